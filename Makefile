@@ -1,0 +1,71 @@
+# flowlua -- `make help` lists the targets.
+
+CONFIG ?= release
+OUT ?= $(if $(filter release,$(CONFIG)),build,build/$(CONFIG))
+CC ?= gcc
+AR ?= ar
+
+# What a Debian or Ubuntu machine needs (scripts/install.sh installs it; `make deps` shows it).
+PACKAGES_BUILD = gcc make pkg-config liblua5.4-dev libedit-dev zlib1g-dev libcjson-dev libdnnl-dev
+PACKAGES_TEST = lua-busted lua-check
+
+LUA_CFLAGS := $(shell pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
+LUA_LIB := $(shell ls /usr/lib/$$($(CC) -dumpmachine)/liblua5.4.a /usr/lib/liblua5.4.a 2>/dev/null | head -n 1)
+
+WARNINGS = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wno-unused-parameter
+FLAGS_release = -O2 -DNDEBUG
+FLAGS_debug = -O0 -g
+FLAGS_asan = -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer
+FLAGS_tsan = -O1 -g -fsanitize=thread
+CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp -MMD -MP $(LUA_CFLAGS) $(CFLAGS)
+LDLIBS_ALL = -lcjson -lz -lm -ldl -lpthread
+
+ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
+LEVELS := base $(if $(filter x86_64,$(ARCH)),avx2 avx512)
+FLAGS_base =
+FLAGS_avx2 = -mavx2 -mfma -mf16c
+FLAGS_avx512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
+
+CORE_C := $(sort $(filter-out %.lv.c,$(wildcard src/core/*.c src/core/ops/*.c src/core/cpu/*.c)))
+CORE_LV := $(sort $(wildcard src/core/cpu/*.lv.c))
+CORE_O := $(CORE_C:%.c=$(OUT)/%.o) $(foreach l,$(LEVELS),$(CORE_LV:%.lv.c=$(OUT)/%.$(l).o))
+LUA_C := $(sort $(wildcard src/lua/*.c))
+LUA_MODULES := $(sort $(wildcard src/lua/*.lua))
+LUA_O := $(LUA_C:%.c=$(OUT)/%.o) $(OUT)/src/lua/modules.o
+TESTS_C := $(sort $(wildcard tests/c/*.c))
+TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
+
+all: $(OUT)/flowlua
+
+$(OUT)/flowlua: $(LUA_O) $(CORE_O)
+	$(CC) $(FLAGS_$(CONFIG)) -fopenmp -Wl,-E -o $@ $(LUA_O) $(CORE_O) -Wl,--whole-archive $(LUA_LIB) -Wl,--no-whole-archive $(LDLIBS_ALL)
+
+$(OUT)/%.o: %.c
+	@mkdir -p $(dir $@)
+	$(CC) $(CFLAGS_ALL) -c $< -o $@
+
+define LEVEL_RULE
+$(OUT)/%.$(1).o: %.lv.c
+	@mkdir -p $$(dir $$@)
+	$$(CC) $$(CFLAGS_ALL) $$(if $$(filter -O2,$$(FLAGS_$$(CONFIG))),-O3) $$(FLAGS_$(1)) -DFL_LEVEL=$(1) -DFL_LEVEL_$(1) -c $$< -o $$@
+endef
+$(foreach l,$(LEVELS),$(eval $(call LEVEL_RULE,$(l))))
+
+# Lua modules, embedded: one C array each, and a table of them.
+$(OUT)/src/lua/modules.c: $(LUA_MODULES) scripts/embed.sh
+	@mkdir -p $(dir $@)
+	sh scripts/embed.sh $(LUA_MODULES) > $@
+$(OUT)/src/lua/modules.o: $(OUT)/src/lua/modules.c
+	$(CC) $(CFLAGS_ALL) -Isrc/lua -c $< -o $@
+
+# C tests: each links the core alone.
+$(OUT)/tests/%: tests/c/%.c $(CORE_O)
+	@mkdir -p $(dir $@)
+	$(CC) $(CFLAGS_ALL) -Isrc/core -o $@ $< $(CORE_O) $(LDLIBS_ALL)
+
+clean:
+	rm -rf build
+
+-include $(shell find $(OUT)/src $(OUT)/tests -name '*.d' 2>/dev/null)
+
+.PHONY: all clean

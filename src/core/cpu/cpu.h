@@ -1,0 +1,32 @@
+/*
+** cpu.h -- CPU kernels: the level chosen at run time, loops compiled once per level.
+**
+** Files named *.lv.c are compiled once per level with -DFL_LEVEL=base|avx2|avx512 and the matching
+** machine flags; FL_LV(name) gives each copy a name of its own. The others ask fl_cpu_level() and take
+** the table of that level.
+*/
+#ifndef FL_CPU_H
+#define FL_CPU_H
+
+#include "../op.h"
+#include "../team.h"
+
+typedef enum fl_level { FL_LEVEL_BASE, FL_LEVEL_AVX2, FL_LEVEL_AVX512, FL_LEVEL_COUNT } fl_level;
+
+/* Best level of this machine, or a lower one named by FLOW_CPU=base|avx2|avx512. */
+fl_level fl_cpu_level(void);
+const char *fl_cpu_level_name(fl_level level);
+
+#define FL_PASTE_(a, b) a##_##b
+#define FL_PASTE(a, b) FL_PASTE_(a, b)
+#define FL_LV(name) FL_PASTE(name, FL_LEVEL)
+
+/* C[m,n] = alpha * op(A) op(B) + beta * C, row-major, float32 / float64; leading dimensions in elements. One call uses the
+** team. oneDNN above the small-matrix limit when it is there, own code else. */
+void fl_cpu_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+void fl_cpu_dgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc);
+
+/* Copies `in` to `out` (same local shape, any strides, converts dtypes). The permute kernel lives here. */
+fl_status fl_cpu_copy(const fl_view *out, const fl_view *in);
+
+#endif

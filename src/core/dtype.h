@@ -1,0 +1,111 @@
+/*
+** dtype.h -- the nine element types, their names, sizes and promotion.
+**
+** FL_DTYPES is the one list; enum, names, sizes and typed tables are made from it.
+** float16 and bfloat16 are storage types: kernels load them to float and store them back.
+*/
+#ifndef FL_DTYPE_H
+#define FL_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef uint16_t fl_float16;
+typedef uint16_t fl_bfloat16;
+
+/* X(ENUM, C type, name, category: 0 bool, 1 integer, 2 float) in order of promotion */
+#define FL_DTYPES(X)                          \
+    X(BOOL, uint8_t, "bool", 0)               \
+    X(UINT8, uint8_t, "uint8", 1)             \
+    X(INT8, int8_t, "int8", 1)                \
+    X(INT32, int32_t, "int32", 1)             \
+    X(INT64, int64_t, "int64", 1)             \
+    X(FLOAT16, fl_float16, "float16", 2)      \
+    X(BFLOAT16, fl_bfloat16, "bfloat16", 2)   \
+    X(FLOAT32, float, "float32", 2)           \
+    X(FLOAT64, double, "float64", 2)
+
+typedef enum fl_dtype {
+#define X(E, T, N, C) FL_##E,
+    FL_DTYPES(X)
+#undef X
+    FL_DTYPE_COUNT
+} fl_dtype;
+
+extern const uint8_t fl_dtype_sizes[FL_DTYPE_COUNT];
+extern const uint8_t fl_dtype_categories[FL_DTYPE_COUNT];
+
+static inline size_t fl_dtype_size(fl_dtype d) { return fl_dtype_sizes[d]; }
+static inline bool fl_dtype_is_float(fl_dtype d) { return fl_dtype_categories[d] == 2; }
+static inline bool fl_dtype_is_integer(fl_dtype d) { return fl_dtype_categories[d] == 1; }
+
+const char *fl_dtype_name(fl_dtype d);
+
+/* FL_DTYPE_COUNT when there is no such name. */
+fl_dtype fl_dtype_parse(const char *name);
+
+/* The dtype both convert to, as in PyTorch (uint8 with int8 gives int32). */
+fl_dtype fl_dtype_promote(fl_dtype a, fl_dtype b);
+
+/* The dtype float functions give: itself if it is a float, else float32. */
+static inline fl_dtype fl_dtype_to_float(fl_dtype d) { return fl_dtype_is_float(d) ? d : FL_FLOAT32; }
+
+/* The type kernels compute in: float16 and bfloat16 go through float32. */
+static inline fl_dtype fl_dtype_compute(fl_dtype d) { return d == FL_FLOAT16 || d == FL_BFLOAT16 ? FL_FLOAT32 : d; }
+
+static inline float fl_bfloat16_to_float(fl_bfloat16 h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Round to nearest, ties to even; NaN stays NaN. */
+static inline fl_bfloat16 fl_bfloat16_from_float(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return (fl_bfloat16)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
+}
+
+static inline float fl_float16_to_float(fl_float16 h)
+{
+    /* Shift exponent and mantissa into place, then rescale: exact for subnormals too. */
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = (uint32_t)(h & 0x7fffu) << 13;
+    float f, scale;
+    uint32_t scale_bits = 0x77800000u; /* 2^112 */
+    memcpy(&f, &rest, sizeof f);
+    memcpy(&scale, &scale_bits, sizeof scale);
+    f *= scale;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if ((h & 0x7c00u) == 0x7c00u) bits = 0x7f800000u | rest;
+    bits |= sign;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Round to nearest, ties to even; overflow gives infinity, NaN stays NaN. */
+static inline fl_float16 fl_float16_from_float(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu, half;
+    if (magnitude > 0x7f800000u) half = 0x7e00u;
+    else if (magnitude >= 0x477ff000u) half = 0x7c00u;
+    else if (magnitude < 0x38800000u) { /* subnormal: add 0.5 so that the unit in the last place is 2^-24 */
+        float value;
+        memcpy(&value, &magnitude, sizeof value);
+        value += 0.5f;
+        uint32_t shifted;
+        memcpy(&shifted, &value, sizeof shifted);
+        half = shifted - 0x3f000000u;
+    } else half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    return (fl_float16)(sign | half);
+}
+
+#endif

@@ -1,0 +1,131 @@
+/*
+** engine.h -- asynchronous execution ordered by the variables functions read and write.
+**
+** Contract: two functions that share a variable at least one of them writes run in push order; push
+** returns at once; fl_engine_wait_var and fl_engine_wait_all wait.
+**
+** Mechanism: executors are FIFO lanes. A dependency is a stamp (lane, sequence number), complete when
+** the lane's done counter reaches it. The one thread that pushes (the thread that runs Lua) does all
+** the bookkeeping in memory only it touches: no lock and no allocation per op. A wait always refers
+** to an earlier push and lanes are FIFO in push order, so there is no deadlock. A full ring blocks the
+** pusher, so a script cannot queue without bound.
+**
+** Lanes are threaded (their thread starts with the first queued op) or driven: a driven lane has no
+** thread, the pusher runs its ready ops at pushes and in waits. The CPU lane is driven unless
+** FLOW_ENGINE=queued, because a second thread that enters parallel regions would bring a second
+** thread team of libgomp's. FLOW_ENGINE=naive runs every op on the caller, waiting for what it needs.
+*/
+#ifndef FL_ENGINE_H
+#define FL_ENGINE_H
+
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t fl_stamp;              /* lane << 56 | sequence; 0: complete */
+
+enum { FL_VAR_READERS = 4, FL_MAX_LANES = 16 };
+
+/* Why a value is not there. Counted: poisoned variables share it. */
+typedef struct fl_poison fl_poison;
+
+/* Embedded in every storage. Zero-initialised is a fresh variable. Only the pushing thread touches
+** the stamps and the version; `poison` is written by whoever ran the op (with __atomic builtins). */
+typedef struct fl_var {
+    fl_stamp write;                     /* last write */
+    fl_stamp reads[FL_VAR_READERS];     /* reads since, one per lane */
+    uint32_t reader_count;
+    uint32_t version;                   /* bumped at every push that writes */
+    fl_poison *poison;                  /* why the value is missing, or NULL */
+} fl_var;
+
+typedef enum fl_lane { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_FREE } fl_lane;
+
+/* What a lane calls. `payload` is the lane's own copy. Returning an error poisons what it writes. */
+typedef fl_status (*fl_exec)(void *payload);
+
+enum {
+    FL_TASK_UPDATES = 1,    /* reads what it writes: not run when an input is poisoned; then targets stay clean
+                            ** and the error is filed for the next sync */
+    FL_TASK_NO_SKIP = 2,    /* runs even when an input is poisoned (collectives) */
+    FL_TASK_CHEAP = 4       /* may run on the caller at once when everything it needs is complete */
+};
+
+typedef struct fl_task {
+    const char *name;       /* op name, a constant */
+    fl_exec run;
+    const void *payload;    /* copied */
+    size_t payload_size;
+    fl_var *const *reads;
+    fl_var *const *writes;
+    int read_count, write_count;    /* a variable is in one of the two lists, once */
+    int lane;
+    unsigned flags;
+} fl_task;
+
+/* Runs or queues the task. Errors: that of a task that ran on the caller (its writes are poisoned too),
+** of a poisoned input found on the spot, FL_ERR_MEMORY. */
+fl_status fl_engine_push(const fl_task *task);
+
+/* True when `var` may be read (no pending write) or written (nothing pending): the inline fast path of
+** dispatch checks this, runs the kernel itself and calls fl_var_bump on what it wrote. */
+static inline bool fl_var_readable(const fl_var *v) { return v->write == 0 && v->poison == NULL; }
+static inline bool fl_var_writable(const fl_var *v) { return v->write == 0 && v->reader_count == 0 && v->poison == NULL; }
+static inline void fl_var_bump(fl_var *v) { v->version++; }
+
+/* True when everything queued on it has completed; forgets completed stamps, so that the checks above
+** become true. */
+bool fl_var_settle(fl_var *v);
+
+/* Waits for the last writer (not for readers); then the poison as an error: message, op and line. */
+fl_status fl_engine_wait_var(fl_var *v);
+
+/* Waits for the last writer and for all readers: the memory may then be touched or freed. Not an error when
+** poisoned. */
+void fl_engine_wait_idle(fl_var *v);
+
+/* Waits for everything; returns the first error filed since the last call. */
+fl_status fl_engine_wait_all(void);
+
+/* Stamp of the newest op on any lane touching v (the newest of write and reads), 0 when idle. */
+bool fl_var_idle(fl_var *v);
+
+/* Drops the poison of v (zero_grad, an overwrite). */
+void fl_var_clear(fl_var *v);
+
+/* Poisons v with this thread's last message. */
+void fl_var_poison(fl_var *v, const char *op);
+
+/* Extra threaded lane (tests, devices); errors when FL_MAX_LANES exist. ring_size 0: default 1024. */
+fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool threaded);
+
+/* Where the script is: writes "train.lua:41" into buffer. Set by the host program; called when an op is
+** queued, profiled or failed. */
+extern void (*fl_engine_where)(char *buffer, size_t size);
+
+/* Set by the host program; returns true when the user asked to stop (Ctrl-C): waits then return
+** FL_ERR_INTERRUPTED and the engine stays usable. */
+extern bool (*fl_engine_interrupted)(void);
+
+typedef struct fl_engine_stats {
+    int64_t inline_ops, queued_ops, waits, failed_ops;
+    int lanes, threads;
+} fl_engine_stats;
+void fl_engine_stats_get(fl_engine_stats *out);
+void fl_engine_count_inline(void);      /* dispatch ran an op itself */
+
+typedef enum fl_engine_mode { FL_ENGINE_AUTO, FL_ENGINE_NAIVE, FL_ENGINE_QUEUED } fl_engine_mode;
+fl_engine_mode fl_engine_mode_get(void);
+void fl_engine_mode_set(fl_engine_mode mode);   /* waits for all first */
+
+/* Profile ring: newest 65,536 ops. While on, dispatch too goes through fl_engine_push. */
+extern bool fl_engine_profiling;
+fl_status fl_engine_profile_start(void);
+fl_status fl_engine_profile_dump(const char *path);     /* Chrome-trace JSON */
+
+/* Cancels what is queued ("cancelled" poison), joins the threads. Called at exit; < 1 s. */
+void fl_engine_stop(void);
+
+#endif

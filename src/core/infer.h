@@ -1,0 +1,53 @@
+/*
+** infer.h -- plans: shape, dtype and SBP of a result, inferred once and remembered.
+**
+** A plan is keyed by (op, in place or not, shape attributes, interned metas of the inputs), so a hit
+** compares pointers and touches no tensor. The cache is bounded; the least recently used plan goes.
+*/
+#ifndef FL_INFER_H
+#define FL_INFER_H
+
+#include "boxing.h"
+#include "op.h"
+
+/* One candidate, kept for explain. */
+typedef struct fl_candidate {
+    fl_nd_sbp *in_out;          /* nin + nout entries */
+    int64_t bytes;              /* the most any one rank moves */
+    int empty_parts, kept;
+    bool chosen;
+} fl_candidate;
+
+typedef struct fl_plan {
+    const fl_op *op;
+    int nin, nout;
+    fl_kernel_fn kernel;        /* NULL when body */
+    fl_body body;
+    bool boxes;                 /* some input must be boxed */
+    bool inputs_ready;          /* no input needs boxing or conversion: the fast path */
+    bool holds;                 /* this rank holds a part of the outputs */
+    double cost_ns;             /* estimated time of the kernel on this rank */
+    const fl_meta **in;         /* owned: metas the inputs must have (NULL for numbers and absent ones) */
+    const fl_meta *out[FL_MAX_OUT]; /* owned */
+    fl_dtype number_dtype;      /* dtype in which Lua numbers are handed to the kernel */
+    uint64_t hits;
+} fl_plan;
+
+/* The plan of this call; borrowed, valid until the next call of fl_infer_plan. Errors: everything that
+** can be said about shapes, dtypes, SBPs and placements. */
+fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place);
+
+/* Infers only shapes and dtypes (no cache, no SBP): c->in from the operands. */
+void fl_spec_of(fl_spec *out, const fl_operand *in);
+
+typedef struct fl_infer_stats { int64_t hits, misses, size; } fl_infer_stats;
+void fl_infer_stats_get(fl_infer_stats *out);
+void fl_infer_clear(void);
+enum { FL_INFER_CAPACITY = 16384 };
+
+/* The n-D choice itself, for tests and explain: chooses among the product tree of op's signatures.
+** Metas of the inputs in, chosen nd-SBPs out. report may be NULL; else it is called per candidate. */
+typedef void (*fl_candidate_fn)(void *context, const fl_candidate *candidate, int nin, int nout);
+fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes, const fl_meta *const *in, const fl_placement *placement, bool in_place, fl_candidate_fn report, void *context);
+
+#endif

@@ -1,0 +1,51 @@
+/*
+** ops.h -- what op families share: inference and SBP rules that many ops have in common.
+*/
+#ifndef FL_OPS_H
+#define FL_OPS_H
+
+#include "../op.h"
+#include "../cpu/cpu.h"
+
+/* ---- inference ---- */
+
+/* Promoted dtype of all tensor and number operands: tensors with dimensions decide, 0-d tensors and Lua numbers only
+** raise the category. */
+fl_dtype fl_infer_promote(const fl_infer *c);
+
+/* All operands broadcast; out[0] gets the shape and the promoted dtype. */
+fl_status fl_infer_broadcast(fl_infer *c);
+/* out[0] = in[0]. */
+fl_status fl_infer_same(fl_infer *c);
+/* As fl_infer_same, integers and bool become float32. */
+fl_status fl_infer_float(fl_infer *c);
+/* Broadcast, out dtype bool. */
+fl_status fl_infer_compare(fl_infer *c);
+/* "softmax: takes a float tensor, x is int64[3]" */
+fl_status fl_require_float(const fl_infer *c, int operand);
+/* A failure whose text starts with the op's name: fl_infer_fail(c, FL_ERR_SHAPE, "axis %d ...") */
+fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Axes of an `axes` attribute as a bit mask (absent: all axes); errors name axis and shape; duplicates are errors. */
+fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape);
+/* Shape after reducing the axes of mask. */
+void fl_reduce_shape(fl_shape *out, const fl_shape *in, uint32_t mask, bool keepdim);
+/* Axis of an already validated attribute. */
+static inline int fl_axis_of(const fl_attr *a, int ndim) { return (int)(a->integer < 0 ? a->integer + (ndim ? ndim : 1) : a->integer); }
+
+/* ---- SBP of one hierarchy axis ---- */
+
+/* Operands broadcast against out[0]: for every out axis (S(i) where the operand has that axis with that size, else B)
+** -> S(i). Numbers and absent operands take B. */
+void fl_sbp_broadcast(fl_sigs *s);
+/* As above, and P(sum) -> P(sum) (linear functions of one tensor), P(max), P(min) not. */
+void fl_sbp_linear(fl_sigs *s);
+/* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
+void fl_sbp_except(fl_sigs *s, uint32_t mask);
+
+/* ---- copies through kernels ---- */
+
+/* Kernel of ops whose result is a rearranged copy of in[0] (contiguous, fallback of views). */
+fl_status fl_kernel_copy(fl_kernel *k);
+
+#endif

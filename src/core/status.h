@@ -1,0 +1,43 @@
+/*
+** status.h -- how the core reports failure.
+**
+** A core function that can fail returns fl_status. The function that first decides an error words
+** it with fl_fail; everybody above passes it on with FL_TRY and adds nothing. Outputs are set only
+** on success. The message lives in the calling thread until its next fl_fail.
+*/
+#ifndef FL_STATUS_H
+#define FL_STATUS_H
+
+typedef enum fl_status {
+    FL_OK = 0,
+    FL_ERR_SHAPE,       /* shapes, axes, sizes that do not fit */
+    FL_ERR_DTYPE,       /* a dtype the op does not take */
+    FL_ERR_VALUE,       /* a value out of its range */
+    FL_ERR_SBP,         /* placements or SBPs that do not fit */
+    FL_ERR_STATE,       /* a call that is not allowed now (autograd, views, engine) */
+    FL_ERR_MEMORY,      /* host or device memory exhausted */
+    FL_ERR_IO,          /* files */
+    FL_ERR_COMM,        /* communication */
+    FL_ERR_MISSING,     /* a library, device or feature that is not there */
+    FL_ERR_INTERRUPTED  /* Ctrl-C */
+} fl_status;
+
+/* Words the error and returns its code. */
+fl_status fl_fail(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Message of this thread's last failure; never NULL. */
+const char *fl_message(void);
+
+/* Puts `prefix` in front of this thread's message (a row number, a file name); returns code. */
+fl_status fl_fail_prefix(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define FL_TRY(expression)                        \
+    do {                                          \
+        fl_status status_ = (expression);         \
+        if (status_ != FL_OK) return status_;     \
+    } while (0)
+
+#define FL_LIKELY(x) __builtin_expect(!!(x), 1)
+#define FL_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+#endif
