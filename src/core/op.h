@@ -55,6 +55,8 @@ typedef struct fl_attr {
 typedef struct fl_attrs {
     int count;                          /* in the order of the signature */
     bool requires_grad;                 /* of `options` */
+    bool has_dtype;                     /* of `options`: option_dtype is set */
+    fl_dtype option_dtype;              /* of `options` */
     bool is_local;                      /* of `options`: a local result */
     bool has_placement;                 /* of `options`: placement and nd_sbp are set */
     fl_nd_sbp nd_sbp;                   /* of `options` */
@@ -206,6 +208,8 @@ struct fl_op {
                                 ** (params, grads, ...); `mutates` then counts groups. 0: no groups */
     uint32_t saves_in, saves_out;   /* what a `grad` function needs; derived for `vjp` strings */
     fl_status (*infer)(fl_infer *c);
+    fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);   /* at every call: what value attributes and
+                                ** data allow (index ranges); may be NULL */
     void (*sbp)(fl_sigs *s);    /* NULL: all-B only */
     void (*cost)(fl_cost *out, const fl_infer *c);  /* NULL: bytes of operands and results */
     fl_kernel_fn cpu;
