@@ -53,7 +53,7 @@ void fl_tensor_update_contiguous(fl_tensor *t);
 /* Waits for the value; a poisoned one is an error. */
 fl_status fl_tensor_wait(fl_tensor *t);
 
-/* Waits, then reads element `index` (per axis, of the local part) as a double / an integer. */
+/* Waits, then reads the one element as a double and, unless it is a float, as an integer. */
 fl_status fl_tensor_item(fl_tensor *t, double *value, int64_t *integer);
 
 /* Live tensors (for leak tests). */
