@@ -12,6 +12,11 @@
 /* Promoted dtype of all tensor and number operands: tensors with dimensions decide, 0-d tensors and Lua numbers only
 ** raise the category. */
 fl_dtype fl_infer_promote(const fl_infer *c);
+/* The same over the operands of a mask (bit i: operand i). */
+fl_dtype fl_infer_promote_some(const fl_infer *c, uint32_t operands);
+
+/* out[0] gets the shape all operands broadcast to. */
+fl_status fl_infer_broadcast_shape(fl_infer *c);
 
 /* All operands broadcast; out[0] gets the shape and the promoted dtype. */
 fl_status fl_infer_broadcast(fl_infer *c);
@@ -40,6 +45,11 @@ static inline int fl_axis_of(const fl_attr *a, int ndim) { return (int)(a->integ
 void fl_sbp_broadcast(fl_sigs *s);
 /* As above, and P(sum) -> P(sum) (linear functions of one tensor), P(max), P(min) not. */
 void fl_sbp_linear(fl_sigs *s);
+/* The tensors of the mask partial, the other operands B -> partial; nothing when one of the mask is a number, or when
+** P(sum) would not survive the op's change of dtype. */
+void fl_sbp_partial(fl_sigs *s, uint32_t operands, fl_sbp partial);
+/* Do sums commute with the conversion? (same dtype, or to a wider float; never bool) */
+bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to);
 /* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
 void fl_sbp_except(fl_sigs *s, uint32_t mask);
 

@@ -1,0 +1,42 @@
+/*
+** level.c -- which copy of the level-compiled loops this machine runs.
+*/
+#include "cpu.h"
+
+#include <stdlib.h>
+
+static const char *const level_names[FL_LEVEL_COUNT] = {"base", "avx2", "avx512"};
+
+const char *fl_cpu_level_name(fl_level level) { return level_names[level]; }
+
+static fl_level best_level(void)
+{
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
+        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (avx2) return avx512 ? FL_LEVEL_AVX512 : FL_LEVEL_AVX2;
+#endif
+    return FL_LEVEL_BASE;
+}
+
+static fl_level choose_level(void)
+{
+    fl_level best = best_level();
+    const char *wanted = getenv("FLOW_CPU");
+    for (int i = 0; wanted && i < (int)best; i++)
+        if (strcmp(wanted, level_names[i]) == 0) return (fl_level)i;
+    return best;
+}
+
+fl_level fl_cpu_level(void)
+{
+    static int level = -1; /* kernels may ask from several threads: they all find the same */
+    int known = __atomic_load_n(&level, __ATOMIC_RELAXED);
+    if (FL_UNLIKELY(known < 0)) {
+        known = (int)choose_level();
+        __atomic_store_n(&level, known, __ATOMIC_RELAXED);
+    }
+    return (fl_level)known;
+}

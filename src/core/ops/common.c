@@ -1,0 +1,231 @@
+/*
+** common.c -- what op families share: promotion, broadcasting, reduced shapes, SBP of one hierarchy axis.
+**
+** Promotion has three tiers, as in PyTorch: tensors with dimensions decide; 0-d tensors, then Lua numbers, only
+** raise the category (bool, integer, float).
+*/
+#include "ops.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { MAX_OPERANDS = 16 }; /* inputs and outputs of the ops these rules serve */
+
+fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return fl_fail(code, "%s: %s", c->name, text);
+}
+
+/* ---- dtypes ---- */
+
+static fl_dtype promote_or(fl_dtype a, fl_dtype b)
+{
+    if (a == FL_DTYPE_COUNT) return b;
+    return b == FL_DTYPE_COUNT ? a : fl_dtype_promote(a, b);
+}
+
+/* The weaker tier counts only where it has the higher category. */
+static fl_dtype raise_category(fl_dtype strong, fl_dtype weak)
+{
+    if (strong == FL_DTYPE_COUNT) return weak;
+    if (weak == FL_DTYPE_COUNT || fl_dtype_categories[weak] <= fl_dtype_categories[strong]) return strong;
+    return fl_dtype_promote(strong, weak);
+}
+
+fl_dtype fl_infer_promote_some(const fl_infer *c, uint32_t operands)
+{
+    fl_dtype tiers[3] = {FL_DTYPE_COUNT, FL_DTYPE_COUNT, FL_DTYPE_COUNT}; /* with dimensions, 0-d, numbers */
+    for (int i = 0; i < c->nin; i++) {
+        const fl_spec *s = &c->in[i];
+        if (s->kind == FL_NONE || (i < 32 && !(operands >> i & 1u))) continue;
+        int tier = s->kind != FL_TENSOR ? 2 : s->shape.ndim == 0;
+        tiers[tier] = promote_or(tiers[tier], s->dtype);
+    }
+    return raise_category(tiers[0], raise_category(tiers[1], tiers[2]));
+}
+
+fl_dtype fl_infer_promote(const fl_infer *c) { return fl_infer_promote_some(c, UINT32_MAX); }
+
+/* Name of an operand in the signature; the last tensor parameter stands for all of a list. */
+static const char *operand_name(const fl_op *op, int operand)
+{
+    const fl_signature *s = fl_op_signature(op);
+    const char *name = "x";
+    for (int i = 0; i < s->param_count; i++)
+        if (s->params[i].is_tensor && s->params[i].slot <= operand) name = s->params[i].name;
+    return name;
+}
+
+fl_status fl_require_float(const fl_infer *c, int operand)
+{
+    const fl_spec *s = &c->in[operand];
+    if (s->kind == FL_NONE || fl_dtype_is_float(s->dtype)) return FL_OK;
+    char shape[FL_SHAPE_TEXT];
+    return fl_infer_fail(c, FL_ERR_DTYPE, "takes a float tensor, %s is %s%s", operand_name(c->op, operand),
+                         fl_dtype_name(s->dtype), fl_shape_text(shape, &s->shape));
+}
+
+/* ---- shapes ---- */
+
+fl_status fl_infer_broadcast_shape(fl_infer *c)
+{
+    fl_shape shape = c->in[0].shape;
+    for (int i = 1; i < c->nin; i++)
+        if (c->in[i].kind == FL_TENSOR) FL_TRY(fl_shape_broadcast(&shape, c->name, &shape, &c->in[i].shape));
+    c->out[0].shape = shape;
+    return FL_OK;
+}
+
+fl_status fl_infer_broadcast(fl_infer *c)
+{
+    FL_TRY(fl_infer_broadcast_shape(c));
+    c->out[0].dtype = fl_infer_promote(c);
+    return FL_OK;
+}
+
+fl_status fl_infer_same(fl_infer *c)
+{
+    c->out[0].shape = c->in[0].shape;
+    c->out[0].dtype = c->in[0].dtype;
+    return FL_OK;
+}
+
+fl_status fl_infer_float(fl_infer *c)
+{
+    FL_TRY(fl_infer_same(c));
+    c->out[0].dtype = fl_dtype_to_float(c->in[0].dtype);
+    return FL_OK;
+}
+
+fl_status fl_infer_compare(fl_infer *c)
+{
+    FL_TRY(fl_infer_broadcast_shape(c));
+    c->out[0].dtype = FL_BOOL;
+    return FL_OK;
+}
+
+fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape)
+{
+    if (!axes->given) {
+        *mask = (1u << shape->ndim) - 1;
+        return FL_OK;
+    }
+    uint32_t found = 0;
+    for (int i = 0; i < axes->count; i++) {
+        int axis;
+        FL_TRY(fl_shape_axis(&axis, who, axes->list[i], shape));
+        if (shape->ndim == 0) continue;
+        if (found >> axis & 1u) return fl_fail(FL_ERR_SHAPE, "%s: axis %d is named twice", who, axis);
+        found |= 1u << axis;
+    }
+    *mask = found;
+    return FL_OK;
+}
+
+void fl_reduce_shape(fl_shape *out, const fl_shape *in, uint32_t mask, bool keepdim)
+{
+    fl_shape shape = {0};
+    for (int i = 0; i < in->ndim; i++) {
+        bool reduced = mask >> i & 1u;
+        if (!reduced || keepdim) shape.dims[shape.ndim++] = reduced ? 1 : in->dims[i];
+    }
+    *out = shape;
+}
+
+/* ---- SBP of one hierarchy axis ---- */
+
+/* What operand i must be for out[0] to be S(axis): split there too, or whole where it is broadcast along that axis. */
+static fl_sbp broadcast_split(const fl_sigs *s, int i, int axis)
+{
+    if (s->in[i].kind != FL_TENSOR) return FL_B;
+    const fl_shape *in = &s->in_logical[i], *out = &s->out_logical[0];
+    int own = axis - (out->ndim - in->ndim);
+    return own >= 0 && in->dims[own] == out->dims[axis] ? FL_S(own) : FL_B;
+}
+
+void fl_sbp_broadcast(fl_sigs *s)
+{
+    fl_sbp sig[MAX_OPERANDS];
+    assert(s->nin + s->nout <= MAX_OPERANDS);
+    for (int axis = 0; axis < s->out_logical[0].ndim; axis++) {
+        for (int i = 0; i < s->nin; i++) sig[i] = broadcast_split(s, i, axis);
+        for (int i = 0; i < s->nout; i++) sig[s->nin + i] = FL_S(axis);
+        fl_sig_add(s, NULL, sig);
+    }
+}
+
+bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to)
+{
+    if (from == FL_BOOL || to == FL_BOOL) return false;
+    return from == to || (fl_dtype_is_float(from) && fl_dtype_is_float(to) && fl_dtype_promote(from, to) == to);
+}
+
+void fl_sbp_partial(fl_sigs *s, uint32_t operands, fl_sbp partial)
+{
+    fl_sbp sig[MAX_OPERANDS];
+    assert(s->nin + s->nout <= MAX_OPERANDS);
+    for (int i = 0; i < s->nin; i++) {
+        bool takes = operands >> i & 1u;
+        if (takes && s->in[i].kind != FL_TENSOR) return;
+        if (takes && partial == FL_PSUM && !fl_sbp_sum_exact(s->in[i].dtype, s->out[0].dtype)) return;
+        sig[i] = takes ? partial : FL_B;
+    }
+    for (int i = 0; i < s->nout; i++) sig[s->nin + i] = partial;
+    fl_sig_add(s, NULL, sig);
+}
+
+void fl_sbp_linear(fl_sigs *s)
+{
+    fl_sbp_broadcast(s);
+    fl_sbp_partial(s, 1, FL_PSUM);
+}
+
+void fl_sbp_except(fl_sigs *s, uint32_t mask)
+{
+    fl_sbp sig[MAX_OPERANDS];
+    assert(s->nin + s->nout <= MAX_OPERANDS);
+    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+        if (mask >> axis & 1u) continue;
+        for (int i = 0; i < s->nin; i++) sig[i] = s->in[i].kind == FL_TENSOR ? FL_S(axis) : FL_B;
+        for (int i = 0; i < s->nout; i++) sig[s->nin + i] = FL_S(axis);
+        fl_sig_add(s, NULL, sig);
+    }
+}
+
+/* ---- copies through kernels ---- */
+
+/* `v`, a contiguous view, with other sizes of the same number of elements. */
+static fl_view reshaped(const fl_view *v, const fl_view *like, int64_t *strides)
+{
+    fl_view out = *v;
+    fl_shape_strides(strides, like->size, like->ndim);
+    out.ndim = like->ndim;
+    out.size = like->size;
+    out.stride = strides;
+    return out;
+}
+
+static bool same_sizes(const fl_view *a, const fl_view *b)
+{
+    return a->ndim == b->ndim && memcmp(a->size, b->size, (size_t)a->ndim * sizeof a->size[0]) == 0;
+}
+
+fl_status fl_kernel_copy(fl_kernel *k)
+{
+    const fl_view *in = &k->in[0], *out = &k->out[0];
+    if (same_sizes(in, out)) return fl_cpu_copy(out, in);
+    int64_t strides[FL_MAX_NDIM];
+    assert(in->numel == out->numel && (in->contiguous || out->contiguous));
+    if (out->contiguous) {
+        fl_view view = reshaped(out, in, strides);
+        return fl_cpu_copy(&view, in);
+    }
+    fl_view view = reshaped(in, out, strides);
+    return fl_cpu_copy(out, &view);
+}
