@@ -29,4 +29,7 @@ void fl_cpu_dgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alph
 /* Copies `in` to `out` (same local shape, any strides, converts dtypes). The permute kernel lives here. */
 fl_status fl_cpu_copy(const fl_view *out, const fl_view *in);
 
+/* Every element of `out` becomes *value (of out's dtype). */
+fl_status fl_cpu_fill(const fl_view *out, const void *value);
+
 #endif

@@ -1,0 +1,280 @@
+/*
+** copy.c -- copies between any two layouts and dtypes; permute-to-contiguous lives here.
+**
+** Axes are sorted by the output's strides and merged where both sides allow, and a short run that is contiguous on
+** both sides becomes one wider element. What is left is one of: rows to be moved whole, a batch of
+** transposes (in tiles; large ones through a buffer that fits the L2 cache, written past the caches so that
+** power-of-two strides do no harm), or lines with any strides.
+*/
+#include "copy.h"
+#include "../storage.h"
+
+#include <stdlib.h>
+
+enum {
+    LINE = 16384,               /* elements of a long line that one unit of work takes */
+    CONVERT = 512,              /* elements converted through a buffer at a time */
+    STREAM_FROM = 8 << 20,      /* bytes from which the caches are bypassed */
+    SMALL_TILE = 64,            /* transposes in the caches: tile side */
+    LARGE_TILE = 256            /* transposes in memory: tile side, 256 KiB of floats */
+};
+
+typedef struct axis {
+    int64_t size, in, out;      /* strides in bytes */
+} axis;
+
+typedef struct job {
+    const fl_copy_kernels *kernels;
+    char *out;
+    const char *in;
+    int count;                  /* axes, outermost first in the output */
+    axis axes[FL_MAX_NDIM + 1];
+    int width;                  /* log2 of the bytes of an element; -1: dtypes differ */
+    fl_dtype in_dtype, out_dtype;
+    bool rows;                  /* the innermost axis is contiguous on both sides */
+    bool stream;                /* bypass the caches */
+    int tile;                   /* of transposes: side, and tiles along both axes */
+    int64_t row_tiles, column_tiles;
+} job;
+
+static const fl_copy_kernels *level_kernels(void)
+{
+    static const fl_copy_kernels *const tables[FL_LEVEL_COUNT] = {
+        &fl_copy_kernels_base,
+#ifdef __x86_64__
+        &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
+#endif
+    };
+    return tables[fl_cpu_level()];
+}
+
+static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
+
+/* Axes longer than 1, by falling output stride, neighbours merged where both sides are contiguous. */
+static void collect_axes(job *j, const fl_view *out, const fl_view *in)
+{
+    int64_t out_width = (int64_t)fl_dtype_size(out->dtype), in_width = (int64_t)fl_dtype_size(in->dtype);
+    axis *axes = j->axes;
+    int n = 0;
+    for (int i = 0; i < out->ndim; i++) {
+        if (out->size[i] == 1) continue;
+        axis a = {out->size[i], in->stride[i] * in_width, out->stride[i] * out_width};
+        int at = n++;
+        for (; at > 0 && magnitude(axes[at - 1].out) < magnitude(a.out); at--) axes[at] = axes[at - 1];
+        axes[at] = a;
+    }
+    int kept = n > 0;
+    for (int i = 1; i < n; i++) {
+        axis *outer = &axes[kept - 1];
+        if (outer->out == axes[i].out * axes[i].size && outer->in == axes[i].in * axes[i].size)
+            *outer = (axis){outer->size * axes[i].size, axes[i].in, axes[i].out};
+        else axes[kept++] = axes[i];
+    }
+    j->count = kept;
+}
+
+/* A run that is contiguous on both sides and 2, 4, 8 or 16 bytes long becomes the element. */
+static void widen(job *j)
+{
+    while (j->count > 0) {
+        const axis *last = &j->axes[j->count - 1];
+        int64_t width = (int64_t)1 << j->width;
+        if (last->in != width || last->out != width) return;
+        int64_t run = last->size * width;
+        if (run > 16 || (run & (run - 1))) return;
+        j->width = __builtin_ctzll((unsigned long long)run);
+        j->count--;
+    }
+}
+
+/* Adds the offsets of position `index` over the first `count` axes, in bytes. */
+static void locate(const job *j, int count, int64_t index, char **out, const char **in)
+{
+    for (int i = count - 1; i >= 0; i--) {
+        int64_t at = index % j->axes[i].size;
+        index /= j->axes[i].size;
+        *out += at * j->axes[i].out;
+        *in += at * j->axes[i].in;
+    }
+}
+
+static int64_t positions(const job *j, int count)
+{
+    int64_t n = 1;
+    for (int i = 0; i < count; i++) n *= j->axes[i].size;
+    return n;
+}
+
+/* ---- lines: the innermost axis, element by element or as one block ---- */
+
+static fl_copy_through through(fl_dtype d)
+{
+    if (d == FL_FLOAT64) return FL_THROUGH_DOUBLE;
+    return fl_dtype_is_float(d) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
+}
+
+static void convert_line(const job *j, char *out, const char *in, const axis *a)
+{
+    int64_t buffer[CONVERT];
+    const fl_copy_kernels *k = j->kernels;
+    fl_copy_through middle = through(j->in_dtype);
+    for (int64_t i = 0; i < a->size; i += CONVERT) {
+        int64_t n = a->size - i < CONVERT ? a->size - i : CONVERT;
+        k->load[j->in_dtype](buffer, in + i * a->in, a->in, n);
+        k->store[middle][j->out_dtype](out + i * a->out, a->out, buffer, n);
+    }
+}
+
+static void copy_block(const job *j, char *out, const char *in, int64_t bytes)
+{
+    int64_t head = j->stream ? (int64_t)(-(uintptr_t)out & 63) : bytes;
+    if (head > bytes) head = bytes;
+    memcpy(out, in, (size_t)head);
+    int64_t middle = (bytes - head) & ~(int64_t)63;
+    if (middle) j->kernels->stream(out + head, in + head, middle);
+    memcpy(out + head + middle, in + head + middle, (size_t)(bytes - head - middle));
+}
+
+static void copy_line(const job *j, char *out, const char *in, const axis *a)
+{
+    if (j->width < 0) convert_line(j, out, in, a);
+    else if (j->rows) copy_block(j, out, in, a->size << j->width);
+    else j->kernels->move[j->width](out, a->out, in, a->in, a->size);
+}
+
+static void lines_body(void *context, int64_t begin, int64_t end)
+{
+    const job *j = context;
+    const axis *row = &j->axes[j->count - 2], *line = &j->axes[j->count - 1];
+    while (begin < end) {
+        int64_t at = begin % row->size, rows = row->size - at < end - begin ? row->size - at : end - begin;
+        char *out = j->out + at * row->out;
+        const char *in = j->in + at * row->in;
+        locate(j, j->count - 2, begin / row->size, &out, &in);
+        for (int64_t r = 0; r < rows; r++) copy_line(j, out + r * row->out, in + r * row->in, line);
+        begin += rows;
+    }
+    if (j->stream) j->kernels->fence();
+}
+
+/* At least two axes; the longer of the two innermost ones is the line, unless whole rows can be moved. */
+static void arrange_lines(job *j)
+{
+    if (j->count < 2) {
+        for (int i = j->count; i > 0; i--) j->axes[2 - j->count + i - 1] = j->axes[i - 1];
+        for (int i = 0; i < 2 - j->count; i++) j->axes[i] = (axis){1, 0, 0};
+        j->count = 2;
+    }
+    axis *row = &j->axes[j->count - 2], *line = &j->axes[j->count - 1];
+    int64_t width = j->width < 0 ? 0 : (int64_t)1 << j->width;
+    j->rows = width && line->in == width && line->out == width;
+    if (!j->rows && line->size < 16 && row->size > line->size) {
+        axis swap = *row;
+        *row = *line;
+        *line = swap;
+    }
+}
+
+static void run_lines(job *j)
+{
+    arrange_lines(j);
+    axis *line = &j->axes[j->count - 1];
+    int64_t rows = positions(j, j->count - 1), n = line->size;
+    if (rows == 1 && n > LINE) { /* one long line: cut it into rows, the rest by itself */
+        int64_t whole = n / LINE;
+        axis tail = {n - whole * LINE, line->in, line->out};
+        j->axes[j->count - 2] = (axis){whole, line->in * LINE, line->out * LINE};
+        line->size = LINE;
+        if (tail.size) copy_line(j, j->out + whole * LINE * line->out, j->in + whole * LINE * line->in, &tail);
+        rows = whole;
+    }
+    double bytes = j->width < 0 ? 8 : (double)((int64_t)1 << j->width);
+    double cost = 5 + (double)line->size * (j->rows ? bytes * 0.1 : j->width < 0 || line->out != bytes ? 1.0 : 0.5);
+    fl_team_for(rows, cost, lines_body, j);
+}
+
+/* ---- transposes: out [row, column] <- in [column, row], both contiguous along their last axis ---- */
+
+/* Through a buffer that holds the transposed tile, so that whole rows are written at once. */
+static void buffered_tile(const job *j, char *buffer, char *out, int64_t out_row, const char *in, int64_t in_row, int64_t rows, int64_t columns)
+{
+    int64_t bytes = columns << j->width, pitch = ((int64_t)j->tile << j->width) + 64;
+    j->kernels->transpose[j->width](buffer, pitch, in, in_row, rows, columns);
+    for (int64_t r = 0; r < rows; r++) copy_block(j, out + r * out_row, buffer + r * pitch, bytes);
+}
+
+static void tiles_body(void *context, int64_t begin, int64_t end)
+{
+    const job *j = context;
+    const axis *row = &j->axes[j->count - 2], *column = &j->axes[j->count - 1];
+    int64_t width = (int64_t)1 << j->width, per_batch = j->row_tiles * j->column_tiles;
+    char *buffer = j->stream ? fl_scratch(3, (size_t)j->tile * (size_t)((j->tile << j->width) + 64)) : NULL;
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t in_batch = unit % per_batch;
+        int64_t r = in_batch / j->column_tiles * j->tile, c = in_batch % j->column_tiles * j->tile;
+        int64_t rows = row->size - r < j->tile ? row->size - r : j->tile;
+        int64_t columns = column->size - c < j->tile ? column->size - c : j->tile;
+        char *out = j->out + r * row->out + c * width;
+        const char *in = j->in + c * column->in + r * width;
+        locate(j, j->count - 2, unit / per_batch, &out, &in);
+        if (buffer) buffered_tile(j, buffer, out, row->out, in, column->in, rows, columns);
+        else j->kernels->transpose[j->width](out, row->out, in, column->in, rows, columns);
+    }
+    if (buffer) j->kernels->fence();
+}
+
+/* Moves the axis along which the input is contiguous next to the innermost one. False: not a transpose. */
+static bool arrange_transpose(job *j)
+{
+    if (j->width < 0 || j->count < 2) return false;
+    int64_t width = (int64_t)1 << j->width;
+    int last = j->count - 1, found = -1;
+    if (j->axes[last].out != width || j->axes[last].size < 4) return false;
+    for (int i = 0; i < last; i++)
+        if (j->axes[i].in == width && j->axes[i].size >= 4) found = i;
+    if (found < 0) return false;
+    axis row = j->axes[found];
+    for (int i = found; i < last - 1; i++) j->axes[i] = j->axes[i + 1];
+    j->axes[last - 1] = row;
+    return true;
+}
+
+static void run_tiles(job *j)
+{
+    const axis *row = &j->axes[j->count - 2], *column = &j->axes[j->count - 1];
+    j->tile = j->stream ? LARGE_TILE : SMALL_TILE;
+    while (j->stream && (j->tile * j->tile) << j->width > (LARGE_TILE * LARGE_TILE) << 2) j->tile /= 2;
+    j->row_tiles = (row->size + j->tile - 1) / j->tile;
+    j->column_tiles = (column->size + j->tile - 1) / j->tile;
+    int64_t units = positions(j, j->count - 2) * j->row_tiles * j->column_tiles;
+    double tile_bytes = (double)(row->size * column->size << j->width) / (double)(j->row_tiles * j->column_tiles);
+    fl_team_for(units, 10 + tile_bytes * 0.1, tiles_body, j);
+}
+
+fl_status fl_cpu_copy(const fl_view *out, const fl_view *in)
+{
+    if (out->numel == 0) return FL_OK;
+    job j = {.kernels = level_kernels(), .out = out->data, .in = in->data, .in_dtype = in->dtype, .out_dtype = out->dtype};
+    size_t width = fl_dtype_size(out->dtype);
+    if (out->dtype == in->dtype && out->contiguous && in->contiguous && out->numel * (int64_t)width <= 4096) {
+        memcpy(out->data, in->data, (size_t)out->numel * width);
+        return FL_OK;
+    }
+    collect_axes(&j, out, in);
+    j.width = out->dtype == in->dtype ? __builtin_ctz((unsigned)width) : -1;
+    j.stream = out->numel * (int64_t)width >= STREAM_FROM;
+    if (j.width >= 0) widen(&j);
+    if (arrange_transpose(&j)) run_tiles(&j);
+    else run_lines(&j);
+    return FL_OK;
+}
+
+fl_status fl_cpu_fill(const fl_view *out, const void *value)
+{
+    static const int64_t none[FL_MAX_NDIM];
+    fl_view in = *out;
+    in.data = (void *)value;
+    in.stride = none;
+    in.contiguous = false;
+    return fl_cpu_copy(out, &in);
+}
