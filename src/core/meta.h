@@ -37,11 +37,19 @@ typedef struct fl_meta {
 ** nd_sbp length != hierarchy, P(sum) of bool. */
 fl_status fl_meta_get(const fl_meta **out, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, bool is_local);
 
-/* Like `like`, with another shape and dtype; (like is local or all-B or of the same rank). */
+/* Meta of a local tensor on this rank's CPU. */
 fl_status fl_meta_local(const fl_meta **out, fl_dtype dtype, const fl_shape *shape);
 
-const fl_meta *fl_meta_ref(const fl_meta *m);
-void fl_meta_unref(const fl_meta *m);
+static inline const fl_meta *fl_meta_ref(const fl_meta *m)
+{
+    ((fl_meta *)m)->refs++;
+    return m;
+}
+void fl_meta_free(const fl_meta *m);    /* the last reference is gone */
+static inline void fl_meta_unref(const fl_meta *m)
+{
+    if (m && --((fl_meta *)m)->refs == 0) fl_meta_free(m);
+}
 
 /* The window of position `index` of the placement (any rank's, not only this one's). */
 void fl_meta_window(fl_window *out, const fl_meta *m, int index);

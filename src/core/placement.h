@@ -86,8 +86,8 @@ static inline bool fl_nd_sbp_equal(fl_nd_sbp a, fl_nd_sbp b) { return fl_nd_sbp_
 /* n entries all equal to s. */
 fl_nd_sbp fl_nd_sbp_fill(fl_sbp s, int n);
 
-/* "S(0)", "B", "P", "P(max)", "P(min)"; "P(sum)" and "S(-1)" are read as well (negative axes stay
-** negative in *axis and are resolved by the caller). false when it is none of these. */
+/* "S(0)", "B", "P", "P(max)", "P(min)"; "P(sum)" is read as well, and S(-1) when ndim (of the tensor) is known: pass 0
+** when it is not. false when it is none of these; an axis the tensor lacks is fl_meta_get's error. */
 bool fl_sbp_parse(fl_sbp *out, const char *text, int ndim);
 
 /* "S(0)" */

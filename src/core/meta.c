@@ -1,0 +1,185 @@
+/*
+** meta.c -- interned metas.
+**
+** One hash table of chains that doubles when it holds more metas than buckets. A meta whose last reference
+** goes leaves the table at once, so the table holds exactly what is alive.
+*/
+#include "meta.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static fl_meta **table;
+static size_t bucket_count; /* a power of two, 0 before the first meta */
+static int64_t meta_count;
+
+/* ---- windows ---- */
+
+void fl_window_of(fl_window *out, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, int index)
+{
+    *out = (fl_window){{0}, {0}};
+    if (index < 0) return;
+    int coords[FL_MAX_HIERARCHY];
+    fl_placement_coords(coords, placement, index);
+    for (int i = 0; i < shape->ndim; i++) out->size[i] = shape->dims[i];
+    for (int k = 0; k < nd_sbp.n; k++) {
+        int axis = nd_sbp.at[k];
+        if (!fl_sbp_is_split(nd_sbp.at[k])) continue;
+        int64_t start, size;
+        fl_split(&start, &size, out->size[axis], placement->hierarchy[k], coords[k]);
+        out->start[axis] += start;
+        out->size[axis] = size;
+    }
+}
+
+void fl_meta_window(fl_window *out, const fl_meta *m, int index)
+{
+    fl_window_of(out, &m->shape, m->placement, m->nd_sbp, index);
+}
+
+/* What this rank holds. */
+static void refresh(fl_meta *m)
+{
+    m->holds = m->placement->my_index >= 0;
+    fl_meta_window(&m->window, m, m->placement->my_index);
+    m->local_numel = m->holds;
+    for (int i = 0; i < m->shape.ndim; i++) m->local_numel *= m->window.size[i];
+    fl_shape_strides(m->strides, m->window.size, m->shape.ndim);
+}
+
+void fl_meta_refresh_all(void)
+{
+    for (size_t b = 0; b < bucket_count; b++)
+        for (fl_meta *m = table[b]; m; m = m->next) refresh(m);
+}
+
+/* ---- checks ---- */
+
+static fl_status check_axis(fl_sbp sbp, const fl_shape *shape)
+{
+    if (!fl_sbp_is_split(sbp) || sbp < shape->ndim) return FL_OK;
+    char text[FL_SHAPE_TEXT], axes[32];
+    if (shape->ndim == 0) snprintf(axes, sizeof axes, "no axis");
+    else if (shape->ndim == 1) snprintf(axes, sizeof axes, "axis 0 alone");
+    else snprintf(axes, sizeof axes, "axes 0 to %d", shape->ndim - 1);
+    return fl_fail(FL_ERR_SBP, "sbp S(%d): a tensor of shape %s has %s", sbp, fl_shape_text(text, shape), axes);
+}
+
+static fl_status check(fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp)
+{
+    if (nd_sbp.n != placement->ndim) {
+        char sbp[FL_ND_SBP_TEXT], place[FL_PLACEMENT_TEXT];
+        return fl_fail(FL_ERR_SBP, "sbp %s: %s has %d hierarchy %s, and each needs one sbp", fl_nd_sbp_text(sbp, nd_sbp),
+                       fl_placement_text(place, placement), placement->ndim, placement->ndim == 1 ? "axis" : "axes");
+    }
+    for (int k = 0; k < nd_sbp.n; k++) {
+        FL_TRY(check_axis(nd_sbp.at[k], shape));
+        if (nd_sbp.at[k] == FL_PSUM && dtype == FL_BOOL)
+            return fl_fail(FL_ERR_SBP, "sbp P: a bool tensor cannot be a partial sum; use P(max) or P(min), or convert it to a number");
+    }
+    return FL_OK;
+}
+
+/* ---- interning ---- */
+
+static uint64_t hash_mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 32);
+}
+
+static uint64_t meta_hash(fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, bool is_local)
+{
+    uint64_t h = hash_mix(placement->hash, (uint64_t)dtype << 8 | (uint64_t)shape->ndim << 1 | is_local);
+    h = hash_mix(h, fl_nd_sbp_bits(nd_sbp));
+    for (int i = 0; i < shape->ndim; i++) h = hash_mix(h, (uint64_t)shape->dims[i]);
+    return h;
+}
+
+/* False when there is no memory; the old table then still serves. */
+static bool grow(void)
+{
+    size_t wider = bucket_count ? 2 * bucket_count : 256;
+    fl_meta **buckets = calloc(wider, sizeof *buckets);
+    if (!buckets) return bucket_count > 0;
+    for (size_t b = 0; b < bucket_count; b++)
+        for (fl_meta *m = table[b], *next; m; m = next) {
+            next = m->next;
+            m->next = buckets[m->hash & (wider - 1)];
+            buckets[m->hash & (wider - 1)] = m;
+        }
+    free(table);
+    table = buckets;
+    bucket_count = wider;
+    return true;
+}
+
+static fl_meta *find(uint64_t hash, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, bool is_local)
+{
+    if (!bucket_count) return NULL;
+    fl_meta *m = table[hash & (bucket_count - 1)];
+    while (m && !(m->hash == hash && m->dtype == dtype && m->is_local == is_local && m->placement == placement &&
+                  fl_nd_sbp_equal(m->nd_sbp, nd_sbp) && fl_shape_equal(&m->shape, shape)))
+        m = m->next;
+    return m;
+}
+
+fl_status fl_meta_get(const fl_meta **out, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, bool is_local)
+{
+    uint64_t hash = meta_hash(dtype, shape, placement, nd_sbp, is_local);
+    fl_meta *m = find(hash, dtype, shape, placement, nd_sbp, is_local);
+    if (m) {
+        *out = fl_meta_ref(m);
+        return FL_OK;
+    }
+    FL_TRY(check(dtype, shape, placement, nd_sbp));
+    m = calloc(1, sizeof *m);
+    if (!m || ((size_t)meta_count >= bucket_count && !grow())) {
+        free(m);
+        return fl_fail(FL_ERR_MEMORY, "out of memory");
+    }
+    m->refs = 1;
+    m->dtype = dtype;
+    m->is_local = is_local;
+    m->nd_sbp = nd_sbp;
+    m->placement = placement;
+    m->shape = *shape;
+    m->numel = fl_shape_numel(shape);
+    m->hash = hash;
+    refresh(m);
+    fl_meta **bucket = &table[hash & (bucket_count - 1)];
+    m->next = *bucket;
+    *bucket = m;
+    meta_count++;
+    *out = m;
+    return FL_OK;
+}
+
+fl_status fl_meta_local(const fl_meta **out, fl_dtype dtype, const fl_shape *shape)
+{
+    return fl_meta_get(out, dtype, shape, fl_placement_local(FL_CPU, -1), fl_nd_sbp_fill(FL_B, 1), true);
+}
+
+void fl_meta_free(const fl_meta *dead)
+{
+    fl_meta **link = &table[dead->hash & (bucket_count - 1)];
+    while (*link != dead) link = &(*link)->next;
+    fl_meta *m = *link;
+    *link = m->next;
+    meta_count--;
+    free(m);
+}
+
+int64_t fl_meta_count(void)
+{
+    return meta_count;
+}
+
+const char *fl_meta_text(char *buffer, const fl_meta *m)
+{
+    char shape[FL_SHAPE_TEXT], place[FL_PLACEMENT_TEXT], sbp[FL_ND_SBP_TEXT];
+    fl_shape_text(shape, &m->shape);
+    if (m->is_local) snprintf(buffer, FL_META_TEXT, "%s%s", fl_dtype_name(m->dtype), shape);
+    else snprintf(buffer, FL_META_TEXT, "%s%s on %s as %s", fl_dtype_name(m->dtype), shape, fl_placement_text(place, m->placement), fl_nd_sbp_text(sbp, m->nd_sbp));
+    return buffer;
+}
