@@ -1,0 +1,220 @@
+/*
+** safetensors_write.c -- writer of safetensors files (see safetensors.h).
+**
+** The header is padded with spaces to a multiple of 8, so that the data begins aligned. Integers are printed as
+** integers, never through a double.
+*/
+#include "safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct fl_safetensors_writer {
+    char *path, *temporary;
+    int file;
+    int64_t data_start, data_bytes;
+};
+
+/* ---- text ---- */
+
+typedef struct text {
+    char *at;
+    size_t size, room;
+    bool failed;                /* out of memory */
+} text;
+
+static void text_add(text *t, const char *bytes, size_t size)
+{
+    if (t->room - t->size < size && !t->failed) {
+        size_t room = 2 * (t->size + size) + 256;
+        char *at = realloc(t->at, room);
+        t->failed = at == NULL;
+        if (at) t->at = at, t->room = room;
+    }
+    if (t->failed) return;
+    memcpy(t->at + t->size, bytes, size);
+    t->size += size;
+}
+
+static void text_format(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void text_format(text *t, const char *format, ...)
+{
+    char buffer[64];
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(buffer, sizeof buffer, format, arguments);
+    va_end(arguments);
+    text_add(t, buffer, (size_t)size);
+}
+
+static void text_string(text *t, const char *s)
+{
+    text_add(t, "\"", 1);
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\') text_format(t, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20) text_format(t, "\\u%04x", *s);
+        else text_add(t, s, 1);
+    }
+    text_add(t, "\"", 1);
+}
+
+static void text_entry(text *t, const fl_safetensors_entry *entry)
+{
+    text_string(t, entry->name);
+    text_format(t, ":{\"dtype\":\"%s\",\"shape\":[", fl_safetensors_dtypes[entry->dtype]);
+    for (int i = 0; i < entry->shape.ndim; i++) text_format(t, "%s%" PRId64, i ? "," : "", entry->shape.dims[i]);
+    text_format(t, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", entry->start, entry->start + entry->bytes);
+}
+
+/* Length (8 bytes, little end first), JSON, padding. */
+static void text_header(text *t, const fl_safetensors_entry *entries, int count, const char *const *metadata, int metadata_count)
+{
+    unsigned char length[8] = {0};
+    text_add(t, (const char *)length, 8);
+    text_add(t, "{", 1);
+    for (int i = 0; i < metadata_count; i++) {
+        text_format(t, "%s", i ? "," : "\"__metadata__\":{");
+        text_string(t, metadata[2 * i]);
+        text_add(t, ":", 1);
+        text_string(t, metadata[2 * i + 1]);
+    }
+    if (metadata_count) text_format(t, "}%s", count ? "," : "");
+    for (int i = 0; i < count; i++) {
+        if (i) text_add(t, ",", 1);
+        text_entry(t, &entries[i]);
+    }
+    text_add(t, "}", 1);
+    while (!t->failed && t->size % 8 != 0) text_add(t, " ", 1);
+    for (int i = 0; i < 8 && !t->failed; i++) t->at[i] = (char)((t->size - 8) >> (8 * i) & 0xff);
+}
+
+/* ---- files ---- */
+
+static fl_status write_all(const fl_safetensors_writer *w, const void *data, int64_t bytes, int64_t offset)
+{
+    const char *at = data;
+    while (bytes > 0) {
+        ssize_t done = pwrite(w->file, at, bytes > INT32_MAX ? INT32_MAX : (size_t)bytes, offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(done < 0 ? errno : ENOSPC));
+        at += done, offset += done, bytes -= done;
+    }
+    return FL_OK;
+}
+
+/* Opens a new file beside the target, readable by whom the target was (a new target: as umask says). */
+static fl_status temporary_open(fl_safetensors_writer *w)
+{
+    struct stat info;
+    bool exists = lstat(w->path, &info) == 0;
+    if (!exists && errno != ENOENT) return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(errno));
+    if (exists && !S_ISREG(info.st_mode)) return fl_fail(FL_ERR_IO, "save: %s exists and is not a regular file", w->path);
+    for (unsigned attempt = 0; w->file < 0; attempt++) {
+        sprintf(w->temporary, "%s.%ld.%u.tmp", w->path, (long)getpid(), attempt);
+        w->file = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (w->file < 0 && (errno != EEXIST || attempt == 1000)) {
+            int error = errno;
+            w->temporary[0] = '\0';     /* not ours */
+            return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(error));
+        }
+    }
+    if (exists && fchmod(w->file, info.st_mode & 07777) != 0) return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(errno));
+    return FL_OK;
+}
+
+/* Makes the rename itself survive a crash. A file system that cannot sync folders is no reason to fail. */
+static void folder_sync(const char *path)
+{
+    char *folder = strdup(path);
+    if (!folder) return;
+    char *slash = strrchr(folder, '/');
+    if (slash) slash[slash == folder] = '\0';
+    int file = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file >= 0) {
+        (void)!fsync(file);
+        close(file);
+    }
+    free(folder);
+}
+
+static fl_status writer_new(fl_safetensors_writer **out, const char *path)
+{
+    fl_safetensors_writer *w = calloc(1, sizeof *w);
+    if (w) {
+        w->file = -1;
+        w->path = strdup(path);
+        w->temporary = calloc(1, strlen(path) + 64);
+    }
+    if (!w || !w->path || !w->temporary) {
+        fl_safetensors_abandon(w);
+        return fl_fail(FL_ERR_MEMORY, "save: out of memory");
+    }
+    *out = w;
+    return FL_OK;
+}
+
+static fl_status header_write(fl_safetensors_writer *w, const text *header)
+{
+    if (header->failed) return fl_fail(FL_ERR_MEMORY, "save: out of memory");
+    if (header->size > 100 * 1000 * 1000) return fl_fail(FL_ERR_IO, "save: %s: the plain values take more than 100 MB", w->path);
+    FL_TRY(temporary_open(w));
+    w->data_start = (int64_t)header->size;
+    return write_all(w, header->at, (int64_t)header->size, 0);
+}
+
+fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count, const char *const *metadata, int metadata_count)
+{
+    fl_safetensors_writer *w = NULL;
+    FL_TRY(writer_new(&w, path));
+    for (int i = 0; i < count; i++) {
+        entries[i].start = w->data_bytes;
+        entries[i].bytes = fl_shape_numel(&entries[i].shape) * (int64_t)fl_dtype_size(entries[i].dtype);
+        w->data_bytes += entries[i].bytes;
+    }
+    text header = {0};
+    text_header(&header, entries, count, metadata, metadata_count);
+    fl_status status = header_write(w, &header);
+    free(header.at);
+    if (status != FL_OK) {
+        fl_safetensors_abandon(w);
+        return status;
+    }
+    *out = w;
+    return FL_OK;
+}
+
+fl_status fl_safetensors_write(fl_safetensors_writer *w, const fl_safetensors_entry *entry, const void *data, int64_t first, int64_t bytes)
+{
+    return write_all(w, data, bytes, w->data_start + entry->start + first);
+}
+
+fl_status fl_safetensors_commit(fl_safetensors_writer *w)
+{
+    bool done = fsync(w->file) == 0;
+    done = close(w->file) == 0 && done;
+    w->file = -1;
+    done = done && rename(w->temporary, w->path) == 0;
+    fl_status status = done ? FL_OK : fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(errno));
+    if (done) {
+        w->temporary[0] = '\0';
+        folder_sync(w->path);
+    }
+    fl_safetensors_abandon(w);
+    return status;
+}
+
+void fl_safetensors_abandon(fl_safetensors_writer *w)
+{
+    if (!w) return;
+    if (w->file >= 0) close(w->file);
+    if (w->temporary && w->temporary[0]) unlink(w->temporary);
+    free(w->temporary);
+    free(w->path);
+    free(w);
+}
