@@ -20,12 +20,16 @@ typedef fl_status (*fl_hook)(fl_tensor **out, fl_tensor *grad, void *context);
 /* Is the tape recording? (no_grad clears it) */
 extern bool fl_grad_enabled;
 
+/* t (which has a record) is a view of a tensor that requires grad by now. */
+bool fl_autograd_view_wants(const fl_tensor *t);
+
 /* dispatch calls these around an op. */
 static inline bool fl_autograd_wanted(const fl_op *op, const fl_operand *in, int nin)
 {
     if (!fl_grad_enabled || (op->flags & FL_OP_NO_GRAD)) return false;
     for (int i = 0; i < nin; i++)
-        if (in[i].kind == FL_TENSOR && in[i].tensor->requires_grad) return true;
+        if (in[i].kind == FL_TENSOR && (in[i].tensor->requires_grad || (in[i].tensor->autograd && fl_autograd_view_wants(in[i].tensor))))
+            return true;
     return false;
 }
 fl_status fl_autograd_record(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out, int nout);

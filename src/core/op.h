@@ -250,13 +250,14 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
 /* Elementwise op whose result goes into operand 0 (x:add_(y)); out[0] is operand 0 with one more reference. */
 fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
+/* The descriptor of a registered op, from C: FL_OP_REF(add). */
+#define FL_OP_REF(ident) ({ extern const fl_op fl_op_##ident; &fl_op_##ident; })
+
 /* FL_CALL(&y, mul, fl_of(a), fl_of_number(2)): default attributes. */
-#define FL_CALL(out, ident, ...)                                                                         \
-    fl_dispatch((out), &fl_op_##ident, (const fl_operand[]){__VA_ARGS__},                                \
-                (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), NULL)
+#define FL_CALL(out, ident, ...) FL_CALL_WITH(out, NULL, ident, __VA_ARGS__)
 /* The same with attributes: FL_CALL_WITH(&y, &attrs, sum, fl_of(x)) */
 #define FL_CALL_WITH(out, attributes, ident, ...)                                                        \
-    fl_dispatch((out), &fl_op_##ident, (const fl_operand[]){__VA_ARGS__},                                \
+    fl_dispatch((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__},                              \
                 (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attributes))
 
 /* Attribute setters for C callers: a is an initialised fl_attrs. */

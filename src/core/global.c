@@ -1,0 +1,171 @@
+/*
+** global.c -- boxing as an op, local parts and local tensors put together.
+**
+** The three casts do not go through inference: they say themselves what their result is. They are
+** recorded like any op, with the SBP of the gradient in an attribute.
+*/
+#include "global.h"
+#include "autograd.h"
+#include "boxing.h"
+
+enum { GRAD_SBP };
+
+/* Attributes of a cast: where the result is, and optionally the SBP its gradient is boxed to. */
+static void cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
+{
+    fl_attrs_init(a, op);
+    a->placement = placement;
+    a->nd_sbp = nd_sbp;
+    a->has_placement = true;
+    if (grad_sbp) fl_attr_set(a, GRAD_SBP, (int64_t)fl_nd_sbp_bits(*grad_sbp));
+}
+
+static fl_nd_sbp grad_sbp_of(const fl_attrs *a, fl_nd_sbp otherwise)
+{
+    if (!a->at[GRAD_SBP].given) return otherwise;
+    fl_nd_sbp s;
+    memcpy(&s, &a->at[GRAD_SBP].integer, sizeof s);
+    return s;
+}
+
+/* The SBP a gradient takes: as the value's, but the gradient of a partial value is whole on every rank. */
+static fl_nd_sbp dual(fl_nd_sbp s)
+{
+    for (int i = 0; i < s.n; i++)
+        if (fl_sbp_is_partial(s.at[i])) s.at[i] = FL_B;
+    return s;
+}
+
+static fl_status record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, fl_tensor **out)
+{
+    const fl_operand in = fl_of(x);
+    if (!fl_autograd_wanted(op, &in, 1)) return FL_OK;
+    fl_tensor *result = *out;
+    if (result == x) { /* nothing moved: the tape still needs a tensor of its own */
+        FL_TRY(fl_tensor_detach(&result, x));
+        fl_tensor_unref(*out);
+        *out = result;
+    }
+    fl_status status = fl_autograd_record(op, &in, 1, attrs, out, 1);
+    if (status != FL_OK) fl_tensor_unref(*out);
+    return status;
+}
+
+/* ---- global to global ---- */
+
+static fl_status to_global_grad(fl_grad *g)
+{
+    const fl_meta *x = g->in_meta[0];
+    return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, dual(x->nd_sbp)), NULL);
+}
+
+FL_OP(to_global) {
+    .name = "to_global", .sig = "to_global(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN, .row = -1,
+    .doc = "The tensor on another placement or with another SBP.", .grad = to_global_grad,
+};
+
+fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
+{
+    char text[FL_META_TEXT];
+    if (x->meta->is_local)
+        return fl_fail(FL_ERR_SBP, "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
+                       fl_meta_text(text, x->meta));
+    const fl_meta *meta;
+    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, placement, nd_sbp, false));
+    fl_tensor *result = NULL;
+    fl_status status = fl_boxing_apply(&result, x, meta);
+    fl_meta_unref(meta);
+    FL_TRY(status);
+    fl_attrs attrs;
+    cast_attrs(&attrs, FL_OP_REF(to_global), placement, nd_sbp, grad_sbp);
+    FL_TRY(record(FL_OP_REF(to_global), x, &attrs, &result));
+    *out = result;
+    return FL_OK;
+}
+
+/* ---- global to local ---- */
+
+static fl_status to_local_grad(fl_grad *g)
+{
+    const fl_meta *x = g->in_meta[0];
+    fl_nd_sbp nd_sbp = grad_sbp_of(g->attrs, dual(x->nd_sbp));
+    return fl_global_from_part(&g->gin[0], g->gout[0], &x->shape, x->placement, nd_sbp);
+}
+
+FL_OP(to_local) {
+    .name = "to_local", .sig = "to_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN, .row = -1,
+    .doc = "This rank's part of a global tensor, a view.", .grad = to_local_grad,
+};
+
+fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
+{
+    char text[FL_META_TEXT];
+    if (x->meta->is_local)
+        return fl_fail(FL_ERR_SBP, "to_local: this is a local tensor already (%s)", fl_meta_text(text, x->meta));
+    fl_shape part = {x->meta->shape.ndim, {0}};
+    memcpy(part.dims, x->meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
+    const fl_meta *meta;
+    FL_TRY(fl_meta_local(&meta, x->meta->dtype, &part));
+    fl_tensor *result = NULL;
+    fl_status status = fl_tensor_view(&result, x, meta, x->strides, x->offset);
+    fl_meta_unref(meta);
+    FL_TRY(status);
+    fl_attrs attrs;
+    cast_attrs(&attrs, FL_OP_REF(to_local), x->meta->placement, x->meta->nd_sbp, grad_sbp);
+    FL_TRY(record(FL_OP_REF(to_local), x, &attrs, &result));
+    *out = result;
+    return FL_OK;
+}
+
+/* ---- local to global ---- */
+
+static fl_status from_local_grad(fl_grad *g)
+{
+    const fl_meta *whole = g->out_meta[0];
+    fl_tensor *boxed;
+    FL_TRY(fl_to_global(&boxed, g->gout[0], whole->placement, dual(whole->nd_sbp), NULL));
+    fl_status status = fl_to_local(&g->gin[0], boxed, NULL);
+    fl_tensor_unref(boxed);
+    return status;
+}
+
+FL_OP(from_local) {
+    .name = "from_local", .sig = "from_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN, .row = -1,
+    .doc = "The ranks' local parts put together.", .grad = from_local_grad,
+};
+
+fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement, fl_nd_sbp nd_sbp)
+{
+    char have[FL_META_TEXT], want[FL_SHAPE_TEXT];
+    if (!local->meta->is_local)
+        return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
+    const fl_meta *meta;
+    FL_TRY(fl_meta_get(&meta, local->meta->dtype, logical, placement, nd_sbp, false));
+    fl_shape part = {logical->ndim, {0}};
+    memcpy(part.dims, meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
+    if (meta->holds && !fl_shape_equal(&part, &local->meta->shape)) {
+        fl_meta_unref(meta);
+        return fl_fail(FL_ERR_SHAPE, "to_global: this rank's part must be %s, the tensor is %s", fl_shape_text(want, &part),
+                       fl_meta_text(have, local->meta));
+    }
+    fl_tensor *result = NULL;
+    fl_status status = meta->holds ? fl_tensor_view(&result, local, meta, local->strides, local->offset) : fl_tensor_empty(&result, meta);
+    fl_meta_unref(meta);
+    FL_TRY(status);
+    fl_attrs attrs;
+    cast_attrs(&attrs, FL_OP_REF(from_local), placement, nd_sbp, NULL);
+    FL_TRY(record(FL_OP_REF(from_local), local, &attrs, &result));
+    *out = result;
+    return FL_OK;
+}
+
+fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp nd_sbp, bool check)
+{
+    bool whole = true;
+    for (int i = 0; i < nd_sbp.n; i++) whole &= !fl_sbp_is_split(nd_sbp.at[i]) || placement->hierarchy[i] == 1;
+    if (fl_world_get()->size > 1 && (!whole || check))
+        return fl_fail(FL_ERR_COMM, "to_global: the ranks must exchange the shapes of their parts, and %s; "
+                       "make the tensor with placement and sbp, or box a broadcast one",
+                       fl_world_get()->dry ? "this is a dry world (FLOW_WORLD)" : "there is no transport");
+    return fl_global_from_part(out, local, &local->meta->shape, placement, nd_sbp);
+}

@@ -1,0 +1,486 @@
+/*
+** tape.c -- recording: nodes, views and in-place rewrites.
+*/
+#include "tape.h"
+
+#include <stdlib.h>
+
+bool fl_grad_enabled = true;
+static uint64_t next_seq = 1;
+
+static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "autograd: out of memory for the tape"); }
+
+/* ---- attributes and links ---- */
+
+static fl_attrs *attrs_copy(const fl_attrs *attrs)
+{
+    size_t size = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count;
+    fl_attrs *copy = malloc(size);
+    if (copy) memcpy(copy, attrs, size);
+    return copy;
+}
+
+static tape_link *link_new(tape_link *before, const fl_op *op, const fl_attrs *attrs)
+{
+    tape_link *l = malloc(sizeof *l);
+    if (!l) return NULL;
+    l->attrs = attrs_copy(attrs);
+    if (!l->attrs) {
+        free(l);
+        return NULL;
+    }
+    l->refs = 1;
+    l->op = op;
+    l->before = before;
+    if (before) before->refs++;
+    return l;
+}
+
+static void link_unref(tape_link *l)
+{
+    while (l && --l->refs == 0) {
+        tape_link *before = l->before;
+        free(l->attrs);
+        free(l);
+        l = before;
+    }
+}
+
+/* ---- hooks ---- */
+
+static void hooks_free(tape_hook *h)
+{
+    while (h) {
+        tape_hook *next = h->next;
+        if (h->release) h->release(h->context);
+        free(h);
+        h = next;
+    }
+}
+
+/* ---- nodes ---- */
+
+static fl_node *node_new(const fl_op *op, int nin, int nout, const fl_attrs *attrs)
+{
+    size_t lists = (sizeof(tape_edge) + sizeof(tape_saved)) * (size_t)nin;
+    lists += (sizeof(tape_saved) + 3 * sizeof(void *)) * (size_t)nout;
+    size_t attr_bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count;
+    fl_node *n = malloc(sizeof *n + lists + attr_bytes);
+    if (!n) return NULL;
+    memset(n, 0, sizeof *n + lists);
+    n->refs = 1;
+    n->op = op;
+    n->seq = next_seq++;
+    n->nin = nin;
+    n->nout = nout;
+    n->edges = (tape_edge *)(n + 1);
+    n->in = (tape_saved *)(n->edges + nin);
+    n->out = n->in + nin;
+    n->out_meta = (const fl_meta **)(n->out + nout);
+    n->pending = (fl_tensor **)(n->out_meta + nout);
+    n->retain = (fl_autograd **)(n->pending + nout);
+    n->attrs = (fl_attrs *)(n->retain + nout);
+    memcpy(n->attrs, attrs, attr_bytes);
+    return n;
+}
+
+static void saved_release(tape_saved *s)
+{
+    if (s->value.kind == FL_TENSOR) fl_tensor_unref(s->value.tensor);
+    s->value.kind = FL_NONE;
+}
+
+/* Drops what the node saved for its gradient. */
+void fl_tape_forget(fl_node *n)
+{
+    for (int i = 0; i < n->nin; i++) saved_release(&n->in[i]);
+    for (int i = 0; i < n->nout; i++) saved_release(&n->out[i]);
+    n->freed = true;
+}
+
+/* Frees a node whose count is 0; chains of any length are freed without recursion. */
+void fl_node_unref(fl_node *n)
+{
+    static fl_node *dead;       /* nodes waiting to be freed by the outermost call */
+    static bool freeing;
+    if (!n || --n->refs > 0) return;
+    n->next_dead = dead;
+    dead = n;
+    if (freeing) return;
+    freeing = true;
+    while ((n = dead) != NULL) {
+        dead = n->next_dead;
+        fl_tape_forget(n);
+        for (int i = 0; i < n->nin; i++) {
+            fl_node_unref(n->edges[i].node);
+            fl_tensor_unref(n->edges[i].leaf);
+            if (n->edges[i].meta) fl_meta_unref(n->edges[i].meta);
+        }
+        for (int i = 0; i < n->nout; i++) {
+            fl_meta_unref(n->out_meta[i]);
+            fl_tensor_unref(n->pending[i]);
+        }
+        hooks_free(n->hooks);
+        if (n->region) {
+            link_unref(n->region->link);
+            fl_meta_unref(n->region->base_meta);
+            free(n->region);
+        }
+        free(n);
+    }
+    freeing = false;
+}
+
+/* ---- records ---- */
+
+fl_autograd *fl_tape_record_of(fl_tensor *t)
+{
+    if (!t->autograd) {
+        t->autograd = calloc(1, sizeof *t->autograd);
+        if (t->autograd) t->autograd->refs = 1;
+    }
+    return t->autograd;
+}
+
+/* The node forgets that this record wanted its gradient. */
+static void leave_node(fl_autograd *a)
+{
+    if (a->retain && a->node && a->node->retain[a->slot] == a) a->node->retain[a->slot] = NULL;
+}
+
+void fl_autograd_free(fl_autograd *a)
+{
+    if (!a || --a->refs > 0) return;
+    leave_node(a);
+    fl_node_unref(a->node);
+    fl_tensor_unref(a->grad);
+    fl_tensor_unref(a->base);
+    fl_tensor_unref(a->pending);
+    link_unref(a->link);
+    hooks_free(a->hooks);
+    free(a);
+}
+
+bool fl_autograd_view_wants(const fl_tensor *t)
+{
+    return t->autograd->base && t->autograd->base->requires_grad;
+}
+
+/* ---- recording an op ---- */
+
+static fl_status save_value(tape_saved *s, const fl_operand *o, const fl_tensor *written)
+{
+    s->value = *o;
+    if (o->kind != FL_TENSOR) return FL_OK;
+    fl_tensor_ref(o->tensor);
+    s->version = o->tensor->storage->var.version;
+    if (written && o->tensor->storage == written->storage) s->version--; /* as it was before the in-place op */
+    return FL_OK;
+}
+
+static fl_status save_output(tape_saved *s, fl_tensor *t)
+{
+    fl_tensor *plain;
+    FL_TRY(fl_tensor_detach(&plain, t));
+    s->value = fl_of(plain);
+    s->version = t->storage->var.version;
+    return FL_OK;
+}
+
+/* Which inputs and outputs the gradient of op needs. */
+static void what_to_save(const fl_op *op, uint32_t *in, uint32_t *out)
+{
+    *in = op->saves_in;
+    *out = op->saves_out;
+    if (op->vjp) fl_vjp_saves(op, in, out);
+}
+
+static fl_status edge_to(tape_edge *e, fl_tensor *t)
+{
+    e->meta = fl_meta_ref(t->meta);
+    bool wants = t->requires_grad || (t->autograd && fl_autograd_view_wants(t));
+    if (!wants || !fl_dtype_is_float(t->meta->dtype)) return FL_OK;
+    fl_node *node;
+    FL_TRY(fl_tape_node_of(&node, &e->slot, t));
+    if (node) e->node = fl_node_ref(node);
+    else e->leaf = fl_tensor_ref(t);
+    return FL_OK;
+}
+
+/* A node for a call; written: the target of an in-place op, whose version has been bumped already. */
+static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor *const *results, int nout, const fl_tensor *written)
+{
+    fl_node *n = node_new(op, nin, nout, attrs);
+    if (!n) return out_of_memory();
+    for (int i = 0; i < nout; i++) n->out_meta[i] = fl_meta_ref(results[i]->meta);
+    uint32_t save_in, save_out;
+    what_to_save(op, &save_in, &save_out);
+    fl_status status = FL_OK;
+    for (int i = 0; i < nin && status == FL_OK; i++) {
+        bool saved = save_in >> (i < 31 ? i : 31) & 1u;
+        if (saved || in[i].kind != FL_TENSOR) status = save_value(&n->in[i], &in[i], written);
+        if (status == FL_OK && in[i].kind == FL_TENSOR) status = edge_to(&n->edges[i], in[i].tensor);
+    }
+    for (int i = 0; i < nout && status == FL_OK; i++)
+        if (save_out >> i & 1u) status = save_output(&n->out[i], results[i]);
+    if (status != FL_OK) {
+        fl_node_unref(n);
+        return status;
+    }
+    *out = n;
+    return FL_OK;
+}
+
+/* Makes t output `slot` of node. */
+static fl_status attach(fl_tensor *t, fl_node *node, int slot)
+{
+    fl_autograd *a = fl_tape_record_of(t);
+    if (!a) return out_of_memory();
+    fl_node *old = a->node;
+    leave_node(a);
+    a->node = fl_node_ref(node);
+    a->slot = slot;
+    if (a->retain) node->retain[slot] = a;
+    t->requires_grad = true;
+    fl_node_unref(old);
+    return FL_OK;
+}
+
+fl_status fl_autograd_record(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out, int nout)
+{
+    fl_node *n;
+    FL_TRY(node_for(&n, op, in, nin, attrs, out, nout, NULL));
+    fl_status status = FL_OK;
+    for (int i = 0; i < nout && status == FL_OK; i++)
+        if (fl_dtype_is_float(out[i]->meta->dtype)) status = attach(out[i], n, i);
+    fl_node_unref(n);
+    return status;
+}
+
+/* ---- views ---- */
+
+fl_status fl_autograd_note_view(fl_tensor *view, fl_tensor *base, const fl_op *op, const fl_attrs *attrs)
+{
+    tape_link *before = base->autograd ? base->autograd->link : NULL;
+    fl_tensor *root = base->autograd && base->autograd->base ? base->autograd->base : base;
+    fl_autograd *a = fl_tape_record_of(view);
+    if (!a) return out_of_memory();
+    a->link = link_new(before, op, attrs);
+    if (!a->link) return out_of_memory();
+    a->base = fl_tensor_ref(root);
+    a->base_history = root->autograd ? root->autograd->history : 0;
+    return FL_OK;
+}
+
+fl_status fl_tape_replay(fl_tensor **out, fl_tensor *base, const tape_link *link)
+{
+    fl_tensor *start = NULL, *result = NULL;
+    if (link->before) FL_TRY(fl_tape_replay(&start, base, link->before));
+    fl_status status = fl_dispatch(&result, link->op, &(fl_operand){FL_TENSOR, {.tensor = start ? start : base}}, 1, link->attrs);
+    fl_tensor_unref(start);
+    FL_TRY(status);
+    *out = result;
+    return FL_OK;
+}
+
+/* A view whose base was rewritten since gets the node of a view taken from the base as it is now. */
+static fl_status catch_up(fl_tensor *view)
+{
+    fl_autograd *a = view->autograd;
+    fl_tensor *fresh;
+    bool enabled = fl_grad_enabled;
+    fl_grad_enabled = true;
+    fl_status status = fl_tape_replay(&fresh, a->base, a->link);
+    fl_grad_enabled = enabled;
+    FL_TRY(status);
+    if (fresh->autograd && fresh->autograd->node) status = attach(view, fresh->autograd->node, fresh->autograd->slot);
+    fl_tensor_unref(fresh);
+    a->base_history = a->base->autograd->history;
+    return status;
+}
+
+fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *t)
+{
+    fl_autograd *a = t->autograd;
+    *node = NULL;
+    *slot = 0;
+    if (!a) return FL_OK;
+    if (a->base && a->base->autograd && a->base->autograd->history != a->base_history) FL_TRY(catch_up(t));
+    *node = a->node;
+    *slot = a->slot;
+    return FL_OK;
+}
+
+/* ---- in place ---- */
+
+static bool wants_grad(const fl_tensor *t) { return t->requires_grad || (t->autograd && fl_autograd_view_wants(t)); }
+
+fl_status fl_autograd_check_inplace(const fl_op *op, fl_tensor *target, const fl_operand *in, int nin)
+{
+    if (!fl_grad_enabled) return FL_OK;
+    fl_tensor *base = target->autograd && target->autograd->base ? target->autograd->base : target;
+    if (base->requires_grad && fl_autograd_is_leaf(base))
+        return fl_fail(FL_ERR_STATE, "%s: %s a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()",
+                       op->name, base == target ? "this tensor is" : "this tensor is a view of");
+    for (int i = 1; i < nin; i++)
+        if (in[i].kind == FL_TENSOR && wants_grad(in[i].tensor) && !fl_dtype_is_float(target->meta->dtype))
+            return fl_fail(FL_ERR_DTYPE, "%s: a gradient cannot flow through %s; write into a float tensor", op->name,
+                           fl_dtype_name(target->meta->dtype));
+    return FL_OK;
+}
+
+/* The base's history becomes: what it was, with the region that `view` names replaced by the op's result. */
+static fl_status rewrite_base(fl_node *n, fl_tensor *view)
+{
+    fl_autograd *a = view->autograd;
+    fl_tensor *base = a->base;
+    n->region = malloc(sizeof *n->region);
+    if (!n->region) return out_of_memory();
+    n->region->link = a->link;
+    n->region->link->refs++;
+    n->region->base_meta = fl_meta_ref(base->meta);
+    /* edge 0 leads to the base as it was, not to the view */
+    fl_node_unref(n->edges[0].node);
+    fl_tensor_unref(n->edges[0].leaf);
+    if (n->edges[0].meta) fl_meta_unref(n->edges[0].meta);
+    memset(&n->edges[0], 0, sizeof n->edges[0]);
+    FL_TRY(edge_to(&n->edges[0], base));
+    fl_meta_unref(n->out_meta[0]);
+    n->out_meta[0] = fl_meta_ref(base->meta);
+    FL_TRY(attach(base, n, 0));
+    base->autograd->history++;
+    return catch_up(view);
+}
+
+fl_status fl_autograd_rewrite(const fl_op *op, fl_tensor *target, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    if (!fl_grad_enabled) return FL_OK;
+    bool wanted = false;
+    for (int i = 0; i < nin; i++)
+        wanted |= in[i].kind == FL_TENSOR && wants_grad(in[i].tensor);
+    if (!wanted) return FL_OK;
+    fl_node *n;
+    FL_TRY(node_for(&n, op, in, nin, attrs, &target, 1, target));
+    fl_status status;
+    if (target->autograd && target->autograd->base) status = rewrite_base(n, target);
+    else {
+        status = attach(target, n, 0);
+        if (status == FL_OK) target->autograd->history++;
+    }
+    fl_node_unref(n);
+    return status;
+}
+
+/* ---- unpacking for the gradient ---- */
+
+static fl_status check_version(const fl_node *n, const tape_saved *s, const char *what, int index)
+{
+    if (s->value.kind != FL_TENSOR || s->value.tensor->storage->var.version == s->version) return FL_OK;
+    char text[FL_META_TEXT];
+    return fl_fail(FL_ERR_STATE, "backward: %s %d of %s (%s), needed for its gradient, was changed in place after it was used; "
+                   "change a clone() of it instead", what, index, n->op->name, fl_meta_text(text, s->value.tensor->meta));
+}
+
+/* A saved output, connected to its node again when the tape records. */
+static fl_status unpack_output(fl_tensor **out, fl_node *n, int i)
+{
+    fl_tensor *t;
+    FL_TRY(fl_tensor_detach(&t, n->out[i].value.tensor));
+    fl_status status = fl_grad_enabled && !n->region ? attach(t, n, i) : FL_OK;
+    if (status != FL_OK) {
+        fl_tensor_unref(t);
+        return status;
+    }
+    *out = t;
+    return FL_OK;
+}
+
+fl_status fl_tape_unpack(fl_grad *g, fl_node *n)
+{
+    if (n->freed)
+        return fl_fail(FL_ERR_STATE, "backward: the graph of %s has been freed by an earlier backward; "
+                       "use {retain_graph = true} in the earlier one", n->op->name);
+    for (int i = 0; i < n->nin; i++) FL_TRY(check_version(n, &n->in[i], "input", i));
+    for (int i = 0; i < n->nout; i++) FL_TRY(check_version(n, &n->out[i], "output", i));
+    for (int i = 0; i < n->nin; i++) g->in[i] = n->in[i].value;
+    for (int i = 0; i < n->nout; i++)
+        if (n->out[i].value.kind == FL_TENSOR) FL_TRY(unpack_output(&g->out[i], n, i));
+    return FL_OK;
+}
+
+void fl_tape_release_grad(fl_grad *g)
+{
+    for (int i = 0; i < g->nout; i++) fl_tensor_unref(g->out[i]);
+}
+
+/* ---- leaves ---- */
+
+fl_status fl_autograd_set_requires_grad(fl_tensor *t, bool value)
+{
+    if (value && !fl_dtype_is_float(t->meta->dtype))
+        return fl_fail(FL_ERR_DTYPE, "requires_grad: only float tensors have gradients, this is %s", fl_dtype_name(t->meta->dtype));
+    if (!fl_autograd_is_leaf(t)) {
+        if (value) return FL_OK;
+        return fl_fail(FL_ERR_STATE, "requires_grad: this tensor was computed by %s from tensors that require grad; "
+                       "use x:detach() for one that does not", fl_autograd_node_name(t));
+    }
+    t->requires_grad = value;
+    return FL_OK;
+}
+
+bool fl_autograd_is_leaf(const fl_tensor *t)
+{
+    return !t->autograd || (!t->autograd->node && !fl_autograd_view_wants(t));
+}
+
+const char *fl_autograd_node_name(const fl_tensor *t)
+{
+    return t->autograd && t->autograd->node ? t->autograd->node->op->name : NULL;
+}
+
+fl_tensor *fl_autograd_grad_of(const fl_tensor *t) { return t->autograd ? t->autograd->grad : NULL; }
+
+fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
+{
+    char have[FL_META_TEXT], want[FL_META_TEXT];
+    if (grad && grad->meta != t->meta)
+        return fl_fail(FL_ERR_SHAPE, "grad: the gradient of %s must be of the same kind, this is %s", fl_meta_text(want, t->meta),
+                       fl_meta_text(have, grad->meta));
+    if (!grad && !t->autograd) return FL_OK;
+    fl_autograd *a = fl_tape_record_of(t);
+    if (!a) return out_of_memory();
+    fl_tensor *old = a->grad;
+    a->grad = grad ? fl_tensor_ref(grad) : NULL;
+    fl_tensor_unref(old);
+    return FL_OK;
+}
+
+fl_status fl_autograd_retain(fl_tensor *t)
+{
+    if (!wants_grad(t)) return fl_fail(FL_ERR_STATE, "retain_grad: this tensor does not require grad");
+    fl_node *node;
+    int slot;
+    FL_TRY(fl_tape_node_of(&node, &slot, t));
+    if (!node) return FL_OK; /* leaves keep theirs anyway */
+    t->autograd->retain = true;
+    node->retain[slot] = t->autograd;
+    return FL_OK;
+}
+
+fl_status fl_autograd_add_hook(fl_tensor *t, fl_hook hook, void *context, void (*release)(void *))
+{
+    if (!wants_grad(t)) return fl_fail(FL_ERR_STATE, "register_hook: this tensor does not require grad");
+    fl_node *node;
+    int slot;
+    FL_TRY(fl_tape_node_of(&node, &slot, t));
+    tape_hook *h = malloc(sizeof *h);
+    if (!h || (!node && !fl_tape_record_of(t))) {
+        free(h);
+        return out_of_memory();
+    }
+    *h = (tape_hook){NULL, hook, context, release, slot};
+    tape_hook **last = node ? &node->hooks : &t->autograd->hooks;
+    while (*last) last = &(*last)->next;
+    *last = h;
+    return FL_OK;
+}

@@ -1,0 +1,105 @@
+/*
+** tape.h -- private to autograd: nodes, edges and what a tensor knows of the tape.
+**
+** Ownership: a tensor owns its fl_autograd; that holds the node which computed it; a node holds its
+** edges (producer nodes, or leaves) and what it saved. A saved output is kept as a detached tensor, so
+** nothing points back from a node to the tensors that hold it.
+*/
+#ifndef FL_TAPE_H
+#define FL_TAPE_H
+
+#include "autograd.h"
+
+/* A hook on a leaf or on one output of a node. */
+typedef struct tape_hook {
+    struct tape_hook *next;
+    fl_hook call;
+    void *context;
+    void (*release)(void *);
+    int slot;
+} tape_hook;
+
+/* How a view was made from its base: the last step, then the ones before it. */
+typedef struct tape_link {
+    int refs;
+    struct tape_link *before;       /* owned; NULL: made from the base itself */
+    const fl_op *op;
+    fl_attrs *attrs;                /* owned */
+} tape_link;
+
+struct fl_autograd {
+    int refs;
+    fl_node *node;                  /* owned; NULL for a leaf */
+    int slot;                       /* which output of node */
+    fl_tensor *grad;                /* owned; leaves, and outputs with retain */
+    bool retain;
+    tape_hook *hooks;               /* of a leaf */
+    /* views */
+    fl_tensor *base;                /* owned; the tensor this one is a view of */
+    tape_link *link;                /* owned */
+    uint32_t base_history;          /* history of the base when `node` was made */
+    uint32_t history;               /* of a base: bumped when an in-place op rewrites it */
+    /* during a backward */
+    fl_tensor *pending;             /* gradient summed so far (leaf) */
+    int expected;                   /* contributions still to come (leaf) */
+};
+
+typedef struct tape_edge {
+    fl_node *node;                  /* owned; NULL for leaves and for inputs that want no gradient */
+    fl_tensor *leaf;                /* owned; the leaf itself */
+    int slot;
+    const fl_meta *meta;            /* owned; of the input; NULL for numbers */
+} tape_edge;
+
+typedef struct tape_saved {
+    fl_operand value;               /* tensors owned */
+    uint32_t version;
+} tape_saved;
+
+/* What an in-place op on a view leaves behind: how to find the region of the base that it wrote. */
+typedef struct tape_region {
+    tape_link *link;                /* owned */
+    const fl_meta *base_meta;       /* owned */
+} tape_region;
+
+struct fl_node {
+    int refs;
+    const fl_op *op;
+    uint64_t seq;                   /* order of creation */
+    fl_attrs *attrs;                /* owned */
+    int nin, nout;
+    tape_edge *edges;               /* nin */
+    tape_saved *in;                 /* nin */
+    tape_saved *out;                /* nout */
+    const fl_meta **out_meta;       /* nout, owned */
+    fl_tensor **pending;            /* nout: gradients of the outputs, during a backward */
+    fl_autograd **retain;           /* nout, borrowed: records of outputs that keep their gradient, or NULL */
+    tape_hook *hooks;
+    tape_region *region;            /* owned; in place on a view: edge 0 is the base */
+    bool freed;                     /* saved values are gone */
+    bool marked, wanted;            /* during a backward: reached, leads to something asked for */
+    void *run;                      /* the backward that uses pending now */
+    fl_node *next_dead;             /* while a chain is freed without recursion */
+};
+
+void fl_node_unref(fl_node *n);
+static inline fl_node *fl_node_ref(fl_node *n) { n->refs++; return n; }
+
+/* The autograd record of t, made when missing; NULL when out of memory. */
+fl_autograd *fl_tape_record_of(fl_tensor *t);
+
+/* The node that computed t and its slot, after catching up with in-place writes to its base; NULL for a leaf. */
+fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *t);
+
+/* Applies the steps of a view to another base. */
+fl_status fl_tape_replay(fl_tensor **out, fl_tensor *base, const tape_link *link);
+
+/* Drops what a node saved for its gradient: a second backward over it is an error. */
+void fl_tape_forget(fl_node *n);
+
+/* What a node saved, with its version checked. Outputs are connected to the tape again when it records.
+** Fills g; fl_tape_release_grad drops what it took. */
+fl_status fl_tape_unpack(fl_grad *g, fl_node *n);
+void fl_tape_release_grad(fl_grad *g);
+
+#endif
