@@ -5,8 +5,9 @@ OUT ?= $(if $(filter release,$(CONFIG)),build,build/$(CONFIG))
 CC ?= gcc
 AR ?= ar
 
-# What a Debian or Ubuntu machine needs (scripts/install.sh installs it; `make deps` shows it).
-PACKAGES_BUILD = gcc make pkg-config liblua5.4-dev libedit-dev zlib1g-dev libcjson-dev libdnnl-dev
+# What a Debian or Ubuntu machine needs (`make install-deps` installs it, `make deps` prints it).
+PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libcjson-dev
+PACKAGES_RUN = libdnnl-dev libedit2
 PACKAGES_TEST = lua-busted lua-check
 
 LUA_CFLAGS := $(shell pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
@@ -35,7 +36,7 @@ LUA_O := $(LUA_C:%.c=$(OUT)/%.o) $(OUT)/src/lua/modules.o
 TESTS_C := $(sort $(wildcard tests/c/*.c))
 TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
 
-all: $(OUT)/flowlua
+all: $(OUT)/flowlua ## build the interpreter (the default)
 
 $(OUT)/flowlua: $(LUA_O) $(CORE_O)
 	$(CC) $(FLAGS_$(CONFIG)) -fopenmp -Wl,-E -o $@ $(LUA_O) $(CORE_O) -Wl,--whole-archive $(LUA_LIB) -Wl,--no-whole-archive $(LDLIBS_ALL)
@@ -63,9 +64,46 @@ $(OUT)/tests/%: tests/c/%.c $(CORE_O)
 	@mkdir -p $(dir $@)
 	$(CC) $(CFLAGS_ALL) -Isrc/core -o $@ $< $(CORE_O) $(LDLIBS_ALL)
 
-clean:
+install-deps: ## install the packages that are missing, through the system's package manager
+	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN)
+
+run: install-deps ## install what is missing, build, train a small GPT on this project's own text
+	$(MAKE) all
+	$(OUT)/flowlua scripts/train.lua $(ARGS)
+
+test: ## every test of the release build (SPECS="tests/nn_spec.lua" for some)
+	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
+	$(MAKE) all $(TEST_BIN)
+	sh tests/run.sh $(OUT) $(SPECS)
+
+test-san: ## the C tests under ThreadSanitizer, everything under AddressSanitizer and UBSan
+	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
+	$(MAKE) CONFIG=tsan tests-c
+	$(MAKE) CONFIG=asan all tests-c
+	sh tests/run-san.sh build/tsan build/asan $(SPECS)
+
+tests-c: $(TEST_BIN)
+
+lint: ## luacheck over every Lua file
+	luacheck -q src/lua scripts tests
+
+bench: all ## the benchmarks, beside their peers where those are installed
+	sh scripts/bench/run.sh $(OUT)
+
+PREFIX ?= /usr/local
+install: all ## install into PREFIX (default /usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(OUT)/flowlua $(DESTDIR)$(PREFIX)/bin/flowlua
+
+deps: ## print the packages a Debian or Ubuntu system needs
+	@echo $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
+
+clean: ## remove everything built
 	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1 -- \2/p' Makefile
 
 -include $(shell find $(OUT)/src $(OUT)/tests -name '*.d' 2>/dev/null)
 
-.PHONY: all clean
+.PHONY: all install-deps run test test-san tests-c lint bench install deps clean help

@@ -1,0 +1,24 @@
+#!/bin/sh
+# run-san.sh TSAN_OUT ASAN_OUT [SPEC...] -- the engine's C tests under ThreadSanitizer, everything under
+# AddressSanitizer and UBSan. The last line is the sum: "N passed, N failed, N skipped".
+set -u
+tsan=$1 asan=$2
+shift 2
+passed=0 failed=0
+for test in "$tsan"/tests/test_engine "$tsan"/tests/test_storage; do
+    if TSAN_OPTIONS=halt_on_error=1 OMP_NUM_THREADS=1 "$test"; then passed=$((passed + 1)); else
+        echo "$test failed under ThreadSanitizer"
+        failed=$((failed + 1))
+    fi
+done
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=0:allocator_may_return_null=1
+export LSAN_OPTIONS=suppressions=tests/lsan.supp:print_suppressions=0
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+sh tests/run.sh "$asan" "$@" >"$log" 2>&1 || true
+cat "$log"
+line=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p')
+if [ -n "$line" ]; then set -- $line; else set -- 0 1 0; fi
+echo "$((passed + $1)) passed, $((failed + $2)) failed, $3 skipped"
+[ $((failed + $2)) -eq 0 ]

@@ -1,0 +1,46 @@
+#!/bin/sh
+# run.sh OUT [SPEC...] -- runs the C tests and the specs of one build; the last line is the sum of all:
+# "N passed, N failed, N skipped". A test program that dies counts as one failure.
+set -u
+out=$1
+shift
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# Adds the numbers of a line "P passed, F failed, S skipped".
+add() {
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+
+if [ $# -eq 0 ]; then
+    for test in "$out"/tests/*; do
+        [ -x "$test" ] && [ -f "$test" ] || continue
+        "$test" >"$log" 2>&1
+        status=$?
+        line=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p')
+        if [ -n "$line" ]; then add $line; fi
+        if [ $status -ne 0 ]; then
+            cat "$log"
+            echo "$test: exit status $status"
+            case "$line" in *" 0 "* | "") add 0 1 0 ;; esac
+        fi
+    done
+    set -- tests
+fi
+
+FLOWLUA=$out/flowlua busted --lua="$out/flowlua" -o plainTerminal --pattern=_spec "$@" >"$log" 2>&1
+status=$?
+line=$(sed -n 's/^\([0-9]*\) success[es]* \/ \([0-9]*\) failures* \/ \([0-9]*\) errors* \/ \([0-9]*\) pending.*/\1 \2 \3 \4/p' "$log" | tail -n 1)
+if [ -n "$line" ]; then
+    set -- $line
+    add "$1" $(($2 + $3)) "$4"
+    if [ $status -ne 0 ]; then cat "$log"; fi
+else
+    cat "$log"
+    echo "busted: exit status $status, no result"
+    add 0 1 0
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]
