@@ -21,6 +21,8 @@ typedef struct fl_storage {
     uint8_t device;             /* fl_device_type */
     int8_t device_index;
     int16_t size_class;         /* allocator's own */
+    struct fl_storage *prev, *next;     /* allocator's own: free list, limbo, large blocks */
+    char site[32];              /* large blocks: the script's line that asked for them */
     _Alignas(64) unsigned char small[FL_STORAGE_INLINE];
 } fl_storage;
 
@@ -39,6 +41,17 @@ typedef struct fl_memory_stats {
 void fl_storage_stats(fl_memory_stats *out);
 void fl_storage_reset_peak(void);
 void fl_storage_trim(void);                     /* gives cached blocks back to the system */
+
+/* Frees every cache (end of the program, after fl_engine_stop); storages still alive stay valid. */
+void fl_storage_shutdown(void);
+
+/* Memory of a device other than the CPU; its plug-in registers one table. `allocate` words its own error. */
+typedef struct fl_device_ops {
+    const char *name;
+    fl_status (*allocate)(void **data, size_t bytes, int index);
+    void (*release)(void *data, size_t bytes, int index);
+} fl_device_ops;
+void fl_device_register(fl_device_type device, const fl_device_ops *ops);   /* borrowed for good */
 
 /* Bytes allocated since the host program last reset it: drives Lua's collector. */
 extern int64_t fl_storage_debt;

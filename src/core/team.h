@@ -7,6 +7,7 @@
 #ifndef FL_TEAM_H
 #define FL_TEAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Called with a range [begin, end) of chunks. */
@@ -19,5 +20,9 @@ void fl_team_for(int64_t count, double cost_ns, fl_team_body body, void *context
 /* Threads of the team: FLOW_THREADS, else the cores this process may use. */
 int fl_team_size(void);
 void fl_team_set_size(int threads);
+
+/* May the calling thread enter parallel regions? A thread may unless told otherwise; one that gives the right
+** up ends its team. engine.c keeps it with exactly one thread. */
+void fl_team_allow(bool parallel);
 
 #endif
