@@ -1,0 +1,214 @@
+/*
+** gemm.c -- matrix products: oneDNN for large float32 ones, own kernels for the rest.
+**
+** oneDNN is opened at the first product that is large enough to gain from it, so a program that multiplies
+** nothing large runs without it, and so does a machine that lacks it. It runs on libgomp's team, as our own loops do.
+** Own products are cut over the team by columns or rows of C; since an element's value does not depend
+** on the cut, neither does the result.
+*/
+#include "gemm.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+/* From this many multiplications on oneDNN is used. Measured on AVX-512: 480 GF/s both up to 512^3, above that 470
+** against 400, as oneDNN blocks for the caches; below, the own kernel also adds the bias in the same pass. */
+static const double ONEDNN_FROM[FL_LEVEL_COUNT] = {96.0 * 96 * 96, 128.0 * 128 * 128, 512.0 * 512 * 512};
+/* Products of a batch up to this size run whole on one thread each. */
+static const double BATCH_SERIAL_UP_TO = 256.0 * 256 * 256;
+static const double NS_PER_MULTIPLICATION = 0.025;
+
+/* ---- oneDNN ---- */
+
+typedef int (*sgemm_fn)(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                        const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+
+typedef struct onednn_version {
+    int major, minor, patch;
+} onednn_version;
+
+static char library_text[64];
+
+static void *open_onednn(const char **name)
+{
+    static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        *name = names[i];
+        if (handle) return handle;
+    }
+    return NULL;
+}
+
+static sgemm_fn load_onednn(void)
+{
+    const char *name;
+    void *handle = open_onednn(&name);
+    if (!handle) return NULL;
+    sgemm_fn sgemm = (sgemm_fn)dlsym(handle, "dnnl_sgemm");
+    const onednn_version *(*version)(void) = (const onednn_version *(*)(void))dlsym(handle, "dnnl_version");
+    if (!sgemm) return NULL;
+    if (version) snprintf(library_text, sizeof library_text, "oneDNN %d.%d (%s)", version()->major, version()->minor, name);
+    else snprintf(library_text, sizeof library_text, "oneDNN (%s)", name);
+    return sgemm;
+}
+
+/* NULL when there is none. Kernels are entered from one thread, so no lock is needed. */
+static sgemm_fn onednn(void)
+{
+    static bool tried;
+    static sgemm_fn sgemm;
+    if (!tried) {
+        tried = true;
+        sgemm = load_onednn();
+    }
+    return sgemm;
+}
+
+const char *fl_cpu_gemm_library(void)
+{
+    if (!onednn()) snprintf(library_text, sizeof library_text, "own kernels (%s)", fl_cpu_level_name(fl_cpu_level()));
+    return library_text;
+}
+
+/* BLAS's way to say how a matrix lies: rows contiguous, or columns contiguous (transposed). false: neither. */
+static bool blas_layout(bool *transposed, int64_t *ld, int64_t rows, int64_t cols, int64_t row, int64_t col)
+{
+    if (rows == 1) row = cols;
+    if (cols == 1) col = row == 1 ? rows : 1;
+    *transposed = !(col == 1 && row >= cols);
+    *ld = *transposed ? col : row;
+    return !*transposed || (row == 1 && col >= rows);
+}
+
+static bool run_onednn(const fl_gemm *g)
+{
+    bool ta, tb;
+    int64_t lda, ldb;
+    if (g->bias && g->beta != 0) return false;
+    if (!blas_layout(&ta, &lda, g->m, g->k, g->a_row, g->a_col) || !blas_layout(&tb, &ldb, g->k, g->n, g->b_row, g->b_col)) return false;
+    float *c = g->c;
+    for (int64_t i = 0; g->bias && i < g->m; i++) memcpy(c + i * g->c_row, g->bias, sizeof(float) * (size_t)g->n);
+    return onednn()(ta ? 'T' : 'N', tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha, g->a, lda, g->b, ldb,
+                    g->bias ? 1 : (float)g->beta, c, g->c_row) == 0;
+}
+
+/* ---- own kernels with the team ---- */
+
+fl_gemm_fn fl_gemm_kernel(fl_dtype dtype)
+{
+    bool wide = dtype == FL_FLOAT64;
+    switch (fl_cpu_level()) {
+#ifdef __x86_64__
+    case FL_LEVEL_AVX512: return wide ? fl_gemm_f64_avx512 : fl_gemm_f32_avx512;
+    case FL_LEVEL_AVX2: return wide ? fl_gemm_f64_avx2 : fl_gemm_f32_avx2;
+#endif
+    default: return wide ? fl_gemm_f64_base : fl_gemm_f32_base;
+    }
+}
+
+typedef struct team_product {
+    const fl_gemm *g;
+    fl_gemm_fn kernel;
+    size_t item;                /* bytes of an element */
+    bool by_columns;
+    int64_t grain, parts;       /* columns or rows of one part; number of parts */
+} team_product;
+
+static void team_product_part(void *context, int64_t begin, int64_t end)
+{
+    team_product *p = context;
+    fl_gemm part = *p->g;
+    int64_t whole = p->by_columns ? part.n : part.m, from = begin * p->grain, to = end * p->grain < whole ? end * p->grain : whole;
+    if (p->by_columns) {
+        part.n = to - from;
+        part.b = (const char *)part.b + from * part.b_col * (int64_t)p->item;
+        part.c = (char *)part.c + from * (int64_t)p->item;
+        if (part.bias) part.bias = (const char *)part.bias + from * (int64_t)p->item;
+    } else {
+        part.m = to - from;
+        part.a = (const char *)part.a + from * part.a_row * (int64_t)p->item;
+        part.c = (char *)part.c + from * part.c_row * (int64_t)p->item;
+    }
+    p->kernel(&part);
+}
+
+static double multiplications(const fl_gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
+
+static void run_own(fl_dtype dtype, const fl_gemm *g)
+{
+    team_product p = {.g = g, .kernel = fl_gemm_kernel(dtype), .item = fl_dtype_size(dtype)};
+    int64_t team = fl_team_size();
+    p.by_columns = g->n >= 64 * team; /* each thread then packs its own columns of B only */
+    p.grain = p.by_columns ? 32 : 12;
+    p.parts = ((p.by_columns ? g->n : g->m) + p.grain - 1) / p.grain;
+    fl_team_for(p.parts, multiplications(g) * NS_PER_MULTIPLICATION / (double)p.parts, team_product_part, &p);
+}
+
+void fl_gemm_run(fl_dtype dtype, const fl_gemm *g)
+{
+    if (g->m == 0 || g->n == 0) return;
+    if (dtype == FL_FLOAT32 && multiplications(g) >= ONEDNN_FROM[fl_cpu_level()] && onednn() && run_onednn(g)) return;
+    run_own(dtype, g);
+}
+
+/* ---- batches ---- */
+
+typedef struct team_batch {
+    const fl_gemm_batch *batch;
+    fl_gemm_fn kernel;
+    size_t item;
+} team_batch;
+
+static void batch_item(fl_gemm *out, const fl_gemm_batch *batch, int64_t i, size_t item)
+{
+    *out = batch->one;
+    out->a = (const char *)out->a + batch->a_offset[i] * (int64_t)item;
+    out->b = (const char *)out->b + batch->b_offset[i] * (int64_t)item;
+    out->c = (char *)out->c + i * batch->c_step * (int64_t)item;
+}
+
+static void team_batch_part(void *context, int64_t begin, int64_t end)
+{
+    team_batch *t = context;
+    for (int64_t i = begin; i < end; i++) {
+        fl_gemm one;
+        batch_item(&one, t->batch, i, t->item);
+        t->kernel(&one);
+    }
+}
+
+void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch)
+{
+    double each = multiplications(&batch->one);
+    if (batch->count > 1 && each <= BATCH_SERIAL_UP_TO) {
+        team_batch t = {batch, fl_gemm_kernel(dtype), fl_dtype_size(dtype)};
+        fl_team_for(batch->count, 20 + each * NS_PER_MULTIPLICATION, team_batch_part, &t);
+        return;
+    }
+    for (int64_t i = 0; i < batch->count; i++) {
+        fl_gemm one;
+        batch_item(&one, batch, i, fl_dtype_size(dtype));
+        fl_gemm_run(dtype, &one);
+    }
+}
+
+/* ---- the BLAS-like entries ---- */
+
+static fl_gemm from_blas(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t lda, const void *b, int64_t ldb, double beta, void *c, int64_t ldc)
+{
+    return (fl_gemm){.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .a_row = ta ? 1 : lda, .a_col = ta ? lda : 1,
+                     .b_row = tb ? 1 : ldb, .b_col = tb ? ldb : 1, .c_row = ldc, .alpha = alpha, .beta = beta};
+}
+
+void fl_cpu_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
+    fl_gemm g = from_blas(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    fl_gemm_run(FL_FLOAT32, &g);
+}
+
+void fl_cpu_dgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc)
+{
+    fl_gemm g = from_blas(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    fl_gemm_run(FL_FLOAT64, &g);
+}

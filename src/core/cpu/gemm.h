@@ -1,0 +1,49 @@
+/*
+** gemm.h -- matrix products: the serial kernels of one CPU level, and what gemm.c makes of them.
+*/
+#ifndef FL_GEMM_H
+#define FL_GEMM_H
+
+#include "cpu.h"
+
+/* C[m, n] = alpha * A B + bias + beta * C with A[m, k], B[k, n] of any strides (in elements), C's rows contiguous.
+** C is not read when beta is 0. bias [n] may be NULL. float32 or float64 throughout. */
+typedef struct fl_gemm {
+    int64_t m, n, k;
+    const void *a, *b, *bias;
+    void *c;
+    int64_t a_row, a_col, b_row, b_col, c_row;
+    double alpha, beta;
+} fl_gemm;
+
+/* Serial. An element's value does not depend on m, n or on its place in C. */
+typedef void (*fl_gemm_fn)(const fl_gemm *g);
+
+#define FL_GEMM_DECLARE(level)                                                                           \
+    void FL_PASTE(fl_gemm_f32, level)(const fl_gemm *g);                                                 \
+    void FL_PASTE(fl_gemm_f64, level)(const fl_gemm *g);
+FL_GEMM_DECLARE(base)
+#ifdef __x86_64__
+FL_GEMM_DECLARE(avx2)
+FL_GEMM_DECLARE(avx512)
+#endif
+
+/* The serial kernel of this machine; dtype float32 or float64. */
+fl_gemm_fn fl_gemm_kernel(fl_dtype dtype);
+
+/* One product with the team, through oneDNN where that is faster. dtype float32 or float64. */
+void fl_gemm_run(fl_dtype dtype, const fl_gemm *g);
+
+/* Same-shaped products with the team: problem i adds i-th offsets (in elements) to a, b and c. */
+typedef struct fl_gemm_batch {
+    fl_gemm one;
+    int64_t count;
+    const int64_t *a_offset, *b_offset;     /* count entries each */
+    int64_t c_step;
+} fl_gemm_batch;
+void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch);
+
+/* What computes large float32 products: "oneDNN 2.6 (libdnnl.so.2)" or "own kernels (avx512)". */
+const char *fl_cpu_gemm_library(void);
+
+#endif

@@ -1,0 +1,177 @@
+/*
+** simd.h -- one vector of floats and one of doubles, as wide as the level allows.
+**
+** Included by .lv.c files only. vf_* work on VF_W floats, vd_* on VD_W doubles, with equal names, so a .inc
+** file can be included once per type (FL_V(load) is vf_load or vd_load). `part` variants touch only
+** the first n lanes and read zeros for the rest: tails go through the same arithmetic as full vectors.
+*/
+#ifndef FL_SIMD_H
+#define FL_SIMD_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined __SSE2__
+#include <immintrin.h>
+#endif
+
+#define FL_INLINE static inline __attribute__((always_inline))
+
+#if defined FL_LEVEL_avx512
+
+enum { VF_W = 16, VD_W = 8 };
+typedef __m512 vf;
+typedef __m512d vd;
+
+FL_INLINE __mmask16 vf_first(int n) { return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u); }
+FL_INLINE __mmask8 vd_first(int n) { return (__mmask8)(n >= 8 ? 0xffu : (1u << n) - 1u); }
+
+FL_INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
+FL_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+FL_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+FL_INLINE vf vf_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps(vf_first(n), p); }
+FL_INLINE void vf_store_part(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, vf_first(n), x); }
+FL_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+FL_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+FL_INLINE float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
+FL_INLINE float vf_top(vf x) { return _mm512_reduce_max_ps(x); }
+/* The lanes from n on become `fill`. */
+FL_INLINE vf vf_keep(vf x, int n, float fill) { return _mm512_mask_mov_ps(_mm512_set1_ps(fill), vf_first(n), x); }
+FL_INLINE vf vf_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+FL_INLINE vf vf_scale2(vf x, vf k) { return _mm512_scalef_ps(x, k); }
+
+FL_INLINE vd vd_set(double x) { return _mm512_set1_pd(x); }
+FL_INLINE vd vd_load(const double *p) { return _mm512_loadu_pd(p); }
+FL_INLINE void vd_store(double *p, vd x) { _mm512_storeu_pd(p, x); }
+FL_INLINE vd vd_load_part(const double *p, int n) { return _mm512_maskz_loadu_pd(vd_first(n), p); }
+FL_INLINE void vd_store_part(double *p, vd x, int n) { _mm512_mask_storeu_pd(p, vd_first(n), x); }
+FL_INLINE vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
+FL_INLINE vd vd_max(vd a, vd b) { return _mm512_max_pd(a, b); }
+FL_INLINE double vd_sum(vd x) { return _mm512_reduce_add_pd(x); }
+FL_INLINE double vd_top(vd x) { return _mm512_reduce_max_pd(x); }
+FL_INLINE vd vd_keep(vd x, int n, double fill) { return _mm512_mask_mov_pd(_mm512_set1_pd(fill), vd_first(n), x); }
+
+#elif defined FL_LEVEL_avx2
+
+enum { VF_W = 8, VD_W = 4 };
+typedef __m256 vf;
+typedef __m256d vd;
+
+FL_INLINE __m256i vf_first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+FL_INLINE __m256i vd_first(int n) { return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3)); }
+
+FL_INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
+FL_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+FL_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+FL_INLINE vf vf_load_part(const float *p, int n) { return _mm256_maskload_ps(p, vf_first(n)); }
+FL_INLINE void vf_store_part(float *p, vf x, int n) { _mm256_maskstore_ps(p, vf_first(n), x); }
+FL_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+FL_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+FL_INLINE float vf_sum(vf x)
+{
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+}
+FL_INLINE float vf_top(vf x)
+{
+    __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    h = _mm_max_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
+}
+FL_INLINE vf vf_keep(vf x, int n, float fill) { return _mm256_blendv_ps(_mm256_set1_ps(fill), x, _mm256_castsi256_ps(vf_first(n))); }
+FL_INLINE vf vf_round(vf x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/* x * 2^k for whole k in [-252, 254]: two steps, so that subnormal results come out right. */
+FL_INLINE vf vf_scale2(vf x, vf k)
+{
+    __m256i n = _mm256_cvtps_epi32(k), half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half), bias = _mm256_set1_epi32(127);
+    x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
+    return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
+}
+
+FL_INLINE vd vd_set(double x) { return _mm256_set1_pd(x); }
+FL_INLINE vd vd_load(const double *p) { return _mm256_loadu_pd(p); }
+FL_INLINE void vd_store(double *p, vd x) { _mm256_storeu_pd(p, x); }
+FL_INLINE vd vd_load_part(const double *p, int n) { return _mm256_maskload_pd(p, vd_first(n)); }
+FL_INLINE void vd_store_part(double *p, vd x, int n) { _mm256_maskstore_pd(p, vd_first(n), x); }
+FL_INLINE vd vd_fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }
+FL_INLINE vd vd_max(vd a, vd b) { return _mm256_max_pd(a, b); }
+FL_INLINE double vd_sum(vd x)
+{
+    __m128d h = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(h, _mm_unpackhi_pd(h, h)));
+}
+FL_INLINE double vd_top(vd x)
+{
+    __m128d h = _mm_max_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
+    return _mm_cvtsd_f64(_mm_max_sd(h, _mm_unpackhi_pd(h, h)));
+}
+FL_INLINE vd vd_keep(vd x, int n, double fill) { return _mm256_blendv_pd(_mm256_set1_pd(fill), x, _mm256_castsi256_pd(vd_first(n))); }
+
+#else
+
+enum { VF_W = 4, VD_W = 2 };
+typedef float vf __attribute__((vector_size(16)));
+typedef double vd __attribute__((vector_size(16)));
+
+#define FL_SIMD_BASE(T, V, W)                                                                                     \
+    FL_INLINE V V##_set(T x) { V r; for (int i = 0; i < W; i++) r[i] = x; return r; }                             \
+    FL_INLINE V V##_load(const T *p) { V r; memcpy(&r, p, sizeof r); return r; }                                  \
+    FL_INLINE void V##_store(T *p, V x) { memcpy(p, &x, sizeof x); }                                              \
+    FL_INLINE V V##_load_part(const T *p, int n) { V r = {0}; for (int i = 0; i < W; i++) if (i < n) r[i] = p[i]; return r; } \
+    FL_INLINE void V##_store_part(T *p, V x, int n) { for (int i = 0; i < W; i++) if (i < n) p[i] = x[i]; }       \
+    FL_INLINE V V##_fma(V a, V b, V c) { return a * b + c; }                                                      \
+    FL_INLINE V V##_max(V a, V b) { V r; for (int i = 0; i < W; i++) r[i] = a[i] > b[i] ? a[i] : b[i]; return r; } \
+    FL_INLINE V V##_keep(V x, int n, T fill) { V r; for (int i = 0; i < W; i++) r[i] = i < n ? x[i] : fill; return r; }
+
+FL_SIMD_BASE(float, vf, VF_W)
+FL_SIMD_BASE(double, vd, VD_W)
+#undef FL_SIMD_BASE
+
+FL_INLINE float vf_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+FL_INLINE float vf_top(vf x) { float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3]; return a > b ? a : b; }
+FL_INLINE double vd_sum(vd x) { return x[0] + x[1]; }
+FL_INLINE double vd_top(vd x) { return x[0] > x[1] ? x[0] : x[1]; }
+
+#endif
+
+/* e^x. AVX levels: within 2 ulp (Cephes' polynomial, the argument reduced in two steps); -inf gives 0, overflow
+** inf, NaN stays NaN. */
+#if defined FL_LEVEL_avx512 || defined FL_LEVEL_avx2
+FL_INLINE vf vf_exp(vf x)
+{
+#if defined FL_LEVEL_avx512
+    x = _mm512_min_ps(_mm512_set1_ps(89.0f), _mm512_max_ps(_mm512_set1_ps(-105.0f), x));
+#else
+    x = _mm256_min_ps(_mm256_set1_ps(89.0f), _mm256_max_ps(_mm256_set1_ps(-105.0f), x));
+#endif
+    vf k = vf_round(x * vf_set(1.44269504f));
+    vf r = vf_fma(k, vf_set(-0.693359375f), x);
+    r = vf_fma(k, vf_set(2.12194440e-4f), r);
+    vf p = vf_set(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set(5.0000001201e-1f));
+    p = vf_fma(p * r, r, r + vf_set(1.0f));
+    return vf_scale2(p, k);
+}
+#else
+FL_INLINE vf vf_exp(vf x)
+{
+    for (int i = 0; i < VF_W; i++) x[i] = expf(x[i]);
+    return x;
+}
+#endif
+
+FL_INLINE vd vd_exp(vd x)
+{
+    double lane[VD_W];
+    vd_store(lane, x);
+    for (int i = 0; i < VD_W; i++) lane[i] = exp(lane[i]);
+    return vd_load(lane);
+}
+
+#endif
