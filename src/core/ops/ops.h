@@ -53,6 +53,17 @@ bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to);
 /* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
 void fl_sbp_except(fl_sigs *s, uint32_t mask);
 
+/* S(i) -> S(map[i]) for every axis i of in[0] with map[i] >= 0. */
+void fl_sbp_map(fl_sigs *s, const int *map);
+/* All tensors P(sum), P(max) or P(min) -> the same: ops that only move values (and may add zeros: `zeros` leaves out
+** max and min). */
+void fl_sbp_moves(fl_sigs *s, bool zeros);
+
+/* ---- views in C ---- */
+
+/* x in `count` parts along axis; sizes must add up to the axis's size. out: count slots, one reference each. */
+fl_status fl_view_split(fl_tensor **out, fl_tensor *x, int64_t axis, const int64_t *sizes, int count);
+
 /* ---- copies through kernels ---- */
 
 /* Kernel of ops whose result is a rearranged copy of in[0] (contiguous, fallback of views). */
