@@ -31,4 +31,7 @@ typedef struct fl_comm {
 /* The transport of this process, NULL when there is none. */
 const fl_comm *fl_comm_get(void);
 
+/* Called by a transport when it is ready; borrowed, NULL when it goes away. */
+void fl_comm_register(const fl_comm *comm);
+
 #endif
