@@ -1,0 +1,230 @@
+/*
+** binding.h -- what the files of the Lua layer share.
+**
+** A binding reads its arguments, calls one core function, checks the status and returns. Tensors are
+** boxes: 16-byte userdata that own one reference. The box is pushed first and filled after, so that a
+** Lua error in between loses nothing. Only fl_lua_error raises, at the line of the user's script.
+*/
+#ifndef FL_BINDING_H
+#define FL_BINDING_H
+
+#include "../core/autograd.h"
+#include "../core/infer.h"
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+
+/* ---- errors (error.c) ---- */
+
+/* Raises the core's last message at the nearest line of the user's script. */
+__attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status);
+
+/* Words an error and raises it; nothing may be held. */
+#define FL_RAISE(L, ...) fl_lua_error((L), fl_fail(FL_ERR_VALUE, __VA_ARGS__))
+/* Raises when a core call failed. */
+#define FL_CHECK(L, expression)                                                \
+    do {                                                                       \
+        fl_status status_ = (expression);                                      \
+        if (FL_UNLIKELY(status_ != FL_OK)) fl_lua_error((L), status_);         \
+    } while (0)
+
+/* Writes "train.lua:41" of the nearest user's line into buffer, "" when there is none. */
+void fl_lua_where(lua_State *L, char *buffer, size_t size);
+
+/* What a value is called in messages: "nil", "a tensor" is "tensor", tables are "table". */
+const char *fl_lua_type_name(lua_State *L, int index);
+
+/* The known name nearest to a misspelt one. */
+typedef struct fl_suggestion {
+    const char *word, *best;
+    int distance;
+} fl_suggestion;
+void fl_suggest_offer(fl_suggestion *s, const char *name);
+/* "; did you mean 'matmul'?" or "". */
+enum { FL_SUGGEST_TEXT = 96 };
+const char *fl_suggest_text(char *buffer, const fl_suggestion *s);
+
+/* ---- tensors (box.c) ---- */
+
+#define FL_BOX_MAGIC 0x7e4501ab5f10a7edu
+typedef struct fl_box {
+    uint64_t magic;
+    fl_tensor *tensor;          /* owned; NULL until filled */
+} fl_box;
+
+/* The thread that called into the core last: hooks of the core look at its stack. */
+extern lua_State *fl_lua_current;
+
+/* The box at index, NULL when the value is no tensor. */
+static inline fl_box *fl_lua_box(lua_State *L, int index)
+{
+    fl_box *box = lua_touserdata(L, index);
+    if (FL_UNLIKELY(!box || lua_rawlen(L, index) != sizeof *box || box->magic != FL_BOX_MAGIC || !box->tensor)) return NULL;
+    return box;
+}
+
+/* The tensor at index (borrowed), NULL when it is none. */
+static inline fl_tensor *fl_lua_to_tensor(lua_State *L, int index)
+{
+    fl_box *box = fl_lua_box(L, index);
+    fl_lua_current = L;
+    return box ? box->tensor : NULL;
+}
+
+/* The tensor at index, or an error "who: name must be a tensor, got nil". */
+fl_tensor *fl_lua_check_tensor(lua_State *L, int index, const char *who, const char *name);
+
+/* Pushes an empty box; the caller fills box->tensor with a reference of its own. */
+fl_box *fl_lua_new_box(lua_State *L);
+/* The same when the running C function's first upvalue is the boxes' metatable. */
+fl_box *fl_lua_new_box_fast(lua_State *L);
+
+/* Pushes a tensor with one more reference; nil for NULL. */
+void fl_lua_push_tensor(lua_State *L, fl_tensor *t);
+
+/* Pushes the metatable of boxes. */
+void fl_lua_push_metatable(lua_State *L);
+
+/* Makes the metatable and leaves it on the stack. */
+void fl_lua_open_box(lua_State *L);
+
+/* ---- the collector (state.c) ---- */
+
+/* Call after anything that allocated tensors: lets tensor bytes drive Lua's collector. */
+enum { FL_DEBT_STEP = 64 << 20 };
+void fl_lua_collect_step(lua_State *L);
+static inline void fl_lua_account(lua_State *L)
+{
+    if (FL_UNLIKELY(fl_storage_debt > FL_DEBT_STEP)) fl_lua_collect_step(L);
+}
+
+/* Unrefs a registry value later, at a moment when Lua may be called (inside a collection it may not). */
+void fl_lua_unref_later(int ref);
+void fl_lua_drop_late(lua_State *L);
+
+/* A state with the hooks of the core set; NULL when out of memory. */
+lua_State *fl_lua_new_state(void);
+void fl_lua_close_state(lua_State *L);
+
+/* Ctrl-C: from now on stops the running Lua code with "interrupted!". */
+void fl_lua_interrupt_arm(lua_State *L);
+void fl_lua_interrupt_disarm(void);
+bool fl_lua_interrupted(void);
+
+/* ---- Lua's heap (heap.c) ---- */
+
+/* lua_Alloc with size classes. Knows which blocks are boxes and drops their tensors when Lua frees them,
+** so boxes need no finalizer. */
+void *fl_heap_alloc(void *context, void *block, size_t old_size, size_t new_size);
+void fl_heap_learn_box(lua_State *L);
+/* True when the heap releases the boxes of the state it learnt from; else they need __gc. */
+extern bool fl_heap_frees_boxes;
+void fl_heap_mark_box(fl_box *box);
+
+/* ---- reading values (options.c) ---- */
+
+/* A whole number (a float with an integral value will do), or an error naming who and what. */
+int64_t fl_lua_check_integer(lua_State *L, int index, const char *who, const char *name);
+fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who);
+/* "cpu", "cuda", "cuda:1" as the placement of a local tensor. */
+const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who);
+/* List of at most `limit` whole numbers; returns their count. */
+int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name);
+
+/* The keys dtype, device, placement, sbp, requires_grad, one at a time. */
+typedef struct fl_lua_options {
+    bool has_dtype, has_sbp, requires_grad;
+    fl_dtype dtype;
+    const fl_placement *device, *placement;
+    fl_nd_sbp sbp;
+} fl_lua_options;
+/* Takes the value at index for `key`; false when the key is none of the five. ndim: of the tensor, for "S(-1)"; 0: unknown. */
+bool fl_lua_option(lua_State *L, fl_lua_options *o, const char *key, int index, int ndim, const char *who);
+/* All keys of the table at index (nil: none); an unknown one is an error. */
+void fl_lua_read_options(lua_State *L, fl_lua_options *o, int index, int ndim, const char *who);
+/* Checks that they fit together and puts them into attrs. */
+void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *o, const char *who);
+void fl_lua_suggest_options(fl_suggestion *s);
+
+/* An error unless every key of the table at index is one of `names` (NULL-terminated). */
+void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *const *names);
+
+/* ---- placements and SBPs (placement.c) ---- */
+
+const fl_placement *fl_lua_check_placement(lua_State *L, int index, const char *who);
+void fl_lua_push_placement(lua_State *L, const fl_placement *p);
+/* One SBP, a word, or a list of them. ndim: of the tensor, for "S(-1)"; 0: unknown. */
+fl_nd_sbp fl_lua_check_sbp(lua_State *L, int index, int ndim, const char *who);
+void fl_lua_push_sbp(lua_State *L, fl_nd_sbp sbp);
+void fl_lua_open_placement(lua_State *L, int flow);     /* flow.placement, flow.sbp */
+
+/* ---- calls (op_call.c) ---- */
+
+/* An op as Lua calls it. */
+typedef struct fl_lua_call {
+    const fl_op *op;
+    const char *name;                   /* "add", "add_" */
+    bool in_place;                      /* x:add_(y) */
+    uint32_t greedy;                    /* parameters that take all the numbers that follow */
+    const fl_signature *signature;      /* NULL until the first call */
+    fl_attrs *defaults;
+} fl_lua_call;
+
+/* Fills the flow table (index flow), flow._op and the method table with all registered ops. */
+void fl_lua_open_ops(lua_State *L, int flow, int methods);
+/* Operators of the metatable at index. */
+void fl_lua_open_operators(lua_State *L, int metatable);
+/* What a function on the stack calls; NULL when it is no op. */
+const fl_lua_call *fl_lua_call_of(lua_State *L, int index);
+
+/* ---- fields and methods ---- */
+
+int fl_lua_index(lua_State *L);         /* index.c: x[key]; upvalues: metatable, methods */
+int fl_lua_newindex(lua_State *L);
+
+/* A field lies in the method table as a light userdata that points here. */
+typedef struct fl_lua_field {
+    const char *name;
+    void (*get)(lua_State *L, fl_tensor *t);    /* pushes the value */
+} fl_lua_field;
+void fl_lua_open_fields(lua_State *L, int methods);     /* fields.c */
+bool fl_lua_is_field(const char *name);
+/* t.name = the value at index 3, for a field that can be assigned; else an error. */
+void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name);
+
+/* Each puts its functions into the flow table and the method table (stack indices); the functions' first
+** upvalue is the boxes' metatable. */
+void fl_lua_open_values(lua_State *L, int flow, int methods);   /* values.c: tensor, item, totable */
+void fl_lua_open_methods(lua_State *L, int flow, int methods);  /* methods.c: size, to, split, to_global, ... */
+void fl_lua_open_grad(lua_State *L, int flow, int methods);     /* grad.c: backward, no_grad, hooks */
+void fl_lua_open_runtime(lua_State *L, int flow);               /* runtime.c: sync, memory, stats, ranks */
+void fl_lua_open_help(lua_State *L);                            /* help.c: the global help */
+int fl_lua_tostring(lua_State *L);                              /* print.c */
+void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
+
+/* t so that this process can read all its elements: local, on the host, waited for (any strides). One reference. */
+fl_status fl_lua_host(fl_tensor **out, fl_tensor *t);
+/* This rank's part of t on the host, waited for: no communication. One reference. */
+fl_status fl_lua_host_part(fl_tensor **out, fl_tensor *t);
+/* Element of a host tensor at p. */
+double fl_lua_read_number(fl_dtype dtype, const void *p);
+int64_t fl_lua_read_integer(fl_dtype dtype, const void *p);
+/* Pushes a new local CPU tensor made from the number, boolean or nested list at index; returns it (borrowed). */
+fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dtype dtype);
+
+/* flow.c: the module itself (luaopen_flow), left on the stack. */
+int luaopen_flow(lua_State *L);
+/* Puts "flow" and "flow.*" into package.preload. */
+void fl_lua_preload(lua_State *L);
+/* Runs the embedded module `name` once and pushes what it returned. */
+void fl_lua_push_module(lua_State *L, const char *name);
+
+/* repl.c, doctor.c */
+void fl_lua_repl(lua_State *L);
+int fl_lua_doctor(void);
+/* What line completion offers for the word that ends at `end` of `line`: pushes a sorted list of whole words and returns the
+** position where the word begins. */
+size_t fl_lua_complete(lua_State *L, const char *line, size_t end);
+
+#endif

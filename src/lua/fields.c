@@ -1,0 +1,125 @@
+/*
+** fields.c -- x.shape, x.dtype and the other fields; only requires_grad and grad can be assigned.
+*/
+#include "binding.h"
+
+#include <stdio.h>
+
+static const char shape_meta[] = "flow.shape";
+
+void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions)
+{
+    for (; functions->name; functions++) {
+        fl_lua_push_metatable(L);
+        lua_pushcclosure(L, functions->func, 1);
+        lua_setfield(L, table, functions->name);
+    }
+}
+
+/* A shape is a plain list that prints as "[2, 3]". */
+static void get_shape(lua_State *L, fl_tensor *t)
+{
+    const fl_shape *shape = &t->meta->shape;
+    lua_createtable(L, shape->ndim, 0);
+    for (int i = 0; i < shape->ndim; i++) {
+        lua_pushinteger(L, shape->dims[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_rawgetp(L, LUA_REGISTRYINDEX, shape_meta);
+    lua_setmetatable(L, -2);
+}
+
+static int shape_tostring(lua_State *L)
+{
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    luaL_addchar(&b, '[');
+    for (lua_Unsigned i = 1; i <= lua_rawlen(L, 1); i++) {
+        if (i > 1) luaL_addstring(&b, ", ");
+        lua_rawgeti(L, 1, (lua_Integer)i);
+        luaL_tolstring(L, -1, NULL);
+        lua_remove(L, -2);
+        luaL_addvalue(&b);
+    }
+    luaL_addchar(&b, ']');
+    luaL_pushresult(&b);
+    return 1;
+}
+
+static int shape_equal(lua_State *L)
+{
+    lua_Unsigned n = lua_rawlen(L, 1);
+    bool equal = n == lua_rawlen(L, 2);
+    for (lua_Unsigned i = 1; equal && i <= n; i++) {
+        lua_rawgeti(L, 1, (lua_Integer)i);
+        lua_rawgeti(L, 2, (lua_Integer)i);
+        equal = lua_rawequal(L, -1, -2);
+        lua_pop(L, 2);
+    }
+    lua_pushboolean(L, equal);
+    return 1;
+}
+
+static void get_dtype(lua_State *L, fl_tensor *t) { lua_pushstring(L, fl_dtype_name(t->meta->dtype)); }
+
+static void get_device(lua_State *L, fl_tensor *t)
+{
+    const fl_placement *p = t->meta->placement;
+    if (p->type == FL_CPU) lua_pushliteral(L, "cpu");
+    else if (p->device_index < 0) lua_pushliteral(L, "cuda");
+    else lua_pushfstring(L, "cuda:%d", p->device_index);
+}
+
+static void get_ndim(lua_State *L, fl_tensor *t) { lua_pushinteger(L, t->meta->shape.ndim); }
+static void get_is_global(lua_State *L, fl_tensor *t) { lua_pushboolean(L, !t->meta->is_local); }
+static void get_is_leaf(lua_State *L, fl_tensor *t) { lua_pushboolean(L, fl_autograd_is_leaf(t)); }
+static void get_requires_grad(lua_State *L, fl_tensor *t) { lua_pushboolean(L, t->requires_grad); }
+static void get_grad(lua_State *L, fl_tensor *t) { fl_lua_push_tensor(L, fl_autograd_grad_of(t)); }
+
+static void get_placement(lua_State *L, fl_tensor *t)
+{
+    if (t->meta->is_local) lua_pushnil(L);
+    else fl_lua_push_placement(L, t->meta->placement);
+}
+
+static void get_sbp(lua_State *L, fl_tensor *t)
+{
+    if (t->meta->is_local) lua_pushnil(L);
+    else fl_lua_push_sbp(L, t->meta->nd_sbp);
+}
+
+static const fl_lua_field fields[] = {
+    {"shape", get_shape}, {"dtype", get_dtype}, {"device", get_device}, {"ndim", get_ndim}, {"is_global", get_is_global},
+    {"placement", get_placement}, {"sbp", get_sbp}, {"is_leaf", get_is_leaf}, {"requires_grad", get_requires_grad}, {"grad", get_grad},
+};
+enum { FIELD_COUNT = sizeof fields / sizeof *fields };
+
+bool fl_lua_is_field(const char *name)
+{
+    for (int i = 0; i < FIELD_COUNT; i++)
+        if (strcmp(fields[i].name, name) == 0) return true;
+    return false;
+}
+
+void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name)
+{
+    if (strcmp(name, "requires_grad") == 0) {
+        if (!lua_isboolean(L, 3)) FL_RAISE(L, "requires_grad must be true or false, got %s", fl_lua_type_name(L, 3));
+        FL_CHECK(L, fl_autograd_set_requires_grad(t, lua_toboolean(L, 3)));
+    } else if (strcmp(name, "grad") == 0) {
+        fl_tensor *grad = lua_isnil(L, 3) ? NULL : fl_lua_check_tensor(L, 3, "grad", "value");
+        FL_CHECK(L, fl_autograd_set_grad(t, grad));
+    } else FL_RAISE(L, "a tensor's field '%s' cannot be assigned; only requires_grad and grad can", name);
+}
+
+void fl_lua_open_fields(lua_State *L, int methods)
+{
+    static const luaL_Reg meta[] = {{"__tostring", shape_tostring}, {"__eq", shape_equal}, {NULL, NULL}};
+    lua_createtable(L, 0, 2);
+    luaL_setfuncs(L, meta, 0);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, shape_meta);
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        lua_pushlightuserdata(L, (void *)&fields[i]);
+        lua_setfield(L, methods, fields[i].name);
+    }
+}

@@ -1,0 +1,305 @@
+/*
+** grad.c -- backward, gradients, no_grad and hooks.
+*/
+#include "binding.h"
+
+#include <stdlib.h>
+
+/* ---- lists of tensors ---- */
+
+/* Tensors of one value or a list, in memory of a userdata on the Lua stack. */
+typedef struct tensor_list {
+    fl_tensor **at;
+    int count;
+    bool single;
+} tensor_list;
+
+static tensor_list check_tensors(lua_State *L, int index, const char *who, const char *name)
+{
+    tensor_list list = {.count = 1};
+    list.single = fl_lua_to_tensor(L, index) != NULL;
+    if (!list.single && !lua_istable(L, index)) FL_RAISE(L, "%s: %s must be a tensor or a list of tensors, got %s", who, name, fl_lua_type_name(L, index));
+    if (!list.single) list.count = (int)lua_rawlen(L, index);
+    if (list.count == 0) FL_RAISE(L, "%s: %s is an empty list", who, name);
+    list.at = lua_newuserdatauv(L, sizeof *list.at * (size_t)list.count, 0);
+    if (list.single) list.at[0] = fl_lua_to_tensor(L, index);
+    for (int i = 0; !list.single && i < list.count; i++) {
+        lua_rawgeti(L, index, i + 1);
+        list.at[i] = fl_lua_to_tensor(L, -1);
+        if (!list.at[i]) FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", who, i + 1, name, fl_lua_type_name(L, -1));
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+static bool option_flag(lua_State *L, int index, const char *who, const char *name, bool otherwise)
+{
+    if (!lua_istable(L, index) || lua_getfield(L, index, name) == LUA_TNIL) return otherwise;
+    if (!lua_isboolean(L, -1)) FL_RAISE(L, "%s: %s must be true or false, got %s", who, name, fl_lua_type_name(L, -1));
+    bool value = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+static void check_option_table(lua_State *L, int index, const char *who, const char *const *names)
+{
+    if (lua_isnoneornil(L, index)) return;
+    if (!lua_istable(L, index)) FL_RAISE(L, "%s: options must be a table, got %s", who, fl_lua_type_name(L, index));
+    fl_lua_check_keys(L, index, who, names);
+}
+
+/* ---- backward ---- */
+
+/* x:backward(grad, {retain_graph =, create_graph =}) */
+static int tensor_backward(lua_State *L)
+{
+    static const char *const names[] = {"gradient", "retain_graph", "create_graph", NULL};
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "backward", "x");
+    if (lua_istable(L, 2) && lua_isnoneornil(L, 3)) { /* options alone */
+        lua_settop(L, 2);
+        lua_pushnil(L);
+        lua_insert(L, 2);
+    }
+    lua_settop(L, 3);
+    check_option_table(L, 3, "backward", names);
+    if (lua_istable(L, 3) && lua_getfield(L, 3, "gradient") != LUA_TNIL) lua_replace(L, 2);
+    fl_tensor *grad = lua_isnil(L, 2) ? NULL : fl_lua_check_tensor(L, 2, "backward", "grad");
+    bool create = option_flag(L, 3, "backward", "create_graph", false);
+    bool retain = option_flag(L, 3, "backward", "retain_graph", create);
+    FL_CHECK(L, fl_autograd_backward(&x, grad ? &grad : NULL, 1, retain, create));
+    fl_lua_account(L);
+    fl_lua_drop_late(L);
+    return 0;
+}
+
+/* Pushes the gradients: one tensor when xs was one, else a list (false where there is none). */
+static void push_gradients(lua_State *L, fl_box *const *boxes, const tensor_list *xs, int first)
+{
+    if (xs->single) {
+        if (boxes[0]->tensor) lua_pushvalue(L, first);
+        else lua_pushnil(L);
+        return;
+    }
+    lua_createtable(L, xs->count, 0);
+    for (int i = 0; i < xs->count; i++) {
+        lua_rawgeti(L, first, i + 1);
+        if (!boxes[i]->tensor) {
+            lua_pop(L, 1);
+            lua_pushboolean(L, 0);
+        }
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+/* flow.grad(y, xs, {grad_outputs =, create_graph =, retain_graph =, allow_unused =}) */
+static int flow_grad(lua_State *L)
+{
+    static const char *const names[] = {"grad_outputs", "create_graph", "retain_graph", "allow_unused", NULL};
+    lua_settop(L, 3);
+    check_option_table(L, 3, "grad", names);
+    tensor_list ys = check_tensors(L, 1, "grad", "y"), xs = check_tensors(L, 2, "grad", "xs"), seeds = {0};
+    if (lua_istable(L, 3) && lua_getfield(L, 3, "grad_outputs") != LUA_TNIL) seeds = check_tensors(L, lua_gettop(L), "grad", "grad_outputs");
+    if (seeds.at && seeds.count != ys.count) FL_RAISE(L, "grad: grad_outputs holds %d tensors, y %d", seeds.count, ys.count);
+    bool create = option_flag(L, 3, "grad", "create_graph", false);
+    bool retain = option_flag(L, 3, "grad", "retain_graph", create);
+    bool unused = option_flag(L, 3, "grad", "allow_unused", false);
+    fl_box **boxes = lua_newuserdatauv(L, sizeof *boxes * (size_t)xs.count, 0);
+    fl_tensor **out = lua_newuserdatauv(L, sizeof *out * (size_t)xs.count, 0);
+    if (!xs.single) lua_createtable(L, xs.count, 0);
+    int first = lua_gettop(L) + xs.single;
+    for (int i = 0; i < xs.count; i++) {
+        boxes[i] = fl_lua_new_box(L);
+        if (!xs.single) lua_rawseti(L, first, i + 1);
+    }
+    memset(out, 0, sizeof *out * (size_t)xs.count);
+    FL_CHECK(L, fl_autograd_grad(out, ys.at, seeds.at, ys.count, xs.at, xs.count, retain, create, unused));
+    for (int i = 0; i < xs.count; i++) boxes[i]->tensor = out[i];
+    push_gradients(L, boxes, &xs, first);
+    fl_lua_account(L);
+    fl_lua_drop_late(L);
+    return 1;
+}
+
+static int tensor_detach(lua_State *L)
+{
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "detach", "x");
+    fl_box *box = fl_lua_new_box_fast(L);
+    FL_CHECK(L, fl_tensor_detach(&box->tensor, x));
+    return 1;
+}
+
+static int tensor_requires_grad(lua_State *L)
+{
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "requires_grad_", "x");
+    FL_CHECK(L, fl_autograd_set_requires_grad(x, lua_isnoneornil(L, 2) || lua_toboolean(L, 2)));
+    lua_settop(L, 1);
+    return 1;
+}
+
+static int tensor_retain_grad(lua_State *L)
+{
+    FL_CHECK(L, fl_autograd_retain(fl_lua_check_tensor(L, 1, "retain_grad", "x")));
+    return 0;
+}
+
+/* ---- no_grad ---- */
+
+static const char guard_type[] = "flow.no_grad";
+
+/* What recording was before; -1 when the guard is closed. */
+static int guard_close(lua_State *L)
+{
+    int *before = luaL_checkudata(L, 1, guard_type);
+    if (*before >= 0) fl_grad_enabled = *before;
+    *before = -1;
+    return 0;
+}
+
+static int finish_guarded(lua_State *L, int status, lua_KContext before)
+{
+    fl_grad_enabled = before;
+    if (status != LUA_OK && status != LUA_YIELD) return lua_error(L);
+    return lua_gettop(L);
+}
+
+/* Runs f (argument 1, with the arguments after it) while recording is `enabled`; without f returns a value to be closed. */
+static int with_recording(lua_State *L, bool enabled, const char *who)
+{
+    bool before = fl_grad_enabled;
+    if (lua_gettop(L) == 0) {
+        int *guard = lua_newuserdatauv(L, sizeof *guard, 0);
+        *guard = before;
+        luaL_setmetatable(L, guard_type);
+        fl_grad_enabled = enabled;
+        return 1;
+    }
+    if (lua_type(L, 1) != LUA_TFUNCTION) FL_RAISE(L, "%s: takes a function, or nothing: local _ <close> = flow.%s()", who, who);
+    fl_grad_enabled = enabled;
+    int status = lua_pcallk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, before, finish_guarded);
+    return finish_guarded(L, status, before);
+}
+
+static int flow_no_grad(lua_State *L) { return with_recording(L, false, "no_grad"); }
+static int flow_enable_grad(lua_State *L) { return with_recording(L, true, "enable_grad"); }
+
+static int flow_is_grad_enabled(lua_State *L)
+{
+    lua_pushboolean(L, fl_grad_enabled);
+    return 1;
+}
+
+/* ---- hooks ---- */
+
+static const char handle_type[] = "flow.hook";
+
+/* A Lua function called with a gradient. Shared by the core (until the tensor dies) and the handle. */
+typedef struct lua_hook {
+    int function;               /* registry reference; LUA_NOREF after remove */
+    int owners;
+} lua_hook;
+
+static void hook_release(void *context)
+{
+    lua_hook *hook = context;
+    if (--hook->owners > 0) return;
+    if (hook->function != LUA_NOREF) fl_lua_unref_later(hook->function);
+    free(hook);
+}
+
+/* In a protected call, because the core is below us: function and gradient are on the stack. */
+static fl_status hook_result(lua_State *L, fl_tensor **out)
+{
+    if (lua_pcall(L, 1, 1, 0) != LUA_OK) return fl_fail(FL_ERR_STATE, "error in a gradient hook: %s", luaL_tolstring(L, -1, NULL));
+    fl_tensor *t = fl_lua_to_tensor(L, -1);
+    if (t) *out = fl_tensor_ref(t);
+    else if (!lua_isnil(L, -1)) return fl_fail(FL_ERR_VALUE, "a gradient hook must return a tensor or nothing, got %s", fl_lua_type_name(L, -1));
+    return FL_OK;
+}
+
+static int hook_prepare(lua_State *L)
+{
+    fl_tensor *grad = lua_touserdata(L, 1);
+    fl_lua_push_tensor(L, grad);
+    return 1;
+}
+
+static fl_status hook_call(fl_tensor **out, fl_tensor *grad, void *context)
+{
+    lua_hook *hook = context;
+    lua_State *L = fl_lua_current;
+    *out = NULL;
+    if (hook->function == LUA_NOREF) return FL_OK;
+    if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "gradient hook: the Lua stack is full");
+    int top = lua_gettop(L);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, hook->function);
+    lua_pushcfunction(L, hook_prepare);
+    lua_pushlightuserdata(L, grad);
+    fl_status status;
+    if (lua_pcall(L, 1, 1, 0) != LUA_OK) status = fl_fail(FL_ERR_MEMORY, "gradient hook: out of memory");
+    else status = hook_result(L, out);
+    lua_settop(L, top);
+    fl_lua_current = L;
+    return status;
+}
+
+static int handle_remove(lua_State *L)
+{
+    lua_hook **handle = luaL_checkudata(L, 1, handle_type);
+    if (*handle && (*handle)->function != LUA_NOREF) {
+        luaL_unref(L, LUA_REGISTRYINDEX, (*handle)->function);
+        (*handle)->function = LUA_NOREF;
+    }
+    return 0;
+}
+
+static int handle_gc(lua_State *L)
+{
+    lua_hook **handle = luaL_checkudata(L, 1, handle_type);
+    if (*handle) hook_release(*handle);
+    *handle = NULL;
+    return 0;
+}
+
+/* x:register_hook(f) -> handle with handle:remove() */
+static int tensor_register_hook(lua_State *L)
+{
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "register_hook", "x");
+    if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "register_hook: takes a function, got %s", fl_lua_type_name(L, 2));
+    lua_hook **handle = lua_newuserdatauv(L, sizeof *handle, 0);
+    *handle = NULL;
+    luaL_setmetatable(L, handle_type);
+    lua_hook *hook = malloc(sizeof *hook);
+    if (!hook) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "register_hook: out of memory"));
+    *hook = (lua_hook){LUA_NOREF, 1};
+    *handle = hook;
+    lua_pushvalue(L, 2);
+    hook->function = luaL_ref(L, LUA_REGISTRYINDEX);
+    hook->owners++;
+    fl_status status = fl_autograd_add_hook(x, hook_call, hook, hook_release);
+    if (status != FL_OK) {
+        hook->owners--;
+        fl_lua_error(L, status);
+    }
+    return 1;
+}
+
+/* ---- opening ---- */
+
+void fl_lua_open_grad(lua_State *L, int flow, int methods)
+{
+    static const luaL_Reg functions[] = {{"grad", flow_grad}, {"no_grad", flow_no_grad}, {"enable_grad", flow_enable_grad}, {"is_grad_enabled", flow_is_grad_enabled}, {NULL, NULL}};
+    static const luaL_Reg method_functions[] = {
+        {"backward", tensor_backward}, {"detach", tensor_detach}, {"requires_grad_", tensor_requires_grad},
+        {"retain_grad", tensor_retain_grad}, {"register_hook", tensor_register_hook}, {NULL, NULL}};
+    static const luaL_Reg guard[] = {{"__close", guard_close}, {NULL, NULL}};
+    static const luaL_Reg handle[] = {{"remove", handle_remove}, {"__gc", handle_gc}, {NULL, NULL}};
+    fl_lua_set_functions(L, flow, functions);
+    fl_lua_set_functions(L, methods, method_functions);
+    luaL_newmetatable(L, guard_type);
+    luaL_setfuncs(L, guard, 0);
+    luaL_newmetatable(L, handle_type);
+    luaL_setfuncs(L, handle, 0);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 2);
+}

@@ -1,0 +1,346 @@
+/*
+** index.c -- x[key] and x[key] = value.
+**
+** A key is a method or field name, a position, a list like {i, {a, b}, {}}, the same as text
+** ("0, 1:3, :"), or a tensor. Positions and ranges become views one axis after the other; tensors as
+** positions or masks are left to indexing.lua, which writes them in ops.
+*/
+#include "binding.h"
+
+#include <stdlib.h>
+
+typedef enum part_kind { PART_POSITION, PART_RANGE, PART_ALL, PART_REST, PART_TENSOR } part_kind;
+
+/* What the key says about one axis. */
+typedef struct part {
+    part_kind kind;
+    int64_t position;               /* PART_POSITION */
+    bool has_start, has_stop;
+    int64_t start, stop, step;      /* PART_RANGE */
+    int at;                         /* PART_TENSOR: its stack index */
+} part;
+
+typedef struct parts {
+    int count;
+    part at[FL_MAX_NDIM + 1];
+    bool has_tensor;
+} parts;
+
+static part *part_new(lua_State *L, parts *list, part_kind kind)
+{
+    if (list->count == FL_MAX_NDIM + 1) FL_RAISE(L, "index: more than %d entries", FL_MAX_NDIM);
+    part *p = &list->at[list->count++];
+    *p = (part){.kind = kind, .step = 1};
+    return p;
+}
+
+/* ---- keys as text ---- */
+
+static const char *skip_blank(const char *p)
+{
+    while (*p == ' ' || *p == '\t') p++;
+    return p;
+}
+
+/* Is this string an index, and no name? */
+static bool is_index_text(const char *key) { return *key && key[strspn(key, "0123456789:,.- \t")] == 0; }
+
+/* An optional number; *given tells. */
+static const char *read_number(const char *p, int64_t *out, bool *given)
+{
+    char *end;
+    long long value = strtoll(p, &end, 10);
+    *given = end != p;
+    if (*given) *out = value;
+    return skip_blank(end);
+}
+
+/* One entry: a number, a:b:c with any of them missing, or "..."; NULL when it is none. */
+static const char *read_entry(lua_State *L, parts *list, const char *p)
+{
+    int64_t number = 0;
+    bool given;
+    if (strncmp(p, "...", 3) == 0) {
+        part_new(L, list, PART_REST);
+        return skip_blank(p + 3);
+    }
+    p = read_number(p, &number, &given);
+    if (*p != ':') {
+        if (!given) return NULL;
+        part_new(L, list, PART_POSITION)->position = number;
+        return p;
+    }
+    part *range = part_new(L, list, PART_RANGE);
+    range->has_start = given;
+    range->start = number;
+    p = read_number(skip_blank(p + 1), &range->stop, &range->has_stop);
+    if (*p == ':') {
+        p = read_number(skip_blank(p + 1), &range->step, &given);
+        if (!given) range->step = 1;
+    }
+    return p;
+}
+
+static void read_text(lua_State *L, parts *list, const char *key)
+{
+    const char *p = skip_blank(key);
+    for (;;) {
+        p = read_entry(L, list, p);
+        if (p && *p == 0) return;
+        if (!p || *p != ',') FL_RAISE(L, "index: \"%s\" is no index; an index is like \"0, 1:3, :, -1\"", key);
+        p = skip_blank(p + 1);
+    }
+}
+
+/* ---- keys as lists ---- */
+
+/* {}, {a, b} or {a, b, step} */
+static void read_range(lua_State *L, parts *list, int index)
+{
+    int64_t numbers[3];
+    int n = fl_lua_check_list(L, index, numbers, 3, "index", "a range");
+    if (n == 1) FL_RAISE(L, "index: a range is {first, end} or {first, end, step}, got one number; for a position write the number itself");
+    part *p = part_new(L, list, n ? PART_RANGE : PART_ALL);
+    if (n == 0) return;
+    p->has_start = p->has_stop = true;
+    p->start = numbers[0];
+    p->stop = numbers[1];
+    if (n == 3) p->step = numbers[2];
+}
+
+/* The value on top of the stack as one entry; a tensor stays on the stack. */
+static void read_value(lua_State *L, parts *list, int where)
+{
+    switch (lua_type(L, -1)) {
+    case LUA_TNUMBER: part_new(L, list, PART_POSITION)->position = fl_lua_check_integer(L, -1, "index", "a position"); break;
+    case LUA_TTABLE: read_range(L, list, lua_gettop(L)); break;
+    case LUA_TSTRING:
+        if (is_index_text(lua_tostring(L, -1)) && !strchr(lua_tostring(L, -1), ',')) {
+            read_text(L, list, lua_tostring(L, -1));
+            break;
+        } /* fall through */
+    default:
+        if (!fl_lua_box(L, -1))
+            FL_RAISE(L, "index: entry %d must be a number, a range {a, b}, {}, \"...\" or a tensor, got %s", where, fl_lua_type_name(L, -1));
+        part_new(L, list, PART_TENSOR)->at = lua_gettop(L);
+        list->has_tensor = true;
+        return;
+    }
+    lua_pop(L, 1);
+}
+
+static void read_key(lua_State *L, parts *list, int index)
+{
+    luaL_checkstack(L, FL_MAX_NDIM + 8, "index");
+    if (lua_istable(L, index)) {
+        lua_Unsigned n = lua_rawlen(L, index);
+        if (n > FL_MAX_NDIM + 1) FL_RAISE(L, "index: more than %d entries", FL_MAX_NDIM);
+        for (int i = 1; i <= (int)n; i++) {
+            lua_rawgeti(L, index, i);
+            read_value(L, list, i);
+        }
+    } else if (lua_type(L, index) == LUA_TSTRING) read_text(L, list, lua_tostring(L, index));
+    else {
+        lua_pushvalue(L, index);
+        read_value(L, list, 1);
+    }
+}
+
+/* ---- applying ---- */
+
+/* Replaces *box by the view an op makes of it. */
+static void step(lua_State *L, fl_box *box, const fl_op *op, fl_attrs *attrs)
+{
+    fl_operand in = fl_of(box->tensor);
+    fl_tensor *out;
+    FL_CHECK(L, fl_dispatch(&out, op, &in, 1, attrs));
+    fl_tensor_unref(box->tensor);
+    box->tensor = out;
+}
+
+static void apply_position(lua_State *L, fl_box *box, int axis, int64_t position)
+{
+    fl_attrs attrs;
+    const fl_op *op = FL_OP_REF(select);
+    fl_attrs_init(&attrs, op);
+    fl_attr_set(&attrs, 0, axis);
+    fl_attr_set(&attrs, 1, position);
+    step(L, box, op, &attrs);
+}
+
+static void apply_range(lua_State *L, fl_box *box, int axis, const part *p)
+{
+    fl_attrs attrs;
+    const fl_op *op = FL_OP_REF(slice);
+    fl_attrs_init(&attrs, op);
+    fl_attr_set(&attrs, 0, axis);
+    if (p->has_start) fl_attr_set(&attrs, 1, p->start);
+    if (p->has_stop) fl_attr_set(&attrs, 2, p->stop);
+    fl_attr_set(&attrs, 3, p->step);
+    step(L, box, op, &attrs);
+}
+
+/* Axes that an entry uses up; a mask uses as many as it has. */
+static int axes_used(lua_State *L, const part *p)
+{
+    if (p->kind == PART_REST) return 0;
+    if (p->kind != PART_TENSOR) return 1;
+    const fl_meta *meta = fl_lua_to_tensor(L, p->at)->meta;
+    return meta->dtype == FL_BOOL ? meta->shape.ndim : 1;
+}
+
+/* Axes that "..." stands for. */
+static int rest_axes(lua_State *L, const parts *list, const fl_tensor *x)
+{
+    int used = 0, rests = 0;
+    char shape[FL_SHAPE_TEXT];
+    for (int i = 0; i < list->count; i++) {
+        used += axes_used(L, &list->at[i]);
+        rests += list->at[i].kind == PART_REST;
+    }
+    if (rests > 1) FL_RAISE(L, "index: \"...\" may stand once");
+    if (used > x->meta->shape.ndim)
+        FL_RAISE(L, "index: %d entries for a tensor of shape %s", used, fl_shape_text(shape, &x->meta->shape));
+    return x->meta->shape.ndim - used;
+}
+
+/* Makes views of positions and ranges; tensors are pushed as pairs (axis in the result so far, tensor) into the table at
+** `tensors` (0: there are none). */
+static void apply_parts(lua_State *L, fl_box *box, const parts *list, int tensors)
+{
+    int axis = 0, rest = rest_axes(L, list, box->tensor), found = 0;
+    for (int i = 0; i < list->count; i++) {
+        const part *p = &list->at[i];
+        switch (p->kind) {
+        case PART_POSITION: apply_position(L, box, axis, p->position); break;
+        case PART_RANGE: apply_range(L, box, axis++, p); break;
+        case PART_ALL: axis++; break;
+        case PART_REST: axis += rest; break;
+        case PART_TENSOR:
+            lua_pushinteger(L, axis);
+            lua_rawseti(L, tensors, ++found);
+            lua_pushvalue(L, p->at);
+            lua_rawseti(L, tensors, ++found);
+            axis += axes_used(L, p);
+        }
+    }
+}
+
+/* Pushes what positions and ranges of the key at index leave of x; when the key holds tensors, pushes a table of (axis, tensor)
+** pairs too and returns true. */
+static bool push_selected(lua_State *L, fl_tensor *x, int index)
+{
+    parts list = {0};
+    read_key(L, &list, index);
+    fl_box *box = fl_lua_new_box_fast(L);
+    box->tensor = fl_tensor_ref(x);
+    int at = lua_gettop(L);
+    if (list.has_tensor) lua_createtable(L, 2 * FL_MAX_NDIM, 0);
+    apply_parts(L, box, &list, at + 1);
+    return list.has_tensor;
+}
+
+/* Calls a function of indexing.lua with the `count` values on top of the stack; leaves `results`. */
+static void call_indexing(lua_State *L, const char *name, int count, int results)
+{
+    fl_lua_push_module(L, "indexing");
+    lua_getfield(L, -1, name);
+    lua_remove(L, -2);
+    lua_insert(L, -count - 1);
+    lua_call(L, count, results);
+}
+
+/* ---- reading ---- */
+
+static int unknown_name(lua_State *L, const char *key)
+{
+    fl_suggestion s = {.word = key};
+    lua_pushnil(L);
+    while (lua_next(L, lua_upvalueindex(2))) {
+        if (lua_type(L, -2) == LUA_TSTRING) fl_suggest_offer(&s, lua_tostring(L, -2));
+        lua_pop(L, 1);
+    }
+    char hint[FL_SUGGEST_TEXT];
+    FL_RAISE(L, "tensor has no method or field '%s'%s", key, fl_suggest_text(hint, &s));
+}
+
+int fl_lua_index(lua_State *L)
+{
+    int type = lua_type(L, 2);
+    if (FL_LIKELY(type == LUA_TSTRING)) {
+        lua_pushvalue(L, 2);
+        switch (lua_rawget(L, lua_upvalueindex(2))) {
+        case LUA_TFUNCTION: return 1;
+        case LUA_TLIGHTUSERDATA: {
+            const fl_lua_field *field = lua_touserdata(L, -1);
+            field->get(L, fl_lua_check_tensor(L, 1, field->name, "x"));
+            return 1;
+        }
+        default: break;
+        }
+        if (!is_index_text(lua_tostring(L, 2))) return unknown_name(L, lua_tostring(L, 2));
+    }
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "index", "x");
+    if (type == LUA_TNUMBER) {
+        int64_t position = fl_lua_check_integer(L, 2, "index", "a position");
+        fl_box *box = fl_lua_new_box_fast(L);
+        box->tensor = fl_tensor_ref(x);
+        apply_position(L, box, 0, position);
+    } else if (push_selected(L, x, 2)) call_indexing(L, "get", 2, 1);
+    fl_lua_account(L);
+    return 1;
+}
+
+/* ---- writing ---- */
+
+static void assign_number(lua_State *L, fl_tensor *target, int value)
+{
+    fl_attrs attrs;
+    const fl_op *op = FL_OP_REF(fill_);
+    fl_operand in = fl_of(target);
+    fl_tensor *out = NULL;
+    fl_attrs_init(&attrs, op);
+    fl_attr *a = &attrs.at[0];
+    a->given = true;
+    a->count = 1;
+    if (lua_isinteger(L, value) || lua_isboolean(L, value)) {
+        a->kind = lua_isboolean(L, value) ? FL_NUM_BOOL : FL_NUM_INT;
+        a->integer = lua_isboolean(L, value) ? lua_toboolean(L, value) : lua_tointeger(L, value);
+    } else {
+        a->kind = FL_NUM_FLOAT;
+        a->number = lua_tonumber(L, value);
+    }
+    FL_CHECK(L, fl_dispatch(&out, op, &in, 1, &attrs));
+    fl_tensor_unref(out);
+}
+
+static void assign(lua_State *L, fl_tensor *target, int value)
+{
+    int type = lua_type(L, value);
+    if (type == LUA_TNUMBER || type == LUA_TBOOLEAN) {
+        assign_number(L, target, value);
+        return;
+    }
+    fl_tensor *source = fl_lua_to_tensor(L, value), *out = NULL;
+    if (!source && type == LUA_TTABLE) source = fl_lua_push_from_value(L, value, true, target->meta->dtype);
+    if (!source) FL_RAISE(L, "index: the value assigned must be a tensor, a number or a list, got %s", fl_lua_type_name(L, value));
+    fl_operand in[2] = {fl_of(target), fl_of(source)};
+    FL_CHECK(L, fl_dispatch(&out, FL_OP_REF(copy_), in, 2, NULL));
+    fl_tensor_unref(out);
+}
+
+int fl_lua_newindex(lua_State *L)
+{
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "index", "x");
+    if (lua_type(L, 2) == LUA_TSTRING && !is_index_text(lua_tostring(L, 2))) {
+        const char *name = lua_tostring(L, 2);
+        if (!fl_lua_is_field(name)) return unknown_name(L, name);
+        fl_lua_set_field(L, x, name);
+        return 0;
+    }
+    if (push_selected(L, x, 2)) {
+        lua_pushvalue(L, 3);
+        call_indexing(L, "set", 3, 0);
+    } else assign(L, fl_lua_to_tensor(L, -1), 3);
+    return 0;
+}

@@ -1,0 +1,488 @@
+/*
+** op_call.c -- every op's Lua function, driven by its parsed signature.
+**
+** Arguments come in the signature's order; a table with named keys may come last and names any of the
+** others. One C closure serves flow.name(x, ...) and x:name(...); its upvalues are the boxes' metatable and
+** the fl_lua_call. Ops whose parameters are all tensors (a + b, x:add_(y)) take a shorter way.
+*/
+#include "binding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One call while its arguments are read. */
+typedef struct binding {
+    const fl_lua_call *call;
+    const fl_signature *signature;
+    fl_operand *in;             /* `fixed`, or a userdata on the Lua stack */
+    int nin;
+    uint32_t given;             /* parameters seen, a bit each */
+    fl_lua_options options;
+    fl_attrs attrs;
+    fl_operand fixed[FL_MAX_PARAMS];
+} binding;
+
+/* ---- one operand ---- */
+
+/* Reads a tensor, a number where the parameter takes one, or nil where it may be absent. */
+static void read_operand(lua_State *L, fl_operand *o, const fl_lua_call *c, const fl_param *p, int index)
+{
+    fl_box *box = fl_lua_box(L, index);
+    if (FL_LIKELY(box != NULL)) {
+        o->kind = FL_TENSOR;
+        o->tensor = box->tensor;
+        return;
+    }
+    int type = lua_type(L, index);
+    if (type == LUA_TNUMBER && p->number_allowed) {
+        if (lua_isinteger(L, index)) *o = fl_of_integer(lua_tointeger(L, index));
+        else *o = fl_of_number(lua_tonumber(L, index));
+    } else if (type == LUA_TBOOLEAN && p->number_allowed) {
+        o->kind = FL_NUM_BOOL;
+        o->integer = lua_toboolean(L, index);
+    } else if (type <= LUA_TNIL && p->optional) o->kind = FL_NONE;
+    else {
+        const char *what = p->number_allowed ? "a tensor or a number" : "a tensor";
+        if (type == LUA_TNONE && p->slot == 0)
+            FL_RAISE(L, "%s: missing argument '%s' (a method is called with a colon: x:%s())", c->name, p->name, c->name);
+        if (type == LUA_TNONE) FL_RAISE(L, "%s: missing argument '%s'", c->name, p->name);
+        FL_RAISE(L, "%s: %s must be %s, got %s", c->name, p->name, what, fl_lua_type_name(L, index));
+    }
+}
+
+/* ---- a list of operands ---- */
+
+/* Appends the tensors of the list at index; with `nested`, entries may be lists themselves. */
+static int read_list(lua_State *L, fl_operand *out, int count, int limit, const binding *b, const fl_param *p, int index, bool nested)
+{
+    int n = (int)lua_rawlen(L, index);
+    for (int i = 1; i <= n; i++) {
+        int type = lua_rawgeti(L, index, i);
+        if (type == LUA_TTABLE && nested) count = read_list(L, out, count, limit, b, p, lua_gettop(L), false);
+        else {
+            fl_box *box = fl_lua_box(L, -1);
+            if (!box) FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", b->call->name, i, p->name, fl_lua_type_name(L, -1));
+            if (count < limit) out[count] = fl_of(box->tensor);
+            count++;
+        }
+        lua_pop(L, 1);
+    }
+    return count;
+}
+
+static void read_operands(lua_State *L, binding *b, const fl_param *p, int index)
+{
+    if (!lua_istable(L, index)) FL_RAISE(L, "%s: %s must be a list of tensors, got %s", b->call->name, p->name, fl_lua_type_name(L, index));
+    bool nested = b->call->op->groups > 0;
+    luaL_checkstack(L, 8, b->call->name);
+    int count = p->slot + read_list(L, NULL, 0, 0, b, p, index, nested);
+    if (count > FL_MAX_PARAMS) {
+        fl_operand *many = lua_newuserdatauv(L, sizeof *many * (size_t)count, 0);
+        memcpy(many, b->in, sizeof *many * (size_t)p->slot);
+        b->in = many;
+    }
+    read_list(L, b->in + p->slot, 0, count - p->slot, b, p, index, nested);
+    b->nin = count;
+}
+
+/* ---- one attribute ---- */
+
+static bool is_list_type(fl_attr_type t) { return t == FL_ATTR_AXES || t == FL_ATTR_INTS || t == FL_ATTR_SIZES; }
+
+static bool takes_numbers(fl_attr_type t)
+{
+    return is_list_type(t) || t == FL_ATTR_INT || t == FL_ATTR_FLOAT || t == FL_ATTR_SCALAR || t == FL_ATTR_AXIS;
+}
+
+static void read_scalar(lua_State *L, fl_attr *a, const char *who, const fl_param *p, int index)
+{
+    bool boolean = lua_isboolean(L, index) && p->type == FL_ATTR_SCALAR;
+    if (!boolean && lua_type(L, index) != LUA_TNUMBER) FL_RAISE(L, "%s: %s must be a number, got %s", who, p->name, fl_lua_type_name(L, index));
+    if (boolean) {
+        a->kind = FL_NUM_BOOL;
+        a->integer = lua_toboolean(L, index);
+    } else if (p->type == FL_ATTR_SCALAR && lua_isinteger(L, index)) {
+        a->kind = FL_NUM_INT;
+        a->integer = lua_tointeger(L, index);
+    } else {
+        a->kind = FL_NUM_FLOAT;
+        a->number = lua_tonumber(L, index);
+    }
+}
+
+/* Position of the string at index among the words "mean|sum|none". */
+static int read_word(lua_State *L, const char *who, const fl_param *p, int index)
+{
+    if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: %s must be one of %s, got %s", who, p->name, p->words, fl_lua_type_name(L, index));
+    const char *word = lua_tostring(L, index);
+    char words[sizeof p->words], *rest = words;
+    memcpy(words, p->words, sizeof words);
+    fl_suggestion s = {.word = word};
+    for (int i = 0; rest; i++) {
+        const char *one = strsep(&rest, "|");
+        if (strcmp(one, word) == 0) return i;
+        fl_suggest_offer(&s, one);
+    }
+    char best[sizeof p->words] = "";
+    if (s.best) snprintf(best, sizeof best, "; did you mean '%s'?", s.best);
+    FL_RAISE(L, "%s: %s must be one of %s, got '%s'%s", who, p->name, p->words, word, best);
+}
+
+/* Reads `numbers` values from index on (1, unless a greedy list takes more). */
+static void read_attr(lua_State *L, binding *b, const fl_param *p, int index, int numbers)
+{
+    fl_attr *a = &b->attrs.at[p->slot];
+    const char *who = b->call->name;
+    if (lua_isnil(L, index)) return;
+    a->given = true;
+    a->count = 1;
+    a->kind = FL_NUM_INT;
+    switch (p->type) {
+    case FL_ATTR_BOOL:
+        if (!lua_isboolean(L, index)) FL_RAISE(L, "%s: %s must be true or false, got %s", who, p->name, fl_lua_type_name(L, index));
+        a->integer = lua_toboolean(L, index);
+        break;
+    case FL_ATTR_INT:
+    case FL_ATTR_AXIS: a->integer = fl_lua_check_integer(L, index, who, p->name); break;
+    case FL_ATTR_FLOAT:
+    case FL_ATTR_SCALAR: read_scalar(L, a, who, p, index); break;
+    case FL_ATTR_DTYPE: a->integer = fl_lua_check_dtype(L, index, who); break;
+    case FL_ATTR_WORD: a->integer = read_word(L, who, p, index); break;
+    case FL_ATTR_OPTIONS: break;
+    case FL_ATTR_AXES:
+    case FL_ATTR_INTS:
+    case FL_ATTR_SIZES:
+        memset(a->list, 0, sizeof a->list);
+        if (lua_istable(L, index)) a->count = fl_lua_check_list(L, index, a->list, FL_MAX_NDIM, who, p->name);
+        else {
+            if (numbers > FL_MAX_NDIM) FL_RAISE(L, "%s: %s holds at most %d numbers, got %d", who, p->name, FL_MAX_NDIM, numbers);
+            if (lua_type(L, index) != LUA_TNUMBER)
+                FL_RAISE(L, "%s: %s must be a whole number or a list of them, got %s", who, p->name, fl_lua_type_name(L, index));
+            for (int i = 0; i < numbers; i++) a->list[i] = fl_lua_check_integer(L, index + i, who, p->name);
+            a->count = numbers;
+        }
+    }
+}
+
+/* ---- all arguments ---- */
+
+/* A table of named values (a list has no string key). */
+static bool is_options(lua_State *L, int index)
+{
+    if (!lua_istable(L, index) || lua_rawlen(L, index) != 0) return false;
+    lua_pushnil(L);
+    if (!lua_next(L, index)) return false;
+    bool named = lua_type(L, -2) == LUA_TSTRING;
+    lua_pop(L, 2);
+    return named;
+}
+
+/* Axes of the tensor that is made or taken, for "S(-1)"; 0 when not known. */
+static int ndim_of(const binding *b)
+{
+    for (int i = 0; i < b->signature->param_count; i++) {
+        const fl_param *p = &b->signature->params[i];
+        if (!p->is_tensor && p->type == FL_ATTR_SIZES && b->attrs.at[p->slot].given) return b->attrs.at[p->slot].count;
+    }
+    return b->nin > 0 && b->in[0].kind == FL_TENSOR ? b->in[0].tensor->meta->shape.ndim : 0;
+}
+
+static int param_find(const fl_signature *s, const char *name)
+{
+    for (int i = 0; i < s->param_count; i++)
+        if (strcmp(s->params[i].name, name) == 0) return i;
+    return -1;
+}
+
+static void read_param(lua_State *L, binding *b, int i, int index, int numbers)
+{
+    const fl_param *p = &b->signature->params[i];
+    if (p->is_tensor) {
+        if (p->is_list) read_operands(L, b, p, index);
+        else read_operand(L, &b->in[p->slot], b->call, p, index);
+    } else read_attr(L, b, p, index, numbers);
+    b->given |= 1u << i;
+}
+
+static void unknown_option(lua_State *L, const binding *b, const char *key)
+{
+    fl_suggestion s = {.word = key};
+    for (int i = 0; i < b->signature->param_count; i++)
+        if (b->signature->params[i].type != FL_ATTR_OPTIONS || b->signature->params[i].is_tensor) fl_suggest_offer(&s, b->signature->params[i].name);
+    if (b->signature->has_options) fl_lua_suggest_options(&s);
+    char hint[FL_SUGGEST_TEXT];
+    FL_RAISE(L, "%s: unknown option '%s'%s", b->call->name, key, fl_suggest_text(hint, &s));
+}
+
+/* The list of operands named in the table at index; its memory stays on the stack. */
+static void read_named_list(lua_State *L, binding *b, int index)
+{
+    for (int i = 0; b->signature->variadic && i < b->signature->param_count; i++) {
+        const fl_param *p = &b->signature->params[i];
+        if (!p->is_list || lua_getfield(L, index, p->name) == LUA_TNIL) continue;
+        if (b->given >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", b->call->name, p->name);
+        read_param(L, b, i, lua_gettop(L), 1);
+    }
+}
+
+/* The table at index names parameters and, where the signature says `options`, dtype, device, ... */
+static void read_named(lua_State *L, binding *b, int index)
+{
+    luaL_checkstack(L, FL_MAX_PARAMS + 8, b->call->name);
+    read_named_list(L, b, index);
+    uint32_t positional = b->given;
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        if (lua_type(L, -2) != LUA_TSTRING) FL_RAISE(L, "%s: options are named, got a key that is a %s", b->call->name, luaL_typename(L, -2));
+        const char *key = lua_tostring(L, -2);
+        int i = param_find(b->signature, key), value = lua_gettop(L);
+        if (i >= 0 && !b->signature->params[i].is_list) {
+            if (positional >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", b->call->name, key);
+            read_param(L, b, i, value, 1);
+        } else if (i < 0 && (!b->signature->has_options || !fl_lua_option(L, &b->options, key, value, ndim_of(b), b->call->name)))
+            unknown_option(L, b, key);
+        lua_pop(L, 1);
+    }
+}
+
+/* How many arguments from `index` on are numbers. */
+static int count_numbers(lua_State *L, int index, int top)
+{
+    int n = 0;
+    while (index + n <= top && lua_type(L, index + n) == LUA_TNUMBER) n++;
+    return n;
+}
+
+/* Arguments 1..top in the signature's order. */
+static void read_positional(lua_State *L, binding *b, int top)
+{
+    const fl_signature *s = b->signature;
+    int index = 1;
+    for (int i = 0; i < s->param_count && index <= top; i++) {
+        const fl_param *p = &s->params[i];
+        int numbers = 1;
+        if (!p->is_tensor && p->type == FL_ATTR_OPTIONS) continue;
+        if (!p->is_tensor && is_list_type(p->type) && (b->call->greedy >> i & 1u)) {
+            numbers = count_numbers(L, index, top);
+            if (numbers == 0) numbers = 1;
+        }
+        if (p->is_tensor || !lua_isnil(L, index)) read_param(L, b, i, index, numbers);
+        index += numbers;
+    }
+    if (index <= top && !(index == top && lua_istable(L, top) && lua_rawlen(L, top) == 0))
+        FL_RAISE(L, "%s: too many arguments: %s", b->call->name, b->call->op->sig);
+}
+
+static void check_required(lua_State *L, const binding *b)
+{
+    const fl_signature *s = b->signature;
+    for (int i = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        bool required = p->is_tensor ? !p->optional : p->type != FL_ATTR_OPTIONS && p->required;
+        if (!required || (b->given >> i & 1u)) continue;
+        if (p->is_tensor && !p->is_list) read_operand(L, &b->in[p->slot], b->call, p, lua_gettop(L) + 1); /* words the error */
+        FL_RAISE(L, "%s: missing argument '%s': %s", b->call->name, p->name, b->call->op->sig);
+    }
+}
+
+/* ---- calling ---- */
+
+/* First call of this op: parses the signature. */
+static void prepare(lua_State *L, fl_lua_call *c)
+{
+    const fl_signature *s = fl_op_signature(c->op);
+    c->defaults = malloc(sizeof *c->defaults);
+    if (!c->defaults) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "%s: out of memory", c->name));
+    fl_attrs_init(c->defaults, c->op);
+    bool number_follows = false;
+    for (int i = s->param_count - 1; i >= 0; i--) {
+        const fl_param *p = &s->params[i];
+        if (p->is_tensor || p->type == FL_ATTR_OPTIONS) continue;
+        if (is_list_type(p->type) && !number_follows) c->greedy |= 1u << i;
+        number_follows |= takes_numbers(p->type);
+    }
+    c->signature = s;
+}
+
+static inline fl_lua_call *running_call(lua_State *L)
+{
+    fl_lua_call *c = lua_touserdata(L, lua_upvalueindex(2));
+    if (FL_UNLIKELY(!c->signature)) prepare(L, c);
+    fl_lua_current = L;
+    return c;
+}
+
+/* Calls an op that writes its first operand; the result is that operand. */
+static int run_mutating(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_tensor *out[FL_MAX_OUT] = {NULL};
+    if (c->in_place) FL_CHECK(L, fl_dispatch_inplace(out, c->op, in, nin, attrs));
+    else FL_CHECK(L, fl_dispatch(out, c->op, in, nin, attrs));
+    if (!c->in_place && c->op->nout == 0) return 0;
+    fl_tensor_unref(out[0]); /* the operand holds it */
+    lua_settop(L, 1);
+    return 1;
+}
+
+static int run(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    if (c->in_place || c->op->mutates) return run_mutating(L, c, in, nin, attrs);
+    if (FL_LIKELY(c->op->nout == 1)) {
+        fl_box *box = fl_lua_new_box_fast(L);
+        FL_CHECK(L, fl_dispatch(&box->tensor, c->op, in, nin, attrs));
+        if (FL_UNLIKELY(attrs->requires_grad)) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
+        fl_lua_account(L);
+        return 1;
+    }
+    fl_tensor *out[FL_MAX_OUT] = {NULL};
+    fl_box *boxes[FL_MAX_OUT];
+    luaL_checkstack(L, FL_MAX_OUT + 2, c->name);
+    for (int i = 0; i < c->op->nout; i++) boxes[i] = fl_lua_new_box_fast(L);
+    FL_CHECK(L, fl_dispatch(out, c->op, in, nin, attrs));
+    for (int i = 0; i < c->op->nout; i++) boxes[i]->tensor = out[i];
+    fl_lua_account(L);
+    return c->op->nout;
+}
+
+/* The function of an op with attributes, options or lists. */
+static int call_op(lua_State *L)
+{
+    const fl_lua_call *c = running_call(L);
+    const fl_signature *s = c->signature;
+    binding b = {.call = c, .signature = s};
+    b.in = b.fixed;
+    b.nin = s->tensor_count;
+    memcpy(&b.attrs, c->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
+    int top = lua_gettop(L);
+    bool named = top > 0 && is_options(L, top);
+    read_positional(L, &b, named ? top - 1 : top);
+    if (named) read_named(L, &b, top);
+    check_required(L, &b);
+    if (s->has_options) fl_lua_apply_options(L, &b.attrs, &b.options, c->name);
+    return run(L, c, b.in, b.nin, &b.attrs);
+}
+
+/* The function of an op whose parameters are all single tensors. */
+static int call_tensors(lua_State *L)
+{
+    const fl_lua_call *c = running_call(L);
+    const fl_signature *s = c->signature;
+    fl_operand in[FL_MAX_PARAMS];
+    int top = lua_gettop(L);
+    if (FL_UNLIKELY(top > s->param_count || (top > 1 && is_options(L, top)))) return call_op(L);
+    for (int i = 0; i < s->param_count; i++) read_operand(L, &in[i], c, &s->params[i], i + 1);
+    return run(L, c, in, s->param_count, c->defaults);
+}
+
+/* Metamethods: Lua calls __unm with the operand twice. */
+static int call_unary(lua_State *L)
+{
+    lua_settop(L, 1);
+    return call_tensors(L);
+}
+
+/* ---- registration ---- */
+
+enum { TABLE_CALLS = 1024 };
+static fl_lua_call calls[TABLE_CALLS];
+static int call_count;
+
+static fl_lua_call *call_new(lua_State *L, const fl_op *op, const char *name, bool in_place)
+{
+    if (call_count == TABLE_CALLS) luaL_error(L, "more ops than the table of calls holds");
+    fl_lua_call *c = &calls[call_count++];
+    *c = (fl_lua_call){.op = op, .name = name, .in_place = in_place};
+    return c;
+}
+
+static bool only_tensors(const fl_op *op) { return !strpbrk(op->sig, ":") && !strstr(op->sig, "...") && !strstr(op->sig, "options"); }
+
+/* Is the first parameter a tensor? Then the op is a method. */
+static bool tensor_first(const fl_op *op)
+{
+    const char *p = strchr(op->sig, '(') + 1;
+    size_t n = strcspn(p, ",)");
+    return n > 0 && !memchr(p, ':', n) && !memchr(p, '.', n) && strncmp(p, "options", n) != 0;
+}
+
+static void push_call(lua_State *L, fl_lua_call *c, lua_CFunction function)
+{
+    fl_lua_push_metatable(L);
+    lua_pushlightuserdata(L, c);
+    lua_pushcclosure(L, function, 2);
+}
+
+static void open_in_place(lua_State *L, int methods, const fl_op *op)
+{
+    lua_pushfstring(L, "%s_", op->name); /* kept alive as a key of the methods */
+    const char *name = lua_tostring(L, -1);
+    push_call(L, call_new(L, op, name, true), only_tensors(op) ? call_tensors : call_op);
+    lua_rawset(L, methods);
+}
+
+void fl_lua_open_ops(lua_State *L, int flow, int methods)
+{
+    lua_createtable(L, 0, 128);
+    int all = lua_gettop(L);
+    FL_FOR_EACH_OP(each)
+    {
+        const fl_op *op = *each;
+        push_call(L, call_new(L, op, op->name, false), only_tensors(op) ? call_tensors : call_op);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, all, op->name);
+        bool shown = !(op->flags & FL_OP_HIDDEN);
+        if (shown && !(op->flags & FL_OP_METHOD_ONLY)) {
+            lua_pushvalue(L, -1);
+            lua_setfield(L, flow, op->name);
+        }
+        if (shown && !(op->flags & FL_OP_FUNCTION_ONLY) && tensor_first(op)) {
+            lua_pushvalue(L, -1);
+            lua_setfield(L, methods, op->name);
+        }
+        lua_pop(L, 1);
+        if (shown && (op->flags & FL_OP_ELEMENTWISE)) open_in_place(L, methods, op);
+    }
+    lua_setfield(L, flow, "_op");
+}
+
+const fl_lua_call *fl_lua_call_of(lua_State *L, int index)
+{
+    lua_CFunction f = lua_tocfunction(L, index);
+    if ((f != call_op && f != call_tensors && f != call_unary) || !lua_getupvalue(L, index, 2)) return NULL;
+    fl_lua_call *c = lua_touserdata(L, -1);
+    lua_pop(L, 1);
+    if (!c->signature) prepare(L, c);
+    return c;
+}
+
+/* ---- operators ---- */
+
+static int compare_error(lua_State *L)
+{
+    FL_RAISE(L, "tensors are compared elementwise with x:lt(y), x:le(y), x:gt(y), x:ge(y), x:eq(y), x:ne(y)");
+}
+
+static int concat_error(lua_State *L) { FL_RAISE(L, "a tensor cannot be concatenated with ..; use tostring(x), x:item() or flow.cat"); }
+
+void fl_lua_open_operators(lua_State *L, int metatable)
+{
+    static const struct { const char *event, *op; } binary[] = {
+        {"__add", "add"}, {"__sub", "sub"}, {"__mul", "mul"}, {"__div", "div"}, {"__mod", "remainder"},
+        {"__pow", "pow"}, {"__idiv", "floor_divide"},
+    };
+    for (size_t i = 0; i < sizeof binary / sizeof *binary; i++) {
+        const fl_op *op = fl_op_find(binary[i].op);
+        if (!op) continue;
+        push_call(L, call_new(L, op, op->name, false), only_tensors(op) ? call_tensors : call_op);
+        lua_setfield(L, metatable, binary[i].event);
+    }
+    const fl_op *negate = fl_op_find("neg");
+    if (negate) {
+        push_call(L, call_new(L, negate, negate->name, false), call_unary);
+        lua_setfield(L, metatable, "__unm");
+    }
+    static const luaL_Reg errors[] = {{"__lt", compare_error}, {"__le", compare_error}, {"__concat", concat_error}, {NULL, NULL}};
+    lua_pushvalue(L, metatable);
+    luaL_setfuncs(L, errors, 0);
+    lua_pop(L, 1);
+}

@@ -1,0 +1,152 @@
+/*
+** options.c -- reading values from Lua: whole numbers, lists, dtypes, devices, and the options that
+** creation ops share (dtype, device, placement, sbp, requires_grad).
+*/
+#include "binding.h"
+
+#include <stdlib.h>
+
+int64_t fl_lua_check_integer(lua_State *L, int index, const char *who, const char *name)
+{
+    int exact = 0;
+    lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &exact) : 0;
+    if (exact) return value;
+    if (lua_type(L, index) == LUA_TNUMBER) FL_RAISE(L, "%s: %s must be a whole number, got %.14g", who, name, lua_tonumber(L, index));
+    FL_RAISE(L, "%s: %s must be a whole number, got %s", who, name, fl_lua_type_name(L, index));
+}
+
+fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who)
+{
+    if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: dtype must be a string, got %s", who, fl_lua_type_name(L, index));
+    const char *word = lua_tostring(L, index);
+    fl_dtype dtype = fl_dtype_parse(word);
+    if (dtype != FL_DTYPE_COUNT) return dtype;
+    fl_suggestion s = {.word = word};
+    for (int d = 0; d < FL_DTYPE_COUNT; d++) fl_suggest_offer(&s, fl_dtype_name((fl_dtype)d));
+    char hint[FL_SUGGEST_TEXT];
+    FL_RAISE(L, "%s: unknown dtype '%s'%s", who, word, fl_suggest_text(hint, &s));
+}
+
+/* "cpu" or "cuda:1"; false when it is no device. */
+static bool parse_device(const char *text, fl_device_type *type, int *number)
+{
+    *number = -1;
+    *type = FL_CPU;
+    if (strcmp(text, "cpu") == 0) return true;
+    *type = FL_CUDA;
+    if (strcmp(text, "cuda") == 0) return true;
+    if (strncmp(text, "cuda:", 5) != 0 || text[5] < '0' || text[5] > '9') return false;
+    char *end;
+    long value = strtol(text + 5, &end, 10);
+    *number = (int)value;
+    return *end == 0 && value < 64;
+}
+
+const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who)
+{
+    fl_device_type type;
+    int number;
+    if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: device must be a string, got %s", who, fl_lua_type_name(L, index));
+    if (!parse_device(lua_tostring(L, index), &type, &number))
+        FL_RAISE(L, "%s: unknown device '%s'; a device is \"cpu\", \"cuda\" or \"cuda:1\"", who, lua_tostring(L, index));
+    return fl_placement_local(type, number);
+}
+
+int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name)
+{
+    lua_Unsigned count = lua_rawlen(L, index);
+    if (count > (lua_Unsigned)limit) FL_RAISE(L, "%s: %s holds at most %d numbers, got %llu", who, name, limit, (unsigned long long)count);
+    index = lua_absindex(L, index);
+    for (int i = 0; i < (int)count; i++) {
+        int exact = 0;
+        int type = lua_rawgeti(L, index, i + 1);
+        out[i] = type == LUA_TNUMBER ? lua_tointegerx(L, -1, &exact) : 0;
+        if (!exact && type == LUA_TNUMBER) FL_RAISE(L, "%s: %s must hold whole numbers, number %d is %.14g", who, name, i + 1, lua_tonumber(L, -1));
+        if (!exact) FL_RAISE(L, "%s: %s must hold whole numbers, number %d is %s", who, name, i + 1, fl_lua_type_name(L, -1));
+        lua_pop(L, 1);
+    }
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        if (lua_type(L, -2) == LUA_TSTRING)
+            FL_RAISE(L, "%s: %s is a list, but has a key '%s'; options go in a table of their own", who, name, lua_tostring(L, -2));
+        lua_pop(L, 1);
+    }
+    return (int)count;
+}
+
+/* ---- options ---- */
+
+static const char *const option_names[] = {"dtype", "device", "placement", "sbp", "requires_grad", NULL};
+
+void fl_lua_suggest_options(fl_suggestion *s)
+{
+    for (const char *const *name = option_names; *name; name++) fl_suggest_offer(s, *name);
+}
+
+bool fl_lua_option(lua_State *L, fl_lua_options *o, const char *key, int index, int ndim, const char *who)
+{
+    if (strcmp(key, "dtype") == 0) {
+        o->dtype = fl_lua_check_dtype(L, index, who);
+        o->has_dtype = true;
+    } else if (strcmp(key, "device") == 0) o->device = fl_lua_check_device(L, index, who);
+    else if (strcmp(key, "placement") == 0) o->placement = fl_lua_check_placement(L, index, who);
+    else if (strcmp(key, "sbp") == 0) {
+        o->sbp = fl_lua_check_sbp(L, index, ndim, who);
+        o->has_sbp = true;
+    } else if (strcmp(key, "requires_grad") == 0) {
+        if (!lua_isboolean(L, index)) FL_RAISE(L, "%s: requires_grad must be true or false, got %s", who, fl_lua_type_name(L, index));
+        o->requires_grad = lua_toboolean(L, index);
+    } else return false;
+    return true;
+}
+
+void fl_lua_read_options(lua_State *L, fl_lua_options *o, int index, int ndim, const char *who)
+{
+    if (lua_isnoneornil(L, index)) return;
+    if (!lua_istable(L, index)) FL_RAISE(L, "%s: options must be a table, got %s", who, fl_lua_type_name(L, index));
+    fl_lua_check_keys(L, index, who, option_names);
+    for (const char *const *name = option_names; *name; name++) {
+        if (lua_getfield(L, index, *name) != LUA_TNIL) fl_lua_option(L, o, *name, lua_gettop(L), ndim, who);
+        lua_pop(L, 1);
+    }
+}
+
+void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *o, const char *who)
+{
+    attrs->requires_grad = o->requires_grad;
+    attrs->has_dtype = o->has_dtype;
+    attrs->option_dtype = o->dtype;
+    if (o->device && o->placement) FL_RAISE(L, "%s: give a device (a local tensor) or a placement and an sbp (a global one), not both", who);
+    if (o->device) {
+        attrs->has_placement = attrs->is_local = true;
+        attrs->placement = o->device;
+        attrs->nd_sbp = fl_nd_sbp_fill(FL_B, 1);
+    }
+    if (!o->placement != !o->has_sbp) FL_RAISE(L, "%s: placement and sbp go together; %s is missing", who, o->placement ? "sbp" : "placement");
+    if (!o->placement) return;
+    if (o->sbp.n != o->placement->ndim)
+        FL_RAISE(L, "%s: the placement's hierarchy has %d axes, sbp has %d", who, o->placement->ndim, o->sbp.n);
+    attrs->has_placement = true;
+    attrs->is_local = false;
+    attrs->placement = o->placement;
+    attrs->nd_sbp = o->sbp;
+}
+
+void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *const *names)
+{
+    index = lua_absindex(L, index);
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        lua_pop(L, 1);
+        if (lua_type(L, -1) != LUA_TSTRING) FL_RAISE(L, "%s: options are named, got a key that is a %s", who, luaL_typename(L, -1));
+        const char *key = lua_tostring(L, -1);
+        fl_suggestion s = {.word = key};
+        bool known = false;
+        for (const char *const *name = names; *name; name++) {
+            known |= strcmp(*name, key) == 0;
+            fl_suggest_offer(&s, *name);
+        }
+        char hint[FL_SUGGEST_TEXT];
+        if (!known) FL_RAISE(L, "%s: unknown option '%s'%s", who, key, fl_suggest_text(hint, &s));
+    }
+}

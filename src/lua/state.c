@@ -1,0 +1,163 @@
+/*
+** state.c -- the Lua state: its collector driven by tensor bytes, interrupts, the core's hooks.
+**
+** Lua's collector does not see the bytes of tensors, so it is told: generational mode, a young
+** collection for every 64 MiB allocated, and a full one when the live bytes exceed twice what the last
+** full one left (young ones alone leak what outlives two of them).
+*/
+#include "binding.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+enum { FULL_MINIMUM = 64 << 20 };
+
+/* ---- values to drop when Lua may be called again ---- */
+
+static int *late_refs;
+static int late_count, late_capacity;
+
+void fl_lua_unref_later(int ref)
+{
+    if (late_count == late_capacity) {
+        int capacity = late_capacity ? 2 * late_capacity : 16;
+        int *grown = realloc(late_refs, sizeof *grown * (size_t)capacity);
+        if (!grown) return; /* the value stays alive: no harm */
+        late_refs = grown;
+        late_capacity = capacity;
+    }
+    late_refs[late_count++] = ref;
+}
+
+void fl_lua_drop_late(lua_State *L)
+{
+    while (late_count > 0) luaL_unref(L, LUA_REGISTRYINDEX, late_refs[--late_count]);
+}
+
+/* ---- the collector ---- */
+
+static int64_t live_after_full;
+
+static void collect_all(lua_State *L)
+{
+    lua_gc(L, LUA_GCCOLLECT);
+    live_after_full = fl_storage_live > FULL_MINIMUM ? fl_storage_live : FULL_MINIMUM;
+    fl_storage_debt = 0;
+}
+
+void fl_lua_collect_step(lua_State *L)
+{
+    if (live_after_full == 0) live_after_full = FULL_MINIMUM;
+    if (fl_storage_live > 2 * live_after_full) collect_all(L);
+    else {
+        lua_gc(L, LUA_GCSTEP, 0);
+        fl_storage_debt = 0;
+    }
+    fl_lua_drop_late(L);
+}
+
+/* ---- hooks of the core ---- */
+
+static void collect_hook(void)
+{
+    if (fl_lua_current) collect_all(fl_lua_current);
+}
+
+static void where_hook(char *buffer, size_t size) { fl_lua_where(fl_lua_current, buffer, size); }
+
+/* ---- interrupts ---- */
+
+static volatile sig_atomic_t interrupted;
+static lua_State *interrupt_state;
+
+static void stop_hook(lua_State *L, lua_Debug *ar)
+{
+    fl_lua_interrupt_disarm();
+    if (interrupt_state) fl_lua_interrupt_arm(interrupt_state);
+    fl_lua_error(L, fl_fail(FL_ERR_STATE, "interrupted!"));
+}
+
+static void on_signal(int number)
+{
+    signal(number, SIG_DFL); /* a second Ctrl-C ends a program that does not stop */
+    interrupted = 1;
+    if (interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+}
+
+void fl_lua_interrupt_arm(lua_State *L)
+{
+    if (L) interrupt_state = L;
+    interrupted = 0;
+    signal(SIGINT, on_signal);
+}
+
+void fl_lua_interrupt_disarm(void)
+{
+    signal(SIGINT, SIG_DFL);
+    interrupted = 0;
+    if (interrupt_state) lua_sethook(interrupt_state, NULL, 0, 0);
+}
+
+bool fl_lua_interrupted(void) { return interrupted != 0; }
+
+/* ---- making and closing ---- */
+
+static int panic(lua_State *L)
+{
+    const char *message = lua_tostring(L, -1);
+    lua_writestringerror("PANIC: unprotected error in call to Lua API (%s)\n", message ? message : "error object is not a string");
+    return 0;
+}
+
+/* Warnings of `warn`, switched by "@on" and "@off" as in lua.c. */
+static bool warnings_on;
+static void warn(void *context, const char *message, int to_continue)
+{
+    static bool continuing;
+    if (!continuing && !to_continue && *message == '@') {
+        if (strcmp(message, "@off") == 0) warnings_on = false;
+        else if (strcmp(message, "@on") == 0) warnings_on = true;
+        return;
+    }
+    if (warnings_on) {
+        if (!continuing) lua_writestringerror("%s", "Lua warning: ");
+        lua_writestringerror("%s", message);
+        if (!to_continue) lua_writestringerror("%s", "\n");
+    }
+    continuing = to_continue;
+}
+
+#ifdef __SANITIZE_ADDRESS__
+static void *plain_alloc(void *context, void *block, size_t old_size, size_t new_size)
+{
+    if (new_size) return realloc(block, new_size);
+    free(block);
+    return NULL;
+}
+#define STATE_ALLOC plain_alloc
+#else
+#define STATE_ALLOC fl_heap_alloc
+#endif
+
+lua_State *fl_lua_new_state(void)
+{
+    lua_State *L = lua_newstate(STATE_ALLOC, NULL);
+    if (!L) return NULL;
+    lua_atpanic(L, panic);
+    lua_setwarnf(L, warn, NULL);
+    fl_lua_current = L;
+    fl_storage_collect = collect_hook;
+    fl_engine_where = where_hook;
+    fl_engine_interrupted = fl_lua_interrupted;
+    return L;
+}
+
+void fl_lua_close_state(lua_State *L)
+{
+    fl_lua_drop_late(L);
+    fl_storage_collect = NULL;
+    fl_engine_where = NULL;
+    fl_engine_interrupted = NULL;
+    fl_lua_current = NULL;
+    lua_close(L);
+}
