@@ -1,0 +1,63 @@
+-- mnist.lua -- trains a multilayer perceptron on images of digits.
+--
+--     flowlua scripts/mnist.lua FOLDER
+--
+-- FOLDER holds MNIST's four files (or others in their format), plain or compressed with gzip:
+-- train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte.
+
+local flow = require "flow"
+local nn, optim, data, cli = flow.nn, flow.optim, flow.data, flow.cli
+
+local options, _, words = cli.parse(arg, "mnist.lua FOLDER: trains an MLP on the IDX files in FOLDER", {
+    {"--epochs N", 5, "times through the training images"},
+    {"--hidden N", 128, "hidden units"},
+    {"--batch N", 64, "images in a step"},
+    {"--lr X", 1e-3, "learning rate"},
+    {"--seed I", 1, "of the weights and the order of the images"},
+    {"--checkpoint P", nil, "file to save the weights to at the end"},
+    {"--device D", "cpu", "cpu, cuda or cuda:1"},
+}, 1)
+if not words[1] then cli.stop(arg, "needs the folder of the IDX files (see --help)") end
+
+local function dataset(split)
+    local images = split.images:to("float32"):flatten(1) / 255     -- [count, rows * columns]
+    return data.tensors(images:to(options.device), split.labels:to(options.device))
+end
+
+local mnist = data.mnist(words[1])
+local train, test = dataset(mnist.train), dataset(mnist.test)
+local pixels = train.tensors[1]:size(1)
+local classes = mnist.train.labels:max():item() + 1
+
+flow.manual_seed(options.seed)
+local model = nn.Sequential(nn.Linear(pixels, options.hidden), nn.ReLU(), nn.Linear(options.hidden, classes))
+model:to(options.device)
+local optimizer = optim.AdamW(model:parameters(), {lr = options.lr})
+print(model)
+
+local function accuracy(set)
+    local _ <close> = flow.no_grad()
+    local right = 0
+    for batch in data.loader(set, {batch_size = 1000}) do
+        right = right + model(batch[1]):argmax(1):eq(batch[2]):sum():item()
+    end
+    return right / #set
+end
+
+local loader = data.loader(train, {batch_size = options.batch, shuffle = true, seed = options.seed})
+local bar = flow.progress.bar(options.epochs * #loader, {lines = options.epochs})
+for epoch = 1, options.epochs do
+    for batch in loader do
+        local loss = flow.cross_entropy(model(batch[1]), batch[2])
+        optimizer:zero_grad()
+        loss:backward()
+        optimizer:step()
+        bar:update((epoch - 1) * #loader + loader.position, function() return ("loss %.3f"):format(loss:item()) end)
+    end
+    bar:print(("epoch %d: test accuracy %.2f %%"):format(epoch, 100 * accuracy(test)))
+end
+bar:clear()
+
+if options.checkpoint then flow.save(options.checkpoint, model:state_dict()) end
+flow.print(("test accuracy %.2f %%, %.1f steps/s, %s"):format(100 * accuracy(test), bar:rate(),
+    flow.progress.duration(bar:seconds())))

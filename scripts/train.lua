@@ -1,0 +1,250 @@
+-- train.lua -- trains a small GPT on text, one character at a time.
+--
+--     flowlua scripts/train.lua                                         learns this project's own files
+--     flowlua scripts/train.lua --data book.txt --checkpoint book.st    learns a book and keeps what it learnt
+--     flowlua scripts/train.lua --resume book.st --steps 9000           goes on as if it had never stopped
+
+local flow = require "flow"
+local nn, optim, data, cli = flow.nn, flow.optim, flow.data, flow.cli
+
+local EVERY = 250               -- steps between evaluations (and checkpoints)
+local HELD_OUT = 0.1            -- the last part of the text is for validation
+local WINDOWS = 384             -- pieces of it that an evaluation looks at
+
+-- ---- options ----
+
+local about = "train.lua: trains a character-level GPT on text"
+local options, given = cli.parse(arg, about, {
+    {"--layers N", 4, "transformer blocks"},
+    {"--width N", 128, "width of the residual stream"},
+    {"--heads N", 4, "attention heads"},
+    {"--context N", 64, "characters the model sees"},
+    {"--batch N", 12, "pieces of text in a step"},
+    {"--dropout X", 0.1, "part of the activations that is dropped"},
+    {"--lr X", 2e-3, "highest learning rate"},
+    {"--steps N", 3500, "steps in all, those before --resume included"},
+    {"--schedule-steps N", nil, "length of the learning rate's schedule (default: --steps)"},
+    {"--seed I", 1, "of the weights, the order of the data and the dropout"},
+    {"--data FILE...", nil, "text to learn (default: this project's own sources and documents)"},
+    {"--checkpoint P", nil, ("file to save to every %d steps and at the end"):format(EVERY)},
+    {"--resume P", nil, "goes on from a checkpoint; options that are not given are those of then"},
+    {"--log FILE", nil, "CSV of every step: step,train_loss,val_loss,lr,seconds"},
+    {"--device D", "cpu", "cpu, cuda or cuda:1"},
+})
+
+local saved = options.resume and flow.load(options.resume)
+if saved then
+    if saved.kind ~= "train.lua" then cli.stop(arg, options.resume .. " is not a checkpoint of this script") end
+    for _, key in ipairs {"layers", "width", "heads", "context", "batch", "seed"} do
+        if given[key] and options[key] ~= saved.options[key] then
+            cli.stop(arg, ("--%s was %d and cannot change on the way"):format(key, saved.options[key]))
+        end
+    end
+    for key, value in pairs(saved.options) do
+        if not given[key] then options[key] = value end
+    end
+end
+
+-- ---- the model ----
+
+local Block = nn.Module:extend("Block")
+
+function Block:init(o)
+    self.norm1 = nn.LayerNorm(o.width)
+    self.attention = nn.CausalSelfAttention(o.width, o.heads, {dropout = o.dropout})
+    self.norm2 = nn.LayerNorm(o.width)
+    self.mlp = nn.Sequential(nn.Linear(o.width, 4 * o.width), nn.GELU(), nn.Linear(4 * o.width, o.width))
+    self.dropout = nn.Dropout(o.dropout)
+end
+
+function Block:forward(x)                       -- x [batch, time, width]
+    x = x + self.dropout(self.attention(self.norm1(x)))
+    return x + self.dropout(self.mlp(self.norm2(x)))
+end
+
+local GPT = nn.Module:extend("GPT")
+
+function GPT:init(characters, o)
+    self.characters = nn.Embedding(characters, o.width)
+    self.positions = nn.Embedding(o.context, o.width)
+    self.dropout = nn.Dropout(o.dropout)
+    self.blocks = nn.ModuleList()
+    for _ = 1, o.layers do self.blocks:append(Block(o)) end
+    self.norm = nn.LayerNorm(o.width)
+    self.head = nn.Linear(o.width, characters)
+    for _, p in self:named_parameters() do
+        if p:dim() == 2 then nn.init.normal(p, 0, 0.02) end
+    end
+end
+
+function GPT:forward(x)                         -- x [batch, time] of character numbers
+    local places = flow.arange(x:size(1), {device = x.device})
+    local h = self.dropout(self.characters(x) + self.positions(places))
+    for _, block in ipairs(self.blocks) do h = block(h) end
+    return self.head(self.norm(h))              -- logits [batch, time, characters]
+end
+
+local function loss_of(model, batch)
+    local x, y = batch[1]:to(options.device), batch[2]:to(options.device)
+    return flow.cross_entropy(model(x):flatten(0, 1), y:flatten())
+end
+
+-- ---- the text ----
+
+-- The project's own files, in an order that mixes them, so that the held out part is like the rest.
+local function own_files()
+    local root = (arg[0]:match("^(.*)/[^/]*$") or ".") .. "/.."
+    local kinds = {c = true, h = true, def = true, inc = true, cu = true, lua = true, sh = true, md = true}
+    local files = {}
+    for _, path in ipairs(data.files(root)) do
+        local folder = path:match("^([^/]*)/")
+        local wanted = not folder or folder == "src" or folder == "scripts" or folder == "tests"
+        if wanted and kinds[path:match("%.(%w+)$")] then files[#files + 1] = path end
+    end
+    table.sort(files, function(a, b) return data.hash(a) < data.hash(b) end)
+    for i, path in ipairs(files) do files[i] = root .. "/" .. path end
+    return files
+end
+
+local bytes = data.read(options.data or own_files())
+if saved and saved.hash ~= data.hash(bytes) then
+    cli.stop(arg, "the text is not the one that the checkpoint has learnt from")
+end
+
+local text = data.text(bytes)
+local count = text.tokens:numel()
+local held_out = math.floor(count * HELD_OUT)
+if held_out < options.context + 1 then cli.stop(arg, ("%d characters of text are too few"):format(count)) end
+
+local train = data.loader(data.windows(text.tokens:narrow(0, 0, count - held_out), options.context),
+    {batch_size = options.batch, shuffle = true, seed = options.seed})
+
+local validation = data.loader(
+    data.windows(text.tokens:narrow(0, count - held_out, held_out), options.context,
+        {stride = math.max(1, (held_out - options.context - 1) // WINDOWS)}),
+    {batch_size = options.batch})
+
+-- ---- evaluation and sampling: neither touches the random numbers of the training ----
+
+local function evaluate(model)
+    local _ <close> = flow.no_grad()
+    model:eval()
+    local total, pieces = 0, 0
+    for batch in validation do
+        local size = batch[1]:size(0)
+        total, pieces = total + loss_of(model, batch):item() * size, pieces + size
+    end
+    model:train()
+    return total / pieces
+end
+
+local function choose(probabilities)
+    local x = flow.rand(1):item()
+    for i, p in ipairs(probabilities) do
+        x = x - p
+        if x < 0 then return i - 1 end
+    end
+    return #probabilities - 1
+end
+
+local function sample(model, length)
+    local _ <close> = flow.no_grad()
+    local _ <close> = flow.with_generator(flow.generator(options.seed))
+    model:eval()
+    local tokens = {text.numbers["\n"] or 0}
+    for i = 1, length do
+        local x = flow.tensor({{table.unpack(tokens, math.max(1, i - options.context + 1))}}, {dtype = "int64"})
+        local logits = model(x:to(options.device))[{0, -1}]
+        tokens[i + 1] = choose((logits / 0.8):softmax(0):totable())
+    end
+    model:train()
+    return text:decode(table.move(tokens, 2, #tokens, 1, {}))
+end
+
+-- ---- training ----
+
+flow.manual_seed(options.seed)
+local model = GPT(#text.characters, options):to(options.device)
+
+local matrices, others = {}, {}                 -- only matrices decay
+for _, p in model:named_parameters() do table.insert(p:dim() >= 2 and matrices or others, p) end
+local optimizer = optim.AdamW({{params = matrices, weight_decay = 0.1}, {params = others, weight_decay = 0}},
+    {lr = options.lr, betas = {0.9, 0.99}})
+
+local schedule_steps = options.schedule_steps or options.steps
+local rate = optim.schedule.warmup_cosine(schedule_steps, {warmup = math.min(100, schedule_steps // 10), least = 0.1})
+
+local first, seconds_before = 1, 0
+if saved then
+    model:load_state_dict(saved.model)
+    optimizer:load_state_dict(saved.optimizer)
+    train:load_state(saved.train)
+    flow.default_generator():load_state(saved.random)
+    first, seconds_before = saved.step + 1, saved.seconds
+end
+
+-- The state right after a step, with the options that a run that goes on takes up.
+local function save(step, seconds)
+    local o = options
+    flow.save(o.checkpoint, {
+        kind = "train.lua", step = step, seconds = seconds, hash = data.hash(bytes),
+        options = {
+            layers = o.layers, width = o.width, heads = o.heads, context = o.context, batch = o.batch, seed = o.seed,
+            dropout = o.dropout, lr = o.lr, steps = o.steps, schedule_steps = o.schedule_steps, data = o.data,
+        },
+        model = model:state_dict(), optimizer = optimizer:state_dict(), train = train:state(),
+        random = flow.default_generator():state(),
+    })
+end
+
+-- The log of a run that goes on keeps its rows up to where it goes on.
+local function open_log(path)
+    local rows = {"step,train_loss,val_loss,lr,seconds"}
+    local old = first > 1 and io.open(path, "r")
+    if old and old:read() == rows[1] then
+        for row in old:lines() do
+            local step = tonumber(row:match("^%d+"))
+            if step and step < first then rows[#rows + 1] = row end
+        end
+    end
+    if old then old:close() end
+    local log = assert(io.open(path, "w"))
+    assert(log:write(table.concat(rows, "\n"), "\n"))
+    return log
+end
+
+local log = options.log and open_log(options.log)
+local bar = flow.progress.bar(options.steps, {start = first - 1})
+bar:print(("%d characters of text (%d different), %d held out; %d parameters"):format(count, #text.characters, held_out,
+    model:count_parameters()))
+
+local val_loss
+for step = first, options.steps do
+    local lr = options.lr * rate(step - 1)
+    optimizer:set_lr(lr)
+    local loss = loss_of(model, train:next())
+    optimizer:zero_grad()
+    loss:backward()
+    optim.clip_grad_norm(model:parameters(), 1)
+    optimizer:step()
+
+    local train_loss, seconds = loss:item(), seconds_before + bar:seconds()
+    bar:update(step, ("loss %.3f"):format(train_loss))
+    val_loss = nil
+    if step % EVERY == 0 or step == options.steps then
+        val_loss = evaluate(model)
+        bar:print(("step %d: validation loss %.3f nats/char"):format(step, val_loss))
+        if options.checkpoint then save(step, seconds) end
+    end
+    if log then
+        local val = val_loss and ("%.9g"):format(val_loss) or ""
+        assert(log:write(("%d,%.9g,%s,%.9g,%.9g\n"):format(step, train_loss, val, lr, seconds)))
+        assert(log:flush())
+    end
+end
+bar:clear()
+
+local steps_per_second, seconds = bar:rate(), bar:seconds()
+flow.print("\nsample:\n" .. sample(model, 400) .. "\n")
+flow.print(("validation loss %.3f nats/char, %.1f steps/s, %.0f s"):format(
+    val_loss or evaluate(model), steps_per_second, seconds))

@@ -1,0 +1,142 @@
+-- cli.lua -- options of scripts.
+--
+--     local options = flow.cli.parse(arg, "train.lua: trains a GPT on text", {
+--         {"--layers N", 4, "transformer blocks"},
+--         {"--data FILE...", nil, "text to learn from"},
+--     })
+--
+-- The word behind a name says what the option takes: N a whole number >= 1, I any whole number, X a number >= 0,
+-- anything else text; with "..." all words until the next option; no word: a switch. Of an option given twice the last
+-- counts. --help prints the list.
+
+local flow = require "flow"
+local check = require "flow.check"
+
+local cli = {}
+
+local readers = {
+    N = function(text)
+        local n = math.tointeger(tonumber(text))
+        return n and n >= 1 and n or nil, "a whole number >= 1"
+    end,
+    I = function(text) return math.tointeger(tonumber(text)), "a whole number" end,
+    X = function(text)
+        local x = tonumber(text)
+        return x and x >= 0 and x < math.huge and x + 0.0 or nil, "a number >= 0"
+    end,
+}
+
+local function parse_spec(specs)
+    local list, by_name, flags = {}, {}, {}
+    for i, spec in ipairs(specs) do
+        local flag, word = spec[1]:match("^(%-%-[%w-]+) ?(.*)$")
+        local option = {
+            flag = flag, key = flag:sub(3):gsub("-", "_"), head = spec[1], default = spec[2], help = spec[3],
+            several = word:sub(-3) == "...", word = word:gsub("%.%.%.$", ""),
+        }
+        list[i], by_name[flag], flags[i] = option, option, flag
+    end
+    flags[#flags + 1] = "--help"
+    return list, by_name, flags
+end
+
+local function read_value(option, text)
+    local reader = readers[option.word]
+    if not reader then return text end
+    local value, expected = reader(text)
+    if value == nil then return nil, ("%s takes %s, got '%s'"):format(option.flag, expected, text) end
+    return value
+end
+
+-- Values of one option from argument i on: the value and the position after it, or nil and a message.
+local function take(option, args, i, attached)
+    if option.word == "" then
+        if attached then return nil, option.flag .. " takes no value" end
+        return true, i
+    end
+    if attached then
+        local value, message = read_value(option, attached)
+        if value == nil then return nil, message end
+        return option.several and {value} or value, i
+    end
+    local values = {}
+    while args[i] and args[i]:sub(1, 2) ~= "--" and (option.several or #values == 0) do
+        local value, message = read_value(option, args[i])
+        if value == nil then return nil, message end
+        values[#values + 1] = value
+        i = i + 1
+    end
+    if #values == 0 then return nil, ("%s needs a value"):format(option.head) end
+    return option.several and values or values[1], i
+end
+
+---The help text.
+---@return string
+function cli.help(about, specs)
+    local lines, width = {about, "", "options:"}, 0
+    for _, spec in ipairs(specs) do width = math.max(width, #spec[1]) end
+    for _, spec in ipairs(specs) do
+        local default = (spec[2] ~= nil and spec[2] ~= false) and (" (default: %s)"):format(spec[2]) or ""
+        lines[#lines + 1] = ("  %-" .. width .. "s  %s%s"):format(spec[1], spec[3], default)
+    end
+    lines[#lines + 1] = ("  %-" .. width .. "s  %s"):format("--help", "prints this")
+    return table.concat(lines, "\n")
+end
+
+---Reads arguments: a table of values by name (`-` becomes `_`), which of them were given, and the words that belong to
+---no option; or nil and a message. `help` is true when --help was asked for.
+---@param args string[]
+---@param specs table[]
+---@return table? values
+---@return table|string given
+---@return string[]? words
+function cli.read(args, specs)
+    local list, by_name, flags = parse_spec(specs)
+    local values, given, words = {}, {}, {}
+    for _, option in ipairs(list) do values[option.key] = option.default end
+    local i = 1
+    while args[i] do
+        local flag, attached = args[i]:match("^(%-%-[^=]+)=(.*)$")
+        flag = flag or args[i]
+        local option = by_name[flag]
+        if option then
+            local value, after = take(option, args, i + 1, attached)
+            if value == nil then return nil, after end
+            values[option.key], given[option.key], i = value, true, after
+        elseif flag == "--help" or flag == "-h" then
+            values.help, i = true, i + 1
+        elseif flag:sub(1, 1) == "-" and #flag > 1 then
+            return nil, ("unknown option '%s'%s"):format(flag, check.suggest(flag, flags))
+        else
+            words[#words + 1], i = flag, i + 1
+        end
+    end
+    return values, given, words
+end
+
+---Ends the script with a message and status 1.
+---@param args string[]
+---@param message string
+function cli.stop(args, message)
+    if flow.rank() == 0 then io.stderr:write((args[0] or "script"):match("[^/]*$"), ": ", message, "\n") end
+    os.exit(1, true)
+end
+
+---As read, for a script: prints the help and ends the program when asked to, prints what is wrong and ends it with
+---status 1. `most` words (default 0) may stand beside the options.
+---@param args string[]
+---@param about string
+---@param specs table[]
+---@param most integer?
+function cli.parse(args, about, specs, most)
+    local values, given, words = cli.read(args, specs)
+    if values and not values.help and #words > (most or 0) then
+        values, given = nil, ("unexpected '%s'"):format(words[(most or 0) + 1])
+    end
+    if values and not values.help then return values, given, words end
+    if not values then cli.stop(args, given .. " (see --help)") end
+    if flow.rank() == 0 then print(cli.help(about, specs)) end
+    os.exit(0, true)
+end
+
+return cli

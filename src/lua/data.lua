@@ -1,0 +1,296 @@
+-- data.lua -- readers, datasets and the loader.
+--
+-- A dataset has a size (`#dataset`) and gives a list of tensors for a tensor of positions (`dataset:batch(positions)`).
+-- The loader's order is drawn from a generator of its own, keyed by its seed and the epoch: where it stands is
+-- (epoch, batch), whatever else draws random numbers, and can be saved and taken up again.
+
+local flow = require "flow"
+local check = require "flow.check"
+
+local io_ = flow._io
+
+local data = {}
+
+-- ---- files ----
+
+---@param path string
+---@return string
+local function read_file(path)
+    local file, message = io.open(path, "rb")
+    if not file then check.fail("read: %s", message) end
+    local text
+    text, message = file:read("a")
+    file:close()
+    if not text then check.fail("read: %s: %s", path, message) end
+    return text
+end
+
+---The bytes of one or several files, put together.
+---@param paths string|string[]
+---@return string
+function data.read(paths)
+    if type(paths) == "string" then return read_file(paths) end
+    if type(paths) ~= "table" then check.fail("read: takes a path or a list of them, got %s", type(paths)) end
+    local parts = {}
+    for i, path in ipairs(paths) do parts[i] = read_file(path) end
+    return table.concat(parts)
+end
+
+local function collect_files(result, folder, relative)
+    local files, folders = io_.entries(folder .. "/" .. relative)
+    if not files then check.fail("files: %s", folders) end
+    local names = {}
+    for _, name in ipairs(files) do names[#names + 1] = name end
+    for _, name in ipairs(folders) do names[#names + 1] = name .. "/" end
+    table.sort(names)
+    for _, name in ipairs(names) do
+        if name:sub(-1) == "/" then
+            collect_files(result, folder, relative .. name)
+        else
+            result[#result + 1] = relative .. name
+        end
+    end
+end
+
+---Paths, relative to the folder and sorted, of the files in it and below it; hidden ones and links are left out.
+---@param folder string
+---@return string[]
+function data.files(folder)
+    local result = {}
+    collect_files(result, folder, "")
+    return result
+end
+
+---A number, as text, that differs when the text does.
+---@param text string
+---@return string
+function data.hash(text)
+    return io_.hash(text)
+end
+
+---A tensor from an IDX file (MNIST's format), plain or compressed with gzip.
+---@param path string
+function data.idx(path)
+    if type(path) ~= "string" then check.fail("idx: takes a path, got %s", type(path)) end
+    return io_.idx(path)
+end
+
+local function find_idx(folder, name)
+    for _, path in ipairs {name, name .. ".gz", (name:gsub("%-idx", ".idx")), (name:gsub("%-idx", ".idx")) .. ".gz"} do
+        local file = io.open(folder .. "/" .. path, "rb")
+        if file then
+            file:close()
+            return folder .. "/" .. path
+        end
+    end
+    check.fail("mnist: neither %s nor %s.gz is in %s", name, name, folder)
+end
+
+local function read_split(folder, name)
+    local images = data.idx(find_idx(folder, name .. "-images-idx3-ubyte"))
+    local labels = data.idx(find_idx(folder, name .. "-labels-idx1-ubyte"))
+    if images:dim() ~= 3 or labels:dim() ~= 1 or images:size(0) ~= labels:size(0) then
+        check.fail("mnist: the %s images and labels in %s do not belong together: [%s] and [%s]", name, folder,
+            table.concat(images.shape, ", "), table.concat(labels.shape, ", "))
+    end
+    return {images = images, labels = labels:to("int64")}
+end
+
+---The four files of MNIST: {train = {images =, labels =}, test = ...}; images uint8 [n, rows, columns].
+---@param folder string
+function data.mnist(folder)
+    return {train = read_split(folder, "train"), test = read_split(folder, "t10k")}
+end
+
+-- ---- text ----
+
+---A text as numbers: every distinct character (byte, when the text is not UTF-8) has one, from 0, in order of its code.
+---@class flow.data.Text
+---@field characters string[]
+---@field tokens any tensor of uint8 or int32
+local Text = {}
+Text.__index = Text
+
+---@param text string
+---@return flow.data.Text
+function data.text(text)
+    if type(text) ~= "string" then check.fail("text: takes a string, got %s", type(text)) end
+    local characters, tokens = io_.characters(text)
+    local numbers = {}
+    for i, character in ipairs(characters) do numbers[character] = i - 1 end
+    return setmetatable({characters = characters, tokens = tokens, numbers = numbers}, Text)
+end
+
+---Tensor (int64) of the numbers of a string; a character that the text does not have is an error.
+---@param s string
+function Text:encode(s)
+    local list = {}
+    local pattern = utf8.len(s) and utf8.charpattern or "."
+    for character in s:gmatch(pattern) do
+        local number = self.numbers[character]
+        if not number then check.fail("encode: the text has no character %q", character) end
+        list[#list + 1] = number
+    end
+    return #list > 0 and flow.tensor(list, {dtype = "int64"}) or flow.zeros(0, {dtype = "int64"})
+end
+
+---The string of a tensor or list of numbers.
+---@return string
+function Text:decode(numbers)
+    local list = check.is_tensor(numbers) and numbers:totable() or numbers
+    local parts = {}
+    for i, number in ipairs(list) do
+        parts[i] = self.characters[number + 1] or check.fail("decode: there is no character %s", tostring(number))
+    end
+    return table.concat(parts)
+end
+
+-- ---- datasets ----
+
+---@class flow.data.Tensors
+local Tensors = {}
+Tensors.__index = Tensors
+
+---Rows of tensors of equal length: data.tensors(images, labels).
+function data.tensors(...)
+    local self = setmetatable({tensors = {...}}, Tensors)
+    if #self.tensors == 0 then check.fail("tensors: takes one tensor or more") end
+    for i, t in ipairs(self.tensors) do
+        check.tensor("tensors", ("argument %d"):format(i), t)
+        if t:dim() == 0 or t:size(0) ~= self.tensors[1]:size(0) then
+            check.fail("tensors: argument %d has shape [%s], the first one [%s]", i, table.concat(t.shape, ", "),
+                table.concat(self.tensors[1].shape, ", "))
+        end
+    end
+    return self
+end
+
+function Tensors:__len() return self.tensors[1]:size(0) end
+
+function Tensors:batch(positions)
+    local result = {}
+    for i, t in ipairs(self.tensors) do result[i] = t:index_select(0, positions) end
+    return result
+end
+
+---@class flow.data.Windows
+local Windows = {}
+Windows.__index = Windows
+
+---All pieces of `length` numbers of a 1-d tensor, each with the piece one further on: batches are
+---{inputs [batch, length], targets [batch, length]}, int64.
+---@param tokens any
+---@param length integer
+---@param opts {stride: integer}? distance between the beginnings of pieces, default 1
+function data.windows(tokens, length, opts)
+    check.tensor("windows", "tokens", tokens)
+    check.integer("windows", "the length", length, 1)
+    local stride = check.integer("windows", "stride", check.options("windows", opts, {stride = 1}).stride, 1)
+    if tokens:dim() ~= 1 or tokens:size(0) <= length then
+        check.fail("windows: tokens of shape [%s] hold no window of %d and the number after it",
+            table.concat(tokens.shape, ", "), length)
+    end
+    local offsets = flow.arange(length + 1, {device = tokens.device})
+    return setmetatable({tokens = tokens, length = length, stride = stride, offsets = offsets}, Windows)
+end
+
+function Windows:__len() return (self.tokens:size(0) - self.length - 1) // self.stride + 1 end
+
+function Windows:batch(positions)
+    local places = (positions:to(self.tokens.device) * self.stride):unsqueeze(1) + self.offsets
+    local pieces = self.tokens:index_select(0, places:flatten()):to("int64"):view(-1, self.length + 1)
+    return {pieces:narrow(1, 0, self.length), pieces:narrow(1, 1, self.length)}
+end
+
+-- ---- the loader ----
+
+---@class flow.data.Loader
+---@field dataset any
+---@field batch_size integer
+---@field epoch integer epochs begun, from 0
+---@field position integer batches given in this epoch
+local Loader = {}
+Loader.__index = Loader
+
+---Batches of a dataset. `for batch in loader do` walks one epoch; loader:next() goes on for ever.
+---@param dataset any
+---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean}?
+function data.loader(dataset, opts)
+    local o = check.options("loader", opts, {batch_size = 1, shuffle = false, seed = 0, drop_last = false})
+    if not (type(dataset) == "table" and dataset.batch) then
+        check.fail("loader: takes a dataset, got %s", type(dataset))
+    end
+    local self = setmetatable({
+        dataset = dataset, batch_size = check.integer("loader", "batch_size", o.batch_size, 1),
+        shuffle = o.shuffle, seed = check.integer("loader", "seed", o.seed, math.mininteger), drop_last = o.drop_last,
+        epoch = 0, position = 0, order = nil, ordered_epoch = nil, resumed = false,
+    }, Loader)
+    if #self == 0 then check.fail("loader: %d items give no batch of %d", #dataset, o.batch_size) end
+    return self
+end
+
+---Batches of one epoch.
+function Loader:__len()
+    local count = #self.dataset
+    return self.drop_last and count // self.batch_size or (count + self.batch_size - 1) // self.batch_size
+end
+
+-- Positions in the order of this epoch. The generator's counter is the epoch's alone.
+local function order_of(self)
+    if self.ordered_epoch ~= self.epoch then
+        local count = #self.dataset
+        if self.shuffle then
+            local generator = flow.generator(self.seed)
+            generator:load_state{seed = self.seed, counter = self.epoch << 32}
+            self.order = flow.with_generator(generator, flow.randperm, count)
+        else
+            self.order = flow.arange(count)
+        end
+        self.ordered_epoch = self.epoch
+    end
+    return self.order
+end
+
+-- The next batch of this epoch, nil at its end; then the next epoch begins.
+local function advance(self)
+    if self.position >= #self then
+        self.epoch, self.position = self.epoch + 1, 0
+        return nil
+    end
+    local first = self.position * self.batch_size
+    local count = math.min(self.batch_size, #self.dataset - first)
+    local batch = self.dataset:batch(order_of(self):narrow(0, first, count))
+    self.position = self.position + 1
+    return batch
+end
+
+---The next batch, through all epochs.
+function Loader:next()
+    self.resumed = false
+    return advance(self) or advance(self)
+end
+
+-- Called by a generic `for`. A loop that was left early is not taken up again by the next loop, unless its state was
+-- loaded.
+function Loader:__call(_, last)
+    if last == nil and self.position > 0 and not self.resumed then self.epoch, self.position = self.epoch + 1, 0 end
+    self.resumed = false
+    return advance(self)
+end
+
+---Where the loader stands.
+---@return {epoch: integer, position: integer, seed: integer}
+function Loader:state()
+    return {epoch = self.epoch, position = self.position, seed = self.seed}
+end
+
+---Goes on where `state` was taken, with a dataset and options like those of then.
+function Loader:load_state(state)
+    if type(state) ~= "table" then check.fail("load_state: takes a table, got %s", type(state)) end
+    self.epoch = check.integer("load_state", "epoch", state.epoch, 0)
+    self.position = check.integer("load_state", "position", state.position, 0)
+    self.seed = check.integer("load_state", "seed", state.seed, math.mininteger)
+    self.ordered_epoch, self.resumed = nil, true
+end
+
+return data

@@ -1,0 +1,423 @@
+-- optim.lua -- optimizers, schedules of the learning rate, clipping.
+--
+-- A step is one op per group over all its parameters at once (parameters that differ in dtype, device or number of
+-- steps go in separate ones). State belongs to parameters by their position, so a state dict means the same in another
+-- process. Parameters without a gradient are left alone.
+
+local flow = require "flow"
+local check = require "flow.check"
+local ordered = require "flow.ordered"
+
+local op = flow._op
+
+local optim = {}
+
+-- ---- what all optimizers share ----
+
+---@class flow.optim.Optimizer
+---@field groups table[] each with `params` and its options (lr, weight_decay, ...)
+local Optimizer = {}
+Optimizer.__index = Optimizer
+
+-- Lists of parameters: a list of tensors, or what named_parameters gives.
+local function parameter_list(who, params)
+    if type(params) ~= "table" then check.fail("%s: takes a list of parameters, got %s", who, type(params)) end
+    local list = {}
+    if ordered.is(params) then
+        for _, p in params do list[#list + 1] = p end
+    else
+        for i, p in ipairs(params) do list[i] = p end
+    end
+    for i, p in ipairs(list) do
+        check.tensor(who, ("parameter %d"):format(i), p)
+        if not (p.is_leaf and p.requires_grad) then
+            check.fail("%s: parameter %d is not a leaf that requires grad", who, i)
+        end
+    end
+    if #list == 0 then check.fail("%s: the list of parameters is empty", who) end
+    return list
+end
+
+local function is_group(item)
+    return type(item) == "table" and not ordered.is(item) and item.params ~= nil
+end
+
+-- Bounds of the options that are numbers.
+local bounds = {lr = {0, math.huge}, momentum = {0, 1}, weight_decay = {0, math.huge}, eps = {0, math.huge}}
+
+local function check_group(who, group)
+    for name, bound in pairs(bounds) do
+        if group[name] ~= nil then check.number(who, name, group[name], bound[1], bound[2]) end
+    end
+    if group.betas then
+        for i = 1, 2 do
+            local beta = check.number(who, "a beta", group.betas[i], 0, 1)
+            if beta == 1 then check.fail("%s: a beta must be less than 1", who) end
+        end
+    end
+    if group.nesterov and (group.momentum == 0 or group.dampening ~= 0) then
+        check.fail("%s: nesterov needs momentum and no dampening", who)
+    end
+end
+
+local function make_groups(self, params, opts)
+    local given = is_group((params or {})[1]) and params or {{params = params}}
+    local common = check.options(self.name, opts, self.defaults)
+    local seen = {}
+    for i, item in ipairs(given) do
+        local own = {}
+        for key, value in pairs(item) do
+            if key ~= "params" then own[key] = value end
+        end
+        own = check.options(self.name, own, self.defaults)
+        local group = {params = parameter_list(self.name, item.params)}
+        for key in pairs(self.defaults) do group[key] = item[key] == nil and common[key] or own[key] end
+        check_group(self.name, group)
+        for _, p in ipairs(group.params) do
+            if seen[p] then check.fail("%s: a parameter occurs twice", self.name) end
+            seen[p] = true
+        end
+        self.groups[i] = group
+    end
+end
+
+local function new(class, params, opts)
+    local self = setmetatable({groups = {}, state = {}}, class)
+    make_groups(self, params, opts)
+    return self
+end
+
+-- A kind of optimizer: its options, the tensors it keeps per parameter and its step over one list.
+local function define(name, defaults, class)
+    class.name, class.defaults = name, defaults
+    class.__index = class
+    optim[name] = setmetatable(class, {__index = Optimizer, __call = new})
+end
+
+-- State of one parameter, made at its first step.
+local function state_of(self, group, p)
+    local state = self.state[p]
+    if not state then
+        local where = p.is_global and tostring(p.placement) or p.device
+        state = {step = 0, kind = p.dtype .. " " .. where, tensors = {}}
+        for i = 1, #self.kept(group) do state.tensors[i] = flow.zeros_like(p:detach()) end
+        self.state[p] = state
+    end
+    return state
+end
+
+-- Parameters with a gradient, in batches that one op can update; lists: params, grads, first kept tensors, ...
+local function batches(self, group)
+    local result, by_kind = {}, {}
+    for _, p in ipairs(group.params) do
+        local grad = p.grad
+        if grad then
+            local state = state_of(self, group, p)
+            state.step = state.step + 1
+            local key = state.kind .. state.step
+            local batch = by_kind[key]
+            if not batch then
+                batch = {step = state.step, lists = {{}, {}}}
+                by_kind[key] = batch
+                result[#result + 1] = batch
+            end
+            local lists = batch.lists
+            local n = #lists[1] + 1
+            lists[1][n], lists[2][n] = p, grad
+            for i, t in ipairs(state.tensors) do
+                lists[i + 2] = lists[i + 2] or {}
+                lists[i + 2][n] = t
+            end
+        end
+    end
+    return result
+end
+
+local function flatten(lists)
+    local all = lists[1]
+    for i = 2, #lists do table.move(lists[i], 1, #lists[i], #all + 1, all) end
+    return all
+end
+
+---One step with the gradients that are there.
+function Optimizer:step()
+    local _ <close> = flow.no_grad()
+    for _, group in ipairs(self.groups) do
+        for _, batch in ipairs(batches(self, group)) do
+            self.update(group, flatten(batch.lists), batch.step)
+        end
+    end
+end
+
+---Drops all gradients.
+function Optimizer:zero_grad()
+    for _, group in ipairs(self.groups) do
+        for _, p in ipairs(group.params) do p.grad = nil end
+    end
+end
+
+---Sets the learning rate of all groups.
+---@param lr number
+function Optimizer:set_lr(lr)
+    check.number(self.name, "lr", lr, 0, math.huge)
+    for _, group in ipairs(self.groups) do group.lr = lr end
+end
+
+---What flow.save can write: groups with their options, and the state of each parameter by its position.
+function Optimizer:state_dict()
+    local result, count = {groups = {}, state = {}}, 0
+    for i, group in ipairs(self.groups) do
+        local saved = {params = {}}
+        for key in pairs(self.defaults) do saved[key] = group[key] end
+        for j, p in ipairs(group.params) do
+            count = count + 1
+            saved.params[j] = count
+            local state = self.state[p]
+            local entry = {step = state and state.step or 0}
+            for k, name in ipairs(self.kept(group)) do entry[name] = state and state.tensors[k] end
+            result.state[count] = entry
+        end
+        result.groups[i] = saved
+    end
+    return result
+end
+
+-- Does the saved state `entry` fit parameter number `count`?
+local function check_entry(self, who, group, p, entry, count)
+    if type(entry) ~= "table" or math.type(entry.step) ~= "integer" then
+        check.fail("%s: the state of parameter %d is missing", who, count)
+    end
+    for _, name in ipairs(self.kept(group)) do
+        local t = entry[name]
+        if t == nil and entry.step > 0 then check.fail("%s: %s of parameter %d is missing", who, name, count) end
+        if t ~= nil and table.concat(check.tensor(who, name, t).shape, ", ") ~= table.concat(p.shape, ", ") then
+            check.fail("%s: %s of parameter %d has shape [%s], the parameter [%s]", who, name, count,
+                table.concat(t.shape, ", "), table.concat(p.shape, ", "))
+        end
+    end
+end
+
+local function check_state(self, state)
+    local who = self.name .. ":load_state_dict"
+    if type(state) ~= "table" or type(state.groups) ~= "table" or type(state.state) ~= "table" then
+        check.fail("%s: takes what state_dict gave", who)
+    end
+    if #state.groups ~= #self.groups then
+        check.fail("%s: the state has %d groups, the optimizer %d", who, #state.groups, #self.groups)
+    end
+    local count = 0
+    for i, group in ipairs(self.groups) do
+        local saved = state.groups[i]
+        if type(saved.params) ~= "table" or #saved.params ~= #group.params then
+            check.fail("%s: group %d of the state does not have the optimizer's %d parameters", who, i, #group.params)
+        end
+        for _, p in ipairs(group.params) do
+            count = count + 1
+            check_entry(self, who, saved, p, state.state[count], count)
+        end
+    end
+end
+
+---Takes the state (copied) and the options of a state dict.
+function Optimizer:load_state_dict(state)
+    check_state(self, state)
+    local _ <close> = flow.no_grad()
+    self.state = {}
+    local count = 0
+    for i, group in ipairs(self.groups) do
+        for key in pairs(self.defaults) do
+            if state.groups[i][key] ~= nil then group[key] = state.groups[i][key] end
+        end
+        check_group(self.name, group)
+        for _, p in ipairs(group.params) do
+            count = count + 1
+            local entry = state.state[count]
+            if entry.step > 0 then
+                local mine = state_of(self, group, p)
+                mine.step = entry.step
+                for k, name in ipairs(self.kept(group)) do mine.tensors[k]:copy_(entry[name]) end
+            end
+        end
+    end
+end
+
+function Optimizer:__tostring()
+    local lines = {}
+    for i, group in ipairs(self.groups) do
+        local parts = {}
+        for _, key in ipairs(check.sorted_keys(self.defaults)) do
+            local value = group[key]
+            if type(value) == "table" then value = table.concat(value, "/") end
+            parts[#parts + 1] = ("%s=%s"):format(key, value)
+        end
+        lines[i] = ("  group %d: %d parameters, %s"):format(i, #group.params, table.concat(parts, ", "))
+    end
+    return self.name .. "(\n" .. table.concat(lines, "\n") .. "\n)"
+end
+
+-- ---- optimizers ----
+
+local SGD = {__tostring = Optimizer.__tostring}
+define("SGD", {lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false}, SGD)
+
+function SGD.kept(group)
+    return group.momentum ~= 0 and {"momentum_buffer"} or {}
+end
+
+function SGD.update(group, tensors, step)
+    if group.momentum == 0 then
+        op.sgd_plain_step(tensors, {lr = group.lr, weight_decay = group.weight_decay})
+    else
+        op.sgd_step(tensors, {
+            lr = group.lr, momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
+            nesterov = group.nesterov, step = step,
+        })
+    end
+end
+
+local function adam_kept()
+    return {"exp_avg", "exp_avg_sq"}
+end
+
+local function adam_update(decoupled)
+    return function(group, tensors, step)
+        op.adamw_step(tensors, {
+            lr = group.lr, beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps,
+            weight_decay = group.weight_decay, step = step, decoupled = decoupled,
+        })
+    end
+end
+
+define("Adam", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0},
+    {kept = adam_kept, update = adam_update(false), __tostring = Optimizer.__tostring})
+define("AdamW", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.01},
+    {kept = adam_kept, update = adam_update(true), __tostring = Optimizer.__tostring})
+
+-- ---- clipping ----
+
+---Scales the gradients so that their norm, taken over all of them, is at most max_norm. Returns the norm before, a 0-d
+---tensor; nothing waits for it.
+---@param params any[]
+---@param max_norm number
+function optim.clip_grad_norm(params, max_norm)
+    check.number("clip_grad_norm", "max_norm", max_norm, 0, math.huge)
+    local _ <close> = flow.no_grad()
+    local grads = {}
+    for _, p in ipairs(parameter_list("clip_grad_norm", params)) do
+        grads[#grads + 1] = p.grad
+    end
+    if #grads == 0 then return flow.zeros({}) end
+    local norm = op.grad_norm_squares(grads):sqrt()
+    op.scale_grads(grads, (max_norm / (norm + 1e-6)):clamp(0, 1))
+    return norm
+end
+
+-- ---- schedules ----
+
+-- A schedule is a function from the number of steps done to a factor of the learning rate.
+local schedule = {}
+optim.schedule = schedule
+
+---Always 1.
+function schedule.constant()
+    return function() return 1 end
+end
+
+---Rises evenly to 1 over the first `steps` steps.
+---@param steps integer
+function schedule.warmup(steps)
+    check.integer("schedule.warmup", "steps", steps, 0)
+    return function(step) return step < steps and (step + 1) / steps or 1 end
+end
+
+---Falls from 1 to `least` along half a cosine over `steps` steps and stays there.
+---@param steps integer
+---@param opts {least: number}?
+function schedule.cosine(steps, opts)
+    check.integer("schedule.cosine", "steps", steps, 1)
+    local least = check.options("schedule.cosine", opts, {least = 0}).least
+    return function(step)
+        local x = math.min(step / steps, 1)
+        return least + (1 - least) * 0.5 * (1 + math.cos(math.pi * x))
+    end
+end
+
+---Multiplied by `gamma` every `size` steps.
+---@param size integer
+---@param gamma number
+function schedule.step(size, gamma)
+    check.integer("schedule.step", "size", size, 1)
+    check.number("schedule.step", "gamma", gamma, 0, math.huge)
+    return function(step) return gamma ^ (step // size) end
+end
+
+---One after the other: chain({warmup, 100}, {cosine, 900}) runs each for its number of steps, the last one for ever.
+function schedule.chain(...)
+    local parts = {...}
+    for i, part in ipairs(parts) do
+        if type(part) ~= "table" or type(part[1]) ~= "function" then
+            check.fail("schedule.chain: part %d must be {schedule, steps}", i)
+        end
+        if i < #parts then check.integer("schedule.chain", "the steps of a part", part[2], 0) end
+    end
+    return function(step)
+        local i = 1
+        while i < #parts and step >= parts[i][2] do
+            step = step - parts[i][2]
+            i = i + 1
+        end
+        return parts[i][1](step)
+    end
+end
+
+---Warm-up, then a cosine down to `least`: `steps` in all.
+---@param steps integer
+---@param opts {warmup: integer, least: number}?
+function schedule.warmup_cosine(steps, opts)
+    check.integer("schedule.warmup_cosine", "steps", steps, 1)
+    local o = check.options("schedule.warmup_cosine", opts, {warmup = 0, least = 0})
+    local warmup = math.min(check.integer("schedule.warmup_cosine", "warmup", o.warmup, 0), steps - 1)
+    return schedule.chain({schedule.warmup(warmup), warmup}, {schedule.cosine(steps - warmup, {least = o.least})})
+end
+
+---Sets the rates of an optimizer's groups to their first value times the schedule's factor.
+---@class flow.optim.Scheduler
+local Scheduler = {}
+Scheduler.__index = Scheduler
+
+local function apply(self)
+    local factor = self.schedule(self.steps)
+    for i, group in ipairs(self.optimizer.groups) do group.lr = self.rates[i] * factor end
+end
+
+---@param optimizer flow.optim.Optimizer
+---@param f fun(step: integer): number
+function optim.Scheduler(optimizer, f)
+    if type(f) ~= "function" then check.fail("Scheduler: the schedule is a function, got %s", type(f)) end
+    local self = setmetatable({optimizer = optimizer, schedule = f, steps = 0, rates = {}}, Scheduler)
+    for i, group in ipairs(optimizer.groups) do self.rates[i] = group.lr end
+    apply(self)
+    return self
+end
+
+---After an optimizer's step: the rate of the next one.
+function Scheduler:step()
+    self.steps = self.steps + 1
+    apply(self)
+end
+
+---@return table
+function Scheduler:state_dict()
+    return {steps = self.steps, rates = table.move(self.rates, 1, #self.rates, 1, {})}
+end
+
+function Scheduler:load_state_dict(state)
+    if type(state) ~= "table" or math.type(state.steps) ~= "integer" or #(state.rates or {}) ~= #self.rates then
+        check.fail("Scheduler:load_state_dict: takes what state_dict gave")
+    end
+    self.steps = state.steps
+    self.rates = table.move(state.rates, 1, #state.rates, 1, {})
+    apply(self)
+end
+
+return optim

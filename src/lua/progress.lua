@@ -1,0 +1,110 @@
+-- progress.lua -- how far a long loop is: a bar on a terminal, plain lines elsewhere. Only rank 0 prints.
+
+local flow = require "flow"
+local check = require "flow.check"
+
+local io_ = flow._io
+
+local progress = {}
+
+---Seconds on a clock that never goes back.
+---@return number
+function progress.clock()
+    return io_.clock()
+end
+
+---12 -> "12 s", 125 -> "2:05", 3725 -> "1:02:05".
+---@param seconds number
+---@return string
+function progress.duration(seconds)
+    local s = math.floor(seconds + 0.5)
+    if s < 60 then return s .. " s" end
+    if s < 3600 then return ("%d:%02d"):format(s // 60, s % 60) end
+    return ("%d:%02d:%02d"):format(s // 3600, s // 60 % 60, s % 60)
+end
+
+---@class flow.progress.Bar
+local Bar = {}
+Bar.__index = Bar
+
+---@param total integer steps in all
+---@param opts {start: integer, lines: integer, width: integer}? steps done before; plain lines in all; columns of a bar
+---(default: the terminal's; 0: plain lines)
+function progress.bar(total, opts)
+    local o = check.options("bar", opts, {start = 0, lines = 20, width = check.none})
+    local width = o.width or io_.terminal_width() or 0
+    return setmetatable({
+        total = check.integer("bar", "total", total, 0), start = o.start, step = o.start,
+        every = math.max(1, total // math.max(1, o.lines)), width = flow.rank() == 0 and width or 0,
+        silent = flow.rank() ~= 0, began = io_.clock(), shown = -1, drawn = 0,
+    }, Bar)
+end
+
+---Steps per second since the beginning.
+---@return number
+function Bar:rate()
+    return (self.step - self.start) / math.max(io_.clock() - self.began, 1e-9)
+end
+
+---@return number
+function Bar:seconds()
+    return io_.clock() - self.began
+end
+
+local function status(self, text)
+    local rate = self:rate()
+    local left = rate > 0 and progress.duration((self.total - self.step) / rate) or "?"
+    return ("step %d/%d  %s  %.1f steps/s  %s left"):format(self.step, self.total, text or "", rate, left)
+end
+
+local function draw(self, text)
+    local line = status(self, text)
+    local room = self.width - #line - 4
+    if room >= 10 then
+        local filled = self.total > 0 and room * self.step // self.total or room
+        line = "[" .. ("#"):rep(filled) .. ("."):rep(room - filled) .. "] " .. line
+    end
+    line = line:sub(1, self.width - 1)
+    io.stdout:write("\r", line, (" "):rep(self.drawn - #line))
+    io.stdout:flush()
+    self.drawn = #line
+end
+
+---Says that `step` steps are done; `text`, a string or a function that makes one when it is needed, is shown as well.
+---@param step integer
+---@param text string|fun(): string
+function Bar:update(step, text)
+    self.step = step
+    if self.silent then return end
+    local now = io_.clock()
+    local due
+    if self.width > 0 then due = now - self.shown >= 0.1 or step >= self.total else due = step % self.every == 0 end
+    if not due then return end
+    self.shown = now
+    if type(text) == "function" then text = text() end
+    if self.width > 0 then
+        draw(self, text)
+    else
+        io.stdout:write(status(self, text), "\n")
+        io.stdout:flush()
+    end
+end
+
+---Prints a line of its own beside the bar.
+function Bar:print(...)
+    if self.silent then return end
+    self:clear()
+    print(...)
+    io.stdout:flush()
+end
+
+---Wipes the bar off the terminal.
+function Bar:clear()
+    if self.drawn > 0 then
+        io.stdout:write("\r", (" "):rep(self.drawn), "\r")
+        io.stdout:flush()
+    end
+    self.drawn, self.shown = 0, -1
+end
+
+return progress
