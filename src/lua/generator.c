@@ -1,0 +1,158 @@
+/*
+** generator.c -- flow.generator: streams of random numbers beside the default one.
+**
+** A generator is a seed and a counter, so saving and restoring one is exact. flow.with_generator(g, f) lets the random
+** ops inside f draw from g: an evaluation or a sampler then leaves the default stream where it was.
+*/
+#include "binding.h"
+#include "../core/random.h"
+
+static const char generator_name[] = "flow.Generator";
+static const char scope_name[] = "flow.generator_scope";
+
+typedef struct generator {
+    fl_generator *state;        /* &own, or the default generator of the core */
+    fl_generator own;
+} generator;
+
+static generator *check_generator(lua_State *L, int index, const char *who)
+{
+    generator *g = luaL_testudata(L, index, generator_name);
+    if (!g) FL_RAISE(L, "%s: takes a generator, got %s", who, fl_lua_type_name(L, index));
+    return g;
+}
+
+static generator *push_generator(lua_State *L)
+{
+    generator *g = lua_newuserdatauv(L, sizeof *g, 0);
+    *g = (generator){.state = &g->own};
+    luaL_setmetatable(L, generator_name);
+    return g;
+}
+
+/* flow.generator(seed) */
+static int generator_new(lua_State *L)
+{
+    uint64_t seed = (uint64_t)fl_lua_check_integer(L, 1, "generator", "seed");
+    push_generator(L)->own.seed = seed;
+    return 1;
+}
+
+/* flow.default_generator(): what random ops draw from outside with_generator */
+static int generator_default(lua_State *L)
+{
+    generator *g = push_generator(L);
+    fl_generator *current = fl_generator_use(NULL);
+    g->state = fl_generator_current();
+    fl_generator_use(current);
+    return 1;
+}
+
+/* g:state() -> {seed =, counter =} */
+static int generator_state(lua_State *L)
+{
+    generator *g = check_generator(L, 1, "state");
+    lua_createtable(L, 0, 2);
+    lua_pushinteger(L, (lua_Integer)g->state->seed);
+    lua_setfield(L, -2, "seed");
+    lua_pushinteger(L, (lua_Integer)g->state->counter);
+    lua_setfield(L, -2, "counter");
+    return 1;
+}
+
+/* g:load_state(state) */
+static int generator_load_state(lua_State *L)
+{
+    static const char *const keys[] = {"seed", "counter", NULL};
+    generator *g = check_generator(L, 1, "load_state");
+    fl_lua_check_keys(L, 2, "load_state", keys);
+    lua_getfield(L, 2, "seed");
+    lua_getfield(L, 2, "counter");
+    uint64_t seed = (uint64_t)fl_lua_check_integer(L, -2, "load_state", "seed");
+    uint64_t counter = (uint64_t)fl_lua_check_integer(L, -1, "load_state", "counter");
+    *g->state = (fl_generator){seed, counter};
+    return 0;
+}
+
+/* g:manual_seed(seed) */
+static int generator_manual_seed(lua_State *L)
+{
+    generator *g = check_generator(L, 1, "manual_seed");
+    *g->state = (fl_generator){(uint64_t)fl_lua_check_integer(L, 2, "manual_seed", "seed"), 0};
+    return 0;
+}
+
+static int generator_tostring(lua_State *L)
+{
+    generator *g = check_generator(L, 1, "tostring");
+    lua_pushfstring(L, "generator(seed = %I, counter = %I)", (LUAI_UACINT)g->state->seed, (LUAI_UACINT)g->state->counter);
+    return 1;
+}
+
+/* ---- scopes ---- */
+
+/* A scope remembers the generator it replaced; its user values keep both alive. */
+typedef struct scope {
+    fl_generator *before;
+    bool open;
+} scope;
+
+static int scope_close(lua_State *L)
+{
+    scope *s = luaL_checkudata(L, 1, scope_name);
+    if (s->open) fl_generator_use(s->before);
+    s->open = false;
+    return 0;
+}
+
+static void scope_open(lua_State *L, int index)
+{
+    generator *g = check_generator(L, index, "with_generator");
+    scope *s = lua_newuserdatauv(L, sizeof *s, 1);
+    lua_pushvalue(L, index);
+    lua_setiuservalue(L, -2, 1);
+    luaL_setmetatable(L, scope_name);
+    s->before = fl_generator_use(g->state);
+    s->open = true;
+}
+
+/* flow.with_generator(g, f, ...) -> what f returns; without f: a value for `local _ <close> =` */
+static int with_generator(lua_State *L)
+{
+    int given = lua_gettop(L);
+    if (given < 2) {
+        scope_open(L, 1);
+        return 1;
+    }
+    luaL_checkany(L, 2);
+    scope_open(L, 1);
+    lua_replace(L, 1);
+    lua_toclose(L, 1);
+    lua_call(L, given - 2, LUA_MULTRET);
+    return lua_gettop(L) - 1;
+}
+
+static const luaL_Reg methods[] = {
+    {"state", generator_state}, {"load_state", generator_load_state}, {"manual_seed", generator_manual_seed}, {NULL, NULL},
+};
+
+void fl_lua_open_generator(lua_State *L, int flow)
+{
+    luaL_newmetatable(L, generator_name);
+    luaL_newlib(L, methods);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, generator_tostring);
+    lua_setfield(L, -2, "__tostring");
+    luaL_newmetatable(L, scope_name);
+    lua_pushcfunction(L, scope_close);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "__close");
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 2);
+    lua_pushcfunction(L, generator_new);
+    lua_setfield(L, flow, "generator");
+    lua_pushcfunction(L, generator_default);
+    lua_setfield(L, flow, "default_generator");
+    lua_pushcfunction(L, with_generator);
+    lua_setfield(L, flow, "with_generator");
+}

@@ -1,0 +1,332 @@
+/*
+** io.c -- flow._io: what the Lua modules need of the system.
+**
+** Files of tensors (checkpoint.lua decides what goes into them), IDX files, text as numbers, folders, the clock and
+** the terminal. Everything that must be closed or freed belongs to a userdata before a Lua error can happen.
+*/
+#include "binding.h"
+#include "../core/idx.h"
+#include "../core/safetensors.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- safetensors ---- */
+
+typedef struct save_job {
+    const char *path;
+    fl_safetensors_entry *entries;
+    fl_tensor **tensors;
+    const char **metadata;
+    int count, metadata_count;
+} save_job;
+
+static fl_status write_tensor(fl_safetensors_writer *w, const fl_safetensors_entry *entry, fl_tensor *t)
+{
+    fl_tensor *host;
+    FL_TRY(fl_lua_host_copy(&host, t));
+    fl_status status = entry->bytes == 0 ? FL_OK : fl_safetensors_write(w, entry, fl_tensor_data(host), 0, entry->bytes);
+    fl_tensor_unref(host);
+    return status;
+}
+
+static fl_status save_run(const save_job *job)
+{
+    fl_safetensors_writer *w;
+    FL_TRY(fl_safetensors_create(&w, job->path, job->entries, job->count, job->metadata, job->metadata_count));
+    for (int i = 0; i < job->count; i++) {
+        fl_status status = write_tensor(w, &job->entries[i], job->tensors[i]);
+        if (status != FL_OK) {
+            fl_safetensors_abandon(w);
+            return status;
+        }
+    }
+    return fl_safetensors_commit(w);
+}
+
+/* _io.save(path, names, tensors, metadata): metadata is a list of key, value, key, value ... */
+static int io_save(lua_State *L)
+{
+    save_job job = {.path = luaL_checkstring(L, 1)};
+    for (int i = 2; i <= 4; i++) luaL_checktype(L, i, LUA_TTABLE);
+    job.count = (int)lua_rawlen(L, 2);
+    job.metadata_count = (int)lua_rawlen(L, 4) / 2;
+    job.entries = lua_newuserdatauv(L, sizeof *job.entries * ((size_t)job.count + 1), 0);
+    job.tensors = lua_newuserdatauv(L, sizeof *job.tensors * ((size_t)job.count + 1), 0);
+    job.metadata = lua_newuserdatauv(L, sizeof *job.metadata * (2 * (size_t)job.metadata_count + 1), 0);
+    for (int i = 0; i < job.count; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        lua_rawgeti(L, 3, i + 1);
+        job.tensors[i] = fl_lua_check_tensor(L, -1, "save", lua_tostring(L, -2));
+        job.entries[i] = (fl_safetensors_entry){lua_tostring(L, -2), job.tensors[i]->meta->dtype, job.tensors[i]->meta->shape, 0, 0};
+        lua_pop(L, 2);          /* the tables keep the strings and the tensors */
+    }
+    for (int i = 0; i < 2 * job.metadata_count; i++) {
+        lua_rawgeti(L, 4, i + 1);
+        job.metadata[i] = luaL_checkstring(L, -1);
+        lua_pop(L, 1);
+    }
+    FL_CHECK(L, save_run(&job));
+    return 0;
+}
+
+static const char reader_name[] = "flow.safetensors";
+
+static int reader_close(lua_State *L)
+{
+    fl_safetensors **reader = luaL_checkudata(L, 1, reader_name);
+    fl_safetensors_close(*reader);
+    *reader = NULL;
+    return 0;
+}
+
+static fl_status load_tensor(fl_tensor **out, fl_safetensors *reader, int index)
+{
+    const fl_safetensors_entry *entry = &reader->entries[index];
+    fl_tensor *t;
+    FL_TRY(fl_tensor_empty_local(&t, entry->dtype, &entry->shape));
+    fl_status status = entry->bytes == 0 ? FL_OK : fl_safetensors_read(reader, index, fl_tensor_data(t), 0, entry->bytes);
+    if (status != FL_OK) {
+        fl_tensor_unref(t);
+        return status;
+    }
+    unsigned char *bytes = fl_tensor_data(t);
+    for (int64_t i = 0; entry->dtype == FL_BOOL && i < entry->bytes; i++) bytes[i] = bytes[i] != 0;
+    *out = t;
+    return FL_OK;
+}
+
+/* _io.load(path) -> names, tensors, metadata (as _io.save takes them) */
+static int io_load(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    fl_safetensors **reader = lua_newuserdatauv(L, sizeof *reader, 0);
+    *reader = NULL;
+    luaL_setmetatable(L, reader_name);
+    FL_CHECK(L, fl_safetensors_open(reader, path));
+    lua_createtable(L, (*reader)->count, 0);
+    lua_createtable(L, (*reader)->count, 0);
+    for (int i = 0; i < (*reader)->count; i++) {
+        lua_pushstring(L, (*reader)->entries[i].name);
+        lua_rawseti(L, -3, i + 1);
+        fl_box *box = fl_lua_new_box(L);
+        FL_CHECK(L, load_tensor(&box->tensor, *reader, i));
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_createtable(L, 2 * (*reader)->metadata_count, 0);
+    for (int i = 0; i < 2 * (*reader)->metadata_count; i++) {
+        lua_pushstring(L, (*reader)->metadata[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    fl_safetensors_close(*reader);
+    *reader = NULL;
+    fl_lua_account(L);
+    return 3;
+}
+
+/* ---- other files ---- */
+
+/* _io.idx(path) -> tensor */
+static int io_idx(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    fl_box *box = fl_lua_new_box(L);
+    FL_CHECK(L, fl_idx_read(&box->tensor, path));
+    fl_lua_account(L);
+    return 1;
+}
+
+static int folder_close(lua_State *L)
+{
+    DIR **folder = luaL_checkudata(L, 1, "flow.folder");
+    if (*folder) closedir(*folder);
+    *folder = NULL;
+    return 0;
+}
+
+/* _io.entries(folder) -> files, folders: two lists of names, unordered, without hidden ones and links; nil, message when
+** the folder cannot be read. */
+static int io_entries(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    DIR **folder = lua_newuserdatauv(L, sizeof *folder, 0);
+    *folder = NULL;
+    luaL_setmetatable(L, "flow.folder");
+    if (!(*folder = opendir(path))) return luaL_fileresult(L, 0, path);
+    lua_newtable(L);
+    lua_newtable(L);
+    int counts[2] = {0, 0};
+    for (struct dirent *entry; (entry = readdir(*folder));) {
+        struct stat info;
+        if (entry->d_name[0] == '.' || fstatat(dirfd(*folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) continue;
+        bool is_folder = S_ISDIR(info.st_mode);
+        lua_pushstring(L, entry->d_name);
+        lua_rawseti(L, is_folder ? -2 : -3, ++counts[is_folder]);
+    }
+    closedir(*folder);
+    *folder = NULL;
+    return 2;
+}
+
+/* _io.hash(text) -> 16 digits (FNV-1a, 64 bits): recognises a file, protects against nobody. */
+static int io_hash(lua_State *L)
+{
+    size_t size;
+    const char *text = luaL_checklstring(L, 1, &size);
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+    char digits[17];
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)hash);
+    lua_pushstring(L, digits);
+    return 1;
+}
+
+/* ---- text as numbers ---- */
+
+enum { CODE_POINTS = 0x110000 };
+
+/* The code point at *at, which moves on; -1 when this is not UTF-8 (overlong forms and surrogates included). */
+static int32_t utf8_next(const unsigned char **at, const unsigned char *end)
+{
+    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *s = *at;
+    int length = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf8 ? 4 : 0;
+    if (length == 0 || end - s < length) return -1;
+    int32_t code = length == 1 ? s[0] : s[0] & (0x7f >> length);
+    for (int i = 1; i < length; i++) {
+        if ((s[i] & 0xc0) != 0x80) return -1;
+        code = code << 6 | (s[i] & 0x3f);
+    }
+    if (code < least[length] || code >= CODE_POINTS || (code >= 0xd800 && code < 0xe000)) return -1;
+    *at = s + length;
+    return code;
+}
+
+static int64_t utf8_length(const unsigned char *text, size_t size)
+{
+    const unsigned char *at = text, *end = text + size;
+    int64_t count = 0;
+    for (; at < end; count++)
+        if (utf8_next(&at, end) < 0) return -1;
+    return count;
+}
+
+static int32_t character_next(const unsigned char **at, const unsigned char *end, bool bytes)
+{
+    return bytes ? *(*at)++ : utf8_next(at, end);
+}
+
+/* Pushes the list of distinct characters, in order of their codes, and writes their numbers, from 0, into `ids`. */
+static int push_characters(lua_State *L, int32_t *ids, const unsigned char *text, size_t size, bool bytes)
+{
+    for (int i = 0; i < CODE_POINTS; i++) ids[i] = -1;
+    for (const unsigned char *at = text; at < text + size;) ids[character_next(&at, text + size, bytes)] = 0;
+    int count = 0;
+    lua_newtable(L);
+    for (int code = 0; code < CODE_POINTS; code++) {
+        if (ids[code] < 0) continue;
+        char byte = (char)code;
+        if (bytes) lua_pushlstring(L, &byte, 1);
+        else lua_pushfstring(L, "%U", (long)code);
+        ids[code] = count++;
+        lua_rawseti(L, -2, count);
+    }
+    return count;
+}
+
+/* _io.characters(text) -> list of the distinct characters (bytes, when the text is not UTF-8), tensor of their
+** positions in it, counted from 0: uint8 while they fit, else int32. */
+static int io_characters(lua_State *L)
+{
+    size_t size;
+    const unsigned char *text = (const unsigned char *)luaL_checklstring(L, 1, &size);
+    int64_t length = utf8_length(text, size);
+    bool bytes = length < 0;
+    if (bytes) length = (int64_t)size;
+    int32_t *ids = lua_newuserdatauv(L, sizeof *ids * CODE_POINTS, 0);
+    int count = push_characters(L, ids, text, size, bytes);
+    fl_box *box = fl_lua_new_box(L);
+    fl_shape shape = {.ndim = 1, .dims = {length}};
+    FL_CHECK(L, fl_tensor_empty_local(&box->tensor, count <= 256 ? FL_UINT8 : FL_INT32, &shape));
+    void *out = length > 0 ? fl_tensor_data(box->tensor) : NULL;
+    const unsigned char *at = text;
+    for (int64_t i = 0; i < length; i++) {
+        int32_t id = ids[character_next(&at, text + size, bytes)];
+        if (count <= 256) ((uint8_t *)out)[i] = (uint8_t)id;
+        else ((int32_t *)out)[i] = id;
+    }
+    fl_lua_account(L);
+    return 2;
+}
+
+/* ---- clock, terminal, words ---- */
+
+/* _io.clock() -> seconds since some moment in the past */
+static int io_clock(lua_State *L)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    lua_pushnumber(L, (lua_Number)now.tv_sec + 1e-9 * (lua_Number)now.tv_nsec);
+    return 1;
+}
+
+/* _io.terminal_width() -> columns of standard output, nil when it is not a terminal */
+static int io_terminal_width(lua_State *L)
+{
+    struct winsize size;
+    if (!isatty(STDOUT_FILENO)) return 0;
+    lua_pushinteger(L, ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80);
+    return 1;
+}
+
+/* _io.suggest(word, names) -> "; did you mean 'x'?" or "" */
+static int io_suggest(lua_State *L)
+{
+    fl_suggestion s = {.word = luaL_checkstring(L, 1)};
+    luaL_checktype(L, 2, LUA_TTABLE);
+    char text[FL_SUGGEST_TEXT];
+    for (lua_Integer i = 1; lua_rawgeti(L, 2, i) == LUA_TSTRING; i++) {
+        fl_suggest_offer(&s, lua_tostring(L, -1));
+        lua_pop(L, 1);          /* the list keeps the string */
+    }
+    lua_pushstring(L, fl_suggest_text(text, &s));
+    return 1;
+}
+
+/* _io.is_tensor(value) */
+static int io_is_tensor(lua_State *L)
+{
+    lua_pushboolean(L, fl_lua_box(L, 1) != NULL);
+    return 1;
+}
+
+static const luaL_Reg functions[] = {
+    {"save", io_save}, {"load", io_load}, {"idx", io_idx}, {"entries", io_entries}, {"hash", io_hash},
+    {"characters", io_characters}, {"clock", io_clock}, {"terminal_width", io_terminal_width},
+    {"suggest", io_suggest}, {"is_tensor", io_is_tensor}, {NULL, NULL},
+};
+
+static void new_closable(lua_State *L, const char *name, lua_CFunction close_it)
+{
+    luaL_newmetatable(L, name);
+    lua_pushcfunction(L, close_it);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+}
+
+void fl_lua_open_io(lua_State *L, int flow)
+{
+    signal(SIGXFSZ, SIG_IGN);   /* a file that grows over the limit is an error of the write, not the end of the process */
+    new_closable(L, reader_name, reader_close);
+    new_closable(L, "flow.folder", folder_close);
+    luaL_newlib(L, functions);
+    lua_setfield(L, flow, "_io");
+}
