@@ -200,6 +200,8 @@ void fl_lua_open_methods(lua_State *L, int flow, int methods);  /* methods.c: si
 void fl_lua_open_grad(lua_State *L, int flow, int methods);     /* grad.c: backward, no_grad, hooks */
 void fl_lua_open_runtime(lua_State *L, int flow);               /* runtime.c: sync, memory, stats, ranks */
 void fl_lua_open_help(lua_State *L);                            /* help.c: the global help */
+void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io, files and the system for the Lua modules */
+void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator, with_generator */
 int fl_lua_tostring(lua_State *L);                              /* print.c */
 void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
 

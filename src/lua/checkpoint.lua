@@ -108,7 +108,7 @@ local function arrange(list)
             for i = 1, #t.placement.hierarchy do whole[i] = "B" end
             t = t:to_global{sbp = whole}:to_local()
         end
-        item.tensor = t
+        item.tensor = t:contiguous()
     end
     table.sort(list, function(a, b)
         local x, y = sizes[a.tensor.dtype] or 1, sizes[b.tensor.dtype] or 1

@@ -31,8 +31,10 @@ typedef struct save_job {
 static fl_status write_tensor(fl_safetensors_writer *w, const fl_safetensors_entry *entry, fl_tensor *t)
 {
     fl_tensor *host;
-    FL_TRY(fl_lua_host_copy(&host, t));
-    fl_status status = entry->bytes == 0 ? FL_OK : fl_safetensors_write(w, entry, fl_tensor_data(host), 0, entry->bytes);
+    FL_TRY(fl_lua_host(&host, t));
+    fl_status status = FL_OK;
+    if (!host->contiguous) status = fl_fail(FL_ERR_VALUE, "save: tensor \"%s\" is not contiguous", entry->name);
+    else if (entry->bytes > 0) status = fl_safetensors_write(w, entry, fl_tensor_data(host), 0, entry->bytes);
     fl_tensor_unref(host);
     return status;
 }
@@ -51,7 +53,7 @@ static fl_status save_run(const save_job *job)
     return fl_safetensors_commit(w);
 }
 
-/* _io.save(path, names, tensors, metadata): metadata is a list of key, value, key, value ... */
+/* _io.save(path, names, tensors, metadata): metadata is a list of key, value, key, value ... Tensors are contiguous. */
 static int io_save(lua_State *L)
 {
     save_job job = {.path = luaL_checkstring(L, 1)};
