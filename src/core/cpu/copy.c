@@ -28,7 +28,7 @@ typedef struct job {
     char *out;
     const char *in;
     int count;                  /* axes, outermost first in the output */
-    axis axes[FL_MAX_NDIM + 1];
+    axis axes[2 * FL_MAX_NDIM + 1];
     int width;                  /* log2 of the bytes of an element; -1: dtypes differ */
     fl_dtype in_dtype, out_dtype;
     bool rows;                  /* the innermost axis is contiguous on both sides */

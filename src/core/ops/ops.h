@@ -66,6 +66,9 @@ fl_status fl_view_split(fl_tensor **out, fl_tensor *x, int64_t axis, const int64
 
 /* ---- copies through kernels ---- */
 
+/* The value of a scalar attribute in a dtype's own bytes. */
+void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar);
+
 /* Kernel of ops whose result is a rearranged copy of in[0] (contiguous, fallback of views). */
 fl_status fl_kernel_copy(fl_kernel *k);
 

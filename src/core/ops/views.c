@@ -8,22 +8,29 @@
 */
 #include "ops.h"
 
-#include <assert.h>
-
 static const int64_t *local_sizes(const fl_tensor *t) { return t->meta->window.size; }
 
 /* ---- SBP of views ---- */
 
+/* Partial values survive when nothing is converted; sums also on the way to a wider float. */
+static bool survives(const fl_sigs *s, fl_sbp partial)
+{
+    for (int i = 0; i < s->nin; i++) {
+        if (s->in[i].kind != FL_TENSOR) continue;
+        fl_dtype from = s->in[i].dtype, to = s->out[0].dtype;
+        if (partial == FL_PSUM ? !fl_sbp_sum_exact(from, to) : from != to) return false;
+    }
+    return true;
+}
+
 void fl_sbp_moves(fl_sigs *s, bool zeros)
 {
     static const fl_sbp partials[] = {FL_PSUM, FL_PMAX, FL_PMIN};
-    fl_sbp sig[FL_MAX_PARAMS + FL_MAX_OUT];
-    assert(s->nin + s->nout <= FL_MAX_PARAMS + FL_MAX_OUT);
+    fl_sbp sig[s->nin + s->nout];
     for (int p = 0; p < (zeros ? 1 : 3); p++) {
         for (int i = 0; i < s->nin + s->nout; i++)
             sig[i] = i < s->nin && s->in[i].kind != FL_TENSOR ? FL_B : partials[p];
-        bool exact = s->in[0].dtype == s->out[0].dtype || (p == 0 && fl_sbp_sum_exact(s->in[0].dtype, s->out[0].dtype));
-        if (exact && !(p == 0 && s->out[0].dtype == FL_BOOL)) fl_sig_add(s, NULL, sig);
+        if (survives(s, partials[p])) fl_sig_add(s, NULL, sig);
     }
 }
 

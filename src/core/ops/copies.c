@@ -1,0 +1,471 @@
+/*
+** copies.c -- ops that write copies of values: clone, rep, cat, stack, tril, and the writers in place.
+**
+** All are arranged so that fl_cpu_copy does the work: a result is seen as a few views, each of which is
+** one copy. Results of kernels are freshly allocated and contiguous.
+*/
+#include "ops.h"
+
+/* Sizes and strides of a copy with up to twice as many axes as a tensor has. */
+typedef struct layout {
+    int64_t size[2 * FL_MAX_NDIM], out[2 * FL_MAX_NDIM], in[2 * FL_MAX_NDIM];
+    int ndim;
+} layout;
+
+static fl_view laid_out(const fl_view *v, const layout *l, const int64_t *strides)
+{
+    fl_view view = *v;
+    view.ndim = l->ndim;
+    view.size = l->size;
+    view.stride = strides;
+    view.contiguous = false;
+    view.numel = 1;
+    for (int i = 0; i < l->ndim; i++) view.numel *= l->size[i];
+    return view;
+}
+
+static void sbp_any(fl_sigs *s)
+{
+    fl_sbp_except(s, 0);
+    fl_sbp_moves(s, false);
+}
+
+static const char *const same_vjp[] = {"g"};
+
+/* ---- clone, contiguous ---- */
+
+static const char *const clone_samples[] = {"flow.randn(2, 3)", "flow.randn(3, 4):t()", "flow.randn(4, 6):narrow(1, 2, 3)", "flow.randn(3, 1):expand(3, 4)", NULL};
+FL_OP(clone) {
+    .name = "clone", .sig = "clone(x)", .nout = 1,
+    .doc = "A copy with storage of its own.",
+    .infer = fl_infer_same, .sbp = sbp_any, .cpu = fl_kernel_copy, .vjp = same_vjp, .samples = clone_samples,
+};
+
+static fl_status body_contiguous(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    if (!in[0].tensor->contiguous) return FL_CALL(out, clone, in[0]);
+    *out = fl_tensor_ref(in[0].tensor);
+    return FL_OK;
+}
+
+FL_OP(contiguous) {
+    .name = "contiguous", .sig = "contiguous(x)", .nout = 1,
+    .doc = "The tensor itself when its elements lie in order without gaps, else a copy that does.",
+    .body = body_contiguous, .samples = clone_samples,
+};
+
+/* ---- repetition ---- */
+
+static fl_status infer_rep(fl_infer *c)
+{
+    const fl_attr *repeats = &c->attrs->at[0];
+    const fl_shape *in = &c->in[0].shape;
+    char text[FL_SHAPE_TEXT];
+    int pad = repeats->count - in->ndim;
+    if (pad < 0) return fl_infer_fail(c, FL_ERR_SHAPE, "%d repeats given for %s, one for each axis is needed", repeats->count, fl_shape_text(text, in));
+    int64_t dims[FL_MAX_NDIM];
+    for (int i = 0; i < repeats->count; i++) {
+        if (repeats->list[i] < 0) return fl_infer_fail(c, FL_ERR_VALUE, "repeats must not be negative, one is %lld", (long long)repeats->list[i]);
+        if (__builtin_mul_overflow(repeats->list[i], i < pad ? 1 : in->dims[i - pad], &dims[i]))
+            return fl_infer_fail(c, FL_ERR_SHAPE, "%s repeated %lld times is too large", fl_shape_text(text, in), (long long)repeats->list[i]);
+    }
+    c->out[0].dtype = c->in[0].dtype;
+    return fl_shape_make(&c->out[0].shape, c->name, dims, repeats->count);
+}
+
+/* out [r0, d0, r1, d1, ...] <- in [d0, d1, ...], not moving along the r axes */
+static fl_status kernel_rep(fl_kernel *k)
+{
+    const fl_view *in = &k->in[0], *out = &k->out[0];
+    const int64_t *repeats = k->attrs->at[0].list;
+    layout l = {.ndim = 2 * out->ndim};
+    if (out->numel == 0) return FL_OK;
+    for (int i = 0; i < out->ndim; i++) {
+        int own = i - (out->ndim - in->ndim);
+        int64_t size = own < 0 ? 1 : in->size[own];
+        l.size[2 * i] = repeats[i];
+        l.out[2 * i] = out->stride[i] * size;
+        l.size[2 * i + 1] = size;
+        l.out[2 * i + 1] = out->stride[i];
+        l.in[2 * i + 1] = own < 0 ? 0 : in->stride[own];
+    }
+    fl_view to = laid_out(out, &l, l.out), from = laid_out(in, &l, l.in);
+    return fl_cpu_copy(&to, &from);
+}
+
+static void sbp_rep(fl_sigs *s)
+{
+    int map[FL_MAX_NDIM], pad = s->out_logical[0].ndim - s->in_logical[0].ndim;
+    for (int i = 0; i < s->in_logical[0].ndim; i++) map[i] = s->attrs->at[0].list[i + pad] == 1 ? i + pad : -1;
+    fl_sbp_map(s, map);
+    fl_sbp_moves(s, false);
+}
+
+/* g as [before, repeats, rest], summed over the repeats; takes over g. */
+static fl_status sum_repeats(fl_tensor **g, int64_t before, int64_t repeats)
+{
+    fl_attrs attrs;
+    fl_tensor *split, *sum;
+    int64_t numel = (*g)->meta->numel, rest = numel / (before * repeats);
+    fl_attrs_init(&attrs, FL_OP_REF(reshape));
+    fl_attr_set_list(&attrs, 0, (int64_t[]){before, repeats, rest}, 3);
+    FL_TRY(FL_CALL_WITH(&split, &attrs, reshape, fl_of(*g)));
+    fl_attrs_init(&attrs, FL_OP_REF(sum));
+    fl_attr_set_list(&attrs, 0, (int64_t[]){1}, 1);
+    fl_status status = FL_CALL_WITH(&sum, &attrs, sum, fl_of(split));
+    fl_tensor_unref(split);
+    FL_TRY(status);
+    fl_tensor_unref(*g);
+    *g = sum;
+    return FL_OK;
+}
+
+static fl_status grad_rep(fl_grad *g)
+{
+    const fl_shape *in = &g->in_meta[0]->shape;
+    const fl_attr *repeats = &g->attrs->at[0];
+    fl_tensor *sum = fl_tensor_ref(g->gout[0]);
+    fl_status status = FL_OK;
+    int64_t before = 1;
+    fl_attrs attrs;
+    if (g->in_meta[0]->numel == 0 || sum->meta->numel == 0) { /* nothing was copied */
+        fl_tensor_unref(sum);
+        return FL_OK;
+    }
+    for (int i = 0; i < repeats->count && status == FL_OK; i++) {
+        int own = i - (repeats->count - in->ndim);
+        if (repeats->list[i] != 1) status = sum_repeats(&sum, before, repeats->list[i]);
+        before *= own < 0 ? 1 : in->dims[own];
+    }
+    if (status == FL_OK) {
+        fl_attrs_init(&attrs, FL_OP_REF(reshape));
+        fl_attr_set_list(&attrs, 0, in->dims, in->ndim);
+        status = FL_CALL_WITH(&g->gin[0], &attrs, reshape, fl_of(sum));
+    }
+    fl_tensor_unref(sum);
+    return status;
+}
+
+static const char *const rep_samples[] = {"flow.randn(2, 3), {2, 1}", "flow.randn(3), {2, 2}", "flow.randn(2, 1, 3), {1, 4, 2}", "flow.tensor(1.5), {3}", "flow.randn(2, 2), {0, 1}", NULL};
+FL_OP(rep) {
+    .name = "rep", .sig = "rep(x, repeats: sizes)", .nout = 1,
+    .doc = "Copies side by side: repeats[i] of them along axis i; more repeats than axes put new axes in front.",
+    .infer = infer_rep, .sbp = sbp_rep, .cpu = kernel_rep, .grad = grad_rep, .samples = rep_samples,
+};
+
+static fl_status body_tile(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *given)
+{
+    const fl_attr *repeats = &given->at[0];
+    int64_t list[FL_MAX_NDIM];
+    int ndim = in[0].tensor->meta->shape.ndim, pad = ndim > repeats->count ? ndim - repeats->count : 0;
+    for (int i = 0; i < pad + repeats->count; i++) list[i] = i < pad ? 1 : repeats->list[i - pad];
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(rep));
+    fl_attr_set_list(&attrs, 0, list, pad + repeats->count);
+    return FL_CALL_WITH(out, &attrs, rep, in[0]);
+}
+
+static const char *const tile_samples[] = {"flow.randn(2, 3), {2}", "flow.randn(3), {2, 2}", NULL};
+FL_OP(tile) {
+    .name = "tile", .sig = "tile(x, repeats: sizes)", .nout = 1,
+    .doc = "As rep, where fewer repeats than axes belong to the last axes.",
+    .body = body_tile, .samples = tile_samples,
+};
+
+/* ---- cat, stack ---- */
+
+static fl_status same_but_axis(const fl_infer *c, int i, int axis)
+{
+    const fl_shape *first = &c->in[0].shape, *other = &c->in[i].shape;
+    bool fits = first->ndim == other->ndim;
+    for (int a = 0; fits && a < first->ndim; a++) fits = a == axis || first->dims[a] == other->dims[a];
+    if (fits) return FL_OK;
+    char x[FL_SHAPE_TEXT], y[FL_SHAPE_TEXT];
+    if (axis < 0) return fl_infer_fail(c, FL_ERR_SHAPE, "tensors 0 and %d have different shapes: %s and %s", i, fl_shape_text(x, first), fl_shape_text(y, other));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "tensors 0 and %d differ outside axis %d: %s and %s", i, axis, fl_shape_text(x, first), fl_shape_text(y, other));
+}
+
+static fl_status infer_cat(fl_infer *c)
+{
+    int axis;
+    if (c->nin == 0) return fl_infer_fail(c, FL_ERR_VALUE, "needs at least one tensor");
+    fl_shape out = c->in[0].shape;
+    if (out.ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "tensors without axes cannot be joined; use stack");
+    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, &out));
+    for (int i = 1; i < c->nin; i++) {
+        FL_TRY(same_but_axis(c, i, axis));
+        out.dims[axis] += c->in[i].shape.dims[axis];
+    }
+    c->out[0].dtype = fl_infer_promote(c);
+    return fl_shape_make(&c->out[0].shape, c->name, out.dims, out.ndim);
+}
+
+static fl_status kernel_cat(fl_kernel *k)
+{
+    const fl_view *out = &k->out[0];
+    int axis = fl_axis_of(&k->attrs->at[0], out->ndim);
+    char *data = out->data;
+    for (int i = 0; i < k->nin; i++) {
+        fl_view part = k->in[i];
+        if (part.numel == 0) continue;
+        part.data = data;
+        part.dtype = out->dtype;
+        part.stride = out->stride;
+        part.contiguous = part.numel == out->numel;
+        FL_TRY(fl_cpu_copy(&part, &k->in[i]));
+        data += k->in[i].size[axis] * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
+    }
+    return FL_OK;
+}
+
+/* All operands S(i) -> S(i), moved up by one from `inserted` on; not along `except`. */
+static void sbp_joined(fl_sigs *s, int except, int inserted)
+{
+    fl_sbp sig[s->nin + 1];
+    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+        if (axis == except) continue;
+        for (int i = 0; i < s->nin; i++) sig[i] = FL_S(axis);
+        sig[s->nin] = FL_S(axis + (axis >= inserted));
+        fl_sig_add(s, NULL, sig);
+    }
+    fl_sbp_moves(s, false);
+}
+
+static void sbp_cat(fl_sigs *s)
+{
+    sbp_joined(s, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim), FL_MAX_NDIM);
+}
+
+static fl_status grad_cat(fl_grad *g)
+{
+    int64_t start = 0;
+    int axis = fl_axis_of(&g->attrs->at[0], g->out_meta[0]->shape.ndim);
+    for (int i = 0; i < g->nin; i++) {
+        int64_t length = g->in_meta[i]->shape.dims[axis];
+        fl_attrs attrs;
+        fl_attrs_init(&attrs, FL_OP_REF(narrow));
+        fl_attr_set(&attrs, 0, axis);
+        fl_attr_set(&attrs, 1, start);
+        fl_attr_set(&attrs, 2, length);
+        if (g->need[i]) FL_TRY(FL_CALL_WITH(&g->gin[i], &attrs, narrow, fl_of(g->gout[0])));
+        start += length;
+    }
+    return FL_OK;
+}
+
+static const char *const cat_samples[] = {"{flow.randn(2, 3), flow.randn(1, 3)}", "{flow.randn(2, 3), flow.randn(2, 2), flow.randn(2, 0)}, 1", "{flow.randn(3), flow.arange(2)}, -1", NULL};
+FL_OP(cat) {
+    .name = "cat", .sig = "cat(xs..., axis: axis = 0)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "The tensors one after the other along an axis.",
+    .infer = infer_cat, .sbp = sbp_cat, .cpu = kernel_cat, .grad = grad_cat, .samples = cat_samples,
+};
+
+static fl_status infer_stack(fl_infer *c)
+{
+    char text[FL_SHAPE_TEXT];
+    if (c->nin == 0) return fl_infer_fail(c, FL_ERR_VALUE, "needs at least one tensor");
+    const fl_shape *in = &c->in[0].shape;
+    int64_t axis = c->attrs->at[0].integer;
+    if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(c, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
+    if (axis < -(in->ndim + 1) || axis > in->ndim)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis, fl_shape_text(text, in), -(in->ndim + 1), in->ndim);
+    if (axis < 0) axis += in->ndim + 1;
+    for (int i = 1; i < c->nin; i++) FL_TRY(same_but_axis(c, i, -1));
+    fl_shape out = {in->ndim + 1, {0}};
+    for (int i = 0; i < out.ndim; i++) out.dims[i] = i == axis ? c->nin : in->dims[i - (i > axis)];
+    c->out[0].dtype = fl_infer_promote(c);
+    return fl_shape_make(&c->out[0].shape, c->name, out.dims, out.ndim);
+}
+
+static fl_status kernel_stack(fl_kernel *k)
+{
+    const fl_view *out = &k->out[0];
+    int axis = fl_axis_of(&k->attrs->at[0], out->ndim);
+    int64_t strides[FL_MAX_NDIM];
+    for (int i = 0, j = 0; i < out->ndim; i++)
+        if (i != axis) strides[j++] = out->stride[i];
+    for (int i = 0; i < k->nin; i++) {
+        fl_view part = k->in[i];
+        part.data = (char *)out->data + i * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
+        part.dtype = out->dtype;
+        part.stride = strides;
+        part.contiguous = part.numel == out->numel;
+        FL_TRY(fl_cpu_copy(&part, &k->in[i]));
+    }
+    return FL_OK;
+}
+
+static void sbp_stack(fl_sigs *s)
+{
+    sbp_joined(s, -1, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim));
+}
+
+static fl_status grad_stack(fl_grad *g)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(select));
+    fl_attr_set(&attrs, 0, fl_axis_of(&g->attrs->at[0], g->out_meta[0]->shape.ndim));
+    for (int i = 0; i < g->nin; i++) {
+        fl_attr_set(&attrs, 1, i);
+        if (g->need[i]) FL_TRY(FL_CALL_WITH(&g->gin[i], &attrs, select, fl_of(g->gout[0])));
+    }
+    return FL_OK;
+}
+
+static const char *const stack_samples[] = {"{flow.randn(2, 3), flow.randn(2, 3)}", "{flow.randn(2, 3), flow.randn(2, 3), flow.randn(2, 3)}, -1", "{flow.tensor(1.5), flow.tensor(2.5)}", NULL};
+FL_OP(stack) {
+    .name = "stack", .sig = "stack(xs..., axis: axis = 0)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "Tensors of one shape, side by side along a new axis.",
+    .infer = infer_stack, .sbp = sbp_stack, .cpu = kernel_stack, .grad = grad_stack, .samples = stack_samples,
+};
+
+/* ---- writing in place ---- */
+
+static fl_status infer_copy_(fl_infer *c)
+{
+    char from[FL_SHAPE_TEXT], to[FL_SHAPE_TEXT];
+    const fl_shape *x = &c->in[0].shape, *src = &c->in[1].shape;
+    bool fits = src->ndim <= x->ndim;
+    for (int i = 0; fits && i < src->ndim; i++)
+        fits = src->dims[i] == 1 || src->dims[i] == x->dims[i + x->ndim - src->ndim];
+    if (!fits) return fl_infer_fail(c, FL_ERR_SHAPE, "src %s does not broadcast to x %s", fl_shape_text(from, src), fl_shape_text(to, x));
+    return fl_infer_same(c);
+}
+
+static fl_status kernel_copy_(fl_kernel *k)
+{
+    const fl_view *src = &k->in[1], *out = &k->out[0];
+    int64_t strides[FL_MAX_NDIM];
+    int pad = out->ndim - src->ndim;
+    for (int i = 0; i < out->ndim; i++)
+        strides[i] = i < pad || src->logical[i - pad] != out->logical[i] ? 0 : src->stride[i - pad];
+    fl_view from = *src;
+    from.ndim = out->ndim;
+    from.size = out->size;
+    from.stride = strides;
+    from.contiguous = src->contiguous && src->numel == out->numel;
+    return fl_cpu_copy(out, &from);
+}
+
+static void sbp_copy_(fl_sigs *s)
+{
+    fl_sbp_broadcast(s);
+    fl_sbp_moves(s, false);
+}
+
+static const char *const copy_vjp[] = {NULL, "g"};
+static const char *const copy_samples[] = {"flow.zeros(2, 3), flow.randn(2, 3)", "flow.zeros(2, 3), flow.randn(3)", "flow.zeros(3, 2):t(), flow.arange(6):reshape(2, 3)", NULL};
+FL_OP(copy_) {
+    .name = "copy_", .sig = "copy_(x, src)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
+    .doc = "Writes src into x, broadcast and converted.",
+    .infer = infer_copy_, .sbp = sbp_copy_, .cpu = kernel_copy_, .vjp = copy_vjp, .samples = copy_samples,
+};
+
+void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar)
+{
+    bool is_float = scalar->kind == FL_NUM_FLOAT;
+    double number = is_float ? scalar->number : 0;
+    int64_t integer = is_float ? 0 : scalar->integer;
+    fl_view in = {.data = is_float ? (void *)&number : &integer, .dtype = is_float ? FL_FLOAT64 : FL_INT64, .contiguous = true, .numel = 1};
+    fl_view out = {.data = bytes, .dtype = dtype, .contiguous = true, .numel = 1};
+    bytes[0] = 0;
+    fl_cpu_copy(&out, &in);
+}
+
+static fl_status kernel_fill_(fl_kernel *k)
+{
+    int64_t value[1];
+    fl_attr_bytes(value, k->out[0].dtype, &k->attrs->at[0]);
+    return fl_cpu_fill(&k->out[0], value);
+}
+
+static void sbp_fill_(fl_sigs *s)
+{
+    fl_sbp_except(s, 0);
+    FL_SIG(s, NULL, FL_PMAX, FL_PMAX);
+    FL_SIG(s, NULL, FL_PMIN, FL_PMIN);
+}
+
+static const char *const no_vjp[] = {NULL}; /* what was there is gone */
+static const char *const fill_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange(4), 7", "flow.randn(3, 4):t(), -1", NULL};
+FL_OP(fill_) {
+    .name = "fill_", .sig = "fill_(x, ~value: scalar)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
+    .doc = "Sets every element to a number.",
+    .infer = fl_infer_same, .sbp = sbp_fill_, .cpu = kernel_fill_, .vjp = no_vjp, .samples = fill_samples,
+};
+
+static fl_status kernel_zero_(fl_kernel *k)
+{
+    const int64_t zero = 0;
+    return fl_cpu_fill(&k->out[0], &zero);
+}
+
+static const char *const zero_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", NULL};
+FL_OP(zero_) {
+    .name = "zero_", .sig = "zero_(x)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
+    .doc = "Sets every element to 0.",
+    .infer = fl_infer_same, .sbp = sbp_any, .cpu = kernel_zero_, .vjp = no_vjp, .samples = zero_samples,
+};
+
+/* ---- triangles ---- */
+
+static fl_status infer_triangle(fl_infer *c)
+{
+    char text[FL_SHAPE_TEXT];
+    if (c->in[0].shape.ndim < 2) return fl_infer_fail(c, FL_ERR_SHAPE, "takes matrices, x is %s", fl_shape_text(text, &c->in[0].shape));
+    return fl_infer_same(c);
+}
+
+typedef struct triangle {
+    char *data;
+    int64_t rows, columns, width;       /* of the local part; bytes of an element */
+    int64_t shift;                      /* local column minus local row of the diagonal's elements */
+    bool lower;
+} triangle;
+
+/* Zeroes what lies on the other side of the diagonal; rows of all matrices counted on. */
+static void triangle_body(void *context, int64_t begin, int64_t end)
+{
+    const triangle *t = context;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t at = row % t->rows + t->shift, from = t->lower ? at + 1 : 0, to = t->lower ? t->columns : at;
+        if (from < 0) from = 0;
+        if (to > t->columns) to = t->columns;
+        if (from < to) memset(t->data + (row * t->columns + from) * t->width, 0, (size_t)((to - from) * t->width));
+    }
+}
+
+static fl_status keep_triangle(fl_kernel *k, bool lower)
+{
+    const fl_view *out = &k->out[0];
+    int row = out->ndim - 2, column = out->ndim - 1;
+    if (out->numel == 0) return FL_OK;
+    FL_TRY(fl_cpu_copy(out, &k->in[0]));
+    triangle t = {.data = out->data, .rows = out->size[row], .columns = out->size[column], .width = (int64_t)fl_dtype_size(out->dtype),
+                  .shift = out->start[row] - out->start[column] + k->attrs->at[0].integer, .lower = lower};
+    fl_team_for(out->numel / t.columns, 5 + 0.05 * (double)(t.columns * t.width), triangle_body, &t);
+    return FL_OK;
+}
+
+static fl_status kernel_tril(fl_kernel *k) { return keep_triangle(k, true); }
+static fl_status kernel_triu(fl_kernel *k) { return keep_triangle(k, false); }
+
+static fl_status check_diagonal(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    int64_t limit = (int64_t)1 << 62;
+    if (attrs->at[0].integer > -limit && attrs->at[0].integer < limit) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "tril and triu: diagonal %lld is out of range", (long long)attrs->at[0].integer);
+}
+
+static const char *const tril_vjp[] = {"tril(g, diagonal)"}, *const triu_vjp[] = {"triu(g, diagonal)"};
+static const char *const triangle_samples[] = {"flow.randn(3, 4)", "flow.randn(4, 3), 1", "flow.randn(2, 3, 3), -1", "flow.randn(3, 3), -10", NULL};
+FL_OP(tril) {
+    .name = "tril", .sig = "tril(x, ~diagonal: int = 0)", .nout = 1,
+    .doc = "The lower triangle of matrices, zeros elsewhere; diagonal > 0 keeps more.",
+    .infer = infer_triangle, .check = check_diagonal, .sbp = sbp_any, .cpu = kernel_tril, .vjp = tril_vjp, .samples = triangle_samples,
+};
+FL_OP(triu) {
+    .name = "triu", .sig = "triu(x, ~diagonal: int = 0)", .nout = 1,
+    .doc = "The upper triangle of matrices, zeros elsewhere; diagonal > 0 keeps less.",
+    .infer = infer_triangle, .check = check_diagonal, .sbp = sbp_any, .cpu = kernel_triu, .vjp = triu_vjp, .samples = triangle_samples,
+};
