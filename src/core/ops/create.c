@@ -1,0 +1,299 @@
+/*
+** create.c -- ops that make tensors out of sizes and numbers.
+**
+** Kernels that count (arange, linspace, eye) ask where their part lies in the logical tensor, so every rank
+** computes its own. The results of `*_like` ops take the SBP of their operand.
+*/
+#include "ops.h"
+
+#include <math.h>
+
+/* ---- what sources share ---- */
+
+static fl_dtype option_or(const fl_infer *c, fl_dtype otherwise) { return c->attrs->has_dtype ? c->attrs->option_dtype : otherwise; }
+
+static fl_status infer_sizes(fl_infer *c)
+{
+    const fl_attr *sizes = &c->attrs->at[0];
+    c->out[0].dtype = option_or(c, FL_FLOAT32);
+    return fl_shape_make(&c->out[0].shape, c->name, sizes->list, sizes->count);
+}
+
+/* A source can be made split along any of its axes. */
+static void sbp_source(fl_sigs *s)
+{
+    for (int i = 0; i < s->out_logical[0].ndim; i++) FL_SIG(s, NULL, FL_S(i));
+}
+
+static fl_status fill_number(const fl_view *out, const fl_attr *value)
+{
+    int64_t bytes[1];
+    fl_attr_bytes(bytes, out->dtype, value);
+    return fl_cpu_fill(out, bytes);
+}
+
+static fl_status fill_integer(fl_kernel *k, int64_t value)
+{
+    fl_attr number = {.given = true, .kind = FL_NUM_INT, .count = 1, .integer = value};
+    return fill_number(&k->out[0], &number);
+}
+
+static fl_status kernel_zeros(fl_kernel *k) { return fill_integer(k, 0); }
+static fl_status kernel_ones(fl_kernel *k) { return fill_integer(k, 1); }
+static fl_status kernel_empty(fl_kernel *k) { return FL_OK; }
+static fl_status kernel_full(fl_kernel *k) { return fill_number(&k->out[0], &k->attrs->at[1]); }
+
+/* ---- zeros, ones, empty, full ---- */
+
+static void sbp_zeros(fl_sigs *s)
+{
+    sbp_source(s);
+    if (s->out[0].dtype != FL_BOOL) FL_SIG(s, NULL, FL_PSUM);
+    FL_SIG(s, NULL, FL_PMAX);
+    FL_SIG(s, NULL, FL_PMIN);
+}
+
+static const char *const zeros_samples[] = {"2, 3", "{4}", "0, 2", "{2, 3}, {dtype = \"int64\"}", NULL};
+FL_OP(zeros) {
+    .name = "zeros", .sig = "zeros(size: sizes, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+    .doc = "A tensor of zeros.",
+    .infer = infer_sizes, .sbp = sbp_zeros, .cpu = kernel_zeros, .samples = zeros_samples,
+};
+FL_OP(ones) {
+    .name = "ones", .sig = "ones(size: sizes, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+    .doc = "A tensor of ones.",
+    .infer = infer_sizes, .sbp = sbp_source, .cpu = kernel_ones, .samples = zeros_samples,
+};
+FL_OP(empty) {
+    .name = "empty", .sig = "empty(size: sizes, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+    .doc = "A tensor whose values are whatever was in memory.",
+    .infer = infer_sizes, .sbp = sbp_source, .cpu = kernel_empty,
+};
+
+static fl_dtype dtype_of_number(const fl_attr *a)
+{
+    return a->kind == FL_NUM_BOOL ? FL_BOOL : a->kind == FL_NUM_INT ? FL_INT64 : FL_FLOAT32;
+}
+
+static fl_status infer_full(fl_infer *c)
+{
+    FL_TRY(infer_sizes(c));
+    c->out[0].dtype = option_or(c, dtype_of_number(&c->attrs->at[1]));
+    return FL_OK;
+}
+
+static const char *const full_samples[] = {"{2, 3}, 1.5", "{4}, 7", "{2}, true", "{2}, 3, {dtype = \"float16\"}", NULL};
+FL_OP(full) {
+    .name = "full", .sig = "full(size: sizes, value: scalar, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+    .doc = "A tensor filled with a number; its dtype is the number's unless given.",
+    .infer = infer_full, .sbp = sbp_source, .cpu = kernel_full, .samples = full_samples,
+};
+
+/* ---- like ---- */
+
+static fl_status infer_like(fl_infer *c, int dtype_slot)
+{
+    const fl_attr *dtype = &c->attrs->at[dtype_slot];
+    FL_TRY(fl_infer_same(c));
+    if (dtype->given) c->out[0].dtype = (fl_dtype)dtype->integer;
+    return FL_OK;
+}
+
+static fl_status infer_like_0(fl_infer *c) { return infer_like(c, 0); }
+static fl_status infer_like_1(fl_infer *c) { return infer_like(c, 1); }
+static void sbp_like(fl_sigs *s) { fl_sbp_except(s, 0); }
+
+static void sbp_zeros_like(fl_sigs *s)
+{
+    sbp_like(s);
+    fl_sbp_moves(s, false);
+}
+
+static fl_status kernel_full_like(fl_kernel *k) { return fill_number(&k->out[0], &k->attrs->at[0]); }
+
+static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", "flow.randn(3), {dtype = \"float64\"}", NULL};
+FL_OP(zeros_like) {
+    .name = "zeros_like", .sig = "zeros_like(x, dtype: dtype = nil)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+    .doc = "Zeros with the shape of x.",
+    .infer = infer_like_0, .sbp = sbp_zeros_like, .cpu = kernel_zeros, .samples = like_samples,
+};
+FL_OP(ones_like) {
+    .name = "ones_like", .sig = "ones_like(x, dtype: dtype = nil)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+    .doc = "Ones with the shape of x.",
+    .infer = infer_like_0, .sbp = sbp_like, .cpu = kernel_ones, .samples = like_samples,
+};
+FL_OP(empty_like) {
+    .name = "empty_like", .sig = "empty_like(x, dtype: dtype = nil)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+    .doc = "A tensor with the shape of x whose values are whatever was in memory.",
+    .infer = infer_like_0, .sbp = sbp_like, .cpu = kernel_empty,
+};
+
+static const char *const full_like_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange(4), 7", NULL};
+FL_OP(full_like) {
+    .name = "full_like", .sig = "full_like(x, ~value: scalar, dtype: dtype = nil)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+    .doc = "A number in the shape and dtype of x.",
+    .infer = infer_like_1, .sbp = sbp_like, .cpu = kernel_full_like, .samples = full_like_samples,
+};
+
+/* ---- eye ---- */
+
+static fl_status infer_eye(fl_infer *c)
+{
+    int64_t rows = c->attrs->at[0].integer, columns = c->attrs->at[1].given ? c->attrs->at[1].integer : rows;
+    c->out[0].dtype = option_or(c, FL_FLOAT32);
+    return fl_shape_make(&c->out[0].shape, c->name, (int64_t[]){rows, columns}, 2);
+}
+
+static fl_status kernel_eye(fl_kernel *k)
+{
+    const fl_view *out = &k->out[0];
+    fl_attr one = {.given = true, .kind = FL_NUM_INT, .count = 1, .integer = 1};
+    FL_TRY(fill_integer(k, 0));
+    int64_t row = out->start[1] > out->start[0] ? out->start[1] - out->start[0] : 0; /* local, of the first 1 */
+    int64_t column = row + out->start[0] - out->start[1];
+    int64_t length = out->size[0] - row < out->size[1] - column ? out->size[0] - row : out->size[1] - column;
+    if (length <= 0) return FL_OK;
+    int64_t stride = out->stride[0] + out->stride[1];
+    fl_view diagonal = *out;
+    diagonal.data = (char *)out->data + (row * out->stride[0] + column * out->stride[1]) * (int64_t)fl_dtype_size(out->dtype);
+    diagonal.ndim = 1;
+    diagonal.size = &length;
+    diagonal.stride = &stride;
+    diagonal.numel = length;
+    diagonal.contiguous = false;
+    return fill_number(&diagonal, &one);
+}
+
+static const char *const eye_samples[] = {"3", "2, 4", "4, 2", "0", NULL};
+FL_OP(eye) {
+    .name = "eye", .sig = "eye(n: int, m: int = nil, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+    .doc = "n rows and m columns (default: n) with ones on the diagonal.",
+    .infer = infer_eye, .sbp = sbp_source, .cpu = kernel_eye, .samples = eye_samples,
+};
+
+/* ---- arange, linspace ---- */
+
+/* Where a count begins, its step and how many there are. */
+typedef struct progression {
+    bool integers;
+    int64_t first, stride;          /* when all are integers: exact */
+    double start, step;
+    int64_t count;
+} progression;
+
+static fl_status arange_integers(progression *p, int64_t start, int64_t stop, int64_t step)
+{
+    __int128 span = (__int128)stop - start, magnitude = step < 0 ? -(__int128)step : step;
+    if (step < 0) span = -span;
+    if (span < 0) return fl_fail(FL_ERR_VALUE, "arange: from %lld to %lld with step %lld never ends", (long long)start, (long long)stop, (long long)step);
+    __int128 count = (span + magnitude - 1) / magnitude;
+    if (count >= (__int128)1 << 62) return fl_fail(FL_ERR_SHAPE, "arange: too many elements");
+    *p = (progression){true, start, step, (double)start, (double)step, (int64_t)count};
+    return FL_OK;
+}
+
+static fl_status arange_floats(progression *p, double start, double stop, double step)
+{
+    double count = ceil((stop - start) / step);
+    if (!isfinite(start) || !isfinite(stop) || !isfinite(step))
+        return fl_fail(FL_ERR_VALUE, "arange: needs finite numbers, got %g, %g, %g", start, stop, step);
+    if ((stop - start) * (step < 0 ? -1 : 1) < 0) return fl_fail(FL_ERR_VALUE, "arange: from %g to %g with step %g never ends", start, stop, step);
+    if (!(count < 4e18)) return fl_fail(FL_ERR_SHAPE, "arange: too many elements");
+    *p = (progression){false, 0, 0, start, step, (int64_t)count};
+    return FL_OK;
+}
+
+/* arange(stop), arange(start, stop), arange(start, stop, step) */
+static fl_status arange_of(progression *p, const fl_attrs *attrs)
+{
+    static const fl_attr zero = {.given = true, .kind = FL_NUM_INT, .count = 1};
+    const fl_attr *start = &attrs->at[0], *stop = &attrs->at[1], *step = &attrs->at[2];
+    if (!stop->given) {
+        stop = start;
+        start = &zero;
+    }
+    if (fl_attr_number(step) == 0) return fl_fail(FL_ERR_VALUE, "arange: step must not be 0");
+    bool floats = start->kind == FL_NUM_FLOAT || stop->kind == FL_NUM_FLOAT || step->kind == FL_NUM_FLOAT;
+    if (floats) return arange_floats(p, fl_attr_number(start), fl_attr_number(stop), fl_attr_number(step));
+    return arange_integers(p, start->integer, stop->integer, step->integer);
+}
+
+static fl_status infer_arange(fl_infer *c)
+{
+    progression p;
+    FL_TRY(arange_of(&p, c->attrs));
+    c->out[0].dtype = option_or(c, p.integers ? FL_INT64 : FL_FLOAT32);
+    return fl_shape_make(&c->out[0].shape, c->name, &p.count, 1);
+}
+
+/* Writes values computed in pieces as int64 or double, converted to the result's dtype. */
+enum { PIECE = 512 };
+
+static fl_status write_piece(const fl_view *out, int64_t at, int64_t n, const void *values, fl_dtype dtype)
+{
+    static const int64_t one = 1;
+    fl_view from = {.data = (void *)values, .dtype = dtype, .ndim = 1, .contiguous = true, .size = &n, .stride = &one, .numel = n};
+    fl_view to = from;
+    to.dtype = out->dtype;
+    to.data = (char *)out->data + at * (int64_t)fl_dtype_size(out->dtype);
+    return fl_cpu_copy(&to, &from);
+}
+
+static fl_status kernel_arange(fl_kernel *k)
+{
+    const fl_view *out = &k->out[0];
+    progression p;
+    FL_TRY(arange_of(&p, k->attrs));
+    for (int64_t at = 0; at < out->numel; at += PIECE) {
+        int64_t n = out->numel - at < PIECE ? out->numel - at : PIECE, first = out->start[0] + at;
+        int64_t integers[PIECE];
+        double floats[PIECE];
+        for (int64_t i = 0; i < n && p.integers; i++) integers[i] = p.first + (first + i) * p.stride;
+        for (int64_t i = 0; i < n && !p.integers; i++) floats[i] = p.start + (double)(first + i) * p.step;
+        FL_TRY(write_piece(out, at, n, p.integers ? (void *)integers : floats, p.integers ? FL_INT64 : FL_FLOAT64));
+    }
+    return FL_OK;
+}
+
+static const char *const arange_samples[] = {"5", "2, 9", "9, 2, -3", "0, 1, 0.25", "3, 3", "4, {dtype = \"float64\"}", NULL};
+FL_OP(arange) {
+    .name = "arange", .sig = "arange(start: scalar, stop: scalar = nil, step: scalar = 1, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+    .doc = "start, start + step, ... before stop; arange(n) counts from 0; integers when all three are.",
+    .infer = infer_arange, .sbp = sbp_source, .cpu = kernel_arange, .samples = arange_samples,
+};
+
+static fl_status infer_linspace(fl_infer *c)
+{
+    double start = fl_attr_number(&c->attrs->at[0]), stop = fl_attr_number(&c->attrs->at[1]);
+    int64_t steps = c->attrs->at[2].integer;
+    if (steps < 0) return fl_infer_fail(c, FL_ERR_VALUE, "steps %lld is negative", (long long)steps);
+    if (!isfinite(start) || !isfinite(stop)) return fl_infer_fail(c, FL_ERR_VALUE, "needs finite numbers, got %g and %g", start, stop);
+    c->out[0].dtype = option_or(c, FL_FLOAT32);
+    return fl_shape_make(&c->out[0].shape, c->name, &steps, 1);
+}
+
+/* From both ends, so that the last element is exactly `stop`. */
+static fl_status kernel_linspace(fl_kernel *k)
+{
+    const fl_view *out = &k->out[0];
+    double start = fl_attr_number(&k->attrs->at[0]), stop = fl_attr_number(&k->attrs->at[1]);
+    int64_t steps = out->numel ? out->logical[0] : 0;
+    double step = steps > 1 ? (stop - start) / (double)(steps - 1) : 0;
+    for (int64_t at = 0; at < out->numel; at += PIECE) {
+        int64_t n = out->numel - at < PIECE ? out->numel - at : PIECE;
+        double values[PIECE];
+        for (int64_t i = 0; i < n; i++) {
+            int64_t index = out->start[0] + at + i;
+            values[i] = index < (steps + 1) / 2 ? start + step * (double)index : stop - step * (double)(steps - 1 - index);
+        }
+        FL_TRY(write_piece(out, at, n, values, FL_FLOAT64));
+    }
+    return FL_OK;
+}
+
+static const char *const linspace_samples[] = {"0, 1, 5", "3, -3, 4", "2, 5, 1", "0, 1, 0", NULL};
+FL_OP(linspace) {
+    .name = "linspace", .sig = "linspace(start: scalar, stop: scalar, steps: int, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+    .doc = "That many numbers at equal distances from start to stop, both included.",
+    .infer = infer_linspace, .sbp = sbp_source, .cpu = kernel_linspace, .samples = linspace_samples,
+};
