@@ -33,8 +33,8 @@ typedef struct fl_plan {
     uint64_t hits;
 } fl_plan;
 
-/* The plan of this call; borrowed, valid until the next call of fl_infer_plan. Errors: everything that
-** can be said about shapes, dtypes, SBPs and placements. */
+/* The plan of this call; borrowed. It is the last to be evicted, so it outlives the few calls that an op makes while
+** it runs (not fl_infer_clear). Errors: everything that can be said about shapes, dtypes, SBPs and placements. */
 fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place);
 
 /* Infers only shapes and dtypes (no cache, no SBP): c->in from the operands. */

@@ -1,0 +1,304 @@
+/*
+** infer.c -- building a plan: shapes and dtypes, the SBP, metas, costs.
+**
+** Runs once per key (plan_cache.c keeps the result). A local tensor is broadcast on its one rank, so it needs
+** no choice; a global one goes through sbp_choose.c, at world size 1 too.
+*/
+#include "infer_internal.h"
+#include "ops/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What the estimate of a kernel's time assumes, per nanosecond. */
+#define BYTES_PER_NS 10.0
+#define FLOPS_PER_NS 50.0
+
+/* One inference under way. */
+typedef struct build {
+    const fl_op *op;
+    const fl_operand *in;
+    int nin;
+    const fl_attrs *attrs;
+    bool in_place;
+    char name[64];              /* for messages: "add_" in place */
+    fl_infer c;
+    fl_spec *specs;             /* nin */
+    const fl_meta **metas;      /* nin, borrowed; NULL for numbers and absent operands */
+    fl_nd_sbp *in_sbp;          /* nin */
+    fl_nd_sbp out_sbp[FL_MAX_OUT];
+    const fl_placement *placement;
+    bool is_local;
+    fl_body body;
+} build;
+
+void fl_spec_of(fl_spec *out, const fl_operand *in)
+{
+    static const fl_dtype number[] = {[FL_NUM_BOOL] = FL_BOOL, [FL_NUM_INT] = FL_INT64, [FL_NUM_FLOAT] = FL_FLOAT32};
+    *out = (fl_spec){.kind = in->kind};
+    if (in->kind == FL_TENSOR) {
+        out->dtype = in->tensor->meta->dtype;
+        out->shape = in->tensor->meta->shape;
+    } else if (in->kind != FL_NONE) out->dtype = number[in->kind];
+}
+
+const char *fl_operand_name(char *buffer, const fl_op *op, int i)
+{
+    const fl_signature *s = fl_op_signature(op);
+    const fl_param *param = NULL;
+    for (int k = 0; k < s->param_count; k++)
+        if (s->params[k].is_tensor && s->params[k].slot <= i) param = &s->params[k];
+    if (!param) snprintf(buffer, FL_OPERAND_NAME, "operand %d", i + 1);
+    else if (param->is_list) snprintf(buffer, FL_OPERAND_NAME, "%s[%d]", param->name, i - param->slot + 1);
+    else snprintf(buffer, FL_OPERAND_NAME, "%s", param->name);
+    return buffer;
+}
+
+/* ---- placements of the operands ---- */
+
+/* Operands a and b, one local and one global. */
+static fl_status fail_mixed(const build *b, int first, int other)
+{
+    int local = b->metas[first]->is_local ? first : other, global = local == first ? other : first;
+    char ln[FL_OPERAND_NAME], gn[FL_OPERAND_NAME], lt[FL_META_TEXT], gt[FL_META_TEXT], sbp[FL_ND_SBP_TEXT] = "\"B\"";
+    int n = b->metas[global]->nd_sbp.n;
+    for (int k = 0, at = 0; n > 1 && k < n; k++)
+        at += snprintf(sbp + at, sizeof sbp - (size_t)at, "%s\"B\"%s", k ? ", " : "{", k == n - 1 ? "}" : "");
+    fl_operand_name(ln, b->op, local);
+    fl_operand_name(gn, b->op, global);
+    return fl_fail(FL_ERR_SBP, "%s: %s is a local tensor (%s) and %s is global (%s); write %s:to_global{placement = %s.placement, sbp = %s}",
+                   b->name, ln, fl_meta_text(lt, b->metas[local]), gn, fl_meta_text(gt, b->metas[global]), ln, gn, sbp);
+}
+
+static fl_status fail_placements(const build *b, int first, int other)
+{
+    char fn[FL_OPERAND_NAME], on[FL_OPERAND_NAME], ft[FL_PLACEMENT_TEXT], ot[FL_PLACEMENT_TEXT];
+    fl_operand_name(fn, b->op, first);
+    fl_operand_name(on, b->op, other);
+    fl_placement_text(ft, b->placement);
+    fl_placement_text(ot, b->metas[other]->placement);
+    if (b->is_local)
+        return fl_fail(FL_ERR_SBP, "%s: %s and %s are on different devices; write %s:to(%s.device)", b->name, fn, on, on, fn);
+    return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to_global{placement = %s.placement}", b->name, on, ot, fn, ft, on, fn);
+}
+
+/* All tensor operands share one placement; without any it is the options', or this rank. */
+static fl_status find_placement(build *b)
+{
+    int first = -1;
+    for (int i = 0; i < b->nin; i++) {
+        const fl_meta *m = b->metas[i];
+        if (!m) continue;
+        if (first < 0) {
+            first = i;
+            b->placement = m->placement;
+            b->is_local = m->is_local;
+        }
+        if (m->is_local != b->is_local) return fail_mixed(b, first, i);
+        if (m->placement != b->placement) return fail_placements(b, first, i);
+    }
+    if (first >= 0) return FL_OK;
+    b->is_local = b->attrs->is_local || !b->attrs->has_placement;
+    b->placement = b->attrs->has_placement ? b->attrs->placement : fl_placement_local(FL_CPU, -1);
+    return FL_OK;
+}
+
+/* ---- shapes and dtypes ---- */
+
+/* The result of x:op_() must fit into x: its shape, and a dtype of no higher category. */
+static fl_status fit_in_place(build *b)
+{
+    const fl_spec *x = &b->specs[0];
+    fl_spec *result = &b->c.out[0];
+    char text[FL_META_TEXT], shape[FL_SHAPE_TEXT];
+    if (!fl_shape_equal(&x->shape, &result->shape))
+        return fl_fail(FL_ERR_SHAPE, "%s: x is %s and the result has shape %s; write x = x:%s(...)", b->name, fl_meta_text(text, b->metas[0]),
+                       fl_shape_text(shape, &result->shape), b->op->name);
+    if (fl_dtype_categories[result->dtype] > fl_dtype_categories[x->dtype])
+        return fl_fail(FL_ERR_DTYPE, "%s: x is %s and the result is %s; write x = x:%s(...)", b->name, fl_meta_text(text, b->metas[0]),
+                       fl_dtype_name(result->dtype), b->op->name);
+    result->dtype = x->dtype;
+    return FL_OK;
+}
+
+static fl_status infer_shapes(build *b)
+{
+    b->c = (fl_infer){.op = b->op, .name = b->name, .attrs = b->attrs, .in = b->specs, .nin = b->nin, .nout = b->op->nout};
+    for (int i = 0; i < b->op->nout; i++) b->c.out[i].kind = FL_TENSOR;
+    FL_TRY(b->op->infer(&b->c));
+    return b->in_place ? fit_in_place(b) : FL_OK;
+}
+
+/* ---- SBP ---- */
+
+/* Options that name a placement decide; the inputs (of ones_like and its kin) stay as they are. */
+static fl_status sbp_from_options(build *b)
+{
+    fl_nd_sbp wanted = b->attrs->is_local ? fl_nd_sbp_fill(FL_B, 1) : b->attrs->nd_sbp;
+    for (int k = 0; k < wanted.n; k++) {
+        char text[FL_SBP_TEXT];
+        fl_sbp s = wanted.at[k];
+        if (!fl_sbp_is_partial(s) || (s == FL_PSUM && strncmp(b->op->name, "zeros", 5) == 0)) continue;
+        fl_sbp_text(text, s);
+        return fl_fail(FL_ERR_SBP, "%s: a new tensor is S or B, not %s; use x:to_global{sbp = \"%s\"}", b->name, text, text);
+    }
+    for (int i = 0; i < b->nin; i++)
+        if (b->metas[i]) b->in_sbp[i] = b->metas[i]->nd_sbp;
+    for (int i = 0; i < b->c.nout; i++) b->out_sbp[i] = wanted;
+    b->placement = b->attrs->placement;
+    b->is_local = b->attrs->is_local;
+    return FL_OK;
+}
+
+static void all_broadcast(build *b)
+{
+    for (int i = 0; i < b->nin; i++) b->in_sbp[i] = fl_nd_sbp_fill(FL_B, b->placement->ndim);
+    for (int i = 0; i < b->c.nout; i++) b->out_sbp[i] = fl_nd_sbp_fill(FL_B, b->placement->ndim);
+}
+
+/* Ops over lists in groups (an optimizer step over all parameters) treat position i of every group as a call of
+** its own: each parameter has its own SBP. */
+static fl_status choose_by_position(build *b)
+{
+    enum { MAX_GROUPS = 8 };
+    int groups = b->op->groups, length = b->nin / groups;
+    fl_spec specs[MAX_GROUPS];
+    const fl_meta *metas[MAX_GROUPS];
+    fl_nd_sbp in_sbp[MAX_GROUPS];
+    if (groups > MAX_GROUPS) return fl_fail(FL_ERR_VALUE, "%s: more than %d groups", b->name, MAX_GROUPS);
+    for (int i = 0; i < length; i++) {
+        fl_infer c = b->c;
+        for (int g = 0; g < groups; g++) {
+            specs[g] = b->specs[g * length + i];
+            metas[g] = b->metas[g * length + i];
+        }
+        c.in = specs;
+        c.nin = groups;
+        FL_TRY(fl_infer_choose(in_sbp, b->out_sbp, &b->body, &c, metas, b->placement, false, NULL, NULL));
+        for (int g = 0; g < groups; g++) b->in_sbp[g * length + i] = in_sbp[g];
+    }
+    return FL_OK;
+}
+
+static fl_status infer_sbp(build *b)
+{
+    if (b->attrs->has_placement) return sbp_from_options(b);
+    if (b->is_local || (b->op->flags & (FL_OP_LOCAL_ONLY | FL_OP_SOURCE))) {
+        all_broadcast(b);
+        return FL_OK;
+    }
+    if (b->op->groups && b->op->nout == 0) return choose_by_position(b);
+    return fl_infer_choose(b->in_sbp, b->out_sbp, &b->body, &b->c, b->metas, b->placement, b->in_place, NULL, NULL);
+}
+
+/* ---- the plan ---- */
+
+void fl_plan_release(fl_plan *plan)
+{
+    for (int i = 0; plan->in && i < plan->nin; i++) fl_meta_unref(plan->in[i]);
+    for (int i = 0; i < FL_MAX_OUT; i++) fl_meta_unref(plan->out[i]);
+    free(plan->in);
+}
+
+static fl_status set_inputs(fl_plan *plan, const build *b)
+{
+    fl_dtype dtype = FL_DTYPE_COUNT;
+    bool one_dtype = true;
+    for (int i = 0; i < b->nin; i++) {
+        const fl_meta *m = b->metas[i];
+        if (!m) continue;
+        one_dtype = one_dtype && (dtype == FL_DTYPE_COUNT || dtype == m->dtype);
+        dtype = m->dtype;
+        if (fl_nd_sbp_equal(b->in_sbp[i], m->nd_sbp)) plan->in[i] = fl_meta_ref(m);
+        else FL_TRY(fl_meta_get(&plan->in[i], m->dtype, &m->shape, m->placement, b->in_sbp[i], m->is_local));
+        plan->boxes = plan->boxes || plan->in[i] != m;
+    }
+    plan->inputs_ready = one_dtype && !plan->boxes;
+    return FL_OK;
+}
+
+static fl_status set_outputs(fl_plan *plan, const build *b)
+{
+    for (int i = 0; i < b->c.nout; i++) {
+        const fl_spec *spec = &b->c.out[i];
+        if (i == 0 && fl_op_writes(b->op, 0, b->nin, b->in_place)) plan->out[0] = fl_meta_ref(b->metas[0]);
+        else FL_TRY(fl_meta_get(&plan->out[i], spec->dtype, &spec->shape, b->placement, b->out_sbp[i], b->is_local));
+    }
+    plan->holds = b->placement->my_index >= 0;
+    return FL_OK;
+}
+
+/* The dtype Lua numbers are handed over in: that of the promoted operands, or a float when the result is one. */
+static fl_dtype number_dtype(const build *b)
+{
+    bool numbers = false;
+    for (int i = 0; i < b->nin; i++) numbers = numbers || b->specs[i].kind > FL_TENSOR;
+    if (!numbers) return FL_FLOAT32;
+    fl_dtype dtype = fl_infer_promote(&b->c);
+    if (b->c.nout > 0 && fl_dtype_is_float(b->c.out[0].dtype) && !fl_dtype_is_float(dtype)) dtype = b->c.out[0].dtype;
+    return fl_dtype_compute(dtype);
+}
+
+/* Nanoseconds of the kernel on this rank: the op's own flops and bytes are of the logical tensors, and this rank has
+** its share of them. */
+static double estimate(const fl_plan *plan, const build *b)
+{
+    double all = 0, here = 0;
+    for (int i = 0; i < plan->nin + plan->nout; i++) {
+        const fl_meta *m = i < plan->nin ? plan->in[i] : plan->out[i - plan->nin];
+        if (!m) continue;
+        all += (double)m->numel * (double)fl_dtype_size(m->dtype);
+        here += (double)m->local_numel * (double)fl_dtype_size(m->dtype);
+    }
+    fl_cost cost = {.bytes = all};
+    if (b->op->cost) b->op->cost(&cost, &b->c);
+    return all > 0 ? (cost.bytes / BYTES_PER_NS + cost.flops / FLOPS_PER_NS) * (here / all) : 0;
+}
+
+static fl_status fill_plan(fl_plan *plan, build *b)
+{
+    if (b->op->groups && b->nin % b->op->groups != 0)
+        return fl_fail(FL_ERR_VALUE, "%s: %d tensors do not make %d lists of equal length", b->name, b->nin, b->op->groups);
+    FL_TRY(find_placement(b));
+    FL_TRY(infer_shapes(b));
+    FL_TRY(infer_sbp(b));
+    plan->nout = b->c.nout;
+    FL_TRY(set_inputs(plan, b));
+    FL_TRY(set_outputs(plan, b));
+    plan->body = b->body ? b->body : b->op->body;
+    plan->kernel = plan->body ? NULL : b->op->cpu;
+    plan->number_dtype = number_dtype(b);
+    plan->cost_ns = estimate(plan, b);
+    return FL_OK;
+}
+
+fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place)
+{
+    fl_attrs defaults;
+    build b = {.op = op, .in = in, .nin = nin, .attrs = attrs, .in_place = in_place};
+    if (!attrs) {
+        fl_attrs_init(&defaults, op);
+        b.attrs = &defaults;
+    }
+    snprintf(b.name, sizeof b.name, in_place ? "%s_" : "%s", op->name);
+    size_t n = nin ? (size_t)nin : 1;
+    *plan = (fl_plan){.op = op, .nin = nin, .in = calloc(n, sizeof *plan->in)};
+    b.specs = calloc(n, sizeof *b.specs);
+    b.metas = calloc(n, sizeof *b.metas);
+    b.in_sbp = calloc(n, sizeof *b.in_sbp);
+    fl_status status = FL_OK;
+    if (!plan->in || !b.specs || !b.metas || !b.in_sbp) status = fl_fail(FL_ERR_MEMORY, "%s: out of memory", b.name);
+    for (int i = 0; status == FL_OK && i < nin; i++) {
+        fl_spec_of(&b.specs[i], &in[i]);
+        b.metas[i] = in[i].kind == FL_TENSOR ? in[i].tensor->meta : NULL;
+    }
+    if (status == FL_OK) status = fill_plan(plan, &b);
+    if (status != FL_OK) {
+        fl_plan_release(plan);
+        *plan = (fl_plan){0};
+    }
+    free(b.specs);
+    free(b.metas);
+    free(b.in_sbp);
+    return status;
+}

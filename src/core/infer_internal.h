@@ -1,0 +1,27 @@
+/*
+** infer_internal.h -- what the three parts of inference share: plan_cache.c (keys, eviction), infer.c
+** (building a plan) and sbp_choose.c (the choice among an op's signatures).
+*/
+#ifndef FL_INFER_INTERNAL_H
+#define FL_INFER_INTERNAL_H
+
+#include "infer.h"
+
+/* Fills a plan from scratch. On failure nothing is owned by it. */
+fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place);
+
+/* Gives back what the plan owns. */
+void fl_plan_release(fl_plan *plan);
+
+/* Name of operand i as the user counts: "x", or "xs[2]" within a list. */
+enum { FL_OPERAND_NAME = 48 };
+const char *fl_operand_name(char *buffer, const fl_op *op, int i);
+
+/* The op updates operand i of nin. */
+static inline bool fl_op_writes(const fl_op *op, int i, int nin, bool in_place)
+{
+    int bit = op->groups ? i / (nin / op->groups) : i;
+    return (in_place && i == 0) || (bit < 32 && (op->mutates >> bit & 1u));
+}
+
+#endif

@@ -1,0 +1,190 @@
+/*
+** plan_cache.c -- plans remembered: keys, the table, eviction of the least recently used.
+**
+** A key is a row of words: op, operands (meta pointers or kinds of number), then the attributes: of a shape
+** attribute its value, of a value attribute only its kind. Plans own their metas, so a pointer in a key cannot
+** come to mean another meta. A hit writes one thing, the time of use; the heap that finds the oldest plan
+** learns of it only when a plan must go.
+*/
+#include "infer_internal.h"
+
+#include <stdlib.h>
+
+enum { BUCKETS = 2 * FL_INFER_CAPACITY };
+
+typedef struct entry {
+    struct entry *next;         /* of its bucket */
+    uint64_t hash;
+    uint64_t used;              /* time of the last use */
+    uint64_t known_used;        /* the same as the heap knows it: never later */
+    fl_plan plan;
+    int count;                  /* of words */
+    uint64_t words[];
+} entry;
+
+static entry *buckets[BUCKETS];
+static entry *heap[FL_INFER_CAPACITY];  /* heap by known_used, the oldest first */
+static int size;
+static uint64_t now;
+static int64_t hits, misses;
+
+static uint64_t *words;                 /* the key being looked up */
+static size_t word_capacity;
+
+/* ---- keys ---- */
+
+static inline uint64_t mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 32);
+}
+
+/* Number of values in a shape attribute. An empty list has none, everything else at least one. */
+static int values_of(const fl_signature *s, const fl_attr *a, int slot)
+{
+    if (a->count > 0) return a->count;
+    for (int i = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        if (!p->is_tensor && p->slot == slot) return p->type != FL_ATTR_AXES && p->type != FL_ATTR_INTS && p->type != FL_ATTR_SIZES;
+    }
+    return 1;
+}
+
+/* Appends the attributes' words and mixes them into the hash; returns the end. */
+static uint64_t *add_attrs(uint64_t *at, uint64_t *hash, const fl_op *op, const fl_attrs *attrs)
+{
+    const fl_signature *s = fl_op_signature(op);
+    const uint64_t *start = at;
+    for (int i = 0; i < attrs->count; i++) {
+        const fl_attr *a = &attrs->at[i];
+        bool valued = a->given && (s->shape_mask >> i & 1u);
+        int n = valued ? values_of(s, a, i) : 0;
+        *at++ = (uint64_t)a->given | (uint64_t)a->kind << 8 | (uint64_t)n << 16;
+        for (int k = 0; k < n; k++) *at++ = (uint64_t)a->list[k];
+    }
+    if (attrs->has_dtype || attrs->is_local || attrs->has_placement) {
+        *at++ = (uint64_t)attrs->has_dtype | (uint64_t)attrs->is_local << 1 | (uint64_t)attrs->has_placement << 2 |
+                (attrs->has_dtype ? (uint64_t)attrs->option_dtype << 8 : 0);
+        *at++ = attrs->has_placement ? (uint64_t)(uintptr_t)attrs->placement : 0;
+        *at++ = attrs->has_placement ? fl_nd_sbp_bits(attrs->nd_sbp) : 0;
+    }
+    for (const uint64_t *w = start; w < at; w++) *hash = mix(*hash, *w);
+    return at;
+}
+
+static fl_status reserve_words(size_t n)
+{
+    uint64_t *more = realloc(words, n * sizeof *words);
+    if (!more) return fl_fail(FL_ERR_MEMORY, "out of memory for a call of %zu operands", n);
+    words = more;
+    word_capacity = n;
+    return FL_OK;
+}
+
+/* ---- eviction ---- */
+
+static void sift_down(int at)
+{
+    entry *e = heap[at];
+    for (int child; (child = 2 * at + 1) < size; at = child) {
+        if (child + 1 < size && heap[child + 1]->known_used < heap[child]->known_used) child++;
+        if (e->known_used <= heap[child]->known_used) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = e;
+}
+
+static void entry_free(entry *e)
+{
+    fl_plan_release(&e->plan);
+    free(e);
+}
+
+static void evict_oldest(void)
+{
+    while (heap[0]->known_used != heap[0]->used) {
+        heap[0]->known_used = heap[0]->used;
+        sift_down(0);
+    }
+    entry *oldest = heap[0];
+    entry **link = &buckets[oldest->hash % BUCKETS];
+    while (*link != oldest) link = &(*link)->next;
+    *link = oldest->next;
+    heap[0] = heap[--size];
+    if (size > 0) sift_down(0);
+    entry_free(oldest);
+}
+
+/* The newest entry is a leaf of the heap as it is. */
+static void insert(entry *e)
+{
+    if (size == FL_INFER_CAPACITY) evict_oldest();
+    e->next = buckets[e->hash % BUCKETS];
+    buckets[e->hash % BUCKETS] = e;
+    heap[size++] = e;
+}
+
+void fl_infer_clear(void)
+{
+    for (int i = 0; i < size; i++) entry_free(heap[i]);
+    memset(buckets, 0, sizeof buckets);
+    size = 0;
+}
+
+void fl_infer_stats_get(fl_infer_stats *out)
+{
+    *out = (fl_infer_stats){hits, misses, size};
+}
+
+/* ---- lookup ---- */
+
+static fl_status remember(const fl_plan **out, uint64_t hash, int count, const fl_op *op, const fl_operand *in, int nin,
+                          const fl_attrs *attrs, bool in_place)
+{
+    entry *e = malloc(sizeof *e + (size_t)count * sizeof *words);
+    if (!e) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", op->name);
+    misses++;
+    memcpy(e->words, words, (size_t)count * sizeof *words);
+    e->count = count;
+    e->hash = hash;
+    fl_status status = fl_plan_build(&e->plan, op, in, nin, attrs, in_place);
+    if (status != FL_OK) {
+        free(e);
+        return status;
+    }
+    e->used = e->known_used = ++now;
+    insert(e);
+    *out = &e->plan;
+    return FL_OK;
+}
+
+static inline bool words_equal(const uint64_t *a, const uint64_t *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (a[i] != b[i]) return false;
+    return true;
+}
+
+fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place)
+{
+    enum { ATTR_WORDS = FL_MAX_ATTRS * (1 + FL_MAX_NDIM) + 3 };
+    if (FL_UNLIKELY((size_t)nin + 1 + ATTR_WORDS > word_capacity)) FL_TRY(reserve_words(2 * (size_t)nin + 64 + ATTR_WORDS));
+    uint64_t *at = words;
+    *at = (uint64_t)(uintptr_t)op ^ (uint64_t)nin << 48 ^ in_place;
+    uint64_t hash = mix(0, *at++);
+    for (int i = 0; i < nin; i++) {
+        *at = in[i].kind == FL_TENSOR ? (uint64_t)(uintptr_t)in[i].tensor->meta : (uint64_t)in[i].kind;
+        hash = mix(hash, *at++);
+    }
+    if (attrs && (attrs->count || attrs->has_dtype || attrs->is_local || attrs->has_placement)) at = add_attrs(at, &hash, op, attrs);
+    int count = (int)(at - words);
+    for (entry *e = buckets[hash % BUCKETS]; e; e = e->next)
+        if (e->hash == hash && e->count == count && words_equal(e->words, words, count)) {
+            e->used = ++now;
+            e->plan.hits++;
+            hits++;
+            *out = &e->plan;
+            return FL_OK;
+        }
+    return remember(out, hash, count, op, in, nin, attrs, in_place);
+}

@@ -1,0 +1,298 @@
+/*
+** sbp_choose.c -- which of an op's signatures is taken, for any number of hierarchy axes.
+**
+** Axis k is asked with the shapes left after the axes before it, so the candidates form a tree. Every leaf
+** is priced by the boxing it would need; the best one costs least, then has the fewest empty parts, then
+** keeps most inputs as they are, then the largest input, then comes first in the op's list.
+*/
+#include "infer_internal.h"
+
+#include <stdlib.h>
+
+enum { MEMO_SIZE = 256 };
+
+/* Signatures of one hierarchy axis: `count` rows of `width` SBPs. */
+struct fl_sig_list {
+    fl_sbp *rows;
+    fl_body *bodies;
+    int width, count, capacity;
+    bool failed;
+};
+
+typedef struct score {
+    int64_t bytes;
+    int empty_parts, kept;
+    int64_t largest_kept;       /* bytes */
+} score;
+
+/* Boxing costs met before; a later one may take the slot. */
+typedef struct memo {
+    uint64_t wanted;            /* bits of the nd-SBP; 0: free */
+    int input;
+    int64_t bytes;
+} memo;
+
+typedef struct search {
+    const fl_infer *shapes;
+    const fl_meta *const *in;
+    const fl_placement *placement;
+    bool in_place;
+    int nin, width;             /* width: inputs and outputs */
+    const fl_shape *logical;    /* width entries */
+    fl_spec *left;              /* (hierarchy axes + 1) x width: shapes left before each axis */
+    fl_nd_sbp *now, *best;      /* width entries */
+    fl_body body_at[FL_MAX_HIERARCHY], best_body;
+    int empty_parts[FL_MAX_HIERARCHY + 1];
+    score best_score;
+    int leaf, best_leaf;        /* leaves are counted in order; best_leaf < 0: none yet */
+    fl_candidate_fn report;     /* second pass: every leaf is reported */
+    void *context;
+    memo memos[MEMO_SIZE];
+    struct fl_sig_list lists[FL_MAX_HIERARCHY];
+} search;
+
+/* ---- signatures of one axis ---- */
+
+static bool list_reserve(struct fl_sig_list *list)
+{
+    if (list->count < list->capacity) return true;
+    int capacity = list->capacity ? 2 * list->capacity : 16;
+    fl_sbp *rows = realloc(list->rows, (size_t)capacity * (size_t)list->width * sizeof *rows);
+    if (rows) list->rows = rows;
+    fl_body *bodies = realloc(list->bodies, (size_t)capacity * sizeof *bodies);
+    if (bodies) list->bodies = bodies;
+    if (!rows || !bodies) return false;
+    list->capacity = capacity;
+    return true;
+}
+
+void fl_sig_add(fl_sigs *s, fl_body body, const fl_sbp *in_out)
+{
+    struct fl_sig_list *list = s->list;
+    if (!list_reserve(list)) {
+        list->failed = true;
+        return;
+    }
+    memcpy(list->rows + (size_t)list->count * (size_t)list->width, in_out, (size_t)list->width * sizeof *in_out);
+    list->bodies[list->count++] = body;
+}
+
+/* An input may become partial only from B, beside an input of the candidate that is partial already and stays so. */
+static bool may_become_partial(const search *s, const fl_sbp *row, int i, int axis)
+{
+    if (s->in[i]->nd_sbp.at[axis] != FL_B) return false;
+    for (int j = 0; j < s->nin; j++)
+        if (s->in[j] && s->in[j]->nd_sbp.at[axis] == row[i] && row[j] == row[i]) return true;
+    return false;
+}
+
+static bool is_allowed(const search *s, const fl_sbp *row, fl_body body, int axis)
+{
+    const fl_op *op = s->shapes->op;
+    if (s->in_place && (body || row[s->nin] != s->in[0]->nd_sbp.at[axis])) return false;
+    for (int i = 0; i < s->width; i++) {
+        const fl_spec *spec = &s->left[i];
+        if (spec->kind != FL_TENSOR) continue;
+        if (fl_sbp_is_split(row[i]) && row[i] >= spec->shape.ndim) return false;
+        if (row[i] == FL_PSUM && spec->dtype == FL_BOOL) return false;
+        if (i >= s->nin) continue;
+        fl_sbp actual = s->in[i]->nd_sbp.at[axis];
+        if (row[i] == actual) continue;
+        if (fl_op_writes(op, i, s->nin, s->in_place)) return false;
+        if (fl_sbp_is_partial(row[i]) && !may_become_partial(s, row, i, axis)) return false;
+    }
+    return true;
+}
+
+/* ---- leaves ---- */
+
+static fl_status boxing_cost(int64_t *bytes, search *s, int i)
+{
+    const fl_meta *m = s->in[i];
+    uint64_t wanted = fl_nd_sbp_bits(s->now[i]);
+    memo *slot = &s->memos[((wanted ^ (uint64_t)i << 4) * 0x9e3779b97f4a7c15u >> 32) % MEMO_SIZE];
+    if (slot->wanted != wanted || slot->input != i) {
+        fl_box_plan plan;
+        FL_TRY(fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, s->placement, s->now[i]));
+        *slot = (memo){wanted, i, plan.bytes};
+    }
+    *bytes = slot->bytes;
+    return FL_OK;
+}
+
+static fl_status score_of(score *out, search *s)
+{
+    *out = (score){.empty_parts = s->empty_parts[s->placement->ndim]};
+    for (int i = 0; i < s->nin; i++) {
+        const fl_meta *m = s->in[i];
+        if (!m) continue;
+        if (fl_nd_sbp_equal(m->nd_sbp, s->now[i])) {
+            int64_t size = m->numel * (int64_t)fl_dtype_size(m->dtype);
+            out->kept++;
+            if (size > out->largest_kept) out->largest_kept = size;
+        } else {
+            int64_t bytes;
+            FL_TRY(boxing_cost(&bytes, s, i));
+            out->bytes += bytes;
+        }
+    }
+    return FL_OK;
+}
+
+static bool is_better(const score *a, const score *b)
+{
+    if (a->bytes != b->bytes) return a->bytes < b->bytes;
+    if (a->empty_parts != b->empty_parts) return a->empty_parts < b->empty_parts;
+    if (a->kept != b->kept) return a->kept > b->kept;
+    return a->largest_kept > b->largest_kept;
+}
+
+static fl_status visit_leaf(search *s)
+{
+    score now;
+    int leaf = s->leaf++;
+    FL_TRY(score_of(&now, s));
+    if (s->report) {
+        fl_candidate candidate = {s->now, now.bytes, now.empty_parts, now.kept, leaf == s->best_leaf};
+        s->report(s->context, &candidate, s->nin, s->width - s->nin);
+    } else if (s->best_leaf < 0 || is_better(&now, &s->best_score)) {
+        s->best_score = now;
+        s->best_leaf = leaf;
+        memcpy(s->best, s->now, (size_t)s->width * sizeof *s->now);
+        s->best_body = NULL;
+        for (int k = 0; k < s->placement->ndim && !s->best_body; k++) s->best_body = s->body_at[k];
+    }
+    return FL_OK;
+}
+
+/* ---- the tree ---- */
+
+/* Takes `row` on `axis`: SBPs of the leaf to come, shapes left for the next axis, empty parts so far. */
+static void descend(search *s, int axis, const fl_sbp *row)
+{
+    const fl_spec *left = s->left + (size_t)axis * (size_t)s->width;
+    fl_spec *next = s->left + (size_t)(axis + 1) * (size_t)s->width;
+    int parts = s->placement->hierarchy[axis];
+    s->empty_parts[axis + 1] = s->empty_parts[axis];
+    for (int i = 0; i < s->width; i++) {
+        next[i] = left[i];
+        s->now[i].at[axis] = left[i].kind == FL_TENSOR ? row[i] : FL_B;
+        if (left[i].kind != FL_TENSOR || !fl_sbp_is_split(row[i])) continue;
+        int64_t start, n = left[i].shape.dims[row[i]];
+        fl_split(&start, &next[i].shape.dims[row[i]], n, parts, 0);
+        if (n > 0 && n < parts) s->empty_parts[axis + 1] += parts - (int)n;
+    }
+}
+
+static fl_status list_signatures(search *s, int axis)
+{
+    const fl_infer *c = s->shapes;
+    const fl_spec *left = s->left + (size_t)axis * (size_t)s->width;
+    struct fl_sig_list *list = &s->lists[axis];
+    fl_sigs sigs = {c->op, c->attrs, left, left + s->nin, s->nin, s->width - s->nin, s->placement->hierarchy[axis],
+                    s->logical, s->logical + s->nin, list};
+    list->width = s->width;
+    list->count = 0;
+    if (c->op->sbp) c->op->sbp(&sigs);
+    if (!list_reserve(list)) list->failed = true;
+    if (list->failed) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while inferring the SBP", c->name);
+    memset(list->rows + (size_t)list->count * (size_t)list->width, FL_B, (size_t)list->width);
+    list->bodies[list->count++] = NULL;
+    return FL_OK;
+}
+
+static fl_status visit(search *s, int axis)
+{
+    if (axis == s->placement->ndim) return visit_leaf(s);
+    FL_TRY(list_signatures(s, axis));
+    const struct fl_sig_list *list = &s->lists[axis];
+    for (int r = 0; r < list->count; r++) {
+        const fl_sbp *row = list->rows + (size_t)r * (size_t)list->width;
+        if (!is_allowed(s, row, list->bodies[r], axis)) continue;
+        s->body_at[axis] = list->bodies[r];
+        descend(s, axis, row);
+        FL_TRY(visit(s, axis + 1));
+    }
+    return FL_OK;
+}
+
+/* Only an operand that is written in place can rule out every candidate. */
+static fl_status fail_to_choose(const search *s)
+{
+    const fl_infer *c = s->shapes;
+    char name[FL_OPERAND_NAME], text[FL_META_TEXT];
+    if (s->in_place)
+        return fl_fail(FL_ERR_SBP, "%s: x is %s and the result cannot be computed as that; assign instead: x = x:%s(...)", c->name,
+                       fl_meta_text(text, s->in[0]), c->op->name);
+    int i = 0;
+    while (i < s->nin - 1 && !(s->in[i] && fl_op_writes(c->op, i, s->nin, false))) i++;
+    return fl_fail(FL_ERR_SBP, "%s: %s is %s and cannot be updated as that; convert it with to_global first, or assign the result of an op",
+                   c->name, fl_operand_name(name, c->op, i), s->in[i] ? fl_meta_text(text, s->in[i]) : "a number");
+}
+
+static bool search_allocate(search *s)
+{
+    size_t width = (size_t)s->width, levels = (size_t)s->placement->ndim + 1;
+    s->left = malloc(levels * width * sizeof *s->left);
+    s->now = malloc(2 * width * sizeof *s->now);
+    s->logical = malloc(width * sizeof *s->logical);
+    return s->left && s->now && s->logical;
+}
+
+static void search_free(search *s)
+{
+    for (int k = 0; k < FL_MAX_HIERARCHY; k++) {
+        free(s->lists[k].rows);
+        free(s->lists[k].bodies);
+    }
+    free(s->left);
+    free(s->now);
+    free((void *)s->logical);
+    free(s);
+}
+
+static void search_begin(search *s)
+{
+    const fl_infer *c = s->shapes;
+    fl_shape *logical = (fl_shape *)s->logical;
+    s->best = s->now + s->width;
+    s->best_leaf = -1;
+    for (int i = 0; i < s->width; i++) {
+        s->left[i] = i < s->nin ? c->in[i] : c->out[i - s->nin];
+        logical[i] = s->left[i].shape;
+        s->now[i] = fl_nd_sbp_fill(FL_B, s->placement->ndim);
+    }
+}
+
+fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes, const fl_meta *const *in,
+                          const fl_placement *placement, bool in_place, fl_candidate_fn report, void *context)
+{
+    search *s = calloc(1, sizeof *s);
+    if (!s) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while inferring the SBP", shapes->name);
+    s->shapes = shapes;
+    s->in = in;
+    s->placement = placement;
+    s->in_place = in_place;
+    s->nin = shapes->nin;
+    s->width = shapes->nin + shapes->nout;
+    fl_status status = FL_OK;
+    if (!search_allocate(s)) status = fl_fail(FL_ERR_MEMORY, "%s: out of memory while inferring the SBP", shapes->name);
+    else {
+        search_begin(s);
+        status = visit(s, 0);
+    }
+    if (status == FL_OK && s->best_leaf < 0) status = fail_to_choose(s);
+    if (status == FL_OK && report) {
+        s->report = report;
+        s->context = context;
+        s->leaf = 0;
+        status = visit(s, 0);
+    }
+    if (status == FL_OK) {
+        memcpy(in_sbp, s->best, (size_t)s->nin * sizeof *in_sbp);
+        memcpy(out_sbp, s->best + s->nin, (size_t)shapes->nout * sizeof *out_sbp);
+        *body = s->best_body;
+    }
+    search_free(s);
+    return status;
+}
