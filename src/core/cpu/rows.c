@@ -1,0 +1,219 @@
+/*
+** rows.c -- row kernels with the team, and strided rows brought together.
+**
+** Rows along an axis that is not the last lie `inner` elements apart: tiles of neighbouring rows are
+** gathered into scratch memory, run through the contiguous kernel and scattered back.
+*/
+#include "rows.h"
+#include "stage.h"
+#include "../storage.h"
+
+enum { TILE_LANES = 16 };
+static const double NS_PER_ELEMENT = 0.5;
+
+static const fl_row_kernels *kernels_of(fl_dtype dtype)
+{
+    bool wide = dtype == FL_FLOAT64;
+    switch (fl_cpu_level()) {
+#ifdef __x86_64__
+    case FL_LEVEL_AVX512: return wide ? &fl_row_kernels_f64_avx512 : &fl_row_kernels_f32_avx512;
+    case FL_LEVEL_AVX2: return wide ? &fl_row_kernels_f64_avx2 : &fl_row_kernels_f32_avx2;
+#endif
+    default: return wide ? &fl_row_kernels_f64_base : &fl_row_kernels_f32_base;
+    }
+}
+
+fl_row_shape fl_row_shape_of(const int64_t *size, int ndim, int axis)
+{
+    fl_row_shape s = {1, ndim ? size[axis] : 1, 1};
+    for (int i = 0; i < axis; i++) s.outer *= size[i];
+    for (int i = axis + 1; i < ndim; i++) s.inner *= size[i];
+    return s;
+}
+
+/* ---- rows over the team ---- */
+
+enum { ROW_INPUTS = 2 };
+
+/* What to do with `rows` contiguous rows from `row` on. */
+typedef void (*row_body)(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in);
+
+typedef struct row_job {
+    const fl_row_kernels *kernels;
+    fl_row_shape shape;
+    size_t item;
+    row_body body;
+    const void *context;
+    void *out;                      /* NULL: no result of the array's shape */
+    const void *in[ROW_INPUTS];     /* NULL: absent */
+    int failed;
+} row_job;
+
+static void contiguous_rows(void *context, int64_t begin, int64_t end)
+{
+    row_job *j = context;
+    int64_t skip = begin * j->shape.n * (int64_t)j->item;
+    const void *in[ROW_INPUTS];
+    for (int i = 0; i < ROW_INPUTS; i++) in[i] = j->in[i] ? (const char *)j->in[i] + skip : NULL;
+    j->body(j->context, j->kernels, begin, end - begin, j->out ? (char *)j->out + skip : NULL, in);
+}
+
+/* One tile of neighbouring rows. */
+static void tile_rows(row_job *j, int64_t outer, int64_t i, char *scratch)
+{
+    const fl_row_shape *s = &j->shape;
+    int64_t lanes = s->inner - i < TILE_LANES ? s->inner - i : TILE_LANES, skip = (outer * s->n * s->inner + i) * (int64_t)j->item;
+    size_t tile = (size_t)(TILE_LANES * s->n) * j->item;
+    const void *in[ROW_INPUTS];
+    for (int p = 0; p < ROW_INPUTS; p++) {
+        in[p] = j->in[p] ? scratch + (size_t)p * tile : NULL;
+        if (j->in[p]) j->kernels->gather(scratch + (size_t)p * tile, (const char *)j->in[p] + skip, lanes, s->n, s->inner);
+    }
+    void *out = j->out ? scratch + ROW_INPUTS * tile : NULL;
+    j->body(j->context, j->kernels, outer * s->inner + i, lanes, out, in);
+    if (j->out) j->kernels->scatter((char *)j->out + skip, out, lanes, s->n, s->inner);
+}
+
+static void strided_rows(void *context, int64_t begin, int64_t end)
+{
+    row_job *j = context;
+    int64_t tiles = (j->shape.inner + TILE_LANES - 1) / TILE_LANES;
+    char *scratch = fl_scratch(FL_KERNEL_SCRATCH, (ROW_INPUTS + 1) * (size_t)(TILE_LANES * j->shape.n) * j->item + 64);
+    if (!scratch) {
+        __atomic_store_n(&j->failed, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    for (int64_t t = begin; t < end; t++) tile_rows(j, t / tiles, t % tiles * TILE_LANES, scratch);
+}
+
+static fl_status run_rows(row_job *j, fl_dtype dtype)
+{
+    const fl_row_shape *s = &j->shape;
+    j->kernels = kernels_of(dtype);
+    j->item = fl_dtype_size(dtype);
+    double row_ns = (double)s->n * NS_PER_ELEMENT;
+    if (s->inner == 1) fl_team_for(s->outer, row_ns, contiguous_rows, j);
+    else fl_team_for(s->outer * ((s->inner + TILE_LANES - 1) / TILE_LANES), 3 * row_ns * TILE_LANES, strided_rows, j);
+    return j->failed ? fl_fail(FL_ERR_MEMORY, "out of memory for scratch space of rows of %lld", (long long)s->n) : FL_OK;
+}
+
+/* ---- softmax ---- */
+
+typedef struct softmax_kind {
+    int64_t n;
+    bool logs;
+} softmax_kind;
+
+static void softmax_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in)
+{
+    const softmax_kind *kind = context;
+    (void)row;
+    kernels->softmax(out, in[0], rows, kind->n, kind->logs);
+}
+
+static void softmax_backward_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in)
+{
+    const softmax_kind *kind = context;
+    (void)row;
+    kernels->softmax_backward(out, in[0], in[1], rows, kind->n, kind->logs);
+}
+
+fl_status fl_cpu_softmax(fl_dtype dtype, void *y, const void *x, fl_row_shape shape, bool logs)
+{
+    softmax_kind kind = {shape.n, logs};
+    row_job j = {.shape = shape, .body = softmax_body, .context = &kind, .out = y, .in = {x}};
+    return run_rows(&j, dtype);
+}
+
+fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape, bool logs)
+{
+    softmax_kind kind = {shape.n, logs};
+    row_job j = {.shape = shape, .body = softmax_backward_body, .context = &kind, .out = dx, .in = {g, y}};
+    return run_rows(&j, dtype);
+}
+
+/* ---- negative log-likelihood ---- */
+
+static void nll_body(const void *a, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in)
+{
+    (void)out;
+    kernels->nll(a, row, rows, in[0]);
+}
+
+static void nll_backward_body(const void *a, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in)
+{
+    kernels->nll_backward(a, row, rows, out, in[0]);
+}
+
+fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *a, const void *x, fl_row_shape shape)
+{
+    row_job j = {.shape = shape, .body = nll_body, .context = a, .in = {x}};
+    return run_rows(&j, dtype);
+}
+
+fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *a, void *dx, const void *x, fl_row_shape shape)
+{
+    row_job j = {.shape = shape, .body = nll_backward_body, .context = a, .out = dx, .in = {x}};
+    return run_rows(&j, dtype);
+}
+
+/* ---- layer_norm ---- */
+
+typedef struct norm_job {
+    const fl_row_kernels *kernels;
+    const fl_layer_norm *a;
+    size_t item;
+    int64_t rows, block, blocks;    /* rows of a block; number of blocks */
+    char *partial;                  /* [blocks][2][n]: sums for dweight and dbias */
+    char *sums;                     /* [2][n] */
+} norm_job;
+
+static void norm_rows(void *context, int64_t begin, int64_t end)
+{
+    norm_job *j = context;
+    j->kernels->layer_norm(j->a, begin, end - begin);
+}
+
+void fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *a, int64_t rows)
+{
+    norm_job j = {.kernels = kernels_of(dtype), .a = a};
+    fl_team_for(rows, (double)a->n * NS_PER_ELEMENT, norm_rows, &j);
+}
+
+static void norm_blocks(void *context, int64_t begin, int64_t end)
+{
+    norm_job *j = context;
+    size_t row_bytes = (size_t)j->a->n * j->item;
+    for (int64_t b = begin; b < end; b++) {
+        int64_t first = b * j->block, rows = j->rows - first < j->block ? j->rows - first : j->block;
+        char *sums = j->partial + (size_t)b * 2 * row_bytes;
+        j->kernels->layer_norm_backward(j->a, first, rows, sums, sums + row_bytes);
+    }
+}
+
+enum { SUM_COLUMNS = 64 };
+
+/* Columns [begin, end) * SUM_COLUMNS of the two sums side by side. */
+static void norm_sums(void *context, int64_t begin, int64_t end)
+{
+    norm_job *j = context;
+    int64_t columns = 2 * j->a->n, from = begin * SUM_COLUMNS, to = end * SUM_COLUMNS < columns ? end * SUM_COLUMNS : columns;
+    size_t skip = (size_t)from * j->item;
+    j->kernels->sum_rows(j->sums + skip, j->partial + skip, j->blocks, columns, to - from);
+}
+
+fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *a, int64_t rows, void *dweight, void *dbias)
+{
+    norm_job j = {.kernels = kernels_of(dtype), .a = a, .item = fl_dtype_size(dtype), .rows = rows};
+    j.block = (rows + 63) / 64 < 32 ? 32 : (rows + 63) / 64;
+    j.blocks = (rows + j.block - 1) / j.block;
+    size_t row_bytes = (size_t)a->n * j.item;
+    j.sums = fl_scratch(FL_KERNEL_SCRATCH, (size_t)(j.blocks + 1) * 2 * row_bytes + 64);
+    if (!j.sums) return fl_fail(FL_ERR_MEMORY, "layer_norm: out of memory for scratch space");
+    j.partial = j.sums + 2 * row_bytes;
+    fl_team_for(j.blocks, (double)(j.block * a->n) * NS_PER_ELEMENT, norm_blocks, &j);
+    fl_team_for((2 * a->n + SUM_COLUMNS - 1) / SUM_COLUMNS, (double)(j.blocks * SUM_COLUMNS) * 0.1, norm_sums, &j);
+    memcpy(dweight, j.sums, row_bytes);
+    memcpy(dbias, j.sums + row_bytes, row_bytes);
+    return FL_OK;
+}

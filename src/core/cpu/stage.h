@@ -1,0 +1,30 @@
+/*
+** stage.h -- operands of a kernel as plain row-major arrays of the dtype it computes in.
+**
+** Kernels over rows and blocks are written for contiguous float32 and float64. An operand that is not that
+** (strided, float16, bfloat16) is copied to scratch memory first, a result of another dtype is computed
+** there and converted at the end. What already fits is used where it lies.
+*/
+#ifndef FL_STAGE_H
+#define FL_STAGE_H
+
+#include "cpu.h"
+
+enum { FL_STAGE_OPERANDS = 8 };
+enum { FL_STAGE_SCRATCH = 0, FL_KERNEL_SCRATCH = 1 };   /* slots of fl_scratch: staging, the kernel's own */
+
+typedef struct fl_stage {
+    fl_kernel *k;
+    fl_dtype dtype;                     /* float32 or float64 */
+    void *in[FL_STAGE_OPERANDS];        /* NULL: absent operand */
+    void *out[FL_MAX_OUT];
+} fl_stage;
+
+/* Floats become the compute dtype of out[0]'s dtype, integers int64, bools stay. Operands of the mask as_is are
+** not touched: their views tell where they are. */
+fl_status fl_stage_open(fl_stage *s, fl_kernel *k, uint32_t as_is);
+
+/* Converts the results that were computed in scratch memory. */
+fl_status fl_stage_close(fl_stage *s);
+
+#endif
