@@ -1,0 +1,364 @@
+/*
+** elementwise.c -- the driver of all elementwise rows.
+**
+** Small operands that all lie contiguous in the compute type go straight to the row's loop. Everything else is
+** walked in chunks of CHUNK elements in the output's order: what is broadcast, strided or of another dtype is gathered
+** into a buffer of the L1 cache, and a result that needs it is scattered from one. Chunks are cut by size, and the
+** loops give an element the same bits wherever it falls, so results depend neither on layout nor on threads.
+*/
+#include "elementwise.h"
+#include "copy.h"
+
+#include "../ops/ops.h"
+
+#include <math.h>
+
+enum {
+    CHUNK = 1024,
+    SMALL = 8192,               /* elements that one thread does at once */
+    LONG_ROW = 256              /* rows from here on are chunked one by one, so that their operands need no buffer */
+};
+
+static const fl_ew_loop (*level_loops(void))[FL_DTYPE_COUNT]
+{
+    static const fl_ew_loop (*const tables[FL_LEVEL_COUNT])[FL_DTYPE_COUNT] = {
+        fl_ew_loops_base,
+#ifdef __x86_64__
+        fl_ew_loops_avx2, fl_ew_loops_avx512
+#endif
+    };
+    return tables[fl_cpu_level()];
+}
+
+static fl_status loop_failed(const fl_kernel *k, int bad)
+{
+    if (bad & FL_EW_DIVISION_BY_ZERO) return fl_fail(FL_ERR_VALUE, "%s: division by zero", k->op->name);
+    return fl_fail(FL_ERR_VALUE, "%s: integers to negative integer powers are not allowed", k->op->name);
+}
+
+/* Scalar attributes as loops take them; an absent bound is infinite. */
+static void read_attributes(double *a, const fl_kernel *k)
+{
+    for (int i = 0; i < k->attrs->count && i < FL_EW_ATTRS; i++) {
+        const fl_attr *attr = &k->attrs->at[i];
+        a[i] = attr->given ? fl_attr_number(attr) : i == 0 ? -INFINITY : INFINITY;
+    }
+}
+
+/* ---- the walk ---- */
+
+/* An operand in the walk's axes; strides in bytes, 0 where it is broadcast. */
+typedef struct walker {
+    char *data;
+    fl_dtype dtype, compute;
+    bool linear;                /* element i lies at data + i * size */
+    bool constant;              /* one element for all */
+    int64_t strides[FL_MAX_NDIM];
+} walker;
+
+typedef struct walk {
+    fl_ew_loop loop;
+    const fl_copy_kernels *copy;
+    int nin, ndim, bad;
+    bool flat;                  /* no operand needs a buffer: ranges of any length at once */
+    int64_t total, row, pieces; /* elements; length of a row and its chunks, when rows are chunked one by one */
+    int64_t sizes[FL_MAX_NDIM];
+    double attributes[FL_EW_ATTRS];
+    walker in[FL_EW_MAX_IN], out;
+} walk;
+
+/* The dtype operands are promoted to: numbers only raise the category. */
+static fl_dtype promoted(const fl_kernel *k, uint32_t operands)
+{
+    fl_spec specs[FL_EW_MAX_IN];
+    for (int i = 0; i < k->nin; i++) {
+        const fl_view *v = &k->in[i];
+        specs[i].kind = v->data == v->scalar ? FL_NUM_FLOAT : FL_TENSOR;
+        specs[i].dtype = v->dtype;
+        specs[i].shape.ndim = v->ndim;
+    }
+    fl_infer c = {.in = specs, .nin = k->nin};
+    return fl_infer_promote_some(&c, operands);
+}
+
+static fl_dtype compute_dtype(const fl_kernel *k, const fl_ew_row *row)
+{
+    if (row->rule == FL_EW_LOGIC) return FL_BOOL;
+    if (row->rule == FL_EW_FILL) return fl_dtype_compute(k->in[0].dtype);
+    fl_dtype d = promoted(k, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
+    if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) d = fl_dtype_to_float(d);
+    return fl_dtype_compute(d);
+}
+
+/* Byte strides of v along the axes of an output with `ndim` axes: aligned at the end. */
+static void walker_init(walker *w, const fl_view *v, fl_dtype compute, const fl_view *out)
+{
+    *w = (walker){.data = v->data, .dtype = v->dtype, .compute = compute};
+    int64_t size = (int64_t)fl_dtype_size(v->dtype);
+    for (int i = 0; i < v->ndim; i++)
+        w->strides[out->ndim - v->ndim + i] = v->size[i] == 1 ? 0 : v->stride[i] * size;
+}
+
+static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
+
+static void swap_axes(walk *w, int a, int b)
+{
+    int64_t size = w->sizes[a];
+    w->sizes[a] = w->sizes[b];
+    w->sizes[b] = size;
+    for (int i = 0; i <= w->nin; i++) {
+        int64_t *s = i < w->nin ? w->in[i].strides : w->out.strides, stride = s[a];
+        s[a] = s[b];
+        s[b] = stride;
+    }
+}
+
+static bool mergeable(const walk *w, int outer, int inner)
+{
+    bool merge = w->out.strides[outer] == w->out.strides[inner] * w->sizes[inner];
+    for (int i = 0; i < w->nin; i++)
+        merge &= w->in[i].strides[outer] == w->in[i].strides[inner] * w->sizes[inner];
+    return merge;
+}
+
+static void move_axis(walk *w, int to, int from)
+{
+    w->sizes[to] = w->sizes[from];
+    for (int i = 0; i < w->nin; i++) w->in[i].strides[to] = w->in[i].strides[from];
+    w->out.strides[to] = w->out.strides[from];
+}
+
+/* Axes in the order of the output's strides, those of size 1 dropped, neighbours merged where all operands allow. */
+static void simplify_axes(walk *w)
+{
+    int kept = 0;
+    for (int i = 0; i < w->ndim; i++)
+        if (w->sizes[i] != 1) move_axis(w, kept++, i);
+    for (int i = 1; i < kept; i++)
+        for (int j = i; j > 0 && magnitude(w->out.strides[j - 1]) < magnitude(w->out.strides[j]); j--) swap_axes(w, j - 1, j);
+    w->ndim = 0;
+    for (int i = 0; i < kept; i++) {
+        if (w->ndim > 0 && mergeable(w, w->ndim - 1, i)) {
+            int64_t outer = w->sizes[w->ndim - 1];
+            move_axis(w, w->ndim - 1, i);
+            w->sizes[w->ndim - 1] *= outer;
+        } else move_axis(w, w->ndim++, i);
+    }
+    if (w->ndim == 0) { /* one element: one axis of size 1 */
+        w->ndim = 1;
+        w->sizes[0] = 1;
+        w->out.strides[0] = (int64_t)fl_dtype_size(w->out.dtype);
+    }
+}
+
+static void classify(const walk *w, walker *o)
+{
+    int64_t expected = (int64_t)fl_dtype_size(o->dtype);
+    o->linear = o->constant = true;
+    for (int i = w->ndim - 1; i >= 0; i--) {
+        o->linear &= o->strides[i] == expected;
+        o->constant &= o->strides[i] == 0;
+        expected *= w->sizes[i];
+    }
+}
+
+static bool is_flat(const walker *o) { return o->linear && o->dtype == o->compute; }
+
+static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
+{
+    static const fl_copy_kernels *const copies[FL_LEVEL_COUNT] = {
+        &fl_copy_kernels_base,
+#ifdef __x86_64__
+        &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
+#endif
+    };
+    const fl_view *out = &k->out[0];
+    fl_dtype compute = compute_dtype(k, row);
+    bool is_predicate = fl_ew_is_predicate(row->rule);
+    w->loop = level_loops()[k->op->row][compute];
+    w->copy = copies[fl_cpu_level()];
+    w->nin = k->nin;
+    w->ndim = out->ndim;
+    w->bad = 0;
+    w->total = out->numel;
+    for (int i = 0; i < out->ndim; i++) w->sizes[i] = out->size[i];
+    w->attributes[0] = w->attributes[1] = 0;
+    read_attributes(w->attributes, k);
+    for (int i = 0; i < k->nin; i++) walker_init(&w->in[i], &k->in[i], i == row->mask ? FL_BOOL : compute, out);
+    walker_init(&w->out, out, is_predicate ? FL_BOOL : compute, out);
+    simplify_axes(w);
+    classify(w, &w->out);
+    w->flat = is_flat(&w->out);
+    for (int i = 0; i < k->nin; i++) {
+        classify(w, &w->in[i]);
+        w->flat &= is_flat(&w->in[i]);
+    }
+    bool rows = w->ndim > 1 && w->sizes[w->ndim - 1] >= LONG_ROW;
+    w->row = rows ? w->sizes[w->ndim - 1] : w->total;
+    w->pieces = (w->row + CHUNK - 1) / CHUNK;
+}
+
+/* ---- moving elements between operands and buffers ---- */
+
+static fl_copy_through through(fl_dtype d)
+{
+    if (d == FL_FLOAT64) return FL_THROUGH_DOUBLE;
+    return fl_dtype_is_float(d) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
+}
+
+/* Is a buffer of d what elements are converted through? */
+static bool is_through(fl_dtype d) { return d == FL_INT64 || d == FL_FLOAT32 || d == FL_FLOAT64; }
+
+/* Converts n <= CHUNK elements; strides in bytes. */
+static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, int64_t to_stride, const char *from, fl_dtype from_dtype, int64_t from_stride, int64_t n)
+{
+    int64_t size = (int64_t)fl_dtype_size(to_dtype);
+    fl_copy_through middle = through(from_dtype);
+    if (to_dtype == from_dtype) {
+        if (to_stride == size && from_stride == size) memcpy(to, from, (size_t)(n * size));
+        else copy->move[__builtin_ctzll((unsigned long long)size)](to, to_stride, from, from_stride, n);
+    } else if (is_through(to_dtype) && through(to_dtype) == middle && to_stride == size) {
+        copy->load[from_dtype](to, from, from_stride, n);
+    } else if (is_through(from_dtype) && from_stride == (int64_t)fl_dtype_size(from_dtype)) {
+        copy->store[middle][to_dtype](to, to_stride, from, n);
+    } else {
+        int64_t buffer[CHUNK];
+        copy->load[from_dtype](buffer, from, from_stride, n);
+        copy->store[middle][to_dtype](to, to_stride, buffer, n);
+    }
+}
+
+/* Position of element `first` in the walk's axes. */
+static void locate(int64_t *at, const walk *w, int64_t first)
+{
+    for (int i = w->ndim - 1; i >= 0; i--) {
+        at[i] = first % w->sizes[i];
+        first /= w->sizes[i];
+    }
+}
+
+static char *address(const walk *w, const walker *o, const int64_t *at)
+{
+    char *p = o->data;
+    for (int i = 0; i < w->ndim; i++) p += at[i] * o->strides[i];
+    return p;
+}
+
+/* Gathers n elements from position `start` on into the buffer, or scatters them, run by run of the last axis. */
+static void move_runs(const walk *w, const walker *o, const int64_t *start, int64_t n, char *buffer, bool scatter)
+{
+    int64_t at[FL_MAX_NDIM], size = (int64_t)fl_dtype_size(o->compute), last = w->ndim - 1;
+    memcpy(at, start, sizeof at);
+    char *p = address(w, o, at);
+    while (n > 0) {
+        int64_t run = w->sizes[last] - at[last], stride = o->strides[last];
+        if (run > n) run = n;
+        if (scatter) convert(w->copy, p, o->dtype, stride, buffer, o->compute, size, run);
+        else convert(w->copy, buffer, o->compute, size, p, o->dtype, stride, run);
+        buffer += run * size;
+        n -= run;
+        at[last] += run;
+        p += run * stride;
+        for (int64_t i = last; i > 0 && at[i] == w->sizes[i]; i--) {
+            at[i] = 0;
+            at[i - 1]++;
+            p += o->strides[i - 1] - w->sizes[i] * o->strides[i];
+        }
+    }
+}
+
+/* The operand's elements of this chunk in memory as the loop takes them, or NULL when they need the buffer. */
+static char *direct(const walk *w, const walker *o, const int64_t *at, int64_t first)
+{
+    int64_t size = (int64_t)fl_dtype_size(o->dtype);
+    if (o->dtype != o->compute) return NULL;
+    if (o->linear) return o->data + first * size;
+    return w->row < w->total && o->strides[w->ndim - 1] == size ? address(w, o, at) : NULL;
+}
+
+/* The one value of a constant operand, n times. */
+static void fill(const walk *w, const walker *o, char *buffer, int64_t n)
+{
+    convert(w->copy, buffer, o->compute, (int64_t)fl_dtype_size(o->compute), o->data, o->dtype, 0, n);
+}
+
+static void walk_chunks(walk *w, int64_t begin, int64_t end)
+{
+    _Alignas(64) char buffers[FL_EW_MAX_IN + 1][CHUNK * sizeof(int64_t)];
+    int64_t at[FL_MAX_NDIM] = {0};
+    int bad = 0;
+    for (int i = 0; i < w->nin; i++)
+        if (w->in[i].constant) fill(w, &w->in[i], buffers[i], w->row < CHUNK ? w->row : CHUNK);
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t offset = unit % w->pieces * CHUNK, first = unit / w->pieces * w->row + offset;
+        int64_t n = w->row - offset < CHUNK ? w->row - offset : CHUNK;
+        const void *in[FL_EW_MAX_IN];
+        locate(at, w, first);
+        for (int i = 0; i < w->nin; i++) {
+            char *p = w->in[i].constant ? buffers[i] : direct(w, &w->in[i], at, first);
+            if (!p) move_runs(w, &w->in[i], at, n, p = buffers[i], false);
+            in[i] = p;
+        }
+        char *p = direct(w, &w->out, at, first);
+        bad |= w->loop(p ? p : buffers[w->nin], in, n, w->attributes);
+        if (!p) move_runs(w, &w->out, at, n, buffers[w->nin], true);
+    }
+    if (bad) __atomic_fetch_or(&w->bad, bad, __ATOMIC_RELAXED);
+}
+
+static void walk_flat(walk *w, int64_t begin, int64_t end)
+{
+    int64_t first = begin * CHUNK, n = (end * CHUNK < w->total ? end * CHUNK : w->total) - first;
+    const void *in[FL_EW_MAX_IN];
+    for (int i = 0; i < w->nin; i++) in[i] = w->in[i].data + first * (int64_t)fl_dtype_size(w->in[i].dtype);
+    int bad = w->loop(w->out.data + first * (int64_t)fl_dtype_size(w->out.dtype), in, n, w->attributes);
+    if (bad) __atomic_fetch_or(&w->bad, bad, __ATOMIC_RELAXED);
+}
+
+static void walk_body(void *context, int64_t begin, int64_t end)
+{
+    walk *w = context;
+    if (w->flat) walk_flat(w, begin, end);
+    else walk_chunks(w, begin, end);
+}
+
+/* Nanoseconds per element: the C library's functions, doubles and conversions cost more. */
+static double element_cost(const walk *w, const fl_ew_row *row)
+{
+    double cost = row->cost_ns;
+    if (w->out.compute == FL_FLOAT64) cost = cost < 0.5 ? cost * 2 : cost * 10;
+    return w->flat ? cost : cost + 0.3;
+}
+
+static fl_status run_walk(fl_kernel *k, const fl_ew_row *row)
+{
+    walk w;
+    if (k->out[0].numel == 0) return FL_OK;
+    walk_init(&w, k, row);
+    int64_t units = w.total / w.row * w.pieces;
+    int64_t unit_size = w.row < CHUNK ? w.row : CHUNK;
+    if (w.total <= CHUNK) walk_body(&w, 0, units);
+    else fl_team_for(units, (double)unit_size * element_cost(&w, row), walk_body, &w);
+    return w.bad ? loop_failed(k, w.bad) : FL_OK;
+}
+
+fl_status fl_cpu_elementwise(fl_kernel *k)
+{
+    const fl_ew_row *row = &fl_ew_rows[k->op->row];
+    const fl_view *out = &k->out[0];
+    bool is_predicate = fl_ew_is_predicate(row->rule);
+    fl_dtype dtype = is_predicate ? k->in[0].dtype : out->dtype;
+    fl_ew_loop loop = level_loops()[k->op->row][dtype];
+    bool plain = loop && out->numel <= SMALL && out->contiguous && (!is_predicate || out->dtype == FL_BOOL);
+    const void *in[FL_EW_MAX_IN];
+    for (int i = 0; i < k->nin; i++) {
+        const fl_view *v = &k->in[i];
+        plain &= v->contiguous & (v->numel == out->numel) & (v->dtype == (i == row->mask ? FL_BOOL : dtype));
+        in[i] = v->data;
+    }
+    if (!plain) return run_walk(k, row);
+    double attributes[FL_EW_ATTRS] = {0, 0};
+    read_attributes(attributes, k);
+    int bad = loop(out->data, in, out->numel, attributes);
+    return FL_UNLIKELY(bad) ? loop_failed(k, bad) : FL_OK;
+}

@@ -1,0 +1,56 @@
+/*
+** elementwise.h -- rows of ops/elementwise.def as the CPU sees them: one loop per row and compute type.
+**
+** float16 and bfloat16 have no loops: the driver converts them to float and back.
+*/
+#ifndef FL_ELEMENTWISE_H
+#define FL_ELEMENTWISE_H
+
+#include "cpu.h"
+
+typedef enum fl_ew_id {
+    FL_EW_NONE, /* op->row of ops that are no rows */
+#define EW(id, ...) FL_EW_##id,
+#include "../ops/elementwise.def"
+#undef EW
+    FL_EW_COUNT
+} fl_ew_id;
+
+/* In which dtype a row computes, and what it gives. `promoted` is that of its operands. */
+typedef enum fl_ew_rule {
+    FL_EW_SAME,         /* promoted -> promoted */
+    FL_EW_FLOAT,        /* promoted, integers as float32 -> the same */
+    FL_EW_COMPARE,      /* promoted -> bool */
+    FL_EW_TEST,         /* promoted, integers as float32 -> bool */
+    FL_EW_LOGIC,        /* bool -> bool */
+    FL_EW_FILL          /* that of operand 0 -> the same */
+} fl_ew_rule;
+
+static inline bool fl_ew_is_predicate(fl_ew_rule r) { return r == FL_EW_COMPARE || r == FL_EW_TEST || r == FL_EW_LOGIC; }
+
+enum { FL_EW_MAX_IN = 3, FL_EW_ATTRS = 2 };
+
+typedef struct fl_ew_row {
+    fl_ew_rule rule;
+    uint8_t categories;         /* bit fl_dtype_categories[d]: it has loops for d */
+    int8_t mask;                /* the operand that is bool whatever the others are, or -1 */
+    float cost_ns;              /* of one float element */
+} fl_ew_row;
+
+extern const fl_ew_row fl_ew_rows[FL_EW_COUNT];
+
+/* What a loop found wrong. */
+enum { FL_EW_DIVISION_BY_ZERO = 1, FL_EW_NEGATIVE_POWER = 2 };
+
+/* out[i] = row(in[0][i], ...), 0 <= i < n; out may be one of the inputs. a: FL_EW_ATTRS scalar attributes. */
+typedef int (*fl_ew_loop)(void *out, const void *const *in, int64_t n, const double *a);
+
+extern const fl_ew_loop fl_ew_loops_base[FL_EW_COUNT][FL_DTYPE_COUNT];
+#ifdef __x86_64__
+extern const fl_ew_loop fl_ew_loops_avx2[FL_EW_COUNT][FL_DTYPE_COUNT], fl_ew_loops_avx512[FL_EW_COUNT][FL_DTYPE_COUNT];
+#endif
+
+/* Kernel of every row. */
+fl_status fl_cpu_elementwise(fl_kernel *k);
+
+#endif

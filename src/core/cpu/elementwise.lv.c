@@ -1,0 +1,109 @@
+/*
+** elementwise.lv.c -- the loops of all elementwise rows, once per level.
+**
+** Loops rely on the compiler's vectoriser: rows are branch-free expressions, and "ivdep" says what in-place use
+** guarantees, that out is one of the inputs exactly or apart from them all.
+*/
+#include "elementwise.h"
+#include "vmath.h"
+
+#define INDEPENDENT _Pragma("GCC ivdep")
+
+/* ROW_<types>_<class>: defines the row where its types include the class. */
+#define ROW_F_F(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_F_I(shape, id, e)
+#define ROW_F_B(shape, id, e)
+#define ROW_FI_F(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_FI_I(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_FI_B(shape, id, e)
+#define ROW_FIB_F(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_FIB_I(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_FIB_B(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_IB_F(shape, id, e)
+#define ROW_IB_I(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_IB_B(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_B_F(shape, id, e)
+#define ROW_B_I(shape, id, e)
+#define ROW_B_B(shape, id, e) DEFINE_##shape(id, e)
+
+#define T float
+#define U uint32_t
+#define FN(name) FL_PASTE(name, f32)
+#define M(name) fl_##name##_f32
+#define FAR(id) id##f
+#define CLASS F
+#define CLASS_IS_F 1
+#define CLASS_IS_I 0
+#define EXPRESSION(f, i, b) f
+#include "elementwise.inc"
+#undef FAR
+
+#define T double
+#define U uint64_t
+#define FN(name) FL_PASTE(name, f64)
+#define M(name) fl_##name##_f64
+#define FAR(id) id
+#define CLASS F
+#define CLASS_IS_F 1
+#define CLASS_IS_I 0
+#define EXPRESSION(f, i, b) f
+#include "elementwise.inc"
+#undef FAR
+
+#define T uint8_t
+#define U uint32_t
+#define FN(name) FL_PASTE(name, u8)
+#define CLASS I
+#define CLASS_IS_F 0
+#define CLASS_IS_I 1
+#define EXPRESSION(f, i, b) i
+#include "elementwise.inc"
+
+#define T int8_t
+#define U uint32_t
+#define FN(name) FL_PASTE(name, i8)
+#define CLASS I
+#define CLASS_IS_F 0
+#define CLASS_IS_I 1
+#define EXPRESSION(f, i, b) i
+#include "elementwise.inc"
+
+#define T int32_t
+#define U uint32_t
+#define FN(name) FL_PASTE(name, i32)
+#define CLASS I
+#define CLASS_IS_F 0
+#define CLASS_IS_I 1
+#define EXPRESSION(f, i, b) i
+#include "elementwise.inc"
+
+#define T int64_t
+#define U uint64_t
+#define FN(name) FL_PASTE(name, i64)
+#define CLASS I
+#define CLASS_IS_F 0
+#define CLASS_IS_I 1
+#define EXPRESSION(f, i, b) i
+#include "elementwise.inc"
+
+#define T uint8_t
+#define U uint32_t
+#define FN(name) FL_PASTE(name, b8)
+#define CLASS B
+#define CLASS_IS_F 0
+#define CLASS_IS_I 0
+#define EXPRESSION(f, i, b) b
+#include "elementwise.inc"
+
+#define LOOPS_F(id) [FL_FLOAT32] = id##_f32, [FL_FLOAT64] = id##_f64
+#define LOOPS_I(id) [FL_UINT8] = id##_u8, [FL_INT8] = id##_i8, [FL_INT32] = id##_i32, [FL_INT64] = id##_i64
+#define LOOPS_B(id) [FL_BOOL] = id##_b8
+#define LOOPS_FI(id) LOOPS_F(id), LOOPS_I(id)
+#define LOOPS_IB(id) LOOPS_I(id), LOOPS_B(id)
+#define LOOPS_FIB(id) LOOPS_F(id), LOOPS_I(id), LOOPS_B(id)
+
+const fl_ew_loop FL_LV(fl_ew_loops)[FL_EW_COUNT][FL_DTYPE_COUNT] = {
+#define EW(id, sig, shape, types, ...) [FL_EW_##id] = {LOOPS_##types(id)},
+#include "../ops/elementwise.def"
+#undef EW
+};

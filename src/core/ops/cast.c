@@ -1,0 +1,29 @@
+/*
+** cast.c -- conversion to another dtype.
+**
+** The tape converts every gradient to its input's dtype, so the gradient of a cast is the one that arrives.
+*/
+#include "ops.h"
+
+static fl_status infer_cast(fl_infer *c)
+{
+    FL_TRY(fl_infer_same(c));
+    c->out[0].dtype = (fl_dtype)c->attrs->at[0].integer;
+    return FL_OK;
+}
+
+/* Sums survive a wider float, maxima and minima any conversion that keeps the order. */
+static void sbp_cast(fl_sigs *s)
+{
+    fl_sbp_broadcast(s);
+    fl_sbp_partial(s, 1, FL_PSUM);
+    if (fl_sbp_sum_exact(s->in[0].dtype, s->out[0].dtype)) {
+        fl_sbp_partial(s, 1, FL_PMAX);
+        fl_sbp_partial(s, 1, FL_PMIN);
+    }
+}
+
+FL_OP(cast) {
+    .name = "cast", .sig = "cast(x, dtype: dtype)", .nout = 1, .doc = "The same values in another dtype; integers wrap, floats are cut towards 0.",
+    .infer = infer_cast, .sbp = sbp_cast, .cpu = fl_kernel_copy, .vjp = (const char *const[]){"g"},
+    .samples = (const char *const[]){"flow.randn(3, 4), \"float64\"", "flow.randn(3, 4), \"int32\"", NULL}};

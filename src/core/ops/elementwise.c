@@ -1,0 +1,144 @@
+/*
+** elementwise.c -- descriptors of the elementwise ops, made from the rows of elementwise.def.
+*/
+#include "ops.h"
+#include "../cpu/elementwise.h"
+
+/* ---- rows as the CPU sees them ---- */
+
+enum { TYPES_B = 1, TYPES_I = 2, TYPES_F = 4, TYPES_IB = 3, TYPES_FI = 6, TYPES_FIB = 7 };
+enum {
+    MASK_MAP1 = -1, MASK_MAP2 = -1, MASK_MAP3 = -1, MASK_TEST1 = -1, MASK_TEST2 = -1,
+    MASK_TRIG = -1, MASK_POW2 = -1, MASK_POW3 = -1, MASK_WHERE = 0, MASK_FILL = 1
+};
+
+const fl_ew_row fl_ew_rows[FL_EW_COUNT] = {
+#define EW(id, sig, shape, types, rule, cost, ...) [FL_EW_##id] = {FL_EW_##rule, TYPES_##types, MASK_##shape, cost},
+#include "elementwise.def"
+#undef EW
+};
+
+/* ---- inference ---- */
+
+/* masked_fill keeps the dtype of x, which must be able to hold the value. */
+static fl_status check_fill(const fl_infer *c)
+{
+    const fl_spec *x = &c->in[0], *value = &c->in[2];
+    if (fl_dtype_categories[value->dtype] <= fl_dtype_categories[x->dtype]) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_DTYPE, "x is %s and cannot hold a value of %s", fl_dtype_name(x->dtype), fl_dtype_name(value->dtype));
+}
+
+static fl_status infer_row(fl_infer *c)
+{
+    const fl_ew_row *row = &fl_ew_rows[c->op->row];
+    FL_TRY(fl_infer_broadcast_shape(c));
+    if (row->mask >= 0 && c->in[row->mask].dtype != FL_BOOL)
+        return fl_infer_fail(c, FL_ERR_DTYPE, "the condition must be bool, it is %s", fl_dtype_name(c->in[row->mask].dtype));
+    if (row->rule == FL_EW_FILL) FL_TRY(check_fill(c));
+    fl_dtype dtype = row->rule == FL_EW_FILL ? c->in[0].dtype : fl_infer_promote_some(c, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
+    if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) dtype = fl_dtype_to_float(dtype);
+    if (row->rule != FL_EW_LOGIC && !(row->categories >> fl_dtype_categories[dtype] & 1))
+        return fl_infer_fail(c, FL_ERR_DTYPE, "takes no %s tensors", fl_dtype_name(dtype));
+    c->out[0].dtype = fl_ew_is_predicate(row->rule) ? FL_BOOL : dtype;
+    return FL_OK;
+}
+
+/* What a row takes beyond moving its bytes. */
+static void cost_row(fl_cost *cost, const fl_infer *c)
+{
+    enum { FLOPS_PER_NS = 50 };
+    cost->flops = (double)fl_shape_numel(&c->out[0].shape) * fl_ew_rows[c->op->row].cost_ns * FLOPS_PER_NS;
+}
+
+/* Bounds of an integer tensor are integers: there is no other value to bring an element to. */
+static fl_status check_clamp(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_dtype dtype = in[0].tensor->meta->dtype;
+    for (int i = 0; i < 2 && fl_dtype_is_integer(dtype); i++)
+        if (attrs->at[i].given && attrs->at[i].kind == FL_NUM_FLOAT)
+            return fl_fail(FL_ERR_DTYPE, "clamp: %s = %g is no integer, but x is %s; convert x to a float first", i ? "max" : "min",
+                           attrs->at[i].number, fl_dtype_name(dtype));
+    return FL_OK;
+}
+
+/* ---- SBP of one hierarchy axis, beyond the splits ---- */
+
+static void sbp_add(fl_sigs *s)
+{
+    fl_sbp_broadcast(s);
+    fl_sbp_partial(s, 3, FL_PSUM);
+}
+
+static void sbp_mul(fl_sigs *s)
+{
+    fl_sbp_broadcast(s);
+    fl_sbp_partial(s, 1, FL_PSUM);
+    fl_sbp_partial(s, 2, FL_PSUM);
+}
+
+static void sbp_div(fl_sigs *s)
+{
+    fl_sbp_broadcast(s);
+    fl_sbp_partial(s, 1, FL_PSUM);
+}
+
+static void partial_of_any(fl_sigs *s, fl_sbp partial)
+{
+    fl_sbp_broadcast(s);
+    for (uint32_t operands = 3; operands > 0; operands--) fl_sbp_partial(s, operands, partial);
+}
+
+static void sbp_maximum(fl_sigs *s) { partial_of_any(s, FL_PMAX); }
+static void sbp_minimum(fl_sigs *s) { partial_of_any(s, FL_PMIN); }
+
+/* Increasing functions commute with max and min. */
+static void sbp_increasing(fl_sigs *s)
+{
+    fl_sbp_broadcast(s);
+    fl_sbp_partial(s, 1, FL_PMAX);
+    fl_sbp_partial(s, 1, FL_PMIN);
+}
+
+static void sbp_where(fl_sigs *s)
+{
+    fl_sbp_broadcast(s);
+    fl_sbp_partial(s, 6, FL_PSUM);
+}
+
+/* ---- gradients that are more than one expression ---- */
+
+static fl_status grad_gelu(fl_grad *g)
+{
+    if (g->attrs->at[0].integer) return FL_CALL(&g->gin[0], gelu_tanh_backward, fl_of(g->gout[0]), g->in[0]);
+    return FL_CALL(&g->gin[0], gelu_backward, fl_of(g->gout[0]), g->in[0]);
+}
+
+/* t = tanh(u), u = c (x + a x^3): t' (u' + x u'' / 2 - x t u'^2) with t' = 1 - t^2 */
+#define GELU_TANH "tanh(x * (square(x) * 0.035677408136300125 + 0.7978845608028654))"
+#define GELU_SLOPE "(square(x) * 0.10703222440890037 + 0.7978845608028654)"
+#define GELU_TANH_SECOND                                                                                \
+    "g * grad * (1 - square(" GELU_TANH ")) * (" GELU_SLOPE " + square(x) * 0.10703222440890037 - "       \
+    "x * " GELU_TANH " * square(" GELU_SLOPE "))"
+
+/* ---- descriptors ---- */
+
+#define VJP(...) .vjp = (const char *const[]){__VA_ARGS__}
+#define NO_VJP .vjp = NULL
+#define GELU_GRADIENT .grad = grad_gelu, .saves_in = 1
+#define CLAMP_GRADIENT VJP("clamp_backward(g, x, min, max)"), .check = check_clamp
+#define SAMPLES(...) (const char *const[]){__VA_ARGS__, NULL}
+#define REAL "flow.randn(3, 4)"
+#define UNIT "flow.rand(3, 4) * 1.6 - 0.8"
+#define POSITIVE "flow.rand(3, 4) + 0.5"
+#define PAIR "flow.randn(3, 4), flow.randn(3, 4)"
+#define SPREAD "flow.randn(2, 1, 4), flow.randn(3, 1)"
+#define NUMBER "flow.randn(3, 4), 1.5"
+#define OVER "flow.randn(3, 4), flow.rand(4) + 0.5"
+#define WHOLE "flow.randint(-9, 9, {3, 4}), flow.randint(0, 9, {4})"
+
+#define EW(id, signature, shape, types, rule_, cost_ns_, flags_, sbp_, f, i, b, gradient, samples_, doc_)             \
+    FL_OP(id) {.name = #id, .sig = signature, .doc = doc_, .nout = 1, .flags = FL_OP_ELEMENTWISE | (flags_),           \
+               .infer = infer_row, .sbp = sbp_, .cost = cost_row, .cpu = fl_cpu_elementwise, gradient,                 \
+               .samples = samples_, .row = FL_EW_##id};
+#include "elementwise.def"
+#undef EW
