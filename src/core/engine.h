@@ -50,13 +50,14 @@ enum {
     FL_TASK_UPDATES = 1,    /* reads what it writes: not run when an input is poisoned; then targets stay clean
                             ** and the error is filed for the next sync */
     FL_TASK_NO_SKIP = 2,    /* runs even when an input is poisoned (collectives) */
-    FL_TASK_CHEAP = 4       /* may run on the caller at once when everything it needs is complete */
+    FL_TASK_CHEAP = 4       /* may run on the caller at once when everything it needs is complete, ahead of what its
+                            ** lane has queued; others keep the lane's order */
 };
 
 typedef struct fl_task {
     const char *name;       /* op name, a constant */
     fl_exec run;
-    const void *payload;    /* copied */
+    const void *payload;    /* copied when queued; a task that runs on the caller gets this block itself */
     size_t payload_size;
     fl_var *const *reads;
     fl_var *const *writes;
@@ -86,10 +87,11 @@ fl_status fl_engine_wait_var(fl_var *v);
 ** poisoned. */
 void fl_engine_wait_idle(fl_var *v);
 
-/* Waits for everything; returns the first error filed since the last call. */
+/* Waits for everything; returns the first error filed since the last call: of queued ops that failed, unless the
+** script has seen it, and of updates and ops without outputs that were skipped. */
 fl_status fl_engine_wait_all(void);
 
-/* Stamp of the newest op on any lane touching v (the newest of write and reads), 0 when idle. */
+/* The same question without forgetting. */
 bool fl_var_idle(fl_var *v);
 
 /* Drops the poison of v (zero_grad, an overwrite). */
@@ -120,12 +122,13 @@ typedef enum fl_engine_mode { FL_ENGINE_AUTO, FL_ENGINE_NAIVE, FL_ENGINE_QUEUED 
 fl_engine_mode fl_engine_mode_get(void);
 void fl_engine_mode_set(fl_engine_mode mode);   /* waits for all first */
 
-/* Profile ring: newest 65,536 ops. While on, dispatch too goes through fl_engine_push. */
+/* Profile ring: newest 65,536 ops. While on, dispatch too goes through fl_engine_push. A dump waits for all and, when
+** the file is written, ends it. */
 extern bool fl_engine_profiling;
 fl_status fl_engine_profile_start(void);
 fl_status fl_engine_profile_dump(const char *path);     /* Chrome-trace JSON */
 
-/* Cancels what is queued ("cancelled" poison), joins the threads. Called at exit; < 1 s. */
+/* Cancels what is queued ("cancelled" poison), joins the threads. Called at exit; < 1 s. The next push starts anew. */
 void fl_engine_stop(void);
 
 #endif

@@ -1,0 +1,311 @@
+/*
+** engine.c -- dependencies as stamps: push, waits, modes, stop, fork.
+**
+** Everything here runs on the pusher. A push looks at the stamps of its variables; when all are complete
+** and the task may run here, it runs at once. Otherwise the pending stamps, at most one per lane, go with
+** the task into its lane, and the variables get the stamp of the new op.
+*/
+#define _GNU_SOURCE
+#include "engine_internal.h"
+#include "team.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STOP_MS = 800 };
+
+void (*fl_engine_where)(char *buffer, size_t size);
+bool (*fl_engine_interrupted)(void);
+
+static fl_engine_mode mode;
+static bool mode_known;                 /* FLOW_ENGINE has been read */
+static bool forked;                     /* a child: no lanes, everything naive */
+static bool prepared;                   /* handlers of exit and fork are registered */
+static pthread_t pusher;                /* valid when prepared */
+static fl_engine_stats stats;
+
+/* ---- stamps ---- */
+
+/* The pending stamps a task depends on, at most one per lane. */
+typedef struct needs {
+    int count;
+    fl_stamp at[FL_MAX_LANES];
+} needs;
+
+static void need(needs *n, fl_stamp stamp)
+{
+    if (fl_stamp_done(stamp)) return;
+    for (int i = 0; i < n->count; i++)
+        if (fl_stamp_lane(n->at[i]) == fl_stamp_lane(stamp)) {
+            if (stamp > n->at[i]) n->at[i] = stamp;
+            return;
+        }
+    n->at[n->count++] = stamp;
+}
+
+static void collect_needs(needs *n, const fl_task *t)
+{
+    n->count = 0;
+    for (int i = 0; i < t->read_count; i++) need(n, t->reads[i]->write);
+    for (int i = 0; i < t->write_count; i++) {
+        const fl_var *v = t->writes[i];
+        need(n, v->write);
+        for (uint32_t j = 0; j < v->reader_count; j++) need(n, v->reads[j]);
+    }
+}
+
+bool fl_var_settle(fl_var *v)
+{
+    uint32_t kept = 0;
+    if (fl_stamp_done(v->write)) v->write = 0;
+    for (uint32_t i = 0; i < v->reader_count; i++)
+        if (!fl_stamp_done(v->reads[i])) v->reads[kept++] = v->reads[i];
+    v->reader_count = kept;
+    return v->write == 0 && kept == 0;
+}
+
+bool fl_var_idle(fl_var *v)
+{
+    if (!fl_stamp_done(v->write)) return false;
+    for (uint32_t i = 0; i < v->reader_count; i++)
+        if (!fl_stamp_done(v->reads[i])) return false;
+    return true;
+}
+
+/* ---- waiting ---- */
+
+static fl_status wait_for(fl_stamp stamp, bool interruptible)
+{
+    if (fl_stamp_done(stamp)) return FL_OK;
+    int spins = 0;
+    stats.waits++;
+    while (!fl_lane_wait_step(&fl_lanes[fl_stamp_lane(stamp)], fl_stamp_seq(stamp), &spins))
+        if (interruptible && fl_engine_interrupted && fl_engine_interrupted())
+            return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    return FL_OK;
+}
+
+static fl_stamp newest_stamp(int lane) { return (fl_stamp)lane << 56 | fl_lanes[lane].pushed; }
+
+static fl_status wait_lanes(bool interruptible)
+{
+    for (int i = 0; i < fl_lane_count; i++) FL_TRY(wait_for(newest_stamp(i), interruptible));
+    return FL_OK;
+}
+
+fl_status fl_engine_wait_lanes(void) { return wait_lanes(true); }
+
+fl_status fl_engine_wait_var(fl_var *v)
+{
+    if (FL_UNLIKELY(v->write)) {
+        FL_TRY(wait_for(v->write, true));
+        v->write = 0;
+    }
+    if (FL_UNLIKELY(v->poison != NULL)) return fl_poison_raise(v->poison);
+    return FL_OK;
+}
+
+void fl_engine_wait_idle(fl_var *v)
+{
+    wait_for(v->write, false);
+    for (uint32_t i = 0; i < v->reader_count; i++) wait_for(v->reads[i], false);
+    v->write = 0;
+    v->reader_count = 0;
+}
+
+fl_status fl_engine_wait_all(void)
+{
+    FL_TRY(wait_lanes(true));
+    return fl_poison_raise_filed();
+}
+
+/* ---- running on the caller ---- */
+
+static fl_status run_here(const fl_task *t)
+{
+    stats.inline_ops++;
+    for (int i = 0; i < t->write_count; i++) {
+        fl_var *v = t->writes[i];
+        v->version++;
+        v->write = 0;
+        v->reader_count = 0;
+    }
+    if (FL_LIKELY(!fl_engine_profiling)) return fl_task_run_here(t);
+    char line[FL_LINE_TEXT];
+    fl_line_now(line);
+    uint64_t started = fl_now();
+    fl_status status = fl_task_run_here(t);
+    /* what overtakes a lane's thread is shown where the caller's other ops are */
+    int lane = fl_lanes[t->lane].running ? FL_LANE_CPU : t->lane;
+    fl_profile_add(t->name, line, lane, started, started, fl_now());
+    return status;
+}
+
+/* May a task that waits for nothing run on the caller? Driven lanes keep the order of what is not cheap. */
+static bool may_run_here(const fl_task *t)
+{
+    if (mode == FL_ENGINE_QUEUED) return false;
+    if (t->flags & FL_TASK_CHEAP) return true;
+    const fl_lane_state *lane = &fl_lanes[t->lane];
+    return !lane->threaded && lane->done == lane->pushed;
+}
+
+static fl_status run_naive(const fl_task *t, const needs *n)
+{
+    for (int i = 0; i < n->count; i++) FL_TRY(wait_for(n->at[i], true));
+    return run_here(t);
+}
+
+/* ---- queueing ---- */
+
+/* Where a read on this lane can be noted: FL_VAR_READERS when every slot is taken by another lane. */
+static uint32_t reader_slot(const fl_var *v, int lane)
+{
+    for (uint32_t i = 0; i < v->reader_count; i++)
+        if (fl_stamp_lane(v->reads[i]) == lane || fl_stamp_done(v->reads[i])) return i;
+    return v->reader_count;
+}
+
+static fl_status make_room(fl_lane_state *lane, const fl_task *t)
+{
+    FL_TRY(fl_lane_open(lane, t->name));
+    if (lane->pushed >= lane->size)
+        FL_TRY(wait_for((fl_stamp)t->lane << 56 | (lane->pushed + 1 - lane->size), true));
+    for (int i = 0; i < t->read_count; i++)
+        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS) FL_TRY(wait_for(t->reads[i]->reads[0], true));
+    return FL_OK;
+}
+
+/* The variables remember the op just queued. */
+static void stamp_vars(const fl_task *t)
+{
+    fl_stamp stamp = newest_stamp(t->lane);
+    for (int i = 0; i < t->read_count; i++) {
+        fl_var *v = t->reads[i];
+        uint32_t slot = reader_slot(v, t->lane);
+        if (slot == v->reader_count) v->reader_count++;
+        v->reads[slot] = stamp;
+    }
+    for (int i = 0; i < t->write_count; i++) {
+        fl_var *v = t->writes[i];
+        v->version++;
+        v->write = stamp;
+        v->reader_count = 0;
+    }
+}
+
+static void prepare_process(void);
+
+static fl_status enqueue(const fl_task *t, needs *n)
+{
+    fl_lane_state *lane = &fl_lanes[t->lane];
+    if (FL_UNLIKELY(!prepared)) prepare_process();
+    FL_TRY(make_room(lane, t));
+    int kept = 0;                       /* order within a lane is free */
+    for (int i = 0; i < n->count; i++)
+        if (fl_stamp_lane(n->at[i]) != t->lane) n->at[kept++] = n->at[i];
+    FL_TRY(fl_lane_put(lane, t, n->at, kept));
+    stamp_vars(t);
+    stats.queued_ops++;
+    return FL_OK;
+}
+
+fl_status fl_engine_push(const fl_task *t)
+{
+    needs n;
+    if (FL_UNLIKELY(!mode_known)) fl_engine_mode_get();
+    while (FL_UNLIKELY(fl_driven_pending) && fl_lanes_drive()) continue;
+    collect_needs(&n, t);
+    if (FL_UNLIKELY(mode == FL_ENGINE_NAIVE)) return run_naive(t, &n);
+    if (FL_LIKELY(n.count == 0 && may_run_here(t))) return run_here(t);
+    return enqueue(t, &n);
+}
+
+/* ---- modes and statistics ---- */
+
+static fl_engine_mode mode_from_environment(void)
+{
+    const char *text = getenv("FLOW_ENGINE");
+    if (!text || !*text || !strcmp(text, "auto")) return FL_ENGINE_AUTO;
+    if (!strcmp(text, "naive")) return FL_ENGINE_NAIVE;
+    if (!strcmp(text, "queued")) return FL_ENGINE_QUEUED;
+    fprintf(stderr, "flowlua: FLOW_ENGINE=%s is none of naive, queued, auto; using auto\n", text);
+    return FL_ENGINE_AUTO;
+}
+
+static void set_mode(fl_engine_mode new_mode)
+{
+    mode = forked ? FL_ENGINE_NAIVE : new_mode;
+    mode_known = true;
+    fl_lanes[FL_LANE_CPU].threaded = mode == FL_ENGINE_QUEUED;
+}
+
+fl_engine_mode fl_engine_mode_get(void)
+{
+    if (FL_UNLIKELY(!mode_known)) set_mode(mode_from_environment());
+    return mode;
+}
+
+void fl_engine_mode_set(fl_engine_mode new_mode)
+{
+    wait_lanes(false);
+    if (new_mode != FL_ENGINE_QUEUED) fl_lane_join(&fl_lanes[FL_LANE_CPU], UINT64_MAX);
+    set_mode(new_mode);
+}
+
+void fl_engine_stats_get(fl_engine_stats *out)
+{
+    *out = stats;
+    out->failed_ops = fl_poison_failures();
+    out->lanes = fl_lane_count;
+    for (int i = 0; i < fl_lane_count; i++) out->threads += fl_lanes[i].running;
+}
+
+void fl_engine_count_inline(void) { stats.inline_ops++; }
+
+/* ---- the end, and forks ---- */
+
+/* A lane that is stuck in an op is left alone: the process is about to end. */
+void fl_engine_stop(void)
+{
+    uint64_t deadline = fl_now() + STOP_MS * 1000000ull;
+    bool drained = true;
+    __atomic_store_n(&fl_engine_cancelling, true, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < fl_lane_count; i++) {
+        int spins = 0;
+        while (drained && !fl_lane_wait_step(&fl_lanes[i], fl_lanes[i].pushed, &spins)) drained = fl_now() < deadline;
+    }
+    for (int i = 0; i < fl_lane_count; i++) {
+        drained = fl_lane_join(&fl_lanes[i], deadline) && drained;
+        if (drained) fl_lane_close(&fl_lanes[i]);
+    }
+    if (drained) __atomic_store_n(&fl_engine_cancelling, false, __ATOMIC_SEQ_CST);
+}
+
+static void before_fork(void)
+{
+    if (pthread_equal(pthread_self(), pusher)) wait_lanes(false);
+}
+
+/* The child has no lane threads: what was queued is forgotten, what it pushes runs on the caller. */
+static void in_child(void)
+{
+    for (int i = 0; i < fl_lane_count; i++) {
+        fl_lanes[i].seen = fl_lanes[i].done = fl_lanes[i].tail = fl_lanes[i].pushed;
+        fl_lanes[i].running = fl_lanes[i].threaded = false;
+    }
+    fl_driven_pending = 0;
+    forked = true;
+    set_mode(FL_ENGINE_NAIVE);
+    fl_team_allow(true);
+}
+
+static void prepare_process(void)
+{
+    prepared = true;
+    pusher = pthread_self();
+    fl_team_size();                     /* handlers run last first: the team's after ours, which may run ops */
+    pthread_atfork(before_fork, NULL, in_child);
+    atexit(fl_engine_stop);
+}

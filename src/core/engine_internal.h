@@ -1,0 +1,149 @@
+/*
+** engine_internal.h -- what the files of the engine share: lanes, slots, poison, profile.
+**
+** engine.c decides (push, waits, modes), lane.c executes (rings, threads, sleeping), poison.c knows what
+** happens to the variables of an op that fails or is skipped, profile.c remembers when ops ran.
+** "The pusher" is the one thread that pushes and waits.
+*/
+#ifndef FL_ENGINE_INTERNAL_H
+#define FL_ENGINE_INTERNAL_H
+
+#include "engine.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum { FL_LINE_TEXT = 64, FL_SLOT_BYTES = 736 };
+
+/* ---- poison ---- */
+
+struct fl_poison {
+    int refs;                   /* atomic */
+    bool reported;              /* atomic: the script has seen it */
+    fl_status status;
+    const char *op;
+    char line[FL_LINE_TEXT];
+    char message[];
+};
+
+/* Puts p (borrowed; NULL: clean) in place of v's poison. */
+void fl_poison_put(fl_var *v, fl_poison *p);
+
+/* Words p as this thread's error ("op (train.lua:41): message") and returns its status. */
+fl_status fl_poison_raise(fl_poison *p);
+
+/* Raises the first filed error that the script has not seen, and empties the file. */
+fl_status fl_poison_raise_filed(void);
+
+/* Runs a task on the calling thread under the rules of poison; returns its error, or a poisoned input's. */
+fl_status fl_task_run_here(const fl_task *t);
+
+/* The same for a queued task; what nobody would notice otherwise is filed. */
+void fl_task_run_queued(const fl_task *t, const char *line);
+
+/* Instead of running: the task's outputs are "cancelled". */
+void fl_task_cancel(const fl_task *t, const char *line);
+
+/* Failed ops so far. */
+int64_t fl_poison_failures(void);
+
+/* ---- lanes ---- */
+
+/* A queued task with copies of all it needs. */
+typedef struct fl_slot {
+    fl_task task;               /* payload and lists point into `bytes` or `block` */
+    int need_count;
+    fl_stamp needs[FL_MAX_LANES];   /* to be completed first, at most one per other lane */
+    uint64_t pushed;            /* ns, when profiled; else 0 */
+    char line[FL_LINE_TEXT];
+    void *block;                /* owned; for what does not fit into `bytes` */
+    _Alignas(16) unsigned char bytes[FL_SLOT_BYTES];
+} fl_slot;
+
+/* Where threads sleep: a sleeper takes a ticket, checks its condition once more, then sleeps until the next ring. */
+typedef struct fl_bell {
+    uint32_t rings;
+    int sleepers;
+} fl_bell;
+
+typedef struct fl_lane_state {
+    _Alignas(64) uint64_t done; /* atomic: ops completed */
+    uint64_t wake_at;           /* atomic: the pusher sleeps until `done` reaches it; UINT64_MAX: it does not */
+    fl_bell completed;          /* other lanes wait here */
+    _Alignas(64) uint64_t tail; /* atomic: ops published to the thread */
+    bool quit;                  /* atomic */
+    bool exited;                /* atomic: the thread has left its loop */
+    fl_bell work;               /* the lane's thread waits here */
+    _Alignas(64) uint64_t pushed;   /* from here on the pusher's own */
+    uint64_t seen;              /* `done` as last read */
+    fl_slot *ring;              /* owned; `size` slots, a power of two; made at the first queued op */
+    uint64_t size;
+    bool threaded;              /* false: driven by the pusher */
+    bool running;               /* its thread exists */
+    bool busy;                  /* driven: an op of it is running now */
+    pthread_t thread;
+    char name[24];
+} fl_lane_state;
+
+extern fl_lane_state fl_lanes[FL_MAX_LANES];
+extern int fl_lane_count;
+extern int64_t fl_driven_pending;       /* ops queued on driven lanes */
+extern bool fl_engine_cancelling;       /* atomic: queued ops are cancelled instead of run */
+
+static inline int fl_stamp_lane(fl_stamp s) { return (int)(s >> 56); }
+static inline uint64_t fl_stamp_seq(fl_stamp s) { return s & 0xffffffffffffffull; }
+
+/* Pusher: has `lane` completed its op number seq? */
+static inline bool fl_lane_reached(fl_lane_state *lane, uint64_t seq)
+{
+    if (FL_LIKELY(lane->seen >= seq)) return true;
+    lane->seen = __atomic_load_n(&lane->done, __ATOMIC_ACQUIRE);
+    return lane->seen >= seq;
+}
+static inline bool fl_stamp_done(fl_stamp s) { return s == 0 || fl_lane_reached(&fl_lanes[fl_stamp_lane(s)], fl_stamp_seq(s)); }
+
+/* Makes the ring and starts the thread when they are missing; a lane whose thread cannot start becomes driven. */
+fl_status fl_lane_open(fl_lane_state *lane, const char *op);
+
+/* Copies the task into the ring's next slot (there is room) and publishes it. */
+fl_status fl_lane_put(fl_lane_state *lane, const fl_task *t, const fl_stamp *needs, int need_count);
+
+/* Runs one ready op of a driven lane; false when there is none. */
+bool fl_lanes_drive(void);
+
+/* One step of waiting for op `seq` of `lane`: runs a driven op, spins or sleeps (at most 50 ms). True when
+** it is complete. *spins counts from 0 and belongs to one wait. */
+bool fl_lane_wait_step(fl_lane_state *lane, uint64_t seq, int *spins);
+
+/* Ends the lane's thread, which has nothing left to do, by `deadline` (ns): false when it is stuck in an op. */
+bool fl_lane_join(fl_lane_state *lane, uint64_t deadline);
+
+/* Frees the ring of a lane without a thread. */
+void fl_lane_close(fl_lane_state *lane);
+
+/* ---- engine ---- */
+
+/* fl_engine_wait_all without its errors: only FL_ERR_INTERRUPTED. */
+fl_status fl_engine_wait_lanes(void);
+
+/* ---- profile ---- */
+
+void fl_profile_add(const char *name, const char *line, int lane, uint64_t pushed, uint64_t started, uint64_t ended);
+
+/* ---- small things ---- */
+
+static inline uint64_t fl_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Where the script is, "" when nobody knows. */
+static inline void fl_line_now(char *line)
+{
+    line[0] = '\0';
+    if (fl_engine_where) fl_engine_where(line, FL_LINE_TEXT);
+}
+
+#endif

@@ -1,0 +1,335 @@
+/*
+** lane.c -- lanes: bounded rings of queued ops, run by a thread each or by the pusher.
+**
+** The pusher publishes slots by advancing `tail`; whoever runs the lane advances `done`. A slot belongs to
+** the pusher before its number is published and after it is done, so nothing is locked. Sleepers announce
+** themselves, look once more and then sleep; wakers publish and then look for sleepers: with sequentially
+** consistent operations one of the two sees the other.
+**
+** The pusher sleeps until one of the numbers in `wake_at` is reached: the one it waits for, and those the
+** first ops of driven lanes wait for, because only the pusher can run these.
+*/
+#define _GNU_SOURCE
+#include "engine_internal.h"
+#include "team.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { DEFAULT_RING = 1024, PUSHER_NAP_MS = 50 };
+
+fl_lane_state fl_lanes[FL_MAX_LANES] = {
+    [FL_LANE_CPU] = {.name = "cpu", .wake_at = UINT64_MAX},
+    [FL_LANE_IO] = {.name = "io", .wake_at = UINT64_MAX, .threaded = true},
+    [FL_LANE_COMM] = {.name = "comm", .wake_at = UINT64_MAX, .threaded = true},
+};
+int fl_lane_count = FL_LANE_FIRST_FREE;
+int64_t fl_driven_pending;
+bool fl_engine_cancelling;
+
+static fl_bell pusher_bell;
+
+/* ---- sleeping ---- */
+
+#define LOAD(place) __atomic_load_n((place), __ATOMIC_SEQ_CST)
+#define STORE(place, value) __atomic_store_n((place), (value), __ATOMIC_SEQ_CST)
+
+static uint32_t bell_ticket(fl_bell *b)
+{
+    __atomic_add_fetch(&b->sleepers, 1, __ATOMIC_SEQ_CST);
+    return LOAD(&b->rings);
+}
+
+/* Until the next ring after the ticket; milliseconds 0: without a limit. */
+static void bell_sleep(fl_bell *b, uint32_t ticket, int milliseconds)
+{
+    struct timespec limit = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+    syscall(SYS_futex, &b->rings, FUTEX_WAIT_PRIVATE, ticket, milliseconds ? &limit : NULL, NULL, 0);
+}
+
+static void bell_leave(fl_bell *b) { __atomic_sub_fetch(&b->sleepers, 1, __ATOMIC_SEQ_CST); }
+
+static void bell_ring(fl_bell *b)
+{
+    if (!LOAD(&b->sleepers)) return;
+    __atomic_add_fetch(&b->rings, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &b->rings, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static inline void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+/* Pauses (some 40 ns each) worth spending before sleeping: few where spinners would take somebody's core. */
+static int spin_limit(void)
+{
+    static int limit = -1;                      /* a race would compute the same value */
+    int n = __atomic_load_n(&limit, __ATOMIC_RELAXED);
+    if (FL_LIKELY(n >= 0)) return n;
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    n = cores == 1 ? 0 : cores < 4 ? 100 : 500;
+    __atomic_store_n(&limit, n, __ATOMIC_RELAXED);
+    return n;
+}
+
+/* ---- completing ---- */
+
+static void complete(fl_lane_state *lane, uint64_t seq)
+{
+    STORE(&lane->done, seq);
+    bell_ring(&lane->completed);
+    if (seq >= LOAD(&lane->wake_at)) bell_ring(&pusher_bell);
+}
+
+static fl_slot *slot_at(const fl_lane_state *lane, uint64_t seq) { return &lane->ring[(seq - 1) & (lane->size - 1)]; }
+
+static void run_slot(fl_lane_state *lane, fl_slot *slot)
+{
+    uint64_t started = slot->pushed ? fl_now() : 0;
+    if (FL_UNLIKELY(LOAD(&fl_engine_cancelling))) fl_task_cancel(&slot->task, slot->line);
+    else fl_task_run_queued(&slot->task, slot->line);
+    if (slot->pushed) fl_profile_add(slot->task.name, slot->line, (int)(lane - fl_lanes), slot->pushed, started, fl_now());
+    free(slot->block);
+    slot->block = NULL;
+}
+
+/* ---- the thread of a lane ---- */
+
+/* A lane's thread waits for an op of another lane. */
+static void await_stamp(fl_stamp stamp)
+{
+    fl_lane_state *other = &fl_lanes[fl_stamp_lane(stamp)];
+    uint64_t seq = fl_stamp_seq(stamp);
+    for (int i = spin_limit(); i > 0; i--) {
+        if (LOAD(&other->done) >= seq) return;
+        pause_briefly();
+    }
+    while (LOAD(&other->done) < seq) {
+        uint32_t ticket = bell_ticket(&other->completed);
+        if (LOAD(&other->done) < seq) bell_sleep(&other->completed, ticket, 0);
+        bell_leave(&other->completed);
+    }
+}
+
+/* Waits for op number seq to be published; false: the thread shall end. */
+static bool await_work(fl_lane_state *lane, uint64_t seq)
+{
+    for (int i = spin_limit(); i > 0; i--) {
+        if (LOAD(&lane->tail) >= seq) return true;
+        pause_briefly();
+    }
+    while (LOAD(&lane->tail) < seq) {
+        if (LOAD(&lane->quit)) return false;
+        uint32_t ticket = bell_ticket(&lane->work);
+        if (LOAD(&lane->tail) < seq && !LOAD(&lane->quit)) bell_sleep(&lane->work, ticket, 0);
+        bell_leave(&lane->work);
+    }
+    return true;
+}
+
+static void *lane_main(void *argument)
+{
+    fl_lane_state *lane = argument;
+    fl_team_allow(lane == &fl_lanes[FL_LANE_CPU]);
+    for (uint64_t seq = LOAD(&lane->done) + 1; await_work(lane, seq); seq++) {
+        fl_slot *slot = slot_at(lane, seq);
+        for (int i = 0; i < slot->need_count; i++) await_stamp(slot->needs[i]);
+        run_slot(lane, slot);
+        complete(lane, seq);
+    }
+    STORE(&lane->exited, true);
+    bell_ring(&pusher_bell);
+    return NULL;
+}
+
+/* Signals are the script's: the thread blocks them all. */
+static bool start_thread(fl_lane_state *lane)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    lane->quit = lane->exited = false;
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    bool started = pthread_create(&lane->thread, NULL, lane_main, lane) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!started) return false;
+    char name[16];
+    snprintf(name, sizeof name, "lane-%.10s", lane->name);
+    pthread_setname_np(lane->thread, name);
+    return true;
+}
+
+fl_status fl_lane_open(fl_lane_state *lane, const char *op)
+{
+    if (!lane->ring) {
+        uint64_t size = lane->size ? lane->size : DEFAULT_RING;
+        lane->ring = aligned_alloc(64, size * sizeof *lane->ring);
+        if (!lane->ring) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the queue of lane '%s'", op, lane->name);
+        lane->size = size;
+        for (uint64_t i = 0; i < size; i++) lane->ring[i].block = NULL;
+    }
+    if (!lane->threaded || lane->running) return FL_OK;
+    lane->running = lane->threaded = start_thread(lane);
+    if (lane->running && lane == &fl_lanes[FL_LANE_CPU]) fl_team_allow(false);
+    return FL_OK;
+}
+
+bool fl_lane_join(fl_lane_state *lane, uint64_t deadline)
+{
+    if (!lane->running) return true;
+    STORE(&lane->quit, true);
+    bell_ring(&lane->work);
+    while (!LOAD(&lane->exited)) {
+        if (fl_now() >= deadline) return false;
+        uint32_t ticket = bell_ticket(&pusher_bell);
+        if (!LOAD(&lane->exited)) bell_sleep(&pusher_bell, ticket, PUSHER_NAP_MS);
+        bell_leave(&pusher_bell);
+    }
+    pthread_join(lane->thread, NULL);
+    lane->running = false;
+    if (lane == &fl_lanes[FL_LANE_CPU]) fl_team_allow(true);
+    return true;
+}
+
+void fl_lane_close(fl_lane_state *lane)
+{
+    free(lane->ring);
+    lane->ring = NULL;
+}
+
+/* ---- queueing ---- */
+
+/* Copies payload and lists behind each other into the slot, or into a block of its own when they are large. */
+static fl_status copy_task(fl_slot *slot, const fl_task *t)
+{
+    size_t payload = (t->payload_size + 15) & ~(size_t)15;
+    size_t reads = (size_t)t->read_count * sizeof(fl_var *), writes = (size_t)t->write_count * sizeof(fl_var *);
+    unsigned char *bytes = slot->bytes;
+    if (payload + reads + writes > FL_SLOT_BYTES) {
+        bytes = slot->block = malloc(payload + reads + writes);
+        if (!bytes) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while queueing", t->name);
+    }
+    slot->task = *t;
+    slot->task.payload = bytes;
+    slot->task.reads = (fl_var *const *)(bytes + payload);
+    slot->task.writes = (fl_var *const *)(bytes + payload + reads);
+    if (t->payload_size) memcpy(bytes, t->payload, t->payload_size);
+    if (reads) memcpy(bytes + payload, t->reads, reads);
+    if (writes) memcpy(bytes + payload + reads, t->writes, writes);
+    return FL_OK;
+}
+
+fl_status fl_lane_put(fl_lane_state *lane, const fl_task *t, const fl_stamp *needs, int need_count)
+{
+    fl_slot *slot = slot_at(lane, lane->pushed + 1);
+    FL_TRY(copy_task(slot, t));
+    slot->need_count = need_count;
+    memcpy(slot->needs, needs, (size_t)need_count * sizeof *needs);
+    slot->pushed = fl_engine_profiling ? fl_now() : 0;
+    fl_line_now(slot->line);
+    lane->pushed++;
+    if (lane->threaded) {
+        STORE(&lane->tail, lane->pushed);
+        bell_ring(&lane->work);
+    } else {
+        lane->tail = lane->pushed;
+        fl_driven_pending++;
+    }
+    return FL_OK;
+}
+
+/* ---- the pusher drives and waits ---- */
+
+/* The first op of a driven lane, NULL when there is none that the pusher could start. */
+static fl_slot *driven_head(fl_lane_state *lane)
+{
+    if (lane->threaded || lane->busy || lane->done == lane->pushed) return NULL;
+    return slot_at(lane, lane->done + 1);
+}
+
+/* What the op still waits for; 0: nothing. */
+static fl_stamp unmet_need(const fl_slot *slot)
+{
+    for (int i = 0; i < slot->need_count; i++)
+        if (!fl_stamp_done(slot->needs[i])) return slot->needs[i];
+    return 0;
+}
+
+bool fl_lanes_drive(void)
+{
+    if (!fl_driven_pending) return false;
+    for (int i = 0; i < fl_lane_count; i++) {
+        fl_lane_state *lane = &fl_lanes[i];
+        fl_slot *head = driven_head(lane);
+        if (!head || unmet_need(head)) continue;
+        lane->busy = true;
+        run_slot(lane, head);
+        lane->busy = false;
+        fl_driven_pending--;
+        complete(lane, lane->done + 1);
+        return true;
+    }
+    return false;
+}
+
+/* Asks to be woken when op `seq` of `lane` is complete; false when it is already. */
+static bool want(fl_lane_state *lane, uint64_t seq)
+{
+    if (lane->threaded && seq < lane->wake_at) STORE(&lane->wake_at, seq);
+    return LOAD(&lane->done) < seq;
+}
+
+/* Sleeps until op seq of lane is complete or a driven lane can go on. */
+static void pusher_sleep(fl_lane_state *lane, uint64_t seq)
+{
+    uint32_t ticket = bell_ticket(&pusher_bell);
+    bool idle = want(lane, seq);
+    for (int i = 0; i < fl_lane_count && fl_driven_pending; i++) {
+        fl_slot *head = driven_head(&fl_lanes[i]);
+        if (!head) continue;
+        fl_stamp need = unmet_need(head);
+        idle = need && want(&fl_lanes[fl_stamp_lane(need)], fl_stamp_seq(need)) && idle;
+    }
+    if (idle) bell_sleep(&pusher_bell, ticket, PUSHER_NAP_MS);
+    bell_leave(&pusher_bell);
+    for (int i = 0; i < fl_lane_count; i++) STORE(&fl_lanes[i].wake_at, UINT64_MAX);
+}
+
+bool fl_lane_wait_step(fl_lane_state *lane, uint64_t seq, int *spins)
+{
+    if (fl_lane_reached(lane, seq)) return true;
+    if (fl_lanes_drive()) *spins = 0;
+    else if ((*spins)++ < spin_limit()) pause_briefly();
+    else pusher_sleep(lane, seq);
+    return fl_lane_reached(lane, seq);
+}
+
+/* ---- more lanes ---- */
+
+fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool threaded)
+{
+    if (fl_lane_count == FL_MAX_LANES)
+        return fl_fail(FL_ERR_STATE, "engine: there are %d lanes already, no room for '%s'", FL_MAX_LANES, name);
+    if (ring_size < 0 || ring_size > 1 << 20)
+        return fl_fail(FL_ERR_VALUE, "engine: a ring of %d slots for lane '%s' (1 to 1048576)", ring_size, name);
+    fl_lane_state *l = &fl_lanes[fl_lane_count];
+    snprintf(l->name, sizeof l->name, "%s", name);
+    l->wake_at = UINT64_MAX;
+    l->threaded = threaded;
+    l->size = DEFAULT_RING;
+    if (ring_size) for (l->size = 1; l->size < (uint64_t)ring_size; l->size *= 2) continue;
+    *lane = fl_lane_count++;
+    return FL_OK;
+}

@@ -1,0 +1,206 @@
+/*
+** poison.c -- what happens to the variables of an op that fails or may not start.
+**
+** A failed op poisons what it writes. An op with a poisoned input does not run and passes the poison on,
+** except that an op that updates its targets leaves them as they were and files the error instead: one
+** bad batch must not destroy the model. Poison stays until a pure write replaces the value.
+** Filed errors are what the script would not meet otherwise; fl_engine_wait_all raises them.
+*/
+#include "engine_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FILED = 32 };
+
+static int64_t failures;                        /* atomic */
+
+static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct filed {
+    fl_poison *poison;                          /* owned */
+    bool skipped;                               /* an update was skipped: news even if the poison is not */
+} file[MAX_FILED];
+static int filed_count;
+
+/* ---- the counted object ---- */
+
+static fl_poison *poison_ref(fl_poison *p)
+{
+    __atomic_fetch_add(&p->refs, 1, __ATOMIC_RELAXED);
+    return p;
+}
+
+static void poison_unref(fl_poison *p)
+{
+    if (p && __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) == 0) free(p);
+}
+
+/* Never fails: without memory for the message there is a shared poison that says so. */
+static fl_poison *poison_new(fl_status status, const char *op, const char *line, const char *message)
+{
+    static fl_poison spare = {1, false, FL_ERR_MEMORY, "engine", "", "out of memory for an error"};
+    size_t prefix = strlen(op);
+    if (!strncmp(message, op, prefix) && !strncmp(message + prefix, ": ", 2)) message += prefix + 2;
+    fl_poison *p = malloc(sizeof *p + strlen(message) + 1);
+    if (!p) return poison_ref(&spare);
+    p->refs = 1;
+    p->reported = false;
+    p->status = status;
+    p->op = op;
+    if (line) snprintf(p->line, sizeof p->line, "%s", line);
+    else fl_line_now(p->line);
+    strcpy(p->message, message);
+    return p;
+}
+
+void fl_poison_put(fl_var *v, fl_poison *p)
+{
+    if (p) poison_ref(p);
+    poison_unref(__atomic_exchange_n(&v->poison, p, __ATOMIC_ACQ_REL));
+}
+
+static fl_poison *poison_of(const fl_var *v) { return __atomic_load_n(&v->poison, __ATOMIC_ACQUIRE); }
+
+fl_status fl_poison_raise(fl_poison *p)
+{
+    __atomic_store_n(&p->reported, true, __ATOMIC_RELAXED);
+    if (!p->line[0]) return fl_fail(p->status, "%s: %s", p->op, p->message);
+    return fl_fail(p->status, "%s (%s): %s", p->op, p->line, p->message);
+}
+
+/* ---- the file ---- */
+
+static bool is_news(const struct filed *f)
+{
+    return f->skipped || !__atomic_load_n(&f->poison->reported, __ATOMIC_RELAXED);
+}
+
+static void file_error(fl_poison *p, bool skipped)
+{
+    pthread_mutex_lock(&file_lock);
+    if (filed_count == MAX_FILED) {             /* drop what the script has met since */
+        int kept = 0;
+        for (int i = 0; i < MAX_FILED; i++) {
+            if (is_news(&file[i])) file[kept++] = file[i];
+            else poison_unref(file[i].poison);
+        }
+        filed_count = kept;
+    }
+    if (filed_count < MAX_FILED) file[filed_count++] = (struct filed){poison_ref(p), skipped};
+    pthread_mutex_unlock(&file_lock);
+}
+
+fl_status fl_poison_raise_filed(void)
+{
+    fl_status status = FL_OK;
+    pthread_mutex_lock(&file_lock);
+    for (int i = 0; i < filed_count; i++) {
+        if (status == FL_OK && is_news(&file[i])) status = fl_poison_raise(file[i].poison);
+        poison_unref(file[i].poison);
+    }
+    filed_count = 0;
+    pthread_mutex_unlock(&file_lock);
+    return status;
+}
+
+/* ---- running under these rules ---- */
+
+/* The first poisoned variable the task would read. */
+static fl_poison *input_poison(const fl_task *t)
+{
+    fl_poison *p;
+    for (int i = 0; i < t->read_count; i++)
+        if ((p = poison_of(t->reads[i]))) return p;
+    if (!(t->flags & FL_TASK_UPDATES)) return NULL;
+    for (int i = 0; i < t->write_count; i++)
+        if ((p = poison_of(t->writes[i]))) return p;
+    return NULL;
+}
+
+static void mark_writes(const fl_task *t, fl_poison *p)
+{
+    for (int i = 0; i < t->write_count; i++)
+        if (poison_of(t->writes[i]) != p) fl_poison_put(t->writes[i], p);
+}
+
+/* Would nobody learn that the task did not run? */
+static bool goes_unnoticed(const fl_task *t)
+{
+    for (int i = 0; i < t->write_count; i++)
+        if (!poison_of(t->writes[i])) return true;
+    return t->write_count == 0;
+}
+
+/* The task does not start because of p (borrowed). */
+static void skip(const fl_task *t, fl_poison *p)
+{
+    if (!(t->flags & FL_TASK_UPDATES)) mark_writes(t, p);
+}
+
+/* The task ran and failed: returns its poison, one reference. */
+static fl_poison *fail(const fl_task *t, fl_status status, const char *line)
+{
+    __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
+    fl_poison *p = poison_new(status, t->name, line, fl_message());
+    mark_writes(t, p);
+    return p;
+}
+
+fl_status fl_task_run_here(const fl_task *t)
+{
+    fl_poison *input = input_poison(t);
+    if (FL_UNLIKELY(input && !(t->flags & FL_TASK_NO_SKIP))) {
+        skip(t, input);
+        return fl_poison_raise(input);
+    }
+    fl_status status = t->run((void *)t->payload);
+    if (FL_UNLIKELY(status != FL_OK)) {
+        fl_poison *p = fail(t, status, NULL);
+        __atomic_store_n(&p->reported, true, __ATOMIC_RELAXED);
+        poison_unref(p);
+    } else mark_writes(t, input);
+    return status;
+}
+
+void fl_task_run_queued(const fl_task *t, const char *line)
+{
+    fl_poison *input = input_poison(t);
+    if (FL_UNLIKELY(input && !(t->flags & FL_TASK_NO_SKIP))) {
+        skip(t, input);
+        if (goes_unnoticed(t)) file_error(input, true);
+        return;
+    }
+    fl_status status = t->run((void *)t->payload);
+    if (FL_UNLIKELY(status != FL_OK)) {
+        fl_poison *p = fail(t, status, line);
+        file_error(p, false);
+        poison_unref(p);
+    } else mark_writes(t, input);
+}
+
+void fl_task_cancel(const fl_task *t, const char *line)
+{
+    fl_poison *p = poison_new(FL_ERR_STATE, t->name, line, "cancelled");
+    skip(t, p);
+    file_error(p, false);
+    poison_unref(p);
+}
+
+/* ---- variables ---- */
+
+void fl_var_clear(fl_var *v)
+{
+    fl_engine_wait_idle(v);
+    fl_poison_put(v, NULL);
+}
+
+void fl_var_poison(fl_var *v, const char *op)
+{
+    fl_engine_wait_idle(v);
+    fl_poison *p = poison_new(FL_ERR_STATE, op, NULL, fl_message());
+    fl_poison_put(v, p);
+    poison_unref(p);
+}
+
+int64_t fl_poison_failures(void) { return __atomic_load_n(&failures, __ATOMIC_RELAXED); }

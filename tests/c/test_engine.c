@@ -1,0 +1,803 @@
+/*
+** test_engine.c -- the engine against a serial oracle, its order, its errors and its end.
+**
+** Ops are functions over small payloads. Lanes are made once: four threaded, two driven, one of each kind
+** with a ring of 4. `test_engine --exit` is the program that one test starts: it ends with ops queued.
+*/
+#define _GNU_SOURCE
+#include "check.h"
+#include "engine.h"
+#include "team.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef __SANITIZE_THREAD__
+enum { UNDER_TSAN = 1, MANY = 100000 };
+#else
+enum { UNDER_TSAN = 0, MANY = 1000000 };
+#endif
+
+enum { THREADED = 4, DRIVEN = 2 };
+static int threaded[THREADED], driven[DRIVEN], short_threaded, short_driven;
+static const char *program;
+
+/* ---- helpers ---- */
+
+typedef struct vars { int count; fl_var *at[20]; } vars;
+#define VARS(...) ((vars){(int)(sizeof((fl_var *[]){__VA_ARGS__}) / sizeof(fl_var *)), {__VA_ARGS__}})
+#define NO_VARS ((vars){0, {NULL}})
+
+static fl_status push(const char *name, int lane, unsigned flags, fl_exec run, const void *payload, size_t size, vars reads, vars writes)
+{
+    fl_task t = {.name = name, .run = run, .payload = payload, .payload_size = size, .reads = reads.at, .writes = writes.at,
+                 .read_count = reads.count, .write_count = writes.count, .lane = lane, .flags = flags};
+    return fl_engine_push(&t);
+}
+
+static void sleep_ms(int ms) { usleep((useconds_t)ms * 1000); }
+static int get(int *place) { return __atomic_load_n(place, __ATOMIC_SEQ_CST); }
+static void set(int *place, int value) { __atomic_store_n(place, value, __ATOMIC_SEQ_CST); }
+
+static fl_status op_nothing(void *payload) { return FL_OK; }
+static fl_status op_boom(void *payload) { return fl_fail(FL_ERR_VALUE, "matmul: boom"); }
+static fl_status op_sleep(void *payload) { sleep_ms(*(int *)payload); return FL_OK; }
+static fl_status op_count(void *payload) { __atomic_add_fetch(*(int **)payload, 1, __ATOMIC_SEQ_CST); return FL_OK; }
+
+/* Waits until *gate is 1, at most 10 s. */
+static fl_status op_gate(void *payload)
+{
+    int *gate = *(int **)payload;
+    for (int i = 0; i < 10000 && !get(gate); i++) sleep_ms(1);
+    return FL_OK;
+}
+
+static fl_status push_nothing(int lane, unsigned flags, vars reads, vars writes)
+{
+    return push("nothing", lane, flags, op_nothing, NULL, 0, reads, writes);
+}
+static fl_status push_gate(int lane, int *gate, vars reads, vars writes)
+{
+    return push("gate", lane, 0, op_gate, &gate, sizeof gate, reads, writes);
+}
+static fl_status push_boom(int lane, vars writes)
+{
+    return push("matmul", lane, 0, op_boom, NULL, 0, NO_VARS, writes);
+}
+
+static void here(char *buffer, size_t size) { snprintf(buffer, size, "train.lua:41"); }
+
+static int count_threads(void)
+{
+    int count = 0;
+    DIR *d = opendir("/proc/self/task");
+    if (!d) return -1;
+    for (struct dirent *e; (e = readdir(d));) count += e->d_name[0] != '.';
+    closedir(d);
+    return count;
+}
+
+static long resident_bytes(void)
+{
+    long all = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%ld %ld", &all, &resident) != 2) resident = 0;
+    fclose(f);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+/* ---- random workloads ---- */
+
+enum { WORK_VARS = 100, WORK_OPS = 10000, WORK_READS = 19 };
+typedef struct work { double *data; int write, update, delay, count, reads[WORK_READS]; } work;
+
+static fl_status op_work(void *payload)
+{
+    const work *w = payload;
+    double sum = w->update ? w->data[w->write] : 1;
+    for (int i = 0; i < w->count; i++) sum += w->data[w->reads[i]] * (i + 1);
+    for (volatile int i = 0; i < w->delay; i++) continue;
+    w->data[w->write] = sum / (1 + w->count * w->count);
+    return FL_OK;
+}
+
+static unsigned random_state;
+static int random_below(int n)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (int)((random_state >> 8) % (unsigned)n);
+}
+
+static void random_work(work *w, double *data)
+{
+    *w = (work){.data = data, .write = random_below(WORK_VARS), .update = random_below(2)};
+    w->delay = random_below(8) ? 0 : random_below(3000);
+    int reads = 2 + random_below(18);
+    for (int i = 0; i < reads; i++) {
+        int r = random_below(WORK_VARS), fresh = r != w->write;
+        for (int j = 0; j < w->count; j++) fresh &= w->reads[j] != r;
+        if (fresh) w->reads[w->count++] = r;
+    }
+}
+
+static void push_work(const work *w, fl_var *v, const int *lanes, int lane_count)
+{
+    vars reads = {.count = w->count}, writes = VARS(&v[w->write]);
+    for (int i = 0; i < w->count; i++) reads.at[i] = &v[w->reads[i]];
+    unsigned flags = (random_below(2) ? FL_TASK_CHEAP : 0) | (w->update ? FL_TASK_UPDATES : 0);
+    CHECK(push("work", lanes[random_below(lane_count)], flags, op_work, w, sizeof *w, reads, writes) == FL_OK);
+    if (!random_below(50)) CHECK(fl_engine_wait_var(&v[random_below(WORK_VARS)]) == FL_OK);
+}
+
+/* The same program serially and through the engine, on these lanes. */
+static void compare_workload(unsigned seed, const int *lanes, int lane_count)
+{
+    static double data[WORK_VARS], oracle[WORK_VARS];
+    static work program_of[WORK_OPS];
+    static fl_var v[WORK_VARS];
+    random_state = seed;
+    memset(v, 0, sizeof v);
+    for (int i = 0; i < WORK_VARS; i++) data[i] = oracle[i] = 1;
+    for (int i = 0; i < WORK_OPS; i++) {
+        random_work(&program_of[i], oracle);
+        op_work(&program_of[i]);
+        program_of[i].data = data;
+    }
+    for (int i = 0; i < WORK_OPS; i++) push_work(&program_of[i], v, lanes, lane_count);
+    CHECK(fl_engine_wait_all() == FL_OK);
+    CHECK(!memcmp(data, oracle, sizeof data));
+    for (int i = 0; i < WORK_VARS; i++) CHECK(fl_var_settle(&v[i]) && !v[i].poison);
+}
+
+static void random_on_one_lane(void) { compare_workload(1, threaded, 1); }
+static void random_on_two_lanes(void) { compare_workload(2, threaded, 2); }
+static void random_on_four_lanes(void) { compare_workload(3, threaded, 4); }
+
+static void random_with_driven_lanes(void)
+{
+    int lanes[] = {threaded[0], driven[0], threaded[1], driven[1], FL_LANE_CPU, FL_LANE_IO};
+    compare_workload(4, lanes, 2);
+    compare_workload(5, lanes, 4);
+    compare_workload(6, lanes, 6);
+}
+
+static void random_with_short_rings(void)
+{
+    int lanes[] = {short_threaded, short_driven, threaded[0], FL_LANE_CPU};
+    compare_workload(7, lanes, 4);
+}
+
+static void random_in_other_modes(void)
+{
+    int lanes[] = {FL_LANE_CPU, threaded[0], driven[0], FL_LANE_COMM};
+    fl_engine_mode_set(FL_ENGINE_QUEUED);
+    compare_workload(8, lanes, 1);
+    compare_workload(9, lanes, 4);
+    fl_engine_mode_set(FL_ENGINE_NAIVE);
+    compare_workload(10, lanes, 4);
+    fl_engine_mode_set(FL_ENGINE_AUTO);
+}
+
+/* ---- order ---- */
+
+static fl_status op_meet(void *payload)
+{
+    int *arrived = *(int **)payload;
+    __atomic_add_fetch(arrived, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 5000 && get(arrived) < 2; i++) sleep_ms(1);
+    return get(arrived) == 2 ? FL_OK : fl_fail(FL_ERR_STATE, "meet: alone");
+}
+
+static void readers_overlap(void)
+{
+    fl_var v = {0};
+    int arrived = 0, *place = &arrived;
+    push_nothing(threaded[0], 0, NO_VARS, VARS(&v));
+    push("meet", threaded[0], 0, op_meet, &place, sizeof place, VARS(&v), NO_VARS);
+    push("meet", threaded[1], 0, op_meet, &place, sizeof place, VARS(&v), NO_VARS);
+    CHECK(fl_engine_wait_all() == FL_OK);
+}
+
+typedef struct append { int *list, *length, value; } append;
+static fl_status op_append(void *payload)
+{
+    append *a = payload;
+    if (a->value % 7 == 0) sleep_ms(1);
+    a->list[(*a->length)++] = a->value;
+    return FL_OK;
+}
+
+static void writers_keep_order(void)
+{
+    enum { N = 100 };
+    int list[N], length = 0;
+    fl_var v = {0};
+    for (int i = 0; i < N; i++) {
+        append a = {list, &length, i};
+        push("append", i % 5 == 4 ? driven[0] : threaded[i * 7 % THREADED], i % 3 ? FL_TASK_CHEAP : 0, op_append, &a, sizeof a, NO_VARS, VARS(&v));
+    }
+    CHECK(fl_engine_wait_var(&v) == FL_OK);
+    CHECK(length == N);
+    for (int i = 0; i < length; i++) CHECK(list[i] == i);
+}
+
+static void write_waits_for_readers(void)
+{
+    fl_var v = {0}, other = {0};
+    int gate = 0, value = 1, *place = &value;
+    push_nothing(threaded[0], 0, NO_VARS, VARS(&v));
+    push_gate(threaded[1], &gate, VARS(&v), VARS(&other));
+    push("count", threaded[2], FL_TASK_CHEAP, op_count, &place, sizeof place, NO_VARS, VARS(&v));
+    sleep_ms(20);
+    CHECK(get(&value) == 1);
+    set(&gate, 1);
+    CHECK(fl_engine_wait_var(&v) == FL_OK);
+    CHECK(get(&value) == 2);
+}
+
+static void diamond_across_lanes(void)
+{
+    for (int round = 0; round < 50; round++) {
+        int list[8], length = 0;
+        fl_var top = {0}, left = {0}, right = {0};
+        append a = {list, &length, 0}, b = {list, &length, 3};
+        int ms = round % 3;
+        push("append", threaded[0], 0, op_append, &a, sizeof a, NO_VARS, VARS(&top));
+        push("sleep", driven[0], 0, op_sleep, &ms, sizeof ms, VARS(&top), VARS(&left));
+        push("sleep", threaded[2], 0, op_sleep, &ms, sizeof ms, VARS(&top), VARS(&right));
+        push("append", threaded[3], 0, op_append, &b, sizeof b, VARS(&left, &right), VARS(&top));
+        CHECK(fl_engine_wait_var(&top) == FL_OK);
+        CHECK(length == 2 && list[0] == 0 && list[1] == 3);
+    }
+}
+
+static void wait_var_waits_for_its_writer_only(void)
+{
+    fl_var v = {0}, other = {0};
+    int gate = 0, done = 0, *place = &done, ms = 30;
+    push("sleep", threaded[0], 0, op_sleep, &ms, sizeof ms, NO_VARS, VARS(&v));
+    push("count", threaded[0], 0, op_count, &place, sizeof place, NO_VARS, VARS(&v));
+    push_gate(threaded[1], &gate, VARS(&v), VARS(&other));
+    CHECK(fl_engine_wait_var(&v) == FL_OK);
+    CHECK(get(&done) == 1);
+    CHECK(!fl_var_idle(&v) && !fl_var_settle(&v));
+    CHECK(fl_var_readable(&v) && !fl_var_writable(&v));
+    set(&gate, 1);
+    fl_engine_wait_idle(&v);
+    CHECK(fl_var_idle(&v) && fl_var_settle(&v) && fl_var_writable(&v));
+    CHECK(fl_engine_wait_all() == FL_OK);
+}
+
+static void fresh_variable_is_ready(void)
+{
+    fl_var v = {0};
+    CHECK(fl_engine_wait_var(&v) == FL_OK && fl_var_writable(&v) && fl_var_settle(&v) && fl_var_idle(&v));
+}
+
+static void short_rings_wrap(void)
+{
+    int count = 0, *place = &count;
+    fl_var v = {0}, w = {0};
+    for (int i = 0; i < 1000; i++) push("count", short_threaded, 0, op_count, &place, sizeof place, NO_VARS, VARS(&v));
+    CHECK(fl_engine_wait_var(&v) == FL_OK && count == 1000);
+    push("sleep", threaded[0], 0, op_sleep, &(int){20}, sizeof(int), NO_VARS, VARS(&w));
+    for (int i = 0; i < 1000; i++) push("count", short_driven, 0, op_count, &place, sizeof place, VARS(&w), VARS(&v));
+    CHECK(fl_engine_wait_var(&v) == FL_OK && count == 2000);
+}
+
+static void readers_beyond_the_slots(void)
+{
+    int lanes[] = {threaded[0], threaded[1], threaded[2], threaded[3], FL_LANE_IO, FL_LANE_COMM, driven[0]};
+    fl_var v = {0}, out[7] = {{0}};
+    int count = 0, *place = &count, ms = 5;
+    push("sleep", threaded[0], 0, op_sleep, &ms, sizeof ms, NO_VARS, VARS(&v));
+    for (int i = 0; i < 7; i++) {
+        push("sleep", lanes[i], 0, op_sleep, &ms, sizeof ms, VARS(&v), VARS(&out[i]));
+        push("count", lanes[i], 0, op_count, &place, sizeof place, VARS(&v), VARS(&out[i]));
+    }
+    CHECK(v.reader_count <= FL_VAR_READERS);
+    int seen = 0;
+    append a = {&seen, &(int){0}, 1};
+    push("append", threaded[1], 0, op_append, &a, sizeof a, NO_VARS, VARS(&v));
+    fl_engine_wait_idle(&v);
+    CHECK(count == 7 && seen == 1);
+    CHECK(fl_engine_wait_all() == FL_OK);
+}
+
+static void version_counts_at_push(void)
+{
+    fl_var v = {0}, w = {0};
+    int gate = 0;
+    push_gate(threaded[0], &gate, NO_VARS, VARS(&v));
+    for (int i = 0; i < 9; i++) push_nothing(threaded[i % 2], i % 2 ? FL_TASK_CHEAP : 0, VARS(&w), VARS(&v));
+    CHECK(v.version == 10 && w.version == 0);
+    set(&gate, 1);
+    CHECK(fl_engine_wait_all() == FL_OK);
+    push_nothing(FL_LANE_CPU, FL_TASK_CHEAP, NO_VARS, VARS(&v));
+    fl_var_bump(&v);
+    CHECK(v.version == 12 && w.version == 0);
+}
+
+static void cheap_runs_here_when_ready(void)
+{
+    fl_var v = {0}, w = {0};
+    int gate = 0, count = 0, *place = &count;
+    push_gate(threaded[0], &gate, NO_VARS, VARS(&v));
+    push("count", threaded[0], FL_TASK_CHEAP, op_count, &place, sizeof place, NO_VARS, VARS(&w));
+    CHECK(count == 1);
+    push("count", driven[0], FL_TASK_CHEAP, op_count, &place, sizeof place, VARS(&v), VARS(&w));
+    push("count", driven[0], 0, op_count, &place, sizeof place, NO_VARS, NO_VARS);
+    CHECK(count == 1);              /* the lane keeps the order of what is not cheap */
+    push("count", driven[0], FL_TASK_CHEAP, op_count, &place, sizeof place, NO_VARS, NO_VARS);
+    CHECK(count == 2);
+    set(&gate, 1);
+    CHECK(fl_engine_wait_all() == FL_OK && count == 4);
+}
+
+/* A driven op waits for a thread, another thread for the driven op: the wait must run what lies between. */
+static void waits_drive_what_others_need(void)
+{
+    fl_var a = {0}, b = {0}, c = {0}, d = {0};
+    int ms = 20, count = 0, *place = &count;
+    push("sleep", threaded[0], 0, op_sleep, &ms, sizeof ms, NO_VARS, VARS(&a));
+    push("count", driven[0], 0, op_count, &place, sizeof place, VARS(&a), VARS(&b));
+    push("sleep", threaded[1], 0, op_sleep, &ms, sizeof ms, VARS(&b), VARS(&c));
+    push("count", driven[1], 0, op_count, &place, sizeof place, VARS(&c), VARS(&d));
+    push("count", threaded[2], 0, op_count, &place, sizeof place, VARS(&d), VARS(&a));
+    CHECK(fl_engine_wait_var(&a) == FL_OK);
+    CHECK(get(&count) == 3);
+}
+
+/* Large payloads are copied, too. */
+typedef struct bulk { char bytes[5000]; int *sum; } bulk;
+static fl_status op_bulk(void *payload)
+{
+    bulk *b = payload;
+    for (size_t i = 0; i < sizeof b->bytes; i++) *b->sum += b->bytes[i];
+    return FL_OK;
+}
+
+static void large_payloads_are_copied(void)
+{
+    fl_var v = {0};
+    bulk *b = malloc(sizeof *b);
+    int sum = 0;
+    b->sum = &sum;
+    for (int i = 1; i <= 10; i++) {
+        memset(b->bytes, i, sizeof b->bytes);
+        push("bulk", threaded[0], 0, op_bulk, b, sizeof *b, NO_VARS, VARS(&v));
+    }
+    memset(b, 0, sizeof *b);
+    CHECK(fl_engine_wait_var(&v) == FL_OK && sum == 5000 * 55);
+    free(b);
+}
+
+/* ---- errors ---- */
+
+static void failure_poisons_its_readers(void)
+{
+    int lanes[] = {threaded[0], driven[0], FL_LANE_CPU};
+    for (int i = 0; i < 3; i++) {
+        fl_var start = {0}, x = {0}, y = {0}, z = {0}, clean = {0};
+        int count = 0, *place = &count;
+        fl_engine_where = here;
+        push("sleep", threaded[1], 0, op_sleep, &(int){5}, sizeof(int), NO_VARS, VARS(&start));
+        fl_task boom = {.name = "matmul", .run = op_boom, .reads = (fl_var *[]){&start}, .writes = (fl_var *[]){&x}, .read_count = 1, .write_count = 1, .lane = lanes[i]};
+        CHECK(fl_engine_push(&boom) == FL_OK);
+        fl_engine_where = NULL;
+        push("add", threaded[2], 0, op_count, &place, sizeof place, VARS(&x, &clean), VARS(&y));
+        push("mul", driven[1], 0, op_count, &place, sizeof place, VARS(&y), VARS(&z));
+        CHECK(fl_engine_wait_var(&z) == FL_ERR_VALUE);
+        CHECK_TEXT(fl_message(), "matmul (train.lua:41): boom");
+        CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE && fl_engine_wait_var(&x) == FL_ERR_VALUE);
+        CHECK(fl_engine_wait_var(&z) == FL_ERR_VALUE);      /* it stays */
+        CHECK(count == 0 && fl_engine_wait_var(&clean) == FL_OK && fl_engine_wait_var(&start) == FL_OK);
+        CHECK(fl_engine_wait_all() == FL_OK);               /* the script has seen it */
+        fl_var_clear(&x), fl_var_clear(&y), fl_var_clear(&z);
+        CHECK(fl_engine_wait_var(&z) == FL_OK);
+    }
+}
+
+static void only_a_pure_write_clears(void)
+{
+    fl_var x = {0}, y = {0};
+    push_boom(threaded[0], VARS(&x));
+    push_nothing(threaded[1], FL_TASK_UPDATES, NO_VARS, VARS(&x));      /* x += 1 reads x */
+    CHECK(fl_engine_wait_var(&x) == FL_ERR_VALUE);
+    CHECK(push_nothing(FL_LANE_CPU, FL_TASK_UPDATES | FL_TASK_CHEAP, NO_VARS, VARS(&x)) == FL_ERR_VALUE);
+    CHECK_TEXT(fl_message(), "matmul: boom");
+    CHECK(push_nothing(FL_LANE_CPU, FL_TASK_CHEAP, VARS(&x), VARS(&y)) == FL_ERR_VALUE);
+    CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE);
+    CHECK(push_nothing(FL_LANE_CPU, FL_TASK_CHEAP, NO_VARS, VARS(&x)) == FL_OK);
+    CHECK(fl_engine_wait_var(&x) == FL_OK && fl_engine_wait_var(&y) == FL_ERR_VALUE);
+    push_nothing(threaded[0], 0, VARS(&x), VARS(&y));
+    CHECK(fl_engine_wait_var(&y) == FL_OK && fl_var_readable(&y));
+    CHECK(fl_engine_wait_all() == FL_OK);
+}
+
+static void updates_spare_their_targets(void)
+{
+    for (int i = 0; i < 2; i++) {
+        int lane = i ? driven[0] : threaded[1], weight = 7, *place = &weight;
+        fl_var gradient = {0}, parameter = {0}, moment = {0};
+        int gate = 0;
+        push_gate(threaded[0], &gate, NO_VARS, VARS(&gradient));
+        push_boom(threaded[0], VARS(&gradient));
+        CHECK(push("adamw", lane, FL_TASK_UPDATES, op_count, &place, sizeof place, VARS(&gradient), VARS(&parameter, &moment)) == FL_OK);
+        set(&gate, 1);
+        CHECK(fl_engine_wait_var(&parameter) == FL_OK && fl_engine_wait_var(&moment) == FL_OK);
+        CHECK(weight == 7 && parameter.version == 1);
+        CHECK(fl_engine_wait_var(&gradient) == FL_ERR_VALUE);
+        CHECK(fl_engine_wait_all() == FL_ERR_VALUE);        /* the skipped step is news */
+        CHECK_TEXT(fl_message(), "matmul: boom");
+        CHECK(fl_engine_wait_all() == FL_OK);
+        fl_var_clear(&gradient);
+        push("adamw", lane, FL_TASK_UPDATES, op_count, &place, sizeof place, VARS(&gradient), VARS(&parameter, &moment));
+        CHECK(fl_engine_wait_all() == FL_OK && weight == 8);
+    }
+}
+
+static void update_that_fails_poisons_its_target(void)
+{
+    fl_var x = {0};
+    push("scale", threaded[0], FL_TASK_UPDATES, op_boom, NULL, 0, NO_VARS, VARS(&x));
+    CHECK(fl_engine_wait_var(&x) == FL_ERR_VALUE);
+    CHECK_TEXT(fl_message(), "scale: matmul: boom");
+    fl_var_clear(&x);
+    CHECK(fl_engine_wait_all() == FL_OK);
+}
+
+static void errors_without_a_reader_are_filed(void)
+{
+    fl_var x = {0}, y = {0};
+    push("save", threaded[0], 0, op_boom, NULL, 0, NO_VARS, NO_VARS);
+    CHECK(fl_engine_wait_all() == FL_ERR_VALUE);
+    CHECK_TEXT(fl_message(), "save: matmul: boom");
+    CHECK(fl_engine_wait_all() == FL_OK);
+    push_boom(threaded[0], VARS(&x));
+    CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
+    push_nothing(threaded[0], 0, VARS(&x), NO_VARS);        /* saving x does not happen */
+    CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
+    for (int i = 0; i < 1000; i++) push_boom(threaded[i % 4], VARS(i % 2 ? &x : &y));
+    CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
+    fl_var_clear(&x), fl_var_clear(&y);
+}
+
+static void collectives_are_entered_all_the_same(void)
+{
+    fl_var x = {0}, y = {0};
+    int count = 0, *place = &count;
+    push_boom(threaded[0], VARS(&x));
+    push("all_reduce", threaded[1], FL_TASK_NO_SKIP, op_count, &place, sizeof place, VARS(&x), VARS(&y));
+    CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE);
+    push("all_reduce", FL_LANE_CPU, FL_TASK_NO_SKIP | FL_TASK_CHEAP, op_count, &place, sizeof place, VARS(&x), VARS(&y));
+    CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE && count == 2);
+    fl_var_clear(&x), fl_var_clear(&y);
+    CHECK(fl_engine_wait_all() == FL_OK);
+}
+
+static void failure_on_the_caller(void)
+{
+    fl_var x = {0};
+    fl_engine_stats before, after;
+    fl_engine_stats_get(&before);
+    fl_engine_where = here;
+    CHECK(push("matmul", FL_LANE_CPU, FL_TASK_CHEAP, op_boom, NULL, 0, NO_VARS, VARS(&x)) == FL_ERR_VALUE);
+    CHECK_TEXT(fl_message(), "matmul: boom");
+    CHECK(fl_engine_wait_var(&x) == FL_ERR_VALUE);
+    CHECK_TEXT(fl_message(), "matmul (train.lua:41): boom");
+    fl_fail(FL_ERR_VALUE, "half way");
+    fl_var_clear(&x);
+    fl_var_poison(&x, "add_");
+    CHECK(fl_engine_wait_var(&x) != FL_OK);
+    CHECK_TEXT(fl_message(), "add_ (train.lua:41): half way");
+    fl_engine_where = NULL;
+    fl_var_clear(&x);
+    CHECK(fl_engine_wait_all() == FL_OK);
+    fl_engine_stats_get(&after);
+    CHECK(after.failed_ops == before.failed_ops + 1 && after.inline_ops == before.inline_ops + 1);
+}
+
+static void naive_mode_raises_at_once(void)
+{
+    fl_var x = {0}, y = {0};
+    fl_engine_mode_set(FL_ENGINE_NAIVE);
+    CHECK(fl_engine_mode_get() == FL_ENGINE_NAIVE);
+    CHECK(push_boom(threaded[0], VARS(&x)) == FL_ERR_VALUE);
+    CHECK(push_nothing(threaded[1], 0, VARS(&x), VARS(&y)) == FL_ERR_VALUE);
+    CHECK_TEXT(fl_message(), "matmul: boom");
+    fl_engine_mode_set(FL_ENGINE_AUTO);
+    fl_var_clear(&x), fl_var_clear(&y);
+}
+
+static bool asked_to_stop(void) { return true; }
+
+static void interrupt_ends_a_wait(void)
+{
+    fl_var x = {0};
+    int gate = 0, ms = 0;
+    push_gate(threaded[0], &gate, NO_VARS, VARS(&x));
+    fl_engine_interrupted = asked_to_stop;
+    double start = seconds();
+    CHECK(fl_engine_wait_var(&x) == FL_ERR_INTERRUPTED);
+    CHECK_TEXT(fl_message(), "interrupted");
+    CHECK(fl_engine_wait_all() == FL_ERR_INTERRUPTED);
+    for (int i = 0; i < 4; i++) push("sleep", short_threaded, 0, op_sleep, &ms, sizeof ms, VARS(&x), NO_VARS);
+    CHECK(push("sleep", short_threaded, 0, op_sleep, &ms, sizeof ms, VARS(&x), NO_VARS) == FL_ERR_INTERRUPTED);
+    CHECK(seconds() - start < 2);
+    fl_engine_interrupted = NULL;
+    set(&gate, 1);
+    CHECK(fl_engine_wait_all() == FL_OK && fl_engine_wait_var(&x) == FL_OK);
+}
+
+static void lanes_are_bounded(void)
+{
+    int lane = -1;
+    CHECK(fl_engine_lane_new(&lane, "wide", -1, true) == FL_ERR_VALUE);
+    CHECK_TEXT(fl_message(), "engine: a ring of -1 slots for lane 'wide' (1 to 1048576)");
+    while (fl_engine_lane_new(&lane, "more", 4, true) == FL_OK) continue;
+    CHECK_TEXT(fl_message(), "engine: there are 16 lanes already, no room for 'more'");
+    fl_engine_stats s;
+    fl_engine_stats_get(&s);
+    CHECK(s.lanes == FL_MAX_LANES && s.threads <= s.lanes && lane == FL_MAX_LANES - 1);
+}
+
+/* ---- bounds ---- */
+
+static void many_pushes_keep_memory_bounded(void)
+{
+    char payload[600] = {0};
+    fl_var v[8] = {{0}};
+    push("warm", threaded[0], 0, op_nothing, payload, sizeof payload, NO_VARS, VARS(&v[0]));
+    fl_engine_wait_all();
+    long before = resident_bytes();
+    for (int i = 0; i < MANY; i++)
+        push("nothing", threaded[i & 1], 0, op_nothing, payload, i % 100 ? 100 : sizeof payload, VARS(&v[i & 7]), VARS(&v[(i + 3) & 7]));
+    CHECK(fl_engine_wait_all() == FL_OK);
+    CHECK(resident_bytes() - before < (UNDER_TSAN ? 256 : 16) << 20);
+}
+
+static void spread_body(void *context, int64_t begin, int64_t end)
+{
+    double *out = context;
+    for (int64_t i = begin; i < end; i++) out[i] = (double)i * 2;
+}
+static fl_status op_parallel(void *payload)
+{
+    fl_team_for(10000, 100, spread_body, *(double **)payload);
+    return FL_OK;
+}
+
+static void mixed_parallel_regions(void)
+{
+    double *out[2] = {malloc(10000 * sizeof **out), malloc(10000 * sizeof **out)};
+    fl_var v[2] = {{0}, {0}}, slow = {0};
+    int ms = 1;
+    for (int i = 0; i < 60; i++) {
+        if (i % 4 == 0) push("sleep", FL_LANE_IO, 0, op_sleep, &ms, sizeof ms, NO_VARS, VARS(&slow));
+        push("parallel", FL_LANE_CPU, FL_TASK_CHEAP, op_parallel, &out[i % 2], sizeof *out, VARS(&slow), VARS(&v[i % 2]));
+        push("parallel", FL_LANE_COMM, 0, op_parallel, &out[1 - i % 2], sizeof *out, NO_VARS, VARS(&v[1 - i % 2]));
+        fl_team_for(10000, 100, spread_body, out[0] + 0 * fl_engine_wait_var(&v[0]));
+    }
+    CHECK(fl_engine_wait_all() == FL_OK);
+    for (int i = 0; i < 10000; i++) CHECK(out[0][i] == i * 2.0 && out[1][i] == i * 2.0);
+    free(out[0]), free(out[1]);
+}
+
+static void one_team_of_threads(void)
+{
+    if (UNDER_TSAN) SKIP("parallel regions are serial under ThreadSanitizer");
+    fl_engine_stats s;
+    for (int round = 0; round < 3; round++) {
+        fl_engine_mode_set(round == 1 ? FL_ENGINE_QUEUED : FL_ENGINE_AUTO);
+        mixed_parallel_regions();
+        fl_engine_stats_get(&s);
+        CHECK(count_threads() <= fl_team_size() + s.threads);
+    }
+}
+
+/* ---- the profile ---- */
+
+static cJSON *read_json(const char *path)
+{
+    static char text[1 << 22];
+    FILE *f = fopen(path, "r");
+    if (!f) return NULL;
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    return cJSON_Parse(text);
+}
+
+static void odd_place(char *buffer, size_t size) { snprintf(buffer, size, "a\"b\\c\n\x01.lua:7"); }
+
+static void profile_parses(void)
+{
+    char path[] = "/tmp/flowlua-trace-XXXXXX";
+    int fd = mkstemp(path), ms = 2;
+    fl_var v = {0};
+    close(fd);
+    CHECK(fl_engine_profile_dump(path) == FL_ERR_STATE);
+    CHECK(fl_engine_profile_start() == FL_OK && fl_engine_profiling);
+    fl_engine_where = odd_place;
+    push("sleep \"well\"", threaded[0], 0, op_sleep, &ms, sizeof ms, NO_VARS, VARS(&v));
+    push_nothing(driven[0], 0, VARS(&v), NO_VARS);
+    push_nothing(FL_LANE_CPU, FL_TASK_CHEAP, NO_VARS, NO_VARS);
+    fl_engine_where = NULL;
+    CHECK(fl_engine_profile_dump(path) == FL_OK && !fl_engine_profiling);
+    cJSON *json = read_json(path), *event;
+    int ops = 0, names = 0;
+    CHECK(json != NULL);
+    cJSON_ArrayForEach(event, cJSON_GetObjectItem(json, "traceEvents")) {
+        const char *phase = cJSON_GetStringValue(cJSON_GetObjectItem(event, "ph"));
+        names += !strcmp(phase, "M");
+        if (strcmp(phase, "X")) continue;
+        ops++;
+        CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(cJSON_GetObjectItem(event, "args"), "line")), "a\"b\\c\n\x01.lua:7");
+        if (cJSON_GetObjectItem(event, "tid")->valueint != threaded[0]) continue;
+        CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(event, "name")), "sleep \"well\"");
+        CHECK(cJSON_GetObjectItem(event, "dur")->valuedouble >= 1900);
+    }
+    CHECK(ops == 3 && names >= 4);
+    cJSON_Delete(json);
+    unlink(path);
+}
+
+static void profile_keeps_the_newest(void)
+{
+    char path[] = "/tmp/flowlua-trace-XXXXXX";
+    close(mkstemp(path));
+    CHECK(fl_engine_profile_start() == FL_OK);
+    for (int i = 0; i < 70000; i++) push_nothing(FL_LANE_CPU, FL_TASK_CHEAP, NO_VARS, NO_VARS);
+    CHECK(fl_engine_profile_dump("/no/such/place") == FL_ERR_IO);
+    CHECK_TEXT(fl_message(), "profile: cannot write '/no/such/place': No such file or directory");
+    CHECK(fl_engine_profile_dump(path) == FL_OK);
+    FILE *f = fopen(path, "r");
+    int lines = 0;
+    for (int c; (c = getc(f)) != EOF;) lines += c == '\n';
+    fclose(f);
+    CHECK(lines > 65536 && lines < 65536 + 64);
+    unlink(path);
+}
+
+/* ---- fork and the end ---- */
+
+/* In a child everything runs on the caller; parallel loops work, too. */
+static int in_the_child(fl_var *v)
+{
+    int count = 0, *place = &count;
+    double out[10000];
+    double *destination = out;
+    for (int i = 0; i < 10; i++)
+        if (push("count", threaded[i % 4], 0, op_count, &place, sizeof place, VARS(v), NO_VARS) != FL_OK) return 1;
+    if (push("parallel", FL_LANE_CPU, 0, op_parallel, &destination, sizeof destination, NO_VARS, NO_VARS) != FL_OK) return 2;
+    if (count != 10 || out[9999] != 19998) return 3;
+    if (fl_engine_wait_all() != FL_OK || fl_engine_mode_get() != FL_ENGINE_NAIVE) return 4;
+    fl_engine_stop();
+    return 0;
+}
+
+static void forked_child_runs_inline(void)
+{
+    if (UNDER_TSAN) SKIP("ThreadSanitizer does not follow a fork with threads");
+    fl_var v = {0};
+    int status = 0, count = 0, *place = &count;
+    for (int i = 0; i < 100; i++) push("count", threaded[i % 4], 0, op_count, &place, sizeof place, NO_VARS, VARS(&v));
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) _exit(in_the_child(&v));
+    CHECK(count == 100);            /* a fork drains the lanes */
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    push("count", threaded[0], 0, op_count, &place, sizeof place, NO_VARS, VARS(&v));
+    CHECK(fl_engine_wait_var(&v) == FL_OK && count == 101);
+}
+
+/* 1000 ops, more than anybody wants to wait for. */
+static void queue_plenty(fl_var *v)
+{
+    int ms = 10;
+    for (int i = 0; i < 1000; i++)
+        push("sleep", i % 10 == 9 ? driven[0] : threaded[i % 4], i % 3 ? 0 : FL_TASK_UPDATES, op_sleep, &ms, sizeof ms, VARS(&v[i % 5]), VARS(&v[5 + i % 3]));
+}
+
+static void stop_cancels(void)
+{
+    fl_var v[8] = {{0}};
+    int ms = 10, cancelled = 0;
+    push("sleep", threaded[0], 0, op_sleep, &ms, sizeof ms, NO_VARS, VARS(&v[0]));
+    queue_plenty(v);
+    push("sleep", threaded[0], 0, op_sleep, &ms, sizeof ms, VARS(&v[0]), VARS(&v[7]));
+    double start = seconds();
+    fl_engine_stop();
+    fl_engine_stop();
+    CHECK(seconds() - start < 1);
+    fl_engine_stats s;
+    fl_engine_stats_get(&s);
+    CHECK(s.threads == 0);
+    for (int i = 0; i < 8; i++) {
+        cancelled += fl_engine_wait_var(&v[i]) != FL_OK;
+        fl_var_clear(&v[i]);
+    }
+    CHECK(cancelled > 0);
+    CHECK(fl_engine_wait_all() == FL_ERR_STATE);
+    CHECK_TEXT(fl_message(), "sleep: cancelled");
+    push_nothing(threaded[0], 0, NO_VARS, VARS(&v[0]));     /* and starts again */
+    CHECK(fl_engine_wait_var(&v[0]) == FL_OK && fl_engine_wait_all() == FL_OK);
+}
+
+static void exit_with_queued_ops(void)
+{
+    double start = seconds();
+    int status = 0;
+    fflush(stdout);
+    pid_t child = vfork();
+    if (child == 0) {
+        execl(program, program, "--exit", (char *)NULL);
+        _exit(127);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    CHECK(seconds() - start < (UNDER_TSAN ? 3 : 1));
+}
+
+static void make_lanes(void)
+{
+    for (int i = 0; i < THREADED; i++) CHECK(fl_engine_lane_new(&threaded[i], "threaded", 0, true) == FL_OK);
+    for (int i = 0; i < DRIVEN; i++) CHECK(fl_engine_lane_new(&driven[i], "driven", 0, false) == FL_OK);
+    CHECK(fl_engine_lane_new(&short_threaded, "short", 4, true) == FL_OK);
+    CHECK(fl_engine_lane_new(&short_driven, "short", 4, false) == FL_OK);
+}
+
+int main(int argc, char **argv)
+{
+    static fl_var v[8];
+    program = argv[0];
+    alarm(300);
+    fl_engine_mode_set(FL_ENGINE_AUTO);
+    make_lanes();
+    if (argc > 1 && !strcmp(argv[1], "--exit")) {
+        queue_plenty(v);
+        return 3;
+    }
+    RUN(fresh_variable_is_ready);
+    RUN(random_on_one_lane);
+    RUN(random_on_two_lanes);
+    RUN(random_on_four_lanes);
+    RUN(random_with_driven_lanes);
+    RUN(random_with_short_rings);
+    RUN(random_in_other_modes);
+    RUN(readers_overlap);
+    RUN(writers_keep_order);
+    RUN(write_waits_for_readers);
+    RUN(diamond_across_lanes);
+    RUN(wait_var_waits_for_its_writer_only);
+    RUN(short_rings_wrap);
+    RUN(readers_beyond_the_slots);
+    RUN(version_counts_at_push);
+    RUN(cheap_runs_here_when_ready);
+    RUN(waits_drive_what_others_need);
+    RUN(large_payloads_are_copied);
+    RUN(failure_poisons_its_readers);
+    RUN(only_a_pure_write_clears);
+    RUN(updates_spare_their_targets);
+    RUN(update_that_fails_poisons_its_target);
+    RUN(errors_without_a_reader_are_filed);
+    RUN(collectives_are_entered_all_the_same);
+    RUN(failure_on_the_caller);
+    RUN(naive_mode_raises_at_once);
+    RUN(interrupt_ends_a_wait);
+    RUN(many_pushes_keep_memory_bounded);
+    RUN(one_team_of_threads);
+    RUN(profile_parses);
+    RUN(profile_keeps_the_newest);
+    RUN(forked_child_runs_inline);
+    RUN(stop_cancels);
+    RUN(exit_with_queued_ops);
+    RUN(lanes_are_bounded);
+    fl_engine_stop();
+    return finish();
+}
