@@ -19,9 +19,12 @@ typedef struct fl_gemm {
 /* Serial. An element's value does not depend on m, n or on its place in C. */
 typedef void (*fl_gemm_fn)(const fl_gemm *g);
 
+/* The kernels, and fl_gemm_pack: packed[p * stride + j] = b[p * row + j * col] for p < k, j < n. */
 #define FL_GEMM_DECLARE(level)                                                                           \
     void FL_PASTE(fl_gemm_f32, level)(const fl_gemm *g);                                                 \
-    void FL_PASTE(fl_gemm_f64, level)(const fl_gemm *g);
+    void FL_PASTE(fl_gemm_f64, level)(const fl_gemm *g);                                                 \
+    void FL_PASTE(fl_gemm_pack_f32, level)(void *packed, int64_t stride, const void *b, int64_t row, int64_t col, int64_t k, int64_t n); \
+    void FL_PASTE(fl_gemm_pack_f64, level)(void *packed, int64_t stride, const void *b, int64_t row, int64_t col, int64_t k, int64_t n);
 FL_GEMM_DECLARE(base)
 #ifdef __x86_64__
 FL_GEMM_DECLARE(avx2)

@@ -1,0 +1,112 @@
+/*
+** attention.c -- attention with the team.
+**
+** Forward is cut into blocks of queries of each head, backward into heads; neither the cut nor the team changes the order
+** in which a result is summed.
+*/
+#include "attention.h"
+#include "stage.h"
+#include "../storage.h"
+
+static const double NS_PER_MULTIPLICATION = 0.03, NS_PER_SCORE = 1;
+
+static const fl_attention_kernels *kernels_of(fl_dtype dtype)
+{
+    bool wide = dtype == FL_FLOAT64;
+    switch (fl_cpu_level()) {
+#ifdef __x86_64__
+    case FL_LEVEL_AVX512: return wide ? &fl_attention_kernels_f64_avx512 : &fl_attention_kernels_f32_avx512;
+    case FL_LEVEL_AVX2: return wide ? &fl_attention_kernels_f64_avx2 : &fl_attention_kernels_f32_avx2;
+#endif
+    default: return wide ? &fl_attention_kernels_f64_base : &fl_attention_kernels_f32_base;
+    }
+}
+
+typedef struct attention_job {
+    const fl_attention_kernels *kernels;
+    const fl_attention *a;
+    const fl_attention_head *heads;
+    size_t item;
+    int failed;
+} attention_job;
+
+/* Scratch of this thread for `packs` packed matrices and the work space; the first comes first. */
+static char *thread_scratch(attention_job *j, int64_t packed)
+{
+    size_t bytes = (size_t)(packed + fl_attention_work_size(j->a)) * j->item + 64;
+    char *scratch = fl_scratch(FL_KERNEL_SCRATCH, bytes);
+    if (!scratch) __atomic_store_n(&j->failed, 1, __ATOMIC_RELAXED);
+    return scratch;
+}
+
+/* Cheap and dear blocks of a causal head alternate, so that contiguous ranges cost the same. */
+static int64_t balanced_block(const fl_attention *a, int64_t unit, int64_t blocks)
+{
+    if (!a->causal) return unit;
+    return unit % 2 ? blocks - 1 - unit / 2 : unit / 2;
+}
+
+static void forward_blocks(void *context, int64_t begin, int64_t end)
+{
+    attention_job *j = context;
+    const fl_attention *a = j->a;
+    int64_t blocks = fl_attention_query_blocks(a), packed_size = fl_attention_packed_size(a->keys, a->width), packed_head = -1;
+    char *packed = thread_scratch(j, packed_size);
+    if (!packed) return;
+    for (int64_t u = begin; u < end; u++) {
+        const fl_attention_head *h = &j->heads[u / blocks];
+        if (u / blocks != packed_head) j->kernels->pack(packed, h->k, a->keys, a->width, a->k_row);
+        packed_head = u / blocks;
+        j->kernels->forward(a, h, balanced_block(a, u % blocks, blocks), packed, packed + (size_t)packed_size * j->item);
+    }
+}
+
+static void backward_heads(void *context, int64_t begin, int64_t end)
+{
+    attention_job *j = context;
+    const fl_attention *a = j->a;
+    int64_t size_k = fl_attention_packed_size(a->keys, a->width), size_v = fl_attention_packed_size(a->keys, a->value_width);
+    char *packed_k = thread_scratch(j, size_k + size_v);
+    if (!packed_k) return;
+    char *packed_v = packed_k + (size_t)size_k * j->item, *work = packed_v + (size_t)size_v * j->item;
+    for (int64_t i = begin; i < end; i++) {
+        const fl_attention_head *h = &j->heads[i];
+        j->kernels->pack(packed_k, h->k, a->keys, a->width, a->k_row);
+        j->kernels->pack(packed_v, h->v, a->keys, a->value_width, a->v_row);
+        j->kernels->backward(a, h, packed_k, packed_v, work);
+    }
+}
+
+static double head_ns(const fl_attention *a)
+{
+    double scores = (double)a->queries * (double)a->keys * (a->causal ? 0.5 : 1);
+    return scores * ((double)(a->width + a->value_width) * NS_PER_MULTIPLICATION + NS_PER_SCORE);
+}
+
+static fl_status finished(const attention_job *j)
+{
+    return j->failed ? fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for scratch space") : FL_OK;
+}
+
+fl_status fl_cpu_attention(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads, int64_t count)
+{
+    attention_job j = {kernels_of(dtype), a, heads, fl_dtype_size(dtype), 0};
+    int64_t blocks = fl_attention_query_blocks(a);
+    if (blocks) fl_team_for(count * blocks, head_ns(a) / (double)blocks, forward_blocks, &j);
+    return finished(&j);
+}
+
+fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads, int64_t count)
+{
+    attention_job j = {kernels_of(dtype), a, heads, fl_dtype_size(dtype), 0};
+    fl_team_for(count, 2.5 * head_ns(a), backward_heads, &j);
+    return finished(&j);
+}
+
+void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *a, void *factor, const int64_t *head, int64_t count)
+{
+    char *out = factor;
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t q = 0; q < a->queries; q++, out += (size_t)a->keys * fl_dtype_size(dtype))
+            kernels_of(dtype)->dropout_row(out, a, head[i], a->first_query + q, 0, a->keys);
+}

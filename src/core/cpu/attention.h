@@ -1,0 +1,72 @@
+/*
+** attention.h -- scaled dot-product attention in blocks: scores are never stored whole.
+**
+** Forward keeps the log-sum-exp of every query's scores, so that backward can recompute the weights
+** block by block (FlashAttention-2's scheme).
+*/
+#ifndef FL_ATTENTION_H
+#define FL_ATTENTION_H
+
+#include "cpu.h"
+
+typedef enum fl_mask_kind { FL_MASK_NONE, FL_MASK_BOOL, FL_MASK_FLOAT } fl_mask_kind;
+
+/* One head. Rows are contiguous, `*_row` elements apart; the mask has any strides (0 where it broadcasts). */
+typedef struct fl_attention_head {
+    const void *q, *k, *v, *mask, *g, *out_in, *lse_in;
+    void *out, *lse, *dq, *dk, *dv;
+    int64_t index;              /* logical position among all heads: places the dropout mask */
+} fl_attention_head;
+
+typedef struct fl_attention {
+    int64_t queries, keys, width, value_width;
+    int64_t q_row, k_row, v_row, g_row, mask_row, mask_col;
+    fl_mask_kind mask_kind;     /* bool: true takes part; float: added to the scores, of the kernel's type */
+    bool causal;                /* query i sees keys up to i */
+    int64_t first_query;        /* logical position of query 0 of this part */
+    int64_t logical_queries;
+    double scale, dropout;
+    uint64_t seed, counter;
+} fl_attention;
+
+enum { FL_ATTENTION_QUERIES = 32, FL_ATTENTION_KEYS = 64 };     /* a block */
+
+static inline int64_t fl_attention_query_blocks(const fl_attention *a) { return (a->queries + FL_ATTENTION_QUERIES - 1) / FL_ATTENTION_QUERIES; }
+static inline int64_t fl_attention_key_blocks(const fl_attention *a) { return (a->keys + FL_ATTENTION_KEYS - 1) / FL_ATTENTION_KEYS; }
+
+/* Of one level and type; serial. work: elements of scratch memory, packed: K (and for backward V) transposed
+** in blocks of keys. */
+typedef struct fl_attention_kernels {
+    void (*pack)(void *packed, const void *rows, int64_t count, int64_t width, int64_t row);
+    void (*forward)(const fl_attention *a, const fl_attention_head *h, int64_t query_block, const void *packed_k, void *work);
+    void (*backward)(const fl_attention *a, const fl_attention_head *h, const void *packed_k, const void *packed_v, void *work);
+    /* 1 / (1 - dropout) or 0 for keys [first_key, first_key + n) of a logical query */
+    void (*dropout_row)(void *factor, const fl_attention *a, int64_t head, int64_t query, int64_t first_key, int64_t n);
+} fl_attention_kernels;
+
+#define FL_ATTENTION_DECLARE(level)                                                                      \
+    extern const fl_attention_kernels FL_PASTE(fl_attention_kernels_f32, level), FL_PASTE(fl_attention_kernels_f64, level);
+FL_ATTENTION_DECLARE(base)
+#ifdef __x86_64__
+FL_ATTENTION_DECLARE(avx2)
+FL_ATTENTION_DECLARE(avx512)
+#endif
+
+/* Elements of `packed` for one of K, V; and of `work`. */
+static inline int64_t fl_attention_packed_size(int64_t keys, int64_t width)
+{
+    return (keys + FL_ATTENTION_KEYS - 1) / FL_ATTENTION_KEYS * FL_ATTENTION_KEYS * width;
+}
+static inline int64_t fl_attention_work_size(const fl_attention *a)
+{
+    return FL_ATTENTION_QUERIES * (3 * FL_ATTENTION_KEYS + a->value_width);
+}
+
+/* All heads with the team. dtype is float32 or float64. */
+fl_status fl_cpu_attention(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads, int64_t count);
+fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads, int64_t count);
+
+/* The dropout factors themselves, [count, queries, keys]. */
+void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *a, void *factor, const int64_t *head, int64_t count);
+
+#endif
