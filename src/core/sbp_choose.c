@@ -296,3 +296,43 @@ fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, 
     search_free(s);
     return status;
 }
+
+/* A row that could ever be taken: no split of an axis that is not there, no P(sum) of bool. */
+static bool is_legal(const fl_infer *c, const fl_sbp *row)
+{
+    for (int i = 0; i < c->nin + c->nout; i++) {
+        const fl_spec *spec = i < c->nin ? &c->in[i] : &c->out[i - c->nin];
+        if (spec->kind != FL_TENSOR) continue;
+        if (fl_sbp_is_split(row[i]) && row[i] >= spec->shape.ndim) return false;
+        if (row[i] == FL_PSUM && spec->dtype == FL_BOOL) return false;
+    }
+    return true;
+}
+
+fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, int parts, fl_signature_fn report, void *context)
+{
+    fl_spec specs[FL_MAX_PARAMS];
+    fl_shape shapes[FL_MAX_PARAMS + FL_MAX_OUT];
+    if (nin > FL_MAX_PARAMS) return fl_fail(FL_ERR_VALUE, "%s: at most %d operands can be listed", op->name, FL_MAX_PARAMS);
+    for (int i = 0; i < nin; i++) fl_spec_of(&specs[i], &in[i]);
+    fl_infer c = {.op = op, .name = op->name, .attrs = attrs, .in = specs, .nin = nin, .nout = op->nout};
+    for (int i = 0; i < op->nout; i++) c.out[i].kind = FL_TENSOR;
+    FL_TRY(op->infer(&c));
+    for (int i = 0; i < nin + c.nout; i++) shapes[i] = i < nin ? specs[i].shape : c.out[i - nin].shape;
+    struct fl_sig_list list = {.width = nin + c.nout};
+    fl_sigs sigs = {op, attrs, specs, c.out, nin, c.nout, parts, shapes, shapes + nin, &list};
+    if (op->sbp) op->sbp(&sigs);
+    fl_status status = list.failed ? fl_fail(FL_ERR_MEMORY, "%s: out of memory while listing signatures", op->name) : FL_OK;
+    for (int r = 0; status == FL_OK && r < list.count; r++) {
+        const fl_sbp *row = list.rows + (size_t)r * (size_t)list.width;
+        fl_sbp tensors[FL_MAX_PARAMS + FL_MAX_OUT];
+        int count = 0;
+        for (int i = 0; i < nin; i++)
+            if (specs[i].kind == FL_TENSOR) tensors[count++] = row[i];
+        memcpy(tensors + count, row + nin, (size_t)c.nout * sizeof *row);
+        if (is_legal(&c, row)) report(context, tensors, count, c.nout, list.bodies[r] != NULL);
+    }
+    free(list.rows);
+    free(list.bodies);
+    return status;
+}

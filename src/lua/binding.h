@@ -15,6 +15,8 @@
 #include <lua.h>
 #include <lualib.h>
 
+#define FL_VERSION "0.1.0"
+
 /* ---- errors (error.c) ---- */
 
 /* Raises the core's last message at the nearest line of the user's script. */
@@ -202,11 +204,15 @@ void fl_lua_open_runtime(lua_State *L, int flow);               /* runtime.c: sy
 void fl_lua_open_help(lua_State *L);                            /* help.c: the global help */
 void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io, files and the system for the Lua modules */
 void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator, with_generator */
+void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io */
+void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator */
 int fl_lua_tostring(lua_State *L);                              /* print.c */
 void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
 
 /* t so that this process can read all its elements: local, on the host, waited for (any strides). One reference. */
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *t);
+/* The same without gaps. */
+fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *t);
 /* This rank's part of t on the host, waited for: no communication. One reference. */
 fl_status fl_lua_host_part(fl_tensor **out, fl_tensor *t);
 /* Element of a host tensor at p. */
@@ -224,7 +230,7 @@ void fl_lua_push_module(lua_State *L, const char *name);
 
 /* repl.c, doctor.c */
 void fl_lua_repl(lua_State *L);
-int fl_lua_doctor(void);
+bool fl_lua_doctor(lua_State *L);
 /* What line completion offers for the word that ends at `end` of `line`: pushes a sorted list of whole words and returns the
 ** position where the word begins. */
 size_t fl_lua_complete(lua_State *L, const char *line, size_t end);

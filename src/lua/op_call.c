@@ -344,22 +344,35 @@ static int run(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin
     return c->op->nout;
 }
 
+/* Reads all arguments on the stack into b. */
+static void read_call(lua_State *L, binding *b, const fl_lua_call *c)
+{
+    const fl_signature *s = c->signature;
+    *b = (binding){.call = c, .signature = s, .nin = s->tensor_count};
+    b->in = b->fixed;
+    memcpy(&b->attrs, c->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
+    int top = lua_gettop(L);
+    bool named = top > 0 && is_options(L, top);
+    read_positional(L, b, named ? top - 1 : top);
+    if (named) read_named(L, b, top);
+    check_required(L, b);
+    if (s->has_options) fl_lua_apply_options(L, &b->attrs, &b->options, c->name);
+}
+
 /* The function of an op with attributes, options or lists. */
 static int call_op(lua_State *L)
 {
     const fl_lua_call *c = running_call(L);
-    const fl_signature *s = c->signature;
-    binding b = {.call = c, .signature = s};
-    b.in = b.fixed;
-    b.nin = s->tensor_count;
-    memcpy(&b.attrs, c->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
-    int top = lua_gettop(L);
-    bool named = top > 0 && is_options(L, top);
-    read_positional(L, &b, named ? top - 1 : top);
-    if (named) read_named(L, &b, top);
-    check_required(L, &b);
-    if (s->has_options) fl_lua_apply_options(L, &b.attrs, &b.options, c->name);
+    binding b;
+    read_call(L, &b, c);
     return run(L, c, b.in, b.nin, &b.attrs);
+}
+
+fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, int parts, fl_signature_fn report, void *context)
+{
+    binding b;
+    read_call(L, &b, c);
+    return fl_infer_signatures(c->op, b.in, b.nin, &b.attrs, parts, report, context);
 }
 
 /* The function of an op whose parameters are all single tensors. */

@@ -1,0 +1,119 @@
+/*
+** testing.c -- flow._testing: what the generic specs need to see of the registry and of other ranks.
+*/
+#include "binding.h"
+#include "../core/global.h"
+
+#include <stdio.h>
+
+/* Pushes one op's description: name, sig, doc, samples, call and flags. */
+static void push_op(lua_State *L, const fl_op *op)
+{
+    lua_createtable(L, 0, 10);
+    lua_pushstring(L, op->name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, op->sig);
+    lua_setfield(L, -2, "sig");
+    lua_pushstring(L, op->doc ? op->doc : "");
+    lua_setfield(L, -2, "doc");
+    lua_newtable(L);
+    for (int i = 0; op->samples && op->samples[i]; i++) {
+        lua_pushstring(L, op->samples[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "samples");
+    lua_getfield(L, lua_upvalueindex(1), "_op");
+    lua_getfield(L, -1, op->name);
+    lua_setfield(L, -3, "call");
+    lua_pop(L, 1);
+    const struct { const char *name; bool value; } flags[] = {
+        {"hidden", op->flags & FL_OP_HIDDEN}, {"random", op->flags & FL_OP_RANDOM}, {"mutates", op->mutates != 0},
+        {"source", op->flags & FL_OP_SOURCE}, {"elementwise", op->flags & FL_OP_ELEMENTWISE},
+        {"differentiable", !(op->flags & FL_OP_NO_GRAD) && (op->grad || op->vjp || op->body)},
+        {"body", op->body != NULL},
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        lua_pushboolean(L, flags[i].value);
+        lua_setfield(L, -2, flags[i].name);
+    }
+}
+
+/* ops() -> list of descriptions of every registered op */
+static int testing_ops(lua_State *L)
+{
+    lua_newtable(L);
+    int n = 0;
+    FL_FOR_EACH_OP(op)
+    {
+        push_op(L, *op);
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
+/* set_world(size, rank): a dry world; set_world(1, 0) leaves it */
+static int testing_set_world(lua_State *L)
+{
+    FL_CHECK(L, fl_world_set_dry((int)luaL_checkinteger(L, 1), (int)luaL_checkinteger(L, 2)));
+    return 0;
+}
+
+/* from_part(part, logical shape, placement, sbp): a global tensor of which `part` is this rank's share */
+static int testing_from_part(lua_State *L)
+{
+    fl_tensor *part = fl_lua_check_tensor(L, 1, "from_part", "part");
+    fl_shape shape = {0, {0}};
+    shape.ndim = fl_lua_check_list(L, 2, shape.dims, FL_MAX_NDIM, "from_part", "shape");
+    const fl_placement *placement = fl_lua_check_placement(L, 3, "from_part");
+    fl_nd_sbp nd_sbp = fl_lua_check_sbp(L, 4, shape.ndim, "from_part");
+    fl_box *box = fl_lua_new_box(L);
+    FL_CHECK(L, fl_global_from_part(&box->tensor, part, &shape, placement, nd_sbp));
+    return 1;
+}
+
+/* Collects the signatures of one call: encoded as text, since Lua may not be entered while the core runs. */
+typedef struct collected {
+    char text[4096];
+    size_t used;
+    int count;
+} collected;
+
+static void collect(void *context, const fl_sbp *in_out, int nin, int nout, bool has_body)
+{
+    collected *c = context;
+    char sbp[FL_SBP_TEXT];
+    if (sizeof c->text - c->used < (size_t)(nin + nout + 2) * FL_SBP_TEXT) return;
+    c->used += (size_t)sprintf(c->text + c->used, "%s", has_body ? "body" : "kernel");
+    for (int i = 0; i < nin + nout; i++)
+        c->used += (size_t)sprintf(c->text + c->used, "%s%s", i == nin ? ">" : " ", fl_sbp_text(sbp, in_out[i]));
+    c->used += (size_t)sprintf(c->text + c->used, "\n");
+    c->count++;
+}
+
+/* signatures(op, parts, arguments...) -> text, a line "kernel S(0) B>S(0)" each: SBPs of the tensor operands, then of the results */
+static int testing_signatures(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    int parts = (int)luaL_checkinteger(L, 2);
+    lua_getfield(L, lua_upvalueindex(1), "_op");
+    lua_getfield(L, -1, name);
+    const fl_lua_call *call = fl_lua_call_of(L, -1);
+    if (!call) FL_RAISE(L, "signatures: there is no op '%s'", name);
+    lua_settop(L, lua_gettop(L) - 2);
+    lua_remove(L, 1);
+    lua_remove(L, 1);
+    collected c = {.used = 0};
+    if (call->op->infer) FL_CHECK(L, fl_lua_signatures(L, call, parts, collect, &c));
+    lua_pushlstring(L, c.text, c.used);
+    return 1;
+}
+
+void fl_lua_open_testing(lua_State *L, int flow)
+{
+    static const luaL_Reg functions[] = {{"ops", testing_ops}, {"set_world", testing_set_world}, {"from_part", testing_from_part},
+                                         {"signatures", testing_signatures}, {NULL, NULL}};
+    lua_newtable(L);
+    lua_pushvalue(L, flow);
+    luaL_setfuncs(L, functions, 1);
+    lua_setfield(L, flow, "_testing");
+}

@@ -1,0 +1,260 @@
+-- autograd_spec.lua -- the tape: leaves, accumulation, views, in-place rules, hooks, higher order, freed graphs.
+local flow = require "flow"
+
+local function leaf(data) return flow.tensor(data, {dtype = "float64", requires_grad = true}) end
+local function list(t) return t:totable() end
+
+describe("backward", function()
+  it("gives the gradient of a chain", function()
+    local x = leaf {1, 2, 3}
+    local y = (x * x * 2):sum()
+    y:backward()
+    assert.are.same({4, 8, 12}, list(x.grad))
+  end)
+
+  it("adds to what .grad holds", function()
+    local x = leaf {1, 2}
+    (x * 3):sum():backward();
+    (x * x):sum():backward()
+    assert.are.same({5, 7}, list(x.grad))
+    x.grad = nil
+    assert.is_nil(x.grad);
+    (x * 2):sum():backward()
+    assert.are.same({2, 2}, list(x.grad))
+  end)
+
+  it("sums over the axes that broadcasting stretched", function()
+    local x, b = leaf {{1, 2, 3}, {4, 5, 6}}, leaf {10, 20, 30}
+    local c = leaf {{2}, {3}};
+    ((x + b) * c):sum():backward()
+    assert.are.same({5, 5, 5}, list(b.grad))
+    assert.are.same({{2, 2, 2}, {3, 3, 3}}, list(x.grad))
+    assert.are.same({{66}, {75}}, list(c.grad))
+  end)
+
+  it("takes a gradient for a tensor that is no scalar, and asks for one", function()
+    local x = leaf {1, 2}
+    local y = x * 2
+    local ok, message = pcall(y.backward, y)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("a gradient must be given for float64[2]", 1, true), message)
+    y:backward(flow.tensor({1, 10}, {dtype = "float64"}))
+    assert.are.same({2, 20}, list(x.grad))
+  end)
+
+  it("needs something that requires grad", function()
+    local ok, message = pcall(function() flow.ones(1):sum():backward() end)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("does not require grad", 1, true), message)
+  end)
+
+  it("frees the graph, and keeps it on request", function()
+    local x = leaf {1, 2}
+    local y = (x * x):sum()
+    y:backward({retain_graph = true})
+    y:backward()
+    assert.are.same({4, 8}, list(x.grad))
+    local ok, message = pcall(y.backward, y)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("has been freed by an earlier backward; use {retain_graph = true}", 1, true), message)
+  end)
+
+  it("survives a chain of 200,000 ops", function()
+    local x = leaf {1}
+    local y = x
+    for _ = 1, 200000 do y = y * 1.0 end
+    y:sum():backward()
+    assert.are.same({1}, list(x.grad))
+  end)
+end)
+
+describe("leaves and flags", function()
+  it("are told apart", function()
+    local x = leaf {1}
+    assert.is_true(x.is_leaf)
+    local y = x * 2
+    assert.is_false(y.is_leaf)
+    assert.is_true(y.requires_grad)
+    assert.is_true(y:detach().is_leaf)
+    assert.is_false(y:detach().requires_grad)
+  end)
+
+  it("refuse integers", function()
+    local x = flow.tensor {1, 2}
+    local ok, message = pcall(function() x.requires_grad = true end)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("only float tensors have gradients, this is int64", 1, true), message)
+  end)
+
+  it("no_grad stops recording, as a function and as <close>", function()
+    local x = leaf {1}
+    flow.no_grad(function() assert.is_false((x * 2).requires_grad) end)
+    do
+      local _ <close> = flow.no_grad()
+      assert.is_false((x * 2).requires_grad)
+    end
+    assert.is_true((x * 2).requires_grad)
+    pcall(flow.no_grad, function() error("inside") end)
+    assert.is_true((x * 2).requires_grad)
+  end)
+end)
+
+describe("in place", function()
+  it("rewrites the history of a non-leaf", function()
+    local x = leaf {1, 2, 3}
+    local y = x * 2
+    y:mul_(3)
+    y:sum():backward()
+    assert.are.same({6, 6, 6}, list(x.grad))
+  end)
+
+  it("on a leaf that requires grad is an error outside no_grad", function()
+    local x = leaf {1}
+    local ok, message = pcall(x.add_, x, 1)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("leaf that requires grad", 1, true), message)
+    local v = leaf({{1, 2}, {3, 4}})
+    ok, message = pcall(function() v[0]:add_(1) end)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("view of a leaf that requires grad", 1, true), message)
+    flow.no_grad(function() x:add_(1) end)
+    assert.are.same({2}, list(x))
+  end)
+
+  it("on a view rewrites the history of its base", function()
+    local x, w = leaf {1, 2, 3, 4}, leaf {10, 20}
+    local y = x * 1
+    y["1:3"]:mul_(w)
+    local weights = flow.tensor({1, 2, 3, 4}, {dtype = "float64"});
+    (y * weights):sum():backward()
+    assert.are.same({1, 20, 60, 4}, list(x.grad))
+    assert.are.same({4, 9}, list(w.grad))
+  end)
+
+  it("reaches other views of the same base", function()
+    local w = leaf {5}
+    local base = flow.zeros(2, 2, {dtype = "float64"})
+    local first, second = base[0], base[1]
+    first:copy_(w:expand(2))
+    assert.is_true(base.requires_grad)
+    assert.is_true((second * 1).requires_grad)
+    base:sum():backward()
+    assert.are.same({2}, list(w.grad))
+  end)
+
+  it("assignment through an index carries gradients", function()
+    local w = leaf {1, 2}
+    local x = flow.zeros(3, 2, {dtype = "float64"})
+    x[1] = w * 3;
+    (x * x):sum():backward()
+    assert.are.same({18, 36}, list(w.grad))
+  end)
+
+  it("after a value was saved is found out by its version", function()
+    local x = leaf {1, 2}
+    local y = x * 2
+    local z = (y * y):sum()
+    y:add_(1)
+    local ok, message = pcall(z.backward, z)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("was changed in place after it was used", 1, true), message)
+  end)
+
+  it("with an overlapping operand copies it first", function()
+    local x = flow.arange(6)
+    x["1:6"]:copy_(x["0:5"])
+    assert.are.same({0, 0, 1, 2, 3, 4}, list(x))
+    local y = flow.arange(4)
+    y:add_(flow.flatten(y:view(2, 2):t()))
+    assert.are.same({0, 3, 3, 6}, list(y))
+  end)
+
+  it("on an expanded tensor is an error", function()
+    local ok, message = pcall(function() flow.zeros(1):expand(3):add_(1) end)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("several positions share one element", 1, true), message)
+  end)
+end)
+
+describe("hooks", function()
+  it("see the gradient and may replace it", function()
+    local x = leaf {1, 2}
+    local seen
+    x:register_hook(function(g) seen = list(g); return g * 10 end);
+    (x * 2):sum():backward()
+    assert.are.same({2, 2}, seen)
+    assert.are.same({20, 20}, list(x.grad))
+  end)
+
+  it("run for non-leaves", function()
+    local x = leaf {1}
+    local y = x * 2
+    y:register_hook(function(g) return g * 100 end);
+    (y * 3):sum():backward()
+    assert.are.same({600}, list(x.grad))
+  end)
+
+  it("that fail stop the backward with their message", function()
+    local x = leaf {1}
+    x:register_hook(function() error("from the hook") end)
+    local ok, message = pcall(function() (x * 2):sum():backward() end)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("from the hook", 1, true), message)
+  end)
+end)
+
+describe("flow.grad", function()
+  it("returns gradients and leaves .grad alone", function()
+    local x, y = leaf {3}, leaf {4}
+    local z = x * x * y
+    local gx, gy = table.unpack(flow.grad(z, {x, y}))
+    assert.are.same({24}, list(gx))
+    assert.are.same({9}, list(gy))
+    assert.is_nil(x.grad)
+  end)
+
+  it("differentiates again", function()
+    local x = leaf {2}
+    local y = x * x * x
+    local first = flow.grad(y, {x}, {create_graph = true})[1]
+    local second = flow.grad(first, {x}, {create_graph = true})[1]
+    local third = flow.grad(second, {x})[1]
+    assert.are.same({12}, list(first))
+    assert.are.same({12}, list(second))
+    assert.are.same({6}, list(third))
+  end)
+
+  it("of a non-leaf", function()
+    local x = leaf {2}
+    local y = x * 5
+    local z = y * y
+    assert.are.same({20}, list(flow.grad(z, {y})[1]))
+  end)
+
+  it("names a tensor that was not used", function()
+    local x, y = leaf {1}, leaf {1}
+    local ok, message = pcall(flow.grad, x * 2, {x, y})
+    assert.is_false(ok)
+    assert.is_truthy(message:find("tensor 2 of xs was not used to compute y", 1, true), message)
+  end)
+end)
+
+describe("memory", function()
+  it("of a graph goes with its last tensor", function()
+    local x = leaf {1, 2, 3}
+    local function live()
+      collectgarbage()
+      collectgarbage()
+      return flow.memory().tensors
+    end
+    local before = live()
+    for _ = 1, 50 do
+      local y = x:exp():tanh() * x
+      y:add_(1)
+      y[0]:mul_(2)
+      y:sum():backward()
+      x.grad = nil
+    end
+    assert.are.equal(before, live())
+  end)
+end)

@@ -1,0 +1,136 @@
+-- registry_spec.lua -- every registered op, by its own samples: documentation, layouts, dtypes, gradients of
+-- first and second order, every SBP signature, bad arguments. A new op is tested by being registered.
+local flow = require "flow"
+local support = require "tests.support"
+local testing = flow._testing
+
+local ops = testing.ops()
+table.sort(ops, function(a, b) return a.name < b.name end)
+
+-- Calls an op with the values a sample expression gives.
+local function arguments(op, sample)
+  flow.manual_seed(support.seed(op.name .. sample))
+  local chunk = assert(load("local flow = ... return " .. sample, "=sample of " .. op.name))
+  return table.pack(chunk(flow))
+end
+
+local function call(op, args)
+  flow.manual_seed(7)
+  return table.pack(op.call(table.unpack(args, 1, args.n)))
+end
+
+-- A deep copy of an argument list with f applied to every tensor.
+local function map_tensors(value, f)
+  if flow.is_tensor(value) then return f(value) end
+  if type(value) ~= "table" then return value end
+  local copy = {}
+  for k, v in pairs(value) do copy[k] = map_tensors(v, f) end
+  return copy
+end
+
+local function tensors_of(value, list)
+  list = list or {}
+  if flow.is_tensor(value) then list[#list + 1] = value
+  elseif type(value) == "table" then
+    for i = 1, value.n or #value do tensors_of(value[i], list) end
+    for k, v in pairs(value) do if type(k) ~= "number" then tensors_of(v, list) end end
+  end
+  return list
+end
+
+local function each_sample(f)
+  for _, op in ipairs(ops) do
+    for i, sample in ipairs(op.samples) do f(op, sample, i) end
+  end
+end
+
+describe("every op", function()
+  it("has a name of its own, a sentence of documentation and a sample", function()
+    local seen = {}
+    for _, op in ipairs(ops) do
+      assert.is_nil(seen[op.name], op.name .. " is registered twice")
+      seen[op.name] = true
+      assert.is_true(#op.doc > 10, op.name .. " has no documentation")
+      assert.is_true(op.hidden or #op.samples > 0, op.name .. " has no sample")
+    end
+  end)
+
+  it("answers bad arguments with an error that names it", function()
+    local bad = {{}, {"text"}, {{}}, {true, true}, {print}, {0 / 0, 2 ^ 63}, {flow.zeros(2, 3), "x"}, {flow.zeros(2), {}, {}}}
+    for _, op in ipairs(ops) do
+      for _, args in ipairs(bad) do
+        local ok, message = pcall(op.call, table.unpack(args))
+        if not ok then
+          assert.is_string(message, op.name)
+          assert.is_truthy(message:find(op.name, 1, true) or message:find("flow", 1, true), op.name .. ": " .. message)
+        end
+      end
+      local ok = pcall(op.call, table.unpack({}, 1, 0))
+      assert.is_true(not ok or op.name == "tensor", op.name .. " takes no arguments at all")
+    end
+  end)
+end)
+
+describe("layouts:", function()
+  each_sample(function(op, sample, i)
+    it(op.name .. " sample " .. i .. " takes strided inputs", function()
+      local args = arguments(op, sample)
+      if op.mutates then return end
+      local want = call(op, args)
+      local strided = map_tensors(args, support.strided)
+      strided.n = args.n
+      local got = call(op, strided)
+      for j = 1, want.n do support.same(want[j], got[j], op.name, 1e-5) end
+    end)
+  end)
+end)
+
+describe("dtypes:", function()
+  local tolerance = {float16 = 2e-2, bfloat16 = 1e-1, float32 = 1e-4}
+  each_sample(function(op, sample, i)
+    if op.random or op.mutates then return end
+    it(op.name .. " sample " .. i .. " agrees over float dtypes", function()
+      local args = arguments(op, sample)
+      local any = false
+      for _, t in ipairs(tensors_of(args)) do any = any or t.dtype == "float32" end
+      if not any then return end
+      -- inputs that every dtype can hold, so that the results differ by their own rounding only
+      local function in_dtype(dtype)
+        local cast = map_tensors(args, function(t)
+          return t.dtype == "float32" and t:to("bfloat16"):to("float16"):to(dtype) or t
+        end)
+        cast.n = args.n
+        return cast
+      end
+      local want = call(op, in_dtype "float64")
+      for dtype, eps in pairs(tolerance) do
+        local ok, got = pcall(call, op, in_dtype(dtype))
+        assert.is_true(ok, op.name .. " in " .. dtype .. ": " .. tostring(got))
+        for j = 1, want.n do support.close(want[j], got[j], eps, op.name .. " in " .. dtype) end
+      end
+    end)
+  end)
+end)
+
+describe("gradients:", function()
+  each_sample(function(op, sample, i)
+    if not op.differentiable then return end
+    it(op.name .. " sample " .. i .. " against finite differences", function()
+      local args = arguments(op, sample)
+      args = map_tensors(args, function(t) return t.dtype == "float32" and t:to("float64") or t end)
+      support.gradcheck(function(replaced) return call(op, replaced) end, args, op.name)
+    end)
+  end)
+end)
+
+describe("SBP signatures:", function()
+  after_each(function() testing.set_world(1, 0) end)
+  each_sample(function(op, sample, i)
+    for parts = 2, 3 do
+      it(op.name .. " sample " .. i .. " over " .. parts .. " parts", function()
+        local args = arguments(op, sample)
+        support.check_signatures(op, args, parts, map_tensors)
+      end)
+    end
+  end)
+end)
