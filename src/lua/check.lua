@@ -1,10 +1,12 @@
 -- check.lua -- what the Lua modules say when something is wrong: at the user's line, with "did you mean".
 
-local io_ = require("flow")._io
+local flow = require "flow"
+
+local io_ = flow._io
 
 local M = {}
 
-M.is_tensor = io_.is_tensor
+M.is_tensor = flow.is_tensor
 
 ---The user's nearest line as "train.lua:41: ", "" when there is none.
 local function where()

@@ -303,17 +303,10 @@ static int io_suggest(lua_State *L)
     return 1;
 }
 
-/* _io.is_tensor(value) */
-static int io_is_tensor(lua_State *L)
-{
-    lua_pushboolean(L, fl_lua_box(L, 1) != NULL);
-    return 1;
-}
-
 static const luaL_Reg functions[] = {
     {"save", io_save}, {"load", io_load}, {"idx", io_idx}, {"entries", io_entries}, {"hash", io_hash},
     {"characters", io_characters}, {"clock", io_clock}, {"terminal_width", io_terminal_width},
-    {"suggest", io_suggest}, {"is_tensor", io_is_tensor}, {NULL, NULL},
+    {"suggest", io_suggest}, {NULL, NULL},
 };
 
 static void new_closable(lua_State *L, const char *name, lua_CFunction close_it)

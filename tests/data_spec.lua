@@ -1,0 +1,341 @@
+-- data_spec.lua -- readers, datasets, the loader's order and its resumption; options of scripts; progress.
+local flow = require "flow"
+local data, cli, progress = flow.data, flow.cli, flow.progress
+
+local folder
+
+local function write(name, bytes)
+    local file = assert(io.open(folder .. "/" .. name, "wb"))
+    file:write(bytes)
+    file:close()
+    return folder .. "/" .. name
+end
+
+setup(function()
+    folder = os.tmpname()
+    os.remove(folder)
+    assert(os.execute("mkdir -p " .. folder))
+end)
+teardown(function() os.execute("rm -rf " .. folder) end)
+
+describe("IDX files", function()
+    for _, case in ipairs {
+        {"uint8", "\0\0\8\2\0\0\0\2\0\0\0\3\1\2\3\4\5\255", {{1, 2, 3}, {4, 5, 255}}, "uint8"},
+        {"int8", "\0\0\9\1\0\0\0\2\255\1", {-1, 1}, "int8"},
+        {"int16", "\0\0\11\1\0\0\0\2\255\254\1\0", {-2, 256}, "int32"},
+        {"int32", "\0\0\12\1\0\0\0\1" .. (">i4"):pack(-70000), {-70000}, "int32"},
+        {"float32", "\0\0\13\1\0\0\0\1" .. (">f"):pack(1.5), {1.5}, "float32"},
+        {"float64", "\0\0\14\1\0\0\0\1" .. (">d"):pack(0.1), {0.1}, "float64"},
+        {"no elements", "\0\0\8\1\0\0\0\0", {}, "uint8"},
+    } do
+        it("of " .. case[1] .. " are read, plain and compressed", function()
+            local name = write("a.idx", case[2])
+            local t = data.idx(name)
+            assert.are.equal(case[4], t.dtype)
+            assert.are.same(case[3], t:totable())
+            assert(os.execute("gzip -kf " .. name))
+            assert.are.same(case[3], data.idx(name .. ".gz"):totable())
+        end)
+    end
+
+    for _, case in ipairs {
+        {"an empty file", "", "the file ends early"},
+        {"a short head", "\0\0\8", "the file ends early"},
+        {"another format", "PNG\13\0\0\0\0", "not an IDX file"},
+        {"an unknown type", "\0\0\7\1\0\0\0\1\1", "not an IDX file"},
+        {"nine axes", "\0\0\8\9" .. ("\0\0\0\1"):rep(9) .. "\1", "9 axes are more than 8"},
+        {"missing sizes", "\0\0\8\3\0\0\0\1", "the file ends early"},
+        {"missing elements", "\0\0\8\1\0\0\0\9\1\2\3", "the file ends early"},
+        {"sizes that promise 4 GB", "\0\0\8\1\255\255\255\255\1", "the file ends early"},
+        {"sizes whose product overflows", "\0\0\14\3" .. ("\255"):rep(12), nil},
+        {"more bytes than elements", "\0\0\8\1\0\0\0\1\1\2", "bytes after the last element"},
+    } do
+        it("with " .. case[1] .. " are refused", function()
+            local name = write("bad.idx", case[2])
+            local ok, message = pcall(data.idx, name)
+            assert.is_false(ok)
+            if case[3] then assert.are.equal(("idx: %s: %s"):format(name, case[3]), (message:gsub("^.-:%d+: ", "", 1))) end
+        end)
+    end
+
+    it("cut off or damaged in their compressed form are refused", function()
+        local name = write("z.idx", "\0\0\8\1\0\0\3\232" .. ("0123456789"):rep(100))
+        assert(os.execute("gzip -kf " .. name))
+        local file = io.open(name .. ".gz", "rb")
+        local bytes = file:read("a")
+        file:close()
+        for length = 1, #bytes - 1 do assert.is_false(pcall(data.idx, write("cut.gz", bytes:sub(1, length)))) end
+        assert.is_false(pcall(data.idx, write("cut.gz", bytes:sub(1, -6) .. "\0" .. bytes:sub(-4))))
+    end)
+
+    it("that are not there or no files are errors", function()
+        assert.matches("No such file", select(2, pcall(data.idx, folder .. "/none")))
+        assert.matches("not a regular file", select(2, pcall(data.idx, folder)))
+        assert.is_false(pcall(data.idx))
+    end)
+end)
+
+describe("text", function()
+    it("is numbered by the order of its characters", function()
+        local text = data.text("hello")
+        assert.are.same({"e", "h", "l", "o"}, text.characters)
+        assert.are.same({1, 0, 2, 2, 3}, text.tokens:totable())
+        assert.are.equal("uint8", text.tokens.dtype)
+        assert.are.same({1, 3}, text:encode("ho"):totable())
+        assert.are.equal("int64", text:encode("").dtype)
+        assert.are.equal("hole", text:decode({1, 3, 2, 0}))
+        assert.are.equal("hello", text:decode(text.tokens))
+    end)
+
+    it("may have any characters, or be bytes", function()
+        local text = data.text("aé漢😀a")
+        assert.are.same({"a", "é", "漢", "😀"}, text.characters)
+        assert.are.same({0, 1, 2, 3, 0}, text.tokens:totable())
+        local bytes = data.text("a\255\0a")
+        assert.are.same({"\0", "a", "\255"}, bytes.characters)
+        assert.are.same({1, 2, 0, 1}, bytes.tokens:totable())
+        for _, bad in ipairs {"\192\128", "\237\160\128", "\244\144\128\128", "\226\130", "\128"} do
+            assert.are.equal(#bad, data.text(bad).tokens:numel())       -- not UTF-8: one number per byte
+        end
+        local many = {}
+        for i = 1, 300 do many[i] = utf8.char(0x4e00 + i) end
+        assert.are.equal("int32", data.text(table.concat(many)).tokens.dtype)
+        assert.are.equal(0, data.text("").tokens:numel())
+    end)
+
+    it("has no other characters", function()
+        local text = data.text("abc")
+        assert.matches("encode: the text has no character \"x\"", select(2, pcall(text.encode, text, "x")))
+        assert.matches("decode: there is no character 3", select(2, pcall(text.decode, text, {3})))
+        assert.is_false(pcall(data.text, nil))
+    end)
+
+    it("comes from files, one after the other", function()
+        local a, b = write("a.txt", "one\n"), write("b.txt", "two\n")
+        assert.are.equal("one\ntwo\n", data.read({a, b}))
+        assert.are.equal("one\n", data.read(a))
+        assert.matches("No such file", select(2, pcall(data.read, folder .. "/none")))
+        assert.is_false(pcall(data.read, folder))
+        assert.are.equal(16, #data.hash("x"))
+        assert.are_not.equal(data.hash("x"), data.hash("y"))
+    end)
+
+    it("files of a folder come sorted, hidden ones and links left out", function()
+        local command = "cd %s && mkdir -p tree/b tree/.git && touch tree/b/z tree/b/a tree/c tree/.x tree/.git/y"
+        assert(os.execute((command .. " && ln -s c tree/l"):format(folder)))
+        assert.are.same({"b/a", "b/z", "c"}, data.files(folder .. "/tree"))
+        assert.is_false(pcall(data.files, folder .. "/none"))
+    end)
+end)
+
+describe("datasets", function()
+    it("of tensors give rows", function()
+        local set = data.tensors(flow.arange(10):view(5, 2), flow.arange(5))
+        assert.are.equal(5, #set)
+        local batch = set:batch(flow.tensor({3, 0}))
+        assert.are.same({{6, 7}, {0, 1}}, batch[1]:totable())
+        assert.are.same({3, 0}, batch[2]:totable())
+        assert.matches("tensors: argument 2 has shape %[4%], the first one %[5%]",
+            select(2, pcall(data.tensors, flow.ones(5), flow.ones(4))))
+    end)
+
+    it("of windows give pieces and what follows", function()
+        local set = data.windows(flow.arange(10):to("uint8"), 3)
+        assert.are.equal(7, #set)
+        local batch = set:batch(flow.tensor({0, 6}))
+        assert.are.same({{0, 1, 2}, {6, 7, 8}}, batch[1]:totable())
+        assert.are.same({{1, 2, 3}, {7, 8, 9}}, batch[2]:totable())
+        assert.are.equal("int64", batch[1].dtype)
+        local wide = data.windows(flow.arange(10), 3, {stride = 3})
+        assert.are.equal(3, #wide)
+        assert.are.same({{3, 4, 5}}, wide:batch(flow.tensor({1}))[1]:totable())
+        assert.are.equal(1, #data.windows(flow.arange(4), 3))
+        assert.is_false(pcall(data.windows, flow.arange(3), 3))
+        assert.is_false(pcall(data.windows, flow.arange(3), 0))
+    end)
+end)
+
+describe("the loader", function()
+    local set = data.tensors(flow.arange(10))
+
+    local function epoch(loader)
+        local list = {}
+        for batch in loader do list[#list + 1] = table.concat(batch[1]:totable(), " ") end
+        return table.concat(list, " | ")
+    end
+
+    it("walks an epoch in order", function()
+        local loader = data.loader(set, {batch_size = 4})
+        assert.are.equal(3, #loader)
+        assert.are.equal("0 1 2 3 | 4 5 6 7 | 8 9", epoch(loader))
+        assert.are.equal("0 1 2 3 | 4 5 6 7", epoch(data.loader(set, {batch_size = 4, drop_last = true})))
+    end)
+
+    it("shuffles each epoch anew, the same in every run and whatever else is drawn", function()
+        local function make(seed) return data.loader(set, {batch_size = 4, shuffle = true, seed = seed}) end
+        local a, b = make(5), make(5)
+        local first = epoch(a)
+        flow.manual_seed(99)
+        flow.randn(7)
+        assert.are.equal(first, epoch(b))
+        local second = epoch(a)
+        assert.are_not.equal(first, second)
+        assert.are.equal(second, epoch(b))
+        local numbers = {}
+        for n in second:gmatch("%d+") do numbers[#numbers + 1] = tonumber(n) end
+        table.sort(numbers)
+        assert.are.same({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, numbers)
+        assert.are_not.equal(first, epoch(make(6)))
+    end)
+
+    it("draws nothing from the default generator", function()
+        flow.manual_seed(7)
+        local want = flow.rand(3):totable()
+        flow.manual_seed(7)
+        epoch(data.loader(set, {shuffle = true}))
+        assert.are.same(want, flow.rand(3):totable())
+    end)
+
+    it("goes on from every state as if it had never stopped", function()
+        local function make() return data.loader(set, {batch_size = 3, shuffle = true, seed = 2}) end
+        local whole, reference = make(), {}
+        for i = 1, 12 do reference[i] = table.concat(whole:next()[1]:totable(), " ") end
+        for stop = 0, 11 do
+            local loader = make()
+            for _ = 1, stop do loader:next() end
+            local again = make()
+            again:load_state(loader:state())
+            for i = stop + 1, 12 do assert.are.equal(reference[i], table.concat(again:next()[1]:totable(), " ")) end
+        end
+    end)
+
+    it("takes up a loaded state in a for, and begins a new epoch after one that was left", function()
+        local loader = data.loader(set, {batch_size = 4})
+        loader:next()
+        assert.are.equal("0 1 2 3 | 4 5 6 7 | 8 9", epoch(loader))
+        loader:load_state({epoch = 3, position = 1, seed = 0})
+        assert.are.equal("4 5 6 7 | 8 9", epoch(loader))
+        assert.are.equal("0 1 2 3 | 4 5 6 7 | 8 9", epoch(loader))
+    end)
+
+    for _, case in ipairs {
+        {"an unknown option", function() data.loader(set, {batchsize = 3}) end,
+            "loader: unknown option 'batchsize'; did you mean 'batch_size'?"},
+        {"a batch of nothing", function() data.loader(set, {batch_size = 0}) end,
+            "loader: batch_size must be a whole number >= 1, got 0"},
+        {"no dataset", function() data.loader(flow.ones(3)) end, "loader: takes a dataset, got userdata"},
+        {"too few items", function() data.loader(set, {batch_size = 11, drop_last = true}) end,
+            "loader: 10 items give no batch of 11"},
+        {"a state of nothing", function() data.loader(set):load_state({}) end,
+            "load_state: epoch must be a whole number >= 0, got nil"},
+    } do
+        it("refuses " .. case[1], function()
+            local ok, message = pcall(case[2])
+            assert.is_false(ok)
+            assert.are.equal(case[3], (message:gsub("^.-:%d+: ", "")))
+        end)
+    end
+end)
+
+describe("generators", function()
+    it("are streams of their own", function()
+        flow.manual_seed(1)
+        local want = flow.rand(4):totable()
+        flow.manual_seed(1)
+        local g = flow.generator(1)
+        local inside = flow.with_generator(g, function(n) return flow.rand(n):totable() end, 4)
+        assert.are.same(want, inside)
+        assert.are.same(want, flow.rand(4):totable())
+        do
+            local _ <close> = flow.with_generator(g)
+            assert.are_not.same(want, flow.rand(4):totable())
+        end
+    end)
+
+    it("can be saved and restored", function()
+        local g = flow.generator(5)
+        local _ <close> = flow.with_generator(g)
+        flow.randn(3)
+        local state = g:state()
+        local want = flow.randn(3):totable()
+        g:load_state(state)
+        assert.are.same(want, flow.randn(3):totable())
+        g:manual_seed(5)
+        assert.are.same({seed = 5, counter = 0}, g:state())
+    end)
+
+    it("come off again after an error", function()
+        flow.manual_seed(2)
+        local before = flow.default_generator():state()
+        assert.is_false(pcall(flow.with_generator, flow.generator(9), function()
+            flow.rand(1)
+            error("stop")
+        end))
+        assert.are.same(before, flow.default_generator():state())
+        flow.rand(1)
+        assert.are_not.same(before, flow.default_generator():state())
+        assert.matches("with_generator: takes a generator, got number", select(2, pcall(flow.with_generator, 3)))
+    end)
+end)
+
+describe("options of scripts", function()
+    local specs = {
+        {"--layers N", 4, "blocks"}, {"--lr X", 0.5, "rate"}, {"--seed I", 1, "seed"}, {"--data FILE...", nil, "files"},
+        {"--log FILE", nil, "log"}, {"--schedule-steps N", nil, "length"}, {"--quiet", false, "says less"},
+    }
+    for _, case in ipairs {
+        {"", {layers = 4, lr = 0.5, seed = 1, quiet = false}},
+        {"--layers 2 --lr 1e-3", {layers = 2, lr = 1e-3, seed = 1, quiet = false}},
+        {"--layers 2 --layers 3", {layers = 3, lr = 0.5, seed = 1, quiet = false}},
+        {"--layers=7 --seed=-3 --quiet", {layers = 7, lr = 0.5, seed = -3, quiet = true}},
+        {"--data a b c --log d", {layers = 4, lr = 0.5, seed = 1, data = {"a", "b", "c"}, log = "d", quiet = false}},
+        {"--data a --data b", {layers = 4, lr = 0.5, seed = 1, data = {"b"}, quiet = false}},
+        {"--schedule-steps 9 --lr 2", {layers = 4, lr = 2.0, seed = 1, schedule_steps = 9, quiet = false}},
+        {"--help", {layers = 4, lr = 0.5, seed = 1, quiet = false, help = true}},
+    } do
+        it("are read: " .. case[1], function()
+            local args = {}
+            for word in case[1]:gmatch("%S+") do args[#args + 1] = word end
+            assert.are.same(case[2], (cli.read(args, specs)))
+        end)
+    end
+    for _, case in ipairs {
+        {"--layer 2", "unknown option '--layer'; did you mean '--layers'?"},
+        {"--hlep", "unknown option '--hlep'; did you mean '--help'?"},
+        {"-x", "unknown option '-x'"},
+        {"--layers", "--layers N needs a value"},
+        {"--layers --lr 1", "--layers N needs a value"},
+        {"--layers two", "--layers takes a whole number >= 1, got 'two'"},
+        {"--layers 0", "--layers takes a whole number >= 1, got '0'"},
+        {"--layers 2.5", "--layers takes a whole number >= 1, got '2.5'"},
+        {"--lr -1", "--lr takes a number >= 0, got '-1'"},
+        {"--lr nan", "--lr takes a number >= 0, got 'nan'"},
+        {"--lr 1e999", "--lr takes a number >= 0, got '1e999'"},
+        {"--quiet=1", "--quiet takes no value"},
+        {"--data", "--data FILE... needs a value"},
+    } do
+        it("are refused: " .. case[1], function()
+            local args = {}
+            for word in case[1]:gmatch("%S+") do args[#args + 1] = word end
+            local values, message = cli.read(args, specs)
+            assert.is_nil(values)
+            assert.are.equal(case[2], message)
+        end)
+    end
+    it("have a help text", function()
+        assert.are.equal("about\n\noptions:\n  --lr X  rate (default: 0.5)\n  --help  prints this",
+            cli.help("about", {specs[2]}))
+    end)
+end)
+
+describe("progress", function()
+    it("says durations", function()
+        for seconds, want in pairs({[0] = "0 s", [59.4] = "59 s", [125] = "2:05", [3725] = "1:02:05"}) do
+            assert.are.equal(want, progress.duration(seconds))
+        end
+    end)
+    it("refuses unknown options", function()
+        assert.is_false(pcall(progress.bar, 10, {strat = 3}))
+        assert.is_false(pcall(progress.bar, -1))
+    end)
+end)

@@ -1,0 +1,328 @@
+-- nn_spec.lua -- modules: order, names, state, printing, errors; layers against their formulas.
+local flow = require "flow"
+local nn = flow.nn
+local support = require "tests.support"
+
+local function shape(t) return "[" .. table.concat(t.shape, ", ") .. "]" end
+
+local Pair = nn.Module:extend("Pair")
+function Pair:init()
+    self.zeta = nn.Linear(3, 2)
+    self.alpha = nn.Linear(2, 4, {bias = false})
+    self.scale = nn.Parameter(flow.ones(4))
+    self.count = 7
+    self:register_buffer("mean", flow.zeros(4))
+end
+function Pair:forward(x) return self.alpha(self.zeta(x)) * self.scale + self.mean end
+
+local function names(map)
+    local list = {}
+    for name in map do list[#list + 1] = name end
+    return table.concat(list, " ")
+end
+
+describe("modules", function()
+    it("keep the order of assignment", function()
+        local net = Pair()
+        assert.are.equal("scale zeta.weight zeta.bias alpha.weight", names(net:named_parameters()))
+        assert.are.equal("mean", names(net:named_buffers()))
+        assert.are.equal("zeta alpha", names(net:named_children()))
+        assert.are.equal("scale mean zeta.weight zeta.bias alpha.weight", names(net:state_dict()))
+        assert.are.equal(4, #net:parameters())
+        assert.are.equal(3 * 2 + 2 + 2 * 4 + 4, net:count_parameters())
+        local again = {}
+        for name in pairs(net:named_parameters()) do again[#again + 1] = name end
+        assert.are.equal("scale zeta.weight zeta.bias alpha.weight", table.concat(again, " "))
+    end)
+
+    it("count a shared parameter once", function()
+        local net = nn.Module:extend("Tied")()
+        net.a, net.b = nn.Linear(3, 3, {bias = false}), nn.Linear(3, 3, {bias = false})
+        net.b.weight = net.a.weight
+        assert.are.equal("a.weight", names(net:named_parameters()))
+        assert.are.equal("a.weight b.weight", names(net:state_dict()))
+        net:to("float64")
+        assert.are.equal("float64", net.a.weight.dtype)
+        assert.is_true(rawequal(net.a.weight, net.b.weight))
+    end)
+
+    it("find modules in plain lists", function()
+        local net = nn.Module:extend("Plain")()
+        net.layers = {nn.Linear(1, 2), nn.Linear(2, 1)}
+        assert.are.equal("layers.1.weight layers.1.bias layers.2.weight layers.2.bias", names(net:named_parameters()))
+    end)
+
+    it("keep a frozen parameter a parameter", function()
+        local net = nn.Linear(2, 2)
+        net:requires_grad_(false)
+        assert.is_false(net.weight.requires_grad)
+        assert.are.equal("weight bias", names(net:named_parameters()))
+        net.bias = nil
+        assert.are.equal("weight", names(net:named_parameters()))
+        net.note = flow.ones(2)
+        assert.are.equal("weight", names(net:state_dict()))
+    end)
+
+    it("apply, train and eval reach everything below", function()
+        local net = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.Dropout(0.5), nn.ReLU()))
+        local seen = {}
+        net:apply(function(m) seen[#seen + 1] = getmetatable(m).__name end)
+        assert.are.equal("Linear Dropout ReLU Sequential Sequential", table.concat(seen, " "))
+        net:eval()
+        assert.is_false(net[2][1].training)
+        net:train()
+        assert.is_true(net[2][1].training)
+        assert.is_true(net:is(nn.Sequential) and net:is(nn.ModuleList) and net:is(nn.Module) and not net:is(nn.Linear))
+    end)
+
+    it("drop gradients", function()
+        local net = nn.Linear(2, 1)
+        net(flow.ones(1, 2)):sum():backward()
+        assert.is_truthy(net.weight.grad)
+        net:zero_grad()
+        assert.is_nil(net.weight.grad)
+    end)
+
+    it("print as a tree", function()
+        local net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Sequential(nn.LayerNorm(128), nn.Dropout(0.1)))
+        assert.are.equal([[
+Sequential(
+  (1): Linear(in=784, out=128, bias=true)
+  (2): ReLU()
+  (3): Sequential(
+    (1): LayerNorm([128], eps=1e-05)
+    (2): Dropout(p=0.1)
+  )
+)]], tostring(net))
+    end)
+
+    it("say where an error was", function()
+        local GPT = nn.Module:extend("GPT")
+        function GPT:init()
+            self.blocks = nn.ModuleList {nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4), nn.Linear(3, 4))}
+        end
+        function GPT:forward(x)
+            for _, block in ipairs(self.blocks) do x = block(x) end
+            return x
+        end
+        local ok, message = pcall(GPT(), flow.ones(2, 4))
+        assert.is_false(ok)
+        assert.matches("nn_spec.lua:%d+: in GPT.blocks%[2%]%[2%]: linear: ", message)
+        ok, message = pcall(nn.Linear(4, 4), flow.ones(2, 3))
+        assert.is_false(ok)
+        assert.matches("nn_spec.lua:%d+: in Linear: linear: ", message)
+    end)
+
+    it("work after an error in the middle", function()
+        local net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        assert.is_false(pcall(net, flow.ones(1, 3)))
+        assert.are.equal("[1, 2]", shape(net(flow.ones(1, 2))))
+    end)
+
+    it("pass on errors that are no text", function()
+        local Bad = nn.Module:extend("Bad")
+        local token = {}
+        function Bad.forward() error(token) end
+        local ok, value = pcall(Bad())
+        assert.is_false(ok)
+        assert.is_true(rawequal(token, value))
+    end)
+
+    for _, case in ipairs {
+        {"a misspelt method", function() return Pair().paramters end,
+            "Pair has no field or method 'paramters'; did you mean 'parameters'?"},
+        {"a field never assigned", function() return Pair().weights_of_everything end,
+            "Pair has no field or method 'weights_of_everything'"},
+        {"an unknown option", function() nn.Linear(2, 3, {bais = false}) end,
+            "Linear: unknown option 'bais'; did you mean 'bias'?"},
+        {"an option of a wrong type", function() nn.Linear(2, 3, {bias = 1}) end,
+            "Linear: bias must be a boolean, got 1"},
+        {"a size that is no whole number", function() nn.Linear(2.5, 3) end,
+            "Linear: the number of inputs must be a whole number >= 1, got 2.5"},
+        {"a negative size", function() nn.Embedding(10, -1) end, "Embedding: the width must be a whole number >= 1, got -1"},
+        {"no size", function() nn.LayerNorm() end, nil},
+        {"a probability of NaN", function() nn.Dropout(0 / 0) end, nil},
+        {"heads that do not divide", function() nn.CausalSelfAttention(10, 3) end,
+            "CausalSelfAttention: width 10 is no multiple of 3 heads"},
+        {"no forward", function() nn.Module:extend("Empty")()(1) end, nil},
+        {"a list item that is no module", function() nn.Sequential(nn.ReLU(), 3) end,
+            "Sequential: item 2 must be a module, got number"},
+        {"a parameter that is no tensor", function() nn.Parameter(3) end,
+            "Parameter: the value must be a tensor, got number"},
+    } do
+        it("refuse " .. case[1], function()
+            local ok, message = pcall(case[2])
+            assert.is_false(ok)
+            assert.matches("^[^\n]*nn_spec.lua:%d+: ", message)
+            if case[3] then assert.are.equal(case[3], (message:gsub("^.-:%d+: ", ""))) end
+        end)
+    end
+end)
+
+describe("state dicts", function()
+    it("move values to another module", function()
+        local a, b = Pair(), Pair()
+        local x = flow.randn(2, 3)
+        b:load_state_dict(a:state_dict())
+        assert.are.same(a(x):totable(), b(x):totable())
+        assert.is_true(b.scale.requires_grad and b.scale.is_leaf)
+    end)
+
+    for _, case in ipairs {
+        {"a missing tensor", function(s) s["zeta.bias"] = nil end, "Pair: 'zeta.bias' is missing"},
+        {"an unexpected tensor", function(s) s["zeta.bios"] = flow.zeros(2) end,
+            "Pair: 'zeta.bios' is unexpected; did you mean 'zeta.bias'?"},
+        {"a misspelt tensor", function(s) s["zeta.bais"] = s["zeta.bias"]; s["zeta.bias"] = nil end,
+            "Pair: 'zeta.bias' is missing; did you mean 'zeta.bais'?; 'zeta.bais' is unexpected; "
+                .. "did you mean 'zeta.bias'?"},
+        {"another shape", function(s) s["zeta.bias"] = flow.zeros(3) end, "Pair: 'zeta.bias' is [3], the module's is [2]"},
+        {"no tensor", function(s) s.scale = 4 end, "Pair: 'scale' is a number, not a tensor"},
+    } do
+        it("with " .. case[1] .. " change nothing", function()
+            local net = Pair()
+            local state = net:state_dict()
+            local copy = {}
+            for name, t in state do copy[name] = t + 1 end
+            case[2](copy)
+            local before = net.zeta.weight:totable()
+            local ok, message = pcall(net.load_state_dict, net, copy)
+            assert.is_false(ok)
+            assert.are.equal("load_state_dict: " .. case[3], (message:gsub("^.-:%d+: ", "")))
+            assert.are.same(before, net.zeta.weight:totable())
+        end)
+    end
+end)
+
+describe("conversions", function()
+    it("to a dtype leave whole numbers alone", function()
+        local net = Pair()
+        net:register_buffer("steps", flow.zeros(1, {dtype = "int64"}))
+        net:to("float64")
+        assert.are.equal("float64", net.zeta.weight.dtype)
+        assert.are.equal("int64", net.steps.dtype)
+        assert.is_true(net.zeta.weight.is_leaf and net.zeta.weight.requires_grad)
+        assert.are.equal("scale zeta.weight zeta.bias alpha.weight", names(net:named_parameters()))
+    end)
+
+    it("to global tensors compute the same", function()
+        local net, x = Pair(), flow.randn(4, 3)
+        local y = net(x)
+        local p = flow.placement.all("cpu")
+        net:to_global {placement = p, sbp = "B"}
+        assert.is_true(net.zeta.weight.is_global)
+        local z = net(x:to_global {placement = p, sbp = "S(0)"})
+        assert.are.equal("S(0)", tostring(z.sbp))
+        support.close(y, z:to_local(), 1e-6, "global")
+    end)
+end)
+
+describe("layers", function()
+    it("Linear is x W^T + b, initialised as PyTorch does", function()
+        local net = nn.Linear(100, 50)
+        local x = flow.randn(3, 100)
+        support.close(x:matmul(net.weight:t()) + net.bias, net(x), 1e-5, "linear")
+        assert.is_true(net.weight:abs():max():item() <= 0.1 and net.weight:abs():max():item() > 0.09)
+        assert.is_true(net.bias:abs():max():item() <= 0.1)
+        assert.are.equal("[2, 4, 50]", shape(net(flow.ones(2, 4, 100))))
+    end)
+
+    it("LayerNorm normalises and learns scale and shift", function()
+        local net = nn.LayerNorm(8)
+        local x = flow.randn(5, 8) * 3 + 2
+        local y = net(x)
+        support.close(flow.zeros(5), y:mean(-1), 1e-5, "mean")
+        assert.are.equal("weight bias", names(net:named_parameters()))
+        assert.are.equal("weight", names(nn.LayerNorm(8, {bias = false}):named_parameters()))
+        assert.are.equal("", names(nn.LayerNorm(8, {affine = false}):named_parameters()))
+    end)
+
+    it("Embedding picks rows", function()
+        local net = nn.Embedding(10, 4)
+        local y = net(flow.tensor({{1, 9}, {0, 1}}))
+        assert.are.equal("[2, 2, 4]", shape(y))
+        assert.are.same(net.weight[9]:totable(), y[{0, 1}]:totable())
+    end)
+
+    it("Dropout drops only while training", function()
+        local net, x = nn.Dropout(0.5), flow.ones(1000)
+        local kept = net(x):gt(0):sum():item()
+        assert.is_true(kept > 400 and kept < 600)
+        net:eval()
+        assert.are.same(x:totable(), net(x):totable())
+    end)
+
+    it("attention looks back and never ahead", function()
+        local net = nn.CausalSelfAttention(8, 2)
+        local x = flow.randn(1, 5, 8)
+        local y = net(x)
+        local z = x:clone()
+        z[{0, 4}] = 100.0
+        support.close(y:narrow(1, 0, 4), net(z):narrow(1, 0, 4), 1e-6, "past")
+        assert.are_not.same(y[{0, 4}]:totable(), net(z)[{0, 4}]:totable())
+    end)
+
+    it("attention equals its definition", function()
+        local net = nn.CausalSelfAttention(6, 2):to("float64")
+        local x = flow.randn({2, 4, 6}, {dtype = "float64"})
+        local qkv = net.qkv(x):view(2, 4, 2, 3, 3)      -- [batch, time, head, q k v, width]
+        local q, k, v = qkv:select(3, 0):transpose(1, 2), qkv:select(3, 1):transpose(1, 2), qkv:select(3, 2):transpose(1, 2)
+        local scores = q:matmul(k:transpose(2, 3)) / math.sqrt(3)
+        local mask = flow.ones(4, 4):triu(1):to("bool")
+        local weights = scores:masked_fill(mask, -math.huge):softmax(-1)
+        local want = net.projection(weights:matmul(v):transpose(1, 2):reshape(2, 4, 6))
+        support.close(want, net(x), 1e-9, "attention")
+    end)
+
+    for _, case in ipairs {
+        {"ReLU", {0, 0, 2}}, {"Tanh", {-0.76159416, 0, 0.96402758}},
+        {"Sigmoid", {0.26894142, 0.5, 0.88079708}}, {"SiLU", {-0.26894142, 0, 1.76159416}},
+        {"GELU", {-0.15865525, 0, 1.95449974}}, {"Identity", {-1, 0, 2}},
+    } do
+        it(case[1] .. " is its function", function()
+            support.close(flow.tensor(case[2], {dtype = "float32"}), nn[case[1]]()(flow.tensor({-1.0, 0, 2})), 1e-6, case[1])
+        end)
+    end
+
+    it("Softmax and Flatten", function()
+        support.close(flow.ones(2), nn.Softmax()(flow.randn(2, 5)):sum(-1), 1e-6, "softmax")
+        assert.are.equal("[2, 12]", shape(nn.Flatten()(flow.ones(2, 3, 4))))
+    end)
+
+    it("losses are the functions of their name", function()
+        local x, y = flow.randn(4, 3), flow.tensor({0, 2, 1, 1})
+        assert.are.equal(flow.cross_entropy(x, y):item(), nn.CrossEntropyLoss()(x, y):item())
+        assert.are.equal("[4]", shape(nn.CrossEntropyLoss({reduction = "none"})(x, y)))
+        assert.are.equal(flow.mse_loss(x, x + 1):item(), nn.MSELoss()(x, x + 1):item())
+    end)
+end)
+
+describe("initialisers", function()
+    local function spread(t) return t:abs():max():item() end
+    for _, case in ipairs {
+        {"kaiming_uniform", math.sqrt(2) * math.sqrt(3 / 200)}, {"xavier_uniform", math.sqrt(6 / 300)},
+    } do
+        it(case[1] .. " keeps its bound", function()
+            local t = nn.init[case[1]](flow.empty(100, 200))
+            assert.is_true(spread(t) <= case[2] and spread(t) > 0.98 * case[2])
+        end)
+    end
+    for _, case in ipairs {{"kaiming_normal", math.sqrt(2 / 200)}, {"xavier_normal", math.sqrt(2 / 300)}} do
+        it(case[1] .. " has its deviation", function()
+            local std = nn.init[case[1]](flow.empty(100, 200)):std():item()
+            assert.is_true(math.abs(std / case[2] - 1) < 0.05)
+        end)
+    end
+    it("fill in place, also what requires grad", function()
+        local p = nn.Parameter(flow.empty(3))
+        assert.are.same({2, 2, 2}, nn.init.constant(p, 2):totable())
+        assert.are.same({0, 0, 0}, nn.init.zeros(p):totable())
+        assert.are.same({1, 1, 1}, nn.init.ones(p):totable())
+        assert.is_true(p.is_leaf and p.requires_grad)
+    end)
+    it("draw the same numbers from the same seed", function()
+        flow.manual_seed(3)
+        local a = nn.Linear(5, 5).weight:totable()
+        flow.manual_seed(3)
+        assert.are.same(a, nn.Linear(5, 5).weight:totable())
+    end)
+end)

@@ -1,0 +1,271 @@
+-- optim_spec.lua -- optimizers against their formulas in plain Lua, schedules, clipping, state.
+local flow = require "flow"
+local nn, optim = flow.nn, flow.optim
+
+local start = {0.5, -1.25, 2.0}
+
+-- Gradient of step t at parameter i.
+local function gradient(t, i) return math.sin(t * 1.7 + i) end
+
+local function run(make, steps)
+    local p = nn.Parameter(flow.tensor(start, {dtype = "float64"}))
+    local opt = make({p})
+    for t = 1, steps do
+        local g = {}
+        for i = 1, 3 do g[i] = gradient(t, i) end
+        opt:zero_grad()
+        p.grad = flow.tensor(g, {dtype = "float64"})
+        opt:step()
+    end
+    return p:totable(), opt
+end
+
+-- The same step by step, as PyTorch's documentation writes the algorithms.
+local reference = {}
+
+function reference.SGD(o, steps)
+    local w, buffer = {table.unpack(start)}, {}
+    for t = 1, steps do
+        for i = 1, 3 do
+            local g = gradient(t, i) + (o.weight_decay or 0) * w[i]
+            if (o.momentum or 0) ~= 0 then
+                buffer[i] = t == 1 and g or o.momentum * buffer[i] + (1 - (o.dampening or 0)) * g
+                g = o.nesterov and g + o.momentum * buffer[i] or buffer[i]
+            end
+            w[i] = w[i] - o.lr * g
+        end
+    end
+    return w
+end
+
+local function adam(o, steps, decoupled)
+    local w, m, v = {table.unpack(start)}, {0, 0, 0}, {0, 0, 0}
+    local b1, b2 = table.unpack(o.betas or {0.9, 0.999})
+    for t = 1, steps do
+        for i = 1, 3 do
+            local g = gradient(t, i)
+            if decoupled then w[i] = w[i] * (1 - o.lr * (o.weight_decay or 0.01)) else g = g + (o.weight_decay or 0) * w[i] end
+            m[i] = b1 * m[i] + (1 - b1) * g
+            v[i] = b2 * v[i] + (1 - b2) * g * g
+            local mean, square = m[i] / (1 - b1 ^ t), v[i] / (1 - b2 ^ t)
+            w[i] = w[i] - o.lr * mean / (math.sqrt(square) + (o.eps or 1e-8))
+        end
+    end
+    return w
+end
+function reference.Adam(o, steps) return adam(o, steps, false) end
+function reference.AdamW(o, steps) return adam(o, steps, true) end
+
+describe("optimizers", function()
+    for _, case in ipairs {
+        {"SGD", {lr = 0.1}}, {"SGD", {lr = 0.1, weight_decay = 0.3}}, {"SGD", {lr = 0.1, momentum = 0.9}},
+        {"SGD", {lr = 0.1, momentum = 0.9, dampening = 0.5, weight_decay = 0.1}},
+        {"SGD", {lr = 0.1, momentum = 0.8, nesterov = true}},
+        {"Adam", {lr = 0.01}}, {"Adam", {lr = 0.01, weight_decay = 0.2}}, {"Adam", {lr = 0.1, betas = {0.5, 0.8}, eps = 1e-3}},
+        {"AdamW", {lr = 0.01}}, {"AdamW", {lr = 0.01, weight_decay = 0.5, betas = {0.8, 0.95}}},
+    } do
+        local name, options = case[1], case[2]
+        local text = {}
+        for key, value in pairs(options) do text[#text + 1] = key .. "=" .. tostring(type(value) == "table" or value) end
+        table.sort(text)
+        it(name .. " with " .. table.concat(text, " ") .. " is its formula", function()
+            local got = run(function(params) return optim[name](params, options) end, 7)
+            local want = reference[name](options, 7)
+            for i = 1, 3 do assert.is_true(math.abs(got[i] - want[i]) < 1e-12, got[i] .. " is not " .. want[i]) end
+        end)
+    end
+
+    it("update float32 and many parameters of several sizes", function()
+        local params = {}
+        for i = 1, 40 do
+            params[i] = nn.Parameter(flow.ones(i, 7))
+            params[i].grad = flow.ones(i, 7) * i
+        end
+        optim.SGD(params, {lr = 0.5}):step()
+        for i = 1, 40 do assert.are.equal(1 - 0.5 * i, params[i]:mean():item()) end
+    end)
+
+    it("leave parameters without a gradient alone, and count their steps on their own", function()
+        local a, b = nn.Parameter(flow.zeros(2)), nn.Parameter(flow.zeros(2))
+        local opt = optim.Adam({a, b}, {lr = 0.1})
+        a.grad = flow.ones(2)
+        opt:step()
+        assert.are.same({0, 0}, b:totable())
+        b.grad = flow.ones(2)
+        opt:step()
+        assert.is_true(math.abs(b:totable()[1] + 0.1) < 1e-6)      -- a first step of Adam has the length of lr
+        assert.are.same({2, 1}, {opt:state_dict().state[1].step, opt:state_dict().state[2].step})
+    end)
+
+    it("take groups with options of their own", function()
+        local a, b = nn.Parameter(flow.zeros(1)), nn.Parameter(flow.zeros(1))
+        local opt = optim.SGD({{params = {a}}, {params = {b}, lr = 0.01}}, {lr = 1})
+        a.grad, b.grad = flow.ones(1), flow.ones(1)
+        opt:step()
+        assert.are.same({-1, -0.01}, {a:item(), math.floor(b:item() * 1e6 + 0.5) / 1e6})
+        opt:set_lr(0.5)
+        assert.are.same({0.5, 0.5}, {opt.groups[1].lr, opt.groups[2].lr})
+        opt:zero_grad()
+        assert.is_nil(a.grad)
+    end)
+
+    it("take named parameters", function()
+        local net = nn.Linear(2, 2)
+        assert.are.equal(2, #optim.AdamW(net:named_parameters()).groups[1].params)
+    end)
+
+    it("learn a line", function()
+        flow.manual_seed(0)
+        local net = nn.Linear(2, 1)
+        local x = flow.randn(64, 2)
+        local y = x:matmul(flow.tensor({{2.0}, {-3}})) + 0.5
+        local opt = optim.Adam(net:parameters(), {lr = 0.1})
+        for _ = 1, 200 do
+            opt:zero_grad()
+            flow.mse_loss(net(x), y):backward()
+            opt:step()
+        end
+        local w = net.weight:totable()[1]
+        assert.is_true(math.abs(w[1] - 2) < 0.01 and math.abs(w[2] + 3) < 0.01 and math.abs(net.bias:item() - 0.5) < 0.01)
+    end)
+
+    it("go on from a state dict as if nothing had happened", function()
+        for _, name in ipairs {"SGD", "Adam", "AdamW"} do
+            local options = name == "SGD" and {lr = 0.1, momentum = 0.9} or {lr = 0.1}
+            local p = nn.Parameter(flow.tensor(start))
+            local opt = optim[name]({p}, options)
+            local function step(parameter, optimizer, t)
+                parameter.grad = flow.tensor({gradient(t, 1), gradient(t, 2), gradient(t, 3)})
+                optimizer:step()
+            end
+            for t = 1, 3 do step(p, opt, t) end
+            local q = nn.Parameter(p:detach():clone())
+            local other = optim[name]({q}, {lr = 5})
+            other:load_state_dict(opt:state_dict())
+            for t = 4, 6 do
+                step(p, opt, t)
+                step(q, other, t)
+            end
+            assert.are.same(p:totable(), q:totable())
+        end
+    end)
+
+    it("print", function()
+        assert.are.equal([[
+SGD(
+  group 1: 1 parameters, dampening=0, lr=0.5, momentum=0, nesterov=false, weight_decay=0
+)]], tostring(optim.SGD({nn.Parameter(flow.zeros(1))}, {lr = 0.5})))
+    end)
+
+    local p = nn.Parameter(flow.zeros(2))
+    for _, case in ipairs {
+        {"an unknown option", function() optim.SGD({p}, {momentun = 0.9}) end,
+            "SGD: unknown option 'momentun'; did you mean 'momentum'?"},
+        {"an unknown option of a group", function() optim.SGD({{params = {p}, weight_deca = 1}}) end,
+            "SGD: unknown option 'weight_deca'; did you mean 'weight_decay'?"},
+        {"a negative rate", function() optim.SGD({p}, {lr = -1}) end, "SGD: lr must be a number >= 0, got -1"},
+        {"a rate of NaN", function() optim.SGD({p}, {lr = 0 / 0}) end, nil},
+        {"no parameters", function() optim.AdamW({}) end, "AdamW: the list of parameters is empty"},
+        {"nil", function() optim.AdamW() end, "AdamW: takes a list of parameters, got nil"},
+        {"what is no tensor", function() optim.Adam({p, 3}) end, "Adam: parameter 2 must be a tensor, got number"},
+        {"a constant", function() optim.Adam({flow.zeros(2)}) end, "Adam: parameter 1 is not a leaf that requires grad"},
+        {"a parameter twice", function() optim.Adam({p, p}) end, "Adam: a parameter occurs twice"},
+        {"a beta of 1", function() optim.Adam({p}, {betas = {0.9, 1}}) end, "Adam: a beta must be less than 1"},
+        {"nesterov without momentum", function() optim.SGD({p}, {nesterov = true}) end,
+            "SGD: nesterov needs momentum and no dampening"},
+        {"the state of other groups", function()
+            optim.SGD({p}):load_state_dict(optim.SGD({{params = {p}}, {params = {nn.Parameter(flow.ones(1))}}}):state_dict())
+        end, "SGD:load_state_dict: the state has 2 groups, the optimizer 1"},
+    } do
+        it("refuse " .. case[1], function()
+            local ok, message = pcall(case[2])
+            assert.is_false(ok)
+            assert.matches("optim_spec.lua:%d+: ", message)
+            if case[3] then assert.are.equal(case[3], (message:gsub("^.-:%d+: ", ""))) end
+        end)
+    end
+end)
+
+describe("clip_grad_norm", function()
+    local function parameters(...)
+        local list = {}
+        for i, g in ipairs {...} do
+            list[i] = nn.Parameter(flow.zeros(#g))
+            list[i].grad = flow.tensor(g, {dtype = "float32"})
+        end
+        return list
+    end
+
+    it("scales all gradients by one factor and returns the norm", function()
+        local params = parameters({3, 0}, {0, 4})
+        local norm = optim.clip_grad_norm(params, 1)
+        assert.is_true(math.abs(norm:item() - 5) < 1e-6)
+        assert.is_true(math.abs(params[1].grad:totable()[1] - 0.6) < 1e-6)
+        assert.is_true(math.abs(params[2].grad:totable()[2] - 0.8) < 1e-6)
+    end)
+
+    it("leaves small gradients as they are", function()
+        local params = parameters({0.25, -0.5})
+        optim.clip_grad_norm(params, 1)
+        assert.are.same({0.25, -0.5}, params[1].grad:totable())
+    end)
+
+    it("skips parameters without a gradient", function()
+        local params = parameters({3, 4})
+        params[2] = nn.Parameter(flow.zeros(1))
+        assert.is_true(math.abs(optim.clip_grad_norm(params, 10):item() - 5) < 1e-6)
+        assert.are.equal(0, optim.clip_grad_norm({params[2]}, 10):item())
+    end)
+end)
+
+describe("schedules", function()
+    local schedule = optim.schedule
+    local function near(a, b) assert.is_true(math.abs(a - b) < 1e-12, a .. " is not " .. b) end
+
+    it("have the values of their formulas", function()
+        near(schedule.constant()(5), 1)
+        for step, want in pairs({[0] = 0.25, [1] = 0.5, [3] = 1, [10] = 1}) do near(schedule.warmup(4)(step), want) end
+        for step, want in pairs({[0] = 1, [5] = 0.5, [10] = 0, [20] = 0}) do near(schedule.cosine(10)(step), want) end
+        near(schedule.cosine(10, {least = 0.2})(10), 0.2)
+        for step, want in pairs({[0] = 1, [2] = 1, [3] = 0.1, [6] = 0.01}) do near(schedule.step(3, 0.1)(step), want) end
+        local both = schedule.warmup_cosine(110, {warmup = 10, least = 0.1})
+        for step, want in pairs({[0] = 0.1, [9] = 1, [10] = 1, [60] = 0.55, [110] = 0.1, [500] = 0.1}) do
+            near(both(step), want)
+        end
+        local chain = schedule.chain({schedule.constant(), 2}, {schedule.step(1, 0.5)})
+        for step, want in pairs({[0] = 1, [1] = 1, [2] = 1, [3] = 0.5, [5] = 0.125}) do near(chain(step), want) end
+    end)
+
+    it("drive an optimizer through a scheduler", function()
+        local p = nn.Parameter(flow.zeros(1))
+        local function make() return optim.SGD({p}, {lr = 2}) end
+        local opt = make()
+        local scheduler = optim.Scheduler(opt, schedule.step(1, 0.5))
+        near(opt.groups[1].lr, 2)
+        scheduler:step()
+        scheduler:step()
+        near(opt.groups[1].lr, 0.5)
+        local again = make()
+        local other = optim.Scheduler(again, schedule.step(1, 0.5))
+        other:load_state_dict(scheduler:state_dict())
+        near(again.groups[1].lr, 0.5)
+        other:step()
+        near(again.groups[1].lr, 0.25)
+    end)
+
+    for _, case in ipairs {
+        {"a fraction of steps", function() schedule.cosine(1.5) end,
+            "schedule.cosine: steps must be a whole number >= 1, got 1.5"},
+        {"an unknown option", function() schedule.cosine(10, {lowest = 1}) end, nil},
+        {"a part without steps", function() schedule.chain({schedule.constant()}, {schedule.constant()}) end,
+            "schedule.chain: the steps of a part must be a whole number >= 0, got nil"},
+        {"no function", function() optim.Scheduler(optim.SGD({nn.Parameter(flow.zeros(1))}), 3) end,
+            "Scheduler: the schedule is a function, got number"},
+    } do
+        it("refuse " .. case[1], function()
+            local ok, message = pcall(case[2])
+            assert.is_false(ok)
+            if case[3] then assert.are.equal(case[3], (message:gsub("^.-:%d+: ", ""))) end
+        end)
+    end
+end)

@@ -1,0 +1,311 @@
+-- save_spec.lua -- flow.save and flow.load: exact round trips, files that lie, disks that are full. JSON.
+local flow = require "flow"
+local nn = flow.nn
+local json = require "flow.json"
+
+local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+local folder
+
+local function path(name) return folder .. "/" .. name end
+
+local function write(name, bytes)
+    local file = assert(io.open(path(name), "wb"))
+    file:write(bytes)
+    file:close()
+    return path(name)
+end
+
+local function read(name)
+    local file = assert(io.open(path(name), "rb"))
+    local bytes = file:read("a")
+    file:close()
+    return bytes
+end
+
+-- A safetensors file from its parts.
+local function file_of(header, data) return ("<s8"):pack(header) .. (data or "") end
+
+setup(function()
+    folder = os.tmpname()
+    os.remove(folder)
+    assert(os.execute("mkdir -p " .. folder))
+end)
+teardown(function() os.execute("rm -rf " .. folder) end)
+
+describe("a saved table", function()
+    local function round_trip(values)
+        flow.save(path("t.st"), values)
+        return flow.load(path("t.st"))
+    end
+
+    it("brings plain values back exactly", function()
+        local values = {
+            int = 42, negative = -1, largest = math.maxinteger, smallest = math.mininteger, beyond = (1 << 53) + 1,
+            float = 0.1, whole = 1.0, minus_zero = -0.0, tiny = 5e-324, huge = 1.7976931348623157e308, third = 1 / 3,
+            infinite = math.huge, minus_infinite = -math.huge, yes = true, no = false,
+            text = 'line\n"quoted" \\ \t \127 ümläut 漢', empty = "", bytes = "\0\255\128binary\0",
+            list = {1, 2.0, "three", {4, {5}}}, map = {a = 1, ["b.c"] = 2, [""] = 3},
+            ["$float"] = "nan", ["key with \0 and \255"] = 1, sparse = {[3] = "c", [10] = "j", x = "y"}, nothing = {},
+        }
+        local loaded = round_trip(values)
+        assert.are.same(values, loaded)
+        for key, value in pairs(values) do assert.are.equal(math.type(value), math.type(loaded[key]), key) end
+        assert.are.equal(-math.huge, 1 / loaded.minus_zero)
+        local nan = round_trip({x = 0 / 0}).x
+        assert.is_true(nan ~= nan)
+    end)
+
+    for _, dtype in ipairs {"bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"} do
+        it("brings back " .. dtype .. " tensors", function()
+            local t = flow.tensor({{1, 0, 1}, {0, 0, 1}}):to(dtype)
+            local loaded = round_trip({t = t, other = flow.ones(3)})
+            assert.are.equal(dtype, loaded.t.dtype)
+            assert.are.same(t:totable(), loaded.t:totable())
+            assert.are.same({1, 1, 1}, loaded.other:totable())
+        end)
+    end
+
+    it("brings back tensors of no elements and no axes, views and parameters", function()
+        local base = flow.arange(12):view(3, 4)
+        local p = nn.Parameter(flow.ones(2))
+        local loaded = round_trip({
+            scalar = flow.tensor(2.5), empty = flow.zeros(0, 3), turned = base:t(), row = base[1], grad = p, list = {p, 1},
+        })
+        assert.are.equal(2.5, loaded.scalar:item())
+        assert.are.same({0, 3}, loaded.empty.shape)
+        assert.are.same(base:t():totable(), loaded.turned:totable())
+        assert.are.same({4, 5, 6, 7}, loaded.row:totable())
+        assert.is_false(loaded.grad.requires_grad)
+        assert.is_true(rawequal(loaded.grad, loaded.list[1]))
+        assert.are.equal(1, loaded.list[2])
+    end)
+
+    it("saves a row and not what it is a row of", function()
+        flow.save(path("row.st"), {row = flow.zeros(1000, 1000)[3]})
+        assert.is_true(#read("row.st") < 5000)
+    end)
+
+    it("holds a module's state", function()
+        local net = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+        local other = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+        other:load_state_dict(round_trip({model = net:state_dict()}).model)
+        local x = flow.randn(2, 3)
+        assert.are.same(net(x):totable(), other(x):totable())
+    end)
+
+    it("is the same file in every process", function()
+        local script = ([[flow = require 'flow' flow.manual_seed(1)
+            flow.save('%s', {b = flow.randn(3), a = {z = 1, y = {x = flow.ones(2), w = 2}}, c = 'd', e = {f = 0.5}})]])
+        for i = 1, 2 do
+            local name = write("s.lua", script:format(path("same" .. i)))
+            assert(os.execute(flowlua .. " " .. name))
+        end
+        assert.are.equal(read("same1"), read("same2"))
+    end)
+
+    it("is a file that others can read", function()
+        flow.save(path("t.st"), {model = {weight = flow.tensor({1.0, 2}), small = flow.tensor({1}):to("uint8")}, step = 3})
+        local bytes = read("t.st")
+        local header, at = ("<s8"):unpack(bytes)
+        local tree = json.decode(header)
+        assert.are.same({dtype = "F32", shape = {2}, data_offsets = {0, 8}}, tree["model.weight"])
+        assert.are.same({dtype = "U8", shape = {1}, data_offsets = {8, 9}}, tree["model.small"])
+        assert.are.equal(0, (at - 1) % 8)
+        assert.are.equal(at - 1 + 9, #bytes)
+        assert.are.same({1, 2}, {("<ff"):unpack(bytes, at)}, 1)
+    end)
+
+    it("can be loaded into global tensors", function()
+        flow.save(path("t.st"), {t = flow.arange(6), n = 1})
+        local p = flow.placement.all("cpu")
+        local t = flow.load(path("t.st"), {placement = p, sbp = "S(0)"}).t
+        assert.is_true(t.is_global)
+        assert.are.equal("S(0)", tostring(t.sbp))
+        flow.save(path("g.st"), {t = t})
+        assert.are.same({0, 1, 2, 3, 4, 5}, flow.load(path("g.st")).t:totable())
+    end)
+
+    it("of another program gives tensors and metadata", function()
+        local header = '{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}  '
+        local tensors, metadata = flow.load(write("pt.st", file_of(header, ("<f"):pack(1.5))))
+        assert.are.equal(1.5, tensors.b:item())
+        assert.are.same({format = "pt"}, metadata)
+    end)
+end)
+
+describe("saving", function()
+    local cycle = {}
+    cycle.a = {b = cycle}
+    for _, case in ipairs {
+        {"a function", {f = print}, "save: 'f' is a function; tensors, numbers, strings, booleans and tables can be saved"},
+        {"a key that is a table", {x = {[{}] = 1}}, "save: a key in 'x' is a table, not a string or a whole number"},
+        {"a key that is a fraction", {[0.5] = 1}, "save: a key in '' is a float, not a string or a whole number"},
+        {"two tensors of one name", {a = {b = flow.ones(1)}, ["a.b"] = flow.zeros(1)},
+            "save: two tensors would be called 'a.b'"},
+        {"a cycle", cycle, nil},
+        {"a tensor called __metadata__", {__metadata__ = flow.ones(1)}, nil},
+        {"no table", 3, "save: takes a table, got number"},
+    } do
+        it("refuses " .. case[1], function()
+            local ok, message = pcall(flow.save, path("bad.st"), case[2])
+            assert.is_false(ok)
+            if case[3] then assert.are.equal(case[3], (message:gsub("^.-:%d+: ", ""))) end
+            assert.is_nil(io.open(path("bad.st")))
+        end)
+    end
+
+    it("refuses paths that are no regular files", function()
+        assert(os.execute("mkfifo " .. path("pipe") .. " && ln -s t.st " .. path("link")))
+        for _, target in ipairs {"/dev/null", "/dev/full", folder, path("pipe"), path("link"), path("missing/file"), ""} do
+            local ok, message = pcall(flow.save, target, {x = 1})
+            assert.is_false(ok, target)
+            assert.matches("save: ", message)
+        end
+        assert.matches("/dev/full exists and is not a regular file", select(2, pcall(flow.save, "/dev/full", {x = 1})))
+    end)
+
+    it("replaces a file, keeps its mode and leaves nothing else behind", function()
+        flow.save(path("only.st"), {x = 1})
+        assert(os.execute("chmod 640 " .. path("only.st")))
+        flow.save(path("only.st"), {x = 2})
+        assert.are.equal(2, flow.load(path("only.st")).x)
+        local pipe = io.popen("stat -c %a " .. path("only.st") .. "; ls " .. folder .. " | grep -c tmp")
+        assert.are.equal("640\n0\n", pipe:read("a"))
+        pipe:close()
+    end)
+
+    it("on a full disk is an error, and the old file is as it was", function()
+        flow.save(path("old.st"), {x = "kept"})
+        local script = write("full.lua", ([[
+            local flow = require "flow"
+            local ok, message = pcall(flow.save, "%s", {big = flow.zeros(1000, 1000)})
+            assert(not ok and message:find("File too large"), message)
+            print("refused")]]):format(path("old.st")))
+        local pipe = io.popen(("ulimit -f 100; %s %s 2>&1"):format(flowlua, script))
+        assert.are.equal("refused\n", pipe:read("a"))
+        pipe:close()
+        assert.are.equal("kept", flow.load(path("old.st")).x)
+        pipe = io.popen("ls " .. folder .. " | grep -c tmp")
+        assert.are.equal("0\n", pipe:read("a"))
+        pipe:close()
+    end)
+end)
+
+describe("loading", function()
+    local function tensor(dtype, shape, first, last)
+        return ('{"dtype":"%s","shape":[%s],"data_offsets":[%s,%s]}'):format(dtype, shape, first, last)
+    end
+    local ok4 = tensor("F32", "1", 0, 4)
+    local deep = ("["):rep(100000)
+
+    for _, case in ipairs {
+        {"an empty file", "", "0 bytes are too few for a safetensors file"},
+        {"seven bytes", "1234567", "7 bytes are too few for a safetensors file"},
+        {"a header longer than the file", ("<I8"):pack(100) .. "{}", "the header of 100 bytes is cut off"},
+        {"a header length of 2^63", ("<I8"):pack(1 << 63), "a header of 9223372036854775808 bytes is longer than 100000000"},
+        {"a header length of 2^64 - 1", ("<I8"):pack(-1), "a header of 18446744073709551615 bytes is longer than 100000000"},
+        {"text", ("hello world, this is text\n"):rep(20), nil},
+        {"no JSON", file_of("hello"), "the header is not JSON (is this a safetensors file?)"},
+        {"a list", file_of("[]"), "the header is not a JSON object"},
+        {"text after the JSON", file_of("{} x"), "text after the header's JSON"},
+        {"deep nesting", file_of('{"a":' .. deep .. "}"), "the header is not JSON (is this a safetensors file?)"},
+        {"a NUL", file_of('{"a\0b":' .. ok4 .. "}", "1234"), "the header contains a NUL"},
+        {"an escaped NUL", file_of('{"a\\u0000b":' .. ok4 .. "}", "1234"), "the header contains a NUL"},
+        {"a name twice", file_of('{"a":' .. ok4 .. ',"a":' .. tensor("F32", "1", 4, 8) .. "}", "12345678"),
+            'the name "a" occurs twice'},
+        {"metadata twice", file_of('{"__metadata__":{},"__metadata__":{}}'), 'the name "__metadata__" occurs twice'},
+        {"metadata that is no object", file_of('{"__metadata__":3}'), "__metadata__ is not an object"},
+        {"metadata that is no text", file_of('{"__metadata__":{"a":1}}'), '"a" of __metadata__ is not a string'},
+        {"a tensor that is no object", file_of('{"a":3}'), 'tensor "a" is not described by an object'},
+        {"an unknown dtype", file_of('{"a":' .. tensor("F8", "1", 0, 1) .. "}", "1"), 'tensor "a" has the unknown dtype "F8"'},
+        {"no dtype", file_of('{"a":{"shape":[1],"data_offsets":[0,4]}}', "1234"), 'tensor "a" has no dtype'},
+        {"no shape", file_of('{"a":{"dtype":"F32","data_offsets":[0,4]}}', "1234"), 'tensor "a" has no shape'},
+        {"no offsets", file_of('{"a":{"dtype":"F32","shape":[1]}}', "1234"),
+            'the data_offsets of tensor "a" are not two whole numbers'},
+        {"three offsets", file_of('{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,8]}}', "1234"), nil},
+        {"a negative size", file_of('{"a":' .. tensor("F32", "-1", 0, 4) .. "}", "1234"),
+            'a size of tensor "a" is not a whole number'},
+        {"a fraction of a size", file_of('{"a":' .. tensor("F32", "0.5", 0, 4) .. "}", "1234"), nil},
+        {"sizes whose product overflows",
+            file_of('{"a":' .. tensor("F32", "4294967296,4294967296,4294967296", 0, 4) .. "}", "1234"), nil},
+        {"sizes whose product is 2^64", file_of('{"a":' .. tensor("U8", "4294967296,4294967296", 0, 0) .. "}"), nil},
+        {"a size of 1e300", file_of('{"a":' .. tensor("F32", "1e300", 0, 4) .. "}", "1234"), nil},
+        {"nine axes", file_of('{"a":' .. tensor("F32", "1,1,1,1,1,1,1,1,1", 0, 4) .. "}", "1234"),
+            'tensor "a" has more than 8 axes'},
+        {"too few bytes for the shape", file_of('{"a":' .. tensor("F32", "2", 0, 4) .. "}", "1234"),
+            'tensor "a", float32[2], has 4 bytes'},
+        {"bytes beyond the end", file_of('{"a":' .. tensor("F32", "2", 0, 8) .. "}", "1234"),
+            'the bytes of tensor "a", 0 to 8, do not lie in the file\'s 4'},
+        {"offsets that go back", file_of('{"a":' .. tensor("F32", "1", 4, 0) .. "}", "1234"), nil},
+        {"offsets of 2^60", file_of('{"a":' .. tensor("F32", "1", "1152921504606846976", "1152921504606846980") .. "}", "1234"),
+            'the data_offsets of tensor "a" are not two whole numbers'},
+        {"overlapping tensors", file_of('{"a":' .. ok4 .. ',"b":' .. tensor("F32", "1", 2, 6) .. "}", "123456"),
+            'the bytes of tensor "b" overlap another tensor\'s'},
+        {"the same bytes twice", file_of('{"a":' .. ok4 .. ',"b":' .. ok4 .. "}", "1234"),
+            'the bytes of tensor "b" overlap another tensor\'s'},
+        {"a hole", file_of('{"a":' .. ok4 .. ',"b":' .. tensor("F32", "1", 8, 12) .. "}", "123456789012"),
+            'the bytes of tensor "b" leave a hole before them'},
+        {"bytes at the end", file_of('{"a":' .. ok4 .. "}", "12345678"), "4 bytes belong to no tensor"},
+        {"damaged metadata", file_of('{"__metadata__":{"flow":"{"}}'), "its metadata is damaged"},
+        {"metadata of a tensor that is missing", file_of('{"__metadata__":{"flow":"{\\"a\\":{\\"$tensor\\":\\"b\\"}}"}}'),
+            "its metadata holds a bad $tensor"},
+        {"metadata with bad bytes", file_of('{"__metadata__":{"flow":"{\\"a\\":{\\"$bytes\\":\\"0x\\"}}"}}'),
+            "its metadata holds a bad $bytes"},
+    } do
+        it("refuses " .. case[1], function()
+            local name = write("hostile.st", case[2])
+            local ok, message = pcall(flow.load, name)
+            assert.is_false(ok)
+            assert.matches("load: ", message)
+            if case[3] then
+                local start = "load: " .. name .. ": "
+                assert.are.equal(start .. case[3], (message:gsub("^.-:%d+: ", "", 1)))
+            end
+        end)
+    end
+
+    it("refuses what is no regular file", function()
+        for _, target in ipairs {"/dev/zero", folder, path("nowhere")} do assert.is_false(pcall(flow.load, target)) end
+        assert.matches("No such file", select(2, pcall(flow.load, path("nowhere"))))
+        assert.matches("not a regular file", select(2, pcall(flow.load, "/dev/zero")))
+        assert.is_false(pcall(flow.load))
+        assert.matches("did you mean 'device'", select(2, pcall(flow.load, path("t.st"), {devise = "cpu"})))
+    end)
+
+    it("survives every cut and every changed byte of the header", function()
+        flow.save(path("t.st"), {a = flow.ones(3), b = {c = flow.zeros(2, 2):to("int8")}, n = 5})
+        local bytes = read("t.st")
+        for length = 0, #bytes - 1 do
+            assert.is_false(pcall(flow.load, write("cut.st", bytes:sub(1, length))))
+        end
+        local state = 1
+        for i = 1, #bytes do
+            state = (state * 1103515245 + 12345) % 2147483648
+            write("changed.st", bytes:sub(1, i - 1) .. string.char(state >> 16 & 0xff) .. bytes:sub(i + 1))
+            local ok, message = pcall(flow.load, path("changed.st"))
+            assert.is_true(ok or type(message) == "string")
+        end
+    end)
+end)
+
+describe("json", function()
+    for _, case in ipairs {
+        {"[1, -2, 3.5, 1e2, -0.0]", {1, -2, 3.5, 100.0, -0.0}}, {'{"a": {"b": [true, false]}}', {a = {b = {true, false}}}},
+        {'"\\u00e9\\ud83d\\ude00\\n\\/"', "é😀\n/"}, {"9223372036854775807", math.maxinteger}, {"  {}  ", {}},
+        {'"\127"', "\127"},
+    } do
+        it("reads " .. case[1], function() assert.are.same(case[2], json.decode(case[1])) end)
+    end
+    for _, text in ipairs {
+        "", "{", "[1,]", '{"a":1,}', '{"a":1,"a":2}', "01", "1.", "+1", ".5", "nan", "tru", '"\\x"', '"\\ud800"', '"a', "[1 2]",
+        "{1:2}", "[1] 2", "\"\n\"", ("["):rep(1000), "-", "1e",
+    } do
+        it("refuses " .. ("%q"):format(text:sub(1, 12)), function() assert.is_false(pcall(json.decode, text)) end)
+    end
+    it("writes sorted keys and every number exactly", function()
+        assert.are.equal('{"a":[1,2.0,0.10000000000000001],"b":"\\"\\\\\\u0001"}', json.encode {b = '"\\\1', a = {1, 2.0, 0.1}})
+        assert.are.equal("null", json.encode(json.null))
+        assert.is_false(pcall(json.encode, "\255"))
+        assert.is_false(pcall(json.encode, {[1.5] = 1}))
+    end)
+end)

@@ -1,0 +1,184 @@
+-- train_spec.lua -- scripts/train.lua: options, log, checkpoints that continue bit for bit, the last line.
+local flow = require "flow"
+
+local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+local small = " --layers 1 --width 16 --heads 2 --context 8 --batch 4 --data %s/text "
+local folder
+
+-- Runs the script: output (both streams), true when it ended with status 0.
+local function run(arguments)
+    local command = ("%s scripts/train.lua %s > %s/out 2>&1"):format(flowlua, arguments:gsub("@", folder), folder)
+    local ok = os.execute(command)
+    local file = assert(io.open(folder .. "/out"))
+    local output = file:read("a")
+    file:close()
+    return output, ok == true
+end
+
+local function train(arguments) return run(small:format(folder) .. arguments) end
+
+-- Rows of a log as lists of words.
+local function log(name)
+    local rows = {}
+    for line in io.lines(folder .. "/" .. name) do
+        local row = {}
+        for word in (line .. ","):gmatch("([^,]*),") do row[#row + 1] = word end
+        rows[#rows + 1] = row
+    end
+    return rows
+end
+
+-- step, train loss and rate of the rows from step `first` on, as text.
+local function losses(name, first)
+    local list = {}
+    for _, row in ipairs(log(name)) do
+        if tonumber(row[1]) and tonumber(row[1]) >= first then list[#list + 1] = row[1] .. " " .. row[2] .. " " .. row[4] end
+    end
+    return table.concat(list, "\n")
+end
+
+setup(function()
+    folder = os.tmpname()
+    os.remove(folder)
+    assert(os.execute("mkdir -p " .. folder))
+    local file = assert(io.open(folder .. "/text", "w"))
+    for i = 1, 200 do file:write("line ", i, " of the text: ", i * i, " and é.\n") end
+    file:close()
+end)
+teardown(function() os.execute("rm -rf " .. folder) end)
+
+describe("train.lua", function()
+    it("logs every step and ends with its figures", function()
+        local output, ok = train("--steps 12 --log @/log")
+        assert.is_true(ok, output)
+        assert.matches("\nvalidation loss %d+%.%d%d%d nats/char, %d+%.%d steps/s, %d+ s\n$", output)
+        assert.matches("sample:\n", output)
+        assert.is_nil(output:find("\r"))
+        local rows = log("log")
+        assert.are.same({"step", "train_loss", "val_loss", "lr", "seconds"}, rows[1])
+        assert.are.equal(13, #rows)
+        for step = 1, 12 do
+            assert.are.equal(tostring(step), rows[step + 1][1])
+            assert.are.equal(step == 12, rows[step + 1][3] ~= "")
+            for _, column in ipairs {2, 4, 5} do assert.is_truthy(tonumber(rows[step + 1][column])) end
+        end
+    end)
+
+    it("learns", function()
+        local output = train("--steps 250 --lr 1e-2 --dropout 0 --log @/log")
+        local rows = log("log")
+        assert.is_true(tonumber(rows[2][2]) > 3, output)
+        assert.is_true(tonumber(rows[#rows][3]) < 2.2, output)
+    end)
+
+    it("gives the same losses in every process", function()
+        train("--steps 6 --log @/a")
+        train("--steps 6 --log @/b")
+        assert.are.equal(losses("a", 1), losses("b", 1))
+        train("--steps 6 --seed 2 --log @/c")
+        assert.are_not.equal(losses("a", 1), losses("c", 1))
+    end)
+
+    it("goes on from a checkpoint bit for bit", function()
+        train("--steps 20 --log @/whole --checkpoint @/whole.st")
+        train("--steps 9 --schedule-steps 20 --log @/first --checkpoint @/p.st")
+        local output, ok = run("--resume @/p.st --steps 20 --log @/second --checkpoint @/q.st")
+        assert.is_true(ok, output)
+        assert.are.equal(losses("whole", 1), losses("first", 1) .. "\n" .. losses("second", 10))
+        assert.are.equal(12, #log("second"))
+        local whole, resumed = flow.load(folder .. "/whole.st"), flow.load(folder .. "/q.st")
+        assert.are.equal(20, resumed.step)
+        for name, t in pairs(whole.model) do assert.are.same(t:totable(), resumed.model[name]:totable(), name) end
+        assert.are.same(whole.random, resumed.random)
+        assert.are.same(whole.train, resumed.train)
+        for i, entry in ipairs(whole.optimizer.state) do
+            assert.are.same(entry.exp_avg_sq:totable(), resumed.optimizer.state[i].exp_avg_sq:totable())
+        end
+    end)
+
+    it("goes on with a log of its own, or with the old one", function()
+        train("--steps 8 --log @/old --checkpoint @/p.st")
+        run("--resume @/p.st --steps 10 --log @/old")
+        local rows = log("old")
+        assert.are.equal(11, #rows)
+        for step = 1, 10 do assert.are.equal(tostring(step), rows[step + 1][1]) end
+        run("--resume @/p.st --steps 10 --log @/new")
+        assert.are.equal(3, #log("new"))
+        assert.are.equal(losses("old", 9), losses("new", 9))
+    end)
+
+    it("does nothing more when all steps are done", function()
+        train("--steps 3 --checkpoint @/p.st")
+        local output, ok = run("--resume @/p.st")
+        assert.is_true(ok, output)
+        assert.matches("validation loss %d+%.%d%d%d nats/char, 0.0 steps/s, 0 s\n$", output)
+    end)
+
+    it("learns from several files, one after the other", function()
+        local file = assert(io.open(folder .. "/more", "w"))
+        file:write(("More text.\n"):rep(50))
+        file:close()
+        local _, ok = train("--data @/more @/text --steps 2 --log @/log")
+        assert.is_true(ok)
+        assert.matches("^%d+ characters", (train("--data @/more @/text --steps 1")))
+    end)
+
+    it("takes the last of a repeated option", function()
+        local output = train("--steps 500 --steps 2 --log @/log")
+        assert.are.equal(3, #log("log"), output)
+    end)
+
+    it("prints its options", function()
+        local output, ok = run("--help")
+        assert.is_true(ok)
+        for _, name in ipairs {"layers", "width", "heads", "context", "batch", "dropout", "lr", "steps", "schedule-steps",
+            "seed", "data", "checkpoint", "resume", "log", "device", "help"} do
+            assert.is_truthy(output:find("--" .. name, 1, true), name)
+        end
+    end)
+
+    for _, case in ipairs {
+        {"--widht 64", "train.lua: unknown option '--widht'; did you mean '--width'? (see --help)\n"},
+        {"--steps", "train.lua: --steps N needs a value (see --help)\n"},
+        {"--steps -3", "train.lua: --steps takes a whole number >= 1, got '-3' (see --help)\n"},
+        {"--lr fast", "train.lua: --lr takes a number >= 0, got 'fast' (see --help)\n"},
+        {"--log x y", "train.lua: unexpected 'y' (see --help)\n"},
+        {"--data /nowhere/text", nil, "No such file"},
+        {"--heads 3", nil, "width 16 is no multiple of 3 heads"},
+        {"--dropout 2", nil, "dropout must be a number in %[0, 1%], got 2"},
+        {"--context 4000", nil, "characters of text are too few"},
+        {"--device tpu", nil, "tpu"},
+        {"--resume /nowhere/p.st", nil, "No such file"},
+        {"--steps 1 --checkpoint /dev/full", nil, "/dev/full exists and is not a regular file"},
+        {"--steps 1 --log /nowhere/log", nil, "No such file"},
+    } do
+        it("refuses " .. case[1], function()
+            local output, ok = train(case[1])
+            assert.is_false(ok)
+            if case[2] then assert.are.equal(case[2], output) else assert.matches(case[3], output) end
+        end)
+    end
+
+    it("refuses to go on with another model, another text or another file", function()
+        train("--steps 2 --checkpoint @/p.st")
+        local output, ok = run("--resume @/p.st --width 32")
+        assert.is_false(ok)
+        assert.are.equal("train.lua: --width was 16 and cannot change on the way\n", output)
+        output, ok = run("--resume @/p.st --data README.md")
+        assert.is_false(ok)
+        assert.are.equal("train.lua: the text is not the one that the checkpoint has learnt from\n", output)
+        flow.save(folder .. "/other.st", {x = 1})
+        output, ok = run("--resume @/other.st")
+        assert.is_false(ok)
+        assert.matches("other.st is not a checkpoint of this script\n$", output)
+    end)
+
+    it("keeps the old checkpoint when the disk is full", function()
+        train("--steps 2 --checkpoint @/p.st")
+        local before = flow.load(folder .. "/p.st").step
+        local command = "ulimit -f 20; %s scripts/train.lua --resume %s/p.st --steps 4 --checkpoint %s/p.st > /dev/null 2>&1"
+        local ok = os.execute(command:format(flowlua, folder, folder))
+        assert.is_falsy(ok)
+        assert.are.equal(before, flow.load(folder .. "/p.st").step)
+    end)
+end)
