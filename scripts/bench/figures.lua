@@ -1,0 +1,90 @@
+-- figures.lua -- what is measured: groups of figures with their goals. Data only.
+--
+-- Of each figure: the case's name (cases/<group>.lua and peer.py know it), what it is, the unit, the goal (times: at
+-- most; rates: at least) and, for GF/s and GB/s, the work of one call: operations, or bytes to be read and written.
+
+local MI = 1024 * 1024
+
+local function gemm(m, n, k, count) return 2 * m * n * k * (count or 1) end
+
+return {
+    {name = "start", title = "start", figures = {
+        {"empty", "an empty script", "ms", 2},
+        {"lua", "the same; peer: lua5.4", "ms"},
+        {"nn", "a script that loads nn, optim, data", "ms"},
+    }},
+    {name = "small", title = "small ops, from the script", figures = {
+        {"add", "a + b, 16 floats", "us", 0.16},
+        {"add_", "a:add_(b)", "us", 0.06},
+        {"view", "a:view(4, 4)", "us", 0.15},
+        {"transpose", "m:transpose(0, 1)", "us", 0.15},
+        {"add_number", "a + 1.5", "us"},
+        {"mul_number_", "a:mul_(1.5)", "us"},
+        {"global_add", "a + b, global", "us", 0.25},
+        {"global_add_", "a:add_(b), global", "us"},
+        {"select", "a[3]", "us"},
+        {"range", "a[{{1, 3}}]", "us"},
+        {"item", "x:item()", "us"},
+        {"empty", "flow.empty(16)", "us"},
+        {"sum", "a:sum()", "us"},
+        {"softmax", "softmax, 8x16", "us"},
+        {"matmul", "matmul, 4x4", "us"},
+        {"linear", "nn.Linear(16, 32), 8 rows", "us"},
+    }},
+    {name = "grad", title = "autograd, per op", figures = {
+        {"chain", "10 x (y * w), forward + backward", "us", 1},
+        {"chain_leaves", "the same, w wants a gradient too", "us"},
+        {"forward", "a + b, recorded", "us"},
+        {"no_grad", "a + b, no_grad", "us"},
+    }},
+    {name = "large", title = "large tensors", figures = {
+        {"copy", "y:copy_(x), 16 M", "GB/s", nil, 8 * 16 * MI},
+        {"add", "a + b, 16 M, fresh result", "ms", 7},
+        {"tanh", "tanh, 1 M", "us", 240},
+        {"gelu", "gelu (tanh), 1 M", "us", 420},
+        {"exp", "exp, 1 M", "us"},
+        {"muladd_1m", "a * b + c, 1 M", "us", 320},
+        {"muladd_16m", "a * b + c, 16 M", "ms", 7.5},
+        {"sum", "sum, 16 M", "ms"},
+        {"randn", "randn, 16 M", "GB/s", 4.5, 4 * 16 * MI},
+        {"uniform", "rand, 16 M", "GB/s", 7.5, 4 * 16 * MI},
+    }},
+    {name = "matmul", title = "matrix products, float32", figures = {
+        {"m64", "64^3", "GF/s", nil, gemm(64, 64, 64)},
+        {"m256", "256^3", "GF/s", nil, gemm(256, 256, 256)},
+        {"m1024", "1024^3", "GF/s", 210, gemm(1024, 1024, 1024)},
+        {"mlp", "768x384x128", "GF/s", 200, gemm(768, 384, 128)},
+        {"linear", "768x512x128, x @ w:t()", "GF/s", nil, gemm(768, 512, 128)},
+        {"batch", "48 x 64x64x32", "GF/s", 180, gemm(64, 64, 32, 48)},
+    }},
+    {name = "permute", title = "permute to contiguous", figures = {
+        {"matrices", "(0, 2, 1), 64x1024x1024", "GB/s", 22, 8 * 64 * MI},
+        {"nhwc", "NCHW -> NHWC, 32x64x56x56", "GB/s", 33, 8 * 32 * 64 * 56 * 56},
+        {"square", "4096^2", "GB/s", 18, 8 * 16 * MI},
+        {"attention", "(0, 1, 3, 2), 12x4x64x32", "GB/s", 40, 8 * 12 * 4 * 64 * 32},
+    }},
+    {name = "nn", title = "parts of networks", figures = {
+        {"softmax", "softmax, 3072x64", "us", 75},
+        {"cross_entropy", "cross-entropy fwd + bwd, 3072x64", "us", 100},
+        {"layer_norm", "layer_norm fwd + bwd, 768x65", "us", 50},
+        {"attention", "causal attention fwd, 1x8x1024x64", "ms", 8},
+        {"attention_train", "the same fwd + bwd, 12x4x64x32", "us"},
+        {"embedding", "embedding fwd, 768 of 65x128", "us"},
+    }},
+    {name = "optim", title = "optimizers", figures = {
+        {"adamw", "AdamW, 0.8 M in 52 tensors", "ms", 0.35},
+        {"adamw_16m", "AdamW, 16 M in one", "ms", 9},
+        {"sgd", "SGD, 0.8 M in 52 tensors", "ms"},
+    }},
+    {name = "train", title = "training", figures = {
+        {"mlp", "MLP 784-128-10, batch 64", "steps/s", 4500},
+        {"gpt", "scripts/train.lua, default GPT", "steps/s", 30},
+    }},
+    {name = "engine", title = "engine: on the caller, against FLOW_ENGINE=queued", queued = true, figures = {
+        {"add", "a + b, 16 floats", "us"},
+        {"add_", "a:add_(b)", "us"},
+        {"chain", "10 x (y * w), forward + backward", "us"},
+        {"mlp", "MLP 784-128-10, batch 64", "steps/s"},
+        {"gpt", "scripts/train.lua, default GPT", "steps/s"},
+    }},
+}

@@ -1,0 +1,378 @@
+"""PyTorch's side of the benchmarks: the same cases as cases/*.lua, measured in the same way.
+
+A request is a line "group case seconds"; the answer a line "seconds-per-call" or "error: why".
+"""
+
+import os
+import statistics
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+MI = 1024 * 1024
+
+
+# ---- measuring ----
+
+def run(body, count):
+    began = time.perf_counter()
+    body(count)
+    return time.perf_counter() - began
+
+
+def measure(body, seconds):
+    runs, count = 4, 1
+    run(body, 1)
+    took = run(body, 1)
+    while took < seconds / runs / 2:
+        count *= max(2, min(100, int(seconds / runs / max(took, 1e-7))))
+        took = run(body, count)
+    results = [took / count] + [run(body, count) / count for _ in range(runs - 2)]
+    return statistics.median(results)
+
+
+def loop(function, *arguments):
+    """A case that calls function(*arguments)."""
+    def body(count):
+        for _ in range(count):
+            function(*arguments)
+    return body
+
+
+# ---- small ops ----
+
+def add():
+    a, b = torch.randn(16), torch.randn(16)
+    def body(count):
+        for _ in range(count):
+            a + b
+    return body
+
+
+def add_():
+    return loop(torch.zeros(16).add_, torch.full((16,), 1e-6))
+
+
+def add_number():
+    a = torch.randn(16)
+    def body(count):
+        for _ in range(count):
+            a + 1.5
+    return body
+
+
+def index(key):
+    def setup():
+        a = torch.randn(16)
+        def body(count):
+            for _ in range(count):
+                a[key]
+        return body
+    return setup
+
+
+def linear():
+    layer, x = nn.Linear(16, 32), torch.randn(8, 16)
+    def body(count):
+        with torch.no_grad():
+            for _ in range(count):
+                layer(x)
+    return body
+
+
+SMALL = {
+    "add": add,
+    "add_": add_,
+    "view": lambda: loop(torch.randn(16).view, 4, 4),
+    "transpose": lambda: loop(torch.randn(4, 4).transpose, 0, 1),
+    "add_number": add_number,
+    "mul_number_": lambda: loop(torch.ones(16).mul_, 1.0000001),
+    "select": index(3),
+    "range": index(slice(1, 3)),
+    "item": lambda: loop(torch.randn(()).item),
+    "empty": lambda: loop(torch.empty, 16),
+    "sum": lambda: loop(torch.randn(16).sum),
+    "softmax": lambda: loop(torch.randn(8, 16).softmax, -1),
+    "matmul": lambda: loop(torch.randn(4, 4).matmul, torch.randn(4, 4)),
+    "linear": linear,
+}
+
+
+# ---- autograd ----
+
+def chain(w_wants):
+    def setup():
+        length = 10
+        x = torch.randn(16, requires_grad=True)
+        w = torch.full((16,), 0.999, requires_grad=w_wants)
+        ones = torch.ones(16)
+        def body(count):
+            for _ in range(max(1, count // length)):
+                y = x
+                for _ in range(length):
+                    y = y * w
+                y.backward(ones)
+                x.grad = w.grad = None
+        return body
+    return setup
+
+
+def recorded(record):
+    def setup():
+        a, b = torch.randn(16, requires_grad=True), torch.randn(16)
+        def body(count):
+            with torch.set_grad_enabled(record):
+                for _ in range(count):
+                    a + b
+        return body
+    return setup
+
+
+GRAD = {
+    "chain": chain(False),
+    "chain_leaves": chain(True),
+    "forward": recorded(True),
+    "no_grad": recorded(False),
+}
+
+
+# ---- large tensors ----
+
+def over(size, inputs, function):
+    def setup():
+        return loop(function, *[torch.randn(size) for _ in range(inputs)])
+    return setup
+
+
+LARGE = {
+    "copy": over(16 * MI, 2, lambda a, b: a.copy_(b)),
+    "add": over(16 * MI, 2, lambda a, b: a + b),
+    "tanh": over(MI, 1, torch.tanh),
+    "gelu": over(MI, 1, lambda a: F.gelu(a, approximate="tanh")),
+    "exp": over(MI, 1, torch.exp),
+    "muladd_1m": over(MI, 3, lambda a, b, c: a * b + c),
+    "muladd_16m": over(16 * MI, 3, lambda a, b, c: a * b + c),
+    "sum": over(16 * MI, 1, torch.sum),
+    "randn": over(16 * MI, 0, lambda: torch.randn(16 * MI)),
+    "uniform": over(16 * MI, 0, lambda: torch.rand(16 * MI)),
+}
+
+
+def product(a_shape, b_shape, turned=False):
+    def setup():
+        a, b = torch.randn(a_shape), torch.randn(b_shape)
+        return loop(torch.matmul, a, b.t() if turned else b)
+    return setup
+
+
+MATMUL = {
+    "m64": product((64, 64), (64, 64)),
+    "m256": product((256, 256), (256, 256)),
+    "m1024": product((1024, 1024), (1024, 1024)),
+    "mlp": product((768, 128), (128, 384)),
+    "linear": product((768, 128), (512, 128), True),
+    "batch": product((48, 64, 32), (48, 32, 64)),
+}
+
+
+def permuted(shape, axes):
+    return lambda: loop(torch.randn(shape).permute(axes).contiguous)
+
+
+PERMUTE = {
+    "matrices": permuted((64, 1024, 1024), (0, 2, 1)),
+    "nhwc": permuted((32, 64, 56, 56), (0, 2, 3, 1)),
+    "square": permuted((4096, 4096), (1, 0)),
+    "attention": permuted((12, 4, 64, 32), (0, 1, 3, 2)),
+}
+
+
+# ---- parts of networks ----
+
+def leaf(*shape):
+    return torch.randn(shape, requires_grad=True)
+
+
+def both_ways(forward, leaves, gradient=None):
+    """Forward and backward of forward(), gradients dropped."""
+    def body(count):
+        for _ in range(count):
+            forward().backward(gradient)
+            for tensor in leaves:
+                tensor.grad = None
+    return body
+
+
+def cross_entropy():
+    x, y = leaf(3072, 64), torch.randint(0, 64, (3072,))
+    return both_ways(lambda: F.cross_entropy(x, y), [x])
+
+
+def layer_norm():
+    x, weight, bias = leaf(768, 65), leaf(65), leaf(65)
+    return both_ways(lambda: F.layer_norm(x, (65,), weight, bias), [x, weight, bias], torch.randn(768, 65))
+
+
+def causal_attention(q, k, v, mask):
+    scores = (q @ k.transpose(-2, -1)) * (1.0 / q.shape[-1] ** 0.5)
+    return scores.masked_fill(mask, float("-inf")).softmax(-1) @ v
+
+
+def later(time_steps):
+    return torch.triu(torch.ones(time_steps, time_steps, dtype=torch.bool), 1)
+
+
+def attention():
+    q, k, v = [torch.randn(1, 8, 1024, 64) for _ in range(3)]
+    return loop(causal_attention, q, k, v, later(1024))
+
+
+def attention_train():
+    q, k, v = [leaf(12, 4, 64, 32) for _ in range(3)]
+    mask = later(64)
+    return both_ways(lambda: causal_attention(q, k, v, mask), [q, k, v], torch.randn(12, 4, 64, 32))
+
+
+NN = {
+    "softmax": lambda: loop(torch.randn(3072, 64).softmax, -1),
+    "cross_entropy": cross_entropy,
+    "layer_norm": layer_norm,
+    "attention": attention,
+    "attention_train": attention_train,
+    "embedding": lambda: loop(F.embedding, torch.randint(0, 65, (768,)), torch.randn(65, 128)),
+}
+
+
+# ---- optimizers ----
+
+def gpt_shapes():
+    d = 128
+    block = [(d,), (d,), (3 * d, d), (3 * d,), (d, d), (d,), (d,), (d,), (4 * d, d), (4 * d,), (d, 4 * d), (d,)]
+    return [(65, d), (64, d), (d,), (d,)] + 4 * block
+
+
+def parameters(shapes):
+    tensors = [leaf(*shape) for shape in shapes]
+    for tensor in tensors:
+        tensor.grad = torch.randn_like(tensor)
+    return tensors
+
+
+OPTIM = {
+    "adamw": lambda: loop(torch.optim.AdamW(parameters(gpt_shapes()), lr=1e-4).step),
+    "adamw_16m": lambda: loop(torch.optim.AdamW(parameters([(16 * MI,)]), lr=1e-4).step),
+    "sgd": lambda: loop(torch.optim.SGD(parameters(gpt_shapes()), lr=1e-4).step),
+}
+
+
+# ---- training ----
+
+def mlp():
+    net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    x, y = torch.randn(64, 784), torch.randint(0, 10, (64,))
+    def body(count):
+        for _ in range(count):
+            loss = F.cross_entropy(net(x), y)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+    return body
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, context, dropout):
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.register_buffer("mask", later(context))
+
+    def forward(self, x):
+        batch, steps, width = x.shape
+        q, k, v = self.qkv(x).view(batch, steps, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        scores = (q @ k.transpose(-2, -1)) * (1.0 / k.shape[-1] ** 0.5)
+        weights = F.dropout(scores.masked_fill(self.mask, float("-inf")).softmax(-1), self.dropout)
+        return self.projection((weights @ v).transpose(1, 2).reshape(batch, steps, width))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, context, dropout):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, context, dropout)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        x = x + self.dropout(self.attention(self.norm1(x)))
+        return x + self.dropout(self.mlp(self.norm2(x)))
+
+
+class GPT(nn.Module):
+    """The model of scripts/train.lua with its default options."""
+
+    def __init__(self, characters, layers=4, width=128, heads=4, context=64, dropout=0.1):
+        super().__init__()
+        self.characters, self.positions = nn.Embedding(characters, width), nn.Embedding(context, width)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.Sequential(*[Block(width, heads, context, dropout) for _ in range(layers)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1])
+        return self.head(self.norm(self.blocks(self.dropout(self.characters(x) + self.positions(places)))))
+
+
+def gpt():
+    characters = 100
+    model = GPT(characters)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    text = torch.randint(0, characters, (100000,))
+    def body(count):
+        for _ in range(count):
+            starts = torch.randint(0, len(text) - 65, (12,)).tolist()
+            x = torch.stack([text[i:i + 64] for i in starts])
+            y = torch.stack([text[i + 1:i + 65] for i in starts])
+            loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            loss.item()
+    return body
+
+
+GROUPS = {
+    "small": SMALL,
+    "grad": GRAD,
+    "large": LARGE,
+    "matmul": MATMUL,
+    "permute": PERMUTE,
+    "nn": NN,
+    "optim": OPTIM,
+    "train": {"mlp": mlp, "gpt": gpt},
+}
+
+
+def answer(group, case, seconds):
+    setup = GROUPS.get(group, {}).get(case)
+    if setup is None:
+        return "error: PyTorch has no " + case
+    return "%.9g" % measure(setup(), seconds)
+
+
+def main():
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    for line in sys.stdin:
+        group, case, seconds = line.split()
+        try:
+            result = answer(group, case, float(seconds))
+        except Exception as error:
+            result = "error: " + str(error).replace("\n", " ")
+        print(result, flush=True)
+
+
+main()

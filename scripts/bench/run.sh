@@ -1,0 +1,32 @@
+#!/bin/sh
+# The benchmarks: flowlua beside PyTorch, in interleaved rounds.
+#
+#     sh scripts/bench/run.sh build                 everything (about five minutes)
+#     sh scripts/bench/run.sh build small grad      some groups (figures.lua lists them)
+#     ROUNDS=9 SECONDS_EACH=0.5 sh scripts/bench/run.sh build train
+#
+# Peers that are not installed are left out. The peer runs in the best configuration that is known: as many threads as
+# cores, the OpenMP build of OpenBLAS (the pthread build fights with PyTorch's own threads) and no OPENBLAS_CORETYPE
+# (which would force older instructions on it). Results are also appended to build/bench.jsonl.
+set -eu
+out=${1:-build}
+[ $# -gt 0 ] && shift
+here=$(dirname "$0")
+unset OPENBLAS_CORETYPE FLOW_ENGINE FLOW_WORLD FLOW_RANK
+
+for python in "${PYTHON:-python3}" /usr/bin/python3; do
+    if "$python" -c 'import torch' 2>/dev/null; then
+        BENCH_PYTHON=$python
+        export BENCH_PYTHON
+        break
+    fi
+done
+[ -n "${BENCH_PYTHON:-}" ] || echo "PyTorch is not installed: no peer (python3-torch on Debian)" >&2
+for folder in /usr/lib/*/openblas-openmp; do
+    if [ -d "$folder" ]; then BENCH_PEER_LIBRARIES=$folder; export BENCH_PEER_LIBRARIES; fi
+done
+
+BENCH_FOLDER=$(mktemp -d)
+export BENCH_FOLDER
+trap 'rm -rf "$BENCH_FOLDER"' EXIT INT TERM
+"$out/flowlua" "$here/compare.lua" "$out" "$@"

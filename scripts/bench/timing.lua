@@ -1,0 +1,47 @@
+-- timing.lua -- seconds per call of a case.
+--
+-- A case is a function of a count that does its work that many times. It is warmed up, the count is raised until a run
+-- is long enough for the clock, and the median of a few such runs is taken.
+
+local flow = require "flow"
+
+local M = {}
+
+local clock = flow.progress.clock
+
+---Median of a list of numbers, which is sorted; nil of an empty one.
+---@param list number[]
+---@return number?
+function M.median(list)
+    table.sort(list)
+    local n = #list
+    if n == 0 then return nil end
+    return n % 2 == 1 and list[(n + 1) // 2] or (list[n // 2] + list[n // 2 + 1]) / 2
+end
+
+local function run(body, count)
+    local began = clock()
+    body(count)
+    flow.sync()
+    return clock() - began
+end
+
+---Seconds of one call of body, from about `seconds` of running it.
+---@param body fun(count: integer)
+---@param seconds number
+---@return number
+function M.measure(body, seconds)
+    local runs, count = 4, 1
+    collectgarbage()
+    run(body, 1)
+    local took = run(body, 1)
+    while took < seconds / runs / 2 do
+        count = count * math.max(2, math.min(100, math.floor(seconds / runs / math.max(took, 1e-7))))
+        took = run(body, count)
+    end
+    local results = {took / count}
+    for i = 2, runs - 1 do results[i] = run(body, count) / count end
+    return M.median(results)
+end
+
+return M

@@ -1,0 +1,23 @@
+-- worker.lua -- flowlua's side of the benchmarks: measures the cases it is asked for.
+--
+-- A request is a line "group case seconds"; the answer a line "seconds-per-call" or "error: why".
+
+local folder = arg[0]:match("^(.*)/[^/]*$") or "."
+package.path = folder .. "/?.lua;" .. package.path
+
+local timing = require "timing"
+
+-- The case is set up for each request, so that only one holds memory at a time.
+local function answer(group, case, seconds)
+    local setup = require("cases." .. group)[case]
+    if not setup then error("there is no case " .. case, 0) end
+    return timing.measure(setup(), seconds)
+end
+
+for line in io.lines() do
+    local group, case, seconds = line:match("^(%S+) (%S+) (%S+)$")
+    local ok, result = pcall(answer, group, case, tonumber(seconds))
+    collectgarbage()
+    print(ok and ("%.9g"):format(result) or "error: " .. tostring(result):gsub("\n", " "))
+    io.stdout:flush()
+end
