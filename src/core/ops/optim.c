@@ -1,0 +1,360 @@
+/*
+** optim.c -- optimizer steps fused over all parameters at once, and gradient clipping.
+**
+** The operands are groups of equally many tensors, one after the other (all parameters, all gradients, all states). Tensors
+** are cut into stretches of fixed size that the team shares, so one pass over memory does the whole step. float16
+** and bfloat16, and operands that are not contiguous, go through contiguous copies in float32.
+** The optimizers call an op once per SBP: all parameters of one call are split alike.
+*/
+#include "ops.h"
+#include "../cpu/optim.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { STRETCH = 8192 };        /* elements of one unit of work */
+
+static const fl_optim_kernels *level_kernels(void)
+{
+    static const fl_optim_kernels *const tables[FL_LEVEL_COUNT] = {
+        &fl_optim_kernels_base,
+#ifdef __x86_64__
+        &fl_optim_kernels_avx2, &fl_optim_kernels_avx512
+#endif
+    };
+    return tables[fl_cpu_level()];
+}
+
+/* ---- all tensors of a call, as stretches ---- */
+
+/* One tensor of each group. */
+typedef struct member {
+    void *groups[FL_STEP_GROUPS];       /* float or double, contiguous */
+    void *copies[FL_STEP_GROUPS];       /* owned; NULL where the operand itself is used */
+    int64_t numel, first;               /* first: stretches before this tensor */
+    bool is_double;
+} member;
+
+typedef struct pack {
+    fl_kernel *kernel;
+    int members, groups;
+    uint32_t written;                   /* groups to be copied back */
+    member *list;                       /* owned */
+    int64_t stretches;
+    void (*visit)(const struct pack *p, const member *m, int64_t at, int64_t n, int64_t stretch);
+    const fl_optim_kernels *kernels;
+    /* what the visitors use */
+    const fl_step_fn *step;
+    fl_step numbers;
+    double *partial;                    /* one per stretch */
+    double factor;
+} pack;
+
+static fl_view *operand(const pack *p, int index, int group) { return &p->kernel->in[group * p->members + index]; }
+
+static void close_pack(pack *p)
+{
+    for (int i = 0; i < p->members; i++)
+        for (int g = 0; g < p->groups; g++) free(p->list[i].copies[g]);
+    free(p->list);
+}
+
+/* The operand in the dtype it is computed in, contiguous. */
+static fl_status open_operand(pack *p, int index, int group)
+{
+    member *m = &p->list[index];
+    fl_view *v = operand(p, index, group);
+    fl_dtype dtype = m->is_double ? FL_FLOAT64 : FL_FLOAT32;
+    m->groups[group] = v->data;
+    if (v->numel == 0 || (v->contiguous && v->dtype == dtype)) return FL_OK;
+    m->copies[group] = m->groups[group] = malloc((size_t)v->numel * fl_dtype_size(dtype));
+    if (!m->copies[group]) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld elements", p->kernel->op->name, (long long)v->numel);
+    int64_t strides[FL_MAX_NDIM];
+    fl_view copy = *v;
+    fl_shape_strides(strides, v->size, v->ndim);
+    copy.data = m->copies[group];
+    copy.dtype = dtype;
+    copy.stride = strides;
+    copy.contiguous = true;
+    return fl_cpu_copy(&copy, v);
+}
+
+static fl_status write_back(pack *p)
+{
+    for (int i = 0; i < p->members; i++)
+        for (int g = 0; g < p->groups; g++) {
+            if (!p->list[i].copies[g] || !(p->written >> g & 1u)) continue;
+            fl_view *v = operand(p, i, g), copy = *v;
+            int64_t strides[FL_MAX_NDIM];
+            fl_shape_strides(strides, v->size, v->ndim);
+            copy.data = p->list[i].copies[g];
+            copy.dtype = p->list[i].is_double ? FL_FLOAT64 : FL_FLOAT32;
+            copy.stride = strides;
+            copy.contiguous = true;
+            FL_TRY(fl_cpu_copy(v, &copy));
+        }
+    return FL_OK;
+}
+
+static fl_status open_pack(pack *p, fl_kernel *k, int members, int groups)
+{
+    p->kernel = k;
+    p->kernels = level_kernels();
+    p->members = members;
+    p->groups = groups;
+    p->stretches = 0;
+    p->list = calloc((size_t)members, sizeof *p->list);
+    if (!p->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", k->op->name, members);
+    fl_status status = FL_OK;
+    for (int i = 0; i < members; i++) {
+        member *m = &p->list[i];
+        m->numel = k->in[i].numel;
+        m->is_double = k->in[i].dtype == FL_FLOAT64;
+        m->first = p->stretches;
+        p->stretches += (m->numel + STRETCH - 1) / STRETCH;
+        for (int g = 0; g < groups && status == FL_OK; g++) status = open_operand(p, i, g);
+    }
+    if (status != FL_OK) close_pack(p);
+    return status;
+}
+
+/* The member that a stretch belongs to. */
+static int member_of(const pack *p, int64_t stretch)
+{
+    int low = 0, high = p->members;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (p->list[middle].first <= stretch) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+static void visit_stretches(void *context, int64_t begin, int64_t end)
+{
+    const pack *p = context;
+    int i = member_of(p, begin);
+    for (int64_t s = begin; s < end; s++) {
+        while (i + 1 < p->members && p->list[i + 1].first <= s) i++;
+        const member *m = &p->list[i];
+        int64_t at = (s - m->first) * STRETCH, n = m->numel - at < STRETCH ? m->numel - at : STRETCH;
+        p->visit(p, m, at, n, s);
+    }
+}
+
+/* ---- steps ---- */
+
+static void visit_step(const pack *p, const member *m, int64_t at, int64_t n, int64_t stretch)
+{
+    void *groups[FL_STEP_GROUPS];
+    int64_t bytes = at * (m->is_double ? 8 : 4);
+    for (int g = 0; g < p->groups; g++) groups[g] = (char *)m->groups[g] + bytes;
+    p->step[m->is_double](groups, n, &p->numbers);
+}
+
+static fl_status run_step(fl_kernel *k, const fl_step_fn *step, const fl_step *numbers)
+{
+    pack p = {.written = k->op->mutates, .visit = visit_step, .step = step, .numbers = *numbers};
+    FL_TRY(open_pack(&p, k, k->nin / k->op->groups, k->op->groups));
+    fl_team_for(p.stretches, STRETCH * 0.4, visit_stretches, &p);
+    fl_status status = write_back(&p);
+    close_pack(&p);
+    return status;
+}
+
+/* Groups of equal length, their tensors of equal shapes, all floats. */
+static fl_status infer_groups(fl_infer *c)
+{
+    int groups = c->op->groups;
+    if (c->nin == 0 || c->nin % groups) return fl_infer_fail(c, FL_ERR_VALUE, "takes %d lists of equally many tensors, got %d tensors", groups, c->nin);
+    int members = c->nin / groups;
+    for (int i = 0; i < c->nin; i++) {
+        FL_TRY(fl_require_float(c, i));
+        const fl_shape *first = &c->in[i % members].shape, *other = &c->in[i].shape;
+        if (fl_shape_equal(first, other)) continue;
+        char x[FL_SHAPE_TEXT], y[FL_SHAPE_TEXT];
+        return fl_infer_fail(c, FL_ERR_SHAPE, "parameter %d is %s, list %d has %s there", i % members, fl_shape_text(x, first), i / members, fl_shape_text(y, other));
+    }
+    return FL_OK;
+}
+
+/* All operands split along the same axis. */
+static void sbp_alike(fl_sigs *s)
+{
+    fl_sbp sig[s->nin + s->nout];
+    for (int axis = 0; axis < FL_MAX_NDIM; axis++) {
+        bool fits = true;
+        for (int i = 0; i < s->nin; i++) {
+            fits = fits && axis < s->in_logical[i].ndim;
+            sig[i] = FL_S(axis);
+        }
+        for (int i = 0; i < s->nout; i++) sig[s->nin + i] = FL_PSUM;
+        if (fits) fl_sig_add(s, NULL, sig);
+    }
+}
+
+static fl_status kernel_adamw(fl_kernel *k)
+{
+    const fl_attr *a = k->attrs->at;
+    double lr = a[0].number, beta1 = a[1].number, beta2 = a[2].number, decay = a[4].number, step = (double)a[5].integer;
+    bool decoupled = a[6].integer;
+    fl_step s = {.gradient_scale = a[7].integer ? -1 : 1, .decay = decoupled ? 0 : decay, .shrink = decoupled ? 1 - lr * decay : 1,
+                 .beta1 = beta1, .beta2 = beta2, .eps = a[3].number,
+                 .rate = lr / (1 - pow(beta1, step)), .root_correction = 1 / sqrt(1 - pow(beta2, step))};
+    return run_step(k, level_kernels()->adam, &s);
+}
+
+static fl_status check_adamw(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_attr *a = attrs->at;
+    for (int i = 1; i <= 2; i++)
+        if (!(a[i].number >= 0 && a[i].number < 1)) return fl_fail(FL_ERR_VALUE, "adamw_step: beta%d %g is not in [0, 1)", i, a[i].number);
+    if (a[5].integer < 1) return fl_fail(FL_ERR_VALUE, "adamw_step: step %lld must count from 1", (long long)a[5].integer);
+    return FL_OK;
+}
+
+enum { STEP = FL_OP_HIDDEN | FL_OP_NO_GRAD };
+
+static const char *const adamw_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), flow.zeros(3, 2), flow.zeros(5), flow.zeros(3, 2), flow.zeros(5)}, 0.1, 0.9, 0.99, 1e-8, 0.1, 1", NULL};
+FL_OP(adamw_step) {
+    .name = "adamw_step", .groups = 4, .mutates = 1 | 4 | 8, .flags = STEP,
+    .sig = "adamw_step(xs..., ~lr: float, ~beta1: float, ~beta2: float, ~eps: float, ~weight_decay: float, ~step: int, ~decoupled: bool = true, ~maximize: bool = false)",
+    .doc = "One step of AdamW (of Adam when not decoupled) over parameters, gradients, first and second moments.",
+    .infer = infer_groups, .check = check_adamw, .sbp = sbp_alike, .cpu = kernel_adamw, .samples = adamw_samples,
+};
+
+static fl_status kernel_sgd(fl_kernel *k)
+{
+    const fl_attr *a = k->attrs->at;
+    fl_step s = {.rate = a[0].number, .decay = a[1].number, .gradient_scale = a[2].integer ? -1 : 1};
+    return run_step(k, level_kernels()->sgd, &s);
+}
+
+static const char *const sgd_plain_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5)}, 0.1, 0.01", NULL};
+FL_OP(sgd_plain_step) {
+    .name = "sgd_plain_step", .groups = 2, .mutates = 1, .flags = STEP,
+    .sig = "sgd_plain_step(xs..., ~lr: float, ~weight_decay: float = 0, ~maximize: bool = false)",
+    .doc = "One step of gradient descent over parameters and gradients.",
+    .infer = infer_groups, .sbp = sbp_alike, .cpu = kernel_sgd, .samples = sgd_plain_samples,
+};
+
+static fl_status kernel_sgd_momentum(fl_kernel *k)
+{
+    const fl_attr *a = k->attrs->at;
+    bool first = a[5].integer;  /* the buffers' contents do not count yet: they become the gradients */
+    fl_step s = {.rate = a[0].number, .momentum = a[1].number, .damping = first ? 1 : 1 - a[2].number, .decay = a[3].number,
+                 .nesterov = a[4].integer, .gradient_scale = a[6].integer ? -1 : 1};
+    for (int i = 2 * k->nin / 3; i < k->nin && first; i++) {
+        const int64_t zero = 0;
+        FL_TRY(fl_cpu_fill(&k->in[i], &zero));
+    }
+    return run_step(k, level_kernels()->sgd_momentum, &s);
+}
+
+static const char *const sgd_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), flow.zeros(3, 2), flow.zeros(5)}, 0.1, 0.9, 0, 0.01, true, true", NULL};
+FL_OP(sgd_step) {
+    .name = "sgd_step", .groups = 3, .mutates = 1 | 4, .flags = STEP,
+    .sig = "sgd_step(xs..., ~lr: float, ~momentum: float, ~dampening: float = 0, ~weight_decay: float = 0, ~nesterov: bool = false, ~first: bool = false, ~maximize: bool = false)",
+    .doc = "One step of gradient descent with momentum over parameters, gradients and momentum buffers.",
+    .infer = infer_groups, .sbp = sbp_alike, .cpu = kernel_sgd_momentum, .samples = sgd_samples,
+};
+
+/* ---- clipping by the total norm ---- */
+
+static void visit_squares(const pack *p, const member *m, int64_t at, int64_t n, int64_t stretch)
+{
+    const char *data = m->groups[0];
+    p->partial[stretch] = p->kernels->squares[m->is_double](data + at * (m->is_double ? 8 : 4), n);
+}
+
+static fl_status kernel_squares(fl_kernel *k)
+{
+    double sum = 0;
+    pack p = {.visit = visit_squares};
+    FL_TRY(open_pack(&p, k, k->nin, 1));
+    p.partial = malloc(sizeof *p.partial * (size_t)(p.stretches + 1));
+    if (!p.partial) {
+        close_pack(&p);
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld sums", k->op->name, (long long)p.stretches);
+    }
+    fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
+    for (int64_t i = 0; i < p.stretches; i++) sum += p.partial[i];
+    if (k->out[0].dtype == FL_FLOAT64) *(double *)k->out[0].data = sum;
+    else *(float *)k->out[0].data = (float)sum;
+    free(p.partial);
+    close_pack(&p);
+    return FL_OK;
+}
+
+static fl_status infer_squares(fl_infer *c)
+{
+    if (c->nin == 0) return fl_infer_fail(c, FL_ERR_VALUE, "needs at least one tensor");
+    c->out[0].dtype = FL_FLOAT32;
+    c->out[0].shape = (fl_shape){0};
+    for (int i = 0; i < c->nin; i++) {
+        FL_TRY(fl_require_float(c, i));
+        if (c->in[i].dtype == FL_FLOAT64) c->out[0].dtype = FL_FLOAT64;
+    }
+    return FL_OK;
+}
+
+static const char *const squares_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(2, 3):t()}", "{flow.zeros(0)}", NULL};
+FL_OP(grad_norm_squares) {
+    .name = "grad_norm_squares", .sig = "grad_norm_squares(xs...)", .nout = 1, .flags = STEP,
+    .doc = "The sum of the squares of all elements of all tensors.",
+    .infer = infer_squares, .sbp = sbp_alike, .cpu = kernel_squares, .samples = squares_samples,
+};
+
+static void visit_scale(const pack *p, const member *m, int64_t at, int64_t n, int64_t stretch)
+{
+    char *data = m->groups[0];
+    p->kernels->scale[m->is_double](data + at * (m->is_double ? 8 : 4), n, p->factor);
+}
+
+/* xs: the gradients, then for each of them the same 0-d norm. */
+static fl_status kernel_clip(fl_kernel *k)
+{
+    int members = k->nin / 2;
+    const fl_view *norm = &k->in[members];
+    double length = norm->dtype == FL_FLOAT64 ? *(const double *)norm->data : *(const float *)norm->data;
+    pack p = {.visit = visit_scale, .written = 1, .factor = k->attrs->at[0].number / (length + 1e-6)};
+    if (p.factor >= 1) return FL_OK;
+    FL_TRY(open_pack(&p, k, members, 1));
+    fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
+    fl_status status = write_back(&p);
+    close_pack(&p);
+    return status;
+}
+
+static fl_status infer_clip(fl_infer *c)
+{
+    if (c->nin == 0 || c->nin % 2) return fl_infer_fail(c, FL_ERR_VALUE, "takes the gradients, then the norm once for each");
+    for (int i = 0; i < c->nin; i++) {
+        FL_TRY(fl_require_float(c, i));
+        bool norm = i >= c->nin / 2;
+        if (norm && (c->in[i].shape.ndim || (c->in[i].dtype != FL_FLOAT32 && c->in[i].dtype != FL_FLOAT64)))
+            return fl_infer_fail(c, FL_ERR_SHAPE, "the norm must be a float32 or float64 tensor without axes");
+    }
+    return FL_OK;
+}
+
+static void sbp_clip(fl_sigs *s)
+{
+    fl_sbp sig[s->nin];
+    int members = s->nin / 2;
+    for (int axis = 0; axis <= FL_MAX_NDIM; axis++) {
+        bool fits = true, sum = axis == FL_MAX_NDIM;
+        for (int i = 0; i < s->nin; i++) {
+            fits = fits && (sum || i >= members || axis < s->in_logical[i].ndim);
+            sig[i] = i >= members ? FL_B : sum ? FL_PSUM : FL_S(axis);
+        }
+        if (fits) fl_sig_add(s, NULL, sig);
+    }
+}
+
+static const char *const clip_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.tensor(5.0), flow.tensor(5.0)}, 1", NULL};
+FL_OP(clip_scale_) {
+    .name = "clip_scale_", .sig = "clip_scale_(xs..., ~max_norm: float)", .groups = 2, .mutates = 1, .flags = STEP,
+    .doc = "Multiplies all gradients by max_norm / norm where that is below 1.",
+    .infer = infer_clip, .sbp = sbp_clip, .cpu = kernel_clip, .samples = clip_samples,
+};
