@@ -26,8 +26,9 @@ static const struct { unsigned char code, bytes; fl_dtype dtype; } types[] = {
 static fl_status read_error(const reader *r)
 {
     int code;
-    const char *text = gzerror(r->file, &code);
-    return fl_fail(FL_ERR_IO, "idx: %s: %s", r->path, code == Z_ERRNO ? strerror(errno) : code == Z_OK ? "the file ends early" : text);
+    (void)gzerror(r->file, &code);
+    const char *text = code == Z_ERRNO ? strerror(errno) : code == Z_OK || code == Z_BUF_ERROR ? "the file ends early" : "the compressed data is damaged";
+    return fl_fail(FL_ERR_IO, "idx: %s: %s", r->path, text);
 }
 
 static fl_status read_exactly(const reader *r, void *data, size_t size)
@@ -56,7 +57,17 @@ static fl_status head_read(const reader *r, int *type, fl_shape *shape)
     return fl_shape_make(shape, "idx", dims, head[3]) == FL_OK ? FL_OK : fl_fail_prefix(FL_ERR_IO, "%s: ", r->path);
 }
 
-/* The elements' bytes, allocated as they arrive; the caller frees. Bytes after them are an error. */
+/* Nothing may follow; of a compressed file this reads and checks the sum at its end. */
+static fl_status end_check(const reader *r)
+{
+    unsigned char more;
+    int code, got = gzread(r->file, &more, 1);
+    if (got > 0) return fl_fail(FL_ERR_IO, "idx: %s: bytes after the last element", r->path);
+    (void)gzerror(r->file, &code);
+    return code == Z_OK ? FL_OK : read_error(r);
+}
+
+/* The elements' bytes, allocated as they arrive; the caller frees. */
 static fl_status body_read(const reader *r, unsigned char **out, int64_t bytes)
 {
     unsigned char *data = NULL;
@@ -73,9 +84,7 @@ static fl_status body_read(const reader *r, unsigned char **out, int64_t bytes)
         if (status == FL_OK) status = read_exactly(r, data + size, (size_t)step);
         size += step;
     }
-    unsigned char more;
-    if (status == FL_OK && gzread(r->file, &more, 1) != 0)
-        status = gzeof(r->file) ? read_error(r) : fl_fail(FL_ERR_IO, "idx: %s: bytes after the last element", r->path);
+    if (status == FL_OK) status = end_check(r);
     if (status != FL_OK) free(data);
     else *out = data;
     return status;

@@ -133,8 +133,10 @@ end
 
 local function decode_number(text, at)
     local number = text:match("^-?%d+%.?%d*[eE]?[+-]?%d*", at) or decode_error(text, at, "an unexpected character")
-    local value = number:find("^%-?0%d") and nil or tonumber(number)
-    if not value or number:find("%.$") or number:find("%.[eE]") then decode_error(text, at, "a bad number") end
+    local value = tonumber(number)
+    if not value or number:find("^%-?0%d") or number:find("%.$") or number:find("%.[eE]") then
+        decode_error(text, at, "a bad number")
+    end
     return value, at + #number
 end
 

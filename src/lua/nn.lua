@@ -417,24 +417,23 @@ local function fans(t)
     return t:size(1) * field, t:size(0) * field
 end
 
-local function fill(t, value)
+function init.constant(t, value)
     local _ <close> = flow.no_grad()
-    t:copy_(value)
-    return t
+    return t:fill_(value)
 end
 
-function init.constant(t, value) return fill(t, flow.zeros_like(t) + value) end
-function init.zeros(t) return fill(t, flow.zeros_like(t)) end
-function init.ones(t) return fill(t, flow.ones_like(t)) end
+function init.zeros(t) return init.constant(t, 0) end
+function init.ones(t) return init.constant(t, 1) end
 
 ---Evenly from [low, high).
 function init.uniform(t, low, high)
-    low, high = low or 0, high or 1
-    return fill(t, flow.rand_like(t) * (high - low) + low)
+    local _ <close> = flow.no_grad()
+    return t:uniform_(low or 0, high or 1)
 end
 
 function init.normal(t, mean, std)
-    return fill(t, flow.randn_like(t) * (std or 1) + (mean or 0))
+    local _ <close> = flow.no_grad()
+    return t:normal_(mean or 0, std or 1)
 end
 
 ---Gain of the layer before a nonlinearity, as PyTorch's calculate_gain.
