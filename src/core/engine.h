@@ -80,6 +80,9 @@ static inline void fl_var_bump(fl_var *v) { v->version++; }
 ** become true. */
 bool fl_var_settle(fl_var *v);
 
+/* The same question without forgetting. */
+bool fl_var_idle(fl_var *v);
+
 /* Waits for the last writer (not for readers); then the poison as an error: message, op and line. */
 fl_status fl_engine_wait_var(fl_var *v);
 
@@ -90,9 +93,6 @@ void fl_engine_wait_idle(fl_var *v);
 /* Waits for everything; returns the first error filed since the last call: of queued ops that failed, unless the
 ** script has seen it, and of updates and ops without outputs that were skipped. */
 fl_status fl_engine_wait_all(void);
-
-/* The same question without forgetting. */
-bool fl_var_idle(fl_var *v);
 
 /* Drops the poison of v (zero_grad, an overwrite). */
 void fl_var_clear(fl_var *v);
