@@ -180,6 +180,9 @@ void fl_lua_open_operators(lua_State *L, int metatable);
 /* What a function on the stack calls; NULL when it is no op. */
 const fl_lua_call *fl_lua_call_of(lua_State *L, int index);
 
+/* Reads the arguments on the stack as a call of c and reports the op's signatures of one axis of `parts` ranks. */
+fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, int parts, fl_signature_fn report, void *context);
+
 /* ---- fields and methods ---- */
 
 int fl_lua_index(lua_State *L);         /* index.c: x[key]; upvalues: metatable, methods */
@@ -201,7 +204,8 @@ void fl_lua_open_values(lua_State *L, int flow, int methods);   /* values.c: ten
 void fl_lua_open_methods(lua_State *L, int flow, int methods);  /* methods.c: size, to, split, to_global, ... */
 void fl_lua_open_grad(lua_State *L, int flow, int methods);     /* grad.c: backward, no_grad, hooks */
 void fl_lua_open_runtime(lua_State *L, int flow);               /* runtime.c: sync, memory, stats, ranks */
-void fl_lua_open_help(lua_State *L);                            /* help.c: the global help */
+void fl_lua_open_testing(lua_State *L, int flow);               /* testing.c: flow._testing */
+void fl_lua_open_help(lua_State *L, int flow);                  /* help.c: flow._help and what it needs */
 void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io, files and the system for the Lua modules */
 void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator, with_generator */
 void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io */

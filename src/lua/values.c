@@ -81,6 +81,25 @@ fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
     return status;
 }
 
+fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *t)
+{
+    fl_tensor *host;
+    FL_TRY(fl_lua_host(&host, t));
+    if (host->contiguous) {
+        *out = host;
+        return FL_OK;
+    }
+    bool recording = fl_grad_enabled;
+    fl_grad_enabled = false;
+    fl_status status = FL_CALL(out, contiguous, fl_of(host));
+    fl_grad_enabled = recording;
+    fl_tensor_unref(host);
+    FL_TRY(status);
+    status = fl_tensor_wait(*out);
+    if (status != FL_OK) fl_tensor_unref(*out);
+    return status;
+}
+
 /* Pushes a box that holds what this process needs to read all of the tensor at index 1. */
 static fl_tensor *push_host(lua_State *L, const char *who)
 {
@@ -292,27 +311,24 @@ static fl_status place(fl_box *box, const fl_attrs *attrs)
     return FL_OK;
 }
 
-static void push_converted(lua_State *L, fl_tensor *t, const fl_lua_options *o)
+/* A copy of t that is not connected to the tape, in the dtype of the options. */
+static fl_status copy_of(fl_tensor **out, fl_tensor *t, const fl_lua_options *o)
 {
-    fl_tensor *whole = NULL, *copy = NULL;
+    if (!o->has_dtype || o->dtype == t->meta->dtype) return FL_CALL(out, clone, fl_of(t));
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(cast));
+    fl_attr_set(&attrs, 0, o->dtype);
+    return FL_CALL_WITH(out, &attrs, cast, fl_of(t));
+}
+
+static void push_copy(lua_State *L, fl_tensor *t, const fl_lua_options *o)
+{
     fl_box *box = fl_lua_new_box(L);
     bool recording = fl_grad_enabled;
-    const fl_op *cast = fl_op_find("cast"), *clone = fl_op_find("clone");
-    fl_attrs attrs;
-    fl_attrs_init(&attrs, cast);
-    fl_attr_set(&attrs, 0, o->has_dtype ? o->dtype : t->meta->dtype);
     fl_grad_enabled = false;
-    fl_operand in = fl_of(t);
-    fl_status status = fl_dispatch(&copy, clone, &in, 1, NULL);
-    if (status == FL_OK && o->has_dtype && o->dtype != t->meta->dtype) {
-        in = fl_of(copy);
-        status = fl_dispatch(&whole, cast, &in, 1, &attrs);
-        fl_tensor_unref(copy);
-        copy = whole;
-    }
+    fl_status status = copy_of(&box->tensor, t, o);
     fl_grad_enabled = recording;
     FL_CHECK(L, status);
-    box->tensor = copy;
 }
 
 /* flow.tensor(data, {dtype, device, placement, sbp, requires_grad}) */
@@ -326,7 +342,7 @@ static int flow_tensor(lua_State *L)
     fl_lua_read_options(L, &options, 2, 0, "tensor");
     fl_lua_apply_options(L, &attrs, &options, "tensor");
     fl_tensor *given = fl_lua_to_tensor(L, 1);
-    if (given) push_converted(L, given, &options);
+    if (given) push_copy(L, given, &options);
     else fl_lua_push_from_value(L, 1, options.has_dtype, options.dtype);
     fl_box *box = lua_touserdata(L, -1);
     if (attrs.has_placement) FL_CHECK(L, place(box, &attrs));

@@ -1,0 +1,120 @@
+/*
+** doctor.c -- flowlua --doctor: each line is a probe that ran here, now.
+*/
+#include "binding.h"
+#include "../core/comm.h"
+#include "../core/cpu/cpu.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void line(const char *what, bool good, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void line(const char *what, bool good, const char *format, ...)
+{
+    va_list args;
+    printf("%-10s %-5s ", what, good ? "ok" : "--");
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    fputc('\n', stdout);
+}
+
+/* Seconds of the fastest of a few runs of f, within about a third of a second. */
+static double fastest(void (*f)(void *), void *context)
+{
+    double best = 1e9, end = now() + 0.3;
+    f(context);
+    for (int i = 0; i < 3 || now() < end; i++) {
+        double start = now();
+        f(context);
+        double seconds = now() - start;
+        if (seconds < best) best = seconds;
+    }
+    return best;
+}
+
+enum { SIDE = 1024, COPY_BYTES = 64 << 20 };
+
+static void product(void *context)
+{
+    float *m = context;
+    fl_cpu_sgemm(false, false, SIDE, SIDE, SIDE, 1, m, SIDE, m + SIDE * SIDE, SIDE, 0, m + 2 * SIDE * SIDE, SIDE);
+}
+
+static bool probe_product(void)
+{
+    float *m = malloc(3 * sizeof *m * SIDE * SIDE);
+    if (!m) return false;
+    for (int i = 0; i < 2 * SIDE * SIDE; i++) m[i] = 1;
+    double seconds = fastest(product, m);
+    bool right = m[2 * SIDE * SIDE] == SIDE && m[3 * SIDE * SIDE - 1] == SIDE;
+    line("product", right, "%d x %d float32: %.0f GFLOP/s, oneDNN %s", SIDE, SIDE, 2.0 * SIDE * SIDE * SIDE / seconds * 1e-9,
+         dlopen("libdnnl.so.2", RTLD_LAZY | RTLD_NOLOAD) || dlopen("libdnnl.so.3", RTLD_LAZY | RTLD_NOLOAD) ? "in use" : "not found (own kernels)");
+    free(m);
+    return right;
+}
+
+static void copy_part(void *context, int64_t begin, int64_t end)
+{
+    char *bytes = context;
+    int64_t chunk = COPY_BYTES / 64;
+    memcpy(bytes + COPY_BYTES + begin * chunk, bytes + begin * chunk, (size_t)((end - begin) * chunk));
+}
+
+static void copy_all(void *context) { fl_team_for(64, 1e5, copy_part, context); }
+
+static bool probe_memory(void)
+{
+    char *bytes = malloc(2 * (size_t)COPY_BYTES);
+    if (!bytes) return false;
+    memset(bytes, 1, 2 * (size_t)COPY_BYTES);
+    double seconds = fastest(copy_all, bytes);
+    line("memory", true, "copy of %d MiB: %.1f GB/s read and written", COPY_BYTES >> 20, 2.0 * COPY_BYTES / seconds * 1e-9);
+    free(bytes);
+    return true;
+}
+
+/* An op from Lua, with the number it must give. */
+static bool probe_ops(lua_State *L)
+{
+    static const char code[] =
+        "local flow = require 'flow'\n"
+        "local x = flow.tensor({{1, 2}, {3, 4}}, {dtype = 'float32', requires_grad = true})\n"
+        "local y = (x:matmul(x) * 2):sum()\n"
+        "y:backward()\n"
+        "return y:item() == 108 and x.grad:sum():item() == 80";
+    bool good = luaL_dostring(L, code) == LUA_OK && lua_toboolean(L, -1);
+    line("ops", good, "%s", good ? "product, sum and gradient of a 2 x 2 matrix are right" : lua_isstring(L, -1) ? lua_tostring(L, -1) : "wrong result");
+    lua_pop(L, 1);
+    return good;
+}
+
+static void probe_library(const char *what, const char *name, const char *missing)
+{
+    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    line(what, library != NULL, "%s", library ? name : missing);
+}
+
+bool fl_lua_doctor(lua_State *L)
+{
+    line("flowlua", true, "%s, %s", FL_VERSION, LUA_RELEASE);
+    line("cpu", true, "%s kernels, %d threads", fl_cpu_level_name(fl_cpu_level()), fl_team_size());
+    bool good = probe_ops(L);
+    good &= probe_product();
+    good &= probe_memory();
+    probe_library("editor", "libedit.so.2", "libedit.so.2 not found: the session reads plain lines");
+    probe_library("gpu", "libcuda.so.1", "no NVIDIA driver found (libcuda.so.1)");
+    const fl_comm *comm = fl_comm_get();
+    line("ranks", comm != NULL, "%s", comm ? comm->name : "one process; no transport in this build");
+    fflush(stdout);
+    return good;
+}

@@ -1,0 +1,61 @@
+/*
+** help.c -- what help.lua and the line editor need to know: descriptors of ops, sources of modules, completion.
+*/
+#include "binding.h"
+#include "modules.h"
+
+/* flow._describe(function) -> {name, sig, doc, in_place, differentiable} of an op's function, else nil */
+static int describe(lua_State *L)
+{
+    const fl_lua_call *c = fl_lua_call_of(L, 1);
+    if (!c) return 0;
+    lua_createtable(L, 0, 5);
+    lua_pushstring(L, c->name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, c->op->sig);
+    lua_setfield(L, -2, "sig");
+    lua_pushstring(L, c->op->doc);
+    lua_setfield(L, -2, "doc");
+    lua_pushboolean(L, (c->op->flags & FL_OP_ELEMENTWISE) != 0);
+    lua_setfield(L, -2, "in_place");
+    lua_pushboolean(L, !(c->op->flags & FL_OP_NO_GRAD) && (c->op->grad || c->op->vjp || c->op->body));
+    lua_setfield(L, -2, "differentiable");
+    return 1;
+}
+
+/* flow._source(name) -> source text of the embedded module, else nil */
+static int source(lua_State *L)
+{
+    const char *name = lua_tostring(L, 1);
+    for (const fl_lua_module *m = fl_lua_modules; name && m->name; m++) {
+        if (strcmp(m->name, name) != 0) continue;
+        lua_pushlstring(L, m->source, m->size);
+        return 1;
+    }
+    return 0;
+}
+
+/* flow._complete(line) -> candidates for its last word, position where the word begins (from 1) */
+static int complete(lua_State *L)
+{
+    size_t n;
+    const char *line = luaL_checklstring(L, 1, &n);
+    size_t start = fl_lua_complete(L, line, n);
+    lua_pushinteger(L, (lua_Integer)start + 1);
+    return 2;
+}
+
+/* help(...) loads help.lua at its first use */
+static int help(lua_State *L)
+{
+    fl_lua_push_module(L, "help");
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, 0);
+    return 0;
+}
+
+void fl_lua_open_help(lua_State *L, int flow)
+{
+    static const luaL_Reg functions[] = {{"_describe", describe}, {"_source", source}, {"_complete", complete}, {"_help", help}, {NULL, NULL}};
+    fl_lua_set_functions(L, flow, functions);
+}

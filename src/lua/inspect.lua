@@ -1,0 +1,87 @@
+-- inspect.lua -- values as the interactive session prints them: tables as Lua writes them, kept short.
+
+local M = {}
+
+local DEPTH, ENTRIES, WIDTH = 3, 24, 76
+
+local function is_word(key) return type(key) == "string" and key:find("^[%a_][%w_]*$") end
+
+local function key_text(key)
+    if is_word(key) then return key .. " = " end
+    return ("[%s] = "):format(type(key) == "string" and ("%q"):format(key) or tostring(key))
+end
+
+-- Keys beyond the list part, in an order that does not change from run to run.
+local function other_keys(t, length)
+    local keys = {}
+    for key in next, t do
+        if math.type(key) ~= "integer" or key < 1 or key > length then keys[#keys + 1] = key end
+    end
+    table.sort(keys, function(a, b)
+        local number_a, number_b = type(a) == "number", type(b) == "number"
+        if number_a and number_b then return a < b end
+        if number_a ~= number_b then return number_a end
+        return tostring(a) < tostring(b)
+    end)
+    return keys
+end
+
+local text_of
+
+local function entries_of(t, depth, seen)
+    local entries, length = {}, rawlen(t)
+    for i = 1, math.min(length, ENTRIES) do entries[i] = text_of(rawget(t, i), depth + 1, seen) end
+    local keys = other_keys(t, length)
+    for _, key in ipairs(keys) do
+        if #entries >= ENTRIES then break end
+        entries[#entries + 1] = key_text(key) .. text_of(rawget(t, key), depth + 1, seen)
+    end
+    local hidden = length + #keys - #entries
+    if hidden > 0 then entries[#entries + 1] = ("... %d more"):format(hidden) end
+    return entries
+end
+
+-- On one line if it fits, else one entry a line.
+local function join(entries, depth)
+    if #entries == 0 then return "{}" end
+    local flat = "{" .. table.concat(entries, ", ") .. "}"
+    if #flat + 4 * depth <= WIDTH and not flat:find("\n", 1, true) then return flat end
+    local indent = (" "):rep(4 * (depth + 1))
+    return "{\n" .. indent .. table.concat(entries, ",\n" .. indent) .. "\n" .. (" "):rep(4 * depth) .. "}"
+end
+
+function text_of(value, depth, seen)
+    local kind = type(value)
+    if kind == "string" then return ("%q"):format(value):gsub("\\\n", "\\n") end
+    local meta = getmetatable(value)
+    if kind ~= "table" or (type(meta) == "table" and meta.__tostring) then
+        local text = tostring(value)
+        return (text:gsub("\n", "\n" .. (" "):rep(4 * depth)))
+    end
+    if seen[value] then return "{...}" end
+    if depth >= DEPTH then return next(value) == nil and "{}" or tostring(value) end
+    seen[value] = true
+    local text = join(entries_of(value, depth, seen), depth)
+    seen[value] = nil
+    return text
+end
+
+---The text of one value; a string alone is itself.
+---@param value any
+---@return string
+function M.text(value)
+    if type(value) == "string" then return value end
+    return (text_of(value, 0, {}))
+end
+
+---Prints values as the session does: on one line when they are short.
+function M.show(...)
+    local texts, lines = {}, false
+    for i = 1, select("#", ...) do
+        texts[i] = M.text((select(i, ...)))
+        lines = lines or texts[i]:find("\n", 1, true)
+    end
+    print(table.concat(texts, lines and "\n" or "\t"))
+end
+
+return M

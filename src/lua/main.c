@@ -1,0 +1,359 @@
+/*
+** main.c -- the program: a superset of the standalone Lua interpreter.
+**
+** Short options, arg, LUA_INIT, exit codes and messages are those of lua 5.4, so that whatever starts Lua can
+** start flowlua. Long options are its own. The table `flow` comes with require "flow"; in the REPL and with -e it
+** is a global too.
+*/
+#include "binding.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *program = "flowlua";
+static const char *trace_path;
+
+/* What the command line says, beside the -e and -l options that run in order. */
+typedef struct options {
+    int script;                 /* index of the script in argv; 0: none */
+    bool interactive, version, ignore_environment, warnings, execute, doctor, help;
+    const char *bad;            /* an option that is wrong */
+    const char *why;
+} options;
+
+/* ---- messages ---- */
+
+static void say(const char *message)
+{
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", program, message);
+    fflush(stderr);
+}
+
+/* Prints the error object on the stack, if status says there is one. */
+static int report(lua_State *L, int status)
+{
+    if (status != LUA_OK) {
+        const char *message = lua_tostring(L, -1);
+        say(message ? message : "(error message is not a string)");
+        lua_pop(L, 1);
+    }
+    return status;
+}
+
+static int traceback(lua_State *L)
+{
+    const char *message = lua_tostring(L, 1);
+    if (!message) {
+        if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
+        message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
+    }
+    luaL_traceback(L, L, message, 1);
+    return 1;
+}
+
+/* Calls the function below `nargs` arguments; Ctrl-C stops it with "interrupted!". */
+static int protected_call(lua_State *L, int nargs, int nresults)
+{
+    int base = lua_gettop(L) - nargs;
+    lua_pushcfunction(L, traceback);
+    lua_insert(L, base);
+    fl_lua_interrupt_arm(L);
+    int status = lua_pcall(L, nargs, nresults, base);
+    fl_lua_interrupt_disarm();
+    lua_remove(L, base);
+    return status;
+}
+
+static void print_version(void)
+{
+    printf("flowlua %s  %s\n", FL_VERSION, LUA_COPYRIGHT);
+    fflush(stdout);
+}
+
+static const char usage_text[] =
+    "usage: flowlua [options] [script [args]]\n"
+    "Available options are:\n"
+    "  -e stat     execute string 'stat'\n"
+    "  -i          enter interactive mode after executing 'script'\n"
+    "  -l mod      require library 'mod' into global 'mod'\n"
+    "  -l g=mod    require library 'mod' into global 'g'\n"
+    "  -v          show version information\n"
+    "  -E          ignore environment variables\n"
+    "  -W          turn warnings on\n"
+    "  --          stop handling options\n"
+    "  -           stop handling options and execute stdin\n"
+    "  --trace FILE  write a Chrome trace of every op to FILE at the end\n"
+    "  --ranks N     start N ranks under mpirun\n"
+    "  --doctor      probe this machine: CPU level, products, memory, MPI, GPUs\n"
+    "  --version     show version information\n"
+    "  --help        show this text\n"
+    "Without a script on a terminal, flowlua is interactive: try help().\n";
+
+static void bad_usage(const options *o)
+{
+    char message[256];
+    if (strcmp(o->bad, "-e") == 0 || strcmp(o->bad, "-l") == 0) snprintf(message, sizeof message, "'%s' needs argument", o->bad);
+    else if (o->why) snprintf(message, sizeof message, "%s", o->why);
+    else snprintf(message, sizeof message, "unrecognized option '%s'", o->bad);
+    say(message);
+    fputs(usage_text, stderr);
+}
+
+/* ---- the command line ---- */
+
+static const char *const long_options[] = {"--trace", "--ranks", "--doctor", "--version", "--help"};
+
+static void unknown_long(options *o, const char *text)
+{
+    static char why[256];
+    char hint[FL_SUGGEST_TEXT];
+    fl_suggestion s = {.word = text};
+    for (size_t i = 0; i < sizeof long_options / sizeof *long_options; i++) fl_suggest_offer(&s, long_options[i]);
+    snprintf(why, sizeof why, "unrecognized option '%.100s'%s", text, fl_suggest_text(hint, &s));
+    o->bad = text;
+    o->why = why;
+}
+
+/* Value of the long option `name` at argv[*i]: after '=' or the next argument. */
+static const char *long_value(options *o, char **argv, int *i, const char *name)
+{
+    static char why[128];
+    size_t n = strlen(name);
+    if (argv[*i][n] == '=') return argv[*i] + n + 1;
+    if (argv[*i + 1]) return argv[++*i];
+    snprintf(why, sizeof why, "'%s' needs argument", name);
+    o->bad = name;
+    o->why = why;
+    return NULL;
+}
+
+static bool is_long(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(text, name, n) == 0 && (text[n] == 0 || text[n] == '=');
+}
+
+static void read_long(options *o, char **argv, int *i)
+{
+    const char *text = argv[*i];
+    if (strcmp(text, "--version") == 0) o->version = true;
+    else if (strcmp(text, "--doctor") == 0) o->doctor = true;
+    else if (strcmp(text, "--help") == 0) o->help = true;
+    else if (is_long(text, "--trace")) trace_path = long_value(o, argv, i, "--trace");
+    else if (is_long(text, "--ranks")) {
+        if (long_value(o, argv, i, "--ranks")) {
+            o->bad = text;
+            o->why = "--ranks needs the MPI transport, which is missing in this build";
+        }
+    } else unknown_long(o, text);
+}
+
+/* Reads argv up to the script; stops at the first mistake. */
+static void read_options(options *o, char **argv)
+{
+    int i;
+    for (i = 1; argv[i] && argv[i][0] == '-' && !o->bad; i++) {
+        const char *text = argv[i];
+        if (text[1] == '-' && text[2]) {
+            read_long(o, argv, &i);
+            continue;
+        }
+        if (text[1] == '-') {
+            i++;
+            break;
+        }
+        if (text[1] == 0) break;
+        bool single = text[2] == 0;
+        if (text[1] == 'E' && single) o->ignore_environment = true;
+        else if (text[1] == 'i' && single) o->interactive = o->version = true;
+        else if (text[1] == 'v' && single) o->version = true;
+        else if (text[1] == 'W' && single) o->warnings = true;
+        else if (text[1] == 'e' || text[1] == 'l') {
+            o->execute |= text[1] == 'e';
+            if (single && (!argv[i + 1] || argv[i + 1][0] == '-')) o->bad = text[1] == 'e' ? "-e" : "-l";
+            else if (single) i++;
+        } else o->bad = text;
+    }
+    o->script = argv[i] ? i : 0;
+}
+
+/* arg: the script at 0, its arguments from 1, what stood before it at negative positions. */
+static void set_arg(lua_State *L, char **argv, int argc, int script)
+{
+    if (script == 0) script = argc;
+    lua_createtable(L, argc - script, script + 1);
+    for (int i = 0; i < argc; i++) {
+        lua_pushstring(L, argv[i]);
+        lua_rawseti(L, -2, i - script);
+    }
+    lua_setglobal(L, "arg");
+}
+
+/* ---- running ---- */
+
+static int run_string(lua_State *L, const char *code, const char *name)
+{
+    int status = luaL_loadbuffer(L, code, strlen(code), name);
+    if (status == LUA_OK) status = protected_call(L, 0, 0);
+    return report(L, status);
+}
+
+static int run_file(lua_State *L, const char *path)
+{
+    int status = luaL_loadfile(L, path);
+    if (status == LUA_OK) status = protected_call(L, 0, 0);
+    return report(L, status);
+}
+
+/* -l mod or -l name=mod */
+static int run_library(lua_State *L, const char *text)
+{
+    const char *equals = strchr(text, '=');
+    lua_getglobal(L, "require");
+    lua_pushstring(L, equals ? equals + 1 : text);
+    int status = protected_call(L, 1, 1);
+    if (status == LUA_OK) {
+        lua_pushlstring(L, text, equals ? (size_t)(equals - text) : strlen(text));
+        lua_insert(L, -2);
+        lua_pushglobaltable(L);
+        lua_insert(L, -3);
+        lua_rawset(L, -3);
+        lua_pop(L, 1);
+    }
+    return report(L, status);
+}
+
+/* The -e, -l and -W options, in order. */
+static bool run_options(lua_State *L, char **argv, int end)
+{
+    for (int i = 1; i < end; i++) {
+        if (argv[i][0] != '-' || argv[i][1] == 0 || strcmp(argv[i], "--") == 0) break;
+        char letter = argv[i][1];
+        if (is_long(argv[i], "--trace") && !strchr(argv[i], '=')) i++;
+        if (letter == 'W') lua_warning(L, "@on", 0);
+        if (letter != 'e' && letter != 'l') continue;
+        const char *text = argv[i][2] ? argv[i] + 2 : argv[++i];
+        int status = letter == 'e' ? run_string(L, text, "=(command line)") : run_library(L, text);
+        if (status != LUA_OK) return false;
+    }
+    return true;
+}
+
+static bool run_environment(lua_State *L)
+{
+    const char *name = "LUA_INIT_5_4", *code = getenv(name);
+    char chunk[32];
+    if (!code) code = getenv(name = "LUA_INIT");
+    if (!code) return true;
+    if (code[0] == '@') return run_file(L, code + 1) == LUA_OK;
+    snprintf(chunk, sizeof chunk, "=%s", name);
+    return run_string(L, code, chunk) == LUA_OK;
+}
+
+/* The script gets the arguments after it as "...". */
+static bool run_script(lua_State *L, char **argv, int script)
+{
+    const char *path = argv[script];
+    if (strcmp(path, "-") == 0 && strcmp(argv[script - 1], "--") != 0) path = NULL;
+    int status = luaL_loadfile(L, path), n = 0;
+    if (status == LUA_OK) {
+        while (argv[script + 1 + n]) n++;
+        luaL_checkstack(L, n + 4, "too many arguments to script");
+        for (int i = 1; i <= n; i++) lua_pushstring(L, argv[script + i]);
+        status = protected_call(L, n, LUA_MULTRET);
+    }
+    return report(L, status) == LUA_OK;
+}
+
+/* require "flow" into the global flow, and help. */
+static bool open_flow(lua_State *L)
+{
+    if (run_library(L, "flow") != LUA_OK) return false;
+    lua_getglobal(L, "flow");
+    lua_getfield(L, -1, "_help");
+    lua_setglobal(L, "help");
+    lua_pop(L, 1);
+    return true;
+}
+
+/* What main does inside a protected call: argc and argv in, true when all went well. */
+static int protected_main(lua_State *L)
+{
+    int argc = (int)lua_tointeger(L, 1);
+    char **argv = lua_touserdata(L, 2);
+    options o = {0};
+    read_options(&o, argv);
+    luaL_checkversion(L);
+    if (o.bad) {
+        bad_usage(&o);
+        return 0;
+    }
+    if (o.help) fputs(usage_text, stdout);
+    if (o.version) print_version();
+    if (o.ignore_environment) {
+        lua_pushboolean(L, 1);
+        lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
+    }
+    luaL_openlibs(L);
+    fl_lua_preload(L);
+    set_arg(L, argv, argc, o.script);
+    lua_gc(L, LUA_GCGEN, 0, 0);
+    bool nothing_asked = !o.script && !o.execute && !o.version && !o.help && !o.doctor, terminal = isatty(STDIN_FILENO);
+    bool repl = o.interactive || (nothing_asked && terminal);
+    if (o.doctor && !fl_lua_doctor(L)) return 0;
+    if ((repl || o.execute) && !open_flow(L)) return 0;
+    if (!o.ignore_environment && !run_environment(L)) return 0;
+    if (!run_options(L, argv, o.script ? o.script : argc)) return 0;
+    if (o.script && !run_script(L, argv, o.script)) return 0;
+    if (repl) {
+        if (nothing_asked) print_version();
+        fl_lua_repl(L);
+    } else if (nothing_asked && run_file(L, NULL) != LUA_OK) return 0;
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* ---- main ---- */
+
+static void write_trace(void)
+{
+    fl_engine_wait_all();
+    if (fl_engine_profile_dump(trace_path) != FL_OK) say(fl_message());
+}
+
+/* The trace covers os.exit too, so it is written at exit; recording begins before any op. */
+static bool start_trace(char **argv)
+{
+    options o = {0};
+    read_options(&o, argv);
+    if (!trace_path || o.bad) return true;
+    if (fl_engine_profile_start() != FL_OK) {
+        say(fl_message());
+        return false;
+    }
+    atexit(write_trace);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    lua_State *L = fl_lua_new_state();
+    if (argc > 0 && argv[0] && argv[0][0]) program = argv[0];
+    if (!L) {
+        say("cannot create state: not enough memory");
+        return EXIT_FAILURE;
+    }
+    if (!start_trace(argv)) return EXIT_FAILURE;
+    lua_pushcfunction(L, protected_main);
+    lua_pushinteger(L, argc);
+    lua_pushlightuserdata(L, argv);
+    int status = lua_pcall(L, 2, 1, 0);
+    bool good = lua_toboolean(L, -1);
+    report(L, status);
+    fl_lua_close_state(L);
+    if (!trace_path) fl_engine_stop();
+    return good && status == LUA_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,166 @@
+/*
+** runtime.c -- the runtime as scripts see it: seeds, waiting, memory, statistics, ranks.
+*/
+#include "binding.h"
+
+#include "../core/comm.h"
+#include "../core/random.h"
+#include "../core/team.h"
+
+/* ---- seeds, waiting, statistics ---- */
+
+static int flow_manual_seed(lua_State *L)
+{
+    fl_manual_seed((uint64_t)fl_lua_check_integer(L, 1, "manual_seed", "seed"));
+    return 0;
+}
+
+static int flow_sync(lua_State *L)
+{
+    fl_lua_current = L;
+    FL_CHECK(L, fl_engine_wait_all());
+    return 0;
+}
+
+static void set_integer(lua_State *L, const char *name, int64_t value)
+{
+    lua_pushinteger(L, value);
+    lua_setfield(L, -2, name);
+}
+
+/* flow.memory() -> a table of bytes; flow.memory{reset_peak = true} lets the peak begin anew after reading it */
+static int flow_memory(lua_State *L)
+{
+    static const char *const names[] = {"reset_peak", NULL};
+    fl_memory_stats m;
+    fl_storage_stats(&m);
+    if (lua_istable(L, 1)) {
+        fl_lua_check_keys(L, 1, "memory", names);
+        lua_getfield(L, 1, "reset_peak");
+        if (lua_toboolean(L, -1)) fl_storage_reset_peak();
+    }
+    lua_createtable(L, 0, 9);
+    set_integer(L, "live_bytes", m.live_bytes);
+    set_integer(L, "peak_bytes", m.peak_bytes);
+    set_integer(L, "cached_bytes", m.cached_bytes);
+    set_integer(L, "limbo_bytes", m.limbo_bytes);
+    set_integer(L, "live_blocks", m.live_blocks);
+    set_integer(L, "allocations", m.allocations);
+    set_integer(L, "system_allocations", m.system_allocations);
+    set_integer(L, "tensors", fl_tensor_count());
+    return 1;
+}
+
+static int engine_stats(lua_State *L)
+{
+    fl_engine_stats s;
+    fl_engine_stats_get(&s);
+    lua_createtable(L, 0, 6);
+    set_integer(L, "inline_ops", s.inline_ops);
+    set_integer(L, "queued_ops", s.queued_ops);
+    set_integer(L, "waits", s.waits);
+    set_integer(L, "failed_ops", s.failed_ops);
+    set_integer(L, "lanes", s.lanes);
+    set_integer(L, "threads", s.threads);
+    return 1;
+}
+
+static int infer_stats(lua_State *L)
+{
+    fl_infer_stats s;
+    fl_infer_stats_get(&s);
+    lua_createtable(L, 0, 3);
+    set_integer(L, "hits", s.hits);
+    set_integer(L, "misses", s.misses);
+    set_integer(L, "size", s.size);
+    return 1;
+}
+
+static int infer_clear(lua_State *L)
+{
+    fl_infer_clear();
+    return 0;
+}
+
+static int flow_set_num_threads(lua_State *L)
+{
+    int64_t n = fl_lua_check_integer(L, 1, "set_num_threads", "n");
+    if (n < 1 || n > 4096) FL_RAISE(L, "set_num_threads: n must be 1 to 4096, got %lld", (long long)n);
+    fl_team_set_size((int)n);
+    return 0;
+}
+
+static int flow_get_num_threads(lua_State *L)
+{
+    lua_pushinteger(L, fl_team_size());
+    return 1;
+}
+
+static int flow_is_tensor(lua_State *L)
+{
+    lua_pushboolean(L, fl_lua_box(L, 1) != NULL);
+    return 1;
+}
+
+/* ---- ranks ---- */
+
+static int flow_rank(lua_State *L)
+{
+    lua_pushinteger(L, fl_world_get()->rank);
+    return 1;
+}
+
+static int flow_world_size(lua_State *L)
+{
+    lua_pushinteger(L, fl_world_get()->size);
+    return 1;
+}
+
+static int flow_barrier(lua_State *L)
+{
+    if (fl_world_get()->size == 1) return 0;
+    const fl_comm *comm = fl_comm_get();
+    const fl_placement *all = fl_placement_all(FL_CPU);
+    if (!comm || !all) FL_RAISE(L, "barrier: the %d ranks of this world cannot be reached: there is no transport", fl_world_get()->size);
+    fl_group group = {all->count, all->ranks};
+    fl_lua_current = L;
+    FL_CHECK(L, comm->barrier(&group));
+    return 0;
+}
+
+/* flow.on_rank(r, f, ...): what f returns on that rank, nothing on the others */
+static int flow_on_rank(lua_State *L)
+{
+    int64_t rank = fl_lua_check_integer(L, 1, "on_rank", "rank");
+    int size = fl_world_get()->size;
+    if (rank < 0 || rank >= size) FL_RAISE(L, "on_rank: there is no rank %lld, the world has %d", (long long)rank, size);
+    if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "on_rank: takes a function, got %s", fl_lua_type_name(L, 2));
+    if (rank != fl_world_get()->rank) return 0;
+    lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
+    return lua_gettop(L) - 1;
+}
+
+/* print, on rank 0 alone */
+static int flow_print(lua_State *L)
+{
+    if (fl_world_get()->rank != 0) return 0;
+    lua_getglobal(L, "print");
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, 0);
+    return 0;
+}
+
+void fl_lua_open_runtime(lua_State *L, int flow)
+{
+    static const luaL_Reg functions[] = {
+        {"manual_seed", flow_manual_seed}, {"sync", flow_sync}, {"memory", flow_memory}, {"set_num_threads", flow_set_num_threads},
+        {"get_num_threads", flow_get_num_threads}, {"is_tensor", flow_is_tensor}, {"rank", flow_rank}, {"world_size", flow_world_size},
+        {"barrier", flow_barrier}, {"on_rank", flow_on_rank}, {"print", flow_print}, {NULL, NULL}};
+    static const luaL_Reg engine[] = {{"stats", engine_stats}, {NULL, NULL}};
+    static const luaL_Reg cache[] = {{"stats", infer_stats}, {"clear", infer_clear}, {NULL, NULL}};
+    fl_lua_set_functions(L, flow, functions);
+    luaL_newlib(L, engine);
+    lua_setfield(L, flow, "engine");
+    luaL_newlib(L, cache);
+    lua_setfield(L, flow, "infer_cache");
+}
