@@ -27,7 +27,7 @@ function reference.SGD(o, steps)
     local w, buffer = {table.unpack(start)}, {}
     for t = 1, steps do
         for i = 1, 3 do
-            local g = gradient(t, i) + (o.weight_decay or 0) * w[i]
+            local g = (o.maximize and -1 or 1) * gradient(t, i) + (o.weight_decay or 0) * w[i]
             if (o.momentum or 0) ~= 0 then
                 buffer[i] = t == 1 and g or o.momentum * buffer[i] + (1 - (o.dampening or 0)) * g
                 g = o.nesterov and g + o.momentum * buffer[i] or buffer[i]
@@ -58,7 +58,7 @@ function reference.AdamW(o, steps) return adam(o, steps, true) end
 
 describe("optimizers", function()
     for _, case in ipairs {
-        {"SGD", {lr = 0.1}}, {"SGD", {lr = 0.1, weight_decay = 0.3}}, {"SGD", {lr = 0.1, momentum = 0.9}},
+        {"SGD", {lr = 0.1}}, {"SGD", {lr = 0.1, weight_decay = 0.3}}, {"SGD", {lr = 0.1, maximize = true}}, {"SGD", {lr = 0.1, momentum = 0.9}},
         {"SGD", {lr = 0.1, momentum = 0.9, dampening = 0.5, weight_decay = 0.1}},
         {"SGD", {lr = 0.1, momentum = 0.8, nesterov = true}},
         {"Adam", {lr = 0.01}}, {"Adam", {lr = 0.01, weight_decay = 0.2}}, {"Adam", {lr = 0.1, betas = {0.5, 0.8}, eps = 1e-3}},
@@ -153,7 +153,7 @@ describe("optimizers", function()
     it("print", function()
         assert.are.equal([[
 SGD(
-  group 1: 1 parameters, dampening=0, lr=0.5, momentum=0, nesterov=false, weight_decay=0
+  group 1: 1 parameters, dampening=0, lr=0.5, maximize=false, momentum=0, nesterov=false, weight_decay=0
 )]], tostring(optim.SGD({nn.Parameter(flow.zeros(1))}, {lr = 0.5})))
     end)
 

@@ -1,7 +1,7 @@
 -- optim.lua -- optimizers, schedules of the learning rate, clipping.
 --
--- A step is one op per group over all its parameters at once (parameters that differ in dtype, device or number of
--- steps go in separate ones). State belongs to parameters by their position, so a state dict means the same in another
+-- A step is one op per group over all its parameters at once (parameters that differ in layout or number of steps go in
+-- separate ones). State belongs to parameters by their position, so a state dict means the same in another
 -- process. Parameters without a gradient are left alone.
 
 local flow = require "flow"
@@ -94,12 +94,16 @@ local function define(name, defaults, class)
     optim[name] = setmetatable(class, {__index = Optimizer, __call = new})
 end
 
+-- Tensors of equal layout can share an op: the same device, or the same ranks split alike.
+local function layout(t)
+    return t.is_global and ("%s %s"):format(t.placement, t.sbp) or t.device
+end
+
 -- State of one parameter, made at its first step.
 local function state_of(self, group, p)
     local state = self.state[p]
     if not state then
-        local where = p.is_global and tostring(p.placement) or p.device
-        state = {step = 0, kind = p.dtype .. " " .. where, tensors = {}}
+        state = {step = 0, layout = layout(p), tensors = {}}
         for i = 1, #self.kept(group) do state.tensors[i] = flow.zeros_like(p:detach()) end
         self.state[p] = state
     end
@@ -108,17 +112,17 @@ end
 
 -- Parameters with a gradient, in batches that one op can update; lists: params, grads, first kept tensors, ...
 local function batches(self, group)
-    local result, by_kind = {}, {}
+    local result, by_layout = {}, {}
     for _, p in ipairs(group.params) do
         local grad = p.grad
         if grad then
             local state = state_of(self, group, p)
             state.step = state.step + 1
-            local key = state.kind .. state.step
-            local batch = by_kind[key]
+            local key = state.layout .. state.step
+            local batch = by_layout[key]
             if not batch then
                 batch = {step = state.step, lists = {{}, {}}}
-                by_kind[key] = batch
+                by_layout[key] = batch
                 result[#result + 1] = batch
             end
             local lists = batch.lists
@@ -258,7 +262,7 @@ end
 -- ---- optimizers ----
 
 local SGD = {__tostring = Optimizer.__tostring}
-define("SGD", {lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false}, SGD)
+define("SGD", {lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false, maximize = false}, SGD)
 
 function SGD.kept(group)
     return group.momentum ~= 0 and {"momentum_buffer"} or {}
@@ -266,11 +270,11 @@ end
 
 function SGD.update(group, tensors, step)
     if group.momentum == 0 then
-        op.sgd_plain_step(tensors, {lr = group.lr, weight_decay = group.weight_decay})
+        op.sgd_plain_step(tensors, {lr = group.lr, weight_decay = group.weight_decay, maximize = group.maximize})
     else
         op.sgd_step(tensors, {
             lr = group.lr, momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
-            nesterov = group.nesterov, step = step,
+            nesterov = group.nesterov, first = step == 1, maximize = group.maximize,
         })
     end
 end
@@ -283,14 +287,14 @@ local function adam_update(decoupled)
     return function(group, tensors, step)
         op.adamw_step(tensors, {
             lr = group.lr, beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps,
-            weight_decay = group.weight_decay, step = step, decoupled = decoupled,
+            weight_decay = group.weight_decay, step = step, decoupled = decoupled, maximize = group.maximize,
         })
     end
 end
 
-define("Adam", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0},
+define("Adam", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, maximize = false},
     {kept = adam_kept, update = adam_update(false), __tostring = Optimizer.__tostring})
-define("AdamW", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.01},
+define("AdamW", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.01, maximize = false},
     {kept = adam_kept, update = adam_update(true), __tostring = Optimizer.__tostring})
 
 -- ---- clipping ----
@@ -302,13 +306,27 @@ define("AdamW", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.0
 function optim.clip_grad_norm(params, max_norm)
     check.number("clip_grad_norm", "max_norm", max_norm, 0, math.huge)
     local _ <close> = flow.no_grad()
-    local grads = {}
+    local lists, by_layout = {}, {}
     for _, p in ipairs(parameter_list("clip_grad_norm", params)) do
-        grads[#grads + 1] = p.grad
+        local grad = p.grad
+        if grad then
+            local key = layout(grad)
+            if not by_layout[key] then
+                by_layout[key] = {}
+                lists[#lists + 1] = by_layout[key]
+            end
+            table.insert(by_layout[key], grad)
+        end
     end
-    if #grads == 0 then return flow.zeros({}) end
-    local norm = op.grad_norm_squares(grads):sqrt()
-    op.scale_grads(grads, (max_norm / (norm + 1e-6)):clamp(0, 1))
+    if #lists == 0 then return flow.zeros({}) end
+    local squares = op.grad_norm_squares(lists[1])
+    for i = 2, #lists do squares = squares + op.grad_norm_squares(lists[i]) end
+    local norm = squares:sqrt()
+    for _, grads in ipairs(lists) do
+        local count = #grads
+        for i = 1, count do grads[count + i] = norm end
+        op.clip_scale_(grads, {max_norm = max_norm})
+    end
     return norm
 end
 
