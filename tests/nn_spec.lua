@@ -37,7 +37,8 @@ describe("modules", function()
 
     it("count a shared parameter once", function()
         local net = nn.Module:extend("Tied")()
-        net.a, net.b = nn.Linear(3, 3, {bias = false}), nn.Linear(3, 3, {bias = false})
+        net.a = nn.Linear(3, 3, {bias = false})
+        net.b = nn.Linear(3, 3, {bias = false})
         net.b.weight = net.a.weight
         assert.are.equal("a.weight", names(net:named_parameters()))
         assert.are.equal("a.weight b.weight", names(net:state_dict()))
@@ -140,7 +141,7 @@ Sequential(
         {"a size that is no whole number", function() nn.Linear(2.5, 3) end,
             "Linear: the number of inputs must be a whole number >= 1, got 2.5"},
         {"a negative size", function() nn.Embedding(10, -1) end, "Embedding: the width must be a whole number >= 1, got -1"},
-        {"no size", function() nn.LayerNorm() end, nil},
+        {"no size", function() nn.LayerNorm() end, "LayerNorm: needs the last sizes of its input"},
         {"a probability of NaN", function() nn.Dropout(0 / 0) end, nil},
         {"heads that do not divide", function() nn.CausalSelfAttention(10, 3) end,
             "CausalSelfAttention: width 10 is no multiple of 3 heads"},

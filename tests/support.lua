@@ -1,4 +1,5 @@
 -- support.lua -- what the specs share: comparing tensors, finite differences, cutting tensors into parts.
+local assert = require "luassert"
 local flow = require "flow"
 local testing = flow._testing
 

@@ -523,6 +523,7 @@ nn.LayerNorm = LayerNorm
 function LayerNorm:init(sizes, opts)
     local o = check.options("LayerNorm", opts, {eps = 1e-5, affine = true, bias = true})
     self.sizes = type(sizes) == "table" and sizes or {sizes}
+    if #self.sizes == 0 then check.fail("LayerNorm: needs the last sizes of its input") end
     for _, size in ipairs(self.sizes) do check.integer("LayerNorm", "a size", size, 1) end
     self.eps = check.number("LayerNorm", "eps", o.eps, 0, math.huge)
     self.weight = nil
