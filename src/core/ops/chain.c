@@ -1,0 +1,83 @@
+/*
+** chain.c -- several ops as one C expression: see chain.h.
+*/
+#include "chain.h"
+
+#include <assert.h>
+
+fl_tensor *fl_chain_call(fl_chain *c, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_tensor *results[FL_MAX_OUT] = {NULL};
+    if (c->status != FL_OK) return NULL;
+    c->status = fl_dispatch(results, op, in, nin, attrs);
+    if (c->status != FL_OK) return NULL;
+    assert(c->count + op->nout <= FL_CHAIN_LENGTH);
+    for (int i = 0; i < op->nout; i++) c->owned[c->count++] = results[i];
+    return results[0];
+}
+
+fl_tensor *fl_chain_take(fl_chain *c, fl_tensor *t) { return c->status == FL_OK ? fl_tensor_ref(t) : NULL; }
+
+fl_status fl_chain_end(fl_chain *c)
+{
+    for (int i = 0; i < c->count; i++) fl_tensor_unref(c->owned[i]);
+    c->count = 0;
+    return c->status;
+}
+
+fl_tensor *chain_add(fl_chain *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, add, fl_of(x), fl_of(y)); }
+fl_tensor *chain_sub(fl_chain *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, sub, fl_of(x), fl_of(y)); }
+fl_tensor *chain_mul(fl_chain *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, mul, fl_of(x), fl_of(y)); }
+fl_tensor *chain_div(fl_chain *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, div, fl_of(x), fl_of(y)); }
+fl_tensor *chain_add_number(fl_chain *c, fl_tensor *x, double y) { return CHAIN_CALL(c, NULL, add, fl_of(x), fl_of_number(y)); }
+fl_tensor *chain_mul_number(fl_chain *c, fl_tensor *x, double y) { return CHAIN_CALL(c, NULL, mul, fl_of(x), fl_of_number(y)); }
+fl_tensor *chain_neg(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, neg, fl_of(x)); }
+fl_tensor *chain_exp(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, exp, fl_of(x)); }
+fl_tensor *chain_log(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, log, fl_of(x)); }
+fl_tensor *chain_rsqrt(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, rsqrt, fl_of(x)); }
+
+static fl_tensor *reduce(fl_chain *c, const fl_op *op, fl_tensor *x, uint32_t axes, bool keepdim)
+{
+    int64_t list[FL_MAX_NDIM];
+    int count = 0;
+    fl_attrs a;
+    if (c->status != FL_OK) return NULL;
+    for (int i = 0; i < FL_MAX_NDIM; i++)
+        if (axes >> i & 1u) list[count++] = i;
+    fl_attrs_init(&a, op);
+    fl_attr_set_list(&a, 0, list, count);
+    fl_attr_set(&a, 1, keepdim);
+    return fl_chain_call(c, op, (const fl_operand[]){fl_of(x)}, 1, &a);
+}
+
+fl_tensor *chain_sum(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim) { return reduce(c, FL_OP_REF(sum), x, axes, keepdim); }
+fl_tensor *chain_mean(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim) { return reduce(c, FL_OP_REF(mean), x, axes, keepdim); }
+fl_tensor *chain_amax(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim) { return reduce(c, FL_OP_REF(amax), x, axes, keepdim); }
+
+fl_tensor *chain_reshape(fl_chain *c, fl_tensor *x, const fl_shape *shape)
+{
+    fl_attrs a;
+    if (c->status != FL_OK) return NULL;
+    fl_attrs_init(&a, FL_OP_REF(reshape));
+    fl_attr_set_list(&a, 0, shape->dims, shape->ndim);
+    return CHAIN_CALL(c, &a, reshape, fl_of(x));
+}
+
+fl_tensor *chain_unsqueeze(fl_chain *c, fl_tensor *x, int axis)
+{
+    if (c->status != FL_OK) return NULL;
+    fl_shape shape = x->meta->shape;
+    for (int i = shape.ndim++; i > axis; i--) shape.dims[i] = shape.dims[i - 1];
+    shape.dims[axis] = 1;
+    return chain_reshape(c, x, &shape);
+}
+
+fl_tensor *chain_gemm(fl_chain *c, fl_tensor *x, fl_tensor *y, bool ta, bool tb)
+{
+    fl_attrs a;
+    if (c->status != FL_OK) return NULL;
+    fl_attrs_init(&a, FL_OP_REF(gemm));
+    fl_attr_set(&a, 0, ta);
+    fl_attr_set(&a, 1, tb);
+    return CHAIN_CALL(c, &a, gemm, fl_of(x), fl_of(y));
+}

@@ -1,0 +1,425 @@
+/*
+** matmul.c -- matrix products: matmul, bmm, linear, and the two forms their gradients need.
+**
+** All share one rule for which axis plays which part and one kernel. Operands are multiplied where they lie: a
+** transpose is a stride, batch axes that a 2-D y does not have are rows of one large product.
+*/
+#include "../cpu/gemm.h"
+#include "../cpu/stage.h"
+#include "../storage.h"
+#include "chain.h"
+
+/* Axes by their part; -1: there is none (1-D operands have no rows, or no columns). Sizes: x[batch, m, k] y[batch, k, n]. */
+typedef struct product {
+    int batch, x_batch, y_batch;        /* batch axes of the result, of x, of y */
+    int xm, xk, yk, yn, om, on;
+} product;
+
+static product product_of(int x_ndim, int y_ndim, bool ta, bool tb)
+{
+    product p = {0};
+    p.x_batch = x_ndim > 1 ? x_ndim - 2 : 0;
+    p.y_batch = y_ndim > 1 ? y_ndim - 2 : 0;
+    p.xm = x_ndim > 1 ? p.x_batch + ta : -1;
+    p.xk = x_ndim > 1 ? p.x_batch + !ta : 0;
+    p.yk = y_ndim > 1 ? p.y_batch + tb : 0;
+    p.yn = y_ndim > 1 ? p.y_batch + !tb : -1;
+    p.batch = p.x_batch > p.y_batch ? p.x_batch : p.y_batch;
+    p.om = p.xm < 0 ? -1 : p.batch;
+    p.on = p.yn < 0 ? -1 : p.batch + (p.xm >= 0);
+    return p;
+}
+
+/* linear multiplies by the transposed weight; gemm has attributes for both; the others have none. */
+static product product_for(const fl_op *op, const fl_attrs *attrs, int x_ndim, int y_ndim)
+{
+    if (op == FL_OP_REF(linear)) return product_of(x_ndim, y_ndim, false, true);
+    bool flags = op == FL_OP_REF(gemm);
+    return product_of(x_ndim, y_ndim, flags && attrs->at[0].integer, flags && attrs->at[1].integer);
+}
+
+/* ---- inference ---- */
+
+/* All operands integers, or all floats. */
+static fl_status infer_dtype(fl_infer *c)
+{
+    fl_dtype x = c->in[0].dtype;
+    if (x == FL_BOOL) return fl_infer_fail(c, FL_ERR_DTYPE, "does not take bool tensors; convert them first");
+    for (int i = 1; i < c->nin; i++)
+        if (c->in[i].kind == FL_TENSOR && fl_dtype_categories[c->in[i].dtype] != fl_dtype_categories[x])
+            return fl_infer_fail(c, FL_ERR_DTYPE, "cannot multiply %s by %s; convert one of them", fl_dtype_name(x), fl_dtype_name(c->in[i].dtype));
+    c->out[0].dtype = fl_infer_promote(c);
+    return FL_OK;
+}
+
+static fl_status infer_product(fl_infer *c)
+{
+    const fl_shape *x = &c->in[0].shape, *y = &c->in[1].shape;
+    char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
+    fl_shape_text(tx, x);
+    fl_shape_text(ty, y);
+    if (x->ndim == 0 || y->ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "takes tensors with axes, got %s and %s", tx, ty);
+    product p = product_for(c->op, c->attrs, x->ndim, y->ndim);
+    if (x->dims[p.xk] != y->dims[p.yk])
+        return fl_infer_fail(c, FL_ERR_SHAPE, "%s and %s do not fit: axis %d of x has size %lld, axis %d of y has size %lld", tx, ty,
+                             p.xk, (long long)x->dims[p.xk], p.yk, (long long)y->dims[p.yk]);
+    fl_shape xb = {p.x_batch, {0}}, yb = {p.y_batch, {0}}, *out = &c->out[0].shape;
+    memcpy(xb.dims, x->dims, sizeof(int64_t) * (size_t)p.x_batch);
+    memcpy(yb.dims, y->dims, sizeof(int64_t) * (size_t)p.y_batch);
+    if (fl_shape_broadcast(out, c->name, &xb, &yb) != FL_OK)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "batch axes of %s and %s do not broadcast", tx, ty);
+    if (p.xm >= 0) out->dims[out->ndim++] = x->dims[p.xm];
+    if (p.yn >= 0) out->dims[out->ndim++] = y->dims[p.yn];
+    return infer_dtype(c);
+}
+
+static fl_status infer_bmm(fl_infer *c)
+{
+    char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
+    const fl_shape *x = &c->in[0].shape, *y = &c->in[1].shape;
+    if (x->ndim != 3 || y->ndim != 3 || x->dims[0] != y->dims[0])
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes [b, m, k] and [b, k, n], got %s and %s", fl_shape_text(tx, x), fl_shape_text(ty, y));
+    return infer_product(c);
+}
+
+static fl_status infer_linear(fl_infer *c)
+{
+    char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
+    const fl_shape *x = &c->in[0].shape, *w = &c->in[1].shape, *bias = &c->in[2].shape;
+    fl_shape_text(tx, x);
+    fl_shape_text(tw, w);
+    if (w->ndim != 2 || x->ndim == 0 || x->dims[x->ndim - 1] != w->dims[1])
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [..., in] and weight [out, in], got %s and %s", tx, tw);
+    if (c->in[2].kind == FL_TENSOR && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
+        return fl_infer_fail(c, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0], tw, fl_shape_text(tx, bias));
+    return infer_product(c);
+}
+
+static fl_status infer_contract(fl_infer *c)
+{
+    char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
+    const fl_shape *x = &c->in[0].shape, *y = &c->in[1].shape;
+    int last = x->ndim - 1;
+    if (x->ndim != y->ndim || last < 0 || memcmp(x->dims, y->dims, sizeof(int64_t) * (size_t)last) != 0)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes [..., p] and [..., q], got %s and %s", fl_shape_text(tx, x), fl_shape_text(ty, y));
+    c->out[0].shape = (fl_shape){2, {x->dims[last], y->dims[last]}};
+    return infer_dtype(c);
+}
+
+static void cost_of(fl_cost *out, const fl_infer *c, int64_t depth)
+{
+    out->flops = 2.0 * (double)fl_shape_numel(&c->out[0].shape) * (double)depth;
+    out->bytes = (double)fl_shape_numel(&c->out[0].shape) * (double)fl_dtype_size(c->out[0].dtype);
+    for (int i = 0; i < c->nin; i++)
+        if (c->in[i].kind == FL_TENSOR) out->bytes += (double)fl_shape_numel(&c->in[i].shape) * (double)fl_dtype_size(c->in[i].dtype);
+}
+
+static void cost_product(fl_cost *out, const fl_infer *c)
+{
+    product p = product_for(c->op, c->attrs, c->in[0].shape.ndim, c->in[1].shape.ndim);
+    cost_of(out, c, c->in[0].shape.dims[p.xk]);
+}
+
+static void cost_contract(fl_cost *out, const fl_infer *c)
+{
+    int64_t rows = 1;
+    for (int i = 0; i < c->in[0].shape.ndim - 1; i++) rows *= c->in[0].shape.dims[i];
+    cost_of(out, c, rows);
+}
+
+/* ---- SBP ---- */
+
+/* Operand's axis for batch axis b of the result, B where it is broadcast along it. */
+static fl_sbp batch_split(const fl_sigs *s, int operand, int b, int batch, int own_batch)
+{
+    int axis = b - (batch - own_batch);
+    return axis >= 0 && s->in_logical[operand].dims[axis] == s->out_logical[0].dims[b] ? FL_S(axis) : FL_B;
+}
+
+static void add_product(fl_sigs *s, fl_sbp x, fl_sbp y, fl_sbp bias, fl_sbp out)
+{
+    if (s->nin == 3) FL_SIG(s, NULL, x, y, bias, out);
+    else FL_SIG(s, NULL, x, y, out);
+}
+
+static void sbp_product(fl_sigs *s)
+{
+    product p = product_for(s->op, s->attrs, s->in[0].shape.ndim, s->in[1].shape.ndim);
+    bool bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
+    for (int b = 0; b < p.batch; b++)
+        add_product(s, batch_split(s, 0, b, p.batch, p.x_batch), batch_split(s, 1, b, p.batch, p.y_batch), FL_B, FL_S(b));
+    if (p.xm >= 0) add_product(s, FL_S(p.xm), FL_B, FL_B, FL_S(p.om));
+    if (p.yn >= 0) add_product(s, FL_B, FL_S(p.yn), bias ? FL_S(0) : FL_B, FL_S(p.on));
+    /* the rank that holds the first k adds the bias, so there must be one */
+    if (!bias || s->in_logical[0].dims[p.xk] > 0) add_product(s, FL_S(p.xk), FL_S(p.yk), FL_B, FL_PSUM);
+    if (bias) return;
+    fl_sbp_partial(s, 1, FL_PSUM);
+    fl_sbp_partial(s, 2, FL_PSUM);
+}
+
+static void sbp_contract(fl_sigs *s)
+{
+    int last = s->in[0].shape.ndim - 1;
+    for (int i = 0; i < last; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_PSUM);
+    FL_SIG(s, NULL, FL_S(last), FL_B, FL_S(0));
+    FL_SIG(s, NULL, FL_B, FL_S(last), FL_S(1));
+    fl_sbp_partial(s, 1, FL_PSUM);
+    fl_sbp_partial(s, 2, FL_PSUM);
+}
+
+/* ---- kernel ---- */
+
+/* The product of one kernel call: the first matrices, and how far the others lie from them. */
+typedef struct batched {
+    fl_gemm one;
+    int ndim;                           /* batch axes */
+    int64_t size[FL_MAX_NDIM], x_step[FL_MAX_NDIM], y_step[FL_MAX_NDIM];
+} batched;
+
+/* Where an operand lies after staging. */
+static void strides_of(int64_t *strides, const fl_stage *s, int i)
+{
+    const fl_view *v = &s->k->in[i];
+    if (s->in[i] == v->data) memcpy(strides, v->stride, sizeof(int64_t) * (size_t)v->ndim);
+    else fl_shape_strides(strides, v->size, v->ndim);
+}
+
+static void batch_steps(int64_t *steps, const fl_view *v, const int64_t *strides, int batch, int own_batch)
+{
+    for (int b = 0; b < batch; b++) {
+        int axis = b - (batch - own_batch);
+        steps[b] = axis < 0 || v->size[axis] == 1 ? 0 : strides[axis];
+    }
+}
+
+/* Batch axes that only x has, and that continue its rows, become rows. */
+static void merge_rows(batched *b)
+{
+    while (b->ndim > 0) {
+        int last = b->ndim - 1;
+        int64_t size = b->size[last];
+        bool continues = b->one.m == 1 || b->x_step[last] == b->one.m * b->one.a_row;
+        if (size != 1 && (b->y_step[last] != 0 || !continues)) return;
+        if (size != 1) {
+            if (b->one.m == 1) b->one.a_row = b->x_step[last];
+            b->one.m *= size;
+        }
+        b->ndim--;
+    }
+}
+
+static int64_t batch_count(const batched *b)
+{
+    int64_t count = 1;
+    for (int i = 0; i < b->ndim; i++) count *= b->size[i];
+    return count;
+}
+
+/* Offsets of every pair of matrices, in elements. */
+static void batch_offsets(int64_t *x_offset, int64_t *y_offset, const batched *b, int64_t count)
+{
+    int64_t index[FL_MAX_NDIM] = {0}, x = 0, y = 0;
+    for (int64_t i = 0; i < count; i++) {
+        x_offset[i] = x;
+        y_offset[i] = y;
+        for (int a = b->ndim - 1; a >= 0; a--) {
+            x += b->x_step[a];
+            y += b->y_step[a];
+            if (++index[a] < b->size[a]) break;
+            x -= b->x_step[a] * b->size[a];
+            y -= b->y_step[a] * b->size[a];
+            index[a] = 0;
+        }
+    }
+}
+
+/* Integers: plain loops, wrapping around as unsigned arithmetic does. */
+static void multiply_integers(const fl_gemm *g)
+{
+    const uint64_t *a = g->a, *b = g->b;
+    uint64_t *c = g->c;
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            uint64_t sum = g->bias ? ((const uint64_t *)g->bias)[j] : 0;
+            for (int64_t p = 0; p < g->k; p++) sum += a[i * g->a_row + p * g->a_col] * b[p * g->b_row + j * g->b_col];
+            c[i * g->c_row + j] = sum;
+        }
+}
+
+static void multiply_integer_batch(const fl_gemm_batch *batch)
+{
+    for (int64_t i = 0; i < batch->count; i++) {
+        fl_gemm g = batch->one;
+        g.a = (const uint64_t *)g.a + batch->a_offset[i];
+        g.b = (const uint64_t *)g.b + batch->b_offset[i];
+        g.c = (uint64_t *)g.c + i * batch->c_step;
+        multiply_integers(&g);
+    }
+}
+
+static fl_status run_batched(const batched *b, fl_dtype dtype, const char *name)
+{
+    int64_t count = batch_count(b), zero = 0;
+    fl_gemm_batch batch = {b->one, count, &zero, &zero, b->one.m * b->one.n};
+    if (count > 1) {
+        int64_t *offsets = fl_scratch(FL_KERNEL_SCRATCH, 2 * sizeof(int64_t) * (size_t)count);
+        if (!offsets) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for a batch of %lld", name, (long long)count);
+        batch_offsets(offsets, offsets + count, b, count);
+        batch.a_offset = offsets;
+        batch.b_offset = offsets + count;
+    }
+    if (!fl_dtype_is_float(dtype)) multiply_integer_batch(&batch);
+    else if (count == 1) fl_gemm_run(dtype, &b->one);
+    else fl_gemm_run_batch(dtype, &batch);
+    return FL_OK;
+}
+
+/* Operands that can be read where they lie: of the dtype that is computed in. */
+static uint32_t readable(const fl_kernel *k)
+{
+    uint32_t mask = 0;
+    fl_dtype dtype = k->out[0].dtype;
+    if (!fl_dtype_is_float(dtype)) dtype = FL_INT64;
+    for (int i = 0; i < 2; i++)
+        if (k->in[i].dtype == fl_dtype_compute(dtype)) mask |= 1u << i;
+    return mask;
+}
+
+static fl_status kernel_product(fl_kernel *k)
+{
+    const fl_view *x = &k->in[0], *y = &k->in[1], *out = &k->out[0];
+    product p = product_for(k->op, k->attrs, x->ndim, y->ndim);
+    int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
+    fl_stage s;
+    if (out->numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, readable(k)));
+    strides_of(xs, &s, 0);
+    strides_of(ys, &s, 1);
+    batched b = {.ndim = p.batch};
+    b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm], .n = p.yn < 0 ? 1 : y->size[p.yn], .k = x->size[p.xk], .a = s.in[0], .b = s.in[1],
+                      .c = s.out[0], .a_row = p.xm < 0 ? 0 : xs[p.xm], .a_col = xs[p.xk], .b_row = ys[p.yk], .b_col = p.yn < 0 ? 1 : ys[p.yn],
+                      .alpha = 1};
+    b.one.c_row = b.one.n;
+    if (k->nin == 3 && s.in[2] && x->start[p.xk] == 0) b.one.bias = s.in[2];
+    memcpy(b.size, out->size, sizeof(int64_t) * (size_t)p.batch);
+    batch_steps(b.x_step, x, xs, p.batch, p.x_batch);
+    batch_steps(b.y_step, y, ys, p.batch, p.y_batch);
+    merge_rows(&b);
+    FL_TRY(run_batched(&b, fl_dtype_is_float(out->dtype) ? s.dtype : FL_INT64, k->op->name));
+    return fl_stage_close(&s);
+}
+
+/* Leading axes as rows of one matrix; false when they are not equally far apart. */
+static bool rows_of(int64_t *rows, int64_t *row, const fl_view *v, const int64_t *strides)
+{
+    *rows = 1;
+    *row = v->size[v->ndim - 1];
+    for (int i = v->ndim - 2; i >= 0; i--) {
+        if (v->size[i] == 1) continue;
+        if (*rows != 1 && strides[i] != *rows * *row) return false;
+        if (*rows == 1) *row = strides[i];
+        *rows *= v->size[i];
+    }
+    return true;
+}
+
+static fl_status kernel_contract(fl_kernel *k)
+{
+    const fl_view *x = &k->in[0], *y = &k->in[1];
+    int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM], rows, x_row, y_row;
+    uint32_t as_is = readable(k);
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    for (int i = 0; i < 2; i++)
+        if (!rows_of(&rows, &x_row, &k->in[i], k->in[i].stride)) as_is &= ~(1u << i);
+    FL_TRY(fl_stage_open(&s, k, as_is));
+    strides_of(xs, &s, 0);
+    strides_of(ys, &s, 1);
+    rows_of(&rows, &x_row, x, xs);
+    rows_of(&rows, &y_row, y, ys);
+    batched b = {.one = {.m = x->size[x->ndim - 1], .n = y->size[y->ndim - 1], .k = rows, .a = s.in[0], .b = s.in[1], .c = s.out[0],
+                         .a_row = xs[x->ndim - 1], .a_col = x_row, .b_row = y_row, .b_col = ys[y->ndim - 1], .alpha = 1}};
+    b.one.c_row = b.one.n;
+    FL_TRY(run_batched(&b, fl_dtype_is_float(k->out[0].dtype) ? s.dtype : FL_INT64, k->op->name));
+    return fl_stage_close(&s);
+}
+
+/* ---- gradients ---- */
+
+/* Gradients with respect to x[.., m, k] and y[.., k, n] with axes of size 1 where they had none. Extra leading axes are
+** summed away by the tape. A 1-D y gets its gradient as a row. */
+static fl_tensor *x_gradient(fl_chain *c, fl_tensor *y, fl_tensor *g, bool ta, bool tb)
+{
+    return ta ? chain_gemm(c, y, g, tb, true) : chain_gemm(c, g, y, false, !tb);
+}
+
+static fl_tensor *y_gradient(fl_chain *c, fl_tensor *x, fl_tensor *g, bool ta, bool tb, int y_ndim)
+{
+    bool rows = !ta && y_ndim == 2 && x->meta->shape.ndim > 2; /* all batch axes summed in one product */
+    if (rows) return tb ? CHAIN_CALL(c, NULL, contract_rows, fl_of(g), fl_of(x)) : CHAIN_CALL(c, NULL, contract_rows, fl_of(x), fl_of(g));
+    return tb || y_ndim == 1 ? chain_gemm(c, g, x, true, ta) : chain_gemm(c, x, g, !ta, false);
+}
+
+static fl_status grad_product(fl_grad *g)
+{
+    fl_tensor *x = g->in[0].tensor, *y = g->in[1].tensor, *out = g->gout[0];
+    int x_ndim = x->meta->shape.ndim, y_ndim = y->meta->shape.ndim;
+    bool flags = g->op == FL_OP_REF(gemm), ta = flags && x_ndim > 1 && g->attrs->at[0].integer, tb = flags && y_ndim > 1 && g->attrs->at[1].integer;
+    fl_chain c = {0};
+    if (x_ndim == 1) {
+        out = chain_unsqueeze(&c, out, out->meta->shape.ndim - (y_ndim > 1));
+        x = chain_unsqueeze(&c, x, 0);
+    }
+    if (y_ndim == 1 && out) out = chain_unsqueeze(&c, out, out->meta->shape.ndim);
+    if (y_ndim == 1) y = chain_unsqueeze(&c, y, 1);
+    fl_tensor *dx = g->need[0] ? x_gradient(&c, y, out, ta, tb) : NULL;
+    fl_tensor *dy = g->need[1] ? y_gradient(&c, x, out, ta, tb, y_ndim) : NULL;
+    if (dx) g->gin[0] = fl_chain_take(&c, dx);
+    if (dy) g->gin[1] = fl_chain_take(&c, dy);
+    return fl_chain_end(&c);
+}
+
+/* ---- descriptors ---- */
+
+static const char *const matmul_samples[] = {
+    "flow.randn(3, 4), flow.randn(4, 5)", "flow.randn(2, 3, 4), flow.randn(4, 5)", "flow.randn(2, 1, 3, 4), flow.randn(5, 4, 2)",
+    "flow.randn(4), flow.randn(4)", "flow.randn(4), flow.randn(2, 4, 3)", "flow.randn(2, 3, 4), flow.randn(4)", "flow.randn(3, 0), flow.randn(0, 2)",
+    "flow.randint(-5, 5, {3, 4}), flow.randint(-5, 5, {4, 2})", NULL};
+FL_OP(matmul) {
+    .name = "matmul", .sig = "matmul(x, y)", .nout = 1,
+    .doc = "Matrix product over the last two axes; axes before them broadcast, 1-D operands are a row and a column.",
+    .saves_in = 3, .infer = infer_product, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .grad = grad_product, .samples = matmul_samples,
+};
+
+static const char *const bmm_samples[] = {"flow.randn(3, 2, 4), flow.randn(3, 4, 5)", NULL};
+FL_OP(bmm) {
+    .name = "bmm", .sig = "bmm(x, y)", .nout = 1,
+    .doc = "Matrix products of a batch: [b, m, k] times [b, k, n].",
+    .saves_in = 3, .infer = infer_bmm, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .grad = grad_product, .samples = bmm_samples,
+};
+
+static const char *const gemm_samples[] = {
+    "flow.randn(4, 3), flow.randn(4, 5), true, false", "flow.randn(2, 3, 4), flow.randn(5, 4), false, true", "flow.randn(2, 4, 3), flow.randn(2, 5, 4), true, true",
+    "flow.randn(2, 4, 3), flow.randn(4, 5), true, false", NULL};
+FL_OP(gemm) {
+    .name = "gemm", .sig = "gemm(x, y, ta: bool = false, tb: bool = false)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Matrix product of x and y, either of them with its last two axes exchanged.",
+    .saves_in = 3, .infer = infer_product, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .grad = grad_product, .samples = gemm_samples,
+};
+
+static const char *const linear_vjp[] = {"gemm(g, weight)", "contract_rows(g, x)", "sum_to(g, bias)"};
+static const char *const linear_samples[] = {
+    "flow.randn(3, 4), flow.randn(5, 4), flow.randn(5)", "flow.randn(2, 3, 4), flow.randn(5, 4)", "flow.randn(4), flow.randn(3, 4), flow.randn(3)", NULL};
+FL_OP(linear) {
+    .name = "linear", .sig = "linear(x, weight, bias?)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "x times the transposed weight, plus bias: x [..., in], weight [out, in], bias [out].",
+    .infer = infer_linear, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .vjp = linear_vjp, .samples = linear_samples,
+};
+
+static const char *const contract_vjp[] = {"linear(y, g)", "gemm(x, g)"};
+static const char *const contract_samples[] = {"flow.randn(2, 3, 4), flow.randn(2, 3, 5)", "flow.randn(3, 4), flow.randn(3, 2)", "flow.randn(4), flow.randn(5)", NULL};
+FL_OP(contract_rows) {
+    .name = "contract_rows", .sig = "contract_rows(x, y)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Sum over all rows of the outer product of x's row [p] and y's row [q]: the gradient of a weight.",
+    .infer = infer_contract, .sbp = sbp_contract, .cost = cost_contract, .cpu = kernel_contract, .vjp = contract_vjp, .samples = contract_samples,
+};

@@ -1,0 +1,145 @@
+/*
+** softmax.c -- softmax and log_softmax along one axis, with fused gradients.
+**
+** Over a split axis they are written in other ops: the maximum and the sum are then combined over the ranks.
+*/
+#include "../cpu/rows.h"
+#include "../cpu/stage.h"
+#include "chain.h"
+
+/* The axis is the first attribute of all four. */
+static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[0], ndim); }
+
+static fl_status infer_softmax(fl_infer *c)
+{
+    int axis;
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, &c->in[0].shape));
+    return fl_infer_same(c);
+}
+
+static fl_status infer_backward(fl_infer *c)
+{
+    if (!fl_shape_equal(&c->in[0].shape, &c->in[1].shape)) return fl_infer_fail(c, FL_ERR_SHAPE, "gradient and result differ in shape");
+    return infer_softmax(c);
+}
+
+/* ---- kernels ---- */
+
+static fl_row_shape rows_of(const fl_kernel *k) { return fl_row_shape_of(k->out[0].size, k->out[0].ndim, axis_of(k->attrs, k->out[0].ndim)); }
+
+static fl_status kernel_softmax(fl_kernel *k)
+{
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(fl_cpu_softmax(s.dtype, s.out[0], s.in[0], rows_of(k), k->op == FL_OP_REF(log_softmax)));
+    return fl_stage_close(&s);
+}
+
+static fl_status kernel_backward(fl_kernel *k)
+{
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(fl_cpu_softmax_backward(s.dtype, s.out[0], s.in[0], s.in[1], rows_of(k), k->op == FL_OP_REF(log_softmax_backward)));
+    return fl_stage_close(&s);
+}
+
+/* ---- in other ops, for a split axis ---- */
+
+static uint32_t axis_mask(const fl_operand *x, const fl_attrs *attrs) { return 1u << axis_of(attrs, x->tensor->meta->shape.ndim); }
+
+static fl_status body_softmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_tensor *x = in[0].tensor;
+    uint32_t axis = axis_mask(in, attrs);
+    fl_tensor *e = chain_exp(&c, chain_sub(&c, x, chain_amax(&c, x, axis, true)));
+    out[0] = fl_chain_take(&c, chain_div(&c, e, chain_sum(&c, e, axis, true)));
+    return fl_chain_end(&c);
+}
+
+static fl_status body_log_softmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_tensor *x = in[0].tensor;
+    uint32_t axis = axis_mask(in, attrs);
+    fl_tensor *shifted = chain_sub(&c, x, chain_amax(&c, x, axis, true));
+    out[0] = fl_chain_take(&c, chain_sub(&c, shifted, chain_log(&c, chain_sum(&c, chain_exp(&c, shifted), axis, true))));
+    return fl_chain_end(&c);
+}
+
+static fl_status body_softmax_backward(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_tensor *g = in[0].tensor, *y = in[1].tensor;
+    fl_tensor *total = chain_sum(&c, chain_mul(&c, g, y), axis_mask(in, attrs), true);
+    out[0] = fl_chain_take(&c, chain_mul(&c, y, chain_sub(&c, g, total)));
+    return fl_chain_end(&c);
+}
+
+static fl_status body_log_softmax_backward(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_tensor *g = in[0].tensor, *y = in[1].tensor;
+    fl_tensor *total = chain_sum(&c, g, axis_mask(in, attrs), true);
+    out[0] = fl_chain_take(&c, chain_sub(&c, g, chain_mul(&c, chain_exp(&c, y), total)));
+    return fl_chain_end(&c);
+}
+
+static void sbp_with(fl_sigs *s, fl_body body)
+{
+    int ndim = s->in[0].shape.ndim, axis = axis_of(s->attrs, ndim);
+    if (ndim == 0) return;
+    fl_sbp_except(s, 1u << axis);
+    if (s->nin == 2) FL_SIG(s, body, FL_S(axis), FL_S(axis), FL_S(axis));
+    else FL_SIG(s, body, FL_S(axis), FL_S(axis));
+}
+
+static void sbp_softmax(fl_sigs *s) { sbp_with(s, body_softmax); }
+static void sbp_log_softmax(fl_sigs *s) { sbp_with(s, body_log_softmax); }
+static void sbp_softmax_backward(fl_sigs *s) { sbp_with(s, body_softmax_backward); }
+static void sbp_log_softmax_backward(fl_sigs *s) { sbp_with(s, body_log_softmax_backward); }
+
+static void cost_softmax(fl_cost *out, const fl_infer *c)
+{
+    out->flops = 20.0 * (double)fl_shape_numel(&c->out[0].shape);
+    out->bytes = (double)(c->nin + 1) * (double)fl_shape_numel(&c->out[0].shape) * (double)fl_dtype_size(c->out[0].dtype);
+}
+
+/* ---- descriptors ---- */
+
+static const char *const softmax_samples[] = {"flow.randn(3, 5), 1", "flow.randn(2, 7, 3), 1", "flow.randn(4), -1", "flow.randn(20, 2), 0", NULL};
+
+static const char *const softmax_vjp[] = {"softmax_backward(g, out, axis)"};
+FL_OP(softmax) {
+    .name = "softmax", .sig = "softmax(x, axis: axis)", .nout = 1,
+    .doc = "e^x divided by its sum along the axis: positive numbers that add up to 1.",
+    .infer = infer_softmax, .sbp = sbp_softmax, .cost = cost_softmax, .cpu = kernel_softmax, .vjp = softmax_vjp, .samples = softmax_samples,
+};
+
+static const char *const log_softmax_vjp[] = {"log_softmax_backward(g, out, axis)"};
+FL_OP(log_softmax) {
+    .name = "log_softmax", .sig = "log_softmax(x, axis: axis)", .nout = 1,
+    .doc = "Logarithm of softmax along the axis, computed without overflow.",
+    .infer = infer_softmax, .sbp = sbp_log_softmax, .cost = cost_softmax, .cpu = kernel_softmax, .vjp = log_softmax_vjp, .samples = softmax_samples,
+};
+
+static const char *const backward_samples[] = {"flow.randn(3, 5), flow.randn(3, 5), 1", "flow.randn(4, 2), flow.randn(4, 2), 0", NULL};
+
+static const char *const softmax_backward_vjp[] = {
+    "softmax_backward(g, y, axis)", "g * (dy - sum(dy * y, axis, true)) - dy * sum(g * y, axis, true)"};
+FL_OP(softmax_backward) {
+    .name = "softmax_backward", .sig = "softmax_backward(dy, y, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Gradient of softmax from its result: y (dy - sum(dy y)).",
+    .infer = infer_backward, .sbp = sbp_softmax_backward, .cost = cost_softmax, .cpu = kernel_backward, .vjp = softmax_backward_vjp, .samples = backward_samples,
+};
+
+static const char *const log_softmax_backward_vjp[] = {
+    "g - sum(g * exp(y), axis, true)", "-(g * exp(y) * sum(dy, axis, true))"};
+FL_OP(log_softmax_backward) {
+    .name = "log_softmax_backward", .sig = "log_softmax_backward(dy, y, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Gradient of log_softmax from its result: dy - e^y sum(dy).",
+    .infer = infer_backward, .sbp = sbp_log_softmax_backward, .cost = cost_softmax, .cpu = kernel_backward, .vjp = log_softmax_backward_vjp, .samples = backward_samples,
+};
