@@ -348,8 +348,13 @@ static int run(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin
 static void read_call(lua_State *L, binding *b, const fl_lua_call *c)
 {
     const fl_signature *s = c->signature;
-    *b = (binding){.call = c, .signature = s, .nin = s->tensor_count};
+    b->call = c;
+    b->signature = s;
     b->in = b->fixed;
+    b->nin = s->tensor_count;
+    b->given = 0;
+    b->options = (fl_lua_options){0};
+    memset(b->fixed, 0, sizeof *b->fixed * (size_t)s->tensor_count); /* and no more: this is every call's way */
     memcpy(&b->attrs, c->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
     int top = lua_gettop(L);
     bool named = top > 0 && is_options(L, top);
