@@ -39,7 +39,7 @@ static void poison_unref(fl_poison *p)
 /* Never fails: without memory for the message there is a shared poison that says so. */
 static fl_poison *poison_new(fl_status status, const char *op, const char *line, const char *message)
 {
-    static fl_poison spare = {1, false, FL_ERR_MEMORY, "engine", "", "out of memory for an error"};
+    static fl_poison spare = {1, false, FL_ERR_MEMORY, "engine", {""}, {"out of memory for an error"}};
     size_t prefix = strlen(op);
     if (!strncmp(message, op, prefix) && !strncmp(message + prefix, ": ", 2)) message += prefix + 2;
     fl_poison *p = malloc(sizeof *p + strlen(message) + 1);

@@ -1,10 +1,11 @@
 /*
 ** profile.c -- the newest 65,536 ops with their times, written as a Chrome trace.
 **
-** chrome://tracing and ui.perfetto.dev show the file. Lanes' threads record too, so a lock guards the
+** chrome://tracing and ui.perfetto.dev show the file; a rank is a process in it, so files can be joined. Lanes' threads record too, so a lock guards the
 ** ring: it costs some 20 ns, only while profiling.
 */
 #include "engine_internal.h"
+#include "placement.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ fl_status fl_engine_profile_start(void)
     return status;
 }
 
-/* Bytes that are not printable ASCII, and not part of UTF-8, become escapes. */
+/* A JSON string. */
 static void write_string(FILE *f, const char *text)
 {
     putc('"', f);
@@ -71,7 +72,7 @@ static double microseconds(uint64_t time) { return (double)(int64_t)(time - star
 
 static void write_entry(FILE *f, const entry *e)
 {
-    fputs(",\n{\"ph\":\"X\",\"pid\":0,\"name\":", f);
+    fprintf(f, ",\n{\"ph\":\"X\",\"pid\":%d,\"name\":", fl_world_get()->rank);
     write_string(f, e->name);
     fprintf(f, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"line\":", e->lane, microseconds(e->started),
             (double)(e->ended - e->started) / 1e3);
@@ -82,9 +83,10 @@ static void write_entry(FILE *f, const entry *e)
 static void write_trace(FILE *f)
 {
     fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n", f);
-    fputs("{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"flowlua\"}}", f);
+    int rank = fl_world_get()->rank;
+    fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank, rank);
     for (int i = 0; i < fl_lane_count; i++) {
-        fprintf(f, ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", i);
+        fprintf(f, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", rank, i);
         write_string(f, fl_lanes[i].name);
         fputs("}}", f);
     }
