@@ -248,7 +248,7 @@ static fl_status kernel_arange(fl_kernel *k)
         int64_t n = out->numel - at < PIECE ? out->numel - at : PIECE, first = out->start[0] + at;
         int64_t integers[PIECE];
         double floats[PIECE];
-        for (int64_t i = 0; i < n && p.integers; i++) integers[i] = p.first + (first + i) * p.stride;
+        for (int64_t i = 0; i < n && p.integers; i++) integers[i] = (int64_t)((uint64_t)p.first + (uint64_t)(first + i) * (uint64_t)p.stride);
         for (int64_t i = 0; i < n && !p.integers; i++) floats[i] = p.start + (double)(first + i) * p.step;
         FL_TRY(write_piece(out, at, n, p.integers ? (void *)integers : floats, p.integers ? FL_INT64 : FL_FLOAT64));
     }

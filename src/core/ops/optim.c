@@ -4,7 +4,7 @@
 ** The operands are groups of equally many tensors, one after the other (all parameters, all gradients, all states). Tensors
 ** are cut into stretches of fixed size that the team shares, so one pass over memory does the whole step. float16
 ** and bfloat16, and operands that are not contiguous, go through contiguous copies in float32.
-** The optimizers call an op once per SBP: all parameters of one call are split alike.
+** Parameters of one call may have different SBPs; those at one position of the lists are split alike.
 */
 #include "ops.h"
 #include "../cpu/optim.h"

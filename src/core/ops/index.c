@@ -1,0 +1,520 @@
+/*
+** index.c -- reading and writing by tensors of positions or masks: x[index], x[index] = v, nonzero.
+**
+** A mask is turned into positions on the host, because the result's shape depends on it; everything else is index_select
+** and its like. Positions may be negative (counted from the end): wrap_index makes them plain and names the
+** first one out of range.
+*/
+#include "../global.h"
+#include "ops.h"
+
+/* ---- positions ---- */
+
+static fl_status require_positions(const fl_infer *c, int operand, const char *name)
+{
+    if (fl_dtype_is_integer(c->in[operand].dtype)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_DTYPE, "%s must be a tensor of integers, not %s", name, fl_dtype_name(c->in[operand].dtype));
+}
+
+static fl_status infer_wrap(fl_infer *c)
+{
+    FL_TRY(require_positions(c, 0, "index"));
+    FL_TRY(fl_infer_same(c));
+    c->out[0].dtype = FL_INT64;
+    return FL_OK;
+}
+
+static fl_status kernel_wrap(fl_kernel *k)
+{
+    int64_t *at = k->out[0].data, size = k->attrs->at[0].integer;
+    FL_TRY(fl_cpu_copy(&k->out[0], &k->in[0]));
+    for (int64_t i = 0; i < k->out[0].numel; i++) {
+        if (at[i] < -size || at[i] >= size)
+            return fl_fail(FL_ERR_VALUE, "index: position %lld (element %lld of the index) is out of range for an axis of size %lld", (long long)at[i], (long long)i, (long long)size);
+        if (at[i] < 0) at[i] += size;
+    }
+    return FL_OK;
+}
+
+static void sbp_each(fl_sigs *s) { fl_sbp_except(s, 0); }
+
+static const char *const wrap_samples[] = {"flow.tensor({0, -1, 2}), 3", "flow.tensor({{-4, 3}}, {dtype = \"int8\"}), 4", NULL};
+FL_OP(wrap_index) {
+    .name = "wrap_index", .sig = "wrap_index(index, ~size: int)", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD | FL_OP_HOST,
+    .doc = "Positions of an axis of that size, negative ones counted from the end.",
+    .infer = infer_wrap, .sbp = sbp_each, .cpu = kernel_wrap, .samples = wrap_samples,
+};
+
+/* x as a bool tensor whose values are here, whole and contiguous. */
+static fl_status mask_here(fl_tensor **out, fl_tensor *x, const char *who)
+{
+    fl_tensor *mask = fl_tensor_ref(x), *next;
+    fl_nd_sbp whole = fl_nd_sbp_fill(FL_B, x->meta->placement->ndim);
+    fl_status status = FL_OK;
+    if (!x->meta->is_local && !fl_nd_sbp_equal(x->meta->nd_sbp, whole)) {
+        status = fl_to_global(&next, mask, x->meta->placement, whole, NULL);
+        fl_tensor_unref(mask);
+        FL_TRY(status);
+        mask = next;
+    }
+    if (x->meta->dtype != FL_BOOL || !mask->contiguous) {
+        if (x->meta->dtype == FL_BOOL) status = FL_CALL(&next, clone, fl_of(mask));
+        else status = FL_CALL(&next, ne, fl_of(mask), fl_of_integer(0));
+        fl_tensor_unref(mask);
+        FL_TRY(status);
+        mask = next;
+    }
+    status = fl_tensor_wait(mask);
+    if (status == FL_OK && !mask->meta->holds)
+        status = fl_fail(FL_ERR_SBP, "%s: this rank holds no part of the tensor, so it cannot know how many elements there are", who);
+    if (status == FL_OK) *out = mask;
+    else fl_tensor_unref(mask);
+    return status;
+}
+
+static int64_t count_true(const uint8_t *mask, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += mask[i] != 0;
+    return count;
+}
+
+/* Positions of the true elements of a mask: [count] in memory order, or [count, ndim] with one column per axis. */
+static fl_status true_positions(fl_tensor **out, fl_tensor *x, bool columns, const char *who)
+{
+    fl_tensor *mask, *t;
+    const fl_meta *meta;
+    FL_TRY(mask_here(&mask, x, who));
+    const fl_shape *from = &mask->meta->shape;
+    const uint8_t *values = fl_tensor_data(mask);
+    int64_t numel = mask->meta->numel, width = columns ? from->ndim : 1;
+    fl_shape shape = {columns ? 2 : 1, {count_true(values, numel), columns ? width : 0}};
+    fl_status status = fl_meta_get(&meta, FL_INT64, &shape, mask->meta->placement, mask->meta->nd_sbp, mask->meta->is_local);
+    if (status == FL_OK) {
+        status = fl_tensor_empty(&t, meta);
+        fl_meta_unref(meta);
+    }
+    if (status == FL_OK) {
+        int64_t *to = fl_tensor_data(t);
+        for (int64_t i = 0; i < numel; i++) {
+            if (!values[i]) continue;
+            int64_t rest = i;
+            for (int a = (int)width - 1; a >= 0 && columns; a--) {
+                to[a] = rest % from->dims[a];
+                rest /= from->dims[a];
+            }
+            if (!columns) *to = i;
+            to += width;
+        }
+        *out = t;
+    }
+    fl_tensor_unref(mask);
+    return status;
+}
+
+static fl_status body_nonzero(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return true_positions(out, in[0].tensor, true, "nonzero");
+}
+
+static const char *const nonzero_samples[] = {"flow.tensor({{0, 2}, {3, 0}})", "flow.randn(4):gt(0)", "flow.tensor(3.0)", "flow.zeros(0, 2)", NULL};
+FL_OP(nonzero) {
+    .name = "nonzero", .sig = "nonzero(x)", .nout = 1, .flags = FL_OP_NO_GRAD | FL_OP_LOCAL_ONLY,
+    .doc = "The positions of the elements that are not 0: one row each, one column per axis.",
+    .body = body_nonzero, .samples = nonzero_samples,
+};
+
+/* ---- small calls ---- */
+
+static fl_status reshaped(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int ndim)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(reshape));
+    fl_attr_set_list(&attrs, 0, sizes, ndim);
+    return FL_CALL_WITH(out, &attrs, reshape, fl_of(x));
+}
+
+static fl_status expanded(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int ndim)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(expand));
+    fl_attr_set_list(&attrs, 0, sizes, ndim);
+    return FL_CALL_WITH(out, &attrs, expand, fl_of(x));
+}
+
+/* The calls below replace *t by the result. */
+static fl_status replace(fl_tensor **t, fl_status status, fl_tensor *next)
+{
+    FL_TRY(status);
+    fl_tensor_unref(*t);
+    *t = next;
+    return FL_OK;
+}
+
+static fl_status selected(fl_tensor **out, fl_tensor *x, int axis, fl_tensor *positions)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(index_select));
+    fl_attr_set(&attrs, 0, axis);
+    return FL_CALL_WITH(out, &attrs, index_select, fl_of(x), fl_of(positions));
+}
+
+/* `shape` with `count` axes from `axis` on replaced by the axes of `middle`. */
+static fl_status spliced(fl_shape *out, const char *who, const fl_shape *shape, int axis, int count, const fl_shape *middle)
+{
+    int ndim = shape->ndim - count + middle->ndim;
+    int64_t dims[2 * FL_MAX_NDIM];
+    for (int i = 0; i < ndim; i++)
+        dims[i] = i < axis ? shape->dims[i] : i < axis + middle->ndim ? middle->dims[i - axis] : shape->dims[i - middle->ndim + count];
+    return fl_shape_make(out, who, dims, ndim);
+}
+
+/* The mask covers the axes of x from `axis` on. */
+static fl_status check_mask(const char *who, const fl_tensor *x, const fl_tensor *mask, int axis)
+{
+    const fl_shape *xs = &x->meta->shape, *ms = &mask->meta->shape;
+    bool fits = axis + ms->ndim <= xs->ndim && ms->ndim > 0;
+    for (int i = 0; fits && i < ms->ndim; i++) fits = ms->dims[i] == xs->dims[axis + i];
+    if (fits) return FL_OK;
+    char x_text[FL_SHAPE_TEXT], mask_text[FL_SHAPE_TEXT];
+    return fl_fail(FL_ERR_SHAPE, "%s: mask %s does not fit x %s from axis %d on", who, fl_shape_text(mask_text, ms), fl_shape_text(x_text, xs), axis);
+}
+
+/* x with the axes a mask covers as one axis. */
+static fl_status merged(fl_tensor **out, fl_tensor *x, int axis, int count, const char *who)
+{
+    fl_shape shape, one = {1, {1}};
+    for (int i = 0; i < count; i++) one.dims[0] *= x->meta->shape.dims[axis + i];
+    FL_TRY(spliced(&shape, who, &x->meta->shape, axis, count, &one));
+    return reshaped(out, x, shape.dims, shape.ndim);
+}
+
+/* Positions along one axis, from integers or a mask, as one list. */
+static fl_status flat_positions(fl_tensor **out, fl_tensor *index, int64_t size, const char *who)
+{
+    if (index->meta->dtype == FL_BOOL) return true_positions(out, index, false, who);
+    fl_tensor *wrapped;
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(wrap_index));
+    fl_attr_set(&attrs, 0, size);
+    FL_TRY(FL_CALL_WITH(&wrapped, &attrs, wrap_index, fl_of(index)));
+    fl_status status = reshaped(out, wrapped, (int64_t[]){index->meta->numel}, 1);
+    fl_tensor_unref(wrapped);
+    return status;
+}
+
+static fl_status indexed_axis(int *axis, const char *who, const fl_tensor *x, int64_t given)
+{
+    if (x->meta->shape.ndim == 0) return fl_fail(FL_ERR_SHAPE, "%s: x has no axes", who);
+    return fl_shape_axis(axis, who, given, &x->meta->shape);
+}
+
+/* ---- reading ---- */
+
+static fl_status take_masked(fl_tensor **out, fl_tensor *x, fl_tensor *mask, int axis, const char *who)
+{
+    fl_tensor *flat, *positions;
+    FL_TRY(check_mask(who, x, mask, axis));
+    FL_TRY(merged(&flat, x, axis, mask->meta->shape.ndim, who));
+    fl_status status = true_positions(&positions, mask, false, who);
+    if (status == FL_OK) {
+        status = selected(out, flat, axis, positions);
+        fl_tensor_unref(positions);
+    }
+    fl_tensor_unref(flat);
+    return status;
+}
+
+static fl_status body_index(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_tensor *x = in[0].tensor, *index = in[1].tensor, *positions, *taken;
+    fl_shape shape;
+    int axis;
+    FL_TRY(indexed_axis(&axis, "index", x, attrs->at[0].integer));
+    if (index->meta->dtype == FL_BOOL) return take_masked(out, x, index, axis, "index");
+    FL_TRY(spliced(&shape, "index", &x->meta->shape, axis, 1, &index->meta->shape));
+    FL_TRY(flat_positions(&positions, index, x->meta->shape.dims[axis], "index"));
+    fl_status status = selected(&taken, x, axis, positions);
+    fl_tensor_unref(positions);
+    FL_TRY(status);
+    if (index->meta->shape.ndim == 1) {
+        *out = taken;
+        return FL_OK;
+    }
+    status = reshaped(out, taken, shape.dims, shape.ndim);
+    fl_tensor_unref(taken);
+    return status;
+}
+
+static const char *const index_samples[] = {"flow.randn(4, 3), flow.tensor({0, 2, -1})", "flow.randn(2, 5), flow.tensor({{1, 0}, {4, 4}}), 1", "flow.randn(4, 3), flow.tensor(2)",
+                                            "flow.randn(4, 3), flow.tensor({true, false, true, true})", "flow.randn(2, 2, 3), flow.tensor({{true, false}, {false, true}})", NULL};
+FL_OP(index) {
+    .name = "index", .sig = "index(x, index, axis: axis = 0)", .nout = 1, .flags = FL_OP_METHOD_ONLY,
+    .doc = "x[index]: the positions that a tensor of integers names along an axis, or those where a mask is true.",
+    .body = body_index, .samples = index_samples,
+};
+
+static fl_status body_masked_select(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_tensor *x = in[0].tensor, *mask = in[1].tensor, *wide, *wide_mask;
+    fl_shape shape;
+    if (mask->meta->dtype != FL_BOOL)
+        return fl_fail(FL_ERR_DTYPE, "masked_select: mask must be bool, not %s", fl_dtype_name(mask->meta->dtype));
+    FL_TRY(fl_shape_broadcast(&shape, "masked_select", &x->meta->shape, &mask->meta->shape));
+    FL_TRY(expanded(&wide, x, shape.dims, shape.ndim));
+    fl_status status = expanded(&wide_mask, mask, shape.dims, shape.ndim);
+    if (status == FL_OK && shape.ndim == 0) { /* one element: a list of one or none */
+        fl_tensor *next;
+        status = reshaped(&next, wide, (int64_t[]){1}, 1);
+        status = replace(&wide, status, next);
+        if (status == FL_OK) {
+            status = reshaped(&next, wide_mask, (int64_t[]){1}, 1);
+            status = replace(&wide_mask, status, next);
+        }
+        if (status != FL_OK) fl_tensor_unref(wide_mask);
+    }
+    if (status == FL_OK) {
+        status = take_masked(out, wide, wide_mask, 0, "masked_select");
+        fl_tensor_unref(wide_mask);
+    }
+    fl_tensor_unref(wide);
+    return status;
+}
+
+static const char *const masked_select_samples[] = {"flow.randn(3, 4), flow.randn(3, 4):gt(0)", "flow.randn(3, 4), flow.tensor({true, false, true, true})", NULL};
+FL_OP(masked_select) {
+    .name = "masked_select", .sig = "masked_select(x, mask)", .nout = 1, .flags = FL_OP_LOCAL_ONLY,
+    .doc = "The elements of x where the mask, broadcast to it, is true, as a list.",
+    .body = body_masked_select, .samples = masked_select_samples,
+};
+
+/* ---- writing ---- */
+
+/* Rows of x along `axis`, at plain positions. */
+static fl_status infer_index_write(fl_infer *c)
+{
+    const fl_shape *x = &c->in[0].shape, *index = &c->in[1].shape;
+    int axis = fl_axis_of(&c->attrs->at[0], x->ndim);
+    FL_TRY(require_positions(c, 1, "index"));
+    if (index->ndim != 1) return fl_infer_fail(c, FL_ERR_SHAPE, "index must have one axis");
+    if (c->in[2].kind == FL_TENSOR) {
+        fl_shape rows, broadcast;
+        char value[FL_SHAPE_TEXT], wanted[FL_SHAPE_TEXT];
+        FL_TRY(spliced(&rows, c->name, x, axis, 1, index));
+        bool fits = fl_shape_broadcast(&broadcast, c->name, &rows, &c->in[2].shape) == FL_OK && fl_shape_equal(&broadcast, &rows);
+        if (!fits) return fl_infer_fail(c, FL_ERR_SHAPE, "value %s does not broadcast to %s", fl_shape_text(value, &c->in[2].shape), fl_shape_text(wanted, &rows));
+    }
+    return fl_infer_same(c);
+}
+
+/* Where row `k` of `value`, broadcast to rows of `out`, begins, and its strides without `axis`. */
+static fl_view row_of(const fl_view *value, const fl_view *row, const fl_view *out, int axis, int64_t k, int64_t *strides)
+{
+    fl_view v = *row;
+    int pad = out->ndim - value->ndim;
+    int64_t offset = 0;
+    for (int i = 0, j = 0; i < out->ndim; i++) {
+        bool own = i >= pad && value->logical[i - pad] != 1;
+        int64_t stride = own ? value->stride[i - pad] : 0;
+        if (i == axis) offset = k * stride;
+        else strides[j++] = stride;
+    }
+    v.data = (char *)value->data + offset * (int64_t)fl_dtype_size(value->dtype);
+    v.dtype = value->dtype;
+    v.stride = strides;
+    return v;
+}
+
+/* The part of `out` at one position of `axis`. */
+static fl_view row_view(const fl_view *out, int axis, int64_t *sizes, int64_t *strides)
+{
+    fl_view row = *out;
+    row.ndim = out->ndim - 1;
+    row.numel = 1;
+    row.contiguous = false;
+    for (int i = 0, j = 0; i < out->ndim; i++) {
+        if (i == axis) continue;
+        strides[j] = out->stride[i];
+        row.numel *= sizes[j++] = out->size[i];
+    }
+    row.size = sizes;
+    row.stride = strides;
+    return row;
+}
+
+/* Writes rows; `value` NULL: zeros. Positions outside this rank's part are another's. */
+static fl_status write_rows(const fl_view *out, const fl_view *index, const fl_view *value, int axis, const char *who)
+{
+    int64_t sizes[FL_MAX_NDIM], strides[FL_MAX_NDIM], value_strides[FL_MAX_NDIM], position = 0;
+    const int64_t zero = 0, size = out->logical[axis];
+    fl_view row = row_view(out, axis, sizes, strides), at = {.data = &position, .dtype = FL_INT64, .contiguous = true, .numel = 1}, source = at;
+    source.dtype = index->dtype;
+    for (int64_t k = 0; k < index->numel; k++) {
+        source.data = (char *)index->data + k * index->stride[0] * (int64_t)fl_dtype_size(index->dtype);
+        FL_TRY(fl_cpu_copy(&at, &source));
+        if (position < 0 || position >= size)
+            return fl_fail(FL_ERR_VALUE, "%s: position %lld is out of range for axis %d of size %lld", who, (long long)position, axis, (long long)size);
+        int64_t local = position - out->start[axis];
+        if (local < 0 || local >= out->size[axis]) continue;
+        row.data = (char *)out->data + local * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
+        if (!value) FL_TRY(fl_cpu_fill(&row, &zero));
+        else {
+            fl_view from = row_of(value, &row, out, axis, k, value_strides);
+            FL_TRY(fl_cpu_copy(&row, &from));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status kernel_index_write(fl_kernel *k)
+{
+    return write_rows(&k->out[0], &k->in[1], &k->in[2], fl_axis_of(&k->attrs->at[0], k->out[0].ndim), "index_write_");
+}
+
+static void sbp_index_write(fl_sigs *s)
+{
+    const fl_shape *x = &s->in_logical[0];
+    int axis = fl_axis_of(&s->attrs->at[0], x->ndim);
+    bool tensor = s->in[2].kind == FL_TENSOR;
+    for (int i = 0; i < x->ndim; i++) {
+        int own = tensor ? i - (x->ndim - s->in_logical[2].ndim) : -1;
+        bool along = i != axis && own >= 0 && s->in_logical[2].dims[own] == x->dims[i];
+        FL_SIG(s, NULL, FL_S(i), FL_B, along ? FL_S(own) : FL_B, FL_S(i));
+    }
+    if (tensor && fl_sbp_sum_exact(s->in[2].dtype, s->in[0].dtype)) FL_SIG(s, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
+}
+
+static const char *const index_write_vjp[] = {"index_zero(g, index, axis)", NULL, "index_select(g, axis, index)"};
+static const char *const index_write_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), flow.randn(2, 3), 0", "flow.randn(2, 5), flow.tensor({4}), 1.5, 1", "flow.randn(4, 3), flow.tensor({1, 3}), flow.randn(3), 0", NULL};
+FL_OP(index_write_) {
+    .name = "index_write_", .sig = "index_write_(x, index, value|n, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST, .mutates = 1,
+    .doc = "Writes value at the positions of an axis that index names; of equal positions the last one stays.",
+    .infer = infer_index_write, .sbp = sbp_index_write, .cpu = kernel_index_write, .vjp = index_write_vjp, .samples = index_write_samples,
+};
+
+static fl_status infer_index_zero(fl_infer *c)
+{
+    FL_TRY(require_positions(c, 1, "index"));
+    return fl_infer_same(c);
+}
+
+static fl_status kernel_index_zero(fl_kernel *k)
+{
+    FL_TRY(fl_cpu_copy(&k->out[0], &k->in[0]));
+    if (k->out[0].numel == 0) return FL_OK;
+    return write_rows(&k->out[0], &k->in[1], NULL, fl_axis_of(&k->attrs->at[0], k->out[0].ndim), "index_zero");
+}
+
+static void sbp_index_zero(fl_sigs *s)
+{
+    for (int i = 0; i < s->in_logical[0].ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));
+    if (s->in[0].dtype != FL_BOOL) FL_SIG(s, NULL, FL_PSUM, FL_B, FL_PSUM);
+}
+
+static const char *const index_zero_vjp[] = {"index_zero(g, index, axis)", NULL};
+static const char *const index_zero_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), 0", "flow.randn(4, 3), flow.tensor({1}), 1", NULL};
+FL_OP(index_zero) {
+    .name = "index_zero", .sig = "index_zero(x, index, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST,
+    .doc = "x with zeros at the positions of an axis that index names.",
+    .infer = infer_index_zero, .sbp = sbp_index_zero, .cpu = kernel_index_zero, .vjp = index_zero_vjp, .samples = index_zero_samples,
+};
+
+static fl_status write_positions(fl_tensor *x, int axis, fl_tensor *positions, fl_operand value)
+{
+    fl_tensor *same;
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(index_write_));
+    fl_attr_set(&attrs, 0, axis);
+    FL_TRY(FL_CALL_WITH(&same, &attrs, index_write_, fl_of(x), fl_of(positions), value));
+    fl_tensor_unref(same);
+    return FL_OK;
+}
+
+/* One number wherever the mask is true. */
+static fl_status fill_masked(fl_tensor *x, fl_tensor *mask, int axis, fl_operand value)
+{
+    fl_tensor *wide, *same;
+    int64_t sizes[FL_MAX_NDIM];
+    int ndim = x->meta->shape.ndim - axis;
+    for (int i = 0; i < ndim; i++) sizes[i] = i < mask->meta->shape.ndim ? mask->meta->shape.dims[i] : 1;
+    FL_TRY(reshaped(&wide, mask, sizes, ndim));
+    fl_operand in[] = {fl_of(x), fl_of(wide), value};
+    fl_status status = fl_dispatch_inplace(&same, FL_OP_REF(masked_fill), in, 3, NULL);
+    fl_tensor_unref(wide);
+    FL_TRY(status);
+    fl_tensor_unref(same);
+    return FL_OK;
+}
+
+/* A tensor of values where the mask is true: through x with the masked axes as one, which is mostly a view. */
+static fl_status put_masked(fl_tensor *x, fl_tensor *mask, int axis, fl_operand value)
+{
+    fl_tensor *flat, *positions, *back = NULL, *same;
+    FL_TRY(merged(&flat, x, axis, mask->meta->shape.ndim, "index_put_"));
+    fl_status status = true_positions(&positions, mask, false, "index_put_");
+    if (status == FL_OK) {
+        status = write_positions(flat, axis, positions, value);
+        fl_tensor_unref(positions);
+    }
+    if (status == FL_OK && flat->storage != x->storage) { /* it was a copy */
+        status = reshaped(&back, flat, x->meta->shape.dims, x->meta->shape.ndim);
+        if (status == FL_OK) {
+            status = FL_CALL(&same, copy_, fl_of(x), fl_of(back));
+            if (status == FL_OK) fl_tensor_unref(same);
+            fl_tensor_unref(back);
+        }
+    }
+    fl_tensor_unref(flat);
+    return status;
+}
+
+/* A value shaped like the indexed region, with the axes of the index as one. */
+static fl_status flat_value(fl_tensor **out, fl_tensor *value, const fl_shape *x, int axis, const fl_tensor *index)
+{
+    fl_shape region, rows, list = {1, {index->meta->numel}};
+    fl_tensor *wide;
+    FL_TRY(spliced(&region, "index_put_", x, axis, 1, &index->meta->shape));
+    FL_TRY(spliced(&rows, "index_put_", x, axis, 1, &list));
+    FL_TRY(expanded(&wide, value, region.dims, region.ndim));
+    fl_status status = reshaped(out, wide, rows.dims, rows.ndim);
+    fl_tensor_unref(wide);
+    return status;
+}
+
+static fl_status put_positions(fl_tensor *x, fl_tensor *index, int axis, fl_operand value)
+{
+    fl_tensor *positions, *flat = NULL;
+    FL_TRY(flat_positions(&positions, index, x->meta->shape.dims[axis], "index_put_"));
+    fl_status status = FL_OK;
+    if (value.kind == FL_TENSOR && index->meta->shape.ndim != 1) {
+        status = flat_value(&flat, value.tensor, &x->meta->shape, axis, index);
+        value = fl_of(flat);
+    }
+    if (status == FL_OK) status = write_positions(x, axis, positions, value);
+    fl_tensor_unref(flat);
+    fl_tensor_unref(positions);
+    return status;
+}
+
+static fl_status body_index_put(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_tensor *x = in[0].tensor, *index = in[1].tensor;
+    int axis;
+    FL_TRY(indexed_axis(&axis, "index_put_", x, attrs->at[0].integer));
+    if (index->meta->dtype == FL_BOOL) {
+        bool single = in[2].kind != FL_TENSOR || fl_tensor_is_scalar(in[2].tensor);
+        FL_TRY(check_mask("index_put_", x, index, axis));
+        FL_TRY(single ? fill_masked(x, index, axis, in[2]) : put_masked(x, index, axis, in[2]));
+    } else FL_TRY(put_positions(x, index, axis, in[2]));
+    *out = fl_tensor_ref(x);
+    return FL_OK;
+}
+
+static const char *const index_put_samples[] = {"flow.randn(4, 3), flow.tensor({2, -4}), flow.randn(2, 3)", "flow.randn(4, 3), flow.tensor({{1}, {2}}), flow.randn(3)",
+                                                "flow.randn(2, 5), flow.tensor({4, 0}), 1.5, 1", "flow.randn(4, 3), flow.tensor({true, false, true, true}), 0",
+                                                "flow.randn(2, 2, 3), flow.tensor({{true, false}, {false, true}}), flow.randn(2, 3)", NULL};
+FL_OP(index_put_) {
+    .name = "index_put_", .sig = "index_put_(x, index, value|n, axis: axis = 0)", .nout = 1, .flags = FL_OP_METHOD_ONLY,
+    .doc = "x[index] = value: at the positions that a tensor of integers names along an axis, or where a mask is true.",
+    .body = body_index_put, .samples = index_put_samples,
+};
