@@ -334,6 +334,30 @@ describe("progress", function()
             assert.are.equal(want, progress.duration(seconds))
         end
     end)
+    local function output_of(options)
+        local script = write("bar.lua", ([[
+            local bar = require "flow".progress.bar(40, {%s})
+            for step = 1, 40 do bar:update(step, "loss 1.5") end
+            bar:print("between")
+            bar:clear()]]):format(options))
+        local pipe = io.popen((os.getenv("FLOWLUA") or "build/flowlua") .. " " .. script .. " 2>&1")
+        local text = pipe:read("a")
+        pipe:close()
+        return text
+    end
+    it("prints plain lines where there is no terminal", function()
+        local text = output_of("lines = 4")
+        assert.are.equal(5, select(2, text:gsub("\n", "")))
+        assert.matches("^step 10/40  loss 1.5  [%d.]+ steps/s  0 s left\nstep 20/40 ", text)
+        assert.matches("step 40/40 [^\n]*\nbetween\n$", text)
+        assert.is_nil(text:find("\r"))
+    end)
+    it("draws a bar of the terminal's width, wiped at the end", function()
+        local text = output_of("width = 80")
+        assert.matches("\r%[#+%] step 40/40  loss 1.5 ", text)
+        assert.matches("\nbetween\n", "\n" .. text:gsub("\r +\r", "\n"))
+        for line in text:gmatch("[^\r\n]+") do assert.is_true(#line < 80) end
+    end)
     it("refuses unknown options", function()
         assert.is_false(pcall(progress.bar, 10, {strat = 3}))
         assert.is_false(pcall(progress.bar, -1))
