@@ -3,13 +3,15 @@
 **
 ** Axis k is asked with the shapes left after the axes before it, so the candidates form a tree. Every leaf
 ** is priced by the boxing it would need; the best one costs least, then has the fewest empty parts, then
-** keeps most inputs as they are, then the largest input, then comes first in the op's list.
+** keeps most inputs as they are (wholly, then counting hierarchy axes), then the largest input, then comes
+** first in the op's list. The tree is complete for three axes; on further ones only signatures that keep
+** some input as it is are followed (where there are any): seven axes would make millions of leaves.
 */
 #include "infer_internal.h"
 
 #include <stdlib.h>
 
-enum { MEMO_SIZE = 256 };
+enum { MEMO_SIZE = 256, COMPLETE_AXES = 3 };
 
 /* Signatures of one hierarchy axis: `count` rows of `width` SBPs. */
 struct fl_sig_list {
@@ -22,6 +24,7 @@ struct fl_sig_list {
 typedef struct score {
     int64_t bytes;
     int empty_parts, kept;
+    int kept_axes;              /* pairs of input and hierarchy axis that stay */
     int64_t largest_kept;       /* bytes */
 } score;
 
@@ -126,15 +129,17 @@ static fl_status score_of(score *out, search *s)
     for (int i = 0; i < s->nin; i++) {
         const fl_meta *m = s->in[i];
         if (!m) continue;
+        for (int k = 0; k < s->placement->ndim; k++) out->kept_axes += m->nd_sbp.at[k] == s->now[i].at[k];
         if (fl_nd_sbp_equal(m->nd_sbp, s->now[i])) {
             int64_t size = m->numel * (int64_t)fl_dtype_size(m->dtype);
             out->kept++;
             if (size > out->largest_kept) out->largest_kept = size;
-        } else {
-            int64_t bytes;
-            FL_TRY(boxing_cost(&bytes, s, i));
-            out->bytes += bytes;
+            continue;
         }
+        int64_t bytes;
+        FL_TRY(boxing_cost(&bytes, s, i));
+        out->bytes += bytes;
+        if (s->best_leaf >= 0 && !s->report && out->bytes > s->best_score.bytes) return FL_OK; /* cannot win any more */
     }
     return FL_OK;
 }
@@ -144,6 +149,7 @@ static bool is_better(const score *a, const score *b)
     if (a->bytes != b->bytes) return a->bytes < b->bytes;
     if (a->empty_parts != b->empty_parts) return a->empty_parts < b->empty_parts;
     if (a->kept != b->kept) return a->kept > b->kept;
+    if (a->kept_axes != b->kept_axes) return a->kept_axes > b->kept_axes;
     return a->largest_kept > b->largest_kept;
 }
 
@@ -201,14 +207,37 @@ static fl_status list_signatures(search *s, int axis)
     return FL_OK;
 }
 
+static const fl_sbp *row_of(const struct fl_sig_list *list, int r)
+{
+    return list->rows + (size_t)r * (size_t)list->width;
+}
+
+static bool keeps_an_input(const search *s, const fl_sbp *row, int axis)
+{
+    for (int i = 0; i < s->nin; i++)
+        if (s->in[i] && s->in[i]->nd_sbp.at[axis] == row[i]) return true;
+    return false;
+}
+
+/* This deep only signatures that keep an input are followed; all-B, the last one, always is. */
+static bool is_narrow(const search *s, int axis)
+{
+    const struct fl_sig_list *list = &s->lists[axis];
+    for (int r = 0; axis >= COMPLETE_AXES && r < list->count - 1; r++)
+        if (is_allowed(s, row_of(list, r), list->bodies[r], axis) && keeps_an_input(s, row_of(list, r), axis)) return true;
+    return false;
+}
+
 static fl_status visit(search *s, int axis)
 {
     if (axis == s->placement->ndim) return visit_leaf(s);
     FL_TRY(list_signatures(s, axis));
     const struct fl_sig_list *list = &s->lists[axis];
+    bool narrow = is_narrow(s, axis);
     for (int r = 0; r < list->count; r++) {
-        const fl_sbp *row = list->rows + (size_t)r * (size_t)list->width;
+        const fl_sbp *row = row_of(list, r);
         if (!is_allowed(s, row, list->bodies[r], axis)) continue;
+        if (narrow && r < list->count - 1 && !keeps_an_input(s, row, axis)) continue;
         s->body_at[axis] = list->bodies[r];
         descend(s, axis, row);
         FL_TRY(visit(s, axis + 1));

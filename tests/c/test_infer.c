@@ -204,6 +204,16 @@ static void matrix_products(void)
     drop_tensors();
 }
 
+/* Past three axes only part of the tree is searched; what needs no boxing is found all the same. */
+static void deep_hierarchies(void)
+{
+    const fl_placement *p = PLACE(2, 1, 2, 2, 2);
+    check_choice(&add_op, FLOATS(p, "S(0), B, S(1), S(0), B", 8, 6), FLOATS(p, "S(0), B, B, S(0), S(1)", 8, 6),
+                 "(S(0), B, S(1), S(0), S(1)) (S(0), B, S(1), S(0), S(1)) -> (S(0), B, S(1), S(0), S(1))");
+    check_choice(&relu_op, FLOATS(p, "S(0), B, S(0), S(1), P", 8, 6), fl_of(NULL), "(S(0), B, S(0), S(1), S(0)) -> (S(0), B, S(0), S(1), S(0))");
+    drop_tensors();
+}
+
 /* A scalar has no axis to split, a short axis makes empty parts. */
 static void edges(void)
 {
@@ -464,6 +474,7 @@ int main(void)
     if (fl_world_set_dry(16, 0) != FL_OK) return 1;
     RUN(sums);
     RUN(matrix_products);
+    RUN(deep_hierarchies);
     RUN(edges);
     RUN(numbers_and_bodies);
     RUN(in_place);
