@@ -258,6 +258,12 @@ static fl_status run_kernel(const call *c)
     return status;
 }
 
+/* A rank without a part counts the op all the same: counters agree on all ranks. */
+static void skip_draw(const call *c)
+{
+    if (c->op->flags & FL_OP_RANDOM) fl_generator_current()->counter++;
+}
+
 /* ---- outputs ---- */
 
 static void release_outputs(call *c, int count)
@@ -288,7 +294,7 @@ static fl_status try_view(call *c, bool *made)
     *made = false;
     c->op->view(&v);
     if (v.possible) {
-        FL_TRY(fl_tensor_view(&c->out[0], base, v.out_meta, v.strides, v.offset));
+        FL_TRY(fl_tensor_view(&c->out[0], base, v.out_meta, v.strides, base->offset + v.offset));
         c->out[0]->moved_view |= base != c->in[0].tensor;
         *made = true;
         return FL_OK;
@@ -364,7 +370,7 @@ static fl_status execute(call *c)
         if (status == FL_OK && c->plan->holds) {
             status = run_kernel(c);
             if (FL_UNLIKELY(status != FL_OK)) release_outputs(c, c->nout);
-        }
+        } else if (status == FL_OK) skip_draw(c);
     }
     if (c->plan->boxes) release_boxed(c);
     FL_TRY(status);
@@ -455,6 +461,7 @@ static fl_status write_into(call *c, fl_tensor **out)
     bool copied = c->plan->boxes;
     fl_status status = c->op->groups ? FL_OK : separate_operands(c, target, &copied);
     if (status == FL_OK && c->plan->holds) status = run_kernel(c);
+    else if (status == FL_OK) skip_draw(c);
     if (copied) release_boxed(c);
     FL_TRY(status);
     if (!c->op->groups) FL_TRY(fl_autograd_rewrite(c->op, target, c->in, c->nin, c->attrs));
