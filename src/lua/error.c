@@ -85,8 +85,8 @@ static int edit_distance(const char *a, const char *b)
 
 void fl_suggest_offer(fl_suggestion *s, const char *name)
 {
-    int distance = edit_distance(s->word, name), limit = (int)strlen(s->word) / 3 + 1;
-    if (distance > limit || distance > 3) return;
+    int distance = edit_distance(s->word, name), limit = (int)strlen(s->word) / 3;
+    if (distance > (limit < 1 ? 1 : limit > 3 ? 3 : limit)) return;
     if (!s->best || distance < s->distance || (distance == s->distance && strcmp(name, s->best) < 0)) {
         s->best = name;
         s->distance = distance;

@@ -93,7 +93,8 @@ local function search(word)
             local value = rawget(place[1], name)
             local op = type(value) == "function" and flow._describe(value)
             local text = op and (op.sig .. " " .. op.doc) or name
-            if not seen[name] and text:lower():find(needle, 1, true) then
+            local twin = name:match('^(.+)_$')
+            if not seen[name] and not (twin and seen[twin]) and text:lower():find(needle, 1, true) then
                 seen[name] = true
                 found[#found + 1] = ("%s%-24s %s"):format(place[2], name, op and op.doc or "")
             end

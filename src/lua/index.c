@@ -2,8 +2,8 @@
 ** index.c -- x[key] and x[key] = value.
 **
 ** A key is a method or field name, a position, a list like {i, {a, b}, {}}, the same as text
-** ("0, 1:3, :"), or a tensor. Positions and ranges become views one axis after the other; tensors as
-** positions or masks are left to indexing.lua, which writes them in ops.
+** ("0, 1:3, :"), or a tensor. Positions and ranges become views one axis after the other; one tensor of positions
+** or a mask is the op `index`; several are put together by indexing.lua.
 */
 #include "binding.h"
 
@@ -18,12 +18,13 @@ typedef struct part {
     bool has_start, has_stop;
     int64_t start, stop, step;      /* PART_RANGE */
     int at;                         /* PART_TENSOR: its stack index */
+    int axis;                       /* of the tensor it is applied to */
 } part;
 
 typedef struct parts {
     int count;
     part at[FL_MAX_NDIM + 1];
-    bool has_tensor;
+    int tensors;                    /* how many are PART_TENSOR */
 } parts;
 
 static part *part_new(lua_State *L, parts *list, part_kind kind)
@@ -123,7 +124,7 @@ static void read_value(lua_State *L, parts *list, int where)
         if (!fl_lua_box(L, -1))
             FL_RAISE(L, "index: entry %d must be a number, a range {a, b}, {}, \"...\" or a tensor, got %s", where, fl_lua_type_name(L, -1));
         part_new(L, list, PART_TENSOR)->at = lua_gettop(L);
-        list->has_tensor = true;
+        list->tensors++;
         return;
     }
     lua_pop(L, 1);
@@ -204,50 +205,69 @@ static int rest_axes(lua_State *L, const parts *list, const fl_tensor *x)
     return x->meta->shape.ndim - used;
 }
 
-/* Makes views of positions and ranges; tensors are pushed as pairs (axis in the result so far, tensor) into the table at
-** `tensors` (0: there are none). */
-static void apply_parts(lua_State *L, fl_box *box, const parts *list, int tensors)
+/* Makes views of positions and ranges. What tensors index comes later: their axes in the result so far are noted. */
+static void apply_parts(lua_State *L, fl_box *box, parts *list)
 {
-    int axis = 0, rest = rest_axes(L, list, box->tensor), found = 0;
+    int axis = 0, rest = rest_axes(L, list, box->tensor);
     for (int i = 0; i < list->count; i++) {
-        const part *p = &list->at[i];
+        part *p = &list->at[i];
+        p->axis = axis;
         switch (p->kind) {
         case PART_POSITION: apply_position(L, box, axis, p->position); break;
         case PART_RANGE: apply_range(L, box, axis++, p); break;
         case PART_ALL: axis++; break;
         case PART_REST: axis += rest; break;
-        case PART_TENSOR:
-            lua_pushinteger(L, axis);
-            lua_rawseti(L, tensors, ++found);
-            lua_pushvalue(L, p->at);
-            lua_rawseti(L, tensors, ++found);
-            axis += axes_used(L, p);
+        case PART_TENSOR: axis += axes_used(L, p); break;
         }
     }
 }
 
-/* Pushes what positions and ranges of the key at index leave of x; when the key holds tensors, pushes a table of (axis, tensor)
-** pairs too and returns true. */
-static bool push_selected(lua_State *L, fl_tensor *x, int index)
+/* Pushes what positions and ranges of the key at index leave of x; tensors in the key are still to be applied. */
+static fl_box *push_selected(lua_State *L, parts *list, fl_tensor *x, int index)
 {
-    parts list = {0};
-    read_key(L, &list, index);
+    read_key(L, list, index);
     fl_box *box = fl_lua_new_box_fast(L);
     box->tensor = fl_tensor_ref(x);
-    int at = lua_gettop(L);
-    if (list.has_tensor) lua_createtable(L, 2 * FL_MAX_NDIM, 0);
-    apply_parts(L, box, &list, at + 1);
-    return list.has_tensor;
+    apply_parts(L, box, list);
+    return box;
 }
 
-/* Calls a function of indexing.lua with the `count` values on top of the stack; leaves `results`. */
-static void call_indexing(lua_State *L, const char *name, int count, int results)
+/* The only tensor of the key. */
+static const part *single_tensor(const parts *list)
 {
+    const part *p = list->at;
+    while (p->kind != PART_TENSOR) p++;
+    return p;
+}
+
+/* Calls indexing.lua for a key of several tensors: name(x, {axis, tensor, axis, tensor, ...}[, value]). */
+static void call_indexing(lua_State *L, const char *name, const parts *list, int selected, int value)
+{
+    int n = 0;
     fl_lua_push_module(L, "indexing");
     lua_getfield(L, -1, name);
-    lua_remove(L, -2);
-    lua_insert(L, -count - 1);
-    lua_call(L, count, results);
+    lua_pushvalue(L, selected);
+    lua_createtable(L, 2 * list->tensors, 0);
+    for (int i = 0; i < list->count; i++) {
+        if (list->at[i].kind != PART_TENSOR) continue;
+        lua_pushinteger(L, list->at[i].axis);
+        lua_rawseti(L, -2, ++n);
+        lua_pushvalue(L, list->at[i].at);
+        lua_rawseti(L, -2, ++n);
+    }
+    if (value) lua_pushvalue(L, value);
+    lua_call(L, value ? 3 : 2, value ? 0 : 1);
+}
+
+static void apply_tensor(lua_State *L, fl_box *box, const part *p)
+{
+    fl_attrs attrs;
+    fl_tensor *out;
+    fl_attrs_init(&attrs, FL_OP_REF(index));
+    fl_attr_set(&attrs, 0, p->axis);
+    FL_CHECK(L, FL_CALL_WITH(&out, &attrs, index, fl_of(box->tensor), fl_of(fl_lua_to_tensor(L, p->at))));
+    fl_tensor_unref(box->tensor);
+    box->tensor = out;
 }
 
 /* ---- reading ---- */
@@ -286,46 +306,61 @@ int fl_lua_index(lua_State *L)
         fl_box *box = fl_lua_new_box_fast(L);
         box->tensor = fl_tensor_ref(x);
         apply_position(L, box, 0, position);
-    } else if (push_selected(L, x, 2)) call_indexing(L, "get", 2, 1);
+    } else {
+        parts list = {0};
+        fl_box *box = push_selected(L, &list, x, 2);
+        if (list.tensors == 1) apply_tensor(L, box, single_tensor(&list));
+        else if (list.tensors) call_indexing(L, "get", &list, lua_gettop(L), 0);
+    }
     fl_lua_account(L);
     return 1;
 }
 
 /* ---- writing ---- */
 
-static void assign_number(lua_State *L, fl_tensor *target, int value)
+/* The value at index as an operand; a list becomes a tensor of this dtype, which stays on the stack. */
+static fl_operand check_value(lua_State *L, int index, fl_dtype dtype)
+{
+    fl_operand o = {FL_NUM_BOOL, {0}};
+    switch (lua_type(L, index)) {
+    case LUA_TBOOLEAN: o.integer = lua_toboolean(L, index); return o;
+    case LUA_TNUMBER: return lua_isinteger(L, index) ? fl_of_integer(lua_tointeger(L, index)) : fl_of_number(lua_tonumber(L, index));
+    case LUA_TTABLE: return fl_of(fl_lua_push_from_value(L, index, true, dtype));
+    default: break;
+    }
+    fl_tensor *t = fl_lua_to_tensor(L, index);
+    if (!t) FL_RAISE(L, "index: the value assigned must be a tensor, a number or a list, got %s", fl_lua_type_name(L, index));
+    return fl_of(t);
+}
+
+static fl_status fill(fl_tensor **out, fl_tensor *target, const fl_operand *value)
 {
     fl_attrs attrs;
-    const fl_op *op = FL_OP_REF(fill_);
-    fl_operand in = fl_of(target);
-    fl_tensor *out = NULL;
-    fl_attrs_init(&attrs, op);
+    fl_attrs_init(&attrs, FL_OP_REF(fill_));
     fl_attr *a = &attrs.at[0];
     a->given = true;
     a->count = 1;
-    if (lua_isinteger(L, value) || lua_isboolean(L, value)) {
-        a->kind = lua_isboolean(L, value) ? FL_NUM_BOOL : FL_NUM_INT;
-        a->integer = lua_isboolean(L, value) ? lua_toboolean(L, value) : lua_tointeger(L, value);
-    } else {
-        a->kind = FL_NUM_FLOAT;
-        a->number = lua_tonumber(L, value);
-    }
-    FL_CHECK(L, fl_dispatch(&out, op, &in, 1, &attrs));
+    a->kind = value->kind;
+    if (value->kind == FL_NUM_FLOAT) a->number = value->number;
+    else a->integer = value->integer;
+    return FL_CALL_WITH(out, &attrs, fill_, fl_of(target));
+}
+
+static void assign(lua_State *L, fl_tensor *target, const fl_operand *value)
+{
+    fl_tensor *out = NULL;
+    if (value->kind == FL_TENSOR) FL_CHECK(L, FL_CALL(&out, copy_, fl_of(target), *value));
+    else FL_CHECK(L, fill(&out, target, value));
     fl_tensor_unref(out);
 }
 
-static void assign(lua_State *L, fl_tensor *target, int value)
+static void assign_at(lua_State *L, fl_tensor *target, const part *p, const fl_operand *value)
 {
-    int type = lua_type(L, value);
-    if (type == LUA_TNUMBER || type == LUA_TBOOLEAN) {
-        assign_number(L, target, value);
-        return;
-    }
-    fl_tensor *source = fl_lua_to_tensor(L, value), *out = NULL;
-    if (!source && type == LUA_TTABLE) source = fl_lua_push_from_value(L, value, true, target->meta->dtype);
-    if (!source) FL_RAISE(L, "index: the value assigned must be a tensor, a number or a list, got %s", fl_lua_type_name(L, value));
-    fl_operand in[2] = {fl_of(target), fl_of(source)};
-    FL_CHECK(L, fl_dispatch(&out, FL_OP_REF(copy_), in, 2, NULL));
+    fl_attrs attrs;
+    fl_tensor *out = NULL;
+    fl_attrs_init(&attrs, FL_OP_REF(index_put_));
+    fl_attr_set(&attrs, 0, p->axis);
+    FL_CHECK(L, FL_CALL_WITH(&out, &attrs, index_put_, fl_of(target), fl_of(fl_lua_to_tensor(L, p->at)), *value));
     fl_tensor_unref(out);
 }
 
@@ -338,9 +373,15 @@ int fl_lua_newindex(lua_State *L)
         fl_lua_set_field(L, x, name);
         return 0;
     }
-    if (push_selected(L, x, 2)) {
-        lua_pushvalue(L, 3);
-        call_indexing(L, "set", 3, 0);
-    } else assign(L, fl_lua_to_tensor(L, -1), 3);
+    parts list = {0};
+    fl_tensor *target = push_selected(L, &list, x, 2)->tensor;
+    int selected = lua_gettop(L);
+    if (list.tensors > 1) {
+        call_indexing(L, "set", &list, selected, 3);
+        return 0;
+    }
+    fl_operand value = check_value(L, 3, x->meta->dtype);
+    if (list.tensors == 1) assign_at(L, target, single_tensor(&list), &value);
+    else assign(L, target, &value);
     return 0;
 }

@@ -6,13 +6,19 @@
 
 #include <stdlib.h>
 
+/* What a value that is no whole number is called: "2.5", "nan", "string". */
+static const char *describe(lua_State *L, int index)
+{
+    if (lua_type(L, index) != LUA_TNUMBER || lua_tonumber(L, index) != lua_tonumber(L, index)) return fl_lua_type_name(L, index);
+    return lua_pushfstring(L, "%f", lua_tonumber(L, index));
+}
+
 int64_t fl_lua_check_integer(lua_State *L, int index, const char *who, const char *name)
 {
     int exact = 0;
     lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &exact) : 0;
-    if (exact) return value;
-    if (lua_type(L, index) == LUA_TNUMBER) FL_RAISE(L, "%s: %s must be a whole number, got %.14g", who, name, lua_tonumber(L, index));
-    FL_RAISE(L, "%s: %s must be a whole number, got %s", who, name, fl_lua_type_name(L, index));
+    if (!exact) FL_RAISE(L, "%s: %s must be a whole number, got %s", who, name, describe(L, index));
+    return value;
 }
 
 fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who)
@@ -61,8 +67,7 @@ int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const ch
         int exact = 0;
         int type = lua_rawgeti(L, index, i + 1);
         out[i] = type == LUA_TNUMBER ? lua_tointegerx(L, -1, &exact) : 0;
-        if (!exact && type == LUA_TNUMBER) FL_RAISE(L, "%s: %s must hold whole numbers, number %d is %.14g", who, name, i + 1, lua_tonumber(L, -1));
-        if (!exact) FL_RAISE(L, "%s: %s must hold whole numbers, number %d is %s", who, name, i + 1, fl_lua_type_name(L, -1));
+        if (!exact) FL_RAISE(L, "%s: %s must hold whole numbers, number %d is %s", who, name, i + 1, describe(L, -1));
         lua_pop(L, 1);
     }
     lua_pushnil(L);

@@ -231,8 +231,10 @@ static int64_t leaf_integer(lua_State *L, fl_dtype dtype, const list_scan *s)
         fits = number >= (double)low && (dtype == FL_INT64 ? number < 0x1p63 : number <= (double)high);
         value = fits ? (int64_t)number : 0;
     }
-    if (!fits)
-        FL_RAISE(L, "tensor: data%s = %.14g does not fit into %s", path_text(path, sizeof path, s, s->shape.ndim), lua_tonumber(L, -1), fl_dtype_name(dtype));
+    if (!fits) {
+        bool nan = lua_tonumber(L, -1) != lua_tonumber(L, -1);
+        FL_RAISE(L, "tensor: data%s = %s does not fit into %s", path_text(path, sizeof path, s, s->shape.ndim), nan ? "nan" : lua_tostring(L, -1), fl_dtype_name(dtype));
+    }
     return value;
 }
 
