@@ -19,7 +19,8 @@ typedef struct job {
     int64_t item;               /* bytes of an element */
 } job;
 
-static const char *const kind_names[] = {"slice", "zero fill", "relabelling", "all-reduce", "reduce-scatter", "all-gather", "all-to-all", "exchange"};
+static const char *const kind_names[] = {"slice", "zero fill", "relabelling", "all-reduce", "reduce-scatter",
+                                         "all-gather", "all-to-all", "exchange"};
 
 const char *fl_box_kind_name(fl_box_kind kind)
 {
@@ -36,7 +37,8 @@ static bool is_local_kind(fl_box_kind kind)
 static fl_box_kind kind_of(fl_sbp from, fl_sbp to)
 {
     if (fl_sbp_is_partial(from)) return fl_sbp_is_split(to) ? FL_BOX_REDUCE_SCATTER : FL_BOX_ALL_REDUCE;
-    if (fl_sbp_is_split(from)) return fl_sbp_is_split(to) ? FL_BOX_ALL_TO_ALL : to == FL_B ? FL_BOX_ALL_GATHER : FL_BOX_ZERO_FILL;
+    if (fl_sbp_is_split(from) && fl_sbp_is_split(to)) return FL_BOX_ALL_TO_ALL;
+    if (fl_sbp_is_split(from)) return to == FL_B ? FL_BOX_ALL_GATHER : FL_BOX_ZERO_FILL;
     return fl_sbp_is_split(to) ? FL_BOX_SLICE : to == FL_PSUM ? FL_BOX_ZERO_FILL : FL_BOX_RELABEL;
 }
 
@@ -99,7 +101,8 @@ static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *
         add_conversion(plan, j, p, state, axis, FL_B);
         from = FL_B;
     }
-    fl_box_step step = {.kind = trivial ? FL_BOX_RELABEL : kind_of(from, to), .axis = axis, .from = from, .to = to, .placement = p};
+    fl_box_step step = {.kind = trivial ? FL_BOX_RELABEL : kind_of(from, to), .axis = axis, .from = from, .to = to,
+                        .placement = p};
     step.bytes = trivial ? 0 : step_bytes(j, p, *state, axis, to);
     if (step.kind == FL_BOX_ALL_TO_ALL && step.bytes == 0) step.kind = FL_BOX_SLICE; /* whoever gets something has it */
     state->at[axis] = to;
@@ -164,7 +167,8 @@ static void find_routes(routes *r, const job *j, const fl_placement *p, fl_nd_sb
         fl_nd_sbp state = mixed(from, to, done);
         for (int k = 0; k < to.n; k++) {
             unsigned next = done | 1u << k;
-            if (next == done || !(r->all >> k & 1) || !can_convert(p, state, k, to.at[k]) || copies(p, mixed(from, to, next)) > most) continue;
+            if (next == done || !(r->all >> k & 1) || !can_convert(p, state, k, to.at[k])) continue;
+            if (copies(p, mixed(from, to, next)) > most) continue;
             int64_t bytes = r->best[done] + conversion_bytes(j, p, state, k, to.at[k]);
             if (r->best[next] >= 0 && r->best[next] <= bytes) continue;
             r->best[next] = bytes;
@@ -174,7 +178,8 @@ static void find_routes(routes *r, const job *j, const fl_placement *p, fl_nd_sb
 }
 
 /* Appends the steps that lead to the set `converted`. */
-static void add_route(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *p, fl_nd_sbp *state, fl_nd_sbp to, unsigned converted)
+static void add_route(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *p, fl_nd_sbp *state,
+                      fl_nd_sbp to, unsigned converted)
 {
     int order[FL_MAX_HIERARCHY], n = 0;
     for (unsigned set = converted; set; set &= ~(1u << r->last[set])) order[n++] = r->last[set];
@@ -299,7 +304,8 @@ static bool same_parts(const side *from, fl_nd_sbp from_sbp, const side *to, fl_
 }
 
 /* Appends one exchange; or, when it turns out that nobody lacks anything, a local step. */
-static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp from_sbp, const fl_placement *q, fl_nd_sbp to_sbp)
+static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp from_sbp,
+                              const fl_placement *q, fl_nd_sbp to_sbp)
 {
     side from, to;
     FL_TRY(side_init(&from, j, p, from_sbp));
@@ -308,7 +314,8 @@ static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placemen
         side_free(&from);
         return status;
     }
-    fl_box_step step = {.kind = FL_BOX_EXCHANGE, .axis = -1, .from = from_sbp.at[0], .to = to_sbp.at[0], .placement = q, .after = to_sbp};
+    fl_box_step step = {.kind = FL_BOX_EXCHANGE, .axis = -1, .from = from_sbp.at[0], .to = to_sbp.at[0],
+                        .placement = q, .after = to_sbp};
     int64_t *sent = malloc((size_t)p->count * sizeof *sent);
     if (!sent) status = fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
     else if (same_parts(&from, from_sbp, &to, to_sbp)) step.kind = FL_BOX_RELABEL;
@@ -353,7 +360,8 @@ static void add_conversions(fl_box_plan *plan, const job *j, const fl_placement 
 
 /* Appends the cheapest of four ways: straight; partials reduced and scattered first, so that every element is sent
 ** once; broadcasts sent as parts and gathered there, so that no rank sends the same to many; both. */
-static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp from, const fl_placement *q, fl_nd_sbp to)
+static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp from,
+                           const fl_placement *q, fl_nd_sbp to)
 {
     fl_nd_sbp reduced = spread(j, p, from, true), parts = spread(j, q, to, false);
     fl_box_plan best = {.count = -1};
@@ -371,7 +379,8 @@ static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *
 }
 
 /* No order of collectives leads to `to`: converts some of the axes, whatever is cheapest, and exchanges the rest. */
-static fl_status plan_nested(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *p, fl_nd_sbp from, fl_nd_sbp to)
+static fl_status plan_nested(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *p, fl_nd_sbp from,
+                             fl_nd_sbp to)
 {
     fl_box_plan best = {.count = -1};
     for (unsigned set = 0; set < r->all; set++) {
@@ -396,20 +405,22 @@ static bool same_ranks(const fl_placement *p, const fl_placement *q)
            memcmp(p->ranks, q->ranks, (size_t)p->count * sizeof *p->ranks) == 0;
 }
 
-fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from, fl_nd_sbp from_sbp,
-                         const fl_placement *to, fl_nd_sbp to_sbp)
+fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from,
+                         fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp)
 {
     job j = {shape, (int64_t)fl_dtype_size(dtype)};
     bool empty = fl_shape_numel(shape) == 0;
     *out = (fl_box_plan){.local = true};
     if (!same_ranks(from, to)) {
         if (!empty) return add_moves(out, &j, from, from_sbp, to, to_sbp);
-        plan_add(out, (fl_box_step){.kind = FL_BOX_RELABEL, .axis = -1, .from = from_sbp.at[0], .to = to_sbp.at[0], .placement = to, .after = to_sbp});
+        plan_add(out, (fl_box_step){.kind = FL_BOX_RELABEL, .axis = -1, .from = from_sbp.at[0], .to = to_sbp.at[0],
+                                    .placement = to, .after = to_sbp});
         return FL_OK;
     }
     fl_nd_sbp state = from_sbp;
     for (int k = 0; k < to->ndim; k++) /* nothing moves along these */
-        if (state.at[k] != to_sbp.at[k] && (empty || to->hierarchy[k] == 1)) add_conversion(out, &j, to, &state, k, to_sbp.at[k]);
+        if (state.at[k] != to_sbp.at[k] && (empty || to->hierarchy[k] == 1))
+            add_conversion(out, &j, to, &state, k, to_sbp.at[k]);
     if (fl_nd_sbp_equal(state, to_sbp)) return FL_OK;
     routes r;
     find_routes(&r, &j, to, state, to_sbp);

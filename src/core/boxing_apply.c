@@ -109,8 +109,8 @@ static fl_status needs_peer(const fl_box_plan *plan, const fl_meta *from, const 
     int i = 0;
     while (plan->steps[i].kind <= FL_BOX_RELABEL) i++;
     const char *name = fl_box_kind_name(plan->steps[i].kind);
-    return fl_fail(FL_ERR_COMM, "boxing %s -> %s of %s%s needs %s %s, and %s: nothing can be communicated", fl_nd_sbp_text(a, from->nd_sbp),
-                   fl_nd_sbp_text(b, to->nd_sbp), fl_dtype_name(from->dtype), fl_shape_text(shape, &from->shape),
+    return fl_fail(FL_ERR_COMM, "boxing %s -> %s of %s%s needs %s %s, and %s: nothing can be communicated",
+                   fl_nd_sbp_text(a, from->nd_sbp), fl_nd_sbp_text(b, to->nd_sbp), fl_dtype_name(from->dtype), fl_shape_text(shape, &from->shape),
                    strchr("ae", name[0]) ? "an" : "a", name,
                    fl_world_get()->dry ? "this is a dry world (FLOW_WORLD)" : "this process has no transport");
 }

@@ -78,8 +78,10 @@ static fl_status fail_placements(const build *b, int first, int other)
     fl_placement_text(ft, b->placement);
     fl_placement_text(ot, b->metas[other]->placement);
     if (b->is_local)
-        return fl_fail(FL_ERR_SBP, "%s: %s and %s are on different devices; write %s:to(%s.device)", b->name, fn, on, on, fn);
-    return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to_global{placement = %s.placement}", b->name, on, ot, fn, ft, on, fn);
+        return fl_fail(FL_ERR_SBP, "%s: %s and %s are on different devices; write %s:to(%s.device)", b->name, fn, on,
+                       on, fn);
+    return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to_global{placement = %s.placement}", b->name,
+                   on, ot, fn, ft, on, fn);
 }
 
 /* All tensor operands share one placement; without any it is the options', or this rank. */
@@ -112,10 +114,12 @@ static fl_status fit_in_place(build *b)
     fl_spec *result = &b->c.out[0];
     char text[FL_META_TEXT], shape[FL_SHAPE_TEXT];
     if (!fl_shape_equal(&x->shape, &result->shape))
-        return fl_fail(FL_ERR_SHAPE, "%s: x is %s and the result has shape %s; write x = x:%s(...)", b->name, fl_meta_text(text, b->metas[0]),
+        return fl_fail(FL_ERR_SHAPE, "%s: x is %s and the result has shape %s; write x = x:%s(...)", b->name,
+                       fl_meta_text(text, b->metas[0]),
                        fl_shape_text(shape, &result->shape), b->op->name);
     if (fl_dtype_categories[result->dtype] > fl_dtype_categories[x->dtype])
-        return fl_fail(FL_ERR_DTYPE, "%s: x is %s and the result is %s; write x = x:%s(...)", b->name, fl_meta_text(text, b->metas[0]),
+        return fl_fail(FL_ERR_DTYPE, "%s: x is %s and the result is %s; write x = x:%s(...)", b->name,
+                       fl_meta_text(text, b->metas[0]),
                        fl_dtype_name(result->dtype), b->op->name);
     result->dtype = x->dtype;
     return FL_OK;
@@ -140,7 +144,8 @@ static fl_status sbp_from_options(build *b)
         fl_sbp s = wanted.at[k];
         if (!fl_sbp_is_partial(s) || (s == FL_PSUM && strncmp(b->op->name, "zeros", 5) == 0)) continue;
         fl_sbp_text(text, s);
-        return fl_fail(FL_ERR_SBP, "%s: a new tensor is S or B, not %s; use x:to_global{sbp = \"%s\"}", b->name, text, text);
+        return fl_fail(FL_ERR_SBP, "%s: a new tensor is S or B, not %s; use x:to_global{sbp = \"%s\"}", b->name, text,
+                       text);
     }
     for (int i = 0; i < b->nin; i++)
         if (b->metas[i]) b->in_sbp[i] = b->metas[i]->nd_sbp;

@@ -88,7 +88,8 @@ static uint64_t hash_mix(uint64_t h, uint64_t v)
     return h ^ (h >> 32);
 }
 
-static uint64_t meta_hash(fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, bool is_local)
+static uint64_t meta_hash(fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                          bool is_local)
 {
     uint64_t h = hash_mix(placement->hash, (uint64_t)dtype << 8 | (uint64_t)shape->ndim << 1 | is_local);
     h = hash_mix(h, fl_nd_sbp_bits(nd_sbp));
@@ -114,7 +115,8 @@ static bool grow(void)
     return true;
 }
 
-static fl_meta *find(uint64_t hash, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, bool is_local)
+static fl_meta *find(uint64_t hash, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement,
+                     fl_nd_sbp nd_sbp, bool is_local)
 {
     if (!bucket_count) return NULL;
     fl_meta *m = table[hash & (bucket_count - 1)];
@@ -124,7 +126,8 @@ static fl_meta *find(uint64_t hash, fl_dtype dtype, const fl_shape *shape, const
     return m;
 }
 
-fl_status fl_meta_get(const fl_meta **out, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, bool is_local)
+fl_status fl_meta_get(const fl_meta **out, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement,
+                      fl_nd_sbp nd_sbp, bool is_local)
 {
     uint64_t hash = meta_hash(dtype, shape, placement, nd_sbp, is_local);
     fl_meta *m = find(hash, dtype, shape, placement, nd_sbp, is_local);
@@ -180,6 +183,7 @@ const char *fl_meta_text(char *buffer, const fl_meta *m)
     char shape[FL_SHAPE_TEXT], place[FL_PLACEMENT_TEXT], sbp[FL_ND_SBP_TEXT];
     fl_shape_text(shape, &m->shape);
     if (m->is_local) snprintf(buffer, FL_META_TEXT, "%s%s", fl_dtype_name(m->dtype), shape);
-    else snprintf(buffer, FL_META_TEXT, "%s%s on %s as %s", fl_dtype_name(m->dtype), shape, fl_placement_text(place, m->placement), fl_nd_sbp_text(sbp, m->nd_sbp));
+    else snprintf(buffer, FL_META_TEXT, "%s%s on %s as %s", fl_dtype_name(m->dtype), shape,
+                  fl_placement_text(place, m->placement), fl_nd_sbp_text(sbp, m->nd_sbp));
     return buffer;
 }

@@ -42,8 +42,8 @@ static fl_status world_set(const char *who, int64_t size, int64_t rank)
     if (size < 1 || size > MAX_WORLD)
         return fl_fail(FL_ERR_VALUE, "%s: a world has 1 to %d ranks, not %lld", who, MAX_WORLD, (long long)size);
     if (rank < 0 || rank >= size)
-        return fl_fail(FL_ERR_VALUE, "%s: rank %lld does not exist in a world of %lld (0 to %lld)", who, (long long)rank, (long long)size,
-                       (long long)size - 1);
+        return fl_fail(FL_ERR_VALUE, "%s: rank %lld does not exist in a world of %lld (0 to %lld)", who,
+                       (long long)rank, (long long)size, (long long)size - 1);
     world = (fl_world){(int)size, (int)rank, size > 1};
     all_ranks[FL_CPU] = all_ranks[FL_CUDA] = NULL;
     for (int b = 0; b < BUCKETS; b++)
@@ -81,7 +81,8 @@ fl_status fl_world_init(void)
     bool has_size, has_rank;
     FL_TRY(read_environment(&size, &has_size, "FLOW_WORLD"));
     FL_TRY(read_environment(&rank, &has_rank, "FLOW_RANK"));
-    if (has_rank && !has_size) return fl_fail(FL_ERR_VALUE, "FLOW_RANK=%lld: FLOW_WORLD (the number of ranks) is missing", (long long)rank);
+    if (has_rank && !has_size)
+        return fl_fail(FL_ERR_VALUE, "FLOW_RANK=%lld: FLOW_WORLD (the number of ranks) is missing", (long long)rank);
     return has_size ? world_set("FLOW_WORLD", size, rank) : FL_OK;
 }
 
@@ -105,8 +106,10 @@ static fl_status check_ranks(const int *ranks, int count)
 {
     for (int i = 0; i < count; i++)
         if (ranks[i] < 0 || ranks[i] >= world.size) {
-            if (world.size == 1) return fl_fail(FL_ERR_SBP, "placement: rank %d does not exist: the world has one rank (0)", ranks[i]);
-            return fl_fail(FL_ERR_SBP, "placement: rank %d does not exist: the world has %d ranks (0 to %d)", ranks[i], world.size, world.size - 1);
+            if (world.size == 1)
+                return fl_fail(FL_ERR_SBP, "placement: rank %d does not exist: the world has one rank (0)", ranks[i]);
+            return fl_fail(FL_ERR_SBP, "placement: rank %d does not exist: the world has %d ranks (0 to %d)",
+                           ranks[i], world.size, world.size - 1);
         }
     unsigned char *seen = calloc((size_t)world.size, 1);
     if (!seen) return fl_fail(FL_ERR_MEMORY, "placement: out of memory");
@@ -131,13 +134,16 @@ static fl_status check_hierarchy(int count, const int *hierarchy, int ndim)
     return fl_fail(FL_ERR_SBP, "placement: a hierarchy of %s does not hold %d ranks", text, count);
 }
 
-static bool placement_is(const fl_placement *p, fl_device_type type, const int *ranks, int count, const int *hierarchy, int ndim)
+static bool placement_is(const fl_placement *p, fl_device_type type, const int *ranks, int count,
+                         const int *hierarchy, int ndim)
 {
-    return p->type == type && p->count == count && p->ndim == ndim && memcmp(p->hierarchy, hierarchy, (size_t)ndim * sizeof *hierarchy) == 0 &&
+    return p->type == type && p->count == count && p->ndim == ndim &&
+           memcmp(p->hierarchy, hierarchy, (size_t)ndim * sizeof *hierarchy) == 0 &&
            memcmp(p->ranks, ranks, (size_t)count * sizeof *ranks) == 0;
 }
 
-fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count, const int *hierarchy, int ndim)
+fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count,
+                           const int *hierarchy, int ndim)
 {
     FL_TRY(check_hierarchy(count, hierarchy, ndim));
     FL_TRY(check_ranks(ranks, count));

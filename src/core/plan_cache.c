@@ -45,7 +45,8 @@ static int values_of(const fl_signature *s, const fl_attr *a, int slot)
     if (a->count > 0) return a->count;
     for (int i = 0; i < s->param_count; i++) {
         const fl_param *p = &s->params[i];
-        if (!p->is_tensor && p->slot == slot) return p->type != FL_ATTR_AXES && p->type != FL_ATTR_INTS && p->type != FL_ATTR_SIZES;
+        if (!p->is_tensor && p->slot == slot)
+            return p->type != FL_ATTR_AXES && p->type != FL_ATTR_INTS && p->type != FL_ATTR_SIZES;
     }
     return 1;
 }
@@ -165,7 +166,8 @@ static inline bool words_equal(const uint64_t *a, const uint64_t *b, int n)
     return true;
 }
 
-fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place)
+fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                        bool in_place)
 {
     enum { ATTR_WORDS = FL_MAX_ATTRS * (1 + FL_MAX_NDIM) + 3 };
     if (FL_UNLIKELY((size_t)nin + 1 + ATTR_WORDS > word_capacity)) FL_TRY(reserve_words(2 * (size_t)nin + 64 + ATTR_WORDS));
@@ -176,7 +178,8 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
         *at = in[i].kind == FL_TENSOR ? (uint64_t)(uintptr_t)in[i].tensor->meta : (uint64_t)in[i].kind;
         hash = mix(hash, *at++);
     }
-    if (attrs && (attrs->count || attrs->has_dtype || attrs->is_local || attrs->has_placement)) at = add_attrs(at, &hash, op, attrs);
+    if (attrs && (attrs->count || attrs->has_dtype || attrs->is_local || attrs->has_placement))
+        at = add_attrs(at, &hash, op, attrs);
     int count = (int)(at - words);
     for (entry *e = buckets[hash % BUCKETS]; e; e = e->next)
         if (e->hash == hash && e->count == count && words_equal(e->words, words, count)) {

@@ -293,8 +293,9 @@ static void search_begin(search *s)
     }
 }
 
-fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes, const fl_meta *const *in,
-                          const fl_placement *placement, bool in_place, fl_candidate_fn report, void *context)
+fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes,
+                          const fl_meta *const *in, const fl_placement *placement, bool in_place,
+                          fl_candidate_fn report, void *context)
 {
     search *s = calloc(1, sizeof *s);
     if (!s) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while inferring the SBP", shapes->name);
@@ -338,7 +339,8 @@ static bool is_legal(const fl_infer *c, const fl_sbp *row)
     return true;
 }
 
-fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, int parts, fl_signature_fn report, void *context)
+fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, int parts,
+                              fl_signature_fn report, void *context)
 {
     fl_spec specs[FL_MAX_PARAMS];
     fl_shape shapes[FL_MAX_PARAMS + FL_MAX_OUT];

@@ -30,9 +30,11 @@ fl_status fl_shape_make(fl_shape *out, const char *who, const int64_t *dims, int
     int64_t numel = 1; /* an empty axis counts as 1, so that strides stay in range too */
     for (int i = 0; i < ndim; i++) {
         if (dims[i] < 0)
-            return fl_fail(FL_ERR_SHAPE, "%s: size %" PRId64 " in shape %s is negative", who, dims[i], dims_text(text, dims, ndim));
+            return fl_fail(FL_ERR_SHAPE, "%s: size %" PRId64 " in shape %s is negative", who, dims[i],
+                           dims_text(text, dims, ndim));
         if (__builtin_mul_overflow(numel, dims[i] ? dims[i] : 1, &numel) || numel >= (int64_t)1 << 62)
-            return fl_fail(FL_ERR_SHAPE, "%s: shape %s has too many elements (2^62 or more)", who, dims_text(text, dims, ndim));
+            return fl_fail(FL_ERR_SHAPE, "%s: shape %s has too many elements (2^62 or more)", who,
+                           dims_text(text, dims, ndim));
     }
     *out = (fl_shape){.ndim = ndim};
     for (int i = 0; i < ndim; i++) out->dims[i] = dims[i];
@@ -69,7 +71,8 @@ fl_status fl_shape_broadcast(fl_shape *out, const char *who, const fl_shape *a, 
         int64_t na = ia < 0 ? 1 : a->dims[ia], nb = ib < 0 ? 1 : b->dims[ib];
         if (na != nb && na != 1 && nb != 1) {
             char ta[FL_SHAPE_TEXT], tb[FL_SHAPE_TEXT];
-            return fl_fail(FL_ERR_SHAPE, "%s: shapes %s and %s do not broadcast", who, fl_shape_text(ta, a), fl_shape_text(tb, b));
+            return fl_fail(FL_ERR_SHAPE, "%s: shapes %s and %s do not broadcast", who, fl_shape_text(ta, a),
+                           fl_shape_text(tb, b));
         }
         dims[i] = na == 1 ? nb : na;
     }
@@ -81,7 +84,8 @@ fl_status fl_shape_axis(int *out, const char *who, int64_t axis, const fl_shape 
     int ndim = s->ndim ? s->ndim : 1;
     if (axis < -ndim || axis >= ndim) {
         char text[FL_SHAPE_TEXT];
-        return fl_fail(FL_ERR_SHAPE, "%s: axis %" PRId64 " is out of range for shape %s (%d to %d)", who, axis, fl_shape_text(text, s), -ndim, ndim - 1);
+        return fl_fail(FL_ERR_SHAPE, "%s: axis %" PRId64 " is out of range for shape %s (%d to %d)", who, axis,
+                       fl_shape_text(text, s), -ndim, ndim - 1);
     }
     *out = (int)(axis < 0 ? axis + ndim : axis);
     return FL_OK;

@@ -64,7 +64,8 @@ static bool collective_is_sound(const fl_box_step *step, fl_nd_sbp before, const
 {
     const fl_placement *p = step->placement;
     int64_t most = 0;
-    if (!same_but(before, step->after, step->axis) || before.at[step->axis] != step->from || step->after.at[step->axis] != step->to) return false;
+    if (!same_but(before, step->after, step->axis)) return false;
+    if (before.at[step->axis] != step->from || step->after.at[step->axis] != step->to) return false;
     for (int r = 0; r < p->count; r++) {
         fl_window had, has, other;
         int mine[FL_MAX_HIERARCHY], theirs[FL_MAX_HIERARCHY];
@@ -85,8 +86,10 @@ static bool collective_is_sound(const fl_box_step *step, fl_nd_sbp before, const
         if (!fl_sbp_is_split(step->from)) covered = overlap(&had, &has, shape->ndim), group = volume(&had, shape->ndim);
         if (!fl_sbp_is_partial(step->to) && covered != volume(&has, shape->ndim)) return false;
         int parts = p->hierarchy[step->axis];
-        int64_t moved = step->kind == FL_BOX_ALL_REDUCE ? 2 * (group - group / parts) : step->kind == FL_BOX_REDUCE_SCATTER ? group - volume(&has, shape->ndim)
-                        : step->kind <= FL_BOX_RELABEL ? 0 : volume(&has, shape->ndim) - overlap(&had, &has, shape->ndim);
+        int64_t moved = volume(&has, shape->ndim) - overlap(&had, &has, shape->ndim);
+        if (step->kind == FL_BOX_ALL_REDUCE) moved = 2 * (group - group / parts);
+        if (step->kind == FL_BOX_REDUCE_SCATTER) moved = group - volume(&has, shape->ndim);
+        if (step->kind <= FL_BOX_RELABEL) moved = 0;
         if (moved > most) most = moved;
     }
     return most * item == step->bytes;
@@ -99,7 +102,8 @@ static bool order_is_legal(const fl_box_step *step, fl_nd_sbp before)
         if (step->placement->hierarchy[l] == 1) continue;
         fl_sbp later = before.at[l];
         if (fl_sbp_is_split(later) && (later == step->from || later == step->to)) return false;
-        if (fl_sbp_is_partial(later) && ((fl_sbp_is_partial(step->from) && step->from != later) || (fl_sbp_is_partial(step->to) && step->to != later)))
+        if (fl_sbp_is_partial(later) && ((fl_sbp_is_partial(step->from) && step->from != later) ||
+                                         (fl_sbp_is_partial(step->to) && step->to != later)))
             return false;
     }
     return true;
@@ -122,7 +126,9 @@ static bool plan_is_sound(const fl_placement *p, const fl_shape *shape, fl_nd_sb
     for (int i = 0; i < plan.count; i++) {
         const fl_box_step *step = &plan.steps[i];
         exchanges = exchanges || step->axis < 0;
-        if (step->axis >= 0 && p->hierarchy[step->axis] > 1 && (!order_is_legal(step, state) || !collective_is_sound(step, state, shape, 4))) return false;
+        if (step->axis >= 0 && p->hierarchy[step->axis] > 1 &&
+            (!order_is_legal(step, state) || !collective_is_sound(step, state, shape, 4)))
+            return false;
         local = local && step->kind <= FL_BOX_RELABEL;
         bytes += step->bytes;
         state = step->after;
@@ -139,7 +145,9 @@ static void check_all_pairs(const fl_placement *p, const fl_shape *shape)
         for (int b = 0; b < n; b++) {
             if (plan_is_sound(p, shape, nd_of(p->ndim, a), nd_of(p->ndim, b))) continue;
             char from[FL_ND_SBP_TEXT], to[FL_ND_SBP_TEXT];
-            if (bad++ < 5) printf("plan %s -> %s\n", fl_nd_sbp_text(from, nd_of(p->ndim, a)), fl_nd_sbp_text(to, nd_of(p->ndim, b)));
+            fl_nd_sbp_text(from, nd_of(p->ndim, a));
+            fl_nd_sbp_text(to, nd_of(p->ndim, b));
+            if (bad++ < 5) printf("plan %s -> %s\n", from, to);
         }
     CHECK(bad == 0);
 }
@@ -203,9 +211,10 @@ static void known_costs_1d(void)
 {
     static const fl_shape shape = {2, {8, 6}};  /* 192 bytes */
     static const known rows[] = {
-        {"S(0)", "S(0)", "", 0}, {"S(0)", "B", "all-gather", 144}, {"P", "B", "all-reduce", 288}, {"P", "S(0)", "reduce-scatter", 144},
-        {"P(max)", "S(0)", "reduce-scatter", 144}, {"B", "S(1)", "slice", 0}, {"B", "P", "zero fill", 0}, {"S(0)", "P", "zero fill", 0},
-        {"B", "P(max)", "relabelling", 0}, {"S(0)", "P(min)", "zero fill", 0}, {"P", "P(max)", "all-reduce + relabelling", 288},
+        {"S(0)", "S(0)", "", 0}, {"S(0)", "B", "all-gather", 144}, {"P", "B", "all-reduce", 288},
+        {"P", "S(0)", "reduce-scatter", 144}, {"P(max)", "S(0)", "reduce-scatter", 144}, {"B", "S(1)", "slice", 0},
+        {"B", "P", "zero fill", 0}, {"S(0)", "P", "zero fill", 0}, {"B", "P(max)", "relabelling", 0},
+        {"S(0)", "P(min)", "zero fill", 0}, {"P", "P(max)", "all-reduce + relabelling", 288},
         {"S(0)", "S(1)", "all-to-all", 48}, /* 2 of 6 columns: 6 rows come from others */
         {"S(1)", "S(0)", "all-to-all", 40}, /* 2 rows: 5 columns come from others */
     };
@@ -215,7 +224,9 @@ static void known_costs_1d(void)
 static void known_costs_uneven(void)
 {
     static const fl_shape shape = {1, {5}};
-    static const known rows[] = {{"S(0)", "B", "all-gather", 16}, {"P", "B", "all-reduce", 32}, {"P", "S(0)", "reduce-scatter", 16}};
+    static const known rows[] = {
+        {"S(0)", "B", "all-gather", 16}, {"P", "B", "all-reduce", 32}, {"P", "S(0)", "reduce-scatter", 16},
+    };
     check_known(PLACE(4), &shape, rows, sizeof rows / sizeof *rows);
     static const fl_shape two = {1, {2}};
     static const known few[] = {{"S(0)", "B", "all-gather", 8}};
@@ -241,7 +252,8 @@ static void known_costs_2d(void)
     };
     check_known(PLACE(2, 2), &shape, rows, sizeof rows / sizeof *rows);
     fl_box_plan plan;
-    CHECK(fl_boxing_plan(&plan, FL_FLOAT32, &shape, PLACE(2, 2), read_nd("P(max), P"), PLACE(2, 2), read_nd("B, B")) == FL_OK);
+    CHECK(fl_boxing_plan(&plan, FL_FLOAT32, &shape, PLACE(2, 2), read_nd("P(max), P"), PLACE(2, 2),
+                         read_nd("B, B")) == FL_OK);
     CHECK(plan.steps[0].axis == 1 && plan.steps[1].axis == 0);
 }
 
@@ -254,11 +266,13 @@ static void empty_tensors_move_nothing(void)
 
 /* ---- other placements ---- */
 
-static fl_box_plan plan_between(const fl_placement *p, const char *from, const fl_placement *q, const char *to, const fl_shape *shape)
+static fl_box_plan plan_between(const fl_placement *p, const char *from, const fl_placement *q, const char *to,
+                                const fl_shape *shape)
 {
     fl_box_plan plan;
     CHECK(fl_boxing_plan(&plan, FL_FLOAT32, shape, p, read_nd(from), q, read_nd(to)) == FL_OK);
-    CHECK(plan.count > 0 && fl_nd_sbp_equal(plan.steps[plan.count - 1].after, read_nd(to)) && plan.steps[plan.count - 1].placement == q);
+    CHECK(plan.count > 0 && fl_nd_sbp_equal(plan.steps[plan.count - 1].after, read_nd(to)) &&
+          plan.steps[plan.count - 1].placement == q);
     return plan;
 }
 

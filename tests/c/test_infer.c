@@ -38,7 +38,8 @@ static void add_sbp(fl_sigs *s)
     FL_SIG(s, NULL, FL_PSUM, FL_PSUM, FL_PSUM);
 }
 
-static const fl_op add_op = {.name = "add", .sig = "add(x, y|n)", .nout = 1, .infer = broadcast_infer, .sbp = add_sbp, .flags = FL_OP_ELEMENTWISE};
+static const fl_op add_op = {.name = "add", .sig = "add(x, y|n)", .nout = 1, .infer = broadcast_infer, .sbp = add_sbp,
+                             .flags = FL_OP_ELEMENTWISE};
 
 static fl_status matmul_infer(fl_infer *c)
 {
@@ -55,14 +56,16 @@ static void matmul_sbp(fl_sigs *s)
     FL_SIG(s, NULL, FL_B, FL_PSUM, FL_PSUM);
 }
 
-static const fl_op matmul_op = {.name = "matmul", .sig = "matmul(x, y)", .nout = 1, .infer = matmul_infer, .sbp = matmul_sbp};
+static const fl_op matmul_op = {.name = "matmul", .sig = "matmul(x, y)", .nout = 1, .infer = matmul_infer,
+                                .sbp = matmul_sbp};
 
 static void relu_sbp(fl_sigs *s)
 {
     for (int axis = 0; axis < s->out_logical[0].ndim; axis++) FL_SIG(s, NULL, FL_S(axis), FL_S(axis));
 }
 
-static const fl_op relu_op = {.name = "relu", .sig = "relu(x)", .nout = 1, .infer = broadcast_infer, .sbp = relu_sbp, .flags = FL_OP_ELEMENTWISE};
+static const fl_op relu_op = {.name = "relu", .sig = "relu(x)", .nout = 1, .infer = broadcast_infer, .sbp = relu_sbp,
+                              .flags = FL_OP_ELEMENTWISE};
 
 static fl_status softmax_body(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -76,8 +79,10 @@ static void softmax_sbp(fl_sigs *s)
         FL_SIG(s, axis == s->attrs->at[0].integer ? softmax_body : NULL, FL_S(axis), FL_S(axis));
 }
 
-static const fl_op softmax_op = {.name = "softmax", .sig = "softmax(x, axis: axis)", .nout = 1, .infer = broadcast_infer, .sbp = softmax_sbp};
-static const fl_op scale_op = {.name = "scale", .sig = "scale(x, ~by: scalar = 1, times: int = 1)", .nout = 1, .infer = broadcast_infer, .sbp = relu_sbp};
+static const fl_op softmax_op = {.name = "softmax", .sig = "softmax(x, axis: axis)", .nout = 1,
+                                 .infer = broadcast_infer, .sbp = softmax_sbp};
+static const fl_op scale_op = {.name = "scale", .sig = "scale(x, ~by: scalar = 1, times: int = 1)", .nout = 1,
+                               .infer = broadcast_infer, .sbp = relu_sbp};
 
 static fl_status source_infer(fl_infer *c)
 {
@@ -85,8 +90,10 @@ static fl_status source_infer(fl_infer *c)
     return fl_shape_make(&c->out[0].shape, c->name, c->attrs->at[0].list, c->attrs->at[0].count);
 }
 
-static const fl_op zeros_op = {.name = "zeros", .sig = "zeros(size: sizes, options)", .nout = 1, .infer = source_infer, .flags = FL_OP_SOURCE};
-static const fl_op randn_op = {.name = "randn", .sig = "randn(size: sizes, options)", .nout = 1, .infer = source_infer, .flags = FL_OP_SOURCE};
+static const fl_op zeros_op = {.name = "zeros", .sig = "zeros(size: sizes, options)", .nout = 1,
+                               .infer = source_infer, .flags = FL_OP_SOURCE};
+static const fl_op randn_op = {.name = "randn", .sig = "randn(size: sizes, options)", .nout = 1,
+                               .infer = source_infer, .flags = FL_OP_SOURCE};
 
 static fl_status nothing_infer(fl_infer *c) { return FL_OK; }
 
@@ -95,8 +102,10 @@ static void step_sbp(fl_sigs *s)
     for (int axis = 0; axis < s->in_logical[0].ndim; axis++) FL_SIG(s, NULL, FL_S(axis), FL_S(axis));
 }
 
-static const fl_op step_op = {.name = "step", .sig = "step(xs...)", .nout = 0, .infer = nothing_infer, .sbp = step_sbp, .groups = 2, .mutates = 1};
-static const fl_op fill_op = {.name = "masked_select", .sig = "masked_select(x, mask)", .nout = 1, .infer = broadcast_infer, .sbp = add_sbp, .flags = FL_OP_LOCAL_ONLY};
+static const fl_op step_op = {.name = "step", .sig = "step(xs...)", .nout = 0, .infer = nothing_infer,
+                              .sbp = step_sbp, .groups = 2, .mutates = 1};
+static const fl_op fill_op = {.name = "masked_select", .sig = "masked_select(x, mask)", .nout = 1,
+                              .infer = broadcast_infer, .sbp = add_sbp, .flags = FL_OP_LOCAL_ONLY};
 
 /* ---- operands ---- */
 
@@ -175,7 +184,8 @@ static void sums(void)
     check_choice(&add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "S(1)", 8, 6), "S(0) S(0) -> S(0)");
     check_choice(&add_op, FLOATS(p, "S(1)", 8, 6), FLOATS(p, "S(0)", 8, 6), "S(0) S(0) -> S(0)"); /* 40 bytes; to S(1) 48 */
     check_choice(&add_op, FLOATS(p, "S(1)", 6, 8), FLOATS(p, "S(0)", 6, 8), "S(1) S(1) -> S(1)");
-    check_choice(&add_op, FLOATS(p, "S(1)", 8, 8), FLOATS(p, "S(0)", 8, 8), "S(0) S(0) -> S(0)"); /* a tie: the op's order */
+    /* a tie: the op's order */
+    check_choice(&add_op, FLOATS(p, "S(1)", 8, 8), FLOATS(p, "S(0)", 8, 8), "S(0) S(0) -> S(0)");
     check_choice(&add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6), "S(0) S(0) -> S(0)");
     check_choice(&add_op, FLOATS(p, "B", 8, 6), FLOATS(p, "B", 8, 6), "B B -> B");
     check_choice(&add_op, FLOATS(p, "S(1)", 8, 6), FLOATS(p, "B", 6), "S(1) S(0) -> S(1)");
@@ -184,7 +194,8 @@ static void sums(void)
     check_choice(&add_op, FLOATS(p, "P", 8, 6), FLOATS(p, "B", 8, 6), "P P -> P");
     check_choice(&add_op, FLOATS(p, "P", 8, 6), FLOATS(p, "S(0)", 8, 6), "S(0) S(0) -> S(0)"); /* S never becomes P */
     check_choice(&relu_op, FLOATS(p, "P", 8, 6), fl_of(NULL), "S(0) -> S(0)");
-    check_choice(&relu_op, FLOATS(p, "P", 2, 6), fl_of(NULL), "S(1) -> S(1)"); /* S(0) moves more: whole rows to two ranks */
+    /* S(0) moves more: whole rows to two ranks */
+    check_choice(&relu_op, FLOATS(p, "P", 2, 6), fl_of(NULL), "S(1) -> S(1)");
     drop_tensors();
 }
 
@@ -199,7 +210,8 @@ static void matrix_products(void)
     check_choice(&matmul_op, FLOATS(p, "P", 8, 6), FLOATS(p, "B", 6, 4), "P B -> P");
     const fl_placement *q = PLACE(2, 2);
     check_choice(&matmul_op, FLOATS(q, "S(0), B", 8, 6), FLOATS(q, "B, S(1)", 6, 4), "(S(0), B) (B, S(1)) -> (S(0), S(1))");
-    check_choice(&matmul_op, FLOATS(q, "S(0), S(1)", 8, 6), FLOATS(q, "B, S(0)", 6, 4), "(S(0), S(1)) (B, S(0)) -> (S(0), P)");
+    check_choice(&matmul_op, FLOATS(q, "S(0), S(1)", 8, 6), FLOATS(q, "B, S(0)", 6, 4),
+                 "(S(0), S(1)) (B, S(0)) -> (S(0), P)");
     check_choice(&matmul_op, FLOATS(q, "S(0), S(0)", 8, 6), FLOATS(q, "B, B", 6, 4), "(S(0), S(0)) (B, B) -> (S(0), S(0))");
     drop_tensors();
 }
@@ -210,7 +222,8 @@ static void deep_hierarchies(void)
     const fl_placement *p = PLACE(2, 1, 2, 2, 2);
     check_choice(&add_op, FLOATS(p, "S(0), B, S(1), S(0), B", 8, 6), FLOATS(p, "S(0), B, B, S(0), S(1)", 8, 6),
                  "(S(0), B, S(1), S(0), S(1)) (S(0), B, S(1), S(0), S(1)) -> (S(0), B, S(1), S(0), S(1))");
-    check_choice(&relu_op, FLOATS(p, "S(0), B, S(0), S(1), P", 8, 6), fl_of(NULL), "(S(0), B, S(0), S(1), S(0)) -> (S(0), B, S(0), S(1), S(0))");
+    check_choice(&relu_op, FLOATS(p, "S(0), B, S(0), S(1), P", 8, 6), fl_of(NULL),
+                 "(S(0), B, S(0), S(1), S(0)) -> (S(0), B, S(0), S(1), S(0))");
     drop_tensors();
 }
 
@@ -238,7 +251,8 @@ static void numbers_and_bodies(void)
     fl_operand x = FLOATS(p, "S(1)", 8, 6), y = FLOATS(p, "S(0)", 8, 6);
     fl_attrs_init(&attrs, &softmax_op);
     fl_attr_set(&attrs, 0, 1);
-    CHECK(fl_infer_plan(&plan, &softmax_op, &x, 1, &attrs, false) == FL_OK && plan->body == softmax_body && !plan->kernel && !plan->boxes);
+    CHECK(fl_infer_plan(&plan, &softmax_op, &x, 1, &attrs, false) == FL_OK && plan->body == softmax_body &&
+          !plan->kernel && !plan->boxes);
     CHECK(fl_infer_plan(&plan, &softmax_op, &y, 1, &attrs, false) == FL_OK && !plan->body);
     drop_tensors();
 }
@@ -249,7 +263,8 @@ static void in_place(void)
 {
     const fl_placement *p = PLACE(4);
     const fl_plan *plan;
-    fl_operand s0 = FLOATS(p, "S(0)", 8, 6), s1 = FLOATS(p, "S(1)", 8, 6), partial = FLOATS(p, "P", 8, 6), row = FLOATS(p, "B", 6);
+    fl_operand s0 = FLOATS(p, "S(0)", 8, 6), s1 = FLOATS(p, "S(1)", 8, 6), partial = FLOATS(p, "P", 8, 6),
+            row = FLOATS(p, "B", 6);
     fl_operand whole = operand(FL_INT32, DIMS(8, 6), p, "S(0)");
     CHECK(fl_infer_plan(&plan, &add_op, (fl_operand[]){s1, s0}, 2, NULL, true) == FL_OK);
     CHECK_TEXT(describe(plan), "S(1) S(1) -> S(1)");
@@ -297,7 +312,8 @@ static void placements_that_do_not_fit(void)
                              "write y:to_global{placement = x.placement}");
     CHECK(plan_of(&plan, &add_op, LOCAL(3, 2), LOCAL(4)) == FL_ERR_SHAPE);
     CHECK_TEXT(fl_message(), "add: shapes [3, 2] and [4] do not broadcast");
-    CHECK(plan_of(&plan, &add_op, LOCAL(3), LOCAL(2, 3)) == FL_OK && plan->out[0]->is_local && plan->inputs_ready && plan->holds);
+    CHECK(plan_of(&plan, &add_op, LOCAL(3), LOCAL(2, 3)) == FL_OK && plan->out[0]->is_local && plan->inputs_ready &&
+          plan->holds);
     drop_tensors();
 }
 
@@ -350,11 +366,13 @@ static void plans(void)
     CHECK(plan_of(&plan, &add_op, ints, fl_of_number(1)) == FL_OK && plan->number_dtype == FL_FLOAT32);
     CHECK(plan_of(&plan, &add_op, halves, fl_of_number(1)) == FL_OK && plan->number_dtype == FL_FLOAT32);
     CHECK(plan_of(&plan, &add_op, ints, halves) == FL_OK && !plan->inputs_ready && !plan->boxes);
-    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && plan->boxes && !plan->inputs_ready);
+    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && plan->boxes &&
+          !plan->inputs_ready);
     CHECK(plan->in[1]->nd_sbp.at[0] == FL_S(0) && plan->holds);
     CHECK(plan->cost_ns > 14.3 && plan->cost_ns < 14.5); /* three parts of 2 x 6 floats at 10 bytes per ns */
     CHECK(fl_world_set_dry(16, 9) == FL_OK);
-    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && !plan->holds && plan->cost_ns == 0);
+    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && !plan->holds &&
+          plan->cost_ns == 0);
     CHECK(fl_world_set_dry(16, 0) == FL_OK);
     drop_tensors();
 }

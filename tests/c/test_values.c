@@ -14,7 +14,8 @@
 static void dtype_names_and_sizes(void)
 {
     static const struct { const char *name; size_t size; } rows[] = {
-        {"bool", 1}, {"uint8", 1}, {"int8", 1}, {"int32", 4}, {"int64", 8}, {"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
+        {"bool", 1}, {"uint8", 1}, {"int8", 1}, {"int32", 4}, {"int64", 8}, {"float16", 2}, {"bfloat16", 2},
+        {"float32", 4}, {"float64", 8},
     };
     for (int d = 0; d < FL_DTYPE_COUNT; d++) {
         CHECK_TEXT(fl_dtype_name((fl_dtype)d), rows[d].name);
@@ -44,7 +45,8 @@ static void half_round_trips(void)
         if (isnan(b)) CHECK(isnan(fl_bfloat16_to_float(fl_bfloat16_from_float(b))));
         else CHECK(fl_bfloat16_from_float(b) == h);
     }
-    CHECK(fl_float16_to_float(0x3c00) == 1.0f && fl_float16_to_float(0x0001) == 0x1p-24f && fl_float16_to_float(0x7bff) == 65504.0f);
+    CHECK(fl_float16_to_float(0x3c00) == 1.0f && fl_float16_to_float(0x0001) == 0x1p-24f &&
+          fl_float16_to_float(0x7bff) == 65504.0f);
     CHECK(fl_float16_to_float(0xfc00) == -INFINITY);
 }
 
@@ -52,7 +54,8 @@ static void half_round_trips(void)
 static void half_rounding(void)
 {
     for (unsigned h = 0; h < 0x7c00; h++) {
-        double low = fl_float16_to_float((fl_float16)h), high = h == 0x7bff ? 65536.0 : fl_float16_to_float((fl_float16)(h + 1));
+        double low = fl_float16_to_float((fl_float16)h);
+        double high = h == 0x7bff ? 65536.0 : fl_float16_to_float((fl_float16)(h + 1));
         float middle = (float)((low + high) / 2);
         CHECK(fl_float16_from_float(middle) == (h & 1 ? h + 1 : h));
         CHECK(fl_float16_from_float(nextafterf(middle, 0)) == h);
@@ -176,7 +179,8 @@ static void placements(void)
     CHECK(fl_world_set_dry(4, 2) == FL_OK);
     CHECK(PLACE(4, 1, four, 0, 1, 2, 3) == fl_placement_all(FL_CPU));
     const fl_placement *q = PLACE(4, 2, square, 3, 2, 0, 1);
-    CHECK(q == PLACE(4, 2, square, 3, 2, 0, 1) && q != PLACE(4, 2, square, 0, 1, 2, 3) && q != PLACE(4, 1, four, 3, 2, 0, 1));
+    CHECK(q == PLACE(4, 2, square, 3, 2, 0, 1) && q != PLACE(4, 2, square, 0, 1, 2, 3));
+    CHECK(q != PLACE(4, 1, four, 3, 2, 0, 1));
     CHECK(q->my_index == 1 && q->ranks[0] == 3);
     CHECK_TEXT(fl_placement_text(text, q), "placement(\"cpu\", {{3, 2}, {0, 1}})");
     int coords[2];
@@ -203,7 +207,8 @@ static void long_placement_text(void)
     int ranks[1024], hierarchy[] = {4, 256};
     for (int i = 0; i < 1024; i++) ranks[i] = i;
     CHECK(fl_world_set_dry(1024, 0) == FL_OK);
-    CHECK_TEXT(fl_placement_text(text, place(ranks, 1024, hierarchy, 2)), "placement(\"cpu\", {0, 1, ..., 1023}, hierarchy {4, 256})");
+    CHECK_TEXT(fl_placement_text(text, place(ranks, 1024, hierarchy, 2)),
+               "placement(\"cpu\", {0, 1, ..., 1023}, hierarchy {4, 256})");
     CHECK(fl_world_set_dry(1, 0) == FL_OK);
 }
 
@@ -226,9 +231,11 @@ static void sbp_text(void)
 {
     static const struct { const char *text; int ndim; fl_sbp sbp; const char *printed; } good[] = {
         {"S(0)", 0, FL_S(0), "S(0)"}, {"S(-1)", 3, FL_S(2), "S(2)"}, {"S(7)", 2, FL_S(7), "S(7)"}, {"B", 0, FL_B, "B"},
-        {"P", 0, FL_PSUM, "P"}, {"P(sum)", 0, FL_PSUM, "P"}, {"P(max)", 0, FL_PMAX, "P(max)"}, {"P(min)", 0, FL_PMIN, "P(min)"},
+        {"P", 0, FL_PSUM, "P"}, {"P(sum)", 0, FL_PSUM, "P"}, {"P(max)", 0, FL_PMAX, "P(max)"},
+        {"P(min)", 0, FL_PMIN, "P(min)"},
     };
-    static const char *const bad[] = {"", "S", "S(", "S(1", "S()", "S(8)", "S(-1)", "S(0)x", "b", "P(prod)", "BB", "S(99999999999)"};
+    static const char *const bad[] = {"", "S", "S(", "S(1", "S()", "S(8)", "S(-1)", "S(0)x", "b", "P(prod)", "BB",
+                                      "S(99999999999)"};
     char text[FL_SBP_TEXT], all[FL_ND_SBP_TEXT];
     fl_sbp s;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
