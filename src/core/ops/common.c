@@ -112,7 +112,7 @@ fl_status fl_infer_compare(fl_infer *c)
 
 fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape)
 {
-    if (!axes->given) {
+    if (!axes->given || axes->count == 0) {
         *mask = (1u << shape->ndim) - 1;
         return FL_OK;
     }

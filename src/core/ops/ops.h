@@ -31,7 +31,7 @@ fl_status fl_require_float(const fl_infer *c, int operand);
 /* A failure whose text starts with the op's name: fl_infer_fail(c, FL_ERR_SHAPE, "axis %d ...") */
 fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Axes of an `axes` attribute as a bit mask (absent: all axes); errors name axis and shape; duplicates are errors. */
+/* Axes of an `axes` attribute as a bit mask (absent or empty: all axes); errors name axis and shape; duplicates are errors. */
 fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape);
 /* Shape after reducing the axes of mask. */
 void fl_reduce_shape(fl_shape *out, const fl_shape *in, uint32_t mask, bool keepdim);

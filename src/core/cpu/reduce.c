@@ -1,0 +1,449 @@
+/*
+** reduce.c -- the driver of all reductions.
+**
+** The kept axes give the results, the reduced ones the elements of each. Where the elements of a result lie closer
+** together than the results do, a result is folded run by run (ROWS); else a tile of results is folded row by
+** row (columns). What is not contiguous int64, float or double is converted through a buffer. Few but long results
+** are cut into segments of a fixed size, whose totals are joined in order, so threads never change a result.
+*/
+#include "reduce.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    PIECE = 16384,              /* elements of a run that are one unit of a segment */
+    SEGMENT = 65536,            /* elements of a segment of one result, or of one tile of columns */
+    SEGMENT_FROM = 2 * SEGMENT, /* smaller tensors are not cut */
+    MANY_TASKS = 32,            /* enough results to keep every thread busy: not cut */
+    BATCH = 512,                /* results whose totals lie on the stack */
+    SHORT_RUN = 16              /* shorter runs are folded as columns */
+};
+
+/* Axes of one sort, outermost first; strides in bytes. */
+typedef struct axis_list {
+    int count;
+    int64_t sizes[FL_MAX_NDIM], strides[FL_MAX_NDIM];
+    int64_t total;              /* positions */
+} axis_list;
+
+typedef struct layout {
+    const char *data;
+    fl_dtype dtype;
+    fl_copy_through through;
+    const fl_copy_kernels *copy;
+    const fl_reduce_loops *loops;
+    axis_list kept, reduced;
+    bool columns;
+    int64_t element, width;     /* bytes in memory, and of the type it is converted through */
+} layout;
+
+static const fl_copy_kernels *level_copies(void)
+{
+    static const fl_copy_kernels *const tables[FL_LEVEL_COUNT] = {
+        &fl_copy_kernels_base,
+#ifdef __x86_64__
+        &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
+#endif
+    };
+    return tables[fl_cpu_level()];
+}
+
+static const fl_reduce_loops *level_loops(void)
+{
+    static const fl_reduce_loops *const tables[FL_LEVEL_COUNT] = {
+        &fl_reduce_loops_base,
+#ifdef __x86_64__
+        &fl_reduce_loops_avx2, &fl_reduce_loops_avx512
+#endif
+    };
+    return tables[fl_cpu_level()];
+}
+
+/* ---- the layout ---- */
+
+static void add_axis(axis_list *l, int64_t size, int64_t stride)
+{
+    if (size == 1) return;
+    int last = l->count - 1;
+    if (last >= 0 && l->strides[last] == stride * size) {
+        l->sizes[last] *= size;
+        l->strides[last] = stride;
+        return;
+    }
+    l->sizes[l->count] = size;
+    l->strides[l->count++] = stride;
+}
+
+/* At least one axis, so that loops need not ask. */
+static void close_list(axis_list *l, int64_t element)
+{
+    l->total = 1;
+    for (int i = 0; i < l->count; i++) l->total *= l->sizes[i];
+    if (l->count == 0) {
+        l->count = 1;
+        l->sizes[0] = 1;
+        l->strides[0] = element;
+    }
+}
+
+static fl_copy_through through(fl_dtype d)
+{
+    if (d == FL_FLOAT64) return FL_THROUGH_DOUBLE;
+    return fl_dtype_is_float(d) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
+}
+
+static void layout_init(layout *l, const fl_view *in, uint32_t mask)
+{
+    *l = (layout){.data = in->data, .dtype = in->dtype, .through = through(in->dtype), .copy = level_copies(), .loops = level_loops()};
+    l->element = (int64_t)fl_dtype_size(in->dtype);
+    l->width = l->through == FL_THROUGH_FLOAT ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
+    for (int i = 0; i < in->ndim; i++) {
+        axis_list *list = mask >> i & 1u ? &l->reduced : &l->kept;
+        add_axis(list, in->size[i], in->stride[i] * l->element);
+    }
+    close_list(&l->kept, l->element);
+    close_list(&l->reduced, l->element);
+    int64_t run = l->reduced.sizes[l->reduced.count - 1], tile = l->kept.sizes[l->kept.count - 1];
+    int64_t run_stride = llabs(l->reduced.strides[l->reduced.count - 1]), tile_stride = llabs(l->kept.strides[l->kept.count - 1]);
+    l->columns = tile > 1 && (run_stride > tile_stride || (run < SHORT_RUN && tile > run));
+}
+
+/* Address of position `index` of a list, relative to base. */
+static const char *position(const axis_list *l, const char *base, int64_t index)
+{
+    for (int i = l->count - 1; i > 0; i--) {
+        base += index % l->sizes[i] * l->strides[i];
+        index /= l->sizes[i];
+    }
+    return base + index * l->strides[0];
+}
+
+/* May elements `stride` bytes apart be read where they lie? */
+static bool is_plain(const layout *l, int64_t stride)
+{
+    return stride == l->element && (l->dtype == FL_INT64 || l->dtype == FL_FLOAT32 || l->dtype == FL_FLOAT64);
+}
+
+/* ---- folding ---- */
+
+typedef struct fold_task {
+    const fl_fold_loops *loops;
+    double p;
+} fold_task;
+
+static void fold_run(const layout *l, const fold_task *t, fl_total *total, const char *x, int64_t n, int64_t stride, double center)
+{
+    if (is_plain(l, stride)) {
+        t->loops->run(total, x, n, center, t->p);
+        return;
+    }
+    _Alignas(64) int64_t buffer[FL_REDUCE_BLOCK];
+    for (int64_t i = 0; i < n; i += FL_REDUCE_BLOCK) {
+        int64_t m = n - i < FL_REDUCE_BLOCK ? n - i : FL_REDUCE_BLOCK;
+        l->copy->load[l->dtype](buffer, x + i * stride, stride, m);
+        t->loops->run(total, buffer, m, center, t->p);
+    }
+}
+
+static int64_t pieces_of_run(const layout *l)
+{
+    return (l->reduced.sizes[l->reduced.count - 1] + PIECE - 1) / PIECE;
+}
+
+/* One result: pieces [begin, end) of its runs. */
+static void fold_pieces(const layout *l, const fold_task *t, fl_total *total, const char *base, int64_t begin, int64_t end, double center)
+{
+    const axis_list *r = &l->reduced;
+    int64_t run = r->sizes[r->count - 1], stride = r->strides[r->count - 1], pieces = pieces_of_run(l);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t at = i % pieces * PIECE, n = run - at < PIECE ? run - at : PIECE;
+        fold_run(l, t, total, position(r, base, i / pieces * run + at), n, stride, center);
+    }
+}
+
+/* `columns` neighbouring results: rows [begin, end) of the reduced positions. */
+static void fold_columns(const layout *l, const fold_task *t, fl_total *totals, const char *base, int64_t columns, int64_t begin, int64_t end, const double *centers)
+{
+    const axis_list *r = &l->reduced;
+    int64_t inner = r->sizes[r->count - 1], stride = r->strides[r->count - 1], tile_stride = l->kept.strides[l->kept.count - 1];
+    bool plain = is_plain(l, tile_stride) && stride % l->element == 0;
+    _Alignas(64) int64_t buffer[FL_REDUCE_TILE];
+    while (begin < end) {
+        int64_t at = begin % inner, rows = inner - at < end - begin ? inner - at : end - begin;
+        const char *x = position(r, base, begin);
+        if (plain) t->loops->columns(totals, x, stride / l->element, rows, columns, centers, t->p);
+        else for (int64_t i = 0; i < rows; i++) {
+            l->copy->load[l->dtype](buffer, x + i * stride, tile_stride, columns);
+            t->loops->columns(totals, buffer, 0, 1, columns, centers, t->p);
+        }
+        begin += rows;
+    }
+}
+
+/* ---- jobs ---- */
+
+/* What threads share. A task is a batch of results (rows) or a tile of them (columns), of one segment. */
+typedef struct run_state {
+    layout l;
+    const fl_reduce_job *job;
+    const fl_view *out;
+    int64_t tasks;              /* per segment */
+    int64_t batch;              /* results of a task (the last of a row of tiles has fewer) */
+    int64_t tiles;              /* of the innermost kept axis, columns only */
+    int64_t units, segment_units, segments;     /* pieces or rows of a result */
+    fl_fold fold;               /* of the phase that runs now */
+    fl_total *partials;         /* segments x results; NULL: one segment */
+    double *centers;            /* one per result, with partials */
+} run_state;
+
+static fl_total identity(fl_fold fold, const layout *l)
+{
+    static const int64_t lowest[FL_DTYPE_COUNT] = {[FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
+    static const int64_t highest[FL_DTYPE_COUNT] = {[FL_BOOL] = 1, [FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
+    bool integer = l->through == FL_THROUGH_INT64;
+    fl_total t = {.integer = 0}; /* the bits of 0.0 too */
+    if (fold == FL_FOLD_PRODUCT) integer ? (void)(t.integer = 1) : (void)(t.number = 1);
+    if (fold == FL_FOLD_LARGEST) integer ? (void)(t.integer = lowest[l->dtype]) : (void)(t.number = -INFINITY);
+    if (fold == FL_FOLD_SMALLEST || fold == FL_FOLD_SMALLEST_ABS) integer ? (void)(t.integer = highest[l->dtype]) : (void)(t.number = INFINITY);
+    return t;
+}
+
+/* First result and number of results of a task, and where the first one's elements begin. */
+static const char *task_results(const run_state *s, int64_t task, int64_t *first, int64_t *count)
+{
+    const axis_list *kept = &s->l.kept;
+    if (!s->l.columns) {
+        *first = task * s->batch;
+        *count = kept->total - *first < s->batch ? kept->total - *first : s->batch;
+        return NULL;
+    }
+    int64_t inner = kept->sizes[kept->count - 1], at = task % s->tiles * s->batch;
+    *first = task / s->tiles * inner + at;
+    *count = inner - at < s->batch ? inner - at : s->batch;
+    return position(kept, s->l.data, *first);
+}
+
+static void fold_results(const run_state *s, fl_fold fold, fl_total *totals, const double *centers, int64_t task, int64_t segment)
+{
+    const layout *l = &s->l;
+    fold_task t = {&l->loops->fold[l->through][fold], s->job->p};
+    int64_t first, count, begin = segment * s->segment_units, end = begin + s->segment_units;
+    const char *base = task_results(s, task, &first, &count);
+    if (end > s->units) end = s->units;
+    for (int64_t i = 0; i < count; i++) totals[i] = identity(fold, l);
+    if (l->columns) fold_columns(l, &t, totals, base, count, begin, end, centers);
+    else for (int64_t i = 0; i < count; i++)
+        fold_pieces(l, &t, &totals[i], position(&l->kept, l->data, first + i), begin, end, centers ? centers[i] : 0);
+}
+
+static void centers_of(double *centers, const fl_total *totals, int64_t n, const fl_reduce_job *job)
+{
+    for (int64_t i = 0; i < n; i++) {
+        centers[i] = totals[i].number;
+        if (job->center) job->center(&centers[i], job);
+    }
+}
+
+/* Finishes n totals and stores them from result `first` on. */
+static void store_results(const run_state *s, fl_total *totals, const double *centers, int64_t first, int64_t n)
+{
+    if (s->job->finish)
+        for (int64_t i = 0; i < n; i++) s->job->finish(&totals[i], centers ? centers[i] : 0, s->job);
+    fl_copy_through from = s->l.through == FL_THROUGH_INT64 ? FL_THROUGH_INT64 : FL_THROUGH_DOUBLE;
+    int64_t size = (int64_t)fl_dtype_size(s->out->dtype);
+    s->l.copy->store[from][s->out->dtype]((char *)s->out->data + first * size, size, totals, n);
+}
+
+/* Whole results, one segment: every phase at once, while the elements are in the cache. */
+static void whole_body(void *context, int64_t begin, int64_t end)
+{
+    const run_state *s = context;
+    fl_total totals[BATCH];
+    double centers[BATCH];
+    for (int64_t task = begin; task < end; task++) {
+        int64_t first, count;
+        task_results(s, task, &first, &count);
+        if (s->job->centered) {
+            fold_results(s, s->job->first, totals, NULL, task, 0);
+            centers_of(centers, totals, count, s->job);
+        }
+        fold_results(s, s->job->fold, totals, s->job->centered ? centers : NULL, task, 0);
+        store_results(s, totals, s->job->centered ? centers : NULL, first, count);
+    }
+}
+
+static void segment_body(void *context, int64_t begin, int64_t end)
+{
+    const run_state *s = context;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t task = i % s->tasks, segment = i / s->tasks, first, count;
+        task_results(s, task, &first, &count);
+        bool centered = s->job->centered && s->fold == s->job->fold;
+        fold_results(s, s->fold, s->partials + segment * s->l.kept.total + first, centered ? s->centers + first : NULL, task, segment);
+    }
+}
+
+static void join(fl_total *a, const fl_total *b, fl_fold fold, bool integer)
+{
+    switch (fold) {
+    case FL_FOLD_PRODUCT:
+        if (integer) a->integer = (int64_t)((uint64_t)a->integer * (uint64_t)b->integer);
+        else a->number *= b->number;
+        break;
+    case FL_FOLD_LARGEST:
+    case FL_FOLD_LARGEST_ABS:
+        if (integer ? b->integer > a->integer : b->number > a->number || b->number != b->number) *a = *b;
+        break;
+    case FL_FOLD_SMALLEST:
+    case FL_FOLD_SMALLEST_ABS:
+        if (integer ? b->integer < a->integer : b->number < a->number || b->number != b->number) *a = *b;
+        break;
+    default:
+        if (integer) a->integer = (int64_t)((uint64_t)a->integer + (uint64_t)b->integer);
+        else a->number += b->number;
+    }
+}
+
+/* One phase over all segments; the joined totals are the first `kept.total` partials. */
+static void run_phase(run_state *s, fl_fold fold)
+{
+    int64_t results = s->l.kept.total;
+    s->fold = fold;
+    fl_team_for(s->tasks * s->segments, (double)SEGMENT * 0.2, segment_body, s);
+    for (int64_t k = 1; k < s->segments; k++)
+        for (int64_t i = 0; i < results; i++)
+            join(&s->partials[i], &s->partials[k * results + i], fold, s->l.through == FL_THROUGH_INT64);
+}
+
+static fl_status run_segments(run_state *s)
+{
+    int64_t results = s->l.kept.total;
+    size_t bytes = ((size_t)s->segments * sizeof(fl_total) + sizeof(double)) * (size_t)results;
+    s->partials = malloc(bytes);
+    if (!s->partials) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu bytes of partial results", s->job->name, bytes);
+    s->centers = (double *)(s->partials + s->segments * results);
+    if (s->job->centered) {
+        run_phase(s, s->job->first);
+        centers_of(s->centers, s->partials, results, s->job);
+    }
+    run_phase(s, s->job->fold);
+    store_results(s, s->partials, s->job->centered ? s->centers : NULL, 0, results);
+    free(s->partials);
+    return FL_OK;
+}
+
+/* Cuts the work by the sizes alone. */
+static void plan_tasks(run_state *s)
+{
+    const axis_list *kept = &s->l.kept, *reduced = &s->l.reduced;
+    int64_t inner = kept->sizes[kept->count - 1], per_unit;
+    if (s->l.columns) {
+        s->batch = inner < FL_REDUCE_TILE ? inner : FL_REDUCE_TILE;
+        s->tiles = (inner + s->batch - 1) / s->batch;
+        s->tasks = kept->total / inner * s->tiles;
+        s->units = reduced->total;
+        per_unit = s->batch;
+    } else {
+        int64_t run = reduced->sizes[reduced->count - 1];
+        s->batch = reduced->total >= PIECE ? 1 : PIECE / (reduced->total ? reduced->total : 1);
+        if (s->batch > BATCH) s->batch = BATCH;
+        s->tasks = (kept->total + s->batch - 1) / s->batch;
+        s->units = reduced->total ? reduced->total / run * pieces_of_run(&s->l) : 0;
+        per_unit = run < PIECE ? run : PIECE;
+    }
+    s->segments = 1;
+    s->segment_units = s->units;
+    if (s->tasks >= MANY_TASKS || kept->total * reduced->total < SEGMENT_FROM) return;
+    s->segment_units = per_unit < SEGMENT ? SEGMENT / per_unit : 1;
+    s->segments = (s->units + s->segment_units - 1) / s->segment_units;
+}
+
+fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, const fl_reduce_job *job)
+{
+    fl_reduce_job own = *job;
+    run_state s = {.job = &own, .out = out};
+    assert(out->contiguous);
+    if (out->numel == 0) return FL_OK;
+    layout_init(&s.l, in, mask);
+    own.local_count = s.l.reduced.total;
+    own.integer = s.l.through == FL_THROUGH_INT64;
+    plan_tasks(&s);
+    if (s.segments > 1) return run_segments(&s);
+    fl_team_for(s.tasks, (double)s.batch * ((double)s.l.reduced.total * 0.2 + 5), whole_body, &s);
+    return FL_OK;
+}
+
+/* ---- positions of extremes ---- */
+
+typedef struct arg_state {
+    layout l;
+    const fl_arg_loops *loops;
+    const fl_view *values, *positions;
+} arg_state;
+
+/* One result: every run of its elements, in order. */
+static void arg_one(const arg_state *s, void *best, int64_t *at, const char *base)
+{
+    const layout *l = &s->l;
+    const axis_list *r = &l->reduced;
+    int64_t run = r->sizes[r->count - 1], stride = r->strides[r->count - 1];
+    _Alignas(64) int64_t buffer[FL_REDUCE_BLOCK];
+    for (int64_t i = 0; i < r->total; i += run) {
+        const char *x = position(r, base, i);
+        if (is_plain(l, stride)) s->loops->run(best, at, x, run, i);
+        else for (int64_t j = 0; j < run; j += FL_REDUCE_BLOCK) {
+            int64_t n = run - j < FL_REDUCE_BLOCK ? run - j : FL_REDUCE_BLOCK;
+            l->copy->load[l->dtype](buffer, x + j * stride, stride, n);
+            s->loops->run(best, at, buffer, n, i + j);
+        }
+    }
+}
+
+/* A tile of results, row by row. */
+static void arg_tile(const arg_state *s, void *best, int64_t *at, const char *base, int64_t columns)
+{
+    const layout *l = &s->l;
+    int64_t stride = l->kept.strides[l->kept.count - 1];
+    _Alignas(64) int64_t buffer[FL_REDUCE_TILE];
+    for (int64_t i = 0; i < l->reduced.total; i++) {
+        const void *x = position(&l->reduced, base, i);
+        if (!is_plain(l, stride)) {
+            l->copy->load[l->dtype](buffer, x, stride, columns);
+            x = buffer;
+        }
+        s->loops->row(best, at, x, columns, i);
+    }
+}
+
+static void arg_body(void *context, int64_t begin, int64_t end)
+{
+    const arg_state *s = context;
+    const layout *l = &s->l;
+    int64_t inner = l->kept.sizes[l->kept.count - 1], at[FL_REDUCE_TILE];
+    _Alignas(64) int64_t best[FL_REDUCE_TILE]; /* of the type converted through */
+    while (begin < end) {
+        int64_t n = inner - begin % inner;
+        if (n > end - begin) n = end - begin;
+        if (n > FL_REDUCE_TILE) n = FL_REDUCE_TILE;
+        for (int64_t i = 0; i < n; i++) at[i] = -1;
+        if (l->columns) arg_tile(s, best, at, position(&l->kept, l->data, begin), n);
+        else for (int64_t i = 0; i < n; i++) arg_one(s, (char *)best + i * l->width, &at[i], position(&l->kept, l->data, begin + i));
+        if (s->positions) memcpy((int64_t *)s->positions->data + begin, at, (size_t)n * sizeof at[0]);
+        if (s->values) l->copy->store[l->through][l->dtype]((char *)s->values->data + begin * l->element, l->element, best, n);
+        begin += n;
+    }
+}
+
+fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, const fl_view *in, uint32_t mask, bool largest)
+{
+    arg_state s = {.values = values, .positions = positions};
+    assert((!values || values->contiguous) && (!positions || positions->contiguous));
+    layout_init(&s.l, in, mask);
+    if (s.l.kept.total == 0) return FL_OK;
+    assert(s.l.reduced.total > 0);
+    s.loops = largest ? &s.l.loops->largest[s.l.through] : &s.l.loops->smallest[s.l.through];
+    fl_team_for(s.l.kept.total, (double)s.l.reduced.total * 0.4 + 5, arg_body, &s);
+    return FL_OK;
+}

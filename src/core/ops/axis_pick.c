@@ -1,0 +1,142 @@
+/*
+** axis_pick.c -- one element per line along an axis: taking it, and putting it back among zeros.
+**
+** The gradient of max and min along an axis. Each of the two ops is the other's gradient.
+*/
+#include "ops.h"
+
+#define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}
+
+/* Both ops: axis in slot 0, keepdim in slot 1. The shape of `index` for x: the axis away, or of size 1. */
+static void line_shape(fl_shape *out, const fl_shape *x, const fl_attrs *attrs)
+{
+    fl_reduce_shape(out, x, x->ndim ? 1u << fl_axis_of(&attrs->at[0], x->ndim) : 0, attrs->at[1].integer != 0);
+}
+
+/* Calls per line: offsets in elements of its first element in `x`, of its index and of its single element. */
+typedef struct lines {
+    fl_view *x, *index, *one;
+    int axis;
+    int64_t width;
+} lines;
+
+static void lines_init(lines *l, fl_view *x, fl_view *index, fl_view *one, const fl_attrs *attrs)
+{
+    *l = (lines){x, index, one, fl_axis_of(&attrs->at[0], x->ndim), (int64_t)fl_dtype_size(x->dtype)};
+}
+
+/* Line number i: addresses of its picked element in x and of the single element. */
+static void line_at(const lines *l, int64_t i, char **in_x, char **in_one)
+{
+    int64_t x = 0, index = 0, one = 0;
+    bool keepdim = l->index->ndim == l->x->ndim;
+    for (int a = l->x->ndim - 1; a >= 0; a--) {
+        if (a == l->axis) continue;
+        int b = keepdim || a < l->axis ? a : a - 1;
+        int64_t at = i % l->x->size[a];
+        i /= l->x->size[a];
+        x += at * l->x->stride[a];
+        index += at * l->index->stride[b];
+        one += at * l->one->stride[b];
+    }
+    int64_t picked = ((const int64_t *)l->index->data)[index];
+    if (l->x->ndim) x += picked * l->x->stride[l->axis];
+    *in_x = (char *)l->x->data + x * l->width;
+    *in_one = (char *)l->one->data + one * l->width;
+}
+
+/* ---- axis_gather ---- */
+
+static fl_status infer_axis_gather(fl_infer *c)
+{
+    line_shape(&c->out[0].shape, &c->in[0].shape, c->attrs);
+    c->out[0].dtype = c->in[0].dtype;
+    return FL_OK;
+}
+
+/* Signatures of (x, index) -> line, or (line, index) -> x: every axis but the picked one, and P(sum) of the values. */
+static void sbp_lines(fl_sigs *s, const fl_shape *x, bool gathers)
+{
+    int axis = fl_axis_of(&s->attrs->at[0], x->ndim);
+    bool keepdim = s->attrs->at[1].integer != 0;
+    for (int a = 0; a < x->ndim; a++) {
+        if (a == axis) continue;
+        fl_sbp line = FL_S(keepdim || a < axis ? a : a - 1);
+        if (gathers) FL_SIG(s, NULL, FL_S(a), line, line);
+        else FL_SIG(s, NULL, line, line, FL_S(a));
+    }
+    fl_sbp_partial(s, 1, FL_PSUM);
+}
+
+static void sbp_axis_gather(fl_sigs *s) { sbp_lines(s, &s->in_logical[0], true); }
+
+static fl_status cpu_axis_gather(fl_kernel *k)
+{
+    lines l;
+    lines_init(&l, &k->in[0], &k->in[1], &k->out[0], k->attrs);
+    for (int64_t i = 0; i < k->out[0].numel; i++) {
+        char *in_x, *in_one;
+        line_at(&l, i, &in_x, &in_one);
+        memcpy(in_one, in_x, (size_t)l.width);
+    }
+    return FL_OK;
+}
+
+static fl_status grad_axis_gather(fl_grad *g)
+{
+    fl_attrs a;
+    const fl_shape *shape = &g->in_meta[0]->shape;
+    fl_attrs_init(&a, FL_OP_REF(axis_scatter));
+    a.at[0] = g->attrs->at[0];
+    a.at[1] = g->attrs->at[1];
+    fl_attr_set_list(&a, 2, shape->dims, shape->ndim);
+    return FL_CALL_WITH(&g->gin[0], &a, axis_scatter, fl_of(g->gout[0]), g->in[1]);
+}
+
+FL_OP(axis_gather) {
+    .name = "axis_gather", .sig = "axis_gather(x, index, axis: axis, keepdim: bool = false)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "From every line along the axis, the element at the line's index.", .infer = infer_axis_gather, .sbp = sbp_axis_gather,
+    .cpu = cpu_axis_gather, .grad = grad_axis_gather, .saves_in = 2,
+    SAMPLES("flow.randn(3, 4), flow.tensor({1, 0, 3}), 1", "flow.randn(3, 4), flow.tensor({{1, 0, 2, 1}}), 0, true")};
+
+/* ---- axis_scatter ---- */
+
+static fl_status infer_axis_scatter(fl_infer *c)
+{
+    const fl_attr *sizes = &c->attrs->at[2];
+    FL_TRY(fl_shape_make(&c->out[0].shape, c->name, sizes->list, sizes->count));
+    c->out[0].dtype = c->in[0].dtype;
+    return FL_OK;
+}
+
+static void sbp_axis_scatter(fl_sigs *s) { sbp_lines(s, &s->out_logical[0], false); }
+
+static fl_status cpu_axis_scatter(fl_kernel *k)
+{
+    lines l;
+    fl_view *out = &k->out[0];
+    lines_init(&l, out, &k->in[1], &k->in[0], k->attrs);
+    if (out->numel == 0) return FL_OK; /* the data pointer may be NULL */
+    memset(out->data, 0, (size_t)(out->numel * l.width));
+    for (int64_t i = 0; i < k->in[1].numel; i++) {
+        char *in_x, *in_one;
+        line_at(&l, i, &in_x, &in_one);
+        memcpy(in_x, in_one, (size_t)l.width);
+    }
+    return FL_OK;
+}
+
+static fl_status grad_axis_scatter(fl_grad *g)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(axis_gather));
+    a.at[0] = g->attrs->at[0];
+    a.at[1] = g->attrs->at[1];
+    return FL_CALL_WITH(&g->gin[0], &a, axis_gather, fl_of(g->gout[0]), g->in[1]);
+}
+
+FL_OP(axis_scatter) {
+    .name = "axis_scatter", .sig = "axis_scatter(line, index, axis: axis, keepdim: bool, sizes: sizes)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Zeros of the given sizes, with every line's value at its index along the axis.", .infer = infer_axis_scatter,
+    .sbp = sbp_axis_scatter, .cpu = cpu_axis_scatter, .grad = grad_axis_scatter, .saves_in = 2,
+    SAMPLES("flow.randn(3), flow.tensor({1, 0, 3}), 1, false, {3, 4}")};

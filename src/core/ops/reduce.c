@@ -1,0 +1,651 @@
+/*
+** reduce.c -- sums, products, extremes, statistics and norms over axes.
+**
+** Over a split axis sums become P(sum) and extremes P(max) or P(min); what is not linear in such a partial (var, std,
+** norm, logsumexp) has a body in other ops there. A mean divides by the logical count, so its parts add up.
+*/
+#include "chain.h"
+#include "../cpu/reduce.h"
+
+#include <math.h>
+
+#define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}
+#define VJP(...) .vjp = (const char *const[]){__VA_ARGS__}
+
+/* ---- what the ops of this file share ---- */
+
+/* Where an op keeps its attributes. */
+typedef struct slots {
+    int axis, keepdim;
+} slots;
+
+static const slots usual = {0, 1}, after_p = {1, 2}, around_correction = {0, 2};
+
+/* Users call max_all and max_axis "max". */
+static const char *shown_name(const fl_op *op)
+{
+    if (!(op->flags & FL_OP_HIDDEN)) return op->name;
+    return strncmp(op->name, "max", 3) == 0 ? "max" : "min";
+}
+
+static fl_status infer_reduced(fl_infer *c, slots at, fl_dtype dtype)
+{
+    uint32_t mask;
+    FL_TRY(fl_reduce_axes(&mask, c->name, &c->attrs->at[at.axis], &c->in[0].shape));
+    fl_reduce_shape(&c->out[0].shape, &c->in[0].shape, mask, c->attrs->at[at.keepdim].integer != 0);
+    c->out[0].dtype = dtype;
+    return FL_OK;
+}
+
+/* An extreme of nothing does not exist. */
+static fl_status require_elements(const fl_infer *c, uint32_t mask)
+{
+    const fl_shape *shape = &c->in[0].shape;
+    char text[FL_SHAPE_TEXT];
+    for (int i = 0; i < shape->ndim; i++)
+        if (mask >> i & 1u && shape->dims[i] == 0)
+            return fl_fail(FL_ERR_SHAPE, "%s: axis %d of %s is empty, so there is no result", shown_name(c->op), i, fl_shape_text(text, shape));
+    return FL_OK;
+}
+
+/* The logical shape of a kernel's operand. */
+static fl_shape logical_shape(const fl_view *v)
+{
+    fl_shape shape = {.ndim = v->ndim};
+    for (int i = 0; i < v->ndim; i++) shape.dims[i] = v->logical[i];
+    return shape;
+}
+
+static int64_t count_of(const fl_shape *shape, uint32_t mask)
+{
+    int64_t count = 1;
+    for (int i = 0; i < shape->ndim; i++)
+        if (mask >> i & 1u) count *= shape->dims[i];
+    return count;
+}
+
+static fl_status run_reduce(fl_kernel *k, slots at, fl_reduce_job job)
+{
+    uint32_t mask;
+    fl_shape shape = logical_shape(&k->in[0]);
+    FL_TRY(fl_reduce_axes(&mask, k->op->name, &k->attrs->at[at.axis], &shape));
+    job.name = k->op->name;
+    job.logical_count = count_of(&shape, mask);
+    return fl_cpu_reduce(&k->out[0], &k->in[0], mask, &job);
+}
+
+/* ---- SBP ---- */
+
+/* Input axis as an output axis. */
+static int axis_after(int axis, uint32_t mask, bool keepdim)
+{
+    return keepdim ? axis : axis - __builtin_popcount(mask & ((1u << axis) - 1));
+}
+
+/* Kept axes stay split; over a split reduced axis every output becomes `partial` (B: not allowed, unless by the body). */
+static void reduced_sigs(fl_sigs *s, uint32_t mask, bool keepdim, fl_sbp partial, fl_body body)
+{
+    fl_sbp sig[1 + FL_MAX_OUT];
+    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+        bool reduced = mask >> axis & 1u;
+        if (reduced && partial == FL_B && !body) continue;
+        sig[0] = FL_S(axis);
+        for (int i = 0; i < s->nout; i++) sig[1 + i] = reduced ? partial : FL_S(axis_after(axis, mask, keepdim));
+        fl_sig_add(s, reduced ? body : NULL, sig);
+    }
+}
+
+static void sbp_reduced(fl_sigs *s, slots at, fl_sbp partial, fl_body body)
+{
+    uint32_t mask;
+    if (fl_reduce_axes(&mask, s->op->name, &s->attrs->at[at.axis], &s->in_logical[0]) != FL_OK) return; /* inference has accepted them */
+    reduced_sigs(s, mask, s->attrs->at[at.keepdim].integer != 0, partial, body);
+}
+
+static void sbp_sum(fl_sigs *s)
+{
+    sbp_reduced(s, usual, FL_PSUM, NULL);
+    fl_sbp_partial(s, 1, FL_PSUM);
+}
+
+static void sbp_largest(fl_sigs *s)
+{
+    sbp_reduced(s, usual, FL_PMAX, NULL);
+    fl_sbp_partial(s, 1, FL_PMAX);
+}
+
+static void sbp_smallest(fl_sigs *s)
+{
+    sbp_reduced(s, usual, FL_PMIN, NULL);
+    fl_sbp_partial(s, 1, FL_PMIN);
+}
+
+static void sbp_kept_only(fl_sigs *s) { sbp_reduced(s, usual, FL_B, NULL); }
+
+/* ---- gradients ---- */
+
+/* t with the reduced axes put back, stretched to `shape`. */
+static fl_tensor *unreduce(fl_chain *c, fl_tensor *t, const fl_shape *shape, uint32_t mask)
+{
+    fl_shape kept;
+    fl_attrs sizes;
+    fl_reduce_shape(&kept, shape, mask, true);
+    fl_tensor *whole = chain_reshape(c, t, &kept);
+    if (c->status != FL_OK) return NULL;
+    fl_attrs_init(&sizes, FL_OP_REF(expand));
+    fl_attr_set_list(&sizes, 0, shape->dims, shape->ndim);
+    return CHAIN_CALL(c, &sizes, expand, fl_of(whole));
+}
+
+/* A reduction with axes in slot 0 and keepdim in slot 1. */
+static fl_tensor *over_axes(fl_chain *c, const fl_op *op, fl_tensor *x, uint32_t mask, bool keepdim)
+{
+    int64_t axes[FL_MAX_NDIM];
+    int count = 0;
+    fl_attrs a;
+    if (c->status != FL_OK) return NULL;
+    for (int i = 0; i < FL_MAX_NDIM; i++)
+        if (mask >> i & 1u) axes[count++] = i;
+    fl_attrs_init(&a, op);
+    fl_attr_set_list(&a, 0, axes, count);
+    fl_attr_set(&a, 1, keepdim);
+    return fl_chain_call(c, op, (const fl_operand[]){fl_of(x)}, 1, &a);
+}
+
+/* Axes of a call whose gradient is wanted. */
+static fl_status grad_axes(uint32_t *mask, const fl_grad *g, slots at)
+{
+    return fl_reduce_axes(mask, g->op->name, &g->attrs->at[at.axis], &g->in_meta[0]->shape);
+}
+
+static fl_status finish_grad(fl_grad *g, fl_chain *c, fl_tensor *result)
+{
+    g->gin[0] = fl_chain_take(c, result);
+    return fl_chain_end(c);
+}
+
+/* ---- sum, mean, prod ---- */
+
+static fl_dtype sum_dtype(fl_dtype d) { return fl_dtype_is_float(d) ? d : FL_INT64; }
+
+static fl_status infer_sum(fl_infer *c) { return infer_reduced(c, usual, sum_dtype(c->in[0].dtype)); }
+
+static fl_status cpu_sum(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SUM}); }
+
+FL_OP(sum) {
+    .name = "sum", .sig = "sum(x, axis: axes = nil, keepdim: bool = false)", .doc = "Sum over axes, or over everything; integers and bool give int64.",
+    .nout = 1, .flags = FL_OP_LINEAR, .infer = infer_sum, .sbp = sbp_sum, .cpu = cpu_sum, VJP("unreduce(g, axis, keepdim, x)"),
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
+
+static fl_status infer_float_reduction(fl_infer *c)
+{
+    FL_TRY(fl_require_float(c, 0));
+    return infer_reduced(c, usual, c->in[0].dtype);
+}
+
+static void finish_mean(fl_total *total, double center, const fl_reduce_job *job) { total->number /= (double)job->logical_count; }
+
+static fl_status cpu_mean(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SUM, .finish = finish_mean}); }
+
+static fl_status grad_mean(fl_grad *g)
+{
+    uint32_t mask;
+    fl_chain c = {0};
+    const fl_shape *shape = &g->in_meta[0]->shape;
+    FL_TRY(grad_axes(&mask, g, usual));
+    return finish_grad(g, &c, unreduce(&c, chain_mul_number(&c, g->gout[0], 1.0 / (double)count_of(shape, mask)), shape, mask));
+}
+
+FL_OP(mean) {
+    .name = "mean", .sig = "mean(x, axis: axes = nil, keepdim: bool = false)", .doc = "Mean over axes, or of everything; NaN where there is nothing.",
+    .nout = 1, .flags = FL_OP_LINEAR, .infer = infer_float_reduction, .sbp = sbp_sum, .cpu = cpu_mean, .grad = grad_mean,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0", "flow.randn(2, 3, 4), {1, 2}, true")};
+
+static fl_status cpu_prod(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_PRODUCT}); }
+
+/* The product of the other elements: 0 where one of them is 0, else the product over non-zero ones without x. */
+static fl_status grad_prod(fl_grad *g)
+{
+    uint32_t mask;
+    fl_chain c = {0};
+    fl_tensor *x = g->in[0].tensor;
+    const fl_shape *shape = &x->meta->shape;
+    FL_TRY(grad_axes(&mask, g, usual));
+    fl_tensor *zero = CHAIN_CALL(&c, NULL, eq, fl_of(x), fl_of_integer(0));
+    fl_tensor *other_zeros = chain_sub(&c, chain_sum(&c, zero, mask, true), zero);
+    fl_tensor *factors = CHAIN_CALL(&c, NULL, where, fl_of(zero), fl_of_integer(1), fl_of(x));
+    fl_shape kept;
+    fl_reduce_shape(&kept, shape, mask, true);
+    fl_tensor *product = over_axes(&c, FL_OP_REF(prod), factors, mask, true);
+    fl_tensor *scaled = chain_div(&c, chain_mul(&c, chain_reshape(&c, g->gout[0], &kept), product), factors);
+    fl_tensor *no_other = CHAIN_CALL(&c, NULL, eq, fl_of(other_zeros), fl_of_integer(0));
+    return finish_grad(g, &c, CHAIN_CALL(&c, NULL, where, fl_of(no_other), fl_of(scaled), fl_of_integer(0)));
+}
+
+FL_OP(prod) {
+    .name = "prod", .sig = "prod(x, axis: axes = nil, keepdim: bool = false)", .doc = "Product over axes, or of everything; integers and bool give int64.",
+    .nout = 1, .infer = infer_sum, .sbp = sbp_kept_only, .cpu = cpu_prod, .grad = grad_prod, .saves_in = 1,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true")};
+
+/* ---- any, all ---- */
+
+static fl_status infer_bool(fl_infer *c) { return infer_reduced(c, usual, FL_BOOL); }
+
+static void finish_any(fl_total *total, double center, const fl_reduce_job *job)
+{
+    if (job->integer) total->integer = total->integer > 0;
+    else total->number = total->number > 0;
+}
+
+static void finish_all(fl_total *total, double center, const fl_reduce_job *job)
+{
+    if (job->integer) total->integer = total->integer == job->local_count;
+    else total->number = total->number == (double)job->local_count;
+}
+
+static fl_status cpu_any(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_any}); }
+static fl_status cpu_all(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_all}); }
+
+FL_OP(any) {
+    .name = "any", .sig = "any(x, axis: axes = nil, keepdim: bool = false)", .doc = "Is any element different from 0?",
+    .nout = 1, .flags = FL_OP_NO_GRAD, .infer = infer_bool, .sbp = sbp_largest, .cpu = cpu_any,
+    SAMPLES("flow.randn(3, 4):gt(1)", "flow.randn(3, 4):gt(1), 1")};
+
+FL_OP(all) {
+    .name = "all", .sig = "all(x, axis: axes = nil, keepdim: bool = false)", .doc = "Are all elements different from 0?",
+    .nout = 1, .flags = FL_OP_NO_GRAD, .infer = infer_bool, .sbp = sbp_smallest, .cpu = cpu_all,
+    SAMPLES("flow.randn(3, 4):gt(-1)", "flow.randn(3, 4):gt(-1), 1")};
+
+/* ---- extremes: values ---- */
+
+static fl_status infer_extreme(fl_infer *c)
+{
+    uint32_t mask;
+    FL_TRY(infer_reduced(c, usual, c->in[0].dtype));
+    FL_TRY(fl_reduce_axes(&mask, c->name, &c->attrs->at[0], &c->in[0].shape));
+    return require_elements(c, mask);
+}
+
+static fl_status cpu_amax(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_LARGEST}); }
+static fl_status cpu_amin(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SMALLEST}); }
+
+/* Equal extremes share the gradient. */
+#define IS_EXTREME "eq(x, unreduce(out, axis, keepdim, x))"
+#define GRAD_EXTREME "where(" IS_EXTREME ", unreduce(g / sum(" IS_EXTREME ", axis, keepdim), axis, keepdim, x), 0)"
+
+FL_OP(amax) {
+    .name = "amax", .sig = "amax(x, axis: axes = nil, keepdim: bool = false)", .doc = "Largest values over axes, or of everything; NaN wins.",
+    .nout = 1, .infer = infer_extreme, .sbp = sbp_largest, .cpu = cpu_amax, VJP(GRAD_EXTREME),
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
+
+FL_OP(amin) {
+    .name = "amin", .sig = "amin(x, axis: axes = nil, keepdim: bool = false)", .doc = "Smallest values over axes, or of everything; NaN wins.",
+    .nout = 1, .infer = infer_extreme, .sbp = sbp_smallest, .cpu = cpu_amin, VJP(GRAD_EXTREME),
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
+
+static uint32_t all_axes(int ndim) { return (1u << ndim) - 1; }
+
+static fl_status infer_extreme_of_all(fl_infer *c)
+{
+    c->out[0].shape = (fl_shape){0};
+    c->out[0].dtype = c->in[0].dtype;
+    return require_elements(c, all_axes(c->in[0].shape.ndim));
+}
+
+static fl_status cpu_max_all(fl_kernel *k)
+{
+    return fl_cpu_reduce(&k->out[0], &k->in[0], all_axes(k->in[0].ndim), &(fl_reduce_job){.name = "max", .fold = FL_FOLD_LARGEST});
+}
+
+static fl_status cpu_min_all(fl_kernel *k)
+{
+    return fl_cpu_reduce(&k->out[0], &k->in[0], all_axes(k->in[0].ndim), &(fl_reduce_job){.name = "min", .fold = FL_FOLD_SMALLEST});
+}
+
+static void sbp_max_all(fl_sigs *s)
+{
+    reduced_sigs(s, all_axes(s->in_logical[0].ndim), false, FL_PMAX, NULL);
+    fl_sbp_partial(s, 1, FL_PMAX);
+}
+
+static void sbp_min_all(fl_sigs *s)
+{
+    reduced_sigs(s, all_axes(s->in_logical[0].ndim), false, FL_PMIN, NULL);
+    fl_sbp_partial(s, 1, FL_PMIN);
+}
+
+#define GRAD_EXTREME_OF_ALL "where(eq(x, out), g / sum(eq(x, out)), 0)"
+
+FL_OP(max_all) {
+    .name = "max_all", .sig = "max_all(x)", .doc = "Largest value of all; NaN wins.", .nout = 1, .flags = FL_OP_HIDDEN,
+    .infer = infer_extreme_of_all, .sbp = sbp_max_all, .cpu = cpu_max_all, VJP(GRAD_EXTREME_OF_ALL), SAMPLES("flow.randn(3, 4)")};
+
+FL_OP(min_all) {
+    .name = "min_all", .sig = "min_all(x)", .doc = "Smallest value of all; NaN wins.", .nout = 1, .flags = FL_OP_HIDDEN,
+    .infer = infer_extreme_of_all, .sbp = sbp_min_all, .cpu = cpu_min_all, VJP(GRAD_EXTREME_OF_ALL), SAMPLES("flow.randn(3, 4)")};
+
+/* ---- extremes: positions ---- */
+
+/* Axes of an optional `axis` attribute in slot 0. */
+static fl_status axis_mask(uint32_t *mask, const char *who, const fl_attr *axis, const fl_shape *shape)
+{
+    int at;
+    *mask = all_axes(shape->ndim);
+    if (!axis->given) return FL_OK;
+    FL_TRY(fl_shape_axis(&at, who, axis->integer, shape));
+    if (shape->ndim) *mask = 1u << at;
+    return FL_OK;
+}
+
+static fl_status infer_arg(fl_infer *c)
+{
+    uint32_t mask;
+    FL_TRY(axis_mask(&mask, shown_name(c->op), &c->attrs->at[0], &c->in[0].shape));
+    FL_TRY(require_elements(c, mask));
+    for (int i = 0; i < c->nout; i++) fl_reduce_shape(&c->out[i].shape, &c->in[0].shape, mask, c->attrs->at[1].integer != 0);
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[c->nout - 1].dtype = FL_INT64;
+    return FL_OK;
+}
+
+static void sbp_arg(fl_sigs *s)
+{
+    uint32_t mask;
+    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK) return; /* inference has accepted it */
+    reduced_sigs(s, mask, s->attrs->at[1].integer != 0, FL_B, NULL);
+}
+
+static fl_status run_arg(fl_kernel *k, bool largest)
+{
+    uint32_t mask;
+    fl_shape shape = logical_shape(&k->in[0]);
+    FL_TRY(axis_mask(&mask, k->op->name, &k->attrs->at[0], &shape));
+    return fl_cpu_arg_reduce(k->nout == 2 ? &k->out[0] : NULL, &k->out[k->nout - 1], &k->in[0], mask, largest);
+}
+
+static fl_status cpu_arg_largest(fl_kernel *k) { return run_arg(k, true); }
+static fl_status cpu_arg_smallest(fl_kernel *k) { return run_arg(k, false); }
+
+FL_OP(argmax) {
+    .name = "argmax", .sig = "argmax(x, axis: axis = nil, keepdim: bool = false)", .nout = 1, .flags = FL_OP_NO_GRAD,
+    .doc = "Positions of the largest values, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_arg, .cpu = cpu_arg_largest,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
+
+FL_OP(argmin) {
+    .name = "argmin", .sig = "argmin(x, axis: axis = nil, keepdim: bool = false)", .nout = 1, .flags = FL_OP_NO_GRAD,
+    .doc = "Positions of the smallest values, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_arg, .cpu = cpu_arg_smallest,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
+
+static fl_status grad_extreme_axis(fl_grad *g)
+{
+    const fl_shape *shape = &g->in_meta[0]->shape;
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(axis_scatter));
+    if (!g->gout[0]) return FL_OK;
+    fl_attr_set(&a, 0, fl_axis_of(&g->attrs->at[0], shape->ndim));
+    fl_attr_set(&a, 1, g->attrs->at[1].integer);
+    fl_attr_set_list(&a, 2, shape->dims, shape->ndim);
+    return FL_CALL_WITH(&g->gin[0], &a, axis_scatter, fl_of(g->gout[0]), fl_of(g->out[1]));
+}
+
+FL_OP(max_axis) {
+    .name = "max_axis", .sig = "max_axis(x, axis: axis, keepdim: bool = false)", .nout = 2, .flags = FL_OP_HIDDEN,
+    .doc = "Largest values along an axis and their positions, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_arg,
+    .cpu = cpu_arg_largest, .grad = grad_extreme_axis, .saves_out = 2, SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
+
+FL_OP(min_axis) {
+    .name = "min_axis", .sig = "min_axis(x, axis: axis, keepdim: bool = false)", .nout = 2, .flags = FL_OP_HIDDEN,
+    .doc = "Smallest values along an axis and their positions, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_arg,
+    .cpu = cpu_arg_smallest, .grad = grad_extreme_axis, .saves_out = 2, SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
+
+/* ---- var, std ---- */
+
+static double divisor(const fl_attrs *attrs, int64_t count)
+{
+    double left = (double)count - (double)attrs->at[1].integer;
+    return left > 0 ? left : 0;
+}
+
+static fl_status infer_var(fl_infer *c)
+{
+    FL_TRY(fl_require_float(c, 0));
+    return infer_reduced(c, around_correction, c->in[0].dtype);
+}
+
+static void center_mean(double *center, const fl_reduce_job *job) { *center /= (double)job->local_count; }
+static void finish_var(fl_total *total, double center, const fl_reduce_job *job)
+{
+    double left = (double)job->local_count - job->correction;
+    total->number /= left > 0 ? left : 0;
+}
+static void finish_std(fl_total *total, double center, const fl_reduce_job *job)
+{
+    finish_var(total, center, job);
+    total->number = sqrt(total->number);
+}
+
+static fl_reduce_job deviations(const fl_kernel *k)
+{
+    return (fl_reduce_job){.first = FL_FOLD_SUM, .fold = FL_FOLD_DEVIATIONS, .centered = true, .center = center_mean,
+                           .correction = (double)k->attrs->at[1].integer};
+}
+
+static fl_status cpu_var(fl_kernel *k)
+{
+    fl_reduce_job job = deviations(k);
+    job.finish = finish_var;
+    return run_reduce(k, around_correction, job);
+}
+
+static fl_status cpu_std(fl_kernel *k)
+{
+    fl_reduce_job job = deviations(k);
+    job.finish = finish_std;
+    return run_reduce(k, around_correction, job);
+}
+
+/* The variance in other ops, for a split axis. */
+static fl_tensor *chain_var(fl_chain *c, fl_tensor *x, const fl_attrs *attrs)
+{
+    uint32_t mask;
+    const fl_shape *shape = &x->meta->shape;
+    c->status = fl_reduce_axes(&mask, "var", &attrs->at[0], shape);
+    fl_tensor *d = chain_sub(c, x, chain_mean(c, x, mask, true));
+    fl_tensor *squares = CHAIN_CALL(c, NULL, square, fl_of(d));
+    return chain_mul_number(c, chain_sum(c, squares, mask, attrs->at[2].integer != 0), 1.0 / divisor(attrs, count_of(shape, mask)));
+}
+
+static fl_status body_var(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    *out = fl_chain_take(&c, chain_var(&c, in[0].tensor, attrs));
+    return fl_chain_end(&c);
+}
+
+static fl_status body_std(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_tensor *variance = chain_var(&c, in[0].tensor, attrs);
+    *out = fl_chain_take(&c, CHAIN_CALL(&c, NULL, sqrt, fl_of(variance)));
+    return fl_chain_end(&c);
+}
+
+static void sbp_var(fl_sigs *s) { sbp_reduced(s, around_correction, FL_PSUM, body_var); }
+static void sbp_std(fl_sigs *s) { sbp_reduced(s, around_correction, FL_B, body_std); }
+
+/* The gradient g' of the sum of squared deviations, times 2 (x - mean) */
+static fl_status grad_deviations(fl_grad *g, fl_chain *c, fl_tensor *scale, uint32_t mask)
+{
+    fl_tensor *x = g->in[0].tensor;
+    fl_tensor *d = chain_sub(c, x, chain_mean(c, x, mask, true));
+    return finish_grad(g, c, chain_mul(c, d, unreduce(c, scale, &x->meta->shape, mask)));
+}
+
+static fl_status grad_var(fl_grad *g)
+{
+    uint32_t mask;
+    fl_chain c = {0};
+    FL_TRY(grad_axes(&mask, g, around_correction));
+    double left = divisor(g->attrs, count_of(&g->in_meta[0]->shape, mask));
+    return grad_deviations(g, &c, chain_mul_number(&c, g->gout[0], 2.0 / left), mask);
+}
+
+static fl_status grad_std(fl_grad *g)
+{
+    uint32_t mask;
+    fl_chain c = {0};
+    FL_TRY(grad_axes(&mask, g, around_correction));
+    double left = divisor(g->attrs, count_of(&g->in_meta[0]->shape, mask));
+    return grad_deviations(g, &c, chain_mul_number(&c, chain_div(&c, g->gout[0], g->out[0]), 1.0 / left), mask);
+}
+
+FL_OP(var) {
+    .name = "var", .sig = "var(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)", .nout = 1,
+    .doc = "Variance over axes, or of everything: squared deviations divided by count - correction.", .infer = infer_var, .sbp = sbp_var,
+    .cpu = cpu_var, .grad = grad_var, .saves_in = 1, SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true")};
+
+FL_OP(std) {
+    .name = "std", .sig = "std(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)", .nout = 1,
+    .doc = "Standard deviation: the square root of var.", .infer = infer_var, .sbp = sbp_std, .cpu = cpu_std, .grad = grad_std,
+    .saves_in = 1, .saves_out = 1, SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true")};
+
+/* ---- norm ---- */
+
+static fl_status infer_norm(fl_infer *c)
+{
+    FL_TRY(fl_require_float(c, 0));
+    return infer_reduced(c, after_p, c->in[0].dtype);
+}
+
+static void finish_root(fl_total *total, double center, const fl_reduce_job *job)
+{
+    total->number = job->p == 2 ? sqrt(total->number) : pow(total->number, 1 / job->p);
+}
+
+static fl_status cpu_norm(fl_kernel *k)
+{
+    double p = fl_attr_number(&k->attrs->at[0]);
+    fl_reduce_job job = {.fold = FL_FOLD_POWERS, .p = p, .finish = finish_root};
+    if (p == 2) job.fold = FL_FOLD_SQUARES;
+    else if (p == 1) job = (fl_reduce_job){.fold = FL_FOLD_ABS_SUM};
+    else if (p == 0) job = (fl_reduce_job){.fold = FL_FOLD_COUNT};
+    else if (isinf(p)) job = (fl_reduce_job){.fold = p > 0 ? FL_FOLD_LARGEST_ABS : FL_FOLD_SMALLEST_ABS};
+    return run_reduce(k, after_p, job);
+}
+
+/* The norm in other ops, for a split axis: sums of powers add up, not their roots. */
+static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    uint32_t mask;
+    fl_chain c = {0};
+    fl_tensor *x = in[0].tensor, *result;
+    double p = fl_attr_number(&attrs->at[0]);
+    bool keepdim = attrs->at[2].integer != 0;
+    FL_TRY(fl_reduce_axes(&mask, "norm", &attrs->at[1], &x->meta->shape));
+    fl_tensor *magnitude = CHAIN_CALL(&c, NULL, abs, fl_of(x));
+    if (isinf(p)) result = over_axes(&c, p > 0 ? FL_OP_REF(amax) : FL_OP_REF(amin), magnitude, mask, keepdim);
+    else if (p == 0) {
+        fl_tensor *nonzero = CHAIN_CALL(&c, NULL, sign, fl_of(magnitude));
+        result = chain_sum(&c, nonzero, mask, keepdim);
+    } else if (p == 1) result = chain_sum(&c, magnitude, mask, keepdim);
+    else {
+        fl_tensor *powers = CHAIN_CALL(&c, NULL, pow, fl_of(magnitude), fl_of_number(p));
+        fl_tensor *sum = chain_sum(&c, powers, mask, keepdim);
+        result = CHAIN_CALL(&c, NULL, pow, fl_of(sum), fl_of_number(1 / p));
+    }
+    *out = fl_chain_take(&c, result);
+    return fl_chain_end(&c);
+}
+
+static void sbp_norm(fl_sigs *s) { sbp_reduced(s, after_p, FL_B, body_norm); }
+
+/* t where `condition` is 0, else 0 */
+static fl_tensor *zero_where(fl_chain *c, fl_tensor *condition, fl_tensor *t)
+{
+    fl_tensor *hit = CHAIN_CALL(c, NULL, eq, fl_of(condition), fl_of_integer(0));
+    return CHAIN_CALL(c, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(t));
+}
+
+/* Of largest and smallest magnitudes: equal ones share the gradient. */
+static fl_tensor *grad_norm_infinite(fl_chain *c, fl_grad *g, uint32_t mask)
+{
+    fl_tensor *x = g->in[0].tensor;
+    const fl_shape *shape = &x->meta->shape;
+    fl_tensor *magnitude = CHAIN_CALL(c, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(c, NULL, sign, fl_of(x));
+    fl_tensor *hit = CHAIN_CALL(c, NULL, eq, fl_of(magnitude), fl_of(unreduce(c, g->out[0], shape, mask)));
+    fl_tensor *share = chain_div(c, unreduce(c, g->gout[0], shape, mask), chain_sum(c, hit, mask, true));
+    return CHAIN_CALL(c, NULL, where, fl_of(hit), fl_of(chain_mul(c, sign, share)), fl_of_integer(0));
+}
+
+/* sign(x) |x|^(p-1) / norm^(p-1), 0 where the norm is 0 */
+static fl_tensor *grad_norm_power(fl_chain *c, fl_grad *g, uint32_t mask, double p)
+{
+    fl_tensor *x = g->in[0].tensor;
+    fl_tensor *magnitude = CHAIN_CALL(c, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(c, NULL, sign, fl_of(x));
+    fl_tensor *power = CHAIN_CALL(c, NULL, pow, fl_of(magnitude), fl_of_number(p - 1));
+    fl_tensor *total = CHAIN_CALL(c, NULL, pow, fl_of(g->out[0]), fl_of_number(p - 1));
+    fl_tensor *scale = zero_where(c, g->out[0], chain_div(c, g->gout[0], total));
+    if (p < 1) power = zero_where(c, x, power);
+    return chain_mul(c, chain_mul(c, sign, power), unreduce(c, scale, &x->meta->shape, mask));
+}
+
+static fl_status grad_norm(fl_grad *g)
+{
+    uint32_t mask;
+    fl_chain c = {0};
+    fl_tensor *x = g->in[0].tensor, *result;
+    double p = fl_attr_number(&g->attrs->at[0]);
+    FL_TRY(grad_axes(&mask, g, after_p));
+    if (p == 0) return FL_OK; /* constant almost everywhere */
+    if (isinf(p)) result = grad_norm_infinite(&c, g, mask);
+    else if (p != 2) result = grad_norm_power(&c, g, mask, p);
+    else {
+        fl_tensor *scale = zero_where(&c, g->out[0], chain_div(&c, g->gout[0], g->out[0]));
+        result = chain_mul(&c, x, unreduce(&c, scale, &x->meta->shape, mask));
+    }
+    return finish_grad(g, &c, result);
+}
+
+FL_OP(norm) {
+    .name = "norm", .sig = "norm(x, p: float = 2, axis: axes = nil, keepdim: bool = false)", .nout = 1,
+    .doc = "The p-norm over axes, or of everything; p may be 0 and infinite.", .infer = infer_norm, .sbp = sbp_norm, .cpu = cpu_norm,
+    .grad = grad_norm, .saves_in = 1, .saves_out = 1,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, 1", "flow.randn(2, 3, 4), 3, {0, 2}, true", "flow.randn(3, 4), math.huge, 0")};
+
+/* ---- logsumexp ---- */
+
+/* An infinite center would give inf - inf. */
+static void center_finite(double *center, const fl_reduce_job *job)
+{
+    if (isinf(*center)) *center = 0;
+}
+static void finish_log(fl_total *total, double center, const fl_reduce_job *job) { total->number = log(total->number) + center; }
+
+static fl_status cpu_logsumexp(fl_kernel *k)
+{
+    return run_reduce(k, usual, (fl_reduce_job){.first = FL_FOLD_LARGEST, .fold = FL_FOLD_EXPS, .centered = true, .center = center_finite, .finish = finish_log});
+}
+
+static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    uint32_t mask;
+    fl_chain c = {0};
+    fl_tensor *x = in[0].tensor;
+    fl_shape shape;
+    FL_TRY(fl_reduce_axes(&mask, "logsumexp", &attrs->at[0], &x->meta->shape));
+    fl_reduce_shape(&shape, &x->meta->shape, mask, attrs->at[1].integer != 0);
+    fl_tensor *largest = chain_amax(&c, x, mask, true);
+    fl_tensor *finite = CHAIN_CALL(&c, NULL, isfinite, fl_of(largest));
+    fl_tensor *center = CHAIN_CALL(&c, NULL, where, fl_of(finite), fl_of(largest), fl_of_integer(0));
+    fl_tensor *sum = chain_sum(&c, chain_exp(&c, chain_sub(&c, x, center)), mask, true);
+    *out = fl_chain_take(&c, chain_reshape(&c, chain_add(&c, chain_log(&c, sum), center), &shape));
+    return fl_chain_end(&c);
+}
+
+static void sbp_logsumexp(fl_sigs *s) { sbp_reduced(s, usual, FL_B, body_logsumexp); }
+
+FL_OP(logsumexp) {
+    .name = "logsumexp", .sig = "logsumexp(x, axis: axes = nil, keepdim: bool = false)", .nout = 1,
+    .doc = "log(sum(exp(x))) over axes, or of everything, without overflow.", .infer = infer_float_reduction, .sbp = sbp_logsumexp,
+    .cpu = cpu_logsumexp, VJP("exp(x - unreduce(out, axis, keepdim, x)) * unreduce(g, axis, keepdim, x)"),
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
