@@ -181,8 +181,8 @@ static fl_status same_but_axis(const fl_infer *c, int i, int axis)
     for (int a = 0; fits && a < first->ndim; a++) fits = a == axis || first->dims[a] == other->dims[a];
     if (fits) return FL_OK;
     char x[FL_SHAPE_TEXT], y[FL_SHAPE_TEXT];
-    if (axis < 0) return fl_infer_fail(c, FL_ERR_SHAPE, "tensors 0 and %d have different shapes: %s and %s", i, fl_shape_text(x, first), fl_shape_text(y, other));
-    return fl_infer_fail(c, FL_ERR_SHAPE, "tensors 0 and %d differ outside axis %d: %s and %s", i, axis, fl_shape_text(x, first), fl_shape_text(y, other));
+    if (axis < 0) return fl_infer_fail(c, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: shapes must be equal", fl_shape_text(x, first), i + 1, fl_shape_text(y, other));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: only axis %d may differ", fl_shape_text(x, first), i + 1, fl_shape_text(y, other), axis);
 }
 
 static fl_status infer_cat(fl_infer *c)

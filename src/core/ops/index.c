@@ -10,15 +10,10 @@
 
 /* ---- positions ---- */
 
-static fl_status require_positions(const fl_infer *c, int operand, const char *name)
-{
-    if (fl_dtype_is_integer(c->in[operand].dtype)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_DTYPE, "%s must be a tensor of integers, not %s", name, fl_dtype_name(c->in[operand].dtype));
-}
-
 static fl_status infer_wrap(fl_infer *c)
 {
-    FL_TRY(require_positions(c, 0, "index"));
+    if (!fl_dtype_is_integer(c->in[0].dtype))
+        return fl_fail(FL_ERR_DTYPE, "index: positions must be integers, a mask bool; this is %s", fl_dtype_name(c->in[0].dtype));
     FL_TRY(fl_infer_same(c));
     c->out[0].dtype = FL_INT64;
     return FL_OK;
@@ -290,12 +285,18 @@ FL_OP(masked_select) {
 
 /* ---- writing ---- */
 
+static fl_status require_positions(const fl_infer *c, int operand)
+{
+    if (fl_dtype_is_integer(c->in[operand].dtype)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_DTYPE, "index must be a tensor of integers, not %s", fl_dtype_name(c->in[operand].dtype));
+}
+
 /* Rows of x along `axis`, at plain positions. */
 static fl_status infer_index_write(fl_infer *c)
 {
     const fl_shape *x = &c->in[0].shape, *index = &c->in[1].shape;
     int axis = fl_axis_of(&c->attrs->at[0], x->ndim);
-    FL_TRY(require_positions(c, 1, "index"));
+    FL_TRY(require_positions(c, 1));
     if (index->ndim != 1) return fl_infer_fail(c, FL_ERR_SHAPE, "index must have one axis");
     if (c->in[2].kind == FL_TENSOR) {
         fl_shape rows, broadcast;
@@ -394,7 +395,7 @@ FL_OP(index_write_) {
 
 static fl_status infer_index_zero(fl_infer *c)
 {
-    FL_TRY(require_positions(c, 1, "index"));
+    FL_TRY(require_positions(c, 1));
     return fl_infer_same(c);
 }
 

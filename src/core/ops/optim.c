@@ -173,7 +173,7 @@ static fl_status infer_groups(fl_infer *c)
         const fl_shape *first = &c->in[i % members].shape, *other = &c->in[i].shape;
         if (fl_shape_equal(first, other)) continue;
         char x[FL_SHAPE_TEXT], y[FL_SHAPE_TEXT];
-        return fl_infer_fail(c, FL_ERR_SHAPE, "parameter %d is %s, list %d has %s there", i % members, fl_shape_text(x, first), i / members, fl_shape_text(y, other));
+        return fl_infer_fail(c, FL_ERR_SHAPE, "parameter %d is %s, list %d has %s there", i % members + 1, fl_shape_text(x, first), i / members + 1, fl_shape_text(y, other));
     }
     return FL_OK;
 }

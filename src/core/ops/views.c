@@ -818,8 +818,8 @@ static fl_status grad_narrow_backward(fl_grad *g)
 
 static const char *const narrow_backward_samples[] = {"flow.randn(2, 3), 0, 1, 5, 2", "flow.randn(2, 3), 1, 1, 4, 1", "flow.randn(0, 3), 0, 2, 4, 1", NULL};
 FL_OP(narrow_backward) {
-    .name = "narrow_backward", .sig = "narrow_backward(g, axis: axis, ~start: int, size: int, step: int)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "Zeros with g at the positions start, start + step, ... of an axis of that size.",
+    .name = "narrow_backward", .sig = "narrow_backward(x, axis: axis, ~start: int, size: int, step: int)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Zeros with x at the positions start, start + step, ... of an axis of that size.",
     .infer = infer_narrow_backward, .check = check_narrow_backward, .sbp = sbp_narrow_backward, .cpu = kernel_narrow_backward, .grad = grad_narrow_backward, .samples = narrow_backward_samples,
 };
 
@@ -868,8 +868,8 @@ static void sbp_diagonal_backward(fl_sigs *s)
 static const char *const diagonal_backward_vjp[] = {"diagonal(g, offset, axis0, axis1)"};
 static const char *const diagonal_backward_samples[] = {"flow.randn(3), 0, 0, 1, {3, 4}", "flow.randn(3, 2), 0, 2, 0, {2, 3, 4}", NULL};
 FL_OP(diagonal_backward) {
-    .name = "diagonal_backward", .sig = "diagonal_backward(g, offset: int, axis0: axis, axis1: axis, size: sizes)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "Zeros of that size with g on a diagonal.",
+    .name = "diagonal_backward", .sig = "diagonal_backward(x, offset: int, axis0: axis, axis1: axis, size: sizes)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Zeros of that size with x on a diagonal.",
     .infer = infer_diagonal_backward, .sbp = sbp_diagonal_backward, .cpu = kernel_diagonal_backward, .vjp = diagonal_backward_vjp, .samples = diagonal_backward_samples,
 };
 
