@@ -145,7 +145,7 @@ describe("train.lua", function()
         {"--log x y", "train.lua: unexpected 'y' (see --help)\n"},
         {"--data /nowhere/text", nil, "No such file"},
         {"--heads 3", nil, "width 16 is no multiple of 3 heads"},
-        {"--dropout 2", nil, "dropout must be a number in %[0, 1%], got 2"},
+        {"--dropout 2", nil, "p must be a number in %[0, 1%], got 2"},
         {"--context 4000", nil, "characters of text are too few"},
         {"--device tpu", nil, "tpu"},
         {"--resume /nowhere/p.st", nil, "No such file"},
