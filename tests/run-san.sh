@@ -14,7 +14,7 @@ done
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=0:allocator_may_return_null=1
-export LSAN_OPTIONS=suppressions=tests/lsan.supp:print_suppressions=0
+export LSAN_OPTIONS=suppressions=tests/lsan.supp:print_suppressions=0:use_poisoned=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 sh tests/run.sh "$asan" "$@" >"$log" 2>&1 || true
 cat "$log"

@@ -64,6 +64,19 @@ FL_OP(to_global) {
     .doc = "The tensor on another placement or with another SBP.", .grad = to_global_grad,
 };
 
+/* A slice of a broadcast tensor becomes a copy: written in place, it must not change the other on this rank alone. */
+static fl_status own_storage(fl_tensor **t)
+{
+    fl_tensor *copy;
+    bool enabled = fl_grad_enabled;
+    fl_grad_enabled = false;
+    fl_status status = FL_CALL(&copy, clone, fl_of(*t));
+    fl_grad_enabled = enabled;
+    fl_tensor_unref(*t);
+    if (status == FL_OK) *t = copy;
+    return status;
+}
+
 fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
 {
     char text[FL_META_TEXT];
@@ -74,6 +87,7 @@ fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placem
     FL_TRY(fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, placement, nd_sbp, false));
     fl_tensor *result = NULL;
     fl_status status = fl_boxing_apply(&result, x, meta);
+    if (status == FL_OK && result->storage == x->storage && meta != x->meta) status = own_storage(&result);
     fl_meta_unref(meta);
     FL_TRY(status);
     fl_attrs attrs;
