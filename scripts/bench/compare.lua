@@ -50,12 +50,17 @@ function Side:start()
     self.requests = assert(io.open(self.fifo, "w"))
 end
 
+-- Told to end: the end of its input would not do, since sides started later hold that open too.
 function Side:stop()
-    if self.answers then
-        self.requests:close()
-        self.answers:close()
-        self.answers = nil
-    end
+    if not self.answers then return end
+    self.requests:write("end\n")
+    self:close()
+end
+
+function Side:close()
+    self.requests:close()
+    self.answers:close()
+    self.answers = nil
 end
 
 ---Seconds of one call, or nil and why not.
@@ -65,7 +70,7 @@ function Side:measure(group, case)
     self.requests:flush()
     local line = self.answers:read()
     if not line then
-        self:stop()
+        self:close()
         return nil, self.name .. " crashed"
     end
     return tonumber(line), line

@@ -1,6 +1,7 @@
 """PyTorch's side of the benchmarks: the same cases as cases/*.lua, measured in the same way.
 
-A request is a line "group case seconds"; the answer a line "seconds-per-call" or "error: why".
+A request is a line "group case seconds"; the answer a line "seconds-per-call" or "error: why"; the line "end"
+ends it.
 """
 
 import os
@@ -367,6 +368,8 @@ def answer(group, case, seconds):
 def main():
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     for line in sys.stdin:
+        if line == "end\n":
+            break
         group, case, seconds = line.split()
         try:
             result = answer(group, case, float(seconds))

@@ -1,6 +1,7 @@
 -- worker.lua -- flowlua's side of the benchmarks: measures the cases it is asked for.
 --
--- A request is a line "group case seconds"; the answer a line "seconds-per-call" or "error: why".
+-- A request is a line "group case seconds"; the answer a line "seconds-per-call" or "error: why"; the line "end" ends
+-- it.
 
 local folder = arg[0]:match("^(.*)/[^/]*$") or "."
 package.path = folder .. "/?.lua;" .. package.path
@@ -15,6 +16,7 @@ local function answer(group, case, seconds)
 end
 
 for line in io.lines() do
+    if line == "end" then break end
     local group, case, seconds = line:match("^(%S+) (%S+) (%S+)$")
     local ok, result = pcall(answer, group, case, tonumber(seconds))
     collectgarbage()
