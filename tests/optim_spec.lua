@@ -150,6 +150,32 @@ describe("optimizers", function()
         end
     end)
 
+    it("update global parameters, split or not, as local ones", function()
+        local function train(global)
+            flow.manual_seed(3)
+            local net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+            local x = flow.randn(5, 4)
+            if global then
+                local p = flow.placement.all("cpu")
+                net[1]:to_global {placement = p, sbp = "S(0)"}
+                net[3]:to_global {placement = p, sbp = "B"}
+                x = x:to_global {placement = p, sbp = "B"}
+            end
+            local opt = optim.AdamW(net:parameters(), {lr = 0.1})
+            for _ = 1, 5 do
+                opt:zero_grad()
+                net(x):square():mean():backward()
+                optim.clip_grad_norm(net:parameters(), 0.1)
+                opt:step()
+            end
+            return global and net[1].weight:to_local():totable() or net[1].weight:totable()
+        end
+        local a, b = train(false), train(true)
+        for i, row in ipairs(a) do
+            for j, value in ipairs(row) do assert.is_true(math.abs(value - b[i][j]) < 1e-6) end
+        end
+    end)
+
     it("print", function()
         assert.are.equal([[
 SGD(
