@@ -86,8 +86,7 @@ local function scalar_of(results)
   for j = 1, results.n do
     local y = results[j]
     if flow.is_tensor(y) and (y.dtype == "float64") then
-      local weight = ((flow.arange(y:numel(), {dtype = "float64"}) * 0.37 + 0.5 + j):cos()):view(table.unpack(y.shape))
-      if y.ndim == 0 then weight = weight:reshape({}) end
+      local weight = ((flow.arange(y:numel(), {dtype = "float64"}) * 0.37 + 0.5 + j):cos()):reshape(y.shape)
       local s = (y * weight):sum()
       total = total and total + s or s
     end
@@ -223,6 +222,36 @@ function M.signatures(op, parts, args)
   return list
 end
 
+-- Tensors made of sizes: every rank's part of a split equals the part of the whole.
+function M.check_source(op, args, parts)
+  flow.manual_seed(7)
+  local want = op.call(table.unpack(args, 1, args.n))
+  local options = {}
+  local n = args.n
+  if type(args[n]) == "table" and #args[n] == 0 and next(args[n]) then
+    for k, v in pairs(args[n]) do options[k] = v end
+    n = n - 1
+  end
+  if options.placement then return end
+  options.device = nil
+  local ranks, sbps = {}, {"B"}
+  for r = 0, parts - 1 do ranks[r + 1] = r end
+  for axis = 0, want.ndim - 1 do sbps[#sbps + 1] = ("S(%d)"):format(axis) end
+  for _, sbp in ipairs(sbps) do
+    local list = {}
+    for r = 0, parts - 1 do
+      testing.set_world(parts, r)
+      flow.manual_seed(7)
+      options.placement, options.sbp = flow.placement("cpu", ranks), sbp
+      local all = table.pack(table.unpack(args, 1, n))
+      all[n + 1] = options
+      list[r + 1] = op.call(table.unpack(all, 1, n + 1)):to_local()
+    end
+    testing.set_world(1, 0)
+    if op.name ~= "empty" then M.close(want, M.join(list, sbp), 0, op.name .. " as " .. sbp) end
+  end
+end
+
 -- Proves every signature of op for these arguments: cut the inputs, run the op on every rank's part in a dry world, put
 -- the results together, compare with the op on whole tensors.
 function M.check_signatures(op, args, parts, map_tensors)
@@ -238,7 +267,9 @@ function M.check_signatures(op, args, parts, map_tensors)
   local want = run(reference)
   local ranks = {}
   for r = 0, parts - 1 do ranks[r + 1] = r end
-  for _, case in ipairs(M.signatures(op, parts, whole)) do
+  local cases, whole_bytes = M.signatures(op, parts, whole), 0
+  map_tensors(whole, function(t) whole_bytes = whole_bytes + t:numel() return t end)
+  for _, case in ipairs(cases) do
     if not case.body then
       local label = op.name .. " (" .. table.concat(case.inputs, ", ") .. ")"
       local pieces, shapes = {}, {}
@@ -270,7 +301,13 @@ function M.check_signatures(op, args, parts, map_tensors)
       end
       testing.set_world(1, 0)
       for j, list in ipairs(results) do
-        assert.are.equal(case.outputs[j], sbps[j], label .. ": SBP of result " .. j)
+        if whole_bytes > 0 then -- every box of an empty tensor is free, so any signature may win
+          local promised = {}
+          for _, other in ipairs(cases) do
+            if table.concat(other.inputs, " ") == table.concat(case.inputs, " ") then promised[other.outputs[j]] = true end
+          end
+          assert(promised[sbps[j]], label .. ": result " .. j .. " is " .. sbps[j] .. ", promised " .. case.outputs[j])
+        end
         M.close(want[j], M.join(list, sbps[j]), 1e-9, label .. " -> " .. sbps[j] .. " over " .. parts)
       end
     end

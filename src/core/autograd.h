@@ -67,7 +67,7 @@ void fl_autograd_free(fl_autograd *a);
 ** gradients of the outputs, `out` (out0, out1) the outputs; calls are ops; numbers; + - * / ^ unary -. */
 fl_status fl_vjp_eval(fl_grad *g);
 
-/* What the strings mention: bits of saved inputs and outputs. */
-void fl_vjp_saves(const fl_op *op, uint32_t *saves_in, uint32_t *saves_out);
+/* What the strings of the wanted inputs (a bit each) mention: bits of inputs and outputs to save. */
+void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t *saves_out);
 
 #endif

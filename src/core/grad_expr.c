@@ -32,7 +32,7 @@ typedef struct term {
 typedef struct program {
     const fl_op *op;
     term *inputs[FL_MAX_PARAMS];    /* gradient of each operand; NULL: none */
-    uint32_t saves_in, saves_out;
+    uint32_t saves_in[FL_MAX_PARAMS], saves_out[FL_MAX_PARAMS]; /* what each of them mentions */
 } program;
 
 /* ---- parsing ---- */
@@ -40,7 +40,7 @@ typedef struct program {
 typedef struct parser {
     const char *at;
     const fl_op *op;
-    program *program;
+    uint32_t saves_in, saves_out;   /* mentioned so far */
 } parser;
 
 static term *parse_sum(parser *p);
@@ -95,14 +95,14 @@ static term *parse_call(parser *p, const char *name)
         }
     if (!t) t = call_term(name, NULL, NULL);
     t->count = 0;
-    uint32_t saved = p->program->saves_in;
+    uint32_t saved = p->saves_in;
     while (!accept(p, ')')) {
         assert(t->count < MAX_ARGS);
-        saved = p->program->saves_in;
+        saved = p->saves_in;
         t->args[t->count++] = parse_sum(p);
         accept(p, ',');
     }
-    if (t->kind == TERM_LIKE) p->program->saves_in = saved; /* the last argument gives only its shape */
+    if (t->kind == TERM_LIKE) p->saves_in = saved; /* the last argument gives only its shape */
     return t;
 }
 
@@ -123,7 +123,7 @@ static term *parse_name(parser *p)
     }
     if ((t->index = param_called(p->op, name, true)) >= 0) {
         t->kind = TERM_IN;
-        p->program->saves_in |= 1u << t->index;
+        p->saves_in |= 1u << t->index;
     } else if ((t->index = param_called(p->op, name, false)) >= 0) {
         t->kind = TERM_ATTR;
     } else if (name[0] == 'g' && (!name[1] || (isdigit((unsigned char)name[1]) && !name[2]))) {
@@ -133,7 +133,7 @@ static term *parse_name(parser *p)
         assert(strncmp(name, "out", 3) == 0 && "unknown name in a gradient");
         t->kind = TERM_OUT;
         t->index = name[3] ? name[3] - '0' : 0;
-        p->program->saves_out |= 1u << t->index;
+        p->saves_out |= 1u << t->index;
     }
     return t;
 }
@@ -202,8 +202,10 @@ static program *parse_program(const fl_op *op)
     int count = fl_op_signature(op)->tensor_count;
     for (int i = 0; i < count; i++) {
         if (!op->vjp[i]) continue;
-        parser p = {op->vjp[i], op, g};
+        parser p = {op->vjp[i], op, 0, 0};
         g->inputs[i] = parse_sum(&p);
+        g->saves_in[i] = p.saves_in;
+        g->saves_out[i] = p.saves_out;
         assert(*p.at == 0 && "trailing text in a gradient");
     }
     return g;
@@ -217,11 +219,15 @@ static const program *program_of(const fl_op *op)
     return table[at];
 }
 
-void fl_vjp_saves(const fl_op *op, uint32_t *saves_in, uint32_t *saves_out)
+void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t *saves_out)
 {
     const program *p = program_of(op);
-    *saves_in = p->saves_in;
-    *saves_out = p->saves_out;
+    *saves_in = *saves_out = 0;
+    for (int i = 0; wanted; i++, wanted >>= 1) {
+        if (!(wanted & 1u)) continue;
+        *saves_in |= p->saves_in[i];
+        *saves_out |= p->saves_out[i];
+    }
 }
 
 /* ---- evaluating ---- */

@@ -187,19 +187,24 @@ static fl_status save_output(tape_saved *s, fl_tensor *t)
     return FL_OK;
 }
 
-/* Which inputs and outputs the gradient of op needs. */
-static void what_to_save(const fl_op *op, uint32_t *in, uint32_t *out)
+static bool wants_grad(const fl_tensor *t) { return t->requires_grad || (t->autograd && fl_autograd_view_wants(t)); }
+
+/* Which inputs and outputs the gradients of the inputs that want one need. */
+static void what_to_save(const fl_op *op, const fl_operand *in, int nin, uint32_t *save_in, uint32_t *save_out)
 {
-    *in = op->saves_in;
-    *out = op->saves_out;
-    if (op->vjp) fl_vjp_saves(op, in, out);
+    *save_in = op->saves_in;
+    *save_out = op->saves_out;
+    if (!op->vjp) return;
+    uint32_t wanted = 0;
+    for (int i = 0; i < nin && i < FL_MAX_PARAMS; i++)
+        if (in[i].kind == FL_TENSOR && wants_grad(in[i].tensor)) wanted |= 1u << i;
+    fl_vjp_saves(op, wanted, save_in, save_out);
 }
 
 static fl_status edge_to(tape_edge *e, fl_tensor *t)
 {
     e->meta = fl_meta_ref(t->meta);
-    bool wants = t->requires_grad || (t->autograd && fl_autograd_view_wants(t));
-    if (!wants || !fl_dtype_is_float(t->meta->dtype)) return FL_OK;
+    if (!wants_grad(t) || !fl_dtype_is_float(t->meta->dtype)) return FL_OK;
     fl_node *node;
     FL_TRY(fl_tape_node_of(&node, &e->slot, t));
     if (node) e->node = fl_node_ref(node);
@@ -214,7 +219,7 @@ static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, 
     if (!n) return out_of_memory();
     for (int i = 0; i < nout; i++) n->out_meta[i] = fl_meta_ref(results[i]->meta);
     uint32_t save_in, save_out;
-    what_to_save(op, &save_in, &save_out);
+    what_to_save(op, in, nin, &save_in, &save_out);
     fl_status status = FL_OK;
     for (int i = 0; i < nin && status == FL_OK; i++) {
         bool saved = save_in >> (i < 31 ? i : 31) & 1u;
@@ -312,8 +317,6 @@ fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *t)
 }
 
 /* ---- in place ---- */
-
-static bool wants_grad(const fl_tensor *t) { return t->requires_grad || (t->autograd && fl_autograd_view_wants(t)); }
 
 fl_status fl_autograd_check_inplace(const fl_op *op, fl_tensor *target, const fl_operand *in, int nin)
 {
