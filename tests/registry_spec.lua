@@ -6,6 +6,7 @@ local testing = flow._testing
 
 local ops = testing.ops()
 table.sort(ops, function(a, b) return a.name < b.name end)
+for _, op in ipairs(ops) do op.mutates = op.mutates or op.name:sub(-1) == "_" end
 
 -- Calls an op with the values a sample expression gives.
 local function arguments(op, sample)
@@ -51,7 +52,8 @@ describe("every op", function()
       assert.is_nil(seen[op.name], op.name .. " is registered twice")
       seen[op.name] = true
       assert.is_true(#op.doc > 4, op.name .. " has no documentation")
-      assert.is_true(op.hidden or #op.samples > 0, op.name .. " has no sample")
+      -- the elements of empty tensors are undefined, so there is nothing to compare
+      assert.is_true(op.hidden or #op.samples > 0 or op.name:find("^empty") ~= nil, op.name .. " has no sample")
     end
   end)
 

@@ -302,7 +302,7 @@ function M.check_signatures(op, args, parts, map_tensors)
       testing.set_world(1, 0)
       for j, list in ipairs(results) do
         if whole_bytes > 0 then -- every box of an empty tensor is free, so any signature may win
-          local promised = {}
+          local promised = {B = not table.concat(case.inputs):find("[SP]")} -- all-B wins where parts would be empty
           for _, other in ipairs(cases) do
             if table.concat(other.inputs, " ") == table.concat(case.inputs, " ") then promised[other.outputs[j]] = true end
           end
