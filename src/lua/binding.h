@@ -96,14 +96,15 @@ void fl_lua_open_box(lua_State *L);
 /* Call after anything that allocated tensors: lets tensor bytes drive Lua's collector. */
 enum { FL_DEBT_STEP = 64 << 20 };
 void fl_lua_collect_step(lua_State *L);
-static inline void fl_lua_account(lua_State *L)
-{
-    if (FL_UNLIKELY(fl_storage_debt > FL_DEBT_STEP)) fl_lua_collect_step(L);
-}
-
 /* Unrefs a registry value later, at a moment when Lua may be called (inside a collection it may not). */
 void fl_lua_unref_later(int ref);
 void fl_lua_drop_late(lua_State *L);
+extern int fl_lua_late;                 /* values waiting for that */
+static inline void fl_lua_account(lua_State *L)
+{
+    if (FL_UNLIKELY(fl_storage_debt > FL_DEBT_STEP)) fl_lua_collect_step(L);
+    if (FL_UNLIKELY(fl_lua_late > 0)) fl_lua_drop_late(L);
+}
 
 /* A state with the hooks of the core set; NULL when out of memory. */
 lua_State *fl_lua_new_state(void);

@@ -16,15 +16,19 @@ static const fl_lua_module *module_find(const char *name)
     return NULL;
 }
 
-/* package.preload's loader of the embedded module whose entry is upvalue 1. */
+/* package.preload's loader of the embedded module whose entry is upvalue 1. There is one instance of each module in a state,
+** even for programs that empty package.loaded (busted does between files). */
 static int load_module(lua_State *L)
 {
     const fl_lua_module *m = lua_touserdata(L, lua_upvalueindex(1));
     char chunk[64];
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, m) != LUA_TNIL) return 1;
     snprintf(chunk, sizeof chunk, "=flow.%s", m->name);
     if (luaL_loadbufferx(L, m->source, m->size, chunk, "t") != LUA_OK) return lua_error(L);
     lua_pushvalue(L, 1);
     lua_call(L, 1, 1);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, m);
     return 1;
 }
 
@@ -129,6 +133,8 @@ static void set_indexing(lua_State *L, int metatable, int methods)
 
 int luaopen_flow(lua_State *L)
 {
+    static const char instance;
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &instance) != LUA_TNIL) return 1;
     lua_settop(L, 0);
     luaL_checkstack(L, 32, "flow");
     FL_CHECK(L, fl_world_init());
@@ -155,5 +161,7 @@ int luaopen_flow(lua_State *L)
     lua_pushvalue(L, methods);
     lua_setfield(L, flow, "_methods");
     lua_settop(L, flow);
+    lua_pushvalue(L, flow);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &instance);
     return 1;
 }

@@ -68,7 +68,6 @@ static int tensor_backward(lua_State *L)
     bool retain = option_flag(L, 3, "backward", "retain_graph", create);
     FL_CHECK(L, fl_autograd_backward(&x, grad ? &grad : NULL, 1, retain, create));
     fl_lua_account(L);
-    fl_lua_drop_late(L);
     return 0;
 }
 
@@ -116,7 +115,6 @@ static int flow_grad(lua_State *L)
     for (int i = 0; i < xs.count; i++) boxes[i]->tensor = out[i];
     push_gradients(L, boxes, &xs, first);
     fl_lua_account(L);
-    fl_lua_drop_late(L);
     return 1;
 }
 

@@ -21,6 +21,7 @@ typedef struct options {
     bool interactive, version, ignore_environment, warnings, execute, doctor, help;
     const char *bad;            /* an option that is wrong */
     const char *why;
+    bool missing;               /* the option is right, but this build lacks what it needs */
 } options;
 
 /* ---- messages ---- */
@@ -76,15 +77,15 @@ static void print_version(void)
 static const char usage_text[] =
     "usage: flowlua [options] [script [args]]\n"
     "Available options are:\n"
-    "  -e stat     execute string 'stat'\n"
-    "  -i          enter interactive mode after executing 'script'\n"
-    "  -l mod      require library 'mod' into global 'mod'\n"
-    "  -l g=mod    require library 'mod' into global 'g'\n"
-    "  -v          show version information\n"
-    "  -E          ignore environment variables\n"
-    "  -W          turn warnings on\n"
-    "  --          stop handling options\n"
-    "  -           stop handling options and execute stdin\n"
+    "  -e stat       execute string 'stat'\n"
+    "  -i            enter interactive mode after executing 'script'\n"
+    "  -l mod        require library 'mod' into global 'mod'\n"
+    "  -l g=mod      require library 'mod' into global 'g'\n"
+    "  -v            show version information\n"
+    "  -E            ignore environment variables\n"
+    "  -W            turn warnings on\n"
+    "  --            stop handling options\n"
+    "  -             stop handling options and execute stdin\n"
     "  --trace FILE  write a Chrome trace of every op to FILE at the end\n"
     "  --ranks N     start N ranks under mpirun\n"
     "  --doctor      probe this machine: CPU level, products, memory, MPI, GPUs\n"
@@ -99,7 +100,7 @@ static void bad_usage(const options *o)
     else if (o->why) snprintf(message, sizeof message, "%s", o->why);
     else snprintf(message, sizeof message, "unrecognized option '%s'", o->bad);
     say(message);
-    fputs(usage_text, stderr);
+    if (!o->missing) fputs(usage_text, stderr);
 }
 
 /* ---- the command line ---- */
@@ -146,6 +147,7 @@ static void read_long(options *o, char **argv, int *i)
     else if (is_long(text, "--ranks")) {
         if (long_value(o, argv, i, "--ranks")) {
             o->bad = text;
+            o->missing = true;
             o->why = "--ranks needs the MPI transport, which is missing in this build";
         }
     } else unknown_long(o, text);
@@ -180,10 +182,10 @@ static void read_options(options *o, char **argv)
     o->script = argv[i] ? i : 0;
 }
 
-/* arg: the script at 0, its arguments from 1, what stood before it at negative positions. */
+/* arg: the script at 0, its arguments from 1, what stood before it at negative positions; without a script the program
+** itself is at 0. */
 static void set_arg(lua_State *L, char **argv, int argc, int script)
 {
-    if (script == 0) script = argc;
     lua_createtable(L, argc - script, script + 1);
     for (int i = 0; i < argc; i++) {
         lua_pushstring(L, argv[i]);

@@ -274,23 +274,26 @@ static bool is_incomplete(lua_State *L, int status)
     return n >= sizeof mark - 1 && strcmp(message + n - (sizeof mark - 1), mark) == 0;
 }
 
-/* Compiles the text at index 1 as an expression, else as a statement. */
-static int compile(lua_State *L)
+/* Compiles the text at index 1 as an expression, else as a statement; *more: it goes on in the next line. */
+static int compile(lua_State *L, bool *more)
 {
     size_t n;
     const char *text = lua_tolstring(L, 1, &n);
     const char *expression = lua_pushfstring(L, "return %s", text);
     int status = luaL_loadbuffer(L, expression, strlen(expression), "=stdin");
     lua_remove(L, 2);
+    *more = is_incomplete(L, status);
     if (status == LUA_OK) return status;
     lua_pop(L, 1);
-    return luaL_loadbuffer(L, text, n, "=stdin");
+    status = luaL_loadbuffer(L, text, n, "=stdin");
+    *more = status != LUA_OK && (*more || is_incomplete(L, status));
+    return status;
 }
 
 /* Reads lines until they compile; the function or an error message is left on the stack. */
 static read_result read_chunk(lua_State *L, bool editing)
 {
-    bool cancelled;
+    bool cancelled, more;
     lua_settop(L, 0);
     if (!read_line(L, true, editing, &cancelled)) return READ_END;
     if (cancelled) return READ_NOTHING;
@@ -299,12 +302,11 @@ static read_result read_chunk(lua_State *L, bool editing)
         lua_remove(L, 1);
     }
     for (;;) {
-        int status = compile(L);
-        if (status == LUA_OK) {
+        if (compile(L, &more) == LUA_OK) {
             lua_remove(L, 1);
             return READ_CHUNK;
         }
-        if (!is_incomplete(L, status) || lua_rawlen(L, 1) > LINE_LIMIT) {
+        if (!more || lua_rawlen(L, 1) > LINE_LIMIT) {
             lua_remove(L, 1);
             return READ_ERROR;
         }

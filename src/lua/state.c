@@ -14,24 +14,25 @@ enum { FULL_MINIMUM = 64 << 20 };
 
 /* ---- values to drop when Lua may be called again ---- */
 
+int fl_lua_late;
 static int *late_refs;
-static int late_count, late_capacity;
+static int late_capacity;
 
 void fl_lua_unref_later(int ref)
 {
-    if (late_count == late_capacity) {
+    if (fl_lua_late == late_capacity) {
         int capacity = late_capacity ? 2 * late_capacity : 16;
         int *grown = realloc(late_refs, sizeof *grown * (size_t)capacity);
         if (!grown) return; /* the value stays alive: no harm */
         late_refs = grown;
         late_capacity = capacity;
     }
-    late_refs[late_count++] = ref;
+    late_refs[fl_lua_late++] = ref;
 }
 
 void fl_lua_drop_late(lua_State *L)
 {
-    while (late_count > 0) luaL_unref(L, LUA_REGISTRYINDEX, late_refs[--late_count]);
+    while (fl_lua_late > 0) luaL_unref(L, LUA_REGISTRYINDEX, late_refs[--fl_lua_late]);
 }
 
 /* ---- the collector ---- */
@@ -53,7 +54,6 @@ void fl_lua_collect_step(lua_State *L)
         lua_gc(L, LUA_GCSTEP, 0);
         fl_storage_debt = 0;
     }
-    fl_lua_drop_late(L);
 }
 
 /* ---- hooks of the core ---- */
@@ -74,7 +74,8 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
 {
     fl_lua_interrupt_disarm();
     if (interrupt_state) fl_lua_interrupt_arm(interrupt_state);
-    fl_lua_error(L, fl_fail(FL_ERR_STATE, "interrupted!"));
+    lua_pushliteral(L, "interrupted!"); /* as lua says it: no line, the traceback tells */
+    lua_error(L);
 }
 
 static void on_signal(int number)

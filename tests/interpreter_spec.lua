@@ -1,0 +1,226 @@
+-- What the program takes on its command line: everything lua takes, and its own long options.
+local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+
+local folder
+
+local function path(name) return folder .. "/" .. name end
+
+local function write(name, text)
+    local file = assert(io.open(path(name), "wb"))
+    file:write(text)
+    file:close()
+    return path(name)
+end
+
+-- Output (with errors) and exit code of a shell command in which the word @ stands for the program and % for the folder.
+local function run(command, stdin)
+    command = (command .. " "):gsub("@ ", function() return flowlua .. " " end):gsub("%%", function() return folder end)
+    local input = stdin and write("stdin", stdin) or "/dev/null"
+    local pipe = io.popen(("{ %s; } <%s 2>&1; echo \"rc=$?\""):format(command, input))
+    local text = pipe:read("a")
+    pipe:close()
+    local output, code = text:match("^(.-)rc=(%d+)\n$")
+    return output, tonumber(code)
+end
+
+describe("the interpreter", function()
+    setup(function()
+        folder = os.tmpname()
+        os.remove(folder)
+        assert(os.execute("mkdir " .. folder))
+    end)
+    teardown(function() os.execute("rm -r " .. folder) end)
+
+    -- {command, standard input or nil, output, exit code}
+    local cases = {
+        {"@ -e 'print(1)' -e 'print(2)'", nil, "1\n2\n", 0},
+        {"@ -e'print(1)'", nil, "1\n", 0},
+        {"@ %/args.lua a b", nil, "a\tb\n2\ttrue\tb\n", 0},
+        {"@ -e 'x = 7' %/global.lua", nil, "7\n", 0},
+        {"@ -l math -e 'print(math.pi > 3)'", nil, "true\n", 0},
+        {"@ -l m=math -e 'print(m.pi > 3)'", nil, "true\n", 0},
+        {"@ -", "print(...)", "\n", 0},
+        {"@ - a b", "print(...)", "a\tb\n", 0},
+        {"@", "print(arg[1])", "nil\n", 0},
+        {"@ -- %/args.lua q", nil, "q\n1\ttrue\tnil\n", 0},
+        {"@ -W -e 'warn(\"careful\")'", nil, "Lua warning: careful\n", 0},
+        {"@ -e 'warn(\"@on\") warn(\"a\", \"b\")'", nil, "Lua warning: ab\n", 0},
+        {"@ -e 'warn(\"unseen\")'", nil, "", 0},
+        {"@ -e 'os.exit(3)'", nil, "", 3},
+        {"@ -e 'os.exit(true, true)'", nil, "", 0},
+        {"LUA_INIT='print(\"init\")' @ -e 'print(1)'", nil, "init\n1\n", 0},
+        {"LUA_INIT=@%/global.lua @ -e 'print(1)'", nil, "nil\n1\n", 0},
+        {"LUA_INIT='print(5)' LUA_INIT_5_4='print(54)' @ -e ''", nil, "54\n", 0},
+        {"LUA_INIT='print(\"init\")' @ -E -e 'print(1)'", nil, "1\n", 0},
+        {"LUA_PATH='%/?.lua' @ -e 'print(require(\"module\"))'", nil, "a module\t" .. "@MODULE" .. "\n", 0},
+        {"@ %/shebang.lua", nil, "ran\n", 0},
+        {"@ -e 'print(flow ~= nil, require(\"flow\") == flow)'", nil, "true\ttrue\n", 0},
+        {"@ %/no_global.lua", nil, "nil\ttable\n", 0},
+        {"@ -e 'error()'", nil, "@: (error object is a nil value)\n", 1},
+        {"@ %/object.lua", nil, "@: an object\n", 1},
+        {"@ %/table.lua", nil, "@: (error object is a table value)\n", 1},
+        {"@ %/nothing.lua", nil, "@: cannot open %/nothing.lua: No such file or directory\n", 1},
+        {"@ --version | cut -d' ' -f1", nil, "flowlua\n", 0},
+        {"@ --ranks 4 x.lua", nil, "@: --ranks needs the MPI transport, which is missing in this build\n", 1},
+    }
+    it("takes what lua takes", function()
+        write("args.lua", "print(...) print(#arg, arg[0]:find('args.lua') ~= nil, arg[2])")
+        write("global.lua", "print(x)")
+        write("no_global.lua", "print(flow, type(require 'flow'))")
+        write("module.lua", "return 'a module'")
+        write("shebang.lua", "#!/usr/bin/env flowlua\nprint('ran')")
+        write("object.lua", "error(setmetatable({}, {__tostring = function() return 'an object' end}))")
+        write("table.lua", "error({})")
+        for _, case in ipairs(cases) do
+            local output, code = run(case[1], case[2])
+            local want = case[3]:gsub("@MODULE", function() return path("module.lua") end)
+            want = want:gsub("^@", function() return flowlua end):gsub("%%", function() return folder end)
+            output = output:gsub("\nstack traceback:.*", "\n")
+            assert.are.equal(want, output, case[1])
+            assert.are.equal(case[4], code, case[1])
+        end
+    end)
+
+    it("reports an uncaught error with a traceback on standard error", function()
+        local script = write("boom.lua", "local function f() error('boom') end\nf()")
+        local output, code = run("@ " .. script .. " 2>&1 >/dev/null")
+        assert.are.equal(1, code)
+        assert.are.equal(("%s: %s:1: boom\nstack traceback:\n"):format(flowlua, script), output:match("^.-traceback:\n"))
+        assert.truthy(output:find("in upvalue 'f'", 1, true) or output:find("in local 'f'", 1, true))
+    end)
+
+    it("says what is wrong with an option, and shows the usage", function()
+        for option, message in pairs {
+            ["-x"] = "unrecognized option '-x'",
+            ["-e"] = "'-e' needs argument",
+            ["-l"] = "'-l' needs argument",
+            ["--trase"] = "unrecognized option '--trase'; did you mean '--trace'?",
+            ["--trace"] = "'--trace' needs argument",
+            ["--doktor"] = "unrecognized option '--doktor'; did you mean '--doctor'?",
+        } do
+            local output, code = run("@ " .. option)
+            assert.are.equal(1, code)
+            assert.are.equal(flowlua .. ": " .. message, output:match("^[^\n]*"))
+            assert.truthy(output:find("\nusage: flowlua [options] [script [args]]\n", 1, true))
+        end
+        local output, code = run("@ --help")
+        assert.are.equal(0, code)
+        assert.are.equal("usage: flowlua [options] [script [args]]", output:match("^[^\n]*"))
+    end)
+
+    it("writes a trace of every op", function()
+        local output, code = run("@ --trace %/trace.json -e 'local x = flow.ones(4) for i = 1, 3 do x = x + 1 end'")
+        assert.are.equal("", output)
+        assert.are.equal(0, code)
+        local text = io.open(path("trace.json")):read("a")
+        local _, count = text:gsub('"name":"add"', "")
+        assert.are.equal(3, count)
+        assert.truthy(text:find('"line":"(command line):1"', 1, true))
+    end)
+
+    it("writes the trace when the script ends with os.exit", function()
+        local _, code = run("@ --trace=%/exit.json -e 'local x = flow.ones(4) os.exit(5)'")
+        assert.are.equal(5, code)
+        assert.truthy(io.open(path("exit.json")):read("a"):find('"name":"ones"', 1, true))
+    end)
+
+    it("stops a script at Ctrl-C with interrupted!", function()
+        local script = write("forever.lua", "print('started') io.stdout:flush() while true do end")
+        local output = run(("@ %s & pid=$!; sleep 0.3; kill -INT $pid; wait $pid; echo code $?"):format(script))
+        -- a background job of sh ignores SIGINT unless it installs a handler, as the program does
+        assert.are.equal(("started\n%s: interrupted!\nstack traceback:\n"):format(flowlua), output:match("^.-traceback:\n"))
+        assert.truthy(output:find("code 1\n", 1, true))
+    end)
+
+    it("loads C modules made for Lua 5.4", function()
+        local output = run("@ -e 'local ok, lfs = pcall(require, \"lfs\") print(ok and type(lfs.currentdir()) or \"none\")'")
+        assert.truthy(output == "string\n" or output == "none\n")
+    end)
+
+    it("probes the machine with --doctor", function()
+        local output, code = run("@ --doctor")
+        assert.are.equal(0, code)
+        assert.truthy(output:find("cpu        ok    %a+%d* kernels, %d+ threads"))
+        assert.truthy(output:find("ops        ok    product, sum and gradient of a 2 x 2 matrix are right", 1, true))
+        assert.truthy(output:find("product    ok    1024 x 1024 float32: %d+ GFLOP/s"))
+        assert.truthy(output:find("memory     ok    copy of 64 MiB: %d+%.%d GB/s"))
+    end)
+
+    it("rejects a world that does not exist", function()
+        local output, code = run("FLOW_WORLD=2 FLOW_RANK=5 @ -e 'print(1)'")
+        assert.are.equal(1, code)
+        assert.truthy(output:find("rank 5 does not exist in a world of 2 (0 to 1)", 1, true))
+    end)
+end)
+
+describe("garbage", function()
+    -- Runs a script in a process of its own and returns the numbers it prints.
+    local function numbers(code)
+        local name = os.tmpname()
+        local file = io.open(name, "w")
+        file:write(code)
+        file:close()
+        local pipe = io.popen(flowlua .. " " .. name)
+        local text = pipe:read("a")
+        pipe:close()
+        os.remove(name)
+        local list = {}
+        for word in text:gmatch("%S+") do list[#list + 1] = tonumber(word) end
+        return table.unpack(list)
+    end
+
+    it("of 1,000 written 16 MiB tensors beside a large Lua heap stays under 256 MiB", function()
+        local peak = numbers [[
+            local flow = require "flow"
+            local heap = {}
+            for i = 1, 200000 do heap[i] = {i} end
+            for i = 1, 1000 do flow.empty(4 * 1024 * 1024):fill_(i) end
+            for line in io.lines("/proc/self/status") do
+                local kb = line:match("VmHWM:%s*(%d+)")
+                if kb then print(kb // 1024) end
+            end]]
+        assert.is_true(peak < 256, ("peak %d MiB"):format(peak))
+    end)
+
+    it("that outlives young collections is found too", function()
+        local live, peak = numbers [[
+            local flow = require "flow"
+            local ring = {}
+            for i = 1, 1000 do ring[i % 10] = flow.empty(4 * 1024 * 1024) end
+            local m = flow.memory()
+            print(m.live_bytes // 2^20, m.peak_bytes // 2^20)]]
+        assert.is_true(live >= 160 and peak <= 512, ("live %d, peak %d MiB"):format(live, peak))
+    end)
+
+    it("of 10^6 small tensors leaves the process small", function()
+        local peak = numbers [[
+            local flow = require "flow"
+            for i = 1, 1000000 do local x = flow.empty(16) end
+            for line in io.lines("/proc/self/status") do
+                local kb = line:match("VmHWM:%s*(%d+)")
+                if kb then print(kb // 1024) end
+            end]]
+        assert.is_true(peak < 100, ("peak %d MiB"):format(peak))
+    end)
+
+    it("is dropped with its tensors, whoever held them", function()
+        local flow = require "flow"
+        collectgarbage()
+        collectgarbage()
+        local before = flow.memory().tensors
+        do
+            local x = flow.ones(3, {requires_grad = true})
+            local y = (x * 2):exp()
+            local z = y:detach()
+            y:register_hook(function(g) return g + z end)
+            local co = coroutine.wrap(function() local z = y + 1 coroutine.yield(z) end)
+            co()
+        end
+        collectgarbage()
+        collectgarbage()
+        flow.zeros(1)
+        collectgarbage()
+        collectgarbage()
+        assert.are.equal(before, flow.memory().tensors)
+    end)
+end)
