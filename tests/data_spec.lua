@@ -237,6 +237,27 @@ describe("the loader", function()
     end
 end)
 
+describe("misspelt names", function()
+    local loader = data.loader(data.tensors(flow.arange(3)))
+    local opt = flow.optim.SGD({flow.ones(1, {requires_grad = true})})
+    for _, case in ipairs {
+        {function() return flow.nn.Linaer end, "nn has no 'Linaer'; did you mean 'Linear'?"},
+        {function() return flow.nn.init.norml end, "nn.init has no 'norml'; did you mean 'normal'?"},
+        {function() return flow.optim.AdmW end, "optim has no 'AdmW'; did you mean 'AdamW'?"},
+        {function() return flow.optim.schedule.cosin end, "optim.schedule has no 'cosin'; did you mean 'cosine'?"},
+        {function() return data.loadr end, "data has no 'loadr'; did you mean 'loader'?"},
+        {function() return loader:sate() end, "Loader has no 'sate'; did you mean 'state'?"},
+        {function() return opt:zero_gard() end, "Optimizer has no 'zero_gard'; did you mean 'zero_grad'?"},
+        {function() return progress.bar(3):updaet() end, "Bar has no 'updaet'; did you mean 'update'?"},
+    } do
+        it("say: " .. case[2], function()
+            local ok, message = pcall(case[1])
+            assert.is_false(ok)
+            assert.are.equal(case[2], (message:gsub("^.-data_spec.lua:%d+: ", "")))
+        end)
+    end
+end)
+
 describe("generators", function()
     it("are streams of their own", function()
         flow.manual_seed(1)

@@ -45,6 +45,21 @@ function M.sorted_keys(t)
     return keys
 end
 
+---Makes reading a name that a table (a module, or a class that is its objects' __index) does not have an error.
+---@param name string
+---@param t table
+---@return table t
+function M.strict(name, t)
+    local meta = getmetatable(t) or {}
+    local inherited = meta.__index
+    function meta.__index(_, key)
+        local value = inherited and inherited[key]
+        if value ~= nil or type(key) ~= "string" or key:sub(1, 1) == "_" then return value end
+        M.fail("%s has no '%s'%s", name, key, M.suggest(key, M.sorted_keys(t)))
+    end
+    return setmetatable(t, meta)
+end
+
 ---Default of an option that may be left out.
 M.none = setmetatable({}, {__name = "none"})
 
@@ -96,6 +111,12 @@ function M.number(who, name, value, least, most)
         M.fail("%s: %s must be a number in [%g, %g], got %s", who, name, least, most, tostring(value))
     end
     return value
+end
+
+---"[2, 3]"
+---@return string
+function M.shape(t)
+    return "[" .. table.concat(t.shape, ", ") .. "]"
 end
 
 ---A tensor.

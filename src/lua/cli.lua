@@ -139,4 +139,4 @@ function cli.parse(args, about, specs, most)
     os.exit(0, true)
 end
 
-return cli
+return check.strict("cli", cli)

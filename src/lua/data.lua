@@ -90,8 +90,8 @@ local function read_split(folder, name)
     local images = data.idx(find_idx(folder, name .. "-images-idx3-ubyte"))
     local labels = data.idx(find_idx(folder, name .. "-labels-idx1-ubyte"))
     if images:dim() ~= 3 or labels:dim() ~= 1 or images:size(0) ~= labels:size(0) then
-        check.fail("mnist: the %s images and labels in %s do not belong together: [%s] and [%s]", name, folder,
-            table.concat(images.shape, ", "), table.concat(labels.shape, ", "))
+        check.fail("mnist: the %s images and labels in %s do not belong together: %s and %s", name, folder,
+            check.shape(images), check.shape(labels))
     end
     return {images = images, labels = labels:to("int64")}
 end
@@ -158,8 +158,8 @@ function data.tensors(...)
     for i, t in ipairs(self.tensors) do
         check.tensor("tensors", ("argument %d"):format(i), t)
         if t:dim() == 0 or t:size(0) ~= self.tensors[1]:size(0) then
-            check.fail("tensors: argument %d has shape [%s], the first one [%s]", i, table.concat(t.shape, ", "),
-                table.concat(self.tensors[1].shape, ", "))
+            check.fail("tensors: argument %d has shape %s, the first one %s", i, check.shape(t),
+                check.shape(self.tensors[1]))
         end
     end
     return self
@@ -187,8 +187,7 @@ function data.windows(tokens, length, opts)
     check.integer("windows", "the length", length, 1)
     local stride = check.integer("windows", "stride", check.options("windows", opts, {stride = 1}).stride, 1)
     if tokens:dim() ~= 1 or tokens:size(0) <= length then
-        check.fail("windows: tokens of shape [%s] hold no window of %d and the number after it",
-            table.concat(tokens.shape, ", "), length)
+        check.fail("windows: tokens of shape %s hold no window of %d and the number after it", check.shape(tokens), length)
     end
     local offsets = flow.arange(length + 1, {device = tokens.device})
     return setmetatable({tokens = tokens, length = length, stride = stride, offsets = offsets}, Windows)
@@ -223,7 +222,7 @@ function data.loader(dataset, opts)
     local self = setmetatable({
         dataset = dataset, batch_size = check.integer("loader", "batch_size", o.batch_size, 1),
         shuffle = o.shuffle, seed = check.integer("loader", "seed", o.seed, math.mininteger), drop_last = o.drop_last,
-        epoch = 0, position = 0, order = nil, ordered_epoch = nil, resumed = false,
+        epoch = 0, position = 0, order = false, ordered_epoch = false, resumed = false,
     }, Loader)
     if #self == 0 then check.fail("loader: %d items give no batch of %d", #dataset, o.batch_size) end
     return self
@@ -290,7 +289,11 @@ function Loader:load_state(state)
     self.epoch = check.integer("load_state", "epoch", state.epoch, 0)
     self.position = check.integer("load_state", "position", state.position, 0)
     self.seed = check.integer("load_state", "seed", state.seed, math.mininteger)
-    self.ordered_epoch, self.resumed = nil, true
+    self.ordered_epoch, self.resumed = false, true
 end
 
-return data
+check.strict("Text", Text)
+check.strict("Tensors", Tensors)
+check.strict("Windows", Windows)
+check.strict("Loader", Loader)
+return check.strict("data", data)

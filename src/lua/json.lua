@@ -200,4 +200,4 @@ function M.decode(text)
     return value
 end
 
-return M
+return check.strict("json", M)

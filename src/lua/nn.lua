@@ -1,409 +1,14 @@
--- nn.lua -- modules: parts of a network that own parameters.
---
--- A module keeps what is assigned to it in the order of assignment, so that parameters, buffers and children have the
--- same order in every process. All its fields lie behind __index and __newindex; the object itself holds three hidden
--- tables. A tensor that requires grad becomes a parameter by being assigned, a module a child. Reading a field that was
--- never assigned is an error (assigning nil counts).
+-- nn.lua -- layers, losses and initialisers; what a module is lies in module.lua.
 
 local flow = require "flow"
 local check = require "flow.check"
-local ordered = require "flow.ordered"
+local module = require "flow.module"
 
 local op = flow._op
-local is_tensor = check.is_tensor
 
-local nn = {}
+local Module = module.Module
 
-local FIELDS, ORDER, KINDS = {}, {}, {}     -- keys of the hidden tables: values; keys in order; kind of each key
-
----@class flow.nn.Module
-local Module = {__name = "Module"}
-nn.Module = Module
-
----@return boolean
-function nn.is_module(value)
-    return type(value) == "table" and rawget(value, FIELDS) ~= nil
-end
-
--- ---- objects and classes ----
-
-local function missing(self, key)
-    local names = {}
-    for name in pairs(self[KINDS]) do names[#names + 1] = tostring(name) end
-    local class = getmetatable(self)
-    while class do
-        for name in pairs(class) do names[#names + 1] = tostring(name) end
-        local meta = getmetatable(class)
-        class = meta and meta.__index
-    end
-    table.sort(names)
-    check.fail("%s has no field or method '%s'%s", getmetatable(self).__name, tostring(key), check.suggest(key, names))
-end
-
-local function get(self, key)
-    local value = self[FIELDS][key]
-    if value ~= nil then return value end
-    value = getmetatable(self)[key]
-    if value == nil and type(key) == "string" and not self[KINDS][key] then missing(self, key) end
-    return value
-end
-
-local function kind_of(value, before)
-    if nn.is_module(value) then return "module" end
-    if not is_tensor(value) then return before == "buffer" and value == nil and before or "value" end
-    if before == "parameter" or before == "buffer" then return before end
-    return value.requires_grad and value.is_leaf and "parameter" or "value"
-end
-
-local function set(self, key, value)
-    local kinds, order = self[KINDS], self[ORDER]
-    if not kinds[key] then order[#order + 1] = key end
-    kinds[key] = kind_of(value, kinds[key])
-    self[FIELDS][key] = value
-end
-
-local running       -- the innermost module whose forward runs, nil outside
-
-local function leave(outer, ...)
-    running = outer
-    return ...
-end
-
--- "train.lua:7: linear: ..." -> "train.lua:7: in Net.blocks[2].mlp: linear: ..."
-local function describe(root, inner, message)
-    if type(message) ~= "string" then return message end
-    local path = getmetatable(root).__name
-    for name, module in root:named_modules() do
-        if rawequal(module, inner) then
-            path = path .. ("." .. name):gsub("%.(%d+)", "[%1]"):gsub("%.$", "")
-            break
-        end
-    end
-    local place, text = message:match("^([^\n:]+:%d+: )(.*)$")
-    return ("%sin %s: %s"):format(place or "", path, text or message)
-end
-
-local function finish(self, ok, ...)
-    local inner = running
-    running = nil
-    if ok then return ... end
-    error(describe(self, inner, (...)), 0)
-end
-
--- Only the outermost call is protected: an error then knows which module was running, and calls inside cost nothing.
-local function call(self, ...)
-    local outer = running
-    running = self
-    if outer then return leave(outer, self:forward(...)) end
-    return finish(self, pcall(self.forward, self, ...))
-end
-
-local function construct(class, ...)
-    local self = {[FIELDS] = {training = true}, [ORDER] = {}, [KINDS] = {training = "value"}}
-    setmetatable(self, class)
-    self:init(...)
-    return self
-end
-
-local function length(self)
-    return #self[FIELDS]
-end
-
----A class of modules; give it `init` and `forward`.
----@param name string
-function Module:extend(name)
-    if type(name) ~= "string" then check.fail("extend: takes the name of the class, got %s", type(name)) end
-    local class = {
-        __name = name, __index = get, __newindex = set, __call = call, __len = length,
-        __tostring = function(module) return module:describe() end,
-    }
-    return setmetatable(class, {__index = self, __call = construct, __name = "class " .. name})
-end
-
----Called with the arguments of the constructor.
-function Module:init() end  -- luacheck: ignore self
-
----Called by net(x).
-function Module:forward()
-    check.fail("%s has no forward", getmetatable(self).__name)
-end
-
----Is this module of that class, or of one that extends it?
----@return boolean
-function Module:is(class)
-    local mine = getmetatable(self)
-    while mine and mine ~= class do
-        local meta = getmetatable(mine)
-        mine = meta and meta.__index
-    end
-    return mine == class
-end
-
--- ---- walking ----
-
--- Modules that `module` holds itself: children, and modules in plain lists that were assigned to it.
-local function own_children(module)
-    local result = ordered.new()
-    local fields, kinds = module[FIELDS], module[KINDS]
-    for _, key in ipairs(module[ORDER]) do
-        local value = fields[key]
-        if kinds[key] == "module" and value ~= nil then
-            result[tostring(key)] = value
-        elseif type(value) == "table" and getmetatable(value) == nil then
-            for i, item in ipairs(value) do
-                if nn.is_module(item) then result[key .. "." .. i] = item end
-            end
-        end
-    end
-    return result
-end
-
-local function join(prefix, name)
-    return prefix == "" and name or prefix .. "." .. name
-end
-
--- visit(name, module) for the module and all below it, depth first; each once unless `again`.
-local function walk(module, visit, again, prefix, seen)
-    prefix, seen = prefix or "", seen or {}
-    if seen[module] and not again then return end
-    seen[module] = true
-    visit(prefix, module)
-    for name, child in own_children(module) do walk(child, visit, again, join(prefix, name), seen) end
-end
-
--- Tensors of one kind by dotted name; a tensor that is used twice comes once unless `again`.
-local function collect(module, wanted, again)
-    local result, seen = ordered.new(), {}
-    walk(module, function(prefix, part)
-        for _, key in ipairs(part[ORDER]) do
-            local value, kind = part[FIELDS][key], part[KINDS][key]
-            if wanted[kind] and value ~= nil and (again or not seen[value]) then
-                seen[value] = true
-                result[join(prefix, tostring(key))] = value
-            end
-        end
-    end, again)
-    return result
-end
-
-local function values(map)
-    local list = {}
-    for _, value in map do list[#list + 1] = value end
-    return list
-end
-
----Names and tensors in order: `for name, p in net:named_parameters() do`.
-function Module:named_parameters() return collect(self, {parameter = true}) end
-
----@return any[]
-function Module:parameters() return values(self:named_parameters()) end
-
----Number of elements of all parameters.
----@return integer
-function Module:count_parameters()
-    local count = 0
-    for _, p in self:named_parameters() do count = count + p:numel() end
-    return count
-end
-
-function Module:named_buffers() return collect(self, {buffer = true}) end
-
----@return any[]
-function Module:buffers() return values(self:named_buffers()) end
-
-function Module:named_children() return own_children(self) end
-
----@return flow.nn.Module[]
-function Module:children() return values(own_children(self)) end
-
----The module itself (named "") and all below it.
-function Module:named_modules()
-    local result = ordered.new()
-    walk(self, function(name, module) result[name] = module end)
-    return result
-end
-
----@return flow.nn.Module[]
-function Module:modules() return values(self:named_modules()) end
-
----Calls f with every module below this one and then with this one.
-function Module:apply(f)
-    for _, child in ipairs(self:children()) do child:apply(f) end
-    f(self)
-    return self
-end
-
--- ---- parameters and buffers ----
-
----A tensor as a parameter: a leaf that requires grad.
----@param t any
----@param requires_grad boolean? default true
-function nn.Parameter(t, requires_grad)
-    check.tensor("Parameter", "the value", t)
-    local parameter = t:detach()
-    parameter.requires_grad = requires_grad == nil or requires_grad
-    return parameter
-end
-
----A tensor that is saved and moved with the module but not trained.
-function Module:register_buffer(name, t)
-    if t ~= nil then check.tensor("register_buffer", name, t) end
-    self[name] = nil
-    self[KINDS][name] = "buffer"
-    self[name] = t
-end
-
----A parameter that may be frozen (requires_grad = false) and is a parameter all the same.
-function Module:register_parameter(name, t)
-    if t ~= nil then check.tensor("register_parameter", name, t) end
-    self[name] = nil
-    self[KINDS][name] = "parameter"
-    self[name] = t
-end
-
--- Replaces every parameter and buffer by what f makes of it; a tensor used twice is still used twice.
-local function convert(module, f)
-    local made = {}
-    local _ <close> = flow.no_grad()
-    walk(module, function(_, part)
-        for _, key in ipairs(part[ORDER]) do
-            local kind, t = part[KINDS][key], part[FIELDS][key]
-            if t ~= nil and (kind == "parameter" or kind == "buffer") then
-                if made[t] == nil then
-                    local new = f(t)
-                    if not rawequal(new, t) then
-                        new = new:detach()
-                        new.requires_grad = t.requires_grad
-                    end
-                    made[t] = new
-                end
-                part[FIELDS][key] = made[t]
-            end
-        end
-    end)
-    return module
-end
-
----To a device ("cpu", "cuda:1") or a dtype (float tensors only). Makes new parameters: call it before making an
----optimizer.
----@param where string
-function Module:to(where)
-    local is_device = where == "cpu" or tostring(where):match("^cuda")
-    return convert(self, function(t)
-        if where == t.device or where == t.dtype or not (is_device or t.dtype:match("float")) then return t end
-        return t:to(where)
-    end)
-end
-
----Makes global parameters and buffers, the same on every rank before they are split: net:to_global{placement = p,
----sbp = "B"}. Makes new parameters: call it before making an optimizer.
----@param opts {placement: any, sbp: any}
-function Module:to_global(opts)
-    local o = check.options("to_global", opts, {placement = check.none, sbp = check.none})
-    return convert(self, function(t)
-        if not t.is_global then
-            local whole = {}
-            for i = 1, #o.placement.hierarchy do whole[i] = "B" end
-            t = t:to_global{placement = o.placement, sbp = whole}
-        end
-        return t:to_global{placement = o.placement, sbp = o.sbp}
-    end)
-end
-
----Sets whether dropout and the like are active, here and below.
-function Module:train(on)
-    walk(self, function(_, module) module[FIELDS].training = on == nil or on end)
-    return self
-end
-
-function Module:eval() return self:train(false) end
-
----Freezes or unfreezes all parameters.
-function Module:requires_grad_(on)
-    for _, p in ipairs(self:parameters()) do p.requires_grad = on == nil or on end
-    return self
-end
-
-function Module:zero_grad()
-    for _, p in ipairs(self:parameters()) do p.grad = nil end
-end
-
--- ---- state ----
-
----Parameters and buffers by dotted name, in order, not connected to the tape. They share memory with the module.
-function Module:state_dict()
-    local state = collect(self, {parameter = true, buffer = true}, true)
-    for name, t in state do state[name] = t:detach() end
-    return state
-end
-
-local function shape_text(t)
-    return "[" .. table.concat(t.shape, ", ") .. "]"
-end
-
--- What keeps `state` from being loaded into `own`, as a list of sentences.
-local function state_problems(own, state)
-    local problems, unknown = {}, {}
-    for _, name in ipairs(check.sorted_keys(state)) do
-        if own[name] == nil then unknown[#unknown + 1] = name end
-    end
-    for name, t in own do
-        local given = state[name]
-        if given == nil then
-            problems[#problems + 1] = ("'%s' is missing%s"):format(name, check.suggest(name, unknown))
-        elseif not is_tensor(given) then
-            problems[#problems + 1] = ("'%s' is a %s, not a tensor"):format(name, type(given))
-        elseif shape_text(given) ~= shape_text(t) then
-            problems[#problems + 1] = ("'%s' is %s, the module's is %s"):format(name, shape_text(given), shape_text(t))
-        end
-    end
-    local names = check.sorted_keys(own)
-    for _, name in ipairs(unknown) do
-        problems[#problems + 1] = ("'%s' is unexpected%s"):format(name, check.suggest(name, names))
-    end
-    return problems
-end
-
----Copies the tensors of a state dict into the parameters and buffers. Names and shapes must agree; nothing is changed
----when they don't.
----@param state table<string, any>
-function Module:load_state_dict(state)
-    if type(state) ~= "table" then check.fail("load_state_dict: takes a table, got %s", type(state)) end
-    local own = collect(self, {parameter = true, buffer = true}, true)
-    local problems = state_problems(own, state)
-    if #problems > 0 then
-        check.fail("load_state_dict: %s: %s", getmetatable(self).__name, table.concat(problems, "; "))
-    end
-    local _ <close> = flow.no_grad()
-    for name, t in own do
-        local given = state[name]
-        if given.device ~= t.device and not t.is_global then given = given:to(t.device) end
-        if t.is_global and not given.is_global then
-            local whole = {}
-            for i = 1, #t.placement.hierarchy do whole[i] = "B" end
-            given = given:to_global{placement = t.placement, sbp = whole}
-        end
-        t:copy_(given)
-    end
-    return self
-end
-
--- ---- printing ----
-
----What a module says of itself between the parentheses of its line; own modules may overwrite it.
----@return string
-function Module:extra() return "" end  -- luacheck: ignore self
-
----The tree as text, as PyTorch prints it.
----@return string
-function Module:describe()
-    local lines = {}
-    for name, child in own_children(self) do
-        lines[#lines + 1] = "  (" .. name .. "): " .. child:describe():gsub("\n", "\n  ")
-    end
-    local head = getmetatable(self).__name .. "(" .. self:extra()
-    return #lines == 0 and head .. ")" or head .. "\n" .. table.concat(lines, "\n") .. "\n)"
-end
+local nn = {Module = Module, Parameter = module.Parameter, is_module = module.is_module}
 
 -- ---- initialisers ----
 
@@ -412,7 +17,7 @@ nn.init = init
 
 -- Fans of a weight: inputs and outputs of one unit.
 local function fans(t)
-    if t:dim() < 2 then check.fail("init: fans need a weight of two axes or more, got %s", shape_text(t)) end
+    if t:dim() < 2 then check.fail("init: fans need a weight of two axes or more, got %s", check.shape(t)) end
     local field = t:numel() // (t:size(0) * t:size(1))
     return t:size(1) * field, t:size(0) * field
 end
@@ -623,14 +228,14 @@ nn.ModuleList = ModuleList
 
 ---@param modules flow.nn.Module[]?
 function ModuleList:init(modules)
-    for _, module in ipairs(modules or {}) do self:append(module) end
+    for _, item in ipairs(modules or {}) do self:append(item) end
 end
 
-function ModuleList:append(module)
-    if not nn.is_module(module) then
-        check.fail("%s: item %d must be a module, got %s", getmetatable(self).__name, #self + 1, type(module))
+function ModuleList:append(item)
+    if not nn.is_module(item) then
+        check.fail("%s: item %d must be a module, got %s", getmetatable(self).__name, #self + 1, type(item))
     end
-    self[#self + 1] = module
+    self[#self + 1] = item
     return self
 end
 
@@ -644,8 +249,7 @@ function Sequential:init(...)
 end
 
 function Sequential:forward(x)
-    local modules = self[FIELDS]
-    for i = 1, #modules do x = modules[i](x) end
+    for i = 1, #self do x = self[i](x) end
     return x
 end
 
@@ -713,4 +317,5 @@ function MSELoss:forward(input, target)
     return flow.mse_loss(input, target, self.options)
 end
 
-return nn
+check.strict("nn.init", init)
+return check.strict("nn", nn)

@@ -194,9 +194,9 @@ local function check_entry(self, who, group, p, entry, count)
     for _, name in ipairs(self.kept(group)) do
         local t = entry[name]
         if t == nil and entry.step > 0 then check.fail("%s: %s of parameter %d is missing", who, name, count) end
-        if t ~= nil and table.concat(check.tensor(who, name, t).shape, ", ") ~= table.concat(p.shape, ", ") then
-            check.fail("%s: %s of parameter %d has shape [%s], the parameter [%s]", who, name, count,
-                table.concat(t.shape, ", "), table.concat(p.shape, ", "))
+        if t ~= nil and check.shape(check.tensor(who, name, t)) ~= check.shape(p) then
+            check.fail("%s: %s of parameter %d has shape %s, the parameter %s", who, name, count, check.shape(t),
+                check.shape(p))
         end
     end
 end
@@ -438,4 +438,7 @@ function Scheduler:load_state_dict(state)
     apply(self)
 end
 
-return optim
+check.strict("Optimizer", Optimizer)
+check.strict("Scheduler", Scheduler)
+check.strict("optim.schedule", schedule)
+return check.strict("optim", optim)

@@ -107,4 +107,5 @@ function Bar:clear()
     self.drawn, self.shown = 0, -1
 end
 
-return progress
+check.strict("Bar", Bar)
+return check.strict("progress", progress)
