@@ -13,8 +13,9 @@ typedef enum fl_mask_kind { FL_MASK_NONE, FL_MASK_BOOL, FL_MASK_FLOAT } fl_mask_
 
 /* One head. Rows are contiguous, `*_row` elements apart; the mask has any strides (0 where it broadcasts). */
 typedef struct fl_attention_head {
-    const void *q, *k, *v, *mask, *g, *out_in, *lse_in;
+    const void *q, *k, *v, *mask, *g, *out_in, *lse_in, *dlse;
     void *out, *lse, *dq, *dk, *dv;
+    /* dlse: gradient of lse, or NULL */
     int64_t index;              /* logical position among all heads: places the dropout mask */
 } fl_attention_head;
 

@@ -10,7 +10,7 @@
 
 #include "cpu.h"
 
-enum { FL_STAGE_OPERANDS = 8 };
+enum { FL_STAGE_OPERANDS = 9 };
 enum { FL_STAGE_SCRATCH = 0, FL_KERNEL_SCRATCH = 1 };   /* slots of fl_scratch: staging, the kernel's own */
 
 typedef struct fl_stage {

@@ -14,7 +14,7 @@
 
 #include "ops.h"
 
-enum { FL_CHAIN_LENGTH = 48 };
+enum { FL_CHAIN_LENGTH = 64 };
 
 typedef struct fl_chain {
     fl_status status;

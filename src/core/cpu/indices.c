@@ -1,0 +1,57 @@
+/*
+** indices.c -- integer operands that name positions: see indices.h.
+*/
+#include "indices.h"
+#include "stage.h"
+#include "../storage.h"
+
+#include <stdio.h>
+
+fl_status fl_indices_open(const int64_t **out, const fl_kernel *k, int operand)
+{
+    const fl_view *v = &k->in[operand];
+    if (v->contiguous && v->dtype == FL_INT64) {
+        *out = v->data;
+        return FL_OK;
+    }
+    int64_t strides[FL_MAX_NDIM], *copy = fl_scratch(FL_STAGE_SCRATCH, sizeof(int64_t) * (size_t)v->numel + 64);
+    if (!copy) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld indices", k->op->name, (long long)v->numel);
+    fl_shape_strides(strides, v->size, v->ndim);
+    fl_view array = *v;
+    array.data = copy;
+    array.dtype = FL_INT64;
+    array.contiguous = true;
+    array.stride = strides;
+    *out = copy;
+    return fl_cpu_copy(&array, v);
+}
+
+/* "[2, 0]", the logical position of local element i; "" for a 0-d operand. */
+static void position_text(char *out, size_t size, const fl_view *v, int64_t i)
+{
+    int64_t at[FL_MAX_NDIM];
+    size_t used = 0;
+    for (int a = v->ndim - 1; a >= 0; a--) {
+        at[a] = v->start[a] + i % v->size[a];
+        i /= v->size[a];
+    }
+    out[0] = 0;
+    for (int a = 0; a < v->ndim; a++)
+        used += (size_t)snprintf(out + used, size - used, "%s%lld%s", a ? ", " : "[", (long long)at[a], a + 1 == v->ndim ? "]" : "");
+}
+
+fl_status fl_indices_check(const int64_t *values, const fl_view *v, const fl_index_rule *rule)
+{
+    int64_t i = 0;
+    for (; i < v->numel; i++) {
+        bool fits = (uint64_t)values[i] < (uint64_t)rule->limit || (rule->has_skip && values[i] == rule->skip);
+        if (FL_UNLIKELY(!fits)) break;
+    }
+    if (i == v->numel) return FL_OK;
+    char position[FL_SHAPE_TEXT];
+    position_text(position, sizeof position, v, i);
+    if (rule->limit == 0)
+        return fl_fail(FL_ERR_VALUE, "%s: %s%s is %lld, but %s has no %s", rule->who, rule->param, position, (long long)values[i], rule->owner, rule->noun);
+    return fl_fail(FL_ERR_VALUE, "%s: %s%s is %lld, but %s has %lld %s (0 to %lld)", rule->who, rule->param, position, (long long)values[i],
+                   rule->owner, (long long)rule->limit, rule->noun, (long long)rule->limit - 1);
+}

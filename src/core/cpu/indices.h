@@ -1,0 +1,21 @@
+/*
+** indices.h -- integer operands that name positions: labels, rows, elements.
+*/
+#ifndef FL_INDICES_H
+#define FL_INDICES_H
+
+#include "cpu.h"
+
+/* The values as a row-major int64 array: the operand itself, or a copy in fl_scratch(FL_STAGE_SCRATCH). */
+fl_status fl_indices_open(const int64_t **out, const fl_kernel *k, int operand);
+
+/* What a value may be: 0 to limit - 1, or `skip` when has_skip. The words are for the message:
+** "cross_entropy: target[17] is 65, but input has 65 classes (0 to 64)". */
+typedef struct fl_index_rule {
+    const char *who, *param, *owner, *noun;
+    int64_t limit, skip;
+    bool has_skip;
+} fl_index_rule;
+fl_status fl_indices_check(const int64_t *values, const fl_view *v, const fl_index_rule *rule);
+
+#endif

@@ -1,0 +1,553 @@
+/*
+** attention.c -- scaled dot-product attention: q [..., t, d], k [..., s, d], v [..., s, e] give [..., t, e].
+**
+** The hidden op keeps the log-sum-exp of every query and the random key of the dropout, from which backward makes the
+** weights again. Its own gradient is written in plain ops, where the weights do become a matrix.
+*/
+#include "../cpu/attention.h"
+#include "../cpu/stage.h"
+#include "../storage.h"
+#include "chain.h"
+
+#include <math.h>
+
+/* Operands of attention_rows, and of attention_backward after dy and dlse. */
+enum { IN_Q, IN_K, IN_V, IN_MASK };
+enum { BACK_DY, BACK_Q, BACK_K, BACK_V, BACK_MASK, BACK_OUT, BACK_LSE, BACK_KEY, BACK_DLSE };
+enum { ATTR_CAUSAL, ATTR_DROPOUT, ATTR_SCALE };     /* in the same order everywhere */
+
+/* ---- inference ---- */
+
+static bool same_batch(const fl_shape *a, const fl_shape *b)
+{
+    return a->ndim == b->ndim && a->ndim >= 2 && memcmp(a->dims, b->dims, sizeof(int64_t) * (size_t)(a->ndim - 2)) == 0;
+}
+
+static fl_status check_shapes(const fl_infer *c, const fl_shape *q, const fl_shape *k, const fl_shape *v)
+{
+    char tq[FL_SHAPE_TEXT], tk[FL_SHAPE_TEXT], tv[FL_SHAPE_TEXT];
+    int t = q->ndim - 2, d = q->ndim - 1;
+    bool fits = same_batch(q, k) && same_batch(k, v) && q->dims[d] == k->dims[d] && k->dims[t] == v->dims[t];
+    if (fits) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "q [..., t, d], k [..., s, d] and v [..., s, e] do not fit: %s, %s and %s", fl_shape_text(tq, q),
+                         fl_shape_text(tk, k), fl_shape_text(tv, v));
+}
+
+/* The scores' shape, [..., t, s]. */
+static fl_shape score_shape(const fl_shape *q, const fl_shape *k)
+{
+    fl_shape s = *q;
+    s.dims[s.ndim - 1] = k->dims[k->ndim - 2];
+    return s;
+}
+
+static fl_status check_mask(const fl_infer *c, const fl_spec *mask, const fl_shape *scores)
+{
+    char tm[FL_SHAPE_TEXT], ts[FL_SHAPE_TEXT];
+    fl_shape both;
+    if (mask->kind == FL_NONE) return FL_OK;
+    if (mask->dtype != FL_BOOL && !fl_dtype_is_float(mask->dtype))
+        return fl_infer_fail(c, FL_ERR_DTYPE, "mask must be bool (true takes part) or float (added to the scores), got %s", fl_dtype_name(mask->dtype));
+    if (fl_shape_broadcast(&both, c->name, &mask->shape, scores) == FL_OK && fl_shape_equal(&both, scores)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "mask %s does not broadcast to the scores %s", fl_shape_text(tm, &mask->shape), fl_shape_text(ts, scores));
+}
+
+static fl_status infer_rows(fl_infer *c)
+{
+    const fl_shape *q = &c->in[IN_Q].shape, *k = &c->in[IN_K].shape, *v = &c->in[IN_V].shape;
+    c->name = "scaled_dot_product_attention";
+    for (int i = IN_Q; i <= IN_V; i++) FL_TRY(fl_require_float(c, i));
+    FL_TRY(check_shapes(c, q, k, v));
+    fl_shape scores = score_shape(q, k);
+    FL_TRY(check_mask(c, &c->in[IN_MASK], &scores));
+    c->out[0].dtype = c->out[1].dtype = fl_infer_promote_some(c, 7);
+    c->out[0].shape = *q;
+    c->out[0].shape.dims[q->ndim - 1] = v->dims[v->ndim - 1];
+    fl_reduce_shape(&c->out[1].shape, q, 1u << (q->ndim - 1), false);
+    c->out[2].dtype = FL_INT64;
+    c->out[2].shape = (fl_shape){1, {2}};
+    return FL_OK;
+}
+
+static fl_status infer_backward(fl_infer *c)
+{
+    for (int i = 0; i < 3; i++) {
+        c->out[i].dtype = c->in[BACK_OUT].dtype;
+        c->out[i].shape = c->in[BACK_Q + i].shape;
+    }
+    return FL_OK;
+}
+
+static void cost_attention(fl_cost *out, const fl_infer *c)
+{
+    const fl_spec *q = &c->in[c->nin > 4 ? BACK_Q : IN_Q], *k = q + 1, *v = q + 2;
+    double heads = 1, t = (double)q->shape.dims[q->shape.ndim - 2], s = (double)k->shape.dims[k->shape.ndim - 2];
+    for (int i = 0; i < q->shape.ndim - 2; i++) heads *= (double)q->shape.dims[i];
+    double wide = (double)(q->shape.dims[q->shape.ndim - 1] + v->shape.dims[v->shape.ndim - 1]);
+    out->flops = heads * t * s * (2 * wide + 20) * (c->nin > 4 ? 2.5 : 1);
+    out->bytes = heads * (t + s) * wide * (double)fl_dtype_size(c->out[0].dtype);
+}
+
+/* ---- SBP ---- */
+
+/* The mask's axis that belongs to axis i of the scores, B where it broadcasts. */
+static fl_sbp mask_split(const fl_sigs *s, int mask, const fl_shape *scores, int i)
+{
+    const fl_shape *m = &s->in_logical[mask];
+    int own = i - (scores->ndim - m->ndim);
+    if (s->in[mask].kind == FL_NONE || own < 0 || m->dims[own] != scores->dims[i] || m->dims[own] == 1) return FL_B;
+    return FL_S(own);
+}
+
+static void sbp_rows(fl_sigs *s)
+{
+    fl_shape scores = score_shape(&s->in_logical[IN_Q], &s->in_logical[IN_K]);
+    int t = scores.ndim - 2;
+    for (int i = 0; i < t; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i), mask_split(s, IN_MASK, &scores, i), FL_S(i), FL_S(i), FL_B);
+    FL_SIG(s, NULL, FL_S(t), FL_B, FL_B, mask_split(s, IN_MASK, &scores, t), FL_S(t), FL_S(t), FL_B);
+}
+
+static void sbp_backward(fl_sigs *s)
+{
+    fl_shape scores = score_shape(&s->in_logical[BACK_Q], &s->in_logical[BACK_K]);
+    int t = scores.ndim - 2;
+    for (int i = 0; i <= t; i++) {
+        fl_sbp at = FL_S(i), keys = i < t ? at : FL_B, grads = i < t ? at : FL_PSUM;
+        fl_sbp dlse = s->in[BACK_DLSE].kind == FL_TENSOR ? at : FL_B;
+        FL_SIG(s, NULL, at, at, keys, keys, mask_split(s, BACK_MASK, &scores, i), at, at, FL_B, dlse, at, grads, grads);
+    }
+}
+
+/* ---- kernels ---- */
+
+/* Strides in elements of an operand after staging. */
+static void strides_of(int64_t *strides, const fl_stage *s, int i)
+{
+    const fl_view *v = &s->k->in[i];
+    if (s->in[i] == v->data) memcpy(strides, v->stride, sizeof(int64_t) * (size_t)v->ndim);
+    else fl_shape_strides(strides, v->size, v->ndim);
+}
+
+/* Operands whose rows can be read where they lie. The mask may have any strides when it is of a dtype the kernel reads. */
+static uint32_t readable(const fl_kernel *k, uint32_t candidates, int mask)
+{
+    fl_dtype dtype = fl_dtype_compute(k->out[0].dtype);
+    uint32_t found = 0;
+    for (int i = 0; i < k->nin; i++) {
+        const fl_view *v = &k->in[i];
+        if (!(candidates >> i & 1u) || !v->data || v->dtype != dtype) continue;
+        if (v->size[v->ndim - 1] <= 1 || v->stride[v->ndim - 1] == 1) found |= 1u << i;
+    }
+    if (k->in[mask].data && (k->in[mask].dtype == FL_BOOL || k->in[mask].dtype == dtype)) found |= 1u << mask;
+    return found;
+}
+
+/* One operand's way through the heads. */
+typedef struct head_walk {
+    char *data;
+    size_t item;
+    int64_t stride[FL_MAX_NDIM];        /* of the batch axes */
+    int64_t row;                        /* of axis t or s */
+} head_walk;
+
+static head_walk walk_in(const fl_stage *s, int i, int batch)
+{
+    const fl_view *v = &s->k->in[i];
+    head_walk w = {.data = s->in[i], .item = fl_dtype_size(s->dtype)};
+    int64_t strides[FL_MAX_NDIM];
+    strides_of(strides, s, i);
+    memcpy(w.stride, strides, sizeof(int64_t) * (size_t)batch);
+    if (v->ndim > batch) w.row = strides[batch];
+    return w;
+}
+
+/* A result, or an operand that staging made contiguous; `inner` elements per head. */
+static head_walk walk_contiguous(void *data, size_t item, const int64_t *size, int batch, int64_t inner)
+{
+    head_walk w = {.data = data, .item = item};
+    for (int i = batch - 1; i >= 0; i--) {
+        w.stride[i] = inner;
+        inner *= size[i];
+    }
+    return w;
+}
+
+static void *walk_to(const head_walk *w, const int64_t *index, int batch)
+{
+    int64_t at = 0;
+    if (!w->data) return NULL;
+    for (int i = 0; i < batch; i++) at += index[i] * w->stride[i];
+    return w->data + at * (int64_t)w->item;
+}
+
+/* The mask's strides aligned with the scores: 0 where it broadcasts. */
+static head_walk walk_mask(fl_attention *a, const fl_stage *s, int i, int batch)
+{
+    const fl_view *v = &s->k->in[i];
+    head_walk w = {.data = s->in[i], .item = v->dtype == FL_BOOL ? 1 : fl_dtype_size(s->dtype)};
+    int64_t strides[FL_MAX_NDIM], aligned[FL_MAX_NDIM] = {0};
+    if (!w.data) return w;
+    a->mask_kind = v->dtype == FL_BOOL ? FL_MASK_BOOL : FL_MASK_FLOAT;
+    strides_of(strides, s, i);
+    for (int d = 0; d < v->ndim; d++)
+        if (v->size[d] != 1) aligned[batch + 2 - v->ndim + d] = strides[d];
+    memcpy(w.stride, aligned, sizeof(int64_t) * (size_t)batch);
+    a->mask_row = aligned[batch];
+    a->mask_col = aligned[batch + 1];
+    return w;
+}
+
+/* What all heads share, from q, k, v and the attributes. */
+static fl_attention attention_of(const fl_kernel *k, const fl_view *q, const fl_view *key, const fl_view *v, uint64_t seed, uint64_t counter)
+{
+    int t = q->ndim - 2;
+    const fl_attr *scale = &k->attrs->at[ATTR_SCALE];
+    return (fl_attention){.queries = q->size[t], .keys = key->size[t], .width = q->size[t + 1], .value_width = v->size[t + 1],
+                          .causal = k->attrs->at[ATTR_CAUSAL].integer, .first_query = q->start[t], .logical_queries = q->logical[t],
+                          .scale = scale->given ? scale->number : 1 / sqrt((double)q->logical[t + 1]),
+                          .dropout = k->attrs->at[ATTR_DROPOUT].number, .seed = seed, .counter = counter};
+}
+
+/* Moves index to the next head of this part. */
+static void next_head(int64_t *index, const fl_view *q, int batch)
+{
+    for (int i = batch - 1; i >= 0 && ++index[i] == q->size[i]; i--) index[i] = 0;
+}
+
+/* Position of the head among all heads of the logical tensor. */
+static int64_t logical_head(const int64_t *index, const fl_view *q, int batch)
+{
+    int64_t at = 0;
+    for (int i = 0; i < batch; i++) at = at * q->logical[i] + q->start[i] + index[i];
+    return at;
+}
+
+static int64_t head_count(const fl_view *q)
+{
+    int64_t count = 1;
+    for (int i = 0; i < q->ndim - 2; i++) count *= q->size[i];
+    return count;
+}
+
+enum { HEAD_SCRATCH = 2 };
+
+static fl_status heads_new(fl_attention_head **out, int64_t count)
+{
+    *out = fl_scratch(HEAD_SCRATCH, sizeof **out * (size_t)(count + 1));
+    if (!*out) return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
+    return FL_OK;
+}
+
+static fl_status kernel_rows(fl_kernel *k)
+{
+    const fl_view *q = &k->in[IN_Q];
+    int batch = q->ndim - 2;
+    int64_t count = head_count(q), index[FL_MAX_NDIM] = {0};
+    fl_attention_head *heads;
+    fl_stage s;
+    ((int64_t *)k->out[2].data)[0] = (int64_t)k->seed;
+    ((int64_t *)k->out[2].data)[1] = (int64_t)k->counter;
+    if (k->out[0].numel == 0 && k->out[1].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, readable(k, 7, IN_MASK)));
+    FL_TRY(heads_new(&heads, count));
+    fl_attention a = attention_of(k, q, &k->in[IN_K], &k->in[IN_V], k->seed, k->counter);
+    size_t item = fl_dtype_size(s.dtype);
+    head_walk wq = walk_in(&s, IN_Q, batch), wk = walk_in(&s, IN_K, batch), wv = walk_in(&s, IN_V, batch), wm = walk_mask(&a, &s, IN_MASK, batch);
+    head_walk wo = walk_contiguous(s.out[0], item, q->size, batch, a.queries * a.value_width), wl = walk_contiguous(s.out[1], item, q->size, batch, a.queries);
+    a.q_row = wq.row;
+    a.k_row = wk.row;
+    a.v_row = wv.row;
+    for (int64_t i = 0; i < count; i++, next_head(index, q, batch))
+        heads[i] = (fl_attention_head){.q = walk_to(&wq, index, batch), .k = walk_to(&wk, index, batch), .v = walk_to(&wv, index, batch),
+                                       .mask = walk_to(&wm, index, batch), .out = walk_to(&wo, index, batch), .lse = walk_to(&wl, index, batch),
+                                       .index = logical_head(index, q, batch)};
+    FL_TRY(fl_cpu_attention(s.dtype, &a, heads, count));
+    return fl_stage_close(&s);
+}
+
+/* dlse enters through delta: the gradient of a score is p (dp - sum(dy out) + dlse). */
+static fl_status kernel_backward(fl_kernel *k)
+{
+    const fl_view *q = &k->in[BACK_Q];
+    int batch = q->ndim - 2;
+    int64_t count = head_count(q), index[FL_MAX_NDIM] = {0};
+    fl_attention_head *heads;
+    fl_stage s;
+    FL_TRY(fl_stage_open(&s, k, readable(k, 1u << BACK_DY | 1u << BACK_Q | 1u << BACK_K | 1u << BACK_V, BACK_MASK)));
+    FL_TRY(heads_new(&heads, count));
+    const int64_t *key = s.in[BACK_KEY];
+    fl_attention a = attention_of(k, q, &k->in[BACK_K], &k->in[BACK_V], (uint64_t)key[0], (uint64_t)key[1]);
+    size_t item = fl_dtype_size(s.dtype);
+    head_walk wg = walk_in(&s, BACK_DY, batch), wq = walk_in(&s, BACK_Q, batch), wk = walk_in(&s, BACK_K, batch), wv = walk_in(&s, BACK_V, batch);
+    head_walk wm = walk_mask(&a, &s, BACK_MASK, batch), wo = walk_contiguous(s.in[BACK_OUT], item, q->size, batch, a.queries * a.value_width);
+    head_walk wl = walk_contiguous(s.in[BACK_LSE], item, q->size, batch, a.queries), wd = walk_contiguous(s.in[BACK_DLSE], item, q->size, batch, a.queries);
+    head_walk gq = walk_contiguous(s.out[0], item, q->size, batch, a.queries * a.width), gk = walk_contiguous(s.out[1], item, q->size, batch, a.keys * a.width);
+    head_walk gv = walk_contiguous(s.out[2], item, q->size, batch, a.keys * a.value_width);
+    a.g_row = wg.row;
+    a.q_row = wq.row;
+    a.k_row = wk.row;
+    a.v_row = wv.row;
+    for (int64_t i = 0; i < count; i++, next_head(index, q, batch))
+        heads[i] = (fl_attention_head){.g = walk_to(&wg, index, batch), .q = walk_to(&wq, index, batch), .k = walk_to(&wk, index, batch),
+                                       .v = walk_to(&wv, index, batch), .mask = walk_to(&wm, index, batch), .out_in = walk_to(&wo, index, batch),
+                                       .lse_in = walk_to(&wl, index, batch), .dlse = walk_to(&wd, index, batch), .dq = walk_to(&gq, index, batch),
+                                       .dk = walk_to(&gk, index, batch), .dv = walk_to(&gv, index, batch), .index = logical_head(index, q, batch)};
+    FL_TRY(fl_cpu_attention_backward(s.dtype, &a, heads, count));
+    return fl_stage_close(&s);
+}
+
+/* ---- the weights as a matrix: gradients of second order, and of the mask ---- */
+
+static fl_attrs attention_attrs(const fl_op *op, const fl_attrs *from)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, op);
+    for (int i = ATTR_CAUSAL; i <= ATTR_SCALE; i++) a.at[i] = from->at[i];
+    return a;
+}
+
+static double scale_of(const fl_attrs *attrs, const fl_tensor *q)
+{
+    const fl_attr *scale = &attrs->at[ATTR_SCALE];
+    return scale->given ? scale->number : 1 / sqrt((double)q->meta->shape.dims[q->meta->shape.ndim - 1]);
+}
+
+/* What attention_backward's formulas are made of; see grad_backward. */
+typedef struct weights {
+    fl_tensor *p, *keep;        /* e^(scores - lse); dropout factors or NULL */
+    fl_tensor *dp, *delta;      /* gradient of p; sum(dy out) - dlse per query */
+} weights;
+
+/* x with the dropout factors applied */
+static fl_tensor *dropped(fl_chain *c, const weights *w, fl_tensor *x) { return w->keep ? chain_mul(c, x, w->keep) : x; }
+
+/* p, and what is needed to repeat the dropout; from (q, k, mask, lse, key). */
+static void weights_of(weights *w, fl_chain *c, const fl_attrs *attrs, fl_tensor *q, fl_tensor *k, fl_operand mask, fl_tensor *lse, fl_operand key)
+{
+    fl_attrs a = attention_attrs(FL_OP_REF(attention_mask), attrs);
+    fl_tensor *scores = chain_mul_number(c, chain_gemm(c, q, k, false, true), scale_of(attrs, q));
+    fl_tensor *masked = CHAIN_CALL(c, &a, attention_mask, fl_of(scores), mask);
+    w->p = chain_exp(c, chain_sub(c, masked, chain_unsqueeze(c, lse, lse->meta->shape.ndim)));
+    w->keep = attrs->at[ATTR_DROPOUT].number > 0 ? CHAIN_CALL(c, &a, attention_dropout, fl_of(scores), key) : NULL;
+}
+
+static void weights_backward(weights *w, fl_chain *c, fl_tensor *dy, fl_tensor *v, fl_tensor *out, fl_tensor *dlse)
+{
+    int last = dy->meta->shape.ndim - 1;
+    w->dp = dropped(c, w, chain_gemm(c, dy, v, false, true));
+    w->delta = chain_sum(c, chain_mul(c, dy, out), 1u << last, true);
+    if (dlse) w->delta = chain_sub(c, w->delta, chain_unsqueeze(c, dlse, last));
+}
+
+/* Gradient of the scores (and so of a float mask). */
+static fl_tensor *score_gradient(fl_chain *c, const weights *w) { return chain_mul(c, w->p, chain_sub(c, w->dp, w->delta)); }
+
+static fl_tensor *zeros_like(fl_chain *c, fl_tensor *like)
+{
+    fl_tensor *zeros;
+    if (c->status == FL_OK) c->status = fl_tensor_empty(&zeros, like->meta);
+    if (c->status != FL_OK) return NULL;
+    fl_tensor *same = CHAIN_CALL(c, NULL, zero_, fl_of(zeros));
+    fl_tensor_unref(zeros);
+    return same;
+}
+
+static fl_status grad_rows(fl_grad *g)
+{
+    fl_chain c = {0};
+    fl_attrs a = attention_attrs(FL_OP_REF(attention_backward), g->attrs);
+    fl_tensor *out = g->out[0], *lse = g->out[1], *dlse = g->gout[1];
+    fl_tensor *dy = g->gout[0] ? g->gout[0] : zeros_like(&c, out), *dmask = NULL;
+    fl_operand key = fl_of(g->out[2]);
+    fl_tensor *dq = NULL;
+    if (g->need[IN_Q] || g->need[IN_K] || g->need[IN_V])
+        dq = CHAIN_CALL(&c, &a, attention_backward, fl_of(dy), g->in[IN_Q], g->in[IN_K], g->in[IN_V], g->in[IN_MASK], fl_of(out), fl_of(lse), key, fl_of(dlse));
+    if (g->need[IN_MASK]) {
+        fl_chain d = {0};
+        weights w;
+        weights_of(&w, &d, g->attrs, g->in[IN_Q].tensor, g->in[IN_K].tensor, g->in[IN_MASK], lse, key);
+        weights_backward(&w, &d, dy, g->in[IN_V].tensor, out, dlse);
+        dmask = fl_chain_take(&d, score_gradient(&d, &w));
+        fl_status status = fl_chain_end(&d);
+        if (c.status == FL_OK) c.status = status;
+    }
+    for (int i = IN_Q; dq && i <= IN_V; i++)
+        if (g->need[i]) g->gin[i] = fl_chain_take(&c, c.owned[c.count - 3 + i]);
+    g->gin[IN_MASK] = dmask;
+    return fl_chain_end(&c);
+}
+
+static fl_tensor *add_maybe(fl_chain *c, fl_tensor *x, fl_tensor *y) { return !x ? y : !y ? x : chain_add(c, x, y); }
+
+/* Adjoint of attention_backward, for the gradients hq, hk, hv of its results. With ds = p (dp - delta) it computes
+** dq = scale ds k, dk = scale ds^T q, dv = (p keep)^T dy; dp = (dy v^T) keep, delta = sum(dy out) - dlse, p = e^(scores - lse);
+** out, lse and dlse count as inputs of their own. A bar (b_) is the gradient of what it stands before. */
+static fl_status grad_backward(fl_grad *g)
+{
+    fl_chain c = {0};
+    fl_tensor *dy = g->in[BACK_DY].tensor, *q = g->in[BACK_Q].tensor, *k = g->in[BACK_K].tensor, *v = g->in[BACK_V].tensor, *out = g->in[BACK_OUT].tensor;
+    fl_tensor *lse = g->in[BACK_LSE].tensor, *dlse = g->in[BACK_DLSE].kind == FL_TENSOR ? g->in[BACK_DLSE].tensor : NULL;
+    fl_tensor *hq = g->gout[0], *hk = g->gout[1], *hv = g->gout[2];
+    double scale = scale_of(g->attrs, q);
+    int last = q->meta->shape.ndim - 1;
+    weights w;
+    weights_of(&w, &c, g->attrs, q, k, g->in[BACK_MASK], lse, g->in[BACK_KEY]);
+    weights_backward(&w, &c, dy, v, out, dlse);
+    fl_tensor *ds = chain_mul_number(&c, score_gradient(&c, &w), scale);
+
+    fl_tensor *b_ds = add_maybe(&c, hq ? chain_gemm(&c, hq, k, false, true) : NULL, hk ? chain_gemm(&c, q, hk, false, true) : NULL);
+    if (!b_ds) b_ds = zeros_like(&c, w.p);
+    b_ds = chain_mul_number(&c, b_ds, scale);
+    fl_tensor *b_dp = chain_mul(&c, b_ds, w.p), *b_delta = chain_neg(&c, chain_sum(&c, b_dp, 1u << last, true));
+    fl_tensor *b_p = chain_mul(&c, b_ds, chain_sub(&c, w.dp, w.delta));
+    if (hv) b_p = chain_add(&c, b_p, dropped(&c, &w, chain_gemm(&c, dy, hv, false, true)));
+    fl_tensor *b_scores = chain_mul(&c, w.p, b_p), *b_scaled = chain_mul_number(&c, b_scores, scale), *b_da = dropped(&c, &w, b_dp);
+
+    fl_tensor *b_dy = chain_add(&c, chain_gemm(&c, b_da, v, false, false), chain_mul(&c, b_delta, out));
+    if (hv) b_dy = chain_add(&c, b_dy, chain_gemm(&c, dropped(&c, &w, w.p), hv, false, false));
+    fl_tensor *b_q = add_maybe(&c, chain_gemm(&c, b_scaled, k, false, false), hk ? chain_gemm(&c, ds, hk, false, false) : NULL);
+    fl_tensor *b_k = add_maybe(&c, chain_gemm(&c, b_scaled, q, true, false), hq ? chain_gemm(&c, ds, hq, true, false) : NULL);
+    fl_tensor *b_v = chain_gemm(&c, b_da, dy, true, false), *b_out = chain_mul(&c, b_delta, dy);
+    fl_tensor *b_lse = c.status == FL_OK ? chain_reshape(&c, chain_neg(&c, chain_sum(&c, b_scores, 1u << last, true)), &lse->meta->shape) : NULL;
+    fl_tensor *b_dlse = dlse ? chain_reshape(&c, chain_neg(&c, b_delta), &dlse->meta->shape) : NULL;
+
+    fl_tensor *results[] = {b_dy, b_q, b_k, b_v, b_scores, b_out, b_lse, NULL, b_dlse};
+    for (int i = BACK_DY; i <= BACK_DLSE; i++)
+        if (g->need[i] && results[i]) g->gin[i] = fl_chain_take(&c, results[i]);
+    return fl_chain_end(&c);
+}
+
+/* ---- the two masks as ops ---- */
+
+static fl_status infer_scores(fl_infer *c)
+{
+    c->name = "scaled_dot_product_attention";
+    return fl_infer_same(c);
+}
+
+static void sbp_mask(fl_sigs *s)
+{
+    const fl_shape *scores = &s->out_logical[0];
+    for (int i = 0; i < scores->ndim; i++) FL_SIG(s, NULL, FL_S(i), mask_split(s, 1, scores, i), FL_S(i));
+}
+
+static void sbp_dropout(fl_sigs *s)
+{
+    for (int i = 0; i + 1 < s->out[0].shape.ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));
+}
+
+/* One row of the scores: adds the mask, takes out what is not seen. */
+static void mask_row(const fl_stage *s, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen, int64_t n)
+{
+    bool wide = s->dtype == FL_FLOAT64;
+    const fl_view *mask = &s->k->in[1];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = row * n + i, from = mask_at + i * mask_col;
+        double x = wide ? ((const double *)s->in[0])[at] : (double)((const float *)s->in[0])[at];
+        if (mask->data && mask->dtype == FL_BOOL) x = ((const uint8_t *)s->in[1])[from] ? x : -INFINITY;
+        else if (mask->data) x += wide ? ((const double *)s->in[1])[from] : (double)((const float *)s->in[1])[from];
+        if (i >= seen) x = -INFINITY;
+        if (wide) ((double *)s->out[0])[at] = x;
+        else ((float *)s->out[0])[at] = (float)x;
+    }
+}
+
+static fl_status kernel_mask(fl_kernel *k)
+{
+    const fl_view *x = &k->out[0], *mask = &k->in[1];
+    int batch = x->ndim - 2;
+    int64_t n = x->size[x->ndim - 1], index[FL_MAX_NDIM] = {0};
+    fl_stage s;
+    if (x->numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    fl_attention a = {0};
+    head_walk w = walk_mask(&a, &s, 1, batch);
+    w.stride[batch] = a.mask_row;
+    for (int64_t row = 0; row < x->numel / n; row++, next_head(index, x, batch + 1)) {
+        int64_t at = 0, seen = k->attrs->at[ATTR_CAUSAL].integer ? x->start[batch] + index[batch] + 1 - x->start[batch + 1] : n;
+        for (int i = 0; mask->data && i <= batch; i++) at += index[i] * w.stride[i];
+        mask_row(&s, row, at, a.mask_col, seen, n);
+    }
+    return fl_stage_close(&s);
+}
+
+static fl_status kernel_dropout(fl_kernel *k)
+{
+    const fl_view *x = &k->out[0];
+    int batch = x->ndim - 2;
+    int64_t count = head_count(x), index[FL_MAX_NDIM] = {0}, *head = fl_scratch(HEAD_SCRATCH, sizeof *head * (size_t)(count + 1));
+    fl_stage s;
+    if (!head) return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
+    FL_TRY(fl_stage_open(&s, k, 1));
+    const int64_t *key = s.in[1];
+    fl_attention a = {.queries = x->size[batch], .keys = x->size[batch + 1], .first_query = x->start[batch], .logical_queries = x->logical[batch],
+                      .dropout = k->attrs->at[ATTR_DROPOUT].number, .seed = (uint64_t)key[0], .counter = (uint64_t)key[1]};
+    for (int64_t i = 0; i < count; i++, next_head(index, x, batch)) head[i] = logical_head(index, x, batch);
+    fl_cpu_attention_dropout(s.dtype, &a, s.out[0], head, count);
+    return fl_stage_close(&s);
+}
+
+/* ---- the public op ---- */
+
+static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_tensor *results[3];
+    double dropout = attrs->at[ATTR_DROPOUT].number;
+    if (!(dropout >= 0 && dropout <= 1)) return fl_fail(FL_ERR_VALUE, "scaled_dot_product_attention: dropout must be between 0 and 1, got %g", dropout);
+    fl_attrs a = attention_attrs(FL_OP_REF(attention_rows), attrs);
+    FL_TRY(FL_CALL_WITH(results, &a, attention_rows, in[0], in[1], in[2], in[3]));
+    fl_tensor_unref(results[1]);
+    fl_tensor_unref(results[2]);
+    out[0] = results[0];
+    return FL_OK;
+}
+
+/* ---- descriptors ---- */
+
+#define ATTENTION_ATTRS "is_causal: bool = false, ~dropout: float = 0, ~scale: float = nil"
+
+static const char *const attention_samples[] = {
+    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), nil, true", "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5)",
+    "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6)",
+    "flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 1, 4, 4):gt(-1), false, 0, 0.3", NULL};
+FL_OP(scaled_dot_product_attention) {
+    .name = "scaled_dot_product_attention", .sig = "scaled_dot_product_attention(q, k, v, mask?, " ATTENTION_ATTRS ")", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "softmax(q k^T scale + mask) v without storing the scores; scale is 1 / sqrt of q's last size when not given.",
+    .body = body_attention, .samples = attention_samples,
+};
+
+static const char *const rows_samples[] = {
+    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), nil, true",
+    "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6), false, 0.3, 0.7",
+    "flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 1, 4, 4):gt(-1), true, 0.2", NULL};
+FL_OP(attention_rows) {
+    .name = "attention_rows", .sig = "attention_rows(q, k, v, mask?, " ATTENTION_ATTRS ")", .nout = 3, .flags = FL_OP_HIDDEN | FL_OP_RANDOM,
+    .doc = "Attention, the log-sum-exp of every query's scores, and the random key of its dropout.",
+    .saves_in = 15, .saves_out = 7, .infer = infer_rows, .sbp = sbp_rows, .cost = cost_attention, .cpu = kernel_rows, .grad = grad_rows, .samples = rows_samples,
+};
+
+static const char *const backward_samples[] = {
+    "flow.randn(2, 4, 5), flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6), flow.randn(2, 4, 5), flow.randn(2, 4) + 2, "
+    "flow.tensor{5, 9}, flow.randn(2, 4), true, 0.3",
+    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), nil, flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5) + 2, "
+    "flow.tensor{5, 9}", NULL};
+FL_OP(attention_backward) {
+    .name = "attention_backward", .sig = "attention_backward(dy, q, k, v, mask?, out, lse, key, dlse?, " ATTENTION_ATTRS ")", .nout = 3, .flags = FL_OP_HIDDEN,
+    .doc = "Gradients of attention_rows with respect to q, k and v.",
+    .saves_in = 511, .infer = infer_backward, .sbp = sbp_backward, .cost = cost_attention, .cpu = kernel_backward, .grad = grad_backward, .samples = backward_samples,
+};
+
+static const char *const mask_vjp[] = {"g", "sum_to(g, mask)"};
+static const char *const mask_samples[] = {"flow.randn(2, 3, 4), flow.randn(3, 4)", NULL};
+FL_OP(attention_mask) {
+    .name = "attention_mask", .sig = "attention_mask(scores, mask?, " ATTENTION_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Scores with the mask added; what takes no part becomes -inf.",
+    .infer = infer_scores, .sbp = sbp_mask, .cpu = kernel_mask, .vjp = mask_vjp, .samples = mask_samples,
+};
+
+static const char *const dropout_samples[] = {"flow.randn(2, 3, 4), flow.tensor{5, 9}, false, 0.4", NULL};
+FL_OP(attention_dropout) {
+    .name = "attention_dropout", .sig = "attention_dropout(scores, key, " ATTENTION_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
+    .doc = "The factors that attention's dropout multiplies the weights by: 0 or 1 / (1 - dropout).",
+    .infer = infer_scores, .sbp = sbp_dropout, .cpu = kernel_dropout, .samples = dropout_samples,
+};

@@ -1,0 +1,249 @@
+/*
+** layer_norm.c -- layer normalisation over the last axes, forward and backward in one pass each.
+**
+** The hidden op keeps mean and 1 / deviation of every row; its gradient is one op that reads everything once.
+*/
+#include "../cpu/rows.h"
+#include "../cpu/stage.h"
+#include "chain.h"
+
+/* Number of leading axes, those that are not normalised; the first attribute counts the others. */
+static int row_axes(const fl_attrs *attrs, const fl_shape *x) { return x->ndim - (int)attrs->at[0].integer; }
+
+static int64_t row_length(const int64_t *size, int ndim, int leading)
+{
+    int64_t n = 1;
+    for (int i = leading; i < ndim; i++) n *= size[i];
+    return n;
+}
+
+static fl_status infer_rows(fl_infer *c)
+{
+    const fl_shape *x = &c->in[0].shape;
+    int leading = row_axes(c->attrs, x);
+    FL_TRY(fl_infer_same(c));
+    for (int i = 1; i < 3; i++) {
+        c->out[i].dtype = c->in[0].dtype;
+        c->out[i].shape = *x;
+        c->out[i].shape.ndim = leading;
+        for (int a = leading; a < FL_MAX_NDIM; a++) c->out[i].shape.dims[a] = 0;
+    }
+    return FL_OK;
+}
+
+/* (dy, x, mean, rstd, weight?) -> dx, dweight, dbias */
+static fl_status infer_backward(fl_infer *c)
+{
+    const fl_shape *x = &c->in[1].shape;
+    int leading = row_axes(c->attrs, x);
+    c->out[0].dtype = c->out[1].dtype = c->out[2].dtype = c->in[1].dtype;
+    c->out[0].shape = *x;
+    fl_shape sizes = {x->ndim - leading, {0}};
+    memcpy(sizes.dims, x->dims + leading, sizeof(int64_t) * (size_t)sizes.ndim);
+    c->out[1].shape = c->out[2].shape = sizes;
+    return FL_OK;
+}
+
+static fl_status kernel_rows(fl_kernel *k)
+{
+    const fl_view *x = &k->in[0];
+    int leading = x->ndim - (int)k->attrs->at[0].integer;
+    fl_stage s;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading), .eps = k->attrs->at[1].number, .x = s.in[0], .weight = s.in[1], .bias = s.in[2],
+                       .y = s.out[0], .mean = s.out[1], .rstd = s.out[2]};
+    fl_cpu_layer_norm(s.dtype, &a, k->out[1].numel);
+    return fl_stage_close(&s);
+}
+
+static fl_status kernel_backward(fl_kernel *k)
+{
+    const fl_view *x = &k->in[1];
+    int leading = x->ndim - (int)k->attrs->at[0].integer;
+    fl_stage s;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading), .g = s.in[0], .x = s.in[1], .mean_in = s.in[2], .rstd_in = s.in[3], .weight = s.in[4],
+                       .dx = s.out[0]};
+    FL_TRY(fl_cpu_layer_norm_backward(s.dtype, &a, k->in[2].numel, s.out[1], s.out[2]));
+    return fl_stage_close(&s);
+}
+
+static void sbp_rows(fl_sigs *s)
+{
+    for (int i = 0; i < row_axes(s->attrs, &s->in[0].shape); i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_B, FL_S(i), FL_S(i), FL_S(i));
+}
+
+static void sbp_backward(fl_sigs *s)
+{
+    for (int i = 0; i < row_axes(s->attrs, &s->in[1].shape); i++)
+        FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i), FL_S(i), FL_B, FL_S(i), FL_PSUM, FL_PSUM);
+    FL_SIG(s, NULL, FL_PSUM, FL_B, FL_B, FL_B, FL_B, FL_PSUM, FL_PSUM, FL_PSUM);
+}
+
+static void cost_rows(fl_cost *out, const fl_infer *c)
+{
+    out->flops = 10.0 * (double)fl_shape_numel(&c->out[0].shape);
+    out->bytes = 3.0 * (double)fl_shape_numel(&c->out[0].shape) * (double)fl_dtype_size(c->out[0].dtype);
+}
+
+/* ---- gradients ---- */
+
+/* Mask of the normalised axes, and what a value per row must look like to broadcast over x. */
+typedef struct norm_axes {
+    uint32_t normalised;
+    fl_shape kept;
+    double n;
+} norm_axes;
+
+static norm_axes axes_of(const fl_attrs *attrs, const fl_shape *x)
+{
+    int leading = row_axes(attrs, x);
+    norm_axes a = {(1u << x->ndim) - (1u << leading), *x, 1};
+    for (int i = leading; i < x->ndim; i++) {
+        a.n *= (double)x->dims[i];
+        a.kept.dims[i] = 1;
+    }
+    return a;
+}
+
+/* z = (x - mean) rstd */
+static fl_tensor *normalised(fl_chain *c, const norm_axes *a, fl_tensor *x, fl_tensor *mean, fl_tensor *rstd)
+{
+    return chain_mul(c, chain_sub(c, x, chain_reshape(c, mean, &a->kept)), chain_reshape(c, rstd, &a->kept));
+}
+
+/* Gradient through the kept mean and rstd themselves: d mean = 1 / n, d rstd = -rstd^2 z / n. */
+static fl_tensor *through_statistics(fl_chain *c, const norm_axes *a, const fl_grad *g)
+{
+    fl_tensor *x = g->in[0].tensor, *mean = g->out[1], *rstd = g->out[2], *sum = NULL;
+    if (g->gout[1]) sum = chain_mul_number(c, chain_reshape(c, g->gout[1], &a->kept), 1 / a->n);
+    if (g->gout[2]) {
+        fl_tensor *scale = chain_mul(c, g->gout[2], chain_mul(c, rstd, rstd));
+        fl_tensor *part = chain_mul(c, normalised(c, a, x, mean, rstd), chain_mul_number(c, chain_reshape(c, scale, &a->kept), -1 / a->n));
+        sum = sum ? chain_add(c, sum, part) : part;
+    }
+    return sum;
+}
+
+static fl_status grad_rows(fl_grad *g)
+{
+    fl_chain c = {0};
+    norm_axes axes = axes_of(g->attrs, &g->in_meta[0]->shape);
+    fl_tensor *dx = NULL, *dweight = NULL, *dbias = NULL;
+    if (g->gout[0]) {
+        fl_attrs a;
+        fl_attrs_init(&a, FL_OP_REF(layer_norm_backward));
+        a.at[0] = g->attrs->at[0];
+        dx = CHAIN_CALL(&c, &a, layer_norm_backward, fl_of(g->gout[0]), g->in[0], fl_of(g->out[1]), fl_of(g->out[2]), g->in[1]);
+        dweight = c.owned[1];
+        dbias = c.owned[2];
+    }
+    fl_tensor *more = g->need[0] ? through_statistics(&c, &axes, g) : NULL;
+    if (more) dx = dx ? chain_add(&c, dx, more) : more;
+    if (g->need[0] && dx) g->gin[0] = fl_chain_take(&c, dx);
+    if (g->need[1] && dweight) g->gin[1] = fl_chain_take(&c, dweight);
+    if (g->need[2] && dbias) g->gin[2] = fl_chain_take(&c, dbias);
+    return fl_chain_end(&c);
+}
+
+/* Adjoint of dx = rstd (a - m(a) - z m(a z)), dweight = sum dy z, dbias = sum dy, with a = dy weight, z = (x - mean) rstd and m
+** the mean over a row; mean and rstd count as inputs of their own. h, hw, hb are the gradients of the three results. */
+static fl_status grad_backward(fl_grad *g)
+{
+    fl_chain c = {0};
+    fl_tensor *dy = g->in[0].tensor, *x = g->in[1].tensor, *mean = g->in[2].tensor, *rstd = g->in[3].tensor, *w = g->in[4].tensor;
+    fl_tensor *h = g->gout[0], *hw = g->gout[1], *hb = g->gout[2], *d_dy = NULL, *dz = NULL, *d_rstd = NULL, *d_w = NULL;
+    norm_axes axes = axes_of(g->attrs, &x->meta->shape);
+    uint32_t row = axes.normalised;
+    fl_tensor *r = chain_reshape(&c, rstd, &axes.kept), *z = normalised(&c, &axes, x, mean, rstd);
+    bool weighted = g->in[4].kind == FL_TENSOR;
+    if (h) {
+        fl_tensor *a = weighted ? chain_mul(&c, dy, w) : dy;
+        fl_tensor *m_az = chain_mean(&c, chain_mul(&c, a, z), row, true), *m_hz = chain_mean(&c, chain_mul(&c, h, z), row, true);
+        fl_tensor *centred_a = chain_sub(&c, chain_sub(&c, a, chain_mean(&c, a, row, true)), chain_mul(&c, z, m_az));
+        fl_tensor *centred_h = chain_sub(&c, chain_sub(&c, h, chain_mean(&c, h, row, true)), chain_mul(&c, z, m_hz));
+        fl_tensor *da = chain_mul(&c, centred_h, r);
+        d_dy = weighted ? chain_mul(&c, da, w) : da;
+        if (weighted && g->need[4]) d_w = chain_mul(&c, da, dy); /* the tape sums it over the rows */
+        dz = chain_neg(&c, chain_mul(&c, r, chain_add(&c, chain_mul(&c, h, m_az), chain_mul(&c, a, m_hz))));
+        d_rstd = chain_sum(&c, chain_mul(&c, h, centred_a), row, true);
+    }
+    if (hw) {
+        fl_tensor *part = chain_mul(&c, dy, hw), *part_dy = chain_mul(&c, z, hw);
+        dz = dz ? chain_add(&c, dz, part) : part;
+        d_dy = d_dy ? chain_add(&c, d_dy, part_dy) : part_dy;
+    }
+    if (hb) d_dy = d_dy ? chain_add(&c, d_dy, hb) : chain_add(&c, chain_mul_number(&c, dy, 0), hb);
+    if (dz) {
+        fl_tensor *dx = chain_mul(&c, dz, r), *through_r = chain_div(&c, chain_sum(&c, chain_mul(&c, dz, z), row, true), r);
+        d_rstd = d_rstd ? chain_add(&c, d_rstd, through_r) : through_r;
+        fl_tensor *d_mean = chain_reshape(&c, chain_neg(&c, chain_sum(&c, dx, row, true)), &mean->meta->shape);
+        d_rstd = chain_reshape(&c, d_rstd, &rstd->meta->shape);
+        if (g->need[1]) g->gin[1] = fl_chain_take(&c, dx);
+        if (g->need[2]) g->gin[2] = fl_chain_take(&c, d_mean);
+        if (g->need[3]) g->gin[3] = fl_chain_take(&c, d_rstd);
+    }
+    if (g->need[0] && d_dy) g->gin[0] = fl_chain_take(&c, d_dy);
+    if (d_w) g->gin[4] = fl_chain_take(&c, d_w);
+    return fl_chain_end(&c);
+}
+
+/* ---- the public op ---- */
+
+static fl_status check_sizes(const fl_tensor *x, const fl_attr *sizes, const fl_operand *in)
+{
+    static const char *const names[] = {"x", "weight", "bias"};
+    char text[FL_META_TEXT], wanted[FL_SHAPE_TEXT];
+    const fl_shape *shape = &x->meta->shape;
+    fl_shape want = {sizes->count, {0}};
+    for (int i = 0; i < sizes->count; i++) want.dims[i] = sizes->list[i];
+    int leading = shape->ndim - want.ndim;
+    if (want.ndim == 0 || leading < 0 || memcmp(shape->dims + leading, want.dims, sizeof(int64_t) * (size_t)want.ndim) != 0)
+        return fl_fail(FL_ERR_SHAPE, "layer_norm: the last sizes of x must be %s, x is %s", fl_shape_text(wanted, &want), fl_meta_text(text, x->meta));
+    if (!fl_dtype_is_float(x->meta->dtype)) return fl_fail(FL_ERR_DTYPE, "layer_norm: takes a float tensor, x is %s", fl_meta_text(text, x->meta));
+    for (int i = 1; i < 3; i++) {
+        if (in[i].kind != FL_TENSOR) continue;
+        const fl_meta *m = in[i].tensor->meta;
+        if (!fl_shape_equal(&m->shape, &want)) return fl_fail(FL_ERR_SHAPE, "layer_norm: %s must be %s, got %s", names[i], fl_shape_text(wanted, &want), fl_meta_text(text, m));
+        if (!fl_dtype_is_float(m->dtype)) return fl_fail(FL_ERR_DTYPE, "layer_norm: %s must be a float tensor, got %s", names[i], fl_meta_text(text, m));
+    }
+    return FL_OK;
+}
+
+static fl_status body_layer_norm(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_attrs a;
+    fl_tensor *results[3];
+    FL_TRY(check_sizes(in[0].tensor, &attrs->at[0], in));
+    fl_attrs_init(&a, FL_OP_REF(layer_norm_rows));
+    fl_attr_set(&a, 0, attrs->at[0].count);
+    a.at[1] = attrs->at[1];
+    FL_TRY(FL_CALL_WITH(results, &a, layer_norm_rows, in[0], in[1], in[2]));
+    fl_tensor_unref(results[1]);
+    fl_tensor_unref(results[2]);
+    out[0] = results[0];
+    return FL_OK;
+}
+
+static const char *const layer_norm_samples[] = {
+    "flow.randn(3, 5), 5, flow.randn(5), flow.randn(5)", "flow.randn(2, 3, 4), {3, 4}", "flow.randn(6), {6}, flow.randn(6)", "flow.randn(40, 20), 20, nil, flow.randn(20)", NULL};
+FL_OP(layer_norm) {
+    .name = "layer_norm", .sig = "layer_norm(x, sizes: sizes, weight?, bias?, ~eps: float = 1e-5)", .nout = 1,
+    .doc = "x with mean 0 and variance 1 over its last axes (of these sizes), times weight, plus bias.",
+    .body = body_layer_norm, .samples = layer_norm_samples,
+};
+
+static const char *const rows_samples[] = {"flow.randn(3, 5), flow.randn(5), flow.randn(5), 1, 1e-5", "flow.randn(2, 3, 4), nil, nil, 2, 1e-5", NULL};
+FL_OP(layer_norm_rows) {
+    .name = "layer_norm_rows", .sig = "layer_norm_rows(x, weight?, bias?, axes: int, ~eps: float)", .nout = 3, .flags = FL_OP_HIDDEN,
+    .doc = "layer_norm over the last `axes` axes, and the mean and 1 / deviation of every row.",
+    .saves_in = 3, .saves_out = 6, .infer = infer_rows, .sbp = sbp_rows, .cost = cost_rows, .cpu = kernel_rows, .grad = grad_rows, .samples = rows_samples,
+};
+
+static const char *const backward_samples[] = {
+    "flow.randn(3, 5), flow.randn(3, 5), flow.randn(3), flow.rand(3) + 0.5, flow.randn(5), 1", "flow.randn(2, 3, 4), flow.randn(2, 3, 4), flow.randn(2), flow.rand(2) + 0.5, nil, 2", NULL};
+FL_OP(layer_norm_backward) {
+    .name = "layer_norm_backward", .sig = "layer_norm_backward(dy, x, mean, rstd, weight?, axes: int)", .nout = 3, .flags = FL_OP_HIDDEN,
+    .doc = "Gradients of layer_norm_rows with respect to x, weight and bias.",
+    .saves_in = 31, .infer = infer_backward, .sbp = sbp_backward, .cost = cost_rows, .cpu = kernel_backward, .grad = grad_backward, .samples = backward_samples,
+};

@@ -1,0 +1,467 @@
+/*
+** loss.c -- cross_entropy, nll_loss, mse_loss, binary_cross_entropy_with_logits.
+**
+** The public losses are bodies: a hidden op gives one number per row, then comes the reduction. The mean over rows is
+** sum(loss) / sum(count), so that ranks which hold different rows, weights or ignored labels agree. Over a split class
+** axis every rank adds what its classes contribute (P), given the log-sum-exp over all of them.
+*/
+#include "../cpu/indices.h"
+#include "../cpu/rows.h"
+#include "../cpu/stage.h"
+#include "chain.h"
+
+enum { REDUCE_MEAN, REDUCE_SUM, REDUCE_NONE };      /* words of `reduction` */
+enum { ROWS_IGNORE, ROWS_SMOOTHING };               /* attributes of the row ops, in this order in all of them */
+
+/* ---- labels ---- */
+
+static int class_axis(const fl_shape *input) { return input->ndim > 1; }
+
+/* input [n, classes, d...] or [classes]; target [n, d...] */
+static fl_status check_labels(fl_infer *c, const fl_shape *input, int target)
+{
+    char ti[FL_SHAPE_TEXT], tt[FL_SHAPE_TEXT];
+    const fl_shape *t = &c->in[target].shape;
+    if (!fl_dtype_is_integer(c->in[target].dtype))
+        return fl_infer_fail(c, FL_ERR_DTYPE, "target must be integers (class labels), got %s%s", fl_dtype_name(c->in[target].dtype), fl_shape_text(tt, t));
+    if (input->ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "input has no axis of classes");
+    fl_shape want;
+    fl_reduce_shape(&want, input, 1u << class_axis(input), false);
+    if (!fl_shape_equal(&want, t))
+        return fl_infer_fail(c, FL_ERR_SHAPE, "input %s and target %s do not fit; target must be %s", fl_shape_text(ti, input),
+                             fl_shape_text(tt, t), fl_shape_text((char[FL_SHAPE_TEXT]){0}, &want));
+    return FL_OK;
+}
+
+static fl_status check_weight(fl_infer *c, const fl_shape *input, int weight)
+{
+    char ti[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
+    const fl_shape *w = &c->in[weight].shape;
+    if (c->in[weight].kind == FL_NONE) return FL_OK;
+    FL_TRY(fl_require_float(c, weight));
+    if (w->ndim == 1 && w->dims[0] == input->dims[class_axis(input)]) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "weight must have one number for each class of input %s, got %s", fl_shape_text(ti, input), fl_shape_text(tw, w));
+}
+
+/* The name users know. */
+static const char *public_name(const fl_op *op) { return strncmp(op->name, "nll", 3) == 0 ? "nll_loss" : "cross_entropy"; }
+
+/* Operands (input, target, weight?): outputs of one number per row. */
+static fl_status infer_rows(fl_infer *c)
+{
+    const fl_shape *input = &c->in[0].shape;
+    c->name = public_name(c->op);
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(check_labels(c, input, 1));
+    FL_TRY(check_weight(c, input, 2));
+    for (int i = 0; i < c->nout; i++) {
+        c->out[i].dtype = c->in[0].dtype;
+        c->out[i].shape = c->in[1].shape;
+    }
+    return FL_OK;
+}
+
+/* ---- kernels ---- */
+
+/* What forward and backward have in common; classes and window come from `view`, the operand or result with the class axis. */
+static fl_status nll_open(fl_nll *a, const fl_kernel *k, const fl_stage *s, const fl_view *view, int target, int weight)
+{
+    int axis = view->ndim > 1;
+    *a = (fl_nll){.n = view->size[axis], .first = view->start[axis], .classes = view->logical[axis], .target = s->in[target], .weight = s->in[weight],
+                  .ignore = k->attrs->at[ROWS_IGNORE].integer, .smoothing = k->attrs->at[ROWS_SMOOTHING].number};
+    a->weight_sum = (double)a->classes;
+    if (s->in[weight]) a->weight_sum = 0;
+    for (int64_t i = 0; s->in[weight] && i < a->classes; i++)
+        a->weight_sum += s->dtype == FL_FLOAT64 ? ((const double *)s->in[weight])[i] : ((const float *)s->in[weight])[i];
+    fl_index_rule rule = {.who = public_name(k->op), .param = "target", .owner = "input", .noun = "classes", .limit = a->classes, .skip = a->ignore, .has_skip = true};
+    return fl_indices_check(s->in[target], &k->in[target], &rule);
+}
+
+static fl_status kernel_rows(fl_kernel *k)
+{
+    fl_stage s;
+    fl_nll a;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(nll_open(&a, k, &s, &k->in[0], 1, 2));
+    a.with_lse = k->op == FL_OP_REF(cross_entropy_rows);
+    a.loss = s.out[0];
+    a.count = s.out[k->nout - 1];
+    a.lse = a.with_lse ? s.out[1] : NULL;
+    FL_TRY(fl_cpu_nll(s.dtype, &a, s.in[0], fl_row_shape_of(k->in[0].size, k->in[0].ndim, k->in[0].ndim > 1)));
+    return fl_stage_close(&s);
+}
+
+/* (dy, input, target, lse, weight?) */
+static fl_status kernel_cross_entropy_backward(fl_kernel *k)
+{
+    fl_stage s;
+    fl_nll a;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(nll_open(&a, k, &s, &k->out[0], 2, 4));
+    a.with_lse = true;
+    a.targets = k->attrs->at[2].integer;
+    a.lse = s.in[3];
+    a.g = s.in[0];
+    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], s.in[1], fl_row_shape_of(k->out[0].size, k->out[0].ndim, k->out[0].ndim > 1)));
+    return fl_stage_close(&s);
+}
+
+/* (dy, target, weight?) */
+static fl_status kernel_nll_backward(fl_kernel *k)
+{
+    fl_stage s;
+    fl_nll a;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(nll_open(&a, k, &s, &k->out[0], 1, 2));
+    a.targets = true;
+    a.g = s.in[0];
+    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], NULL, fl_row_shape_of(k->out[0].size, k->out[0].ndim, k->out[0].ndim > 1)));
+    return fl_stage_close(&s);
+}
+
+static void cost_rows(fl_cost *out, const fl_infer *c)
+{
+    const fl_shape *whole = c->nout > 1 ? &c->in[0].shape : &c->out[0].shape;
+    out->flops = 25.0 * (double)fl_shape_numel(whole);
+    out->bytes = 2.0 * (double)fl_shape_numel(whole) * (double)fl_dtype_size(c->out[0].dtype);
+}
+
+/* ---- SBP ---- */
+
+/* Axes of the result that are not classes, and the same axis of the target. */
+static int target_axis(int axis) { return axis > 1 ? axis - 1 : axis; }
+
+/* The class axis split: lse over all ranks, then every rank's own share of the loss. */
+static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_tensor *x = in[0].tensor;
+    int axis = class_axis(&x->meta->shape);
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(nll_rows));
+    a.at[ROWS_IGNORE] = attrs->at[ROWS_IGNORE];
+    a.at[ROWS_SMOOTHING] = attrs->at[ROWS_SMOOTHING];
+    fl_tensor *top = chain_amax(&c, x, 1u << axis, true);
+    fl_tensor *sum = chain_sum(&c, chain_exp(&c, chain_sub(&c, x, top)), 1u << axis, true);
+    fl_tensor *lse = chain_add(&c, chain_log(&c, sum), top);
+    fl_tensor *loss = CHAIN_CALL(&c, &a, nll_rows, fl_of(chain_sub(&c, x, lse)), in[1], in[2]);
+    fl_tensor *count = c.status == FL_OK ? c.owned[c.count - 1] : NULL;
+    fl_tensor *lse_rows = chain_reshape(&c, lse, &in[1].tensor->meta->shape);
+    out[0] = fl_chain_take(&c, loss);
+    out[1] = fl_chain_take(&c, lse_rows);
+    out[2] = fl_chain_take(&c, count);
+    return fl_chain_end(&c);
+}
+
+static void sbp_cross_entropy_rows(fl_sigs *s)
+{
+    int classes = class_axis(&s->in[0].shape);
+    for (int i = 0; i < s->in[0].shape.ndim; i++) {
+        fl_sbp t = FL_S(target_axis(i));
+        if (i != classes) FL_SIG(s, NULL, FL_S(i), t, FL_B, t, t, t);
+    }
+    FL_SIG(s, body_cross_entropy_rows, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B, FL_B);
+}
+
+static void sbp_nll_rows(fl_sigs *s)
+{
+    int classes = class_axis(&s->in[0].shape);
+    for (int i = 0; i < s->in[0].shape.ndim; i++) {
+        fl_sbp t = FL_S(target_axis(i));
+        if (i != classes) FL_SIG(s, NULL, FL_S(i), t, FL_B, t, t);
+    }
+    FL_SIG(s, NULL, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B);
+}
+
+static void sbp_cross_entropy_backward(fl_sigs *s)
+{
+    int classes = class_axis(&s->out[0].shape);
+    for (int i = 0; i < s->out[0].shape.ndim; i++) {
+        fl_sbp t = FL_S(target_axis(i));
+        if (i != classes) FL_SIG(s, NULL, t, FL_S(i), t, t, FL_B, FL_S(i));
+    }
+    FL_SIG(s, NULL, FL_B, FL_S(classes), FL_B, FL_B, FL_B, FL_S(classes));
+    FL_SIG(s, NULL, FL_PSUM, FL_B, FL_B, FL_B, FL_B, FL_PSUM);
+}
+
+static void sbp_nll_backward(fl_sigs *s)
+{
+    int classes = class_axis(&s->out[0].shape);
+    for (int i = 0; i < s->out[0].shape.ndim; i++) {
+        fl_sbp t = FL_S(target_axis(i));
+        if (i != classes) FL_SIG(s, NULL, t, t, FL_B, FL_S(i));
+    }
+    FL_SIG(s, NULL, FL_B, FL_B, FL_B, FL_S(classes));
+    FL_SIG(s, NULL, FL_PSUM, FL_B, FL_B, FL_PSUM);
+}
+
+/* ---- gradients ---- */
+
+static fl_status no_weight_gradient(const fl_grad *g, int weight)
+{
+    if (!g->need[weight]) return FL_OK;
+    return fl_fail(FL_ERR_STATE, "%s: has no gradient with respect to weight; detach() it", public_name(g->op));
+}
+
+static fl_attrs with_rows_attrs(const fl_op *op, const fl_attrs *from)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, op);
+    a.at[ROWS_IGNORE] = from->at[ROWS_IGNORE];
+    a.at[ROWS_SMOOTHING] = from->at[ROWS_SMOOTHING];
+    return a;
+}
+
+/* dy per row -> gradient of the input; targets false: of the log-sum-exp alone, counted as often as the loss does */
+static fl_tensor *rows_backward(fl_chain *c, const fl_attrs *attrs, fl_tensor *dy, fl_operand input, fl_operand target, fl_operand lse, fl_operand weight, bool targets)
+{
+    fl_attrs a = with_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
+    fl_attr_set(&a, 2, targets);
+    return CHAIN_CALL(c, &a, cross_entropy_backward, fl_of(dy), input, target, lse, weight);
+}
+
+static fl_status grad_cross_entropy_rows(fl_grad *g)
+{
+    fl_chain c = {0};
+    FL_TRY(no_weight_gradient(g, 2));
+    if (!g->need[0]) return FL_OK;
+    fl_tensor *x = g->in[0].tensor, *lse = g->out[1], *dx = NULL;
+    int axis = class_axis(&x->meta->shape);
+    if (g->gout[0]) dx = rows_backward(&c, g->attrs, g->gout[0], g->in[0], g->in[1], fl_of(lse), g->in[2], true);
+    if (g->gout[1]) { /* of the log-sum-exp: softmax */
+        fl_tensor *softmax = chain_exp(&c, chain_sub(&c, x, chain_unsqueeze(&c, lse, axis)));
+        fl_tensor *more = chain_mul(&c, softmax, chain_unsqueeze(&c, g->gout[1], axis));
+        dx = dx ? chain_add(&c, dx, more) : more;
+    }
+    if (dx) g->gin[0] = fl_chain_take(&c, dx);
+    return fl_chain_end(&c);
+}
+
+/* dx = dy (total softmax - targets), softmax = e^(input - lse): lse counts as an input of its own. */
+static fl_status grad_cross_entropy_backward(fl_grad *g)
+{
+    fl_chain c = {0};
+    fl_tensor *h = g->gout[0], *dy = g->in[0].tensor, *d_input = NULL, *d_lse = NULL, *d_dy = NULL;
+    uint32_t axis = 1u << class_axis(&g->in[1].tensor->meta->shape);
+    bool targets = g->attrs->at[2].integer;
+    FL_TRY(no_weight_gradient(g, 4));
+    if (g->need[1] || g->need[3]) d_input = chain_mul(&c, h, rows_backward(&c, g->attrs, dy, g->in[1], g->in[2], g->in[3], g->in[4], false));
+    if (g->need[3]) d_lse = chain_neg(&c, chain_sum(&c, d_input, axis, false));
+    if (g->need[0]) {
+        fl_tensor *ones = chain_add_number(&c, chain_mul_number(&c, dy, 0), 1);
+        d_dy = chain_sum(&c, chain_mul(&c, h, rows_backward(&c, g->attrs, ones, g->in[1], g->in[2], g->in[3], g->in[4], targets)), axis, false);
+    }
+    if (d_dy) g->gin[0] = fl_chain_take(&c, d_dy);
+    if (g->need[1]) g->gin[1] = fl_chain_take(&c, d_input);
+    if (d_lse) g->gin[3] = fl_chain_take(&c, d_lse);
+    return fl_chain_end(&c);
+}
+
+static fl_status grad_nll_rows(fl_grad *g)
+{
+    const fl_shape *input = &g->in_meta[0]->shape;
+    FL_TRY(no_weight_gradient(g, 2));
+    if (!g->need[0] || !g->gout[0]) return FL_OK;
+    fl_attrs a = with_rows_attrs(FL_OP_REF(nll_backward), g->attrs);
+    fl_attr_set_list(&a, 2, input->dims, input->ndim);
+    return FL_CALL_WITH(&g->gin[0], &a, nll_backward, fl_of(g->gout[0]), g->in[1], g->in[2]);
+}
+
+/* Linear in dy, with the loss itself as its transpose. */
+static fl_status grad_nll_backward(fl_grad *g)
+{
+    fl_tensor *results[2];
+    FL_TRY(no_weight_gradient(g, 2));
+    if (!g->need[0]) return FL_OK;
+    fl_attrs a = with_rows_attrs(FL_OP_REF(nll_rows), g->attrs);
+    FL_TRY(FL_CALL_WITH(results, &a, nll_rows, fl_of(g->gout[0]), g->in[1], g->in[2]));
+    fl_tensor_unref(results[1]);
+    g->gin[0] = results[0];
+    return FL_OK;
+}
+
+static fl_status infer_cross_entropy_backward(fl_infer *c)
+{
+    c->name = public_name(c->op);
+    c->out[0].dtype = c->in[1].dtype;
+    c->out[0].shape = c->in[1].shape;
+    return check_labels(c, &c->in[1].shape, 2);
+}
+
+static fl_status infer_nll_backward(fl_infer *c)
+{
+    c->name = public_name(c->op);
+    c->out[0].dtype = c->in[0].dtype;
+    FL_TRY(fl_shape_make(&c->out[0].shape, c->name, c->attrs->at[2].list, c->attrs->at[2].count));
+    return check_labels(c, &c->out[0].shape, 1);
+}
+
+/* ---- row ops ---- */
+
+static const char *const rows_samples[] = {
+    "flow.randn(6, 5), flow.tensor{0, 4, -100, 2, 2, 1}, nil, -100, 0", "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, -100, 0.1",
+    "flow.randn(5), flow.tensor(3), nil, -100, 0", NULL};
+FL_OP(cross_entropy_rows) {
+    .name = "cross_entropy_rows", .sig = "cross_entropy_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
+    .nout = 3, .flags = FL_OP_HIDDEN | FL_OP_HOST, .doc = "Per row the loss, the log-sum-exp of the scores and the weight that counts in the mean.",
+    .saves_in = 7, .saves_out = 2, .infer = infer_rows, .sbp = sbp_cross_entropy_rows, .cost = cost_rows, .cpu = kernel_rows,
+    .grad = grad_cross_entropy_rows, .samples = rows_samples,
+};
+
+FL_OP(nll_rows) {
+    .name = "nll_rows", .sig = "nll_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
+    .nout = 2, .flags = FL_OP_HIDDEN | FL_OP_HOST, .doc = "Per row the loss of log-probabilities and the weight that counts in the mean.",
+    .saves_in = 6, .infer = infer_rows, .sbp = sbp_nll_rows, .cost = cost_rows, .cpu = kernel_rows, .grad = grad_nll_rows, .samples = rows_samples,
+};
+
+static const char *const cross_entropy_backward_samples[] = {
+    "flow.randn(4), flow.randn(4, 5), flow.tensor{0, 4, -100, 2}, flow.rand(4) + 2, nil, -100, 0, true",
+    "flow.randn(3, 2), flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), flow.rand(3, 2) + 2, nil, -100, 0.1, true", NULL};
+FL_OP(cross_entropy_backward) {
+    .name = "cross_entropy_backward",
+    .sig = "cross_entropy_backward(dy, input, target, lse, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, ~targets: bool = true)",
+    .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST, .doc = "Gradient of cross_entropy_rows: softmax minus targets, times dy of the row.",
+    .saves_in = 31, .infer = infer_cross_entropy_backward, .sbp = sbp_cross_entropy_backward, .cost = cost_rows, .cpu = kernel_cross_entropy_backward,
+    .grad = grad_cross_entropy_backward, .samples = cross_entropy_backward_samples,
+};
+
+static const char *const nll_backward_samples[] = {"flow.randn(4), flow.tensor{0, 4, -100, 2}, nil, -100, 0, {4, 5}", NULL};
+FL_OP(nll_backward) {
+    .name = "nll_backward", .sig = "nll_backward(dy, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, sizes: sizes)",
+    .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST, .doc = "Gradient of nll_rows with respect to the log-probabilities.",
+    .saves_in = 6, .infer = infer_nll_backward, .sbp = sbp_nll_backward, .cost = cost_rows, .cpu = kernel_nll_backward, .grad = grad_nll_backward,
+    .samples = nll_backward_samples,
+};
+
+/* ---- public losses ---- */
+
+static fl_tensor *sum_all(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, sum, fl_of(x)); }
+static fl_tensor *mean_all(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, mean, fl_of(x)); }
+
+/* loss per element, reduced as the word says */
+static fl_tensor *reduced(fl_chain *c, fl_tensor *loss, int64_t reduction)
+{
+    if (c->status != FL_OK || reduction == REDUCE_NONE) return loss;
+    return reduction == REDUCE_SUM ? sum_all(c, loss) : mean_all(c, loss);
+}
+
+/* loss per row, the mean over what counts */
+static fl_tensor *reduced_rows(fl_chain *c, fl_tensor *loss, fl_tensor *count, int64_t reduction)
+{
+    if (c->status != FL_OK || reduction != REDUCE_MEAN) return reduced(c, loss, reduction);
+    fl_tensor *plain;
+    c->status = fl_tensor_detach(&plain, count);
+    if (c->status != FL_OK) return NULL;
+    fl_tensor *mean = chain_div(c, sum_all(c, loss), sum_all(c, plain));
+    fl_tensor_unref(plain);
+    return mean;
+}
+
+static fl_status check_smoothing(double smoothing)
+{
+    if (smoothing >= 0 && smoothing <= 1) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "cross_entropy: label_smoothing must be between 0 and 1, got %g", smoothing);
+}
+
+/* (input, target, weight?, reduction, ignore_index, label_smoothing) */
+static fl_status body_cross_entropy(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(cross_entropy_rows));
+    a.at[ROWS_IGNORE] = attrs->at[1];
+    a.at[ROWS_SMOOTHING] = attrs->at[2];
+    FL_TRY(check_smoothing(attrs->at[2].number));
+    fl_tensor *loss = CHAIN_CALL(&c, &a, cross_entropy_rows, in[0], in[1], in[2]);
+    fl_tensor *count = loss ? c.owned[2] : NULL;
+    out[0] = fl_chain_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
+    return fl_chain_end(&c);
+}
+
+static fl_status body_nll_loss(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(nll_rows));
+    a.at[ROWS_IGNORE] = attrs->at[1];
+    fl_tensor *loss = CHAIN_CALL(&c, &a, nll_rows, in[0], in[1], in[2]);
+    fl_tensor *count = loss ? c.owned[1] : NULL;
+    out[0] = fl_chain_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
+    return fl_chain_end(&c);
+}
+
+static fl_status same_shapes(const char *who, const fl_operand *in)
+{
+    char input[FL_META_TEXT], target[FL_META_TEXT];
+    if (fl_shape_equal(&in[0].tensor->meta->shape, &in[1].tensor->meta->shape)) return FL_OK;
+    return fl_fail(FL_ERR_SHAPE, "%s: input %s and target %s differ in shape", who, fl_meta_text(input, in[0].tensor->meta), fl_meta_text(target, in[1].tensor->meta));
+}
+
+static fl_status float_input(const char *who, const fl_operand *in)
+{
+    char text[FL_META_TEXT];
+    if (fl_dtype_is_float(in[0].tensor->meta->dtype)) return FL_OK;
+    return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, input is %s", who, fl_meta_text(text, in[0].tensor->meta));
+}
+
+static fl_status body_mse_loss(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    FL_TRY(float_input("mse_loss", in));
+    FL_TRY(same_shapes("mse_loss", in));
+    fl_tensor *difference = chain_sub(&c, in[0].tensor, in[1].tensor);
+    out[0] = fl_chain_take(&c, reduced(&c, chain_mul(&c, difference, difference), attrs->at[0].integer));
+    return fl_chain_end(&c);
+}
+
+/* log(1 + e^x) - x y, per element */
+static fl_tensor *logits_loss(fl_chain *c, fl_tensor *x, fl_tensor *y)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(softplus));
+    fl_attr_set_number(&a, 1, 40); /* from there on softplus is x in float64 too */
+    return chain_sub(c, CHAIN_CALL(c, &a, softplus, fl_of(x)), chain_mul(c, x, y));
+}
+
+static fl_status body_bce_with_logits(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    FL_TRY(float_input("binary_cross_entropy_with_logits", in));
+    FL_TRY(same_shapes("binary_cross_entropy_with_logits", in));
+    fl_tensor *loss = logits_loss(&c, in[0].tensor, in[1].tensor);
+    if (in[2].kind == FL_TENSOR) loss = chain_mul(&c, loss, in[2].tensor);
+    out[0] = fl_chain_take(&c, reduced(&c, loss, attrs->at[0].integer));
+    return fl_chain_end(&c);
+}
+
+static const char *const cross_entropy_samples[] = {
+    "flow.randn(6, 5), flow.tensor{0, 4, 1, 2, 2, 1}", "flow.randn(6, 5), flow.tensor{0, -100, 1, 2, 2, 1}, nil, 'sum', -100, 0.2",
+    "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, 'none'", NULL};
+FL_OP(cross_entropy) {
+    .name = "cross_entropy",
+    .sig = "cross_entropy(input, target, weight?, reduction: mean|sum|none = mean, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
+    .nout = 1, .doc = "Negative log-likelihood of class labels under the softmax of scores: input [n, classes, ...], target [n, ...].",
+    .body = body_cross_entropy, .samples = cross_entropy_samples,
+};
+
+static const char *const nll_samples[] = {"flow.randn(6, 5), flow.tensor{0, 4, 1, -100, 2, 1}", "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, 'sum'", NULL};
+FL_OP(nll_loss) {
+    .name = "nll_loss", .sig = "nll_loss(input, target, weight?, reduction: mean|sum|none = mean, ~ignore_index: int = -100)",
+    .nout = 1, .doc = "Negative log-likelihood of class labels: input holds log-probabilities [n, classes, ...], target [n, ...].",
+    .body = body_nll_loss, .samples = nll_samples,
+};
+
+static const char *const mse_samples[] = {"flow.randn(3, 4), flow.randn(3, 4)", "flow.randn(3), flow.randn(3), 'sum'", "flow.randn(2, 2), flow.randn(2, 2), 'none'", NULL};
+FL_OP(mse_loss) {
+    .name = "mse_loss", .sig = "mse_loss(input, target, reduction: mean|sum|none = mean)",
+    .nout = 1, .doc = "Squared difference of input and target.",
+    .body = body_mse_loss, .samples = mse_samples,
+};
+
+static const char *const bce_samples[] = {"flow.randn(3, 4) * 3, flow.rand(3, 4)", "flow.randn(4), flow.tensor{0, 1, 1, 0}:to('float32'), nil, 'sum'", NULL};
+FL_OP(binary_cross_entropy_with_logits) {
+    .name = "binary_cross_entropy_with_logits",
+    .sig = "binary_cross_entropy_with_logits(input, target, weight?, reduction: mean|sum|none = mean)",
+    .nout = 1, .doc = "Cross-entropy of probabilities `target` under the sigmoid of scores `input`, times weight.",
+    .body = body_bce_with_logits, .samples = bce_samples,
+};
