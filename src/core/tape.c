@@ -7,30 +7,22 @@
 
 bool fl_grad_enabled = true;
 static uint64_t next_seq = 1;
+static fl_autograd *pool;       /* free records, linked through `base` */
 
 static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "autograd: out of memory for the tape"); }
 
-/* ---- attributes and links ---- */
+/* ---- links ---- */
 
-static fl_attrs *attrs_copy(const fl_attrs *attrs)
-{
-    size_t size = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count;
-    fl_attrs *copy = malloc(size);
-    if (copy) memcpy(copy, attrs, size);
-    return copy;
-}
+static size_t attrs_size(const fl_attrs *attrs) { return offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count; }
 
 static tape_link *link_new(tape_link *before, const fl_op *op, const fl_attrs *attrs)
 {
-    tape_link *l = malloc(sizeof *l);
+    tape_link *l = malloc(sizeof *l + attrs_size(attrs));
     if (!l) return NULL;
-    l->attrs = attrs_copy(attrs);
-    if (!l->attrs) {
-        free(l);
-        return NULL;
-    }
     l->refs = 1;
     l->op = op;
+    l->attrs = (fl_attrs *)(l + 1);
+    memcpy(l->attrs, attrs, attrs_size(attrs));
     l->before = before;
     if (before) before->refs++;
     return l;
@@ -40,7 +32,6 @@ static void link_unref(tape_link *l)
 {
     while (l && --l->refs == 0) {
         tape_link *before = l->before;
-        free(l->attrs);
         free(l);
         l = before;
     }
@@ -64,8 +55,7 @@ static fl_node *node_new(const fl_op *op, int nin, int nout, const fl_attrs *att
 {
     size_t lists = (sizeof(tape_edge) + sizeof(tape_saved)) * (size_t)nin;
     lists += (sizeof(tape_saved) + 3 * sizeof(void *)) * (size_t)nout;
-    size_t attr_bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count;
-    fl_node *n = malloc(sizeof *n + lists + attr_bytes);
+    fl_node *n = malloc(sizeof *n + lists + attrs_size(attrs));
     if (!n) return NULL;
     memset(n, 0, sizeof *n + lists);
     n->refs = 1;
@@ -80,7 +70,7 @@ static fl_node *node_new(const fl_op *op, int nin, int nout, const fl_attrs *att
     n->pending = (fl_tensor **)(n->out_meta + nout);
     n->retain = (fl_autograd **)(n->pending + nout);
     n->attrs = (fl_attrs *)(n->retain + nout);
-    memcpy(n->attrs, attrs, attr_bytes);
+    memcpy(n->attrs, attrs, attrs_size(attrs));
     return n;
 }
 
@@ -135,11 +125,13 @@ void fl_node_unref(fl_node *n)
 
 fl_autograd *fl_tape_record_of(fl_tensor *t)
 {
-    if (!t->autograd) {
-        t->autograd = calloc(1, sizeof *t->autograd);
-        if (t->autograd) t->autograd->refs = 1;
-    }
-    return t->autograd;
+    if (t->autograd) return t->autograd;
+    fl_autograd *a = pool;
+    if (a) pool = (fl_autograd *)a->base;
+    else if (!(a = malloc(sizeof *a))) return NULL;
+    *a = (fl_autograd){.refs = 1};
+    t->autograd = a;
+    return a;
 }
 
 /* The node forgets that this record wanted its gradient. */
@@ -158,7 +150,8 @@ void fl_autograd_free(fl_autograd *a)
     fl_tensor_unref(a->pending);
     link_unref(a->link);
     hooks_free(a->hooks);
-    free(a);
+    a->base = (fl_tensor *)pool;
+    pool = a;
 }
 
 bool fl_autograd_view_wants(const fl_tensor *t)

@@ -24,7 +24,7 @@ typedef struct tape_link {
     int refs;
     struct tape_link *before;       /* owned; NULL: made from the base itself */
     const fl_op *op;
-    fl_attrs *attrs;                /* owned */
+    fl_attrs *attrs;                /* lies behind the link */
 } tape_link;
 
 struct fl_autograd {
@@ -66,7 +66,7 @@ struct fl_node {
     int refs;
     const fl_op *op;
     uint64_t seq;                   /* order of creation */
-    fl_attrs *attrs;                /* owned */
+    fl_attrs *attrs;                /* lies behind the lists */
     int nin, nout;
     tape_edge *edges;               /* nin */
     tape_saved *in;                 /* nin */
