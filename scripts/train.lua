@@ -124,10 +124,11 @@ local validation = data.loader(
         {stride = math.max(1, (held_out - options.context - 1) // WINDOWS)}),
     {batch_size = options.batch})
 
--- ---- evaluation and sampling: neither touches the random numbers of the training ----
+-- ---- evaluation and sampling, with random numbers of their own ----
 
 local function evaluate(model)
     local _ <close> = flow.no_grad()
+    local _ <close> = flow.with_generator(flow.generator(options.seed))
     model:eval()
     local total, pieces = 0, 0
     for batch in validation do

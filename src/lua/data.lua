@@ -187,7 +187,7 @@ function data.windows(tokens, length, opts)
     check.integer("windows", "the length", length, 1)
     local stride = check.integer("windows", "stride", check.options("windows", opts, {stride = 1}).stride, 1)
     if tokens:dim() ~= 1 or tokens:size(0) <= length then
-        check.fail("windows: tokens of shape %s hold no window of %d and the number after it", check.shape(tokens), length)
+        check.fail("windows: tokens of shape %s hold no window of %d and what follows it", check.shape(tokens), length)
     end
     local offsets = flow.arange(length + 1, {device = tokens.device})
     return setmetatable({tokens = tokens, length = length, stride = stride, offsets = offsets}, Windows)

@@ -349,7 +349,8 @@ local function state_problems(own, state)
         elseif not is_tensor(given) then
             problems[#problems + 1] = ("'%s' is a %s, not a tensor"):format(name, type(given))
         elseif check.shape(given) ~= check.shape(t) then
-            problems[#problems + 1] = ("'%s' is %s, the module's is %s"):format(name, check.shape(given), check.shape(t))
+            problems[#problems + 1] = ("'%s' is %s, the module's is %s"):format(
+                name, check.shape(given), check.shape(t))
         end
     end
     local names = check.sorted_keys(own)
