@@ -12,7 +12,7 @@ local function write(name, text)
     return path(name)
 end
 
--- Output (with errors) and exit code of a shell command in which the word @ stands for the program and % for the folder.
+-- Output (with errors) and exit code of a shell command; the word @ stands for the program, % for the folder.
 local function run(command, stdin)
     command = (command .. " "):gsub("@ ", function() return flowlua .. " " end):gsub("%%", function() return folder end)
     local input = stdin and write("stdin", stdin) or "/dev/null"
@@ -85,7 +85,8 @@ describe("the interpreter", function()
         local script = write("boom.lua", "local function f() error('boom') end\nf()")
         local output, code = run("@ " .. script .. " 2>&1 >/dev/null")
         assert.are.equal(1, code)
-        assert.are.equal(("%s: %s:1: boom\nstack traceback:\n"):format(flowlua, script), output:match("^.-traceback:\n"))
+        local want = ("%s: %s:1: boom\nstack traceback:\n"):format(flowlua, script)
+        assert.are.equal(want, output:match("^.-traceback:\n"))
         assert.truthy(output:find("in upvalue 'f'", 1, true) or output:find("in local 'f'", 1, true))
     end)
 
@@ -128,12 +129,14 @@ describe("the interpreter", function()
         local script = write("forever.lua", "print('started') io.stdout:flush() while true do end")
         local output = run(("@ %s & pid=$!; sleep 0.3; kill -INT $pid; wait $pid; echo code $?"):format(script))
         -- a background job of sh ignores SIGINT unless it installs a handler, as the program does
-        assert.are.equal(("started\n%s: interrupted!\nstack traceback:\n"):format(flowlua), output:match("^.-traceback:\n"))
+        local want = ("started\n%s: interrupted!\nstack traceback:\n"):format(flowlua)
+        assert.are.equal(want, output:match("^.-traceback:\n"))
         assert.truthy(output:find("code 1\n", 1, true))
     end)
 
     it("loads C modules made for Lua 5.4", function()
-        local output = run("@ -e 'local ok, lfs = pcall(require, \"lfs\") print(ok and type(lfs.currentdir()) or \"none\")'")
+        local script = write("c.lua", "local ok, m = pcall(require, 'lfs') print(ok and type(m.currentdir()) or 'none')")
+        local output = run("@ " .. script)
         assert.truthy(output == "string\n" or output == "none\n")
     end)
 
@@ -211,8 +214,8 @@ describe("garbage", function()
         do
             local x = flow.ones(3, {requires_grad = true})
             local y = (x * 2):exp()
-            local z = y:detach()
-            y:register_hook(function(g) return g + z end)
+            local copy = y:detach()
+            y:register_hook(function(g) return g + copy end)
             local co = coroutine.wrap(function() local z = y + 1 coroutine.yield(z) end)
             co()
         end

@@ -47,7 +47,9 @@ describe("a tensor prints", function()
     end)
 
     it("wrapped at the width of a line", function()
-        for line in tostring(flow.arange(100)):gmatch("[^\n]+") do assert.is_true(#line <= 80 or line:find("int64") ~= nil) end
+        for line in tostring(flow.arange(100)):gmatch("[^\n]+") do
+            assert.is_true(#line <= 80 or line:find("int64") ~= nil)
+        end
         assert.truthy(tostring(flow.arange(100)):find(",\n ", 1, true))
     end)
 

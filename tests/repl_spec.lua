@@ -130,8 +130,8 @@ local function terminal(home, keys)
     for _, key in ipairs(keys) do
         parts[#parts + 1] = ("printf '%s'; sleep 0.1"):format(key)
     end
-    local command = ("{ %s; } | HOME=%s TERM=xterm script -qec '%s' /dev/null"):format(table.concat(parts, "; "), home, flowlua)
-    local pipe = io.popen(command)
+    local command = "{ %s; } | HOME=%s TERM=xterm script -qec '%s' /dev/null"
+    local pipe = io.popen(command:format(table.concat(parts, "; "), home, flowlua))
     local text = pipe:read("a")
     pipe:close()
     return (text:gsub("\r", ""))

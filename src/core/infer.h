@@ -37,6 +37,9 @@ typedef struct fl_plan {
 ** it runs (not fl_infer_clear). Errors: everything that can be said about shapes, dtypes, SBPs and placements. */
 fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place);
 
+/* Set while flow.explain watches: called with every plan as it is about to be carried out. */
+extern void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place);
+
 /* Infers only shapes and dtypes (no cache, no SBP): c->in from the operands. */
 void fl_spec_of(fl_spec *out, const fl_operand *in);
 

@@ -139,6 +139,8 @@ void fl_infer_stats_get(fl_infer_stats *out)
 
 /* ---- lookup ---- */
 
+void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place);
+
 static fl_status remember(const fl_plan **out, uint64_t hash, int count, const fl_op *op, const fl_operand *in, int nin,
                           const fl_attrs *attrs, bool in_place)
 {
@@ -187,7 +189,10 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
             e->plan.hits++;
             hits++;
             *out = &e->plan;
+            if (FL_UNLIKELY(fl_infer_observer != NULL)) fl_infer_observer(&e->plan, in, attrs, in_place);
             return FL_OK;
         }
-    return remember(out, hash, count, op, in, nin, attrs, in_place);
+    FL_TRY(remember(out, hash, count, op, in, nin, attrs, in_place));
+    if (fl_infer_observer) fl_infer_observer(*out, in, attrs, in_place);
+    return FL_OK;
 }

@@ -211,6 +211,7 @@ void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._i
 void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator, with_generator */
 void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io */
 void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator */
+void fl_lua_open_explain(lua_State *L, int flow);               /* explain.c: what flow.explain records */
 int fl_lua_tostring(lua_State *L);                              /* print.c */
 void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
 

@@ -54,7 +54,7 @@ void fl_lua_push_module(lua_State *L, const char *name)
 }
 
 /* Functions of the flow table that live in a Lua module. */
-static const struct { const char *name, *module; } borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}, {"show", "show"}};
+static const struct { const char *name, *module; } borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}};
 
 static const char *module_of(const char *name)
 {
@@ -154,6 +154,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_generator(L, flow);
     fl_lua_open_testing(L, flow);
     fl_lua_open_help(L, flow);
+    fl_lua_open_explain(L, flow);
     set_indexing(L, metatable, methods);
     set_metatable(L, flow);
     lua_pushliteral(L, FL_VERSION);
