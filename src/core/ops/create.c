@@ -64,10 +64,11 @@ FL_OP(ones) {
     .doc = "A tensor of ones.",
     .infer = infer_sizes, .sbp = sbp_source, .cpu = kernel_ones, .samples = zeros_samples,
 };
+static const char *const empty_samples[] = {"0, 3", NULL}, *const empty_like_samples[] = {"flow.zeros(2, 0)", NULL}; /* anything else is anything */
 FL_OP(empty) {
     .name = "empty", .sig = "empty(size: sizes, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "A tensor whose values are whatever was in memory.",
-    .infer = infer_sizes, .sbp = sbp_source, .cpu = kernel_empty,
+    .infer = infer_sizes, .sbp = sbp_source, .cpu = kernel_empty, .samples = empty_samples,
 };
 
 static fl_dtype dtype_of_number(const fl_attr *a)
@@ -125,7 +126,7 @@ FL_OP(ones_like) {
 FL_OP(empty_like) {
     .name = "empty_like", .sig = "empty_like(x, dtype: dtype = nil)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "A tensor with the shape of x whose values are whatever was in memory.",
-    .infer = infer_like_0, .sbp = sbp_like, .cpu = kernel_empty,
+    .infer = infer_like_0, .sbp = sbp_like, .cpu = kernel_empty, .samples = empty_like_samples,
 };
 
 static const char *const full_like_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange(4), 7", NULL};

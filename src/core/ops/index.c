@@ -515,7 +515,7 @@ static const char *const index_put_samples[] = {"flow.randn(4, 3), flow.tensor({
                                                 "flow.randn(2, 5), flow.tensor({4, 0}), 1.5, 1", "flow.randn(4, 3), flow.tensor({true, false, true, true}), 0",
                                                 "flow.randn(2, 2, 3), flow.tensor({{true, false}, {false, true}}), flow.randn(2, 3)", NULL};
 FL_OP(index_put_) {
-    .name = "index_put_", .sig = "index_put_(x, index, value|n, axis: axis = 0)", .nout = 1, .flags = FL_OP_METHOD_ONLY,
+    .name = "index_put_", .sig = "index_put_(x, index, value|n, axis: axis = 0)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
     .doc = "x[index] = value: at the positions that a tensor of integers names along an axis, or where a mask is true.",
     .body = body_index_put, .samples = index_put_samples,
 };
