@@ -2,7 +2,7 @@
 ** create.c -- ops that make tensors out of sizes and numbers.
 **
 ** Kernels that count (arange, linspace, eye) ask where their part lies in the logical tensor, so every rank
-** computes its own. The results of `*_like` ops take the SBP of their operand.
+** computes its own. The results of `*_like` ops take the SBP of their operand unless the options name another.
 */
 #include "ops.h"
 
@@ -92,16 +92,13 @@ FL_OP(full) {
 
 /* ---- like ---- */
 
-static fl_status infer_like(fl_infer *c, int dtype_slot)
+static fl_status infer_like(fl_infer *c)
 {
-    const fl_attr *dtype = &c->attrs->at[dtype_slot];
-    FL_TRY(fl_infer_same(c));
-    if (dtype->given) c->out[0].dtype = (fl_dtype)dtype->integer;
+    c->out[0].shape = c->in[0].shape;
+    c->out[0].dtype = option_or(c, c->in[0].dtype);
     return FL_OK;
 }
 
-static fl_status infer_like_0(fl_infer *c) { return infer_like(c, 0); }
-static fl_status infer_like_1(fl_infer *c) { return infer_like(c, 1); }
 static void sbp_like(fl_sigs *s) { fl_sbp_except(s, 0); }
 
 static void sbp_zeros_like(fl_sigs *s)
@@ -114,26 +111,26 @@ static fl_status kernel_full_like(fl_kernel *k) { return fill_number(&k->out[0],
 
 static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", "flow.randn(3), {dtype = \"float64\"}", NULL};
 FL_OP(zeros_like) {
-    .name = "zeros_like", .sig = "zeros_like(x, dtype: dtype = nil)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+    .name = "zeros_like", .sig = "zeros_like(x, options)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "Zeros with the shape of x.",
-    .infer = infer_like_0, .sbp = sbp_zeros_like, .cpu = kernel_zeros, .samples = like_samples,
+    .infer = infer_like, .sbp = sbp_zeros_like, .cpu = kernel_zeros, .samples = like_samples,
 };
 FL_OP(ones_like) {
-    .name = "ones_like", .sig = "ones_like(x, dtype: dtype = nil)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+    .name = "ones_like", .sig = "ones_like(x, options)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "Ones with the shape of x.",
-    .infer = infer_like_0, .sbp = sbp_like, .cpu = kernel_ones, .samples = like_samples,
+    .infer = infer_like, .sbp = sbp_like, .cpu = kernel_ones, .samples = like_samples,
 };
 FL_OP(empty_like) {
-    .name = "empty_like", .sig = "empty_like(x, dtype: dtype = nil)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+    .name = "empty_like", .sig = "empty_like(x, options)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "A tensor with the shape of x whose values are whatever was in memory.",
-    .infer = infer_like_0, .sbp = sbp_like, .cpu = kernel_empty, .samples = empty_like_samples,
+    .infer = infer_like, .sbp = sbp_like, .cpu = kernel_empty, .samples = empty_like_samples,
 };
 
 static const char *const full_like_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange(4), 7", NULL};
 FL_OP(full_like) {
-    .name = "full_like", .sig = "full_like(x, ~value: scalar, dtype: dtype = nil)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+    .name = "full_like", .sig = "full_like(x, ~value: scalar, options)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "A number in the shape and dtype of x.",
-    .infer = infer_like_1, .sbp = sbp_like, .cpu = kernel_full_like, .samples = full_like_samples,
+    .infer = infer_like, .sbp = sbp_like, .cpu = kernel_full_like, .samples = full_like_samples,
 };
 
 /* ---- eye ---- */

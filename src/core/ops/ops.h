@@ -59,11 +59,6 @@ void fl_sbp_map(fl_sigs *s, const int *map);
 ** max and min). */
 void fl_sbp_moves(fl_sigs *s, bool zeros);
 
-/* ---- views in C ---- */
-
-/* x in `count` parts along axis; sizes must add up to the axis's size. out: count slots, one reference each. */
-fl_status fl_view_split(fl_tensor **out, fl_tensor *x, int64_t axis, const int64_t *sizes, int count);
-
 /* ---- copies through kernels ---- */
 
 /* The value of a scalar attribute in a dtype's own bytes. */

@@ -224,11 +224,16 @@ static fl_status infer_float_source(fl_infer *c)
     return require_float_result(c);
 }
 
+static fl_status infer_like(fl_infer *c)
+{
+    c->out[0].shape = c->in[0].shape;
+    c->out[0].dtype = c->attrs->has_dtype ? c->attrs->option_dtype : c->in[0].dtype;
+    return FL_OK;
+}
+
 static fl_status infer_float_like(fl_infer *c)
 {
-    const fl_attr *dtype = &c->attrs->at[0];
-    FL_TRY(fl_infer_same(c));
-    if (dtype->given) c->out[0].dtype = (fl_dtype)dtype->integer;
+    FL_TRY(infer_like(c));
     return require_float_result(c);
 }
 
@@ -258,12 +263,12 @@ FL_OP(randn) {
 
 static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4), {dtype = \"float32\"}", NULL};
 FL_OP(rand_like) {
-    .name = "rand_like", .sig = "rand_like(x, dtype: dtype = nil)", .nout = 1, .flags = LIKE,
+    .name = "rand_like", .sig = "rand_like(x, options)", .nout = 1, .flags = LIKE,
     .doc = "Uniform random numbers in [0, 1) with the shape of x.",
     .infer = infer_float_like, .sbp = sbp_same, .cpu = kernel_rand, .samples = like_samples,
 };
 FL_OP(randn_like) {
-    .name = "randn_like", .sig = "randn_like(x, dtype: dtype = nil)", .nout = 1, .flags = LIKE,
+    .name = "randn_like", .sig = "randn_like(x, options)", .nout = 1, .flags = LIKE,
     .doc = "Normal random numbers with the shape of x.",
     .infer = infer_float_like, .sbp = sbp_same, .cpu = kernel_randn, .samples = like_samples,
 };
@@ -287,18 +292,11 @@ static fl_status check_randint(const fl_operand *in, int nin, const fl_attrs *at
 
 static fl_status check_randint_like(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_dtype dtype = attrs->at[2].given ? (fl_dtype)attrs->at[2].integer : in[0].tensor->meta->dtype;
+    fl_dtype dtype = attrs->has_dtype ? attrs->option_dtype : in[0].tensor->meta->dtype;
     return check_bounds("randint_like", attrs->at[0].integer, attrs->at[1].integer, dtype);
 }
 
 static fl_status infer_randint(fl_infer *c) { return infer_source(c, 2, FL_INT64); }
-
-static fl_status infer_randint_like(fl_infer *c)
-{
-    FL_TRY(fl_infer_same(c));
-    if (c->attrs->at[2].given) c->out[0].dtype = (fl_dtype)c->attrs->at[2].integer;
-    return FL_OK;
-}
 
 static fl_status kernel_randint(fl_kernel *k) { return fill_integers(k, k->attrs->at[0].integer, k->attrs->at[1].integer); }
 
@@ -311,9 +309,9 @@ FL_OP(randint) {
 
 static const char *const randint_like_samples[] = {"flow.arange(6), 0, 10", "flow.randn(2, 3), -2, 3", NULL};
 FL_OP(randint_like) {
-    .name = "randint_like", .sig = "randint_like(x, ~low: int, ~high: int, dtype: dtype = nil)", .nout = 1, .flags = LIKE,
+    .name = "randint_like", .sig = "randint_like(x, ~low: int, ~high: int, options)", .nout = 1, .flags = LIKE,
     .doc = "Random integers from low to high - 1 with the shape and dtype of x.",
-    .infer = infer_randint_like, .check = check_randint_like, .sbp = sbp_same, .cpu = kernel_randint, .samples = randint_like_samples,
+    .infer = infer_like, .check = check_randint_like, .sbp = sbp_same, .cpu = kernel_randint, .samples = randint_like_samples,
 };
 
 /* ---- permutations: positions 0 .. n - 1 sorted by their words, equal words by position ---- */
@@ -505,6 +503,9 @@ FL_OP(dropout_apply) {
 static fl_status body_dropout(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *given)
 {
     double p = given->at[0].number;
+    char text[FL_META_TEXT];
+    if (!fl_dtype_is_float(in[0].tensor->meta->dtype))
+        return fl_fail(FL_ERR_DTYPE, "dropout: takes a float tensor, x is %s", fl_meta_text(text, in[0].tensor->meta));
     if (!(p >= 0 && p <= 1)) return fl_fail(FL_ERR_VALUE, "dropout: p %g is not between 0 and 1", p);
     if (!given->at[1].integer || p == 0) {
         *out = fl_tensor_ref(in[0].tensor);

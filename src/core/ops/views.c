@@ -872,31 +872,3 @@ FL_OP(diagonal_backward) {
     .doc = "Zeros of that size with x on a diagonal.",
     .infer = infer_diagonal_backward, .sbp = sbp_diagonal_backward, .cpu = kernel_diagonal_backward, .vjp = diagonal_backward_vjp, .samples = diagonal_backward_samples,
 };
-
-/* ---- parts ---- */
-
-fl_status fl_view_split(fl_tensor **out, fl_tensor *x, int64_t axis_given, const int64_t *sizes, int count)
-{
-    int axis;
-    char text[FL_SHAPE_TEXT];
-    if (x->meta->shape.ndim == 0) return fl_fail(FL_ERR_SHAPE, "split: x has no axes");
-    FL_TRY(fl_shape_axis(&axis, "split", axis_given, &x->meta->shape));
-    int64_t start = 0;
-    for (int i = 0; i < count; i++) {
-        fl_attrs attrs;
-        fl_attrs_init(&attrs, FL_OP_REF(narrow));
-        fl_attr_set(&attrs, 0, axis);
-        fl_attr_set(&attrs, 1, start);
-        fl_attr_set(&attrs, 2, sizes[i]);
-        fl_status status = FL_CALL_WITH(&out[i], &attrs, narrow, fl_of(x));
-        if (status != FL_OK) {
-            while (--i >= 0) fl_tensor_unref(out[i]);
-            return status;
-        }
-        start += sizes[i];
-    }
-    if (start == x->meta->shape.dims[axis]) return FL_OK;
-    for (int i = 0; i < count; i++) fl_tensor_unref(out[i]);
-    return fl_fail(FL_ERR_SHAPE, "split: sizes add up to %lld, axis %d of %s has %lld", (long long)start, axis,
-                   fl_shape_text(text, &x->meta->shape), (long long)x->meta->shape.dims[axis]);
-}
