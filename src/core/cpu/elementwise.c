@@ -15,7 +15,9 @@
 
 enum {
     CHUNK = 1024,
+    STREAM_FROM = 16 << 20,     /* bytes of a result that are written past the caches */
     SMALL = 8192,               /* elements that one thread does at once */
+    NUMBERS = 64,               /* elements to which a number is repeated without a walk */
     LONG_ROW = 256              /* rows from here on are chunked one by one, so that their operands need no buffer */
 };
 
@@ -61,6 +63,7 @@ typedef struct walk {
     const fl_copy_kernels *copy;
     int nin, ndim, bad;
     bool flat;                  /* no operand needs a buffer: ranges of any length at once */
+    bool streamed;              /* the result is written past the caches */
     int64_t total, row, pieces; /* elements; length of a row and its chunks, when rows are chunked one by one */
     int64_t sizes[FL_MAX_NDIM];
     double attributes[FL_EW_ATTRS];
@@ -164,6 +167,15 @@ static void classify(const walk *w, walker *o)
 
 static bool is_flat(const walker *o) { return o->linear && o->dtype == o->compute; }
 
+/* Results far larger than the caches go past them, so the lines they fill are not read first. Only where memory is what
+** takes the time: bursts of such stores hold up longer computations. */
+static bool is_streamed(const walk *w, const fl_ew_row *row)
+{
+    bool stream = w->flat && row->cost_ns < 0.5f && w->total * (int64_t)fl_dtype_size(w->out.dtype) >= STREAM_FROM && (uintptr_t)w->out.data % 64 == 0;
+    for (int i = 0; i < w->nin; i++) stream &= w->in[i].data != w->out.data;
+    return stream;
+}
+
 static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
 {
     static const fl_copy_kernels *const copies[FL_LEVEL_COUNT] = {
@@ -193,6 +205,7 @@ static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
         classify(w, &w->in[i]);
         w->flat &= is_flat(&w->in[i]);
     }
+    w->streamed = is_streamed(w, row);
     bool rows = w->ndim > 1 && w->sizes[w->ndim - 1] >= LONG_ROW;
     w->row = rows ? w->sizes[w->ndim - 1] : w->total;
     w->pieces = (w->row + CHUNK - 1) / CHUNK;
@@ -306,6 +319,23 @@ static void walk_chunks(walk *w, int64_t begin, int64_t end)
     if (bad) __atomic_fetch_or(&w->bad, bad, __ATOMIC_RELAXED);
 }
 
+static void walk_streamed(walk *w, int64_t begin, int64_t end)
+{
+    _Alignas(64) char buffer[CHUNK * sizeof(int64_t)];
+    int64_t size = (int64_t)fl_dtype_size(w->out.dtype);
+    int bad = 0;
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t first = unit * CHUNK, n = w->total - first < CHUNK ? w->total - first : CHUNK;
+        const void *in[FL_EW_MAX_IN];
+        for (int i = 0; i < w->nin; i++) in[i] = w->in[i].data + first * (int64_t)fl_dtype_size(w->in[i].dtype);
+        bad |= w->loop(buffer, in, n, w->attributes);
+        if (n == CHUNK) w->copy->stream(w->out.data + first * size, buffer, n * size);
+        else memcpy(w->out.data + first * size, buffer, (size_t)(n * size));
+    }
+    w->copy->fence();
+    if (bad) __atomic_fetch_or(&w->bad, bad, __ATOMIC_RELAXED);
+}
+
 static void walk_flat(walk *w, int64_t begin, int64_t end)
 {
     int64_t first = begin * CHUNK, n = (end * CHUNK < w->total ? end * CHUNK : w->total) - first;
@@ -318,7 +348,8 @@ static void walk_flat(walk *w, int64_t begin, int64_t end)
 static void walk_body(void *context, int64_t begin, int64_t end)
 {
     walk *w = context;
-    if (w->flat) walk_flat(w, begin, end);
+    if (w->streamed) walk_streamed(w, begin, end);
+    else if (w->flat) walk_flat(w, begin, end);
     else walk_chunks(w, begin, end);
 }
 
@@ -342,6 +373,22 @@ static fl_status run_walk(fl_kernel *k, const fl_ew_row *row)
     return w.bad ? loop_failed(k, w.bad) : FL_OK;
 }
 
+/* A number of the compute type among small contiguous operands: repeated in a buffer. false: it is something else. */
+static bool repeat_number(const fl_view *v, fl_dtype dtype, void *buffer, int64_t n)
+{
+    if (v->numel != 1 || v->dtype != dtype || n > NUMBERS) return false;
+    if (fl_dtype_size(dtype) == sizeof(int32_t)) {
+        int32_t bits, *to = buffer;
+        memcpy(&bits, v->data, sizeof bits);
+        for (int64_t i = 0; i < n; i++) to[i] = bits;
+    } else if (fl_dtype_size(dtype) == sizeof(int64_t)) {
+        int64_t bits, *to = buffer;
+        memcpy(&bits, v->data, sizeof bits);
+        for (int64_t i = 0; i < n; i++) to[i] = bits;
+    } else return false;
+    return true;
+}
+
 fl_status fl_cpu_elementwise(fl_kernel *k)
 {
     const fl_ew_row *row = &fl_ew_rows[k->op->row];
@@ -351,10 +398,14 @@ fl_status fl_cpu_elementwise(fl_kernel *k)
     fl_ew_loop loop = level_loops()[k->op->row][dtype];
     bool plain = loop && out->numel <= SMALL && out->contiguous && (!is_predicate || out->dtype == FL_BOOL);
     const void *in[FL_EW_MAX_IN];
-    for (int i = 0; i < k->nin; i++) {
+    _Alignas(64) int64_t numbers[FL_EW_MAX_IN][NUMBERS];
+    for (int i = 0; i < k->nin && plain; i++) {
         const fl_view *v = &k->in[i];
-        plain &= v->contiguous & (v->numel == out->numel) & (v->dtype == (i == row->mask ? FL_BOOL : dtype));
+        fl_dtype wanted = i == row->mask ? FL_BOOL : dtype;
         in[i] = v->data;
+        if (v->contiguous & (v->numel == out->numel) & (v->dtype == wanted)) continue;
+        in[i] = numbers[i];
+        plain = repeat_number(v, wanted, numbers[i], out->numel);
     }
     if (!plain) return run_walk(k, row);
     double attributes[FL_EW_ATTRS] = {0, 0};
