@@ -130,7 +130,7 @@ describe("a wrong key", function()
         {function() return x[true] end,
             'index: entry 1 must be a number, a range {a, b}, {}, "..." or a tensor, got boolean'},
         {function() return x[{0, {1}}] end,
-            "index: a range is {first, end} or {first, end, step}, got one number; for a position write the number itself"},
+            "index: a range is {first, end} or {first, end, step}, got one number; a position is written without braces"},
         {function() return x[{0, {1, 2, 3, 4}}] end, "index: a range holds at most 3 numbers, got 4"},
         {function() return x[{0, {1, "b"}}] end, "index: a range must hold whole numbers, number 2 is string"},
         {function() return x["0,,1"] end, 'index: "0,,1" is no index; an index is like "0, 1:3, :, -1"'},

@@ -50,6 +50,14 @@ static void product(void *context)
     fl_cpu_sgemm(false, false, SIDE, SIDE, SIDE, 1, m, SIDE, m + SIDE * SIDE, SIDE, 0, m + 2 * SIDE * SIDE, SIDE);
 }
 
+/* Has the program opened this library? */
+static bool is_loaded(const char *name)
+{
+    void *library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+    if (library) dlclose(library);
+    return library != NULL;
+}
+
 static bool probe_product(void)
 {
     float *m = malloc(3 * sizeof *m * SIDE * SIDE);
@@ -57,8 +65,9 @@ static bool probe_product(void)
     for (int i = 0; i < 2 * SIDE * SIDE; i++) m[i] = 1;
     double seconds = fastest(product, m);
     bool right = m[2 * SIDE * SIDE] == SIDE && m[3 * SIDE * SIDE - 1] == SIDE;
+    bool library = is_loaded("libdnnl.so.2") || is_loaded("libdnnl.so.3");
     line("product", right, "%d x %d float32: %.0f GFLOP/s, oneDNN %s", SIDE, SIDE, 2.0 * SIDE * SIDE * SIDE / seconds * 1e-9,
-         dlopen("libdnnl.so.2", RTLD_LAZY | RTLD_NOLOAD) || dlopen("libdnnl.so.3", RTLD_LAZY | RTLD_NOLOAD) ? "in use" : "not found (own kernels)");
+         library ? "in use" : "not found (own kernels)");
     free(m);
     return right;
 }
@@ -102,6 +111,7 @@ static void probe_library(const char *what, const char *name, const char *missin
 {
     void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
     line(what, library != NULL, "%s", library ? name : missing);
+    if (library) dlclose(library);
 }
 
 bool fl_lua_doctor(lua_State *L)

@@ -100,7 +100,7 @@ static void read_range(lua_State *L, parts *list, int index)
 {
     int64_t numbers[3];
     int n = fl_lua_check_list(L, index, numbers, 3, "index", "a range");
-    if (n == 1) FL_RAISE(L, "index: a range is {first, end} or {first, end, step}, got one number; for a position write the number itself");
+    if (n == 1) FL_RAISE(L, "index: a range is {first, end} or {first, end, step}, got one number; a position is written without braces");
     part *p = part_new(L, list, n ? PART_RANGE : PART_ALL);
     if (n == 0) return;
     p->has_start = p->has_stop = true;
