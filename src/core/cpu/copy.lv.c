@@ -5,6 +5,7 @@
 ** on AVX-512, 8 x 8 on AVX2 and 4 x 4 elsewhere.
 */
 #include "copy.h"
+#include "shuffle.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

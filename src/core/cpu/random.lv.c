@@ -10,6 +10,7 @@
 ** angle from the word's highest 24 bits.
 */
 #include "random.h"
+#include "shuffle.h"
 
 #include <math.h>
 
@@ -86,7 +87,7 @@ INLINE floats choose(ints mask, floats a, floats b) { return (floats)((mask & (i
 INLINE words zip(words a, words b, bool upper)
 {
     const words iota = IOTA;
-    return __builtin_shuffle(a, b, (iota >> 1) + (iota & 1) * LANES + (upper ? LANES / 2 : 0));
+    return FL_SHUFFLE(a, b, (iota >> 1) + (iota & 1) * LANES + (upper ? LANES / 2 : 0), LANES);
 }
 
 /* ---- Philox ---- */
@@ -100,8 +101,8 @@ INLINE void multiply(words *high, words *low, words a, uint32_t b)
     const words iota = IOTA;
     words even = (words)multiply_even(a, b), odd = (words)multiply_even((words)((longs)a >> 32), b);
     words pick = (iota & ~1u) + (iota & 1) * LANES;
-    *low = __builtin_shuffle(even, odd, pick);
-    *high = __builtin_shuffle(even, odd, pick + 1);
+    *low = FL_SHUFFLE(even, odd, pick, LANES);
+    *high = FL_SHUFFLE(even, odd, pick + 1, LANES);
 }
 
 /* Lane i of at[j]: word j of block + i. */
