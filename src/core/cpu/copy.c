@@ -9,8 +9,6 @@
 #include "copy.h"
 #include "../storage.h"
 
-#include <stdlib.h>
-
 enum {
     LINE = 16384,               /* elements of a long line that one unit of work takes */
     CONVERT = 512,              /* elements converted through a buffer at a time */
