@@ -1,0 +1,431 @@
+/*
+** intervals.c -- views of some positions of an axis: narrow, slice, select, diagonal; and their gradients.
+**
+** Positions (start, index) are value attributes, checked at every call; lengths and axes are part of the plan. The
+** gradient of such a view is zeros with g in its place, an op whose own gradient is the view again.
+*/
+#include "ops.h"
+
+/* ---- intervals: narrow, slice, select ---- */
+
+/* Every axis but `axis`; `dropped`: the axes after it move up. */
+static void sbp_other_axes(fl_sigs *s, int axis, bool dropped)
+{
+    int map[FL_MAX_NDIM];
+    for (int i = 0; i < s->in_logical[0].ndim; i++) map[i] = i == axis ? -1 : i - (dropped && i > axis);
+    fl_sbp_map(s, map);
+}
+
+/* How many elements of an axis of `size` lie at start, start + step, ... and must: errors name axis and sizes. */
+static fl_status check_interval(const char *who, const fl_tensor *x, int64_t axis_given, int64_t start, int64_t length, int64_t step)
+{
+    int axis;
+    char text[FL_SHAPE_TEXT];
+    FL_TRY(fl_shape_axis(&axis, who, axis_given, &x->meta->shape));
+    int64_t size = x->meta->shape.ndim ? x->meta->shape.dims[axis] : 1;
+    if (start < -size || start > size)
+        return fl_fail(FL_ERR_VALUE, "%s: start %lld is out of range for axis %d of %s", who, (long long)start, axis, fl_shape_text(text, &x->meta->shape));
+    if (start < 0) start += size;
+    if (length > 0 && (length - 1 > (size - start - 1) / step || start >= size))
+        return fl_fail(FL_ERR_VALUE, "%s: start %lld and length %lld exceed size %lld of axis %d of %s", who, (long long)start, (long long)length, (long long)size, axis,
+                       fl_shape_text(text, &x->meta->shape));
+    return FL_OK;
+}
+
+static fl_status infer_interval(fl_infer *c)
+{
+    int axis;
+    char text[FL_SHAPE_TEXT];
+    const fl_shape *in = &c->in[0].shape;
+    int64_t length = c->attrs->at[2].integer;
+    if (in->ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "x has no axes");
+    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, in));
+    if (length < 0) return fl_infer_fail(c, FL_ERR_VALUE, "length %lld is negative", (long long)length);
+    if (length > in->dims[axis])
+        return fl_infer_fail(c, FL_ERR_VALUE, "length %lld exceeds size %lld of axis %d of %s", (long long)length, (long long)in->dims[axis], axis, fl_shape_text(text, in));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = *in;
+    c->out[0].shape.dims[axis] = length;
+    return FL_OK;
+}
+
+static void sbp_interval(fl_sigs *s)
+{
+    int axis = fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim);
+    bool whole = s->attrs->at[2].integer == s->in_logical[0].dims[axis];
+    sbp_other_axes(s, whole ? -1 : axis, false);
+    fl_sbp_moves(s, false);
+}
+
+static int64_t from_front(int64_t position, int64_t size) { return position < 0 ? position + size : position; }
+
+static void view_interval(fl_view_request *v, int64_t step)
+{
+    const fl_tensor *x = v->in;
+    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&v->attrs->at[0], ndim);
+    memcpy(v->strides, x->strides, sizeof v->strides);
+    v->strides[axis] *= step;
+    if (v->out_meta->local_numel) v->offset = from_front(v->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
+}
+
+static fl_status check_narrow(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return check_interval("narrow", in[0].tensor, attrs->at[0].integer, attrs->at[1].integer, attrs->at[2].integer, 1);
+}
+
+static void view_narrow(fl_view_request *v) { view_interval(v, 1); }
+
+/* Zeros of the input's shape with g in the place it was taken from. */
+static fl_status put_back(fl_tensor **out, fl_tensor *g, const fl_meta *input, int axis, int64_t start, int64_t step)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(narrow_backward));
+    int64_t size = input->shape.dims[axis];
+    fl_attr_set(&attrs, 0, axis);
+    fl_attr_set(&attrs, 1, from_front(start, size));
+    fl_attr_set(&attrs, 2, size);
+    fl_attr_set(&attrs, 3, step);
+    return FL_CALL_WITH(out, &attrs, narrow_backward, fl_of(g));
+}
+
+static fl_status grad_narrow(fl_grad *g)
+{
+    const fl_meta *input = g->in_meta[0];
+    int axis = fl_axis_of(&g->attrs->at[0], input->shape.ndim);
+    return put_back(&g->gin[0], g->gout[0], input, axis, g->attrs->at[1].integer, 1);
+}
+
+static const char *const narrow_samples[] = {"flow.randn(5, 3), 0, 1, 3", "flow.randn(5, 3), -1, -2, 2", "flow.randn(5, 3), 0, 5, 0", "flow.randn(4), 0, 0, 4", NULL};
+FL_OP(narrow) {
+    .name = "narrow", .sig = "narrow(x, axis: axis, ~start: int, length: int)", .nout = 1, .flags = FL_OP_VIEW,
+    .doc = "The positions start to start + length - 1 of an axis.",
+    .infer = infer_interval, .check = check_narrow, .sbp = sbp_interval, .view = view_narrow, .cpu = fl_kernel_copy, .grad = grad_narrow, .samples = narrow_samples,
+};
+
+static fl_status infer_every(fl_infer *c)
+{
+    if (c->attrs->at[3].integer < 1) return fl_infer_fail(c, FL_ERR_VALUE, "step %lld must be at least 1", (long long)c->attrs->at[3].integer);
+    return infer_interval(c);
+}
+
+static fl_status check_every(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    int64_t step = attrs->at[3].integer < 1 ? 1 : attrs->at[3].integer;
+    return check_interval("slice", in[0].tensor, attrs->at[0].integer, attrs->at[1].integer, attrs->at[2].integer, step);
+}
+
+static void view_every(fl_view_request *v) { view_interval(v, v->attrs->at[3].integer); }
+
+static void sbp_every(fl_sigs *s)
+{
+    int axis = fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim);
+    sbp_other_axes(s, axis, false);
+    fl_sbp_moves(s, false);
+}
+
+static fl_status grad_every(fl_grad *g)
+{
+    const fl_meta *input = g->in_meta[0];
+    int axis = fl_axis_of(&g->attrs->at[0], input->shape.ndim);
+    return put_back(&g->gin[0], g->gout[0], input, axis, g->attrs->at[1].integer, g->attrs->at[3].integer);
+}
+
+static const char *const every_samples[] = {"flow.randn(7, 3), 0, 1, 3, 2", "flow.randn(2, 7), 1, 0, 3, 3", NULL};
+FL_OP(narrow_every) {
+    .name = "narrow_every", .sig = "narrow_every(x, axis: axis, ~start: int, length: int, step: int)", .nout = 1, .flags = FL_OP_VIEW | FL_OP_HIDDEN,
+    .doc = "The positions start, start + step, ... of an axis, length of them.",
+    .infer = infer_every, .check = check_every, .sbp = sbp_every, .view = view_every, .cpu = fl_kernel_copy, .grad = grad_every, .samples = every_samples,
+};
+
+/* start:stop:step as in Python: negative positions count from the end, positions outside are moved to the ends. */
+static fl_status body_slice(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_tensor *x = in[0].tensor;
+    int axis;
+    if (x->meta->shape.ndim == 0) return fl_fail(FL_ERR_SHAPE, "slice: x has no axes");
+    FL_TRY(fl_shape_axis(&axis, "slice", attrs->at[0].integer, &x->meta->shape));
+    int64_t size = x->meta->shape.dims[axis], step = attrs->at[3].integer;
+    if (step < 1) return fl_fail(FL_ERR_VALUE, "slice: step %lld must be at least 1", (long long)step);
+    int64_t start = attrs->at[1].given ? from_front(attrs->at[1].integer, size) : 0;
+    int64_t stop = attrs->at[2].given ? from_front(attrs->at[2].integer, size) : size;
+    start = start < 0 ? 0 : start > size ? size : start;
+    stop = stop < start ? start : stop > size ? size : stop;
+    fl_attrs a;
+    fl_attrs_init(&a, step == 1 ? FL_OP_REF(narrow) : FL_OP_REF(narrow_every));
+    fl_attr_set(&a, 0, axis);
+    fl_attr_set(&a, 1, start);
+    fl_attr_set(&a, 2, stop > start ? (stop - start - 1) / step + 1 : 0);
+    if (step == 1) return FL_CALL_WITH(out, &a, narrow, in[0]);
+    fl_attr_set(&a, 3, step);
+    return FL_CALL_WITH(out, &a, narrow_every, in[0]);
+}
+
+static const char *const slice_samples[] = {"flow.randn(7, 3), 0, 1, 6, 2", "flow.randn(5, 3), 0, -3", "flow.randn(5, 3), 1, nil, -1", "flow.randn(5), 0, 4, 2", NULL};
+FL_OP(slice) {
+    .name = "slice", .sig = "slice(x, axis: axis, ~start: int = nil, ~stop: int = nil, ~step: int = 1)", .nout = 1,
+    .doc = "The positions start, start + step, ... before stop of an axis; negative positions count from the end.",
+    .body = body_slice, .samples = slice_samples,
+};
+
+static fl_status infer_select(fl_infer *c)
+{
+    int axis;
+    const fl_shape *in = &c->in[0].shape;
+    if (in->ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "x has no axes");
+    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, in));
+    fl_reduce_shape(&c->out[0].shape, in, 1u << axis, false);
+    c->out[0].dtype = c->in[0].dtype;
+    return FL_OK;
+}
+
+static fl_status check_select(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    int axis;
+    char text[FL_SHAPE_TEXT];
+    const fl_shape *shape = &in[0].tensor->meta->shape;
+    if (shape->ndim == 0) return fl_fail(FL_ERR_SHAPE, "select: x has no axes");
+    FL_TRY(fl_shape_axis(&axis, "select", attrs->at[0].integer, shape));
+    int64_t size = shape->dims[axis], index = attrs->at[1].integer;
+    if (index >= -size && index < size) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "select: index %lld is out of range for axis %d of %s", (long long)index, axis, fl_shape_text(text, shape));
+}
+
+static void view_select(fl_view_request *v)
+{
+    const fl_tensor *x = v->in;
+    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&v->attrs->at[0], ndim);
+    for (int i = 0, j = 0; i < ndim; i++)
+        if (i != axis) v->strides[j++] = x->strides[i];
+    if (v->out_meta->local_numel) v->offset = from_front(v->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
+}
+
+static void sbp_select(fl_sigs *s)
+{
+    sbp_other_axes(s, fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim), true);
+    fl_sbp_moves(s, false);
+}
+
+static fl_status grad_select(fl_grad *g)
+{
+    const fl_meta *input = g->in_meta[0];
+    int axis = fl_axis_of(&g->attrs->at[0], input->shape.ndim);
+    fl_attrs attrs;
+    fl_tensor *row;
+    fl_attrs_init(&attrs, FL_OP_REF(unsqueeze));
+    fl_attr_set(&attrs, 0, axis);
+    FL_TRY(FL_CALL_WITH(&row, &attrs, unsqueeze, fl_of(g->gout[0])));
+    fl_status status = put_back(&g->gin[0], row, input, axis, g->attrs->at[1].integer, 1);
+    fl_tensor_unref(row);
+    return status;
+}
+
+static const char *const select_samples[] = {"flow.randn(4, 3), 0, 2", "flow.randn(4, 3, 2), 1, -1", "flow.randn(5), 0, 0", NULL};
+FL_OP(select) {
+    .name = "select", .sig = "select(x, axis: axis, ~index: int)", .nout = 1, .flags = FL_OP_VIEW,
+    .doc = "One position of an axis, which is then gone.",
+    .infer = infer_select, .check = check_select, .sbp = sbp_select, .view = view_select, .cpu = fl_kernel_copy, .grad = grad_select, .samples = select_samples,
+};
+
+/* ---- diagonal ---- */
+
+/* The two axes and the length of the diagonal `offset` columns to the right of the main one. */
+typedef struct diagonal {
+    int axis0, axis1;
+    int64_t offset, length;
+} diagonal;
+
+static fl_status diagonal_of(diagonal *d, const char *who, const fl_attrs *attrs, const fl_shape *shape)
+{
+    char text[FL_SHAPE_TEXT];
+    if (shape->ndim < 2) return fl_fail(FL_ERR_SHAPE, "%s: needs two axes, x is %s", who, fl_shape_text(text, shape));
+    FL_TRY(fl_shape_axis(&d->axis0, who, attrs->at[1].integer, shape));
+    FL_TRY(fl_shape_axis(&d->axis1, who, attrs->at[2].integer, shape));
+    if (d->axis0 == d->axis1) return fl_fail(FL_ERR_SHAPE, "%s: axis %d is named twice", who, d->axis0);
+    d->offset = attrs->at[0].integer;
+    int64_t rows = shape->dims[d->axis0], columns = shape->dims[d->axis1];
+    int64_t length;
+    if (d->offset >= 0) length = d->offset >= columns ? 0 : rows < columns - d->offset ? rows : columns - d->offset;
+    else length = d->offset <= -rows ? 0 : columns < rows + d->offset ? columns : rows + d->offset;
+    d->length = length;
+    return FL_OK;
+}
+
+static fl_status infer_diagonal(fl_infer *c)
+{
+    diagonal d;
+    const fl_shape *in = &c->in[0].shape;
+    FL_TRY(diagonal_of(&d, c->name, c->attrs, in));
+    fl_reduce_shape(&c->out[0].shape, in, 1u << d.axis0 | 1u << d.axis1, false);
+    c->out[0].shape.dims[c->out[0].shape.ndim++] = d.length;
+    c->out[0].dtype = c->in[0].dtype;
+    return FL_OK;
+}
+
+/* Strides of the diagonal in memory laid out with these strides; the offset of its first element. */
+static int64_t diagonal_strides(int64_t *out, const diagonal *d, const int64_t *strides, int ndim)
+{
+    int n = 0;
+    for (int i = 0; i < ndim; i++)
+        if (i != d->axis0 && i != d->axis1) out[n++] = strides[i];
+    out[n] = strides[d->axis0] + strides[d->axis1];
+    return d->offset >= 0 ? d->offset * strides[d->axis1] : -d->offset * strides[d->axis0];
+}
+
+static void view_diagonal(fl_view_request *v)
+{
+    diagonal d;
+    const fl_meta *in = v->in->meta;
+    if (diagonal_of(&d, "diagonal", v->attrs, &in->shape) != FL_OK) return;
+    int64_t offset = diagonal_strides(v->strides, &d, v->in->strides, in->shape.ndim);
+    if (v->out_meta->local_numel) v->offset = offset;
+}
+
+static void sbp_diagonal(fl_sigs *s)
+{
+    diagonal d;
+    int map[FL_MAX_NDIM];
+    if (diagonal_of(&d, "diagonal", s->attrs, &s->in_logical[0]) != FL_OK) return;
+    for (int i = 0, j = 0; i < s->in_logical[0].ndim; i++) map[i] = i == d.axis0 || i == d.axis1 ? -1 : j++;
+    fl_sbp_map(s, map);
+    fl_sbp_moves(s, false);
+}
+
+static fl_status grad_diagonal(fl_grad *g)
+{
+    const fl_shape *shape = &g->in_meta[0]->shape;
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(diagonal_backward));
+    for (int i = 0; i < 3; i++) attrs.at[i] = g->attrs->at[i];
+    fl_attr_set_list(&attrs, 3, shape->dims, shape->ndim);
+    return FL_CALL_WITH(&g->gin[0], &attrs, diagonal_backward, fl_of(g->gout[0]));
+}
+
+static const char *const diagonal_samples[] = {"flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(4, 3), -2", "flow.randn(2, 3, 4), 0, 2, 0", "flow.randn(3, 3), 5", NULL};
+FL_OP(diagonal) {
+    .name = "diagonal", .sig = "diagonal(x, offset: int = 0, axis0: axis = 0, axis1: axis = 1)", .nout = 1, .flags = FL_OP_VIEW,
+    .doc = "The diagonal of two axes, as the last axis of the result; offset > 0 lies above the main one.",
+    .infer = infer_diagonal, .sbp = sbp_diagonal, .view = view_diagonal, .cpu = fl_kernel_copy, .grad = grad_diagonal, .samples = diagonal_samples,
+};
+
+/* ---- gradients of views: zeros with g in its place ---- */
+
+static fl_status infer_narrow_backward(fl_infer *c)
+{
+    int axis = fl_axis_of(&c->attrs->at[0], c->in[0].shape.ndim);
+    int64_t size = c->attrs->at[2].integer, step = c->attrs->at[3].integer, length = c->in[0].shape.dims[axis];
+    if (step < 1 || length > size) return fl_infer_fail(c, FL_ERR_SHAPE, "%lld positions do not fit size %lld", (long long)length, (long long)size);
+    c->out[0] = c->in[0];
+    c->out[0].shape.dims[axis] = size;
+    return FL_OK;
+}
+
+static fl_status check_narrow_backward(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_shape *shape = &in[0].tensor->meta->shape;
+    int64_t start = attrs->at[1].integer, size = attrs->at[2].integer, step = attrs->at[3].integer;
+    int64_t length = shape->dims[fl_axis_of(&attrs->at[0], shape->ndim)];
+    if (start >= 0 && step >= 1 && (length == 0 || (start < size && length - 1 <= (size - start - 1) / step))) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "narrow_backward: start %lld, length %lld and step %lld exceed size %lld", (long long)start, (long long)length, (long long)step, (long long)size);
+}
+
+static fl_status zero_out(const fl_view *out)
+{
+    const int64_t zero = 0;
+    return fl_cpu_fill(out, &zero);
+}
+
+static fl_status kernel_narrow_backward(fl_kernel *k)
+{
+    const fl_view *g = &k->in[0], *out = &k->out[0];
+    int axis = fl_axis_of(&k->attrs->at[0], g->ndim);
+    int64_t strides[FL_MAX_NDIM], step = k->attrs->at[3].integer;
+    if (g->numel < out->numel) FL_TRY(zero_out(out));
+    if (g->numel == 0) return FL_OK;
+    memcpy(strides, out->stride, sizeof *strides * (size_t)out->ndim);
+    fl_view part = *g;
+    part.data = (char *)out->data + k->attrs->at[1].integer * strides[axis] * (int64_t)fl_dtype_size(out->dtype);
+    strides[axis] *= step;
+    part.stride = strides;
+    part.contiguous = out->contiguous && g->numel == out->numel;
+    return fl_cpu_copy(&part, g);
+}
+
+static void sbp_narrow_backward(fl_sigs *s)
+{
+    int axis = fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim);
+    sbp_other_axes(s, s->in_logical[0].dims[axis] == s->attrs->at[2].integer ? -1 : axis, false);
+    fl_sbp_moves(s, true);
+}
+
+/* The same interval of the gradient's gradient. */
+static fl_status grad_narrow_backward(fl_grad *g)
+{
+    const fl_shape *shape = &g->in_meta[0]->shape;
+    int axis = fl_axis_of(&g->attrs->at[0], shape->ndim);
+    bool plain = g->attrs->at[3].integer == 1;
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, plain ? FL_OP_REF(narrow) : FL_OP_REF(narrow_every));
+    fl_attr_set(&attrs, 0, axis);
+    fl_attr_set(&attrs, 1, g->attrs->at[1].integer);
+    fl_attr_set(&attrs, 2, shape->dims[axis]);
+    if (plain) return FL_CALL_WITH(&g->gin[0], &attrs, narrow, fl_of(g->gout[0]));
+    fl_attr_set(&attrs, 3, g->attrs->at[3].integer);
+    return FL_CALL_WITH(&g->gin[0], &attrs, narrow_every, fl_of(g->gout[0]));
+}
+
+static const char *const narrow_backward_samples[] = {"flow.randn(2, 3), 0, 1, 5, 2", "flow.randn(2, 3), 1, 1, 4, 1", "flow.randn(0, 3), 0, 2, 4, 1", NULL};
+FL_OP(narrow_backward) {
+    .name = "narrow_backward", .sig = "narrow_backward(x, axis: axis, ~start: int, size: int, step: int)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Zeros with x at the positions start, start + step, ... of an axis of that size.",
+    .infer = infer_narrow_backward, .check = check_narrow_backward, .sbp = sbp_narrow_backward, .cpu = kernel_narrow_backward, .grad = grad_narrow_backward, .samples = narrow_backward_samples,
+};
+
+static fl_status infer_diagonal_backward(fl_infer *c)
+{
+    const fl_attr *sizes = &c->attrs->at[3];
+    diagonal d;
+    fl_shape expected, whole;
+    FL_TRY(fl_shape_make(&whole, c->name, sizes->list, sizes->count));
+    FL_TRY(diagonal_of(&d, c->name, c->attrs, &whole));
+    fl_reduce_shape(&expected, &whole, 1u << d.axis0 | 1u << d.axis1, false);
+    expected.dims[expected.ndim++] = d.length;
+    if (!fl_shape_equal(&expected, &c->in[0].shape)) return fl_infer_fail(c, FL_ERR_SHAPE, "g is no diagonal of that shape");
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = whole;
+    return FL_OK;
+}
+
+static fl_status kernel_diagonal_backward(fl_kernel *k)
+{
+    const fl_view *g = &k->in[0], *out = &k->out[0];
+    diagonal d;
+    fl_shape whole = {out->ndim, {0}};
+    memcpy(whole.dims, out->logical, sizeof *whole.dims * (size_t)out->ndim);
+    FL_TRY(zero_out(out));
+    FL_TRY(diagonal_of(&d, "diagonal_backward", k->attrs, &whole));
+    if (g->numel == 0) return FL_OK;
+    int64_t strides[FL_MAX_NDIM];
+    int64_t offset = diagonal_strides(strides, &d, out->stride, out->ndim);
+    fl_view part = *g;
+    part.data = (char *)out->data + offset * (int64_t)fl_dtype_size(out->dtype);
+    part.stride = strides;
+    part.contiguous = false;
+    return fl_cpu_copy(&part, g);
+}
+
+static void sbp_diagonal_backward(fl_sigs *s)
+{
+    diagonal d;
+    if (diagonal_of(&d, "diagonal_backward", s->attrs, &s->out_logical[0]) != FL_OK) return;
+    for (int i = 0, j = 0; i < s->out_logical[0].ndim; i++)
+        if (i != d.axis0 && i != d.axis1) FL_SIG(s, NULL, FL_S(j++), FL_S(i));
+    fl_sbp_moves(s, true);
+}
+
+static const char *const diagonal_backward_vjp[] = {"diagonal(g, offset, axis0, axis1)"};
+static const char *const diagonal_backward_samples[] = {"flow.randn(3), 0, 0, 1, {3, 4}", "flow.randn(3, 2), 0, 2, 0, {2, 3, 4}", NULL};
+FL_OP(diagonal_backward) {
+    .name = "diagonal_backward", .sig = "diagonal_backward(x, offset: int, axis0: axis, axis1: axis, size: sizes)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Zeros of that size with x on a diagonal.",
+    .infer = infer_diagonal_backward, .sbp = sbp_diagonal_backward, .cpu = kernel_diagonal_backward, .vjp = diagonal_backward_vjp, .samples = diagonal_backward_samples,
+};
