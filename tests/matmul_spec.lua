@@ -1,0 +1,147 @@
+-- matmul_spec.lua -- products against plain loops: layouts, sizes around the register tiles, batches, dtypes, errors.
+local flow = require "flow"
+
+-- A 2-D product by the schoolbook, from nested lists.
+local function multiply(a, b)
+  local out = {}
+  for i = 1, #a do
+    out[i] = {}
+    for j = 1, #b[1] do
+      local sum = 0
+      for p = 1, #b do sum = sum + a[i][p] * b[p][j] end
+      out[i][j] = sum
+    end
+  end
+  return out
+end
+
+local function largest_error(want, got)
+  local worst = 0
+  for i = 1, #want do
+    for j = 1, #want[1] do worst = math.max(worst, math.abs(want[i][j] - got[i][j])) end
+  end
+  return worst
+end
+
+local layouts = {
+  plain = function(m, n, dtype) return flow.randn(m, n):to(dtype) end,
+  transposed = function(m, n, dtype) return flow.randn(n, m):to(dtype):t() end,
+  ["with gaps"] = function(m, n, dtype) return flow.stack({flow.randn(m, n), flow.zeros(m, n)}, 2):to(dtype):select(-1, 0) end,
+  ["rows apart"] = function(m, n, dtype) return flow.randn(m, n + 3):to(dtype):narrow(1, 2, n) end,
+}
+
+describe("matmul", function()
+  for x_name, x_layout in pairs(layouts) do
+    for y_name, y_layout in pairs(layouts) do
+      it("multiplies x " .. x_name .. " by y " .. y_name, function()
+        flow.manual_seed(1)
+        for dtype, eps in pairs {float32 = 2e-5, float64 = 1e-12} do
+          for _, size in ipairs {{1, 1, 1}, {5, 33, 7}, {13, 17, 64}, {37, 3, 2}, {64, 31, 100}} do
+            local x, y = x_layout(size[1], size[3], dtype), y_layout(size[3], size[2], dtype)
+            local want = multiply(x:totable(), y:totable())
+            assert.is_true(largest_error(want, x:matmul(y):totable()) < eps * size[3], dtype)
+          end
+        end
+      end)
+    end
+  end
+
+  it("agrees above and below the size where the library takes over", function()
+    flow.manual_seed(2)
+    local x, y = flow.randn(520, 513), flow.randn(513, 530)
+    local z = x:matmul(y)
+    for _, at in ipairs {{0, 0}, {519, 529}, {17, 300}} do
+      local want = (x[at[1]]:to("float64") * y[{{}, at[2]}]:to("float64")):sum():item()
+      assert.is_true(math.abs(z[at]:item() - want) < 1e-3)
+    end
+    local t = x:t():contiguous():t():matmul(y:t():contiguous():t())
+    assert.is_true((t - z):abs():amax():item() < 1e-3)
+  end)
+
+  it("does not depend on how many rows are multiplied together", function()
+    flow.manual_seed(3)
+    local x, y = flow.randn(50, 70), flow.randn(70, 40)
+    local whole = x:matmul(y)
+    for _, rows in ipairs {1, 3, 13, 49} do
+      assert.are.same(whole[{{0, rows}}]:totable(), x[{{0, rows}}]:matmul(y):totable())
+    end
+  end)
+
+  it("multiplies every matrix of a batch, broadcast or strided", function()
+    flow.manual_seed(4)
+    local x, y = flow.randn(3, 1, 4, 6), flow.randn(2, 6, 5)
+    local z = x:matmul(y)
+    assert.are.same({3, 2, 4, 5}, {table.unpack(z.shape)})
+    for i = 0, 2 do
+      for j = 0, 1 do assert.is_true((z[{i, j}] - x[{i, 0}]:matmul(y[j])):abs():amax():item() < 1e-5) end
+    end
+    local heads = flow.randn(2, 7, 3, 4):transpose(1, 2) -- [2, 3, 7, 4] as attention has it
+    local scores = heads:matmul(heads:transpose(2, 3))
+    assert.is_true((scores[{1, 2}] - heads[{1, 2}]:matmul(heads[{1, 2}]:t())):abs():amax():item() < 1e-5)
+    local w = flow.randn(4, 2)
+    assert.is_true((heads:matmul(w) - heads:contiguous():view(-1, 4):matmul(w):view(2, 3, 7, 2)):abs():amax():item() < 1e-5)
+  end)
+
+  it("multiplies integers exactly and wraps around", function()
+    assert.are.same({{19, 22}, {43, 50}}, flow.tensor{{1, 2}, {3, 4}}:matmul(flow.tensor{{5, 6}, {7, 8}}):totable())
+    assert.are.same({{144}}, flow.tensor{{20, 20}}:to("uint8"):matmul(flow.tensor{{10}, {10}}:to("uint8")):totable())
+  end)
+
+  it("gives zeros where there is nothing to add, and nothing for no rows", function()
+    assert.are.same({{0, 0}, {0, 0}}, flow.zeros(2, 0):matmul(flow.zeros(0, 2)):totable())
+    assert.are.same({0, 5}, {table.unpack(flow.zeros(0, 3):matmul(flow.zeros(3, 5)).shape)})
+  end)
+
+  it("says what does not fit", function()
+    local cases = {
+      {flow.zeros(2, 3), flow.zeros(4, 5), "matmul: [2, 3] and [4, 5] do not fit: axis 1 of x has size 3, axis 0 of y has size 4"},
+      {flow.zeros(2, 3, 4), flow.zeros(3, 4, 5), "matmul: batch axes of [2, 3, 4] and [3, 4, 5] do not broadcast"},
+      {flow.tensor(1.5), flow.zeros(2), "matmul: takes tensors with axes, got [] and [2]"},
+      {flow.zeros(2):eq(0), flow.zeros(2):eq(0), "matmul: does not take bool tensors; convert them first"},
+      {flow.zeros(2), flow.tensor{1, 2}, "matmul: cannot multiply float32 by int64; convert one of them"},
+    }
+    for _, case in ipairs(cases) do
+      local ok, message = pcall(flow.matmul, case[1], case[2])
+      assert.is_false(ok)
+      assert.is_truthy(message:find(case[3], 1, true), message)
+    end
+  end)
+end)
+
+describe("linear", function()
+  it("is x times the transposed weight plus bias", function()
+    flow.manual_seed(5)
+    local x, w, b = flow.randn(2, 3, 40), flow.randn(50, 40), flow.randn(50)
+    assert.is_true((flow.linear(x, w, b) - (x:matmul(w:t()) + b)):abs():amax():item() < 1e-4)
+    local strided = flow.randn(40, 3, 2):permute(2, 1, 0)
+    assert.is_true((flow.linear(strided, w) - strided:contiguous():matmul(w:t())):abs():amax():item() < 1e-4)
+  end)
+
+  it("adds the bias once over a split inner axis", function()
+    local testing = flow._testing
+    local x, w, b = flow.randn(2, 5), flow.randn(3, 5), flow.randn(3)
+    local want = flow.linear(x, w, b)
+    local sum = flow.zeros(2, 3)
+    for r = 0, 1 do
+      testing.set_world(2, r)
+      local p = flow.placement("cpu", {0, 1})
+      local first, size = r * 3, 3 - r
+      local xs = testing.from_part(x:narrow(1, first, size):clone(), x.shape, p, "S(1)")
+      local ws = testing.from_part(w:narrow(1, first, size):clone(), w.shape, p, "S(1)")
+      local y = flow.linear(xs, ws, testing.from_part(b:clone(), b.shape, p, "B"))
+      assert.are.equal("P", tostring(y.sbp))
+      sum = sum + y:to_local()
+    end
+    testing.set_world(1, 0)
+    assert.is_true((sum - want):abs():amax():item() < 1e-5)
+  end)
+
+  it("names the shapes that do not fit", function()
+    local ok, message = pcall(flow.linear, flow.zeros(2, 3), flow.zeros(4, 5))
+    assert.is_false(ok)
+    assert.is_truthy(message:find("linear: takes x [..., in] and weight [out, in], got [2, 3] and [4, 5]", 1, true), message)
+    ok, message = pcall(flow.linear, flow.zeros(2, 3), flow.zeros(4, 3), flow.zeros(3))
+    assert.is_false(ok)
+    assert.is_truthy(message:find("linear: bias must be [4] for weight [4, 3], got [3]", 1, true), message)
+  end)
+end)
