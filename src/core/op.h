@@ -218,7 +218,7 @@ struct fl_op {
     fl_status (*grad)(fl_grad *g);
     const char *const *vjp;     /* gradient per operand as an expression in ops: "g * y" (grad_expr.c); NULL entry: none */
     const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */
-    int row;                    /* elementwise rows: position in the .def table, -1 otherwise */
+    int row;                    /* elementwise rows: fl_ew_id of the .def table, 0 otherwise */
     fl_dtype (*out_dtype)(fl_dtype); /* elementwise rows */
 };
 

@@ -45,13 +45,16 @@ FL_VMATH float fl_copysign_f32(float x, float sign)
     return fl_float_of_bits((fl_float_bits(x) & 0x7fffffff) | (fl_float_bits(sign) & INT32_MIN));
 }
 
+/* a - b without a word about overflow: bits of NaN may be anything. */
+FL_VMATH int32_t fl_wrap_sub(int32_t a, int32_t b) { return (int32_t)((uint32_t)a - (uint32_t)b); }
+
 /* Adding this rounds a float below 2^22 to an integer, whose value is then in the low bits. */
 #define FL_ROUNDER 12582912.0f
 
 /* 2^k, -126 <= k <= 127 */
-FL_VMATH float fl_power2(int32_t k) { return fl_float_of_bits((k + 127) << 23); }
+FL_VMATH float fl_power2(int32_t k) { return fl_float_of_bits((int32_t)(((uint32_t)k + 127u) << 23)); }
 /* x * 2^k, -250 <= k <= 254: in two steps, so that subnormal results are rounded once. */
-FL_VMATH float fl_scale2(float x, int32_t k) { return x * fl_power2(k >> 1) * fl_power2(k - (k >> 1)); }
+FL_VMATH float fl_scale2(float x, int32_t k) { return x * fl_power2(k >> 1) * fl_power2(fl_wrap_sub(k, k >> 1)); }
 
 /* (e^r - 1 - r) / r for |r| <= ln(2) / 2, relative to e^r within 1e-10. */
 FL_VMATH float fl_exp_tail(float r)
@@ -68,7 +71,7 @@ FL_VMATH float fl_exp_tail(float r)
 FL_VMATH float fl_exp_reduce(int32_t *k, float x)
 {
     float shifted = fl_fma_f32(x, 1.44269504f, FL_ROUNDER), whole = shifted - FL_ROUNDER;
-    *k = fl_float_bits(shifted) - fl_float_bits(FL_ROUNDER);
+    *k = fl_wrap_sub(fl_float_bits(shifted), fl_float_bits(FL_ROUNDER));
     return fl_fma_f32(whole, 2.12194440e-4f, fl_fma_f32(whole, -0.693359375f, x));
 }
 
@@ -93,7 +96,7 @@ FL_VMATH float fl_exp2_f32(float x)
     p = fl_fma_f32(p, r, 5.550400540e-2f);
     p = fl_fma_f32(p, r, 2.402265072e-1f);
     p = fl_fma_f32(p, r, 6.931471825e-1f);
-    return fl_scale2(fl_fma_f32(p, r, 1.0f), fl_float_bits(shifted) - fl_float_bits(FL_ROUNDER));
+    return fl_scale2(fl_fma_f32(p, r, 1.0f), fl_wrap_sub(fl_float_bits(shifted), fl_float_bits(FL_ROUNDER)));
 }
 
 /* 2^k (e^r - 1) + (2^k - 1): exact cancellation for small x, where k is 0. Halved on the way, for k = 128. */
@@ -103,7 +106,7 @@ FL_VMATH float fl_expm1_f32(float x)
     y = y < -20.0f ? -20.0f : y;
     int32_t k;
     float r = fl_exp_reduce(&k, y);
-    float half = fl_power2(k - 1), e = fl_fma_f32(fl_exp_tail(r), r, r);
+    float half = fl_power2(fl_wrap_sub(k, 1)), e = fl_fma_f32(fl_exp_tail(r), r, r);
     float result = fl_fma_f32(half, e, half - 0.5f) * 2.0f;
     return fl_abs_f32(x) < 1e-20f ? x : result;
 }
@@ -137,7 +140,7 @@ FL_VMATH float fl_log_reduce(float *e, float x)
 {
     int subnormal = x < 1.17549435e-38f;
     float normal = subnormal ? x * 8388608.0f : x;
-    int32_t bits = fl_float_bits(normal) - 0x3f3504f3; /* sqrt(1/2) */
+    int32_t bits = fl_wrap_sub(fl_float_bits(normal), 0x3f3504f3); /* sqrt(1/2) */
     *e = (float)(bits >> 23) - (subnormal ? 23.0f : 0.0f);
     return fl_float_of_bits((bits & 0x007fffff) + 0x3f3504f3);
 }
@@ -249,7 +252,7 @@ FL_VMATH float fl_cos_poly(float r)
 FL_VMATH float fl_quadrant(float r, int32_t quadrant)
 {
     float y = quadrant & 1 ? fl_cos_poly(r) : fl_sin_poly(r);
-    return fl_float_of_bits(fl_float_bits(y) ^ ((quadrant & 2) << 30));
+    return fl_float_of_bits(fl_float_bits(y) ^ (int32_t)(((uint32_t)quadrant & 2u) << 30));
 }
 
 FL_VMATH float fl_sin_f32(float x)
