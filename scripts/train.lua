@@ -21,7 +21,7 @@ local options, given = cli.parse(arg, about, {
     {"--context N", 64, "characters the model sees"},
     {"--batch N", 12, "pieces of text in a step"},
     {"--dropout X", 0.1, "part of the activations that is dropped"},
-    {"--lr X", 2e-3, "highest learning rate"},
+    {"--lr X", 3e-3, "highest learning rate"},
     {"--steps N", 3500, "steps in all, those before --resume included"},
     {"--schedule-steps N", nil, "length of the learning rate's schedule (default: --steps)"},
     {"--seed I", 1, "of the weights, the order of the data and the dropout"},

@@ -1,8 +1,8 @@
 -- data.lua -- readers, datasets and the loader.
 --
 -- A dataset has a size (`#dataset`) and gives a list of tensors for a tensor of positions (`dataset:batch(positions)`).
--- The loader's order is drawn from a generator of its own, keyed by its seed and the epoch: where it stands is
--- (epoch, batch), whatever else draws random numbers, and can be saved and taken up again.
+-- The loader's order depends on its seed and the epoch alone: where it stands is (epoch, batch), whatever else draws
+-- random numbers, and can be saved and taken up again.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -222,7 +222,7 @@ function data.loader(dataset, opts)
     local self = setmetatable({
         dataset = dataset, batch_size = check.integer("loader", "batch_size", o.batch_size, 1),
         shuffle = o.shuffle, seed = check.integer("loader", "seed", o.seed, math.mininteger), drop_last = o.drop_last,
-        epoch = 0, position = 0, order = false, ordered_epoch = false, resumed = false,
+        epoch = 0, position = 0, resumed = false,
     }, Loader)
     if #self == 0 then check.fail("loader: %d items give no batch of %d", #dataset, o.batch_size) end
     return self
@@ -234,22 +234,6 @@ function Loader:__len()
     return self.drop_last and count // self.batch_size or (count + self.batch_size - 1) // self.batch_size
 end
 
--- Positions in the order of this epoch. The generator's counter is the epoch's alone.
-local function order_of(self)
-    if self.ordered_epoch ~= self.epoch then
-        local count = #self.dataset
-        if self.shuffle then
-            local generator = flow.generator(self.seed)
-            generator:load_state{seed = self.seed, counter = self.epoch << 32}
-            self.order = flow.with_generator(generator, flow.randperm, count)
-        else
-            self.order = flow.arange(count)
-        end
-        self.ordered_epoch = self.epoch
-    end
-    return self.order
-end
-
 -- The next batch of this epoch, nil at its end; then the next epoch begins.
 local function advance(self)
     if self.position >= #self then
@@ -258,7 +242,9 @@ local function advance(self)
     end
     local first = self.position * self.batch_size
     local count = math.min(self.batch_size, #self.dataset - first)
-    local batch = self.dataset:batch(order_of(self):narrow(0, first, count))
+    local positions = self.shuffle and io_.shuffled(#self.dataset, self.seed, self.epoch, first, count)
+        or flow.arange(first, first + count)
+    local batch = self.dataset:batch(positions)
     self.position = self.position + 1
     return batch
 end
@@ -289,7 +275,7 @@ function Loader:load_state(state)
     self.epoch = check.integer("load_state", "epoch", state.epoch, 0)
     self.position = check.integer("load_state", "position", state.position, 0)
     self.seed = check.integer("load_state", "seed", state.seed, math.mininteger)
-    self.ordered_epoch, self.resumed = false, true
+    self.resumed = true
 end
 
 check.strict("Text", Text)

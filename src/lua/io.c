@@ -7,6 +7,7 @@
 #include "binding.h"
 #include "../core/idx.h"
 #include "../core/safetensors.h"
+#include "../core/shuffle.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -269,6 +270,21 @@ static int io_characters(lua_State *L)
     return 2;
 }
 
+/* _io.shuffled(count, seed, epoch, first, n) -> tensor of what comes at positions first .. first + n - 1 */
+static int io_shuffled(lua_State *L)
+{
+    fl_shuffle shuffle;
+    lua_Integer count = luaL_checkinteger(L, 1), first = luaL_checkinteger(L, 4), n = luaL_checkinteger(L, 5);
+    luaL_argcheck(L, first >= 0 && n >= 0 && n <= count && first <= count - n, 4, "positions out of range");
+    fl_shuffle_init(&shuffle, count, (uint64_t)luaL_checkinteger(L, 2), (uint64_t)luaL_checkinteger(L, 3));
+    fl_box *box = fl_lua_new_box(L);
+    fl_shape shape = {.ndim = 1, .dims = {n}};
+    FL_CHECK(L, fl_tensor_empty_local(&box->tensor, FL_INT64, &shape));
+    int64_t *out = n > 0 ? fl_tensor_data(box->tensor) : NULL;
+    for (lua_Integer i = 0; i < n; i++) out[i] = fl_shuffle_at(&shuffle, first + i);
+    return 1;
+}
+
 /* ---- clock, terminal, words ---- */
 
 /* _io.clock() -> seconds since some moment in the past */
@@ -305,7 +321,7 @@ static int io_suggest(lua_State *L)
 
 static const luaL_Reg functions[] = {
     {"save", io_save}, {"load", io_load}, {"idx", io_idx}, {"entries", io_entries}, {"hash", io_hash},
-    {"characters", io_characters}, {"clock", io_clock}, {"terminal_width", io_terminal_width},
+    {"characters", io_characters}, {"shuffled", io_shuffled}, {"clock", io_clock}, {"terminal_width", io_terminal_width},
     {"suggest", io_suggest}, {NULL, NULL},
 };
 
