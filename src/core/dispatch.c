@@ -280,7 +280,7 @@ static fl_status allocate_outputs(call *c)
         fl_status status = fl_tensor_empty(&c->out[i], c->plan->out[i]);
         if (FL_UNLIKELY(status != FL_OK)) {
             release_outputs(c, i);
-            return status;
+            return status == FL_ERR_MEMORY ? fl_fail_prefix(status, "%s: ", c->op->name) : status;
         }
     }
     return FL_OK;

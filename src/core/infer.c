@@ -56,6 +56,14 @@ const char *fl_operand_name(char *buffer, const fl_op *op, int i)
 
 /* ---- placements of the operands ---- */
 
+/* The name for messages: a hidden op goes by that of the function it works for, and its inference knows which. */
+static const char *spoken_name(const build *b)
+{
+    fl_infer c = {.op = b->op, .name = b->name, .attrs = b->attrs, .in = b->specs, .nin = b->nin, .nout = b->op->nout};
+    if (b->op->flags & FL_OP_HIDDEN) b->op->infer(&c); /* whether the shapes fit is of no interest here */
+    return c.name;
+}
+
 /* Operands a and b, one local and one global. */
 static fl_status fail_mixed(const build *b, int first, int other)
 {
@@ -67,7 +75,7 @@ static fl_status fail_mixed(const build *b, int first, int other)
     fl_operand_name(ln, b->op, local);
     fl_operand_name(gn, b->op, global);
     return fl_fail(FL_ERR_SBP, "%s: %s is a local tensor (%s) and %s is global (%s); write %s:to_global{placement = %s.placement, sbp = %s}",
-                   b->name, ln, fl_meta_text(lt, b->metas[local]), gn, fl_meta_text(gt, b->metas[global]), ln, gn, sbp);
+                   spoken_name(b), ln, fl_meta_text(lt, b->metas[local]), gn, fl_meta_text(gt, b->metas[global]), ln, gn, sbp);
 }
 
 static fl_status fail_placements(const build *b, int first, int other)
@@ -78,9 +86,9 @@ static fl_status fail_placements(const build *b, int first, int other)
     fl_placement_text(ft, b->placement);
     fl_placement_text(ot, b->metas[other]->placement);
     if (b->is_local)
-        return fl_fail(FL_ERR_SBP, "%s: %s and %s are on different devices; write %s:to(%s.device)", b->name, fn, on,
+        return fl_fail(FL_ERR_SBP, "%s: %s and %s are on different devices; write %s:to(%s.device)", spoken_name(b), fn, on,
                        on, fn);
-    return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to_global{placement = %s.placement}", b->name,
+    return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to_global{placement = %s.placement}", spoken_name(b),
                    on, ot, fn, ft, on, fn);
 }
 
@@ -233,7 +241,8 @@ static fl_status set_outputs(fl_plan *plan, const build *b)
     return FL_OK;
 }
 
-/* The dtype Lua numbers are handed over in: that of the promoted operands, or a float when the result is one. */
+/* The dtype Lua numbers are handed over in: that of the promoted operands, or a float when the result is one. Beside
+** integers that are compared they stay whole: 300 is more than any uint8. */
 static fl_dtype number_dtype(const build *b)
 {
     bool numbers = false;
@@ -241,6 +250,7 @@ static fl_dtype number_dtype(const build *b)
     if (!numbers) return FL_FLOAT32;
     fl_dtype dtype = fl_infer_promote(&b->c);
     if (b->c.nout > 0 && fl_dtype_is_float(b->c.out[0].dtype) && !fl_dtype_is_float(dtype)) dtype = b->c.out[0].dtype;
+    if (b->c.nout > 0 && b->c.out[0].dtype == FL_BOOL && fl_dtype_is_integer(dtype)) dtype = FL_INT64;
     return fl_dtype_compute(dtype);
 }
 

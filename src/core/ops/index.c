@@ -296,6 +296,7 @@ static fl_status infer_index_write(fl_infer *c)
 {
     const fl_shape *x = &c->in[0].shape, *index = &c->in[1].shape;
     int axis = fl_axis_of(&c->attrs->at[0], x->ndim);
+    c->name = "index_put_";
     FL_TRY(require_positions(c, 1));
     if (index->ndim != 1) return fl_infer_fail(c, FL_ERR_SHAPE, "index must have one axis");
     if (c->in[2].kind == FL_TENSOR) {
@@ -369,7 +370,7 @@ static fl_status write_rows(const fl_view *out, const fl_view *index, const fl_v
 
 static fl_status kernel_index_write(fl_kernel *k)
 {
-    return write_rows(&k->out[0], &k->in[1], &k->in[2], fl_axis_of(&k->attrs->at[0], k->out[0].ndim), "index_write_");
+    return write_rows(&k->out[0], &k->in[1], &k->in[2], fl_axis_of(&k->attrs->at[0], k->out[0].ndim), "index_put_");
 }
 
 static void sbp_index_write(fl_sigs *s)
