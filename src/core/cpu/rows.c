@@ -11,7 +11,7 @@
 enum { TILE_LANES = 16 };
 static const double NS_PER_ELEMENT = 0.5;
 
-static const fl_row_kernels *kernels_of(fl_dtype dtype)
+const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype)
 {
     bool wide = dtype == FL_FLOAT64;
     switch (fl_cpu_level()) {
@@ -89,7 +89,7 @@ static void strided_rows(void *context, int64_t begin, int64_t end)
 static fl_status run_rows(row_job *j, fl_dtype dtype)
 {
     const fl_row_shape *s = &j->shape;
-    j->kernels = kernels_of(dtype);
+    j->kernels = fl_row_kernels_of(dtype);
     j->item = fl_dtype_size(dtype);
     double row_ns = (double)s->n * NS_PER_ELEMENT;
     if (s->inner == 1) fl_team_for(s->outer, row_ns, contiguous_rows, j);
@@ -176,7 +176,7 @@ static void norm_rows(void *context, int64_t begin, int64_t end)
 
 void fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *a, int64_t rows)
 {
-    norm_job j = {.kernels = kernels_of(dtype), .a = a};
+    norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = a};
     fl_team_for(rows, (double)a->n * NS_PER_ELEMENT, norm_rows, &j);
 }
 
@@ -204,7 +204,7 @@ static void norm_sums(void *context, int64_t begin, int64_t end)
 
 fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *a, int64_t rows, void *dweight, void *dbias)
 {
-    norm_job j = {.kernels = kernels_of(dtype), .a = a, .item = fl_dtype_size(dtype), .rows = rows};
+    norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = a, .item = fl_dtype_size(dtype), .rows = rows};
     j.block = (rows + 63) / 64 < 32 ? 32 : (rows + 63) / 64;
     j.blocks = (rows + j.block - 1) / j.block;
     size_t row_bytes = (size_t)a->n * j.item;

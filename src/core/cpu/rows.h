@@ -55,6 +55,7 @@ typedef struct fl_row_kernels {
     void (*layer_norm)(const fl_layer_norm *a, int64_t row, int64_t rows);
     void (*layer_norm_backward)(const fl_layer_norm *a, int64_t row, int64_t rows, void *dweight, void *dbias);
     void (*sum_rows)(void *out, const void *x, int64_t rows, int64_t stride, int64_t n);
+    void (*add)(void *y, const void *x, int64_t n);         /* y[0..n) += x[0..n) */
     /* rows [lane][n] from or to `lanes` neighbouring strided rows */
     void (*gather)(void *tile, const void *x, int64_t lanes, int64_t n, int64_t inner);
     void (*scatter)(void *x, const void *tile, int64_t lanes, int64_t n, int64_t inner);
@@ -68,6 +69,7 @@ FL_ROWS_DECLARE(avx512)
 #endif
 
 /* dtype is float32 or float64 in all of these. */
+const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype);
 fl_status fl_cpu_softmax(fl_dtype dtype, void *y, const void *x, fl_row_shape shape, bool logs);
 fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape, bool logs);
 fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *a, const void *x, fl_row_shape shape);

@@ -6,6 +6,7 @@
 */
 #include "../cpu/attention.h"
 #include "../cpu/stage.h"
+#include "../random.h"
 #include "../storage.h"
 #include "chain.h"
 
@@ -495,7 +496,9 @@ static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, 
     double dropout = attrs->at[ATTR_DROPOUT].number;
     if (!(dropout >= 0 && dropout <= 1)) return fl_fail(FL_ERR_VALUE, "scaled_dot_product_attention: dropout must be between 0 and 1, got %g", dropout);
     fl_attrs a = attention_attrs(FL_OP_REF(attention_rows), attrs);
+    fl_generator before = *fl_generator_current();
     FL_TRY(FL_CALL_WITH(results, &a, attention_rows, in[0], in[1], in[2], in[3]));
+    if (dropout == 0) *fl_generator_current() = before; /* nothing was drawn */
     fl_tensor_unref(results[1]);
     fl_tensor_unref(results[2]);
     out[0] = results[0];

@@ -6,10 +6,11 @@
 ** columns, so they are the same for any team.
 */
 #include "../cpu/indices.h"
+#include "../cpu/rows.h"
 #include "../cpu/stage.h"
 #include "ops.h"
 
-static const double NS_PER_BYTE = 0.05, NS_PER_ADDITION = 0.3;
+static const double NS_PER_BYTE = 0.05, NS_PER_ADDITION = 0.1;
 
 /* ---- inference ---- */
 
@@ -251,31 +252,22 @@ static fl_status kernel_index_select(fl_kernel *k)
 
 /* out[o, index[j] - first, :] += dy[o, j, :]; a unit of work is `columns` columns of one outer position. */
 typedef struct add_job {
-    void *out;
-    const void *dy;
+    char *out;
+    const char *dy;
     const int64_t *index;
     int64_t count, n, first, inner, columns, units;     /* units per outer position */
-    bool wide;
+    int64_t item;
+    void (*add)(void *y, const void *x, int64_t n);
 } add_job;
 
 static void add_columns(void *context, int64_t begin, int64_t end)
 {
     const add_job *a = context;
     for (int64_t u = begin; u < end; u++) {
-        int64_t outer = u / a->units, from = u % a->units * a->columns, to = from + a->columns < a->inner ? from + a->columns : a->inner;
+        int64_t outer = u / a->units, from = u % a->units * a->columns, columns = from + a->columns < a->inner ? a->columns : a->inner - from;
         for (int64_t j = 0; j < a->count; j++) {
             int64_t at = a->index[j] - a->first, source = (outer * a->count + j) * a->inner, target = (outer * a->n + at) * a->inner;
-            if (at < 0 || at >= a->n) continue;
-            if (a->wide) {
-                double *y = (double *)a->out + target;
-                const double *x = (const double *)a->dy + source;
-                for (int64_t i = from; i < to; i++) y[i] += x[i];
-            } else {
-                float *y = (float *)a->out + target;
-                const float *x = (const float *)a->dy + source;
-#pragma omp simd
-                for (int64_t i = from; i < to; i++) y[i] += x[i];
-            }
+            if (at >= 0 && at < a->n) a->add(a->out + (target + from) * a->item, a->dy + (source + from) * a->item, columns);
         }
     }
 }
@@ -289,7 +281,7 @@ static fl_status add_along(fl_kernel *k, int axis, int64_t count)
     FL_TRY(fl_stage_open(&s, k, 0));
     memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(s.dtype));
     add_job a = {.out = s.out[0], .dy = s.in[0], .index = s.in[1], .count = count, .n = out->size[axis], .first = out->start[axis], .inner = 1,
-                 .columns = 32, .wide = s.dtype == FL_FLOAT64};
+                 .columns = 64, .item = (int64_t)fl_dtype_size(s.dtype), .add = fl_row_kernels_of(s.dtype)->add};
     int64_t outer = 1;
     for (int i = axis + 1; i < out->ndim; i++) a.inner *= out->size[i];
     for (int i = 0; i < axis; i++) outer *= out->size[i];
