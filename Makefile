@@ -18,7 +18,7 @@ FLAGS_release = -O2 -DNDEBUG
 FLAGS_debug = -O0 -g
 FLAGS_asan = -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer
 FLAGS_tsan = -O1 -g -fsanitize=thread
-CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp -MMD -MP $(LUA_CFLAGS) $(CFLAGS)
+CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP $(LUA_CFLAGS) $(CFLAGS)
 LDLIBS_ALL = -lcjson -lz -lm -ldl -lpthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -39,7 +39,7 @@ TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
 all: $(OUT)/flowlua ## build the interpreter (the default)
 
 $(OUT)/flowlua: $(LUA_O) $(CORE_O)
-	$(CC) $(FLAGS_$(CONFIG)) -fopenmp -Wl,-E -o $@ $(LUA_O) $(CORE_O) -Wl,--whole-archive $(LUA_LIB) -Wl,--no-whole-archive $(LDLIBS_ALL)
+	$(CC) $(FLAGS_$(CONFIG)) -Wl,-E -o $@ $(LUA_O) $(CORE_O) -Wl,--whole-archive $(LUA_LIB) -Wl,--no-whole-archive $(LDLIBS_ALL)
 
 $(OUT)/%.o: %.c
 	@mkdir -p $(dir $@)

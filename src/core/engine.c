@@ -7,7 +7,6 @@
 */
 #define _GNU_SOURCE
 #include "engine_internal.h"
-#include "team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,14 +297,12 @@ static void in_child(void)
     fl_driven_pending = 0;
     forked = true;
     set_mode(FL_ENGINE_NAIVE);
-    fl_team_allow(true);
 }
 
 static void prepare_process(void)
 {
     prepared = true;
     pusher = pthread_self();
-    fl_team_size();                     /* handlers run last first: the team's after ours, which may run ops */
     pthread_atfork(before_fork, NULL, in_child);
     atexit(fl_engine_stop);
 }

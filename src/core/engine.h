@@ -12,8 +12,8 @@
 **
 ** Lanes are threaded (their thread starts with the first queued op) or driven: a driven lane has no
 ** thread, the pusher runs its ready ops at pushes and in waits. The CPU lane is driven unless
-** FLOW_ENGINE=queued, because a second thread that enters parallel regions would bring a second
-** thread team of libgomp's. FLOW_ENGINE=naive runs every op on the caller, waiting for what it needs.
+** FLOW_ENGINE=queued: its ops use all cores anyway, so a hand-over to another thread would only cost
+** its microseconds. FLOW_ENGINE=naive runs every op on the caller, waiting for what it needs.
 */
 #ifndef FL_ENGINE_H
 #define FL_ENGINE_H

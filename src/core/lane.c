@@ -11,7 +11,6 @@
 */
 #define _GNU_SOURCE
 #include "engine_internal.h"
-#include "team.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -143,7 +142,6 @@ static bool await_work(fl_lane_state *lane, uint64_t seq)
 static void *lane_main(void *argument)
 {
     fl_lane_state *lane = argument;
-    fl_team_allow(lane == &fl_lanes[FL_LANE_CPU]);
     for (uint64_t seq = LOAD(&lane->done) + 1; await_work(lane, seq); seq++) {
         fl_slot *slot = slot_at(lane, seq);
         for (int i = 0; i < slot->need_count; i++) await_stamp(slot->needs[i]);
@@ -182,7 +180,6 @@ fl_status fl_lane_open(fl_lane_state *lane, const char *op)
     }
     if (!lane->threaded || lane->running) return FL_OK;
     lane->running = lane->threaded = start_thread(lane);
-    if (lane->running && lane == &fl_lanes[FL_LANE_CPU]) fl_team_allow(false);
     return FL_OK;
 }
 
@@ -199,7 +196,6 @@ bool fl_lane_join(fl_lane_state *lane, uint64_t deadline)
     }
     pthread_join(lane->thread, NULL);
     lane->running = false;
-    if (lane == &fl_lanes[FL_LANE_CPU]) fl_team_allow(true);
     return true;
 }
 

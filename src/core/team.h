@@ -1,8 +1,8 @@
 /*
 ** team.h -- the one team of threads for parallel loops inside kernels.
 **
-** It is libgomp's, shared with the BLAS, so that one process never has two pools that fight. A kernel
-** cuts its work by size, never by the number of threads, so results do not depend on the team.
+** One process has one pool: the BLAS is called serially from inside the team's loops. A kernel cuts its
+** work by size, never by the number of threads, so results do not depend on the team.
 */
 #ifndef FL_TEAM_H
 #define FL_TEAM_H
@@ -20,9 +20,5 @@ void fl_team_for(int64_t count, double cost_ns, fl_team_body body, void *context
 /* Threads of the team: FLOW_THREADS, else the cores this process may use. */
 int fl_team_size(void);
 void fl_team_set_size(int threads);
-
-/* May the calling thread enter parallel regions? A thread may unless told otherwise; one that gives the right
-** up ends its team. engine.c keeps it with exactly one thread. */
-void fl_team_allow(bool parallel);
 
 #endif

@@ -2,9 +2,9 @@
 ** gemm.c -- matrix products: oneDNN for large float32 ones, own kernels for the rest.
 **
 ** oneDNN is opened at the first product that is large enough to gain from it, so a program that multiplies
-** nothing large runs without it, and so does a machine that lacks it. It runs on libgomp's team, as our own loops do.
-** Own products are cut over the team by columns or rows of C; since an element's value does not depend
-** on the cut, neither does the result.
+** nothing large runs without it, and so does a machine that lacks it. Products are cut over our team by columns or
+** rows of C, and oneDNN is called serially on each part: a second pool of threads would fight with ours. An
+** element's value does not depend on the cut in our own kernels.
 */
 #include "gemm.h"
 
@@ -28,6 +28,7 @@ typedef struct onednn_version {
 } onednn_version;
 
 static char library_text[64];
+static void (*set_onednn_threads)(int);     /* of the libgomp that came with it; per calling thread */
 
 static void *open_onednn(const char **name)
 {
@@ -47,6 +48,7 @@ static sgemm_fn load_onednn(void)
     if (!handle) return NULL;
     sgemm_fn sgemm = (sgemm_fn)dlsym(handle, "dnnl_sgemm");
     const onednn_version *(*version)(void) = (const onednn_version *(*)(void))dlsym(handle, "dnnl_version");
+    set_onednn_threads = (void (*)(int))dlsym(handle, "omp_set_num_threads");
     if (!sgemm) return NULL;
     if (version) snprintf(library_text, sizeof library_text, "oneDNN %d.%d (%s)", version()->major, version()->minor, name);
     else snprintf(library_text, sizeof library_text, "oneDNN (%s)", name);
@@ -81,16 +83,30 @@ static bool blas_layout(bool *transposed, int64_t *ld, int64_t rows, int64_t col
     return !*transposed || (row == 1 && col >= rows);
 }
 
-static bool run_onednn(const fl_gemm *g)
+static bool suits_onednn(const fl_gemm *g)
+{
+    bool transposed;
+    int64_t ld;
+    return !(g->bias && g->beta != 0) && blas_layout(&transposed, &ld, g->m, g->k, g->a_row, g->a_col) &&
+           blas_layout(&transposed, &ld, g->k, g->n, g->b_row, g->b_col);
+}
+
+/* On the calling thread alone. */
+static void onednn_serial(const fl_gemm *g)
 {
     bool ta, tb;
     int64_t lda, ldb;
-    if (g->bias && g->beta != 0) return false;
-    if (!blas_layout(&ta, &lda, g->m, g->k, g->a_row, g->a_col) || !blas_layout(&tb, &ldb, g->k, g->n, g->b_row, g->b_col)) return false;
     float *c = g->c;
+    blas_layout(&ta, &lda, g->m, g->k, g->a_row, g->a_col);
+    blas_layout(&tb, &ldb, g->k, g->n, g->b_row, g->b_col);
+    if (set_onednn_threads) set_onednn_threads(1);
     for (int64_t i = 0; g->bias && i < g->m; i++) memcpy(c + i * g->c_row, g->bias, sizeof(float) * (size_t)g->n);
-    return onednn()(ta ? 'T' : 'N', tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha, g->a, lda, g->b, ldb,
-                    g->bias ? 1 : (float)g->beta, c, g->c_row) == 0;
+    float beta = g->bias ? 1 : (float)g->beta;
+    if (onednn()(ta ? 'T' : 'N', tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha, g->a, lda, g->b, ldb, beta, c, g->c_row) == 0) return;
+    fl_gemm own = *g;
+    own.bias = NULL;
+    own.beta = beta;
+    fl_gemm_kernel(FL_FLOAT32)(&own);
 }
 
 /* ---- own kernels with the team ---- */
@@ -135,9 +151,9 @@ static void team_product_part(void *context, int64_t begin, int64_t end)
 
 static double multiplications(const fl_gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
 
-static void run_own(fl_dtype dtype, const fl_gemm *g)
+static void run_on_team(fl_dtype dtype, const fl_gemm *g, fl_gemm_fn kernel)
 {
-    team_product p = {.g = g, .kernel = fl_gemm_kernel(dtype), .item = fl_dtype_size(dtype)};
+    team_product p = {.g = g, .kernel = kernel, .item = fl_dtype_size(dtype)};
     int64_t team = fl_team_size();
     p.by_columns = g->n >= 64 * team; /* each thread then packs its own columns of B only */
     p.grain = p.by_columns ? 32 : 12;
@@ -148,8 +164,8 @@ static void run_own(fl_dtype dtype, const fl_gemm *g)
 void fl_gemm_run(fl_dtype dtype, const fl_gemm *g)
 {
     if (g->m == 0 || g->n == 0) return;
-    if (dtype == FL_FLOAT32 && multiplications(g) >= ONEDNN_FROM[fl_cpu_level()] && onednn() && run_onednn(g)) return;
-    run_own(dtype, g);
+    bool large = dtype == FL_FLOAT32 && multiplications(g) >= ONEDNN_FROM[fl_cpu_level()];
+    run_on_team(dtype, g, large && onednn() && suits_onednn(g) ? onednn_serial : fl_gemm_kernel(dtype));
 }
 
 /* ---- batches ---- */
