@@ -38,12 +38,19 @@ static fl_status loop_failed(const fl_kernel *k, int bad)
     return fl_fail(FL_ERR_VALUE, "%s: integers to negative integer powers are not allowed", k->op->name);
 }
 
+static int64_t nearest_integer(double v)
+{
+    if (!(v > -0x1p63)) return INT64_MIN;
+    return v < 0x1p63 ? (int64_t)v : INT64_MAX;
+}
+
 /* Scalar attributes as loops take them; an absent bound is infinite. */
-static void read_attributes(double *a, const fl_kernel *k)
+static void read_attributes(fl_ew_attr *a, const fl_kernel *k)
 {
     for (int i = 0; i < k->attrs->count && i < FL_EW_ATTRS; i++) {
         const fl_attr *attr = &k->attrs->at[i];
-        a[i] = attr->given ? fl_attr_number(attr) : i == 0 ? -INFINITY : INFINITY;
+        a[i].number = attr->given ? fl_attr_number(attr) : i == 0 ? -INFINITY : INFINITY;
+        a[i].integer = attr->given && attr->kind != FL_NUM_FLOAT ? attr->integer : nearest_integer(a[i].number);
     }
 }
 
@@ -66,7 +73,7 @@ typedef struct walk {
     bool streamed;              /* the result is written past the caches */
     int64_t total, row, pieces; /* elements; length of a row and its chunks, when rows are chunked one by one */
     int64_t sizes[FL_MAX_NDIM];
-    double attributes[FL_EW_ATTRS];
+    fl_ew_attr attributes[FL_EW_ATTRS];
     walker in[FL_EW_MAX_IN], out;
 } walk;
 
@@ -84,12 +91,26 @@ static fl_dtype promoted(const fl_kernel *k, uint32_t operands)
     return fl_infer_promote_some(&c, operands);
 }
 
+/* Integers are compared as what they are, though a number or a 0-d tensor may not fit the dtype of the others. */
+static fl_dtype holding_all(const fl_kernel *k, fl_dtype d)
+{
+    static const int64_t lowest[FL_DTYPE_COUNT] = {[FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
+    static const int64_t highest[FL_DTYPE_COUNT] = {[FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
+    for (int i = 0; i < k->nin; i++) {
+        const fl_view *v = &k->in[i];
+        if (v->data != v->scalar) d = fl_dtype_promote(d, v->dtype);
+        else if (v->scalar[0] < lowest[d] || v->scalar[0] > highest[d]) d = FL_INT64;
+    }
+    return d;
+}
+
 static fl_dtype compute_dtype(const fl_kernel *k, const fl_ew_row *row)
 {
     if (row->rule == FL_EW_LOGIC) return FL_BOOL;
     if (row->rule == FL_EW_FILL) return fl_dtype_compute(k->in[0].dtype);
     fl_dtype d = promoted(k, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
     if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) d = fl_dtype_to_float(d);
+    if (row->rule == FL_EW_COMPARE && fl_dtype_is_integer(d)) d = holding_all(k, d);
     return fl_dtype_compute(d);
 }
 
@@ -194,7 +215,7 @@ static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
     w->bad = 0;
     w->total = out->numel;
     for (int i = 0; i < out->ndim; i++) w->sizes[i] = out->size[i];
-    w->attributes[0] = w->attributes[1] = 0;
+    memset(w->attributes, 0, sizeof w->attributes);
     read_attributes(w->attributes, k);
     for (int i = 0; i < k->nin; i++) walker_init(&w->in[i], &k->in[i], i == row->mask ? FL_BOOL : compute, out);
     walker_init(&w->out, out, is_predicate ? FL_BOOL : compute, out);
@@ -408,7 +429,7 @@ fl_status fl_cpu_elementwise(fl_kernel *k)
         plain = repeat_number(v, wanted, numbers[i], out->numel);
     }
     if (!plain) return run_walk(k, row);
-    double attributes[FL_EW_ATTRS] = {0, 0};
+    fl_ew_attr attributes[FL_EW_ATTRS] = {{0, 0}, {0, 0}};
     read_attributes(attributes, k);
     int bad = loop(out->data, in, out->numel, attributes);
     return FL_UNLIKELY(bad) ? loop_failed(k, bad) : FL_OK;

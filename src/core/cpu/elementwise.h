@@ -42,8 +42,14 @@ extern const fl_ew_row fl_ew_rows[FL_EW_COUNT];
 /* What a loop found wrong. */
 enum { FL_EW_DIVISION_BY_ZERO = 1, FL_EW_NEGATIVE_POWER = 2 };
 
+/* A scalar attribute as float and as integer rows take it. */
+typedef struct fl_ew_attr {
+    double number;
+    int64_t integer;            /* the nearest int64 */
+} fl_ew_attr;
+
 /* out[i] = row(in[0][i], ...), 0 <= i < n; out may be one of the inputs. a: FL_EW_ATTRS scalar attributes. */
-typedef int (*fl_ew_loop)(void *out, const void *const *in, int64_t n, const double *a);
+typedef int (*fl_ew_loop)(void *out, const void *const *in, int64_t n, const fl_ew_attr *a);
 
 extern const fl_ew_loop fl_ew_loops_base[FL_EW_COUNT][FL_DTYPE_COUNT];
 #ifdef __x86_64__

@@ -4,6 +4,8 @@
 #include "ops.h"
 #include "../cpu/elementwise.h"
 
+#include <math.h>
+
 /* ---- rows as the CPU sees them ---- */
 
 enum { TYPES_B = 1, TYPES_I = 2, TYPES_F = 4, TYPES_IB = 3, TYPES_FI = 6, TYPES_FIB = 7 };
@@ -50,12 +52,12 @@ static void cost_row(fl_cost *cost, const fl_infer *c)
     cost->flops = (double)fl_shape_numel(&c->out[0].shape) * fl_ew_rows[c->op->row].cost_ns * FLOPS_PER_NS;
 }
 
-/* Bounds of an integer tensor are integers: there is no other value to bring an element to. */
+/* Bounds of an integer tensor are whole or infinite: there is no other value to bring an element to. */
 static fl_status check_clamp(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_dtype dtype = in[0].tensor->meta->dtype;
     for (int i = 0; i < 2 && fl_dtype_is_integer(dtype); i++)
-        if (attrs->at[i].given && attrs->at[i].kind == FL_NUM_FLOAT)
+        if (attrs->at[i].given && attrs->at[i].kind == FL_NUM_FLOAT && attrs->at[i].number != floor(attrs->at[i].number))
             return fl_fail(FL_ERR_DTYPE, "clamp: %s = %g is no integer, but x is %s; convert x to a float first", i ? "max" : "min",
                            attrs->at[i].number, fl_dtype_name(dtype));
     return FL_OK;
