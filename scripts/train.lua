@@ -44,6 +44,7 @@ if saved then
         if not given[key] then options[key] = value end
     end
 end
+options.schedule_steps = options.schedule_steps or options.steps
 
 -- ---- the model ----
 
@@ -172,8 +173,8 @@ for _, p in model:named_parameters() do table.insert(p:dim() >= 2 and matrices o
 local optimizer = optim.AdamW({{params = matrices, weight_decay = 0.1}, {params = others, weight_decay = 0}},
     {lr = options.lr, betas = {0.9, 0.99}})
 
-local schedule_steps = options.schedule_steps or options.steps
-local rate = optim.schedule.warmup_cosine(schedule_steps, {warmup = math.min(100, schedule_steps // 10), least = 0.1})
+local rate = optim.schedule.warmup_cosine(options.schedule_steps,
+    {warmup = math.min(100, options.schedule_steps // 10), least = 0.1})
 
 local first, seconds_before = 1, 0
 if saved then

@@ -96,6 +96,13 @@ describe("train.lua", function()
         end
     end)
 
+    it("keeps the schedule that it began with", function()
+        train("--steps 12 --schedule-steps 6 --log @/whole")
+        train("--steps 6 --checkpoint @/p.st --log @/first")
+        run("--resume @/p.st --steps 12 --log @/second")
+        assert.are.equal(losses("whole", 7), losses("second", 7))
+    end)
+
     it("goes on with a log of its own, or with the old one", function()
         train("--steps 8 --log @/old --checkpoint @/p.st")
         run("--resume @/p.st --steps 10 --log @/old")
