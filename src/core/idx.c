@@ -20,14 +20,17 @@ typedef struct reader {
 } reader;
 
 static const struct { unsigned char code, bytes; fl_dtype dtype; } types[] = {
-    {0x08, 1, FL_UINT8}, {0x09, 1, FL_INT8}, {0x0b, 2, FL_INT32}, {0x0c, 4, FL_INT32}, {0x0d, 4, FL_FLOAT32}, {0x0e, 8, FL_FLOAT64},
+    {0x08, 1, FL_UINT8}, {0x09, 1, FL_INT8}, {0x0b, 2, FL_INT32},
+    {0x0c, 4, FL_INT32}, {0x0d, 4, FL_FLOAT32}, {0x0e, 8, FL_FLOAT64},
 };
 
 static fl_status read_error(const reader *r)
 {
     int code;
     (void)gzerror(r->file, &code);
-    const char *text = code == Z_ERRNO ? strerror(errno) : code == Z_OK || code == Z_BUF_ERROR ? "the file ends early" : "the compressed data is damaged";
+    const char *text = "the compressed data is damaged";
+    if (code == Z_ERRNO) text = strerror(errno);
+    if (code == Z_OK || code == Z_BUF_ERROR) text = "the file ends early";
     return fl_fail(FL_ERR_IO, "idx: %s: %s", r->path, text);
 }
 
@@ -37,7 +40,10 @@ static fl_status read_exactly(const reader *r, void *data, size_t size)
     return got == (int)size ? FL_OK : read_error(r);
 }
 
-static uint32_t big_endian(const unsigned char *b) { return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3]; }
+static uint32_t big_endian(const unsigned char *b)
+{
+    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+}
 
 /* Type and shape from the head of the file. */
 static fl_status head_read(const reader *r, int *type, fl_shape *shape)

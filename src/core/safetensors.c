@@ -78,7 +78,8 @@ static fl_status entry_dtype(const fl_safetensors *s, fl_safetensors_entry *entr
             entry->dtype = (fl_dtype)d;
             return FL_OK;
         }
-    return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has the unknown dtype \"%.32s\"", s->path, entry->name, dtype->valuestring);
+    return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has the unknown dtype \"%.32s\"", s->path, entry->name,
+                   dtype->valuestring);
 }
 
 static fl_status entry_shape(const fl_safetensors *s, fl_safetensors_entry *entry, const cJSON *shape)
@@ -87,7 +88,8 @@ static fl_status entry_shape(const fl_safetensors *s, fl_safetensors_entry *entr
     int ndim = 0;
     if (!cJSON_IsArray(shape)) return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has no shape", s->path, entry->name);
     for (const cJSON *size = shape->child; size; size = size->next) {
-        if (ndim == FL_MAX_NDIM) return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has more than %d axes", s->path, entry->name, FL_MAX_NDIM);
+        if (ndim == FL_MAX_NDIM)
+            return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has more than %d axes", s->path, entry->name, FL_MAX_NDIM);
         if (!exact_integer(&dims[ndim++], size))
             return fl_fail(FL_ERR_IO, "load: %s: a size of tensor \"%s\" is not a whole number", s->path, entry->name);
     }
@@ -99,17 +101,18 @@ static fl_status entry_offsets(const fl_safetensors *s, fl_safetensors_entry *en
 {
     int64_t end;
     const cJSON *first = cJSON_IsArray(offsets) ? offsets->child : NULL;
-    if (!first || !first->next || first->next->next || !exact_integer(&entry->start, first) || !exact_integer(&end, first->next))
+    if (!first || !first->next || first->next->next || !exact_integer(&entry->start, first)
+        || !exact_integer(&end, first->next))
         return fl_fail(FL_ERR_IO, "load: %s: the data_offsets of tensor \"%s\" are not two whole numbers", s->path, entry->name);
     if (entry->start > end || end > data_bytes)
-        return fl_fail(FL_ERR_IO, "load: %s: the bytes of tensor \"%s\", %lld to %lld, do not lie in the file's %lld", s->path, entry->name,
-                       (long long)entry->start, (long long)end, (long long)data_bytes);
+        return fl_fail(FL_ERR_IO, "load: %s: the bytes of tensor \"%s\", %lld to %lld, do not lie in the file's %lld",
+                       s->path, entry->name, (long long)entry->start, (long long)end, (long long)data_bytes);
     entry->bytes = end - entry->start;
     int64_t numel = fl_shape_numel(&entry->shape), size = (int64_t)fl_dtype_size(entry->dtype);
     if (entry->bytes % size != 0 || entry->bytes / size != numel) {
         char text[FL_SHAPE_TEXT];
-        return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\", %s%s, has %lld bytes", s->path, entry->name, fl_dtype_name(entry->dtype),
-                       fl_shape_text(text, &entry->shape), (long long)entry->bytes);
+        return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\", %s%s, has %lld bytes", s->path, entry->name,
+                       fl_dtype_name(entry->dtype), fl_shape_text(text, &entry->shape), (long long)entry->bytes);
     }
     return FL_OK;
 }
@@ -118,7 +121,8 @@ static fl_status entry_read(fl_safetensors *s, const cJSON *item, int64_t data_b
 {
     fl_safetensors_entry *entry = &s->entries[s->count++];
     entry->name = item->string;
-    if (!cJSON_IsObject(item)) return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" is not described by an object", s->path, entry->name);
+    if (!cJSON_IsObject(item))
+        return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" is not described by an object", s->path, entry->name);
     FL_TRY(entry_dtype(s, entry, cJSON_GetObjectItemCaseSensitive(item, "dtype")));
     FL_TRY(entry_shape(s, entry, cJSON_GetObjectItemCaseSensitive(item, "shape")));
     return entry_offsets(s, entry, cJSON_GetObjectItemCaseSensitive(item, "data_offsets"), data_bytes);
@@ -131,7 +135,8 @@ static fl_status metadata_read(fl_safetensors *s, const cJSON *metadata)
     s->metadata = malloc(sizeof *s->metadata * (2 * (size_t)cJSON_GetArraySize(metadata) + 1));
     if (!s->metadata) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
     for (const cJSON *item = metadata->child; item; item = item->next) {
-        if (!cJSON_IsString(item)) return fl_fail(FL_ERR_IO, "load: %s: \"%s\" of __metadata__ is not a string", s->path, item->string);
+        if (!cJSON_IsString(item))
+            return fl_fail(FL_ERR_IO, "load: %s: \"%s\" of __metadata__ is not a string", s->path, item->string);
         s->metadata[2 * s->metadata_count] = item->string;
         s->metadata[2 * s->metadata_count++ + 1] = item->valuestring;
     }
@@ -168,7 +173,8 @@ static fl_status entries_check(fl_safetensors *s, int64_t data_bytes)
                            entry->start < end ? "overlap another tensor's" : "leave a hole before them");
         end += entry->bytes;
     }
-    if (end != data_bytes) return fl_fail(FL_ERR_IO, "load: %s: %lld bytes belong to no tensor", s->path, (long long)(data_bytes - end));
+    if (end != data_bytes)
+        return fl_fail(FL_ERR_IO, "load: %s: %lld bytes belong to no tensor", s->path, (long long)(data_bytes - end));
     return FL_OK;
 }
 
@@ -199,12 +205,15 @@ static fl_status file_read(fl_safetensors *s)
     int64_t size = 0;
     unsigned char length_bytes[8];
     FL_TRY(file_open(s, &size));
-    if (size < 8) return fl_fail(FL_ERR_IO, "load: %s: %lld bytes are too few for a safetensors file", s->path, (long long)size);
+    if (size < 8)
+        return fl_fail(FL_ERR_IO, "load: %s: %lld bytes are too few for a safetensors file", s->path, (long long)size);
     FL_TRY(read_all(s, length_bytes, 8, 0));
-    uint64_t length = 0;
+    unsigned long long length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | length_bytes[i];
-    if (length > MAX_HEADER) return fl_fail(FL_ERR_IO, "load: %s: a header of %llu bytes is longer than %d", s->path, (unsigned long long)length, MAX_HEADER);
-    if (length > (uint64_t)size - 8) return fl_fail(FL_ERR_IO, "load: %s: the header of %llu bytes is cut off", s->path, (unsigned long long)length);
+    if (length > MAX_HEADER)
+        return fl_fail(FL_ERR_IO, "load: %s: a header of %llu bytes is longer than %d", s->path, length, MAX_HEADER);
+    if (length > (uint64_t)size - 8)
+        return fl_fail(FL_ERR_IO, "load: %s: the header of %llu bytes is cut off", s->path, length);
     char *text = malloc((size_t)length + 1);
     if (!text) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
     fl_status status = read_all(s, text, (int64_t)length, 8);

@@ -51,10 +51,12 @@ typedef struct fl_safetensors_writer fl_safetensors_writer;
 /* Lays the entries out in their order (sets start and bytes), writes the header to a temporary file in the target's
 ** folder. metadata: key, value, ..., 2 * metadata_count strings. A target that exists and is not a regular file is an
 ** error. */
-fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count, const char *const *metadata, int metadata_count);
+fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count,
+                                const char *const *metadata, int metadata_count);
 
 /* Writes bytes of an entry, from byte `first` of that entry on. */
-fl_status fl_safetensors_write(fl_safetensors_writer *w, const fl_safetensors_entry *entry, const void *data, int64_t first, int64_t bytes);
+fl_status fl_safetensors_write(fl_safetensors_writer *w, const fl_safetensors_entry *entry, const void *data,
+                               int64_t first, int64_t bytes);
 
 /* Puts the file in its place: data to the disk, rename, folder to the disk. On an error the target is as it was. Ends
 ** the writer in either case. */

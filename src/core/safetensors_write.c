@@ -168,7 +168,8 @@ static fl_status header_write(fl_safetensors_writer *w, const text *header)
     return write_all(w, header->at, (int64_t)header->size, 0);
 }
 
-fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count, const char *const *metadata, int metadata_count)
+fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count,
+                                const char *const *metadata, int metadata_count)
 {
     fl_safetensors_writer *w = NULL;
     FL_TRY(writer_new(&w, path));
@@ -189,7 +190,8 @@ fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, f
     return FL_OK;
 }
 
-fl_status fl_safetensors_write(fl_safetensors_writer *w, const fl_safetensors_entry *entry, const void *data, int64_t first, int64_t bytes)
+fl_status fl_safetensors_write(fl_safetensors_writer *w, const fl_safetensors_entry *entry, const void *data,
+                               int64_t first, int64_t bytes)
 {
     return write_all(w, data, bytes, w->data_start + entry->start + first);
 }
