@@ -17,6 +17,8 @@ enum { STOP_MS = 800 };
 void (*fl_engine_where)(char *buffer, size_t size);
 bool (*fl_engine_interrupted)(void);
 
+bool fl_engine_direct;
+int64_t fl_engine_direct_ops;
 static fl_engine_mode mode;
 static bool mode_known;                 /* FLOW_ENGINE has been read */
 static bool forked;                     /* a child: no lanes, everything naive */
@@ -233,11 +235,17 @@ static fl_engine_mode mode_from_environment(void)
     return FL_ENGINE_AUTO;
 }
 
+void fl_engine_update_direct(void)
+{
+    fl_engine_direct = mode_known && mode != FL_ENGINE_QUEUED && !fl_engine_profiling;
+}
+
 static void set_mode(fl_engine_mode new_mode)
 {
     mode = forked ? FL_ENGINE_NAIVE : new_mode;
     mode_known = true;
     fl_lanes[FL_LANE_CPU].threaded = mode == FL_ENGINE_QUEUED;
+    fl_engine_update_direct();
 }
 
 fl_engine_mode fl_engine_mode_get(void)
@@ -256,12 +264,11 @@ void fl_engine_mode_set(fl_engine_mode new_mode)
 void fl_engine_stats_get(fl_engine_stats *out)
 {
     *out = stats;
+    out->inline_ops += fl_engine_direct_ops;
     out->failed_ops = fl_poison_failures();
     out->lanes = fl_lane_count;
     for (int i = 0; i < fl_lane_count; i++) out->threads += fl_lanes[i].running;
 }
-
-void fl_engine_count_inline(void) { stats.inline_ops++; }
 
 /* ---- the end, and forks ---- */
 

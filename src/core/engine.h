@@ -116,7 +116,10 @@ typedef struct fl_engine_stats {
     int lanes, threads;
 } fl_engine_stats;
 void fl_engine_stats_get(fl_engine_stats *out);
-void fl_engine_count_inline(void);      /* dispatch ran an op itself */
+
+/* Dispatch may run a ready op itself instead of pushing it: the mode is known and not queued, nothing is profiled. */
+extern bool fl_engine_direct;
+extern int64_t fl_engine_direct_ops;            /* ops it ran so */
 
 typedef enum fl_engine_mode { FL_ENGINE_AUTO, FL_ENGINE_NAIVE, FL_ENGINE_QUEUED } fl_engine_mode;
 fl_engine_mode fl_engine_mode_get(void);

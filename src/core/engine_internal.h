@@ -146,4 +146,7 @@ static inline void fl_line_now(char *line)
     if (fl_engine_where) fl_engine_where(line, FL_LINE_TEXT);
 }
 
+/* Sets fl_engine_direct anew (mode or profile have changed). */
+void fl_engine_update_direct(void);
+
 #endif

@@ -52,6 +52,7 @@ fl_status fl_engine_profile_start(void)
     start_time = fl_now();
     pthread_mutex_unlock(&lock);
     if (status == FL_OK) fl_engine_profiling = true;
+    fl_engine_update_direct();
     return status;
 }
 
@@ -118,6 +119,7 @@ fl_status fl_engine_profile_dump(const char *path)
         entries = NULL;
         fl_engine_profiling = false;
     }
+    fl_engine_update_direct();
     pthread_mutex_unlock(&lock);
     return status;
 }
