@@ -30,10 +30,10 @@ typedef struct attention_job {
     int failed;
 } attention_job;
 
-/* Scratch of this thread for `packs` packed matrices and the work space; the first comes first. */
+/* Scratch of this thread: `packed` elements of packed matrices, then the work space; NULL when out of memory. */
 static char *thread_scratch(attention_job *j, int64_t packed)
 {
-    size_t bytes = (size_t)(packed + fl_attention_work_size(j->a)) * j->item + 64;
+    size_t bytes = (size_t)(packed + FL_ATTENTION_WORK) * j->item + 64;
     char *scratch = fl_scratch(FL_KERNEL_SCRATCH, bytes);
     if (!scratch) __atomic_store_n(&j->failed, 1, __ATOMIC_RELAXED);
     return scratch;
@@ -50,7 +50,8 @@ static void forward_blocks(void *context, int64_t begin, int64_t end)
 {
     attention_job *j = context;
     const fl_attention *a = j->a;
-    int64_t blocks = fl_attention_query_blocks(a), packed_size = fl_attention_packed_size(a->keys, a->width), packed_head = -1;
+    int64_t blocks = fl_attention_query_blocks(a), packed_size = fl_attention_packed_size(a->keys, a->width),
+            packed_head = -1;
     char *packed = thread_scratch(j, packed_size);
     if (!packed) return;
     for (int64_t u = begin; u < end; u++) {
@@ -65,7 +66,8 @@ static void backward_heads(void *context, int64_t begin, int64_t end)
 {
     attention_job *j = context;
     const fl_attention *a = j->a;
-    int64_t size_k = fl_attention_packed_size(a->keys, a->width), size_v = fl_attention_packed_size(a->keys, a->value_width);
+    int64_t size_k = fl_attention_packed_size(a->keys, a->width),
+            size_v = fl_attention_packed_size(a->keys, a->value_width);
     char *packed_k = thread_scratch(j, size_k + size_v);
     if (!packed_k) return;
     char *packed_v = packed_k + (size_t)size_k * j->item, *work = packed_v + (size_t)size_v * j->item;

@@ -31,41 +31,44 @@ typedef struct fl_attention {
 } fl_attention;
 
 enum { FL_ATTENTION_QUERIES = 32, FL_ATTENTION_KEYS = 64 };     /* a block */
+enum { FL_ATTENTION_WORK = 2 * FL_ATTENTION_QUERIES * FL_ATTENTION_KEYS };
 
-static inline int64_t fl_attention_query_blocks(const fl_attention *a) { return (a->queries + FL_ATTENTION_QUERIES - 1) / FL_ATTENTION_QUERIES; }
-static inline int64_t fl_attention_key_blocks(const fl_attention *a) { return (a->keys + FL_ATTENTION_KEYS - 1) / FL_ATTENTION_KEYS; }
+static inline int64_t fl_attention_query_blocks(const fl_attention *a)
+{
+    return (a->queries + FL_ATTENTION_QUERIES - 1) / FL_ATTENTION_QUERIES;
+}
 
-/* Of one level and type; serial. work: elements of scratch memory, packed: K (and for backward V) transposed
-** in blocks of keys. */
+/* Of one level and type; serial. work: scratch memory for FL_ATTENTION_WORK elements; packed: K (and for backward V)
+** transposed in blocks of keys. */
 typedef struct fl_attention_kernels {
     void (*pack)(void *packed, const void *rows, int64_t count, int64_t width, int64_t row);
-    void (*forward)(const fl_attention *a, const fl_attention_head *h, int64_t query_block, const void *packed_k, void *work);
-    void (*backward)(const fl_attention *a, const fl_attention_head *h, const void *packed_k, const void *packed_v, void *work);
+    void (*forward)(const fl_attention *a, const fl_attention_head *h, int64_t query_block, const void *packed_k,
+                    void *work);
+    void (*backward)(const fl_attention *a, const fl_attention_head *h, const void *packed_k, const void *packed_v,
+                     void *work);
     /* 1 / (1 - dropout) or 0 for keys [first_key, first_key + n) of a logical query */
     void (*dropout_row)(void *factor, const fl_attention *a, int64_t head, int64_t query, int64_t first_key, int64_t n);
 } fl_attention_kernels;
 
-#define FL_ATTENTION_DECLARE(level)                                                                      \
-    extern const fl_attention_kernels FL_PASTE(fl_attention_kernels_f32, level), FL_PASTE(fl_attention_kernels_f64, level);
+#define FL_ATTENTION_DECLARE(level) \
+    extern const fl_attention_kernels FL_PASTE(fl_attention_kernels_f32, level), \
+        FL_PASTE(fl_attention_kernels_f64, level);
 FL_ATTENTION_DECLARE(base)
 #ifdef __x86_64__
 FL_ATTENTION_DECLARE(avx2)
 FL_ATTENTION_DECLARE(avx512)
 #endif
 
-/* Elements of `packed` for one of K, V; and of `work`. */
+/* Elements of `packed` for one of K, V. */
 static inline int64_t fl_attention_packed_size(int64_t keys, int64_t width)
 {
     return (keys + FL_ATTENTION_KEYS - 1) / FL_ATTENTION_KEYS * FL_ATTENTION_KEYS * width;
 }
-static inline int64_t fl_attention_work_size(const fl_attention *a)
-{
-    return FL_ATTENTION_QUERIES * (3 * FL_ATTENTION_KEYS + a->value_width);
-}
 
 /* All heads with the team. dtype is float32 or float64. */
 fl_status fl_cpu_attention(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads, int64_t count);
-fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads, int64_t count);
+fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads,
+                                    int64_t count);
 
 /* The dropout factors themselves, [count, queries, keys]. */
 void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *a, void *factor, const int64_t *head, int64_t count);

@@ -50,7 +50,8 @@ static sgemm_fn load_onednn(void)
     const onednn_version *(*version)(void) = (const onednn_version *(*)(void))dlsym(handle, "dnnl_version");
     set_onednn_threads = (void (*)(int))dlsym(handle, "omp_set_num_threads");
     if (!sgemm) return NULL;
-    if (version) snprintf(library_text, sizeof library_text, "oneDNN %d.%d (%s)", version()->major, version()->minor, name);
+    if (version)
+        snprintf(library_text, sizeof library_text, "oneDNN %d.%d (%s)", version()->major, version()->minor, name);
     else snprintf(library_text, sizeof library_text, "oneDNN (%s)", name);
     return sgemm;
 }
@@ -102,7 +103,9 @@ static void onednn_serial(const fl_gemm *g)
     if (set_onednn_threads) set_onednn_threads(1);
     for (int64_t i = 0; g->bias && i < g->m; i++) memcpy(c + i * g->c_row, g->bias, sizeof(float) * (size_t)g->n);
     float beta = g->bias ? 1 : (float)g->beta;
-    if (onednn()(ta ? 'T' : 'N', tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha, g->a, lda, g->b, ldb, beta, c, g->c_row) == 0) return;
+    if (onednn()(ta ? 'T' : 'N', tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha, g->a, lda, g->b, ldb, beta, c,
+                 g->c_row) == 0)
+        return;
     fl_gemm own = *g;
     own.bias = NULL;
     own.beta = beta;
@@ -135,7 +138,8 @@ static void team_product_part(void *context, int64_t begin, int64_t end)
 {
     team_product *p = context;
     fl_gemm part = *p->g;
-    int64_t whole = p->by_columns ? part.n : part.m, from = begin * p->grain, to = end * p->grain < whole ? end * p->grain : whole;
+    int64_t whole = p->by_columns ? part.n : part.m, from = begin * p->grain,
+            to = end * p->grain < whole ? end * p->grain : whole;
     if (p->by_columns) {
         part.n = to - from;
         part.b = (const char *)part.b + from * part.b_col * (int64_t)p->item;
@@ -211,19 +215,22 @@ void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch)
 
 /* ---- the BLAS-like entries ---- */
 
-static fl_gemm from_blas(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t lda, const void *b, int64_t ldb, double beta, void *c, int64_t ldc)
+static fl_gemm from_blas(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t lda,
+                         const void *b, int64_t ldb, double beta, void *c, int64_t ldc)
 {
     return (fl_gemm){.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .a_row = ta ? 1 : lda, .a_col = ta ? lda : 1,
                      .b_row = tb ? 1 : ldb, .b_col = tb ? ldb : 1, .c_row = ldc, .alpha = alpha, .beta = beta};
 }
 
-void fl_cpu_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+void fl_cpu_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                  const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
     fl_gemm g = from_blas(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     fl_gemm_run(FL_FLOAT32, &g);
 }
 
-void fl_cpu_dgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc)
+void fl_cpu_dgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
+                  const double *b, int64_t ldb, double beta, double *c, int64_t ldc)
 {
     fl_gemm g = from_blas(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     fl_gemm_run(FL_FLOAT64, &g);

@@ -37,7 +37,8 @@ static void position_text(char *out, size_t size, const fl_view *v, int64_t i)
     }
     out[0] = 0;
     for (int a = 0; a < v->ndim; a++)
-        used += (size_t)snprintf(out + used, size - used, "%s%lld%s", a ? ", " : "[", (long long)at[a], a + 1 == v->ndim ? "]" : "");
+        used += (size_t)snprintf(out + used, size - used, "%s%lld%s", a ? ", " : "[", (long long)at[a],
+                                 a + 1 == v->ndim ? "]" : "");
 }
 
 fl_status fl_indices_check(const int64_t *values, const fl_view *v, const fl_index_rule *rule)
@@ -51,7 +52,8 @@ fl_status fl_indices_check(const int64_t *values, const fl_view *v, const fl_ind
     char position[FL_SHAPE_TEXT];
     position_text(position, sizeof position, v, i);
     if (rule->limit == 0)
-        return fl_fail(FL_ERR_VALUE, "%s: %s%s is %lld, but %s has no %s", rule->who, rule->param, position, (long long)values[i], rule->owner, rule->noun);
-    return fl_fail(FL_ERR_VALUE, "%s: %s%s is %lld, but %s has %lld %s (0 to %lld)", rule->who, rule->param, position, (long long)values[i],
-                   rule->owner, (long long)rule->limit, rule->noun, (long long)rule->limit - 1);
+        return fl_fail(FL_ERR_VALUE, "%s: %s%s is %lld, but %s has no %s", rule->who, rule->param, position,
+                       (long long)values[i], rule->owner, rule->noun);
+    return fl_fail(FL_ERR_VALUE, "%s: %s%s is %lld, but %s has %lld %s (0 to %lld)", rule->who, rule->param, position,
+                   (long long)values[i], rule->owner, (long long)rule->limit, rule->noun, (long long)rule->limit - 1);
 }

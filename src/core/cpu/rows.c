@@ -36,7 +36,8 @@ fl_row_shape fl_row_shape_of(const int64_t *size, int ndim, int axis)
 enum { ROW_INPUTS = 2 };
 
 /* What to do with `rows` contiguous rows from `row` on. */
-typedef void (*row_body)(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in);
+typedef void (*row_body)(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
+                         const void *const *in);
 
 typedef struct row_job {
     const fl_row_kernels *kernels;
@@ -62,12 +63,14 @@ static void contiguous_rows(void *context, int64_t begin, int64_t end)
 static void tile_rows(row_job *j, int64_t outer, int64_t i, char *scratch)
 {
     const fl_row_shape *s = &j->shape;
-    int64_t lanes = s->inner - i < TILE_LANES ? s->inner - i : TILE_LANES, skip = (outer * s->n * s->inner + i) * (int64_t)j->item;
+    int64_t lanes = s->inner - i < TILE_LANES ? s->inner - i : TILE_LANES,
+            skip = (outer * s->n * s->inner + i) * (int64_t)j->item;
     size_t tile = (size_t)(TILE_LANES * s->n) * j->item;
     const void *in[ROW_INPUTS];
     for (int p = 0; p < ROW_INPUTS; p++) {
         in[p] = j->in[p] ? scratch + (size_t)p * tile : NULL;
-        if (j->in[p]) j->kernels->gather(scratch + (size_t)p * tile, (const char *)j->in[p] + skip, lanes, s->n, s->inner);
+        if (j->in[p])
+            j->kernels->gather(scratch + (size_t)p * tile, (const char *)j->in[p] + skip, lanes, s->n, s->inner);
     }
     void *out = j->out ? scratch + ROW_INPUTS * tile : NULL;
     j->body(j->context, j->kernels, outer * s->inner + i, lanes, out, in);
@@ -94,7 +97,8 @@ static fl_status run_rows(row_job *j, fl_dtype dtype)
     double row_ns = (double)s->n * NS_PER_ELEMENT;
     if (s->inner == 1) fl_team_for(s->outer, row_ns, contiguous_rows, j);
     else fl_team_for(s->outer * ((s->inner + TILE_LANES - 1) / TILE_LANES), 3 * row_ns * TILE_LANES, strided_rows, j);
-    return j->failed ? fl_fail(FL_ERR_MEMORY, "out of memory for scratch space of rows of %lld", (long long)s->n) : FL_OK;
+    return j->failed ? fl_fail(FL_ERR_MEMORY, "out of memory for scratch space of rows of %lld", (long long)s->n)
+                     : FL_OK;
 }
 
 /* ---- softmax ---- */
@@ -104,14 +108,16 @@ typedef struct softmax_kind {
     bool logs;
 } softmax_kind;
 
-static void softmax_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in)
+static void softmax_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
+                         const void *const *in)
 {
     const softmax_kind *kind = context;
     (void)row;
     kernels->softmax(out, in[0], rows, kind->n, kind->logs);
 }
 
-static void softmax_backward_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in)
+static void softmax_backward_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows,
+                                  void *out, const void *const *in)
 {
     const softmax_kind *kind = context;
     (void)row;
@@ -134,13 +140,15 @@ fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const
 
 /* ---- negative log-likelihood ---- */
 
-static void nll_body(const void *a, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in)
+static void nll_body(const void *a, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
+                     const void *const *in)
 {
     (void)out;
     kernels->nll(a, row, rows, in[0]);
 }
 
-static void nll_backward_body(const void *a, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out, const void *const *in)
+static void nll_backward_body(const void *a, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
+                              const void *const *in)
 {
     kernels->nll_backward(a, row, rows, out, in[0]);
 }
@@ -197,7 +205,8 @@ enum { SUM_COLUMNS = 64 };
 static void norm_sums(void *context, int64_t begin, int64_t end)
 {
     norm_job *j = context;
-    int64_t columns = 2 * j->a->n, from = begin * SUM_COLUMNS, to = end * SUM_COLUMNS < columns ? end * SUM_COLUMNS : columns;
+    int64_t columns = 2 * j->a->n, from = begin * SUM_COLUMNS,
+            to = end * SUM_COLUMNS < columns ? end * SUM_COLUMNS : columns;
     size_t skip = (size_t)from * j->item;
     j->kernels->sum_rows(j->sums + skip, j->partial + skip, j->blocks, columns, to - from);
 }

@@ -41,7 +41,8 @@ fl_status fl_stage_open(fl_stage *s, fl_kernel *k, uint32_t as_is)
         if (!(as_is >> i & 1u)) bytes += staged_bytes(&k->in[i], staged_dtype(k->in[i].dtype, s->dtype));
     for (int i = 0; i < k->nout; i++) bytes += staged_bytes(&k->out[i], staged_dtype(k->out[i].dtype, s->dtype));
     char *scratch = bytes ? fl_scratch(FL_STAGE_SCRATCH, bytes) : NULL;
-    if (bytes && !scratch) return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", k->op->name, bytes);
+    if (bytes && !scratch)
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", k->op->name, bytes);
     for (int i = 0; i < k->nin; i++) {
         const fl_view *v = &k->in[i];
         fl_dtype dtype = staged_dtype(v->dtype, s->dtype);

@@ -30,8 +30,8 @@ static fl_status check_shapes(const fl_infer *c, const fl_shape *q, const fl_sha
     int t = q->ndim - 2, d = q->ndim - 1;
     bool fits = same_batch(q, k) && same_batch(k, v) && q->dims[d] == k->dims[d] && k->dims[t] == v->dims[t];
     if (fits) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "q [..., t, d], k [..., s, d] and v [..., s, e] do not fit: %s, %s and %s", fl_shape_text(tq, q),
-                         fl_shape_text(tk, k), fl_shape_text(tv, v));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "q [..., t, d], k [..., s, d] and v [..., s, e] do not fit: %s, %s and %s",
+                         fl_shape_text(tq, q), fl_shape_text(tk, k), fl_shape_text(tv, v));
 }
 
 /* The scores' shape, [..., t, s]. */
@@ -48,9 +48,12 @@ static fl_status check_mask(const fl_infer *c, const fl_spec *mask, const fl_sha
     fl_shape both;
     if (mask->kind == FL_NONE) return FL_OK;
     if (mask->dtype != FL_BOOL && !fl_dtype_is_float(mask->dtype))
-        return fl_infer_fail(c, FL_ERR_DTYPE, "mask must be bool (true takes part) or float (added to the scores), got %s", fl_dtype_name(mask->dtype));
+        return fl_infer_fail(c, FL_ERR_DTYPE,
+                             "mask must be bool (true takes part) or float (added to the scores), got %s",
+                             fl_dtype_name(mask->dtype));
     if (fl_shape_broadcast(&both, c->name, &mask->shape, scores) == FL_OK && fl_shape_equal(&both, scores)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "mask %s does not broadcast to the scores %s", fl_shape_text(tm, &mask->shape), fl_shape_text(ts, scores));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "mask %s does not broadcast to the scores %s",
+                         fl_shape_text(tm, &mask->shape), fl_shape_text(ts, scores));
 }
 
 static fl_status infer_rows(fl_infer *c)
@@ -104,7 +107,8 @@ static void sbp_rows(fl_sigs *s)
 {
     fl_shape scores = score_shape(&s->in_logical[IN_Q], &s->in_logical[IN_K]);
     int t = scores.ndim - 2;
-    for (int i = 0; i < t; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i), mask_split(s, IN_MASK, &scores, i), FL_S(i), FL_S(i), FL_B);
+    for (int i = 0; i < t; i++)
+        FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i), mask_split(s, IN_MASK, &scores, i), FL_S(i), FL_S(i), FL_B);
     FL_SIG(s, NULL, FL_S(t), FL_B, FL_B, mask_split(s, IN_MASK, &scores, t), FL_S(t), FL_S(t), FL_B);
 }
 
@@ -129,7 +133,7 @@ static void strides_of(int64_t *strides, const fl_stage *s, int i)
     else fl_shape_strides(strides, v->size, v->ndim);
 }
 
-/* Operands whose rows can be read where they lie. The mask may have any strides when it is of a dtype the kernel reads. */
+/* Operands whose rows can be read where they lie. The mask may have any strides if the kernel reads its dtype. */
 static uint32_t readable(const fl_kernel *k, uint32_t candidates, int mask)
 {
     fl_dtype dtype = fl_dtype_compute(k->out[0].dtype);
@@ -199,12 +203,15 @@ static head_walk walk_mask(fl_attention *a, const fl_stage *s, int i, int batch)
 }
 
 /* What all heads share, from q, k, v and the attributes. */
-static fl_attention attention_of(const fl_kernel *k, const fl_view *q, const fl_view *key, const fl_view *v, uint64_t seed, uint64_t counter)
+static fl_attention attention_of(const fl_kernel *k, const fl_view *q, const fl_view *key, const fl_view *v,
+                                 uint64_t seed, uint64_t counter)
 {
     int t = q->ndim - 2;
     const fl_attr *scale = &k->attrs->at[ATTR_SCALE];
-    return (fl_attention){.queries = q->size[t], .keys = key->size[t], .width = q->size[t + 1], .value_width = v->size[t + 1],
-                          .causal = k->attrs->at[ATTR_CAUSAL].integer, .first_query = q->start[t], .logical_queries = q->logical[t],
+    return (fl_attention){.queries = q->size[t], .keys = key->size[t], .width = q->size[t + 1],
+                          .value_width = v->size[t + 1],
+                          .causal = k->attrs->at[ATTR_CAUSAL].integer, .first_query = q->start[t],
+                          .logical_queries = q->logical[t],
                           .scale = scale->given ? scale->number : 1 / sqrt((double)q->logical[t + 1]),
                           .dropout = k->attrs->at[ATTR_DROPOUT].number, .seed = seed, .counter = counter};
 }
@@ -235,7 +242,8 @@ enum { HEAD_SCRATCH = 2 };
 static fl_status heads_new(fl_attention_head **out, int64_t count)
 {
     *out = fl_scratch(HEAD_SCRATCH, sizeof **out * (size_t)(count + 1));
-    if (!*out) return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
+    if (!*out)
+        return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
     return FL_OK;
 }
 
@@ -253,14 +261,18 @@ static fl_status kernel_rows(fl_kernel *k)
     FL_TRY(heads_new(&heads, count));
     fl_attention a = attention_of(k, q, &k->in[IN_K], &k->in[IN_V], k->seed, k->counter);
     size_t item = fl_dtype_size(s.dtype);
-    head_walk wq = walk_in(&s, IN_Q, batch), wk = walk_in(&s, IN_K, batch), wv = walk_in(&s, IN_V, batch), wm = walk_mask(&a, &s, IN_MASK, batch);
-    head_walk wo = walk_contiguous(s.out[0], item, q->size, batch, a.queries * a.value_width), wl = walk_contiguous(s.out[1], item, q->size, batch, a.queries);
+    head_walk wq = walk_in(&s, IN_Q, batch), wk = walk_in(&s, IN_K, batch), wv = walk_in(&s, IN_V, batch),
+              wm = walk_mask(&a, &s, IN_MASK, batch);
+    head_walk wo = walk_contiguous(s.out[0], item, q->size, batch, a.queries * a.value_width),
+              wl = walk_contiguous(s.out[1], item, q->size, batch, a.queries);
     a.q_row = wq.row;
     a.k_row = wk.row;
     a.v_row = wv.row;
     for (int64_t i = 0; i < count; i++, next_head(index, q, batch))
-        heads[i] = (fl_attention_head){.q = walk_to(&wq, index, batch), .k = walk_to(&wk, index, batch), .v = walk_to(&wv, index, batch),
-                                       .mask = walk_to(&wm, index, batch), .out = walk_to(&wo, index, batch), .lse = walk_to(&wl, index, batch),
+        heads[i] = (fl_attention_head){.q = walk_to(&wq, index, batch), .k = walk_to(&wk, index, batch),
+                                       .v = walk_to(&wv, index, batch),
+                                       .mask = walk_to(&wm, index, batch), .out = walk_to(&wo, index, batch),
+                                       .lse = walk_to(&wl, index, batch),
                                        .index = logical_head(index, q, batch)};
     FL_TRY(fl_cpu_attention(s.dtype, &a, heads, count));
     return fl_stage_close(&s);
@@ -279,20 +291,28 @@ static fl_status kernel_backward(fl_kernel *k)
     const int64_t *key = s.in[BACK_KEY];
     fl_attention a = attention_of(k, q, &k->in[BACK_K], &k->in[BACK_V], (uint64_t)key[0], (uint64_t)key[1]);
     size_t item = fl_dtype_size(s.dtype);
-    head_walk wg = walk_in(&s, BACK_DY, batch), wq = walk_in(&s, BACK_Q, batch), wk = walk_in(&s, BACK_K, batch), wv = walk_in(&s, BACK_V, batch);
-    head_walk wm = walk_mask(&a, &s, BACK_MASK, batch), wo = walk_contiguous(s.in[BACK_OUT], item, q->size, batch, a.queries * a.value_width);
-    head_walk wl = walk_contiguous(s.in[BACK_LSE], item, q->size, batch, a.queries), wd = walk_contiguous(s.in[BACK_DLSE], item, q->size, batch, a.queries);
-    head_walk gq = walk_contiguous(s.out[0], item, q->size, batch, a.queries * a.width), gk = walk_contiguous(s.out[1], item, q->size, batch, a.keys * a.width);
+    head_walk wg = walk_in(&s, BACK_DY, batch), wq = walk_in(&s, BACK_Q, batch), wk = walk_in(&s, BACK_K, batch),
+              wv = walk_in(&s, BACK_V, batch);
+    head_walk wm = walk_mask(&a, &s, BACK_MASK, batch),
+              wo = walk_contiguous(s.in[BACK_OUT], item, q->size, batch, a.queries * a.value_width);
+    head_walk wl = walk_contiguous(s.in[BACK_LSE], item, q->size, batch, a.queries),
+              wd = walk_contiguous(s.in[BACK_DLSE], item, q->size, batch, a.queries);
+    head_walk gq = walk_contiguous(s.out[0], item, q->size, batch, a.queries * a.width),
+              gk = walk_contiguous(s.out[1], item, q->size, batch, a.keys * a.width);
     head_walk gv = walk_contiguous(s.out[2], item, q->size, batch, a.keys * a.value_width);
     a.g_row = wg.row;
     a.q_row = wq.row;
     a.k_row = wk.row;
     a.v_row = wv.row;
     for (int64_t i = 0; i < count; i++, next_head(index, q, batch))
-        heads[i] = (fl_attention_head){.g = walk_to(&wg, index, batch), .q = walk_to(&wq, index, batch), .k = walk_to(&wk, index, batch),
-                                       .v = walk_to(&wv, index, batch), .mask = walk_to(&wm, index, batch), .out_in = walk_to(&wo, index, batch),
-                                       .lse_in = walk_to(&wl, index, batch), .dlse = walk_to(&wd, index, batch), .dq = walk_to(&gq, index, batch),
-                                       .dk = walk_to(&gk, index, batch), .dv = walk_to(&gv, index, batch), .index = logical_head(index, q, batch)};
+        heads[i] = (fl_attention_head){.g = walk_to(&wg, index, batch), .q = walk_to(&wq, index, batch),
+                                       .k = walk_to(&wk, index, batch),
+                                       .v = walk_to(&wv, index, batch), .mask = walk_to(&wm, index, batch),
+                                       .out_in = walk_to(&wo, index, batch),
+                                       .lse_in = walk_to(&wl, index, batch), .dlse = walk_to(&wd, index, batch),
+                                       .dq = walk_to(&gq, index, batch),
+                                       .dk = walk_to(&gk, index, batch), .dv = walk_to(&gv, index, batch),
+                                       .index = logical_head(index, q, batch)};
     FL_TRY(fl_cpu_attention_backward(s.dtype, &a, heads, count));
     return fl_stage_close(&s);
 }
@@ -323,7 +343,8 @@ typedef struct weights {
 static fl_tensor *dropped(fl_chain *c, const weights *w, fl_tensor *x) { return w->keep ? chain_mul(c, x, w->keep) : x; }
 
 /* p, and what is needed to repeat the dropout; from (q, k, mask, lse, key). */
-static void weights_of(weights *w, fl_chain *c, const fl_attrs *attrs, fl_tensor *q, fl_tensor *k, fl_operand mask, fl_tensor *lse, fl_operand key)
+static void weights_of(weights *w, fl_chain *c, const fl_attrs *attrs, fl_tensor *q, fl_tensor *k, fl_operand mask,
+                       fl_tensor *lse, fl_operand key)
 {
     fl_attrs a = attention_attrs(FL_OP_REF(attention_mask), attrs);
     fl_tensor *scores = chain_mul_number(c, chain_gemm(c, q, k, false, true), scale_of(attrs, q));
@@ -341,7 +362,10 @@ static void weights_backward(weights *w, fl_chain *c, fl_tensor *dy, fl_tensor *
 }
 
 /* Gradient of the scores (and so of a float mask). */
-static fl_tensor *score_gradient(fl_chain *c, const weights *w) { return chain_mul(c, w->p, chain_sub(c, w->dp, w->delta)); }
+static fl_tensor *score_gradient(fl_chain *c, const weights *w)
+{
+    return chain_mul(c, w->p, chain_sub(c, w->dp, w->delta));
+}
 
 static fl_tensor *zeros_like(fl_chain *c, fl_tensor *like)
 {
@@ -362,7 +386,8 @@ static fl_status grad_rows(fl_grad *g)
     fl_operand key = fl_of(g->out[2]);
     fl_tensor *dq = NULL;
     if (g->need[IN_Q] || g->need[IN_K] || g->need[IN_V])
-        dq = CHAIN_CALL(&c, &a, attention_backward, fl_of(dy), g->in[IN_Q], g->in[IN_K], g->in[IN_V], g->in[IN_MASK], fl_of(out), fl_of(lse), key, fl_of(dlse));
+        dq = CHAIN_CALL(&c, &a, attention_backward, fl_of(dy), g->in[IN_Q], g->in[IN_K], g->in[IN_V], g->in[IN_MASK],
+                        fl_of(out), fl_of(lse), key, fl_of(dlse));
     if (g->need[IN_MASK]) {
         fl_chain d = {0};
         weights w;
@@ -381,12 +406,13 @@ static fl_status grad_rows(fl_grad *g)
 static fl_tensor *add_maybe(fl_chain *c, fl_tensor *x, fl_tensor *y) { return !x ? y : !y ? x : chain_add(c, x, y); }
 
 /* Adjoint of attention_backward, for the gradients hq, hk, hv of its results. With ds = p (dp - delta) it computes
-** dq = scale ds k, dk = scale ds^T q, dv = (p keep)^T dy; dp = (dy v^T) keep, delta = sum(dy out) - dlse, p = e^(scores - lse);
-** out, lse and dlse count as inputs of their own. A bar (b_) is the gradient of what it stands before. */
+** dq = scale ds k, dk = scale ds^T q, dv = (p keep)^T dy; dp = (dy v^T) keep, delta = sum(dy out) - dlse,
+** p = e^(scores - lse); out, lse and dlse count as inputs of their own. A bar (b_) is the gradient of what it stands before. */
 static fl_status grad_backward(fl_grad *g)
 {
     fl_chain c = {0};
-    fl_tensor *dy = g->in[BACK_DY].tensor, *q = g->in[BACK_Q].tensor, *k = g->in[BACK_K].tensor, *v = g->in[BACK_V].tensor, *out = g->in[BACK_OUT].tensor;
+    fl_tensor *dy = g->in[BACK_DY].tensor, *q = g->in[BACK_Q].tensor, *k = g->in[BACK_K].tensor,
+              *v = g->in[BACK_V].tensor, *out = g->in[BACK_OUT].tensor;
     fl_tensor *lse = g->in[BACK_LSE].tensor, *dlse = g->in[BACK_DLSE].kind == FL_TENSOR ? g->in[BACK_DLSE].tensor : NULL;
     fl_tensor *hq = g->gout[0], *hk = g->gout[1], *hv = g->gout[2];
     double scale = scale_of(g->attrs, q);
@@ -396,20 +422,26 @@ static fl_status grad_backward(fl_grad *g)
     weights_backward(&w, &c, dy, v, out, dlse);
     fl_tensor *ds = chain_mul_number(&c, score_gradient(&c, &w), scale);
 
-    fl_tensor *b_ds = add_maybe(&c, hq ? chain_gemm(&c, hq, k, false, true) : NULL, hk ? chain_gemm(&c, q, hk, false, true) : NULL);
+    fl_tensor *b_ds = add_maybe(&c, hq ? chain_gemm(&c, hq, k, false, true) : NULL,
+                                hk ? chain_gemm(&c, q, hk, false, true) : NULL);
     if (!b_ds) b_ds = zeros_like(&c, w.p);
     b_ds = chain_mul_number(&c, b_ds, scale);
     fl_tensor *b_dp = chain_mul(&c, b_ds, w.p), *b_delta = chain_neg(&c, chain_sum(&c, b_dp, 1u << last, true));
     fl_tensor *b_p = chain_mul(&c, b_ds, chain_sub(&c, w.dp, w.delta));
     if (hv) b_p = chain_add(&c, b_p, dropped(&c, &w, chain_gemm(&c, dy, hv, false, true)));
-    fl_tensor *b_scores = chain_mul(&c, w.p, b_p), *b_scaled = chain_mul_number(&c, b_scores, scale), *b_da = dropped(&c, &w, b_dp);
+    fl_tensor *b_scores = chain_mul(&c, w.p, b_p), *b_scaled = chain_mul_number(&c, b_scores, scale),
+              *b_da = dropped(&c, &w, b_dp);
 
     fl_tensor *b_dy = chain_add(&c, chain_gemm(&c, b_da, v, false, false), chain_mul(&c, b_delta, out));
     if (hv) b_dy = chain_add(&c, b_dy, chain_gemm(&c, dropped(&c, &w, w.p), hv, false, false));
-    fl_tensor *b_q = add_maybe(&c, chain_gemm(&c, b_scaled, k, false, false), hk ? chain_gemm(&c, ds, hk, false, false) : NULL);
-    fl_tensor *b_k = add_maybe(&c, chain_gemm(&c, b_scaled, q, true, false), hq ? chain_gemm(&c, ds, hq, true, false) : NULL);
+    fl_tensor *b_q = add_maybe(&c, chain_gemm(&c, b_scaled, k, false, false),
+                               hk ? chain_gemm(&c, ds, hk, false, false) : NULL);
+    fl_tensor *b_k = add_maybe(&c, chain_gemm(&c, b_scaled, q, true, false),
+                               hq ? chain_gemm(&c, ds, hq, true, false) : NULL);
     fl_tensor *b_v = chain_gemm(&c, b_da, dy, true, false), *b_out = chain_mul(&c, b_delta, dy);
-    fl_tensor *b_lse = c.status == FL_OK ? chain_reshape(&c, chain_neg(&c, chain_sum(&c, b_scores, 1u << last, true)), &lse->meta->shape) : NULL;
+    fl_tensor *b_lse = c.status == FL_OK ? chain_reshape(&c, chain_neg(&c, chain_sum(&c, b_scores, 1u << last, true)),
+                                                         &lse->meta->shape)
+                                         : NULL;
     fl_tensor *b_dlse = dlse ? chain_reshape(&c, chain_neg(&c, b_delta), &dlse->meta->shape) : NULL;
 
     fl_tensor *results[] = {b_dy, b_q, b_k, b_v, b_scores, b_out, b_lse, NULL, b_dlse};
@@ -465,7 +497,8 @@ static fl_status kernel_mask(fl_kernel *k)
     head_walk w = walk_mask(&a, &s, 1, batch);
     w.stride[batch] = a.mask_row;
     for (int64_t row = 0; row < x->numel / n; row++, next_head(index, x, batch + 1)) {
-        int64_t at = 0, seen = k->attrs->at[ATTR_CAUSAL].integer ? x->start[batch] + index[batch] + 1 - x->start[batch + 1] : n;
+        int64_t at = 0,
+                seen = k->attrs->at[ATTR_CAUSAL].integer ? x->start[batch] + index[batch] + 1 - x->start[batch + 1] : n;
         for (int i = 0; mask->data && i <= batch; i++) at += index[i] * w.stride[i];
         mask_row(&s, row, at, a.mask_col, seen, n);
     }
@@ -476,13 +509,17 @@ static fl_status kernel_dropout(fl_kernel *k)
 {
     const fl_view *x = &k->out[0];
     int batch = x->ndim - 2;
-    int64_t count = head_count(x), index[FL_MAX_NDIM] = {0}, *head = fl_scratch(HEAD_SCRATCH, sizeof *head * (size_t)(count + 1));
+    int64_t count = head_count(x), index[FL_MAX_NDIM] = {0},
+            *head = fl_scratch(HEAD_SCRATCH, sizeof *head * (size_t)(count + 1));
     fl_stage s;
-    if (!head) return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
+    if (!head)
+        return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
     FL_TRY(fl_stage_open(&s, k, 1));
     const int64_t *key = s.in[1];
-    fl_attention a = {.queries = x->size[batch], .keys = x->size[batch + 1], .first_query = x->start[batch], .logical_queries = x->logical[batch],
-                      .dropout = k->attrs->at[ATTR_DROPOUT].number, .seed = (uint64_t)key[0], .counter = (uint64_t)key[1]};
+    fl_attention a = {.queries = x->size[batch], .keys = x->size[batch + 1], .first_query = x->start[batch],
+                      .logical_queries = x->logical[batch],
+                      .dropout = k->attrs->at[ATTR_DROPOUT].number, .seed = (uint64_t)key[0],
+                      .counter = (uint64_t)key[1]};
     for (int64_t i = 0; i < count; i++, next_head(index, x, batch)) head[i] = logical_head(index, x, batch);
     fl_cpu_attention_dropout(s.dtype, &a, s.out[0], head, count);
     return fl_stage_close(&s);
@@ -494,7 +531,8 @@ static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, 
 {
     fl_tensor *results[3];
     double dropout = attrs->at[ATTR_DROPOUT].number;
-    if (!(dropout >= 0 && dropout <= 1)) return fl_fail(FL_ERR_VALUE, "scaled_dot_product_attention: dropout must be between 0 and 1, got %g", dropout);
+    if (!(dropout >= 0 && dropout <= 1))
+        return fl_fail(FL_ERR_VALUE, "scaled_dot_product_attention: dropout must be between 0 and 1, got %g", dropout);
     fl_attrs a = attention_attrs(FL_OP_REF(attention_rows), attrs);
     fl_generator before = *fl_generator_current();
     FL_TRY(FL_CALL_WITH(results, &a, attention_rows, in[0], in[1], in[2], in[3]));
@@ -510,11 +548,14 @@ static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, 
 #define ATTENTION_ATTRS "is_causal: bool = false, ~dropout: float = 0, ~scale: float = nil"
 
 static const char *const attention_samples[] = {
-    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), nil, true", "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5)",
+    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), nil, true",
+    "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5)",
     "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6)",
-    "flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 1, 4, 4):gt(-1), false, 0, 0.3", NULL};
+    "flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), "
+    "flow.randn(2, 1, 4, 4):gt(-1), false, 0, 0.3", NULL};
 FL_OP(scaled_dot_product_attention) {
-    .name = "scaled_dot_product_attention", .sig = "scaled_dot_product_attention(q, k, v, mask?, " ATTENTION_ATTRS ")", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    .name = "scaled_dot_product_attention", .sig = "scaled_dot_product_attention(q, k, v, mask?, " ATTENTION_ATTRS ")",
+    .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
     .doc = "softmax(q k^T scale + mask) v without storing the scores; scale is 1 / sqrt of q's last size when not given.",
     .body = body_attention, .samples = attention_samples,
 };
@@ -522,35 +563,43 @@ FL_OP(scaled_dot_product_attention) {
 static const char *const rows_samples[] = {
     "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), nil, true",
     "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6), false, 0.3, 0.7",
-    "flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 1, 4, 4):gt(-1), true, 0.2", NULL};
+    "flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 1, 4, 4):gt(-1), true, 0.2",
+    NULL};
 FL_OP(attention_rows) {
-    .name = "attention_rows", .sig = "attention_rows(q, k, v, mask?, " ATTENTION_ATTRS ")", .nout = 3, .flags = FL_OP_HIDDEN | FL_OP_RANDOM,
+    .name = "attention_rows", .sig = "attention_rows(q, k, v, mask?, " ATTENTION_ATTRS ")", .nout = 3,
+    .flags = FL_OP_HIDDEN | FL_OP_RANDOM,
     .doc = "Attention, the log-sum-exp of every query's scores, and the random key of its dropout.",
-    .saves_in = 15, .saves_out = 7, .infer = infer_rows, .sbp = sbp_rows, .cost = cost_attention, .cpu = kernel_rows, .grad = grad_rows, .samples = rows_samples,
+    .saves_in = 15, .saves_out = 7, .infer = infer_rows, .sbp = sbp_rows, .cost = cost_attention, .cpu = kernel_rows,
+    .grad = grad_rows, .samples = rows_samples,
 };
 
 static const char *const backward_samples[] = {
-    "flow.randn(2, 4, 5), flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6), flow.randn(2, 4, 5), flow.randn(2, 4) + 2, "
-    "flow.tensor{5, 9}, flow.randn(2, 4), true, 0.3",
-    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), nil, flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5) + 2, "
-    "flow.tensor{5, 9}", NULL};
+    "flow.randn(2, 4, 5), flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6), "
+    "flow.randn(2, 4, 5), flow.randn(2, 4) + 2, flow.tensor{5, 9}, flow.randn(2, 4), true, 0.3",
+    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), nil, "
+    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5) + 2, flow.tensor{5, 9}", NULL};
 FL_OP(attention_backward) {
-    .name = "attention_backward", .sig = "attention_backward(dy, q, k, v, mask?, out, lse, key, dlse?, " ATTENTION_ATTRS ")", .nout = 3, .flags = FL_OP_HIDDEN,
+    .name = "attention_backward",
+    .sig = "attention_backward(dy, q, k, v, mask?, out, lse, key, dlse?, " ATTENTION_ATTRS ")", .nout = 3,
+    .flags = FL_OP_HIDDEN,
     .doc = "Gradients of attention_rows with respect to q, k and v.",
-    .saves_in = 511, .infer = infer_backward, .sbp = sbp_backward, .cost = cost_attention, .cpu = kernel_backward, .grad = grad_backward, .samples = backward_samples,
+    .saves_in = 511, .infer = infer_backward, .sbp = sbp_backward, .cost = cost_attention, .cpu = kernel_backward,
+    .grad = grad_backward, .samples = backward_samples,
 };
 
 static const char *const mask_vjp[] = {"g", "sum_to(g, mask)"};
 static const char *const mask_samples[] = {"flow.randn(2, 3, 4), flow.randn(3, 4)", NULL};
 FL_OP(attention_mask) {
-    .name = "attention_mask", .sig = "attention_mask(scores, mask?, " ATTENTION_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
+    .name = "attention_mask", .sig = "attention_mask(scores, mask?, " ATTENTION_ATTRS ")", .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Scores with the mask added; what takes no part becomes -inf.",
     .infer = infer_scores, .sbp = sbp_mask, .cpu = kernel_mask, .vjp = mask_vjp, .samples = mask_samples,
 };
 
 static const char *const dropout_samples[] = {"flow.randn(2, 3, 4), flow.tensor{5, 9}, false, 0.4", NULL};
 FL_OP(attention_dropout) {
-    .name = "attention_dropout", .sig = "attention_dropout(scores, key, " ATTENTION_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
+    .name = "attention_dropout", .sig = "attention_dropout(scores, key, " ATTENTION_ATTRS ")", .nout = 1,
+    .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
     .doc = "The factors that attention's dropout multiplies the weights by: 0 or 1 / (1 - dropout).",
     .infer = infer_scores, .sbp = sbp_dropout, .cpu = kernel_dropout, .samples = dropout_samples,
 };

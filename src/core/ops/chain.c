@@ -29,12 +29,20 @@ fl_tensor *chain_add(fl_chain *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CAL
 fl_tensor *chain_sub(fl_chain *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, sub, fl_of(x), fl_of(y)); }
 fl_tensor *chain_mul(fl_chain *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, mul, fl_of(x), fl_of(y)); }
 fl_tensor *chain_div(fl_chain *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, div, fl_of(x), fl_of(y)); }
-fl_tensor *chain_add_number(fl_chain *c, fl_tensor *x, double y) { return CHAIN_CALL(c, NULL, add, fl_of(x), fl_of_number(y)); }
-fl_tensor *chain_mul_number(fl_chain *c, fl_tensor *x, double y) { return CHAIN_CALL(c, NULL, mul, fl_of(x), fl_of_number(y)); }
+
+fl_tensor *chain_add_number(fl_chain *c, fl_tensor *x, double y)
+{
+    return CHAIN_CALL(c, NULL, add, fl_of(x), fl_of_number(y));
+}
+
+fl_tensor *chain_mul_number(fl_chain *c, fl_tensor *x, double y)
+{
+    return CHAIN_CALL(c, NULL, mul, fl_of(x), fl_of_number(y));
+}
+
 fl_tensor *chain_neg(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, neg, fl_of(x)); }
 fl_tensor *chain_exp(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, exp, fl_of(x)); }
 fl_tensor *chain_log(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, log, fl_of(x)); }
-fl_tensor *chain_rsqrt(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, rsqrt, fl_of(x)); }
 
 static fl_tensor *reduce(fl_chain *c, const fl_op *op, fl_tensor *x, uint32_t axes, bool keepdim)
 {
@@ -50,9 +58,20 @@ static fl_tensor *reduce(fl_chain *c, const fl_op *op, fl_tensor *x, uint32_t ax
     return fl_chain_call(c, op, (const fl_operand[]){fl_of(x)}, 1, &a);
 }
 
-fl_tensor *chain_sum(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim) { return reduce(c, FL_OP_REF(sum), x, axes, keepdim); }
-fl_tensor *chain_mean(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim) { return reduce(c, FL_OP_REF(mean), x, axes, keepdim); }
-fl_tensor *chain_amax(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim) { return reduce(c, FL_OP_REF(amax), x, axes, keepdim); }
+fl_tensor *chain_sum(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim)
+{
+    return reduce(c, FL_OP_REF(sum), x, axes, keepdim);
+}
+
+fl_tensor *chain_mean(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim)
+{
+    return reduce(c, FL_OP_REF(mean), x, axes, keepdim);
+}
+
+fl_tensor *chain_amax(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim)
+{
+    return reduce(c, FL_OP_REF(amax), x, axes, keepdim);
+}
 
 fl_tensor *chain_reshape(fl_chain *c, fl_tensor *x, const fl_shape *shape)
 {

@@ -39,7 +39,6 @@ fl_tensor *chain_mul_number(fl_chain *c, fl_tensor *x, double y);
 fl_tensor *chain_neg(fl_chain *c, fl_tensor *x);
 fl_tensor *chain_exp(fl_chain *c, fl_tensor *x);
 fl_tensor *chain_log(fl_chain *c, fl_tensor *x);
-fl_tensor *chain_rsqrt(fl_chain *c, fl_tensor *x);
 /* Reductions over the axes of a mask, at least one. */
 fl_tensor *chain_sum(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim);
 fl_tensor *chain_mean(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim);

@@ -1,5 +1,6 @@
 /*
-** embedding.c -- rows and elements picked by index: embedding, index_select, gather, and the sums that are their gradients.
+** embedding.c -- rows and elements picked by index: embedding, index_select, gather, and the sums that are their
+** gradients.
 **
 ** Indices are checked on the host, and every kernel works on windows: over a split axis a rank gives zeros for
 ** what it does not hold, so the parts add up. The sums go through the indices in order, cut over
@@ -19,7 +20,8 @@ static fl_status require_indices(const fl_infer *c, int operand, const char *nam
     char text[FL_SHAPE_TEXT];
     const fl_spec *s = &c->in[operand];
     if (fl_dtype_is_integer(s->dtype)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_DTYPE, "%s must be integers, got %s%s", name, fl_dtype_name(s->dtype), fl_shape_text(text, &s->shape));
+    return fl_infer_fail(c, FL_ERR_DTYPE, "%s must be integers, got %s%s", name, fl_dtype_name(s->dtype),
+                         fl_shape_text(text, &s->shape));
 }
 
 static fl_status infer_embedding(fl_infer *c)
@@ -28,8 +30,10 @@ static fl_status infer_embedding(fl_infer *c)
     const fl_shape *indices = &c->in[0].shape, *weight = &c->in[1].shape;
     fl_shape *out = &c->out[0].shape;
     FL_TRY(require_indices(c, 0, "indices"));
-    if (weight->ndim != 2) return fl_infer_fail(c, FL_ERR_SHAPE, "weight must be [rows, width], got %s", fl_shape_text(text, weight));
-    if (indices->ndim == FL_MAX_NDIM) return fl_infer_fail(c, FL_ERR_SHAPE, "indices %s have too many axes", fl_shape_text(text, indices));
+    if (weight->ndim != 2)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "weight must be [rows, width], got %s", fl_shape_text(text, weight));
+    if (indices->ndim == FL_MAX_NDIM)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "indices %s have too many axes", fl_shape_text(text, indices));
     *out = *indices;
     out->dims[out->ndim++] = weight->dims[1];
     c->out[0].dtype = c->in[1].dtype;
@@ -40,7 +44,8 @@ static fl_status infer_embedding_backward(fl_infer *c)
 {
     const fl_shape *dy = &c->in[0].shape;
     c->out[0].dtype = c->in[0].dtype;
-    return fl_shape_make(&c->out[0].shape, c->name, (const int64_t[]){c->attrs->at[0].integer, dy->dims[dy->ndim - 1]}, 2);
+    return fl_shape_make(&c->out[0].shape, c->name, (const int64_t[]){c->attrs->at[0].integer, dy->dims[dy->ndim - 1]},
+                         2);
 }
 
 static int axis_of(const fl_attrs *attrs, const fl_shape *shape) { return fl_axis_of(&attrs->at[0], shape->ndim); }
@@ -76,7 +81,8 @@ static fl_status infer_gather(fl_infer *c)
     bool fits = x->ndim == index->ndim;
     for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || index->dims[i] <= x->dims[i];
     if (!fits)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "index %s must have as many axes as x %s and, but for axis %d, sizes up to those of x",
+        return fl_infer_fail(c, FL_ERR_SHAPE,
+                             "index %s must have as many axes as x %s and, but for axis %d, sizes up to those of x",
                              fl_shape_text(ti, index), fl_shape_text(tx, x), axis);
     c->out[0].shape = *index;
     c->out[0].dtype = c->in[0].dtype;
@@ -143,7 +149,8 @@ static void sbp_gather(fl_sigs *s)
 {
     int axis = axis_of(s->attrs, &s->in[0].shape);
     for (int i = 0; i < s->in[0].shape.ndim; i++) {
-        if (i != axis && s->in_logical[0].dims[i] == s->in_logical[1].dims[i]) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
+        if (i != axis && s->in_logical[0].dims[i] == s->in_logical[1].dims[i])
+            FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
         FL_SIG(s, NULL, FL_B, FL_S(i), FL_S(i));
     }
     if (can_sum(s)) FL_SIG(s, NULL, FL_S(axis), FL_B, FL_PSUM);
@@ -154,7 +161,8 @@ static void sbp_scatter_add(fl_sigs *s)
 {
     int axis = axis_of(s->attrs, &s->in[0].shape);
     for (int i = 0; i < s->in[0].shape.ndim; i++) {
-        if (i != axis && s->in_logical[0].dims[i] == s->out_logical[0].dims[i]) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
+        if (i != axis && s->in_logical[0].dims[i] == s->out_logical[0].dims[i])
+            FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
         FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_PSUM);
     }
     FL_SIG(s, NULL, FL_B, FL_B, FL_S(axis));
@@ -202,7 +210,8 @@ static fl_status pick_strided(const fl_view *out, const fl_view *x, int axis, co
     int64_t sizes[FL_MAX_NDIM], zero = 0;
     for (int64_t j = 0; j < out->size[axis]; j++) {
         int64_t at = index[j] - x->start[axis];
-        fl_view to = slice_of(out, axis, j, sizes), from = at >= 0 && at < x->size[axis] ? slice_of(x, axis, at, sizes) : *x;
+        fl_view to = slice_of(out, axis, j, sizes),
+                from = at >= 0 && at < x->size[axis] ? slice_of(x, axis, at, sizes) : *x;
         if (from.size == sizes) FL_TRY(fl_cpu_copy(&to, &from));
         else FL_TRY(fl_cpu_fill(&to, &zero));
     }
@@ -227,7 +236,8 @@ static fl_status kernel_embedding(fl_kernel *k)
     const fl_view *weight = &k->in[1];
     const int64_t *index;
     FL_TRY(fl_indices_open(&index, k, 0));
-    fl_index_rule rule = {.who = "embedding", .param = "indices", .owner = "weight", .noun = "rows", .limit = weight->logical[0]};
+    fl_index_rule rule = {.who = "embedding", .param = "indices", .owner = "weight", .noun = "rows",
+                          .limit = weight->logical[0]};
     FL_TRY(fl_indices_check(index, &k->in[0], &rule));
     fl_view out = k->out[0];
     int64_t sizes[2] = {k->in[0].numel, weight->size[1]}, strides[2] = {weight->size[1], 1};
@@ -243,7 +253,8 @@ static fl_status kernel_index_select(fl_kernel *k)
     int axis = fl_axis_of(&k->attrs->at[0], x->ndim);
     const int64_t *index;
     FL_TRY(fl_indices_open(&index, k, 1));
-    fl_index_rule rule = {.who = "index_select", .param = "index", .owner = "this axis of x", .noun = "positions", .limit = x->logical[axis]};
+    fl_index_rule rule = {.who = "index_select", .param = "index", .owner = "this axis of x", .noun = "positions",
+                          .limit = x->logical[axis]};
     FL_TRY(fl_indices_check(index, &k->in[1], &rule));
     return pick_along(&k->out[0], x, axis, index, k->in[1].numel);
 }
@@ -264,10 +275,13 @@ static void add_columns(void *context, int64_t begin, int64_t end)
 {
     const add_job *a = context;
     for (int64_t u = begin; u < end; u++) {
-        int64_t outer = u / a->units, from = u % a->units * a->columns, columns = from + a->columns < a->inner ? a->columns : a->inner - from;
+        int64_t outer = u / a->units, from = u % a->units * a->columns,
+                columns = from + a->columns < a->inner ? a->columns : a->inner - from;
         for (int64_t j = 0; j < a->count; j++) {
-            int64_t at = a->index[j] - a->first, source = (outer * a->count + j) * a->inner, target = (outer * a->n + at) * a->inner;
-            if (at >= 0 && at < a->n) a->add(a->out + (target + from) * a->item, a->dy + (source + from) * a->item, columns);
+            int64_t at = a->index[j] - a->first, source = (outer * a->count + j) * a->inner,
+                    target = (outer * a->n + at) * a->inner;
+            if (at >= 0 && at < a->n)
+                a->add(a->out + (target + from) * a->item, a->dy + (source + from) * a->item, columns);
         }
     }
 }
@@ -280,7 +294,8 @@ static fl_status add_along(fl_kernel *k, int axis, int64_t count)
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, k, 0));
     memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(s.dtype));
-    add_job a = {.out = s.out[0], .dy = s.in[0], .index = s.in[1], .count = count, .n = out->size[axis], .first = out->start[axis], .inner = 1,
+    add_job a = {.out = s.out[0], .dy = s.in[0], .index = s.in[1], .count = count, .n = out->size[axis],
+                 .first = out->start[axis], .inner = 1,
                  .columns = 64, .item = (int64_t)fl_dtype_size(s.dtype), .add = fl_row_kernels_of(s.dtype)->add};
     int64_t outer = 1;
     for (int i = axis + 1; i < out->ndim; i++) a.inner *= out->size[i];
@@ -291,7 +306,10 @@ static fl_status add_along(fl_kernel *k, int axis, int64_t count)
 }
 
 static fl_status kernel_embedding_backward(fl_kernel *k) { return add_along(k, 0, k->in[1].numel); }
-static fl_status kernel_index_add(fl_kernel *k) { return add_along(k, fl_axis_of(&k->attrs->at[0], k->out[0].ndim), k->in[1].numel); }
+static fl_status kernel_index_add(fl_kernel *k)
+{
+    return add_along(k, fl_axis_of(&k->attrs->at[0], k->out[0].ndim), k->in[1].numel);
+}
 
 /* ---- elements ---- */
 
@@ -356,10 +374,12 @@ static void gather_rows(void *context, int64_t begin, int64_t end)
 static fl_status kernel_gather(fl_kernel *k)
 {
     const fl_view *x = &k->in[0], *index = &k->in[1];
-    gather_job g = {.w = {.index = index, .target = x, .strides = x->stride, .axis = x->ndim ? fl_axis_of(&k->attrs->at[0], x->ndim) : 0},
+    gather_job g = {.w = {.index = index, .target = x, .strides = x->stride,
+                          .axis = x->ndim ? fl_axis_of(&k->attrs->at[0], x->ndim) : 0},
                     .out = k->out[0].data, .x = x->data, .item = fl_dtype_size(x->dtype)};
     FL_TRY(fl_indices_open(&g.w.values, k, 1));
-    fl_index_rule rule = {.who = "gather", .param = "index", .owner = "this axis of x", .noun = "positions", .limit = x->ndim ? x->logical[g.w.axis] : 1};
+    fl_index_rule rule = {.who = "gather", .param = "index", .owner = "this axis of x", .noun = "positions",
+                          .limit = x->ndim ? x->logical[g.w.axis] : 1};
     FL_TRY(fl_indices_check(g.w.values, index, &rule));
     if (index->numel == 0) return FL_OK;
     int64_t step, row = walk_row(&g.w, &step);
@@ -376,7 +396,8 @@ static fl_status kernel_scatter_add(fl_kernel *k)
     memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(s.dtype));
     int64_t strides[FL_MAX_NDIM], step;
     fl_shape_strides(strides, out->size, out->ndim);
-    walk w = {.index = index, .target = out, .values = s.in[1], .strides = strides, .axis = out->ndim ? fl_axis_of(&k->attrs->at[0], out->ndim) : 0};
+    walk w = {.index = index, .target = out, .values = s.in[1], .strides = strides,
+              .axis = out->ndim ? fl_axis_of(&k->attrs->at[0], out->ndim) : 0};
     int64_t row = walk_row(&w, &step);
     for (int64_t first = 0; first < index->numel; first += row) {
         int64_t base = walk_base(&w, first);
@@ -426,53 +447,65 @@ static fl_status grad_gather(fl_grad *g)
 /* ---- descriptors ---- */
 
 static const char *const embedding_samples[] = {
-    "flow.randint(0, 7, {3, 2}), flow.randn(7, 4)", "flow.randint(0, 5, {6}):to('int32'), flow.randn(5, 3)", "flow.tensor(2), flow.randn(3, 2)", NULL};
+    "flow.randint(0, 7, {3, 2}), flow.randn(7, 4)", "flow.randint(0, 5, {6}):to('int32'), flow.randn(5, 3)",
+    "flow.tensor(2), flow.randn(3, 2)", NULL};
 FL_OP(embedding) {
     .name = "embedding", .sig = "embedding(indices, weight)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_HOST,
     .doc = "The rows of weight that the indices name.",
-    .saves_in = 1, .infer = infer_embedding, .sbp = sbp_embedding, .cpu = kernel_embedding, .grad = grad_embedding, .samples = embedding_samples,
+    .saves_in = 1, .infer = infer_embedding, .sbp = sbp_embedding, .cpu = kernel_embedding, .grad = grad_embedding,
+    .samples = embedding_samples,
 };
 
 static const char *const embedding_backward_vjp[] = {"embedding(indices, g)", NULL};
-static const char *const embedding_backward_samples[] = {"flow.randn(3, 2, 4), flow.randint(0, 5, {3, 2}), 5", "flow.randn(2, 40), flow.tensor{1, 1}, 2", NULL};
+static const char *const embedding_backward_samples[] = {"flow.randn(3, 2, 4), flow.randint(0, 5, {3, 2}), 5",
+                                                         "flow.randn(2, 40), flow.tensor{1, 1}, 2", NULL};
 FL_OP(embedding_backward) {
     .name = "embedding_backward", .sig = "embedding_backward(dy, indices, rows: int)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Zeros [rows, width] with every row of dy added to the row its index names.",
-    .infer = infer_embedding_backward, .sbp = sbp_embedding_backward, .cpu = kernel_embedding_backward, .vjp = embedding_backward_vjp,
+    .infer = infer_embedding_backward, .sbp = sbp_embedding_backward, .cpu = kernel_embedding_backward,
+    .vjp = embedding_backward_vjp,
     .samples = embedding_backward_samples,
 };
 
 static const char *const index_select_samples[] = {
-    "flow.randn(4, 3), 0, flow.tensor{2, 0, 2}", "flow.randn(2, 5, 3), 1, flow.tensor{4, 1}", "flow.randn(2, 5), -1, flow.randint(0, 5, {7})",
+    "flow.randn(4, 3), 0, flow.tensor{2, 0, 2}", "flow.randn(2, 5, 3), 1, flow.tensor{4, 1}",
+    "flow.randn(2, 5), -1, flow.randint(0, 5, {7})",
     "flow.randint(0, 9, {3, 2}), 0, flow.tensor{1}", NULL};
 FL_OP(index_select) {
     .name = "index_select", .sig = "index_select(x, axis: axis, index)", .nout = 1, .flags = FL_OP_HOST,
     .doc = "The slices of x along the axis that the 1-D index names.",
-    .saves_in = 2, .infer = infer_index_select, .sbp = sbp_index_select, .cpu = kernel_index_select, .grad = grad_index_select, .samples = index_select_samples,
+    .saves_in = 2, .infer = infer_index_select, .sbp = sbp_index_select, .cpu = kernel_index_select,
+    .grad = grad_index_select, .samples = index_select_samples,
 };
 
 static const char *const index_add_vjp[] = {"index_select(g, axis, index)", NULL};
-static const char *const index_add_samples[] = {"flow.randn(3, 2), 0, flow.tensor{1, 3, 1}, 5", "flow.randn(2, 3, 4), 1, flow.tensor{0, 2, 2}, 3", NULL};
+static const char *const index_add_samples[] = {"flow.randn(3, 2), 0, flow.tensor{1, 3, 1}, 5",
+                                                "flow.randn(2, 3, 4), 1, flow.tensor{0, 2, 2}, 3", NULL};
 FL_OP(index_add) {
     .name = "index_add", .sig = "index_add(dy, axis: axis, index, size: int)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Zeros of this size along the axis with every slice of dy added where its index says.",
-    .infer = infer_index_add, .sbp = sbp_index_add, .cpu = kernel_index_add, .vjp = index_add_vjp, .samples = index_add_samples,
+    .infer = infer_index_add, .sbp = sbp_index_add, .cpu = kernel_index_add, .vjp = index_add_vjp,
+    .samples = index_add_samples,
 };
 
 static const char *const gather_samples[] = {
-    "flow.randn(3, 4), 1, flow.randint(0, 4, {3, 2})", "flow.randn(3, 4), 0, flow.randint(0, 3, {2, 4})", "flow.randn(2, 3, 4), 1, flow.randint(0, 3, {2, 5, 3})",
+    "flow.randn(3, 4), 1, flow.randint(0, 4, {3, 2})", "flow.randn(3, 4), 0, flow.randint(0, 3, {2, 4})",
+    "flow.randn(2, 3, 4), 1, flow.randint(0, 3, {2, 5, 3})",
     "flow.randn(5), 0, flow.tensor{4, 4, 0}", NULL};
 FL_OP(gather) {
     .name = "gather", .sig = "gather(x, axis: axis, index)", .nout = 1, .flags = FL_OP_HOST,
     .doc = "For every position of index the element of x there, but along the axis at the place the index names.",
-    .saves_in = 2, .infer = infer_gather, .sbp = sbp_gather, .cpu = kernel_gather, .grad = grad_gather, .samples = gather_samples,
+    .saves_in = 2, .infer = infer_gather, .sbp = sbp_gather, .cpu = kernel_gather, .grad = grad_gather,
+    .samples = gather_samples,
 };
 
 static const char *const scatter_add_vjp[] = {"gather(g, axis, index)", NULL};
 static const char *const scatter_add_samples[] = {
-    "flow.randn(3, 2), 1, flow.randint(0, 4, {3, 2}), {3, 4}", "flow.randn(2, 4), 0, flow.randint(0, 3, {2, 4}), {3, 5}", NULL};
+    "flow.randn(3, 2), 1, flow.randint(0, 4, {3, 2}), {3, 4}",
+    "flow.randn(2, 4), 0, flow.randint(0, 3, {2, 4}), {3, 5}", NULL};
 FL_OP(scatter_add) {
     .name = "scatter_add", .sig = "scatter_add(dy, axis: axis, index, sizes: sizes)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Zeros of these sizes with every element of dy added, along the axis, where its index says.",
-    .infer = infer_scatter_add, .sbp = sbp_scatter_add, .cpu = kernel_scatter_add, .vjp = scatter_add_vjp, .samples = scatter_add_samples,
+    .infer = infer_scatter_add, .sbp = sbp_scatter_add, .cpu = kernel_scatter_add, .vjp = scatter_add_vjp,
+    .samples = scatter_add_samples,
 };

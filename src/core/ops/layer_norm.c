@@ -50,7 +50,8 @@ static fl_status kernel_rows(fl_kernel *k)
     int leading = x->ndim - (int)k->attrs->at[0].integer;
     fl_stage s;
     FL_TRY(fl_stage_open(&s, k, 0));
-    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading), .eps = k->attrs->at[1].number, .x = s.in[0], .weight = s.in[1], .bias = s.in[2],
+    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading), .eps = k->attrs->at[1].number, .x = s.in[0],
+                       .weight = s.in[1], .bias = s.in[2],
                        .y = s.out[0], .mean = s.out[1], .rstd = s.out[2]};
     fl_cpu_layer_norm(s.dtype, &a, k->out[1].numel);
     return fl_stage_close(&s);
@@ -62,7 +63,8 @@ static fl_status kernel_backward(fl_kernel *k)
     int leading = x->ndim - (int)k->attrs->at[0].integer;
     fl_stage s;
     FL_TRY(fl_stage_open(&s, k, 0));
-    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading), .g = s.in[0], .x = s.in[1], .mean_in = s.in[2], .rstd_in = s.in[3], .weight = s.in[4],
+    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading), .g = s.in[0], .x = s.in[1], .mean_in = s.in[2],
+                       .rstd_in = s.in[3], .weight = s.in[4],
                        .dx = s.out[0]};
     FL_TRY(fl_cpu_layer_norm_backward(s.dtype, &a, k->in[2].numel, s.out[1], s.out[2]));
     return fl_stage_close(&s);
@@ -70,7 +72,8 @@ static fl_status kernel_backward(fl_kernel *k)
 
 static void sbp_rows(fl_sigs *s)
 {
-    for (int i = 0; i < row_axes(s->attrs, &s->in[0].shape); i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_B, FL_S(i), FL_S(i), FL_S(i));
+    for (int i = 0; i < row_axes(s->attrs, &s->in[0].shape); i++)
+        FL_SIG(s, NULL, FL_S(i), FL_B, FL_B, FL_S(i), FL_S(i), FL_S(i));
 }
 
 static void sbp_backward(fl_sigs *s)
@@ -119,7 +122,8 @@ static fl_tensor *through_statistics(fl_chain *c, const norm_axes *a, const fl_g
     if (g->gout[1]) sum = chain_mul_number(c, chain_reshape(c, g->gout[1], &a->kept), 1 / a->n);
     if (g->gout[2]) {
         fl_tensor *scale = chain_mul(c, g->gout[2], chain_mul(c, rstd, rstd));
-        fl_tensor *part = chain_mul(c, normalised(c, a, x, mean, rstd), chain_mul_number(c, chain_reshape(c, scale, &a->kept), -1 / a->n));
+        fl_tensor *part = chain_mul(c, normalised(c, a, x, mean, rstd),
+                                    chain_mul_number(c, chain_reshape(c, scale, &a->kept), -1 / a->n));
         sum = sum ? chain_add(c, sum, part) : part;
     }
     return sum;
@@ -134,7 +138,8 @@ static fl_status grad_rows(fl_grad *g)
         fl_attrs a;
         fl_attrs_init(&a, FL_OP_REF(layer_norm_backward));
         a.at[0] = g->attrs->at[0];
-        dx = CHAIN_CALL(&c, &a, layer_norm_backward, fl_of(g->gout[0]), g->in[0], fl_of(g->out[1]), fl_of(g->out[2]), g->in[1]);
+        dx = CHAIN_CALL(&c, &a, layer_norm_backward, fl_of(g->gout[0]), g->in[0], fl_of(g->out[1]), fl_of(g->out[2]),
+                        g->in[1]);
         dweight = c.owned[1];
         dbias = c.owned[2];
     }
@@ -146,12 +151,13 @@ static fl_status grad_rows(fl_grad *g)
     return fl_chain_end(&c);
 }
 
-/* Adjoint of dx = rstd (a - m(a) - z m(a z)), dweight = sum dy z, dbias = sum dy, with a = dy weight, z = (x - mean) rstd and m
-** the mean over a row; mean and rstd count as inputs of their own. h, hw, hb are the gradients of the three results. */
+/* Adjoint of dx = rstd (a - m(a) - z m(a z)), dweight = sum dy z, dbias = sum dy, with a = dy weight,
+** z = (x - mean) rstd and m the mean over a row; mean and rstd count as inputs of their own. h, hw, hb are the gradients of the three results. */
 static fl_status grad_backward(fl_grad *g)
 {
     fl_chain c = {0};
-    fl_tensor *dy = g->in[0].tensor, *x = g->in[1].tensor, *mean = g->in[2].tensor, *rstd = g->in[3].tensor, *w = g->in[4].tensor;
+    fl_tensor *dy = g->in[0].tensor, *x = g->in[1].tensor, *mean = g->in[2].tensor, *rstd = g->in[3].tensor,
+              *w = g->in[4].tensor;
     fl_tensor *h = g->gout[0], *hw = g->gout[1], *hb = g->gout[2], *d_dy = NULL, *dz = NULL, *d_rstd = NULL, *d_w = NULL;
     norm_axes axes = axes_of(g->attrs, &x->meta->shape);
     uint32_t row = axes.normalised;
@@ -159,7 +165,8 @@ static fl_status grad_backward(fl_grad *g)
     bool weighted = g->in[4].kind == FL_TENSOR;
     if (h) {
         fl_tensor *a = weighted ? chain_mul(&c, dy, w) : dy;
-        fl_tensor *m_az = chain_mean(&c, chain_mul(&c, a, z), row, true), *m_hz = chain_mean(&c, chain_mul(&c, h, z), row, true);
+        fl_tensor *m_az = chain_mean(&c, chain_mul(&c, a, z), row, true),
+                  *m_hz = chain_mean(&c, chain_mul(&c, h, z), row, true);
         fl_tensor *centred_a = chain_sub(&c, chain_sub(&c, a, chain_mean(&c, a, row, true)), chain_mul(&c, z, m_az));
         fl_tensor *centred_h = chain_sub(&c, chain_sub(&c, h, chain_mean(&c, h, row, true)), chain_mul(&c, z, m_hz));
         fl_tensor *da = chain_mul(&c, centred_h, r);
@@ -175,7 +182,8 @@ static fl_status grad_backward(fl_grad *g)
     }
     if (hb) d_dy = d_dy ? chain_add(&c, d_dy, hb) : chain_add(&c, chain_mul_number(&c, dy, 0), hb);
     if (dz) {
-        fl_tensor *dx = chain_mul(&c, dz, r), *through_r = chain_div(&c, chain_sum(&c, chain_mul(&c, dz, z), row, true), r);
+        fl_tensor *dx = chain_mul(&c, dz, r),
+                  *through_r = chain_div(&c, chain_sum(&c, chain_mul(&c, dz, z), row, true), r);
         d_rstd = d_rstd ? chain_add(&c, d_rstd, through_r) : through_r;
         fl_tensor *d_mean = chain_reshape(&c, chain_neg(&c, chain_sum(&c, dx, row, true)), &mean->meta->shape);
         d_rstd = chain_reshape(&c, d_rstd, &rstd->meta->shape);
@@ -198,14 +206,21 @@ static fl_status check_sizes(const fl_tensor *x, const fl_attr *sizes, const fl_
     fl_shape want = {sizes->count, {0}};
     for (int i = 0; i < sizes->count; i++) want.dims[i] = sizes->list[i];
     int leading = shape->ndim - want.ndim;
-    if (want.ndim == 0 || leading < 0 || memcmp(shape->dims + leading, want.dims, sizeof(int64_t) * (size_t)want.ndim) != 0)
-        return fl_fail(FL_ERR_SHAPE, "layer_norm: the last sizes of x must be %s, x is %s", fl_shape_text(wanted, &want), fl_meta_text(text, x->meta));
-    if (!fl_dtype_is_float(x->meta->dtype)) return fl_fail(FL_ERR_DTYPE, "layer_norm: takes a float tensor, x is %s", fl_meta_text(text, x->meta));
+    if (want.ndim == 0 || leading < 0 ||
+        memcmp(shape->dims + leading, want.dims, sizeof(int64_t) * (size_t)want.ndim) != 0)
+        return fl_fail(FL_ERR_SHAPE, "layer_norm: the last sizes of x must be %s, x is %s",
+                       fl_shape_text(wanted, &want), fl_meta_text(text, x->meta));
+    if (!fl_dtype_is_float(x->meta->dtype))
+        return fl_fail(FL_ERR_DTYPE, "layer_norm: takes a float tensor, x is %s", fl_meta_text(text, x->meta));
     for (int i = 1; i < 3; i++) {
         if (in[i].kind != FL_TENSOR) continue;
         const fl_meta *m = in[i].tensor->meta;
-        if (!fl_shape_equal(&m->shape, &want)) return fl_fail(FL_ERR_SHAPE, "layer_norm: %s must be %s, got %s", names[i], fl_shape_text(wanted, &want), fl_meta_text(text, m));
-        if (!fl_dtype_is_float(m->dtype)) return fl_fail(FL_ERR_DTYPE, "layer_norm: %s must be a float tensor, got %s", names[i], fl_meta_text(text, m));
+        if (!fl_shape_equal(&m->shape, &want))
+            return fl_fail(FL_ERR_SHAPE, "layer_norm: %s must be %s, got %s", names[i], fl_shape_text(wanted, &want),
+                           fl_meta_text(text, m));
+        if (!fl_dtype_is_float(m->dtype))
+            return fl_fail(FL_ERR_DTYPE, "layer_norm: %s must be a float tensor, got %s", names[i],
+                           fl_meta_text(text, m));
     }
     return FL_OK;
 }
@@ -226,24 +241,31 @@ static fl_status body_layer_norm(fl_tensor **out, const fl_operand *in, int nin,
 }
 
 static const char *const layer_norm_samples[] = {
-    "flow.randn(3, 5), 5, flow.randn(5), flow.randn(5)", "flow.randn(2, 3, 4), {3, 4}", "flow.randn(6), {6}, flow.randn(6)", "flow.randn(40, 20), 20, nil, flow.randn(20)", NULL};
+    "flow.randn(3, 5), 5, flow.randn(5), flow.randn(5)", "flow.randn(2, 3, 4), {3, 4}",
+    "flow.randn(6), {6}, flow.randn(6)", "flow.randn(40, 20), 20, nil, flow.randn(20)", NULL};
 FL_OP(layer_norm) {
     .name = "layer_norm", .sig = "layer_norm(x, sizes: sizes, weight?, bias?, ~eps: float = 1e-5)", .nout = 1,
     .doc = "x with mean 0 and variance 1 over its last axes (of these sizes), times weight, plus bias.",
     .body = body_layer_norm, .samples = layer_norm_samples,
 };
 
-static const char *const rows_samples[] = {"flow.randn(3, 5), flow.randn(5), flow.randn(5), 1, 1e-5", "flow.randn(2, 3, 4), nil, nil, 2, 1e-5", NULL};
+static const char *const rows_samples[] = {"flow.randn(3, 5), flow.randn(5), flow.randn(5), 1, 1e-5",
+                                           "flow.randn(2, 3, 4), nil, nil, 2, 1e-5", NULL};
 FL_OP(layer_norm_rows) {
-    .name = "layer_norm_rows", .sig = "layer_norm_rows(x, weight?, bias?, axes: int, ~eps: float)", .nout = 3, .flags = FL_OP_HIDDEN,
+    .name = "layer_norm_rows", .sig = "layer_norm_rows(x, weight?, bias?, axes: int, ~eps: float)", .nout = 3,
+    .flags = FL_OP_HIDDEN,
     .doc = "layer_norm over the last `axes` axes, and the mean and 1 / deviation of every row.",
-    .saves_in = 3, .saves_out = 6, .infer = infer_rows, .sbp = sbp_rows, .cost = cost_rows, .cpu = kernel_rows, .grad = grad_rows, .samples = rows_samples,
+    .saves_in = 3, .saves_out = 6, .infer = infer_rows, .sbp = sbp_rows, .cost = cost_rows, .cpu = kernel_rows,
+    .grad = grad_rows, .samples = rows_samples,
 };
 
 static const char *const backward_samples[] = {
-    "flow.randn(3, 5), flow.randn(3, 5), flow.randn(3), flow.rand(3) + 0.5, flow.randn(5), 1", "flow.randn(2, 3, 4), flow.randn(2, 3, 4), flow.randn(2), flow.rand(2) + 0.5, nil, 2", NULL};
+    "flow.randn(3, 5), flow.randn(3, 5), flow.randn(3), flow.rand(3) + 0.5, flow.randn(5), 1",
+    "flow.randn(2, 3, 4), flow.randn(2, 3, 4), flow.randn(2), flow.rand(2) + 0.5, nil, 2", NULL};
 FL_OP(layer_norm_backward) {
-    .name = "layer_norm_backward", .sig = "layer_norm_backward(dy, x, mean, rstd, weight?, axes: int)", .nout = 3, .flags = FL_OP_HIDDEN,
+    .name = "layer_norm_backward", .sig = "layer_norm_backward(dy, x, mean, rstd, weight?, axes: int)", .nout = 3,
+    .flags = FL_OP_HIDDEN,
     .doc = "Gradients of layer_norm_rows with respect to x, weight and bias.",
-    .saves_in = 31, .infer = infer_backward, .sbp = sbp_backward, .cost = cost_rows, .cpu = kernel_backward, .grad = grad_backward, .samples = backward_samples,
+    .saves_in = 31, .infer = infer_backward, .sbp = sbp_backward, .cost = cost_rows, .cpu = kernel_backward,
+    .grad = grad_backward, .samples = backward_samples,
 };

@@ -23,13 +23,15 @@ static fl_status check_labels(fl_infer *c, const fl_shape *input, int target)
     char ti[FL_SHAPE_TEXT], tt[FL_SHAPE_TEXT];
     const fl_shape *t = &c->in[target].shape;
     if (!fl_dtype_is_integer(c->in[target].dtype))
-        return fl_infer_fail(c, FL_ERR_DTYPE, "target must be integers (class labels), got %s%s", fl_dtype_name(c->in[target].dtype), fl_shape_text(tt, t));
+        return fl_infer_fail(c, FL_ERR_DTYPE, "target must be integers (class labels), got %s%s",
+                             fl_dtype_name(c->in[target].dtype), fl_shape_text(tt, t));
     if (input->ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "input has no axis of classes");
     fl_shape want;
     fl_reduce_shape(&want, input, 1u << class_axis(input), false);
     if (!fl_shape_equal(&want, t))
-        return fl_infer_fail(c, FL_ERR_SHAPE, "input %s and target %s do not fit; target must be %s", fl_shape_text(ti, input),
-                             fl_shape_text(tt, t), fl_shape_text((char[FL_SHAPE_TEXT]){0}, &want));
+        return fl_infer_fail(c, FL_ERR_SHAPE, "input %s and target %s do not fit; target must be %s",
+                             fl_shape_text(ti, input), fl_shape_text(tt, t),
+                             fl_shape_text((char[FL_SHAPE_TEXT]){0}, &want));
     return FL_OK;
 }
 
@@ -40,11 +42,15 @@ static fl_status check_weight(fl_infer *c, const fl_shape *input, int weight)
     if (c->in[weight].kind == FL_NONE) return FL_OK;
     FL_TRY(fl_require_float(c, weight));
     if (w->ndim == 1 && w->dims[0] == input->dims[class_axis(input)]) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "weight must have one number for each class of input %s, got %s", fl_shape_text(ti, input), fl_shape_text(tw, w));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "weight must have one number for each class of input %s, got %s",
+                         fl_shape_text(ti, input), fl_shape_text(tw, w));
 }
 
 /* The name users know. */
-static const char *public_name(const fl_op *op) { return strncmp(op->name, "nll", 3) == 0 ? "nll_loss" : "cross_entropy"; }
+static const char *public_name(const fl_op *op)
+{
+    return strncmp(op->name, "nll", 3) == 0 ? "nll_loss" : "cross_entropy";
+}
 
 /* Operands (input, target, weight?): outputs of one number per row. */
 static fl_status infer_rows(fl_infer *c)
@@ -63,17 +69,19 @@ static fl_status infer_rows(fl_infer *c)
 
 /* ---- kernels ---- */
 
-/* What forward and backward have in common; classes and window come from `view`, the operand or result with the class axis. */
+/* What forward and backward have in common; classes and window come from `view`, which has the class axis. */
 static fl_status nll_open(fl_nll *a, const fl_kernel *k, const fl_stage *s, const fl_view *view, int target, int weight)
 {
     int axis = view->ndim > 1;
-    *a = (fl_nll){.n = view->size[axis], .first = view->start[axis], .classes = view->logical[axis], .target = s->in[target], .weight = s->in[weight],
+    *a = (fl_nll){.n = view->size[axis], .first = view->start[axis], .classes = view->logical[axis],
+                  .target = s->in[target], .weight = s->in[weight],
                   .ignore = k->attrs->at[ROWS_IGNORE].integer, .smoothing = k->attrs->at[ROWS_SMOOTHING].number};
     a->weight_sum = (double)a->classes;
     if (s->in[weight]) a->weight_sum = 0;
     for (int64_t i = 0; s->in[weight] && i < a->classes; i++)
         a->weight_sum += s->dtype == FL_FLOAT64 ? ((const double *)s->in[weight])[i] : ((const float *)s->in[weight])[i];
-    fl_index_rule rule = {.who = public_name(k->op), .param = "target", .owner = "input", .noun = "classes", .limit = a->classes, .skip = a->ignore, .has_skip = true};
+    fl_index_rule rule = {.who = public_name(k->op), .param = "target", .owner = "input", .noun = "classes",
+                          .limit = a->classes, .skip = a->ignore, .has_skip = true};
     return fl_indices_check(s->in[target], &k->in[target], &rule);
 }
 
@@ -102,7 +110,8 @@ static fl_status kernel_cross_entropy_backward(fl_kernel *k)
     a.targets = k->attrs->at[2].integer;
     a.lse = s.in[3];
     a.g = s.in[0];
-    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], s.in[1], fl_row_shape_of(k->out[0].size, k->out[0].ndim, k->out[0].ndim > 1)));
+    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], s.in[1],
+                               fl_row_shape_of(k->out[0].size, k->out[0].ndim, k->out[0].ndim > 1)));
     return fl_stage_close(&s);
 }
 
@@ -115,7 +124,8 @@ static fl_status kernel_nll_backward(fl_kernel *k)
     FL_TRY(nll_open(&a, k, &s, &k->out[0], 1, 2));
     a.targets = true;
     a.g = s.in[0];
-    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], NULL, fl_row_shape_of(k->out[0].size, k->out[0].ndim, k->out[0].ndim > 1)));
+    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], NULL,
+                               fl_row_shape_of(k->out[0].size, k->out[0].ndim, k->out[0].ndim > 1)));
     return fl_stage_close(&s);
 }
 
@@ -213,7 +223,8 @@ static fl_attrs with_rows_attrs(const fl_op *op, const fl_attrs *from)
 }
 
 /* dy per row -> gradient of the input; targets false: of the log-sum-exp alone, counted as often as the loss does */
-static fl_tensor *rows_backward(fl_chain *c, const fl_attrs *attrs, fl_tensor *dy, fl_operand input, fl_operand target, fl_operand lse, fl_operand weight, bool targets)
+static fl_tensor *rows_backward(fl_chain *c, const fl_attrs *attrs, fl_tensor *dy, fl_operand input, fl_operand target,
+                                fl_operand lse, fl_operand weight, bool targets)
 {
     fl_attrs a = with_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
     fl_attr_set(&a, 2, targets);
@@ -245,11 +256,14 @@ static fl_status grad_cross_entropy_backward(fl_grad *g)
     uint32_t axis = 1u << class_axis(&g->in[1].tensor->meta->shape);
     bool targets = g->attrs->at[2].integer;
     FL_TRY(no_weight_gradient(g, 4));
-    if (g->need[1] || g->need[3]) d_input = chain_mul(&c, h, rows_backward(&c, g->attrs, dy, g->in[1], g->in[2], g->in[3], g->in[4], false));
+    if (g->need[1] || g->need[3])
+        d_input = chain_mul(&c, h, rows_backward(&c, g->attrs, dy, g->in[1], g->in[2], g->in[3], g->in[4], false));
     if (g->need[3]) d_lse = chain_neg(&c, chain_sum(&c, d_input, axis, false));
     if (g->need[0]) {
         fl_tensor *ones = chain_add_number(&c, chain_mul_number(&c, dy, 0), 1);
-        d_dy = chain_sum(&c, chain_mul(&c, h, rows_backward(&c, g->attrs, ones, g->in[1], g->in[2], g->in[3], g->in[4], targets)), axis, false);
+        d_dy = chain_sum(
+            &c, chain_mul(&c, h, rows_backward(&c, g->attrs, ones, g->in[1], g->in[2], g->in[3], g->in[4], targets)),
+            axis, false);
     }
     if (d_dy) g->gin[0] = fl_chain_take(&c, d_dy);
     if (g->need[1]) g->gin[1] = fl_chain_take(&c, d_input);
@@ -299,37 +313,50 @@ static fl_status infer_nll_backward(fl_infer *c)
 /* ---- row ops ---- */
 
 static const char *const rows_samples[] = {
-    "flow.randn(6, 5), flow.tensor{0, 4, -100, 2, 2, 1}, nil, -100, 0", "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, -100, 0.1",
+    "flow.randn(6, 5), flow.tensor{0, 4, -100, 2, 2, 1}, nil, -100, 0",
+    "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, -100, 0.1",
     "flow.randn(5), flow.tensor(3), nil, -100, 0", NULL};
 FL_OP(cross_entropy_rows) {
-    .name = "cross_entropy_rows", .sig = "cross_entropy_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
-    .nout = 3, .flags = FL_OP_HIDDEN | FL_OP_HOST, .doc = "Per row the loss, the log-sum-exp of the scores and the weight that counts in the mean.",
-    .saves_in = 7, .saves_out = 2, .infer = infer_rows, .sbp = sbp_cross_entropy_rows, .cost = cost_rows, .cpu = kernel_rows,
+    .name = "cross_entropy_rows",
+    .sig = "cross_entropy_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
+    .nout = 3, .flags = FL_OP_HIDDEN | FL_OP_HOST,
+    .doc = "Per row the loss, the log-sum-exp of the scores and the weight that counts in the mean.",
+    .saves_in = 7, .saves_out = 2, .infer = infer_rows, .sbp = sbp_cross_entropy_rows, .cost = cost_rows,
+    .cpu = kernel_rows,
     .grad = grad_cross_entropy_rows, .samples = rows_samples,
 };
 
 FL_OP(nll_rows) {
     .name = "nll_rows", .sig = "nll_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
-    .nout = 2, .flags = FL_OP_HIDDEN | FL_OP_HOST, .doc = "Per row the loss of log-probabilities and the weight that counts in the mean.",
-    .saves_in = 6, .infer = infer_rows, .sbp = sbp_nll_rows, .cost = cost_rows, .cpu = kernel_rows, .grad = grad_nll_rows, .samples = rows_samples,
+    .nout = 2, .flags = FL_OP_HIDDEN | FL_OP_HOST,
+    .doc = "Per row the loss of log-probabilities and the weight that counts in the mean.",
+    .saves_in = 6, .infer = infer_rows, .sbp = sbp_nll_rows, .cost = cost_rows, .cpu = kernel_rows,
+    .grad = grad_nll_rows, .samples = rows_samples,
 };
 
 static const char *const cross_entropy_backward_samples[] = {
     "flow.randn(4), flow.randn(4, 5), flow.tensor{0, 4, -100, 2}, flow.rand(4) + 2, nil, -100, 0, true",
-    "flow.randn(3, 2), flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), flow.rand(3, 2) + 2, nil, -100, 0.1, true", NULL};
+    "flow.randn(3, 2), flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), flow.rand(3, 2) + 2, nil, -100, 0.1, true",
+    NULL};
 FL_OP(cross_entropy_backward) {
     .name = "cross_entropy_backward",
-    .sig = "cross_entropy_backward(dy, input, target, lse, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, ~targets: bool = true)",
-    .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST, .doc = "Gradient of cross_entropy_rows: softmax minus targets, times dy of the row.",
-    .saves_in = 31, .infer = infer_cross_entropy_backward, .sbp = sbp_cross_entropy_backward, .cost = cost_rows, .cpu = kernel_cross_entropy_backward,
+    .sig = "cross_entropy_backward(dy, input, target, lse, weight?, ~ignore_index: int = -100, "
+            "~label_smoothing: float = 0, ~targets: bool = true)",
+    .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST,
+    .doc = "Gradient of cross_entropy_rows: softmax minus targets, times dy of the row.",
+    .saves_in = 31, .infer = infer_cross_entropy_backward, .sbp = sbp_cross_entropy_backward, .cost = cost_rows,
+    .cpu = kernel_cross_entropy_backward,
     .grad = grad_cross_entropy_backward, .samples = cross_entropy_backward_samples,
 };
 
-static const char *const nll_backward_samples[] = {"flow.randn(4), flow.tensor{0, 4, -100, 2}, nil, -100, 0, {4, 5}", NULL};
+static const char *const nll_backward_samples[] = {"flow.randn(4), flow.tensor{0, 4, -100, 2}, nil, -100, 0, {4, 5}",
+                                                   NULL};
 FL_OP(nll_backward) {
-    .name = "nll_backward", .sig = "nll_backward(dy, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, sizes: sizes)",
+    .name = "nll_backward",
+    .sig = "nll_backward(dy, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, sizes: sizes)",
     .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST, .doc = "Gradient of nll_rows with respect to the log-probabilities.",
-    .saves_in = 6, .infer = infer_nll_backward, .sbp = sbp_nll_backward, .cost = cost_rows, .cpu = kernel_nll_backward, .grad = grad_nll_backward,
+    .saves_in = 6, .infer = infer_nll_backward, .sbp = sbp_nll_backward, .cost = cost_rows, .cpu = kernel_nll_backward,
+    .grad = grad_nll_backward,
     .samples = nll_backward_samples,
 };
 
@@ -394,7 +421,8 @@ static fl_status same_shapes(const char *who, const fl_operand *in)
 {
     char input[FL_META_TEXT], target[FL_META_TEXT];
     if (fl_shape_equal(&in[0].tensor->meta->shape, &in[1].tensor->meta->shape)) return FL_OK;
-    return fl_fail(FL_ERR_SHAPE, "%s: input %s and target %s differ in shape", who, fl_meta_text(input, in[0].tensor->meta), fl_meta_text(target, in[1].tensor->meta));
+    return fl_fail(FL_ERR_SHAPE, "%s: input %s and target %s differ in shape", who,
+                   fl_meta_text(input, in[0].tensor->meta), fl_meta_text(target, in[1].tensor->meta));
 }
 
 static fl_status float_input(const char *who, const fl_operand *in)
@@ -435,30 +463,38 @@ static fl_status body_bce_with_logits(fl_tensor **out, const fl_operand *in, int
 }
 
 static const char *const cross_entropy_samples[] = {
-    "flow.randn(6, 5), flow.tensor{0, 4, 1, 2, 2, 1}", "flow.randn(6, 5), flow.tensor{0, -100, 1, 2, 2, 1}, nil, 'sum', -100, 0.2",
+    "flow.randn(6, 5), flow.tensor{0, 4, 1, 2, 2, 1}",
+    "flow.randn(6, 5), flow.tensor{0, -100, 1, 2, 2, 1}, nil, 'sum', -100, 0.2",
     "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, 'none'", NULL};
 FL_OP(cross_entropy) {
     .name = "cross_entropy",
-    .sig = "cross_entropy(input, target, weight?, reduction: mean|sum|none = mean, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
-    .nout = 1, .doc = "Negative log-likelihood of class labels under the softmax of scores: input [n, classes, ...], target [n, ...].",
+    .sig = "cross_entropy(input, target, weight?, reduction: mean|sum|none = mean, ~ignore_index: int = -100, "
+            "~label_smoothing: float = 0)",
+    .nout = 1,
+    .doc = "Negative log-likelihood of class labels under the softmax of scores: input [n, classes, ...], target [n, ...].",
     .body = body_cross_entropy, .samples = cross_entropy_samples,
 };
 
-static const char *const nll_samples[] = {"flow.randn(6, 5), flow.tensor{0, 4, 1, -100, 2, 1}", "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, 'sum'", NULL};
+static const char *const nll_samples[] = {"flow.randn(6, 5), flow.tensor{0, 4, 1, -100, 2, 1}",
+                                          "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, 'sum'", NULL};
 FL_OP(nll_loss) {
-    .name = "nll_loss", .sig = "nll_loss(input, target, weight?, reduction: mean|sum|none = mean, ~ignore_index: int = -100)",
-    .nout = 1, .doc = "Negative log-likelihood of class labels: input holds log-probabilities [n, classes, ...], target [n, ...].",
+    .name = "nll_loss",
+    .sig = "nll_loss(input, target, weight?, reduction: mean|sum|none = mean, ~ignore_index: int = -100)",
+    .nout = 1,
+    .doc = "Negative log-likelihood of class labels: input holds log-probabilities [n, classes, ...], target [n, ...].",
     .body = body_nll_loss, .samples = nll_samples,
 };
 
-static const char *const mse_samples[] = {"flow.randn(3, 4), flow.randn(3, 4)", "flow.randn(3), flow.randn(3), 'sum'", "flow.randn(2, 2), flow.randn(2, 2), 'none'", NULL};
+static const char *const mse_samples[] = {"flow.randn(3, 4), flow.randn(3, 4)", "flow.randn(3), flow.randn(3), 'sum'",
+                                          "flow.randn(2, 2), flow.randn(2, 2), 'none'", NULL};
 FL_OP(mse_loss) {
     .name = "mse_loss", .sig = "mse_loss(input, target, reduction: mean|sum|none = mean)",
     .nout = 1, .doc = "Squared difference of input and target.",
     .body = body_mse_loss, .samples = mse_samples,
 };
 
-static const char *const bce_samples[] = {"flow.randn(3, 4) * 3, flow.rand(3, 4)", "flow.randn(4), flow.tensor{0, 1, 1, 0}:to('float32'), nil, 'sum'", NULL};
+static const char *const bce_samples[] = {"flow.randn(3, 4) * 3, flow.rand(3, 4)",
+                                          "flow.randn(4), flow.tensor{0, 1, 1, 0}:to('float32'), nil, 'sum'", NULL};
 FL_OP(binary_cross_entropy_with_logits) {
     .name = "binary_cross_entropy_with_logits",
     .sig = "binary_cross_entropy_with_logits(input, target, weight?, reduction: mean|sum|none = mean)",

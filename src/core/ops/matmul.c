@@ -9,7 +9,7 @@
 #include "../storage.h"
 #include "chain.h"
 
-/* Axes by their part; -1: there is none (1-D operands have no rows, or no columns). Sizes: x[batch, m, k] y[batch, k, n]. */
+/* Axes by their part in x[batch, m, k] y[batch, k, n]; -1: there is none (1-D operands have no rows, or no columns). */
 typedef struct product {
     int batch, x_batch, y_batch;        /* batch axes of the result, of x, of y */
     int xm, xk, yk, yn, om, on;
@@ -47,7 +47,8 @@ static fl_status infer_dtype(fl_infer *c)
     if (x == FL_BOOL) return fl_infer_fail(c, FL_ERR_DTYPE, "does not take bool tensors; convert them first");
     for (int i = 1; i < c->nin; i++)
         if (c->in[i].kind == FL_TENSOR && fl_dtype_categories[c->in[i].dtype] != fl_dtype_categories[x])
-            return fl_infer_fail(c, FL_ERR_DTYPE, "cannot multiply %s by %s; convert one of them", fl_dtype_name(x), fl_dtype_name(c->in[i].dtype));
+            return fl_infer_fail(c, FL_ERR_DTYPE, "cannot multiply %s by %s; convert one of them", fl_dtype_name(x),
+                                 fl_dtype_name(c->in[i].dtype));
     c->out[0].dtype = fl_infer_promote(c);
     return FL_OK;
 }
@@ -58,10 +59,12 @@ static fl_status infer_product(fl_infer *c)
     char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
     fl_shape_text(tx, x);
     fl_shape_text(ty, y);
-    if (x->ndim == 0 || y->ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "takes tensors with axes, got %s and %s", tx, ty);
+    if (x->ndim == 0 || y->ndim == 0)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes tensors with axes, got %s and %s", tx, ty);
     product p = product_for(c->op, c->attrs, x->ndim, y->ndim);
     if (x->dims[p.xk] != y->dims[p.yk])
-        return fl_infer_fail(c, FL_ERR_SHAPE, "%s and %s do not fit: axis %d of x has size %lld, axis %d of y has size %lld", tx, ty,
+        return fl_infer_fail(c, FL_ERR_SHAPE,
+                             "%s and %s do not fit: axis %d of x has size %lld, axis %d of y has size %lld", tx, ty,
                              p.xk, (long long)x->dims[p.xk], p.yk, (long long)y->dims[p.yk]);
     fl_shape xb = {p.x_batch, {0}}, yb = {p.y_batch, {0}}, *out = &c->out[0].shape;
     memcpy(xb.dims, x->dims, sizeof(int64_t) * (size_t)p.x_batch);
@@ -78,7 +81,8 @@ static fl_status infer_bmm(fl_infer *c)
     char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
     const fl_shape *x = &c->in[0].shape, *y = &c->in[1].shape;
     if (x->ndim != 3 || y->ndim != 3 || x->dims[0] != y->dims[0])
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes [b, m, k] and [b, k, n], got %s and %s", fl_shape_text(tx, x), fl_shape_text(ty, y));
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes [b, m, k] and [b, k, n], got %s and %s", fl_shape_text(tx, x),
+                             fl_shape_text(ty, y));
     return infer_product(c);
 }
 
@@ -91,7 +95,8 @@ static fl_status infer_linear(fl_infer *c)
     if (w->ndim != 2 || x->ndim == 0 || x->dims[x->ndim - 1] != w->dims[1])
         return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [..., in] and weight [out, in], got %s and %s", tx, tw);
     if (c->in[2].kind == FL_TENSOR && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
-        return fl_infer_fail(c, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0], tw, fl_shape_text(tx, bias));
+        return fl_infer_fail(c, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0], tw,
+                             fl_shape_text(tx, bias));
     return infer_product(c);
 }
 
@@ -101,7 +106,8 @@ static fl_status infer_contract(fl_infer *c)
     const fl_shape *x = &c->in[0].shape, *y = &c->in[1].shape;
     int last = x->ndim - 1;
     if (x->ndim != y->ndim || last < 0 || memcmp(x->dims, y->dims, sizeof(int64_t) * (size_t)last) != 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes [..., p] and [..., q], got %s and %s", fl_shape_text(tx, x), fl_shape_text(ty, y));
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes [..., p] and [..., q], got %s and %s", fl_shape_text(tx, x),
+                             fl_shape_text(ty, y));
     c->out[0].shape = (fl_shape){2, {x->dims[last], y->dims[last]}};
     return infer_dtype(c);
 }
@@ -111,7 +117,8 @@ static void cost_of(fl_cost *out, const fl_infer *c, int64_t depth)
     out->flops = 2.0 * (double)fl_shape_numel(&c->out[0].shape) * (double)depth;
     out->bytes = (double)fl_shape_numel(&c->out[0].shape) * (double)fl_dtype_size(c->out[0].dtype);
     for (int i = 0; i < c->nin; i++)
-        if (c->in[i].kind == FL_TENSOR) out->bytes += (double)fl_shape_numel(&c->in[i].shape) * (double)fl_dtype_size(c->in[i].dtype);
+        if (c->in[i].kind == FL_TENSOR)
+            out->bytes += (double)fl_shape_numel(&c->in[i].shape) * (double)fl_dtype_size(c->in[i].dtype);
 }
 
 static void cost_product(fl_cost *out, const fl_infer *c)
@@ -147,7 +154,8 @@ static void sbp_product(fl_sigs *s)
     product p = product_for(s->op, s->attrs, s->in[0].shape.ndim, s->in[1].shape.ndim);
     bool bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
     for (int b = 0; b < p.batch; b++)
-        add_product(s, batch_split(s, 0, b, p.batch, p.x_batch), batch_split(s, 1, b, p.batch, p.y_batch), FL_B, FL_S(b));
+        add_product(s, batch_split(s, 0, b, p.batch, p.x_batch), batch_split(s, 1, b, p.batch, p.y_batch), FL_B,
+                    FL_S(b));
     if (p.xm >= 0) add_product(s, FL_S(p.xm), FL_B, FL_B, FL_S(p.om));
     if (p.yn >= 0) add_product(s, FL_B, FL_S(p.yn), bias ? FL_S(0) : FL_B, FL_S(p.on));
     /* the rank that holds the first k adds the bias, so there must be one */
@@ -296,8 +304,10 @@ static fl_status kernel_product(fl_kernel *k)
     strides_of(xs, &s, 0);
     strides_of(ys, &s, 1);
     batched b = {.ndim = p.batch};
-    b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm], .n = p.yn < 0 ? 1 : y->size[p.yn], .k = x->size[p.xk], .a = s.in[0], .b = s.in[1],
-                      .c = s.out[0], .a_row = p.xm < 0 ? 0 : xs[p.xm], .a_col = xs[p.xk], .b_row = ys[p.yk], .b_col = p.yn < 0 ? 1 : ys[p.yn],
+    b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm], .n = p.yn < 0 ? 1 : y->size[p.yn], .k = x->size[p.xk],
+                      .a = s.in[0], .b = s.in[1],
+                      .c = s.out[0], .a_row = p.xm < 0 ? 0 : xs[p.xm], .a_col = xs[p.xk], .b_row = ys[p.yk],
+                      .b_col = p.yn < 0 ? 1 : ys[p.yn],
                       .alpha = 1};
     b.one.c_row = b.one.n;
     if (k->nin == 3 && s.in[2] && x->start[p.xk] == 0) b.one.bias = s.in[2];
@@ -337,8 +347,10 @@ static fl_status kernel_contract(fl_kernel *k)
     strides_of(ys, &s, 1);
     rows_of(&rows, &x_row, x, xs);
     rows_of(&rows, &y_row, y, ys);
-    batched b = {.one = {.m = x->size[x->ndim - 1], .n = y->size[y->ndim - 1], .k = rows, .a = s.in[0], .b = s.in[1], .c = s.out[0],
-                         .a_row = xs[x->ndim - 1], .a_col = x_row, .b_row = y_row, .b_col = ys[y->ndim - 1], .alpha = 1}};
+    batched b = {.one = {.m = x->size[x->ndim - 1], .n = y->size[y->ndim - 1], .k = rows, .a = s.in[0], .b = s.in[1],
+                         .c = s.out[0],
+                         .a_row = xs[x->ndim - 1], .a_col = x_row, .b_row = y_row, .b_col = ys[y->ndim - 1],
+                         .alpha = 1}};
     b.one.c_row = b.one.n;
     FL_TRY(run_batched(&b, fl_dtype_is_float(k->out[0].dtype) ? s.dtype : FL_INT64, k->op->name));
     return fl_stage_close(&s);
@@ -356,7 +368,9 @@ static fl_tensor *x_gradient(fl_chain *c, fl_tensor *y, fl_tensor *g, bool ta, b
 static fl_tensor *y_gradient(fl_chain *c, fl_tensor *x, fl_tensor *g, bool ta, bool tb, int y_ndim)
 {
     bool rows = !ta && y_ndim == 2 && x->meta->shape.ndim > 2; /* all batch axes summed in one product */
-    if (rows) return tb ? CHAIN_CALL(c, NULL, contract_rows, fl_of(g), fl_of(x)) : CHAIN_CALL(c, NULL, contract_rows, fl_of(x), fl_of(g));
+    if (rows)
+        return tb ? CHAIN_CALL(c, NULL, contract_rows, fl_of(g), fl_of(x))
+                  : CHAIN_CALL(c, NULL, contract_rows, fl_of(x), fl_of(g));
     return tb || y_ndim == 1 ? chain_gemm(c, g, x, true, ta) : chain_gemm(c, x, g, !ta, false);
 }
 
@@ -364,7 +378,8 @@ static fl_status grad_product(fl_grad *g)
 {
     fl_tensor *x = g->in[0].tensor, *y = g->in[1].tensor, *out = g->gout[0];
     int x_ndim = x->meta->shape.ndim, y_ndim = y->meta->shape.ndim;
-    bool flags = g->op == FL_OP_REF(gemm), ta = flags && x_ndim > 1 && g->attrs->at[0].integer, tb = flags && y_ndim > 1 && g->attrs->at[1].integer;
+    bool flags = g->op == FL_OP_REF(gemm), ta = flags && x_ndim > 1 && g->attrs->at[0].integer,
+         tb = flags && y_ndim > 1 && g->attrs->at[1].integer;
     fl_chain c = {0};
     if (x_ndim == 1) {
         out = chain_unsqueeze(&c, out, out->meta->shape.ndim - (y_ndim > 1));
@@ -382,44 +397,55 @@ static fl_status grad_product(fl_grad *g)
 /* ---- descriptors ---- */
 
 static const char *const matmul_samples[] = {
-    "flow.randn(3, 4), flow.randn(4, 5)", "flow.randn(2, 3, 4), flow.randn(4, 5)", "flow.randn(2, 1, 3, 4), flow.randn(5, 4, 2)",
-    "flow.randn(4), flow.randn(4)", "flow.randn(4), flow.randn(2, 4, 3)", "flow.randn(2, 3, 4), flow.randn(4)", "flow.randn(3, 0), flow.randn(0, 2)",
+    "flow.randn(3, 4), flow.randn(4, 5)", "flow.randn(2, 3, 4), flow.randn(4, 5)",
+    "flow.randn(2, 1, 3, 4), flow.randn(5, 4, 2)",
+    "flow.randn(4), flow.randn(4)", "flow.randn(4), flow.randn(2, 4, 3)", "flow.randn(2, 3, 4), flow.randn(4)",
+    "flow.randn(3, 0), flow.randn(0, 2)",
     "flow.randint(-5, 5, {3, 4}), flow.randint(-5, 5, {4, 2})", NULL};
 FL_OP(matmul) {
     .name = "matmul", .sig = "matmul(x, y)", .nout = 1,
     .doc = "Matrix product over the last two axes; axes before them broadcast, 1-D operands are a row and a column.",
-    .saves_in = 3, .infer = infer_product, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .grad = grad_product, .samples = matmul_samples,
+    .saves_in = 3, .infer = infer_product, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product,
+    .grad = grad_product, .samples = matmul_samples,
 };
 
 static const char *const bmm_samples[] = {"flow.randn(3, 2, 4), flow.randn(3, 4, 5)", NULL};
 FL_OP(bmm) {
     .name = "bmm", .sig = "bmm(x, y)", .nout = 1,
     .doc = "Matrix products of a batch: [b, m, k] times [b, k, n].",
-    .saves_in = 3, .infer = infer_bmm, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .grad = grad_product, .samples = bmm_samples,
+    .saves_in = 3, .infer = infer_bmm, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product,
+    .grad = grad_product, .samples = bmm_samples,
 };
 
 static const char *const gemm_samples[] = {
-    "flow.randn(4, 3), flow.randn(4, 5), true, false", "flow.randn(2, 3, 4), flow.randn(5, 4), false, true", "flow.randn(2, 4, 3), flow.randn(2, 5, 4), true, true",
+    "flow.randn(4, 3), flow.randn(4, 5), true, false", "flow.randn(2, 3, 4), flow.randn(5, 4), false, true",
+    "flow.randn(2, 4, 3), flow.randn(2, 5, 4), true, true",
     "flow.randn(2, 4, 3), flow.randn(4, 5), true, false", NULL};
 FL_OP(gemm) {
     .name = "gemm", .sig = "gemm(x, y, ta: bool = false, tb: bool = false)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Matrix product of x and y, either of them with its last two axes exchanged.",
-    .saves_in = 3, .infer = infer_product, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .grad = grad_product, .samples = gemm_samples,
+    .saves_in = 3, .infer = infer_product, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product,
+    .grad = grad_product, .samples = gemm_samples,
 };
 
 static const char *const linear_vjp[] = {"gemm(g, weight)", "contract_rows(g, x)", "sum_to(g, bias)"};
 static const char *const linear_samples[] = {
-    "flow.randn(3, 4), flow.randn(5, 4), flow.randn(5)", "flow.randn(2, 3, 4), flow.randn(5, 4)", "flow.randn(4), flow.randn(3, 4), flow.randn(3)", NULL};
+    "flow.randn(3, 4), flow.randn(5, 4), flow.randn(5)", "flow.randn(2, 3, 4), flow.randn(5, 4)",
+    "flow.randn(4), flow.randn(3, 4), flow.randn(3)", NULL};
 FL_OP(linear) {
     .name = "linear", .sig = "linear(x, weight, bias?)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
     .doc = "x times the transposed weight, plus bias: x [..., in], weight [out, in], bias [out].",
-    .infer = infer_linear, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .vjp = linear_vjp, .samples = linear_samples,
+    .infer = infer_linear, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .vjp = linear_vjp,
+    .samples = linear_samples,
 };
 
 static const char *const contract_vjp[] = {"linear(y, g)", "gemm(x, g)"};
-static const char *const contract_samples[] = {"flow.randn(2, 3, 4), flow.randn(2, 3, 5)", "flow.randn(3, 4), flow.randn(3, 2)", "flow.randn(4), flow.randn(5)", NULL};
+static const char *const contract_samples[] = {"flow.randn(2, 3, 4), flow.randn(2, 3, 5)",
+                                               "flow.randn(3, 4), flow.randn(3, 2)", "flow.randn(4), flow.randn(5)",
+                                               NULL};
 FL_OP(contract_rows) {
     .name = "contract_rows", .sig = "contract_rows(x, y)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Sum over all rows of the outer product of x's row [p] and y's row [q]: the gradient of a weight.",
-    .infer = infer_contract, .sbp = sbp_contract, .cost = cost_contract, .cpu = kernel_contract, .vjp = contract_vjp, .samples = contract_samples,
+    .infer = infer_contract, .sbp = sbp_contract, .cost = cost_contract, .cpu = kernel_contract, .vjp = contract_vjp,
+    .samples = contract_samples,
 };

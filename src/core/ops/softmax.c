@@ -20,13 +20,17 @@ static fl_status infer_softmax(fl_infer *c)
 
 static fl_status infer_backward(fl_infer *c)
 {
-    if (!fl_shape_equal(&c->in[0].shape, &c->in[1].shape)) return fl_infer_fail(c, FL_ERR_SHAPE, "gradient and result differ in shape");
+    if (!fl_shape_equal(&c->in[0].shape, &c->in[1].shape))
+        return fl_infer_fail(c, FL_ERR_SHAPE, "gradient and result differ in shape");
     return infer_softmax(c);
 }
 
 /* ---- kernels ---- */
 
-static fl_row_shape rows_of(const fl_kernel *k) { return fl_row_shape_of(k->out[0].size, k->out[0].ndim, axis_of(k->attrs, k->out[0].ndim)); }
+static fl_row_shape rows_of(const fl_kernel *k)
+{
+    return fl_row_shape_of(k->out[0].size, k->out[0].ndim, axis_of(k->attrs, k->out[0].ndim));
+}
 
 static fl_status kernel_softmax(fl_kernel *k)
 {
@@ -42,13 +46,17 @@ static fl_status kernel_backward(fl_kernel *k)
     fl_stage s;
     if (k->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, k, 0));
-    FL_TRY(fl_cpu_softmax_backward(s.dtype, s.out[0], s.in[0], s.in[1], rows_of(k), k->op == FL_OP_REF(log_softmax_backward)));
+    FL_TRY(fl_cpu_softmax_backward(s.dtype, s.out[0], s.in[0], s.in[1], rows_of(k),
+                                   k->op == FL_OP_REF(log_softmax_backward)));
     return fl_stage_close(&s);
 }
 
 /* ---- in other ops, for a split axis ---- */
 
-static uint32_t axis_mask(const fl_operand *x, const fl_attrs *attrs) { return 1u << axis_of(attrs, x->tensor->meta->shape.ndim); }
+static uint32_t axis_mask(const fl_operand *x, const fl_attrs *attrs)
+{
+    return 1u << axis_of(attrs, x->tensor->meta->shape.ndim);
+}
 
 static fl_status body_softmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -105,35 +113,41 @@ static void sbp_log_softmax_backward(fl_sigs *s) { sbp_with(s, body_log_softmax_
 static void cost_softmax(fl_cost *out, const fl_infer *c)
 {
     out->flops = 20.0 * (double)fl_shape_numel(&c->out[0].shape);
-    out->bytes = (double)(c->nin + 1) * (double)fl_shape_numel(&c->out[0].shape) * (double)fl_dtype_size(c->out[0].dtype);
+    out->bytes = (double)(c->nin + 1) * (double)fl_shape_numel(&c->out[0].shape) *
+                 (double)fl_dtype_size(c->out[0].dtype);
 }
 
 /* ---- descriptors ---- */
 
-static const char *const softmax_samples[] = {"flow.randn(3, 5), 1", "flow.randn(2, 7, 3), 1", "flow.randn(4), -1", "flow.randn(20, 2), 0", NULL};
+static const char *const softmax_samples[] = {"flow.randn(3, 5), 1", "flow.randn(2, 7, 3), 1", "flow.randn(4), -1",
+                                              "flow.randn(20, 2), 0", NULL};
 
 static const char *const softmax_vjp[] = {"softmax_backward(g, out, axis)"};
 FL_OP(softmax) {
     .name = "softmax", .sig = "softmax(x, axis: axis)", .nout = 1,
     .doc = "e^x divided by its sum along the axis: positive numbers that add up to 1.",
-    .infer = infer_softmax, .sbp = sbp_softmax, .cost = cost_softmax, .cpu = kernel_softmax, .vjp = softmax_vjp, .samples = softmax_samples,
+    .infer = infer_softmax, .sbp = sbp_softmax, .cost = cost_softmax, .cpu = kernel_softmax, .vjp = softmax_vjp,
+    .samples = softmax_samples,
 };
 
 static const char *const log_softmax_vjp[] = {"log_softmax_backward(g, out, axis)"};
 FL_OP(log_softmax) {
     .name = "log_softmax", .sig = "log_softmax(x, axis: axis)", .nout = 1,
     .doc = "Logarithm of softmax along the axis, computed without overflow.",
-    .infer = infer_softmax, .sbp = sbp_log_softmax, .cost = cost_softmax, .cpu = kernel_softmax, .vjp = log_softmax_vjp, .samples = softmax_samples,
+    .infer = infer_softmax, .sbp = sbp_log_softmax, .cost = cost_softmax, .cpu = kernel_softmax, .vjp = log_softmax_vjp,
+    .samples = softmax_samples,
 };
 
-static const char *const backward_samples[] = {"flow.randn(3, 5), flow.randn(3, 5), 1", "flow.randn(4, 2), flow.randn(4, 2), 0", NULL};
+static const char *const backward_samples[] = {"flow.randn(3, 5), flow.randn(3, 5), 1",
+                                               "flow.randn(4, 2), flow.randn(4, 2), 0", NULL};
 
 static const char *const softmax_backward_vjp[] = {
     "softmax_backward(g, y, axis)", "g * (dy - sum(dy * y, axis, true)) - dy * sum(g * y, axis, true)"};
 FL_OP(softmax_backward) {
     .name = "softmax_backward", .sig = "softmax_backward(dy, y, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Gradient of softmax from its result: y (dy - sum(dy y)).",
-    .infer = infer_backward, .sbp = sbp_softmax_backward, .cost = cost_softmax, .cpu = kernel_backward, .vjp = softmax_backward_vjp, .samples = backward_samples,
+    .infer = infer_backward, .sbp = sbp_softmax_backward, .cost = cost_softmax, .cpu = kernel_backward,
+    .vjp = softmax_backward_vjp, .samples = backward_samples,
 };
 
 static const char *const log_softmax_backward_vjp[] = {
@@ -141,5 +155,6 @@ static const char *const log_softmax_backward_vjp[] = {
 FL_OP(log_softmax_backward) {
     .name = "log_softmax_backward", .sig = "log_softmax_backward(dy, y, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Gradient of log_softmax from its result: dy - e^y sum(dy).",
-    .infer = infer_backward, .sbp = sbp_log_softmax_backward, .cost = cost_softmax, .cpu = kernel_backward, .vjp = log_softmax_backward_vjp, .samples = backward_samples,
+    .infer = infer_backward, .sbp = sbp_log_softmax_backward, .cost = cost_softmax, .cpu = kernel_backward,
+    .vjp = log_softmax_backward_vjp, .samples = backward_samples,
 };
