@@ -36,6 +36,10 @@ describe("a tensor prints", function()
         assert.are.equal("[3.0]  float32[1] on cpu, gradient through mul", tostring(x * 2))
     end)
 
+    it("at once, when a long shape holds nothing", function()
+        assert.are.equal("[]  float32[10000000000, 0] on cpu", tostring(flow.zeros(10000000000, 0)))
+    end)
+
     it("summarised beyond 1000 elements", function()
         assert.are.equal("[   0,    1,    2, ..., 1998, 1999, 2000]  int64[2001] on cpu", tostring(flow.arange(2001)))
         local text = tostring(flow.zeros(100, 100))

@@ -124,13 +124,13 @@ describe("help", function()
     end)
 end)
 
--- Keys typed on a pseudo terminal: a list of strings with a pause after each.
+-- Keys typed on a pseudo terminal: strings with a short pause after each, numbers are longer pauses in seconds.
 local function terminal(home, keys)
-    local parts = {"sleep 0.3"}
+    local parts = {}
     for _, key in ipairs(keys) do
-        parts[#parts + 1] = ("printf '%s'; sleep 0.1"):format(key)
+        parts[#parts + 1] = type(key) == "number" and "sleep " .. key or ("printf '%s'; sleep 0.1"):format(key)
     end
-    local command = "{ %s; } | HOME=%s TERM=xterm script -qec '%s' /dev/null"
+    local command = "{ %s; } | HOME=%s TERM=xterm timeout 20 script -qec '%s' /dev/null"
     local pipe = io.popen(command:format(table.concat(parts, "; "), home, flowlua))
     local text = pipe:read("a")
     pipe:close()
@@ -151,8 +151,8 @@ describe("a terminal", function()
     it("completes, cancels lines, stops a loop and remembers", function()
         if not (has_script and has_editor) then pending("needs script and libedit") return end
         local text = terminal(home, {
-            "x = flow.ones_\\t(flow.zeros(2))\\n", "x.sh\\t\\n", "garbage that is cancelled\\003", "40 + 2\\n",
-            "while true do end\\n", "\\003", "\"still\" .. \" here\"\\n", "\\004",
+            0.7, "x = flow.ones_\\t(flow.zeros(2))\\n", "x.sh\\t\\n", "garbage that is cancelled\\003", "40 + 2\\n",
+            "while true do end\\n", 0.7, "\\003", "\"still\" .. \" here\"\\n", "\\004",
         })
         assert.truthy(text:find("\n[2]\n", 1, true), text)
         assert.truthy(text:find("\n42\n", 1, true), text)

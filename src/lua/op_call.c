@@ -445,6 +445,7 @@ void fl_lua_open_ops(lua_State *L, int flow, int methods)
     FL_FOR_EACH_OP(each)
     {
         const fl_op *op = *each;
+        if (!op->infer && !op->body) continue; /* recorded on the tape, never dispatched */
         push_call(L, call_new(L, op, op->name, false), only_tensors(op) ? call_tensors : call_op);
         lua_pushvalue(L, -1);
         lua_setfield(L, all, op->name);

@@ -91,6 +91,7 @@ static void note_width(printer *p, const void *at, void *context)
 /* Chooses the format of floats and the width of the columns. */
 static void choose_format(printer *p)
 {
+    if (p->t->meta->local_numel == 0) return; /* a shape like [10^10, 0] has nothing to look at */
     if (fl_dtype_is_float(p->t->meta->dtype)) {
         float_range r = {INFINITY, 0, true};
         visit(p, 0, p->t->offset, note_range, &r);
