@@ -21,6 +21,8 @@ int64_t fl_lua_check_integer(lua_State *L, int index, const char *who, const cha
     return value;
 }
 
+#define DTYPE_NAMES "bool, uint8, int8, int32, int64, float16, bfloat16, float32 and float64"
+
 fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who)
 {
     if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: dtype must be a string, got %s", who, fl_lua_type_name(L, index));
@@ -30,7 +32,7 @@ fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who)
     fl_suggestion s = {.word = word};
     for (int d = 0; d < FL_DTYPE_COUNT; d++) fl_suggest_offer(&s, fl_dtype_name((fl_dtype)d));
     char hint[FL_SUGGEST_TEXT];
-    FL_RAISE(L, "%s: unknown dtype '%s'%s", who, word, fl_suggest_text(hint, &s));
+    FL_RAISE(L, "%s: unknown dtype '%s'%s", who, word, s.best ? fl_suggest_text(hint, &s) : "; there are " DTYPE_NAMES);
 }
 
 /* "cpu" or "cuda:1"; false when it is no device. */
