@@ -16,7 +16,7 @@
 static const double ONEDNN_FROM[FL_LEVEL_COUNT] = {96.0 * 96 * 96, 128.0 * 128 * 128, 512.0 * 512 * 512};
 /* Products of a batch up to this size run whole on one thread each. */
 static const double BATCH_SERIAL_UP_TO = 256.0 * 256 * 256;
-static const double NS_PER_MULTIPLICATION = 0.025;
+static const double NS_PER_MULTIPLICATION = 0.01;
 
 /* ---- oneDNN ---- */
 

@@ -9,7 +9,7 @@
 #include "../storage.h"
 
 enum { TILE_LANES = 16 };
-static const double NS_PER_ELEMENT = 0.5;
+static const double NS_PER_ELEMENT = 0.2;
 
 const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype)
 {
