@@ -412,6 +412,9 @@ static fl_status seed(fl_tensor **out, fl_tensor *y, fl_tensor *grad)
     if (grad) {
         if (!fl_shape_equal(&grad->meta->shape, &y->meta->shape))
             return fl_fail(FL_ERR_SHAPE, "backward: the gradient given is %s, the tensor is %s", fl_meta_text(have, grad->meta), fl_meta_text(want, y->meta));
+        if (grad->meta->is_local != y->meta->is_local)
+            return fl_fail(FL_ERR_SBP, "backward: the gradient given is %s (%s), the tensor is %s (%s)", grad->meta->is_local ? "local" : "global",
+                           fl_meta_text(have, grad->meta), y->meta->is_local ? "local" : "global", fl_meta_text(want, y->meta));
         *out = fl_tensor_ref(grad);
         return FL_OK;
     }

@@ -107,6 +107,7 @@ static fl_status needs_peer(const fl_box_plan *plan, const fl_meta *from, const 
 {
     char a[FL_ND_SBP_TEXT], b[FL_ND_SBP_TEXT], shape[FL_SHAPE_TEXT];
     int i = 0;
+    FL_TRY(fl_device_require(to->placement->type));
     while (plan->steps[i].kind <= FL_BOX_RELABEL) i++;
     const char *name = fl_box_kind_name(plan->steps[i].kind);
     return fl_fail(FL_ERR_COMM, "boxing %s -> %s of %s%s needs %s %s, and %s: nothing can be communicated",

@@ -28,6 +28,7 @@ typedef struct call {
     fl_tensor **tensors;            /* nin entries: owned when boxed, else borrowed; NULL for numbers */
     fl_tensor **out;
     fl_tensor *target;              /* in place: operand 0 */
+    bool writes;                    /* in place, or an op that mutates operands */
 } call;
 
 /* ---- operands as kernels see them ---- */
@@ -97,11 +98,11 @@ static bool writes_operand(const call *c, int i)
 
 static bool ready_to_run(const call *c)
 {
-    if (FL_UNLIKELY(fl_engine_profiling || fl_engine_mode_get() == FL_ENGINE_QUEUED)) return false;
+    if (FL_UNLIKELY(!fl_engine_direct)) return false;
     for (int i = 0; i < c->nin; i++) {
         if (!c->tensors[i]) continue;
         fl_var *v = &c->tensors[i]->storage->var;
-        bool ready = writes_operand(c, i) ? fl_var_writable(v) : fl_var_readable(v);
+        bool ready = c->writes && writes_operand(c, i) ? fl_var_writable(v) : fl_var_readable(v);
         if (FL_UNLIKELY(!ready)) {
             if (!fl_var_settle(v) || v->poison) return false;
         }
@@ -112,7 +113,6 @@ static bool ready_to_run(const call *c)
 /* After a kernel that ran on the caller: versions, and poison when it failed half way. */
 static void note_writes(const call *c, fl_status status)
 {
-    if (!c->target && !c->op->mutates) return;
     for (int i = 0; i < c->nin; i++) {
         if (!c->tensors[i] || !writes_operand(c, i)) continue;
         fl_var_bump(&c->tensors[i]->storage->var);
@@ -227,7 +227,7 @@ static fl_status push_kernel(const call *c, fl_kernel *k)
     fl_task task = {.name = c->op->name, .run = packed_run, .payload = block, .payload_size = size, .reads = reads,
                     .writes = writes, .lane = FL_LANE_CPU, .flags = FL_TASK_CHEAP};
     collect_vars(c, reads, &task.read_count, writes, &task.write_count);
-    if (c->target || c->op->mutates) task.flags |= FL_TASK_UPDATES;
+    if (c->writes) task.flags |= FL_TASK_UPDATES;
     fl_status status = fl_engine_push(&task);
     free(block);
     return status;
@@ -251,8 +251,8 @@ static fl_status run_kernel(const call *c)
     fl_status status;
     if (FL_LIKELY(ready_to_run(c))) {
         status = c->plan->kernel(&k);
-        note_writes(c, status);
-        fl_engine_count_inline();
+        if (c->writes) note_writes(c, status);
+        fl_engine_direct_ops++;
     } else status = push_kernel(c, &k);
     if (views != stack) free(views);
     return status;
@@ -339,6 +339,15 @@ static void release_boxed(call *c)
 
 static bool has_own_gradient(const fl_op *op) { return op->grad || op->vjp; }
 
+/* A failure inside a body is told in the name of the op that the script called. */
+static fl_status fail_in_body(const fl_op *op, fl_status status)
+{
+    const char *message = fl_message();
+    bool named = strncmp(message, op->name, strcspn(message, ":")) == 0;
+    if (named || (op->flags & FL_OP_HIDDEN) || status == FL_ERR_INTERRUPTED) return status;
+    return fl_fail_prefix(status, "%s: ", op->name);
+}
+
 /* Runs an op written in other ops. When the op has a gradient of its own, that one is recorded. */
 static fl_status run_body(fl_body body, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -346,7 +355,7 @@ static fl_status run_body(fl_body body, fl_tensor **out, const fl_op *op, const 
     if (own) fl_grad_enabled = false;
     fl_status status = body(out, in, nin, attrs);
     fl_grad_enabled = enabled;
-    FL_TRY(status);
+    if (status != FL_OK) return fail_in_body(op, status);
     if (own && fl_autograd_wanted(op, in, nin)) {
         status = fl_autograd_record(op, in, nin, attrs, out, op->nout);
         for (int i = 0; status != FL_OK && i < op->nout; i++) {
@@ -393,7 +402,7 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     }
     if (op->check) FL_TRY(op->check(in, nin, attrs));
     if (op->body) return run_body(op->body, out, op, in, nin, attrs);
-    call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out};
+    call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
     if (c.plan->body) return run_body(c.plan->body, out, op, in, nin, attrs);
     fl_tensor *stack[STACK_OPERANDS];
@@ -411,10 +420,10 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
 
 /* ---- writing into tensors ---- */
 
-/* Two tensors that share bytes but not the same elements at the same positions. */
+/* Two tensors of one storage that share bytes but not the same elements at the same positions. */
 static bool overlaps_askew(const fl_tensor *a, const fl_tensor *b)
 {
-    if (a->storage != b->storage || a->meta->local_numel == 0 || b->meta->local_numel == 0) return false;
+    if (a->meta->local_numel == 0 || b->meta->local_numel == 0) return false;
     if (a->offset == b->offset && a->meta == b->meta && memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->meta->shape.ndim) == 0)
         return false;
     int64_t lo_a = a->offset, hi_a = a->offset, lo_b = b->offset, hi_b = b->offset;
@@ -426,6 +435,7 @@ static bool overlaps_askew(const fl_tensor *a, const fl_tensor *b)
 /* An expanded tensor has several elements at one place. */
 static fl_status check_target(const fl_op *op, const fl_tensor *target)
 {
+    if (FL_LIKELY(target->contiguous && !target->moved_view)) return FL_OK;
     for (int i = 0; i < target->meta->shape.ndim; i++)
         if (target->strides[i] == 0 && target->meta->window.size[i] > 1)
             return fl_fail(FL_ERR_STATE, "%s: this tensor is expanded (several positions share one element), so it cannot be written in place; use clone() first", op->name);
@@ -438,7 +448,8 @@ static fl_status check_target(const fl_op *op, const fl_tensor *target)
 static fl_status separate_operands(call *c, const fl_tensor *target, bool *copied)
 {
     for (int i = 1; i < c->nin; i++) {
-        if (!c->tensors[i] || writes_operand(c, i) || !overlaps_askew(target, c->tensors[i])) continue;
+        if (!c->tensors[i] || c->tensors[i]->storage != target->storage) continue;
+        if (writes_operand(c, i) || !overlaps_askew(target, c->tensors[i])) continue;
         bool enabled = fl_grad_enabled;
         fl_grad_enabled = false;
         fl_status status = FL_CALL(&c->tensors[i], clone, fl_of(c->tensors[i]));
@@ -486,7 +497,7 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
     if (in[0].kind != FL_TENSOR)
         return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
     if (op->check) FL_TRY(op->check(in, nin, attrs));
-    call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor};
+    call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
     fl_tensor *tensors[STACK_OPERANDS];
     c.tensors = tensors;

@@ -407,13 +407,17 @@ static fl_status host_data(fl_storage *s, size_t bytes)
     return FL_OK;
 }
 
+fl_status fl_device_require(fl_device_type device)
+{
+    if (device == FL_CPU || devices[device]) return FL_OK;
+    return fl_fail(FL_ERR_MISSING, "cuda: no CUDA device is available (flowlua was started without its CUDA plug-in)");
+}
+
 static fl_status device_data(fl_storage *s, size_t bytes, fl_device_type device, int index)
 {
-    const fl_device_ops *ops = devices[device];
-    if (!ops)
-        return fl_fail(FL_ERR_MISSING, "cuda: no CUDA device is available (flowlua was started without its CUDA plug-in)");
+    FL_TRY(fl_device_require(device));
     s->size_class = DEVICE_CLASS;
-    return ops->allocate(&s->data, bytes, index);
+    return devices[device]->allocate(&s->data, bytes, index);
 }
 
 static fl_status set_data(fl_storage *s, size_t bytes, fl_device_type device, int index)

@@ -52,6 +52,7 @@ typedef struct fl_device_ops {
     void (*release)(void *data, size_t bytes, int index);
 } fl_device_ops;
 void fl_device_register(fl_device_type device, const fl_device_ops *ops);   /* borrowed for good */
+fl_status fl_device_require(fl_device_type device);     /* an error that says what is missing unless it can be used */
 
 /* Bytes allocated since the host program last reset it: drives Lua's collector. */
 extern int64_t fl_storage_debt;
