@@ -179,7 +179,7 @@ function M.lines(a, axis, f)
   local inner = 1
   for i = axis + 2, #a.shape do inner = inner * a.shape[i] end
   local n = a.shape[axis + 1] or 1
-  local outer = n == 0 and 0 or M.count(a.shape) // (n * inner)
+  local outer = n * inner == 0 and 0 or M.count(a.shape) // (n * inner)
   for o = 0, outer - 1 do
     for j = 0, inner - 1 do
       local list, first = {}, o * n * inner + j + 1
@@ -210,7 +210,7 @@ function M.check(got, want, dtype, ulps, what, slack)
   local a = M.of(got)
   for i = 1, #want do
     local v = M.round(dtype, want[i])
-    local allowed = (ulps or 0) > 0 and is_finite(v) and ulps * M.spacing(dtype, v) or 0
+    local allowed = formats[dtype] and (ulps or 0) > 0 and is_finite(v) and ulps * M.spacing(dtype, v) or 0
     if slack then allowed = allowed + (type(slack) == "function" and slack(i) or slack) end
     if not agree(a[i], v, allowed) then
       error(("%s: element %d of [%s] is %s, expected %s"):format(what, i - 1, shape, describe(a[i]), describe(v)), 2)
