@@ -41,6 +41,7 @@ static inline fl_box *bare_box(lua_State *L)
     fl_box *box = lua_newuserdatauv(L, sizeof *box, 0);
     box->magic = FL_BOX_MAGIC;
     box->tensor = NULL;
+    fl_lua_current = L;
     if (FL_LIKELY(fl_heap_frees_boxes)) fl_heap_mark_box(box);
     return box;
 }
