@@ -38,13 +38,14 @@ static void push_op(lua_State *L, const fl_op *op)
     }
 }
 
-/* ops() -> list of descriptions of every registered op */
+/* ops() -> list of descriptions of every op that can be called */
 static int testing_ops(lua_State *L)
 {
     lua_newtable(L);
     int n = 0;
     FL_FOR_EACH_OP(op)
     {
+        if (!(*op)->infer && !(*op)->body) continue; /* recorded on the tape, never called */
         push_op(L, *op);
         lua_rawseti(L, -2, ++n);
     }
