@@ -1,10 +1,10 @@
 /*
 ** team.c -- parallel loops on a team of our own: fork and join in well under a microsecond.
 **
-** Each worker has a mailbox: a ticket that the caller raises and an answer that the worker raises after
-** its range. Both sides wait by spinning, then yielding, then sleeping on the ticket, so a busy machine
-** gets its cores back and an idle one answers at once. One loop runs on the team at a time; a loop that
-** finds it taken (inside another loop, or on another thread) runs serially.
+** A loop is one shared job: whoever is there takes pieces of it, large ones first. The caller never waits
+** for a worker that has not begun, so on a busy machine it does the work alone instead of waiting for a core.
+** Waiting is spinning, then yielding, then sleeping. One loop runs on the team at a time; a loop that finds
+** it taken (inside another loop, or on another thread) runs serially.
 */
 #define _GNU_SOURCE
 #include "team.h"
@@ -22,20 +22,30 @@
 
 enum { MAX_THREADS = 256, SERIAL_NS = 6000, SPINS = 3000, YIELDS = 60 };
 
-typedef struct worker {
-    _Alignas(64) uint32_t ticket;   /* raised by the caller: there is a range to run */
-    uint32_t asleep;                /* the worker sleeps on ticket */
-    _Alignas(64) uint32_t answer;   /* = ticket when the range is done */
-    uint32_t awaited;               /* the caller sleeps on answer */
-    fl_team_body body;
+/* The loop that runs now. `state`: generation << 32 | open bit | workers in it. Workers join while it is open and of
+** the generation they were called for; only then may they look at the rest. */
+static struct {
+    _Alignas(64) uint64_t state;
+    uint32_t awaited;               /* the caller sleeps on the lower half of state */
+    _Alignas(64) int64_t next;      /* first index nobody has taken */
+    _Alignas(64) fl_team_body body;
     void *context;
-    int64_t begin, end;
+    int64_t count;
+    int threads;
+} job;
+
+#define OPEN ((uint64_t)1 << 31)
+
+typedef struct worker {
+    _Alignas(64) uint32_t call;     /* generation of the job it is called for */
+    uint32_t asleep;                /* it sleeps on `call` */
 } worker;
 
 static worker workers[MAX_THREADS]; /* 0 is the caller and unused */
 static int started = 1;             /* threads that exist, the caller included */
 static int team_size;               /* 0: not read yet */
 static bool taken;                  /* a loop is running on the team */
+static uint32_t generation;
 
 /* ---- waiting ---- */
 
@@ -70,13 +80,44 @@ static void change(uint32_t *word, uint32_t value, uint32_t *sleeping)
 
 /* ---- workers ---- */
 
+/* Takes pieces until none is left: three quarters of an even share of the rest each time. */
+static void take_pieces(void)
+{
+    int64_t count = job.count, threads = job.threads, at = __atomic_load_n(&job.next, __ATOMIC_RELAXED);
+    while (at < count) {
+        int64_t piece = (count - at) * 3 / (4 * threads);
+        if (piece < 1) piece = 1;
+        if (!__atomic_compare_exchange_n(&job.next, &at, at + piece, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) continue;
+        job.body(job.context, at, at + piece);
+        at = __atomic_load_n(&job.next, __ATOMIC_RELAXED);
+    }
+}
+
+static bool join_job(uint32_t wanted)
+{
+    uint64_t state = __atomic_load_n(&job.state, __ATOMIC_RELAXED);
+    while (state >> 32 == wanted && (state & OPEN))
+        if (__atomic_compare_exchange_n(&job.state, &state, state + 1, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return true;
+    return false;
+}
+
+/* The last one out of a closed job wakes the caller. */
+static void leave_job(void)
+{
+    uint64_t left = __atomic_sub_fetch(&job.state, 1, __ATOMIC_SEQ_CST);
+    if ((uint32_t)left == 0 && __atomic_load_n(&job.awaited, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, (uint32_t *)&job.state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
 static void *work(void *argument)
 {
     worker *w = argument;
-    for (uint32_t done = 0;; done++) {
-        wait_change(&w->ticket, done, &w->asleep);
-        w->body(w->context, w->begin, w->end);
-        change(&w->answer, done + 1, &w->awaited);
+    for (uint32_t seen = 0;;) {
+        wait_change(&w->call, seen, &w->asleep);
+        seen = __atomic_load_n(&w->call, __ATOMIC_ACQUIRE);
+        if (!join_job(seen)) continue;
+        take_pieces();
+        leave_job();
     }
     return NULL;
 }
@@ -89,7 +130,7 @@ static void start(int wanted)
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the script's: Ctrl-C goes to the thread that runs Lua */
     while (started < wanted) {
         pthread_t thread;
-        workers[started] = (worker){.ticket = 0};
+        workers[started] = (worker){.call = 0};
         if (pthread_create(&thread, NULL, work, &workers[started]) != 0) break;
         pthread_detach(thread);
         started++;
@@ -153,27 +194,19 @@ void fl_team_set_size(int threads)
 
 /* ---- loops ---- */
 
-/* Range i of n of [0, count). */
-static void range(int64_t *begin, int64_t *end, int64_t count, int n, int i)
+static void call_workers(int threads)
 {
-    int64_t share = count / n, extra = count % n;
-    *begin = share * i + (i < extra ? i : extra);
-    *end = *begin + share + (i < extra);
+    if (++generation == 0) generation = 1; /* 0 is what a new worker has seen */
+    __atomic_store_n(&job.state, (uint64_t)generation << 32 | OPEN, __ATOMIC_RELEASE);
+    for (int i = 1; i < threads; i++) change(&workers[i].call, generation, &workers[i].asleep);
 }
 
-static void run_on_team(int threads, int64_t count, fl_team_body body, void *context)
+/* Nobody may join any more; returns when nobody is in it. */
+static void close_job(void)
 {
-    int64_t begin, end;
-    for (int i = 1; i < threads; i++) {
-        worker *w = &workers[i];
-        w->body = body;
-        w->context = context;
-        range(&w->begin, &w->end, count, threads, i);
-        change(&w->ticket, w->ticket + 1, &w->asleep);
-    }
-    range(&begin, &end, count, threads, 0);
-    body(context, begin, end);
-    for (int i = 1; i < threads; i++) wait_change(&workers[i].answer, workers[i].ticket - 1, &workers[i].awaited);
+    uint64_t state = __atomic_and_fetch(&job.state, ~OPEN, __ATOMIC_SEQ_CST);
+    uint32_t *inside = (uint32_t *)&job.state; /* little-endian: the lower half */
+    for (uint32_t n; (uint32_t)state != 0 && (n = __atomic_load_n(inside, __ATOMIC_ACQUIRE)) != 0;) wait_change(inside, n, &job.awaited);
 }
 
 void fl_team_for(int64_t count, double cost_ns, fl_team_body body, void *context)
@@ -187,6 +220,13 @@ void fl_team_for(int64_t count, double cost_ns, fl_team_body body, void *context
     }
     if (threads > started) start(threads);
     if (threads > started) threads = started;
-    run_on_team(threads, count, body, context);
+    job.body = body;
+    job.context = context;
+    job.count = count;
+    job.threads = threads;
+    __atomic_store_n(&job.next, 0, __ATOMIC_RELAXED);
+    call_workers(threads);
+    take_pieces();
+    close_job();
     __atomic_clear(&taken, __ATOMIC_RELEASE);
 }
