@@ -77,7 +77,8 @@ static void fill_views(fl_view *in, fl_view *out, const call *c)
         else if (c->in[i].kind == FL_NONE) memset(&in[i], 0, sizeof in[i]);
         else view_of_number(&in[i], &c->in[i], c->plan->number_dtype);
     }
-    for (int i = 0; i < c->nout; i++) view_of(&out[i], c->out[i]);
+    if (c->target) out[0] = in[0];
+    else for (int i = 0; i < c->nout; i++) view_of(&out[i], c->out[i]);
 }
 
 /* ---- which operands an op writes ---- */
