@@ -115,6 +115,10 @@ void fl_lua_interrupt_arm(lua_State *L);
 void fl_lua_interrupt_disarm(void);
 bool fl_lua_interrupted(void);
 
+/* Calls the function below `nargs` arguments as the interpreter calls user code: errors come with a traceback, Ctrl-C
+** stops it. Returns Lua's status. */
+int fl_lua_protected_call(lua_State *L, int nargs, int nresults);
+
 /* ---- Lua's heap (heap.c) ---- */
 
 /* lua_Alloc with size classes. Knows which blocks are boxes and drops their tensors when Lua frees them,

@@ -44,30 +44,6 @@ static int report(lua_State *L, int status)
     return status;
 }
 
-static int traceback(lua_State *L)
-{
-    const char *message = lua_tostring(L, 1);
-    if (!message) {
-        if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
-        message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
-    }
-    luaL_traceback(L, L, message, 1);
-    return 1;
-}
-
-/* Calls the function below `nargs` arguments; Ctrl-C stops it with "interrupted!". */
-static int protected_call(lua_State *L, int nargs, int nresults)
-{
-    int base = lua_gettop(L) - nargs;
-    lua_pushcfunction(L, traceback);
-    lua_insert(L, base);
-    fl_lua_interrupt_arm(L);
-    int status = lua_pcall(L, nargs, nresults, base);
-    fl_lua_interrupt_disarm();
-    lua_remove(L, base);
-    return status;
-}
-
 static void print_version(void)
 {
     printf("flowlua %s  %s\n", FL_VERSION, LUA_COPYRIGHT);
@@ -199,14 +175,14 @@ static void set_arg(lua_State *L, char **argv, int argc, int script)
 static int run_string(lua_State *L, const char *code, const char *name)
 {
     int status = luaL_loadbuffer(L, code, strlen(code), name);
-    if (status == LUA_OK) status = protected_call(L, 0, 0);
+    if (status == LUA_OK) status = fl_lua_protected_call(L, 0, 0);
     return report(L, status);
 }
 
 static int run_file(lua_State *L, const char *path)
 {
     int status = luaL_loadfile(L, path);
-    if (status == LUA_OK) status = protected_call(L, 0, 0);
+    if (status == LUA_OK) status = fl_lua_protected_call(L, 0, 0);
     return report(L, status);
 }
 
@@ -216,7 +192,7 @@ static int run_library(lua_State *L, const char *text)
     const char *equals = strchr(text, '=');
     lua_getglobal(L, "require");
     lua_pushstring(L, equals ? equals + 1 : text);
-    int status = protected_call(L, 1, 1);
+    int status = fl_lua_protected_call(L, 1, 1);
     if (status == LUA_OK) {
         lua_pushlstring(L, text, equals ? (size_t)(equals - text) : strlen(text));
         lua_insert(L, -2);
@@ -265,7 +241,7 @@ static bool run_script(lua_State *L, char **argv, int script)
         while (argv[script + 1 + n]) n++;
         luaL_checkstack(L, n + 4, "too many arguments to script");
         for (int i = 1; i <= n; i++) lua_pushstring(L, argv[script + i]);
-        status = protected_call(L, n, LUA_MULTRET);
+        status = fl_lua_protected_call(L, n, LUA_MULTRET);
     }
     return report(L, status) == LUA_OK;
 }

@@ -321,15 +321,6 @@ static read_result read_chunk(lua_State *L, bool editing)
 
 /* ---- running ---- */
 
-static int traceback(lua_State *L)
-{
-    const char *message = lua_tostring(L, 1);
-    if (!message && luaL_callmeta(L, 1, "__tostring")) return 1;
-    if (!message) message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
-    luaL_traceback(L, L, message, 1);
-    return 1;
-}
-
 static void print_error(lua_State *L)
 {
     const char *message = lua_tostring(L, -1);
@@ -352,27 +343,15 @@ static int show_values(lua_State *L)
     return 0;
 }
 
-static bool guarded_call(lua_State *L, int nargs)
-{
-    int base = lua_gettop(L) - nargs;
-    lua_pushcfunction(L, traceback);
-    lua_insert(L, base);
-    fl_lua_interrupt_arm(L);
-    int status = lua_pcall(L, nargs, LUA_MULTRET, base);
-    fl_lua_interrupt_disarm();
-    lua_remove(L, base);
-    return status == LUA_OK;
-}
-
 static bool run_chunk(lua_State *L)
 {
-    if (!guarded_call(L, 0)) return false;
+    if (fl_lua_protected_call(L, 0, LUA_MULTRET) != LUA_OK) return false;
     int n = lua_gettop(L);
     if (n == 0) return true;
     luaL_checkstack(L, LUA_MINSTACK, "too many results to print");
     lua_pushcfunction(L, show_values);
     lua_insert(L, 1);
-    return guarded_call(L, n);
+    return fl_lua_protected_call(L, n, 0) == LUA_OK;
 }
 
 void fl_lua_repl(lua_State *L)

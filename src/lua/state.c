@@ -101,6 +101,32 @@ void fl_lua_interrupt_disarm(void)
 
 bool fl_lua_interrupted(void) { return interrupted != 0; }
 
+/* ---- calls ---- */
+
+/* Adds the traceback to a message; an error object that has a text gives only that. */
+static int traceback(lua_State *L)
+{
+    const char *message = lua_tostring(L, 1);
+    if (!message) {
+        if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
+        message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
+    }
+    luaL_traceback(L, L, message, 1);
+    return 1;
+}
+
+int fl_lua_protected_call(lua_State *L, int nargs, int nresults)
+{
+    int base = lua_gettop(L) - nargs;
+    lua_pushcfunction(L, traceback);
+    lua_insert(L, base);
+    fl_lua_interrupt_arm(L);
+    int status = lua_pcall(L, nargs, nresults, base);
+    fl_lua_interrupt_disarm();
+    lua_remove(L, base);
+    return status;
+}
+
 /* ---- making and closing ---- */
 
 static int panic(lua_State *L)
