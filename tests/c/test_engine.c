@@ -447,7 +447,7 @@ static void update_that_fails_poisons_its_target(void)
     fl_var x = {0};
     push("scale", threaded[0], FL_TASK_UPDATES, op_boom, NULL, 0, NO_VARS, VARS(&x));
     CHECK(fl_engine_wait_var(&x) == FL_ERR_VALUE);
-    CHECK_TEXT(fl_message(), "scale: matmul: boom");
+    CHECK_TEXT(fl_message(), "matmul: boom");
     fl_var_clear(&x);
     CHECK(fl_engine_wait_all() == FL_OK);
 }
@@ -457,7 +457,7 @@ static void errors_without_a_reader_are_filed(void)
     fl_var x = {0}, y = {0};
     push("save", threaded[0], 0, op_boom, NULL, 0, NO_VARS, NO_VARS);
     CHECK(fl_engine_wait_all() == FL_ERR_VALUE);
-    CHECK_TEXT(fl_message(), "save: matmul: boom");
+    CHECK_TEXT(fl_message(), "matmul: boom");
     CHECK(fl_engine_wait_all() == FL_OK);
     push_boom(threaded[0], VARS(&x));
     CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
@@ -591,13 +591,12 @@ static void mixed_parallel_regions(void)
 
 static void one_team_of_threads(void)
 {
-    if (UNDER_TSAN) SKIP("parallel regions are serial under ThreadSanitizer");
     fl_engine_stats s;
     for (int round = 0; round < 3; round++) {
         fl_engine_mode_set(round == 1 ? FL_ENGINE_QUEUED : FL_ENGINE_AUTO);
         mixed_parallel_regions();
         fl_engine_stats_get(&s);
-        CHECK(count_threads() <= fl_team_size() + s.threads);
+        CHECK(count_threads() <= fl_team_size() + s.threads + UNDER_TSAN); /* which has a thread of its own */
     }
 }
 
