@@ -164,14 +164,14 @@ static int optional_axis(lua_State *L, int index, const char *who, const fl_shap
     return check_axis(L, index, who, shape);
 }
 
-/* Pushes pieces of `length` (the last may be shorter) and returns their number. */
-static int push_pieces(lua_State *L, fl_tensor *x, const char *who, int axis, int64_t length)
+/* Pushes pieces of `length` (the last may be shorter), `empty` ones of an axis without positions, and returns their number. */
+static int push_pieces(lua_State *L, fl_tensor *x, const char *who, int axis, int64_t length, int64_t empty)
 {
-    int64_t size = x->meta->shape.dims[axis], count = size == 0 ? 1 : (size - 1) / length + 1;
+    int64_t size = x->meta->shape.dims[axis], count = size == 0 ? empty : (size - 1) / length + 1;
     if (count > 100000 || !lua_checkstack(L, (int)count + 4)) FL_RAISE(L, "%s: %lld pieces are too many", who, (long long)count);
     for (int64_t i = 0; i < count; i++) {
-        int64_t rest = size - i * length;
-        push_narrow(L, x, axis, i * length, rest < length ? rest : length);
+        int64_t start = size == 0 ? 0 : i * length, rest = size - start;
+        push_narrow(L, x, axis, start, rest < length ? rest : length);
     }
     fl_lua_account(L);
     return (int)count;
@@ -185,7 +185,7 @@ static int tensor_chunk(lua_State *L)
     int axis = optional_axis(L, 3, "chunk", &x->meta->shape);
     if (n < 1) FL_RAISE(L, "chunk: count must be at least 1, got %lld", (long long)n);
     int64_t size = x->meta->shape.dims[axis], length = size == 0 ? 1 : (size - 1) / n + 1;
-    return push_pieces(L, x, "chunk", axis, length);
+    return push_pieces(L, x, "chunk", axis, length, n);
 }
 
 /* x:split(size or {sizes}, axis) -> that many tensors */
@@ -197,7 +197,7 @@ static int tensor_split(lua_State *L)
     if (!lua_istable(L, 2)) {
         int64_t length = fl_lua_check_integer(L, 2, "split", "size");
         if (length < 1) FL_RAISE(L, "split: size must be at least 1, got %lld", (long long)length);
-        return push_pieces(L, x, "split", axis, length);
+        return push_pieces(L, x, "split", axis, length, 1);
     }
     int count = (int)lua_rawlen(L, 2);
     if (!lua_checkstack(L, count + 4)) FL_RAISE(L, "split: %d pieces are too many", count);
@@ -205,7 +205,8 @@ static int tensor_split(lua_State *L)
         lua_rawgeti(L, 2, i);
         int64_t length = fl_lua_check_integer(L, -1, "split", "a size");
         lua_pop(L, 1);
-        if (length < 0 || length > size - start) FL_RAISE(L, "split: the sizes must add up to %lld, the size of axis %d", (long long)size, axis);
+        if (length < 0) FL_RAISE(L, "split: size %lld is negative", (long long)length);
+        if (length > size - start) FL_RAISE(L, "split: the sizes must add up to %lld, the size of axis %d", (long long)size, axis);
         push_narrow(L, x, axis, start, length);
         start += length;
     }

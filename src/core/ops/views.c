@@ -415,7 +415,9 @@ static fl_status infer_expand(fl_infer *c)
     for (int i = 0; i < out.ndim; i++) {
         int64_t own = i < pad ? 1 : in->dims[i - pad];
         if (out.dims[i] == -1 && i >= pad) out.dims[i] = own;
-        if (out.dims[i] < 0) return fl_infer_fail(c, FL_ERR_SHAPE, "size %lld of %s is not allowed for a new axis", (long long)out.dims[i], fl_shape_text(to, &asked));
+        if (out.dims[i] < 0)
+            return fl_infer_fail(c, FL_ERR_SHAPE, "size %lld of %s is %s", (long long)out.dims[i], fl_shape_text(to, &asked),
+                                 out.dims[i] == -1 ? "not allowed for a new axis" : "negative");
         if (own != 1 && own != out.dims[i])
             return fl_infer_fail(c, FL_ERR_SHAPE, "%s cannot be expanded to %s: axis %d has size %lld", fl_shape_text(from, in), fl_shape_text(to, &asked), i - pad, (long long)own);
     }
