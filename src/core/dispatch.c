@@ -461,14 +461,21 @@ static fl_status separate_operands(call *c, const fl_tensor *target, bool *copie
     return FL_OK;
 }
 
+/* Some operand has a place on the tape, so histories and rules of in-place writes matter. */
+static bool on_the_tape(const call *c)
+{
+    for (int i = 0; i < c->nin; i++)
+        if (c->in[i].kind == FL_TENSOR && (c->in[i].tensor->requires_grad || c->in[i].tensor->autograd)) return true;
+    return false;
+}
+
 /* Boxes, checks, runs and records an op that writes operand 0 (and, with groups, many more). */
 static fl_status write_into(call *c, fl_tensor **out)
 {
     fl_tensor *target = c->in[0].tensor;
-    if (!c->op->groups) {
-        FL_TRY(check_target(c->op, target));
-        FL_TRY(fl_autograd_check_inplace(c->op, target, c->in, c->nin));
-    }
+    bool taped = !c->op->groups && on_the_tape(c);
+    if (!c->op->groups) FL_TRY(check_target(c->op, target));
+    if (taped) FL_TRY(fl_autograd_check_inplace(c->op, target, c->in, c->nin));
     if (c->plan->boxes) FL_TRY(box_inputs(c));
     bool copied = c->plan->boxes;
     fl_status status = c->op->groups ? FL_OK : separate_operands(c, target, &copied);
@@ -476,7 +483,7 @@ static fl_status write_into(call *c, fl_tensor **out)
     else if (status == FL_OK) skip_draw(c);
     if (copied) release_boxed(c);
     FL_TRY(status);
-    if (!c->op->groups) FL_TRY(fl_autograd_rewrite(c->op, target, c->in, c->nin, c->attrs));
+    if (taped) FL_TRY(fl_autograd_rewrite(c->op, target, c->in, c->nin, c->attrs));
     if (c->op->nout) out[0] = fl_tensor_ref(target);
     return FL_OK;
 }
