@@ -1,6 +1,7 @@
 #!/bin/sh
 # run-san.sh TSAN_OUT ASAN_OUT [SPEC...] -- the engine's C tests under ThreadSanitizer, everything under
-# AddressSanitizer and UBSan. The last line is the sum: "N passed, N failed, N skipped".
+# AddressSanitizer and UBSan. Reports go to files, so that those of programs that specs start are not lost with
+# their output; any report is a failure. The last line is the sum: "N passed, N failed, N skipped".
 set -u
 tsan=$1 asan=$2
 shift 2
@@ -11,14 +12,20 @@ for test in "$tsan"/tests/test_engine "$tsan"/tests/test_storage; do
         failed=$((failed + 1))
     fi
 done
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=0:allocator_may_return_null=1
-export LSAN_OPTIONS=suppressions=tests/lsan.supp:print_suppressions=0:use_poisoned=1
-export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-sh tests/run.sh "$asan" "$@" >"$log" 2>&1 || true
-cat "$log"
-line=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p')
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+# intercept_tls_get_addr: the thread-local memory of libraries opened late is misread by gcc's LeakSanitizer, which dies of it
+export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=0:allocator_may_return_null=1:intercept_tls_get_addr=0:log_path="$folder/asan"
+export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0:use_poisoned=1
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path="$folder/asan"
+sh tests/run.sh "$asan" "$@" >"$folder/log" 2>&1 || true
+cat "$folder/log"
+for report in "$folder"/asan.*; do
+    [ -s "$report" ] || continue
+    cat "$report"
+    failed=$((failed + 1))
+done
+line=$(tail -n 1 "$folder/log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p')
 if [ -n "$line" ]; then set -- $line; else set -- 0 1 0; fi
 echo "$((passed + $1)) passed, $((failed + $2)) failed, $3 skipped"
 [ $((failed + $2)) -eq 0 ]
