@@ -17,11 +17,12 @@ enum { FL_LINE_TEXT = 64, FL_SLOT_BYTES = 736 };
 
 /* ---- poison ---- */
 
+enum { FL_NAME_TEXT = 40 };
 struct fl_poison {
     int refs;                   /* atomic */
     bool reported;              /* atomic: the script has seen it */
     fl_status status;
-    const char *op;
+    char op[FL_NAME_TEXT];      /* who the message speaks of */
     char line[FL_LINE_TEXT];
     char message[];
 };

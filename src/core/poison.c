@@ -36,18 +36,26 @@ static void poison_unref(fl_poison *p)
     if (p && __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) == 0) free(p);
 }
 
+/* Length of the name that the message begins with ("cross_entropy: target[3] is 10": 13), 0 when there is none. A
+** kernel may work for another op, and its message knows for which. */
+static size_t name_length(const char *message)
+{
+    size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz_0123456789");
+    return n < FL_NAME_TEXT && message[n] == ':' && message[n + 1] == ' ' ? n : 0;
+}
+
 /* Never fails: without memory for the message there is a shared poison that says so. */
 static fl_poison *poison_new(fl_status status, const char *op, const char *line, const char *message)
 {
     static fl_poison spare = {1, false, FL_ERR_MEMORY, "engine", {""}, {"out of memory for an error"}};
-    size_t prefix = strlen(op);
-    if (!strncmp(message, op, prefix) && !strncmp(message + prefix, ": ", 2)) message += prefix + 2;
-    fl_poison *p = malloc(sizeof *p + strlen(message) + 1);
+    size_t named = name_length(message), rest = named ? named + 2 : 0;
+    fl_poison *p = malloc(sizeof *p + strlen(message + rest) + 1);
     if (!p) return poison_ref(&spare);
+    snprintf(p->op, sizeof p->op, "%.*s", named ? (int)named : FL_NAME_TEXT, named ? message : op);
+    message += rest;
     p->refs = 1;
     p->reported = false;
     p->status = status;
-    p->op = op;
     if (line) snprintf(p->line, sizeof p->line, "%s", line);
     else fl_line_now(p->line);
     strcpy(p->message, message);
