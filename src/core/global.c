@@ -60,7 +60,7 @@ static fl_status to_global_grad(fl_grad *g)
 }
 
 FL_OP(to_global) {
-    .name = "to_global", .sig = "to_global(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN, .row = -1,
+    .name = "to_global", .sig = "to_global(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "The tensor on another placement or with another SBP.", .grad = to_global_grad,
 };
 
@@ -107,7 +107,7 @@ static fl_status to_local_grad(fl_grad *g)
 }
 
 FL_OP(to_local) {
-    .name = "to_local", .sig = "to_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN, .row = -1,
+    .name = "to_local", .sig = "to_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "This rank's part of a global tensor, a view.", .grad = to_local_grad,
 };
 
@@ -144,7 +144,7 @@ static fl_status from_local_grad(fl_grad *g)
 }
 
 FL_OP(from_local) {
-    .name = "from_local", .sig = "from_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN, .row = -1,
+    .name = "from_local", .sig = "from_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "The ranks' local parts put together.", .grad = from_local_grad,
 };
 

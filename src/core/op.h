@@ -189,11 +189,9 @@ enum {                          /* op->flags */
     FL_OP_HIDDEN = 16,          /* no Lua name: gradients and bodies use it */
     FL_OP_METHOD_ONLY = 32,     /* x:name(), no flow.name() */
     FL_OP_FUNCTION_ONLY = 64,   /* flow.name(), no x:name() */
-    FL_OP_LINEAR = 128,         /* elementwise and linear in its tensor: P(sum) -> P(sum) */
-    FL_OP_NO_GRAD = 256,        /* result never requires grad (comparisons, argmax) */
-    FL_OP_SOURCE = 512,         /* no tensor input: placement and SBP come from the options */
-    FL_OP_LOCAL_ONLY = 1024,    /* result shape depends on data: local or all-B only */
-    FL_OP_HOST = 2048           /* kernel reads values on the host and may fail on them (labels): never skipped */
+    FL_OP_NO_GRAD = 128,        /* result never requires grad (comparisons, argmax) */
+    FL_OP_SOURCE = 256,         /* no tensor input: placement and SBP come from the options */
+    FL_OP_LOCAL_ONLY = 512     /* result shape depends on data: local or all-B only */
 };
 
 struct fl_op {
@@ -219,7 +217,6 @@ struct fl_op {
     const char *const *vjp;     /* gradient per operand as an expression in ops: "g * y" (grad_expr.c); NULL entry: none */
     const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */
     int row;                    /* elementwise rows: fl_ew_id of the .def table, 0 otherwise */
-    fl_dtype (*out_dtype)(fl_dtype); /* elementwise rows */
 };
 
 /* Defines and registers a descriptor: FL_OP(softmax) { .name = "softmax", ... }; */

@@ -450,7 +450,7 @@ static const char *const embedding_samples[] = {
     "flow.randint(0, 7, {3, 2}), flow.randn(7, 4)", "flow.randint(0, 5, {6}):to('int32'), flow.randn(5, 3)",
     "flow.tensor(2), flow.randn(3, 2)", NULL};
 FL_OP(embedding) {
-    .name = "embedding", .sig = "embedding(indices, weight)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_HOST,
+    .name = "embedding", .sig = "embedding(indices, weight)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
     .doc = "The rows of weight that the indices name.",
     .saves_in = 1, .infer = infer_embedding, .sbp = sbp_embedding, .cpu = kernel_embedding, .grad = grad_embedding,
     .samples = embedding_samples,
@@ -472,7 +472,7 @@ static const char *const index_select_samples[] = {
     "flow.randn(2, 5), -1, flow.randint(0, 5, {7})",
     "flow.randint(0, 9, {3, 2}), 0, flow.tensor{1}", NULL};
 FL_OP(index_select) {
-    .name = "index_select", .sig = "index_select(x, axis: axis, index)", .nout = 1, .flags = FL_OP_HOST,
+    .name = "index_select", .sig = "index_select(x, axis: axis, index)", .nout = 1,
     .doc = "The slices of x along the axis that the 1-D index names.",
     .saves_in = 2, .infer = infer_index_select, .sbp = sbp_index_select, .cpu = kernel_index_select,
     .grad = grad_index_select, .samples = index_select_samples,
@@ -493,7 +493,7 @@ static const char *const gather_samples[] = {
     "flow.randn(2, 3, 4), 1, flow.randint(0, 3, {2, 5, 3})",
     "flow.randn(5), 0, flow.tensor{4, 4, 0}", NULL};
 FL_OP(gather) {
-    .name = "gather", .sig = "gather(x, axis: axis, index)", .nout = 1, .flags = FL_OP_HOST,
+    .name = "gather", .sig = "gather(x, axis: axis, index)", .nout = 1,
     .doc = "For every position of index the element of x there, but along the axis at the place the index names.",
     .saves_in = 2, .infer = infer_gather, .sbp = sbp_gather, .cpu = kernel_gather, .grad = grad_gather,
     .samples = gather_samples,

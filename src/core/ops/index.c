@@ -35,7 +35,7 @@ static void sbp_each(fl_sigs *s) { fl_sbp_except(s, 0); }
 
 static const char *const wrap_samples[] = {"flow.tensor({0, -1, 2}), 3", "flow.tensor({{-4, 3}}, {dtype = \"int8\"}), 4", NULL};
 FL_OP(wrap_index) {
-    .name = "wrap_index", .sig = "wrap_index(index, ~size: int)", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD | FL_OP_HOST,
+    .name = "wrap_index", .sig = "wrap_index(index, ~size: int)", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
     .doc = "Positions of an axis of that size, negative ones counted from the end.",
     .infer = infer_wrap, .sbp = sbp_each, .cpu = kernel_wrap, .samples = wrap_samples,
 };
@@ -389,7 +389,7 @@ static void sbp_index_write(fl_sigs *s)
 static const char *const index_write_vjp[] = {"index_zero(g, index, axis)", NULL, "index_select(g, axis, index)"};
 static const char *const index_write_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), flow.randn(2, 3), 0", "flow.randn(2, 5), flow.tensor({4}), 1.5, 1", "flow.randn(4, 3), flow.tensor({1, 3}), flow.randn(3), 0", NULL};
 FL_OP(index_write_) {
-    .name = "index_write_", .sig = "index_write_(x, index, value|n, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST, .mutates = 1,
+    .name = "index_write_", .sig = "index_write_(x, index, value|n, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN, .mutates = 1,
     .doc = "Writes value at the positions of an axis that index names; of equal positions the last one stays.",
     .infer = infer_index_write, .sbp = sbp_index_write, .cpu = kernel_index_write, .vjp = index_write_vjp, .samples = index_write_samples,
 };
@@ -416,7 +416,7 @@ static void sbp_index_zero(fl_sigs *s)
 static const char *const index_zero_vjp[] = {"index_zero(g, index, axis)", NULL};
 static const char *const index_zero_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), 0", "flow.randn(4, 3), flow.tensor({1}), 1", NULL};
 FL_OP(index_zero) {
-    .name = "index_zero", .sig = "index_zero(x, index, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST,
+    .name = "index_zero", .sig = "index_zero(x, index, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "x with zeros at the positions of an axis that index names.",
     .infer = infer_index_zero, .sbp = sbp_index_zero, .cpu = kernel_index_zero, .vjp = index_zero_vjp, .samples = index_zero_samples,
 };

@@ -319,7 +319,7 @@ static const char *const rows_samples[] = {
 FL_OP(cross_entropy_rows) {
     .name = "cross_entropy_rows",
     .sig = "cross_entropy_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
-    .nout = 3, .flags = FL_OP_HIDDEN | FL_OP_HOST,
+    .nout = 3, .flags = FL_OP_HIDDEN,
     .doc = "Per row the loss, the log-sum-exp of the scores and the weight that counts in the mean.",
     .saves_in = 7, .saves_out = 2, .infer = infer_rows, .sbp = sbp_cross_entropy_rows, .cost = cost_rows,
     .cpu = kernel_rows,
@@ -328,7 +328,7 @@ FL_OP(cross_entropy_rows) {
 
 FL_OP(nll_rows) {
     .name = "nll_rows", .sig = "nll_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
-    .nout = 2, .flags = FL_OP_HIDDEN | FL_OP_HOST,
+    .nout = 2, .flags = FL_OP_HIDDEN,
     .doc = "Per row the loss of log-probabilities and the weight that counts in the mean.",
     .saves_in = 6, .infer = infer_rows, .sbp = sbp_nll_rows, .cost = cost_rows, .cpu = kernel_rows,
     .grad = grad_nll_rows, .samples = rows_samples,
@@ -342,7 +342,7 @@ FL_OP(cross_entropy_backward) {
     .name = "cross_entropy_backward",
     .sig = "cross_entropy_backward(dy, input, target, lse, weight?, ~ignore_index: int = -100, "
             "~label_smoothing: float = 0, ~targets: bool = true)",
-    .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST,
+    .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Gradient of cross_entropy_rows: softmax minus targets, times dy of the row.",
     .saves_in = 31, .infer = infer_cross_entropy_backward, .sbp = sbp_cross_entropy_backward, .cost = cost_rows,
     .cpu = kernel_cross_entropy_backward,
@@ -354,7 +354,7 @@ static const char *const nll_backward_samples[] = {"flow.randn(4), flow.tensor{0
 FL_OP(nll_backward) {
     .name = "nll_backward",
     .sig = "nll_backward(dy, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, sizes: sizes)",
-    .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_HOST, .doc = "Gradient of nll_rows with respect to the log-probabilities.",
+    .nout = 1, .flags = FL_OP_HIDDEN, .doc = "Gradient of nll_rows with respect to the log-probabilities.",
     .saves_in = 6, .infer = infer_nll_backward, .sbp = sbp_nll_backward, .cost = cost_rows, .cpu = kernel_nll_backward,
     .grad = grad_nll_backward,
     .samples = nll_backward_samples,

@@ -410,7 +410,7 @@ static fl_status infer_float_operand(fl_infer *c)
 
 static const char *const bernoulli_samples[] = {"flow.rand(2, 3)", "flow.rand(4, 3):t()", "flow.rand(70, {dtype = \"float64\"})", NULL};
 FL_OP(bernoulli) {
-    .name = "bernoulli", .sig = "bernoulli(x)", .nout = 1, .flags = FL_OP_RANDOM | FL_OP_NO_GRAD | FL_OP_HOST,
+    .name = "bernoulli", .sig = "bernoulli(x)", .nout = 1, .flags = FL_OP_RANDOM | FL_OP_NO_GRAD,
     .doc = "1 with the probability that x has there, else 0.",
     .infer = infer_float_operand, .sbp = sbp_same, .cpu = kernel_bernoulli, .samples = bernoulli_samples,
 };

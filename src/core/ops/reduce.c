@@ -174,7 +174,7 @@ static fl_status cpu_sum(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_
 
 FL_OP(sum) {
     .name = "sum", .sig = "sum(x, axis: axes = nil, keepdim: bool = false)", .doc = "Sum over axes, or over everything; integers and bool give int64.",
-    .nout = 1, .flags = FL_OP_LINEAR, .infer = infer_sum, .sbp = sbp_sum, .cpu = cpu_sum, VJP("unreduce(g, axis, keepdim, x)"),
+    .nout = 1, .infer = infer_sum, .sbp = sbp_sum, .cpu = cpu_sum, VJP("unreduce(g, axis, keepdim, x)"),
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
 
 static fl_status infer_float_reduction(fl_infer *c)
@@ -198,7 +198,7 @@ static fl_status grad_mean(fl_grad *g)
 
 FL_OP(mean) {
     .name = "mean", .sig = "mean(x, axis: axes = nil, keepdim: bool = false)", .doc = "Mean over axes, or of everything; NaN where there is nothing.",
-    .nout = 1, .flags = FL_OP_LINEAR, .infer = infer_float_reduction, .sbp = sbp_sum, .cpu = cpu_mean, .grad = grad_mean,
+    .nout = 1, .infer = infer_float_reduction, .sbp = sbp_sum, .cpu = cpu_mean, .grad = grad_mean,
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0", "flow.randn(2, 3, 4), {1, 2}, true")};
 
 static fl_status cpu_prod(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_PRODUCT}); }
