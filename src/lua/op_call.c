@@ -253,6 +253,16 @@ static int count_numbers(lua_State *L, int index, int top)
     return n;
 }
 
+const char *fl_lua_push_usage(lua_State *L, const fl_op *op)
+{
+    const char *text = luaL_gsub(L, op->sig, "~", "");
+    text = luaL_gsub(L, text, "|n,", "|number,");
+    text = luaL_gsub(L, text, "|n)", "|number)");
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+    return text;
+}
+
 /* Arguments 1..top in the signature's order. */
 static void read_positional(lua_State *L, binding *b, int top)
 {
@@ -270,7 +280,7 @@ static void read_positional(lua_State *L, binding *b, int top)
         index += numbers;
     }
     if (index <= top && !(index == top && lua_istable(L, top) && lua_rawlen(L, top) == 0))
-        FL_RAISE(L, "%s: too many arguments: %s", b->call->name, b->call->op->sig);
+        FL_RAISE(L, "%s: too many arguments: %s", b->call->name, fl_lua_push_usage(L, b->call->op));
 }
 
 static void check_required(lua_State *L, const binding *b)
@@ -281,7 +291,7 @@ static void check_required(lua_State *L, const binding *b)
         bool required = p->is_tensor ? !p->optional : p->type != FL_ATTR_OPTIONS && p->required;
         if (!required || (b->given >> i & 1u)) continue;
         if (p->is_tensor && !p->is_list) read_operand(L, &b->in[p->slot], b->call, p, lua_gettop(L) + 1); /* words the error */
-        FL_RAISE(L, "%s: missing argument '%s': %s", b->call->name, p->name, b->call->op->sig);
+        FL_RAISE(L, "%s: missing argument '%s': %s", b->call->name, p->name, fl_lua_push_usage(L, b->call->op));
     }
 }
 

@@ -7,6 +7,7 @@
 #include "ops.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -69,6 +70,29 @@ fl_status fl_require_float(const fl_infer *c, int operand)
     char shape[FL_SHAPE_TEXT];
     return fl_infer_fail(c, FL_ERR_DTYPE, "takes a float tensor, %s is %s%s", operand_name(c->op, operand),
                          fl_dtype_name(s->dtype), fl_shape_text(shape, &s->shape));
+}
+
+/* ---- numbers in integer dtypes ---- */
+
+fl_status fl_require_fits(const char *who, fl_dtype dtype, const fl_operand *value)
+{
+    static const int64_t lowest[FL_DTYPE_COUNT] = {[FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
+    static const int64_t highest[FL_DTYPE_COUNT] = {[FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
+    if (value->kind <= FL_TENSOR || !fl_dtype_is_integer(dtype)) return FL_OK;
+    if (value->kind != FL_NUM_FLOAT) {
+        if (value->integer >= lowest[dtype] && value->integer <= highest[dtype]) return FL_OK;
+        return fl_fail(FL_ERR_VALUE, "%s: value %lld does not fit into %s", who, (long long)value->integer, fl_dtype_name(dtype));
+    }
+    double whole = trunc(value->number);
+    if (whole >= (double)lowest[dtype] && (dtype == FL_INT64 ? whole < 0x1p63 : whole <= (double)highest[dtype])) return FL_OK;
+    if (value->number != value->number) return fl_fail(FL_ERR_VALUE, "%s: value nan does not fit into %s", who, fl_dtype_name(dtype));
+    return fl_fail(FL_ERR_VALUE, "%s: value %g does not fit into %s", who, value->number, fl_dtype_name(dtype));
+}
+
+fl_status fl_require_attr_fits(const char *who, fl_dtype dtype, const fl_attr *value)
+{
+    fl_operand number = value->kind == FL_NUM_FLOAT ? fl_of_number(value->number) : fl_of_integer(value->integer);
+    return fl_require_fits(who, dtype, &number);
 }
 
 /* ---- shapes ---- */

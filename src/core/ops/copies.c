@@ -372,6 +372,11 @@ void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar)
     fl_cpu_copy(&out, &in);
 }
 
+static fl_status check_fill(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return fl_require_attr_fits("fill_", in[0].tensor->meta->dtype, &attrs->at[0]);
+}
+
 static fl_status kernel_fill_(fl_kernel *k)
 {
     int64_t value[1];
@@ -391,7 +396,7 @@ static const char *const fill_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange
 FL_OP(fill_) {
     .name = "fill_", .sig = "fill_(x, ~value: scalar)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
     .doc = "Sets every element to a number.",
-    .infer = fl_infer_same, .sbp = sbp_fill_, .cpu = kernel_fill_, .vjp = no_vjp, .samples = fill_samples,
+    .infer = fl_infer_same, .check = check_fill, .sbp = sbp_fill_, .cpu = kernel_fill_, .vjp = no_vjp, .samples = fill_samples,
 };
 
 static fl_status kernel_zero_(fl_kernel *k)

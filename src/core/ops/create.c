@@ -80,7 +80,7 @@ static fl_status infer_full(fl_infer *c)
 {
     FL_TRY(infer_sizes(c));
     c->out[0].dtype = option_or(c, dtype_of_number(&c->attrs->at[1]));
-    return FL_OK;
+    return fl_require_attr_fits(c->name, c->out[0].dtype, &c->attrs->at[1]);
 }
 
 static const char *const full_samples[] = {"{2, 3}, 1.5", "{4}, 7", "{2}, true", "{2}, 3, {dtype = \"float16\"}", NULL};
@@ -107,6 +107,12 @@ static void sbp_zeros_like(fl_sigs *s)
     fl_sbp_moves(s, false);
 }
 
+static fl_status check_full_like(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_dtype own = in[0].tensor->meta->dtype;
+    return fl_require_attr_fits("full_like", attrs->has_dtype ? attrs->option_dtype : own, &attrs->at[0]);
+}
+
 static fl_status kernel_full_like(fl_kernel *k) { return fill_number(&k->out[0], &k->attrs->at[0]); }
 
 static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", "flow.randn(3), {dtype = \"float64\"}", NULL};
@@ -130,7 +136,7 @@ static const char *const full_like_samples[] = {"flow.randn(2, 3), 1.5", "flow.a
 FL_OP(full_like) {
     .name = "full_like", .sig = "full_like(x, ~value: scalar, options)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "A number in the shape and dtype of x.",
-    .infer = infer_like, .sbp = sbp_like, .cpu = kernel_full_like, .samples = full_like_samples,
+    .infer = infer_like, .check = check_full_like, .sbp = sbp_like, .cpu = kernel_full_like, .samples = full_like_samples,
 };
 
 /* ---- eye ---- */

@@ -63,6 +63,11 @@ static fl_status check_clamp(const fl_operand *in, int nin, const fl_attrs *attr
     return FL_OK;
 }
 
+static fl_status check_masked_fill(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return fl_require_fits("masked_fill", in[0].tensor->meta->dtype, &in[2]);
+}
+
 /* ---- SBP of one hierarchy axis, beyond the splits ---- */
 
 static void sbp_add(fl_sigs *s)
@@ -127,6 +132,7 @@ static fl_status grad_gelu(fl_grad *g)
 #define VJP(...) .vjp = (const char *const[]){__VA_ARGS__}
 #define NO_VJP .vjp = NULL
 #define GELU_GRADIENT .grad = grad_gelu, .saves_in = 1
+#define FILL_GRADIENT VJP("masked_fill(g, mask, 0)", NULL, "where(mask, g, 0)"), .check = check_masked_fill
 #define CLAMP_GRADIENT VJP("clamp_backward(g, x, min, max)"), .check = check_clamp
 #define SAMPLES(...) (const char *const[]){__VA_ARGS__, NULL}
 #define REAL "flow.randn(3, 4)"

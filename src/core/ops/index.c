@@ -503,6 +503,7 @@ static fl_status body_index_put(fl_tensor **out, const fl_operand *in, int nin, 
     fl_tensor *x = in[0].tensor, *index = in[1].tensor;
     int axis;
     FL_TRY(indexed_axis(&axis, "index_put_", x, attrs->at[0].integer));
+    FL_TRY(fl_require_fits("index_put_", x->meta->dtype, &in[2]));
     if (index->meta->dtype == FL_BOOL) {
         bool single = in[2].kind != FL_TENSOR || fl_tensor_is_scalar(in[2].tensor);
         FL_TRY(check_mask("index_put_", x, index, axis));

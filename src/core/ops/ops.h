@@ -61,6 +61,11 @@ void fl_sbp_moves(fl_sigs *s, bool zeros);
 
 /* ---- copies through kernels ---- */
 
+/* Fails where an integer dtype cannot hold the number: "full: value 300 does not fit into uint8". */
+fl_status fl_require_fits(const char *who, fl_dtype dtype, const fl_operand *value);
+/* The same of a scalar attribute. */
+fl_status fl_require_attr_fits(const char *who, fl_dtype dtype, const fl_attr *value);
+
 /* The value of a scalar attribute in a dtype's own bytes. */
 void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar);
 
