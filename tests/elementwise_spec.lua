@@ -553,7 +553,7 @@ describe("in place", function()
   for _, case in ipairs {
     {"add_: x is int64[1] and the result is float32; write x = x:add(...)", function() flow.tensor({1}):add_(1.5) end},
     {"add_: x is float32[3] and the result has shape [2, 3]; write x = x:add(...)", function() flow.zeros(3):add_(flow.zeros(2, 3)) end},
-    {"add: this tensor is expanded (several positions share one element), so it cannot be written in place; use clone() first",
+    {"add_: this tensor is expanded (several positions share one element), so it cannot be written in place; use clone() first",
       function() flow.zeros(1):expand(3):add_(1) end},
   } do
     it("refuses: " .. case[1], function() assert.are.equal(case[1], message(case[2])) end)

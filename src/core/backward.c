@@ -405,21 +405,24 @@ static void pass_end(pass *p)
     free(p->leaves);
 }
 
+/* What the script called. */
+static const char *pass_name(const pass *p) { return p->accumulate ? "backward" : "grad"; }
+
 /* The gradient backward starts with: given, or ones for a 0-d y. */
-static fl_status seed(fl_tensor **out, fl_tensor *y, fl_tensor *grad)
+static fl_status seed(const pass *p, fl_tensor **out, fl_tensor *y, fl_tensor *grad)
 {
     char have[FL_META_TEXT], want[FL_META_TEXT];
     if (grad) {
         if (!fl_shape_equal(&grad->meta->shape, &y->meta->shape))
-            return fl_fail(FL_ERR_SHAPE, "backward: the gradient given is %s, the tensor is %s", fl_meta_text(have, grad->meta), fl_meta_text(want, y->meta));
+            return fl_fail(FL_ERR_SHAPE, "%s: the gradient given is %s, the tensor is %s", pass_name(p), fl_meta_text(have, grad->meta), fl_meta_text(want, y->meta));
         if (grad->meta->is_local != y->meta->is_local)
-            return fl_fail(FL_ERR_SBP, "backward: the gradient given is %s (%s), the tensor is %s (%s)", grad->meta->is_local ? "local" : "global",
+            return fl_fail(FL_ERR_SBP, "%s: the gradient given is %s (%s), the tensor is %s (%s)", pass_name(p), grad->meta->is_local ? "local" : "global",
                            fl_meta_text(have, grad->meta), y->meta->is_local ? "local" : "global", fl_meta_text(want, y->meta));
         *out = fl_tensor_ref(grad);
         return FL_OK;
     }
     if (y->meta->numel != 1)
-        return fl_fail(FL_ERR_SHAPE, "backward: a gradient must be given for %s; only a tensor of one element has 1 as its own", fl_meta_text(want, y->meta));
+        return fl_fail(FL_ERR_SHAPE, "%s: a gradient must be given for %s; only a tensor of one element has 1 as its own", pass_name(p), fl_meta_text(want, y->meta));
     return FL_CALL(out, ones_like, fl_of(y));
 }
 
@@ -427,7 +430,7 @@ static fl_status start(pass *p, fl_tensor *y, fl_tensor *grad, fl_node **node, i
 {
     FL_TRY(fl_tape_node_of(node, slot, y));
     if (!y->requires_grad && !*node)
-        return fl_fail(FL_ERR_STATE, "backward: this tensor does not require grad: nothing it was computed from has requires_grad = true");
+        return fl_fail(FL_ERR_STATE, "%s: this tensor does not require grad: nothing it was computed from has requires_grad = true", pass_name(p));
     if (*node) return reach(p, *node);
     return reach_leaf(p, y);
 }
@@ -443,7 +446,7 @@ static fl_status run(pass *p, fl_tensor *const *ys, fl_tensor *const *grads, int
     if (status == FL_OK) status = mark_wanted(p);
     for (int i = 0; i < ycount && status == FL_OK; i++) {
         fl_tensor *g;
-        status = seed(&g, ys[i], grads ? grads[i] : NULL);
+        status = seed(p, &g, ys[i], grads ? grads[i] : NULL);
         if (status != FL_OK) break;
         status = nodes[i] ? add_gradient(&nodes[i]->pending[slots[i]], g, p->create_graph) : contribute(p, ys[i], g);
     }

@@ -316,11 +316,12 @@ fl_status fl_autograd_check_inplace(const fl_op *op, fl_tensor *target, const fl
     if (!fl_grad_enabled) return FL_OK;
     fl_tensor *base = target->autograd && target->autograd->base ? target->autograd->base : target;
     if (base->requires_grad && fl_autograd_is_leaf(base))
-        return fl_fail(FL_ERR_STATE, "%s: %s a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()",
-                       op->name, base == target ? "this tensor is" : "this tensor is a view of");
+        return fl_fail(FL_ERR_STATE, "%s%s: %s a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()",
+                       op->name, op->mutates ? "" : "_", base == target ? "this tensor is" : "this tensor is a view of");
     for (int i = 1; i < nin; i++)
         if (in[i].kind == FL_TENSOR && wants_grad(in[i].tensor) && !fl_dtype_is_float(target->meta->dtype))
-            return fl_fail(FL_ERR_DTYPE, "%s: a gradient cannot flow through %s; write into a float tensor", op->name,
+            return fl_fail(FL_ERR_DTYPE, "%s%s: a gradient cannot flow through %s; write into a float tensor", op->name,
+                           op->mutates ? "" : "_",
                            fl_dtype_name(target->meta->dtype));
     return FL_OK;
 }

@@ -8,6 +8,7 @@
 #include "binding.h"
 
 #include <signal.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -302,12 +303,25 @@ static void write_trace(void)
     if (fl_engine_profile_dump(trace_path) != FL_OK) say(fl_message());
 }
 
+/* Said before the script runs and not after it has run for hours. */
+static bool can_write(const char *path)
+{
+    FILE *file = fopen(path, "ab");
+    if (file) fclose(file);
+    else fl_fail(FL_ERR_IO, "--trace: cannot write '%s': %s", path, strerror(errno));
+    return file != NULL;
+}
+
 /* The trace covers os.exit too, so it is written at exit; recording begins before any op. */
 static bool start_trace(char **argv)
 {
     options o = {0};
     read_options(&o, argv);
     if (!trace_path || o.bad) return true;
+    if (!can_write(trace_path)) {
+        say(fl_message());
+        return false;
+    }
     if (fl_engine_profile_start() != FL_OK) {
         say(fl_message());
         return false;

@@ -4,13 +4,16 @@
 */
 #include "binding.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-/* What a value that is no whole number is called: "2.5", "nan", "string". */
+/* What a value that is no whole number is called: "2.5", "nan", "string", "2^63 or more". */
 static const char *describe(lua_State *L, int index)
 {
-    if (lua_type(L, index) != LUA_TNUMBER || lua_tonumber(L, index) != lua_tonumber(L, index)) return fl_lua_type_name(L, index);
-    return lua_pushfstring(L, "%f", lua_tonumber(L, index));
+    double number = lua_tonumber(L, index);
+    if (lua_type(L, index) != LUA_TNUMBER || number != number) return fl_lua_type_name(L, index);
+    if (isfinite(number) && fabs(number) >= 0x1p63) return number > 0 ? "2^63 or more" : "less than -2^63";
+    return lua_pushfstring(L, "%f", number);
 }
 
 int64_t fl_lua_check_integer(lua_State *L, int index, const char *who, const char *name)
