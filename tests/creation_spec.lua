@@ -9,8 +9,10 @@ local function list(t) return t:to("float64"):totable() end
 
 describe("lists", function()
   for _, case in ipairs {
-    {"int64", {1, 2}, {2}, {1, 2}}, {"float32", {1, 2.0}, {2}, {1, 2}}, {"float32", {0.5}, {1}, {0.5}}, {"bool", {true, false}, {2}, {true, false}},
-    {"int64", {true, 1}, {2}, {1, 1}}, {"float32", {true, 1.5}, {2}, {1, 1.5}}, {"float32", {}, {0}}, {"float32", {{}, {}}, {2, 0}}, {"int64", {{1, 2, 3}, {4, 5, 6}}, {2, 3}},
+    {"int64", {1, 2}, {2}, {1, 2}}, {"float32", {1, 2.0}, {2}, {1, 2}},
+    {"float32", {0.5}, {1}, {0.5}}, {"bool", {true, false}, {2}, {true, false}},
+    {"int64", {true, 1}, {2}, {1, 1}}, {"float32", {true, 1.5}, {2}, {1, 1.5}}, {"float32", {}, {0}},
+    {"float32", {{}, {}}, {2, 0}}, {"int64", {{1, 2, 3}, {4, 5, 6}}, {2, 3}},
     {"int64", {{{1}}}, {1, 1, 1}}, {"int64", 5, {}}, {"float32", 5.0, {}}, {"bool", true, {}},
   } do
     it("give " .. case[1] .. " of shape " .. table.concat(case[3], ", "), function()
@@ -184,6 +186,7 @@ describe("messages", function()
     {"arange: from 1 to 0 with step 1 never ends", function() flow.arange(1, 0) end},
     {"arange: from 0.5 to 1 with step -0.1 never ends", function() flow.arange(0.5, 1, -0.1) end},
     {"arange: needs finite numbers, got 0, inf, 1", function() flow.arange(inf) end},
+    {"arange: needs finite numbers, got 0, nan, 1", function() flow.arange(nan) end},
     {"arange: 'step' is given twice", function() flow.arange(0, 10, 2, {step = 3}) end},
     {"linspace: steps -1 is negative", function() flow.linspace(0, 1, -1) end},
     {"eye: n must be a whole number, got 2.5", function() flow.eye(2.5) end},

@@ -7,6 +7,7 @@
 */
 #include "binding.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -107,6 +108,7 @@ static void read_scalar(lua_State *L, fl_attr *a, const char *who, const fl_para
     } else {
         a->kind = FL_NUM_FLOAT;
         a->number = lua_tonumber(L, index);
+        if (a->number != a->number) a->number = NAN; /* 0 / 0 has a sign that messages would show */
     }
 }
 
@@ -263,7 +265,9 @@ const char *fl_lua_push_usage(lua_State *L, const fl_op *op)
     return text;
 }
 
-/* Arguments 1..top in the signature's order. */
+static bool is_empty_table(lua_State *L, int index) { return lua_istable(L, index) && lua_rawlen(L, index) == 0; }
+
+/* Arguments 1..top in the signature's order. An empty table at the end is an empty list, or else options none of which is set. */
 static void read_positional(lua_State *L, binding *b, int top)
 {
     const fl_signature *s = b->signature;
@@ -272,6 +276,7 @@ static void read_positional(lua_State *L, binding *b, int top)
         const fl_param *p = &s->params[i];
         int numbers = 1;
         if (!p->is_tensor && p->type == FL_ATTR_OPTIONS) continue;
+        if (index == top && is_empty_table(L, top) && !(p->is_tensor ? p->is_list : is_list_type(p->type))) return;
         if (!p->is_tensor && is_list_type(p->type) && (b->call->greedy >> i & 1u)) {
             numbers = count_numbers(L, index, top);
             if (numbers == 0) numbers = 1;
@@ -279,7 +284,7 @@ static void read_positional(lua_State *L, binding *b, int top)
         if (p->is_tensor || !lua_isnil(L, index)) read_param(L, b, i, index, numbers);
         index += numbers;
     }
-    if (index <= top && !(index == top && lua_istable(L, top) && lua_rawlen(L, top) == 0))
+    if (index <= top && !(index == top && is_empty_table(L, top)))
         FL_RAISE(L, "%s: too many arguments: %s", b->call->name, fl_lua_push_usage(L, b->call->op));
 }
 
