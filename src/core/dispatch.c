@@ -437,11 +437,12 @@ static bool overlaps_askew(const fl_tensor *a, const fl_tensor *b)
 static fl_status check_target(const fl_op *op, const fl_tensor *target)
 {
     if (FL_LIKELY(target->contiguous && !target->moved_view)) return FL_OK;
+    const char *suffix = op->mutates ? "" : "_";
     for (int i = 0; i < target->meta->shape.ndim; i++)
         if (target->strides[i] == 0 && target->meta->window.size[i] > 1)
-            return fl_fail(FL_ERR_STATE, "%s: this tensor is expanded (several positions share one element), so it cannot be written in place; use clone() first", op->name);
+            return fl_fail(FL_ERR_STATE, "%s%s: this tensor is expanded (several positions share one element), so it cannot be written in place; use clone() first", op->name, suffix);
     if (target->moved_view)
-        return fl_fail(FL_ERR_STATE, "%s: this view of a split axis had to move data, so it is a copy; assign x[...] = v instead", op->name);
+        return fl_fail(FL_ERR_STATE, "%s%s: this view of a split axis had to move data, so it is a copy; assign x[...] = v instead", op->name, suffix);
     return FL_OK;
 }
 
