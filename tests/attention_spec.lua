@@ -1,6 +1,7 @@
 -- attention_spec.lua -- attention against softmax(q k^T) v: sizes around the blocks, masks, dropout, layouts; embedding and
 -- the ops that pick by index.
 local flow = require "flow"
+local ref = require "tests.reference"
 
 local function composed(q, k, v, options)
   local t, s = q:size(-2), k:size(-2)
@@ -138,5 +139,86 @@ describe("picking by index:", function()
     fails("index_select: index[1] is 3, but this axis of x has 3 positions (0 to 2)", flow.index_select, w, 1, flow.tensor{0, 3})
     fails("gather: index[0, 0] is -1, but this axis of x has 4 positions (0 to 3)", flow.gather, w, 0, flow.tensor{{-1}})
     fails("gather: index [1, 4] must have as many axes as x [4, 3] and, but for axis 0, sizes up to those of x", flow.gather, w, 0, flow.tensor{{0, 0, 0, 0}})
+  end)
+end)
+
+-- Attention of one head in plain Lua; seen(i, j) says whether query i may look at key j, add(i, j) what is added to the score.
+local function attend(q, k, v, scale, seen, add)
+  local t, d, s, e = q.shape[1], q.shape[2], k.shape[1], v.shape[2]
+  return ref.array({t, e}, function(index)
+    local i, column = index // e, index % e
+    local scores, rows = {}, {}
+    for j = 0, s - 1 do
+      if seen(i, j) then
+        local dot = 0.0
+        for c = 1, d do dot = dot + q[i * d + c] * k[j * d + c] end
+        scores[#scores + 1], rows[#rows + 1] = dot * scale + add(i, j), j
+      end
+    end
+    local sum = 0.0
+    for n, p in ipairs(ref.softmax(scores)) do sum = sum + p * v[rows[n] * e + column + 1] end
+    return sum
+  end)
+end
+
+describe("attention against plain Lua", function()
+  local function pseudo(dtype, shape, seed)
+    local random = ref.generator(seed)
+    return ref.array(shape, function() return ref.round(dtype, random() * 2) end)
+  end
+  local function always() return true end
+  local function nothing() return 0 end
+
+  for _, size in ipairs {{1, 1, 1, 1}, {2, 3, 4, 5}, {7, 7, 16, 16}, {17, 33, 8, 3}, {33, 17, 5, 16}, {65, 64, 7, 9}, {1, 100, 16, 4}} do
+    it(("%d queries, %d keys, widths %d and %d"):format(table.unpack(size)), function()
+      local t, s, d, e = table.unpack(size)
+      for _, dtype in ipairs(ref.floats) do
+        local q, k, v = pseudo(dtype, {t, d}, 1), pseudo(dtype, {s, d}, 2), pseudo(dtype, {s, e}, 3)
+        local bias = pseudo(dtype, {t, s}, 4)
+        local hidden = ref.array({t, s}, function(i) return i % 3 == 0 and i % s ~= 0 and 0 or 1 end)
+        local scale = 1 / math.sqrt(d)
+        local cases = {
+          {{}, always, nothing},
+          {{is_causal = true}, function(i, j) return j <= i end, nothing},
+          {{scale = 0.25}, always, nothing, 0.25},
+          {{mask = ref.tensor(hidden, "bool")}, function(i, j) return hidden[i * s + j + 1] == 1 end, nothing},
+          {{mask = ref.tensor(bias, dtype)}, always, function(i, j) return bias[i * s + j + 1] end},
+          {{mask = ref.tensor(hidden, "bool"), is_causal = true}, function(i, j) return j <= i and hidden[i * s + j + 1] == 1 end, nothing},
+        }
+        for _, case in ipairs(cases) do
+          local want = attend(q, k, v, case[4] or scale, case[2], case[3])
+          local slack = dtype == "float64" and 1e-13 or dtype == "float32" and 4e-6 or ref.epsilon(dtype) * 2
+          local function check(a, b, c, what)
+            local got = flow.scaled_dot_product_attention(a, b, c, case[1])
+            ref.check(got:reshape(t, e), want, dtype, dtype == "float32" and 8 or 4, dtype .. " " .. what, slack)
+          end
+          local layouts = {ref.layouts(ref.tensor(q, dtype)), ref.layouts(ref.tensor(k, dtype)), ref.layouts(ref.tensor(v, dtype))}
+          for n = 1, #layouts[1] do check(layouts[1][n][2], layouts[2][n][2], layouts[3][n][2], layouts[1][n][1]) end
+          local function heads(x, dims) return ref.tensor(x, dtype):reshape(1, 1, dims[1], dims[2]) end
+          check(heads(q, {t, d}), heads(k, {s, d}), heads(v, {s, e}), "with batch and head")
+        end
+      end
+    end)
+  end
+
+  it("of large scores and of no keys or queries", function()
+    local q = flow.full({1, 2}, 1000.0)
+    assert.are.same({{3, 4}}, flow.scaled_dot_product_attention(q, flow.tensor({{-1000.0, 0.0}, {1000.0, 0.0}}), flow.tensor({{1.0, 2.0}, {3.0, 4.0}})):totable())
+    assert.are.same({{0, 0, 0}, {0, 0, 0}}, flow.scaled_dot_product_attention(flow.zeros(2, 4), flow.zeros(0, 4), flow.zeros(0, 3)):totable())
+    assert.are.same({0, 3}, flow.scaled_dot_product_attention(flow.zeros(0, 4), flow.zeros(5, 4), flow.zeros(5, 3)).shape)
+    assert.are.same({2, 0, 5, 3}, flow.scaled_dot_product_attention(flow.zeros(2, 0, 5, 4), flow.zeros(2, 0, 5, 4), flow.zeros(2, 0, 5, 3)).shape)
+  end)
+
+  it("a mask is broadcast over batch and heads", function()
+    local q, v = flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4)
+    local mask = flow.rand(2, 1, 1, 5):gt(0.4)
+    mask[{{}, 0, 0, 0}] = true
+    local y = flow.scaled_dot_product_attention(q, q, v, {mask = mask})
+    for b = 0, 1 do
+      for h = 0, 2 do
+        local alone = flow.scaled_dot_product_attention(q[{b, h}], q[{b, h}], v[{b, h}], {mask = mask[{b, 0}]:expand(5, 5)})
+        assert.is_true((y[{b, h}] - alone):abs():amax():item() < 1e-6)
+      end
+    end
   end)
 end)

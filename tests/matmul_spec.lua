@@ -1,5 +1,6 @@
 -- matmul_spec.lua -- products against plain loops: layouts, sizes around the register tiles, batches, dtypes, errors.
 local flow = require "flow"
+local ref = require "tests.reference"
 
 -- A 2-D product by the schoolbook, from nested lists.
 local function multiply(a, b)
@@ -144,4 +145,80 @@ describe("linear", function()
     assert.is_false(ok)
     assert.is_truthy(message:find("linear: bias must be [4] for weight [4, 3], got [3]", 1, true), message)
   end)
+end)
+
+describe("products against plain Lua", function()
+  local function numbers(dtype, shape, seed)
+    local random = ref.generator(seed)
+    return ref.array(shape, function()
+      local r = random()
+      if ref.is_float(dtype) then return ref.round(dtype, r) end
+      return ref.round(dtype, math.floor(r * 100))
+    end)
+  end
+
+  for _, shapes in ipairs {
+    {{3}, {3}}, {{1}, {1}}, {{65}, {65}}, {{3}, {3, 4}}, {{2, 3}, {3}}, {{2, 3, 4}, {4}}, {{4}, {2, 4, 5}}, {{1, 1}, {1, 1}}, {{5, 7}, {7, 3}}, {{17, 33}, {33, 16}},
+    {{1, 65}, {65, 1}}, {{31, 2}, {2, 31}}, {{33, 100}, {100, 17}}, {{64, 64}, {64, 64}}, {{2, 3, 4}, {2, 4, 5}}, {{2, 1, 3, 4}, {3, 4, 2}}, {{3, 4}, {2, 4, 5}},
+    {{2, 3, 4}, {4, 5}}, {{1, 2, 3}, {5, 3, 2}}, {{0, 3}, {3, 4}}, {{2, 0}, {0, 3}}, {{0}, {0}}, {{2, 3, 0}, {0, 2}}, {{0, 2, 3}, {3, 4}}, {{2, 1, 2, 3}, {0, 3, 4}},
+  } do
+    it(("[%s] by [%s]"):format(table.concat(shapes[1], ", "), table.concat(shapes[2], ", ")), function()
+      for _, dtype in ipairs {"uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"} do
+        local x, y = numbers(dtype, shapes[1], 1), numbers(dtype, shapes[2], 2)
+        local want = ref.matmul(x, y)
+        local inner = shapes[1][#shapes[1]]
+        local slack = ref.is_float(dtype) and inner * ref.epsilon(dtype == "float64" and dtype or "float32") or nil
+        for _, a in ipairs(ref.layouts(ref.tensor(x, dtype))) do
+          for _, b in ipairs(ref.layouts(ref.tensor(y, dtype))) do
+            ref.check(a[2]:matmul(b[2]), want, dtype, ref.is_float(dtype) and 1 or 0, ("%s, %s by %s"):format(dtype, a[1], b[1]), slack)
+          end
+        end
+        if #shapes[1] == 3 and #shapes[2] == 3 and shapes[1][1] == shapes[2][1] then
+          ref.check(flow.bmm(ref.tensor(x, dtype), ref.tensor(y, dtype)), want, dtype, 1, "bmm " .. dtype, slack)
+        end
+      end
+    end)
+  end
+
+  it("stretched operands", function()
+    local x, y = numbers("float32", {3, 1}, 1), numbers("float32", {1, 4}, 2)
+    local wide, tall = ref.broadcast(x, {3, 20}), ref.broadcast(y, {20, 4})
+    local got = ref.tensor(x, "float32"):expand(3, 20):matmul(ref.tensor(y, "float32"):expand(20, 4))
+    ref.check(got, ref.matmul(wide, tall), "float32", 1, "stretched", 1e-5)
+  end)
+
+  it("NaN and infinities", function()
+    local inf, nan = math.huge, 0 / 0
+    for _, dtype in ipairs {"float16", "bfloat16", "float32", "float64"} do
+      for _, n in ipairs {1, 7, 40, 130} do
+        local x, y = flow.zeros({n, n}, {dtype = dtype}), flow.ones({n, n}, {dtype = dtype})
+        x[{0, n - 1}] = nan
+        y[{n - 1, 0}] = inf
+        local z = x:matmul(y)
+        assert.is_true(z[0]:isnan():all():item(), dtype .. " " .. n)
+        if n > 1 then
+          assert.is_true(z[{1, 0}]:isnan():item(), "0 times infinity")
+          assert.are.equal(0, z[{1, 1}]:item())
+        end
+      end
+    end
+    assert.are.equal(inf, flow.full({2, 2}, 300, {dtype = "float16"}):matmul(flow.full({2, 2}, 300, {dtype = "float16"}))[{0, 0}]:item())
+    assert.are.equal(4096, flow.ones({1, 4096}, {dtype = "float16"}):matmul(flow.ones({4096, 1}, {dtype = "float16"})):item()) -- sums in float32
+  end)
+end)
+
+describe("messages of products", function()
+  for _, case in ipairs {
+    {"bmm: takes [b, m, k] and [b, k, n], got [2, 3, 4] and [3, 4, 5]", function() flow.bmm(flow.zeros(2, 3, 4), flow.zeros(3, 4, 5)) end},
+    {"bmm: takes [b, m, k] and [b, k, n], got [3, 4] and [4, 5]", function() flow.bmm(flow.zeros(3, 4), flow.zeros(4, 5)) end},
+    {"matmul: [3] and [4, 2] do not fit: axis 0 of x has size 3, axis 0 of y has size 4", function() flow.zeros(3):matmul(flow.zeros(4, 2)) end},
+    {"matmul: y must be a tensor, got number", function() flow.zeros(3):matmul(2) end},
+    {"matmul: missing argument 'y'", function() flow.zeros(3):matmul() end},
+  } do
+    it(case[1], function()
+      local ok, message = pcall(case[2])
+      assert.is_false(ok)
+      assert.are.equal(case[1], (message:gsub("^.-:%d+: ", "")))
+    end)
+  end
 end)
