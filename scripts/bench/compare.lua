@@ -179,7 +179,8 @@ local function figure_of(group, spec)
     local median, peer = timing.median(mine), timing.median(peers)      -- sorts: the best comes first
     local result = {
         group = group.name, case = case, what = what, unit = unit, goal = goal, problem = problem,
-        value = convert(median, unit, work), best = convert(mine[1], unit, work), peer = convert(peer, unit, work),
+        value = convert(median, unit, work), best = convert(mine[1], unit, work),
+        peer = convert(peer, unit, work), peer_best = convert(peers[1], unit, work),
         ratio = median and peer and peer / median,
     }
     if goal and median then
@@ -210,9 +211,19 @@ local function machine()
     return "unknown processor"
 end
 
+-- Processes that wanted to run in the last minute, on average.
+local function load_average()
+    local file = io.open("/proc/loadavg")
+    if not file then return 0 end
+    local load = file:read("n")
+    file:close()
+    return load
+end
+
 -- What every line of the file says.
 local function describe()
     return {
+        load = load_average(),
         date = os.date("!%Y-%m-%dT%H:%M:%SZ"), machine = machine(), cores = tonumber(ask_shell("nproc") or 1),
         flowlua = ask_shell(quote(flowlua) .. " --version") or "flowlua",
         torch = python and ask_shell(quote(python) .. " -c 'import torch; print(torch.__version__)'"),
@@ -254,6 +265,7 @@ io.stdout:setvbuf("line")
 local chosen, about = chosen_groups(), describe()
 print(("%s, %d cores; %s; PyTorch %s"):format(about.machine, about.cores, about.flowlua, about.torch or "is missing"))
 print(("median of %d rounds; a ratio above 1: flowlua is faster"):format(rounds))
+if about.load > 0.5 then print(("other programs are running (load %.1f): figures are rough"):format(about.load)) end
 local file = assert(io.open(out .. "/bench.jsonl", "a"))
 local goals, met = 0, 0
 for _, group in ipairs(chosen) do
