@@ -217,6 +217,16 @@ static void collect_vars(const call *c, fl_var **reads, int *read_count, fl_var 
     }
 }
 
+/* Does the op replace all the bytes of its target's storage, and with values from elsewhere? */
+static bool overwrites(const call *c)
+{
+    if (!(c->op->flags & FL_OP_OVERWRITES)) return false;
+    const fl_tensor *t = c->tensors[0];
+    for (int i = 1; i < c->nin; i++)
+        if (c->tensors[i] && c->tensors[i]->storage == t->storage) return false;
+    return t->contiguous && (size_t)t->meta->local_numel * fl_dtype_size(t->meta->dtype) == t->storage->bytes;
+}
+
 static fl_status push_kernel(const call *c, fl_kernel *k)
 {
     size_t size = (packed_size(k) + 7) & ~(size_t)7;
@@ -229,6 +239,7 @@ static fl_status push_kernel(const call *c, fl_kernel *k)
                     .writes = writes, .lane = FL_LANE_CPU, .flags = FL_TASK_CHEAP};
     collect_vars(c, reads, &task.read_count, writes, &task.write_count);
     if (c->writes) task.flags |= FL_TASK_UPDATES;
+    if (overwrites(c)) task.flags |= FL_TASK_OVERWRITES;
     fl_status status = fl_engine_push(&task);
     free(block);
     return status;

@@ -50,8 +50,10 @@ enum {
     FL_TASK_UPDATES = 1,    /* reads what it writes: not run when an input is poisoned; then targets stay clean
                             ** and the error is filed for the next sync */
     FL_TASK_NO_SKIP = 2,    /* runs even when an input is poisoned (collectives) */
-    FL_TASK_CHEAP = 4       /* may run on the caller at once when everything it needs is complete, ahead of what its
+    FL_TASK_CHEAP = 4,      /* may run on the caller at once when everything it needs is complete, ahead of what its
                             ** lane has queued; others keep the lane's order */
+    FL_TASK_OVERWRITES = 8  /* with UPDATES: writes all of its targets and does not read them, so that their own poison
+                            ** is no obstacle and gone afterwards */
 };
 
 typedef struct fl_task {

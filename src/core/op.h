@@ -191,7 +191,8 @@ enum {                          /* op->flags */
     FL_OP_FUNCTION_ONLY = 64,   /* flow.name(), no x:name() */
     FL_OP_NO_GRAD = 128,        /* result never requires grad (comparisons, argmax) */
     FL_OP_SOURCE = 256,         /* no tensor input: placement and SBP come from the options */
-    FL_OP_LOCAL_ONLY = 512     /* result shape depends on data: local or all-B only */
+    FL_OP_LOCAL_ONLY = 512,     /* result shape depends on data: local or all-B only */
+    FL_OP_OVERWRITES = 1024     /* writes operand 0 without reading it: the value it had is of no interest */
 };
 
 struct fl_op {

@@ -120,7 +120,7 @@ static fl_poison *input_poison(const fl_task *t)
     fl_poison *p;
     for (int i = 0; i < t->read_count; i++)
         if ((p = poison_of(t->reads[i]))) return p;
-    if (!(t->flags & FL_TASK_UPDATES)) return NULL;
+    if ((t->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) != FL_TASK_UPDATES) return NULL;
     for (int i = 0; i < t->write_count; i++)
         if ((p = poison_of(t->writes[i]))) return p;
     return NULL;

@@ -452,6 +452,19 @@ static void update_that_fails_poisons_its_target(void)
     CHECK(fl_engine_wait_all() == FL_OK);
 }
 
+static void overwriting_a_poisoned_variable_heals_it(void)
+{
+    fl_var x = {0}, y = {0};
+    push_boom(threaded[0], VARS(&x));
+    push_nothing(threaded[0], FL_TASK_UPDATES | FL_TASK_OVERWRITES, NO_VARS, VARS(&x));
+    CHECK(fl_engine_wait_var(&x) == FL_OK);
+    push_boom(threaded[0], VARS(&y));
+    push_nothing(threaded[0], FL_TASK_UPDATES | FL_TASK_OVERWRITES, VARS(&y), VARS(&x));
+    CHECK(fl_engine_wait_var(&x) == FL_OK);         /* not begun: x is as it was */
+    fl_var_clear(&y);
+    fl_engine_wait_all();
+}
+
 static void errors_without_a_reader_are_filed(void)
 {
     fl_var x = {0}, y = {0};
@@ -784,6 +797,7 @@ int main(int argc, char **argv)
     RUN(only_a_pure_write_clears);
     RUN(updates_spare_their_targets);
     RUN(update_that_fails_poisons_its_target);
+    RUN(overwriting_a_poisoned_variable_heals_it);
     RUN(errors_without_a_reader_are_filed);
     RUN(collectives_are_entered_all_the_same);
     RUN(failure_on_the_caller);

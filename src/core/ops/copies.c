@@ -356,7 +356,7 @@ static void sbp_copy_(fl_sigs *s)
 static const char *const copy_vjp[] = {NULL, "g"};
 static const char *const copy_samples[] = {"flow.zeros(2, 3), flow.randn(2, 3)", "flow.zeros(2, 3), flow.randn(3)", "flow.zeros(3, 2):t(), flow.arange(6):reshape(2, 3)", NULL};
 FL_OP(copy_) {
-    .name = "copy_", .sig = "copy_(x, src)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
+    .name = "copy_", .sig = "copy_(x, src)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES, .mutates = 1,
     .doc = "Writes src into x, broadcast and converted.",
     .infer = infer_copy_, .sbp = sbp_copy_, .cpu = kernel_copy_, .vjp = copy_vjp, .samples = copy_samples,
 };
@@ -394,7 +394,7 @@ static void sbp_fill_(fl_sigs *s)
 static const char *const no_vjp[] = {NULL}; /* what was there is gone */
 static const char *const fill_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange(4), 7", "flow.randn(3, 4):t(), -1", NULL};
 FL_OP(fill_) {
-    .name = "fill_", .sig = "fill_(x, ~value: scalar)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
+    .name = "fill_", .sig = "fill_(x, ~value: scalar)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES, .mutates = 1,
     .doc = "Sets every element to a number.",
     .infer = fl_infer_same, .check = check_fill, .sbp = sbp_fill_, .cpu = kernel_fill_, .vjp = no_vjp, .samples = fill_samples,
 };
@@ -407,7 +407,7 @@ static fl_status kernel_zero_(fl_kernel *k)
 
 static const char *const zero_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", NULL};
 FL_OP(zero_) {
-    .name = "zero_", .sig = "zero_(x)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
+    .name = "zero_", .sig = "zero_(x)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES, .mutates = 1,
     .doc = "Sets every element to 0.",
     .infer = fl_infer_same, .sbp = sbp_any, .cpu = kernel_zero_, .vjp = no_vjp, .samples = zero_samples,
 };

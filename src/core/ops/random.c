@@ -440,12 +440,12 @@ static fl_status check_normal_(const fl_operand *in, int nin, const fl_attrs *at
 static const char *const no_vjp[] = {NULL}; /* what was there is gone */
 static const char *const uniform_samples[] = {"flow.zeros(2, 3)", "flow.zeros(70), -1, 2", "flow.zeros(3, 4):t(), 0, 5", NULL};
 FL_OP(uniform_) {
-    .name = "uniform_", .sig = "uniform_(x, ~low: float = 0, ~high: float = 1)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_RANDOM, .mutates = 1,
+    .name = "uniform_", .sig = "uniform_(x, ~low: float = 0, ~high: float = 1)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_RANDOM, .mutates = 1,
     .doc = "Fills x with uniform random numbers from low to high.",
     .infer = infer_float_operand, .check = check_uniform_, .sbp = sbp_same, .cpu = kernel_uniform_, .vjp = no_vjp, .samples = uniform_samples,
 };
 FL_OP(normal_) {
-    .name = "normal_", .sig = "normal_(x, ~mean: float = 0, ~std: float = 1)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_RANDOM, .mutates = 1,
+    .name = "normal_", .sig = "normal_(x, ~mean: float = 0, ~std: float = 1)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_RANDOM, .mutates = 1,
     .doc = "Fills x with normal random numbers.",
     .infer = infer_float_operand, .check = check_normal_, .sbp = sbp_same, .cpu = kernel_normal_, .vjp = no_vjp, .samples = uniform_samples,
 };
