@@ -1,0 +1,257 @@
+-- bad_input_spec.lua -- what a hostile user does: every mistake is an error that pcall catches, with the whole message; nothing
+-- is lost and nothing crashes. Messages of single ops stand in their families' specs, those of files in save_spec and data_spec.
+local flow = require "flow"
+local nn, optim = flow.nn, flow.optim
+
+local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+local nan, inf = 0 / 0, 1 / 0
+
+-- The message without its position, which must be there.
+local function message_of(f, ...)
+    local ok, message = pcall(f, ...)
+    assert.is_false(ok, "no error")
+    assert.is_string(message)
+    local text = message:match("^[^:\n]+:%d+: (.*)$")
+    assert.is_truthy(text, "no position: " .. message)
+    return text
+end
+
+local x = flow.zeros(2, 3)
+
+local function refuses(group, cases)
+    describe(group, function()
+        for _, case in ipairs(cases) do
+            it("say: " .. case[1], function()
+                assert.are.equal(case[1], message_of(case[2]))
+                assert.are.same({{0, 0, 0}, {0, 0, 0}}, x:totable()) -- as it was
+            end)
+        end
+    end)
+end
+
+local cycle, deep = {}, 1
+cycle[1] = cycle
+for _ = 1, 100000 do deep = {deep} end
+
+refuses("sizes", {
+    {"zeros: size must be a whole number, got nan", function() flow.zeros(nan) end},
+    {"zeros: size must be a whole number, got inf", function() flow.zeros(inf) end},
+    {"zeros: size must be a whole number, got 2^63 or more", function() flow.zeros(2 ^ 63) end},
+    {"zeros: size must be a whole number, got less than -2^63", function() flow.zeros(-2 ^ 64) end},
+    {"zeros: size must be a whole number, got 0.5", function() flow.zeros(0.5) end},
+    {"zeros: size must be a whole number or a list of them, got string", function() flow.zeros("3") end},
+    {"zeros: missing argument 'size': zeros(size: sizes, options)", function() flow.zeros(nil) end},
+    {"zeros: size -1 in shape [-1] is negative", function() flow.zeros(-1) end},
+    {"zeros: size -9223372036854775808 in shape [-9223372036854775808] is negative", function() flow.zeros(math.mininteger) end},
+    {"zeros: shape [9223372036854775807] has too many elements (2^62 or more)", function() flow.zeros(math.maxinteger) end},
+    {"zeros: shape [1099511627776, 1099511627776] has too many elements (2^62 or more)", function() flow.zeros(1 << 40, 1 << 40) end},
+    {"zeros: shape [4294967296, 4294967296] has too many elements (2^62 or more)", function() flow.zeros(1 << 32, 1 << 32) end},
+    {"zeros: size holds at most 8 numbers, got 9", function() flow.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1) end},
+    {"zeros: size must hold whole numbers, number 2 is string", function() flow.zeros {2, "x"} end},
+    {"zeros: size must hold whole numbers, number 2 is nil", function() flow.zeros {2, nil, 3} end},
+    {"zeros: size must hold whole numbers, number 1 is table", function() flow.zeros(cycle) end},
+    {"zeros: size is a list, but has a key 'dtype'; options go in a table of their own", function() flow.zeros {2, 3, dtype = "int64"} end},
+    {"rep: [2, 3] repeated 4611686018427387904 times is too large", function() x:rep(1 << 62, 1 << 62) end},
+    {"view: only one size can be -1, not [-1, -1]", function() x:view(-1, -1) end},
+    {"view: [2, 3] with 6 elements cannot become [4]", function() x:view(4) end},
+    {"expand: [2, 3] cannot be expanded to [5, 3]: axis 0 has size 2", function() x:expand(5, 3) end},
+    {"arange: too many elements", function() flow.arange(1e30) end},
+    {"arange: step must not be 0", function() flow.arange(0, 10, 0) end},
+    {"linspace: steps -1 is negative", function() flow.linspace(0, 1, -1) end},
+    {"Linear: the number of inputs must be a whole number >= 1, got -1", function() nn.Linear(-1, 3) end},
+})
+
+refuses("axes", {
+    {"sum: axis 2 is out of range for shape [2, 3] (-2 to 1)", function() x:sum(2) end},
+    {"sum: axis -9223372036854775808 is out of range for shape [2, 3] (-2 to 1)", function() x:sum(math.mininteger) end},
+    {"sum: axis 0 is named twice", function() x:sum {0, -2} end},
+    {"sum: axis must be a whole number, got 0.5", function() x:sum(0.5) end},
+    {"sum: axis must be a whole number, got nan", function() x:sum(nan) end},
+    {"transpose: axis 5 is out of range for shape [2, 3] (-2 to 1)", function() x:transpose(0, 5) end},
+    {"permute: axis 0 is named twice", function() x:permute(0, 0) end},
+    {"softmax: missing argument 'axis': softmax(x, axis: axis)", function() x:softmax() end},
+    {"norm: axis 7 is out of range for shape [2, 3] (-2 to 1)", function() x:norm(2, 7) end},
+    {"select: index 2 is out of range for axis 0 of [2, 3]", function() return x[2] end},
+    {"select: index -9223372036854775808 is out of range for axis 0 of [2, 3]", function() return x[math.mininteger] end},
+    {"narrow: start 1 and length 5 exceed size 2 of axis 0 of [2, 3]", function() x:narrow(0, 1, 5) end},
+    {"narrow: start 1 and length 9223372036854775807 exceed size 2 of axis 0 of [2, 3]", function() x:narrow(0, 1, math.maxinteger) end},
+    {"#: a tensor without axes has no length", function() return #flow.tensor(1) end},
+})
+
+refuses("data", {
+    {"tensor: data[1][1][1][1][1][1][1][1] is nested deeper than 8 lists (does a list hold itself?)", function() flow.tensor(cycle) end},
+    {"tensor: data[1][1][1][1][1][1][1][1] is nested deeper than 8 lists (does a list hold itself?)", function() flow.tensor(deep) end},
+    {"tensor: data[2] holds 1 values, the lists before it 2", function() flow.tensor {{1, 2}, {3}} end},
+    {"tensor: data[2][1] holds 2 values, the lists before it 1", function() flow.tensor {{{1}}, {{1, 2}}} end},
+    {"tensor: data[2] is a list where a number is needed", function() flow.tensor {1, {2}} end},
+    {"tensor: data[2] is a number where a list is needed", function() flow.tensor {{1}, 2} end},
+    {"tensor: data[2] must be a number, a boolean or a list, got string", function() flow.tensor {1, "2"} end},
+    {"tensor: data[2] must be a number, a boolean or a list, got nil", function() flow.tensor {1, nil, 3} end},
+    {"tensor: data is a table without a list part", function() flow.tensor {a = 1} end},
+    {"tensor: data must be a number, a boolean or a list, got nil", function() flow.tensor(nil) end},
+    {"tensor: data must be a number, a boolean or a list, got function", function() flow.tensor(print) end},
+    {"tensor: data is missing: flow.tensor(number, boolean or nested list, options)", function() flow.tensor() end},
+    {"tensor: data[1] = 300 does not fit into uint8", function() flow.tensor({300}, {dtype = "uint8"}) end},
+    {"tensor: data[1] = nan does not fit into int64", function() flow.tensor({nan}, {dtype = "int64"}) end},
+    {"tensor: data[2][1] = 1e+70 does not fit into int64", function() flow.tensor({{1}, {1e70}}, {dtype = "int64"}) end},
+    {"tensor: data[1] is a tensor; put tensors together with flow.stack or flow.cat", function() flow.tensor {flow.ones(2)} end},
+    {"index: the value assigned must be a tensor, a number or a list, got string", function() x[0] = "a" end},
+    {"tensor: data[1][1][1][1][1][1][1][1] is nested deeper than 8 lists (does a list hold itself?)", function() x[0] = cycle end},
+    {"copy_: src [4] does not broadcast to x [3]", function() x[0] = flow.zeros(4) end},
+})
+
+refuses("shapes and dtypes", {
+    {"add: shapes [2, 3] and [4] do not broadcast", function() return x + flow.zeros(4) end},
+    {"matmul: [2, 3] and [4, 2] do not fit: axis 1 of x has size 3, axis 0 of y has size 4", function() x:matmul(flow.zeros(4, 2)) end},
+    {"cat: xs[1] is [2, 3] and xs[2] is [2, 4]: only axis 0 may differ", function() flow.cat {x, flow.zeros(2, 4)} end},
+    {"stack: xs[1] is [2, 3] and xs[2] is [3]: shapes must be equal", function() flow.stack {x, flow.zeros(3)} end},
+    {"cat: needs at least one tensor", function() flow.cat {} end},
+    {"layer_norm: the last sizes of x must be [4], x is float32[2, 3]", function() x:layer_norm {4} end},
+    {"softmax: takes a float tensor, x is int64[6]", function() flow.arange(6):softmax(0) end},
+    {"zeros: unknown dtype 'int65'; did you mean 'int64'?", function() flow.zeros(2, {dtype = "int65"}) end},
+    {"zeros: dtype must be a string, got number", function() flow.zeros(2, {dtype = 3}) end},
+    {"requires_grad: only float tensors have gradients, this is int64", function() flow.zeros(2, {dtype = "int64", requires_grad = true}) end},
+    {"masked_select: mask must be bool, not float32", function() x:masked_select(x) end},
+    {"where: the condition must be bool, it is float32", function() flow.where(x, x, x) end},
+    {"max: axis 0 of [0] is empty, so there is no result", function() flow.zeros(0):max() end},
+    {"argmax: axis 0 of [0, 3] is empty, so there is no result", function() flow.zeros(0, 3):argmax(0) end},
+    {"in Linear: linear: takes x [..., in] and weight [out, in], got [2, 4] and [2, 3]", function() nn.Linear(3, 2)(flow.ones(2, 4)) end},
+})
+
+refuses("labels and positions", {
+    {"cross_entropy: target[1] is 3, but input has 3 classes (0 to 2)", function() flow.cross_entropy(x, flow.tensor {0, 3}) end},
+    {"cross_entropy: target[0] is -1, but input has 3 classes (0 to 2)", function() flow.cross_entropy(x, flow.tensor {-1, 9}) end},
+    {"cross_entropy: target[1] is -9223372036854775808, but input has 3 classes (0 to 2)",
+        function() flow.cross_entropy(x, flow.tensor {0, math.mininteger}) end},
+    {"cross_entropy: target[1, 0] is 7, but input has 2 classes (0 to 1)", function() flow.cross_entropy(flow.zeros(2, 2, 2), flow.tensor {{0, 1}, {7, 0}}) end},
+    {"cross_entropy: target must be integers (class labels), got float32[2]", function() flow.cross_entropy(x, flow.tensor {0.5, 1}) end},
+    {"cross_entropy: input [2, 3] and target [3] do not fit; target must be [2]", function() flow.cross_entropy(x, flow.tensor {0, 1, 2}) end},
+    {"nll_loss: target[1] is 7, but input has 3 classes (0 to 2)", function() flow.nll_loss(x, flow.tensor {0, 7}) end},
+    {"embedding: indices[1] is 7, but weight has 2 rows (0 to 1)", function() flow.embedding(flow.tensor {1, 7}, x) end},
+    {"gather: index[0, 1] is 3, but this axis of x has 3 positions (0 to 2)", function() x:gather(1, flow.tensor {{0, 3}, {0, 0}}) end},
+    {"index_select: index[0] is 2, but this axis of x has 2 positions (0 to 1)", function() x:index_select(0, flow.tensor {2}) end},
+    {"index: position 2 (element 1 of the index) is out of range for an axis of size 2", function() return x[flow.tensor {0, 2}] end},
+})
+
+refuses("arguments", {
+    {"add: y must be a tensor or a number, got nil", function() return x + nil end},
+    {"add: y must be a tensor or a number, got string", function() return x + "1" end},
+    {"add: y must be a tensor or a number, got table", function() return x + {} end},
+    {"add: missing argument 'y'", function() x:add() end},
+    {"add: too many arguments: add(x|number, y|number)", function() x:add(1, 2, 3) end},
+    {"add: missing argument 'x' (a method is called with a colon: x:add())", function() x.add() end},
+    {"item: takes a tensor of one element, x has 6 (shape [2, 3])", function() x:item() end},
+    {"cross_entropy: unknown option 'weights'; did you mean 'weight'?", function() flow.cross_entropy(x, flow.tensor {0, 1}, {weights = x}) end},
+    {"cross_entropy: reduction must be one of mean|sum|none, got 'avg'", function() flow.cross_entropy(x, flow.tensor {0, 1}, {reduction = "avg"}) end},
+    {"tensor has no method or field 'som'; did you mean 'sum'?", function() x:som() end},
+    {"flow has no 'zeross'; did you mean 'zeros'?", function() flow.zeross(2) end},
+    {"a tensor's field 'shape' cannot be assigned; only requires_grad and grad can", function() x.shape = {6} end},
+    {"tensors are compared elementwise with x:lt(y), x:le(y), x:gt(y), x:ge(y), x:eq(y), x:ne(y)", function() return x < x end},
+    {"SGD: the list of parameters is empty", function() optim.SGD({}, {lr = 1}) end},
+    {"SGD: parameter 1 is not a leaf that requires grad", function() optim.SGD({x}, {lr = 1}) end},
+    {"cuda: no CUDA device is available (flowlua was started without its CUDA plug-in)", function() x:to("cuda") end},
+    {"set_num_threads: n must be 1 to 4096, got 0", function() flow.set_num_threads(0) end},
+})
+
+describe("a message", function()
+    it("of a deep call names the user's line", function()
+        local chunk = assert(load("local flow = ...\nlocal x = flow.ones(2)\n\nreturn x + flow.ones(3)\n", "=script.lua"))
+        assert.are.equal("script.lua:4: add: shapes [2] and [3] do not broadcast", select(2, pcall(chunk, flow)))
+    end)
+
+    it("of a function that is made of others is told in its own name", function()
+        local global = flow.ones(2, {placement = flow.placement("cpu", {0}), sbp = "B"})
+        for name, f in pairs {
+            mse_loss = function() flow.mse_loss(flow.ones(2), global) end,
+            scaled_dot_product_attention = function()
+                local q = flow.ones(2, 3, 4)
+                flow.scaled_dot_product_attention(q, q, q:to_global {placement = global.placement, sbp = "B"})
+            end,
+            cross_entropy = function() flow.cross_entropy(flow.ones(2, 3), flow.tensor {0, 1}:to_global {placement = global.placement, sbp = "B"}) end,
+            backward = function() flow.ones(2, {requires_grad = true}):sum():backward(global:sum()) end,
+        } do
+            local message = message_of(f)
+            assert.is_truthy(message:find(name, 1, true) == 1, message)
+        end
+    end)
+
+    it("about a tensor with odd values says nan and inf", function()
+        assert.are.equal("Linear: the number of inputs must be a whole number >= 1, got inf", message_of(nn.Linear, inf, 3))
+    end)
+end)
+
+describe("nothing is lost:", function()
+    it("an op that fails leaves its operands as they were", function()
+        local y = flow.tensor {1.0, 2.0}
+        pcall(function() y:add_(flow.ones(2, 2)) end)
+        pcall(function() y:copy_(flow.ones(3)) end)
+        pcall(function() y[flow.tensor {0, 5}] = 7 end)
+        pcall(function() y[{{0, 9}, 3}] = 7 end)
+        pcall(function() y:masked_fill_(flow.ones(2), 1) end)
+        assert.are.same({1, 2}, y:totable())
+    end)
+
+    it("a backward that fails can be done again", function()
+        local w = flow.ones(2, {requires_grad = true})
+        local y = (w * 3):sum()
+        local remove = y:register_hook(function() error("no") end)
+        assert.is_false(pcall(y.backward, y))
+        assert.is_nil(w.grad)
+        if type(remove) == "function" then remove() end
+        local z = (w * 3):sum()
+        z:backward()
+        assert.are.same({3, 3}, w.grad:totable())
+    end)
+
+    it("recording is on again after an error inside no_grad", function()
+        pcall(flow.no_grad, function() error("stop") end)
+        assert.is_true(flow.is_grad_enabled())
+        pcall(function()
+            local guard <close> = flow.no_grad()
+            error("stop")
+        end)
+        assert.is_true(flow.is_grad_enabled())
+    end)
+
+    it("errors from coroutines name the line there", function()
+        local co = coroutine.create(function() return flow.ones(2) + flow.ones(3) end)
+        local ok, message = coroutine.resume(co)
+        assert.is_false(ok)
+        assert.matches("bad_input_spec.lua:%d+: add: shapes %[2%] and %[3%] do not broadcast$", message)
+    end)
+
+    it("a stack overflow inside calls of ops is an error", function()
+        local function forever(t) return forever(t + 1) + 1 end
+        local ok, message = pcall(forever, flow.ones(1))
+        assert.is_false(ok)
+        assert.matches("stack overflow", message)
+        assert.are.equal(1, flow.ones(1):item())
+    end)
+end)
+
+describe("random calls", function()
+    -- Runs tests/fuzz.lua; what it says, or nil and how it died.
+    local function fuzz(seed, first, last)
+        local folder = os.tmpname()
+        os.remove(folder)
+        assert(os.execute("mkdir -p " .. folder))
+        local pwd = io.popen("pwd"):read("l")
+        local program = flowlua:sub(1, 1) == "/" and flowlua or pwd .. "/" .. flowlua
+        local limit = os.getenv("ASAN_OPTIONS") and "" or "ulimit -v 4000000; "
+        local pipe = io.popen(("cd %s && (%sexec timeout 120 %s %s/tests/fuzz.lua %d %d %d) 2>&1"):format(folder, limit, program, pwd, seed, first, last))
+        local output = pipe:read("a")
+        pipe:close()
+        os.execute("rm -rf " .. folder)
+        return output
+    end
+
+    for seed = 1, 4 do
+        it(("with junk for arguments end in results or errors that say what, seed %d"):format(seed), function()
+            local output = fuzz(seed, 1, 5000)
+            local bad = output:match("BAD [^\n]*")
+            assert.is_nil(bad, ("seed %d: %s"):format(seed, tostring(bad)))
+            local last = output:match("(%d+)\n[^%d]*$")
+            assert.matches("\nend\n$", output, ("seed %d died or hung at call %s; see it with: flowlua tests/fuzz.lua %d %s %s -v"):format(seed, last, seed, last, last))
+        end)
+    end
+end)
