@@ -319,18 +319,20 @@ FL_VMATH double fl_abs_f64(double x) { return __builtin_fabs(x); }
 FL_VMATH double fl_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 FL_VMATH double fl_copysign_f64(double x, double sign) { return __builtin_copysign(x, sign); }
 
-/* Squares and roots are exact where pow would only be close. */
+/* Squares and roots are exact where pow would only be close; the root of -0 is 0 here, that of -inf is inf, as C's pow has it. */
 FL_VMATH float fl_pow_f32(float x, float y)
 {
     if (y == 2.0f) return x * x;
     if (y == 1.0f) return x;
-    return y == 0.5f ? __builtin_sqrtf(x) : powf(x, y);
+    if (y == 0.5f) return x == -INFINITY ? INFINITY : __builtin_sqrtf(x + 0.0f);
+    return powf(x, y);
 }
 FL_VMATH double fl_pow_f64(double x, double y)
 {
     if (y == 2.0) return x * x;
     if (y == 1.0) return x;
-    return y == 0.5 ? __builtin_sqrt(x) : pow(x, y);
+    if (y == 0.5) return x == -INFINITY ? INFINITY : __builtin_sqrt(x + 0.0);
+    return pow(x, y);
 }
 
 #endif
