@@ -1,16 +1,10 @@
 #!/bin/sh
 # install.sh PACKAGE... -- installs the packages that are missing, and says so; does nothing when none is.
-# Debian and Ubuntu are known. On another system it prints the list and stops.
+# Debian and Ubuntu are known. On another system it prints the list and goes on: the compiler will say what is missing.
 set -eu
 
 if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
-    for tool in gcc make pkg-config; do
-        command -v "$tool" >/dev/null 2>&1 || missing_tools="${missing_tools:-} $tool"
-    done
-    if [ -n "${missing_tools:-}" ]; then
-        echo "This system has no apt-get. flowlua needs what these Debian packages hold: $*" >&2
-        exit 1
-    fi
+    echo "This system has no apt-get. flowlua needs what these Debian packages hold: $*"
     exit 0
 fi
 
@@ -21,7 +15,22 @@ for package in "$@"; do
 done
 [ -n "$missing" ] || exit 0
 
-echo "Installing what flowlua needs to build, run and test:$missing"
+# What a package is for; the README says why it and not another.
+purpose() {
+    case $1 in
+        gcc | libc6-dev | make | pkg-config) echo "to build" ;;
+        liblua5.4-dev) echo "the Lua interpreter inside" ;;
+        zlib1g-dev) echo "compressed data files" ;;
+        libcjson-dev) echo "headers of checkpoint files" ;;
+        libdnnl-dev) echo "large matrix products" ;;
+        libedit2) echo "editing lines in the session" ;;
+        lua-busted | lua-check) echo "to test" ;;
+        *) echo "needed" ;;
+    esac
+}
+
+echo "flowlua installs what is missing here:"
+for package in $missing; do echo "  $package -- $(purpose "$package")"; done
 if [ "$(id -u)" = 0 ]; then sudo=
 elif command -v sudo >/dev/null 2>&1; then sudo=sudo
 else
