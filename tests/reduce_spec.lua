@@ -1,6 +1,7 @@
 -- reduce_spec.lua -- reductions and softmax against plain Lua: axes, dtypes, layouts, sizes, NaN, empty tensors, ties.
 local flow = require "flow"
 local ref = require "tests.reference"
+local support = require "tests.support"
 
 local inf, nan = math.huge, 0 / 0
 local function message(f)
@@ -378,6 +379,45 @@ describe("softmax", function()
     assert.is_true(many:eq(one):all():item())
     assert.is_true(ref.tensor(line, "float32"):unsqueeze(1):expand(40, 8000):softmax(0):sub(one:unsqueeze(1)):abs():amax():item() < 1e-7)
   end)
+end)
+
+describe("gradients at corners", function() -- those of PyTorch
+  for _, case in ipairs {
+    {"x:amax()", {1, 3, 3, 2}, {0, 0.5, 0.5, 0}},
+    {"x:max()", {1, 3, 3, 2}, {0, 0.5, 0.5, 0}},
+    {"(x:max(0))", {1, 3, 3, 2}, {0, 1, 0, 0}},
+    {"x:amin()", {1, 1, 3, 2}, {0.5, 0.5, 0, 0}},
+    {"(x:min(0))", {1, 1, 3, 2}, {1, 0, 0, 0}},
+    {"x:prod()", {2, 0, 3}, {0, 6, 0}},
+    {"x:prod()", {0, 0, 3}, {0, 0, 0}},
+    {"x:prod()", {2, 4, 3}, {12, 6, 8}},
+    {"x:norm(1)", {3, -4, 0}, {1, -1, 0}},
+    {"x:norm(1)", {2, -2, 2}, {1, -1, 1}},
+    {"x:norm(2)", {3, -4, 0}, {0.6, -0.8, 0}},
+    {"x:norm(2)", {2, -2, 2}, {0.577350269, -0.577350269, 0.577350269}},
+    {"x:norm(3)", {3, -4, 0}, {0.444851352, -0.790846848, 0}},
+    {"x:norm(3)", {2, -2, 2}, {0.480749857, -0.480749857, 0.480749857}},
+    {"x:norm(0.5)", {3, -4, 0}, {2.15470054, -1.8660254, 0}},
+    {"x:norm(0.5)", {2, -2, 2}, {3, -3, 3}},
+    {"x:norm(math.huge)", {3, -4, 0}, {0, -1, 0}},
+    {"x:norm(math.huge)", {2, -2, 2}, {0.333333333, -0.333333333, 0.333333333}},
+    {"x:norm(-math.huge)", {3, -4, 0}, {0, 0, 0}},
+    {"x:norm(-math.huge)", {2, -2, 2}, {0.333333333, -0.333333333, 0.333333333}},
+    {"x:norm()", {0, 0}, {0, 0}},
+    {"x:std()", {1, 1, 1}, {0, 0, 0}},
+    {"x:std()", {1, 2, 4}, {-0.43643578, -0.109108945, 0.545544726}},
+    {"x:var()", {1, 2, 4}, {-1.33333333, -0.333333333, 1.66666667}},
+    {"x:mean()", {1, 2}, {0.5, 0.5}},
+    {"x:logsumexp(0)", {1, 2, -inf}, {0.268941421, 0.731058579, 0}},
+    {"x:logsumexp(0)", {-inf, -inf}, {nan, nan}},
+    {"x:softmax(0)", {1, 2, -inf}, {0, 0, 0}},
+    {"x:log_softmax(0)", {1, 2, -inf}, {0.193175736, -1.19317574, 1}},
+    {"x:logsumexp(0)", {inf, 1}, {nan, 0}},
+  } do
+    it(case[1], function()
+      for dtype, eps in pairs {float64 = 1e-8, float32 = 1e-6} do support.check_gradient(case[1], dtype, case[2], case[3], eps) end
+    end)
+  end
 end)
 
 describe("messages", function()

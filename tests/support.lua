@@ -148,6 +148,19 @@ function M.gradcheck(f, args, what)
   end
 end
 
+-- Gradient of the sum of an expression in x, written as Lua, at a list of values.
+function M.check_gradient(expression, dtype, values, want, eps)
+  local x = flow.tensor(values, {dtype = dtype, requires_grad = true})
+  local y = assert(load("local flow, x = ... return " .. expression))(flow, x)
+  y:sum():backward()
+  local got = M.values(x.grad)
+  for i, v in ipairs(want) do
+    if not near(v, got[i], eps) then
+      error(("%s in %s at %g: gradient %.9g, expected %.9g"):format(expression, dtype, values[i], got[i], v), 2)
+    end
+  end
+end
+
 ---- SBP ----
 
 -- Start and size of part `index` of n cut into `parts`.

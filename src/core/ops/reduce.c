@@ -164,6 +164,13 @@ static fl_status finish_grad(fl_grad *g, fl_chain *c, fl_tensor *result)
     return fl_chain_end(c);
 }
 
+/* t, but 0 where `divisor` is 0 */
+static fl_tensor *zero_where(fl_chain *c, fl_tensor *divisor, fl_tensor *t)
+{
+    fl_tensor *hit = CHAIN_CALL(c, NULL, eq, fl_of(divisor), fl_of_integer(0));
+    return CHAIN_CALL(c, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(t));
+}
+
 /* ---- sum, mean, prod ---- */
 
 static fl_dtype sum_dtype(fl_dtype d) { return fl_dtype_is_float(d) ? d : FL_INT64; }
@@ -496,7 +503,8 @@ static fl_status grad_std(fl_grad *g)
     fl_chain c = {0};
     FL_TRY(grad_axes(&mask, g, around_correction));
     double left = divisor(g->attrs, count_of(&g->in_meta[0]->shape, mask));
-    return grad_deviations(g, &c, chain_mul_number(&c, chain_div(&c, g->gout[0], g->out[0]), 1.0 / left), mask);
+    fl_tensor *per_deviation = zero_where(&c, g->out[0], chain_div(&c, g->gout[0], g->out[0])); /* equal elements: as the norm at 0 */
+    return grad_deviations(g, &c, chain_mul_number(&c, per_deviation, 1.0 / left), mask);
 }
 
 FL_OP(var) {
@@ -558,13 +566,6 @@ static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const
 }
 
 static void sbp_norm(fl_sigs *s) { sbp_reduced(s, after_p, FL_B, body_norm); }
-
-/* t where `condition` is 0, else 0 */
-static fl_tensor *zero_where(fl_chain *c, fl_tensor *condition, fl_tensor *t)
-{
-    fl_tensor *hit = CHAIN_CALL(c, NULL, eq, fl_of(condition), fl_of_integer(0));
-    return CHAIN_CALL(c, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(t));
-}
 
 /* Of largest and smallest magnitudes: equal ones share the gradient. */
 static fl_tensor *grad_norm_infinite(fl_chain *c, fl_grad *g, uint32_t mask)
