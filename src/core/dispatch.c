@@ -245,8 +245,27 @@ static fl_status push_kernel(const call *c, fl_kernel *k)
     return status;
 }
 
+/* Runs the plan's bare loop when the operands are ready and contiguous; false: the kernel must see to it. */
+static bool run_flat(const call *c)
+{
+    const void *in[FL_FLAT_MAX_IN];
+    const fl_tensor *out = c->out[0];
+    if (FL_UNLIKELY(!fl_engine_direct || !out->contiguous)) return false;
+    for (int i = 0; i < c->nin; i++) {
+        const fl_tensor *t = c->tensors[i];
+        const fl_var *v = &t->storage->var;
+        if (!t->contiguous || !(c->writes && i == 0 ? fl_var_writable(v) : fl_var_readable(v))) return false;
+        in[i] = fl_tensor_data(t);
+    }
+    c->plan->flat(fl_tensor_data(out), in, out->meta->local_numel, NULL);
+    if (c->writes) fl_var_bump(&c->out[0]->storage->var);
+    fl_engine_direct_ops++;
+    return true;
+}
+
 static fl_status run_kernel(const call *c)
 {
+    if (c->plan->flat && FL_LIKELY(run_flat(c))) return FL_OK;
     fl_view stack[STACK_OPERANDS], *views = stack;
     int count = c->nin + c->nout;
     if (FL_UNLIKELY(count > STACK_OPERANDS)) {

@@ -138,6 +138,10 @@ static fl_status infer_shapes(build *b)
     b->c = (fl_infer){.op = b->op, .name = b->name, .attrs = b->attrs, .in = b->specs, .nin = b->nin, .nout = b->op->nout};
     for (int i = 0; i < b->op->nout; i++) b->c.out[i].kind = FL_TENSOR;
     FL_TRY(b->op->infer(&b->c));
+    for (int i = 0; i < b->c.nout; i++) {
+        fl_shape same;
+        FL_TRY(fl_shape_make(&same, b->c.name, b->c.out[i].shape.dims, b->c.out[i].shape.ndim));
+    }
     return b->in_place ? fit_in_place(b) : FL_OK;
 }
 
@@ -270,6 +274,17 @@ static double estimate(const fl_plan *plan, const build *b)
     return all > 0 ? (cost.bytes / BYTES_PER_NS + cost.flops / FLOPS_PER_NS) * (here / all) : 0;
 }
 
+enum { FLAT_UP_TO = 8192 };     /* elements: more may want the team */
+
+static fl_flat_fn flat_loop(const fl_plan *plan, const build *b)
+{
+    if (!b->op->flat || !plan->kernel || !plan->holds || plan->boxes || b->attrs->count || plan->nin > FL_FLAT_MAX_IN) return NULL;
+    if (plan->out[0]->local_numel > FLAT_UP_TO) return NULL;
+    for (int i = 0; i < plan->nin; i++)
+        if (plan->in[i] != plan->out[0]) return NULL;
+    return b->op->flat(b->op, plan->out[0]->dtype);
+}
+
 static fl_status fill_plan(fl_plan *plan, build *b)
 {
     if (b->op->groups && b->nin % b->op->groups != 0)
@@ -284,6 +299,7 @@ static fl_status fill_plan(fl_plan *plan, build *b)
     plan->kernel = plan->body ? NULL : b->op->cpu;
     plan->number_dtype = number_dtype(b);
     plan->cost_ns = estimate(plan, b);
+    plan->flat = flat_loop(plan, b);
     return FL_OK;
 }
 

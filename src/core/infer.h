@@ -22,6 +22,7 @@ typedef struct fl_plan {
     const fl_op *op;
     int nin, nout;
     fl_kernel_fn kernel;        /* NULL when body */
+    fl_flat_fn flat;            /* small, all operands of one meta, nothing boxed: serves where they are contiguous; or NULL */
     fl_body body;
     bool boxes;                 /* some input must be boxed */
     bool inputs_ready;          /* no input needs boxing or conversion: the fast path */

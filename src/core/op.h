@@ -20,7 +20,7 @@
 
 #include "tensor.h"
 
-enum { FL_MAX_ATTRS = 8, FL_MAX_OUT = 4, FL_MAX_PARAMS = 16 };
+enum { FL_MAX_ATTRS = 8, FL_MAX_OUT = 4, FL_MAX_PARAMS = 16, FL_FLAT_MAX_IN = 3 };
 
 /* ---- operands: what an op is called with ---- */
 
@@ -154,6 +154,11 @@ typedef struct fl_kernel {
 
 typedef fl_status (*fl_kernel_fn)(fl_kernel *k);
 
+/* The bare loop of an elementwise op over contiguous operands of one dtype, where it cannot fail: out[i] from in[0][i], ...
+** It is the shortest way for small tensors. attributes: of ops that have any (elementwise.h). */
+struct fl_ew_attr;
+typedef int (*fl_flat_fn)(void *out, const void *const *in, int64_t n, const struct fl_ew_attr *attributes);
+
 /* A view: given the input's local part, fill strides and offset of the output (both in elements of the local
 ** part; the local shape of the output is known). *possible = false when this tensor cannot be viewed so. */
 typedef struct fl_view_request {
@@ -212,6 +217,7 @@ struct fl_op {
     void (*sbp)(fl_sigs *s);    /* NULL: all-B only */
     void (*cost)(fl_cost *out, const fl_infer *c);  /* NULL: bytes of operands and results */
     fl_kernel_fn cpu;
+    fl_flat_fn (*flat)(const fl_op *op, fl_dtype dtype);    /* NULL where there is no such loop */
     fl_body body;               /* the whole op in other ops (no kernel) */
     void (*view)(fl_view_request *v);
     fl_status (*grad)(fl_grad *g);

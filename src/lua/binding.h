@@ -94,7 +94,7 @@ void fl_lua_open_box(lua_State *L);
 /* ---- the collector (state.c) ---- */
 
 /* Call after anything that allocated tensors: lets tensor bytes drive Lua's collector. */
-enum { FL_DEBT_STEP = 64 << 20 };
+enum { FL_DEBT_STEP = 4 << 20 }; /* small, so that a loop's results come back to memory that is still in the caches */
 void fl_lua_collect_step(lua_State *L);
 /* Unrefs a registry value later, at a moment when Lua may be called (inside a collection it may not). */
 void fl_lua_unref_later(int ref);
@@ -114,6 +114,10 @@ void fl_lua_close_state(lua_State *L);
 void fl_lua_interrupt_arm(lua_State *L);
 void fl_lua_interrupt_disarm(void);
 bool fl_lua_interrupted(void);
+/* Ctrl-C has become an error. A script may catch the first of a call, as under lua; what comes after it, and in the
+** session already the first, is raised again at every instruction of Lua until the call ends, whatever pcall catches. */
+void fl_lua_interrupt_raised(void);
+extern bool fl_lua_in_session;
 
 /* Calls the function below `nargs` arguments as the interpreter calls user code: errors come with a traceback, Ctrl-C
 ** stops it. Returns Lua's status. */

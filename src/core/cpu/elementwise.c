@@ -434,3 +434,10 @@ fl_status fl_cpu_elementwise(fl_kernel *k)
     int bad = loop(out->data, in, out->numel, attributes);
     return FL_UNLIKELY(bad) ? loop_failed(k, bad) : FL_OK;
 }
+
+fl_flat_fn fl_cpu_elementwise_flat(const fl_op *op, fl_dtype dtype)
+{
+    const fl_ew_row *row = &fl_ew_rows[op->row];
+    if (fl_ew_is_predicate(row->rule) || row->mask >= 0 || (dtype != FL_FLOAT32 && dtype != FL_FLOAT64)) return NULL;
+    return level_loops()[op->row][dtype];
+}

@@ -147,6 +147,6 @@ static fl_status grad_gelu(fl_grad *g)
 #define EW(id, signature, shape, types, rule_, cost_ns_, flags_, sbp_, f, i, b, gradient, samples_, doc_)             \
     FL_OP(id) {.name = #id, .sig = signature, .doc = doc_, .nout = 1, .flags = FL_OP_ELEMENTWISE | (flags_),           \
                .infer = infer_row, .sbp = sbp_, .cost = cost_row, .cpu = fl_cpu_elementwise, gradient,                 \
-               .samples = samples_, .row = FL_EW_##id};
+               .flat = fl_cpu_elementwise_flat, .samples = samples_, .row = FL_EW_##id};
 #include "elementwise.def"
 #undef EW
