@@ -72,6 +72,8 @@ static fl_status check(fl_dtype dtype, const fl_shape *shape, const fl_placement
         return fl_fail(FL_ERR_SBP, "sbp %s: %s has %d hierarchy %s, and each needs one sbp", fl_nd_sbp_text(sbp, nd_sbp),
                        fl_placement_text(place, placement), placement->ndim, placement->ndim == 1 ? "axis" : "axes");
     }
+    fl_shape same;
+    FL_TRY(fl_shape_make(&same, "tensor", shape->dims, shape->ndim));
     for (int k = 0; k < nd_sbp.n; k++) {
         FL_TRY(check_axis(nd_sbp.at[k], shape));
         if (nd_sbp.at[k] == FL_PSUM && dtype == FL_BOOL)

@@ -32,8 +32,8 @@ fl_status fl_shape_make(fl_shape *out, const char *who, const int64_t *dims, int
         if (dims[i] < 0)
             return fl_fail(FL_ERR_SHAPE, "%s: size %" PRId64 " in shape %s is negative", who, dims[i],
                            dims_text(text, dims, ndim));
-        if (__builtin_mul_overflow(numel, dims[i] ? dims[i] : 1, &numel) || numel >= (int64_t)1 << 62)
-            return fl_fail(FL_ERR_SHAPE, "%s: shape %s has too many elements (2^62 or more)", who,
+        if (__builtin_mul_overflow(numel, dims[i] ? dims[i] : 1, &numel) || numel >= FL_MAX_NUMEL)
+            return fl_fail(FL_ERR_SHAPE, "%s: shape %s has too many elements (2^59 or more)", who,
                            dims_text(text, dims, ndim));
     }
     *out = (fl_shape){.ndim = ndim};

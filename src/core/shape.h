@@ -17,7 +17,10 @@ typedef struct fl_shape {
     int64_t dims[FL_MAX_NDIM]; /* entries from ndim on are 0 */
 } fl_shape;
 
-/* Checks sizes (none negative, ndim <= FL_MAX_NDIM, fewer than 2^62 elements) and fills *out.
+/* Elements a shape may have: the bytes of any dtype and all offsets stay below 2^62. */
+#define FL_MAX_NUMEL (INT64_C(1) << 59)
+
+/* Checks sizes (none negative, ndim <= FL_MAX_NDIM, fewer than FL_MAX_NUMEL elements) and fills *out.
 ** `who` is the op's name for the message. */
 fl_status fl_shape_make(fl_shape *out, const char *who, const int64_t *dims, int ndim);
 

@@ -221,7 +221,9 @@ static void read_named_list(lua_State *L, binding *b, int index)
 {
     for (int i = 0; b->signature->variadic && i < b->signature->param_count; i++) {
         const fl_param *p = &b->signature->params[i];
-        if (!p->is_list || lua_getfield(L, index, p->name) == LUA_TNIL) continue;
+        if (!p->is_list) continue;
+        lua_pushstring(L, p->name);
+        if (lua_rawget(L, index) == LUA_TNIL) continue;
         if (b->given >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", b->call->name, p->name);
         read_param(L, b, i, lua_gettop(L), 1);
     }

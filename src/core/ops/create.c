@@ -191,7 +191,7 @@ static fl_status arange_integers(progression *p, int64_t start, int64_t stop, in
     if (step < 0) span = -span;
     if (span < 0) return fl_fail(FL_ERR_VALUE, "arange: from %lld to %lld with step %lld never ends", (long long)start, (long long)stop, (long long)step);
     __int128 count = (span + magnitude - 1) / magnitude;
-    if (count >= (__int128)1 << 62) return fl_fail(FL_ERR_SHAPE, "arange: too many elements");
+    if (count >= FL_MAX_NUMEL) return fl_fail(FL_ERR_SHAPE, "arange: too many elements");
     *p = (progression){true, start, step, (double)start, (double)step, (int64_t)count};
     return FL_OK;
 }
