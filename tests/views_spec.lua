@@ -387,6 +387,25 @@ describe("gather, index_select, embedding, masks", function()
   end)
 end)
 
+describe("writing converts", function()
+  local mask = flow.tensor({true, true, false})
+  for name, key in pairs {["a position"] = 1, ["a range"] = {{0, 2}}, positions = flow.tensor({0, 1}), ["a mask"] = mask} do
+    it("at " .. name, function()
+      for _, case in ipairs {
+        {"int64", {1, 2, 3}, 0.5, 0}, {"int64", {1, 2, 3}, flow.tensor(-7.9), -7}, {"uint8", {1, 2, 3}, true, 1}, {"bool", {false, false, false}, 2, true},
+        {"bool", {true, true, true}, 0, false}, {"bool", {false, false, false}, 0.25, true}, {"bool", {true, true, true}, flow.tensor(0.0), false},
+        {"float32", {1, 2, 3}, true, 1}, {"float16", {1, 2, 3}, 0.1, ref.round("float16", 0.1)}, {"float32", {1, 2, 3}, flow.tensor(5), 5},
+      } do
+        local x = flow.tensor(case[2], {dtype = case[1]})
+        x[key] = case[3]
+        assert.are.equal(case[1], x.dtype)
+        assert.are.equal(case[4], x[1]:item())
+        assert.are.equal(case[2][3], x[2]:totable())
+      end
+    end)
+  end
+end)
+
 describe("messages", function()
   local x = flow.zeros(2, 3)
   local function index(list) return flow.tensor(list) end

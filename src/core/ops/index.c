@@ -432,17 +432,37 @@ static fl_status write_positions(fl_tensor *x, int axis, fl_tensor *positions, f
     return FL_OK;
 }
 
+/* A single value as an element of `dtype` holds it: masked_fill refuses one of a higher category, writing converts. */
+static fl_status held_by(fl_operand *value, fl_tensor **owned, fl_dtype dtype)
+{
+    if (value->kind == FL_TENSOR) {
+        fl_attrs attrs;
+        fl_attrs_init(&attrs, FL_OP_REF(cast));
+        fl_attr_set(&attrs, 0, dtype);
+        FL_TRY(FL_CALL_WITH(owned, &attrs, cast, *value));
+        *value = fl_of(*owned);
+    } else if (dtype == FL_BOOL) {
+        value->integer = value->kind == FL_NUM_FLOAT ? value->number != 0 : value->integer != 0;
+        value->kind = FL_NUM_BOOL;
+    } else if (fl_dtype_is_integer(dtype) && value->kind == FL_NUM_FLOAT) *value = fl_of_integer((int64_t)value->number);
+    return FL_OK;
+}
+
 /* One number wherever the mask is true. */
 static fl_status fill_masked(fl_tensor *x, fl_tensor *mask, int axis, fl_operand value)
 {
-    fl_tensor *wide, *same;
+    fl_tensor *wide, *same, *cast = NULL;
     int64_t sizes[FL_MAX_NDIM];
     int ndim = x->meta->shape.ndim - axis;
     for (int i = 0; i < ndim; i++) sizes[i] = i < mask->meta->shape.ndim ? mask->meta->shape.dims[i] : 1;
-    FL_TRY(reshaped(&wide, mask, sizes, ndim));
-    fl_operand in[] = {fl_of(x), fl_of(wide), value};
-    fl_status status = fl_dispatch_inplace(&same, FL_OP_REF(masked_fill), in, 3, NULL);
-    fl_tensor_unref(wide);
+    FL_TRY(held_by(&value, &cast, x->meta->dtype));
+    fl_status status = reshaped(&wide, mask, sizes, ndim);
+    if (status == FL_OK) {
+        fl_operand in[] = {fl_of(x), fl_of(wide), value};
+        status = fl_dispatch_inplace(&same, FL_OP_REF(masked_fill), in, 3, NULL);
+        fl_tensor_unref(wide);
+    }
+    fl_tensor_unref(cast);
     FL_TRY(status);
     fl_tensor_unref(same);
     return FL_OK;
