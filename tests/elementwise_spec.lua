@@ -152,6 +152,34 @@ describe("values of", function()
   end
 end)
 
+-- float32 against float64, which is the C library's, over all exponents and around 0; in units of the last place.
+describe("float32 is accurate:", function()
+  local count = 30000
+  flow.manual_seed(5)
+  local bits = flow.randint(-(1 << 31), 1 << 31, {count})
+  local exponent, rest = bits:bitwise_and(0x7f800000) // 0x800000 - 127, bits:bitwise_and(0x7fffff):to("float64") * 2.0 ^ -23
+  local magnitudes = flow.where(exponent:eq(-127), rest * 2.0 ^ -126, (rest + 1) * exponent:to("float64"):exp2()):masked_select(exponent:ne(128))
+  local plain = flow.rand({count}, {dtype = "float64"}) * 2 - 1
+  local x = flow.cat({magnitudes, -magnitudes, plain, plain * 20, plain * 100}):to("float32")
+
+  for name, bound in pairs {
+    exp = 1, exp2 = 1.1, expm1 = 1.6, log = 1, log2 = 1.1, log10 = 2.4, log1p = 1.5, sin = 1.6, cos = 1.6, tan = 3.6, tanh = 2.4, erf = 1.3,
+    asin = 1, acos = 1, atan = 1, sinh = 2, cosh = 2, sqrt = 0.5, rsqrt = 1.6, reciprocal = 0.5, softplus = 2,
+  } do
+    it(("%s within %.1f"):format(name, bound), function()
+      local got, want = x[name](x):to("float64"), x:to("float64")[name](x:to("float64"))
+      local rounded = want:to("float32"):to("float64")
+      local finite = rounded:isfinite()
+      local unit = (want:abs():clamp(2.0 ^ -126):log2():floor() - 23):exp2()
+      local off = ((got - want):abs() / unit):masked_fill(finite:logical_not(), 0.0)
+      local worst, at = off:max(0)
+      assert(worst:item() <= bound, ("%s(%.9g) is %.9g, off by %.2f"):format(name, x[at:item()]:item(), got[at:item()]:item(), worst:item()))
+      local special = got:eq(rounded):logical_or(got:isnan():logical_and(rounded:isnan()))
+      assert.is_true(special:logical_or(finite):all():item())
+    end)
+  end
+end)
+
 describe("integers:", function()
   -- Float functions of integers and booleans give float32.
   local float_functions = {}
