@@ -134,6 +134,34 @@ describe("the interpreter", function()
         assert.truthy(output:find("code 1\n", 1, true))
     end)
 
+    it("lets a script catch the first Ctrl-C, and only that", function()
+        local script = write("catch.lua", [[
+            print(pcall(function() while true do end end))
+            io.stdout:flush()
+            while true do pcall(function() while true do end end) end]])
+        local output = run(("@ %s & pid=$!; sleep 0.4; kill -INT $pid; sleep 0.4; kill -INT $pid; sleep 0.6; kill -9 $pid; " ..
+            "wait $pid; echo code $?"):format(script)):gsub("[^\n]*No such process\n", "")
+        assert.truthy(output:find("^false\tinterrupted!\n[^\n]*: interrupted!\nstack traceback:\n"), output)
+        assert.truthy(output:find("code 1\n$"), output)
+    end)
+
+    it("survives Ctrl-C in the middle of products", function()
+        local script = write("products.lua", [[
+            local flow = require "flow"
+            local a = flow.ones(700, 700)
+            print(pcall(function() while true do local _ = a:matmul(a) end end))
+            for _ = 1, 20 do assert(a:matmul(a):eq(700):all():item()) end]])
+        local output = run(("@ %s & pid=$!; sleep 0.7; kill -INT $pid; wait $pid; echo code $?"):format(script))
+        assert.are.equal("false\tinterrupted!\ncode 0\n", output)
+    end)
+
+    it("keeps a debug hook that a library sets", function()
+        write("hooked.lua", "lines = 0 debug.sethook(function() lines = lines + 1 end, 'l')")
+        local script = write("counted.lua", "local x = 1\nx = x + 1\nprint(lines > 1)")
+        local output = run(("LUA_PATH='%%/?.lua' @ -l hooked %s"):format(script))
+        assert.are.equal("true\n", output)
+    end)
+
     it("loads C modules made for Lua 5.4", function()
         local script = write("c.lua", "local ok, m = pcall(require, 'lfs') print(ok and type(m.dir) or 'none')")
         local output = run("@ " .. script)

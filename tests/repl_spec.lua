@@ -125,13 +125,13 @@ describe("help", function()
 end)
 
 -- Keys typed on a pseudo terminal: strings with a short pause after each, numbers are longer pauses in seconds.
-local function terminal(home, keys)
+local function terminal(home, keys, environment)
     local parts = {}
     for _, key in ipairs(keys) do
         parts[#parts + 1] = type(key) == "number" and "sleep " .. key or ("printf '%s'; sleep 0.1"):format(key)
     end
-    local command = "{ %s; } | HOME=%s TERM=xterm timeout 20 script -qec '%s' /dev/null"
-    local pipe = io.popen(command:format(table.concat(parts, "; "), home, flowlua))
+    local command = "{ %s; } | HOME=%s TERM=xterm %s timeout 20 script -qec '%s' /dev/null"
+    local pipe = io.popen(command:format(table.concat(parts, "; "), home, environment or "", flowlua))
     local text = pipe:read("a")
     pipe:close()
     return (text:gsub("\r", ""))
@@ -161,5 +161,23 @@ describe("a terminal", function()
         assert.falsy(text:find("syntax error", 1, true), text)
         local history = io.open(home .. "/.flowlua_history"):read("a")
         assert.truthy(history:find("40", 1, true))
+    end)
+
+    it("stops what catches errors at one Ctrl-C", function()
+        if not (has_script and has_editor) then pending("needs script and libedit") return end
+        local text = terminal(home, {
+            0.7, "while true do pcall(function() while true do end end) end\\n", 0.7, "\\003", 0.3, "\"still\" .. \" here\"\\n",
+            "while true do pcall(function() local _ <close> = flow.no_grad() while true do end end) end\\n", 0.7, "\\003", 0.3,
+            "(flow.ones(2, {requires_grad = true}) * 2).requires_grad\\n", "\\004",
+        })
+        assert.truthy(text:find("interrupted!", 1, true), text)
+        assert.truthy(text:find("\nstill here\n", 1, true), text)
+        assert.truthy(text:find("\ntrue\n", 1, true), text)
+    end)
+
+    it("takes letters beyond ASCII, whatever the locale", function()
+        if not (has_script and has_editor) then pending("needs script and libedit") return end
+        local text = terminal(home, {0.7, "\"añ→日\", #\"añ→日\"\\n", "\\004"}, "LC_ALL=C")
+        assert.truthy(text:find("\nañ→日\t9\n", 1, true), text)
     end)
 end)

@@ -36,10 +36,7 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
 {
     lua_Debug ar;
     fl_lua_current = L;
-    if (status == FL_ERR_INTERRUPTED) {
-        fl_lua_interrupt_disarm();
-        fl_lua_interrupt_arm(NULL);
-    }
+    if (status == FL_ERR_INTERRUPTED) fl_lua_interrupt_raised();
     if (find_line(L, &ar)) lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, fl_message());
     else lua_pushstring(L, fl_message());
     lua_error(L);

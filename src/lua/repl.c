@@ -7,6 +7,7 @@
 #include "binding.h"
 
 #include <dlfcn.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -179,6 +180,8 @@ static void open_history(void)
 static bool editor_open(void)
 {
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || !find_functions()) return false;
+    setlocale(LC_CTYPE, "");
+    if (MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8"); /* the editor would drop what is not ASCII */
     edit.line = edit.init("flowlua", stdin, stdout, stderr);
     if (!edit.line) return false;
     edit.set(edit.line, EL_EDITOR, "emacs");
@@ -358,6 +361,7 @@ void fl_lua_repl(lua_State *L)
 {
     bool editing = editor_open();
     session = L;
+    fl_lua_in_session = true;
     for (read_result r; (r = read_chunk(L, editing)) != READ_END;) {
         if (r == READ_ERROR || (r == READ_CHUNK && !run_chunk(L))) print_error(L);
         fflush(stdout);

@@ -67,13 +67,14 @@ static void where_hook(char *buffer, size_t size) { fl_lua_where(fl_lua_current,
 
 /* ---- interrupts ---- */
 
+bool fl_lua_in_session;
 static volatile sig_atomic_t interrupted;
+static bool raised;                 /* during the call that runs */
 static lua_State *interrupt_state;
 
 static void stop_hook(lua_State *L, lua_Debug *ar)
 {
-    fl_lua_interrupt_disarm();
-    if (interrupt_state) fl_lua_interrupt_arm(interrupt_state);
+    fl_lua_interrupt_raised();
     lua_pushliteral(L, "interrupted!"); /* as lua says it: no line, the traceback tells */
     lua_error(L);
 }
@@ -85,21 +86,42 @@ static void on_signal(int number)
     if (interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
+/* Handlers run on a stack of their own: oneDNN's generated products keep data further below the stack pointer than the
+** 128 bytes that a signal's frame spares. */
+static void use_signal_stack(void)
+{
+    static char stack[64 << 10];
+    stack_t now;
+    if (sigaltstack(NULL, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
+    sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
+}
+
 void fl_lua_interrupt_arm(lua_State *L)
 {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
     if (L) interrupt_state = L;
     interrupted = 0;
-    signal(SIGINT, on_signal);
+    use_signal_stack();
+    sigaction(SIGINT, &action, NULL);
 }
 
 void fl_lua_interrupt_disarm(void)
 {
     signal(SIGINT, SIG_DFL);
     interrupted = 0;
-    if (interrupt_state) lua_sethook(interrupt_state, NULL, 0, 0);
+    if (interrupt_state && lua_gethook(interrupt_state) == stop_hook) lua_sethook(interrupt_state, NULL, 0, 0);
 }
 
 bool fl_lua_interrupted(void) { return interrupted != 0; }
+
+void fl_lua_interrupt_raised(void)
+{
+    bool to_the_end = raised || fl_lua_in_session;
+    fl_lua_interrupt_disarm();
+    fl_lua_interrupt_arm(NULL);
+    raised = true;
+    if (to_the_end && interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCOUNT, 1);
+}
 
 /* ---- calls ---- */
 
@@ -121,6 +143,7 @@ int fl_lua_protected_call(lua_State *L, int nargs, int nresults)
     lua_pushcfunction(L, traceback);
     lua_insert(L, base);
     fl_lua_interrupt_arm(L);
+    raised = false;
     int status = lua_pcall(L, nargs, nresults, base);
     fl_lua_interrupt_disarm();
     lua_remove(L, base);
