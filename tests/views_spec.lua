@@ -84,6 +84,26 @@ describe("permute to contiguous:", function()
   end)
 end)
 
+it("eight axes are read in any order", function()
+  local x = flow.arange(256, {dtype = "float32"}):reshape(2, 2, 2, 2, 2, 2, 2, 2)
+  local a, random = ref.of(x), ref.generator(4)
+  for i = 1, 20 do
+    local axes = {0, 1, 2, 3, 4, 5, 6, 7}
+    for j = 8, 2, -1 do
+      local k = math.floor((random() + 1) / 2 * j) + 1
+      axes[j], axes[k] = axes[k], axes[j]
+    end
+    local y, b, one = x:permute(axes), ref.permute(a, axes), i % 8
+    ref.check(y:contiguous(), b, "float32", 0, text(axes))
+    ref.check(y + x, ref.map(function(p, q) return p + q end, b, a), "float32", 0, text(axes) .. " added")
+    ref.check(y:sum({one, (one + 3) % 8}), ref.reduce(b, {one, (one + 3) % 8}, false, ref.sum), "float32", 0, text(axes) .. " summed")
+    ref.check(y:argmax(one), ref.reduce(b, {one}, false, function(list) return list[1] >= list[2] and 0 or 1 end), "int64", 0, text(axes) .. " argmax")
+    ref.check(y:softmax(one), ref.lines(b, one, ref.softmax), "float32", 8, text(axes) .. " softmax", 1e-9)
+  end
+  assert.are.equal("unsqueeze: a tensor has at most 8 axes", message(function() x:unsqueeze(0) end))
+  assert.are.equal("stack: a tensor has at most 8 axes", message(function() flow.stack({x, x}) end))
+end)
+
 describe("copies between dtypes and layouts", function()
   it("copy_ and contiguous", function()
     for _, shape in ipairs {{5, 33}, {3, 4, 17}, {40, 2}} do
