@@ -84,9 +84,10 @@ fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placem
         return fl_fail(FL_ERR_SBP, "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
                        fl_meta_text(text, x->meta));
     const fl_meta *meta;
-    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, placement, nd_sbp, false));
+    fl_status status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, placement, nd_sbp, false);
+    if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
     fl_tensor *result = NULL;
-    fl_status status = fl_boxing_apply(&result, x, meta);
+    status = fl_boxing_apply(&result, x, meta);
     if (status == FL_OK && result->storage == x->storage && meta != x->meta) status = own_storage(&result);
     fl_meta_unref(meta);
     FL_TRY(status);
@@ -154,7 +155,8 @@ fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape 
     if (!local->meta->is_local)
         return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
     const fl_meta *meta;
-    FL_TRY(fl_meta_get(&meta, local->meta->dtype, logical, placement, nd_sbp, false));
+    fl_status status = fl_meta_get(&meta, local->meta->dtype, logical, placement, nd_sbp, false);
+    if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
     fl_shape part = {logical->ndim, {0}};
     memcpy(part.dims, meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
     if (meta->holds && !fl_shape_equal(&part, &local->meta->shape)) {
@@ -163,7 +165,7 @@ fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape 
                        fl_meta_text(have, local->meta));
     }
     fl_tensor *result = NULL;
-    fl_status status = meta->holds ? fl_tensor_view(&result, local, meta, local->strides, local->offset) : fl_tensor_empty(&result, meta);
+    status = meta->holds ? fl_tensor_view(&result, local, meta, local->strides, local->offset) : fl_tensor_empty(&result, meta);
     fl_meta_unref(meta);
     FL_TRY(status);
     fl_attrs attrs;

@@ -239,7 +239,10 @@ static fl_status set_outputs(fl_plan *plan, const build *b)
     for (int i = 0; i < b->c.nout; i++) {
         const fl_spec *spec = &b->c.out[i];
         if (i == 0 && fl_op_writes(b->op, 0, b->nin, b->in_place)) plan->out[0] = fl_meta_ref(b->metas[0]);
-        else FL_TRY(fl_meta_get(&plan->out[i], spec->dtype, &spec->shape, b->placement, b->out_sbp[i], b->is_local));
+        else {
+            fl_status status = fl_meta_get(&plan->out[i], spec->dtype, &spec->shape, b->placement, b->out_sbp[i], b->is_local);
+            if (status != FL_OK) return fl_fail_prefix(status, "%s: ", b->c.name);
+        }
     }
     plan->holds = b->placement->my_index >= 0;
     return FL_OK;

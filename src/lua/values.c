@@ -105,7 +105,9 @@ static fl_tensor *push_host(lua_State *L, const char *who)
 {
     fl_tensor *t = fl_lua_check_tensor(L, 1, who, "x");
     fl_box *box = fl_lua_new_box_fast(L);
-    FL_CHECK(L, fl_lua_host(&box->tensor, t));
+    fl_status status = fl_lua_host(&box->tensor, t);
+    if (status == FL_ERR_COMM) fl_fail_prefix(status, "%s: ", who);
+    FL_CHECK(L, status);
     return box->tensor;
 }
 
@@ -295,8 +297,8 @@ static fl_status place(fl_box *box, const fl_attrs *attrs)
     const fl_meta *whole = NULL, *wanted = NULL;
     const fl_placement *p = attrs->placement;
     if (attrs->is_local && p->type == FL_CPU) return FL_OK;
-    FL_TRY(fl_meta_get(&wanted, local->meta->dtype, &local->meta->shape, p, attrs->nd_sbp, attrs->is_local));
-    fl_status status = FL_OK;
+    fl_status status = fl_meta_get(&wanted, local->meta->dtype, &local->meta->shape, p, attrs->nd_sbp, attrs->is_local);
+    if (status != FL_OK) return fl_fail_prefix(status, "tensor: ");
     if (attrs->is_local || p->type != FL_CPU) status = fl_boxing_apply(&placed, local, wanted);
     else {
         fl_tensor *copies = NULL;
