@@ -48,7 +48,8 @@ typedef struct fl_ew_attr {
     int64_t integer;            /* the nearest int64 */
 } fl_ew_attr;
 
-/* out[i] = row(in[0][i], ...), 0 <= i < n; out may be one of the inputs. a: FL_EW_ATTRS scalar attributes. */
+/* out[i] = row(in[0][i], ...), 0 <= i < n; out may be one of the inputs. a: FL_EW_ATTRS scalar attributes;
+** NULL: the row has none. */
 typedef int (*fl_ew_loop)(void *out, const void *const *in, int64_t n, const fl_ew_attr *a);
 
 extern const fl_ew_loop fl_ew_loops_base[FL_EW_COUNT][FL_DTYPE_COUNT];
