@@ -263,11 +263,25 @@ static fl_status contribute(pass *p, fl_tensor *leaf, fl_tensor *g)
 
 /* ---- nodes ---- */
 
+/* A copy of the base's gradient in the base's SBP, in which the view that was written is a view again. */
+static fl_status copy_for_views(fl_tensor **out, fl_tensor *g, const fl_meta *base)
+{
+    if (base->is_local) return FL_CALL(out, clone, fl_of(g));
+    fl_nd_sbp nd_sbp = base->nd_sbp;
+    for (int k = 0; k < nd_sbp.n; k++)
+        if (fl_sbp_is_partial(nd_sbp.at[k])) nd_sbp.at[k] = FL_B;
+    fl_tensor *boxed;
+    FL_TRY(fl_to_global(&boxed, g, base->placement, nd_sbp, NULL));
+    fl_status status = FL_CALL(out, clone, fl_of(boxed));
+    fl_tensor_unref(boxed);
+    return status;
+}
+
 /* Gradient of an in-place op on a view: the base's gradient with the written region taken out. */
 static fl_status region_gradient(fl_grad *g, fl_node *n, fl_status (*inner)(fl_grad *))
 {
     fl_tensor *whole = NULL, *part = NULL, *copy = NULL, *done = NULL, *base_grad = g->gout[0];
-    fl_status status = FL_CALL(&whole, clone, fl_of(base_grad));
+    fl_status status = copy_for_views(&whole, base_grad, g->out_meta[0]);
     if (status == FL_OK) status = fl_tape_replay(&part, whole, n->region->link);
     if (status == FL_OK) status = FL_CALL(&copy, clone, fl_of(part));
     bool need[FL_MAX_PARAMS] = {false};

@@ -354,7 +354,7 @@ static fl_status box_inputs(call *c)
         if (status != FL_OK) {
             while (--i >= 0)
                 if (c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]);
-            return fl_fail_prefix(status, "%s: ", c->op->name);
+            return fl_fail_prefix(status, "%s%s: ", c->op->name, c->target ? "_" : "");
         }
     }
     return FL_OK;
