@@ -222,10 +222,9 @@ static void apply_parts(lua_State *L, fl_box *box, parts *list)
     }
 }
 
-/* Pushes what positions and ranges of the key at index leave of x; tensors in the key are still to be applied. */
-static fl_box *push_selected(lua_State *L, parts *list, fl_tensor *x, int index)
+/* Pushes what positions and ranges of the key leave of x; tensors in the key are still to be applied. */
+static fl_box *push_selected(lua_State *L, parts *list, fl_tensor *x)
 {
-    read_key(L, list, index);
     fl_box *box = fl_lua_new_box_fast(L);
     box->tensor = fl_tensor_ref(x);
     apply_parts(L, box, list);
@@ -308,7 +307,8 @@ int fl_lua_index(lua_State *L)
         apply_position(L, box, 0, position);
     } else {
         parts list = {0};
-        fl_box *box = push_selected(L, &list, x, 2);
+        read_key(L, &list, 2);
+        fl_box *box = push_selected(L, &list, x);
         if (list.tensors == 1) apply_tensor(L, box, single_tensor(&list));
         else if (list.tensors) call_indexing(L, "get", &list, lua_gettop(L), 0);
     }
@@ -364,6 +364,19 @@ static void assign_at(lua_State *L, fl_tensor *target, const part *p, const fl_o
     fl_tensor_unref(out);
 }
 
+/* Does a position or a range of the key lie on an axis that is split over ranks? */
+static bool cuts_split_axis(lua_State *L, const parts *list, const fl_tensor *x)
+{
+    int axis = 0, rest = rest_axes(L, list, x);
+    for (int i = 0; i < list->count; i++) {
+        const part *p = &list->at[i];
+        for (int k = 0; k < x->meta->nd_sbp.n; k++)
+            if ((p->kind == PART_POSITION || p->kind == PART_RANGE) && x->meta->nd_sbp.at[k] == FL_S(axis)) return true;
+        axis += p->kind == PART_REST ? rest : axes_used(L, p);
+    }
+    return false;
+}
+
 int fl_lua_newindex(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "index", "x");
@@ -374,7 +387,15 @@ int fl_lua_newindex(lua_State *L)
         return 0;
     }
     parts list = {0};
-    fl_tensor *target = push_selected(L, &list, x, 2)->tensor;
+    read_key(L, &list, 2);
+    if (!x->meta->is_local && !x->moved_view && cuts_split_axis(L, &list, x)) {
+        fl_lua_push_module(L, "indexing");
+        lua_getfield(L, -1, "place");
+        for (int i = 1; i <= 3; i++) lua_pushvalue(L, i);
+        lua_call(L, 3, 0);
+        return 0;
+    }
+    fl_tensor *target = push_selected(L, &list, x)->tensor;
     int selected = lua_gettop(L);
     if (list.tensors > 1) {
         call_indexing(L, "set", &list, selected, 3);

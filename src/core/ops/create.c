@@ -80,14 +80,20 @@ static fl_status infer_full(fl_infer *c)
 {
     FL_TRY(infer_sizes(c));
     c->out[0].dtype = option_or(c, dtype_of_number(&c->attrs->at[1]));
-    return fl_require_attr_fits(c->name, c->out[0].dtype, &c->attrs->at[1]);
+    return FL_OK;
+}
+
+static fl_status check_full(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_attr *value = &attrs->at[1];
+    return fl_require_attr_fits("full", attrs->has_dtype ? attrs->option_dtype : dtype_of_number(value), value);
 }
 
 static const char *const full_samples[] = {"{2, 3}, 1.5", "{4}, 7", "{2}, true", "{2}, 3, {dtype = \"float16\"}", NULL};
 FL_OP(full) {
-    .name = "full", .sig = "full(size: sizes, value: scalar, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+    .name = "full", .sig = "full(size: sizes, ~value: scalar, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "A tensor filled with a number; its dtype is the number's unless given.",
-    .infer = infer_full, .sbp = sbp_source, .cpu = kernel_full, .samples = full_samples,
+    .infer = infer_full, .check = check_full, .sbp = sbp_source, .cpu = kernel_full, .samples = full_samples,
 };
 
 /* ---- like ---- */
@@ -268,12 +274,17 @@ FL_OP(arange) {
 
 static fl_status infer_linspace(fl_infer *c)
 {
-    double start = fl_attr_number(&c->attrs->at[0]), stop = fl_attr_number(&c->attrs->at[1]);
     int64_t steps = c->attrs->at[2].integer;
     if (steps < 0) return fl_infer_fail(c, FL_ERR_VALUE, "steps %lld is negative", (long long)steps);
-    if (!isfinite(start) || !isfinite(stop)) return fl_infer_fail(c, FL_ERR_VALUE, "needs finite numbers, got %g and %g", start, stop);
     c->out[0].dtype = option_or(c, FL_FLOAT32);
     return fl_shape_make(&c->out[0].shape, c->name, &steps, 1);
+}
+
+static fl_status check_linspace(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    double start = fl_attr_number(&attrs->at[0]), stop = fl_attr_number(&attrs->at[1]);
+    if (isfinite(start) && isfinite(stop)) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "linspace: needs finite numbers, got %g and %g", start, stop);
 }
 
 /* From both ends, so that the last element is exactly `stop`. */
@@ -297,7 +308,7 @@ static fl_status kernel_linspace(fl_kernel *k)
 
 static const char *const linspace_samples[] = {"0, 1, 5", "3, -3, 4", "2, 5, 1", "0, 1, 0", NULL};
 FL_OP(linspace) {
-    .name = "linspace", .sig = "linspace(start: scalar, stop: scalar, steps: int, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+    .name = "linspace", .sig = "linspace(~start: scalar, ~stop: scalar, steps: int, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "That many numbers at equal distances from start to stop, both included.",
-    .infer = infer_linspace, .sbp = sbp_source, .cpu = kernel_linspace, .samples = linspace_samples,
+    .infer = infer_linspace, .check = check_linspace, .sbp = sbp_source, .cpu = kernel_linspace, .samples = linspace_samples,
 };
