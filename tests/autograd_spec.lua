@@ -42,6 +42,32 @@ describe("backward", function()
     assert.are.same({2, 20}, list(x.grad))
   end)
 
+  it("gives the gradient the tensor's dtype", function()
+    local x = leaf {1, 2}
+    x:backward(flow.ones({2}, {dtype = "float32"}))
+    assert.are.equal("float64", x.grad.dtype)
+  end)
+
+  it("adds to the gradient that a non-leaf retains", function()
+    local x = leaf {1, 2}
+    local y = x * 2
+    y:retain_grad()
+    local z, seed = y * 1, flow.ones(2)
+    z:backward(seed, {retain_graph = true})
+    y.grad:add_(0)
+    z:backward(seed)
+    assert.are.same({2, 2}, list(y.grad))
+    assert.are.same({1, 1}, list(seed))
+  end)
+
+  it("leaves out a leaf that no longer requires grad", function()
+    local x = leaf {1, 2}
+    local y = (x * 2):sum()
+    x.requires_grad = false
+    y:backward()
+    assert.is_nil(x.grad)
+  end)
+
   it("needs something that requires grad", function()
     local ok, message = pcall(function() flow.ones(1):sum():backward() end)
     assert.is_false(ok)
@@ -151,6 +177,73 @@ describe("in place", function()
     assert.are.same({18, 36}, list(w.grad))
   end)
 
+  it("keeps the old value where a gradient needs it", function()
+    local a, w = leaf {2, 3}, leaf {5, 7}
+    local x = a * 1
+    x:mul_(w)
+    x:pow_(2)
+    x:sum():backward()
+    assert.are.same({100, 294}, list(a.grad))
+    assert.are.same({40, 126}, list(w.grad))
+    local b = leaf {2, 3}
+    local y = b * 1
+    y:mul_(y)
+    y:sum():backward()
+    assert.are.same({4, 6}, list(b.grad))
+  end)
+
+  it("on a view can be differentiated twice", function()
+    local a, w = leaf {2, 3}, leaf {5}
+    local x = a * a
+    x["0:1"]:mul_(w)
+    local g = flow.grad((x * x):sum(), a, {create_graph = true})
+    assert.are.same({800, 108}, list(g))
+    assert.are.same({320}, list(flow.grad(g:sum(), w)))
+    local b = leaf {0, 2}
+    local y = b * 1
+    y[0]:exp_()
+    g = flow.grad(y:sum(), b, {create_graph = true})
+    assert.are.same({1, 0}, list(flow.grad(g:sum(), b)))
+  end)
+
+  it("reaches a view that is used only afterwards", function()
+    local a, w = leaf {2, 3}, leaf {5, 7}
+    local x = a * 1
+    local v = x[0]
+    x:mul_(w)
+    local y = v * 2
+    y:backward()
+    assert.are.same({10, 0}, list(a.grad))
+    assert.are.same({4, 0}, list(w.grad))
+  end)
+
+  it("on a view of a view", function()
+    local a, w = flow.tensor({{1, 2}, {3, 4}}, {dtype = "float32", requires_grad = true}), leaf {5, 6}
+    local x = a * 1
+    local row = x[1]
+    row["0:1"]:mul_(w[0])
+    row:add_(w);
+    (x * x):sum():backward()
+    assert.are.same({{2, 4}, {200, 20}}, list(a.grad))
+    assert.are.same({160, 20}, list(w.grad))
+  end)
+
+  it("on a view made under no_grad reaches the base, which the view does not ask a gradient of", function()
+    local a = leaf {2, 3}
+    local x = a * 1
+    local v = flow.no_grad(function() return x[0] end)
+    assert.is_false((v * 2).requires_grad)
+    v:mul_(3)
+    x:sum():backward()
+    assert.are.same({3, 1}, list(a.grad))
+  end)
+
+  it("on a leaf that is a view is an error too", function()
+    local v = flow.zeros(3)["0:2"]
+    v.requires_grad = true
+    assert.has_error(function() v:mul_(2) end)
+  end)
+
   it("after a value was saved is found out by its version", function()
     local x = leaf {1, 2}
     local y = x * 2
@@ -195,6 +288,30 @@ describe("hooks", function()
     assert.are.same({600}, list(x.grad))
   end)
 
+  it("may not change the shape or the dtype", function()
+    local x = leaf {1, 2}
+    local y = x * 2
+    y:register_hook(function() return flow.ones({3}, {dtype = "float64"}) end)
+    local ok, message = pcall(function() y:sum():backward() end)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("a hook returned float64[3] (local) for a gradient that is float64[2] (local)", 1, true), message)
+    x:register_hook(function() return flow.ones({2}, {dtype = "float32"}) end)
+    assert.has_error(function() (x * 2):sum():backward() end)
+  end)
+
+  it("may run a backward over the same leaves", function()
+    local x = leaf {1, 2}
+    local y, inner = x * 2, nil
+    y:register_hook(function()
+      local _ <close> = flow.enable_grad()
+      inner = flow.grad((x * x):sum(), x);
+      (x * x):sum():backward()
+    end)
+    y:sum():backward()
+    assert.are.same({2, 4}, list(inner))
+    assert.are.same({4, 6}, list(x.grad))
+  end)
+
   it("that fail stop the backward with their message", function()
     local x = leaf {1}
     x:register_hook(function() error("from the hook") end)
@@ -232,6 +349,22 @@ describe("flow.grad", function()
     assert.are.same({20}, list(flow.grad(z, {y})[1]))
   end)
 
+  it("frees only the part of the graph it went through", function()
+    local a = leaf {2, 3}
+    local x = a * a
+    local g = flow.grad((x * x):sum(), x)
+    assert.are.same({8, 18}, list(g))
+    assert.are.same({32, 108}, list(flow.grad(x, a, {grad_outputs = g})))
+    assert.are.same({8, 18}, list(flow.grad((x * x):sum(), x)))
+  end)
+
+  it("of the same leaf twice", function()
+    local a = leaf {1, 2}
+    local g = flow.grad((a * 2):sum(), {a, a})
+    assert.are.same({2, 2}, list(g[1]))
+    assert.are.same({2, 2}, list(g[2]))
+  end)
+
   it("names a tensor that was not used", function()
     local x, y = leaf {1}, leaf {1}
     local ok, message = pcall(flow.grad, x * 2, {x, y})
@@ -253,6 +386,8 @@ describe("memory", function()
       local y = x:exp():tanh() * x
       y:add_(1)
       y[0]:mul_(2)
+      y:mul_(y)
+      y[1]:exp_()
       y:sum():backward()
       x.grad = nil
     end

@@ -20,7 +20,7 @@ typedef fl_status (*fl_hook)(fl_tensor **out, fl_tensor *grad, void *context);
 /* Is the tape recording? (no_grad clears it) */
 extern bool fl_grad_enabled;
 
-/* t (which has a record) is a view of a tensor that requires grad by now. */
+/* t (which has a record) is a view of a tensor whose history was rewritten since, and that requires grad by now. */
 bool fl_autograd_view_wants(const fl_tensor *t);
 
 /* dispatch calls these around an op. */
@@ -37,10 +37,10 @@ fl_status fl_autograd_record(const fl_op *op, const fl_operand *in, int nin, con
 /* Makes `view` (just made from `base` by op) a view in the tape's sense: in-place writes reach the base. */
 fl_status fl_autograd_note_view(fl_tensor *view, fl_tensor *base, const fl_op *op, const fl_attrs *attrs);
 
-/* Before an in-place op on target: may it be written? After: rewrites histories. The op's inputs are as before
-** the call (in[0] is the target). */
-fl_status fl_autograd_check_inplace(const fl_op *op, fl_tensor *target, const fl_operand *in, int nin);
-fl_status fl_autograd_rewrite(const fl_op *op, fl_tensor *target, const fl_operand *in, int nin, const fl_attrs *attrs);
+/* Before an in-place op on target (in[0]): may it be written? *before: a copy of the target as it is, owned by the caller,
+** when a gradient will need it; else NULL. After the op: rewrites histories. */
+fl_status fl_autograd_check_inplace(fl_tensor **before, const fl_op *op, fl_tensor *target, const fl_operand *in, int nin);
+fl_status fl_autograd_rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin, const fl_attrs *attrs);
 
 /* Leaf tensors. */
 fl_status fl_autograd_set_requires_grad(fl_tensor *t, bool value);

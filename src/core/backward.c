@@ -11,11 +11,19 @@
 
 #include <stdlib.h>
 
+/* A leaf of this pass, and what a pass around this one (which called a hook) had left in its record. */
+typedef struct reached_leaf {
+    fl_tensor *leaf;            /* owned */
+    fl_tensor *outer_pending;
+    int outer_expected;
+    void *outer_run;
+} reached_leaf;
+
 /* One backward pass. */
 typedef struct pass {
     fl_node **nodes;            /* reached, to be sorted newest first; owned refs */
     int64_t count, capacity;
-    fl_tensor **leaves;         /* leaves reached, owned refs */
+    reached_leaf *leaves;
     int64_t leaf_count, leaf_capacity;
     bool retain, create_graph;
     bool accumulate;            /* backward: add to .grad; else: deliver to xs */
@@ -96,6 +104,15 @@ static fl_status fit_gradient(fl_tensor **g, const fl_meta *meta)
     return FL_OK;
 }
 
+/* A hook may change the values of a gradient and its SBP, nothing else. */
+static fl_status check_replaced(const fl_meta *new, const fl_meta *old)
+{
+    char is[FL_META_TEXT], was[FL_META_TEXT];
+    if (new->dtype == old->dtype && new->is_local == old->is_local && fl_shape_equal(&new->shape, &old->shape)) return FL_OK;
+    return fl_fail(FL_ERR_SHAPE, "backward: a hook returned %s (%s) for a gradient that is %s (%s)", fl_meta_text(is, new),
+                   new->is_local ? "local" : "global", fl_meta_text(was, old), old->is_local ? "local" : "global");
+}
+
 static fl_status run_hooks(fl_tensor **g, const tape_hook *h, int slot)
 {
     for (; h; h = h->next) {
@@ -103,6 +120,11 @@ static fl_status run_hooks(fl_tensor **g, const tape_hook *h, int slot)
         fl_tensor *replaced = NULL;
         FL_TRY(h->call(&replaced, *g, h->context));
         if (!replaced) continue;
+        fl_status status = check_replaced(replaced->meta, (*g)->meta);
+        if (status != FL_OK) {
+            fl_tensor_unref(replaced);
+            return status;
+        }
         fl_tensor_unref(*g);
         *g = replaced;
     }
@@ -111,11 +133,11 @@ static fl_status run_hooks(fl_tensor **g, const tape_hook *h, int slot)
 
 /* ---- reaching ---- */
 
-static fl_status reserve(void **list, int64_t *capacity, int64_t count)
+static fl_status reserve(void **list, size_t size, int64_t *capacity, int64_t count)
 {
     if (count < *capacity) return FL_OK;
     int64_t more = *capacity ? 2 * *capacity : 64;
-    void *grown = realloc(*list, sizeof(void *) * (size_t)more);
+    void *grown = realloc(*list, size * (size_t)more);
     if (!grown) return out_of_memory();
     *list = grown;
     *capacity = more;
@@ -126,7 +148,7 @@ static fl_status reach(pass *p, fl_node *n)
 {
     if (!n || n->run == p) return FL_OK;
     if (n->run) return fl_fail(FL_ERR_STATE, "backward: called from inside a backward over the same graph (a hook?)");
-    FL_TRY(reserve((void **)&p->nodes, &p->capacity, p->count));
+    FL_TRY(reserve((void **)&p->nodes, sizeof *p->nodes, &p->capacity, p->count));
     p->nodes[p->count++] = fl_node_ref(n);
     n->run = p;
     n->wanted = false;
@@ -137,9 +159,14 @@ static fl_status reach_leaf(pass *p, fl_tensor *leaf)
 {
     fl_autograd *a = fl_tape_record_of(leaf);
     if (!a) return out_of_memory();
-    if (a->expected++ > 0) return FL_OK;
-    FL_TRY(reserve((void **)&p->leaves, &p->leaf_capacity, p->leaf_count));
-    p->leaves[p->leaf_count++] = fl_tensor_ref(leaf);
+    if (a->run != p) {
+        FL_TRY(reserve((void **)&p->leaves, sizeof *p->leaves, &p->leaf_capacity, p->leaf_count));
+        p->leaves[p->leaf_count++] = (reached_leaf){fl_tensor_ref(leaf), a->pending, a->expected, a->run};
+        a->pending = NULL;
+        a->expected = 0;
+        a->run = p;
+    }
+    a->expected++;
     return FL_OK;
 }
 
@@ -167,12 +194,11 @@ static fl_status reach_all(pass *p)
 
 /* ---- what is asked for ---- */
 
-/* Position in xs of the leaf, -1 when it is not asked for. */
-static int asked_leaf(const pass *p, const fl_tensor *leaf)
+static bool asked_leaf(const pass *p, const fl_tensor *leaf)
 {
     for (int i = 0; i < p->xcount; i++)
-        if (p->xs[i] == leaf || (p->xs[i]->autograd && p->xs[i]->autograd == leaf->autograd && leaf->autograd)) return i;
-    return -1;
+        if (p->xs[i] == leaf) return true;
+    return false;
 }
 
 /* Marks nodes that lead to something asked for (oldest first: producers before consumers). */
@@ -188,7 +214,7 @@ static fl_status mark_wanted(pass *p)
         fl_node *n = p->nodes[i];
         for (int j = 0; j < n->nin && !n->wanted; j++) {
             const tape_edge *e = &n->edges[j];
-            n->wanted = p->accumulate ? e->node || e->leaf : (e->node && e->node->wanted) || (e->leaf && asked_leaf(p, e->leaf) >= 0);
+            n->wanted = p->accumulate ? e->node || e->leaf : (e->node && e->node->wanted) || (e->leaf && asked_leaf(p, e->leaf));
         }
     }
     return FL_OK;
@@ -197,7 +223,7 @@ static fl_status mark_wanted(pass *p)
 static bool edge_wanted(const pass *p, const tape_edge *e)
 {
     if (e->node) return e->node->wanted;
-    return e->leaf && (p->accumulate || asked_leaf(p, e->leaf) >= 0);
+    return e->leaf && (p->accumulate || asked_leaf(p, e->leaf));
 }
 
 /* ---- leaves ---- */
@@ -213,10 +239,9 @@ static fl_status box_to_leaf(fl_tensor **g, const fl_tensor *leaf)
     return FL_OK;
 }
 
-/* Adds a final gradient to leaf.grad, taking over its reference. */
-static fl_status add_to_grad(fl_tensor *leaf, fl_tensor *g, bool create_graph)
+/* Adds a final gradient to .grad, taking over its reference. */
+static fl_status add_to_grad(fl_autograd *a, fl_tensor *g, bool create_graph)
 {
-    fl_autograd *a = leaf->autograd;
     fl_status status = FL_OK;
     bool alone = g->refs == 1 && g->storage->refs == 1 && g->contiguous;
     if (!a->grad && !alone && !create_graph) {
@@ -254,10 +279,10 @@ static fl_status contribute(pass *p, fl_tensor *leaf, fl_tensor *g)
         fl_tensor_unref(final);
         return status;
     }
-    if (p->accumulate) return add_to_grad(leaf, final, p->create_graph);
-    int at = asked_leaf(p, leaf);
-    if (at < 0) fl_tensor_unref(final);
-    else p->found[at] = final;
+    if (p->accumulate && leaf->requires_grad) return add_to_grad(a, final, p->create_graph);
+    for (int i = 0; i < p->xcount; i++)
+        if (p->xs[i] == leaf) p->found[i] = fl_tensor_ref(final);
+    fl_tensor_unref(final);
     return FL_OK;
 }
 
@@ -342,11 +367,7 @@ static fl_status deliver_outputs(pass *p, fl_node *n)
     for (int s = 0; s < n->nout; s++) {
         if (!n->pending[s]) continue;
         FL_TRY(run_hooks(&n->pending[s], n->hooks, s));
-        if (p->accumulate && n->retain[s]) {
-            fl_autograd *a = n->retain[s];
-            fl_tensor_unref(a->grad);
-            a->grad = fl_tensor_ref(n->pending[s]);
-        }
+        if (p->accumulate && n->retain[s]) FL_TRY(add_to_grad(n->retain[s], fl_tensor_ref(n->pending[s]), p->create_graph));
         for (int i = 0; i < p->xcount; i++) {
             fl_autograd *a = p->xs[i]->autograd;
             if (a && a->node == n && a->slot == s && !p->found[i]) p->found[i] = fl_tensor_ref(n->pending[s]);
@@ -360,7 +381,7 @@ enum { STACK_INPUTS = 16 };
 /* Runs one node's gradient and hands out the results. */
 static fl_status visit(pass *p, fl_node *n)
 {
-    bool any = false;
+    bool any = false, useful = false;
     for (int s = 0; s < n->nout; s++) any |= n->pending[s] != NULL;
     FL_TRY(deliver_outputs(p, n));
     size_t nin = (size_t)n->nin, size = nin * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool));
@@ -373,15 +394,16 @@ static fl_status visit(pass *p, fl_node *n)
     fl_tensor **gin = (fl_tensor **)(metas + nin);
     bool *need = (bool *)(gin + nin);
     fl_status status = FL_OK;
-    if (any && n->wanted) {
-        for (size_t i = 0; i < nin; i++) {
-            need[i] = edge_wanted(p, &n->edges[i]);
-            metas[i] = n->edges[i].meta;
-        }
+    for (size_t i = 0; i < nin && any; i++) {
+        useful |= need[i] = edge_wanted(p, &n->edges[i]);
+        metas[i] = n->edges[i].meta;
+    }
+    if (useful) {
         fl_grad g = {n->op, n->attrs, n->nin, n->nout, in, outs, metas, n->out_meta, n->pending, need, gin};
         status = fl_tape_unpack(&g, n);
         if (status == FL_OK) status = node_gradient(&g, n);
         fl_tape_release_grad(&g);
+        if (status == FL_OK && !p->retain) fl_tape_forget(n);
     }
     for (int s = 0; s < n->nout; s++) {
         fl_tensor_unref(n->pending[s]);
@@ -409,11 +431,13 @@ static void pass_end(pass *p)
     }
     for (int64_t i = 0; i < p->count; i++) fl_node_unref(p->nodes[i]);
     for (int64_t i = 0; i < p->leaf_count; i++) {
-        fl_autograd *a = p->leaves[i]->autograd;
+        reached_leaf *r = &p->leaves[i];
+        fl_autograd *a = r->leaf->autograd;
         fl_tensor_unref(a->pending);
-        a->pending = NULL;
-        a->expected = 0;
-        fl_tensor_unref(p->leaves[i]);
+        a->pending = r->outer_pending;
+        a->expected = r->outer_expected;
+        a->run = r->outer_run;
+        fl_tensor_unref(r->leaf);
     }
     free(p->nodes);
     free(p->leaves);
@@ -433,7 +457,9 @@ static fl_status seed(const pass *p, fl_tensor **out, fl_tensor *y, fl_tensor *g
             return fl_fail(FL_ERR_SBP, "%s: the gradient given is %s (%s), the tensor is %s (%s)", pass_name(p), grad->meta->is_local ? "local" : "global",
                            fl_meta_text(have, grad->meta), y->meta->is_local ? "local" : "global", fl_meta_text(want, y->meta));
         *out = fl_tensor_ref(grad);
-        return FL_OK;
+        fl_status status = fit_gradient(out, y->meta);
+        if (status != FL_OK) fl_tensor_unref(*out);
+        return status;
     }
     if (y->meta->numel != 1)
         return fl_fail(FL_ERR_SHAPE, "%s: a gradient must be given for %s; only a tensor of one element has 1 as its own", pass_name(p), fl_meta_text(want, y->meta));
@@ -464,10 +490,7 @@ static fl_status run(pass *p, fl_tensor *const *ys, fl_tensor *const *grads, int
         if (status != FL_OK) break;
         status = nodes[i] ? add_gradient(&nodes[i]->pending[slots[i]], g, p->create_graph) : contribute(p, ys[i], g);
     }
-    for (int64_t i = 0; i < p->count && status == FL_OK; i++) {
-        status = visit(p, p->nodes[i]);
-        if (status == FL_OK && !p->retain) fl_tape_forget(p->nodes[i]);
-    }
+    for (int64_t i = 0; i < p->count && status == FL_OK; i++) status = visit(p, p->nodes[i]);
     return status;
 }
 

@@ -482,11 +482,14 @@ static fl_status separate_operands(call *c, const fl_tensor *target, bool *copie
     for (int i = 1; i < c->nin; i++) {
         if (!c->tensors[i] || c->tensors[i]->storage != target->storage) continue;
         if (writes_operand(c, i) || !overlaps_askew(target, c->tensors[i])) continue;
+        fl_tensor *copy;
         bool enabled = fl_grad_enabled;
         fl_grad_enabled = false;
-        fl_status status = FL_CALL(&c->tensors[i], clone, fl_of(c->tensors[i]));
+        fl_status status = FL_CALL(&copy, clone, fl_of(c->tensors[i]));
         fl_grad_enabled = enabled;
         FL_TRY(status);
+        if (c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]); /* boxed before */
+        c->tensors[i] = copy;
         *copied = true;
     }
     return FL_OK;
@@ -500,21 +503,33 @@ static bool on_the_tape(const call *c)
     return false;
 }
 
-/* Boxes, checks, runs and records an op that writes operand 0 (and, with groups, many more). */
+/* Boxes the inputs and runs. */
+static fl_status run_writing(call *c, const fl_tensor *target)
+{
+    if (c->plan->boxes) FL_TRY(box_inputs(c));
+    bool copied = c->plan->boxes;
+    fl_status status = c->op->groups ? FL_OK : separate_operands(c, target, &copied);
+    if (status == FL_OK && c->plan->holds) status = run_kernel(c);
+    else if (status == FL_OK) {
+        skip_draw(c);
+        note_writes(c, FL_OK); /* versions agree on all ranks */
+    }
+    if (copied) release_boxed(c);
+    return status;
+}
+
+/* Checks, runs and records an op that writes operand 0 (and, with groups, many more). */
 static fl_status write_into(call *c, fl_tensor **out)
 {
     fl_tensor *target = c->in[0].tensor;
     bool taped = !c->op->groups && on_the_tape(c);
     if (!c->op->groups) FL_TRY(check_target(c->op, target));
-    if (taped) FL_TRY(fl_autograd_check_inplace(c->op, target, c->in, c->nin));
-    if (c->plan->boxes) FL_TRY(box_inputs(c));
-    bool copied = c->plan->boxes;
-    fl_status status = c->op->groups ? FL_OK : separate_operands(c, target, &copied);
-    if (status == FL_OK && c->plan->holds) status = run_kernel(c);
-    else if (status == FL_OK) skip_draw(c);
-    if (copied) release_boxed(c);
+    fl_tensor *before = NULL;
+    if (taped) FL_TRY(fl_autograd_check_inplace(&before, c->op, target, c->in, c->nin));
+    fl_status status = run_writing(c, target);
+    if (status == FL_OK && taped) status = fl_autograd_rewrite(c->op, target, before, c->in, c->nin, c->attrs);
+    fl_tensor_unref(before);
     FL_TRY(status);
-    if (taped) FL_TRY(fl_autograd_rewrite(c->op, target, c->in, c->nin, c->attrs));
     if (c->op->nout) out[0] = fl_tensor_ref(target);
     return FL_OK;
 }

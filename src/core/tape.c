@@ -60,7 +60,6 @@ static fl_node *node_new(const fl_op *op, int nin, int nout, const fl_attrs *att
     memset(n, 0, sizeof *n + lists);
     n->refs = 1;
     n->op = op;
-    n->seq = next_seq++;
     n->nin = nin;
     n->nout = nout;
     n->edges = (tape_edge *)(n + 1);
@@ -156,19 +155,26 @@ void fl_autograd_free(fl_autograd *a)
 
 bool fl_autograd_view_wants(const fl_tensor *t)
 {
-    return t->autograd->base && t->autograd->base->requires_grad;
+    const fl_autograd *a = t->autograd;
+    return a->base && a->base->requires_grad && a->base->autograd && a->base->autograd->history != a->base_history;
 }
 
 /* ---- recording an op ---- */
 
-static fl_status save_value(tape_saved *s, const fl_operand *o, const fl_tensor *written)
+/* What an in-place op wrote: its version has been bumped already. */
+typedef struct in_place {
+    fl_tensor *target;
+    fl_tensor *before;              /* a copy of its old value; NULL when no gradient needs that */
+} in_place;
+
+static void save_value(tape_saved *s, const fl_operand *o, const in_place *w)
 {
     s->value = *o;
-    if (o->kind != FL_TENSOR) return FL_OK;
-    fl_tensor_ref(o->tensor);
-    s->version = o->tensor->storage->var.version;
-    if (written && o->tensor->storage == written->storage) s->version--; /* as it was before the in-place op */
-    return FL_OK;
+    if (o->kind != FL_TENSOR) return;
+    if (w && w->before && o->tensor == w->target) s->value = fl_of(w->before);
+    fl_tensor *t = fl_tensor_ref(s->value.tensor);
+    s->version = t->storage->var.version;
+    if (w && t->storage == w->target->storage) s->version--; /* as it was before the in-place op */
 }
 
 static fl_status save_output(tape_saved *s, fl_tensor *t)
@@ -182,15 +188,21 @@ static fl_status save_output(tape_saved *s, fl_tensor *t)
 
 static bool wants_grad(const fl_tensor *t) { return t->requires_grad || (t->autograd && fl_autograd_view_wants(t)); }
 
-/* Which inputs and outputs the gradients of the inputs that want one need. */
-static void what_to_save(const fl_op *op, const fl_operand *in, int nin, uint32_t *save_in, uint32_t *save_out)
+/* A target takes the gradient of its base, also as a view made under no_grad. */
+static bool target_wants_grad(const fl_tensor *t)
+{
+    return wants_grad(t) || (t->autograd && t->autograd->base && t->autograd->base->requires_grad);
+}
+
+/* Which inputs and outputs the gradients of the inputs that want one need. target: in[0] is written in place. */
+static void what_to_save(const fl_op *op, const fl_operand *in, int nin, bool target, uint32_t *save_in, uint32_t *save_out)
 {
     *save_in = op->saves_in;
     *save_out = op->saves_out;
     if (!op->vjp) return;
     uint32_t wanted = 0;
     for (int i = 0; i < nin && i < FL_MAX_PARAMS; i++)
-        if (in[i].kind == FL_TENSOR && wants_grad(in[i].tensor)) wanted |= 1u << i;
+        if (in[i].kind == FL_TENSOR && (target && i == 0 ? target_wants_grad : wants_grad)(in[i].tensor)) wanted |= 1u << i;
     fl_vjp_saves(op, wanted, save_in, save_out);
 }
 
@@ -205,19 +217,19 @@ static fl_status edge_to(tape_edge *e, fl_tensor *t)
     return FL_OK;
 }
 
-/* A node for a call; written: the target of an in-place op, whose version has been bumped already. */
-static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor *const *results, int nout, const fl_tensor *written)
+/* A node for a call; w: NULL unless it was in place. */
+static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor *const *results, int nout, const in_place *w)
 {
     fl_node *n = node_new(op, nin, nout, attrs);
     if (!n) return out_of_memory();
     for (int i = 0; i < nout; i++) n->out_meta[i] = fl_meta_ref(results[i]->meta);
     uint32_t save_in, save_out;
-    what_to_save(op, in, nin, &save_in, &save_out);
+    what_to_save(op, in, nin, w != NULL, &save_in, &save_out);
     fl_status status = FL_OK;
     for (int i = 0; i < nin && status == FL_OK; i++) {
         bool saved = save_in >> (i < 31 ? i : 31) & 1u;
-        if (saved || in[i].kind != FL_TENSOR) status = save_value(&n->in[i], &in[i], written);
-        if (status == FL_OK && in[i].kind == FL_TENSOR) status = edge_to(&n->edges[i], in[i].tensor);
+        if (saved || in[i].kind != FL_TENSOR) save_value(&n->in[i], &in[i], w);
+        if (in[i].kind == FL_TENSOR) status = edge_to(&n->edges[i], in[i].tensor);
     }
     for (int i = 0; i < nout && status == FL_OK; i++)
         if (save_out >> i & 1u) status = save_output(&n->out[i], results[i]);
@@ -225,6 +237,7 @@ static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, 
         fl_node_unref(n);
         return status;
     }
+    n->seq = next_seq++; /* only now: a stale view among the inputs made nodes of its own */
     *out = n;
     return FL_OK;
 }
@@ -244,13 +257,27 @@ static fl_status attach(fl_tensor *t, fl_node *node, int slot)
     return FL_OK;
 }
 
+/* A body may end in a view of a tensor of its own, which off the tape means nothing. */
+static void forget_base(fl_tensor *t)
+{
+    fl_autograd *a = t->autograd;
+    if (!a || !a->base) return;
+    fl_tensor_unref(a->base);
+    link_unref(a->link);
+    a->base = NULL;
+    a->link = NULL;
+}
+
 fl_status fl_autograd_record(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out, int nout)
 {
     fl_node *n;
     FL_TRY(node_for(&n, op, in, nin, attrs, out, nout, NULL));
     fl_status status = FL_OK;
-    for (int i = 0; i < nout && status == FL_OK; i++)
-        if (fl_dtype_is_float(out[i]->meta->dtype)) status = attach(out[i], n, i);
+    for (int i = 0; i < nout && status == FL_OK; i++) {
+        if (!fl_dtype_is_float(out[i]->meta->dtype)) continue;
+        forget_base(out[i]);
+        status = attach(out[i], n, i);
+    }
     fl_node_unref(n);
     return status;
 }
@@ -311,19 +338,60 @@ fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *t)
 
 /* ---- in place ---- */
 
-fl_status fl_autograd_check_inplace(const fl_op *op, fl_tensor *target, const fl_operand *in, int nin)
+/* Does an in-place op leave a node? */
+static bool rewrites(const fl_operand *in, int nin)
 {
+    if (target_wants_grad(in[0].tensor)) return true;
+    for (int i = 1; i < nin; i++)
+        if (in[i].kind == FL_TENSOR && wants_grad(in[i].tensor)) return true;
+    return false;
+}
+
+/* A copy of the target, in its place on the tape, when a saved operand is the target itself. */
+static fl_status keep_value(fl_tensor **before, const fl_op *op, fl_tensor *target, const fl_operand *in, int nin)
+{
+    uint32_t save_in, save_out;
+    bool needed = false;
+    what_to_save(op, in, nin, true, &save_in, &save_out);
+    for (int i = 0; i < nin && i < FL_MAX_PARAMS; i++)
+        needed |= (save_in >> i & 1u) && in[i].kind == FL_TENSOR && in[i].tensor == target;
+    if (!needed) return FL_OK;
+    fl_node *node;
+    int slot;
+    FL_TRY(fl_tape_node_of(&node, &slot, target));
+    fl_grad_enabled = false;
+    fl_status status = FL_CALL(before, clone, fl_of(target));
+    fl_grad_enabled = true;
+    FL_TRY(status);
+    if (node) status = attach(*before, node, slot);
+    if (status == FL_OK) return FL_OK;
+    fl_tensor_unref(*before);
+    *before = NULL;
+    return status;
+}
+
+fl_status fl_autograd_check_inplace(fl_tensor **before, const fl_op *op, fl_tensor *target, const fl_operand *in, int nin)
+{
+    *before = NULL;
     if (!fl_grad_enabled) return FL_OK;
     fl_tensor *base = target->autograd && target->autograd->base ? target->autograd->base : target;
+    if (target->requires_grad && fl_autograd_is_leaf(target)) base = target;
     if (base->requires_grad && fl_autograd_is_leaf(base))
         return fl_fail(FL_ERR_STATE, "%s%s: %s a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()",
                        op->name, op->mutates ? "" : "_", base == target ? "this tensor is" : "this tensor is a view of");
     for (int i = 1; i < nin; i++)
         if (in[i].kind == FL_TENSOR && wants_grad(in[i].tensor) && !fl_dtype_is_float(target->meta->dtype))
             return fl_fail(FL_ERR_DTYPE, "%s%s: a gradient cannot flow through %s; write into a float tensor", op->name,
-                           op->mutates ? "" : "_",
-                           fl_dtype_name(target->meta->dtype));
-    return FL_OK;
+                           op->mutates ? "" : "_", fl_dtype_name(target->meta->dtype));
+    return rewrites(in, nin) ? keep_value(before, op, target, in, nin) : FL_OK;
+}
+
+/* A saved result is kept as the whole base: the gradient takes its region, connected to the tape where that records. */
+static fl_status save_base_instead(fl_node *n, fl_tensor *base)
+{
+    if (n->out[0].value.kind != FL_TENSOR) return FL_OK;
+    saved_release(&n->out[0]);
+    return save_output(&n->out[0], base);
 }
 
 /* The base's history becomes: what it was, with the region that `view` names replaced by the op's result. */
@@ -344,20 +412,17 @@ static fl_status rewrite_base(fl_node *n, fl_tensor *view)
     FL_TRY(edge_to(&n->edges[0], base));
     fl_meta_unref(n->out_meta[0]);
     n->out_meta[0] = fl_meta_ref(base->meta);
+    FL_TRY(save_base_instead(n, base));
     FL_TRY(attach(base, n, 0));
     base->autograd->history++;
     return catch_up(view);
 }
 
-fl_status fl_autograd_rewrite(const fl_op *op, fl_tensor *target, const fl_operand *in, int nin, const fl_attrs *attrs)
+fl_status fl_autograd_rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    if (!fl_grad_enabled) return FL_OK;
-    bool wanted = false;
-    for (int i = 0; i < nin; i++)
-        wanted |= in[i].kind == FL_TENSOR && wants_grad(in[i].tensor);
-    if (!wanted) return FL_OK;
+    if (!fl_grad_enabled || !rewrites(in, nin)) return FL_OK;
     fl_node *n;
-    FL_TRY(node_for(&n, op, in, nin, attrs, &target, 1, target));
+    FL_TRY(node_for(&n, op, in, nin, attrs, &target, 1, &(in_place){target, before}));
     fl_status status;
     if (target->autograd && target->autograd->base) status = rewrite_base(n, target);
     else {
@@ -383,13 +448,11 @@ static fl_status unpack_output(fl_tensor **out, fl_node *n, int i)
 {
     fl_tensor *t;
     FL_TRY(fl_tensor_detach(&t, n->out[i].value.tensor));
-    fl_status status = fl_grad_enabled && !n->region ? attach(t, n, i) : FL_OK;
-    if (status != FL_OK) {
-        fl_tensor_unref(t);
-        return status;
-    }
-    *out = t;
-    return FL_OK;
+    fl_status status = fl_grad_enabled ? attach(t, n, i) : FL_OK;
+    if (status == FL_OK && n->region) status = fl_tape_replay(out, t, n->region->link);
+    else if (status == FL_OK) *out = fl_tensor_ref(t);
+    fl_tensor_unref(t);
+    return status;
 }
 
 fl_status fl_tape_unpack(fl_grad *g, fl_node *n)

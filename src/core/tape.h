@@ -42,6 +42,7 @@ struct fl_autograd {
     /* during a backward */
     fl_tensor *pending;             /* gradient summed so far (leaf) */
     int expected;                   /* contributions still to come (leaf) */
+    void *run;                      /* the backward that uses the two */
 };
 
 typedef struct tape_edge {
