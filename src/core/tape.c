@@ -84,6 +84,8 @@ void fl_tape_forget(fl_node *n)
 {
     for (int i = 0; i < n->nin; i++) saved_release(&n->in[i]);
     for (int i = 0; i < n->nout; i++) saved_release(&n->out[i]);
+    hooks_free(n->hooks); /* they cannot run again, and may hold the tensors they hang on */
+    n->hooks = NULL;
     n->freed = true;
 }
 
