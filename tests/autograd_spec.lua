@@ -263,6 +263,24 @@ describe("in place", function()
     assert.are.same({0, 3, 3, 6}, list(y))
   end)
 
+  it("on a part of a global tensor reaches the tensor, and the other way round", function()
+    local here = {placement = flow.placement("cpu", {0}), sbp = "B"}
+    local p = leaf {1, 2}
+    for _, cast in ipairs {
+      function(x) return x:to_global(here) end,
+      function(x) return x:to_global(here):to_local() end,
+      function(x) return x:to_global(here):to_global {sbp = "B"}:to_local()["0:2"] end,
+    } do
+      p.grad = nil
+      local x = p * 1
+      cast(x):mul_(3)
+      x:sum():backward()
+      assert.are.same({3, 3}, list(p.grad))
+      assert.has_error(function() cast(p):mul_(3) end)
+    end
+    assert.are.same({1, 2}, list(p))
+  end)
+
   it("on an expanded tensor is an error", function()
     local ok, message = pcall(function() flow.zeros(1):expand(3):add_(1) end)
     assert.is_false(ok)

@@ -302,11 +302,27 @@ static fl_status copy_for_views(fl_tensor **out, fl_tensor *g, const fl_meta *ba
     return status;
 }
 
+/* A local part taken of the base stands for the whole only in the base's own SBP; its gradient is never partial. */
+static fl_status box_to_base(fl_tensor **g, const fl_meta *base, const tape_link *link)
+{
+    while (link && !link->op->replay) link = link->before;
+    if (!link || base->is_local) return FL_OK;
+    fl_nd_sbp want = base->nd_sbp;
+    for (int i = 0; i < want.n; i++)
+        if (fl_sbp_is_partial(want.at[i])) want.at[i] = FL_B;
+    fl_tensor *boxed;
+    FL_TRY(fl_to_global(&boxed, *g, base->placement, want, NULL));
+    fl_tensor_unref(*g);
+    *g = boxed;
+    return FL_OK;
+}
+
 /* Gradient of an in-place op on a view: the base's gradient with the written region taken out. */
 static fl_status region_gradient(fl_grad *g, fl_node *n, fl_status (*inner)(fl_grad *))
 {
     fl_tensor *whole = NULL, *part = NULL, *copy = NULL, *done = NULL, *base_grad = g->gout[0];
     fl_status status = copy_for_views(&whole, base_grad, g->out_meta[0]);
+    if (status == FL_OK) status = box_to_base(&whole, g->out_meta[0], n->region->link);
     if (status == FL_OK) status = fl_tape_replay(&part, whole, n->region->link);
     if (status == FL_OK) status = FL_CALL(&copy, clone, fl_of(part));
     bool need[FL_MAX_PARAMS] = {false};

@@ -8,7 +8,7 @@
 #include "autograd.h"
 #include "boxing.h"
 
-enum { GRAD_SBP };
+enum { GRAD_SBP, WHOLE_SHAPE };
 
 /* Attributes of a cast: where the result is, and optionally the SBP its gradient is boxed to. */
 static void cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
@@ -20,12 +20,18 @@ static void cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placeme
     if (grad_sbp) fl_attr_set(a, GRAD_SBP, (int64_t)fl_nd_sbp_bits(*grad_sbp));
 }
 
+/* The SBP asked for the gradient, NULL when none was. */
+static const fl_nd_sbp *given_grad_sbp(fl_nd_sbp *s, const fl_attrs *a)
+{
+    if (!a->at[GRAD_SBP].given) return NULL;
+    memcpy(s, &a->at[GRAD_SBP].integer, sizeof *s);
+    return s;
+}
+
 static fl_nd_sbp grad_sbp_of(const fl_attrs *a, fl_nd_sbp otherwise)
 {
-    if (!a->at[GRAD_SBP].given) return otherwise;
     fl_nd_sbp s;
-    memcpy(&s, &a->at[GRAD_SBP].integer, sizeof s);
-    return s;
+    return given_grad_sbp(&s, a) ? s : otherwise;
 }
 
 /* The SBP a gradient takes: as the value's, but the gradient of a partial value is whole on every rank. */
@@ -36,17 +42,20 @@ static fl_nd_sbp dual(fl_nd_sbp s)
     return s;
 }
 
+/* Records the cast of x to *out, which is released on failure; a result that shares x's storage is a view of it. */
 static fl_status record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, fl_tensor **out)
 {
     const fl_operand in = fl_of(x);
-    if (!fl_autograd_wanted(op, &in, 1)) return FL_OK;
-    fl_tensor *result = *out;
-    if (result == x) { /* nothing moved: the tape still needs a tensor of its own */
-        FL_TRY(fl_tensor_detach(&result, x));
-        fl_tensor_unref(*out);
-        *out = result;
+    fl_status status = FL_OK;
+    bool wanted = fl_autograd_wanted(op, &in, 1);
+    if (*out == x) {
+        if (!wanted) return FL_OK;
+        fl_tensor_unref(*out); /* nothing moved: the tape still needs a tensor of its own */
+        FL_TRY(fl_tensor_detach(out, x));
     }
-    fl_status status = fl_autograd_record(op, &in, 1, attrs, out, 1);
+    if (wanted) status = fl_autograd_record(op, &in, 1, attrs, out, 1);
+    if (status == FL_OK && (*out)->storage == x->storage && fl_dtype_is_float(x->meta->dtype))
+        status = fl_autograd_note_view(*out, x, op, attrs);
     if (status != FL_OK) fl_tensor_unref(*out);
     return status;
 }
@@ -59,9 +68,15 @@ static fl_status to_global_grad(fl_grad *g)
     return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, dual(x->nd_sbp)), NULL);
 }
 
+static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
+{
+    fl_nd_sbp s;
+    return fl_to_global(out, x, a->placement, a->nd_sbp, given_grad_sbp(&s, a));
+}
+
 FL_OP(to_global) {
     .name = "to_global", .sig = "to_global(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "The tensor on another placement or with another SBP.", .grad = to_global_grad,
+    .doc = "The tensor on another placement or with another SBP.", .replay = to_global_again, .grad = to_global_grad,
 };
 
 /* A slice of a broadcast tensor becomes a copy: written in place, it must not change the other on this rank alone. */
@@ -107,9 +122,15 @@ static fl_status to_local_grad(fl_grad *g)
     return fl_global_from_part(&g->gin[0], g->gout[0], &x->shape, x->placement, nd_sbp);
 }
 
+static fl_status to_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
+{
+    fl_nd_sbp s;
+    return fl_to_local(out, x, given_grad_sbp(&s, a));
+}
+
 FL_OP(to_local) {
     .name = "to_local", .sig = "to_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "This rank's part of a global tensor, a view.", .grad = to_local_grad,
+    .doc = "This rank's part of a global tensor, a view.", .replay = to_local_again, .grad = to_local_grad,
 };
 
 fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
@@ -144,9 +165,16 @@ static fl_status from_local_grad(fl_grad *g)
     return status;
 }
 
+static fl_status from_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
+{
+    fl_shape logical = {a->at[WHOLE_SHAPE].count, {0}};
+    memcpy(logical.dims, a->at[WHOLE_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
+    return fl_global_from_part(out, x, &logical, a->placement, a->nd_sbp);
+}
+
 FL_OP(from_local) {
-    .name = "from_local", .sig = "from_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "The ranks' local parts put together.", .grad = from_local_grad,
+    .name = "from_local", .sig = "from_local(x, grad_sbp: int = nil, shape: ints = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "The ranks' local parts put together.", .replay = from_local_again, .grad = from_local_grad,
 };
 
 fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement, fl_nd_sbp nd_sbp)
@@ -170,6 +198,7 @@ fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape 
     FL_TRY(status);
     fl_attrs attrs;
     cast_attrs(&attrs, FL_OP_REF(from_local), placement, nd_sbp, NULL);
+    fl_attr_set_list(&attrs, WHOLE_SHAPE, logical->dims, logical->ndim);
     FL_TRY(record(FL_OP_REF(from_local), local, &attrs, &result));
     *out = result;
     return FL_OK;

@@ -220,6 +220,8 @@ struct fl_op {
     fl_flat_fn (*flat)(const fl_op *op, fl_dtype dtype);    /* NULL where there is no such loop */
     fl_body body;               /* the whole op in other ops (no kernel) */
     void (*view)(fl_view_request *v);
+    fl_status (*replay)(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs);  /* makes a view again, where fl_dispatch cannot
+                                ** (global.c); else NULL */
     fl_status (*grad)(fl_grad *g);
     const char *const *vjp;     /* gradient per operand as an expression in ops: "g * y" (grad_expr.c); NULL entry: none */
     const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */

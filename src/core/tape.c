@@ -114,7 +114,6 @@ void fl_node_unref(fl_node *n)
         hooks_free(n->hooks);
         if (n->region) {
             link_unref(n->region->link);
-            fl_meta_unref(n->region->base_meta);
             free(n->region);
         }
         free(n);
@@ -303,7 +302,9 @@ fl_status fl_tape_replay(fl_tensor **out, fl_tensor *base, const tape_link *link
 {
     fl_tensor *start = NULL, *result = NULL;
     if (link->before) FL_TRY(fl_tape_replay(&start, base, link->before));
-    fl_status status = fl_dispatch(&result, link->op, &(fl_operand){FL_TENSOR, {.tensor = start ? start : base}}, 1, link->attrs);
+    const fl_operand from = fl_of(start ? start : base);
+    fl_status status = link->op->replay ? link->op->replay(&result, from.tensor, link->attrs)
+                                        : fl_dispatch(&result, link->op, &from, 1, link->attrs);
     fl_tensor_unref(start);
     FL_TRY(status);
     *out = result;
@@ -405,7 +406,6 @@ static fl_status rewrite_base(fl_node *n, fl_tensor *view)
     if (!n->region) return out_of_memory();
     n->region->link = a->link;
     n->region->link->refs++;
-    n->region->base_meta = fl_meta_ref(base->meta);
     /* edge 0 leads to the base as it was, not to the view */
     fl_node_unref(n->edges[0].node);
     fl_tensor_unref(n->edges[0].leaf);

@@ -60,7 +60,6 @@ typedef struct tape_saved {
 /* What an in-place op on a view leaves behind: how to find the region of the base that it wrote. */
 typedef struct tape_region {
     tape_link *link;                /* owned */
-    const fl_meta *base_meta;       /* owned */
 } tape_region;
 
 struct fl_node {
