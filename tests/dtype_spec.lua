@@ -164,7 +164,8 @@ describe("conversion", function()
   end)
 
   for _, case in ipairs {
-    {"to: unknown dtype 'float23'; did you mean 'float32'?", function() flow.zeros(2):to("float23") end},
+    {"to: unknown dtype or device 'float23'; did you mean 'float32'?", function() flow.zeros(2):to("float23") end},
+    {"to: unknown dtype or device 'cdua'; did you mean 'cuda'?", function() flow.zeros(2):to("cdua") end},
     {"zeros: unknown dtype 'int16'; there are bool, uint8, int8, int32, int64, float16, bfloat16, float32 and float64",
       function() flow.zeros(2, {dtype = "int16"}) end},
     {"zeros: unknown option 'dtpe'; did you mean 'dtype'?", function() flow.zeros(2, {dtpe = "int8"}) end},

@@ -113,12 +113,34 @@ describe("help", function()
     end)
     it("shows the comment above a function of a module", function()
         local text = help(require("flow.inspect").text)
-        assert.are.equal("function M.text(value)", text:match("^[^\n]*"))
+        assert.are.equal("text(value)", text:match("^[^\n]*"))
         assert.truthy(text:find("The text of one value", 1, true))
+    end)
+    it("knows every function that is not an op", function()
+        local holders = {flow, flow._methods, flow.engine, flow.infer_cache, {split = flow.sbp.split, all = flow.placement.all}}
+        for _, holder in ipairs(holders) do
+            for name, f in pairs(holder) do
+                if type(f) == "function" and name:sub(1, 1) ~= "_" then
+                    assert.truthy(help(f):find("^[%w_.:]+%(.-%)\n    %S"), name .. ": " .. help(f))
+                end
+            end
+        end
+    end)
+    it("says how a module, an optimizer and a placement are made", function()
+        local want = "Linear(inputs, outputs, opts)\n    y = x W^T + b\n    @param inputs integer\n"
+        assert.are.equal(want, help(flow.nn.Linear):sub(1, #want))
+        assert.are.equal(help(flow.nn.Linear), help(flow.nn.Linear(1, 1)))
+        assert.are.equal("ReLU()", help(flow.nn.ReLU))
+        assert.truthy(help(flow.optim.SGD):find("^SGD%(parameters, options%)\n.*lr = 0.001"))
+        assert.truthy(help(flow.placement):find("^placement%(type, ranks%)\n"))
+        local Own = flow.nn.Module:extend("Own")
+        function Own:init(n) self.n = n end
+        assert.are.equal("Own(...)", help(Own))
     end)
     it("searches for a word and lists modules and tensors", function()
         assert.truthy(help("sigm"):find("flow.sigmoid", 1, true))
         assert.are.equal("nothing about 'qqq'", help("qqq"))
+        assert.are.equal("nothing about 'matmull'; did you mean 'matmul'?", help("matmull"))
         assert.truthy(help(flow.zeros(1)):find(" reshape ", 1, true))
         assert.truthy(help(flow):find(" zeros ", 1, true))
     end)
@@ -168,11 +190,14 @@ describe("a terminal", function()
         local text = terminal(home, {
             0.7, "while true do pcall(function() while true do end end) end\\n", 0.7, "\\003", 0.3, "\"still\" .. \" here\"\\n",
             "while true do pcall(function() local _ <close> = flow.no_grad() while true do end end) end\\n", 0.7, "\\003", 0.3,
-            "(flow.ones(2, {requires_grad = true}) * 2).requires_grad\\n", "\\004",
+            "(flow.ones(2, {requires_grad = true}) * 2).requires_grad\\n",
+            "flow.explain(function() while true do end end)\\n", 0.7, "\\003", 0.3,
+            "#flow.explain(function() return flow.ones(2) + 1 end)\\n", "\\004",
         })
         assert.truthy(text:find("interrupted!", 1, true), text)
         assert.truthy(text:find("\nstill here\n", 1, true), text)
         assert.truthy(text:find("\ntrue\n", 1, true), text)
+        assert.truthy(text:find("\n2\n", 1, true), text)
     end)
 
     it("takes letters beyond ASCII, whatever the locale", function()

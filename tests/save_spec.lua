@@ -145,6 +145,7 @@ describe("saving", function()
         {"a cycle", cycle, nil},
         {"a tensor called __metadata__", {__metadata__ = flow.ones(1)}, nil},
         {"no table", 3, "save: takes a table, got number"},
+        {"a tensor", flow.ones(2), "save: takes a table, got tensor"},
     } do
         it("refuses " .. case[1], function()
             local ok, message = pcall(flow.save, path("bad.st"), case[2])

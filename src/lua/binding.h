@@ -33,6 +33,8 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status);
 
 /* Writes "train.lua:41" of the nearest user's line into buffer, "" when there is none. */
 void fl_lua_where(lua_State *L, char *buffer, size_t size);
+/* Is that (its "S" known) a function of one of our modules? */
+bool fl_lua_is_own(const lua_Debug *ar);
 
 /* What a value is called in messages: "nil", "a tensor" is "tensor", tables are "table". */
 const char *fl_lua_type_name(lua_State *L, int index);

@@ -119,6 +119,12 @@ function M.shape(t)
     return "[" .. table.concat(t.shape, ", ") .. "]"
 end
 
+---"tensor" for tensors, else Lua's type.
+---@return string
+function M.type(value)
+    return M.is_tensor(value) and "tensor" or type(value)
+end
+
 ---A tensor.
 ---@return any
 function M.tensor(who, name, value)

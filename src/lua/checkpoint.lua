@@ -122,7 +122,7 @@ end
 ---@param values table
 function M.save(path, values)
     if type(path) ~= "string" or path == "" or path:find("\0", 1, true) then check.fail("save: takes a path") end
-    if type(values) ~= "table" then check.fail("save: takes a table, got %s", type(values)) end
+    if type(values) ~= "table" then check.fail("save: takes a table, got %s", check.type(values)) end
     local job = {names = {}, taken = {}, list = {}}
     local text = json.encode(pack(job, values, "", 1))
     local names, tensors = {}, {}

@@ -217,7 +217,8 @@ Loader.__index = Loader
 function data.loader(dataset, opts)
     local o = check.options("loader", opts, {batch_size = 1, shuffle = false, seed = 0, drop_last = false})
     if not (type(dataset) == "table" and dataset.batch) then
-        check.fail("loader: takes a dataset, got %s", type(dataset))
+        local form = "as data.tensors(x, y) gives (#dataset and dataset:batch(positions))"
+        check.fail("loader: takes a dataset, %s, got %s", form, check.type(dataset))
     end
     local self = setmetatable({
         dataset = dataset, batch_size = check.integer("loader", "batch_size", o.batch_size, 1),

@@ -9,6 +9,8 @@
 /* Our own modules are loaded with chunk names that begin so; a user wants the line in his script. */
 static const char own_chunk[] = "=flow.";
 
+bool fl_lua_is_own(const lua_Debug *ar) { return strncmp(ar->source, own_chunk, sizeof own_chunk - 1) == 0; }
+
 /* Finds the nearest level that runs a line of the user's; else the nearest Lua line at all. */
 static bool find_line(lua_State *L, lua_Debug *found)
 {
@@ -17,10 +19,9 @@ static bool find_line(lua_State *L, lua_Debug *found)
     for (int level = 0; lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sl", &ar);
         if (ar.currentline <= 0) continue;
-        bool own = strncmp(ar.source, own_chunk, sizeof own_chunk - 1) == 0;
-        if (!any || !own) *found = ar;
+        if (!any || !fl_lua_is_own(&ar)) *found = ar;
         any = true;
-        if (!own) return true;
+        if (!fl_lua_is_own(&ar)) return true;
     }
     return any;
 }

@@ -54,7 +54,7 @@ void fl_lua_push_module(lua_State *L, const char *name)
 }
 
 /* Functions of the flow table that live in a Lua module. */
-static const struct { const char *name, *module; } borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}};
+static const struct { const char *name, *module; } borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}, {"show", "show"}};
 
 static const char *module_of(const char *name)
 {

@@ -77,6 +77,16 @@ typedef struct target {
     const fl_placement *device;     /* NULL: where it is */
 } target;
 
+static void unknown_target(lua_State *L, const char *word)
+{
+    char hint[FL_SUGGEST_TEXT];
+    fl_suggestion s = {.word = word};
+    fl_suggest_offer(&s, "cpu");
+    fl_suggest_offer(&s, "cuda");
+    for (int d = 0; d < FL_DTYPE_COUNT; d++) fl_suggest_offer(&s, fl_dtype_name((fl_dtype)d));
+    FL_RAISE(L, "to: unknown dtype or device '%s'%s", word, fl_suggest_text(hint, &s));
+}
+
 /* One positional argument of to: a dtype, a device, or a tensor to be like. */
 static void read_target(lua_State *L, target *to, int index)
 {
@@ -89,7 +99,7 @@ static void read_target(lua_State *L, target *to, int index)
     else if (fl_dtype_parse(lua_tostring(L, index)) != FL_DTYPE_COUNT) to->dtype = fl_dtype_parse(lua_tostring(L, index));
     else if (strncmp(lua_tostring(L, index), "cpu", 3) == 0 || strncmp(lua_tostring(L, index), "cuda", 4) == 0)
         to->device = fl_lua_check_device(L, index, "to");
-    else fl_lua_check_dtype(L, index, "to"); /* words the error */
+    else unknown_target(L, lua_tostring(L, index));
 }
 
 static void read_targets(lua_State *L, target *to, int top)

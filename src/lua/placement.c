@@ -208,7 +208,60 @@ static int sbp_equal(lua_State *L)
     return 1;
 }
 
+/* ---- who holds what ---- */
+
+static void push_numbers(lua_State *L, const int64_t *numbers, int count, const char *name)
+{
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        lua_pushinteger(L, numbers[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, name);
+}
+
+/* flow._windows(x) -> {rank, start = list, size = list} for every rank of x's placement, in its order */
+static int windows(lua_State *L)
+{
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "show", "x");
+    const fl_meta *m = x->meta;
+    lua_createtable(L, m->placement->count, 0);
+    for (int i = 0; i < m->placement->count; i++) {
+        fl_window window;
+        fl_meta_window(&window, m, i);
+        lua_createtable(L, 0, 3);
+        lua_pushinteger(L, m->placement->ranks[i]);
+        lua_setfield(L, -2, "rank");
+        push_numbers(L, window.start, m->shape.ndim, "start");
+        push_numbers(L, window.size, m->shape.ndim, "size");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 /* ---- opening ---- */
+
+/* __index of the tables flow.placement and flow.sbp; upvalue 1 is the name. */
+static int unknown_field(lua_State *L)
+{
+    const char *key = luaL_tolstring(L, 2, NULL);
+    fl_suggestion s = {.word = key};
+    lua_pushnil(L);
+    while (lua_next(L, 1)) {
+        if (lua_type(L, -2) == LUA_TSTRING) fl_suggest_offer(&s, lua_tostring(L, -2));
+        lua_pop(L, 1);
+    }
+    char hint[FL_SUGGEST_TEXT];
+    FL_RAISE(L, "%s has no '%s'%s", lua_tostring(L, lua_upvalueindex(1)), key, fl_suggest_text(hint, &s));
+}
+
+/* Makes unknown fields of the metatable's table (on top of the stack) an error. */
+static void set_strict(lua_State *L, const char *name)
+{
+    lua_pushstring(L, name);
+    lua_pushcclosure(L, unknown_field, 1);
+    lua_setfield(L, -2, "__index");
+}
 
 static const luaL_Reg placement_meta[] = {
     {"__index", placement_index}, {"__tostring", placement_tostring}, {"__eq", placement_equal}, {NULL, NULL}};
@@ -232,9 +285,10 @@ void fl_lua_open_placement(lua_State *L, int flow)
     lua_createtable(L, 0, 1);
     lua_pushcfunction(L, placement_all);
     lua_setfield(L, -2, "all");
-    lua_createtable(L, 0, 1);
+    lua_createtable(L, 0, 2);
     lua_pushcfunction(L, placement_new);
     lua_setfield(L, -2, "__call");
+    set_strict(L, "placement");
     lua_setmetatable(L, -2);
     lua_setfield(L, flow, "placement");
 
@@ -245,5 +299,10 @@ void fl_lua_open_placement(lua_State *L, int flow)
     set_sbp(L, "partial_sum", FL_PSUM);
     set_sbp(L, "partial_max", FL_PMAX);
     set_sbp(L, "partial_min", FL_PMIN);
+    lua_createtable(L, 0, 1);
+    set_strict(L, "sbp");
+    lua_setmetatable(L, -2);
     lua_setfield(L, flow, "sbp");
+    lua_pushcfunction(L, windows);
+    lua_setfield(L, flow, "_windows");
 }

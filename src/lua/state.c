@@ -74,6 +74,8 @@ static lua_State *interrupt_state;
 
 static void stop_hook(lua_State *L, lua_Debug *ar)
 {
+    lua_getinfo(L, "S", ar);
+    if (raised && fl_lua_is_own(ar)) return; /* our modules put right what an error left behind */
     fl_lua_interrupt_raised();
     lua_pushliteral(L, "interrupted!"); /* as lua says it: no line, the traceback tells */
     lua_error(L);
