@@ -218,7 +218,7 @@ local function check_message(i, name, message)
   local text = message:match("^[^:\n]+:%d+: (.*)")
   if message == "not enough memory" then return end
   if not text then return complain(i, name .. " has no position: " .. message) end
-  local lua = text:find("^attempt to ") -- an operator without a tensor
+  local lua = text:find "^attempt to " or text:find "^[%w_]+ %b(): " -- an operator without a tensor; an op queued before
   if not lua and not text:find(spoken[name] or (name:gsub("_$", "")), 1, true) then complain(i, name .. " is not named: " .. message) end
   if text:find("[%z\1-\9\11-\31]") then complain(i, name .. " has control characters: " .. message) end
 end
