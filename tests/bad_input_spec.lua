@@ -8,6 +8,7 @@ local nan, inf = 0 / 0, 1 / 0
 
 -- The message without its position, which must be there. With FLOW_ENGINE=queued some come late and name the line of the op.
 local function message_of(f, ...)
+    pcall(flow.sync)
     local ok, message = pcall(function(...)
         f(...)
         flow.sync()
