@@ -224,7 +224,7 @@ local function check_message(i, name, message)
 end
 
 -- What comes back must be whole: it can be printed, read and differentiated, or say why not.
-local function use(i, what, result)
+local function use(i, result)
   if not flow.is_tensor(result) or result:numel() > 1 << 16 then return end
   local ok, message = pcall(tostring, result)
   if not ok then check_message(i, "", message) end
@@ -247,7 +247,7 @@ local function one(i)
   local results = table.pack(pcall(what.call, table.unpack(args, 1, args.n)))
   if not results[1] then check_message(i, what.name, results[2]) end
   if verbose then print(results[1], show(results[2])) end
-  for j = 2, math.min(results.n, 4) do use(i, what, results[j]) end
+  for j = 2, math.min(results.n, 4) do use(i, results[j]) end
 end
 
 io.stdout:setvbuf("no")

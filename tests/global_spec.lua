@@ -245,11 +245,14 @@ describe("inference", function()
     end)
 
     refuses {
-        {'add: y is a local tensor (float32[8]) and x is global (float32[8] on placement("cpu", {0, 1, 2, 3}) as B); write y:to_global{placement = x.placement, sbp = "B"}',
+        {'add: y is a local tensor (float32[8]) and x is global (float32[8] on placement("cpu", {0, 1, 2, 3}) as B); '
+            .. 'write y:to_global{placement = x.placement, sbp = "B"}',
             function() return given({8}, "B") + flow.ones(8) end},
-        {'mul: x is a local tensor (float32[8]) and y is global (float32[8] on placement("cpu", {0, 1, 2, 3}) as S(0)); write x:to_global{placement = y.placement, sbp = "B"}',
+        {'mul: x is a local tensor (float32[8]) and y is global (float32[8] on placement("cpu", {0, 1, 2, 3}) as S(0)); '
+            .. 'write x:to_global{placement = y.placement, sbp = "B"}',
             function() return flow.ones(8) * given({8}, "S(0)") end},
-        {'cat: xs[2] is a local tensor (float32[8]) and xs[1] is global (float32[8] on placement("cpu", {0, 1, 2, 3}) as B); write xs[2]:to_global{placement = xs[1].placement, sbp = "B"}',
+        {'cat: xs[2] is a local tensor (float32[8]) and xs[1] is global (float32[8] on placement("cpu", {0, 1, 2, 3}) as B); '
+            .. 'write xs[2]:to_global{placement = xs[1].placement, sbp = "B"}',
             function() flow.cat {given({8}, "B"), flow.ones(8)} end},
         {'add: y is on placement("cpu", {0, 1}) and x on placement("cpu", {0, 1, 2, 3}); write y:to_global{placement = x.placement}',
             function() return given({8}, "B") + given({8}, "B", flow.placement("cpu", {0, 1})) end},

@@ -279,7 +279,7 @@ describe("tensors are dropped", function()
             y:sum():backward({}, nil) -- luacheck: ignore
         end},
         {"with their gradients", function()
-            local w = flow.ones(3, {requires_grad = true})
+            local w = flow.ones(3, {requires_grad = true});
             (w * w):sum():backward()
         end},
         {"with higher gradients", function()

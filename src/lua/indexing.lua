@@ -90,8 +90,8 @@ function M.set(x, given, value)
     if not is_view then x:copy_(flat:reshape(x.shape)) end
 end
 
----x[key] = value where the key cuts an axis that is split over ranks, so that a view would be a copy: the value is written
----into a whole tensor on every rank, and x takes its part.
+---x[key] = value where the key cuts an axis that is split over ranks, so that a view would be a copy: the value is
+---written into a whole tensor on every rank, and x takes its part.
 function M.place(x, key, value)
     local sbp = {}
     for k = 1, #x.placement.hierarchy do sbp[k] = flow.sbp.broadcast end

@@ -341,7 +341,7 @@ static void new_tensors(void)
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_OK);
     source_attrs(&a, &zeros_op, PLACE(2), "S(2)");
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "sbp S(2): a tensor of shape [8, 6] has axes 0 to 1");
+    CHECK_TEXT(fl_message(), "zeros: sbp S(2): a tensor of shape [8, 6] has axes 0 to 1");
     source_attrs(&a, &zeros_op, NULL, NULL);
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_OK && plan->out[0]->is_local);
     a.has_dtype = true;
