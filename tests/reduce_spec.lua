@@ -441,6 +441,9 @@ describe("messages", function()
     {"amax: axis 0 of [0] is empty, so there is no result", function() flow.zeros(0):amax() end},
     {"argmax: axis 0 of [0] is empty, so there is no result", function() flow.zeros(0):argmax() end},
     {"max: axis 5 is out of range for shape [2] (-1 to 0)", function() flow.zeros(2):max(5) end},
+    {"max: axis must be a whole number, got string", function() flow.zeros(2):max("a") end},
+    {"min: missing argument 'axis': min(x, axis: axis, keepdim: bool = false)", function() flow.zeros(2):min({keepdim = true}) end},
+    {"min: unknown option 'keepdm'; did you mean 'keepdim'?", function() flow.zeros(2):min(0, {keepdm = true}) end},
   } do
     it(case[1], function() assert.are.equal(case[1], message(case[2])) end)
   end

@@ -191,7 +191,9 @@ void fl_lua_open_operators(lua_State *L, int metatable);
 /* What a function on the stack calls; NULL when it is no op. */
 const fl_lua_call *fl_lua_call_of(lua_State *L, int index);
 /* Pushes the op's signature as users read it: "where(cond, x|number, y|number)", without the marks of attributes. */
-const char *fl_lua_push_usage(lua_State *L, const fl_op *op);
+const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call);
+/* Messages of the op's function at index call it `name` (a literal) from now on. */
+void fl_lua_call_rename(lua_State *L, int index, const char *name);
 
 /* Reads the arguments on the stack as a call of c and reports the op's signatures of one axis of `parts` ranks. */
 fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, int parts, fl_signature_fn report, void *context);

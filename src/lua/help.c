@@ -12,7 +12,7 @@ static int describe(lua_State *L)
     lua_createtable(L, 0, 5);
     lua_pushstring(L, c->name);
     lua_setfield(L, -2, "name");
-    fl_lua_push_usage(L, c->op);
+    fl_lua_push_usage(L, c);
     lua_setfield(L, -2, "sig");
     lua_pushstring(L, c->op->doc);
     lua_setfield(L, -2, "doc");

@@ -245,7 +245,9 @@ static void open_max(lua_State *L, int flow, int methods, const char *name, cons
 {
     lua_getfield(L, flow, "_op");
     lua_getfield(L, -1, all);
+    fl_lua_call_rename(L, -1, name);
     lua_getfield(L, -2, along);
+    fl_lua_call_rename(L, -1, name);
     lua_getfield(L, -3, pair);
     lua_pushcclosure(L, max_or_min, 3);
     lua_pushvalue(L, -1);

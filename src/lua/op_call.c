@@ -257,9 +257,12 @@ static int count_numbers(lua_State *L, int index, int top)
     return n;
 }
 
-const char *fl_lua_push_usage(lua_State *L, const fl_op *op)
+const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call)
 {
-    const char *text = luaL_gsub(L, op->sig, "~", "");
+    const char *name = call->op->flags & FL_OP_HIDDEN ? call->name : call->op->name;
+    lua_pushfstring(L, "%s%s", name, strchr(call->op->sig, '('));
+    const char *text = luaL_gsub(L, lua_tostring(L, -1), "~", "");
+    lua_remove(L, -2);
     text = luaL_gsub(L, text, "|n,", "|number,");
     text = luaL_gsub(L, text, "|n)", "|number)");
     lua_replace(L, -3);
@@ -287,7 +290,7 @@ static void read_positional(lua_State *L, binding *b, int top)
         index += numbers;
     }
     if (index <= top && !(index == top && is_empty_table(L, top)))
-        FL_RAISE(L, "%s: too many arguments: %s", b->call->name, fl_lua_push_usage(L, b->call->op));
+        FL_RAISE(L, "%s: too many arguments: %s", b->call->name, fl_lua_push_usage(L, b->call));
 }
 
 static void check_required(lua_State *L, const binding *b)
@@ -298,7 +301,7 @@ static void check_required(lua_State *L, const binding *b)
         bool required = p->is_tensor ? !p->optional : p->type != FL_ATTR_OPTIONS && p->required;
         if (!required || (b->given >> i & 1u)) continue;
         if (p->is_tensor && !p->is_list) read_operand(L, &b->in[p->slot], b->call, p, lua_gettop(L) + 1); /* words the error */
-        FL_RAISE(L, "%s: missing argument '%s': %s", b->call->name, p->name, fl_lua_push_usage(L, b->call->op));
+        FL_RAISE(L, "%s: missing argument '%s': %s", b->call->name, p->name, fl_lua_push_usage(L, b->call));
     }
 }
 
@@ -489,6 +492,11 @@ const fl_lua_call *fl_lua_call_of(lua_State *L, int index)
     lua_pop(L, 1);
     if (!c->signature) prepare(L, c);
     return c;
+}
+
+void fl_lua_call_rename(lua_State *L, int index, const char *name)
+{
+    ((fl_lua_call *)fl_lua_call_of(L, index))->name = name;
 }
 
 /* ---- operators ---- */

@@ -223,7 +223,7 @@ static void push_numbers(lua_State *L, const int64_t *numbers, int count, const 
 /* flow._windows(x) -> {rank, start = list, size = list} for every rank of x's placement, in its order */
 static int windows(lua_State *L)
 {
-    fl_tensor *x = fl_lua_check_tensor(L, 1, "show", "x");
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "_windows", "x");
     const fl_meta *m = x->meta;
     lua_createtable(L, m->placement->count, 0);
     for (int i = 0; i < m->placement->count; i++) {
