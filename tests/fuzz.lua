@@ -210,7 +210,7 @@ end
 local function complain(i, what) print(("BAD %d: %s"):format(i, what)) end
 
 -- What some are called in messages.
-local spoken = {["repeat"] = "rep", nelement = "numel", max_axis = "max", min_axis = "min", index_put_ = "index", ["#"] = ""}
+local spoken = {["repeat"] = "rep", _windows = "show", nelement = "numel", max_axis = "max", min_axis = "min", index_put_ = "index", ["#"] = ""}
 
 -- Places in messages: "tests/fuzz.lua:12: ".
 local function check_message(i, name, message)
