@@ -118,11 +118,11 @@ local function sorted_names(t)
 end
 
 -- Some change what comes after them or what the test prints to; a few take any values and do not look at them.
-local skipped = {print = true, manual_seed = true, set_num_threads = true, _source = true, on_rank = true, with_generator = true, no_grad = true,
-  enable_grad = true, save = true, load = true, _complete = true, _describe = true, _help = true, _explain = true}
+local skipped = {print = true, manual_seed = true, set_num_threads = true, on_rank = true, with_generator = true, no_grad = true,
+  enable_grad = true, save = true, load = true}
 local functions, methods = {}, {}
 for _, name in ipairs(sorted_names(flow)) do
-  if not skipped[name] then functions[#functions + 1] = {name = name, call = flow[name]} end
+  if not skipped[name] and name:sub(1, 1) ~= "_" then functions[#functions + 1] = {name = name, call = flow[name]} end
 end
 for _, name in ipairs(sorted_names(flow._methods)) do methods[#methods + 1] = {name = name, call = flow._methods[name]} end
 -- Gradients and parts of other ops get what those have checked; of the hidden ones only the optimizers' come from Lua.
