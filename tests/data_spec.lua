@@ -399,6 +399,21 @@ describe("progress", function()
         assert.matches("\nbetween\n", "\n" .. text:gsub("\r +\r", "\n"))
         for line in text:gmatch("[^\r\n]+") do assert.is_true(#line < 80) end
     end)
+    it("follows a terminal that is resized", function()
+        if not os.execute("command -v script >/dev/null 2>&1") then pending("needs script") return end
+        local script = write("resize.lua", [[
+            local bar = require "flow".progress.bar(2)
+            os.execute("stty cols 90") bar:update(1, "one")
+            os.execute("stty cols 70") bar:update(2, "two")]])
+        local command = "script -qec '%s %s' /dev/null </dev/null"
+        local pipe = io.popen(command:format(os.getenv("FLOWLUA") or "build/flowlua", script))
+        local text = pipe:read("a")
+        pipe:close()
+        local first, second = text:match("(%[[#.]+%] step 1/2[^\r]*)\r(%[[#.]+%] step 2/2[^\r]*)")
+        assert.is_truthy(second, text)
+        assert.is_true(#first > 75 and #first < 90, first)
+        assert.are.equal(69, #second)
+    end)
     it("refuses unknown options", function()
         assert.is_false(pcall(progress.bar, 10, {strat = 3}))
         assert.is_false(pcall(progress.bar, -1))

@@ -36,7 +36,7 @@ function progress.bar(total, opts)
     return setmetatable({
         total = check.integer("bar", "total", total, 0), start = o.start, step = o.start,
         every = math.max(1, total // math.max(1, o.lines)), width = flow.rank() == 0 and width or 0,
-        silent = flow.rank() ~= 0, began = io_.clock(), shown = -1, drawn = 0,
+        follows = not o.width, silent = flow.rank() ~= 0, began = io_.clock(), shown = -1, drawn = 0,
     }, Bar)
 end
 
@@ -59,13 +59,14 @@ end
 
 local function draw(self, text)
     local line = status(self, text)
+    if self.follows then self.width = io_.terminal_width() or self.width end    -- windows are resized
     local room = self.width - #line - 4
     if room >= 10 then
         local filled = self.total > 0 and room * self.step // self.total or room
         line = "[" .. ("#"):rep(filled) .. ("."):rep(room - filled) .. "] " .. line
     end
     line = line:sub(1, self.width - 1)
-    io.stdout:write("\r", line, (" "):rep(self.drawn - #line))
+    io.stdout:write("\r", line, (" "):rep(math.min(self.drawn, self.width - 1) - #line))
     io.stdout:flush()
     self.drawn = #line
 end
