@@ -60,7 +60,7 @@ static fl_status head_read(const reader *r, int *type, fl_shape *shape)
         FL_TRY(read_exactly(r, size, 4));
         dims[i] = big_endian(size);
     }
-    return fl_shape_make(shape, "idx", dims, head[3]) == FL_OK ? FL_OK : fl_fail_prefix(FL_ERR_IO, "%s: ", r->path);
+    return fl_shape_make(shape, r->path, dims, head[3]) == FL_OK ? FL_OK : fl_fail_prefix(FL_ERR_IO, "idx: ");
 }
 
 /* Nothing may follow; of a compressed file this reads and checks the sum at its end. */

@@ -268,6 +268,7 @@ static int64_t diagonal_strides(int64_t *out, const diagonal *d, const int64_t *
     for (int i = 0; i < ndim; i++)
         if (i != d->axis0 && i != d->axis1) out[n++] = strides[i];
     out[n] = strides[d->axis0] + strides[d->axis1];
+    if (d->length == 0) return 0;       /* the offset may be anything */
     return d->offset >= 0 ? d->offset * strides[d->axis1] : -d->offset * strides[d->axis0];
 }
 
