@@ -1,6 +1,7 @@
 -- attention_spec.lua -- attention against softmax(q k^T) v: sizes around the blocks, masks, dropout, layouts; embedding and
 -- the ops that pick by index.
 local flow = require "flow"
+local support = require "tests.support"
 local ref = require "tests.reference"
 
 local function composed(q, k, v, options)
@@ -16,8 +17,7 @@ end
 local function largest(x, y) return (x - y):abs():amax():item() end
 
 local function fails(message, f, ...)
-  local ok, got = pcall(f, ...)
-  assert.is_false(ok)
+  local got = support.message_of(f, ...)
   assert.is_truthy(got:find(message, 1, true), got)
 end
 

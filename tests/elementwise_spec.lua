@@ -5,11 +5,7 @@ local ref = require "tests.reference"
 local support = require "tests.support"
 
 local inf, nan = math.huge, 0 / 0
-local function message(f, ...)
-  local ok, text = pcall(f, ...)
-  assert.is_false(ok)
-  return (text:gsub("^.-:%d+: ", ""))
-end
+local message = support.message_of
 
 ---- inputs ----
 

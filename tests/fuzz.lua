@@ -66,6 +66,11 @@ local numbers = {
   1 << 31, 1 << 32, (1 << 31) - 1, 1 << 40, 1 << 61, 1 << 62, math.maxinteger, math.mininteger, math.maxinteger - 1, math.mininteger + 1,
   0 / 0, 1 / 0, -1 / 0, -0.0, 0.5, -0.5, 1.5, 1e-310, 1e-8, 0.1, 0.999999999, 1.0, 2.0, 3.0,
 }
+if os.getenv "ASAN_OPTIONS" then -- which does not go with a limit: what would fit into memory is left out
+  for i = #numbers, 1, -1 do
+    if math.abs(numbers[i]) >= 1 << 28 and math.abs(numbers[i]) <= 1 << 36 then table.remove(numbers, i) end
+  end
+end
 local words = {
   "", "x", "mean", "sum", "none", "float32", "int64", "bool", "float31", "cpu", "cuda", "cuda:1", "cuda:99999999999", "S(0)", "S(-1)", "S(99)",
   "S(99999999999999999999)", "B", "P", "P(max)", "P(", "0, 1:2", "...", ":", ":::", "-1", "1:0:-1", "0:99999999999999999999", "tanh",

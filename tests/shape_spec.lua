@@ -1,5 +1,6 @@
 -- shape_spec.lua -- views, copies, joins, indexing and creation: values, messages, parts in the dry world.
 local flow = require "flow"
+local support = require "tests.support"
 local testing = flow._testing
 
 local function show(value)
@@ -133,9 +134,7 @@ describe("messages", function()
     {"rep: 1 repeats given for [2, 3, 4], one for each axis is needed", function() count():rep(2) end},
   } do
     it(case[1], function()
-      local ok, message = pcall(case[2])
-      assert.is_false(ok)
-      assert.are.equal(case[1], (message:gsub("^.-:%d+: ", "")))
+      assert.are.equal(case[1], support.message_of(case[2]))
     end)
   end
 end)

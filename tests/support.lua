@@ -12,6 +12,18 @@ function M.seed(text)
   return h
 end
 
+-- What f(...) fails with, without the positions. An op that was queued (FLOW_ENGINE=queued) fails later and names its own line.
+function M.message_of(f, ...)
+  pcall(flow.sync)
+  local ok, message = pcall(function(...)
+    f(...)
+    flow.sync()
+  end, ...)
+  assert.is_false(ok, "no error")
+  assert.is_string(message)
+  return (message:gsub("^.-:%d+: ", ""):gsub("^([%w_]+) %([^()]+:%d+%): ", "%1: "))
+end
+
 -- The same values in a layout with gaps.
 function M.strided(t)
   if t.ndim == 0 or t.requires_grad then return t end

@@ -3,11 +3,7 @@
 local flow = require "flow"
 local ref = require "tests.reference"
 
-local function message(f)
-  local ok, text = pcall(f)
-  assert.is_false(ok)
-  return (text:gsub("^.-:%d+: ", ""))
-end
+local message = require("tests.support").message_of
 
 local function text(list) return "[" .. table.concat(list, ", ") .. "]" end
 
