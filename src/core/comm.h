@@ -1,8 +1,13 @@
 /*
-** comm.h -- collectives over a group of ranks: a table of functions that a transport fills.
+** comm.h -- ranks that work together: groups, meetings, control messages, and the table a transport fills.
 **
-** World size 1 has no transport: collectives of one rank do nothing and are never asked for. In the dry
-** world asking is an error. Buffers are this rank's; counts and displacements in elements.
+** A collective is a meeting and then, unless somebody has bad news, the movement of data. In the meeting every
+** member of the group shows an entry: what it is about to do, where in the script, whether its input is poisoned.
+** Entries that differ are an error on all members that names both lines; so is a member that does not come. On one
+** host the meeting takes place in shared memory (shared.h), across hosts the transport carries it.
+**
+** World size 1 has no transport: collectives of one rank do nothing and are never asked for. In the dry world asking
+** is an error. Everything here that communicates runs on the communication lane (fl_comm_run), in push order.
 */
 #ifndef FL_COMM_H
 #define FL_COMM_H
@@ -11,21 +16,121 @@
 #include "placement.h"
 #include "status.h"
 
-typedef enum fl_reduce { FL_REDUCE_SUM, FL_REDUCE_MAX, FL_REDUCE_MIN } fl_reduce;
+#include <stddef.h>
 
+typedef enum fl_reduce { FL_REDUCE_SUM, FL_REDUCE_MAX, FL_REDUCE_MIN, FL_REDUCE_PROD } fl_reduce;
+
+/* ---- groups ---- */
+
+/* Interned by the list of ranks, kept until exit. */
 typedef struct fl_group {
     int count;
-    const int *ranks;       /* world ranks, in the order of the placement */
+    int me;                     /* position of this rank in `ranks`; -1 outside */
+    uint64_t hash;              /* of the ranks: the same on all members */
+    uint64_t sequence;          /* meetings so far */
+    bool local;                 /* all members map each other's memory */
+    bool opened;                /* the transport has seen it */
+    bool broken;                /* a meeting timed out: its members no longer agree on the sequence */
+    void *handle;               /* the transport's own (a communicator) */
+    struct fl_channel *channel; /* shared.h's own; NULL unless local */
+    struct fl_entry *entries;   /* owned; met across hosts: `count` entries */
+    unsigned char *data;        /* owned; what came with them, FL_EAGER_BYTES each */
+    struct fl_group *next;
+    int ranks[];                /* world ranks, in the order of the placement */
 } fl_group;
 
+/* The caller is a member or not; errors: FL_ERR_COMM when there is no transport (dry world), FL_ERR_MEMORY. */
+fl_status fl_group_get(fl_group **out, const int *ranks, int count);
+
+/* All ranks of the world. */
+fl_status fl_group_world(fl_group **out);
+
+/* ---- meetings ---- */
+
+enum { FL_EAGER_BYTES = 8192, FL_WHERE_TEXT = 64, FL_DOING_TEXT = 24, FL_NEWS_TEXT = 256 };
+
+enum {                          /* entry->flags */
+    FL_ENTRY_POISONED = 1,      /* this rank's input is missing: `news` says why */
+    FL_ENTRY_INTERRUPTED = 2    /* Ctrl-C on this rank: all members stop here */
+};
+
+/* What a rank shows when it enters a collective. The fields that make the fingerprint are equal on all members. */
+typedef struct fl_entry {
+    uint64_t sequence;          /* of the meetings of this group, from 1; set by fl_meet */
+    uint64_t fingerprint;       /* set by fl_meet, from doing .. tag */
+    uint32_t flags;
+    uint32_t bytes;             /* of the data shown with it */
+    char doing[FL_DOING_TEXT];  /* "all-reduce", "barrier" */
+    fl_shape shape;             /* of the tensor; ndim -1: no tensor is concerned */
+    uint8_t dtype;
+    fl_nd_sbp from, to;
+    uint64_t tag;               /* what else must agree: random counter, placements, number of pieces */
+    char where[FL_WHERE_TEXT];  /* "train.lua:41" */
+    char news[FL_NEWS_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
+    int32_t piece_count;
+    uint64_t in[64], out[64];   /* offsets in this rank's arena of the buffers that the members read and write */
+} fl_entry;
+
+enum { FL_MEET_IDLE = 1 };      /* the others may take any time (a prompt): no time-out, sleeps */
+
+/* Every member calls this for the same meeting; returns when all have entered. `bytes` (at most FL_EAGER_BYTES) of
+** data go along. Errors, worded alike on all members: programs that differ, members that are missing after the time-out
+** or have ended, Ctrl-C. Poison is no error here: see fl_met_poison. */
+fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags);
+
+/* What member i showed in the last meeting: valid until the next one of this group. */
+const fl_entry *fl_met(const fl_group *g, int i);
+const void *fl_met_data(const fl_group *g, int i);
+
+/* FL_OK, or the error of the first member whose input was poisoned, with its rank. */
+fl_status fl_met_poison(const fl_group *g);
+
+/* "all-reduce of float32[8, 6], P -> B" */
+enum { FL_ENTRY_TEXT = 512 };
+const char *fl_entry_text(char *buffer, const fl_entry *e);
+
+/* ---- waiting for others ---- */
+
+/* One wait for other ranks: spins, then yields (at once when the host has more ranks than cores), then sleeps. */
+typedef struct fl_wait {
+    const fl_group *group;
+    unsigned flags;             /* FL_MEET_IDLE */
+    bool (*missing)(const fl_group *g, int i);  /* has member i not come yet? NULL: unknown */
+    uint64_t started, looked;   /* ns; 0 at first */
+    int spins;
+} fl_wait;
+
+/* To be called between looks. An error ends the wait: time-out (worded with who is missing and where they are),
+** a missing member that has ended, died or failed, Ctrl-C. */
+fl_status fl_wait_step(fl_wait *w);
+
+/* FLOW_TIMEOUT in seconds, 300 unless set. */
+double fl_comm_timeout(void);
+
+/* ---- control messages (script's thread) ---- */
+
+/* Runs `call` on the communication lane after everything queued there, and waits for it. */
+fl_status fl_comm_run(const char *name, fl_status (*call)(void *context), void *context);
+
+/* `bytes` from every member, in order, to all of them: all [count][bytes]. Any size. doing names it in messages. */
+fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *mine, size_t bytes, unsigned flags);
+
+fl_status fl_comm_barrier(fl_group *g);
+
+/* ---- the transport ---- */
+
+/* Buffers are contiguous and this rank's own; counts and displacements in elements; `counts` and `starts` have
+** g->count entries. A call is preceded by a meeting of the same group, so all members are there. Errors break the group. */
 typedef struct fl_comm {
-    const char *name;       /* "mpi", "nccl" */
-    fl_status (*all_reduce)(void *data, int64_t count, fl_dtype dtype, fl_reduce reduce, const fl_group *group);
-    fl_status (*all_gather)(void *out, const int64_t *counts, const int64_t *starts, const void *in, int64_t count, fl_dtype dtype, const fl_group *group);
-    fl_status (*reduce_scatter)(void *out, const int64_t *counts, const void *in, fl_dtype dtype, fl_reduce reduce, const fl_group *group);
-    fl_status (*all_to_all)(void *out, const int64_t *out_counts, const int64_t *out_starts, const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype, const fl_group *group);
-    fl_status (*broadcast)(void *data, int64_t count, fl_dtype dtype, int root, const fl_group *group);
-    fl_status (*barrier)(const fl_group *group);
+    const char *name;           /* "mpi" */
+    fl_status (*open)(fl_group *g);             /* sets g->handle; all members are there */
+    fl_status (*meet)(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);  /* fills g->entries, g->data */
+    fl_status (*all_reduce)(fl_group *g, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce);     /* in place */
+    fl_status (*all_gather)(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in, fl_dtype dtype);
+    fl_status (*reduce_scatter)(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype, fl_reduce reduce);
+    fl_status (*all_to_all)(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts, const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
+    void (*abort)(int code);    /* ends the whole job; does not return */
+    void (*finish)(void);       /* the job has ended well on this rank: waits for the others */
 } fl_comm;
 
 /* The transport of this process, NULL when there is none. */
@@ -33,5 +138,12 @@ const fl_comm *fl_comm_get(void);
 
 /* Called by a transport when it is ready; borrowed, NULL when it goes away. */
 void fl_comm_register(const fl_comm *comm);
+
+/* Ends the job because of this rank: with a transport all ranks, within seconds; otherwise exit(code). */
+void fl_comm_abort(int code);
+
+/* May this rank communicate now? (false inside flow.on_rank and the REPL's "@2"): then collectives are an error that
+** says so. */
+extern const char *fl_comm_forbidden;   /* NULL, or what forbids it */
 
 #endif

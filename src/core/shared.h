@@ -1,0 +1,94 @@
+/*
+** shared.h -- memory that all ranks of a host map: arenas, journals, channels.
+**
+** Every rank makes one arena: a sparse anonymous file (memfd) of which all other ranks of the host have a mapping.
+** Host storage comes from it (storage.c), so a collective reads and writes the peers' tensors where they are. The
+** first pages of the arena hold the rank's journal and its directory of channels. Nothing is left behind when the
+** processes end, however they end. Knows no MPI: the transport exchanges the cards.
+**
+** Without shared memory (world size 1, other hosts, FLOW_SHARED=0) fl_shared_has is false for all ranks and
+** storage comes from private memory as ever.
+*/
+#ifndef FL_SHARED_H
+#define FL_SHARED_H
+
+#include "comm.h"
+
+/* ---- starting ---- */
+
+enum { FL_SHARED_CARD = 128 };
+
+/* Makes this rank's arena and writes a card by which ranks of the same host find it. false: not possible here. */
+bool fl_shared_create(void *card, int rank, int world_size);
+
+/* Maps the arena of another rank. false: it is on another host or cannot be opened; *same_host tells which. */
+bool fl_shared_attach(int rank, const void *card, bool *same_host);
+
+/* Gives all of it up again (not all ranks of the host could attach). Before any storage was taken from the arena. */
+void fl_shared_stop(void);
+
+/* Is rank's memory mapped here? True for this rank itself when it has an arena. */
+bool fl_shared_has(int rank);
+
+/* ---- the arena (script's thread) ---- */
+
+/* 64-byte aligned (2 MiB from 2 MiB on); NULL when there is no arena or no room. Zero-filled only when fresh. */
+void *fl_arena_take(size_t bytes);
+
+/* Back to the arena, with the bytes asked for; pages of large blocks go back to the system. */
+void fl_arena_give(void *data, size_t bytes);
+
+/* Does data lie in this rank's arena? */
+bool fl_arena_owns(const void *data);
+
+/* Where what lies at `data` in this rank's arena is found by peers, and where rank's is found here. */
+uint64_t fl_shared_offset(const void *data);
+void *fl_shared_address(int rank, uint64_t offset);
+
+/* ---- journals: what each rank is doing, readable by its peers even when it is dead ---- */
+
+typedef enum fl_rank_state { FL_RANK_STARTING, FL_RANK_RUNNING, FL_RANK_ENDED, FL_RANK_FAILED } fl_rank_state;
+
+typedef struct fl_journal {
+    int32_t rank, pid;
+    int32_t state;              /* fl_rank_state */
+    int32_t exit_code;          /* when ended or failed */
+    int32_t told;               /* atomic: somebody has told the user how this rank ended */
+    uint32_t op;                /* of the last op dispatched: position in the registry + 1; 0: none yet */
+    uint64_t meetings;          /* collectives entered so far, of all groups: progress that a wait can see */
+    uint64_t evaluations;       /* prompts answered so far (REPL) */
+    uint32_t interrupts;        /* atomic: Ctrl-C pressed on this rank so far */
+    char doing[FL_ENTRY_TEXT];  /* of the last collective: "all-reduce of float32[8, 6], P -> B" */
+    char where[FL_WHERE_TEXT];  /* line of the last collective or error */
+    char message[512];          /* when failed: the error */
+} fl_journal;
+
+/* This rank's, never NULL (a private one when there is no arena). */
+extern fl_journal *fl_journal_own;
+
+/* Another rank's; NULL when it is on another host. */
+const fl_journal *fl_journal_of(int rank);
+
+/* Has the process of a rank of this host ended? */
+bool fl_rank_is_dead(int rank);
+
+/* ---- channels: where a group meets ---- */
+
+typedef struct fl_channel fl_channel;
+
+/* The channel of a group whose members are all mapped here. Waits until every member has opened it. */
+fl_status fl_channel_open(fl_channel **out, fl_group *g);
+
+/* Publishes the entry with its data (copied) and returns when every member has entered its meeting of the same
+** number (mine->sequence). */
+fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
+
+/* What member i showed: valid until this rank enters the next meeting, even when i is there already. */
+const fl_entry *fl_channel_entry(const fl_channel *c, int i);
+const void *fl_channel_data(const fl_channel *c, int i);
+
+/* Waits until every member has called it after the last enter (and after each leave before): whatever was read or
+** written in between is finished. May be called several times in one meeting: steps of an algorithm. */
+fl_status fl_channel_leave(fl_channel *c);
+
+#endif
