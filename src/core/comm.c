@@ -1,16 +1,417 @@
 /*
-** comm.c -- the transport of this process: registered once by a plug-in, absent otherwise.
+** comm.c -- groups, meetings and waits: what all transports have in common.
+**
+** The rules of a meeting (who must agree on what, what a time-out says) are here and nowhere else; shared memory
+** and the transport only carry the entries.
 */
+#define _GNU_SOURCE
 #include "comm.h"
+#include "engine.h"
+#include "shared.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static const fl_comm *transport;
+const char *fl_comm_forbidden;
+int fl_comm_host_ranks = 1;
 
-const fl_comm *fl_comm_get(void)
+const fl_comm *fl_comm_get(void) { return transport; }
+
+void fl_comm_register(const fl_comm *comm) { transport = comm; }
+
+void fl_comm_abort(int code)
 {
-    return transport;
+    if (transport) transport->abort(code);
+    _exit(code);
 }
 
-void fl_comm_register(const fl_comm *comm)
+/* ---- groups ---- */
+
+enum { BUCKETS = 256 };
+static fl_group *groups[BUCKETS];
+
+static uint64_t mix(uint64_t h, uint64_t v)
 {
-    transport = comm;
+    h = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 29);
+}
+
+static uint64_t mix_bytes(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    for (uint64_t word; bytes >= sizeof word; bytes -= sizeof word, p += sizeof word) {
+        memcpy(&word, p, sizeof word);
+        h = mix(h, word);
+    }
+    for (; bytes; bytes--) h = mix(h, *p++);
+    return h;
+}
+
+static fl_group *group_new(const int *ranks, int count, uint64_t hash)
+{
+    fl_group *g = calloc(1, sizeof *g + (size_t)count * sizeof *ranks);
+    if (!g) return NULL;
+    g->count = count;
+    g->hash = hash;
+    g->me = -1;
+    g->local = true;
+    memcpy(g->ranks, ranks, (size_t)count * sizeof *ranks);
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] == fl_world_get()->rank) g->me = i;
+        g->local = g->local && fl_shared_has(ranks[i]);
+    }
+    return g;
+}
+
+fl_status fl_group_get(fl_group **out, const int *ranks, int count)
+{
+    if (!transport)
+        return fl_fail(FL_ERR_COMM, "%s: nothing can be communicated",
+                       fl_world_get()->dry ? "this is a dry world (FLOW_WORLD)" : "this process has no transport");
+    uint64_t hash = mix_bytes((uint64_t)count, ranks, (size_t)count * sizeof *ranks);
+    fl_group **bucket = &groups[hash % BUCKETS];
+    for (fl_group *g = *bucket; g; g = g->next)
+        if (g->hash == hash && g->count == count && memcmp(g->ranks, ranks, (size_t)count * sizeof *ranks) == 0) {
+            *out = g;
+            return FL_OK;
+        }
+    fl_group *g = group_new(ranks, count, hash);
+    if (!g) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", count);
+    g->next = *bucket;
+    *out = *bucket = g;
+    return FL_OK;
+}
+
+fl_status fl_group_world(fl_group **out)
+{
+    const fl_placement *all = fl_placement_all(FL_CPU);
+    if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
+    return fl_group_get(out, all->ranks, all->count);
+}
+
+/* ---- words ---- */
+
+const char *fl_doing_text(char *buffer, const fl_doing *d)
+{
+    if (d->shape.ndim < 0) {
+        snprintf(buffer, FL_DOING_WORDS, "%s", d->name);
+        return buffer;
+    }
+    char shape[FL_SHAPE_TEXT], from[FL_ND_SBP_TEXT], to[FL_ND_SBP_TEXT];
+    snprintf(buffer, FL_DOING_WORDS, "%s of %s%s, %s -> %s", d->name, fl_dtype_name(d->dtype), fl_shape_text(shape, &d->shape),
+             fl_nd_sbp_text(from, d->from), fl_nd_sbp_text(to, d->to));
+    return buffer;
+}
+
+/* "all-reduce of float32[8, 6], P -> B (train.lua:41)" */
+static const char *doing_at(char *buffer, const fl_doing *d)
+{
+    fl_doing_text(buffer, d);
+    size_t n = strlen(buffer);
+    if (d->where[0]) snprintf(buffer + n, FL_DOING_WORDS - n, " (%s)", d->where);
+    return buffer;
+}
+
+/* "rank 0 train.lua:41 all-reduce of float32[8, 6], P -> B" */
+static const char *rank_doing(char *buffer, size_t size, int rank, const fl_doing *d)
+{
+    char text[FL_DOING_WORDS];
+    snprintf(buffer, size, "rank %d %s%s%s", rank, d->where, d->where[0] ? " " : "", fl_doing_text(text, d));
+    return buffer;
+}
+
+/* ---- waiting ---- */
+
+enum { SPINS = 4000, YIELDS = 20000, LOOK_EVERY = 64, GRACE_SECONDS = 3 };
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+double fl_comm_timeout(void)
+{
+    static double seconds;
+    if (seconds > 0) return seconds;
+    const char *text = getenv("FLOW_TIMEOUT");
+    char *end;
+    double given = text && *text ? strtod(text, &end) : 0;
+    if (text && *text && (*end || !(given > 0))) {
+        fprintf(stderr, "flowlua: FLOW_TIMEOUT=%s is no number of seconds above 0; using 300\n", text);
+        given = 0;
+    }
+    return seconds = given > 0 ? given : 300;
+}
+
+static bool crowded(void)
+{
+    static int answer = -1;
+    if (answer < 0) answer = fl_comm_host_ranks > sysconf(_SC_NPROCESSORS_ONLN);
+    return answer;
+}
+
+/* Where a rank is, as far as its journal tells: "it is at all-gather of ... (train.lua:44)" */
+static void add_whereabouts(char *text, size_t size, const fl_journal *j)
+{
+    char doing[FL_DOING_WORDS];
+    size_t n = strlen(text);
+    const char *op = fl_journal_op(j);
+    if (j->doing.name[0]) n += (size_t)snprintf(text + n, size - n, ", last seen in %s", doing_at(doing, &j->doing));
+    if (op && n < size) snprintf(text + n, size - n, "%s its last op is %s", j->doing.name[0] ? ";" : ",", op);
+}
+
+/* What has become of a member that is missing: FL_OK when it may still come. */
+static fl_status look_at(int rank)
+{
+    const fl_journal *j = fl_journal_of(rank);
+    char mine[FL_DOING_WORDS], end[FL_DOING_WORDS + 128] = "";
+    if (!j || rank == fl_world_get()->rank) return FL_OK;
+    int state = __atomic_load_n(&j->state, __ATOMIC_ACQUIRE);
+    if (state == FL_RANK_FAILED) return fl_fail(FL_ERR_COMM, "rank %d failed: %s", rank, j->message);
+    bool dead = state != FL_RANK_ENDED && fl_rank_is_dead(rank);
+    if (state != FL_RANK_ENDED && !dead) return FL_OK;
+    add_whereabouts(end, sizeof end, j);
+    return fl_fail(FL_ERR_COMM, "%s: rank %d has %s%s; all ranks must call it", doing_at(mine, &fl_journal_own->doing), rank,
+                   dead ? "died" : "come to its end", end);
+}
+
+static fl_status time_out(const fl_wait *w)
+{
+    char mine[FL_DOING_WORDS], text[1024];
+    int count = 0;
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 0; i < w->group->count && w->missing; i++) {
+        if (!w->missing(w->group, i)) continue;
+        const fl_journal *j = fl_journal_of(w->group->ranks[i]);
+        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d", count++ ? ", " : "", w->group->ranks[i]);
+        if (j && n < sizeof text) add_whereabouts(text, sizeof text, j);
+        n = strlen(text);
+        if (n > sizeof text - 64) break;
+    }
+    return fl_fail(FL_ERR_COMM, "%s: after %g s still missing: %s. All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)",
+                   doing_at(mine, &fl_journal_own->doing), fl_comm_timeout(), count ? text : "some rank");
+}
+
+/* Do the missing members get on with something else? Then their time has not run out. */
+static uint64_t progress_of_missing(const fl_wait *w)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < w->group->count && w->missing; i++) {
+        const fl_journal *j = w->missing(w->group, i) ? fl_journal_of(w->group->ranks[i]) : NULL;
+        if (j) sum += j->ops + j->meetings;
+    }
+    return sum;
+}
+
+/* The slow part of a step: clock, deaths, Ctrl-C. */
+static fl_status look_around(fl_wait *w)
+{
+    uint64_t t = now();
+    if (!w->started) w->started = w->looked = t;
+    if (t - w->looked < 5000000) return FL_OK;
+    w->looked = t;
+    for (int i = 0; i < w->group->count && w->missing; i++)
+        if (w->missing(w->group, i)) FL_TRY(look_at(w->group->ranks[i]));
+    uint64_t progress = progress_of_missing(w);
+    if (progress != w->progress) w->started = t;
+    w->progress = progress;
+    double seconds = (double)(t - w->started) * 1e-9;
+    if (fl_engine_interrupted && fl_engine_interrupted()) {
+        if (!w->interrupted) w->interrupted = t;
+        if (t - w->interrupted > GRACE_SECONDS * 1000000000ull || w->flags & FL_MEET_IDLE) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    }
+    return !(w->flags & FL_MEET_IDLE) && seconds > fl_comm_timeout() ? time_out(w) : FL_OK;
+}
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+/* Microseconds to sleep: ever longer at a prompt, short in the middle of work. */
+static void nap(const fl_wait *w)
+{
+    int most = w->flags & FL_MEET_IDLE ? 10000 : 200, want = (w->spins - YIELDS) / 4 + 50;
+    usleep((useconds_t)(want < most ? want : most));
+}
+
+fl_status fl_wait_step(fl_wait *w)
+{
+    int n = w->spins++;
+    if (n < SPINS && !crowded()) {
+        pause_briefly();
+        return FL_OK;
+    }
+    if (n < YIELDS) sched_yield();
+    else {
+        nap(w);
+        return look_around(w);
+    }
+    return n % LOOK_EVERY ? FL_OK : look_around(w);
+}
+
+/* ---- meetings ---- */
+
+const fl_entry *fl_met(const fl_group *g, int i)
+{
+    return g->channel ? fl_channel_entry(g->channel, i) : &g->entries[i];
+}
+
+const void *fl_met_data(const fl_group *g, int i)
+{
+    return g->channel ? fl_channel_data(g->channel, i) : g->data + (size_t)i * FL_EAGER_BYTES;
+}
+
+static uint64_t fingerprint_of(const fl_entry *e)
+{
+    uint64_t h = mix_bytes(e->tag, e->doing.name, strlen(e->doing.name));
+    if (e->doing.shape.ndim < 0) return h;
+    h = mix_bytes(mix(h, (uint64_t)e->doing.dtype), e->doing.shape.dims, sizeof(int64_t) * (size_t)e->doing.shape.ndim);
+    return mix(mix(h, fl_nd_sbp_bits(e->doing.from)), fl_nd_sbp_bits(e->doing.to));
+}
+
+/* All members see the same entries and come to the same verdict. */
+static fl_status check_entries(const fl_group *g)
+{
+    const fl_entry *first = fl_met(g, 0);
+    for (int i = 0; i < g->count; i++)
+        if (fl_met(g, i)->flags & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    for (int i = 1; i < g->count; i++) {
+        const fl_entry *e = fl_met(g, i);
+        char a[FL_DOING_WORDS], b[FL_DOING_WORDS];
+        if (e->fingerprint == first->fingerprint && e->sequence == first->sequence) continue;
+        return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?",
+                       rank_doing(a, sizeof a, g->ranks[0], &first->doing), rank_doing(b, sizeof b, g->ranks[i], &e->doing));
+    }
+    return FL_OK;
+}
+
+fl_status fl_met_poison(const fl_group *g)
+{
+    for (int i = 0; i < g->count; i++)
+        if (fl_met(g, i)->flags & FL_ENTRY_POISONED) return fl_fail(FL_ERR_STATE, "rank %d: %s", g->ranks[i], fl_met(g, i)->news);
+    return FL_OK;
+}
+
+static void note_in_journal(const fl_entry *e)
+{
+    fl_journal_own->doing = e->doing;
+    __atomic_store_n(&fl_journal_own->meetings, fl_journal_own->meetings + 1, __ATOMIC_RELEASE);
+}
+
+/* First meeting of a group: what its members need to meet at all. */
+static fl_status prepare(fl_group *g)
+{
+    if (g->local && !g->channel) return fl_channel_open(&g->channel, g);
+    if (g->local || g->entries) return FL_OK;
+    g->entries = calloc((size_t)g->count, sizeof *g->entries);
+    g->data = malloc((size_t)g->count * FL_EAGER_BYTES);
+    return g->entries && g->data ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
+}
+
+static fl_status enter(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+{
+    FL_TRY(prepare(g));
+    if (g->local) return fl_channel_enter(g->channel, mine, data, bytes, flags);
+    FL_TRY(transport->meet(g, mine, data, bytes, flags));
+    return g->opened ? FL_OK : transport->open(g);
+}
+
+fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+{
+    char text[FL_DOING_WORDS];
+    if (fl_comm_forbidden)
+        return fl_fail(FL_ERR_COMM, "%s: inside %s only one rank runs, so nothing can be communicated", doing_at(text, &mine->doing), fl_comm_forbidden);
+    if (g->broken)
+        return fl_fail(FL_ERR_COMM, "%s: an earlier collective of these ranks failed half way; they cannot communicate any more", doing_at(text, &mine->doing));
+    mine->sequence = ++g->sequence;
+    mine->fingerprint = fingerprint_of(mine);
+    mine->bytes = (uint32_t)bytes;
+    if (fl_engine_interrupted && fl_engine_interrupted()) mine->flags |= FL_ENTRY_INTERRUPTED;
+    note_in_journal(mine);
+    fl_status status = enter(g, mine, data, bytes, flags);
+    if (status != FL_OK) {
+        g->broken = true;
+        return status;
+    }
+    g->opened = true;
+    return check_entries(g);
+}
+
+/* ---- control messages ---- */
+
+typedef struct run_job {
+    fl_status (*call)(void *context);
+    void *context;
+    fl_status status;
+    char message[1024];
+} run_job;
+
+static fl_status run_job_here(void *payload)
+{
+    run_job *job = *(run_job **)payload;
+    job->status = job->call(job->context);
+    if (job->status != FL_OK) snprintf(job->message, sizeof job->message, "%s", fl_message());
+    return FL_OK;
+}
+
+fl_status fl_comm_run(const char *name, fl_status (*call)(void *context), void *context)
+{
+    run_job job = {.call = call, .context = context}, *pointer = &job;
+    fl_var done = {0}, *writes[] = {&done};
+    fl_task task = {.name = name, .run = run_job_here, .payload = &pointer, .payload_size = sizeof pointer, .writes = writes,
+                    .write_count = 1, .lane = FL_LANE_COMM, .flags = FL_TASK_SHORT};
+    FL_TRY(fl_engine_push(&task));
+    fl_engine_wait_idle(&done);
+    return job.status == FL_OK ? FL_OK : fl_fail(job.status, "%s", job.message);
+}
+
+typedef struct share_job {
+    fl_group *group;
+    fl_entry entry;
+    char *all;
+    const char *mine;
+    size_t bytes;
+    unsigned flags;
+} share_job;
+
+/* In as many meetings as the bytes need, at least one. */
+static fl_status share_here(void *context)
+{
+    share_job *j = context;
+    size_t at = 0;
+    do {
+        size_t n = j->bytes - at < FL_EAGER_BYTES ? j->bytes - at : FL_EAGER_BYTES;
+        FL_TRY(fl_meet(j->group, &j->entry, j->mine + at, n, j->flags));
+        for (int i = 0; i < j->group->count; i++) memcpy(j->all + (size_t)i * j->bytes + at, fl_met_data(j->group, i), n);
+        at += n;
+    } while (at < j->bytes);
+    return FL_OK;
+}
+
+fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *mine, size_t bytes, unsigned flags)
+{
+    share_job j = {.group = g, .all = all, .mine = mine, .bytes = bytes, .flags = flags, .entry = {.tag = bytes}};
+    j.entry.doing.shape.ndim = -1;
+    snprintf(j.entry.doing.name, FL_DOING_TEXT, "%s", doing);
+    if (fl_engine_where) fl_engine_where(j.entry.doing.where, FL_WHERE_TEXT);
+    return fl_comm_run(doing, share_here, &j);
+}
+
+fl_status fl_comm_barrier(fl_group *g)
+{
+    char all[1];
+    return fl_comm_share(g, "barrier", all, all, 0, 0);
 }

@@ -54,18 +54,23 @@ enum {                          /* entry->flags */
     FL_ENTRY_INTERRUPTED = 2    /* Ctrl-C on this rank: all members stop here */
 };
 
-/* What a rank shows when it enters a collective. The fields that make the fingerprint are equal on all members. */
-typedef struct fl_entry {
-    uint64_t sequence;          /* of the meetings of this group, from 1; set by fl_meet */
-    uint64_t fingerprint;       /* set by fl_meet, from doing .. tag */
-    uint32_t flags;
-    uint32_t bytes;             /* of the data shown with it */
-    char doing[FL_DOING_TEXT];  /* "all-reduce", "barrier" */
+/* A collective in numbers, worded only when somebody has to read it. */
+typedef struct fl_doing {
+    char name[FL_DOING_TEXT];   /* "all-reduce", "barrier"; "": nothing yet */
     fl_shape shape;             /* of the tensor; ndim -1: no tensor is concerned */
     uint8_t dtype;
     fl_nd_sbp from, to;
+    char where[FL_WHERE_TEXT];  /* "train.lua:41"; not part of the fingerprint */
+} fl_doing;
+
+/* What a rank shows when it enters a collective. */
+typedef struct fl_entry {
+    uint64_t sequence;          /* of the meetings of this group, from 1; set by fl_meet */
+    uint64_t fingerprint;       /* of doing and tag, set by fl_meet: equal on members that run the same program */
+    uint32_t flags;
+    uint32_t bytes;             /* of the data shown with it; set by fl_meet */
+    fl_doing doing;
     uint64_t tag;               /* what else must agree: random counter, placements, number of pieces */
-    char where[FL_WHERE_TEXT];  /* "train.lua:41" */
     char news[FL_NEWS_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
     int32_t piece_count;
     uint64_t in[64], out[64];   /* offsets in this rank's arena of the buffers that the members read and write */
@@ -86,8 +91,8 @@ const void *fl_met_data(const fl_group *g, int i);
 fl_status fl_met_poison(const fl_group *g);
 
 /* "all-reduce of float32[8, 6], P -> B" */
-enum { FL_ENTRY_TEXT = 512 };
-const char *fl_entry_text(char *buffer, const fl_entry *e);
+enum { FL_DOING_WORDS = 512 };
+const char *fl_doing_text(char *buffer, const fl_doing *d);
 
 /* ---- waiting for others ---- */
 
@@ -96,8 +101,8 @@ typedef struct fl_wait {
     const fl_group *group;
     unsigned flags;             /* FL_MEET_IDLE */
     bool (*missing)(const fl_group *g, int i);  /* has member i not come yet? NULL: unknown */
-    uint64_t started, looked;   /* ns; 0 at first */
-    int spins;
+    int spins;                  /* from here on the wait's own, 0 at first */
+    uint64_t started, looked, interrupted, progress;
 } fl_wait;
 
 /* To be called between looks. An error ends the wait: time-out (worded with who is missing and where they are),
@@ -106,6 +111,9 @@ fl_status fl_wait_step(fl_wait *w);
 
 /* FLOW_TIMEOUT in seconds, 300 unless set. */
 double fl_comm_timeout(void);
+
+/* Ranks on this host, set by the transport: with more than cores, waits yield at once. */
+extern int fl_comm_host_ranks;
 
 /* ---- control messages (script's thread) ---- */
 

@@ -148,8 +148,9 @@ static bool may_run_here(const fl_task *t)
 {
     if (mode == FL_ENGINE_QUEUED) return false;
     if (t->flags & FL_TASK_CHEAP) return true;
-    const fl_lane_state *lane = &fl_lanes[t->lane];
-    return !lane->threaded && lane->done == lane->pushed;
+    fl_lane_state *lane = &fl_lanes[t->lane];
+    bool empty = fl_lane_reached(lane, lane->pushed);
+    return empty && (!lane->threaded || t->flags & FL_TASK_SHORT);
 }
 
 static fl_status run_naive(const fl_task *t, const needs *n)

@@ -52,6 +52,8 @@ enum {
     FL_TASK_NO_SKIP = 2,    /* runs even when an input is poisoned (collectives) */
     FL_TASK_CHEAP = 4,      /* may run on the caller at once when everything it needs is complete, ahead of what its
                             ** lane has queued; others keep the lane's order */
+    FL_TASK_SHORT = 16,     /* may run on the caller when its lane has nothing queued, even if the lane has a thread: the
+                            ** lane's order is kept */
     FL_TASK_OVERWRITES = 8  /* with UPDATES: writes all of its targets and does not read them, so that their own poison
                             ** is no obstacle and gone afterwards */
 };

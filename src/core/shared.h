@@ -54,12 +54,13 @@ typedef struct fl_journal {
     int32_t state;              /* fl_rank_state */
     int32_t exit_code;          /* when ended or failed */
     int32_t told;               /* atomic: somebody has told the user how this rank ended */
-    uint32_t op;                /* of the last op dispatched: position in the registry + 1; 0: none yet */
-    uint64_t meetings;          /* collectives entered so far, of all groups: progress that a wait can see */
+    int64_t op;                 /* of the last op dispatched: its descriptor's place in the program (see fl_journal_op) */
+    uint64_t ops;               /* dispatched so far: progress that a wait can see */
+    uint64_t meetings;          /* collectives entered so far, of all groups */
     uint64_t evaluations;       /* prompts answered so far (REPL) */
     uint32_t interrupts;        /* atomic: Ctrl-C pressed on this rank so far */
-    char doing[FL_ENTRY_TEXT];  /* of the last collective: "all-reduce of float32[8, 6], P -> B" */
-    char where[FL_WHERE_TEXT];  /* line of the last collective or error */
+    fl_doing doing;             /* the last collective entered */
+    char where[FL_WHERE_TEXT];  /* when failed: the line */
     char message[512];          /* when failed: the error */
 } fl_journal;
 
@@ -68,6 +69,10 @@ extern fl_journal *fl_journal_own;
 
 /* Another rank's; NULL when it is on another host. */
 const fl_journal *fl_journal_of(int rank);
+
+/* Name of the last op that a journal's rank dispatched, NULL before the first. All ranks run the same program file, so a
+** descriptor lies at the same distance from the program's start. */
+const char *fl_journal_op(const fl_journal *j);
 
 /* Has the process of a rank of this host ended? */
 bool fl_rank_is_dead(int rank);

@@ -119,12 +119,12 @@ static int flow_world_size(lua_State *L)
 static int flow_barrier(lua_State *L)
 {
     if (fl_world_get()->size == 1) return 0;
-    const fl_comm *comm = fl_comm_get();
-    const fl_placement *all = fl_placement_all(FL_CPU);
-    if (!comm || !all) FL_RAISE(L, "barrier: the %d ranks of this world cannot be reached: there is no transport", fl_world_get()->size);
-    fl_group group = {all->count, all->ranks};
+    fl_group *world;
     fl_lua_current = L;
-    FL_CHECK(L, comm->barrier(&group));
+    fl_status status = fl_group_world(&world);
+    if (status != FL_OK) fl_fail_prefix(status, "barrier: ");
+    else status = fl_comm_barrier(world);
+    FL_CHECK(L, status);
     return 0;
 }
 
