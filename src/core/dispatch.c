@@ -7,6 +7,7 @@
 */
 #include "autograd.h"
 #include "boxing.h"
+#include "fault.h"
 #include "global.h"
 #include "infer.h"
 #include "random.h"
@@ -436,6 +437,8 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
     if (c.plan->body) return run_body(c.plan->body, out, op, in, nin, attrs);
+    fl_status status;
+    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL)) return status;
     fl_tensor *stack[STACK_OPERANDS];
     c.tensors = stack;
     if (FL_UNLIKELY(nin > STACK_OPERANDS)) {
@@ -444,7 +447,7 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     }
     if (!c.plan->boxes)
         for (int i = 0; i < nin; i++) c.tensors[i] = in[i].kind == FL_TENSOR ? in[i].tensor : NULL;
-    fl_status status = op->mutates ? dispatch_mutating(out, &c) : execute(&c);
+    status = op->mutates ? dispatch_mutating(out, &c) : execute(&c);
     if (c.tensors != stack) free(c.tensors);
     return status;
 }
@@ -553,6 +556,8 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
     if (op->check) FL_TRY(op->check(in, nin, attrs));
     call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
+    fl_status status;
+    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, in[0].tensor)) return status;
     fl_tensor *tensors[STACK_OPERANDS];
     c.tensors = tensors;
     if (!c.plan->boxes)

@@ -7,6 +7,7 @@
 #include "global.h"
 #include "autograd.h"
 #include "boxing.h"
+#include "fault.h"
 
 enum { GRAD_SBP, WHOLE_SHAPE };
 
@@ -102,6 +103,10 @@ fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placem
     fl_status status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, placement, nd_sbp, false);
     if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
     fl_tensor *result = NULL;
+    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_boxing(&status, out, "to_global", meta)) {
+        fl_meta_unref(meta);
+        return status;
+    }
     status = fl_boxing_apply(&result, x, meta);
     if (status == FL_OK && result->storage == x->storage && meta != x->meta) status = own_storage(&result);
     fl_meta_unref(meta);

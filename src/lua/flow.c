@@ -7,6 +7,8 @@
 #include "binding.h"
 #include "modules.h"
 
+#include "../core/fault.h"
+
 #include <stdio.h>
 
 static const fl_lua_module *module_find(const char *name)
@@ -138,6 +140,7 @@ int luaopen_flow(lua_State *L)
     lua_settop(L, 0);
     luaL_checkstack(L, 32, "flow");
     FL_CHECK(L, fl_world_init());
+    FL_CHECK(L, fl_fault_init());
     lua_createtable(L, 0, 256);
     lua_createtable(L, 0, 256);
     fl_lua_open_box(L);
