@@ -82,6 +82,11 @@ test-san: ## the C tests under ThreadSanitizer, everything under AddressSanitize
 	$(MAKE) CONFIG=asan all tests-c
 	sh tests/run-san.sh build/tsan build/asan $(SPECS)
 
+test-ranks: ## the multi-rank specs, with 1, 2, 3 and 4 ranks under mpirun
+	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
+	$(MAKE) all
+	sh tests/run-ranks.sh $(OUT) $(SPECS)
+
 tests-c: $(TEST_BIN)
 
 lint: ## luacheck over every Lua file
@@ -106,4 +111,4 @@ help: ## this list
 
 -include $(shell find $(OUT)/src $(OUT)/tests -name '*.d' 2>/dev/null)
 
-.PHONY: all install-deps run test test-san tests-c lint bench install deps clean help
+.PHONY: all install-deps run test test-san test-ranks tests-c lint bench install deps clean help

@@ -26,7 +26,7 @@ if [ $# -eq 0 ]; then
             case "$line" in *" 0 "* | "") add 0 1 0 ;; esac
         fi
     done
-    set -- tests
+    set -- tests/*_spec.lua
 fi
 
 FLOWLUA=$out/flowlua busted --lua="$out/flowlua" -o plainTerminal --pattern=_spec "$@" >"$log" 2>&1

@@ -1,0 +1,123 @@
+-- rank.lua FOLDER SPEC -- runs one spec file on this rank; every rank of the job does the same. What happens is written to
+-- FOLDER/rank.R, line by line, and read by tally.lua when the job has ended, however it ended:
+--
+--     start <name>            an `it` begins
+--     end <status> <message>  it is over on this rank
+--     outside <message>       an error outside of any `it` (loading, setup)
+--     stopped <message>       this rank ends the job: the others cannot be brought together again
+--     done                    the file is through
+--
+-- After each `it` the ranks meet. A rank that failed first waits until all others are through with it as well, because
+-- they may sit in a collective that it never entered; after RANKS_GRACE seconds (6) it ends the job.
+local folder, spec = arg[1], arg[2]
+local flow = require "flow"
+
+local me, count = flow.rank(), flow.world_size()
+local grace = tonumber(os.getenv "RANKS_GRACE") or 6
+local journal = assert(io.open(("%s/rank.%d"):format(folder, me), "w"))
+
+local function note(word, ...)
+    local fields = {word, ...}
+    for i, text in ipairs(fields) do
+        fields[i] = text:gsub("[\\\t\n]", {["\\"] = "\\\\", ["\t"] = "\\t", ["\n"] = "\\n"})
+    end
+    journal:write(table.concat(fields, "\t"), "\n")
+    journal:flush()
+end
+
+local function stop(message)
+    note("stopped", message)
+    os.exit(1)
+end
+
+-- How many `it`s rank r has finished.
+local function finished(r)
+    local file = io.open(("%s/rank.%d"):format(folder, r))
+    local n = 0
+    if not file then return n end
+    for line in file:lines() do
+        if line:find "^end\t" then n = n + 1 end
+    end
+    file:close()
+    return n
+end
+
+-- Waits until all ranks have finished n `it`s; the rank that has not after the grace.
+local function wait_for_others(n, busted)
+    local limit = busted.monotime() + grace
+    for r = 0, count - 1 do
+        while finished(r) < n do
+            if busted.monotime() > limit then return r end
+            busted.sleep(0.02)
+        end
+    end
+end
+
+-- A message as the error was raised, without busted's tables around it.
+local function text_of(message)
+    if type(message) == "table" then message = message.message or message.actual or message end
+    return tostring(message)
+end
+
+local function report(options)
+    local busted = require "busted"
+    local handler = require "busted.outputHandlers.base" ()
+    local ended, problem = 0, nil
+
+    local function begun(element)
+        problem = nil
+        note("start", handler.getFullName(element))
+        return nil, true
+    end
+
+    -- All ranks have finished the same `it` when this returns.
+    local function meet(failed)
+        local late = failed and wait_for_others(ended, busted)
+        if late then stop(("rank %d is still in it %g seconds after rank %d failed"):format(late, grace, me)) end
+        local ok, message = pcall(flow.barrier)
+        if not ok then stop("the ranks could not meet after it: " .. tostring(message)) end
+    end
+
+    local function over(_, _, status)
+        local ok, message = pcall(flow.sync)
+        if not ok and status == "success" then
+            status, problem = "error", "left an error behind: " .. tostring(message)
+        end
+        ended = ended + 1
+        note("end", status, problem or "")
+        if count > 1 then meet(status == "failure" or status == "error") end
+        return nil, true
+    end
+
+    local function failed(element, _, message, debug)
+        if element.descriptor == "it" then
+            local where = debug and debug.short_src and ("%s:%d: "):format(debug.short_src, debug.currentline) or ""
+            message = text_of(message)
+            problem = problem or (message:find(where, 1, true) and message or where .. message)
+        else note("outside", ("%s %s: %s"):format(element.descriptor, element.name or "", text_of(message))) end
+        return nil, true
+    end
+
+    local function skipped(_, _, message)
+        problem = message and text_of(message)
+        return nil, true
+    end
+
+    function handler.subscribe()
+        handler.options = options
+        busted.subscribe({"test", "start"}, begun)
+        busted.subscribe({"test", "end"}, over)
+        busted.subscribe({"failure"}, failed)
+        busted.subscribe({"error"}, failed)
+        busted.subscribe({"pending"}, skipped)
+    end
+
+    return handler
+end
+
+-- the runner ends the process by the number of failures; here a rank that failed has said so, and the job goes on
+require "busted.compatibility".exit = function() end
+package.loaded["tests.ranks.report"] = report
+rawset(_G, "arg", {[0] = "rank.lua", "--output=tests.ranks.report", "--pattern=%.lua$", spec})
+require "busted.runner" {standalone = false}
+note("done")
