@@ -6,8 +6,8 @@ CC ?= gcc
 AR ?= ar
 
 # What a Debian or Ubuntu machine needs (`make install-deps` installs it, `make deps` prints it).
-PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libcjson-dev
-PACKAGES_RUN = libdnnl-dev libedit2
+PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libcjson-dev libopenmpi-dev
+PACKAGES_RUN = libdnnl-dev libedit2 openmpi-bin
 PACKAGES_TEST = lua-busted lua-check
 
 LUA_CFLAGS := $(shell pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
@@ -33,13 +33,22 @@ CORE_O := $(CORE_C:%.c=$(OUT)/%.o) $(foreach l,$(LEVELS),$(CORE_LV:%.lv.c=$(OUT)
 LUA_C := $(sort $(wildcard src/lua/*.c))
 LUA_MODULES := $(sort $(wildcard src/lua/*.lua))
 LUA_O := $(LUA_C:%.c=$(OUT)/%.o) $(OUT)/src/lua/modules.o
+# The transport between ranks: a plug-in, built where pkg-config knows Open MPI.
+MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null)
+MPI_LIBS := $(shell pkg-config --libs ompi-c 2>/dev/null)
+MPI_O := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard src/core/mpi/*.c)))
+PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so)
 TESTS_C := $(sort $(wildcard tests/c/*.c))
 TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
 
-all: $(OUT)/flowlua ## build the interpreter (the default)
+all: $(OUT)/flowlua $(PLUGINS) ## build the interpreter (the default)
 
 $(OUT)/flowlua: $(LUA_O) $(CORE_O)
 	$(CC) $(FLAGS_$(CONFIG)) -Wl,-E -o $@ $(LUA_O) $(CORE_O) -Wl,--whole-archive $(LUA_LIB) -Wl,--no-whole-archive $(LDLIBS_ALL)
+
+$(OUT)/flowlua-mpi.so: $(MPI_O)
+	$(CC) $(FLAGS_$(CONFIG)) -shared -o $@ $(MPI_O) $(MPI_LIBS)
+$(MPI_O): CFLAGS_ALL += -fPIC $(MPI_CFLAGS)
 
 $(OUT)/%.o: %.c
 	@mkdir -p $(dir $@)
@@ -99,6 +108,8 @@ PREFIX ?= /usr/local
 install: all ## install into PREFIX (default /usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(OUT)/flowlua $(DESTDIR)$(PREFIX)/bin/flowlua
+	$(if $(PLUGINS),install -d $(DESTDIR)$(PREFIX)/lib/flowlua)
+	$(if $(PLUGINS),install -m 644 $(PLUGINS) $(DESTDIR)$(PREFIX)/lib/flowlua)
 
 deps: ## print the packages a Debian or Ubuntu system needs
 	@echo $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)

@@ -23,6 +23,8 @@ purpose() {
         zlib1g-dev) echo "compressed data files" ;;
         libcjson-dev) echo "headers of checkpoint files" ;;
         libdnnl-dev) echo "large matrix products" ;;
+        libopenmpi-dev) echo "the transport between ranks" ;;
+        openmpi-bin) echo "to start ranks (mpirun)" ;;
         libedit2) echo "editing lines in the session" ;;
         lua-busted | lua-check) echo "to test" ;;
         *) echo "needed" ;;

@@ -107,7 +107,7 @@ typedef struct fl_wait {
 
 /* To be called between looks. An error ends the wait: time-out (worded with who is missing and where they are),
 ** a missing member that has ended, died or failed, Ctrl-C. */
-fl_status fl_wait_step(fl_wait *w);
+FL_EXPORT fl_status fl_wait_step(fl_wait *w);
 
 /* FLOW_TIMEOUT in seconds, 300 unless set. */
 double fl_comm_timeout(void);

@@ -107,6 +107,9 @@ void fl_var_poison(fl_var *v, const char *op);
 /* Extra threaded lane (tests, devices); errors when FL_MAX_LANES exist. ring_size 0: default 1024. */
 fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool threaded);
 
+/* From now on the lane has no thread: the pusher drives it. Before anything was queued on it. */
+void fl_engine_lane_drive(int lane);
+
 /* Where the script is: writes "train.lua:41" into buffer. Set by the host program; called when an op is
 ** queued, profiled or failed. */
 extern void (*fl_engine_where)(char *buffer, size_t size);

@@ -329,3 +329,5 @@ fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool th
     *lane = fl_lane_count++;
     return FL_OK;
 }
+
+void fl_engine_lane_drive(int lane) { fl_lanes[lane].threaded = false; }

@@ -30,32 +30,37 @@ const fl_world *fl_world_get(void)
     return &world;
 }
 
-static int index_of_rank(const fl_placement *p, int rank)
+int fl_placement_index(const fl_placement *p, int rank)
 {
     for (int i = 0; i < p->count; i++)
         if (p->ranks[i] == rank) return i;
     return -1;
 }
 
-static fl_status world_set(const char *who, int64_t size, int64_t rank)
+static fl_status world_set(const char *who, int64_t size, int64_t rank, bool dry)
 {
     if (size < 1 || size > MAX_WORLD)
         return fl_fail(FL_ERR_VALUE, "%s: a world has 1 to %d ranks, not %lld", who, MAX_WORLD, (long long)size);
     if (rank < 0 || rank >= size)
         return fl_fail(FL_ERR_VALUE, "%s: rank %lld does not exist in a world of %lld (0 to %lld)", who,
                        (long long)rank, (long long)size, (long long)size - 1);
-    world = (fl_world){(int)size, (int)rank, size > 1};
+    world = (fl_world){(int)size, (int)rank, dry && size > 1};
     all_ranks[FL_CPU] = all_ranks[FL_CUDA] = NULL;
     for (int b = 0; b < BUCKETS; b++)
-        for (fl_placement *p = buckets[b]; p; p = p->next) p->my_index = index_of_rank(p, world.rank);
+        for (fl_placement *p = buckets[b]; p; p = p->next) p->my_index = fl_placement_index(p, world.rank);
     for (int type = 0; type < 2; type++)
         for (int i = 0; i <= MAX_LOCAL_DEVICES; i++) locals[type][i].placement.ranks[0] = world.rank;
     return FL_OK;
 }
 
+fl_status fl_world_set(int size, int rank)
+{
+    return world_set("world", size, rank, false);
+}
+
 fl_status fl_world_set_dry(int size, int rank)
 {
-    FL_TRY(world_set("dry world", size, rank));
+    FL_TRY(world_set("dry world", size, rank, true));
     fl_infer_clear();
     fl_meta_refresh_all();
     return FL_OK;
@@ -83,7 +88,7 @@ fl_status fl_world_init(void)
     FL_TRY(read_environment(&rank, &has_rank, "FLOW_RANK"));
     if (has_rank && !has_size)
         return fl_fail(FL_ERR_VALUE, "FLOW_RANK=%lld: FLOW_WORLD (the number of ranks) is missing", (long long)rank);
-    return has_size ? world_set("FLOW_WORLD", size, rank) : FL_OK;
+    return has_size ? world_set("FLOW_WORLD", size, rank, true) : FL_OK;
 }
 
 /* ---- placements ---- */
@@ -162,7 +167,7 @@ fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const 
     p->ndim = ndim;
     memcpy(p->hierarchy, hierarchy, (size_t)ndim * sizeof *hierarchy);
     memcpy(p->ranks, ranks, (size_t)count * sizeof *ranks);
-    p->my_index = index_of_rank(p, world.rank);
+    p->my_index = fl_placement_index(p, world.rank);
     p->hash = hash;
     p->next = *bucket;
     *out = *bucket = p;

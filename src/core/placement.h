@@ -35,6 +35,9 @@ typedef struct fl_world {
 
 const fl_world *fl_world_get(void);
 
+/* The real world, as the transport found it: before any placement or tensor exists. */
+fl_status fl_world_set(int size, int rank);
+
 /* Pretends to be rank `rank` of `size` (tests, FLOW_WORLD): recomputes what placements and metas
 ** cached about this rank and empties the infer cache. */
 fl_status fl_world_set_dry(int size, int rank);
@@ -51,6 +54,9 @@ const fl_placement *fl_placement_local(fl_device_type type, int index);
 
 /* All ranks of the world, 1-D. */
 const fl_placement *fl_placement_all(fl_device_type type);
+
+/* Position of a rank in p->ranks, -1 outside. */
+int fl_placement_index(const fl_placement *p, int rank);
 
 /* Coordinates in the hierarchy of position `index`. */
 void fl_placement_coords(int *coords, const fl_placement *p, int index);

@@ -22,11 +22,14 @@ typedef enum fl_status {
     FL_ERR_INTERRUPTED  /* Ctrl-C */
 } fl_status;
 
+/* What plug-ins may call in the program. */
+#define FL_EXPORT __attribute__((visibility("default")))
+
 /* Words the error and returns its code. */
-fl_status fl_fail(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+FL_EXPORT fl_status fl_fail(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Message of this thread's last failure; never NULL. */
-const char *fl_message(void);
+FL_EXPORT const char *fl_message(void);
 
 /* Puts `prefix` in front of this thread's message (a row number, a file name); returns code. */
 fl_status fl_fail_prefix(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));

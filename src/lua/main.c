@@ -6,6 +6,7 @@
 ** is a global too.
 */
 #include "binding.h"
+#include "../core/launch.h"
 
 #include <signal.h>
 #include <errno.h>
@@ -29,8 +30,11 @@ typedef struct options {
 
 static void say(const char *message)
 {
+    const fl_world *world = fl_world_get();
+    char rank[32] = "";
+    if (world->size > 1 && !world->dry) snprintf(rank, sizeof rank, "rank %d: ", world->rank);
     fflush(stdout);
-    fprintf(stderr, "%s: %s\n", program, message);
+    fprintf(stderr, "%s: %s%s\n", program, rank, message);
     fflush(stderr);
 }
 
@@ -258,6 +262,14 @@ static bool open_flow(lua_State *L)
     return true;
 }
 
+/* Before any tensor exists: joins the other ranks, when there are any. */
+static bool join_ranks(void)
+{
+    if (fl_launch_join() == FL_OK) return true;
+    say(fl_message());
+    return false;
+}
+
 /* What main does inside a protected call: argc and argv in, true when all went well. */
 static int protected_main(lua_State *L)
 {
@@ -276,11 +288,13 @@ static int protected_main(lua_State *L)
         lua_pushboolean(L, 1);
         lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
     }
+    bool nothing_asked = !o.script && !o.execute && !o.version && !o.help && !o.doctor, terminal = isatty(STDIN_FILENO);
+    bool only_tells = argc == 2 && (o.version || o.help) && !o.interactive;
+    if (!only_tells && !join_ranks()) return 0;
     luaL_openlibs(L);
     fl_lua_preload(L);
     set_arg(L, argv, argc, o.script);
     lua_gc(L, LUA_GCGEN, 0, 0);
-    bool nothing_asked = !o.script && !o.execute && !o.version && !o.help && !o.doctor, terminal = isatty(STDIN_FILENO);
     bool repl = o.interactive || (nothing_asked && terminal);
     if (o.doctor && !fl_lua_doctor(L)) return 0;
     if ((repl || o.execute) && !open_flow(L)) return 0;
@@ -330,6 +344,18 @@ static bool start_trace(char **argv)
     return true;
 }
 
+/* The end of a run. A rank that fails ends the job at once, before anything that could wait for the others. */
+static bool leave_ranks(bool good)
+{
+    if (!fl_comm_get()) return good;
+    if (good && fl_engine_wait_all() != FL_OK) {
+        say(fl_message());
+        good = false;
+    }
+    if (!good) fl_comm_abort(EXIT_FAILURE);
+    return good;
+}
+
 int main(int argc, char **argv)
 {
     lua_State *L = fl_lua_new_state();
@@ -344,8 +370,10 @@ int main(int argc, char **argv)
     lua_pushlightuserdata(L, argv);
     int status = lua_pcall(L, 2, 1, 0);
     bool good = lua_toboolean(L, -1);
-    report(L, status);
+    good = report(L, status) == LUA_OK && good;
+    good = leave_ranks(good);
     fl_lua_close_state(L);
     if (!trace_path) fl_engine_stop();
-    return good && status == LUA_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+    fl_launch_leave();
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -17,6 +17,9 @@ typedef enum fl_level { FL_LEVEL_BASE, FL_LEVEL_AVX2, FL_LEVEL_AVX512, FL_LEVEL_
 fl_level fl_cpu_level(void);
 const char *fl_cpu_level_name(fl_level level);
 
+/* Not above `most`, so that all ranks compute alike: before any kernel has run. */
+void fl_cpu_level_limit(fl_level most);
+
 #define FL_PASTE_(a, b) a##_##b
 #define FL_PASTE(a, b) FL_PASTE_(a, b)
 #define FL_LV(name) FL_PASTE(name, FL_LEVEL)

@@ -30,13 +30,19 @@ static fl_level choose_level(void)
     return best;
 }
 
+static int level = -1;          /* kernels may ask from several threads: they all find the same */
+
 fl_level fl_cpu_level(void)
 {
-    static int level = -1; /* kernels may ask from several threads: they all find the same */
     int known = __atomic_load_n(&level, __ATOMIC_RELAXED);
     if (FL_UNLIKELY(known < 0)) {
         known = (int)choose_level();
         __atomic_store_n(&level, known, __ATOMIC_RELAXED);
     }
     return (fl_level)known;
+}
+
+void fl_cpu_level_limit(fl_level most)
+{
+    if (fl_cpu_level() > most) __atomic_store_n(&level, (int)most, __ATOMIC_RELAXED);
 }

@@ -1,0 +1,44 @@
+/*
+** launch.h -- how a process that is one of several ranks joins them at its start and leaves them at its end.
+**
+** A launcher (mpirun) starts every rank with its place in the environment. The transport's plug-in is opened only then.
+** What must be the same on all ranks for equal results is agreed on here: threads, CPU level, seed, shared memory.
+*/
+#ifndef FL_LAUNCH_H
+#define FL_LAUNCH_H
+
+#include "comm.h"
+
+/* What a transport's plug-in hands over when it has joined the job. */
+typedef struct fl_transport {
+    int size, rank;
+    const fl_comm *comm;
+    fl_status (*gather)(void *all, const void *mine, size_t bytes); /* `bytes` of every rank, in order; during the start only */
+} fl_transport;
+
+/* The entry point of the plug-in, of type fl_transport_entry: called once, before any tensor exists. */
+#define FL_TRANSPORT_ENTRY "fl_transport_start"
+typedef fl_status (*fl_transport_entry)(fl_transport *out);
+
+/* Was this process started by a launcher? *ranks: how many it started; 0 when only the transport can tell. */
+bool fl_launched(int *ranks);
+
+/* Is it in a job of a launcher, as a rank or as a program that a rank started? */
+bool fl_launch_inside_job(void);
+
+/* Joins the other ranks: world, cores, threads, CPU level, seed, shared memory. Nothing happens when the process was not
+** launched, alone, in a dry world, or when a rank started it (io.popen "flowlua ..."): such a program runs alone.
+** Called once, before any tensor exists and before the team or the engine is used. */
+fl_status fl_launch_join(void);
+
+/* The script has ended well on this rank: waits for the others. */
+void fl_launch_leave(void);
+
+/* How many cores this process has to itself, after fl_launch_join. */
+int fl_launch_cores(void);
+
+/* Part `index` of `count` parts of a host's cores: [*first, *first + *many) of a list of `cores`. All of them for
+** everyone when there are more parts than cores. */
+void fl_launch_share(int *first, int *many, int cores, int count, int index);
+
+#endif
