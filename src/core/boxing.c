@@ -193,50 +193,71 @@ static bool same_device(const fl_placement *p, const fl_placement *q)
     return p->type == q->type && (p->type == FL_CPU || p->device_index == q->device_index);
 }
 
+/* Which part of the tensor a position has (coordinates on S and P axes) and which copy of it (on B axes). */
+static void locate(int *part, int *replica, const fl_placement *p, fl_nd_sbp sbp, int index)
+{
+    int coords[FL_MAX_HIERARCHY];
+    *part = *replica = 0;
+    fl_placement_coords(coords, p, index);
+    for (int k = 0; k < p->ndim; k++) {
+        int *key = sbp.at[k] == FL_B ? replica : part;
+        *key = *key * p->hierarchy[k] + coords[k];
+    }
+}
+
+static int replica_count(const fl_placement *p, fl_nd_sbp sbp)
+{
+    int n = 1;
+    for (int k = 0; k < p->ndim; k++) n *= sbp.at[k] == FL_B ? p->hierarchy[k] : 1;
+    return n;
+}
+
+fl_sbp fl_box_identity(const fl_placement *p, fl_nd_sbp sbp, int index)
+{
+    int coords[FL_MAX_HIERARCHY];
+    fl_placement_coords(coords, p, index);
+    for (int k = 0; k < p->ndim; k++)
+        if (fl_sbp_is_partial(sbp.at[k]) && coords[k] > 0) return sbp.at[k];
+    return 0;
+}
+
+bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_placement *q, int t)
+{
+    int part, replica, own_part, own_replica, own = fl_placement_index(p, q->ranks[t]);
+    locate(&part, &replica, p, sbp, s);
+    if (own >= 0) locate(&own_part, &own_replica, p, sbp, own);
+    return replica == (own >= 0 && own_part == part ? own_replica : t % replica_count(p, sbp));
+}
+
 /* One side of an exchange, per position of the placement. */
 typedef struct side {
     const fl_placement *p;
+    fl_nd_sbp sbp;
     fl_window *windows;
-    int *part;                  /* which part (coordinates on S and P axes) */
-    int *replica;               /* which copy of it (coordinates on B axes) */
     bool *identity;             /* a partial that holds nothing but the identity: not first on a P axis */
-    int replicas;
     bool partial;
 } side;
 
 static void side_free(side *s)
 {
     free(s->windows);
-    free(s->part);
-    free(s->replica);
     free(s->identity);
 }
 
 static fl_status side_init(side *s, const job *j, const fl_placement *p, fl_nd_sbp sbp)
 {
     size_t n = (size_t)p->count;
-    *s = (side){.p = p, .replicas = 1};
+    *s = (side){.p = p, .sbp = sbp};
     s->windows = calloc(n, sizeof *s->windows);
-    s->part = calloc(n, sizeof *s->part);
-    s->replica = calloc(n, sizeof *s->replica);
     s->identity = calloc(n, sizeof *s->identity);
-    if (!s->windows || !s->part || !s->replica || !s->identity) {
+    if (!s->windows || !s->identity) {
         side_free(s);
         return fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
     }
-    for (int k = 0; k < p->ndim; k++) {
-        if (sbp.at[k] == FL_B) s->replicas *= p->hierarchy[k];
-        s->partial = s->partial || (fl_sbp_is_partial(sbp.at[k]) && p->hierarchy[k] > 1);
-    }
+    for (int k = 0; k < p->ndim; k++) s->partial = s->partial || (fl_sbp_is_partial(sbp.at[k]) && p->hierarchy[k] > 1);
     for (int i = 0; i < p->count; i++) {
-        int coords[FL_MAX_HIERARCHY];
-        fl_placement_coords(coords, p, i);
         fl_window_of(&s->windows[i], j->shape, p, sbp, i);
-        for (int k = 0; k < p->ndim; k++) {
-            int *key = sbp.at[k] == FL_B ? &s->replica[i] : &s->part[i];
-            *key = *key * p->hierarchy[k] + coords[k];
-            s->identity[i] = s->identity[i] || (fl_sbp_is_partial(sbp.at[k]) && coords[k] > 0);
-        }
+        s->identity[i] = fl_box_identity(p, sbp, i) != 0;
     }
     return FL_OK;
 }
@@ -253,13 +274,6 @@ static int64_t overlap(const fl_window *a, const fl_window *b, int ndim)
     return n;
 }
 
-static int position_of(const fl_placement *p, int rank)
-{
-    for (int i = 0; i < p->count; i++)
-        if (p->ranks[i] == rank) return i;
-    return -1;
-}
-
 /* Most elements that one rank receives or sends. Every wanted part comes from the rank itself if it has it, else from
 ** one of its copies in turn. Elements that stay on a rank count when they change the device. */
 static int64_t exchange_elements(const job *j, const side *from, const side *to, int64_t *sent)
@@ -268,11 +282,10 @@ static int64_t exchange_elements(const job *j, const side *from, const side *to,
     memset(sent, 0, (size_t)from->p->count * sizeof *sent);
     for (int t = 0; t < to->p->count; t++) {
         int64_t received = 0;
-        int own = position_of(from->p, to->p->ranks[t]);
+        int own = fl_placement_index(from->p, to->p->ranks[t]);
         if (to->identity[t]) continue;
         for (int s = 0; s < from->p->count; s++) {
-            bool has_it = own >= 0 && from->part[own] == from->part[s];
-            if (from->replica[s] != (has_it ? from->replica[own] : t % from->replicas)) continue;
+            if (!fl_box_is_source(from->p, from->sbp, s, to->p, t)) continue;
             if (s == own && same_device(from->p, to->p)) continue;
             int64_t n = overlap(&from->windows[s], &to->windows[t], j->shape->ndim);
             received += n;
@@ -286,13 +299,13 @@ static int64_t exchange_elements(const job *j, const side *from, const side *to,
 }
 
 /* Every rank holds the same numbers before and after: the same windows, and partials of one kind over all ranks. */
-static bool same_parts(const side *from, fl_nd_sbp from_sbp, const side *to, fl_nd_sbp to_sbp)
+static bool same_parts(const side *from, const side *to)
 {
     const fl_placement *p = from->p, *q = to->p;
     fl_sbp kind = 0;
     if (p->count != q->count || !same_device(p, q) || from->partial != to->partial) return false;
     for (int k = 0; k < p->ndim + q->ndim; k++) {
-        fl_sbp s = k < p->ndim ? from_sbp.at[k] : to_sbp.at[k - p->ndim];
+        fl_sbp s = k < p->ndim ? from->sbp.at[k] : to->sbp.at[k - p->ndim];
         int parts = k < p->ndim ? p->hierarchy[k] : q->hierarchy[k - p->ndim];
         if (!from->partial || parts == 1) continue;
         if (!fl_sbp_is_partial(s) || (kind && s != kind)) return false;
@@ -318,7 +331,7 @@ static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placemen
                         .placement = q, .after = to_sbp};
     int64_t *sent = malloc((size_t)p->count * sizeof *sent);
     if (!sent) status = fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
-    else if (same_parts(&from, from_sbp, &to, to_sbp)) step.kind = FL_BOX_RELABEL;
+    else if (same_parts(&from, &to)) step.kind = FL_BOX_RELABEL;
     else {
         step.bytes = exchange_elements(j, &from, &to, sent) * j->item;
         if (step.bytes == 0 && !from.partial && same_device(p, q)) step.kind = to.partial ? FL_BOX_ZERO_FILL : FL_BOX_SLICE;
@@ -358,6 +371,18 @@ static void add_conversions(fl_box_plan *plan, const job *j, const fl_placement 
         if (state.at[k] != to.at[k]) add_conversion(plan, j, p, &state, k, to.at[k]);
 }
 
+/* Partials of different kinds, which no single exchange can put together. */
+static bool mixes_partials(const fl_placement *p, fl_nd_sbp sbp)
+{
+    fl_sbp kind = 0;
+    for (int k = 0; k < p->ndim; k++) {
+        if (!fl_sbp_is_partial(sbp.at[k]) || p->hierarchy[k] == 1) continue;
+        if (kind && kind != sbp.at[k]) return true;
+        kind = sbp.at[k];
+    }
+    return false;
+}
+
 /* Appends the cheapest of four ways: straight; partials reduced and scattered first, so that every element is sent
 ** once; broadcasts sent as parts and gathered there, so that no rank sends the same to many; both. */
 static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp from,
@@ -367,6 +392,7 @@ static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *
     fl_box_plan best = {.count = -1};
     for (int way = 0; way < 4; way++) {
         fl_nd_sbp first = way & 1 ? reduced : from, second = way & 2 ? parts : to;
+        if (mixes_partials(p, first)) continue;
         if ((way & 1 && fl_nd_sbp_equal(reduced, from)) || (way & 2 && fl_nd_sbp_equal(parts, to))) continue;
         fl_box_plan candidate = *plan;
         add_conversions(&candidate, j, p, from, first);

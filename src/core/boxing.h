@@ -2,8 +2,8 @@
 ** boxing.h -- moving a tensor from one (placement, nd-SBP) to another: the plan and its execution.
 **
 ** The plan is a list of steps; its cost (the most bytes any one rank moves) is what inference compares.
-** Steps that need no peer (B->S slice, B->P, S->P, relabelling, groups of one rank) are executed here;
-** the others are carried out by the transport (comm.h) and are errors in the dry world.
+** Steps that need no peer are B->S, B->P, S->P, relabelling and groups of one rank; the others meet the peers (comm.h) and
+** are errors in the dry world.
 */
 #ifndef FL_BOXING_H
 #define FL_BOXING_H
@@ -42,9 +42,27 @@ typedef struct fl_box_plan {
 /* Every pair works. Deterministic: the same on every rank. */
 fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from, fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp);
 
+/* The partial whose identity position `index` holds after an exchange that made sbp: the first P axis on which it is not
+** the first. 0: it holds the value itself. */
+fl_sbp fl_box_identity(const fl_placement *p, fl_nd_sbp sbp, int index);
+
+/* Is position s of p one of those from which position t of q takes what it wants? Every wanted part comes from the rank
+** itself if it has it, else from one of its copies in turn. */
+bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_placement *q, int t);
+
 /* x as `to` (same dtype and shape); without recording. Returns x itself (one more reference) when the metas
 ** are equal. Error FL_ERR_COMM in the dry world when a peer is needed: names the step. */
 fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to);
+
+/* Forgets the compiled plans: what they say about this rank is no longer true (fl_world_set_dry). */
+void fl_boxing_forget(void);
+
+/* Set while flow.explain watches: called with every plan that is about to be carried out. */
+extern void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
+
+/* In a dry world: steps that need a peer give a part of the right meta with values of no meaning, instead of an error. Forget the
+** compiled plans when it changes. */
+extern bool fl_boxing_pretend;
 
 /* "all-reduce" etc. */
 const char *fl_box_kind_name(fl_box_kind kind);

@@ -412,6 +412,6 @@ fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *m
 
 fl_status fl_comm_barrier(fl_group *g)
 {
-    char all[1];
+    char all[1] = {0};
     return fl_comm_share(g, "barrier", all, all, 0, 0);
 }

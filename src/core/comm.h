@@ -49,9 +49,12 @@ fl_status fl_group_world(fl_group **out);
 
 enum { FL_EAGER_BYTES = 8192, FL_WHERE_TEXT = 64, FL_DOING_TEXT = 24, FL_NEWS_TEXT = 256 };
 
+#define FL_PRIVATE UINT64_MAX
+
 enum {                          /* entry->flags */
     FL_ENTRY_POISONED = 1,      /* this rank's input is missing: `news` says why */
-    FL_ENTRY_INTERRUPTED = 2    /* Ctrl-C on this rank: all members stop here */
+    FL_ENTRY_INTERRUPTED = 2,   /* Ctrl-C on this rank: all members stop here */
+    FL_ENTRY_PRIVATE = 4        /* this rank's part lies outside of the shared arena and does not fit into `data` */
 };
 
 /* A collective in numbers, worded only when somebody has to read it. */
@@ -72,8 +75,7 @@ typedef struct fl_entry {
     fl_doing doing;
     uint64_t tag;               /* what else must agree: random counter, placements, number of pieces */
     char news[FL_NEWS_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
-    int32_t piece_count;
-    uint64_t in[64], out[64];   /* offsets in this rank's arena of the buffers that the members read and write */
+    uint64_t in, out;           /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
 } fl_entry;
 
 enum { FL_MEET_IDLE = 1 };      /* the others may take any time (a prompt): no time-out, sleeps */

@@ -101,6 +101,9 @@ fl_status fl_engine_wait_all(void);
 /* Drops the poison of v (zero_grad, an overwrite). */
 void fl_var_clear(fl_var *v);
 
+/* Why the value of v is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for v's writer. */
+bool fl_var_news(char *buffer, size_t size, const fl_var *v);
+
 /* Poisons v with this thread's last message. */
 void fl_var_poison(fl_var *v, const char *op);
 

@@ -62,6 +62,7 @@ fl_status fl_world_set_dry(int size, int rank)
 {
     FL_TRY(world_set("dry world", size, rank, true));
     fl_infer_clear();
+    fl_boxing_forget();
     fl_meta_refresh_all();
     return FL_OK;
 }

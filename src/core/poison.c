@@ -203,6 +203,15 @@ void fl_var_clear(fl_var *v)
     fl_poison_put(v, NULL);
 }
 
+bool fl_var_news(char *buffer, size_t size, const fl_var *v)
+{
+    const fl_poison *p = poison_of(v);
+    if (!p) return false;
+    if (p->line[0]) snprintf(buffer, size, "%s (%s): %s", p->op, p->line, p->message);
+    else snprintf(buffer, size, "%s: %s", p->op, p->message);
+    return true;
+}
+
 void fl_var_poison(fl_var *v, const char *op)
 {
     fl_engine_wait_idle(v);

@@ -1,0 +1,264 @@
+/*
+** move.c -- compiling a boxing step: who takes which region from whom.
+**
+** The geometry follows from the windows of all members before and after the step, which every rank can compute
+** alone; so nothing about it is ever exchanged.
+*/
+#include "move.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* What a step does to one tensor. */
+typedef struct geometry {
+    const fl_shape *shape;
+    const fl_box_step *step;
+    const fl_placement *p, *q;  /* before, after */
+    fl_nd_sbp before;
+    int mine;                   /* position of this rank in q (p and q of a collective are the same) */
+} geometry;
+
+void fl_move_free(fl_move *m)
+{
+    if (!m) return;
+    fl_engine_wait_idle(&m->busy);
+    free(m->pulls.at);
+    free(m->pushes.at);
+    free(m);
+}
+
+static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "boxing: out of memory"); }
+
+/* ---- regions ---- */
+
+/* Merges axes that lie together on both sides and drops those of size 1. */
+static void merge_axes(fl_region *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->ndim; i++) {
+        if (r->size[i] == 1) continue;
+        bool joins = n > 0 && r->from_stride[n - 1] == r->size[i] * r->from_stride[i] && r->to_stride[n - 1] == r->size[i] * r->to_stride[i];
+        int k = joins ? n - 1 : n++;
+        r->size[k] = joins ? r->size[k] * r->size[i] : r->size[i];
+        r->from_stride[k] = r->from_stride[i];
+        r->to_stride[k] = r->to_stride[i];
+    }
+    r->ndim = n;
+}
+
+static void strides_of(int64_t *strides, const fl_window *w, int ndim)
+{
+    int64_t step = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        strides[i] = step;
+        step *= w->size[i];
+    }
+}
+
+/* What two windows share, seen from both parts; false: nothing. */
+static bool intersect(fl_region *r, const fl_window *has, const fl_window *wants, int ndim)
+{
+    *r = (fl_region){.ndim = ndim};
+    strides_of(r->from_stride, has, ndim);
+    strides_of(r->to_stride, wants, ndim);
+    for (int i = 0; i < ndim; i++) {
+        int64_t start = has->start[i] > wants->start[i] ? has->start[i] : wants->start[i];
+        int64_t end_a = has->start[i] + has->size[i], end_b = wants->start[i] + wants->size[i];
+        r->size[i] = (end_a < end_b ? end_a : end_b) - start;
+        if (r->size[i] <= 0) return false;
+        r->from += (start - has->start[i]) * r->from_stride[i];
+        r->to += (start - wants->start[i]) * r->to_stride[i];
+    }
+    merge_axes(r);
+    return true;
+}
+
+static fl_status add_region(fl_region_list *list, const fl_region *r)
+{
+    if (list->count == list->capacity) {
+        int capacity = list->capacity ? 2 * list->capacity : 4;
+        fl_region *grown = realloc(list->at, sizeof *grown * (size_t)capacity);
+        if (!grown) return out_of_memory();
+        list->at = grown;
+        list->capacity = capacity;
+    }
+    list->at[list->count++] = *r;
+    return FL_OK;
+}
+
+/* Adds what `wants` takes from `has`; it joins an earlier region at the same place of the part. */
+static fl_status add_overlap(fl_region_list *list, int peer, const fl_window *has, const fl_window *wants, int ndim)
+{
+    fl_region r;
+    if (!intersect(&r, has, wants, ndim)) return FL_OK;
+    r.peer = peer;
+    for (int i = 0; i < list->count; i++) r.add |= list->at[i].to == r.to;
+    return add_region(list, &r);
+}
+
+/* ---- collectives along one hierarchy axis ---- */
+
+/* Position in the placement of the member with coordinate c on the step's axis, beside this rank. */
+static int member(const geometry *g, int c)
+{
+    int coords[FL_MAX_HIERARCHY], index = 0;
+    fl_placement_coords(coords, g->q, g->mine);
+    coords[g->step->axis] = c;
+    for (int k = 0; k < g->q->ndim; k++) index = index * g->q->hierarchy[k] + coords[k];
+    return index;
+}
+
+static fl_status axis_group(fl_group **out, const geometry *g)
+{
+    int count = g->q->hierarchy[g->step->axis], *ranks = malloc((size_t)count * sizeof *ranks);
+    if (!ranks) return out_of_memory();
+    for (int c = 0; c < count; c++) ranks[c] = g->q->ranks[member(g, c)];
+    fl_status status = fl_group_get(out, ranks, count);
+    free(ranks);
+    return status;
+}
+
+/* What member `wants` takes from all others. */
+static fl_status axis_pulls(fl_region_list *list, const geometry *g, int wants)
+{
+    fl_window target, source;
+    fl_window_of(&target, g->shape, g->q, g->step->after, member(g, wants));
+    for (int c = 0; c < g->q->hierarchy[g->step->axis]; c++) {
+        fl_window_of(&source, g->shape, g->p, g->before, member(g, c));
+        FL_TRY(add_overlap(list, c, &source, &target, g->shape->ndim));
+    }
+    return FL_OK;
+}
+
+/* ---- exchanges between any two placements ---- */
+
+/* All ranks of p, then those of q that are not among them. */
+static fl_status exchange_group(fl_group **out, const geometry *g)
+{
+    int count = g->p->count, *ranks = malloc((size_t)(g->p->count + g->q->count) * sizeof *ranks);
+    if (!ranks) return out_of_memory();
+    memcpy(ranks, g->p->ranks, (size_t)count * sizeof *ranks);
+    for (int i = 0; i < g->q->count; i++)
+        if (fl_placement_index(g->p, g->q->ranks[i]) < 0) ranks[count++] = g->q->ranks[i];
+    fl_status status = fl_group_get(out, ranks, count);
+    free(ranks);
+    return status;
+}
+
+/* What position t of q takes: from the positions of p that are its sources. A source's position in p is its position in
+** the group. */
+static fl_status exchange_pulls(fl_region_list *list, const geometry *g, int t)
+{
+    fl_window target, source;
+    if (fl_box_identity(g->q, g->step->after, t)) return FL_OK;
+    fl_window_of(&target, g->shape, g->q, g->step->after, t);
+    for (int s = 0; s < g->p->count; s++) {
+        if (!fl_box_is_source(g->p, g->before, s, g->q, t)) continue;
+        fl_window_of(&source, g->shape, g->p, g->before, s);
+        FL_TRY(add_overlap(list, s, &source, &target, g->shape->ndim));
+    }
+    return FL_OK;
+}
+
+/* Position in q of member i of an exchange's group; -1: it takes nothing. */
+static int target_of(const geometry *g, const fl_group *group, int i) { return fl_placement_index(g->q, group->ranks[i]); }
+
+/* ---- compiling ---- */
+
+/* How the parts of a step's source are put together; an exchange has partials of one kind at most. */
+static fl_reduce reduce_of(const geometry *g)
+{
+    fl_sbp kind = g->step->axis >= 0 ? g->step->from : FL_PSUM;
+    for (int k = 0; k < g->p->ndim && g->step->axis < 0; k++)
+        if (fl_sbp_is_partial(g->before.at[k]) && g->p->hierarchy[k] > 1) kind = g->before.at[k];
+    return kind == FL_PMAX ? FL_REDUCE_MAX : kind == FL_PMIN ? FL_REDUCE_MIN : FL_REDUCE_SUM;
+}
+
+/* Regions that members of the group pull: member `wants` of a collective or an exchange. */
+static fl_status pulls_of(fl_region_list *list, const geometry *g, const fl_group *group, int wants)
+{
+    if (g->step->kind != FL_BOX_EXCHANGE) return axis_pulls(list, g, wants);
+    int t = target_of(g, group, wants);
+    return t < 0 ? FL_OK : exchange_pulls(list, g, t);
+}
+
+/* What others take from here, in the order of those who take it. */
+static fl_status find_pushes(fl_move *m, const geometry *g)
+{
+    fl_status status = FL_OK;
+    for (int i = 0; i < m->group->count && status == FL_OK; i++) {
+        fl_region_list theirs = {0};
+        status = pulls_of(&theirs, g, m->group, i);
+        for (int k = 0; k < theirs.count && status == FL_OK; k++) {
+            if (theirs.at[k].peer != m->group->me) continue;
+            theirs.at[k].peer = i;
+            status = add_region(&m->pushes, &theirs.at[k]);
+        }
+        free(theirs.at);
+    }
+    return status;
+}
+
+static fl_status compile_shared(fl_move *m, const geometry *g)
+{
+    FL_TRY(g->step->kind == FL_BOX_EXCHANGE ? exchange_group(&m->group, g) : axis_group(&m->group, g));
+    if (m->kind == FL_BOX_ALL_REDUCE) return FL_OK;
+    FL_TRY(pulls_of(&m->pulls, g, m->group, m->group->me));
+    return find_pushes(m, g);
+}
+
+/* B -> P and S -> P: what this rank keeps, within the identity. Of S every rank keeps its own region, of B the first
+** rank keeps all. */
+static fl_status compile_fill(fl_move *m, const geometry *g)
+{
+    fl_window target, own;
+    int k = g->step->axis, coords[FL_MAX_HIERARCHY];
+    fl_placement_coords(coords, g->q, g->mine);
+    bool split = k >= 0 && fl_sbp_is_split(g->step->from);
+    m->filled = k < 0 ? fl_box_identity(g->q, g->step->after, g->mine) : split || coords[k] > 0 ? g->step->to : 0;
+    if (m->filled && !split) return FL_OK;
+    fl_window_of(&target, g->shape, g->q, g->step->after, g->mine);
+    fl_window_of(&own, g->shape, g->p, g->before, fl_placement_index(g->p, g->q->ranks[g->mine]));
+    return add_overlap(&m->pulls, 0, &own, &target, g->shape->ndim);
+}
+
+static int64_t part_numel(const geometry *g, const fl_placement *p, fl_nd_sbp s)
+{
+    fl_window w;
+    int64_t n = 1;
+    int index = fl_placement_index(p, fl_world_get()->rank);
+    if (index < 0) return 0;
+    fl_window_of(&w, g->shape, p, s, index);
+    for (int i = 0; i < g->shape->ndim; i++) n *= w.size[i];
+    return n;
+}
+
+static void describe(fl_move *m, const geometry *g, const fl_meta *from)
+{
+    strncpy(m->doing.name, fl_box_kind_name(m->kind), FL_DOING_TEXT - 1);
+    m->doing.shape = from->shape;
+    m->doing.dtype = (uint8_t)from->dtype;
+    m->doing.from = g->before;
+    m->doing.to = g->step->after;
+    m->tag = g->p->hash * 31 + g->q->hash;
+}
+
+fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const fl_meta *from)
+{
+    const fl_box_step *step = &plan->steps[i];
+    geometry g = {&from->shape, step, i ? plan->steps[i - 1].placement : from->placement, step->placement,
+                  i ? plan->steps[i - 1].after : from->nd_sbp, step->placement->my_index};
+    *out = NULL;
+    if (g.mine < 0 && (step->kind != FL_BOX_EXCHANGE || g.p->my_index < 0)) return FL_OK;
+    fl_move *m = calloc(1, sizeof *m);
+    if (!m) return out_of_memory();
+    *m = (fl_move){.kind = step->kind, .dtype = from->dtype, .reduce = reduce_of(&g)};
+    m->in_numel = part_numel(&g, g.p, g.before);
+    m->out_numel = part_numel(&g, g.q, step->after);
+    describe(m, &g, from);
+    fl_status status = step->kind == FL_BOX_ZERO_FILL ? compile_fill(m, &g) : compile_shared(m, &g);
+    if (step->kind == FL_BOX_EXCHANGE && g.mine >= 0) m->filled = fl_box_identity(g.q, step->after, g.mine);
+    if (status == FL_OK) *out = m;
+    else fl_move_free(m);
+    return status;
+}

@@ -1,0 +1,386 @@
+/*
+** move_run.c -- carrying out a compiled boxing step: the meeting, then the data.
+**
+** Parts of at most FL_EAGER_BYTES are shown in the meeting itself, so a small collective is one meeting and nothing
+** else. Larger parts are read where they are, in the shared memory of their owners; then nobody goes on before all have
+** finished reading. A large all-reduce is shared out: every member adds up its share of the elements and writes it
+** into everybody's result. Where memory is not shared, or a part happens to lie outside of the shared arena, the
+** transport moves packed buffers.
+*/
+#include "cpu/combine.h"
+#include "move.h"
+#include "shared.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { STREAM_BYTES = 4 << 20, SHORT_BYTES = 256 << 10 };
+
+/* What a task carries. */
+typedef struct transfer {
+    const fl_move *move;
+    const char *in;
+    char *out;
+    const fl_var *var;          /* of in: poisoned? */
+    char where[FL_WHERE_TEXT];
+} transfer;
+
+/* ---- copying regions ---- */
+
+/* The value that changes nothing: 0 of a sum, the lowest of a maximum, the highest of a minimum. */
+static void identity_of(void *out, fl_dtype dtype, fl_sbp partial)
+{
+    bool sum = partial == FL_PSUM, max = partial == FL_PMAX;
+    double limit = sum ? 0 : max ? -INFINITY : INFINITY;
+    switch (dtype) {
+    case FL_BOOL: *(uint8_t *)out = !sum && !max; break;
+    case FL_UINT8: *(uint8_t *)out = sum || max ? 0 : UINT8_MAX; break;
+    case FL_INT8: *(int8_t *)out = sum ? 0 : max ? INT8_MIN : INT8_MAX; break;
+    case FL_INT32: *(int32_t *)out = sum ? 0 : max ? INT32_MIN : INT32_MAX; break;
+    case FL_INT64: *(int64_t *)out = sum ? 0 : max ? INT64_MIN : INT64_MAX; break;
+    case FL_FLOAT16: *(fl_float16 *)out = fl_float16_from_float((float)limit); break;
+    case FL_BFLOAT16: *(fl_bfloat16 *)out = fl_bfloat16_from_float((float)limit); break;
+    case FL_FLOAT32: *(float *)out = (float)limit; break;
+    default: *(double *)out = limit; break;
+    }
+}
+
+static void fill(char *out, int64_t n, size_t item, const void *value)
+{
+    for (int64_t i = 0; i < n; i++) memcpy(out + (size_t)i * item, value, item);
+}
+
+/* A walk over the rows (innermost runs) of a region. */
+typedef struct rows {
+    int64_t at[FL_MAX_NDIM], from, to, length;
+    int outer;                  /* axes outside of the row */
+    bool single;                /* the innermost axis is not contiguous on both sides: rows are single elements */
+} rows;
+
+static rows rows_of(const fl_region *r)
+{
+    int last = r->ndim - 1;
+    rows w = {.from = r->from, .to = r->to, .outer = r->ndim, .length = 1};
+    if (r->ndim && r->from_stride[last] == 1 && r->to_stride[last] == 1) {
+        w.outer = last;
+        w.length = r->size[last];
+    }
+    return w;
+}
+
+static bool next_row(rows *w, const fl_region *r)
+{
+    for (int i = w->outer - 1; i >= 0; i--) {
+        w->from += r->from_stride[i];
+        w->to += r->to_stride[i];
+        if (++w->at[i] < r->size[i]) return true;
+        w->at[i] = 0;
+        w->from -= r->size[i] * r->from_stride[i];
+        w->to -= r->size[i] * r->to_stride[i];
+    }
+    return false;
+}
+
+static int64_t numel_of(const fl_region *r)
+{
+    int64_t n = 1;
+    for (int i = 0; i < r->ndim; i++) n *= r->size[i];
+    return n;
+}
+
+/* A region out of the part that has it: into its place in the target's part, or packed behind `packed`. */
+static void copy_region(char *out, const char *in, const fl_region *r, size_t item)
+{
+    rows w = rows_of(r);
+    do memcpy(out + (size_t)w.to * item, in + (size_t)w.from * item, (size_t)w.length * item);
+    while (next_row(&w, r));
+}
+
+static char *pack_region(char *packed, const char *in, const fl_region *r, size_t item)
+{
+    rows w = rows_of(r);
+    size_t bytes = (size_t)w.length * item;
+    do {
+        memcpy(packed, in + (size_t)w.from * item, bytes);
+        packed += bytes;
+    } while (next_row(&w, r));
+    return packed;
+}
+
+/* The same region of several parts, ins[i] at its beginning and laid out as regions[i], added up into out. */
+static void combine_regions(char *out, const char *const *ins, const fl_region *const *regions, int count, const fl_move *m, bool stream)
+{
+    size_t item = fl_dtype_size(m->dtype);
+    fl_combine_fn combine = fl_cpu_combine(m->dtype);
+    rows walks[count];
+    const void *rows_in[count];
+    for (int k = 0; k < count; k++) walks[k] = rows_of(regions[k]);
+    for (bool more = true; more;) {
+        void *row = out + (size_t)walks[0].to * item;
+        for (int k = 0; k < count; k++) rows_in[k] = ins[k] + (size_t)walks[k].from * item;
+        combine(&row, 1, rows_in, count, walks[0].length, m->reduce, stream);
+        for (int k = 0; k < count; k++) more = next_row(&walks[k], regions[k]);
+    }
+}
+
+/* ---- pulling out of the others' parts ---- */
+
+/* Where the pulls find the part of member i. */
+static const char *part_of(const fl_move *m, int i)
+{
+    const fl_entry *e = fl_met(m->group, i);
+    return e->bytes ? fl_met_data(m->group, i) : fl_shared_address(m->group->ranks[i], e->in);
+}
+
+/* How many pulls, from k on, go to the same place. They have the same shape too: parts of one window. */
+static int together(const fl_region_list *list, int k, const fl_region **regions)
+{
+    int n = 0;
+    for (int i = k; i < list->count; i++)
+        if (i == k || (list->at[i].add && list->at[i].to == list->at[k].to)) regions[n++] = &list->at[i];
+    return n;
+}
+
+/* Regions of one place are put in at once; they come from parts of one window, so they have the same rows. */
+static void pull_all(const fl_move *m, char *out, const char *const *parts)
+{
+    const fl_region_list *list = &m->pulls;
+    size_t item = fl_dtype_size(m->dtype);
+    for (int k = 0; k < list->count; k++) {
+        const fl_region *regions[list->count];
+        const char *ins[list->count];
+        if (list->at[k].add) continue;
+        int n = together(list, k, regions);
+        for (int i = 0; i < n; i++) ins[i] = parts[regions[i]->peer];
+        bool stream = (size_t)numel_of(regions[0]) * item >= STREAM_BYTES;
+        if (n == 1) copy_region(out, ins[0], regions[0], item);
+        else combine_regions(out, ins, regions, n, m, stream);
+    }
+}
+
+static void prefill(const fl_move *m, char *out)
+{
+    int64_t identity;
+    if (!m->filled) return;
+    identity_of(&identity, m->dtype, m->filled);
+    fill(out, m->out_numel, fl_dtype_size(m->dtype), &identity);
+}
+
+/* ---- in shared memory ---- */
+
+/* Everybody's whole part, shown in the meeting, added up here. */
+static void all_reduce_shown(const fl_move *m, char *out)
+{
+    int count = m->group->count;
+    const void *ins[count];
+    void *outs[1] = {out};
+    for (int i = 0; i < count; i++) ins[i] = fl_met_data(m->group, i);
+    fl_cpu_combine(m->dtype)(outs, 1, ins, count, m->in_numel, m->reduce, false);
+}
+
+/* This member's share of the elements, in whole cache lines, into everybody's result. */
+static void all_reduce_share(const fl_move *m)
+{
+    const fl_group *g = m->group;
+    int64_t item = (int64_t)fl_dtype_size(m->dtype), line = 64 / item, lines = (m->in_numel + line - 1) / line, first, n;
+    fl_split(&first, &n, lines, g->count, g->me);
+    int64_t start = first * line, end = (first + n) * line < m->in_numel ? (first + n) * line : m->in_numel;
+    const void *ins[g->count];
+    void *outs[g->count];
+    if (start >= end) return;
+    for (int i = 0; i < g->count; i++) {
+        const fl_entry *e = fl_met(g, i);
+        ins[i] = (const char *)fl_shared_address(g->ranks[i], e->in) + start * item;
+        outs[i] = (char *)fl_shared_address(g->ranks[i], e->out) + start * item;
+    }
+    fl_cpu_combine(m->dtype)(outs, g->count, ins, g->count, end - start, m->reduce, m->in_numel * item >= STREAM_BYTES);
+}
+
+static fl_status move_shared(const fl_move *m, char *out)
+{
+    const fl_group *g = m->group;
+    bool all_shown = true;
+    const char *parts[g->count];
+    int i = 0;
+    do {
+        all_shown = all_shown && fl_met(g, i)->in == FL_PRIVATE;
+        parts[i] = part_of(m, i);
+    } while (++i < g->count);
+    if (m->kind == FL_BOX_ALL_REDUCE && all_shown) all_reduce_shown(m, out);
+    else if (m->kind == FL_BOX_ALL_REDUCE) all_reduce_share(m);
+    else pull_all(m, out, parts);
+    return all_shown ? FL_OK : fl_channel_leave(g->channel);
+}
+
+/* ---- through the transport ---- */
+
+/* What is sent to or received from each member, in elements; returns the sum. */
+static int64_t count_by_peer(int64_t *counts, int64_t *starts, const fl_region_list *list, int members)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < members; i++) counts[i] = 0;
+    for (int k = 0; k < list->count; k++) counts[list->at[k].peer] += numel_of(&list->at[k]);
+    for (int i = 0; i < members; i++) {
+        starts[i] = sum;
+        sum += counts[i];
+    }
+    return sum;
+}
+
+/* Received regions lie one after the other: each becomes a part of its own whose strides are those of its packed form. */
+static void unpack(const fl_move *m, char *out, const char *packed, const int64_t *starts)
+{
+    int members = m->group->count;
+    size_t item = fl_dtype_size(m->dtype);
+    fl_move as_packed = *m;
+    fl_region regions[m->pulls.count + 1];
+    const char *parts[members];
+    int64_t used[members];
+    for (int i = 0; i < members; i++) {
+        parts[i] = packed + (size_t)starts[i] * item;
+        used[i] = 0;
+    }
+    for (int k = 0; k < m->pulls.count; k++) {
+        fl_region *r = &regions[k];
+        *r = m->pulls.at[k];
+        int64_t step = 1;
+        r->from = used[r->peer];
+        for (int i = r->ndim - 1; i >= 0; i--) {
+            r->from_stride[i] = step;
+            step *= r->size[i];
+        }
+        used[r->peer] += numel_of(r);
+    }
+    as_packed.pulls.at = regions;
+    pull_all(&as_packed, out, parts);
+}
+
+/* Memory of this thread for what is sent and received. */
+typedef struct buffers { char *sent, *received; } buffers;
+
+/* Asked for before the meeting: a rank without them must say so there. */
+static fl_status take_buffers(buffers *b, const fl_move *m)
+{
+    int members = m->group->count;
+    int64_t counts[members], starts[members];
+    size_t item = fl_dtype_size(m->dtype);
+    *b = (buffers){NULL, NULL};
+    if (m->kind == FL_BOX_ALL_REDUCE) return FL_OK;
+    if (m->kind != FL_BOX_ALL_GATHER) {
+        b->sent = fl_scratch(0, (size_t)count_by_peer(counts, starts, &m->pushes, members) * item + 1);
+        if (!b->sent) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->doing.name);
+    }
+    if (m->kind == FL_BOX_REDUCE_SCATTER) return FL_OK;
+    b->received = fl_scratch(1, (size_t)count_by_peer(counts, starts, &m->pulls, members) * item + 1);
+    return b->received ? FL_OK : fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->doing.name);
+}
+
+static void pack_all(const fl_move *m, char *sent, const char *in)
+{
+    size_t item = fl_dtype_size(m->dtype);
+    for (int i = 0; i < m->group->count; i++)
+        for (int k = 0; k < m->pushes.count; k++)
+            if (m->pushes.at[k].peer == i) sent = pack_region(sent, in, &m->pushes.at[k], item);
+}
+
+static fl_status move_packed(const fl_move *m, char *out, const char *in, const buffers *b)
+{
+    fl_group *g = m->group;
+    const fl_comm *comm = fl_comm_get();
+    int64_t out_counts[g->count], out_starts[g->count], in_counts[g->count], in_starts[g->count];
+    if (!g->handle) FL_TRY(comm->open(g));
+    if (m->kind == FL_BOX_ALL_REDUCE) {
+        if (m->in_numel) memcpy(out, in, (size_t)m->in_numel * fl_dtype_size(m->dtype));
+        return comm->all_reduce(g, out, m->in_numel, m->dtype, m->reduce);
+    }
+    count_by_peer(in_counts, in_starts, &m->pushes, g->count);
+    count_by_peer(out_counts, out_starts, &m->pulls, g->count);
+    if (m->kind != FL_BOX_ALL_GATHER) pack_all(m, b->sent, in);
+    if (m->kind == FL_BOX_REDUCE_SCATTER) return comm->reduce_scatter(g, out, in_counts, b->sent, m->dtype, m->reduce);
+    if (m->kind == FL_BOX_ALL_GATHER) FL_TRY(comm->all_gather(g, b->received, out_counts, out_starts, in, m->dtype));
+    else FL_TRY(comm->all_to_all(g, b->received, out_counts, out_starts, b->sent, in_counts, in_starts, m->dtype));
+    unpack(m, out, b->received, out_starts);
+    return FL_OK;
+}
+
+/* ---- one step ---- */
+
+/* What this member shows: its part when it is small, else where it lies. Returns the bytes of data to show. */
+static size_t address(fl_entry *e, const transfer *t)
+{
+    const fl_move *m = t->move;
+    size_t bytes = (size_t)m->in_numel * fl_dtype_size(m->dtype);
+    e->in = e->out = FL_PRIVATE;
+    if (!m->group->local) return 0;
+    if (bytes <= FL_EAGER_BYTES) return bytes;
+    bool whole = m->kind == FL_BOX_ALL_REDUCE;
+    if (!fl_arena_owns(t->in) || (whole && !fl_arena_owns(t->out))) e->flags |= FL_ENTRY_PRIVATE;
+    else e->in = fl_shared_offset(t->in);
+    if (whole && e->in != FL_PRIVATE) e->out = fl_shared_offset(t->out);
+    return 0;
+}
+
+static void tell_poison(fl_entry *e, const char *news)
+{
+    e->flags |= FL_ENTRY_POISONED;
+    snprintf(e->news, sizeof e->news, "%s", news);
+}
+
+/* All members come to the same answer: they have seen the same entries. */
+static bool is_shared(const fl_group *g)
+{
+    for (int i = 0; i < g->count; i++)
+        if (fl_met(g, i)->flags & FL_ENTRY_PRIVATE) return false;
+    return g->local;
+}
+
+static fl_status run_with_others(const transfer *t)
+{
+    const fl_move *m = t->move;
+    char news[FL_NEWS_TEXT];
+    fl_entry mine;
+    buffers b = {NULL, NULL};
+    mine.flags = 0;
+    mine.doing = m->doing;
+    mine.tag = m->tag;
+    memcpy(mine.doing.where, t->where, sizeof t->where);
+    size_t shown = address(&mine, t);
+    if (!m->group->local || mine.flags & FL_ENTRY_PRIVATE) {
+        if (take_buffers(&b, m) != FL_OK) tell_poison(&mine, fl_message());
+    }
+    if (fl_var_news(news, sizeof news, t->var)) tell_poison(&mine, news);
+    FL_TRY(fl_meet(m->group, &mine, t->in, shown, 0));
+    FL_TRY(fl_met_poison(m->group));
+    prefill(m, t->out);
+    if (is_shared(m->group)) return move_shared(m, t->out);
+    if (!b.received && !b.sent) FL_TRY(take_buffers(&b, m));
+    fl_status status = move_packed(m, t->out, t->in, &b);
+    if (status != FL_OK) m->group->broken = true;
+    return status;
+}
+
+static fl_status run_alone(const transfer *t)
+{
+    prefill(t->move, t->out);
+    pull_all(t->move, t->out, &t->in);
+    return FL_OK;
+}
+
+static fl_status run_transfer(void *payload)
+{
+    const transfer *t = payload;
+    return t->move->group ? run_with_others(t) : run_alone(t);
+}
+
+/* Poison of a collective is everybody's: it is entered all the same, so that the others learn of it. */
+fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in)
+{
+    bool alone = !m->group, brief = m->in_numel * (int64_t)fl_dtype_size(m->dtype) <= SHORT_BYTES;
+    transfer t = {.move = m, .in = fl_tensor_data(in), .out = fl_tensor_data(out), .var = &in->storage->var};
+    fl_var *reads[] = {&in->storage->var, &m->busy}, *writes[] = {&out->storage->var};
+    fl_task task = {.name = m->doing.name, .run = run_transfer, .payload = &t, .payload_size = sizeof t, .reads = reads,
+                    .writes = writes, .read_count = 2, .write_count = 1, .lane = alone ? FL_LANE_CPU : FL_LANE_COMM};
+    if (!alone && fl_engine_where) fl_engine_where(t.where, sizeof t.where);
+    task.flags = alone ? FL_TASK_CHEAP : FL_TASK_NO_SKIP | (brief ? FL_TASK_SHORT : 0);
+    return fl_engine_push(&task);
+}
