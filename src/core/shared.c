@@ -6,7 +6,7 @@
 **
 **     head       cookie, journal, directory of channels      one page
 **     channels   this rank's side of each channel            up to 1 GiB; never freed
-**     small      blocks below 2 MiB, in pages of 4 KiB       as large as the machine's memory
+**     small      blocks below 2 MiB, in units of 512 bytes   as large as the machine's memory
 **     large      blocks from 2 MiB on, in units of 2 MiB     three times that, so that rounding up costs no memory
 **
 ** The file is sparse: only what was touched takes memory. Each word in it has one writer, the rank that owns the arena
@@ -36,8 +36,9 @@
 #define MADV_COLLAPSE 25                /* since Linux 6.1 */
 #endif
 
-enum { LINE = 64, PAGE = 4096, HUGE_PAGE = 2 << 20, CHANNEL_BUCKETS = 128 };
+enum { LINE = 64, PAGE = 4096, SMALL_UNIT = 512, HUGE_PAGE = 2 << 20, CHANNEL_BUCKETS = 128 };
 static const size_t CHANNELS_END = (size_t)1 << 30;     /* of the arena */
+static const size_t MAX_SMALL = (size_t)1 << 40;        /* of the small zone: units are counted in 32 bits */
 static const size_t MAX_MAPPED = (size_t)1 << 45;       /* all arenas of a world together: address space */
 
 /* What peers learn first; FL_SHARED_CARD bytes at most. */
@@ -278,6 +279,7 @@ static size_t machine_bytes(int world_size)
 {
     struct rlimit limit;
     size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE), most = MAX_MAPPED / (size_t)world_size;
+    if (bytes > MAX_SMALL) bytes = MAX_SMALL;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < most) most = limit.rlim_cur;
     if (most < CHANNELS_END) return 0;
     most = (most - CHANNELS_END) / 4;
@@ -327,7 +329,7 @@ static bool arena_make(size_t machine, uint64_t cookie)
     own.start = arena_map(own.fd, own.size);
     if (!own.start) return false;
     own.channels_used = PAGE;
-    if (!zone_start(&small_zone, PAGE, CHANNELS_END, machine)) return false;
+    if (!zone_start(&small_zone, SMALL_UNIT, CHANNELS_END, machine)) return false;
     if (!zone_start(&large_zone, HUGE_PAGE, CHANNELS_END + machine, 3 * machine)) return false;
     backed = calloc(machine / HUGE_PAGE, 1);
     if (!backed) return false;

@@ -54,7 +54,7 @@ typedef struct fl_journal {
     int32_t state;              /* fl_rank_state */
     int32_t exit_code;          /* when ended or failed */
     int32_t told;               /* atomic: somebody has told the user how this rank ended */
-    int64_t op;                 /* of the last op dispatched: its descriptor's place in the program (see fl_journal_op) */
+    int64_t op;                 /* of the last op dispatched: FL_JOURNAL_PLACE of its descriptor; 0: none yet */
     uint64_t ops;               /* dispatched so far: progress that a wait can see */
     uint64_t meetings;          /* collectives entered so far, of all groups */
     uint64_t evaluations;       /* prompts answered so far (REPL) */
@@ -66,6 +66,9 @@ typedef struct fl_journal {
 
 /* This rank's, never NULL (a private one when there is no arena). */
 extern fl_journal *fl_journal_own;
+
+/* Where a descriptor lies in the program: the same number on all ranks, wherever the program was loaded. */
+#define FL_JOURNAL_PLACE(op) ((const char *)(op) - (const char *)&fl_journal_own)
 
 /* Another rank's; NULL when it is on another host. */
 const fl_journal *fl_journal_of(int rank);

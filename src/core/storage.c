@@ -2,12 +2,14 @@
 ** storage.c -- tensors' bytes on the host: size classes, caches, limbo, the way to an out-of-memory error.
 **
 ** Sizes are rounded up to classes, 8 per doubling, and a freed block serves the next request of its class,
-** so a loop takes no page faults after its first turn. Blocks from 1 MiB on come from mmap; from 2 MiB on
-** they are aligned for huge pages. What the process holds, live and cached, stays below its recent peak of
+** so a loop takes no page faults after its first turn. Where other ranks share this host, blocks from 4 KiB on come
+** from the arena that they map (shared.h). Otherwise, and when it is full, blocks from 1 MiB on come from mmap; from
+** 2 MiB on they are aligned for huge pages. What the process holds, live and cached, stays below its recent peak of
 ** live bytes plus an eighth (or 64 MiB): the cache never makes a program much larger than it was anyway.
 ** A storage that queued ops may still touch waits in limbo. All but fl_scratch is for the script's thread.
 */
 #define _GNU_SOURCE
+#include "shared.h"
 #include "storage.h"
 
 #include <pthread.h>
@@ -31,7 +33,7 @@ enum { GUARD = 0 };
 
 enum {
     UNIT = 64, CLASSES = 320, SLAB_STORAGES = 63, SCRATCH_SLOTS = 4, TOP_SITES = 3, MAX_SITES = 32,
-    LARGE = 1 << 20, HUGE_PAGE = 2 << 20, FLOOR = 64 << 20,
+    SHARED = 4096, LARGE = 1 << 20, HUGE_PAGE = 2 << 20, FLOOR = 64 << 20,
     INLINE_CLASS = -1, DEVICE_CLASS = -2
 };
 static const size_t MAX_BYTES = (size_t)1 << 46;
@@ -75,7 +77,7 @@ static size_t class_bytes(int c)
     return (size_t)(c - 8 * shift) << shift << 6;
 }
 
-/* ---- blocks from the system (any thread) ---- */
+/* ---- private blocks from the system (any thread) ---- */
 
 /* Bytes mapped for a large block: whole pages. */
 static size_t mapped_bytes(size_t bytes)
@@ -109,18 +111,40 @@ static void *map_block(size_t bytes)
     return start;
 }
 
-static void *system_block(int c)
+static void *private_block(int c)
 {
     size_t bytes = class_bytes(c);
     return bytes < LARGE ? aligned_alloc(UNIT, bytes + GUARD) : map_block(bytes);
 }
 
-static void system_release(void *data, int c)
+static void private_release(void *data, int c)
 {
     size_t bytes = class_bytes(c);
     SHOW(data, bytes + GUARD);
     if (bytes < LARGE) free(data);
     else munmap(data, mapped_bytes(bytes));
+}
+
+/* ---- blocks of storages: from the arena if there is one ---- */
+
+static void *system_block(int c)
+{
+    size_t bytes = class_bytes(c);
+    void *data = bytes < SHARED ? NULL : fl_arena_take(bytes + GUARD);
+    if (!data) return private_block(c);
+    SHOW(data, bytes + GUARD);
+    return data;
+}
+
+static void system_release(void *data, int c)
+{
+    size_t bytes = class_bytes(c);
+    if (!fl_arena_owns(data)) {
+        private_release(data, c);
+        return;
+    }
+    fl_arena_give(data, bytes + GUARD);
+    HIDE(data, bytes + GUARD);
 }
 
 /* Memory this process can ever have: the container's limit or the machine's memory with its swap. */
@@ -487,7 +511,7 @@ static void scratch_free(void *own)
 {
     scratch *list = own;
     for (int i = 0; i < SCRATCH_SLOTS; i++) {
-        if (list[i].data) system_release(list[i].data, list[i].size_class);
+        if (list[i].data) private_release(list[i].data, list[i].size_class);
         list[i] = (scratch){NULL, 0};
     }
 }
@@ -502,8 +526,8 @@ void *fl_scratch(int slot, size_t bytes)
     if (FL_LIKELY(s->data && s->size_class >= c)) return s->data;
     pthread_once(&scratch_once, scratch_key_new);
     pthread_setspecific(scratch_key, buffers);          /* frees them when the thread ends */
-    if (s->data) system_release(s->data, s->size_class);
-    *s = (scratch){system_block(c), c};
+    if (s->data) private_release(s->data, s->size_class);
+    *s = (scratch){private_block(c), c};
     return s->data;
 }
 
