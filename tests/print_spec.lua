@@ -68,16 +68,57 @@ describe("a tensor prints", function()
         assert.are.equal('[[1.0, 1.0],\n [1.0, 1.0]]\nfloat32[2, 2] on placement("cpu", {0}) as S(0)', tostring(x))
     end)
 
-    it("its part alone in a larger world", function()
-        local command = [[FLOW_WORLD=2 FLOW_RANK=1 %s -e '
-            local p = flow.placement("cpu", {0, 1})
-            print(flow.arange(0, 5, 1, {placement = p, sbp = "S(0)"}))
-            print(flow.ones(1, {placement = flow.placement("cpu", {0}), sbp = "B"}))']]
-        local pipe = io.popen(command:format(os.getenv("FLOWLUA") or "build/flowlua"))
+    -- What a script prints as rank 1 of a dry world of four.
+    local function printed(script)
+        local pipe = io.popen(("FLOW_WORLD=4 FLOW_RANK=1 %s -e '%s'"):format(os.getenv("FLOWLUA") or "build/flowlua", script))
         local text = pipe:read("a")
         pipe:close()
-        assert.are.equal('[3, 4]  int64[5] on placement("cpu", {0, 1}) as S(0)\nshown is the part of rank 1: [3:5]\n' ..
-            '[]  float32[1] on placement("cpu", {0}) as B\nrank 1 holds no part of it\n', text)
+        return text
+    end
+
+    -- {tensor, text}
+    local parts = {
+        {[[flow.arange(0, 6, 1, {placement = all, sbp = "S(0)"})]],
+            '[2, 3]  int64[6] on placement("cpu", {0, 1, 2, 3}) as S(0)\n' ..
+            'shown is the part of rank 1: [2:4] (nothing is communicated in a dry world)'},
+        {[[flow.ones({2, 4}, {placement = grid, sbp = {"S(0)", "S(1)"}})]],
+            '[[1.0, 1.0]]\nfloat32[2, 4] on placement("cpu", {{0, 1}, {2, 3}}) as (S(0), S(1))\n' ..
+            'shown is the part of rank 1: [0:1, 2:4] (nothing is communicated in a dry world)'},
+        {[[flow.ones(1, {placement = flow.placement("cpu", {0}), sbp = "B"})]],
+            '[]  float32[1] on placement("cpu", {0}) as B\nrank 1 holds no part of it (nothing is communicated in a dry world)'},
+        {[[flow.ones(1, {placement = all, sbp = "S(0)"})]],
+            '[]  float32[1] on placement("cpu", {0, 1, 2, 3}) as S(0)\n' ..
+            'shown is the part of rank 1: [1:1] (nothing is communicated in a dry world)'},
+        {[[flow.ones(2, {placement = all, sbp = "B"}):to_global{sbp = "P"}]],
+            '[0.0, 0.0]  float32[2] on placement("cpu", {0, 1, 2, 3}) as P\n' ..
+            'shown is the part of rank 1, and the value combines what every rank holds (nothing is communicated in a dry world)'},
+        {[[flow.ones(2, {placement = all, sbp = "B"})]], '[1.0, 1.0]  float32[2] on placement("cpu", {0, 1, 2, 3}) as B'},
+        {[[flow.ones(2, {placement = flow.placement("cpu", {1}), sbp = "S(0)"})]],
+            '[1.0, 1.0]  float32[2] on placement("cpu", {1}) as S(0)'},
+    }
+    it("as this rank's part in a dry world", function()
+        local script, want = {'all, grid = flow.placement.all("cpu"), flow.placement("cpu", {{0, 1}, {2, 3}})'}, ""
+        for i, case in ipairs(parts) do
+            script[i + 1] = ("print(%s)"):format(case[1])
+            want = want .. case[2] .. "\n"
+        end
+        assert.are.equal(want, printed(table.concat(script, "\n")))
+    end)
+
+    it("as a local one does, when its values are gathered and packed", function()
+        local p = flow.placement("cpu", {{0}})
+        local function compare(x)
+            for _, sbp in ipairs{{"S(0)", "B"}, {"B", "S(-1)"}, {"P(max)", "S(0)"}, {"B", "P(min)"}} do
+                local text = tostring(x:to_global{placement = p, sbp = {"B", "B"}}:to_global{sbp = sbp})
+                assert.are.equal((tostring(x):gsub(" on cpu$", "")), (text:gsub(" on placement.*$", "")))
+            end
+        end
+        for _, dtype in ipairs{"bool", "uint8", "int64", "float16", "float32", "float64"} do
+            compare((flow.arange(2001) % 3):to(dtype))
+            compare(flow.arange(5000):view(4, 50, 25):to(dtype):transpose(0, 2))
+        end
+        compare(flow.full({1001}, -0.0))
+        compare(flow.full({2, 1000}, 0 / 0))
     end)
 
     it("its shape as a list", function()
