@@ -145,6 +145,7 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
         return fl_fail(FL_ERR_SBP, "to_local: this is a local tensor already (%s)", fl_meta_text(text, x->meta));
     fl_shape part = {x->meta->shape.ndim, {0}};
     memcpy(part.dims, x->meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
+    if (!x->meta->holds && part.ndim == 0) part.ndim = 1; /* no part of a scalar: no elements */
     const fl_meta *meta;
     FL_TRY(fl_meta_local(&meta, x->meta->dtype, &part));
     fl_tensor *result = NULL;
