@@ -2,8 +2,8 @@
 local flow = require "flow"
 
 describe("explain", function()
-    local function in_world(size, rank, f)
-        flow._testing.set_world(size, rank)
+    local function in_world(size, rank, f, pretend)
+        flow._testing.set_world(size, rank, pretend)
         local ok, message = pcall(f)
         flow._testing.set_world(1, 0)
         assert(ok, message)
@@ -48,6 +48,50 @@ describe("explain", function()
             assert.truthy(list.error:find("needs an all-gather", 1, true))
             assert.truthy(tostring(list):find("input 2 boxed to B: all-gather, 12 bytes", 1, true))
         end)
+    end)
+
+    it("names the hierarchy axis of a step where there are several", function()
+        in_world(4, 0, function()
+            local p = flow.placement("cpu", {{0, 1}, {2, 3}})
+            local x = flow.zeros({8, 6}, {placement = p, sbp = {"S(0)", "S(1)"}})
+            local list = flow.explain(function() return x:to_global {sbp = {"B", "S(1)"}}:to_global {sbp = {"B", "B"}} end)
+            assert.are.equal("all-gather along axis 0", list[1].inputs[1].steps)
+            assert.are.equal("all-gather along axis 1", list[2].inputs[1].steps)
+        end, true)
+    end)
+
+    it("shows what the script itself boxes, and the gradients of leaves", function()
+        in_world(2, 0, function()
+            local p = flow.placement("cpu", {0, 1})
+            local x = flow.ones({4, 3}, {placement = p, sbp = "S(0)"})
+            local w = flow.ones({3}, {placement = p, sbp = "B", requires_grad = true})
+            local list = flow.explain(function() (x * w):to_global {sbp = "B"}:sum():backward() end)
+            local boxed = {}
+            for _, entry in ipairs(list) do
+                for _, input in ipairs(entry.inputs) do
+                    if input.boxed_to then boxed[#boxed + 1] = ("%s %s: %s"):format(entry.op, input.boxed_to, input.steps) end
+                end
+            end
+            assert.are.same({"to_global B: all-gather", "to_global S(0): slice", "to_global B: all-reduce"}, boxed)
+            assert.are.same({"float32[3] on placement(\"cpu\", {0, 1}) as P"}, {list[#list].inputs[1].text})
+            assert.truthy(list[#list].line:find("explain_spec.lua:%d+$"))
+            assert.are.same({}, list[#list].ways)
+        end, true)
+    end)
+
+    it("tells a boxing once, by the op that asked for it", function()
+        in_world(2, 0, function()
+            local p = flow.placement("cpu", {0, 1})
+            local x = flow.zeros({4, 4}, {placement = p, sbp = "S(0)"})
+            local list = flow.explain(function() return x:sum():exp(), x:sum():exp() end)
+            local names, moves = {}, 0
+            for i, entry in ipairs(list) do
+                names[i] = entry.op
+                if entry.bytes > 0 then moves = moves + 1 end
+            end
+            assert.are.same({"sum", "exp", "sum", "exp"}, names)
+            assert.are.equal(2, moves)
+        end, true)
     end)
 
     it("takes a function, one at a time", function()
