@@ -216,7 +216,7 @@ fl_sbp fl_box_identity(const fl_placement *p, fl_nd_sbp sbp, int index)
 {
     int coords[FL_MAX_HIERARCHY];
     fl_placement_coords(coords, p, index);
-    for (int k = 0; k < p->ndim; k++)
+    for (int k = p->ndim - 1; k >= 0; k--)
         if (fl_sbp_is_partial(sbp.at[k]) && coords[k] > 0) return sbp.at[k];
     return 0;
 }

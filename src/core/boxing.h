@@ -42,8 +42,9 @@ typedef struct fl_box_plan {
 /* Every pair works. Deterministic: the same on every rank. */
 fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from, fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp);
 
-/* The partial whose identity position `index` holds after an exchange that made sbp: the first P axis on which it is not
-** the first. 0: it holds the value itself. */
+/* The partial whose identity position `index` holds after an exchange that made sbp: the last P axis on which it is not
+** the first (later axes are put together first: the lowest of a maximum must not be added up). 0: it holds the value
+** itself. */
 fl_sbp fl_box_identity(const fl_placement *p, fl_nd_sbp sbp, int index);
 
 /* Is position s of p one of those from which position t of q takes what it wants? Every wanted part comes from the rank

@@ -166,11 +166,11 @@ function M.part(whole, place, nd_sbp, position)
             local v, path = whole.values[id + 1], whole.seed
             for k, sbp in ipairs(nd_sbp) do
                 if sbp:sub(1, 1) == "P" and place.hierarchy[k] > 1 then
-                    v = partial(sbp, v, whole.dtype, coords[k], place.hierarchy[k], hash(path, k), id)
+                    v = wrap(partial(sbp, v, whole.dtype, coords[k], place.hierarchy[k], hash(path, k), id), whole.dtype)
                     path = hash(path, k, coords[k])
                 end
             end
-            part.ids[#part.ids + 1], part.values[#part.values + 1] = id, wrap(v, whole.dtype)
+            part.ids[#part.ids + 1], part.values[#part.values + 1] = id, v
             return
         end
         for x = start[i], start[i] + size[i] - 1 do walk(i + 1, id * whole.shape[i] + x) end
