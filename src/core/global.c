@@ -1,7 +1,7 @@
 /*
-** global.c -- boxing as an op, local parts and local tensors put together.
+** global.c -- boxing as an op, and local parts of global tensors.
 **
-** The three casts do not go through inference: they say themselves what their result is. They are
+** These casts, and the one in parts.c, do not go through inference: they say themselves what their result is. They are
 ** recorded like any op, with the SBP of the gradient in an attribute.
 */
 #include "global.h"
@@ -9,10 +9,9 @@
 #include "boxing.h"
 #include "fault.h"
 
-enum { GRAD_SBP, WHOLE_SHAPE };
+enum { GRAD_SBP };
 
-/* Attributes of a cast: where the result is, and optionally the SBP its gradient is boxed to. */
-static void cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
+void fl_cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
 {
     fl_attrs_init(a, op);
     a->placement = placement;
@@ -35,16 +34,14 @@ static fl_nd_sbp grad_sbp_of(const fl_attrs *a, fl_nd_sbp otherwise)
     return given_grad_sbp(&s, a) ? s : otherwise;
 }
 
-/* The SBP a gradient takes: as the value's, but the gradient of a partial value is whole on every rank. */
-static fl_nd_sbp dual(fl_nd_sbp s)
+fl_nd_sbp fl_cast_dual(fl_nd_sbp s)
 {
     for (int i = 0; i < s.n; i++)
         if (fl_sbp_is_partial(s.at[i])) s.at[i] = FL_B;
     return s;
 }
 
-/* Records the cast of x to *out, which is released on failure; a result that shares x's storage is a view of it. */
-static fl_status record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, fl_tensor **out)
+fl_status fl_cast_record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, fl_tensor **out)
 {
     const fl_operand in = fl_of(x);
     fl_status status = FL_OK;
@@ -66,7 +63,7 @@ static fl_status record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, fl
 static fl_status to_global_grad(fl_grad *g)
 {
     const fl_meta *x = g->in_meta[0];
-    return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, dual(x->nd_sbp)), NULL);
+    return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, fl_cast_dual(x->nd_sbp)), NULL);
 }
 
 static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
@@ -112,8 +109,8 @@ fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placem
     fl_meta_unref(meta);
     FL_TRY(status);
     fl_attrs attrs;
-    cast_attrs(&attrs, FL_OP_REF(to_global), placement, nd_sbp, grad_sbp);
-    FL_TRY(record(FL_OP_REF(to_global), x, &attrs, &result));
+    fl_cast_attrs(&attrs, FL_OP_REF(to_global), placement, nd_sbp, grad_sbp);
+    FL_TRY(fl_cast_record(FL_OP_REF(to_global), x, &attrs, &result));
     *out = result;
     return FL_OK;
 }
@@ -123,7 +120,7 @@ fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placem
 static fl_status to_local_grad(fl_grad *g)
 {
     const fl_meta *x = g->in_meta[0];
-    fl_nd_sbp nd_sbp = grad_sbp_of(g->attrs, dual(x->nd_sbp));
+    fl_nd_sbp nd_sbp = grad_sbp_of(g->attrs, fl_cast_dual(x->nd_sbp));
     return fl_global_from_part(&g->gin[0], g->gout[0], &x->shape, x->placement, nd_sbp);
 }
 
@@ -153,70 +150,8 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
     fl_meta_unref(meta);
     FL_TRY(status);
     fl_attrs attrs;
-    cast_attrs(&attrs, FL_OP_REF(to_local), x->meta->placement, x->meta->nd_sbp, grad_sbp);
-    FL_TRY(record(FL_OP_REF(to_local), x, &attrs, &result));
+    fl_cast_attrs(&attrs, FL_OP_REF(to_local), x->meta->placement, x->meta->nd_sbp, grad_sbp);
+    FL_TRY(fl_cast_record(FL_OP_REF(to_local), x, &attrs, &result));
     *out = result;
     return FL_OK;
-}
-
-/* ---- local to global ---- */
-
-static fl_status from_local_grad(fl_grad *g)
-{
-    const fl_meta *whole = g->out_meta[0];
-    fl_tensor *boxed;
-    FL_TRY(fl_to_global(&boxed, g->gout[0], whole->placement, dual(whole->nd_sbp), NULL));
-    fl_status status = fl_to_local(&g->gin[0], boxed, NULL);
-    fl_tensor_unref(boxed);
-    return status;
-}
-
-static fl_status from_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
-{
-    fl_shape logical = {a->at[WHOLE_SHAPE].count, {0}};
-    memcpy(logical.dims, a->at[WHOLE_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
-    return fl_global_from_part(out, x, &logical, a->placement, a->nd_sbp);
-}
-
-FL_OP(from_local) {
-    .name = "from_local", .sig = "from_local(x, grad_sbp: int = nil, shape: ints = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "The ranks' local parts put together.", .replay = from_local_again, .grad = from_local_grad,
-};
-
-fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement, fl_nd_sbp nd_sbp)
-{
-    char have[FL_META_TEXT], want[FL_SHAPE_TEXT];
-    if (!local->meta->is_local)
-        return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
-    const fl_meta *meta;
-    fl_status status = fl_meta_get(&meta, local->meta->dtype, logical, placement, nd_sbp, false);
-    if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
-    fl_shape part = {logical->ndim, {0}};
-    memcpy(part.dims, meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
-    if (meta->holds && !fl_shape_equal(&part, &local->meta->shape)) {
-        fl_meta_unref(meta);
-        return fl_fail(FL_ERR_SHAPE, "to_global: this rank's part must be %s, the tensor is %s", fl_shape_text(want, &part),
-                       fl_meta_text(have, local->meta));
-    }
-    fl_tensor *result = NULL;
-    status = meta->holds ? fl_tensor_view(&result, local, meta, local->strides, local->offset) : fl_tensor_empty(&result, meta);
-    fl_meta_unref(meta);
-    FL_TRY(status);
-    fl_attrs attrs;
-    cast_attrs(&attrs, FL_OP_REF(from_local), placement, nd_sbp, NULL);
-    fl_attr_set_list(&attrs, WHOLE_SHAPE, logical->dims, logical->ndim);
-    FL_TRY(record(FL_OP_REF(from_local), local, &attrs, &result));
-    *out = result;
-    return FL_OK;
-}
-
-fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp nd_sbp, bool check)
-{
-    bool whole = true;
-    for (int i = 0; i < nd_sbp.n; i++) whole &= !fl_sbp_is_split(nd_sbp.at[i]) || placement->hierarchy[i] == 1;
-    if (fl_world_get()->size > 1 && (!whole || check))
-        return fl_fail(FL_ERR_COMM, "to_global: the ranks must exchange the shapes of their parts, and %s; "
-                       "make the tensor with placement and sbp, or box a broadcast one",
-                       fl_world_get()->dry ? "this is a dry world (FLOW_WORLD)" : "there is no transport");
-    return fl_global_from_part(out, local, &local->meta->shape, placement, nd_sbp);
 }

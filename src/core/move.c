@@ -262,3 +262,58 @@ fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const f
     else fl_move_free(m);
     return status;
 }
+
+/* ---- parts that are no balanced split ---- */
+
+/* Positions that differ only on axes that split: they hold parts of the same copy of the whole, or of the same partial. */
+static bool same_copy(const fl_meta *whole, int i, int j)
+{
+    int a[FL_MAX_HIERARCHY], b[FL_MAX_HIERARCHY];
+    fl_placement_coords(a, whole->placement, i);
+    fl_placement_coords(b, whole->placement, j);
+    for (int k = 0; k < whole->placement->ndim; k++)
+        if (!fl_sbp_is_split(whole->nd_sbp.at[k]) && a[k] != b[k]) return false;
+    return true;
+}
+
+static int64_t window_numel(const fl_window *w, int ndim)
+{
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) n *= w->size[i];
+    return n;
+}
+
+static fl_status find_parts(fl_move *m, const fl_meta *whole, const fl_window *windows, bool back)
+{
+    int mine = whole->placement->my_index, ndim = whole->shape.ndim;
+    fl_window own, other;
+    fl_meta_window(&own, whole, mine);
+    for (int i = 0; i < whole->placement->count; i++) {
+        if (!same_copy(whole, mine, i)) continue;
+        fl_meta_window(&other, whole, i);
+        FL_TRY(add_overlap(&m->pulls, i, back ? &other : &windows[i], back ? &windows[mine] : &own, ndim));
+        FL_TRY(add_overlap(&m->pushes, i, back ? &own : &windows[mine], back ? &windows[i] : &other, ndim));
+    }
+    for (int k = 0; k < m->pulls.count; k++) m->pulls.at[k].add = false;
+    for (int k = 0; k < m->pushes.count; k++) m->pushes.at[k].add = false;
+    m->in_numel = back ? window_numel(&own, ndim) : window_numel(&windows[mine], ndim);
+    m->out_numel = back ? window_numel(&windows[mine], ndim) : window_numel(&own, ndim);
+    return FL_OK;
+}
+
+fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_window *windows, bool back)
+{
+    fl_move *m = calloc(1, sizeof *m);
+    if (!m) return out_of_memory();
+    *m = (fl_move){.kind = FL_BOX_EXCHANGE, .dtype = whole->dtype};
+    strncpy(m->doing.name, back ? "global to local" : "local to global", FL_DOING_TEXT - 1);
+    m->doing.shape = whole->shape;
+    m->doing.dtype = (uint8_t)whole->dtype;
+    m->doing.from = m->doing.to = whole->nd_sbp;
+    m->tag = whole->placement->hash;
+    fl_status status = fl_group_get(&m->group, whole->placement->ranks, whole->placement->count);
+    if (status == FL_OK) status = find_parts(m, whole, windows, back);
+    if (status == FL_OK) *out = m;
+    else fl_move_free(m);
+    return status;
+}

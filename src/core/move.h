@@ -42,6 +42,10 @@ typedef struct fl_move {
 /* The move of plan->steps[i] of x (from: meta of the whole plan's source). *out is NULL when this rank has no part in it. */
 fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const fl_meta *from);
 
+/* The move between parts that lie at windows[i] (position i of whole's placement; nothing else agrees with whole's SBP) and
+** whole's balanced split: into the split, or `back`. This rank is in the placement. */
+fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_window *windows, bool back);
+
 /* Waits until no task carries it out any more. NULL is fine. */
 void fl_move_free(fl_move *m);
 

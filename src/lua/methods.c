@@ -4,6 +4,7 @@
 #include "binding.h"
 
 #include "../core/boxing.h"
+#include "../core/comm.h"
 #include "../core/global.h"
 
 /* ---- sizes ---- */
@@ -295,7 +296,7 @@ static int tensor_to_global(lua_State *L)
     if (sbp.n != p->ndim) FL_RAISE(L, "to_global: the placement's hierarchy has %d axes, sbp has %d", p->ndim, sbp.n);
     if (has_grad && (local || grad_sbp.n != x->meta->nd_sbp.n))
         FL_RAISE(L, local ? "to_global: grad_sbp is for global tensors" : "to_global: grad_sbp has not as many entries as x.sbp");
-    bool check = option(L, "check") && lua_toboolean(L, -1);
+    bool check = option(L, "check") ? lua_toboolean(L, -1) : fl_comm_get() != NULL;
     fl_box *box = fl_lua_new_box(L);
     if (local) FL_CHECK(L, fl_local_to_global(&box->tensor, x, p, sbp, check));
     else FL_CHECK(L, fl_to_global(&box->tensor, x, p, sbp, has_grad ? &grad_sbp : NULL));
