@@ -125,6 +125,66 @@ describe("a saved table", function()
         assert.are.same({0, 1, 2, 3, 4, 5}, flow.load(path("g.st")).t:totable())
     end)
 
+    it("is read by every rank for its own part alone, whatever the SBP", function()
+        local values = {}
+        for i, dtype in ipairs {"bool", "uint8", "int64", "bfloat16", "float64"} do
+            values["t" .. i] = (flow.arange(5 * 3 * 4):view(5, 3, 4) % 7):to(dtype)
+        end
+        flow.save(path("t.st"), values)
+        local grid = {{0, 1, 2}, {3, 4, 5}}
+        for rank = 0, 5 do
+            flow._testing.set_world(6, rank)
+            for _, case in ipairs {{grid, {"S(0)", "S(2)"}}, {grid, {"S(1)", "S(1)"}}, {grid, {"B", "S(0)"}}, {grid, {"S(2)", "B"}},
+                {{5, 3, 1}, "S(0)"}, {{0, 1, 2, 3, 4, 5}, "S(1)"}, {{2}, "B"}} do
+                local p = flow.placement("cpu", case[1])
+                local loaded = flow.load(path("t.st"), {placement = p, sbp = case[2]})
+                for name, want in pairs(values) do
+                    local got, window = loaded[name], nil
+                    for _, w in ipairs(flow._windows(got)) do if w.rank == rank then window = w end end
+                    if window then
+                        for axis = 0, 2 do want = want:narrow(axis, window.start[axis + 1], window.size[axis + 1]) end
+                        assert.are.equal(want.dtype, got.dtype)
+                        assert.are.same(want:totable(), got:to_local():totable())
+                    else
+                        assert.are.equal(0, got:to_local():numel())
+                    end
+                end
+            end
+        end
+        flow._testing.set_world(1, 0)
+    end)
+
+    it("can be left in the file until a tensor is asked for", function()
+        flow.save(path("t.st"), {model = {w = flow.arange(6):view(2, 3)}, b = flow.ones(2), n = 7})
+        local loaded = flow.load(path("t.st"), {lazy = true})
+        local w = loaded.model.w
+        flow.save(path("t.st"), {other = 1})        -- the old file stays readable
+        assert.are.same({"model.w", "int64", {2, 3}, 7}, {w.name, w.dtype, w.shape, loaded.n})
+        assert.are.equal("stored tensor 'model.w', int64[2, 3]", tostring(w))
+        assert.is_false(flow.is_tensor(w))
+        assert.are.same({{0, 1, 2}, {3, 4, 5}}, w:read():totable())
+        assert.are.equal("S(1)", tostring(w:read({placement = flow.placement.all("cpu"), sbp = "S(-1)"}).sbp))
+        assert.are.same({1, 1}, loaded.b:read({device = "cpu"}):totable())
+    end)
+
+    it("left in the file fills a module and an optimizer", function()
+        local net = nn.Linear(3, 2)
+        local opt = flow.optim.Adam(net:parameters())
+        net(flow.ones(1, 3)):sum():backward()
+        opt:step()
+        flow.save(path("t.st"), {net = net:state_dict(), opt = opt:state_dict()})
+        local other = nn.Linear(3, 2)
+        local its = flow.optim.Adam(other:parameters())
+        local loaded = flow.load(path("t.st"), {lazy = true})
+        other:load_state_dict(loaded.net)
+        its:load_state_dict(loaded.opt)
+        assert.are.same(net.weight:totable(), other.weight:totable())
+        assert.are.same(opt:state_dict().state[1].exp_avg_sq:totable(), its:state_dict().state[1].exp_avg_sq:totable())
+        local ok, message = pcall(other.load_state_dict, other, {weight = loaded.net.bias, bias = loaded.net.bias})
+        assert.is_false(ok)
+        assert.matches("'weight' is %[2%], the module's is %[2, 3%]", message)
+    end)
+
     it("of another program gives tensors and metadata", function()
         local header = '{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}  '
         local tensors, metadata = flow.load(write("pt.st", file_of(header, ("<f"):pack(1.5))))
@@ -172,6 +232,24 @@ describe("saving", function()
         assert.are.equal(2, flow.load(path("only.st")).x)
         local pipe = io.popen("stat -c %a " .. path("only.st") .. "; ls " .. folder .. " | grep -c tmp")
         assert.are.equal("640\n0\n", pipe:read("a"))
+        pipe:close()
+    end)
+
+    it("of a dry world is an error that says so", function()
+        flow._testing.set_world(2, 0)
+        local ok, message = pcall(flow.save, path("dry.st"), {x = 1})
+        flow._testing.set_world(1, 0)
+        assert.is_false(ok)
+        assert.are.equal("save: this is a dry world (FLOW_WORLD): nothing can be communicated", (message:gsub("^.-:%d+: ", "")))
+        assert.is_nil(io.open(path("dry.st")))
+    end)
+
+    it("keeps the mode of a file that may not be written", function()
+        flow.save(path("locked.st"), {x = 1})
+        assert(os.execute("chmod 400 " .. path("locked.st")))
+        flow.save(path("locked.st"), {x = 2})
+        local pipe = io.popen("stat -c %a " .. path("locked.st"))
+        assert.are.equal("400\n", pipe:read("a"))
         pipe:close()
     end)
 
@@ -271,6 +349,32 @@ describe("loading", function()
         assert.matches("not a regular file", select(2, pcall(flow.load, "/dev/zero")))
         assert.is_false(pcall(flow.load))
         assert.matches("did you mean 'device'", select(2, pcall(flow.load, path("t.st"), {devise = "cpu"})))
+    end)
+
+    local p = flow.placement.all("cpu")
+    for _, case in ipairs {
+        {"an sbp alone", {sbp = "B"}, "load: placement and sbp come together"},
+        {"a device beside a placement", {placement = p, sbp = "B", device = "cpu"},
+            "load: device is for local tensors; a placement has its own"},
+        {"a place for what stays in the file", {placement = p, sbp = "B", lazy = true},
+            'load: with lazy, read says where each tensor goes: t:read{placement = p, sbp = "S(0)"}'},
+        {"an sbp for a name that is not there", {placement = p, sbp = {weigth = "S(0)"}},
+            "load: sbp names 'weigth', which is not in the file; did you mean 'weight'?"},
+        {"an axis that a tensor does not have", {placement = p, sbp = {bias = "S(1)"}}, nil},
+        {"what is no sbp", {placement = p, sbp = function() return 3 end}, nil},
+    } do
+        it("refuses " .. case[1], function()
+            flow.save(path("place.st"), {weight = flow.ones(2, 2), bias = flow.ones(2)})
+            local ok, message = pcall(flow.load, path("place.st"), case[2])
+            assert.is_false(ok)
+            if case[3] then assert.are.equal(case[3], (message:gsub("^.-:%d+: ", ""))) end
+        end)
+    end
+
+    it("names the tensor that an sbp does not fit", function()
+        flow.save(path("place.st"), {weight = flow.ones(2, 2), bias = flow.ones(2)})
+        local message = select(2, pcall(flow.load, path("place.st"), {placement = p, sbp = "S(1)"}))
+        assert.matches("save_spec.lua:%d+: load: tensor 'bias': ", message)
     end)
 
     it("survives every cut and every changed byte of the header", function()

@@ -4,6 +4,7 @@
 ** The header is padded with spaces to a multiple of 8, so that the data begins aligned. Integers are printed as
 ** integers, never through a double.
 */
+#define _GNU_SOURCE             /* fallocate */
 #include "safetensors.h"
 
 #include <errno.h>
@@ -18,6 +19,9 @@
 struct fl_safetensors_writer {
     char *path, *temporary;
     int file;
+    bool joined;                /* the temporary file is another process's */
+    mode_t mode;                /* of the target, taken over; 0: there is none */
+    int64_t attempt;
     int64_t data_start, data_bytes;
 };
 
@@ -96,36 +100,63 @@ static void text_header(text *t, const fl_safetensors_entry *entries, int count,
 
 /* ---- files ---- */
 
+static fl_status failed(const fl_safetensors_writer *w, int error)
+{
+    return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(error));
+}
+
 static fl_status write_all(const fl_safetensors_writer *w, const void *data, int64_t bytes, int64_t offset)
 {
     const char *at = data;
     while (bytes > 0) {
         ssize_t done = pwrite(w->file, at, bytes > INT32_MAX ? INT32_MAX : (size_t)bytes, offset);
         if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(done < 0 ? errno : ENOSPC));
+        if (done <= 0) return failed(w, done < 0 ? errno : ENOSPC);
         at += done, offset += done, bytes -= done;
     }
+    return FL_OK;
+}
+
+static void name_temporary(fl_safetensors_writer *w, int64_t pid, int64_t attempt)
+{
+    w->attempt = attempt;
+    sprintf(w->temporary, "%s.%" PRId64 ".%" PRId64 ".tmp", w->path, pid, attempt);
+}
+
+/* The target must not be there or be a regular file; w->mode becomes its mode. */
+static fl_status check_target(fl_safetensors_writer *w)
+{
+    struct stat info;
+    if (lstat(w->path, &info) != 0) return errno == ENOENT ? FL_OK : failed(w, errno);
+    if (!S_ISREG(info.st_mode)) return fl_fail(FL_ERR_IO, "save: %s exists and is not a regular file", w->path);
+    w->mode = info.st_mode & 07777;
     return FL_OK;
 }
 
 /* Opens a new file beside the target, readable by whom the target was (a new target: as umask says). */
 static fl_status temporary_open(fl_safetensors_writer *w)
 {
-    struct stat info;
-    bool exists = lstat(w->path, &info) == 0;
-    if (!exists && errno != ENOENT) return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(errno));
-    if (exists && !S_ISREG(info.st_mode)) return fl_fail(FL_ERR_IO, "save: %s exists and is not a regular file", w->path);
-    for (unsigned attempt = 0; w->file < 0; attempt++) {
-        sprintf(w->temporary, "%s.%ld.%u.tmp", w->path, (long)getpid(), attempt);
+    FL_TRY(check_target(w));
+    for (int64_t attempt = 0; w->file < 0; attempt++) {
+        name_temporary(w, getpid(), attempt);
         w->file = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (w->file < 0 && (errno != EEXIST || attempt == 1000)) {
             int error = errno;
             w->temporary[0] = '\0';     /* not ours */
-            return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(error));
+            return failed(w, error);
         }
     }
-    if (exists && fchmod(w->file, info.st_mode & 07777) != 0) return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(errno));
-    return FL_OK;
+    if (!w->mode) return FL_OK;
+    return fchmod(w->file, w->mode | S_IWUSR) == 0 ? FL_OK : failed(w, errno);  /* those who join must write */
+}
+
+/* Gives the file its size. Room on the disk is taken now where the file system can, so that a full one is known early. */
+static fl_status file_reserve(const fl_safetensors_writer *w)
+{
+    int64_t size = w->data_start + w->data_bytes;
+    if (fallocate(w->file, 0, 0, size) == 0) return FL_OK;
+    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return failed(w, errno);
+    return ftruncate(w->file, size) == 0 ? FL_OK : failed(w, errno);
 }
 
 /* Makes the rename itself survive a crash. A file system that cannot sync folders is no reason to fail. */
@@ -165,7 +196,17 @@ static fl_status header_write(fl_safetensors_writer *w, const text *header)
     if (header->size > 100 * 1000 * 1000) return fl_fail(FL_ERR_IO, "save: %s: the plain values take more than 100 MB", w->path);
     FL_TRY(temporary_open(w));
     w->data_start = (int64_t)header->size;
+    FL_TRY(file_reserve(w));
     return write_all(w, header->at, (int64_t)header->size, 0);
+}
+
+static void lay_out(fl_safetensors_writer *w, fl_safetensors_entry *entries, int count)
+{
+    for (int i = 0; i < count; i++) {
+        entries[i].start = w->data_bytes;
+        entries[i].bytes = fl_shape_numel(&entries[i].shape) * (int64_t)fl_dtype_size(entries[i].dtype);
+        w->data_bytes += entries[i].bytes;
+    }
 }
 
 fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count,
@@ -173,15 +214,47 @@ fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, f
 {
     fl_safetensors_writer *w = NULL;
     FL_TRY(writer_new(&w, path));
-    for (int i = 0; i < count; i++) {
-        entries[i].start = w->data_bytes;
-        entries[i].bytes = fl_shape_numel(&entries[i].shape) * (int64_t)fl_dtype_size(entries[i].dtype);
-        w->data_bytes += entries[i].bytes;
-    }
+    lay_out(w, entries, count);
     text header = {0};
     text_header(&header, entries, count, metadata, metadata_count);
     fl_status status = header_write(w, &header);
     free(header.at);
+    if (status != FL_OK) {
+        fl_safetensors_abandon(w);
+        return status;
+    }
+    *out = w;
+    return FL_OK;
+}
+
+void fl_safetensors_ticket_get(fl_safetensors_ticket *out, const fl_safetensors_writer *w)
+{
+    *out = (fl_safetensors_ticket){getpid(), w->attempt, w->data_start, w->data_start + w->data_bytes};
+}
+
+/* A file of this name that is not the one meant would be another host's. */
+static fl_status temporary_join(fl_safetensors_writer *w, const fl_safetensors_ticket *ticket)
+{
+    struct stat info;
+    w->file = open(w->temporary, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (w->file < 0 || fstat(w->file, &info) != 0)
+        return fl_fail(FL_ERR_IO, "save: %s: %s; every rank writes its part itself, so all of them need the same folder",
+                       w->temporary, strerror(errno));
+    if (!S_ISREG(info.st_mode) || info.st_size != ticket->file_bytes || w->data_start + w->data_bytes != ticket->file_bytes)
+        return fl_fail(FL_ERR_IO, "save: %s is not the file that the other ranks write", w->temporary);
+    return FL_OK;
+}
+
+fl_status fl_safetensors_join(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count,
+                              const fl_safetensors_ticket *ticket)
+{
+    fl_safetensors_writer *w = NULL;
+    FL_TRY(writer_new(&w, path));
+    w->joined = true;
+    w->data_start = ticket->data_start;
+    lay_out(w, entries, count);
+    name_temporary(w, ticket->pid, ticket->attempt);
+    fl_status status = temporary_join(w, ticket);
     if (status != FL_OK) {
         fl_safetensors_abandon(w);
         return status;
@@ -196,17 +269,27 @@ fl_status fl_safetensors_write(fl_safetensors_writer *w, const fl_safetensors_en
     return write_all(w, data, bytes, w->data_start + entry->start + first);
 }
 
+fl_status fl_safetensors_flush(fl_safetensors_writer *w)
+{
+    return fsync(w->file) == 0 ? FL_OK : failed(w, errno);
+}
+
+static fl_status put_in_place(fl_safetensors_writer *w)
+{
+    FL_TRY(check_target(w));
+    if (w->mode && fchmod(w->file, w->mode) != 0) return failed(w, errno);
+    FL_TRY(fl_safetensors_flush(w));
+    int closed = close(w->file);
+    w->file = -1;
+    if (closed != 0 || rename(w->temporary, w->path) != 0) return failed(w, errno);
+    w->temporary[0] = '\0';
+    folder_sync(w->path);
+    return FL_OK;
+}
+
 fl_status fl_safetensors_commit(fl_safetensors_writer *w)
 {
-    bool done = fsync(w->file) == 0;
-    done = close(w->file) == 0 && done;
-    w->file = -1;
-    done = done && rename(w->temporary, w->path) == 0;
-    fl_status status = done ? FL_OK : fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(errno));
-    if (done) {
-        w->temporary[0] = '\0';
-        folder_sync(w->path);
-    }
+    fl_status status = w->joined ? FL_OK : put_in_place(w);
     fl_safetensors_abandon(w);
     return status;
 }
@@ -215,7 +298,7 @@ void fl_safetensors_abandon(fl_safetensors_writer *w)
 {
     if (!w) return;
     if (w->file >= 0) close(w->file);
-    if (w->temporary && w->temporary[0]) unlink(w->temporary);
+    if (!w->joined && w->temporary && w->temporary[0]) unlink(w->temporary);
     free(w->temporary);
     free(w->path);
     free(w);

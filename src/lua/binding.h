@@ -222,6 +222,7 @@ void fl_lua_open_runtime(lua_State *L, int flow);               /* runtime.c: sy
 void fl_lua_open_testing(lua_State *L, int flow);               /* testing.c: flow._testing */
 void fl_lua_open_help(lua_State *L, int flow);                  /* help.c: flow._help and what it needs */
 void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io, files and the system for the Lua modules */
+void fl_lua_open_checkpoint(lua_State *L, int io);              /* checkpoint.c: flow._io's files of tensors */
 void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator, with_generator */
 void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io */
 void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator */

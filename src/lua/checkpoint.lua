@@ -6,6 +6,10 @@
 -- for what JSON cannot say:
 --
 --     {"$tensor": "model.weight"}  {"$bytes": "00ff"}  {"$float": "nan"}  {"$map": [[key, value], ...]}
+--
+-- Under several ranks every rank calls save with the same tables; each writes what it holds of the global tensors, of
+-- local tensors and plain values rank 0's are written. What was saved on some ranks can be read on others in any SBP,
+-- each rank reading its own part alone.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -99,17 +103,8 @@ function pack(job, value, path, depth)
     check.fail("save: '%s' is a %s; tensors, numbers, strings, booleans and tables can be saved", path, kind)
 end
 
--- Whole tensors, the widest elements first, so that all lie aligned in the file.
+-- The widest elements first, so that all lie aligned in the file.
 local function arrange(list)
-    for _, item in ipairs(list) do
-        local t = item.tensor:detach()
-        if t.is_global then
-            local whole = {}
-            for i = 1, #t.placement.hierarchy do whole[i] = "B" end
-            t = t:to_global{sbp = whole}:to_local()
-        end
-        item.tensor = t:contiguous()
-    end
     table.sort(list, function(a, b)
         local x, y = sizes[a.tensor.dtype] or 1, sizes[b.tensor.dtype] or 1
         if x ~= y then return x > y end
@@ -117,23 +112,30 @@ local function arrange(list)
     end)
 end
 
----Writes a table to a file; what was there is replaced only when all is on the disk.
----@param path string
----@param values table
-function M.save(path, values)
+-- What io_.save takes of a table: names, tensors, metadata.
+local function prepare(path, values)
     if type(path) ~= "string" or path == "" or path:find("\0", 1, true) then check.fail("save: takes a path") end
     if type(values) ~= "table" then check.fail("save: takes a table, got %s", check.type(values)) end
     local job = {names = {}, taken = {}, list = {}}
     local text = json.encode(pack(job, values, "", 1))
-    local names, tensors = {}, {}
-    local _ <close> = flow.no_grad()
     arrange(job.list)
+    local names, tensors = {}, {}
     for i, item in ipairs(job.list) do names[i], tensors[i] = item.name, item.tensor end
-    if flow.rank() == 0 then io_.save(path, names, tensors, {"flow", text}) end
-    flow.barrier()
+    return {names = names, tensors = tensors, metadata = {"flow", text}}
 end
 
--- ---- loading ----
+---Writes a table to a file; what was there is replaced only when all is on the disk. Every rank calls it.
+---@param path string
+---@param values table
+function M.save(path, values)
+    local ok, job = pcall(prepare, path, values)
+    local _ <close> = flow.no_grad()
+    if ok then return io_.save(path, job.names, job.tensors, job.metadata) end
+    if flow.world_size() == 1 then error(job, 0) end
+    io_.save("", {}, {}, {}, (tostring(job):gsub("^[^\n]-:%d+: ", "")))
+end
+
+-- ---- the table of a file ----
 
 local floats = {nan = 0 / 0, inf = math.huge, ["-inf"] = -math.huge}
 
@@ -171,27 +173,121 @@ function unpack_value(value, tensors, path)
     return result
 end
 
-local function place(t, o)
-    if o.placement then
-        local whole = {}
-        for i = 1, #o.placement.hierarchy do whole[i] = "B" end
-        return t:to_global{placement = o.placement, sbp = whole}:to_global{sbp = o.sbp}
-    end
+-- ---- tensors that lie in a file ----
+
+---A tensor of a file that was loaded with {lazy = true}: known by name, dtype and shape, read when it is asked for.
+---@class flow.Stored
+---@field name string
+---@field dtype string
+---@field shape integer[]
+local Stored = {}
+Stored.__index = Stored
+
+---@return boolean
+function M.is_stored(value)
+    return getmetatable(value) == Stored
+end
+
+local function all_broadcast(placement)
+    local sbp = {}
+    for i = 1, #placement.hierarchy do sbp[i] = "B" end
+    return sbp
+end
+
+---The tensor: local, on a device, or global, of which each rank reads its own part alone (no rank waits for another).
+---@param opts {device: string, placement: any, sbp: any}?
+function Stored:read(opts)
+    local o = check.options("read", opts, {device = check.none, placement = check.none, sbp = check.none})
+    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("read: placement and sbp come together") end
+    if o.placement and o.device then check.fail("read: device is for local tensors; a placement has its own") end
+    local t = io_.read(self.file, self.index, o.placement, o.sbp)
     return o.device and t:to(o.device) or t
 end
 
+function Stored:__tostring()
+    return ("stored tensor '%s', %s%s"):format(self.name, self.dtype, check.shape(self))
+end
+
+---Copies a tensor (local, global, or one that lies in a file) into another one, local or global. A local tensor that
+---goes into a global one is the same on every rank.
+function M.copy(into, given)
+    if M.is_stored(given) then
+        given = given:read(into.is_global and {placement = into.placement, sbp = into.sbp} or {device = into.device})
+    elseif into.is_global then
+        if not given.is_global then
+            given = given:to_global{placement = into.placement, sbp = all_broadcast(into.placement)}
+        end
+        given = given:to_global{placement = into.placement, sbp = into.sbp}
+    elseif given.device ~= into.device then
+        given = given:to(into.device)
+    end
+    into:copy_(given)
+end
+
+-- ---- loading ----
+
+-- What the option sbp says of each entry: one sbp for all, a table by name (others are B), or a function.
+local function sbp_rule(o, entries)
+    local sbp = o.sbp
+    if type(sbp) == "function" then
+        return function(entry) return sbp(entry.name, entry.shape, entry.dtype) or all_broadcast(o.placement) end
+    end
+    if type(sbp) ~= "table" or type(next(sbp)) ~= "string" then return function() return sbp end end
+    local names = {}
+    for _, entry in ipairs(entries) do names[entry.name] = true end
+    for _, name in ipairs(check.sorted_keys(sbp)) do
+        if not names[name] then
+            local hint = check.suggest(name, check.sorted_keys(names))
+            check.fail("load: sbp names '%s', which is not in the file%s", name, hint)
+        end
+    end
+    return function(entry) return sbp[entry.name] or all_broadcast(o.placement) end
+end
+
+local function read_entries(file, entries, o)
+    local tensors = {}
+    local rule = o.placement and sbp_rule(o, entries)
+    for i, entry in ipairs(entries) do
+        local stored = setmetatable({
+            file = file, index = i, name = entry.name, dtype = entry.dtype, shape = entry.shape,
+        }, Stored)
+        tensors[entry.name] = o.lazy and stored
+            or stored:read{device = o.device, placement = o.placement, sbp = rule and rule(entry)}
+    end
+    return tensors
+end
+
+local function load_options(path, opts)
+    if type(path) ~= "string" then check.fail("load: takes a path, got %s", type(path)) end
+    local o = check.options("load", opts, {device = check.none, placement = check.none, sbp = check.none, lazy = false})
+    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("load: placement and sbp come together") end
+    if o.placement and o.device then check.fail("load: device is for local tensors; a placement has its own") end
+    if o.lazy and (o.placement or o.device) then
+        check.fail("load: with lazy, read says where each tensor goes: t:read{placement = p, sbp = \"S(0)\"}")
+    end
+    return o
+end
+
+-- When one rank fails to read its part, all fail.
+local function read_together(...)
+    local ok, tensors = pcall(read_entries, ...)
+    io_.agree("load", not ok and tostring(tensors):gsub("^[^\n]-:%d+: ", "") or nil)
+    return tensors
+end
+
 ---Reads a file: the table that was saved, or, of a file that another program wrote, tensors by name and its metadata.
+---Without a placement the tensors are local, and any rank may call it. With one, or with {lazy = true}, every rank
+---calls it and none reads more than its own part: sbp is one for all tensors, a table by name (the others are B), or
+---f(name, shape, dtype); lazy gives tensors that stay in the file until t:read{...} or load_state_dict.
 ---@param path string
----@param opts {device: string, placement: any, sbp: any}? where the tensors go
+---@param opts {device: string, placement: any, sbp: any, lazy: boolean}? where the tensors go
 ---@return table values
 ---@return table? metadata of a file that flow.save did not write
 function M.load(path, opts)
-    if type(path) ~= "string" then check.fail("load: takes a path, got %s", type(path)) end
-    local o = check.options("load", opts, {device = check.none, placement = check.none, sbp = check.none})
-    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("load: placement and sbp come together") end
-    local names, list, metadata_list = io_.load(path)
-    local tensors, metadata = {}, {}
-    for i, name in ipairs(names) do tensors[name] = place(list[i], o) end
+    local o = load_options(path, opts)
+    local file, entries, metadata_list = io_.open(path, o.lazy or o.placement ~= nil)
+    local tensors = (o.placement and read_together or read_entries)(file, entries, o)
+    local metadata = {}
     for i = 1, #metadata_list, 2 do metadata[metadata_list[i]] = metadata_list[i + 1] end
     if not metadata.flow then return tensors, metadata end
     local ok, tree = pcall(json.decode, metadata.flow)

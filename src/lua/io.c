@@ -1,12 +1,11 @@
 /*
 ** io.c -- flow._io: what the Lua modules need of the system.
 **
-** Files of tensors (checkpoint.lua decides what goes into them), IDX files, text as numbers, folders, the clock and
-** the terminal. Everything that must be closed or freed belongs to a userdata before a Lua error can happen.
+** IDX files, text as numbers, folders, the clock and the terminal; checkpoint.c adds files of tensors. Everything
+** that must be closed or freed belongs to a userdata before a Lua error can happen.
 */
 #include "binding.h"
 #include "../core/idx.h"
-#include "../core/safetensors.h"
 #include "../core/shuffle.h"
 
 #include <dirent.h>
@@ -19,122 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- safetensors ---- */
-
-typedef struct save_job {
-    const char *path;
-    fl_safetensors_entry *entries;
-    fl_tensor **tensors;
-    const char **metadata;
-    int count, metadata_count;
-} save_job;
-
-static fl_status write_tensor(fl_safetensors_writer *w, const fl_safetensors_entry *entry, fl_tensor *t)
-{
-    fl_tensor *host;
-    FL_TRY(fl_lua_host(&host, t));
-    fl_status status = FL_OK;
-    if (!host->contiguous) status = fl_fail(FL_ERR_VALUE, "save: tensor \"%s\" is not contiguous", entry->name);
-    else if (entry->bytes > 0) status = fl_safetensors_write(w, entry, fl_tensor_data(host), 0, entry->bytes);
-    fl_tensor_unref(host);
-    return status;
-}
-
-static fl_status save_run(const save_job *job)
-{
-    fl_safetensors_writer *w;
-    FL_TRY(fl_safetensors_create(&w, job->path, job->entries, job->count, job->metadata, job->metadata_count));
-    for (int i = 0; i < job->count; i++) {
-        fl_status status = write_tensor(w, &job->entries[i], job->tensors[i]);
-        if (status != FL_OK) {
-            fl_safetensors_abandon(w);
-            return status;
-        }
-    }
-    return fl_safetensors_commit(w);
-}
-
-/* _io.save(path, names, tensors, metadata): metadata is a list of key, value, key, value ... Tensors are contiguous. */
-static int io_save(lua_State *L)
-{
-    save_job job = {.path = luaL_checkstring(L, 1)};
-    for (int i = 2; i <= 4; i++) luaL_checktype(L, i, LUA_TTABLE);
-    job.count = (int)lua_rawlen(L, 2);
-    job.metadata_count = (int)lua_rawlen(L, 4) / 2;
-    job.entries = lua_newuserdatauv(L, sizeof *job.entries * ((size_t)job.count + 1), 0);
-    job.tensors = lua_newuserdatauv(L, sizeof *job.tensors * ((size_t)job.count + 1), 0);
-    job.metadata = lua_newuserdatauv(L, sizeof *job.metadata * (2 * (size_t)job.metadata_count + 1), 0);
-    for (int i = 0; i < job.count; i++) {
-        lua_rawgeti(L, 2, i + 1);
-        lua_rawgeti(L, 3, i + 1);
-        job.tensors[i] = fl_lua_check_tensor(L, -1, "save", lua_tostring(L, -2));
-        job.entries[i] = (fl_safetensors_entry){lua_tostring(L, -2), job.tensors[i]->meta->dtype, job.tensors[i]->meta->shape, 0, 0};
-        lua_pop(L, 2);          /* the tables keep the strings and the tensors */
-    }
-    for (int i = 0; i < 2 * job.metadata_count; i++) {
-        lua_rawgeti(L, 4, i + 1);
-        job.metadata[i] = luaL_checkstring(L, -1);
-        lua_pop(L, 1);
-    }
-    FL_CHECK(L, save_run(&job));
-    return 0;
-}
-
-static const char reader_name[] = "flow.safetensors";
-
-static int reader_close(lua_State *L)
-{
-    fl_safetensors **reader = luaL_checkudata(L, 1, reader_name);
-    fl_safetensors_close(*reader);
-    *reader = NULL;
-    return 0;
-}
-
-static fl_status load_tensor(fl_tensor **out, fl_safetensors *reader, int index)
-{
-    const fl_safetensors_entry *entry = &reader->entries[index];
-    fl_tensor *t;
-    FL_TRY(fl_tensor_empty_local(&t, entry->dtype, &entry->shape));
-    fl_status status = entry->bytes == 0 ? FL_OK : fl_safetensors_read(reader, index, fl_tensor_data(t), 0, entry->bytes);
-    if (status != FL_OK) {
-        fl_tensor_unref(t);
-        return status;
-    }
-    unsigned char *bytes = fl_tensor_data(t);
-    for (int64_t i = 0; entry->dtype == FL_BOOL && i < entry->bytes; i++) bytes[i] = bytes[i] != 0;
-    *out = t;
-    return FL_OK;
-}
-
-/* _io.load(path) -> names, tensors, metadata (as _io.save takes them) */
-static int io_load(lua_State *L)
-{
-    const char *path = luaL_checkstring(L, 1);
-    fl_safetensors **reader = lua_newuserdatauv(L, sizeof *reader, 0);
-    *reader = NULL;
-    luaL_setmetatable(L, reader_name);
-    FL_CHECK(L, fl_safetensors_open(reader, path));
-    lua_createtable(L, (*reader)->count, 0);
-    lua_createtable(L, (*reader)->count, 0);
-    for (int i = 0; i < (*reader)->count; i++) {
-        lua_pushstring(L, (*reader)->entries[i].name);
-        lua_rawseti(L, -3, i + 1);
-        fl_box *box = fl_lua_new_box(L);
-        FL_CHECK(L, load_tensor(&box->tensor, *reader, i));
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_createtable(L, 2 * (*reader)->metadata_count, 0);
-    for (int i = 0; i < 2 * (*reader)->metadata_count; i++) {
-        lua_pushstring(L, (*reader)->metadata[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    fl_safetensors_close(*reader);
-    *reader = NULL;
-    fl_lua_account(L);
-    return 3;
-}
-
-/* ---- other files ---- */
+/* ---- files ---- */
 
 /* _io.idx(path) -> tensor */
 static int io_idx(lua_State *L)
@@ -320,24 +204,18 @@ static int io_suggest(lua_State *L)
 }
 
 static const luaL_Reg functions[] = {
-    {"save", io_save}, {"load", io_load}, {"idx", io_idx}, {"entries", io_entries}, {"hash", io_hash},
-    {"characters", io_characters}, {"shuffled", io_shuffled}, {"clock", io_clock}, {"terminal_width", io_terminal_width},
-    {"suggest", io_suggest}, {NULL, NULL},
+    {"idx", io_idx}, {"entries", io_entries}, {"hash", io_hash}, {"characters", io_characters}, {"shuffled", io_shuffled},
+    {"clock", io_clock}, {"terminal_width", io_terminal_width}, {"suggest", io_suggest}, {NULL, NULL},
 };
-
-static void new_closable(lua_State *L, const char *name, lua_CFunction close_it)
-{
-    luaL_newmetatable(L, name);
-    lua_pushcfunction(L, close_it);
-    lua_setfield(L, -2, "__gc");
-    lua_pop(L, 1);
-}
 
 void fl_lua_open_io(lua_State *L, int flow)
 {
     signal(SIGXFSZ, SIG_IGN);   /* a file that grows over the limit is an error of the write, not the end of the process */
-    new_closable(L, reader_name, reader_close);
-    new_closable(L, "flow.folder", folder_close);
+    luaL_newmetatable(L, "flow.folder");
+    lua_pushcfunction(L, folder_close);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
     luaL_newlib(L, functions);
+    fl_lua_open_checkpoint(L, lua_gettop(L));
     lua_setfield(L, flow, "_io");
 }

@@ -338,6 +338,7 @@ end
 
 -- What keeps `state` from being loaded into `own`, as a list of sentences.
 local function state_problems(own, state)
+    local checkpoint = require "flow.checkpoint"
     local problems, unknown = {}, {}
     for _, name in ipairs(check.sorted_keys(state)) do
         if own[name] == nil then unknown[#unknown + 1] = name end
@@ -346,7 +347,7 @@ local function state_problems(own, state)
         local given = state[name]
         if given == nil then
             problems[#problems + 1] = ("'%s' is missing%s"):format(name, check.suggest(name, unknown))
-        elseif not is_tensor(given) then
+        elseif not (is_tensor(given) or checkpoint.is_stored(given)) then
             problems[#problems + 1] = ("'%s' is a %s, not a tensor"):format(name, type(given))
         elseif check.shape(given) ~= check.shape(t) then
             problems[#problems + 1] = ("'%s' is %s, the module's is %s"):format(
@@ -361,7 +362,7 @@ local function state_problems(own, state)
 end
 
 ---Copies the tensors of a state dict into the parameters and buffers. Names and shapes must agree; nothing is changed
----when they don't.
+---when they don't. Of tensors that still lie in a file (flow.load's lazy) each rank reads its own part alone.
 ---@param state table<string, any>
 function Module:load_state_dict(state)
     if type(state) ~= "table" then check.fail("load_state_dict: takes a table, got %s", type(state)) end
@@ -370,17 +371,9 @@ function Module:load_state_dict(state)
     if #problems > 0 then
         check.fail("load_state_dict: %s: %s", getmetatable(self).__name, table.concat(problems, "; "))
     end
+    local checkpoint = require "flow.checkpoint"
     local _ <close> = flow.no_grad()
-    for name, t in own do
-        local given = state[name]
-        if given.device ~= t.device and not t.is_global then given = given:to(t.device) end
-        if t.is_global and not given.is_global then
-            local whole = {}
-            for i = 1, #t.placement.hierarchy do whole[i] = "B" end
-            given = given:to_global{placement = t.placement, sbp = whole}
-        end
-        t:copy_(given)
-    end
+    for name, t in own do checkpoint.copy(t, state[name]) end
     return self
 end
 
