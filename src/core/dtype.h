@@ -7,6 +7,8 @@
 #ifndef FL_DTYPE_H
 #define FL_DTYPE_H
 
+#include "status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,8 +36,8 @@ typedef enum fl_dtype {
     FL_DTYPE_COUNT
 } fl_dtype;
 
-extern const uint8_t fl_dtype_sizes[FL_DTYPE_COUNT];
-extern const uint8_t fl_dtype_categories[FL_DTYPE_COUNT];
+FL_EXPORT extern const uint8_t fl_dtype_sizes[FL_DTYPE_COUNT];
+FL_EXPORT extern const uint8_t fl_dtype_categories[FL_DTYPE_COUNT];
 
 static inline size_t fl_dtype_size(fl_dtype d) { return fl_dtype_sizes[d]; }
 static inline bool fl_dtype_is_float(fl_dtype d) { return fl_dtype_categories[d] == 2; }

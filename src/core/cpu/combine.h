@@ -22,6 +22,6 @@ extern const fl_combine_kernels fl_combine_kernels_avx2, fl_combine_kernels_avx5
 #endif
 
 /* Of the level of this machine. */
-fl_combine_fn fl_cpu_combine(fl_dtype dtype);
+FL_EXPORT fl_combine_fn fl_cpu_combine(fl_dtype dtype);
 
 #endif

@@ -53,6 +53,12 @@ static void finish(void) { MPI_Finalize(); }
 
 static const fl_comm comm = {
     .name = "mpi",
+    .open = fl_mpi_open,
+    .meet = fl_mpi_meet,
+    .all_reduce = fl_mpi_all_reduce,
+    .all_gather = fl_mpi_all_gather,
+    .reduce_scatter = fl_mpi_reduce_scatter,
+    .all_to_all = fl_mpi_all_to_all,
     .abort = abort_job,
     .finish = finish,
 };
@@ -65,6 +71,7 @@ FL_EXPORT fl_status fl_transport_start(fl_transport *out)
     MPI_TRY(MPI_Comm_set_errhandler, (MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_size, (MPI_COMM_WORLD, &out->size));
     MPI_TRY(MPI_Comm_rank, (MPI_COMM_WORLD, &out->rank));
+    FL_TRY(fl_mpi_groups_init());
     out->comm = &comm;
     out->gather = gather;
     return level >= MPI_THREAD_SERIALIZED ? FL_OK : fl_fail(FL_ERR_COMM, "mpi: this Open MPI was built without support for threads");

@@ -1,0 +1,80 @@
+/*
+** group.c -- communicators of groups, and waiting for MPI's requests.
+**
+** A group gets its communicator when all its members are there, and keeps it until the end: nothing that runs late
+** (caches, finalizers) ever communicates.
+*/
+#include "internal.h"
+
+#include <stdlib.h>
+
+MPI_Comm fl_mpi_post = MPI_COMM_NULL;
+static int highest_tag = 32767;             /* what the standard promises */
+static bool given_up;
+
+/* ---- groups ---- */
+
+fl_status fl_mpi_groups_init(void)
+{
+    int *value, found;
+    MPI_TRY(MPI_Comm_dup, (MPI_COMM_WORLD, &fl_mpi_post));
+    MPI_TRY(MPI_Comm_get_attr, (fl_mpi_post, MPI_TAG_UB, &value, &found));
+    if (found) highest_tag = *value;
+    return FL_OK;
+}
+
+fl_status fl_mpi_handle(fl_mpi_group **out, fl_group *g)
+{
+    *out = g->handle;
+    if (*out) return FL_OK;
+    fl_mpi_group *h = calloc(1, sizeof *h);
+    if (!h) return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for a group of %d ranks", g->count);
+    h->comm = MPI_COMM_NULL;
+    h->tag = (int)(g->hash % (uint64_t)(highest_tag / 2)) * 2;
+    g->handle = *out = h;
+    return FL_OK;
+}
+
+fl_status fl_mpi_open(fl_group *g)
+{
+    fl_mpi_group *h;
+    MPI_Group world, members;
+    FL_TRY(fl_mpi_usable());
+    FL_TRY(fl_mpi_handle(&h, g));
+    if (h->comm != MPI_COMM_NULL) return FL_OK;
+    MPI_TRY(MPI_Comm_group, (fl_mpi_post, &world));
+    MPI_TRY(MPI_Group_incl, (world, g->count, g->ranks, &members));
+    MPI_TRY(MPI_Comm_create_group, (fl_mpi_post, members, h->tag, &h->comm));
+    MPI_TRY(MPI_Comm_set_errhandler, (h->comm, MPI_ERRORS_RETURN));
+    MPI_Group_free(&members);
+    MPI_Group_free(&world);
+    return FL_OK;
+}
+
+/* ---- waiting ---- */
+
+enum { TESTS_PER_STEP = 16 };       /* looks at the network between two looks at the clock */
+
+fl_status fl_mpi_usable(void)
+{
+    return given_up ? fl_fail(FL_ERR_COMM, "mpi: an earlier transfer did not come to its end; nothing can be sent any more") : FL_OK;
+}
+
+fl_status fl_mpi_give_up(fl_status status)
+{
+    given_up = true;
+    return status;
+}
+
+fl_status fl_mpi_wait(const fl_group *g, MPI_Request *requests, int count)
+{
+    fl_wait wait = {.group = g};
+    for (;;) {
+        for (int i = 0, done = 0; i < TESTS_PER_STEP; i++) {
+            MPI_TRY(MPI_Testall, (count, requests, &done, MPI_STATUSES_IGNORE));
+            if (done) return FL_OK;
+        }
+        fl_status status = fl_wait_step(&wait);
+        if (status != FL_OK) return fl_mpi_give_up(status);
+    }
+}

@@ -1,0 +1,201 @@
+/*
+** meet.c -- meetings of members that do not share memory: everybody writes to everybody.
+**
+** A letter is the used part of an entry with its data. Every member sends its own to all others and so knows by itself
+** who has not come. One that stops waiting sends all others a note with its error: those who came stop with the same
+** words at once, and one that comes late learns that nobody is left.
+*/
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* How a letter begins; then dims, name, where, news and data. */
+typedef struct letter {
+    uint64_t sequence, fingerprint, tag;
+    fl_nd_sbp from, to;
+    uint32_t flags, bytes;
+    int8_t ndim;
+    uint8_t dtype, name, where;     /* lengths of the texts */
+    uint16_t news;
+    uint16_t unused;
+} letter;
+
+typedef struct note {
+    int32_t status;
+    char message[1020];
+} note;
+
+enum {
+    LETTER_BYTES = (sizeof(letter) + sizeof(int64_t) * FL_MAX_NDIM + FL_DOING_TEXT + FL_WHERE_TEXT + FL_NEWS_TEXT + FL_EAGER_BYTES + 63) & ~63,
+    STEPS_PER_PROBE = 64
+};
+
+static unsigned char *mail_of(const fl_mpi_group *h, int i) { return h->mail + (size_t)i * LETTER_BYTES; }
+
+/* ---- letters ---- */
+
+static unsigned char *append(unsigned char *at, const void *bytes, size_t n)
+{
+    if (n) memcpy(at, bytes, n);
+    return at + n;
+}
+
+static const unsigned char *take(void *out, const unsigned char *at, size_t n)
+{
+    if (n) memcpy(out, at, n);
+    return at + n;
+}
+
+static size_t dims_size(int ndim) { return ndim > 0 ? sizeof(int64_t) * (size_t)ndim : 0; }
+
+static int write_letter(unsigned char *at, const fl_entry *e, const void *data)
+{
+    letter l = {.sequence = e->sequence, .fingerprint = e->fingerprint, .tag = e->tag, .from = e->doing.from, .to = e->doing.to,
+                .flags = e->flags, .bytes = e->bytes, .ndim = (int8_t)e->doing.shape.ndim, .dtype = e->doing.dtype,
+                .name = (uint8_t)strnlen(e->doing.name, FL_DOING_TEXT - 1), .where = (uint8_t)strnlen(e->doing.where, FL_WHERE_TEXT - 1),
+                .news = (uint16_t)strnlen(e->news, FL_NEWS_TEXT - 1)};
+    unsigned char *end = append(at, &l, sizeof l);
+    end = append(end, e->doing.shape.dims, dims_size(l.ndim));
+    end = append(end, e->doing.name, l.name);
+    end = append(end, e->doing.where, l.where);
+    end = append(end, e->news, l.news);
+    end = append(end, data, l.bytes);
+    return (int)(end - at);
+}
+
+/* false: it was not written by this version of the program. */
+static bool read_letter(fl_entry *e, void *data, const unsigned char *at, int size)
+{
+    letter l;
+    if (size < (int)sizeof l) return false;
+    at = take(&l, at, sizeof l);
+    size_t want = sizeof l + dims_size(l.ndim) + l.name + l.where + l.news + l.bytes;
+    if (want != (size_t)size || l.ndim > FL_MAX_NDIM || l.name >= FL_DOING_TEXT || l.where >= FL_WHERE_TEXT || l.news >= FL_NEWS_TEXT ||
+        l.bytes > FL_EAGER_BYTES)
+        return false;
+    memset(e, 0, sizeof *e);
+    e->sequence = l.sequence;
+    e->fingerprint = l.fingerprint;
+    e->tag = l.tag;
+    e->flags = l.flags;
+    e->bytes = l.bytes;
+    e->in = e->out = FL_PRIVATE;
+    e->doing.from = l.from;
+    e->doing.to = l.to;
+    e->doing.dtype = l.dtype;
+    e->doing.shape.ndim = l.ndim;
+    at = take(e->doing.shape.dims, at, dims_size(l.ndim));
+    at = take(e->doing.name, at, l.name);
+    at = take(e->doing.where, at, l.where);
+    at = take(e->news, at, l.news);
+    take(data, at, l.bytes);
+    return true;
+}
+
+/* ---- notes ---- */
+
+/* This rank stops waiting with this thread's error: all others hear of it. What is sent is never freed. */
+static void send_notes(const fl_group *g, const fl_mpi_group *h, fl_status status)
+{
+    note *n = calloc(1, sizeof *n);
+    if (!n) return;
+    n->status = status;
+    strncpy(n->message, fl_message(), sizeof n->message - 1);
+    for (int i = 0; i < g->count; i++) {
+        MPI_Request request;
+        if (i == g->me || MPI_Isend(n, sizeof *n, MPI_BYTE, g->ranks[i], h->tag + 1, fl_mpi_post, &request) != MPI_SUCCESS) continue;
+        MPI_Request_free(&request);
+    }
+}
+
+/* FL_OK, or the error of a member that has stopped waiting. */
+static fl_status look_for_notes(const fl_mpi_group *h)
+{
+    int there;
+    MPI_Status from;
+    note n;
+    MPI_TRY(MPI_Iprobe, (MPI_ANY_SOURCE, h->tag + 1, fl_mpi_post, &there, &from));
+    if (!there) return FL_OK;
+    MPI_TRY(MPI_Recv, (&n, sizeof n, MPI_BYTE, from.MPI_SOURCE, h->tag + 1, fl_mpi_post, MPI_STATUS_IGNORE));
+    return fl_fail((fl_status)n.status, "%s", n.message);
+}
+
+/* ---- meeting ---- */
+
+static fl_status prepare(fl_group *g, fl_mpi_group *h)
+{
+    if (h->mail) return FL_OK;
+    h->requests = malloc(2 * (size_t)g->count * sizeof *h->requests);
+    unsigned char *mail = malloc((size_t)g->count * LETTER_BYTES);
+    if (!h->requests || !mail) {
+        free(mail);
+        return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the letters of %d ranks", g->count);
+    }
+    h->mail = mail;
+    return FL_OK;
+}
+
+static fl_status post_letters(fl_group *g, fl_mpi_group *h, const fl_entry *mine, const void *data)
+{
+    int size = write_letter(mail_of(h, g->me), mine, data);
+    for (int i = 0; i < 2 * g->count; i++) h->requests[i] = MPI_REQUEST_NULL;
+    for (int i = 0; i < g->count; i++) {
+        g->entries[i].sequence = 0;         /* not come yet */
+        if (i == g->me) continue;
+        MPI_TRY(MPI_Irecv, (mail_of(h, i), LETTER_BYTES, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[i]));
+    }
+    for (int k = 1; k < g->count; k++) {    /* everybody begins with another one */
+        int i = (g->me + k) % g->count;
+        MPI_TRY(MPI_Isend, (mail_of(h, g->me), size, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[g->count + i]));
+    }
+    g->entries[g->me] = *mine;
+    memcpy(g->data + (size_t)g->me * FL_EAGER_BYTES, data, mine->bytes);
+    return FL_OK;
+}
+
+/* Reads the letters that have come; *left: how many have not. */
+static fl_status read_mail(fl_group *g, fl_mpi_group *h, int *left)
+{
+    *left = 0;
+    for (int i = 0; i < g->count; i++) {
+        MPI_Status status;
+        int here, size;
+        if (g->entries[i].sequence) continue;
+        MPI_TRY(MPI_Test, (&h->requests[i], &here, &status));
+        *left += !here;
+        if (!here) continue;
+        MPI_TRY(MPI_Get_count, (&status, MPI_BYTE, &size));
+        if (!read_letter(&g->entries[i], g->data + (size_t)i * FL_EAGER_BYTES, mail_of(h, i), size))
+            return fl_fail(FL_ERR_COMM, "mpi: rank %d runs another version of flowlua", g->ranks[i]);
+    }
+    return FL_OK;
+}
+
+static bool is_missing(const fl_group *g, int i) { return g->entries[i].sequence == 0; }
+
+static fl_status await_letters(fl_group *g, fl_mpi_group *h, unsigned flags)
+{
+    fl_wait wait = {.group = g, .flags = flags, .missing = is_missing};
+    int left;
+    for (unsigned step = 1;; step++) {
+        FL_TRY(read_mail(g, h, &left));
+        if (left == 0 || step % STEPS_PER_PROBE == 0) FL_TRY(look_for_notes(h));
+        if (left == 0) return FL_OK;
+        fl_status status = fl_wait_step(&wait);
+        if (status == FL_OK) continue;
+        send_notes(g, h, status);
+        return status;
+    }
+}
+
+fl_status fl_mpi_meet(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+{
+    fl_mpi_group *h;
+    FL_TRY(fl_mpi_usable());
+    FL_TRY(fl_mpi_handle(&h, g));
+    FL_TRY(prepare(g, h));
+    FL_TRY(post_letters(g, h, mine, data));
+    FL_TRY(await_letters(g, h, flags));
+    return fl_mpi_wait(g, h->requests + g->count, g->count);
+}
