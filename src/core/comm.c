@@ -329,11 +329,17 @@ static fl_status enter(fl_group *g, const fl_entry *mine, const void *data, size
     return g->opened ? FL_OK : transport->open(g);
 }
 
+fl_status fl_comm_allowed(const fl_doing *doing)
+{
+    char text[FL_DOING_WORDS];
+    if (FL_LIKELY(!fl_comm_forbidden)) return FL_OK;
+    return fl_fail(FL_ERR_COMM, "%s: inside %s only one rank runs, so nothing can be communicated", fl_doing_text(text, doing),
+                   fl_comm_forbidden);
+}
+
 fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
 {
     char text[FL_DOING_WORDS];
-    if (fl_comm_forbidden)
-        return fl_fail(FL_ERR_COMM, "%s: inside %s only one rank runs, so nothing can be communicated", doing_at(text, &mine->doing), fl_comm_forbidden);
     if (g->broken)
         return fl_fail(FL_ERR_COMM, "%s: an earlier collective of these ranks failed half way; they cannot communicate any more", doing_at(text, &mine->doing));
     mine->sequence = ++g->sequence;
@@ -406,6 +412,7 @@ fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *m
     share_job j = {.group = g, .all = all, .mine = mine, .bytes = bytes, .flags = flags, .entry = {.tag = bytes}};
     j.entry.doing.shape.ndim = -1;
     snprintf(j.entry.doing.name, FL_DOING_TEXT, "%s", doing);
+    FL_TRY(fl_comm_allowed(&j.entry.doing));
     if (fl_engine_where) fl_engine_where(j.entry.doing.where, FL_WHERE_TEXT);
     return fl_comm_run(doing, share_here, &j);
 }

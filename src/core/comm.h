@@ -156,4 +156,7 @@ void fl_comm_abort(int code);
 ** says so. */
 extern const char *fl_comm_forbidden;   /* NULL, or what forbids it */
 
+/* Asked on the script's thread before anything is queued: FL_OK, or the error of `doing` where it is forbidden. */
+fl_status fl_comm_allowed(const fl_doing *doing);
+
 #endif

@@ -380,6 +380,7 @@ fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in)
     fl_var *reads[] = {&in->storage->var, &m->busy}, *writes[] = {&out->storage->var};
     fl_task task = {.name = m->doing.name, .run = run_transfer, .payload = &t, .payload_size = sizeof t, .reads = reads,
                     .writes = writes, .read_count = 2, .write_count = 1, .lane = alone ? FL_LANE_CPU : FL_LANE_COMM};
+    if (!alone) FL_TRY(fl_comm_allowed(&m->doing));
     if (!alone && fl_engine_where) fl_engine_where(t.where, sizeof t.where);
     task.flags = alone ? FL_TASK_CHEAP : FL_TASK_NO_SKIP | (brief ? FL_TASK_SHORT : 0);
     return fl_engine_push(&task);

@@ -128,7 +128,7 @@ static int flow_barrier(lua_State *L)
     return 0;
 }
 
-/* flow.on_rank(r, f, ...): what f returns on that rank, nothing on the others */
+/* flow.on_rank(r, f, ...): what f returns on that rank, nothing on the others; f may not communicate */
 static int flow_on_rank(lua_State *L)
 {
     int64_t rank = fl_lua_check_integer(L, 1, "on_rank", "rank");
@@ -136,7 +136,11 @@ static int flow_on_rank(lua_State *L)
     if (rank < 0 || rank >= size) FL_RAISE(L, "on_rank: there is no rank %lld, the world has %d", (long long)rank, size);
     if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "on_rank: takes a function, got %s", fl_lua_type_name(L, 2));
     if (rank != fl_world_get()->rank) return 0;
-    lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
+    const char *outside = fl_comm_forbidden;
+    fl_comm_forbidden = "flow.on_rank";
+    int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 0);
+    fl_comm_forbidden = outside;
+    if (status != LUA_OK) return lua_error(L);
     return lua_gettop(L) - 1;
 }
 
