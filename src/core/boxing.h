@@ -61,8 +61,8 @@ void fl_boxing_forget(void);
 /* Set while flow.explain watches: called with every plan that is about to be carried out. */
 extern void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
 
-/* In a dry world: steps that need a peer give a part of the right meta with values of no meaning, instead of an error. Forget the
-** compiled plans when it changes. */
+/* In a dry world: steps that need a peer give a part of the right meta, of zeros (positions are then within any range), instead
+** of an error. Forget the compiled plans when it changes. */
 extern bool fl_boxing_pretend;
 
 /* "all-reduce" etc. */

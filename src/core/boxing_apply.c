@@ -134,7 +134,7 @@ static fl_status apply_move(fl_tensor **out, fl_tensor *x, fl_move *move, const 
             status = fl_move_push(move, result, part);
             fl_tensor_unref(part);
         }
-    }
+    } else if (fl_boxing_pretend && to->local_numel > 0) memset(fl_tensor_data(result), 0, (size_t)to->local_numel * fl_dtype_size(to->dtype));
     if (status == FL_OK) *out = result;
     else fl_tensor_unref(result);
     return status;

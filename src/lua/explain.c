@@ -1,15 +1,18 @@
 /*
 ** explain.c -- what flow.explain sees: every plan as it is carried out, with boxing and the alternatives.
 **
-** The observer runs inside the core, where Lua may not be entered, so it writes lines of text; explain.lua makes tables
+** The observers run inside the core, where Lua may not be entered, so they write lines of text; explain.lua makes tables
 ** of them. Lines are fields separated by tabs, the first says what the line is:
 **
 **     op    name, script line
-**     in    name of the meta, SBP it is boxed to, bytes, steps ("" when it stays as it is)
+**     in    name of the meta, its SBP and the one it is boxed to ("" when it stays as it is), bytes
 **     out   name of the meta
 **     way   1 if it was chosen, bytes, SBPs of the inputs, SBPs of the outputs
+**     box   what the script called ("to_global", "backward"), script line: a boxing that no op asked for; `in` and `out` follow
+**     step  of the `in` above: kind, 1 if it needs peers, hierarchy axis or -1, number of those axes, SBP before and
+**           after, bytes, dtype and shape, groups of ranks ("0 2;1 3")
 **
-** A boxing that no op asked for (to_global, gradients on their way to a leaf, item) is a line `op` of its own.
+** In a dry world boxing only pretends while it is watched, so that what would communicate can be explained too.
 */
 #include "binding.h"
 
@@ -46,79 +49,126 @@ static void add(const char *format, ...)
     record.length += (size_t)(n < LINE ? n : LINE - 1);
 }
 
-/* "all-reduce"; with several hierarchy axes "all-reduce along axis 1" */
-static void add_step(const fl_box_step *step, int position)
-{
-    const char *name = fl_box_kind_name(step->kind), *comma = position ? ", " : "";
-    if (step->axis < 0 || step->placement->ndim == 1) add("%s%s", comma, name);
-    else add("%s%s along axis %d", comma, name, step->axis);
-}
+/* ---- boxing ---- */
 
-static void add_boxing(const fl_box_plan *plan, const fl_meta *to)
+/* The groups of ranks that differ only in hierarchy axis `axis`. */
+static void add_groups(const fl_placement *p, int axis)
 {
-    char sbp[FL_ND_SBP_TEXT];
-    add("%s\t%lld\t", fl_nd_sbp_text(sbp, to->nd_sbp), (long long)plan->bytes);
-    for (int i = 0; i < plan->count; i++) add_step(&plan->steps[i], i);
-    add("\n");
-}
-
-static void add_input(const fl_operand *o, const fl_meta *wanted)
-{
-    char text[FL_META_TEXT];
-    fl_box_plan plan;
-    if (o->kind == FL_NUM_FLOAT) add("in\t%.6g\t\t0\t\n", o->number);
-    else if (o->kind != FL_TENSOR) add(o->kind == FL_NONE ? "in\tnil\t\t0\t\n" : "in\t%lld\t\t0\t\n", (long long)o->integer);
-    else {
-        const fl_meta *m = o->tensor->meta;
-        add("in\t%s\t", fl_meta_text(text, m));
-        if (wanted && wanted != m && fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, wanted->placement, wanted->nd_sbp) == FL_OK)
-            add_boxing(&plan, wanted);
-        else add("\t0\t\n");
+    int stride = 1, n = 0;
+    for (int k = axis + 1; k < p->ndim; k++) stride *= p->hierarchy[k];
+    for (int first = 0; first < p->count; first++) {
+        if (first / stride % p->hierarchy[axis] != 0) continue;
+        if (n++) add(";");
+        for (int i = 0; i < p->hierarchy[axis]; i++) add(i ? " %d" : "%d", p->ranks[first + i * stride]);
     }
 }
 
-/* ---- boxing ---- */
-
-/* Boxings that ops on record will ask for: not told a second time. */
-static struct expected {
-    const fl_meta *from, *to;
-} expected[FL_MAX_PARAMS];
-static int expected_count;
-
-static void expect(const fl_meta *from, const fl_meta *to)
+/* One group: the ranks of both. */
+static void add_union(const fl_placement *p, const fl_placement *q)
 {
-    if (expected_count == FL_MAX_PARAMS) memmove(expected, expected + 1, sizeof *expected * (size_t)--expected_count);
-    expected[expected_count++] = (struct expected){from, to};
+    for (int i = 0; i < p->count; i++) add(i ? " %d" : "%d", p->ranks[i]);
+    for (int i = 0; i < q->count; i++)
+        if (fl_placement_index(p, q->ranks[i]) < 0) add(" %d", q->ranks[i]);
 }
 
-static bool was_expected(const fl_meta *from, const fl_meta *to)
+static void add_steps(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to)
 {
-    for (int i = 0; i < expected_count; i++)
-        if (expected[i].from == from && expected[i].to == to) {
-            expected[i] = expected[--expected_count];
+    fl_nd_sbp before = from->nd_sbp;
+    char a[FL_ND_SBP_TEXT], b[FL_ND_SBP_TEXT], shape[FL_SHAPE_TEXT];
+    for (int i = 0; i < plan->count; i++) {
+        const fl_box_step *step = &plan->steps[i];
+        bool whole = step->axis < 0;
+        add("step\t%s\t%d\t%d\t%d\t", fl_box_kind_name(step->kind), step->kind > FL_BOX_RELABEL, step->axis,
+            step->placement->ndim);
+        add("%s\t%s\t", whole ? fl_nd_sbp_text(a, before) : fl_sbp_text(a, step->from),
+            whole ? fl_nd_sbp_text(b, step->after) : fl_sbp_text(b, step->to));
+        add("%lld\t%s%s\t", (long long)step->bytes, fl_dtype_name(from->dtype), fl_shape_text(shape, &from->shape));
+        if (whole) add_union(from->placement, to->placement);
+        else add_groups(step->placement, step->axis);
+        add("\n");
+        before = step->after;
+    }
+}
+
+/* An input that becomes `to` (NULL: it stays as it is) by `plan`. */
+static void add_boxed(const fl_meta *from, const fl_meta *to, const fl_box_plan *plan)
+{
+    char text[FL_META_TEXT], sbp[FL_ND_SBP_TEXT];
+    add("in\t%s\t%s\t", fl_meta_text(text, from), fl_nd_sbp_text(sbp, from->nd_sbp));
+    if (!to) add("\t0\n");
+    else {
+        add("%s\t%lld\n", fl_nd_sbp_text(sbp, to->nd_sbp), (long long)plan->bytes);
+        add_steps(plan, from, to);
+    }
+}
+
+/* The boxing of the last op's inputs: that it is seen again when it is carried out says nothing new. */
+static struct announced {
+    const fl_meta *from, *to;   /* not to be looked into: they may be gone */
+} *announced;
+static int announced_count, announced_capacity;
+
+static void announce(const fl_meta *from, const fl_meta *to)
+{
+    if (announced_count == announced_capacity) {
+        int capacity = announced_capacity ? 2 * announced_capacity : 16;
+        struct announced *grown = realloc(announced, sizeof *grown * (size_t)capacity);
+        if (!grown) return;
+        announced = grown;
+        announced_capacity = capacity;
+    }
+    announced[announced_count++] = (struct announced){from, to};
+}
+
+static bool was_announced(const fl_meta *from, const fl_meta *to)
+{
+    for (int i = 0; i < announced_count; i++)
+        if (announced[i].from == from && announced[i].to == to) {
+            announced[i] = announced[--announced_count];
             return true;
         }
     return false;
 }
 
-static void add_op(const char *name, const char *suffix)
+static void add_entry(const char *kind, const char *name, const char *suffix)
 {
     char where[128];
     fl_lua_where(fl_lua_current, where, sizeof where);
-    add("op\t%s%s\t%s\n", name, suffix, where);
+    add("%s\t%s%s\t%s\n", kind, name, suffix, where);
+}
+
+/* What the script called: the C function on top of Lua's stack. */
+static const char *caller(lua_State *L)
+{
+    lua_Debug ar;
+    if (!L || !lua_getstack(L, 0, &ar) || !lua_getinfo(L, "nS", &ar) || *ar.what != 'C' || !ar.name) return "to_global";
+    return ar.name;
 }
 
 static void observe_boxing(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to)
 {
     char text[FL_META_TEXT];
-    if (from->is_local || was_expected(from, to)) return;
-    add_op("to_global", "");
-    add("in\t%s\t", fl_meta_text(text, from));
-    add_boxing(plan, to);
+    if (from->is_local || was_announced(from, to)) return;
+    add_entry("box", caller(fl_lua_current), "");
+    add_boxed(from, to, plan);
     add("out\t%s\n", fl_meta_text(text, to));
 }
 
 /* ---- ops ---- */
+
+static void add_input(const fl_operand *o, const fl_meta *wanted)
+{
+    fl_box_plan plan;
+    if (o->kind == FL_NUM_FLOAT) add("in\t%.6g\t\t\t0\n", o->number);
+    else if (o->kind != FL_TENSOR) add(o->kind == FL_NONE ? "in\tnil\t\t\t0\n" : "in\t%lld\t\t\t0\n", (long long)o->integer);
+    else {
+        const fl_meta *m = o->tensor->meta;
+        bool boxed = wanted && wanted != m &&
+                     fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, wanted->placement, wanted->nd_sbp) == FL_OK;
+        if (boxed) announce(m, wanted);
+        add_boxed(m, boxed ? wanted : NULL, &plan);
+    }
+}
 
 static void add_candidate(void *context, const fl_candidate *c, int nin, int nout)
 {
@@ -151,7 +201,7 @@ static void add_candidates(const fl_plan *plan, const fl_operand *in, const fl_a
     fl_infer_choose(in_sbp, out_sbp, &body, &c, metas, placed->placement, in_place, add_candidate, (void *)plan);
 }
 
-static void observe(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place)
+static void observe_op(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place)
 {
     char text[FL_META_TEXT];
     fl_attrs defaults;
@@ -159,15 +209,27 @@ static void observe(const fl_plan *plan, const fl_operand *in, const fl_attrs *a
         fl_attrs_init(&defaults, plan->op);
         attrs = &defaults;
     }
-    add_op(plan->op->name, in_place ? "_" : "");
-    for (int i = 0; i < plan->nin; i++) {
-        const fl_meta *wanted = plan->body ? NULL : plan->in[i]; /* the ops of a body box for themselves */
-        add_input(&in[i], wanted);
-        if (wanted && wanted != in[i].tensor->meta) expect(in[i].tensor->meta, wanted);
-    }
+    announced_count = 0;
+    add_entry("op", plan->op->name, in_place ? "_" : "");
+    for (int i = 0; i < plan->nin; i++) add_input(&in[i], plan->body ? NULL : plan->in[i]); /* the ops of a body box for themselves */
     for (int i = 0; i < plan->nout; i++)
         if (plan->out[i]) add("out\t%s\n", fl_meta_text(text, plan->out[i]));
     add_candidates(plan, in, attrs, in_place);
+}
+
+/* ---- beginning and end ---- */
+
+static void watch(bool on)
+{
+    static bool pretended;      /* before */
+    bool pretend = on ? fl_world_get()->dry || fl_boxing_pretend : pretended;
+    fl_infer_observer = on ? observe_op : NULL;
+    fl_boxing_observer = on ? observe_boxing : NULL;
+    announced_count = 0;
+    if (on) pretended = fl_boxing_pretend;
+    if (pretend == fl_boxing_pretend) return;
+    fl_boxing_pretend = pretend;
+    fl_boxing_forget();
 }
 
 /* flow._explain(true) begins; flow._explain(false) ends and returns the lines */
@@ -178,13 +240,10 @@ static int explain(lua_State *L)
         if (fl_infer_observer) FL_RAISE(L, "explain: is running already");
         record.length = 0;
         record.truncated = false;
-        expected_count = 0;
-        fl_infer_observer = observe;
-        fl_boxing_observer = observe_boxing;
+        watch(true);
         return 0;
     }
-    fl_infer_observer = NULL;
-    fl_boxing_observer = NULL;
+    watch(false);
     lua_pushlstring(L, record.text, record.length);
     free(record.text);
     record = (struct record){NULL, 0, 0, false};

@@ -1,18 +1,56 @@
 -- explain.lua -- flow.explain(f): which ops f ran, the SBP that was chosen for each, what had to move, and what else
 -- was possible. It records the real dispatch while f runs; nothing is guessed.
+--
+-- Every rank runs f and gets the same report. In a dry world nothing can move: what would is listed all the same, zeros
+-- stand in for its values, and reading them (item, totable) is an error.
 
 local flow = require "flow"
 local check = require "flow.check"
+local bytes_text = require("flow.show").bytes
 
 local M = {}
 
----@class flow.Explained
+---One step of a boxing. Kinds: "all-reduce", "reduce-scatter", "all-gather", "all-to-all" and "exchange" communicate,
+---"slice", "zero fill" and "relabelling" do not.
+---@class flow.explain.Step
+---@field kind string
+---@field text string the kind, "all-reduce along axis 1" where the hierarchy has several
+---@field communicates boolean
+---@field axis integer? of the hierarchy; nil: the placement as a whole
+---@field from string SBP of that axis before
+---@field to string and after
+---@field bytes integer the most any one rank moves
+---@field tensor string "float32[8, 6]"
+---@field groups integer[][] ranks that work together
+---@field op string? of the entry, when it communicates
+---@field by string?
+---@field line string?
+
+---@class flow.explain.Boxing
+---@field input integer? of the op; nil: no op asked for it
+---@field from string SBP before
+---@field to string SBP after
+---@field bytes integer
+---@field steps flow.explain.Step[]
+
+---An op, or a boxing that no op asked for (to_global, a gradient on its way to a leaf): then op is "to_global".
+---@class flow.explain.Entry
 ---@field op string
+---@field by string? of a boxing that no op asked for: what the script called ("to_global", "backward")
 ---@field line string of the script
 ---@field inputs {text: string, boxed_to: string?, bytes: integer, steps: string?}[]
 ---@field outputs string[]
 ---@field bytes integer the most any one rank moves
 ---@field ways {chosen: boolean, bytes: integer, inputs: string, outputs: string}[]
+---@field boxing flow.explain.Boxing[]
+---@field collectives flow.explain.Step[] of all its boxing
+
+---@class flow.explain.Report: flow.explain.Entry[]
+---@field collectives flow.explain.Step[] of all entries, in order
+---@field bytes integer
+---@field error string? what stopped f
+
+-- ---- reading what was recorded ----
 
 local function fields_of(line)
     local fields = {}
@@ -20,86 +58,206 @@ local function fields_of(line)
     return fields
 end
 
+local function add_entry(report, op, line)
+    report[#report + 1] = {
+        op = op, line = line, inputs = {}, outputs = {}, bytes = 0, ways = {}, boxing = {}, collectives = {},
+    }
+    return report[#report]
+end
+
+local function groups_of(text)
+    local groups = {}
+    for group in text:gmatch("[^;]+") do
+        local ranks = {}
+        for rank in group:gmatch("%d+") do ranks[#ranks + 1] = math.tointeger(rank) end
+        groups[#groups + 1] = ranks
+    end
+    return groups
+end
+
 local readers = {}
 
-function readers.op(list, fields)
-    list[#list + 1] = {op = fields[2], line = fields[3], inputs = {}, outputs = {}, bytes = 0, ways = {}}
+function readers.op(report, fields) add_entry(report, fields[2], fields[3]) end
+
+-- A boxing that no op asked for, as an entry of its own.
+function readers.box(report, fields)
+    local entry = add_entry(report, "to_global", fields[3])
+    entry.by = fields[2]
 end
 
-readers["in"] = function(list, fields)
-    local entry, boxed = list[#list], fields[3] ~= ""
-    local input = {text = fields[2], bytes = math.tointeger(fields[4])}
-    if boxed then input.boxed_to, input.steps = fields[3], fields[5] end
+readers["in"] = function(report, fields)
+    local entry, bytes = report[#report], math.tointeger(fields[5])
+    local input = {text = fields[2], bytes = bytes}
     entry.inputs[#entry.inputs + 1] = input
-    entry.bytes = entry.bytes + input.bytes
+    if fields[4] == "" then return end
+    input.boxed_to, input.steps = fields[4], ""
+    table.insert(entry.boxing, {
+        input = not entry.by and #entry.inputs or nil, from = fields[3], to = fields[4], bytes = bytes, steps = {},
+    })
+    entry.bytes = entry.bytes + bytes
+    report.bytes = report.bytes + bytes
 end
 
-function readers.out(list, fields) table.insert(list[#list].outputs, fields[2]) end
+function readers.out(report, fields) table.insert(report[#report].outputs, fields[2]) end
 
-function readers.way(list, fields)
-    table.insert(list[#list].ways, {
+function readers.way(report, fields)
+    table.insert(report[#report].ways, {
         chosen = fields[2] == "1", bytes = math.tointeger(fields[3]), inputs = fields[4], outputs = fields[5],
     })
 end
 
+function readers.step(report, fields)
+    local entry = report[#report]
+    local axis, input = math.tointeger(fields[4]), entry.inputs[#entry.inputs]
+    local step = {
+        kind = fields[2], communicates = fields[3] == "1", axis = axis >= 0 and axis or nil, from = fields[6],
+        to = fields[7], bytes = math.tointeger(fields[8]), tensor = fields[9], groups = groups_of(fields[10]),
+    }
+    step.text = step.axis and fields[5] ~= "1" and ("%s along axis %d"):format(step.kind, axis) or step.kind
+    table.insert(entry.boxing[#entry.boxing].steps, step)
+    input.steps = input.steps .. (input.steps == "" and "" or ", ") .. step.text
+    if not step.communicates then return end
+    step.op, step.by, step.line = entry.op, entry.by, entry.line
+    table.insert(entry.collectives, step)
+    table.insert(report.collectives, step)
+end
+
 local function parse(text)
-    local list = {}
-    for line in text:gmatch("[^\n]+") do
+    local report = {collectives = {}, bytes = 0}
+    for line in text:gmatch("([^\n]+)\n") do
         local fields = fields_of(line)
-        readers[fields[1]](list, fields)
+        readers[fields[1]](report, fields)
     end
-    return list
+    return report
 end
 
 -- ---- as text ----
 
-local function bytes_text(n)
-    if n < 10000 then return ("%d bytes"):format(n) end
-    if n < 10000000 then return ("%.1f KB"):format(n / 1e3) end
-    return ("%.1f MB"):format(n / 1e6)
+local MOST_INPUTS, MOST_GROUPS, MOST_RANKS, MOST_WAYS = 8, 4, 8, 4
+
+-- "0 2 | 1 3", "8 groups of 4 ranks"
+local function groups_text(groups)
+    if #groups > MOST_GROUPS or #groups[1] > MOST_RANKS then
+        return ("%d group%s of %d ranks"):format(#groups, #groups == 1 and "" or "s", #groups[1])
+    end
+    local words = {}
+    for i, ranks in ipairs(groups) do words[i] = table.concat(ranks, " ") end
+    return "ranks " .. table.concat(words, " | ")
 end
 
-local function describe(entry, lines)
-    local names = {}
-    for i, input in ipairs(entry.inputs) do names[i] = input.text end
-    lines[#lines + 1] = ("%s  %s(%s) -> %s"):format(entry.line, entry.op, table.concat(names, ", "),
-        table.concat(entry.outputs, ", "))
-    for i, input in ipairs(entry.inputs) do
-        if input.boxed_to then
-            lines[#lines + 1] = ("    input %d boxed to %s: %s, %s"):format(i, input.boxed_to,
-                input.steps == "" and "nothing moves" or input.steps, bytes_text(input.bytes))
-        end
-    end
-    for _, way in ipairs(entry.ways) do
+local function step_text(step)
+    local text = ("%s %s -> %s"):format(step.text, step.from, step.to)
+    if not step.communicates then return text end
+    return ("%s over %s, %s"):format(text, groups_text(step.groups), bytes_text(step.bytes))
+end
+
+local function add_steps(lines, boxing, prefix)
+    local words = {}
+    for i, step in ipairs(boxing.steps) do words[i] = step_text(step) end
+    lines[#lines + 1] = "    " .. prefix .. (#words == 0 and "nothing moves" or table.concat(words, "; "))
+end
+
+-- The chosen way first, then the cheapest of the others.
+local function add_ways(lines, ways)
+    local sorted = table.move(ways, 1, #ways, 1, {})
+    local place = {}
+    for i, way in ipairs(ways) do place[way] = i end
+    table.sort(sorted, function(a, b)
+        if a.chosen ~= b.chosen then return a.chosen end
+        if a.bytes ~= b.bytes then return a.bytes < b.bytes end
+        return place[a] < place[b]
+    end)
+    for i = 1, math.min(#sorted, MOST_WAYS) do
+        local way = sorted[i]
         lines[#lines + 1] = ("    %s %s -> %s  %s"):format(way.chosen and "*" or " ", way.inputs, way.outputs,
             bytes_text(way.bytes))
     end
+    if #sorted > MOST_WAYS then lines[#lines + 1] = ("      ... %d more"):format(#sorted - MOST_WAYS) end
+end
+
+-- The placement of all tensors of an entry, nil when there are several or none.
+local function placement_of(entry)
+    local found, several
+    local function look(text)
+        local place = text:match(" on (placement%(.+%)) as ")
+        several = several or place and found and place ~= found
+        found = found or place
+    end
+    for _, input in ipairs(entry.inputs) do look(input.text) end
+    for _, text in ipairs(entry.outputs) do look(text) end
+    return not several and found or nil
+end
+
+-- "float32[8, 6] S(0)"
+local function without_placement(text)
+    return (text:gsub(" on placement%(.+%) as ", " "))
+end
+
+local function title(entry, text_of)
+    local inputs, outputs = {}, {}
+    for i, input in ipairs(entry.inputs) do
+        inputs[i] = text_of(input.text)
+        if i == MOST_INPUTS and #entry.inputs > i then
+            inputs[i] = ("... %d more"):format(#entry.inputs - i + 1)
+            break
+        end
+    end
+    for i, text in ipairs(entry.outputs) do outputs[i] = text_of(text) end
+    local by = entry.by and entry.by ~= entry.op and ", by " .. entry.by or ""
+    return ("%s  %s(%s) -> %s%s"):format(entry.line, entry.op, table.concat(inputs, ", "), table.concat(outputs, ", "),
+        by)
+end
+
+-- Adds an entry's lines; a placement is told where it changes. Returns the one that holds from here on.
+local function describe(entry, lines, current)
+    local place = placement_of(entry)
+    if place and place ~= current then lines[#lines + 1] = "on " .. place end
+    lines[#lines + 1] = title(entry, place and without_placement or tostring)
+    for _, boxing in ipairs(entry.boxing) do
+        add_steps(lines, boxing, boxing.input and ("input %d boxed to %s: "):format(boxing.input, boxing.to) or "")
+    end
+    add_ways(lines, entry.ways)
+    return place or current
+end
+
+-- "3 collectives (2 all-reduce, 1 all-gather), 1.2 KB moved"
+local function summary(report)
+    if #report.collectives == 0 then return "no communication" end
+    local kinds, counts = {}, {}
+    for _, step in ipairs(report.collectives) do
+        if not counts[step.kind] then kinds[#kinds + 1] = step.kind end
+        counts[step.kind] = (counts[step.kind] or 0) + 1
+    end
+    for i, kind in ipairs(kinds) do kinds[i] = ("%d %s"):format(counts[kind], kind) end
+    local total = #report.collectives
+    return ("%d collective%s (%s), %s moved"):format(total, total == 1 and "" or "s", table.concat(kinds, ", "),
+        bytes_text(report.bytes))
 end
 
 local meta = {}
 
-function meta.__tostring(list)
-    local lines, moved = {}, 0
-    for _, entry in ipairs(list) do
-        describe(entry, lines)
-        moved = moved + entry.bytes
+function meta.__tostring(report)
+    local lines, ops, place = {}, 0, nil
+    for _, entry in ipairs(report) do
+        place = describe(entry, lines, place)
+        if not entry.by then ops = ops + 1 end
     end
-    lines[#lines + 1] = ("%d ops, %s moved"):format(#list, bytes_text(moved))
-    if list.error then lines[#lines + 1] = "stopped by an error: " .. list.error end
+    lines[#lines + 1] = ("%d op%s, %s"):format(ops, ops == 1 and "" or "s", summary(report))
+    if report.error then lines[#lines + 1] = "stopped by an error: " .. report.error end
     return table.concat(lines, "\n")
 end
 
----Runs f and returns what happened: a list that prints as a report.
+---Runs f and returns what happened: a list of ops and boxings that prints as a report. What f returns is dropped.
 ---@param f function
 ---@param ... any arguments of f
----@return flow.Explained[]
+---@return flow.explain.Report
 function M.explain(f, ...)
     if type(f) ~= "function" then check.fail("explain: takes a function, got %s", type(f)) end
     flow._explain(true)
     local ok, message = pcall(f, ...)
-    local list = parse(flow._explain(false))
-    if not ok then list.error = tostring(message) end
-    return setmetatable(list, meta)
+    local report = parse(flow._explain(false))
+    if not ok then report.error = tostring(message) end
+    return setmetatable(report, meta)
 end
 
 return M

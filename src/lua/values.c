@@ -67,6 +67,8 @@ fl_status fl_lua_host_part(fl_tensor **out, fl_tensor *t)
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
 {
     if (t->meta->is_local) return fl_lua_host_part(out, t);
+    if (fl_boxing_pretend)
+        return fl_fail(FL_ERR_COMM, "the values of a global tensor are not known while flow.explain only pretends to communicate (a dry world)");
     const fl_placement *everywhere = fl_placement_all(t->meta->placement->type);
     if (!everywhere) return fl_fail(FL_ERR_MEMORY, "out of memory");
     fl_tensor *whole;
