@@ -30,41 +30,44 @@ static bool mpi_reduces(int64_t count, fl_dtype dtype)
 
 /* ---- types and operations ---- */
 
+/* A type of its own for every dtype that MPI reduces, so that an operation can tell them apart. */
 static MPI_Datatype number_type(fl_dtype dtype)
 {
     switch (dtype) {
+    case FL_BOOL: return MPI_C_BOOL;
+    case FL_UINT8: return MPI_UINT8_T;
     case FL_INT8: return MPI_INT8_T;
     case FL_INT32: return MPI_INT32_T;
     case FL_INT64: return MPI_INT64_T;
     case FL_FLOAT32: return MPI_FLOAT;
-    case FL_FLOAT64: return MPI_DOUBLE;
-    default: return MPI_UINT8_T;
+    default: return MPI_DOUBLE;
     }
 }
 
-/* What MPI's own maximum and minimum make of a NaN is not defined; here it wins. */
-static void combine_floats(void *in, void *in_out, int count, MPI_Datatype type, fl_reduce reduce)
+static void combine(void *in, void *in_out, int count, MPI_Datatype type, fl_reduce reduce)
 {
     const void *ins[] = {in, in_out};
-    fl_cpu_combine(type == MPI_FLOAT ? FL_FLOAT32 : FL_FLOAT64)(&in_out, 1, ins, 2, count, reduce, false);
+    fl_dtype dtype = FL_BOOL;
+    while (is_half(dtype) || number_type(dtype) != type) dtype++;
+    fl_cpu_combine(dtype)(&in_out, 1, ins, 2, count, reduce, false);
 }
 
-static void max_floats(void *in, void *in_out, int *count, MPI_Datatype *type) { combine_floats(in, in_out, *count, *type, FL_REDUCE_MAX); }
+static void op_sum(void *in, void *in_out, int *count, MPI_Datatype *type) { combine(in, in_out, *count, *type, FL_REDUCE_SUM); }
+static void op_max(void *in, void *in_out, int *count, MPI_Datatype *type) { combine(in, in_out, *count, *type, FL_REDUCE_MAX); }
+static void op_min(void *in, void *in_out, int *count, MPI_Datatype *type) { combine(in, in_out, *count, *type, FL_REDUCE_MIN); }
+static void op_prod(void *in, void *in_out, int *count, MPI_Datatype *type) { combine(in, in_out, *count, *type, FL_REDUCE_PROD); }
 
-static void min_floats(void *in, void *in_out, int *count, MPI_Datatype *type) { combine_floats(in, in_out, *count, *type, FL_REDUCE_MIN); }
-
-static fl_status operation(MPI_Op *out, fl_dtype dtype, fl_reduce reduce)
+/* Our own, because MPI's do otherwise than the kernels: whether a NaN wins is not defined there, and Open MPI's sums of
+** 8-bit numbers stop at the highest where they should wrap. */
+static fl_status operation(MPI_Op *out, fl_reduce reduce)
 {
-    static MPI_User_function *const functions[] = {[FL_REDUCE_MAX] = max_floats, [FL_REDUCE_MIN] = min_floats};
-    static MPI_Op own[] = {[FL_REDUCE_MAX] = MPI_OP_NULL, [FL_REDUCE_MIN] = MPI_OP_NULL};
-    bool extreme = reduce == FL_REDUCE_MAX || reduce == FL_REDUCE_MIN;
-    if (dtype == FL_BOOL) *out = reduce == FL_REDUCE_SUM || reduce == FL_REDUCE_MAX ? MPI_LOR : MPI_LAND;
-    else if (!extreme) *out = reduce == FL_REDUCE_SUM ? MPI_SUM : MPI_PROD;
-    else if (!fl_dtype_is_float(dtype)) *out = reduce == FL_REDUCE_MAX ? MPI_MAX : MPI_MIN;
-    else {
-        if (own[reduce] == MPI_OP_NULL) MPI_TRY(MPI_Op_create, (functions[reduce], 1, &own[reduce]));
-        *out = own[reduce];
-    }
+    static MPI_User_function *const functions[] = {
+        [FL_REDUCE_SUM] = op_sum, [FL_REDUCE_MAX] = op_max, [FL_REDUCE_MIN] = op_min, [FL_REDUCE_PROD] = op_prod};
+    static MPI_Op made[sizeof functions / sizeof *functions];
+    static bool is_made[sizeof functions / sizeof *functions];
+    if (!is_made[reduce]) MPI_TRY(MPI_Op_create, (functions[reduce], 1, &made[reduce]));
+    is_made[reduce] = true;
+    *out = made[reduce];
     return FL_OK;
 }
 
@@ -127,7 +130,7 @@ fl_status fl_mpi_all_reduce(fl_group *g, void *data, int64_t count, fl_dtype dty
     FL_TRY(fl_mpi_open(g));
     if (count == 0) return FL_OK;
     if (!mpi_reduces(count, dtype)) return all_reduce_pairs(g, data, count, dtype, reduce);
-    FL_TRY(operation(&op, dtype, reduce));
+    FL_TRY(operation(&op, reduce));
     MPI_TRY(MPI_Iallreduce, (MPI_IN_PLACE, data, (int)count, number_type(dtype), op, comm_of(g), &request));
     return fl_mpi_wait(g, &request, 1);
 }
@@ -161,7 +164,7 @@ fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, c
     MPI_Request request;
     MPI_Op op;
     int_lists l;
-    FL_TRY(operation(&op, dtype, reduce));
+    FL_TRY(operation(&op, reduce));
     FL_TRY(to_ints(&l, counts, starts, g->count));
     int code = MPI_Ireduce_scatter(in, out, l.counts, number_type(dtype), op, comm_of(g), &request);
     return wait_and_free(g, request, code, "MPI_Ireduce_scatter", l.counts);
