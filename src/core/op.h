@@ -120,6 +120,7 @@ typedef struct fl_sigs {
     int nin, nout, parts;
     const fl_shape *in_logical, *out_logical;   /* whole shapes (arrays) */
     struct fl_sig_list *list;   /* infer.c's own */
+    int axis;                   /* the hierarchy axis */
 } fl_sigs;
 
 /* An op written in other ops; dispatched instead of the kernel when its signature is chosen. */

@@ -196,7 +196,7 @@ static fl_status list_signatures(search *s, int axis)
     const fl_spec *left = s->left + (size_t)axis * (size_t)s->width;
     struct fl_sig_list *list = &s->lists[axis];
     fl_sigs sigs = {c->op, c->attrs, left, left + s->nin, s->nin, s->width - s->nin, s->placement->hierarchy[axis],
-                    s->logical, s->logical + s->nin, list};
+                    s->logical, s->logical + s->nin, list, axis};
     list->width = s->width;
     list->count = 0;
     if (c->op->sbp) c->op->sbp(&sigs);
@@ -351,7 +351,7 @@ fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, co
     FL_TRY(op->infer(&c));
     for (int i = 0; i < nin + c.nout; i++) shapes[i] = i < nin ? specs[i].shape : c.out[i - nin].shape;
     struct fl_sig_list list = {.width = nin + c.nout};
-    fl_sigs sigs = {op, attrs, specs, c.out, nin, c.nout, parts, shapes, shapes + nin, &list};
+    fl_sigs sigs = {op, attrs, specs, c.out, nin, c.nout, parts, shapes, shapes + nin, &list, 0};
     if (op->sbp) op->sbp(&sigs);
     fl_status status = list.failed ? fl_fail(FL_ERR_MEMORY, "%s: out of memory while listing signatures", op->name) : FL_OK;
     for (int r = 0; status == FL_OK && r < list.count; r++) {

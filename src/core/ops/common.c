@@ -222,6 +222,19 @@ void fl_sbp_except(fl_sigs *s, uint32_t mask)
     }
 }
 
+void fl_attr_set_like(fl_attrs *attrs, int slot, const fl_meta *value)
+{
+    if (!value->is_local) fl_attr_set(attrs, slot, (int64_t)fl_nd_sbp_bits(value->nd_sbp));
+}
+
+bool fl_sbp_is_like(const fl_sigs *s, int slot, fl_sbp sbp)
+{
+    fl_nd_sbp like;
+    if (!s->attrs->at[slot].given) return true;
+    memcpy(&like, &s->attrs->at[slot].integer, sizeof like);
+    return like.at[s->axis] == sbp;
+}
+
 /* ---- copies through kernels ---- */
 
 /* `v`, a contiguous view, with other sizes of the same number of elements. */

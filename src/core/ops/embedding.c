@@ -121,7 +121,7 @@ static void sbp_embedding_backward(fl_sigs *s)
     int ndim = s->in[1].shape.ndim;
     for (int i = 0; i < ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_PSUM);
     FL_SIG(s, NULL, FL_S(ndim), FL_B, FL_S(1));
-    FL_SIG(s, NULL, FL_B, FL_B, FL_S(0));
+    if (fl_sbp_is_like(s, 1, FL_S(0))) FL_SIG(s, NULL, FL_B, FL_B, FL_S(0));
     sbp_partial_values(s, 0, false);
 }
 
@@ -141,7 +141,7 @@ static void sbp_index_add(fl_sigs *s)
     for (int i = 0; i < s->in[0].shape.ndim; i++)
         if (i != axis) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));
     if (s->in[1].shape.ndim) FL_SIG(s, NULL, FL_S(axis), FL_S(0), FL_PSUM);
-    FL_SIG(s, NULL, FL_B, FL_B, FL_S(axis));
+    if (fl_sbp_is_like(s, 2, FL_S(axis))) FL_SIG(s, NULL, FL_B, FL_B, FL_S(axis));
     sbp_partial_values(s, 0, false);
 }
 
@@ -165,7 +165,7 @@ static void sbp_scatter_add(fl_sigs *s)
             FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
         FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_PSUM);
     }
-    FL_SIG(s, NULL, FL_B, FL_B, FL_S(axis));
+    if (fl_sbp_is_like(s, 2, FL_S(axis))) FL_SIG(s, NULL, FL_B, FL_B, FL_S(axis));
     sbp_partial_values(s, 0, false);
 }
 
@@ -419,6 +419,7 @@ static fl_status grad_embedding(fl_grad *g)
     if (!g->need[1]) return FL_OK;
     fl_attrs_init(&a, FL_OP_REF(embedding_backward));
     fl_attr_set(&a, 0, g->in_meta[1]->shape.dims[0]);
+    fl_attr_set_like(&a, 1, g->in_meta[1]);
     return FL_CALL_WITH(&g->gin[1], &a, embedding_backward, fl_of(g->gout[0]), g->in[0]);
 }
 
@@ -430,6 +431,7 @@ static fl_status grad_index_select(fl_grad *g)
     fl_attrs_init(&a, FL_OP_REF(index_add));
     fl_attr_set(&a, 0, g->attrs->at[0].integer);
     fl_attr_set(&a, 1, x->dims[axis_of(g->attrs, x)]);
+    fl_attr_set_like(&a, 2, g->in_meta[0]);
     return FL_CALL_WITH(&g->gin[0], &a, index_add, fl_of(g->gout[0]), g->in[1]);
 }
 
@@ -441,6 +443,7 @@ static fl_status grad_gather(fl_grad *g)
     fl_attrs_init(&a, FL_OP_REF(scatter_add));
     fl_attr_set(&a, 0, g->attrs->at[0].integer);
     fl_attr_set_list(&a, 1, x->dims, x->ndim);
+    fl_attr_set_like(&a, 2, g->in_meta[0]);
     return FL_CALL_WITH(&g->gin[0], &a, scatter_add, fl_of(g->gout[0]), g->in[1]);
 }
 
@@ -460,7 +463,7 @@ static const char *const embedding_backward_vjp[] = {"embedding(indices, g)", NU
 static const char *const embedding_backward_samples[] = {"flow.randn(3, 2, 4), flow.randint(0, 5, {3, 2}), 5",
                                                          "flow.randn(2, 40), flow.tensor{1, 1}, 2", NULL};
 FL_OP(embedding_backward) {
-    .name = "embedding_backward", .sig = "embedding_backward(dy, indices, rows: int)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .name = "embedding_backward", .sig = "embedding_backward(dy, indices, rows: int, like: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Zeros [rows, width] with every row of dy added to the row its index names.",
     .infer = infer_embedding_backward, .sbp = sbp_embedding_backward, .cpu = kernel_embedding_backward,
     .vjp = embedding_backward_vjp,
@@ -482,7 +485,7 @@ static const char *const index_add_vjp[] = {"index_select(g, axis, index)", NULL
 static const char *const index_add_samples[] = {"flow.randn(3, 2), 0, flow.tensor{1, 3, 1}, 5",
                                                 "flow.randn(2, 3, 4), 1, flow.tensor{0, 2, 2}, 3", NULL};
 FL_OP(index_add) {
-    .name = "index_add", .sig = "index_add(dy, axis: axis, index, size: int)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .name = "index_add", .sig = "index_add(dy, axis: axis, index, size: int, like: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Zeros of this size along the axis with every slice of dy added where its index says.",
     .infer = infer_index_add, .sbp = sbp_index_add, .cpu = kernel_index_add, .vjp = index_add_vjp,
     .samples = index_add_samples,
@@ -504,7 +507,7 @@ static const char *const scatter_add_samples[] = {
     "flow.randn(3, 2), 1, flow.randint(0, 4, {3, 2}), {3, 4}",
     "flow.randn(2, 4), 0, flow.randint(0, 3, {2, 4}), {3, 5}", NULL};
 FL_OP(scatter_add) {
-    .name = "scatter_add", .sig = "scatter_add(dy, axis: axis, index, sizes: sizes)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .name = "scatter_add", .sig = "scatter_add(dy, axis: axis, index, sizes: sizes, like: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Zeros of these sizes with every element of dy added, along the axis, where its index says.",
     .infer = infer_scatter_add, .sbp = sbp_scatter_add, .cpu = kernel_scatter_add, .vjp = scatter_add_vjp,
     .samples = scatter_add_samples,

@@ -53,6 +53,12 @@ bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to);
 /* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
 void fl_sbp_except(fl_sigs *s, uint32_t mask);
 
+/* A gradient may be split although all it is computed from is whole; it is where the value is that it belongs to. Such an op
+** has an attribute `like` for the value's nd-SBP: set it when dispatching the gradient, ask for it among the signatures
+** (true as well when it is absent). */
+void fl_attr_set_like(fl_attrs *attrs, int slot, const fl_meta *value);
+bool fl_sbp_is_like(const fl_sigs *s, int slot, fl_sbp sbp);
+
 /* S(i) -> S(map[i]) for every axis i of in[0] with map[i] >= 0. */
 void fl_sbp_map(fl_sigs *s, const int *map);
 /* All tensors P(sum), P(max) or P(min) -> the same: ops that only move values (and may add zeros: `zeros` leaves out
