@@ -2,6 +2,7 @@
 ** chain.c -- several ops as one C expression: see chain.h.
 */
 #include "chain.h"
+#include "../global.h"
 
 #include <assert.h>
 
@@ -89,6 +90,20 @@ fl_tensor *chain_unsqueeze(fl_chain *c, fl_tensor *x, int axis)
     for (int i = shape.ndim++; i > axis; i--) shape.dims[i] = shape.dims[i - 1];
     shape.dims[axis] = 1;
     return chain_reshape(c, x, &shape);
+}
+
+fl_tensor *chain_whole(fl_chain *c, fl_tensor *x)
+{
+    fl_tensor *whole = NULL;
+    if (c->status != FL_OK) return NULL;
+    fl_nd_sbp s = x->meta->nd_sbp;
+    for (int k = 0; k < s.n; k++)
+        if (fl_sbp_is_partial(s.at[k])) s.at[k] = FL_B;
+    if (x->meta->is_local || fl_nd_sbp_equal(s, x->meta->nd_sbp)) return x;
+    c->status = fl_to_global(&whole, x, x->meta->placement, s, NULL);
+    if (c->status != FL_OK) return NULL;
+    assert(c->count < FL_CHAIN_LENGTH);
+    return c->owned[c->count++] = whole;
 }
 
 fl_tensor *chain_gemm(fl_chain *c, fl_tensor *x, fl_tensor *y, bool ta, bool tb)

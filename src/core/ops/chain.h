@@ -46,6 +46,9 @@ fl_tensor *chain_amax(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim);
 fl_tensor *chain_reshape(fl_chain *c, fl_tensor *x, const fl_shape *shape);
 fl_tensor *chain_unsqueeze(fl_chain *c, fl_tensor *x, int axis);
 
+/* x whole on every rank where it is partial: small results that several ops need are added up once. */
+fl_tensor *chain_whole(fl_chain *c, fl_tensor *x);
+
 /* x y with the last two axes of x, of y exchanged. */
 fl_tensor *chain_gemm(fl_chain *c, fl_tensor *x, fl_tensor *y, bool ta, bool tb);
 

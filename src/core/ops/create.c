@@ -105,12 +105,19 @@ static fl_status infer_like(fl_infer *c)
     return FL_OK;
 }
 
-static void sbp_like(fl_sigs *s) { fl_sbp_except(s, 0); }
-
 static void sbp_zeros_like(fl_sigs *s)
 {
-    sbp_like(s);
+    fl_sbp_except(s, 0);
     fl_sbp_moves(s, false);
+}
+
+/* No value of x is read, so partial ones need not be added up. */
+static void sbp_like(fl_sigs *s)
+{
+    fl_sbp_except(s, 0);
+    FL_SIG(s, NULL, FL_PSUM, FL_B);
+    FL_SIG(s, NULL, FL_PMAX, FL_B);
+    FL_SIG(s, NULL, FL_PMIN, FL_B);
 }
 
 static fl_status check_full_like(const fl_operand *in, int nin, const fl_attrs *attrs)

@@ -151,8 +151,8 @@ static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, 
     fl_attrs_init(&a, FL_OP_REF(nll_rows));
     a.at[ROWS_IGNORE] = attrs->at[ROWS_IGNORE];
     a.at[ROWS_SMOOTHING] = attrs->at[ROWS_SMOOTHING];
-    fl_tensor *top = chain_amax(&c, x, 1u << axis, true);
-    fl_tensor *sum = chain_sum(&c, chain_exp(&c, chain_sub(&c, x, top)), 1u << axis, true);
+    fl_tensor *top = chain_whole(&c, chain_amax(&c, x, 1u << axis, true));
+    fl_tensor *sum = chain_whole(&c, chain_sum(&c, chain_exp(&c, chain_sub(&c, x, top)), 1u << axis, true));
     fl_tensor *lse = chain_add(&c, chain_log(&c, sum), top);
     fl_tensor *loss = CHAIN_CALL(&c, &a, nll_rows, fl_of(chain_sub(&c, x, lse)), in[1], in[2]);
     fl_tensor *count = c.status == FL_OK ? c.owned[c.count - 1] : NULL;
@@ -201,7 +201,7 @@ static void sbp_nll_backward(fl_sigs *s)
         fl_sbp t = FL_S(target_axis(i));
         if (i != classes) FL_SIG(s, NULL, t, t, FL_B, FL_S(i));
     }
-    FL_SIG(s, NULL, FL_B, FL_B, FL_B, FL_S(classes));
+    if (fl_sbp_is_like(s, 3, FL_S(classes))) FL_SIG(s, NULL, FL_B, FL_B, FL_B, FL_S(classes));
     FL_SIG(s, NULL, FL_PSUM, FL_B, FL_B, FL_PSUM);
 }
 
@@ -278,6 +278,7 @@ static fl_status grad_nll_rows(fl_grad *g)
     if (!g->need[0] || !g->gout[0]) return FL_OK;
     fl_attrs a = with_rows_attrs(FL_OP_REF(nll_backward), g->attrs);
     fl_attr_set_list(&a, 2, input->dims, input->ndim);
+    fl_attr_set_like(&a, 3, g->in_meta[0]);
     return FL_CALL_WITH(&g->gin[0], &a, nll_backward, fl_of(g->gout[0]), g->in[1], g->in[2]);
 }
 
@@ -353,7 +354,8 @@ static const char *const nll_backward_samples[] = {"flow.randn(4), flow.tensor{0
                                                    NULL};
 FL_OP(nll_backward) {
     .name = "nll_backward",
-    .sig = "nll_backward(dy, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, sizes: sizes)",
+    .sig = "nll_backward(dy, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, sizes: sizes, "
+            "like: int = nil)",
     .nout = 1, .flags = FL_OP_HIDDEN, .doc = "Gradient of nll_rows with respect to the log-probabilities.",
     .saves_in = 6, .infer = infer_nll_backward, .sbp = sbp_nll_backward, .cost = cost_rows, .cpu = kernel_nll_backward,
     .grad = grad_nll_backward,
@@ -379,7 +381,7 @@ static fl_tensor *reduced_rows(fl_chain *c, fl_tensor *loss, fl_tensor *count, i
     fl_tensor *plain;
     c->status = fl_tensor_detach(&plain, count);
     if (c->status != FL_OK) return NULL;
-    fl_tensor *mean = chain_div(c, sum_all(c, loss), sum_all(c, plain));
+    fl_tensor *mean = chain_div(c, sum_all(c, loss), chain_whole(c, sum_all(c, plain)));
     fl_tensor_unref(plain);
     return mean;
 }

@@ -63,8 +63,8 @@ static fl_status body_softmax(fl_tensor **out, const fl_operand *in, int nin, co
     fl_chain c = {0};
     fl_tensor *x = in[0].tensor;
     uint32_t axis = axis_mask(in, attrs);
-    fl_tensor *e = chain_exp(&c, chain_sub(&c, x, chain_amax(&c, x, axis, true)));
-    out[0] = fl_chain_take(&c, chain_div(&c, e, chain_sum(&c, e, axis, true)));
+    fl_tensor *e = chain_exp(&c, chain_sub(&c, x, chain_whole(&c, chain_amax(&c, x, axis, true))));
+    out[0] = fl_chain_take(&c, chain_div(&c, e, chain_whole(&c, chain_sum(&c, e, axis, true))));
     return fl_chain_end(&c);
 }
 
@@ -73,8 +73,9 @@ static fl_status body_log_softmax(fl_tensor **out, const fl_operand *in, int nin
     fl_chain c = {0};
     fl_tensor *x = in[0].tensor;
     uint32_t axis = axis_mask(in, attrs);
-    fl_tensor *shifted = chain_sub(&c, x, chain_amax(&c, x, axis, true));
-    out[0] = fl_chain_take(&c, chain_sub(&c, shifted, chain_log(&c, chain_sum(&c, chain_exp(&c, shifted), axis, true))));
+    fl_tensor *shifted = chain_sub(&c, x, chain_whole(&c, chain_amax(&c, x, axis, true)));
+    fl_tensor *sum = chain_whole(&c, chain_sum(&c, chain_exp(&c, shifted), axis, true));
+    out[0] = fl_chain_take(&c, chain_sub(&c, shifted, chain_log(&c, sum)));
     return fl_chain_end(&c);
 }
 
@@ -82,7 +83,7 @@ static fl_status body_softmax_backward(fl_tensor **out, const fl_operand *in, in
 {
     fl_chain c = {0};
     fl_tensor *g = in[0].tensor, *y = in[1].tensor;
-    fl_tensor *total = chain_sum(&c, chain_mul(&c, g, y), axis_mask(in, attrs), true);
+    fl_tensor *total = chain_whole(&c, chain_sum(&c, chain_mul(&c, g, y), axis_mask(in, attrs), true));
     out[0] = fl_chain_take(&c, chain_mul(&c, y, chain_sub(&c, g, total)));
     return fl_chain_end(&c);
 }
@@ -91,7 +92,7 @@ static fl_status body_log_softmax_backward(fl_tensor **out, const fl_operand *in
 {
     fl_chain c = {0};
     fl_tensor *g = in[0].tensor, *y = in[1].tensor;
-    fl_tensor *total = chain_sum(&c, g, axis_mask(in, attrs), true);
+    fl_tensor *total = chain_whole(&c, chain_sum(&c, g, axis_mask(in, attrs), true));
     out[0] = fl_chain_take(&c, chain_sub(&c, g, chain_mul(&c, chain_exp(&c, y), total)));
     return fl_chain_end(&c);
 }
