@@ -1,8 +1,8 @@
 -- optim.lua -- optimizers, schedules of the learning rate, clipping.
 --
--- A step is one op per group over all its parameters at once (parameters that differ in layout or number of steps go in
--- separate ones). State belongs to parameters by their position, so a state dict means the same in another
--- process. Parameters without a gradient are left alone.
+-- A step is one op per group over all its parameters at once (parameters that differ in placement or number of steps go
+-- in separate ones). State has its parameter's SBP, so no step moves it, and belongs to parameters by their position, so
+-- a state dict means the same in another process. Parameters without a gradient are left alone.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -95,16 +95,16 @@ local function define(name, defaults, class)
     optim[name] = setmetatable(class, {__index = Optimizer, __call = new})
 end
 
--- Tensors of equal layout can share an op: the same device, or the same ranks split alike.
-local function layout(t)
-    return t.is_global and ("%s %s"):format(t.placement, t.sbp) or t.device
+-- Tensors of one device or placement can share an op over lists, whatever their SBPs.
+local function place_of(t)
+    return t.is_global and tostring(t.placement) or t.device
 end
 
 -- State of one parameter, made at its first step.
 local function state_of(self, group, p)
     local state = self.state[p]
     if not state then
-        state = {step = 0, layout = layout(p), tensors = {}}
+        state = {step = 0, place = place_of(p), tensors = {}}
         for i = 1, #self.kept(group) do state.tensors[i] = flow.zeros_like(p:detach()) end
         self.state[p] = state
     end
@@ -113,17 +113,17 @@ end
 
 -- Parameters with a gradient, in batches that one op can update; lists: params, grads, first kept tensors, ...
 local function batches(self, group)
-    local result, by_layout = {}, {}
+    local result, by_key = {}, {}
     for _, p in ipairs(group.params) do
         local grad = p.grad
         if grad then
             local state = state_of(self, group, p)
             state.step = state.step + 1
-            local key = state.layout .. state.step
-            local batch = by_layout[key]
+            local key = state.place .. state.step
+            local batch = by_key[key]
             if not batch then
                 batch = {step = state.step, lists = {{}, {}}}
-                by_layout[key] = batch
+                by_key[key] = batch
                 result[#result + 1] = batch
             end
             local lists = batch.lists
@@ -302,32 +302,76 @@ define("AdamW", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.0
 
 -- ---- clipping ----
 
+-- The gradients there are, in lists by what key(gradient) is, in order.
+local function gradients_by(params, key)
+    local lists, by_key = {}, {}
+    for _, p in ipairs(params) do
+        local grad = p.grad
+        if grad then
+            local k = key(grad)
+            if not by_key[k] then
+                by_key[k] = {}
+                lists[#lists + 1] = by_key[k]
+            end
+            table.insert(by_key[k], grad)
+        end
+    end
+    return lists
+end
+
+local function layout_of(t)
+    return t.is_global and ("%s %s"):format(t.placement, t.sbp) or t.device
+end
+
+local function on_ranks_of(norm, t)
+    if not t.is_global or norm.placement == t.placement then return norm end
+    local whole = {}
+    for i = 1, #t.placement.hierarchy do whole[i] = "B" end
+    return norm:to_global{placement = t.placement, sbp = whole}
+end
+
+-- The sum of the squares of all gradients. Squares of parts add up to P, so each placement costs one small all-reduce
+-- (none when its gradients are whole on every rank); several placements meet on all ranks of the world.
+local function sum_of_squares(lists)
+    local sums, by_place = {}, {}
+    for _, grads in ipairs(lists) do
+        local squares, place = op.grad_norm_squares(grads), place_of(grads[1])
+        if by_place[place] then
+            sums[by_place[place]] = sums[by_place[place]] + squares
+        else
+            sums[#sums + 1] = squares
+            by_place[place] = #sums
+        end
+    end
+    if #sums == 1 then return sums[1] end
+    local everywhere, total = sums[1].is_global and flow.placement.all(sums[1].placement.type), nil
+    for _, squares in ipairs(sums) do
+        if everywhere then squares = squares:to_global{placement = everywhere, sbp = "B"} end
+        total = total and total + squares or squares
+    end
+    return total
+end
+
 ---Scales the gradients so that their norm, taken over all of them, is at most max_norm. Returns the norm before, a 0-d
----tensor; nothing waits for it.
+---tensor; nothing waits for it. Gradients may be split and lie on several placements: the norm is one for all ranks.
 ---@param params any[]
 ---@param max_norm number
 function optim.clip_grad_norm(params, max_norm)
     check.number("clip_grad_norm", "max_norm", max_norm, 0, math.huge)
     local _ <close> = flow.no_grad()
-    local lists, by_layout = {}, {}
-    for _, p in ipairs(parameter_list("clip_grad_norm", params)) do
-        local grad = p.grad
-        if grad then
-            local key = layout(grad)
-            if not by_layout[key] then
-                by_layout[key] = {}
-                lists[#lists + 1] = by_layout[key]
-            end
-            table.insert(by_layout[key], grad)
+    local list = parameter_list("clip_grad_norm", params)
+    for i, p in ipairs(list) do
+        if p.is_global ~= list[1].is_global then
+            check.fail("clip_grad_norm: parameter 1 is %s and parameter %d is %s; all must be global or all local",
+                p.is_global and "local" or "global", i, p.is_global and "global" or "local")
         end
     end
+    local lists = gradients_by(list, layout_of)
     if #lists == 0 then return flow.zeros({}) end
-    local squares = op.grad_norm_squares(lists[1])
-    for i = 2, #lists do squares = squares + op.grad_norm_squares(lists[i]) end
-    local norm = squares:sqrt()
-    for _, grads in ipairs(lists) do
-        local count = #grads
-        for i = 1, count do grads[count + i] = norm end
+    local norm = sum_of_squares(lists):sqrt()
+    for _, grads in ipairs(gradients_by(list, place_of)) do
+        local count, here = #grads, on_ranks_of(norm, grads[1])
+        for i = 1, count do grads[count + i] = here end
         op.clip_scale_(grads, {max_norm = max_norm})
     end
     return norm
