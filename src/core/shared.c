@@ -459,7 +459,8 @@ bool fl_rank_is_dead(int rank)
 
 /* ---- channels ---- */
 
-/* What one member shows in one meeting. */
+/* What one member shows in one meeting. The sequence is written last and says that the rest is there: who waits for it
+** has the beginning of the entry in the same cache line. */
 typedef struct showing {
     _Alignas(LINE) fl_entry entry;
     _Alignas(LINE) unsigned char data[FL_EAGER_BYTES];
@@ -469,7 +470,6 @@ typedef struct showing {
 typedef struct side {
     uint64_t next;                          /* in the bucket: offset; 0: the last one */
     uint64_t hash;
-    _Alignas(LINE) uint64_t entered;        /* sequence of the meeting it is in */
     _Alignas(LINE) uint64_t left;           /* counts its leaves */
     showing shows[2];                       /* by the parity of the sequence */
     int32_t count, ranks[];                 /* of the group */
@@ -537,10 +537,10 @@ fl_status fl_channel_open(fl_channel **out, fl_group *g)
     return FL_OK;
 }
 
-/* Copies the parts of an entry that are in use. */
+/* Copies the parts of an entry that are in use, save for the sequence, its first field. */
 static void entry_copy(fl_entry *out, const fl_entry *e)
 {
-    memcpy(out, e, offsetof(fl_entry, news));
+    memcpy(&out->fingerprint, &e->fingerprint, offsetof(fl_entry, news) - offsetof(fl_entry, fingerprint));
     if (e->flags & FL_ENTRY_POISONED) memcpy(out->news, e->news, sizeof e->news);
     else out->news[0] = '\0';
     out->in = e->in;
@@ -549,7 +549,8 @@ static void entry_copy(fl_entry *out, const fl_entry *e)
 
 static bool has_not_entered(const fl_group *g, int i)
 {
-    return __atomic_load_n(&g->channel->sides[i]->entered, __ATOMIC_ACQUIRE) < g->channel->sequence;
+    uint64_t sequence = g->channel->sequence;
+    return __atomic_load_n(&g->channel->sides[i]->shows[sequence & 1].entry.sequence, __ATOMIC_ACQUIRE) < sequence;
 }
 
 static bool has_not_left(const fl_group *g, int i)
@@ -571,7 +572,7 @@ fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data
     entry_copy(&s->entry, mine);
     if (bytes) memcpy(s->data, data, bytes);
     c->sequence = mine->sequence;
-    __atomic_store_n(&c->mine->entered, c->sequence, __ATOMIC_RELEASE);
+    __atomic_store_n(&s->entry.sequence, c->sequence, __ATOMIC_RELEASE);
     return wait_for_all(c->group, has_not_entered, flags);
 }
 
