@@ -481,6 +481,21 @@ describe("the infer cache", function()
         assert.are.equal(before, flow.infer_cache.stats().misses)
     end)
 
+    it("keeps the metas of its keys, also of inputs that are boxed", function()
+        world(2, 1)
+        local p = flow.placement("cpu", {0, 1})
+        local shapes = {{4, 4}, {4}, {1, 4}, {4, 1}, {1, 1}, {}}
+        local s = flow.zeros({4, 4}, {placement = p, sbp = "S(0)"})
+        for i = 1, 60 do
+            local shape = shapes[i % #shapes + 1]
+            local x = testing.from_part(flow.full(shape, i), shape, p, "B")
+            assert.are.same({{i, i, i, i}, {i, i, i, i}}, (x + s):to_local():totable())
+            x = nil -- luacheck: ignore
+            collectgarbage()
+        end
+        world(1)
+    end)
+
     it("stays small whatever shapes come", function()
         local limit = 20000
         for i = 1, limit do local _ = flow.empty(i, 0) + 1 end

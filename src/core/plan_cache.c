@@ -2,7 +2,7 @@
 ** plan_cache.c -- plans remembered: keys, the table, eviction of the least recently used.
 **
 ** A key is a row of words: op, operands (meta pointers or kinds of number), then the attributes: of a shape
-** attribute its value, of a value attribute only its kind. Plans own their metas, so a pointer in a key cannot
+** attribute its value, of a value attribute only its kind. Entries own the metas in their keys, so a pointer in a key cannot
 ** come to mean another meta. A hit writes one thing, the time of use; the heap that finds the oldest plan
 ** learns of it only when a plan must go.
 */
@@ -19,7 +19,7 @@ typedef struct entry {
     uint64_t known_used;        /* the same as the heap knows it: never later */
     fl_plan plan;
     int count;                  /* of words */
-    uint64_t words[];
+    uint64_t words[];           /* those from the second on are the operands: metas owned */
 } entry;
 
 static entry *buckets[BUCKETS];
@@ -97,6 +97,8 @@ static void sift_down(int at)
 
 static void entry_free(entry *e)
 {
+    for (int i = 0; i < e->plan.nin; i++)
+        if (e->words[1 + i] > FL_NUM_FLOAT) fl_meta_unref((const fl_meta *)(uintptr_t)e->words[1 + i]);
     fl_plan_release(&e->plan);
     free(e);
 }
@@ -155,6 +157,8 @@ static fl_status remember(const fl_plan **out, uint64_t hash, int count, const f
         free(e);
         return status;
     }
+    for (int i = 0; i < nin; i++)
+        if (in[i].kind == FL_TENSOR) fl_meta_ref(in[i].tensor->meta);
     e->used = e->known_used = ++now;
     insert(e);
     *out = &e->plan;
