@@ -61,7 +61,6 @@ describe("the interpreter", function()
         {"@ %/table.lua", nil, "@: (error object is a table value)\n", 1},
         {"@ %/nothing.lua", nil, "@: cannot open %/nothing.lua: No such file or directory\n", 1},
         {"@ --version | cut -d' ' -f1", nil, "flowlua\n", 0},
-        {"@ --ranks 4 x.lua", nil, "@: --ranks needs the MPI transport, which is missing in this build\n", 1},
     }
     it("takes what lua takes", function()
         write("args.lua", "print(...) print(#arg, arg[0]:find('args.lua') ~= nil, arg[2])")
@@ -97,6 +96,11 @@ describe("the interpreter", function()
             ["-l"] = "'-l' needs argument",
             ["--trase"] = "unrecognized option '--trase'; did you mean '--trace'?",
             ["--trace"] = "'--trace' needs argument",
+            ["--ranks"] = "'--ranks' needs argument",
+            ["--ranks 0"] = "--ranks takes a whole number >= 1, got '0'",
+            ["--ranks=two"] = "--ranks takes a whole number >= 1, got 'two'",
+            ["--ranks 2.5"] = "--ranks takes a whole number >= 1, got '2.5'",
+            ["--ranks 2 --ranks 2"] = "--ranks is given twice",
             ["--doktor"] = "unrecognized option '--doktor'; did you mean '--doctor'?",
         } do
             local output, code = run("@ " .. option)

@@ -249,6 +249,13 @@ void fl_lua_preload(lua_State *L);
 /* Runs the embedded module `name` once and pushes what it returned. */
 void fl_lua_push_module(lua_State *L, const char *name);
 
+/* ranks.c: */
+/* Becomes mpirun, which starts this program that many times with argv, of which the words [skip, skip + skipped) are left out.
+** Returns only when that fails. */
+fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks);
+/* Rank 0's standard input, to its end, becomes that of all ranks. Nothing happens when there is one rank. */
+fl_status fl_lua_share_stdin(void);
+
 /* repl.c, doctor.c */
 void fl_lua_repl(lua_State *L);
 bool fl_lua_doctor(lua_State *L);

@@ -2,13 +2,16 @@
 ** doctor.c -- flowlua --doctor: each line is a probe that ran here, now.
 */
 #include "binding.h"
-#include "../core/comm.h"
 #include "../core/cpu/cpu.h"
+#include "../core/launch.h"
+#include "../core/plugin.h"
+#include "../core/shared.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static double now(void)
 {
@@ -114,8 +117,39 @@ static void probe_library(const char *what, const char *name, const char *missin
     if (library) dlclose(library);
 }
 
+/* What two ranks, started as a user would start them, say; *seconds: how long that took. */
+static bool ask_two_ranks(char *answer, size_t size, double *seconds)
+{
+    char self[FL_PLUGIN_PATH], command[FL_PLUGIN_PATH + 128];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    double start = now();
+    if (n <= 0) return false;
+    self[n] = '\0';
+    snprintf(command, sizeof command, "FLOW_WORLD= '%s' -E --ranks 2 -e 'flow.barrier() io.write(flow.world_size())' </dev/null 2>&1", self);
+    FILE *pipe = popen(command, "r");
+    if (!pipe) return false;
+    size_t length = fread(answer, 1, size - 1, pipe);
+    answer[length] = '\0';
+    answer[strcspn(answer, "\n")] = '\0';
+    *seconds = now() - start;
+    return pclose(pipe) == 0 && strcmp(answer, "22") == 0;
+}
+
+static void probe_ranks(void)
+{
+    const fl_comm *comm = fl_comm_get();
+    const fl_world *world = fl_world_get();
+    char answer[256] = "mpirun could not be started";
+    double seconds;
+    if (comm) line("ranks", true, "rank %d of %d through %s, memory %s", world->rank, world->size, comm->name, fl_shared_has(world->rank) ? "shared" : "not shared");
+    else if (fl_launch_inside_job()) line("ranks", true, "one process, started by a rank or alone in its job");
+    else if (ask_two_ranks(answer, sizeof answer, &seconds)) line("ranks", true, "two ranks met through mpirun in %.0f ms", 1e3 * seconds);
+    else line("ranks", false, "%s", answer);
+}
+
 bool fl_lua_doctor(lua_State *L)
 {
+    if (fl_comm_get() && fl_world_get()->rank != 0) return true; /* one rank speaks */
     line("flowlua", true, "%s, %s", FL_VERSION, LUA_RELEASE);
     line("cpu", true, "%s kernels, %d threads", fl_cpu_level_name(fl_cpu_level()), fl_team_size());
     bool good = probe_ops(L);
@@ -123,8 +157,7 @@ bool fl_lua_doctor(lua_State *L)
     good &= probe_memory();
     probe_library("editor", "libedit.so.2", "libedit.so.2 not found: the session reads plain lines");
     probe_library("gpu", "libcuda.so.1", "no NVIDIA driver found (libcuda.so.1)");
-    const fl_comm *comm = fl_comm_get();
-    line("ranks", comm != NULL, "%s", comm ? comm->name : "one process; no transport in this build");
+    probe_ranks();
     fflush(stdout);
     return good;
 }

@@ -17,13 +17,16 @@
 static const char *program = "flowlua";
 static const char *trace_path;
 
+enum { MAX_RANKS = 1 << 20 };
+
 /* What the command line says, beside the -e and -l options that run in order. */
 typedef struct options {
     int script;                 /* index of the script in argv; 0: none */
+    int ranks;                  /* how many are to be started; 0: not asked */
+    int ranks_at, ranks_words;  /* where in argv that is said */
     bool interactive, version, ignore_environment, warnings, execute, doctor, help;
     const char *bad;            /* an option that is wrong */
     const char *why;
-    bool missing;               /* the option is right, but this build lacks what it needs */
 } options;
 
 /* ---- messages ---- */
@@ -81,7 +84,7 @@ static void bad_usage(const options *o)
     else if (o->why) snprintf(message, sizeof message, "%s", o->why);
     else snprintf(message, sizeof message, "unrecognized option '%s'", o->bad);
     say(message);
-    if (!o->missing) fputs(usage_text, stderr);
+    fputs(usage_text, stderr);
 }
 
 /* ---- the command line ---- */
@@ -112,6 +115,28 @@ static const char *long_value(options *o, char **argv, int *i, const char *name)
     return NULL;
 }
 
+static void read_ranks(options *o, char **argv, int *i)
+{
+    static char why[128];
+    int at = *i;
+    const char *text = long_value(o, argv, i, "--ranks");
+    if (!text) return;
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || errno || n < 1 || n > MAX_RANKS)
+        snprintf(why, sizeof why, "--ranks takes a whole number >= 1, got '%.40s'", text);
+    else if (o->ranks) snprintf(why, sizeof why, "--ranks is given twice");
+    else {
+        o->ranks = (int)n;
+        o->ranks_at = at;
+        o->ranks_words = *i - at + 1;
+        return;
+    }
+    o->bad = "--ranks";
+    o->why = why;
+}
+
 static bool is_long(const char *text, const char *name)
 {
     size_t n = strlen(name);
@@ -125,13 +150,8 @@ static void read_long(options *o, char **argv, int *i)
     else if (strcmp(text, "--doctor") == 0) o->doctor = true;
     else if (strcmp(text, "--help") == 0) o->help = true;
     else if (is_long(text, "--trace")) trace_path = long_value(o, argv, i, "--trace");
-    else if (is_long(text, "--ranks")) {
-        if (long_value(o, argv, i, "--ranks")) {
-            o->bad = text;
-            o->missing = true;
-            o->why = "--ranks needs the MPI transport, which is missing in this build";
-        }
-    } else unknown_long(o, text);
+    else if (is_long(text, "--ranks")) read_ranks(o, argv, i);
+    else unknown_long(o, text);
 }
 
 /* Reads argv up to the script; stops at the first mistake. */
@@ -184,9 +204,17 @@ static int run_string(lua_State *L, const char *code, const char *name)
     return report(L, status);
 }
 
+/* NULL: standard input, which all ranks read. */
+static int load_file(lua_State *L, const char *path)
+{
+    if (path || fl_lua_share_stdin() == FL_OK) return luaL_loadfile(L, path);
+    lua_pushstring(L, fl_message());
+    return LUA_ERRFILE;
+}
+
 static int run_file(lua_State *L, const char *path)
 {
-    int status = luaL_loadfile(L, path);
+    int status = load_file(L, path);
     if (status == LUA_OK) status = fl_lua_protected_call(L, 0, 0);
     return report(L, status);
 }
@@ -215,7 +243,7 @@ static bool run_options(lua_State *L, char **argv, int end)
     for (int i = 1; i < end; i++) {
         if (argv[i][0] != '-' || argv[i][1] == 0 || strcmp(argv[i], "--") == 0) break;
         char letter = argv[i][1];
-        if (is_long(argv[i], "--trace") && !strchr(argv[i], '=')) i++;
+        if ((is_long(argv[i], "--trace") || is_long(argv[i], "--ranks")) && !strchr(argv[i], '=')) i++;
         if (letter == 'W') lua_warning(L, "@on", 0);
         if (letter != 'e' && letter != 'l') continue;
         const char *text = argv[i][2] ? argv[i] + 2 : argv[++i];
@@ -241,7 +269,7 @@ static bool run_script(lua_State *L, char **argv, int script)
 {
     const char *path = argv[script];
     if (strcmp(path, "-") == 0 && strcmp(argv[script - 1], "--") != 0) path = NULL;
-    int status = luaL_loadfile(L, path), n = 0;
+    int status = load_file(L, path), n = 0;
     if (status == LUA_OK) {
         while (argv[script + 1 + n]) n++;
         luaL_checkstack(L, n + 4, "too many arguments to script");
@@ -262,10 +290,11 @@ static bool open_flow(lua_State *L)
     return true;
 }
 
-/* Before any tensor exists: joins the other ranks, when there are any. */
-static bool join_ranks(void)
+/* Before any tensor exists: starts the ranks that are asked for, in place of this process, or joins the others. */
+static bool join_ranks(char **argv, const options *o)
 {
-    if (fl_launch_join() == FL_OK) return true;
+    bool starts = o->ranks > 1;
+    if ((starts ? fl_lua_start_ranks(argv, o->ranks_at, o->ranks_words, o->ranks) : fl_launch_join()) == FL_OK) return true;
     say(fl_message());
     return false;
 }
@@ -282,6 +311,8 @@ static int protected_main(lua_State *L)
         bad_usage(&o);
         return 0;
     }
+    bool only_tells = argc == 2 && (o.version || o.help) && !o.interactive;
+    if (!only_tells && !join_ranks(argv, &o)) return 0;
     if (o.help) fputs(usage_text, stdout);
     if (o.version) print_version();
     if (o.ignore_environment) {
@@ -289,8 +320,6 @@ static int protected_main(lua_State *L)
         lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
     }
     bool nothing_asked = !o.script && !o.execute && !o.version && !o.help && !o.doctor, terminal = isatty(STDIN_FILENO);
-    bool only_tells = argc == 2 && (o.version || o.help) && !o.interactive;
-    if (!only_tells && !join_ranks()) return 0;
     luaL_openlibs(L);
     fl_lua_preload(L);
     set_arg(L, argv, argc, o.script);
