@@ -237,7 +237,46 @@ describe("the loader", function()
         assert.are.equal("0 1 2 3 | 4 5 6 7 | 8 9", epoch(loader))
     end)
 
+    it("gives global batches, of which each rank asks for its own rows alone", function()
+        local asked
+        local set_of_pairs = setmetatable({
+            batch = function(_, positions)
+                asked = positions:totable()
+                return {positions * 10, positions:unsqueeze(1):expand(-1, 2):to("float32")}
+            end,
+        }, {__len = function() return 11 end})
+        for _, case in ipairs {{{0, 1, 2, 3}, "S(0)"}, {{3, 1}, "S(0)"}, {{{0, 1}, {2, 3}}, {"S(0)", "B"}}, {{{0, 1}, {2, 3}}, {"S(0)", "S(0)"}},
+            {{2}, "B"}} do
+            for rank = 0, 3 do
+                local plain = data.loader(set_of_pairs, {batch_size = 4, shuffle = true, seed = 3})
+                flow._testing.set_world(4, rank)
+                local p = flow.placement("cpu", case[1])
+                local loader = data.loader(set_of_pairs, {batch_size = 4, shuffle = true, seed = 3, placement = p, sbp = case[2]})
+                for batch in loader do
+                    local mine = asked
+                    local want = plain:next()
+                    local own
+                    for _, w in ipairs(flow._windows(batch[2])) do if w.rank == rank then own = w end end
+                    assert.are.same(want[2].shape, batch[2].shape)
+                    assert.are.equal(tostring(flow.zeros({4}, {placement = p, sbp = case[2]}).sbp), tostring(batch[1].sbp))
+                    assert.are.equal(own and own.size[1] or 0, #mine)
+                    if own then
+                        assert.are.same(want[1]:narrow(0, own.start[1], own.size[1]):totable(), batch[1]:to_local():totable())
+                        assert.are.same(want[2]:narrow(0, own.start[1], own.size[1]):totable(), batch[2]:to_local():totable())
+                    end
+                end
+                flow._testing.set_world(1, 0)
+            end
+        end
+    end)
+
+    local everywhere = flow.placement.all("cpu")
     for _, case in ipairs {
+        {"a placement alone", function() data.loader(set, {placement = everywhere}) end, "loader: placement and sbp come together"},
+        {"a split of columns", function() data.loader(set, {placement = everywhere, sbp = "S(1)"}) end,
+            "loader: sbp must be S(0), rows, or B for each of the 1 axes of the placement's hierarchy"},
+        {"partial batches", function() data.loader(set, {placement = everywhere, sbp = "P"}) end,
+            "loader: sbp must be S(0), rows, or B for each of the 1 axes of the placement's hierarchy"},
         {"an unknown option", function() data.loader(set, {batchsize = 3}) end,
             "loader: unknown option 'batchsize'; did you mean 'batch_size'?"},
         {"a batch of nothing", function() data.loader(set, {batch_size = 0}) end,

@@ -2,7 +2,8 @@
 --
 -- A dataset has a size (`#dataset`) and gives a list of tensors for a tensor of positions (`dataset:batch(positions)`).
 -- The loader's order depends on its seed and the epoch alone: where it stands is (epoch, batch), whatever else draws
--- random numbers, and can be saved and taken up again.
+-- random numbers and however many ranks there are, and can be saved and taken up again. With a placement a batch is
+-- global, and each rank asks the dataset for its own rows alone; nothing is communicated.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -211,11 +212,28 @@ end
 local Loader = {}
 Loader.__index = Loader
 
----Batches of a dataset. `for batch in loader do` walks one epoch; loader:next() goes on for ever.
+-- The rows of a batch of `count` that this rank holds.
+local function own_rows(count, placement, sbp)
+    return flow.arange(count, {placement = placement, sbp = sbp}):to_local():to("cpu")
+end
+
+local function check_places(o)
+    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("loader: placement and sbp come together") end
+    if o.placement and not pcall(own_rows, 1, o.placement, o.sbp) then
+        check.fail("loader: sbp must be S(0), rows, or B for each of the %d axes of the placement's hierarchy",
+            #o.placement.hierarchy)
+    end
+end
+
+---Batches of a dataset. `for batch in loader do` walks one epoch; loader:next() goes on for ever. batch_size counts the
+---rows of all ranks together. With placement and sbp ("S(0)", "B") the tensors of a batch are global.
 ---@param dataset any
----@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean}?
+---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, placement: any, sbp: any}?
 function data.loader(dataset, opts)
-    local o = check.options("loader", opts, {batch_size = 1, shuffle = false, seed = 0, drop_last = false})
+    local o = check.options("loader", opts, {
+        batch_size = 1, shuffle = false, seed = 0, drop_last = false, placement = check.none, sbp = check.none,
+    })
+    check_places(o)
     if not (type(dataset) == "table" and dataset.batch) then
         local form = "as data.tensors(x, y) gives (#dataset and dataset:batch(positions))"
         check.fail("loader: takes a dataset, %s, got %s", form, check.type(dataset))
@@ -223,7 +241,7 @@ function data.loader(dataset, opts)
     local self = setmetatable({
         dataset = dataset, batch_size = check.integer("loader", "batch_size", o.batch_size, 1),
         shuffle = o.shuffle, seed = check.integer("loader", "seed", o.seed, math.mininteger), drop_last = o.drop_last,
-        epoch = 0, position = 0, resumed = false,
+        placement = o.placement or false, sbp = o.sbp or false, epoch = 0, position = 0, resumed = false,
     }, Loader)
     if #self == 0 then check.fail("loader: %d items give no batch of %d", #dataset, o.batch_size) end
     return self
@@ -233,6 +251,23 @@ end
 function Loader:__len()
     local count = #self.dataset
     return self.drop_last and count // self.batch_size or (count + self.batch_size - 1) // self.batch_size
+end
+
+-- A batch as global tensors, of which this rank has made its own rows.
+local function global_batch(self, positions)
+    local count = positions:size(0)
+    local places = {placement = self.placement, sbp = self.sbp}
+    local rows = own_rows(count, self.placement, self.sbp)
+    local batch = self.dataset:batch(positions:index_select(0, rows))
+    for i, t in ipairs(batch) do
+        local shape = t.shape
+        shape[1], places.dtype = count, t.dtype
+        local whole = flow.empty(shape, places)
+        local own = whole:to_local()
+        if rows:size(0) > 0 then own:copy_(t:to(own.device)) end
+        batch[i] = whole
+    end
+    return batch
 end
 
 -- The next batch of this epoch, nil at its end; then the next epoch begins.
@@ -245,7 +280,7 @@ local function advance(self)
     local count = math.min(self.batch_size, #self.dataset - first)
     local positions = self.shuffle and io_.shuffled(#self.dataset, self.seed, self.epoch, first, count)
         or flow.arange(first, first + count)
-    local batch = self.dataset:batch(positions)
+    local batch = self.placement and global_batch(self, positions) or self.dataset:batch(positions)
     self.position = self.position + 1
     return batch
 end

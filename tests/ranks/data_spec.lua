@@ -1,0 +1,66 @@
+-- data_spec.lua -- the loader and random numbers on several ranks: the same order and the same numbers everywhere.
+local flow = require "flow"
+local ranks = require "tests.ranks.support"
+local data = flow.data
+
+local everywhere = flow.placement.all "cpu"
+
+-- What all ranks gathered must be what rank 0 gathered.
+local function same_everywhere(list)
+    local all = ranks.share({list})
+    for r = 2, ranks.world do assert.are.same(all[1][1], all[r][1]) end
+end
+
+describe("the loader", function()
+    local set = data.tensors(flow.arange(23), flow.arange(46):view(23, 2))
+
+    it("gives every rank the order of one", function()
+        local list = {}
+        for _ = 1, 2 do
+            for batch in data.loader(set, {batch_size = 5, shuffle = true, seed = 9}) do
+                for _, v in ipairs(batch[1]:totable()) do list[#list + 1] = v end
+            end
+        end
+        same_everywhere(list)
+    end)
+
+    it("splits a batch into rows that are together what one rank gets", function()
+        for _, size in ipairs {1, 4, 6, 23} do
+            local options = {batch_size = size, shuffle = true, seed = 4}
+            local plain = data.loader(set, options)
+            options.placement, options.sbp = everywhere, "S(0)"
+            local loader = data.loader(set, options)
+            for _ = 1, #plain + 2 do
+                local want, got = plain:next(), loader:next()
+                assert.are.equal("S(0)", tostring(got[2].sbp))
+                assert.are.same(want[1]:totable(), got[1]:totable())
+                assert.are.same(want[2]:totable(), got[2]:totable())
+                local again = data.loader(set, options)
+                again:load_state(loader:state())
+                assert.are.same(loader:state(), again:state())
+            end
+        end
+    end)
+
+    it("communicates nothing", function()
+        local loader = data.loader(set, {batch_size = 6, placement = everywhere, sbp = "S(0)"})
+        assert.are.equal(0, #flow.explain(function() loader:next() end).collectives)
+    end)
+end)
+
+describe("the default generator", function()
+    it("has one state on all ranks, with a seed and without", function()
+        local function halves()
+            local state = flow.default_generator():state()
+            return state.seed >> 32, state.seed & 0xffffffff, state.counter
+        end
+        same_everywhere {halves()}
+        flow.randn(3)
+        flow.randn({4, 2}, {placement = everywhere, sbp = "S(0)"})
+        flow.ones(5):dropout(0.5)
+        same_everywhere {halves()}
+        same_everywhere(flow.rand(8):totable())
+        flow.manual_seed(7)
+        same_everywhere {halves()}
+    end)
+end)
