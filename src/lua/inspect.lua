@@ -1,4 +1,10 @@
 -- inspect.lua -- values as the interactive session prints them: tables as Lua writes them, kept short.
+--
+-- Every rank makes the text, and all of them put together that of a global tensor: what is written, and in which
+-- order, must depend on nothing that differs between ranks, such as addresses and the order of `next`. So what lies
+-- under a key that is an object is not looked into.
+
+local flow = require "flow"
 
 local M = {}
 
@@ -6,9 +12,19 @@ local DEPTH, ENTRIES, WIDTH = 3, 24, 76
 
 local function is_word(key) return type(key) == "string" and key:find("^[%a_][%w_]*$") end
 
+local function is_object(key)
+    return type(key) ~= "number" and type(key) ~= "string" and type(key) ~= "boolean"
+end
+
+-- "float32[2, 3]", "table": a value that is not looked into.
+local function kind_text(value)
+    if not flow.is_tensor(value) then return is_object(value) and type(value) or tostring(value) end
+    return ("%s[%s]"):format(value.dtype, table.concat(value.shape, ", "))
+end
+
 local function key_text(key)
     if is_word(key) then return key .. " = " end
-    return ("[%s] = "):format(type(key) == "string" and ("%q"):format(key) or tostring(key))
+    return ("[%s] = "):format(type(key) == "string" and ("%q"):format(key) or kind_text(key))
 end
 
 -- Keys beyond the list part, in an order that does not change from run to run.
@@ -21,7 +37,7 @@ local function other_keys(t, length)
         local number_a, number_b = type(a) == "number", type(b) == "number"
         if number_a and number_b then return a < b end
         if number_a ~= number_b then return number_a end
-        return tostring(a) < tostring(b)
+        return kind_text(a) < kind_text(b)
     end)
     return keys
 end
@@ -34,7 +50,9 @@ local function entries_of(t, depth, seen)
     local keys = other_keys(t, length)
     for _, key in ipairs(keys) do
         if #entries >= ENTRIES then break end
-        entries[#entries + 1] = key_text(key) .. text_of(rawget(t, key), depth + 1, seen)
+        local value = rawget(t, key)
+        local text = is_object(key) and kind_text(value) or text_of(value, depth + 1, seen)
+        entries[#entries + 1] = key_text(key) .. text
     end
     local hidden = length + #keys - #entries
     if hidden > 0 then entries[#entries + 1] = ("... %d more"):format(hidden) end
@@ -74,14 +92,20 @@ function M.text(value)
     return (text_of(value, 0, {}))
 end
 
----Prints values as the session does: on one line when they are short.
-function M.show(...)
+---The text of several values: on one line when they are short.
+---@return string
+function M.texts(...)
     local texts, lines = {}, false
     for i = 1, select("#", ...) do
         texts[i] = M.text((select(i, ...)))
         lines = lines or texts[i]:find("\n", 1, true)
     end
-    print(table.concat(texts, lines and "\n" or "\t"))
+    return table.concat(texts, lines and "\n" or "\t")
+end
+
+---Prints values as the session does, on rank 0.
+function M.show(...)
+    flow.print(M.texts(...))
 end
 
 return M

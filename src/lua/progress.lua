@@ -1,4 +1,7 @@
 -- progress.lua -- how far a long loop is: a bar on a terminal, plain lines elsewhere. Only rank 0 prints.
+--
+-- Rank 0 draws when its clock says so, but texts may need all ranks (loss:item()): with several ranks they are made at
+-- steps that are the same on all of them.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -23,6 +26,8 @@ function progress.duration(seconds)
     return ("%d:%02d:%02d"):format(s // 3600, s // 60 % 60, s % 60)
 end
 
+local TEXTS = 200       -- that several ranks make in all
+
 ---@class flow.progress.Bar
 local Bar = {}
 Bar.__index = Bar
@@ -35,8 +40,9 @@ function progress.bar(total, opts)
     local width = o.width or io_.terminal_width() or 0
     return setmetatable({
         total = check.integer("bar", "total", total, 0), start = o.start, step = o.start,
-        every = math.max(1, total // math.max(1, o.lines)), width = flow.rank() == 0 and width or 0,
-        follows = not o.width, silent = flow.rank() ~= 0, began = io_.clock(), shown = -1, drawn = 0,
+        every = math.max(1, total // math.max(1, o.lines)), pace = math.max(1, total // TEXTS),
+        width = flow.rank() == 0 and width or 0,
+        follows = not o.width, silent = flow.rank() ~= 0, began = io_.clock(), shown = -1, drawn = 0, text = "",
     }, Bar)
 end
 
@@ -71,11 +77,20 @@ local function draw(self, text)
     self.drawn = #line
 end
 
+-- The text all ranks agree on: made anew at some steps, the last one in between.
+local function shared_text(self, step, text)
+    if type(text) ~= "function" then return text end
+    if step % self.pace == 0 or step % self.every == 0 or step >= self.total then self.text = text() end
+    return self.text
+end
+
 ---Says that `step` steps are done; `text`, a string or a function that makes one when it is needed, is shown as well.
+---Every rank says so; the function may use all ranks.
 ---@param step integer
 ---@param text string|fun(): string
 function Bar:update(step, text)
     self.step = step
+    if flow.world_size() > 1 then text = shared_text(self, step, text) end
     if self.silent then return end
     local now = io_.clock()
     local due
@@ -91,12 +106,11 @@ function Bar:update(step, text)
     end
 end
 
----Prints a line of its own beside the bar.
+---Prints a line of its own beside the bar, as flow.print does.
 function Bar:print(...)
-    if self.silent then return end
     self:clear()
-    print(...)
-    io.stdout:flush()
+    flow.print(...)
+    if not self.silent then io.stdout:flush() end
 end
 
 ---Wipes the bar off the terminal.
