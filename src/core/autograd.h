@@ -20,6 +20,10 @@ typedef fl_status (*fl_hook)(fl_tensor **out, fl_tensor *grad, void *context);
 /* Is the tape recording? (no_grad clears it) */
 extern bool fl_grad_enabled;
 
+/* May backward communicate to bring the gradients of leaves to the leaves' SBP? (no_sync clears it: they are kept as they come and
+** added to those of the next pass that may) */
+extern bool fl_grad_sync;
+
 /* t (which has a record) is a view of a tensor whose history was rewritten since, and that requires grad by now. */
 bool fl_autograd_view_wants(const fl_tensor *t);
 

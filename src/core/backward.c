@@ -3,7 +3,8 @@
 **
 ** Nodes are visited from the newest to the oldest: every consumer of a value is newer than its producer,
 ** so a node's gradient is complete when it is reached. A leaf's gradient is final when its last
-** contribution has come (`expected`); only then it is boxed and added to .grad.
+** contribution has come (`expected`); only then it is boxed and added to .grad. Small ones wait for others, so that
+** their all-reduces travel together.
 */
 #include "boxing.h"
 #include "global.h"
@@ -19,6 +20,14 @@ typedef struct reached_leaf {
     void *outer_run;
 } reached_leaf;
 
+/* Final gradients that wait to be boxed together. */
+enum { MAX_WAITING = 64, SMALL_BYTES = 64 << 10, WAITING_BYTES = 256 << 10 };
+typedef struct waiting {
+    int count;
+    int64_t bytes;
+    fl_tensor *leaves[MAX_WAITING], *gradients[MAX_WAITING];    /* owned */
+} waiting;
+
 /* One backward pass. */
 typedef struct pass {
     fl_node **nodes;            /* reached, to be sorted newest first; owned refs */
@@ -27,6 +36,7 @@ typedef struct pass {
     int64_t leaf_count, leaf_capacity;
     bool retain, create_graph;
     bool accumulate;            /* backward: add to .grad; else: deliver to xs */
+    waiting waiting;
     fl_tensor *const *xs;       /* what flow.grad asks for */
     fl_tensor **found;          /* their gradients */
     int xcount;
@@ -228,17 +238,6 @@ static bool edge_wanted(const pass *p, const tape_edge *e)
 
 /* ---- leaves ---- */
 
-/* Boxes a final gradient to the leaf's own SBP (a partial leaf keeps what came). */
-static fl_status box_to_leaf(fl_tensor **g, const fl_tensor *leaf)
-{
-    if ((*g)->meta == leaf->meta) return FL_OK;
-    fl_tensor *boxed;
-    FL_TRY(fl_to_global(&boxed, *g, leaf->meta->placement, leaf->meta->nd_sbp, NULL));
-    fl_tensor_unref(*g);
-    *g = boxed;
-    return FL_OK;
-}
-
 /* Adds a final gradient to .grad, taking over its reference. */
 static fl_status add_to_grad(fl_autograd *a, fl_tensor *g, bool create_graph)
 {
@@ -265,6 +264,57 @@ static fl_status add_to_grad(fl_autograd *a, fl_tensor *g, bool create_graph)
     return FL_OK;
 }
 
+/* The gradient of a leaf, in the leaf's own SBP (g: taken over), goes where it is wanted. */
+static fl_status hand_over(pass *p, fl_tensor *leaf, fl_tensor *g)
+{
+    if (p->accumulate && leaf->requires_grad) return add_to_grad(leaf->autograd, g, p->create_graph);
+    for (int i = 0; i < p->xcount; i++)
+        if (p->xs[i] == leaf) p->found[i] = fl_tensor_ref(g);
+    fl_tensor_unref(g);
+    return FL_OK;
+}
+
+/* Boxes what waits, in the order of the tape. */
+static fl_status box_waiting(pass *p)
+{
+    waiting *w = &p->waiting;
+    fl_tensor *boxed[MAX_WAITING];
+    const fl_meta *metas[MAX_WAITING] = {NULL};
+    int count = w->count;
+    for (int i = 0; i < count; i++) metas[i] = w->leaves[i]->meta;
+    fl_status status = fl_boxing_apply_all(boxed, w->gradients, metas, count);
+    w->count = 0;
+    w->bytes = 0;
+    for (int i = 0; i < count; i++) {
+        if (status == FL_OK) status = hand_over(p, w->leaves[i], boxed[i]);
+        else if (boxed[i]) fl_tensor_unref(boxed[i]);
+        fl_tensor_unref(w->gradients[i]);
+        fl_tensor_unref(w->leaves[i]);
+    }
+    return status;
+}
+
+/* Boxes a final gradient (taken over) to the leaf's own SBP: at once, or soon with others. A graph of gradients records
+** every boxing by itself. */
+static fl_status box_to_leaf(pass *p, fl_tensor *leaf, fl_tensor *g)
+{
+    waiting *w = &p->waiting;
+    if (g->meta == leaf->meta) return hand_over(p, leaf, g);
+    if (p->create_graph || leaf->meta->is_local) {
+        fl_tensor *boxed;
+        fl_status status = fl_to_global(&boxed, g, leaf->meta->placement, leaf->meta->nd_sbp, NULL);
+        fl_tensor_unref(g);
+        return status == FL_OK ? hand_over(p, leaf, boxed) : status;
+    }
+    int64_t bytes = leaf->meta->numel * (int64_t)fl_dtype_size(leaf->meta->dtype);
+    w->leaves[w->count] = fl_tensor_ref(leaf);
+    w->gradients[w->count++] = g;
+    w->bytes += bytes;
+    return bytes > SMALL_BYTES || w->bytes > WAITING_BYTES || w->count == MAX_WAITING ? box_waiting(p) : FL_OK;
+}
+
+bool fl_grad_sync = true;
+
 /* A contribution to a leaf has come (g: owned, or NULL when this path gives none). */
 static fl_status contribute(pass *p, fl_tensor *leaf, fl_tensor *g)
 {
@@ -274,16 +324,19 @@ static fl_status contribute(pass *p, fl_tensor *leaf, fl_tensor *g)
     fl_tensor *final = a->pending;
     a->pending = NULL;
     fl_status status = run_hooks(&final, a->hooks, 0);
-    if (status == FL_OK) status = box_to_leaf(&final, leaf);
-    if (status != FL_OK) {
-        fl_tensor_unref(final);
-        return status;
+    bool kept = p->accumulate && final->meta != leaf->meta && !fl_grad_sync; /* for a later pass to box */
+    if (status == FL_OK && p->accumulate && a->unsynced && (kept || fl_grad_sync)) {
+        status = add_gradient(&a->unsynced, final, p->create_graph);
+        final = a->unsynced;
+        a->unsynced = NULL;
     }
-    if (p->accumulate && leaf->requires_grad) return add_to_grad(a, final, p->create_graph);
-    for (int i = 0; i < p->xcount; i++)
-        if (p->xs[i] == leaf) p->found[i] = fl_tensor_ref(final);
+    if (status == FL_OK && kept) {
+        a->unsynced = final;
+        return FL_OK;
+    }
+    if (status == FL_OK) return box_to_leaf(p, leaf, final);
     fl_tensor_unref(final);
-    return FL_OK;
+    return status;
 }
 
 /* ---- nodes ---- */
@@ -437,6 +490,10 @@ static fl_status visit(pass *p, fl_node *n)
 
 static void pass_end(pass *p)
 {
+    for (int i = 0; i < p->waiting.count; i++) { /* left by an error */
+        fl_tensor_unref(p->waiting.gradients[i]);
+        fl_tensor_unref(p->waiting.leaves[i]);
+    }
     for (int64_t i = 0; i < p->count; i++) {
         fl_node *n = p->nodes[i];
         n->run = NULL;
@@ -507,7 +564,7 @@ static fl_status run(pass *p, fl_tensor *const *ys, fl_tensor *const *grads, int
         status = nodes[i] ? add_gradient(&nodes[i]->pending[slots[i]], g, p->create_graph) : contribute(p, ys[i], g);
     }
     for (int64_t i = 0; i < p->count && status == FL_OK; i++) status = visit(p, p->nodes[i]);
-    return status;
+    return status == FL_OK ? box_waiting(p) : status;
 }
 
 static fl_status run_pass(pass *p, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)

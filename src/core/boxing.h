@@ -55,6 +55,10 @@ bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_plac
 ** are equal. Error FL_ERR_COMM in the dry world when a peer is needed: names the step. */
 fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to);
 
+/* The same for several tensors: all-reduces of small ones among the same ranks travel together. out[i] is NULL or set; on an
+** error the caller releases those that are set. */
+fl_status fl_boxing_apply_all(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, int count);
+
 /* Forgets the compiled plans: what they say about this rank is no longer true (fl_world_set_dry). */
 void fl_boxing_forget(void);
 

@@ -146,6 +146,7 @@ void fl_autograd_free(fl_autograd *a)
     leave_node(a);
     fl_node_unref(a->node);
     fl_tensor_unref(a->grad);
+    fl_tensor_unref(a->unsynced);
     fl_tensor_unref(a->base);
     fl_tensor_unref(a->pending);
     link_unref(a->link);
@@ -512,6 +513,8 @@ fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
     fl_autograd *a = fl_tape_record_of(t);
     if (!a) return out_of_memory();
     fl_tensor *old = a->grad;
+    fl_tensor_unref(a->unsynced);
+    a->unsynced = NULL;
     a->grad = grad ? fl_tensor_ref(grad) : NULL;
     fl_tensor_unref(old);
     return FL_OK;

@@ -32,6 +32,7 @@ struct fl_autograd {
     fl_node *node;                  /* owned; NULL for a leaf */
     int slot;                       /* which output of node */
     fl_tensor *grad;                /* owned; leaves, and outputs with retain */
+    fl_tensor *unsynced;            /* owned; a leaf's gradient of passes under no_sync, in the SBP it came in */
     bool retain;
     tape_hook *hooks;               /* of a leaf */
     /* views */
