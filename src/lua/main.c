@@ -7,6 +7,7 @@
 */
 #include "binding.h"
 #include "../core/launch.h"
+#include "../core/random.h"
 
 #include <signal.h>
 #include <errno.h>
@@ -299,6 +300,16 @@ static bool join_ranks(char **argv, const options *o)
     return false;
 }
 
+/* The ranks of a script that asks math.random must not go different ways. */
+static void seed_lua(lua_State *L)
+{
+    lua_getglobal(L, "math");
+    lua_getfield(L, -1, "randomseed");
+    lua_pushinteger(L, (lua_Integer)fl_generator_current()->seed);
+    lua_call(L, 1, 0);
+    lua_pop(L, 1);
+}
+
 /* What main does inside a protected call: argc and argv in, true when all went well. */
 static int protected_main(lua_State *L)
 {
@@ -322,6 +333,7 @@ static int protected_main(lua_State *L)
     bool nothing_asked = !o.script && !o.execute && !o.version && !o.help && !o.doctor, terminal = isatty(STDIN_FILENO);
     luaL_openlibs(L);
     fl_lua_preload(L);
+    if (fl_comm_get()) seed_lua(L);
     set_arg(L, argv, argc, o.script);
     lua_gc(L, LUA_GCGEN, 0, 0);
     bool repl = o.interactive || (nothing_asked && terminal);

@@ -1,0 +1,175 @@
+-- launch_spec.lua -- flowlua --ranks N: what every rank sees, what reaches mpirun's caller, what goes wrong.
+local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+
+local folder
+
+local function write(name, text)
+    local path = folder .. "/" .. name
+    local file = assert(io.open(path, "wb"))
+    file:write(text)
+    file:close()
+    return path
+end
+
+-- Output (with errors), exit code and seconds of a shell command; the word @ stands for the program, % for the folder.
+local function run(command, stdin)
+    command = (command .. " "):gsub("@ ", function() return flowlua .. " " end):gsub("%%", function() return folder end)
+    local input = stdin and write("stdin", stdin) or "/dev/null"
+    local pipe = io.popen(("{ timeout 60 sh -c '%s'; } <%s 2>&1; echo \"rc=$?\""):format(command:gsub("'", "'\\''"), input))
+    local text = pipe:read("a")
+    pipe:close()
+    local output, code = text:match("^(.-)rc=(%d+)\n$")
+    return output, tonumber(code)
+end
+
+-- The lines of all ranks, in an order that does not depend on who was first.
+local function lines(output)
+    local list = {}
+    for line in output:gmatch("[^\n]+") do list[#list + 1] = line end
+    table.sort(list)
+    return list
+end
+
+local function obstacle()
+    if not os.execute("command -v mpirun >/dev/null 2>&1") then return "mpirun is missing (apt install openmpi-bin)" end
+    local plugin = io.open((flowlua:match("^(.*)/") or ".") .. "/flowlua-mpi.so")
+    if not plugin then return "flowlua-mpi.so is missing: this build has no transport" end
+    plugin:close()
+    if os.getenv("OMPI_COMM_WORLD_SIZE") then return "this is a job of mpirun itself" end
+end
+
+describe("--ranks", function()
+    setup(function()
+        folder = os.tmpname()
+        os.remove(folder)
+        assert(os.execute("mkdir " .. folder))
+    end)
+    teardown(function() os.execute("rm -r " .. folder) end)
+
+    -- it(), where several ranks can run
+    local function with_ranks(name, body)
+        it(name, function()
+            local why = obstacle()
+            if why then pending(why) end
+            body()
+        end)
+    end
+
+    it("takes one rank without mpirun", function()
+        assert.are.same({"1\n", 0}, {run("PATH= @ --ranks 1 -e 'print(flow.world_size())'")})
+        assert.are.same({"1\n", 0}, {run("@ --ranks=1 -e 'print(flow.world_size())'")})
+    end)
+
+    with_ranks("says what is missing", function()
+        local output, code = run("PATH= @ --ranks 2 -e ''")
+        assert.are.equal(flowlua .. ": --ranks needs mpirun, which is not there: install the package openmpi-bin\n", output)
+        assert.are.equal(1, code)
+        assert(os.execute(("cp %s %s/alone"):format(flowlua, folder)))
+        output, code = run("%/alone --ranks 2 -e ''")
+        assert.are.equal(folder .. "/alone: --ranks needs flowlua-mpi.so, which was not built: install the package libopenmpi-dev and run make\n", output)
+        assert.are.equal(1, code)
+        output, code = run("OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=0 %/alone -e ''")
+        assert.are.equal(folder .. "/alone: the ranks of this job cannot work together: flowlua-mpi.so lies neither beside the program " ..
+            "nor in ../lib/flowlua: install the package libopenmpi-dev and run make\n", output)
+        assert.are.equal(1, code)
+    end)
+
+    with_ranks("finds the plug-in of an installed program", function()
+        assert(os.execute(("mkdir -p %s/usr/bin %s/usr/lib/flowlua && cp %s %s/usr/bin && cp %s/flowlua-mpi.so %s/usr/lib/flowlua"):format(
+            folder, folder, flowlua, folder, flowlua:match("^(.*)/") or ".", folder)))
+        local output = run("%/usr/bin/flowlua --ranks 2 -e 'print(flow.world_size())'")
+        assert.are.equal("2\n2\n", output)
+    end)
+
+    with_ranks("starts N ranks with the same script", function()
+        local script = write("script.lua", [[
+            local flow = require "flow"
+            flow.barrier()
+            print(flow.rank(), flow.world_size(), ...)]])
+        local cases = {
+            {"@ --ranks 2 -e 'print(flow.rank(), flow.world_size())'", nil, {"0\t2", "1\t2"}},
+            {"@ --ranks=3 -e 'print(flow.rank())'", nil, {"0", "1", "2"}},
+            {"@ --ranks 2 " .. script .. " a --ranks 3", nil, {"0\t2\ta\t--ranks\t3", "1\t2\ta\t--ranks\t3"}},
+            {"@ -e 'x = 1' --ranks 2 -e 'print(x, flow.rank())'", nil, {"1\t0", "1\t1"}},
+            {"@ --ranks 2 -", "print(require('flow').rank(), ...)", {"0", "1"}},
+            {"@ --ranks 2 - a", "print(require('flow').rank(), ...)", {"0\ta", "1\ta"}},
+            {"@ --ranks 2", "#!/usr/bin/flowlua\nprint(require('flow').rank()) error('line 3', 0) -- " .. ("x"):rep(100000), nil},
+            {"@ --ranks 2", "", {}},
+            {"FLOW_SHARED=0 @ --ranks 2 " .. script, nil, {"0\t2", "1\t2"}},
+            {"FLOW_SHARED=0 @ --ranks 3 -", "print(require('flow').rank())", {"0", "1", "2"}},
+            {"mpirun -n 1 --allow-run-as-root @ -e 'print(flow.world_size(), flow.rank())'", nil, {"1\t0"}},
+            {"FLOW_WORLD=4 FLOW_RANK=3 @ --ranks 2 -e 'print(flow.world_size(), flow.rank())'", nil, {"4\t3", "4\t3"}},
+        }
+        for _, case in ipairs(cases) do
+            local output, code = run(case[1], case[2])
+            if case[3] then
+                assert.are.same(case[3], lines(output), case[1])
+                assert.are.equal(0, code, case[1])
+            else
+                assert.truthy(output:find("line 3", 1, true), output)
+                assert.are.equal(1, code)
+            end
+        end
+    end)
+
+    with_ranks("lets every rank draw the same random numbers", function()
+        local list = lines((run("@ --ranks 2 -e 'print(flow.rand(1):item(), math.random())'")))
+        assert.are.equal(2, #list)
+        assert.are.equal(list[1], list[2])
+        assert.are_not.equal(list[1], lines((run("@ --ranks 2 -e 'print(flow.rand(1):item(), math.random())'")))[1])
+    end)
+
+    with_ranks("gives every rank its share of the cores and equally many threads", function()
+        local cores = tonumber(io.popen("nproc --all"):read("l"))
+        local ranks = cores >= 4 and 2 or cores
+        local output = run(("@ --ranks %d -e 'print(flow.get_num_threads())'"):format(ranks))
+        for _, line in ipairs(lines(output)) do assert.are.equal(tostring(cores // ranks), line) end
+        output = run(("@ --ranks %d -e 'print(flow.get_num_threads())'"):format(cores + 1))
+        for _, line in ipairs(lines(output)) do assert.are.equal("1", line) end
+        output = run("FLOW_THREADS=3 @ --ranks 2 -e 'print(flow.get_num_threads())'")
+        assert.are.same({"3", "3"}, lines(output))
+        output = run(("mpirun --allow-run-as-root --oversubscribe -n 1 @ -e 'print(flow.get_num_threads())'"))
+        assert.are.equal(cores .. "\n", output)
+    end)
+
+    with_ranks("uses the lowest level of the ranks' kernels and the fewest threads", function()
+        local script = write("level.sh", [[
+            [ "$OMPI_COMM_WORLD_RANK" = 1 ] && export FLOW_CPU=base FLOW_THREADS=1 || export FLOW_THREADS=2
+            exec "$@"]])
+        local output = run("mpirun --allow-run-as-root --oversubscribe -n 2 sh " .. script ..
+            " @ --doctor")
+        assert.truthy(output:find("base kernels, 1 threads", 1, true), output)
+    end)
+
+    with_ranks("ends with the failing rank's exit code, and says which rank it was", function()
+        local output, code = run("@ --ranks 3 -e 'if flow.rank() == 1 then error(\"boom\") end flow.barrier()'")
+        assert.are.equal(1, code)
+        assert.truthy(output:find(": rank 1: (command line):1: boom\n", 1, true), output)
+        output, code = run("@ --ranks 2 -e 'if flow.rank() == 1 then os.exit(7) end flow.barrier()'")
+        assert.are.equal(7, code)
+        output, code = run("@ --ranks 2 %/nothing.lua")
+        assert.are.equal(1, code)
+        assert.truthy(output:find("cannot open " .. folder .. "/nothing.lua", 1, true), output)
+    end)
+
+    with_ranks("lets a program that a rank starts run alone", function()
+        local script = write("child.lua", ([[
+            local flow = require "flow"
+            local function output(command) return io.popen("%s " .. command .. " 2>&1"):read "a" end
+            if flow.rank() == 1 then
+                io.write(output "-e 'print(flow.world_size(), flow.rank(), flow.ones(2):sum():item())'")
+                io.write(output "-e 'os.execute(\"%s -e \\\"print(flow.world_size())\\\"\")'")
+                io.write(output "--ranks 2 -e ''")
+            end
+            flow.barrier()]]):format(flowlua, flowlua))
+        local output, code = run("@ --ranks 2 " .. script)
+        assert.are.equal("1\t0\t2.0\n1\n" .. flowlua .. ": --ranks 2: this process is in a job of mpirun already; leave out --ranks or mpirun\n", output)
+        assert.are.equal(0, code)
+    end)
+
+    with_ranks("reports an op that fails when the script has ended", function()
+        local output, code = run("FLOW_ENGINE=queued @ --ranks 2 -e 'x = flow.ones(3):index_select(0, flow.tensor({7}))'")
+        assert.are.equal(1, code)
+        assert.truthy(output:find(": rank %d: index_select"), output)
+    end)
+end)
