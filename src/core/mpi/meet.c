@@ -109,13 +109,14 @@ static void send_notes(const fl_group *g, const fl_mpi_group *h, fl_status statu
     }
 }
 
-/* FL_OK, or the error of a member that has stopped waiting. */
+/* FL_OK, or the error of a member that has stopped waiting. MPI reads what has come after it has looked: a second look
+** finds what came before the first. */
 static fl_status look_for_notes(const fl_mpi_group *h)
 {
-    int there;
+    int there = 0;
     MPI_Status from;
     note n;
-    MPI_TRY(MPI_Iprobe, (MPI_ANY_SOURCE, h->tag + 1, fl_mpi_post, &there, &from));
+    for (int i = 0; i < 2 && !there; i++) MPI_TRY(MPI_Iprobe, (MPI_ANY_SOURCE, h->tag + 1, fl_mpi_post, &there, &from));
     if (!there) return FL_OK;
     MPI_TRY(MPI_Recv, (&n, sizeof n, MPI_BYTE, from.MPI_SOURCE, h->tag + 1, fl_mpi_post, MPI_STATUS_IGNORE));
     return fl_fail((fl_status)n.status, "%s", n.message);
@@ -150,7 +151,7 @@ static fl_status post_letters(fl_group *g, fl_mpi_group *h, const fl_entry *mine
         MPI_TRY(MPI_Isend, (mail_of(h, g->me), size, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[g->count + i]));
     }
     g->entries[g->me] = *mine;
-    memcpy(g->data + (size_t)g->me * FL_EAGER_BYTES, data, mine->bytes);
+    if (mine->bytes) memcpy(g->data + (size_t)g->me * FL_EAGER_BYTES, data, mine->bytes);
     return FL_OK;
 }
 
