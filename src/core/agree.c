@@ -29,9 +29,13 @@ static fl_status read_reports(void *all, const char *reports, int count, size_t 
     return FL_OK;
 }
 
+int fl_agree_count(void) { return fl_comm_forbidden ? 1 : fl_world_get()->size; }
+
+int fl_agree_rank(void) { return fl_comm_forbidden ? 0 : fl_world_get()->rank; }
+
 fl_status fl_agree(const char *doing, fl_status mine, void *all, const void *facts, size_t bytes)
 {
-    int count = fl_world_get()->size;
+    int count = fl_agree_count();
     if (count == 1) {
         if (mine == FL_OK && bytes > 0) memcpy(all, facts, bytes);
         return mine;

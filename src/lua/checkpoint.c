@@ -3,7 +3,8 @@
 **
 ** Under several ranks a file is written by all of them together: rank 0 makes it and puts it in its place, every rank
 ** writes what it holds of the global tensors (of copies the first holder's), rank 0 the local ones. Whatever fails on one
-** rank ends the save on all: each step ends with fl_agree, and no rank leaves between two of them.
+** rank ends the save on all: each step ends with fl_agree, and no rank leaves between two of them. Inside flow.on_rank a
+** rank saves and loads alone.
 */
 #include "binding.h"
 #include "../core/agree.h"
@@ -60,7 +61,7 @@ static uint64_t item_hash(const save_job *job, int i)
 /* The ranks' tensors differ: finds the first one that does and says so, alike on all ranks. count: the smallest. */
 static fl_status layout_fail(const save_job *job, int count)
 {
-    int world = fl_world_get()->size, at = count, rank = 0;
+    int world = fl_agree_count(), at = count, rank = 0;
     uint64_t *own = malloc(sizeof *own * ((size_t)world + 1) * (size_t)(count + 1)), *all = own + count;
     char *texts = malloc((size_t)ITEM_TEXT * ((size_t)world + 1)), *mine = texts ? texts + (size_t)ITEM_TEXT * (size_t)world : NULL;
     fl_status status = own && texts ? FL_OK : fl_fail(FL_ERR_MEMORY, "save: out of memory");
@@ -87,7 +88,7 @@ static fl_status layout_check(const save_job *job, const save_facts *all)
 {
     bool same = true;
     int64_t least = job->count;
-    for (int i = 0; i < fl_world_get()->size; i++) {
+    for (int i = 0; i < fl_agree_count(); i++) {
         same = same && all[i].layout == all[0].layout && all[i].count == all[0].count;
         if (all[i].count < least) least = all[i].count;
     }
@@ -114,7 +115,7 @@ static fl_nd_sbp without_partials(const fl_meta *m)
 /* Does this rank write its part? Of copies only the first holder does. */
 static bool writes_part(const fl_meta *m)
 {
-    if (m->is_local) return fl_world_get()->rank == 0;
+    if (m->is_local) return fl_agree_rank() == 0;
     if (!m->holds || m->local_numel == 0) return false;
     int coords[FL_MAX_HIERARCHY];
     fl_placement_coords(coords, m->placement, m->placement->my_index);
@@ -167,16 +168,26 @@ static fl_status save_tensors(save_job *job, fl_status status)
     return status;
 }
 
+/* A rank that is alone (flow.on_rank) has no part of a global tensor that it could call the tensor. */
+static fl_status check_alone(const save_job *job)
+{
+    for (int i = 0; fl_agree_count() < fl_world_get()->size && i < job->count; i++)
+        if (!job->tensors[i]->meta->is_local)
+            return fl_fail(FL_ERR_COMM, "save: '%s' is a global tensor and here one rank is alone; save its part, x:to_local(), or let all ranks save",
+                           job->entries[i].name);
+    return FL_OK;
+}
+
 /* All ranks agree on what is written, and rank 0 has made the file. */
 static fl_status save_begin(save_job *job, const char *failure, save_facts *all)
 {
     save_facts facts = {.layout = 0xcbf29ce484222325u, .count = job->count};
-    fl_status status = failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : FL_OK;
+    fl_status status = failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : check_alone(job);
     for (int i = 0; i < job->count; i++) {
         uint64_t hash = item_hash(job, i);
         facts.layout = mix(facts.layout, &hash, sizeof hash);
     }
-    if (status == FL_OK && fl_world_get()->rank == 0)
+    if (status == FL_OK && fl_agree_rank() == 0)
         status = fl_safetensors_create(&job->writer, job->path, job->entries, job->count, job->metadata, job->metadata_count);
     if (job->writer) fl_safetensors_ticket_get(&facts.ticket, job->writer);
     FL_TRY(fl_agree("save", status, all, &facts, sizeof facts));
@@ -185,7 +196,7 @@ static fl_status save_begin(save_job *job, const char *failure, save_facts *all)
 
 static fl_status save_run(save_job *job, const char *failure)
 {
-    save_facts *all = calloc((size_t)fl_world_get()->size, sizeof *all);
+    save_facts *all = calloc((size_t)fl_agree_count(), sizeof *all);
     if (!all) return fl_fail(FL_ERR_MEMORY, "save: out of memory");
     fl_status status = save_begin(job, failure, all);
     fl_safetensors_ticket ticket = all[0].ticket;
@@ -250,7 +261,7 @@ static int reader_close(lua_State *L)
 /* Every rank of the world has opened the file: is it the same one? */
 static fl_status agree_on_file(fl_status status, const fl_safetensors *reader, const char *path)
 {
-    int count = fl_world_get()->size;
+    int count = fl_agree_count();
     uint64_t hash = reader ? reader->hash : 0, *all = malloc(sizeof *all * (size_t)count);
     if (!all) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
     status = fl_agree("load", status, all, &hash, sizeof hash);

@@ -134,6 +134,23 @@ describe("a checkpoint", function()
         flow.barrier()
     end)
 
+    it("can be one rank's own", function()
+        local name = path("own." .. ranks.rank)
+        flow.on_rank(last, function()
+            flow.save(name, {t = flow.full({2}, ranks.rank + 0.5)})
+            local loaded = flow.load(name, {lazy = true})
+            assert.are.same({last + 0.5, last + 0.5}, loaded.t:read():totable())
+        end)
+        if ranks.world > 1 then
+            local g = flow.zeros({4}, {placement = everywhere, sbp = "B"})
+            flow.on_rank(last, function()
+                assert.are.equal("save: 'g' is a global tensor and here one rank is alone; save its part, x:to_local(), or let all "
+                    .. "ranks save", message_of(flow.save, name, {g = g}))
+            end)
+        end
+        flow.barrier()
+    end)
+
     it("is read by each rank for its own part alone", function()
         local rows = 64 * ranks.world
         flow.save(path "big.st", {w = flow.randn({rows, 1024}, {placement = everywhere, sbp = "S(0)"})})
