@@ -132,14 +132,30 @@ void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *o
         attrs->placement = o->device;
         attrs->nd_sbp = fl_nd_sbp_fill(FL_B, 1);
     }
-    if (!o->placement != !o->has_sbp) FL_RAISE(L, "%s: placement and sbp go together; %s is missing", who, o->placement ? "sbp" : "placement");
+    if (!o->placement != !o->has_sbp)
+        FL_RAISE(L, "%s: placement and sbp go together; %s", who, o->placement ? "sbp is missing: write sbp = \"B\" (whole on every rank) or \"S(0)\" (split)" :
+                 "placement is missing: write placement = flow.placement.all(\"cpu\")");
     if (!o->placement) return;
-    if (o->sbp.n != o->placement->ndim)
-        FL_RAISE(L, "%s: the placement's hierarchy has %d axes, sbp has %d", who, o->placement->ndim, o->sbp.n);
+    fl_lua_check_fit(L, o->sbp, o->placement, who);
     attrs->has_placement = true;
     attrs->is_local = false;
     attrs->placement = o->placement;
     attrs->nd_sbp = o->sbp;
+}
+
+static bool is_one_of(const char *key, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(*names, key) == 0) return true;
+    return false;
+}
+
+static void raise_unknown(lua_State *L, const char *who, const char *key, const char *const *names)
+{
+    char hint[FL_SUGGEST_TEXT];
+    fl_suggestion s = {.word = key};
+    for (; *names; names++) fl_suggest_offer(&s, *names);
+    FL_RAISE(L, "%s: unknown option '%s'%s", who, key, fl_suggest_text(hint, &s));
 }
 
 void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *const *names)
@@ -150,13 +166,6 @@ void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *con
         lua_pop(L, 1);
         if (lua_type(L, -1) != LUA_TSTRING) FL_RAISE(L, "%s: options are named, got a key that is a %s", who, luaL_typename(L, -1));
         const char *key = lua_tostring(L, -1);
-        fl_suggestion s = {.word = key};
-        bool known = false;
-        for (const char *const *name = names; *name; name++) {
-            known |= strcmp(*name, key) == 0;
-            fl_suggest_offer(&s, *name);
-        }
-        char hint[FL_SUGGEST_TEXT];
-        if (!known) FL_RAISE(L, "%s: unknown option '%s'%s", who, key, fl_suggest_text(hint, &s));
+        if (!is_one_of(key, names)) raise_unknown(L, who, key, names);
     }
 }
