@@ -145,7 +145,7 @@ describe("--ranks", function()
         local output, code = run("@ --ranks 3 -e 'if flow.rank() == 1 then error(\"boom\") end flow.barrier()'")
         assert.are.equal(1, code)
         assert.truthy(output:find(": rank 1: (command line):1: boom\n", 1, true), output)
-        output, code = run("@ --ranks 2 -e 'if flow.rank() == 1 then os.exit(7) end flow.barrier()'")
+        code = select(2, run("@ --ranks 2 -e 'if flow.rank() == 1 then os.exit(7) end flow.barrier()'"))
         assert.are.equal(7, code)
         output, code = run("@ --ranks 2 %/nothing.lua")
         assert.are.equal(1, code)
@@ -165,6 +165,34 @@ describe("--ranks", function()
         local output, code = run("@ --ranks 2 " .. script)
         assert.are.equal("1\t0\t2.0\n1\n" .. flowlua .. ": --ranks 2: this process is in a job of mpirun already; leave out --ranks or mpirun\n", output)
         assert.are.equal(0, code)
+    end)
+
+    with_ranks("moves every dtype through MPI, in shared memory, and in pieces when MPI cannot count so far", function()
+        for _, case in ipairs {
+            "@ --ranks 3 tests/ranks/transport.lua 1 7 300 9000",
+            "FLOW_SHARED=0 @ --ranks 3 tests/ranks/transport.lua 1 7 300",
+            "FLOW_SHARED=0 FLOW_MPI_LIMIT=5 @ --ranks 3 tests/ranks/transport.lua 1 7 300",
+            "FLOW_SHARED=0 @ --ranks 2 tests/ranks/transport.lua 200000", -- more than one piece
+        } do
+            assert.are.same({"", 0}, {run(case)}, case)
+        end
+    end)
+
+    with_ranks("says on every rank who has not come, without shared memory too", function()
+        local script = write("late.lua", [[
+            local flow = require "flow"
+            flow.barrier()
+            if flow.rank() == 2 then os.execute "sleep 2.5" end
+            local ok, message = pcall(flow.barrier)
+            if flow.rank() < 2 then print(ok, message) end]])
+        local where = script .. ":4: barrier (" .. script .. ":4): after 1 s still missing: rank 2"
+        local rest = ". All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)"
+        local output = run("FLOW_TIMEOUT=1 @ --ranks 3 " .. script)
+        local want = "false\t" .. where .. ", last seen in barrier (" .. script .. ":2)" .. rest
+        assert.are.same({want, want}, lines(output))
+        output = run("FLOW_SHARED=0 FLOW_TIMEOUT=1 @ --ranks 3 " .. script)
+        want = "false\t" .. where .. rest
+        assert.are.same({want, want}, lines(output))
     end)
 
     with_ranks("reports an op that fails when the script has ended", function()
