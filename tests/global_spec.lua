@@ -56,8 +56,9 @@ describe("placements", function()
     local cycle = {}
     cycle[1] = cycle
     refuses {
-        {"placement: rank 8 does not exist: the world has 8 ranks (0 to 7)", function() flow.placement("cpu", {0, 8}) end},
-        {"placement: there is no rank -1", function() flow.placement("cpu", {-1}) end},
+        {'placement: rank 8 does not exist: the world has 8 ranks (0 to 7); start flowlua with --ranks 9, or write ' ..
+            'flow.placement.all("cpu")', function() flow.placement("cpu", {0, 8}) end},
+        {"placement: there is no rank -1: ranks count from 0", function() flow.placement("cpu", {-1}) end},
         {"placement: rank 1 is named twice", function() flow.placement("cpu", {1, 0, 1}) end},
         {"placement: rank 1 is named twice", function() flow.placement("cpu", {{1, 0}, {2, 1}}) end},
         {"placement: no rank is named", function() flow.placement("cpu", {}) end},
@@ -114,18 +115,18 @@ describe("SBPs", function()
         {'ones: \'s(0)\' is no sbp; an sbp is "S(0)", "B", "P", "P(max)" or "P(min)"', made_with "s(0)"},
         {'ones: \'S(9999999999)\' is no sbp; an sbp is "S(0)", "B", "P", "P(max)" or "P(min)"', made_with "S(9999999999)"},
         {"ones: sbp must be an sbp, a string or a list of them, got number", made_with(0)},
-        {"ones: the placement's hierarchy has 1 axes, sbp has 2", made_with {"S(0)", "B"}},
+        {'ones: sbp (S(0), B): placement("cpu", {0, 1, 2, 3}) has 1 hierarchy axis, and each needs one sbp; write sbp = "S(0)"', made_with {"S(0)", "B"}},
         {"ones: sbp must have 1 to 7 entries, got 0", made_with {}},
-        {"ones: sbp S(5): a tensor of shape [4, 6] has axes 0 to 1", made_with "S(5)"},
+        {'ones: sbp S(5) on placement("cpu", {0, 1, 2, 3}): float32[4, 6] has axes 0 to 1; write "S(0)" or "S(1)"', made_with "S(5)"},
         {'ones: a new tensor is S or B, not P; use x:to_global{sbp = "P"}', made_with "P"},
-        {"ones: placement and sbp go together; sbp is missing", made_with(nil)},
-        {"ones: placement and sbp go together; placement is missing", function() flow.ones(2, {sbp = "B"}) end},
+        {'ones: placement and sbp go together; sbp is missing: write sbp = "B" (whole on every rank) or "S(0)" (split)', made_with(nil)},
+        {'ones: placement and sbp go together; placement is missing: write placement = flow.placement.all("cpu")', function() flow.ones(2, {sbp = "B"}) end},
         {"ones: give a device (a local tensor) or a placement and an sbp (a global one), not both",
             function() flow.ones(2, {placement = line(4), sbp = "B", device = "cpu"}) end},
         {"to_global: sbp P: a bool tensor cannot be a partial sum; use P(max) or P(min), or convert it to a number",
             function() flow.zeros(2, {dtype = "bool", placement = line(4), sbp = "B"}):to_global {sbp = "P"} end},
-        {"sbp.split: axis must be 0 to 7, got 8", function() flow.sbp.split(8) end},
-        {"sbp.split: axis must be 0 to 7, got -1", function() flow.sbp.split(-1) end},
+        {'sbp.split: axis must be 0 to 7, got 8; "S(-1)" as text counts from the end', function() flow.sbp.split(8) end},
+        {'sbp.split: axis must be 0 to 7, got -1; "S(-1)" as text counts from the end', function() flow.sbp.split(-1) end},
     }
 end)
 
@@ -255,10 +256,26 @@ describe("inference", function()
         {'cat: xs[2] is a local tensor (float32[8]) and xs[1] is global (float32[8] on placement("cpu", {0, 1, 2, 3}) as B); '
             .. 'write xs[2]:to_global{placement = xs[1].placement, sbp = "B"}',
             function() flow.cat {given({8}, "B"), flow.ones(8)} end},
-        {'add: y is on placement("cpu", {0, 1}) and x on placement("cpu", {0, 1, 2, 3}); write y:to_global{placement = x.placement}',
-            function() return given({8}, "B") + given({8}, "B", flow.placement("cpu", {0, 1})) end},
-        {'add: y is on placement("cpu", {1, 0, 2, 3}) and x on placement("cpu", {0, 1, 2, 3}); write y:to_global{placement = x.placement}',
+        {'add: y is float32[8] on placement("cpu", {0, 1}) as S(0) and x is float32[8] on placement("cpu", {0, 1, 2, 3}) as B; '
+            .. 'write y:to_global{placement = x.placement}',
+            function() return given({8}, "B") + given({8}, "S(0)", flow.placement("cpu", {0, 1})) end},
+        {'add: y is float32[8] on placement("cpu", {1, 0, 2, 3}) as B and x is float32[8] on placement("cpu", {0, 1, 2, 3}) as B; '
+            .. 'write y:to_global{placement = x.placement}',
             function() return given({8}, "B") + given({8}, "B", flow.placement("cpu", {1, 0, 2, 3})) end},
+        {'mul: y is float32[8] on placement("cpu", {{0, 1}, {2, 3}}) as (S(0), B) and x is float32[8] on placement("cpu", {0, 1, 2, 3}) as B; '
+            .. 'write y:to_global{placement = x.placement, sbp = "S(0)"}',
+            function() return given({8}, "B") * given({8}, {"S(0)", "B"}, flow.placement("cpu", {{0, 1}, {2, 3}})) end},
+        {'mul: y is float32[8] on placement("cpu", {0, 1, 2, 3}) as S(0) and x is float32[8] on placement("cpu", {{0, 1}, {2, 3}}) as (B, B); '
+            .. 'write y:to_global{placement = x.placement, sbp = {"S(0)", "B"}}',
+            function() return given({8}, {"B", "B"}, flow.placement("cpu", {{0, 1}, {2, 3}})) * given({8}, "S(0)") end},
+        {'to_global: sbp S(0): placement("cpu", {{0, 1}, {2, 3}}) has 2 hierarchy axes, and each needs one sbp; write sbp = {"S(0)", "B"}',
+            function() given({8}, "S(0)"):to_global{placement = flow.placement("cpu", {{0, 1}, {2, 3}})} end},
+        {'to_global: sbp S(1) on placement("cpu", {0, 1, 2, 3}): float32[8] has axis 0 alone; write "S(0)"',
+            function() given({8}, "S(0)"):to_global{sbp = "S(1)"} end},
+        {'to_global: sbp S(0) on placement("cpu", {0, 1, 2, 3}): float32[] has no axis; write "B"',
+            function() given({}, "B"):to_global{sbp = "S(0)"} end},
+        {'to_global: sbp S(-3): the tensor has 2 axes; write "S(-2)" to "S(1)"',
+            function() given({8, 2}, "S(0)"):to_global{sbp = "S(-3)"} end},
         {"add: boxing S(0) -> S(1) of float32[2, 8] needs an all-to-all, and this is a dry world (FLOW_WORLD): nothing can be communicated",
             function() return given({2, 8}, "S(0)") + given({8}, "S(0)") end},
         {"item: boxing P -> B of float32[] needs an all-reduce, and this is a dry world (FLOW_WORLD): nothing can be communicated",

@@ -68,28 +68,28 @@ static const char *spoken_name(const build *b)
 static fl_status fail_mixed(const build *b, int first, int other)
 {
     int local = b->metas[first]->is_local ? first : other, global = local == first ? other : first;
-    char ln[FL_OPERAND_NAME], gn[FL_OPERAND_NAME], lt[FL_META_TEXT], gt[FL_META_TEXT], sbp[FL_ND_SBP_TEXT] = "\"B\"";
-    int n = b->metas[global]->nd_sbp.n;
-    for (int k = 0, at = 0; n > 1 && k < n; k++)
-        at += snprintf(sbp + at, sizeof sbp - (size_t)at, "%s\"B\"%s", k ? ", " : "{", k == n - 1 ? "}" : "");
+    char ln[FL_OPERAND_NAME], gn[FL_OPERAND_NAME], lt[FL_META_TEXT], gt[FL_META_TEXT], sbp[FL_ND_SBP_SOURCE];
     fl_operand_name(ln, b->op, local);
     fl_operand_name(gn, b->op, global);
     return fl_fail(FL_ERR_SBP, "%s: %s is a local tensor (%s) and %s is global (%s); write %s:to_global{placement = %s.placement, sbp = %s}",
-                   spoken_name(b), ln, fl_meta_text(lt, b->metas[local]), gn, fl_meta_text(gt, b->metas[global]), ln, gn, sbp);
+                   spoken_name(b), ln, fl_meta_text(lt, b->metas[local]), gn, fl_meta_text(gt, b->metas[global]), ln, gn,
+                   fl_nd_sbp_source(sbp, fl_nd_sbp_fill(FL_B, b->metas[global]->nd_sbp.n)));
 }
 
+/* Local operands on two devices, or global ones on two placements. */
 static fl_status fail_placements(const build *b, int first, int other)
 {
-    char fn[FL_OPERAND_NAME], on[FL_OPERAND_NAME], ft[FL_PLACEMENT_TEXT], ot[FL_PLACEMENT_TEXT];
+    const fl_meta *f = b->metas[first], *o = b->metas[other];
+    char fn[FL_OPERAND_NAME], on[FL_OPERAND_NAME], ft[FL_META_TEXT], ot[FL_META_TEXT], sbp[FL_ND_SBP_SOURCE], option[FL_ND_SBP_SOURCE + 16] = "";
     fl_operand_name(fn, b->op, first);
     fl_operand_name(on, b->op, other);
-    fl_placement_text(ft, b->placement);
-    fl_placement_text(ot, b->metas[other]->placement);
     if (b->is_local)
         return fl_fail(FL_ERR_SBP, "%s: %s and %s are on different devices; write %s:to(%s.device)", spoken_name(b), fn, on,
                        on, fn);
-    return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to_global{placement = %s.placement}", spoken_name(b),
-                   on, ot, fn, ft, on, fn);
+    if (f->placement->ndim != o->placement->ndim)
+        snprintf(option, sizeof option, ", sbp = %s", fl_nd_sbp_source(sbp, fl_nd_sbp_fit(o->nd_sbp, f->placement->ndim)));
+    return fl_fail(FL_ERR_SBP, "%s: %s is %s and %s is %s; write %s:to_global{placement = %s.placement%s}", spoken_name(b), on,
+                   fl_meta_text(ot, o), fn, fl_meta_text(ft, f), on, fn, option);
 }
 
 /* All tensor operands share one placement; without any it is the options', or this rank. */

@@ -55,27 +55,25 @@ void fl_meta_refresh_all(void)
 
 /* ---- checks ---- */
 
-static fl_status check_axis(fl_sbp sbp, const fl_shape *shape)
+/* Words the error of an sbp that splits an axis the tensor does not have. */
+static fl_status fail_axis(fl_sbp sbp, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement)
 {
-    if (!fl_sbp_is_split(sbp) || sbp < shape->ndim) return FL_OK;
-    char text[FL_SHAPE_TEXT], axes[32];
-    if (shape->ndim == 0) snprintf(axes, sizeof axes, "no axis");
-    else if (shape->ndim == 1) snprintf(axes, sizeof axes, "axis 0 alone");
-    else snprintf(axes, sizeof axes, "axes 0 to %d", shape->ndim - 1);
-    return fl_fail(FL_ERR_SBP, "sbp S(%d): a tensor of shape %s has %s", sbp, fl_shape_text(text, shape), axes);
+    char text[FL_SHAPE_TEXT], place[FL_PLACEMENT_TEXT], has[64];
+    int last = shape->ndim - 1;
+    if (last < 0) snprintf(has, sizeof has, "no axis; write \"B\"");
+    else if (last == 0) snprintf(has, sizeof has, "axis 0 alone; write \"S(0)\"");
+    else snprintf(has, sizeof has, "axes 0 to %d; write \"S(0)\" %s \"S(%d)\"", last, last == 1 ? "or" : "to", last);
+    return fl_fail(FL_ERR_SBP, "sbp S(%d) on %s: %s%s has %s", sbp, fl_placement_text(place, placement), fl_dtype_name(dtype),
+                   fl_shape_text(text, shape), has);
 }
 
 static fl_status check(fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp)
 {
-    if (nd_sbp.n != placement->ndim) {
-        char sbp[FL_ND_SBP_TEXT], place[FL_PLACEMENT_TEXT];
-        return fl_fail(FL_ERR_SBP, "sbp %s: %s has %d hierarchy %s, and each needs one sbp", fl_nd_sbp_text(sbp, nd_sbp),
-                       fl_placement_text(place, placement), placement->ndim, placement->ndim == 1 ? "axis" : "axes");
-    }
     fl_shape same;
+    FL_TRY(fl_nd_sbp_check(nd_sbp, placement));
     FL_TRY(fl_shape_make(&same, "tensor", shape->dims, shape->ndim));
     for (int k = 0; k < nd_sbp.n; k++) {
-        FL_TRY(check_axis(nd_sbp.at[k], shape));
+        if (fl_sbp_is_split(nd_sbp.at[k]) && nd_sbp.at[k] >= shape->ndim) return fail_axis(nd_sbp.at[k], dtype, shape, placement);
         if (nd_sbp.at[k] == FL_PSUM && dtype == FL_BOOL)
             return fl_fail(FL_ERR_SBP, "sbp P: a bool tensor cannot be a partial sum; use P(max) or P(min), or convert it to a number");
     }

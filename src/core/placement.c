@@ -108,15 +108,19 @@ static uint64_t placement_hash(fl_device_type type, const int *ranks, int count,
     return h;
 }
 
+static fl_status fail_rank(int rank)
+{
+    char world_text[64] = "the world has one rank (0)";
+    if (rank < 0) return fl_fail(FL_ERR_SBP, "placement: there is no rank %d: ranks count from 0", rank);
+    if (world.size > 1) snprintf(world_text, sizeof world_text, "the world has %d ranks (0 to %d)", world.size, world.size - 1);
+    return fl_fail(FL_ERR_SBP, "placement: rank %d does not exist: %s; start flowlua with --ranks %d, or write flow.placement.all(\"cpu\")", rank,
+                   world_text, rank + 1);
+}
+
 static fl_status check_ranks(const int *ranks, int count)
 {
     for (int i = 0; i < count; i++)
-        if (ranks[i] < 0 || ranks[i] >= world.size) {
-            if (world.size == 1)
-                return fl_fail(FL_ERR_SBP, "placement: rank %d does not exist: the world has one rank (0)", ranks[i]);
-            return fl_fail(FL_ERR_SBP, "placement: rank %d does not exist: the world has %d ranks (0 to %d)",
-                           ranks[i], world.size, world.size - 1);
-        }
+        if (ranks[i] < 0 || ranks[i] >= world.size) return fail_rank(ranks[i]);
     unsigned char *seen = calloc((size_t)world.size, 1);
     if (!seen) return fl_fail(FL_ERR_MEMORY, "placement: out of memory");
     int twice = -1;
@@ -298,4 +302,30 @@ const char *fl_nd_sbp_text(char *buffer, fl_nd_sbp s)
     }
     snprintf(buffer + n, FL_ND_SBP_TEXT - n, ")");
     return buffer;
+}
+
+const char *fl_nd_sbp_source(char *buffer, fl_nd_sbp s)
+{
+    size_t n = 0;
+    for (int k = 0; k < s.n; k++) {
+        char one[FL_SBP_TEXT];
+        n += (size_t)snprintf(buffer + n, FL_ND_SBP_SOURCE - n, "%s\"%s\"%s", k ? ", " : s.n > 1 ? "{" : "", fl_sbp_text(one, s.at[k]),
+                              s.n > 1 && k + 1 == s.n ? "}" : "");
+    }
+    return buffer;
+}
+
+fl_nd_sbp fl_nd_sbp_fit(fl_nd_sbp s, int n)
+{
+    fl_nd_sbp fit = fl_nd_sbp_fill(FL_B, n);
+    memcpy(fit.at, s.at, (size_t)(s.n < n ? s.n : n) * sizeof *s.at);
+    return fit;
+}
+
+fl_status fl_nd_sbp_check(fl_nd_sbp s, const fl_placement *p)
+{
+    char sbp[FL_ND_SBP_TEXT], place[FL_PLACEMENT_TEXT], fit[FL_ND_SBP_SOURCE];
+    if (s.n == p->ndim) return FL_OK;
+    return fl_fail(FL_ERR_SBP, "sbp %s: %s has %d hierarchy %s, and each needs one sbp; write sbp = %s", fl_nd_sbp_text(sbp, s),
+                   fl_placement_text(place, p), p->ndim, p->ndim == 1 ? "axis" : "axes", fl_nd_sbp_source(fit, fl_nd_sbp_fit(s, p->ndim)));
 }

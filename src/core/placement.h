@@ -103,4 +103,14 @@ const char *fl_sbp_text(char *buffer, fl_sbp s);
 /* "S(0)" for one axis, "(S(0), B)" for more. */
 const char *fl_nd_sbp_text(char *buffer, fl_nd_sbp s);
 
+/* As scripts write it: `"S(0)"`, `{"S(0)", "B"}`. */
+enum { FL_ND_SBP_SOURCE = FL_ND_SBP_TEXT + 2 * FL_MAX_HIERARCHY };
+const char *fl_nd_sbp_source(char *buffer, fl_nd_sbp s);
+
+/* s for a hierarchy of n axes: the first of its entries, then B. */
+fl_nd_sbp fl_nd_sbp_fit(fl_nd_sbp s, int n);
+
+/* FL_OK, or the error of an s that has not one entry for each hierarchy axis of p. */
+fl_status fl_nd_sbp_check(fl_nd_sbp s, const fl_placement *p);
+
 #endif

@@ -169,6 +169,8 @@ const fl_placement *fl_lua_check_placement(lua_State *L, int index, const char *
 void fl_lua_push_placement(lua_State *L, const fl_placement *p);
 /* One SBP, a word, or a list of them. ndim: of the tensor, for "S(-1)"; 0: unknown. */
 fl_nd_sbp fl_lua_check_sbp(lua_State *L, int index, int ndim, const char *who);
+/* An error unless sbp has one entry for each hierarchy axis of p. */
+void fl_lua_check_fit(lua_State *L, fl_nd_sbp sbp, const fl_placement *p, const char *who);
 void fl_lua_push_sbp(lua_State *L, fl_nd_sbp sbp);
 void fl_lua_open_placement(lua_State *L, int flow);     /* flow.placement, flow.sbp */
 

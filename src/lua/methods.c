@@ -293,7 +293,7 @@ static int tensor_to_global(lua_State *L)
     if (local && (!p || !has_sbp)) FL_RAISE(L, "to_global: a local tensor needs placement and sbp: x:to_global{placement = p, sbp = \"B\"}");
     if (!p) p = x->meta->placement;
     if (!has_sbp) sbp = x->meta->nd_sbp;
-    if (sbp.n != p->ndim) FL_RAISE(L, "to_global: the placement's hierarchy has %d axes, sbp has %d", p->ndim, sbp.n);
+    fl_lua_check_fit(L, sbp, p, "to_global");
     if (has_grad && (local || grad_sbp.n != x->meta->nd_sbp.n))
         FL_RAISE(L, local ? "to_global: grad_sbp is for global tensors" : "to_global: grad_sbp has not as many entries as x.sbp");
     bool check = option(L, "check") ? lua_toboolean(L, -1) : fl_comm_get() != NULL;

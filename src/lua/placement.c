@@ -6,6 +6,7 @@
 */
 #include "binding.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define PLACEMENT_TYPE "flow.placement"
@@ -50,7 +51,7 @@ static void read_ranks(lua_State *L, rank_list *list, int index, int depth)
         else {
             if (list->count == list->capacity) FL_RAISE(L, "placement: more ranks than the world has (%d)", fl_world_get()->size);
             int64_t rank = fl_lua_check_integer(L, -1, "placement", "a rank");
-            if (rank < 0 || rank > 1 << 20) FL_RAISE(L, "placement: there is no rank %lld", (long long)rank);
+            if (rank < 0 || rank > 1 << 20) FL_RAISE(L, "placement: there is no rank %lld: ranks count from 0", (long long)rank);
             list->ranks[list->count++] = (int)rank;
         }
         lua_pop(L, 1);
@@ -142,9 +143,18 @@ void fl_lua_push_sbp(lua_State *L, fl_nd_sbp sbp)
     luaL_setmetatable(L, SBP_TYPE);
 }
 
+void fl_lua_check_fit(lua_State *L, fl_nd_sbp sbp, const fl_placement *p, const char *who)
+{
+    fl_status status = fl_nd_sbp_check(sbp, p);
+    if (status != FL_OK) fl_lua_error(L, fl_fail_prefix(status, "%s: ", who));
+}
+
 static fl_sbp parse_sbp(lua_State *L, const char *text, int ndim, const char *who)
 {
     fl_sbp sbp;
+    int axis, end = 0;
+    if (!fl_sbp_parse(&sbp, text, ndim) && ndim > 0 && sscanf(text, "S(-%d)%n", &axis, &end) == 1 && end > 0 && text[end] == 0)
+        FL_RAISE(L, "%s: sbp %s: the tensor has %d ax%ss; write \"S(-%d)\" to \"S(%d)\"", who, text, ndim, ndim == 1 ? "i" : "e", ndim, ndim - 1);
     if (!fl_sbp_parse(&sbp, text, ndim))
         FL_RAISE(L, "%s: '%s' is no sbp; an sbp is \"S(0)\", \"B\", \"P\", \"P(max)\" or \"P(min)\"", who, text);
     return sbp;
@@ -172,7 +182,7 @@ fl_nd_sbp fl_lua_check_sbp(lua_State *L, int index, int ndim, const char *who)
 static int sbp_split(lua_State *L)
 {
     int64_t axis = fl_lua_check_integer(L, 1, "sbp.split", "axis");
-    if (axis < 0 || axis >= FL_MAX_NDIM) FL_RAISE(L, "sbp.split: axis must be 0 to %d, got %lld", FL_MAX_NDIM - 1, (long long)axis);
+    if (axis < 0 || axis >= FL_MAX_NDIM) FL_RAISE(L, "sbp.split: axis must be 0 to %d, got %lld; \"S(-1)\" as text counts from the end", FL_MAX_NDIM - 1, (long long)axis);
     fl_lua_push_sbp(L, fl_nd_sbp_fill(FL_S(axis), 1));
     return 1;
 }

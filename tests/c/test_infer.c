@@ -308,8 +308,8 @@ static void placements_that_do_not_fit(void)
     CHECK_TEXT(fl_message(), "add: x is a local tensor (float32[3]) and y is global (float32[3] on placement(\"cpu\", {{0, 1}, {2, 3}}) as (S(0), B)); "
                              "write x:to_global{placement = y.placement, sbp = {\"B\", \"B\"}}");
     CHECK(plan_of(&plan, &add_op, FLOATS(p, "B", 3), FLOATS(q, "B, B", 3)) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "add: y is on placement(\"cpu\", {{0, 1}, {2, 3}}) and x on placement(\"cpu\", {0, 1}); "
-                             "write y:to_global{placement = x.placement}");
+    CHECK_TEXT(fl_message(), "add: y is float32[3] on placement(\"cpu\", {{0, 1}, {2, 3}}) as (B, B) and x is float32[3] on placement(\"cpu\", {0, 1}) as B; "
+                             "write y:to_global{placement = x.placement, sbp = \"B\"}");
     CHECK(plan_of(&plan, &add_op, LOCAL(3, 2), LOCAL(4)) == FL_ERR_SHAPE);
     CHECK_TEXT(fl_message(), "add: shapes [3, 2] and [4] do not broadcast");
     CHECK(plan_of(&plan, &add_op, LOCAL(3), LOCAL(2, 3)) == FL_OK && plan->out[0]->is_local && plan->inputs_ready &&
@@ -341,7 +341,7 @@ static void new_tensors(void)
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_OK);
     source_attrs(&a, &zeros_op, PLACE(2), "S(2)");
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "zeros: sbp S(2): a tensor of shape [8, 6] has axes 0 to 1");
+    CHECK_TEXT(fl_message(), "zeros: sbp S(2) on placement(\"cpu\", {0, 1}): float32[8, 6] has axes 0 to 1; write \"S(0)\" or \"S(1)\"");
     source_attrs(&a, &zeros_op, NULL, NULL);
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_OK && plan->out[0]->is_local);
     a.has_dtype = true;

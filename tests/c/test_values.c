@@ -187,7 +187,7 @@ static void placements(void)
     fl_placement_coords(coords, q, 2);
     CHECK(coords[0] == 1 && coords[1] == 0);
     CHECK(fl_placement_get(&p, FL_CPU, (int[]){0, 5}, 2, (int[]){2}, 1) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "placement: rank 5 does not exist: the world has 4 ranks (0 to 3)");
+    CHECK_TEXT(fl_message(), "placement: rank 5 does not exist: the world has 4 ranks (0 to 3); start flowlua with --ranks 6, or write flow.placement.all(\"cpu\")");
     CHECK(fl_placement_get(&p, FL_CPU, (int[]){0, -1}, 2, (int[]){2}, 1) == FL_ERR_SBP);
     CHECK(fl_placement_get(&p, FL_CPU, (int[]){0, 1, 1}, 3, (int[]){3}, 1) == FL_ERR_SBP);
     CHECK_TEXT(fl_message(), "placement: rank 1 is named twice");
@@ -198,7 +198,7 @@ static void placements(void)
     CHECK(p == NULL);
     CHECK(fl_world_set_dry(1, 0) == FL_OK);
     CHECK(fl_placement_get(&p, FL_CPU, (int[]){1}, 1, (int[]){1}, 1) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "placement: rank 1 does not exist: the world has one rank (0)");
+    CHECK_TEXT(fl_message(), "placement: rank 1 does not exist: the world has one rank (0); start flowlua with --ranks 2, or write flow.placement.all(\"cpu\")");
 }
 
 static void long_placement_text(void)
@@ -289,13 +289,13 @@ static void meta_errors(void)
     const fl_placement *p = PLACE(2, 1, two, 0, 1);
     fl_shape matrix = SHAPE(4, 2), row = SHAPE(4), scalar = {0};
     CHECK(fl_meta_get(&m, FL_FLOAT32, &matrix, p, fl_nd_sbp_fill(FL_S(3), 1), false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "sbp S(3): a tensor of shape [4, 2] has axes 0 to 1");
+    CHECK_TEXT(fl_message(), "sbp S(3) on placement(\"cpu\", {0, 1}): float32[4, 2] has axes 0 to 1; write \"S(0)\" or \"S(1)\"");
     CHECK(fl_meta_get(&m, FL_FLOAT32, &row, p, fl_nd_sbp_fill(FL_S(1), 1), false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "sbp S(1): a tensor of shape [4] has axis 0 alone");
+    CHECK_TEXT(fl_message(), "sbp S(1) on placement(\"cpu\", {0, 1}): float32[4] has axis 0 alone; write \"S(0)\"");
     CHECK(fl_meta_get(&m, FL_FLOAT32, &scalar, p, fl_nd_sbp_fill(FL_S(0), 1), false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "sbp S(0): a tensor of shape [] has no axis");
+    CHECK_TEXT(fl_message(), "sbp S(0) on placement(\"cpu\", {0, 1}): float32[] has no axis; write \"B\"");
     CHECK(fl_meta_get(&m, FL_FLOAT32, &row, p, fl_nd_sbp_fill(FL_B, 2), false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "sbp (B, B): placement(\"cpu\", {0, 1}) has 1 hierarchy axis, and each needs one sbp");
+    CHECK_TEXT(fl_message(), "sbp (B, B): placement(\"cpu\", {0, 1}) has 1 hierarchy axis, and each needs one sbp; write sbp = \"B\"");
     CHECK(fl_meta_get(&m, FL_BOOL, &row, p, fl_nd_sbp_fill(FL_PSUM, 1), false) == FL_ERR_SBP);
     CHECK(m == NULL);
     CHECK(fl_world_set_dry(1, 0) == FL_OK);
