@@ -274,12 +274,12 @@ const void *fl_met_data(const fl_group *g, int i)
     return g->channel ? fl_channel_data(g->channel, i) : g->data + (size_t)i * FL_EAGER_BYTES;
 }
 
-static uint64_t fingerprint_of(const fl_entry *e)
+uint64_t fl_fingerprint(const fl_doing *d, uint64_t tag)
 {
-    uint64_t h = mix_bytes(e->tag, e->doing.name, strlen(e->doing.name));
-    if (e->doing.shape.ndim < 0) return h;
-    h = mix_bytes(mix(h, (uint64_t)e->doing.dtype), e->doing.shape.dims, sizeof(int64_t) * (size_t)e->doing.shape.ndim);
-    return mix(mix(h, fl_nd_sbp_bits(e->doing.from)), fl_nd_sbp_bits(e->doing.to));
+    uint64_t h = mix_bytes(tag, d->name, strlen(d->name));
+    if (d->shape.ndim < 0) return h;
+    h = mix_bytes(mix(h, (uint64_t)d->dtype), d->shape.dims, sizeof(int64_t) * (size_t)d->shape.ndim);
+    return mix(mix(h, fl_nd_sbp_bits(d->from)), fl_nd_sbp_bits(d->to));
 }
 
 /* All members see the same entries and come to the same verdict. */
@@ -343,7 +343,6 @@ fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, u
     if (g->broken)
         return fl_fail(FL_ERR_COMM, "%s: an earlier collective of these ranks failed half way; they cannot communicate any more", doing_at(text, &mine->doing));
     mine->sequence = ++g->sequence;
-    mine->fingerprint = fingerprint_of(mine);
     mine->bytes = (uint32_t)bytes;
     if (fl_engine_interrupted && fl_engine_interrupted()) mine->flags |= FL_ENTRY_INTERRUPTED;
     note_in_journal(mine);
@@ -412,6 +411,7 @@ fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *m
     share_job j = {.group = g, .all = all, .mine = mine, .bytes = bytes, .flags = flags, .entry = {.tag = bytes}};
     j.entry.doing.shape.ndim = -1;
     snprintf(j.entry.doing.name, FL_DOING_TEXT, "%s", doing);
+    j.entry.fingerprint = fl_fingerprint(&j.entry.doing, bytes);
     FL_TRY(fl_comm_allowed(&j.entry.doing));
     if (fl_engine_where) fl_engine_where(j.entry.doing.where, FL_WHERE_TEXT);
     return fl_comm_run(doing, share_here, &j);

@@ -69,7 +69,7 @@ typedef struct fl_doing {
 /* What a rank shows when it enters a collective. */
 typedef struct fl_entry {
     uint64_t sequence;          /* of the meetings of this group, from 1; set by fl_meet */
-    uint64_t fingerprint;       /* of doing and tag, set by fl_meet: equal on members that run the same program */
+    uint64_t fingerprint;       /* of doing and tag: equal on members that run the same program (fl_fingerprint) */
     uint32_t flags;
     uint32_t bytes;             /* of the data shown with it; set by fl_meet */
     fl_doing doing;
@@ -91,6 +91,8 @@ const void *fl_met_data(const fl_group *g, int i);
 
 /* FL_OK, or the error of the first member whose input was poisoned, with its rank. */
 fl_status fl_met_poison(const fl_group *g);
+
+uint64_t fl_fingerprint(const fl_doing *doing, uint64_t tag);
 
 /* "all-reduce of float32[8, 6], P -> B" */
 enum { FL_DOING_WORDS = 512 };

@@ -241,6 +241,7 @@ static void describe(fl_move *m, const geometry *g, const fl_meta *from)
     m->doing.from = g->before;
     m->doing.to = g->step->after;
     m->tag = g->p->hash * 31 + g->q->hash;
+    m->fingerprint = fl_fingerprint(&m->doing, m->tag);
 }
 
 fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const fl_meta *from)
@@ -311,6 +312,7 @@ fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_wi
     m->doing.dtype = (uint8_t)whole->dtype;
     m->doing.from = m->doing.to = whole->nd_sbp;
     m->tag = whole->placement->hash;
+    m->fingerprint = fl_fingerprint(&m->doing, m->tag);
     fl_status status = fl_group_get(&m->group, whole->placement->ranks, whole->placement->count);
     if (status == FL_OK) status = find_parts(m, whole, windows, back);
     if (status == FL_OK) *out = m;

@@ -35,8 +35,8 @@ typedef struct fl_move {
     int64_t in_numel, out_numel;    /* of this rank's parts */
     fl_sbp filled;              /* what the pulls leave out gets the identity of this partial first; 0: they leave nothing out */
     fl_region_list pulls, pushes;   /* an all-reduce has none */
-    fl_doing doing;             /* what the meeting says */
-    uint64_t tag;
+    fl_doing doing;             /* what the meeting says, and its fingerprint */
+    uint64_t tag, fingerprint;
 } fl_move;
 
 /* The move of plan->steps[i] of x (from: meta of the whole plan's source). *out is NULL when this rank has no part in it. */

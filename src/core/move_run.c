@@ -343,6 +343,7 @@ static fl_status run_with_others(const transfer *t)
     mine.flags = 0;
     mine.doing = m->doing;
     mine.tag = m->tag;
+    mine.fingerprint = m->fingerprint;
     memcpy(mine.doing.where, t->where, sizeof t->where);
     size_t shown = address(&mine, t);
     if (!m->group->local || mine.flags & FL_ENTRY_PRIVATE) {

@@ -26,11 +26,21 @@ static bool find_line(lua_State *L, lua_Debug *found)
     return any;
 }
 
+/* Every queued op and every collective asks for this: it is written without printf. */
 void fl_lua_where(lua_State *L, char *buffer, size_t size)
 {
     lua_Debug ar;
+    char digits[16], *d = digits + sizeof digits;
     buffer[0] = 0;
-    if (L && find_line(L, &ar)) snprintf(buffer, size, "%s:%d", ar.short_src, ar.currentline);
+    if (!L || !find_line(L, &ar)) return;
+    *--d = 0;
+    for (int line = ar.currentline; line > 0; line /= 10) *--d = (char)('0' + line % 10);
+    *--d = ':';
+    size_t name = strlen(ar.short_src), number = strlen(d);
+    if (number >= size) return;
+    if (name > size - 1 - number) name = size - 1 - number;
+    memcpy(buffer, ar.short_src, name);
+    memcpy(buffer + name, d, number + 1);
 }
 
 __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
