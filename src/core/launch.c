@@ -212,7 +212,7 @@ static void take_verdicts(const verdict *all, const fl_transport *t)
         share &= !all[r].cannot_share;
     }
     fl_team_set_size(threads);
-    if (own_cores < 2) fl_engine_lane_drive(FL_LANE_COMM);
+    if (own_cores < 2 && fl_engine_mode_get() != FL_ENGINE_QUEUED) fl_engine_lane_drive(FL_LANE_COMM);
     if (!share) fl_shared_stop();
 }
 
