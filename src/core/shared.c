@@ -98,7 +98,7 @@ static head *head_of(int rank) { return (head *)own.peers[rank].start; }
 enum { BINS = 240 };
 
 typedef struct tag {
-    uint32_t free;              /* at both ends of a free range: its length; 0: taken */
+    uint32_t free;              /* at both ends of a free range: its length; 0 elsewhere */
     uint32_t prev, next;        /* at its first unit: the others in its bin; 0: none */
 } tag;
 
@@ -165,7 +165,6 @@ static uint32_t zone_take(zone *z, uint32_t length)
     if (!at) return 0;
     uint32_t whole = z->tags[at].free;
     range_remove(z, at);
-    z->tags[at + length - 1].free = 0;
     if (whole > length) range_insert(z, at + length, whole - length);
     return at;
 }
@@ -238,7 +237,6 @@ void *fl_arena_take(size_t bytes)
 /* Small blocks lie in huge pages that go back when all of one is free; large blocks go back at once. */
 void fl_arena_give(void *data, size_t bytes)
 {
-    if (own.left) return;
     zone *z = zone_of(bytes);
     size_t start = fl_shared_offset(data) - z->offset, end = start + bytes;
     uint32_t at = (uint32_t)(start / z->unit) + 1, length = (uint32_t)((bytes + z->unit - 1) / z->unit);
@@ -376,7 +374,7 @@ static int card_open(const card *c)
     snprintf(path, sizeof path, "/proc/%d/fd/%d", c->pid, c->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return -1;
-    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && (uint64_t)s.st_size == c->size &&
+    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode) &&
         pread(fd, &cookie, sizeof cookie, offsetof(head, cookie)) == sizeof cookie && cookie == c->cookie) return fd;
     close(fd);
     return -1;

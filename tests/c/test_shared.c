@@ -267,6 +267,18 @@ static void drop(held *h)
     h->data = NULL;
 }
 
+/* Memory that comes with a small block where nothing is. */
+static size_t small_growth(void)
+{
+    size_t before = arena_memory();
+    unsigned char *data = fl_arena_take(4096);
+    data[0] = 1;
+    size_t growth = arena_memory() - before;
+    fl_arena_give(data, 4096);
+    CHECK(growth >= 4096 && arena_memory() == before);
+    return growth;
+}
+
 static void allocate_at_random(void)
 {
     enum { COUNT = 40 };
@@ -277,6 +289,8 @@ static void allocate_at_random(void)
     held small = {fl_arena_take(2 * MIB - 512), 2 * MIB - 512, 0}, large = {fl_arena_take(30 * MIB), 30 * MIB, 0};
     CHECK(arena_memory() >= nothing + 30 * MIB || arena_memory() < nothing + 4 * MIB);      /* at once or when touched */
     fl_arena_give(small.data, small.bytes), fl_arena_give(large.data, large.bytes);
+    size_t growth = small_growth();
+    CHECK(small_growth() == growth);
     for (int i = 0; i < 1500; i++) {
         int k = (int)below(&r, COUNT);
         if (all[k].data) drop(&all[k]);
