@@ -121,6 +121,34 @@ describe("a tensor prints", function()
         compare(flow.full({2, 1000}, 0 / 0))
     end)
 
+    it("on all ranks as missing, with the reason, when one rank's part is", function()
+        local program = os.getenv("FLOWLUA") or "build/flowlua"
+        local plugin = os.execute("command -v mpirun >/dev/null 2>&1") and io.open((program:match("^(.*)/") or ".") .. "/flowlua-mpi.so")
+        if not plugin then pending("needs mpirun and the transport") return end
+        plugin:close()
+        local script = os.tmpname()
+        local file = assert(io.open(script, "w"))
+        file:write([[
+            local flow = require "flow"
+            local p = flow.placement.all("cpu")
+            local index = flow.zeros({600}, {dtype = "int64", placement = p, sbp = "B"})
+            index[599] = 99
+            local rows = flow.embedding(index:to_global{sbp = "S(0)"}, flow.ones({10, 4}, {placement = p, sbp = "B"}))
+            local ok, message = pcall(tostring, rows)
+            local fine = tostring(flow.ones({4}, {placement = p, sbp = "S(0)"}))
+            io.write(flow.rank(), " ", tostring(ok), " ", message, "; ", fine, "\n")]])
+        file:close()
+        local command = "FLOW_ENGINE=queued FLOW_TIMEOUT=20 %s --ranks 2 %s 2>&1"
+        local pipe = io.popen(command:format(program, script))
+        local text = pipe:read("a")
+        pipe:close()
+        os.remove(script)
+        for rank = 0, 1 do
+            assert.matches(rank .. " false [^\n]*: rank 1: [^\n]*embedding %([^\n]*:5%): indices%[599%] is 99, but weight has 10 rows " ..
+                "%(0 to 9%); %[1.0, 1.0, 1.0, 1.0%]  float32%[4%] on ", text)
+        end
+    end)
+
     it("its shape as a list", function()
         local x = flow.zeros(2, 3)
         assert.are.equal("[2, 3]", tostring(x.shape))
