@@ -13,7 +13,8 @@ local is_tensor = check.is_tensor
 
 local M = {}
 
-local FIELDS, ORDER, KINDS = {}, {}, {}     -- keys of the hidden tables: values; keys in order; kind of each key
+-- Keys of the hidden tables: values; keys in order; kind of each key; SBP of the parameters that forward gathers.
+local FIELDS, ORDER, KINDS, GATHERED = {}, {}, {}, {}
 
 ---@class flow.nn.Module
 local Module = {__name = "Module"}
@@ -89,16 +90,35 @@ local function finish(self, ok, ...)
     error(describe(self, inner, (...)), 0)
 end
 
+-- What belongs into the fields in which forward_gathered has put gathered tensors; closing puts it back.
+local Parts = {}
+
+function Parts.__close(parts)
+    for key, t in pairs(parts.kept) do parts.fields[key] = t end
+end
+
+-- forward with the parameters whole that are stored in parts (see Module.to_global, `zero`).
+local function forward_gathered(self, ...)
+    local fields, kept = self[FIELDS], {}
+    local _ <close> = setmetatable({fields = fields, kept = kept}, Parts)
+    for key, sbp in self[GATHERED] do
+        local t = fields[key]
+        fields[key], kept[key] = t:to_global{sbp = sbp}, t
+    end
+    return self:forward(...)
+end
+
 -- Only the outermost call is protected: an error then knows which module was running, and calls inside cost nothing.
 local function call(self, ...)
     local outer = running
     running = self
-    if outer then return leave(outer, self:forward(...)) end
-    return finish(self, pcall(self.forward, self, ...))
+    local forward = self[GATHERED] and forward_gathered or self.forward
+    if outer then return leave(outer, forward(self, ...)) end
+    return finish(self, pcall(forward, self, ...))
 end
 
 local function construct(class, ...)
-    local self = {[FIELDS] = {training = true}, [ORDER] = {}, [KINDS] = {training = "value"}}
+    local self = {[FIELDS] = {training = true}, [ORDER] = {}, [KINDS] = {training = "value"}, [GATHERED] = false}
     setmetatable(self, class)
     self:init(...)
     return self
@@ -260,25 +280,43 @@ function Module:register_parameter(name, t)
     self[name] = t
 end
 
+-- visit(part, key, t, name, kind) for every place that holds a parameter or buffer.
+local function each_tensor(module, visit)
+    walk(module, function(prefix, part)
+        for _, key in ipairs(part[ORDER]) do
+            local kind, t = part[KINDS][key], part[FIELDS][key]
+            if t ~= nil and (kind == "parameter" or kind == "buffer") then
+                visit(part, key, t, join(prefix, tostring(key)), kind)
+            end
+        end
+    end)
+end
+
+-- An nd-SBP as a list of names; "B" alone stands for every hierarchy axis.
+local function entries_of(sbp, placement)
+    local list = {}
+    if type(sbp) == "string" then sbp = {sbp} end
+    for k = 1, #sbp do list[k] = tostring(sbp[k]) end
+    if #list == 1 and list[1] == "B" then
+        for k = 2, #placement.hierarchy do list[k] = "B" end
+    end
+    return list
+end
+
 -- Replaces every parameter and buffer by what f makes of it; a tensor used twice is still used twice.
 local function convert(module, f)
     local made = {}
     local _ <close> = flow.no_grad()
-    walk(module, function(_, part)
-        for _, key in ipairs(part[ORDER]) do
-            local kind, t = part[KINDS][key], part[FIELDS][key]
-            if t ~= nil and (kind == "parameter" or kind == "buffer") then
-                if made[t] == nil then
-                    local new = f(t)
-                    if not rawequal(new, t) then
-                        new = new:detach()
-                        new.requires_grad = t.requires_grad
-                    end
-                    made[t] = new
-                end
-                part[FIELDS][key] = made[t]
+    each_tensor(module, function(part, key, t)
+        if made[t] == nil then
+            local new = f(t)
+            if not rawequal(new, t) then
+                new = new:detach()
+                new.requires_grad = t.requires_grad
             end
+            made[t] = new
         end
+        part[FIELDS][key] = made[t]
     end)
     return module
 end
@@ -294,19 +332,102 @@ function Module:to(where)
     end)
 end
 
----Makes global parameters and buffers, the same on every rank before they are split: net:to_global{placement = p,
----sbp = "B"}. Makes new parameters: call it before making an optimizer.
----@param opts {placement: any, sbp: any}
-function Module:to_global(opts)
-    local o = check.options("to_global", opts, {placement = check.none, sbp = check.none})
-    return convert(self, function(t)
-        if not t.is_global then
-            local whole = {}
-            for i = 1, #o.placement.hierarchy do whole[i] = "B" end
-            t = t:to_global{placement = o.placement, sbp = whole}
+-- How a tensor is stored of which each rank of hierarchy axis `zero` keeps a part: split along the first axis that no
+-- hierarchy axis splits yet. nil when there is none, or when the tensor is split over those ranks anyway.
+local function stored_in_parts(t, sbp, zero)
+    local stored, taken = {}, {}
+    for k, entry in ipairs(sbp) do stored[k], taken[entry] = entry, true end
+    for axis = 0, stored[zero + 1] == "B" and t:dim() - 1 or -1 do
+        local split = ("S(%d)"):format(axis)
+        if not taken[split] then
+            stored[zero + 1] = split
+            return stored
         end
-        return t:to_global{placement = o.placement, sbp = o.sbp}
+    end
+    return nil
+end
+
+-- The SBP that the first rule whose pattern is in a name gives it; nil: no rule.
+local function sbp_of_rule(rules, name)
+    for _, rule in ipairs(rules) do
+        if name:find(rule[1]) then return rule[2] end
+    end
+end
+
+-- A rule that no name has is a slip.
+local function check_used(rules, names)
+    for i, rule in ipairs(rules) do
+        local used = false
+        for _, name in ipairs(names) do used = used or name:find(rule[1]) end
+        if not used then
+            check.fail("to_global: rule %d: no name has '%s'%s", i, rule[1], check.suggest(rule[1], names))
+        end
+    end
+end
+
+local function check_placing(o)
+    if not o.placement then
+        check.fail('to_global: a module needs a placement: net:to_global{placement = p, sbp = "B"}')
+    end
+    for i, rule in ipairs(o.rules) do
+        if type(rule) ~= "table" or type(rule[1]) ~= "string" or rule[2] == nil then
+            check.fail('to_global: rule %d must be {pattern, sbp}, as {"up%%.weight", "S(0)"}', i)
+        end
+    end
+    local last = #o.placement.hierarchy - 1
+    if o.zero and not (math.type(o.zero) == "integer" and o.zero >= 0 and o.zero <= last) then
+        check.fail("to_global: zero must be a hierarchy axis (0 to %d), got %s", last, tostring(o.zero))
+    end
+end
+
+-- The SBP in which each parameter and buffer is stored, and its name; notes what forward gathers.
+local function stored_sbps(module, o)
+    local stored, name_of, names = {}, {}, {}
+    for _, part in module:named_modules() do part[GATHERED] = false end
+    each_tensor(module, function(part, key, t, name, kind)
+        local sbp = entries_of(sbp_of_rule(o.rules, name) or o.sbp, o.placement)
+        local in_parts = o.zero and kind == "parameter" and stored_in_parts(t, sbp, o.zero)
+        names[#names + 1] = name
+        name_of[t], stored[t] = name_of[t] or name, stored[t] or in_parts or sbp
+        if in_parts then
+            part[GATHERED] = part[GATHERED] or ordered.new()
+            part[GATHERED][key] = sbp
+        end
     end)
+    check_used(o.rules, names)
+    return stored, name_of
+end
+
+-- t, which is the same on every rank when it is local.
+local function globally(t, placement, sbp, name)
+    local ok, result = pcall(function()
+        local whole = t
+        if not t.is_global then whole = t:to_global{placement = placement, sbp = entries_of("B", placement)} end
+        return whole:to_global{placement = placement, sbp = sbp}
+    end)
+    if ok then return result end
+    check.fail("to_global: %s: %s", name, tostring(result):gsub("^.-to_global: ", ""))
+end
+
+---Makes global parameters and buffers, the same on every rank before they are split: net:to_global{placement = p,
+---sbp = "B"}. `rules`, a list of {pattern, sbp}, says otherwise for those whose dotted name has the pattern; the first
+---one that fits counts: {{"up", {"B", "S(0)"}}, {"down%.weight", {"B", "S(1)"}}}.
+---
+---`zero` is a hierarchy axis over whose ranks parameters are stored in parts, and so are their gradients and what an
+---optimizer keeps: a module gathers its own parameters when its forward begins, and backward scatters their gradients
+---as it sums them. What backward needs of the gathered ones stays until then, so this is ZeRO's second stage, with
+---parameters that are whole only from their use in forward to that in backward.
+---
+---Makes new parameters: call it before making an optimizer.
+---@param opts {placement: any, sbp: any, rules: table[], zero: integer} sbp: of those that no rule names, default "B"
+function Module:to_global(opts)
+    local o = check.options("to_global", opts, {
+        placement = check.none, sbp = check.none, rules = {}, zero = check.none,
+    })
+    check_placing(o)
+    o.sbp = o.sbp or "B"
+    local stored, name_of = stored_sbps(self, o)
+    return convert(self, function(t) return globally(t, o.placement, stored[t], name_of[t]) end)
 end
 
 ---Sets whether dropout and the like are active, here and below.

@@ -10,6 +10,42 @@ local Module = module.Module
 
 local nn = {Module = Module, Parameter = module.Parameter, is_module = module.is_module}
 
+-- ---- models over several ranks ----
+
+---x with another SBP, for the borders between the parts of a model; a local tensor is returned as it is. With `axis`
+---only that hierarchy axis is meant. The gradient comes back in the SBP that x had (whole, where x was partial): a pin
+---to "B" after a product over a split axis is an all-reduce in forward, one to "B" before a product by a split weight
+---is an all-reduce in backward.
+---@param x any
+---@param sbp any
+---@param axis integer?
+function nn.pin(x, sbp, axis)
+    check.tensor("pin", "x", x)
+    if not x.is_global then return x end
+    if not axis then return x:to_global{sbp = sbp} end
+    local all = {}
+    for k = 1, #x.sbp do all[k] = x.sbp[k] end
+    if not all[axis + 1] then check.fail("pin: x has hierarchy axes 0 to %d, got %s", #all - 1, tostring(axis)) end
+    all[axis + 1] = sbp
+    return x:to_global{sbp = all}
+end
+
+---Options for making a tensor where x is; of a global one, whole on every rank: flow.arange(n, nn.like(x)).
+---@param x any
+---@param opts table? more options
+function nn.like(x, opts)
+    check.tensor("like", "x", x)
+    local o = {}
+    for key, value in pairs(opts or {}) do o[key] = value end
+    if not x.is_global then
+        o.device = x.device
+        return o
+    end
+    o.placement, o.sbp = x.placement, {}
+    for k = 1, #x.sbp do o.sbp[k] = "B" end
+    return o
+end
+
 -- ---- initialisers ----
 
 local init = {}
@@ -274,9 +310,21 @@ function CausalSelfAttention:init(width, heads, opts)
     self.projection = Linear(width, width, {bias = o.bias})
 end
 
+-- Ranks share whole heads; otherwise inference would have to gather the joint projection, without a word.
+local function check_heads(heads, qkv)
+    for k, parts in ipairs(qkv.placement.hierarchy) do
+        if tostring(qkv.sbp[k]) == "S(2)" and heads % parts ~= 0 then
+            check.fail("CausalSelfAttention: %d heads cannot be split over the %d ranks of hierarchy axis %d", heads,
+                parts, k - 1)
+        end
+    end
+end
+
 function CausalSelfAttention:forward(x)     -- x [batch, time, width]
     local batch, time, width = x:size(0), x:size(1), x:size(2)
-    local qkv = self.qkv(x):view(batch, time, self.heads, 3, width // self.heads):permute(3, 0, 2, 1, 4)
+    local qkv = self.qkv(x)
+    if qkv.is_global then check_heads(self.heads, qkv) end
+    qkv = qkv:view(batch, time, self.heads, 3, width // self.heads):permute(3, 0, 2, 1, 4)
     local y = flow.scaled_dot_product_attention(qkv:select(0, 0), qkv:select(0, 1), qkv:select(0, 2), {
         is_causal = true, dropout = self.training and self.dropout or 0,
     })                                      -- y [batch, heads, time, width / heads]
