@@ -1,6 +1,7 @@
 -- mnist.lua -- trains a multilayer perceptron on images of digits.
 --
 --     flowlua scripts/mnist.lua FOLDER
+--     flowlua --ranks 4 scripts/mnist.lua FOLDER          every rank learns from its part of a batch
 --
 -- FOLDER holds MNIST's four files (or others in their format), plain or compressed with gzip:
 -- train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte.
@@ -19,6 +20,10 @@ local options, _, words = cli.parse(arg, "mnist.lua FOLDER: trains an MLP on the
 }, 1)
 if not words[1] then cli.stop(arg, "needs the folder of the IDX files (see --help)") end
 
+-- Several ranks share every batch; on one rank all tensors are local.
+local ranks = flow.world_size() > 1 and flow.placement.all(options.device) or nil
+local rows = ranks and "S(0)"
+
 local function dataset(split)
     local images = split.images:to("float32"):flatten(1) / 255     -- [count, rows * columns]
     return data.tensors(images:to(options.device), split.labels:to(options.device))
@@ -31,20 +36,21 @@ local classes = mnist.train.labels:max():item() + 1
 
 flow.manual_seed(options.seed)
 local model = nn.Sequential(nn.Linear(pixels, options.hidden), nn.ReLU(), nn.Linear(options.hidden, classes))
-model:to(options.device)
+if ranks then model:to_global{placement = ranks, sbp = "B"} else model:to(options.device) end
 local optimizer = optim.AdamW(model:parameters(), {lr = options.lr})
-print(model)
+flow.print(model)
 
 local function accuracy(set)
     local _ <close> = flow.no_grad()
     local right = 0
-    for batch in data.loader(set, {batch_size = 1000}) do
+    for batch in data.loader(set, {batch_size = 1000, placement = ranks, sbp = rows}) do
         right = right + model(batch[1]):argmax(1):eq(batch[2]):sum():item()
     end
     return right / #set
 end
 
-local loader = data.loader(train, {batch_size = options.batch, shuffle = true, seed = options.seed})
+local loader = data.loader(train,
+    {batch_size = options.batch, shuffle = true, seed = options.seed, placement = ranks, sbp = rows})
 local bar = flow.progress.bar(options.epochs * #loader, {lines = options.epochs})
 for epoch = 1, options.epochs do
     for batch in loader do

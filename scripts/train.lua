@@ -3,6 +3,12 @@
 --     flowlua scripts/train.lua                                         learns this project's own files
 --     flowlua scripts/train.lua --data book.txt --checkpoint book.st    learns a book and keeps what it learnt
 --     flowlua scripts/train.lua --resume book.st --steps 9000           goes on as if it had never stopped
+--
+-- The same script on several ranks, with the losses of one rank:
+--
+--     flowlua --ranks 4 scripts/train.lua                               every rank learns from its part of a batch
+--     flowlua --ranks 4 scripts/train.lua --tp 4                        every rank holds its part of the model
+--     flowlua --ranks 4 scripts/train.lua --dp 2 --tp 2 --zero          both, and each keeps a part of the parameters
 
 local flow = require "flow"
 local nn, optim, data, cli = flow.nn, flow.optim, flow.data, flow.cli
@@ -30,9 +36,44 @@ local options, given = cli.parse(arg, about, {
     {"--resume P", nil, "goes on from a checkpoint; options that are not given are those of then"},
     {"--log FILE", nil, "CSV of every step: step,train_loss,val_loss,lr,seconds"},
     {"--device D", "cpu", "cpu, cuda or cuda:1"},
+    {"--dp N", nil, "ranks that share a batch (default: all ranks / --tp)"},
+    {"--tp N", 1, "ranks that share the model: its heads, hidden units and characters"},
+    {"--zero", false, "ranks that share a batch keep a part of parameters and optimizer each"},
 })
 
-local saved = options.resume and flow.load(options.resume)
+-- ---- several ranks ----
+
+local DATA, MODEL = 0, 1        -- hierarchy axes: ranks that share a batch, ranks that share the model
+
+-- The ranks as `dp` groups of `tp`, or nil on one rank: there all tensors are local.
+local function grid_of(o)
+    local ranks = flow.world_size()
+    local dp = o.dp or math.max(1, ranks // o.tp)
+    if dp * o.tp ~= ranks then
+        local fits = {}
+        for tp = 1, ranks do
+            if ranks % tp == 0 then fits[#fits + 1] = ("--dp %d --tp %d"):format(ranks // tp, tp) end
+        end
+        local there = ranks == 1 and "is 1; start the script with flowlua --ranks " .. dp * o.tp
+            or ("are %d; what fits: %s"):format(ranks, table.concat(fits, ", "))
+        cli.stop(arg, ("--dp %d --tp %d needs %d ranks, and there %s"):format(dp, o.tp, dp * o.tp, there))
+    end
+    o.dp = dp
+    if ranks == 1 then return nil end
+    local grid = {}
+    for i = 1, dp do
+        grid[i] = {}
+        for j = 1, o.tp do grid[i][j] = (i - 1) * o.tp + j - 1 end
+    end
+    return flow.placement(o.device:match("^%a+"), grid)
+end
+
+local grid = grid_of(options)
+local everywhere = grid and {placement = grid, sbp = {"B", "B"}} or {device = options.device}
+
+-- ---- going on ----
+
+local saved = options.resume and flow.load(options.resume, {lazy = true})
 if saved then
     if saved.kind ~= "train.lua" then cli.stop(arg, options.resume .. " is not a checkpoint of this script") end
     for _, key in ipairs {"layers", "width", "heads", "context", "batch", "seed"} do
@@ -45,8 +86,16 @@ if saved then
     end
 end
 options.schedule_steps = options.schedule_steps or options.steps
+if options.heads % options.tp ~= 0 then
+    cli.stop(arg, ("--heads %d cannot be split over --tp %d: it must be a multiple"):format(options.heads, options.tp))
+end
 
 -- ---- the model ----
+
+-- A border between parts that the ranks of MODEL compute together: whole on each of them.
+local function border(x)
+    return options.tp > 1 and nn.pin(x, "B", MODEL) or x
+end
 
 local Block = nn.Module:extend("Block")
 
@@ -59,8 +108,8 @@ function Block:init(o)
 end
 
 function Block:forward(x)                       -- x [batch, time, width]
-    x = x + self.dropout(self.attention(self.norm1(x)))
-    return x + self.dropout(self.mlp(self.norm2(x)))
+    x = x + self.dropout(border(self.attention(border(self.norm1(x)))))
+    return x + self.dropout(border(self.mlp(border(self.norm2(x)))))
 end
 
 local GPT = nn.Module:extend("GPT")
@@ -79,15 +128,32 @@ function GPT:init(characters, o)
 end
 
 function GPT:forward(x)                         -- x [batch, time] of character numbers
-    local places = flow.arange(x:size(1), {device = x.device})
-    local h = self.dropout(self.characters(x) + self.positions(places))
+    local places = flow.arange(x:size(1), nn.like(x))
+    local h = self.dropout(border(self.characters(x)) + self.positions(places))
     for _, block in ipairs(self.blocks) do h = block(h) end
-    return self.head(self.norm(h))              -- logits [batch, time, characters]
+    return self.head(border(self.norm(h)))      -- logits [batch, time, characters]
+end
+
+-- How the parameters are split over MODEL: products whose rows (heads, hidden units, characters) are computed apart,
+-- and those that sum over them.
+local rules = options.tp > 1 and {
+    {"qkv", {"B", "S(0)"}}, {"projection%.weight", {"B", "S(1)"}},
+    {"mlp%.1", {"B", "S(0)"}}, {"mlp%.3%.weight", {"B", "S(1)"}},
+    {"characters", {"B", "S(0)"}}, {"head", {"B", "S(0)"}},
+} or {}
+
+local function new_model(characters)
+    local model = GPT(characters, options)
+    if not grid then return model:to(options.device) end
+    return model:to_global{placement = grid, rules = rules, zero = options.zero and DATA or nil}
 end
 
 local function loss_of(model, batch)
     local x, y = batch[1]:to(options.device), batch[2]:to(options.device)
-    return flow.cross_entropy(model(x):flatten(0, 1), y:flatten())
+    local logits = model(x)
+    -- Unequal parts of a batch are no equal parts of its characters: they stay where they are as rows of a matrix.
+    if grid and x:size(0) % options.dp ~= 0 then return flow.cross_entropy(logits:transpose(1, 2), y) end
+    return flow.cross_entropy(logits:flatten(0, 1), y:flatten())
 end
 
 -- ---- the text ----
@@ -117,13 +183,14 @@ local count = text.tokens:numel()
 local held_out = math.floor(count * HELD_OUT)
 if held_out < options.context + 1 then cli.stop(arg, ("%d characters of text are too few"):format(count)) end
 
+local batch_sbp = grid and {options.dp > 1 and "S(0)" or "B", "B"}
 local train = data.loader(data.windows(text.tokens:narrow(0, 0, count - held_out), options.context),
-    {batch_size = options.batch, shuffle = true, seed = options.seed})
+    {batch_size = options.batch, shuffle = true, seed = options.seed, placement = grid, sbp = batch_sbp})
 
 local validation = data.loader(
     data.windows(text.tokens:narrow(0, count - held_out, held_out), options.context,
         {stride = math.max(1, (held_out - options.context - 1) // WINDOWS)}),
-    {batch_size = options.batch})
+    {batch_size = options.batch, placement = grid, sbp = batch_sbp})
 
 -- ---- evaluation and sampling, with random numbers of their own ----
 
@@ -155,8 +222,8 @@ local function sample(model, length)
     model:eval()
     local tokens = {text.numbers["\n"] or 0}
     for i = 1, length do
-        local x = flow.tensor({{table.unpack(tokens, math.max(1, i - options.context + 1))}}, {dtype = "int64"})
-        local logits = model(x:to(options.device))[{0, -1}]
+        local seen = {table.unpack(tokens, math.max(1, i - options.context + 1))}
+        local logits = model(flow.tensor({seen}, everywhere))[{0, -1}]
         tokens[i + 1] = choose((logits / 0.8):softmax(0):totable())
     end
     model:train()
@@ -166,7 +233,7 @@ end
 -- ---- training ----
 
 flow.manual_seed(options.seed)
-local model = GPT(#text.characters, options):to(options.device)
+local model = new_model(#text.characters)
 
 local matrices, others = {}, {}                 -- only matrices decay
 for _, p in model:named_parameters() do table.insert(p:dim() >= 2 and matrices or others, p) end
@@ -215,7 +282,7 @@ local function open_log(path)
     return log
 end
 
-local log = options.log and open_log(options.log)
+local log = options.log and flow.rank() == 0 and open_log(options.log)
 local bar = flow.progress.bar(options.steps, {start = first - 1})
 bar:print(("%d characters of text (%d different), %d held out; %d parameters"):format(count, #text.characters, held_out,
     model:count_parameters()))
