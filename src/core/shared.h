@@ -32,10 +32,11 @@ bool fl_shared_has(int rank);
 
 /* ---- the arena (script's thread) ---- */
 
-/* 64-byte aligned (2 MiB from 2 MiB on); NULL when there is no arena or no room. Zero-filled only when fresh. */
+/* 64-byte aligned (2 MiB from 2 MiB on); NULL when there is no arena or no room. Zero-filled only when fresh. Has its
+** pages already where the kernel can make huge ones. */
 void *fl_arena_take(size_t bytes);
 
-/* Back to the arena, with the bytes asked for; pages of large blocks go back to the system. */
+/* Back to the arena, with the bytes asked for; huge pages that are free as a whole go back to the system. */
 void fl_arena_give(void *data, size_t bytes);
 
 /* Does data lie in this rank's arena? */
@@ -84,7 +85,8 @@ bool fl_rank_is_dead(int rank);
 
 typedef struct fl_channel fl_channel;
 
-/* The channel of a group whose members are all mapped here. Waits until every member has opened it. */
+/* The channel of a group whose members are all mapped here; `out` is &g->channel. Waits until every member has opened
+** it. */
 fl_status fl_channel_open(fl_channel **out, fl_group *g);
 
 /* Publishes the entry with its data (copied) and returns when every member has entered its meeting of the same

@@ -285,11 +285,10 @@ static void allocate_at_random(void)
     static held all[COUNT];
     random_state r = {7};
     share();
-    size_t nothing = arena_memory();
+    size_t nothing = arena_memory(), growth = small_growth();
     held small = {fl_arena_take(2 * MIB - 512), 2 * MIB - 512, 0}, large = {fl_arena_take(30 * MIB), 30 * MIB, 0};
     CHECK(arena_memory() >= nothing + 30 * MIB || arena_memory() < nothing + 4 * MIB);      /* at once or when touched */
     fl_arena_give(small.data, small.bytes), fl_arena_give(large.data, large.bytes);
-    size_t growth = small_growth();
     CHECK(small_growth() == growth);
     for (int i = 0; i < 1500; i++) {
         int k = (int)below(&r, COUNT);
