@@ -46,6 +46,14 @@ static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "backward: 
 
 /* ---- gradients: sums, shapes ---- */
 
+/* May t be written, because nobody else has it or its storage? A view that had to move data is then like any tensor. */
+static bool is_own(fl_tensor *t)
+{
+    if (t->refs != 1 || t->storage->refs != 1 || !t->contiguous) return false;
+    t->moved_view = false;
+    return true;
+}
+
 /* *sum += g, taking over g's reference. */
 static fl_status add_gradient(fl_tensor **sum, fl_tensor *g, bool create_graph)
 {
@@ -54,7 +62,7 @@ static fl_status add_gradient(fl_tensor **sum, fl_tensor *g, bool create_graph)
         return FL_OK;
     }
     fl_tensor *total = NULL;
-    bool own = !create_graph && (*sum)->refs == 1 && (*sum)->storage->refs == 1 && (*sum)->contiguous && (*sum)->meta == g->meta;
+    bool own = !create_graph && (*sum)->meta == g->meta && is_own(*sum);
     const fl_operand in[2] = {fl_of(*sum), fl_of(g)};
     fl_status status = own ? fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL) : fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL);
     fl_tensor_unref(g);
@@ -242,8 +250,7 @@ static bool edge_wanted(const pass *p, const tape_edge *e)
 static fl_status add_to_grad(fl_autograd *a, fl_tensor *g, bool create_graph)
 {
     fl_status status = FL_OK;
-    bool alone = g->refs == 1 && g->storage->refs == 1 && g->contiguous;
-    if (!a->grad && !alone && !create_graph) {
+    if (!a->grad && !is_own(g) && !create_graph) {
         fl_tensor *copy;
         status = FL_CALL(&copy, clone, fl_of(g));
         fl_tensor_unref(g);
