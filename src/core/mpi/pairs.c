@@ -1,9 +1,9 @@
 /*
 ** pairs.c -- collectives made of messages between pairs, in pieces.
 **
-** For what MPI's own collectives cannot count (more than 2^31 - 1 elements) or do badly: large reductions, and those of
-** float16 and bfloat16, which are added up in float32 and rounded once. Every pair moves the same pieces in the
-** same order and nobody starts a round before its own last one is done, so two rounds are never mixed up.
+** Counts beyond 2^31 - 1 elements are pieces like any other, and float16 and bfloat16 are added up in float32 and rounded
+** once. Every pair moves the same pieces in the same order and nobody starts a round before its own last one is done,
+** so two rounds are never mixed up.
 */
 #include "../cpu/combine.h"
 #include "internal.h"
