@@ -6,7 +6,7 @@ CC ?= gcc
 AR ?= ar
 
 # What a Debian or Ubuntu machine needs (`make install-deps` installs it, `make deps` prints it).
-PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libcjson-dev libopenmpi-dev
+PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libcjson-dev libopenmpi-dev libedit-dev
 PACKAGES_RUN = libdnnl-dev libedit2 openmpi-bin
 PACKAGES_TEST = lua-busted lua-check
 

@@ -25,7 +25,7 @@ purpose() {
         libdnnl-dev) echo "large matrix products" ;;
         libopenmpi-dev) echo "the transport between ranks" ;;
         openmpi-bin) echo "to start ranks (mpirun)" ;;
-        libedit2) echo "editing lines in the session" ;;
+        libedit2 | libedit-dev) echo "editing lines in the session" ;;
         lua-busted | lua-check) echo "to test" ;;
         *) echo "needed" ;;
     esac
