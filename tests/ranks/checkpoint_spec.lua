@@ -151,15 +151,40 @@ describe("a checkpoint", function()
         flow.barrier()
     end)
 
+    -- Bytes that this process has read ("rchar") or written ("wchar") so far.
+    local function traffic(what) return tonumber(io.open "/proc/self/io":read "a":match(what .. ": (%d+)")) end
+
+    it("is written once: by each rank its part, copies by the first", function()
+        local rows, bytes = 64 * ranks.world, 64 * ranks.world * 1024 * 4
+        for _, sbp in ipairs {"S(0)", "S(1)", "B"} do
+            local share = sbp ~= "B" and bytes // ranks.world or ranks.rank == 0 and bytes or 0
+            local w = flow.ones({rows, 1024}, {placement = everywhere, sbp = sbp})
+            local before = traffic "wchar"
+            flow.save(path "once.st", {w = w})
+            local written = traffic "wchar" - before
+            assert.is_true(math.abs(written - share) < 20000, ("%s: wrote %d bytes, not %d"):format(sbp, written, share))
+        end
+        flow.barrier()
+    end)
+
+    it("adds up partials by one reduce-scatter", function()
+        local w = flow.ones({8, 3}, {placement = everywhere, sbp = "B"}):to_global{sbp = "P"}
+        local report = flow.explain(function() flow.save(path "sum.st", {w = w}) end)
+        local kinds = {}
+        for i, step in ipairs(report.collectives) do kinds[i] = step.kind end
+        assert.are.same(ranks.world > 1 and {"reduce-scatter"} or {}, kinds)
+        assert.are.equal(24, flow.load(path "sum.st").w:sum():item())
+        flow.barrier()
+    end)
+
     it("is read by each rank for its own part alone", function()
         local rows = 64 * ranks.world
         flow.save(path "big.st", {w = flow.randn({rows, 1024}, {placement = everywhere, sbp = "S(0)"})})
-        local function bytes_read() return tonumber(io.open "/proc/self/io":read "a":match "rchar: (%d+)") end
-        local before = bytes_read()
+        local before = traffic "rchar"
         local w = flow.load(path "big.st", {placement = everywhere, sbp = "S(0)"}).w
         local all = rows * 1024 * 4
         assert.are.same({64, 1024}, w:to_local().shape)
-        local got = bytes_read() - before
+        local got = traffic "rchar" - before
         assert.is_true(got < all // ranks.world + 20000, ("read %d of %d bytes"):format(got, all))
         flow.barrier()
     end)
