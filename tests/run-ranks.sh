@@ -23,6 +23,12 @@ obstacle() {
     [ -f "$out/flowlua-mpi.so" ] || echo "$out/flowlua-mpi.so is missing: this build has no transport"
 }
 
+# What the ranks printed, without mpirun's standing texts about jobs that end early.
+said() {
+    grep -v -e '^-----' -e '^Primary job ' -e '^a non-zero exit code. Per user' -e '^mpirun detected that one' \
+        -e '^the job to be terminated. The first' -e '^$' "$folder/log"
+}
+
 # job RANKS SPEC TITLE: one file on so many ranks.
 job() {
     rm -f "$folder"/*
@@ -40,7 +46,7 @@ job() {
 $line
 END
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-    if [ "$f" -gt 0 ]; then tail -n 40 "$folder/log"; fi
+    if [ "$f" -gt 0 ]; then said | tail -n 40; fi
     echo "$3: $p passed, $f failed, $s skipped in $took s"
 }
 
