@@ -399,7 +399,7 @@ describe("a process killed while it saves", function()
         local seen = {}
         for try = 1, 12 do
             os.remove(path "begun")
-            os.execute(([[%s %s & child=$!; while [ ! -e %s ]; do sleep 0.01; done; sleep 0.0%d; kill -9 $child; wait $child 2>/dev/null]])
+            os.execute(([[%s %s & child=$!; while [ ! -e %s ] && kill -0 $child; do sleep 0.01; done; sleep 0.0%d; kill -9 $child; wait $child 2>/dev/null]])
                 :format(flowlua, file, path "begun", try * 7 % 10))
             seen[#seen + 1] = check(path "loop.st")
         end
@@ -413,7 +413,7 @@ describe("a process killed while it saves", function()
         ]]):format(folder) .. body:format(path "ranks.st", path "begun"))
         for try = 1, 3 do
             os.remove(path "begun")
-            os.execute(([[timeout 60 %s -n 3 %s %s >/dev/null 2>&1 & child=$!; while [ ! -e %s ]; do sleep 0.01; done;
+            os.execute(([[timeout 60 %s -n 3 %s %s >/dev/null 2>&1 & child=$!; while [ ! -e %s ] && kill -0 $child; do sleep 0.01; done;
                 sleep 0.0%d; kill -9 $(cat %s/pid.%d); wait $child 2>/dev/null]]):format(mpirun, flowlua, file, path "begun", try * 3, folder, 3 - try))
             check(path "ranks.st")
         end
