@@ -24,6 +24,11 @@ typedef struct fl_safetensors_entry {
 /* What the format calls each dtype. */
 extern const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT];
 
+/* Bytes that lie next to each other in the file, of a window of an entry: a window is so many stretches. */
+int64_t fl_safetensors_stretch(const fl_safetensors_entry *entry, const fl_window *window);
+
+enum { FL_SHORT_STRETCH = 4096 };   /* bytes: shorter ones cost more to ask for than to move */
+
 /* ---- reading ---- */
 
 typedef struct fl_safetensors {
@@ -45,7 +50,8 @@ fl_status fl_safetensors_open(fl_safetensors **out, const char *path);
 /* Reads `bytes` bytes of entry `index`, from byte `first` of that entry on. */
 fl_status fl_safetensors_read(fl_safetensors *s, int index, void *data, int64_t first, int64_t bytes);
 
-/* Reads the elements of a window of entry `index` (row-major, without gaps), and no others. */
+/* Reads the elements of a window of entry `index` (row-major, without gaps); between short stretches also what lies
+** there. */
 fl_status fl_safetensors_read_window(fl_safetensors *s, int index, void *data, const fl_window *window);
 
 void fl_safetensors_close(fl_safetensors *s);

@@ -2,27 +2,44 @@
 ** safetensors_window.c -- the part of an entry that one rank holds: read from or written to where it lies in the file.
 **
 ** A window is a set of stretches of bytes: axes held whole from the last one on join into one stretch, the others are
-** walked. A rank touches no byte of another rank's part.
+** walked. A rank writes no byte of another rank's part.
 */
 #include "safetensors.h"
 
+#include <stdlib.h>
+
 typedef fl_status stretch_fn(void *context, int64_t in_entry, int64_t in_part, int64_t bytes);
+
+/* Axes 0 .. *outer - 1 are walked; the others make a stretch. */
+static int64_t stretch_of(int *outer, const fl_safetensors_entry *entry, const fl_window *window)
+{
+    int64_t bytes = (int64_t)fl_dtype_size(entry->dtype);
+    *outer = entry->shape.ndim;
+    for (bool whole = true; *outer > 0 && whole; --*outer) {
+        bytes *= window->size[*outer - 1];
+        whole = window->size[*outer - 1] == entry->shape.dims[*outer - 1];
+    }
+    return bytes;
+}
+
+int64_t fl_safetensors_stretch(const fl_safetensors_entry *entry, const fl_window *window)
+{
+    int outer;
+    return stretch_of(&outer, entry, window);
+}
 
 /* Calls f for every stretch: bytes from the entry's beginning, from the part's beginning, and how many. */
 static fl_status for_stretches(const fl_safetensors_entry *entry, const fl_window *window, stretch_fn *f, void *context)
 {
     const fl_shape *shape = &entry->shape;
-    int64_t run = (int64_t)fl_dtype_size(entry->dtype), first = 0, steps[FL_MAX_NDIM], at[FL_MAX_NDIM] = {0};
+    int64_t first = 0, steps[FL_MAX_NDIM], at[FL_MAX_NDIM] = {0};
     for (int i = shape->ndim - 1; i >= 0; i--) {
-        steps[i] = i + 1 < shape->ndim ? steps[i + 1] * shape->dims[i + 1] : run;
+        steps[i] = i + 1 < shape->ndim ? steps[i + 1] * shape->dims[i + 1] : (int64_t)fl_dtype_size(entry->dtype);
         first += window->start[i] * steps[i];
         if (window->size[i] == 0) return FL_OK;
     }
-    int outer = shape->ndim;    /* axes 0 .. outer - 1 are walked */
-    for (bool whole = true; outer > 0 && whole; outer--) {
-        run *= window->size[outer - 1];
-        whole = window->size[outer - 1] == shape->dims[outer - 1];
-    }
+    int outer;
+    int64_t run = stretch_of(&outer, entry, window);
     for (int64_t part = 0;; part += run) {
         FL_TRY(f(context, first, part, run));
         int i = outer - 1;
@@ -36,22 +53,40 @@ static fl_status for_stretches(const fl_safetensors_entry *entry, const fl_windo
     }
 }
 
+enum { AHEAD = 256 * 1024 };
+
 typedef struct read_job {
     fl_safetensors *file;
     int index;
     char *data;
+    char *ahead;                /* owned; [AHEAD] bytes of the entry; NULL when stretches are long */
+    int64_t ahead_first, ahead_bytes;
 } read_job;
 
 static fl_status read_stretch(void *context, int64_t in_entry, int64_t in_part, int64_t bytes)
 {
-    const read_job *j = context;
-    return fl_safetensors_read(j->file, j->index, j->data + in_part, in_entry, bytes);
+    read_job *j = context;
+    if (!j->ahead) return fl_safetensors_read(j->file, j->index, j->data + in_part, in_entry, bytes);
+    if (in_entry < j->ahead_first || in_entry + bytes > j->ahead_first + j->ahead_bytes) {
+        int64_t rest = j->file->entries[j->index].bytes - in_entry;
+        j->ahead_first = in_entry;
+        j->ahead_bytes = rest < AHEAD ? rest : AHEAD;
+        FL_TRY(fl_safetensors_read(j->file, j->index, j->ahead, in_entry, j->ahead_bytes));
+    }
+    memcpy(j->data + in_part, j->ahead + (in_entry - j->ahead_first), (size_t)bytes);
+    return FL_OK;
 }
 
 fl_status fl_safetensors_read_window(fl_safetensors *s, int index, void *data, const fl_window *window)
 {
-    read_job j = {s, index, data};
-    return for_stretches(&s->entries[index], window, read_stretch, &j);
+    const fl_safetensors_entry *entry = &s->entries[index];
+    int outer;
+    int64_t bytes = stretch_of(&outer, entry, window);
+    read_job j = {s, index, data, NULL, 0, 0};
+    if (outer > 0 && bytes < FL_SHORT_STRETCH) j.ahead = malloc(AHEAD);     /* without it, it is only slower */
+    fl_status status = for_stretches(entry, window, read_stretch, &j);
+    free(j.ahead);
+    return status;
 }
 
 typedef struct write_job {

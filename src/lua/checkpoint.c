@@ -112,6 +112,24 @@ static fl_nd_sbp without_partials(const fl_meta *m)
     return s;
 }
 
+/* The SBP in which a global tensor is written: without partials; and whole rows where the parts would lie in the file in
+** many short stretches, which moving the tensor first is cheaper than. */
+static fl_nd_sbp written_as(const fl_meta *m, const fl_safetensors_entry *entry)
+{
+    fl_window first;
+    fl_nd_sbp s = without_partials(m), rows = s;
+    int64_t parts = 1;
+    fl_window_of(&first, &m->shape, m->placement, s, 0);    /* the largest */
+    int64_t stretch = fl_safetensors_stretch(entry, &first);
+    for (int k = 0; k < s.n; k++) {
+        if (!fl_sbp_is_split(s.at[k])) continue;
+        rows.at[k] = FL_S(0);
+        parts *= m->placement->hierarchy[k];
+    }
+    bool few = m->numel * (int64_t)fl_dtype_size(m->dtype) / parts < 16 * FL_SHORT_STRETCH;
+    return stretch >= FL_SHORT_STRETCH || few || m->shape.dims[0] < parts ? s : rows;
+}
+
 /* Does this rank write its part? Of copies only the first holder does. */
 static bool writes_part(const fl_meta *m)
 {
@@ -144,7 +162,7 @@ static fl_status save_tensor(save_job *job, int i, bool write)
     fl_tensor *t = job->tensors[i], *owned = NULL;
     const fl_meta *m = t->meta;
     if (!m->is_local) {
-        fl_nd_sbp nd_sbp = without_partials(m);
+        fl_nd_sbp nd_sbp = written_as(m, &job->entries[i]);
         if (!fl_nd_sbp_equal(nd_sbp, m->nd_sbp)) FL_TRY(fl_to_global(&owned, t, m->placement, nd_sbp, NULL));
     }
     if (owned) t = owned;
