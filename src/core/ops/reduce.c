@@ -8,6 +8,7 @@
 #include "../cpu/reduce.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}
 #define VJP(...) .vjp = (const char *const[]){__VA_ARGS__}
@@ -355,12 +356,61 @@ static fl_status infer_arg(fl_infer *c)
     return FL_OK;
 }
 
-static void sbp_arg(fl_sigs *s)
+/* Over a split axis the extreme comes first, then the lowest position that any rank has for it. */
+static fl_status arg_in_parts(fl_tensor **out, int nout, fl_tensor *x, const fl_attrs *attrs, bool largest)
 {
     uint32_t mask;
-    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK) return; /* inference has accepted it */
-    reduced_sigs(s, mask, s->attrs->at[1].integer != 0, FL_B, NULL);
+    fl_chain c = {0};
+    fl_attrs a;
+    FL_TRY(axis_mask(&mask, "arg_find", &attrs->at[0], &x->meta->shape));
+    fl_tensor *extreme = chain_whole(&c, over_axes(&c, largest ? FL_OP_REF(amax) : FL_OP_REF(amin), x, mask, attrs->at[1].integer != 0));
+    fl_attrs_init(&a, FL_OP_REF(arg_find));
+    a.at[0] = attrs->at[0];
+    a.at[1] = attrs->at[1];
+    fl_attr_set(&a, 2, largest);
+    out[nout - 1] = fl_chain_take(&c, CHAIN_CALL(&c, &a, arg_find, fl_of(x), fl_of(extreme)));
+    if (nout == 2) out[0] = fl_chain_take(&c, extreme);
+    return fl_chain_end(&c);
 }
+
+static fl_status body_argmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return arg_in_parts(out, 1, in[0].tensor, attrs, true);
+}
+
+static fl_status body_argmin(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return arg_in_parts(out, 1, in[0].tensor, attrs, false);
+}
+
+static fl_status body_max_axis(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return arg_in_parts(out, 2, in[0].tensor, attrs, true);
+}
+
+static fl_status body_min_axis(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return arg_in_parts(out, 2, in[0].tensor, attrs, false);
+}
+
+/* Kept axes stay split; over a split reduced axis the positions are the lowest of all ranks. */
+static void sbp_arg_with(fl_sigs *s, fl_body body)
+{
+    uint32_t mask;
+    bool keepdim = s->attrs->at[1].integer != 0;
+    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK) return; /* inference has accepted it */
+    reduced_sigs(s, mask, keepdim, FL_B, NULL);
+    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+        if (!(mask >> axis & 1u)) continue;
+        if (s->nout == 2) FL_SIG(s, body, FL_S(axis), FL_B, FL_PMIN);
+        else FL_SIG(s, body, FL_S(axis), FL_PMIN);
+    }
+}
+
+static void sbp_argmax(fl_sigs *s) { sbp_arg_with(s, body_argmax); }
+static void sbp_argmin(fl_sigs *s) { sbp_arg_with(s, body_argmin); }
+static void sbp_max_axis(fl_sigs *s) { sbp_arg_with(s, body_max_axis); }
+static void sbp_min_axis(fl_sigs *s) { sbp_arg_with(s, body_min_axis); }
 
 static fl_status run_arg(fl_kernel *k, bool largest)
 {
@@ -375,12 +425,12 @@ static fl_status cpu_arg_smallest(fl_kernel *k) { return run_arg(k, false); }
 
 FL_OP(argmax) {
     .name = "argmax", .sig = "argmax(x, axis: axis = nil, keepdim: bool = false)", .nout = 1, .flags = FL_OP_NO_GRAD,
-    .doc = "Positions of the largest values, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_arg, .cpu = cpu_arg_largest,
+    .doc = "Positions of the largest values, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_argmax, .cpu = cpu_arg_largest,
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
 
 FL_OP(argmin) {
     .name = "argmin", .sig = "argmin(x, axis: axis = nil, keepdim: bool = false)", .nout = 1, .flags = FL_OP_NO_GRAD,
-    .doc = "Positions of the smallest values, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_arg, .cpu = cpu_arg_smallest,
+    .doc = "Positions of the smallest values, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_argmin, .cpu = cpu_arg_smallest,
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
 
 static fl_status grad_extreme_axis(fl_grad *g)
@@ -397,13 +447,103 @@ static fl_status grad_extreme_axis(fl_grad *g)
 
 FL_OP(max_axis) {
     .name = "max_axis", .sig = "max_axis(x, axis: axis, keepdim: bool = false)", .nout = 2, .flags = FL_OP_HIDDEN,
-    .doc = "Largest values along an axis and their positions, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_arg,
+    .doc = "Largest values along an axis and their positions, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_max_axis,
     .cpu = cpu_arg_largest, .grad = grad_extreme_axis, .saves_out = 2, SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
 
 FL_OP(min_axis) {
     .name = "min_axis", .sig = "min_axis(x, axis: axis, keepdim: bool = false)", .nout = 2, .flags = FL_OP_HIDDEN,
-    .doc = "Smallest values along an axis and their positions, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_arg,
+    .doc = "Smallest values along an axis and their positions, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_min_axis,
     .cpu = cpu_arg_smallest, .grad = grad_extreme_axis, .saves_out = 2, SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
+
+/* ---- extremes: positions of a value that is known ---- */
+
+static fl_status infer_arg_find(fl_infer *c)
+{
+    FL_TRY(infer_arg(c));
+    if (c->in[1].dtype != c->in[0].dtype || !fl_shape_equal(&c->in[1].shape, &c->out[0].shape))
+        return fl_infer_fail(c, FL_ERR_SHAPE, "value must have the dtype of x and the shape of the result");
+    return FL_OK;
+}
+
+static void sbp_arg_find(fl_sigs *s)
+{
+    uint32_t mask;
+    bool keepdim = s->attrs->at[1].integer != 0;
+    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK) return; /* inference has accepted it */
+    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+        fl_sbp line = FL_S(axis_after(axis, mask, keepdim));
+        if (mask >> axis & 1u) FL_SIG(s, NULL, FL_S(axis), FL_B, FL_PMIN);
+        else FL_SIG(s, NULL, FL_S(axis), line, line);
+    }
+}
+
+/* Equal as numbers; NaN is equal to NaN. */
+static bool same_number(fl_dtype dtype, const void *a, const void *b)
+{
+    double x, y;
+    switch (dtype) {
+    case FL_FLOAT16: x = fl_float16_to_float(*(const fl_float16 *)a), y = fl_float16_to_float(*(const fl_float16 *)b); break;
+    case FL_BFLOAT16: x = fl_bfloat16_to_float(*(const fl_bfloat16 *)a), y = fl_bfloat16_to_float(*(const fl_bfloat16 *)b); break;
+    case FL_FLOAT32: x = *(const float *)a, y = *(const float *)b; break;
+    case FL_FLOAT64: x = *(const double *)a, y = *(const double *)b; break;
+    default: return memcmp(a, b, fl_dtype_size(dtype)) == 0;
+    }
+    return x == y || (x != x && y != y);
+}
+
+/* A row-major position among the axes of mask of this rank's part, as one of the whole tensor. */
+static int64_t whole_position(const fl_view *x, uint32_t mask, int64_t local)
+{
+    int64_t position = 0, extent = 1;
+    for (int a = x->ndim - 1; a >= 0; a--) {
+        if (!(mask >> a & 1u)) continue;
+        position += (local % x->size[a] + x->start[a]) * extent;
+        local /= x->size[a];
+        extent *= x->logical[a];
+    }
+    return position;
+}
+
+/* Element number i, row-major, of a view. */
+static const char *element(const fl_view *v, int64_t i)
+{
+    int64_t at = 0;
+    for (int a = v->ndim - 1; a >= 0; a--) {
+        at += i % v->size[a] * v->stride[a];
+        i /= v->size[a];
+    }
+    return (const char *)v->data + at * (int64_t)fl_dtype_size(v->dtype);
+}
+
+static fl_status cpu_arg_find(fl_kernel *k)
+{
+    uint32_t mask;
+    const fl_view *x = &k->in[0], *value = &k->in[1];
+    int64_t *positions = k->out[0].data, n = k->out[0].numel;
+    size_t item = fl_dtype_size(x->dtype);
+    fl_shape shape = logical_shape(x);
+    FL_TRY(axis_mask(&mask, k->op->name, &k->attrs->at[0], &shape));
+    for (int64_t i = 0; i < n; i++) positions[i] = INT64_MAX;
+    if (n == 0 || x->numel == 0) return FL_OK; /* nothing of the lines lies here */
+    char *found = malloc((size_t)n * item);
+    if (!found) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", k->op->name);
+    fl_view values = k->out[0];
+    values.data = found;
+    values.dtype = x->dtype;
+    fl_status status = fl_cpu_arg_reduce(&values, &k->out[0], x, mask, k->attrs->at[2].integer != 0);
+    for (int64_t i = 0; i < n && status == FL_OK; i++)
+        positions[i] = same_number(x->dtype, found + (size_t)i * item, element(value, i)) ? whole_position(x, mask, positions[i]) : INT64_MAX;
+    free(found);
+    return status;
+}
+
+FL_OP(arg_find) {
+    .name = "arg_find", .sig = "arg_find(x, value, axis: axis = nil, keepdim: bool = false, largest: bool = true)", .nout = 1,
+    .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
+    .doc = "Positions of the largest (smallest) values where they are `value`, which none exceeds; the highest integer elsewhere.",
+    .infer = infer_arg_find, .sbp = sbp_arg_find, .cpu = cpu_arg_find,
+    SAMPLES("flow.randn(3, 4):clamp(-1, 0.25), flow.full({3}, 0.25), 1", "flow.randn(3, 4):clamp(-0.5, 1), flow.full({1, 4}, -0.5), 0, true, false",
+            "flow.randn(3, 4):clamp(-1, 0.25), flow.full({}, 0.25)")};
 
 /* ---- var, std ---- */
 
