@@ -121,6 +121,13 @@ describe("train.lua", function()
         assert.matches("validation loss %d+%.%d%d%d nats/char, 0.0 steps/s, 0 s\n$", output)
     end)
 
+    it("is the same with --zero on one rank, and makes up as much text as it is told to", function()
+        local output = train("--steps 4 --sample 3 --log @/plain")
+        assert.matches("\nsample:\n...\n\nvalidation", output)
+        train("--steps 4 --dp 1 --tp 1 --zero --log @/zero")
+        assert.are.equal(losses("plain", 1), losses("zero", 1))
+    end)
+
     it("learns from several files, one after the other", function()
         local file = assert(io.open(folder .. "/more", "w"))
         file:write(("More text.\n"):rep(50))
@@ -139,7 +146,7 @@ describe("train.lua", function()
         local output, ok = run("--help")
         assert.is_true(ok)
         for _, name in ipairs {"layers", "width", "heads", "context", "batch", "dropout", "lr", "steps", "schedule-steps",
-            "seed", "data", "checkpoint", "resume", "log", "device", "help"} do
+            "seed", "data", "checkpoint", "resume", "log", "sample", "device", "dp", "tp", "zero", "help"} do
             assert.is_truthy(output:find("--" .. name, 1, true), name)
         end
     end)
@@ -153,6 +160,9 @@ describe("train.lua", function()
         {"--data /nowhere/text", nil, "No such file"},
         {"--heads 3", nil, "width 16 is no multiple of 3 heads"},
         {"--dropout 2", nil, "p must be a number in %[0, 1%], got 2"},
+        {"--tp 2", "train.lua: --dp 1 --tp 2 needs 2 ranks, and there is 1; start the script with flowlua --ranks 2\n"},
+        {"--dp 4 --tp 2", "train.lua: --dp 4 --tp 2 needs 8 ranks, and there is 1; start the script with flowlua --ranks 8\n"},
+        {"--dp 0", "train.lua: --dp takes a whole number >= 1, got '0' (see --help)\n"},
         {"--context 4000", nil, "characters of text are too few"},
         {"--device tpu", nil, "tpu"},
         {"--resume /nowhere/p.st", nil, "No such file"},

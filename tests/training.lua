@@ -1,5 +1,5 @@
--- training.lua -- what specs need to run scripts/train.lua inside their own process, and the collectives that textbooks list
--- for its schemes of parallelism.
+-- training.lua -- what specs need to run scripts/train.lua inside their own process or beside a job, and the collectives that
+-- textbooks list for its schemes of parallelism.
 local flow = require "flow"
 
 local M = {}
@@ -11,12 +11,29 @@ function M.write_text(path)
     file:close()
 end
 
--- Runs the script with these arguments (words, separated by blanks).
-function M.run(arguments)
-    local words = {[0] = "scripts/train.lua"}
+-- Runs a script, scripts/train.lua unless another is named, with these arguments (words, separated by blanks).
+function M.run(arguments, script)
+    local words = {[0] = script or "scripts/train.lua"}
     for word in arguments:gmatch("%S+") do words[#words + 1] = word end
-    local chunk = assert(loadfile("scripts/train.lua", "t", setmetatable({arg = words}, {__index = _G})))
+    local chunk = assert(loadfile(words[0], "t", setmetatable({arg = words}, {__index = _G})))
     return chunk()
+end
+
+-- The same in one process of its own, outside of this job, started by rank 0 while the others wait.
+function M.run_alone(arguments, script)
+    if flow.rank() == 0 then
+        local kept, out = {}, os.tmpname()
+        for _, name in ipairs {"PATH", "HOME", "FLOW_THREADS", "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS"} do
+            local value = os.getenv(name)
+            if value then kept[#kept + 1] = ("%s='%s'"):format(name, value) end
+        end
+        local ok = os.execute(("env -i %s %s %s %s > %s 2>&1"):format(table.concat(kept, " "), os.getenv "FLOWLUA",
+            script or "scripts/train.lua", arguments, out))
+        local said = io.open(out):read "a"
+        os.remove(out)
+        if not ok then error(said, 0) end
+    end
+    flow.barrier()
 end
 
 -- The numbers of a column of a log, by step: 2 training loss, 3 validation loss.
@@ -32,7 +49,7 @@ end
 
 ---- what a step communicates ----
 
-M.model = "--layers 2 --width 16 --heads 4 --context 8 --steps 1 --dropout 0.1"
+M.model = "--layers 2 --width 16 --heads 4 --context 8 --steps 1 --sample 1 --dropout 0.1"
 local LAYERS, WIDTH, CONTEXT, CHARACTERS = 2, 16, 8, 10
 
 -- Parameters: shape, how tensor parallelism splits them, the axis that ZeRO splits beside that (nil: there is none).
