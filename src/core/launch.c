@@ -30,14 +30,8 @@ static const char *given(const char *name)
 bool fl_launched(int *ranks)
 {
     const char *size = given("OMPI_COMM_WORLD_SIZE");
-    *ranks = size ? atoi(size) : 0;
+    if (ranks) *ranks = size ? atoi(size) : 0;
     return size != NULL || given("PMIX_RANK") != NULL;
-}
-
-bool fl_launch_inside_job(void)
-{
-    int ranks;
-    return fl_launched(&ranks);
 }
 
 /* "job/process" of this process */

@@ -20,11 +20,9 @@ typedef struct fl_transport {
 #define FL_TRANSPORT_ENTRY "fl_transport_start"
 typedef fl_status (*fl_transport_entry)(fl_transport *out);
 
-/* Was this process started by a launcher? *ranks: how many it started; 0 when only the transport can tell. */
+/* Is this process in a job of a launcher, as a rank or as a program that a rank started? *ranks (NULL: not asked): how
+** many the launcher started; 0 when only the transport can tell. */
 bool fl_launched(int *ranks);
-
-/* Is it in a job of a launcher, as a rank or as a program that a rank started? */
-bool fl_launch_inside_job(void);
 
 /* Joins the other ranks: world, cores, threads, CPU level, seed, shared memory. Nothing happens when the process was not
 ** launched, alone, in a dry world, or when a rank started it (io.popen "flowlua ..."): such a program runs alone.

@@ -142,7 +142,7 @@ static void probe_ranks(void)
     char answer[256] = "mpirun could not be started";
     double seconds;
     if (comm) line("ranks", true, "rank %d of %d through %s, memory %s", world->rank, world->size, comm->name, fl_shared_has(world->rank) ? "shared" : "not shared");
-    else if (fl_launch_inside_job()) line("ranks", true, "one process, started by a rank or alone in its job");
+    else if (fl_launched(NULL)) line("ranks", true, "one process, started by a rank or alone in its job");
     else if (ask_two_ranks(answer, sizeof answer, &seconds)) line("ranks", true, "two ranks met through mpirun in %.0f ms", 1e3 * seconds);
     else line("ranks", false, "%s", answer);
 }

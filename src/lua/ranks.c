@@ -38,7 +38,7 @@ static char **command_line(char **argv, int skip, int skipped, char *ranks, char
 fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
 {
     char path[FL_PLUGIN_PATH], count[16];
-    if (fl_launch_inside_job())
+    if (fl_launched(NULL))
         return fl_fail(FL_ERR_STATE, "--ranks %d: this process is in a job of mpirun already; leave out --ranks or mpirun", ranks);
     if (!fl_plugin_find(path, "mpi"))
         return fl_fail(FL_ERR_MISSING, "--ranks needs flowlua-mpi.so, which was not built: install the package libopenmpi-dev and run make");

@@ -37,9 +37,9 @@ static void test_the_launcher_is_known_by_its_environment(void)
     forget_launcher();
     CHECK(!fl_launched(&ranks));
     setenv("OMPI_COMM_WORLD_SIZE", "", 1);
-    CHECK(!fl_launched(&ranks) && !fl_launch_inside_job());
+    CHECK(!fl_launched(&ranks) && !fl_launched(NULL));
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
-    CHECK(fl_launched(&ranks) && ranks == 4 && fl_launch_inside_job());
+    CHECK(fl_launched(&ranks) && ranks == 4 && fl_launched(NULL));
     unsetenv("OMPI_COMM_WORLD_SIZE");
     setenv("PMIX_RANK", "0", 1);
     CHECK(fl_launched(&ranks) && ranks == 0);
