@@ -1,8 +1,8 @@
 -- optim.lua -- optimizers, schedules of the learning rate, clipping.
 --
--- A step is one op per group over all its parameters at once (parameters that differ in placement or number of steps go
--- in separate ones). State has its parameter's SBP, so no step moves it, and belongs to parameters by their position, so
--- a state dict means the same in another process. Parameters without a gradient are left alone.
+-- A step is one op per group over all its parameters at once (parameters that differ in placement or number of steps
+-- go in separate ones). State has its parameter's SBP, so no step moves it, and belongs to parameters by position, so a
+-- state dict means the same in another process. Parameters without a gradient are left alone.
 
 local flow = require "flow"
 local check = require "flow.check"
