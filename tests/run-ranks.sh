@@ -1,8 +1,9 @@
 #!/bin/sh
-# run-ranks.sh OUT [SPEC...] -- runs the multi-rank specs of one build under mpirun: with 1, 2, 3 and 4 ranks, and with 2 and
-# 3 once more without shared memory, as ranks on several hosts are. RANKS="2 3" chooses other numbers. Every rank runs the
-# same file (ranks/rank.lua); a file that takes longer than RANKS_LIMIT seconds (150) is ended. The last line is the sum of
-# all: "N passed, N failed, N skipped".
+# run-ranks.sh OUT [SPEC...] -- runs the multi-rank specs of one build under mpirun: with 1, 2, 3 and 4 ranks, with 2 and 3
+# once more without shared memory, as ranks on several hosts are, and with 2 where every op is queued. RANKS="2 3" chooses
+# other numbers for all three, RANKS_APART and RANKS_QUEUED for the last two. Every rank runs the same file (ranks/rank.lua);
+# a file that takes longer than RANKS_LIMIT seconds (150) is ended. The last line is the sum of all: "N passed, N failed,
+# N skipped".
 set -u
 out=$1
 shift
@@ -72,6 +73,10 @@ with "${RANKS:-1 2 3 4}" "" "$@"
 FLOW_SHARED=0
 export FLOW_SHARED
 with "${RANKS_APART-${RANKS:-2 3}}" " without shared memory" "$@"
+unset FLOW_SHARED
+FLOW_ENGINE=queued
+export FLOW_ENGINE
+with "${RANKS_QUEUED-${RANKS:-2}}" " queued" "$@"
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -6,7 +6,7 @@ local out = flowlua:match "^(.*)/[^/]*$" or "."
 -- Output and seconds of the runner.
 local function run(environment, spec, folder)
     local start = os.time()
-    local pipe = assert(io.popen(("RANKS=3 RANKS_APART= %s sh tests/run-ranks.sh %s %s 2>&1"):format(environment, folder or out, spec)))
+    local pipe = assert(io.popen(("RANKS=3 RANKS_APART= RANKS_QUEUED= %s sh tests/run-ranks.sh %s %s 2>&1"):format(environment, folder or out, spec)))
     local text = pipe:read "a"
     pipe:close()
     return text, os.time() - start

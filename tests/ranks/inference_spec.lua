@@ -192,16 +192,19 @@ local function map_tensors(value, f)
     return copy
 end
 
--- Calls op with every operand cut as `sbps` say on a placement, and compares with the call on whole tensors.
-local function check_case(op, args, want, placement, sbps, label)
+-- Calls op with every operand as `sbps` gives it on a placement, and compares with the call on whole tensors. body: the op
+-- must run written in other ops.
+local function check_case(op, args, want, placement, sbps, label, body)
     local at = 0
     local mine = map_tensors(args, function(t)
         at = at + 1
         return sbps(t, at)
     end)
     flow.manual_seed(7)
-    local ok, got = pcall(function() return table.pack(op.call(table.unpack(mine, 1, args.n))) end)
-    if not ok then error(label .. ": " .. tostring(got), 0) end
+    local got
+    local report = flow.explain(function() got = table.pack(op.call(table.unpack(mine, 1, args.n))) end)
+    if report.error then error(label .. ": " .. report.error, 0) end
+    if body and #report == 1 then error(label .. " did not run its body", 0) end
     local everywhere = {}
     for k = 1, #placement.hierarchy do everywhere[k] = "B" end
     for j = 1, want.n do
@@ -232,7 +235,7 @@ describe("every signature on real ranks:", function()
                         check_case(op, args, want, p, function(t, at)
                             flow.manual_seed(11 + at)
                             return testing.from_part(support.cut(t, case.inputs[at], world)[ranks.rank + 1], t.shape, p, case.inputs[at])
-                        end, label)
+                        end, label, case.body)
                     end
                     if not grid then return end
                     for _, case in ipairs(support.signatures(op, 2, args)) do

@@ -7,7 +7,7 @@ local flow = require "flow"
 local ranks = require "tests.ranks.support"
 
 local places = ranks.placements()
-local count = ranks.all and 1500 or 60
+local count = ranks.all and 1500 or 100
 local only = math.tointeger(tonumber(os.getenv "FLOW_TEST_SEED" or ""))
 
 local function concat(a, b)
