@@ -185,9 +185,12 @@ static void pick_slices(void *context, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         int64_t outer = i / p->count, at = p->index[i % p->count] - p->first;
         char *to = p->out + i * p->slice;
+        if (at < 0 || at >= p->n) {
+            memset(to, 0, (size_t)p->slice);
+            continue;
+        }
         const char *from = p->x + (outer * p->n + at) * p->slice;
-        if (at < 0 || at >= p->n) memset(to, 0, (size_t)p->slice);
-        else if (p->slice == 4) memcpy(to, from, 4);
+        if (p->slice == 4) memcpy(to, from, 4);
         else memcpy(to, from, (size_t)p->slice);
     }
 }
