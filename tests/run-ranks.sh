@@ -47,7 +47,7 @@ job() {
 $line
 END
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-    if [ "$f" -gt 0 ]; then said | tail -n 40; fi
+    if [ "$f" -gt 0 ]; then said | head -n 60; fi
     echo "$3: $p passed, $f failed, $s skipped in $took s"
 }
 
