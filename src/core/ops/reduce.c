@@ -277,18 +277,37 @@ static fl_status infer_extreme(fl_infer *c)
 static fl_status cpu_amax(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_LARGEST}); }
 static fl_status cpu_amin(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SMALLEST}); }
 
-/* Equal extremes share the gradient. */
-#define IS_EXTREME "eq(x, unreduce(out, axis, keepdim, x))"
-#define GRAD_EXTREME "where(" IS_EXTREME ", unreduce(g / sum(" IS_EXTREME ", axis, keepdim), axis, keepdim, x), 0)"
+/* Equal extremes share the gradient. What there is one of per line is added up before it is stretched. */
+static fl_status share_gradient(fl_grad *g, uint32_t mask)
+{
+    fl_chain c = {0};
+    fl_tensor *x = g->in[0].tensor;
+    const fl_shape *shape = &x->meta->shape;
+    fl_shape kept;
+    fl_reduce_shape(&kept, shape, mask, true);
+    fl_tensor *hit = CHAIN_CALL(&c, NULL, eq, fl_of(x), fl_of(unreduce(&c, chain_whole(&c, g->out[0]), shape, mask)));
+    fl_tensor *count = chain_whole(&c, over_axes(&c, FL_OP_REF(sum), hit, mask, true));
+    fl_tensor *share = chain_div(&c, chain_reshape(&c, g->gout[0], &kept), count);
+    return finish_grad(g, &c, CHAIN_CALL(&c, NULL, where, fl_of(hit), fl_of(unreduce(&c, share, shape, mask)), fl_of_integer(0)));
+}
+
+static fl_status grad_extreme(fl_grad *g)
+{
+    uint32_t mask;
+    FL_TRY(grad_axes(&mask, g, usual));
+    return share_gradient(g, mask);
+}
 
 FL_OP(amax) {
     .name = "amax", .sig = "amax(x, axis: axes = nil, keepdim: bool = false)", .doc = "Largest values over axes, or of everything; NaN wins.",
-    .nout = 1, .infer = infer_extreme, .sbp = sbp_largest, .cpu = cpu_amax, VJP(GRAD_EXTREME),
+    .nout = 1, .infer = infer_extreme, .sbp = sbp_largest, .cpu = cpu_amax, .grad = grad_extreme,
+    .saves_in = 1, .saves_out = 1,
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
 
 FL_OP(amin) {
     .name = "amin", .sig = "amin(x, axis: axes = nil, keepdim: bool = false)", .doc = "Smallest values over axes, or of everything; NaN wins.",
-    .nout = 1, .infer = infer_extreme, .sbp = sbp_smallest, .cpu = cpu_amin, VJP(GRAD_EXTREME),
+    .nout = 1, .infer = infer_extreme, .sbp = sbp_smallest, .cpu = cpu_amin, .grad = grad_extreme,
+    .saves_in = 1, .saves_out = 1,
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
 
 static uint32_t all_axes(int ndim) { return (1u << ndim) - 1; }
@@ -322,15 +341,17 @@ static void sbp_min_all(fl_sigs *s)
     fl_sbp_partial(s, 1, FL_PMIN);
 }
 
-#define GRAD_EXTREME_OF_ALL "where(eq(x, out), g / sum(eq(x, out)), 0)"
+static fl_status grad_extreme_of_all(fl_grad *g) { return share_gradient(g, all_axes(g->in_meta[0]->shape.ndim)); }
 
 FL_OP(max_all) {
     .name = "max_all", .sig = "max_all(x)", .doc = "Largest value of all; NaN wins.", .nout = 1, .flags = FL_OP_HIDDEN,
-    .infer = infer_extreme_of_all, .sbp = sbp_max_all, .cpu = cpu_max_all, VJP(GRAD_EXTREME_OF_ALL), SAMPLES("flow.randn(3, 4)")};
+    .infer = infer_extreme_of_all, .sbp = sbp_max_all, .cpu = cpu_max_all, .grad = grad_extreme_of_all, .saves_in = 1, .saves_out = 1,
+    SAMPLES("flow.randn(3, 4)")};
 
 FL_OP(min_all) {
     .name = "min_all", .sig = "min_all(x)", .doc = "Smallest value of all; NaN wins.", .nout = 1, .flags = FL_OP_HIDDEN,
-    .infer = infer_extreme_of_all, .sbp = sbp_min_all, .cpu = cpu_min_all, VJP(GRAD_EXTREME_OF_ALL), SAMPLES("flow.randn(3, 4)")};
+    .infer = infer_extreme_of_all, .sbp = sbp_min_all, .cpu = cpu_min_all, .grad = grad_extreme_of_all, .saves_in = 1, .saves_out = 1,
+    SAMPLES("flow.randn(3, 4)")};
 
 /* ---- extremes: positions ---- */
 
@@ -775,10 +796,10 @@ static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, 
     fl_shape shape;
     FL_TRY(fl_reduce_axes(&mask, "logsumexp", &attrs->at[0], &x->meta->shape));
     fl_reduce_shape(&shape, &x->meta->shape, mask, attrs->at[1].integer != 0);
-    fl_tensor *largest = chain_amax(&c, x, mask, true);
+    fl_tensor *largest = chain_whole(&c, chain_amax(&c, x, mask, true));
     fl_tensor *finite = CHAIN_CALL(&c, NULL, isfinite, fl_of(largest));
     fl_tensor *center = CHAIN_CALL(&c, NULL, where, fl_of(finite), fl_of(largest), fl_of_integer(0));
-    fl_tensor *sum = chain_sum(&c, chain_exp(&c, chain_sub(&c, x, center)), mask, true);
+    fl_tensor *sum = chain_whole(&c, chain_sum(&c, chain_exp(&c, chain_sub(&c, x, center)), mask, true));
     *out = fl_chain_take(&c, chain_reshape(&c, chain_add(&c, chain_log(&c, sum), center), &shape));
     return fl_chain_end(&c);
 }
