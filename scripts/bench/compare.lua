@@ -33,41 +33,64 @@ end
 local Side = {}
 Side.__index = Side
 
-local sides_made = 0
+local sides = {}
 
-local function new_side(name, command)
-    sides_made = sides_made + 1
-    return setmetatable({
-        name = name, command = command, fifo = ("%s/%d"):format(os.getenv("BENCH_FOLDER"), sides_made),
-    }, Side)
+-- What starts a command with several ranks, each of which reads a file of its own; with one, the command.
+local launcher = ("mpirun -n %%d --oversubscribe %s"):format(ask_shell("id -u") == "0" and "--allow-run-as-root" or "")
+local can_launch = ask_shell("command -v mpirun") ~= nil
+
+local function launch(command, ranks, options)
+    if ranks == 1 then return command end
+    return ("%s %s %s"):format(launcher:format(ranks), options or "", command)
 end
 
--- The process is started when it is first needed, and again after it has died.
+-- settings: environment of the command; options: of mpirun.
+local function new_side(name, command, ranks, settings, options)
+    local fifo = ("%s/%d."):format(os.getenv("BENCH_FOLDER"), #sides + 1)
+    local reading = ("sh -c %s"):format(quote(("exec %s < %s${OMPI_COMM_WORLD_RANK:-0}"):format(command, quote(fifo))))
+    sides[#sides + 1] = setmetatable({
+        name = name, ranks = ranks, fifo = fifo, command = (settings or "") .. " " .. launch(reading, ranks, options),
+    }, Side)
+    return sides[#sides]
+end
+
+-- The process is started when it is first needed, and again after it has died. Opened for reading too, a fifo does not
+-- wait for its reader, which may have failed to start.
 function Side:start()
-    os.remove(self.fifo)
-    assert(os.execute("mkfifo " .. quote(self.fifo)))
-    self.answers = assert(io.popen(self.command .. " < " .. quote(self.fifo)))
-    self.requests = assert(io.open(self.fifo, "w"))
+    self.requests = {}
+    for i = 1, self.ranks do
+        local path = self.fifo .. i - 1
+        os.remove(path)
+        assert(os.execute("mkfifo " .. quote(path)))
+        self.requests[i] = assert(io.open(path, "r+"))
+    end
+    self.answers = assert(io.popen(self.command .. " < /dev/null"))
+end
+
+function Side:request(line)
+    for _, file in ipairs(self.requests) do
+        file:write(line, "\n")
+        file:flush()
+    end
 end
 
 -- Told to end: the end of its input would not do, since sides started later hold that open too.
 function Side:stop()
     if not self.answers then return end
-    self.requests:write("end\n")
+    self:request("end")
     self:close()
 end
 
 function Side:close()
-    self.requests:close()
     self.answers:close()
+    for _, file in ipairs(self.requests) do file:close() end
     self.answers = nil
 end
 
 ---Seconds of one call, or nil and why not.
 function Side:measure(group, case)
     if not self.answers then self:start() end
-    self.requests:write(("%s %s %g\n"):format(group, case, seconds_each))
-    self.requests:flush()
+    self:request(("%s %s %g"):format(group, case, seconds_each))
     local line = self.answers:read()
     if not line then
         self:close()
@@ -76,12 +99,33 @@ function Side:measure(group, case)
     return tonumber(line), line
 end
 
+-- ---- who they are ----
+
 local libraries = os.getenv("BENCH_PEER_LIBRARIES")
-local settings_of_peer = libraries and "LD_LIBRARY_PATH=" .. quote(libraries) or ""
-local own = new_side("flowlua", ("%s %s/worker.lua"):format(quote(flowlua), quote(folder)))
-local queued = new_side("flowlua, queued", "FLOW_ENGINE=queued " .. own.command)
-local torch = python and new_side("PyTorch",
-    ("%s %s %s/peer.py"):format(settings_of_peer, quote(python), quote(folder)))
+local settings_of_torch = libraries and "LD_LIBRARY_PATH=" .. quote(libraries) or ""
+local worker = ("%s %s/worker.lua"):format(quote(flowlua), quote(folder))
+local torch_peer = python and ("%s %s/peer.py"):format(quote(python), quote(folder))
+local mpi_peer = os.getenv("BENCH_MPI_PEER")
+
+-- Open MPI at its best on one host: it does not look for networks.
+local MPI_OPTIONS = "--mca pml ob1 --mca btl self,vader"
+
+local makers = {
+    flowlua = function(ranks) return new_side("flowlua", worker, ranks) end,
+    queued = function(ranks) return new_side("flowlua, queued", worker, ranks, "FLOW_ENGINE=queued") end,
+    apart = function(ranks) return new_side("flowlua, apart", worker, ranks, "FLOW_SHARED=0") end,
+    PyTorch = function(ranks) return torch_peer and new_side("PyTorch", torch_peer, ranks, settings_of_torch) end,
+    ["Open MPI"] = function(ranks) return mpi_peer and new_side("Open MPI", mpi_peer, ranks, "", MPI_OPTIONS) end,
+}
+
+local made = {}
+
+-- The side of that kind with so many ranks, or nil where it is not installed.
+local function side_of(kind, ranks)
+    local key = kind .. " " .. ranks
+    if made[key] == nil then made[key] = makers[kind](ranks) or false end
+    return made[key] or nil
+end
 
 -- ---- figures that are not asked for but watched from outside ----
 
@@ -92,13 +136,20 @@ local function start_time(command, times)
     return (clock() - began) / times
 end
 
--- Seconds per step of scripts/train.lua, from its log; the first steps warm up.
-local function train_script(settings)
+-- Seconds from starting a command until it has done what it then prints the time of.
+local function first_time(command)
+    local began = clock()
+    local line = ask_shell(command)
+    return line and tonumber(line) - began, "it does not start"
+end
+
+-- Seconds per step of scripts/train.lua on so many ranks, from its log; the first steps warm up.
+local function train_script(settings, ranks, options)
     local log = os.getenv("BENCH_FOLDER") .. "/train.csv"
     local steps, first = 80, 20
-    local command = ("%s %s %s/../train.lua --steps %d --log %s >/dev/null"):format(settings, quote(flowlua),
-        quote(folder), steps, quote(log))
-    if not os.execute(command) then return nil, "scripts/train.lua failed" end
+    local command = ("%s/../train.lua --steps %d --log %s %s"):format(quote(folder), steps, quote(log), options or "")
+    command = launch(("%s %s"):format(quote(flowlua), command), ranks or 1)
+    if not os.execute(("%s %s >/dev/null"):format(settings, command)) then return nil, "scripts/train.lua failed" end
     local at = {}
     for line in io.lines(log) do
         local step, seconds = line:match("^(%d+),.*,([^,]*)$")
@@ -106,6 +157,22 @@ local function train_script(settings)
     end
     return (at[steps] - at[first]) / (steps - first)
 end
+
+local function train_here() return train_script("") end
+
+local function train_torch(ranks)
+    local side = side_of("PyTorch", ranks)
+    return side and function() return side:measure("train", "gpt") end
+end
+
+-- flowlua's time until all ranks have the result of their first op.
+local FIRST = [[local p = flow.placement.all("cpu")
+    local x = flow.ones({2}, {placement = p, sbp = "S(0)"}) + 1
+    x = x:to_global{sbp = "B"}
+    flow.sync()
+    if flow.rank() == 0 then print(("%.9f"):format(flow.progress.clock())) end]]
+
+local function first_of_flowlua() return first_time(launch(("%s -e %s"):format(quote(flowlua), quote(FIRST)), 2)) end
 
 local watched = {
     start = {
@@ -119,23 +186,26 @@ local watched = {
         },
         nn = {function() return start_time(quote(flowlua) .. " -e 'local _ = flow.nn, flow.optim, flow.data'", 20) end},
     },
-    train = {gpt = {
-        function() return train_script("") end,
-        torch and function() return torch:measure("train", "gpt") end,
-    }},
-    engine = {gpt = {
-        function() return train_script("") end,
-        function() return train_script("FLOW_ENGINE=queued") end,
-    }},
+    train = {gpt = {train_here, train_torch(1)}},
+    engine = {gpt = {train_here, function() return train_script("FLOW_ENGINE=queued") end}},
+    ranks2 = {first = {first_of_flowlua, mpi_peer and function() return first_time(launch(mpi_peer .. " first", 2, MPI_OPTIONS)) end}},
+    gloo = {
+        first = {first_of_flowlua, torch_peer and function() return first_time(launch(torch_peer .. " first", 2)) end},
+        gpt = {function() return train_script("", 2, "--dp 2") end, can_launch and train_torch(2)},
+    },
+    cores = {
+        dp = {function() return train_script("", 2, "--dp 2") end, train_here},
+        tp = {function() return train_script("", 2, "--tp 2") end, train_here},
+    },
 }
 
 -- The two functions that measure a figure: flowlua's and the peer's.
 local function measures(group, case)
     local pair = watched[group.name] and watched[group.name][case]
     if pair then return pair[1], pair[2] end
-    local peer = group.queued and queued or torch
-    return function() return own:measure(group.name, case) end,
-        peer and function() return peer:measure(group.name, case) end
+    local cases, ranks = group.cases or group.name, group.ranks or 1
+    local own, peer = side_of(group.side or "flowlua", ranks), side_of(group.peer or "PyTorch", ranks)
+    return function() return own:measure(cases, case) end, peer and function() return peer:measure(cases, case) end
 end
 
 -- ---- numbers ----
@@ -187,18 +257,23 @@ local function figure_of(group, spec)
         local least = per_second[unit] ~= nil
         result.met = least and result.value >= goal or not least and result.value <= goal
     end
+    if spec.ratio and result.ratio then
+        result.goal_ratio = spec.ratio
+        result.met = result.met ~= false and result.ratio >= spec.ratio
+    end
     return result
 end
 
 -- ---- the table and the file ----
 
-local row = "  %-38s %14s %14s %8s  %-16s %s"
+local row = "  %-38s %14s %14s %8s  %-19s %s"
 
 local function print_figure(f)
     if f.problem then return print(("  %-38s %s"):format(f.what, f.problem)) end
     local goal = f.goal and ("%s %g %s"):format(per_second[f.unit] and ">=" or "<=", f.goal, f.unit) or ""
+    if f.goal_ratio then goal = goal .. (" >= %.2fx"):format(f.goal_ratio) end
     local met = ""
-    if f.goal then met = f.met and "yes" or "NO" end
+    if f.met ~= nil then met = f.met and "yes" or "NO" end
     print(row:format(f.what, show(f.value, f.unit), show(f.peer, f.unit),
         f.ratio and ("%.2fx"):format(f.ratio) or "-", goal, met))
 end
@@ -232,13 +307,16 @@ end
 
 -- Measures and prints a group; returns how many goals it has and how many of them are met.
 local function run_group(group, about, file)
-    local peer = group.queued and "queued" or "PyTorch"
-    print("\n" .. group.title .. "\n" .. row:format("", "flowlua", peer, "ratio", "goal", "met"))
     local goals, met = 0, 0
+    print("\n" .. group.title .. "\n" .. row:format("", "flowlua", group.peer or "PyTorch", "ratio", "goal", "met"))
+    if (group.ranks or 1) > 1 and not can_launch then
+        print("  skipped: mpirun is missing (apt install openmpi-bin)")
+        return goals, met
+    end
     for _, spec in ipairs(group.figures) do
         local figure = figure_of(group, spec)
         print_figure(figure)
-        if figure.goal then goals, met = goals + 1, met + (figure.met and 1 or 0) end
+        if figure.goal or figure.goal_ratio then goals, met = goals + 1, met + (figure.met and 1 or 0) end
         for key, value in pairs(about) do figure[key] = value end
         file:write(json.encode(figure), "\n")
         file:flush()
@@ -273,5 +351,5 @@ for _, group in ipairs(chosen) do
     goals, met = goals + of_group, met + met_of_group
 end
 file:close()
-for _, side in ipairs {own, queued, torch} do side:stop() end
+for _, side in ipairs(sides) do side:stop() end
 print(("\n%d of %d goals are met"):format(met, goals))

@@ -1,9 +1,32 @@
 -- figures.lua -- what is measured: groups of figures with their goals. Data only.
 --
--- Of each figure: the case's name (cases/<group>.lua and peer.py know it), what it is, the unit, the goal (times: at
--- most; rates: at least) and, for GF/s and GB/s, the work of one call: operations, or bytes to be read and written.
+-- Of each figure: the case's name (cases/<group>.lua and the peer know it), what it is, the unit, the goal (times: at
+-- most; rates: at least) and, for GF/s and GB/s, the work of one call: operations, or bytes to be read and written;
+-- `ratio`: how many times as fast as the peer it should be. Of a group: `cases` when they are not its name's, `ranks`
+-- when there are several, `side` and `peer` when they are not flowlua as it is and PyTorch.
 
 local MI = 1024 * 1024
+
+-- The collectives between ranks from 4 KB to 64 MB, ahead of the peer from 64 KB on. goals: of some, in their unit.
+local function collectives(list, sizes, goals)
+    local figures = {}
+    for _, name in ipairs(list) do
+        for _, size in ipairs(sizes) do
+            local case, unit = name .. "_" .. size, size == "64m" and "ms" or "us"
+            local what = ("%s, %s"):format(name:gsub("_", "-"), size:upper():gsub("(%a)$", " %1B"))
+            figures[#figures + 1] = {case, what, unit, goals and goals[case], ratio = goals and (size == "4k" and 0.95 or 1)}
+        end
+    end
+    return figures
+end
+
+local ALL = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather_columns", "rows_to_columns"}
+
+local function joined(...)
+    local list = {}
+    for _, part in ipairs {...} do table.move(part, 1, #part, #list + 1, list) end
+    return list
+end
 
 local function gemm(m, n, k, count) return 2 * m * n * k * (count or 1) end
 
@@ -80,11 +103,28 @@ return {
         {"mlp", "MLP 784-128-10, batch 64", "steps/s", 4500},
         {"gpt", "scripts/train.lua, default GPT", "steps/s", 30},
     }},
-    {name = "engine", title = "engine: on the caller, against FLOW_ENGINE=queued", queued = true, figures = {
+    {name = "engine", title = "engine: on the caller, against FLOW_ENGINE=queued", peer = "queued", figures = {
         {"add", "a + b, 16 floats", "us"},
         {"add_", "a:add_(b)", "us"},
         {"chain", "10 x (y * w), forward + backward", "us"},
         {"mlp", "MLP 784-128-10, batch 64", "steps/s"},
         {"gpt", "scripts/train.lua, default GPT", "steps/s"},
+    }},
+    {name = "ranks2", title = "2 ranks on one host", cases = "ranks", ranks = 2, peer = "Open MPI", figures = joined({
+        {"first", "mpirun to the first op", "ms", 120},
+        {"add_split", "a + b, 16 floats on a rank, S(0)", "us", 0.25},
+        {"add_broadcast", "the same, B", "us", 0.25},
+    }, collectives(ALL, {"4k", "64k", "1m", "64m"}, {all_reduce_4k = 2, all_reduce_1m = 40, all_reduce_64m = 6}))},
+    {name = "ranks4", title = "4 ranks on one host", cases = "ranks", ranks = 4, peer = "Open MPI",
+        figures = collectives(ALL, {"4k", "64k", "1m", "64m"}, {})},
+    {name = "apart", title = "2 ranks as if on two hosts", cases = "ranks", ranks = 2, side = "apart", peer = "Open MPI",
+        figures = collectives({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}, {"4k", "1m", "64m"})},
+    {name = "gloo", title = "2 ranks, PyTorch's over gloo", cases = "ranks", ranks = 2, figures = joined({
+        {"first", "mpirun to the first op", "ms"},
+        {"gpt", "scripts/train.lua; peer: DDP", "steps/s"},
+    }, collectives({"all_reduce", "all_gather"}, {"4k", "1m", "64m"}))},
+    {name = "cores", title = "2 ranks x 1 core against 1 rank x 2 cores", ranks = 2, peer = "1 rank", figures = {
+        {"dp", "scripts/train.lua --dp 2", "steps/s", ratio = 0.9},
+        {"tp", "scripts/train.lua --tp 2", "steps/s"},
     }},
 }

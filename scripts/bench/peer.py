@@ -1,7 +1,8 @@
 """PyTorch's side of the benchmarks: the same cases as cases/*.lua, measured in the same way.
 
 A request is a line "group case seconds"; the answer a line "seconds-per-call" or "error: why"; the line "end"
-ends it.
+ends it. Under mpirun the ranks are a gloo group: all read the requests, and the first one answers. `peer.py first`
+instead prints the time of the monotonic clock at which the first collective was done.
 """
 
 import os
@@ -10,18 +11,31 @@ import sys
 import time
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional as F
 
 MI = 1024 * 1024
+RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0))
+RANKS = int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
 
 
 # ---- measuring ----
 
+def slowest(seconds):
+    """The most seconds of any rank: with them all ranks decide alike."""
+    if RANKS == 1:
+        return seconds
+    most = torch.tensor(seconds, dtype=torch.float64)
+    distributed.all_reduce(most, distributed.ReduceOp.MAX)
+    return most.item()
+
+
 def run(body, count):
+    if RANKS > 1:
+        distributed.barrier()
     began = time.perf_counter()
     body(count)
-    return time.perf_counter() - began
+    return slowest(time.perf_counter() - began)
 
 
 def measure(body, seconds):
@@ -289,7 +303,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.dropout = heads, dropout
         self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.register_buffer("mask", later(context))
+        self.mask = later(context)   # no buffer: gloo could not send booleans
 
     def forward(self, x):
         batch, steps, width = x.shape
@@ -328,13 +342,15 @@ class GPT(nn.Module):
 
 
 def gpt():
-    characters = 100
+    characters, batch = 100, 12 // RANKS
     model = GPT(characters)
+    if RANKS > 1:
+        model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.99), weight_decay=0.1)
     text = torch.randint(0, characters, (100000,))
     def body(count):
         for _ in range(count):
-            starts = torch.randint(0, len(text) - 65, (12,)).tolist()
+            starts = torch.randint(0, len(text) - 65, (batch,)).tolist()
             x = torch.stack([text[i:i + 64] for i in starts])
             y = torch.stack([text[i + 1:i + 65] for i in starts])
             loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
@@ -346,6 +362,27 @@ def gpt():
     return body
 
 
+# ---- several ranks, through gloo (which has no reduce-scatter) ----
+
+def all_reduce(n):
+    return loop(distributed.all_reduce, torch.zeros(n))
+
+
+def all_gather(n):
+    return loop(distributed.all_gather, list(torch.zeros(n).chunk(RANKS)), torch.zeros(n // RANKS))
+
+
+def all_to_all(n):
+    return loop(distributed.all_to_all_single, torch.zeros(n), torch.zeros(n))
+
+
+def of_sizes(collective):
+    """Cases by name, the size being the bytes of the larger side of a rank."""
+    sizes = {"4k": 4 << 10, "64k": 64 << 10, "1m": MI, "64m": 64 * MI}
+    return {"%s_%s" % (collective.__name__, size): lambda n=size_bytes // 4: collective(n)
+            for size, size_bytes in sizes.items()}
+
+
 GROUPS = {
     "small": SMALL,
     "grad": GRAD,
@@ -355,6 +392,7 @@ GROUPS = {
     "nn": NN,
     "optim": OPTIM,
     "train": {"mlp": mlp, "gpt": gpt},
+    "ranks": {**of_sizes(all_reduce), **of_sizes(all_gather), **of_sizes(all_to_all)},
 }
 
 
@@ -365,8 +403,21 @@ def answer(group, case, seconds):
     return "%.9g" % measure(setup(), seconds)
 
 
+def join():
+    """The ranks find each other through a file that their mpirun has for itself."""
+    meeting = "file://%s/gloo-%d" % (os.environ["BENCH_FOLDER"], os.getppid())
+    distributed.init_process_group("gloo", init_method=meeting, rank=RANK, world_size=RANKS)
+
+
 def main():
     torch.set_num_threads(len(os.sched_getaffinity(0)))
+    if RANKS > 1:
+        join()
+    if sys.argv[1:] == ["first"]:
+        distributed.all_reduce(torch.ones(1))
+        if RANK == 0:
+            print(time.monotonic())
+        return
     for line in sys.stdin:
         if line == "end\n":
             break
@@ -375,7 +426,8 @@ def main():
             result = answer(group, case, float(seconds))
         except Exception as error:
             result = "error: " + str(error).replace("\n", " ")
-        print(result, flush=True)
+        if RANK == 0:
+            print(result, flush=True)
 
 
 main()

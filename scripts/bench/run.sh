@@ -1,8 +1,9 @@
 #!/bin/sh
-# The benchmarks: flowlua beside PyTorch, in interleaved rounds.
+# The benchmarks: flowlua beside PyTorch and Open MPI, in interleaved rounds.
 #
-#     sh scripts/bench/run.sh build                 everything (about five minutes)
+#     sh scripts/bench/run.sh build                 everything (about ten minutes)
 #     sh scripts/bench/run.sh build small grad      some groups (figures.lua lists them)
+#     sh scripts/bench/run.sh build ranks2 cores    what concerns several ranks
 #     ROUNDS=9 SECONDS_EACH=0.5 sh scripts/bench/run.sh build train
 #
 # Peers that are not installed are left out. The peer runs in the best configuration that is known: as many threads as
@@ -12,7 +13,7 @@ set -eu
 out=${1:-build}
 [ $# -gt 0 ] && shift
 here=$(dirname "$0")
-unset OPENBLAS_CORETYPE FLOW_ENGINE FLOW_WORLD FLOW_RANK
+unset OPENBLAS_CORETYPE FLOW_ENGINE FLOW_WORLD FLOW_RANK FLOW_SHARED FLOW_THREADS
 
 for python in "${PYTHON:-python3}" /usr/bin/python3; do
     if "$python" -c 'import torch' 2>/dev/null; then
@@ -29,4 +30,11 @@ done
 BENCH_FOLDER=$(mktemp -d)
 export BENCH_FOLDER
 trap 'rm -rf "$BENCH_FOLDER"' EXIT INT TERM
+if command -v mpirun >/dev/null && command -v mpicc >/dev/null; then
+    BENCH_MPI_PEER=$BENCH_FOLDER/peer
+    export BENCH_MPI_PEER
+    mpicc -O2 -o "$BENCH_MPI_PEER" "$here/peer.c"
+else
+    echo "Open MPI is not installed: no peer for several ranks (openmpi-bin and libopenmpi-dev on Debian)" >&2
+fi
 "$out/flowlua" "$here/compare.lua" "$out" "$@"

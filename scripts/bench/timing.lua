@@ -1,7 +1,8 @@
 -- timing.lua -- seconds per call of a case.
 --
 -- A case is a function of a count that does its work that many times. It is warmed up, the count is raised until a run
--- is long enough for the clock, and the median of a few such runs is taken.
+-- is long enough for the clock, and the median of a few such runs is taken. With several ranks a run takes as long as
+-- the slowest of them needs.
 
 local flow = require "flow"
 
@@ -19,11 +20,20 @@ function M.median(list)
     return n % 2 == 1 and list[(n + 1) // 2] or (list[n // 2] + list[n // 2 + 1]) / 2
 end
 
+local everybody = flow.world_size() > 1 and flow.placement.all("cpu")
+
+-- The most seconds of any rank: with them all ranks decide alike.
+local function slowest(seconds)
+    if not everybody then return seconds end
+    return flow.tensor(seconds, {dtype = "float64"}):to_global{placement = everybody, sbp = "P(max)"}:item()
+end
+
 local function run(body, count)
+    if everybody then flow.barrier() end
     local began = clock()
     body(count)
     flow.sync()
-    return clock() - began
+    return slowest(clock() - began)
 end
 
 ---Seconds of one call of body, from about `seconds` of running it.

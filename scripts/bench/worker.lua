@@ -1,11 +1,12 @@
 -- worker.lua -- flowlua's side of the benchmarks: measures the cases it is asked for.
 --
 -- A request is a line "group case seconds"; the answer a line "seconds-per-call" or "error: why"; the line "end" ends
--- it.
+-- it. Several ranks all read the requests, and the first one answers.
 
 local folder = arg[0]:match("^(.*)/[^/]*$") or "."
 package.path = folder .. "/?.lua;" .. package.path
 
+local flow = require "flow"
 local timing = require "timing"
 
 -- The case is set up for each request, so that only one holds memory at a time.
@@ -20,6 +21,8 @@ for line in io.lines() do
     local group, case, seconds = line:match("^(%S+) (%S+) (%S+)$")
     local ok, result = pcall(answer, group, case, tonumber(seconds))
     collectgarbage()
-    print(ok and ("%.9g"):format(result) or "error: " .. tostring(result):gsub("\n", " "))
-    io.stdout:flush()
+    if flow.rank() == 0 then
+        print(ok and ("%.9g"):format(result) or "error: " .. tostring(result):gsub("\n", " "))
+        io.stdout:flush()
+    end
 end
