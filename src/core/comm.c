@@ -19,6 +19,8 @@
 static const fl_comm *transport;
 const char *fl_comm_forbidden;
 int fl_comm_host_ranks = 1;
+bool (*fl_comm_stopping)(void);
+bool fl_comm_deserted;
 
 const fl_comm *fl_comm_get(void) { return transport; }
 
@@ -34,6 +36,7 @@ void fl_comm_abort(int code)
 
 enum { BUCKETS = 256 };
 static fl_group *groups[BUCKETS];
+static uint64_t begun;          /* what groups count from */
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
@@ -58,6 +61,7 @@ static fl_group *group_new(const int *ranks, int count, uint64_t hash)
     if (!g) return NULL;
     g->count = count;
     g->hash = hash;
+    g->sequence = g->begun = begun;
     g->me = -1;
     g->local = true;
     memcpy(g->ranks, ranks, (size_t)count * sizeof *ranks);
@@ -94,6 +98,42 @@ fl_status fl_group_world(fl_group **out)
     return fl_group_get(out, all->ranks, all->count);
 }
 
+fl_status fl_group_session(fl_group **out)
+{
+    static fl_group *session;
+    fl_group *world;
+    FL_TRY(fl_group_world(&world));
+    if (!session) session = group_new(world->ranks, world->count, mix(world->hash, 1));
+    *out = session;
+    return session ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", world->count);
+}
+
+/* ---- beginning anew ---- */
+
+uint64_t fl_comm_counted(void)
+{
+    uint64_t most = begun;
+    for (int b = 0; b < BUCKETS; b++)
+        for (const fl_group *g = groups[b]; g; g = g->next) {
+            uint64_t left = g->channel ? fl_channel_counted(g->channel) : 0;
+            if (g->sequence > most) most = g->sequence;
+            if (left > most) most = left;
+        }
+    return most;
+}
+
+void fl_comm_begin_anew(uint64_t number)
+{
+    begun = number;
+    for (int b = 0; b < BUCKETS; b++)
+        for (fl_group *g = groups[b]; g; g = g->next) {
+            g->sequence = g->begun = number;
+            g->broken = false;
+            if (g->channel) fl_channel_begin_anew(g->channel, number);
+            if (transport->begin_anew) transport->begin_anew(g);
+        }
+}
+
 /* ---- words ---- */
 
 const char *fl_doing_text(char *buffer, const fl_doing *d)
@@ -127,7 +167,7 @@ static const char *rank_doing(char *buffer, size_t size, int rank, const fl_doin
 
 /* ---- waiting ---- */
 
-enum { SPINS = 4000, YIELDS = 20000, LOOK_EVERY = 64, GRACE_SECONDS = 3 };
+enum { SPINS = 4000, YIELDS = 20000, LOOK_EVERY = 64, GRACE_SECONDS = 3, LOOK_NS = 5000000, IDLE_LOOK_NS = 200000000 };
 
 static uint64_t now(void)
 {
@@ -167,6 +207,8 @@ static void add_whereabouts(char *text, size_t size, const fl_journal *j)
     if (op && n < size) snprintf(text + n, size - n, "%s its last op is %s", j->doing.name[0] ? ";" : ",", op);
 }
 
+static bool is_stopping(void) { return fl_comm_stopping && fl_comm_stopping(); }
+
 /* What has become of a member that is missing: FL_OK when it may still come. */
 static fl_status look_at(int rank)
 {
@@ -200,6 +242,23 @@ static fl_status time_out(const fl_wait *w)
                    doing_at(mine, &fl_journal_own->doing), fl_comm_timeout(), count ? text : "some rank");
 }
 
+/* FL_OK when missing member i may still come: not when its rank has ended, nor when it is through with the line of a
+** session that this rank still evaluates. */
+static fl_status look_at_missing(const fl_wait *w, int i)
+{
+    char mine[FL_DOING_WORDS];
+    int rank = w->group->ranks[i];
+    const fl_journal *j = fl_journal_of(rank);
+    bool gone_on = j && __atomic_load_n(&j->evaluations, __ATOMIC_ACQUIRE) > fl_journal_own->evaluations;
+    fl_status status = FL_OK;
+    if (!gone_on) status = look_at(rank);
+    else if (is_stopping()) status = fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    else status = fl_fail(FL_ERR_COMM, "%s: rank %d is through with this line; all ranks must call it", doing_at(mine, &fl_journal_own->doing), rank);
+    if (status == FL_OK || !w->missing(w->group, i)) return FL_OK; /* it came before that */
+    fl_comm_deserted |= gone_on;
+    return status;
+}
+
 /* Do the missing members get on with something else? Then their time has not run out. */
 static uint64_t progress_of_missing(const fl_wait *w)
 {
@@ -216,17 +275,17 @@ static fl_status look_around(fl_wait *w)
 {
     uint64_t t = now();
     if (!w->started) w->started = w->looked = t;
-    if (t - w->looked < 5000000) return FL_OK;
+    if (t - w->looked < (w->flags & FL_MEET_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
     w->looked = t;
     for (int i = 0; i < w->group->count && w->missing; i++)
-        if (w->missing(w->group, i)) FL_TRY(look_at(w->group->ranks[i]));
+        if (w->missing(w->group, i)) FL_TRY(look_at_missing(w, i));
     uint64_t progress = progress_of_missing(w);
     if (progress != w->progress) w->started = t;
     w->progress = progress;
     double seconds = (double)(t - w->started) * 1e-9;
-    if (fl_engine_interrupted && fl_engine_interrupted()) {
+    if (!(w->flags & FL_MEET_IDLE) && is_stopping()) {
         if (!w->interrupted) w->interrupted = t;
-        if (t - w->interrupted > GRACE_SECONDS * 1000000000ull || w->flags & FL_MEET_IDLE) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+        if (t - w->interrupted > GRACE_SECONDS * 1000000000ull) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     }
     return !(w->flags & FL_MEET_IDLE) && seconds > fl_comm_timeout() ? time_out(w) : FL_OK;
 }
@@ -344,7 +403,7 @@ fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, u
         return fl_fail(FL_ERR_COMM, "%s: an earlier collective of these ranks failed half way; they cannot communicate any more", doing_at(text, &mine->doing));
     mine->sequence = ++g->sequence;
     mine->bytes = (uint32_t)bytes;
-    if (fl_engine_interrupted && fl_engine_interrupted()) mine->flags |= FL_ENTRY_INTERRUPTED;
+    if (!(flags & FL_MEET_IDLE) && is_stopping()) mine->flags |= FL_ENTRY_INTERRUPTED;
     note_in_journal(mine);
     fl_status status = enter(g, mine, data, bytes, flags);
     if (status != FL_OK) {

@@ -28,6 +28,7 @@ typedef struct fl_group {
     int me;                     /* position of this rank in `ranks`; -1 outside */
     uint64_t hash;              /* of the ranks: the same on all members */
     uint64_t sequence;          /* meetings so far */
+    uint64_t begun;             /* where it began to count: fl_comm_begin_anew */
     bool local;                 /* all members map each other's memory */
     bool opened;                /* the transport has seen it */
     bool broken;                /* a meeting timed out: its members no longer agree on the sequence */
@@ -44,6 +45,9 @@ fl_status fl_group_get(fl_group **out, const int *ranks, int count);
 
 /* All ranks of the world. */
 fl_status fl_group_world(fl_group **out);
+
+/* The same ranks in a group of its own, which the failures of other groups don't touch (sessions). */
+fl_status fl_group_session(fl_group **out);
 
 /* ---- meetings ---- */
 
@@ -78,7 +82,7 @@ typedef struct fl_entry {
     uint64_t in, out;           /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
 } fl_entry;
 
-enum { FL_MEET_IDLE = 1 };      /* the others may take any time (a prompt): no time-out, sleeps */
+enum { FL_MEET_IDLE = 1 };      /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
 
 /* Every member calls this for the same meeting; returns when all have entered. `bytes` (at most FL_EAGER_BYTES) of
 ** data go along. Errors, worded alike on all members: programs that differ, members that are missing after the time-out
@@ -129,6 +133,21 @@ fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *m
 
 fl_status fl_comm_barrier(fl_group *g);
 
+/* ---- sessions: lines of input that all ranks evaluate ---- */
+
+/* Has Ctrl-C been pressed? Then the next meeting stops all its members at the same point. NULL: nobody can press it. */
+extern bool (*fl_comm_stopping)(void);
+
+/* Has this rank stopped waiting because a missing member was through with the line (its journal says so)? */
+extern bool fl_comm_deserted;
+
+/* The highest number that a meeting of this rank, or a step of one, has had; those of the session aside. */
+uint64_t fl_comm_counted(void);
+
+/* After a line that may have failed half way: all groups, also those still to come, are whole again and count on from
+** `number`, which no rank has counted beyond. All ranks call it at the same point, with nothing under way. */
+void fl_comm_begin_anew(uint64_t number);
+
 /* ---- the transport ---- */
 
 /* Buffers are contiguous and this rank's own; counts and displacements in elements; `counts` and `starts` have
@@ -141,6 +160,7 @@ typedef struct fl_comm {
     fl_status (*all_gather)(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in, fl_dtype dtype);
     fl_status (*reduce_scatter)(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype, fl_reduce reduce);
     fl_status (*all_to_all)(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts, const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
+    void (*begin_anew)(fl_group *g);            /* forgets a meeting that failed half way, on this rank */
     void (*abort)(int code);    /* ends the whole job; does not return */
     void (*finish)(void);       /* the job has ended well on this rank: waits for the others */
 } fl_comm;

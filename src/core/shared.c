@@ -523,6 +523,7 @@ fl_status fl_channel_open(fl_channel **out, fl_group *g)
     if (!c) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
     c->group = g;
     c->mine = mine;
+    fl_channel_begin_anew(c, g->begun);
     fl_wait wait = {.group = g, .missing = has_not_opened};
     for (int i = 0; i < g->count; i++)
         while (!(c->sides[i] = side_find(g->ranks[i], g))) {
@@ -582,4 +583,12 @@ fl_status fl_channel_leave(fl_channel *c)
 {
     __atomic_store_n(&c->mine->left, ++c->left, __ATOMIC_RELEASE);
     return wait_for_all(c->group, has_not_left, 0);
+}
+
+uint64_t fl_channel_counted(const fl_channel *c) { return c->left; }
+
+void fl_channel_begin_anew(fl_channel *c, uint64_t number)
+{
+    c->left = number;
+    __atomic_store_n(&c->mine->left, number, __ATOMIC_RELEASE);
 }

@@ -58,8 +58,7 @@ typedef struct fl_journal {
     int64_t op;                 /* of the last op dispatched: FL_JOURNAL_PLACE of its descriptor; 0: none yet */
     uint64_t ops;               /* dispatched so far: progress that a wait can see */
     uint64_t meetings;          /* collectives entered so far, of all groups */
-    uint64_t evaluations;       /* prompts answered so far (REPL) */
-    uint32_t interrupts;        /* atomic: Ctrl-C pressed on this rank so far */
+    uint64_t evaluations;       /* lines of a session that this rank is through with */
     fl_doing doing;             /* the last collective entered */
     char where[FL_WHERE_TEXT];  /* when failed: the line */
     char message[512];          /* when failed: the error */
@@ -100,5 +99,9 @@ const void *fl_channel_data(const fl_channel *c, int i);
 /* Waits until every member has called it after the last enter (and after each leave before): whatever was read or
 ** written in between is finished. May be called several times in one meeting: steps of an algorithm. */
 fl_status fl_channel_leave(fl_channel *c);
+
+/* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet again. */
+uint64_t fl_channel_counted(const fl_channel *c);
+void fl_channel_begin_anew(fl_channel *c, uint64_t number);
 
 #endif

@@ -52,6 +52,9 @@ fl_status fl_mpi_give_up(fl_status status);
 
 /* ---- meetings (meet.c) ---- */
 
+/* fl_comm's begin_anew. What was received late by then is dropped, what is still under way is left to itself. */
+void fl_mpi_begin_anew(fl_group *g);
+
 fl_status fl_mpi_meet(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 
 /* ---- collectives (collective.c) ---- */

@@ -127,7 +127,7 @@ static fl_status look_for_notes(const fl_mpi_group *h)
 static fl_status prepare(fl_group *g, fl_mpi_group *h)
 {
     if (h->mail) return FL_OK;
-    h->requests = malloc(2 * (size_t)g->count * sizeof *h->requests);
+    if (!h->requests) h->requests = malloc(2 * (size_t)g->count * sizeof *h->requests);
     unsigned char *mail = malloc((size_t)g->count * LETTER_BYTES);
     if (!h->requests || !mail) {
         free(mail);
@@ -137,14 +137,19 @@ static fl_status prepare(fl_group *g, fl_mpi_group *h)
     return FL_OK;
 }
 
+static fl_status expect_letter(const fl_group *g, fl_mpi_group *h, int i)
+{
+    MPI_TRY(MPI_Irecv, (mail_of(h, i), LETTER_BYTES, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[i]));
+    return FL_OK;
+}
+
 static fl_status post_letters(fl_group *g, fl_mpi_group *h, const fl_entry *mine, const void *data)
 {
     int size = write_letter(mail_of(h, g->me), mine, data);
     for (int i = 0; i < 2 * g->count; i++) h->requests[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < g->count; i++) {
         g->entries[i].sequence = 0;         /* not come yet */
-        if (i == g->me) continue;
-        MPI_TRY(MPI_Irecv, (mail_of(h, i), LETTER_BYTES, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[i]));
+        if (i != g->me) FL_TRY(expect_letter(g, h, i));
     }
     for (int k = 1; k < g->count; k++) {    /* everybody begins with another one */
         int i = (g->me + k) % g->count;
@@ -155,7 +160,8 @@ static fl_status post_letters(fl_group *g, fl_mpi_group *h, const fl_entry *mine
     return FL_OK;
 }
 
-/* Reads the letters that have come; *left: how many have not. */
+/* Reads the letters that have come; *left: how many have not. A letter of a meeting that failed before all groups began
+** anew is dropped. */
 static fl_status read_mail(fl_group *g, fl_mpi_group *h, int *left)
 {
     *left = 0;
@@ -169,6 +175,10 @@ static fl_status read_mail(fl_group *g, fl_mpi_group *h, int *left)
         MPI_TRY(MPI_Get_count, (&status, MPI_BYTE, &size));
         if (!read_letter(&g->entries[i], g->data + (size_t)i * FL_EAGER_BYTES, mail_of(h, i), size))
             return fl_fail(FL_ERR_COMM, "mpi: rank %d runs another version of flowlua", g->ranks[i]);
+        if (g->entries[i].sequence > g->begun) continue;
+        g->entries[i].sequence = 0;
+        FL_TRY(expect_letter(g, h, i));
+        ++*left;
     }
     return FL_OK;
 }
@@ -199,4 +209,34 @@ fl_status fl_mpi_meet(fl_group *g, const fl_entry *mine, const void *data, size_
     FL_TRY(post_letters(g, h, mine, data));
     FL_TRY(await_letters(g, h, flags));
     return fl_mpi_wait(g, h->requests + g->count, g->count);
+}
+
+/* ---- beginning anew ---- */
+
+/* Letters that were never read are still under way, so their memory stays theirs. */
+static void abandon_mail(fl_mpi_group *h, int members)
+{
+    bool sending = false;
+    for (int i = 0; i < 2 * members; i++) {
+        MPI_Request *r = &h->requests[i];
+        int done = 1;
+        if (*r != MPI_REQUEST_NULL) MPI_Test(r, &done, MPI_STATUS_IGNORE);
+        if (done) continue;
+        if (i < members) {
+            MPI_Cancel(r);
+            MPI_Wait(r, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Request_free(r);
+            sending = true;
+        }
+    }
+    if (sending) h->mail = NULL;
+}
+
+void fl_mpi_begin_anew(fl_group *g)
+{
+    fl_mpi_group *h = g->handle;
+    if (!h || !h->mail) return;
+    abandon_mail(h, g->count);
+    while (look_for_notes(h) != FL_OK) continue;
 }

@@ -59,6 +59,7 @@ static const fl_comm comm = {
     .all_gather = fl_mpi_all_gather,
     .reduce_scatter = fl_mpi_reduce_scatter,
     .all_to_all = fl_mpi_all_to_all,
+    .begin_anew = fl_mpi_begin_anew,
     .abort = abort_job,
     .finish = finish,
 };
