@@ -4,7 +4,10 @@
 #include "combine.h"
 #include "simd.h"
 
-enum { TILE = 2048 };
+/* Elements at a time. Past the caches few, so that reading and writing alternate without a pause (64 MiB on two cores in
+** 2.4 ms, with 2048 in 3.5); into the caches many, because memcpy then takes over lines of other cores without reading
+** them first (1 MiB in 30 us, with 512 in 90). */
+enum { TILE = 2048, STREAM_TILE = 512 };
 
 /* A tile to where it belongs. */
 static inline void put(void *out, const void *tile, size_t bytes, bool stream)
@@ -23,6 +26,14 @@ static inline void put(void *out, const void *tile, size_t bytes, bool stream)
     }
 #endif
     memcpy(out, tile, bytes);
+}
+
+/* What went past the caches is there before anything that is stored after. */
+static inline void fence(void)
+{
+#if defined FL_LEVEL_avx512 || defined FL_LEVEL_avx2
+    _mm_sfence();
+#endif
 }
 
 #define SAME(x) (x)
