@@ -10,11 +10,12 @@
 #include "cpu/combine.h"
 #include "move.h"
 #include "shared.h"
+#include "team.h"
 
 #include <math.h>
 #include <stdio.h>
 
-enum { STREAM_BYTES = 4 << 20, SHORT_BYTES = 256 << 10 };
+enum { STREAM_BYTES = 4 << 20, SHORT_BYTES = 256 << 10, PIECE = 16384, SHORT_ROW = 256, STAGED = 8192 };
 
 /* What a task carries. */
 typedef struct transfer {
@@ -54,7 +55,6 @@ static void fill(char *out, int64_t n, size_t item, const void *value)
 typedef struct rows {
     int64_t at[FL_MAX_NDIM], from, to, length;
     int outer;                  /* axes outside of the row */
-    bool single;                /* the innermost axis is not contiguous on both sides: rows are single elements */
 } rows;
 
 static rows rows_of(const fl_region *r)
@@ -88,27 +88,42 @@ static int64_t numel_of(const fl_region *r)
     return n;
 }
 
-/* A region out of the part that has it: into its place in the target's part, or packed behind `packed`. */
-static void copy_region(char *out, const char *in, const fl_region *r, size_t item)
+/* A region where it lies: `start` and strides in elements of the part at `data`. */
+static fl_view view_of(const void *data, const fl_region *r, int64_t start, const int64_t *stride, fl_dtype dtype)
 {
-    rows w = rows_of(r);
-    do memcpy(out + (size_t)w.to * item, in + (size_t)w.from * item, (size_t)w.length * item);
-    while (next_row(&w, r));
+    return (fl_view){.data = (char *)data + start * (int64_t)fl_dtype_size(dtype), .dtype = dtype, .ndim = r->ndim, .size = r->size,
+                     .stride = stride, .contiguous = r->ndim == 0 || (r->ndim == 1 && stride[0] == 1), .numel = numel_of(r)};
 }
 
-static char *pack_region(char *packed, const char *in, const fl_region *r, size_t item)
+/* A region out of the part that has it, into its place in the target's part. (A copy that converts nothing cannot fail.) */
+static void copy_region(char *out, const char *in, const fl_region *r, fl_dtype dtype)
 {
-    rows w = rows_of(r);
-    size_t bytes = (size_t)w.length * item;
-    do {
-        memcpy(packed, in + (size_t)w.from * item, bytes);
-        packed += bytes;
-    } while (next_row(&w, r));
-    return packed;
+    fl_view target = view_of(out, r, r->to, r->to_stride, dtype), source = view_of(in, r, r->from, r->from_stride, dtype);
+    (void)fl_cpu_copy(&target, &source);
 }
 
-/* The same region of several parts, ins[i] at its beginning and laid out as regions[i], added up into out. */
-static void combine_regions(char *out, const char *const *ins, const fl_region *const *regions, int count, const fl_move *m, bool stream)
+/* The strides of a region whose elements lie one after the other. */
+static void packed_strides(int64_t *stride, const fl_region *r)
+{
+    int64_t step = 1;
+    for (int i = r->ndim - 1; i >= 0; i--) {
+        stride[i] = step;
+        step *= r->size[i];
+    }
+}
+
+/* Returns where the next one is packed. */
+static char *pack_region(char *packed, const char *in, const fl_region *r, fl_dtype dtype)
+{
+    fl_region packing = *r;
+    packing.to = 0;
+    packed_strides(packing.to_stride, r);
+    copy_region(packed, in, &packing, dtype);
+    return packed + (size_t)numel_of(r) * fl_dtype_size(dtype);
+}
+
+/* The same region of several parts, ins[i] at its beginning and laid out as regions[i], added up into out: row by row. */
+static void combine_rows(char *out, const char *const *ins, const fl_region *const *regions, int count, const fl_move *m, bool stream)
 {
     size_t item = fl_dtype_size(m->dtype);
     fl_combine_fn combine = fl_cpu_combine(m->dtype);
@@ -121,6 +136,66 @@ static void combine_regions(char *out, const char *const *ins, const fl_region *
         combine(&row, 1, rows_in, count, walks[0].length, m->reduce, stream);
         for (int k = 0; k < count; k++) more = next_row(&walks[k], regions[k]);
     }
+}
+
+/* The axes of r from `axis` on, `length` steps of that axis from `start` on; w: where the axes outside of them are. */
+static fl_region piece_of(const fl_region *r, const rows *w, int axis, int64_t start, int64_t length)
+{
+    fl_region piece = {.ndim = r->ndim - axis, .from = w->from + start * r->from_stride[axis], .to = w->to + start * r->to_stride[axis]};
+    for (int i = 0; i < piece.ndim; i++) {
+        piece.size[i] = r->size[axis + i];
+        piece.from_stride[i] = r->from_stride[axis + i];
+        piece.to_stride[i] = r->to_stride[axis + i];
+    }
+    piece.size[0] = length;
+    return piece;
+}
+
+/* The pieces at one place, packed into stage, added up there and put into out. */
+static void combine_piece(char *out, const char *const *ins, const fl_region *pieces, int count, const fl_move *m, char *stage)
+{
+    const void *packed[count];
+    void *sum = stage;
+    int64_t n = numel_of(&pieces[0]);
+    char *end = stage;
+    for (int k = 0; k < count; k++) {
+        packed[k] = end;
+        end = pack_region(end, ins[k], &pieces[k], m->dtype);
+    }
+    fl_cpu_combine(m->dtype)(&sum, 1, packed, count, n, m->reduce, false);
+    fl_region back = pieces[0];
+    back.from = 0;
+    packed_strides(back.from_stride, &back);
+    copy_region(out, stage, &back, m->dtype);
+}
+
+/* Many short rows: as many of them at once as make STAGED elements. */
+static void combine_staged(char *out, const char *const *ins, const fl_region *const *regions, int count, const fl_move *m, char *stage)
+{
+    const fl_region *r = regions[0];
+    rows walks[count];
+    fl_region pieces[count];
+    int64_t inner = 1;
+    int axis = r->ndim - 1;
+    while (axis > 0 && inner * r->size[axis] <= STAGED) inner *= r->size[axis--];
+    int64_t step = STAGED / inner;
+    for (int k = 0; k < count; k++) walks[k] = (rows){.from = regions[k]->from, .to = regions[k]->to, .outer = axis};
+    for (bool more = true; more;) {
+        for (int64_t at = 0; at < r->size[axis]; at += step) {
+            int64_t length = r->size[axis] - at < step ? r->size[axis] - at : step;
+            for (int k = 0; k < count; k++) pieces[k] = piece_of(regions[k], &walks[k], axis, at, length);
+            combine_piece(out, ins, pieces, count, m, stage);
+        }
+        for (int k = 0; k < count; k++) more = next_row(&walks[k], regions[k]);
+    }
+}
+
+static void combine_regions(char *out, const char *const *ins, const fl_region *const *regions, int count, const fl_move *m, bool stream)
+{
+    bool brief = rows_of(regions[0]).length < SHORT_ROW && regions[0]->ndim > 0;
+    char *stage = brief ? fl_scratch(2, (size_t)count * STAGED * fl_dtype_size(m->dtype)) : NULL;
+    if (stage) combine_staged(out, ins, regions, count, m, stage);
+    else combine_rows(out, ins, regions, count, m, stream);
 }
 
 /* ---- pulling out of the others' parts ---- */
@@ -153,7 +228,7 @@ static void pull_all(const fl_move *m, char *out, const char *const *parts)
         int n = together(list, k, regions);
         for (int i = 0; i < n; i++) ins[i] = parts[regions[i]->peer];
         bool stream = (size_t)numel_of(regions[0]) * item >= STREAM_BYTES;
-        if (n == 1) copy_region(out, ins[0], regions[0], item);
+        if (n == 1) copy_region(out, ins[0], regions[0], m->dtype);
         else combine_regions(out, ins, regions, n, m, stream);
     }
 }
@@ -178,22 +253,39 @@ static void all_reduce_shown(const fl_move *m, char *out)
     fl_cpu_combine(m->dtype)(outs, 1, ins, count, m->in_numel, m->reduce, false);
 }
 
-/* This member's share of the elements, in whole cache lines, into everybody's result. */
+/* A part of the work that threads share: pieces of PIECE elements of the same stretch of all parts. */
+typedef struct stretch {
+    const fl_move *move;
+    fl_combine_fn combine;
+    int64_t start, count;       /* in elements of the parts */
+    bool stream;
+} stretch;
+
+/* Pieces [begin, end) added up into everybody's result. */
+static void combine_pieces(void *context, int64_t begin, int64_t end)
+{
+    const stretch *s = context;
+    const fl_group *g = s->move->group;
+    int64_t item = (int64_t)fl_dtype_size(s->move->dtype), at = begin * PIECE, stop = end * PIECE < s->count ? end * PIECE : s->count;
+    const void *ins[g->count];
+    void *outs[g->count];
+    for (int i = 0; i < g->count; i++) {
+        const fl_entry *e = fl_met(g, i);
+        ins[i] = (const char *)fl_shared_address(g->ranks[i], e->in) + (s->start + at) * item;
+        outs[i] = (char *)fl_shared_address(g->ranks[i], e->out) + (s->start + at) * item;
+    }
+    s->combine(outs, g->count, ins, g->count, stop - at, s->move->reduce, s->stream);
+}
+
+/* This member's share of the elements, in whole cache lines. */
 static void all_reduce_share(const fl_move *m)
 {
     const fl_group *g = m->group;
     int64_t item = (int64_t)fl_dtype_size(m->dtype), line = 64 / item, lines = (m->in_numel + line - 1) / line, first, n;
     fl_split(&first, &n, lines, g->count, g->me);
     int64_t start = first * line, end = (first + n) * line < m->in_numel ? (first + n) * line : m->in_numel;
-    const void *ins[g->count];
-    void *outs[g->count];
-    if (start >= end) return;
-    for (int i = 0; i < g->count; i++) {
-        const fl_entry *e = fl_met(g, i);
-        ins[i] = (const char *)fl_shared_address(g->ranks[i], e->in) + start * item;
-        outs[i] = (char *)fl_shared_address(g->ranks[i], e->out) + start * item;
-    }
-    fl_cpu_combine(m->dtype)(outs, g->count, ins, g->count, end - start, m->reduce, m->in_numel * item >= STREAM_BYTES);
+    stretch s = {m, fl_cpu_combine(m->dtype), start, end - start, m->in_numel * item >= STREAM_BYTES};
+    fl_team_for((s.count + PIECE - 1) / PIECE, PIECE * 0.1 * (double)(item * g->count), combine_pieces, &s);
 }
 
 static fl_status move_shared(const fl_move *m, char *out)
@@ -243,12 +335,8 @@ static void unpack(const fl_move *m, char *out, const char *packed, const int64_
     for (int k = 0; k < m->pulls.count; k++) {
         fl_region *r = &regions[k];
         *r = m->pulls.at[k];
-        int64_t step = 1;
         r->from = used[r->peer];
-        for (int i = r->ndim - 1; i >= 0; i--) {
-            r->from_stride[i] = step;
-            step *= r->size[i];
-        }
+        packed_strides(r->from_stride, r);
         used[r->peer] += numel_of(r);
     }
     as_packed.pulls.at = regions;
@@ -277,10 +365,9 @@ static fl_status take_buffers(buffers *b, const fl_move *m)
 
 static void pack_all(const fl_move *m, char *sent, const char *in)
 {
-    size_t item = fl_dtype_size(m->dtype);
     for (int i = 0; i < m->group->count; i++)
         for (int k = 0; k < m->pushes.count; k++)
-            if (m->pushes.at[k].peer == i) sent = pack_region(sent, in, &m->pushes.at[k], item);
+            if (m->pushes.at[k].peer == i) sent = pack_region(sent, in, &m->pushes.at[k], m->dtype);
 }
 
 static fl_status move_packed(const fl_move *m, char *out, const char *in, const buffers *b)

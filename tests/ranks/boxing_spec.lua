@@ -148,6 +148,13 @@ describe("boxing of large tensors", function()
         end)
     end
 
+    it("moves what goes past the caches", function()
+        local shape = {1501, 1601}
+        for _, to in ipairs {{"P", "B"}, {"P", "S(0)"}, {"P", "S(1)"}, {"S(0)", "B"}, {"S(1)", "B"}, {"S(0)", "S(1)"}} do
+            assert.is_true(moves(shape, "float64", to[1], place, to[2], place), to[1] .. " -> " .. to[2])
+        end
+    end)
+
     it("moves through a strided part and back", function()
         local x = flow.randn(300, 200, {placement = place.value, sbp = "S(0)"})
         local y = x:t():to_global {sbp = "S(0)"}:t():to_global {sbp = "S(0)"}
