@@ -116,6 +116,13 @@ void fl_lua_close_state(lua_State *L);
 void fl_lua_interrupt_arm(lua_State *L);
 void fl_lua_interrupt_disarm(void);
 bool fl_lua_interrupted(void);
+/* Has Ctrl-C been pressed? Among several ranks collectives stop then, all at the same point; what does not come to a
+** collective is interrupted some time later. */
+bool fl_lua_interrupt_asked(void);
+/* Set in a session over several ranks: tells the others of Ctrl-C. A signal handler calls it. */
+extern void (*fl_lua_pass_interrupt)(void);
+/* Did Ctrl-C end the last protected call, or an error after it? */
+bool fl_lua_was_interrupted(void);
 /* Ctrl-C has become an error. A script may catch the first of a call, as under lua; what comes after it, and in the
 ** session already the first, is raised again at every instruction of Lua until the call ends, whatever pcall catches. */
 void fl_lua_interrupt_raised(void);
@@ -258,8 +265,12 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks);
 /* Rank 0's standard input, to its end, becomes that of all ranks. Nothing happens when there is one rank. */
 fl_status fl_lua_share_stdin(void);
 
-/* repl.c, doctor.c */
-void fl_lua_repl(lua_State *L);
+/* repl.c, repl_ranks.c, doctor.c */
+/* Is there somebody who types: is standard input a terminal? All ranks get the answer of rank 0. */
+fl_status fl_lua_on_terminal(bool *there);
+/* Reads and evaluates lines until there are none; all ranks evaluate what rank 0 reads. greet: with the version. false:
+** another rank is lost. */
+bool fl_lua_repl(lua_State *L, bool greet);
 bool fl_lua_doctor(lua_State *L);
 /* What line completion offers for the word that ends at `end` of `line`: pushes a sorted list of whole words and returns the
 ** position where the word begins. */

@@ -33,7 +33,7 @@ return {
     {"world_size()", "The number of ranks."},
     {"barrier()", "Waits until every rank has come here."},
     {"on_rank(r, f, ...)", "Calls f on rank r alone and returns what it returns; nothing on the others."},
-    {"print(...)", "print, on rank 0 alone."},
+    {"print(...)", "print, on rank 0 alone (inside on_rank: on that rank)."},
     {"sync()", "Waits for all queued ops and raises what failed among them."},
     {"memory(options)", "Bytes of tensors: live, cached, peak ({reset_peak = true} begins the peak anew)."},
     {"set_num_threads(n)", "The size of the thread team."},

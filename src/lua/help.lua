@@ -4,6 +4,8 @@
 local flow = require "flow"
 local check = require "flow.check"
 
+local print = flow.print    -- all ranks of a session ask for help
+
 local overview = [[
 flowlua: Lua with tensors.
 

@@ -2,8 +2,8 @@
 ** main.c -- the program: a superset of the standalone Lua interpreter.
 **
 ** Short options, arg, LUA_INIT, exit codes and messages are those of lua 5.4, so that whatever starts Lua can
-** start flowlua. Long options are its own. The table `flow` comes with require "flow"; in the REPL and with -e it
-** is a global too.
+** start flowlua. Long options are its own. The table `flow` comes with require "flow"; in the REPL, with -e
+** and in a script on standard input it is a global too.
 */
 #include "binding.h"
 #include "../core/launch.h"
@@ -55,6 +55,7 @@ static int report(lua_State *L, int status)
 
 static void print_version(void)
 {
+    if (fl_comm_get() && fl_world_get()->rank != 0) return;
     printf("flowlua %s  %s\n", FL_VERSION, LUA_COPYRIGHT);
     fflush(stdout);
 }
@@ -330,7 +331,11 @@ static int protected_main(lua_State *L)
         lua_pushboolean(L, 1);
         lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
     }
-    bool nothing_asked = !o.script && !o.execute && !o.version && !o.help && !o.doctor, terminal = isatty(STDIN_FILENO);
+    bool nothing_asked = !o.script && !o.execute && !o.version && !o.help && !o.doctor, terminal = false;
+    if (nothing_asked && fl_lua_on_terminal(&terminal) != FL_OK) {
+        say(fl_message());
+        return 0;
+    }
     luaL_openlibs(L);
     fl_lua_preload(L);
     if (fl_comm_get()) seed_lua(L);
@@ -338,13 +343,12 @@ static int protected_main(lua_State *L)
     lua_gc(L, LUA_GCGEN, 0, 0);
     bool repl = o.interactive || (nothing_asked && terminal);
     if (o.doctor && !fl_lua_doctor(L)) return 0;
-    if ((repl || o.execute) && !open_flow(L)) return 0;
+    if ((repl || o.execute || nothing_asked) && !open_flow(L)) return 0;
     if (!o.ignore_environment && !run_environment(L)) return 0;
     if (!run_options(L, argv, o.script ? o.script : argc)) return 0;
     if (o.script && !run_script(L, argv, o.script)) return 0;
     if (repl) {
-        if (nothing_asked) print_version();
-        fl_lua_repl(L);
+        if (!fl_lua_repl(L, nothing_asked)) return 0;
     } else if (nothing_asked && run_file(L, NULL) != LUA_OK) return 0;
     lua_pushboolean(L, 1);
     return 1;

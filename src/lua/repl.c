@@ -3,8 +3,11 @@
 **
 ** Lines are edited by libedit, opened only here so that scripts start fast; without it, or when input is no
 ** terminal, lines are read plainly. Ctrl-C clears the line being typed or stops the one that runs; Ctrl-D ends.
+** Over several ranks rank 0 reads, and all evaluate what it has read (repl_ranks.c).
 */
-#include "binding.h"
+#include "repl.h"
+#include "../core/comm.h"
+#include "../core/random.h"
 
 #include <dlfcn.h>
 #include <locale.h>
@@ -38,6 +41,7 @@ static struct {
     const char *(*gets)(EditLine *, int *);
     const LineInfo *(*info)(EditLine *);
     int (*insert)(EditLine *, const char *);
+    void (*resize)(EditLine *);
     History *(*history_init)(void);
     void (*history_end)(History *);
     int (*history_do)(History *, HistEvent *, int, ...);
@@ -156,7 +160,8 @@ static bool find_functions(void)
     if (!edit.library) return false;
     const struct { void **at; const char *name; } wanted[] = {
         {(void **)&edit.init, "el_init"}, {(void **)&edit.end, "el_end"}, {(void **)&edit.set, "el_set"}, {(void **)&edit.gets, "el_gets"},
-        {(void **)&edit.info, "el_line"}, {(void **)&edit.insert, "el_insertstr"}, {(void **)&edit.history_init, "history_init"},
+        {(void **)&edit.info, "el_line"}, {(void **)&edit.insert, "el_insertstr"}, {(void **)&edit.resize, "el_resize"},
+        {(void **)&edit.history_init, "history_init"},
         {(void **)&edit.history_end, "history_end"}, {(void **)&edit.history_do, "history"},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
@@ -212,6 +217,7 @@ static bool editor_read(lua_State *L, bool *cancelled)
     HistEvent event;
     int count = 0;
     edit.cancelled = false;
+    edit.resize(edit.line);
     const char *line = edit.gets(edit.line, &count);
     *cancelled = edit.cancelled;
     if (*cancelled) {
@@ -256,7 +262,10 @@ static const char *prompt_text(lua_State *L, bool first)
     lua_getglobal(L, first ? "_PROMPT" : "_PROMPT2");
     const char *given = luaL_tolstring(L, -1, NULL);
     bool is_nil = lua_isnil(L, -2);
-    snprintf(text[first], sizeof text[first], "%s", is_nil ? (first ? "> " : ">> ") : given);
+    if (!is_nil) snprintf(text[first], sizeof text[first], "%s", given);
+    else if (!first) strcpy(text[first], ">> ");
+    else if (fl_comm_get()) snprintf(text[first], sizeof text[first], "flow[%d ranks]> ", fl_world_get()->size);
+    else strcpy(text[first], "> ");
     lua_pop(L, 2);
     return text[first];
 }
@@ -293,27 +302,52 @@ static int compile(lua_State *L, bool *more)
     return status;
 }
 
-/* Reads lines until they compile; the function or an error message is left on the stack. */
-static read_result read_chunk(lua_State *L, bool editing)
+static void replace_text(lua_State *L, const char *format, const char *text)
+{
+    lua_pushfstring(L, format, text);
+    lua_replace(L, 1);
+}
+
+/* Takes "@2" or "@*" off the text at index 1. false: it is neither; the error is pushed. */
+static bool read_target(lua_State *L, fl_line *line)
+{
+    const char *text = lua_tostring(L, 1);
+    char *end;
+    int size = fl_comm_get() ? fl_world_get()->size : 1;
+    line->at = FL_AT_ALL;
+    if (*text != '@') return true;
+    long rank = strtol(text + 1, &end, 10);
+    if (text[1] == '*') {
+        line->at = FL_AT_EACH;
+        end = (char *)text + 2;
+    } else if (end == text + 1 || rank < 0) {
+        lua_pushliteral(L, "@ takes a rank or *: \"@2 x\" evaluates x on rank 2 alone, \"@* x\" shows the answers of all ranks");
+        return false;
+    } else if (rank >= size) {
+        lua_pushfstring(L, "@%d: there is no rank %d, the world has %d", (int)rank, (int)rank, size);
+        return false;
+    } else line->at = (int)rank;
+    replace_text(L, "%s", end);
+    return true;
+}
+
+/* Reads lines until they compile; their text or an error message is left on the stack. */
+static read_result read_chunk(lua_State *L, fl_line *line, bool editing)
 {
     bool cancelled, more;
     lua_settop(L, 0);
     if (!read_line(L, true, editing, &cancelled)) return READ_END;
     if (cancelled) return READ_NOTHING;
-    if (lua_tostring(L, 1)[0] == '=') { /* "= x" as in old Lua */
-        lua_pushfstring(L, "return %s", lua_tostring(L, 1) + 1);
-        lua_remove(L, 1);
-    }
+    if (!read_target(L, line)) return READ_ERROR;
+    if (lua_tostring(L, 1)[0] == '=') replace_text(L, "return %s", lua_tostring(L, 1) + 1); /* "= x" as in old Lua */
     for (;;) {
-        if (compile(L, &more) == LUA_OK) {
-            lua_remove(L, 1);
+        int status = compile(L, &more);
+        if (status == LUA_OK) {
+            lua_settop(L, 1);
             return READ_CHUNK;
         }
-        if (!more || lua_rawlen(L, 1) > LINE_LIMIT) {
-            lua_remove(L, 1);
-            return READ_ERROR;
-        }
-        lua_pop(L, 1);
+        if (!more || lua_rawlen(L, 1) > LINE_LIMIT) return READ_ERROR;
+        lua_settop(L, 1);
         if (!read_line(L, false, editing, &cancelled)) return READ_END;
         if (cancelled) return READ_NOTHING;
         lua_pushliteral(L, "\n");
@@ -329,45 +363,110 @@ static void print_error(lua_State *L)
     const char *message = lua_tostring(L, -1);
     fflush(stdout);
     fprintf(stderr, "%s\n", message ? message : "(error message is not a string)");
-    lua_settop(L, 0);
 }
 
-/* Prints the values 1..n as the module `inspect` shows them; the first becomes _. */
-static int show_values(lua_State *L)
+/* Calls the module `inspect` with the values 1..n. */
+static void inspect(lua_State *L, const char *function, int results)
 {
-    int n = lua_gettop(L);
-    lua_pushvalue(L, 1);
-    lua_setglobal(L, "_");
     fl_lua_push_module(L, "inspect");
-    lua_getfield(L, -1, "show");
+    lua_getfield(L, -1, function);
     lua_replace(L, -2);
     lua_insert(L, 1);
-    lua_call(L, n, 0);
+    lua_call(L, lua_gettop(L) - 1, results);
+}
+
+/* Prints the values 1..n; the first becomes _. */
+static int show_values(lua_State *L)
+{
+    lua_pushvalue(L, 1);
+    lua_setglobal(L, "_");
+    inspect(L, "show", 0);
     return 0;
 }
 
-static bool run_chunk(lua_State *L)
+/* The values 1..n as a text, for rank 0 to print. */
+static int text_of_values(lua_State *L)
 {
-    if (fl_lua_protected_call(L, 0, LUA_MULTRET) != LUA_OK) return false;
-    int n = lua_gettop(L);
-    if (n == 0) return true;
-    luaL_checkstack(L, LUA_MINSTACK, "too many results to print");
-    lua_pushcfunction(L, show_values);
-    lua_insert(L, 1);
-    return fl_lua_protected_call(L, n, 0) == LUA_OK;
+    inspect(L, "texts", 1);
+    return 1;
 }
 
-void fl_lua_repl(lua_State *L)
+/* Runs the text on the stack; what is left there is the answer or the error. */
+static fl_outcome run_text(lua_State *L, const fl_line *line)
 {
-    bool editing = editor_open();
+    bool more;
+    int status = compile(L, &more);
+    lua_remove(L, 1);
+    if (status == LUA_OK) status = fl_lua_protected_call(L, 0, LUA_MULTRET);
+    int n = lua_gettop(L);
+    if (status == LUA_OK && n == 0) return FL_DONE;
+    if (status == LUA_OK) {
+        luaL_checkstack(L, LUA_MINSTACK, "too many results to print");
+        lua_pushcfunction(L, line->at == FL_AT_ALL ? show_values : text_of_values);
+        lua_insert(L, 1);
+        status = fl_lua_protected_call(L, n, line->at == FL_AT_ALL ? 0 : 1);
+    }
+    if (status == LUA_OK) return line->at == FL_AT_ALL ? FL_DONE : FL_ANSWERED;
+    if (!lua_isstring(L, -1)) lua_pushliteral(L, "(error message is not a string)");
+    return fl_lua_was_interrupted() ? FL_INTERRUPTED : fl_comm_deserted ? FL_DESERTED : FL_FAILED;
+}
+
+/* Alone on its rank: communicates nothing, and its random numbers are not missing in the ranks' common sequence. */
+static fl_outcome run_alone(lua_State *L, const fl_line *line)
+{
+    static char who[16];
+    if (!fl_comm_get()) return run_text(L, line);
+    if (line->at != fl_world_get()->rank) return FL_DONE;
+    fl_generator *generator = fl_generator_current(), before = *generator;
+    snprintf(who, sizeof who, "@%d", line->at);
+    fl_comm_forbidden = who;
+    fl_outcome outcome = run_text(L, line);
+    fl_comm_forbidden = NULL;
+    *generator = before;
+    return outcome;
+}
+
+static fl_outcome run_line(lua_State *L, const fl_line *line)
+{
+    fl_comm_deserted = false;
+    return line->at >= 0 ? run_alone(L, line) : run_text(L, line);
+}
+
+/* The next line that rank 0 can compile; its text is pushed. */
+static void read_statement(lua_State *L, fl_line *line, bool editing)
+{
+    read_result r;
+    while ((r = read_chunk(L, line, editing)) == READ_NOTHING || r == READ_ERROR)
+        if (r == READ_ERROR) print_error(L);
+    line->end = r == READ_END;
+}
+
+static fl_status run_session(lua_State *L, bool editing)
+{
+    for (;;) {
+        fl_line line = {.at = FL_AT_ALL};
+        lua_settop(L, 0);
+        if (fl_world_get()->rank == 0 || !fl_comm_get()) read_statement(L, &line, editing);
+        FL_TRY(fl_session_share(L, &line));
+        if (line.end) return FL_OK;
+        FL_TRY(fl_session_finish(L, &line, run_line(L, &line)));
+    }
+}
+
+bool fl_lua_repl(lua_State *L, bool greet)
+{
+    bool first = fl_world_get()->rank == 0 || !fl_comm_get(), editing = false;
+    fl_status status = fl_session_start(L);
     session = L;
     fl_lua_in_session = true;
-    for (read_result r; (r = read_chunk(L, editing)) != READ_END;) {
-        if (r == READ_ERROR || (r == READ_CHUNK && !run_chunk(L))) print_error(L);
-        fflush(stdout);
-    }
+    if (first && greet) printf("flowlua %s  %s\n", FL_VERSION, LUA_COPYRIGHT);
+    if (first && status == FL_OK) editing = editor_open();
+    if (status == FL_OK) status = run_session(L, editing);
     lua_settop(L, 0);
-    fputc('\n', stdout);
+    if (first) fputc('\n', stdout);
     fflush(stdout);
     if (editing) editor_close();
+    if (status != FL_OK && first) fprintf(stderr, "flowlua: the session ends: %s\n", fl_message());
+    fl_session_stop();
+    return status == FL_OK;
 }

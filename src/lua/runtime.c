@@ -3,6 +3,7 @@
 */
 #include "binding.h"
 
+#include "../core/agree.h"
 #include "../core/comm.h"
 #include "../core/random.h"
 #include "../core/team.h"
@@ -144,14 +145,14 @@ static int flow_on_rank(lua_State *L)
     return lua_gettop(L) - 1;
 }
 
-/* print, on rank 0 alone. Every rank makes the texts: all of them put together that of a global tensor. */
+/* print, on rank 0 alone; on the rank that runs alone, where one does. Every rank makes the texts: all of them put together that of a global tensor. */
 static int flow_print(lua_State *L)
 {
     for (int i = 1, n = lua_gettop(L); i <= n; i++) {
         luaL_tolstring(L, i, NULL);
         lua_replace(L, i);
     }
-    if (fl_world_get()->rank != 0) return 0;
+    if (fl_agree_rank() != 0) return 0;
     lua_getglobal(L, "print");
     lua_insert(L, 1);
     lua_call(L, lua_gettop(L) - 1, 0);

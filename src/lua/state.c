@@ -6,9 +6,13 @@
 ** full one left (young ones alone leak what outlives two of them).
 */
 #include "binding.h"
+#include "../core/comm.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { FULL_MINIMUM = 64 << 20 };
 
@@ -68,14 +72,36 @@ static void where_hook(char *buffer, size_t size) { fl_lua_where(fl_lua_current,
 /* ---- interrupts ---- */
 
 bool fl_lua_in_session;
+void (*fl_lua_pass_interrupt)(void);
 static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t in_call;
+static volatile int64_t pressed;    /* milliseconds: when Ctrl-C came first; 0: not in this call */
 static bool raised;                 /* during the call that runs */
 static lua_State *interrupt_state;
+
+/* Among several ranks: how long Lua code goes on after Ctrl-C, to stop in a collective with all others, and after how
+** long a second Ctrl-C ends a program that does not stop. */
+enum { AGREE_MS = 300, PATIENCE_MS = 3000 };
+
+static int64_t milliseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000 + 1;
+}
+
+bool fl_lua_interrupt_asked(void) { return interrupted != 0; }
+
+bool fl_lua_interrupted(void)
+{
+    return interrupted && (!fl_lua_pass_interrupt || milliseconds() - pressed > AGREE_MS);
+}
 
 static void stop_hook(lua_State *L, lua_Debug *ar)
 {
     lua_getinfo(L, "S", ar);
     if (raised && fl_lua_is_own(ar)) return; /* our modules put right what an error left behind */
+    if (!raised && !fl_lua_interrupted()) return;
     fl_lua_interrupt_raised();
     lua_pushliteral(L, "interrupted!"); /* as lua says it: no line, the traceback tells */
     lua_error(L);
@@ -86,6 +112,24 @@ static void on_signal(int number)
     signal(number, SIG_DFL); /* a second Ctrl-C ends a program that does not stop */
     interrupted = 1;
     if (interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+}
+
+/* In a session over several ranks, also while this rank waits for the others. */
+static void on_signal_together(int number)
+{
+    int saved = errno;
+    int64_t now = milliseconds();
+    if (!pressed) pressed = now;
+    if (now - pressed > PATIENCE_MS) {
+        signal(number, SIG_DFL);
+        kill(getpid(), number);
+    }
+    fl_lua_pass_interrupt();
+    if (in_call) {
+        interrupted = 1;
+        if (interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCOUNT, 100);
+    }
+    errno = saved;
 }
 
 /* Handlers run on a stack of their own: oneDNN's generated products keep data further below the stack pointer than the
@@ -100,21 +144,21 @@ static void use_signal_stack(void)
 
 void fl_lua_interrupt_arm(lua_State *L)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
+    struct sigaction action = {.sa_handler = fl_lua_pass_interrupt ? on_signal_together : on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
     if (L) interrupt_state = L;
     interrupted = 0;
+    in_call = 1;
     use_signal_stack();
     sigaction(SIGINT, &action, NULL);
 }
 
 void fl_lua_interrupt_disarm(void)
 {
-    signal(SIGINT, SIG_DFL);
+    in_call = 0;
+    if (!fl_lua_pass_interrupt) signal(SIGINT, SIG_DFL);
     interrupted = 0;
     if (interrupt_state && lua_gethook(interrupt_state) == stop_hook) lua_sethook(interrupt_state, NULL, 0, 0);
 }
-
-bool fl_lua_interrupted(void) { return interrupted != 0; }
 
 void fl_lua_interrupt_raised(void)
 {
@@ -124,6 +168,8 @@ void fl_lua_interrupt_raised(void)
     raised = true;
     if (to_the_end && interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCOUNT, 1);
 }
+
+bool fl_lua_was_interrupted(void) { return raised; }
 
 /* ---- calls ---- */
 
@@ -146,6 +192,7 @@ int fl_lua_protected_call(lua_State *L, int nargs, int nresults)
     lua_insert(L, base);
     fl_lua_interrupt_arm(L);
     raised = false;
+    pressed = 0;
     int status = lua_pcall(L, nargs, nresults, base);
     fl_lua_interrupt_disarm();
     lua_remove(L, base);
@@ -201,6 +248,7 @@ lua_State *fl_lua_new_state(void)
     fl_storage_collect = collect_hook;
     fl_engine_where = where_hook;
     fl_engine_interrupted = fl_lua_interrupted;
+    fl_comm_stopping = fl_lua_interrupt_asked;
     return L;
 }
 
@@ -210,6 +258,7 @@ void fl_lua_close_state(lua_State *L)
     fl_storage_collect = NULL;
     fl_engine_where = NULL;
     fl_engine_interrupted = NULL;
+    fl_comm_stopping = NULL;
     fl_lua_current = NULL;
     lua_close(L);
 }

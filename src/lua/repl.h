@@ -1,0 +1,53 @@
+/*
+** repl.h -- what the files of the interactive session share: the terminal, and lines that several ranks evaluate.
+*/
+#ifndef FL_REPL_H
+#define FL_REPL_H
+
+#include "binding.h"
+
+/* ---- the terminal (terminal.c) ---- */
+
+/* Can this process read keys: is its standard input, or that of the launcher which gave it a pipe instead, the terminal
+** they both belong to, and the launcher in the foreground? */
+bool fl_terminal_is_there(void);
+
+/* Standard input becomes a terminal that this process reads in place of its launcher, and output and errors go to it where the
+** launcher has it there. Ctrl-C comes to this process alone. It is as before after give_back and however this process ends. */
+fl_status fl_terminal_take(void);
+void fl_terminal_give_back(void);
+
+/* For a process that does not take it: errors go straight to the terminal where the launcher has it there. Returns where
+** output goes: a descriptor of the terminal, else standard output. */
+int fl_terminal_join(void);
+
+/* ---- lines and what becomes of them (repl_ranks.c) ---- */
+
+/* Who evaluates a line: a rank alone ("@2 x"), or all of them; of "@* x" each rank's answer is shown. */
+enum { FL_AT_ALL = -1, FL_AT_EACH = -2 };
+
+typedef struct fl_line {
+    int at;                     /* FL_AT_ALL, FL_AT_EACH or a rank */
+    bool end;                   /* there is none: the session is over */
+} fl_line;
+
+typedef enum fl_outcome {
+    FL_DONE,                    /* nothing more to show */
+    FL_ANSWERED,                /* with a text: the answer */
+    FL_FAILED,                  /* with a text: the error */
+    FL_DESERTED,                /* the same, but only because another rank had stopped */
+    FL_INTERRUPTED              /* the same, by Ctrl-C */
+} fl_outcome;
+
+/* All ranks call these together; with one rank they do nothing or what is left to do. Errors: another rank is lost. */
+fl_status fl_session_start(lua_State *L);
+void fl_session_stop(void);
+
+/* Rank 0's line becomes everybody's: its text, at the top of rank 0's stack, is pushed by the others. */
+fl_status fl_session_share(lua_State *L, fl_line *line);
+
+/* This rank is through with the line; pops the text, if there is one. Rank 0 shows what became of it on all ranks, and all
+** begin anew: the next line finds groups and random numbers in step. */
+fl_status fl_session_finish(lua_State *L, const fl_line *line, fl_outcome mine);
+
+#endif
