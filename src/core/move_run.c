@@ -440,9 +440,9 @@ static fl_status run_with_others(const transfer *t)
     FL_TRY(fl_meet(m->group, &mine, t->in, shown, 0));
     FL_TRY(fl_met_poison(m->group));
     prefill(m, t->out);
-    if (is_shared(m->group)) return move_shared(m, t->out);
-    if (!b.received && !b.sent) FL_TRY(take_buffers(&b, m));
-    fl_status status = move_packed(m, t->out, t->in, &b);
+    bool shared = is_shared(m->group);
+    fl_status status = shared || b.received || b.sent ? FL_OK : take_buffers(&b, m);
+    if (status == FL_OK) status = shared ? move_shared(m, t->out) : move_packed(m, t->out, t->in, &b);
     if (status != FL_OK) m->group->broken = true;
     return status;
 }

@@ -464,12 +464,17 @@ typedef struct showing {
     _Alignas(LINE) unsigned char data[FL_EAGER_BYTES];
 } showing;
 
+enum { WORDS_BYTES = 1024 };
+
 /* One member's side of a channel, in its arena. Peers read it. */
 typedef struct side {
     uint64_t next;                          /* in the bucket: offset; 0: the last one */
     uint64_t hash;
+    uint64_t gone_at;                       /* the sequence at which this member gave up waiting; 0: never */
+    int32_t gone;                           /* with which error; `words` say it */
     _Alignas(LINE) uint64_t left;           /* counts its leaves */
     showing shows[2];                       /* by the parity of the sequence */
+    char words[WORDS_BYTES];
     int32_t count, ranks[];                 /* of the group */
 } side;
 
@@ -513,6 +518,26 @@ static side *side_new(const fl_group *g)
     return s;
 }
 
+/* This rank stops waiting with this thread's error: it is that of the others, who wait or come later, too. */
+static fl_status give_up(side *mine, const fl_group *g, fl_status status)
+{
+    snprintf(mine->words, sizeof mine->words, "%s", fl_message());
+    mine->gone = (int32_t)status;
+    __atomic_store_n(&mine->gone_at, g->sequence, __ATOMIC_RELEASE);
+    return status;
+}
+
+/* FL_OK, or the error of a member that has given up since the group began to count. */
+static fl_status look_for_gone(const fl_channel *c)
+{
+    for (int i = 0; i < c->group->count; i++) {
+        const side *s = c->sides[i];
+        uint64_t gone_at = __atomic_load_n(&s->gone_at, __ATOMIC_ACQUIRE);
+        if (FL_UNLIKELY(gone_at > c->group->begun)) return fl_fail((fl_status)s->gone, "%s", s->words);
+    }
+    return FL_OK;
+}
+
 static bool has_not_opened(const fl_group *g, int i) { return !side_find(g->ranks[i], g); }
 
 fl_status fl_channel_open(fl_channel **out, fl_group *g)
@@ -530,7 +555,7 @@ fl_status fl_channel_open(fl_channel **out, fl_group *g)
             fl_status status = fl_wait_step(&wait);
             if (status == FL_OK) continue;
             free(c);
-            return status;
+            return give_up(mine, g, status);
         }
     *out = c;
     return FL_OK;
@@ -557,12 +582,18 @@ static bool has_not_left(const fl_group *g, int i)
     return __atomic_load_n(&g->channel->sides[i]->left, __ATOMIC_ACQUIRE) < g->channel->left;
 }
 
-static fl_status wait_for_all(const fl_group *g, bool (*missing)(const fl_group *, int), unsigned flags)
+enum { STEPS_PER_LOOK = 64 };
+
+static fl_status wait_for_all(const fl_channel *c, bool (*missing)(const fl_group *, int), unsigned flags)
 {
-    fl_wait wait = {.group = g, .flags = flags, .missing = missing};
-    for (int i = 0; i < g->count; i++)
-        while (missing(g, i)) FL_TRY(fl_wait_step(&wait));
-    return FL_OK;
+    fl_wait wait = {.group = c->group, .flags = flags, .missing = missing};
+    for (int i = 0; i < c->group->count; i++)
+        while (missing(c->group, i)) {
+            fl_status status = fl_wait_step(&wait);
+            if (status == FL_OK && wait.spins % STEPS_PER_LOOK == 0) status = look_for_gone(c);
+            if (status != FL_OK) return give_up(c->mine, c->group, status);
+        }
+    return look_for_gone(c);
 }
 
 fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
@@ -572,7 +603,7 @@ fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data
     if (bytes) memcpy(s->data, data, bytes);
     c->sequence = mine->sequence;
     __atomic_store_n(&s->entry.sequence, c->sequence, __ATOMIC_RELEASE);
-    return wait_for_all(c->group, has_not_entered, flags);
+    return wait_for_all(c, has_not_entered, flags);
 }
 
 const fl_entry *fl_channel_entry(const fl_channel *c, int i) { return &c->sides[i]->shows[c->sequence & 1].entry; }
@@ -582,7 +613,7 @@ const void *fl_channel_data(const fl_channel *c, int i) { return c->sides[i]->sh
 fl_status fl_channel_leave(fl_channel *c)
 {
     __atomic_store_n(&c->mine->left, ++c->left, __ATOMIC_RELEASE);
-    return wait_for_all(c->group, has_not_left, 0);
+    return wait_for_all(c, has_not_left, 0);
 }
 
 uint64_t fl_channel_counted(const fl_channel *c) { return c->left; }
