@@ -184,7 +184,7 @@ double fl_comm_timeout(void)
     char *end;
     double given = text && *text ? strtod(text, &end) : 0;
     if (text && *text && (*end || !(given > 0))) {
-        fprintf(stderr, "flowlua: FLOW_TIMEOUT=%s is no number of seconds above 0; using 300\n", text);
+        if (fl_world_get()->rank == 0) fprintf(stderr, "flowlua: FLOW_TIMEOUT=%s is no number of seconds above 0; using 300\n", text);
         given = 0;
     }
     return seconds = given > 0 ? given : 300;
@@ -197,14 +197,15 @@ static bool crowded(void)
     return answer;
 }
 
-/* Where a rank is, as far as its journal tells: "it is at all-gather of ... (train.lua:44)" */
-static void add_whereabouts(char *text, size_t size, const fl_journal *j)
+const char *fl_rank_whereabouts(char *buffer, const fl_journal *j)
 {
     char doing[FL_DOING_WORDS];
-    size_t n = strlen(text);
     const char *op = fl_journal_op(j);
-    if (j->doing.name[0]) n += (size_t)snprintf(text + n, size - n, ", last seen in %s", doing_at(doing, &j->doing));
-    if (op && n < size) snprintf(text + n, size - n, "%s its last op is %s", j->doing.name[0] ? ";" : ",", op);
+    int n = 0;
+    buffer[0] = '\0';
+    if (j->doing.name[0]) n = snprintf(buffer, FL_WHEREABOUTS, ", %s %s", j->meeting ? "in" : "past", doing_at(doing, &j->doing));
+    if (op && n < FL_WHEREABOUTS) snprintf(buffer + n, (size_t)(FL_WHEREABOUTS - n), "%s its last op is %s", n ? ";" : ",", op);
+    return buffer;
 }
 
 static bool is_stopping(void) { return fl_comm_stopping && fl_comm_stopping(); }
@@ -213,33 +214,30 @@ static bool is_stopping(void) { return fl_comm_stopping && fl_comm_stopping(); }
 static fl_status look_at(int rank)
 {
     const fl_journal *j = fl_journal_of(rank);
-    char mine[FL_DOING_WORDS], end[FL_DOING_WORDS + 128] = "";
+    char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS];
     if (!j || rank == fl_world_get()->rank) return FL_OK;
     int state = __atomic_load_n(&j->state, __ATOMIC_ACQUIRE);
-    if (state == FL_RANK_FAILED) return fl_fail(FL_ERR_COMM, "rank %d failed: %s", rank, j->message);
-    bool dead = state != FL_RANK_ENDED && fl_rank_is_dead(rank);
-    if (state != FL_RANK_ENDED && !dead) return FL_OK;
-    add_whereabouts(end, sizeof end, j);
-    return fl_fail(FL_ERR_COMM, "%s: rank %d has %s%s; all ranks must call it", doing_at(mine, &fl_journal_own->doing), rank,
-                   dead ? "died" : "come to its end", end);
+    doing_at(mine, &fl_journal_own->doing);
+    if (state == FL_RANK_FAILED)
+        return fl_fail(FL_ERR_COMM, "%s: rank %d%s%s", mine, rank, j->message[0] == ':' ? " failed" : "", j->message);
+    bool ended = state == FL_RANK_ENDED;
+    if (!ended && (state == FL_RANK_STOPPED || !fl_rank_is_dead(rank))) return FL_OK;
+    fl_rank_whereabouts(where, j);
+    if (!ended) return fl_fail(FL_ERR_COMM, "%s: rank %d has died%s", mine, rank, where);
+    return fl_fail(FL_ERR_COMM, "%s: rank %d has come to its end%s; all ranks must call it", mine, rank, where);
 }
 
 static fl_status time_out(const fl_wait *w)
 {
-    char mine[FL_DOING_WORDS], text[1024];
-    int count = 0;
+    char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS], text[1024] = "some rank";
     size_t n = 0;
-    text[0] = 0;
-    for (int i = 0; i < w->group->count && w->missing; i++) {
+    for (int i = 0; i < w->group->count && w->missing && n < sizeof text; i++) {
         if (!w->missing(w->group, i)) continue;
         const fl_journal *j = fl_journal_of(w->group->ranks[i]);
-        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d", count++ ? ", " : "", w->group->ranks[i]);
-        if (j && n < sizeof text) add_whereabouts(text, sizeof text, j);
-        n = strlen(text);
-        if (n > sizeof text - 64) break;
+        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s", n ? "; " : "", w->group->ranks[i], j ? fl_rank_whereabouts(where, j) : "");
     }
     return fl_fail(FL_ERR_COMM, "%s: after %g s still missing: %s. All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)",
-                   doing_at(mine, &fl_journal_own->doing), fl_comm_timeout(), count ? text : "some rank");
+                   doing_at(mine, &fl_journal_own->doing), fl_comm_timeout(), text);
 }
 
 /* FL_OK when missing member i may still come: not when its rank has ended, nor when it is through with the line of a
@@ -367,6 +365,7 @@ fl_status fl_met_poison(const fl_group *g)
 static void note_in_journal(const fl_entry *e)
 {
     fl_journal_own->doing = e->doing;
+    fl_journal_own->meeting = true;
     __atomic_store_n(&fl_journal_own->meetings, fl_journal_own->meetings + 1, __ATOMIC_RELEASE);
 }
 
@@ -406,6 +405,7 @@ fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, u
     if (!(flags & FL_MEET_IDLE) && is_stopping()) mine->flags |= FL_ENTRY_INTERRUPTED;
     note_in_journal(mine);
     fl_status status = enter(g, mine, data, bytes, flags);
+    fl_journal_own->meeting = false;
     if (status != FL_OK) {
         g->broken = true;
         return status;

@@ -11,6 +11,7 @@
 #include "global.h"
 #include "infer.h"
 #include "random.h"
+#include "shared.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -425,6 +426,14 @@ static fl_status execute(call *c)
 
 static fl_status dispatch_mutating(fl_tensor **out, call *c);
 
+/* What this rank does, for the others to see. */
+static void note_in_journal(const fl_op *op)
+{
+    fl_journal *j = fl_journal_own;
+    j->op = FL_JOURNAL_PLACE(op);
+    j->ops++;
+}
+
 fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_attrs defaults;
@@ -437,6 +446,7 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
     if (c.plan->body) return run_body(c.plan->body, out, op, in, nin, attrs);
+    note_in_journal(op);
     fl_status status;
     if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL)) return status;
     fl_tensor *stack[STACK_OPERANDS];
@@ -556,6 +566,7 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
     if (op->check) FL_TRY(op->check(in, nin, attrs));
     call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
+    note_in_journal(op);
     fl_status status;
     if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, in[0].tensor)) return status;
     fl_tensor *tensors[STACK_OPERANDS];

@@ -380,20 +380,25 @@ static int card_open(const card *c)
     return -1;
 }
 
+enum { BORN_FIELD = 22 };               /* of /proc/<pid>/stat, counted from 1 */
+
 /* The state of a process as the kernel shows it ('R', 'S', 'Z'), 0 when there is none; *born: when it started. */
 static char process_state(int pid, unsigned long long *born)
 {
-    char path[32], text[512], state = 0;
+    char path[32], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "r");
-    if (!f) return 0;
-    size_t length = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[length] = '\0';
-    const char *name_end = strrchr(text, ')');          /* a name may hold anything */
-    if (!name_end) return 0;
-    int read = sscanf(name_end + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &state, born);
-    return read == 2 ? state : 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    const char *at = strrchr(text, ')');    /* ends the name, field 2, which may hold anything */
+    if (!at || at[1] != ' ') return 0;
+    char state = at[2];
+    for (int field = 2; field < BORN_FIELD && at; field++) at = strchr(at + 1, ' ');
+    if (!at) return 0;
+    *born = strtoull(at, NULL, 10);
+    return state;
 }
 
 bool fl_shared_attach(int rank, const void *theirs, bool *same_host)
@@ -438,6 +443,13 @@ void fl_shared_stop(void)
 const fl_journal *fl_journal_of(int rank)
 {
     return fl_shared_has(rank) ? &head_of(rank)->journal : NULL;
+}
+
+fl_journal *fl_journal_first(void)
+{
+    for (int i = 0; i < own.world_size; i++)
+        if (own.peers[i].start) return &head_of(i)->journal;
+    return fl_journal_own;
 }
 
 const char *fl_journal_op(const fl_journal *j)

@@ -48,20 +48,25 @@ void *fl_shared_address(int rank, uint64_t offset);
 
 /* ---- journals: what each rank is doing, readable by its peers even when it is dead ---- */
 
-typedef enum fl_rank_state { FL_RANK_STARTING, FL_RANK_RUNNING, FL_RANK_ENDED, FL_RANK_FAILED } fl_rank_state;
+typedef enum fl_rank_state {
+    FL_RANK_STARTING,
+    FL_RANK_RUNNING,
+    FL_RANK_ENDED,              /* the script is through */
+    FL_RANK_FAILED,             /* `message` says how */
+    FL_RANK_STOPPED             /* the launcher ends it, because the job ends */
+} fl_rank_state;
 
 typedef struct fl_journal {
     int32_t rank, pid;
     int32_t state;              /* fl_rank_state */
-    int32_t exit_code;          /* when ended or failed */
-    int32_t told;               /* atomic: somebody has told the user how this rank ended */
+    int32_t teller, told;       /* atomic; of the host's first rank: who tells the user how the job failed (failure.c) */
     int64_t op;                 /* of the last op dispatched: FL_JOURNAL_PLACE of its descriptor; 0: none yet */
     uint64_t ops;               /* dispatched so far: progress that a wait can see */
     uint64_t meetings;          /* collectives entered so far, of all groups */
     uint64_t evaluations;       /* lines of a session that this rank is through with */
     fl_doing doing;             /* the last collective entered */
-    char where[FL_WHERE_TEXT];  /* when failed: the line */
-    char message[512];          /* when failed: the error */
+    bool meeting;               /* it waits there for the others */
+    char message[1024];         /* when failed: what follows "rank 2": ": train.lua:31: attempt to ..." */
 } fl_journal;
 
 /* This rank's, never NULL (a private one when there is no arena). */
@@ -73,16 +78,26 @@ extern fl_journal *fl_journal_own;
 /* Another rank's; NULL when it is on another host. */
 const fl_journal *fl_journal_of(int rank);
 
+/* That of the first rank on this host, which keeps what concerns them all. Never NULL: without shared memory this rank's. */
+fl_journal *fl_journal_first(void);
+
 /* Name of the last op that a journal's rank dispatched, NULL before the first. All ranks run the same program file, so a
 ** descriptor lies at the same distance from the program's start. */
 const char *fl_journal_op(const fl_journal *j);
 
-/* Has the process of a rank of this host ended? */
+/* Where a journal's rank is: ", in all-gather of float32[8], S(0) -> B (train.lua:44); its last op is matmul"; "" when it
+** tells nothing. A signal handler may ask. */
+enum { FL_WHEREABOUTS = FL_DOING_WORDS + 64 };
+const char *fl_rank_whereabouts(char *buffer, const fl_journal *j);
+
+/* Has the process of a rank of this host ended? A signal handler may ask. */
 bool fl_rank_is_dead(int rank);
 
 /* ---- channels: where a group meets ---- */
 
 typedef struct fl_channel fl_channel;
+
+/* A wait that fails is the end of its channel: whoever waits in it or comes later gets the same error, word for word. */
 
 /* The channel of a group whose members are all mapped here; `out` is &g->channel. Waits until every member has opened
 ** it. */

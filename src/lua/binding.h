@@ -265,6 +265,14 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks);
 /* Rank 0's standard input, to its end, becomes that of all ranks. Nothing happens when there is one rank. */
 fl_status fl_lua_share_stdin(void);
 
+/* failure.c, for several ranks: */
+/* An error that nobody caught, with its traceback: ends the job. */
+_Noreturn void fl_lua_fail(const char *text);
+/* The script is through: waits for what is queued. Nothing happens when there is one rank. */
+void fl_lua_leave_ranks(void);
+/* os.exit as several ranks need it. */
+void fl_lua_open_exit(lua_State *L);
+
 /* repl.c, repl_ranks.c, doctor.c */
 /* Is there somebody who types: is standard input a terminal? All ranks get the answer of rank 0. */
 fl_status fl_lua_on_terminal(bool *there);

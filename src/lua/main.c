@@ -6,6 +6,7 @@
 ** and in a script on standard input it is a global too.
 */
 #include "binding.h"
+#include "../core/failure.h"
 #include "../core/launch.h"
 #include "../core/random.h"
 
@@ -34,12 +35,16 @@ typedef struct options {
 
 static void say(const char *message)
 {
-    const fl_world *world = fl_world_get();
-    char rank[32] = "";
-    if (world->size > 1 && !world->dry) snprintf(rank, sizeof rank, "rank %d: ", world->rank);
     fflush(stdout);
-    fprintf(stderr, "%s: %s%s\n", program, rank, message);
+    fprintf(stderr, "%s: %s\n", program, message);
     fflush(stderr);
+}
+
+/* Says why the program ends. Where it is one of several ranks all of them end here. */
+static void fail(const char *message)
+{
+    if (fl_comm_get()) fl_lua_fail(message);
+    say(message);
 }
 
 /* Prints the error object on the stack, if status says there is one. */
@@ -47,7 +52,7 @@ static int report(lua_State *L, int status)
 {
     if (status != LUA_OK) {
         const char *message = lua_tostring(L, -1);
-        say(message ? message : "(error message is not a string)");
+        fail(message ? message : "(error message is not a string)");
         lua_pop(L, 1);
     }
     return status;
@@ -85,6 +90,7 @@ static void bad_usage(const options *o)
     if (strcmp(o->bad, "-e") == 0 || strcmp(o->bad, "-l") == 0) snprintf(message, sizeof message, "'%s' needs argument", o->bad);
     else if (o->why) snprintf(message, sizeof message, "%s", o->why);
     else snprintf(message, sizeof message, "unrecognized option '%s'", o->bad);
+    if (fl_comm_get()) fl_failure_end(EXIT_FAILURE, message, usage_text);
     say(message);
     fputs(usage_text, stderr);
 }
@@ -296,9 +302,10 @@ static bool open_flow(lua_State *L)
 static bool join_ranks(char **argv, const options *o)
 {
     bool starts = o->ranks > 1;
-    if ((starts ? fl_lua_start_ranks(argv, o->ranks_at, o->ranks_words, o->ranks) : fl_launch_join()) == FL_OK) return true;
-    say(fl_message());
-    return false;
+    fl_status status = starts ? fl_lua_start_ranks(argv, o->ranks_at, o->ranks_words, o->ranks) : fl_launch_join();
+    if (fl_comm_get()) fl_failure_watch(program);
+    if (status != FL_OK) fail(fl_message());
+    return status == FL_OK;
 }
 
 /* The ranks of a script that asks math.random must not go different ways. */
@@ -319,12 +326,12 @@ static int protected_main(lua_State *L)
     options o = {0};
     read_options(&o, argv);
     luaL_checkversion(L);
+    bool only_tells = o.bad ? !fl_launched(NULL) : argc == 2 && (o.version || o.help) && !o.interactive;
+    if (!only_tells && !join_ranks(argv, &o)) return 0;
     if (o.bad) {
         bad_usage(&o);
         return 0;
     }
-    bool only_tells = argc == 2 && (o.version || o.help) && !o.interactive;
-    if (!only_tells && !join_ranks(argv, &o)) return 0;
     if (o.help) fputs(usage_text, stdout);
     if (o.version) print_version();
     if (o.ignore_environment) {
@@ -338,7 +345,10 @@ static int protected_main(lua_State *L)
     }
     luaL_openlibs(L);
     fl_lua_preload(L);
-    if (fl_comm_get()) seed_lua(L);
+    if (fl_comm_get()) {
+        seed_lua(L);
+        fl_lua_open_exit(L);
+    }
     set_arg(L, argv, argc, o.script);
     lua_gc(L, LUA_GCGEN, 0, 0);
     bool repl = o.interactive || (nothing_asked && terminal);
@@ -389,18 +399,6 @@ static bool start_trace(char **argv)
     return true;
 }
 
-/* The end of a run. A rank that fails ends the job at once, before anything that could wait for the others. */
-static bool leave_ranks(bool good)
-{
-    if (!fl_comm_get()) return good;
-    if (good && fl_engine_wait_all() != FL_OK) {
-        say(fl_message());
-        good = false;
-    }
-    if (!good) fl_comm_abort(EXIT_FAILURE);
-    return good;
-}
-
 int main(int argc, char **argv)
 {
     lua_State *L = fl_lua_new_state();
@@ -416,7 +414,8 @@ int main(int argc, char **argv)
     int status = lua_pcall(L, 2, 1, 0);
     bool good = lua_toboolean(L, -1);
     good = report(L, status) == LUA_OK && good;
-    good = leave_ranks(good);
+    if (good) fl_lua_leave_ranks();
+    else if (fl_comm_get()) fl_comm_abort(EXIT_FAILURE);
     fl_lua_close_state(L);
     if (!trace_path) fl_engine_stop();
     fl_launch_leave();

@@ -14,9 +14,16 @@
 
 /* ---- --ranks N ---- */
 
-/* What mpirun is told before the program: no words of its own beside ours, every rank chooses its cores itself. */
-static const char *const mpirun_words[] = {"mpirun", "-q", "--oversubscribe", "--bind-to", "none"};
-enum { MPIRUN_WORDS = sizeof mpirun_words / sizeof *mpirun_words, MORE_WORDS = 5 };
+/* What mpirun is told before the program: every rank chooses its cores itself. */
+static const char *const mpirun_words[] = {"mpirun", "--oversubscribe", "--bind-to", "none"};
+enum { MPIRUN_WORDS = sizeof mpirun_words / sizeof *mpirun_words, MORE_WORDS = 6 };
+
+/* Without shared memory nobody but mpirun knows which rank was killed; otherwise its words add nothing to ours. */
+static bool mpirun_may_speak(void)
+{
+    const char *shared = getenv("FLOW_SHARED");
+    return shared && strcmp(shared, "0") == 0;
+}
 
 /* argv without the words [skip, skip + skipped), behind mpirun and its options. */
 static char **command_line(char **argv, int skip, int skipped, char *ranks, char *program)
@@ -26,6 +33,7 @@ static char **command_line(char **argv, int skip, int skipped, char *ranks, char
     char **words = calloc((size_t)(MPIRUN_WORDS + MORE_WORDS + argc), sizeof *words);
     if (!words) return NULL;
     for (int i = 0; i < MPIRUN_WORDS; i++) words[n++] = (char *)mpirun_words[i];
+    if (!mpirun_may_speak()) words[n++] = "-q";
     if (geteuid() == 0) words[n++] = "--allow-run-as-root";
     words[n++] = "-n";
     words[n++] = ranks;

@@ -7,6 +7,7 @@
 #include "../launch.h"
 #include "internal.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,13 +44,35 @@ static fl_status gather(void *all, const void *mine, size_t bytes)
     return FL_OK;
 }
 
+/* What MPI_Abort does after it has printed words of its own, where this Open MPI lets others call it. */
+int ompi_mpi_abort(MPI_Comm comm, int code) __attribute__((weak));
+
+enum { ABORT_SECONDS = 2 };
+
+/* A rank that cannot even say that it ends is ended by its alarm. */
 static void abort_job(int code)
 {
+    signal(SIGALRM, SIG_DFL);
+    alarm(ABORT_SECONDS);
+    if (ompi_mpi_abort) ompi_mpi_abort(MPI_COMM_WORLD, code);
     MPI_Abort(MPI_COMM_WORLD, code);
     _exit(code);
 }
 
-static void finish(void) { MPI_Finalize(); }
+enum { FINISH_NAP_MOST = 5000 };    /* microseconds */
+
+/* The ranks meet before they finalize: mpirun may hang when the job is aborted while a rank waits in MPI_Finalize (PMIx 4.2
+** locks a mutex twice), and such a rank would use a core. */
+static void finish(void)
+{
+    MPI_Request all;
+    int there = MPI_Ibarrier(fl_mpi_post, &all) != MPI_SUCCESS;
+    for (useconds_t nap = 20; !there; nap += nap < FINISH_NAP_MOST ? nap / 8 : 0) {
+        if (MPI_Test(&all, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+        if (!there) usleep(nap);
+    }
+    MPI_Finalize();
+}
 
 static const fl_comm comm = {
     .name = "mpi",
@@ -68,6 +91,7 @@ FL_EXPORT fl_status fl_transport_start(fl_transport *out)
 {
     int level;
     choose_components();
+    setenv("OMPI_MCA_opal_signal", "", 1);      /* crashes are told by failure.c */
     MPI_TRY(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
     MPI_TRY(MPI_Comm_set_errhandler, (MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_size, (MPI_COMM_WORLD, &out->size));
