@@ -579,8 +579,6 @@ static void entry_copy(fl_entry *out, const fl_entry *e)
     memcpy(&out->fingerprint, &e->fingerprint, offsetof(fl_entry, news) - offsetof(fl_entry, fingerprint));
     if (e->flags & FL_ENTRY_POISONED) memcpy(out->news, e->news, sizeof e->news);
     else out->news[0] = '\0';
-    out->in = e->in;
-    out->out = e->out;
 }
 
 static bool has_not_entered(const fl_group *g, int i)

@@ -251,13 +251,13 @@ static void run_tiles(job *j)
 
 fl_status fl_cpu_copy(const fl_view *out, const fl_view *in)
 {
-    if (out->numel == 0) return FL_OK;
-    job j = {.kernels = level_kernels(), .out = out->data, .in = in->data, .in_dtype = in->dtype, .out_dtype = out->dtype};
     size_t width = fl_dtype_size(out->dtype);
+    if (out->numel == 0) return FL_OK;
     if (out->dtype == in->dtype && out->contiguous && in->contiguous && out->numel * (int64_t)width <= 4096) {
         memcpy(out->data, in->data, (size_t)out->numel * width);
         return FL_OK;
     }
+    job j = {.kernels = level_kernels(), .out = out->data, .in = in->data, .in_dtype = in->dtype, .out_dtype = out->dtype};
     collect_axes(&j, out, in);
     j.width = out->dtype == in->dtype ? __builtin_ctz((unsigned)width) : -1;
     j.stream = out->numel * (int64_t)width >= STREAM_FROM;
