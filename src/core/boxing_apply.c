@@ -18,6 +18,7 @@ bool fl_boxing_pretend;
 /* ---- programs: plans with their moves ---- */
 
 typedef struct program {
+    int refs;                   /* the table's, and one while it is carried out */
     const fl_meta *from, *to;   /* owned */
     fl_box_plan plan;
     fl_move *moves[FL_MAX_BOX_STEPS];       /* owned; NULL: the step is a view, or this rank has no part in it */
@@ -27,9 +28,10 @@ typedef struct program {
 enum { PROGRAMS = 4096 };
 static program *programs[PROGRAMS];
 
-static void program_free(program *p)
+/* NULL is fine. */
+static void program_unref(program *p)
 {
-    if (!p) return;
+    if (!p || --p->refs > 0) return;
     for (int i = 0; i < p->plan.count; i++) {
         fl_move_free(p->moves[i]);
         fl_meta_unref(p->after[i]);
@@ -42,7 +44,7 @@ static void program_free(program *p)
 void fl_boxing_forget(void)
 {
     for (int i = 0; i < PROGRAMS; i++) {
-        program_free(programs[i]);
+        program_unref(programs[i]);
         programs[i] = NULL;
     }
 }
@@ -77,7 +79,8 @@ static fl_status program_compile(program *p)
     return FL_OK;
 }
 
-static fl_status program_get(const program **out, const fl_meta *from, const fl_meta *to)
+/* Borrowed: the table may drop it at the next call. */
+static fl_status program_get(program **out, const fl_meta *from, const fl_meta *to)
 {
     program **slot = &programs[(from->hash * 31 + to->hash) % PROGRAMS];
     if (FL_LIKELY(*slot && (*slot)->from == from && (*slot)->to == to)) {
@@ -86,14 +89,15 @@ static fl_status program_get(const program **out, const fl_meta *from, const fl_
     }
     program *p = calloc(1, sizeof *p);
     if (!p) return fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
+    p->refs = 1;
     p->from = fl_meta_ref(from);
     p->to = fl_meta_ref(to);
     fl_status status = program_compile(p);
     if (status != FL_OK) {
-        program_free(p);
+        program_unref(p);
         return status;
     }
-    program_free(*slot);
+    program_unref(*slot);
     *out = *slot = p;
     return FL_OK;
 }
@@ -141,18 +145,9 @@ static fl_status apply_move(fl_tensor **out, fl_tensor *x, fl_move *move, const 
     return status;
 }
 
-fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
+static fl_status program_run(const program *p, fl_tensor **out, fl_tensor *x)
 {
-    const fl_meta *from = x->meta;
-    if (from == to) {
-        *out = fl_tensor_ref(x);
-        return FL_OK;
-    }
-    assert(from->dtype == to->dtype && fl_shape_equal(&from->shape, &to->shape));
-    const program *p = NULL;
-    FL_TRY(program_get(&p, from, to));
-    if (FL_UNLIKELY(fl_boxing_observer != NULL)) fl_boxing_observer(&p->plan, from, to);
-    if (p->plan.count == 0) return apply_slice(out, x, to);
+    if (p->plan.count == 0) return apply_slice(out, x, p->to);
     fl_tensor *now = fl_tensor_ref(x);
     for (int i = 0; i < p->plan.count; i++) {
         fl_tensor *next;
@@ -163,6 +158,23 @@ fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
     }
     *out = now;
     return FL_OK;
+}
+
+fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
+{
+    const fl_meta *from = x->meta;
+    if (from == to) {
+        *out = fl_tensor_ref(x);
+        return FL_OK;
+    }
+    assert(from->dtype == to->dtype && fl_shape_equal(&from->shape, &to->shape));
+    program *p = NULL;
+    FL_TRY(program_get(&p, from, to));
+    if (FL_UNLIKELY(fl_boxing_observer != NULL)) fl_boxing_observer(&p->plan, from, to);
+    p->refs++;                          /* memory it asks for may run finalizers, and these more programs */
+    fl_status status = program_run(p, out, x);
+    program_unref(p);
+    return status;
 }
 
 /* ---- several at once ---- */
@@ -244,7 +256,7 @@ static fl_status cut_apart(fl_tensor **out, fl_tensor *line, const fl_meta *cons
 static fl_status tell_observer(fl_tensor *const *xs, const fl_meta *const *to, int count)
 {
     for (int i = 0; i < count; i++) {
-        const program *p = NULL;
+        program *p = NULL;
         FL_TRY(program_get(&p, xs[i]->meta, to[i]));
         fl_boxing_observer(&p->plan, xs[i]->meta, to[i]);
     }
@@ -284,7 +296,7 @@ fl_status fl_boxing_apply_all(fl_tensor **out, fl_tensor *const *xs, const fl_me
     int start = 0, n = 0;
     memset(out, 0, (size_t)count * sizeof *out);
     for (int i = 0; i <= count; i++) {
-        const program *p = NULL;
+        program *p = NULL;
         route own = {.group = NULL};
         if (i < count && xs[i]->meta != to[i]) FL_TRY(program_get(&p, xs[i]->meta, to[i]));
         if (p) own = route_of(p);
