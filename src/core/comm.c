@@ -339,26 +339,39 @@ uint64_t fl_fingerprint(const fl_doing *d, uint64_t tag)
     return mix(mix(h, fl_nd_sbp_bits(d->from)), fl_nd_sbp_bits(d->to));
 }
 
+/* Does member i run the same program as the first one? */
+static fl_status compare_entries(const fl_group *g, int i)
+{
+    const fl_entry *first = fl_met(g, 0), *e = fl_met(g, i);
+    char a[FL_DOING_WORDS], b[FL_DOING_WORDS];
+    bool same = e->fingerprint == first->fingerprint && e->sequence == first->sequence;
+    if (FL_LIKELY(same && e->drawn == first->drawn)) return FL_OK;
+    rank_doing(a, sizeof a, g->ranks[0], &first->doing);
+    rank_doing(b, sizeof b, g->ranks[i], &e->doing);
+    if (!same) return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?", a, b);
+    return fl_fail(FL_ERR_COMM, "the ranks have drawn different random numbers for global tensors: %s, %s; has one of them drawn or seeded alone, "
+                   "or gone on after an error? (flow.manual_seed on all ranks brings them together)", a, b);
+}
+
 /* All members see the same entries and come to the same verdict. */
 static fl_status check_entries(const fl_group *g)
 {
-    const fl_entry *first = fl_met(g, 0);
     for (int i = 0; i < g->count; i++)
         if (fl_met(g, i)->flags & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
-    for (int i = 1; i < g->count; i++) {
-        const fl_entry *e = fl_met(g, i);
-        char a[FL_DOING_WORDS], b[FL_DOING_WORDS];
-        if (e->fingerprint == first->fingerprint && e->sequence == first->sequence) continue;
-        return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?",
-                       rank_doing(a, sizeof a, g->ranks[0], &first->doing), rank_doing(b, sizeof b, g->ranks[i], &e->doing));
-    }
+    for (int i = 1; i < g->count; i++) FL_TRY(compare_entries(g, i));
     return FL_OK;
 }
 
+/* News that came through a collective before tell their rank already. */
+static bool tells_rank(const char *news) { return strncmp(news, "rank ", 5) == 0; }
+
 fl_status fl_met_poison(const fl_group *g)
 {
-    for (int i = 0; i < g->count; i++)
-        if (fl_met(g, i)->flags & FL_ENTRY_POISONED) return fl_fail(FL_ERR_STATE, "rank %d: %s", g->ranks[i], fl_met(g, i)->news);
+    for (int i = 0; i < g->count; i++) {
+        const fl_entry *e = fl_met(g, i);
+        if (!(e->flags & FL_ENTRY_POISONED)) continue;
+        return tells_rank(e->news) ? fl_fail(FL_ERR_STATE, "%s", e->news) : fl_fail(FL_ERR_STATE, "rank %d: %s", g->ranks[i], e->news);
+    }
     return FL_OK;
 }
 
@@ -373,9 +386,9 @@ static void note_in_journal(const fl_entry *e)
 static fl_status prepare(fl_group *g)
 {
     if (g->local && !g->channel) return fl_channel_open(&g->channel, g);
-    if (g->local || g->entries) return FL_OK;
-    g->entries = calloc((size_t)g->count, sizeof *g->entries);
-    g->data = malloc((size_t)g->count * FL_EAGER_BYTES);
+    if (g->local || g->data) return FL_OK;
+    if (!g->entries) g->entries = calloc((size_t)g->count, sizeof *g->entries);
+    if (g->entries) g->data = malloc((size_t)g->count * FL_EAGER_BYTES);
     return g->entries && g->data ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
 }
 

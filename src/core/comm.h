@@ -76,7 +76,11 @@ typedef struct fl_entry {
     uint64_t fingerprint;       /* of doing and tag: equal on members that run the same program (fl_fingerprint) */
     uint32_t flags;
     uint32_t bytes;             /* of the data shown with it; set by fl_meet */
-    uint64_t tag;               /* what else must agree: random counter, placements, number of pieces */
+    uint64_t tag;               /* what else must agree: placements, number of bytes */
+    uint64_t drawn;             /* the random numbers of global tensors so far (fl_random_drawn): equal on all members;
+                                ** 0 in control messages, which bring ranks together again */
+    uint64_t in, out;           /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
+    fl_doing doing;             /* up to here one cache line: all that the others read when nothing is wrong */
     uint64_t in, out;           /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
     fl_doing doing;             /* up to here one cache line: all that the others read when nothing is wrong */
     char news[FL_NEWS_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */

@@ -277,9 +277,9 @@ static fl_status run_kernel(const call *c)
     fl_kernel k = {c->op, c->attrs, views, views + c->nin, c->nin, c->nout, 0, 0};
     fill_views(k.in, k.out, c);
     if (c->op->flags & FL_OP_RANDOM) {
-        fl_generator *g = fl_generator_current();
-        k.seed = g->seed;
-        k.counter = g->counter++;
+        fl_generator g = fl_random_draw(!c->out[0]->meta->is_local);
+        k.seed = g.seed;
+        k.counter = g.counter;
     }
     fl_status status;
     if (FL_LIKELY(ready_to_run(c))) {
@@ -294,7 +294,7 @@ static fl_status run_kernel(const call *c)
 /* A rank without a part counts the op all the same: counters agree on all ranks. */
 static void skip_draw(const call *c)
 {
-    if (c->op->flags & FL_OP_RANDOM) fl_generator_current()->counter++;
+    if (c->op->flags & FL_OP_RANDOM) fl_random_draw(!c->out[0]->meta->is_local);
 }
 
 /* ---- outputs ---- */

@@ -9,6 +9,7 @@
 */
 #include "cpu/combine.h"
 #include "move.h"
+#include "random.h"
 #include "shared.h"
 #include "team.h"
 
@@ -23,6 +24,7 @@ typedef struct transfer {
     const char *in;
     char *out;
     const fl_var *var;          /* of in: poisoned? */
+    uint64_t drawn;             /* of the entry */
     char where[FL_WHERE_TEXT];
 } transfer;
 
@@ -421,28 +423,42 @@ static bool is_shared(const fl_group *g)
     return g->local;
 }
 
-static fl_status run_with_others(const transfer *t)
+/* Fills in what this member shows; returns the bytes of data to show. */
+static size_t fill_entry(fl_entry *e, const transfer *t)
 {
     const fl_move *m = t->move;
     char news[FL_NEWS_TEXT];
+    e->flags = 0;
+    e->news[0] = '\0';
+    e->doing = m->doing;
+    e->tag = m->tag;
+    e->drawn = t->drawn;
+    e->fingerprint = m->fingerprint;
+    memcpy(e->doing.where, t->where, sizeof t->where);
+    if (fl_var_news(news, sizeof news, t->var)) tell_poison(e, news);
+    return address(e, t);
+}
+
+/* A meeting of this step. b: takes the buffers of the transport; NULL: none are needed. */
+static fl_status meet(fl_entry *mine, const transfer *t, size_t shown, buffers *b)
+{
+    fl_group *g = t->move->group;
+    if (b && take_buffers(b, t->move) != FL_OK) tell_poison(mine, fl_message());
+    FL_TRY(fl_meet(g, mine, t->in, shown, 0));
+    return fl_met_poison(g);
+}
+
+static fl_status run_with_others(const transfer *t)
+{
+    const fl_move *m = t->move;
     fl_entry mine;
-    buffers b = {NULL, NULL};
-    mine.flags = 0;
-    mine.doing = m->doing;
-    mine.tag = m->tag;
-    mine.fingerprint = m->fingerprint;
-    memcpy(mine.doing.where, t->where, sizeof t->where);
-    size_t shown = address(&mine, t);
-    if (!m->group->local || mine.flags & FL_ENTRY_PRIVATE) {
-        if (take_buffers(&b, m) != FL_OK) tell_poison(&mine, fl_message());
-    }
-    if (fl_var_news(news, sizeof news, t->var)) tell_poison(&mine, news);
-    FL_TRY(fl_meet(m->group, &mine, t->in, shown, 0));
-    FL_TRY(fl_met_poison(m->group));
-    prefill(m, t->out);
+    buffers b;
+    size_t shown = fill_entry(&mine, t);
+    FL_TRY(meet(&mine, t, shown, m->group->local ? NULL : &b));
     bool shared = is_shared(m->group);
-    fl_status status = shared || b.received || b.sent ? FL_OK : take_buffers(&b, m);
-    if (status == FL_OK) status = shared ? move_shared(m, t->out) : move_packed(m, t->out, t->in, &b);
+    if (m->group->local && !shared) FL_TRY(meet(&mine, t, shown, &b)); /* now everybody needs buffers */
+    prefill(m, t->out);
+    fl_status status = shared ? move_shared(m, t->out) : move_packed(m, t->out, t->in, &b);
     if (status != FL_OK) m->group->broken = true;
     return status;
 }
@@ -469,6 +485,7 @@ fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in)
     fl_task task = {.name = m->doing.name, .run = run_transfer, .payload = &t, .payload_size = sizeof t, .reads = reads,
                     .writes = writes, .read_count = 2, .write_count = 1, .lane = alone ? FL_LANE_CPU : FL_LANE_COMM};
     if (!alone) FL_TRY(fl_comm_allowed(&m->doing));
+    if (!alone) t.drawn = fl_random_drawn();
     if (!alone && fl_engine_where) fl_engine_where(t.where, sizeof t.where);
     task.flags = alone ? FL_TASK_CHEAP : FL_TASK_NO_SKIP | (brief ? FL_TASK_SHORT : 0);
     return fl_engine_push(&task);

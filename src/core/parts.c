@@ -10,6 +10,7 @@
 #include "global.h"
 #include "move.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { GRAD_SBP, WHOLE_SHAPE, MOVED };
@@ -19,6 +20,7 @@ typedef struct part_facts {
     int32_t dtype, ndim;
     int64_t dims[FL_MAX_NDIM];
     uint64_t hash;              /* of the data; 0: not asked for */
+    char news[FL_NEWS_TEXT];    /* why there are no data to hash; "": there are */
 } part_facts;
 
 /* The parts of all positions of a placement. */
@@ -48,6 +50,13 @@ static int project(const parts *all, int index, int axis)
     for (int k = 0; k < all->p->ndim; k++)
         if (all->sbp.at[k] != FL_S(axis)) coords[k] = 0;
     return index_of(all->p, coords);
+}
+
+static fl_status check_news(const parts *all)
+{
+    for (int i = 0; i < all->p->count; i++)
+        if (all->at[i]->news[0]) return fl_fail(FL_ERR_STATE, "rank %d: %s", all->p->ranks[i], all->at[i]->news);
+    return FL_OK;
 }
 
 static fl_status check_alike(const parts *all)
@@ -189,6 +198,7 @@ static fl_status parts_init(parts *all, const part_facts *facts, const fl_group 
     for (int i = 0; i < p->count && status == FL_OK; i++)
         for (int m = 0; m < group->count; m++)
             if (group->ranks[m] == p->ranks[i]) all->at[i] = &facts[m];
+    if (status == FL_OK) status = check_news(all);
     if (status == FL_OK) status = place_parts(all);
     if (status != FL_OK) parts_free(all);
     return status;
@@ -349,7 +359,8 @@ static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placem
     fl_group *world;
     part_facts mine = facts_of(local), *facts;
     FL_TRY(fl_group_world(&world));
-    if (check && p->my_index >= 0 && has(p, sbp, is_broadcast)) FL_TRY(hash_of(&mine.hash, local));
+    bool hashes = check && p->my_index >= 0 && has(p, sbp, is_broadcast);
+    if (hashes && hash_of(&mine.hash, local) != FL_OK) snprintf(mine.news, sizeof mine.news, "%s", fl_message());
     FL_TRY(exchange_facts(&facts, world, &mine));
     parts all;
     fl_status status = parts_init(&all, facts, world, p, sbp);

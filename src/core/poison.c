@@ -44,11 +44,22 @@ static size_t name_length(const char *message)
     return n < FL_NAME_TEXT && message[n] == ':' && message[n + 1] == ' ' ? n : 0;
 }
 
+/* Length of "rank 1" where the message begins so: it came from that rank, whose op and line it tells. Else 0. */
+static size_t origin_length(const char *message)
+{
+    static const char word[] = "rank ";
+    size_t n = sizeof word - 1;
+    if (strncmp(message, word, n) != 0) return 0;
+    size_t digits = strspn(message + n, "0123456789");
+    n += digits;
+    return digits && n < FL_NAME_TEXT && message[n] == ':' && message[n + 1] == ' ' ? n : 0;
+}
+
 /* Never fails: without memory for the message there is a shared poison that says so. */
 static fl_poison *poison_new(fl_status status, const char *op, const char *line, const char *message)
 {
     static fl_poison spare = {1, false, FL_ERR_MEMORY, "engine", {""}, {"out of memory for an error"}};
-    size_t named = name_length(message), rest = named ? named + 2 : 0;
+    size_t origin = origin_length(message), named = origin ? origin : name_length(message), rest = named ? named + 2 : 0;
     fl_poison *p = malloc(sizeof *p + strlen(message + rest) + 1);
     if (!p) return poison_ref(&spare);
     snprintf(p->op, sizeof p->op, "%.*s", named ? (int)named : FL_NAME_TEXT, named ? message : op);
@@ -56,7 +67,8 @@ static fl_poison *poison_new(fl_status status, const char *op, const char *line,
     p->refs = 1;
     p->reported = false;
     p->status = status;
-    if (line) snprintf(p->line, sizeof p->line, "%s", line);
+    if (origin) p->line[0] = '\0';
+    else if (line) snprintf(p->line, sizeof p->line, "%s", line);
     else fl_line_now(p->line);
     strcpy(p->message, message);
     return p;

@@ -5,6 +5,7 @@
 ** that fill tensors are in cpu/random.lv.c and give the same words.
 */
 #include "random.h"
+#include "comm.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,7 +66,26 @@ fl_generator *fl_generator_use(fl_generator *g)
     return old;
 }
 
-void fl_manual_seed(uint64_t seed)
+static uint64_t drawn;
+
+void fl_random_agree(fl_generator g)
 {
-    *fl_generator_current() = (fl_generator){seed, 0};
+    *fl_generator_current() = g;
+    drawn = 0;
 }
+
+void fl_manual_seed(uint64_t seed) { fl_random_agree((fl_generator){seed, 0}); }
+
+/* What a rank draws while it is alone is put back afterwards. */
+fl_generator fl_random_draw(bool global)
+{
+    fl_generator *g = fl_generator_current(), now = *g;
+    g->counter++;
+    if (!global || fl_comm_forbidden) return now;
+    drawn = (drawn ^ now.seed) * 0x9e3779b97f4a7c15u;
+    drawn = ((drawn ^ drawn >> 32) + now.counter + 1) * 0xbf58476d1ce4e5b9u;
+    drawn ^= drawn >> 29;
+    return now;
+}
+
+uint64_t fl_random_drawn(void) { return drawn; }

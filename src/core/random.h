@@ -11,6 +11,7 @@
 
 #include "status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct fl_generator {
@@ -21,7 +22,14 @@ typedef struct fl_generator {
 fl_generator *fl_generator_current(void);
 /* Replaces the current one (evaluation, samplers); NULL: the default one. Returns the old. */
 fl_generator *fl_generator_use(fl_generator *g);
-void fl_manual_seed(uint64_t seed);     /* of the current one; counter 0 */
+void fl_manual_seed(uint64_t seed);     /* fl_random_agree, counter 0 */
+
+/* What an op draws with: the current generator, which counts the op. Every rank of a global tensor calls it. */
+fl_generator fl_random_draw(bool global);
+/* All draws for global tensors in one number: equal on ranks that drew the same since they agreed. */
+uint64_t fl_random_drawn(void);
+/* The current generator goes on from g, and nothing has been drawn before. All ranks call it. */
+void fl_random_agree(fl_generator g);
 
 /* One block (reference, used by tests and odd ends). */
 void fl_philox(uint32_t out[4], uint64_t seed, uint64_t counter, uint64_t block);

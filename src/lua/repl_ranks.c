@@ -336,7 +336,7 @@ static void begin_anew(const outcomes *o)
     fl_comm_begin_anew(number);
     if (count_of(o, FL_DONE) + count_of(o, FL_ANSWERED) == o->count) return;
     fl_engine_wait_all();       /* its error has been told */
-    *fl_generator_current() = o->letters[0].generator;
+    fl_random_agree(o->letters[0].generator);
 }
 
 static fl_status nothing(void *context) { return FL_OK; }

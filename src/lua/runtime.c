@@ -129,7 +129,8 @@ static int flow_barrier(lua_State *L)
     return 0;
 }
 
-/* flow.on_rank(r, f, ...): what f returns on that rank, nothing on the others; f may not communicate */
+/* flow.on_rank(r, f, ...): what f returns on that rank, nothing on the others; f may not communicate, and its random
+** numbers are not missing in the ranks' common sequence. */
 static int flow_on_rank(lua_State *L)
 {
     int64_t rank = fl_lua_check_integer(L, 1, "on_rank", "rank");
@@ -138,9 +139,11 @@ static int flow_on_rank(lua_State *L)
     if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "on_rank: takes a function, got %s", fl_lua_type_name(L, 2));
     if (rank != fl_world_get()->rank) return 0;
     const char *outside = fl_comm_forbidden;
+    fl_generator *generator = fl_generator_current(), before = *generator;
     fl_comm_forbidden = "flow.on_rank";
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 0);
     fl_comm_forbidden = outside;
+    *generator = before;
     if (status != LUA_OK) return lua_error(L);
     return lua_gettop(L) - 1;
 }

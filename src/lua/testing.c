@@ -3,6 +3,7 @@
 */
 #include "binding.h"
 #include "../core/boxing.h"
+#include "../core/engine.h"
 #include "../core/global.h"
 
 #include <stdio.h>
@@ -75,6 +76,16 @@ static int testing_from_part(lua_State *L)
     return 1;
 }
 
+/* engine(mode) -> the mode before: ops are executed so from now on, "naive", "queued" or "auto" */
+static int testing_engine(lua_State *L)
+{
+    static const char *const names[] = {[FL_ENGINE_AUTO] = "auto", [FL_ENGINE_NAIVE] = "naive", [FL_ENGINE_QUEUED] = "queued", NULL};
+    fl_engine_mode before = fl_engine_mode_get();
+    fl_engine_mode_set((fl_engine_mode)luaL_checkoption(L, 1, NULL, names));
+    lua_pushstring(L, names[before]);
+    return 1;
+}
+
 /* Collects the signatures of one call: encoded as text, since Lua may not be entered while the core runs. */
 typedef struct collected {
     char text[4096];
@@ -115,7 +126,7 @@ static int testing_signatures(lua_State *L)
 void fl_lua_open_testing(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {{"ops", testing_ops}, {"set_world", testing_set_world}, {"from_part", testing_from_part},
-                                         {"signatures", testing_signatures}, {NULL, NULL}};
+                                         {"signatures", testing_signatures}, {"engine", testing_engine}, {NULL, NULL}};
     lua_newtable(L);
     lua_pushvalue(L, flow);
     luaL_setfuncs(L, functions, 1);

@@ -98,6 +98,7 @@ local function report(options)
         end
         ended = ended + 1
         note("end", status, problem or "")
+        flow.manual_seed(ended)     -- what a rank that failed has not drawn
         if count > 1 then meet(status == "failure" or status == "error") end
         return nil, true
     end

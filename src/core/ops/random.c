@@ -511,12 +511,12 @@ static fl_status body_dropout(fl_tensor **out, const fl_operand *in, int nin, co
         *out = fl_tensor_ref(in[0].tensor);
         return FL_OK;
     }
-    fl_generator *g = fl_generator_current();
+    fl_generator g = fl_random_draw(!in[0].tensor->meta->is_local);
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(dropout_apply));
     fl_attr_set_number(&attrs, 0, p);
-    fl_attr_set(&attrs, 1, (int64_t)g->seed);
-    fl_attr_set(&attrs, 2, (int64_t)g->counter++);
+    fl_attr_set(&attrs, 1, (int64_t)g.seed);
+    fl_attr_set(&attrs, 2, (int64_t)g.counter);
     return FL_CALL_WITH(out, &attrs, dropout_apply, in[0]);
 }
 

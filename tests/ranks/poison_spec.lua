@@ -1,0 +1,130 @@
+-- poison_spec.lua -- what is missing on one rank: every rank hears of it, from whom and which line; no model is harmed, and
+-- the ranks go on together. Ranks that no longer draw the same random numbers are told so.
+local flow = require "flow"
+local ranks = require "tests.ranks.support"
+local nn = flow.nn
+
+local everywhere = flow.placement.all "cpu"
+local last = ranks.world - 1
+
+-- Runs f with every op queued, as an op is that waits for another one: then its error is met later.
+local function queued(f)
+    local before = flow._testing.engine "queued"
+    local ok, message = pcall(f)
+    flow._testing.engine(before)
+    if not ok then error(message, 0) end
+end
+
+-- A part of n numbers, missing on the last rank.
+local function missing(n)
+    return flow.ones(10):index_select(0, flow.zeros(n, {dtype = "int64"}) + (ranks.rank == last and 99 or 0))
+end
+
+local origin = ("rank %d: index_select %%(tests/ranks/poison_spec%%.lua:%%d+%%): [^:]*$"):format(last)
+
+local function check_missing(x, what)
+    local ok, message = pcall(function() return x:to_local():totable() end)
+    assert.is_false(ok, what)
+    assert.matches(origin, message, 1, false, what)
+end
+
+describe("a part that is missing on one rank", function()
+    if ranks.world == 1 then return end
+
+    after_each(function() pcall(flow.sync) end)
+
+    -- shown in the meeting, read in shared memory, in pieces: by size
+    for _, n in ipairs {4, 5000, 600000} do
+        it(("of %d numbers is missing on all after every collective"):format(n), function()
+            queued(function()
+                local m = n // 4 * ranks.world * 4
+                local split = flow._testing.from_part(missing(m // ranks.world):view(-1, 4), {m // 4, 4}, everywhere, "S(0)")
+                local partial = flow._testing.from_part(missing(m):view(-1, 4), {m // 4, 4}, everywhere, "P")
+                check_missing(split:to_global{sbp = "B"}, "all-gather")
+                check_missing(split:to_global{sbp = "S(1)"}, "all-to-all")
+                check_missing(partial:to_global{sbp = "B"}, "all-reduce")
+                check_missing(partial:to_global{sbp = "S(0)"}, "reduce-scatter")
+                check_missing(partial:to_global{sbp = "S(0)"}:to_global{sbp = "S(1)"}:to_global{sbp = "B"}, "one after another")
+            end)
+            assert.is_false(pcall(flow.sync))
+        end)
+    end
+
+    it("is told where copies are compared", function()
+        queued(function()
+            local ok, message = pcall(function() return missing(3):to_global{placement = everywhere, sbp = "B", check = true} end)
+            assert.is_false(ok)
+            assert.matches(origin, message)
+        end)
+    end)
+
+    it("leaves the model as it was", function()
+        flow.manual_seed(1)
+        local net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5)):to_global{placement = everywhere, sbp = "B"}
+        local optimizer = flow.optim.AdamW(net:parameters(), {lr = 0.1})
+        local x = flow.randn({4 * ranks.world, 6}, {placement = everywhere, sbp = "S(0)"})
+        local good, bad = flow.zeros(4, {dtype = "int64"}), flow.zeros(4, {dtype = "int64"})
+        if ranks.rank == last then bad[2] = 7 end
+
+        local function step(labels)
+            optimizer:zero_grad()
+            local loss = flow.cross_entropy(net(x), flow._testing.from_part(labels, {4 * ranks.world}, everywhere, "S(0)"))
+            loss:backward()
+            optimizer:step()
+            return loss:item()
+        end
+
+        local function weights()
+            local list = {}
+            for i, p in ipairs(net:parameters()) do list[i] = p:clone() end
+            return list
+        end
+
+        queued(function()
+            local first = step(good)
+            local before = weights()
+            local ok, message = pcall(step, bad)
+            assert.is_false(ok)
+            assert.matches(("rank %d: cross_entropy %%([^)]*%%): target%%[%d%%] is 7, but input has 5 classes"):format(last, 4 * last + 2), message)
+            pcall(flow.sync)
+            for i, w in ipairs(weights()) do assert.is_true(w:eq(before[i]):all():item(), "parameter " .. i) end
+            assert.is_true(step(good) < first)
+        end)
+    end)
+end)
+
+describe("random numbers", function()
+    local function meet() return flow.ones({3}, {placement = everywhere, sbp = "B"}):to_global{sbp = "P"}:to_global{sbp = "B"}:sum():item() end
+
+    it("that only one rank has drawn for a global tensor are an error of the next collective", function()
+        if ranks.rank == 0 then flow.randn({3}, {placement = everywhere, sbp = "B"}) end
+        local ok, message = pcall(meet)
+        flow.manual_seed(5)
+        assert.are.equal(ranks.world == 1, ok)
+        if not ok then
+            local line = message:match "^[^:]*:%d+"
+            local doing = line .. " all-reduce of float32[3], P -> B"
+            local want = "the ranks have drawn different random numbers for global tensors: rank 0 " .. doing .. ", rank 1 " .. doing ..
+                "; has one of them drawn or seeded alone, or gone on after an error? (flow.manual_seed on all ranks brings them together)"
+            assert.are.equal(want, message:sub(-#want))
+        end
+        assert.are.equal(3, meet())
+    end)
+
+    it("of local tensors are each rank's own", function()
+        if ranks.rank == 0 then flow.randn(3) end
+        assert.are.equal(3, meet())
+        flow.manual_seed(5)
+    end)
+
+    it("on one rank alone do not move the others' sequence", function()
+        flow.manual_seed(5)
+        flow.on_rank(0, function()
+            flow.randn(3)
+            flow.randn({3}, {placement = everywhere, sbp = "B"})
+        end)
+        local x = flow.rand({4}, {placement = everywhere, sbp = "B"})
+        assert.are.equal(3, meet())
+        assert.is_true(ranks.same_numbers(ranks.values(x), ranks.share{ranks.values(x)}[1][1]))
+    end)
+end)
