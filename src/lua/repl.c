@@ -313,6 +313,7 @@ static bool read_target(lua_State *L, fl_line *line)
 {
     const char *text = lua_tostring(L, 1);
     char *end;
+    text += strspn(text, " \t");
     int size = fl_comm_get() ? fl_world_get()->size : 1;
     line->at = FL_AT_ALL;
     if (*text != '@') return true;
@@ -320,7 +321,7 @@ static bool read_target(lua_State *L, fl_line *line)
     if (text[1] == '*') {
         line->at = FL_AT_EACH;
         end = (char *)text + 2;
-    } else if (end == text + 1 || rank < 0) {
+    } else if (text[1] < '0' || text[1] > '9') {
         lua_pushliteral(L, "@ takes a rank or *: \"@2 x\" evaluates x on rank 2 alone, \"@* x\" shows the answers of all ranks");
         return false;
     } else if (rank >= size) {

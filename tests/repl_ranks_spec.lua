@@ -1,0 +1,341 @@
+-- repl_ranks_spec.lua -- the interactive session over several ranks: on a terminal (keys on a pseudo terminal that `script`
+-- makes), from a pipe, and without shared memory.
+local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+
+local LIMIT = 20        -- seconds that anything may take
+local END = "\4"        -- Ctrl-D
+local STOP = "\3"       -- Ctrl-C
+
+local folder
+
+local function exists(command) return (os.execute(("command -v %s >/dev/null 2>&1"):format(command))) end
+
+local function obstacle(terminal)
+    if not exists "mpirun" then return "mpirun is missing (apt install openmpi-bin)" end
+    local plugin = io.open((flowlua:match("^(.*)/") or ".") .. "/flowlua-mpi.so")
+    if not plugin then return "flowlua-mpi.so is missing: this build has no transport" end
+    plugin:close()
+    if os.getenv("OMPI_COMM_WORLD_SIZE") then return "this is a job of mpirun itself" end
+    if terminal and not exists "script" then return "script is missing (util-linux)" end
+end
+
+local function read(path)
+    local file = io.open(path, "rb")
+    local text = file and file:read("a") or ""
+    if file then file:close() end
+    return text
+end
+
+local function write(name, text)
+    local file = assert(io.open(folder .. "/" .. name, "wb"))
+    file:write(text)
+    file:close()
+    return folder .. "/" .. name
+end
+
+local function mpirun(n)
+    return ("mpirun -q -n %d --oversubscribe $([ $(id -u) -ne 0 ] || echo --allow-run-as-root) %s"):format(n, flowlua)
+end
+
+-- ---- a terminal ----
+
+local Terminal = {}
+Terminal.__index = Terminal
+
+-- Starts a command on a terminal of its own; rc=N is printed when it ends, and "modes kept" if the terminal is as before.
+local function terminal(command, environment)
+    local fifo, log = folder .. "/keys", folder .. "/screen"
+    os.execute(("rm -f %s %s && mkfifo %s"):format(fifo, log, fifo))
+    local program = write("program.sh", ([[
+stty cols 250
+before=$(stty -a)
+%s %s
+echo rc=$?
+[ "$(stty -a)" = "$before" ] && echo modes kept
+echo over]]):format(environment or "", command))
+    os.execute(("HOME=%s TERM=xterm timeout %d script -qfec 'sh %s' %s <%s >/dev/null 2>&1 &"):format(folder, 4 * LIMIT, program, log, fifo))
+    return setmetatable({keys = assert(io.open(fifo, "w")), log = log, at = 1}, Terminal)
+end
+
+function Terminal:screen() return (read(self.log):gsub("\r", ""):gsub("\27%[[%d;?]*%a", "")) end
+
+-- Waits until the text appears after what was seen before; returns what stands in between.
+function Terminal:see(text)
+    for _ = 1, LIMIT * 50 do
+        local screen = self:screen()
+        local first, last = screen:find(text, self.at, true)
+        if first then
+            local between = screen:sub(self.at, first - 1)
+            self.at = last + 1
+            return between
+        end
+        os.execute "sleep 0.02"
+    end
+    error(("%q does not appear after:\n%s"):format(text, self:screen():sub(self.at)), 2)
+end
+
+function Terminal:send(keys)
+    self.keys:write(keys)
+    self.keys:flush()
+end
+
+-- What a line prints until the prompt comes back.
+function Terminal:ask(line)
+    self:send(line .. "\n")
+    self:see(line .. "\n")
+    return self:see(self.prompt)
+end
+
+-- Ctrl-C after a while, in a line that does not end by itself.
+function Terminal:stop(line)
+    self:send(line .. "\n")
+    self:see(line .. "\n")
+    os.execute "sleep 0.3"
+    self:send(STOP)
+    return self:see(self.prompt)
+end
+
+function Terminal:finish(keys)
+    if keys then self:send(keys) end
+    local rest = self:see("over\n")
+    self.keys:close()
+    return rest
+end
+
+local function session(n, environment, command)
+    local t = terminal(command or ("%s --ranks %d"):format(flowlua, n), environment)
+    t.prompt = n == 1 and "\n> " or ("flow[%d ranks]> "):format(n)
+    t:see(t.prompt)
+    return t
+end
+
+local function lines(text)
+    local list = {}
+    for line in text:gmatch("[^\n]+") do list[#list + 1] = line end
+    table.sort(list)
+    return list
+end
+
+-- The first line of an error, without its traceback.
+local function errors(text)
+    local list = {}
+    for line in text:gmatch("[^\n]+") do
+        if not line:find "^\t" and line ~= "stack traceback:" then list[#list + 1] = line end
+    end
+    return list
+end
+
+describe("a session over ranks", function()
+    local open
+    setup(function()
+        folder = os.tmpname()
+        os.remove(folder)
+        assert(os.execute("mkdir " .. folder))
+    end)
+    teardown(function() os.execute("rm -rf " .. folder) end)
+    after_each(function()
+        if open then pcall(open.keys.close, open.keys) end
+        open = nil
+    end)
+
+    local function on_terminal(name, body)
+        it(name, function()
+            local why = obstacle(true)
+            if why then pending(why) return end
+            body(function(...)
+                open = session(...)
+                return open
+            end)
+        end)
+    end
+
+    local function on_ranks(name, body)
+        it(name, function()
+            local why = obstacle()
+            if why then pending(why) return end
+            body()
+        end)
+    end
+
+    on_terminal("evaluates lines on every rank", function(start)
+        local t = start(4)
+        assert.are.equal("2\n", t:ask "1 + 1")
+        assert.are.equal("", t:ask "x = flow.ones(6, {placement = flow.placement.all 'cpu', sbp = 'S(0)'})")
+        assert.are.equal("6.0\n", t:ask "x:sum():item()")
+        assert.are.equal("[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]  float32[6] on placement(\"cpu\", {0, 1, 2, 3}) as S(0)\n", t:ask "x")
+        assert.are.same({"0", "[1] 1", "[2] 2", "[3] 3"}, lines(t:ask "print(flow.rank())"))
+        assert.are.same({"[1] a", "[1] b", "[2] a", "[2] b", "[3] a", "[3] b", "a", "b"}, lines(t:ask "print 'a' io.write 'b\\n'"))
+        assert.are.same({"[1] half", "[2] half", "[3] half"}, lines(t:ask "if flow.rank() > 0 then io.write 'half' end"))
+        t:send "for i = 1, 2 do\n"
+        t:see ">> "
+        t:send "flow.print(i)\n"
+        t:see ">> "
+        t:send "end\n"
+        t:see "end\n"
+        assert.are.equal("1\n2\n", t:see(t.prompt))
+        t:send "flow.ones_\t(x).shape\n"
+        t:see "flow.ones_like(x).shape\n"
+        assert.are.equal("[6]\n", t:see(t.prompt))
+        assert.are.equal("exp(x)\n    e to the power x.\n    has a gradient; in place: x:exp_()\n", t:ask "help(flow.exp)")
+        t:send("garbage that is cancelled" .. STOP)
+        t:see(t.prompt)
+        assert.are.equal("\nrc=0\nmodes kept\n", t:finish(END))
+        assert.truthy(read(folder .. "/.flowlua_history"):find("x:sum():item()", 1, true))
+    end)
+
+    on_terminal("asks one rank, or each of them", function(start)
+        local t = start(4)
+        assert.are.equal("2\n", t:ask "@2 flow.rank()")
+        assert.are.equal("ranks 0-3: 6\n", t:ask "@* 2 * 3")
+        assert.are.equal("ranks 0-1: 0\nranks 2-3: 1\n", t:ask "@* flow.rank() // 2")
+        assert.are.equal("ranks 0, 2-3: false\nrank 1: true\n", t:ask "@* flow.rank() == 1")
+        assert.are.equal("ranks 0-3:\na\nb\n", t:ask "@* 'a\\nb'")
+        assert.are.equal("", t:ask "@1 y = 7")
+        assert.are.equal("ranks 0, 2-3: nil\nrank 1: 7\n", t:ask "@* y")
+        t:ask "x = flow.ones(8, {placement = flow.placement.all 'cpu', sbp = 'S(0)'})"
+        assert.are.equal("rank 2: stdin:1: item: all-reduce of float32[], P -> B: inside @2 only one rank runs, so nothing can be communicated",
+            errors(t:ask "@2 x:sum():item()")[1])
+        assert.are.equal("ranks 0-3: 8.0\n", t:ask "@* x:sum():item()")
+        assert.are.equal("[2] here\n", t:ask "@2 flow.print 'here'")
+        assert.are.equal("@9: there is no rank 9, the world has 4\n", t:ask "@9 1")
+        assert.truthy(t:ask "@ 1":find "^@ takes a rank or %*:")
+        -- numbers that one rank draws are not missing among those that all draw
+        t:ask "@1 flow.randn(3)"
+        assert.truthy(t:ask "@* flow.randn(1):item()":find "^ranks 0%-3: %S+\n$")
+        assert.are.equal("\nrc=0\nmodes kept\n", t:finish(END))
+    end)
+
+    on_terminal("shows an error with its rank and goes on", function(start)
+        local t = start(4)
+        assert.are.same({"stdin:1: all"}, errors(t:ask "error 'all'"))
+        assert.are.same({"rank 2: stdin:1: boom"}, errors(t:ask "if flow.rank() == 2 then error 'boom' end"))
+        assert.are.same({"ranks 1-3: stdin:1: boom"}, errors(t:ask "if flow.rank() > 0 then error 'boom' end"))
+        -- the others wait for it in a collective
+        assert.are.same({"rank 2: stdin:1: boom"}, errors(t:ask "if flow.rank() == 2 then error 'boom' end flow.barrier()"))
+        assert.are.same({}, errors(t:ask "flow.barrier()"))
+        assert.are.same({"rank 3: stdin:1: barrier (stdin:1): rank 0 is through with this line; all ranks must call it"},
+            errors(t:ask "if flow.rank() == 3 then flow.barrier() end"))
+        assert.are.equal("4.0\n", t:ask "flow.ones(4, {placement = flow.placement.all 'cpu', sbp = 'S(0)'}):sum():item()")
+        -- in a group that only some have used, and after one that had to be met for the first time
+        t:ask "pair = flow.placement('cpu', {1, 3})"
+        t:ask "half = flow.ones(2, {placement = pair, sbp = 'S(0)'})"
+        assert.are.same({"rank 1: stdin:1: boom"}, errors(t:ask "if flow.rank() == 1 then error 'boom' end half:sum():item()"))
+        assert.are.equal("2.0\n", t:ask "half:sum():item()")
+        assert.are.equal("2.0\n", t:ask "flow.ones(2, {placement = pair, sbp = 'S(0)'}):sum():item()")
+        assert.are.same({"stdin:1: attempt to perform arithmetic on a nil value (global 'nothing')"}, errors(t:ask "nothing + 1"))
+        assert.are.same({"stdin:1: unexpected symbol near '1'"}, errors(t:ask "1 +* 2"))
+        assert.are.equal("\nrc=0\nmodes kept\n", t:finish(END))
+    end)
+
+    on_terminal("stops all ranks at Ctrl-C and goes on", function(start)
+        local t = start(4)
+        local function alive()
+            assert.are.equal("ranks 0-3: 8.0\n", t:ask "@* x:sum():item()")
+            assert.truthy(t:ask "@* flow.randn(1):item()":find "^ranks 0%-3: %S+\n$")
+        end
+        t:ask "x, n = flow.ones(8, {placement = flow.placement.all 'cpu', sbp = 'S(0)'}), 0"
+        assert.are.same({"interrupted!"}, errors(t:stop "while true do end"))
+        alive()
+        assert.truthy(errors(t:stop "while true do pcall(function() while true do flow.randn(1) end end) end")[1]:find "^interrupted!")
+        alive()
+        -- all stop in the same collective
+        assert.truthy(errors(t:stop "while true do n = n + 1; x:sum():item() end")[1]:find "interrupted$")
+        assert.truthy(t:ask "@* n":find "^ranks 0%-3: %d+\n$")
+        alive()
+        assert.truthy(t:stop "if flow.rank() == 1 then while true do end end flow.barrier()":find "interrupted")
+        alive()
+        assert.truthy(t:stop "@3 while true do end":find "interrupted!")
+        alive()
+        assert.are.equal("\nrc=0\nmodes kept\n", t:finish(END))
+    end)
+
+    on_terminal("sleeps at the prompt", function(start)
+        local t = start(4)
+        local pids = {}
+        for r = 0, 3 do pids[#pids + 1] = t:ask(("@%d io.open('/proc/self/stat'):read 'n'"):format(r)):match "%d+" end
+        local function ticks()
+            local sum = 0
+            for _, pid in ipairs(pids) do
+                local user, system = read(("/proc/%s/stat"):format(pid)):match "%) %a %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ (%d+) (%d+)"
+                sum = sum + tonumber(user) + tonumber(system)
+            end
+            return sum
+        end
+        os.execute "sleep 0.5"
+        local before = ticks()
+        os.execute "sleep 2"
+        assert.is_true(ticks() - before <= 20, "four ranks used " .. ticks() - before .. " of 800 ticks")
+        t:finish(END)
+    end)
+
+    on_terminal("ends when a rank dies, and gives the terminal back", function(start)
+        for _, rank in ipairs {1, 0} do
+            local t = start(2)
+            local pid = t:ask(("@%d io.open('/proc/self/stat'):read 'n'"):format(rank)):match "%d+"
+            os.execute("kill -9 " .. pid)
+            local rest = t:finish()
+            assert.truthy(rest:find(("rank %d was killed"):format(rank), 1, true), rest)
+            assert.truthy(rest:find("rc=137\nmodes kept\n", 1, true), rest)
+        end
+    end)
+
+    on_terminal("ends by os.exit on all ranks", function(start)
+        local t = start(2)
+        assert.truthy(t:finish "os.exit(3)\n":find "\nrc=3\nmodes kept\n")
+    end)
+
+    on_terminal("works under mpirun with any number of ranks", function(start)
+        for _, n in ipairs {1, 2, 3} do
+            local t = start(n, nil, mpirun(n))
+            assert.are.equal(n .. (n == 1 and "" or "\n"), t:ask "flow.world_size()")
+            assert.are.equal("interrupted!", errors(t:stop "while true do end")[1])
+            assert.truthy(t:ask "flow.ones(4, {placement = flow.placement.all 'cpu', sbp = 'S(0)'}):sum():item()":find "^4.0")
+            assert.truthy(t:finish(END):find "rc=0\nmodes kept\n")
+        end
+    end)
+
+    -- ---- without a terminal ----
+
+    local function piped(command, text)
+        local pipe = io.popen(("timeout 60 %s <%s 2>&1"):format(command, write("lines", text)))
+        local output = pipe:read("a")
+        pipe:close()
+        return output
+    end
+
+    on_ranks("evaluates a script from a pipe", function()
+        assert.are.same({"0", "1"}, lines(piped(mpirun(2), "print(flow.rank())")))
+    end)
+
+    on_ranks("reads lines from a pipe", function()
+        local output = piped(mpirun(2) .. " -i", "@* flow.rank()\nfor i = 1, 2 do\nflow.print(i)\nend\n" ..
+            "if flow.rank() == 1 then error 'boom' end flow.barrier()\nflow.barrier()\n'done'\n")
+        output = output:gsub("flow%[2 ranks%]> ", ""):gsub(">> ", "")
+        assert.truthy(output:find("^flowlua [^\n]*\nrank 0: 0\nrank 1: 1\n1\n2\n", 1), output)
+        assert.truthy(output:find("rank 1: stdin:1: boom\n", 1, true), output)
+        assert.falsy(output:find("rank 0:.-rank 0:"), output)
+        assert.truthy(output:find("\ndone\n", 1, true), output)
+    end)
+
+    on_ranks("takes long lines and gives long answers", function()
+        local output = piped(mpirun(3) .. " -i", ("@* '%s', flow.rank() == 2\n"):format(("y"):rep(30000)))
+        local y = ("y"):rep(30000)
+        assert.truthy(output:find(("ranks 0-1: %s\tfalse\nrank 2: %s\ttrue\n"):format(y, y), 1, true))
+    end)
+
+    on_ranks("goes on after a script", function()
+        local script = write("script.lua", "z = 10 + require('flow').rank()\n")
+        local output = piped(("%s --ranks 2 -i %s"):format(flowlua, script), "@* z\n")
+        assert.truthy(output:find("rank 0: 10\nrank 1: 11\n", 1, true), output)
+    end)
+
+    on_ranks("carries lines without shared memory", function()
+        local output = piped("env FLOW_SHARED=0 FLOW_TIMEOUT=2 " .. mpirun(3) .. " -i",
+            "x = flow.ones(6, {placement = flow.placement.all 'cpu', sbp = 'S(0)'})\nx:sum():item()\n" ..
+            "if flow.rank() == 1 then error 'boom' end x:sum():item()\n@* x:sum():item()\nflow.barrier()\n@* flow.rank()\n")
+        output = output:gsub("flow%[3 ranks%]> ", "")
+        assert.truthy(output:find("rank 1: stdin:1: boom\n", 1, true), output)
+        assert.truthy(output:find("\n6.0\nranks 0, 2: ", 1, true), output)
+        assert.truthy(output:find("\nranks 0-2: 6.0\nrank 0: 0\nrank 1: 1\nrank 2: 2\n", 1, true), output)
+    end)
+end)
