@@ -81,8 +81,6 @@ typedef struct fl_entry {
                                 ** 0 in control messages, which bring ranks together again */
     uint64_t in, out;           /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
     fl_doing doing;             /* up to here one cache line: all that the others read when nothing is wrong */
-    uint64_t in, out;           /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
-    fl_doing doing;             /* up to here one cache line: all that the others read when nothing is wrong */
     char news[FL_NEWS_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
 } fl_entry;
 
