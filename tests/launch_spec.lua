@@ -1,18 +1,8 @@
 -- launch_spec.lua -- flowlua --ranks N: what every rank sees, what reaches mpirun's caller, what goes wrong.
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+local jobs = require "tests.jobs"
 
-local folder
-
-local function write(name, text)
-    local path = folder .. "/" .. name
-    local file = assert(io.open(path, "wb"))
-    file:write(text)
-    file:close()
-    return path
-end
-
--- What an address sanitizer that checks for leaks is told: Open MPI keeps memory until the end.
-local no_leaks = ("ASAN_OPTIONS=%s:detect_leaks=0"):format(os.getenv "ASAN_OPTIONS" or "")
+local flowlua, no_leaks = jobs.flowlua, jobs.no_leaks
+local folder, write
 
 -- Output (with errors) and exit code of a shell command; the word @ stands for the program, % for the folder.
 local function run(command, stdin)
@@ -33,26 +23,16 @@ local function lines(output)
     return list
 end
 
-local function obstacle()
-    if not os.execute("command -v mpirun >/dev/null 2>&1") then return "mpirun is missing (apt install openmpi-bin)" end
-    local plugin = io.open((flowlua:match("^(.*)/") or ".") .. "/flowlua-mpi.so")
-    if not plugin then return "flowlua-mpi.so is missing: this build has no transport" end
-    plugin:close()
-    if os.getenv("OMPI_COMM_WORLD_SIZE") then return "this is a job of mpirun itself" end
-end
-
 describe("--ranks", function()
     setup(function()
-        folder = os.tmpname()
-        os.remove(folder)
-        assert(os.execute("mkdir " .. folder))
+        folder, write = jobs.folder()
     end)
     teardown(function() os.execute("rm -r " .. folder) end)
 
     -- it(), where several ranks can run
     local function with_ranks(name, body)
         it(name, function()
-            local why = obstacle()
+            local why = jobs.obstacle()
             if why then pending(why) end
             body()
         end)

@@ -82,7 +82,6 @@ static void tell(const char *head, const char *message, const char *details)
     if (fits) write_all(line);          /* in one piece */
     for (size_t i = 0; !fits && i < sizeof pieces / sizeof *pieces; i++) write_all(pieces[i]);
     if (details) write_all(details);
-    if (details) write_all("\n");
     __atomic_store_n(state, TOLD, __ATOMIC_RELEASE);
 }
 

@@ -16,7 +16,7 @@
 void fl_failure_watch(const char *program);
 
 /* Ends the job with `code` because this rank cannot go on. The message begins where a rank's error does ("train.lua:31:
-** attempt to ..."); `details` follow it (a traceback; NULL: none). The same message of all ranks is told once. */
+** attempt to ..."); `details` follow it (lines: a traceback; NULL: none). The same message of all ranks is told once. */
 _Noreturn void fl_failure_end(int code, const char *message, const char *details);
 
 /* The script asks to end with a code that is not 0. When all ranks ask for it nothing is told. */

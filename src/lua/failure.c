@@ -1,10 +1,12 @@
 /*
 ** failure.c -- how a script that several ranks run ends: by an error, by os.exit, or well.
 */
+#define _GNU_SOURCE
 #include "binding.h"
 #include "../core/failure.h"
 #include "../core/launch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 _Noreturn void fl_lua_fail(const char *text)
@@ -12,8 +14,9 @@ _Noreturn void fl_lua_fail(const char *text)
     static const char head[] = "\nstack traceback:\n";
     const char *traceback = strstr(text, head);
     size_t length = traceback ? (size_t)(traceback - text) : strlen(text);
-    char *message = strndup(text, length);
-    fl_failure_end(EXIT_FAILURE, message ? message : text, traceback ? traceback + 1 : NULL);
+    char *message = strndup(text, length), *details = NULL;
+    if (traceback && asprintf(&details, "%s\n", traceback + 1) < 0) details = NULL;
+    fl_failure_end(EXIT_FAILURE, message ? message : text, details);
 }
 
 void fl_lua_leave_ranks(void)

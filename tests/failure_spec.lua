@@ -1,0 +1,215 @@
+-- failure_spec.lua -- one of several ranks fails, in every way there is: the job ends soon, with one story that names the rank
+-- and the line, with the script's exit code, and leaves no process behind.
+local jobs = require "tests.jobs"
+
+local SOON = 5          -- seconds in which a job must have ended
+local folder, write, flowlua
+
+-- Line 9 is the collective that all ranks enter.
+local script = [[
+local flow = require "flow"
+local kind, who = arg[1], tonumber(arg[2] or 1)
+local me = flow.rank() == who
+local all = flow.placement.all "cpu"
+local x = flow.ones({4, 4}, {placement = all, sbp = "S(0)"})
+local function signal(name) os.execute(("kill -%s $PPID"):format(name)) end
+local function work(seconds) local limit = os.clock() + seconds repeat until os.clock() > limit end
+local function step()
+    return (x * 2):sum(0):to_global{sbp = "B"}
+end
+local ways = {}
+function ways.error() error "boom" end
+function ways.object() error(setmetatable({}, {__tostring = function() return "an object" end})) end
+function ways.long() error(("long "):rep(1000) .. "end") end
+function ways.method() x.foo() end
+function ways.exit() os.exit(3) end
+function ways.exit_false() os.exit(false) end
+function ways.exit_close() os.exit(4, true) end
+function ways.exit_byte() os.exit(-1) end
+function ways.exit_well() os.exit(0) end
+function ways.exit_well_close() os.exit(true, true) end
+function ways.coroutine() coroutine.wrap(function() os.exit(6) end)() end
+function ways.kill() signal "KILL" end
+function ways.term() signal "TERM" end
+function ways.loop() while true do end end
+function ways.work() while true do x:add_(0) work(0.05) end end
+function ways.barrier() flow.barrier() end
+function ways.gc() setmetatable({}, {__gc = function() error "late" end}) end
+step()
+io.stderr:write ""
+if me or who < 0 then ways[kind]() end
+if me and arg[3] == "end" then return end
+if arg[3] == "busy" then work(20) end
+for _ = 1, 10 do step() end
+]]
+
+local collective = "all-reduce of float32[4], P -> B (train.lua:9)"
+local at_collective = "train.lua:9: " .. collective .. ": "
+local past = ", past " .. collective .. "; its last op is sum"
+local in_step = "stack traceback:\n\t[C]: in method 'to_global'\n\ttrain.lua:9: in local 'step'\n\ttrain.lua:34: in main chunk\n\t[C]: in ?\n"
+
+local function traceback(first, line)
+    return ("stack traceback:\n\t[C]: in %s\n\ttrain.lua:%d: in field '?'\n\ttrain.lua:31: in main chunk\n\t[C]: in ?\n"):format(first, line)
+end
+
+-- What the job wrote to stderr, its exit code, and its seconds. `launch` may be "mpirun": without --ranks.
+local function run(arguments, environment, ranks, launch)
+    ranks = ranks or 3
+    local starter = launch and ("mpirun --oversubscribe $([ $(id -u) -ne 0 ] || echo --allow-run-as-root) -n %d %s"):format(ranks, flowlua)
+        or ("%s --ranks %d"):format(flowlua, ranks)
+    local pipe = io.popen(("cd %s; began=$(date +%%s%%N); %s FLOW_TIMEOUT=1 %s timeout -k 1 60 %s %s/train.lua %s 2>&1 >/dev/null </dev/null; " ..
+        "echo \"rc=$? $(($(date +%%s%%N) - began))\""):format(folder, jobs.no_leaks, environment or "", starter, folder, arguments))
+    local text = pipe:read("a")
+    pipe:close()
+    local output, code, took = text:match "^(.-)rc=(%d+) (%d+)\n$"
+    output = output:gsub(flowlua:gsub("%p", "%%%0"), "flowlua"):gsub((folder .. "/"):gsub("%p", "%%%0"), "")
+    return output, tonumber(code), took / 1e9
+end
+
+local function left_behind()
+    local pipe = io.popen(("pgrep -f '[ ]%s/train.lua'"):format(folder))
+    local text = pipe:read("a")
+    pipe:close()
+    return text
+end
+
+-- The same with all that every job must keep to.
+local function check(want, code, ...)
+    local output, status, took = run(...)
+    local name = table.concat({...}, " ", 1, 1)
+    assert.are.equal(want, output, name)
+    assert.are.equal(code, status, name)
+    assert.is_true(took < SOON, ("%s took %g s"):format(name, took))
+    assert.are.equal("", left_behind(), name)
+end
+
+describe("a rank that fails", function()
+    setup(function()
+        folder, write = jobs.folder()
+        write("train.lua", script)
+        local pipe = io.popen("realpath " .. jobs.flowlua)
+        flowlua = pipe:read "l"
+        pipe:close()
+    end)
+    teardown(function() os.execute("rm -r " .. folder) end)
+
+    local function with_ranks(name, body)
+        it(name, function()
+            local why = jobs.obstacle()
+            if why then pending(why) end
+            body()
+        end)
+    end
+
+    with_ranks("by an error tells it once, with its traceback", function()
+        local boom = "flowlua: rank 1: train.lua:12: boom\n" .. traceback("function 'error'", 12)
+        check(boom, 1, "error")
+        check(boom, 1, "error 1 busy")
+        check(boom, 1, "error", "FLOW_SHARED=0")
+        check(boom, 1, "error", nil, 3, "mpirun")
+        check("flowlua: rank 2: an object\n", 1, "object 2")
+        check("flowlua: rank 0: train.lua:14: " .. ("long "):rep(1000) .. "end\n" .. traceback("function 'error'", 14), 1, "long 0")
+    end)
+
+    with_ranks("like all others is told once", function()
+        local missing = "train.lua:15: tensor has no method or field 'foo'\n" .. traceback("metamethod 'index'", 15)
+        check("flowlua: all ranks: " .. missing, 1, "method -1")
+        check("flowlua: rank 0: " .. missing, 1, "method -1", "FLOW_SHARED=0")
+        local output, code = run("error -1", "FLOW_FAULT=nonsense")
+        assert.truthy(output:find("^flowlua: all ranks: train.lua:1: FLOW_FAULT=nonsense: must be [^\n]+\nstack traceback:"), output)
+        local _, stories = output:gsub("flowlua: ", "")
+        assert.are.same({1, 1}, {stories, code})
+    end)
+
+    with_ranks("by os.exit ends the job with its code", function()
+        for _, case in ipairs {{"exit", 3, 16}, {"exit_false", 1, 17}, {"exit_close", 4, 18}, {"exit_byte", 255, 19}, {"coroutine", 6, 22}} do
+            local name, code, line = table.unpack(case)
+            local story = ("flowlua: rank 1 called os.exit(%d) at train.lua:%d\n"):format(code, line)
+            check(story, code, name)
+            check("", code, name .. " -1")
+        end
+        check("flowlua: rank 1 called os.exit(3) at train.lua:16\n", 3, "exit", "FLOW_SHARED=0")
+        check("flowlua: rank 0 called os.exit(3) at train.lua:16\n", 3, "exit -1", "FLOW_SHARED=0")
+        check("flowlua: rank 1 called os.exit(3) at train.lua:16\n", 3, "exit", nil, 3, "mpirun")
+    end)
+
+    with_ranks("to wait for the others, or for nobody, is no failure", function()
+        check("", 0, "gc -1")
+        check("", 0, "exit_well -1")
+        check("", 0, "exit_well_close -1")
+        check("", 0, "exit_well -1", "FLOW_SHARED=0")
+        check("", 0, "exit_well_close -1", "FLOW_ENGINE=queued")
+    end)
+
+    with_ranks("by coming to its end too early is named by those who wait", function()
+        local story = "flowlua: ranks 0, 2: " .. at_collective .. "rank 1 has come to its end" .. past .. "; all ranks must call it\n" .. in_step
+        check(story, 1, "gc 1 end")
+        check(story, 1, "exit_well")
+        check(story, 1, "exit_well_close")
+        check(story, 1, "gc -1", "FLOW_FAULT=1:7:skip") -- it has left out one of the collectives
+    end)
+
+    with_ranks("by a crash tells the signal, the line and the last op", function()
+        check("flowlua: rank 1 crashed (SIGSEGV) at train.lua:9" .. past .. "\n", 139, "gc -1", "FLOW_FAULT=1:7:segv")
+        local output, code = run("gc -1", "FLOW_SHARED=0 FLOW_FAULT=2:7:segv")
+        assert.are.equal("flowlua: rank 2 crashed (SIGSEGV) at train.lua:9" .. past .. "\n", output:match "^.-\n")
+        assert.are.equal(139, code)
+        check("flowlua: rank 1 crashed (SIGSEGV) at train.lua:5, its last op is ones\n", 139, "gc -1", "FLOW_FAULT=1:1:segv", 2)
+    end)
+
+    with_ranks("by kill -9 is told by another one", function()
+        local story = "flowlua: rank 1 was killed (SIGKILL? out of memory?)" .. past .. "\n"
+        check(story, 137, "kill")
+        check(story, 137, "kill 1 busy")
+        check(story, 137, "gc -1", "FLOW_FAULT=1:7:kill")
+        local output, code = run("kill", "FLOW_SHARED=0")
+        assert.truthy(output:find("rank 1 ", 1, true) and output:find("signal 9", 1, true), output)
+        assert.are.equal(137, code)
+    end)
+
+    with_ranks("by SIGTERM is told, unless it is the whole job", function()
+        check("flowlua: rank 1 was ended by SIGTERM" .. past .. "\n", 143, "term")
+        write("stop.sh", ("%s FLOW_TIMEOUT=60 %s --ranks 3 %s/train.lua loop 0 & sleep 1; kill -TERM $!; wait $!"):format(jobs.no_leaks, flowlua, folder))
+        local pipe = io.popen(("sh %s/stop.sh 2>&1"):format(folder))
+        local output = pipe:read("a")
+        pipe:close()
+        assert.are.equal("", output)
+        assert.are.equal("", left_behind())
+    end)
+
+    with_ranks("by exit of some library is told", function()
+        check("flowlua: rank 1 called exit at train.lua:9\n", 1, "gc -1", "FLOW_FAULT=1:7:exit")
+    end)
+
+    with_ranks("to come ends the job after the time-out, though it never answers", function()
+        local hint = ". All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)\n" .. in_step
+        check("flowlua: ranks 0, 2: " .. at_collective .. "after 1 s still missing: rank 1" .. past .. hint, 1, "loop")
+        check("flowlua: rank 0: " .. at_collective .. "after 1 s still missing: rank 1" .. past .. hint, 1, "gc -1", "FLOW_FAULT=1:7:sleep", 2)
+        check("flowlua: rank 0: " .. at_collective .. "after 1 s still missing: rank 1" .. hint, 1, "loop", "FLOW_SHARED=0")
+    end)
+
+    with_ranks("but gets on with ops is waited for", function()
+        local output, _, took = run("work", "timeout 3")
+        assert.are.equal("", output)
+        assert.is_true(took > 2.9)
+    end)
+
+    with_ranks("by running something else is told with both lines", function()
+        local output, code, took = run("barrier")
+        local both = "the ranks run different programs: rank 0 train.lua:9 all-reduce of float32[4], P -> B, rank 1 train.lua:27 barrier; " ..
+            "is one of them inside `if rank == 0`?\n"
+        local where = output:match "^flowlua: rank[s 0-9,]+: train.lua:%d+: (.-\n)stack traceback:"
+        assert.are.equal(both, where, output)
+        assert.are.equal(1, code)
+        assert.is_true(took < SOON)
+    end)
+
+    with_ranks("with an option that does not exist says so once", function()
+        local pipe = io.popen(("%s mpirun --oversubscribe $([ $(id -u) -ne 0 ] || echo --allow-run-as-root) -n 3 %s --nonsense 2>&1"):format(jobs.no_leaks, flowlua))
+        local output = pipe:read("a")
+        pipe:close()
+        assert.truthy(output:find(flowlua .. ": all ranks: unrecognized option '--nonsense'\nusage: flowlua [options]", 1, true), output)
+        local _, count = output:gsub("usage:", "")
+        assert.are.equal(1, count)
+    end)
+end)
