@@ -24,8 +24,13 @@ for python in "${PYTHON:-python3}" /usr/bin/python3; do
 done
 [ -n "${BENCH_PYTHON:-}" ] || echo "PyTorch is not installed: no peer (python3-torch on Debian)" >&2
 for folder in /usr/lib/*/openblas-openmp; do
-    if [ -d "$folder" ]; then BENCH_PEER_LIBRARIES=$folder; export BENCH_PEER_LIBRARIES; fi
+    if [ -d "$folder" ]; then BENCH_PEER_LIBRARIES=$folder; fi
 done
+if [ -n "${BENCH_PEER_LIBRARIES:-}" ]; then
+    export BENCH_PEER_LIBRARIES
+else
+    echo "OpenBLAS is not installed: PyTorch's matrix products are slow (libopenblas0-openmp on Debian)" >&2
+fi
 
 BENCH_FOLDER=$(mktemp -d)
 export BENCH_FOLDER
