@@ -113,6 +113,22 @@ fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool th
 /* From now on the lane has no thread: the pusher drives it. Before anything was queued on it. */
 void fl_engine_lane_drive(int lane);
 
+/* A queue of a device (a CUDA stream) as a lane: the pusher issues its ops at once, and they complete later, in order.
+** Dependencies between two such lanes become events; the host waits only when it must. Events are numbered by the lane
+** from 0 to FL_STREAM_EVENTS - 1 and reused in turn. */
+enum { FL_STREAM_EVENTS = 64 };
+typedef struct fl_stream_ops {
+    fl_status (*record)(void *stream, int event);               /* marks the end of what was issued so far */
+    bool (*reached)(void *stream, int event);                   /* asks without waiting; also true after an error */
+    fl_status (*wait)(void *stream, int event);                 /* the host waits; errors of the device come here */
+    fl_status (*follow)(void *stream, void *other, int event);  /* what is issued to stream from now on waits for other's event */
+} fl_stream_ops;
+fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);
+
+/* Makes everything issued to `lane` (a stream) from now on wait for all that still touches v; v is forgotten. So its memory
+** may be released in the lane's order. */
+fl_status fl_engine_hand_over(fl_var *v, int lane);
+
 /* Where the script is: writes "train.lua:41" into buffer. Set by the host program; called when an op is
 ** queued, profiled or failed. */
 extern void (*fl_engine_where)(char *buffer, size_t size);

@@ -1,0 +1,47 @@
+/*
+** device.h -- what a device other than the CPU registers: memory, queues, kernels, copies.
+**
+** Its plug-in is opened when a script first asks for the device (plugin.h). Ops are issued by the script's thread into
+** queues of the device; each queue is a lane of the engine (fl_engine_stream_new), so variables order them like all
+** others and the script runs ahead.
+*/
+#ifndef FL_DEVICE_H
+#define FL_DEVICE_H
+
+#include "op.h"
+
+typedef enum fl_queue { FL_QUEUE_COMPUTE, FL_QUEUE_IN, FL_QUEUE_OUT, FL_QUEUE_COMM, FL_QUEUES } fl_queue;
+
+typedef struct fl_device {
+    const char *name;           /* "cuda" */
+    int count;                  /* how many of them this process may use */
+    int own;                    /* the one this rank uses unless told otherwise: rank on this host modulo count */
+    /* Memory that ops pushed to the compute queue from now on may use. The error is worded here; FL_ERR_MEMORY is tried again
+    ** after trimming and collecting. */
+    fl_status (*allocate)(void **data, size_t bytes, int index);
+    /* Ops already in the compute queue may still use it; no other queue does. */
+    void (*release)(void *data, size_t bytes, int index);
+    void (*trim)(int index);    /* gives cached memory back to the system */
+    int (*lane)(int index, fl_queue queue);
+    fl_kernel_fn (*kernel)(const fl_op *op);    /* NULL: there is none */
+    /* The calls that follow on this thread issue to this queue. */
+    fl_status (*enter)(int index, fl_queue queue);
+    /* Issues a copy to the queue that was entered; one side may be host memory, of host_allocate or any other. */
+    fl_status (*copy)(void *out, const void *in, size_t bytes);
+    /* Host memory that copies reach without the processor; cached. */
+    fl_status (*host_allocate)(void **data, size_t bytes);
+    void (*host_release)(void *data, size_t bytes);
+} fl_device;
+
+/* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING says what is missing
+** and what to do. Never fails for FL_CPU: *out is NULL then. */
+fl_status fl_device_get(const fl_device **out, fl_device_type type);
+
+/* The index that a placement means on this rank. */
+static inline int fl_device_index(const fl_device *d, const fl_placement *p) { return p->device_index >= 0 ? p->device_index : d->own; }
+
+/* A plug-in's entry point is called fl_device_start and fills *out, which lives until exit. */
+#define FL_DEVICE_ENTRY "fl_device_start"
+typedef fl_status fl_device_start_fn(const fl_device **out);
+
+#endif
