@@ -206,6 +206,7 @@ describe("inference", function()
         {"S(0) + bias keeps it whole", "S(0) x B -> S(0)", function() return given({8, 8}, "S(0)") + given({8}, "B") end},
         {"B + B", "B x B -> B", function() return given({8}, "B") + given({8}, "B") end},
         {"P * number", "P -> P", function() return given({8}, "B"):to_global {sbp = "P"} * 2 end},
+        {"a tensor without elements keeps its SBP", "S(1) -> S(1)", function() return flow.zeros_like(given({0, 2}, "S(1)")) end},
         {"rows of a product", "S(0) x B -> S(0)", function() return given({8, 8}, "S(0)"):matmul(given({8, 8}, "B")) end},
         {"columns of a product", "B x S(1) -> S(1)", function() return given({8, 8}, "B"):matmul(given({8, 8}, "S(1)")) end},
         {"the inner axis of a product", "S(1) x S(0) -> P", function() return given({8, 8}, "S(1)"):matmul(given({8, 8}, "S(0)")) end},

@@ -173,7 +173,8 @@ static fl_status visit_leaf(search *s)
 
 /* ---- the tree ---- */
 
-/* Takes `row` on `axis`: SBPs of the leaf to come, shapes left for the next axis, empty parts so far. */
+/* Takes `row` on `axis`: SBPs of the leaf to come, shapes left for the next axis, empty parts so far (of a tensor without
+** elements none counts). */
 static void descend(search *s, int axis, const fl_sbp *row)
 {
     const fl_spec *left = s->left + (size_t)axis * (size_t)s->width;
@@ -186,7 +187,7 @@ static void descend(search *s, int axis, const fl_sbp *row)
         if (left[i].kind != FL_TENSOR || !fl_sbp_is_split(row[i])) continue;
         int64_t start, n = left[i].shape.dims[row[i]];
         fl_split(&start, &next[i].shape.dims[row[i]], n, parts, 0);
-        if (n > 0 && n < parts) s->empty_parts[axis + 1] += parts - (int)n;
+        if (n < parts && fl_shape_numel(&left[i].shape) > 0) s->empty_parts[axis + 1] += parts - (int)n;
     }
 }
 
