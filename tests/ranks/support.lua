@@ -72,10 +72,21 @@ local rank_lists = {
         {{1}, {3}}, {{0, 3}}, {{3, 0, 1}}},
 }
 
+-- The same of worlds that have no list of their own: all, backwards, two rows, every second one.
+local function general_lists()
+    local all, backwards, rows, some = {}, {}, {{}, {}}, {}
+    for r = 0, M.world - 1 do
+        all[r + 1], backwards[M.world - r] = r, r
+        if r < M.world // 2 * 2 then table.insert(rows[r % 2 + 1], r) end
+        if r % 2 == 0 then table.insert(some, r) end
+    end
+    return {all, backwards, rows, some}
+end
+
 -- Placements of a world of so many ranks: orders, hierarchies, some of the ranks.
 function M.placements()
     local list = {}
-    for i, ranks in ipairs(rank_lists[M.world]) do list[i] = M.place(ranks) end
+    for i, ranks in ipairs(rank_lists[M.world] or general_lists()) do list[i] = M.place(ranks) end
     return list
 end
 
