@@ -276,9 +276,9 @@ void fl_lua_open_exit(lua_State *L);
 /* repl.c, repl_ranks.c, doctor.c */
 /* Is there somebody who types: is standard input a terminal? All ranks get the answer of rank 0. */
 fl_status fl_lua_on_terminal(bool *there);
-/* Reads and evaluates lines until there are none; all ranks evaluate what rank 0 reads. greet: with the version. false:
-** another rank is lost. */
-bool fl_lua_repl(lua_State *L, bool greet);
+/* Reads and evaluates lines until there are none; all ranks evaluate what rank 0 reads. greet: with the version. Errors: the
+** terminal cannot be used, another rank is lost. */
+fl_status fl_lua_repl(lua_State *L, bool greet);
 bool fl_lua_doctor(lua_State *L);
 /* What line completion offers for the word that ends at `end` of `line`: pushes a sorted list of whole words and returns the
 ** position where the word begins. */

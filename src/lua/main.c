@@ -340,7 +340,7 @@ static int protected_main(lua_State *L)
     }
     bool nothing_asked = !o.script && !o.execute && !o.version && !o.help && !o.doctor, terminal = false;
     if (nothing_asked && fl_lua_on_terminal(&terminal) != FL_OK) {
-        say(fl_message());
+        fail(fl_message());
         return 0;
     }
     luaL_openlibs(L);
@@ -358,7 +358,10 @@ static int protected_main(lua_State *L)
     if (!run_options(L, argv, o.script ? o.script : argc)) return 0;
     if (o.script && !run_script(L, argv, o.script)) return 0;
     if (repl) {
-        if (!fl_lua_repl(L, nothing_asked)) return 0;
+        if (fl_lua_repl(L, nothing_asked) != FL_OK) {
+            fail(fl_message());
+            return 0;
+        }
     } else if (nothing_asked && run_file(L, NULL) != LUA_OK) return 0;
     lua_pushboolean(L, 1);
     return 1;

@@ -454,7 +454,7 @@ static fl_status run_session(lua_State *L, bool editing)
     }
 }
 
-bool fl_lua_repl(lua_State *L, bool greet)
+fl_status fl_lua_repl(lua_State *L, bool greet)
 {
     bool first = fl_world_get()->rank == 0 || !fl_comm_get(), editing = false;
     fl_status status = fl_session_start(L);
@@ -467,7 +467,6 @@ bool fl_lua_repl(lua_State *L, bool greet)
     if (first) fputc('\n', stdout);
     fflush(stdout);
     if (editing) editor_close();
-    if (status != FL_OK && first) fprintf(stderr, "flowlua: the session ends: %s\n", fl_message());
     fl_session_stop();
-    return status == FL_OK;
+    return status;
 }

@@ -64,6 +64,8 @@ static fl_status meet_peers(void)
         if (strcmp(all[i].host, mine.host) == 0) peers[peer_count++] = all[i].pid;
     free(all);
     fl_lua_pass_interrupt = pass_to_peers;
+    fl_lua_interrupt_arm(NULL);     /* from now on Ctrl-C ends nobody */
+    fl_lua_interrupt_disarm();
     return peers ? FL_OK : fl_fail(FL_ERR_MEMORY, "session: out of memory");
 }
 
