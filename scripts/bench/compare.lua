@@ -298,7 +298,6 @@ end
 -- What every line of the file says.
 local function describe()
     return {
-        load = load_average(),
         date = os.date("!%Y-%m-%dT%H:%M:%SZ"), machine = machine(), cores = tonumber(ask_shell("nproc") or 1),
         flowlua = ask_shell(quote(flowlua) .. " --version") or "flowlua",
         torch = python and ask_shell(quote(python) .. " -c 'import torch; print(torch.__version__)'"),
@@ -308,7 +307,8 @@ end
 -- Measures and prints a group; returns how many goals it has and how many of them are met.
 local function run_group(group, about, file)
     local goals, met = 0, 0
-    print("\n" .. group.title .. "\n" .. row:format("", "flowlua", group.peer or "PyTorch", "ratio", "goal", "met"))
+    print(("\n%s (load %.1f)"):format(group.title, load_average()))
+    print(row:format("", "flowlua", group.peer or "PyTorch", "ratio", "goal", "met"))
     if (group.ranks or 1) > 1 and not can_launch then
         print("  skipped: mpirun is missing (apt install openmpi-bin)")
         return goals, met
@@ -318,6 +318,7 @@ local function run_group(group, about, file)
         print_figure(figure)
         if figure.goal or figure.goal_ratio then goals, met = goals + 1, met + (figure.met and 1 or 0) end
         for key, value in pairs(about) do figure[key] = value end
+        figure.load = load_average()
         file:write(json.encode(figure), "\n")
         file:flush()
     end
@@ -343,7 +344,7 @@ io.stdout:setvbuf("line")
 local chosen, about = chosen_groups(), describe()
 print(("%s, %d cores; %s; PyTorch %s"):format(about.machine, about.cores, about.flowlua, about.torch or "is missing"))
 print(("median of %d rounds; a ratio above 1: flowlua is faster"):format(rounds))
-if about.load > 0.5 then print(("other programs are running (load %.1f): figures are rough"):format(about.load)) end
+if load_average() > 0.5 then print(("other programs are running (load %.1f): figures are rough"):format(load_average())) end
 local file = assert(io.open(out .. "/bench.jsonl", "a"))
 local goals, met = 0, 0
 for _, group in ipairs(chosen) do
