@@ -34,9 +34,18 @@ typedef struct needs {
     fl_stamp at[FL_MAX_LANES];
 } needs;
 
-static void need(needs *n, fl_stamp stamp)
+/* Is there nothing to wait for? A stream is not asked for its own ops, nor for another stream's: it follows without the host. */
+static bool is_free(fl_stamp stamp, int lane)
 {
-    if (fl_stamp_done(stamp)) return;
+    if (!fl_lanes[lane].stream || stamp == 0) return fl_stamp_done(stamp);
+    const fl_lane_state *other = &fl_lanes[fl_stamp_lane(stamp)];
+    if (other == &fl_lanes[lane]) return true;
+    return other->stream ? other->seen >= fl_stamp_seq(stamp) : fl_stamp_done(stamp);
+}
+
+static void need(needs *n, fl_stamp stamp, int lane)
+{
+    if (is_free(stamp, lane)) return;
     for (int i = 0; i < n->count; i++)
         if (fl_stamp_lane(n->at[i]) == fl_stamp_lane(stamp)) {
             if (stamp > n->at[i]) n->at[i] = stamp;
@@ -48,11 +57,11 @@ static void need(needs *n, fl_stamp stamp)
 static void collect_needs(needs *n, const fl_task *t)
 {
     n->count = 0;
-    for (int i = 0; i < t->read_count; i++) need(n, t->reads[i]->write);
+    for (int i = 0; i < t->read_count; i++) need(n, t->reads[i]->write, t->lane);
     for (int i = 0; i < t->write_count; i++) {
         const fl_var *v = t->writes[i];
-        need(n, v->write);
-        for (uint32_t j = 0; j < v->reader_count; j++) need(n, v->reads[j]);
+        need(n, v->write, t->lane);
+        for (uint32_t j = 0; j < v->reader_count; j++) need(n, v->reads[j], t->lane);
     }
 }
 
@@ -76,15 +85,18 @@ bool fl_var_idle(fl_var *v)
 
 /* ---- waiting ---- */
 
+/* interruptible: Ctrl-C and errors of a device end it; else they are left for the next wait. */
 static fl_status wait_for(fl_stamp stamp, bool interruptible)
 {
-    if (fl_stamp_done(stamp)) return FL_OK;
+    fl_lane_state *lane = &fl_lanes[fl_stamp_lane(stamp)];
     int spins = 0;
-    stats.waits++;
-    while (!fl_lane_wait_step(&fl_lanes[fl_stamp_lane(stamp)], fl_stamp_seq(stamp), &spins))
-        if (interruptible && fl_engine_interrupted && fl_engine_interrupted())
-            return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
-    return FL_OK;
+    if (!fl_stamp_done(stamp)) {
+        stats.waits++;
+        while (!fl_lane_wait_step(lane, fl_stamp_seq(stamp), &spins))
+            if (interruptible && fl_engine_interrupted && fl_engine_interrupted())
+                return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    }
+    return interruptible && stamp && lane->stream ? lane->stream->ops->errors(lane->stream->handle) : FL_OK;
 }
 
 static fl_stamp newest_stamp(int lane) { return (fl_stamp)lane << 56 | fl_lanes[lane].pushed; }
@@ -153,13 +165,7 @@ static bool may_run_here(const fl_task *t)
     return empty && (!lane->threaded || t->flags & FL_TASK_SHORT);
 }
 
-static fl_status run_naive(const fl_task *t, const needs *n)
-{
-    for (int i = 0; i < n->count; i++) FL_TRY(wait_for(n->at[i], true));
-    return run_here(t);
-}
-
-/* ---- queueing ---- */
+/* ---- issuing to a stream ---- */
 
 /* Where a read on this lane can be noted: FL_VAR_READERS when every slot is taken by another lane. */
 static uint32_t reader_slot(const fl_var *v, int lane)
@@ -168,6 +174,52 @@ static uint32_t reader_slot(const fl_var *v, int lane)
         if (fl_stamp_lane(v->reads[i]) == lane || fl_stamp_done(v->reads[i])) return i;
     return v->reader_count;
 }
+
+static void stamp_vars(const fl_task *t);
+
+static fl_status follow_needs(fl_lane_state *lane, const needs *n)
+{
+    for (int i = 0; i < n->count; i++) {
+        fl_lane_state *other = &fl_lanes[fl_stamp_lane(n->at[i])];
+        if (other->stream) FL_TRY(fl_stream_follow(lane, other, fl_stamp_seq(n->at[i])));
+        else FL_TRY(wait_for(n->at[i], true));
+    }
+    return FL_OK;
+}
+
+/* The task is issued now, from the caller's payload, and completes later. */
+static fl_status issue(const fl_task *t, const needs *n)
+{
+    fl_lane_state *lane = &fl_lanes[t->lane];
+    FL_TRY(follow_needs(lane, n));
+    for (int i = 0; i < t->read_count; i++)
+        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS) FL_TRY(wait_for(t->reads[i]->reads[0], true));
+    lane->pushed++;
+    stamp_vars(t);
+    stats.queued_ops++;
+    FL_TRY(fl_task_run_here(t));
+    return mode == FL_ENGINE_NAIVE ? wait_for(newest_stamp(t->lane), true) : FL_OK;
+}
+
+fl_status fl_engine_hand_over(fl_var *v, int lane)
+{
+    fl_var *writes[] = {v};
+    fl_task end = {.writes = writes, .write_count = 1, .lane = lane};
+    needs n;
+    collect_needs(&n, &end);
+    FL_TRY(follow_needs(&fl_lanes[lane], &n));
+    v->write = 0;
+    v->reader_count = 0;
+    return FL_OK;
+}
+
+static fl_status run_naive(const fl_task *t, const needs *n)
+{
+    for (int i = 0; i < n->count; i++) FL_TRY(wait_for(n->at[i], true));
+    return run_here(t);
+}
+
+/* ---- queueing ---- */
 
 static fl_status make_room(fl_lane_state *lane, const fl_task *t)
 {
@@ -219,6 +271,7 @@ fl_status fl_engine_push(const fl_task *t)
     if (FL_UNLIKELY(!mode_known)) fl_engine_mode_get();
     while (FL_UNLIKELY(fl_driven_pending) && fl_lanes_drive()) continue;
     collect_needs(&n, t);
+    if (FL_UNLIKELY(fl_lanes[t->lane].stream != NULL)) return issue(t, &n);
     if (FL_UNLIKELY(mode == FL_ENGINE_NAIVE)) return run_naive(t, &n);
     if (FL_LIKELY(n.count == 0 && may_run_here(t))) return run_here(t);
     return enqueue(t, &n);

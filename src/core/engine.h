@@ -120,7 +120,7 @@ enum { FL_STREAM_EVENTS = 64 };
 typedef struct fl_stream_ops {
     fl_status (*record)(void *stream, int event);               /* marks the end of what was issued so far */
     bool (*reached)(void *stream, int event);                   /* asks without waiting; also true after an error */
-    fl_status (*wait)(void *stream, int event);                 /* the host waits; errors of the device come here */
+    fl_status (*errors)(void *stream);                          /* of ops that have completed, since the last call; cheap */
     fl_status (*follow)(void *stream, void *other, int event);  /* what is issued to stream from now on waits for other's event */
 } fl_stream_ops;
 fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);

@@ -55,6 +55,7 @@ typedef struct fl_slot {
     fl_task task;               /* payload and lists point into `bytes` or `block` */
     int need_count;
     fl_stamp needs[FL_MAX_LANES];   /* to be completed first, at most one per other lane */
+    int events[FL_MAX_LANES];   /* of needs that are ops of streams, when a thread runs this lane */
     uint64_t pushed;            /* ns, when profiled; else 0 */
     char line[FL_LINE_TEXT];
     void *block;                /* owned; for what does not fit into `bytes` */
@@ -66,6 +67,15 @@ typedef struct fl_bell {
     uint32_t rings;
     int sleepers;
 } fl_bell;
+
+/* A lane that is a queue of a device: the events recorded in it, oldest first. */
+typedef struct fl_stream {
+    void *handle;               /* the device's own */
+    const fl_stream_ops *ops;
+    int first, count;           /* ring of events in use */
+    uint64_t covers[FL_STREAM_EVENTS];      /* number of the last op before the event */
+    uint64_t followed[FL_MAX_LANES];        /* this lane waits for op number.. of other streams already */
+} fl_stream;
 
 typedef struct fl_lane_state {
     _Alignas(64) uint64_t done; /* atomic: ops completed */
@@ -82,6 +92,7 @@ typedef struct fl_lane_state {
     bool threaded;              /* false: driven by the pusher */
     bool running;               /* its thread exists */
     bool busy;                  /* driven: an op of it is running now */
+    fl_stream *stream;          /* owned; NULL: the host runs its ops */
     pthread_t thread;
     char name[24];
 } fl_lane_state;
@@ -94,10 +105,20 @@ extern bool fl_engine_cancelling;       /* atomic: queued ops are cancelled inst
 static inline int fl_stamp_lane(fl_stamp s) { return (int)(s >> 56); }
 static inline uint64_t fl_stamp_seq(fl_stamp s) { return s & 0xffffffffffffffull; }
 
+/* The oldest event that covers op number seq of a stream; recorded now when there is none. */
+fl_status fl_stream_event(int *event, fl_lane_state *lane, uint64_t seq);
+
+/* Has the stream completed its op number seq? Records an event when there is none behind it yet. */
+bool fl_stream_reached(fl_lane_state *lane, uint64_t seq);
+
+/* What is issued to `lane` from now on waits for op number seq of `other`; both are streams. */
+fl_status fl_stream_follow(fl_lane_state *lane, fl_lane_state *other, uint64_t seq);
+
 /* Pusher: has `lane` completed its op number seq? */
 static inline bool fl_lane_reached(fl_lane_state *lane, uint64_t seq)
 {
     if (FL_LIKELY(lane->seen >= seq)) return true;
+    if (FL_UNLIKELY(lane->stream != NULL)) return fl_stream_reached(lane, seq);
     lane->seen = __atomic_load_n(&lane->done, __ATOMIC_ACQUIRE);
     return lane->seen >= seq;
 }

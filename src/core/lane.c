@@ -107,11 +107,15 @@ static void run_slot(fl_lane_state *lane, fl_slot *slot)
 
 /* ---- the thread of a lane ---- */
 
-/* A lane's thread waits for an op of another lane. */
-static void await_stamp(fl_stamp stamp)
+/* A lane's thread waits for an op of another lane. `event`: of a stream, recorded when this op was queued. */
+static void await_stamp(fl_stamp stamp, int event)
 {
     fl_lane_state *other = &fl_lanes[fl_stamp_lane(stamp)];
     uint64_t seq = fl_stamp_seq(stamp);
+    if (other->stream) {
+        while (!other->stream->ops->reached(other->stream->handle, event)) sched_yield();
+        return;
+    }
     for (int i = spin_limit(); i > 0; i--) {
         if (LOAD(&other->done) >= seq) return;
         pause_briefly();
@@ -144,7 +148,7 @@ static void *lane_main(void *argument)
     fl_lane_state *lane = argument;
     for (uint64_t seq = LOAD(&lane->done) + 1; await_work(lane, seq); seq++) {
         fl_slot *slot = slot_at(lane, seq);
-        for (int i = 0; i < slot->need_count; i++) await_stamp(slot->needs[i]);
+        for (int i = 0; i < slot->need_count; i++) await_stamp(slot->needs[i], slot->events[i]);
         run_slot(lane, slot);
         complete(lane, seq);
     }
@@ -233,6 +237,10 @@ fl_status fl_lane_put(fl_lane_state *lane, const fl_task *t, const fl_stamp *nee
     FL_TRY(copy_task(slot, t));
     slot->need_count = need_count;
     memcpy(slot->needs, needs, (size_t)need_count * sizeof *needs);
+    for (int i = 0; i < need_count; i++) {
+        fl_lane_state *other = &fl_lanes[fl_stamp_lane(needs[i])];
+        if (other->stream && lane->threaded) FL_TRY(fl_stream_event(&slot->events[i], other, fl_stamp_seq(needs[i])));
+    }
     slot->pushed = fl_engine_profiling ? fl_now() : 0;
     fl_line_now(slot->line);
     lane->pushed++;
@@ -251,7 +259,7 @@ fl_status fl_lane_put(fl_lane_state *lane, const fl_task *t, const fl_stamp *nee
 /* The first op of a driven lane, NULL when there is none that the pusher could start. */
 static fl_slot *driven_head(fl_lane_state *lane)
 {
-    if (lane->threaded || lane->busy || lane->done == lane->pushed) return NULL;
+    if (lane->threaded || lane->stream || lane->busy || lane->done == lane->pushed) return NULL;
     return slot_at(lane, lane->done + 1);
 }
 
@@ -308,6 +316,7 @@ bool fl_lane_wait_step(fl_lane_state *lane, uint64_t seq, int *spins)
     if (fl_lane_reached(lane, seq)) return true;
     if (fl_lanes_drive()) *spins = 0;
     else if ((*spins)++ < spin_limit()) pause_briefly();
+    else if (lane->stream) sched_yield();       /* nobody rings for a device */
     else pusher_sleep(lane, seq);
     return fl_lane_reached(lane, seq);
 }

@@ -1,0 +1,76 @@
+/*
+** stream.c -- queues of a device as lanes.
+**
+** The pusher issues ops to a stream at once; they complete later and in order. An event says that everything issued
+** before it is complete. Events are recorded only when somebody asks (another stream, a wait of the host), so ops that
+** follow one another in one stream cost none.
+*/
+#define _GNU_SOURCE
+#include "engine_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* The ring's slot of event number i, counted from the oldest. */
+static int slot_of(const fl_stream *s, int i) { return (s->first + i) % FL_STREAM_EVENTS; }
+
+/* An event that is dropped for room is covered by the newer ones. */
+fl_status fl_stream_event(int *event, fl_lane_state *lane, uint64_t seq)
+{
+    fl_stream *s = lane->stream;
+    for (int i = 0; i < s->count; i++)
+        if (s->covers[slot_of(s, i)] >= seq) {
+            *event = slot_of(s, i);
+            return FL_OK;
+        }
+    if (s->count == FL_STREAM_EVENTS) {
+        s->first = slot_of(s, 1);
+        s->count--;
+    }
+    int fresh = slot_of(s, s->count);
+    FL_TRY(s->ops->record(s->handle, fresh));
+    s->covers[fresh] = lane->pushed;
+    s->count++;
+    *event = fresh;
+    return FL_OK;
+}
+
+bool fl_stream_reached(fl_lane_state *lane, uint64_t seq)
+{
+    fl_stream *s = lane->stream;
+    int event;
+    if (fl_stream_event(&event, lane, seq) != FL_OK) return true;     /* the device has failed: nobody shall wait for it */
+    if (!s->ops->reached(s->handle, event)) return false;
+    lane->seen = lane->done = s->covers[event];
+    while (s->count && s->covers[s->first] <= lane->done) {
+        s->first = slot_of(s, 1);
+        s->count--;
+    }
+    return true;
+}
+
+fl_status fl_stream_follow(fl_lane_state *lane, fl_lane_state *other, uint64_t seq)
+{
+    int event, from = (int)(other - fl_lanes);
+    assert(lane->stream && other->stream);
+    if (lane->stream->followed[from] >= seq || other->seen >= seq) return FL_OK;
+    FL_TRY(fl_stream_event(&event, other, seq));
+    FL_TRY(lane->stream->ops->follow(lane->stream->handle, other->stream->handle, event));
+    lane->stream->followed[from] = other->stream->covers[event];
+    return FL_OK;
+}
+
+fl_status fl_engine_stream_new(int *lane, const char *name, void *handle, const fl_stream_ops *ops)
+{
+    fl_stream *s = calloc(1, sizeof *s);
+    if (!s) return fl_fail(FL_ERR_MEMORY, "engine: out of memory for lane '%s'", name);
+    fl_status status = fl_engine_lane_new(lane, name, 0, false);
+    if (status != FL_OK) {
+        free(s);
+        return status;
+    }
+    s->handle = handle;
+    s->ops = ops;
+    fl_lanes[*lane].stream = s;
+    return FL_OK;
+}
