@@ -159,6 +159,7 @@ describe("a session over ranks", function()
 
     on_terminal("evaluates lines on every rank", function(start)
         local t = start(4)
+        assert.truthy(t:screen():find('All 4 ranks evaluate a line; "@1 x" asks rank 1 alone, "@* x" shows every rank\'s answer.\n', 1, true))
         assert.are.equal("2\n", t:ask "1 + 1")
         assert.are.equal("", t:ask "x = flow.ones(6, {placement = flow.placement.all 'cpu', sbp = 'S(0)'})")
         assert.are.equal("6.0\n", t:ask "x:sum():item()")

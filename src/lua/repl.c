@@ -454,13 +454,19 @@ static fl_status run_session(lua_State *L, bool editing)
     }
 }
 
+static void print_greeting(void)
+{
+    printf("flowlua %s  %s\n", FL_VERSION, LUA_COPYRIGHT);
+    if (fl_comm_get()) printf("All %d ranks evaluate a line; \"@1 x\" asks rank 1 alone, \"@* x\" shows every rank's answer.\n", fl_world_get()->size);
+}
+
 fl_status fl_lua_repl(lua_State *L, bool greet)
 {
     bool first = fl_world_get()->rank == 0 || !fl_comm_get(), editing = false;
     fl_status status = fl_session_start(L);
     session = L;
     fl_lua_in_session = true;
-    if (first && greet) printf("flowlua %s  %s\n", FL_VERSION, LUA_COPYRIGHT);
+    if (first && greet) print_greeting();
     if (first && status == FL_OK) editing = editor_open();
     if (status == FL_OK) status = run_session(L, editing);
     lua_settop(L, 0);
