@@ -31,6 +31,8 @@ function ways.exit_well_close() os.exit(true, true) end
 function ways.coroutine() coroutine.wrap(function() os.exit(6) end)() end
 function ways.kill() signal "KILL" end
 function ways.term() signal "TERM" end
+function ways.stop() signal "STOP" end
+function ways.late() work(1.5) end
 function ways.loop() while true do end end
 function ways.work() while true do x:add_(0) work(0.05) end end
 function ways.barrier() flow.barrier() end
@@ -40,16 +42,22 @@ io.stderr:write ""
 if me or who < 0 then ways[kind]() end
 if me and arg[3] == "end" then return end
 if arg[3] == "busy" then work(20) end
+if arg[3] == "catch" then
+    local _, message = pcall(step)
+    local _, again = pcall(step)
+    io.stderr:write(message, "\n", again, "\n")
+    os.exit(0)
+end
 for _ = 1, 10 do step() end
 ]]
 
 local collective = "all-reduce of float32[4], P -> B (train.lua:9)"
 local at_collective = "train.lua:9: " .. collective .. ": "
 local past = ", past " .. collective .. "; its last op is sum"
-local in_step = "stack traceback:\n\t[C]: in method 'to_global'\n\ttrain.lua:9: in local 'step'\n\ttrain.lua:34: in main chunk\n\t[C]: in ?\n"
+local in_step = "stack traceback:\n\t[C]: in method 'to_global'\n\ttrain.lua:9: in local 'step'\n\ttrain.lua:42: in main chunk\n\t[C]: in ?\n"
 
 local function traceback(first, line)
-    return ("stack traceback:\n\t[C]: in %s\n\ttrain.lua:%d: in field '?'\n\ttrain.lua:31: in main chunk\n\t[C]: in ?\n"):format(first, line)
+    return ("stack traceback:\n\t[C]: in %s\n\ttrain.lua:%d: in field '?'\n\ttrain.lua:33: in main chunk\n\t[C]: in ?\n"):format(first, line)
 end
 
 -- What the job wrote to stderr, its exit code, and its seconds. `launch` may be "mpirun": without --ranks.
@@ -184,8 +192,18 @@ describe("a rank that fails", function()
     with_ranks("to come ends the job after the time-out, though it never answers", function()
         local hint = ". All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)\n" .. in_step
         check("flowlua: ranks 0, 2: " .. at_collective .. "after 1 s still missing: rank 1" .. past .. hint, 1, "loop")
+        check("flowlua: ranks 0, 2: " .. at_collective .. "after 1 s still missing: rank 1" .. past .. hint, 1, "stop")
         check("flowlua: rank 0: " .. at_collective .. "after 1 s still missing: rank 1" .. past .. hint, 1, "gc -1", "FLOW_FAULT=1:7:sleep", 2)
         check("flowlua: rank 0: " .. at_collective .. "after 1 s still missing: rank 1" .. hint, 1, "loop", "FLOW_SHARED=0")
+    end)
+
+    with_ranks("to come in time is an error that all catch in the same words, the late one too; nothing hangs after it", function()
+        local hint = ". All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)\n"
+        for shared, whereabouts in pairs {["FLOW_SHARED=1"] = past, ["FLOW_SHARED=0"] = ""} do
+            local once = at_collective .. "after 1 s still missing: rank 1" .. whereabouts .. hint .. at_collective ..
+                "an earlier collective of these ranks failed half way; they cannot communicate any more\n"
+            check(once:rep(3), 0, "late 1 catch", shared)
+        end
     end)
 
     with_ranks("but gets on with ops is waited for", function()
@@ -196,7 +214,7 @@ describe("a rank that fails", function()
 
     with_ranks("by running something else is told with both lines", function()
         local output, code, took = run("barrier")
-        local both = "the ranks run different programs: rank 0 train.lua:9 all-reduce of float32[4], P -> B, rank 1 train.lua:27 barrier; " ..
+        local both = "the ranks run different programs: rank 0 train.lua:9 all-reduce of float32[4], P -> B, rank 1 train.lua:29 barrier; " ..
             "is one of them inside `if rank == 0`?\n"
         local where = output:match "^flowlua: rank[s 0-9,]+: train.lua:%d+: (.-\n)stack traceback:"
         assert.are.equal(both, where, output)

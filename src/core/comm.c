@@ -229,15 +229,17 @@ static fl_status look_at(int rank)
 
 static fl_status time_out(const fl_wait *w)
 {
-    char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS], text[1024] = "some rank";
+    char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS], text[1024] = "";
     size_t n = 0;
+    doing_at(mine, &fl_journal_own->doing);
     for (int i = 0; i < w->group->count && w->missing && n < sizeof text; i++) {
         if (!w->missing(w->group, i)) continue;
         const fl_journal *j = fl_journal_of(w->group->ranks[i]);
         n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s", n ? "; " : "", w->group->ranks[i], j ? fl_rank_whereabouts(where, j) : "");
     }
+    if (!n) return fl_fail(FL_ERR_COMM, "%s: after %g s the data of some rank is still missing (FLOW_TIMEOUT sets the seconds)", mine, fl_comm_timeout());
     return fl_fail(FL_ERR_COMM, "%s: after %g s still missing: %s. All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)",
-                   doing_at(mine, &fl_journal_own->doing), fl_comm_timeout(), text);
+                   mine, fl_comm_timeout(), text);
 }
 
 /* FL_OK when missing member i may still come: not when its rank has ended, nor when it is through with the line of a
