@@ -9,6 +9,7 @@
 #ifndef FL_CUDA_H
 #define FL_CUDA_H
 
+#define CUDA_NO_HALF                    /* `half` is a name of ours */
 #ifdef FL_EMULATED
 #include "emulate.h"
 #else
@@ -33,13 +34,22 @@ typedef struct fl_cuda_device {
 } fl_cuda_device;
 extern "C" const fl_cuda_device *fl_cuda_current(void);
 
-/* FL_LAUNCH((kernel<float, 4>), grid, block, shared bytes, arguments...): in parentheses where the name has commas. */
+/* Lets a kernel have that much dynamic shared memory (48 KiB it has anyway). */
+extern "C" void fl_cuda_allow_shared(const void *kernel, size_t bytes);
+
+/* FL_LAUNCH((kernel<float, 4>), grid, block, shared bytes, arguments...): in parentheses where the name has commas; all
+** template arguments are written out. */
 #ifdef FL_EMULATED
-#define FL_LAUNCH(kernel, grid, block, shared, ...) fl_emulate((grid), (block), (shared), [&] { FL_UNWRAP kernel(__VA_ARGS__); })
+#define FL_LAUNCH(kernel, grid, block, shared, ...)                                                                                  \
+    fl_emulate(fl_cuda_stream(), (const void *)(kernel), (grid), (block), (shared), __FILE__, __LINE__,                               \
+               [=](const auto &...arguments_) { (kernel)(arguments_...); }, ##__VA_ARGS__)
 #else
-#define FL_LAUNCH(kernel, grid, block, shared, ...) FL_UNWRAP kernel<<<(grid), (block), (shared), fl_cuda_stream()>>>(__VA_ARGS__)
+#define FL_LAUNCH(kernel, grid, block, shared, ...)                                                                                  \
+    do {                                                                                                                             \
+        if ((shared) > 48 << 10) fl_cuda_allow_shared((const void *)(kernel), (shared));                                             \
+        (kernel)<<<(grid), (block), (shared), fl_cuda_stream()>>>(__VA_ARGS__);                                                      \
+    } while (0)
 #endif
-#define FL_UNWRAP(...) __VA_ARGS__
 
 /* T name[]: the block's dynamic shared memory, 16-byte aligned. */
 #ifdef FL_EMULATED
