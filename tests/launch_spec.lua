@@ -183,4 +183,28 @@ describe("--ranks", function()
         assert.are.equal(1, code)
         assert.truthy(output:find(": all ranks: index_select", 1, true), output)
     end)
+
+    with_ranks("traces all ranks into one file", function()
+        write("trace.json", "the trace of an earlier run")
+        write("sum.lua", "local flow = require 'flow'\nlocal x = flow.ones({4, 4}, {placement = flow.placement.all 'cpu', sbp = 'S(0)'})\n" ..
+            "for _ = 1, 100 do x:sum(0):to_global{sbp = 'B'} end")
+        assert.are.same({"", 0}, {run("@ --ranks 3 --trace %/trace.json %/sum.lua")})
+        local file = assert(io.open(folder .. "/trace.json"))
+        local trace = require "flow.json".decode(file:read "a")
+        file:close()
+        local processes, seen, started, ended = {}, {0, 0, 0}, {}, {}
+        for _, event in ipairs(trace.traceEvents) do
+            local rank = math.tointeger(event.pid)
+            if event.name == "process_name" then processes[rank + 1] = event.args.name end
+            if event.name == "all-reduce" then
+                local n = seen[rank + 1] + 1
+                seen[rank + 1] = n
+                started[n] = math.max(started[n] or 0, event.ts)
+                ended[n] = math.min(ended[n] or math.huge, event.ts + event.dur)
+            end
+        end
+        assert.are.same({"rank 0", "rank 1", "rank 2"}, processes)
+        assert.are.same({100, 100, 100}, seen)
+        for n = 1, 100 do assert.is_true(started[n] <= ended[n], "a rank ended all-reduce " .. n .. " before another began it") end
+    end)
 end)

@@ -1,16 +1,19 @@
 /*
 ** profile.c -- the newest 65,536 ops with their times, written as a Chrome trace.
 **
-** chrome://tracing and ui.perfetto.dev show the file; a rank is a process in it, so files can be joined. Lanes' threads record too, so a lock guards the
-** ring: it costs some 20 ns, only while profiling.
+** chrome://tracing and ui.perfetto.dev show the file. Ranks add to one file, in which a rank is a process; times are those of the host's clock, the same for
+** all of them. Lanes' threads record too, so a lock guards the ring: it costs some 20 ns, only while profiling.
 */
 #include "engine_internal.h"
 #include "placement.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 enum { PROFILE_ENTRIES = 1 << 16 };
 
@@ -25,7 +28,7 @@ bool fl_engine_profiling;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry *entries;                          /* owned; NULL while off */
-static uint64_t recorded, start_time;
+static uint64_t recorded;
 
 void fl_profile_add(const char *name, const char *line, int lane, uint64_t pushed, uint64_t started, uint64_t ended)
 {
@@ -49,7 +52,6 @@ fl_status fl_engine_profile_start(void)
     if (!entries) entries = malloc(PROFILE_ENTRIES * sizeof *entries);
     if (!entries) status = fl_fail(FL_ERR_MEMORY, "profile: out of memory for %d entries", PROFILE_ENTRIES);
     recorded = 0;
-    start_time = fl_now();
     pthread_mutex_unlock(&lock);
     if (status == FL_OK) fl_engine_profiling = true;
     fl_engine_update_direct();
@@ -69,7 +71,7 @@ static void write_string(FILE *f, const char *text)
     putc('"', f);
 }
 
-static double microseconds(uint64_t time) { return (double)(int64_t)(time - start_time) / 1e3; }
+static double microseconds(uint64_t time) { return (double)time / 1e3; }
 
 static void write_entry(FILE *f, const entry *e)
 {
@@ -81,9 +83,8 @@ static void write_entry(FILE *f, const entry *e)
     fprintf(f, ",\"waited\":%.3f}}", (double)(e->started - e->pushed) / 1e3);
 }
 
-static void write_trace(FILE *f)
+static void write_names(FILE *f)
 {
-    fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n", f);
     int rank = fl_world_get()->rank;
     fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank, rank);
     for (int i = 0; i < fl_lane_count; i++) {
@@ -91,15 +92,34 @@ static void write_trace(FILE *f)
         write_string(f, fl_lanes[i].name);
         fputs("}}", f);
     }
-    uint64_t first = recorded > PROFILE_ENTRIES ? recorded - PROFILE_ENTRIES : 0;
-    for (uint64_t i = first; i < recorded; i++) write_entry(f, &entries[i % PROFILE_ENTRIES]);
-    fputs("\n]}\n", f);
 }
 
-/* Writes to a file and notices a full disk. */
-static fl_status write_file(const char *path)
+/* After what other ranks have written, whose end is moved: the file is whole after each of them. */
+static void write_trace(FILE *f)
 {
-    FILE *f = fopen(path, "w");
+    static const char head[] = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n", end[] = "\n]}\n";
+    bool first_rank = fseek(f, 1 - (long)sizeof end, SEEK_END) != 0;
+    fputs(first_rank ? head : ",\n", f);
+    write_names(f);
+    uint64_t first = recorded > PROFILE_ENTRIES ? recorded - PROFILE_ENTRIES : 0;
+    for (uint64_t i = first; i < recorded; i++) write_entry(f, &entries[i % PROFILE_ENTRIES]);
+    fputs(end, f);
+}
+
+/* Opened for this process alone until it is closed. */
+static FILE *open_locked(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) return NULL;
+    FILE *f = flock(file, LOCK_EX) == 0 ? fdopen(file, "r+") : NULL;
+    if (!f) close(file);
+    return f;
+}
+
+/* Adds to a file and notices a full disk. */
+static fl_status add_to_file(const char *path)
+{
+    FILE *f = open_locked(path);
     if (!f) return fl_fail(FL_ERR_IO, "profile: cannot write '%s': %s", path, strerror(errno));
     write_trace(f);
     int broken = ferror(f), error = errno;
@@ -108,12 +128,13 @@ static fl_status write_file(const char *path)
     return FL_OK;
 }
 
+/* The file is empty at first or holds what other ranks have added. */
 fl_status fl_engine_profile_dump(const char *path)
 {
     if (!fl_engine_profiling) return fl_fail(FL_ERR_STATE, "profile: it was not started");
     FL_TRY(fl_engine_wait_lanes());
     pthread_mutex_lock(&lock);
-    fl_status status = write_file(path);
+    fl_status status = add_to_file(path);
     if (status == FL_OK) {              /* else another path may be tried */
         free(entries);
         entries = NULL;

@@ -375,10 +375,11 @@ static void write_trace(void)
     if (fl_engine_profile_dump(trace_path) != FL_OK) say(fl_message());
 }
 
-/* Said before the script runs and not after it has run for hours. */
-static bool can_write(const char *path)
+/* Empties a file to which all ranks add in the end. What hinders is said before the script runs and not after it has run for
+** hours. */
+static bool empty_file(const char *path)
 {
-    FILE *file = fopen(path, "ab");
+    FILE *file = fopen(path, "wb");
     if (file) fclose(file);
     else fl_fail(FL_ERR_IO, "--trace: cannot write '%s': %s", path, strerror(errno));
     return file != NULL;
@@ -390,7 +391,7 @@ static bool start_trace(char **argv)
     options o = {0};
     read_options(&o, argv);
     if (!trace_path || o.bad) return true;
-    if (!can_write(trace_path)) {
+    if (!empty_file(trace_path)) {
         say(fl_message());
         return false;
     }
