@@ -153,7 +153,6 @@ refuses("arguments", {
     {"tensors are compared elementwise with x:lt(y), x:le(y), x:gt(y), x:ge(y), x:eq(y), x:ne(y)", function() return x < x end},
     {"SGD: the list of parameters is empty", function() optim.SGD({}, {lr = 1}) end},
     {"SGD: parameter 1 is not a leaf that requires grad", function() optim.SGD({x}, {lr = 1}) end},
-    {"cuda: no CUDA device is available (flowlua was started without its CUDA plug-in)", function() x:to("cuda") end},
     {"set_num_threads: n must be 1 to 4096, got 0", function() flow.set_num_threads(0) end},
 })
 

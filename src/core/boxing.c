@@ -19,7 +19,7 @@ typedef struct job {
     int64_t item;               /* bytes of an element */
 } job;
 
-static const char *const kind_names[] = {"slice", "zero fill", "relabelling", "all-reduce", "reduce-scatter",
+static const char *const kind_names[] = {"slice", "zero fill", "copy", "relabelling", "all-reduce", "reduce-scatter",
                                          "all-gather", "all-to-all", "exchange"};
 
 const char *fl_box_kind_name(fl_box_kind kind)
@@ -425,32 +425,78 @@ static fl_status plan_nested(fl_box_plan *plan, const routes *r, const job *j, c
 
 static bool same_ranks(const fl_placement *p, const fl_placement *q)
 {
-    if (p == q) return true;
-    return same_device(p, q) && p->count == q->count && p->ndim == q->ndim &&
-           memcmp(p->hierarchy, q->hierarchy, (size_t)p->ndim * sizeof *p->hierarchy) == 0 &&
-           memcmp(p->ranks, q->ranks, (size_t)p->count * sizeof *p->ranks) == 0;
+    return p == q || (p->count == q->count && p->ndim == q->ndim &&
+                      memcmp(p->hierarchy, q->hierarchy, (size_t)p->ndim * sizeof *p->hierarchy) == 0 &&
+                      memcmp(p->ranks, q->ranks, (size_t)p->count * sizeof *p->ranks) == 0);
+}
+
+static bool empty_tensor(const fl_shape *shape) { return fl_shape_numel(shape) == 0; }
+
+/* From one SBP to another on the ranks of one placement. */
+static fl_status plan_here(fl_box_plan *out, const job *j, const fl_placement *p, fl_nd_sbp state, fl_nd_sbp to_sbp)
+{
+    for (int k = 0; k < p->ndim; k++) /* nothing moves along these */
+        if (state.at[k] != to_sbp.at[k] && (empty_tensor(j->shape) || p->hierarchy[k] == 1))
+            add_conversion(out, j, p, &state, k, to_sbp.at[k]);
+    if (fl_nd_sbp_equal(state, to_sbp)) return FL_OK;
+    routes r;
+    find_routes(&r, j, p, state, to_sbp);
+    if (r.best[r.all] < 0) return plan_nested(out, &r, j, p, state, to_sbp);
+    add_route(out, &r, j, p, &state, to_sbp, r.all);
+    return FL_OK;
+}
+
+/* The same ranks' other device: every rank copies what it has. */
+static void add_copy(fl_box_plan *plan, const job *j, const fl_placement *q, fl_nd_sbp sbp)
+{
+    fl_window w;
+    int64_t numel = 1;
+    fl_window_of(&w, j->shape, q, sbp, 0);
+    for (int i = 0; i < j->shape->ndim; i++) numel *= w.size[i];
+    plan_add(plan, (fl_box_step){.kind = FL_BOX_COPY, .axis = -1, .from = sbp.at[0], .to = sbp.at[0], .placement = q, .after = sbp,
+                                 .bytes = numel * j->item});
+}
+
+/* A placement's ranks with their CPUs. */
+static fl_status on_cpus(const fl_placement **out, const fl_placement *p)
+{
+    if (p->type == FL_CPU) {
+        *out = p;
+        return FL_OK;
+    }
+    return fl_placement_get(out, FL_CPU, p->ranks, p->count, p->hierarchy, p->ndim);
+}
+
+/* Between ranks of different devices data goes from CPU to CPU. */
+static fl_status plan_by_cpus(fl_box_plan *out, const job *j, const fl_placement *from, fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp)
+{
+    const fl_placement *p, *q;
+    FL_TRY(on_cpus(&p, from));
+    FL_TRY(on_cpus(&q, to));
+    if (p != from) add_copy(out, j, p, from_sbp);
+    if (same_ranks(p, q)) FL_TRY(plan_here(out, j, p, from_sbp, to_sbp));
+    else FL_TRY(add_moves(out, j, p, from_sbp, q, to_sbp));
+    if (q != to) add_copy(out, j, to, to_sbp);
+    return FL_OK;
 }
 
 fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from,
                          fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp)
 {
     job j = {shape, (int64_t)fl_dtype_size(dtype)};
-    bool empty = fl_shape_numel(shape) == 0;
     *out = (fl_box_plan){.local = true};
-    if (!same_ranks(from, to)) {
-        if (!empty) return add_moves(out, &j, from, from_sbp, to, to_sbp);
+    if (same_ranks(from, to) && same_device(from, to)) return plan_here(out, &j, to, from_sbp, to_sbp);
+    if (empty_tensor(shape)) {
         plan_add(out, (fl_box_step){.kind = FL_BOX_RELABEL, .axis = -1, .from = from_sbp.at[0], .to = to_sbp.at[0],
                                     .placement = to, .after = to_sbp});
         return FL_OK;
     }
-    fl_nd_sbp state = from_sbp;
-    for (int k = 0; k < to->ndim; k++) /* nothing moves along these */
-        if (state.at[k] != to_sbp.at[k] && (empty || to->hierarchy[k] == 1))
-            add_conversion(out, &j, to, &state, k, to_sbp.at[k]);
-    if (fl_nd_sbp_equal(state, to_sbp)) return FL_OK;
-    routes r;
-    find_routes(&r, &j, to, state, to_sbp);
-    if (r.best[r.all] < 0) return plan_nested(out, &r, &j, to, state, to_sbp);
-    add_route(out, &r, &j, to, &state, to_sbp, r.all);
-    return FL_OK;
+    if (from->type != FL_CPU || to->type != FL_CPU) {
+        if (same_ranks(from, to) && fl_nd_sbp_equal(from_sbp, to_sbp)) {
+            add_copy(out, &j, to, to_sbp);
+            return FL_OK;
+        }
+        return plan_by_cpus(out, &j, from, from_sbp, to, to_sbp);
+    }
+    return add_moves(out, &j, from, from_sbp, to, to_sbp);
 }

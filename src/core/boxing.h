@@ -14,6 +14,7 @@
 typedef enum fl_box_kind {
     FL_BOX_SLICE,           /* B -> S, local */
     FL_BOX_ZERO_FILL,       /* B -> P(sum), S -> P: local */
+    FL_BOX_COPY,            /* to another device of the same rank: nothing else changes */
     FL_BOX_RELABEL,         /* nothing moves: groups of one rank, B -> P(max|min) */
     FL_BOX_ALL_REDUCE,      /* P -> B */
     FL_BOX_REDUCE_SCATTER,  /* P -> S */

@@ -6,6 +6,7 @@
 */
 #include "autograd.h"
 #include "boxing.h"
+#include "device.h"
 #include "global.h"
 #include "move.h"
 
@@ -65,13 +66,12 @@ static fl_status program_compile(program *p)
 {
     const fl_meta *from = p->from, *to = p->to;
     FL_TRY(fl_boxing_plan(&p->plan, from->dtype, &from->shape, from->placement, from->nd_sbp, to->placement, to->nd_sbp));
-    if (!p->plan.local) FL_TRY(fl_device_require(to->placement->type));
     for (int i = 0; i < p->plan.count; i++) {
         const fl_box_step *step = &p->plan.steps[i];
         bool last = i + 1 == p->plan.count;
         if (last) p->after[i] = fl_meta_ref(to);
         else FL_TRY(fl_meta_get(&p->after[i], from->dtype, &from->shape, step->placement, step->after, false));
-        if (is_view(step->kind)) continue;
+        if (is_view(step->kind) || step->kind == FL_BOX_COPY) continue;
         fl_status status = fl_move_compile(&p->moves[i], &p->plan, i, from);
         if (status == FL_ERR_COMM && fl_boxing_pretend) continue;
         if (status != FL_OK) return status == FL_ERR_COMM ? needs_peer(p, i) : status;
@@ -145,13 +145,92 @@ static fl_status apply_move(fl_tensor **out, fl_tensor *x, fl_move *move, const 
     return status;
 }
 
+/* ---- devices ---- */
+
+typedef struct device_copy {
+    const fl_device *device;
+    int index;
+    fl_queue queue;
+    void *out;
+    const void *in;
+    size_t bytes;
+} device_copy;
+
+static fl_status copy_run(void *payload)
+{
+    const device_copy *c = payload;
+    FL_TRY(c->device->enter(c->index, c->queue));
+    return c->device->copy(c->out, c->in, c->bytes);
+}
+
+/* Bytes of in to out, which are not both on the CPU, through the queue of that direction. */
+static fl_status push_copy(fl_tensor *out, fl_tensor *in)
+{
+    const fl_storage *far = in->storage->device == FL_CPU ? out->storage : in->storage;
+    device_copy c = {.index = far->device_index, .out = fl_tensor_data(out), .in = fl_tensor_data(in),
+                     .bytes = (size_t)in->meta->local_numel * fl_dtype_size(in->meta->dtype)};
+    FL_TRY(fl_device_get(&c.device, far->device));
+    c.queue = out->storage->device == FL_CPU ? FL_QUEUE_OUT : in->storage->device == FL_CPU ? FL_QUEUE_IN : FL_QUEUE_COMPUTE;
+    fl_var *reads[] = {&in->storage->var}, *writes[] = {&out->storage->var};
+    fl_task task = {.name = "copy", .run = copy_run, .payload = &c, .payload_size = sizeof c, .reads = reads, .writes = writes,
+                    .read_count = 1, .write_count = 1, .lane = c.device->lane(c.index, c.queue)};
+    return fl_engine_push(&task);
+}
+
+/* x's part on the device of `to`. */
+static fl_status apply_copy(fl_tensor **out, fl_tensor *x, const fl_meta *to)
+{
+    fl_tensor *part, *result;
+    FL_TRY(fl_tensor_empty(&result, to));
+    fl_status status = contiguous_part(&part, x);
+    if (status == FL_OK && to->local_numel) status = push_copy(result, part);
+    if (status == FL_OK) *out = result;
+    else fl_tensor_unref(result);
+    fl_tensor_unref(part);
+    return status;
+}
+
+/* m with its placement's CPUs. */
+static fl_status cpu_twin(const fl_meta **out, const fl_meta *m)
+{
+    const fl_placement *p = m->placement, *twin;
+    FL_TRY(fl_placement_get(&twin, FL_CPU, p->ranks, p->count, p->hierarchy, p->ndim));
+    return fl_meta_get(out, m->dtype, &m->shape, twin, m->nd_sbp, false);
+}
+
+/* A move between parts that lie on a device goes by way of the CPUs. */
+static fl_status apply_staged(fl_tensor **out, fl_tensor *x, fl_move *move, const fl_meta *to)
+{
+    const fl_meta *before = NULL, *after = NULL;
+    fl_tensor *in = NULL, *moved = NULL;
+    fl_status status = cpu_twin(&before, x->meta);
+    if (status == FL_OK) status = cpu_twin(&after, to);
+    if (status == FL_OK) status = apply_copy(&in, x, before);
+    if (status == FL_OK) status = apply_move(&moved, in, move, after);
+    if (status == FL_OK) status = apply_copy(out, moved, to);
+    fl_tensor_unref(moved);
+    fl_tensor_unref(in);
+    fl_meta_unref(before);
+    fl_meta_unref(after);
+    return status;
+}
+
+static fl_status apply_step(fl_tensor **out, fl_tensor *x, const program *p, int i)
+{
+    fl_box_kind kind = p->plan.steps[i].kind;
+    if (is_view(kind)) return apply_slice(out, x, p->after[i]);
+    if (kind == FL_BOX_COPY) return apply_copy(out, x, p->after[i]);
+    if (p->after[i]->placement->type != FL_CPU) return apply_staged(out, x, p->moves[i], p->after[i]);
+    return apply_move(out, x, p->moves[i], p->after[i]);
+}
+
 static fl_status program_run(const program *p, fl_tensor **out, fl_tensor *x)
 {
     if (p->plan.count == 0) return apply_slice(out, x, p->to);
     fl_tensor *now = fl_tensor_ref(x);
     for (int i = 0; i < p->plan.count; i++) {
         fl_tensor *next;
-        fl_status status = is_view(p->plan.steps[i].kind) ? apply_slice(&next, now, p->after[i]) : apply_move(&next, now, p->moves[i], p->after[i]);
+        fl_status status = apply_step(&next, now, p, i);
         fl_tensor_unref(now);
         FL_TRY(status);
         now = next;

@@ -37,6 +37,9 @@ typedef struct fl_device {
 ** and what to do. Never fails for FL_CPU: *out is NULL then. */
 fl_status fl_device_get(const fl_device **out, fl_device_type type);
 
+/* Tests: this is the FL_CUDA device from now on; NULL: none, the plug-in is asked again. */
+void fl_device_register(const fl_device *device);
+
 /* The index that a placement means on this rank. */
 static inline int fl_device_index(const fl_device *d, const fl_placement *p) { return p->device_index >= 0 ? p->device_index : d->own; }
 

@@ -247,6 +247,41 @@ static fl_status push_kernel(const call *c, fl_kernel *k)
     return status;
 }
 
+/* ---- on a device ---- */
+
+typedef struct issued {
+    const fl_plan *plan;
+    fl_kernel *kernel;
+} issued;
+
+static fl_status issue_run(void *payload)
+{
+    const issued *i = payload;
+    FL_TRY(i->plan->device->enter(i->plan->device_index, FL_QUEUE_COMPUTE));
+    return i->plan->kernel(i->kernel);
+}
+
+/* The kernel's launches go into the device's queue now; they run when what they read is there. */
+static fl_status issue_kernel(const call *c, fl_kernel *k)
+{
+    fl_var *stack[2 * STACK_OPERANDS], **reads = stack;
+    size_t operands = (size_t)(c->nin + c->nout);
+    if (!c->plan->kernel)
+        return fl_fail(FL_ERR_MISSING, "%s: there is no %s kernel for it; move the operands to the CPU: x:to(\"cpu\")", c->op->name, c->plan->device->name);
+    if (operands > STACK_OPERANDS) reads = malloc(2 * operands * sizeof *reads);
+    if (!reads) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu operands", c->op->name, operands);
+    issued payload = {c->plan, k};
+    fl_task task = {.name = c->op->name, .run = issue_run, .payload = &payload, .payload_size = sizeof payload, .reads = reads,
+                    .writes = reads + operands, .lane = c->plan->lane, .flags = c->writes ? FL_TASK_UPDATES : 0};
+    collect_vars(c, reads, &task.read_count, reads + operands, &task.write_count);
+    if (overwrites(c)) task.flags |= FL_TASK_OVERWRITES;
+    fl_status status = fl_engine_push(&task);
+    if (reads != stack) free(reads);
+    return status;
+}
+
+/* ---- on the CPU ---- */
+
 /* Runs the plan's bare loop when the operands are ready and contiguous; false: the kernel must see to it. */
 static bool run_flat(const call *c)
 {
@@ -282,7 +317,8 @@ static fl_status run_kernel(const call *c)
         k.counter = g.counter;
     }
     fl_status status;
-    if (FL_LIKELY(ready_to_run(c))) {
+    if (FL_UNLIKELY(c->plan->device != NULL)) status = issue_kernel(c, &k);
+    else if (FL_LIKELY(ready_to_run(c))) {
         status = c->plan->kernel(&k);
         if (c->writes) note_writes(c, status);
         fl_engine_direct_ops++;

@@ -201,6 +201,12 @@ static fl_status issue(const fl_task *t, const needs *n)
     return mode == FL_ENGINE_NAIVE ? wait_for(newest_stamp(t->lane), true) : FL_OK;
 }
 
+fl_stamp fl_engine_issued(int lane)
+{
+    fl_lanes[lane].pushed++;
+    return newest_stamp(lane);
+}
+
 fl_status fl_engine_hand_over(fl_var *v, int lane)
 {
     fl_var *writes[] = {v};

@@ -125,6 +125,9 @@ typedef struct fl_stream_ops {
 } fl_stream_ops;
 fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);
 
+/* Counts what was issued to `lane` (a stream) besides ops, so far: its stamp. */
+fl_stamp fl_engine_issued(int lane);
+
 /* Makes everything issued to `lane` (a stream) from now on wait for all that still touches v; v is forgotten. So its memory
 ** may be released in the lane's order. */
 fl_status fl_engine_hand_over(fl_var *v, int lane);

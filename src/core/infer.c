@@ -281,11 +281,26 @@ enum { FLAT_UP_TO = 8192 };     /* elements: more may want the team */
 
 static fl_flat_fn flat_loop(const fl_plan *plan, const build *b)
 {
-    if (!b->op->flat || !plan->kernel || !plan->holds || plan->boxes || b->attrs->count || plan->nin > FL_FLAT_MAX_IN) return NULL;
+    if (!b->op->flat || !plan->kernel || plan->device || !plan->holds || plan->boxes || b->attrs->count || plan->nin > FL_FLAT_MAX_IN) return NULL;
     if (plan->out[0]->local_numel > FLAT_UP_TO) return NULL;
     for (int i = 0; i < plan->nin; i++)
         if (plan->in[i] != plan->out[0]) return NULL;
     return b->op->flat(b->op, plan->out[0]->dtype);
+}
+
+/* The body, or the kernel of the device that holds the operands. */
+static fl_status choose_kernel(fl_plan *plan, const build *b)
+{
+    plan->body = b->body ? b->body : b->op->body;
+    if (plan->body) return FL_OK;
+    plan->kernel = b->op->cpu;
+    if (b->placement->type == FL_CPU || !plan->holds) return FL_OK;
+    FL_TRY(fl_device_get(&plan->device, b->placement->type));
+    plan->device_index = fl_device_index(plan->device, b->placement);
+    plan->lane = plan->device->lane(plan->device_index, FL_QUEUE_COMPUTE);
+    plan->kernel = plan->device->kernel(b->op);
+    if (plan->kernel || b->op->view) return FL_OK;
+    return fl_fail(FL_ERR_MISSING, "%s: there is no %s kernel for it; move the operands to the CPU: x:to(\"cpu\")", b->name, plan->device->name);
 }
 
 static fl_status fill_plan(fl_plan *plan, build *b)
@@ -298,8 +313,7 @@ static fl_status fill_plan(fl_plan *plan, build *b)
     plan->nout = b->c.nout;
     FL_TRY(set_inputs(plan, b));
     FL_TRY(set_outputs(plan, b));
-    plan->body = b->body ? b->body : b->op->body;
-    plan->kernel = plan->body ? NULL : b->op->cpu;
+    FL_TRY(choose_kernel(plan, b));
     plan->number_dtype = number_dtype(b);
     plan->cost_ns = estimate(plan, b);
     plan->flat = flat_loop(plan, b);

@@ -8,6 +8,7 @@
 #define FL_INFER_H
 
 #include "boxing.h"
+#include "device.h"
 #include "op.h"
 
 /* One candidate, kept for explain. */
@@ -21,7 +22,9 @@ typedef struct fl_candidate {
 typedef struct fl_plan {
     const fl_op *op;
     int nin, nout;
-    fl_kernel_fn kernel;        /* NULL when body */
+    fl_kernel_fn kernel;        /* NULL when body, or when a device has none */
+    const fl_device *device;    /* NULL: the CPU */
+    int device_index, lane;     /* of a device: which one, and the lane of its compute queue */
     fl_flat_fn flat;            /* small, all operands of one meta, nothing boxed: serves where they are contiguous; or NULL */
     fl_body body;
     bool boxes;                 /* some input must be boxed */

@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #include "shared.h"
 #include "storage.h"
+#include "device.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -57,7 +58,6 @@ static fl_storage *large_blocks;                        /* live ones, for the er
 static fl_memory_stats stats;
 static int64_t held_bytes;                              /* in blocks from the system: live, in limbo and cached */
 static int64_t recent_peak, earlier_peak, epoch_bytes;  /* of bytes in use; see note_peak */
-static const fl_device_ops *devices[2];
 
 /* ---- size classes ---- */
 
@@ -287,12 +287,18 @@ static bool is_large(const fl_storage *s) { return s->bytes >= LARGE; }
 
 /* ---- freeing ---- */
 
-/* No queued op touches s any more. */
+static const fl_device *device_of(const fl_storage *s)
+{
+    const fl_device *d = NULL;
+    return fl_device_get(&d, s->device) == FL_OK ? d : NULL;    /* it is there: the memory came from it */
+}
+
+/* No queued op touches s any more, or only ops of the queue in whose order the device takes its memory back. */
 static void storage_release(fl_storage *s)
 {
     if (FL_UNLIKELY(s->var.poison != NULL)) fl_var_clear(&s->var);
     if (s->size_class > 0) give_back(s->data, s->size_class);
-    else if (s->size_class == DEVICE_CLASS) devices[s->device]->release(s->data, s->bytes, s->device_index);
+    else if (s->size_class == DEVICE_CLASS) device_of(s)->release(s->data, s->bytes, s->device_index);
     else SHOW(s->small, sizeof s->small);
     storage_put(s);
 }
@@ -333,7 +339,10 @@ void fl_storage_free(fl_storage *s)
     fl_storage_live -= (int64_t)s->bytes;
     stats.live_blocks--;
     if (FL_UNLIKELY(is_large(s))) unlink_large(s);
-    if (FL_LIKELY(fl_var_settle(&s->var))) storage_release(s);
+    if (FL_UNLIKELY(s->size_class == DEVICE_CLASS)) {
+        fl_engine_hand_over(&s->var, device_of(s)->lane(s->device_index, FL_QUEUE_COMPUTE));
+        storage_release(s);
+    } else if (FL_LIKELY(fl_var_settle(&s->var))) storage_release(s);
     else limbo_add(s);
 }
 
@@ -431,20 +440,26 @@ static fl_status host_data(fl_storage *s, size_t bytes)
     return FL_OK;
 }
 
-fl_status fl_device_require(fl_device_type device)
+/* The device's own memory, asked for again after each thing that may free some. */
+static fl_status device_data(fl_storage *s, size_t bytes, fl_device_type type, int *index)
 {
-    if (device == FL_CPU || devices[device]) return FL_OK;
-    return fl_fail(FL_ERR_MISSING, "cuda: no CUDA device is available (flowlua was started without its CUDA plug-in)");
-}
-
-static fl_status device_data(fl_storage *s, size_t bytes, fl_device_type device, int index)
-{
-    FL_TRY(fl_device_require(device));
+    const fl_device *d = NULL;
+    FL_TRY(fl_device_get(&d, type));
+    if (*index < 0) *index = d->own;
     s->size_class = DEVICE_CLASS;
-    return devices[device]->allocate(&s->data, bytes, index);
+    s->data = NULL;
+    if (bytes == 0) return FL_OK;
+    fl_status status = d->allocate(&s->data, bytes, *index);
+    if (status == FL_ERR_MEMORY) {
+        if (fl_storage_collect) fl_storage_collect();
+        d->trim(*index);
+        status = d->allocate(&s->data, bytes, *index);
+    }
+    if (status == FL_OK) s->var.write = fl_engine_issued(d->lane(*index, FL_QUEUE_COMPUTE)); /* other queues follow it */
+    return status;
 }
 
-static fl_status set_data(fl_storage *s, size_t bytes, fl_device_type device, int index)
+static fl_status set_data(fl_storage *s, size_t bytes, fl_device_type device, int *index)
 {
     s->size_class = INLINE_CLASS;
     if (FL_UNLIKELY(device != FL_CPU)) return device_data(s, bytes, device, index);
@@ -460,7 +475,7 @@ fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, 
     fl_storage *s = storage_take();
     if (FL_UNLIKELY(!s)) return memory_error(bytes);
     memset(&s->var, 0, sizeof s->var);
-    fl_status status = set_data(s, bytes, device, device_index);
+    fl_status status = set_data(s, bytes, device, &device_index);
     if (FL_UNLIKELY(status != FL_OK)) {
         storage_put(s);
         return status;
@@ -478,8 +493,6 @@ fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, 
     *out = s;
     return FL_OK;
 }
-
-void fl_device_register(fl_device_type device, const fl_device_ops *ops) { devices[device] = ops; }
 
 /* ---- statistics, trimming ---- */
 

@@ -19,14 +19,14 @@ typedef struct fl_storage {
     size_t bytes;
     int refs;
     uint8_t device;             /* fl_device_type */
-    int8_t device_index;
+    int8_t device_index;        /* of device memory: which one, never -1 */
     int16_t size_class;         /* allocator's own */
     struct fl_storage *prev, *next;     /* allocator's own: free list, limbo, large blocks */
     char site[32];              /* large blocks: the script's line that asked for them */
-    _Alignas(64) unsigned char small[FL_STORAGE_INLINE];
+    unsigned char small[FL_STORAGE_INLINE] __attribute__((aligned(64)));
 } fl_storage;
 
-/* Uninitialised bytes on the device of this rank; the caller gets one reference. Walks the out-of-memory
+/* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. Walks the out-of-memory
 ** ladder (reclaim limbo, wait for the lanes, trim caches, ask the host program to collect garbage, retry)
 ** before FL_ERR_MEMORY, whose message says what was asked, what is live and who allocated the most. */
 fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, int device_index);
@@ -44,15 +44,6 @@ void fl_storage_trim(void);                     /* gives cached blocks back to t
 
 /* Frees every cache (end of the program, after fl_engine_stop); storages still alive stay valid. */
 void fl_storage_shutdown(void);
-
-/* Memory of a device other than the CPU; its plug-in registers one table. `allocate` words its own error. */
-typedef struct fl_device_ops {
-    const char *name;
-    fl_status (*allocate)(void **data, size_t bytes, int index);
-    void (*release)(void *data, size_t bytes, int index);
-} fl_device_ops;
-void fl_device_register(fl_device_type device, const fl_device_ops *ops);   /* borrowed for good */
-fl_status fl_device_require(fl_device_type device);     /* an error that says what is missing unless it can be used */
 
 /* Bytes allocated since the host program last reset it: drives Lua's collector. */
 extern int64_t fl_storage_debt;

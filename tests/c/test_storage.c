@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "engine.h"
+#include "device.h"
 #include "storage.h"
 
 #include <pthread.h>
@@ -351,10 +352,11 @@ static void a_memory_limit_is_an_error(void)
 
 /* ---- devices ---- */
 
-static int device_blocks;
+static int device_blocks, device_trims, device_lane;
 static fl_status fake_allocate(void **data, size_t bytes, int index)
 {
     if (index != 1) return fl_fail(FL_ERR_MISSING, "fake: there is no device %d", index);
+    if (bytes > 4 * MIB) return fl_fail(FL_ERR_MEMORY, "fake: out of memory");
     device_blocks++;
     *data = malloc(bytes + 1);
     return FL_OK;
@@ -364,21 +366,31 @@ static void fake_release(void *data, size_t bytes, int index)
     device_blocks -= index == 1;
     free(data);
 }
+static void fake_trim(int index) { device_trims += index == 1; }
+static int fake_lane(int index, fl_queue queue) { return device_lane; }
 
-static void devices_come_from_plug_ins(void)
+/* A stream on which everything is complete at once. */
+static fl_status stream_record(void *stream, int event) { return FL_OK; }
+static bool stream_reached(void *stream, int event) { return true; }
+static fl_status stream_errors(void *stream) { return FL_OK; }
+static fl_status stream_follow(void *stream, void *other, int event) { return FL_OK; }
+
+static void devices_give_and_take_memory(void)
 {
-    static const fl_device_ops fake = {"fake", fake_allocate, fake_release};
+    static const fl_stream_ops stream = {stream_record, stream_reached, stream_errors, stream_follow};
+    static const fl_device fake = {.name = "fake", .count = 2, .own = 1, .allocate = fake_allocate, .release = fake_release,
+                                   .trim = fake_trim, .lane = fake_lane};
     fl_storage *s = NULL;
-    CHECK(fl_storage_new(&s, 64, FL_CUDA, 0) == FL_ERR_MISSING && s == NULL);
-    CHECK_TEXT(fl_message(), "cuda: no CUDA device is available (flowlua was started without its CUDA plug-in)");
-    fl_device_register(FL_CUDA, &fake);
+    CHECK(fl_engine_stream_new(&device_lane, "fake", NULL, &stream) == FL_OK);
+    fl_device_register(&fake);
     CHECK(fl_storage_new(&s, 64, FL_CUDA, 7) == FL_ERR_MISSING && s == NULL);
     CHECK_TEXT(fl_message(), "fake: there is no device 7");
-    CHECK(fl_storage_new(&s, 3 * MIB, FL_CUDA, 1) == FL_OK && device_blocks == 1);
+    CHECK(fl_storage_new(&s, 5 * MIB, FL_CUDA, -1) == FL_ERR_MEMORY && s == NULL && device_trims == 1);
+    CHECK(fl_storage_new(&s, 3 * MIB, FL_CUDA, -1) == FL_OK && device_blocks == 1);
     CHECK(s->device == FL_CUDA && s->device_index == 1);
     fl_storage_unref(s);
     CHECK(device_blocks == 0);
-    fl_device_register(FL_CUDA, NULL);
+    fl_device_register(NULL);
 }
 
 /* ---- scratch ---- */
@@ -454,7 +466,7 @@ int main(void)
     RUN(impossible_sizes_are_errors);
     RUN(errors_name_who_holds_the_most);
     RUN(a_memory_limit_is_an_error);
-    RUN(devices_come_from_plug_ins);
+    RUN(devices_give_and_take_memory);
     RUN(scratch_belongs_to_a_thread);
     RUN(sanitizer_sees_the_ends);
     RUN(everything_is_returned);
