@@ -1,9 +1,10 @@
 #!/bin/sh
 # run-ranks.sh OUT [SPEC...] -- runs the multi-rank specs of one build under mpirun: with 1, 2, 3 and 4 ranks, with 2 and 3
 # once more without shared memory, as ranks on several hosts are, and with 2 where every op is queued. RANKS="2 3" chooses
-# other numbers for all three, RANKS_APART and RANKS_QUEUED for the last two. Every rank runs the same file (ranks/rank.lua);
-# a file that takes longer than RANKS_LIMIT seconds (150) is ended. The last line is the sum of all: "N passed, N failed,
-# N skipped".
+# other numbers for all three, RANKS_APART and RANKS_QUEUED for the last two ("": none). Every rank runs the same file
+# (ranks/rank.lua); a file that takes longer than RANKS_LIMIT seconds (150) is ended. The last line is the sum of all: "N
+# passed, N failed, N skipped". A build for ThreadSanitizer (make CONFIG=tsan all) wants OMP_NUM_THREADS=1 and
+# TSAN_OPTIONS=suppressions=tests/tsan.supp.
 set -u
 out=$1
 shift
@@ -69,7 +70,7 @@ with() {
 }
 
 why=$(obstacle)
-with "${RANKS:-1 2 3 4}" "" "$@"
+with "${RANKS-1 2 3 4}" "" "$@"
 FLOW_SHARED=0
 export FLOW_SHARED
 with "${RANKS_APART-${RANKS:-2 3}}" " without shared memory" "$@"

@@ -1,12 +1,23 @@
 #!/bin/sh
-# run-san.sh TSAN_OUT ASAN_OUT [SPEC...] -- the engine's C tests under ThreadSanitizer, everything under
-# AddressSanitizer and UBSan. Reports go to files, so that those of programs that specs start are not lost with
-# their output; any report is a failure. The last line is the sum: "N passed, N failed, N skipped".
+# run-san.sh TSAN_OUT ASAN_OUT [SPEC...] -- the C tests of threads and of shared memory under ThreadSanitizer, everything
+# under AddressSanitizer and UBSan; of the multi-rank specs the broadest, unless specs are named. Reports go to files, so
+# that those of programs that specs start are not lost with their output; any report is a failure. The last line is the
+# sum: "N passed, N failed, N skipped".
 set -u
 tsan=$1 asan=$2
 shift 2
-passed=0 failed=0
-for test in "$tsan"/tests/test_engine "$tsan"/tests/test_storage; do
+passed=0 failed=0 skipped=0
+
+# Adds the sum that closes a log; a log without one is a failure.
+add_counts() {
+    line=$(tail -n 1 "$1" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p')
+    read -r p f s <<END
+${line:-0 1 0}
+END
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+for test in "$tsan"/tests/test_engine "$tsan"/tests/test_storage "$tsan"/tests/test_shared; do
     if TSAN_OPTIONS=halt_on_error=1 OMP_NUM_THREADS=1 "$test"; then passed=$((passed + 1)); else
         echo "$test failed under ThreadSanitizer"
         failed=$((failed + 1))
@@ -20,12 +31,19 @@ export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0:use_p
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path="$folder/asan"
 sh tests/run.sh "$asan" "$@" >"$folder/log" 2>&1 || true
 cat "$folder/log"
+if [ $# -eq 0 ]; then
+    # Open MPI keeps memory until the end
+    ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0" RANKS=3 RANKS_APART=2 RANKS_QUEUED=2 sh tests/run-ranks.sh "$asan" tests/ranks/global_spec.lua \
+        tests/ranks/metamorphic_spec.lua tests/ranks/gradient_spec.lua tests/ranks/poison_spec.lua tests/ranks/optim_spec.lua \
+        tests/ranks/checkpoint_spec.lua >"$folder/ranks" 2>&1 || true
+    cat "$folder/ranks"
+    add_counts "$folder/ranks"
+fi
 for report in "$folder"/asan.*; do
     [ -s "$report" ] || continue
     cat "$report"
     failed=$((failed + 1))
 done
-line=$(tail -n 1 "$folder/log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p')
-if [ -n "$line" ]; then set -- $line; else set -- 0 1 0; fi
-echo "$((passed + $1)) passed, $((failed + $2)) failed, $3 skipped"
-[ $((failed + $2)) -eq 0 ]
+add_counts "$folder/log"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
