@@ -155,3 +155,28 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
     *out = result;
     return FL_OK;
 }
+
+/* ---- between devices of this rank ---- */
+
+static fl_status to_device_grad(fl_grad *g) { return fl_to_device(&g->gin[0], g->gout[0], g->in_meta[0]->placement); }
+
+FL_OP(to_device) {
+    .name = "to_device", .sig = "to_device(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "The local tensor on another device.", .grad = to_device_grad,
+};
+
+fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device)
+{
+    const fl_meta *meta;
+    if (!x->meta->is_local) return fl_fail(FL_ERR_SBP, "to: a global tensor moves with to_global{placement = p, sbp = s}");
+    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, device, fl_nd_sbp_fill(FL_B, 1), true));
+    fl_tensor *result = NULL;
+    fl_status status = fl_boxing_apply(&result, x, meta);
+    fl_meta_unref(meta);
+    FL_TRY(status);
+    fl_attrs attrs;
+    fl_cast_attrs(&attrs, FL_OP_REF(to_device), device, fl_nd_sbp_fill(FL_B, 1), NULL);
+    FL_TRY(fl_cast_record(FL_OP_REF(to_device), x, &attrs, &result));
+    *out = result;
+    return FL_OK;
+}

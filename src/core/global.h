@@ -18,6 +18,9 @@ fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placeme
 /* This rank's part as a local tensor: a view; recorded. */
 fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp);
 
+/* A local tensor on another device of this rank (a local placement); recorded. */
+fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device);
+
 /* Tests: `local` is this rank's part of a tensor of this logical shape (checked against the window). */
 fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement, fl_nd_sbp nd_sbp);
 

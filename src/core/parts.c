@@ -380,6 +380,13 @@ fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placeme
     const fl_world *world = fl_world_get();
     if (!local->meta->is_local)
         return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
+    if (local->meta->placement->type != placement->type && placement->my_index >= 0) {
+        fl_tensor *there;
+        FL_TRY(fl_to_device(&there, local, fl_placement_local(placement->type, -1)));
+        fl_status status = fl_local_to_global(out, there, placement, nd_sbp, check);
+        fl_tensor_unref(there);
+        return status;
+    }
     bool exchange = world->size > 1 && (check || has(placement, nd_sbp, is_split));
     if (!exchange) return fl_global_from_part(out, local, &local->meta->shape, placement, nd_sbp);
     if (!fl_comm_get())

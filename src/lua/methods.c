@@ -117,17 +117,6 @@ static void read_targets(lua_State *L, target *to, int top)
     lua_pop(L, 2);
 }
 
-/* x on another device, same dtype. */
-static fl_status move(fl_tensor **out, fl_tensor *x, const fl_placement *device)
-{
-    const fl_meta *meta;
-    if (!x->meta->is_local) return fl_fail(FL_ERR_SBP, "to: a global tensor moves with to_global{placement = p, sbp = s}");
-    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, device, fl_nd_sbp_fill(FL_B, 1), true));
-    fl_status status = fl_boxing_apply(out, x, meta);
-    fl_meta_unref(meta);
-    return status;
-}
-
 static bool same_device(const fl_placement *a, const fl_placement *b)
 {
     return a->type == b->type && (a->device_index == b->device_index || b->device_index < 0);
@@ -142,7 +131,7 @@ static int tensor_to(lua_State *L)
     lua_settop(L, 1);
     if (to.device && !same_device(x->meta->placement, to.device)) {
         fl_box *box = fl_lua_new_box_fast(L);
-        FL_CHECK(L, move(&box->tensor, x, to.device));
+        FL_CHECK(L, fl_to_device(&box->tensor, x, to.device));
         x = box->tensor;
     }
     if (to.dtype != x->meta->dtype) {
