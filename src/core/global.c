@@ -180,3 +180,21 @@ fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device
     *out = result;
     return FL_OK;
 }
+
+fl_status fl_host_part(fl_tensor **out, fl_tensor *x)
+{
+    fl_tensor *part = NULL, *host = NULL;
+    bool enabled = fl_grad_enabled;
+    fl_grad_enabled = false;
+    fl_status status = FL_OK;
+    if (x->meta->is_local) part = fl_tensor_ref(x);
+    else status = fl_to_local(&part, x, NULL);
+    if (status == FL_OK && part->meta->placement->type == FL_CPU) host = fl_tensor_ref(part);
+    else if (status == FL_OK) status = fl_to_device(&host, part, fl_placement_local(FL_CPU, -1));
+    fl_tensor_unref(part);
+    fl_grad_enabled = enabled;
+    if (status == FL_OK) status = fl_tensor_wait(host);
+    if (status == FL_OK) *out = host;
+    else fl_tensor_unref(host);
+    return status;
+}

@@ -21,6 +21,10 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp);
 /* A local tensor on another device of this rank (a local placement); recorded. */
 fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device);
 
+/* This rank's part as a local CPU tensor with its value (waits), for code that reads it: x's own memory where that is on the
+** CPU; not connected to the tape. */
+fl_status fl_host_part(fl_tensor **out, fl_tensor *x);
+
 /* Tests: `local` is this rank's part of a tensor of this logical shape (checked against the window). */
 fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement, fl_nd_sbp nd_sbp);
 

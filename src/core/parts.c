@@ -148,11 +148,13 @@ static bool is_balanced(const parts *all)
 /* FNV-1a over words: equal data, equal hash; 0 is kept for "not asked". */
 static fl_status hash_of(uint64_t *out, fl_tensor *local)
 {
-    fl_tensor *whole;
+    fl_tensor *whole, *host;
     bool enabled = fl_grad_enabled;
+    FL_TRY(fl_host_part(&host, local));
     fl_grad_enabled = false;
-    fl_status status = FL_CALL(&whole, contiguous, fl_of(local));
+    fl_status status = FL_CALL(&whole, contiguous, fl_of(host));
     fl_grad_enabled = enabled;
+    fl_tensor_unref(host);
     FL_TRY(status);
     status = fl_tensor_wait(whole);
     if (status == FL_OK) {
