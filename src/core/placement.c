@@ -204,6 +204,11 @@ const fl_placement *fl_placement_all(fl_device_type type)
     return all_ranks[type];
 }
 
+const fl_placement *fl_placement_everywhere(const fl_placement *own)
+{
+    return own->count == world.size ? own : fl_placement_all(own->type);
+}
+
 void fl_placement_coords(int *coords, const fl_placement *p, int index)
 {
     for (int k = p->ndim - 1; k >= 0; k--) {

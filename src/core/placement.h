@@ -55,6 +55,9 @@ const fl_placement *fl_placement_local(fl_device_type type, int index);
 /* All ranks of the world, 1-D. */
 const fl_placement *fl_placement_all(fl_device_type type);
 
+/* A placement of all ranks: `own` if it is one, so that collectives along its axes do, else a line. NULL: out of memory. */
+const fl_placement *fl_placement_everywhere(const fl_placement *own);
+
 /* Position of a rank in p->ranks, -1 outside. */
 int fl_placement_index(const fl_placement *p, int rank);
 

@@ -64,19 +64,12 @@ fl_status fl_lua_host_part(fl_tensor **out, fl_tensor *t)
     return status;
 }
 
-/* A placement of all ranks: t's own if it is one, so that collectives along its axes do, else a line. NULL: out of memory. */
-static const fl_placement *everywhere(const fl_tensor *t)
-{
-    const fl_placement *own = t->meta->placement;
-    return own->count == fl_world_get()->size ? own : fl_placement_all(own->type);
-}
-
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
 {
     if (t->meta->is_local) return fl_lua_host_part(out, t);
     if (fl_boxing_pretend)
         return fl_fail(FL_ERR_COMM, "the values of a global tensor are not known while flow.explain only pretends to communicate (a dry world)");
-    const fl_placement *all = everywhere(t);
+    const fl_placement *all = fl_placement_everywhere(t->meta->placement);
     if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
     fl_tensor *whole;
     bool recording = fl_grad_enabled;

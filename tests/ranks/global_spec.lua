@@ -249,6 +249,22 @@ describe("creation", function()
     end)
 end)
 
+describe("a mask", function()
+    it("picks and overwrites the same everywhere, also for ranks that hold no part", function()
+        local whole = flow.arange(12):remainder(5)
+        local picked, written = whole[whole:gt(2)], whole:clone()
+        written[written:gt(2)] = -1
+        for _, place in ipairs(places) do
+            for _, sbp in ipairs {"S(0)", "B"} do
+                local x = whole:clone():to_global {placement = all.value, sbp = "B"}:to_global {placement = place.value, sbp = full(place, sbp)}
+                support.same(picked, flow.tensor(x[x:gt(2)]:totable()), sbp)
+                x[x:gt(2)] = -1
+                support.same(written, flow.tensor(x:totable()), sbp)
+            end
+        end
+    end)
+end)
+
 describe("one rank alone", function()
     it("runs on_rank's function and has its results", function()
         for r = 0, world - 1 do
@@ -360,7 +376,7 @@ describe("gradients of the casts:", function()
 
     it("a mean over parts is the mean", function()
         local whole = flow.arange(35):to "float32":reshape(7, 5)
-        local x = whole:to_global {placement = all.value, sbp = "B"}:to_global {sbp = "S(0)"}:requires_grad_()
+        local x = whole:clone():to_global {placement = all.value, sbp = "B"}:to_global {sbp = "S(0)"}:requires_grad_()
         local y = x:square():mean()
         y:backward()
         support.close(part_of(whole * 2 / 35, all, {"S(0)"}), x.grad:to_local(), 1e-6, "gradient")

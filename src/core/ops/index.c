@@ -40,18 +40,24 @@ FL_OP(wrap_index) {
     .infer = infer_wrap, .sbp = sbp_each, .cpu = kernel_wrap, .samples = wrap_samples,
 };
 
+/* x whole on every rank of the world: ranks outside of its placement count too, since the result's shape is theirs as well. In
+** the dry world, where nobody can be asked, on its placement alone. */
+static fl_status whole_here(fl_tensor **out, fl_tensor *x, const char *who)
+{
+    const fl_placement *own = x->meta->placement, *all = fl_world_get()->dry ? own : fl_placement_everywhere(own);
+    if (!all) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", who);
+    fl_nd_sbp whole = fl_nd_sbp_fill(FL_B, all->ndim);
+    if (x->meta->is_local || (all == own && fl_nd_sbp_equal(x->meta->nd_sbp, whole))) *out = fl_tensor_ref(x);
+    else FL_TRY(fl_to_global(out, x, all, whole, NULL));
+    return FL_OK;
+}
+
 /* x as a bool tensor whose values are here, whole and contiguous. */
 static fl_status mask_here(fl_tensor **out, fl_tensor *x, const char *who)
 {
-    fl_tensor *mask = fl_tensor_ref(x), *next;
-    fl_nd_sbp whole = fl_nd_sbp_fill(FL_B, x->meta->placement->ndim);
+    fl_tensor *mask, *next;
     fl_status status = FL_OK;
-    if (!x->meta->is_local && !fl_nd_sbp_equal(x->meta->nd_sbp, whole)) {
-        status = fl_to_global(&next, mask, x->meta->placement, whole, NULL);
-        fl_tensor_unref(mask);
-        FL_TRY(status);
-        mask = next;
-    }
+    FL_TRY(whole_here(&mask, x, who));
     if (x->meta->dtype != FL_BOOL || !mask->contiguous) {
         if (x->meta->dtype == FL_BOOL) status = FL_CALL(&next, clone, fl_of(mask));
         else status = FL_CALL(&next, ne, fl_of(mask), fl_of_integer(0));
@@ -74,33 +80,36 @@ static int64_t count_true(const uint8_t *mask, int64_t n)
     return count;
 }
 
+/* The true elements' positions, in memory order: numbers, or rows of one number per axis. */
+static void list_positions(int64_t *to, const uint8_t *values, const fl_shape *shape, int64_t numel, bool columns)
+{
+    for (int64_t i = 0; i < numel; i++) {
+        if (!values[i]) continue;
+        int64_t rest = i;
+        for (int a = shape->ndim - 1; a >= 0 && columns; a--) {
+            to[a] = rest % shape->dims[a];
+            rest /= shape->dims[a];
+        }
+        if (!columns) *to = i;
+        to += columns ? shape->ndim : 1;
+    }
+}
+
 /* Positions of the true elements of a mask: [count] in memory order, or [count, ndim] with one column per axis. */
 static fl_status true_positions(fl_tensor **out, fl_tensor *x, bool columns, const char *who)
 {
     fl_tensor *mask, *t;
-    const fl_meta *meta;
+    const fl_meta *meta, *from = x->meta;
     FL_TRY(mask_here(&mask, x, who));
-    const fl_shape *from = &mask->meta->shape;
     const uint8_t *values = fl_tensor_data(mask);
-    int64_t numel = mask->meta->numel, width = columns ? from->ndim : 1;
-    fl_shape shape = {columns ? 2 : 1, {count_true(values, numel), columns ? width : 0}};
-    fl_status status = fl_meta_get(&meta, FL_INT64, &shape, mask->meta->placement, mask->meta->nd_sbp, mask->meta->is_local);
+    fl_shape shape = {columns ? 2 : 1, {count_true(values, from->numel), columns ? from->shape.ndim : 0}};
+    fl_status status = fl_meta_get(&meta, FL_INT64, &shape, from->placement, fl_nd_sbp_fill(FL_B, from->placement->ndim), from->is_local);
     if (status == FL_OK) {
         status = fl_tensor_empty(&t, meta);
         fl_meta_unref(meta);
     }
     if (status == FL_OK) {
-        int64_t *to = fl_tensor_data(t);
-        for (int64_t i = 0; i < numel; i++) {
-            if (!values[i]) continue;
-            int64_t rest = i;
-            for (int a = (int)width - 1; a >= 0 && columns; a--) {
-                to[a] = rest % from->dims[a];
-                rest /= from->dims[a];
-            }
-            if (!columns) *to = i;
-            to += width;
-        }
+        if (t->meta->holds) list_positions(fl_tensor_data(t), values, &from->shape, from->numel, columns);
         *out = t;
     }
     fl_tensor_unref(mask);
