@@ -283,7 +283,7 @@ static fl_status look_around(fl_wait *w)
     if (progress != w->progress) w->started = t;
     w->progress = progress;
     double seconds = (double)(t - w->started) * 1e-9;
-    if (!(w->flags & FL_MEET_IDLE) && is_stopping()) {
+    if (!(w->flags & (FL_MEET_IDLE | FL_WAIT_DATA)) && is_stopping()) {
         if (!w->interrupted) w->interrupted = t;
         if (t - w->interrupted > GRACE_SECONDS * 1000000000ull) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     }

@@ -84,7 +84,10 @@ typedef struct fl_entry {
     char news[FL_NEWS_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
 } fl_entry;
 
-enum { FL_MEET_IDLE = 1 };      /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
+enum {
+    FL_MEET_IDLE = 1,           /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
+    FL_WAIT_DATA = 2            /* all have met and data are moving, in memory of this rank too: Ctrl-C does not end that */
+};
 
 /* Every member calls this for the same meeting; returns when all have entered. `bytes` (at most FL_EAGER_BYTES) of
 ** data go along. Errors, worded alike on all members: programs that differ, members that are missing after the time-out
@@ -109,7 +112,7 @@ const char *fl_doing_text(char *buffer, const fl_doing *d);
 /* One wait for other ranks: spins, then yields (at once when the host has more ranks than cores), then sleeps. */
 typedef struct fl_wait {
     const fl_group *group;
-    unsigned flags;             /* FL_MEET_IDLE */
+    unsigned flags;             /* FL_MEET_IDLE, FL_WAIT_DATA */
     bool (*missing)(const fl_group *g, int i);  /* has member i not come yet? NULL: unknown */
     int spins;                  /* from here on the wait's own, 0 at first */
     uint64_t started, looked, interrupted, progress;

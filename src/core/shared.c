@@ -623,7 +623,7 @@ const void *fl_channel_data(const fl_channel *c, int i) { return c->sides[i]->sh
 fl_status fl_channel_leave(fl_channel *c)
 {
     __atomic_store_n(&c->mine->left, ++c->left, __ATOMIC_RELEASE);
-    return wait_for_all(c, has_not_left, 0);
+    return wait_for_all(c, has_not_left, FL_WAIT_DATA);
 }
 
 uint64_t fl_channel_counted(const fl_channel *c) { return c->left; }

@@ -112,7 +112,7 @@ const fl_entry *fl_channel_entry(const fl_channel *c, int i);
 const void *fl_channel_data(const fl_channel *c, int i);
 
 /* Waits until every member has called it after the last enter (and after each leave before): whatever was read or
-** written in between is finished. May be called several times in one meeting: steps of an algorithm. */
+** written in between is finished. Ctrl-C does not end that. May be called several times in one meeting: steps of an algorithm. */
 fl_status fl_channel_leave(fl_channel *c);
 
 /* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet again. */

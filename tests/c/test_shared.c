@@ -570,6 +570,24 @@ static void run_ahead(void)
 }
 static void the_last_entry_stays_valid(void) { with_ranks(2, run_ahead); }
 
+static bool always(void) { return true; }
+
+/* Ctrl-C while another member still writes here: this rank stays until it is through. */
+static void stop_in_the_middle(void)
+{
+    static fl_entry e = {.sequence = 1};
+    int all[] = {0, 1};
+    share();
+    fl_group *g = group_of(all, 2);
+    CHECK(fl_channel_enter(g->channel, &e, NULL, 0, 0) == FL_OK);
+    if (rank == 0) fl_comm_stopping = always;
+    else sleep(4);                                      /* longer than a meeting would be waited for */
+    CHECK(fl_channel_leave(g->channel) == FL_OK);
+    fl_comm_stopping = NULL;
+    everybody();
+}
+static void an_interrupt_waits_for_the_data(void) { with_ranks(2, stop_in_the_middle); }
+
 /* ---- ranks that die ---- */
 
 static void meet_until_an_error(void)
@@ -641,6 +659,7 @@ int main(void)
     RUN(three_ranks_meet);
     RUN(four_ranks_meet);
     RUN(the_last_entry_stays_valid);
+    RUN(an_interrupt_waits_for_the_data);
     RUN(the_dead_are_noticed);
     RUN(a_group_is_not_opened_alone);
     return finish();

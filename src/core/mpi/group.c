@@ -68,7 +68,7 @@ fl_status fl_mpi_give_up(fl_status status)
 
 fl_status fl_mpi_wait(const fl_group *g, MPI_Request *requests, int count)
 {
-    fl_wait wait = {.group = g};
+    fl_wait wait = {.group = g, .flags = FL_WAIT_DATA};
     for (;;) {
         for (int i = 0, done = 0; i < TESTS_PER_STEP; i++) {
             MPI_TRY(MPI_Testall, (count, requests, &done, MPI_STATUSES_IGNORE));
