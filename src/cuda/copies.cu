@@ -1,0 +1,158 @@
+/*
+** copies.cu -- copies between any two layouts, and fills.
+**
+** Axes are sorted by the output's strides and merged where both sides allow; then the widest unit, up to 16 bytes, is
+** chosen that the run along the last axis, all strides and both addresses allow. When the input is read in nearly the
+** order of the output, or in runs of 64 bytes, elements are moved one by one (`lines`). Otherwise both sides are walked in
+** their own order, through shared memory (permute.cu).
+*/
+#include "copies.h"
+#include "permute.h"
+
+enum { THREADS = 256, EACH = 4, LONG_RUN = 64 };
+
+typedef fl_walk<2, FL_LAYOUT_AXES> copy_walk;
+typedef fl_walk<1, FL_LAYOUT_AXES> fill_walk;
+
+/* ---- kernels ---- */
+
+template <typename T> __global__ void __launch_bounds__(THREADS) lines(char *out, const char *in, uint32_t total, const __grid_constant__ copy_walk walk)
+{
+    uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
+    int64_t offset[EACH][2];
+    T value[EACH];
+    for (int k = 0; k < EACH; k++) index[k] = first + k * THREADS;
+    fl_walk_locate(offset, walk, index);
+#pragma unroll
+    for (int k = 0; k < EACH; k++)
+        if (index[k] < total) value[k] = *(const T *)(in + offset[k][1]);
+#pragma unroll
+    for (int k = 0; k < EACH; k++)
+        if (index[k] < total) *(T *)(out + offset[k][0]) = value[k];
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) fill(char *out, T value, uint32_t total, const __grid_constant__ fill_walk walk)
+{
+    uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
+    int64_t offset[EACH][1];
+    for (int k = 0; k < EACH; k++) index[k] = first + k * THREADS;
+    fl_walk_locate(offset, walk, index);
+#pragma unroll
+    for (int k = 0; k < EACH; k++)
+        if (index[k] < total) *(T *)(out + offset[k][0]) = value;
+}
+
+/* ---- planning ---- */
+
+static void layout_of(fl_layout *l, const fl_view *const *views, int operands)
+{
+    const fl_view *out = views[0];
+    l->operands = operands;
+    l->count = out->ndim;
+    for (int i = 0; i < out->ndim; i++) {
+        l->axes[i].size = out->size[i];
+        for (int o = 0; o < operands; o++) l->axes[i].stride[o] = views[o]->stride[i] * (int64_t)fl_dtype_size(views[o]->dtype);
+    }
+    fl_layout_simplify(l);
+}
+
+static bool is_multiple(const fl_layout *l, const char *const *data, int64_t unit)
+{
+    int64_t bits = 0;
+    for (int o = 0; o < l->operands; o++) {
+        bits |= (int64_t)(uintptr_t)data[o];
+        for (int i = 0; i < l->count - 1; i++) bits |= l->axes[i].stride[o];
+    }
+    return bits % unit == 0;
+}
+
+/* The widest unit for elements of `width` bytes; the last axis then counts units, and is gone when it was just one. */
+static int widen(fl_layout *l, const char *const *data, int width)
+{
+    if (l->count == 0) return width;
+    fl_axis *last = &l->axes[l->count - 1];
+    for (int o = 0; o < l->operands; o++)
+        if (last->stride[o] != width) return width;
+    int64_t run = last->size * width;
+    int unit = 16;
+    while (unit > width && (run % unit != 0 || !is_multiple(l, data, unit))) unit /= 2;
+    last->size = run / unit;
+    for (int o = 0; o < l->operands; o++) last->stride[o] = unit;
+    if (last->size == 1) l->count--;
+    return unit;
+}
+
+/* Is the input read in runs, or with strides that fall as the output's do? */
+static bool reads_in_order(const fl_cuda_copy_job *j)
+{
+    const fl_layout *l = &j->layout;
+    int64_t before = INT64_MAX, least = INT64_MAX;
+    bool falling = true;
+    for (int i = 0; i < l->count; i++) {
+        int64_t stride = fl_layout_magnitude(l->axes[i].stride[1]);
+        if (stride == 0) continue;
+        falling &= stride <= before;
+        before = stride;
+        if (stride < least) least = stride;
+    }
+    return falling || (before == least && l->axes[l->count - 1].stride[1] != 0 && l->axes[l->count - 1].size * j->unit >= LONG_RUN);
+}
+
+template <typename T> static void launch_lines(const fl_cuda_copy_job *j)
+{
+    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
+    fl_each_piece(&j->layout, zero, [&](const fl_layout *l, const int64_t *offset) {
+        copy_walk walk;
+        int64_t total = fl_layout_numel(l);
+        fl_walk_init(&walk, l);
+        FL_LAUNCH((lines<T>), fl_blocks(total, THREADS, EACH), THREADS, 0, j->out + offset[0], j->in + offset[1], (uint32_t)total, walk);
+    });
+}
+
+fl_status fl_cuda_copy_view(const fl_view *out, const fl_view *in)
+{
+    const fl_view *views[] = {out, in};
+    fl_cuda_copy_job j;
+    if (out->numel == 0) return FL_OK;
+    layout_of(&j.layout, views, 2);
+    j.out = (char *)out->data;
+    j.in = (const char *)in->data;
+    if (out->dtype != in->dtype) {
+        fl_cuda_cast(&j.layout, j.out, out->dtype, j.in, in->dtype);
+        return fl_cuda_check("copy");
+    }
+    const char *data[] = {j.out, j.in};
+    j.unit = widen(&j.layout, data, (int)fl_dtype_size(out->dtype));
+    bool done = !reads_in_order(&j) && (fl_cuda_transpose(&j) || fl_cuda_permute_tiles(&j));
+    if (!done) fl_cuda_by_unit(j.unit, [&](auto like) { launch_lines<decltype(like)>(&j); });
+    return fl_cuda_check("copy");
+}
+
+/* ---- fills ---- */
+
+template <typename T> static void launch_fill(const fl_layout *layout, char *out, const void *repeated)
+{
+    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
+    T value;
+    memcpy(&value, repeated, sizeof value);
+    fl_each_piece(layout, zero, [&](const fl_layout *l, const int64_t *offset) {
+        fill_walk walk;
+        int64_t total = fl_layout_numel(l);
+        fl_walk_init(&walk, l);
+        FL_LAUNCH((fill<T>), fl_blocks(total, THREADS, EACH), THREADS, 0, out + offset[0], value, (uint32_t)total, walk);
+    });
+}
+
+fl_status fl_cuda_fill_view(const fl_view *out, const void *value)
+{
+    fl_layout l;
+    int width = (int)fl_dtype_size(out->dtype);
+    char *data = (char *)out->data, repeated[16];
+    if (out->numel == 0) return FL_OK;
+    layout_of(&l, &out, 1);
+    const char *const addresses[] = {data};
+    int unit = widen(&l, addresses, width);
+    for (int i = 0; i < 16; i += width) memcpy(repeated + i, value, (size_t)width);
+    fl_cuda_by_unit(unit, [&](auto like) { launch_fill<decltype(like)>(&l, data, repeated); });
+    return fl_cuda_check("fill");
+}
