@@ -247,6 +247,9 @@ describe("a session over ranks", function()
         alive()
         assert.truthy(t:stop "@3 while true do end":find "interrupted!")
         alive()
+        -- a slow call stops the line after it, and not many later
+        t:stop "n = 0 while true do n = n + 1 io.popen('sleep 0.2'):close() end"
+        assert.is_true(tonumber(t:ask "n") <= 6)
         assert.are.equal("\nrc=0\nmodes kept\n", t:finish(END))
     end)
 
@@ -278,6 +281,18 @@ describe("a session over ranks", function()
             assert.truthy(rest:find(("rank %d was killed"):format(rank), 1, true), rest)
             assert.truthy(rest:find("rc=137\nmodes kept\n", 1, true), rest)
         end
+    end)
+
+    on_terminal("ends at a second Ctrl-C when a call does not return", function(start)
+        local t = start(2)
+        t:send "io.popen('sleep 30'):close()\n"
+        t:see "close()\n"
+        os.execute "sleep 0.3"
+        t:send(STOP)
+        os.execute "sleep 3.2"
+        local rest = t:finish(STOP)
+        assert.truthy(rest:find("flowlua: ranks? [01, ]+ was ended by a second Ctrl%-C"), rest)
+        assert.truthy(rest:find("\nmodes kept\n", 1, true), rest)
     end)
 
     on_terminal("ends by os.exit on all ranks", function(start)

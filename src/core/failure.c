@@ -275,7 +275,7 @@ static void let_tell(void)
 }
 
 /* From the launcher: the job ends, because another rank has failed or the user wants it. From somebody else: it is this
-** rank that was chosen. */
+** rank that was chosen. From itself: Ctrl-C did not stop it and came again. */
 static void on_terminate(int number, siginfo_t *info, void *context)
 {
     if (getpid() != watch.pid) die_of(number);
@@ -284,7 +284,7 @@ static void on_terminate(int number, siginfo_t *info, void *context)
     int killed = find_killed();
     if (((failed && first) || chosen || killed >= 0) && told() == UNTOLD && claim()) {
         if (chosen && !failed) {
-            word_signal("was ended by SIGTERM", false);
+            word_signal(info->si_pid == watch.pid ? "was ended by a second Ctrl-C" : "was ended by SIGTERM", false);
             note_failure();
         }
         if (killed >= 0) tell_killed(killed);

@@ -120,14 +120,11 @@ static void on_signal_together(int number)
     int saved = errno;
     int64_t now = milliseconds();
     if (!pressed) pressed = now;
-    if (now - pressed > PATIENCE_MS) {
-        signal(number, SIG_DFL);
-        kill(getpid(), number);
-    }
+    if (now - pressed > PATIENCE_MS) kill(getpid(), SIGTERM); /* told as Ctrl-C by failure.c */
     fl_lua_pass_interrupt();
     if (in_call) {
         interrupted = 1;
-        if (interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCOUNT, 100);
+        if (interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCOUNT, 1);
     }
     errno = saved;
 }
