@@ -3,8 +3,7 @@
 # once more without shared memory, as ranks on several hosts are, and with 2 where every op is queued. RANKS="2 3" chooses
 # other numbers for all three, RANKS_APART and RANKS_QUEUED for the last two ("": none). Every rank runs the same file
 # (ranks/rank.lua); a file that takes longer than RANKS_LIMIT seconds (150) is ended. The last line is the sum of all: "N
-# passed, N failed, N skipped". A build for ThreadSanitizer (make CONFIG=tsan all) wants OMP_NUM_THREADS=1 and
-# TSAN_OPTIONS=suppressions=tests/tsan.supp.
+# passed, N failed, N skipped". A build for ThreadSanitizer (make CONFIG=tsan all) wants OMP_NUM_THREADS=1.
 set -u
 out=$1
 shift
