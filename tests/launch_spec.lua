@@ -161,6 +161,26 @@ describe("--ranks", function()
         end
     end)
 
+    with_ranks("moves what lies outside of the shared memory of one rank", function()
+        local script = write("private.lua", [[
+            local flow = require "flow"
+            local all, n, kept = flow.placement.all "cpu", 1 << 20, {}
+            if flow.rank() == 1 then
+                for i = 1, 40 do kept[i] = flow.zeros(3 << 18) end
+            end
+            local want = flow.arange(n, {dtype = "float32"}) * 3 + 3
+            local function check(x) assert((x:to_global{sbp = "B"}:to_local():view(-1) - want):abs():max():item() == 0) end
+            for _ = 1, 2 do
+                local x = flow._testing.from_part(flow.arange(n, {dtype = "float32"}) + flow.rank(), {n}, all, "P")
+                check(x)
+                local split = x:to_global{sbp = "S(0)"}
+                check(split)
+                check(split:view(1024, 1024):to_global{sbp = "S(1)"})
+            end]])
+        -- a limit on files leaves 48 MiB for large blocks
+        assert.are.same({"", 0}, {run("ulimit -f $((2 * (1024 * 1024 + 65536))); @ --ranks 3 " .. script)})
+    end)
+
     with_ranks("says on every rank who has not come, without shared memory too", function()
         local script = write("late.lua", [[
             local flow = require "flow"
