@@ -214,6 +214,9 @@ describe("a session over ranks", function()
         -- the others wait for it in a collective
         assert.are.same({"rank 2: stdin:1: boom"}, errors(t:ask "if flow.rank() == 2 then error 'boom' end flow.barrier()"))
         assert.are.same({}, errors(t:ask "flow.barrier()"))
+        -- also when a rank comes after the others have stopped waiting
+        assert.are.same({"rank 2: stdin:1: boom"},
+            errors(t:ask "if flow.rank() == 2 then error 'boom' end if flow.rank() == 1 then io.popen('sleep 0.5'):close() end flow.barrier()"))
         assert.are.same({"rank 3: stdin:1: barrier (stdin:1): rank 0 is through with this line; all ranks must call it"},
             errors(t:ask "if flow.rank() == 3 then flow.barrier() end"))
         assert.are.equal("4.0\n", t:ask "flow.ones(4, {placement = flow.placement.all 'cpu', sbp = 'S(0)'}):sum():item()")

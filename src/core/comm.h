@@ -143,7 +143,8 @@ fl_status fl_comm_barrier(fl_group *g);
 /* Has Ctrl-C been pressed? Then the next meeting stops all its members at the same point. NULL: nobody can press it. */
 extern bool (*fl_comm_stopping)(void);
 
-/* Has this rank stopped waiting because a missing member was through with the line (its journal says so)? */
+/* Has this rank stopped waiting because a missing member was through with the line (its journal says so), or because another
+** rank has stopped for that? */
 extern bool fl_comm_deserted;
 
 /* The highest number that a meeting of this rank, or a step of one, has had; those of the session aside. */

@@ -484,6 +484,7 @@ typedef struct side {
     uint64_t hash;
     uint64_t gone_at;                       /* the sequence at which this member gave up waiting; 0: never */
     int32_t gone;                           /* with which error; `words` say it */
+    bool deserted;                          /* because a member was through with the line: fl_comm_deserted */
     _Alignas(LINE) uint64_t left;           /* counts its leaves */
     showing shows[2];                       /* by the parity of the sequence */
     char words[WORDS_BYTES];
@@ -535,6 +536,7 @@ static fl_status give_up(side *mine, const fl_group *g, fl_status status)
 {
     snprintf(mine->words, sizeof mine->words, "%s", fl_message());
     mine->gone = (int32_t)status;
+    mine->deserted = fl_comm_deserted;
     __atomic_store_n(&mine->gone_at, g->sequence, __ATOMIC_RELEASE);
     return status;
 }
@@ -545,7 +547,9 @@ static fl_status look_for_gone(const fl_channel *c)
     for (int i = 0; i < c->group->count; i++) {
         const side *s = c->sides[i];
         uint64_t gone_at = __atomic_load_n(&s->gone_at, __ATOMIC_ACQUIRE);
-        if (FL_UNLIKELY(gone_at > c->group->begun)) return fl_fail((fl_status)s->gone, "%s", s->words);
+        if (FL_LIKELY(gone_at <= c->group->begun)) continue;
+        fl_comm_deserted |= s->deserted;
+        return fl_fail((fl_status)s->gone, "%s", s->words);
     }
     return FL_OK;
 }
