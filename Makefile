@@ -37,7 +37,24 @@ LUA_O := $(LUA_C:%.c=$(OUT)/%.o) $(OUT)/src/lua/modules.o
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null)
 MPI_LIBS := $(shell pkg-config --libs ompi-c 2>/dev/null)
 MPI_O := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard src/core/mpi/*.c)))
-PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so)
+# The CUDA device: a plug-in, built where nvcc is found. CUDA_ARCHS: present (code for the GPU that is here and PTX that any
+# GPU from compute 8.0 on can load; the default) or all (what a release carries).
+NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+NVCC := $(NVCC)
+CUDA_HOME := $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))))
+CUDA_ARCHS ?= present
+CUDA_CODE_all = $(foreach a,75 80 86 89 90 90a,-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
+CUDA_PRESENT = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sed 's/^90$$/90a/' | sort -u)
+CUDA_CODE_present = $(foreach a,$(CUDA_PRESENT),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
+CUDA_CU := $(sort $(wildcard src/cuda/*.cu))
+CUDA_O := $(CUDA_CU:%.cu=$(OUT)/%.o)
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall -MMD -MP
+# The same sources compiled for the CPU, for tests where there is no GPU.
+EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(OUT)/emulated/src/cuda/emulate.o
+EMULATED_FLAGS = -std=gnu++17 $(filter-out -Wstrict-prototypes,$(WARNINGS)) -Wno-unknown-pragmas $(FLAGS_$(CONFIG)) -DFL_EMULATED -fPIC \
+	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include))
+EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/tests/emulate)
+PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filter release debug,$(CONFIG)),$(OUT)/flowlua-cuda.so))
 TESTS_C := $(sort $(wildcard tests/c/*.c))
 TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
 
@@ -49,6 +66,24 @@ $(OUT)/flowlua: $(LUA_O) $(CORE_O)
 $(OUT)/flowlua-mpi.so: $(MPI_O)
 	$(CC) $(FLAGS_$(CONFIG)) -shared -o $@ $(MPI_O) $(MPI_LIBS)
 $(MPI_O): CFLAGS_ALL += -fPIC $(MPI_CFLAGS)
+
+$(OUT)/flowlua-cuda.so: $(CUDA_O)
+	$(NVCC) -shared --cudart static -o $@ $(CUDA_O) -ldl
+$(OUT)/%.o: %.cu
+	@mkdir -p $(dir $@)
+	$(NVCC) $(NVCC_FLAGS) $(CUDA_CODE_$(CUDA_ARCHS)) -c $< -o $@
+
+$(OUT)/emulated/flowlua-cuda.so: $(EMULATED_O)
+	$(CXX) $(FLAGS_$(CONFIG)) -shared -o $@ $(EMULATED_O)
+$(OUT)/emulated/%.o: %.cu
+	@mkdir -p $(dir $@)
+	$(CXX) $(EMULATED_FLAGS) -x c++ -c $< -o $@
+$(OUT)/emulated/%.o: %.cc
+	@mkdir -p $(dir $@)
+	$(CXX) $(EMULATED_FLAGS) -c $< -o $@
+$(OUT)/tests/emulate: tests/cuda/test_emulate.cc $(OUT)/emulated/src/cuda/emulate.o
+	@mkdir -p $(dir $@)
+	$(CXX) $(EMULATED_FLAGS) -Wno-unused-function -o $@ $^
 
 $(OUT)/%.o: %.c
 	@mkdir -p $(dir $@)
@@ -82,13 +117,13 @@ run: install-deps ## install what is missing, build, train a small GPT on this p
 
 test: ## every test of the release build (SPECS="tests/nn_spec.lua" for some)
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
-	$(MAKE) all $(TEST_BIN)
+	$(MAKE) all emulated $(TEST_BIN)
 	sh tests/run.sh $(OUT) $(SPECS)
 
 test-san: ## the C tests under ThreadSanitizer, everything under AddressSanitizer and UBSan
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
 	$(MAKE) CONFIG=tsan tests-c
-	$(MAKE) CONFIG=asan all tests-c
+	$(MAKE) CONFIG=asan all emulated tests-c
 	sh tests/run-san.sh build/tsan build/asan $(SPECS)
 
 test-ranks: ## the multi-rank specs, with 1, 2, 3 and 4 ranks under mpirun
@@ -97,6 +132,8 @@ test-ranks: ## the multi-rank specs, with 1, 2, 3 and 4 ranks under mpirun
 	sh tests/run-ranks.sh $(OUT) $(SPECS)
 
 tests-c: $(TEST_BIN)
+
+emulated: $(EMULATED) ## build the CUDA kernels for the CPU, for tests without a GPU (FLOW_CUDA_EMULATED=1)
 
 lint: ## luacheck over every Lua file
 	luacheck -q src/lua scripts tests
@@ -120,6 +157,6 @@ clean: ## remove everything built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1 -- \2/p' Makefile
 
--include $(shell find $(OUT)/src $(OUT)/tests -name '*.d' 2>/dev/null)
+-include $(shell find $(OUT)/src $(OUT)/emulated $(OUT)/tests -name '*.d' 2>/dev/null)
 
-.PHONY: all install-deps run test test-san test-ranks tests-c lint bench install deps clean help
+.PHONY: all install-deps run test test-san test-ranks tests-c emulated lint bench install deps clean help

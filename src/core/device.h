@@ -22,6 +22,7 @@ typedef struct fl_device {
     /* Ops already in the compute queue may still use it; no other queue does. */
     void (*release)(void *data, size_t bytes, int index);
     void (*trim)(int index);    /* gives cached memory back to the system */
+    void (*memory)(fl_memory_stats *out, int index, bool reset_peak);   /* figures of this process; the peak begins anew after them */
     int (*lane)(int index, fl_queue queue);
     fl_kernel_fn (*kernel)(const fl_op *op);    /* NULL: there is none */
     /* The calls that follow on this thread issue to this queue. */
@@ -40,11 +41,20 @@ fl_status fl_device_get(const fl_device **out, fl_device_type type);
 /* Tests: this is the FL_CUDA device from now on; NULL: none, the plug-in is asked again. */
 void fl_device_register(const fl_device *device);
 
+/* The device when it is in use already, else NULL: opens nothing. */
+const fl_device *fl_device_known(fl_device_type type);
+
+/* The kernel that the device's plug-in has for an op, *out NULL when there is none; needs no such device to be there. */
+fl_status fl_device_kernel_of(fl_kernel_fn *out, fl_device_type type, const fl_op *op);
+
 /* The index that a placement means on this rank. */
 static inline int fl_device_index(const fl_device *d, const fl_placement *p) { return p->device_index >= 0 ? p->device_index : d->own; }
 
-/* A plug-in's entry point is called fl_device_start and fills *out, which lives until exit. */
+/* A plug-in has two entry points: fl_device_start sets *out, which lives until exit; fl_device_kernel finds kernels, also where
+** the other one fails. */
 #define FL_DEVICE_ENTRY "fl_device_start"
 typedef fl_status fl_device_start_fn(const fl_device **out);
+#define FL_DEVICE_KERNEL "fl_device_kernel"
+typedef fl_kernel_fn fl_device_kernel_fn(const fl_op *op);
 
 #endif

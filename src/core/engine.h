@@ -123,7 +123,7 @@ typedef struct fl_stream_ops {
     fl_status (*errors)(void *stream);                          /* of ops that have completed, since the last call; cheap */
     fl_status (*follow)(void *stream, void *other, int event);  /* what is issued to stream from now on waits for other's event */
 } fl_stream_ops;
-fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);
+FL_EXPORT fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);
 
 /* Counts what was issued to `lane` (a stream) besides ops, so far: its stamp. */
 fl_stamp fl_engine_issued(int lane);
@@ -134,7 +134,7 @@ fl_status fl_engine_hand_over(fl_var *v, int lane);
 
 /* Where the script is: writes "train.lua:41" into buffer. Set by the host program; called when an op is
 ** queued, profiled or failed. */
-extern void (*fl_engine_where)(char *buffer, size_t size);
+FL_EXPORT extern void (*fl_engine_where)(char *buffer, size_t size);
 
 /* Set by the host program; returns true when the user asked to stop (Ctrl-C): waits then return
 ** FL_ERR_INTERRUPTED and the engine stays usable. */

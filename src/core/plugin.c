@@ -27,9 +27,10 @@ bool fl_plugin_find(char *path, const char *name)
 {
     static const char *const places[] = {"", "/../lib/flowlua"};
     char folder[FL_PLUGIN_PATH];
+    const char *slash = strrchr(name, '/'), *own = slash ? slash + 1 : name;
     if (!program_folder(folder)) return false;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        int n = snprintf(path, FL_PLUGIN_PATH, "%s%s/flowlua-%s.so", folder, places[i], name);
+        int n = snprintf(path, FL_PLUGIN_PATH, "%s%s/%.*sflowlua-%s.so", folder, places[i], (int)(own - name), name, own);
         if (n < FL_PLUGIN_PATH && access(path, R_OK) == 0) return true;
     }
     return false;

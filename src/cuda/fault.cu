@@ -1,0 +1,93 @@
+/*
+** fault.cu -- what kernels find wrong in their data: an index out of range, a label that is none.
+**
+** A kernel that may find something gets a record in pinned memory, which host and GPU both see. The records are used in
+** turn. When the host has waited, those of ops that are complete are looked at: the first with something in it is the
+** error of that wait.
+*/
+#include "runtime.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RECORDS = 1024, OP_TEXT = 40 };
+
+/* What the host remembers of a record. */
+typedef struct suspect {
+    fl_cuda_queue *queue;
+    uint64_t number;            /* of the op in its queue */
+    fl_cuda_word *word;
+    char op[OP_TEXT], line[FL_CUDA_LINE];
+    unsigned char context[FL_CUDA_FAULT_CONTEXT] __attribute__((aligned(16)));
+} suspect;
+
+static fl_cuda_fault *records;          /* pinned */
+static suspect suspects[RECORDS];
+static uint64_t first, next;            /* those in use: first to next - 1, modulo RECORDS */
+static char found[512];                 /* the first fault nobody was told of yet; "" when there is none */
+
+static bool is_complete(const suspect *s) { return __atomic_load_n(&s->queue->done, __ATOMIC_ACQUIRE) >= s->number; }
+
+/* The text of a word function may begin with the op's name already. */
+static void note_found(const suspect *s, const fl_cuda_fault *f)
+{
+    char text[384];
+    size_t length = strlen(s->op);
+    s->word(text, sizeof text, s->context, f->a, f->b);
+    const char *rest = strncmp(text, s->op, length) == 0 && text[length] == ':' ? text + length + 2 : text;
+    if (s->line[0]) snprintf(found, sizeof found, "%s (%s): %s", s->op, s->line, rest);
+    else snprintf(found, sizeof found, "%s: %s", s->op, rest);
+}
+
+/* Looks at the records of complete ops; they may be used again. */
+static void collect(void)
+{
+    while (first < next && is_complete(&suspects[first % RECORDS])) {
+        const fl_cuda_fault *f = &records[first % RECORDS];
+        if (f->set && !found[0]) note_found(&suspects[first % RECORDS], f);
+        first++;
+    }
+}
+
+fl_status fl_cuda_fault_scan(void)
+{
+    char text[sizeof found];
+    if (FL_LIKELY(first == next && !found[0])) return FL_OK;
+    collect();
+    if (!found[0]) return FL_OK;
+    memcpy(text, found, sizeof text);
+    found[0] = '\0';
+    return fl_fail(FL_ERR_VALUE, "%s", text);
+}
+
+/* Waits for the oldest op when all records are in use. */
+static fl_status make_room(void)
+{
+    if (!records) FL_TRY(fl_cuda_host_allocate((void **)&records, RECORDS * sizeof *records));
+    if (next - first < RECORDS) return FL_OK;
+    collect();
+    if (next - first < RECORDS) return FL_OK;
+    FL_TRY(fl_cuda_drain(suspects[first % RECORDS].queue));
+    collect();
+    return FL_OK;
+}
+
+extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, const fl_kernel *k, fl_cuda_word *word, const void *context, size_t bytes)
+{
+    assert(bytes <= FL_CUDA_FAULT_CONTEXT);
+    FL_TRY(make_room());
+    suspect *s = &suspects[next % RECORDS];
+    fl_cuda_fault *f = &records[next % RECORDS];
+    memset(f, 0, sizeof *f);
+    s->queue = fl_cuda_queue_current();
+    s->number = s->queue->issued + 1;   /* its op is counted when it has been issued */
+    s->word = word;
+    snprintf(s->op, sizeof s->op, "%s", k->op->name);
+    s->line[0] = '\0';
+    if (fl_engine_where) fl_engine_where(s->line, sizeof s->line);
+    if (bytes) memcpy(s->context, context, bytes);
+    next++;
+    *device = f;
+    return FL_OK;
+}
