@@ -143,10 +143,10 @@ bench: all ## the benchmarks, beside their peers where those are installed
 
 PREFIX ?= /usr/local
 install: all ## install into PREFIX (default /usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(OUT)/flowlua $(DESTDIR)$(PREFIX)/bin/flowlua
-	$(if $(PLUGINS),install -d $(DESTDIR)$(PREFIX)/lib/flowlua)
-	$(if $(PLUGINS),install -m 644 $(PLUGINS) $(DESTDIR)$(PREFIX)/lib/flowlua)
+	install -d "$(DESTDIR)$(PREFIX)/bin"
+	install -m 755 $(OUT)/flowlua "$(DESTDIR)$(PREFIX)/bin/flowlua"
+	$(if $(PLUGINS),install -d "$(DESTDIR)$(PREFIX)/lib/flowlua")
+	$(if $(PLUGINS),install -m 644 $(PLUGINS) "$(DESTDIR)$(PREFIX)/lib/flowlua")
 
 deps: ## print the packages a Debian or Ubuntu system needs
 	@echo $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
