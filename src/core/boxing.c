@@ -457,22 +457,12 @@ static void add_copy(fl_box_plan *plan, const job *j, const fl_placement *q, fl_
                                  .bytes = numel * j->item});
 }
 
-/* A placement's ranks with their CPUs. */
-static fl_status on_cpus(const fl_placement **out, const fl_placement *p)
-{
-    if (p->type == FL_CPU) {
-        *out = p;
-        return FL_OK;
-    }
-    return fl_placement_get(out, FL_CPU, p->ranks, p->count, p->hierarchy, p->ndim);
-}
-
 /* Between ranks of different devices data goes from CPU to CPU. */
 static fl_status plan_by_cpus(fl_box_plan *out, const job *j, const fl_placement *from, fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp)
 {
     const fl_placement *p, *q;
-    FL_TRY(on_cpus(&p, from));
-    FL_TRY(on_cpus(&q, to));
+    FL_TRY(fl_placement_on_cpu(&p, from));
+    FL_TRY(fl_placement_on_cpu(&q, to));
     if (p != from) add_copy(out, j, p, from_sbp);
     if (same_ranks(p, q)) FL_TRY(plan_here(out, j, p, from_sbp, to_sbp));
     else FL_TRY(add_moves(out, j, p, from_sbp, q, to_sbp));

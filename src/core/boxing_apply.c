@@ -193,8 +193,8 @@ static fl_status apply_copy(fl_tensor **out, fl_tensor *x, const fl_meta *to)
 /* m with its placement's CPUs. */
 static fl_status cpu_twin(const fl_meta **out, const fl_meta *m)
 {
-    const fl_placement *p = m->placement, *twin;
-    FL_TRY(fl_placement_get(&twin, FL_CPU, p->ranks, p->count, p->hierarchy, p->ndim));
+    const fl_placement *twin;
+    FL_TRY(fl_placement_on_cpu(&twin, m->placement));
     return fl_meta_get(out, m->dtype, &m->shape, twin, m->nd_sbp, false);
 }
 

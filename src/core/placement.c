@@ -193,6 +193,16 @@ const fl_placement *fl_placement_local(fl_device_type type, int index)
     return p;
 }
 
+fl_status fl_placement_on_cpu(const fl_placement **out, const fl_placement *p)
+{
+    *out = p;
+    if (p->type == FL_CPU) return FL_OK;
+    if (p != fl_placement_local(p->type, p->device_index))
+        return fl_placement_get(out, FL_CPU, p->ranks, p->count, p->hierarchy, p->ndim);
+    *out = fl_placement_local(FL_CPU, -1);
+    return FL_OK;
+}
+
 const fl_placement *fl_placement_all(fl_device_type type)
 {
     if (all_ranks[type]) return all_ranks[type];

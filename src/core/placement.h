@@ -52,6 +52,9 @@ fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const 
 /* This rank alone: where local tensors live. index: device number, -1 for cpu. Never fails for cpu. */
 const fl_placement *fl_placement_local(fl_device_type type, int index);
 
+/* The same ranks with their CPUs; of a local placement, this rank's CPU. */
+fl_status fl_placement_on_cpu(const fl_placement **out, const fl_placement *p);
+
 /* All ranks of the world, 1-D. */
 const fl_placement *fl_placement_all(fl_device_type type);
 

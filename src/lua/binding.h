@@ -243,8 +243,6 @@ void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *t);
 /* The same without gaps. */
 fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *t);
-/* This rank's part of t on the host, waited for: no communication. One reference. */
-fl_status fl_lua_host_part(fl_tensor **out, fl_tensor *t);
 /* Element of a host tensor at p. */
 double fl_lua_read_number(fl_dtype dtype, const void *p);
 int64_t fl_lua_read_integer(fl_dtype dtype, const void *p);

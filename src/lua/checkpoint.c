@@ -145,7 +145,7 @@ static bool writes_part(const fl_meta *m)
 static fl_status write_part(save_job *job, int i, fl_tensor *t)
 {
     fl_tensor *host, *part;
-    FL_TRY(fl_lua_host_part(&host, t));
+    FL_TRY(fl_host_part(&host, t));
     fl_status status = FL_CALL(&part, contiguous, fl_of(host));
     fl_tensor_unref(host);
     FL_TRY(status);
@@ -358,7 +358,7 @@ static fl_status read_global(fl_tensor **out, fl_safetensors *file, int index, c
     fl_nd_sbp readable = nd_sbp;
     for (int k = 0; k < nd_sbp.n; k++)
         if (fl_sbp_is_partial(nd_sbp.at[k])) readable.at[k] = FL_B;
-    fl_status status = fl_placement_get(&host, FL_CPU, placement->ranks, placement->count, placement->hierarchy, placement->ndim);
+    fl_status status = fl_placement_on_cpu(&host, placement);
     if (status == FL_OK) status = fl_meta_get(&meta, entry->dtype, &entry->shape, host, readable, false);
     if (status == FL_OK) status = read_part(&part, file, index, meta);
     if (status == FL_OK) status = fl_to_global(out, part, placement, nd_sbp, NULL);

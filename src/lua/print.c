@@ -16,6 +16,7 @@
 #include "binding.h"
 
 #include "../core/comm.h"
+#include "../core/global.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -237,14 +238,14 @@ static void fill_neutral(fl_tensor *t, size_t item)
 /* The meta of the shown elements: at most six an axis; what is split over ranks is now a sum over them. */
 static fl_status packed_meta(const fl_meta **out, const fl_meta *m)
 {
-    const fl_placement *host = m->placement;
+    const fl_placement *host;
     fl_shape shape = m->shape;
     fl_nd_sbp nd_sbp = m->nd_sbp;
     for (int i = 0; i < shape.ndim; i++)
         if (shape.dims[i] > 2 * EDGE) shape.dims[i] = 2 * EDGE;
     for (int k = 0; k < nd_sbp.n; k++)
         if (fl_sbp_is_split(nd_sbp.at[k])) nd_sbp.at[k] = FL_PSUM;
-    if (host->type != FL_CPU) FL_TRY(fl_placement_get(&host, FL_CPU, host->ranks, host->count, host->hierarchy, host->ndim));
+    FL_TRY(fl_placement_on_cpu(&host, m->placement));
     return fl_meta_get(out, m->dtype == FL_BOOL ? FL_UINT8 : m->dtype, &shape, host, nd_sbp, false);
 }
 
@@ -261,7 +262,7 @@ static fl_status pack_shown(fl_tensor **out, fl_tensor *t)
     size_t item = fl_dtype_size(t->meta->dtype);
     fill_neutral(packed, item);
     if (!t->meta->holds) status = FL_OK;
-    else if ((status = fl_lua_host_part(&part, t)) != FL_OK) fl_var_poison(&packed->storage->var, "tostring");
+    else if ((status = fl_host_part(&part, t)) != FL_OK) fl_var_poison(&packed->storage->var, "tostring");
     else if (t->meta->local_numel > 0) pack(&(packing){part, t->meta, packed->meta, item}, 0, fl_tensor_data(part), fl_tensor_data(packed));
     fl_tensor_unref(part);
     *out = packed;
@@ -330,7 +331,7 @@ int fl_lua_tostring(lua_State *L)
     p.numel = part ? t->meta->local_numel : t->meta->numel;
     p.summarise = p.numel > THRESHOLD;
     p.packed = p.summarise && !part;
-    FL_CHECK(L, part ? fl_lua_host_part(&box->tensor, t) : fetch(&box->tensor, t, p.packed));
+    FL_CHECK(L, part ? fl_host_part(&box->tensor, t) : fetch(&box->tensor, t, p.packed));
     p.t = box->tensor;
     choose_format(&p);
     luaL_buffinit(L, &b);

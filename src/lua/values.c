@@ -44,29 +44,9 @@ static void push_element(lua_State *L, fl_dtype dtype, const void *p)
 
 /* ---- reading a tensor from here ---- */
 
-fl_status fl_lua_host_part(fl_tensor **out, fl_tensor *t)
-{
-    fl_tensor *part = NULL, *host = NULL;
-    if (t->meta->is_local) part = fl_tensor_ref(t);
-    else FL_TRY(fl_to_local(&part, t, NULL));
-    fl_status status = FL_OK;
-    if (part->meta->placement->type == FL_CPU) host = fl_tensor_ref(part);
-    else {
-        const fl_meta *meta = NULL;
-        status = fl_meta_local(&meta, part->meta->dtype, &part->meta->shape);
-        if (status == FL_OK) status = fl_boxing_apply(&host, part, meta);
-        if (meta) fl_meta_unref(meta);
-    }
-    fl_tensor_unref(part);
-    if (status == FL_OK) status = fl_tensor_wait(host);
-    if (status == FL_OK) *out = host;
-    else fl_tensor_unref(host);
-    return status;
-}
-
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
 {
-    if (t->meta->is_local) return fl_lua_host_part(out, t);
+    if (t->meta->is_local) return fl_host_part(out, t);
     if (fl_boxing_pretend)
         return fl_fail(FL_ERR_COMM, "the values of a global tensor are not known while flow.explain only pretends to communicate (a dry world)");
     const fl_placement *all = fl_placement_everywhere(t->meta->placement);
@@ -76,7 +56,7 @@ fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
     fl_grad_enabled = false;
     fl_status status = fl_to_global(&whole, t, all, fl_nd_sbp_fill(FL_B, all->ndim), NULL);
     if (status == FL_OK) {
-        status = fl_lua_host_part(out, whole);
+        status = fl_host_part(out, whole);
         fl_tensor_unref(whole);
     }
     fl_grad_enabled = recording;
@@ -301,10 +281,12 @@ static fl_status place(fl_box *box, const fl_attrs *attrs)
     if (attrs->is_local && p->type == FL_CPU) return FL_OK;
     fl_status status = fl_meta_get(&wanted, local->meta->dtype, &local->meta->shape, p, attrs->nd_sbp, attrs->is_local);
     if (status != FL_OK) return fl_fail_prefix(status, "tensor: ");
-    if (attrs->is_local || p->type != FL_CPU) status = fl_boxing_apply(&placed, local, wanted);
+    if (attrs->is_local) status = fl_boxing_apply(&placed, local, wanted);
     else {
+        const fl_placement *host;
         fl_tensor *copies = NULL;
-        status = fl_meta_get(&whole, local->meta->dtype, &local->meta->shape, p, fl_nd_sbp_fill(FL_B, p->ndim), false);
+        status = fl_placement_on_cpu(&host, p);
+        if (status == FL_OK) status = fl_meta_get(&whole, local->meta->dtype, &local->meta->shape, host, fl_nd_sbp_fill(FL_B, p->ndim), false);
         if (status == FL_OK) status = whole->holds ? fl_tensor_view(&copies, local, whole, whole->strides, local->offset) : fl_tensor_empty(&copies, whole);
         if (status == FL_OK) status = fl_boxing_apply(&placed, copies, wanted);
         fl_tensor_unref(copies);

@@ -5,6 +5,7 @@
 ** and its like. Positions may be negative (counted from the end): wrap_index makes them plain and names the
 ** first one out of range.
 */
+#include "../boxing.h"
 #include "../global.h"
 #include "ops.h"
 
@@ -52,7 +53,7 @@ static fl_status whole_here(fl_tensor **out, fl_tensor *x, const char *who)
     return FL_OK;
 }
 
-/* x as a bool tensor whose values are here, whole and contiguous. */
+/* x as a local bool tensor on the host, whole and contiguous; its values are there. */
 static fl_status mask_here(fl_tensor **out, fl_tensor *x, const char *who)
 {
     fl_tensor *mask, *next;
@@ -65,11 +66,9 @@ static fl_status mask_here(fl_tensor **out, fl_tensor *x, const char *who)
         FL_TRY(status);
         mask = next;
     }
-    status = fl_tensor_wait(mask);
-    if (status == FL_OK && !mask->meta->holds)
-        status = fl_fail(FL_ERR_SBP, "%s: this rank holds no part of the tensor, so it cannot know how many elements there are", who);
-    if (status == FL_OK) *out = mask;
-    else fl_tensor_unref(mask);
+    if (mask->meta->holds) status = fl_host_part(out, mask);
+    else status = fl_fail(FL_ERR_SBP, "%s: this rank holds no part of the tensor, so it cannot know how many elements there are", who);
+    fl_tensor_unref(mask);
     return status;
 }
 
@@ -95,23 +94,36 @@ static void list_positions(int64_t *to, const uint8_t *values, const fl_shape *s
     }
 }
 
-/* Positions of the true elements of a mask: [count] in memory order, or [count, ndim] with one column per axis. */
+/* The positions of a mask `values` that is like `from`, beside that mask. */
+static fl_status positions_new(fl_tensor **out, const fl_shape *shape, const uint8_t *values, const fl_meta *from, bool columns)
+{
+    const fl_placement *p = from->placement, *host;
+    const fl_meta *meta = NULL, *listed = NULL;
+    fl_tensor *list = NULL;
+    fl_status status = fl_placement_on_cpu(&host, p);
+    if (status == FL_OK) status = fl_meta_get(&listed, FL_INT64, shape, host, fl_nd_sbp_fill(FL_B, p->ndim), from->is_local);
+    if (status == FL_OK) status = fl_meta_get(&meta, FL_INT64, shape, p, fl_nd_sbp_fill(FL_B, p->ndim), from->is_local);
+    if (status == FL_OK) status = fl_tensor_empty(&list, listed);
+    if (status == FL_OK) {
+        if (list->meta->holds) list_positions(fl_tensor_data(list), values, &from->shape, from->numel, columns);
+        status = fl_boxing_apply(out, list, meta);
+    }
+    fl_tensor_unref(list);
+    if (listed) fl_meta_unref(listed);
+    if (meta) fl_meta_unref(meta);
+    return status;
+}
+
+/* Positions of the true elements of a mask, where the mask is: [count] in memory order, or [count, ndim] with one column per
+** axis. */
 static fl_status true_positions(fl_tensor **out, fl_tensor *x, bool columns, const char *who)
 {
-    fl_tensor *mask, *t;
-    const fl_meta *meta, *from = x->meta;
+    fl_tensor *mask;
+    const fl_meta *from = x->meta;
     FL_TRY(mask_here(&mask, x, who));
     const uint8_t *values = fl_tensor_data(mask);
     fl_shape shape = {columns ? 2 : 1, {count_true(values, from->numel), columns ? from->shape.ndim : 0}};
-    fl_status status = fl_meta_get(&meta, FL_INT64, &shape, from->placement, fl_nd_sbp_fill(FL_B, from->placement->ndim), from->is_local);
-    if (status == FL_OK) {
-        status = fl_tensor_empty(&t, meta);
-        fl_meta_unref(meta);
-    }
-    if (status == FL_OK) {
-        if (t->meta->holds) list_positions(fl_tensor_data(t), values, &from->shape, from->numel, columns);
-        *out = t;
-    }
+    fl_status status = positions_new(out, &shape, values, from, columns);
     fl_tensor_unref(mask);
     return status;
 }
