@@ -3,6 +3,7 @@
 */
 #include "binding.h"
 #include "../core/boxing.h"
+#include "../core/device.h"
 #include "../core/engine.h"
 #include "../core/global.h"
 
@@ -86,6 +87,17 @@ static int testing_engine(lua_State *L)
     return 1;
 }
 
+/* has_kernel(op, device) -> does the device's plug-in have a kernel of that op? There need not be such a device. */
+static int testing_has_kernel(lua_State *L)
+{
+    const fl_op *op = fl_op_find(luaL_checkstring(L, 1));
+    luaL_argcheck(L, op, 1, "there is no such op");
+    fl_kernel_fn kernel;
+    FL_CHECK(L, fl_device_kernel_of(&kernel, fl_lua_check_device(L, 2, "has_kernel")->type, op));
+    lua_pushboolean(L, kernel != NULL);
+    return 1;
+}
+
 /* Collects the signatures of one call: encoded as text, since Lua may not be entered while the core runs. */
 typedef struct collected {
     char text[4096];
@@ -126,7 +138,8 @@ static int testing_signatures(lua_State *L)
 void fl_lua_open_testing(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {{"ops", testing_ops}, {"set_world", testing_set_world}, {"from_part", testing_from_part},
-                                         {"signatures", testing_signatures}, {"engine", testing_engine}, {NULL, NULL}};
+                                         {"signatures", testing_signatures}, {"engine", testing_engine},
+                                         {"has_kernel", testing_has_kernel}, {NULL, NULL}};
     lua_newtable(L);
     lua_pushvalue(L, flow);
     luaL_setfuncs(L, functions, 1);
