@@ -13,6 +13,7 @@
 #include "random.h"
 #include "shared.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -417,12 +418,39 @@ static fl_status fail_in_body(const fl_op *op, fl_status status)
     return fl_fail_prefix(status, "%s: ", op->name);
 }
 
-/* Runs an op written in other ops. When the op has a gradient of its own, that one is recorded. */
-static fl_status run_body(fl_body body, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+/* The operand in the SBP that the plan has for it; the caller owns out's tensor. */
+static fl_status operand_as(fl_operand *out, const fl_operand *in, const fl_meta *planned)
+{
+    *out = *in;
+    if (in->kind != FL_TENSOR) return FL_OK;
+    if (!fl_nd_sbp_equal(in->tensor->meta->nd_sbp, planned->nd_sbp))
+        return fl_to_global(&out->tensor, in->tensor, planned->placement, planned->nd_sbp, NULL);
+    fl_tensor_ref(in->tensor);
+    return FL_OK;
+}
+
+/* The body on operands boxed as planned: once, and not by each of its ops that reads them. */
+static fl_status run_body_boxed(const fl_plan *plan, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_operand boxed[STACK_OPERANDS] = {{0}};
+    fl_body body = plan->body;
+    fl_status status = FL_OK;
+    int count = 0;
+    assert(nin <= STACK_OPERANDS);
+    while (count < nin && (status = operand_as(&boxed[count], &in[count], plan->in[count])) == FL_OK) count++;
+    if (status == FL_OK) status = body(out, boxed, nin, attrs);
+    while (--count >= 0)
+        if (boxed[count].kind == FL_TENSOR) fl_tensor_unref(boxed[count].tensor);
+    return status;
+}
+
+/* Runs an op written in other ops, for all SBPs or as its plan says. When the op has a gradient of its own, that one is
+** recorded. */
+static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     bool enabled = fl_grad_enabled, own = has_own_gradient(op);
     if (own) fl_grad_enabled = false;
-    fl_status status = body(out, in, nin, attrs);
+    fl_status status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs) : (plan ? plan->body : op->body)(out, in, nin, attrs);
     fl_grad_enabled = enabled;
     if (status != FL_OK) return fail_in_body(op, status);
     if (own && fl_autograd_wanted(op, in, nin)) {
@@ -478,10 +506,10 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
         attrs = &defaults;
     }
     if (op->check) FL_TRY(op->check(in, nin, attrs));
-    if (op->body) return run_body(op->body, out, op, in, nin, attrs);
+    if (op->body) return run_body(NULL, out, op, in, nin, attrs);
     call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
-    if (c.plan->body) return run_body(c.plan->body, out, op, in, nin, attrs);
+    if (c.plan->body) return run_body(c.plan, out, op, in, nin, attrs);
     note_in_journal(op);
     fl_status status;
     if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL)) return status;

@@ -49,6 +49,25 @@ describe("the SBP of results", function()
             assert.are.equal("(S(0), S(1))", tostring(z.sbp))
             support.same(x:matmul(b), z:to_global {sbp = {"B", "B"}}:to_local(), "values")
         end)
+
+        it("a partial input is added up once for an op that is written in others", function()
+            local grid = flow.placement("cpu", {{0, 1}, {2, 3}})
+            local function on_grid(t, sbp) return t:to_global {placement = grid, sbp = {"B", "B"}}:to_global {sbp = sbp} end
+            local logits, target = flow.randn(8, 4), flow.randint(0, 4, {8})
+            local partial, labels = on_grid(logits, {"S(0)", "P"}), on_grid(target, {"S(0)", "B"})
+            local got
+            local report = flow.explain(function() got = flow.cross_entropy(partial, labels) end)
+            local scatters = 0
+            for _, step in ipairs(report.collectives) do
+                if step.kind == "reduce-scatter" then scatters = scatters + 1 end
+            end
+            assert.are.equal(1, scatters, tostring(report))
+            support.close(flow.cross_entropy(logits, target), got:to_global {sbp = {"B", "B"}}:to_local(), 1e-6, "loss")
+            local leaf, shared = logits:clone():requires_grad_(), partial:detach():requires_grad_()
+            flow.cross_entropy(leaf, target):backward()
+            flow.cross_entropy(shared, labels):backward()
+            support.close(leaf.grad, shared.grad:to_global {sbp = {"B", "B"}}:to_local(), 1e-6, "gradient")
+        end)
     end
 end)
 
