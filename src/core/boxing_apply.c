@@ -180,7 +180,7 @@ static fl_status push_copy(fl_tensor *out, fl_tensor *in)
 /* x's part on the device of `to`. */
 static fl_status apply_copy(fl_tensor **out, fl_tensor *x, const fl_meta *to)
 {
-    fl_tensor *part, *result;
+    fl_tensor *part = NULL, *result;
     FL_TRY(fl_tensor_empty(&result, to));
     fl_status status = contiguous_part(&part, x);
     if (status == FL_OK && to->local_numel) status = push_copy(result, part);
