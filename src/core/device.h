@@ -16,6 +16,7 @@ typedef struct fl_device {
     const char *name;           /* "cuda" */
     int count;                  /* how many of them this process may use */
     int own;                    /* the one this rank uses unless told otherwise: rank on this host modulo count */
+    void (*describe)(char *text, size_t size, int index);   /* "NVIDIA H100, compute 9.0, 79.2 GiB"; opens nothing */
     /* Memory that ops pushed to the compute queue from now on may use. The error is worded here; FL_ERR_MEMORY is tried again
     ** after trimming and collecting. */
     fl_status (*allocate)(void **data, size_t bytes, int index);

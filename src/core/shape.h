@@ -28,7 +28,7 @@ bool fl_shape_equal(const fl_shape *a, const fl_shape *b);
 int64_t fl_shape_numel(const fl_shape *s);
 
 /* Strides (in elements) of a contiguous tensor of these sizes; an axis of size 0 counts as 1. */
-void fl_shape_strides(int64_t *strides, const int64_t *dims, int ndim);
+FL_EXPORT void fl_shape_strides(int64_t *strides, const int64_t *dims, int ndim);
 
 /* Shape that a and b broadcast to; fails with "who: shapes [2, 3] and [4] do not broadcast". */
 fl_status fl_shape_broadcast(fl_shape *out, const char *who, const fl_shape *a, const fl_shape *b);

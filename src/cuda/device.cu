@@ -58,6 +58,19 @@ extern "C" void fl_cuda_allow_shared(const void *kernel, size_t bytes)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
+static void describe(char *text, size_t size, int index)
+{
+    cudaDeviceProp p;
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    if (cudaGetDeviceProperties(&p, index) != cudaSuccess) {
+        snprintf(text, size, "cuda:%d: %s", index, cudaGetErrorString(cudaGetLastError()));
+        return;
+    }
+    snprintf(text, size, "cuda:%d %s, compute %d.%d, %.1f GiB, driver for CUDA %d.%d", index, p.name, p.major, p.minor,
+             (double)p.totalGlobalMem / (1 << 30), driver / 1000, driver / 10 % 100);
+}
+
 /* ---- kernels ---- */
 
 extern const fl_cuda_entry __start_fl_cuda_ops[] __attribute__((weak, visibility("hidden")));
@@ -133,6 +146,7 @@ extern "C" __attribute__((visibility("default"))) fl_status fl_device_start(cons
     table.name = "cuda";
     table.count = count;
     table.own = fl_cuda_own();
+    table.describe = describe;
     table.allocate = fl_cuda_allocate;
     table.release = fl_cuda_release;
     table.trim = fl_cuda_trim;

@@ -35,7 +35,8 @@ return {
     {"on_rank(r, f, ...)", "Calls f on rank r alone and returns what it returns; nothing on the others."},
     {"print(...)", "print, on rank 0 alone (inside on_rank: on that rank)."},
     {"sync()", "Waits for all queued ops and raises what failed among them."},
-    {"memory(options)", "Bytes of tensors: live, cached, peak ({reset_peak = true} begins the peak anew)."},
+    {"memory(options)", "Bytes of tensors: live, cached, peak ({reset_peak = true} begins the peak anew); " ..
+        "{device = \"cuda\"}: of that device."},
     {"set_num_threads(n)", "The size of the thread team."},
     {"get_num_threads()", "The size of the thread team."},
     {"engine.stats()", "Counters of the engine: ops run inline and queued, waits, failures, lanes, threads."},

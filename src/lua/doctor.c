@@ -3,6 +3,7 @@
 */
 #include "binding.h"
 #include "../core/cpu/cpu.h"
+#include "../core/device.h"
 #include "../core/launch.h"
 #include "../core/plugin.h"
 #include "../core/shared.h"
@@ -117,6 +118,26 @@ static void probe_library(const char *what, const char *name, const char *missin
     if (library) dlclose(library);
 }
 
+/* The GPU, with numbers that it computed. */
+static void probe_gpu(lua_State *L)
+{
+    static const char code[] =
+        "local flow = require 'flow'\n"
+        "local x = flow.tensor({{1, 2}, {3, 4}}, {dtype = 'float32'}):to('cuda')\n"
+        "return (x:matmul(x) * 2):sum():item() == 108";
+    const fl_device *d;
+    char text[256];
+    if (fl_device_get(&d, FL_CUDA) != FL_OK) {
+        line("gpu", false, "%s", fl_message());
+        return;
+    }
+    d->describe(text, sizeof text, d->own);
+    bool good = luaL_dostring(L, code) == LUA_OK && lua_toboolean(L, -1);
+    line("gpu", good, "%s (of %d): %s", text, d->count,
+         good ? "product and sum of a 2 x 2 matrix are right" : lua_isstring(L, -1) ? lua_tostring(L, -1) : "wrong result");
+    lua_pop(L, 1);
+}
+
 /* What two ranks, started as a user would start them, say; *seconds: how long that took. */
 static bool ask_two_ranks(char *answer, size_t size, double *seconds)
 {
@@ -156,7 +177,7 @@ bool fl_lua_doctor(lua_State *L)
     good &= probe_product();
     good &= probe_memory();
     probe_library("editor", "libedit.so.2", "libedit.so.2 not found: the session reads plain lines");
-    probe_library("gpu", "libcuda.so.1", "no NVIDIA driver found (libcuda.so.1)");
+    probe_gpu(L);
     probe_ranks();
     fflush(stdout);
     return good;

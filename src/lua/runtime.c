@@ -5,6 +5,7 @@
 
 #include "../core/agree.h"
 #include "../core/comm.h"
+#include "../core/device.h"
 #include "../core/random.h"
 #include "../core/team.h"
 
@@ -29,17 +30,36 @@ static void set_integer(lua_State *L, const char *name, int64_t value)
     lua_setfield(L, -2, name);
 }
 
-/* flow.memory() -> a table of bytes; flow.memory{reset_peak = true} lets the peak begin anew after reading it */
-static int flow_memory(lua_State *L)
+/* The figures of the device that the option names; of this process's tensors wherever they are without one. */
+static void read_memory(lua_State *L, fl_memory_stats *out)
 {
-    static const char *const names[] = {"reset_peak", NULL};
-    fl_memory_stats m;
-    fl_storage_stats(&m);
+    static const char *const names[] = {"reset_peak", "device", NULL};
+    const fl_device *d = NULL;
+    const fl_placement *p = NULL;
+    bool reset = false;
     if (lua_istable(L, 1)) {
         fl_lua_check_keys(L, 1, "memory", names);
         lua_getfield(L, 1, "reset_peak");
-        if (lua_toboolean(L, -1)) fl_storage_reset_peak();
+        reset = lua_toboolean(L, -1);
+        if (lua_getfield(L, 1, "device") != LUA_TNIL) p = fl_lua_check_device(L, -1, "memory");
     }
+    if (p) FL_CHECK(L, fl_device_get(&d, p->type));
+    if (d) {
+        int index = fl_device_index(d, p);
+        if (index >= d->count) FL_RAISE(L, "memory: there is no cuda:%d", index);
+        d->memory(out, index, reset);
+        return;
+    }
+    fl_storage_stats(out);
+    if (reset) fl_storage_reset_peak();
+}
+
+/* flow.memory() -> a table of bytes; flow.memory{reset_peak = true} lets the peak begin anew after reading it;
+** flow.memory{device = "cuda"}: of that device */
+static int flow_memory(lua_State *L)
+{
+    fl_memory_stats m;
+    read_memory(L, &m);
     lua_createtable(L, 0, 9);
     set_integer(L, "live_bytes", m.live_bytes);
     set_integer(L, "peak_bytes", m.peak_bytes);
