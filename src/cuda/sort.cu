@@ -1,0 +1,148 @@
+/*
+** sort.cu -- radix sort by eight bits at a time, lowest first.
+**
+** A pass counts the digits of every tile, adds the counts up over the tiles, and places the elements. Within a tile each warp
+** has a stretch of its own and goes through it 32 elements at a time, so an element's rank among its like is known without
+** atomics and the sort is stable.
+*/
+#include "sort.h"
+
+enum { THREADS = 256, WARPS = THREADS / 32, EACH = 8, TILE = THREADS * EACH, DIGITS = 256, DIGIT_BITS = 8 };
+
+/* Sum of the values of the threads before this one, and of all; `shared` has room for one number per warp. */
+__device__ static uint32_t sum_before(uint32_t value, uint32_t *shared, uint32_t *total)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t sum = value, before = 0, all = 0;
+    for (int d = 1; d < 32; d *= 2) {
+        uint32_t other = __shfl_up_sync(0xffffffffu, sum, d);
+        if (lane >= d) sum += other;
+    }
+    __syncthreads();
+    if (lane == 31) shared[warp] = sum;
+    __syncthreads();
+    for (int w = 0; w < WARPS; w++) {
+        if (w < warp) before += shared[w];
+        all += shared[w];
+    }
+    *total = all;
+    return before + sum - value;
+}
+
+/* counts[digit][tile] */
+__global__ void __launch_bounds__(THREADS) count_digits(uint32_t *counts, const uint32_t *keys, uint32_t n, int shift)
+{
+    __shared__ uint32_t seen[DIGITS];
+    seen[threadIdx.x] = 0;
+    __syncthreads();
+    for (int k = 0; k < EACH; k++) {
+        uint32_t i = blockIdx.x * TILE + k * THREADS + threadIdx.x;
+        if (i < n) atomicAdd(&seen[keys[i] >> shift & (DIGITS - 1)], 1u);
+    }
+    __syncthreads();
+    counts[threadIdx.x * gridDim.x + blockIdx.x] = seen[threadIdx.x];
+}
+
+/* Block d: the counts of digit d become what the tiles before have of it; totals[d] is what all have. */
+__global__ void __launch_bounds__(THREADS) add_counts(uint32_t *counts, uint32_t *totals, uint32_t tiles)
+{
+    __shared__ uint32_t sums[WARPS];
+    uint32_t *row = counts + (size_t)blockIdx.x * tiles, before = 0;
+    for (uint32_t first = 0; first < tiles; first += THREADS) {
+        uint32_t i = first + threadIdx.x, value = i < tiles ? row[i] : 0, all;
+        uint32_t at = before + sum_before(value, sums, &all);
+        if (i < tiles) row[i] = at;
+        before += all;
+    }
+    if (threadIdx.x == 0) totals[blockIdx.x] = before;
+}
+
+/* Rank of each of the thread's elements among those of its warp with the same digit; seen[digit] of them in all. */
+__device__ static void rank_elements(uint32_t *rank, uint32_t *seen, const uint32_t *digit, int lane)
+{
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        unsigned alike = __match_any_sync(0xffffffffu, digit[k]);
+        uint32_t before = digit[k] < DIGITS ? seen[digit[k]] : 0;
+        __syncwarp();
+        if (digit[k] < DIGITS && lane == __ffs((int)alike) - 1) seen[digit[k]] = before + __popc(alike);
+        __syncwarp();
+        rank[k] = before + __popc(alike & ((1u << lane) - 1));
+    }
+}
+
+/* order NULL: 0, 1, 2, ... */
+__global__ void __launch_bounds__(THREADS) place(uint32_t *to_keys, uint32_t *to_order, const uint32_t *keys, const uint32_t *order, uint32_t n, int shift,
+                                                 const uint32_t *counts, const uint32_t *totals)
+{
+    __shared__ uint32_t sums[WARPS], seen[WARPS][DIGITS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t key[EACH], digit[EACH], rank[EACH], all, first = blockIdx.x * TILE + warp * (32 * EACH) + lane;
+    for (int w = 0; w < WARPS; w++) seen[w][threadIdx.x] = 0;
+    uint32_t start = sum_before(totals[threadIdx.x], sums, &all) + counts[threadIdx.x * gridDim.x + blockIdx.x];
+    for (int k = 0; k < EACH; k++) {
+        key[k] = first + 32 * k < n ? keys[first + 32 * k] : 0;
+        digit[k] = first + 32 * k < n ? key[k] >> shift & (DIGITS - 1) : (uint32_t)DIGITS;
+    }
+    __syncthreads();
+    rank_elements(rank, seen[warp], digit, lane);
+    __syncthreads();
+    for (int w = 0; w < WARPS; w++) { /* each thread for one digit: where the warps' elements begin */
+        uint32_t count = seen[w][threadIdx.x];
+        seen[w][threadIdx.x] = start;
+        start += count;
+    }
+    __syncthreads();
+    for (int k = 0; k < EACH; k++) {
+        uint32_t i = first + 32 * k;
+        if (i >= n) continue;
+        uint32_t at = seen[warp][digit[k]] + rank[k];
+        to_keys[at] = key[k];
+        to_order[at] = order ? order[i] : i;
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) number(uint32_t *order, uint32_t n)
+{
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) order[i] = i;
+}
+
+/* ---- memory: keys, order, the same again, counts, totals ---- */
+
+static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
+
+fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n)
+{
+    if (n >= FL_CUDA_SORT_MOST)
+        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, there are %lld; use device \"cpu\"", who, (long long)n);
+    size_t words = 4 * (size_t)n + DIGITS * (size_t)tiles_of(n) + DIGITS;
+    FL_TRY(fl_cuda_malloc(&s->memory, words * sizeof *s->keys));
+    s->n = n;
+    s->keys = (uint32_t *)s->memory;
+    s->order = s->keys + n;
+    return FL_OK;
+}
+
+fl_status fl_cuda_sort_run(fl_cuda_sort *s, int bits)
+{
+    uint32_t n = (uint32_t)s->n, tiles = (uint32_t)tiles_of(s->n), *order = NULL;
+    uint32_t *other_keys = (uint32_t *)s->memory + 2 * s->n, *other_order = other_keys + s->n;
+    uint32_t *counts = other_order + s->n, *totals = counts + (size_t)DIGITS * tiles;
+    if (n == 0) return FL_OK;
+    if (bits == 0) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, s->order, n);
+    for (int shift = 0; shift < bits; shift += DIGIT_BITS) {
+        FL_LAUNCH(count_digits, tiles, THREADS, 0, counts, s->keys, n, shift);
+        FL_LAUNCH(add_counts, DIGITS, THREADS, 0, counts, totals, tiles);
+        FL_LAUNCH(place, tiles, THREADS, 0, other_keys, other_order, s->keys, order, n, shift, counts, totals);
+        uint32_t *keys = s->keys;
+        s->keys = other_keys;
+        other_keys = keys;
+        order = other_order;
+        other_order = s->order;
+        s->order = order;
+    }
+    return fl_cuda_check("sort");
+}
+
+void fl_cuda_sort_close(fl_cuda_sort *s) { fl_cuda_free(s->memory); }
