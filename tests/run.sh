@@ -1,6 +1,7 @@
 #!/bin/sh
 # run.sh OUT [SPEC...] -- runs the C tests and the specs of one build; the last line is the sum of all:
-# "N passed, N failed, N skipped". A test program that dies counts as one failure.
+# "N passed, N failed, N skipped". A test program that dies counts as one failure. FLOW_TEST_DEVICE=cuda: the tensors of the
+# specs are made there.
 set -u
 out=$1
 shift
@@ -29,7 +30,7 @@ if [ $# -eq 0 ]; then
     set -- tests/*_spec.lua
 fi
 
-FLOWLUA=$out/flowlua busted --lua="$out/flowlua" -o plainTerminal --pattern=_spec "$@" >"$log" 2>&1
+FLOWLUA=$out/flowlua busted --lua="$out/flowlua" ${FLOW_TEST_DEVICE:+--helper=tests/on_device.lua} -o plainTerminal --pattern=_spec "$@" >"$log" 2>&1
 status=$?
 line=$(sed -n 's/^\([0-9]*\) success[es]* \/ \([0-9]*\) failures* \/ \([0-9]*\) errors* \/ \([0-9]*\) pending.*/\1 \2 \3 \4/p' "$log" | tail -n 1)
 if [ -n "$line" ]; then

@@ -12,6 +12,9 @@
 local folder, spec = arg[1], arg[2]
 local flow = require "flow"
 
+local plain_placement = flow.placement
+if os.getenv "FLOW_TEST_DEVICE" then require "tests.on_device" end
+
 local me, count = flow.rank(), flow.world_size()
 local GRACE = 0.5   -- seconds that a rank that failed gives the others to finish
 local ATTEMPTS = 20
@@ -54,7 +57,7 @@ end
 -- A collective of all ranks that no spec does.
 local function meeting()
     local shape = {1, 1, 1, 1, 1, 1, 1, 1}
-    local x = flow._testing.from_part(flow.zeros(shape, {dtype = "int8"}), shape, flow.placement.all "cpu", "P(max)")
+    local x = flow._testing.from_part(flow.zeros(shape, {dtype = "int8", device = "cpu"}), shape, plain_placement.all "cpu", "P(max)")
     x:to_global {sbp = "B"}:to_local():item()
 end
 

@@ -1,0 +1,56 @@
+-- on_device.lua -- before the specs (busted --helper): tensors that are made without a device or placement are made on
+-- FLOW_TEST_DEVICE, and placements of "cpu" are placements of its type.
+local flow = require "flow"
+
+local device = assert(os.getenv "FLOW_TEST_DEVICE", "FLOW_TEST_DEVICE says where tensors are made")
+local type_of_device = device:match "^%a+"
+
+-- Options are a table whose keys are words; sizes are a list.
+local function is_options(value) return type(value) == "table" and type(next(value)) == "string" end
+
+local function placed(options)
+    local copy = {}
+    for key, v in pairs(options or {}) do copy[key] = v end
+    if not copy.device and not copy.placement then copy.device = device end
+    return copy
+end
+
+local function wrap(f, least)
+    return function(...)
+        local args = table.pack(...)
+        local n = args.n
+        if n < least then return f(...) end     -- an error: its words are the function's own
+        if is_options(args[n]) and n > least then args[n] = placed(args[n])
+        elseif args[n] == nil and n > least then args[n] = placed()
+        else args[n + 1], n = placed(), n + 1 end
+        return f(table.unpack(args, 1, n))
+    end
+end
+
+-- Functions that make tensors of nothing, and how many arguments they need besides options.
+for name, least in pairs {
+    zeros = 1, ones = 1, empty = 1, full = 2, eye = 1, arange = 1, linspace = 3, rand = 1, randn = 1, randint = 3, randperm = 1,
+} do
+    flow[name] = wrap(flow[name], least)
+end
+
+local tensor = flow.tensor
+function flow.tensor(data, options)
+    if flow.is_tensor(data) or (options ~= nil and not is_options(options) and next(options) ~= nil) then return tensor(data, options) end
+    return tensor(data, placed(options))
+end
+
+-- Where values are read from files: on the device too, unless told otherwise.
+local load = flow.load
+function flow.load(path, options)
+    if options and (options.lazy or options.device or options.placement) then return load(path, options) end
+    return load(path, placed(options))
+end
+
+local placement = flow.placement
+flow.placement = setmetatable({
+    all = function(kind) return placement.all(kind == "cpu" and type_of_device or kind) end,
+}, {
+    __index = placement,
+    __call = function(_, kind, ...) return placement(kind == "cpu" and type_of_device or kind, ...) end,
+})

@@ -1,0 +1,32 @@
+#!/bin/sh
+# run-emulated.sh OUT [SPEC...] -- the specs of the CUDA device (tests/cuda) where there need not be one: the kernels of one build
+# run on the CPU, first each op as it is issued, then with everything deferred to random moments that the rules of streams allow.
+# The last line is the sum: "N passed, N failed, N skipped".
+set -u
+out=$1
+shift
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if [ ! -f "$out/emulated/flowlua-cuda.so" ]; then
+    echo "skipped: $out/emulated/flowlua-cuda.so was not built: there is no CUDA toolkit"
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+fi
+whole=$#
+for mode in 1 deferred; do
+    if [ "$whole" -eq 0 ]; then
+        # deferred execution concerns the order of things, not what a kernel computes
+        if [ $mode = 1 ]; then set -- tests/cuda/*_spec.lua; else set -- tests/cuda/engine_spec.lua tests/cuda/device_spec.lua tests/cuda/train_spec.lua; fi
+    fi
+    began=$(date +%s)
+    FLOW_CUDA_EMULATED=$mode sh tests/run.sh "$out" "$@" >"$log" 2>&1
+    cat "$log"
+    echo "tests/cuda, emulated ($mode): $(tail -n 1 "$log") in $(($(date +%s) - began)) s"
+    read -r p _ f _ s _ <<END
+$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' || echo 0 passed, 1 failed, 0 skipped)
+END
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
