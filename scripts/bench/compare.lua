@@ -104,6 +104,7 @@ end
 local libraries = os.getenv("BENCH_PEER_LIBRARIES")
 local settings_of_torch = libraries and "LD_LIBRARY_PATH=" .. quote(libraries) or ""
 local worker = ("%s %s/worker.lua"):format(quote(flowlua), quote(folder))
+local torch_on_gpu = python and ("%s %s/peer_gpu.py"):format(quote(python), quote(folder))
 local torch_peer = python and ("%s %s/peer.py"):format(quote(python), quote(folder))
 local mpi_peer = os.getenv("BENCH_MPI_PEER")
 
@@ -115,6 +116,7 @@ local makers = {
     queued = function(ranks) return new_side("flowlua, queued", worker, ranks, "FLOW_ENGINE=queued") end,
     apart = function(ranks) return new_side("flowlua, apart", worker, ranks, "FLOW_SHARED=0") end,
     PyTorch = function(ranks) return torch_peer and new_side("PyTorch", torch_peer, ranks, settings_of_torch) end,
+    ["PyTorch, cuda"] = function(ranks) return torch_on_gpu and new_side("PyTorch, cuda", torch_on_gpu, ranks) end,
     ["Open MPI"] = function(ranks) return mpi_peer and new_side("Open MPI", mpi_peer, ranks, "", MPI_OPTIONS) end,
 }
 
@@ -210,7 +212,7 @@ end
 
 -- ---- numbers ----
 
-local per_second = {["GF/s"] = 1e9, ["GB/s"] = 1e9, ["steps/s"] = 1}
+local per_second = {["TF/s"] = 1e12, ["GF/s"] = 1e9, ["GB/s"] = 1e9, ["steps/s"] = 1}
 local per_unit = {us = 1e6, ms = 1e3}
 
 -- Seconds in the unit of a figure.
@@ -243,6 +245,8 @@ local function measure(group, case)
     return lists[1], lists[2], problem
 end
 
+local standards = {}    -- by unit: the rate that others are a share of
+
 local function figure_of(group, spec)
     local case, what, unit, goal, work = table.unpack(spec, 1, 5)
     local mine, peers, problem = measure(group, case)
@@ -256,6 +260,12 @@ local function figure_of(group, spec)
     if goal and median then
         local least = per_second[unit] ~= nil
         result.met = least and result.value >= goal or not least and result.value <= goal
+    end
+    if spec.standard and median then standards[unit] = math.max(result.value, result.peer or 0) end
+    if median and standards[unit] then result.share = result.value / standards[unit] end
+    if spec.share and result.share then
+        result.goal_share = spec.share
+        result.met = result.met ~= false and result.share >= spec.share
     end
     if spec.ratio and result.ratio then
         result.goal_ratio = spec.ratio
@@ -272,8 +282,10 @@ local function print_figure(f)
     if f.problem then return print(("  %-38s %s"):format(f.what, f.problem)) end
     local goal = f.goal and ("%s %g %s"):format(per_second[f.unit] and ">=" or "<=", f.goal, f.unit) or ""
     if f.goal_ratio then goal = goal .. (" >= %.2fx"):format(f.goal_ratio) end
+    if f.goal_share then goal = goal .. (" >= %.0f %%"):format(100 * f.goal_share) end
     local met = ""
     if f.met ~= nil then met = f.met and "yes" or "NO" end
+    if f.share then met = ("%-4s %.0f %%"):format(met, 100 * f.share) end
     print(row:format(f.what, show(f.value, f.unit), show(f.peer, f.unit),
         f.ratio and ("%.2fx"):format(f.ratio) or "-", goal, met))
 end
@@ -316,7 +328,7 @@ local function run_group(group, about, file)
     for _, spec in ipairs(group.figures) do
         local figure = figure_of(group, spec)
         print_figure(figure)
-        if figure.goal or figure.goal_ratio then goals, met = goals + 1, met + (figure.met and 1 or 0) end
+        if figure.goal or figure.goal_ratio or figure.goal_share then goals, met = goals + 1, met + (figure.met and 1 or 0) end
         for key, value in pairs(about) do figure[key] = value end
         figure.load = load_average()
         file:write(json.encode(figure), "\n")
@@ -325,9 +337,13 @@ local function run_group(group, about, file)
     return goals, met
 end
 
--- The groups that the command line names, or all.
+-- The groups that the command line names, or all that need no GPU.
 local function chosen_groups()
-    if #arg < 2 then return groups end
+    if #arg < 2 then
+        local usual = {}
+        for _, group in ipairs(groups) do if not group.gpu then usual[#usual + 1] = group end end
+        return usual
+    end
     local by_name, names, list = {}, {}, {}
     for i, group in ipairs(groups) do by_name[group.name], names[i] = group, group.name end
     for i = 2, #arg do

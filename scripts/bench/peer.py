@@ -30,11 +30,16 @@ def slowest(seconds):
     return most.item()
 
 
+def synchronize():
+    """Waits for what is queued; a device's own where there is one."""
+
+
 def run(body, count):
     if RANKS > 1:
         distributed.barrier()
     began = time.perf_counter()
     body(count)
+    synchronize()
     return slowest(time.perf_counter() - began)
 
 
@@ -430,4 +435,5 @@ def main():
             print(result, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

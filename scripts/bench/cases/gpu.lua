@@ -1,0 +1,215 @@
+-- gpu.lua -- ops on the GPU. A case is its own description: "name,dtype,AxBxC" and what else the op takes, so that the peer
+-- (peer_gpu.py) builds the same from the same words.
+
+local flow = require "flow"
+local nn, optim = flow.nn, flow.optim
+
+local function randn(shape, dtype, wants)
+    return flow.randn(shape, {device = "cuda"}):to(dtype):detach():requires_grad_(wants or false)
+end
+
+-- A case that calls f.
+local function loop(f)
+    return function(count)
+        for _ = 1, count do f() end
+    end
+end
+
+-- The backward pass of y alone.
+local function backward(y, leaves)
+    local g = randn(y.shape, y.dtype)
+    return loop(function() flow.grad(y, leaves, {grad_outputs = g, retain_graph = true}) end)
+end
+
+local ops = {}
+
+function ops.copy(dtype, shape)
+    local x, y = randn(shape, dtype), randn(shape, dtype)
+    return loop(function() y:copy_(x) end)
+end
+
+for name, f in pairs {
+    add = function(x, y) return x + y end, mulnum = function(x) return x * 1.5 end, exp = function(x) return x:exp() end,
+    gelu = function(x) return flow.gelu(x) end, tanh = function(x) return x:tanh() end,
+    where = function(x, y) return flow.where(x:gt(0), x, y) end,
+    sum = function(x) return x:sum() end, sumlast = function(x) return x:sum(-1) end, sumfirst = function(x) return x:sum(0) end,
+    summiddle = function(x) return x:sum(1) end, mean = function(x) return x:mean(-1) end, max = function(x) return x:max(-1) end,
+    argmax = function(x) return x:argmax(-1) end, norm = function(x) return x:norm() end, cumsum = function(x) return x:cumsum(-1) end,
+    softmax = function(x) return x:softmax(-1) end, log_softmax = function(x) return x:log_softmax(-1) end,
+    dropout = function(x) return x:dropout(0.1) end, cast = function(x) return x:to("bfloat16") end,
+    add_ = function(x, y) return x:add_(y) end, view = function(x) return x:view(-1) end,
+} do
+    ops[name] = function(dtype, shape)
+        local x, y = randn(shape, dtype), randn(shape, dtype)
+        return function(count)
+            for _ = 1, count do f(x, y) end
+        end
+    end
+end
+
+-- x + row, x + y transposed
+function ops.addrow(dtype, shape)
+    local x, row = randn(shape, dtype), randn({shape[#shape]}, dtype)
+    return loop(function() local _ = x + row end)
+end
+
+function ops.addturned(dtype, shape)
+    local x, y = randn(shape, dtype), randn({shape[2], shape[1]}, dtype):t()
+    return loop(function() local _ = x + y end)
+end
+
+function ops.softmax_backward(dtype, shape)
+    local x = randn(shape, dtype, true)
+    return backward(x:softmax(-1), {x})
+end
+
+local function normed(dtype, shape)
+    local n = shape[#shape]
+    local x, weight, bias = randn(shape, dtype, true), randn({n}, dtype, true), randn({n}, dtype, true)
+    return function() return flow.layer_norm(x, {n}, weight, bias) end, {x, weight, bias}
+end
+
+function ops.layer_norm(dtype, shape)
+    local f = normed(dtype, shape)
+    return loop(function() flow.no_grad(f) end)
+end
+
+function ops.layer_norm_backward(dtype, shape)
+    local f, leaves = normed(dtype, shape)
+    return backward(f(), leaves)
+end
+
+function ops.cross_entropy(dtype, shape)
+    local x, y = randn(shape, dtype, true), flow.randint(0, shape[2], {shape[1]}, {device = "cuda"})
+    return loop(function()
+        flow.cross_entropy(x, y):backward()
+        x.grad = nil
+    end)
+end
+
+function ops.permute(dtype, shape, axes)
+    local view = randn(shape, dtype):permute(axes)
+    return loop(function() view:contiguous() end)
+end
+
+function ops.matmul(dtype, shape)   -- m x n x k
+    local a, b = randn({shape[1], shape[3]}, dtype), randn({shape[3], shape[2]}, dtype)
+    return loop(function() a:matmul(b) end)
+end
+
+function ops.linear(dtype, shape)   -- rows, in, out
+    local x, layer = randn({shape[1], shape[2]}, dtype), nn.Linear(shape[2], shape[3]):to("cuda"):to(dtype)
+    return loop(function() flow.no_grad(layer, x) end)
+end
+
+function ops.bmm(dtype, shape)      -- batch, m, n, k
+    local a, b = randn({shape[1], shape[2], shape[4]}, dtype), randn({shape[1], shape[4], shape[3]}, dtype)
+    return loop(function() a:bmm(b) end)
+end
+
+local function attention(dtype, shape, wants)
+    local q, k, v = randn(shape, dtype, wants), randn(shape, dtype, wants), randn(shape, dtype, wants)
+    return function() return flow.scaled_dot_product_attention(q, k, v, {is_causal = true}) end, {q, k, v}
+end
+
+function ops.attention(dtype, shape) return loop((attention(dtype, shape))) end
+
+function ops.attention_backward(dtype, shape)
+    local f, leaves = attention(dtype, shape, true)
+    return backward(f(), leaves)
+end
+
+function ops.embedding(dtype, shape) -- rows of the table, width, how many
+    local weight, at = randn({shape[1], shape[2]}, dtype), flow.randint(0, shape[1], {shape[3]}, {device = "cuda"})
+    return loop(function() flow.embedding(at, weight) end)
+end
+
+function ops.randn(dtype, shape)
+    return loop(function() flow.randn(shape, {device = "cuda", dtype = dtype}) end)
+end
+
+function ops.rand(dtype, shape)
+    return loop(function() flow.rand(shape, {device = "cuda", dtype = dtype}) end)
+end
+
+-- One step over the tensors of a default GPT, `shape` times over, or over one tensor of that many elements.
+function ops.adamw(dtype, shape)
+    local parameters = {}
+    local function add(...)
+        local p = randn({...}, dtype, true)
+        p.grad = flow.randn_like(p)
+        parameters[#parameters + 1] = p
+    end
+    if #shape == 1 then add(shape[1]) else
+        for _ = 1, shape[1] do
+            for _, size in ipairs {{shape[2]}, {shape[2]}, {3 * shape[2], shape[2]}, {3 * shape[2]}, {shape[2], shape[2]}, {shape[2]}} do
+                add(table.unpack(size))
+            end
+        end
+    end
+    local optimizer = optim.AdamW(parameters, {lr = 1e-4})
+    return loop(function() optimizer:step() end)
+end
+
+-- ---- whole steps ----
+
+local Block = nn.Module:extend("Block")
+
+function Block:init(width, heads, dropout)
+    self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+    self.attention = nn.CausalSelfAttention(width, heads, {dropout = dropout})
+    self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+    self.dropout = nn.Dropout(dropout)
+end
+
+function Block:forward(x)
+    x = x + self.dropout(self.attention(self.norm1(x)))
+    return x + self.dropout(self.mlp(self.norm2(x)))
+end
+
+local GPT = nn.Module:extend("GPT")
+
+function GPT:init(characters, layers, width, heads, context, dropout)
+    self.characters, self.positions = nn.Embedding(characters, width), nn.Embedding(context, width)
+    self.dropout, self.blocks = nn.Dropout(dropout), nn.ModuleList()
+    for _ = 1, layers do self.blocks:append(Block(width, heads, dropout)) end
+    self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters)
+end
+
+function GPT:forward(x)
+    local h = self.dropout(self.characters(x) + self.positions(flow.arange(x:size(1), {device = "cuda"})))
+    for _, block in ipairs(self.blocks) do h = block(h) end
+    return self.head(self.norm(h))
+end
+
+-- shape: characters, layers, width, heads, context, batch; dropout in percent. Reading the loss is part of a step.
+function ops.gpt(dtype, shape, extra)
+    local characters, layers, width, heads, context, batch = table.unpack(shape)
+    local model = GPT(characters, layers, width, heads, context, extra[1] / 100):to("cuda"):to(dtype)
+    local optimizer = optim.AdamW(model:parameters(), {lr = 1e-4, betas = {0.9, 0.99}, weight_decay = 0.1})
+    local text = flow.randint(0, characters, {100000})
+    local loader = flow.data.loader(flow.data.windows(text, context), {batch_size = batch, shuffle = true})
+    return loop(function()
+        local piece = loader:next()
+        local loss = flow.cross_entropy(model(piece[1]:to("cuda")):flatten(0, 1), piece[2]:to("cuda"):flatten())
+        optimizer:zero_grad()
+        loss:backward()
+        optim.clip_grad_norm(model:parameters(), 1)
+        optimizer:step()
+        loss:item()
+    end)
+end
+
+-- ---- words to cases ----
+
+local function numbers(text)
+    local list = {}
+    for n in (text or ""):gmatch("%d+") do list[#list + 1] = math.tointeger(n) end
+    return list
+end
+
+return setmetatable({}, {__index = function(_, case)
+    local name, dtype, shape, extra = case:match("^([^,]+),([^,]+),([^,]+),?(.*)$")
+    if not ops[name] then return nil end
+    return function() return ops[name](dtype, numbers(shape), numbers(extra)) end
+end})
