@@ -79,7 +79,7 @@ if [ -d "$system/openmpi/include" ] && command -v orterun >/dev/null; then
     mv "$folder/lib/$(basename "$(readlink -f "$system/openmpi/lib/libmpi.so")")" "$prefix/lib/libmpi.so"
     # all ranks are on one host: no fast networks, and no other programming models
     for file in "$prefix"/lib/openmpi/*.so; do
-        if ldd "$file" | grep -qE 'lib(ucp|fabric|psm|ibverbs|oshmem|munge|cuda)'; then rm "$file"; else library "$file"; fi
+        if ldd "$file" | grep -qE 'lib(ucp|fabric|psm|ibverbs|oshmem|cuda)'; then rm "$file"; else library "$file"; fi
     done
     library "$prefix/bin/orterun"
     rm -f "$folder"/lib/mca_*.so "$folder"/lib/libompi_*.so "$folder/lib/orterun"
@@ -101,7 +101,9 @@ export LIBRARY_PATH="\$pack/lib\${LIBRARY_PATH:+:\$LIBRARY_PATH}"
 export LD_LIBRARY_PATH="\$pack/lib\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
 export LUA_PATH="./?.lua;\$pack/share/lua/?.lua;\$pack/share/lua/?/init.lua;;"
 export LUA_CPATH="\$pack/lib/lua/?.so;;"
-export OPAL_PREFIX="\$pack/openmpi" PMIX_INSTALL_PREFIX="\$pack/lib/pmix2"
+export OPAL_PREFIX="\$pack/openmpi" OPAL_BINDIR="\$pack/openmpi/bin" OPAL_LIBDIR="\$pack/openmpi/lib"
+export OPAL_PKGLIBDIR="\$pack/openmpi/lib/openmpi" OPAL_PKGDATADIR="\$pack/openmpi/share/openmpi"
+export PMIX_INSTALL_PREFIX="\$pack/lib/pmix2" PMIX_LIBDIR="\$pack/lib/pmix2/lib" PMIX_PKGLIBDIR="\$pack/lib/pmix2/lib/pmix"
 # make: no packages to install, Lua and Open MPI lie here
 MAKEFLAGS="\${MAKEFLAGS:-} LUA_CFLAGS=-I\$pack/include/lua5.4 LUA_LIB=\$pack/lib/liblua5.4.a PACKAGES_BUILD= PACKAGES_RUN= PACKAGES_TEST="
 [ ! -d "\$pack/openmpi" ] || MAKEFLAGS="\$MAKEFLAGS MPI_CFLAGS=-I\$pack/openmpi/include MPI_LIBS=\$pack/openmpi/lib/libmpi.so"
