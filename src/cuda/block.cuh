@@ -1,0 +1,133 @@
+/*
+** block.cuh -- what the threads of a warp or a block do together: joining values, moving whole vectors.
+**
+** A group is 1, 2, 4, ... 32 neighbouring lanes of a warp, or a whole block of more than one warp. Every thread of the block
+** takes part in every join, with a neutral value if it has nothing to bring. The order of joining depends on the size of
+** the group alone, and all its threads get the same bits.
+*/
+#ifndef FL_BLOCK_CUH
+#define FL_BLOCK_CUH
+
+#include "convert.h"
+
+/* Elements of 16 bytes. */
+template <typename T> struct fl_vector { enum { WIDTH = 16 / sizeof(T) }; };
+
+template <typename T, int N> __device__ static inline bool fl_is_aligned(const T *p) { return (uintptr_t)p % (sizeof(T) * N) == 0; }
+
+/* ---- joining ---- */
+
+/* What the lane with the other bits has: values of any size, in words. */
+template <typename S> __device__ static inline S fl_lane_exchange(const S &value, int bits)
+{
+    enum { WORDS = sizeof(S) / sizeof(int) };
+    static_assert(sizeof(S) % sizeof(int) == 0, "lanes exchange words");
+    int words[WORDS];
+    S other;
+    memcpy(words, &value, sizeof value);
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) words[i] = __shfl_xor_sync(0xffffffffu, words[i], bits);
+    memcpy(&other, words, sizeof other);
+    return other;
+}
+
+/* Over 1 to 32 lanes. join(a, b): a is of the lower lanes. */
+template <typename S, typename F> __device__ static inline S fl_lanes_join(S value, int lanes, const F &join)
+{
+    for (int bits = lanes / 2; bits > 0; bits /= 2) {
+        S other = fl_lane_exchange(value, bits);
+        value = threadIdx.x & bits ? join(other, value) : join(value, other);
+    }
+    return value;
+}
+
+/* Over a group; `shared` has room for 32 values and may be used by one join after the other. */
+template <typename S, typename F> __device__ static inline S fl_group_join(S value, int group, const S &neutral, S *shared, const F &join)
+{
+    if (group <= 32) return fl_lanes_join(value, group, join);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = group / 32;
+    value = fl_lanes_join(value, 32, join);
+    __syncthreads(); /* the join before has read its values */
+    if (lane == 0) shared[warp] = value;
+    __syncthreads();
+    value = lane < warps ? shared[lane] : neutral;
+    return fl_lanes_join(value, 32, join);
+}
+
+/* ---- groups ---- */
+
+/* The smallest power of two that is not below n, at most `most` (a power of two). */
+static inline int fl_power_above(int64_t n, int most)
+{
+    int p = 1;
+    while (p < n && p < most) p *= 2;
+    return p;
+}
+
+/* Position in the group, and number of the group in the grid. */
+__device__ static inline int fl_group_lane(int group) { return group <= 32 ? (int)(threadIdx.x & (unsigned)(group - 1)) : (int)threadIdx.x; }
+__device__ static inline int64_t fl_group_number(int group)
+{
+    if (group > 32) return blockIdx.x;
+    int shift = 31 - __clz(group);
+    return (int64_t)blockIdx.x * (blockDim.x >> shift) + (threadIdx.x >> shift);
+}
+
+/* ---- vectors of a row ---- */
+
+/* A row of n elements is cut where memory is aligned: `shift` is how far its first element lies behind such a place. Vector v
+** begins at element v * WIDTH - shift, which may be before the row, and may end behind it. */
+template <typename T> __device__ static inline int fl_row_shift(const T *row)
+{
+    return (int)((uintptr_t)row / sizeof(T) % fl_vector<T>::WIDTH);
+}
+
+/* Elements e, e + 1, ... of a row; those outside are `fill`. */
+template <typename W, typename T> __device__ static inline void fl_row_load(W *out, const T *row, int64_t e, int64_t n, W fill)
+{
+    enum { WIDTH = fl_vector<T>::WIDTH };
+    if (e >= 0 && e + WIDTH <= n && fl_is_aligned<T, WIDTH>(row + e)) {
+        fl_pack<T, WIDTH> pack = *(const fl_pack<T, WIDTH> *)(row + e);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) out[j] = (W)fl_load(pack.at[j]);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) out[j] = e + j >= 0 && e + j < n ? (W)fl_load(row[e + j]) : fill;
+}
+
+/* Stores what lies inside the row. */
+template <typename W, typename T> __device__ static inline void fl_row_store(T *row, const W *in, int64_t e, int64_t n)
+{
+    enum { WIDTH = fl_vector<T>::WIDTH };
+    if (e >= 0 && e + WIDTH <= n && fl_is_aligned<T, WIDTH>(row + e)) {
+        fl_pack<T, WIDTH> pack;
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) pack.at[j] = fl_store<T>(in[j]);
+        *(fl_pack<T, WIDTH> *)(row + e) = pack;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++)
+        if (e + j >= 0 && e + j < n) row[e + j] = fl_store<T>(in[j]);
+}
+
+/* ---- arithmetic in the wide types ---- */
+
+__device__ static inline float fl_exp(float x) { return expf(x); }
+__device__ static inline double fl_exp(double x) { return exp(x); }
+__device__ static inline float fl_log(float x) { return logf(x); }
+__device__ static inline double fl_log(double x) { return log(x); }
+__device__ static inline float fl_abs(float x) { return fabsf(x); }
+__device__ static inline double fl_abs(double x) { return fabs(x); }
+__device__ static inline float fl_power(float x, float p) { return powf(x, p); }
+__device__ static inline double fl_power(double x, double p) { return pow(x, p); }
+__device__ static inline float fl_root(float x) { return sqrtf(x); }
+__device__ static inline double fl_root(double x) { return sqrt(x); }
+
+/* e^x for results of type T: those of 16 bits do not see the error of the fast one. */
+template <typename T> struct fl_exp_for { __device__ static inline float of(float x) { return __expf(x); } };
+template <> struct fl_exp_for<float> { __device__ static inline float of(float x) { return expf(x); } };
+template <> struct fl_exp_for<double> { __device__ static inline double of(double x) { return exp(x); } };
+
+#endif

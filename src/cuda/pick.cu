@@ -1,0 +1,235 @@
+/*
+** pick.cu -- where the largest and smallest elements are; taking one element of each line, and putting it back.
+*/
+#include "folds.cuh"
+
+/* ---- positions of extremes ---- */
+
+/* arg_find: positions count only where the extreme is this value, and are those of the whole tensor. */
+typedef struct find {
+    const char *value;          /* NULL: not asked for */
+    int dtype, value_ndim, ndim;
+    int64_t size, value_sizes[FL_MAX_NDIM], value_strides[FL_MAX_NDIM];
+    uint32_t mask;
+    int64_t sizes[FL_MAX_NDIM], start[FL_MAX_NDIM], logical[FL_MAX_NDIM];
+} find;
+
+/* Offset of element number i, row-major. */
+__device__ static int64_t offset_of(const find &f, int64_t i)
+{
+    int64_t offset = 0;
+    for (int a = f.value_ndim - 1; a >= 0; a--) {
+        offset += i % f.value_sizes[a] * f.value_strides[a];
+        i /= f.value_sizes[a];
+    }
+    return offset;
+}
+
+/* A position among the reduced axes of this part, as one of the whole tensor. */
+__device__ static int64_t whole_position(const find &f, int64_t local)
+{
+    int64_t position = 0, extent = 1;
+    for (int a = f.ndim - 1; a >= 0; a--) {
+        if (!(f.mask >> a & 1u)) continue;
+        position += (local % f.sizes[a] + f.start[a]) * extent;
+        local /= f.sizes[a];
+        extent *= f.logical[a];
+    }
+    return position;
+}
+
+/* The best element and the lowest position that has it; -1: none yet. NaN is better than all. */
+template <typename X_> struct pick_fold {
+    typedef X_ X;
+    struct Total { int64_t at; X value; };
+    enum { VECTORS = 1 };
+    fl_results values;          /* out NULL: not asked for */
+    int64_t *positions;         /* NULL: not asked for */
+    bool smallest;
+    find where;
+
+    __device__ Total none() const
+    {
+        Total t = {};
+        t.at = -1;
+        return t;
+    }
+    __device__ static bool wins(X x, int64_t at, const Total &t)
+    {
+        bool both_nan = (x != x) & (t.value != t.value);
+        bool better = (x > t.value) | ((x != x) & !both_nan), same = (x == t.value) | both_nan;
+        return (t.at < 0) | better | (same & (at < t.at));
+    }
+    __device__ Total join(const Total &a, const Total &b) const { return b.at >= 0 && wins(b.value, b.at, a) ? b : a; }
+    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &place) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            X v = smallest ? fl_turned(x[i]) : x[i];
+            int64_t at = place.at[i / W] + i % W * place.step;
+            bool won = wins(v, at, t);
+            t.value = won ? v : t.value;
+            t.at = won ? at : t.at;
+        }
+    }
+    __device__ void finish(const Total &t, int64_t result, int64_t) const
+    {
+        typedef typename fl_total_of<X>::type wide;
+        X value = smallest ? fl_turned(t.value) : t.value;
+        if (values.out) fl_result_store(values, result, (wide)value);
+        if (!positions) return;
+        if (where.value == NULL) positions[result] = t.at;
+        else positions[result] = found(value, t.at, result) ? whole_position(where, t.at) : INT64_MAX;
+    }
+    __device__ bool found(X value, int64_t at, int64_t result) const
+    {
+        if (at < 0) return false;
+        typedef typename fl_total_of<X>::type wide;
+        wide wanted = fl_load_any<wide>(where.value + offset_of(where, result) * where.size, where.dtype), got = (wide)value;
+        return got == wanted || (got != got && wanted != wanted);
+    }
+};
+
+static uint32_t line_mask(const fl_kernel *k)
+{
+    const fl_attr *a = &k->attrs->at[0];
+    int ndim = k->in[0].ndim;
+    if (!a->given) return (1u << ndim) - 1;
+    return ndim > 0 ? 1u << (a->integer < 0 ? a->integer + ndim : a->integer) : 0;
+}
+
+static fl_status pick(fl_kernel *k, bool smallest, const fl_view *values, const fl_view *positions, const find &where)
+{
+    fl_results r = {};
+    if (values) r.out = (char *)values->data, r.dtype = values->dtype, r.size = (int64_t)fl_dtype_size(values->dtype);
+    FL_TRY(fl_cuda_by_dtype(k->in[0].dtype, [&](auto like) {
+        pick_fold<typename fl_element<decltype(like)>::type> fold = {r, positions ? (int64_t *)positions->data : NULL, smallest, where};
+        return fl_reduce<decltype(like)>(&k->in[0], line_mask(k), fold, true);
+    }));
+    return fl_cuda_check(k->op->name);
+}
+
+static fl_status launch_position(fl_kernel *k, bool smallest)
+{
+    return pick(k, smallest, k->nout == 2 ? &k->out[0] : NULL, &k->out[k->nout - 1], find());
+}
+static fl_status launch_largest(fl_kernel *k) { return launch_position(k, false); }
+static fl_status launch_smallest(fl_kernel *k) { return launch_position(k, true); }
+
+static fl_status launch_arg_find(fl_kernel *k)
+{
+    const fl_view *x = &k->in[0], *value = &k->in[1];
+    find f = {(const char *)value->data, value->dtype, value->ndim, x->ndim, (int64_t)fl_dtype_size(value->dtype), {}, {}, line_mask(k), {}, {}, {}};
+    if (k->out[0].numel == 0) return FL_OK;
+    for (int i = 0; i < value->ndim; i++) f.value_sizes[i] = value->size[i], f.value_strides[i] = value->stride[i];
+    for (int i = 0; i < x->ndim; i++) f.sizes[i] = x->size[i], f.start[i] = x->start[i], f.logical[i] = x->logical[i];
+    return pick(k, !k->attrs->at[2].integer, NULL, &k->out[0], f);
+}
+
+FL_CUDA_OP(argmax, launch_largest);
+FL_CUDA_OP(max_axis, launch_largest);
+FL_CUDA_OP(argmin, launch_smallest);
+FL_CUDA_OP(min_axis, launch_smallest);
+FL_CUDA_OP(arg_find, launch_arg_find);
+
+/* ---- one element of each line ---- */
+
+/* Lines along one axis of x [outer.., n, inner..]; strides of an operand on the axes that stay. */
+typedef struct lines {
+    int count;                          /* axes that stay, outermost first */
+    int64_t size[FL_MAX_NDIM], x[FL_MAX_NDIM], index[FL_MAX_NDIM], one[FL_MAX_NDIM];
+    int64_t total, n, inner, along;     /* lines, elements of one, product of the sizes after the axis, x's stride along it */
+} lines;
+
+/* keepdim or not: index and one have the axis with size 1, or do not have it. */
+static void lines_init(lines *l, const fl_view *x, const fl_view *index, const fl_view *one, const fl_attr *axis)
+{
+    int at = (int)(axis->integer < 0 ? axis->integer + x->ndim : axis->integer);
+    bool keepdim = index->ndim == x->ndim;
+    memset(l, 0, sizeof *l);
+    l->total = l->inner = 1;
+    l->n = x->ndim ? x->size[at] : 1;
+    l->along = x->ndim ? x->stride[at] : 0;
+    for (int a = 0; a < x->ndim; a++) {
+        if (a == at) continue;
+        int b = keepdim || a < at ? a : a - 1;
+        l->size[l->count] = x->size[a];
+        l->x[l->count] = x->stride[a];
+        l->index[l->count] = index->stride[b];
+        l->one[l->count++] = one->stride[b];
+        l->total *= x->size[a];
+        if (a > at) l->inner *= x->size[a];
+    }
+}
+
+__device__ static inline void line_locate(const lines &l, int64_t i, int64_t *x, int64_t *index, int64_t *one)
+{
+    *x = *index = *one = 0;
+    for (int a = l.count - 1; a >= 0; a--) {
+        int64_t above = a > 0 ? i / l.size[a] : 0, at = i - above * l.size[a];
+        *x += at * l.x[a];
+        *index += at * l.index[a];
+        *one += at * l.one[a];
+        i = above;
+    }
+}
+
+/* out: as many as there are lines, row-major. W: a word of the elements' size. */
+template <typename W> __global__ void gather_lines(W *out, const W *x, const int64_t *index, lines l)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, in_x, in_index, in_one;
+    if (i >= l.total) return;
+    line_locate(l, i, &in_x, &in_index, &in_one);
+    out[in_one] = x[in_x + index[in_index] * l.along];
+}
+
+/* Every element of out, row-major: the line's value where it belongs, else 0. */
+template <typename W> __global__ void scatter_lines(W *out, const W *one, const int64_t *index, lines l)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, in_x, in_index, in_one;
+    if (i >= l.total * l.n) return;
+    int64_t row = i / l.inner, at = row % l.n;
+    line_locate(l, row / l.n * l.inner + i % l.inner, &in_x, &in_index, &in_one);
+    out[i] = index[in_index] == at ? one[in_one] : (W)0;
+}
+
+template <typename F> static void by_width(fl_dtype dtype, F &&f)
+{
+    switch (fl_dtype_size(dtype)) {
+    case 1: return f((uint8_t)0);
+    case 2: return f((uint16_t)0);
+    case 4: return f((uint32_t)0);
+    default: return f((uint64_t)0);
+    }
+}
+
+enum { THREADS = 256 };
+
+static fl_status launch_axis_gather(fl_kernel *k)
+{
+    lines l;
+    lines_init(&l, &k->in[0], &k->in[1], &k->out[0], &k->attrs->at[0]);
+    if (l.total == 0) return FL_OK;
+    by_width(k->out[0].dtype, [&](auto like) {
+        typedef decltype(like) W;
+        FL_LAUNCH((gather_lines<W>), dim3(fl_blocks(l.total, THREADS)), dim3(THREADS), 0, (W *)k->out[0].data, (const W *)k->in[0].data,
+                  (const int64_t *)k->in[1].data, l);
+    });
+    return fl_cuda_check("axis_gather");
+}
+
+static fl_status launch_axis_scatter(fl_kernel *k)
+{
+    lines l;
+    lines_init(&l, &k->out[0], &k->in[1], &k->in[0], &k->attrs->at[0]);
+    if (k->out[0].numel == 0) return FL_OK;
+    by_width(k->out[0].dtype, [&](auto like) {
+        typedef decltype(like) W;
+        FL_LAUNCH((scatter_lines<W>), dim3(fl_blocks(k->out[0].numel, THREADS)), dim3(THREADS), 0, (W *)k->out[0].data, (const W *)k->in[0].data,
+                  (const int64_t *)k->in[1].data, l);
+    });
+    return fl_cuda_check("axis_scatter");
+}
+
+FL_CUDA_OP(axis_gather, launch_axis_gather);
+FL_CUDA_OP(axis_scatter, launch_axis_scatter);

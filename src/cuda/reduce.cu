@@ -1,0 +1,199 @@
+/*
+** reduce.cu -- sums, products, extremes, statistics and norms over axes.
+**
+** The folds are in folds.cuh, the engine in reduce.cuh; here each op chooses its own. What decides the result (empty
+** parts, NaN, the dtype of totals) is as in core/ops/reduce.c and core/cpu/reduce.c.
+*/
+#include "folds.cuh"
+
+/* ---- attributes ---- */
+
+enum { AXIS = 0, AXIS_AFTER_P = 1, CORRECTION = 1 };
+
+static int axis_at(int64_t axis, int ndim) { return (int)(axis < 0 ? axis + ndim : axis); }
+
+/* The axes of an `axes` or `axis` attribute, all of them when it is absent. */
+static uint32_t axes_of(const fl_kernel *k, int slot)
+{
+    const fl_attr *a = &k->attrs->at[slot];
+    int ndim = k->in[0].ndim;
+    uint32_t mask = 0;
+    if (!a->given || a->count == 0) return (1u << ndim) - 1;
+    for (int i = 0; i < a->count && ndim > 0; i++) mask |= 1u << axis_at(a->list[i], ndim);
+    return mask;
+}
+
+static int64_t count_of(const int64_t *size, int ndim, uint32_t mask)
+{
+    int64_t count = 1;
+    for (int i = 0; i < ndim; i++)
+        if (mask >> i & 1u) count *= size[i];
+    return count;
+}
+
+static fl_results results_of(const fl_view *out, const fl_view *in, uint32_t mask, fl_finish finish)
+{
+    fl_results r = {};
+    r.out = (char *)out->data;
+    r.dtype = out->dtype;
+    r.size = (int64_t)fl_dtype_size(out->dtype);
+    r.finish = finish;
+    r.count = (double)count_of(in->logical, in->ndim, mask);
+    r.local_count = count_of(in->size, in->ndim, mask);
+    return r;
+}
+
+template <typename T> using element_of = typename fl_element<T>::type;
+
+/* ---- sums and products ---- */
+
+template <fl_map MAP> static fl_status sum_any(const fl_view *in, uint32_t mask, const fl_results &r)
+{
+    return fl_cuda_by_dtype(in->dtype, [&](auto like) {
+        fl_sum_fold<element_of<decltype(like)>, MAP> fold = {r};
+        return fl_reduce<decltype(like)>(in, mask, fold, false);
+    });
+}
+
+template <fl_map MAP> static fl_status sum_floats(const fl_view *in, uint32_t mask, const fl_results &r)
+{
+    return fl_cuda_by_float(in->dtype, [&](auto like) {
+        fl_sum_fold<element_of<decltype(like)>, MAP> fold = {r};
+        return fl_reduce<decltype(like)>(in, mask, fold, false);
+    });
+}
+
+static fl_status launch_sum(fl_kernel *k)
+{
+    uint32_t mask = axes_of(k, AXIS);
+    FL_TRY(sum_any<FL_MAP_SAME>(&k->in[0], mask, results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE)));
+    return fl_cuda_check("sum");
+}
+
+static fl_status launch_mean(fl_kernel *k)
+{
+    uint32_t mask = axes_of(k, AXIS);
+    FL_TRY(sum_floats<FL_MAP_SAME>(&k->in[0], mask, results_of(&k->out[0], &k->in[0], mask, FL_FINISH_MEAN)));
+    return fl_cuda_check("mean");
+}
+
+static fl_status launch_prod(fl_kernel *k)
+{
+    uint32_t mask = axes_of(k, AXIS);
+    fl_results r = results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE);
+    FL_TRY(fl_cuda_by_dtype(k->in[0].dtype, [&](auto like) {
+        fl_product_fold<element_of<decltype(like)>> fold = {r};
+        return fl_reduce<decltype(like)>(&k->in[0], mask, fold, false);
+    }));
+    return fl_cuda_check("prod");
+}
+
+static fl_status count(fl_kernel *k, fl_finish finish)
+{
+    uint32_t mask = axes_of(k, AXIS);
+    return sum_any<FL_MAP_NOT_ZERO>(&k->in[0], mask, results_of(&k->out[0], &k->in[0], mask, finish));
+}
+
+static fl_status launch_any(fl_kernel *k)
+{
+    FL_TRY(count(k, FL_FINISH_ANY));
+    return fl_cuda_check("any");
+}
+
+static fl_status launch_all(fl_kernel *k)
+{
+    FL_TRY(count(k, FL_FINISH_ALL));
+    return fl_cuda_check("all");
+}
+
+/* ---- extremes ---- */
+
+/* The total of nothing: what any element of the dtype beats. */
+template <typename X> static X least_of(fl_dtype dtype, bool smallest, bool absolute)
+{
+    if (fl_dtype_is_float(dtype)) return smallest || !absolute ? (X)-INFINITY : (X)0; /* smallest: turned */
+    static const int64_t lowest[] = {0, 0, INT8_MIN, INT32_MIN, INT64_MIN}, highest[] = {1, UINT8_MAX, INT8_MAX, INT32_MAX, INT64_MAX};
+    return (X)(smallest ? ~highest[dtype] : lowest[dtype]);
+}
+
+static_assert(FL_BOOL == 0 && FL_UINT8 == 1 && FL_INT8 == 2 && FL_INT32 == 3 && FL_INT64 == 4, "order of least_of");
+
+static fl_status extreme(const fl_view *in, uint32_t mask, const fl_results &r, bool smallest, bool absolute)
+{
+    return fl_cuda_by_dtype(in->dtype, [&](auto like) {
+        typedef element_of<decltype(like)> X;
+        fl_extreme_fold<X> fold = {r, smallest, absolute, least_of<X>(in->dtype, smallest, absolute)};
+        return fl_reduce<decltype(like)>(in, mask, fold, false);
+    });
+}
+
+static fl_status extreme_over(fl_kernel *k, uint32_t mask, bool smallest)
+{
+    FL_TRY(extreme(&k->in[0], mask, results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE), smallest, false));
+    return fl_cuda_check(k->op->name);
+}
+
+static fl_status launch_amax(fl_kernel *k) { return extreme_over(k, axes_of(k, AXIS), false); }
+static fl_status launch_amin(fl_kernel *k) { return extreme_over(k, axes_of(k, AXIS), true); }
+static fl_status launch_max_all(fl_kernel *k) { return extreme_over(k, (1u << k->in[0].ndim) - 1, false); }
+static fl_status launch_min_all(fl_kernel *k) { return extreme_over(k, (1u << k->in[0].ndim) - 1, true); }
+
+/* ---- statistics ---- */
+
+static fl_status variance(fl_kernel *k, fl_finish finish)
+{
+    uint32_t mask = axes_of(k, AXIS);
+    fl_results r = results_of(&k->out[0], &k->in[0], mask, finish);
+    double left = (double)r.local_count - (double)k->attrs->at[CORRECTION].integer;
+    r.divisor = left > 0 ? left : 0;
+    FL_TRY(fl_cuda_by_float(k->in[0].dtype, [&](auto like) {
+        fl_variance_fold<element_of<decltype(like)>> fold;
+        fold.results = r;
+        return fl_reduce<decltype(like)>(&k->in[0], mask, fold, false);
+    }));
+    return fl_cuda_check(k->op->name);
+}
+
+static fl_status launch_var(fl_kernel *k) { return variance(k, FL_FINISH_VARIANCE); }
+static fl_status launch_std(fl_kernel *k) { return variance(k, FL_FINISH_DEVIATION); }
+
+static fl_status launch_norm(fl_kernel *k)
+{
+    uint32_t mask = axes_of(k, AXIS_AFTER_P);
+    const fl_view *x = &k->in[0];
+    fl_results r = results_of(&k->out[0], x, mask, FL_FINISH_NONE);
+    r.p = fl_attr_number(&k->attrs->at[0]);
+    if (isinf(r.p)) FL_TRY(extreme(x, mask, r, r.p < 0, true));
+    else if (r.p == 0) FL_TRY(sum_floats<FL_MAP_NOT_ZERO>(x, mask, r));
+    else if (r.p == 1) FL_TRY(sum_floats<FL_MAP_ABSOLUTE>(x, mask, r));
+    else {
+        r.finish = FL_FINISH_ROOT;
+        FL_TRY(r.p == 2 ? sum_floats<FL_MAP_SQUARE>(x, mask, r) : sum_floats<FL_MAP_POWER>(x, mask, r));
+    }
+    return fl_cuda_check("norm");
+}
+
+static fl_status launch_logsumexp(fl_kernel *k)
+{
+    uint32_t mask = axes_of(k, AXIS);
+    FL_TRY(fl_cuda_by_float(k->in[0].dtype, [&](auto like) {
+        fl_logsumexp_fold<element_of<decltype(like)>> fold;
+        fold.results = results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE);
+        return fl_reduce<decltype(like)>(&k->in[0], mask, fold, false);
+    }));
+    return fl_cuda_check("logsumexp");
+}
+
+FL_CUDA_OP(sum, launch_sum);
+FL_CUDA_OP(mean, launch_mean);
+FL_CUDA_OP(prod, launch_prod);
+FL_CUDA_OP(any, launch_any);
+FL_CUDA_OP(all, launch_all);
+FL_CUDA_OP(amax, launch_amax);
+FL_CUDA_OP(amin, launch_amin);
+FL_CUDA_OP(max_all, launch_max_all);
+FL_CUDA_OP(min_all, launch_min_all);
+FL_CUDA_OP(var, launch_var);
+FL_CUDA_OP(std, launch_std);
+FL_CUDA_OP(norm, launch_norm);
+FL_CUDA_OP(logsumexp, launch_logsumexp);
