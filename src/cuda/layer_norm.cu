@@ -1,0 +1,395 @@
+/*
+** layer_norm.cu -- layer normalisation over the last axes, forward and backward.
+**
+** Backward reads x and dy once: a thread keeps the same columns for all the rows of its block, so the sums for
+** weight and bias grow in its registers beside the gradient of x. The blocks' sums are added by a second kernel, in order;
+** how many blocks there are depends on the sizes and on the GPU.
+*/
+#include "rows.cuh"
+
+template <typename T> using wide = typename fl_wide<T>::type;
+
+enum {
+    MOST_ELEMENTS = 32,         /* of a row in one thread's registers, forward */
+    MOST_BACKWARD = 8,
+    WIDE_THREADS = 512          /* per row that does not fit into registers */
+};
+
+/* A value per column, of T or of the type it is computed in. */
+template <typename T> struct columns {
+    const void *data;           /* NULL: absent */
+    bool is_wide;
+    /* Those of one vector; `absent` where there are none. */
+    __device__ void load(wide<T> *out, int64_t e, int64_t n, wide<T> absent) const
+    {
+        enum { WIDTH = fl_vector<T>::WIDTH, PART = fl_vector<wide<T>>::WIDTH };
+        if (!data) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) out[j] = absent;
+        } else if (is_wide) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j += PART) fl_row_load(out + j, (const wide<T> *)data, e + j, n, absent);
+        } else fl_row_load(out, (const T *)data, e, n, absent);
+    }
+    __device__ wide<T> at(int64_t e, wide<T> absent) const
+    {
+        if (!data) return absent;
+        return is_wide ? ((const wide<T> *)data)[e] : fl_load(((const T *)data)[e]);
+    }
+};
+
+/* The operand as it is if it has the dtype of x, else in the type of arithmetic. */
+static fl_status open_columns(fl_rows_of *r, const fl_view *v, fl_dtype dtype)
+{
+    return fl_rows_open(r, v, 0, v->dtype == dtype ? dtype : fl_dtype_compute(dtype));
+}
+
+template <typename T> static columns<T> columns_of(const fl_rows_of *r, const fl_view *v, fl_dtype dtype)
+{
+    columns<T> c = {r->data, v->dtype != dtype};
+    return c;
+}
+
+static int64_t row_length(const fl_view *v, int leading)
+{
+    int64_t n = 1;
+    for (int i = leading; i < v->ndim; i++) n *= v->size[i];
+    return n;
+}
+
+/* ---- forward ---- */
+
+template <typename T> struct norm_job {
+    T *y, *mean, *rstd;
+    const T *x;
+    int64_t x_stride, rows, n;
+    wide<T> eps;
+    columns<T> weight, bias;
+};
+
+template <typename T, int PACKS> __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) norm_row(norm_job<T> j, int group)
+{
+    typedef wide<T> W;
+    enum { WIDTH = fl_vector<T>::WIDTH, COUNT = PACKS * WIDTH };
+    __shared__ W shared[32];
+    int64_t row = fl_group_number(group);
+    bool active = row < j.rows;
+    int lane = fl_group_lane(group), n = active ? (int)j.n : 0;
+    const T *from = j.x + (active ? row : 0) * j.x_stride;
+    int shift = fl_row_shift(from);
+    auto add = [](W a, W b) { return a + b; };
+    W v[COUNT], sum = 0, squares = 0;
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) fl_row_load(v + k * WIDTH, from, (lane + k * group) * WIDTH - shift, n, (W)0);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) sum += v[i];
+    W mean = fl_group_join(sum, group, (W)0, shared, add) / (W)j.n;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        int e = (lane + i / WIDTH * group) * WIDTH - shift + i % WIDTH;
+        W d = v[i] - mean;
+        squares += e >= 0 && e < n ? d * d : (W)0;
+    }
+    W rstd = 1 / fl_root(fl_group_join(squares, group, (W)0, shared, add) / (W)j.n + j.eps);
+    if (active && lane == 0) j.mean[row] = fl_store<T>(mean), j.rstd[row] = fl_store<T>(rstd);
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        int e = (lane + k * group) * WIDTH - shift;
+        W w[WIDTH], b[WIDTH];
+        j.weight.load(w, e, n, (W)1);
+        j.bias.load(b, e, n, (W)0);
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) v[k * WIDTH + i] = (v[k * WIDTH + i] - mean) * rstd * w[i] + b[i];
+        fl_row_store(j.y + row * j.n, v + k * WIDTH, e, n);
+    }
+}
+
+/* Mean and 1 / deviation of every row: as results, and in the type of arithmetic. */
+template <typename T> struct norm_fold : fl_moments_sums<wide<T>> {
+    T *mean, *rstd;
+    wide<T> *statistics;
+    double n, eps;
+    __device__ void finish(const fl_moments &t, int64_t row, int64_t) const
+    {
+        wide<T> m = (wide<T>)t.mean, r = (wide<T>)(1 / sqrt(t.squares / n + eps));
+        mean[row] = fl_store<T>(m);
+        rstd[row] = fl_store<T>(r);
+        statistics[2 * row] = m;
+        statistics[2 * row + 1] = r;
+    }
+};
+
+template <typename T> struct norm_map {
+    typedef wide<T> W;
+    enum { INPUTS = 1 };
+    struct state { W mean, rstd; };
+    const W *statistics;
+    columns<T> weight, bias;
+    int64_t n;
+    __device__ state begin(int64_t row) const { return {statistics[2 * row], statistics[2 * row + 1]}; }
+    __device__ W at(const state &s, W x, W, int64_t c) const
+    {
+        if (c < 0 || c >= n) return 0;
+        return (x - s.mean) * s.rstd * weight.at(c, (W)1) + bias.at(c, (W)0);
+    }
+};
+
+template <typename T> static fl_status norm_in_two(const norm_job<T> &j, const fl_rows_of *x)
+{
+    void *memory;
+    fl_row_shape shape = {j.rows, j.n, 1};
+    FL_TRY(fl_cuda_malloc(&memory, 2 * sizeof(wide<T>) * (size_t)j.rows));
+    norm_fold<T> fold;
+    fold.mean = j.mean, fold.rstd = j.rstd, fold.statistics = (wide<T> *)memory;
+    fold.n = (double)j.n, fold.eps = (double)j.eps;
+    fl_status status = fl_reduce_each_row<T>(x, &shape, fold, false);
+    fl_map_operands<T> m = {j.y, j.x, NULL, j.x_stride, 0, shape};
+    norm_map<T> map = {fold.statistics, j.weight, j.bias, j.n};
+    if (status == FL_OK) fl_map_rows(m, map);
+    fl_cuda_free(memory);
+    return status;
+}
+
+template <typename T> static fl_status norm(fl_kernel *k, const fl_rows_of *x, const fl_rows_of *weight, const fl_rows_of *bias, int64_t n)
+{
+    enum { WIDTH = fl_vector<T>::WIDTH, MOST = MOST_ELEMENTS / WIDTH > 8 ? 8 : MOST_ELEMENTS / WIDTH };
+    fl_dtype dtype = k->in[0].dtype;
+    bool aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
+    norm_job<T> j = {(T *)k->out[0].data, (T *)k->out[1].data, (T *)k->out[2].data, (const T *)x->data, x->stride, k->out[1].numel, n,
+                     (wide<T>)k->attrs->at[1].number, columns_of<T>(weight, &k->in[1], dtype), columns_of<T>(bias, &k->in[2], dtype)};
+    fl_row_plan p = fl_row_plan_of(j.rows, n, WIDTH, MOST, aligned);
+    if (p.packs == 0) return norm_in_two(j, x);
+    fl_by_packs<MOST>(p.packs, [&](auto packs) {
+        FL_LAUNCH((norm_row<T, decltype(packs)::value>), fl_row_grid(j.rows, p), dim3((unsigned)p.threads), 0, j, p.group);
+    });
+    return FL_OK;
+}
+
+static fl_status launch_norm(fl_kernel *k)
+{
+    const fl_view *x = &k->in[0];
+    int leading = x->ndim - (int)k->attrs->at[0].integer;
+    fl_rows_of rows, weight = {}, bias = {};
+    if (k->out[1].numel == 0) return FL_OK;
+    fl_status status = fl_rows_open(&rows, x, leading, x->dtype);
+    if (status == FL_OK) status = open_columns(&weight, &k->in[1], x->dtype);
+    if (status == FL_OK) status = open_columns(&bias, &k->in[2], x->dtype);
+    if (status == FL_OK) status = fl_cuda_by_float(x->dtype, [&](auto like) { return norm<decltype(like)>(k, &rows, &weight, &bias, row_length(x, leading)); });
+    fl_rows_close(&rows);
+    fl_rows_close(&weight);
+    fl_rows_close(&bias);
+    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+}
+
+FL_CUDA_OP(layer_norm_rows, launch_norm);
+
+/* ---- backward ---- */
+
+template <typename T> struct gradient_job {
+    T *dx;
+    const T *g, *x, *mean, *rstd;
+    int64_t g_stride, x_stride, mean_stride, rstd_stride, rows, n;
+    columns<T> weight;
+    wide<T> *partials;          /* [blocks][2][n]: sums for weight and bias */
+};
+
+/* What the gradient of x needs of a row: sums of g w and of g w z. */
+template <typename W> struct row_sums { W g, gz; };
+
+template <typename W> __device__ static inline row_sums<W> add_sums(const row_sums<W> &a, const row_sums<W> &b) { return {a.g + b.g, a.gz + b.gz}; }
+
+/* dx of one row, whose columns `e` this thread has; adds to its sums for weight and bias. All threads of the block call it. */
+template <typename T, int PACKS>
+__device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t row, int group, row_sums<wide<T>> *shared, const wide<T> *w,
+                                              wide<T> *weight_sum, wide<T> *bias_sum)
+{
+    typedef wide<T> W;
+    enum { WIDTH = fl_vector<T>::WIDTH, COUNT = PACKS * WIDTH };
+    bool active = row < j.rows;
+    int lane = fl_group_lane(group), n = active ? (int)j.n : 0;
+    int64_t there = active ? row : 0;
+    W g[COUNT], z[COUNT], mean = fl_load(j.mean[there * j.mean_stride]), rstd = fl_load(j.rstd[there * j.rstd_stride]);
+    row_sums<W> sums = {0, 0};
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        int e = (lane + k * group) * WIDTH;
+        fl_row_load(g + k * WIDTH, j.g + there * j.g_stride, e, n, (W)0);
+        fl_row_load(z + k * WIDTH, j.x + there * j.x_stride, e, n, mean);
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        z[i] = (z[i] - mean) * rstd;
+        weight_sum[i] += n > 0 ? g[i] * z[i] : (W)0;
+        bias_sum[i] += g[i];
+        g[i] *= w[i];
+        sums.g += g[i];
+        sums.gz += g[i] * z[i];
+    }
+    sums = fl_group_join(sums, group, row_sums<W>{0, 0}, shared, [](const row_sums<W> &a, const row_sums<W> &b) { return add_sums(a, b); });
+    W mean_g = sums.g / (W)j.n, mean_gz = sums.gz / (W)j.n;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) g[i] = (g[i] - mean_g - z[i] * mean_gz) * rstd;
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) fl_row_store(j.dx + row * j.n, g + k * WIDTH, (lane + k * group) * WIDTH, n);
+}
+
+/* The sums of the groups of a block, column by column: out[n]. `shared` has a place for each element of each thread. */
+template <int PACKS, int WIDTH, typename W> __device__ static inline void store_block_sums(W *out, const W *sums, int64_t n, int group, W *shared)
+{
+    enum { COUNT = PACKS * WIDTH };
+    int lane = fl_group_lane(group), columns_here = group * COUNT;
+    W *mine = shared + (int)threadIdx.x / group * columns_here;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) mine[(lane + i / WIDTH * group) * WIDTH + i % WIDTH] = sums[i];
+    __syncthreads();
+    for (int c = (int)threadIdx.x; c < n; c += (int)blockDim.x) {
+        W sum = 0;
+        for (int i = c; i < (int)blockDim.x * COUNT; i += columns_here) sum += shared[i];
+        out[c] = sum;
+    }
+}
+
+template <typename T, int PACKS> __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) gradient_rows(gradient_job<T> j, int group)
+{
+    typedef wide<T> W;
+    enum { WIDTH = fl_vector<T>::WIDTH, COUNT = PACKS * WIDTH };
+    __shared__ row_sums<W> shared[32];
+    FL_DYNAMIC_SHARED(W, block_sums);
+    int lane = fl_group_lane(group);
+    int64_t groups = group <= 32 ? (int)blockDim.x / group : 1, begin = blockIdx.x * groups;
+    W w[COUNT], weight_sum[COUNT], bias_sum[COUNT];
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) j.weight.load(w + k * WIDTH, (lane + k * group) * WIDTH, j.n, (W)1);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) weight_sum[i] = bias_sum[i] = 0;
+    for (int64_t row = begin; row < j.rows; row += gridDim.x * groups)
+        gradient_of_row<T, PACKS>(j, row + fl_group_number(group) - begin, group, shared, w, weight_sum, bias_sum);
+    W *out = j.partials + (int64_t)blockIdx.x * 2 * j.n;
+    store_block_sums<PACKS, WIDTH>(out, weight_sum, j.n, group, block_sums);
+    store_block_sums<PACKS, WIDTH>(out + j.n, bias_sum, j.n, group, block_sums);
+}
+
+/* A block per long row: sums, then dx, from x and dy read again. */
+template <typename T> __global__ void __launch_bounds__(WIDE_THREADS) gradient_long_row(gradient_job<T> j)
+{
+    typedef wide<T> W;
+    enum { WIDTH = fl_vector<T>::WIDTH };
+    __shared__ row_sums<W> shared[32];
+    int64_t row = blockIdx.x;
+    const T *from_g = j.g + row * j.g_stride, *from_x = j.x + row * j.x_stride;
+    W g[WIDTH], x[WIDTH], w[WIDTH], mean = fl_load(j.mean[row * j.mean_stride]), rstd = fl_load(j.rstd[row * j.rstd_stride]);
+    row_sums<W> sums = {0, 0};
+    for (int64_t e = (int64_t)threadIdx.x * WIDTH; e < j.n; e += WIDE_THREADS * WIDTH) {
+        fl_row_load(g, from_g, e, j.n, (W)0);
+        fl_row_load(x, from_x, e, j.n, mean);
+        j.weight.load(w, e, j.n, (W)1);
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) sums = add_sums(sums, row_sums<W>{g[i] * w[i], g[i] * w[i] * ((x[i] - mean) * rstd)});
+    }
+    sums = fl_group_join(sums, WIDE_THREADS, row_sums<W>{0, 0}, shared, [](const row_sums<W> &a, const row_sums<W> &b) { return add_sums(a, b); });
+    W mean_g = sums.g / (W)j.n, mean_gz = sums.gz / (W)j.n;
+    for (int64_t e = (int64_t)threadIdx.x * WIDTH; e < j.n; e += WIDE_THREADS * WIDTH) {
+        fl_row_load(g, from_g, e, j.n, (W)0);
+        fl_row_load(x, from_x, e, j.n, mean);
+        j.weight.load(w, e, j.n, (W)1);
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) g[i] = (g[i] * w[i] - mean_g - (x[i] - mean) * rstd * mean_gz) * rstd;
+        fl_row_store(j.dx + row * j.n, g, e, j.n);
+    }
+}
+
+/* Sums for weight and bias of long rows: a thread has one vector of columns, a block (y) every gridDim.y-th row. */
+template <typename T> __global__ void __launch_bounds__(FL_MAP_THREADS) gradient_columns(gradient_job<T> j)
+{
+    typedef wide<T> W;
+    enum { WIDTH = fl_vector<T>::WIDTH };
+    int64_t e = ((int64_t)blockIdx.x * FL_MAP_THREADS + threadIdx.x) * WIDTH;
+    W g[WIDTH], x[WIDTH], weight_sum[WIDTH] = {}, bias_sum[WIDTH] = {};
+    if (e >= j.n) return;
+    for (int64_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
+        W mean = fl_load(j.mean[row * j.mean_stride]), rstd = fl_load(j.rstd[row * j.rstd_stride]);
+        fl_row_load(g, j.g + row * j.g_stride, e, j.n, (W)0);
+        fl_row_load(x, j.x + row * j.x_stride, e, j.n, mean);
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) weight_sum[i] += g[i] * ((x[i] - mean) * rstd), bias_sum[i] += g[i];
+    }
+    W *out = j.partials + (int64_t)blockIdx.y * 2 * j.n;
+    for (int i = 0; i < WIDTH && e + i < j.n; i++) out[e + i] = weight_sum[i], out[j.n + e + i] = bias_sum[i];
+}
+
+enum { JOIN_WIDE = 32, JOIN_HIGH = 8 };
+
+/* partials [blocks][2 n] -> dweight[n], dbias[n] */
+template <typename T> __global__ void join_sums(T *dweight, T *dbias, const wide<T> *partials, int blocks, int64_t n)
+{
+    __shared__ wide<T> shared[JOIN_HIGH][JOIN_WIDE];
+    int64_t c = (int64_t)blockIdx.x * JOIN_WIDE + threadIdx.x;
+    wide<T> sum = 0;
+    for (int b = (int)threadIdx.y; c < 2 * n && b < blocks; b += JOIN_HIGH) sum += partials[b * 2 * n + c];
+    shared[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || c >= 2 * n) return;
+    for (int y = 1; y < JOIN_HIGH; y++) sum += shared[y][threadIdx.x];
+    if (c < n) dweight[c] = fl_store<T>(sum);
+    else dbias[c - n] = fl_store<T>(sum);
+}
+
+/* Enough blocks to fill the GPU, few enough that their sums are little beside the rows. */
+static int gradient_blocks(int64_t rows, const fl_row_plan &p)
+{
+    int64_t groups = p.group <= 32 ? p.threads / p.group : 1, most = (rows + 8 * groups - 1) / (8 * groups);
+    int64_t full = (int64_t)fl_cuda_current()->processors * (p.threads < FL_ROW_MOST_THREADS ? FL_ROW_MOST_THREADS / p.threads : 1);
+    return (int)(most > full ? full : most > 0 ? most : 1);
+}
+
+/* Blocks of rows that long rows are cut into. */
+static int gradient_segments(int64_t rows, int64_t n, int width)
+{
+    int64_t wanted = FL_REDUCE_BUSY / ((n + width - 1) / width) + 1, most = (rows + 7) / 8;
+    return (int)(wanted < most ? wanted : most > 0 ? most : 1);
+}
+
+template <typename T> static fl_status gradient(fl_kernel *k, gradient_job<T> j)
+{
+    enum { WIDTH = fl_vector<T>::WIDTH, MOST = MOST_BACKWARD / WIDTH };
+    fl_row_plan p = fl_row_plan_of(j.rows, (j.n + WIDTH - 1) / WIDTH * WIDTH, WIDTH, MOST, true);
+    int blocks = p.packs ? gradient_blocks(j.rows, p) : gradient_segments(j.rows, j.n, WIDTH);
+    void *memory;
+    FL_TRY(fl_cuda_malloc(&memory, (size_t)blocks * 2 * (size_t)j.n * sizeof(wide<T>)));
+    j.partials = (wide<T> *)memory;
+    if (p.packs == 0) {
+        if (j.rows > 0) FL_LAUNCH((gradient_long_row<T>), dim3((unsigned)j.rows), dim3(WIDE_THREADS), 0, j);
+        FL_LAUNCH((gradient_columns<T>), dim3(fl_blocks(j.n, FL_MAP_THREADS, WIDTH), (unsigned)blocks), dim3(FL_MAP_THREADS), 0, j);
+    } else fl_by_packs<MOST>(p.packs, [&](auto packs) {
+        size_t shared = sizeof(wide<T>) * (size_t)p.threads * WIDTH * (size_t)p.packs;
+        FL_LAUNCH((gradient_rows<T, decltype(packs)::value>), dim3((unsigned)blocks), dim3((unsigned)p.threads), shared, j, p.group);
+    });
+    FL_LAUNCH((join_sums<T>), dim3(fl_blocks(2 * j.n, JOIN_WIDE)), dim3(JOIN_WIDE, JOIN_HIGH), 0, (T *)k->out[1].data, (T *)k->out[2].data,
+              (const wide<T> *)memory, blocks, j.n);
+    fl_cuda_free(memory);
+    return FL_OK;
+}
+
+/* (dy, x, mean, rstd, weight?) */
+static fl_status launch_gradient(fl_kernel *k)
+{
+    enum { OPERANDS = 4 };
+    const fl_view *x = &k->in[1];
+    int leading = x->ndim - (int)k->attrs->at[0].integer;
+    int64_t n = row_length(x, leading), rows = k->in[2].numel;
+    fl_rows_of r[OPERANDS] = {}, weight = {};
+    fl_status status = open_columns(&weight, &k->in[4], x->dtype);
+    for (int i = 0; i < OPERANDS && status == FL_OK; i++) status = fl_rows_open(&r[i], &k->in[i], leading, x->dtype);
+    if (status == FL_OK && n > 0) status = fl_cuda_by_float(x->dtype, [&](auto like) {
+        typedef decltype(like) T;
+        gradient_job<T> j = {(T *)k->out[0].data, (const T *)r[0].data, (const T *)r[1].data, (const T *)r[2].data, (const T *)r[3].data,
+                             r[0].stride, r[1].stride, r[2].stride, r[3].stride, rows, n, columns_of<T>(&weight, &k->in[4], x->dtype), NULL};
+        return gradient<T>(k, j);
+    });
+    for (int i = 0; i < OPERANDS; i++) fl_rows_close(&r[i]);
+    fl_rows_close(&weight);
+    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+}
+
+FL_CUDA_OP(layer_norm_backward, launch_gradient);

@@ -1,0 +1,321 @@
+/*
+** loss.cu -- negative log-likelihood of class labels per row, of scores (cross_entropy) or log-probabilities (nll_loss).
+**
+** The formula is fl_nll's (core/cpu/rows.h). Scores are read once, forward: the fold collects the log-sum-exp and what
+** smoothing needs. A label out of range is reported when its row is finished, with the text of the CPU.
+*/
+#include "rows.cuh"
+
+#include <stdio.h>
+
+template <typename T> using wide = typename fl_wide<T>::type;
+
+enum { IGNORE, SMOOTHING, TARGETS };    /* attributes of the row ops */
+
+/* ---- labels ---- */
+
+/* What the text of a wrong label needs. */
+typedef struct label_words {
+    char who[16];
+    int ndim;
+    int64_t classes, size[FL_MAX_NDIM], start[FL_MAX_NDIM];
+} label_words;
+
+/* "[2, 0]", the logical position of local row i; "" for a 0-d target. */
+static void position_text(char *out, size_t size, const label_words *w, int64_t i)
+{
+    long long at[FL_MAX_NDIM];
+    size_t used = 0;
+    for (int a = w->ndim - 1; a >= 0; a--) {
+        at[a] = w->start[a] + i % w->size[a];
+        i /= w->size[a];
+    }
+    out[0] = 0;
+    for (int a = 0; a < w->ndim; a++) used += (size_t)snprintf(out + used, size - used, "%s%lld%s", a ? ", " : "[", at[a], a + 1 == w->ndim ? "]" : "");
+}
+
+static void word_label(char *text, size_t size, const void *context, long long row, long long label)
+{
+    const label_words *w = (const label_words *)context;
+    char position[FL_MAX_NDIM * 24];
+    position_text(position, sizeof position, w, row);
+    if (w->classes == 0) snprintf(text, size, "%s: target%s is %lld, but input has no classes", w->who, position, label);
+    else
+        snprintf(text, size, "%s: target%s is %lld, but input has %lld classes (0 to %lld)", w->who, position, label, (long long)w->classes,
+                 (long long)w->classes - 1);
+}
+
+/* Labels, weights and attributes, as the kernels see them. X: the type of arithmetic. */
+template <typename X> struct labels {
+    const int64_t *target;
+    int64_t target_stride;
+    const X *weight;            /* of all classes; NULL: ones */
+    const double *weight_sum;   /* NULL: there are no weights, or no smoothing */
+    int64_t first, n, classes;  /* this part's classes begin at `first`, there are n of them */
+    int64_t ignore;
+    double smoothing;
+    fl_cuda_fault *fault;
+
+    /* Of a row; false: it does not count. */
+    __device__ bool label(int64_t *out, int64_t row) const
+    {
+        int64_t l = target[row * target_stride];
+        *out = l;
+        if (l == ignore) return false;
+        if ((uint64_t)l < (uint64_t)classes) return true;
+        fl_cuda_report(fault, row, l);
+        return false;
+    }
+    __device__ X weight_of(int64_t c) const { return weight ? weight[c] : (X)1; }
+    __device__ X sharpness() const { return (X)(1 - smoothing); }
+    __device__ X share() const { return (X)(smoothing / (double)classes); }
+};
+
+/* ---- operands ---- */
+
+/* An op's operands on the device. */
+typedef struct operands {
+    fl_row_shape shape;
+    fl_rows_of target, weight, input, g, lse;
+    void *weight_sum;
+} operands;
+
+/* Operand numbers; -1: the op does not have it. */
+typedef struct slots { int input, target, weight, g, lse; } slots;
+
+static fl_status open_operand(fl_rows_of *r, fl_kernel *k, int slot, int leading, fl_dtype dtype)
+{
+    if (slot < 0) return FL_OK;
+    return fl_rows_open(r, &k->in[slot], leading, dtype);
+}
+
+static int class_axis(const fl_view *v) { return v->ndim > 1; }
+
+/* The sum of all weights, which smoothing needs. */
+template <typename X> static fl_status sum_weights(operands *o, const fl_view *weight)
+{
+    int64_t one = 1;
+    fl_view v = *weight;
+    FL_TRY(fl_cuda_malloc(&o->weight_sum, sizeof(double)));
+    v.data = (void *)o->weight.data;
+    v.stride = &one;
+    fl_sum_fold<X, FL_MAP_SAME> fold = {};
+    fold.results.out = (char *)o->weight_sum;
+    fold.results.dtype = FL_FLOAT64;
+    fold.results.size = sizeof(double);
+    return fl_reduce<X>(&v, 1, fold, false);
+}
+
+/* `view` has the class axis: the input, or its gradient. */
+static fl_status operands_open(operands *o, fl_kernel *k, const slots *s, const fl_view *view)
+{
+    fl_dtype dtype = view->dtype, compute = fl_dtype_compute(dtype);
+    int axis = class_axis(view);
+    memset(o, 0, sizeof *o);
+    o->shape = fl_row_shape_of(view, axis);
+    if (s->input >= 0) FL_TRY(fl_rows_open_along(&o->input, &k->in[s->input], axis, &o->shape, true, dtype));
+    FL_TRY(open_operand(&o->target, k, s->target, k->in[s->target].ndim, FL_INT64));
+    FL_TRY(open_operand(&o->weight, k, s->weight, 0, compute));
+    FL_TRY(open_operand(&o->g, k, s->g, k->in[s->target].ndim, dtype));
+    FL_TRY(open_operand(&o->lse, k, s->lse, k->in[s->target].ndim, dtype));
+    if (!o->weight.data || k->attrs->at[SMOOTHING].number <= 0) return FL_OK;
+    const fl_view *weight = &k->in[s->weight];
+    return compute == FL_FLOAT64 ? sum_weights<double>(o, weight) : sum_weights<float>(o, weight);
+}
+
+static void operands_close(operands *o)
+{
+    fl_rows_close(&o->target);
+    fl_rows_close(&o->weight);
+    fl_rows_close(&o->input);
+    fl_rows_close(&o->g);
+    fl_rows_close(&o->lse);
+    if (o->weight_sum) fl_cuda_free(o->weight_sum);
+}
+
+template <typename X> static fl_status labels_init(labels<X> *l, fl_kernel *k, const operands *o, const fl_view *view, const fl_view *target)
+{
+    int axis = class_axis(view);
+    label_words words = {};
+    snprintf(words.who, sizeof words.who, "%s", strncmp(k->op->name, "nll", 3) == 0 ? "nll_loss" : "cross_entropy");
+    words.ndim = target->ndim;
+    words.classes = view->logical[axis];
+    for (int i = 0; i < target->ndim; i++) words.size[i] = target->size[i], words.start[i] = target->start[i];
+    l->target = (const int64_t *)o->target.data;
+    l->target_stride = o->target.stride;
+    l->weight = (const X *)o->weight.data;
+    l->weight_sum = (const double *)o->weight_sum;
+    l->first = view->start[axis];
+    l->n = view->size[axis];
+    l->classes = view->logical[axis];
+    l->ignore = k->attrs->at[IGNORE].integer;
+    l->smoothing = k->attrs->at[SMOOTHING].number;
+    return fl_cuda_fault_new(&l->fault, k, word_label, &words, sizeof words);
+}
+
+/* ---- forward ---- */
+
+typedef struct nll_total {
+    fl_powers powers;
+    double weighted, mass;      /* sums of w x and of w, for smoothing */
+} nll_total;
+
+template <typename T> struct nll_fold {
+    typedef wide<T> X;
+    typedef nll_total Total;
+    enum { VECTORS = 1 };
+    labels<X> of;
+    const T *x;
+    int64_t class_stride;
+    T *loss, *lse, *count;      /* lse NULL: x are log-probabilities */
+
+    __device__ Total none() const
+    {
+        Total t = {{-INFINITY, 0}, 0, 0};
+        return t;
+    }
+    __device__ Total join(const Total &a, const Total &b) const
+    {
+        Total t = {fl_powers_join(a.powers, b.powers), a.weighted + b.weighted, a.mass + b.mass};
+        return t;
+    }
+    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&v)[N], const fl_place<P> &place) const
+    {
+        if (lse) fl_powers_absorb(t.powers, v);
+        if (of.smoothing <= 0) return;
+        X weighted[N], mass[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            mass[i] = of.weight_of(of.first + place.at[i / W] + i % W * place.step);
+            weighted[i] = mass[i] * v[i];
+        }
+        t.weighted += (double)fl_sum_pairs<N>(weighted);
+        t.mass += (double)fl_sum_pairs<N>(mass);
+    }
+    __device__ void finish(const Total &t, int64_t row, int64_t offset) const
+    {
+        bool undefined = isinf(t.powers.top) && of.n > 0; /* inf - inf */
+        X log_sum = lse ? undefined ? (X)NAN : (X)(log(t.powers.sum) + (of.n > 0 ? t.powers.top : 0)) : (X)0, value = 0, w = 0;
+        int64_t label;
+        if (of.label(&label, row)) {
+            int64_t at = label - of.first;
+            w = of.weight_of(label);
+            if (at >= 0 && at < of.n) value = of.sharpness() * w * (log_sum - (X)fl_load(x[offset + at * class_stride]));
+            if (of.smoothing > 0) value += of.share() * (X)((double)log_sum * t.mass - t.weighted);
+        }
+        if (lse) lse[row] = fl_store<T>(log_sum);
+        loss[row] = fl_store<T>(value);
+        count[row] = fl_store<T>(w);
+    }
+};
+
+/* Log-probabilities without smoothing: one element of each row. */
+template <typename T> __global__ void nll_picked(nll_fold<T> fold, int64_t rows, int64_t stride, fl_row_shape shape)
+{
+    int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    int64_t offset = shape.inner == 1 ? row * stride : row / shape.inner * shape.n * shape.inner + row % shape.inner;
+    fold.finish(fold.none(), row, offset);
+}
+
+template <typename T> static fl_status forward(fl_kernel *k, const operands *o)
+{
+    nll_fold<T> fold = {};
+    int64_t rows = o->shape.outer * o->shape.inner;
+    FL_TRY(labels_init(&fold.of, k, o, &k->in[0], &k->in[1]));
+    fold.x = (const T *)o->input.data;
+    fold.class_stride = o->shape.inner;
+    fold.loss = (T *)k->out[0].data;
+    fold.lse = k->nout == 3 ? (T *)k->out[1].data : NULL;
+    fold.count = (T *)k->out[k->nout - 1].data;
+    if (fold.lse || fold.of.smoothing > 0) return fl_reduce_each_row<T>(&o->input, &o->shape, fold, true);
+    FL_LAUNCH((nll_picked<T>), dim3(fl_blocks(rows, FL_MAP_THREADS)), dim3(FL_MAP_THREADS), 0, fold, rows, o->input.stride, o->shape);
+    return FL_OK;
+}
+
+static fl_status launch_forward(fl_kernel *k)
+{
+    static const slots s = {0, 1, 2, -1, -1};
+    operands o;
+    if (k->out[0].numel == 0) return FL_OK;
+    fl_status status = operands_open(&o, k, &s, &k->in[0]);
+    if (status == FL_OK) status = fl_cuda_by_float(k->in[0].dtype, [&](auto like) { return forward<decltype(like)>(k, &o); });
+    operands_close(&o);
+    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+}
+
+FL_CUDA_OP(cross_entropy_rows, launch_forward);
+FL_CUDA_OP(nll_rows, launch_forward);
+
+/* ---- backward ---- */
+
+/* dx = g (total softmax - targets); total is what the loss counts of the log-sum-exp. */
+template <typename T, int INPUTS_> struct nll_map {
+    typedef wide<T> X;
+    enum { INPUTS = INPUTS_ };  /* 1: scores, with their log-sum-exp; 0: log-probabilities */
+    struct state { X scale, lse, share, part; int64_t label; bool counts; };
+    labels<X> of;
+    const T *g, *lse;
+    int64_t g_stride, lse_stride;
+    bool targets;
+
+    __device__ state begin(int64_t row) const
+    {
+        state s = {};
+        int64_t label;
+        s.counts = of.label(&label, row);
+        if (!s.counts) return s;
+        X dy = fl_load(g[row * g_stride]), picked = of.sharpness() * of.weight_of(label);
+        if (INPUTS > 0) {
+            double all = of.weight_sum ? *of.weight_sum : (double)of.classes;
+            s.scale = dy * (picked + (of.smoothing > 0 ? (X)(of.smoothing / (double)of.classes * all) : (X)0));
+            s.lse = fl_load(lse[row * lse_stride]);
+        }
+        s.label = targets ? label - of.first : -1;
+        s.part = dy * picked;
+        s.share = targets && of.smoothing > 0 ? dy * of.share() : (X)0;
+        return s;
+    }
+    __device__ X at(const state &s, X x, X, int64_t c) const
+    {
+        if (!s.counts) return 0;
+        X dx = INPUTS > 0 ? fl_exp_for<T>::of(x - s.lse) * s.scale : (X)0;
+        if (targets && of.smoothing > 0 && c >= 0 && c < of.n) dx -= of.weight_of(of.first + c) * s.share;
+        return c == s.label ? dx - s.part : dx;
+    }
+};
+
+template <typename T, int INPUTS> static fl_status backward(fl_kernel *k, const operands *o, const fl_view *target, bool targets)
+{
+    nll_map<T, INPUTS> map = {};
+    FL_TRY(labels_init(&map.of, k, o, &k->out[0], target));
+    map.g = (const T *)o->g.data;
+    map.g_stride = o->g.stride;
+    map.lse = (const T *)o->lse.data;
+    map.lse_stride = o->lse.stride;
+    map.targets = targets;
+    fl_map_operands<T> m = {(T *)k->out[0].data, (const T *)o->input.data, NULL, o->input.stride, 0, o->shape};
+    fl_map_rows(m, map);
+    return FL_OK;
+}
+
+/* (dy, input, target, lse, weight?) or (dy, target, weight?) */
+static fl_status launch_backward(fl_kernel *k)
+{
+    static const slots of_scores = {1, 2, 4, 0, 3}, of_logs = {-1, 1, 2, 0, -1};
+    bool scores = strcmp(k->op->name, "cross_entropy_backward") == 0;
+    const slots *s = scores ? &of_scores : &of_logs;
+    operands o;
+    if (k->out[0].numel == 0) return FL_OK;
+    fl_status status = operands_open(&o, k, s, &k->out[0]);
+    if (status == FL_OK) status = fl_cuda_by_float(k->out[0].dtype, [&](auto like) {
+        typedef decltype(like) T;
+        const fl_view *target = &k->in[s->target];
+        return scores ? backward<T, 1>(k, &o, target, k->attrs->at[TARGETS].integer != 0) : backward<T, 0>(k, &o, target, true);
+    });
+    operands_close(&o);
+    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+}
+
+FL_CUDA_OP(cross_entropy_backward, launch_backward);
+FL_CUDA_OP(nll_backward, launch_backward);
