@@ -10,6 +10,7 @@
 #include "shared.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,15 +228,41 @@ static fl_status look_at(int rank)
     return fl_fail(FL_ERR_COMM, "%s: rank %d has come to its end%s; all ranks must call it", mine, rank, where);
 }
 
+enum { ANSWER_MS = 300 };
+
+/* Asks the members that are missing for the line their scripts are at. Who runs a kernel or waits does not answer. */
+static void ask_for_lines(const fl_wait *w, uint32_t *answers)
+{
+    bool open = true;
+    for (int i = 0; i < w->group->count && w->missing; i++) {
+        const fl_journal *j = w->missing(w->group, i) ? fl_journal_of(w->group->ranks[i]) : NULL;
+        if (!j || !j->listens) continue;
+        answers[i] = __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE);
+        kill(j->pid, SIGUSR2);
+    }
+    for (int ms = 0; ms < ANSWER_MS && open; ms++) {
+        open = false;
+        usleep(1000);
+        for (int i = 0; i < w->group->count && w->missing; i++) {
+            const fl_journal *j = w->missing(w->group, i) ? fl_journal_of(w->group->ranks[i]) : NULL;
+            open = open || (j && j->listens && __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE) == answers[i]);
+        }
+    }
+}
+
 static fl_status time_out(const fl_wait *w)
 {
     char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS], text[1024] = "";
+    uint32_t answers[w->group->count];
     size_t n = 0;
     doing_at(mine, &fl_journal_own->doing);
+    ask_for_lines(w, answers);
     for (int i = 0; i < w->group->count && w->missing && n < sizeof text; i++) {
         if (!w->missing(w->group, i)) continue;
         const fl_journal *j = fl_journal_of(w->group->ranks[i]);
-        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s", n ? "; " : "", w->group->ranks[i], j ? fl_rank_whereabouts(where, j) : "");
+        bool answered = j && j->listens && __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE) != answers[i];
+        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s%s%s", n ? "; " : "", w->group->ranks[i], answered ? ", at " : "",
+                              answered ? j->line : "", j ? fl_rank_whereabouts(where, j) : "");
     }
     if (!n) return fl_fail(FL_ERR_COMM, "%s: after %g s the data of some rank is still missing (FLOW_TIMEOUT sets the seconds)", mine, fl_comm_timeout());
     return fl_fail(FL_ERR_COMM, "%s: after %g s still missing: %s. All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)",

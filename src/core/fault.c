@@ -64,7 +64,9 @@ static fault_kind take_turn(void)
     case FAULT_exit: exit(1);
     case FAULT_kill: raise(SIGKILL); break;
     case FAULT_segv: raise(SIGSEGV); break;
-    case FAULT_sleep: sleep(SLEEP_SECONDS); break;
+    case FAULT_sleep:
+        for (unsigned left = SLEEP_SECONDS; left > 0;) left = sleep(left); /* whatever signals come */
+        break;
     default: break;
     }
     return fault.kind;

@@ -65,6 +65,9 @@ typedef struct fl_journal {
     uint64_t meetings;          /* collectives entered so far, of all groups */
     uint64_t evaluations;       /* lines of a session that this rank is through with */
     fl_doing doing;             /* the last collective entered */
+    int32_t listens;            /* SIGUSR2 asks this rank for its line */
+    uint32_t answers;           /* atomic: given so far */
+    char line[FL_WHERE_TEXT];   /* the last answer */
     bool meeting;               /* it waits there for the others */
     char message[1024];         /* when failed: what follows "rank 2": ": train.lua:31: attempt to ..." */
 } fl_journal;

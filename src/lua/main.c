@@ -303,7 +303,10 @@ static bool join_ranks(char **argv, const options *o)
 {
     bool starts = o->ranks > 1;
     fl_status status = starts ? fl_lua_start_ranks(argv, o->ranks_at, o->ranks_words, o->ranks) : fl_launch_join();
-    if (fl_comm_get()) fl_failure_watch(program);
+    if (fl_comm_get()) {
+        fl_failure_watch(program);
+        fl_lua_answer_questions();
+    }
     if (status != FL_OK) fail(fl_message());
     return status == FL_OK;
 }

@@ -6,6 +6,7 @@
 ** full one left (young ones alone leak what outlives two of them).
 */
 #include "binding.h"
+#include "../core/shared.h"
 #include "../core/comm.h"
 
 #include <errno.h>
@@ -164,6 +165,28 @@ void fl_lua_interrupt_raised(void)
     fl_lua_interrupt_arm(NULL);
     raised = true;
     if (to_the_end && interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCOUNT, 1);
+}
+
+/* ---- another rank asks where the script is ---- */
+
+static void line_hook(lua_State *L, lua_Debug *ar)
+{
+    lua_sethook(L, NULL, 0, 0);
+    fl_lua_where(L, fl_journal_own->line, sizeof fl_journal_own->line);
+    __atomic_add_fetch(&fl_journal_own->answers, 1, __ATOMIC_RELEASE);
+}
+
+static void on_question(int number)
+{
+    if (!interrupt_state || lua_gethook(interrupt_state)) return;
+    lua_sethook(interrupt_state, line_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+}
+
+void fl_lua_answer_questions(void)
+{
+    use_signal_stack();
+    sigaction(SIGUSR2, &(struct sigaction){.sa_handler = on_question, .sa_flags = SA_RESTART | SA_ONSTACK}, NULL);
+    fl_journal_own->listens = true;
 }
 
 bool fl_lua_was_interrupted(void) { return raised; }
