@@ -68,20 +68,21 @@ static inline void fl_layout_simplify(fl_layout *l)
     fl_layout_merge(l);
 }
 
-/* Cuts the longest axis in two, at a multiple of `grain` where it is longer than that; offset[o]: bytes from the first
-** half to the second. */
+/* Cuts the longest axis but the last in two, or where there is no other the last one, at a multiple of `grain` if it is
+** longer than that. offset[o]: bytes from the first half to the second. */
 static inline void fl_layout_halve(fl_layout *first, fl_layout *second, int64_t *offset, int64_t grain)
 {
-    int longest = 0;
-    for (int i = 1; i < first->count; i++)
-        if (first->axes[i].size > first->axes[longest].size) longest = i;
-    fl_axis *axis = &first->axes[longest];
+    int cut = 0, last = first->count - 1;
+    for (int i = 1; i < last; i++)
+        if (first->axes[i].size > first->axes[cut].size) cut = i;
+    if (first->axes[cut].size == 1) cut = last;
+    fl_axis *axis = &first->axes[cut];
     int64_t whole = axis->size, half = whole / 2;
-    if (half > grain) half -= half % grain;
+    if (cut == last && half > grain) half -= half % grain;
     for (int o = 0; o < first->operands; o++) offset[o] = half * axis->stride[o];
     axis->size = half;
     *second = *first;
-    second->axes[longest].size = whole - half;
+    second->axes[cut].size = whole - half;
 }
 
 #endif

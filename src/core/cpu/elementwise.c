@@ -34,8 +34,7 @@ static const fl_ew_loop (*level_loops(void))[FL_DTYPE_COUNT]
 
 static fl_status loop_failed(const fl_kernel *k, int bad)
 {
-    if (bad & FL_EW_DIVISION_BY_ZERO) return fl_fail(FL_ERR_VALUE, "%s: division by zero", k->op->name);
-    return fl_fail(FL_ERR_VALUE, "%s: integers to negative integer powers are not allowed", k->op->name);
+    return fl_fail(FL_ERR_VALUE, "%s: %s", k->op->name, fl_ew_complaint(bad));
 }
 
 static int64_t nearest_integer(double v)
@@ -44,9 +43,9 @@ static int64_t nearest_integer(double v)
     return v < 0x1p63 ? (int64_t)v : INT64_MAX;
 }
 
-/* Scalar attributes as loops take them; an absent bound is infinite. */
-static void read_attributes(fl_ew_attr *a, const fl_kernel *k)
+void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *k)
 {
+    memset(a, 0, FL_EW_ATTRS * sizeof *a);
     for (int i = 0; i < k->attrs->count && i < FL_EW_ATTRS; i++) {
         const fl_attr *attr = &k->attrs->at[i];
         a[i].number = attr->given ? fl_attr_number(attr) : i == 0 ? -INFINITY : INFINITY;
@@ -104,8 +103,9 @@ static fl_dtype holding_all(const fl_kernel *k, fl_dtype d)
     return d;
 }
 
-static fl_dtype compute_dtype(const fl_kernel *k, const fl_ew_row *row)
+fl_dtype fl_ew_compute_dtype(const fl_kernel *k)
 {
+    const fl_ew_row *row = &fl_ew_rows[k->op->row];
     if (row->rule == FL_EW_LOGIC) return FL_BOOL;
     if (row->rule == FL_EW_FILL) return fl_dtype_compute(k->in[0].dtype);
     fl_dtype d = promoted(k, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
@@ -206,7 +206,7 @@ static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
 #endif
     };
     const fl_view *out = &k->out[0];
-    fl_dtype compute = compute_dtype(k, row);
+    fl_dtype compute = fl_ew_compute_dtype(k);
     bool is_predicate = fl_ew_is_predicate(row->rule);
     w->loop = level_loops()[k->op->row][compute];
     w->copy = copies[fl_cpu_level()];
@@ -215,8 +215,7 @@ static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
     w->bad = 0;
     w->total = out->numel;
     for (int i = 0; i < out->ndim; i++) w->sizes[i] = out->size[i];
-    memset(w->attributes, 0, sizeof w->attributes);
-    read_attributes(w->attributes, k);
+    fl_ew_attributes(w->attributes, k);
     for (int i = 0; i < k->nin; i++) walker_init(&w->in[i], &k->in[i], i == row->mask ? FL_BOOL : compute, out);
     walker_init(&w->out, out, is_predicate ? FL_BOOL : compute, out);
     simplify_axes(w);
@@ -429,8 +428,8 @@ fl_status fl_cpu_elementwise(fl_kernel *k)
         plain = repeat_number(v, wanted, numbers[i], out->numel);
     }
     if (!plain) return run_walk(k, row);
-    fl_ew_attr attributes[FL_EW_ATTRS] = {{0, 0}, {0, 0}};
-    read_attributes(attributes, k);
+    fl_ew_attr attributes[FL_EW_ATTRS];
+    fl_ew_attributes(attributes, k);
     int bad = loop(out->data, in, out->numel, attributes);
     return FL_UNLIKELY(bad) ? loop_failed(k, bad) : FL_OK;
 }

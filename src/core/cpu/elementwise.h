@@ -37,16 +37,27 @@ typedef struct fl_ew_row {
     float cost_ns;              /* of one float element */
 } fl_ew_row;
 
-extern const fl_ew_row fl_ew_rows[FL_EW_COUNT];
+FL_EXPORT extern const fl_ew_row fl_ew_rows[FL_EW_COUNT];
+
+/* The dtype a call computes in. */
+FL_EXPORT fl_dtype fl_ew_compute_dtype(const fl_kernel *k);
 
 /* What a loop found wrong. */
 enum { FL_EW_DIVISION_BY_ZERO = 1, FL_EW_NEGATIVE_POWER = 2 };
+
+static inline const char *fl_ew_complaint(int bad)
+{
+    return bad & FL_EW_DIVISION_BY_ZERO ? "division by zero" : "integers to negative integer powers are not allowed";
+}
 
 /* A scalar attribute as float and as integer rows take it. */
 typedef struct fl_ew_attr {
     double number;
     int64_t integer;            /* the nearest int64 */
 } fl_ew_attr;
+
+/* The scalar attributes of a call, FL_EW_ATTRS of them; an absent bound is infinite. */
+FL_EXPORT void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *k);
 
 /* out[i] = row(in[0][i], ...), 0 <= i < n; out may be one of the inputs. a: FL_EW_ATTRS scalar attributes;
 ** NULL: the row has none. */

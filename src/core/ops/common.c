@@ -253,16 +253,20 @@ static bool same_sizes(const fl_view *a, const fl_view *b)
     return a->ndim == b->ndim && memcmp(a->size, b->size, (size_t)a->ndim * sizeof a->size[0]) == 0;
 }
 
-fl_status fl_kernel_copy(fl_kernel *k)
+const fl_mover fl_cpu_mover = {fl_cpu_copy, fl_cpu_fill};
+
+fl_status fl_move_copy(fl_kernel *k, const fl_mover *m)
 {
     const fl_view *in = &k->in[0], *out = &k->out[0];
-    if (same_sizes(in, out)) return fl_cpu_copy(out, in);
+    if (same_sizes(in, out)) return m->copy(out, in);
     int64_t strides[FL_MAX_NDIM];
     assert(in->numel == out->numel && (in->contiguous || out->contiguous));
     if (out->contiguous) {
         fl_view view = reshaped(out, in, strides);
-        return fl_cpu_copy(&view, in);
+        return m->copy(&view, in);
     }
     fl_view view = reshaped(in, out, strides);
-    return fl_cpu_copy(out, &view);
+    return m->copy(out, &view);
 }
+
+fl_status fl_kernel_copy(fl_kernel *k) { return fl_move_copy(k, &fl_cpu_mover); }

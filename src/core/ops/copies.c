@@ -74,7 +74,7 @@ static fl_status infer_rep(fl_infer *c)
 }
 
 /* out [r0, d0, r1, d1, ...] <- in [d0, d1, ...], not moving along the r axes */
-static fl_status kernel_rep(fl_kernel *k)
+fl_status fl_move_rep(fl_kernel *k, const fl_mover *m)
 {
     const fl_view *in = &k->in[0], *out = &k->out[0];
     const int64_t *repeats = k->attrs->at[0].list;
@@ -90,8 +90,10 @@ static fl_status kernel_rep(fl_kernel *k)
         l.in[2 * i + 1] = own < 0 ? 0 : in->stride[own];
     }
     fl_view to = laid_out(out, &l, l.out), from = laid_out(in, &l, l.in);
-    return fl_cpu_copy(&to, &from);
+    return m->copy(&to, &from);
 }
+
+static fl_status kernel_rep(fl_kernel *k) { return fl_move_rep(k, &fl_cpu_mover); }
 
 static void sbp_rep(fl_sigs *s)
 {
@@ -200,7 +202,7 @@ static fl_status infer_cat(fl_infer *c)
     return fl_shape_make(&c->out[0].shape, c->name, out.dims, out.ndim);
 }
 
-static fl_status kernel_cat(fl_kernel *k)
+fl_status fl_move_cat(fl_kernel *k, const fl_mover *m)
 {
     const fl_view *out = &k->out[0];
     int axis = fl_axis_of(&k->attrs->at[0], out->ndim);
@@ -212,11 +214,13 @@ static fl_status kernel_cat(fl_kernel *k)
         part.dtype = out->dtype;
         part.stride = out->stride;
         part.contiguous = part.numel == out->numel;
-        FL_TRY(fl_cpu_copy(&part, &k->in[i]));
+        FL_TRY(m->copy(&part, &k->in[i]));
         data += k->in[i].size[axis] * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
     }
     return FL_OK;
 }
+
+static fl_status kernel_cat(fl_kernel *k) { return fl_move_cat(k, &fl_cpu_mover); }
 
 /* All operands S(i) -> S(i), moved up by one from `inserted` on; not along `except`. */
 static void sbp_joined(fl_sigs *s, int except, int inserted)
@@ -277,7 +281,7 @@ static fl_status infer_stack(fl_infer *c)
     return fl_shape_make(&c->out[0].shape, c->name, out.dims, out.ndim);
 }
 
-static fl_status kernel_stack(fl_kernel *k)
+fl_status fl_move_stack(fl_kernel *k, const fl_mover *m)
 {
     const fl_view *out = &k->out[0];
     int axis = fl_axis_of(&k->attrs->at[0], out->ndim);
@@ -290,10 +294,12 @@ static fl_status kernel_stack(fl_kernel *k)
         part.dtype = out->dtype;
         part.stride = strides;
         part.contiguous = part.numel == out->numel;
-        FL_TRY(fl_cpu_copy(&part, &k->in[i]));
+        FL_TRY(m->copy(&part, &k->in[i]));
     }
     return FL_OK;
 }
+
+static fl_status kernel_stack(fl_kernel *k) { return fl_move_stack(k, &fl_cpu_mover); }
 
 static void sbp_stack(fl_sigs *s)
 {
@@ -332,7 +338,7 @@ static fl_status infer_copy_(fl_infer *c)
     return fl_infer_same(c);
 }
 
-static fl_status kernel_copy_(fl_kernel *k)
+fl_status fl_move_copy_(fl_kernel *k, const fl_mover *m)
 {
     const fl_view *src = &k->in[1], *out = &k->out[0];
     int64_t strides[FL_MAX_NDIM];
@@ -344,8 +350,10 @@ static fl_status kernel_copy_(fl_kernel *k)
     from.size = out->size;
     from.stride = strides;
     from.contiguous = src->contiguous && src->numel == out->numel;
-    return fl_cpu_copy(out, &from);
+    return m->copy(out, &from);
 }
+
+static fl_status kernel_copy_(fl_kernel *k) { return fl_move_copy_(k, &fl_cpu_mover); }
 
 static void sbp_copy_(fl_sigs *s)
 {
@@ -377,12 +385,22 @@ static fl_status check_fill(const fl_operand *in, int nin, const fl_attrs *attrs
     return fl_require_attr_fits("fill_", in[0].tensor->meta->dtype, &attrs->at[0]);
 }
 
-static fl_status kernel_fill_(fl_kernel *k)
+fl_status fl_move_fill(fl_kernel *k, const fl_mover *m, int slot)
 {
     int64_t value[1];
-    fl_attr_bytes(value, k->out[0].dtype, &k->attrs->at[0]);
-    return fl_cpu_fill(&k->out[0], value);
+    fl_attr_bytes(value, k->out[0].dtype, &k->attrs->at[slot]);
+    return m->fill(&k->out[0], value);
 }
+
+fl_status fl_move_fill_integer(fl_kernel *k, const fl_mover *m, int64_t value)
+{
+    int64_t bytes[1];
+    fl_attr number = {.given = true, .kind = FL_NUM_INT, .count = 1, .integer = value};
+    fl_attr_bytes(bytes, k->out[0].dtype, &number);
+    return m->fill(&k->out[0], bytes);
+}
+
+static fl_status kernel_fill_(fl_kernel *k) { return fl_move_fill(k, &fl_cpu_mover, 0); }
 
 static void sbp_fill_(fl_sigs *s)
 {
@@ -399,11 +417,7 @@ FL_OP(fill_) {
     .infer = fl_infer_same, .check = check_fill, .sbp = sbp_fill_, .cpu = kernel_fill_, .vjp = no_vjp, .samples = fill_samples,
 };
 
-static fl_status kernel_zero_(fl_kernel *k)
-{
-    const int64_t zero = 0;
-    return fl_cpu_fill(&k->out[0], &zero);
-}
+static fl_status kernel_zero_(fl_kernel *k) { return fl_move_fill_integer(k, &fl_cpu_mover, 0); }
 
 static const char *const zero_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", NULL};
 FL_OP(zero_) {

@@ -32,16 +32,10 @@ static fl_status fill_number(const fl_view *out, const fl_attr *value)
     return fl_cpu_fill(out, bytes);
 }
 
-static fl_status fill_integer(fl_kernel *k, int64_t value)
-{
-    fl_attr number = {.given = true, .kind = FL_NUM_INT, .count = 1, .integer = value};
-    return fill_number(&k->out[0], &number);
-}
-
-static fl_status kernel_zeros(fl_kernel *k) { return fill_integer(k, 0); }
-static fl_status kernel_ones(fl_kernel *k) { return fill_integer(k, 1); }
+static fl_status kernel_zeros(fl_kernel *k) { return fl_move_fill_integer(k, &fl_cpu_mover, 0); }
+static fl_status kernel_ones(fl_kernel *k) { return fl_move_fill_integer(k, &fl_cpu_mover, 1); }
 static fl_status kernel_empty(fl_kernel *k) { return FL_OK; }
-static fl_status kernel_full(fl_kernel *k) { return fill_number(&k->out[0], &k->attrs->at[1]); }
+static fl_status kernel_full(fl_kernel *k) { return fl_move_fill(k, &fl_cpu_mover, 1); }
 
 /* ---- zeros, ones, empty, full ---- */
 
@@ -126,7 +120,7 @@ static fl_status check_full_like(const fl_operand *in, int nin, const fl_attrs *
     return fl_require_attr_fits("full_like", attrs->has_dtype ? attrs->option_dtype : own, &attrs->at[0]);
 }
 
-static fl_status kernel_full_like(fl_kernel *k) { return fill_number(&k->out[0], &k->attrs->at[0]); }
+static fl_status kernel_full_like(fl_kernel *k) { return fl_move_fill(k, &fl_cpu_mover, 0); }
 
 static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", "flow.randn(3), {dtype = \"float64\"}", NULL};
 FL_OP(zeros_like) {
@@ -165,7 +159,7 @@ static fl_status kernel_eye(fl_kernel *k)
 {
     const fl_view *out = &k->out[0];
     fl_attr one = {.given = true, .kind = FL_NUM_INT, .count = 1, .integer = 1};
-    FL_TRY(fill_integer(k, 0));
+    FL_TRY(kernel_zeros(k));
     int64_t row = out->start[1] > out->start[0] ? out->start[1] - out->start[0] : 0; /* local, of the first 1 */
     int64_t column = row + out->start[0] - out->start[1];
     int64_t length = out->size[0] - row < out->size[1] - column ? out->size[0] - row : out->size[1] - column;

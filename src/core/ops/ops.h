@@ -75,7 +75,24 @@ fl_status fl_require_attr_fits(const char *who, fl_dtype dtype, const fl_attr *v
 /* The value of a scalar attribute in a dtype's own bytes. */
 void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar);
 
-/* Kernel of ops whose result is a rearranged copy of in[0] (contiguous, fallback of views). */
+/* How a device copies and fills. Kernels that only move values are written once, for any of them. */
+typedef struct fl_mover {
+    fl_status (*copy)(const fl_view *out, const fl_view *in);       /* as fl_cpu_copy */
+    fl_status (*fill)(const fl_view *out, const void *value);       /* as fl_cpu_fill */
+} fl_mover;
+extern const fl_mover fl_cpu_mover;
+
+/* in[0] rearranged (contiguous, fallback of views). */
+FL_EXPORT fl_status fl_move_copy(fl_kernel *k, const fl_mover *m);
+FL_EXPORT fl_status fl_move_rep(fl_kernel *k, const fl_mover *m);
+FL_EXPORT fl_status fl_move_cat(fl_kernel *k, const fl_mover *m);
+FL_EXPORT fl_status fl_move_stack(fl_kernel *k, const fl_mover *m);
+FL_EXPORT fl_status fl_move_copy_(fl_kernel *k, const fl_mover *m);
+/* out[0] filled with an attribute or an integer. */
+FL_EXPORT fl_status fl_move_fill(fl_kernel *k, const fl_mover *m, int slot);
+FL_EXPORT fl_status fl_move_fill_integer(fl_kernel *k, const fl_mover *m, int64_t value);
+
+/* fl_move_copy on the CPU. */
 fl_status fl_kernel_copy(fl_kernel *k);
 
 #endif
