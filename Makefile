@@ -68,7 +68,7 @@ $(OUT)/flowlua-mpi.so: $(MPI_O)
 $(MPI_O): CFLAGS_ALL += -fPIC $(MPI_CFLAGS)
 
 $(OUT)/flowlua-cuda.so: $(CUDA_O)
-	$(NVCC) -shared --cudart static -o $@ $(CUDA_O) -ldl
+	$(NVCC) -shared --cudart static -Xcompiler -static-libgcc,-static-libstdc++ -Xlinker --exclude-libs,ALL -o $@ $(CUDA_O) -ldl
 $(OUT)/%.o: %.cu
 	@mkdir -p $(dir $@)
 	$(NVCC) $(NVCC_FLAGS) $(CUDA_CODE_$(CUDA_ARCHS)) -c $< -o $@

@@ -172,22 +172,32 @@ static fl_status copy_out(char *out, const char *in, size_t bytes, fl_cuda_queue
     return FL_OK;
 }
 
-static bool is_device(const void *data)
+/* The GPU that the memory is on, -1: it is the host's. */
+static int device_of(const void *data)
 {
     cudaPointerAttributes attributes;
-    if (cudaPointerGetAttributes(&attributes, data) == cudaSuccess) return attributes.type == cudaMemoryTypeDevice;
+    if (cudaPointerGetAttributes(&attributes, data) == cudaSuccess && attributes.type == cudaMemoryTypeDevice) return attributes.device;
     cudaGetLastError();
-    return false;
+    return -1;
 }
 
-static bool is_pageable(const void *data) { return !fl_cuda_is_pinned(data) && !is_device(data); }
+/* GPU memory of pools is not mapped by other GPUs: a copy between two names both. */
+static fl_status copy_device(void *out, int to, const void *in, int from, size_t bytes, fl_cuda_queue *q)
+{
+    if (to == from) FL_CUDA_TRY(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, q->stream));
+    else FL_CUDA_TRY(cudaMemcpyPeerAsync(out, to, in, from, bytes, q->stream));
+    return fl_cuda_check("copy");
+}
 
 fl_status fl_cuda_copy(void *out, const void *in, size_t bytes)
 {
     fl_cuda_queue *q = fl_cuda_queue_current();
     if (bytes == 0) return FL_OK;
-    if (q->kind != FL_QUEUE_OUT && is_pageable(in)) return copy_in((char *)out, (const char *)in, bytes, q);
-    if (q->kind != FL_QUEUE_IN && is_pageable(out)) return copy_out((char *)out, (const char *)in, bytes, q);
+    int from = q->kind == FL_QUEUE_IN ? -1 : q->kind == FL_QUEUE_OUT ? q->device : device_of(in);
+    int to = q->kind == FL_QUEUE_OUT ? -1 : q->kind == FL_QUEUE_IN ? q->device : device_of(out);
+    if (from >= 0 && to >= 0) return copy_device(out, to, in, from, bytes, q);
+    if (from < 0 && !fl_cuda_is_pinned(in)) return copy_in((char *)out, (const char *)in, bytes, q);
+    if (to < 0 && !fl_cuda_is_pinned(out)) return copy_out((char *)out, (const char *)in, bytes, q);
     FL_CUDA_TRY(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDefault, q->stream));
     return fl_cuda_check("copy");
 }

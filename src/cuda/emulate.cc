@@ -781,6 +781,17 @@ cudaError_t cudaMemcpyAsync(void *out, const void *in, size_t bytes, cudaMemcpyK
     return cudaSuccess;
 }
 
+/* Which GPU a block is on must be said right. */
+cudaError_t cudaMemcpyPeerAsync(void *out, int to, const void *in, int from, size_t bytes, cudaStream_t s)
+{
+    LOCKED;
+    size_t left;
+    const memory *target = block_of(out, &left), *source = block_of(in, &left);
+    if (!target || !source || target->device != to || source->device != from)
+        broken("a copy from %p to %p is said to be from GPU %d to GPU %d", in, out, from, to);
+    return cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, s);
+}
+
 cudaError_t cudaMemcpy2DAsync(void *out, size_t out_pitch, const void *in, size_t in_pitch, size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t s)
 {
