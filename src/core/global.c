@@ -144,7 +144,7 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
     memcpy(part.dims, x->meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
     if (!x->meta->holds && part.ndim == 0) part.ndim = 1; /* no part of a scalar: no elements */
     const fl_meta *meta;
-    FL_TRY(fl_meta_local(&meta, x->meta->dtype, &part));
+    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &part, fl_placement_local(x->meta->placement->type, -1), fl_nd_sbp_fill(FL_B, 1), true));
     fl_tensor *result = NULL;
     fl_status status = fl_tensor_view(&result, x, meta, x->strides, x->offset);
     fl_meta_unref(meta);

@@ -92,7 +92,8 @@ static fl_status fail_placements(const build *b, int first, int other)
                    fl_meta_text(ot, o), fn, fl_meta_text(ft, f), on, fn, option);
 }
 
-/* All tensor operands share one placement; without any it is the options', or this rank. */
+/* All tensor operands share one placement, or are boxed to that of the first where the op says so; without any it is the
+** options', or this rank. */
 static fl_status find_placement(build *b)
 {
     int first = -1;
@@ -105,7 +106,8 @@ static fl_status find_placement(build *b)
             b->is_local = m->is_local;
         }
         if (m->is_local != b->is_local) return fail_mixed(b, first, i);
-        if (m->placement != b->placement) return fail_placements(b, first, i);
+        if (m->placement == b->placement || (b->is_local && b->op->flags & FL_OP_FETCHES)) continue;
+        return fail_placements(b, first, i);
     }
     if (first >= 0) return FL_OK;
     b->is_local = b->attrs->is_local || !b->attrs->has_placement;

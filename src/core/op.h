@@ -198,7 +198,8 @@ enum {                          /* op->flags */
     FL_OP_NO_GRAD = 128,        /* result never requires grad (comparisons, argmax) */
     FL_OP_SOURCE = 256,         /* no tensor input: placement and SBP come from the options */
     FL_OP_LOCAL_ONLY = 512,     /* result shape depends on data: local or all-B only */
-    FL_OP_OVERWRITES = 1024     /* writes operand 0 without reading it: the value it had is of no interest */
+    FL_OP_OVERWRITES = 1024,    /* writes operand 0 without reading it: the value it had is of no interest */
+    FL_OP_FETCHES = 2048        /* local operands may be on other devices than the first: they are copied there */
 };
 
 struct fl_op {

@@ -170,7 +170,7 @@ function Tensors:__len() return self.tensors[1]:size(0) end
 
 function Tensors:batch(positions)
     local result = {}
-    for i, t in ipairs(self.tensors) do result[i] = t:index_select(0, positions) end
+    for i, t in ipairs(self.tensors) do result[i] = t:index_select(0, positions:to(t.device)) end
     return result
 end
 

@@ -72,7 +72,7 @@ describe("a tensor on the GPU", function()
     cuda.it("cannot be on a device that is not there", function()
         local message = message_of(flow.zeros, 2, {device = "cuda:17"})
         assert.matches("cuda:17: this process sees", message)
-        assert.are.equal("to: unknown dtype or device 'cuda:x'; did you mean 'cuda'?", message_of(flow.zeros(2).to, flow.zeros(2), "cuda:x"))
+        assert.are.equal([[to: unknown device 'cuda:x'; a device is "cpu", "cuda" or "cuda:1"]], message_of(flow.zeros(2).to, flow.zeros(2), "cuda:x"))
     end)
 end)
 
@@ -86,8 +86,7 @@ describe("two devices", function()
             local ok, message = pcall(f)
             if ok or not message:find("attempt to call", 1, true) then
                 assert.is_false(ok)
-                assert.is_truthy(message:find("cpu", 1, true) and message:find("cuda", 1, true), message)
-                assert.is_truthy(message:find(":to(", 1, true), message)
+                assert.matches("are on different devices; write [%w_%[%]]+:to%([%w_%[%]]+%.device%)$", message)
             end
         end
     end)
@@ -180,7 +179,8 @@ describe("indexing on the GPU", function()
             function(x, d) return flow.cross_entropy(x, flow.tensor({0, 1, 2, 6}, {device = d})) end,
         } do
             local x = flow.randn(4, 6)
-            assert.are.equal(message_of(case, x, "cpu"), message_of(case, x:to("cuda"), "cuda"))
+            -- found out later, so the op that did it is named too
+            assert.are.equal(message_of(case, x, "cpu"), (message_of(case, x:to("cuda"), "cuda"):gsub("^wrap_index: ", "")))
         end
     end)
 end)
@@ -224,10 +224,9 @@ describe("a model", function()
         local again = model():to("cuda")
         again:load_state_dict(back:state_dict())
         assert.are.same(net[1].weight:totable(), again[1].weight:totable())
-        local norm = nn.BatchNorm2d and nn.BatchNorm2d(3):to("cuda")
-        if norm then
-            for name, b in norm:named_buffers() do assert.are.equal("cuda", b.device, name) end
-        end
+        local counter = nn.Sequential()
+        counter:register_buffer("seen", flow.zeros(3))
+        assert.are.equal("cuda", counter:to("cuda").seen.device)
     end)
 
     for _, make in ipairs {

@@ -364,8 +364,8 @@ static void sbp_copy_(fl_sigs *s)
 static const char *const copy_vjp[] = {NULL, "g"};
 static const char *const copy_samples[] = {"flow.zeros(2, 3), flow.randn(2, 3)", "flow.zeros(2, 3), flow.randn(3)", "flow.zeros(3, 2):t(), flow.arange(6):reshape(2, 3)", NULL};
 FL_OP(copy_) {
-    .name = "copy_", .sig = "copy_(x, src)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES, .mutates = 1,
-    .doc = "Writes src into x, broadcast and converted.",
+    .name = "copy_", .sig = "copy_(x, src)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_FETCHES, .mutates = 1,
+    .doc = "Writes src into x, broadcast and converted; src may be on another device.",
     .infer = infer_copy_, .sbp = sbp_copy_, .cpu = kernel_copy_, .vjp = copy_vjp, .samples = copy_samples,
 };
 
