@@ -117,13 +117,13 @@ run: install-deps ## install what is missing, build, train a small GPT on this p
 
 test: ## every test of the release build (SPECS="tests/nn_spec.lua" for some)
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
-	$(MAKE) all emulated $(TEST_BIN)
+	$(MAKE) all $(TEST_BIN)
 	sh tests/run.sh $(OUT) $(SPECS)
 
 test-san: ## the C tests under ThreadSanitizer, everything under AddressSanitizer and UBSan
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
 	$(MAKE) CONFIG=tsan tests-c
-	$(MAKE) CONFIG=asan all emulated tests-c
+	$(MAKE) CONFIG=asan all tests-c
 	sh tests/run-san.sh build/tsan build/asan $(SPECS)
 
 test-ranks: ## the multi-rank specs, with 1, 2, 3 and 4 ranks under mpirun
