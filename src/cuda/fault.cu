@@ -29,15 +29,17 @@ static char found[512];                 /* the first fault nobody was told of ye
 
 static bool is_complete(const suspect *s) { return __atomic_load_n(&s->queue->done, __ATOMIC_ACQUIRE) >= s->number; }
 
-/* The text of a word function may begin with the op's name already. */
+/* The text of a word function may begin with a name, that of the op or of the function it is part of. */
 static void note_found(const suspect *s, const fl_cuda_fault *f)
 {
     char text[384];
-    size_t length = strlen(s->op);
     s->word(text, sizeof text, s->context, f->a, f->b);
-    const char *rest = strncmp(text, s->op, length) == 0 && text[length] == ':' ? text + length + 2 : text;
-    if (s->line[0]) snprintf(found, sizeof found, "%s (%s): %s", s->op, s->line, rest);
-    else snprintf(found, sizeof found, "%s: %s", s->op, rest);
+    size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    bool named = length > 0 && text[length] == ':';
+    const char *name = named ? text : s->op, *rest = named ? text + length + 2 : text;
+    if (!named) length = strlen(name);
+    if (s->line[0]) snprintf(found, sizeof found, "%.*s (%s): %s", (int)length, name, s->line, rest);
+    else snprintf(found, sizeof found, "%.*s: %s", (int)length, name, rest);
 }
 
 /* Looks at the records of complete ops; they may be used again. */

@@ -40,9 +40,21 @@ static fl_status infer_embedding(fl_infer *c)
     return FL_OK;
 }
 
+/* The gradients' operands belong together. */
+static fl_status misfit(const fl_infer *c)
+{
+    char tdy[FL_SHAPE_TEXT], ti[FL_SHAPE_TEXT];
+    return fl_infer_fail(c, FL_ERR_SHAPE, "dy %s does not fit indices %s", fl_shape_text(tdy, &c->in[0].shape), fl_shape_text(ti, &c->in[1].shape));
+}
+
 static fl_status infer_embedding_backward(fl_infer *c)
 {
-    const fl_shape *dy = &c->in[0].shape;
+    const fl_shape *dy = &c->in[0].shape, *indices = &c->in[1].shape;
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(require_indices(c, 1, "indices"));
+    bool fits = dy->ndim == indices->ndim + 1;
+    for (int i = 0; fits && i < indices->ndim; i++) fits = dy->dims[i] == indices->dims[i];
+    if (!fits) return misfit(c);
     c->out[0].dtype = c->in[0].dtype;
     return fl_shape_make(&c->out[0].shape, c->name, (const int64_t[]){c->attrs->at[0].integer, dy->dims[dy->ndim - 1]},
                          2);
@@ -69,7 +81,16 @@ static fl_status infer_index_select(fl_infer *c)
     return infer_along(c, fl_shape_numel(index));
 }
 
-static fl_status infer_index_add(fl_infer *c) { return infer_along(c, c->attrs->at[1].integer); }
+static fl_status infer_index_add(fl_infer *c)
+{
+    const fl_shape *dy = &c->in[0].shape, *index = &c->in[1].shape;
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(require_indices(c, 1, "index"));
+    FL_TRY(infer_along(c, c->attrs->at[1].integer));
+    bool fits = dy->ndim > 0 && index->ndim <= 1;
+    if (!fits || dy->dims[axis_of(c->attrs, dy)] != fl_shape_numel(index)) return misfit(c);
+    return FL_OK;
+}
 
 static fl_status infer_gather(fl_infer *c)
 {
@@ -91,6 +112,14 @@ static fl_status infer_gather(fl_infer *c)
 
 static fl_status infer_scatter_add(fl_infer *c)
 {
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(require_indices(c, 1, "index"));
+    const fl_shape *index = &c->in[1].shape;
+    const fl_attr *sizes = &c->attrs->at[1];
+    int axis = axis_of(c->attrs, index);
+    bool fits = fl_shape_equal(&c->in[0].shape, index) && index->ndim == sizes->count;
+    for (int i = 0; fits && i < index->ndim; i++) fits = i == axis || index->dims[i] <= sizes->list[i];
+    if (!fits) return misfit(c);
     c->out[0].dtype = c->in[0].dtype;
     return fl_shape_make(&c->out[0].shape, c->name, c->attrs->at[1].list, c->attrs->at[1].count);
 }

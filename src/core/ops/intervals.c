@@ -312,6 +312,7 @@ FL_OP(diagonal) {
 
 static fl_status infer_narrow_backward(fl_infer *c)
 {
+    if (c->in[0].shape.ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "x has no axes");
     int axis = fl_axis_of(&c->attrs->at[0], c->in[0].shape.ndim);
     int64_t size = c->attrs->at[2].integer, step = c->attrs->at[3].integer, length = c->in[0].shape.dims[axis];
     if (step < 1 || length > size) return fl_infer_fail(c, FL_ERR_SHAPE, "%lld positions do not fit size %lld", (long long)length, (long long)size);
