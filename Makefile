@@ -53,7 +53,7 @@ NVCC_FLAGS = -std=c++17 -O3 -lineinfo --expt-relaxed-constexpr --expt-extended-l
 EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(OUT)/emulated/src/cuda/emulate.o
 EMULATED_FLAGS = -std=gnu++17 $(filter-out -Wstrict-prototypes,$(WARNINGS)) -Wno-unknown-pragmas -Wno-maybe-uninitialized $(FLAGS_$(CONFIG):-O2=-O1) -DFL_EMULATED -fPIC \
 	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include))
-EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/tests/emulate)
+EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/tests/emulate)
 PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filter release debug,$(CONFIG)),$(OUT)/flowlua-cuda.so))
 TESTS_C := $(sort $(wildcard tests/c/*.c))
 TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
@@ -81,6 +81,9 @@ $(OUT)/emulated/%.o: %.cu
 $(OUT)/emulated/%.o: %.cc
 	@mkdir -p $(dir $@)
 	$(CXX) $(EMULATED_FLAGS) -c $< -o $@
+$(OUT)/emulated/fake_cublaslt.so: tests/cuda/fake_cublaslt.cc
+	@mkdir -p $(dir $@)
+	$(CXX) $(EMULATED_FLAGS) -shared -o $@ $<
 $(OUT)/tests/emulate: tests/cuda/test_emulate.cc $(OUT)/emulated/src/cuda/emulate.o
 	@mkdir -p $(dir $@)
 	$(CXX) $(EMULATED_FLAGS) -Wno-unused-function -o $@ $^

@@ -8,35 +8,7 @@
 #include "../cpu/stage.h"
 #include "../storage.h"
 #include "chain.h"
-
-/* Axes by their part in x[batch, m, k] y[batch, k, n]; -1: there is none (1-D operands have no rows, or no columns). */
-typedef struct product {
-    int batch, x_batch, y_batch;        /* batch axes of the result, of x, of y */
-    int xm, xk, yk, yn, om, on;
-} product;
-
-static product product_of(int x_ndim, int y_ndim, bool ta, bool tb)
-{
-    product p = {0};
-    p.x_batch = x_ndim > 1 ? x_ndim - 2 : 0;
-    p.y_batch = y_ndim > 1 ? y_ndim - 2 : 0;
-    p.xm = x_ndim > 1 ? p.x_batch + ta : -1;
-    p.xk = x_ndim > 1 ? p.x_batch + !ta : 0;
-    p.yk = y_ndim > 1 ? p.y_batch + tb : 0;
-    p.yn = y_ndim > 1 ? p.y_batch + !tb : -1;
-    p.batch = p.x_batch > p.y_batch ? p.x_batch : p.y_batch;
-    p.om = p.xm < 0 ? -1 : p.batch;
-    p.on = p.yn < 0 ? -1 : p.batch + (p.xm >= 0);
-    return p;
-}
-
-/* linear multiplies by the transposed weight; gemm has attributes for both; the others have none. */
-static product product_for(const fl_op *op, const fl_attrs *attrs, int x_ndim, int y_ndim)
-{
-    if (op == FL_OP_REF(linear)) return product_of(x_ndim, y_ndim, false, true);
-    bool flags = op == FL_OP_REF(gemm);
-    return product_of(x_ndim, y_ndim, flags && attrs->at[0].integer, flags && attrs->at[1].integer);
-}
+#include "product.h"
 
 /* ---- inference ---- */
 
@@ -192,14 +164,6 @@ static void strides_of(int64_t *strides, const fl_stage *s, int i)
     else fl_shape_strides(strides, v->size, v->ndim);
 }
 
-static void batch_steps(int64_t *steps, const fl_view *v, const int64_t *strides, int batch, int own_batch)
-{
-    for (int b = 0; b < batch; b++) {
-        int axis = b - (batch - own_batch);
-        steps[b] = axis < 0 || v->size[axis] == 1 ? 0 : strides[axis];
-    }
-}
-
 /* Batch axes that only x has, and that continue its rows, become rows. */
 static void merge_rows(batched *b)
 {
@@ -312,25 +276,11 @@ static fl_status kernel_product(fl_kernel *k)
     b.one.c_row = b.one.n;
     if (k->nin == 3 && s.in[2] && x->start[p.xk] == 0) b.one.bias = s.in[2];
     memcpy(b.size, out->size, sizeof(int64_t) * (size_t)p.batch);
-    batch_steps(b.x_step, x, xs, p.batch, p.x_batch);
-    batch_steps(b.y_step, y, ys, p.batch, p.y_batch);
+    product_batch_steps(b.x_step, x, xs, p.batch, p.x_batch);
+    product_batch_steps(b.y_step, y, ys, p.batch, p.y_batch);
     merge_rows(&b);
     FL_TRY(run_batched(&b, fl_dtype_is_float(out->dtype) ? s.dtype : FL_INT64, k->op->name));
     return fl_stage_close(&s);
-}
-
-/* Leading axes as rows of one matrix; false when they are not equally far apart. */
-static bool rows_of(int64_t *rows, int64_t *row, const fl_view *v, const int64_t *strides)
-{
-    *rows = 1;
-    *row = v->size[v->ndim - 1];
-    for (int i = v->ndim - 2; i >= 0; i--) {
-        if (v->size[i] == 1) continue;
-        if (*rows != 1 && strides[i] != *rows * *row) return false;
-        if (*rows == 1) *row = strides[i];
-        *rows *= v->size[i];
-    }
-    return true;
 }
 
 static fl_status kernel_contract(fl_kernel *k)
@@ -341,12 +291,12 @@ static fl_status kernel_contract(fl_kernel *k)
     fl_stage s;
     if (k->out[0].numel == 0) return FL_OK;
     for (int i = 0; i < 2; i++)
-        if (!rows_of(&rows, &x_row, &k->in[i], k->in[i].stride)) as_is &= ~(1u << i);
+        if (!product_rows(&rows, &x_row, &k->in[i], k->in[i].stride)) as_is &= ~(1u << i);
     FL_TRY(fl_stage_open(&s, k, as_is));
     strides_of(xs, &s, 0);
     strides_of(ys, &s, 1);
-    rows_of(&rows, &x_row, x, xs);
-    rows_of(&rows, &y_row, y, ys);
+    product_rows(&rows, &x_row, x, xs);
+    product_rows(&rows, &y_row, y, ys);
     batched b = {.one = {.m = x->size[x->ndim - 1], .n = y->size[y->ndim - 1], .k = rows, .a = s.in[0], .b = s.in[1],
                          .c = s.out[0],
                          .a_row = xs[x->ndim - 1], .a_col = x_row, .b_row = y_row, .b_col = ys[y->ndim - 1],

@@ -1,0 +1,123 @@
+/*
+** gemm.cu -- matrix products by our own kernel: integers, and what cuBLASLt is not there for.
+**
+** A block makes a tile of C, a thread 4 x 4 of its elements, from tiles of A and B in shared memory; the next tiles are read
+** into registers meanwhile. Operands may have any strides: threads read along the axis whose elements are nearer.
+*/
+#include "gemm.h"
+
+#include <type_traits>
+
+enum { TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH, THREADS = SIDE * SIDE, PITCH = TILE + 4, LOADS = TILE * DEPTH / THREADS };
+
+/* What products are summed in: integers without signs, so that they wrap around. */
+template <typename T> struct gemm_wide {
+    typedef typename std::conditional<std::is_integral<T>::value, typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type,
+                                      typename fl_wide<T>::type>::type type;
+};
+
+/* One operand of one product: element (i, p) of A, (j, p) of B, at i * row + p * depth. */
+struct side {
+    int64_t rows, row, depth;
+};
+
+template <typename T, typename W> __device__ static inline void read_tile(W (&value)[LOADS], const T *data, const side &s, int64_t first, int64_t p, int64_t k)
+{
+    bool along_depth = s.depth == 1;
+#pragma unroll
+    for (int l = 0; l < LOADS; l++) {
+        int at = l * THREADS + (int)threadIdx.x;
+        int64_t i = first + (along_depth ? at / DEPTH : at % TILE), q = p + (along_depth ? at % DEPTH : at / TILE);
+        value[l] = i < s.rows && q < k ? (W)fl_load(data[i * s.row + q * s.depth]) : (W)0;
+    }
+}
+
+template <typename W> __device__ static inline void keep_tile(W (*tile)[PITCH], const W (&value)[LOADS], bool along_depth)
+{
+#pragma unroll
+    for (int l = 0; l < LOADS; l++) {
+        int at = l * THREADS + (int)threadIdx.x;
+        if (along_depth) tile[at % DEPTH][at / DEPTH] = value[l];
+        else tile[at / TILE][at % TILE] = value[l];
+    }
+}
+
+template <typename W> __device__ static inline void multiply_tile(W (&sum)[EACH][EACH], W (*a)[PITCH], W (*b)[PITCH], int y, int x)
+{
+#pragma unroll
+    for (int p = 0; p < DEPTH; p++) {
+        W u[EACH], v[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            u[i] = a[p][y * EACH + i];
+            v[i] = b[p][x * EACH + i];
+        }
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+#pragma unroll
+            for (int j = 0; j < EACH; j++) sum[i][j] += u[i] * v[j];
+    }
+}
+
+/* First elements of the matrices of a batch. */
+template <typename T> __device__ static inline void locate(const T **a, const T **b, const fl_cuda_gemm &g, int64_t index)
+{
+    int64_t x = 0, y = 0;
+    for (int i = g.batch - 1; i >= 0; i--) {
+        int64_t at = index % g.size[i];
+        index /= g.size[i];
+        x += at * g.a_step[i];
+        y += at * g.b_step[i];
+    }
+    *a = (const T *)g.a + x;
+    *b = (const T *)g.b + y;
+}
+
+template <typename T, typename W> __device__ static inline void store_tile(T *c, const T *bias, const fl_cuda_gemm &g, const W (&sum)[EACH][EACH], int64_t row, int64_t col)
+{
+    for (int i = 0; i < EACH && row + i < g.m; i++)
+        for (int j = 0; j < EACH && col + j < g.n; j++) {
+            W value = sum[i][j];
+            if (bias) value += (W)fl_load(bias[col + j]);
+            c[(row + i) * g.n + col + j] = fl_store<T>((typename fl_wide<T>::type)value);
+        }
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS, 2) tiles(const __grid_constant__ fl_cuda_gemm g, int64_t across, int64_t products)
+{
+    typedef typename gemm_wide<T>::type W;
+    __shared__ W a_tile[DEPTH][PITCH], b_tile[DEPTH][PITCH];
+    int64_t row = (int64_t)blockIdx.x / across * TILE, col = (int64_t)blockIdx.x % across * TILE;
+    int y = (int)threadIdx.x / SIDE, x = (int)threadIdx.x % SIDE;
+    side a_side = {g.m, g.a_row, g.a_col}, b_side = {g.n, g.b_col, g.b_row};
+    for (int64_t index = blockIdx.y; index < products; index += gridDim.y) {
+        const T *a, *b;
+        W sum[EACH][EACH] = {}, u[LOADS], v[LOADS];
+        locate(&a, &b, g, index);
+        read_tile(u, a, a_side, row, 0, g.k);
+        read_tile(v, b, b_side, col, 0, g.k);
+        for (int64_t p = 0; p < g.k; p += DEPTH) {
+            __syncthreads(); /* the tiles before have been read */
+            keep_tile(a_tile, u, a_side.depth == 1);
+            keep_tile(b_tile, v, b_side.depth == 1);
+            __syncthreads();
+            if (p + DEPTH < g.k) {
+                read_tile(u, a, a_side, row, p + DEPTH, g.k);
+                read_tile(v, b, b_side, col, p + DEPTH, g.k);
+            }
+            multiply_tile(sum, a_tile, b_tile, y, x);
+        }
+        store_tile((T *)g.c + index * g.m * g.n, (const T *)g.bias, g, sum, row + y * EACH, col + x * EACH);
+    }
+}
+
+fl_status fl_cuda_gemm_own(const fl_cuda_gemm *g)
+{
+    int64_t across = (g->n + TILE - 1) / TILE, down = (g->m + TILE - 1) / TILE, products = 1;
+    for (int i = 0; i < g->batch; i++) products *= g->size[i];
+    dim3 grid((unsigned)(across * down), (unsigned)(products < 65535 ? products : 65535));
+    return fl_cuda_by_dtype(g->dtype, [&](auto like) {
+        FL_LAUNCH((tiles<decltype(like)>), grid, THREADS, 0, *g, across, products);
+        return fl_cuda_check("matmul");
+    });
+}
