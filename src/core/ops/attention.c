@@ -64,7 +64,8 @@ static fl_status infer_rows(fl_infer *c)
     FL_TRY(check_shapes(c, q, k, v));
     fl_shape scores = score_shape(q, k);
     FL_TRY(check_mask(c, &c->in[IN_MASK], &scores));
-    c->out[0].dtype = c->out[1].dtype = fl_infer_promote_some(c, 7);
+    c->out[0].dtype = fl_infer_promote_some(c, 7);
+    c->out[1].dtype = fl_dtype_compute(c->out[0].dtype); /* weights are e^(score - lse): 16 bits would be off by percents */
     c->out[0].shape = *q;
     c->out[0].shape.dims[q->ndim - 1] = v->dims[v->ndim - 1];
     fl_reduce_shape(&c->out[1].shape, q, 1u << (q->ndim - 1), false);
