@@ -1,0 +1,182 @@
+-- index_spec.lua -- what is picked and written by position on the GPU: equal to the CPU bit for bit, sums at positions too, in
+-- sizes that take every way of the kernels; windows; positions out of range.
+local flow = require "flow"
+local cuda = require "tests.cuda.support"
+local support = require "tests.support"
+
+local FLOATS = {"float32", "float64", "float16", "bfloat16"}
+local hidden = {}
+for _, op in ipairs(flow._testing.ops()) do hidden[op.name] = op.call end
+
+-- The op here and there, to the last bit.
+local function equal(what, f, ...)
+    local args = table.pack(...)
+    local there = cuda.map(args, cuda.to_gpu)
+    local want, got = f(table.unpack(args, 1, args.n)), f(table.unpack(there, 1, args.n))
+    assert.are.equal("cuda", got.device, what)
+    support.same(want, got:to("cpu"), what, 0)
+end
+
+local function randn(dtype, ...) return flow.randn(...):to(dtype) end
+
+describe("on the GPU picking", function()
+    cuda.it("takes slices and elements of every width, layout and kind of index", function()
+        flow.manual_seed(1)
+        for _, dtype in ipairs {"bool", "int8", "float16", "float32", "float64"} do
+            for _, inner in ipairs {1, 3, 8, 40} do
+                local x = flow.randint(-3, 4, {7, 5, inner}):to(dtype)
+                local index = flow.randint(0, 5, {11})
+                for _, kind in ipairs {"int64", "int32", "uint8"} do
+                    local at = index:to(kind)
+                    equal(("index_select %s %d %s"):format(dtype, inner, kind), flow.index_select, x, 1, at)
+                    equal("strided", flow.index_select, support.strided(x), 1, support.strided(at))
+                    equal("transposed", flow.index_select, x:transpose(0, 2), 1, at)
+                end
+                equal("gather", flow.gather, x, 1, flow.randint(0, 5, {6, 9, inner}))
+                equal("gather, transposed", flow.gather, x:transpose(0, 1), 0, flow.randint(0, 5, {12, 7, inner}))
+            end
+            equal("embedding", flow.embedding, flow.randint(0, 13, {4, 6}), flow.randint(0, 2, {13, 10}):to(dtype))
+        end
+    end)
+
+    cuda.it("names the position that is out of range, as the CPU does", function()
+        local x = flow.zeros(7, 3, {device = "cuda"})
+        local function on(list) return flow.tensor(list, {device = "cuda"}) end
+        for _, case in ipairs {
+            {"embedding: indices[1, 0] is 9, but weight has 7 rows (0 to 6)", function() flow.embedding(on{{1, 2}, {9, 0}}, x) end},
+            {"embedding: indices is -1, but weight has 7 rows (0 to 6)", function() flow.embedding(on(-1), x) end},
+            {"embedding: indices[0] is 0, but weight has no rows", function() flow.embedding(on{0}, x:narrow(0, 0, 0)) end},
+            {"embedding: indices[0] is 8, but weight has 7 rows (0 to 6)", function() flow.embedding(on{8}, x:narrow(1, 0, 0)) end},
+            {"index_select: index[2] is 3, but this axis of x has 3 positions (0 to 2)", function() flow.index_select(x, 1, on{0, 2, 3}) end},
+            {"gather: index[0, 1] is -2, but this axis of x has 7 positions (0 to 6)", function() flow.gather(x, 0, on{{0, -2}}) end},
+            {"index: position 7 (element 1 of the index) is out of range for an axis of size 7", function() return x[on{0, 7}] end},
+            {"index_put_: position 5 is out of range for axis 1 of size 3", function() hidden.index_write_(x, on{5}, 1, 1) end},
+            {"index_zero: position -1 is out of range for axis 0 of size 7", function() hidden.index_zero(x, on{-1}, 0) end},
+        } do assert.are.equal(case[1], support.message_of(case[2])) end
+    end)
+
+    cuda.it("gives zeros for what the part does not hold", function()
+        local x, index = flow.randn(7, 3), flow.tensor{6, 0, 3, 3, 1}
+        local whole = flow.index_select(x, 0, index)
+        local sum = 0
+        for _, part in ipairs {{0, 4}, {4, 3}} do
+            local held = index:ge(part[1]) * index:lt(part[1] + part[2])
+            local rows = x:narrow(0, part[1], part[2]):to("cuda")
+            local there = flow.index_select(rows, 0, (index - part[1]):clamp(0, part[2] - 1):to("cuda"))
+            sum = sum + there:to("cpu") * held:to("float32"):view(5, 1)
+        end
+        support.same(whole, sum, "two parts", 0)
+    end)
+end)
+
+describe("on the GPU sums at positions", function()
+    -- Short rows are added in the order of the indices, as on the CPU: the same bits.
+    cuda.it("equal the CPU's bit for bit", function()
+        flow.manual_seed(2)
+        for _, dtype in ipairs(FLOATS) do
+            for _, width in ipairs {1, 5, 16} do
+                local index = flow.randint(0, 40, {90, 3})
+                equal(("embedding_backward %s %d"):format(dtype, width), hidden.embedding_backward, randn(dtype, 90, 3, width), index, 60)
+                equal("index_add", hidden.index_add, randn(dtype, 3, 100, width), 1, flow.randint(0, 9, {100}):to("int32"), 9)
+            end
+            equal("strided", hidden.index_add, support.strided(randn(dtype, 20, 4)), 0, flow.randint(0, 9, {20}), 300)
+            equal("none", hidden.index_add, randn(dtype, 0, 4), 0, flow.zeros(0, {dtype = "int64"}), 5)
+        end
+    end)
+
+    cuda.it("add long rows in chunks, the same way each time", function()
+        flow.manual_seed(3)
+        local index = flow.cat{flow.zeros(700, {dtype = "int64"}), flow.randint(0, 4, {900}), flow.full({128}, 3), flow.full({129}, 5), flow.full({1}, 6)}
+        for _, width in ipairs {1, 3, 8} do
+            local dy = flow.randint(-8, 9, {index:numel(), width}):to("float32")   -- sums are exact in any order
+            equal("embedding_backward " .. width, hidden.embedding_backward, dy, index, 8)
+            local noise = flow.randn(index:numel(), width):to("cuda")
+            local first = hidden.embedding_backward(noise, index:to("cuda"), 8)
+            support.same(first, hidden.embedding_backward(noise, index:to("cuda"), 8), "again", 0)
+            support.close(hidden.embedding_backward(noise:to("cpu"), index, 8), first:to("cpu"), 1e-4, "noise")
+        end
+    end)
+
+    cuda.it("go by lines or by places", function()
+        flow.manual_seed(4)
+        for _, dtype in ipairs(FLOATS) do
+            equal("short lines " .. dtype, hidden.scatter_add, randn(dtype, 30, 5), 1, flow.randint(0, 9, {30, 5}), {30, 9})
+            equal("long lines " .. dtype, hidden.scatter_add, randn(dtype, 3, 100), 1, flow.randint(0, 9, {3, 100}), {3, 9})
+            equal("along the first axis " .. dtype, hidden.scatter_add, randn(dtype, 70, 4), 0, flow.randint(0, 9, {70, 4}), {12, 6})
+        end
+        local n = cuda.emulated and 9000 or 90000
+        equal("many lines", hidden.scatter_add, flow.randn(40, n):narrow(0, 0, 33), 0, flow.randint(0, 3, {33, n}), {3, n})
+        equal("many places", hidden.scatter_add, flow.randint(-5, 6, {n}):to("float32"), 0, flow.randint(0, n, {n}), {n})
+    end)
+
+    cuda.it("are the gradients of picking", function()
+        flow.manual_seed(5)
+        local function gradient(pick)
+            return function(x, index)
+                local leaf = x:detach():requires_grad_(true)
+                local y = pick(leaf, index)
+                return flow.grad((y * y):sum(), {leaf})[1]
+            end
+        end
+        local index = flow.randint(0, 6, {50})
+        equal("embedding", gradient(function(w, i) return flow.embedding(i, w) end), flow.randn(6, 8), index)
+        equal("index", gradient(function(x, i) return x[i] end), flow.randn(6, 8), index)
+        equal("gather", gradient(function(x, i) return flow.gather(x, 0, i:view(-1, 1)) end), flow.randn(6, 8), index)
+    end)
+end)
+
+describe("on the GPU writing", function()
+    cuda.it("lets the last of equal positions stay", function()
+        flow.manual_seed(6)
+        for _, dtype in ipairs {"float32", "int8", "float16"} do
+            local function write(axis)
+                return function(x, index, value)
+                    local y = x:clone()
+                    hidden.index_write_(y, index, value, axis)
+                    return y
+                end
+            end
+            local x, index = flow.zeros(9, 12):to(dtype), flow.randint(0, 9, {300})
+            equal("rows " .. dtype, write(0), x, index, flow.randint(-50, 50, {300, 12}))
+            equal("columns " .. dtype, write(1), x, index, flow.randint(-50, 50, {9, 300}):to(dtype))
+            equal("broadcast " .. dtype, write(0), x, index, flow.randint(-50, 50, {12}))
+            equal("a number " .. dtype, write(1), x, index, 7)
+            equal("zeros " .. dtype, function(y, i) return hidden.index_zero(y, i, 1) end, x + 1, index:narrow(0, 0, 5))
+        end
+    end)
+
+    cuda.it("goes through views to what they are views of", function()
+        local function write(x, index, value)
+            local y = x:clone()
+            y:t():narrow(0, 2, 5)[index] = value
+            y:select(1, 0)[index] = 3
+            return y
+        end
+        equal("a view", write, flow.randn(6, 8), flow.tensor{4, 0, 4, -3}, flow.randn(4, 6))
+    end)
+end)
+
+describe("on the GPU counting", function()
+    cuda.it("is exact in every dtype", function()
+        for _, dtype in ipairs {"uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"} do
+            for _, make in ipairs {
+                function(o) return flow.arange(-5, 1100, 3, o) end,
+                function(o) return flow.arange(0.1, 100, 0.07, o) end,
+                function(o) return flow.linspace(-3, 100, 1031, o) end,
+                function(o) return flow.eye(9, 20, o) end,
+            } do support.same(make{dtype = dtype}, make{dtype = dtype, device = "cuda"}:to("cpu"), dtype, 0) end
+        end
+    end)
+
+    cuda.it("keeps triangles of every width and layout", function()
+        for _, dtype in ipairs {"bool", "float16", "float32", "float64"} do
+            for _, sizes in ipairs {{5, 7}, {3, 16, 32}, {2, 33, 8}, {40, 1}, {1, 40}} do
+                local x = flow.randint(1, 9, sizes):to(dtype)
+                for _, diagonal in ipairs {0, 3, -2, 100} do
+                    equal("tril", flow.tril, x, diagonal)
+                    equal("triu", flow.triu, x:transpose(-1, -2), diagonal)
+                end
+            end
+        end
+    end)
+end)
