@@ -54,19 +54,6 @@ describe("on the GPU picking", function()
             {"index_zero: position -1 is out of range for axis 0 of size 7", function() hidden.index_zero(x, on{-1}, 0) end},
         } do assert.are.equal(case[1], support.message_of(case[2])) end
     end)
-
-    cuda.it("gives zeros for what the part does not hold", function()
-        local x, index = flow.randn(7, 3), flow.tensor{6, 0, 3, 3, 1}
-        local whole = flow.index_select(x, 0, index)
-        local sum = 0
-        for _, part in ipairs {{0, 4}, {4, 3}} do
-            local held = index:ge(part[1]) * index:lt(part[1] + part[2])
-            local rows = x:narrow(0, part[1], part[2]):to("cuda")
-            local there = flow.index_select(rows, 0, (index - part[1]):clamp(0, part[2] - 1):to("cuda"))
-            sum = sum + there:to("cpu") * held:to("float32"):view(5, 1)
-        end
-        support.same(whole, sum, "two parts", 0)
-    end)
 end)
 
 describe("on the GPU sums at positions", function()
@@ -179,4 +166,57 @@ describe("on the GPU counting", function()
             end
         end
     end)
+end)
+
+describe("parts of global tensors on the GPU", function()
+    teardown(function() flow._testing.set_world(1, 0) end)
+
+    -- A tensor of small numbers, the same on every rank, split as `sbp` says.
+    local function given(o, sbp, ...)
+        flow.manual_seed(12)
+        local x = flow.randint(0, 6, {...}, {placement = o.placement, sbp = "B"})
+        return x:to_global{sbp = sbp}
+    end
+
+    local cases = {
+        {"embedding of rows", function(o) return flow.embedding(given(o, "B", 9, 2), given(o, "S(0)", 7, 4)) end},
+        {"embedding of columns", function(o) return flow.embedding(given(o, "B", 9, 2), given(o, "S(1)", 7, 4)) end},
+        {"index_select", function(o) return flow.index_select(given(o, "S(1)", 3, 8), 1, given(o, "B", 20)) end},
+        {"gather", function(o) return flow.gather(given(o, "S(0)", 8, 5), 0, given(o, "B", 4, 5)) end},
+        {"gather of positions split", function(o) return flow.gather(given(o, "B", 8, 5), 0, given(o, "S(1)", 4, 5)) end},
+        {"embedding_backward", function(o)
+            return hidden.embedding_backward(given(o, "S(0)", 20, 4):to("float32"), given(o, "S(0)", 20), 7)
+        end},
+        {"index_add", function(o) return hidden.index_add(given(o, "S(1)", 20, 4):to("float32"), 0, given(o, "B", 20), 7) end},
+        {"scatter_add", function(o) return hidden.scatter_add(given(o, "S(1)", 4, 50):to("float32"), 1, given(o, "S(1)", 4, 50), {4, 9}) end},
+        {"scatter_add of lines split", function(o)
+            return hidden.scatter_add(given(o, "S(0)", 4, 50):to("float32"), 1, given(o, "S(0)", 4, 50), {4, 9})
+        end},
+        {"index_write_", function(o)
+            local x = given(o, "S(0)", 8, 3)
+            hidden.index_write_(x, given(o, "B", 5), given(o, "B", 5, 3), 0)
+            return x
+        end},
+        {"index_zero", function(o) return hidden.index_zero(given(o, "S(0)", 8, 3), given(o, "B", 2), 0) end},
+        {"eye", function(o) return flow.eye(8, 11, {placement = o.placement, sbp = "S(1)"}) end},
+        {"tril", function(o) return given(o, "S(0)", 8, 11):tril(1) end},
+        {"triu", function(o) return given(o, "S(1)", 2, 8, 11):triu(-1) end},
+        {"arange", function(o) return flow.arange(3, 100, 7, {placement = o.placement, sbp = "S(0)"}) end},
+        {"linspace", function(o) return flow.linspace(3, 100, 17, {placement = o.placement, sbp = "S(0)"}) end},
+    }
+    for _, case in ipairs(cases) do
+        cuda.it(case[1] .. " is what it is on the CPU", function()
+            for rank = 0, 2 do
+                flow._testing.set_world(3, rank)
+                local function part(device)
+                    local y = case[2]{placement = flow.placement(device, {0, 1, 2})}
+                    return tostring(y.sbp), y:to_local()
+                end
+                local sbp, want = part "cpu"
+                local sbp_there, got = part "cuda"
+                assert.are.equal(sbp, sbp_there)
+                support.same(want, got:to("cpu"), "rank " .. rank, 0)
+            end
+        end)
+    end
 end)

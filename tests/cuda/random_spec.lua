@@ -61,3 +61,31 @@ describe("on the GPU", function()
         end))
     end)
 end)
+
+describe("parts of global tensors on the GPU", function()
+    teardown(function() flow._testing.set_world(1, 0) end)
+
+    cuda.it("draw what the whole tensor has there", function()
+        for rank = 0, 2 do
+            flow._testing.set_world(3, rank)
+            for _, sbp in ipairs {"S(0)", "S(1)", "S(2)", "B"} do
+                for _, case in ipairs {
+                    {"rand", function(o) return flow.rand(7, 10, 5, o) end},
+                    {"randn float16", function(o) o.dtype = "float16" return flow.randn(7, 10, 5, o) end},
+                    {"randint", function(o) return flow.randint(0, 1 << 40, {7, 10, 5}, o) end},
+                    {"randint int8", function(o) o.dtype = "int8" return flow.randint(0, 100, {7, 10, 5}, o) end},
+                    {"uniform_", function(o) return flow.ones(7, 10, 5, o):uniform_(1, 2) end},
+                    {"dropout", function(o) return flow.dropout(flow.randn(7, 10, 5, o), 0.3) end},
+                    {"bernoulli", function(o) return flow.bernoulli(flow.rand(7, 10, 5, o)) end},
+                } do
+                    equal(("%s %s, rank %d"):format(case[1], sbp, rank), function(device)
+                        return case[2]{placement = flow.placement(device, {0, 1, 2}), sbp = sbp}:to_local()
+                    end)
+                end
+            end
+            equal("randperm, rank " .. rank, function(device)
+                return flow.randperm(1000, {placement = flow.placement(device, {0, 1, 2}), sbp = "S(0)"}):to_local()
+            end)
+        end
+    end)
+end)
