@@ -15,7 +15,7 @@ typedef fl_walk<2, FL_LAYOUT_AXES> copy_walk;
 static constexpr int group_of(int a, int b) { return a > 2 || b > 2 ? 4 : a == 2 || b == 2 ? 8 : 16; }
 
 /* groups of G elements, then `rest` single ones at the end. */
-template <typename To, typename From, int G> __global__ void __launch_bounds__(THREADS)
+template <typename To, typename From, int G> static __global__ void __launch_bounds__(THREADS)
 cast_groups(char *out, const char *in, uint32_t groups, uint32_t rest, const __grid_constant__ copy_walk walk)
 {
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
@@ -35,7 +35,7 @@ cast_groups(char *out, const char *in, uint32_t groups, uint32_t rest, const __g
 }
 
 /* Through: the type that holds every value of the input's dtype. */
-template <typename Through> __global__ void __launch_bounds__(THREADS)
+template <typename Through> static __global__ void __launch_bounds__(THREADS)
 cast_elements(char *out, int out_dtype, const char *in, int in_dtype, uint32_t total, const __grid_constant__ copy_walk walk)
 {
     uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;

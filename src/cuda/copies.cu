@@ -16,7 +16,7 @@ typedef fl_walk<1, FL_LAYOUT_AXES> fill_walk;
 
 /* ---- kernels ---- */
 
-template <typename T> __global__ void __launch_bounds__(THREADS) lines(char *out, const char *in, uint32_t total, const __grid_constant__ copy_walk walk)
+template <typename T> static __global__ void __launch_bounds__(THREADS) lines(char *out, const char *in, uint32_t total, const __grid_constant__ copy_walk walk)
 {
     uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
     int64_t offset[EACH][2];
@@ -31,7 +31,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) lines(char *out
         if (index[k] < total) *(T *)(out + offset[k][0]) = value[k];
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) fill(char *out, T value, uint32_t total, const __grid_constant__ fill_walk walk)
+template <typename T> static __global__ void __launch_bounds__(THREADS) fill(char *out, T value, uint32_t total, const __grid_constant__ fill_walk walk)
 {
     uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
     int64_t offset[EACH][1];

@@ -145,7 +145,7 @@ template <typename Row, typename S, typename O> __device__ static inline void si
     ((O *)j.out)[at] = out.at[0];
 }
 
-template <typename Row, typename S, typename O, int G> __global__ void __launch_bounds__(THREADS) grouped(const __grid_constant__ ew_job j)
+template <typename Row, typename S, typename O, int G> static __global__ void __launch_bounds__(THREADS) grouped(const __grid_constant__ ew_job j)
 {
     uint32_t index[GROUPS], first = blockIdx.x * (THREADS * GROUPS) + threadIdx.x;
     int64_t offset[GROUPS][OPERANDS];
@@ -214,7 +214,7 @@ template <typename O, typename C> __device__ static inline void store_element(ch
 }
 
 /* Threads beyond the last element compute it once more, so that loads need no branch. */
-template <typename Row, typename S> __global__ void __launch_bounds__(THREADS) scattered(const __grid_constant__ ew_job j)
+template <typename Row, typename S> static __global__ void __launch_bounds__(THREADS) scattered(const __grid_constant__ ew_job j)
 {
     typedef typename fl_wide<S>::type C;
     uint32_t index[ELEMENTS], first = blockIdx.x * (THREADS * ELEMENTS) + threadIdx.x;

@@ -29,7 +29,7 @@ __host__ __device__ static constexpr int tile_side(int unit, int access) { retur
 
 /* Squares of ACCESS bytes a row are turned in registers. In shared memory packs lie at column ^ row of their square, so that
 ** neither side meets a bank twice. */
-template <typename T, int ACCESS> __global__ void __launch_bounds__(THREADS) transpose(const __grid_constant__ transpose_job j)
+template <typename T, int ACCESS> static __global__ void __launch_bounds__(THREADS) transpose(const __grid_constant__ transpose_job j)
 {
     constexpr int SQUARE = ACCESS / (int)sizeof(T), SIDE = tile_side(sizeof(T), ACCESS), SQUARES = SIDE / SQUARE;
     constexpr int EACH = SQUARES * SQUARES / THREADS;
@@ -177,7 +177,7 @@ __device__ static inline void note_beyond(uint32_t (&beyond)[3], uint32_t bits, 
 }
 
 /* A thread moves the same units of every tile, so it finds out only once where in a tile they lie. */
-template <typename T, int BLOCK> __global__ void __launch_bounds__(BLOCK, (sizeof(T) == 16 ? 512 : 1024) / BLOCK) tiles(const __grid_constant__ tile_job j)
+template <typename T, int BLOCK> static __global__ void __launch_bounds__(BLOCK, (sizeof(T) == 16 ? 512 : 1024) / BLOCK) tiles(const __grid_constant__ tile_job j)
 {
     __shared__ T tile[BLOCK * UNITS + BLOCK * UNITS / 32];
     int32_t from[UNITS], to[UNITS], place[UNITS];
