@@ -10,8 +10,8 @@
 template <typename T> using wide = typename fl_wide<T>::type;
 
 enum {
-    MOST_ELEMENTS = 32,         /* of a row in one thread's registers, forward */
-    MOST_BACKWARD = 8,
+    ROW_BYTES = 128,            /* of a row in one thread's registers, forward */
+    BACKWARD_BYTES = 32,        /* of each of five arrays, backward */
     WIDE_THREADS = 512          /* per row that does not fit into registers */
 };
 
@@ -152,7 +152,7 @@ template <typename T> static fl_status norm_in_two(const norm_job<T> &j, const f
 
 template <typename T> static fl_status norm(fl_kernel *k, const fl_rows_of *x, const fl_rows_of *weight, const fl_rows_of *bias, int64_t n)
 {
-    enum { WIDTH = fl_vector<T>::WIDTH, MOST = MOST_ELEMENTS / WIDTH > 8 ? 8 : MOST_ELEMENTS / WIDTH };
+    enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
     fl_dtype dtype = k->in[0].dtype;
     bool aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
     norm_job<T> j = {(T *)k->out[0].data, (T *)k->out[1].data, (T *)k->out[2].data, (const T *)x->data, x->stride, k->out[1].numel, n,
@@ -352,7 +352,7 @@ static int gradient_segments(int64_t rows, int64_t n, int width)
 
 template <typename T> static fl_status gradient(fl_kernel *k, gradient_job<T> j)
 {
-    enum { WIDTH = fl_vector<T>::WIDTH, MOST = MOST_BACKWARD / WIDTH };
+    enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, BACKWARD_BYTES>::PACKS };
     fl_row_plan p = fl_row_plan_of(j.rows, (j.n + WIDTH - 1) / WIDTH * WIDTH, WIDTH, MOST, true);
     int blocks = p.packs ? gradient_blocks(j.rows, p) : gradient_segments(j.rows, j.n, WIDTH);
     void *memory;

@@ -174,13 +174,15 @@ __device__ static inline void line_locate(const lines &l, int64_t i, int64_t *x,
     }
 }
 
-/* out: as many as there are lines, row-major. W: a word of the elements' size. */
+/* out: as many as there are lines, row-major. W: a word of the elements' size. Positions come from max and min; others, which
+** only a test can make, give 0 and stay away from memory of others. */
 template <typename W> __global__ void gather_lines(W *out, const W *x, const int64_t *index, lines l)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, in_x, in_index, in_one;
     if (i >= l.total) return;
     line_locate(l, i, &in_x, &in_index, &in_one);
-    out[in_one] = x[in_x + index[in_index] * l.along];
+    int64_t at = index[in_index];
+    out[in_one] = (uint64_t)at < (uint64_t)l.n ? x[in_x + at * l.along] : (W)0;
 }
 
 /* Every element of out, row-major: the line's value where it belongs, else 0. */

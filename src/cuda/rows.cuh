@@ -94,6 +94,9 @@ typedef struct fl_row_plan {
 
 enum { FL_ROW_THREADS = 256, FL_ROW_MOST_THREADS = 1024, FL_ROW_MANY = 2048 };
 
+/* Vectors of which the elements, converted, have that many bytes. */
+template <typename T, int BYTES> struct fl_row_most { enum { PACKS = BYTES / (int)(fl_vector<T>::WIDTH * sizeof(typename fl_wide<T>::type)) }; };
+
 /* width: elements of a vector; most: vectors that a thread can hold. */
 static inline fl_row_plan fl_row_plan_of(int64_t rows, int64_t n, int width, int most, bool aligned)
 {

@@ -6,8 +6,8 @@
 template <typename T> using wide = typename fl_wide<T>::type;
 
 enum {
-    MOST_ELEMENTS = 32,         /* of a row in one thread's registers */
-    LONG = 8192                 /* shorter rows fit into registers */
+    ROW_BYTES = 128,            /* of a row in one thread's registers */
+    LONG = 4096                 /* rows up to it fit into registers, backward too */
 };
 
 static int axis_of(const fl_kernel *k)
@@ -85,7 +85,7 @@ template <typename T> static fl_status softmax_in_two(const fl_map_operands<T> &
 
 template <typename T> static fl_status softmax(fl_kernel *k, const fl_rows_of *x, fl_row_shape shape)
 {
-    enum { WIDTH = fl_vector<T>::WIDTH, MOST = MOST_ELEMENTS / WIDTH > 8 ? 8 : MOST_ELEMENTS / WIDTH };
+    enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
     bool logs = strcmp(k->op->name, "log_softmax") == 0, aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
     fl_map_operands<T> m = {(T *)k->out[0].data, (const T *)x->data, NULL, x->stride, 0, shape};
     fl_row_plan p = fl_row_plan_of(shape.outer, shape.n, WIDTH, MOST, aligned);
@@ -199,7 +199,7 @@ template <typename T> static fl_status backward_in_two(const fl_map_operands<T> 
 
 template <typename T> static fl_status backward(fl_kernel *k, const fl_rows_of *g, const fl_rows_of *y, fl_row_shape shape)
 {
-    enum { WIDTH = fl_vector<T>::WIDTH, MOST = MOST_ELEMENTS / 2 / WIDTH };
+    enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES / 2>::PACKS };
     bool logs = strcmp(k->op->name, "log_softmax_backward") == 0, aligned = (uintptr_t)y->data % 16 == 0 && y->stride % WIDTH == 0;
     fl_map_operands<T> m = {(T *)k->out[0].data, (const T *)g->data, (const T *)y->data, g->stride, y->stride, shape};
     fl_row_plan p = fl_row_plan_of(shape.outer, shape.n, WIDTH, MOST, aligned);
