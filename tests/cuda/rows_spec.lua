@@ -250,3 +250,36 @@ describe("layer_norm on the GPU:", function()
         end, {x, w, b, n = 3})
     end)
 end)
+
+describe("operands that do not fit each other:", function()
+    local x, row = flow.randn(3, 5), flow.randn(3)
+    local function refused(name, tensors, message, ...)
+        local after = table.pack(...)
+        assert.are.equal(message, support.message_of(function()
+            hidden[name](table.unpack(table.move(after, 1, after.n, tensors.n + 1, table.move(tensors, 1, tensors.n, 1, {})), 1, tensors.n + after.n))
+        end))
+    end
+
+    it("layer_norm", function()
+        refused("layer_norm_rows", {x, row, n = 3}, "layer_norm_rows: operand 1 must be [5], got [3]", 1, 1e-5)
+        refused("layer_norm_rows", {x, n = 3}, "layer_norm_rows: x [3, 5] has no 3 last axes", 3, 1e-5)
+        refused("layer_norm_rows", {x, n = 3}, "layer_norm_rows: x [3, 5] has no 0 last axes", 0, 1e-5)
+        refused("layer_norm_backward", {x, x, row, flow.randn(4), n = 5}, "layer_norm_backward: operand 3 must be [3], got [4]", 1)
+        refused("layer_norm_backward", {row, x, row, row, n = 5}, "layer_norm_backward: operand 0 must be [3, 5], got [3]", 1)
+    end)
+
+    it("losses of labels", function()
+        local target = flow.tensor {0, 1, 2}
+        refused("cross_entropy_backward", {flow.randn(4), x, target, row, n = 5}, "cross_entropy: operand 0 must be [3] as target, got [4]",
+            -100, 0, true)
+        refused("nll_backward", {row, target, flow.randn(3), n = 3},
+            "nll_loss: weight must have one number for each class of input [3, 5], got [3]", -100, 0, {3, 5})
+    end)
+
+    it("one element of each line", function()
+        refused("axis_gather", {x, flow.tensor {0, 1}, n = 2}, "axis_gather: index must be int64[3], got int64[2]", 1)
+        refused("axis_scatter", {flow.randn(2), flow.tensor {0, 1, 2}, n = 2}, "axis_scatter: line must be [3], got [2]", 1, false, {3, 5})
+        local picked = hidden.axis_gather(x, flow.tensor {0, 9, -1}, 1)
+        assert.are.same({x[0][0]:item(), 0, 0}, picked:totable())
+    end)
+end)

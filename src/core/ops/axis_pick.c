@@ -7,10 +7,17 @@
 
 #define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}
 
-/* Both ops: axis in slot 0, keepdim in slot 1. The shape of `index` for x: the axis away, or of size 1. */
-static void line_shape(fl_shape *out, const fl_shape *x, const fl_attrs *attrs)
+/* Both ops: axis in slot 0, keepdim in slot 1. The shape of the lines of x, which `index` must have: the axis away, or of
+** size 1. */
+static fl_status line_shape(fl_shape *out, const fl_infer *c, const fl_shape *x)
 {
-    fl_reduce_shape(out, x, x->ndim ? 1u << fl_axis_of(&attrs->at[0], x->ndim) : 0, attrs->at[1].integer != 0);
+    int axis;
+    char ti[FL_SHAPE_TEXT], tl[FL_SHAPE_TEXT];
+    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, x));
+    fl_reduce_shape(out, x, x->ndim ? 1u << axis : 0, c->attrs->at[1].integer != 0);
+    if (c->in[1].dtype == FL_INT64 && fl_shape_equal(&c->in[1].shape, out)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "index must be int64%s, got %s%s", fl_shape_text(tl, out), fl_dtype_name(c->in[1].dtype),
+                         fl_shape_text(ti, &c->in[1].shape));
 }
 
 /* Calls per line: offsets in elements of its first element in `x`, of its index and of its single element. */
@@ -25,8 +32,9 @@ static void lines_init(lines *l, fl_view *x, fl_view *index, fl_view *one, const
     *l = (lines){x, index, one, fl_axis_of(&attrs->at[0], x->ndim), (int64_t)fl_dtype_size(x->dtype)};
 }
 
-/* Line number i: addresses of its picked element in x and of the single element. */
-static void line_at(const lines *l, int64_t i, char **in_x, char **in_one)
+/* Line number i: addresses of its picked element in x and of the single element. false: the position is not on the line, so
+** nothing is picked. */
+static bool line_at(const lines *l, int64_t i, char **in_x, char **in_one)
 {
     int64_t x = 0, index = 0, one = 0;
     bool keepdim = l->index->ndim == l->x->ndim;
@@ -43,15 +51,15 @@ static void line_at(const lines *l, int64_t i, char **in_x, char **in_one)
     if (l->x->ndim) x += picked * l->x->stride[l->axis];
     *in_x = (char *)l->x->data + x * l->width;
     *in_one = (char *)l->one->data + one * l->width;
+    return (uint64_t)picked < (uint64_t)(l->x->ndim ? l->x->size[l->axis] : 1);
 }
 
 /* ---- axis_gather ---- */
 
 static fl_status infer_axis_gather(fl_infer *c)
 {
-    line_shape(&c->out[0].shape, &c->in[0].shape, c->attrs);
     c->out[0].dtype = c->in[0].dtype;
-    return FL_OK;
+    return line_shape(&c->out[0].shape, c, &c->in[0].shape);
 }
 
 /* Signatures of (x, index) -> line, or (line, index) -> x: every axis but the picked one, and P(sum) of the values. */
@@ -76,8 +84,8 @@ static fl_status cpu_axis_gather(fl_kernel *k)
     lines_init(&l, &k->in[0], &k->in[1], &k->out[0], k->attrs);
     for (int64_t i = 0; i < k->out[0].numel; i++) {
         char *in_x, *in_one;
-        line_at(&l, i, &in_x, &in_one);
-        memcpy(in_one, in_x, (size_t)l.width);
+        if (line_at(&l, i, &in_x, &in_one)) memcpy(in_one, in_x, (size_t)l.width);
+        else memset(in_one, 0, (size_t)l.width);
     }
     return FL_OK;
 }
@@ -104,9 +112,13 @@ FL_OP(axis_gather) {
 static fl_status infer_axis_scatter(fl_infer *c)
 {
     const fl_attr *sizes = &c->attrs->at[2];
+    fl_shape want;
+    char tg[FL_SHAPE_TEXT], tl[FL_SHAPE_TEXT];
     FL_TRY(fl_shape_make(&c->out[0].shape, c->name, sizes->list, sizes->count));
+    FL_TRY(line_shape(&want, c, &c->out[0].shape));
     c->out[0].dtype = c->in[0].dtype;
-    return FL_OK;
+    if (fl_shape_equal(&c->in[0].shape, &want)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "line must be %s, got %s", fl_shape_text(tl, &want), fl_shape_text(tg, &c->in[0].shape));
 }
 
 static void sbp_axis_scatter(fl_sigs *s) { sbp_lines(s, &s->out_logical[0], false); }
@@ -120,8 +132,7 @@ static fl_status cpu_axis_scatter(fl_kernel *k)
     memset(out->data, 0, (size_t)(out->numel * l.width));
     for (int64_t i = 0; i < k->in[1].numel; i++) {
         char *in_x, *in_one;
-        line_at(&l, i, &in_x, &in_one);
-        memcpy(in_x, in_one, (size_t)l.width);
+        if (line_at(&l, i, &in_x, &in_one)) memcpy(in_x, in_one, (size_t)l.width);
     }
     return FL_OK;
 }

@@ -17,16 +17,46 @@ static int64_t row_length(const int64_t *size, int ndim, int leading)
     return n;
 }
 
+/* Shapes of a value per row and of a value per column. */
+typedef struct norm_shapes {
+    fl_shape rows, columns;
+} norm_shapes;
+
+static fl_status infer_shapes(norm_shapes *out, const fl_infer *c, int operand)
+{
+    char text[FL_SHAPE_TEXT];
+    const fl_shape *x = &c->in[operand].shape;
+    int leading = row_axes(c->attrs, x);
+    FL_TRY(fl_require_float(c, operand));
+    if (leading < 0 || leading >= x->ndim)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "x %s has no %d last axes", fl_shape_text(text, x), x->ndim - leading);
+    *out = (norm_shapes){{leading, {0}}, {x->ndim - leading, {0}}};
+    memcpy(out->rows.dims, x->dims, sizeof(int64_t) * (size_t)leading);
+    memcpy(out->columns.dims, x->dims + leading, sizeof(int64_t) * (size_t)out->columns.ndim);
+    return FL_OK;
+}
+
+/* Operands of the mask that are there have this shape. */
+static fl_status require_shapes(const fl_infer *c, uint32_t operands, const fl_shape *want)
+{
+    char got_text[FL_SHAPE_TEXT], want_text[FL_SHAPE_TEXT];
+    for (int i = 0; i < c->nin; i++) {
+        if (!(operands >> i & 1u) || c->in[i].kind == FL_NONE || fl_shape_equal(&c->in[i].shape, want)) continue;
+        return fl_infer_fail(c, FL_ERR_SHAPE, "operand %d must be %s, got %s", i, fl_shape_text(want_text, want),
+                             fl_shape_text(got_text, &c->in[i].shape));
+    }
+    return FL_OK;
+}
+
 static fl_status infer_rows(fl_infer *c)
 {
-    const fl_shape *x = &c->in[0].shape;
-    int leading = row_axes(c->attrs, x);
+    norm_shapes shapes;
+    FL_TRY(infer_shapes(&shapes, c, 0));
+    FL_TRY(require_shapes(c, 1u << 1 | 1u << 2, &shapes.columns));
     FL_TRY(fl_infer_same(c));
     for (int i = 1; i < 3; i++) {
         c->out[i].dtype = c->in[0].dtype;
-        c->out[i].shape = *x;
-        c->out[i].shape.ndim = leading;
-        for (int a = leading; a < FL_MAX_NDIM; a++) c->out[i].shape.dims[a] = 0;
+        c->out[i].shape = shapes.rows;
     }
     return FL_OK;
 }
@@ -34,13 +64,14 @@ static fl_status infer_rows(fl_infer *c)
 /* (dy, x, mean, rstd, weight?) -> dx, dweight, dbias */
 static fl_status infer_backward(fl_infer *c)
 {
-    const fl_shape *x = &c->in[1].shape;
-    int leading = row_axes(c->attrs, x);
+    norm_shapes shapes;
+    FL_TRY(infer_shapes(&shapes, c, 1));
+    FL_TRY(require_shapes(c, 1u << 0, &c->in[1].shape));
+    FL_TRY(require_shapes(c, 1u << 2 | 1u << 3, &shapes.rows));
+    FL_TRY(require_shapes(c, 1u << 4, &shapes.columns));
     c->out[0].dtype = c->out[1].dtype = c->out[2].dtype = c->in[1].dtype;
-    c->out[0].shape = *x;
-    fl_shape sizes = {x->ndim - leading, {0}};
-    memcpy(sizes.dims, x->dims + leading, sizeof(int64_t) * (size_t)sizes.ndim);
-    c->out[1].shape = c->out[2].shape = sizes;
+    c->out[0].shape = c->in[1].shape;
+    c->out[1].shape = c->out[2].shape = shapes.columns;
     return FL_OK;
 }
 

@@ -295,20 +295,38 @@ static fl_status grad_nll_backward(fl_grad *g)
     return FL_OK;
 }
 
+/* A value per row has the shape of the labels. */
+static fl_status check_per_row(const fl_infer *c, int operand, int target)
+{
+    char to[FL_SHAPE_TEXT], tt[FL_SHAPE_TEXT];
+    const fl_shape *shape = &c->in[operand].shape, *want = &c->in[target].shape;
+    if (fl_shape_equal(shape, want)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "operand %d must be %s as target, got %s", operand, fl_shape_text(tt, want), fl_shape_text(to, shape));
+}
+
+/* (dy, input, target, lse, weight?) */
 static fl_status infer_cross_entropy_backward(fl_infer *c)
 {
     c->name = public_name(c->op);
+    FL_TRY(fl_require_float(c, 1));
+    FL_TRY(check_per_row(c, 0, 2));
+    FL_TRY(check_per_row(c, 3, 2));
+    FL_TRY(check_weight(c, &c->in[1].shape, 4));
     c->out[0].dtype = c->in[1].dtype;
     c->out[0].shape = c->in[1].shape;
     return check_labels(c, &c->in[1].shape, 2);
 }
 
+/* (dy, target, weight?) */
 static fl_status infer_nll_backward(fl_infer *c)
 {
     c->name = public_name(c->op);
     c->out[0].dtype = c->in[0].dtype;
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(check_per_row(c, 0, 1));
     FL_TRY(fl_shape_make(&c->out[0].shape, c->name, c->attrs->at[2].list, c->attrs->at[2].count));
-    return check_labels(c, &c->out[0].shape, 1);
+    FL_TRY(check_labels(c, &c->out[0].shape, 1));
+    return check_weight(c, &c->out[0].shape, 2);
 }
 
 /* ---- row ops ---- */
