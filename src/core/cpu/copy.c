@@ -7,6 +7,7 @@
 ** power-of-two strides do no harm), or lines with any strides.
 */
 #include "copy.h"
+#include "../layout.h"
 #include "../storage.h"
 
 enum {
@@ -46,29 +47,17 @@ static const fl_copy_kernels *level_kernels(void)
     return tables[fl_cpu_level()];
 }
 
-static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
-
-/* Axes longer than 1, by falling output stride, neighbours merged where both sides are contiguous. */
+/* The axes of both sides, simplified. */
 static void collect_axes(job *j, const fl_view *out, const fl_view *in)
 {
     int64_t out_width = (int64_t)fl_dtype_size(out->dtype), in_width = (int64_t)fl_dtype_size(in->dtype);
-    axis *axes = j->axes;
-    int n = 0;
-    for (int i = 0; i < out->ndim; i++) {
-        if (out->size[i] == 1) continue;
-        axis a = {out->size[i], in->stride[i] * in_width, out->stride[i] * out_width};
-        int at = n++;
-        for (; at > 0 && magnitude(axes[at - 1].out) < magnitude(a.out); at--) axes[at] = axes[at - 1];
-        axes[at] = a;
-    }
-    int kept = n > 0;
-    for (int i = 1; i < n; i++) {
-        axis *outer = &axes[kept - 1];
-        if (outer->out == axes[i].out * axes[i].size && outer->in == axes[i].in * axes[i].size)
-            *outer = (axis){outer->size * axes[i].size, axes[i].in, axes[i].out};
-        else axes[kept++] = axes[i];
-    }
-    j->count = kept;
+    fl_layout l;
+    l.operands = 2;
+    l.count = out->ndim;
+    for (int i = 0; i < out->ndim; i++) l.axes[i] = (fl_axis){out->size[i], {out->stride[i] * out_width, in->stride[i] * in_width}};
+    fl_layout_simplify(&l);
+    for (int i = 0; i < l.count; i++) j->axes[i] = (axis){l.axes[i].size, l.axes[i].stride[1], l.axes[i].stride[0]};
+    j->count = l.count;
 }
 
 /* A run that is contiguous on both sides and 2, 4, 8 or 16 bytes long becomes the element. */
