@@ -8,6 +8,7 @@
 #include "runtime.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +34,10 @@ static bool is_complete(const suspect *s) { return __atomic_load_n(&s->queue->do
 static void note_found(const suspect *s, const fl_cuda_fault *f)
 {
     char text[384];
-    s->word(text, sizeof text, s->context, f->a, f->b);
+    int lowest = 0, count = f->count < FL_CUDA_FAULT_REPORTS ? (int)f->count : (int)FL_CUDA_FAULT_REPORTS;
+    for (int i = 1; i < count; i++)
+        if (f->reports[i].a < f->reports[lowest].a) lowest = i;
+    s->word(text, sizeof text, s->context, f->reports[lowest].a, f->reports[lowest].b);
     size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
     bool named = length > 0 && text[length] == ':';
     const char *name = named ? text : s->op, *rest = named ? text + length + 2 : text;
@@ -47,7 +51,7 @@ static void collect(void)
 {
     while (first < next && is_complete(&suspects[first % RECORDS])) {
         const fl_cuda_fault *f = &records[first % RECORDS];
-        if (f->set && !found[0]) note_found(&suspects[first % RECORDS], f);
+        if (f->count > 0 && !found[0]) note_found(&suspects[first % RECORDS], f);
         first++;
     }
 }
@@ -81,7 +85,8 @@ extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, const fl_kernel *
     FL_TRY(make_room());
     suspect *s = &suspects[next % RECORDS];
     fl_cuda_fault *f = &records[next % RECORDS];
-    memset(f, 0, sizeof *f);
+    f->lowest = LLONG_MAX;
+    f->count = 0;
     s->queue = fl_cuda_queue_current();
     s->number = s->queue->issued + 1;   /* its op is counted when it has been issued */
     s->word = word;

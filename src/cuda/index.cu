@@ -28,7 +28,7 @@ typedef struct range_context {
 static_assert(sizeof(range_context) <= FL_CUDA_FAULT_CONTEXT, "the context of a fault");
 
 /* "embedding: indices[2, 0] is 9, but weight has 7 rows (0 to 6)", as cpu/indices.c has it. */
-static void word_range(char *text, size_t size, const void *context, long long value, long long element)
+static void word_range(char *text, size_t size, const void *context, long long element, long long value)
 {
     const range_context *c = (const range_context *)context;
     char position[FL_SHAPE_TEXT] = "";
@@ -50,7 +50,7 @@ static void word_range(char *text, size_t size, const void *context, long long v
 __global__ void __launch_bounds__(THREADS) check_positions(const int64_t *values, int64_t count, int64_t limit, fl_cuda_fault *fault)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < count && (uint64_t)values[i] >= (uint64_t)limit) fl_cuda_report(fault, values[i], i);
+    if (i < count && (uint64_t)values[i] >= (uint64_t)limit) fl_cuda_report(fault, i, values[i]);
 }
 
 /* ---- picking ---- */
@@ -79,7 +79,7 @@ pick(char *out, const char *x, const char *positions, const int64_t *all, picked
         int64_t local = at[k] - axis.first;
         if ((uint64_t)at[k] < (uint64_t)axis.limit && (uint64_t)local < (uint64_t)axis.held) value[k] = *(const T *)(x + offset[k][1] + local * axis.stride);
         else value[k] = T();
-        if ((uint64_t)at[k] >= (uint64_t)axis.limit) fl_cuda_report(fault, at[k], (const int64_t *)(positions + offset[k][2]) - all);
+        if ((uint64_t)at[k] >= (uint64_t)axis.limit) fl_cuda_report(fault, (const int64_t *)(positions + offset[k][2]) - all, at[k]);
     }
 #pragma unroll
     for (int k = 0; k < EACH; k++)
@@ -203,7 +203,7 @@ FL_CUDA_OP(gather, launch_gather);
 
 /* ---- negative positions ---- */
 
-static void word_wrap(char *text, size_t size, const void *context, long long value, long long element)
+static void word_wrap(char *text, size_t size, const void *context, long long element, long long value)
 {
     snprintf(text, size, "index: position %lld (element %lld of the index) is out of range for an axis of size %lld", value, element,
              (long long)*(const int64_t *)context);
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(THREADS) wrap(int64_t *out, const int64_t *val
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count) return;
     int64_t at = values[i];
-    if (at < -size || at >= size) fl_cuda_report(fault, at, i);
+    if (at < -size || at >= size) fl_cuda_report(fault, i, at);
     out[i] = at < 0 ? at + size : at;
 }
 
@@ -247,7 +247,7 @@ typedef struct written_axis {
 __device__ static bool find_place(int64_t *move, const int64_t *position, const written_axis &axis, fl_cuda_fault *fault)
 {
     int64_t at = *position, local = at - axis.first, number = position - axis.all;
-    if ((uint64_t)at >= (uint64_t)axis.limit) fl_cuda_report(fault, at, number);
+    if ((uint64_t)at >= (uint64_t)axis.limit) fl_cuda_report(fault, number, at);
     if ((uint64_t)at >= (uint64_t)axis.limit || (uint64_t)local >= (uint64_t)axis.held) return false;
     *move = (local - number) * axis.stride;
     return !axis.last || axis.last[local] == number;
@@ -292,7 +292,7 @@ typedef struct write_context {
     int axis;
 } write_context;
 
-static void word_write(char *text, size_t size, const void *context, long long value, long long)
+static void word_write(char *text, size_t size, const void *context, long long, long long value)
 {
     const write_context *c = (const write_context *)context;
     snprintf(text, size, "%s: position %lld is out of range for axis %d of size %lld", c->who, value, c->axis, (long long)c->size);

@@ -143,7 +143,7 @@ template <typename T> struct made_bernoulli {
     {
         for (int j = low; j < high; j++) {
             double p = (double)fl_load(probability[at + j]);
-            if (!(p >= 0 && p <= 1)) fl_cuda_report(fault, __double_as_longlong(p), at + j);
+            if (!(p >= 0 && p <= 1)) fl_cuda_report(fault, at + j, __double_as_longlong(p));
             out[j] = (double)(word[j] >> 8) * 5.9604644775390625e-8 < p ? 1.0f : 0.0f;
         }
     }
@@ -351,7 +351,7 @@ FL_CUDA_OP(randperm, launch_randperm);
 
 /* ---- bernoulli, dropout ---- */
 
-static void word_bernoulli(char *text, size_t size, const void *, long long bits, long long)
+static void word_bernoulli(char *text, size_t size, const void *, long long, long long bits)
 {
     double p;
     memcpy(&p, &bits, sizeof p);

@@ -53,6 +53,11 @@ describe("on the GPU picking", function()
             {"index_put_: position 5 is out of range for axis 1 of size 3", function() hidden.index_write_(x, on{5}, 1, 1) end},
             {"index_zero: position -1 is out of range for axis 0 of size 7", function() hidden.index_zero(x, on{-1}, 0) end},
         } do assert.are.equal(case[1], support.message_of(case[2])) end
+        local many = flow.arange(3000):fmod(7)
+        for _, at in ipairs {2800, 1500, 700, 699, 650, 512} do many[at] = 100 + at end
+        assert.are.equal("index_select: index[512] is 612, but this axis of x has 7 positions (0 to 6)", support.message_of(function()
+            flow.index_select(x, 0, many:to("cuda"))
+        end))
     end)
 end)
 

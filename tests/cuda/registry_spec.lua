@@ -83,8 +83,7 @@ describe("on the GPU,", function()
             for _, layout in ipairs(cuda.layouts) do
                 -- a tensor that is written may not overlap itself
                 if not (writes and layout[1] == "expanded") then
-                    local shaped = mapped(args, layout[2])
-                    cuda.agree(name .. ", " .. layout[1], f, layout[1] == "contiguous" and fresh(shaped, writes) or shaped, writes)
+                    cuda.agree(name .. ", " .. layout[1], f, mapped(fresh(args, writes), layout[2]), writes)
                 end
             end
             cuda.agree(name .. ", larger", f, fresh(mapped(args, cuda.larger(LARGE)), writes), writes)
