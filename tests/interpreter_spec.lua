@@ -97,9 +97,10 @@ describe("the interpreter", function()
             ["--trase"] = "unrecognized option '--trase'; did you mean '--trace'?",
             ["--trace"] = "'--trace' needs argument",
             ["--ranks"] = "'--ranks' needs argument",
-            ["--ranks 0"] = "--ranks takes a whole number >= 1, got '0'",
-            ["--ranks=two"] = "--ranks takes a whole number >= 1, got 'two'",
-            ["--ranks 2.5"] = "--ranks takes a whole number >= 1, got '2.5'",
+            ["--ranks 0"] = "--ranks takes a whole number from 1 to 1024, got '0'",
+            ["--ranks 100000"] = "--ranks takes a whole number from 1 to 1024, got '100000'",
+            ["--ranks=two"] = "--ranks takes a whole number from 1 to 1024, got 'two'",
+            ["--ranks 2.5"] = "--ranks takes a whole number from 1 to 1024, got '2.5'",
             ["--ranks 2 --ranks 2"] = "--ranks is given twice",
             ["--doktor"] = "unrecognized option '--doktor'; did you mean '--doctor'?",
         } do

@@ -19,7 +19,7 @@
 static const char *program = "flowlua";
 static const char *trace_path;
 
-enum { MAX_RANKS = 1 << 20 };
+enum { MAX_RANKS = 1024};
 
 /* What the command line says, beside the -e and -l options that run in order. */
 typedef struct options {
@@ -133,7 +133,7 @@ static void read_ranks(options *o, char **argv, int *i)
     errno = 0;
     long n = strtol(text, &end, 10);
     if (end == text || *end || errno || n < 1 || n > MAX_RANKS)
-        snprintf(why, sizeof why, "--ranks takes a whole number >= 1, got '%.40s'", text);
+        snprintf(why, sizeof why, "--ranks takes a whole number from 1 to %d, got '%.40s'", MAX_RANKS, text);
     else if (o->ranks) snprintf(why, sizeof why, "--ranks is given twice");
     else {
         o->ranks = (int)n;
