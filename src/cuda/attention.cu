@@ -115,6 +115,7 @@ static attention attention_of(const fl_kernel *k, const fl_view *q, const fl_vie
     const fl_attr *scale = &k->attrs->at[ATTR_SCALE];
     place(&a, q, k->attrs);
     a.keys = key->size[a.batch];
+    a.seen_keys = a.causal && a.first_query + a.queries < a.keys ? a.first_query + a.queries : a.keys;
     a.width = q->size[a.batch + 1];
     a.value_width = v->size[a.batch + 1];
     a.scale = scale->given ? scale->number : 1 / sqrt((double)q->logical[a.batch + 1]);

@@ -82,9 +82,19 @@ __device__ static inline void backward_scores(scores<P> &s, scores<P> &d, const 
                 if (check) x = seen_score<P>(a, h, x, KEYS ? other : own, KEYS ? own : other);
                 W p = fl_exp_for<typename P::T>::of(x - f.lse);
                 d.at[0][j][e] = p * (d.at[0][j][e] - f.delta);
-                s.at[0][j][e] = dropped >> (4 * j + e) & 1 ? (W)0 : p * (W)a.keep;
+                s.at[0][j][e] = p * (dropped >> (4 * j + e) & 1 ? (W)0 : (W)a.keep);
             }
         }
+}
+
+/* Keys that no query sees have no gradient, not even of a query that is no number. */
+template <typename P> __device__ static inline void clear_unseen(sums<P> &o, const attention &a, int64_t row)
+{
+#pragma unroll
+    for (int j = 0; j < P::WIDTH / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (row + owned_row<P>(0, e) >= a.seen_keys) o.at[0][j][e] = 0;
 }
 
 /* x, y: this block's rows of q and dy, or of k and v; z, u: the columns', the other way round. ds z is the gradient of x, and
@@ -98,10 +108,10 @@ template <typename P, bool KEYS> __global__ void __launch_bounds__(P::THREADS) b
     int64_t tile = blockIdx.x % a.tiles, row = (KEYS ? tile : a.tiles - 1 - tile) * P::ROWS; /* the longest first */
     head<P> h;
     head_at<P>(&h, a, blockIdx.x / a.tiles);
-    side<P> q = {h.q, &a.q, a.queries, a.width}, g = {h.g, &a.g, a.queries, a.value_width}, k = {h.k, &a.k, a.keys, a.width},
-            v = {h.v, &a.v, a.keys, a.value_width}, x = KEYS ? k : q, y = KEYS ? v : g;
+    side<P> q = {h.q, &a.q, a.queries, a.width}, g = {h.g, &a.g, a.queries, a.value_width}, k = {h.k, &a.k, a.seen_keys, a.width},
+            v = {h.v, &a.v, a.seen_keys, a.value_width}, x = KEYS ? k : q, y = KEYS ? v : g;
     int64_t first = KEYS && a.causal && row > a.first_query ? row - a.first_query : 0, seen = a.first_query + row + P::ROWS;
-    columns<P> c = {KEYS ? q : k, KEYS ? g : v, KEYS ? a.queries : a.causal && seen < a.keys ? seen : a.keys, (int64_t)blockIdx.y * P::WIDTH, z_tiles, u_tiles};
+    columns<P> c = {KEYS ? q : k, KEYS ? g : v, KEYS ? a.queries : a.causal && seen < a.seen_keys ? seen : a.seen_keys, (int64_t)blockIdx.y * P::WIDTH, z_tiles, u_tiles};
     query_facts<typename P::W> own_facts[2];
     for (int half = 0; !KEYS && half < 2; half++) own_facts[half] = facts_of<P>(a, h, row + owned_row<P>(0, 2 * half));
     sums<P> dx, dy;
@@ -123,9 +133,14 @@ template <typename P, bool KEYS> __global__ void __launch_bounds__(P::THREADS) b
         if (KEYS) multiply<P>(dy, s, u_tiles + at, shared_p);
         __syncthreads(); /* the tile has been read */
     }
+    if (KEYS && row + P::ROWS > a.seen_keys) {
+        clear_unseen<P>(dx, a, row);
+        clear_unseen<P>(dy, a, row);
+    }
     typename P::W scale = (typename P::W)a.scale;
-    store_rows<P>((T *)(KEYS ? a.dk : a.dq) + h.local * x.limit * x.width, dx, row, x.limit, c.chunk, x.width, [&](int) { return scale; });
-    if (KEYS) store_rows<P>((T *)a.dv + h.local * y.limit * y.width, dy, row, y.limit, c.chunk, y.width, [](int) { return (typename P::W)1; });
+    int64_t count = KEYS ? a.keys : a.queries;
+    store_rows<P>((T *)(KEYS ? a.dk : a.dq) + h.local * count * x.width, dx, row, count, c.chunk, x.width, [&](int) { return scale; });
+    if (KEYS) store_rows<P>((T *)a.dv + h.local * count * y.width, dy, row, count, c.chunk, y.width, [](int) { return (typename P::W)1; });
 }
 
 /* ---- launching ---- */

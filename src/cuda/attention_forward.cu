@@ -109,7 +109,7 @@ template <typename P> __global__ void __launch_bounds__(P::THREADS) forward(cons
     head<P> h;
     head_at<P>(&h, a, blockIdx.x / a.tiles);
     side<P> x = {h.q, &a.q, a.queries, a.width};
-    columns<P> c = {{h.k, &a.k, a.keys, a.width}, {h.v, &a.v, a.keys, a.value_width}, a.causal && seen < a.keys ? seen : a.keys,
+    columns<P> c = {{h.k, &a.k, a.seen_keys, a.width}, {h.v, &a.v, a.seen_keys, a.value_width}, a.causal && seen < a.seen_keys ? seen : a.seen_keys,
                     (int64_t)blockIdx.y * P::WIDTH, z_tiles, u_tiles};
     sums<P> o;
     running<P> r;

@@ -74,8 +74,38 @@ static fl_status infer_rows(fl_infer *c)
     return FL_OK;
 }
 
+/* An operand of a gradient has the shape of what it belongs to. */
+static fl_status check_like(const fl_infer *c, int i, const fl_shape *want, const char *what)
+{
+    char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
+    if (c->in[i].kind == FL_NONE || fl_shape_equal(&c->in[i].shape, want)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "%s must be %s, got %s", what, fl_shape_text(tw, want),
+                         fl_shape_text(tx, &c->in[i].shape));
+}
+
+static fl_status check_key(const fl_infer *c, int i)
+{
+    fl_shape pair = {1, {2}};
+    if (c->in[i].dtype != FL_INT64)
+        return fl_infer_fail(c, FL_ERR_DTYPE, "key must be int64, got %s", fl_dtype_name(c->in[i].dtype));
+    return check_like(c, i, &pair, "key");
+}
+
 static fl_status infer_backward(fl_infer *c)
 {
+    const fl_shape *q = &c->in[BACK_Q].shape, *k = &c->in[BACK_K].shape, *v = &c->in[BACK_V].shape;
+    for (int i = BACK_DY; i <= BACK_DLSE; i++)
+        if (i != BACK_MASK && i != BACK_KEY && c->in[i].kind != FL_NONE) FL_TRY(fl_require_float(c, i));
+    FL_TRY(check_shapes(c, q, k, v));
+    fl_shape scores = score_shape(q, k), out = *q, lse;
+    out.dims[q->ndim - 1] = v->dims[v->ndim - 1];
+    fl_reduce_shape(&lse, q, 1u << (q->ndim - 1), false);
+    FL_TRY(check_mask(c, &c->in[BACK_MASK], &scores));
+    FL_TRY(check_like(c, BACK_DY, &out, "dy"));
+    FL_TRY(check_like(c, BACK_OUT, &out, "out"));
+    FL_TRY(check_like(c, BACK_LSE, &lse, "lse"));
+    FL_TRY(check_like(c, BACK_DLSE, &lse, "dlse"));
+    FL_TRY(check_key(c, BACK_KEY));
     for (int i = 0; i < 3; i++) {
         c->out[i].dtype = c->in[BACK_OUT].dtype;
         c->out[i].shape = c->in[BACK_Q + i].shape;
@@ -453,9 +483,27 @@ static fl_status grad_backward(fl_grad *g)
 
 /* ---- the two masks as ops ---- */
 
-static fl_status infer_scores(fl_infer *c)
+static fl_status check_scores(const fl_infer *c)
+{
+    char tx[FL_SHAPE_TEXT];
+    FL_TRY(fl_require_float(c, 0));
+    if (c->in[0].shape.ndim >= 2) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "takes scores [..., t, s], got %s", fl_shape_text(tx, &c->in[0].shape));
+}
+
+static fl_status infer_masked(fl_infer *c)
 {
     c->name = "scaled_dot_product_attention";
+    FL_TRY(check_scores(c));
+    FL_TRY(check_mask(c, &c->in[1], &c->in[0].shape));
+    return fl_infer_same(c);
+}
+
+static fl_status infer_factors(fl_infer *c)
+{
+    c->name = "scaled_dot_product_attention";
+    FL_TRY(check_scores(c));
+    FL_TRY(check_key(c, 1));
     return fl_infer_same(c);
 }
 
@@ -594,7 +642,7 @@ FL_OP(attention_mask) {
     .name = "attention_mask", .sig = "attention_mask(scores, mask?, " ATTENTION_ATTRS ")", .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Scores with the mask added; what takes no part becomes -inf.",
-    .infer = infer_scores, .sbp = sbp_mask, .cpu = kernel_mask, .vjp = mask_vjp, .samples = mask_samples,
+    .infer = infer_masked, .sbp = sbp_mask, .cpu = kernel_mask, .vjp = mask_vjp, .samples = mask_samples,
 };
 
 static const char *const dropout_samples[] = {"flow.randn(2, 3, 4), flow.tensor{5, 9}, false, 0.4", NULL};
@@ -602,5 +650,5 @@ FL_OP(attention_dropout) {
     .name = "attention_dropout", .sig = "attention_dropout(scores, key, " ATTENTION_ATTRS ")", .nout = 1,
     .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
     .doc = "The factors that attention's dropout multiplies the weights by: 0 or 1 / (1 - dropout).",
-    .infer = infer_scores, .sbp = sbp_dropout, .cpu = kernel_dropout, .samples = dropout_samples,
+    .infer = infer_factors, .sbp = sbp_dropout, .cpu = kernel_dropout, .samples = dropout_samples,
 };
