@@ -329,25 +329,29 @@ template <typename F> __global__ void fl_reduce_partials(F fold, fl_reduce_plan 
 
 /* ---- launching ---- */
 
-template <typename T, int WIDTH, typename F> static inline void fl_reduce_launch(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+template <typename T, int WIDTH, typename F> static inline void fl_reduce_launch_columns(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
 {
-    if (p.columns) {
-        dim3 grid(fl_blocks(p.kept.total / WIDTH, p.wide), (unsigned)p.segments), block((unsigned)p.wide, (unsigned)p.high);
-        size_t shared = p.high > 1 ? sizeof(typename F::Total) * (size_t)(p.wide * p.high) : 0;
-        FL_LAUNCH((fl_reduce_columns<T, WIDTH, F>), grid, block, shared, x, fold, p, partials);
-    } else {
-        dim3 grid(fl_blocks(p.kept.total, FL_REDUCE_THREADS / p.group), (unsigned)p.segments);
-        FL_LAUNCH((fl_reduce_rows<T, WIDTH, F>), grid, dim3(FL_REDUCE_THREADS), 0, x, fold, p, partials);
-    }
+    dim3 grid(fl_blocks(p.kept.total / WIDTH, p.wide), (unsigned)p.segments), block((unsigned)p.wide, (unsigned)p.high);
+    size_t shared = p.high > 1 ? sizeof(typename F::Total) * (size_t)(p.wide * p.high) : 0;
+    FL_LAUNCH((fl_reduce_columns<T, WIDTH, F>), grid, block, shared, x, fold, p, partials);
 }
 
-/* Vectors of this width, or single elements. Columns carry a total for each element of a vector, so theirs are shorter. */
-template <typename T, int WIDTH, typename F> static inline void fl_reduce_go(fl_reduce_plan *p, const T *x, const F &fold, void *partials)
+template <typename T, int WIDTH, typename F> static inline void fl_reduce_launch_rows(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
 {
+    dim3 grid(fl_blocks(p.kept.total, FL_REDUCE_THREADS / p.group), (unsigned)p.segments);
+    FL_LAUNCH((fl_reduce_rows<T, WIDTH, F>), grid, dim3(FL_REDUCE_THREADS), 0, x, fold, p, partials);
+}
+
+/* By vectors or by single elements. Columns carry a total for each element of a vector, so theirs are shorter. */
+template <typename T, typename F> static inline void fl_reduce_launch(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+{
+    enum { WIDTH = fl_vector<T>::WIDTH, NARROW = WIDTH > 8 ? 8 : WIDTH };
     if constexpr (F::VECTORS) {
-        if (p->vectors) return fl_reduce_launch<T, WIDTH>(*p, x, fold, partials);
+        if (p.vectors && p.columns) return fl_reduce_launch_columns<T, NARROW>(p, x, fold, partials);
+        if (p.vectors) return fl_reduce_launch_rows<T, WIDTH>(p, x, fold, partials);
     }
-    fl_reduce_launch<T, 1>(*p, x, fold, partials);
+    if (p.columns) fl_reduce_launch_columns<T, 1>(p, x, fold, partials);
+    else fl_reduce_launch_rows<T, 1>(p, x, fold, partials);
 }
 
 template <typename T, bool VECTORS> static inline void fl_reduce_plan_init(fl_reduce_plan *p, const fl_view *in, uint32_t mask, bool positions)
@@ -372,10 +376,7 @@ template <typename T, typename F> static inline fl_status fl_reduce(const fl_vie
     if (p.kept.total == 0) return FL_OK;
     void *partials = NULL;
     if (p.segments > 1) FL_TRY(fl_cuda_malloc(&partials, sizeof(typename F::Total) * (size_t)(p.kept.total * p.segments)));
-    const T *x = (const T *)in->data;
-    enum { WIDTH = fl_vector<T>::WIDTH, NARROW = WIDTH > 8 ? 8 : WIDTH };
-    if (p.columns) fl_reduce_go<T, NARROW>(&p, x, fold, partials);
-    else fl_reduce_go<T, WIDTH>(&p, x, fold, partials);
+    fl_reduce_launch(p, (const T *)in->data, fold, partials);
     if (!partials) return FL_OK;
     FL_LAUNCH((fl_reduce_partials<F>), dim3(fl_blocks(p.kept.total, 4)), dim3(128), 0, fold, p, partials);
     fl_cuda_free(partials);
