@@ -228,8 +228,9 @@ static fl_status set_inputs(fl_plan *plan, const build *b)
         if (!m) continue;
         one_dtype = one_dtype && (dtype == FL_DTYPE_COUNT || dtype == m->dtype);
         dtype = m->dtype;
-        if (fl_nd_sbp_equal(b->in_sbp[i], m->nd_sbp)) plan->in[i] = fl_meta_ref(m);
-        else FL_TRY(fl_meta_get(&plan->in[i], m->dtype, &m->shape, m->placement, b->in_sbp[i], m->is_local));
+        const fl_placement *p = b->op->flags & FL_OP_FETCHES ? b->placement : m->placement;
+        if (p == m->placement && fl_nd_sbp_equal(b->in_sbp[i], m->nd_sbp)) plan->in[i] = fl_meta_ref(m);
+        else FL_TRY(fl_meta_get(&plan->in[i], m->dtype, &m->shape, p, b->in_sbp[i], m->is_local));
         plan->boxes = plan->boxes || plan->in[i] != m;
     }
     plan->inputs_ready = one_dtype && !plan->boxes;
