@@ -81,13 +81,11 @@ describe("two devices", function()
         local x, y = flow.ones(2), flow.ones(2, G)
         for _, f in ipairs {
             function() return x + y end, function() return y * x end, function() return flow.cat({x, y}) end, function() return y:add_(x) end,
-            function() return flow.where(y:gt(0), x, y) end, function() return flow.matmul(x, y) end, function() return y:dot(x) end,
+            function() return flow.where(y:gt(0), x, y) end, function() return flow.matmul(x, y) end,
         } do
             local ok, message = pcall(f)
-            if ok or not message:find("attempt to call", 1, true) then
-                assert.is_false(ok)
-                assert.matches("are on different devices; write [%w_%[%]]+:to%([%w_%[%]]+%.device%)$", message)
-            end
+            assert.is_false(ok)
+            assert.matches("are on different devices; write [%w_%[%]]+:to%([%w_%[%]]+%.device%)$", message)
         end
     end)
 
@@ -180,7 +178,7 @@ describe("indexing on the GPU", function()
         } do
             local x = flow.randn(4, 6)
             -- found out later, so the op that did it is named too
-            assert.are.equal(message_of(case, x, "cpu"), (message_of(case, x:to("cuda"), "cuda"):gsub("^wrap_index: ", "")))
+            assert.are.equal(message_of(case, x, "cpu"), (message_of(case, x:to("cuda"), "cuda"):gsub("^([%w_]+): [%w_]+ %([^()]+%): ", "%1: ")))
         end
     end)
 end)

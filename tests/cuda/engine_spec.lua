@@ -60,7 +60,7 @@ local actions = {
         local at = random(0, SIZE - 2)
         both(b, function(x) x:narrow(0, at, 2):neg_() end)
     end,
-    function(_, _, b) both(b, function(x) return x:flip(0) end) end,
+    function(_, _, b) both(b, function(x) return flow.cat {x:narrow(0, 9, SIZE - 9), x:narrow(0, 0, 9)} end) end,
     -- tensors that die while they are used
     function(_, _, b, random)
         for _ = 1, random(1, 4) do local _ = b.real * 2 + 1 end
@@ -158,7 +158,7 @@ describe("the script", function()
         assert.is_truthy(message:find("embedding", 1, true), message)
         pcall(flow.sync)
         assert.are.equal(4, #good:totable())
-        flow.sync()
+        pcall(flow.sync)
     end)
 
     cuda.it("is told at once when the engine is naive", function()
@@ -166,12 +166,13 @@ describe("the script", function()
         local x = flow.randn(4, 3, {device = cuda.device})
         local ok, message = pcall(flow.embedding, flow.tensor({0, 9}, {device = cuda.device}), x)
         testing.engine(before)
+        pcall(flow.sync)
         assert.is_false(ok)
         assert.is_truthy(tostring(message):find("embedding", 1, true), message)
     end)
 
     cuda.it("gets its memory back", function()
-        local function live() return flow.memory()[cuda.device].live end
+        local function live() return flow.memory{device = cuda.device}.live_bytes end
         collectgarbage()
         flow.sync()
         local before = live()

@@ -83,7 +83,7 @@ describe("on the GPU,", function()
             for _, layout in ipairs(cuda.layouts) do
                 -- a tensor that is written may not overlap itself
                 if not (writes and layout[1] == "expanded") then
-                    cuda.agree(name .. ", " .. layout[1], f, mapped(fresh(args, writes), layout[2]), writes)
+                    cuda.agree(name .. ", " .. layout[1], f, fresh(args, writes), writes, layout[2])
                 end
             end
             cuda.agree(name .. ", larger", f, fresh(mapped(args, cuda.larger(LARGE)), writes), writes)
@@ -100,8 +100,7 @@ describe("on the GPU in every dtype,", function()
             for _, dtype in ipairs(DTYPES) do
                 local args = mapped(arguments(op, sample), in_dtype(dtype))
                 cuda.agree(("%s in %s"):format(name, dtype), f, fresh(args, writes), writes)
-                args = mapped(args, support.strided)
-                if not writes then cuda.agree(("%s in %s, strided"):format(name, dtype), f, args) end
+                cuda.agree(("%s in %s, strided"):format(name, dtype), f, fresh(args, writes), writes, support.strided)
             end
         end)
     end)
@@ -155,7 +154,7 @@ describe("gradients on the GPU:", function()
                 local args = mapped(arguments(op, sample), in_dtype(dtype))
                 local function f(list) return derivatives(op, list, order) end
                 cuda.agree(("%s in %s"):format(name, dtype), f, args)
-                cuda.agree(("%s in %s, strided"):format(name, dtype), f, mapped(args, support.strided))
+                cuda.agree(("%s in %s, strided"):format(name, dtype), f, args, false, support.strided)
             end
             local args = mapped(arguments(op, sample), cuda.larger(LARGE // 3))
             cuda.agree(name .. ", larger", function(list) return derivatives(op, list, 1) end, args)

@@ -142,6 +142,7 @@ local function outcome(f)
     local message = tostring(results)
     for _ = 1, 3 do
         message = message:gsub("^[^\n:]-:%d+: ", ""):gsub("^([%w_]+) %([^()]*:?%d*%): ", "%1: ")
+            :gsub("^([%w_]+): [%w_]+ %([^()]*:%d+%): ", "%1: ")
     end
     return false, message
 end
@@ -166,13 +167,14 @@ local function compare(want, got, what, seen)
     support.same(want, got, what, nearness(want.dtype, seen))
 end
 
--- f(args) on the CPU and on the GPU: equal results, or the same error. Operands that were written are compared too when `writes`.
--- Returns the results of both, nil when both failed.
-function M.agree(what, f, args, writes)
-    local seen = {}
+-- f(args) on the CPU and on the GPU: equal results, or the same error. `layout` makes the operands out of those of args, on each
+-- side. Operands that were written are compared too when `writes`. Returns the results of both, nil when both failed.
+function M.agree(what, f, args, writes, layout)
+    local seen, n = {}, args.n
     for _, t in ipairs(M.tensors(args)) do seen[t.dtype] = true end
     local there = M.map(args, M.to_gpu)
-    there.n = args.n
+    if layout then args, there = M.map(args, layout), M.map(there, layout) end
+    args.n, there.n = n, n
     local ok, want = outcome(function() return f(args) end)
     local ok_there, got = outcome(function() return f(there) end)
     if not ok or not ok_there then
