@@ -1,0 +1,66 @@
+-- cuda_spec.lua -- the CUDA device on machines of every kind: all kernels are there, and where there is no GPU, or the plug-in
+-- was not built, that is said. What needs a GPU, real or emulated, is in tests/cuda.
+local flow = require "flow"
+local testing = flow._testing
+
+local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
+local folder = flowlua:match "^(.*)/" or "."
+
+local function exists(path)
+    local file = io.open(path)
+    if file then file:close() end
+    return file ~= nil
+end
+
+local built = exists(folder .. "/flowlua-cuda.so")
+
+-- What a program prints that runs with this environment.
+local function run(environment, code)
+    local pipe = io.popen(("%s %s -e '%s' 2>&1"):format(environment, flowlua, code))
+    local text = pipe:read "a"
+    pipe:close()
+    return text
+end
+
+describe("the CUDA plug-in", function()
+    it("has a kernel for every op that has one on the CPU", function()
+        if not built and (os.getenv "FLOW_CUDA_EMULATED" or "") == "" then pending "flowlua-cuda.so was not built: there is no nvcc here" end
+        local missing = {}
+        for _, op in ipairs(testing.ops()) do
+            if testing.has_kernel(op.name, "cpu") and not testing.has_kernel(op.name, "cuda") then missing[#missing + 1] = op.name end
+        end
+        table.sort(missing)
+        assert.are.equal("", table.concat(missing, " "))
+    end)
+
+    it("has no kernel of an op that there is not", function()
+        assert.is_false(pcall(testing.has_kernel, "no such op", "cpu"))
+        assert.is_true(testing.has_kernel("add", "cpu"))
+    end)
+
+    it("is not asked for where nobody wants a GPU", function()
+        local log = run("LD_DEBUG=files", "print(flow.ones(3):sum():item())")
+        assert.is_truthy(log:find("3.0\n", 1, true))
+        assert.is_nil(log:find("flowlua-cuda", 1, true))
+        assert.is_nil(log:find("libcuda", 1, true))
+    end)
+
+    it("says that there is no GPU", function()
+        local text = run("CUDA_VISIBLE_DEVICES= FLOW_CUDA_EMULATED=", "flow.zeros(2, {device = \"cuda\"})")
+        local line = text:match "[^\n]*cuda: [^\n]*" or text
+        if not built then
+            assert.is_truthy(line:find("cuda: flowlua-cuda.so lies neither beside the program nor in ../lib/flowlua: install the package", 1, true), text)
+        elseif line:find("no NVIDIA driver", 1, true) then
+            assert.is_truthy(line:find("cuda: no NVIDIA driver found (libcuda.so.1); install the driver of the GPU, or use device \"cpu\"", 1, true), text)
+        else
+            assert.is_truthy(line:find("cuda: no GPU: CUDA_VISIBLE_DEVICES= hides them, or there is none; use device \"cpu\"", 1, true), text)
+        end
+        assert.are.equal("3\n", run("CUDA_VISIBLE_DEVICES=", "pcall(flow.zeros, 2, {device = \"cuda\"}) print(flow.tensor({1, 2}):sum():item())"))
+    end)
+
+    it("says that the emulated GPU is not built", function()
+        if exists(folder .. "/emulated/flowlua-cuda.so") then pending "it is built" end
+        local text = run("FLOW_CUDA_EMULATED=1", "flow.zeros(2, {device = \"cuda\"})")
+        assert.is_truthy(text:find("FLOW_CUDA_EMULATED=1 asks for the emulated GPU, which is not built: run make emulated", 1, true), text)
+    end)
+end)
