@@ -52,7 +52,7 @@ if arg[3] == "busy" then work(20) end
 if arg[3] == "catch" then
     local _, message = pcall(step)
     local _, again = pcall(step)
-    io.stderr:write(message, "\n", again, "\n")
+    io.stderr:write(message .. "\n" .. again .. "\n")
     os.exit(0)
 end
 for _ = 1, 10 do step() end

@@ -42,10 +42,13 @@ static stream streams[STREAMS];
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
 
+/* Wraps. */
+static int64_t combined(int64_t x, int64_t factor, int64_t y) { return (int64_t)((uint64_t)x * (uint64_t)factor + (uint64_t)y); }
+
 static void run_job(stream *s, const job *j)
 {
     if (j->nap) usleep((useconds_t)j->nap);
-    if (j->out) *j->out = j->in[0][0] * j->factor + j->in[1][0];
+    if (j->out) *j->out = combined(j->in[0][0], j->factor, j->in[1][0]);
     else if (j->other) while (LOAD(j->other->done[j->event]) < j->ticket) usleep(1);
     else STORE(s->done[j->event], j->ticket);
 }
@@ -137,7 +140,7 @@ static void push_random(int lanes)
     fl_var *reads[] = {&vars[w.in[0]], &vars[w.in[1]]}, *writes[] = {&vars[w.out]};
     fl_task t = {.name = "work", .run = run_work, .payload = &w, .payload_size = sizeof w, .reads = reads, .writes = writes, .read_count = 2,
                  .write_count = 1, .lane = lane < STREAMS ? streams[lane].lane : lane == STREAMS ? FL_LANE_CPU : threaded};
-    oracle[w.out] = oracle[w.in[0]] * w.factor + oracle[w.in[1]];
+    oracle[w.out] = combined(oracle[w.in[0]], w.factor, oracle[w.in[1]]);
     CHECK(fl_engine_push(&t) == FL_OK);
 }
 
@@ -217,7 +220,7 @@ static void memory_is_handed_over_in_order(void)
     fl_task t = {.name = "read", .run = run_work, .payload = &w, .payload_size = sizeof w, .reads = reads, .writes = writes,
                  .read_count = 1, .write_count = 1, .lane = streams[1].lane};
     w = (work){.out = 0, .in = {1, 2}, .factor = 1, .where = &streams[1]};
-    oracle[0] = oracle[1] + oracle[2];
+    oracle[0] = combined(oracle[1], 1, oracle[2]);
     CHECK(fl_engine_push(&t) == FL_OK);
     CHECK(fl_engine_hand_over(&var, streams[0].lane) == FL_OK);
     job overwrite = {.out = &block, .in = {&values[1], &values[1]}, .factor = 0};
