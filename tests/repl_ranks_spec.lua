@@ -167,7 +167,10 @@ describe("a session over ranks", function()
         assert.are.equal("[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]  float32[6] on placement(\"cpu\", {0, 1, 2, 3}) as S(0)\n", t:ask "x")
         assert.are.same({"0", "[1] 1", "[2] 2", "[3] 3"}, lines(t:ask "print(flow.rank())"))
         assert.are.same({"[1] a", "[1] b", "[2] a", "[2] b", "[3] a", "[3] b", "a", "b"}, lines(t:ask "print 'a' io.write 'b\\n'"))
-        assert.are.same({"[1] half", "[2] half", "[3] half"}, lines(t:ask "if flow.rank() > 0 then io.write 'half' end"))
+        local halves = {}           -- what has no end of line may come together with what others write
+        for half in t:ask("if flow.rank() > 0 then io.write 'half' end"):gmatch "%[%d%] half" do halves[#halves + 1] = half end
+        table.sort(halves)
+        assert.are.same({"[1] half", "[2] half", "[3] half"}, halves)
         t:send "for i = 1, 2 do\n"
         t:see ">> "
         t:send "flow.print(i)\n"
