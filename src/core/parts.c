@@ -346,6 +346,21 @@ static fl_status global_outside(fl_tensor **out, const parts *all)
     return status;
 }
 
+/* Parts on devices that are no balanced split are moved by the CPUs; every rank of the world calls this. */
+static fl_status put_together_on_cpus(fl_tensor **out, fl_tensor *local, const fl_placement *p, fl_nd_sbp sbp)
+{
+    const fl_placement *cpus;
+    fl_tensor *here, *whole;
+    FL_TRY(fl_placement_get(&cpus, FL_CPU, p->ranks, p->count, p->hierarchy, p->ndim));
+    FL_TRY(fl_to_device(&here, local, fl_placement_local(FL_CPU, -1)));
+    fl_status status = fl_local_to_global(&whole, here, cpus, sbp, false);
+    fl_tensor_unref(here);
+    FL_TRY(status);
+    status = fl_to_global(out, whole, p, sbp, NULL);
+    fl_tensor_unref(whole);
+    return status;
+}
+
 static bool has(const fl_placement *p, fl_nd_sbp sbp, bool (*is)(fl_sbp))
 {
     for (int k = 0; k < p->ndim; k++)
@@ -367,8 +382,10 @@ static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placem
     parts all;
     fl_status status = parts_init(&all, facts, world, p, sbp);
     if (status == FL_OK) {
-        if (p->my_index < 0) status = global_outside(out, &all);
-        else if (is_balanced(&all)) status = fl_global_from_part(out, local, &all.whole, p, sbp);
+        bool balanced = is_balanced(&all);
+        if (!balanced && p->type != FL_CPU) status = put_together_on_cpus(out, local, p, sbp);
+        else if (p->my_index < 0) status = global_outside(out, &all);
+        else if (balanced) status = fl_global_from_part(out, local, &all.whole, p, sbp);
         else status = global_from_moved(out, local, &all);
         parts_free(&all);
     }
