@@ -6,6 +6,7 @@
 ** or a mask is the op `index`; several are put together by indexing.lua.
 */
 #include "binding.h"
+#include "../core/global.h"
 
 #include <stdlib.h>
 
@@ -319,13 +320,23 @@ int fl_lua_index(lua_State *L)
 /* ---- writing ---- */
 
 /* The value at index as an operand; a list becomes a tensor of this dtype, which stays on the stack. */
-static fl_operand check_value(lua_State *L, int index, fl_dtype dtype)
+static fl_tensor *push_list(lua_State *L, int index, const fl_tensor *x)
+{
+    fl_tensor *list = fl_lua_push_from_value(L, index, true, x->meta->dtype);
+    if (!x->meta->is_local || x->meta->placement->type == FL_CPU) return list;
+    fl_box *box = fl_lua_new_box(L);
+    FL_CHECK(L, fl_to_device(&box->tensor, list, x->meta->placement));
+    return box->tensor;
+}
+
+/* What is assigned to elements of x. A list becomes a tensor where x is; it stays on the stack. */
+static fl_operand check_value(lua_State *L, int index, const fl_tensor *x)
 {
     fl_operand o = {FL_NUM_BOOL, {0}};
     switch (lua_type(L, index)) {
     case LUA_TBOOLEAN: o.integer = lua_toboolean(L, index); return o;
     case LUA_TNUMBER: return lua_isinteger(L, index) ? fl_of_integer(lua_tointeger(L, index)) : fl_of_number(lua_tonumber(L, index));
-    case LUA_TTABLE: return fl_of(fl_lua_push_from_value(L, index, true, dtype));
+    case LUA_TTABLE: return fl_of(push_list(L, index, x));
     default: break;
     }
     fl_tensor *t = fl_lua_to_tensor(L, index);
@@ -401,7 +412,7 @@ int fl_lua_newindex(lua_State *L)
         call_indexing(L, "set", &list, selected, 3);
         return 0;
     }
-    fl_operand value = check_value(L, 3, x->meta->dtype);
+    fl_operand value = check_value(L, 3, x);
     if (list.tensors == 1) assign_at(L, target, single_tensor(&list), &value);
     else assign(L, target, &value);
     return 0;

@@ -153,6 +153,14 @@ describe("indexing on the GPU", function()
         each(x, function(t) return t:gather(1, flow.tensor({{0}, {5}, {2}, {1}}, {device = t.device})) end)
     end)
 
+    cuda.it("takes a list where it takes a tensor", function()
+        local x = flow.zeros(4, {device = cuda.device})
+        x[x:eq(0)] = {1, 2, 3, 4}
+        x[{{1, 3}}] = {7, 8}
+        x[flow.tensor({3}, {device = cuda.device})] = {9}
+        assert.are.same({1, 7, 8, 9}, x:totable())
+    end)
+
     cuda.it("writes", function()
         local x = flow.arange(24):view(4, 6)
         local function writes(f) each(x, function(t) f(t) return t end) end
