@@ -187,6 +187,14 @@ static fl_status follow_needs(fl_lane_state *lane, const needs *n)
     return FL_OK;
 }
 
+/* The trace shows when the host issued an op, not when the device ran it. */
+static void note_issue(const fl_task *t, uint64_t started)
+{
+    char line[FL_LINE_TEXT];
+    fl_line_now(line);
+    fl_profile_add(t->name, line, t->lane, started, started, fl_now());
+}
+
 /* The task is issued now, from the caller's payload, and completes later. */
 static fl_status issue(const fl_task *t, const needs *n)
 {
@@ -197,7 +205,9 @@ static fl_status issue(const fl_task *t, const needs *n)
     lane->pushed++;
     stamp_vars(t);
     stats.queued_ops++;
+    uint64_t started = fl_engine_profiling ? fl_now() : 0;
     FL_TRY(fl_task_run_here(t));
+    if (started) note_issue(t, started);
     return mode == FL_ENGINE_NAIVE ? wait_for(newest_stamp(t->lane), true) : FL_OK;
 }
 
