@@ -234,6 +234,7 @@ static fl_status mask_with(operands *o, attention *a)
     FL_TRY(fl_cuda_operand_in(&o->at[0], &o->k->in[0], o->dtype, false));
     FL_TRY(open_mask(a, o, 1));
     FL_TRY(open_results(o, 1));
+    a->threshold = 0;           /* a mask drops nothing */
     a->first_query -= out->start[a->batch + 1]; /* keys are counted from this part's first */
     FL_TRY(fl_cuda_by_float(o->dtype, [&](auto like) {
         typedef decltype(like) T;
@@ -241,21 +242,6 @@ static fl_status mask_with(operands *o, attention *a)
         return fl_cuda_check("attention_mask");
     }));
     return store_results(o, 1);
-}
-
-static fl_status launch_mask(fl_kernel *k)
-{
-    operands o = {};
-    attention a = {};
-    if (k->out[0].numel == 0) return FL_OK;
-    o.k = k;
-    o.dtype = k->out[0].dtype;
-    place(&a, &k->out[0], k->attrs);
-    a.keys = k->out[0].size[a.batch + 1];
-    a.threshold = 0;
-    fl_status status = mask_with(&o, &a);
-    close_operands(&o);
-    return status;
 }
 
 template <typename T> __global__ void __launch_bounds__(THREADS) dropout_factors(T *out, const __grid_constant__ attention a, int64_t count)
@@ -285,7 +271,8 @@ static fl_status dropout_with(operands *o, attention *a)
     return store_results(o, 1);
 }
 
-static fl_status launch_dropout(fl_kernel *k)
+/* One of the two over scores [heads, queries, keys]. */
+static fl_status launch_scores(fl_kernel *k, fl_status (*with)(operands *o, attention *a))
 {
     operands o = {};
     attention a = {};
@@ -294,10 +281,13 @@ static fl_status launch_dropout(fl_kernel *k)
     o.dtype = k->out[0].dtype;
     place(&a, &k->out[0], k->attrs);
     a.keys = k->out[0].size[a.batch + 1];
-    fl_status status = dropout_with(&o, &a);
+    fl_status status = with(&o, &a);
     close_operands(&o);
     return status;
 }
+
+static fl_status launch_mask(fl_kernel *k) { return launch_scores(k, mask_with); }
+static fl_status launch_dropout(fl_kernel *k) { return launch_scores(k, dropout_with); }
 
 FL_CUDA_OP(attention_rows, launch_rows);
 FL_CUDA_OP(attention_backward, launch_backward);
