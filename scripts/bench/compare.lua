@@ -12,28 +12,19 @@ package.path = folder .. "/?.lua;" .. package.path
 local timing = require "timing"
 local groups = require "figures"
 
+local sides = require "side"
+local quote, ask_shell = sides.quote, sides.ask
+
 local out = arg[1]
 local flowlua = out .. "/flowlua"
 local rounds = tonumber(os.getenv("ROUNDS") or 5)
 local seconds_each = tonumber(os.getenv("SECONDS_EACH") or 0.3)
+local case_limit = tonumber(os.getenv("CASE_LIMIT") or 300)             -- seconds for one answer
+local deadline = clock() + tonumber(os.getenv("BENCH_LIMIT") or math.huge)  -- after it nothing more is measured
+local dry = os.getenv("GPU_DRY") == "1"
 local python = os.getenv("BENCH_PYTHON")
 
-local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
-
--- First line that a command prints, or nil.
-local function ask_shell(command)
-    local pipe = io.popen(command .. " 2>/dev/null")
-    local line = pipe:read()
-    pipe:close()
-    return line
-end
-
--- ---- the sides: processes that answer requests ----
-
-local Side = {}
-Side.__index = Side
-
-local sides = {}
+-- ---- who they are ----
 
 -- What starts a command with several ranks, each of which reads a file of its own; with one, the command.
 local launcher = ("mpirun -n %%d --oversubscribe %s"):format(ask_shell("id -u") == "0" and "--allow-run-as-root" or "")
@@ -44,69 +35,25 @@ local function launch(command, ranks, options)
     return ("%s %s %s"):format(launcher:format(ranks), options or "", command)
 end
 
--- settings: environment of the command; options: of mpirun.
-local function new_side(name, command, ranks, settings, options)
-    local fifo = ("%s/%d."):format(os.getenv("BENCH_FOLDER"), #sides + 1)
-    local reading = ("sh -c %s"):format(quote(("exec %s < %s${OMPI_COMM_WORLD_RANK:-0}"):format(command, quote(fifo))))
-    sides[#sides + 1] = setmetatable({
-        name = name, ranks = ranks, fifo = fifo, command = (settings or "") .. " " .. launch(reading, ranks, options),
-    }, Side)
-    return sides[#sides]
-end
+local START_LIMIT = 120     -- seconds more for the first answer: PyTorch may have to be read from a slow disk
 
--- The process is started when it is first needed, and again after it has died. Opened for reading too, a fifo does not
--- wait for its reader, which may have failed to start.
-function Side:start()
-    self.requests = {}
-    for i = 1, self.ranks do
-        local path = self.fifo .. i - 1
-        os.remove(path)
-        assert(os.execute("mkfifo " .. quote(path)))
-        self.requests[i] = assert(io.open(path, "r+"))
-    end
-    self.answers = assert(io.popen(self.command .. " < /dev/null"))
+-- settings: environment of the command; options: of mpirun; fresh: see side.lua.
+local function new_side(name, command, ranks, settings, options, fresh)
+    return sides.new(name, command, {
+        ranks = ranks, settings = settings, limit = case_limit, start_limit = START_LIMIT, fresh = fresh,
+        launch = function(reading) return launch(reading, ranks, options) end,
+    })
 end
-
-function Side:request(line)
-    for _, file in ipairs(self.requests) do
-        file:write(line, "\n")
-        file:flush()
-    end
-end
-
--- Told to end: the end of its input would not do, since sides started later hold that open too.
-function Side:stop()
-    if not self.answers then return end
-    self:request("end")
-    self:close()
-end
-
-function Side:close()
-    self.answers:close()
-    for _, file in ipairs(self.requests) do file:close() end
-    self.answers = nil
-end
-
----Seconds of one call, or nil and why not.
-function Side:measure(group, case)
-    if not self.answers then self:start() end
-    self:request(("%s %s %g"):format(group, case, seconds_each))
-    local line = self.answers:read()
-    if not line then
-        self:close()
-        return nil, self.name .. " crashed"
-    end
-    return tonumber(line), line
-end
-
--- ---- who they are ----
 
 local libraries = os.getenv("BENCH_PEER_LIBRARIES")
 local settings_of_torch = libraries and "LD_LIBRARY_PATH=" .. quote(libraries) or ""
 local worker = ("%s %s/worker.lua"):format(quote(flowlua), quote(folder))
-local torch_on_gpu = python and ("%s %s/peer_gpu.py"):format(quote(python), quote(folder))
 local torch_peer = python and ("%s %s/peer.py"):format(quote(python), quote(folder))
 local mpi_peer = os.getenv("BENCH_MPI_PEER")
+
+-- PyTorch without the libraries that were packed for flowlua, where they were.
+local unpacked = os.getenv("FLOW_PACK") and ("env LD_LIBRARY_PATH=%s "):format(quote(os.getenv("FLOW_PACK_LIBRARIES") or "")) or ""
+local torch_on_gpu = python and ("%s%s %s/peer_gpu.py"):format(unpacked, quote(python), quote(folder))
 
 -- Open MPI at its best on one host: it does not look for networks.
 local MPI_OPTIONS = "--mca pml ob1 --mca btl self,vader"
@@ -115,8 +62,15 @@ local makers = {
     flowlua = function(ranks) return new_side("flowlua", worker, ranks) end,
     queued = function(ranks) return new_side("flowlua, queued", worker, ranks, "FLOW_ENGINE=queued") end,
     apart = function(ranks) return new_side("flowlua, apart", worker, ranks, "FLOW_SHARED=0") end,
+    cuda = function(ranks) return new_side("flowlua", worker, ranks, "", "", true) end,
+    tf32 = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_CUDA_TF32=1", "", true) end,
+    ["shared GPU"] = function(ranks) return new_side("flowlua", worker, ranks, "BENCH_DEVICE=cuda", "", true) end,
     PyTorch = function(ranks) return torch_peer and new_side("PyTorch", torch_peer, ranks, settings_of_torch) end,
-    ["PyTorch, cuda"] = function(ranks) return torch_on_gpu and new_side("PyTorch, cuda", torch_on_gpu, ranks) end,
+    ["PyTorch, cuda"] = function(ranks) return torch_on_gpu and new_side("PyTorch", torch_on_gpu, ranks, "", "", true) end,
+    ["PyTorch, tf32"] = function(ranks) return torch_on_gpu and new_side("PyTorch", torch_on_gpu, ranks, "BENCH_TF32=1", "", true) end,
+    ["gloo, cuda"] = function(ranks)
+        return torch_peer and new_side("PyTorch", unpacked .. torch_peer, ranks, "BENCH_DEVICE=cuda GLOO_SOCKET_IFNAME=lo", "", true)
+    end,
     ["Open MPI"] = function(ranks) return mpi_peer and new_side("Open MPI", mpi_peer, ranks, "", MPI_OPTIONS) end,
 }
 
@@ -142,16 +96,17 @@ end
 local function first_time(command)
     local began = clock()
     local line = ask_shell(command)
-    return line and tonumber(line) - began, "it does not start"
+    if not line then return nil, "it does not start" end
+    return tonumber(line) - began
 end
 
 -- Seconds per step of scripts/train.lua on so many ranks, from its log; the first steps warm up.
-local function train_script(settings, ranks, options)
+local function train_script(settings, ranks, options, steps, first)
     local log = os.getenv("BENCH_FOLDER") .. "/train.csv"
-    local steps, first = 80, 20
+    steps, first = steps or 80, first or 20
     local command = ("%s/../train.lua --steps %d --log %s %s"):format(quote(folder), steps, quote(log), options or "")
     command = launch(("%s %s"):format(quote(flowlua), command), ranks or 1)
-    if not os.execute(("%s %s >/dev/null"):format(settings, command)) then return nil, "scripts/train.lua failed" end
+    if not os.execute(("%s timeout %g %s >/dev/null"):format(settings, case_limit, command)) then return nil, "scripts/train.lua failed" end
     local at = {}
     for line in io.lines(log) do
         local step, seconds = line:match("^(%d+),.*,([^,]*)$")
@@ -162,9 +117,14 @@ end
 
 local function train_here() return train_script("") end
 
+local function train_on_gpu()
+    local small = dry and " --layers 1 --width 8 --heads 2 --context 8 --batch 2" or ""
+    return train_script("", 1, "--device cuda --sample 1" .. small, dry and 8 or 240, dry and 4 or 40)
+end
+
 local function train_torch(ranks)
     local side = side_of("PyTorch", ranks)
-    return side and function() return side:measure("train", "gpt") end
+    return side and function() return side:measure("train", "gpt", seconds_each) end
 end
 
 -- flowlua's time until all ranks have the result of their first op.
@@ -189,6 +149,7 @@ local watched = {
         nn = {function() return start_time(quote(flowlua) .. " -e 'local _ = flow.nn, flow.optim, flow.data'", 20) end},
     },
     train = {gpt = {train_here, train_torch(1)}},
+    gpu_train = {script = {train_on_gpu}},
     engine = {gpt = {train_here, function() return train_script("FLOW_ENGINE=queued") end}},
     ranks2 = {first = {first_of_flowlua, mpi_peer and function() return first_time(launch(mpi_peer .. " first", 2, MPI_OPTIONS)) end}},
     gloo = {
@@ -201,21 +162,22 @@ local watched = {
     },
 }
 
--- The two functions that measure a figure: flowlua's and the peer's.
-local function measures(group, case)
+-- The two functions that measure a figure: flowlua's and the peer's, nil where there is none.
+local function measures(group, spec)
+    local case, cases, ranks = spec[1], group.cases or group.name, group.ranks or 1
     local pair = watched[group.name] and watched[group.name][case]
-    if pair then return pair[1], pair[2] end
-    local cases, ranks = group.cases or group.name, group.ranks or 1
-    local own, peer = side_of(group.side or "flowlua", ranks), side_of(group.peer or "PyTorch", ranks)
-    return function() return own:measure(cases, case) end, peer and function() return peer:measure(cases, case) end
+    if pair and not spec.peer_case then return pair[1], pair[2] end
+    local own, peer = side_of(group.side or group.gpu and "cuda" or "flowlua", ranks), side_of(group.peer or "PyTorch", ranks)
+    return pair and pair[1] or function() return own:measure(cases, case, seconds_each) end,
+        peer and function() return peer:measure(cases, spec.peer_case or case, seconds_each) end
 end
 
 -- ---- numbers ----
 
-local per_second = {["TF/s"] = 1e12, ["GF/s"] = 1e9, ["GB/s"] = 1e9, ["steps/s"] = 1}
-local per_unit = {us = 1e6, ms = 1e3}
+local per_second = {["TF/s"] = 1e12, ["GF/s"] = 1e9, ["GB/s"] = 1e9, ["steps/s"] = 1, ["kop/s"] = 1e3}
+local per_unit = {us = 1e6, ms = 1e3, MiB = 2.0 ^ -20}
 
--- Seconds in the unit of a figure.
+-- Seconds, or bytes, in the unit of a figure.
 local function convert(seconds, unit, work)
     if not seconds then return nil end
     if per_second[unit] then return (work or 1) / seconds / per_second[unit] end
@@ -228,66 +190,80 @@ local function show(value, unit)
     return ("%." .. digits .. "f %s"):format(value, unit)
 end
 
--- The rounds of one figure: lists of seconds of both sides, and what went wrong.
-local function measure(group, case)
-    local lists, problem = {{}, {}}, nil
-    local functions = {measures(group, case)}
+-- The rounds of one figure: of both sides a list of seconds, what was said about them, and what went wrong. A side that
+-- failed is not asked again; that a peer has no such case is no failure.
+local function measure(group, spec)
+    local functions = {measures(group, spec)}
+    local results = {{list = {}}, {list = {}}}
     for _ = 1, rounds do
-        for i = 1, 2 do
-            if functions[i] then
-                local seconds, why = functions[i]()
-                lists[i][#lists[i] + 1] = seconds
-                if not seconds and i == 1 then problem = why end
+        for i, result in ipairs(results) do
+            if functions[i] and not result.problem then
+                local seconds, words = functions[i]()
+                result.list[#result.list + 1] = seconds
+                if seconds then result.note = words ~= "" and words or nil else result.problem = words end
             end
         end
-        if problem then break end
+        if results[2].problem and results[2].problem:find("PyTorch has no ", 1, true) then functions[2], results[2].problem = nil, nil end
+        if results[1].problem and results[2].problem then break end
     end
-    return lists[1], lists[2], problem
+    return results[1], results[2]
 end
 
-local standards = {}    -- by unit: the rate that others are a share of
+local standards = {}    -- by name: the rate that others are a share of
+
+-- How much of the rate `of` it is: by the rate itself, or by the operations of a call.
+local function share_of(spec, value, seconds)
+    local standard = standards[spec.of or spec.standard]
+    if not standard or not seconds then return nil end
+    return (spec.flops and spec.flops / seconds / 1e12 or value) / standard
+end
 
 local function figure_of(group, spec)
     local case, what, unit, goal, work = table.unpack(spec, 1, 5)
-    local mine, peers, problem = measure(group, case)
-    local median, peer = timing.median(mine), timing.median(peers)      -- sorts: the best comes first
+    local mine, peers = measure(group, spec)
+    local median, peer = timing.median(mine.list), timing.median(peers.list)    -- sorts: the best comes first
     local result = {
-        group = group.name, case = case, what = what, unit = unit, goal = goal, problem = problem,
-        value = convert(median, unit, work), best = convert(mine[1], unit, work),
-        peer = convert(peer, unit, work), peer_best = convert(peers[1], unit, work),
-        ratio = median and peer and peer / median,
+        group = group.name, case = case, what = what, unit = unit, goal = goal, problem = mine.problem,
+        value = convert(median, unit, work), best = convert(mine.list[1], unit, work),
+        peer = convert(peer, unit, work), peer_best = convert(peers.list[1], unit, work),
+        peer_problem = peers.problem, peer_note = peers.note, ratio = median and peer and peer / median,
     }
-    if goal and median then
-        local least = per_second[unit] ~= nil
-        result.met = least and result.value >= goal or not least and result.value <= goal
-    end
-    if spec.standard and median then standards[unit] = math.max(result.value, result.peer or 0) end
-    if median and standards[unit] then result.share = result.value / standards[unit] end
-    if spec.share and result.share then
-        result.goal_share = spec.share
-        result.met = result.met ~= false and result.share >= spec.share
-    end
-    if spec.ratio and result.ratio then
-        result.goal_ratio = spec.ratio
-        result.met = result.met ~= false and result.ratio >= spec.ratio
-    end
+    if spec.standard and (median or peer) then standards[spec.standard] = math.max(result.value or 0, result.peer or 0) end
+    result.share = share_of(spec, result.value, median)
+    result.goal_share, result.goal_ratio = spec.share, spec.ratio
+    local checks = {}
+    if goal and median then checks[1] = per_second[unit] and result.value >= goal or not per_second[unit] and result.value <= goal end
+    if spec.share and result.share then checks[#checks + 1] = result.share >= spec.share end
+    if spec.ratio and result.ratio then checks[#checks + 1] = result.ratio >= spec.ratio end
+    for _, fine in ipairs(checks) do result.met = result.met ~= false and fine end
+    if mine.problem and (goal or spec.share or spec.ratio) then result.met = false end
     return result
 end
 
 -- ---- the table and the file ----
 
-local row = "  %-38s %14s %14s %8s  %-19s %s"
+local row = "  %-40s %12s %12s %7s %-18s %s"
+
+-- "a >= 210 GF/s >= 1x >= 90 %", as far as there are goals.
+local function goal_text(f)
+    local words = {}
+    if f.goal then words[1] = ("%s%g %s"):format(per_second[f.unit] and ">=" or "<=", f.goal, f.unit) end
+    if f.goal_ratio then words[#words + 1] = (">=%gx"):format(f.goal_ratio) end
+    if f.goal_share then words[#words + 1] = (">=%.0f%%"):format(100 * f.goal_share) end
+    return table.concat(words, " ")
+end
+
+local function brief(text, most) return #text > most and text:sub(1, most - 3) .. "..." or text end
 
 local function print_figure(f)
-    if f.problem then return print(("  %-38s %s"):format(f.what, f.problem)) end
-    local goal = f.goal and ("%s %g %s"):format(per_second[f.unit] and ">=" or "<=", f.goal, f.unit) or ""
-    if f.goal_ratio then goal = goal .. (" >= %.2fx"):format(f.goal_ratio) end
-    if f.goal_share then goal = goal .. (" >= %.0f %%"):format(100 * f.goal_share) end
-    local met = ""
-    if f.met ~= nil then met = f.met and "yes" or "NO" end
-    if f.share then met = ("%-4s %.0f %%"):format(met, 100 * f.share) end
-    print(row:format(f.what, show(f.value, f.unit), show(f.peer, f.unit),
-        f.ratio and ("%.2fx"):format(f.ratio) or "-", goal, met))
+    local words = {}
+    if f.met ~= nil then words[1] = f.met and "yes" or "NO" end
+    if f.share then words[#words + 1] = ("%.0f%%"):format(100 * f.share) end
+    if f.peer_note then words[#words + 1] = ("(peer: %s)"):format(f.peer_note) end
+    if f.problem then words[#words + 1] = "FAILED: " .. brief(f.problem, 110) end
+    if f.peer_problem then words[#words + 1] = "peer failed: " .. brief(f.peer_problem, 110) end
+    print((row:format(f.what, show(f.value, f.unit), show(f.peer, f.unit),
+        f.ratio and ("%.2fx"):format(f.ratio) or "-", goal_text(f), table.concat(words, " ")):gsub(" +$", "")))
 end
 
 local function machine()
@@ -312,29 +288,69 @@ local function describe()
     return {
         date = os.date("!%Y-%m-%dT%H:%M:%SZ"), machine = machine(), cores = tonumber(ask_shell("nproc") or 1),
         flowlua = ask_shell(quote(flowlua) .. " --version") or "flowlua",
-        torch = python and ask_shell(quote(python) .. " -c 'import torch; print(torch.__version__)'"),
+        torch = os.getenv("BENCH_TORCH"),
     }
 end
 
--- Measures and prints a group; returns how many goals it has and how many of them are met.
+-- Adds a figure to the count of its group.
+local function count(tally, f)
+    tally.figures = tally.figures + 1
+    if f.problem or f.peer_problem then tally.failed = tally.failed + 1 end
+    if f.goal or f.goal_ratio or f.goal_share then
+        tally.goals = tally.goals + 1
+        if f.met then tally.met = tally.met + 1 else tally.missed[#tally.missed + 1] = f.what end
+    end
+end
+
+-- Measures and prints a group; returns how many figures and goals it has, what failed and what was missed.
 local function run_group(group, about, file)
-    local goals, met = 0, 0
+    local began = clock()
+    local tally = {title = group.title, figures = 0, goals = 0, met = 0, failed = 0, left = 0, missed = {}}
     print(("\n%s (load %.1f)"):format(group.title, load_average()))
     print(row:format("", "flowlua", group.peer or "PyTorch", "ratio", "goal", "met"))
     if (group.ranks or 1) > 1 and not can_launch then
         print("  skipped: mpirun is missing (apt install openmpi-bin)")
-        return goals, met
+        tally.left = #group.figures
+        return tally
     end
-    for _, spec in ipairs(group.figures) do
+    for i, spec in ipairs(group.figures) do
+        if clock() > deadline then
+            tally.left = #group.figures - i + 1
+            print(("  %d figures not measured: the time is up"):format(tally.left))
+            break
+        end
         local figure = figure_of(group, spec)
         print_figure(figure)
-        if figure.goal or figure.goal_ratio or figure.goal_share then goals, met = goals + 1, met + (figure.met and 1 or 0) end
+        count(tally, figure)
         for key, value in pairs(about) do figure[key] = value end
         figure.load = load_average()
         file:write(json.encode(figure), "\n")
         file:flush()
     end
-    return goals, met
+    tally.seconds = clock() - began
+    return tally
+end
+
+-- What the groups came to, and the figures that missed their goals.
+local function print_summary(tallies)
+    local line = "  %-46s %7s %5s %5s %6s %6s %8s"
+    local sum = {title = "all", figures = 0, goals = 0, met = 0, failed = 0, left = 0, seconds = 0}
+    local function print_tally(t)
+        print(line:format(t.title, t.figures, t.goals, t.met, t.failed, t.left, ("%.1f s"):format(t.seconds or 0)))
+    end
+    print()
+    for _, tally in ipairs(tallies) do
+        if #tally.missed > 0 then print(brief(("missed, %s: %s"):format(tally.title, table.concat(tally.missed, "; ")), 400)) end
+    end
+    print("\n" .. line:format("", "figures", "goals", "met", "failed", "left", "time"))
+    for _, tally in ipairs(tallies) do
+        print_tally(tally)
+        for key, value in pairs(sum) do
+            if key ~= "title" then sum[key] = value + (tally[key] or 0) end
+        end
+    end
+    print_tally(sum)
+    print(("%d of %d goals are met"):format(sum.met, sum.goals))
 end
 
 -- The groups that the command line names, or all that need no GPU.
@@ -361,12 +377,9 @@ local chosen, about = chosen_groups(), describe()
 print(("%s, %d cores; %s; PyTorch %s"):format(about.machine, about.cores, about.flowlua, about.torch or "is missing"))
 print(("median of %d rounds; a ratio above 1: flowlua is faster"):format(rounds))
 if load_average() > 0.5 then print(("other programs are running (load %.1f): figures are rough"):format(load_average())) end
-local file = assert(io.open(out .. "/bench.jsonl", "a"))
-local goals, met = 0, 0
-for _, group in ipairs(chosen) do
-    local of_group, met_of_group = run_group(group, about, file)
-    goals, met = goals + of_group, met + met_of_group
-end
+local file = assert(io.open(out .. (dry and "/bench-gpu-dry.jsonl" or "/bench.jsonl"), dry and "w" or "a"))
+local tallies = {}
+for i, group in ipairs(chosen) do tallies[i] = run_group(group, about, file) end
 file:close()
-for _, side in ipairs(sides) do side:stop() end
-print(("\n%d of %d goals are met"):format(met, goals))
+sides.stop()
+print_summary(tallies)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 MI = 1024 * 1024
 RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0))
 RANKS = int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
+DEVICE = os.environ.get("BENCH_DEVICE", "cpu")     # of the tensors of collectives
 
 
 # ---- measuring ----
@@ -369,16 +370,20 @@ def gpt():
 
 # ---- several ranks, through gloo (which has no reduce-scatter) ----
 
+def zeros(n):
+    return torch.zeros(n, device=DEVICE)
+
+
 def all_reduce(n):
-    return loop(distributed.all_reduce, torch.zeros(n))
+    return loop(distributed.all_reduce, zeros(n))
 
 
 def all_gather(n):
-    return loop(distributed.all_gather, list(torch.zeros(n).chunk(RANKS)), torch.zeros(n // RANKS))
+    return loop(distributed.all_gather, list(zeros(n).chunk(RANKS)), zeros(n // RANKS))
 
 
 def all_to_all(n):
-    return loop(distributed.all_to_all_single, torch.zeros(n), torch.zeros(n))
+    return loop(distributed.all_to_all_single, zeros(n), zeros(n))
 
 
 def of_sizes(collective):
@@ -414,8 +419,22 @@ def join():
     distributed.init_process_group("gloo", init_method=meeting, rank=RANK, world_size=RANKS)
 
 
+def choose_device():
+    """The device of collectives; under GPU_DRY=1 a CPU does where there is no GPU."""
+    global DEVICE, synchronize
+    if DEVICE != "cuda":
+        return
+    if torch.cuda.is_available():
+        synchronize = torch.cuda.synchronize
+    elif os.environ.get("GPU_DRY") == "1":
+        DEVICE = "cpu"
+    else:
+        sys.exit("this PyTorch sees no GPU")
+
+
 def main():
     torch.set_num_threads(len(os.sched_getaffinity(0)))
+    choose_device()
     if RANKS > 1:
         join()
     if sys.argv[1:] == ["first"]:

@@ -1,4 +1,4 @@
--- timing.lua -- seconds per call of a case.
+-- timing.lua -- what is measured of a case: seconds per call, the caller's own seconds, memory.
 --
 -- A case is a function of a count that does its work that many times. It is warmed up, the count is raised until a run
 -- is long enough for the clock, and the median of a few such runs is taken. With several ranks a run takes as long as
@@ -36,11 +36,41 @@ local function run(body, count)
     return slowest(clock() - began)
 end
 
+-- What of a case is measured, by name. Each is called with the body and about how many seconds it should run.
+M.measures = {}
+
+local BURST = 200       -- calls that fit into every queue on the way to a GPU
+
+---Seconds of this thread for one call of body, what it queued being waited for outside of the clock.
+function M.measures.host(body, seconds)
+    local results, ends = {}, clock() + seconds
+    body(BURST)
+    flow.sync()
+    repeat
+        local began = clock()
+        body(BURST)
+        results[#results + 1] = (clock() - began) / BURST
+        flow.sync()
+    until clock() > ends
+    return M.median(results)
+end
+
+---Most bytes of the GPU that were in use at once, body having run before.
+function M.measures.peak(body)
+    body(2)
+    flow.sync()
+    collectgarbage()
+    flow.memory({device = "cuda", reset_peak = true})
+    body(2)
+    flow.sync()
+    return flow.memory({device = "cuda"}).peak_bytes
+end
+
 ---Seconds of one call of body, from about `seconds` of running it.
 ---@param body fun(count: integer)
 ---@param seconds number
 ---@return number
-function M.measure(body, seconds)
+function M.measures.time(body, seconds)
     local runs, count = 4, 1
     collectgarbage()
     run(body, 1)

@@ -32,9 +32,12 @@ for name, f in pairs {
     add = function(x, y) return x + y end, mulnum = function(x) return x * 1.5 end, exp = function(x) return x:exp() end,
     gelu = function(x) return flow.gelu(x) end, tanh = function(x) return x:tanh() end,
     where = function(x, y) return flow.where(x:gt(0), x, y) end,
+    relu = function(x) return x:relu() end, masked_fill = function(x, y) return x:masked_fill(y:gt(0), 0) end,
     sum = function(x) return x:sum() end, sumlast = function(x) return x:sum(-1) end, sumfirst = function(x) return x:sum(0) end,
     summiddle = function(x) return x:sum(1) end, mean = function(x) return x:mean(-1) end, max = function(x) return x:max(-1) end,
-    argmax = function(x) return x:argmax(-1) end, norm = function(x) return x:norm() end, cumsum = function(x) return x:cumsum(-1) end,
+    argmax = function(x) return x:argmax(-1) end, norm = function(x) return x:norm() end, var = function(x) return x:var(-1) end,
+    summany = function(x) return x:sum({0, 2}) end, logsumexp = function(x) return x:logsumexp(-1) end,
+    rep = function(x) return x:rep(2, 1) end,
     softmax = function(x) return x:softmax(-1) end, log_softmax = function(x) return x:log_softmax(-1) end,
     dropout = function(x) return x:dropout(0.1) end, cast = function(x) return x:to("bfloat16") end,
     add_ = function(x, y) return x:add_(y) end, view = function(x) return x:view(-1) end,
@@ -58,9 +61,22 @@ function ops.addturned(dtype, shape)
     return loop(function() local _ = x + y end)
 end
 
-function ops.softmax_backward(dtype, shape)
-    local x = randn(shape, dtype, true)
-    return backward(x:softmax(-1), {x})
+-- A row that is every row of x, written out.
+function ops.expand(dtype, shape)
+    local row = randn({shape[#shape]}, dtype)
+    return loop(function() row:expand(shape):contiguous() end)
+end
+
+function ops.expand_backward(dtype, shape)
+    local row = randn({shape[#shape]}, dtype, true)
+    return backward(row:expand(shape), {row})
+end
+
+for _, name in ipairs {"softmax", "log_softmax"} do
+    ops[name .. "_backward"] = function(dtype, shape)
+        local x = randn(shape, dtype, true)
+        return backward(flow[name](x, -1), {x})
+    end
 end
 
 local function normed(dtype, shape)
@@ -98,8 +114,8 @@ function ops.matmul(dtype, shape)   -- m x n x k
 end
 
 function ops.linear(dtype, shape)   -- rows, in, out
-    local x, layer = randn({shape[1], shape[2]}, dtype), nn.Linear(shape[2], shape[3]):to("cuda"):to(dtype)
-    return loop(function() flow.no_grad(layer, x) end)
+    local x, weight, bias = randn({shape[1], shape[2]}, dtype), randn({shape[3], shape[2]}, dtype), randn({shape[3]}, dtype)
+    return loop(function() flow.linear(x, weight, bias) end)
 end
 
 function ops.bmm(dtype, shape)      -- batch, m, n, k
@@ -124,6 +140,32 @@ function ops.embedding(dtype, shape) -- rows of the table, width, how many
     return loop(function() flow.embedding(at, weight) end)
 end
 
+function ops.embedding_backward(dtype, shape)
+    local weight, at = randn({shape[1], shape[2]}, dtype, true), flow.randint(0, shape[1], {shape[3]}, {device = "cuda"})
+    return backward(flow.embedding(at, weight), {weight})
+end
+
+function ops.index_select(dtype, shape)     -- every row, in random order
+    local x, order = randn(shape, dtype), flow.randperm(shape[1]):to("cuda")
+    return loop(function() x:index_select(0, order) end)
+end
+
+-- Copies between host and device; `pinned` says what the peer's host memory is.
+function ops.to_device(dtype, shape)
+    local x = flow.randn(shape):to(dtype)
+    return loop(function() x:to("cuda") end)
+end
+
+function ops.to_host(dtype, shape)
+    local x = randn(shape, dtype)
+    return loop(function() x:to("cpu") end)
+end
+
+function ops.item(dtype, shape)
+    local x = randn(shape, dtype)[0]
+    return loop(function() x:item() end)
+end
+
 function ops.randn(dtype, shape)
     return loop(function() flow.randn(shape, {device = "cuda", dtype = dtype}) end)
 end
@@ -132,23 +174,39 @@ function ops.rand(dtype, shape)
     return loop(function() flow.rand(shape, {device = "cuda", dtype = dtype}) end)
 end
 
--- One step over the tensors of a default GPT, `shape` times over, or over one tensor of that many elements.
-function ops.adamw(dtype, shape)
-    local parameters = {}
+-- Parameters with gradients: those of a GPT's blocks, depth x width, or one of that many elements.
+local function parameters_of(dtype, shape)
+    local list = {}
     local function add(...)
         local p = randn({...}, dtype, true)
         p.grad = flow.randn_like(p)
-        parameters[#parameters + 1] = p
+        list[#list + 1] = p
     end
     if #shape == 1 then add(shape[1]) else
+        local d = shape[2]
         for _ = 1, shape[1] do
-            for _, size in ipairs {{shape[2]}, {shape[2]}, {3 * shape[2], shape[2]}, {3 * shape[2]}, {shape[2], shape[2]}, {shape[2]}} do
+            for _, size in ipairs {{d}, {d}, {3 * d, d}, {3 * d}, {d, d}, {d}, {d}, {d}, {4 * d, d}, {4 * d}, {d, 4 * d}, {d}} do
                 add(table.unpack(size))
             end
         end
     end
-    local optimizer = optim.AdamW(parameters, {lr = 1e-4})
-    return loop(function() optimizer:step() end)
+    return list
+end
+
+for name, make in pairs {
+    sgd = function(list) return optim.SGD(list, {lr = 1e-4, momentum = 0.9}) end,
+    adam = function(list) return optim.Adam(list, {lr = 1e-4}) end,
+    adamw = function(list) return optim.AdamW(list, {lr = 1e-4}) end,
+} do
+    ops[name] = function(dtype, shape)
+        local optimizer = make(parameters_of(dtype, shape))
+        return loop(function() optimizer:step() end)
+    end
+end
+
+function ops.clip(dtype, shape)
+    local list = parameters_of(dtype, shape)
+    return loop(function() optim.clip_grad_norm(list, 1) end)
 end
 
 -- ---- whole steps ----
@@ -169,11 +227,12 @@ end
 
 local GPT = nn.Module:extend("GPT")
 
-function GPT:init(characters, layers, width, heads, context, dropout)
+function GPT:init(characters, layers, width, heads, context, dropout, tied)
     self.characters, self.positions = nn.Embedding(characters, width), nn.Embedding(context, width)
     self.dropout, self.blocks = nn.Dropout(dropout), nn.ModuleList()
     for _ = 1, layers do self.blocks:append(Block(width, heads, dropout)) end
-    self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters)
+    self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters, {bias = not tied})
+    if tied then self.head.weight = self.characters.weight end
 end
 
 function GPT:forward(x)
@@ -182,10 +241,11 @@ function GPT:forward(x)
     return self.head(self.norm(h))
 end
 
--- shape: characters, layers, width, heads, context, batch; dropout in percent. Reading the loss is part of a step.
+-- shape: characters, layers, width, heads, context, batch; dropout in percent, and 1 where the head is the table of characters.
+-- Reading the loss is part of a step.
 function ops.gpt(dtype, shape, extra)
     local characters, layers, width, heads, context, batch = table.unpack(shape)
-    local model = GPT(characters, layers, width, heads, context, extra[1] / 100):to("cuda"):to(dtype)
+    local model = GPT(characters, layers, width, heads, context, extra[1] / 100, extra[2] == 1):to("cuda"):to(dtype)
     local optimizer = optim.AdamW(model:parameters(), {lr = 1e-4, betas = {0.9, 0.99}, weight_decay = 0.1})
     local text = flow.randint(0, characters, {100000})
     local loader = flow.data.loader(flow.data.windows(text, context), {batch_size = batch, shuffle = true})

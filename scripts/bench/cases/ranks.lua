@@ -1,14 +1,14 @@
 -- ranks.lua -- global tensors on several ranks: an op that needs no boxing, and the collectives that boxing does.
 --
 -- A collective's size is the bytes of its larger side on one rank, as in peer.c. All of them are x:to_global with a
--- fresh result.
+-- fresh result. BENCH_DEVICE says where the tensors are.
 
 local flow = require "flow"
 
 local M = {}
 
 local COLUMNS = 8
-local everybody = flow.placement.all("cpu")
+local everybody = flow.placement.all(os.getenv "BENCH_DEVICE" or "cpu")
 local ranks = flow.world_size()
 
 local function new(shape, sbp) return flow.ones(shape, {placement = everybody, sbp = sbp}) end
