@@ -85,8 +85,7 @@ bool fl_var_idle(fl_var *v)
 
 /* ---- waiting ---- */
 
-/* interruptible: Ctrl-C and errors of a device end it; else they are left for the next wait. */
-static fl_status wait_for(fl_stamp stamp, bool interruptible)
+fl_status fl_engine_wait_stamp(fl_stamp stamp, bool interruptible)
 {
     fl_lane_state *lane = &fl_lanes[fl_stamp_lane(stamp)];
     int spins = 0;
@@ -103,7 +102,7 @@ static fl_stamp newest_stamp(int lane) { return (fl_stamp)lane << 56 | fl_lanes[
 
 static fl_status wait_lanes(bool interruptible)
 {
-    for (int i = 0; i < fl_lane_count; i++) FL_TRY(wait_for(newest_stamp(i), interruptible));
+    for (int i = 0; i < fl_lane_count; i++) FL_TRY(fl_engine_wait_stamp(newest_stamp(i), interruptible));
     return FL_OK;
 }
 
@@ -112,17 +111,18 @@ fl_status fl_engine_wait_lanes(void) { return wait_lanes(true); }
 fl_status fl_engine_wait_var(fl_var *v)
 {
     if (FL_UNLIKELY(v->write)) {
-        FL_TRY(wait_for(v->write, true));
+        FL_TRY(fl_engine_wait_stamp(v->write, true));
         v->write = 0;
     }
+    if (FL_UNLIKELY(fl_in_doubt(v))) FL_TRY(fl_doubts_settle(v));
     if (FL_UNLIKELY(v->poison != NULL)) return fl_poison_raise(v->poison);
     return FL_OK;
 }
 
 void fl_engine_wait_idle(fl_var *v)
 {
-    wait_for(v->write, false);
-    for (uint32_t i = 0; i < v->reader_count; i++) wait_for(v->reads[i], false);
+    fl_engine_wait_stamp(v->write, false);
+    for (uint32_t i = 0; i < v->reader_count; i++) fl_engine_wait_stamp(v->reads[i], false);
     v->write = 0;
     v->reader_count = 0;
 }
@@ -130,6 +130,7 @@ void fl_engine_wait_idle(fl_var *v)
 fl_status fl_engine_wait_all(void)
 {
     FL_TRY(wait_lanes(true));
+    fl_doubts_judge_all();
     return fl_poison_raise_filed();
 }
 
@@ -182,7 +183,7 @@ static fl_status follow_needs(fl_lane_state *lane, const needs *n)
     for (int i = 0; i < n->count; i++) {
         fl_lane_state *other = &fl_lanes[fl_stamp_lane(n->at[i])];
         if (other->stream) FL_TRY(fl_stream_follow(lane, other, fl_stamp_seq(n->at[i])));
-        else FL_TRY(wait_for(n->at[i], true));
+        else FL_TRY(fl_engine_wait_stamp(n->at[i], true));
     }
     return FL_OK;
 }
@@ -195,20 +196,38 @@ static void note_issue(const fl_task *t, uint64_t started)
     fl_profile_add(t->name, line, t->lane, started, started, fl_now());
 }
 
+/* Naive: the op's own error is raised here. */
+static fl_status wait_for_issued(const fl_task *t)
+{
+    fl_status status = fl_engine_wait_stamp(newest_stamp(t->lane), true);
+    for (int i = 0; status == FL_OK && i < t->write_count; i++) status = fl_engine_wait_var(t->writes[i]);
+    return status;
+}
+
+static fl_status run_issuing(const fl_task *t)
+{
+    fl_issuing = t;
+    fl_status status = fl_task_run_here(t);
+    fl_issuing = NULL;
+    return status;
+}
+
 /* The task is issued now, from the caller's payload, and completes later. */
 static fl_status issue(const fl_task *t, const needs *n)
 {
     fl_lane_state *lane = &fl_lanes[t->lane];
+    FL_TRY(fl_doubts_before(t));
     FL_TRY(follow_needs(lane, n));
     for (int i = 0; i < t->read_count; i++)
-        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS) FL_TRY(wait_for(t->reads[i]->reads[0], true));
+        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS) FL_TRY(fl_engine_wait_stamp(t->reads[i]->reads[0], true));
     lane->pushed++;
     stamp_vars(t);
     stats.queued_ops++;
     uint64_t started = fl_engine_profiling ? fl_now() : 0;
-    FL_TRY(fl_task_run_here(t));
+    FL_TRY(run_issuing(t));
+    FL_TRY(fl_doubts_after(t));
     if (started) note_issue(t, started);
-    return mode == FL_ENGINE_NAIVE ? wait_for(newest_stamp(t->lane), true) : FL_OK;
+    return FL_UNLIKELY(mode == FL_ENGINE_NAIVE) ? wait_for_issued(t) : FL_OK;
 }
 
 fl_stamp fl_engine_issued(int lane)
@@ -231,7 +250,7 @@ fl_status fl_engine_hand_over(fl_var *v, int lane)
 
 static fl_status run_naive(const fl_task *t, const needs *n)
 {
-    for (int i = 0; i < n->count; i++) FL_TRY(wait_for(n->at[i], true));
+    for (int i = 0; i < n->count; i++) FL_TRY(fl_engine_wait_stamp(n->at[i], true));
     return run_here(t);
 }
 
@@ -241,9 +260,9 @@ static fl_status make_room(fl_lane_state *lane, const fl_task *t)
 {
     FL_TRY(fl_lane_open(lane, t->name));
     if (lane->pushed >= lane->size)
-        FL_TRY(wait_for((fl_stamp)t->lane << 56 | (lane->pushed + 1 - lane->size), true));
+        FL_TRY(fl_engine_wait_stamp((fl_stamp)t->lane << 56 | (lane->pushed + 1 - lane->size), true));
     for (int i = 0; i < t->read_count; i++)
-        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS) FL_TRY(wait_for(t->reads[i]->reads[0], true));
+        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS) FL_TRY(fl_engine_wait_stamp(t->reads[i]->reads[0], true));
     return FL_OK;
 }
 
@@ -288,6 +307,7 @@ fl_status fl_engine_push(const fl_task *t)
     while (FL_UNLIKELY(fl_driven_pending) && fl_lanes_drive()) continue;
     collect_needs(&n, t);
     if (FL_UNLIKELY(fl_lanes[t->lane].stream != NULL)) return issue(t, &n);
+    FL_TRY(fl_doubts_settle_task(t));
     if (FL_UNLIKELY(mode == FL_ENGINE_NAIVE)) return run_naive(t, &n);
     if (FL_LIKELY(n.count == 0 && may_run_here(t))) return run_here(t);
     return enqueue(t, &n);

@@ -38,7 +38,7 @@ typedef struct fl_var {
     fl_stamp reads[FL_VAR_READERS];     /* reads since, one per lane */
     uint32_t reader_count;
     uint32_t version;                   /* bumped at every push that writes */
-    fl_poison *poison;                  /* why the value is missing, or NULL */
+    fl_poison *poison;                  /* why the value is missing (or may be: doubt.c), or NULL */
 } fl_var;
 
 typedef enum fl_lane { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_FREE } fl_lane;
@@ -120,10 +120,18 @@ enum { FL_STREAM_EVENTS = 64 };
 typedef struct fl_stream_ops {
     fl_status (*record)(void *stream, int event);               /* marks the end of what was issued so far */
     bool (*reached)(void *stream, int event);                   /* asks without waiting; also true after an error */
-    fl_status (*errors)(void *stream);                          /* of ops that have completed, since the last call; cheap */
+    fl_status (*errors)(void *stream);                          /* why the device cannot be used any more; cheap */
     fl_status (*follow)(void *stream, void *other, int event);  /* what is issued to stream from now on waits for other's event */
 } fl_stream_ops;
 FL_EXPORT fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);
+
+/* What an op that was issued to a stream finds wrong in its data is known only when it has run. Called by its exec: what the op
+** writes, and what is computed from that, is in doubt from then on, until somebody needs to know. `verdict` is asked once, by the
+** pusher, when the op is complete: true: the op has failed, `text` says why ("name: message", or the message alone). At most
+** FL_MAX_DOUBTS are open at once: before there are more, the oldest is waited for. */
+enum { FL_MAX_DOUBTS = 512 };
+typedef bool fl_verdict(void *record, char *text, size_t size);
+FL_EXPORT fl_status fl_engine_doubt(fl_verdict *verdict, void *record);
 
 /* Counts what was issued to `lane` (a stream) besides ops, so far: its stamp. */
 fl_stamp fl_engine_issued(int lane);

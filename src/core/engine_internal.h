@@ -1,8 +1,9 @@
 /*
-** engine_internal.h -- what the files of the engine share: lanes, slots, poison, profile.
+** engine_internal.h -- what the files of the engine share: lanes, slots, poison, doubts, profile.
 **
 ** engine.c decides (push, waits, modes), lane.c executes (rings, threads, sleeping), poison.c knows what
-** happens to the variables of an op that fails or is skipped, profile.c remembers when ops ran.
+** happens to the variables of an op that fails or is skipped, doubt.c to those of one that may still fail
+** on its device, profile.c remembers when ops ran.
 ** "The pusher" is the one thread that pushes and waits.
 */
 #ifndef FL_ENGINE_INTERNAL_H
@@ -47,6 +48,38 @@ void fl_task_cancel(const fl_task *t, const char *line);
 
 /* Failed ops so far. */
 int64_t fl_poison_failures(void);
+
+/* A failure that is known only now: returns its poison, one reference, and files it. */
+fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message);
+
+/* NULL is fine. */
+void fl_poison_unref(fl_poison *p);
+
+/* ---- doubts ---- */
+
+/* v->poison is a poison, or a set of doubts with its lowest bit set: whether the value is there is known later. */
+typedef struct fl_doubts fl_doubts;
+static inline bool fl_in_doubt(const fl_var *v) { return (uintptr_t)__atomic_load_n(&v->poison, __ATOMIC_ACQUIRE) & 1; }
+
+/* Waits until it is certain whether v has its value: then v is clean or poisoned. Errors: of the wait. */
+fl_status fl_doubts_settle(fl_var *v);
+
+/* The same for all that the task reads, also in its targets when it updates them; when not, they are in no doubt any more. */
+fl_status fl_doubts_settle_task(const fl_task *t);
+
+/* Before a task is issued to a stream: what must be certain is waited for, what is certain by now is put into its variables. */
+fl_status fl_doubts_before(const fl_task *t);
+
+/* After it: what it wrote is in doubt where what it read is, or itself (fl_engine_doubt). */
+fl_status fl_doubts_after(const fl_task *t);
+
+/* All ops are complete: asks for all verdicts. */
+void fl_doubts_judge_all(void);
+
+void fl_doubts_unref(fl_poison *tagged);
+
+/* The task that is being issued to a stream, as the last of its lane; NULL: none is. */
+extern const fl_task *fl_issuing;
 
 /* ---- lanes ---- */
 
@@ -144,6 +177,9 @@ bool fl_lane_join(fl_lane_state *lane, uint64_t deadline);
 void fl_lane_close(fl_lane_state *lane);
 
 /* ---- engine ---- */
+
+/* interruptible: Ctrl-C and errors of a device end it; else they are left for the next wait. */
+fl_status fl_engine_wait_stamp(fl_stamp stamp, bool interruptible);
 
 /* fl_engine_wait_all without its errors: only FL_ERR_INTERRUPTED. */
 fl_status fl_engine_wait_lanes(void);

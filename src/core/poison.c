@@ -31,7 +31,7 @@ static fl_poison *poison_ref(fl_poison *p)
     return p;
 }
 
-static void poison_unref(fl_poison *p)
+void fl_poison_unref(fl_poison *p)
 {
     if (p && __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) == 0) free(p);
 }
@@ -77,10 +77,17 @@ static fl_poison *poison_new(fl_status status, const char *op, const char *line,
 void fl_poison_put(fl_var *v, fl_poison *p)
 {
     if (p) poison_ref(p);
-    poison_unref(__atomic_exchange_n(&v->poison, p, __ATOMIC_ACQ_REL));
+    fl_poison *before = __atomic_exchange_n(&v->poison, p, __ATOMIC_ACQ_REL);
+    if (FL_UNLIKELY((uintptr_t)before & 1)) fl_doubts_unref(before);
+    else fl_poison_unref(before);
 }
 
-static fl_poison *poison_of(const fl_var *v) { return __atomic_load_n(&v->poison, __ATOMIC_ACQUIRE); }
+/* NULL while it is in doubt. */
+static fl_poison *poison_of(const fl_var *v)
+{
+    fl_poison *p = __atomic_load_n(&v->poison, __ATOMIC_ACQUIRE);
+    return FL_UNLIKELY((uintptr_t)p & 1) ? NULL : p;
+}
 
 fl_status fl_poison_raise(fl_poison *p)
 {
@@ -103,7 +110,7 @@ static void file_error(fl_poison *p, bool skipped)
         int kept = 0;
         for (int i = 0; i < MAX_FILED; i++) {
             if (is_news(&file[i])) file[kept++] = file[i];
-            else poison_unref(file[i].poison);
+            else fl_poison_unref(file[i].poison);
         }
         filed_count = kept;
     }
@@ -117,7 +124,7 @@ fl_status fl_poison_raise_filed(void)
     pthread_mutex_lock(&file_lock);
     for (int i = 0; i < filed_count; i++) {
         if (status == FL_OK && is_news(&file[i])) status = fl_poison_raise(file[i].poison);
-        poison_unref(file[i].poison);
+        fl_poison_unref(file[i].poison);
     }
     filed_count = 0;
     pthread_mutex_unlock(&file_lock);
@@ -158,6 +165,14 @@ static void skip(const fl_task *t, fl_poison *p)
     if (!(t->flags & FL_TASK_UPDATES)) mark_writes(t, p);
 }
 
+fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message)
+{
+    __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
+    fl_poison *p = poison_new(status, op, line, message);
+    file_error(p, false);
+    return p;
+}
+
 /* The task ran and failed: returns its poison, one reference. */
 static fl_poison *fail(const fl_task *t, fl_status status, const char *line)
 {
@@ -178,7 +193,7 @@ fl_status fl_task_run_here(const fl_task *t)
     if (FL_UNLIKELY(status != FL_OK)) {
         fl_poison *p = fail(t, status, NULL);
         __atomic_store_n(&p->reported, true, __ATOMIC_RELAXED);
-        poison_unref(p);
+        fl_poison_unref(p);
     } else mark_writes(t, input);
     return status;
 }
@@ -195,7 +210,7 @@ void fl_task_run_queued(const fl_task *t, const char *line)
     if (FL_UNLIKELY(status != FL_OK)) {
         fl_poison *p = fail(t, status, line);
         file_error(p, false);
-        poison_unref(p);
+        fl_poison_unref(p);
     } else mark_writes(t, input);
 }
 
@@ -204,7 +219,7 @@ void fl_task_cancel(const fl_task *t, const char *line)
     fl_poison *p = poison_new(FL_ERR_STATE, t->name, line, "cancelled");
     skip(t, p);
     file_error(p, false);
-    poison_unref(p);
+    fl_poison_unref(p);
 }
 
 /* ---- variables ---- */
@@ -229,7 +244,7 @@ void fl_var_poison(fl_var *v, const char *op)
     fl_engine_wait_idle(v);
     fl_poison *p = poison_new(FL_ERR_STATE, op, NULL, fl_message());
     fl_poison_put(v, p);
-    poison_unref(p);
+    fl_poison_unref(p);
 }
 
 int64_t fl_poison_failures(void) { return __atomic_load_n(&failures, __ATOMIC_RELAXED); }

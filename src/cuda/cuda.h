@@ -66,8 +66,8 @@ extern "C" fl_status fl_cuda_malloc(void **data, size_t bytes);
 extern "C" void fl_cuda_free(void *data);
 
 /* What a kernel found wrong in its data. Of all that threads report the one with the lowest `a` counts (a position, so the message
-** is the one of the CPU, which goes through the data in order). At the next wait of the host the op has failed with the text that
-** `word` makes of it. The `bytes` of `context` (at most FL_CUDA_FAULT_CONTEXT) are copied now and handed to `word`: what the text
+** is the one of the CPU, which goes through the data in order). Where somebody needs the op's result the op has failed with the text
+** that `word` makes of it. The `bytes` of `context` (at most FL_CUDA_FAULT_CONTEXT) are copied now and handed to `word`: what the text
 ** needs and is gone by then, such as shapes. */
 enum { FL_CUDA_FAULT_CONTEXT = 256, FL_CUDA_FAULT_REPORTS = 32 };
 typedef struct fl_cuda_fault {
@@ -76,7 +76,7 @@ typedef struct fl_cuda_fault {
     struct { long long a, b; } reports[FL_CUDA_FAULT_REPORTS];      /* the latest of those */
 } fl_cuda_fault;
 typedef void fl_cuda_word(char *text, size_t size, const void *context, long long a, long long b);
-extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, const fl_kernel *k, fl_cuda_word *word, const void *context, size_t bytes);
+extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, fl_cuda_word *word, const void *context, size_t bytes);
 __device__ static inline void fl_cuda_report(fl_cuda_fault *f, long long a, long long b)
 {
     if (*(volatile long long *)&f->lowest <= a || atomicMin(&f->lowest, a) <= a) return;

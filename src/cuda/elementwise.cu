@@ -336,7 +336,7 @@ template <typename Row, typename S> static fl_status launch(ew_call *c)
     for (int i = 0; i < FL_EW_ATTRS; i++) c->job.attribute[i] = attribute_bytes<C, is_bool>(&attributes[i]);
     for (int i = 0; i < k->nin; i++)
         if (c->job.from[i] == NUMBER) c->job.number[i] = i == c->mask ? number_bytes<fl_flag>(&k->in[i]) : number_bytes<wide>(&k->in[i]);
-    if (Row::reports) FL_TRY(fl_cuda_fault_new(&c->job.fault, k, word_fault, &k->op->name, sizeof k->op->name));
+    if (Row::reports) FL_TRY(fl_cuda_fault_new(&c->job.fault, word_fault, &k->op->name, sizeof k->op->name));
     bool groups = takes_groups(c, (fl_dtype)dtype_of<S>::value, 16 / (int)sizeof(S));
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     fl_each_piece(&c->layout, zero, [&](const fl_layout *l, const int64_t *offset) {

@@ -139,7 +139,7 @@ static fl_status pick_into(fl_kernel *k, fl_layout *l, int x_at, int index_at, i
     fl_cuda_array p;
     fl_cuda_fault *fault;
     if (index->numel == 0) return FL_OK;
-    FL_TRY(fl_cuda_fault_new(&fault, k, word_range, &context, sizeof context));
+    FL_TRY(fl_cuda_fault_new(&fault, word_range, &context, sizeof context));
     FL_TRY(fl_cuda_array_open(&p, index, FL_INT64));
     if (out->numel) launch_pick(l, (char *)out->data, (const char *)x->data + base * width, (const int64_t *)p.view.data, along, fault, (int)width);
     else FL_LAUNCH(check_positions, fl_blocks(index->numel, THREADS), THREADS, 0, (const int64_t *)p.view.data, index->numel, along.limit, fault);
@@ -225,7 +225,7 @@ static fl_status launch_wrap(fl_kernel *k)
     bool plain = in->contiguous && in->dtype == FL_INT64;
     fl_cuda_fault *fault;
     if (out->numel == 0) return FL_OK;
-    FL_TRY(fl_cuda_fault_new(&fault, k, word_wrap, &size, sizeof size));
+    FL_TRY(fl_cuda_fault_new(&fault, word_wrap, &size, sizeof size));
     if (!plain) FL_TRY(fl_cuda_copy_view(out, in));
     FL_LAUNCH(wrap, fl_blocks(out->numel, THREADS), THREADS, 0, at, plain ? (const int64_t *)in->data : at, out->numel, size, fault);
     return fl_cuda_check(k->op->name);
@@ -366,7 +366,7 @@ static fl_status write_rows(fl_kernel *k, const char *value, const int64_t *valu
     fl_cuda_array positions;
     fl_cuda_fault *fault;
     if (index->numel == 0) return FL_OK;
-    FL_TRY(fl_cuda_fault_new(&fault, k, word_write, &context, sizeof context));
+    FL_TRY(fl_cuda_fault_new(&fault, word_write, &context, sizeof context));
     FL_TRY(fl_cuda_array_open(&positions, index, FL_INT64));
     fl_status status = write_at(out, &positions.view, value, value_strides, same, axis, fault);
     fl_cuda_array_close(&positions);

@@ -150,7 +150,7 @@ template <typename X> static fl_status labels_init(labels<X> *l, fl_kernel *k, c
     l->classes = view->logical[axis];
     l->ignore = k->attrs->at[IGNORE].integer;
     l->smoothing = k->attrs->at[SMOOTHING].number;
-    return fl_cuda_fault_new(&l->fault, k, word_label, &words, sizeof words);
+    return fl_cuda_fault_new(&l->fault, word_label, &words, sizeof words);
 }
 
 /* ---- forward ---- */

@@ -181,7 +181,7 @@ static bool stream_reached(void *handle, int event)
 static fl_status stream_errors(void *)
 {
     if (FL_UNLIKELY(__atomic_load_n(&dead, __ATOMIC_ACQUIRE))) return raise_last_words();
-    return fl_cuda_fault_scan();
+    return FL_OK;
 }
 
 static fl_status stream_follow(void *handle, void *other, int event)

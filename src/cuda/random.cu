@@ -377,7 +377,7 @@ static fl_status launch_bernoulli(fl_kernel *k)
 {
     fl_cuda_fault *fault;
     if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_cuda_fault_new(&fault, k, word_bernoulli, NULL, 0));
+    FL_TRY(fl_cuda_fault_new(&fault, word_bernoulli, NULL, 0));
     return fill_from(k, [&](auto *in, const fl_view *part) {
         typedef typename std::remove_cv<typename std::remove_pointer<decltype(in)>::type>::type T;
         launch_draw<T>(k, part, made_bernoulli<T>{in, fault});

@@ -67,9 +67,6 @@ fl_status fl_cuda_fail(cudaError_t error, const char *what);
         if (error_ != cudaSuccess) return fl_cuda_fail(error_, "cuda");         \
     } while (0)
 
-/* What kernels that have completed reported (fault.cu). */
-fl_status fl_cuda_fault_scan(void);
-
 /* ---- devices ---- */
 
 /* Opened at the first use: its context is made then. */

@@ -161,6 +161,62 @@ describe("the script", function()
         pcall(flow.sync)
     end)
 
+    local complaint = "embedding %(tests/cuda/engine_spec.lua:%d+%): indices%[1%] is 9, but weight has 4 rows %(0 to 3%)$"
+    local function rows(w, second) return flow.embedding(flow.tensor({0, second}, {device = cuda.device}), w) end
+
+    cuda.it("keeps what a bad batch would update", function()
+        local w = flow.ones(4, 3, {device = cuda.device})
+        local good, bad = rows(w, 1), rows(w, 9)
+        local sum = (bad + good):sum()
+        local ok, message = pcall(w.add_, w, sum)
+        assert.is_false(ok)
+        assert.is_truthy(message:find(complaint), message)
+        assert.are.equal(12, w:sum():item())
+        assert.are.equal(6, good:sum():item())
+        assert.is_false(pcall(sum.item, sum))
+        flow.sync() -- everybody has been told
+    end)
+
+    cuda.it("can write in place what may be missing, and overwrite it", function()
+        local w = flow.ones(4, 3, {device = cuda.device})
+        local bad, gone = rows(w, 9), rows(w, 9)
+        local waits = flow.engine.stats().waits
+        bad:add_(1):mul_(2)
+        assert.are.equal(waits, flow.engine.stats().waits)
+        gone:fill_(3)
+        assert.are.equal(18, gone:sum():item())
+        local ok, message = pcall(bad.totable, bad)
+        assert.is_false(ok)
+        assert.is_truthy(message:find(complaint), message)
+        assert.is_false(pcall(flow.sync)) -- of `gone`, which nobody asked for
+        flow.sync()
+    end)
+
+    cuda.it("finds one bad op among more than can be in doubt", function()
+        local w = flow.ones(4, 3, {device = cuda.device})
+        for _, at in ipairs {3, 700, 1199} do
+            local bad, sums = nil, {}
+            for i = 1, 1200 do
+                local x = rows(w, i == at and 9 or 1)
+                if i == at then bad = x + 1 else sums[i % 10] = x:sum() + (sums[i % 10] and sums[i % 10] * 0 or 0) end
+            end
+            for i = 0, 9 do assert.are.equal(6, sums[i]:item()) end
+            local ok, message = pcall(bad.totable, bad)
+            assert.is_false(ok)
+            assert.is_truthy(message:find(complaint), message)
+        end
+        flow.sync()
+    end)
+
+    cuda.it("reaches what the host computes from it", function()
+        local w = flow.ones(4, 3, {device = cuda.device})
+        local here = flow.ones(2, 3)
+        local ok, message = pcall(function() return (rows(w, 9):to("cpu") + here):sum():item() end)
+        assert.is_false(ok)
+        assert.is_truthy(message:find(complaint), message)
+        assert.are.equal(6, here:sum():item())
+    end)
+
     cuda.it("is told at once when the engine is naive", function()
         local before = testing.engine "naive"
         local x = flow.randn(4, 3, {device = cuda.device})
