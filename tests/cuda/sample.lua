@@ -1,5 +1,5 @@
 -- sample.lua [FIRST LAST] -- for compute-sanitizer: the samples of every op, forward and backward, on the GPU, once; contiguous
--- and strided. FIRST and LAST: only ops of these numbers. Says how many calls it made.
+-- and strided. FIRST and LAST: only ops of these numbers. Says which op it is at, and how many calls it made.
 local flow = require "flow"
 local ops = flow._testing.ops()
 table.sort(ops, function(a, b) return a.name < b.name end)
@@ -33,9 +33,11 @@ local function call(op, args, layout)
     flow.grad(y:sum(), leaves, {allow_unused = true})
 end
 
+io.stdout:setvbuf "line"
 local calls, refused = 0, {}
 for i = tonumber(arg[1]) or 1, math.min(tonumber(arg[2]) or #ops, #ops) do
     local op = ops[i]
+    print(op.name)
     for _, sample in ipairs(op.source and {} or op.samples) do
         for _, layout in ipairs(layouts) do
             local args = table.pack(assert(load("local flow = ... return " .. sample))(flow))
