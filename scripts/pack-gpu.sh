@@ -3,9 +3,10 @@
 # testing flowlua: Lua with its headers, busted, cJSON, zlib, libedit, oneDNN, Open MPI. Run it where these are installed (make
 # install-deps), copy the folder beside the sources, and there:
 #
-#     . FOLDER/env.sh && make -j"$(nproc)" test-gpu bench-gpu
+#     . FOLDER/env.sh && make -j"$(nproc)" all && make -k test-gpu bench-gpu
 #
-# Both machines must have the same processor architecture, and the other one no older C library.
+# Both machines must have the same processor architecture, and the other one no older C library. What the other one has of the
+# libraries that ours stand on, it keeps; and PyTorch there never sees the packed ones (FLOW_PACK_LIBRARIES).
 set -eu
 folder=${1:?usage: pack-gpu.sh FOLDER}
 triple=$(gcc -dumpmachine)
@@ -87,6 +88,15 @@ if [ -d "$system/openmpi/include" ] && command -v orterun >/dev/null; then
     [ ! -d "$system/pmix2" ] || cp -RL "$system/pmix2" "$folder/lib/"
 fi
 
+# ---- cuBLASLt's headers, for a toolkit that is the compiler alone; its library then comes with PyTorch ----
+
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+if [ -f "$toolkit/include/cublasLt.h" ]; then
+    mkdir -p "$folder/cuda"
+    cp -L "$toolkit/include/cublasLt.h" "$toolkit/include/cublas_api.h" "$folder/cuda/"
+fi
+
 find "$folder" -name '*.so*' -type f -exec strip --strip-unneeded {} + 2>/dev/null || true
 (cd "$folder" && tar -czf pack.tar.gz -- * && for name in *; do [ "$name" = pack.tar.gz ] || rm -r "$name"; done)
 
@@ -94,20 +104,45 @@ cat >"$folder/env.sh" <<END
 # Unpacks what lies here, once, and makes it known to gcc, make, the loader and Lua; from the folder above: . $(basename "$folder")/env.sh
 pack=\${BASH_SOURCE:-}
 pack=\$(cd "\$(dirname "\${pack:-./$(basename "$folder")/env.sh}")" && pwd)
-[ -d "\$pack/lib" ] || tar -xzf "\$pack/pack.tar.gz" -C "\$pack"
-export PATH="\$pack/bin:\$pack/openmpi/bin:\$PATH:/usr/local/cuda/bin"
-export CPATH="\$pack/include\${CPATH:+:\$CPATH}"
-export LIBRARY_PATH="\$pack/lib\${LIBRARY_PATH:+:\$LIBRARY_PATH}"
-export LD_LIBRARY_PATH="\$pack/lib\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
-export LUA_PATH="./?.lua;\$pack/share/lua/?.lua;\$pack/share/lua/?/init.lua;;"
-export LUA_CPATH="\$pack/lib/lua/?.so;;"
-export OPAL_PREFIX="\$pack/openmpi" OPAL_BINDIR="\$pack/openmpi/bin" OPAL_LIBDIR="\$pack/openmpi/lib"
-export OPAL_PKGLIBDIR="\$pack/openmpi/lib/openmpi" OPAL_PKGDATADIR="\$pack/openmpi/share/openmpi"
-export PMIX_INSTALL_PREFIX="\$pack/lib/pmix2" PMIX_LIBDIR="\$pack/lib/pmix2/lib" PMIX_PKGLIBDIR="\$pack/lib/pmix2/lib/pmix"
-# make: no packages to install, Lua and Open MPI lie here
-MAKEFLAGS="\${MAKEFLAGS:-} LUA_CFLAGS=-I\$pack/include/lua5.4 LUA_LIB=\$pack/lib/liblua5.4.a PACKAGES_BUILD= PACKAGES_RUN= PACKAGES_TEST="
-[ ! -d "\$pack/openmpi" ] || MAKEFLAGS="\$MAKEFLAGS MPI_CFLAGS=-I\$pack/openmpi/include MPI_LIBS=\$pack/openmpi/lib/libmpi.so"
-export MAKEFLAGS
+FLOW_COMMIT=$(git -C "$(dirname "$0")" rev-parse --short HEAD 2>/dev/null || echo unknown)
+END
+cat >>"$folder/env.sh" <<'END'
+if [ ! -d "$pack/lib" ]; then
+    tar -xzf "$pack/pack.tar.gz" -C "$pack"
+    # what the loader finds here, but for our own
+    system=$(ldconfig -p 2>/dev/null || /sbin/ldconfig -p)
+    for file in "$pack"/lib/*.so.*; do
+        case $(basename "$file") in
+            libmpi* | libopen-* | libmca* | libpmix* | libdnnl* | libcjson* | libedit*) ;;
+            *) case $system in *"$(basename "$file") "*) rm "$file" ;; esac ;;
+        esac
+    done
+fi
+if [ -z "${FLOW_PACK:-}" ]; then
+    export FLOW_PACK="$pack" FLOW_COMMIT FLOW_PACK_LIBRARIES="${LD_LIBRARY_PATH:-}"
+    export PATH="$pack/bin:$pack/openmpi/bin:$PATH:/usr/local/cuda/bin:/usr/local/nvidia/bin"
+    toolkit=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+    toolkit=$(dirname "$(dirname "$(readlink -f "$toolkit")")")
+    export CPATH="$pack/include${CPATH:+:$CPATH}"
+    [ -f "$toolkit/include/cublasLt.h" ] || CPATH="$CPATH:$pack/cuda"
+    export LIBRARY_PATH="$pack/lib${LIBRARY_PATH:+:$LIBRARY_PATH}"
+    export LD_LIBRARY_PATH="$pack/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    export LUA_PATH="./?.lua;$pack/share/lua/?.lua;$pack/share/lua/?/init.lua;;"
+    export LUA_CPATH="$pack/lib/lua/?.so;;"
+    export OPAL_PREFIX="$pack/openmpi" OPAL_BINDIR="$pack/openmpi/bin" OPAL_LIBDIR="$pack/openmpi/lib"
+    export OPAL_PKGLIBDIR="$pack/openmpi/lib/openmpi" OPAL_PKGDATADIR="$pack/openmpi/share/openmpi"
+    export PMIX_INSTALL_PREFIX="$pack/lib/pmix2" PMIX_LIBDIR="$pack/lib/pmix2/lib" PMIX_PKGLIBDIR="$pack/lib/pmix2/lib/pmix"
+    # cuBLASLt: the toolkit's, or the one that PyTorch brought along
+    if ! ls "$toolkit"/lib64/ 2>/dev/null | grep -q 'libcublasLt.so.1[23]' && ! ldconfig -p 2>/dev/null | grep -q 'libcublasLt.so.1[23]'; then
+        FLOW_CUBLASLT=$(LD_LIBRARY_PATH=$FLOW_PACK_LIBRARIES python3 -c 'import glob, sysconfig
+print(*glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*/lib/libcublasLt.so.1[23]"), sep="\n")' 2>/dev/null | head -n 1)
+        if [ -n "$FLOW_CUBLASLT" ]; then export FLOW_CUBLASLT; else unset FLOW_CUBLASLT; fi
+    fi
+    # make: no packages to install, Lua and Open MPI lie here
+    MAKEFLAGS="${MAKEFLAGS:-} LUA_CFLAGS=-I$pack/include/lua5.4 LUA_LIB=$pack/lib/liblua5.4.a PACKAGES_BUILD= PACKAGES_RUN= PACKAGES_TEST="
+    [ ! -d "$pack/openmpi" ] || MAKEFLAGS="$MAKEFLAGS MPI_CFLAGS=-I$pack/openmpi/include MPI_LIBS=$pack/openmpi/lib/libmpi.so"
+    export MAKEFLAGS
+fi
 END
 [ -n "$mpi" ] || echo "pack-gpu: Open MPI is not installed here: one rank only" >&2
 du -sh "$folder" | sed 's/\t/ in /'
