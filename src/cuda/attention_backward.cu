@@ -145,7 +145,10 @@ template <typename P, bool KEYS> __global__ void __launch_bounds__(P::THREADS) b
 
 /* ---- launching ---- */
 
-template <typename T, int WIDTH> struct backward_plan { typedef plan<T, WIDTH, 1, sizeof(T) == 2 && WIDTH <= 64 ? 64 : 32, sizeof(T) == 2 ? 2 : 1> type; };
+/* Columns of a tile: of doubles as many as fit into the 64 KiB of compute capability 7.5. */
+static constexpr int columns_of(int item, int width) { return item == 8 ? 16 : item == 2 && width <= 64 ? 64 : 32; }
+
+template <typename T, int WIDTH> struct backward_plan { typedef plan<T, WIDTH, 1, columns_of(sizeof(T), WIDTH), sizeof(T) == 2 ? 2 : 1> type; };
 
 template <typename P> static size_t shared_bytes(void)
 {

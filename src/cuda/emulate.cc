@@ -833,13 +833,26 @@ cudaError_t cudaGetDevice(int *device)
     return cudaSuccess;
 }
 
+static int compute(void) { return from_environment("FLOW_CUDA_EMULATED_COMPUTE", 80); }
+
+/* Most dynamic shared memory of a block, from the CUDA C++ Programming Guide's table of compute capabilities. */
+static int shared_limit(void)
+{
+    switch (compute()) {
+    case 75: return 64 << 10;
+    case 86: case 89: return 99 << 10;
+    case 90: return 227 << 10;
+    default: return 163 << 10;
+    }
+}
+
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
 {
     switch (attribute) {
     case cudaDevAttrMultiProcessorCount: *value = 4; break;     /* few, so that loops over a grid are tried */
-    case cudaDevAttrComputeCapabilityMajor: *value = 8; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 163 << 10; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = compute() / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = compute() % 10; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_limit(); break;
     case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
     case cudaDevAttrL2CacheSize: *value = 40 << 20; break;
     case cudaDevAttrMemoryPoolsSupported: *value = 1; break;
@@ -853,7 +866,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "emulated GPU");
     out->totalGlobalMem = (size_t)device_bytes();
-    out->major = 8;
+    out->major = compute() / 10;
+    out->minor = compute() % 10;
     out->multiProcessorCount = 4;
     return device < device_count() ? cudaSuccess : fail(cudaErrorInvalidDevice);
 }

@@ -11,7 +11,8 @@
 **
 ** FLOW_CUDA_EMULATED=deferred: launches, copies and events wait in the queue of their stream and are executed at random moments
 ** (FLOW_CUDA_EMULATED_SEED) that respect only streams and events. Without it they are executed at once.
-** FLOW_CUDA_EMULATED_DEVICES (2) is how many GPUs there seem to be, FLOW_CUDA_EMULATED_BYTES the memory of each (4 GiB).
+** FLOW_CUDA_EMULATED_DEVICES (2) is how many GPUs there seem to be, FLOW_CUDA_EMULATED_BYTES the memory of each (4 GiB),
+** FLOW_CUDA_EMULATED_COMPUTE (80) their compute capability: what they have of shared memory.
 */
 #ifndef FL_EMULATE_H
 #define FL_EMULATE_H

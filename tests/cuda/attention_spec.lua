@@ -111,6 +111,40 @@ describe("attention on the GPU", function()
     end
   end)
 
+  -- Sums of all results on the CPU and on a GPU of another compute capability, whose blocks have less or more shared memory.
+  cuda.it("fits into the shared memory of every GPU", function()
+    if not cuda.emulated then pending "a GPU is as it is" end
+    local script, flowlua = [[
+      local flow = require "flow"
+      local function sums(device, dtype, width)
+        flow.manual_seed(3)
+        local t = {}
+        for i = 1, 4 do t[i] = flow.randn(1, 2, 40, width):to(dtype):to(device) end
+        for i = 1, 3 do t[i]:requires_grad_() end
+        local out = flow.scaled_dot_product_attention(t[1], t[2], t[3], {is_causal = true})
+        out:backward(t[4])
+        return flow.stack({out:detach(), t[1].grad, t[2].grad, t[3].grad}):to("cpu"):to("float64"):sum({1, 2, 3, 4})
+      end
+      for _, dtype in ipairs {"float32", "float64", "float16", "bfloat16"} do
+        for _, width in ipairs {32, 128} do
+          local apart = (sums("cpu", dtype, width) - sums("cuda", dtype, width)):abs():amax():item()
+          if not (apart < (dtype:find "16" and 10 or 0.01)) then print(dtype, width, apart) end
+        end
+      end
+      print "done"
+    ]], os.getenv "FLOWLUA" or "build/flowlua"
+    local path = os.tmpname()
+    local file = assert(io.open(path, "w"))
+    file:write(script)
+    file:close()
+    for _, compute in ipairs {75, 86, 90} do
+      local pipe = io.popen(("FLOW_CUDA_EMULATED_COMPUTE=%d %s %s 2>&1"):format(compute, flowlua, path))
+      assert.are.equal("done\n", pipe:read "a", "compute " .. compute)
+      pipe:close()
+    end
+    os.remove(path)
+  end)
+
   cuda.it("hands on what is no number", function()
     for _, place in ipairs {1, 2, 3} do
       for _, value in ipairs {0 / 0, 1 / 0} do
