@@ -19,6 +19,10 @@ trap 'rm -rf "$folder"' EXIT
 trap 'exit 1' INT TERM
 unset FLOW_CUDA_EMULATED FLOW_CUDA_TF32
 if [ "${GPU_DRY:-}" = 1 ]; then export FLOW_CUDA_EMULATED=1; fi
+if command -v flock >/dev/null; then    # not beside the benchmarks, whatever make -j does
+    exec 9>"$out/gpu.lock"
+    flock -w 600 9 || echo "test-gpu: the GPU is in use by benchmarks"
+fi
 deadline=$(($(date +%s) + ${TEST_LIMIT:-270}))
 jobs=${JOBS:-4}
 passed=0 failed=0 skipped=0 failures=0

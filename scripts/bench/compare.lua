@@ -20,7 +20,7 @@ local flowlua = out .. "/flowlua"
 local rounds = tonumber(os.getenv("ROUNDS") or 5)
 local seconds_each = tonumber(os.getenv("SECONDS_EACH") or 0.3)
 local case_limit = tonumber(os.getenv("CASE_LIMIT") or 300)             -- seconds for one answer
-local deadline = clock() + tonumber(os.getenv("BENCH_LIMIT") or math.huge)  -- after it nothing more is measured
+sides.deadline = clock() + tonumber(os.getenv("BENCH_LIMIT") or math.huge)
 local dry = os.getenv("GPU_DRY") == "1"
 local python = os.getenv("BENCH_PYTHON")
 
@@ -35,12 +35,13 @@ local function launch(command, ranks, options)
     return ("%s %s %s"):format(launcher:format(ranks), options or "", command)
 end
 
-local START_LIMIT = 120     -- seconds more for the first answer: PyTorch may have to be read from a slow disk
+-- Seconds more for the first answer: PyTorch may have to be read from a slow disk.
+local function start_limit(command) return command:find("peer", 1, true) and 120 or 15 end
 
 -- settings: environment of the command; options: of mpirun; fresh: see side.lua.
 local function new_side(name, command, ranks, settings, options, fresh)
     return sides.new(name, command, {
-        ranks = ranks, settings = settings, limit = case_limit, start_limit = START_LIMIT, fresh = fresh,
+        ranks = ranks, settings = settings, limit = case_limit, start_limit = start_limit(command), fresh = fresh,
         launch = function(reading) return launch(reading, ranks, options) end,
     })
 end
@@ -204,7 +205,7 @@ local function measure(group, spec)
             end
         end
         if results[2].problem and results[2].problem:find("PyTorch has no ", 1, true) then functions[2], results[2].problem = nil, nil end
-        if results[1].problem and results[2].problem then break end
+        if results[1].problem and results[2].problem or clock() > sides.deadline then break end
     end
     return results[1], results[2]
 end
@@ -314,7 +315,7 @@ local function run_group(group, about, file)
         return tally
     end
     for i, spec in ipairs(group.figures) do
-        if clock() > deadline then
+        if clock() > sides.deadline then
             tally.left = #group.figures - i + 1
             print(("  %d figures not measured: the time is up"):format(tally.left))
             break

@@ -8,7 +8,7 @@
 #     GPU_DRY=1 sh scripts/bench/gpu.sh build                 no GPU: every case at a tiny size, flowlua's on the emulation (make
 #                                                             emulated), PyTorch's on the CPU; the records are build/bench-gpu-dry.*
 #
-# BENCH_LIMIT: seconds after which no further case is begun (270); CASE_LIMIT: seconds for one answer (40). OUT_LOGS: a folder
+# BENCH_LIMIT: seconds after which no further case is begun (270); CASE_LIMIT: seconds for one answer (30). OUT_LOGS: a folder
 # that gets a copy of the record.
 set -eu
 out=${1:-build}
@@ -20,6 +20,10 @@ if [ "${GPU_DRY:-}" = 1 ]; then
 fi
 why=$(timeout 120 "$out/flowlua" -e 'local ok, m = pcall(function() flow.tensor({0}):to("cuda"):item() end)
     if not ok then print((tostring(m):gsub("^.-:%d+: ", ""))) end' 2>&1) || why="$out/flowlua ended with status $?: $why"
+if command -v flock >/dev/null; then    # not beside the tests, whatever make -j does
+    exec 9>"$out/gpu.lock"
+    flock -w 600 9 || echo "bench-gpu: the GPU is in use by tests"
+fi
 if [ -n "$why" ]; then
     echo "bench-gpu: skipped: $why"
     exit 0
@@ -42,7 +46,7 @@ groups=${GROUPS_OF_GPU:-gpu_limits gpu_train gpu_permute gpu_softmax gpu_element
 {
     echo "GPU: ${card:-unknown}; CUDA ${toolkit:-unknown}; commit $commit; $(date -u +%Y-%m-%dT%H:%M:%SZ)"
     # shellcheck disable=SC2086
-    ROUNDS=${ROUNDS:-3} SECONDS_EACH=${SECONDS_EACH:-0.12} BENCH_LIMIT=${BENCH_LIMIT:-270} CASE_LIMIT=${CASE_LIMIT:-40} \
+    ROUNDS=${ROUNDS:-3} SECONDS_EACH=${SECONDS_EACH:-0.12} BENCH_LIMIT=${BENCH_LIMIT:-270} CASE_LIMIT=${CASE_LIMIT:-30} \
         sh "$here/run.sh" "$out" $groups 2>&1 || echo "bench-gpu: the benchmarks ended with an error"
     echo
 } | tee -a "$file"

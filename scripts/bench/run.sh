@@ -18,7 +18,7 @@ unset OPENBLAS_CORETYPE FLOW_ENGINE FLOW_WORLD FLOW_RANK FLOW_SHARED FLOW_THREAD
 # PyTorch may lie beside libraries that were packed for flowlua (pack-gpu.sh), but does not want them.
 own_libraries=${FLOW_PACK:+${FLOW_PACK_LIBRARIES:-}}
 for python in "${PYTHON:-python3}" /usr/bin/python3; do
-    if BENCH_TORCH=$(LD_LIBRARY_PATH=${own_libraries-${LD_LIBRARY_PATH:-}} "$python" -c 'import torch; print(torch.__version__)' 2>/dev/null); then
+    if BENCH_TORCH=$(LD_LIBRARY_PATH=${own_libraries-${LD_LIBRARY_PATH:-}} timeout 150 "$python" -c 'import torch; print(torch.__version__)' 2>/dev/null); then
         BENCH_PYTHON=$python
         export BENCH_PYTHON BENCH_TORCH
         break

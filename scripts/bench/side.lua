@@ -4,7 +4,11 @@
 -- ended with all that it started, and the next question goes to a new one. So is one that fails where `fresh` is set: an
 -- error on a GPU may have taken the process's device with it. One bad case never costs another one.
 
-local M = {}
+local clock = require("flow").progress.clock
+
+local M = {
+    deadline = math.huge,   -- after it nobody is waited for
+}
 
 local Side = {}
 Side.__index = Side
@@ -120,6 +124,7 @@ function Side:measure(group, case, seconds)
     if not self.answers then self:start() end
     self:request(("%s %s %g"):format(group, case, seconds))
     local limit = self.options.limit + (self.asked == 0 and self.options.start_limit or 0)
+    limit = math.ceil(math.max(1, math.min(limit, M.deadline - clock())))
     local line = self:read(limit)
     self.asked = self.asked + 1
     if not line or line:find "^ended" then
