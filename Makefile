@@ -44,7 +44,7 @@ NVCC := $(NVCC)
 CUDA_HOME := $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))))
 CUDA_ARCHS ?= present
 CUDA_CODE_all = $(foreach a,75 80 86 89 90 90a,-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
-CUDA_PRESENT = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sed 's/^90$$/90a/' | sort -u)
+CUDA_PRESENT = $(eval CUDA_PRESENT := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sed 's/^90$$/90a/' | sort -u))$(CUDA_PRESENT)
 CUDA_CODE_present = $(foreach a,$(CUDA_PRESENT),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
 CUDA_CU := $(sort $(wildcard src/cuda/*.cu))
 CUDA_O := $(CUDA_CU:%.cu=$(OUT)/%.o)
@@ -141,7 +141,7 @@ test-emulated: ## the CUDA device without a GPU: its kernels run on the CPU, in 
 
 test-gpu: ## what only a GPU can check: the CUDA device, the suite on it, ranks that share it, compute-sanitizer
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
-	$(MAKE) all
+	$(MAKE) all $(GPU_DRY:1=emulated)
 	sh tests/run-gpu.sh $(OUT)
 
 tests-c: $(TEST_BIN)
@@ -154,7 +154,7 @@ lint: ## luacheck over every Lua file
 bench: all ## the benchmarks, beside their peers where those are installed
 	sh scripts/bench/run.sh $(OUT)
 
-bench-gpu: all ## the benchmarks on the GPU, beside PyTorch; appended to scripts/bench/results
+bench-gpu: all $(GPU_DRY:1=emulated) ## the benchmarks on the GPU, beside PyTorch; appended to scripts/bench/results (GPU_DRY=1: see there)
 	sh scripts/bench/gpu.sh $(OUT)
 
 PREFIX ?= /usr/local
