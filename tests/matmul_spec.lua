@@ -1,6 +1,7 @@
 -- matmul_spec.lua -- products against plain loops: layouts, sizes around the register tiles, batches, dtypes, errors.
 local flow = require "flow"
 local ref = require "tests.reference"
+local support = require "tests.support"
 
 -- A 2-D product by the schoolbook, from nested lists.
 local function multiply(a, b)
@@ -144,6 +145,31 @@ describe("linear", function()
     ok, message = pcall(flow.linear, flow.zeros(2, 3), flow.zeros(4, 3), flow.zeros(3))
     assert.is_false(ok)
     assert.is_truthy(message:find("linear: bias must be [4] for weight [4, 3], got [3]", 1, true), message)
+  end)
+end)
+
+describe("the precision of products", function()
+  after_each(function() flow.set_float32_matmul_precision("highest") end)
+
+  it("is highest until it is set, and the CPU computes alike in all", function()
+    flow.manual_seed(12)
+    local x, y = flow.randn(130, 130), flow.randn(130, 130)
+    local want = x:matmul(y)
+    assert.are.equal("highest", flow.get_float32_matmul_precision())
+    for _, name in ipairs {"high", "medium", "highest"} do
+      flow.set_float32_matmul_precision(name)
+      assert.are.equal(name, flow.get_float32_matmul_precision())
+      support.same(want, x:matmul(y), name, 0)
+    end
+  end)
+
+  it("has three names", function()
+    for _, case in ipairs {{"low", "'low'"}, {1, "number"}, {true, "boolean"}} do
+      local ok, message = pcall(flow.set_float32_matmul_precision, case[1])
+      assert.is_false(ok)
+      assert.are.equal("set_float32_matmul_precision: takes highest, high or medium, got " .. case[2], (message:gsub("^.-:%d+: ", "")))
+      assert.are.equal("highest", flow.get_float32_matmul_precision())
+    end
   end)
 end)
 

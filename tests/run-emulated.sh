@@ -1,6 +1,7 @@
 #!/bin/sh
 # run-emulated.sh OUT [SPEC...] -- the specs of the CUDA device (tests/cuda) where there need not be one: the kernels of one build
-# run on the CPU, first each op as it is issued, then with everything deferred to random moments that the rules of streams allow.
+# run on the CPU, first each op as it is issued, then products through a stand-in for cuBLASLt, then with everything deferred to
+# random moments that the rules of streams allow.
 # The last line is the sum: "N passed, N failed, N skipped".
 set -u
 out=$1
@@ -14,13 +15,20 @@ if [ ! -f "$out/emulated/flowlua-cuda.so" ]; then
     exit 0
 fi
 whole=$#
-for mode in 1 deferred; do
+for mode in 1 cublaslt deferred; do
     if [ "$whole" -eq 0 ]; then
         # deferred execution concerns the order of things, not what a kernel computes
-        if [ $mode = 1 ]; then set -- tests/cuda/*_spec.lua; else set -- tests/cuda/engine_spec.lua tests/cuda/device_spec.lua tests/cuda/train_spec.lua; fi
+        case $mode in
+        1) set -- tests/cuda/*_spec.lua ;;
+        cublaslt) set -- tests/cuda/matmul_spec.lua tests/cuda/train_spec.lua ;;
+        deferred) set -- tests/cuda/engine_spec.lua tests/cuda/device_spec.lua tests/cuda/train_spec.lua ;;
+        esac
     fi
     began=$(date +%s)
-    FLOW_CUDA_EMULATED=$mode sh tests/run.sh "$out" "$@" >"$log" 2>&1
+    case $mode in
+    cublaslt) FLOW_CUBLASLT=$out/emulated/fake_cublaslt.so FLOW_CUDA_EMULATED=1 sh tests/run.sh "$out" "$@" >"$log" 2>&1 ;;
+    *) FLOW_CUDA_EMULATED=$mode sh tests/run.sh "$out" "$@" >"$log" 2>&1 ;;
+    esac
     cat "$log"
     echo "tests/cuda, emulated ($mode): $(tail -n 1 "$log") in $(($(date +%s) - began)) s"
     read -r p _ f _ s _ <<END

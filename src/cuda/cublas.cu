@@ -5,11 +5,15 @@
 ** of its kernels serves a problem is asked once and remembered with the descriptors. Sums of 16-bit floats are never
 ** rounded between parts of k (no reduction in the type of the result), so results do not depend on the schedule.
 **
-** FLOW_CUDA_TF32=1: float32 products through TF32. FLOW_CUBLASLT: the library to open instead of those that are looked for.
+** FLOW_CUBLASLT: the library to open instead of those that are looked for.
 */
 #include "copies.h"
 #include "gemm.h"
 #include "runtime.h"
+
+extern "C" {
+#include "../core/precision.h"
+}
 
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -26,7 +30,7 @@
 static struct {
 #define FL_CUBLAS_FIELD(name) decltype(&cublasLt##name) name;
     FL_CUBLAS_FUNCTIONS(FL_CUBLAS_FIELD)
-    bool tried, found, tf32;
+    bool tried, found;
     cublasLtHandle_t handles[FL_CUDA_DEVICES];
 } lt;
 
@@ -57,9 +61,7 @@ static void *open_library(void)
 bool fl_cublas_open(void)
 {
     if (lt.tried) return lt.found;
-    const char *tf32 = getenv("FLOW_CUDA_TF32");
     lt.tried = true;
-    lt.tf32 = tf32 && strcmp(tf32, "1") == 0;
     void *library = open_library();
     lt.found = library && load_functions(library);
     return lt.found;
@@ -81,7 +83,7 @@ static fl_status failed(const char *what, cublasStatus_t code)
 /* What a choice of kernel depends on. Compared as bytes: zeroed before it is filled. */
 typedef struct problem {
     int64_t m, n, k, a_ld, b_ld, batch, a_step, b_step, c_step;
-    int32_t device, dtype, a_transposed, b_transposed, has_bias, a_align, b_align, c_align;
+    int32_t device, dtype, compute, a_transposed, b_transposed, has_bias, a_align, b_align, c_align;
 } problem;
 
 typedef struct choice {
@@ -139,6 +141,12 @@ static int64_t result_step(const fl_cuda_gemm *g, int axis)
     return step;
 }
 
+static cublasComputeType_t compute_of(int dtype)
+{
+    if (dtype == FL_FLOAT64) return CUBLAS_COMPUTE_64F;
+    return dtype == FL_FLOAT32 && fl_precision_get() != FL_PRECISION_HIGHEST ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
 static problem problem_of(const fl_cuda_gemm *g, int axis, bool has_bias)
 {
     problem p;
@@ -160,6 +168,7 @@ static problem problem_of(const fl_cuda_gemm *g, int axis, bool has_bias)
     }
     p.device = fl_cuda_current()->index;
     p.dtype = g->dtype;
+    p.compute = compute_of(g->dtype);
     p.has_bias = has_bias;
     p.a_align = alignment(a);
     p.b_align = alignment(b);
@@ -179,12 +188,6 @@ static cudaDataType_t type_of(int dtype)
     }
 }
 
-static cublasComputeType_t compute_of(int dtype)
-{
-    if (dtype == FL_FLOAT64) return CUBLAS_COMPUTE_64F;
-    return dtype == FL_FLOAT32 && lt.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-}
-
 /* A row-major rows x cols matrix (or, transposed, cols x rows): column-major with the axes exchanged. */
 static fl_status layout_new(cublasLtMatrixLayout_t *out, const problem *p, int64_t rows, int64_t cols, bool transposed, int64_t ld, int64_t step)
 {
@@ -200,7 +203,7 @@ static fl_status product_new(cublasLtMatmulDesc_t *out, const problem *p, const 
 {
     cublasOperation_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    LT_TRY(MatmulDescCreate, out, compute_of(p->dtype), p->dtype == FL_FLOAT64 ? CUDA_R_64F : CUDA_R_32F);
+    LT_TRY(MatmulDescCreate, out, (cublasComputeType_t)p->compute, p->dtype == FL_FLOAT64 ? CUDA_R_64F : CUDA_R_32F);
     LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
     LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     if (!p->has_bias) return FL_OK;

@@ -40,6 +40,10 @@ return {
         "{device = \"cuda\"}: of that device."},
     {"set_num_threads(n)", "The size of the thread team."},
     {"get_num_threads()", "The size of the thread team."},
+    {"set_float32_matmul_precision(name)", "How products of float32 are computed: \"highest\" (at first) in " ..
+        "float32; \"high\" and \"medium\": a GPU may round their operands to TF32, about 3 digits. It makes no " ..
+        "difference on the CPU. A setting of this rank alone."},
+    {"get_float32_matmul_precision()", "\"highest\", \"high\" or \"medium\"."},
     {"engine.stats()", "Counters of the engine: ops run inline and queued, waits, failures, lanes, threads."},
     {"infer_cache.stats()", "{hits, misses, size} of the cache of inferred plans."},
     {"infer_cache.clear()", "Empties the cache of inferred plans."},

@@ -6,6 +6,7 @@
 #include "../core/agree.h"
 #include "../core/comm.h"
 #include "../core/device.h"
+#include "../core/precision.h"
 #include "../core/random.h"
 #include "../core/team.h"
 
@@ -117,6 +118,25 @@ static int flow_get_num_threads(lua_State *L)
     return 1;
 }
 
+static int flow_set_float32_matmul_precision(lua_State *L)
+{
+    static const char who[] = "set_float32_matmul_precision";
+    const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : NULL;
+    if (!name) FL_RAISE(L, "%s: takes highest, high or medium, got %s", who, fl_lua_type_name(L, 1));
+    int i = 0;
+    while (i < FL_PRECISION_COUNT && strcmp(name, fl_precision_names[i]) != 0) i++;
+    if (i == FL_PRECISION_COUNT) FL_RAISE(L, "%s: takes highest, high or medium, got '%s'", who, name);
+    fl_lua_current = L;
+    FL_CHECK(L, fl_precision_set((fl_precision)i));
+    return 0;
+}
+
+static int flow_get_float32_matmul_precision(lua_State *L)
+{
+    lua_pushstring(L, fl_precision_names[fl_precision_get()]);
+    return 1;
+}
+
 static int flow_is_tensor(lua_State *L)
 {
     lua_pushboolean(L, fl_lua_box(L, 1) != NULL);
@@ -186,7 +206,8 @@ void fl_lua_open_runtime(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {
         {"manual_seed", flow_manual_seed}, {"sync", flow_sync}, {"memory", flow_memory}, {"set_num_threads", flow_set_num_threads},
-        {"get_num_threads", flow_get_num_threads}, {"is_tensor", flow_is_tensor}, {"rank", flow_rank}, {"world_size", flow_world_size},
+        {"get_num_threads", flow_get_num_threads}, {"set_float32_matmul_precision", flow_set_float32_matmul_precision},
+        {"get_float32_matmul_precision", flow_get_float32_matmul_precision}, {"is_tensor", flow_is_tensor}, {"rank", flow_rank}, {"world_size", flow_world_size},
         {"barrier", flow_barrier}, {"on_rank", flow_on_rank}, {"print", flow_print}, {NULL, NULL}};
     static const luaL_Reg engine[] = {{"stats", engine_stats}, {NULL, NULL}};
     static const luaL_Reg cache[] = {{"stats", infer_stats}, {"clear", infer_clear}, {NULL, NULL}};

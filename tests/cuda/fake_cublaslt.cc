@@ -1,11 +1,12 @@
 /*
 ** fake_cublaslt.cc -- the part of cuBLASLt's interface that the plug-in uses, computed at once by plain loops: for the emulation
 ** (FLOW_CUBLASLT). It refuses what cuBLASLt refuses: leading dimensions that are too short, addresses less aligned than promised,
-** a bias in float64.
+** a bias in float64. Operands of TF32 products are rounded.
 */
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -57,6 +58,14 @@ bool fits(const desc *d, const layout *a, const layout *b, const layout *c)
              k2 = d->transposed[1] ? b->cols : b->rows;
     bool spaced = a->ld >= (int64_t)a->rows && b->ld >= (int64_t)b->rows && c->ld >= (int64_t)c->rows;
     return spaced && k == k2 && m == c->rows && n == c->cols && a->batch == c->batch && b->batch == c->batch && a->step >= 0 && b->step >= 0;
+}
+
+/* An operand as TF32 has it: 10 bits of mantissa, to the nearest. */
+double as_tf32(double value)
+{
+    int exponent;
+    double mantissa = frexp(value, &exponent);
+    return isfinite(value) ? ldexp(nearbyint(ldexp(mantissa, 11)), exponent - 11) : value;
 }
 
 bool aligned(const void *data, const uint8_t *promised) { return (uintptr_t)data % ((uint32_t)*promised + 1) == 0; }
@@ -162,7 +171,7 @@ API cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t opaque, const void *al
     const desc *d = (const desc *)opaque;
     const layout *x = (const layout *)a_layout, *y = (const layout *)b_layout, *z = (const layout *)out_layout;
     const uint8_t *promised = (const uint8_t *)algo->data;
-    bool wide = d->compute == CUBLAS_COMPUTE_64F, biased = d->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    bool wide = d->compute == CUBLAS_COMPUTE_64F, rounds = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32, biased = d->epilogue == CUBLASLT_EPILOGUE_BIAS;
     double by = wide ? *(const double *)alpha : *(const float *)alpha, before = wide ? *(const double *)beta : *(const float *)beta;
     if (!fits(d, x, y, z) || !workspace || workspace_size != 64) return CUBLAS_STATUS_INVALID_VALUE;
     if (!aligned(a, promised) || !aligned(b, promised + 1) || !aligned(c, promised + 2) || !aligned(out, promised + 3) ||
@@ -174,9 +183,11 @@ API cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t opaque, const void *al
             for (int64_t row = 0; row < (int64_t)z->rows; row++) {
                 int64_t at = i * z->step + row + col * z->ld;
                 double sum = 0;
-                for (int64_t k = 0; k < depth; k++)
-                    sum += element(a, x->type, i * x->step + (d->transposed[0] ? k + row * x->ld : row + k * x->ld)) *
-                           element(b, y->type, i * y->step + (d->transposed[1] ? col + k * y->ld : k + col * y->ld));
+                for (int64_t k = 0; k < depth; k++) {
+                    double u = element(a, x->type, i * x->step + (d->transposed[0] ? k + row * x->ld : row + k * x->ld));
+                    double v = element(b, y->type, i * y->step + (d->transposed[1] ? col + k * y->ld : k + col * y->ld));
+                    sum += rounds ? as_tf32(u) * as_tf32(v) : u * v;
+                }
                 sum *= by;
                 if (before != 0) sum += before * element(c, z->type, at);
                 if (biased) sum += element(d->bias, z->type, row);

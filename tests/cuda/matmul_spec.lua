@@ -97,6 +97,21 @@ describe("matmul on the GPU", function()
     cuda.agree("integers", linear, {numbers("int32", 3, 6), numbers("int32", 5, 6), numbers("int32", 5)})
   end)
 
+  cuda.it("rounds operands of float32 to TF32 where it is allowed to", function()
+    local _ <close> = setmetatable({}, {__close = function() flow.set_float32_matmul_precision("highest") end})
+    local fine = 1 + 2 ^ -12  -- in TF32: 1
+    local x, y = flow.full({64, 64}, fine, {device = cuda.device}), flow.ones(64, 64, {device = cuda.device})
+    local before = x:matmul(y)  -- perhaps not yet computed when the setting changes
+    flow.set_float32_matmul_precision("high")
+    local rounded = x:matmul(y)
+    assert.are.equal(64 * fine, before:amax():item())
+    assert.is_true(rounded:amin():item() >= 64 and rounded:amax():item() <= 64 * fine)
+    if cuda.emulated and (os.getenv "FLOW_CUBLASLT" or "") ~= "" then assert.are.equal(64, rounded:amax():item()) end
+    assert.are.equal(64 * fine, x:to("float64"):matmul(y:to("float64")):amax():item())
+    flow.set_float32_matmul_precision("highest")
+    assert.are.equal(64 * fine, x:matmul(y):amax():item())
+  end)
+
   cuda.it("sums outer products of rows", function()
     local contract = op_named "contract_rows"
     local f = function(args) return contract(args[1], args[2]) end
