@@ -103,7 +103,7 @@ template <typename X> static fl_status sum_weights(operands *o, const fl_view *w
     fold.results.out = (char *)o->weight_sum;
     fold.results.dtype = FL_FLOAT64;
     fold.results.size = sizeof(double);
-    return fl_reduce<X>(&v, 1, fold, false);
+    return fl_fold_axes<X>(&v, 1, fold, false);
 }
 
 /* `view` has the class axis: the input, or its gradient. */

@@ -104,7 +104,7 @@ static fl_status pick(fl_kernel *k, bool smallest, const fl_view *values, const 
     if (values) r.out = (char *)values->data, r.dtype = values->dtype, r.size = (int64_t)fl_dtype_size(values->dtype);
     FL_TRY(fl_cuda_by_dtype(k->in[0].dtype, [&](auto like) {
         pick_fold<typename fl_element<decltype(like)>::type> fold = {r, positions ? (int64_t *)positions->data : NULL, smallest, where};
-        return fl_reduce<decltype(like)>(&k->in[0], line_mask(k), fold, true);
+        return fl_fold_axes<decltype(like)>(&k->in[0], line_mask(k), fold, true);
     }));
     return fl_cuda_check(k->op->name);
 }

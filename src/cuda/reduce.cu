@@ -51,7 +51,7 @@ template <fl_map MAP> static fl_status sum_any(const fl_view *in, uint32_t mask,
 {
     return fl_cuda_by_dtype(in->dtype, [&](auto like) {
         fl_sum_fold<element_of<decltype(like)>, MAP> fold = {r};
-        return fl_reduce<decltype(like)>(in, mask, fold, false);
+        return fl_fold_axes<decltype(like)>(in, mask, fold, false);
     });
 }
 
@@ -59,7 +59,7 @@ template <fl_map MAP> static fl_status sum_floats(const fl_view *in, uint32_t ma
 {
     return fl_cuda_by_float(in->dtype, [&](auto like) {
         fl_sum_fold<element_of<decltype(like)>, MAP> fold = {r};
-        return fl_reduce<decltype(like)>(in, mask, fold, false);
+        return fl_fold_axes<decltype(like)>(in, mask, fold, false);
     });
 }
 
@@ -83,7 +83,7 @@ static fl_status launch_prod(fl_kernel *k)
     fl_results r = results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE);
     FL_TRY(fl_cuda_by_dtype(k->in[0].dtype, [&](auto like) {
         fl_product_fold<element_of<decltype(like)>> fold = {r};
-        return fl_reduce<decltype(like)>(&k->in[0], mask, fold, false);
+        return fl_fold_axes<decltype(like)>(&k->in[0], mask, fold, false);
     }));
     return fl_cuda_check("prod");
 }
@@ -123,7 +123,7 @@ static fl_status extreme(const fl_view *in, uint32_t mask, const fl_results &r, 
     return fl_cuda_by_dtype(in->dtype, [&](auto like) {
         typedef element_of<decltype(like)> X;
         fl_extreme_fold<X> fold = {r, smallest, absolute, least_of<X>(in->dtype, smallest, absolute)};
-        return fl_reduce<decltype(like)>(in, mask, fold, false);
+        return fl_fold_axes<decltype(like)>(in, mask, fold, false);
     });
 }
 
@@ -149,7 +149,7 @@ static fl_status variance(fl_kernel *k, fl_finish finish)
     FL_TRY(fl_cuda_by_float(k->in[0].dtype, [&](auto like) {
         fl_variance_fold<element_of<decltype(like)>> fold;
         fold.results = r;
-        return fl_reduce<decltype(like)>(&k->in[0], mask, fold, false);
+        return fl_fold_axes<decltype(like)>(&k->in[0], mask, fold, false);
     }));
     return fl_cuda_check(k->op->name);
 }
@@ -179,7 +179,7 @@ static fl_status launch_logsumexp(fl_kernel *k)
     FL_TRY(fl_cuda_by_float(k->in[0].dtype, [&](auto like) {
         fl_logsumexp_fold<element_of<decltype(like)>> fold;
         fold.results = results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE);
-        return fl_reduce<decltype(like)>(&k->in[0], mask, fold, false);
+        return fl_fold_axes<decltype(like)>(&k->in[0], mask, fold, false);
     }));
     return fl_cuda_check("logsumexp");
 }

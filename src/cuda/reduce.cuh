@@ -369,7 +369,7 @@ template <typename T, bool VECTORS> static inline void fl_reduce_plan_init(fl_re
 }
 
 /* Folds the axes of mask of `in`, whose elements are T. positions: the fold wants fl_place.at. */
-template <typename T, typename F> static inline fl_status fl_reduce(const fl_view *in, uint32_t mask, const F &fold, bool positions)
+template <typename T, typename F> static inline fl_status fl_fold_axes(const fl_view *in, uint32_t mask, const F &fold, bool positions)
 {
     fl_reduce_plan p;
     fl_reduce_plan_init<T, F::VECTORS>(&p, in, mask, positions);

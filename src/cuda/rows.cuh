@@ -214,7 +214,7 @@ template <typename T, typename F> static inline fl_status fl_reduce_each_row(con
 {
     int64_t sizes[3], strides[3];
     fl_view v = fl_rows_view(r, s, FL_FLOAT32, sizes, strides); /* T says what it is */
-    return fl_reduce<T>(&v, 2, fold, positions);
+    return fl_fold_axes<T>(&v, 2, fold, positions);
 }
 
 #endif
