@@ -354,9 +354,9 @@ template <typename T, typename F> static inline void fl_reduce_launch(const fl_r
     else fl_reduce_launch_rows<T, 1>(p, x, fold, partials);
 }
 
-template <typename T, bool VECTORS> static inline void fl_reduce_plan_init(fl_reduce_plan *p, const fl_view *in, uint32_t mask, bool positions)
+/* How the axes are given to threads; there are results. */
+template <typename T, bool VECTORS> static inline void fl_reduce_plan_cut(fl_reduce_plan *p, const fl_view *in)
 {
-    fl_reduce_axes_of(p, in, mask, positions);
     int width = fl_vector<T>::WIDTH;
     if (p->columns && width > 8) width = 8;
     p->shifts = VECTORS && !p->columns && p->reduced.count == 1 && p->reduced.stride[0] == 1 && p->reduced.total >= 8 * width;
@@ -372,8 +372,9 @@ template <typename T, bool VECTORS> static inline void fl_reduce_plan_init(fl_re
 template <typename T, typename F> static inline fl_status fl_fold_axes(const fl_view *in, uint32_t mask, const F &fold, bool positions)
 {
     fl_reduce_plan p;
-    fl_reduce_plan_init<T, F::VECTORS>(&p, in, mask, positions);
+    fl_reduce_axes_of(&p, in, mask, positions);
     if (p.kept.total == 0) return FL_OK;
+    fl_reduce_plan_cut<T, F::VECTORS>(&p, in);
     void *partials = NULL;
     if (p.segments > 1) FL_TRY(fl_cuda_malloc(&partials, sizeof(typename F::Total) * (size_t)(p.kept.total * p.segments)));
     fl_reduce_launch(p, (const T *)in->data, fold, partials);

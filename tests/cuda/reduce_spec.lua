@@ -161,6 +161,16 @@ describe("reductions on the GPU:", function()
         agree(sum, flow.randn(40000, 3), {0}, false)
     end)
 
+    cuda.it("of no results, however long their rows are", function()
+        for _, name in ipairs {"sum", "amax", "logsumexp"} do
+            local rows = flow.zeros(0, 10000, {device = "cuda"})
+            assert.are.same({0}, rows[name](rows, 1).shape, name)
+            local columns = rows:transpose(0, 1)
+            assert.are.same({0}, columns[name](columns, 0).shape, name)
+        end
+        flow.sync()
+    end)
+
     cuda.it("the same bits every time", function()
         flow.manual_seed(1)
         for _, shape in ipairs {{300000}, {3, 70000}, {70000, 3}} do
