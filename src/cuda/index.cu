@@ -313,7 +313,7 @@ static void write_layout(fl_layout *l, const fl_view *out, int axis, int64_t cou
 static void launch_put(const fl_view *out, fl_layout *l, const char *value, const void *same, const written_axis &axis, fl_cuda_fault *fault)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    int width = (int)fl_dtype_size(out->dtype), unit = widen(l, value ? 2 : 1, bits_of(out->data) | bits_of(value), width);
+    int width = (int)fl_dtype_size(out->dtype), unit = widen(l, value ? 2 : 1, bits_of(out->data) | bits_of(value) | axis.stride, width);
     char repeated[16], *data = (char *)out->data;
     for (int i = 0; i < 16 && !value; i += width) memcpy(repeated + i, same, (size_t)width);
     fl_cuda_by_unit(unit, [&](auto like) {

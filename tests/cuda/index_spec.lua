@@ -118,6 +118,18 @@ describe("on the GPU sums at positions", function()
 end)
 
 describe("on the GPU writing", function()
+    -- Rows of 16 bytes, 24 bytes apart: whole vectors would not be aligned.
+    cuda.it("takes one row of a view whose rows lie apart", function()
+        flow.manual_seed(7)
+        for _, at in ipairs {0, 1, 7} do
+            equal("row " .. at, function(x, index, value)
+                local y = x:clone()
+                hidden.index_write_(y:narrow(1, 0, 4), index, value, 0)
+                return y
+            end, flow.randn(8, 6), flow.tensor({at}), flow.randn(1, 4))
+        end
+    end)
+
     cuda.it("lets the last of equal positions stay", function()
         flow.manual_seed(6)
         for _, dtype in ipairs {"float32", "int8", "float16"} do
