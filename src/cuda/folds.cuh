@@ -27,14 +27,15 @@ __device__ static inline int64_t fl_add(int64_t a, int64_t b) { return (int64_t)
 __device__ static inline double fl_multiply(double a, double b) { return a * b; }
 __device__ static inline int64_t fl_multiply(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
-/* Sum in pairs; x is used up. */
+/* Sum in pairs; x is used up. By recursion: a loop over the halves is not unrolled, and x then lies in memory. */
 template <int N, typename X> __device__ static inline X fl_sum_pairs(X *x)
 {
+    if constexpr (N == 1) return x[0];
+    else {
 #pragma unroll
-    for (int half = N / 2; half > 0; half /= 2)
-#pragma unroll
-        for (int i = 0; i < half; i++) x[i] = fl_add(x[i], x[i + half]);
-    return x[0];
+        for (int i = 0; i < N / 2; i++) x[i] = fl_add(x[i], x[i + N / 2]);
+        return fl_sum_pairs<N / 2>(x);
+    }
 }
 
 /* Largest of two, NaN above all. */
