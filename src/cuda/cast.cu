@@ -1,8 +1,8 @@
 /*
-** cast.cu -- copies between different dtypes.
+** cast.cu -- copies between different dtypes in the order of the output.
 **
 ** Where both sides are contiguous along the last axis a thread converts a group of elements, 16 bytes of the wider side or
-** more; everything else goes element by element, its dtypes known at run time only.
+** more; everything else goes element by element. An input with another order is for permute.cu.
 */
 #include "convert.h"
 #include "permute.h"
@@ -34,16 +34,24 @@ cast_groups(char *out, const char *in, uint32_t groups, uint32_t rest, const __g
     *(fl_pack<To, G> *)(out + offset[0][0]) = to;
 }
 
-/* Through: the type that holds every value of the input's dtype. */
-template <typename Through> static __global__ void __launch_bounds__(THREADS)
-cast_elements(char *out, int out_dtype, const char *in, int in_dtype, uint32_t total, const __grid_constant__ copy_walk walk)
+/* The dtype of the output is known at run time only, but is the same for all threads. */
+template <typename From> static __global__ void __launch_bounds__(THREADS)
+cast_elements(char *out, int out_dtype, const char *in, uint32_t total, const __grid_constant__ copy_walk walk)
 {
     uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
     int64_t offset[EACH][2];
+    From value[EACH];
     for (int k = 0; k < EACH; k++) index[k] = first + k * THREADS;
     fl_walk_locate(offset, walk, index);
+#pragma unroll
     for (int k = 0; k < EACH; k++)
-        if (index[k] < total) fl_store_any<Through>(out + offset[k][0], out_dtype, fl_load_any<Through>(in + offset[k][1], in_dtype));
+        if (index[k] < total) value[k] = *(const From *)(in + offset[k][1]);
+    fl_with_dtype(out_dtype, [&](auto like) {
+        typedef decltype(like) To;
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            if (index[k] < total) *(To *)(out + offset[k][0]) = fl_convert<To>(value[k]);
+    });
 }
 
 /* Can groups of g elements be moved at once? A single axis may have elements left over. */
@@ -75,27 +83,26 @@ template <typename To, typename From> static bool launch_groups(const fl_layout 
     return true;
 }
 
-template <typename Through> static void launch_elements(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype)
+template <typename From> static void launch_elements(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in)
 {
     int64_t total = fl_layout_numel(l);
     copy_walk walk;
     fl_walk_init(&walk, l);
-    FL_LAUNCH((cast_elements<Through>), fl_blocks(total, THREADS, EACH), THREADS, 0, out, (int)out_dtype, in, (int)in_dtype, (uint32_t)total, walk);
+    FL_LAUNCH((cast_elements<From>), fl_blocks(total, THREADS, EACH), THREADS, 0, out, (int)out_dtype, in, (uint32_t)total, walk);
 }
 
 static void cast_piece(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype)
 {
-    bool done = false;
-    fl_cuda_by_storage(out_dtype, [&](auto to) {
-        return fl_cuda_by_storage(in_dtype, [&](auto from) {
-            if constexpr (!std::is_same<decltype(to), decltype(from)>::value) done = launch_groups<decltype(to), decltype(from)>(l, out, in);
+    fl_cuda_by_storage(in_dtype, [&](auto from) {
+        typedef decltype(from) From;
+        bool done = false;
+        fl_cuda_by_storage(out_dtype, [&](auto to) {
+            if constexpr (!std::is_same<decltype(to), From>::value) done = launch_groups<decltype(to), From>(l, out, in);
             return FL_OK;
         });
+        if (!done) launch_elements<From>(l, out, out_dtype, in);
+        return FL_OK;
     });
-    if (done) return;
-    if (in_dtype == FL_FLOAT64) launch_elements<double>(l, out, out_dtype, in, in_dtype);
-    else if (fl_dtype_is_float(in_dtype)) launch_elements<float>(l, out, out_dtype, in, in_dtype);
-    else launch_elements<int64_t>(l, out, out_dtype, in, in_dtype);
 }
 
 void fl_cuda_cast(const fl_layout *layout, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype)

@@ -117,12 +117,14 @@ fl_status fl_cuda_copy_view(const fl_view *out, const fl_view *in)
     layout_of(&j.layout, views, 2);
     j.out = (char *)out->data;
     j.in = (const char *)in->data;
+    j.unit = (int)fl_dtype_size(in->dtype);
     if (out->dtype != in->dtype) {
-        fl_cuda_cast(&j.layout, j.out, out->dtype, j.in, in->dtype);
+        bool done = !reads_in_order(&j) && fl_cuda_cast_tiles(&j, out->dtype, in->dtype);
+        if (!done) fl_cuda_cast(&j.layout, j.out, out->dtype, j.in, in->dtype);
         return fl_cuda_check("copy");
     }
     const char *data[] = {j.out, j.in};
-    j.unit = widen(&j.layout, data, (int)fl_dtype_size(out->dtype));
+    j.unit = widen(&j.layout, data, j.unit);
     bool done = !reads_in_order(&j) && (fl_cuda_transpose(&j) || fl_cuda_permute_tiles(&j));
     if (!done) fl_cuda_by_unit(j.unit, [&](auto like) { launch_lines<decltype(like)>(&j); });
     return fl_cuda_check("copy");

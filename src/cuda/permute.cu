@@ -2,8 +2,9 @@
 ** permute.cu -- copies whose input has its fastest axis elsewhere than the output.
 **
 ** A block moves a tile through shared memory: it reads in the order of the input and writes in that of the output, so that
-** both sides see runs. Two kernels: `transpose` exchanges two axes in accesses of 4 to 16 bytes, turning small squares in
-** registers; `tiles` takes any permutation, any sizes and strides, one unit at a time.
+** both sides see runs. Three kernels: `transpose` exchanges two axes in accesses of 4 to 16 bytes, turning small squares in
+** registers; `tiles` takes any permutation, any sizes and strides, one unit at a time; `cast_tiles` the same, one element at a
+** time, which it converts.
 */
 #include "permute.h"
 #include "convert.h"
@@ -176,21 +177,36 @@ __device__ static inline void note_beyond(uint32_t (&beyond)[3], uint32_t bits, 
     for (int e = 0; e < 3; e++) beyond[e] |= (bits >> e & 1) << bit;
 }
 
-/* A thread moves the same units of every tile, so it finds out only once where in a tile they lie. */
-template <typename T, int BLOCK> static __global__ void __launch_bounds__(BLOCK, (sizeof(T) == 16 ? 512 : 1024) / BLOCK) tiles(const __grid_constant__ tile_job j)
+/* Threads of a multiprocessor: what registers suffice for. */
+static constexpr int resident_threads(int unit) { return unit == 16 ? 512 : unit == 8 ? 768 : 1024; }
+
+/* The units of a tile as elements of another type. */
+template <typename To, typename T>
+__device__ static inline void store_units(char *out, const int32_t (&to)[UNITS], const T *tile, const int32_t (&place)[UNITS], uint32_t skip)
 {
-    __shared__ T tile[BLOCK * UNITS + BLOCK * UNITS / 32];
+#pragma unroll
+    for (int k = 0; k < UNITS; k++) {
+        if (skip >> (k + UNITS) & 1) continue;
+        if constexpr (std::is_same<To, T>::value) *(To *)(out + to[k]) = tile[place[k]];
+        else *(To *)(out + to[k]) = fl_convert<To>(tile[place[k]]);
+    }
+}
+
+/* A thread moves the same units of every tile, so it finds out only once where in a tile they lie. store(out, to, place, skip) brings
+** a tile from shared memory to its place. */
+template <typename T, int BLOCK, typename F> __device__ static inline void move_tiles(const tile_job &j, T *tile, const F &store)
+{
     int32_t from[UNITS], to[UNITS], place[UNITS];
     uint32_t beyond[3] = {0, 0, 0};
 #pragma unroll
     for (int k = 0; k < UNITS; k++) {
         uint32_t at = threadIdx.x + k * BLOCK, outside = at >= (uint32_t)j.volume;
-        tile_unit load = locate_unit(j.load, j.inside, at), store = locate_unit(j.store, j.inside, at);
+        tile_unit load = locate_unit(j.load, j.inside, at), unload = locate_unit(j.store, j.inside, at);
         from[k] = load.offset;
-        to[k] = store.offset;
-        place[k] = store.place;
+        to[k] = unload.offset;
+        place[k] = unload.place;
         note_beyond(beyond, load.beyond | outside, k);
-        note_beyond(beyond, store.beyond | outside, k + UNITS);
+        note_beyond(beyond, unload.beyond | outside, k + UNITS);
     }
     for (uint32_t number = blockIdx.x; number < j.tiles; number += gridDim.x) {
         uint32_t rest = number, skip = beyond[0];
@@ -212,11 +228,28 @@ template <typename T, int BLOCK> static __global__ void __launch_bounds__(BLOCK,
         for (int k = 0; k < UNITS; k++)
             if (!(skip >> k & 1)) tile[tile_place(threadIdx.x + k * BLOCK)] = value[k];
         __syncthreads();
-#pragma unroll
-        for (int k = 0; k < UNITS; k++)
-            if (!(skip >> (k + UNITS) & 1)) *(T *)(out + to[k]) = tile[place[k]];
+        store(out, to, place, skip);
         __syncthreads();
     }
+}
+
+static constexpr int tile_room(int block) { return block * UNITS + block * UNITS / 32; }
+
+template <typename T, int BLOCK> static __global__ void __launch_bounds__(BLOCK, resident_threads(sizeof(T)) / BLOCK) tiles(const __grid_constant__ tile_job j)
+{
+    __shared__ T tile[tile_room(BLOCK)];
+    move_tiles<T, BLOCK>(j, tile, [&](char *out, const int32_t (&to)[UNITS], const int32_t (&place)[UNITS], uint32_t skip) {
+        store_units<T>(out, to, tile, place, skip);
+    });
+}
+
+/* The dtype is the same for all, so a tile takes one way. */
+template <typename From, int BLOCK> static __global__ void __launch_bounds__(BLOCK, 768 / BLOCK) cast_tiles(const __grid_constant__ tile_job j, int out_dtype)
+{
+    __shared__ From tile[tile_room(BLOCK)];
+    move_tiles<From, BLOCK>(j, tile, [&](char *out, const int32_t (&to)[UNITS], const int32_t (&place)[UNITS], uint32_t skip) {
+        fl_with_dtype(out_dtype, [&](auto like) { store_units<decltype(like)>(out, to, tile, place, skip); });
+    });
 }
 
 /* Axes by rising input strides; those that the input does not move along come last. */
@@ -325,26 +358,55 @@ static bool tile_fits(const fl_layout *l, const int64_t *extent)
     return reach[0] <= INT32_MAX && reach[1] <= INT32_MAX;
 }
 
+/* Fills the job but for its number of blocks, which is returned; 0: the tiles cannot be counted in 32 bits. */
+static unsigned plan_tiles(tile_job *t, const fl_cuda_copy_job *j, int unit, int block)
+{
+    int64_t extent[FL_LAYOUT_AXES];
+    choose_tile(extent, &j->layout, unit, block * UNITS);
+    if (!tile_fits(&j->layout, extent)) return 0;
+    int64_t count = fill_tile_steps(t, &j->layout, extent), most = (int64_t)fl_cuda_current()->processors * (2048 / block);
+    if (count > FL_INDEX_LIMIT) return 0;
+    fill_tile_axes(t, &j->layout, extent);
+    t->out = j->out;
+    t->in = j->in;
+    t->tiles = (uint32_t)count;
+    return (unsigned)(count < most ? count : most);
+}
+
+static constexpr int tile_threads(int unit) { return unit <= 2 ? 512 : 256; }
+
 template <typename T> static bool launch_tiles(const fl_cuda_copy_job *j)
 {
-    constexpr int BLOCK = sizeof(T) <= 2 ? 512 : 256;
-    int64_t extent[FL_LAYOUT_AXES];
+    constexpr int BLOCK = tile_threads(sizeof(T));
     tile_job t;
-    choose_tile(extent, &j->layout, j->unit, BLOCK * UNITS);
-    if (!tile_fits(&j->layout, extent)) return false;
-    int64_t count = fill_tile_steps(&t, &j->layout, extent), most = (int64_t)fl_cuda_current()->processors * (2048 / BLOCK);
-    if (count > FL_INDEX_LIMIT) return false;
-    fill_tile_axes(&t, &j->layout, extent);
-    t.out = j->out;
-    t.in = j->in;
-    t.tiles = (uint32_t)count;
-    FL_LAUNCH((tiles<T, BLOCK>), (unsigned)(count < most ? count : most), BLOCK, 0, t);
-    return true;
+    unsigned blocks = plan_tiles(&t, j, j->unit, BLOCK);
+    if (blocks) FL_LAUNCH((tiles<T, BLOCK>), blocks, BLOCK, 0, t);
+    return blocks > 0;
 }
 
 bool fl_cuda_permute_tiles(const fl_cuda_copy_job *j)
 {
     bool done = false;
     fl_cuda_by_unit(j->unit, [&](auto like) { done = launch_tiles<decltype(like)>(j); });
+    return done;
+}
+
+template <typename From> static bool launch_cast(const fl_cuda_copy_job *j, fl_dtype out)
+{
+    constexpr int BLOCK = THREADS;
+    int item = (int)fl_dtype_size(out);
+    tile_job t;
+    unsigned blocks = plan_tiles(&t, j, item < j->unit ? item : j->unit, BLOCK);
+    if (blocks) FL_LAUNCH((cast_tiles<From, BLOCK>), blocks, BLOCK, 0, t, (int)out);
+    return blocks > 0;
+}
+
+bool fl_cuda_cast_tiles(const fl_cuda_copy_job *j, fl_dtype out, fl_dtype in)
+{
+    bool done = false;
+    fl_cuda_by_storage(in, [&](auto like) {
+        done = launch_cast<decltype(like)>(j, out);
+        return FL_OK;
+    });
     return done;
 }

@@ -21,7 +21,10 @@ bool fl_cuda_transpose(const fl_cuda_copy_job *j);
 /* The fastest axis of the input is another one than that of the output. */
 bool fl_cuda_permute_tiles(const fl_cuda_copy_job *j);
 
-/* Copies between different dtypes; the layout counts elements. */
+/* Converts as well: the layout counts elements, the unit is that of the input. */
+bool fl_cuda_cast_tiles(const fl_cuda_copy_job *j, fl_dtype out, fl_dtype in);
+
+/* Copies between different dtypes in the order of the output; the layout counts elements. */
 void fl_cuda_cast(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype);
 
 /* Calls f with a value of the type that has `unit` bytes. */

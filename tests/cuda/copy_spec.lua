@@ -111,6 +111,21 @@ describe("copies on the GPU", function()
         end
     end)
 
+    cuda.it("convert in any order of axes", function()
+        for _, pair in ipairs {{"float32", "bfloat16"}, {"bfloat16", "float32"}, {"uint8", "float32"}, {"float64", "uint8"}, {"bool", "int64"}} do
+            local from, to = table.unpack(pair)
+            for _, shape in ipairs {{33, 4, 17}, {70, 130, 1}, {3, 66, 65}} do
+                local x = numbers(from, shape)
+                for _, order in ipairs(permutations(3)) do
+                    agree(("%s to %s by (%s)"):format(from, to, table.concat(order, ", ")), function(t)
+                        local target = flow.zeros(t:permute(order).shape, {dtype = to, device = t.device})
+                        return t:permute(order):narrow(2, 0, 1):to(to), target:copy_(t:permute(order))
+                    end, x)
+                end
+            end
+        end
+    end)
+
     cuda.it("join and repeat", function()
         for _, dtype in ipairs {"uint8", "float16", "float64"} do
             local x, y = numbers(dtype, {3, 5, 8}), numbers(dtype, {3, 2, 8})
