@@ -188,14 +188,6 @@ static fl_status follow_needs(fl_lane_state *lane, const needs *n)
     return FL_OK;
 }
 
-/* The trace shows when the host issued an op, not when the device ran it. */
-static void note_issue(const fl_task *t, uint64_t started)
-{
-    char line[FL_LINE_TEXT];
-    fl_line_now(line);
-    fl_profile_add(t->name, line, t->lane, started, started, fl_now());
-}
-
 /* Naive: the op's own error is raised here. */
 static fl_status wait_for_issued(const fl_task *t)
 {
@@ -206,10 +198,13 @@ static fl_status wait_for_issued(const fl_task *t)
 
 static fl_status run_issuing(const fl_task *t)
 {
+    fl_lane_state *lane = &fl_lanes[t->lane];
+    bool timed = fl_engine_profiling;
+    if (FL_UNLIKELY(timed)) FL_TRY(fl_stream_time_begin(lane, t->name));
     fl_issuing = t;
     fl_status status = fl_task_run_here(t);
     fl_issuing = NULL;
-    return status;
+    return status == FL_OK && FL_UNLIKELY(timed) ? fl_stream_time_end(lane) : status;
 }
 
 /* The task is issued now, from the caller's payload, and completes later. */
@@ -223,10 +218,8 @@ static fl_status issue(const fl_task *t, const needs *n)
     lane->pushed++;
     stamp_vars(t);
     stats.queued_ops++;
-    uint64_t started = fl_engine_profiling ? fl_now() : 0;
     FL_TRY(run_issuing(t));
     FL_TRY(fl_doubts_after(t));
-    if (started) note_issue(t, started);
     return FL_UNLIKELY(mode == FL_ENGINE_NAIVE) ? wait_for_issued(t) : FL_OK;
 }
 

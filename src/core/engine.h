@@ -116,12 +116,16 @@ void fl_engine_lane_drive(int lane);
 /* A queue of a device (a CUDA stream) as a lane: the pusher issues its ops at once, and they complete later, in order.
 ** Dependencies between two such lanes become events; the host waits only when it must. Events are numbered by the lane
 ** from 0 to FL_STREAM_EVENTS - 1 and reused in turn. */
-enum { FL_STREAM_EVENTS = 64 };
+enum { FL_STREAM_EVENTS = 64, FL_STREAM_TIMES = 128 };
 typedef struct fl_stream_ops {
     fl_status (*record)(void *stream, int event);               /* marks the end of what was issued so far */
     bool (*reached)(void *stream, int event);                   /* asks without waiting; also true after an error */
     fl_status (*errors)(void *stream);                          /* why the device cannot be used any more; cheap */
     fl_status (*follow)(void *stream, void *other, int event);  /* what is issued to stream from now on waits for other's event */
+    /* For the trace; NULL: unknown. Marks begin and end of what is issued in between; when that is complete, its times in ns of
+    ** CLOCK_MONOTONIC. Slots from 0 to FL_STREAM_TIMES - 1. */
+    fl_status (*time)(void *stream, int slot, bool end);
+    bool (*times)(void *stream, int slot, uint64_t *started, uint64_t *ended);
 } fl_stream_ops;
 FL_EXPORT fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);
 

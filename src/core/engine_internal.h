@@ -101,11 +101,20 @@ typedef struct fl_bell {
     int sleepers;
 } fl_bell;
 
+/* An op of a stream that is timed: what the trace says of it when it is complete. */
+typedef struct fl_timed {
+    const char *name;
+    char line[FL_LINE_TEXT];
+    uint64_t seq, pushed;
+} fl_timed;
+
 /* A lane that is a queue of a device: the events recorded in it, oldest first. */
 typedef struct fl_stream {
     void *handle;               /* the device's own */
     const fl_stream_ops *ops;
     int first, count;           /* ring of events in use */
+    fl_timed *timed;            /* owned; FL_STREAM_TIMES of them, made at the first one; op n of these is at n % FL_STREAM_TIMES */
+    uint64_t timed_first, timed_next;   /* under way */
     uint64_t covers[FL_STREAM_EVENTS];      /* number of the last op before the event */
     uint64_t followed[FL_MAX_LANES];        /* this lane waits for op number.. of other streams already */
 } fl_stream;
@@ -146,6 +155,13 @@ bool fl_stream_reached(fl_lane_state *lane, uint64_t seq);
 
 /* What is issued to `lane` from now on waits for op number seq of `other`; both are streams. */
 fl_status fl_stream_follow(fl_lane_state *lane, fl_lane_state *other, uint64_t seq);
+
+/* Around the issue of an op of a stream that the trace shall show. */
+fl_status fl_stream_time_begin(fl_lane_state *lane, const char *name);
+fl_status fl_stream_time_end(fl_lane_state *lane);
+
+/* Hands the times of the ops that are known to be complete to the profile. */
+void fl_stream_times(fl_lane_state *lane);
 
 /* Pusher: has `lane` completed its op number seq? */
 static inline bool fl_lane_reached(fl_lane_state *lane, uint64_t seq)

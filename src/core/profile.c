@@ -2,7 +2,7 @@
 ** profile.c -- the newest 65,536 ops with their times, written as a Chrome trace.
 **
 ** chrome://tracing and ui.perfetto.dev show the file. Ranks add to one file, in which a rank is a process; times are those of the host's clock, the same for
-** all of them. Lanes' threads record too, so a lock guards the ring: it costs some 20 ns, only while profiling.
+** all of them; ops of a device are shown when the device ran them. Lanes' threads record too, so a lock guards the ring: it costs some 20 ns, only while profiling.
 */
 #include "engine_internal.h"
 #include "placement.h"
@@ -133,6 +133,8 @@ fl_status fl_engine_profile_dump(const char *path)
 {
     if (!fl_engine_profiling) return fl_fail(FL_ERR_STATE, "profile: it was not started");
     FL_TRY(fl_engine_wait_lanes());
+    for (int i = 0; i < fl_lane_count; i++)
+        if (fl_lanes[i].stream) fl_stream_times(&fl_lanes[i]);
     pthread_mutex_lock(&lock);
     fl_status status = add_to_file(path);
     if (status == FL_OK) {              /* else another path may be tried */

@@ -60,6 +60,56 @@ fl_status fl_stream_follow(fl_lane_state *lane, fl_lane_state *other, uint64_t s
     return FL_OK;
 }
 
+/* ---- times for the trace ---- */
+
+static fl_timed *timed_at(const fl_stream *s, uint64_t n) { return &s->timed[n % FL_STREAM_TIMES]; }
+
+void fl_stream_times(fl_lane_state *lane)
+{
+    fl_stream *s = lane->stream;
+    for (; s->timed_first < s->timed_next; s->timed_first++) {
+        const fl_timed *op = timed_at(s, s->timed_first);
+        uint64_t started, ended;
+        if (op->seq > lane->seen) return;
+        if (!s->ops->times(s->handle, (int)(s->timed_first % FL_STREAM_TIMES), &started, &ended)) continue;
+        fl_profile_add(op->name, op->line, (int)(lane - fl_lanes), op->pushed < started ? op->pushed : started, started, ended);
+    }
+}
+
+/* A slot for one more: the oldest op is waited for when there is none. */
+static fl_status room_for_timed(fl_lane_state *lane)
+{
+    fl_stream *s = lane->stream;
+    if (!s->timed) s->timed = calloc(FL_STREAM_TIMES, sizeof *s->timed);
+    if (!s->timed) return fl_fail(FL_ERR_MEMORY, "profile: out of memory for lane '%s'", lane->name);
+    if (s->timed_next - s->timed_first < FL_STREAM_TIMES) return FL_OK;
+    FL_TRY(fl_engine_wait_stamp((fl_stamp)(lane - fl_lanes) << 56 | timed_at(s, s->timed_first)->seq, true));
+    fl_stream_times(lane);
+    return FL_OK;
+}
+
+fl_status fl_stream_time_begin(fl_lane_state *lane, const char *name)
+{
+    fl_stream *s = lane->stream;
+    if (!s->ops->time) return FL_OK;
+    FL_TRY(room_for_timed(lane));
+    fl_timed *op = timed_at(s, s->timed_next);
+    op->name = name;
+    op->seq = lane->pushed;
+    op->pushed = fl_now();
+    fl_line_now(op->line);
+    return s->ops->time(s->handle, (int)(s->timed_next % FL_STREAM_TIMES), false);
+}
+
+fl_status fl_stream_time_end(fl_lane_state *lane)
+{
+    fl_stream *s = lane->stream;
+    if (!s->ops->time) return FL_OK;
+    FL_TRY(s->ops->time(s->handle, (int)(s->timed_next % FL_STREAM_TIMES), true));
+    s->timed_next++;
+    return FL_OK;
+}
+
 fl_status fl_engine_stream_new(int *lane, const char *name, void *handle, const fl_stream_ops *ops)
 {
     fl_stream *s = calloc(1, sizeof *s);

@@ -196,7 +196,7 @@ static fl_status stream_follow(void *handle, void *other, int event)
 
 static fl_status give_lane(fl_cuda_queue *q, int device, fl_queue kind)
 {
-    static const fl_stream_ops ops = {stream_record, stream_reached, stream_errors, stream_follow};
+    static const fl_stream_ops ops = {stream_record, stream_reached, stream_errors, stream_follow, fl_cuda_time, fl_cuda_times};
     static const char *const names[FL_QUEUES] = {"compute", "copy in", "copy out", "comm"};
     char name[24];
     if (FL_LIKELY(q->lane != 0)) return FL_OK;

@@ -2,7 +2,7 @@
 ** runtime.h -- what the files of the CUDA runtime share: devices, queues, memory, faults.
 **
 ** device.cu opens devices and is what the core sees of the plug-in; queue.cu has streams, events and what is in flight;
-** memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu what kernels report.
+** timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu what kernels report.
 */
 #ifndef FL_CUDA_RUNTIME_H
 #define FL_CUDA_RUNTIME_H
@@ -33,6 +33,7 @@ typedef struct fl_cuda_queue {
     cudaStream_t stream;        /* NULL: not opened yet */
     cudaEvent_t events[FL_STREAM_EVENTS];
     uint64_t marks[FL_STREAM_EVENTS];   /* `issued` when the event was recorded */
+    cudaEvent_t times[FL_STREAM_TIMES][2];      /* before and behind an op, for the trace */
     uint64_t issued;            /* ops so far */
     uint64_t done;              /* of these, known to be complete */
     fl_cuda_issued flight[FL_CUDA_FLIGHT];  /* op number n is at n % FL_CUDA_FLIGHT */
@@ -51,6 +52,10 @@ fl_status fl_cuda_enter(int device, fl_queue kind);
 
 /* The lane of a queue. That of a device which does not exist is the CPU's: the op that runs there words the error. */
 int fl_cuda_lane(int device, fl_queue kind);
+
+/* fl_stream_ops.time and .times, of a fl_cuda_queue (timing.cu). */
+fl_status fl_cuda_time(void *queue, int slot, bool end);
+bool fl_cuda_times(void *queue, int slot, uint64_t *started, uint64_t *ended);
 
 /* Waits until everything issued to the queue is complete. */
 fl_status fl_cuda_drain(fl_cuda_queue *q);

@@ -97,7 +97,7 @@ static fl_status follow(void *handle, void *other, int event)
     return FL_OK;
 }
 
-static const fl_stream_ops ops = {record, reached, errors, follow};
+static const fl_stream_ops ops = {.record = record, .reached = reached, .errors = errors, .follow = follow};
 
 /* ---- work ---- */
 

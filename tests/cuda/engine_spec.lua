@@ -301,9 +301,18 @@ describe("the environment", function()
         local events = trace.decode(file:read "a")
         file:close()
         os.remove(path)
-        local seen = {}
-        for _, event in ipairs(events.traceEvents or events) do seen[event.name] = event end
+        local seen, lanes = {}, {}
+        for _, event in ipairs(events.traceEvents or events) do
+            if event.ph == "M" and event.name == "thread_name" then lanes[event.tid] = event.args.name end
+            seen[event.name] = event
+        end
         assert.is_table(seen.exp, "the trace has no exp")
-        assert.is_true(seen.exp.dur == nil or seen.exp.dur >= 0)
+        assert.are.equal("cuda:0 compute", lanes[seen.exp.tid])
+        -- the times are the GPU's: it ran one after the other, after they were issued
+        for _, name in ipairs {"exp", "add", "sum"} do
+            assert.is_true(seen[name].dur > 0 and seen[name].args.waited >= 0, name)
+        end
+        assert.is_true(seen.exp.ts + seen.exp.dur <= seen.add.ts + 1)
+        assert.is_true(seen.add.ts + seen.add.dur <= seen.sum.ts + 1)
     end)
 end)
