@@ -324,6 +324,17 @@ template <typename P> __device__ static inline void fetch_chunk(const columns<P>
 
 /* ---- results ---- */
 
+/* Two neighbours, halves in one store: as a pack they would be stored one by one, for the compiler merges them with the stores of single
+** elements at the edge. */
+template <typename T> __device__ static inline void store_two(T *to, const fl_pack<T, 2> &two)
+{
+    if constexpr (sizeof two == sizeof(uint32_t)) {
+        uint32_t word;
+        memcpy(&word, &two, sizeof word);
+        *(uint32_t *)to = word;
+    } else *(fl_pack<T, 2> *)to = two;
+}
+
 /* The rows from `first` of a result [rows, width], in this chunk of it. */
 template <typename P, typename F>
 __device__ static inline void store_rows(typename P::T *out, const sums<P> &o, int64_t first, int64_t limit, int64_t column, int64_t width, const F &factor)
@@ -340,7 +351,7 @@ __device__ static inline void store_rows(typename P::T *out, const sums<P> &o, i
             int64_t col = column + owned_col(j, 0);
             two value = {{fl_store<T>(o.at[i / 2][j][2 * (i % 2)] * factor(i)), fl_store<T>(o.at[i / 2][j][2 * (i % 2) + 1] * factor(i))}};
             T *to = out + row * width + col;
-            if (col + 1 < width && pairs) *(two *)to = value;
+            if (col + 1 < width && pairs) store_two(to, value);
             else
                 for (int c = 0; c < 2 && col + c < width; c++) to[c] = value.at[c];
         }
