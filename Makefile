@@ -18,6 +18,7 @@ FLAGS_release = -O2 -DNDEBUG
 FLAGS_debug = -O0 -g
 FLAGS_asan = -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer
 FLAGS_tsan = -O1 -g -fsanitize=thread
+FLAGS_checked = $(FLAGS_release)
 CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP $(LUA_CFLAGS) $(CFLAGS)
 LDLIBS_ALL = -lcjson -lz -lm -ldl -lpthread
 
@@ -50,9 +51,12 @@ CUDA_CU := $(sort $(wildcard src/cuda/*.cu))
 CUDA_O := $(CUDA_CU:%.cu=$(OUT)/%.o)
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall -MMD -MP
 # The same sources compiled for the CPU, for tests where there is no GPU; in haste, because there are many templates.
-EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(OUT)/emulated/src/cuda/emulate.o
+EMULATED_CC := $(sort $(wildcard src/cuda/*.cc))
+EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)
 EMULATED_FLAGS = -std=gnu++17 $(filter-out -Wstrict-prototypes,$(WARNINGS)) -Wno-unknown-pragmas -Wno-maybe-uninitialized $(FLAGS_$(CONFIG):-O2=-O1) -DFL_EMULATED -fPIC \
 	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include))
+# CONFIG=checked: each access of a kernel is looked at (src/cuda/emulate_check.cc).
+EMULATED_LOOKS_checked = -fsanitize=thread,alignment,bounds -fno-threadsafe-statics --param tsan-instrument-func-entry-exit=0
 EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/tests/emulate)
 PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filter release debug,$(CONFIG)),$(OUT)/flowlua-cuda.so))
 TESTS_C := $(sort $(wildcard tests/c/*.c))
@@ -77,16 +81,17 @@ $(OUT)/emulated/flowlua-cuda.so: $(EMULATED_O)
 	$(CXX) $(FLAGS_$(CONFIG)) -shared -o $@ $(EMULATED_O)
 $(OUT)/emulated/%.o: %.cu
 	@mkdir -p $(dir $@)
-	$(CXX) $(EMULATED_FLAGS) -x c++ -c $< -o $@
+	$(CXX) $(EMULATED_FLAGS) $(EMULATED_LOOKS_$(CONFIG)) -x c++ -c $< -o $@
 $(OUT)/emulated/%.o: %.cc
 	@mkdir -p $(dir $@)
 	$(CXX) $(EMULATED_FLAGS) -c $< -o $@
 $(OUT)/emulated/fake_cublaslt.so: tests/cuda/fake_cublaslt.cc
 	@mkdir -p $(dir $@)
 	$(CXX) $(EMULATED_FLAGS) -shared -o $@ $<
-$(OUT)/tests/emulate: tests/cuda/test_emulate.cc $(OUT)/emulated/src/cuda/emulate.o
+$(OUT)/tests/emulate: $(OUT)/emulated/tests/cuda/test_emulate.o $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)
 	@mkdir -p $(dir $@)
-	$(CXX) $(EMULATED_FLAGS) -Wno-unused-function -o $@ $^
+	$(CXX) $(FLAGS_$(CONFIG)) -o $@ $(filter %.o,$^)
+$(OUT)/emulated/tests/cuda/test_emulate.o: EMULATED_FLAGS += $(EMULATED_LOOKS_$(CONFIG)) -Wno-unused-function
 
 $(OUT)/%.o: %.c
 	@mkdir -p $(dir $@)

@@ -1,15 +1,13 @@
 /*
-** emulate.cc -- CUDA's runtime on the CPU: fibers, streams, events, memory.
+** emulate.cc -- CUDA's runtime on the CPU: fibers, launches, streams, events, copies.
 **
 ** One lock guards everything: kernels, copies and calls of the runtime run one at a time, whichever thread makes them. What
 ** breaks CUDA's rules in a way that a GPU would not report (a barrier that not all threads reach, a copy across the end of
 ** a block or from the wrong side) ends the process with a message: it is a defect of the plug-in.
 */
-#include "emulate.h"
+#include "emulate_parts.h"
 
 #include <deque>
-#include <map>
-#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
@@ -29,11 +27,9 @@
 /* What lives until the end lives longer than static objects: others end later. */
 template <typename T> static T &immortal(void) { return *new T(); }
 
-static std::recursive_mutex &everything = immortal<std::recursive_mutex>();
-#define LOCKED std::lock_guard<std::recursive_mutex> locked(everything)
+std::recursive_mutex &fl_emulated_lock = immortal<std::recursive_mutex>();
 
-/* A defect of the plug-in. */
-static void __attribute__((noreturn, format(printf, 1, 2))) broken(const char *format, ...)
+void fl_emulated_broken(const char *format, ...)
 {
     char text[1024];
     va_list args;
@@ -108,7 +104,7 @@ static fiber *fiber_new(void)
 {
     fiber *f = (fiber *)calloc(1, sizeof *f);
     f->stack = (char *)mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (f->stack == (char *)MAP_FAILED) broken("no memory for the stack of a thread");
+    if (f->stack == (char *)MAP_FAILED) fl_emulated_broken("no memory for the stack of a thread");
     mprotect(f->stack, GUARD_BYTES, PROT_NONE);
     f->bottom = f->stack + GUARD_BYTES;
     f->size = STACK_BYTES;
@@ -117,6 +113,9 @@ static fiber *fiber_new(void)
 }
 
 static fiber scheduler, *running;
+
+fl_emulated_now fl_emulated_running;
+thread_local bool fl_emulated_in_kernel;
 
 /* AddressSanitizer is told, before and after, that the stack is another one. */
 static void fiber_leave(fiber *from, const fiber *to)
@@ -145,6 +144,8 @@ static void fiber_switch(fiber *to)
     fiber *from = running;
     fiber_leave(from, to);
     running = to;
+    fl_emulated_running.stack = to->stack;
+    fl_emulated_running.stack_bytes = GUARD_BYTES + STACK_BYTES;
     fiber_jump(from, to);
     fiber_arrive(from);
 }
@@ -154,7 +155,7 @@ static void fiber_switch(fiber *to)
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / 32, MAX_SHARED = 227 << 10 };
+enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / 32 };
 
 enum wait { NOTHING, BLOCK, EXCHANGE, BALLOT };
 
@@ -187,9 +188,16 @@ static struct {
 static thread threads[MAX_THREADS];
 static thread *self;
 static std::vector<fiber *> &spare = immortal<std::vector<fiber *>>();
-static unsigned char shared_bytes[MAX_SHARED] __attribute__((aligned(128)));
+static unsigned char shared_bytes[FL_EMULATED_SHARED] __attribute__((aligned(128)));
 
 void *fl_emulated_shared(void) { return shared_bytes; }
+
+void fl_emulated_arguments(const void *data, size_t bytes)
+{
+    fl_emulated_running.arguments = data;
+    fl_emulated_running.argument_bytes = bytes;
+    fl_emulated_in_kernel = true;
+}
 
 static int number_of(const thread *t) { return (int)(t - threads); }
 
@@ -203,6 +211,7 @@ static void run_as(thread *t)
 {
     self = t;
     threadIdx = t->index;
+    fl_emulated_running.thread = number_of(t);
 }
 
 /* The running thread stops until make_ready. */
@@ -210,8 +219,17 @@ static void stop_here(void)
 {
     thread *me = self;
     me->where = running;
+    fl_emulated_in_kernel = false;
     fiber_switch(&scheduler);
+    fl_emulated_in_kernel = true;
     run_as(me);
+}
+
+void fl_emulated_place(char *text, size_t size)
+{
+    if (!block.file) snprintf(text, size, "before any launch");
+    else if (!block.count) snprintf(text, size, "after the launch at %s:%d", block.file, block.line);
+    else snprintf(text, size, "%s:%d: block (%u, %u, %u), thread %d", block.file, block.line, blockIdx.x, blockIdx.y, blockIdx.z, number_of(self));
 }
 
 static void begin_next(void)
@@ -219,6 +237,7 @@ static void begin_next(void)
     int n = block.begun++;
     run_as(&threads[block.reverse ? block.count - 1 - n : n]);
     (*block.body)();
+    fl_emulated_in_kernel = false;
     self->ended = true;
     block.ended++;
     block.alive[number_of(self) / 32] &= ~(1u << number_of(self) % 32);
@@ -259,7 +278,7 @@ static void __attribute__((noreturn)) deadlock(void)
         if (shown++ < 3) length += snprintf(text + length, sizeof text - (size_t)length, "; thread %d waits at %s with lanes %08x", i,
                                             wait_names[threads[i].waits], threads[i].mask);
     }
-    broken("%s:%d: block (%u, %u, %u): %d of %d threads have ended and %d wait for them or for lanes that do something else%s", block.file,
+    fl_emulated_broken("%s:%d: block (%u, %u, %u): %d of %d threads have ended and %d wait for them or for lanes that do something else%s", block.file,
            block.line, blockIdx.x, blockIdx.y, blockIdx.z, block.ended, block.count, waiting, text);
 }
 
@@ -274,6 +293,7 @@ int fl_emulated_block_barrier(int value)
     }
     block.total = block.sum;
     block.arrived = block.sum = 0;
+    fl_emulated_running.barriers++;
     for (int i = 0; i < block.count; i++)
         if (threads[i].waits == BLOCK) make_ready(&threads[i]);
     return block.total;
@@ -283,14 +303,18 @@ int fl_emulated_block_barrier(int value)
 static void answer(thread *warp, unsigned mask, enum wait what)
 {
     unsigned votes = 0;
+    fl_emulated_running.meetings[number_of(warp) / 32]++;
     for (int i = 0; i < 32; i++)
         if (mask >> i & 1 && warp[i].predicate) votes |= 1u << i;
     for (int i = 0; i < 32; i++) {
         if (!(mask >> i & 1)) continue;
         warp[i].votes = votes;
         if (what != EXCHANGE) continue;
-        if (mask >> (warp[i].source & 31) & 1) memcpy(warp[i].result, warp[warp[i].source & 31].value, sizeof warp[i].result);
-        else memset(warp[i].result, 0xa5, sizeof warp[i].result);
+        int source = warp[i].source & 31;
+        if (!(mask >> source & 1))
+            fl_emulated_broken("%s:%d: lane %d shuffles with lanes %08x and asks for what lane %d has, which is none of them", block.file, block.line,
+                               i, mask, source);
+        memcpy(warp[i].result, warp[source].value, sizeof warp[i].result);
     }
 }
 
@@ -301,7 +325,7 @@ static void meet_lanes(unsigned mask, enum wait what)
     thread *warp = &threads[n / 32 * 32];
     int lanes = block.count - n / 32 * 32;
     if (lanes < 32) mask &= (1u << lanes) - 1;
-    if (!(mask >> n % 32 & 1)) broken("%s:%d: lane %d waits at %s with lanes %08x, not its own", block.file, block.line, n % 32, wait_names[what], mask);
+    if (!(mask >> n % 32 & 1)) fl_emulated_broken("%s:%d: lane %d waits at %s with lanes %08x, not its own", block.file, block.line, n % 32, wait_names[what], mask);
     self->mask = mask;
     self->waits = what;
     for (int i = 0; i < 32; i++)
@@ -345,6 +369,7 @@ static void number_threads(void)
 static void run_block(void)
 {
     block.begun = block.ended = block.arrived = block.sum = block.ready_first = block.ready_last = 0;
+    fl_emulated_running.barriers++;
     for (int i = 0; i < block.count; i++) {
         threads[i].waits = NOTHING;
         threads[i].ended = false;
@@ -358,6 +383,7 @@ static void run_block(void)
 }
 
 struct launch {
+    int device;
     dim3 grid, threads;
     size_t shared;
     std::function<void()> body;
@@ -367,24 +393,28 @@ struct launch {
 
 static void run_launch(const launch &l)
 {
-    static unsigned turn;
+    static unsigned launches;
+    fl_emulated_rights open(true);
     running = &scheduler;
     gridDim = l.grid;
     blockDim = l.threads;
     block.body = &l.body;
     block.file = l.file;
     block.line = l.line;
+    fl_emulated_running.device = l.device;
+    fl_emulated_running.shared_bytes = l.shared;
     block.count = (int)(blockDim.x * blockDim.y * blockDim.z);
     number_threads();
-    turn++;
-    for (unsigned z = 0; z < gridDim.z; z++)
-        for (unsigned y = 0; y < gridDim.y; y++)
-            for (unsigned x = 0; x < gridDim.x; x++) {
-                blockIdx = make_uint3(x, y, z);
-                block.reverse = turn++ & 1;
-                memset(shared_bytes, 0xff, l.shared);
-                run_block();
-            }
+    uint64_t blocks = (uint64_t)gridDim.x * gridDim.y * gridDim.z;
+    launches++;
+    for (uint64_t i = 0; i < blocks; i++) {
+        uint64_t n = launches & 2 ? blocks - 1 - i : i;
+        blockIdx = make_uint3((unsigned)(n % gridDim.x), (unsigned)(n / gridDim.x % gridDim.y), (unsigned)(n / gridDim.x / gridDim.y));
+        block.reverse = (launches + i) & 1;
+        memset(shared_bytes, 0xff, l.shared);
+        run_block();
+    }
+    block.count = 0;
 }
 
 /* ---- streams ---- */
@@ -396,7 +426,7 @@ struct item {
     uint64_t position;
 };
 
-struct CUstream_st {
+struct CUstream_st : fl_emulated_stream {
     int device;
     std::deque<item> queue;
     uint64_t issued, done;
@@ -427,6 +457,21 @@ static void __attribute__((constructor)) read_environment(void)
     dice.seed((unsigned)from_environment("FLOW_CUDA_EMULATED_SEED", 1));
 }
 
+/* ---- what a device can ---- */
+
+static int compute(void) { return from_environment("FLOW_CUDA_EMULATED_COMPUTE", 80); }
+
+/* Most dynamic shared memory of a block, from the CUDA C++ Programming Guide's table of compute capabilities. */
+static int shared_limit(void)
+{
+    switch (compute()) {
+    case 75: return 64 << 10;
+    case 86: case 89: return 99 << 10;
+    case 90: return 227 << 10;
+    default: return 163 << 10;
+    }
+}
+
 static int device_count(void) { return from_environment("FLOW_CUDA_EMULATED_DEVICES", 2); }
 
 static cudaError_t fail(cudaError_t error)
@@ -437,7 +482,7 @@ static cudaError_t fail(cudaError_t error)
 
 static CUstream_st *stream_of(cudaStream_t s, const char *what)
 {
-    if (!s) broken("%s: the default stream is not ordered with those of the queues", what);
+    if (!s) fl_emulated_broken("%s: the default stream is not ordered with those of the queues", what);
     return s;
 }
 
@@ -479,20 +524,33 @@ void fl_emulate_launch(cudaStream_t stream, const void *, dim3 grid, dim3 thread
 {
     LOCKED;
     uint64_t count = (uint64_t)threads_of_block.x * threads_of_block.y * threads_of_block.z;
+    if (shared > (size_t)shared_limit()) {
+        fail(cudaErrorInvalidValue);
+        return;
+    }
     bool possible = grid.x && grid.y && grid.z && grid.x <= INT32_MAX && grid.y <= 65535 && grid.z <= 65535 && count &&
-                    count <= MAX_THREADS && threads_of_block.z <= 64 && shared <= MAX_SHARED;
+                    count <= MAX_THREADS && threads_of_block.z <= 64;
     if (!possible) {
         fail(cudaErrorInvalidConfiguration);
         return;
     }
-    launch l = {grid, threads_of_block, shared, std::move(body), file, line};
+    launch l = {stream_of(stream, file)->device, grid, threads_of_block, shared, std::move(body), file, line};
     issue(stream_of(stream, file), [l] { run_launch(l); });
+}
+
+static void issue_of_library(cudaStream_t s, std::function<void()> run)
+{
+    LOCKED;
+    issue(stream_of(s, "a library"), [run] {
+        fl_emulated_rights open(true);
+        run();
+    });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
 {
     LOCKED;
-    *out = new CUstream_st{current_device, {}, 0, 0};
+    *out = new CUstream_st{{issue_of_library}, current_device, {}, 0, 0};
     streams.push_back(*out);
     return cudaSuccess;
 }
@@ -536,7 +594,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t function, void *data)
 {
     LOCKED;
-    issue(stream_of(s, "cudaLaunchHostFunc"), [=] { function(data); });
+    issue(stream_of(s, "cudaLaunchHostFunc"), [=] {
+        fl_emulated_rights closed(false);
+        function(data);
+    });
     return cudaSuccess;
 }
 
@@ -600,66 +661,37 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 
 /* ---- memory ---- */
 
-struct memory { size_t bytes; int device; };            /* device -1: pinned host memory */
-static std::map<const char *, memory> &blocks = immortal<std::map<const char *, memory>>();
-static std::map<int, int64_t> &used = immortal<std::map<int, int64_t>>();
-
 static int64_t device_bytes(void)
 {
     const char *text = getenv("FLOW_CUDA_EMULATED_BYTES");
     return text && *text ? atoll(text) : (int64_t)4 << 30;
 }
 
-/* The block that holds the address, or NULL. */
-static const memory *block_of(const void *address, size_t *left)
-{
-    std::map<const char *, memory>::iterator i = blocks.upper_bound((const char *)address);
-    if (i == blocks.begin()) return NULL;
-    --i;
-    size_t offset = (size_t)((const char *)address - i->first);
-    if (offset >= i->second.bytes && offset > 0) return NULL;
-    *left = i->second.bytes - offset;
-    return &i->second;
-}
-
 static bool on_device(const void *address)
 {
     size_t left;
-    const memory *m = block_of(address, &left);
+    const fl_emulated_memory *m = fl_emulated_memory_find(address, &left);
     return m && m->device >= 0;
 }
 
 static bool is_pageable(const void *address)
 {
     size_t left;
-    return !block_of(address, &left);
+    return !fl_emulated_memory_find(address, &left);
 }
 
 static void check_range(const void *address, size_t bytes, bool device, const char *what)
 {
     size_t left = 0;
-    const memory *m = block_of(address, &left);
-    if (device && (!m || m->device < 0)) broken("%s: %p is no device memory (any more)", what, address);
-    if (m && left < bytes) broken("%s: %zu bytes at %p, of which %zu belong to the block", what, bytes, address, left);
+    const fl_emulated_memory *m = fl_emulated_memory_find(address, &left);
+    if (device && (!m || m->device < 0)) fl_emulated_broken("%s: %p is no device memory (any more)", what, address);
+    if (m && left < bytes) fl_emulated_broken("%s: %zu bytes at %p, of which %zu belong to the block", what, bytes, address, left);
 }
 
-static void *memory_new(size_t bytes, int device)
+static void fill_device(void *data, int value, size_t bytes)
 {
-    void *data;
-    if (posix_memalign(&data, 512, bytes ? bytes : 1)) return NULL;
-    blocks[(const char *)data] = {bytes, device};
-    used[device] += (int64_t)bytes;
-    return data;
-}
-
-static void memory_free(void *data)
-{
-    std::map<const char *, memory>::iterator i = blocks.find((const char *)data);
-    if (i == blocks.end()) broken("%p is freed, but it is not the start of a block", data);
-    used[i->second.device] -= (int64_t)i->second.bytes;
-    memset(data, 0xfd, i->second.bytes);
-    blocks.erase(i);
-    free(data);
+    fl_emulated_rights open(true);
+    memset(data, value, bytes);
 }
 
 /* New memory has its pattern (NaN, -1) in the order of the stream: what another stream wrote before is lost. */
@@ -668,10 +700,10 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t s)
     LOCKED;
     CUstream_st *stream = stream_of(s, "cudaMallocAsync");
     int device = stream->device;
-    if (used[device] + (int64_t)bytes > device_bytes()) advance(stream, stream->issued);
-    void *data = used[device] + (int64_t)bytes > device_bytes() ? NULL : memory_new(bytes, device);
+    if (fl_emulated_memory_used(device) + (int64_t)bytes > device_bytes()) advance(stream, stream->issued);
+    void *data = fl_emulated_memory_used(device) + (int64_t)bytes > device_bytes() ? NULL : fl_emulated_memory_new(bytes, device);
     if (!data) return fail(cudaErrorMemoryAllocation);
-    issue(stream, [=] { memset(data, 0xff, bytes); });
+    issue(stream, [=] { fill_device(data, 0xff, bytes); });
     *out = data;
     return cudaSuccess;
 }
@@ -682,17 +714,17 @@ cudaError_t cudaFreeAsync(void *data, cudaStream_t s)
 {
     LOCKED;
     check_range(data, 0, true, "cudaFreeAsync");
-    issue(stream_of(s, "cudaFreeAsync"), [=] { memory_free(data); });
+    issue(stream_of(s, "cudaFreeAsync"), [=] { fl_emulated_memory_free(data); });
     return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     LOCKED;
-    if (used[current_device] + (int64_t)bytes > device_bytes()) return fail(cudaErrorMemoryAllocation);
-    void *data = memory_new(bytes, current_device);
+    if (fl_emulated_memory_used(current_device) + (int64_t)bytes > device_bytes()) return fail(cudaErrorMemoryAllocation);
+    void *data = fl_emulated_memory_new(bytes, current_device);
     if (!data) return fail(cudaErrorMemoryAllocation);
-    memset(data, 0xff, bytes);
+    fill_device(data, 0xff, bytes);
     *out = data;
     return cudaSuccess;
 }
@@ -701,14 +733,14 @@ cudaError_t cudaFree(void *data)
 {
     LOCKED;
     advance_all();
-    if (data) memory_free(data);
+    if (data) fl_emulated_memory_free(data);
     return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
 {
     LOCKED;
-    *out = memory_new(bytes, -1);
+    *out = fl_emulated_memory_new(bytes, -1);
     return *out ? cudaSuccess : fail(cudaErrorMemoryAllocation);
 }
 
@@ -724,7 +756,7 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
     LOCKED;
     *total = (size_t)device_bytes();
-    *available = *total - (size_t)used[current_device];
+    *available = *total - (size_t)fl_emulated_memory_used(current_device);
     return cudaSuccess;
 }
 
@@ -740,7 +772,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void *value)
 {
     LOCKED;
-    *(uint64_t *)value = (uint64_t)used[(int)(intptr_t)pool - 1];
+    *(uint64_t *)value = (uint64_t)fl_emulated_memory_used((int)(intptr_t)pool - 1);
     return cudaSuccess;
 }
 
@@ -748,7 +780,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *add
 {
     LOCKED;
     size_t left;
-    const memory *m = block_of(address, &left);
+    const fl_emulated_memory *m = fl_emulated_memory_find(address, &left);
     memset(out, 0, sizeof *out);
     out->type = !m ? cudaMemoryTypeUnregistered : m->device < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
     out->device = m && m->device >= 0 ? m->device : current_device;
@@ -762,7 +794,7 @@ static void check_kind(const void *out, const void *in, cudaMemcpyKind kind)
     if (kind == cudaMemcpyDefault) return;
     bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (to_device != on_device(out) || from_device != on_device(in)) broken("a copy from %p to %p is said to be of kind %d", in, out, (int)kind);
+    if (to_device != on_device(out) || from_device != on_device(in)) fl_emulated_broken("a copy from %p to %p is said to be of kind %d", in, out, (int)kind);
 }
 
 /* Ranges are checked when the copy runs, too: the memory may have been freed by then. */
@@ -775,6 +807,7 @@ cudaError_t cudaMemcpyAsync(void *out, const void *in, size_t bytes, cudaMemcpyK
     issue(s, [=] {
         check_range(out, bytes, to_device, "a copy's target");
         check_range(in, bytes, from_device, "a copy's source");
+        fl_emulated_rights open(true);
         memmove(out, in, bytes);
     });
     if (waits) advance(s, s->issued);
@@ -786,9 +819,9 @@ cudaError_t cudaMemcpyPeerAsync(void *out, int to, const void *in, int from, siz
 {
     LOCKED;
     size_t left;
-    const memory *target = block_of(out, &left), *source = block_of(in, &left);
+    const fl_emulated_memory *target = fl_emulated_memory_find(out, &left), *source = fl_emulated_memory_find(in, &left);
     if (!target || !source || target->device != to || source->device != from)
-        broken("a copy from %p to %p is said to be from GPU %d to GPU %d", in, out, from, to);
+        fl_emulated_broken("a copy from %p to %p is said to be from GPU %d to GPU %d", in, out, from, to);
     return cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, s);
 }
 
@@ -807,7 +840,7 @@ cudaError_t cudaMemsetAsync(void *out, int value, size_t bytes, cudaStream_t s)
     LOCKED;
     issue(stream_of(s, "cudaMemsetAsync"), [=] {
         check_range(out, bytes, true, "cudaMemsetAsync");
-        memset(out, value, bytes);
+        fill_device(out, value, bytes);
     });
     return cudaSuccess;
 }
@@ -831,19 +864,6 @@ cudaError_t cudaGetDevice(int *device)
 {
     *device = current_device;
     return cudaSuccess;
-}
-
-static int compute(void) { return from_environment("FLOW_CUDA_EMULATED_COMPUTE", 80); }
-
-/* Most dynamic shared memory of a block, from the CUDA C++ Programming Guide's table of compute capabilities. */
-static int shared_limit(void)
-{
-    switch (compute()) {
-    case 75: return 64 << 10;
-    case 86: case 89: return 99 << 10;
-    case 90: return 227 << 10;
-    default: return 163 << 10;
-    }
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
@@ -904,6 +924,7 @@ const char *cudaGetErrorName(cudaError_t error)
     case cudaSuccess: return "cudaSuccess";
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
@@ -916,6 +937,7 @@ const char *cudaGetErrorString(cudaError_t error)
     switch (error) {
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     default: return cudaGetErrorName(error);
     }

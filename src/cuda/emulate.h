@@ -4,10 +4,11 @@
 ** Types and declarations of the runtime are the toolkit's own headers; emulate.cc defines the functions. The blocks of a
 ** launch run one after the other, so a static array is a block's shared memory. A thread runs until it waits for others and
 ** only then becomes a fiber: kernels without barriers cost a function call per thread. Every other block runs its threads in
-** reverse order, so that what only works in one order is seen.
+** reverse order, half of the launches their blocks, so that what only works in one order is seen.
 **
-** What must be the same for all threads is checked: a barrier that some threads never reach ends the process with a message
-** that names the launch.
+** What a GPU would punish, or not even notice, ends the process with a message that names the launch: a barrier that some threads
+** never reach, lanes that wait for others than those that wait for them, memory that is touched beyond its end, after it was freed
+** or, if it is the GPU's, by the host. A build with CONFIG=checked looks at each access of kernels, too (emulate_check.cc).
 **
 ** FLOW_CUDA_EMULATED=deferred: launches, copies and events wait in the queue of their stream and are executed at random moments
 ** (FLOW_CUDA_EMULATED_SEED) that respect only streams and events. Without it they are executed at once.
@@ -57,25 +58,37 @@ static const int warpSize = 32;
 void fl_emulate_launch(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared, std::function<void()> body,
                        const char *file, int line);
 
+/* A thread begins with these arguments. */
+void fl_emulated_arguments(const void *data, size_t bytes);
+
 /* The arguments are taken now, by value, as the GPU's are. */
 template <typename F, typename... A>
 static inline void fl_emulate(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared, const char *file, int line,
                               F &&body, A... arguments)
 {
     auto packed = std::make_tuple(arguments...);
-    fl_emulate_launch(stream, kernel, grid, block, shared, [body, packed] { std::apply(body, packed); }, file, line);
+    fl_emulate_launch(stream, kernel, grid, block, shared, [body, packed] {
+        fl_emulated_arguments(&packed, sizeof packed);
+        std::apply(body, packed);
+    }, file, line);
 }
 
-/* Dynamic shared memory of the running block; filled with 0xff before each block. */
+/* Dynamic shared memory of the running block; filled with 0xff before each block. Any GPU has FL_EMULATED_SHARED or less. */
+enum { FL_EMULATED_SHARED = 227 << 10 };
 void *fl_emulated_shared(void);
+
+/* A stream begins with this: stand-ins for NVIDIA's libraries, which know nothing else of the emulation, issue with it what they
+** do to device memory. */
+typedef struct fl_emulated_stream {
+    void (*issue)(cudaStream_t stream, std::function<void()> run);
+} fl_emulated_stream;
 
 /* ---- barriers ---- */
 
 /* All threads of the block arrive; returns the sum of what they brought. */
 int fl_emulated_block_barrier(int value);
 
-/* The lanes of `mask` that exist arrive with `size` bytes (at most 16); out gets what lane `source` brought: bytes 0xa5 when that
-** lane was not among them. */
+/* The lanes of `mask` that exist arrive with `size` bytes (at most 16); out gets what lane `source`, one of them, brought. */
 void fl_emulated_exchange(void *out, const void *value, int size, unsigned mask, int source);
 
 /* The lanes of `mask` arrive; bits of those whose predicate is true. */
@@ -156,8 +169,13 @@ template <typename T> static inline unsigned __match_any_sync(unsigned mask, T x
 
 /* ---- atomics: threads are never interrupted ---- */
 
-template <typename T, typename F> static inline T fl_emulated_atomic(T *place, F &&change)
+void fl_emulated_atomic_access(const void *place, size_t size);
+
+template <typename T, typename F> __attribute__((no_sanitize("thread"))) static inline T fl_emulated_atomic(T *place, F &&change)
 {
+#ifdef __SANITIZE_THREAD__
+    fl_emulated_atomic_access((const void *)place, sizeof *place);
+#endif
     T old = *place;
     *place = change(old);
     return old;

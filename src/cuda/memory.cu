@@ -13,9 +13,12 @@
 
 enum { UNIT = 512, SMALL = 1 << 20, CLASSES = 97, TEMPORARIES = 32 };
 
-#ifdef __SANITIZE_ADDRESS__
-static const int64_t CACHE_LIMIT = 0;           /* so that the use of released memory is seen */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* Each block is the driver's, with just its bytes: uses of released memory and of bytes behind the end are seen. */
+static const bool EXACT = true;
+static const int64_t CACHE_LIMIT = 0;
 #else
+static const bool EXACT = false;
 static const int64_t CACHE_LIMIT = 256 << 20;
 #endif
 
@@ -139,7 +142,7 @@ static fl_status allocate_on(void **out, size_t bytes, fl_cuda_queue *q)
     if (bytes <= SMALL) {
         int c = class_of(bytes ? bytes : 1);
         data = take_kept(a, c, q->stream);
-        if (!data) FL_TRY(pool_take(&data, class_bytes(c), q));
+        if (!data) FL_TRY(pool_take(&data, EXACT ? (bytes ? bytes : 1) : class_bytes(c), q));
     } else FL_TRY(pool_take(&data, bytes, q));
     count_live(a, bytes);
     *out = data;

@@ -1,8 +1,11 @@
 /*
-** fake_cublaslt.cc -- the part of cuBLASLt's interface that the plug-in uses, computed at once by plain loops: for the emulation
-** (FLOW_CUBLASLT). It refuses what cuBLASLt refuses: leading dimensions that are too short, addresses less aligned than promised,
-** a bias in float64. Operands of TF32 products are rounded.
+** fake_cublaslt.cc -- the part of cuBLASLt's interface that the plug-in uses, computed by plain loops in the order of the stream:
+** for the emulation (FLOW_CUBLASLT). It refuses what cuBLASLt refuses: leading dimensions that are too short, addresses less
+** aligned than promised, epilogues in float64, what gelu keeps in rows or matrices that are no multiple of 8 elements apart.
+** Operands of TF32 products are rounded.
 */
+#include "../../src/cuda/emulate.h"
+
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,6 +22,8 @@ struct desc {
     cublasOperation_t transposed[2];
     cublasLtEpilogue_t epilogue;
     const void *bias;
+    void *kept;
+    int64_t kept_ld, kept_step;
 };
 
 struct layout {
@@ -68,6 +73,60 @@ double as_tf32(double value)
     return isfinite(value) ? ldexp(nearbyint(ldexp(mantissa, 11)), exponent - 11) : value;
 }
 
+bool has(const desc *d, int epilogue) { return (d->epilogue & epilogue) == epilogue; }
+
+bool is_known(cublasLtEpilogue_t e)
+{
+    return e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_RELU || e == CUBLASLT_EPILOGUE_RELU_BIAS ||
+           e == CUBLASLT_EPILOGUE_GELU || e == CUBLASLT_EPILOGUE_GELU_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX ||
+           e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* Pointers that an epilogue reads or writes are there, and what it keeps is laid out as the library wants it. */
+bool epilogue_fits(const desc *d, const layout *c)
+{
+    if (!is_known(d->epilogue) || (d->compute == CUBLAS_COMPUTE_64F && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT)) return false;
+    if (has(d, CUBLASLT_EPILOGUE_BIAS) && !d->bias) return false;
+    if (!has(d, CUBLASLT_EPILOGUE_GELU_AUX)) return true;
+    return d->kept && d->kept_ld % 8 == 0 && d->kept_ld >= (int64_t)c->rows && (c->batch == 1 || d->kept_step % 8 == 0);
+}
+
+double activated(const desc *d, double x)
+{
+    if (has(d, CUBLASLT_EPILOGUE_RELU)) return x < 0 ? 0 : x;
+    if (has(d, CUBLASLT_EPILOGUE_GELU)) return x / (1 + exp(-2 * 0.79788456080286536 * (x + 0.044715 * x * x * x)));
+    return x;
+}
+
+/* sum before the epilogue, of element (row, col) of product i. */
+void finish(const desc *d, const layout *c, void *out, int64_t i, int64_t row, int64_t col, double sum)
+{
+    if (has(d, CUBLASLT_EPILOGUE_BIAS)) sum += element(d->bias, c->type, row);
+    if (has(d, CUBLASLT_EPILOGUE_GELU_AUX)) store(d->kept, c->type, i * d->kept_step + row + col * d->kept_ld, sum);
+    store(out, c->type, i * c->step + row + col * c->ld, activated(d, sum));
+}
+
+/* out = by * a b + before * c */
+void multiply(const desc *d, double by, const void *a, const layout *x, const void *b, const layout *y, double before, const void *c, void *out,
+              const layout *z)
+{
+    bool rounds = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    int64_t depth = (int64_t)(d->transposed[0] ? x->rows : x->cols);
+    for (int64_t i = 0; i < z->batch; i++)
+        for (int64_t col = 0; col < (int64_t)z->cols; col++)
+            for (int64_t row = 0; row < (int64_t)z->rows; row++) {
+                double sum = 0;
+                for (int64_t k = 0; k < depth; k++) {
+                    double u = element(a, x->type, i * x->step + (d->transposed[0] ? k + row * x->ld : row + k * x->ld));
+                    double v = element(b, y->type, i * y->step + (d->transposed[1] ? col + k * y->ld : k + col * y->ld));
+                    sum += rounds ? as_tf32(u) * as_tf32(v) : u * v;
+                }
+                sum *= by;
+                if (before != 0) sum += before * element(c, z->type, i * z->step + row + col * z->ld);
+                finish(d, z, out, i, row, col, sum);
+            }
+}
+
 bool aligned(const void *data, const uint8_t *promised) { return (uintptr_t)data % ((uint32_t)*promised + 1) == 0; }
 
 } // namespace
@@ -101,6 +160,9 @@ API cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t opaque, cublasLtMatmulDe
     case CUBLASLT_MATMUL_DESC_TRANSB: memcpy(&d->transposed[1], value, size); break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE: memcpy(&d->epilogue, value, size); break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: memcpy(&d->bias, value, size); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: memcpy(&d->kept, value, size); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: memcpy(&d->kept_ld, value, size); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE: memcpy(&d->kept_step, value, size); break;
     default: return CUBLAS_STATUS_INVALID_VALUE;
     }
     return CUBLAS_STATUS_SUCCESS;
@@ -155,7 +217,7 @@ API cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d, cub
     const desc *product = (const desc *)d;
     *count = 0;
     if (!fits(product, (const layout *)a, (const layout *)b, (const layout *)c)) return CUBLAS_STATUS_INVALID_VALUE;
-    if (product->compute == CUBLAS_COMPUTE_64F && product->epilogue != CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!epilogue_fits(product, (const layout *)c)) return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(result, 0, sizeof *result);
     for (int i = 0; i < 4; i++) ((uint8_t *)result->algo.data)[i] = (uint8_t)(((const preference *)p)->alignment[i] - 1);
     result->workspaceSize = 64;
@@ -166,32 +228,20 @@ API cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d, cub
 
 API cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t opaque, const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                    cublasLtMatrixLayout_t b_layout, const void *beta, const void *c, cublasLtMatrixLayout_t, void *out, cublasLtMatrixLayout_t out_layout,
-                   const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_size, cudaStream_t)
+                   const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_size, cudaStream_t stream)
 {
     const desc *d = (const desc *)opaque;
     const layout *x = (const layout *)a_layout, *y = (const layout *)b_layout, *z = (const layout *)out_layout;
     const uint8_t *promised = (const uint8_t *)algo->data;
-    bool wide = d->compute == CUBLAS_COMPUTE_64F, rounds = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32, biased = d->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    bool wide = d->compute == CUBLAS_COMPUTE_64F;
     double by = wide ? *(const double *)alpha : *(const float *)alpha, before = wide ? *(const double *)beta : *(const float *)beta;
-    if (!fits(d, x, y, z) || !workspace || workspace_size != 64) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!fits(d, x, y, z) || !epilogue_fits(d, z) || !workspace || workspace_size != 64) return CUBLAS_STATUS_INVALID_VALUE;
     if (!aligned(a, promised) || !aligned(b, promised + 1) || !aligned(c, promised + 2) || !aligned(out, promised + 3) ||
-        (biased && !aligned(d->bias, promised + 3)))
+        (has(d, CUBLASLT_EPILOGUE_BIAS) && !aligned(d->bias, promised + 3)) ||
+        (has(d, CUBLASLT_EPILOGUE_GELU_AUX) && !aligned(d->kept, promised + 3)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    int64_t depth = (int64_t)(d->transposed[0] ? x->rows : x->cols);
-    for (int64_t i = 0; i < z->batch; i++)
-        for (int64_t col = 0; col < (int64_t)z->cols; col++)
-            for (int64_t row = 0; row < (int64_t)z->rows; row++) {
-                int64_t at = i * z->step + row + col * z->ld;
-                double sum = 0;
-                for (int64_t k = 0; k < depth; k++) {
-                    double u = element(a, x->type, i * x->step + (d->transposed[0] ? k + row * x->ld : row + k * x->ld));
-                    double v = element(b, y->type, i * y->step + (d->transposed[1] ? col + k * y->ld : k + col * y->ld));
-                    sum += rounds ? as_tf32(u) * as_tf32(v) : u * v;
-                }
-                sum *= by;
-                if (before != 0) sum += before * element(c, z->type, at);
-                if (biased) sum += element(d->bias, z->type, row);
-                store(out, z->type, at, sum);
-            }
+    ((const fl_emulated_stream *)stream)->issue(stream, [=, product = *d, left = *x, right = *y, result = *z] {
+        multiply(&product, by, a, &left, b, &right, before, c, out, &result);
+    });
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -58,6 +58,53 @@ __global__ void half_warp(int *out)
     if (threadIdx.x < 5) out[0] = __shfl_sync(0xffffffffu, 1, 0);
 }
 
+__global__ void outside(int *out)
+{
+    if (threadIdx.x < 4) out[threadIdx.x] = __shfl_sync(0xfu, 1, 5);
+}
+
+__global__ void set(float *x, int i) { x[i] = 1; }
+__global__ void set_four(float *x) { *(float4 *)x = make_float4(1, 2, 3, 4); }
+__global__ void set_dynamic(int i) { ((char *)fl_emulated_shared())[i] = 1; }
+
+__global__ void set_shared(int *out, int i)
+{
+    __shared__ int values[8];
+    values[i] = 1;
+    *out = values[0];
+}
+
+/* One thread sums what all have written: with and without waiting for them. */
+__global__ void sum_shared(int *out, bool waits)
+{
+    __shared__ int values[64];
+    values[threadIdx.x] = (int)threadIdx.x;
+    if (waits) __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (int i = 0; i < 64; i++) *out += values[i];
+}
+
+/* What a warp wrote is read by its other lanes after they met; then each writes again what others have read. */
+__global__ void pass_on(int *out, bool meets)
+{
+    __shared__ int values[32];
+    values[threadIdx.x] = (int)threadIdx.x;
+    __syncwarp();
+    out[threadIdx.x] = values[31 - threadIdx.x];
+    if (meets) __syncwarp();
+    values[threadIdx.x] = 0;
+}
+
+__global__ void count_shared(int *out)
+{
+    __shared__ int count;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    atomicAdd(&count, 1);
+    __syncthreads();
+    *out = count;
+}
+
 __global__ void dynamic(unsigned char *out) { *out = ((unsigned char *)fl_emulated_shared())[99]; }
 __global__ void add(int *x, int n) { atomicAdd(x, n); }
 __global__ void triple(int *x) { *x = (int)(3u * (unsigned)*x); }
@@ -141,11 +188,13 @@ template <typename F> static bool dies(const char *message, F &&f)
         _exit(0);
     }
     close(ends[1]);
-    ssize_t n = read(ends[0], text, sizeof text - 1);
+    size_t length = 0;
+    ssize_t n;
+    while (length < sizeof text - 1 && (n = read(ends[0], text + length, sizeof text - 1 - length)) > 0) length += (size_t)n;
     close(ends[0]);
     int status;
     waitpid(child, &status, 0);
-    text[n > 0 ? n : 0] = '\0';
+    text[length] = '\0';
     if (!strstr(text, message)) fprintf(stderr, "said: %s", text);
     return !(WIFEXITED(status) && WEXITSTATUS(status) == 0) && strstr(text, message);
 }
@@ -155,12 +204,94 @@ static void test_defects(void)
     int *out = device_array<int>(4), host = 0;
     CHECK(dies("here.cu:7: block (0, 0, 0): 32 of 64 threads have ended and 32 wait", [=] { LAUNCH(half_barrier, 1, 64, 0, out); }));
     CHECK(dies("waits at a shuffle with lanes ffffffff", [=] { LAUNCH(half_warp, 1, 32, 0, out); }));
+    CHECK(dies("asks for what lane 5 has, which is none of them", [=] { LAUNCH(outside, 1, 32, 0, out); }));
     CHECK(dies("of which 16 belong to the block", [&] { cudaMemcpyAsync(out, out, 20, cudaMemcpyDefault, stream); }));
     CHECK(dies("is said to be of kind 1", [&] { cudaMemcpyAsync(&host, out, 4, cudaMemcpyHostToDevice, stream); }));
     CHECK(dies("CUDA emulated: a copy", [&] {
         cudaFreeAsync(out, stream);
         cudaMemcpyAsync(out, out, 4, cudaMemcpyDeviceToDevice, stream);
     }));
+}
+
+static void test_memory(void)
+{
+    float *x = device_array<float>(1000), host[2] = {0}, *there;
+    CHECK(dies("here.cu:7: block (0, 0, 0), thread 0: touches byte 4096 of a block of 4000 bytes of GPU 0", [=] { LAUNCH(set, 1, 1, 0, x, 1024); }));
+#ifdef __SANITIZE_ADDRESS__
+    const char *end = "use-after-poison";
+#else
+    const char *end = "byte 4000 of";
+#endif
+    CHECK(dies(end, [=] {
+        LAUNCH(set, 1, 1, 0, x, 1000);
+        cudaFreeAsync(x, stream);
+    }));
+    CHECK(dies("touches byte 12 of what was a block of 4000 bytes of GPU 0 and is freed", [=] {
+        cudaFreeAsync(x, stream);
+        LAUNCH(set, 1, 1, 0, x, 3);
+    }));
+    CHECK(dies("after the launch at here.cu:7: host code touches device memory: byte 8 of a block of 4000 bytes of GPU 0", [=] {
+        LAUNCH(set, 1, 1, 0, x, 3);
+        cudaDeviceSynchronize();
+        x[2] = 1;
+    }));
+    CHECK(cudaHostAlloc((void **)&there, 8, 0) == cudaSuccess);
+    LAUNCH(set, 1, 1, 0, there, 1);
+    there[0] = 2;
+    CHECK(cudaStreamSynchronize(stream) == cudaSuccess && there[0] + there[1] == 3);
+    read_back(host, x, 2);
+    cudaFreeHost(there);
+    cudaFreeAsync(x, stream);
+}
+
+/* What only a build sees that looks at each access. */
+static void test_accesses(void)
+{
+    int *out = device_array<int>(64), host = 0;
+    float *x = (float *)out;
+    cudaMemsetAsync(out, 0, 256, stream);
+    LAUNCH(sum_shared, 1, 64, 0, out, true);
+    LAUNCH(pass_on, 1, 32, 0, out, true);
+    LAUNCH(count_shared, 1, 64, 0, out);
+    LAUNCH(set_dynamic, 1, 1, 100, 99);
+    LAUNCH(set_four, 1, 1, 0, x + 4);
+    read_back(&host, out, 1);
+    CHECK(host == 64);
+#ifdef __SANITIZE_THREAD__
+    CHECK(dies("thread 0: touches byte 256 of a block of 256 bytes", [=] { LAUNCH(set, 1, 1, 0, x, 64); }));
+    CHECK(dies("thread 0 writes 16 bytes of a block of 264 bytes, from byte 256 on", [=] { LAUNCH(set_four, 1, 1, 0, device_array<float>(66) + 64); }));
+    CHECK(dies("that is neither memory of the GPU nor pinned", [&] { LAUNCH(set, 1, 1, 0, (float *)&host, 0); }));
+    CHECK(dies("which must be a multiple of 16", [=] { LAUNCH(set_four, 1, 1, 0, x + 1); }));
+    CHECK(dies("writes 1 bytes of dynamic shared memory from byte 100 on: the launch asked for 100", [=] { LAUNCH(set_dynamic, 1, 1, 100, 100); }));
+    CHECK(dies("uses index 8 of a shorter array at tests/cuda/test_emulate.cc", [=] { LAUNCH(set_shared, 1, 1, 0, out, 8); }));
+    CHECK(dies("with no barrier between", [=] { LAUNCH(sum_shared, 1, 64, 0, out, false); }));
+    CHECK(dies("with no barrier between", [=] { LAUNCH(pass_on, 1, 32, 0, out, false); }));
+    CHECK(dies("runs on GPU 0 and writes memory of GPU 1", [=] {
+        cudaStream_t here = stream;
+        cudaSetDevice(1);
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        float *far = device_array<float>(4);
+        stream = here;
+        LAUNCH(set, 1, 1, 0, far, 0);
+    }));
+#endif
+    cudaFreeAsync(out, stream);
+}
+
+static void test_limits(void)
+{
+    unsigned char *out = device_array<unsigned char>(1);
+    LAUNCH(dynamic, 1, 1, 163 << 10, out);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    LAUNCH(dynamic, 1, 1, (163 << 10) + 1, out);
+    CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+    LAUNCH(dynamic, dim3(1, 65536), 1, 100, out);
+    CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
+    setenv("FLOW_CUDA_EMULATED_COMPUTE", "86", 1);
+    LAUNCH(dynamic, 1, 1, (99 << 10) + 1, out);
+    CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+    unsetenv("FLOW_CUDA_EMULATED_COMPUTE");
+    cudaFreeAsync(out, stream);
 }
 
 /* One stream writes what another reads: ordered by an event the result is right however the streams are stirred; without, a
@@ -212,6 +343,9 @@ int main(void)
     RUN(test_lanes);
     RUN(test_places);
     RUN(test_defects);
+    RUN(test_memory);
+    RUN(test_accesses);
+    RUN(test_limits);
     RUN(test_order);
     stream = first;
     return finish();
