@@ -9,7 +9,7 @@
 #include "copies.h"
 #include "permute.h"
 
-enum { THREADS = 256, EACH = 4, LONG_RUN = 64 };
+enum { THREADS = 256, EACH = 4, LONG_RUN = 64, LARGE = 1 << 16 };
 
 typedef fl_walk<2, FL_LAYOUT_AXES> copy_walk;
 typedef fl_walk<1, FL_LAYOUT_AXES> fill_walk;
@@ -109,6 +109,15 @@ template <typename T> static void launch_lines(const fl_cuda_copy_job *j)
     });
 }
 
+/* Many bytes without gaps on both sides that cannot be moved in wide units: the driver cuts them at better places. */
+static bool copy_run(const fl_cuda_copy_job *j)
+{
+    const fl_axis *run = &j->layout.axes[0];
+    if (j->layout.count != 1 || j->unit == 16 || run->stride[0] != j->unit || run->stride[1] != j->unit || run->size * j->unit < LARGE) return false;
+    cudaMemcpyAsync(j->out, j->in, (size_t)(run->size * j->unit), cudaMemcpyDeviceToDevice, fl_cuda_stream());
+    return true;
+}
+
 fl_status fl_cuda_copy_view(const fl_view *out, const fl_view *in)
 {
     const fl_view *views[] = {out, in};
@@ -125,7 +134,7 @@ fl_status fl_cuda_copy_view(const fl_view *out, const fl_view *in)
     }
     const char *data[] = {j.out, j.in};
     j.unit = widen(&j.layout, data, j.unit);
-    bool done = !reads_in_order(&j) && (fl_cuda_transpose(&j) || fl_cuda_permute_tiles(&j));
+    bool done = copy_run(&j) || (!reads_in_order(&j) && (fl_cuda_transpose(&j) || fl_cuda_permute_tiles(&j)));
     if (!done) fl_cuda_by_unit(j.unit, [&](auto like) { launch_lines<decltype(like)>(&j); });
     return fl_cuda_check("copy");
 }
@@ -145,6 +154,27 @@ template <typename T> static void launch_fill(const fl_layout *layout, char *out
     });
 }
 
+/* repeated: 16 bytes of values that have `width` bytes. */
+static void fill_layout(fl_layout l, char *data, const char *repeated, int width)
+{
+    const char *const addresses[] = {data};
+    int unit = widen(&l, addresses, width);
+    fl_cuda_by_unit(unit, [&](auto like) { launch_fill<decltype(like)>(&l, data, repeated); });
+}
+
+/* A run is cut where memory is aligned, so that all but its ends is written in wide units. */
+static void fill_run(const fl_layout *run, char *data, const char *repeated, int width)
+{
+    int64_t size = run->axes[0].size, before = (int64_t)(-(uintptr_t)data % 16) / width, whole = (size - before) / (16 / width) * (16 / width);
+    const int64_t parts[] = {before, whole, size - before - whole};
+    for (int i = 0; i < 3; i++) {
+        fl_layout part = *run;
+        part.axes[0].size = parts[i];
+        if (parts[i]) fill_layout(part, data, repeated, width);
+        data += parts[i] * width;
+    }
+}
+
 fl_status fl_cuda_fill_view(const fl_view *out, const void *value)
 {
     fl_layout l;
@@ -152,9 +182,9 @@ fl_status fl_cuda_fill_view(const fl_view *out, const void *value)
     char *data = (char *)out->data, repeated[16];
     if (out->numel == 0) return FL_OK;
     layout_of(&l, &out, 1);
-    const char *const addresses[] = {data};
-    int unit = widen(&l, addresses, width);
     for (int i = 0; i < 16; i += width) memcpy(repeated + i, value, (size_t)width);
-    fl_cuda_by_unit(unit, [&](auto like) { launch_fill<decltype(like)>(&l, data, repeated); });
+    bool large_run = l.count == 1 && l.axes[0].stride[0] == width && l.axes[0].size * width >= LARGE;
+    if (large_run) fill_run(&l, data, repeated, width);
+    else fill_layout(l, data, repeated, width);
     return fl_cuda_check("fill");
 }

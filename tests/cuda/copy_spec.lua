@@ -145,4 +145,18 @@ describe("copies on the GPU", function()
             end
         end
     end)
+
+    cuda.it("copy and fill many bytes from any address", function()
+        for _, dtype in ipairs(WIDTHS) do
+            local x = numbers(dtype, {140001})
+            for _, cut in ipairs {{0, 140001}, {0, 140000}, {1, 139999}, {3, 131072}, {7, 139994}} do
+                local text = ("%s %d + %d"):format(dtype, cut[1], cut[2])
+                agree(text, function(t)
+                    local filled = t:clone()
+                    filled:narrow(0, cut[1], cut[2]):fill_(7)
+                    return t:narrow(0, cut[1], cut[2]):clone(), filled, t:clone():narrow(0, 140001 - cut[2], cut[2]):copy_(t:narrow(0, cut[1], cut[2]))
+                end, x)
+            end
+        end
+    end)
 end)
