@@ -82,34 +82,76 @@ template <typename T> __device__ static inline int fl_row_shift(const T *row)
     return (int)((uintptr_t)row / sizeof(T) % fl_vector<T>::WIDTH);
 }
 
-/* Elements e, e + 1, ... of a row; those outside are `fill`. */
-template <typename W, typename T> __device__ static inline void fl_row_load(W *out, const T *row, int64_t e, int64_t n, W fill)
+/* Vectors begin at elements e, e + apart, ... of a row of n; apart is a multiple of WIDTH, so all of them are aligned or none is. I: int,
+** or int64_t for long rows. */
+
+/* Is the whole vector at e inside the row? */
+template <typename T, typename I> __device__ static inline bool fl_row_holds(bool aligned, I e, I n) { return aligned && e >= 0 && e + fl_vector<T>::WIDTH <= n; }
+
+/* Issues the loads of whole vectors. They stay words: taking elements out would wait for them, so threads fetch all they need before
+** they convert any. */
+template <int PACKS, typename T, typename I> __device__ static inline void fl_row_fetch(uint4 *raw, const T *row, I e, I apart, I n)
+{
+    const uint4 zero = {0, 0, 0, 0};
+    bool aligned = fl_is_aligned<T, fl_vector<T>::WIDTH>(row + e);
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) raw[k] = fl_row_holds<T>(aligned, e + k * apart, n) ? *(const uint4 *)(row + e + k * apart) : zero;
+}
+
+/* The elements of one vector; if it is not whole they are loaded here. Those outside the row are `fill`. */
+template <typename W, typename T, typename I> __device__ static inline void fl_row_convert(W *out, const uint4 &raw, const T *row, bool aligned, I e, I n, W fill)
 {
     enum { WIDTH = fl_vector<T>::WIDTH };
-    if (e >= 0 && e + WIDTH <= n && fl_is_aligned<T, WIDTH>(row + e)) {
-        fl_pack<T, WIDTH> pack = *(const fl_pack<T, WIDTH> *)(row + e);
+    fl_pack<T, WIDTH> pack;
+    memcpy(&pack, &raw, sizeof pack);
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) out[j] = (W)fl_load(pack.at[j]);
-        return;
-    }
+    for (int j = 0; j < WIDTH; j++) out[j] = (W)fl_load(pack.at[j]);
+    if (fl_row_holds<T>(aligned, e, n)) return;
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) out[j] = e + j >= 0 && e + j < n ? (W)fl_load(row[e + j]) : fill;
 }
 
+template <int PACKS, typename W, typename T, typename I> __device__ static inline void fl_row_convert_all(W *out, const uint4 *raw, const T *row, I e, I apart, I n, W fill)
+{
+    bool aligned = fl_is_aligned<T, fl_vector<T>::WIDTH>(row + e);
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) fl_row_convert(out + k * fl_vector<T>::WIDTH, raw[k], row, aligned, e + k * apart, n, fill);
+}
+
+template <int PACKS, typename W, typename T, typename I> __device__ static inline void fl_row_load(W *out, const T *row, I e, I apart, I n, W fill)
+{
+    uint4 raw[PACKS];
+    fl_row_fetch<PACKS>(raw, row, e, apart, n);
+    fl_row_convert_all<PACKS>(out, raw, row, e, apart, n, fill);
+}
+
+/* The same of two rows. */
+template <int PACKS, typename W, typename T, typename I>
+__device__ static inline void fl_row_load_both(W *a, const T *row_a, W fill_a, W *b, const T *row_b, W fill_b, I e, I apart, I n)
+{
+    uint4 raw_a[PACKS], raw_b[PACKS];
+    fl_row_fetch<PACKS>(raw_a, row_a, e, apart, n);
+    fl_row_fetch<PACKS>(raw_b, row_b, e, apart, n);
+    fl_row_convert_all<PACKS>(a, raw_a, row_a, e, apart, n, fill_a);
+    fl_row_convert_all<PACKS>(b, raw_b, row_b, e, apart, n, fill_b);
+}
+
 /* Stores what lies inside the row. */
-template <typename W, typename T> __device__ static inline void fl_row_store(T *row, const W *in, int64_t e, int64_t n)
+template <int PACKS, typename W, typename T, typename I> __device__ static inline void fl_row_store(T *row, const W *in, I e, I apart, I n)
 {
     enum { WIDTH = fl_vector<T>::WIDTH };
-    if (e >= 0 && e + WIDTH <= n && fl_is_aligned<T, WIDTH>(row + e)) {
+    bool aligned = fl_is_aligned<T, WIDTH>(row + e);
+#pragma unroll
+    for (int k = 0; k < PACKS; k++, e += apart, in += WIDTH) {
         fl_pack<T, WIDTH> pack;
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) pack.at[j] = fl_store<T>(in[j]);
-        *(fl_pack<T, WIDTH> *)(row + e) = pack;
-        return;
-    }
+        if (fl_row_holds<T>(aligned, e, n)) fl_pack_store(row + e, pack);
+        else
 #pragma unroll
-    for (int j = 0; j < WIDTH; j++)
-        if (e + j >= 0 && e + j < n) row[e + j] = fl_store<T>(in[j]);
+            for (int j = 0; j < WIDTH; j++)
+                if (e + j >= 0 && e + j < n) row[e + j] = pack.at[j];
+    }
 }
 
 /* ---- arithmetic in the wide types ---- */

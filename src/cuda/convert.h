@@ -72,4 +72,32 @@ template <typename T> __device__ __attribute__((noinline)) void fl_store_any(voi
 /* N elements that are moved at once. */
 template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) fl_pack { T at[N]; };
 
+/* What moves that many bytes at once, and computes nothing. */
+template <int BYTES> struct fl_words { typedef uint4 type; };
+template <> struct fl_words<1> { typedef uint8_t type; };
+template <> struct fl_words<2> { typedef uint16_t type; };
+template <> struct fl_words<4> { typedef uint32_t type; };
+template <> struct fl_words<8> { typedef uint64_t type; };
+
+template <typename W> __device__ static inline void fl_words_store(void *to, const W &words) { *(W *)to = words; }
+#ifndef FL_EMULATED
+__device__ inline void fl_words_store(void *to, const uint4 &words)
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w) : "memory");
+}
+#endif
+
+/* Stores a pack up to 16 bytes at once. An assignment of one is cut into stores of its elements where the compiler finds others to
+** merge them with, as in the other branch of a condition. */
+template <typename T, int N> __device__ static inline void fl_pack_store(void *to, const fl_pack<T, N> &pack)
+{
+    enum { BYTES = sizeof pack < 16 ? (int)sizeof pack : 16 };
+#pragma unroll
+    for (int i = 0; i < (int)sizeof pack; i += BYTES) {
+        typename fl_words<BYTES>::type words;
+        memcpy(&words, (const char *)&pack + i, sizeof words);
+        fl_words_store((char *)to + i, words);
+    }
+}
+
 #endif

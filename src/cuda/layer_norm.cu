@@ -19,17 +19,27 @@ enum {
 template <typename T> struct columns {
     const void *data;           /* NULL: absent */
     bool is_wide;
-    /* Those of one vector; `absent` where there are none. */
-    __device__ void load(wide<T> *out, int64_t e, int64_t n, wide<T> absent) const
+    enum { WIDTH = fl_vector<T>::WIDTH, PART = fl_vector<wide<T>>::WIDTH, PARTS = WIDTH / PART };
+
+    /* Those of one vector of T, fetched (PARTS) and converted as rows are; `absent` where there are none. */
+    __device__ void fetch(uint4 *raw, int64_t e, int64_t n) const
     {
-        enum { WIDTH = fl_vector<T>::WIDTH, PART = fl_vector<wide<T>>::WIDTH };
+        if (data && is_wide) fl_row_fetch<PARTS>(raw, (const wide<T> *)data, e, (int64_t)PART, n);
+        else if (data) fl_row_fetch<1>(raw, (const T *)data, e, (int64_t)0, n);
+    }
+    __device__ void convert(wide<T> *out, const uint4 *raw, int64_t e, int64_t n, wide<T> absent) const
+    {
         if (!data) {
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) out[j] = absent;
-        } else if (is_wide) {
-#pragma unroll
-            for (int j = 0; j < WIDTH; j += PART) fl_row_load(out + j, (const wide<T> *)data, e + j, n, absent);
-        } else fl_row_load(out, (const T *)data, e, n, absent);
+        } else if (is_wide) fl_row_convert_all<PARTS>(out, raw, (const wide<T> *)data, e, (int64_t)PART, n, absent);
+        else fl_row_convert_all<1>(out, raw, (const T *)data, e, (int64_t)0, n, absent);
+    }
+    __device__ void load(wide<T> *out, int64_t e, int64_t n, wide<T> absent) const
+    {
+        uint4 raw[PARTS];
+        fetch(raw, e, n);
+        convert(out, raw, e, n, absent);
     }
     __device__ wide<T> at(int64_t e, wide<T> absent) const
     {
@@ -79,8 +89,7 @@ template <typename T, int PACKS> __global__ void __launch_bounds__(FL_ROW_MOST_T
     int shift = fl_row_shift(from);
     auto add = [](W a, W b) { return a + b; };
     W v[COUNT], sum = 0, squares = 0;
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) fl_row_load(v + k * WIDTH, from, (lane + k * group) * WIDTH - shift, n, (W)0);
+    fl_row_load<PACKS>(v, from, lane * WIDTH - shift, group * WIDTH, n, (W)0);
 #pragma unroll
     for (int i = 0; i < COUNT; i++) sum += v[i];
     W mean = fl_group_join(sum, group, (W)0, shared, add) / (W)j.n;
@@ -96,11 +105,14 @@ template <typename T, int PACKS> __global__ void __launch_bounds__(FL_ROW_MOST_T
     for (int k = 0; k < PACKS; k++) {
         int e = (lane + k * group) * WIDTH - shift;
         W w[WIDTH], b[WIDTH];
-        j.weight.load(w, e, n, (W)1);
-        j.bias.load(b, e, n, (W)0);
+        uint4 raw_w[columns<T>::PARTS], raw_b[columns<T>::PARTS];
+        j.weight.fetch(raw_w, e, n);
+        j.bias.fetch(raw_b, e, n);
+        j.weight.convert(w, raw_w, e, n, (W)1);
+        j.bias.convert(b, raw_b, e, n, (W)0);
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) v[k * WIDTH + i] = (v[k * WIDTH + i] - mean) * rstd * w[i] + b[i];
-        fl_row_store(j.y + row * j.n, v + k * WIDTH, e, n);
+        fl_row_store<1>(j.y + row * j.n, v + k * WIDTH, e, 0, n);
     }
 }
 
@@ -210,12 +222,7 @@ __device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t 
     int64_t there = active ? row : 0;
     W g[COUNT], z[COUNT], mean = fl_load(j.mean[there * j.mean_stride]), rstd = fl_load(j.rstd[there * j.rstd_stride]);
     row_sums<W> sums = {0, 0};
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) {
-        int e = (lane + k * group) * WIDTH;
-        fl_row_load(g + k * WIDTH, j.g + there * j.g_stride, e, n, (W)0);
-        fl_row_load(z + k * WIDTH, j.x + there * j.x_stride, e, n, mean);
-    }
+    fl_row_load_both<PACKS>(g, j.g + there * j.g_stride, (W)0, z, j.x + there * j.x_stride, mean, lane * WIDTH, group * WIDTH, n);
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         z[i] = (z[i] - mean) * rstd;
@@ -229,8 +236,7 @@ __device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t 
     W mean_g = sums.g / (W)j.n, mean_gz = sums.gz / (W)j.n;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) g[i] = (g[i] - mean_g - z[i] * mean_gz) * rstd;
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) fl_row_store(j.dx + row * j.n, g + k * WIDTH, (lane + k * group) * WIDTH, n);
+    fl_row_store<PACKS>(j.dx + row * j.n, g, lane * WIDTH, group * WIDTH, n);
 }
 
 /* The sums of the groups of a block, column by column: out[n]. `shared` has a place for each element of each thread. */
@@ -281,21 +287,23 @@ template <typename T> __global__ void __launch_bounds__(WIDE_THREADS) gradient_l
     W g[WIDTH], x[WIDTH], w[WIDTH], mean = fl_load(j.mean[row * j.mean_stride]), rstd = fl_load(j.rstd[row * j.rstd_stride]);
     row_sums<W> sums = {0, 0};
     for (int64_t e = (int64_t)threadIdx.x * WIDTH; e < j.n; e += WIDE_THREADS * WIDTH) {
-        fl_row_load(g, from_g, e, j.n, (W)0);
-        fl_row_load(x, from_x, e, j.n, mean);
-        j.weight.load(w, e, j.n, (W)1);
+        uint4 raw_w[columns<T>::PARTS];
+        j.weight.fetch(raw_w, e, j.n);
+        fl_row_load_both<1>(g, from_g, (W)0, x, from_x, mean, e, (int64_t)0, j.n);
+        j.weight.convert(w, raw_w, e, j.n, (W)1);
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) sums = add_sums(sums, row_sums<W>{g[i] * w[i], g[i] * w[i] * ((x[i] - mean) * rstd)});
     }
     sums = fl_group_join(sums, WIDE_THREADS, row_sums<W>{0, 0}, shared, [](const row_sums<W> &a, const row_sums<W> &b) { return add_sums(a, b); });
     W mean_g = sums.g / (W)j.n, mean_gz = sums.gz / (W)j.n;
     for (int64_t e = (int64_t)threadIdx.x * WIDTH; e < j.n; e += WIDE_THREADS * WIDTH) {
-        fl_row_load(g, from_g, e, j.n, (W)0);
-        fl_row_load(x, from_x, e, j.n, mean);
-        j.weight.load(w, e, j.n, (W)1);
+        uint4 raw_w[columns<T>::PARTS];
+        j.weight.fetch(raw_w, e, j.n);
+        fl_row_load_both<1>(g, from_g, (W)0, x, from_x, mean, e, (int64_t)0, j.n);
+        j.weight.convert(w, raw_w, e, j.n, (W)1);
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) g[i] = (g[i] * w[i] - mean_g - (x[i] - mean) * rstd * mean_gz) * rstd;
-        fl_row_store(j.dx + row * j.n, g, e, j.n);
+        fl_row_store<1>(j.dx + row * j.n, g, e, (int64_t)0, j.n);
     }
 }
 
@@ -309,8 +317,7 @@ template <typename T> __global__ void __launch_bounds__(FL_MAP_THREADS) gradient
     if (e >= j.n) return;
     for (int64_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
         W mean = fl_load(j.mean[row * j.mean_stride]), rstd = fl_load(j.rstd[row * j.rstd_stride]);
-        fl_row_load(g, j.g + row * j.g_stride, e, j.n, (W)0);
-        fl_row_load(x, j.x + row * j.x_stride, e, j.n, mean);
+        fl_row_load_both<1>(g, j.g + row * j.g_stride, (W)0, x, j.x + row * j.x_stride, mean, e, (int64_t)0, j.n);
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) weight_sum[i] += g[i] * ((x[i] - mean) * rstd), bias_sum[i] += g[i];
     }
@@ -318,14 +325,15 @@ template <typename T> __global__ void __launch_bounds__(FL_MAP_THREADS) gradient
     for (int i = 0; i < WIDTH && e + i < j.n; i++) out[e + i] = weight_sum[i], out[j.n + e + i] = bias_sum[i];
 }
 
-enum { JOIN_WIDE = 32, JOIN_HIGH = 8 };
+enum { JOIN_WIDE = 32, JOIN_HIGH = 32 };    /* few columns, many blocks: the loads of a column are spread over threads */
 
 /* partials [blocks][2 n] -> dweight[n], dbias[n] */
-template <typename T> __global__ void join_sums(T *dweight, T *dbias, const wide<T> *partials, int blocks, int64_t n)
+template <typename T> __global__ void __launch_bounds__(JOIN_WIDE *JOIN_HIGH) join_sums(T *dweight, T *dbias, const wide<T> *partials, int blocks, int64_t n)
 {
     __shared__ wide<T> shared[JOIN_HIGH][JOIN_WIDE];
     int64_t c = (int64_t)blockIdx.x * JOIN_WIDE + threadIdx.x;
     wide<T> sum = 0;
+#pragma unroll 8
     for (int b = (int)threadIdx.y; c < 2 * n && b < blocks; b += JOIN_HIGH) sum += partials[b * 2 * n + c];
     shared[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();

@@ -145,35 +145,53 @@ template <typename T, typename OP> __global__ void __launch_bounds__(FL_MAP_THRE
 {
     enum { WIDTH = fl_vector<T>::WIDTH };
     typedef typename fl_wide<T>::type W;
-    int64_t number = fl_group_number(group), row = pieces == 1 ? number : number / pieces, piece = number - row * pieces, n = m.shape.n;
+    int64_t number = fl_group_number(group), n = m.shape.n, row = number, piece = 0;
+    if (pieces > 1) row = blockIdx.x / (unsigned)pieces, piece = blockIdx.x % (unsigned)pieces; /* a group is a block */
     if (row >= m.shape.outer) return;
     T *out = m.out + row * n;
-    int shift = fl_row_shift(out);
+    const T *from_a = m.a + row * m.a_stride, *from_b = m.b + row * m.b_stride;
+    int64_t first = (piece * FL_MAP_PACKS * group + fl_group_lane(group)) * WIDTH - fl_row_shift(out), apart = group * WIDTH;
+    bool aligned_a = fl_is_aligned<T, WIDTH>(from_a + first), aligned_b = fl_is_aligned<T, WIDTH>(from_b + first);
+    uint4 raw_a[FL_MAP_PACKS], raw_b[FL_MAP_PACKS];
+    if (OP::INPUTS > 0) fl_row_fetch<FL_MAP_PACKS>(raw_a, from_a, first, apart, n);
+    if (OP::INPUTS > 1) fl_row_fetch<FL_MAP_PACKS>(raw_b, from_b, first, apart, n);
     auto state = op.begin(row);
 #pragma unroll
     for (int k = 0; k < FL_MAP_PACKS; k++) {
-        int64_t e = ((piece * FL_MAP_PACKS + k) * group + fl_group_lane(group)) * WIDTH - shift;
+        int64_t e = first + k * apart;
         W a[WIDTH] = {}, b[WIDTH] = {};
         if (e >= n) break;
-        if (OP::INPUTS > 0) fl_row_load(a, m.a + row * m.a_stride, e, n, (W)0);
-        if (OP::INPUTS > 1) fl_row_load(b, m.b + row * m.b_stride, e, n, (W)0);
+        if (OP::INPUTS > 0) fl_row_convert(a, raw_a[k], from_a, aligned_a, e, n, (W)0);
+        if (OP::INPUTS > 1) fl_row_convert(b, raw_b[k], from_b, aligned_b, e, n, (W)0);
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) a[j] = op.at(state, a[j], b[j], e + j);
-        fl_row_store(out, a, e, n);
+        fl_row_store<1>(out, a, e, apart, n);
     }
 }
 
-/* Rows whose elements lie `inner` apart: a thread per element. */
+/* Rows whose elements lie `inner` apart: a thread has as many elements as a vector, FL_MAP_THREADS apart in memory. */
 template <typename T, typename OP> __global__ void __launch_bounds__(FL_MAP_THREADS) fl_map_across(fl_map_operands<T> m, OP op, fl_division inner, fl_division n)
 {
+    enum { EACH = fl_vector<T>::WIDTH };
     typedef typename fl_wide<T>::type W;
-    int64_t i = (int64_t)blockIdx.x * FL_MAP_THREADS + threadIdx.x, total = m.shape.outer * m.shape.n * m.shape.inner, line, outer;
-    if (i >= total) return;
-    if (total >> 31) line = i / m.shape.inner, outer = line / m.shape.n;
-    else line = fl_divide((uint32_t)i, inner), outer = fl_divide((uint32_t)line, n);
-    auto state = op.begin(outer * m.shape.inner + i - line * m.shape.inner);
-    W a = OP::INPUTS > 0 ? (W)fl_load(m.a[i]) : (W)0, b = OP::INPUTS > 1 ? (W)fl_load(m.b[i]) : (W)0;
-    m.out[i] = fl_store<T>(op.at(state, a, b, line - outer * m.shape.n));
+    int64_t first = (int64_t)blockIdx.x * (FL_MAP_THREADS * EACH) + threadIdx.x, total = m.shape.outer * m.shape.n * m.shape.inner;
+    T a[EACH], b[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        int64_t i = first + k * FL_MAP_THREADS;
+        if (OP::INPUTS > 0 && i < total) a[k] = m.a[i];
+        if (OP::INPUTS > 1 && i < total) b[k] = m.b[i];
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        int64_t i = first + k * FL_MAP_THREADS, line, outer;
+        if (i >= total) return;
+        if (total >> 31) line = i / m.shape.inner, outer = line / m.shape.n;
+        else line = fl_divide((uint32_t)i, inner), outer = fl_divide((uint32_t)line, n);
+        auto state = op.begin(outer * m.shape.inner + i - line * m.shape.inner);
+        W x = OP::INPUTS > 0 ? (W)fl_load(a[k]) : (W)0, y = OP::INPUTS > 1 ? (W)fl_load(b[k]) : (W)0;
+        m.out[i] = fl_store<T>(op.at(state, x, y, line - outer * m.shape.n));
+    }
 }
 
 template <typename T, typename OP> static inline void fl_map_rows(const fl_map_operands<T> &m, const OP &op)
@@ -184,14 +202,15 @@ template <typename T, typename OP> static inline void fl_map_rows(const fl_map_o
     if (total == 0) return;
     if (s.inner > 1) {
         fl_division inner = fl_division_of(total >> 31 ? 1 : s.inner), n = fl_division_of(total >> 31 ? 1 : s.n);
-        FL_LAUNCH((fl_map_across<T, OP>), dim3(fl_blocks(total, FL_MAP_THREADS)), dim3(FL_MAP_THREADS), 0, m, op, inner, n);
+        FL_LAUNCH((fl_map_across<T, OP>), dim3(fl_blocks(total, FL_MAP_THREADS, WIDTH)), dim3(FL_MAP_THREADS), 0, m, op, inner, n);
         return;
     }
-    int64_t units = (s.n + 2 * WIDTH - 2) / WIDTH;
-    int group = units > 32 * FL_MAP_PACKS ? FL_MAP_THREADS : fl_power_above((units + FL_MAP_PACKS - 1) / FL_MAP_PACKS, 32);
-    int64_t pieces = (units + FL_MAP_PACKS * group - 1) / (FL_MAP_PACKS * group);
-    unsigned blocks = fl_blocks(s.outer * pieces, FL_MAP_THREADS / group);
-    FL_LAUNCH((fl_map_last<T, OP>), dim3(blocks), dim3(FL_MAP_THREADS), 0, m, op, group, pieces);
+    bool aligned = (uintptr_t)m.out % 16 == 0 && s.n % WIDTH == 0;
+    int64_t units = aligned ? s.n / WIDTH : (s.n + 2 * WIDTH - 2) / WIDTH, wanted = (units + FL_MAP_PACKS - 1) / FL_MAP_PACKS;
+    int threads = FL_MAP_THREADS, group = fl_power_above(wanted, 32);
+    if (wanted > 32) threads = group = wanted < FL_MAP_THREADS ? (int)(wanted + 31) / 32 * 32 : (int)FL_MAP_THREADS;
+    int64_t pieces = (wanted + group - 1) / group;
+    FL_LAUNCH((fl_map_last<T, OP>), dim3(fl_blocks(s.outer * pieces, threads / group)), dim3((unsigned)threads), 0, m, op, group, pieces);
 }
 
 /* A contiguous array that was brought into rows, as the reductions want it: [outer, n, inner]. */

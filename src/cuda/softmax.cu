@@ -29,8 +29,7 @@ __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) softmax_row(T *y, const T
     const T *from = x + (row < rows ? row : 0) * x_stride;
     int shift = fl_row_shift(from);
     W v[COUNT], top = -(W)INFINITY, sum = 0;
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) fl_row_load(v + k * WIDTH, from, (lane + k * group) * WIDTH - shift, length, -(W)INFINITY);
+    fl_row_load<PACKS>(v, from, lane * WIDTH - shift, group * WIDTH, length, -(W)INFINITY);
 #pragma unroll
     for (int i = 0; i < COUNT; i++) top = v[i] > top ? v[i] : top;
     top = fl_group_join(top, group, -(W)INFINITY, shared, [](W a, W b) { return b > a ? b : a; });
@@ -44,8 +43,7 @@ __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) softmax_row(T *y, const T
     W rest = logs ? fl_log(sum) : 1 / sum;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) v[i] = logs ? v[i] - rest : v[i] * rest;
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) fl_row_store(y + row * n, v + k * WIDTH, (lane + k * group) * WIDTH - shift, length);
+    fl_row_store<PACKS>(y + row * n, v, lane * WIDTH - shift, group * WIDTH, length);
 }
 
 /* Center and scale (or logarithm of the sum) of every row. A row with an infinite maximum has no softmax: NaN. */
@@ -122,19 +120,13 @@ __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) backward_row(fl_map_opera
     const T *from = m.b + there * m.b_stride;
     int shift = fl_row_shift(from);
     W g[COUNT], y[COUNT], sum = 0;
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) {
-        int e = (lane + k * group) * WIDTH - shift;
-        fl_row_load(g + k * WIDTH, m.a + there * m.a_stride, e, length, (W)0);
-        fl_row_load(y + k * WIDTH, from, e, length, (W)0);
-    }
+    fl_row_load_both<PACKS>(g, m.a + there * m.a_stride, (W)0, y, from, (W)0, lane * WIDTH - shift, group * WIDTH, length);
 #pragma unroll
     for (int i = 0; i < COUNT; i++) sum += logs ? g[i] : g[i] * y[i];
     sum = fl_group_join(sum, group, (W)0, shared, [](W a, W b) { return a + b; });
 #pragma unroll
     for (int i = 0; i < COUNT; i++) g[i] = logs ? g[i] - fl_exp_for<T>::of(y[i]) * sum : y[i] * (g[i] - sum);
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) fl_row_store(m.out + row * m.shape.n, g + k * WIDTH, (lane + k * group) * WIDTH - shift, length);
+    fl_row_store<PACKS>(m.out + row * m.shape.n, g, lane * WIDTH - shift, group * WIDTH, length);
 }
 
 /* sum(g y), or sum(g), of every row. The elements folded are those of g; y lies like g. */
