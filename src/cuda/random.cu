@@ -69,7 +69,8 @@ __device__ static void normal_pair(float *a, float *b, uint32_t word_a, uint32_t
     *b = mul(radius, sine);
 }
 
-/* ---- recipes: what is made of a block. MADE elements; `at` is the local number of the first, those from low to high - 1 are
+/* ---- recipes: what is made of a block. MADE elements, none of them picked by a number that is known only at run time, which would
+** put them into memory; `at` is the local number of the first, those from low to high - 1 are
 ** wanted. ---- */
 
 struct made_words {
@@ -141,7 +142,10 @@ template <typename T> struct made_bernoulli {
     fl_cuda_fault *fault;
     __device__ void operator()(float *out, const uint32_t *word, int64_t at, int low, int high) const
     {
-        for (int j = low; j < high; j++) {
+#pragma unroll
+        for (int j = 0; j < MADE; j++) {
+            out[j] = 0;
+            if (j < low || j >= high) continue;
             double p = (double)fl_load(probability[at + j]);
             if (!(p >= 0 && p <= 1)) fl_cuda_report(fault, at + j, __double_as_longlong(p));
             out[j] = (double)(word[j] >> 8) * 5.9604644775390625e-8 < p ? 1.0f : 0.0f;
@@ -160,7 +164,9 @@ template <typename T> struct made_dropout {
         fl_pack<T, MADE> x = {};
         if (high - low == MADE && (uintptr_t)(in + at) % sizeof x == 0) x = *(const fl_pack<T, MADE> *)(in + at);
         else
-            for (int j = low; j < high; j++) x.at[j] = in[at + j];
+#pragma unroll
+            for (int j = 0; j < MADE; j++)
+                if (j >= low && j < high) x.at[j] = in[at + j];
         for (int j = 0; j < MADE; j++) out[j] = word[j] >> 8 >= threshold ? mul((type)fl_load(x.at[j]), scale) : (type)0;
     }
 };
@@ -229,12 +235,13 @@ draw(T *out, random_key key, Recipe recipe, int64_t first_unit, int64_t units, c
     fl_philox_block(word, key.seed, key.counter, block);
     recipe(value, word, at, low, high);
     fl_pack<T, MADE> made;
-    if (high - low == MADE && (uintptr_t)(out + at) % alignof(fl_pack<T, MADE>) == 0) {
 #pragma unroll
-        for (int j = 0; j < MADE; j++) made.at[j] = fl_convert<T>(value[j]);
-        *(fl_pack<T, MADE> *)(out + at) = made;
-    } else
-        for (int j = low; j < high; j++) out[at + j] = fl_convert<T>(value[j]);
+    for (int j = 0; j < MADE; j++) made.at[j] = fl_convert<T>(value[j]);
+    if (high - low == MADE && (uintptr_t)(out + at) % alignof(fl_pack<T, MADE>) == 0) fl_pack_store(out + at, made);
+    else
+#pragma unroll
+        for (int j = 0; j < MADE; j++)
+            if (j >= low && j < high) out[at + j] = made.at[j];
 }
 
 /* Draws the contiguous view `part`. */
