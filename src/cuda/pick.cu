@@ -139,6 +139,8 @@ typedef struct lines {
     int count;                          /* axes that stay, outermost first */
     int64_t size[FL_MAX_NDIM], x[FL_MAX_NDIM], index[FL_MAX_NDIM], one[FL_MAX_NDIM];
     int64_t total, n, inner, along;     /* lines, elements of one, product of the sizes after the axis, x's stride along it */
+    bool narrow;                        /* elements are counted in 32 bits, and these divide */
+    fl_division by_size[FL_MAX_NDIM], by_n, by_inner;
 } lines;
 
 /* keepdim or not: index and one have the axis with size 1, or do not have it. */
@@ -160,13 +162,23 @@ static void lines_init(lines *l, const fl_view *x, const fl_view *index, const f
         l->total *= x->size[a];
         if (a > at) l->inner *= x->size[a];
     }
+    l->narrow = l->total * l->n >> 31 == 0 && l->total * l->n > 0;
+    if (!l->narrow) return;
+    l->by_n = fl_division_of(l->n);
+    l->by_inner = fl_division_of(l->inner);
+    for (int a = 0; a < l->count; a++) l->by_size[a] = fl_division_of(l->size[a]);
+}
+
+__device__ static inline int64_t line_divide(const lines &l, int64_t i, int64_t size, const fl_division &by_size)
+{
+    return l.narrow ? (int64_t)fl_divide((uint32_t)i, by_size) : i / size;
 }
 
 __device__ static inline void line_locate(const lines &l, int64_t i, int64_t *x, int64_t *index, int64_t *one)
 {
     *x = *index = *one = 0;
     for (int a = l.count - 1; a >= 0; a--) {
-        int64_t above = a > 0 ? i / l.size[a] : 0, at = i - above * l.size[a];
+        int64_t above = a > 0 ? line_divide(l, i, l.size[a], l.by_size[a]) : 0, at = i - above * l.size[a];
         *x += at * l.x[a];
         *index += at * l.index[a];
         *one += at * l.one[a];
@@ -176,7 +188,7 @@ __device__ static inline void line_locate(const lines &l, int64_t i, int64_t *x,
 
 /* out: as many as there are lines, row-major. W: a word of the elements' size. Positions come from max and min; others, which
 ** only a test can make, give 0 and stay away from memory of others. */
-template <typename W> __global__ void gather_lines(W *out, const W *x, const int64_t *index, lines l)
+template <typename W> __global__ void gather_lines(W *out, const W *x, const int64_t *index, const __grid_constant__ lines l)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, in_x, in_index, in_one;
     if (i >= l.total) return;
@@ -186,12 +198,12 @@ template <typename W> __global__ void gather_lines(W *out, const W *x, const int
 }
 
 /* Every element of out, row-major: the line's value where it belongs, else 0. */
-template <typename W> __global__ void scatter_lines(W *out, const W *one, const int64_t *index, lines l)
+template <typename W> __global__ void scatter_lines(W *out, const W *one, const int64_t *index, const __grid_constant__ lines l)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, in_x, in_index, in_one;
     if (i >= l.total * l.n) return;
-    int64_t row = i / l.inner, at = row % l.n;
-    line_locate(l, row / l.n * l.inner + i % l.inner, &in_x, &in_index, &in_one);
+    int64_t row = line_divide(l, i, l.inner, l.by_inner), outer = line_divide(l, row, l.n, l.by_n), at = row - outer * l.n;
+    line_locate(l, outer * l.inner + i - row * l.inner, &in_x, &in_index, &in_one);
     out[i] = index[in_index] == at ? one[in_one] : (W)0;
 }
 
