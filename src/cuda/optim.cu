@@ -180,6 +180,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) sum_partial(T *
 {
     __shared__ double sums[THREADS];
     double sum = 0;
+#pragma unroll 8
     for (int64_t i = threadIdx.x; i < count; i += THREADS) sum += partial[i];
     sums[threadIdx.x] = sum;
     __syncthreads();
