@@ -112,7 +112,7 @@ static fl_status launch_all(fl_kernel *k)
 template <typename X> static X least_of(fl_dtype dtype, bool smallest, bool absolute)
 {
     if (fl_dtype_is_float(dtype)) return smallest || !absolute ? (X)-INFINITY : (X)0; /* smallest: turned */
-    static const int64_t lowest[] = {0, 0, INT8_MIN, INT32_MIN, INT64_MIN}, highest[] = {1, UINT8_MAX, INT8_MAX, INT32_MAX, INT64_MAX};
+    static const int64_t lowest[FL_DTYPE_COUNT] = {0, 0, INT8_MIN, INT32_MIN, INT64_MIN}, highest[FL_DTYPE_COUNT] = {1, UINT8_MAX, INT8_MAX, INT32_MAX, INT64_MAX};
     return (X)(smallest ? ~highest[dtype] : lowest[dtype]);
 }
 
