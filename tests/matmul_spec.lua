@@ -148,6 +148,87 @@ describe("linear", function()
   end)
 end)
 
+describe("linear with an activation", function()
+  local op = flow._op
+  local forms = {
+    {"relu", op.linear_relu, flow.relu},
+    {"gelu", op.linear_gelu, flow.gelu},
+    {"gelu (tanh)", function(x, w, b) return op.linear_gelu(x, w, b, "tanh") end, function(y) return flow.gelu(y, "tanh") end},
+  }
+  -- rows and columns shared by the team, the library's products, matrices that lie apart, nothing at all
+  local shapes = {
+    {{3, 7}, 5}, {{7}, 5}, {{300, 40}, 17}, {{40, 70}, 300}, {{600, 512}, 520}, {{2, 3, 6}, 9}, {{0, 4}, 3}, {{4, 0}, 3}, {{4, 3}, 0},
+  }
+
+  local function cases(f)
+    for _, form in ipairs(forms) do
+      for _, case in ipairs(shapes) do
+        for _, dtype in ipairs {"float32", "float64"} do
+          local x, w, b = flow.randn(case[1]):to(dtype), flow.randn(case[2], case[1][#case[1]]):to(dtype), flow.randn(case[2]):to(dtype)
+          f(("%s, %s, [%s] to %d"):format(form[1], dtype, table.concat(case[1], ", "), case[2]), form, x, w, b)
+        end
+      end
+    end
+  end
+
+  local function equal(want, got, what) support.same(want, got, what, 0) end
+
+  it("is the activation of linear, bit for bit", function()
+    flow.manual_seed(8)
+    cases(function(what, form, x, w, b)
+      equal(form[3](flow.linear(x, w, b)), form[2](x, w, b), what)
+      equal(form[3](flow.linear(x, w)), form[2](x, w), what .. ", no bias")
+      if x:dim() == 3 then
+        local apart = x:transpose(0, 1):contiguous():transpose(0, 1)
+        equal(form[3](flow.linear(x, w, b)), form[2](apart, w, b), what .. ", matrices apart")
+      end
+    end)
+  end)
+
+  it("has the gradients of the two", function()
+    flow.manual_seed(9)
+    local function gradients(f, x, w, b)
+      local leaves = {}
+      for i, t in ipairs {x, w, b} do leaves[i] = t:detach():requires_grad_() end
+      local y = f(table.unpack(leaves))
+      y:backward(flow.arange(y:numel()):view(y.shape):to(y.dtype):cos())
+      return leaves[1].grad, leaves[2].grad, leaves[3].grad
+    end
+    cases(function(what, form, x, w, b)
+      local want = {gradients(function(...) return form[3](flow.linear(...)) end, x, w, b)}
+      for i, got in ipairs {gradients(form[2], x, w, b)} do equal(want[i], got, what .. ", operand " .. i) end
+    end)
+  end)
+
+  it("keeps nothing where no gradient is wanted", function()
+    local x, w = flow.randn(64, 64), flow.randn(64, 64)
+    local function bytes_of(f)
+      collectgarbage()
+      local before = flow.memory().live_bytes
+      local y = f()
+      return flow.memory().live_bytes - before, y
+    end
+    assert.are.equal(4 * 64 * 64, (bytes_of(function() return op.linear_gelu(x, w) end)))
+    w:requires_grad_()
+    assert.are.equal(2 * 4 * 64 * 64, (bytes_of(function() return op.linear_gelu(x, w) end)))
+  end)
+
+  it("takes 16-bit floats, and no integers", function()
+    flow.manual_seed(10)
+    for _, form in ipairs(forms) do
+      local x, w, b = flow.randn(6, 5), flow.randn(4, 5), flow.randn(4)
+      for dtype, eps in pairs {float16 = 1e-2, bfloat16 = 1e-1} do
+        local y = form[2](x:to(dtype), w:to(dtype), b:to(dtype))
+        assert.are.equal(dtype, y.dtype)
+        assert.is_true((y:to("float32") - form[3](flow.linear(x, w, b))):abs():amax():item() < eps)
+      end
+      local ok, message = pcall(form[2], x:to("int64"), w:to("int64"))
+      assert.is_false(ok)
+      assert.is_truthy(message:find("takes a float tensor, x is int64", 1, true), message)
+    end
+  end)
+end)
+
 describe("the precision of products", function()
   after_each(function() flow.set_float32_matmul_precision("highest") end)
 

@@ -237,6 +237,52 @@ describe("layers", function()
         assert.are.equal("", names(nn.LayerNorm(8, {affine = false}):named_parameters()))
     end)
 
+    it("Linear applies its activation", function()
+        local x = flow.randn(6, 5)
+        local activations = {
+            relu = flow.relu, gelu = flow.gelu, gelu_tanh = function(y) return flow.gelu(y, "tanh") end,
+        }
+        for name, f in pairs(activations) do
+            local net = nn.Linear(5, 3, {activation = name})
+            assert.are.equal(("Linear(in=5, out=3, bias=true, activation=%s)"):format(name), tostring(net))
+            support.same(f(flow.linear(x, net.weight, net.bias)), net(x), name, 0)
+        end
+        local ok, message = pcall(nn.Linear, 5, 3, {activation = "swish"})
+        assert.is_false(ok)
+        assert.are.equal("Linear: activation must be relu, gelu or gelu_tanh, got swish", (message:gsub("^.-:%d+: ", "")))
+    end)
+
+    it("Sequential computes a Linear and the activation after it as one", function()
+        local x = flow.randn(4, 3)
+        for _, case in ipairs {
+            {nn.ReLU(), "linear_relu"}, {nn.GELU(), "linear_gelu"}, {nn.GELU({approximate = "tanh"}), "linear_gelu"},
+        } do
+            local linear, after = nn.Linear(3, 4), case[1]
+            local net = nn.Sequential(linear, after)
+            assert.is_truthy(tostring(net(x)):find("gradient through " .. case[2], 1, true), tostring(net(x)))
+            support.same(after(linear(x)), net(x), case[2], 0)
+            support.same(after(linear(after(x))), nn.Sequential(after, linear, after)(x), case[2], 0)
+            support.same(after(after(linear(x))), nn.Sequential(linear, after, after)(x), case[2], 0)
+        end
+    end)
+
+    it("Sequential leaves alone what is not those two", function()
+        local x = flow.randn(4, 3)
+        local Doubled = nn.Linear:extend("Doubled")
+        function Doubled:forward(y) return nn.Linear.forward(self, y) * 2 end
+        local Shifted = nn.ReLU:extend("Shifted")
+        function Shifted:forward(y) return nn.ReLU.forward(self, y) + 1 end
+        local relu_first = nn.Linear(3, 3, {activation = "relu"})
+        for _, pair in ipairs {
+            {Doubled(3, 3), nn.ReLU()}, {nn.Linear(3, 3), Shifted()}, {nn.Linear(3, 3), nn.Tanh()}, {relu_first, nn.GELU()},
+        } do
+            support.same(pair[2](pair[1](x)), nn.Sequential(pair[1], pair[2])(x), tostring(pair[2]), 0)
+        end
+        local whole = nn.Linear(3, 3):requires_grad_(false):to("int64")
+        local integers = flow.tensor({{1, 2, 3}})
+        support.same(whole(integers):relu(), nn.Sequential(whole, nn.ReLU())(integers), "integers", 0)
+    end)
+
     it("Embedding picks rows", function()
         local net = nn.Embedding(10, 4)
         local y = net(flow.tensor({{1, 9}, {0, 1}}))

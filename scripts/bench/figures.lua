@@ -91,6 +91,7 @@ local groups = {
         {"softmax", "softmax, 3072x64", "us", 75},
         {"cross_entropy", "cross-entropy fwd + bwd, 3072x64", "us", 100},
         {"layer_norm", "layer_norm fwd + bwd, 768x65", "us", 50},
+        {"linear_gelu", "Linear and GELU fwd + bwd, 768x128 to 512", "us"},
         {"attention", "causal attention fwd, 1x8x1024x64", "ms", 8},
         {"attention_train", "the same fwd + bwd, 12x4x64x32", "us"},
         {"embedding", "embedding fwd, 768 of 65x128", "us"},

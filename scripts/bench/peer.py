@@ -237,6 +237,11 @@ def layer_norm():
     return both_ways(lambda: F.layer_norm(x, (65,), weight, bias), [x, weight, bias], torch.randn(768, 65))
 
 
+def linear_gelu():
+    x, weight, bias = leaf(768, 128), leaf(512, 128), leaf(512)
+    return both_ways(lambda: F.gelu(F.linear(x, weight, bias)), [x, weight, bias], torch.randn(768, 512))
+
+
 def causal_attention(q, k, v, mask):
     scores = (q @ k.transpose(-2, -1)) * (1.0 / q.shape[-1] ** 0.5)
     return scores.masked_fill(mask, float("-inf")).softmax(-1) @ v
@@ -261,6 +266,7 @@ NN = {
     "softmax": lambda: loop(torch.randn(3072, 64).softmax, -1),
     "cross_entropy": cross_entropy,
     "layer_norm": layer_norm,
+    "linear_gelu": linear_gelu,
     "attention": attention,
     "attention_train": attention_train,
     "embedding": lambda: loop(F.embedding, torch.randint(0, 65, (768,)), torch.randn(65, 128)),

@@ -5,6 +5,10 @@
 ** of its kernels serves a problem is asked once and remembered with the descriptors. Sums of 16-bit floats are never
 ** rounded between parts of k (no reduction in the type of the result), so results do not depend on the schedule.
 **
+** An activation is an epilogue where the library has that function: relu, max(x, 0), and gelu in its tanh form. How exactly it
+** computes tanh is nowhere said, so products of float32 that may not be rounded to TF32 do without that one: a kernel of ours
+** then applies the activation to the product and its bias, as it does where there is no epilogue.
+**
 ** FLOW_CUBLASLT: the library to open instead of those that are looked for.
 */
 #include "copies.h"
@@ -83,7 +87,7 @@ static fl_status failed(const char *what, cublasStatus_t code)
 /* What a choice of kernel depends on. Compared as bytes: zeroed before it is filled. */
 typedef struct problem {
     int64_t m, n, k, a_ld, b_ld, batch, a_step, b_step, c_step;
-    int32_t device, dtype, compute, a_transposed, b_transposed, has_bias, a_align, b_align, c_align;
+    int32_t device, dtype, compute, epilogue, a_transposed, b_transposed, a_align, b_align, c_align;
 } problem;
 
 typedef struct choice {
@@ -141,13 +145,34 @@ static int64_t result_step(const fl_cuda_gemm *g, int axis)
     return step;
 }
 
-static cublasComputeType_t compute_of(int dtype)
+/* ---- epilogues ---- */
+
+static bool rounds_to_tf32(const fl_cuda_gemm *g) { return g->dtype == FL_FLOAT32 && fl_precision_get() != FL_PRECISION_HIGHEST; }
+
+/* Rows of what is kept before gelu are a multiple of 8 elements apart: the library wants it so. */
+static bool has_epilogue(const fl_cuda_gemm *g)
 {
-    if (dtype == FL_FLOAT64) return CUBLAS_COMPUTE_64F;
-    return dtype == FL_FLOAT32 && fl_precision_get() != FL_PRECISION_HIGHEST ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    enum { KEPT_ROWS = 8 };
+    if (g->dtype == FL_FLOAT64) return !g->bias && !g->activation;
+    if (g->activation != FL_CUDA_GELU_TANH) return g->activation != FL_CUDA_GELU;
+    return (g->dtype != FL_FLOAT32 || rounds_to_tf32(g)) && !(g->before && g->n % KEPT_ROWS != 0);
 }
 
-static problem problem_of(const fl_cuda_gemm *g, int axis, bool has_bias)
+static int32_t epilogue_of(const fl_cuda_gemm *g)
+{
+    int32_t epilogue = g->bias ? CUBLASLT_EPILOGUE_BIAS : 0;
+    if (g->activation == FL_CUDA_RELU) epilogue |= CUBLASLT_EPILOGUE_RELU;
+    if (g->activation == FL_CUDA_GELU_TANH) epilogue |= g->before ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
+    return epilogue ? epilogue : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static bool adds_bias(int32_t epilogue) { return epilogue & CUBLASLT_EPILOGUE_BIAS; }
+
+static bool keeps_before(int32_t epilogue) { return (epilogue & CUBLASLT_EPILOGUE_GELU_AUX) == CUBLASLT_EPILOGUE_GELU_AUX; }
+
+/* ---- keys ---- */
+
+static problem problem_of(const fl_cuda_gemm *g, int axis)
 {
     problem p;
     uintptr_t a = (uintptr_t)g->a, b = (uintptr_t)g->b, c = (uintptr_t)g->c, item = fl_dtype_size(g->dtype);
@@ -168,11 +193,11 @@ static problem problem_of(const fl_cuda_gemm *g, int axis, bool has_bias)
     }
     p.device = fl_cuda_current()->index;
     p.dtype = g->dtype;
-    p.compute = compute_of(g->dtype);
-    p.has_bias = has_bias;
+    p.compute = rounds_to_tf32(g) ? CUBLAS_COMPUTE_32F_FAST_TF32 : g->dtype == FL_FLOAT64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    p.epilogue = epilogue_of(g);
     p.a_align = alignment(a);
     p.b_align = alignment(b);
-    p.c_align = alignment(has_bias ? c | (uintptr_t)g->bias : c);
+    p.c_align = alignment(c | (uintptr_t)g->bias | (uintptr_t)g->before);
     return p;
 }
 
@@ -199,17 +224,26 @@ static fl_status layout_new(cublasLtMatrixLayout_t *out, const problem *p, int64
     return FL_OK;
 }
 
-static fl_status product_new(cublasLtMatmulDesc_t *out, const problem *p, const void *bias)
+/* Where an epilogue finds bias and what it keeps; the alignment of addresses counts when the library is asked for a kernel. */
+static fl_status point_epilogue(cublasLtMatmulDesc_t product, int32_t epilogue, const void *bias, void *before)
+{
+    if (adds_bias(epilogue)) LT_TRY(MatmulDescSetAttribute, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (keeps_before(epilogue)) LT_TRY(MatmulDescSetAttribute, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &before, sizeof before);
+    return FL_OK;
+}
+
+static fl_status product_new(cublasLtMatmulDesc_t *out, const problem *p, const fl_cuda_gemm *g)
 {
     cublasOperation_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     LT_TRY(MatmulDescCreate, out, (cublasComputeType_t)p->compute, p->dtype == FL_FLOAT64 ? CUDA_R_64F : CUDA_R_32F);
     LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
     LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
-    if (!p->has_bias) return FL_OK;
-    LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    return FL_OK;
+    LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue, sizeof p->epilogue);
+    if (keeps_before(p->epilogue)) {
+        LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n, sizeof p->n);
+        LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &p->c_step, sizeof p->c_step);
+    }
+    return point_epilogue(*out, p->epilogue, g->bias, g->before);
 }
 
 static fl_status ask(choice *c, cublasLtHandle_t handle, cublasLtMatmulPreference_t preference)
@@ -233,11 +267,11 @@ static fl_status ask(choice *c, cublasLtHandle_t handle, cublasLtMatmulPreferenc
     return FL_OK;
 }
 
-static fl_status fill_choice(choice *c, cublasLtHandle_t handle, const void *bias)
+static fl_status fill_choice(choice *c, cublasLtHandle_t handle, const fl_cuda_gemm *g)
 {
     const problem *p = &c->key;
     cublasLtMatmulPreference_t preference;
-    FL_TRY(product_new(&c->product, p, bias));
+    FL_TRY(product_new(&c->product, p, g));
     FL_TRY(layout_new(&c->a, p, p->m, p->k, p->a_transposed, p->a_ld, p->a_step));
     FL_TRY(layout_new(&c->b, p, p->k, p->n, p->b_transposed, p->b_ld, p->b_step));
     FL_TRY(layout_new(&c->c, p, p->m, p->n, false, p->n, p->c_step));
@@ -256,14 +290,14 @@ static void forget(choice *c)
     memset(c, 0, sizeof *c);
 }
 
-static fl_status find_choice(choice **out, const problem *p, cublasLtHandle_t handle, const void *bias)
+static fl_status find_choice(choice **out, const problem *p, cublasLtHandle_t handle, const fl_cuda_gemm *g)
 {
     choice *c = &choices[hash(p) % CHOICES];
     *out = c;
     if (c->used && memcmp(&c->key, p, sizeof *p) == 0) return FL_OK;
     forget(c);
     c->key = *p;
-    fl_status status = fill_choice(c, handle, bias);
+    fl_status status = fill_choice(c, handle, g);
     if (status != FL_OK) forget(c);
     else c->used = true;
     return status;
@@ -292,7 +326,7 @@ static void call_offsets(int64_t *a, int64_t *b, int64_t *c, const fl_cuda_gemm 
     }
 }
 
-/* result = A B + beta * result, with the bias if the choice has one. */
+/* result = epilogue(A B + beta * result) */
 static fl_status multiply(choice *by, cublasLtHandle_t handle, const fl_cuda_gemm *g, int axis, double beta, void *workspace)
 {
     bool wide = g->dtype == FL_FLOAT64;
@@ -300,10 +334,9 @@ static fl_status multiply(choice *by, cublasLtHandle_t handle, const fl_cuda_gem
     double one = 1;
     float one32 = 1, beta32 = (float)beta;
     for (int i = 0; i < g->batch; i++) calls *= i == axis ? 1 : g->size[i];
-    if (by->key.has_bias)
-        LT_TRY(MatmulDescSetAttribute, by->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
     for (int64_t i = 0; i < calls; i++) {
         call_offsets(&a, &b, &c, g, axis, i);
+        FL_TRY(point_epilogue(by->product, by->key.epilogue, g->bias, g->before ? g->before + c * item : NULL));
         LT_TRY(Matmul, handle, by->product, wide ? (void *)&one : &one32, g->b + b * item, by->b, g->a + a * item, by->a,
                wide ? (void *)&beta : &beta32, g->c + c * item, by->c, g->c + c * item, by->c, &by->algorithm, workspace,
                by->workspace, fl_cuda_stream());
@@ -337,29 +370,48 @@ static bool is_countable(const fl_cuda_gemm *g, int axis)
     return g->m <= INT32_MAX && g->n <= INT32_MAX && g->k <= INT32_MAX && (axis < 0 || g->size[axis] <= INT32_MAX);
 }
 
-fl_status fl_cublas_gemm(bool *done, const fl_cuda_gemm *g)
+/* The product with the epilogue that g asks for. *done = false: there is no kernel for it. */
+static fl_status run_choice(bool *done, const fl_cuda_gemm *g, double beta)
 {
     int axis = longest_axis(g);
-    bool in_epilogue = g->bias && g->dtype != FL_FLOAT64;
     cublasLtHandle_t handle = NULL;
     choice *c;
     void *workspace = NULL;
     *done = false;
-    if (!is_countable(g, axis)) return FL_OK;
     FL_TRY(handle_of(&handle, fl_cuda_current()->index));
-    problem p = problem_of(g, axis, in_epilogue);
-    FL_TRY(find_choice(&c, &p, handle, g->bias));
-    if (!c->found && in_epilogue) {
-        in_epilogue = false;
-        p = problem_of(g, axis, false);
-        FL_TRY(find_choice(&c, &p, handle, g->bias));
-    }
+    problem p = problem_of(g, axis);
+    FL_TRY(find_choice(&c, &p, handle, g));
     if (!c->found) return FL_OK;
-    bool spread = g->bias && !in_epilogue;
-    if (spread) FL_TRY(spread_bias(g));
     if (c->workspace) FL_TRY(fl_cuda_malloc(&workspace, c->workspace));
-    fl_status status = multiply(c, handle, g, axis, spread ? 1 : 0, workspace);
+    fl_status status = multiply(c, handle, g, axis, beta, workspace);
     if (workspace) fl_cuda_free(workspace);
     *done = status == FL_OK;
     return status;
+}
+
+/* A product without an activation; where no epilogue adds the bias, it is what the product is added to. */
+static fl_status run_plain(bool *done, const fl_cuda_gemm *g)
+{
+    fl_cuda_gemm bare = *g;
+    *done = false;
+    if (has_epilogue(g)) FL_TRY(run_choice(done, g, 0));
+    if (*done || !g->bias) return FL_OK;
+    FL_TRY(spread_bias(g));
+    bare.bias = NULL;
+    return run_choice(done, &bare, 1);
+}
+
+fl_status fl_cublas_gemm(bool *done, const fl_cuda_gemm *g)
+{
+    fl_cuda_gemm plain = *g;
+    *done = false;
+    if (!is_countable(g, longest_axis(g))) return FL_OK;
+    if (!g->activation) return run_plain(done, g);
+    if (has_epilogue(g)) FL_TRY(run_choice(done, g, 0));
+    if (*done) return FL_OK;
+    plain.activation = FL_CUDA_NONE;
+    plain.before = NULL;
+    if (g->before) plain.c = g->before;
+    FL_TRY(run_plain(done, &plain));
+    return *done ? fl_cuda_gemm_activate(g, plain.c) : FL_OK;
 }

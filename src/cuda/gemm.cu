@@ -4,6 +4,8 @@
 ** A block makes a tile of C, a thread 4 x 4 of its elements, from tiles of A and B in shared memory; the next tiles are read
 ** into registers meanwhile. Operands may have any strides: threads read along the axis whose elements are nearer.
 */
+#include "convert.h"
+#include "elementwise_math.h"
 #include "gemm.h"
 
 #include <type_traits>
@@ -15,6 +17,19 @@ template <typename T> struct gemm_wide {
     typedef typename std::conditional<std::is_integral<T>::value, typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type,
                                       typename fl_wide<T>::type>::type type;
 };
+
+/* The rows relu and gelu of elementwise.def. */
+template <typename W> __device__ static inline W activated(W x, fl_cuda_activation by)
+{
+    if constexpr (std::is_floating_point<W>::value)
+        switch (by) {
+        case FL_CUDA_RELU: return x < 0 ? 0 : x;
+        case FL_CUDA_GELU: return row_gelu_erf(x);
+        case FL_CUDA_GELU_TANH: return row_gelu_tanh(x);
+        case FL_CUDA_NONE: break;
+        }
+    return x;
+}
 
 /* One operand of one product: element (i, p) of A, (j, p) of B, at i * row + p * depth. */
 struct side {
@@ -73,13 +88,19 @@ template <typename T> __device__ static inline void locate(const T **a, const T 
     *b = (const T *)g.b + y;
 }
 
-template <typename T, typename W> __device__ static inline void store_tile(T *c, const T *bias, const fl_cuda_gemm &g, const W (&sum)[EACH][EACH], int64_t row, int64_t col)
+/* c, before: of this product. */
+template <typename T, typename W>
+__device__ static inline void store_tile(T *c, T *before, const fl_cuda_gemm &g, const W (&sum)[EACH][EACH], int64_t row, int64_t col)
 {
+    typedef typename fl_wide<T>::type wide;
+    const T *bias = (const T *)g.bias;
     for (int i = 0; i < EACH && row + i < g.m; i++)
         for (int j = 0; j < EACH && col + j < g.n; j++) {
             W value = sum[i][j];
+            int64_t at = (row + i) * g.n + col + j;
             if (bias) value += (W)fl_load(bias[col + j]);
-            c[(row + i) * g.n + col + j] = fl_store<T>((typename fl_wide<T>::type)value);
+            if (before) before[at] = fl_store<T>((wide)value);
+            c[at] = fl_store<T>((wide)activated(value, g.activation));
         }
 }
 
@@ -107,17 +128,57 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) tiles(const 
             }
             multiply_tile(sum, a_tile, b_tile, y, x);
         }
-        store_tile((T *)g.c + index * g.m * g.n, (const T *)g.bias, g, sum, row + y * EACH, col + x * EACH);
+        int64_t first = index * g.m * g.n;
+        store_tile((T *)g.c + first, g.before ? (T *)g.before + first : NULL, g, sum, row + y * EACH, col + x * EACH);
     }
+}
+
+static int64_t product_count(const fl_cuda_gemm *g)
+{
+    int64_t products = 1;
+    for (int i = 0; i < g->batch; i++) products *= g->size[i];
+    return products;
 }
 
 fl_status fl_cuda_gemm_own(const fl_cuda_gemm *g)
 {
-    int64_t across = (g->n + TILE - 1) / TILE, down = (g->m + TILE - 1) / TILE, products = 1;
-    for (int i = 0; i < g->batch; i++) products *= g->size[i];
+    int64_t across = (g->n + TILE - 1) / TILE, down = (g->m + TILE - 1) / TILE, products = product_count(g);
     dim3 grid((unsigned)(across * down), (unsigned)(products < 65535 ? products : 65535));
     return fl_cuda_by_dtype(g->dtype, [&](auto like) {
         FL_LAUNCH((tiles<decltype(like)>), grid, THREADS, 0, *g, across, products);
+        return fl_cuda_check("matmul");
+    });
+}
+
+/* ---- an activation on its own ---- */
+
+/* G elements at once; G divides n. */
+template <typename T, int G> __global__ void __launch_bounds__(THREADS) activate(T *out, const T *in, int64_t n, fl_cuda_activation by)
+{
+    typedef fl_pack<T, G> pack;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n / G; i += (int64_t)gridDim.x * THREADS) {
+        pack x = ((const pack *)in)[i];
+#pragma unroll
+        for (int j = 0; j < G; j++) x.at[j] = fl_store<T>(activated(fl_load(x.at[j]), by));
+        ((pack *)out)[i] = x;
+    }
+}
+
+template <typename T, int G> static void launch_activate(const fl_cuda_gemm *g, const char *from, int64_t n)
+{
+    int64_t blocks = (n / G + THREADS - 1) / THREADS, most = 16 * (int64_t)fl_cuda_current()->processors;
+    FL_LAUNCH((activate<T, G>), dim3((unsigned)(blocks < most ? blocks : most)), THREADS, 0, (T *)g->c, (const T *)from, n, g->activation);
+}
+
+fl_status fl_cuda_gemm_activate(const fl_cuda_gemm *g, const char *from)
+{
+    int64_t n = g->m * g->n * product_count(g);
+    return fl_cuda_by_float(g->dtype, [&](auto like) {
+        typedef decltype(like) T;
+        enum { G = 16 / sizeof(T) };
+        bool packs = n % G == 0 && ((uintptr_t)g->c | (uintptr_t)from) % 16 == 0;
+        if (packs) launch_activate<T, G>(g, from, n);
+        else launch_activate<T, 1>(g, from, n);
         return fl_cuda_check("matmul");
     });
 }

@@ -6,12 +6,16 @@
 
 #include "cuda.h"
 
-/* C = A B + bias for every pair of matrices of a batch: A[m, k], B[k, n], strides in elements. C is [batch..., m, n],
-** row-major. bias [n] is contiguous or NULL. All of one dtype; 16-bit floats are summed in float32. */
+typedef enum fl_cuda_activation { FL_CUDA_NONE, FL_CUDA_RELU, FL_CUDA_GELU, FL_CUDA_GELU_TANH } fl_cuda_activation;
+
+/* C = activation(A B + bias) for every pair of matrices of a batch: A[m, k], B[k, n], strides in elements. C is [batch..., m, n],
+** row-major. bias [n] is contiguous or NULL. before, which lies as C does, receives what the activation (of floats) is applied
+** to, or is NULL. All of one dtype; 16-bit floats are summed in float32. */
 typedef struct fl_cuda_gemm {
     fl_dtype dtype;
     int64_t m, n, k;
-    char *a, *b, *c, *bias;
+    char *a, *b, *c, *bias, *before;
+    fl_cuda_activation activation;
     int64_t a_row, a_col, b_row, b_col;
     int batch;                          /* axes; none has size 1 */
     int64_t size[FL_MAX_NDIM], a_step[FL_MAX_NDIM], b_step[FL_MAX_NDIM];
@@ -19,6 +23,9 @@ typedef struct fl_cuda_gemm {
 
 /* Any dtype but bool, any strides, integers wrapping around. */
 fl_status fl_cuda_gemm_own(const fl_cuda_gemm *g);
+
+/* C = activation(from), both as large as C; from may be C. Floats. */
+fl_status fl_cuda_gemm_activate(const fl_cuda_gemm *g, const char *from);
 
 /* Whether cuBLASLt is there. Where it is not, a real GPU's user is told once. */
 bool fl_cublas_open(void);

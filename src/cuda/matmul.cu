@@ -1,5 +1,5 @@
 /*
-** matmul.cu -- matrix products: matmul, bmm, gemm, linear and contract_rows, all as one batched product.
+** matmul.cu -- matrix products: matmul, bmm, gemm, linear (with an activation too) and contract_rows, all as one batched product.
 **
 ** Operands are multiplied where they lie: a transpose is a stride, a broadcast a step of 0, batch axes that y does not have
 ** are rows of one large product. cuBLASLt multiplies floats; what it cannot read is copied first.
@@ -119,7 +119,7 @@ static fl_status run(const fl_cuda_gemm *g)
 
 /* Operands and result while an op is issued. */
 typedef struct factors {
-    fl_cuda_operand x, y, bias, out;
+    fl_cuda_operand x, y, bias, out, before;
 } factors;
 
 static fl_status open_factors(factors *f, const fl_kernel *k, bool x_as_is, bool y_as_is)
@@ -128,12 +128,16 @@ static fl_status open_factors(factors *f, const fl_kernel *k, bool x_as_is, bool
     FL_TRY(fl_cuda_operand_in(&f->x, &k->in[0], dtype, x_as_is));
     FL_TRY(fl_cuda_operand_in(&f->y, &k->in[1], dtype, y_as_is));
     if (k->nin == 3) FL_TRY(fl_cuda_operand_in(&f->bias, &k->in[2], dtype, false));
+    if (k->nout == 2 && k->out[1].numel > 0) FL_TRY(fl_cuda_operand_out(&f->before, &k->out[1], dtype));
     return fl_cuda_operand_out(&f->out, &k->out[0], dtype);
 }
 
 static fl_status close_factors(factors *f, const fl_kernel *k, fl_status status)
 {
-    if (status == FL_OK) status = fl_cuda_operand_store(&f->out, &k->out[0], k->out[0].dtype);
+    fl_dtype dtype = k->out[0].dtype;
+    if (status == FL_OK) status = fl_cuda_operand_store(&f->out, &k->out[0], dtype);
+    if (status == FL_OK && f->before.data) status = fl_cuda_operand_store(&f->before, &k->out[1], dtype);
+    fl_cuda_operand_close(&f->before);
     fl_cuda_operand_close(&f->out);
     fl_cuda_operand_close(&f->bias);
     fl_cuda_operand_close(&f->y);
@@ -155,6 +159,7 @@ static fl_cuda_gemm gemm_of(const fl_kernel *k, const factors *f, const product 
     g.a = f->x.data;
     g.b = f->y.data;
     g.c = f->out.data;
+    g.before = f->before.data;
     g.a_row = p->xm < 0 ? 0 : xs[p->xm];
     g.a_col = xs[p->xk];
     g.b_row = ys[p->yk];
@@ -167,7 +172,7 @@ static fl_cuda_gemm gemm_of(const fl_kernel *k, const factors *f, const product 
     return g;
 }
 
-static fl_status launch_product(fl_kernel *k)
+static fl_status launch_activated(fl_kernel *k, fl_cuda_activation activation)
 {
     product p = product_for(k->op, k->attrs, k->in[0].ndim, k->in[1].ndim);
     factors f = {};
@@ -175,9 +180,18 @@ static fl_status launch_product(fl_kernel *k)
     fl_status status = open_factors(&f, k, true, true);
     if (status == FL_OK) {
         fl_cuda_gemm g = gemm_of(k, &f, &p);
+        g.activation = activation;
         status = run(&g);
     }
     return close_factors(&f, k, status);
+}
+
+static fl_status launch_product(fl_kernel *k) { return launch_activated(k, FL_CUDA_NONE); }
+static fl_status launch_relu(fl_kernel *k) { return launch_activated(k, FL_CUDA_RELU); }
+
+static fl_status launch_gelu(fl_kernel *k)
+{
+    return launch_activated(k, k->attrs->at[0].integer ? FL_CUDA_GELU_TANH : FL_CUDA_GELU);
 }
 
 static fl_status launch_contract(fl_kernel *k)
@@ -208,4 +222,6 @@ FL_CUDA_OP(matmul, launch_product);
 FL_CUDA_OP(bmm, launch_product);
 FL_CUDA_OP(gemm, launch_product);
 FL_CUDA_OP(linear, launch_product);
+FL_CUDA_OP(linear_relu, launch_relu);
+FL_CUDA_OP(linear_gelu_kept, launch_gelu);
 FL_CUDA_OP(contract_rows, launch_contract);

@@ -107,6 +107,15 @@ end
 
 -- ---- layers ----
 
+local is_float = {float16 = true, bfloat16 = true, float32 = true, float64 = true}
+
+-- linear and an activation as one op.
+local activated = {
+    relu = op.linear_relu,
+    gelu = op.linear_gelu,
+    gelu_tanh = function(x, weight, bias) return op.linear_gelu(x, weight, bias, "tanh") end,
+}
+
 ---y = x W^T + b
 ---@class flow.nn.Linear: flow.nn.Module
 local Linear = Module:extend("Linear")
@@ -114,24 +123,32 @@ nn.Linear = Linear
 
 ---@param inputs integer
 ---@param outputs integer
----@param opts {bias: boolean}?
+---@param opts {bias: boolean, activation: "relu"|"gelu"|"gelu_tanh"}? the activation of y
 function Linear:init(inputs, outputs, opts)
+    local o = check.options("Linear", opts, {bias = true, activation = check.none})
     self.inputs = check.integer("Linear", "the number of inputs", inputs, 1)
     self.outputs = check.integer("Linear", "the number of outputs", outputs, 1)
     local bound = 1 / math.sqrt(inputs)
     self.weight = nn.Parameter(init.uniform(flow.empty(outputs, inputs), -bound, bound))
     self.bias = nil
-    if check.options("Linear", opts, {bias = true}).bias then
-        self.bias = nn.Parameter(init.uniform(flow.empty(outputs), -bound, bound))
+    if o.bias then self.bias = nn.Parameter(init.uniform(flow.empty(outputs), -bound, bound)) end
+    if o.activation ~= nil and not activated[o.activation] then
+        check.fail("Linear: activation must be relu, gelu or gelu_tanh, got %s", tostring(o.activation))
     end
+    self.activation = o.activation
 end
 
-function Linear:forward(x)
+---@param x any
+---@param activation string? of a Linear that has none: that of the module after it
+function Linear:forward(x, activation)
+    activation = activation or self.activation
+    if activation then return activated[activation](x, self.weight, self.bias) end
     return op.linear(x, self.weight, self.bias)
 end
 
 function Linear:extra()
-    return ("in=%d, out=%d, bias=%s"):format(self.inputs, self.outputs, self.bias ~= nil)
+    local text = ("in=%d, out=%d, bias=%s"):format(self.inputs, self.outputs, self.bias ~= nil)
+    return self.activation and text .. ", activation=" .. self.activation or text
 end
 
 ---Row x of a table for every whole number x.
@@ -275,7 +292,8 @@ function ModuleList:append(item)
     return self
 end
 
----Modules one after the other: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)).
+---Modules one after the other: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)). A Linear and a ReLU
+---or GELU after it are computed as one op.
 ---@class flow.nn.Sequential: flow.nn.ModuleList
 local Sequential = ModuleList:extend("Sequential")
 nn.Sequential = Sequential
@@ -284,8 +302,23 @@ function Sequential:init(...)
     for i = 1, select("#", ...) do self:append((select(i, ...))) end
 end
 
+local GELU_NAMES = {none = "gelu", tanh = "gelu_tanh"}
+
+-- The activation that `after` is, where a Linear before it computes the same in one op; nil: it does not.
+local function joined(layer, after)
+    if layer.forward ~= Linear.forward or layer.activation or not is_float[layer.weight.dtype] then return nil end
+    if after.forward == nn.ReLU.forward then return "relu" end
+    return after.forward == GELU.forward and GELU_NAMES[after.approximate] or nil
+end
+
 function Sequential:forward(x)
-    for i = 1, #self do x = self[i](x) end
+    local i, count = 1, #self
+    while i <= count do
+        local layer = self[i]
+        local name = i < count and joined(layer, self[i + 1])
+        if name then x = layer(x, name) else x = layer(x) end
+        i = i + (name and 2 or 1)
+    end
     return x
 end
 

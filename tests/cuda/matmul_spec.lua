@@ -97,6 +97,42 @@ describe("matmul on the GPU", function()
     cuda.agree("integers", linear, {numbers("int32", 3, 6), numbers("int32", 5, 6), numbers("int32", 5)})
   end)
 
+  -- Rows that cuBLASLt takes what it keeps in (a multiple of 8 elements), and rows it does not.
+  local ACTIVATIONS = {
+    {"relu", function(args) return op_named "linear_relu"(args[1], args[2], args[3]) end},
+    {"gelu", function(args) return op_named "linear_gelu_kept"(args[1], args[2], args[3]) end},
+    {"gelu (tanh)", function(args) return op_named "linear_gelu_kept"(args[1], args[2], args[3], "tanh") end},
+    {"gelu (tanh), nothing kept", function(args) return (op_named "linear_gelu_kept"(args[1], args[2], args[3], "tanh", false)) end},
+  }
+
+  cuda.it("applies the activation of linear, and keeps what it is applied to", function()
+    for _, case in ipairs(ACTIVATIONS) do
+      for _, dtype in ipairs(FLOATS) do
+        for _, shape in ipairs {{6}, {70, 6}, {2, 3, 6}, {0, 6}, {3, 0}} do
+          for _, columns in ipairs {5, 16} do
+            local x, w, b = numbers(dtype, table.unpack(shape)), numbers(dtype, columns, shape[#shape]), numbers(dtype, columns)
+            local what = ("%s in %s, [%s] to %d"):format(case[1], dtype, table.concat(shape, ", "), columns)
+            cuda.agree(what, case[2], {x, w, b})
+            cuda.agree(what .. ", no bias", case[2], {x, w})
+          end
+        end
+        local apart = numbers(dtype, 3, 2, 6):transpose(0, 1)
+        cuda.agree(case[1] .. ", matrices apart", case[2], {apart, numbers(dtype, 8, 6), numbers(dtype, 9):narrow(0, 1, 8)})
+      end
+    end
+  end)
+
+  cuda.it("has the gradients of an activation", function()
+    for _, case in ipairs(ACTIVATIONS) do
+      cuda.agree(case[1], function(args)
+        local leaves = {}
+        for i = 1, 3 do leaves[i] = args[i]:detach():requires_grad_() end
+        case[2](leaves):backward(args[4])
+        return leaves[1].grad, leaves[2].grad, leaves[3].grad
+      end, {flow.randn(2, 9, 6), flow.randn(8, 6), flow.randn(8), flow.randn(2, 9, 8)})
+    end
+  end)
+
   cuda.it("rounds operands of float32 to TF32 where it is allowed to", function()
     local _ <close> = setmetatable({}, {__close = function() flow.set_float32_matmul_precision("highest") end})
     local fine = 1 + 2 ^ -12  -- in TF32: 1
@@ -108,6 +144,10 @@ describe("matmul on the GPU", function()
     assert.is_true(rounded:amin():item() >= 64 and rounded:amax():item() <= 64 * fine)
     if cuda.emulated and (os.getenv "FLOW_CUBLASLT" or "") ~= "" then assert.are.equal(64, rounded:amax():item()) end
     assert.are.equal(64 * fine, x:to("float64"):matmul(y:to("float64")):amax():item())
+    local w, b = flow.randn(16, 6), flow.randn(16)
+    local want, got = flow._op.linear_gelu(flow.ones(3, 6), w, b, "tanh"),
+      flow._op.linear_gelu(flow.ones(3, 6, {device = cuda.device}), w:to(cuda.device), b:to(cuda.device), "tanh")
+    assert.is_true((want - got:to("cpu")):abs():amax():item() < 2e-2)
     flow.set_float32_matmul_precision("highest")
     assert.are.equal(64 * fine, x:matmul(y):amax():item())
   end)

@@ -37,6 +37,17 @@ function M.layer_norm()
     end
 end
 
+function M.linear_gelu()
+    local net = flow.nn.Sequential(flow.nn.Linear(128, 512), flow.nn.GELU())
+    local x, g, linear = leaf(768, 128), flow.randn(768, 512), net[1]
+    return function(count)
+        for _ = 1, count do
+            net(x):backward(g)
+            x.grad, linear.weight.grad, linear.bias.grad = nil, nil, nil
+        end
+    end
+end
+
 function M.attention()
     local q, k, v = flow.randn(1, 8, 1024, 64), flow.randn(1, 8, 1024, 64), flow.randn(1, 8, 1024, 64)
     local causal = {is_causal = true}

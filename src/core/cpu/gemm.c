@@ -126,6 +126,26 @@ fl_gemm_fn fl_gemm_kernel(fl_dtype dtype)
     }
 }
 
+/* A product, and its activation while it lies in the cache. */
+static void run_serial(const fl_gemm *g, fl_gemm_fn kernel, size_t item)
+{
+    kernel(g);
+    if (!g->activation) return;
+    bool whole = g->c_row == g->n;
+    int64_t rows = whole ? 1 : g->m, length = whole ? g->m * g->n : g->n, step = g->c_row * (int64_t)item;
+    for (int64_t i = 0; i < rows; i++) {
+        const void *in = (const char *)g->c + i * step;
+        g->activation((char *)g->activated + i * step, &in, length, g->attributes);
+    }
+}
+
+/* Moves C by so many bytes. */
+static void move_result(fl_gemm *g, int64_t bytes)
+{
+    g->c = (char *)g->c + bytes;
+    if (g->activation) g->activated = (char *)g->activated + bytes;
+}
+
 typedef struct team_product {
     const fl_gemm *g;
     fl_gemm_fn kernel;
@@ -143,14 +163,14 @@ static void team_product_part(void *context, int64_t begin, int64_t end)
     if (p->by_columns) {
         part.n = to - from;
         part.b = (const char *)part.b + from * part.b_col * (int64_t)p->item;
-        part.c = (char *)part.c + from * (int64_t)p->item;
+        move_result(&part, from * (int64_t)p->item);
         if (part.bias) part.bias = (const char *)part.bias + from * (int64_t)p->item;
     } else {
         part.m = to - from;
         part.a = (const char *)part.a + from * part.a_row * (int64_t)p->item;
-        part.c = (char *)part.c + from * part.c_row * (int64_t)p->item;
+        move_result(&part, from * part.c_row * (int64_t)p->item);
     }
-    p->kernel(&part);
+    run_serial(&part, p->kernel, p->item);
 }
 
 static double multiplications(const fl_gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
@@ -185,7 +205,7 @@ static void batch_item(fl_gemm *out, const fl_gemm_batch *batch, int64_t i, size
     *out = batch->one;
     out->a = (const char *)out->a + batch->a_offset[i] * (int64_t)item;
     out->b = (const char *)out->b + batch->b_offset[i] * (int64_t)item;
-    out->c = (char *)out->c + i * batch->c_step * (int64_t)item;
+    move_result(out, i * batch->c_step * (int64_t)item);
 }
 
 static void team_batch_part(void *context, int64_t begin, int64_t end)
@@ -194,7 +214,7 @@ static void team_batch_part(void *context, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         fl_gemm one;
         batch_item(&one, t->batch, i, t->item);
-        t->kernel(&one);
+        run_serial(&one, t->kernel, t->item);
     }
 }
 

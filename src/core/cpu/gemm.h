@@ -14,9 +14,12 @@ typedef struct fl_gemm {
     void *c;
     int64_t a_row, a_col, b_row, b_col, c_row;
     double alpha, beta;
+    fl_flat_fn activation;                  /* NULL: none. Then `activated`, which lies as C does and may be C, becomes */
+    const struct fl_ew_attr *attributes;    /* its value of C, with these attributes */
+    void *activated;
 } fl_gemm;
 
-/* Serial. An element's value does not depend on m, n or on its place in C. */
+/* Serial, without the activation. An element's value does not depend on m, n or on its place in C. */
 typedef void (*fl_gemm_fn)(const fl_gemm *g);
 
 /* The kernels, and fl_gemm_pack: packed[p * stride + j] = b[p * row + j * col] for p < k, j < n. */
@@ -37,7 +40,7 @@ fl_gemm_fn fl_gemm_kernel(fl_dtype dtype);
 /* One product with the team, through oneDNN where that is faster. dtype float32 or float64. */
 void fl_gemm_run(fl_dtype dtype, const fl_gemm *g);
 
-/* Same-shaped products with the team: problem i adds i-th offsets (in elements) to a, b and c. */
+/* Same-shaped products with the team: problem i adds i-th offsets (in elements) to a, b, c and activated. */
 typedef struct fl_gemm_batch {
     fl_gemm one;
     int64_t count;

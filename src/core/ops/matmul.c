@@ -1,14 +1,22 @@
 /*
-** matmul.c -- matrix products: matmul, bmm, linear, and the two forms their gradients need.
+** matmul.c -- matrix products: matmul, bmm, linear, linear with an activation, and the two forms their gradients need.
 **
 ** All share one rule for which axis plays which part and one kernel. Operands are multiplied where they lie: a
 ** transpose is a stride, batch axes that a 2-D y does not have are rows of one large product.
+**
+** An activation is applied to what a product has just written. Gradients of activations are ops of their own: what they
+** are multiplied with comes out of a product of another node, so no product of this node could take them in.
 */
+#include "../autograd.h"
+#include "../cpu/elementwise.h"
 #include "../cpu/gemm.h"
 #include "../cpu/stage.h"
 #include "../storage.h"
 #include "chain.h"
 #include "product.h"
+
+/* linear_gelu_kept(..., approximate, keep) */
+static bool keeps_product(const fl_attrs *attrs) { return attrs->at[1].integer != 0; }
 
 /* ---- inference ---- */
 
@@ -72,6 +80,21 @@ static fl_status infer_linear(fl_infer *c)
     return infer_product(c);
 }
 
+static fl_status infer_activated(fl_infer *c)
+{
+    FL_TRY(fl_require_float(c, 0));
+    return infer_linear(c);
+}
+
+/* The product before the activation, or nothing. */
+static fl_status infer_gelu_kept(fl_infer *c)
+{
+    FL_TRY(infer_activated(c));
+    c->out[1] = c->out[0];
+    if (!keeps_product(c->attrs)) c->out[1].shape = (fl_shape){1, {0}};
+    return FL_OK;
+}
+
 static fl_status infer_contract(fl_infer *c)
 {
     char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
@@ -115,27 +138,83 @@ static fl_sbp batch_split(const fl_sigs *s, int operand, int b, int batch, int o
     return axis >= 0 && s->in_logical[operand].dims[axis] == s->out_logical[0].dims[b] ? FL_S(axis) : FL_B;
 }
 
-static void add_product(fl_sigs *s, fl_sbp x, fl_sbp y, fl_sbp bias, fl_sbp out)
+/* Of a product before its activation, which lies as the result does where it is kept. */
+static void add_product(fl_sigs *s, fl_body body, fl_sbp x, fl_sbp y, fl_sbp bias, fl_sbp out)
 {
-    if (s->nin == 3) FL_SIG(s, NULL, x, y, bias, out);
-    else FL_SIG(s, NULL, x, y, out);
+    fl_sbp before = s->nout == 2 && keeps_product(s->attrs) ? out : FL_B;
+    if (s->nin == 3) FL_SIG(s, body, x, y, bias, out, before);
+    else FL_SIG(s, body, x, y, out);
+}
+
+/* Every rank makes a part of the result. */
+static void add_parts(fl_sigs *s, const product *p)
+{
+    bool bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
+    for (int b = 0; b < p->batch; b++)
+        add_product(s, NULL, batch_split(s, 0, b, p->batch, p->x_batch), batch_split(s, 1, b, p->batch, p->y_batch), FL_B,
+                    FL_S(b));
+    if (p->xm >= 0) add_product(s, NULL, FL_S(p->xm), FL_B, FL_B, FL_S(p->om));
+    if (p->yn >= 0) add_product(s, NULL, FL_B, FL_S(p->yn), bias ? FL_S(0) : FL_B, FL_S(p->on));
 }
 
 static void sbp_product(fl_sigs *s)
 {
     product p = product_for(s->op, s->attrs, s->in[0].shape.ndim, s->in[1].shape.ndim);
     bool bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
-    for (int b = 0; b < p.batch; b++)
-        add_product(s, batch_split(s, 0, b, p.batch, p.x_batch), batch_split(s, 1, b, p.batch, p.y_batch), FL_B,
-                    FL_S(b));
-    if (p.xm >= 0) add_product(s, FL_S(p.xm), FL_B, FL_B, FL_S(p.om));
-    if (p.yn >= 0) add_product(s, FL_B, FL_S(p.yn), bias ? FL_S(0) : FL_B, FL_S(p.on));
+    add_parts(s, &p);
     /* the rank that holds the first k adds the bias, so there must be one */
-    if (!bias || s->in_logical[0].dims[p.xk] > 0) add_product(s, FL_S(p.xk), FL_S(p.yk), FL_B, FL_PSUM);
+    if (!bias || s->in_logical[0].dims[p.xk] > 0) add_product(s, NULL, FL_S(p.xk), FL_S(p.yk), FL_B, FL_PSUM);
     if (bias) return;
     fl_sbp_partial(s, 1, FL_PSUM);
     fl_sbp_partial(s, 2, FL_PSUM);
 }
+
+/* An activation is not linear: partial sums are added up before it. */
+static void sbp_activated(fl_sigs *s, fl_body body)
+{
+    product p = product_for(s->op, s->attrs, s->in[0].shape.ndim, s->in[1].shape.ndim);
+    add_parts(s, &p);
+    if (s->in_logical[0].dims[p.xk] > 0) add_product(s, body, FL_S(p.xk), FL_S(p.yk), FL_B, FL_B);
+}
+
+static fl_status body_relu(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_tensor *sum = chain_whole(&c, CHAIN_CALL(&c, NULL, linear, in[0], in[1], in[2]));
+    out[0] = fl_chain_take(&c, CHAIN_CALL(&c, NULL, relu, fl_of(sum)));
+    return fl_chain_end(&c);
+}
+
+static fl_tensor *nothing_of(fl_chain *c, fl_tensor *x)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(narrow));
+    fl_attr_set(&a, 0, 0);
+    fl_attr_set(&a, 1, 0);
+    fl_attr_set(&a, 2, 0);
+    return CHAIN_CALL(c, &a, narrow, fl_of(CHAIN_CALL(c, NULL, flatten, fl_of(x))));
+}
+
+static fl_tensor *chain_gelu(fl_chain *c, fl_tensor *x, const fl_attrs *attrs)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(gelu));
+    a.at[0] = attrs->at[0];
+    return CHAIN_CALL(c, &a, gelu, fl_of(x));
+}
+
+static fl_status body_gelu_kept(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_chain c = {0};
+    fl_tensor *sum = chain_whole(&c, CHAIN_CALL(&c, NULL, linear, in[0], in[1], in[2]));
+    fl_tensor *y = chain_gelu(&c, sum, attrs), *kept = keeps_product(attrs) ? sum : nothing_of(&c, sum);
+    out[0] = fl_chain_take(&c, y);
+    out[1] = fl_chain_take(&c, kept);
+    return fl_chain_end(&c);
+}
+
+static void sbp_relu(fl_sigs *s) { sbp_activated(s, body_relu); }
+static void sbp_gelu_kept(fl_sigs *s) { sbp_activated(s, body_gelu_kept); }
 
 static void sbp_contract(fl_sigs *s)
 {
@@ -257,30 +336,61 @@ static uint32_t readable(const fl_kernel *k)
     return mask;
 }
 
-static fl_status kernel_product(fl_kernel *k)
+/* The product of k's operands where they lie after staging, into `c`. */
+static batched product_of_kernel(const fl_stage *s, void *c)
 {
-    const fl_view *x = &k->in[0], *y = &k->in[1], *out = &k->out[0];
+    const fl_kernel *k = s->k;
+    const fl_view *x = &k->in[0], *y = &k->in[1];
     product p = product_for(k->op, k->attrs, x->ndim, y->ndim);
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
-    fl_stage s;
-    if (out->numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, readable(k)));
-    strides_of(xs, &s, 0);
-    strides_of(ys, &s, 1);
+    strides_of(xs, s, 0);
+    strides_of(ys, s, 1);
     batched b = {.ndim = p.batch};
     b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm], .n = p.yn < 0 ? 1 : y->size[p.yn], .k = x->size[p.xk],
-                      .a = s.in[0], .b = s.in[1],
-                      .c = s.out[0], .a_row = p.xm < 0 ? 0 : xs[p.xm], .a_col = xs[p.xk], .b_row = ys[p.yk],
+                      .a = s->in[0], .b = s->in[1], .c = c,
+                      .a_row = p.xm < 0 ? 0 : xs[p.xm], .a_col = xs[p.xk], .b_row = ys[p.yk],
                       .b_col = p.yn < 0 ? 1 : ys[p.yn],
                       .alpha = 1};
     b.one.c_row = b.one.n;
-    if (k->nin == 3 && s.in[2] && x->start[p.xk] == 0) b.one.bias = s.in[2];
-    memcpy(b.size, out->size, sizeof(int64_t) * (size_t)p.batch);
+    if (k->nin == 3 && s->in[2] && x->start[p.xk] == 0) b.one.bias = s->in[2];
+    memcpy(b.size, k->out[0].size, sizeof(int64_t) * (size_t)p.batch);
     product_batch_steps(b.x_step, x, xs, p.batch, p.x_batch);
     product_batch_steps(b.y_step, y, ys, p.batch, p.y_batch);
+    return b;
+}
+
+static fl_status kernel_product(fl_kernel *k)
+{
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, readable(k)));
+    batched b = product_of_kernel(&s, s.out[0]);
     merge_rows(&b);
-    FL_TRY(run_batched(&b, fl_dtype_is_float(out->dtype) ? s.dtype : FL_INT64, k->op->name));
+    FL_TRY(run_batched(&b, fl_dtype_is_float(k->out[0].dtype) ? s.dtype : FL_INT64, k->op->name));
     return fl_stage_close(&s);
+}
+
+/* activation: an elementwise op. `kept`: the result that holds the product before it, -1: none. */
+static fl_status run_activated(fl_kernel *k, const fl_op *activation, const fl_ew_attr *attributes, int kept)
+{
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, readable(k)));
+    batched b = product_of_kernel(&s, s.out[kept < 0 ? 0 : kept]);
+    b.one.activation = fl_cpu_elementwise_flat(activation, s.dtype);
+    b.one.attributes = attributes;
+    b.one.activated = s.out[0];
+    merge_rows(&b);
+    FL_TRY(run_batched(&b, s.dtype, k->op->name));
+    return fl_stage_close(&s);
+}
+
+static fl_status kernel_relu(fl_kernel *k) { return run_activated(k, FL_OP_REF(relu), NULL, -1); }
+
+static fl_status kernel_gelu_kept(fl_kernel *k)
+{
+    fl_ew_attr form[FL_EW_ATTRS] = {{(double)k->attrs->at[0].integer, k->attrs->at[0].integer}};
+    return run_activated(k, FL_OP_REF(gelu), form, keeps_product(k->attrs) ? 1 : -1);
 }
 
 static fl_status kernel_contract(fl_kernel *k)
@@ -344,6 +454,47 @@ static fl_status grad_product(fl_grad *g)
     return fl_chain_end(&c);
 }
 
+/* Gradients of linear from that of its result. */
+static void linear_gradients(fl_chain *c, fl_grad *g, fl_tensor *dy)
+{
+    const fl_meta *bias = g->in_meta[2];
+    fl_tensor *dx = g->need[0] ? chain_gemm(c, dy, g->in[1].tensor, false, false) : NULL;
+    fl_tensor *dw = g->need[1] ? CHAIN_CALL(c, NULL, contract_rows, fl_of(dy), g->in[0]) : NULL;
+    fl_tensor *db = NULL;
+    if (g->need[2]) {
+        int rows = g->out_meta[0]->shape.ndim - bias->shape.ndim;
+        db = rows > 0 ? chain_sum(c, dy, (1u << rows) - 1, false) : dy;
+    }
+    if (dx) g->gin[0] = fl_chain_take(c, dx);
+    if (dw) g->gin[1] = fl_chain_take(c, dw);
+    if (db) g->gin[2] = fl_chain_take(c, db);
+}
+
+static fl_status grad_relu(fl_grad *g)
+{
+    fl_chain c = {0};
+    linear_gradients(&c, g, CHAIN_CALL(&c, NULL, relu_backward, fl_of(g->gout[0]), fl_of(g->out[0])));
+    return fl_chain_end(&c);
+}
+
+/* A product that was not kept is made again. */
+static fl_tensor *gelu_gradient(fl_chain *c, const fl_grad *g)
+{
+    fl_tensor *before = g->out[1];
+    if (!keeps_product(g->attrs)) before = CHAIN_CALL(c, NULL, linear, g->in[0], g->in[1], g->in[2]);
+    return g->attrs->at[0].integer ? CHAIN_CALL(c, NULL, gelu_tanh_backward, fl_of(g->gout[0]), fl_of(before))
+                                   : CHAIN_CALL(c, NULL, gelu_backward, fl_of(g->gout[0]), fl_of(before));
+}
+
+static fl_status grad_gelu_kept(fl_grad *g)
+{
+    fl_chain c = {0};
+    fl_tensor *dy = g->gout[0] ? gelu_gradient(&c, g) : NULL, *kept = keeps_product(g->attrs) ? g->gout[1] : NULL;
+    if (kept) dy = dy ? chain_add(&c, dy, kept) : kept;
+    if (dy) linear_gradients(&c, g, dy);
+    return fl_chain_end(&c);
+}
+
 /* ---- descriptors ---- */
 
 static const char *const matmul_samples[] = {
@@ -387,6 +538,43 @@ FL_OP(linear) {
     .doc = "x times the transposed weight, plus bias: x [..., in], weight [out, in], bias [out].",
     .infer = infer_linear, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .vjp = linear_vjp,
     .samples = linear_samples,
+};
+
+FL_OP(linear_relu) {
+    .name = "linear_relu", .sig = "linear_relu(x, weight, bias?)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "relu of linear, in one pass.",
+    .saves_in = 3, .saves_out = 1, .infer = infer_activated, .sbp = sbp_relu, .cost = cost_product, .cpu = kernel_relu,
+    .grad = grad_relu, .samples = linear_samples,
+};
+
+static const char *const gelu_samples[] = {
+    "flow.randn(3, 4), flow.randn(5, 4), flow.randn(5), 'tanh'", "flow.randn(2, 3, 4), flow.randn(5, 4)",
+    "flow.randn(4), flow.randn(3, 4), flow.randn(3), 'none', false", NULL};
+FL_OP(linear_gelu_kept) {
+    .name = "linear_gelu_kept", .nout = 2, .flags = FL_OP_HIDDEN,
+    .sig = "linear_gelu_kept(x, weight, bias?, approximate: none|tanh = none, keep: bool = true)",
+    .doc = "gelu of linear, in one pass, and what linear gives: for the gradient (without `keep` no elements of it).",
+    .saves_in = 7, .saves_out = 2, .infer = infer_gelu_kept, .sbp = sbp_gelu_kept, .cost = cost_product,
+    .cpu = kernel_gelu_kept, .grad = grad_gelu_kept, .samples = gelu_samples,
+};
+
+static fl_status body_linear_gelu(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_attrs a;
+    fl_tensor *results[2];
+    const fl_op *op = FL_OP_REF(linear_gelu_kept);
+    fl_attrs_init(&a, op);
+    a.at[0] = attrs->at[0];
+    fl_attr_set(&a, 1, fl_autograd_wanted(op, in, nin));
+    FL_TRY(fl_dispatch(results, op, in, nin, &a));
+    fl_tensor_unref(results[1]);
+    out[0] = results[0];
+    return FL_OK;
+}
+
+FL_OP(linear_gelu) {
+    .name = "linear_gelu", .sig = "linear_gelu(x, weight, bias?, approximate: none|tanh = none)", .nout = 1,
+    .flags = FL_OP_HIDDEN, .doc = "gelu of linear, in one pass.", .body = body_linear_gelu, .samples = linear_samples,
 };
 
 static const char *const contract_vjp[] = {"linear(y, g)", "gemm(x, g)"};

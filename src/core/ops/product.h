@@ -30,10 +30,10 @@ static inline product product_of(int x_ndim, int y_ndim, bool ta, bool tb)
     return p;
 }
 
-/* linear multiplies by the transposed weight; gemm has attributes for both; the others have none. */
+/* linear, with an activation or without, multiplies by the transposed weight; gemm has attributes for both; the others have none. */
 static inline product product_for(const fl_op *op, const fl_attrs *attrs, int x_ndim, int y_ndim)
 {
-    if (strcmp(op->name, "linear") == 0) return product_of(x_ndim, y_ndim, false, true);
+    if (strncmp(op->name, "linear", 6) == 0) return product_of(x_ndim, y_ndim, false, true);
     bool flags = strcmp(op->name, "gemm") == 0;
     return product_of(x_ndim, y_ndim, flags && attrs->at[0].integer, flags && attrs->at[1].integer);
 }
