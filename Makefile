@@ -77,6 +77,9 @@ $(OUT)/%.o: %.cu
 	@mkdir -p $(dir $@)
 	$(NVCC) $(NVCC_FLAGS) $(CUDA_CODE_$(CUDA_ARCHS)) -c $< -o $@
 
+# Elementwise arithmetic is bound by memory: rounded as on the CPU, operation by operation.
+$(OUT)/src/cuda/elementwise.o: NVCC_FLAGS += -fmad=false
+
 $(OUT)/emulated/flowlua-cuda.so: $(EMULATED_O)
 	$(CXX) $(FLAGS_$(CONFIG)) -shared -o $@ $(EMULATED_O)
 $(OUT)/emulated/%.o: %.cu

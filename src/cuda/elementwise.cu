@@ -87,25 +87,46 @@ template <typename Row, typename C> __device__ static inline C apply(const ew_jo
 
 /* ---- groups ---- */
 
-/* What a group of an operand is loaded as: nothing is computed from it before all groups are under way. */
-template <typename S, int G> __device__ static inline void load_group(fl_pack<S, G> *group, const ew_job &j, int i, int64_t offset)
+/* A group of an operand is loaded as words: taking elements out would wait for them, and nothing is computed before all groups are
+** under way. */
+template <typename S, int G> using group_words = typename fl_words<(int)sizeof(S) * G>::type;
+
+/* The first element, in whole words as well. */
+template <typename W, typename V> __device__ static inline void set_first(W *words, V one)
 {
-    const char *from = j.in[i] + offset;
-    if (j.from[i] == GROUP) *group = *(const fl_pack<S, G> *)from;
-    else if (j.from[i] == ONE) group->at[0] = *(const S *)from;
-    else *group = {};
+    if constexpr (std::is_integral<W>::value) *words = one;
+    else words->x = (uint32_t)one, words->y = (uint32_t)((uint64_t)one >> 32);
 }
 
-template <typename C, typename S, int G> __device__ static inline C element_of(const fl_pack<S, G> &group, const ew_job &j, int i, int n)
+template <typename S, int G> __device__ static inline void load_group(group_words<S, G> *group, const ew_job &j, int i, int64_t offset)
 {
-    if (j.from[i] == GROUP) return (C)fl_load(group.at[n]);
-    return j.from[i] == ONE ? (C)fl_load(group.at[0]) : value_of<C>(j.number[i]);
+    const char *from = j.in[i] + offset;
+    if (j.from[i] == GROUP) {
+        *group = *(const group_words<S, G> *)from;
+        return;
+    }
+    *group = {};
+    if (j.from[i] == ONE) set_first(group, *(const group_words<S, 1> *)from);
+}
+
+template <typename S, int G, typename C> __device__ static inline void elements_of(C (&x)[G], const group_words<S, G> &group, const ew_job &j, int i)
+{
+    fl_pack<S, G> pack;
+    memcpy(&pack, &group, sizeof pack);
+    if (j.from[i] == GROUP) {
+#pragma unroll
+        for (int n = 0; n < G; n++) x[n] = (C)fl_load(pack.at[n]);
+        return;
+    }
+    C one = j.from[i] == ONE ? (C)fl_load(pack.at[0]) : value_of<C>(j.number[i]);
+#pragma unroll
+    for (int n = 0; n < G; n++) x[n] = one;
 }
 
 /* The operands of a group: those of type S, and the mask of rows that have one. */
 template <typename Row, typename S, int G> struct operands {
-    fl_pack<S, G> value[FL_EW_MAX_IN];
-    fl_pack<fl_flag, G> mask;
+    group_words<S, G> value[FL_EW_MAX_IN];
+    group_words<fl_flag, G> mask;
 };
 
 template <typename Row, typename S, int G>
@@ -113,8 +134,8 @@ __device__ static inline void load_operands(operands<Row, S, G> &o, const ew_job
 {
 #pragma unroll
     for (int i = 0; i < Row::nin; i++) {
-        if (i == Row::mask) load_group(&o.mask, j, i, offset[1 + i]);
-        else load_group(&o.value[i], j, i, offset[1 + i]);
+        if (i == Row::mask) load_group<fl_flag, G>(&o.mask, j, i, offset[1 + i]);
+        else load_group<S, G>(&o.value[i], j, i, offset[1 + i]);
     }
 }
 
@@ -122,11 +143,17 @@ template <typename Row, typename S, typename O, int G>
 __device__ static inline void compute_group(fl_pack<O, G> &out, const operands<Row, S, G> &o, const ew_job &j)
 {
     typedef typename fl_wide<S>::type C;
+    C in[FL_EW_MAX_IN][G] = {};
+#pragma unroll
+    for (int i = 0; i < Row::nin; i++) {
+        if (i == Row::mask) elements_of<fl_flag, G>(in[i], o.mask, j, i);
+        else elements_of<S, G>(in[i], o.value[i], j, i);
+    }
 #pragma unroll
     for (int n = 0; n < G; n++) {
-        C x[FL_EW_MAX_IN] = {};
+        C x[FL_EW_MAX_IN];
 #pragma unroll
-        for (int i = 0; i < Row::nin; i++) x[i] = i == Row::mask ? element_of<C>(o.mask, j, i, n) : element_of<C>(o.value[i], j, i, n);
+        for (int i = 0; i < FL_EW_MAX_IN; i++) x[i] = in[i][n];
         if constexpr (Row::predicate) out.at[n] = fl_store<O>((uint8_t)(apply<Row>(j, x) != 0));
         else out.at[n] = fl_store<O>(apply<Row>(j, x));
     }
@@ -162,7 +189,7 @@ template <typename Row, typename S, typename O, int G> static __global__ void __
         if (index[k] < j.total) {
             fl_pack<O, G> out;
             compute_group(out, o[k], j);
-            *(fl_pack<O, G> *)(j.out + offset[k][0]) = out;
+            fl_pack_store(j.out + offset[k][0], out);
         } else if (index[k] - j.total < j.rest) single_element<Row, S, O>(j, j.total * G + (index[k] - j.total));
     }
 }
