@@ -37,6 +37,7 @@ need "$system/libz.so" zlib1g-dev
 need /usr/include/histedit.h libedit-dev
 need /usr/share/lua/5.4/busted lua-busted
 cp -RL /usr/include/lua5.4 "$folder/include/"
+[ ! -f "/usr/include/$triple/lua5.4-deb-multiarch.h" ] || cp -L "/usr/include/$triple/lua5.4-deb-multiarch.h" "$folder/include/lua5.4/"
 cp -RL /usr/include/cjson /usr/include/zlib.h /usr/include/zconf.h /usr/include/histedit.h "$folder/include/"
 [ ! -f "/usr/include/$triple/zconf.h" ] || cp -L "/usr/include/$triple/zconf.h" "$folder/include/"
 [ ! -d /usr/include/editline ] || cp -RL /usr/include/editline "$folder/include/"
