@@ -142,6 +142,11 @@ test-ranks: ## the multi-rank specs, with 1, 2, 3 and 4 ranks under mpirun
 	$(MAKE) all
 	sh tests/run-ranks.sh $(OUT) $(SPECS)
 
+test-hosts: ## the multi-rank specs with 2, 3 and 4 ranks on two hosts (network namespaces; wants root)
+	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
+	$(MAKE) all
+	sh tests/run-hosts.sh $(OUT) $(SPECS)
+
 test-emulated: ## the CUDA device without a GPU: its kernels run on the CPU, in order and deferred
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
 	$(MAKE) all emulated
@@ -183,4 +188,4 @@ help: ## this list
 
 -include $(shell find $(OUT)/src $(OUT)/emulated $(OUT)/tests -name '*.d' 2>/dev/null)
 
-.PHONY: all install-deps run test test-san test-ranks test-emulated test-gpu tests-c emulated lint bench bench-gpu install deps clean help
+.PHONY: all install-deps run test test-san test-ranks test-hosts test-emulated test-gpu tests-c emulated lint bench bench-gpu install deps clean help

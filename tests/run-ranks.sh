@@ -33,7 +33,7 @@ said() {
 # job RANKS SPEC TITLE: one file on so many ranks.
 job() {
     rm -f "$folder"/*
-    launch="mpirun -n $1 $flags"
+    launch="${MPIRUN:-mpirun} -n $1 $flags"
     [ "$1" -gt 1 ] || launch=
     began=$(date +%s.%N)
     # shellcheck disable=SC2086
