@@ -131,6 +131,16 @@ describe("the CUDA runtime", function()
         if not sanitized then assert.are.equal("0\t10", lines[3]) end
     end)
 
+    with_emulation("gives what is kept to an op that needs memory for its work", function()
+        assert.are.equal("7.1546\n", run("FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_BYTES=67108864", [[
+            local kept, scores = {}, flow.zeros(1280, 4096, {device = "cuda"})
+            for i = 1, 30 do kept[i] = flow.zeros(262144, {device = "cuda"}) end
+            local labels = flow.zeros(4096, {dtype = "int64", device = "cuda"})
+            kept = nil
+            collectgarbage() collectgarbage()
+            print(("%.4f"):format(flow.cross_entropy(scores:t(), labels):item()))]]))
+    end)
+
     with_emulation("says how much memory there is when it is too little, and goes on", function()
         local output = run("FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_BYTES=100000000", [[
             local list, x = {}, flow.ones(10 * 2^20)

@@ -197,8 +197,12 @@ extern "C" fl_status fl_cuda_malloc(void **data, size_t bytes)
 {
     fl_cuda_queue *q = fl_cuda_queue_current();
     bool kept = q->kind == FL_QUEUE_COMPUTE && temporary_count < TEMPORARIES;
-    if (!kept) return pool_take(data, bytes ? bytes : 1, q);
-    FL_TRY(allocate_on(data, bytes, q));
+    fl_status status = FL_ERR_MEMORY;
+    for (int tried = 0; tried < 2 && status == FL_ERR_MEMORY; tried++) {
+        if (tried) fl_cuda_trim(q->device);
+        status = kept ? allocate_on(data, bytes, q) : pool_take(data, bytes ? bytes : 1, q);
+    }
+    if (status != FL_OK || !kept) return status;
     temporaries[temporary_count].data = *data;
     temporaries[temporary_count++].bytes = bytes;
     return FL_OK;
