@@ -17,7 +17,7 @@ out=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 trap 'exit 1' INT TERM
-unset FLOW_CUDA_EMULATED FLOW_CUDA_TF32
+unset FLOW_CUDA_EMULATED
 if [ "${GPU_DRY:-}" = 1 ]; then export FLOW_CUDA_EMULATED=1; fi
 if command -v flock >/dev/null; then    # not beside the benchmarks, whatever make -j does
     exec 9>"$out/gpu.lock"

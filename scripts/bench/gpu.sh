@@ -13,7 +13,7 @@
 set -eu
 out=${1:-build}
 here=$(dirname "$0")
-unset FLOW_CUDA_EMULATED FLOW_TEST_DEVICE FLOW_CUDA_TF32
+unset FLOW_CUDA_EMULATED FLOW_TEST_DEVICE
 if [ "${GPU_DRY:-}" = 1 ]; then
     export GPU_DRY FLOW_CUDA_EMULATED=1
     export ROUNDS="${ROUNDS:-1}" SECONDS_EACH="${SECONDS_EACH:-0.0001}"

@@ -81,15 +81,17 @@ function Side:read(seconds)
     return M.ask(shell:format(seconds, quote(self.path .. "answers")))
 end
 
--- Ends the process and all of its group, whatever it is doing.
+-- Ends the process and all of its group, whatever it is doing: at first with a word, for mpirun to end its ranks.
 function Side:kill()
-    local pid = assert(io.open(self.path .. "pid"))
-    local group = pid:read("n")
-    pid:close()
-    os.execute(([[exec 2>/dev/null; kill -s TERM -- -%d
-        for i in 1 2 3 4 5 6 7 8 9 10; do kill -s 0 -- -%d || exit; sleep 0.2; done
-        kill -s KILL -- -%d]]):format(group, group, group))
+    self:signal "TERM"
+    if not (self:read(1) or ""):find "^ended" then self:signal "KILL" end
     self:close()
+end
+
+function Side:signal(name)
+    local pid = assert(io.open(self.path .. "pid"))
+    os.execute(("kill -s %s -- -%d 2>/dev/null"):format(name, pid:read("n")))
+    pid:close()
 end
 
 function Side:close()
@@ -97,16 +99,6 @@ function Side:close()
     for _, file in ipairs(self.requests) do file:close() end
     os.remove(self.path .. "pid")
     self.answers = nil
-end
-
----Told to end: the end of its input would not do, since sides started later hold that open too.
-function Side:stop()
-    if not self.answers then return end
-    self:request("end")
-    repeat
-        local line = self:read(10)
-    until not line or line:find "^ended"
-    self:kill()
 end
 
 -- The last line that it wrote to the standard error, for a process that died.
@@ -129,7 +121,7 @@ function Side:measure(group, case, seconds)
     self.asked = self.asked + 1
     if not line or line:find "^ended" then
         local why = line and self.name .. " crashed" .. self:last_words() or ("%s: no answer in %g s"):format(self.name, limit)
-        self:kill()
+        if line then self:close() else self:kill() end
         return nil, why
     end
     local value, note = line:match("^(%S+) ?(.*)$")
@@ -138,7 +130,14 @@ function Side:measure(group, case, seconds)
     return nil, line
 end
 
----Ends all sides.
-function M.stop() for _, side in ipairs(sides) do side:stop() end end
+---Ends all sides. They are told to: the end of their input would not do, since sides started later hold that open too.
+function M.stop()
+    for _, side in ipairs(sides) do
+        if side.answers then side:request("end") end
+    end
+    for _, side in ipairs(sides) do
+        if side.answers and (side:read(3) or ""):find "^ended" then side:close() elseif side.answers then side:kill() end
+    end
+end
 
 return M

@@ -14,6 +14,7 @@ end
 
 -- Answers well, with a note, with an error, not at all; dies; tells which process it is.
 local WORKER = [[while read -r group case seconds; do
+    [ "$group" != end ] || exit
     case $case in
         fine) echo 0.5 ;;
         noted) echo "0.25 slowly" ;;

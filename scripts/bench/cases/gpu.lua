@@ -4,6 +4,8 @@
 local flow = require "flow"
 local nn, optim = flow.nn, flow.optim
 
+if os.getenv "BENCH_TF32" == "1" then flow.set_float32_matmul_precision "high" end
+
 local function randn(shape, dtype, wants)
     return flow.randn(shape, {device = "cuda"}):to(dtype):detach():requires_grad_(wants or false)
 end
