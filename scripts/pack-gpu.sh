@@ -133,6 +133,7 @@ if [ -z "${FLOW_PACK:-}" ]; then
     export OPAL_PREFIX="$pack/openmpi" OPAL_BINDIR="$pack/openmpi/bin" OPAL_LIBDIR="$pack/openmpi/lib"
     export OPAL_PKGLIBDIR="$pack/openmpi/lib/openmpi" OPAL_PKGDATADIR="$pack/openmpi/share/openmpi"
     export PMIX_INSTALL_PREFIX="$pack/lib/pmix2" PMIX_LIBDIR="$pack/lib/pmix2/lib" PMIX_PKGLIBDIR="$pack/lib/pmix2/lib/pmix"
+    export OMPI_MCA_plm=isolated    # all ranks are on this host: it need not have ssh
     # cuBLASLt: the toolkit's, or the one that PyTorch brought along
     if ! ls "$toolkit"/lib64/ 2>/dev/null | grep -q 'libcublasLt.so.1[23]' && ! ldconfig -p 2>/dev/null | grep -q 'libcublasLt.so.1[23]'; then
         FLOW_CUBLASLT=$(LD_LIBRARY_PATH=$FLOW_PACK_LIBRARIES python3 -c 'import glob, sysconfig
