@@ -413,7 +413,8 @@ static bool has_own_gradient(const fl_op *op) { return op->grad || op->vjp; }
 static fl_status fail_in_body(const fl_op *op, fl_status status)
 {
     const char *message = fl_message();
-    bool named = strncmp(message, op->name, strcspn(message, ":")) == 0;
+    size_t length = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    bool named = length && strncmp(message, op->name, length) == 0;
     if (named || (op->flags & FL_OP_HIDDEN) || status == FL_ERR_INTERRUPTED) return status;
     return fl_fail_prefix(status, "%s: ", op->name);
 }

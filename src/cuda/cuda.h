@@ -65,24 +65,34 @@ extern "C" fl_status fl_cuda_check(const char *what);
 extern "C" fl_status fl_cuda_malloc(void **data, size_t bytes);
 extern "C" void fl_cuda_free(void *data);
 
-/* What a kernel found wrong in its data. Of all that threads report the one with the lowest `a` counts (a position, so the message
-** is the one of the CPU, which goes through the data in order). Where somebody needs the op's result the op has failed with the text
-** that `word` makes of it. The `bytes` of `context` (at most FL_CUDA_FAULT_CONTEXT) are copied now and handed to `word`: what the text
-** needs and is gone by then, such as shapes. */
-enum { FL_CUDA_FAULT_CONTEXT = 256, FL_CUDA_FAULT_REPORTS = 32 };
+/* What a kernel found wrong in its data: of all that threads report the one with the lowest `a` (a position, so that the message is
+** the one of the CPU, which goes through the data in order). Where somebody needs the op's result the op has failed with the text
+** that `word` makes of it. The `bytes` of `context` (at most FL_CUDA_FAULT_CONTEXT) are copied now and handed to `word`: what the
+** text needs and is gone by then, such as shapes. */
+enum { FL_CUDA_FAULT_CONTEXT = 256 };
 typedef struct fl_cuda_fault {
-    long long lowest;           /* a; LLONG_MAX: nothing was reported */
-    unsigned count;             /* of reports that were the lowest so far */
-    struct { long long a, b; } reports[FL_CUDA_FAULT_REPORTS];      /* the latest of those */
+    long long a, b;             /* a LLONG_MAX: nothing was reported */
+    unsigned lock;
+    unsigned *seen;             /* pinned: something was */
 } fl_cuda_fault;
 typedef void fl_cuda_word(char *text, size_t size, const void *context, long long a, long long b);
 extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, fl_cuda_word *word, const void *context, size_t bytes);
 __device__ static inline void fl_cuda_report(fl_cuda_fault *f, long long a, long long b)
 {
-    if (*(volatile long long *)&f->lowest <= a || atomicMin(&f->lowest, a) <= a) return;
-    unsigned i = atomicAdd(&f->count, 1u) % FL_CUDA_FAULT_REPORTS;
-    f->reports[i].a = a;
-    f->reports[i].b = b;
+    volatile fl_cuda_fault *fault = f;
+    if (fault->a <= a) return;
+    for (bool done = false; !done;) {   /* threads of a warp take the lock in turn */
+        if (atomicCAS(&f->lock, 0u, 1u) != 0u) continue;
+        __threadfence();
+        if (a < fault->a) {
+            fault->a = a;
+            fault->b = b;
+        }
+        *(volatile unsigned *)f->seen = 1;
+        __threadfence();
+        atomicExch(&f->lock, 0u);
+        done = true;
+    }
 }
 
 /* ---- types ---- */

@@ -53,8 +53,17 @@ fl_status fl_cuda_open(const fl_cuda_device **out, int index)
 
 extern "C" const fl_cuda_device *fl_cuda_current(void) { return &devices[fl_cuda_queue_current()->device]; }
 
+/* The driver is told once: kernels and devices that it knows of are kept in a table, which merely tells it again when it is full. */
 extern "C" void fl_cuda_allow_shared(const void *kernel, size_t bytes)
 {
+    static struct { const void *kernel; int device; size_t bytes; } told[256];
+    int device = fl_cuda_current()->index;
+    size_t at = ((uintptr_t)kernel / 16 * 31 + (uintptr_t)device) % 256;
+    for (int i = 0; i < 8 && told[at].kernel && (told[at].kernel != kernel || told[at].device != device); i++) at = (at + 1) % 256;
+    if (told[at].kernel == kernel && told[at].device == device && told[at].bytes >= bytes) return;
+    told[at].kernel = kernel;
+    told[at].device = device;
+    told[at].bytes = bytes;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 

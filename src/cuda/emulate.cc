@@ -798,18 +798,30 @@ static void check_kind(const void *out, const void *in, cudaMemcpyKind kind)
 }
 
 /* Ranges are checked when the copy runs, too: the memory may have been freed by then. */
+static void copy_now(void *out, const void *in, size_t bytes, bool to_device, bool from_device)
+{
+    check_range(out, bytes, to_device, "a copy's target");
+    check_range(in, bytes, from_device, "a copy's source");
+    fl_emulated_rights open(true);
+    memmove(out, in, bytes);
+}
+
+/* Waits for no stream of ours: they are all non-blocking ones. */
+cudaError_t cudaMemcpy(void *out, const void *in, size_t bytes, cudaMemcpyKind kind)
+{
+    LOCKED;
+    check_kind(out, in, kind);
+    copy_now(out, in, bytes, on_device(out), on_device(in));
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemcpyAsync(void *out, const void *in, size_t bytes, cudaMemcpyKind kind, cudaStream_t s)
 {
     LOCKED;
     stream_of(s, "cudaMemcpyAsync");
     check_kind(out, in, kind);
     bool to_device = on_device(out), from_device = on_device(in), waits = is_pageable(in) || is_pageable(out);
-    issue(s, [=] {
-        check_range(out, bytes, to_device, "a copy's target");
-        check_range(in, bytes, from_device, "a copy's source");
-        fl_emulated_rights open(true);
-        memmove(out, in, bytes);
-    });
+    issue(s, [=] { copy_now(out, in, bytes, to_device, from_device); });
     if (waits) advance(s, s->issued);
     return cudaSuccess;
 }

@@ -1,73 +1,85 @@
 /*
 ** fault.cu -- what kernels find wrong in their data: an index out of range, a label that is none.
 **
-** A kernel that may find something gets a record in pinned memory, which host and GPU both see. The engine is told that
-** the op is in doubt; it asks for the verdict when the op is complete, and the record is free again.
+** A kernel that may find something gets a record in its device's memory and a flag in pinned memory, which host and GPU
+** both see. The engine is told that the op is in doubt; it asks for the verdict when the op is complete. Only where the
+** flag is set is the record looked at.
 */
 #include "runtime.h"
 
 #include <assert.h>
 #include <limits.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { RECORDS = FL_MAX_DOUBTS + 8 };   /* an op has a few records before the engine hears of them */
 
-/* What the host remembers of a record. */
+/* What the host knows of a record. */
 typedef struct suspect {
-    struct suspect *next;       /* free ones */
-    fl_cuda_fault *fault;
+    struct suspect **unused, *next;     /* the list it goes back to */
+    fl_cuda_fault *fault;       /* the device's */
+    unsigned *seen;
     fl_cuda_word *word;
     unsigned char context[FL_CUDA_FAULT_CONTEXT] __attribute__((aligned(16)));
 } suspect;
 
-static suspect suspects[RECORDS], *unused;
+static suspect *unused[FL_CUDA_DEVICES];
 
-static fl_status make_records(void)
+static fl_status clear_record(const suspect *s)
 {
-    static fl_cuda_fault *records;      /* pinned; until exit */
-    if (FL_LIKELY(records != NULL)) return FL_OK;
-    FL_TRY(fl_cuda_host_allocate((void **)&records, RECORDS * sizeof *records));
-    for (int i = 0; i < RECORDS; i++) {
-        suspects[i].fault = &records[i];
-        suspects[i].next = unused;
-        unused = &suspects[i];
-    }
+    const fl_cuda_fault none = {LLONG_MAX, 0, 0, s->seen};
+    *s->seen = 0;
+    FL_CUDA_TRY(cudaMemcpy(s->fault, &none, sizeof none, cudaMemcpyHostToDevice));
     return FL_OK;
 }
 
 static void give_back(suspect *s)
 {
-    s->next = unused;
-    unused = s;
+    s->next = *s->unused;
+    *s->unused = s;
+}
+
+/* Records of the current queue's device, kept until exit. */
+static fl_status make_records(suspect **list)
+{
+    suspect *all = (suspect *)calloc(RECORDS, sizeof *all);
+    fl_cuda_fault *records = NULL;
+    unsigned *flags = NULL;
+    if (!all) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for what kernels report");
+    FL_CUDA_TRY(cudaMalloc((void **)&records, RECORDS * sizeof *records));
+    FL_TRY(fl_cuda_host_allocate((void **)&flags, RECORDS * sizeof *flags));
+    for (int i = 0; i < RECORDS; i++) {
+        suspect *s = &all[i];
+        s->unused = list;
+        s->fault = &records[i];
+        s->seen = &flags[i];
+        FL_TRY(clear_record(s));
+        give_back(s);
+    }
+    return FL_OK;
 }
 
 static bool verdict(void *record, char *text, size_t size)
 {
     suspect *s = (suspect *)record;
-    const fl_cuda_fault *f = s->fault;
-    int lowest = 0, count = f->count < FL_CUDA_FAULT_REPORTS ? (int)f->count : (int)FL_CUDA_FAULT_REPORTS;
-    for (int i = 1; i < count; i++)
-        if (f->reports[i].a < f->reports[lowest].a) lowest = i;
-    if (count) s->word(text, size, s->context, f->reports[lowest].a, f->reports[lowest].b);
-    give_back(s);
-    return count > 0;
+    fl_cuda_fault f;
+    bool found = *s->seen && cudaMemcpy(&f, s->fault, sizeof f, cudaMemcpyDeviceToHost) == cudaSuccess;
+    if (found) s->word(text, size, s->context, f.a, f.b);
+    if (!found || clear_record(s) == FL_OK) give_back(s);
+    return found;
 }
 
 extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, fl_cuda_word *word, const void *context, size_t bytes)
 {
+    suspect **list = &unused[fl_cuda_current()->index];
     assert(bytes <= FL_CUDA_FAULT_CONTEXT);
-    FL_TRY(make_records());
-    suspect *s = unused;
-    assert(s);
-    unused = s->next;
-    fl_cuda_fault *f = s->fault;
-    f->lowest = LLONG_MAX;
-    f->count = 0;
+    if (FL_UNLIKELY(!*list)) FL_TRY(make_records(list));
+    suspect *s = *list;
+    *list = s->next;
     s->word = word;
     if (bytes) memcpy(s->context, context, bytes);
     fl_status status = fl_engine_doubt(verdict, s);
-    if (status == FL_OK) *device = f;
+    if (status == FL_OK) *device = s->fault;
     else give_back(s);
     return status;
 }
