@@ -35,7 +35,9 @@ for name, least in pairs {
 end
 
 local tensor = flow.tensor
-function flow.tensor(data, options)
+function flow.tensor(...)
+    local data, options = ...
+    if select("#", ...) == 0 then return tensor() end
     if flow.is_tensor(data) or (options ~= nil and not is_options(options) and next(options) ~= nil) then return tensor(data, options) end
     return tensor(data, placed(options))
 end
