@@ -33,6 +33,20 @@ describe("the CUDA plug-in", function()
         assert.are.equal("", table.concat(missing, " "))
     end)
 
+    it("says of every kernel how many threads it may have", function()   -- or ptxas may give it more registers than they can have
+        local without = {}
+        local files = io.popen "ls src/cuda/*.cu src/cuda/*.cuh"
+        for path in files:lines() do
+            for line in io.lines(path) do
+                if line:find("__global__ ", 1, true) and not line:find("__launch_bounds__", 1, true) then
+                    without[#without + 1] = path .. ": " .. line
+                end
+            end
+        end
+        files:close()
+        assert.are.equal("", table.concat(without, "\n"))
+    end)
+
     it("has no kernel of an op that there is not", function()
         assert.is_false(pcall(testing.has_kernel, "no such op", "cpu"))
         assert.is_true(testing.has_kernel("add", "cpu"))

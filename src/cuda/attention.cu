@@ -131,7 +131,7 @@ static int64_t head_count(const attention *a)
 
 /* ---- forward ---- */
 
-__global__ void keep_key(int64_t *out, int64_t seed, int64_t counter)
+__global__ void __launch_bounds__(1) keep_key(int64_t *out, int64_t seed, int64_t counter)
 {
     out[0] = seed;
     out[1] = counter;

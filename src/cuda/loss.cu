@@ -210,7 +210,7 @@ template <typename T> struct nll_fold {
 };
 
 /* Log-probabilities without smoothing: one element of each row. */
-template <typename T> __global__ void nll_picked(nll_fold<T> fold, int64_t rows, int64_t stride, fl_row_shape shape)
+template <typename T> __global__ void __launch_bounds__(FL_MAP_THREADS) nll_picked(nll_fold<T> fold, int64_t rows, int64_t stride, fl_row_shape shape)
 {
     int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;

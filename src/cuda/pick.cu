@@ -188,7 +188,7 @@ __device__ static inline void line_locate(const lines &l, int64_t i, int64_t *x,
 
 /* out: as many as there are lines, row-major. W: a word of the elements' size. Positions come from max and min; others, which
 ** only a test can make, give 0 and stay away from memory of others. */
-template <typename W> __global__ void gather_lines(W *out, const W *x, const int64_t *index, const __grid_constant__ lines l)
+template <typename W> __global__ void __launch_bounds__(THREADS) gather_lines(W *out, const W *x, const int64_t *index, const __grid_constant__ lines l)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, in_x, in_index, in_one;
     if (i >= l.total) return;
@@ -198,7 +198,7 @@ template <typename W> __global__ void gather_lines(W *out, const W *x, const int
 }
 
 /* Every element of out, row-major: the line's value where it belongs, else 0. */
-template <typename W> __global__ void scatter_lines(W *out, const W *one, const int64_t *index, const __grid_constant__ lines l)
+template <typename W> __global__ void __launch_bounds__(THREADS) scatter_lines(W *out, const W *one, const int64_t *index, const __grid_constant__ lines l)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, in_x, in_index, in_one;
     if (i >= l.total * l.n) return;
