@@ -19,7 +19,7 @@ trap 'rm -rf "$folder"' EXIT
 trap 'exit 1' INT TERM
 unset FLOW_CUDA_EMULATED
 if [ "${GPU_DRY:-}" = 1 ]; then export FLOW_CUDA_EMULATED=1; fi
-if command -v flock >/dev/null; then    # not beside the benchmarks, whatever make -j does
+if [ "${GPU_DRY:-}" != 1 ] && command -v flock >/dev/null; then     # not beside the benchmarks, whatever make -j does
     exec 9>"$out/gpu.lock"
     flock -w 600 9 || echo "test-gpu: the GPU is in use by benchmarks"
 fi
@@ -95,6 +95,9 @@ END
     if [ "$f" -gt 0 ]; then show "$1"; fi
 }
 
+# What busted says of failures, without the pending specs before them; of other programs everything.
+from_failure() { awk '/^(Failure|Error) ->/ { on = 1 } on { print } !on { before = before $0 "\n" } END { if (!on) printf "%s", before }'; }
+
 # The first lines of a failed part, fewer when many have failed; the last ones of a hang. Everything for the log.
 show() {
     failures=$((failures + 1))
@@ -103,7 +106,7 @@ show() {
     echo "== $name$note"
     case $note in
         *"no end"*) tail -n 6 "$folder/$1.log" | cut -c 1-200 ;;
-        *) sed '$d' "$folder/$1.log" | grep -v '^$' | head -n "$lines" | cut -c 1-200 ;;
+        *) sed '$d' "$folder/$1.log" | grep -v '^$' | from_failure | head -n "$lines" | cut -c 1-200 ;;
     esac
     if [ -n "${OUT_LOGS:-}" ]; then
         mkdir -p "$OUT_LOGS"
@@ -155,7 +158,7 @@ no_sanitizer() {
 why=$(timeout 120 "$out/flowlua" -e 'local ok, m = pcall(function() flow.tensor({0}):to("cuda"):item() end)
     if not ok then print((tostring(m):gsub("^.-:%d+: ", ""))) end' 2>&1) || why="$out/flowlua ended with status $?: $why"
 if [ -n "$why" ]; then
-    part "tests/cuda" 250 "sh tests/run.sh $out tests/cuda/*_spec.lua"
+    part "tests/cuda" 200 "sh tests/run.sh $out tests/cuda/*_spec.lua"
     wave 1
     for name in "the suite with tensors on the GPU" "2 ranks that share the GPU" "memcheck" "racecheck"; do skip "$name" "$why"; done
 else

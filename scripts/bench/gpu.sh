@@ -20,7 +20,7 @@ if [ "${GPU_DRY:-}" = 1 ]; then
 fi
 why=$(timeout 120 "$out/flowlua" -e 'local ok, m = pcall(function() flow.tensor({0}):to("cuda"):item() end)
     if not ok then print((tostring(m):gsub("^.-:%d+: ", ""))) end' 2>&1) || why="$out/flowlua ended with status $?: $why"
-if command -v flock >/dev/null; then    # not beside the tests, whatever make -j does
+if [ "${GPU_DRY:-}" != 1 ] && command -v flock >/dev/null; then     # not beside the tests, whatever make -j does
     exec 9>"$out/gpu.lock"
     flock -w 600 9 || echo "bench-gpu: the GPU is in use by tests"
 fi
