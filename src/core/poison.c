@@ -187,7 +187,8 @@ fl_status fl_task_run_here(const fl_task *t)
     fl_poison *input = input_poison(t);
     if (FL_UNLIKELY(input && !(t->flags & FL_TASK_NO_SKIP))) {
         skip(t, input);
-        return fl_poison_raise(input);
+        /* what is issued to a device is told of where its value is needed, whenever the fault came to light */
+        return t == fl_issuing && !(t->flags & FL_TASK_UPDATES) ? FL_OK : fl_poison_raise(input);
     }
     fl_status status = t->run((void *)t->payload);
     if (FL_UNLIKELY(status != FL_OK)) {
