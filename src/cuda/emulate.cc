@@ -12,11 +12,13 @@
 #include <string>
 #include <vector>
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif
@@ -419,11 +421,12 @@ static void run_launch(const launch &l)
 
 /* ---- streams ---- */
 
-/* Something issued; `after`, if any, must have come so far before. */
+/* Something issued; `after`, if any, must have come so far before, and `ready`, if any, must say yes. */
 struct item {
     std::function<void()> run;
     CUstream_st *after;
     uint64_t position;
+    std::function<bool()> ready;
 };
 
 struct CUstream_st : fl_emulated_stream {
@@ -486,20 +489,38 @@ static CUstream_st *stream_of(cudaStream_t s, const char *what)
     return s;
 }
 
-static void advance(CUstream_st *s, uint64_t position)
+/* As far as `position`, or until something is not ready: then false. */
+static bool advance(CUstream_st *s, uint64_t position)
 {
     while (s->done < position) {
-        item next = s->queue.front();
+        item &head = s->queue.front();
+        if (head.after && !advance(head.after, head.position)) return false;
+        if (head.ready && !head.ready()) return false;
+        item next = std::move(head);
         s->queue.pop_front();
-        if (next.after) advance(next.after, next.position);
         if (next.run) next.run();
         s->done++;
     }
+    return true;
 }
 
 static void advance_all(void)
 {
     for (size_t i = 0; i < streams.size(); i++) advance(streams[i], streams[i]->issued);
+}
+
+/* The caller waits until the stream has come so far; the others go on meanwhile. */
+static void finish(CUstream_st *s, uint64_t position)
+{
+    while (!advance(s, position)) {
+        advance_all();
+        usleep(50);
+    }
+}
+
+static void finish_all(void)
+{
+    for (size_t i = 0; i < streams.size(); i++) finish(streams[i], streams[i]->issued);
 }
 
 /* Some stream gets a little further. */
@@ -511,12 +532,59 @@ static void stir(void)
     advance(s, wanted < s->issued ? wanted : s->issued);
 }
 
-static void issue(CUstream_st *s, std::function<void()> run, CUstream_st *after = NULL, uint64_t position = 0)
+static void issue(CUstream_st *s, std::function<void()> run, CUstream_st *after = NULL, uint64_t position = 0, std::function<bool()> ready = nullptr)
 {
-    s->queue.push_back({std::move(run), after, position});
+    s->queue.push_back({std::move(run), after, position, std::move(ready)});
     s->issued++;
     if (deferred) stir();
     else advance(s, s->issued);
+}
+
+/* ---- what libraries issue ---- */
+
+/* A GPU goes on while its process waits for another one: so do streams with something that waits for other processes. */
+static void *keep_going(void *)
+{
+    for (;; usleep(300)) {
+        LOCKED;
+        for (size_t i = 0; i < streams.size(); i++) {
+            CUstream_st *s = streams[i];
+            for (size_t k = s->queue.size(); k > 0; k--)
+                if (s->queue[k - 1].ready) {
+                    advance(s, s->done + k);
+                    break;
+                }
+        }
+    }
+    return NULL;
+}
+
+static void issue_of_library(cudaStream_t s, std::function<void()> run)
+{
+    LOCKED;
+    issue(stream_of(s, "a library"), [run] {
+        fl_emulated_rights open(true);
+        run();
+    });
+}
+
+static void issue_when(cudaStream_t s, std::function<bool()> ready, std::function<void()> run)
+{
+    static bool going;
+    pthread_t thread;
+    LOCKED;
+    auto is_ready = [ready] {
+        fl_emulated_rights open(true);
+        return ready();
+    };
+    auto runs = [run] {
+        fl_emulated_rights open(true);
+        run();
+    };
+    issue(stream_of(s, "a library"), runs, NULL, 0, is_ready);
+    if (going) return;
+    going = pthread_create(&thread, NULL, keep_going, NULL) == 0 && pthread_detach(thread) == 0;
+    if (!going) fl_emulated_broken("no thread for what other processes take part in");
 }
 
 void fl_emulate_launch(cudaStream_t stream, const void *, dim3 grid, dim3 threads_of_block, size_t shared, std::function<void()> body,
@@ -538,19 +606,10 @@ void fl_emulate_launch(cudaStream_t stream, const void *, dim3 grid, dim3 thread
     issue(stream_of(stream, file), [l] { run_launch(l); });
 }
 
-static void issue_of_library(cudaStream_t s, std::function<void()> run)
-{
-    LOCKED;
-    issue(stream_of(s, "a library"), [run] {
-        fl_emulated_rights open(true);
-        run();
-    });
-}
-
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
 {
     LOCKED;
-    *out = new CUstream_st{{issue_of_library}, current_device, {}, 0, 0};
+    *out = new CUstream_st{{issue_of_library, issue_when}, current_device, {}, 0, 0};
     streams.push_back(*out);
     return cudaSuccess;
 }
@@ -563,7 +622,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) { return cudaStreamSynchronize(s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     LOCKED;
-    advance(stream_of(s, "cudaStreamSynchronize"), s->issued);
+    finish(stream_of(s, "cudaStreamSynchronize"), s->issued);
     return cudaSuccess;
 }
 
@@ -580,7 +639,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
 cudaError_t cudaDeviceSynchronize(void)
 {
     LOCKED;
-    advance_all();
+    finish_all();
     return cudaSuccess;
 }
 
@@ -622,7 +681,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out) { return cudaEventCreateWithFlags(
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     LOCKED;
-    if (e->stream) advance(e->stream, e->position);
+    if (e->stream) finish(e->stream, e->position);
     delete e;
     return cudaSuccess;
 }
@@ -647,7 +706,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     LOCKED;
-    if (e->stream) advance(e->stream, e->position);
+    if (e->stream) finish(e->stream, e->position);
     return cudaSuccess;
 }
 
@@ -700,7 +759,7 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t s)
     LOCKED;
     CUstream_st *stream = stream_of(s, "cudaMallocAsync");
     int device = stream->device;
-    if (fl_emulated_memory_used(device) + (int64_t)bytes > device_bytes()) advance(stream, stream->issued);
+    if (fl_emulated_memory_used(device) + (int64_t)bytes > device_bytes()) finish(stream, stream->issued);
     void *data = fl_emulated_memory_used(device) + (int64_t)bytes > device_bytes() ? NULL : fl_emulated_memory_new(bytes, device);
     if (!data) return fail(cudaErrorMemoryAllocation);
     issue(stream, [=] { fill_device(data, 0xff, bytes); });
@@ -732,7 +791,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 cudaError_t cudaFree(void *data)
 {
     LOCKED;
-    advance_all();
+    finish_all();
     if (data) fl_emulated_memory_free(data);
     return cudaSuccess;
 }
@@ -822,7 +881,7 @@ cudaError_t cudaMemcpyAsync(void *out, const void *in, size_t bytes, cudaMemcpyK
     check_kind(out, in, kind);
     bool to_device = on_device(out), from_device = on_device(in), waits = is_pageable(in) || is_pageable(out);
     issue(s, [=] { copy_now(out, in, bytes, to_device, from_device); });
-    if (waits) advance(s, s->issued);
+    if (waits) finish(s, s->issued);
     return cudaSuccess;
 }
 
@@ -897,11 +956,18 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 {
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "emulated GPU");
+    snprintf(out->uuid.bytes, sizeof out->uuid.bytes, "emulated %d", device);   /* the same for all processes */
     out->totalGlobalMem = (size_t)device_bytes();
     out->major = compute() / 10;
     out->minor = compute() % 10;
     out->multiProcessorCount = 4;
     return device < device_count() ? cudaSuccess : fail(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device)
+{
+    snprintf(text, (size_t)size, "0000:%02x:00.0", device + 1);
+    return cudaSuccess;
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
