@@ -57,7 +57,7 @@ EMULATED_FLAGS = -std=gnu++17 $(filter-out -Wstrict-prototypes,$(WARNINGS)) -Wno
 	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include))
 # CONFIG=checked: each access of a kernel is looked at (src/cuda/emulate_check.cc).
 EMULATED_LOOKS_checked = -fsanitize=thread,alignment,bounds -fno-threadsafe-statics --param tsan-instrument-func-entry-exit=0
-EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/tests/emulate)
+EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/emulated/fake_nccl.so $(OUT)/tests/emulate)
 PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filter release debug,$(CONFIG)),$(OUT)/flowlua-cuda.so))
 TESTS_C := $(sort $(wildcard tests/c/*.c))
 TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
@@ -88,7 +88,7 @@ $(OUT)/emulated/%.o: %.cu
 $(OUT)/emulated/%.o: %.cc
 	@mkdir -p $(dir $@)
 	$(CXX) $(EMULATED_FLAGS) -c $< -o $@
-$(OUT)/emulated/fake_cublaslt.so: tests/cuda/fake_cublaslt.cc
+$(OUT)/emulated/fake_%.so: tests/cuda/fake_%.cc
 	@mkdir -p $(dir $@)
 	$(CXX) $(EMULATED_FLAGS) -shared -o $@ $<
 $(OUT)/tests/emulate: $(OUT)/emulated/tests/cuda/test_emulate.o $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)

@@ -2,6 +2,7 @@
 # run-emulated.sh OUT [SPEC...] -- the specs of the CUDA device (tests/cuda) where there need not be one: the kernels of one build
 # run on the CPU, first each op as it is issued, then products through a stand-in for cuBLASLt, then with everything deferred to
 # random moments that the rules of streams allow.
+# Last the collectives of ranks that have an emulated GPU each, through a stand-in for NCCL.
 # The last line is the sum: "N passed, N failed, N skipped".
 set -u
 out=$1
@@ -14,6 +15,16 @@ if [ ! -f "$out/emulated/flowlua-cuda.so" ]; then
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
+# What the log says, and its last line added up.
+count() {
+    cat "$log"
+    echo "$1: $(tail -n 1 "$log") in $(($(date +%s) - began)) s"
+    read -r p _ f _ s _ <<END
+$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' || echo 0 passed, 1 failed, 0 skipped)
+END
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
 whole=$#
 for mode in 1 cublaslt deferred; do
     if [ "$whole" -eq 0 ]; then
@@ -29,12 +40,13 @@ for mode in 1 cublaslt deferred; do
     cublaslt) FLOW_CUBLASLT=$out/emulated/fake_cublaslt.so FLOW_CUDA_EMULATED=1 sh tests/run.sh "$out" "$@" >"$log" 2>&1 ;;
     *) FLOW_CUDA_EMULATED=$mode sh tests/run.sh "$out" "$@" >"$log" 2>&1 ;;
     esac
-    cat "$log"
-    echo "tests/cuda, emulated ($mode): $(tail -n 1 "$log") in $(($(date +%s) - began)) s"
-    read -r p _ f _ s _ <<END
-$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' || echo 0 passed, 1 failed, 0 skipped)
-END
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    count "tests/cuda, emulated ($mode)"
 done
+if [ "$whole" -eq 0 ]; then
+    began=$(date +%s)
+    FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=4 FLOW_NCCL="$out/emulated/fake_nccl.so" FLOW_TEST_DEVICE=cuda RANKS="2 3 4" RANKS_APART=2 \
+        RANKS_QUEUED='' sh tests/run-ranks.sh "$out" tests/cuda/ranks/*_spec.lua tests/ranks/failure_spec.lua tests/ranks/poison_spec.lua >"$log" 2>&1
+    count "ranks with an emulated GPU each"
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

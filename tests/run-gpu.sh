@@ -136,6 +136,17 @@ specs_of_ranks() {
     done
 }
 
+# Ranks with a GPU each, whose tensors NCCL moves.
+specs_of_own_gpus() {
+    gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+    [ "$gpus" -le 4 ] || gpus=4
+    [ "$gpus" -ge 2 ] || { skip "ranks with a GPU each" "there is one GPU"; return; }
+    for spec in tests/cuda/ranks/nccl_spec.lua tests/ranks/boxing_spec.lua tests/ranks/failure_spec.lua tests/ranks/poison_spec.lua tests/ranks/train_spec.lua; do
+        part "$gpus ranks with a GPU each: $(basename "$spec" _spec.lua)" 150 "FLOW_TEST_DEVICE=cuda RANKS=$gpus RANKS_APART= RANKS_QUEUED= \
+            RANKS_LIMIT=140 sh tests/run-ranks.sh $out $spec"
+    done
+}
+
 # sanitized TOOL SETTINGS: the ops in slices, which run side by side, each one count.
 sanitized() {
     slices=4 at=1
@@ -160,7 +171,7 @@ why=$(timeout 120 "$out/flowlua" -e 'local ok, m = pcall(function() flow.tensor(
 if [ -n "$why" ]; then
     part "tests/cuda" 200 "sh tests/run.sh $out tests/cuda/*_spec.lua"
     wave 1
-    for name in "the suite with tensors on the GPU" "2 ranks that share the GPU" "memcheck" "racecheck"; do skip "$name" "$why"; done
+    for name in "the suite with tensors on the GPU" "2 ranks that share the GPU" "ranks with a GPU each" "memcheck" "racecheck"; do skip "$name" "$why"; done
 else
     # shellcheck disable=SC2086
     specs_of_device $alone
@@ -171,6 +182,8 @@ else
     specs_of_ranks
     specs_of_suite
     wave "$jobs"
+    specs_of_own_gpus
+    wave 1
     sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer /usr/local/cuda/compute-sanitizer/compute-sanitizer 2>/dev/null | head -n 1)
     obstacle=$(no_sanitizer)
     if [ -n "$obstacle" ]; then

@@ -481,7 +481,7 @@ fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape
                                     .placement = to, .after = to_sbp});
         return FL_OK;
     }
-    if (from->type != FL_CPU || to->type != FL_CPU) {
+    if (!same_device(from, to)) {
         if (same_ranks(from, to) && fl_nd_sbp_equal(from_sbp, to_sbp)) {
             add_copy(out, &j, to, to_sbp);
             return FL_OK;

@@ -198,7 +198,7 @@ static fl_status cpu_twin(const fl_meta **out, const fl_meta *m)
     return fl_meta_get(out, m->dtype, &m->shape, twin, m->nd_sbp, false);
 }
 
-/* A move between parts that lie on a device goes by way of the CPUs. */
+/* A move between parts that lie on a device, by way of the CPUs. */
 static fl_status apply_staged(fl_tensor **out, fl_tensor *x, fl_move *move, const fl_meta *to)
 {
     const fl_meta *before = NULL, *after = NULL;
@@ -215,12 +215,23 @@ static fl_status apply_staged(fl_tensor **out, fl_tensor *x, fl_move *move, cons
     return status;
 }
 
+static fl_status apply_on_device(fl_tensor **out, fl_tensor *x, fl_move *move, const fl_meta *to)
+{
+    const fl_device *device;
+    bool direct = false;
+    FL_TRY(fl_device_get(&device, to->placement->type));
+    if (move && !fl_boxing_pretend) FL_TRY(fl_move_is_direct(&direct, move, device));
+    if (direct) return apply_move(out, x, move, to);
+    if (move && move->group) fl_move_counted.staged++;
+    return apply_staged(out, x, move, to);
+}
+
 static fl_status apply_step(fl_tensor **out, fl_tensor *x, const program *p, int i)
 {
     fl_box_kind kind = p->plan.steps[i].kind;
     if (is_view(kind)) return apply_slice(out, x, p->after[i]);
     if (kind == FL_BOX_COPY) return apply_copy(out, x, p->after[i]);
-    if (p->after[i]->placement->type != FL_CPU) return apply_staged(out, x, p->moves[i], p->after[i]);
+    if (p->after[i]->placement->type != FL_CPU) return apply_on_device(out, x, p->moves[i], p->after[i]);
     return apply_move(out, x, p->moves[i], p->after[i]);
 }
 

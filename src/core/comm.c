@@ -211,17 +211,20 @@ const char *fl_rank_whereabouts(char *buffer, const fl_journal *j)
 
 static bool is_stopping(void) { return fl_comm_stopping && fl_comm_stopping(); }
 
+static const char *waiting_at(char *buffer, const fl_wait *w) { return doing_at(buffer, w->doing ? w->doing : &fl_journal_own->doing); }
+
 /* What has become of a member that is missing: FL_OK when it may still come. */
-static fl_status look_at(int rank)
+static fl_status look_at(const fl_wait *w, int rank)
 {
     const fl_journal *j = fl_journal_of(rank);
     char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS];
     if (!j || rank == fl_world_get()->rank) return FL_OK;
     int state = __atomic_load_n(&j->state, __ATOMIC_ACQUIRE);
-    doing_at(mine, &fl_journal_own->doing);
+    waiting_at(mine, w);
     if (state == FL_RANK_FAILED)
         return fl_fail(FL_ERR_COMM, "%s: rank %d%s%s", mine, rank, j->message[0] == ':' ? " failed" : "", j->message);
     bool ended = state == FL_RANK_ENDED;
+    if (ended && w->flags & FL_WAIT_DEVICE) return FL_OK;
     if (!ended && (state == FL_RANK_STOPPED || !fl_rank_is_dead(rank))) return FL_OK;
     fl_rank_whereabouts(where, j);
     if (!ended) return fl_fail(FL_ERR_COMM, "%s: rank %d has died%s", mine, rank, where);
@@ -255,7 +258,7 @@ static fl_status time_out(const fl_wait *w)
     char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS], text[1024] = "";
     uint32_t answers[w->group->count];
     size_t n = 0;
-    doing_at(mine, &fl_journal_own->doing);
+    waiting_at(mine, w);
     ask_for_lines(w, answers);
     for (int i = 0; i < w->group->count && w->missing && n < sizeof text; i++) {
         if (!w->missing(w->group, i)) continue;
@@ -264,6 +267,9 @@ static fl_status time_out(const fl_wait *w)
         n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s%s%s", n ? "; " : "", w->group->ranks[i], answered ? ", at " : "",
                               answered ? j->line : "", j ? fl_rank_whereabouts(where, j) : "");
     }
+    if (n && w->flags & FL_WAIT_DEVICE)
+        return fl_fail(FL_ERR_COMM, "%s: after %g s the devices have not moved their data; this one waits for %s (FLOW_TIMEOUT sets the seconds)",
+                       mine, fl_comm_timeout(), text);
     if (!n) return fl_fail(FL_ERR_COMM, "%s: after %g s the data of some rank is still missing (FLOW_TIMEOUT sets the seconds)", mine, fl_comm_timeout());
     return fl_fail(FL_ERR_COMM, "%s: after %g s still missing: %s. All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)",
                    mine, fl_comm_timeout(), text);
@@ -276,11 +282,11 @@ static fl_status look_at_missing(const fl_wait *w, int i)
     char mine[FL_DOING_WORDS];
     int rank = w->group->ranks[i];
     const fl_journal *j = fl_journal_of(rank);
-    bool gone_on = j && __atomic_load_n(&j->evaluations, __ATOMIC_ACQUIRE) > fl_journal_own->evaluations;
+    bool gone_on = j && !(w->flags & FL_WAIT_DEVICE) && __atomic_load_n(&j->evaluations, __ATOMIC_ACQUIRE) > fl_journal_own->evaluations;
     fl_status status = FL_OK;
-    if (!gone_on) status = look_at(rank);
+    if (!gone_on) status = look_at(w, rank);
     else if (is_stopping()) status = fl_fail(FL_ERR_INTERRUPTED, "interrupted");
-    else status = fl_fail(FL_ERR_COMM, "%s: rank %d is through with this line; all ranks must call it", doing_at(mine, &fl_journal_own->doing), rank);
+    else status = fl_fail(FL_ERR_COMM, "%s: rank %d is through with this line; all ranks must call it", waiting_at(mine, w), rank);
     if (status == FL_OK || !w->missing(w->group, i)) return FL_OK; /* it came before that */
     fl_comm_deserted |= gone_on;
     return status;
@@ -316,6 +322,8 @@ static fl_status look_around(fl_wait *w)
     }
     return !(w->flags & FL_MEET_IDLE) && seconds > fl_comm_timeout() ? time_out(w) : FL_OK;
 }
+
+fl_status fl_wait_look(fl_wait *w) { return look_around(w); }
 
 static void pause_briefly(void)
 {
@@ -358,6 +366,12 @@ const fl_entry *fl_met(const fl_group *g, int i)
 const void *fl_met_data(const fl_group *g, int i)
 {
     return g->channel ? fl_channel_data(g->channel, i) : g->data + (size_t)i * FL_EAGER_BYTES;
+}
+
+void fl_entry_poison(fl_entry *e, const char *news)
+{
+    e->flags |= FL_ENTRY_POISONED;
+    snprintf(e->news, sizeof e->news, "%s", news);
 }
 
 uint64_t fl_fingerprint(const fl_doing *d, uint64_t tag)

@@ -36,6 +36,7 @@ typedef struct fl_group {
     struct fl_channel *channel; /* shared.h's own; NULL unless local */
     struct fl_entry *entries;   /* owned; met across hosts: `count` entries */
     unsigned char *data;        /* owned; what came with them, FL_EAGER_BYTES each */
+    struct fl_device_group *devices;    /* owned; how the devices of the members communicate (device_group.h) */
     struct fl_group *next;
     int ranks[];                /* world ranks, in the order of the placement */
 } fl_group;
@@ -86,7 +87,8 @@ typedef struct fl_entry {
 
 enum {
     FL_MEET_IDLE = 1,           /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
-    FL_WAIT_DATA = 2            /* all have met and data are moving, in memory of this rank too: Ctrl-C does not end that */
+    FL_WAIT_DATA = 2,           /* all have met and data are moving, in memory of this rank too: Ctrl-C does not end that */
+    FL_WAIT_DEVICE = 4          /* with DATA: they move between devices, for members too whose scripts have gone on or ended */
 };
 
 /* Every member calls this for the same meeting; returns when all have entered. `bytes` (at most FL_EAGER_BYTES) of
@@ -101,18 +103,22 @@ const void *fl_met_data(const fl_group *g, int i);
 /* FL_OK, or the error of the first member whose input was poisoned, with its rank. */
 fl_status fl_met_poison(const fl_group *g);
 
+/* In a meeting to come this rank's input is missing: `news` says why. */
+void fl_entry_poison(fl_entry *e, const char *news);
+
 uint64_t fl_fingerprint(const fl_doing *doing, uint64_t tag);
 
 /* "all-reduce of float32[8, 6], P -> B" */
 enum { FL_DOING_WORDS = 512 };
-const char *fl_doing_text(char *buffer, const fl_doing *d);
+FL_EXPORT const char *fl_doing_text(char *buffer, const fl_doing *d);
 
 /* ---- waiting for others ---- */
 
 /* One wait for other ranks: spins, then yields (at once when the host has more ranks than cores), then sleeps. */
 typedef struct fl_wait {
     const fl_group *group;
-    unsigned flags;             /* FL_MEET_IDLE, FL_WAIT_DATA */
+    unsigned flags;             /* FL_MEET_IDLE, FL_WAIT_DATA, FL_WAIT_DEVICE */
+    const fl_doing *doing;      /* what waits; NULL: the collective this rank entered last */
     bool (*missing)(const fl_group *g, int i);  /* has member i not come yet? NULL: unknown */
     int spins;                  /* from here on the wait's own, 0 at first */
     uint64_t started, looked, interrupted, progress;
@@ -121,6 +127,9 @@ typedef struct fl_wait {
 /* To be called between looks. An error ends the wait: time-out (worded with who is missing and where they are),
 ** a missing member that has ended, died or failed, Ctrl-C. */
 FL_EXPORT fl_status fl_wait_step(fl_wait *w);
+
+/* The same without a pause, for those who look now and then: clock and deaths. */
+FL_EXPORT fl_status fl_wait_look(fl_wait *w);
 
 /* FLOW_TIMEOUT in seconds, 300 unless set. */
 double fl_comm_timeout(void);

@@ -33,6 +33,12 @@ typedef struct fl_device {
     /* Host memory that copies reach without the processor; cached. */
     fl_status (*host_allocate)(void **data, size_t bytes);
     void (*host_release)(void *data, size_t bytes);
+    /* What a move does with regions of parts: issued to the queue that was entered, all in device memory. */
+    fl_status (*copy_view)(const fl_view *out, const fl_view *in);
+    fl_status (*fill_view)(const fl_view *out, const void *value);  /* value: host memory, of out's dtype */
+    fl_status (*scratch)(void **data, size_t bytes);    /* in the order of the queue, until drop_scratch in the same queue */
+    void (*drop_scratch)(void *data);                   /* NULL is fine */
+    const struct fl_device_comm *comm;  /* device_comm.h; NULL: what moves between ranks goes by way of the CPUs */
 } fl_device;
 
 /* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING says what is missing

@@ -1,30 +1,17 @@
 /*
 ** move.h -- one step of a boxing plan as this rank carries it out: which regions of whose parts make up its own.
 **
-** Compiled once per pair of metas and kept (boxing_apply.c), so a task only points to it. Parts are contiguous; offsets and strides count elements.
-** A region says where it lies in the part of the one that has it and in the part of the one that wants it. In shared
-** memory every rank pulls its regions out of the others' parts, and nothing is packed; across hosts what the others
-** pull from here is packed, sent and unpacked.
+** Compiled once per pair of metas and kept (boxing_apply.c), so a task only points to it. In shared memory every rank pulls
+** its regions out of the others' parts, and nothing is packed; across hosts and between devices what the others pull from
+** here is packed, sent and unpacked.
 */
 #ifndef FL_MOVE_H
 #define FL_MOVE_H
 
 #include "boxing.h"
 #include "comm.h"
-
-typedef struct fl_region {
-    int peer;                   /* position in the group: who has it (pulls), who wants it (pushes) */
-    bool add;                   /* joins what an earlier pull has put there; false: the first */
-    int ndim;                   /* axes left after those that lie together were merged */
-    int64_t size[FL_MAX_NDIM];
-    int64_t from, from_stride[FL_MAX_NDIM];     /* in the part of the one that has it */
-    int64_t to, to_stride[FL_MAX_NDIM];         /* in the part of the one that wants it */
-} fl_region;
-
-typedef struct fl_region_list {
-    fl_region *at;              /* owned */
-    int count, capacity;
-} fl_region_list;
+#include "device_comm.h"
+#include "region.h"
 
 typedef struct fl_move {
     fl_var busy;                /* read by the tasks that carry it out */
@@ -49,8 +36,23 @@ fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_wi
 /* Waits until no task carries it out any more. NULL is fine. */
 void fl_move_free(fl_move *m);
 
+/* What this rank shows in the meeting of m; `where`: FL_WHERE_TEXT bytes, in: of its part. */
+void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, uint64_t drawn, const fl_var *in);
+
 /* Puts the move into the engine: in (contiguous, this rank's part before) is read, out (uninitialised, this rank's part
-** after) written. Errors: of a move that ran at once. */
+** after) written; both lie on the CPU, or both on a device that moves them itself. Errors: of a move that ran at once. */
 fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in);
+
+/* May the parts of m lie on the device (*direct), or have they to be brought to the CPUs? The members of m's group have one answer; they
+** meet when they are asked for the first time. */
+fl_status fl_move_is_direct(bool *direct, const fl_move *m, const fl_device *device);
+
+/* fl_move_push of parts that lie on a device (move_device.c): the meeting takes place at once, the data move in the order of the
+** device's queue. */
+fl_status fl_move_push_device(fl_move *m, fl_tensor *out, fl_tensor *in);
+
+/* Collectives of parts on a device so far: moved by the devices, and by way of the CPUs. */
+typedef struct fl_move_counts { int64_t direct, staged; } fl_move_counts;
+extern fl_move_counts fl_move_counted;
 
 #endif

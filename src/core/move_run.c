@@ -13,9 +13,6 @@
 #include "shared.h"
 #include "team.h"
 
-#include <math.h>
-#include <stdio.h>
-
 enum { STREAM_BYTES = 4 << 20, SHORT_BYTES = 256 << 10, PIECE = 16384, SHORT_ROW = 256, STAGED = 8192 };
 
 /* What a task carries. */
@@ -29,24 +26,6 @@ typedef struct transfer {
 } transfer;
 
 /* ---- copying regions ---- */
-
-/* The value that changes nothing: 0 of a sum, the lowest of a maximum, the highest of a minimum. */
-static void identity_of(void *out, fl_dtype dtype, fl_sbp partial)
-{
-    bool sum = partial == FL_PSUM, max = partial == FL_PMAX;
-    double limit = sum ? 0 : max ? -INFINITY : INFINITY;
-    switch (dtype) {
-    case FL_BOOL: *(uint8_t *)out = !sum && !max; break;
-    case FL_UINT8: *(uint8_t *)out = sum || max ? 0 : UINT8_MAX; break;
-    case FL_INT8: *(int8_t *)out = sum ? 0 : max ? INT8_MIN : INT8_MAX; break;
-    case FL_INT32: *(int32_t *)out = sum ? 0 : max ? INT32_MIN : INT32_MAX; break;
-    case FL_INT64: *(int64_t *)out = sum ? 0 : max ? INT64_MIN : INT64_MAX; break;
-    case FL_FLOAT16: *(fl_float16 *)out = fl_float16_from_float((float)limit); break;
-    case FL_BFLOAT16: *(fl_bfloat16 *)out = fl_bfloat16_from_float((float)limit); break;
-    case FL_FLOAT32: *(float *)out = (float)limit; break;
-    default: *(double *)out = limit; break;
-    }
-}
 
 static void fill(char *out, int64_t n, size_t item, const void *value)
 {
@@ -83,35 +62,11 @@ static bool next_row(rows *w, const fl_region *r)
     return false;
 }
 
-static int64_t numel_of(const fl_region *r)
-{
-    int64_t n = 1;
-    for (int i = 0; i < r->ndim; i++) n *= r->size[i];
-    return n;
-}
-
-/* A region where it lies: `start` and strides in elements of the part at `data`. */
-static fl_view view_of(const void *data, const fl_region *r, int64_t start, const int64_t *stride, fl_dtype dtype)
-{
-    return (fl_view){.data = (char *)data + start * (int64_t)fl_dtype_size(dtype), .dtype = dtype, .ndim = r->ndim, .size = r->size,
-                     .stride = stride, .contiguous = r->ndim == 0 || (r->ndim == 1 && stride[0] == 1), .numel = numel_of(r)};
-}
-
 /* A region out of the part that has it, into its place in the target's part. (A copy that converts nothing cannot fail.) */
 static void copy_region(char *out, const char *in, const fl_region *r, fl_dtype dtype)
 {
-    fl_view target = view_of(out, r, r->to, r->to_stride, dtype), source = view_of(in, r, r->from, r->from_stride, dtype);
+    fl_view target = fl_region_view(out, r, r->to, r->to_stride, dtype), source = fl_region_view(in, r, r->from, r->from_stride, dtype);
     (void)fl_cpu_copy(&target, &source);
-}
-
-/* The strides of a region whose elements lie one after the other. */
-static void packed_strides(int64_t *stride, const fl_region *r)
-{
-    int64_t step = 1;
-    for (int i = r->ndim - 1; i >= 0; i--) {
-        stride[i] = step;
-        step *= r->size[i];
-    }
 }
 
 /* Returns where the next one is packed. */
@@ -119,9 +74,9 @@ static char *pack_region(char *packed, const char *in, const fl_region *r, fl_dt
 {
     fl_region packing = *r;
     packing.to = 0;
-    packed_strides(packing.to_stride, r);
+    fl_region_packed(packing.to_stride, r);
     copy_region(packed, in, &packing, dtype);
-    return packed + (size_t)numel_of(r) * fl_dtype_size(dtype);
+    return packed + (size_t)fl_region_numel(r) * fl_dtype_size(dtype);
 }
 
 /* The same region of several parts, ins[i] at its beginning and laid out as regions[i], added up into out: row by row. */
@@ -158,7 +113,7 @@ static void combine_piece(char *out, const char *const *ins, const fl_region *pi
 {
     const void *packed[count];
     void *sum = stage;
-    int64_t n = numel_of(&pieces[0]);
+    int64_t n = fl_region_numel(&pieces[0]);
     char *end = stage;
     for (int k = 0; k < count; k++) {
         packed[k] = end;
@@ -167,7 +122,7 @@ static void combine_piece(char *out, const char *const *ins, const fl_region *pi
     fl_cpu_combine(m->dtype)(&sum, 1, packed, count, n, m->reduce, false);
     fl_region back = pieces[0];
     back.from = 0;
-    packed_strides(back.from_stride, &back);
+    fl_region_packed(back.from_stride, &back);
     copy_region(out, stage, &back, m->dtype);
 }
 
@@ -209,15 +164,6 @@ static const char *part_of(const fl_move *m, int i)
     return e->bytes ? fl_met_data(m->group, i) : fl_shared_address(m->group->ranks[i], e->in);
 }
 
-/* How many pulls, from k on, go to the same place. They have the same shape too: parts of one window. */
-static int together(const fl_region_list *list, int k, const fl_region **regions)
-{
-    int n = 0;
-    for (int i = k; i < list->count; i++)
-        if (i == k || (list->at[i].add && list->at[i].to == list->at[k].to)) regions[n++] = &list->at[i];
-    return n;
-}
-
 /* Regions of one place are put in at once; they come from parts of one window, so they have the same rows. */
 static void pull_all(const fl_move *m, char *out, const char *const *parts)
 {
@@ -227,9 +173,9 @@ static void pull_all(const fl_move *m, char *out, const char *const *parts)
         const fl_region *regions[list->count];
         const char *ins[list->count];
         if (list->at[k].add) continue;
-        int n = together(list, k, regions);
+        int n = fl_region_together(list, k, regions);
         for (int i = 0; i < n; i++) ins[i] = parts[regions[i]->peer];
-        bool stream = (size_t)numel_of(regions[0]) * item >= STREAM_BYTES;
+        bool stream = (size_t)fl_region_numel(regions[0]) * item >= STREAM_BYTES;
         if (n == 1) copy_region(out, ins[0], regions[0], m->dtype);
         else combine_regions(out, ins, regions, n, m, stream);
     }
@@ -239,7 +185,7 @@ static void prefill(const fl_move *m, char *out)
 {
     int64_t identity;
     if (!m->filled) return;
-    identity_of(&identity, m->dtype, m->filled);
+    fl_reduce_identity(&identity, m->dtype, m->filled);
     fill(out, m->out_numel, fl_dtype_size(m->dtype), &identity);
 }
 
@@ -308,19 +254,6 @@ static fl_status move_shared(const fl_move *m, char *out)
 
 /* ---- through the transport ---- */
 
-/* What is sent to or received from each member, in elements; returns the sum. */
-static int64_t count_by_peer(int64_t *counts, int64_t *starts, const fl_region_list *list, int members)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < members; i++) counts[i] = 0;
-    for (int k = 0; k < list->count; k++) counts[list->at[k].peer] += numel_of(&list->at[k]);
-    for (int i = 0; i < members; i++) {
-        starts[i] = sum;
-        sum += counts[i];
-    }
-    return sum;
-}
-
 /* Received regions lie one after the other: each becomes a part of its own whose strides are those of its packed form. */
 static void unpack(const fl_move *m, char *out, const char *packed, const int64_t *starts)
 {
@@ -338,8 +271,8 @@ static void unpack(const fl_move *m, char *out, const char *packed, const int64_
         fl_region *r = &regions[k];
         *r = m->pulls.at[k];
         r->from = used[r->peer];
-        packed_strides(r->from_stride, r);
-        used[r->peer] += numel_of(r);
+        fl_region_packed(r->from_stride, r);
+        used[r->peer] += fl_region_numel(r);
     }
     as_packed.pulls.at = regions;
     pull_all(&as_packed, out, parts);
@@ -357,11 +290,11 @@ static fl_status take_buffers(buffers *b, const fl_move *m)
     *b = (buffers){NULL, NULL};
     if (m->kind == FL_BOX_ALL_REDUCE) return FL_OK;
     if (m->kind != FL_BOX_ALL_GATHER) {
-        b->sent = fl_scratch(0, (size_t)count_by_peer(counts, starts, &m->pushes, members) * item + 1);
+        b->sent = fl_scratch(0, (size_t)fl_region_counts(counts, starts, &m->pushes, members) * item + 1);
         if (!b->sent) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->doing.name);
     }
     if (m->kind == FL_BOX_REDUCE_SCATTER) return FL_OK;
-    b->received = fl_scratch(1, (size_t)count_by_peer(counts, starts, &m->pulls, members) * item + 1);
+    b->received = fl_scratch(1, (size_t)fl_region_counts(counts, starts, &m->pulls, members) * item + 1);
     return b->received ? FL_OK : fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->doing.name);
 }
 
@@ -382,8 +315,8 @@ static fl_status move_packed(const fl_move *m, char *out, const char *in, const 
         if (m->in_numel) memcpy(out, in, (size_t)m->in_numel * fl_dtype_size(m->dtype));
         return comm->all_reduce(g, out, m->in_numel, m->dtype, m->reduce);
     }
-    count_by_peer(in_counts, in_starts, &m->pushes, g->count);
-    count_by_peer(out_counts, out_starts, &m->pulls, g->count);
+    fl_region_counts(in_counts, in_starts, &m->pushes, g->count);
+    fl_region_counts(out_counts, out_starts, &m->pulls, g->count);
     if (m->kind != FL_BOX_ALL_GATHER) pack_all(m, b->sent, in);
     if (m->kind == FL_BOX_REDUCE_SCATTER) return comm->reduce_scatter(g, out, in_counts, b->sent, m->dtype, m->reduce);
     if (m->kind == FL_BOX_ALL_GATHER) FL_TRY(comm->all_gather(g, b->received, out_counts, out_starts, in, m->dtype));
@@ -399,7 +332,6 @@ static size_t address(fl_entry *e, const transfer *t)
 {
     const fl_move *m = t->move;
     size_t bytes = (size_t)m->in_numel * fl_dtype_size(m->dtype);
-    e->in = e->out = FL_PRIVATE;
     if (!m->group->local) return 0;
     if (bytes <= FL_EAGER_BYTES) return bytes;
     bool whole = m->kind == FL_BOX_ALL_REDUCE;
@@ -407,12 +339,6 @@ static size_t address(fl_entry *e, const transfer *t)
     else e->in = fl_shared_offset(t->in);
     if (whole && e->in != FL_PRIVATE) e->out = fl_shared_offset(t->out);
     return 0;
-}
-
-static void tell_poison(fl_entry *e, const char *news)
-{
-    e->flags |= FL_ENTRY_POISONED;
-    snprintf(e->news, sizeof e->news, "%s", news);
 }
 
 /* All members come to the same answer: they have seen the same entries. */
@@ -423,27 +349,25 @@ static bool is_shared(const fl_group *g)
     return g->local;
 }
 
-/* Fills in what this member shows; returns the bytes of data to show. */
-static size_t fill_entry(fl_entry *e, const transfer *t)
+void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, uint64_t drawn, const fl_var *in)
 {
-    const fl_move *m = t->move;
     char news[FL_NEWS_TEXT];
     e->flags = 0;
     e->news[0] = '\0';
     e->doing = m->doing;
     e->tag = m->tag;
-    e->drawn = t->drawn;
+    e->drawn = drawn;
     e->fingerprint = m->fingerprint;
-    memcpy(e->doing.where, t->where, sizeof t->where);
-    if (fl_var_news(news, sizeof news, t->var)) tell_poison(e, news);
-    return address(e, t);
+    memcpy(e->doing.where, where, FL_WHERE_TEXT);
+    e->in = e->out = FL_PRIVATE;
+    if (fl_var_news(news, sizeof news, in)) fl_entry_poison(e, news);
 }
 
 /* A meeting of this step. b: takes the buffers of the transport; NULL: none are needed. */
 static fl_status meet(fl_entry *mine, const transfer *t, size_t shown, buffers *b)
 {
     fl_group *g = t->move->group;
-    if (b && take_buffers(b, t->move) != FL_OK) tell_poison(mine, fl_message());
+    if (b && take_buffers(b, t->move) != FL_OK) fl_entry_poison(mine, fl_message());
     FL_TRY(fl_meet(g, mine, t->in, shown, 0));
     return fl_met_poison(g);
 }
@@ -453,7 +377,8 @@ static fl_status run_with_others(const transfer *t)
     const fl_move *m = t->move;
     fl_entry mine;
     buffers b;
-    size_t shown = fill_entry(&mine, t);
+    fl_move_entry(&mine, m, t->where, t->drawn, t->var);
+    size_t shown = address(&mine, t);
     FL_TRY(meet(&mine, t, shown, m->group->local ? NULL : &b));
     bool shared = is_shared(m->group);
     if (m->group->local && !shared) FL_TRY(meet(&mine, t, shown, &b)); /* now everybody needs buffers */
@@ -479,6 +404,7 @@ static fl_status run_transfer(void *payload)
 /* Poison of a collective is everybody's: it is entered all the same, so that the others learn of it. */
 fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in)
 {
+    if (out->storage->device != FL_CPU) return fl_move_push_device(m, out, in);
     bool alone = !m->group, brief = m->in_numel * (int64_t)fl_dtype_size(m->dtype) <= SHORT_BYTES;
     transfer t = {.move = m, .in = fl_tensor_data(in), .out = fl_tensor_data(out), .var = &in->storage->var};
     fl_var *reads[] = {&in->storage->var, &m->busy}, *writes[] = {&out->storage->var};

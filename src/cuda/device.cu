@@ -3,6 +3,7 @@
 **
 ** Starting the plug-in asks the driver how many GPUs there are and no more; a GPU gets its context when it is first used.
 */
+#include "copies.h"
 #include "runtime.h"
 
 #include <stdio.h>
@@ -166,6 +167,11 @@ extern "C" __attribute__((visibility("default"))) fl_status fl_device_start(cons
     table.copy = fl_cuda_copy;
     table.host_allocate = fl_cuda_host_allocate;
     table.host_release = fl_cuda_host_release;
+    table.copy_view = fl_cuda_copy_view;
+    table.fill_view = fl_cuda_fill_view;
+    table.scratch = fl_cuda_malloc;
+    table.drop_scratch = fl_cuda_free;
+    table.comm = &fl_nccl;
     *out = &table;
     return FL_OK;
 }

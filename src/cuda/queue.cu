@@ -137,6 +137,7 @@ fl_status fl_cuda_drain(fl_cuda_queue *q)
 {
     uint64_t issued = q->issued;
     FL_TRY(open_queue(q));
+    fl_nccl_await(q->stream);
     FL_CUDA_TRY(cudaStreamSynchronize(q->stream));
     pthread_mutex_lock(&q->lock);
     if (q->done < issued) q->done = issued;
@@ -167,7 +168,10 @@ static bool stream_reached(void *handle, int event)
     cudaError_t error = cudaEventQuery(q->events[event]);
     if (FL_UNLIKELY(error != cudaSuccess)) {
         cudaGetLastError();
-        if (error == cudaErrorNotReady) return false;
+        if (error == cudaErrorNotReady) {
+            fl_nccl_look();
+            return false;
+        }
         end_device(error);
         return true;
     }
@@ -181,7 +185,7 @@ static bool stream_reached(void *handle, int event)
 static fl_status stream_errors(void *)
 {
     if (FL_UNLIKELY(__atomic_load_n(&dead, __ATOMIC_ACQUIRE))) return raise_last_words();
-    return FL_OK;
+    return fl_nccl_errors();
 }
 
 static fl_status stream_follow(void *handle, void *other, int event)

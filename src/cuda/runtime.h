@@ -80,6 +80,20 @@ int fl_cuda_count(void);
 int fl_cuda_own(void);           /* the one this rank uses unless told otherwise */
 int fl_cuda_processes(void);    /* of this job on this host, per device, rounded up */
 
+/* ---- other ranks ---- */
+
+extern const struct fl_device_comm fl_nccl;     /* nccl.cu */
+
+/* While the host waits for the GPU: ends collectives that will never be complete (a dead rank, the time-out, an error of NCCL). Cheap
+** when there are none. */
+void fl_nccl_look(void);
+
+/* Looks until the stream is through, while there are any. */
+void fl_nccl_await(cudaStream_t stream);
+
+/* Why values of collectives are missing that were ended so, at every wait from then on; FL_OK: none are. */
+fl_status fl_nccl_errors(void);
+
 /* ---- memory ---- */
 
 fl_status fl_cuda_memory_open(int device);

@@ -3,7 +3,7 @@
 */
 #include "binding.h"
 #include "../core/cpu/cpu.h"
-#include "../core/device.h"
+#include "../core/device_comm.h"
 #include "../core/launch.h"
 #include "../core/plugin.h"
 #include "../core/shared.h"
@@ -118,6 +118,15 @@ static void probe_library(const char *what, const char *name, const char *missin
     if (library) dlclose(library);
 }
 
+/* What moves tensors between the GPUs of several ranks. */
+static void probe_device_comm(const fl_device *d)
+{
+    char text[64];
+    bool good = d->comm->open() == FL_OK;
+    if (good) d->comm->describe(text, sizeof text);
+    line("gpus", good, "%s", good ? text : fl_message());
+}
+
 /* The GPU, with numbers that it computed. */
 static void probe_gpu(lua_State *L)
 {
@@ -136,6 +145,7 @@ static void probe_gpu(lua_State *L)
     line("gpu", good, "%s (of %d): %s", text, d->count,
          good ? "product and sum of a 2 x 2 matrix are right" : lua_isstring(L, -1) ? lua_tostring(L, -1) : "wrong result");
     lua_pop(L, 1);
+    if (d->comm) probe_device_comm(d);
 }
 
 /* What two ranks, started as a user would start them, say; *seconds: how long that took. */

@@ -6,6 +6,7 @@
 #include "../core/agree.h"
 #include "../core/comm.h"
 #include "../core/device.h"
+#include "../core/move.h"
 #include "../core/precision.h"
 #include "../core/random.h"
 #include "../core/team.h"
@@ -77,13 +78,15 @@ static int engine_stats(lua_State *L)
 {
     fl_engine_stats s;
     fl_engine_stats_get(&s);
-    lua_createtable(L, 0, 6);
+    lua_createtable(L, 0, 8);
     set_integer(L, "inline_ops", s.inline_ops);
     set_integer(L, "queued_ops", s.queued_ops);
     set_integer(L, "waits", s.waits);
     set_integer(L, "failed_ops", s.failed_ops);
     set_integer(L, "lanes", s.lanes);
     set_integer(L, "threads", s.threads);
+    set_integer(L, "device_collectives", fl_move_counted.direct);
+    set_integer(L, "staged_collectives", fl_move_counted.staged);
     return 1;
 }
 

@@ -1,0 +1,86 @@
+/*
+** device_group.c -- the members of a group find out whether their devices can communicate.
+*/
+#include "device_group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fl_device_group {
+    bool asked;
+    uint64_t begun;             /* group->begun when it was asked */
+    void *handle;               /* owned; NULL: the CPUs move the data */
+} fl_device_group;
+
+/* What a member tells the others. */
+typedef struct notice {
+    bool able;
+    char news[FL_NEWS_TEXT];    /* why not */
+    unsigned char card[FL_DEVICE_CARD];
+} notice;
+
+static void tell(notice *mine, fl_status status)
+{
+    mine->able = status == FL_OK;
+    snprintf(mine->news, sizeof mine->news, "%s", mine->able ? "" : fl_message());
+}
+
+/* The first member that is not able; -1: all are. */
+static int first_unable(const notice *all, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!all[i].able) return i;
+    return -1;
+}
+
+/* Every member has what it takes; now they join, and it counts only if all of them have. */
+static fl_status join(fl_device_group *d, fl_group *g, const fl_device *device, notice *all, const void *cards)
+{
+    notice mine = {.able = false};
+    if (device->comm->compare(cards, g->count, g->ranks) != FL_OK) return FL_OK;
+    tell(&mine, device->comm->join(&d->handle, g, cards, device->own));
+    fl_status status = fl_comm_share(g, "joining of devices", all, &mine, sizeof mine, 0);
+    int unable = status == FL_OK ? first_unable(all, g->count) : g->me;
+    if (unable < 0) return FL_OK;
+    if (status == FL_OK && g->me == unable)
+        fprintf(stderr, "flowlua: %s cannot be used, tensors go by way of the CPUs: rank %d: %s\n", device->comm->name, g->ranks[unable], all[unable].news);
+    device->comm->leave(d->handle);
+    d->handle = NULL;
+    return status;
+}
+
+static fl_status ask(fl_device_group *d, fl_group *g, const fl_device *device)
+{
+    notice mine = {.able = false}, *all = malloc((size_t)g->count * sizeof *all);
+    unsigned char *cards = malloc((size_t)g->count * FL_DEVICE_CARD);
+    fl_status status = all && cards ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
+    if (status == FL_OK && device->comm) tell(&mine, device->comm->open());
+    if (mine.able) tell(&mine, device->comm->card(mine.card, device->own, g->me == 0));
+    if (status == FL_OK) status = fl_comm_share(g, "meeting of devices", all, &mine, sizeof mine, 0);
+    if (status == FL_OK && first_unable(all, g->count) < 0) {
+        for (int i = 0; i < g->count; i++) memcpy(cards + (size_t)i * FL_DEVICE_CARD, all[i].card, FL_DEVICE_CARD);
+        status = join(d, g, device, all, cards);
+    }
+    free(cards);
+    free(all);
+    return status;
+}
+
+bool fl_device_group_known(const fl_group *g) { return g->devices && g->devices->asked && g->devices->begun == g->begun; }
+
+fl_status fl_device_group_get(void **handle, fl_group *g, const fl_device *device)
+{
+    fl_device_group *d = g->devices;
+    if (!d) d = g->devices = calloc(1, sizeof *d);
+    if (!d) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
+    if (!fl_device_group_known(g)) {
+        if (d->handle) device->comm->leave(d->handle);
+        *d = (fl_device_group){.asked = false};
+        FL_TRY(ask(d, g, device));
+        d->asked = true;
+        d->begun = g->begun;
+    }
+    *handle = d->handle;
+    return FL_OK;
+}
