@@ -186,6 +186,8 @@ __device__ static inline void line_locate(const lines &l, int64_t i, int64_t *x,
     }
 }
 
+enum { THREADS = 256 };
+
 /* out: as many as there are lines, row-major. W: a word of the elements' size. Positions come from max and min; others, which
 ** only a test can make, give 0 and stay away from memory of others. */
 template <typename W> __global__ void __launch_bounds__(THREADS) gather_lines(W *out, const W *x, const int64_t *index, const __grid_constant__ lines l)
@@ -216,8 +218,6 @@ template <typename F> static void by_width(fl_dtype dtype, F &&f)
     default: return f((uint64_t)0);
     }
 }
-
-enum { THREADS = 256 };
 
 static fl_status launch_axis_gather(fl_kernel *k)
 {
