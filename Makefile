@@ -56,7 +56,7 @@ EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(EMULATED_CC:%.cc=$(OUT)/emul
 EMULATED_FLAGS = -std=gnu++17 $(filter-out -Wstrict-prototypes,$(WARNINGS)) -Wno-unknown-pragmas -Wno-maybe-uninitialized $(FLAGS_$(CONFIG):-O2=-O1) -DFL_EMULATED -fPIC \
 	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include))
 # CONFIG=checked: each access of a kernel is looked at (src/cuda/emulate_check.cc).
-EMULATED_LOOKS_checked = -fsanitize=thread,alignment,bounds -fno-threadsafe-statics --param tsan-instrument-func-entry-exit=0
+EMULATED_LOOKS_checked = -fsanitize=thread,alignment,bounds --param tsan-instrument-func-entry-exit=0
 EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/emulated/fake_nccl.so $(OUT)/tests/emulate)
 PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filter release debug,$(CONFIG)),$(OUT)/flowlua-cuda.so))
 TESTS_C := $(sort $(wildcard tests/c/*.c))
@@ -147,7 +147,7 @@ test-hosts: ## the multi-rank specs with 2, 3 and 4 ranks on two hosts (network 
 	$(MAKE) all
 	sh tests/run-hosts.sh $(OUT) $(SPECS)
 
-test-emulated: ## the CUDA device without a GPU: its kernels run on the CPU, in order and deferred
+test-emulated: ## the CUDA device without a GPU: its kernels run on the CPU (CONFIG=checked: each access is looked at)
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
 	$(MAKE) all emulated
 	sh tests/run-emulated.sh $(OUT) $(SPECS)

@@ -154,8 +154,8 @@ static void fiber_switch(fiber *to)
 
 /* ---- a block ---- */
 
-uint3 threadIdx, blockIdx;
-dim3 blockDim, gridDim;
+uint3 threadIdx FL_EMULATED_PLACE, blockIdx FL_EMULATED_PLACE;
+dim3 blockDim FL_EMULATED_PLACE, gridDim FL_EMULATED_PLACE;
 
 enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / 32 };
 
@@ -358,6 +358,51 @@ unsigned fl_emulated_ballot(unsigned mask, bool predicate)
 
 unsigned __activemask(void) { return block.alive[number_of(self) / 32]; }
 
+/* ---- asynchronous copies ---- */
+
+struct copy16 { void *shared; const void *from; bool exists; int group; };
+
+/* Of a thread: those under way, oldest first, and how many groups there were. */
+struct copies { std::vector<copy16> under_way; int groups; };
+static copies *const copies_of = new copies[MAX_THREADS];
+static bool has_copies;                 /* the block */
+
+void fl_emulated_copy16(void *shared, const void *from, bool exists)
+{
+    copies *c = &copies_of[number_of(self)];
+    if ((uintptr_t)shared % 16 || (exists && (uintptr_t)from % 16))
+        fl_emulated_broken("%s:%d: an asynchronous copy from %p to %p: they must be multiples of 16", block.file, block.line, from, shared);
+    fl_emulated_access(shared, 16, true);
+    if (exists) fl_emulated_access(from, 16, false);
+    memset(shared, 0xff, 16);
+    has_copies = true;
+    c->under_way.push_back({shared, from, exists, c->groups});
+}
+
+void fl_emulated_copy_commit(void) { copies_of[number_of(self)].groups++; }
+
+void fl_emulated_copy_wait(int but)
+{
+    copies *c = &copies_of[number_of(self)];
+    size_t done = 0;
+    for (; done < c->under_way.size() && c->under_way[done].group < c->groups - but; done++) {
+        const copy16 &one = c->under_way[done];
+        fl_emulated_access(one.shared, 16, true);
+        if (one.exists) memcpy(one.shared, one.from, 16);
+        else memset(one.shared, 0, 16);
+    }
+    c->under_way.erase(c->under_way.begin(), c->under_way.begin() + (ptrdiff_t)done);
+}
+
+static void forget_copies(void)
+{
+    for (int i = 0; has_copies && i < block.count; i++) {
+        copies_of[i].under_way.clear();
+        copies_of[i].groups = 0;
+    }
+    has_copies = false;
+}
+
 /* ---- a launch ---- */
 
 static void number_threads(void)
@@ -377,6 +422,7 @@ static void run_block(void)
         threads[i].ended = false;
         block.alive[i / 32] = 0xffffffffu >> (31 - i % 32);
     }
+    forget_copies();
     while (block.ended < block.count) {
         if (block.begun < block.count) fiber_switch(take_spare());
         else if (block.ready_first == block.ready_last) deadlock();

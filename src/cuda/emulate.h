@@ -46,6 +46,9 @@
 #define __constant__ static
 #define __grid_constant__
 
+/* Of functions that are part of the emulation: what they access is not looked at. */
+#define FL_EMULATED_UNSEEN __attribute__((no_sanitize("thread")))
+
 /* ---- where a thread is ---- */
 
 extern uint3 threadIdx, blockIdx;
@@ -85,6 +88,17 @@ typedef struct fl_emulated_stream {
     ** Until then the stream stands still, and nobody else waits. */
     void (*issue_when)(cudaStream_t stream, std::function<bool()> ready, std::function<void()> run);
 } fl_emulated_stream;
+
+/* ---- asynchronous copies to shared memory (cp.async) ---- */
+
+/* 16 bytes, zeros where there is nothing to read: they arrive when the thread waits for them, garbage is there until then. */
+void fl_emulated_copy16(void *shared, const void *from, bool exists);
+
+/* The copies since the last call are a group. */
+void fl_emulated_copy_commit(void);
+
+/* All groups of this thread but the last `but` are there. */
+void fl_emulated_copy_wait(int but);
 
 /* ---- barriers ---- */
 
@@ -174,7 +188,7 @@ template <typename T> static inline unsigned __match_any_sync(unsigned mask, T x
 
 void fl_emulated_atomic_access(const void *place, size_t size);
 
-template <typename T, typename F> __attribute__((no_sanitize("thread"))) static inline T fl_emulated_atomic(T *place, F &&change)
+template <typename T, typename F> FL_EMULATED_UNSEEN static inline T fl_emulated_atomic(T *place, F &&change)
 {
 #ifdef __SANITIZE_THREAD__
     fl_emulated_atomic_access((const void *)place, sizeof *place);

@@ -140,7 +140,7 @@ static void look_at_static(const char *p, size_t size, enum what what)
     if (offset < FL_EMULATED_SHARED && offset + size > fl_emulated_running.shared_bytes)
         wrong("%s %zu bytes of dynamic shared memory from byte %zu on: the launch asked for %zu", verbs[what], size, offset,
               fl_emulated_running.shared_bytes);
-    if (p < (const char *)&threadIdx || p >= (const char *)(&threadIdx + 1)) look_at_shared(p, size, what);
+    if (p < __start_fl_emulated_place || p >= __stop_fl_emulated_place) look_at_shared(p, size, what);
 }
 
 /* ---- all accesses ---- */
@@ -157,6 +157,11 @@ static inline void look_at(const void *at, size_t size, enum what what)
     if (is_in(p, size, fl_emulated_running.stack, fl_emulated_running.stack_bytes)) return;
     if (p >= __ehdr_start && p < _end) look_at_static(p, size, what);
     else if (!is_in(p, size, fl_emulated_running.arguments, fl_emulated_running.argument_bytes)) look_at_block(p, size, what);
+}
+
+void fl_emulated_access(const void *p, size_t size, bool writes)
+{
+    if (cells) look_at(p, size, writes ? WRITE : READ);
 }
 
 void fl_emulated_atomic_access(const void *p, size_t size) { look_at(p, size, ATOMIC); }

@@ -51,6 +51,11 @@ private:
 
 /* ---- accesses of kernels ---- */
 
+/* Where threadIdx and the like are. */
+#define FL_EMULATED_PLACE __attribute__((section("fl_emulated_place")))
+extern const char __start_fl_emulated_place[] __attribute__((visibility("hidden")));
+extern const char __stop_fl_emulated_place[] __attribute__((visibility("hidden")));
+
 /* The thread that runs and its launch. */
 typedef struct fl_emulated_now {
     const char *stack;          /* of the thread, and its bytes */
@@ -65,6 +70,9 @@ extern fl_emulated_now fl_emulated_running;
 
 /* Does this thread run a kernel's code, not the emulation's or the host's? */
 extern thread_local bool fl_emulated_in_kernel __attribute__((tls_model("initial-exec")));
+
+/* What the emulation touches in place of the kernel. */
+void fl_emulated_access(const void *p, size_t size, bool writes);
 
 /* A block is gone: nothing is known of its addresses any more. */
 void fl_emulated_forget_blocks(void);

@@ -21,6 +21,8 @@ __device__ static inline void fl_copy16(void *shared, const void *from, bool exi
 {
 #ifdef FL_TENSOR_CORES
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((unsigned)__cvta_generic_to_shared(shared)), "l"(from), "r"(exists ? 16 : 0) : "memory");
+#elif defined(FL_EMULATED)
+    fl_emulated_copy16(shared, from, exists);
 #else
     uint4 zero = {0, 0, 0, 0};
     *(uint4 *)shared = exists ? *(const uint4 *)from : zero;
@@ -32,6 +34,8 @@ __device__ static inline void fl_copy_commit(void)
 {
 #ifdef FL_TENSOR_CORES
     asm volatile("cp.async.commit_group;" ::: "memory");
+#elif defined(FL_EMULATED)
+    fl_emulated_copy_commit();
 #endif
 }
 
@@ -40,6 +44,8 @@ template <int N> __device__ static inline void fl_copy_wait(void)
 {
 #ifdef FL_TENSOR_CORES
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#elif defined(FL_EMULATED)
+    fl_emulated_copy_wait(N);
 #endif
 }
 
@@ -66,14 +72,14 @@ struct fl_emulated_fragments {
     uint32_t a[32][4], b[32][2];
 };
 
-template <typename T> static inline float fl_fragment_element(const uint32_t *words, int index)
+template <typename T> FL_EMULATED_UNSEEN static inline float fl_fragment_element(const uint32_t *words, int index)
 {
     T values[2];
     memcpy((void *)values, &words[index / 2], sizeof values);
     return fl_load(values[index % 2]);
 }
 
-template <typename T> static inline void fl_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+template <typename T> FL_EMULATED_UNSEEN static inline void fl_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     static fl_emulated_fragments all[32];
     int lane = fl_emulated_lane(), g = lane / 4, t = lane % 4;

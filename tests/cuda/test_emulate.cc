@@ -95,6 +95,19 @@ __global__ void pass_on(int *out, bool meets)
     values[threadIdx.x] = 0;
 }
 
+/* Two groups of asynchronous copies; how many of them are waited for. */
+__global__ void copy_twice(int *out, const int *from, int groups)
+{
+    __shared__ __align__(16) int values[8];
+    for (int i = 0; i < 2; i++) {
+        fl_emulated_copy16(values + 4 * i, from + 4 * i, true);
+        fl_emulated_copy_commit();
+    }
+    fl_emulated_copy_wait(2 - groups);
+    out[0] = values[0];
+    out[1] = values[4];
+}
+
 __global__ void count_shared(int *out)
 {
     __shared__ int count;
@@ -211,6 +224,20 @@ static void test_defects(void)
         cudaFreeAsync(out, stream);
         cudaMemcpyAsync(out, out, 4, cudaMemcpyDeviceToDevice, stream);
     }));
+}
+
+static void test_copies(void)
+{
+    int host[8] = {1, 2, 3, 4, 5, 6, 7, 8}, *data = device_array<int>(8), *out = device_array<int>(2);
+    cudaMemcpyAsync(data, host, sizeof host, cudaMemcpyHostToDevice, stream);
+    for (int groups = 0; groups <= 2; groups++) {
+        LAUNCH(copy_twice, 1, 1, 0, out, data, groups);
+        read_back(host, out, 2);
+        CHECK(host[0] == (groups >= 1 ? 1 : -1) && host[1] == (groups == 2 ? 5 : -1));
+    }
+    CHECK(dies("they must be multiples of 16", [=] { LAUNCH(copy_twice, 1, 1, 0, out, data + 1, 2); }));
+    cudaFreeAsync(data, stream);
+    cudaFreeAsync(out, stream);
 }
 
 static void test_memory(void)
@@ -343,6 +370,7 @@ int main(void)
     RUN(test_lanes);
     RUN(test_places);
     RUN(test_defects);
+    RUN(test_copies);
     RUN(test_memory);
     RUN(test_accesses);
     RUN(test_limits);
