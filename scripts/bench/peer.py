@@ -177,6 +177,12 @@ LARGE = {
     "muladd_1m": over(MI, 3, lambda a, b, c: a * b + c),
     "muladd_16m": over(16 * MI, 3, lambda a, b, c: a * b + c),
     "sum": over(16 * MI, 1, torch.sum),
+    "cumsum": over(16 * MI, 1, lambda a: a.cumsum(0)),
+    "flip": over(16 * MI, 1, lambda a: a.flip(0)),
+    "roll": over(16 * MI, 1, lambda a: a.roll(1, 0)),
+    "sort": over(MI, 1, torch.sort),
+    "topk": over(MI, 1, lambda a: a.topk(10)),
+    "sort_rows": lambda: loop(torch.sort, torch.randn(4096, 1024)),
     "randn": over(16 * MI, 0, lambda: torch.randn(16 * MI)),
     "uniform": over(16 * MI, 0, lambda: torch.rand(16 * MI)),
 }

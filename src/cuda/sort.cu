@@ -119,6 +119,7 @@ fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n)
     size_t words = 4 * (size_t)n + DIGITS * (size_t)tiles_of(n) + DIGITS;
     FL_TRY(fl_cuda_malloc(&s->memory, words * sizeof *s->keys));
     s->n = n;
+    s->ordered = false;
     s->keys = (uint32_t *)s->memory;
     s->order = s->keys + n;
     return FL_OK;
@@ -126,11 +127,11 @@ fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n)
 
 fl_status fl_cuda_sort_run(fl_cuda_sort *s, int bits)
 {
-    uint32_t n = (uint32_t)s->n, tiles = (uint32_t)tiles_of(s->n), *order = NULL;
-    uint32_t *other_keys = (uint32_t *)s->memory + 2 * s->n, *other_order = other_keys + s->n;
-    uint32_t *counts = other_order + s->n, *totals = counts + (size_t)DIGITS * tiles;
+    uint32_t n = (uint32_t)s->n, tiles = (uint32_t)tiles_of(s->n), *order = s->ordered ? s->order : NULL;
+    uint32_t *memory = (uint32_t *)s->memory, *other_keys = s->keys == memory ? memory + 2 * s->n : memory, *other_order = other_keys + s->n;
+    uint32_t *counts = memory + 4 * s->n, *totals = counts + (size_t)DIGITS * tiles;
     if (n == 0) return FL_OK;
-    if (bits == 0) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, s->order, n);
+    if (bits == 0 && !order) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, s->order, n);
     for (int shift = 0; shift < bits; shift += DIGIT_BITS) {
         FL_LAUNCH(count_digits, tiles, THREADS, 0, counts, s->keys, n, shift);
         FL_LAUNCH(add_counts, DIGITS, THREADS, 0, counts, totals, tiles);
@@ -142,6 +143,7 @@ fl_status fl_cuda_sort_run(fl_cuda_sort *s, int bits)
         other_order = s->order;
         s->order = order;
     }
+    s->ordered = true;
     return fl_cuda_check("sort");
 }
 

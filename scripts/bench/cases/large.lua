@@ -26,6 +26,17 @@ M.exp = over(MI, 1, function(a) return a:exp() end)
 M.muladd_1m = over(MI, 3, function(a, b, c) return a * b + c end)
 M.muladd_16m = over(16 * MI, 3, function(a, b, c) return a * b + c end)
 M.sum = over(16 * MI, 1, function(a) return a:sum() end)
+M.sort = over(MI, 1, function(a) return a:sort() end)
+M.topk = over(MI, 1, function(a) return a:topk(10) end)
+M.sort_rows = function()
+    local x = flow.randn(4096, 1024)
+    return function(count)
+        for _ = 1, count do x:sort() end
+    end
+end
+M.cumsum = over(16 * MI, 1, function(a) return a:cumsum(0) end)
+M.flip = over(16 * MI, 1, function(a) return a:flip(0) end)
+M.roll = over(16 * MI, 1, function(a) return a:roll(1, 0) end)
 M.randn = over(16 * MI, 0, function() return flow.randn(16 * MI) end)
 M.uniform = over(16 * MI, 0, function() return flow.rand(16 * MI) end)
 

@@ -1,0 +1,22 @@
+/*
+** sort.h -- sorting rows: values and positions in order, or the first k of them.
+*/
+#ifndef FL_CPU_SORT_H
+#define FL_CPU_SORT_H
+
+#include "cpu.h"
+
+/* Rows [rows, n], contiguous; the first k of each in order go to values and positions [rows, k]. Equal elements come by
+** position, in descending order too. */
+typedef struct fl_sort_rows {
+    const char *x;
+    char *values;
+    int64_t *positions;
+    fl_dtype dtype;
+    int64_t rows, n, k;
+    bool descending;
+} fl_sort_rows;
+
+fl_status fl_cpu_sort_rows(const char *who, const fl_sort_rows *s);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+** line_view.h -- a kernel's operand with one axis moved to the end, so that its lines along the axis are rows.
+*/
+#ifndef FL_LINE_VIEW_H
+#define FL_LINE_VIEW_H
+
+#include "op.h"
+
+/* `v` points into the struct: it is not to be copied. */
+typedef struct fl_line_view {
+    fl_view v;
+    int64_t size[FL_MAX_NDIM], stride[FL_MAX_NDIM];
+} fl_line_view;
+
+static inline void fl_line_view_init(fl_line_view *l, const fl_view *v, int axis)
+{
+    int count = 0;
+    int64_t inner = 1;
+    for (int i = 0; i <= v->ndim; i++) {
+        int from = i < v->ndim ? i : axis;
+        if (i == axis || from >= v->ndim) continue;
+        l->size[count] = v->size[from];
+        l->stride[count++] = v->stride[from];
+    }
+    l->v = *v;
+    l->v.size = l->size;
+    l->v.stride = l->stride;
+    l->v.contiguous = true;
+    for (int i = count - 1; i >= 0; i--) {
+        if (l->size[i] != 1 && l->stride[i] != inner) l->v.contiguous = false;
+        inner *= l->size[i];
+    }
+}
+
+/* Elements of a line. */
+static inline int64_t fl_line_length(const fl_line_view *l) { return l->v.ndim ? l->size[l->v.ndim - 1] : 1; }
+
+#endif
