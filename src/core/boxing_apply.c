@@ -163,25 +163,31 @@ static fl_status copy_run(void *payload)
     return c->device->copy(c->out, c->in, c->bytes);
 }
 
-/* Bytes of in to out, which are not both on the CPU, through the queue of that direction. */
+/* Of the copy's direction; one side is not on the CPU. */
+static fl_queue copy_queue(fl_device_type to, fl_device_type from)
+{
+    return to == FL_CPU ? FL_QUEUE_OUT : from == FL_CPU ? FL_QUEUE_IN : FL_QUEUE_COMPUTE;
+}
+
+/* Bytes of in to out, which are not both on the CPU. */
 static fl_status push_copy(fl_tensor *out, fl_tensor *in)
 {
     const fl_storage *far = in->storage->device == FL_CPU ? out->storage : in->storage;
     device_copy c = {.index = far->device_index, .out = fl_tensor_data(out), .in = fl_tensor_data(in),
                      .bytes = (size_t)in->meta->local_numel * fl_dtype_size(in->meta->dtype)};
     FL_TRY(fl_device_get(&c.device, far->device));
-    c.queue = out->storage->device == FL_CPU ? FL_QUEUE_OUT : in->storage->device == FL_CPU ? FL_QUEUE_IN : FL_QUEUE_COMPUTE;
+    c.queue = copy_queue(out->storage->device, in->storage->device);
     fl_var *reads[] = {&in->storage->var}, *writes[] = {&out->storage->var};
     fl_task task = {.name = "copy", .run = copy_run, .payload = &c, .payload_size = sizeof c, .reads = reads, .writes = writes,
                     .read_count = 1, .write_count = 1, .lane = c.device->lane(c.index, c.queue)};
     return fl_engine_push(&task);
 }
 
-/* x's part on the device of `to`. */
+/* x's part on the device of `to`. What is copied in lies in memory that waits for nothing the device computes now. */
 static fl_status apply_copy(fl_tensor **out, fl_tensor *x, const fl_meta *to)
 {
     fl_tensor *part = NULL, *result;
-    FL_TRY(fl_tensor_empty(&result, to));
+    FL_TRY(fl_tensor_empty_for(&result, to, copy_queue(to->placement->type, x->storage->device)));
     fl_status status = contiguous_part(&part, x);
     if (status == FL_OK && to->local_numel) status = push_copy(result, part);
     if (status == FL_OK) *out = result;

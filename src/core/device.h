@@ -17,11 +17,11 @@ typedef struct fl_device {
     int count;                  /* how many of them this process may use */
     int own;                    /* the one this rank uses unless told otherwise: rank on this host modulo count */
     void (*describe)(char *text, size_t size, int index);   /* "NVIDIA H100, compute 9.0, 79.2 GiB"; opens nothing */
-    /* Memory that ops pushed to the compute queue from now on may use. The error is worded here; FL_ERR_MEMORY is tried again
-    ** after trimming and collecting. */
-    fl_status (*allocate)(void **data, size_t bytes, int index);
-    /* Ops already in the compute queue may still use it; no other queue does. */
-    void (*release)(void *data, size_t bytes, int index);
+    /* Memory that ops pushed to `queue` from now on may use, and others after these. The error is worded here; FL_ERR_MEMORY is
+    ** tried again after trimming and collecting. */
+    fl_status (*allocate)(void **data, size_t bytes, int index, fl_queue queue);
+    /* Ops already in the compute queue may still use it; no other queue does. `queue`: it was allocated for. */
+    void (*release)(void *data, size_t bytes, int index, fl_queue queue);
     void (*trim)(int index);    /* gives cached memory back to the system */
     void (*memory)(fl_memory_stats *out, int index, bool reset_peak);   /* figures of this process; the peak begins anew after them */
     int (*lane)(int index, fl_queue queue);

@@ -349,6 +349,7 @@ void fl_engine_stats_get(fl_engine_stats *out)
     *out = stats;
     out->inline_ops += fl_engine_direct_ops;
     out->failed_ops = fl_poison_failures();
+    out->follows = fl_stream_follows;
     out->lanes = fl_lane_count;
     for (int i = 0; i < fl_lane_count; i++) out->threads += fl_lanes[i].running;
 }

@@ -154,6 +154,7 @@ extern bool (*fl_engine_interrupted)(void);
 
 typedef struct fl_engine_stats {
     int64_t inline_ops, queued_ops, waits, failed_ops;
+    int64_t follows;            /* times that a stream was told to wait for another */
     int lanes, threads;
 } fl_engine_stats;
 void fl_engine_stats_get(fl_engine_stats *out);

@@ -153,6 +153,8 @@ fl_status fl_stream_event(int *event, fl_lane_state *lane, uint64_t seq);
 /* Has the stream completed its op number seq? Records an event when there is none behind it yet. */
 bool fl_stream_reached(fl_lane_state *lane, uint64_t seq);
 
+extern int64_t fl_stream_follows;       /* times that a stream was told to wait for another */
+
 /* What is issued to `lane` from now on waits for op number seq of `other`; both are streams. */
 fl_status fl_stream_follow(fl_lane_state *lane, fl_lane_state *other, uint64_t seq);
 

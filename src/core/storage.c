@@ -298,7 +298,7 @@ static void storage_release(fl_storage *s)
 {
     if (FL_UNLIKELY(s->var.poison != NULL)) fl_var_clear(&s->var);
     if (s->size_class > 0) give_back(s->data, s->size_class);
-    else if (s->size_class == DEVICE_CLASS) device_of(s)->release(s->data, s->bytes, s->device_index);
+    else if (s->size_class == DEVICE_CLASS) device_of(s)->release(s->data, s->bytes, s->device_index, s->queue);
     else SHOW(s->small, sizeof s->small);
     storage_put(s);
 }
@@ -449,13 +449,13 @@ static fl_status device_data(fl_storage *s, size_t bytes, fl_device_type type, i
     s->size_class = DEVICE_CLASS;
     s->data = NULL;
     if (bytes == 0) return FL_OK;
-    fl_status status = d->allocate(&s->data, bytes, *index);
+    fl_status status = d->allocate(&s->data, bytes, *index, s->queue);
     if (status == FL_ERR_MEMORY) {
         if (fl_storage_collect) fl_storage_collect();
         d->trim(*index);
-        status = d->allocate(&s->data, bytes, *index);
+        status = d->allocate(&s->data, bytes, *index, s->queue);
     }
-    if (status == FL_OK) s->var.write = fl_engine_issued(d->lane(*index, FL_QUEUE_COMPUTE)); /* other queues follow it */
+    if (status == FL_OK) s->var.write = fl_engine_issued(d->lane(*index, s->queue)); /* other queues follow it */
     return status;
 }
 
@@ -469,12 +469,13 @@ static fl_status set_data(fl_storage *s, size_t bytes, fl_device_type device, in
     return FL_OK;
 }
 
-fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, int device_index)
+fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue)
 {
     if (FL_UNLIKELY(limbo_first != NULL)) limbo_limit();
     fl_storage *s = storage_take();
     if (FL_UNLIKELY(!s)) return memory_error(bytes);
     memset(&s->var, 0, sizeof s->var);
+    s->queue = (uint8_t)queue;
     fl_status status = set_data(s, bytes, device, &device_index);
     if (FL_UNLIKELY(status != FL_OK)) {
         storage_put(s);
@@ -492,6 +493,11 @@ fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, 
     stats.allocations++;
     *out = s;
     return FL_OK;
+}
+
+fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, int device_index)
+{
+    return fl_storage_new_for(out, bytes, device, device_index, FL_QUEUE_COMPUTE);
 }
 
 /* ---- statistics, trimming ---- */

@@ -18,7 +18,8 @@ typedef struct fl_storage {
     void *data;                 /* 64-byte aligned; NULL when bytes == 0 */
     size_t bytes;
     int refs;
-    uint8_t device;             /* fl_device_type */
+    uint8_t device : 4;         /* fl_device_type */
+    uint8_t queue : 4;          /* of device memory: fl_queue that it was allocated for */
     int8_t device_index;        /* of device memory: which one, never -1 */
     int16_t size_class;         /* allocator's own */
     struct fl_storage *prev, *next;     /* allocator's own: free list, limbo, large blocks */
@@ -30,6 +31,10 @@ typedef struct fl_storage {
 ** ladder (reclaim limbo, wait for the lanes, trim caches, ask the host program to collect garbage, retry)
 ** before FL_ERR_MEMORY, whose message says what was asked, what is live and who allocated the most. */
 fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, int device_index);
+
+/* The same; the first to use the device's memory is an op of this of its queues (fl_queue), which waits for no other
+** to have it. fl_storage_new: the compute queue. */
+fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue);
 
 static inline fl_storage *fl_storage_ref(fl_storage *s) { s->refs++; return s; }
 void fl_storage_free(fl_storage *s);            /* the last reference is gone */

@@ -11,6 +11,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+int64_t fl_stream_follows;
+
 /* The ring's slot of event number i, counted from the oldest. */
 static int slot_of(const fl_stream *s, int i) { return (s->first + i) % FL_STREAM_EVENTS; }
 
@@ -57,6 +59,7 @@ fl_status fl_stream_follow(fl_lane_state *lane, fl_lane_state *other, uint64_t s
     FL_TRY(fl_stream_event(&event, other, seq));
     FL_TRY(lane->stream->ops->follow(lane->stream->handle, other->stream->handle, event));
     lane->stream->followed[from] = other->stream->covers[event];
+    fl_stream_follows++;
     return FL_OK;
 }
 

@@ -3,6 +3,7 @@
 */
 #include "tensor.h"
 #include "autograd.h"
+#include "device.h"
 
 #include <stdlib.h>
 
@@ -38,11 +39,11 @@ void fl_tensor_free(fl_tensor *t)
 
 int64_t fl_tensor_count(void) { return live; }
 
-fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta)
+fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue)
 {
     fl_storage *storage;
     size_t bytes = (size_t)meta->local_numel * fl_dtype_size(meta->dtype);
-    FL_TRY(fl_storage_new(&storage, bytes, meta->placement->type, meta->placement->device_index));
+    FL_TRY(fl_storage_new_for(&storage, bytes, meta->placement->type, meta->placement->device_index, queue));
     fl_tensor *t = tensor_take();
     if (FL_UNLIKELY(!t)) {
         fl_storage_unref(storage);
@@ -56,6 +57,8 @@ fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta)
     *out = t;
     return FL_OK;
 }
+
+fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta) { return fl_tensor_empty_for(out, meta, FL_QUEUE_COMPUTE); }
 
 fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape *shape)
 {

@@ -31,6 +31,9 @@ static inline void fl_tensor_unref(fl_tensor *t) { if (t && --t->refs == 0) fl_t
 /* Uninitialised contiguous tensor of this meta. */
 fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta);
 
+/* The same; on a device an op of this queue is the first to use it (fl_storage_new_for). */
+fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue);
+
 /* Local, on this rank's CPU. */
 fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape *shape);
 

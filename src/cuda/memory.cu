@@ -1,9 +1,13 @@
 /*
-** memory.cu -- device memory in the order of the compute queue, and pinned host memory.
+** memory.cu -- device memory in the order of the queues, and pinned host memory.
 **
 ** Memory comes from the driver's pool by cudaMallocAsync on the compute queue. Blocks up to 1 MiB are kept in size classes (8 per
 ** doubling) when they are released: who takes one next issues to the same queue, so its ops come after those of the
 ** last owner, and taking costs no call of the driver. What exceeds that, the driver's pool keeps, until memory is short.
+**
+** What another queue uses first, a copy in, is taken on that queue, and goes back in the order of the compute queue as all
+** else: so copies do not wait for what is being computed. The pool gives them only memory whose last use is
+** complete, or behind an event that they follow anyway; it adds no wait of its own.
 */
 #include "runtime.h"
 
@@ -11,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNIT = 512, SMALL = 1 << 20, CLASSES = 97, TEMPORARIES = 32 };
+enum { UNIT = 512, SMALL = 1 << 20, CLASSES = 97, TEMPORARIES = 32, AHEAD = 64 << 20 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 /* Each block is the driver's, with just its bytes: uses of released memory and of bytes behind the end are seen. */
@@ -48,6 +52,8 @@ static void *stack_pop(stack *s) { return s->count ? s->blocks[--s->count] : NUL
 typedef struct arena {
     cudaMemPool_t pool;
     stack small[CLASSES];
+    size_t ahead;               /* bytes taken for other queues since `near` was recorded */
+    cudaEvent_t near;           /* in the compute queue */
     fl_memory_stats stats;
 } arena;
 static arena arenas[FL_CUDA_DEVICES];
@@ -77,6 +83,8 @@ fl_status fl_cuda_memory_open(int device)
     FL_CUDA_TRY(cudaMemGetInfo(&available, &total));
     uint64_t keep = fl_cuda_processes() > 1 ? total / (size_t)fl_cuda_processes() / 2 : UINT64_MAX;
     FL_CUDA_TRY(cudaMemPoolSetAttribute(a->pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    int waits = 0;
+    FL_CUDA_TRY(cudaMemPoolSetAttribute(a->pool, cudaMemPoolReuseAllowInternalDependencies, &waits));
     return FL_OK;
 }
 
@@ -135,6 +143,12 @@ static void count_live(arena *a, size_t bytes)
     if (s->live_bytes > s->peak_bytes) s->peak_bytes = s->live_bytes;
 }
 
+static void count_dead(arena *a, size_t bytes)
+{
+    a->stats.live_blocks--;
+    a->stats.live_bytes -= (int64_t)bytes;
+}
+
 static fl_status allocate_on(void **out, size_t bytes, fl_cuda_queue *q)
 {
     arena *a = &arenas[q->device];
@@ -152,8 +166,7 @@ static fl_status allocate_on(void **out, size_t bytes, fl_cuda_queue *q)
 static void release_on(void *data, size_t bytes, fl_cuda_queue *q)
 {
     arena *a = &arenas[q->device];
-    a->stats.live_blocks--;
-    a->stats.live_bytes -= (int64_t)bytes;
+    count_dead(a, bytes);
     if (bytes <= SMALL) {
         int c = class_of(bytes ? bytes : 1);
         int64_t whole = (int64_t)class_bytes(c);
@@ -165,26 +178,53 @@ static void release_on(void *data, size_t bytes, fl_cuda_queue *q)
     cudaFreeAsync(data, q->stream);
 }
 
-/* The compute queue of a device, open. */
-static fl_status compute_queue(fl_cuda_queue **out, int device)
+/* A queue of a device, open. */
+static fl_status open_queue(fl_cuda_queue **out, int device, fl_queue kind)
 {
     fl_cuda_queue *before = fl_cuda_queue_current();
-    FL_TRY(fl_cuda_enter(device, FL_QUEUE_COMPUTE));
+    FL_TRY(fl_cuda_enter(device, kind));
     *out = fl_cuda_queue_current();
     if (before && before != *out) FL_TRY(fl_cuda_enter(before->device, before->kind));
     return FL_OK;
 }
 
-fl_status fl_cuda_allocate(void **data, size_t bytes, int device)
+/* The copies of a queue are at most twice AHEAD before the compute queue, in whose order their memory comes back: its new ones wait
+** for what was computed when AHEAD bytes less had been copied. */
+static fl_status stay_near(fl_cuda_queue *q, size_t bytes)
 {
-    fl_cuda_queue *q;
-    FL_TRY(compute_queue(&q, device));
-    return allocate_on(data, bytes, q);
+    arena *a = &arenas[q->device];
+    fl_cuda_queue *compute;
+    FL_TRY(open_queue(&compute, q->device, FL_QUEUE_COMPUTE));
+    a->ahead += bytes;
+    if (a->ahead < AHEAD) return FL_OK;
+    a->ahead = 0;
+    if (a->near) FL_CUDA_TRY(cudaStreamWaitEvent(q->stream, a->near, 0));
+    else FL_CUDA_TRY(cudaEventCreateWithFlags(&a->near, cudaEventDisableTiming));
+    FL_CUDA_TRY(cudaEventRecord(a->near, compute->stream));
+    return FL_OK;
 }
 
-void fl_cuda_release(void *data, size_t bytes, int device)
+fl_status fl_cuda_allocate(void **data, size_t bytes, int device, fl_queue kind)
 {
-    if (data) release_on(data, bytes, fl_cuda_queue_of(device, FL_QUEUE_COMPUTE));
+    fl_cuda_queue *q;
+    FL_TRY(open_queue(&q, device, kind));
+    if (kind == FL_QUEUE_COMPUTE) return allocate_on(data, bytes, q);
+    FL_TRY(stay_near(q, bytes));
+    FL_TRY(pool_take(data, bytes ? bytes : 1, q));
+    count_live(&arenas[device], bytes);
+    return FL_OK;
+}
+
+void fl_cuda_release(void *data, size_t bytes, int device, fl_queue kind)
+{
+    fl_cuda_queue *compute = fl_cuda_queue_of(device, FL_QUEUE_COMPUTE);
+    if (!data) return;
+    if (kind == FL_QUEUE_COMPUTE) {
+        release_on(data, bytes, compute);
+        return;
+    }
+    count_dead(&arenas[device], bytes);
+    cudaFreeAsync(data, compute->stream);
 }
 
 /* ---- temporary memory ---- */
@@ -329,7 +369,7 @@ void fl_cuda_trim(int device)
 {
     fl_cuda_queue *q;
     arena *a = &arenas[device];
-    if (compute_queue(&q, device) != FL_OK) return;
+    if (open_queue(&q, device, FL_QUEUE_COMPUTE) != FL_OK) return;
     for (int c = 1; c < CLASSES; c++)
         while (a->small[c].count) cudaFreeAsync(stack_pop(&a->small[c]), q->stream);
     a->stats.cached_bytes = 0;

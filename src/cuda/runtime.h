@@ -97,8 +97,8 @@ fl_status fl_nccl_errors(void);
 /* ---- memory ---- */
 
 fl_status fl_cuda_memory_open(int device);
-fl_status fl_cuda_allocate(void **data, size_t bytes, int device);
-void fl_cuda_release(void *data, size_t bytes, int device);
+fl_status fl_cuda_allocate(void **data, size_t bytes, int device, fl_queue kind);
+void fl_cuda_release(void *data, size_t bytes, int device, fl_queue kind);
 void fl_cuda_trim(int device);
 void fl_cuda_memory(fl_memory_stats *out, int device, bool reset_peak);
 fl_status fl_cuda_host_allocate(void **data, size_t bytes);

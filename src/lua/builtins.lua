@@ -44,9 +44,9 @@ return {
         "float32; \"high\" and \"medium\": a GPU may round their operands to TF32, about 3 digits. It makes no " ..
         "difference on the CPU. A setting of this rank alone."},
     {"get_float32_matmul_precision()", "\"highest\", \"high\" or \"medium\"."},
-    {"engine.stats()", "Counters of the engine: ops run inline and queued, waits, failures, lanes, threads; " ..
-        "collectives of tensors on GPUs that these moved themselves (device_collectives) and that went by way of " ..
-        "the CPUs (staged_collectives)."},
+    {"engine.stats()", "Counters of the engine: ops run inline and queued, waits of the script and of a device's " ..
+        "queues (follows), failures, lanes, threads; collectives of tensors on GPUs that these moved themselves " ..
+        "(device_collectives) and that went by way of the CPUs (staged_collectives)."},
     {"infer_cache.stats()", "{hits, misses, size} of the cache of inferred plans."},
     {"infer_cache.clear()", "Empties the cache of inferred plans."},
 

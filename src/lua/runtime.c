@@ -78,10 +78,11 @@ static int engine_stats(lua_State *L)
 {
     fl_engine_stats s;
     fl_engine_stats_get(&s);
-    lua_createtable(L, 0, 8);
+    lua_createtable(L, 0, 9);
     set_integer(L, "inline_ops", s.inline_ops);
     set_integer(L, "queued_ops", s.queued_ops);
     set_integer(L, "waits", s.waits);
+    set_integer(L, "follows", s.follows);
     set_integer(L, "failed_ops", s.failed_ops);
     set_integer(L, "lanes", s.lanes);
     set_integer(L, "threads", s.threads);

@@ -353,7 +353,7 @@ static void a_memory_limit_is_an_error(void)
 /* ---- devices ---- */
 
 static int device_blocks, device_trims, device_lane;
-static fl_status fake_allocate(void **data, size_t bytes, int index)
+static fl_status fake_allocate(void **data, size_t bytes, int index, fl_queue queue)
 {
     if (index != 1) return fl_fail(FL_ERR_MISSING, "fake: there is no device %d", index);
     if (bytes > 4 * MIB) return fl_fail(FL_ERR_MEMORY, "fake: out of memory");
@@ -361,7 +361,7 @@ static fl_status fake_allocate(void **data, size_t bytes, int index)
     *data = malloc(bytes + 1);
     return FL_OK;
 }
-static void fake_release(void *data, size_t bytes, int index)
+static void fake_release(void *data, size_t bytes, int index, fl_queue queue)
 {
     device_blocks -= index == 1;
     free(data);
@@ -377,7 +377,7 @@ static fl_status stream_follow(void *stream, void *other, int event) { return FL
 
 static void devices_give_and_take_memory(void)
 {
-    static const fl_stream_ops stream = {stream_record, stream_reached, stream_errors, stream_follow};
+    static const fl_stream_ops stream = {stream_record, stream_reached, stream_errors, stream_follow, NULL, NULL};
     static const fl_device fake = {.name = "fake", .count = 2, .own = 1, .allocate = fake_allocate, .release = fake_release,
                                    .trim = fake_trim, .lane = fake_lane};
     fl_storage *s = NULL;

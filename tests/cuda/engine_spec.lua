@@ -131,6 +131,42 @@ describe("copies in, kernels and copies out", function()
     end)
 end)
 
+describe("the queues", function()
+    local function follows() return flow.engine.stats().follows end
+    local mode = testing.engine("auto")
+    testing.engine(mode)
+
+    cuda.it("copy in while others compute, and compute with what was copied", function()
+        local x, y = flow.ones(1000), flow.ones(1000, {device = cuda.device})
+        y:mul_(2)
+        local before = follows()
+        local there = x:to(cuda.device)
+        assert.are.equal(before, follows())
+        local sum = there + y
+        assert.are.equal(mode == "naive" and before or before + 1, follows())
+        there = nil
+        collectgarbage()
+        assert.are.equal(3000, sum:sum():item())
+    end)
+
+    cuda.it("take back the memory of copies that nothing was computed with", function()
+        local y = flow.zeros(1000, {device = cuda.device})
+        for i = 1, 20 do
+            local x = flow.full({1000}, i):to(cuda.device)
+            if i % 3 == 0 then y:add_(x) end
+            x = nil
+            collectgarbage()
+        end
+        assert.are.equal(1000 * (3 + 6 + 9 + 12 + 15 + 18), y:sum():item())
+    end)
+
+    cuda.it("copy in no further ahead than memory allows", function()
+        local x, y = flow.ones(5 << 20), flow.zeros(1, {device = cuda.device})
+        for _ = 1, 12 do y:add_(x:to(cuda.device):narrow(0, 0, 1)) end
+        assert.are.equal(12, y:item())
+    end)
+end)
+
 describe("the script", function()
     cuda.it("does not wait where it launches, copies in or drops", function()
         local x = flow.ones(64, {device = cuda.device})
