@@ -26,7 +26,7 @@
 
 typedef uint64_t fl_stamp;              /* lane << 56 | sequence; 0: complete */
 
-enum { FL_VAR_READERS = 4, FL_MAX_LANES = 16 };
+enum { FL_VAR_READERS = 4, FL_MAX_LANES = 72 };     /* lanes: 16 devices with 4 queues each, and the host's */
 
 /* Why a value is not there. Counted: poisoned variables share it. */
 typedef struct fl_poison fl_poison;

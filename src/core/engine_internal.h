@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <time.h>
 
-enum { FL_LINE_TEXT = 64, FL_SLOT_BYTES = 736 };
+enum { FL_LINE_TEXT = 64, FL_SLOT_BYTES = 864 };
 
 /* ---- poison ---- */
 
@@ -83,12 +83,17 @@ extern const fl_task *fl_issuing;
 
 /* ---- lanes ---- */
 
+/* What a queued task waits for. */
+typedef struct fl_need {
+    fl_stamp stamp;
+    int event;                  /* of an op of a stream, when a thread waits for it */
+} fl_need;
+
 /* A queued task with copies of all it needs. */
 typedef struct fl_slot {
     fl_task task;               /* payload and lists point into `bytes` or `block` */
     int need_count;
-    fl_stamp needs[FL_MAX_LANES];   /* to be completed first, at most one per other lane */
-    int events[FL_MAX_LANES];   /* of needs that are ops of streams, when a thread runs this lane */
+    fl_need *needs;             /* to be completed first, at most one per other lane; in `bytes` or `block` */
     uint64_t pushed;            /* ns, when profiled; else 0 */
     char line[FL_LINE_TEXT];
     void *block;                /* owned; for what does not fit into `bytes` */

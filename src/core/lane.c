@@ -107,13 +107,13 @@ static void run_slot(fl_lane_state *lane, fl_slot *slot)
 
 /* ---- the thread of a lane ---- */
 
-/* A lane's thread waits for an op of another lane. `event`: of a stream, recorded when this op was queued. */
-static void await_stamp(fl_stamp stamp, int event)
+/* A lane's thread waits for an op of another lane. */
+static void await_need(const fl_need *need)
 {
-    fl_lane_state *other = &fl_lanes[fl_stamp_lane(stamp)];
-    uint64_t seq = fl_stamp_seq(stamp);
+    fl_lane_state *other = &fl_lanes[fl_stamp_lane(need->stamp)];
+    uint64_t seq = fl_stamp_seq(need->stamp);
     if (other->stream) {
-        while (!other->stream->ops->reached(other->stream->handle, event)) sched_yield();
+        while (!other->stream->ops->reached(other->stream->handle, need->event)) sched_yield();
         return;
     }
     for (int i = spin_limit(); i > 0; i--) {
@@ -148,7 +148,7 @@ static void *lane_main(void *argument)
     fl_lane_state *lane = argument;
     for (uint64_t seq = LOAD(&lane->done) + 1; await_work(lane, seq); seq++) {
         fl_slot *slot = slot_at(lane, seq);
-        for (int i = 0; i < slot->need_count; i++) await_stamp(slot->needs[i], slot->events[i]);
+        for (int i = 0; i < slot->need_count; i++) await_need(&slot->needs[i]);
         run_slot(lane, slot);
         complete(lane, seq);
     }
@@ -211,35 +211,37 @@ void fl_lane_close(fl_lane_state *lane)
 
 /* ---- queueing ---- */
 
-/* Copies payload and lists behind each other into the slot, or into a block of its own when they are large. */
-static fl_status copy_task(fl_slot *slot, const fl_task *t)
+/* Copies payload and lists behind each other into the slot, or into a block of its own when they are large; leaves room for
+** the needs. */
+static fl_status copy_task(fl_slot *slot, const fl_task *t, int need_count)
 {
-    size_t payload = (t->payload_size + 15) & ~(size_t)15;
+    size_t payload = (t->payload_size + 15) & ~(size_t)15, needs = (size_t)need_count * sizeof *slot->needs;
     size_t reads = (size_t)t->read_count * sizeof(fl_var *), writes = (size_t)t->write_count * sizeof(fl_var *);
     unsigned char *bytes = slot->bytes;
-    if (payload + reads + writes > FL_SLOT_BYTES) {
-        bytes = slot->block = malloc(payload + reads + writes);
+    if (payload + needs + reads + writes > FL_SLOT_BYTES) {
+        bytes = slot->block = malloc(payload + needs + reads + writes);
         if (!bytes) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while queueing", t->name);
     }
     slot->task = *t;
     slot->task.payload = bytes;
-    slot->task.reads = (fl_var *const *)(bytes + payload);
-    slot->task.writes = (fl_var *const *)(bytes + payload + reads);
     if (t->payload_size) memcpy(bytes, t->payload, t->payload_size);
-    if (reads) memcpy(bytes + payload, t->reads, reads);
-    if (writes) memcpy(bytes + payload + reads, t->writes, writes);
+    slot->needs = (fl_need *)(bytes += payload);
+    slot->need_count = need_count;
+    slot->task.reads = (fl_var *const *)(bytes += needs);
+    if (reads) memcpy(bytes, t->reads, reads);
+    slot->task.writes = (fl_var *const *)(bytes += reads);
+    if (writes) memcpy(bytes, t->writes, writes);
     return FL_OK;
 }
 
 fl_status fl_lane_put(fl_lane_state *lane, const fl_task *t, const fl_stamp *needs, int need_count)
 {
     fl_slot *slot = slot_at(lane, lane->pushed + 1);
-    FL_TRY(copy_task(slot, t));
-    slot->need_count = need_count;
-    memcpy(slot->needs, needs, (size_t)need_count * sizeof *needs);
+    FL_TRY(copy_task(slot, t, need_count));
     for (int i = 0; i < need_count; i++) {
         fl_lane_state *other = &fl_lanes[fl_stamp_lane(needs[i])];
-        if (other->stream && lane->threaded) FL_TRY(fl_stream_event(&slot->events[i], other, fl_stamp_seq(needs[i])));
+        slot->needs[i] = (fl_need){needs[i], 0};
+        if (other->stream && lane->threaded) FL_TRY(fl_stream_event(&slot->needs[i].event, other, fl_stamp_seq(needs[i])));
     }
     slot->pushed = fl_engine_profiling ? fl_now() : 0;
     fl_line_now(slot->line);
@@ -267,7 +269,7 @@ static fl_slot *driven_head(fl_lane_state *lane)
 static fl_stamp unmet_need(const fl_slot *slot)
 {
     for (int i = 0; i < slot->need_count; i++)
-        if (!fl_stamp_done(slot->needs[i])) return slot->needs[i];
+        if (!fl_stamp_done(slot->needs[i].stamp)) return slot->needs[i].stamp;
     return 0;
 }
 

@@ -550,11 +550,21 @@ static void interrupt_ends_a_wait(void)
 
 static void lanes_are_bounded(void)
 {
-    int lane = -1;
+    int lane = -1, count = 0, gate = 0, *counter = &count;
+    fl_var v[FL_MAX_LANES] = {{0}}, *reads[FL_MAX_LANES];
     CHECK(fl_engine_lane_new(&lane, "wide", -1, true) == FL_ERR_VALUE);
     CHECK_TEXT(fl_message(), "engine: a ring of -1 slots for lane 'wide' (1 to 1048576)");
-    while (fl_engine_lane_new(&lane, "more", 4, true) == FL_OK) continue;
-    CHECK_TEXT(fl_message(), "engine: there are 16 lanes already, no room for 'more'");
+    fl_task all = {.name = "count", .run = op_count, .payload = &counter, .payload_size = sizeof counter, .reads = reads, .lane = threaded[0]};
+    while (fl_engine_lane_new(&lane, "more", 4, true) == FL_OK) {
+        reads[all.read_count++] = &v[lane];
+        CHECK(push_gate(lane, &gate, NO_VARS, VARS(&v[lane])) == FL_OK);
+    }
+    CHECK_TEXT(fl_message(), "engine: there are 72 lanes already, no room for 'more'");
+    CHECK(all.read_count > 40 && fl_engine_push(&all) == FL_OK); /* it waits for as many lanes */
+    sleep_ms(20);
+    CHECK(get(&count) == 0);
+    set(&gate, 1);
+    CHECK(fl_engine_wait_all() == FL_OK && get(&count) == 1);
     fl_engine_stats s;
     fl_engine_stats_get(&s);
     CHECK(s.lanes == FL_MAX_LANES && s.threads <= s.lanes && lane == FL_MAX_LANES - 1);
