@@ -151,6 +151,21 @@ function M.permute(a, axes)
   end)
 end
 
+-- The element that comes to each position is the one at f(axis, position, size) along every named axis.
+local function rearranged(a, axes, f)
+  return M.array(a.shape, function(index)
+    local at = M.unravel(a.shape, index)
+    for i, axis in ipairs(axes) do
+      axis = axis % #a.shape + 1
+      at[axis] = f(i, at[axis], a.shape[axis])
+    end
+    return M.at(a, at)
+  end)
+end
+
+function M.flip(a, axes) return rearranged(a, axes, function(_, at, size) return size - 1 - at end) end
+function M.roll(a, shifts, axes) return rearranged(a, axes, function(i, at, size) return (at - shifts[i]) % size end) end
+
 -- f(list of the elements along the axes) for every position of the other axes. axes: from 0, none: all.
 function M.reduce(a, axes, keepdim, f)
   local reduced, shape, full = {}, {}, {}
@@ -343,6 +358,15 @@ function M.extreme(list, better)
     if list[i] ~= list[i] or better(list[i], best) then best, at = list[i], i - 1 end
   end
   return best, at
+end
+
+function M.cumsum(list)
+  local out, total = {}, 0
+  for i, x in ipairs(list) do
+    total = total + x
+    out[i] = total
+  end
+  return out
 end
 
 function M.logsumexp(list)

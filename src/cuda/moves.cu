@@ -13,6 +13,8 @@ static fl_status copy_first(fl_kernel *k) { return fl_move_copy(k, &mover); }
 static fl_status rep(fl_kernel *k) { return fl_move_rep(k, &mover); }
 static fl_status cat(fl_kernel *k) { return fl_move_cat(k, &mover); }
 static fl_status stack(fl_kernel *k) { return fl_move_stack(k, &mover); }
+static fl_status flip(fl_kernel *k) { return fl_move_flip(k, &mover); }
+static fl_status roll(fl_kernel *k) { return fl_move_roll(k, &mover); }
 static fl_status copy_into(fl_kernel *k) { return fl_move_copy_(k, &mover); }
 static fl_status fill_first(fl_kernel *k) { return fl_move_fill(k, &mover, 0); }
 static fl_status fill_second(fl_kernel *k) { return fl_move_fill(k, &mover, 1); }
@@ -38,6 +40,8 @@ FL_CUDA_OP(diagonal, copy_first);
 FL_CUDA_OP(rep, rep);
 FL_CUDA_OP(cat, cat);
 FL_CUDA_OP(stack, stack);
+FL_CUDA_OP(flip, flip);
+FL_CUDA_OP(roll_axes, roll);
 FL_CUDA_OP(copy_, copy_into);
 
 FL_CUDA_OP(fill_, fill_first);

@@ -87,6 +87,8 @@ FL_EXPORT fl_status fl_move_copy(fl_kernel *k, const fl_mover *m);
 FL_EXPORT fl_status fl_move_rep(fl_kernel *k, const fl_mover *m);
 FL_EXPORT fl_status fl_move_cat(fl_kernel *k, const fl_mover *m);
 FL_EXPORT fl_status fl_move_stack(fl_kernel *k, const fl_mover *m);
+FL_EXPORT fl_status fl_move_flip(fl_kernel *k, const fl_mover *m);
+FL_EXPORT fl_status fl_move_roll(fl_kernel *k, const fl_mover *m);
 FL_EXPORT fl_status fl_move_copy_(fl_kernel *k, const fl_mover *m);
 /* out[0] filled with an attribute or an integer. */
 FL_EXPORT fl_status fl_move_fill(fl_kernel *k, const fl_mover *m, int slot);
