@@ -1,0 +1,48 @@
+/*
+** scan.c -- running sums along an axis.
+**
+** The gradient of a running sum is the running sum from the other end, so there are two ops, each the other's gradient.
+*/
+#include "../cpu/scan.h"
+#include "ops.h"
+
+static fl_status infer_cumsum(fl_infer *c)
+{
+    int axis;
+    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, &c->in[0].shape));
+    FL_TRY(fl_infer_same(c));
+    if (!fl_dtype_is_float(c->in[0].dtype)) c->out[0].dtype = FL_INT64;
+    return FL_OK;
+}
+
+static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[0], ndim); }
+
+/* A split of the axis itself is not among them: each part would need the sums of all parts before it. */
+static void sbp_cumsum(fl_sigs *s)
+{
+    int ndim = s->in[0].shape.ndim;
+    fl_sbp_except(s, ndim ? 1u << axis_of(s->attrs, ndim) : 0);
+    fl_sbp_partial(s, 1, FL_PSUM);
+}
+
+static fl_status kernel_cumsum(fl_kernel *k)
+{
+    return fl_cpu_scan("cumsum", &k->out[0], &k->in[0], axis_of(k->attrs, k->in[0].ndim), k->op == FL_OP_REF(cumsum_backward));
+}
+
+static const char *const samples[] = {"flow.randn(3, 5), 1", "flow.randn(40, 2), 0", "flow.randn(2, 7, 9), -2", "flow.tensor(1.5), 0",
+                                      "flow.randint(-5, 6, {4, 3}), 0", NULL};
+
+static const char *const cumsum_vjp[] = {"cumsum_backward(g, axis)"};
+FL_OP(cumsum) {
+    .name = "cumsum", .sig = "cumsum(x, axis: axis)", .nout = 1,
+    .doc = "Sums along an axis from its first element to each; integers and bool give int64.",
+    .infer = infer_cumsum, .sbp = sbp_cumsum, .cpu = kernel_cumsum, .vjp = cumsum_vjp, .samples = samples,
+};
+
+static const char *const cumsum_backward_vjp[] = {"cumsum(g, axis)"};
+FL_OP(cumsum_backward) {
+    .name = "cumsum_backward", .sig = "cumsum_backward(dy, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Gradient of cumsum: sums along the axis from each element to the last.",
+    .infer = infer_cumsum, .sbp = sbp_cumsum, .cpu = kernel_cumsum, .vjp = cumsum_backward_vjp, .samples = samples,
+};
