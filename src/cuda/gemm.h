@@ -21,6 +21,9 @@ typedef struct fl_cuda_gemm {
     int64_t size[FL_MAX_NDIM], a_step[FL_MAX_NDIM], b_step[FL_MAX_NDIM];
 } fl_cuda_gemm;
 
+/* Through cuBLASLt where it is there and can, else as fl_cuda_gemm_own (matmul.cu). */
+fl_status fl_cuda_gemm_run(const fl_cuda_gemm *g);
+
 /* Any dtype but bool, any strides, integers wrapping around. */
 fl_status fl_cuda_gemm_own(const fl_cuda_gemm *g);
 

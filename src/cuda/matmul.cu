@@ -108,7 +108,7 @@ static fl_status run_cublas(bool *done, const fl_cuda_gemm *like)
     return status;
 }
 
-static fl_status run(const fl_cuda_gemm *g)
+fl_status fl_cuda_gemm_run(const fl_cuda_gemm *g)
 {
     bool done = false;
     if (fl_dtype_is_float(g->dtype) && g->k > 0 && fl_cublas_open()) FL_TRY(run_cublas(&done, g));
@@ -181,7 +181,7 @@ static fl_status launch_activated(fl_kernel *k, fl_cuda_activation activation)
     if (status == FL_OK) {
         fl_cuda_gemm g = gemm_of(k, &f, &p);
         g.activation = activation;
-        status = run(&g);
+        status = fl_cuda_gemm_run(&g);
     }
     return close_factors(&f, k, status);
 }
@@ -213,7 +213,7 @@ static fl_status launch_contract(fl_kernel *k)
         product_rows(&g.k, &g.b_row, y, f.y.stride);
         g.a_row = f.x.stride[x->ndim - 1];
         g.b_col = f.y.stride[y->ndim - 1];
-        status = run(&g);
+        status = fl_cuda_gemm_run(&g);
     }
     return close_factors(&f, k, status);
 }

@@ -1,0 +1,217 @@
+/*
+** conv.c -- convolutions as matrix products of columns, in pieces that stay in the cache.
+**
+** A piece of an image is unfolded into columns [depth, positions], where depth counts channels and taps: then
+**
+**     y = weight columns            dcolumns = weight^T dy, folded back            dweight^T = columns dy^T
+**
+** Pieces are cut by size alone, and sums over images are cut into a fixed number of parts that are added up in order, so a
+** result does not depend on the number of threads.
+*/
+#include "conv.h"
+#include "../storage.h"
+#include "gemm.h"
+#include "stage.h"
+
+/* Columns that one thread works on at a time: half of a level 2 cache. */
+static const int64_t COLUMN_BYTES = 512 << 10;
+/* Sums over images: at most so many parts, and so many bytes of them. */
+enum { PARTS = 16, UNITS = 16 };
+static const int64_t PART_BYTES = 16 << 20;
+static const double NS_PER_MULTIPLICATION = 0.012;
+enum { PARTS_SCRATCH = 2 };
+
+static const fl_conv_kernels *kernels(void)
+{
+    switch (fl_cpu_level()) {
+#ifdef __x86_64__
+    case FL_LEVEL_AVX512: return &fl_conv_kernels_avx512;
+    case FL_LEVEL_AVX2: return &fl_conv_kernels_avx2;
+#endif
+    default: return &fl_conv_kernels_base;
+    }
+}
+
+/* One call, as its pieces see it. */
+typedef struct job {
+    const fl_conv *c;
+    fl_dtype dtype;
+    int type;                           /* of fl_conv_kernels */
+    int64_t item;                       /* bytes of an element */
+    const char *x, *dy, *weight, *bias;
+    char *out;
+    int64_t rows, pieces;               /* rows of y in a piece of an image, pieces of an image */
+    int64_t parts, blocks;              /* weight gradient: of the images, of the channels */
+    bool failed;                        /* a thread had no memory */
+} job;
+
+static job job_of(fl_dtype dtype, const fl_conv *c, int64_t depth)
+{
+    job j = {.c = c, .dtype = dtype, .type = dtype == FL_FLOAT64, .item = (int64_t)fl_dtype_size(dtype)};
+    int64_t row_bytes = depth * c->y_size[1] * j.item;
+    j.rows = row_bytes > 0 ? COLUMN_BYTES / row_bytes : c->y_size[0];
+    if (j.rows < 1) j.rows = 1;
+    if (j.rows > c->y_size[0]) j.rows = c->y_size[0];
+    j.pieces = (c->y_size[0] + j.rows - 1) / j.rows;
+    return j;
+}
+
+static void *columns_new(job *j, int64_t depth)
+{
+    void *columns = fl_scratch(FL_KERNEL_SCRATCH, (size_t)(depth * j->rows * j->c->y_size[1] * j->item));
+    if (!columns) __atomic_store_n(&j->failed, true, __ATOMIC_RELAXED);
+    return columns;
+}
+
+static fl_status run(job *j, int64_t count, double multiplications, fl_team_body body)
+{
+    fl_team_for(count, multiplications * NS_PER_MULTIPLICATION, body, j);
+    return j->failed ? fl_fail(FL_ERR_MEMORY, "conv2d: out of memory for the columns of an image") : FL_OK;
+}
+
+/* Where the columns of rows [begin, end) of an image's group lie, and how far apart; NULL without memory. */
+static const char *columns_of(int64_t *row, job *j, const char *x, int64_t channels, int64_t begin, int64_t end)
+{
+    const fl_conv *c = j->c;
+    if (fl_conv_is_pointwise(c)) {
+        *row = fl_conv_x_plane(c);
+        return x + begin * c->y_size[1] * j->item;
+    }
+    void *columns = columns_new(j, channels * fl_conv_taps(c));
+    if (columns) kernels()->unfold[j->type](columns, x, c, channels, begin, end);
+    *row = (end - begin) * c->y_size[1];
+    return columns;
+}
+
+static int64_t piece_end(const job *j, int64_t begin)
+{
+    int64_t end = begin + j->rows;
+    return end < j->c->y_size[0] ? end : j->c->y_size[0];
+}
+
+/* ---- forward ---- */
+
+static void forward_part(void *context, int64_t from, int64_t to)
+{
+    job *j = context;
+    const fl_conv *c = j->c;
+    int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c);
+    for (int64_t i = from; i < to; i++) {
+        int64_t at = i / j->pieces, group = at % c->groups, begin = i % j->pieces * j->rows, end = piece_end(j, begin), row;
+        const char *columns = columns_of(&row, j, j->x + at * c->in * fl_conv_x_plane(c) * j->item, c->in, begin, end);
+        if (!columns) return;
+        fl_gemm g = {.m = c->out, .n = (end - begin) * c->y_size[1], .k = depth, .a = j->weight + group * c->out * depth * j->item,
+                     .b = columns, .c = j->out + (at * c->out * plane + begin * c->y_size[1]) * j->item, .a_row = depth, .a_col = 1,
+                     .b_row = row, .b_col = 1, .c_row = plane, .alpha = 1, .beta = j->bias ? 1 : 0};
+        for (int64_t o = 0; j->bias && o < c->out; o++)
+            kernels()->fill[j->type]((char *)g.c + o * plane * j->item, j->bias + (group * c->out + o) * j->item, g.n);
+        fl_gemm_kernel(j->dtype)(&g);
+    }
+}
+
+fl_status fl_cpu_conv(fl_dtype dtype, const fl_conv *c, void *y, const void *x, const void *weight, const void *bias)
+{
+    job j = job_of(dtype, c, fl_conv_depth(c));
+    j.x = x;
+    j.weight = weight;
+    j.bias = bias;
+    j.out = y;
+    double multiplications = (double)c->out * (double)fl_conv_depth(c) * (double)(j.rows * c->y_size[1]);
+    return run(&j, c->images * c->groups * j.pieces, multiplications, forward_part);
+}
+
+/* ---- gradient of the input ---- */
+
+static void input_grad_part(void *context, int64_t from, int64_t to)
+{
+    job *j = context;
+    const fl_conv *c = j->c;
+    int64_t depth = fl_conv_depth(c), y_plane = fl_conv_y_plane(c), x_bytes = c->in * fl_conv_x_plane(c) * j->item;
+    bool direct = fl_conv_is_pointwise(c);
+    for (int64_t i = from; i < to; i++) {
+        char *dx = j->out + i * x_bytes, *columns = direct ? NULL : columns_new(j, depth);
+        if (!direct && !columns) return;
+        if (!direct) memset(dx, 0, (size_t)x_bytes);
+        for (int64_t begin = 0, end; begin < c->y_size[0]; begin = end) {
+            end = piece_end(j, begin);
+            int64_t at = begin * c->y_size[1], n = (end - begin) * c->y_size[1];
+            fl_gemm g = {.m = depth, .n = n, .k = c->out, .a = j->weight + i % c->groups * c->out * depth * j->item,
+                         .b = j->dy + (i * c->out * y_plane + at) * j->item, .c = direct ? dx + at * j->item : columns, .a_row = 1,
+                         .a_col = depth, .b_row = y_plane, .b_col = 1, .c_row = direct ? y_plane : n, .alpha = 1};
+            fl_gemm_kernel(j->dtype)(&g);
+            if (!direct) kernels()->fold[j->type](dx, columns, c, c->in, begin, end);
+        }
+    }
+}
+
+fl_status fl_cpu_conv_input_grad(fl_dtype dtype, const fl_conv *c, void *dx, const void *dy, const void *weight)
+{
+    job j = job_of(dtype, c, fl_conv_depth(c));
+    j.dy = dy;
+    j.weight = weight;
+    j.out = dx;
+    double multiplications = (double)c->out * (double)fl_conv_depth(c) * (double)fl_conv_y_plane(c);
+    return run(&j, c->images * c->groups, multiplications, input_grad_part);
+}
+
+/* ---- gradient of the weight ---- */
+
+/* Channels of a block of a weight gradient: [*begin, *end). */
+static void block_of(int64_t *begin, int64_t *end, const job *j, int64_t block)
+{
+    *begin = j->c->in * block / j->blocks;
+    *end = j->c->in * (block + 1) / j->blocks;
+}
+
+/* Adds the images of one part to its sums [groups, depth, out], for one block of channels. */
+static void sum_images(job *j, char *sums, int64_t part, int64_t group, int64_t block)
+{
+    const fl_conv *c = j->c;
+    int64_t first, last, plane = fl_conv_y_plane(c), taps = fl_conv_taps(c);
+    block_of(&first, &last, j, block);
+    int64_t image = c->images * part / j->parts, end_image = c->images * (part + 1) / j->parts, row;
+    char *out = sums + ((part * c->groups + group) * fl_conv_depth(c) + first * taps) * c->out * j->item;
+    if (image == end_image || plane == 0) memset(out, 0, (size_t)((last - first) * taps * c->out * j->item));
+    for (bool started = false; image < end_image; image++)
+        for (int64_t begin = 0, end; begin < c->y_size[0]; begin = end, started = true) {
+            end = piece_end(j, begin);
+            int64_t at = image * c->groups + group;
+            const char *x = j->x + (at * c->in + first) * fl_conv_x_plane(c) * j->item,
+                       *columns = columns_of(&row, j, x, last - first, begin, end);
+            if (!columns) return;
+            fl_gemm g = {.m = (last - first) * taps, .n = c->out, .k = (end - begin) * c->y_size[1], .a = columns,
+                         .b = j->dy + (at * c->out * plane + begin * c->y_size[1]) * j->item, .c = out, .a_row = row, .a_col = 1,
+                         .b_row = 1, .b_col = plane, .c_row = c->out, .alpha = 1, .beta = started ? 1 : 0};
+            fl_gemm_kernel(j->dtype)(&g);
+        }
+}
+
+static void weight_grad_part(void *context, int64_t from, int64_t to)
+{
+    job *j = context;
+    for (int64_t i = from; i < to; i++) sum_images(j, j->out, i / j->blocks / j->c->groups, i / j->blocks % j->c->groups, i % j->blocks);
+}
+
+fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *c, void *dweight, const void *dy, const void *x)
+{
+    job j = job_of(dtype, c, fl_conv_depth(c));
+    int64_t depth = fl_conv_depth(c), numel = c->groups * c->out * depth;
+    j.parts = PART_BYTES / (numel * j.item);
+    if (j.parts > PARTS) j.parts = PARTS;
+    if (j.parts > c->images) j.parts = c->images;
+    if (j.parts < 1) j.parts = 1;
+    j.blocks = (UNITS + j.parts * c->groups - 1) / (j.parts * c->groups);
+    if (j.blocks > c->in) j.blocks = c->in;
+    j.x = x;
+    j.dy = dy;
+    j.out = fl_scratch(PARTS_SCRATCH, (size_t)(j.parts * numel * j.item));
+    if (!j.out) return fl_fail(FL_ERR_MEMORY, "conv2d_weight_grad: out of memory for the sums over images");
+    int64_t units = j.parts * c->groups * j.blocks;
+    double multiplications = (double)numel * (double)c->images * (double)fl_conv_y_plane(c) / (double)units;
+    FL_TRY(run(&j, units, multiplications, weight_grad_part));
+    for (int64_t o = 0; o < c->groups * c->out; o++) {
+        int64_t at = o / c->out * depth * c->out + o % c->out;
+        kernels()->sum[j.type]((char *)dweight + o * depth * j.item, j.out + at * j.item, depth, j.parts, numel, c->out);
+    }
+    return FL_OK;
+}

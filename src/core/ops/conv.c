@@ -1,0 +1,297 @@
+/*
+** conv.c -- 2-D convolutions of images: x [n, in, height, width] with weight [out, in / groups, height, width].
+**
+** The gradients are ops of the same kind: of conv2d, conv2d_input_grad and conv2d_weight_grad each is, up to the order of
+** operands, the gradient of the others.
+*/
+#include "../cpu/conv.h"
+#include "../cpu/stage.h"
+#include "chain.h"
+
+/* ---- inference ---- */
+
+/* Everything but the size. */
+static fl_status read_window(fl_stencil *w, const fl_infer *c)
+{
+    int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
+    FL_TRY(fl_stencil_pair(w->stride, c, FL_CONV_STRIDE, "stride", 1));
+    FL_TRY(fl_stencil_pair(w->padding, c, FL_CONV_PADDING, "padding", 0));
+    FL_TRY(fl_stencil_pair(w->dilation, c, FL_CONV_DILATION, "dilation", 1));
+    if (groups >= 1 && groups <= INT32_MAX) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_VALUE, "groups must be between 1 and %d, got %lld", INT32_MAX, (long long)groups);
+}
+
+static fl_status check_weight(const fl_infer *c, const fl_shape *w)
+{
+    char tw[FL_SHAPE_TEXT];
+    int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
+    if (fl_shape_numel(w) == 0)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has an axis of size 0", fl_shape_text(tw, w));
+    if (w->dims[0] % groups != 0)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has %lld output channels, no multiple of %lld groups", fl_shape_text(tw, w),
+                             (long long)w->dims[0], (long long)groups);
+    return FL_OK;
+}
+
+/* The shape of conv2d's result. */
+static fl_status output_shape(fl_shape *out, const fl_infer *c, const fl_shape *x, const fl_shape *w)
+{
+    char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
+    int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
+    fl_stencil window;
+    if (x->ndim != 4 || w->ndim != 4)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [n, in, height, width] and weight [out, in / groups, height, width], got %s and %s",
+                             fl_shape_text(tx, x), fl_shape_text(tw, w));
+    FL_TRY(read_window(&window, c));
+    FL_TRY(check_weight(c, w));
+    if (x->dims[1] % groups != 0 || x->dims[1] / groups != w->dims[1])
+        return fl_infer_fail(c, FL_ERR_SHAPE, "x %s has %lld channels, weight %s takes %lld in each of %lld groups", fl_shape_text(tx, x),
+                             (long long)x->dims[1], fl_shape_text(tw, w), (long long)w->dims[1], (long long)groups);
+    int64_t dims[4] = {x->dims[0], w->dims[0]};
+    for (int d = 0; d < 2; d++) {
+        window.size[d] = w->dims[2 + d];
+        dims[2 + d] = w->dims[2 + d] > INT32_MAX ? 0 : fl_stencil_count(&window, d, x->dims[2 + d], false);
+        if (dims[2 + d] <= 0)
+            return fl_infer_fail(c, FL_ERR_SHAPE, "the window of weight %s, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
+                                 fl_shape_text(tw, w), (long long)window.dilation[d], 2 + d, fl_shape_text(tx, x),
+                                 (long long)window.padding[d]);
+    }
+    return fl_shape_make(out, c->name, dims, 4);
+}
+
+static fl_status infer_dtypes(fl_infer *c)
+{
+    for (int i = 0; i < c->nin; i++) FL_TRY(fl_require_float(c, i));
+    c->out[0].dtype = fl_infer_promote(c);
+    return FL_OK;
+}
+
+static fl_status infer_conv(fl_infer *c)
+{
+    char tw[FL_SHAPE_TEXT], tb[FL_SHAPE_TEXT];
+    const fl_shape *w = &c->in[1].shape, *bias = &c->in[2].shape;
+    FL_TRY(infer_dtypes(c));
+    FL_TRY(output_shape(&c->out[0].shape, c, &c->in[0].shape, w));
+    if (c->in[2].kind != FL_TENSOR || (bias->ndim == 1 && bias->dims[0] == w->dims[0])) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0], fl_shape_text(tw, w),
+                         fl_shape_text(tb, bias));
+}
+
+/* The gradient that x or the weight is to get belongs to these shapes. */
+static fl_status check_gradient(const fl_infer *c, const fl_shape *g, const fl_shape *x, const fl_shape *w)
+{
+    char tg[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
+    fl_shape y;
+    FL_TRY(output_shape(&y, c, x, w));
+    if (fl_shape_equal(&y, g)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "g must be %s, got %s", fl_shape_text(ty, &y), fl_shape_text(tg, g));
+}
+
+static fl_status check_operands(const fl_infer *c)
+{
+    char tg[FL_SHAPE_TEXT], tx[FL_SHAPE_TEXT];
+    const fl_shape *g = &c->in[0].shape, *x = &c->in[1].shape;
+    if (g->ndim == 4 && x->ndim == 4) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "takes tensors of four axes, got %s and %s", fl_shape_text(tg, g), fl_shape_text(tx, x));
+}
+
+static fl_status infer_input_grad(fl_infer *c)
+{
+    int64_t size[2], groups = c->attrs->at[FL_CONV_GROUPS].integer;
+    const fl_shape *g = &c->in[0].shape, *w = &c->in[1].shape;
+    FL_TRY(infer_dtypes(c));
+    FL_TRY(check_operands(c));
+    FL_TRY(fl_stencil_pair(size, c, FL_CONV_SIZE, "size", 0));
+    int64_t dims[4] = {g->dims[0], w->dims[1] * (groups > 0 && groups <= INT32_MAX ? groups : 1), size[0], size[1]};
+    FL_TRY(fl_shape_make(&c->out[0].shape, c->name, dims, 4));
+    return check_gradient(c, g, &c->out[0].shape, w);
+}
+
+static fl_status infer_weight_grad(fl_infer *c)
+{
+    int64_t size[2], groups = c->attrs->at[FL_CONV_GROUPS].integer;
+    const fl_shape *g = &c->in[0].shape, *x = &c->in[1].shape;
+    FL_TRY(infer_dtypes(c));
+    FL_TRY(check_operands(c));
+    FL_TRY(fl_stencil_pair(size, c, FL_CONV_SIZE, "size", 1));
+    int64_t dims[4] = {g->dims[1], x->dims[1] / (groups > 0 ? groups : 1), size[0], size[1]};
+    FL_TRY(fl_shape_make(&c->out[0].shape, c->name, dims, 4));
+    return check_gradient(c, g, x, &c->out[0].shape);
+}
+
+/* Specs of x, weight and result among operands and results of any of the three ops. */
+typedef struct roles {
+    const fl_spec *x, *weight, *y;
+} roles;
+
+static roles roles_of(const fl_op *op, const fl_spec *in, const fl_spec *out)
+{
+    if (op == FL_OP_REF(conv2d_input_grad)) return (roles){out, &in[1], &in[0]};
+    if (op == FL_OP_REF(conv2d_weight_grad)) return (roles){&in[1], out, &in[0]};
+    return (roles){&in[0], &in[1], out};
+}
+
+static void cost_conv(fl_cost *cost, const fl_infer *c)
+{
+    roles r = roles_of(c->op, c->in, c->out);
+    double depth = (double)(r.weight->shape.dims[1] * r.weight->shape.dims[2] * r.weight->shape.dims[3]);
+    cost->flops = 2 * depth * (double)fl_shape_numel(&r.y->shape);
+    cost->bytes = (double)(fl_shape_numel(&r.x->shape) + fl_shape_numel(&r.weight->shape) + fl_shape_numel(&r.y->shape)) *
+                  (double)fl_dtype_size(r.y->dtype);
+}
+
+/* ---- SBP ---- */
+
+/* Adds a signature given as those of x, weight, bias and y. */
+static void add(fl_sigs *s, fl_sbp x, fl_sbp weight, fl_sbp bias, fl_sbp y)
+{
+    if (s->op == FL_OP_REF(conv2d_input_grad)) FL_SIG(s, NULL, y, weight, x);
+    else if (s->op == FL_OP_REF(conv2d_weight_grad)) FL_SIG(s, NULL, y, x, weight);
+    else FL_SIG(s, NULL, x, weight, bias, y);
+}
+
+/* Which role is the result, and so is a partial sum where a summed axis is split. */
+static void sbp_conv(fl_sigs *s)
+{
+    roles r = roles_of(s->op, s->in, s->out);
+    bool gives_x = r.x == s->out, gives_weight = r.weight == s->out, bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
+    fl_sbp shared = bias ? FL_S(0) : FL_B;
+    int64_t groups = s->attrs->at[FL_CONV_GROUPS].integer;
+    add(s, FL_S(0), gives_weight ? FL_PSUM : FL_B, FL_B, FL_S(0));
+    if (groups == 1) {
+        add(s, gives_x ? FL_PSUM : FL_B, FL_S(0), shared, FL_S(1));
+        add(s, FL_S(1), FL_S(1), FL_B, gives_x || gives_weight ? FL_B : FL_PSUM);
+    } else if (r.x->shape.dims[1] / r.weight->shape.dims[1] % s->parts == 0) {
+        add(s, FL_S(1), FL_S(0), shared, FL_S(1)); /* whole groups */
+    }
+    if (bias) return;
+    fl_sbp_partial(s, 1, FL_PSUM);
+    fl_sbp_partial(s, 2, FL_PSUM);
+}
+
+/* ---- kernels ---- */
+
+/* The rank that holds the first channels of the weight adds the bias. */
+static fl_status kernel_conv(fl_kernel *k)
+{
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    fl_conv c = fl_conv_of(k->attrs, &k->in[0], &k->in[1], &k->out[0]);
+    FL_TRY(fl_cpu_conv(s.dtype, &c, s.out[0], s.in[0], s.in[1], k->in[1].start[1] == 0 ? s.in[2] : NULL));
+    return fl_stage_close(&s);
+}
+
+static fl_status kernel_input_grad(fl_kernel *k)
+{
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    fl_conv c = fl_conv_of(k->attrs, &k->out[0], &k->in[1], &k->in[0]);
+    FL_TRY(fl_cpu_conv_input_grad(s.dtype, &c, s.out[0], s.in[0], s.in[1]));
+    return fl_stage_close(&s);
+}
+
+static fl_status kernel_weight_grad(fl_kernel *k)
+{
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    fl_conv c = fl_conv_of(k->attrs, &k->in[1], &k->out[0], &k->in[0]);
+    FL_TRY(fl_cpu_conv_weight_grad(s.dtype, &c, s.out[0], s.in[0], s.in[1]));
+    return fl_stage_close(&s);
+}
+
+/* ---- gradients ---- */
+
+/* A call of one of the three ops with the attributes of another. size: of x or of the window, where the op asks for it. */
+static fl_tensor *chain_conv(fl_chain *c, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b, const fl_meta *size)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, op);
+    for (int i = FL_CONV_STRIDE; i <= FL_CONV_GROUPS; i++) attrs.at[i] = g->attrs->at[i];
+    if (size) fl_attr_set_list(&attrs, FL_CONV_SIZE, size->shape.dims + 2, 2);
+    const fl_operand in[3] = {a, b};
+    return fl_chain_call(c, op, in, size ? 2 : 3, &attrs);
+}
+
+static fl_status grad_conv(fl_grad *g)
+{
+    fl_chain c = {0};
+    fl_operand dy = fl_of(g->gout[0]);
+    fl_tensor *dx = NULL, *dw = NULL, *db = NULL;
+    if (g->need[0]) dx = chain_conv(&c, FL_OP_REF(conv2d_input_grad), g, dy, g->in[1], g->in_meta[0]);
+    if (g->need[1]) dw = chain_conv(&c, FL_OP_REF(conv2d_weight_grad), g, dy, g->in[0], g->in_meta[1]);
+    if (g->need[2]) db = chain_sum(&c, g->gout[0], 1u << 0 | 1u << 2 | 1u << 3, false);
+    if (dx) g->gin[0] = fl_chain_take(&c, dx);
+    if (dw) g->gin[1] = fl_chain_take(&c, dw);
+    if (db) g->gin[2] = fl_chain_take(&c, db);
+    return fl_chain_end(&c);
+}
+
+static fl_status grad_input_grad(fl_grad *g)
+{
+    fl_chain c = {0};
+    fl_operand dx = fl_of(g->gout[0]);
+    fl_tensor *dg = NULL, *dw = NULL;
+    if (g->need[0]) dg = chain_conv(&c, FL_OP_REF(conv2d), g, dx, g->in[1], NULL);
+    if (g->need[1]) dw = chain_conv(&c, FL_OP_REF(conv2d_weight_grad), g, g->in[0], dx, g->in_meta[1]);
+    if (dg) g->gin[0] = fl_chain_take(&c, dg);
+    if (dw) g->gin[1] = fl_chain_take(&c, dw);
+    return fl_chain_end(&c);
+}
+
+static fl_status grad_weight_grad(fl_grad *g)
+{
+    fl_chain c = {0};
+    fl_operand dw = fl_of(g->gout[0]);
+    fl_tensor *dg = NULL, *dx = NULL;
+    if (g->need[0]) dg = chain_conv(&c, FL_OP_REF(conv2d), g, g->in[1], dw, NULL);
+    if (g->need[1]) dx = chain_conv(&c, FL_OP_REF(conv2d_input_grad), g, g->in[0], dw, g->in_meta[1]);
+    if (dg) g->gin[0] = fl_chain_take(&c, dg);
+    if (dx) g->gin[1] = fl_chain_take(&c, dx);
+    return fl_chain_end(&c);
+}
+
+/* ---- descriptors ---- */
+
+#define CONV_ATTRS "stride: ints = 1, padding: ints = 0, dilation: ints = 1, groups: int = 1"
+
+static const char *const conv_samples[] = {
+    "flow.randn(3, 2, 5, 6), flow.randn(4, 2, 3, 2), flow.randn(4)",
+    "flow.randn(2, 3, 6, 5), flow.randn(2, 3, 3, 3), nil, {2, 1}, {1, 2}",
+    "flow.randn(2, 6, 5, 7), flow.randn(6, 1, 2, 3), flow.randn(6), 2, 1, {2, 1}, 6",
+    "flow.randn(2, 4, 4, 4), flow.randn(6, 2, 1, 1), flow.randn(6), {groups = 2}",
+    "flow.randn(3, 3, 4, 2), flow.randn(5, 3, 1, 1)", NULL};
+FL_OP(conv2d) {
+    .name = "conv2d", .sig = "conv2d(x, weight, bias?, " CONV_ATTRS ")", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "Convolution of images x [n, in, height, width] with weight [out, in / groups, height, width], plus bias [out].",
+    .saves_in = 3, .infer = infer_conv, .sbp = sbp_conv, .cost = cost_conv, .cpu = kernel_conv, .grad = grad_conv,
+    .samples = conv_samples,
+};
+
+#define GRAD_ATTRS "stride: ints, padding: ints, dilation: ints, groups: int, size: ints"
+
+static const char *const input_grad_samples[] = {
+    "flow.randn(3, 4, 3, 5), flow.randn(4, 2, 3, 2), 1, 0, 1, 1, {5, 6}",
+    "flow.randn(2, 2, 3, 7), flow.randn(2, 3, 3, 3), {2, 1}, {1, 2}, 1, 1, {6, 5}",
+    "flow.randn(2, 6, 3, 4), flow.randn(6, 1, 2, 3), 2, 1, {2, 1}, 6, {5, 7}",
+    "flow.randn(2, 6, 4, 4), flow.randn(6, 2, 1, 1), 1, 0, 1, 2, 4", NULL};
+FL_OP(conv2d_input_grad) {
+    .name = "conv2d_input_grad", .sig = "conv2d_input_grad(g, weight, " GRAD_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Gradient of conv2d with respect to images of `size` (height, width).",
+    .saves_in = 3, .infer = infer_input_grad, .sbp = sbp_conv, .cost = cost_conv, .cpu = kernel_input_grad, .grad = grad_input_grad,
+    .samples = input_grad_samples,
+};
+
+static const char *const weight_grad_samples[] = {
+    "flow.randn(3, 4, 3, 5), flow.randn(3, 2, 5, 6), 1, 0, 1, 1, {3, 2}",
+    "flow.randn(2, 2, 3, 7), flow.randn(2, 3, 6, 5), {2, 1}, {1, 2}, 1, 1, 3",
+    "flow.randn(2, 6, 3, 4), flow.randn(2, 6, 5, 7), 2, 1, {2, 1}, 6, {2, 3}",
+    "flow.randn(2, 6, 4, 4), flow.randn(2, 4, 4, 4), 1, 0, 1, 2, 1", NULL};
+FL_OP(conv2d_weight_grad) {
+    .name = "conv2d_weight_grad", .sig = "conv2d_weight_grad(g, x, " GRAD_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Gradient of conv2d with respect to a weight whose window has `size` (height, width).",
+    .saves_in = 3, .infer = infer_weight_grad, .sbp = sbp_conv, .cost = cost_conv, .cpu = kernel_weight_grad,
+    .grad = grad_weight_grad, .samples = weight_grad_samples,
+};

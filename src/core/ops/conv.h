@@ -1,0 +1,50 @@
+/*
+** conv.h -- the sizes of a convolution: shared by the kernels of the CPU and of devices.
+*/
+#ifndef FL_CONV_H
+#define FL_CONV_H
+
+#include "stencil.h"
+
+/* The attributes of conv2d and of its gradients; SIZE of the gradients only. */
+enum { FL_CONV_STRIDE, FL_CONV_PADDING, FL_CONV_DILATION, FL_CONV_GROUPS, FL_CONV_SIZE };
+
+/* x [images, groups * in, rows, columns], y [images, groups * out, ...], weight [groups * out, in, window]. */
+typedef struct fl_conv {
+    fl_stencil window;
+    int64_t images, groups, in, out;    /* channels of one group */
+    int64_t x_size[2], y_size[2];       /* rows, columns */
+} fl_conv;
+
+static inline int64_t fl_conv_taps(const fl_conv *c) { return c->window.size[0] * c->window.size[1]; }
+static inline int64_t fl_conv_depth(const fl_conv *c) { return c->in * fl_conv_taps(c); }
+static inline int64_t fl_conv_x_plane(const fl_conv *c) { return c->x_size[0] * c->x_size[1]; }
+static inline int64_t fl_conv_y_plane(const fl_conv *c) { return c->y_size[0] * c->y_size[1]; }
+
+/* What a window of one element sees is the image itself. */
+static inline bool fl_conv_is_pointwise(const fl_conv *c)
+{
+    const fl_stencil *w = &c->window;
+    return fl_conv_taps(c) == 1 && w->stride[0] == 1 && w->stride[1] == 1 && w->padding[0] == 0 && w->padding[1] == 0;
+}
+
+/* The convolution of these parts. Groups are counted from the channels, because ranks may share groups. */
+static inline fl_conv fl_conv_of(const fl_attrs *attrs, const fl_view *x, const fl_view *weight, const fl_view *y)
+{
+    fl_conv c;
+    c.in = weight->size[1];
+    c.images = x->size[0];
+    c.groups = c.in ? x->size[1] / c.in : 1;
+    c.out = c.groups ? y->size[1] / c.groups : 0;
+    for (int d = 0; d < 2; d++) {
+        c.x_size[d] = x->size[2 + d];
+        c.y_size[d] = y->size[2 + d];
+        c.window.size[d] = weight->size[2 + d];
+    }
+    fl_stencil_read(c.window.stride, &attrs->at[FL_CONV_STRIDE]);
+    fl_stencil_read(c.window.padding, &attrs->at[FL_CONV_PADDING]);
+    fl_stencil_read(c.window.dilation, &attrs->at[FL_CONV_DILATION]);
+    return c;
+}
+
+#endif

@@ -1,0 +1,188 @@
+-- conv_spec.lua -- convolution and pooling against loops over every window, their gradients, what does not fit.
+local flow = require "flow"
+local support = require "tests.support"
+
+local function fails(message, f, ...)
+    local got = support.message_of(f, ...)
+    assert.is_truthy(got:find(message, 1, true), got)
+end
+
+local function pair(v)
+    if type(v) == "table" then return v[1], v[2] end
+    return v, v
+end
+
+local function largest(x, y) return x:numel() == 0 and 0 or (x - y):abs():amax():item() end
+
+-- f(row, column, tap) for every tap of the window at (y, x) that lies in an image of that height and width; tap counts from 0.
+local function each_tap(f, y, x, height, width, o)
+    local kh, kw = pair(o.kernel)
+    local sh, sw = pair(o.stride or 1)
+    local ph, pw = pair(o.padding or 0)
+    local dh, dw = pair(o.dilation or 1)
+    for i = 0, kh - 1 do
+        for j = 0, kw - 1 do
+            local row, column = y * sh - ph + i * dh, x * sw - pw + j * dw
+            if row >= 0 and row < height and column >= 0 and column < width then f(row, column, i * kw + j) end
+        end
+    end
+end
+
+---- convolution ----
+
+-- The size of the result of a window of that size.
+local function count(n, kernel, stride, padding, dilation) return (n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1 end
+
+-- Nested lists: x [n][c][h][w], weight [o][c / groups][kh][kw].
+local function convolve(x, weight, bias, o)
+    local groups, out = o.groups or 1, {}
+    local height, width, kw = #x[1][1], #x[1][1][1], #weight[1][1][1]
+    o.kernel = {#weight[1][1], kw}
+    local size = {}
+    for d, n in ipairs {height, width} do
+        size[d] = count(n, o.kernel[d], select(d, pair(o.stride or 1)), (select(d, pair(o.padding or 0))), (select(d, pair(o.dilation or 1))))
+    end
+    for n = 1, #x do
+        out[n] = {}
+        for c = 1, #weight do
+            out[n][c] = {}
+            local first = (c - 1) // (#weight // groups) * #weight[1]
+            for i = 0, size[1] - 1 do
+                out[n][c][i + 1] = {}
+                for j = 0, size[2] - 1 do
+                    local sum = bias and bias[c] or 0
+                    each_tap(function(row, column, tap)
+                        for k = 1, #weight[1] do
+                            sum = sum + x[n][first + k][row + 1][column + 1] * weight[c][k][tap // kw + 1][tap % kw + 1]
+                        end
+                    end, i, j, height, width, o)
+                    out[n][c][i + 1][j + 1] = sum
+                end
+            end
+        end
+    end
+    return flow.tensor(out, {dtype = "float64"})
+end
+
+local convolutions = {
+    {x = {2, 3, 8, 9}, w = {4, 3, 3, 3}},
+    {x = {2, 3, 8, 9}, w = {4, 3, 3, 2}, stride = {2, 3}, padding = {1, 2}},
+    {x = {1, 2, 9, 9}, w = {2, 2, 2, 2}, stride = 3, padding = 1, dilation = {2, 3}},
+    {x = {3, 6, 5, 7}, w = {6, 1, 3, 3}, padding = 1, groups = 6},
+    {x = {2, 4, 5, 6}, w = {6, 2, 2, 3}, dilation = 2, groups = 2},
+    {x = {3, 5, 4, 6}, w = {7, 5, 1, 1}},                    -- the columns are the image
+    {x = {2, 3, 7, 7}, w = {3, 3, 1, 1}, stride = 2},
+    {x = {2, 2, 3, 3}, w = {3, 2, 5, 5}, padding = 3},       -- windows with more padding than image
+    {x = {1, 8, 40, 40}, w = {4, 8, 3, 3}, padding = 1},     -- more columns than one piece has
+    {x = {20, 1, 6, 6}, w = {3, 1, 3, 3}},                   -- more images than parts of a sum
+    {x = {1, 1, 1, 1}, w = {1, 1, 1, 1}},
+}
+
+local function name_of(case)
+    local function text(v) return type(v) == "table" and table.concat(v, "x") or tostring(v or "-") end
+    return ("x %s, weight %s, stride %s, padding %s, dilation %s, groups %s"):format(text(case.x), text(case.w), text(case.stride),
+        text(case.padding), text(case.dilation), text(case.groups))
+end
+
+describe("conv2d", function()
+    for _, case in ipairs(convolutions) do
+        local options = {stride = case.stride, padding = case.padding, dilation = case.dilation, groups = case.groups}
+        if not next(options) then options = nil end     -- an empty table is an empty list
+
+        it("agrees with plain loops: " .. name_of(case), function()
+            flow.manual_seed(1)
+            local x, w, b = flow.randn(case.x), flow.randn(case.w), flow.randn(case.w[1])
+            local want = convolve(x:totable(), w:totable(), b:totable(), case)
+            for dtype, eps in pairs {float32 = 1e-5, float64 = 1e-12} do
+                local got = flow.conv2d(x:to(dtype), w:to(dtype), b:to(dtype), options)
+                assert.are.equal(dtype, got.dtype)
+                assert.are.same(want.shape, got.shape)
+                assert.is_true(largest(want, got:to("float64")) < eps * w:numel() / case.w[1])
+                local bare = flow.conv2d(x:to(dtype), w:to(dtype), nil, options) + b:to(dtype):view(-1, 1, 1)
+                assert.is_true(largest(bare, got) < eps * w:numel() / case.w[1])
+            end
+        end)
+
+        -- <g, conv(x, w)> = <dx, x> = <dw, w>, as it is linear in both
+        it("has gradients that are its adjoints: " .. name_of(case), function()
+            flow.manual_seed(2)
+            for dtype, eps in pairs {float32 = 1e-4, float64 = 1e-11} do
+                local x, w = flow.randn(case.x):to(dtype), flow.randn(case.w):to(dtype)
+                local v, u = flow.randn(case.x):to(dtype), flow.randn(case.w):to(dtype)
+                x.requires_grad, w.requires_grad = true, true
+                local y = flow.conv2d(x, w, nil, options)
+                local g = flow.randn(y.shape):to(dtype)
+                y:backward(g)
+                local scale = math.sqrt(y:numel() * w:numel() / case.w[1]) + 1
+                local by_x = (g * flow.conv2d(v, w:detach(), nil, options)):to("float64"):sum():item()
+                local by_w = (g * flow.conv2d(x:detach(), u, nil, options)):to("float64"):sum():item()
+                assert.is_true(math.abs(by_x - (x.grad * v):to("float64"):sum():item()) < eps * scale)
+                assert.is_true(math.abs(by_w - (w.grad * u):to("float64"):sum():item()) < eps * scale)
+            end
+        end)
+    end
+
+    it("gives the same bits for any number of threads", function()
+        local text = [[
+            local flow = require "flow"
+            flow.manual_seed(3)
+            local x, w, b = flow.randn(37, 5, 12, 13), flow.randn(9, 5, 3, 3), flow.randn(9)
+            for _, t in ipairs {x, w, b} do t.requires_grad = true end
+            local y = flow.conv2d(x, w, b, 1, 1)
+            local loss = (y * y):sum()
+            loss:backward()
+            for _, t in ipairs {y, x.grad, w.grad, b.grad} do io.write(("%a "):format(t:abs():to("float64"):sum():item())) end]]
+        local function run(threads)
+            local file = os.tmpname()
+            local handle = assert(io.open(file, "w"))
+            handle:write(text)
+            handle:close()
+            local pipe = io.popen(("FLOW_THREADS=%d %s %s 2>&1"):format(threads, os.getenv "FLOWLUA" or "build/flowlua", file))
+            local got = pipe:read "a"
+            pipe:close()
+            os.remove(file)
+            return got
+        end
+        local want = run(1)
+        assert.is_truthy(want:find "^0x")
+        assert.are.equal(want, run(2))
+        assert.are.equal(want, run(5))
+    end)
+
+    it("takes no images, and has gradients of none", function()
+        local x, w, b = flow.zeros(0, 2, 5, 5), flow.randn(3, 2, 3, 3), flow.randn(3)
+        for _, t in ipairs {x, w, b} do t.requires_grad = true end
+        local y = flow.conv2d(x, w, b)
+        assert.are.same({0, 3, 3, 3}, y.shape)
+        y:sum():backward()
+        assert.are.same({0, 2, 5, 5}, x.grad.shape)
+        assert.are.equal(0, w.grad:abs():amax():item())
+        assert.are.same({0, 0, 0}, b.grad:totable())
+    end)
+
+    it("promotes floats", function()
+        local y = flow.conv2d(flow.ones(1, 1, 2, 2):to("bfloat16"), flow.ones(1, 1, 2, 2))
+        assert.are.equal("float32", y.dtype)
+        assert.are.equal(4, y:item())
+    end)
+
+    it("says what does not fit", function()
+        local x, w = flow.zeros(2, 4, 5, 6), flow.zeros(6, 4, 3, 3)
+        fails("conv2d: takes x [n, in, height, width] and weight [out, in / groups, height, width], got [4, 5, 6] and [6, 4, 3, 3]",
+            flow.conv2d, x[0], w)
+        fails("conv2d: x [2, 4, 5, 6] has 4 channels, weight [6, 3, 3, 3] takes 3 in each of 1 groups", flow.conv2d, x, flow.zeros(6, 3, 3, 3))
+        fails("conv2d: x [2, 4, 5, 6] has 4 channels, weight [6, 4, 3, 3] takes 4 in each of 2 groups", flow.conv2d, x, w, nil, {groups = 2})
+        fails("conv2d: weight [5, 2, 3, 3] has 5 output channels, no multiple of 2 groups", flow.conv2d, x, flow.zeros(5, 2, 3, 3), {groups = 2})
+        fails("conv2d: weight [0, 4, 3, 3] has an axis of size 0", flow.conv2d, x, flow.zeros(0, 4, 3, 3))
+        fails("conv2d: the window of weight [6, 4, 3, 3], spread by dilation 3, is larger than axis 2 of x [2, 4, 5, 6] with padding 0",
+            flow.conv2d, x, w, {dilation = 3})
+        fails("conv2d: bias must be [6] for weight [6, 4, 3, 3], got [4]", flow.conv2d, x, w, flow.zeros(4))
+        fails("conv2d: stride must be between 1 and 2147483647, got 0", flow.conv2d, x, w, {stride = {1, 0}})
+        fails("conv2d: stride must be one number or two (rows, columns), got 3", flow.conv2d, x, w, {stride = {1, 1, 1}})
+        fails("conv2d: padding must be between 0 and 2147483647, got -1", flow.conv2d, x, w, {padding = -1})
+        fails("conv2d: dilation must be between 1 and 2147483647, got 0", flow.conv2d, x, w, {dilation = 0})
+        fails("conv2d: groups must be between 1 and 2147483647, got 0", flow.conv2d, x, w, {groups = 0})
+        fails("conv2d: takes a float tensor, x is int64[2, 4, 5, 6]", flow.conv2d, x:to("int64"), w)
+        fails("conv2d: unknown option 'strides'; did you mean 'stride'?", flow.conv2d, x, w, {strides = 2})
+    end)
+end)
