@@ -37,9 +37,6 @@ end
 M.cumsum = over(16 * MI, 1, function(a) return a:cumsum(0) end)
 M.flip = over(16 * MI, 1, function(a) return a:flip(0) end)
 M.roll = over(16 * MI, 1, function(a) return a:roll(1, 0) end)
-M.cumsum = over(16 * MI, 1, function(a) return a:cumsum(0) end)
-M.flip = over(16 * MI, 1, function(a) return a:flip(0) end)
-M.roll = over(16 * MI, 1, function(a) return a:roll(1, 0) end)
 M.randn = over(16 * MI, 0, function() return flow.randn(16 * MI) end)
 M.uniform = over(16 * MI, 0, function() return flow.rand(16 * MI) end)
 
