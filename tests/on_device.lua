@@ -1,6 +1,14 @@
 -- on_device.lua -- before the specs (busted --helper): tensors that are made without a device or placement are made on
--- FLOW_TEST_DEVICE, and placements of "cpu" are placements of its type.
+-- FLOW_TEST_DEVICE, and placements of "cpu" are placements of its type. Scripts that choose their device themselves run without
+-- that (tests/training.lua).
 local flow = require "flow"
+
+local M, replaced = {}, {}
+
+local function replace(name, value)
+    replaced[name] = flow[name]
+    flow[name] = value
+end
 
 local device = assert(os.getenv "FLOW_TEST_DEVICE", "FLOW_TEST_DEVICE says where tensors are made")
 local type_of_device = device:match "^%a+"
@@ -31,28 +39,40 @@ end
 for name, least in pairs {
     zeros = 1, ones = 1, empty = 1, full = 2, eye = 1, arange = 1, linspace = 3, rand = 1, randn = 1, randint = 3, randperm = 1,
 } do
-    flow[name] = wrap(flow[name], least)
+    replace(name, wrap(flow[name], least))
 end
 
 local tensor = flow.tensor
-function flow.tensor(...)
+replace("tensor", function(...)
     local data, options = ...
     if select("#", ...) == 0 then return tensor() end
     if flow.is_tensor(data) or (options ~= nil and not is_options(options) and next(options) ~= nil) then return tensor(data, options) end
     return tensor(data, placed(options))
-end
+end)
 
 -- Where values are read from files: on the device too, unless told otherwise.
 local load = flow.load
-function flow.load(path, options)
+replace("load", function(path, options)
     if options and (options.lazy or options.device or options.placement) then return load(path, options) end
     return load(path, placed(options))
-end
+end)
 
 local placement = flow.placement
-flow.placement = setmetatable({
+replace("placement", setmetatable({
     all = function(kind) return placement.all(kind == "cpu" and type_of_device or kind) end,
 }, {
     __index = placement,
     __call = function(_, kind, ...) return placement(kind == "cpu" and type_of_device or kind, ...) end,
-})
+}))
+
+-- f() with the functions as they are for everybody.
+function M.without(f)
+    local here = {}
+    for name, value in pairs(replaced) do here[name], flow[name] = flow[name], value end
+    local result = table.pack(pcall(f))
+    for name, value in pairs(here) do flow[name] = value end
+    if not result[1] then error(result[2], 0) end
+    return table.unpack(result, 2, result.n)
+end
+
+return M

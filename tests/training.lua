@@ -11,11 +11,16 @@ function M.write_text(path)
     file:close()
 end
 
+-- What runs alone does so in an environment of its own.
+local KEPT = {"PATH", "HOME", "LD_LIBRARY_PATH", "FLOW_THREADS", "FLOW_CUDA_EMULATED", "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS"}
+
 -- Runs a script, scripts/train.lua unless another is named, with these arguments (words, separated by blanks).
 function M.run(arguments, script)
     local words = {[0] = script or "scripts/train.lua"}
     for word in arguments:gmatch("%S+") do words[#words + 1] = word end
     local chunk = assert(loadfile(words[0], "t", setmetatable({arg = words}, {__index = _G})))
+    local on_device = package.loaded["tests.on_device"]
+    if on_device then return on_device.without(chunk) end
     return chunk()
 end
 
@@ -23,7 +28,7 @@ end
 function M.run_alone(arguments, script)
     if flow.rank() == 0 then
         local kept, out = {}, os.tmpname()
-        for _, name in ipairs {"PATH", "HOME", "FLOW_THREADS", "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS"} do
+        for _, name in ipairs(KEPT) do
             local value = os.getenv(name)
             if value then kept[#kept + 1] = ("%s='%s'"):format(name, value) end
         end

@@ -6,6 +6,7 @@ local ranks = require "tests.ranks.support"
 
 local folder = os.getenv "RANKS_FOLDER"
 local model = "--layers 2 --width 16 --heads 4 --context 8 --batch 7 --sample 2 --data " .. folder .. "/train.text"
+local device = " --device " .. (os.getenv "FLOW_TEST_DEVICE" or "cpu")
 
 -- Schemes that so many ranks can run: --dp, --tp, --zero.
 local schemes = ({
@@ -23,7 +24,7 @@ local function path(name) return folder .. "/train." .. name end
 
 -- Runs the script on all ranks; the others wait for rank 0's log.
 local function together(arguments)
-    training.run(arguments)
+    training.run(arguments .. device)
     flow.barrier()
 end
 
@@ -39,7 +40,7 @@ end
 describe("train.lua on ranks", function()
     setup(function()
         if ranks.rank == 0 then training.write_text(path "text") end
-        training.run_alone(model .. " --steps 10 --log " .. path "one")
+        training.run_alone(model .. device .. " --steps 10 --log " .. path "one")
     end)
 
     for i, scheme in ipairs(schemes) do
@@ -52,7 +53,7 @@ describe("train.lua on ranks", function()
         end)
 
         it("communicates what textbooks say:" .. options(scheme), function()
-            local report = training.explain(model .. options(scheme) .. "--steps 1")
+            local report = training.explain(model .. device .. options(scheme) .. "--steps 1")
             assert.is_nil(report.error)
             training.check_collectives(report, scheme[1], scheme[2], scheme[3], 7)
         end)
@@ -62,7 +63,7 @@ describe("train.lua on ranks", function()
             together(model .. options(scheme) .. "--steps 5 --schedule-steps 10 --checkpoint " .. file .. " --log " .. first)
             together("--resume " .. file .. options(scheme) .. "--sample 2 --steps 10 --log " .. second)
             check_losses(training.column(path("scheme" .. i), 2), training.column(second, 2), 6, 10, 0)
-            training.run_alone("--resume " .. file .. " --sample 2 --steps 10 --log " .. second)
+            training.run_alone("--resume " .. file .. device .. " --sample 2 --steps 10 --log " .. second)
             check_losses(training.column(path "one", 2), training.column(second, 2), 6, 10, 1e-4)
             local other = schemes[i % #schemes + 1]
             together("--resume " .. file .. options(other) .. "--sample 2 --steps 10 --log " .. second)
