@@ -128,7 +128,7 @@ describe("conv2d", function()
             flow.manual_seed(3)
             local x, w, b = flow.randn(37, 5, 12, 13), flow.randn(9, 5, 3, 3), flow.randn(9)
             for _, t in ipairs {x, w, b} do t.requires_grad = true end
-            local y = flow.conv2d(x, w, b, 1, 1)
+            local y = flow.max_pool2d(flow.conv2d(x, w, b, 1, 1), 3, 2, 1)
             local loss = (y * y):sum()
             loss:backward()
             for _, t in ipairs {y, x.grad, w.grad, b.grad} do io.write(("%a "):format(t:abs():to("float64"):sum():item())) end]]
@@ -184,5 +184,178 @@ describe("conv2d", function()
         fails("conv2d: groups must be between 1 and 2147483647, got 0", flow.conv2d, x, w, {groups = 0})
         fails("conv2d: takes a float tensor, x is int64[2, 4, 5, 6]", flow.conv2d, x:to("int64"), w)
         fails("conv2d: unknown option 'strides'; did you mean 'stride'?", flow.conv2d, x, w, {strides = 2})
+    end)
+end)
+
+---- pooling ----
+
+-- Positions of a window, with ceil_mode or without.
+local function pooled(n, o, d)
+    local k, s = select(d, pair(o.kernel)), (select(d, pair(o.stride or o.kernel)))
+    local p, dilation = (select(d, pair(o.padding or 0))), (select(d, pair(o.dilation or 1)))
+    local room = n + 2 * p - dilation * (k - 1) - 1
+    local positions = (o.ceil_mode and (room + s - 1) // s or room // s) + 1
+    if o.ceil_mode and (positions - 1) * s >= n + p then positions = positions - 1 end
+    return positions, s, p, k
+end
+
+-- pick(elements of the window in order, its position): for every window of x [n, c, h, w], in order.
+local function each_window(x, o, pick)
+    local list, height, width, out = x:reshape(-1):totable(), x:size(2), x:size(3), {}
+    local rows, columns = pooled(height, o, 1), pooled(width, o, 2)
+    for plane = 0, x:size(0) * x:size(1) - 1 do
+        for i = 0, rows - 1 do
+            for j = 0, columns - 1 do
+                local seen = {}
+                each_tap(function(row, column)
+                    local at = (plane * height + row) * width + column + 1
+                    seen[#seen + 1] = {list[at], at}
+                end, i, j, height, width, setmetatable({stride = o.stride or o.kernel}, {__index = o}))
+                out[#out + 1] = pick(seen, i, j)
+            end
+        end
+    end
+    return out, {x:size(0), x:size(1), rows, columns}
+end
+
+local function same(want, got)
+    assert.are.equal(#want, #got)
+    for i, v in ipairs(want) do
+        local close = v == got[i] or v ~= v and got[i] ~= got[i] or math.abs(v - got[i]) < 1e-5 * (1 + math.abs(v))
+        assert.is_true(close, ("element %d is %s, not %s"):format(i, got[i], v))
+    end
+end
+
+local poolings = {
+    {x = {2, 3, 6, 8}, kernel = 2},
+    {x = {2, 3, 7, 9}, kernel = 2},
+    {x = {2, 3, 7, 9}, kernel = 2, ceil_mode = true},
+    {x = {1, 2, 9, 40}, kernel = 3, stride = 1, padding = 1},
+    {x = {3, 1, 8, 37}, kernel = {3, 2}, stride = {2, 3}, padding = {1, 0}},
+    {x = {1, 2, 11, 23}, kernel = 3, stride = 2, padding = 1, ceil_mode = true},
+    {x = {2, 2, 5, 5}, kernel = 5},
+    {x = {1, 3, 4, 6}, kernel = 1, stride = 2},
+    {x = {1, 1, 1, 1}, kernel = 2, padding = 1, stride = 1},
+}
+local dilated = {
+    {x = {2, 2, 9, 12}, kernel = 2, dilation = 3},
+    {x = {2, 2, 9, 12}, kernel = {3, 2}, stride = 2, padding = 1, dilation = {2, 4}, ceil_mode = true},
+}
+
+local function options_of(case, more)
+    local o = {stride = case.stride, padding = case.padding, dilation = case.dilation, ceil_mode = case.ceil_mode}
+    for key, v in pairs(more or {}) do o[key] = v end
+    return next(o) and o or nil
+end
+
+-- Small whole numbers, so that there are ties.
+local function image(case, dtype)
+    flow.manual_seed(5)
+    local x = flow.randint(-3, 4, case.x):to(dtype)
+    x.requires_grad = true
+    return x
+end
+
+-- The gradient that x gets when window i of y passes g[i] to the elements at share(i) = {position, factor}, ...
+local function check_gradient(x, y, share)
+    local g = (flow.arange(y:numel()) % 7 + 1):to(y.dtype)
+    y:backward(g:view(y.shape))
+    local want = {}
+    for i = 1, x:numel() do want[i] = 0 end
+    for i, weight in ipairs(g:totable()) do
+        for _, to in ipairs(share[i]) do want[to[1]] = want[to[1]] + weight * to[2] end
+    end
+    same(want, x.grad:reshape(-1):totable())
+end
+
+-- The first largest, but the last NaN.
+local function largest_of(seen)
+    local best, at = -math.huge, seen[1][2]
+    for _, element in ipairs(seen) do
+        if element[1] > best or element[1] ~= element[1] then best, at = element[1], element[2] end
+    end
+    return best, at
+end
+
+describe("max_pool2d", function()
+    local all = table.move(dilated, 1, #dilated, #poolings + 1, {table.unpack(poolings)})
+    for i, case in ipairs(all) do
+        it("agrees with plain loops, case " .. i, function()
+            for _, dtype in ipairs {"float32", "float64", "bfloat16"} do
+                local x, share = image(case, dtype), {}
+                local want, shape = each_window(x:detach(), case, function(seen)
+                    local best, at = largest_of(seen)
+                    share[#share + 1] = {{at, 1}}
+                    return best
+                end)
+                local y = flow.max_pool2d(x, case.kernel, options_of(case))
+                assert.are.equal(dtype, y.dtype)
+                assert.are.same(shape, y.shape)
+                same(want, y:detach():reshape(-1):totable())
+                check_gradient(x, y, share)
+            end
+        end)
+    end
+
+    it("lets NaN win, takes the first of equals, and -inf where there is nothing else", function()
+        local nan, inf = 0 / 0, math.huge
+        local x = flow.tensor {{{{1, 1, nan, 9, -inf, -inf}, {1, 1, 8, 7, -inf, -inf}}}}
+        x.requires_grad = true
+        local y = flow.max_pool2d(x, 2)
+        same({1, nan, -inf}, y:detach():reshape(-1):totable())
+        y:backward(flow.tensor {{{{2, 3, 4}}}})
+        same({2, 0, 3, 0, 4, 0, 0, 0, 0, 0, 0, 0}, x.grad:reshape(-1):totable())
+    end)
+
+    it("takes no images", function()
+        assert.are.same({0, 3, 2, 2}, flow.max_pool2d(flow.zeros(0, 3, 4, 4), 2).shape)
+        assert.are.same({2, 0, 2, 2}, flow.avg_pool2d(flow.zeros(2, 0, 4, 4), 2).shape)
+    end)
+
+    it("says what does not fit", function()
+        local x = flow.zeros(2, 3, 4, 5)
+        fails("max_pool2d: takes x [n, channels, height, width], got [3, 4, 5]", flow.max_pool2d, x[0], 2)
+        fails("max_pool2d: a window of 3, spread by dilation 2, is larger than axis 2 of x [2, 3, 4, 5] with padding 0", flow.max_pool2d, x, 3,
+            {dilation = 2})
+        fails("max_pool2d: padding must be at most half of the kernel size, got padding 2 and kernel size 3", flow.max_pool2d, x, 3, {padding = 2})
+        fails("max_pool2d: kernel_size must be between 1 and 2147483647, got 0", flow.max_pool2d, x, 0)
+        fails("max_pool2d: kernel_size 1073741824 x 4 holds more than 2147483647 elements", flow.max_pool2d, x, {1 << 30, 4})
+        fails("max_pool2d: stride must be one number or two (rows, columns), got 3", flow.max_pool2d, x, 2, {stride = {1, 1, 1}})
+        fails("max_pool2d: takes a float tensor, x is int64[2, 3, 4, 5]", flow.max_pool2d, x:to("int64"), 2)
+    end)
+end)
+
+describe("avg_pool2d", function()
+    for i, case in ipairs(poolings) do
+        for _, more in ipairs {{}, {count_include_pad = false}, {divisor_override = 3}} do
+            it(("agrees with plain loops, case %d, %s"):format(i, next(more) or "as it is"), function()
+                local x, share = image(case, "float64"), {}
+                local function length(position, d)
+                    local _, s, p, k = pooled(case.x[d + 2], case, d)
+                    return math.min(position * s - p + k, case.x[d + 2] + p) - (position * s - p)
+                end
+                local want, shape = each_window(x:detach(), case, function(seen, row, column)
+                    local divisor = more.divisor_override or more.count_include_pad == false and #seen or length(row, 1) * length(column, 2)
+                    local sum, to = 0, {}
+                    for j, element in ipairs(seen) do
+                        sum = sum + element[1]
+                        to[j] = {element[2], 1 / divisor}
+                    end
+                    share[#share + 1] = to
+                    return sum / divisor
+                end)
+                local y = flow.avg_pool2d(x, case.kernel, options_of(case, more))
+                assert.are.same(shape, y.shape)
+                same(want, y:detach():reshape(-1):totable())
+                check_gradient(x, y, share)
+            end)
+        end
+    end
+
+    it("says what does not fit", function()
+        local x = flow.zeros(2, 3, 4, 5)
+        fails("avg_pool2d: divisor_override must not be 0", flow.avg_pool2d, x, 2, {divisor_override = 0})
+        fails("avg_pool2d: a window of 5, spread by dilation 1, is larger than axis 2 of x [2, 3, 4, 5] with padding 0", flow.avg_pool2d, x, 5)
+        fails("avg_pool2d: unknown option 'dilation'", flow.avg_pool2d, x, 2, {dilation = 2})
     end)
 end)

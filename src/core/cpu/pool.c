@@ -1,0 +1,140 @@
+/*
+** pool.c -- pooling with the team: see pool.h. What writes y is cut by rows of y, what writes x by planes.
+*/
+#include "pool.h"
+#include "../storage.h"
+#include "stage.h"
+
+static const double NS_PER_TAP = 0.3, NS_PER_POSITION = 1.5;
+
+static const fl_pool_kernels *kernels(void)
+{
+    switch (fl_cpu_level()) {
+#ifdef __x86_64__
+    case FL_LEVEL_AVX512: return &fl_pool_kernels_avx512;
+    case FL_LEVEL_AVX2: return &fl_pool_kernels_avx2;
+#endif
+    default: return &fl_pool_kernels_base;
+    }
+}
+
+/* One call, as its rows see it. x and y: whichever of them is read is not written. */
+typedef struct job {
+    const fl_pool *p;
+    int type;                   /* of fl_pool_kernels */
+    size_t item;                /* bytes of an element */
+    char *x, *y;
+    int32_t *taps;
+    fl_pool_taps where;
+    fl_pool_mean mean;
+    void (*row)(const struct job *j, char *x, char *y, int32_t *taps, int64_t row);
+} job;
+
+static job job_of(fl_dtype dtype, const fl_pool *p, const void *x, const void *y, const int32_t *taps)
+{
+    return (job){.p = p, .type = dtype == FL_FLOAT64, .item = fl_dtype_size(dtype), .x = (char *)x, .y = (char *)y, .taps = (int32_t *)taps};
+}
+
+/* ---- one row ---- */
+
+static void max_row(const job *j, char *x, char *y, int32_t *taps, int64_t row) { kernels()->max[j->type](y, taps, x, j->p, row); }
+
+static void gather_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
+{
+    kernels()->gather[j->type](y, x, taps, j->p, &j->where, row);
+}
+
+static void scatter_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
+{
+    kernels()->scatter[j->type](x, y, taps, j->p, &j->where, row);
+}
+
+static void average_row(const job *j, char *x, char *y, int32_t *taps, int64_t row) { kernels()->average[j->type](y, x, j->p, j->mean, row); }
+static void spread_row(const job *j, char *x, char *y, int32_t *taps, int64_t row) { kernels()->spread[j->type](x, y, j->p, j->mean, row); }
+
+/* ---- all rows ---- */
+
+static void rows_part(void *context, int64_t from, int64_t to)
+{
+    const job *j = context;
+    int64_t rows = j->p->y_size[0], wide = j->p->y_size[1], plane = fl_pool_x_plane(j->p);
+    for (int64_t i = from; i < to; i++)
+        j->row(j, j->x + (size_t)(i / rows * plane) * j->item, j->y + (size_t)(i * wide) * j->item, j->taps ? j->taps + i * wide : NULL, i % rows);
+}
+
+static void planes_part(void *context, int64_t from, int64_t to)
+{
+    const job *j = context;
+    int64_t plane = fl_pool_x_plane(j->p), rows = j->p->y_size[0];
+    memset(j->x + (size_t)(from * plane) * j->item, 0, (size_t)((to - from) * plane) * j->item);
+    rows_part(context, from * rows, to * rows);
+}
+
+static void run_rows(job *j, double ns_per_window)
+{
+    fl_team_for(j->p->planes * j->p->y_size[0], ns_per_window * (double)j->p->y_size[1], rows_part, j);
+}
+
+static void run_planes(job *j, double ns_per_window)
+{
+    double ns = ns_per_window * (double)fl_pool_y_plane(j->p) + 0.1 * (double)fl_pool_x_plane(j->p);
+    fl_team_for(j->p->planes, ns, planes_part, j);
+}
+
+static double ns_of_taps(const fl_pool *p) { return NS_PER_TAP * (double)p->window.size[0] * (double)p->window.size[1]; }
+
+/* The taps of a window, in scratch memory. */
+static fl_status taps_open(fl_pool_taps *where, const fl_pool *p)
+{
+    const fl_stencil *w = &p->window;
+    where->count = w->size[0] * w->size[1];
+    where->row = fl_scratch(FL_KERNEL_SCRATCH, 2 * sizeof(int32_t) * (size_t)where->count);
+    if (!where->row) return fl_fail(FL_ERR_MEMORY, "max_pool2d: out of memory for %lld taps", (long long)where->count);
+    where->column = where->row + where->count;
+    for (int64_t i = 0; i < where->count; i++) {
+        where->row[i] = (int32_t)(i / w->size[1] * w->dilation[0]);
+        where->column[i] = (int32_t)(i % w->size[1] * w->dilation[1]);
+    }
+    return FL_OK;
+}
+
+void fl_cpu_pool_max(fl_dtype dtype, const fl_pool *p, void *y, int32_t *taps, const void *x)
+{
+    job j = job_of(dtype, p, x, y, taps);
+    j.row = max_row;
+    run_rows(&j, ns_of_taps(p));
+}
+
+fl_status fl_cpu_pool_gather(fl_dtype dtype, const fl_pool *p, void *y, const void *x, const int32_t *taps)
+{
+    job j = job_of(dtype, p, x, y, taps);
+    j.row = gather_row;
+    FL_TRY(taps_open(&j.where, p));
+    run_rows(&j, NS_PER_POSITION);
+    return FL_OK;
+}
+
+fl_status fl_cpu_pool_scatter(fl_dtype dtype, const fl_pool *p, void *x, const void *y, const int32_t *taps)
+{
+    job j = job_of(dtype, p, x, y, taps);
+    j.row = scatter_row;
+    FL_TRY(taps_open(&j.where, p));
+    run_planes(&j, NS_PER_POSITION);
+    return FL_OK;
+}
+
+void fl_cpu_pool_average(fl_dtype dtype, const fl_pool *p, fl_pool_mean mean, void *y, const void *x)
+{
+    job j = job_of(dtype, p, x, y, NULL);
+    j.row = average_row;
+    j.mean = mean;
+    run_rows(&j, ns_of_taps(p));
+}
+
+void fl_cpu_pool_spread(fl_dtype dtype, const fl_pool *p, fl_pool_mean mean, void *x, const void *y)
+{
+    job j = job_of(dtype, p, x, y, NULL);
+    j.row = spread_row;
+    j.mean = mean;
+    run_planes(&j, ns_of_taps(p));
+}

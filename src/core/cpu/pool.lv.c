@@ -1,0 +1,22 @@
+/*
+** pool.lv.c -- pooling one row at a time, for one CPU level: a tap of all windows after the other, so that the loops run along
+** rows of x.
+*/
+#include "pool.h"
+#include "simd.h"
+
+#define T float
+#define FL_T(name) name##_float
+#include "pool.inc"
+
+#define T double
+#define FL_T(name) name##_double
+#include "pool.inc"
+
+const fl_pool_kernels FL_LV(fl_pool_kernels) = {
+    .max = {max_float, max_double},
+    .gather = {gather_float, gather_double},
+    .scatter = {scatter_float, scatter_double},
+    .average = {average_float, average_double},
+    .spread = {spread_float, spread_double},
+};

@@ -1,0 +1,346 @@
+/*
+** pool.c -- pooling of images [n, channels, height, width]: max_pool2d and avg_pool2d.
+**
+** The maximum is taken together with the tap of every window that it lies at. Gathering the elements at these taps and
+** scattering elements to them are each other's gradients, and so are average and spread.
+*/
+#include "../cpu/pool.h"
+#include "../cpu/stage.h"
+#include "../storage.h"
+#include "chain.h"
+
+enum { TAPS_SCRATCH = 2 };
+
+/* ---- inference ---- */
+
+static fl_status read_window(fl_stencil *w, const fl_infer *c, bool dilated)
+{
+    FL_TRY(fl_stencil_pair(w->size, c, FL_POOL_KERNEL, "kernel_size", 1));
+    if (c->attrs->at[FL_POOL_STRIDE].given) FL_TRY(fl_stencil_pair(w->stride, c, FL_POOL_STRIDE, "stride", 1));
+    FL_TRY(fl_stencil_pair(w->padding, c, FL_POOL_PADDING, "padding", 0));
+    if (dilated) FL_TRY(fl_stencil_pair(w->dilation, c, FL_POOL_DILATION, "dilation", 1));
+    fl_pool_window(w, c->attrs, dilated);
+    if (w->size[0] * w->size[1] > INT32_MAX)
+        return fl_infer_fail(c, FL_ERR_VALUE, "kernel_size %lld x %lld holds more than %d elements", (long long)w->size[0],
+                             (long long)w->size[1], INT32_MAX);
+    for (int d = 0; d < 2; d++)
+        if (2 * w->padding[d] > w->size[d])
+            return fl_infer_fail(c, FL_ERR_VALUE, "padding must be at most half of the kernel size, got padding %lld and kernel size %lld",
+                                 (long long)w->padding[d], (long long)w->size[d]);
+    return FL_OK;
+}
+
+/* The shape that x is pooled to. */
+static fl_status pooled_shape(fl_shape *y, const fl_infer *c, const fl_shape *x, bool dilated, bool ceil)
+{
+    char tx[FL_SHAPE_TEXT];
+    fl_stencil w;
+    if (x->ndim != 4) return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [n, channels, height, width], got %s", fl_shape_text(tx, x));
+    FL_TRY(read_window(&w, c, dilated));
+    int64_t dims[4] = {x->dims[0], x->dims[1]};
+    for (int d = 0; d < 2; d++) {
+        dims[2 + d] = fl_stencil_count(&w, d, x->dims[2 + d], ceil);
+        if (x->dims[2 + d] == 0 || dims[2 + d] <= 0)
+            return fl_infer_fail(c, FL_ERR_SHAPE, "a window of %lld, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
+                                 (long long)w.size[d], (long long)w.dilation[d], 2 + d, fl_shape_text(tx, x), (long long)w.padding[d]);
+    }
+    return fl_shape_make(y, c->name, dims, 4);
+}
+
+/* Two spellings of one size: with windows that reach over the end or without. */
+static bool is_pooled(const fl_infer *c, const fl_shape *y, const fl_shape *x, bool dilated)
+{
+    fl_shape floor, ceil;
+    return pooled_shape(&ceil, c, x, dilated, true) == FL_OK &&
+           (fl_shape_equal(y, &ceil) || (pooled_shape(&floor, c, x, dilated, false) == FL_OK && fl_shape_equal(y, &floor)));
+}
+
+/* y is what x may be pooled to. */
+static fl_status check_pooled(const fl_infer *c, const fl_shape *y, const fl_shape *x, bool dilated)
+{
+    char ty[FL_SHAPE_TEXT], tx[FL_SHAPE_TEXT];
+    fl_shape ceil;
+    FL_TRY(pooled_shape(&ceil, c, x, dilated, true));
+    if (is_pooled(c, y, x, dilated)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "%s is not what %s is pooled to", fl_shape_text(ty, y), fl_shape_text(tx, x));
+}
+
+static fl_status check_taps(const fl_infer *c, const fl_shape *want)
+{
+    char tt[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
+    if (c->in[1].dtype == FL_INT32 && fl_shape_equal(&c->in[1].shape, want)) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "taps must be int32%s, got %s%s", fl_shape_text(tw, want), fl_dtype_name(c->in[1].dtype),
+                         fl_shape_text(tt, &c->in[1].shape));
+}
+
+/* Images with the planes of in[0] and the size that an attribute gives. */
+static fl_status unpooled_shape(fl_shape *x, const fl_infer *c, int slot)
+{
+    char tg[FL_SHAPE_TEXT];
+    int64_t size[2];
+    const fl_shape *g = &c->in[0].shape;
+    if (g->ndim != 4) return fl_infer_fail(c, FL_ERR_SHAPE, "takes g [n, channels, height, width], got %s", fl_shape_text(tg, g));
+    FL_TRY(fl_stencil_pair(size, c, slot, "size", 1));
+    return fl_shape_make(x, c->name, (const int64_t[]){g->dims[0], g->dims[1], size[0], size[1]}, 4);
+}
+
+static fl_status infer_max(fl_infer *c)
+{
+    c->name = "max_pool2d";
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(pooled_shape(&c->out[0].shape, c, &c->in[0].shape, true, c->attrs->at[FL_POOL_MAX_CEIL].integer != 0));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[1].dtype = FL_INT32;
+    c->out[1].shape = c->out[0].shape;
+    return FL_OK;
+}
+
+static fl_status infer_gather(fl_infer *c)
+{
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(check_pooled(c, &c->in[1].shape, &c->in[0].shape, true));
+    FL_TRY(check_taps(c, &c->in[1].shape));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = c->in[1].shape;
+    return FL_OK;
+}
+
+static fl_status infer_scatter(fl_infer *c)
+{
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(unpooled_shape(&c->out[0].shape, c, FL_POOL_MAX_SIZE));
+    FL_TRY(check_pooled(c, &c->in[0].shape, &c->out[0].shape, true));
+    FL_TRY(check_taps(c, &c->in[0].shape));
+    c->out[0].dtype = c->in[0].dtype;
+    return FL_OK;
+}
+
+static fl_status check_divisor(const fl_infer *c)
+{
+    const fl_attr *a = &c->attrs->at[FL_POOL_DIVISOR];
+    if (!a->given || a->integer != 0) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_VALUE, "divisor_override must not be 0");
+}
+
+static fl_status infer_average(fl_infer *c)
+{
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(check_divisor(c));
+    FL_TRY(pooled_shape(&c->out[0].shape, c, &c->in[0].shape, false, c->attrs->at[FL_POOL_AVERAGE_CEIL].integer != 0));
+    c->out[0].dtype = c->in[0].dtype;
+    return FL_OK;
+}
+
+static fl_status infer_spread(fl_infer *c)
+{
+    FL_TRY(fl_require_float(c, 0));
+    FL_TRY(check_divisor(c));
+    FL_TRY(unpooled_shape(&c->out[0].shape, c, FL_POOL_AVERAGE_SIZE));
+    FL_TRY(check_pooled(c, &c->in[0].shape, &c->out[0].shape, false));
+    c->out[0].dtype = c->in[0].dtype;
+    return FL_OK;
+}
+
+/* ---- SBP: planes are pooled each for itself ---- */
+
+static void sbp_max(fl_sigs *s)
+{
+    for (int i = 0; i < 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
+}
+
+/* Also of gathering, which has two inputs in place of two results: linear in the first. */
+static void sbp_taps(fl_sigs *s)
+{
+    sbp_max(s);
+    fl_sbp_partial(s, 1, FL_PSUM);
+}
+
+static void sbp_average(fl_sigs *s)
+{
+    for (int i = 0; i < 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i));
+    fl_sbp_partial(s, 1, FL_PSUM);
+}
+
+/* ---- kernels ---- */
+
+static fl_status kernel_max(fl_kernel *k)
+{
+    fl_kernel values = *k;      /* without the taps, which are written where they lie */
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    values.nout = 1;
+    FL_TRY(fl_stage_open(&s, &values, 0));
+    fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], true);
+    fl_cpu_pool_max(s.dtype, &p, s.out[0], k->out[1].data, s.in[0]);
+    return fl_stage_close(&s);
+}
+
+/* Taps as a row-major array. */
+static fl_status open_taps(const int32_t **taps, const fl_kernel *k)
+{
+    const fl_view *v = &k->in[1];
+    int64_t strides[FL_MAX_NDIM];
+    fl_view array = *v;
+    *taps = v->data;
+    if (v->contiguous) return FL_OK;
+    *taps = array.data = fl_scratch(TAPS_SCRATCH, sizeof **taps * (size_t)v->numel);
+    if (!array.data) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld taps", k->op->name, (long long)v->numel);
+    fl_shape_strides(strides, v->size, v->ndim);
+    array.stride = strides;
+    array.contiguous = true;
+    return fl_cpu_copy(&array, v);
+}
+
+static fl_status kernel_gather(fl_kernel *k)
+{
+    fl_stage s;
+    const int32_t *taps;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 1u << 1));
+    FL_TRY(open_taps(&taps, k));
+    fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], true);
+    FL_TRY(fl_cpu_pool_gather(s.dtype, &p, s.out[0], s.in[0], taps));
+    return fl_stage_close(&s);
+}
+
+static fl_status kernel_scatter(fl_kernel *k)
+{
+    fl_stage s;
+    const int32_t *taps;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 1u << 1));
+    FL_TRY(open_taps(&taps, k));
+    fl_pool p = fl_pool_of(k->attrs, &k->out[0], &k->in[0], true);
+    FL_TRY(fl_cpu_pool_scatter(s.dtype, &p, s.out[0], s.in[0], taps));
+    return fl_stage_close(&s);
+}
+
+static fl_status kernel_average(fl_kernel *k)
+{
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], false);
+    fl_cpu_pool_average(s.dtype, &p, fl_pool_mean_of(k->attrs), s.out[0], s.in[0]);
+    return fl_stage_close(&s);
+}
+
+static fl_status kernel_spread(fl_kernel *k)
+{
+    fl_stage s;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    fl_pool p = fl_pool_of(k->attrs, &k->out[0], &k->in[0], false);
+    fl_cpu_pool_spread(s.dtype, &p, fl_pool_mean_of(k->attrs), s.out[0], s.in[0]);
+    return fl_stage_close(&s);
+}
+
+/* ---- gradients ---- */
+
+/* Attributes of an op that begin as those of the op whose gradient this is; `size` is that of the images x. */
+static fl_attrs like(const fl_op *op, const fl_grad *g, int count, int size, const fl_meta *x)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, op);
+    for (int i = 0; i < count; i++) a.at[i] = g->attrs->at[i];
+    if (x) fl_attr_set_list(&a, size, x->shape.dims + 2, 2);
+    return a;
+}
+
+static fl_status scatter(fl_grad *g, fl_operand taps)
+{
+    fl_attrs a = like(FL_OP_REF(max_pool2d_scatter), g, FL_POOL_DILATION + 1, FL_POOL_MAX_SIZE, g->in_meta[0]);
+    return FL_CALL_WITH(&g->gin[0], &a, max_pool2d_scatter, fl_of(g->gout[0]), taps);
+}
+
+static fl_status grad_max(fl_grad *g) { return g->gout[0] ? scatter(g, fl_of(g->out[1])) : FL_OK; }
+static fl_status grad_gather(fl_grad *g) { return scatter(g, g->in[1]); }
+
+static fl_status grad_scatter(fl_grad *g)
+{
+    fl_attrs a = like(FL_OP_REF(max_pool2d_gather), g, FL_POOL_DILATION + 1, 0, NULL);
+    return FL_CALL_WITH(&g->gin[0], &a, max_pool2d_gather, fl_of(g->gout[0]), g->in[1]);
+}
+
+static fl_status grad_average(fl_grad *g)
+{
+    fl_attrs a = like(FL_OP_REF(avg_pool2d_spread), g, FL_POOL_DIVISOR + 1, FL_POOL_AVERAGE_SIZE, g->in_meta[0]);
+    return FL_CALL_WITH(&g->gin[0], &a, avg_pool2d_spread, fl_of(g->gout[0]));
+}
+
+static fl_status grad_spread(fl_grad *g)
+{
+    fl_attrs a = like(FL_OP_REF(avg_pool2d), g, FL_POOL_DIVISOR + 1, 0, NULL);
+    return FL_CALL_WITH(&g->gin[0], &a, avg_pool2d, fl_of(g->gout[0]));
+}
+
+/* ---- descriptors ---- */
+
+#define MAX_ATTRS "kernel_size: ints, stride: ints = nil, padding: ints = 0, dilation: ints = 1"
+
+static const char *const max_samples[] = {
+    "flow.randn(3, 2, 5, 6), 2", "flow.randn(2, 3, 6, 5), {3, 2}, {2, 1}, {1, 0}", "flow.randn(1, 2, 7, 8), 3, 2, 1, {1, 2}, true", NULL};
+
+static fl_status body_max(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_attrs a;
+    fl_tensor *results[2];
+    const fl_op *op = FL_OP_REF(max_pool2d_taps);
+    fl_attrs_init(&a, op);
+    memcpy(a.at, attrs->at, sizeof a.at);
+    FL_TRY(fl_dispatch(results, op, in, nin, &a));
+    fl_tensor_unref(results[1]);
+    out[0] = results[0];
+    return FL_OK;
+}
+
+FL_OP(max_pool2d) {
+    .name = "max_pool2d", .sig = "max_pool2d(x, " MAX_ATTRS ", ceil_mode: bool = false)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "The largest element of every window of the images x [n, channels, height, width].", .body = body_max,
+    .samples = max_samples,
+};
+
+FL_OP(max_pool2d_taps) {
+    .name = "max_pool2d_taps", .sig = "max_pool2d_taps(x, " MAX_ATTRS ", ceil_mode: bool = false)", .nout = 2, .flags = FL_OP_HIDDEN,
+    .doc = "max_pool2d, and which element of its window each is, counted in rows.",
+    .saves_out = 2, .infer = infer_max, .sbp = sbp_max, .cpu = kernel_max, .grad = grad_max, .samples = max_samples,
+};
+
+static const char *const gather_samples[] = {
+    "flow.randn(3, 2, 5, 6), flow.randint(0, 4, {3, 2, 2, 3}, {dtype = 'int32'}), 2",
+    "flow.randn(2, 3, 6, 5), flow.randint(-1, 8, {2, 3, 3, 4}, {dtype = 'int32'}), {3, 2}, {2, 1}, {1, 0}", NULL};
+FL_OP(max_pool2d_gather) {
+    .name = "max_pool2d_gather", .sig = "max_pool2d_gather(x, taps, " MAX_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "The element at its tap of every window of the images x; 0 where that is not in x.",
+    .saves_in = 2, .infer = infer_gather, .sbp = sbp_taps, .cpu = kernel_gather, .grad = grad_gather, .samples = gather_samples,
+};
+
+static const char *const scatter_samples[] = {
+    "flow.randn(3, 2, 2, 3), flow.randint(0, 4, {3, 2, 2, 3}, {dtype = 'int32'}), 2, nil, 0, 1, {5, 6}",
+    "flow.randn(2, 3, 3, 4), flow.randint(-1, 8, {2, 3, 3, 4}, {dtype = 'int32'}), {3, 2}, {2, 1}, {1, 0}, 1, {6, 5}", NULL};
+FL_OP(max_pool2d_scatter) {
+    .name = "max_pool2d_scatter", .sig = "max_pool2d_scatter(g, taps, " MAX_ATTRS ", size: ints)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Images of `size` (height, width) that are the sum of every element of g at its window's tap.",
+    .saves_in = 2, .infer = infer_scatter, .sbp = sbp_taps, .cpu = kernel_scatter, .grad = grad_scatter, .samples = scatter_samples,
+};
+
+#define AVERAGE_ATTRS "kernel_size: ints, stride: ints = nil, padding: ints = 0, ceil_mode: bool = false, " \
+                      "count_include_pad: bool = true, divisor_override: int = nil"
+
+static const char *const average_samples[] = {
+    "flow.randn(3, 2, 5, 6), 2", "flow.randn(2, 3, 6, 5), {3, 2}, {2, 1}, {1, 0}", "flow.randn(1, 2, 7, 8), 3, 2, 1, true, false",
+    "flow.randn(1, 2, 4, 8), {2, 3}, {divisor_override = 5, ceil_mode = true, padding = {0, 1}}", NULL};
+FL_OP(avg_pool2d) {
+    .name = "avg_pool2d", .sig = "avg_pool2d(x, " AVERAGE_ATTRS ")", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "The mean of every window of the images x [n, channels, height, width].",
+    .infer = infer_average, .sbp = sbp_average, .cpu = kernel_average, .grad = grad_average, .samples = average_samples,
+};
+
+static const char *const spread_samples[] = {
+    "flow.randn(3, 2, 2, 3), 2, nil, 0, false, true, nil, {5, 6}", "flow.randn(2, 3, 3, 4), {3, 2}, {2, 1}, {1, 0}, false, false, nil, {6, 5}",
+    NULL};
+FL_OP(avg_pool2d_spread) {
+    .name = "avg_pool2d_spread", .sig = "avg_pool2d_spread(g, " AVERAGE_ATTRS ", size: ints)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "Images of `size` (height, width) over whose windows the elements of g are shared out: the gradient of avg_pool2d.",
+    .infer = infer_spread, .sbp = sbp_average, .cpu = kernel_spread, .grad = grad_spread, .samples = spread_samples,
+};
