@@ -10,7 +10,7 @@
 ** parameters   x          a tensor                     x|n        a tensor or a Lua number
 **              x?         a tensor or nil              xs...      a list of tensors (last tensor parameter)
 **              name: type [= default]                  an attribute; without default it is required
-** types        bool int float scalar (number or boolean, remembers which) axis axes ints sizes dtype
+** types        bool int float scalar (number or boolean, remembers which) axis axes ints sizes dtype text (of ops that are bodies)
 **              a|b|c (one of these words) options (dtype, device, placement, sbp, requires_grad)
 ** marks        ~name: type    a value attribute: handed to the kernel, never part of the plan's key
 ** defaults     nil: absent (attr.given is false)
@@ -48,6 +48,7 @@ typedef struct fl_attr {
     union {
         int64_t integer;        /* bool, int, axis, dtype, position of the word, integer scalar */
         double number;          /* float, float scalar */
+        const char *text;       /* text: borrowed, for the call alone */
         int64_t list[FL_MAX_NDIM];
     };
 } fl_attr;
@@ -69,7 +70,7 @@ static inline double fl_attr_number(const fl_attr *a) { return a->kind == FL_NUM
 
 /* ---- signatures, parsed ---- */
 
-typedef enum fl_attr_type { FL_ATTR_BOOL, FL_ATTR_INT, FL_ATTR_FLOAT, FL_ATTR_SCALAR, FL_ATTR_AXIS, FL_ATTR_AXES, FL_ATTR_INTS, FL_ATTR_SIZES, FL_ATTR_DTYPE, FL_ATTR_WORD, FL_ATTR_OPTIONS } fl_attr_type;
+typedef enum fl_attr_type { FL_ATTR_BOOL, FL_ATTR_INT, FL_ATTR_FLOAT, FL_ATTR_SCALAR, FL_ATTR_AXIS, FL_ATTR_AXES, FL_ATTR_INTS, FL_ATTR_SIZES, FL_ATTR_DTYPE, FL_ATTR_WORD, FL_ATTR_TEXT, FL_ATTR_OPTIONS } fl_attr_type;
 
 typedef struct fl_param {
     char name[24];

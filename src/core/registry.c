@@ -58,7 +58,7 @@ static const struct {
 } type_names[] = {
     {"bool", FL_ATTR_BOOL}, {"int", FL_ATTR_INT}, {"float", FL_ATTR_FLOAT}, {"scalar", FL_ATTR_SCALAR},
     {"axis", FL_ATTR_AXIS}, {"axes", FL_ATTR_AXES}, {"ints", FL_ATTR_INTS}, {"sizes", FL_ATTR_SIZES},
-    {"dtype", FL_ATTR_DTYPE},
+    {"dtype", FL_ATTR_DTYPE}, {"text", FL_ATTR_TEXT},
 };
 
 /* Reads "float" or "mean|sum|none" after the colon. */

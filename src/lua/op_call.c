@@ -53,6 +53,17 @@ static void read_operand(lua_State *L, fl_operand *o, const fl_lua_call *c, cons
 
 /* ---- a list of operands ---- */
 
+/* The tensors at `index` and after it become a list in their place. */
+static void collect_tensors(lua_State *L, int index, int top)
+{
+    lua_createtable(L, top - index + 1, 0);
+    for (int i = index; i <= top; i++) {
+        lua_pushvalue(L, i);
+        lua_rawseti(L, -2, i - index + 1);
+    }
+    lua_replace(L, index);
+}
+
 /* Appends the tensors of the list at index; with `nested`, entries may be lists themselves. */
 static int read_list(lua_State *L, fl_operand *out, int count, int limit, const binding *b, const fl_param *p, int index, bool nested)
 {
@@ -150,6 +161,10 @@ static void read_attr(lua_State *L, binding *b, const fl_param *p, int index, in
     case FL_ATTR_SCALAR: read_scalar(L, a, who, p, index); break;
     case FL_ATTR_DTYPE: a->integer = fl_lua_check_dtype(L, index, who); break;
     case FL_ATTR_WORD: a->integer = read_word(L, who, p, index); break;
+    case FL_ATTR_TEXT:
+        if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: %s must be a string, got %s", who, p->name, fl_lua_type_name(L, index));
+        a->text = lua_tostring(L, index);
+        break;
     case FL_ATTR_OPTIONS: break;
     case FL_ATTR_AXES:
     case FL_ATTR_INTS:
@@ -272,6 +287,12 @@ const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call)
 
 static bool is_empty_table(lua_State *L, int index) { return lua_istable(L, index) && lua_rawlen(L, index) == 0; }
 
+/* A list that is the last parameter may be written as so many arguments: f("ij,jk", x, y). */
+static bool is_spread(lua_State *L, const fl_signature *s, int i, int index)
+{
+    return s->params[i].is_tensor && s->params[i].is_list && i == s->param_count - 1 && fl_lua_box(L, index);
+}
+
 /* Arguments 1..top in the signature's order. An empty table at the end is an empty list, or else options none of which is set. */
 static void read_positional(lua_State *L, binding *b, int top)
 {
@@ -286,7 +307,11 @@ static void read_positional(lua_State *L, binding *b, int top)
             numbers = count_numbers(L, index, top);
             if (numbers == 0) numbers = 1;
         }
-        if (p->is_tensor || !lua_isnil(L, index)) read_param(L, b, i, index, numbers);
+        if (is_spread(L, s, i, index)) {
+            collect_tensors(L, index, top);
+            numbers = top - index + 1;
+        }
+        if (p->is_tensor || !lua_isnil(L, index)) read_param(L, b, i, index, p->is_tensor ? 1 : numbers);
         index += numbers;
     }
     if (index <= top && !(index == top && is_empty_table(L, top)))

@@ -1,0 +1,420 @@
+/*
+** einsum.c -- sums of products named by letters: a body in permute, reshape, matmul, mul, sum and diagonal.
+**
+** Operands are multiplied from left to right. Of two operands a letter that both have and that is needed later is a batch
+** axis of the product; one that is needed no more is what a matrix product sums over; the letters that only one of them has
+** are its rows or columns. The axes of "..." are labels like letters, counted from the last one, which broadcast.
+*/
+#include "chain.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+enum { LETTERS = 52, LABELS = LETTERS + FL_MAX_NDIM, NO_ELLIPSIS = -1 };    /* A-Z, a-z; the last axis of "..." is LETTERS */
+
+/* The labels of a tensor's axes. */
+typedef struct labels {
+    int count;
+    int8_t at[FL_MAX_NDIM];
+} labels;
+
+typedef struct factor {
+    fl_tensor *x;               /* borrowed */
+    labels axes;
+} factor;
+
+static uint64_t mask_of(const labels *l)
+{
+    uint64_t mask = 0;
+    for (int i = 0; i < l->count; i++) mask |= UINT64_C(1) << l->at[i];
+    return mask;
+}
+
+static bool has(uint64_t mask, int label) { return mask >> label & 1u; }
+static void append(labels *l, int label) { l->at[l->count++] = (int8_t)label; }
+
+static int position_of(const labels *l, int label)
+{
+    for (int i = 0; i < l->count; i++)
+        if (l->at[i] == label) return i;
+    return -1;
+}
+
+/* "letter j", "axis -1 of '...'" */
+enum { LABEL_TEXT = 32 };
+static const char *label_text(char *buffer, int label)
+{
+    if (label >= LETTERS) snprintf(buffer, LABEL_TEXT, "axis %d of '...'", LETTERS - 1 - label);
+    else snprintf(buffer, LABEL_TEXT, "letter %c", label < 26 ? 'A' + label : 'a' + label - 26);
+    return buffer;
+}
+
+/* ---- the equation ---- */
+
+/* Where one operand, or the result, is spelled. */
+typedef struct term {
+    const char *from, *to;
+    int letters;                /* how many, "..." not counted */
+    bool ellipsis;
+} term;
+
+/* Is there a "->" at p? */
+static bool is_arrow(const char *p) { return p[0] == '-' && p[1] == '>'; }
+
+/* Reads up to a comma, an arrow or the end. what: "operand 1", "the result", for messages. */
+static fl_status read_term(term *out, const char *p, const char *equation, const char *what)
+{
+    *out = (term){.from = p};
+    for (; *p && *p != ',' && !is_arrow(p); p++) {
+        if (*p == ' ') continue;
+        if (isalpha((unsigned char)*p)) {
+            out->letters++;
+            continue;
+        }
+        if (*p != '.') return fl_fail(FL_ERR_VALUE, "einsum: '%c' in '%s' is not a letter", *p, equation);
+        if (p[1] != '.' || p[2] != '.') return fl_fail(FL_ERR_VALUE, "einsum: '.' in '%s' is not part of '...'", equation);
+        if (out->ellipsis) return fl_fail(FL_ERR_VALUE, "einsum: '...' comes twice in %s", what);
+        out->ellipsis = true;
+        p += 2;
+    }
+    out->to = p;
+    return FL_OK;
+}
+
+/* The labels of a term, with `extra` axes for "...". There is room for them. */
+static labels term_labels(const term *t, int extra)
+{
+    labels l = {0};
+    for (const char *p = t->from; p < t->to; p++) {
+        if (isupper((unsigned char)*p)) append(&l, *p - 'A');
+        else if (islower((unsigned char)*p)) append(&l, *p - 'a' + 26);
+        else if (*p == '.') {
+            for (int i = extra; i-- > 0;) append(&l, LETTERS + i);
+            p += 2;
+        }
+    }
+    return l;
+}
+
+/* What the operands say together. */
+typedef struct reading {
+    int extra;                  /* most axes that "..." stands for */
+    int times[LABELS];          /* how often a label is used */
+    int64_t size[LABELS];
+    int owner[LABELS];          /* operand that the size is from */
+} reading;
+
+/* Sizes of one label agree, or one of them is 1. */
+static fl_status note_label(reading *r, int label, int64_t size, int operand)
+{
+    char text[LABEL_TEXT];
+    if (r->times[label]++ == 0 || r->size[label] == 1) {
+        r->size[label] = size;
+        r->owner[label] = operand;
+        return FL_OK;
+    }
+    if (size == 1 || size == r->size[label]) return FL_OK;
+    return fl_fail(FL_ERR_SHAPE, "einsum: %s is %lld in operand %d and %lld in operand %d", label_text(text, label), (long long)r->size[label],
+                   r->owner[label], (long long)size, operand);
+}
+
+/* A letter that one operand has twice: its diagonal, which needs equal sizes. */
+static fl_status note_twice(const labels *l, const fl_shape *shape, int operand)
+{
+    char text[LABEL_TEXT];
+    for (int i = 0; i < l->count; i++) {
+        int first = position_of(l, l->at[i]);
+        if (shape->dims[first] == shape->dims[i]) continue;
+        return fl_fail(FL_ERR_SHAPE, "einsum: %s is %lld and %lld in operand %d", label_text(text, l->at[i]), (long long)shape->dims[first],
+                       (long long)shape->dims[i], operand);
+    }
+    return FL_OK;
+}
+
+static fl_status read_operand(factor *out, reading *r, const term *t, fl_tensor *x, int operand)
+{
+    const fl_shape *shape = &x->meta->shape;
+    char text[FL_SHAPE_TEXT];
+    int extra = shape->ndim - t->letters;
+    if (extra < 0 || (extra > 0 && !t->ellipsis))
+        return fl_fail(FL_ERR_SHAPE, "einsum: '%.*s' names %d axes, but operand %d is %s", (int)(t->to - t->from), t->from, t->letters, operand,
+                       fl_shape_text(text, shape));
+    *out = (factor){x, term_labels(t, extra)};
+    if (extra > r->extra) r->extra = extra;
+    FL_TRY(note_twice(&out->axes, shape, operand));
+    for (int i = 0; i < out->axes.count; i++) FL_TRY(note_label(r, out->axes.at[i], shape->dims[i], operand));
+    return FL_OK;
+}
+
+/* Without an arrow: the axes of "...", then the letters that come once, upper case before lower case. */
+static labels implicit_result(const reading *r)
+{
+    labels l = {0};
+    for (int i = r->extra; i-- > 0;) append(&l, LETTERS + i);
+    for (int i = 0; i < LETTERS && l.count < FL_MAX_NDIM; i++)
+        if (r->times[i] == 1) append(&l, i);
+    return l;
+}
+
+static fl_status too_many_axes(int count, const char *what)
+{
+    return fl_fail(FL_ERR_SHAPE, "einsum: %s has %d axes; a tensor has at most %d", what, count, FL_MAX_NDIM);
+}
+
+static int implicit_count(const reading *r)
+{
+    int count = r->extra;
+    for (int i = 0; i < LETTERS; i++) count += r->times[i] == 1;
+    return count;
+}
+
+static fl_status read_result(labels *out, const reading *r, const char *arrow, const char *equation)
+{
+    char text[LABEL_TEXT];
+    term t = {.letters = implicit_count(r)};
+    if (*arrow) FL_TRY(read_term(&t, arrow + 2, equation, "the result"));
+    if (*arrow && *t.to) return fl_fail(FL_ERR_VALUE, "einsum: '%s' goes on after the result", equation);
+    int count = t.letters + (t.ellipsis ? r->extra : 0);
+    if (count > FL_MAX_NDIM) return too_many_axes(count, "the result");
+    *out = *arrow ? term_labels(&t, r->extra) : implicit_result(r);
+    for (int i = 0; i < out->count; i++) {
+        if (r->times[out->at[i]] == 0) return fl_fail(FL_ERR_VALUE, "einsum: %s of the result is in no operand", label_text(text, out->at[i]));
+        if (position_of(out, out->at[i]) != i) return fl_fail(FL_ERR_VALUE, "einsum: %s comes twice in the result", label_text(text, out->at[i]));
+    }
+    return FL_OK;
+}
+
+static int count_terms(const char *equation)
+{
+    int count = 1;
+    for (const char *p = equation; *p && !is_arrow(p); p++) count += *p == ',';
+    return count;
+}
+
+/* factors: one per operand. */
+static fl_status read_equation(factor *factors, labels *result, const char *equation, const fl_operand *in, int nin)
+{
+    reading r = {0};
+    const char *p = equation;
+    int terms = count_terms(equation);
+    if (terms != nin) return fl_fail(FL_ERR_VALUE, "einsum: '%s' is about %d operands, %d given", equation, terms, nin);
+    for (int i = 0; i < nin; i++) {
+        term t;
+        char what[LABEL_TEXT];
+        snprintf(what, sizeof what, "operand %d", i);
+        FL_TRY(read_term(&t, p, equation, what));
+        FL_TRY(read_operand(&factors[i], &r, &t, in[i].tensor, i));
+        p = t.to + (*t.to == ',');
+    }
+    return read_result(result, &r, p, equation);
+}
+
+/* ---- one operand ---- */
+
+/* The labels but for those at the axes of a mask. */
+static labels without(const labels *l, uint32_t axes)
+{
+    labels rest = {0};
+    for (int i = 0; i < l->count; i++)
+        if (!(axes >> i & 1u)) append(&rest, l->at[i]);
+    return rest;
+}
+
+/* Diagonals of the axes that have one letter. */
+static factor without_repeats(fl_chain *c, factor f)
+{
+    for (int i = 0; i < f.axes.count; i++) {
+        int first = position_of(&f.axes, f.axes.at[i]), label = f.axes.at[i];
+        if (first == i) continue;
+        fl_attrs a;
+        fl_attrs_init(&a, FL_OP_REF(diagonal));
+        fl_attr_set(&a, 1, first);
+        fl_attr_set(&a, 2, i);
+        f.x = CHAIN_CALL(c, &a, diagonal, fl_of(f.x));
+        f.axes = without(&f.axes, 1u << first | 1u << i);
+        append(&f.axes, label);     /* the diagonal is the last axis */
+        i = -1;
+    }
+    return f;
+}
+
+/* Sums over the labels that are not in keep. */
+static factor summed(fl_chain *c, factor f, uint64_t keep)
+{
+    uint32_t axes = 0;
+    for (int i = 0; i < f.axes.count; i++)
+        if (!has(keep, f.axes.at[i])) axes |= 1u << i;
+    if (!axes) return f;
+    return (factor){chain_sum(c, f.x, axes, false), without(&f.axes, axes)};
+}
+
+static int64_t size_at(const factor *f, int label) { return f->x->meta->shape.dims[position_of(&f->axes, label)]; }
+
+/* f without the axes of size 1 that broadcast to larger ones of `other`. */
+static factor without_broadcast(fl_chain *c, factor f, const factor *other)
+{
+    uint32_t axes = 0;
+    fl_shape shape;
+    if (c->status != FL_OK) return f;
+    for (int i = 0; i < f.axes.count; i++) {
+        bool shared = position_of(&other->axes, f.axes.at[i]) >= 0;
+        if (shared && f.x->meta->shape.dims[i] == 1 && size_at(other, f.axes.at[i]) != 1) axes |= 1u << i;
+    }
+    if (!axes) return f;
+    fl_reduce_shape(&shape, &f.x->meta->shape, axes, false);
+    return (factor){chain_reshape(c, f.x, &shape), without(&f.axes, axes)};
+}
+
+static fl_tensor *permuted(fl_chain *c, const factor *f, const labels *order)
+{
+    int64_t axes[FL_MAX_NDIM];
+    fl_attrs a;
+    for (int i = 0; i < order->count; i++) axes[i] = position_of(&f->axes, order->at[i]);
+    fl_attrs_init(&a, FL_OP_REF(permute));
+    fl_attr_set_list(&a, 0, axes, order->count);
+    return CHAIN_CALL(c, &a, permute, fl_of(f->x));
+}
+
+/* ---- two operands ---- */
+
+/* Labels of a pair x, y by the part they play. */
+typedef struct roles {
+    labels batch, rows, columns, inner;
+} roles;
+
+static roles roles_of(const factor *x, const factor *y, uint64_t keep)
+{
+    roles r = {0};
+    uint64_t in_x = mask_of(&x->axes), in_y = mask_of(&y->axes);
+    for (int i = 0; i < x->axes.count; i++) {
+        int label = x->axes.at[i];
+        append(!has(in_y, label) ? &r.rows : has(keep, label) ? &r.batch : &r.inner, label);
+    }
+    for (int i = 0; i < y->axes.count; i++)
+        if (!has(in_x, y->axes.at[i])) append(&r.columns, y->axes.at[i]);
+    return r;
+}
+
+/* The two lists one after the other. */
+static labels joined(const labels *x, const labels *y)
+{
+    labels l = *x;
+    for (int i = 0; i < y->count; i++) append(&l, y->at[i]);
+    return l;
+}
+
+static int64_t numel_at(const factor *f, const labels *l)
+{
+    int64_t n = 1;
+    for (int i = 0; i < l->count; i++) n *= size_at(f, l->at[i]);
+    return n;
+}
+
+static void append_sizes(fl_shape *shape, const factor *f, const labels *l)
+{
+    for (int i = 0; i < l->count; i++) shape->dims[shape->ndim++] = size_at(f, l->at[i]);
+}
+
+/* f as matrices [batch..., one, two]. */
+static fl_tensor *matrices(fl_chain *c, const factor *f, const labels *batch, const labels *one, const labels *two)
+{
+    fl_shape shape = {0};
+    labels sides = joined(one, two), order = joined(batch, &sides);
+    append_sizes(&shape, f, batch);
+    shape.dims[shape.ndim++] = numel_at(f, one);
+    shape.dims[shape.ndim++] = numel_at(f, two);
+    return chain_reshape(c, permuted(c, f, &order), &shape);
+}
+
+/* f as [batch..., rows..., columns...], those it does not have of size 1. */
+static fl_tensor *spread(fl_chain *c, const factor *f, const labels *all)
+{
+    fl_shape shape = {all->count, {0}};
+    labels own = {0};
+    for (int i = 0; i < all->count; i++) {
+        bool there = position_of(&f->axes, all->at[i]) >= 0;
+        shape.dims[i] = there ? size_at(f, all->at[i]) : 1;
+        if (there) append(&own, all->at[i]);
+    }
+    return chain_reshape(c, permuted(c, f, &own), &shape);
+}
+
+/* The product of two operands over the labels of keep. */
+static factor product_of(fl_chain *c, factor x, factor y, uint64_t keep)
+{
+    x = without_broadcast(c, x, &y);
+    y = without_broadcast(c, y, &x);
+    x = summed(c, x, keep | mask_of(&y.axes));
+    y = summed(c, y, keep | mask_of(&x.axes));
+    if (c->status != FL_OK) return (factor){0};
+    roles r = roles_of(&x, &y, keep);
+    int count = r.batch.count + r.rows.count + r.columns.count;
+    bool multiplies = r.inner.count == 0;
+    if (count > FL_MAX_NDIM || (!multiplies && r.batch.count + 2 > FL_MAX_NDIM)) {
+        c->status = too_many_axes(count > FL_MAX_NDIM ? count : r.batch.count + 2, "a product of operands");
+        return (factor){0};
+    }
+    labels sides = joined(&r.rows, &r.columns), all = joined(&r.batch, &sides);
+    if (multiplies) return (factor){chain_mul(c, spread(c, &x, &all), spread(c, &y, &all)), all};
+    fl_shape shape = {0};
+    append_sizes(&shape, &x, &r.batch);
+    append_sizes(&shape, &x, &r.rows);
+    append_sizes(&shape, &y, &r.columns);
+    fl_tensor *p = CHAIN_CALL(c, NULL, matmul, fl_of(matrices(c, &x, &r.batch, &r.rows, &r.inner)), fl_of(matrices(c, &y, &r.batch, &r.inner, &r.columns)));
+    return (factor){chain_reshape(c, p, &shape), all};
+}
+
+/* ---- all ---- */
+
+/* Labels that the result or an operand from `next` on has. */
+static uint64_t needed(const labels *result, const factor *factors, int next, int count)
+{
+    uint64_t mask = mask_of(result);
+    for (int i = next; i < count; i++) mask |= mask_of(&factors[i].axes);
+    return mask;
+}
+
+/* Takes the product of the operands so far into *sum, whose tensor it owns. */
+static fl_status multiply_by(factor *sum, const factor *factors, int i, int count, const labels *result)
+{
+    fl_chain c = {0};
+    uint64_t keep = needed(result, factors, i + 1, count);
+    factor x = without_repeats(&c, factors[i]);
+    factor next = sum->x ? product_of(&c, *sum, x, keep) : summed(&c, x, keep);
+    fl_tensor *owned = c.status == FL_OK ? fl_tensor_ref(next.x) : NULL;
+    FL_TRY(fl_chain_end(&c));
+    if (sum->x) fl_tensor_unref(sum->x);
+    *sum = (factor){owned, next.axes};
+    return FL_OK;
+}
+
+static fl_status contract(fl_tensor **out, const factor *factors, int count, const labels *result)
+{
+    factor sum = {0};
+    fl_chain c = {0};
+    for (int i = 0; i < count && c.status == FL_OK; i++) c.status = multiply_by(&sum, factors, i, count, result);
+    if (c.status == FL_OK) *out = fl_chain_take(&c, permuted(&c, &sum, result));
+    if (sum.x) fl_tensor_unref(sum.x);
+    return fl_chain_end(&c);
+}
+
+static fl_status body_einsum(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    factor factors[FL_MAX_PARAMS];
+    labels result;
+    if (nin == 0) return fl_fail(FL_ERR_VALUE, "einsum: takes at least one tensor");
+    if (nin > FL_MAX_PARAMS) return fl_fail(FL_ERR_VALUE, "einsum: takes at most %d tensors, got %d", FL_MAX_PARAMS, nin);
+    FL_TRY(read_equation(factors, &result, attrs->at[0].text, in, nin));
+    return contract(out, factors, nin, &result);
+}
+
+static const char *const einsum_samples[] = {
+    "'ij,jk->ik', flow.randn(3, 4), flow.randn(4, 2)", "'bij,bjk', flow.randn(2, 3, 4), flow.randn(2, 4, 2)", "'ii->i', flow.randn(3, 3)",
+    "'i,j->ij', flow.randn(3), flow.randn(4)", "'bhqd,bhkd->bhqk', flow.randn(2, 2, 3, 4), flow.randn(2, 2, 5, 4)",
+    "'a,ab,bcc->c', flow.randn(2), flow.randn(2, 3), flow.randn(3, 4, 4)", "'...i,ij->...j', flow.randn(2, 3, 4), flow.randn(4, 2)",
+    "'ijk->', flow.randn(2, 3, 4)", "'ij,kj->', flow.randn(2, 3), flow.randn(4, 3)", "'abc,cbd->da', flow.randn(2, 3, 4), flow.randn(4, 3, 2)", NULL};
+FL_OP(einsum) {
+    .name = "einsum", .sig = "einsum(equation: text, xs...)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "Products of tensors, summed over the letters that the result lacks: einsum(\"bij,bjk->bik\", x, y); operands are multiplied from left to right.",
+    .body = body_einsum, .samples = einsum_samples,
+};
