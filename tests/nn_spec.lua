@@ -97,6 +97,34 @@ Sequential(
 )]], tostring(net))
     end)
 
+    it("make images smaller", function()
+        local net = nn.Sequential(nn.Conv2d(3, 8, 3, {stride = {2, 1}, padding = 1, groups = 1}), nn.ReLU(),
+            nn.MaxPool2d(2), nn.Conv2d(8, 4, {1, 2}, {groups = 4, dilation = 2, bias = false}),
+            nn.AvgPool2d(3, {stride = 1, padding = 1, count_include_pad = false}), nn.Flatten(), nn.Linear(4 * 3 * 4, 5))
+        assert.are.equal([[
+Sequential(
+  (1): Conv2d(in=3, out=8, kernel=3, stride=2x1, padding=1, bias=true)
+  (2): ReLU()
+  (3): MaxPool2d(kernel=2, stride=2, padding=0)
+  (4): Conv2d(in=8, out=4, kernel=1x2, stride=1, padding=0, dilation=2, groups=4, bias=false)
+  (5): AvgPool2d(kernel=3, stride=1, padding=1, count_include_pad=false)
+  (6): Flatten()
+  (7): Linear(in=48, out=5, bias=true)
+)]], tostring(net))
+        local x = flow.randn(2, 3, 11, 12)
+        local y = net(x)
+        assert.are.equal("[2, 5]", shape(y))
+        local h = flow.conv2d(x, net[1].weight, net[1].bias, {stride = {2, 1}, padding = 1}):relu()
+        h = flow.conv2d(flow.max_pool2d(h, 2), net[4].weight, nil, {groups = 4, dilation = 2})
+        h = flow.avg_pool2d(h, 3, 1, 1, {count_include_pad = false})
+        assert.is_true((net[7](h:flatten(1)) - y):abs():amax():item() == 0)
+        y:sum():backward()
+        for _, p in ipairs(net:parameters()) do assert.is_truthy(p.grad:abs():amax():item() > 0) end
+        local bound = 1 / math.sqrt(3 * 3 * 3)
+        local weight = net[1].weight:detach():abs():amax():item()
+        assert.is_true(weight <= bound and weight > 0.9 * bound)
+    end)
+
     it("say where an error was", function()
         local GPT = nn.Module:extend("GPT")
         function GPT:init()
@@ -141,6 +169,14 @@ Sequential(
         {"a size that is no whole number", function() nn.Linear(2.5, 3) end,
             "Linear: the number of inputs must be a whole number >= 1, got 2.5"},
         {"a negative size", function() nn.Embedding(10, -1) end, "Embedding: the width must be a whole number >= 1, got -1"},
+        {"a kernel of three numbers", function() nn.Conv2d(1, 2, {3, 3, 3}) end,
+            "Conv2d: the kernel size must be one number or {rows, columns}, got 3 numbers"},
+        {"groups that do not divide", function() nn.Conv2d(4, 6, 3, {groups = 4}) end,
+            "Conv2d: 4 inputs and 6 outputs cannot be shared by 4 groups"},
+        {"a window of nothing", function() nn.MaxPool2d(0) end,
+            "MaxPool2d: the kernel size must be a whole number >= 1, got 0"},
+        {"an option of another pooling", function() nn.AvgPool2d(2, {dilation = 2}) end,
+            "AvgPool2d: unknown option 'dilation'"},
         {"no size", function() nn.LayerNorm() end, "LayerNorm: needs the last sizes of its input"},
         {"a probability of NaN", function() nn.Dropout(0 / 0) end, nil},
         {"heads that do not divide", function() nn.CausalSelfAttention(10, 3) end,

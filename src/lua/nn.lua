@@ -272,6 +272,123 @@ function Flatten:forward(x)  -- luacheck: ignore self
     return x:flatten(1)
 end
 
+-- ---- images ----
+
+-- One number for both, or {rows, columns}: always as the latter.
+local function pair(who, name, value, least)
+    local list = type(value) == "table" and value or {value, value}
+    if #list ~= 2 then check.fail("%s: %s must be one number or {rows, columns}, got %d numbers", who, name, #list) end
+    return {check.integer(who, name, list[1], least), check.integer(who, name, list[2], least)}
+end
+
+local function pair_text(p)
+    return p[1] == p[2] and tostring(p[1]) or ("%dx%d"):format(p[1], p[2])
+end
+
+---Convolution of images [n, inputs, height, width].
+---@class flow.nn.Conv2d: flow.nn.Module
+local Conv2d = Module:extend("Conv2d")
+nn.Conv2d = Conv2d
+
+---@alias flow.nn.pair integer|integer[] both, or {rows, columns}
+
+---@param inputs integer channels of the input
+---@param outputs integer channels of the result
+---@param kernel flow.nn.pair size of the window
+---@param opts {stride: flow.nn.pair, padding: flow.nn.pair, dilation: flow.nn.pair, groups: integer, bias: boolean}?
+function Conv2d:init(inputs, outputs, kernel, opts)
+    local o = check.options("Conv2d", opts, {
+        stride = check.none, padding = check.none, dilation = check.none, groups = 1, bias = true,
+    })
+    self.inputs = check.integer("Conv2d", "the number of inputs", inputs, 1)
+    self.outputs = check.integer("Conv2d", "the number of outputs", outputs, 1)
+    self.groups = check.integer("Conv2d", "groups", o.groups, 1)
+    if inputs % o.groups ~= 0 or outputs % o.groups ~= 0 then
+        check.fail("Conv2d: %d inputs and %d outputs cannot be shared by %d groups", inputs, outputs, o.groups)
+    end
+    self.kernel = pair("Conv2d", "the kernel size", kernel, 1)
+    self.stride = pair("Conv2d", "stride", o.stride or 1, 1)
+    self.padding = pair("Conv2d", "padding", o.padding or 0, 0)
+    self.dilation = pair("Conv2d", "dilation", o.dilation or 1, 1)
+    local depth = inputs // o.groups
+    local bound = 1 / math.sqrt(depth * self.kernel[1] * self.kernel[2])
+    local weight = flow.empty(outputs, depth, self.kernel[1], self.kernel[2])
+    self.weight = nn.Parameter(init.uniform(weight, -bound, bound))
+    self.bias = nil
+    if o.bias then self.bias = nn.Parameter(init.uniform(flow.empty(outputs), -bound, bound)) end
+end
+
+function Conv2d:forward(x)
+    return flow.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+end
+
+function Conv2d:extra()
+    local text = ("in=%d, out=%d, kernel=%s, stride=%s, padding=%s"):format(self.inputs, self.outputs,
+        pair_text(self.kernel), pair_text(self.stride), pair_text(self.padding))
+    if pair_text(self.dilation) ~= "1" then text = text .. ", dilation=" .. pair_text(self.dilation) end
+    if self.groups ~= 1 then text = text .. ", groups=" .. self.groups end
+    return text .. ", bias=" .. tostring(self.bias ~= nil)
+end
+
+---The largest element of every window of images [n, channels, height, width].
+---@class flow.nn.MaxPool2d: flow.nn.Module
+local MaxPool2d = Module:extend("MaxPool2d")
+nn.MaxPool2d = MaxPool2d
+
+---@param kernel flow.nn.pair size of the window
+---@param opts {stride: flow.nn.pair, padding: flow.nn.pair, dilation: flow.nn.pair, ceil_mode: boolean}? without a
+---stride windows lie side by side
+function MaxPool2d:init(kernel, opts)
+    local o = check.options("MaxPool2d", opts, {
+        stride = check.none, padding = check.none, dilation = check.none, ceil_mode = false,
+    })
+    self.kernel = pair("MaxPool2d", "the kernel size", kernel, 1)
+    self.stride = pair("MaxPool2d", "stride", o.stride or self.kernel, 1)
+    self.padding = pair("MaxPool2d", "padding", o.padding or 0, 0)
+    self.dilation = pair("MaxPool2d", "dilation", o.dilation or 1, 1)
+    self.ceil_mode = o.ceil_mode
+end
+
+function MaxPool2d:forward(x)
+    return flow.max_pool2d(x, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
+end
+
+-- Of all that pool.
+local function pool_text(pool)
+    return ("kernel=%s, stride=%s, padding=%s"):format(pair_text(pool.kernel), pair_text(pool.stride),
+        pair_text(pool.padding)) .. (pool.ceil_mode and ", ceil_mode=true" or "")
+end
+
+function MaxPool2d:extra()
+    local text = pool_text(self)
+    return pair_text(self.dilation) == "1" and text or text .. ", dilation=" .. pair_text(self.dilation)
+end
+
+---The mean of every window of images [n, channels, height, width].
+---@class flow.nn.AvgPool2d: flow.nn.Module
+local AvgPool2d = Module:extend("AvgPool2d")
+nn.AvgPool2d = AvgPool2d
+
+---@param kernel flow.nn.pair size of the window
+---@param opts {stride: flow.nn.pair, padding: flow.nn.pair, ceil_mode: boolean, count_include_pad: boolean}?
+function AvgPool2d:init(kernel, opts)
+    local o = check.options("AvgPool2d", opts, {
+        stride = check.none, padding = check.none, ceil_mode = false, count_include_pad = true,
+    })
+    self.kernel = pair("AvgPool2d", "the kernel size", kernel, 1)
+    self.stride = pair("AvgPool2d", "stride", o.stride or self.kernel, 1)
+    self.padding = pair("AvgPool2d", "padding", o.padding or 0, 0)
+    self.ceil_mode, self.count_include_pad = o.ceil_mode, o.count_include_pad
+end
+
+function AvgPool2d:forward(x)
+    return flow.avg_pool2d(x, self.kernel, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+end
+
+function AvgPool2d:extra()
+    return pool_text(self) .. (self.count_include_pad and "" or ", count_include_pad=false")
+end
+
 -- ---- containers ----
 
 ---A list of modules: list[1] .. list[#list].
