@@ -144,17 +144,16 @@ describe("the queues", function()
         assert.are.equal(before, follows())
         local sum = there + y
         assert.are.equal(mode == "naive" and before or before + 1, follows())
-        there = nil
-        collectgarbage()
         assert.are.equal(3000, sum:sum():item())
     end)
 
     cuda.it("take back the memory of copies that nothing was computed with", function()
         local y = flow.zeros(1000, {device = cuda.device})
         for i = 1, 20 do
-            local x = flow.full({1000}, i):to(cuda.device)
-            if i % 3 == 0 then y:add_(x) end
-            x = nil
+            do
+                local x = flow.full({1000}, i):to(cuda.device)
+                if i % 3 == 0 then y:add_(x) end
+            end
             collectgarbage()
         end
         assert.are.equal(1000 * (3 + 6 + 9 + 12 + 15 + 18), y:sum():item())
