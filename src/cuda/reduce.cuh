@@ -107,11 +107,14 @@ typedef struct fl_reduce_plan {
 enum {
     FL_REDUCE_THREADS = 256,
     FL_REDUCE_BUSY = 1 << 18,   /* threads that keep a GPU busy */
-    FL_REDUCE_SEGMENTS = 2048
+    FL_REDUCE_SEGMENTS = 2048,
+    FL_REDUCE_AHEAD = 8         /* totals of segments that a thread loads before it joins them */
 };
 
-/* Elements that a thread loads before it folds them. */
-template <int WIDTH> struct fl_reduce_packs { enum { COUNT = WIDTH == 1 ? 8 : WIDTH >= 16 ? 2 : 4 }; };
+/* Packs of WIDTH elements that a thread loads before it folds them: enough bytes under way, of small single elements too. */
+template <typename T, int WIDTH> struct fl_reduce_packs {
+    static constexpr int COUNT = WIDTH > 1 ? (WIDTH >= 16 ? 2 : 4) : sizeof(T) > 2 ? 8 : 16;
+};
 
 static inline void fl_reduce_axes_of(fl_reduce_plan *p, const fl_view *in, uint32_t mask, bool positions)
 {
@@ -216,6 +219,21 @@ __device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold,
     }
 }
 
+/* Loads packs; locate(k, &at) is where pack k lies. Many small ones are loaded as soon as that is known: their addresses then take
+** no registers. */
+template <typename T, int WIDTH, int COUNT, typename L>
+__device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT], fl_place<COUNT> &place, const T *x, const L &locate)
+{
+    constexpr bool AT_ONCE = WIDTH * sizeof(T) <= 2;
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) {
+        place.offset[k] = locate(k, &place.at[k]);
+        if (AT_ONCE) packs[k] = *(const fl_pack<T, WIDTH> *)(x + place.offset[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < COUNT && !AT_ONCE; k++) packs[k] = *(const fl_pack<T, WIDTH> *)(x + place.offset[k]);
+}
+
 /* Units q, q + group, ...: all inside the row. */
 template <int WIDTH, int PACKS, typename T, typename F>
 __device__ static inline void fl_reduce_chunk(typename F::Total &t, const F &fold, const fl_reduce_plan &p, const T *x, int64_t base, int64_t q, int shift)
@@ -223,11 +241,8 @@ __device__ static inline void fl_reduce_chunk(typename F::Total &t, const F &fol
     fl_place<PACKS> place;
     fl_pack<T, WIDTH> packs[PACKS];
     typename F::X v[PACKS * WIDTH];
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) place.offset[k] = base + fl_axes_locate(p.reduced, (q + (int64_t)k * p.group) * WIDTH - shift, &place.at[k]);
     place.stride = p.reduced.stride[0], place.step = p.reduced.other[0];
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) packs[k] = *(const fl_pack<T, WIDTH> *)(x + place.offset[k]);
+    fl_reduce_fetch(packs, place, x, [&](int k, int64_t *at) { return base + fl_axes_locate(p.reduced, (q + (int64_t)k * p.group) * WIDTH - shift, at); });
 #pragma unroll
     for (int k = 0; k < PACKS; k++)
 #pragma unroll
@@ -238,7 +253,7 @@ __device__ static inline void fl_reduce_chunk(typename F::Total &t, const F &fol
 template <typename T, int WIDTH, typename F>
 __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_rows(const T *x, F fold, fl_reduce_plan p, void *partials)
 {
-    enum { PACKS = fl_reduce_packs<WIDTH>::COUNT };
+    enum { PACKS = fl_reduce_packs<T, WIDTH>::COUNT };
     __shared__ typename F::Total shared[32];
     typename F::Total t = fold.none();
     int lane = fl_group_lane(p.group);
@@ -264,11 +279,8 @@ __device__ static inline void fl_reduce_rows_of_columns(typename F::Total *t, co
 {
     fl_place<COUNT> place;
     fl_pack<T, WIDTH> packs[COUNT];
-#pragma unroll
-    for (int k = 0; k < COUNT; k++) place.offset[k] = base + fl_axes_locate(p.reduced, r + k * step, &place.at[k]);
     place.stride = place.step = 0;
-#pragma unroll
-    for (int k = 0; k < COUNT; k++) packs[k] = *(const fl_pack<T, WIDTH> *)(x + place.offset[k]);
+    fl_reduce_fetch(packs, place, x, [&](int k, int64_t *at) { return base + fl_axes_locate(p.reduced, r + k * step, at); });
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) {
         typename F::X v[COUNT];
@@ -285,7 +297,7 @@ template <typename T, int WIDTH, typename F>
 __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_columns(const T *x, F fold, fl_reduce_plan p, void *partials)
 {
     typedef typename F::Total Total;
-    enum { ROWS = fl_reduce_packs<WIDTH>::COUNT };
+    enum { ROWS = fl_reduce_packs<T, WIDTH>::COUNT };
     FL_DYNAMIC_SHARED(Total, shared);
     int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * WIDTH;
     bool active = first < p.kept.total;
@@ -313,18 +325,23 @@ __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_columns(const T *
     }
 }
 
-/* The totals of the segments of one result, by a warp. */
-template <typename F> __global__ void fl_reduce_partials(F fold, fl_reduce_plan p, const void *partials)
+/* The totals of the segments of one result, by `group` threads; each loads several before it joins them. */
+template <typename F> __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_partials(F fold, fl_reduce_plan p, int group, const void *partials)
 {
     typedef typename F::Total Total;
-    int64_t number = fl_group_number(32);
-    int lane = fl_group_lane(32);
+    __shared__ Total shared[32];
+    int64_t number = fl_group_number(group);
     Total t = fold.none();
     const Total *from = (const Total *)partials + number * p.segments;
-    if (number < p.kept.total)
-        for (int i = lane; i < p.segments; i += 32) t = fold.join(t, from[i]);
-    t = fl_lanes_join(t, 32, [&](const Total &a, const Total &b) { return fold.join(a, b); });
-    if (number < p.kept.total && lane == 0) fl_reduce_put(fold, p, NULL, number, t);
+    for (int i = fl_group_lane(group); number < p.kept.total && i < p.segments; i += FL_REDUCE_AHEAD * group) {
+        Total ahead[FL_REDUCE_AHEAD];
+#pragma unroll
+        for (int k = 0; k < FL_REDUCE_AHEAD; k++) ahead[k] = i + k * group < p.segments ? from[i + k * group] : fold.none();
+#pragma unroll
+        for (int k = 0; k < FL_REDUCE_AHEAD; k++) t = fold.join(t, ahead[k]);
+    }
+    t = fl_group_join(t, group, fold.none(), shared, [&](const Total &a, const Total &b) { return fold.join(a, b); });
+    if (number < p.kept.total && fl_group_lane(group) == 0) fl_reduce_put(fold, p, NULL, number, t);
 }
 
 /* ---- launching ---- */
@@ -342,6 +359,13 @@ template <typename T, int WIDTH, typename F> static inline void fl_reduce_launch
     FL_LAUNCH((fl_reduce_rows<T, WIDTH, F>), grid, dim3(FL_REDUCE_THREADS), 0, x, fold, p, partials);
 }
 
+/* A block has one result of many segments, or several of few. */
+template <typename F> static inline void fl_reduce_launch_partials(const fl_reduce_plan &p, const F &fold, const void *partials)
+{
+    int group = p.segments > 32 * FL_REDUCE_AHEAD ? FL_REDUCE_THREADS : 32;
+    FL_LAUNCH((fl_reduce_partials<F>), dim3(fl_blocks(p.kept.total, FL_REDUCE_THREADS / group)), dim3(FL_REDUCE_THREADS), 0, fold, p, group, partials);
+}
+
 /* By vectors or by single elements. Columns carry a total for each element of a vector, so theirs are shorter. */
 template <typename T, typename F> static inline void fl_reduce_launch(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
 {
@@ -357,13 +381,13 @@ template <typename T, typename F> static inline void fl_reduce_launch(const fl_r
 /* How the axes are given to threads; there are results. */
 template <typename T, bool VECTORS> static inline void fl_reduce_plan_cut(fl_reduce_plan *p, const fl_view *in)
 {
-    int width = fl_vector<T>::WIDTH;
-    if (p->columns && width > 8) width = 8;
+    enum { WIDTH = fl_vector<T>::WIDTH, NARROW = WIDTH > 8 ? 8 : WIDTH };
+    int width = p->columns ? NARROW : WIDTH;
     p->shifts = VECTORS && !p->columns && p->reduced.count == 1 && p->reduced.stride[0] == 1 && p->reduced.total >= 8 * width;
     p->vectors = VECTORS && (p->shifts || fl_reduce_fits(p, in->data, sizeof(T), width));
     if (p->vectors && p->shifts && fl_reduce_fits(p, in->data, sizeof(T), width)) p->shifts = false;
     if (!p->vectors) width = 1;
-    int packs = width == 1 ? 8 : width >= 16 ? 2 : 4;
+    int packs = !p->vectors ? fl_reduce_packs<T, 1>::COUNT : p->columns ? fl_reduce_packs<T, NARROW>::COUNT : fl_reduce_packs<T, WIDTH>::COUNT;
     if (p->columns) fl_reduce_plan_columns(p, width, packs);
     else fl_reduce_plan_rows(p, width, packs);
 }
@@ -379,7 +403,7 @@ template <typename T, typename F> static inline fl_status fl_fold_axes(const fl_
     if (p.segments > 1) FL_TRY(fl_cuda_malloc(&partials, sizeof(typename F::Total) * (size_t)(p.kept.total * p.segments)));
     fl_reduce_launch(p, (const T *)in->data, fold, partials);
     if (!partials) return FL_OK;
-    FL_LAUNCH((fl_reduce_partials<F>), dim3(fl_blocks(p.kept.total, 4)), dim3(128), 0, fold, p, partials);
+    fl_reduce_launch_partials(p, fold, partials);
     fl_cuda_free(partials);
     return FL_OK;
 }

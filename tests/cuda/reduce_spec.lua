@@ -161,6 +161,21 @@ describe("reductions on the GPU:", function()
         agree(sum, flow.randn(40000, 3), {0}, false)
     end)
 
+    cuda.it("of so many segments that a block joins them", function()
+        local x = numbers("float32", {2300003})
+        for _, name in ipairs {"sum", "var", "amax", "logsumexp", "norm 2"} do
+            for _, op in ipairs(OPS) do
+                if op[1] == name then agree(op, x, false, false) end
+            end
+        end
+    end)
+
+    cuda.it("of small elements in columns of odd number", function()
+        for _, dtype in ipairs {"float16", "bfloat16", "int8", "bool"} do
+            for _, n in ipairs {15, 16, 17, 1000} do agree(OPS[1], numbers(dtype, {n, 77}), {0}, false) end
+        end
+    end)
+
     cuda.it("of no results, however long their rows are", function()
         for _, name in ipairs {"sum", "amax", "logsumexp"} do
             local rows = flow.zeros(0, 10000, {device = "cuda"})
