@@ -192,8 +192,36 @@ __device__ static inline void store_units(char *out, const int32_t (&to)[UNITS],
     }
 }
 
-/* A thread moves the same units of every tile, so it finds out only once where in a tile they lie. store(out, to, place, skip) brings
-** a tile from shared memory to its place. */
+/* Where a tile begins on both sides, and which units it has not (as note_beyond). */
+struct tile_at {
+    const char *in;
+    char *out;
+    uint32_t skip;
+};
+
+__device__ static inline tile_at locate_tile(const tile_job &j, uint32_t number, const uint32_t (&beyond)[3])
+{
+    tile_at t = {j.in, j.out, beyond[0]};
+    for (int i = j.steps.count - 1; i >= 0; i--) {
+        uint32_t above = fl_divide(number, j.steps.size[i]), own = number - above * j.steps.size[i].divisor;
+        t.out += own * j.steps.stride[i][0];
+        t.in += own * j.steps.stride[i][1];
+        if (i == j.edge_axis[0] && own == j.edge_last[0]) t.skip |= beyond[1];
+        if (i == j.edge_axis[1] && own == j.edge_last[1]) t.skip |= beyond[2];
+        number = above;
+    }
+    return t;
+}
+
+template <typename T> __device__ static inline void load_units(T (&value)[UNITS], const tile_at &t, const int32_t (&from)[UNITS])
+{
+#pragma unroll
+    for (int k = 0; k < UNITS; k++)
+        if (!(t.skip >> k & 1)) value[k] = *(const T *)(t.in + from[k]);
+}
+
+/* A thread moves the same units of every tile, so it finds out only once where in a tile they lie. The next tile is under way while
+** store(out, to, place, skip) brings one from shared memory to its place. */
 template <typename T, int BLOCK, typename F> __device__ static inline void move_tiles(const tile_job &j, T *tile, const F &store)
 {
     int32_t from[UNITS], to[UNITS], place[UNITS];
@@ -208,27 +236,20 @@ template <typename T, int BLOCK, typename F> __device__ static inline void move_
         note_beyond(beyond, load.beyond | outside, k);
         note_beyond(beyond, unload.beyond | outside, k + UNITS);
     }
+    T value[UNITS];
+    tile_at next = locate_tile(j, blockIdx.x, beyond);
+    load_units(value, next, from);
     for (uint32_t number = blockIdx.x; number < j.tiles; number += gridDim.x) {
-        uint32_t rest = number, skip = beyond[0];
-        const char *in = j.in;
-        char *out = j.out;
-        for (int i = j.steps.count - 1; i >= 0; i--) {
-            uint32_t above = fl_divide(rest, j.steps.size[i]), own = rest - above * j.steps.size[i].divisor;
-            out += own * j.steps.stride[i][0];
-            in += own * j.steps.stride[i][1];
-            if (i == j.edge_axis[0] && own == j.edge_last[0]) skip |= beyond[1];
-            if (i == j.edge_axis[1] && own == j.edge_last[1]) skip |= beyond[2];
-            rest = above;
-        }
-        T value[UNITS];
+        tile_at now = next;
 #pragma unroll
         for (int k = 0; k < UNITS; k++)
-            if (!(skip >> k & 1)) value[k] = *(const T *)(in + from[k]);
-#pragma unroll
-        for (int k = 0; k < UNITS; k++)
-            if (!(skip >> k & 1)) tile[tile_place(threadIdx.x + k * BLOCK)] = value[k];
+            if (!(now.skip >> k & 1)) tile[tile_place(threadIdx.x + k * BLOCK)] = value[k];
         __syncthreads();
-        store(out, to, place, skip);
+        if (number + gridDim.x < j.tiles) {
+            next = locate_tile(j, number + gridDim.x, beyond);
+            load_units(value, next, from);
+        }
+        store(now.out, to, place, now.skip);
         __syncthreads();
     }
 }
