@@ -77,7 +77,8 @@ template <typename T> struct norm_job {
     columns<T> weight, bias;
 };
 
-template <typename T, int PACKS> __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) norm_row(norm_job<T> j, int group)
+/* THREADS: of a block, at most. Rows that more than FL_ROW_THREADS share leave each of these fewer registers. */
+template <typename T, int PACKS, int THREADS> __global__ void __launch_bounds__(THREADS) norm_row(norm_job<T> j, int group)
 {
     typedef wide<T> W;
     enum { WIDTH = fl_vector<T>::WIDTH, COUNT = PACKS * WIDTH };
@@ -171,8 +172,9 @@ template <typename T> static fl_status norm(fl_kernel *k, const fl_rows_of *x, c
                      (wide<T>)k->attrs->at[1].number, columns_of<T>(weight, &k->in[1], dtype), columns_of<T>(bias, &k->in[2], dtype)};
     fl_row_plan p = fl_row_plan_of(j.rows, n, WIDTH, MOST, aligned);
     if (p.packs == 0) return norm_in_two(j, x);
-    fl_by_packs<MOST>(p.packs, [&](auto packs) {
-        FL_LAUNCH((norm_row<T, decltype(packs)::value>), fl_row_grid(j.rows, p), dim3((unsigned)p.threads), 0, j, p.group);
+    if (p.threads > FL_ROW_THREADS) FL_LAUNCH((norm_row<T, MOST, FL_ROW_MOST_THREADS>), fl_row_grid(j.rows, p), dim3((unsigned)p.threads), 0, j, p.group);
+    else fl_by_packs<MOST>(p.packs, [&](auto packs) {
+        FL_LAUNCH((norm_row<T, decltype(packs)::value, FL_ROW_THREADS>), fl_row_grid(j.rows, p), dim3((unsigned)p.threads), 0, j, p.group);
     });
     return FL_OK;
 }
