@@ -1,106 +1,15 @@
 /*
-** sort.c -- sorting rows by radix.
-**
-** An item is an element's key (sort_key.h) and its position; the key and position of most fit into one number. Many rows are
-** sorted one by each thread, few long ones by the whole team. Work is cut by size, so threads never change a result, and a
-** stable sort has but one.
+** sort.c -- sorting rows: the copy that this machine runs.
 */
 #include "sort.h"
-#include "../sort_key.h"
-#include "../storage.h"
-#include "stage.h"
-
-#include <stdlib.h>
-
-enum {
-    DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS,
-    CHUNK = 32768,              /* items of a long row that one thread moves; the last chunk of a row has up to twice as many */
-    MANY_CHUNKS = 2, MANY_ROWS = 16,    /* rows of as many chunks are sorted by the team unless there are so many of them */
-    FEW = 48,                   /* items that are sorted by insertion */
-    BATCH = 256,
-    ROOM = 256                  /* least items kept while the first k are looked for */
-};
-
-static int64_t chunks_of(int64_t n) { return n < CHUNK ? 1 : n / CHUNK; }
-
-/* Items kept while the first k of n are looked for. */
-static int64_t room_for(int64_t n, int64_t k)
-{
-    int64_t room = 2 * k > ROOM ? 2 * k : ROOM;
-    return room < n ? room : n;
-}
-
-/* Rows sorted one by each thread. */
-typedef struct row_job {
-    const fl_sort_rows *rows;
-    int64_t room;
-    bool failed;
-} row_job;
-
-/* Counts become places, digit by digit and chunk by chunk. false: all items have one digit, and lie right already. */
-static bool places(int64_t (*counts)[DIGITS], int64_t chunks, int64_t n)
-{
-    int64_t at = 0;
-    for (int d = 0; d < DIGITS; d++) {
-        int64_t before = at;
-        for (int64_t c = 0; c < chunks; c++) {
-            int64_t count = counts[c][d];
-            counts[c][d] = at;
-            at += count;
-        }
-        if (at - before == n) return false;
-    }
-    return true;
-}
-
-static inline __attribute__((always_inline)) uint64_t key_of(const char *row, int64_t i, fl_dtype dtype)
-{
-    switch (dtype) {
-    case FL_BOOL:
-    case FL_UINT8: return ((const uint8_t *)row)[i];
-    case FL_INT8: return fl_sort_key_signed(((const int8_t *)row)[i], 8);
-    case FL_INT32: return fl_sort_key_signed(((const int32_t *)row)[i], 32);
-    case FL_INT64: return fl_sort_key_signed(((const int64_t *)row)[i], 64);
-    case FL_FLOAT16: return fl_sort_key_float(((const uint16_t *)row)[i], 16, FL_SORT_INFINITY_FLOAT16);
-    case FL_BFLOAT16: return fl_sort_key_float(((const uint16_t *)row)[i], 16, FL_SORT_INFINITY_BFLOAT16);
-    case FL_FLOAT32: return fl_sort_key_float(((const uint32_t *)row)[i], 32, FL_SORT_INFINITY_FLOAT32);
-    default: return fl_sort_key_float(((const uint64_t *)row)[i], 64, FL_SORT_INFINITY_FLOAT64);
-    }
-}
-
-/* Keys of up to 32 bits and positions below 2^32 - 1. */
-#define ITEM uint64_t
-#define MAKE(key, at) ((key) << 32 | (uint64_t)(at))
-#define KEY(item) ((item) >> 32)
-#define AT(item) ((item) & UINT32_MAX)
-#define BEFORE(a, b) ((a) < (b))
-#define LAST UINT64_MAX
-#define NAME(function) function##_narrow
-#include "sort.inc"
-#undef ITEM
-#undef MAKE
-#undef KEY
-#undef AT
-#undef BEFORE
-#undef LAST
-#undef NAME
-
-typedef struct wide_item {
-    uint64_t key, at;
-} wide_item;
-
-#define ITEM wide_item
-#define MAKE(key, at) ((wide_item){(key), (uint64_t)(at)})
-#define KEY(item) ((item).key)
-#define AT(item) ((item).at)
-#define BEFORE(a, b) ((a).key < (b).key || ((a).key == (b).key && (a).at < (b).at))
-#define LAST ((wide_item){UINT64_MAX, UINT64_MAX})
-#define NAME(function) function##_wide
-#include "sort.inc"
 
 fl_status fl_cpu_sort_rows(const char *who, const fl_sort_rows *s)
 {
-    if (s->rows == 0 || s->k == 0) return FL_OK;
-    bool narrow = fl_dtype_size(s->dtype) <= 4 && s->n < UINT32_MAX;
-    return narrow ? sort_rows_narrow(who, s) : sort_rows_wide(who, s);
+    fl_sort_rows_fn *const levels[FL_LEVEL_COUNT] = {
+        fl_sort_rows_of_base,
+#ifdef __x86_64__
+        fl_sort_rows_of_avx2, fl_sort_rows_of_avx512
+#endif
+    };
+    return levels[fl_cpu_level()](who, s);
 }

@@ -17,6 +17,13 @@ typedef struct fl_sort_rows {
     bool descending;
 } fl_sort_rows;
 
-fl_status fl_cpu_sort_rows(const char *who, const fl_sort_rows *s);
+/* who: the op's name, for messages. */
+typedef fl_status fl_sort_rows_fn(const char *who, const fl_sort_rows *s);
+fl_sort_rows_fn fl_cpu_sort_rows;
+
+extern fl_sort_rows_fn *const fl_sort_rows_of_base;
+#ifdef __x86_64__
+extern fl_sort_rows_fn *const fl_sort_rows_of_avx2, *const fl_sort_rows_of_avx512;
+#endif
 
 #endif
