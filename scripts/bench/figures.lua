@@ -101,6 +101,9 @@ local groups = {
         {"attention", "causal attention fwd, 1x8x1024x64", "ms", 8},
         {"attention_train", "the same fwd + bwd, 12x4x64x32", "us"},
         {"embedding", "embedding fwd, 768 of 65x128", "us"},
+        {"conv2d", "conv2d fwd, 64x16x14x14 to 32, 3x3", "us"},
+        {"conv2d_train", "conv2d fwd + bwd, 8x64x56x56 to 64, 3x3", "ms"},
+        {"max_pool2d", "max_pool2d fwd + bwd, 64x16x28x28, 2x2", "us"},
     }},
     {name = "optim", title = "optimizers", figures = {
         {"adamw", "AdamW, 0.8 M in 52 tensors", "ms", 0.35},
@@ -109,6 +112,7 @@ local groups = {
     }},
     {name = "train", title = "training", figures = {
         {"mlp", "MLP 784-128-10, batch 64", "steps/s", 4500},
+        {"cnn", "CNN 1-16-32-10, 28x28, batch 64", "steps/s", 260},
         {"gpt", "scripts/train.lua, default GPT", "steps/s", 30},
     }},
     {name = "engine", title = "engine: on the caller, against FLOW_ENGINE=queued", peer = "queued", figures = {

@@ -248,6 +248,20 @@ def linear_gelu():
     return both_ways(lambda: F.gelu(F.linear(x, weight, bias)), [x, weight, bias], torch.randn(768, 512))
 
 
+def conv2d():
+    return loop(F.conv2d, torch.randn(64, 16, 14, 14), torch.randn(32, 16, 3, 3), torch.randn(32), 1, 1)
+
+
+def conv2d_train():
+    x, weight, bias = leaf(8, 64, 56, 56), leaf(64, 64, 3, 3), leaf(64)
+    return both_ways(lambda: F.conv2d(x, weight, bias, 1, 1), [x, weight, bias], torch.randn(8, 64, 56, 56))
+
+
+def max_pool2d():
+    x = leaf(64, 16, 28, 28)
+    return both_ways(lambda: F.max_pool2d(x, 2), [x], torch.randn(64, 16, 14, 14))
+
+
 def causal_attention(q, k, v, mask):
     scores = (q @ k.transpose(-2, -1)) * (1.0 / q.shape[-1] ** 0.5)
     return scores.masked_fill(mask, float("-inf")).softmax(-1) @ v
@@ -276,6 +290,9 @@ NN = {
     "attention": attention,
     "attention_train": attention_train,
     "embedding": lambda: loop(F.embedding, torch.randint(0, 65, (768,)), torch.randn(65, 128)),
+    "conv2d": conv2d,
+    "conv2d_train": conv2d_train,
+    "max_pool2d": max_pool2d,
 }
 
 
@@ -303,10 +320,10 @@ OPTIM = {
 
 # ---- training ----
 
-def mlp():
-    net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+def steps(net, x):
+    """Steps of a classifier of 10 classes on one batch."""
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    x, y = torch.randn(64, 784), torch.randint(0, 10, (64,))
+    y = torch.randint(0, 10, (len(x),))
     def body(count):
         for _ in range(count):
             loss = F.cross_entropy(net(x), y)
@@ -314,6 +331,17 @@ def mlp():
             loss.backward()
             optimizer.step()
     return body
+
+
+def mlp():
+    return steps(nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)), torch.randn(64, 784))
+
+
+def cnn():
+    net = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * 7 * 7, 10))
+    return steps(net, torch.randn(64, 1, 28, 28))
 
 
 class Attention(nn.Module):
@@ -413,7 +441,7 @@ GROUPS = {
     "permute": PERMUTE,
     "nn": NN,
     "optim": OPTIM,
-    "train": {"mlp": mlp, "gpt": gpt},
+    "train": {"mlp": mlp, "cnn": cnn, "gpt": gpt},
     "ranks": {**of_sizes(all_reduce), **of_sizes(all_gather), **of_sizes(all_to_all)},
 }
 

@@ -74,4 +74,32 @@ function M.embedding()
     end
 end
 
+function M.conv2d()
+    local x, weight, bias = flow.randn(64, 16, 14, 14), flow.randn(32, 16, 3, 3), flow.randn(32)
+    return function(count)
+        for _ = 1, count do local _ = flow.conv2d(x, weight, bias, 1, 1) end
+    end
+end
+
+function M.conv2d_train()
+    local x, weight, bias = leaf(8, 64, 56, 56), leaf(64, 64, 3, 3), leaf(64)
+    local g = flow.randn(8, 64, 56, 56)
+    return function(count)
+        for _ = 1, count do
+            flow.conv2d(x, weight, bias, 1, 1):backward(g)
+            x.grad, weight.grad, bias.grad = nil, nil, nil
+        end
+    end
+end
+
+function M.max_pool2d()
+    local x, g = leaf(64, 16, 28, 28), flow.randn(64, 16, 14, 14)
+    return function(count)
+        for _ = 1, count do
+            flow.max_pool2d(x, 2):backward(g)
+            x.grad = nil
+        end
+    end
+end
+
 return M
