@@ -166,6 +166,19 @@ end
 function M.flip(a, axes) return rearranged(a, axes, function(_, at, size) return size - 1 - at end) end
 function M.roll(a, shifts, axes) return rearranged(a, axes, function(i, at, size) return (at - shifts[i]) % size end) end
 
+-- The elements of src, an array or a number, written into a, or added, along the axis at the places of an array of positions.
+function M.scatter(a, axis, index, src, adds)
+  local out = table.move(a, 1, #a, 1, {shape = a.shape})
+  for i = 1, #index do
+    local at = M.unravel(index.shape, i - 1)
+    local value = type(src) == "table" and M.at(src, at) or src
+    at[axis % math.max(#a.shape, 1) + 1] = index[i]
+    local place = M.ravel(a.shape, at) + 1
+    out[place] = adds and out[place] + value or value
+  end
+  return out
+end
+
 -- f(list of the elements along the axes) for every position of the other axes. axes: from 0, none: all.
 function M.reduce(a, axes, keepdim, f)
   local reduced, shape, full = {}, {}, {}

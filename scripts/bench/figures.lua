@@ -73,6 +73,8 @@ local groups = {
         {"cumsum", "cumsum, 16 M", "ms"},
         {"flip", "flip, 16 M", "ms"},
         {"roll", "roll, 16 M", "ms"},
+        {"scatter", "scatter_, 1 M", "us"},
+        {"scatter_add", "scatter_add_, 1 M", "us"},
         {"sort", "sort, 1 M", "ms"},
         {"topk", "topk(10), 1 M", "us"},
         {"sort_rows", "sort, 4096x1024", "ms"},

@@ -180,6 +180,8 @@ LARGE = {
     "cumsum": over(16 * MI, 1, lambda a: a.cumsum(0)),
     "flip": over(16 * MI, 1, lambda a: a.flip(0)),
     "roll": over(16 * MI, 1, lambda a: a.roll(1, 0)),
+    "scatter": lambda: loop(torch.randn(1024, 1024).scatter_, 1, torch.randint(0, 1024, (1024, 1024)), torch.randn(1024, 1024)),
+    "scatter_add": lambda: loop(torch.randn(1024, 1024).scatter_add_, 1, torch.randint(0, 1024, (1024, 1024)), torch.randn(1024, 1024)),
     "sort": over(MI, 1, torch.sort),
     "topk": over(MI, 1, lambda a: a.topk(10)),
     "sort_rows": lambda: loop(torch.sort, torch.randn(4096, 1024)),

@@ -2,6 +2,7 @@
 ** arrays.cu -- operands as row-major arrays: see arrays.h.
 */
 #include "arrays.h"
+#include "convert.h"
 #include "copies.h"
 
 void fl_cuda_strides(int64_t *strides, const int64_t *size, int ndim)
@@ -11,6 +12,18 @@ void fl_cuda_strides(int64_t *strides, const int64_t *size, int ndim)
         strides[a] = stride;
         stride *= size[a] ? size[a] : 1;
     }
+}
+
+void fl_cuda_number_bytes(int64_t bytes[1], fl_dtype dtype, const fl_view *number)
+{
+    fl_cuda_by_storage(number->dtype, [&](auto from) {
+        memcpy(&from, number->scalar, sizeof from);
+        return fl_cuda_by_storage(dtype, [&](auto to) {
+            to = fl_convert<decltype(to)>(from);
+            memcpy(bytes, &to, sizeof to);
+            return FL_OK;
+        });
+    });
 }
 
 fl_status fl_cuda_array_room(fl_cuda_array *a, const fl_view *v, fl_dtype dtype)

@@ -23,6 +23,9 @@ fl_status fl_cuda_array_store(const fl_view *v, const fl_cuda_array *a);
 
 void fl_cuda_array_close(fl_cuda_array *a);
 
+/* A Lua number, which travels in its view, in the bytes of a dtype. */
+void fl_cuda_number_bytes(int64_t bytes[1], fl_dtype dtype, const fl_view *number);
+
 /* Row-major strides, in elements. */
 void fl_cuda_strides(int64_t *strides, const int64_t *size, int ndim);
 

@@ -9,6 +9,7 @@
 #include "convert.h"
 #include "copies.h"
 #include "permute.h"
+#include "positions.h"
 
 #include <stdio.h>
 
@@ -51,6 +52,26 @@ __global__ void __launch_bounds__(THREADS) check_positions(const int64_t *values
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < count && (uint64_t)values[i] >= (uint64_t)limit) fl_cuda_report(fault, i, values[i]);
+}
+
+typedef struct pick_words { const char *who, *param, *owner, *noun; } pick_words;
+
+static range_context range_of(const pick_words &words, const fl_view *index, int64_t limit)
+{
+    range_context context = {words.who, words.param, words.owner, words.noun, limit, index->ndim, {0}, {0}};
+    memcpy(context.size, index->size, sizeof *context.size * (size_t)index->ndim);
+    memcpy(context.start, index->start, sizeof *context.start * (size_t)index->ndim);
+    return context;
+}
+
+fl_status fl_cuda_check_positions(const char *who, const fl_view *index, const int64_t *values, int64_t limit)
+{
+    range_context context = range_of({who, "index", "this axis of x", "positions"}, index, limit);
+    fl_cuda_fault *fault;
+    if (index->numel == 0) return FL_OK;
+    FL_TRY(fl_cuda_fault_new(&fault, word_range, &context, sizeof context));
+    FL_LAUNCH(check_positions, fl_blocks(index->numel, THREADS), THREADS, 0, values, index->numel, limit, fault);
+    return FL_OK;
 }
 
 /* ---- picking ---- */
@@ -123,8 +144,6 @@ static void launch_pick(fl_layout *l, char *out, const char *x, const int64_t *v
     });
 }
 
-typedef struct pick_words { const char *who, *param, *owner, *noun; } pick_words;
-
 /* Picks by operand `index_at` from operand `x_at`. The result has the axes of `l`, whose third operand counts positions in
 ** elements; it is completed here. */
 static fl_status pick_into(fl_kernel *k, fl_layout *l, int x_at, int index_at, int axis, int64_t base, const pick_words &words)
@@ -133,9 +152,7 @@ static fl_status pick_into(fl_kernel *k, fl_layout *l, int x_at, int index_at, i
     int64_t width = (int64_t)fl_dtype_size(x->dtype);
     picked_axis along = {0, 1, 1, 0};
     if (x->ndim) along = {x->start[axis], x->size[axis], x->logical[axis], x->stride[axis] * width};
-    range_context context = {words.who, words.param, words.owner, words.noun, along.limit, index->ndim, {0}, {0}};
-    memcpy(context.size, index->size, sizeof *context.size * (size_t)index->ndim);
-    memcpy(context.start, index->start, sizeof *context.start * (size_t)index->ndim);
+    range_context context = range_of(words, index, along.limit);
     fl_cuda_array p;
     fl_cuda_fault *fault;
     if (index->numel == 0) return FL_OK;
@@ -374,26 +391,13 @@ static fl_status write_rows(fl_kernel *k, const char *value, const int64_t *valu
     return fl_cuda_check(k->op->name);
 }
 
-/* A Lua number, which travels in its view, in the bytes of a dtype. */
-static void number_bytes(int64_t bytes[2], fl_dtype dtype, const fl_view *number)
-{
-    fl_cuda_by_storage(number->dtype, [&](auto from) {
-        memcpy(&from, number->scalar, sizeof from);
-        return fl_cuda_by_storage(dtype, [&](auto to) {
-            to = fl_convert<decltype(to)>(from);
-            memcpy(bytes, &to, sizeof to);
-            return FL_OK;
-        });
-    });
-}
-
 static fl_status launch_index_write(fl_kernel *k)
 {
     const fl_view *out = &k->out[0], *value = &k->in[2];
     int axis = fl_cuda_axis(&k->attrs->at[0], out->ndim), pad = out->ndim - value->ndim;
     int64_t along[FL_MAX_NDIM] = {0}, number[2] = {0};
     if (value->data == value->scalar) {
-        number_bytes(number, out->dtype, value);
+        fl_cuda_number_bytes(number, out->dtype, value);
         return write_rows(k, NULL, along, number, axis, "index_put_");
     }
     fl_cuda_array converted;

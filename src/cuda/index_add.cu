@@ -4,12 +4,13 @@
 ** No sum depends on the order of threads. The positions are sorted (stable), so what one row of the result receives is a run
 ** of neighbours; a thread adds it up in the order of the indices, as the CPU does, and writes each element of the result
 ** once, zeros included. Runs longer than CHUNK are first added up in chunks, counted from the beginning of the run.
-** scatter_add goes through its lines instead when there are many: a thread adds one line, no other touches its elements.
+** gather_backward goes through its lines instead when there are many: a thread adds one line, no other touches its elements.
 */
 #include "arrays.h"
 #include "convert.h"
 #include "copies.h"
 #include "permute.h"
+#include "positions.h"
 #include "sort.h"
 
 enum { THREADS = 256, CHUNK = 128, ENOUGH_LINES = 8192, SHORT_LINE = 32 };
@@ -186,6 +187,17 @@ template <typename T, int N> static fl_status launch_sums(const add_job &j, sums
     return FL_OK;
 }
 
+/* The type that elements of a dtype are added in: integers wrap, so their sign is of no interest. */
+template <typename F> static fl_status by_number(fl_dtype dtype, F &&f)
+{
+    if (fl_dtype_is_float(dtype)) return fl_cuda_by_float(dtype, f);
+    switch (fl_dtype_size(dtype)) {
+    case 1: return f((uint8_t)0);
+    case 4: return f((uint32_t)0);
+    default: return f((uint64_t)0);
+    }
+}
+
 /* keys: the rows, j.rows for none; sorted here. */
 static fl_status add_sorted(const add_job &j, fl_cuda_sort *sort, fl_dtype dtype)
 {
@@ -196,7 +208,7 @@ static fl_status add_sorted(const add_job &j, fl_cuda_sort *sort, fl_dtype dtype
     cudaMemsetAsync(runs, 0, (size_t)j.rows * sizeof(run), fl_cuda_stream());
     if (count) FL_LAUNCH(find_runs, fl_blocks(count, THREADS), THREADS, 0, (run *)runs, sort->keys, count, rows);
     sums s = {sort->keys, sort->order, (const run *)runs, count, rows, 0, NULL, 0};
-    fl_status status = fl_cuda_by_float(dtype, [&](auto like) {
+    fl_status status = by_number(dtype, [&](auto like) {
         typedef decltype(like) T;
         const int most = 16 / sizeof(T);
         bool vectors = j.inner % most == 0 && ((uintptr_t)j.out | (uintptr_t)j.dy) % 16 == 0;
@@ -329,7 +341,7 @@ static fl_status scatter_lines(const scatter *s, void *out)
     for (int a = 0; a < s->out->ndim; a++)
         if (a != s->axis) add_axis(&l, s->positions->size[a], s->steps[a], s->strides[a], 0, 0);
     fl_layout_simplify(&l);
-    return fl_cuda_by_float(s->dy->dtype, [&](auto like) {
+    return by_number(s->dy->dtype, [&](auto like) {
         typedef decltype(like) T;
         typedef typename fl_wide<T>::type W;
         fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
@@ -383,17 +395,18 @@ static fl_status add_by_places(fl_kernel *k, const scatter *s)
     return status;
 }
 
-static fl_status launch_scatter_add(fl_kernel *k)
+static fl_status launch_gather_backward(fl_kernel *k)
 {
     return with_arrays(k, [&](const fl_view *dy, const fl_view *positions) {
         const int64_t none[2] = {0};
         scatter s;
         if (positions->numel == 0) return fl_cuda_fill_view(&k->out[0], none);
         scatter_of(&s, k, dy, positions);
+        FL_TRY(fl_cuda_check_positions("scatter_add", &k->in[1], (const int64_t *)positions->data, s.out->ndim ? s.out->logical[s.axis] : 1));
         bool sortable = s.out->numel < FL_CUDA_SORT_MOST && positions->numel < FL_CUDA_SORT_MOST;
         if (s.lines >= ENOUGH_LINES || s.length <= SHORT_LINE || !sortable) return add_by_lines(&s);
         return add_by_places(k, &s);
     });
 }
 
-FL_CUDA_OP(scatter_add, launch_scatter_add);
+FL_CUDA_OP(gather_backward, launch_gather_backward);

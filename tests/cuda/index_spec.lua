@@ -92,13 +92,13 @@ describe("on the GPU sums at positions", function()
     cuda.it("go by lines or by places", function()
         flow.manual_seed(4)
         for _, dtype in ipairs(FLOATS) do
-            equal("short lines " .. dtype, hidden.scatter_add, randn(dtype, 30, 5), 1, flow.randint(0, 9, {30, 5}), {30, 9})
-            equal("long lines " .. dtype, hidden.scatter_add, randn(dtype, 3, 100), 1, flow.randint(0, 9, {3, 100}), {3, 9})
-            equal("along the first axis " .. dtype, hidden.scatter_add, randn(dtype, 70, 4), 0, flow.randint(0, 9, {70, 4}), {12, 6})
+            equal("short lines " .. dtype, hidden.gather_backward, randn(dtype, 30, 5), 1, flow.randint(0, 9, {30, 5}), {30, 9})
+            equal("long lines " .. dtype, hidden.gather_backward, randn(dtype, 3, 100), 1, flow.randint(0, 9, {3, 100}), {3, 9})
+            equal("along the first axis " .. dtype, hidden.gather_backward, randn(dtype, 70, 4), 0, flow.randint(0, 9, {70, 4}), {12, 6})
         end
         local n = cuda.emulated and 9000 or 90000
-        equal("many lines", hidden.scatter_add, flow.randn(40, n):narrow(0, 0, 33), 0, flow.randint(0, 3, {33, n}), {3, n})
-        equal("many places", hidden.scatter_add, flow.randint(-5, 6, {n}):to("float32"), 0, flow.randint(0, n, {n}), {n})
+        equal("many lines", hidden.gather_backward, flow.randn(40, n):narrow(0, 0, 33), 0, flow.randint(0, 3, {33, n}), {3, n})
+        equal("many places", hidden.gather_backward, flow.randint(-5, 6, {n}):to("float32"), 0, flow.randint(0, n, {n}), {n})
     end)
 
     cuda.it("are the gradients of picking", function()
@@ -205,9 +205,9 @@ describe("parts of global tensors on the GPU", function()
             return hidden.embedding_backward(given(o, "S(0)", 20, 4):to("float32"), given(o, "S(0)", 20), 7)
         end},
         {"index_add", function(o) return hidden.index_add(given(o, "S(1)", 20, 4):to("float32"), 0, given(o, "B", 20), 7) end},
-        {"scatter_add", function(o) return hidden.scatter_add(given(o, "S(1)", 4, 50):to("float32"), 1, given(o, "S(1)", 4, 50), {4, 9}) end},
-        {"scatter_add of lines split", function(o)
-            return hidden.scatter_add(given(o, "S(0)", 4, 50):to("float32"), 1, given(o, "S(0)", 4, 50), {4, 9})
+        {"gather_backward", function(o) return hidden.gather_backward(given(o, "S(1)", 4, 50):to("float32"), 1, given(o, "S(1)", 4, 50), {4, 9}) end},
+        {"gather_backward of lines split", function(o)
+            return hidden.gather_backward(given(o, "S(0)", 4, 50):to("float32"), 1, given(o, "S(0)", 4, 50), {4, 9})
         end},
         {"index_write_", function(o)
             local x = given(o, "S(0)", 8, 3)

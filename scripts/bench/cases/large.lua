@@ -37,6 +37,18 @@ end
 M.cumsum = over(16 * MI, 1, function(a) return a:cumsum(0) end)
 M.flip = over(16 * MI, 1, function(a) return a:flip(0) end)
 M.roll = over(16 * MI, 1, function(a) return a:roll(1, 0) end)
+M.scatter = function()
+    local x, index, src = flow.randn(1024, 1024), flow.randint(0, 1024, {1024, 1024}), flow.randn(1024, 1024)
+    return function(count)
+        for _ = 1, count do x:scatter_(1, index, src) end
+    end
+end
+M.scatter_add = function()
+    local x, index, src = flow.randn(1024, 1024), flow.randint(0, 1024, {1024, 1024}), flow.randn(1024, 1024)
+    return function(count)
+        for _ = 1, count do x:scatter_add_(1, index, src) end
+    end
+end
 M.randn = over(16 * MI, 0, function() return flow.randn(16 * MI) end)
 M.uniform = over(16 * MI, 0, function() return flow.rand(16 * MI) end)
 

@@ -110,9 +110,9 @@ static fl_status infer_gather(fl_infer *c)
     return FL_OK;
 }
 
-static fl_status infer_scatter_add(fl_infer *c)
+static fl_status infer_gather_backward(fl_infer *c)
 {
-    FL_TRY(fl_require_float(c, 0));
+    if (c->in[0].dtype == FL_BOOL) return fl_infer_fail(c, FL_ERR_DTYPE, "dy must be numbers, got bool");
     FL_TRY(require_indices(c, 1, "index"));
     const fl_shape *index = &c->in[1].shape;
     const fl_attr *sizes = &c->attrs->at[1];
@@ -186,7 +186,7 @@ static void sbp_gather(fl_sigs *s)
     sbp_partial_values(s, 0, true);
 }
 
-static void sbp_scatter_add(fl_sigs *s)
+static void sbp_gather_backward(fl_sigs *s)
 {
     int axis = axis_of(s->attrs, &s->in[0].shape);
     for (int i = 0; i < s->in[0].shape.ndim; i++) {
@@ -419,24 +419,29 @@ static fl_status kernel_gather(fl_kernel *k)
     return FL_OK;
 }
 
-static fl_status kernel_scatter_add(fl_kernel *k)
+static fl_status kernel_gather_backward(fl_kernel *k)
 {
     fl_stage s;
     const fl_view *out = &k->out[0], *index = &k->in[1];
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, k, 0));
-    memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(s.dtype));
+    fl_dtype dtype = fl_dtype_is_float(s.dtype) ? s.dtype : FL_INT64;
     int64_t strides[FL_MAX_NDIM], step;
     fl_shape_strides(strides, out->size, out->ndim);
     walk w = {.index = index, .target = out, .values = s.in[1], .strides = strides,
               .axis = out->ndim ? fl_axis_of(&k->attrs->at[0], out->ndim) : 0};
+    fl_index_rule rule = {.who = "scatter_add", .param = "index", .owner = "this axis of x", .noun = "positions",
+                          .limit = out->ndim ? out->logical[w.axis] : 1};
+    FL_TRY(fl_indices_check(w.values, index, &rule));
+    memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(dtype));
     int64_t row = walk_row(&w, &step);
     for (int64_t first = 0; first < index->numel; first += row) {
         int64_t base = walk_base(&w, first);
         for (int64_t i = first; i < first + row; i++, base += step) {
             int64_t at = walk_to(&w, base, i);
             if (at < 0) continue;
-            if (s.dtype == FL_FLOAT64) ((double *)s.out[0])[at] += ((const double *)s.in[0])[i];
+            if (dtype == FL_FLOAT64) ((double *)s.out[0])[at] += ((const double *)s.in[0])[i];
+            else if (dtype == FL_INT64) ((uint64_t *)s.out[0])[at] += ((const uint64_t *)s.in[0])[i]; /* wraps */
             else ((float *)s.out[0])[at] += ((const float *)s.in[0])[i];
         }
     }
@@ -472,11 +477,11 @@ static fl_status grad_gather(fl_grad *g)
     const fl_shape *x = &g->in_meta[0]->shape;
     fl_attrs a;
     if (!g->need[0]) return FL_OK;
-    fl_attrs_init(&a, FL_OP_REF(scatter_add));
+    fl_attrs_init(&a, FL_OP_REF(gather_backward));
     fl_attr_set(&a, 0, g->attrs->at[0].integer);
     fl_attr_set_list(&a, 1, x->dims, x->ndim);
     fl_attr_set_like(&a, 2, g->in_meta[0]);
-    return FL_CALL_WITH(&g->gin[0], &a, scatter_add, fl_of(g->gout[0]), g->in[1]);
+    return FL_CALL_WITH(&g->gin[0], &a, gather_backward, fl_of(g->gout[0]), g->in[1]);
 }
 
 /* ---- descriptors ---- */
@@ -534,13 +539,13 @@ FL_OP(gather) {
     .samples = gather_samples,
 };
 
-static const char *const scatter_add_vjp[] = {"gather(g, axis, index)", NULL};
-static const char *const scatter_add_samples[] = {
+static const char *const gather_backward_vjp[] = {"gather(g, axis, index)", NULL};
+static const char *const gather_backward_samples[] = {
     "flow.randn(3, 2), 1, flow.randint(0, 4, {3, 2}), {3, 4}",
-    "flow.randn(2, 4), 0, flow.randint(0, 3, {2, 4}), {3, 5}", NULL};
-FL_OP(scatter_add) {
-    .name = "scatter_add", .sig = "scatter_add(dy, axis: axis, index, sizes: sizes, like: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
+    "flow.randn(2, 4), 0, flow.randint(0, 3, {2, 4}), {3, 5}", "flow.randint(-9, 9, {2, 4}), 1, flow.randint(0, 3, {2, 4}), {2, 3}", NULL};
+FL_OP(gather_backward) {
+    .name = "gather_backward", .sig = "gather_backward(dy, axis: axis, index, sizes: sizes, like: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Zeros of these sizes with every element of dy added, along the axis, where its index says.",
-    .infer = infer_scatter_add, .sbp = sbp_scatter_add, .cpu = kernel_scatter_add, .vjp = scatter_add_vjp,
-    .samples = scatter_add_samples,
+    .infer = infer_gather_backward, .sbp = sbp_gather_backward, .cpu = kernel_gather_backward, .vjp = gather_backward_vjp,
+    .samples = gather_backward_samples,
 };

@@ -119,11 +119,11 @@ static fl_status grad_lines(fl_grad *g, int slot)
     const fl_shape *shape = &g->in_meta[0]->shape;
     fl_attrs a;
     if (!g->gout[0]) return FL_OK;
-    fl_attrs_init(&a, FL_OP_REF(scatter_add));
+    fl_attrs_init(&a, FL_OP_REF(gather_backward));
     fl_attr_set(&a, 0, fl_axis_of(&g->attrs->at[slot], shape->ndim));
     fl_attr_set_list(&a, 1, shape->dims, shape->ndim);
     fl_attr_set_like(&a, 2, g->in_meta[0]);
-    return FL_CALL_WITH(&g->gin[0], &a, scatter_add, fl_of(g->gout[0]), fl_of(g->out[1]));
+    return FL_CALL_WITH(&g->gin[0], &a, gather_backward, fl_of(g->gout[0]), fl_of(g->out[1]));
 }
 
 static fl_status grad_sort(fl_grad *g) { return grad_lines(g, 0); }
