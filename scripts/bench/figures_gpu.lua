@@ -144,6 +144,8 @@ return {
         "sumfirst,float32,1048576x64", "summiddle,float32,64x1024x1024", "summany,float32,64x1024x1024", "mean,bfloat16,131072x1024",
         "max,float32,65536x1024", "argmax,float32,65536x1024", "norm,float32,67108864", "var,float32,65536x1024",
         "logsumexp,float32,65536x1024"})),
+    group("sort", "sort and topk", times("us", 1, {"sort,float32,16384x1024", "sort,float32,64x65536", "sort,float32,16777216",
+        "topk,float32,4096x1024", "topk,bfloat16,256x50304", "topk,float32,16777216"})),
     group("launch", "launching, from the script", {
         {limited "host/add,float32,16", "a + b, 16 floats: host time", "us", 3, ratio = 2},
         {limited "host/add_,float32,16", "a:add_(b): host time", "us", 3, ratio = 2},
