@@ -59,7 +59,7 @@ describe("every op", function()
 
   it("answers bad arguments with an error that names it", function()
     local bad = {{}, {"text"}, {{}}, {true, true}, {print}, {0 / 0, 2 ^ 63}, {flow.zeros(2, 3), "x"}, {flow.zeros(2), {}, {}}}
-    local spoken = {max_all = "max", max_axis = "max", min_all = "min", min_axis = "min"}
+    local spoken = {max_all = "max", max_axis = "max", min_all = "min", min_axis = "min", max_pool2d_taps = "max_pool2d"}
     for _, op in ipairs(ops) do
       for _, args in ipairs(bad) do
         local ok, message = pcall(op.call, table.unpack(args))

@@ -98,6 +98,7 @@ template <typename X> static fl_status sum_weights(operands *o, const fl_view *w
     fl_view v = *weight;
     FL_TRY(fl_cuda_malloc(&o->weight_sum, sizeof(double)));
     v.data = (void *)o->weight.data;
+    v.ndim = 1;
     v.stride = &one;
     fl_sum_fold<X, FL_MAP_SAME> fold = {};
     fold.results.out = (char *)o->weight_sum;
