@@ -54,7 +54,7 @@ NVCC_FLAGS = -std=c++17 -O3 -lineinfo --expt-relaxed-constexpr --expt-extended-l
 EMULATED_CC := $(sort $(wildcard src/cuda/*.cc))
 EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)
 EMULATED_FLAGS = -std=gnu++17 $(filter-out -Wstrict-prototypes,$(WARNINGS)) -Wno-unknown-pragmas -Wno-maybe-uninitialized $(FLAGS_$(CONFIG):-O2=-O1) -DFL_EMULATED -fPIC \
-	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include))
+	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include $(wildcard $(CUDA_HOME)/include/cccl)))
 # CONFIG=asan: a kernel may compute an address that it does not use. CONFIG=checked: each access of a kernel is looked at
 # (src/cuda/emulate_check.cc).
 EMULATED_LOOKS_asan = -fno-sanitize=pointer-overflow
