@@ -57,6 +57,11 @@ describe("--ranks", function()
         assert.are.equal(1, code)
     end)
 
+    with_ranks("needs no ssh", function()
+        assert(os.execute(("mkdir %s/bin && ln -s $(command -v mpirun) %s/bin"):format(folder, folder)))
+        assert.are.same({"0", "1"}, lines((run("PATH=%/bin @ --ranks 2 -e 'print(flow.rank())'"))))
+    end)
+
     with_ranks("finds the plug-in of an installed program", function()
         assert(os.execute(("mkdir -p %s/usr/bin %s/usr/lib/flowlua && cp %s %s/usr/bin && cp %s/flowlua-mpi.so %s/usr/lib/flowlua"):format(
             folder, folder, flowlua, folder, flowlua:match("^(.*)/") or ".", folder)))

@@ -25,6 +25,24 @@ static bool mpirun_may_speak(void)
     return shared && strcmp(shared, "0") == 0;
 }
 
+/* Is there a program of this name that the shell would find? */
+static bool in_path(const char *name)
+{
+    char path[FL_PLUGIN_PATH];
+    for (const char *at = getenv("PATH"); at && *at;) {
+        int length = (int)strcspn(at, ":");
+        if (snprintf(path, sizeof path, "%.*s/%s", length, at, name) < (int)sizeof path && access(path, X_OK) == 0) return true;
+        at += length + (at[length] == ':');
+    }
+    return false;
+}
+
+/* mpirun looks for the program that starts ranks elsewhere even where none is to be, and fails in containers that lack it. */
+static void stay_on_this_host(void)
+{
+    if (!in_path("ssh") && !in_path("rsh")) setenv("OMPI_MCA_plm", "isolated", 0);
+}
+
 /* argv without the words [skip, skip + skipped), behind mpirun and its options. */
 static char **command_line(char **argv, int skip, int skipped, char *ranks, char *program)
 {
@@ -57,6 +75,7 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
     char **words = command_line(argv, skip, skipped, count, path);
     if (!words) return fl_fail(FL_ERR_MEMORY, "--ranks: out of memory");
     fflush(NULL);
+    stay_on_this_host();
     execvp(words[0], words);
     int why = errno;
     free(words);
