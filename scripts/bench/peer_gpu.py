@@ -323,7 +323,7 @@ OPS = {
     "summiddle": simple(lambda x, y: x.sum(1)), "summany": simple(lambda x, y: x.sum((0, 2))),
     "mean": simple(lambda x, y: x.mean(-1)), "max": simple(lambda x, y: x.max(-1)), "argmax": simple(lambda x, y: x.argmax(-1)),
     "norm": simple(lambda x, y: x.norm()), "var": simple(lambda x, y: x.var(-1)), "logsumexp": simple(lambda x, y: x.logsumexp(-1)),
-    "sort": simple(lambda x, y: x.sort(-1)), "topk": simple(lambda x, y: x.topk(40, -1)),
+    "sort": simple(lambda x, y: x.sort(-1)), "topk": simple(lambda x, y: x.topk(min(40, x.shape[-1]), -1)),
     "softmax": simple(lambda x, y: x.softmax(-1)), "log_softmax": simple(lambda x, y: x.log_softmax(-1)),
     "dropout": simple(lambda x, y: F.dropout(x, 0.1)), "rep": simple(lambda x, y: x.repeat(2, 1)),
     "cast": simple(lambda x, y: x.to(torch.bfloat16)), "add_": simple(lambda x, y: x.add_(y)), "view": simple(lambda x, y: x.view(-1)),

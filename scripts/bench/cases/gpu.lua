@@ -39,7 +39,7 @@ for name, f in pairs {
     summiddle = function(x) return x:sum(1) end, mean = function(x) return x:mean(-1) end, max = function(x) return x:max(-1) end,
     argmax = function(x) return x:argmax(-1) end, norm = function(x) return x:norm() end, var = function(x) return x:var(-1) end,
     summany = function(x) return x:sum({0, 2}) end, logsumexp = function(x) return x:logsumexp(-1) end,
-    sort = function(x) return x:sort(-1) end, topk = function(x) return x:topk(40, -1) end,
+    sort = function(x) return x:sort(-1) end, topk = function(x) return x:topk(math.min(40, x:size(-1)), -1) end,
     rep = function(x) return x:rep(2, 1) end,
     softmax = function(x) return x:softmax(-1) end, log_softmax = function(x) return x:log_softmax(-1) end,
     dropout = function(x) return x:dropout(0.1) end, cast = function(x) return x:to("bfloat16") end,
