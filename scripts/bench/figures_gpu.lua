@@ -146,6 +146,10 @@ return {
         "logsumexp,float32,65536x1024"})),
     group("sort", "sort and topk", times("us", 1, {"sort,float32,16384x1024", "sort,float32,64x65536", "sort,float32,16777216",
         "topk,float32,4096x1024", "topk,bfloat16,256x50304", "topk,float32,16777216"})),
+    group("images", "images, running sums", joined(times("us", 1, {"conv2d,float32,64x16x32x14x3", "conv2d,float32,32x64x64x56x3",
+        "conv2d,bfloat16,32x256x256x14x3", "conv2d,float32,32x256x64x56x1", "conv2d_backward,float32,32x64x64x56x3",
+        "conv2d_backward,bfloat16,32x256x256x14x3"}), bandwidths(1.5, nil, 1, {"max_pool2d,float32,64x64x112x112",
+        "max_pool2d_backward,float32,64x64x112x112"}), bandwidths(2, nil, 1, {"cumsum,float32,65536x1024", "cumsum,float32,67108864"}))),
     group("launch", "launching, from the script", {
         {limited "host/add,float32,16", "a + b, 16 floats: host time", "us", 3, ratio = 2},
         {limited "host/add_,float32,16", "a:add_(b): host time", "us", 3, ratio = 2},

@@ -133,6 +133,21 @@ def bmm(dtype, shape):
     return loop(torch.bmm, randn((batch, m, k), dtype), randn((batch, k, n), dtype))
 
 
+def convolution(dtype, shape, wants):
+    images, channels, out, size, window = shape
+    leaves = [randn((images, channels, size, size), dtype, wants), randn((out, channels, window, window), dtype, wants)]
+    return lambda: F.conv2d(*leaves, padding=window // 2), leaves
+
+
+def conv2d(dtype, shape):
+    return loop(convolution(dtype, shape, False)[0])
+
+
+def conv2d_backward(dtype, shape):
+    function, leaves = convolution(dtype, shape, True)
+    return backward(function(), leaves)
+
+
 def causal(q, k, v, dropout=0.0):
     """PyTorch's fused attention; before 2.0 there is none."""
     if hasattr(F, "scaled_dot_product_attention"):
@@ -312,6 +327,8 @@ OPS = {
     "softmax_backward": backward_of(lambda x: x.softmax(-1)), "log_softmax_backward": backward_of(lambda x: x.log_softmax(-1)),
     "layer_norm": layer_norm, "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "permute": permute,
     "matmul": matmul, "linear": linear, "bmm": bmm, "attention": attention, "attention_backward": attention_backward,
+    "conv2d": conv2d, "conv2d_backward": conv2d_backward, "max_pool2d": simple(lambda x, y: F.max_pool2d(x, 2)),
+    "max_pool2d_backward": backward_of(lambda x: F.max_pool2d(x, 2)), "cumsum": simple(lambda x, y: x.cumsum(-1)),
     "embedding": embedding, "embedding_backward": embedding_backward, "index_select": index_select,
     "to_device": to_device, "to_host": to_host, "item": item, "clip": clip, "gpt": gpt,
     "sgd": optimizer_of(torch.optim.SGD, momentum=0.9), "adam": optimizer_of(torch.optim.Adam),

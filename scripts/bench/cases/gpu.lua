@@ -40,6 +40,7 @@ for name, f in pairs {
     argmax = function(x) return x:argmax(-1) end, norm = function(x) return x:norm() end, var = function(x) return x:var(-1) end,
     summany = function(x) return x:sum({0, 2}) end, logsumexp = function(x) return x:logsumexp(-1) end,
     sort = function(x) return x:sort(-1) end, topk = function(x) return x:topk(math.min(40, x:size(-1)), -1) end,
+    cumsum = function(x) return x:cumsum(-1) end, max_pool2d = function(x) return flow.max_pool2d(x, 2) end,
     rep = function(x) return x:rep(2, 1) end,
     softmax = function(x) return x:softmax(-1) end, log_softmax = function(x) return x:log_softmax(-1) end,
     dropout = function(x) return x:dropout(0.1) end, cast = function(x) return x:to("bfloat16") end,
@@ -124,6 +125,25 @@ end
 function ops.bmm(dtype, shape)      -- batch, m, n, k
     local a, b = randn({shape[1], shape[2], shape[4]}, dtype), randn({shape[1], shape[4], shape[3]}, dtype)
     return loop(function() a:bmm(b) end)
+end
+
+-- images, channels of x and of y, rows = columns of an image, of the window
+local function convolution(dtype, shape, wants)
+    local images, channels, out, size, window = table.unpack(shape)
+    local x, weight = randn({images, channels, size, size}, dtype, wants), randn({out, channels, window, window}, dtype, wants)
+    return function() return flow.conv2d(x, weight, nil, 1, window // 2) end, {x, weight}
+end
+
+function ops.conv2d(dtype, shape) return loop((convolution(dtype, shape))) end
+
+function ops.conv2d_backward(dtype, shape)
+    local f, leaves = convolution(dtype, shape, true)
+    return backward(f(), leaves)
+end
+
+function ops.max_pool2d_backward(dtype, shape)
+    local x = randn(shape, dtype, true)
+    return backward(flow.max_pool2d(x, 2), {x})
 end
 
 local function attention(dtype, shape, wants)
