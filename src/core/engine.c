@@ -200,10 +200,12 @@ static fl_status run_issuing(const fl_task *t)
 {
     fl_lane_state *lane = &fl_lanes[t->lane];
     bool timed = fl_engine_profiling;
-    if (FL_UNLIKELY(timed)) FL_TRY(fl_stream_time_begin(lane, t->name));
     fl_issuing = t;
-    fl_status status = fl_task_run_here(t);
+    lane->stream->issuing = lane->pushed;
+    fl_status status = FL_UNLIKELY(timed) ? fl_stream_time_begin(lane, t->name) : FL_OK;
+    if (FL_LIKELY(status == FL_OK)) status = fl_task_run_here(t);
     fl_issuing = NULL;
+    lane->stream->issuing = 0;
     return status == FL_OK && FL_UNLIKELY(timed) ? fl_stream_time_end(lane) : status;
 }
 

@@ -118,6 +118,7 @@ typedef struct fl_stream {
     void *handle;               /* the device's own */
     const fl_stream_ops *ops;
     int first, count;           /* ring of events in use */
+    uint64_t issuing;           /* number of the op that is being issued; 0: none is */
     fl_timed *timed;            /* owned; FL_STREAM_TIMES of them, made at the first one; op n of these is at n % FL_STREAM_TIMES */
     uint64_t timed_first, timed_next;   /* under way */
     uint64_t covers[FL_STREAM_EVENTS];      /* number of the last op before the event */

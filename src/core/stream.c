@@ -16,10 +16,17 @@ int64_t fl_stream_follows;
 /* The ring's slot of event number i, counted from the oldest. */
 static int slot_of(const fl_stream *s, int i) { return (s->first + i) % FL_STREAM_EVENTS; }
 
+/* Ops that lie before an event recorded now: not the one that is being issued, which may wait for earlier ones meanwhile. */
+static uint64_t issued_so_far(const fl_lane_state *lane)
+{
+    return lane->stream->issuing ? lane->stream->issuing - 1 : lane->pushed;
+}
+
 /* An event that is dropped for room is covered by the newer ones. */
 fl_status fl_stream_event(int *event, fl_lane_state *lane, uint64_t seq)
 {
     fl_stream *s = lane->stream;
+    assert(seq <= issued_so_far(lane));
     for (int i = 0; i < s->count; i++)
         if (s->covers[slot_of(s, i)] >= seq) {
             *event = slot_of(s, i);
@@ -31,7 +38,7 @@ fl_status fl_stream_event(int *event, fl_lane_state *lane, uint64_t seq)
     }
     int fresh = slot_of(s, s->count);
     FL_TRY(s->ops->record(s->handle, fresh));
-    s->covers[fresh] = lane->pushed;
+    s->covers[fresh] = issued_so_far(lane);
     s->count++;
     *event = fresh;
     return FL_OK;

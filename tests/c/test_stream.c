@@ -208,6 +208,35 @@ static void ops_of_one_stream_cost_no_event(void)
     CHECK(streams[0].recorded == before + 1);
 }
 
+/* Issues a slow job after waiting for what the stream was given before. */
+static fl_status run_waiting(void *payload)
+{
+    fl_engine_wait_idle(&vars[1]);
+    return run_work(payload);
+}
+
+static void waiting_while_issuing_completes_no_later_op(void)
+{
+    fl_var *writes[] = {&vars[0]}, *reads[] = {&vars[2], &vars[3]};
+    work w = {.out = 1, .in = {2, 3}, .factor = 1, .where = &streams[0]};
+    fl_task t = {.name = "work", .run = run_work, .payload = &w, .payload_size = sizeof w, .reads = reads, .writes = writes, .read_count = 2,
+                 .write_count = 1, .lane = streams[0].lane};
+    compare();
+    writes[0] = &vars[1];
+    oracle[1] = combined(oracle[2], 1, oracle[3]);
+    CHECK(fl_engine_push(&t) == FL_OK);
+    w.out = 0;
+    w.factor = 3;
+    w.nap = 20000;
+    t.run = run_waiting;
+    writes[0] = &vars[0];
+    oracle[0] = combined(oracle[2], 3, oracle[3]);
+    CHECK(fl_engine_push(&t) == FL_OK);
+    CHECK(fl_engine_wait_var(&vars[0]) == FL_OK);
+    CHECK(values[0] == oracle[0]);
+    compare();
+}
+
 static void memory_is_handed_over_in_order(void)
 {
     static int64_t block, copy;
@@ -248,6 +277,7 @@ int main(void)
     RUN(waiting_for_one_value_is_enough);
     RUN(naive_mode_waits_for_each);
     RUN(ops_of_one_stream_cost_no_event);
+    RUN(waiting_while_issuing_completes_no_later_op);
     RUN(memory_is_handed_over_in_order);
     stop();
     return finish();
