@@ -485,6 +485,7 @@ struct CUevent_st {
     CUstream_st *stream;        /* NULL: never recorded */
     uint64_t position;
     double time;                /* ms */
+    int device;
 };
 
 static bool deferred;
@@ -648,7 +649,9 @@ void fl_emulate_launch(cudaStream_t stream, const void *, dim3 grid, dim3 thread
         fail(cudaErrorInvalidConfiguration);
         return;
     }
-    launch l = {stream_of(stream, file)->device, grid, threads_of_block, shared, std::move(body), file, line};
+    if (stream_of(stream, file)->device != current_device)
+        fl_emulated_broken("%s:%d: a launch into a stream of GPU %d while GPU %d is the current one", file, line, stream->device, current_device);
+    launch l = {stream->device, grid, threads_of_block, shared, std::move(body), file, line};
     issue(stream_of(stream, file), [l] { run_launch(l); });
 }
 
@@ -717,7 +720,7 @@ static double now(void)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
 {
-    *out = new CUevent_st{NULL, 0, 0};
+    *out = new CUevent_st{NULL, 0, 0, current_device};
     return cudaSuccess;
 }
 
@@ -736,6 +739,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     LOCKED;
     e->stream = stream_of(s, "cudaEventRecord");
+    if (e->device != s->device) fl_emulated_broken("cudaEventRecord: an event of GPU %d in a stream of GPU %d", e->device, s->device);
     e->position = s->issued + 1;
     issue(s, [e] { e->time = now(); });
     return cudaSuccess;
@@ -759,6 +763,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     LOCKED;
+    if (start->device != end->device) fl_emulated_broken("cudaEventElapsedTime: events of GPUs %d and %d", start->device, end->device);
     if (cudaEventQuery(start) != cudaSuccess || cudaEventQuery(end) != cudaSuccess) return fail(cudaErrorNotReady);
     *ms = (float)(end->time - start->time);
     return cudaSuccess;

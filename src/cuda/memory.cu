@@ -74,7 +74,7 @@ static size_t class_bytes(int c)
     return ((size_t)(c - 8 * shift) << shift) * UNIT;
 }
 
-/* A process that has a GPU for itself lets the pool keep all it ever needed; others keep their share. */
+/* The device is the current one. A process that has a GPU for itself lets the pool keep all it ever needed; others keep their share. */
 fl_status fl_cuda_memory_open(int device)
 {
     arena *a = &arenas[device];
@@ -85,6 +85,7 @@ fl_status fl_cuda_memory_open(int device)
     FL_CUDA_TRY(cudaMemPoolSetAttribute(a->pool, cudaMemPoolAttrReleaseThreshold, &keep));
     int waits = 0;
     FL_CUDA_TRY(cudaMemPoolSetAttribute(a->pool, cudaMemPoolReuseAllowInternalDependencies, &waits));
+    FL_CUDA_TRY(cudaEventCreateWithFlags(&a->near, cudaEventDisableTiming));
     return FL_OK;
 }
 
@@ -198,8 +199,7 @@ static fl_status stay_near(fl_cuda_queue *q, size_t bytes)
     a->ahead += bytes;
     if (a->ahead < AHEAD) return FL_OK;
     a->ahead = 0;
-    if (a->near) FL_CUDA_TRY(cudaStreamWaitEvent(q->stream, a->near, 0));
-    else FL_CUDA_TRY(cudaEventCreateWithFlags(&a->near, cudaEventDisableTiming));
+    FL_CUDA_TRY(cudaStreamWaitEvent(q->stream, a->near, 0)); /* at first it has never been recorded: nothing to wait for */
     FL_CUDA_TRY(cudaEventRecord(a->near, compute->stream));
     return FL_OK;
 }

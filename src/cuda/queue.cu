@@ -148,14 +148,19 @@ fl_status fl_cuda_drain(fl_cuda_queue *q)
 
 /* ---- what the engine calls ---- */
 
+/* An event of q's device. The current queue may be of another one and about to launch: its device stays the current one. */
+static fl_status make_event(cudaEvent_t *event, fl_cuda_queue *q)
+{
+    FL_TRY(open_queue(q));
+    FL_TRY(use_device(q->device));
+    FL_CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    return current ? use_device(current->device) : FL_OK;
+}
+
 static fl_status stream_record(void *handle, int event)
 {
     fl_cuda_queue *q = (fl_cuda_queue *)handle;
-    FL_TRY(open_queue(q));
-    if (!q->events[event]) {
-        FL_TRY(use_device(q->device));
-        FL_CUDA_TRY(cudaEventCreateWithFlags(&q->events[event], cudaEventDisableTiming));
-    }
+    if (FL_UNLIKELY(!q->events[event])) FL_TRY(make_event(&q->events[event], q));
     FL_CUDA_TRY(cudaEventRecord(q->events[event], q->stream));
     q->marks[event] = q->issued;
     return FL_OK;
@@ -165,6 +170,7 @@ static bool stream_reached(void *handle, int event)
 {
     fl_cuda_queue *q = (fl_cuda_queue *)handle;
     uint64_t mark = q->marks[event];
+    if (FL_UNLIKELY(current_device < 0)) use_device(q->device);     /* a thread of a lane: else the runtime opens the first GPU for it */
     cudaError_t error = cudaEventQuery(q->events[event]);
     if (FL_UNLIKELY(error != cudaSuccess)) {
         cudaGetLastError();

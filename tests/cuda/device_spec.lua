@@ -127,6 +127,44 @@ describe("two devices", function()
     end)
 end)
 
+describe("two GPUs of one process", function()
+    local there = pcall(flow.zeros, 1, {device = "cuda:1"})
+
+    local function two(name, body)
+        if there or cuda.emulated then cuda.it(name, body)
+        else pending(name .. ": needs a second GPU") end
+    end
+
+    two("compute and copy in turns", function()
+        local big = flow.full({1 << 20}, 2, {dtype = "float64"})        -- 8 MiB: many copies wait for what was computed before
+        local x, y = flow.zeros(4, {device = "cuda:0"}), flow.zeros(4, {device = "cuda:1"})
+        local here = {0, 0}
+        for i = 1, 24 do
+            x, y = x + big:to("cuda:0"):narrow(0, i, 4):to("float32"), y + big:to("cuda:1"):narrow(0, i, 4):to("float32") * 3
+            x = (x + y:to("cuda:0")) * 0.25
+            here[2] = here[2] + 6
+            here[1] = (here[1] + 2 + here[2]) * 0.25
+        end
+        assert.are.same({here[2], here[2], here[2], here[2]}, y:totable())
+        support.close(flow.full({4}, here[1]), x:to("cpu"), 1e-5, "sum over both")
+    end)
+
+    two("look for bad indices in turns", function()
+        local x, y = flow.arange(8):to("cuda:0"), flow.arange(8):to("cuda:1")
+        local i, j = flow.tensor({1, 7}):to("cuda:0"), flow.tensor({2, 6}):to("cuda:1")
+        local a, b
+        for _ = 1, 600 do       -- more than there may be in doubt at once
+            a, b = x:index_select(0, i), y:index_select(0, j)
+        end
+        assert.are.same({1, 7}, a:totable())
+        assert.are.same({2, 6}, b:totable())
+        local bad = y:index_select(0, flow.tensor({2, 8}):to("cuda:1"))
+        assert.are.same({1, 7}, x:index_select(0, i):totable())
+        assert.matches("index", message_of(bad.totable, bad))
+        assert.are.same({2, 6}, y:index_select(0, j):totable())
+    end)
+end)
+
 describe("indexing on the GPU", function()
     local function each(x, f)
         local want, got = f(x:clone()), f(x:to("cuda"))
