@@ -4,6 +4,9 @@
 ** A kernel that may find something gets a record in its device's memory and a flag in pinned memory, which host and GPU
 ** both see. The engine is told that the op is in doubt; it asks for the verdict when the op is complete. Only where the
 ** flag is set is the record looked at.
+**
+** What a record is before anything is reported also lies in pinned memory: from there cudaMemcpy returns when the record is
+** written. From pageable memory it may return before, and no queue waits for it.
 */
 #include "runtime.h"
 
@@ -18,6 +21,7 @@ enum { RECORDS = FL_MAX_DOUBTS + 8 };   /* an op has a few records before the en
 typedef struct suspect {
     struct suspect **unused, *next;     /* the list it goes back to */
     fl_cuda_fault *fault;       /* the device's */
+    const fl_cuda_fault *clear; /* pinned */
     unsigned *seen;
     fl_cuda_word *word;
     unsigned char context[FL_CUDA_FAULT_CONTEXT] __attribute__((aligned(16)));
@@ -27,9 +31,8 @@ static suspect *unused[FL_CUDA_DEVICES];
 
 static fl_status clear_record(const suspect *s)
 {
-    const fl_cuda_fault none = {LLONG_MAX, 0, 0, s->seen};
     *s->seen = 0;
-    FL_CUDA_TRY(cudaMemcpy(s->fault, &none, sizeof none, cudaMemcpyHostToDevice));
+    FL_CUDA_TRY(cudaMemcpy(s->fault, s->clear, sizeof *s->clear, cudaMemcpyHostToDevice));
     return FL_OK;
 }
 
@@ -43,19 +46,23 @@ static void give_back(suspect *s)
 static fl_status make_records(suspect **list)
 {
     suspect *all = (suspect *)calloc(RECORDS, sizeof *all);
-    fl_cuda_fault *records = NULL;
+    fl_cuda_fault *records = NULL, *clear = NULL;
     unsigned *flags = NULL;
     if (!all) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for what kernels report");
     FL_CUDA_TRY(cudaMalloc((void **)&records, RECORDS * sizeof *records));
+    FL_TRY(fl_cuda_host_allocate((void **)&clear, RECORDS * sizeof *clear));
     FL_TRY(fl_cuda_host_allocate((void **)&flags, RECORDS * sizeof *flags));
     for (int i = 0; i < RECORDS; i++) {
         suspect *s = &all[i];
         s->unused = list;
         s->fault = &records[i];
+        s->clear = &clear[i];
         s->seen = &flags[i];
-        FL_TRY(clear_record(s));
-        give_back(s);
+        clear[i] = {LLONG_MAX, 0, 0, s->seen};
+        *s->seen = 0;
     }
+    FL_CUDA_TRY(cudaMemcpy(records, clear, RECORDS * sizeof *records, cudaMemcpyHostToDevice));
+    for (int i = 0; i < RECORDS; i++) give_back(&all[i]);
     return FL_OK;
 }
 
