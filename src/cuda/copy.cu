@@ -75,6 +75,7 @@ static fl_status settle_host(const void *data, size_t bytes, const fl_cuda_queue
 /* Waits until what went through the chunk is where it belongs. */
 static fl_status empty_chunk(fl_cuda_queue *q, chunk *c)
 {
+    fl_nccl_await(q->stream, c->full);
     FL_CUDA_TRY(cudaEventSynchronize(c->full));
     pthread_mutex_lock(&q->lock);
     if (q->done < c->number) q->done = c->number;

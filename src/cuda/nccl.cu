@@ -226,9 +226,9 @@ void fl_nccl_look(void)
     pthread_mutex_unlock(&lock);
 }
 
-void fl_nccl_await(cudaStream_t stream)
+void fl_nccl_await(cudaStream_t stream, cudaEvent_t event)
 {
-    while (!is_quiet() && cudaStreamQuery(stream) == cudaErrorNotReady) {
+    while (!is_quiet() && (event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
         cudaGetLastError();
         fl_nccl_look();
         usleep(20);

@@ -137,7 +137,7 @@ fl_status fl_cuda_drain(fl_cuda_queue *q)
 {
     uint64_t issued = q->issued;
     FL_TRY(open_queue(q));
-    fl_nccl_await(q->stream);
+    fl_nccl_await(q->stream, NULL);
     FL_CUDA_TRY(cudaStreamSynchronize(q->stream));
     pthread_mutex_lock(&q->lock);
     if (q->done < issued) q->done = issued;

@@ -88,8 +88,8 @@ extern const struct fl_device_comm fl_nccl;     /* nccl.cu */
 ** when there are none. */
 void fl_nccl_look(void);
 
-/* Looks until the stream is through, while there are any. */
-void fl_nccl_await(cudaStream_t stream);
+/* Looks until the event is reached, or NULL: the stream is through, while there are any. */
+void fl_nccl_await(cudaStream_t stream, cudaEvent_t event);
 
 /* Why values of collectives are missing that were ended so, at every wait from then on; FL_OK: none are. */
 fl_status fl_nccl_errors(void);
