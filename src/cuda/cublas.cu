@@ -51,12 +51,16 @@ static void *open_library(void)
     const char *own = getenv("FLOW_CUBLASLT");
     if (own) return dlopen(own, RTLD_NOW | RTLD_LOCAL);
 #ifndef FL_EMULATED
-    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13",
-                                        "/usr/local/cuda/lib64/libcublasLt.so.12"};
-    for (const char *name : names) {
-        void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-        if (library) return library;
-    }
+    /* The one of our own toolkit first: the driver is known to do for that. */
+    static const int majors[] = {CUDART_VERSION / 1000, CUDART_VERSION < 13000 ? 13 : 12};
+    static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
+    for (int major : majors)
+        for (const char *folder : folders) {
+            char name[64];
+            snprintf(name, sizeof name, "%slibcublasLt.so.%d", folder, major);
+            void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+            if (library) return library;
+        }
     fprintf(stderr, "flowlua: libcublasLt.so.13 and .12 were not found: matrix products are slow; install cuBLAS or set LD_LIBRARY_PATH\n");
 #endif
     return NULL;
@@ -147,7 +151,11 @@ static int64_t result_step(const fl_cuda_gemm *g, int axis)
 
 /* ---- epilogues ---- */
 
-static bool rounds_to_tf32(const fl_cuda_gemm *g) { return g->dtype == FL_FLOAT32 && fl_precision_get() != FL_PRECISION_HIGHEST; }
+/* GPUs before compute 8.0 have no TF32. */
+static bool rounds_to_tf32(const fl_cuda_gemm *g)
+{
+    return g->dtype == FL_FLOAT32 && fl_precision_get() != FL_PRECISION_HIGHEST && fl_cuda_current()->capability >= 80;
+}
 
 /* Rows of what is kept before gelu are a multiple of 8 elements apart: the library wants it so. */
 static bool has_epilogue(const fl_cuda_gemm *g)

@@ -2,6 +2,7 @@
 -- bias; once with the kernel that serves everywhere, once through cuBLASLt (in the emulation: a stand-in, fake_cublaslt.cc).
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
+local jobs = require "tests.jobs"
 local testing = flow._testing
 
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
@@ -133,6 +134,7 @@ describe("matmul on the GPU", function()
     end
   end)
 
+  local stands_in = cuda.emulated and (os.getenv "FLOW_CUBLASLT" or "") ~= ""
   cuda.it("rounds operands of float32 to TF32 where it is allowed to", function()
     local _ <close> = setmetatable({}, {__close = function() flow.set_float32_matmul_precision("highest") end})
     local fine = 1 + 2 ^ -12  -- in TF32: 1
@@ -142,7 +144,7 @@ describe("matmul on the GPU", function()
     local rounded = x:matmul(y)
     assert.are.equal(64 * fine, before:amax():item())
     assert.is_true(rounded:amin():item() >= 64 and rounded:amax():item() <= 64 * fine)
-    if cuda.emulated and (os.getenv "FLOW_CUBLASLT" or "") ~= "" then assert.are.equal(64, rounded:amax():item()) end
+    if stands_in then assert.are.equal(64, rounded:amax():item()) end
     assert.are.equal(64 * fine, x:to("float64"):matmul(y:to("float64")):amax():item())
     local w, b = flow.randn(16, 6), flow.randn(16)
     local want, got = flow._op.linear_gelu(flow.ones(3, 6), w, b, "tanh"),
@@ -151,6 +153,17 @@ describe("matmul on the GPU", function()
     flow.set_float32_matmul_precision("highest")
     assert.are.equal(64 * fine, x:matmul(y):amax():item())
   end)
+
+  if stands_in then it("asks a GPU before compute 8.0 for no TF32", function()
+    local script = [[
+      local flow = require "flow"
+      flow.set_float32_matmul_precision "high"
+      local x = flow.full({64, 64}, 1 + 2 ^ -12, {device = "cuda"})
+      print(x:matmul(flow.ones(64, 64, {device = "cuda"})):amax():item())]]
+    local pipe = io.popen(("FLOW_CUDA_EMULATED_COMPUTE=75 %s -e '%s'"):format(jobs.flowlua, script))
+    assert.are.equal("64.015625\n", pipe:read "a")
+    pipe:close()
+  end) end
 
   cuda.it("sums outer products of rows", function()
     local contract = op_named "contract_rows"
