@@ -136,8 +136,12 @@ template <typename P> __global__ void __launch_bounds__(P::THREADS) forward(cons
 
 /* ---- launching ---- */
 
-/* 16 rows more per warp where registers allow it: what is read of the keys serves twice as many queries. */
-template <typename T, int WIDTH> struct forward_plan { typedef plan<T, WIDTH, sizeof(T) == 2 && WIDTH <= 64 ? 2 : 1, sizeof(T) == 2 ? 64 : 32, sizeof(T) == 2 ? 2 : 1> type; };
+/* 16 rows more per warp where registers allow it: what is read of the keys serves twice as many queries. Wide rows have shorter tiles, so
+** that three blocks share a multiprocessor of 164 KiB. */
+template <typename T, int WIDTH> struct forward_plan {
+    enum { HALVES = sizeof(T) == 2, NARROW = HALVES && WIDTH <= 64 };
+    typedef plan<T, WIDTH, NARROW ? 2 : 1, NARROW ? 64 : 32, HALVES ? 2 : 1> type;
+};
 
 template <typename P> static size_t shared_bytes(void)
 {
