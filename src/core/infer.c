@@ -83,9 +83,13 @@ static fl_status fail_placements(const build *b, int first, int other)
     char fn[FL_OPERAND_NAME], on[FL_OPERAND_NAME], ft[FL_META_TEXT], ot[FL_META_TEXT], sbp[FL_ND_SBP_SOURCE], option[FL_ND_SBP_SOURCE + 16] = "";
     fl_operand_name(fn, b->op, first);
     fl_operand_name(on, b->op, other);
-    if (b->is_local)
-        return fl_fail(FL_ERR_SBP, "%s: %s and %s are on different devices; write %s:to(%s.device)", spoken_name(b), fn, on,
-                       on, fn);
+    if (b->is_local) {          /* what should move is likely what was left on the CPU, but not what is written */
+        char fd[FL_DEVICE_TEXT], od[FL_DEVICE_TEXT];
+        bool first_moves = f->placement->type == FL_CPU && !b->in_place && !(b->op->mutates & 1u << first);
+        return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to(%s.device)", spoken_name(b), fn,
+                       fl_placement_device_text(fd, f->placement), on, fl_placement_device_text(od, o->placement),
+                       first_moves ? fn : on, first_moves ? on : fn);
+    }
     if (f->placement->ndim != o->placement->ndim)
         snprintf(option, sizeof option, ", sbp = %s", fl_nd_sbp_source(sbp, fl_nd_sbp_fit(o->nd_sbp, f->placement->ndim)));
     return fl_fail(FL_ERR_SBP, "%s: %s is %s and %s is %s; write %s:to_global{placement = %s.placement%s}", spoken_name(b), on,

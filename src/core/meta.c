@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static fl_meta **table;
 static size_t bucket_count; /* a power of two, 0 before the first meta */
@@ -185,5 +186,14 @@ const char *fl_meta_text(char *buffer, const fl_meta *m)
     if (m->is_local) snprintf(buffer, FL_META_TEXT, "%s%s", fl_dtype_name(m->dtype), shape);
     else snprintf(buffer, FL_META_TEXT, "%s%s on %s as %s", fl_dtype_name(m->dtype), shape,
                   fl_placement_text(place, m->placement), fl_nd_sbp_text(sbp, m->nd_sbp));
+    return buffer;
+}
+
+const char *fl_meta_placed_text(char *buffer, const fl_meta *m)
+{
+    char device[FL_DEVICE_TEXT];
+    fl_meta_text(buffer, m);
+    size_t n = strlen(buffer);
+    if (m->is_local) snprintf(buffer + n, FL_META_TEXT - n, " on %s", fl_placement_device_text(device, m->placement));
     return buffer;
 }

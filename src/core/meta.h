@@ -59,6 +59,9 @@ void fl_window_of(fl_window *out, const fl_shape *shape, const fl_placement *pla
 enum { FL_META_TEXT = 640 };
 const char *fl_meta_text(char *buffer, const fl_meta *m);
 
+/* The same, with the device of a local tensor: `float32[8, 6] on cuda`. */
+const char *fl_meta_placed_text(char *buffer, const fl_meta *m);
+
 /* Recomputes what live metas say about this rank (after fl_world_set_dry). */
 void fl_meta_refresh_all(void);
 

@@ -252,6 +252,14 @@ static void add_ranks(struct text *t, const fl_placement *p, int axis, int *next
     text_add(t, "}", 0);
 }
 
+const char *fl_placement_device_text(char *buffer, const fl_placement *p)
+{
+    const char *type = type_names[p->type];
+    if (p->device_index < 0) snprintf(buffer, FL_DEVICE_TEXT, "%s", type);
+    else snprintf(buffer, FL_DEVICE_TEXT, "%s:%d", type, p->device_index);
+    return buffer;
+}
+
 const char *fl_placement_text(char *buffer, const fl_placement *p)
 {
     struct text t = {buffer, 0, FL_PLACEMENT_TEXT};

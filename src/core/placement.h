@@ -67,6 +67,10 @@ int fl_placement_index(const fl_placement *p, int rank);
 /* Coordinates in the hierarchy of position `index`. */
 void fl_placement_coords(int *coords, const fl_placement *p, int index);
 
+/* What a script calls the device of local tensors placed so: "cpu", "cuda", "cuda:1". */
+enum { FL_DEVICE_TEXT = 24 };
+const char *fl_placement_device_text(char *buffer, const fl_placement *p);
+
 /* `placement("cpu", {{0, 1}, {2, 3}})` */
 enum { FL_PLACEMENT_TEXT = 256 };
 const char *fl_placement_text(char *buffer, const fl_placement *p);

@@ -507,8 +507,8 @@ fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
 {
     char have[FL_META_TEXT], want[FL_META_TEXT];
     if (grad && grad->meta != t->meta)
-        return fl_fail(FL_ERR_SHAPE, "grad: the gradient of %s must be of the same kind, this is %s", fl_meta_text(want, t->meta),
-                       fl_meta_text(have, grad->meta));
+        return fl_fail(FL_ERR_SHAPE, "grad: the gradient of %s must be of the same kind, this is %s", fl_meta_placed_text(want, t->meta),
+                       fl_meta_placed_text(have, grad->meta));
     if (!grad && !t->autograd) return FL_OK;
     fl_autograd *a = fl_tape_record_of(t);
     if (!a) return out_of_memory();

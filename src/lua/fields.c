@@ -64,10 +64,8 @@ static void get_dtype(lua_State *L, fl_tensor *t) { lua_pushstring(L, fl_dtype_n
 
 static void get_device(lua_State *L, fl_tensor *t)
 {
-    const fl_placement *p = t->meta->placement;
-    if (p->type == FL_CPU) lua_pushliteral(L, "cpu");
-    else if (p->device_index < 0) lua_pushliteral(L, "cuda");
-    else lua_pushfstring(L, "cuda:%d", p->device_index);
+    char device[FL_DEVICE_TEXT];
+    lua_pushstring(L, fl_placement_device_text(device, t->meta->placement));
 }
 
 static void get_ndim(lua_State *L, fl_tensor *t) { lua_pushinteger(L, t->meta->shape.ndim); }

@@ -304,12 +304,7 @@ static void add_part(luaL_Buffer *b, const fl_meta *meta, const char *because)
 static void add_about(luaL_Buffer *b, const fl_tensor *t, const char *because)
 {
     char text[FL_META_TEXT];
-    const fl_placement *p = t->meta->placement;
-    luaL_addstring(b, fl_meta_text(text, t->meta));
-    if (t->meta->is_local) {
-        snprintf(text, sizeof text, p->type == FL_CPU ? " on cpu" : p->device_index < 0 ? " on cuda" : " on cuda:%d", p->device_index);
-        luaL_addstring(b, text);
-    }
+    luaL_addstring(b, fl_meta_placed_text(text, t->meta));
     const char *made_by = fl_autograd_node_name(t);
     if (made_by) {
         luaL_addstring(b, ", gradient through ");

@@ -79,14 +79,16 @@ end)
 describe("two devices", function()
     cuda.it("do not mix by accident", function()
         local x, y = flow.ones(2), flow.ones(2, G)
-        for _, f in ipairs {
-            function() return x + y end, function() return y * x end, function() return flow.cat({x, y}) end, function() return y:add_(x) end,
-            function() return flow.where(y:gt(0), x, y) end, function() return flow.matmul(x, y) end,
-        } do
-            local ok, message = pcall(f)
-            assert.is_false(ok)
-            assert.matches("are on different devices; write [%w_%[%]]+:to%([%w_%[%]]+%.device%)$", message)
-        end
+        for _, case in ipairs {
+            {"add: x is on cpu and y on cuda; write x:to(y.device)", function() return x + y end},
+            {"mul: x is on cuda and y on cpu; write y:to(x.device)", function() return y * x end},
+            {"add_: x is on cuda and y on cpu; write y:to(x.device)", function() return y:add_(x) end},
+            {"add_: x is on cpu and y on cuda; write y:to(x.device)", function() return x:add_(y) end},
+            {"cat: xs[1] is on cpu and xs[2] on cuda; write xs[1]:to(xs[2].device)", function() return flow.cat({x, y}) end},
+            {"where: cond is on cuda and x on cpu; write x:to(cond.device)", function() return flow.where(y:gt(0), x, y) end},
+            {"matmul: x is on cpu and y on cuda; write x:to(y.device)", function() return flow.matmul(x, y) end},
+            {"grad: the gradient of float32[2] on cuda must be of the same kind, this is float32[2] on cpu", function() y.grad = x end},
+        } do assert.are.equal(case[1], message_of(case[2])) end
     end)
 
     cuda.it("mix with numbers", function()
