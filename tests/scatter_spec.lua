@@ -90,6 +90,7 @@ describe("scatter", function()
       {"scatter_: value 300 does not fit into uint8", function() x:to("uint8"):scatter_(1, at, 300) end},
       {"scatter: index[0, 1] is 3, but this axis of x has 3 positions (0 to 2)", function() x:scatter(1, flow.tensor{{0, 3}}, 1) end},
       {"scatter: index[0, 0] is -1, but this axis of x has 2 positions (0 to 1)", function() x:scatter(0, flow.tensor{{-1, 7}}, flow.zeros(1, 2)) end},
+      {"scatter: axis 0 of x [0, 3] has no positions, but index [1, 2] names some", function() flow.zeros(0, 3):scatter(0, at, 1) end},
     } do assert.are.equal(case[1], support.message_of(case[2])) end
   end)
 end)
@@ -129,6 +130,7 @@ describe("scatter_add", function()
       {"scatter_add_: src is int64 and x float32: dtypes must be equal", function() x:scatter_add_(1, at, at) end},
       {"scatter_add: takes numbers, x is bool", function() x:gt(0):scatter_add(1, at, x:gt(0)) end},
       {"scatter_add: index[0, 1] is 3, but this axis of x has 3 positions (0 to 2)", function() x:scatter_add(1, flow.tensor{{0, 3}}, flow.ones(1, 2)) end},
+      {"scatter_add: axis 1 of x [2, 0] has no positions, but index [1, 2] names some", function() flow.zeros(2, 0):scatter_add(-1, at, flow.ones(1, 2)) end},
     } do assert.are.equal(case[1], support.message_of(case[2])) end
   end)
 end)

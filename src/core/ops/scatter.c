@@ -207,9 +207,12 @@ static fl_status check_index(const char *who, const fl_tensor *x, const fl_tenso
     FL_TRY(fl_shape_axis(&axis, who, attrs->at[0].integer, xs));
     bool fits = xs->ndim == is->ndim;
     for (int a = 0; fits && a < xs->ndim; a++) fits = a == axis || is->dims[a] <= xs->dims[a];
-    if (fits) return FL_OK;
-    return fl_fail(FL_ERR_SHAPE, "%s: index %s must have as many axes as x %s and, but for axis %d, sizes up to those of x", who,
-                   fl_shape_text(ti, is), fl_shape_text(tx, xs), axis);
+    if (!fits)
+        return fl_fail(FL_ERR_SHAPE, "%s: index %s must have as many axes as x %s and, but for axis %d, sizes up to those of x", who,
+                       fl_shape_text(ti, is), fl_shape_text(tx, xs), axis);
+    if (xs->ndim && xs->dims[axis] == 0 && fl_shape_numel(is) > 0) /* no kernel runs for an empty x */
+        return fl_fail(FL_ERR_SHAPE, "%s: axis %d of x %s has no positions, but index %s names some", who, axis, fl_shape_text(tx, xs), fl_shape_text(ti, is));
+    return FL_OK;
 }
 
 static fl_status check_src(const char *who, const fl_tensor *x, const fl_tensor *index, const fl_operand *src)
