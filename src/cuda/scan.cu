@@ -17,17 +17,17 @@ typedef struct scan_shape {
     bool backwards;
 } scan_shape;
 
+/* Sums of floats are doubles, as on the CPU. */
 template <typename X> struct scan_types {
     typedef int64_t sum, out;
 };
-template <> struct scan_types<__half> { typedef float sum; typedef __half out; };
-template <> struct scan_types<__nv_bfloat16> { typedef float sum; typedef __nv_bfloat16 out; };
-template <> struct scan_types<float> { typedef float sum, out; };
+template <> struct scan_types<__half> { typedef double sum; typedef __half out; };
+template <> struct scan_types<__nv_bfloat16> { typedef double sum; typedef __nv_bfloat16 out; };
+template <> struct scan_types<float> { typedef double sum; typedef float out; };
 template <> struct scan_types<double> { typedef double sum, out; };
 
 /* Integers wrap. */
 __device__ static inline int64_t plus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-__device__ static inline float plus(float a, float b) { return a + b; }
 __device__ static inline double plus(double a, double b) { return a + b; }
 
 /* The lane's value and those of all lanes before it. */
