@@ -109,8 +109,16 @@ local function apply(case, x)
   return x[case[1]](x, table.unpack(args, 1, args.n or #args))
 end
 
+-- What CUDA promises of its functions (CUDA C++ Programming Guide, "Mathematical Functions": ulps in float32, in float64), where it is
+-- more than the CPU's are off. softplus is two of them.
+local promised = (os.getenv "FLOW_TEST_DEVICE" or ""):find "^cuda" and not os.getenv "FLOW_CUDA_EMULATED" and {
+  exp = {2, 1}, exp2 = {2, 1}, rsqrt = {2, 1}, sin = {2, 2}, cos = {2, 2}, tan = {4, 2}, asin = {2, 2}, acos = {2, 2}, atan = {2, 2},
+  sinh = {3, 2}, erf = {2, 2}, softplus = {4, 2}, pow = {4, 2}, atan2 = {3, 2},
+} or {}
+
 local function ulps_in(case, dtype)
-  local ulps = case[3] or {0, 0}
+  local ulps, bound = case[3] or {0, 0}, promised[case[1]] or {0, 0}
+  ulps = {math.max(ulps[1], bound[1]), math.max(ulps[2], bound[2])}
   if dtype == "float64" then return ulps[2] end
   if dtype == "float32" then return ulps[1] end
   return ulps[1] > 0 and 1 or 0 -- computed in float32, then rounded
@@ -162,6 +170,7 @@ describe("float32 is accurate:", function()
     exp = 1, exp2 = 1.1, expm1 = 1.6, log = 1, log2 = 1.1, log10 = 2.4, log1p = 1.5, sin = 1.6, cos = 1.6, tan = 3.6, tanh = 2.4, erf = 1.3,
     asin = 1, acos = 1, atan = 1, sinh = 2, cosh = 2, sqrt = 0.5, rsqrt = 1.6, reciprocal = 0.5, softplus = 2,
   } do
+    bound = math.max(bound, promised[name] and promised[name][1] or 0)
     it(("%s within %.1f"):format(name, bound), function()
       local got, want = x[name](x):to("float64"), x:to("float64")[name](x:to("float64"))
       local rounded = want:to("float32"):to("float64")
