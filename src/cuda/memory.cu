@@ -365,15 +365,21 @@ void fl_cuda_host_release(void *data, size_t bytes)
 
 /* ---- trimming, figures ---- */
 
+/* Every queue is waited for: what has been released there counts as free only when the queue has come to it. */
 void fl_cuda_trim(int device)
 {
     fl_cuda_queue *q;
     arena *a = &arenas[device];
+    bool idle = true;
     if (open_queue(&q, device, FL_QUEUE_COMPUTE) != FL_OK) return;
     for (int c = 1; c < CLASSES; c++)
         while (a->small[c].count) cudaFreeAsync(stack_pop(&a->small[c]), q->stream);
     a->stats.cached_bytes = 0;
-    if (fl_cuda_drain(q) == FL_OK) cudaMemPoolTrimTo(a->pool, 0);
+    for (int kind = 0; kind < FL_QUEUES; kind++) {
+        q = fl_cuda_queue_of(device, (fl_queue)kind);
+        if (q->stream) idle = fl_cuda_drain(q) == FL_OK && idle;
+    }
+    if (idle) cudaMemPoolTrimTo(a->pool, 0);
 }
 
 void fl_cuda_memory(fl_memory_stats *out, int device, bool reset_peak)
