@@ -61,12 +61,13 @@ local function grid_of(o)
     end
     o.dp = dp
     if ranks == 1 then return nil end
+    if o.device:find ":" then cli.stop(arg, ("--device %s is one GPU, and each of the %d ranks drives its own: --device cuda"):format(o.device, ranks)) end
     local grid = {}
     for i = 1, dp do
         grid[i] = {}
         for j = 1, o.tp do grid[i][j] = (i - 1) * o.tp + j - 1 end
     end
-    return flow.placement(o.device:match("^%a+"), grid)
+    return flow.placement(o.device, grid)
 end
 
 local there, missing = pcall(flow.empty, 0, {device = options.device})

@@ -60,7 +60,10 @@ static void read_ranks(lua_State *L, rank_list *list, int index, int depth)
 
 static fl_device_type check_device_type(lua_State *L, int index)
 {
-    return fl_lua_check_device(L, index, "placement")->type;
+    const fl_placement *own = fl_lua_check_device(L, index, "placement");
+    if (own->device_index >= 0)
+        FL_RAISE(L, "placement: every rank drives a GPU of its own; write \"cuda\", not \"%s\"", lua_tostring(L, index));
+    return own->type;
 }
 
 /* flow.placement(type, ranks): called through __call, so the arguments begin at 2 */

@@ -1,6 +1,7 @@
 -- train_spec.lua -- scripts/train.lua --device cuda: the losses of the CPU, checkpoints that go from one to the other.
 local cuda = require "tests.cuda.support"
 local flow = require "flow"
+local jobs = require "tests.jobs"
 
 local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
 local folder
@@ -78,6 +79,14 @@ describe("train.lua --device cuda", function()
         train("--steps 300 --device cuda --sample 5 --log @/log")
         local losses = column("log", 2)
         assert.is_true(losses[300] < 2.6, "the loss after 300 steps is " .. losses[300])
+    end)
+
+    cuda.it("says that one GPU is not for several ranks", function()
+        local obstacle = jobs.obstacle()
+        if obstacle then pending(obstacle) end
+        local pipe = io.popen(("%s %s --ranks 2 scripts/train.lua --device cuda:0 --steps 1 2>&1"):format(jobs.no_leaks, flowlua))
+        assert.are.equal("train.lua: --device cuda:0 is one GPU, and each of the 2 ranks drives its own: --device cuda\n", pipe:read "a")
+        assert.is_falsy(pipe:close())
     end)
 
     it("says what is missing where there is no GPU", function()
