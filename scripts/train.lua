@@ -61,7 +61,10 @@ local function grid_of(o)
     end
     o.dp = dp
     if ranks == 1 then return nil end
-    if o.device:find ":" then cli.stop(arg, ("--device %s is one GPU, and each of the %d ranks drives its own: --device cuda"):format(o.device, ranks)) end
+    if o.device:find ":" then
+        local each = ("each of the %d ranks drives its own: --device cuda"):format(ranks)
+        cli.stop(arg, ("--device %s is one GPU, and %s"):format(o.device, each))
+    end
     local grid = {}
     for i = 1, dp do
         grid[i] = {}
