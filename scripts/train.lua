@@ -73,9 +73,6 @@ local function grid_of(o)
     return flow.placement(o.device, grid)
 end
 
-local there, missing = pcall(flow.empty, 0, {device = options.device})
-if not there then cli.stop(arg, (missing:gsub("^.-:%d+: ", ""))) end
-
 local grid = grid_of(options)
 local everywhere = grid and {placement = grid, sbp = {"B", "B"}} or {device = options.device}
 

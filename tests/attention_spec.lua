@@ -101,6 +101,18 @@ describe("scaled_dot_product_attention", function()
     end
   end)
 
+  it("has gradients where there is nothing to look at, or nothing that looks", function()
+    for _, size in ipairs {{4, 0, 8, 8}, {0, 4, 8, 8}, {4, 5, 0, 8}, {4, 5, 8, 0}} do
+      local t, s, d, e = table.unpack(size)
+      local leaves = {flow.randn(2, t, d), flow.randn(2, s, d), flow.randn(2, s, e)}
+      for _, x in ipairs(leaves) do x.requires_grad = true end
+      flow.scaled_dot_product_attention(leaves[1], leaves[2], leaves[3]):sum():backward()
+      for i, x in ipairs(leaves) do
+        if i < 3 or t == 0 then assert.is_true(x:numel() == 0 or largest(x.grad, flow.zeros_like(x)) < 1e-6) end
+      end
+    end
+  end)
+
   it("says what does not fit", function()
     local x = flow.zeros(2, 3, 4)
     fails("scaled_dot_product_attention: q [..., t, d], k [..., s, d] and v [..., s, e] do not fit: [2, 3, 4], [2, 5, 3] and [2, 5, 3]",

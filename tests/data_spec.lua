@@ -361,7 +361,7 @@ end)
 describe("options of scripts", function()
     local specs = {
         {"--layers N", 4, "blocks"}, {"--lr X", 0.5, "rate"}, {"--seed I", 1, "seed"}, {"--data FILE...", nil, "files"},
-        {"--log FILE", nil, "log"}, {"--schedule-steps N", nil, "length"}, {"--quiet", false, "says less"},
+        {"--log FILE", nil, "log"}, {"--schedule-steps N", nil, "length"}, {"--quiet", false, "says less"}, {"--device D", nil, "where"},
     }
     for _, case in ipairs {
         {"", {layers = 4, lr = 0.5, seed = 1, quiet = false}},
@@ -393,6 +393,7 @@ describe("options of scripts", function()
         {"--lr 1e999", "--lr takes a number >= 0, got '1e999'"},
         {"--quiet=1", "--quiet takes no value"},
         {"--data", "--data FILE... needs a value"},
+        {"--device tpu", "--device: unknown device 'tpu'; a device is \"cpu\", \"cuda\" or \"cuda:1\""},
     } do
         it("are refused: " .. case[1], function()
             local args = {}

@@ -6,7 +6,7 @@
 --     })
 --
 -- The word behind a name says what the option takes: N a whole number >= 1, I any whole number, X a number >= 0,
--- anything else text; with "..." all words until the next option; no word: a switch. Of an option given twice the last
+-- D a device that can be used here, anything else text; with "..." all words until the next option; no word: a switch. Of an option given twice the last
 -- counts. --help prints the list.
 
 local flow = require "flow"
@@ -14,6 +14,7 @@ local check = require "flow.check"
 
 local cli = {}
 
+-- Each gives the value, or nil and what it takes, or nil, nil and what is wrong.
 local readers = {
     N = function(text)
         local n = math.tointeger(tonumber(text))
@@ -23,6 +24,11 @@ local readers = {
     X = function(text)
         local x = tonumber(text)
         return x and x >= 0 and x < math.huge and x + 0.0 or nil, "a number >= 0"
+    end,
+    D = function(text)
+        local there, message = pcall(flow.empty, 0, {device = text})
+        if there then return text end
+        return nil, nil, (message:gsub("^.-:%d+: ", ""):gsub("^empty: ", ""))
     end,
 }
 
@@ -43,7 +49,8 @@ end
 local function read_value(option, text)
     local reader = readers[option.word]
     if not reader then return text end
-    local value, expected = reader(text)
+    local value, expected, wrong = reader(text)
+    if wrong then return nil, ("%s: %s"):format(option.flag, wrong) end
     if value == nil then return nil, ("%s takes %s, got '%s'"):format(option.flag, expected, text) end
     return value
 end
