@@ -47,6 +47,11 @@ describe("the session", function()
         assert.truthy(output:find("alive\n", 1, true))
     end)
 
+    it("says of a value that is missing why, and nothing about itself", function()
+        local lines = "flow._testing.engine 'queued'\nflow.embedding(flow.tensor{9}, flow.ones(3, 2))\n'alive'\n"
+        assert.are.equal("> auto\n> embedding (stdin:1): indices[0] is 9, but weight has 3 rows (0 to 2)\n> alive\n> \n", session(lines))
+    end)
+
     it("shows cycles, deep and long tables in short", function()
         local inspect = require "flow.inspect"
         local cycle = {1}

@@ -35,6 +35,8 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status);
 void fl_lua_where(lua_State *L, char *buffer, size_t size);
 /* Is that (its "S" known) a function of one of our modules? */
 bool fl_lua_is_own(const lua_Debug *ar);
+/* Does a line of the user's run, or is it the session that prints a value? */
+bool fl_lua_in_script(lua_State *L);
 
 /* What a value is called in messages: "nil", "a tensor" is "tensor", tables are "table". */
 const char *fl_lua_type_name(lua_State *L, int index);

@@ -27,6 +27,12 @@ static bool find_line(lua_State *L, lua_Debug *found)
     return any;
 }
 
+bool fl_lua_in_script(lua_State *L)
+{
+    lua_Debug ar;
+    return find_line(L, &ar) && !fl_lua_is_own(&ar);
+}
+
 /* Every queued op and every collective asks for this: it is written without printf. */
 void fl_lua_where(lua_State *L, char *buffer, size_t size)
 {
@@ -49,7 +55,7 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
     lua_Debug ar;
     fl_lua_current = L;
     if (status == FL_ERR_INTERRUPTED) fl_lua_interrupt_raised();
-    if (find_line(L, &ar)) lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, fl_message());
+    if (find_line(L, &ar) && !fl_lua_is_own(&ar)) lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, fl_message());
     else lua_pushstring(L, fl_message());
     lua_error(L);
     __builtin_unreachable();

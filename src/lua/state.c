@@ -201,7 +201,7 @@ static int traceback(lua_State *L)
         if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
         message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
     }
-    luaL_traceback(L, L, message, 1);
+    if (fl_lua_in_script(L)) luaL_traceback(L, L, message, 1); /* not of the session, printing a value */
     return 1;
 }
 
