@@ -22,8 +22,6 @@ local options, _, words = cli.parse(arg, "mnist.lua FOLDER: trains a network on 
 }, 1)
 if not words[1] then cli.stop(arg, "needs the folder of the IDX files (see --help)") end
 
-if options.net ~= "mlp" and options.net ~= "cnn" then cli.stop(arg, ("--net is mlp or cnn, not '%s'"):format(options.net)) end
-
 -- Several ranks share every batch; on one rank all tensors are local.
 local ranks = flow.world_size() > 1 and flow.placement.all(options.device) or nil
 local rows = ranks and "S(0)"
@@ -41,7 +39,8 @@ local classes = mnist.train.labels:max():item() + 1
 local nets = {}
 
 function nets.mlp()
-    return nn.Sequential(nn.Flatten(), nn.Linear(height * width, options.hidden), nn.ReLU(), nn.Linear(options.hidden, classes))
+    return nn.Sequential(nn.Flatten(),
+        nn.Linear(height * width, options.hidden), nn.ReLU(), nn.Linear(options.hidden, classes))
 end
 
 function nets.cnn()
@@ -51,8 +50,9 @@ function nets.cnn()
         nn.Flatten(), nn.Linear(32 * (height // 4) * (width // 4), classes))
 end
 
+local net = nets[options.net] or cli.stop(arg, ("--net is mlp or cnn, not '%s'"):format(options.net))
 flow.manual_seed(options.seed)
-local model = nets[options.net]()
+local model = net()
 if ranks then model:to_global{placement = ranks, sbp = "B"} else model:to(options.device) end
 local optimizer = optim.AdamW(model:parameters(), {lr = options.lr})
 flow.print(model)

@@ -6,8 +6,8 @@
 --     })
 --
 -- The word behind a name says what the option takes: N a whole number >= 1, I any whole number, X a number >= 0,
--- D a device that can be used here, anything else text; with "..." all words until the next option; no word: a switch. Of an option given twice the last
--- counts. --help prints the list.
+-- D a device that can be used here, anything else text; with "..." all words until the next option; no word: a
+-- switch. Of an option given twice the last counts. --help prints the list.
 
 local flow = require "flow"
 local check = require "flow.check"
