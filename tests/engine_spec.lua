@@ -309,6 +309,20 @@ describe("the end of a program", function()
             assert.is_true(os.time() - ended <= 2, ("took %d s to end: %s"):format(os.time() - ended, ending))
         end
     end)
+
+    local bad = "local flow = require 'flow'\nlocal y = flow.ones(3):index_select(0, flow.tensor{9})\n"
+
+    it("tells a fault that has come to light and that nobody met", function()
+        local output, code = run(bad .. "while flow.engine.stats().failed_ops == 0 do end", "FLOW_ENGINE=queued")
+        assert.matches(": index_select %(test%.lua:2%): index%[0%] is 9, [^\n]*\n$", output)
+        assert.are.equal(1, code)
+    end)
+
+    it("does not tell one again that was met", function()
+        for _, ending in ipairs {"pcall(y.totable, y)", "pcall(flow.sync)", "local w = flow.ones(1) pcall(w.add_, w, y) pcall(y.totable, y)"} do
+            assert.are.same({"", 0}, {run(bad .. ending, "FLOW_ENGINE=queued")})
+        end
+    end)
 end)
 
 describe("a child process", function()

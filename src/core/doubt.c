@@ -124,6 +124,13 @@ void fl_doubts_judge_all(void)
     drop_judged();
 }
 
+void fl_doubts_judge_done(void)
+{
+    for (doubt *d = oldest; d; d = d->next)
+        if (fl_stamp_done(d->stamp)) judge(d);
+    drop_judged();
+}
+
 /* ---- sets ---- */
 
 static fl_doubts *doubts_of(const fl_var *v)

@@ -131,7 +131,14 @@ fl_status fl_engine_wait_all(void)
 {
     FL_TRY(wait_lanes(true));
     fl_doubts_judge_all();
-    return fl_poison_raise_filed();
+    return fl_poison_raise_filed(true);
+}
+
+fl_status fl_engine_end(bool wait)
+{
+    if (wait) FL_TRY(wait_lanes(true));
+    fl_doubts_judge_done();
+    return fl_poison_raise_filed(false);
 }
 
 /* ---- running on the caller ---- */

@@ -98,6 +98,10 @@ void fl_engine_wait_idle(fl_var *v);
 ** script has seen it, and of updates and ops without outputs that were skipped. */
 fl_status fl_engine_wait_all(void);
 
+/* The script is over: the first error of a queued op that has come to light and that it has never met. wait: once everything
+** queued is done. */
+fl_status fl_engine_end(bool wait);
+
 /* Drops the poison of v (zero_grad, an overwrite). */
 void fl_var_clear(fl_var *v);
 

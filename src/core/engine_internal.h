@@ -22,6 +22,7 @@ enum { FL_NAME_TEXT = 40 };
 struct fl_poison {
     int refs;                   /* atomic */
     bool reported;              /* atomic: the script has seen it */
+    struct fl_poison *cause;    /* owned, or NULL: what was missing, on this rank, when a collective was entered all the same */
     fl_status status;
     char op[FL_NAME_TEXT];      /* who the message speaks of */
     char line[FL_LINE_TEXT];
@@ -34,8 +35,9 @@ void fl_poison_put(fl_var *v, fl_poison *p);
 /* Words p as this thread's error ("op (train.lua:41): message") and returns its status. */
 fl_status fl_poison_raise(fl_poison *p);
 
-/* Raises the first filed error that the script has not seen, and empties the file. */
-fl_status fl_poison_raise_filed(void);
+/* Raises the first filed error that the script has not seen, and empties the file; updates: or that an update was skipped for
+** an error that it has seen. */
+fl_status fl_poison_raise_filed(bool updates);
 
 /* Runs a task on the calling thread under the rules of poison; returns its error, or a poisoned input's. */
 fl_status fl_task_run_here(const fl_task *t);
@@ -75,6 +77,9 @@ fl_status fl_doubts_after(const fl_task *t);
 
 /* All ops are complete: asks for all verdicts. */
 void fl_doubts_judge_all(void);
+
+/* Asks for the verdicts of the ops that are complete. */
+void fl_doubts_judge_done(void);
 
 void fl_doubts_unref(fl_poison *tagged);
 

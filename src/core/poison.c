@@ -33,7 +33,11 @@ static fl_poison *poison_ref(fl_poison *p)
 
 void fl_poison_unref(fl_poison *p)
 {
-    if (p && __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) == 0) free(p);
+    while (p && __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) == 0) {
+        fl_poison *cause = p->cause;
+        free(p);
+        p = cause;
+    }
 }
 
 /* Length of the name that the message begins with ("cross_entropy: target[3] is 10": 13), 0 when there is none. A
@@ -55,10 +59,10 @@ static size_t origin_length(const char *message)
     return digits && n < FL_NAME_TEXT && message[n] == ':' && message[n + 1] == ' ' ? n : 0;
 }
 
-/* Never fails: without memory for the message there is a shared poison that says so. */
-static fl_poison *poison_new(fl_status status, const char *op, const char *line, const char *message)
+/* Never fails: without memory for the message there is a shared poison that says so. cause: borrowed, or NULL. */
+static fl_poison *poison_new(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause)
 {
-    static fl_poison spare = {1, false, FL_ERR_MEMORY, "engine", {""}, {"out of memory for an error"}};
+    static fl_poison spare = {1, false, NULL, FL_ERR_MEMORY, "engine", {""}, {"out of memory for an error"}};
     size_t origin = origin_length(message), named = origin ? origin : name_length(message), rest = named ? named + 2 : 0;
     fl_poison *p = malloc(sizeof *p + strlen(message + rest) + 1);
     if (!p) return poison_ref(&spare);
@@ -66,6 +70,7 @@ static fl_poison *poison_new(fl_status status, const char *op, const char *line,
     message += rest;
     p->refs = 1;
     p->reported = false;
+    p->cause = cause ? poison_ref(cause) : NULL;
     p->status = status;
     if (origin) p->line[0] = '\0';
     else if (line) snprintf(p->line, sizeof p->line, "%s", line);
@@ -89,18 +94,24 @@ static fl_poison *poison_of(const fl_var *v)
     return FL_UNLIKELY((uintptr_t)p & 1) ? NULL : p;
 }
 
+/* The script has seen p, and with it what caused it. */
+static void report(fl_poison *p)
+{
+    for (; p; p = p->cause) __atomic_store_n(&p->reported, true, __ATOMIC_RELAXED);
+}
+
 fl_status fl_poison_raise(fl_poison *p)
 {
-    __atomic_store_n(&p->reported, true, __ATOMIC_RELAXED);
+    report(p);
     if (!p->line[0]) return fl_fail(p->status, "%s: %s", p->op, p->message);
     return fl_fail(p->status, "%s (%s): %s", p->op, p->line, p->message);
 }
 
 /* ---- the file ---- */
 
-static bool is_news(const struct filed *f)
+static bool is_news(const struct filed *f, bool updates)
 {
-    return f->skipped || !__atomic_load_n(&f->poison->reported, __ATOMIC_RELAXED);
+    return (f->skipped && updates) || !__atomic_load_n(&f->poison->reported, __ATOMIC_RELAXED);
 }
 
 static void file_error(fl_poison *p, bool skipped)
@@ -109,7 +120,7 @@ static void file_error(fl_poison *p, bool skipped)
     if (filed_count == MAX_FILED) {             /* drop what the script has met since */
         int kept = 0;
         for (int i = 0; i < MAX_FILED; i++) {
-            if (is_news(&file[i])) file[kept++] = file[i];
+            if (is_news(&file[i], true)) file[kept++] = file[i];
             else fl_poison_unref(file[i].poison);
         }
         filed_count = kept;
@@ -118,12 +129,12 @@ static void file_error(fl_poison *p, bool skipped)
     pthread_mutex_unlock(&file_lock);
 }
 
-fl_status fl_poison_raise_filed(void)
+fl_status fl_poison_raise_filed(bool updates)
 {
     fl_status status = FL_OK;
     pthread_mutex_lock(&file_lock);
     for (int i = 0; i < filed_count; i++) {
-        if (status == FL_OK && is_news(&file[i])) status = fl_poison_raise(file[i].poison);
+        if (status == FL_OK && is_news(&file[i], updates)) status = fl_poison_raise(file[i].poison);
         fl_poison_unref(file[i].poison);
     }
     filed_count = 0;
@@ -168,16 +179,16 @@ static void skip(const fl_task *t, fl_poison *p)
 fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message)
 {
     __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
-    fl_poison *p = poison_new(status, op, line, message);
+    fl_poison *p = poison_new(status, op, line, message, NULL);
     file_error(p, false);
     return p;
 }
 
-/* The task ran and failed: returns its poison, one reference. */
-static fl_poison *fail(const fl_task *t, fl_status status, const char *line)
+/* The task ran and failed, perhaps because of the poison of its input (borrowed): returns its own, one reference. */
+static fl_poison *fail(const fl_task *t, fl_status status, const char *line, fl_poison *input)
 {
     __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
-    fl_poison *p = poison_new(status, t->name, line, fl_message());
+    fl_poison *p = poison_new(status, t->name, line, fl_message(), input);
     mark_writes(t, p);
     return p;
 }
@@ -192,8 +203,8 @@ fl_status fl_task_run_here(const fl_task *t)
     }
     fl_status status = t->run((void *)t->payload);
     if (FL_UNLIKELY(status != FL_OK)) {
-        fl_poison *p = fail(t, status, NULL);
-        __atomic_store_n(&p->reported, true, __ATOMIC_RELAXED);
+        fl_poison *p = fail(t, status, NULL, input);
+        report(p);
         fl_poison_unref(p);
     } else mark_writes(t, input);
     return status;
@@ -209,7 +220,7 @@ void fl_task_run_queued(const fl_task *t, const char *line)
     }
     fl_status status = t->run((void *)t->payload);
     if (FL_UNLIKELY(status != FL_OK)) {
-        fl_poison *p = fail(t, status, line);
+        fl_poison *p = fail(t, status, line, input);
         file_error(p, false);
         fl_poison_unref(p);
     } else mark_writes(t, input);
@@ -217,7 +228,7 @@ void fl_task_run_queued(const fl_task *t, const char *line)
 
 void fl_task_cancel(const fl_task *t, const char *line)
 {
-    fl_poison *p = poison_new(FL_ERR_STATE, t->name, line, "cancelled");
+    fl_poison *p = poison_new(FL_ERR_STATE, t->name, line, "cancelled", NULL);
     skip(t, p);
     file_error(p, false);
     fl_poison_unref(p);
@@ -243,7 +254,7 @@ bool fl_var_news(char *buffer, size_t size, const fl_var *v)
 void fl_var_poison(fl_var *v, const char *op)
 {
     fl_engine_wait_idle(v);
-    fl_poison *p = poison_new(FL_ERR_STATE, op, NULL, fl_message());
+    fl_poison *p = poison_new(FL_ERR_STATE, op, NULL, fl_message(), NULL);
     fl_poison_put(v, p);
     fl_poison_unref(p);
 }

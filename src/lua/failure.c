@@ -22,7 +22,7 @@ _Noreturn void fl_lua_fail(const char *text)
 void fl_lua_leave_ranks(void)
 {
     if (!fl_comm_get()) return;
-    if (fl_engine_wait_all() != FL_OK) fl_lua_fail(fl_message());
+    if (fl_engine_end(true) != FL_OK) fl_lua_fail(fl_message());
     fl_failure_none();
 }
 
