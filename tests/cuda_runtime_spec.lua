@@ -150,7 +150,7 @@ describe("the CUDA runtime", function()
             print((x:to("cuda") + 1):sum():item())
             for _ = 1, 20 do local y = x:to("cuda") end]])
         assert.are.equal("false\tscript.lua:3: cuda:0: out of memory: 40.0 MiB asked for; this process has 80.0 MiB (at most 80.0 MiB so far); " ..
-            "15.4 MiB of 95.4 MiB are free\n2\n20971520.0\n", output)
+            "15.4 MiB of 95.4 MiB are free; most by script.lua:3 (80.0 MiB)\n2\n20971520.0\n", output)
     end)
 
     with_emulation("tells at the next wait what a kernel found wrong, once", function()

@@ -350,12 +350,13 @@ void fl_storage_free(fl_storage *s)
 
 typedef struct site { char name[32]; int64_t bytes; } site;
 
-/* Adds up the large blocks by the line that asked for them, largest sum first; returns how many sums. */
-static int collect_sites(site *sites)
+/* Adds up the large blocks of a device by the line that asked for them, largest sum first; returns how many sums. */
+static int collect_sites(site *sites, fl_device_type device, int index)
 {
     int count = 0;
     for (const fl_storage *s = large_blocks; s; s = s->next) {
         int i = 0;
+        if (s->device != device || (device != FL_CPU && s->device_index != index)) continue;
         while (i < count && strcmp(sites[i].name, s->site)) i++;
         if (i == MAX_SITES) continue;
         if (i == count) sites[count++] = (site){.bytes = 0};
@@ -380,17 +381,33 @@ static const char *bytes_text(char *buffer, double bytes)
     return buffer;
 }
 
+/* "; most by train.lua:41 (4.0 GiB), ..." */
+enum { MOST_TEXT = 256 };
+static const char *most_text(char *buffer, fl_device_type device, int index)
+{
+    char sum[BYTES_TEXT];
+    site sites[MAX_SITES];
+    int count = collect_sites(sites, device, index), length = 0;
+    buffer[0] = '\0';
+    for (int i = 0; i < count && i < TOP_SITES; i++)
+        length += snprintf(buffer + length, (size_t)(MOST_TEXT - length), "%s%s (%s)", i ? ", " : "; most by ",
+                           sites[i].name[0] ? sites[i].name : "the program", bytes_text(sum, (double)sites[i].bytes));
+    return buffer;
+}
+
 static fl_status memory_error(size_t bytes)
 {
-    char asked[BYTES_TEXT], live[BYTES_TEXT], text[256] = "", sum[BYTES_TEXT];
-    site sites[MAX_SITES];
-    int count = collect_sites(sites);
-    size_t length = 0;
-    for (int i = 0; i < count && i < TOP_SITES; i++)
-        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s (%s)", i ? ", " : "; most by ",
-                                   sites[i].name[0] ? sites[i].name : "the program", bytes_text(sum, (double)sites[i].bytes));
+    char asked[BYTES_TEXT], live[BYTES_TEXT], most[MOST_TEXT];
     return fl_fail(FL_ERR_MEMORY, "out of memory: %s asked for, %s live in %lld blocks%s", bytes_text(asked, (double)bytes),
-                   bytes_text(live, (double)fl_storage_live), (long long)stats.live_blocks, text);
+                   bytes_text(live, (double)fl_storage_live), (long long)stats.live_blocks, most_text(most, FL_CPU, 0));
+}
+
+/* The device's error, with who has most of its memory. */
+static fl_status device_memory_error(fl_device_type device, int index)
+{
+    char text[512], most[MOST_TEXT];
+    snprintf(text, sizeof text, "%s", fl_message());
+    return fl_fail(FL_ERR_MEMORY, "%s%s", text, most_text(most, device, index));
 }
 
 /* ---- allocating ---- */
@@ -454,6 +471,7 @@ static fl_status device_data(fl_storage *s, size_t bytes, fl_device_type type, i
         if (fl_storage_collect) fl_storage_collect();
         d->trim(*index);
         status = d->allocate(&s->data, bytes, *index, s->queue);
+        if (status == FL_ERR_MEMORY) return device_memory_error(type, *index);
     }
     if (status == FL_OK) s->var.write = fl_engine_issued(d->lane(*index, s->queue)); /* other queues follow it */
     return status;
