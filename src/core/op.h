@@ -177,7 +177,7 @@ typedef struct fl_cost { double flops, bytes; } fl_cost;
 /* Gradient of one call. */
 typedef struct fl_grad {
     const fl_op *op;
-    const fl_attrs *attrs;
+    const fl_attrs *attrs;      /* only as long as its count: not to be copied whole */
     int nin, nout;
     fl_operand *in;             /* saved inputs (FL_NONE when not saved) */
     fl_tensor **out;            /* saved outputs (NULL when not saved) */

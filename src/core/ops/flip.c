@@ -156,14 +156,15 @@ static fl_status kernel_roll_axes(fl_kernel *k) { return fl_move_roll(k, &fl_cpu
 
 static fl_status grad_roll_axes(fl_grad *g)
 {
-    fl_attrs a = *g->attrs;
     const fl_shape *shape = &g->in_meta[0]->shape;
     int64_t shifts[FL_MAX_NDIM], axes[FL_MAX_NDIM];
+    fl_attrs a;
     FL_TRY(total_shifts(shifts, g->attrs, shape));
     for (int i = 0; i < shape->ndim; i++) {
         shifts[i] = -shifts[i];
         axes[i] = i;
     }
+    fl_attrs_init(&a, g->op);
     fl_attr_set_list(&a, 0, shifts, shape->ndim);
     fl_attr_set_list(&a, 1, axes, shape->ndim);
     return FL_CALL_WITH(&g->gin[0], &a, roll_axes, fl_of(g->gout[0]));
