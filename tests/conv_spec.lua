@@ -168,8 +168,11 @@ describe("conv2d", function()
 
     it("says what does not fit", function()
         local x, w = flow.zeros(2, 4, 5, 6), flow.zeros(6, 4, 3, 3)
-        fails("conv2d: takes x [n, in, height, width] and weight [out, in / groups, height, width], got [4, 5, 6] and [6, 4, 3, 3]",
-            flow.conv2d, x[0], w)
+        fails("conv2d: takes x [n, in, height, width] or [in, height, width] and weight [out, in / groups, height, width], " ..
+            "got [5, 6] and [6, 4, 3, 3]", flow.conv2d, x[0][0], w)
+        fails("conv2d: x [3, 5, 6] has 3 channels, weight [6, 4, 3, 3] takes 4 in each of 1 groups", flow.conv2d, flow.zeros(3, 5, 6), w)
+        fails("conv2d: the window of weight [6, 4, 3, 3], spread by dilation 3, is larger than axis 1 of x [4, 5, 6] with padding 0",
+            flow.conv2d, x[0], w, {dilation = 3})
         fails("conv2d: x [2, 4, 5, 6] has 4 channels, weight [6, 3, 3, 3] takes 3 in each of 1 groups", flow.conv2d, x, flow.zeros(6, 3, 3, 3))
         fails("conv2d: x [2, 4, 5, 6] has 4 channels, weight [6, 4, 3, 3] takes 4 in each of 2 groups", flow.conv2d, x, w, nil, {groups = 2})
         fails("conv2d: weight [5, 2, 3, 3] has 5 output channels, no multiple of 2 groups", flow.conv2d, x, flow.zeros(5, 2, 3, 3), {groups = 2})
@@ -185,6 +188,56 @@ describe("conv2d", function()
         fails("conv2d: takes a float tensor, x is int64[2, 4, 5, 6]", flow.conv2d, x:to("int64"), w)
         fails("conv2d: unknown option 'strides'; did you mean 'stride'?", flow.conv2d, x, w, {strides = 2})
     end)
+end)
+
+---- one image ----
+
+-- f(x) for an image without the first axis is f of a batch of one; so are its gradients.
+local one_image = {
+    {"conv2d", {3, 7, 6}, function(x, w, b) return flow.conv2d(x, w, b, {stride = {2, 1}, padding = 1}) end, {4, 3, 3, 2}, {4}},
+    {"conv2d without a bias", {3, 7, 6}, function(x, w) return flow.conv2d(x, w) end, {4, 3, 1, 1}},
+    {"conv2d in groups", {4, 5, 6}, function(x, w) return flow.conv2d(x, w, {groups = 2, dilation = 2}) end, {6, 2, 2, 3}},
+    {"max_pool2d", {3, 7, 6}, function(x) return flow.max_pool2d(x, 3, {stride = 2, padding = 1, ceil_mode = true}) end},
+    {"avg_pool2d", {3, 7, 6}, function(x) return flow.avg_pool2d(x, 2, 2, 1) end},
+}
+
+describe("one image without a batch axis:", function()
+    for _, case in ipairs(one_image) do
+        local name, shape, f = case[1], case[2], case[3]
+
+        -- The result and the gradients of f, given x [channels, height, width] as it is or as a batch.
+        local function run(as_batch, place)
+            flow.manual_seed(4)
+            local leaves = {flow.randn(shape)}
+            for i = 4, #case do leaves[#leaves + 1] = flow.randn(case[i]) end
+            for i, t in ipairs(leaves) do
+                leaves[i] = place(t)
+                leaves[i].requires_grad = true
+            end
+            local x = leaves[1]
+            local y = f(as_batch and x:unsqueeze(0) or x, table.unpack(leaves, 2))
+            if as_batch then y = y:squeeze(0) end
+            (y * y):sum():backward()
+            local got = {y:detach()}
+            for i, t in ipairs(leaves) do got[i + 1] = t.grad end
+            return got
+        end
+
+        local places = {
+            ["a local tensor"] = function(t) return t end,
+            ["a global tensor"] = function(t) return t:to_global {placement = flow.placement("cpu", {0}), sbp = "S(0)"} end,
+        }
+        for where, place in pairs(places) do
+            it(name .. " of " .. where, function()
+                local want, got = run(true, place), run(false, place)
+                assert.are.equal(3, got[1]:dim())
+                for i, t in ipairs(want) do
+                    assert.are.same(t.shape, got[i].shape)
+                    assert.are.same(t:reshape(-1):totable(), got[i]:reshape(-1):totable())
+                end
+            end)
+        end
+    end
 end)
 
 ---- pooling ----
@@ -314,7 +367,8 @@ describe("max_pool2d", function()
 
     it("says what does not fit", function()
         local x = flow.zeros(2, 3, 4, 5)
-        fails("max_pool2d: takes x [n, channels, height, width], got [3, 4, 5]", flow.max_pool2d, x[0], 2)
+        fails("max_pool2d: takes x [n, channels, height, width] or [channels, height, width], got [4, 5]", flow.max_pool2d, x[0][0], 2)
+        fails("max_pool2d: a window of 5, spread by dilation 1, is larger than axis 1 of x [3, 4, 5] with padding 0", flow.max_pool2d, x[0], 5)
         fails("max_pool2d: a window of 3, spread by dilation 2, is larger than axis 2 of x [2, 3, 4, 5] with padding 0", flow.max_pool2d, x, 3,
             {dilation = 2})
         fails("max_pool2d: padding must be at most half of the kernel size, got padding 2 and kernel size 3", flow.max_pool2d, x, 3, {padding = 2})

@@ -118,6 +118,9 @@ Sequential(
         h = flow.conv2d(flow.max_pool2d(h, 2), net[4].weight, nil, {groups = 4, dilation = 2})
         h = flow.avg_pool2d(h, 3, 1, 1, {count_include_pad = false})
         assert.is_true((net[7](h:flatten(1)) - y):abs():amax():item() == 0)
+        local one = x[0]
+        for i = 1, 5 do one = net[i](one) end
+        assert.is_true((one - h[0]):abs():amax():item() < 1e-5)
         y:sum():backward()
         for _, p in ipairs(net:parameters()) do assert.is_truthy(p.grad:abs():amax():item() > 0) end
         local bound = 1 / math.sqrt(3 * 3 * 3)

@@ -285,7 +285,7 @@ local function pair_text(p)
     return p[1] == p[2] and tostring(p[1]) or ("%dx%d"):format(p[1], p[2])
 end
 
----Convolution of images [n, inputs, height, width].
+---Convolution of images [n, inputs, height, width], or of one without n.
 ---@class flow.nn.Conv2d: flow.nn.Module
 local Conv2d = Module:extend("Conv2d")
 nn.Conv2d = Conv2d
@@ -330,7 +330,7 @@ function Conv2d:extra()
     return text .. ", bias=" .. tostring(self.bias ~= nil)
 end
 
----The largest element of every window of images [n, channels, height, width].
+---The largest element of every window of images [n, channels, height, width], or of one without n.
 ---@class flow.nn.MaxPool2d: flow.nn.Module
 local MaxPool2d = Module:extend("MaxPool2d")
 nn.MaxPool2d = MaxPool2d
@@ -364,7 +364,7 @@ function MaxPool2d:extra()
     return pair_text(self.dilation) == "1" and text or text .. ", dilation=" .. pair_text(self.dilation)
 end
 
----The mean of every window of images [n, channels, height, width].
+---The mean of every window of images [n, channels, height, width], or of one without n.
 ---@class flow.nn.AvgPool2d: flow.nn.Module
 local AvgPool2d = Module:extend("AvgPool2d")
 nn.AvgPool2d = AvgPool2d

@@ -1,5 +1,6 @@
 /*
-** conv.c -- 2-D convolutions of images: x [n, in, height, width] with weight [out, in / groups, height, width].
+** conv.c -- 2-D convolutions of images: x [n, in, height, width] with weight [out, in / groups, height, width]. One image
+** [in, height, width] gives one image.
 **
 ** The gradients are ops of the same kind: of conv2d, conv2d_input_grad and conv2d_weight_grad each is, up to the order of
 ** operands, the gradient of the others.
@@ -33,30 +34,41 @@ static fl_status check_weight(const fl_infer *c, const fl_shape *w)
     return FL_OK;
 }
 
+/* Images, or one. */
+static bool is_image(const fl_shape *x) { return x->ndim == 4 || x->ndim == 3; }
+
+/* Images as many as `like` has, or one. */
+static fl_status image_shape(fl_shape *out, const fl_infer *c, const fl_shape *like, int64_t channels, const int64_t size[2])
+{
+    const int64_t dims[4] = {like->dims[0], channels, size[0], size[1]};
+    return fl_shape_make(out, c->name, dims + 4 - like->ndim, like->ndim);
+}
+
 /* The shape of conv2d's result. */
 static fl_status output_shape(fl_shape *out, const fl_infer *c, const fl_shape *x, const fl_shape *w)
 {
     char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
-    int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
+    int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer, size[2];
+    int channels = fl_conv_channels(x->ndim);
     fl_stencil window;
-    if (x->ndim != 4 || w->ndim != 4)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [n, in, height, width] and weight [out, in / groups, height, width], got %s and %s",
-                             fl_shape_text(tx, x), fl_shape_text(tw, w));
+    if (!is_image(x) || w->ndim != 4)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [n, in, height, width] or [in, height, width] and weight [out, in / groups, height, width], "
+                             "got %s and %s", fl_shape_text(tx, x), fl_shape_text(tw, w));
     FL_TRY(read_window(&window, c));
     FL_TRY(check_weight(c, w));
-    if (x->dims[1] % groups != 0 || x->dims[1] / groups != w->dims[1])
+    if (x->dims[channels] % groups != 0 || x->dims[channels] / groups != w->dims[1])
         return fl_infer_fail(c, FL_ERR_SHAPE, "x %s has %lld channels, weight %s takes %lld in each of %lld groups", fl_shape_text(tx, x),
-                             (long long)x->dims[1], fl_shape_text(tw, w), (long long)w->dims[1], (long long)groups);
-    int64_t dims[4] = {x->dims[0], w->dims[0]};
+                             (long long)x->dims[channels], fl_shape_text(tw, w), (long long)w->dims[1], (long long)groups);
     for (int d = 0; d < 2; d++) {
+        int axis = channels + 1 + d;
         window.size[d] = w->dims[2 + d];
-        dims[2 + d] = w->dims[2 + d] > INT32_MAX ? 0 : fl_stencil_count(&window, d, x->dims[2 + d], false);
-        if (dims[2 + d] <= 0)
+        size[d] = w->dims[2 + d] > INT32_MAX ? 0 : fl_stencil_count(&window, d, x->dims[axis], false);
+        if (size[d] <= 0)
             return fl_infer_fail(c, FL_ERR_SHAPE, "the window of weight %s, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
-                                 fl_shape_text(tw, w), (long long)window.dilation[d], 2 + d, fl_shape_text(tx, x),
+                                 fl_shape_text(tw, w), (long long)window.dilation[d], axis, fl_shape_text(tx, x),
                                  (long long)window.padding[d]);
     }
-    return fl_shape_make(out, c->name, dims, 4);
+    return image_shape(out, c, x, w->dims[0], size);
 }
 
 static fl_status infer_dtypes(fl_infer *c)
@@ -87,12 +99,12 @@ static fl_status check_gradient(const fl_infer *c, const fl_shape *g, const fl_s
     return fl_infer_fail(c, FL_ERR_SHAPE, "g must be %s, got %s", fl_shape_text(ty, &y), fl_shape_text(tg, g));
 }
 
-static fl_status check_operands(const fl_infer *c)
+static fl_status check_operands(const fl_infer *c, bool fits)
 {
     char tg[FL_SHAPE_TEXT], tx[FL_SHAPE_TEXT];
     const fl_shape *g = &c->in[0].shape, *x = &c->in[1].shape;
-    if (g->ndim == 4 && x->ndim == 4) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "takes tensors of four axes, got %s and %s", fl_shape_text(tg, g), fl_shape_text(tx, x));
+    if (fits) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "takes images and a weight or images, got %s and %s", fl_shape_text(tg, g), fl_shape_text(tx, x));
 }
 
 static fl_status infer_input_grad(fl_infer *c)
@@ -100,10 +112,10 @@ static fl_status infer_input_grad(fl_infer *c)
     int64_t size[2], groups = c->attrs->at[FL_CONV_GROUPS].integer;
     const fl_shape *g = &c->in[0].shape, *w = &c->in[1].shape;
     FL_TRY(infer_dtypes(c));
-    FL_TRY(check_operands(c));
+    FL_TRY(check_operands(c, is_image(g) && w->ndim == 4));
     FL_TRY(fl_stencil_pair(size, c, FL_CONV_SIZE, "size", 0));
-    int64_t dims[4] = {g->dims[0], w->dims[1] * (groups > 0 && groups <= INT32_MAX ? groups : 1), size[0], size[1]};
-    FL_TRY(fl_shape_make(&c->out[0].shape, c->name, dims, 4));
+    int64_t channels = w->dims[1] * (groups > 0 && groups <= INT32_MAX ? groups : 1);
+    FL_TRY(image_shape(&c->out[0].shape, c, g, channels, size));
     return check_gradient(c, g, &c->out[0].shape, w);
 }
 
@@ -112,9 +124,10 @@ static fl_status infer_weight_grad(fl_infer *c)
     int64_t size[2], groups = c->attrs->at[FL_CONV_GROUPS].integer;
     const fl_shape *g = &c->in[0].shape, *x = &c->in[1].shape;
     FL_TRY(infer_dtypes(c));
-    FL_TRY(check_operands(c));
+    FL_TRY(check_operands(c, is_image(g) && x->ndim == g->ndim));
     FL_TRY(fl_stencil_pair(size, c, FL_CONV_SIZE, "size", 1));
-    int64_t dims[4] = {g->dims[1], x->dims[1] / (groups > 0 ? groups : 1), size[0], size[1]};
+    int channels = fl_conv_channels(x->ndim);
+    int64_t dims[4] = {g->dims[channels], x->dims[channels] / (groups > 0 ? groups : 1), size[0], size[1]};
     FL_TRY(fl_shape_make(&c->out[0].shape, c->name, dims, 4));
     return check_gradient(c, g, x, &c->out[0].shape);
 }
@@ -157,12 +170,13 @@ static void sbp_conv(fl_sigs *s)
     bool gives_x = r.x == s->out, gives_weight = r.weight == s->out, bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
     fl_sbp shared = bias ? FL_S(0) : FL_B;
     int64_t groups = s->attrs->at[FL_CONV_GROUPS].integer;
-    add(s, FL_S(0), gives_weight ? FL_PSUM : FL_B, FL_B, FL_S(0));
+    int channels = fl_conv_channels(r.x->shape.ndim);
+    if (channels) add(s, FL_S(0), gives_weight ? FL_PSUM : FL_B, FL_B, FL_S(0));
     if (groups == 1) {
-        add(s, gives_x ? FL_PSUM : FL_B, FL_S(0), shared, FL_S(1));
-        add(s, FL_S(1), FL_S(1), FL_B, gives_x || gives_weight ? FL_B : FL_PSUM);
-    } else if (r.x->shape.dims[1] / r.weight->shape.dims[1] % s->parts == 0) {
-        add(s, FL_S(1), FL_S(0), shared, FL_S(1)); /* whole groups */
+        add(s, gives_x ? FL_PSUM : FL_B, FL_S(0), shared, FL_S(channels));
+        add(s, FL_S(channels), FL_S(1), FL_B, gives_x || gives_weight ? FL_B : FL_PSUM);
+    } else if (r.x->shape.dims[channels] / r.weight->shape.dims[1] % s->parts == 0) {
+        add(s, FL_S(channels), FL_S(0), shared, FL_S(channels)); /* whole groups */
     }
     if (bias) return;
     fl_sbp_partial(s, 1, FL_PSUM);
@@ -204,16 +218,18 @@ static fl_status kernel_weight_grad(fl_kernel *k)
 
 /* ---- gradients ---- */
 
-/* A call of one of the three ops with the attributes of another. size: of x or of the window, where the op asks for it. */
+/* A call of one of the three ops with the attributes of another. size: whose rows and columns the result has, where the op asks. */
 static fl_tensor *chain_conv(fl_chain *c, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b, const fl_meta *size)
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, op);
     for (int i = FL_CONV_STRIDE; i <= FL_CONV_GROUPS; i++) attrs.at[i] = g->attrs->at[i];
-    if (size) fl_attr_set_list(&attrs, FL_CONV_SIZE, size->shape.dims + 2, 2);
+    if (size) fl_attr_set_list(&attrs, FL_CONV_SIZE, size->shape.dims + size->shape.ndim - 2, 2);
     const fl_operand in[3] = {a, b};
     return fl_chain_call(c, op, in, size ? 2 : 3, &attrs);
 }
+
+static uint32_t all_but_channels(int ndim) { return ((1u << ndim) - 1) & ~(1u << fl_conv_channels(ndim)); }
 
 static fl_status grad_conv(fl_grad *g)
 {
@@ -222,7 +238,7 @@ static fl_status grad_conv(fl_grad *g)
     fl_tensor *dx = NULL, *dw = NULL, *db = NULL;
     if (g->need[0]) dx = chain_conv(&c, FL_OP_REF(conv2d_input_grad), g, dy, g->in[1], g->in_meta[0]);
     if (g->need[1]) dw = chain_conv(&c, FL_OP_REF(conv2d_weight_grad), g, dy, g->in[0], g->in_meta[1]);
-    if (g->need[2]) db = chain_sum(&c, g->gout[0], 1u << 0 | 1u << 2 | 1u << 3, false);
+    if (g->need[2]) db = chain_sum(&c, g->gout[0], all_but_channels(g->out_meta[0]->shape.ndim), false);
     if (dx) g->gin[0] = fl_chain_take(&c, dx);
     if (dw) g->gin[1] = fl_chain_take(&c, dw);
     if (db) g->gin[2] = fl_chain_take(&c, db);
@@ -262,10 +278,13 @@ static const char *const conv_samples[] = {
     "flow.randn(2, 3, 6, 5), flow.randn(2, 3, 3, 3), nil, {2, 1}, {1, 2}",
     "flow.randn(2, 6, 5, 7), flow.randn(6, 1, 2, 3), flow.randn(6), 2, 1, {2, 1}, 6",
     "flow.randn(2, 4, 4, 4), flow.randn(6, 2, 1, 1), flow.randn(6), {groups = 2}",
-    "flow.randn(3, 3, 4, 2), flow.randn(5, 3, 1, 1)", NULL};
+    "flow.randn(3, 3, 4, 2), flow.randn(5, 3, 1, 1)",
+    "flow.randn(2, 5, 6), flow.randn(4, 2, 3, 2), flow.randn(4), {2, 1}, {1, 2}",
+    "flow.randn(4, 4, 5), flow.randn(6, 2, 2, 3), {groups = 2}", NULL};
 FL_OP(conv2d) {
     .name = "conv2d", .sig = "conv2d(x, weight, bias?, " CONV_ATTRS ")", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "Convolution of images x [n, in, height, width] with weight [out, in / groups, height, width], plus bias [out].",
+    .doc = "Convolution of images x [n, in, height, width], or of one without n, with weight [out, in / groups, height, width], plus "
+           "bias [out].",
     .saves_in = 3, .infer = infer_conv, .sbp = sbp_conv, .cost = cost_conv, .cpu = kernel_conv, .grad = grad_conv,
     .samples = conv_samples,
 };
@@ -276,7 +295,8 @@ static const char *const input_grad_samples[] = {
     "flow.randn(3, 4, 3, 5), flow.randn(4, 2, 3, 2), 1, 0, 1, 1, {5, 6}",
     "flow.randn(2, 2, 3, 7), flow.randn(2, 3, 3, 3), {2, 1}, {1, 2}, 1, 1, {6, 5}",
     "flow.randn(2, 6, 3, 4), flow.randn(6, 1, 2, 3), 2, 1, {2, 1}, 6, {5, 7}",
-    "flow.randn(2, 6, 4, 4), flow.randn(6, 2, 1, 1), 1, 0, 1, 2, 4", NULL};
+    "flow.randn(2, 6, 4, 4), flow.randn(6, 2, 1, 1), 1, 0, 1, 2, 4",
+    "flow.randn(4, 3, 5), flow.randn(4, 2, 3, 2), 1, 0, 1, 1, {5, 6}", NULL};
 FL_OP(conv2d_input_grad) {
     .name = "conv2d_input_grad", .sig = "conv2d_input_grad(g, weight, " GRAD_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to images of `size` (height, width).",
@@ -288,7 +308,8 @@ static const char *const weight_grad_samples[] = {
     "flow.randn(3, 4, 3, 5), flow.randn(3, 2, 5, 6), 1, 0, 1, 1, {3, 2}",
     "flow.randn(2, 2, 3, 7), flow.randn(2, 3, 6, 5), {2, 1}, {1, 2}, 1, 1, 3",
     "flow.randn(2, 6, 3, 4), flow.randn(2, 6, 5, 7), 2, 1, {2, 1}, 6, {2, 3}",
-    "flow.randn(2, 6, 4, 4), flow.randn(2, 4, 4, 4), 1, 0, 1, 2, 1", NULL};
+    "flow.randn(2, 6, 4, 4), flow.randn(2, 4, 4, 4), 1, 0, 1, 2, 1",
+    "flow.randn(4, 3, 5), flow.randn(2, 5, 6), 1, 0, 1, 1, {3, 2}", NULL};
 FL_OP(conv2d_weight_grad) {
     .name = "conv2d_weight_grad", .sig = "conv2d_weight_grad(g, x, " GRAD_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to a weight whose window has `size` (height, width).",

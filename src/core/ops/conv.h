@@ -9,7 +9,8 @@
 /* The attributes of conv2d and of its gradients; SIZE of the gradients only. */
 enum { FL_CONV_STRIDE, FL_CONV_PADDING, FL_CONV_DILATION, FL_CONV_GROUPS, FL_CONV_SIZE };
 
-/* x [images, groups * in, rows, columns], y [images, groups * out, ...], weight [groups * out, in, window]. */
+/* x [images, groups * in, rows, columns], y [images, groups * out, ...], weight [groups * out, in, window]. One image may come
+** without the first axis. */
 typedef struct fl_conv {
     fl_stencil window;
     int64_t images, groups, in, out;    /* channels of one group */
@@ -28,17 +29,21 @@ static inline bool fl_conv_is_pointwise(const fl_conv *c)
     return fl_conv_taps(c) == 1 && w->stride[0] == 1 && w->stride[1] == 1 && w->padding[0] == 0 && w->padding[1] == 0;
 }
 
+/* The axis of x and y that holds the channels; after it come rows and columns. */
+static inline int fl_conv_channels(int ndim) { return ndim - 3; }
+
 /* The convolution of these parts. Groups are counted from the channels, because ranks may share groups. */
 static inline fl_conv fl_conv_of(const fl_attrs *attrs, const fl_view *x, const fl_view *weight, const fl_view *y)
 {
     fl_conv c;
+    int channels = fl_conv_channels(x->ndim);
     c.in = weight->size[1];
-    c.images = x->size[0];
-    c.groups = c.in ? x->size[1] / c.in : 1;
-    c.out = c.groups ? y->size[1] / c.groups : 0;
+    c.images = channels ? x->size[0] : 1;
+    c.groups = c.in ? x->size[channels] / c.in : 1;
+    c.out = c.groups ? y->size[channels] / c.groups : 0;
     for (int d = 0; d < 2; d++) {
-        c.x_size[d] = x->size[2 + d];
-        c.y_size[d] = y->size[2 + d];
+        c.x_size[d] = x->size[channels + 1 + d];
+        c.y_size[d] = y->size[channels + 1 + d];
         c.window.size[d] = weight->size[2 + d];
     }
     fl_stencil_read(c.window.stride, &attrs->at[FL_CONV_STRIDE]);

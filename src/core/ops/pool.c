@@ -1,5 +1,5 @@
 /*
-** pool.c -- pooling of images [n, channels, height, width]: max_pool2d and avg_pool2d.
+** pool.c -- pooling of images [n, channels, height, width] or of one [channels, height, width]: max_pool2d and avg_pool2d.
 **
 ** The maximum is taken together with the tap of every window that it lies at. Gathering the elements at these taps and
 ** scattering elements to them are each other's gradients, and so are average and spread.
@@ -30,21 +30,38 @@ static fl_status read_window(fl_stencil *w, const fl_infer *c, bool dilated)
     return FL_OK;
 }
 
+static fl_status require_image(const fl_infer *c, const char *name, const fl_shape *x)
+{
+    char tx[FL_SHAPE_TEXT];
+    if (x->ndim == 4 || x->ndim == 3) return FL_OK;
+    return fl_infer_fail(c, FL_ERR_SHAPE, "takes %s [n, channels, height, width] or [channels, height, width], got %s", name,
+                         fl_shape_text(tx, x));
+}
+
+/* The planes of x in another size. */
+static fl_status resized(fl_shape *out, const fl_infer *c, const fl_shape *x, const int64_t size[2])
+{
+    fl_shape y = *x;
+    for (int d = 0; d < 2; d++) y.dims[y.ndim - 2 + d] = size[d];
+    return fl_shape_make(out, c->name, y.dims, y.ndim);
+}
+
 /* The shape that x is pooled to. */
 static fl_status pooled_shape(fl_shape *y, const fl_infer *c, const fl_shape *x, bool dilated, bool ceil)
 {
     char tx[FL_SHAPE_TEXT];
+    int64_t size[2];
     fl_stencil w;
-    if (x->ndim != 4) return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [n, channels, height, width], got %s", fl_shape_text(tx, x));
+    FL_TRY(require_image(c, "x", x));
     FL_TRY(read_window(&w, c, dilated));
-    int64_t dims[4] = {x->dims[0], x->dims[1]};
     for (int d = 0; d < 2; d++) {
-        dims[2 + d] = fl_stencil_count(&w, d, x->dims[2 + d], ceil);
-        if (x->dims[2 + d] == 0 || dims[2 + d] <= 0)
+        int axis = x->ndim - 2 + d;
+        size[d] = fl_stencil_count(&w, d, x->dims[axis], ceil);
+        if (x->dims[axis] == 0 || size[d] <= 0)
             return fl_infer_fail(c, FL_ERR_SHAPE, "a window of %lld, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
-                                 (long long)w.size[d], (long long)w.dilation[d], 2 + d, fl_shape_text(tx, x), (long long)w.padding[d]);
+                                 (long long)w.size[d], (long long)w.dilation[d], axis, fl_shape_text(tx, x), (long long)w.padding[d]);
     }
-    return fl_shape_make(y, c->name, dims, 4);
+    return resized(y, c, x, size);
 }
 
 /* Two spellings of one size: with windows that reach over the end or without. */
@@ -76,12 +93,10 @@ static fl_status check_taps(const fl_infer *c, const fl_shape *want)
 /* Images with the planes of in[0] and the size that an attribute gives. */
 static fl_status unpooled_shape(fl_shape *x, const fl_infer *c, int slot)
 {
-    char tg[FL_SHAPE_TEXT];
     int64_t size[2];
-    const fl_shape *g = &c->in[0].shape;
-    if (g->ndim != 4) return fl_infer_fail(c, FL_ERR_SHAPE, "takes g [n, channels, height, width], got %s", fl_shape_text(tg, g));
+    FL_TRY(require_image(c, "g", &c->in[0].shape));
     FL_TRY(fl_stencil_pair(size, c, slot, "size", 1));
-    return fl_shape_make(x, c->name, (const int64_t[]){g->dims[0], g->dims[1], size[0], size[1]}, 4);
+    return resized(x, c, &c->in[0].shape, size);
 }
 
 static fl_status infer_max(fl_infer *c)
@@ -145,7 +160,7 @@ static fl_status infer_spread(fl_infer *c)
 
 static void sbp_max(fl_sigs *s)
 {
-    for (int i = 0; i < 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
+    for (int i = 0; i < s->in[0].shape.ndim - 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
 }
 
 /* Also of gathering, which has two inputs in place of two results: linear in the first. */
@@ -157,7 +172,7 @@ static void sbp_taps(fl_sigs *s)
 
 static void sbp_average(fl_sigs *s)
 {
-    for (int i = 0; i < 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i));
+    for (int i = 0; i < s->in[0].shape.ndim - 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i));
     fl_sbp_partial(s, 1, FL_PSUM);
 }
 
@@ -243,7 +258,7 @@ static fl_attrs like(const fl_op *op, const fl_grad *g, int count, int size, con
     fl_attrs a;
     fl_attrs_init(&a, op);
     for (int i = 0; i < count; i++) a.at[i] = g->attrs->at[i];
-    if (x) fl_attr_set_list(&a, size, x->shape.dims + 2, 2);
+    if (x) fl_attr_set_list(&a, size, x->shape.dims + x->shape.ndim - 2, 2);
     return a;
 }
 
@@ -279,7 +294,8 @@ static fl_status grad_spread(fl_grad *g)
 #define MAX_ATTRS "kernel_size: ints, stride: ints = nil, padding: ints = 0, dilation: ints = 1"
 
 static const char *const max_samples[] = {
-    "flow.randn(3, 2, 5, 6), 2", "flow.randn(2, 3, 6, 5), {3, 2}, {2, 1}, {1, 0}", "flow.randn(1, 2, 7, 8), 3, 2, 1, {1, 2}, true", NULL};
+    "flow.randn(3, 2, 5, 6), 2", "flow.randn(2, 3, 6, 5), {3, 2}, {2, 1}, {1, 0}", "flow.randn(1, 2, 7, 8), 3, 2, 1, {1, 2}, true",
+    "flow.randn(3, 5, 6), 2, 1", NULL};
 
 static fl_status body_max(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -296,7 +312,7 @@ static fl_status body_max(fl_tensor **out, const fl_operand *in, int nin, const 
 
 FL_OP(max_pool2d) {
     .name = "max_pool2d", .sig = "max_pool2d(x, " MAX_ATTRS ", ceil_mode: bool = false)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "The largest element of every window of the images x [n, channels, height, width].", .body = body_max,
+    .doc = "The largest element of every window of the images x [n, channels, height, width], or of one without n.", .body = body_max,
     .samples = max_samples,
 };
 
@@ -308,7 +324,8 @@ FL_OP(max_pool2d_taps) {
 
 static const char *const gather_samples[] = {
     "flow.randn(3, 2, 5, 6), flow.randint(0, 4, {3, 2, 2, 3}, {dtype = 'int32'}), 2",
-    "flow.randn(2, 3, 6, 5), flow.randint(-1, 8, {2, 3, 3, 4}, {dtype = 'int32'}), {3, 2}, {2, 1}, {1, 0}", NULL};
+    "flow.randn(2, 3, 6, 5), flow.randint(-1, 8, {2, 3, 3, 4}, {dtype = 'int32'}), {3, 2}, {2, 1}, {1, 0}",
+    "flow.randn(3, 5, 6), flow.randint(0, 4, {3, 2, 3}, {dtype = 'int32'}), 2", NULL};
 FL_OP(max_pool2d_gather) {
     .name = "max_pool2d_gather", .sig = "max_pool2d_gather(x, taps, " MAX_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "The element at its tap of every window of the images x; 0 where that is not in x.",
@@ -317,7 +334,8 @@ FL_OP(max_pool2d_gather) {
 
 static const char *const scatter_samples[] = {
     "flow.randn(3, 2, 2, 3), flow.randint(0, 4, {3, 2, 2, 3}, {dtype = 'int32'}), 2, nil, 0, 1, {5, 6}",
-    "flow.randn(2, 3, 3, 4), flow.randint(-1, 8, {2, 3, 3, 4}, {dtype = 'int32'}), {3, 2}, {2, 1}, {1, 0}, 1, {6, 5}", NULL};
+    "flow.randn(2, 3, 3, 4), flow.randint(-1, 8, {2, 3, 3, 4}, {dtype = 'int32'}), {3, 2}, {2, 1}, {1, 0}, 1, {6, 5}",
+    "flow.randn(3, 2, 3), flow.randint(0, 4, {3, 2, 3}, {dtype = 'int32'}), 2, nil, 0, 1, {5, 6}", NULL};
 FL_OP(max_pool2d_scatter) {
     .name = "max_pool2d_scatter", .sig = "max_pool2d_scatter(g, taps, " MAX_ATTRS ", size: ints)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Images of `size` (height, width) that are the sum of every element of g at its window's tap.",
@@ -329,16 +347,17 @@ FL_OP(max_pool2d_scatter) {
 
 static const char *const average_samples[] = {
     "flow.randn(3, 2, 5, 6), 2", "flow.randn(2, 3, 6, 5), {3, 2}, {2, 1}, {1, 0}", "flow.randn(1, 2, 7, 8), 3, 2, 1, true, false",
-    "flow.randn(1, 2, 4, 8), {2, 3}, {divisor_override = 5, ceil_mode = true, padding = {0, 1}}", NULL};
+    "flow.randn(1, 2, 4, 8), {2, 3}, {divisor_override = 5, ceil_mode = true, padding = {0, 1}}",
+    "flow.randn(3, 5, 6), 2", NULL};
 FL_OP(avg_pool2d) {
     .name = "avg_pool2d", .sig = "avg_pool2d(x, " AVERAGE_ATTRS ")", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "The mean of every window of the images x [n, channels, height, width].",
+    .doc = "The mean of every window of the images x [n, channels, height, width], or of one without n.",
     .infer = infer_average, .sbp = sbp_average, .cpu = kernel_average, .grad = grad_average, .samples = average_samples,
 };
 
 static const char *const spread_samples[] = {
     "flow.randn(3, 2, 2, 3), 2, nil, 0, false, true, nil, {5, 6}", "flow.randn(2, 3, 3, 4), {3, 2}, {2, 1}, {1, 0}, false, false, nil, {6, 5}",
-    NULL};
+    "flow.randn(3, 2, 3), 2, nil, 0, false, true, nil, {5, 6}", NULL};
 FL_OP(avg_pool2d_spread) {
     .name = "avg_pool2d_spread", .sig = "avg_pool2d_spread(g, " AVERAGE_ATTRS ", size: ints)", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Images of `size` (height, width) over whose windows the elements of g are shared out: the gradient of avg_pool2d.",

@@ -12,7 +12,7 @@ enum { FL_POOL_KERNEL, FL_POOL_STRIDE, FL_POOL_PADDING };
 enum { FL_POOL_DILATION = FL_POOL_PADDING + 1, FL_POOL_MAX_CEIL, FL_POOL_MAX_SIZE = FL_POOL_MAX_CEIL };
 enum { FL_POOL_AVERAGE_CEIL = FL_POOL_PADDING + 1, FL_POOL_COUNT_PADDING, FL_POOL_DIVISOR, FL_POOL_AVERAGE_SIZE };
 
-/* x [planes, rows, columns], y [planes, ...]. */
+/* x [planes, rows, columns], y [planes, ...]: the planes of the channels of one image or of many. */
 typedef struct fl_pool {
     fl_stencil window;
     int64_t planes;
@@ -55,15 +55,15 @@ static inline void fl_pool_window(fl_stencil *w, const fl_attrs *attrs, bool dil
     if (dilated) fl_stencil_read(w->dilation, &attrs->at[FL_POOL_DILATION]);
 }
 
-/* The pooling of these parts, [n, channels, rows, columns] both. */
+/* The pooling of these parts, [n, channels, rows, columns] or [channels, rows, columns] both. */
 static inline fl_pool fl_pool_of(const fl_attrs *attrs, const fl_view *x, const fl_view *y, bool dilated)
 {
     fl_pool p;
     fl_pool_window(&p.window, attrs, dilated);
-    p.planes = x->size[0] * x->size[1];
+    p.planes = x->size[0] * (x->ndim == 4 ? x->size[1] : 1);
     for (int d = 0; d < 2; d++) {
-        p.x_size[d] = x->size[2 + d];
-        p.y_size[d] = y->size[2 + d];
+        p.x_size[d] = x->size[x->ndim - 2 + d];
+        p.y_size[d] = y->size[y->ndim - 2 + d];
     }
     return p;
 }
