@@ -31,16 +31,21 @@ end
 ---- convolution ----
 
 -- The size of the result of a window of that size.
-local function count(n, kernel, stride, padding, dilation) return (n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1 end
+local function count(n, kernel, stride, padding, dilation) return (n + padding - dilation * (kernel - 1) - 1) // stride + 1 end
+
+-- What a word for the padding stands for: before and after an image.
+local function paddings(case) return case.before or case.padding or 0, case.after or case.padding or 0 end
 
 -- Nested lists: x [n][c][h][w], weight [o][c / groups][kh][kw].
 local function convolve(x, weight, bias, o)
     local groups, out = o.groups or 1, {}
     local height, width, kw = #x[1][1], #x[1][1][1], #weight[1][1][1]
-    o.kernel = {#weight[1][1], kw}
+    local before, after = paddings(o)
+    o = setmetatable({kernel = {#weight[1][1], kw}, padding = before}, {__index = o})
     local size = {}
     for d, n in ipairs {height, width} do
-        size[d] = count(n, o.kernel[d], select(d, pair(o.stride or 1)), (select(d, pair(o.padding or 0))), (select(d, pair(o.dilation or 1))))
+        size[d] = count(n, o.kernel[d], select(d, pair(o.stride or 1)),
+            (select(d, pair(before))) + (select(d, pair(after))), (select(d, pair(o.dilation or 1))))
     end
     for n = 1, #x do
         out[n] = {}
@@ -76,6 +81,11 @@ local convolutions = {
     {x = {1, 8, 40, 40}, w = {4, 8, 3, 3}, padding = 1},     -- more columns than one piece has
     {x = {20, 1, 6, 6}, w = {3, 1, 3, 3}},                   -- more images than parts of a sum
     {x = {1, 1, 1, 1}, w = {1, 1, 1, 1}},
+    {x = {2, 3, 7, 8}, w = {4, 3, 3, 5}, padding = "same", before = {1, 2}, after = {1, 2}},
+    {x = {2, 3, 7, 8}, w = {4, 3, 2, 4}, padding = "same", before = {0, 1}, after = {1, 2}},    -- one more below and right
+    {x = {2, 4, 5, 6}, w = {6, 2, 4, 2}, padding = "same", dilation = {2, 3}, groups = 2, before = {3, 1}, after = {3, 2}},
+    {x = {2, 3, 2, 2}, w = {3, 3, 6, 1}, padding = "same", before = {2, 0}, after = {3, 0}},    -- more padding than image
+    {x = {2, 3, 5, 6}, w = {4, 3, 3, 2}, padding = "valid", stride = 2, before = {0, 0}, after = {0, 0}},
 }
 
 local function name_of(case)
@@ -183,6 +193,10 @@ describe("conv2d", function()
         fails("conv2d: stride must be between 1 and 2147483647, got 0", flow.conv2d, x, w, {stride = {1, 0}})
         fails("conv2d: stride must be one number or two (rows, columns), got 3", flow.conv2d, x, w, {stride = {1, 1, 1}})
         fails("conv2d: padding must be between 0 and 2147483647, got -1", flow.conv2d, x, w, {padding = -1})
+        fails("conv2d: padding \"same\" goes with stride 1 only, got stride 2", flow.conv2d, x, w, {padding = "same", stride = {1, 2}})
+        fails("conv2d: padding must be one of same|valid, got 'sama'; did you mean 'same'?", flow.conv2d, x, w, {padding = "sama"})
+        fails("conv2d: padding must be a whole number or a list of them, got boolean", flow.conv2d, x, w, {padding = true})
+        fails("conv2d: stride must be a whole number or a list of them, got string", flow.conv2d, x, w, {stride = "same"})
         fails("conv2d: dilation must be between 1 and 2147483647, got 0", flow.conv2d, x, w, {dilation = 0})
         fails("conv2d: groups must be between 1 and 2147483647, got 0", flow.conv2d, x, w, {groups = 0})
         fails("conv2d: takes a float tensor, x is int64[2, 4, 5, 6]", flow.conv2d, x:to("int64"), w)

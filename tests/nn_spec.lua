@@ -118,6 +118,9 @@ Sequential(
         h = flow.conv2d(flow.max_pool2d(h, 2), net[4].weight, nil, {groups = 4, dilation = 2})
         h = flow.avg_pool2d(h, 3, 1, 1, {count_include_pad = false})
         assert.is_true((net[7](h:flatten(1)) - y):abs():amax():item() == 0)
+        local same = nn.Conv2d(3, 4, {2, 3}, {padding = "same"})
+        assert.are.equal("Conv2d(in=3, out=4, kernel=2x3, stride=1, padding=same, bias=true)", tostring(same))
+        assert.are.equal("[2, 4, 11, 12]", shape(same(x)))
         local one = x[0]
         for i = 1, 5 do one = net[i](one) end
         assert.is_true((one - h[0]):abs():amax():item() < 1e-5)
@@ -176,6 +179,10 @@ Sequential(
             "Conv2d: the kernel size must be one number or {rows, columns}, got 3 numbers"},
         {"groups that do not divide", function() nn.Conv2d(4, 6, 3, {groups = 4}) end,
             "Conv2d: 4 inputs and 6 outputs cannot be shared by 4 groups"},
+        {"padding of an unknown sort", function() nn.Conv2d(1, 2, 3, {padding = "sane"}) end,
+            "Conv2d: padding must be numbers, \"same\" or \"valid\", got 'sane'; did you mean 'same'?"},
+        {"the same size in steps", function() nn.Conv2d(1, 2, 3, {padding = "same", stride = 2}) end,
+            "Conv2d: padding \"same\" goes with stride 1 only, got stride 2"},
         {"a window of nothing", function() nn.MaxPool2d(0) end,
             "MaxPool2d: the kernel size must be a whole number >= 1, got 0"},
         {"an option of another pooling", function() nn.AvgPool2d(2, {dilation = 2}) end,

@@ -11,7 +11,8 @@
 **              x?         a tensor or nil              xs...      a list of tensors (last tensor parameter)
 **              name: type [= default]                  an attribute; without default it is required
 ** types        bool int float scalar (number or boolean, remembers which) axis axes ints sizes dtype text (of ops that are bodies)
-**              a|b|c (one of these words) options (dtype, device, placement, sbp, requires_grad)
+**              a|b|c (one of these words) ints|a|b (ints, or one of these words) options (dtype, device, placement, sbp,
+**              requires_grad)
 ** marks        ~name: type    a value attribute: handed to the kernel, never part of the plan's key
 ** defaults     nil: absent (attr.given is false)
 */
@@ -24,7 +25,7 @@ enum { FL_MAX_ATTRS = 8, FL_MAX_OUT = 4, FL_MAX_PARAMS = 16, FL_FLAT_MAX_IN = 3 
 
 /* ---- operands: what an op is called with ---- */
 
-typedef enum fl_kind { FL_NONE, FL_TENSOR, FL_NUM_BOOL, FL_NUM_INT, FL_NUM_FLOAT } fl_kind;
+typedef enum fl_kind { FL_NONE, FL_TENSOR, FL_NUM_BOOL, FL_NUM_INT, FL_NUM_FLOAT, FL_WORD } fl_kind; /* a word: of attributes */
 
 typedef struct fl_operand {
     fl_kind kind;
@@ -43,7 +44,7 @@ static inline fl_operand fl_of_integer(int64_t v) { fl_operand o = {FL_NUM_INT, 
 
 typedef struct fl_attr {
     bool given;                 /* false: the script left it out and there is no default */
-    fl_kind kind;               /* scalar: which sort of number */
+    fl_kind kind;               /* scalar: which sort of number; ints: FL_WORD where a word stands for them */
     int count;                  /* lists: entries; also sizes, axes */
     union {
         int64_t integer;        /* bool, int, axis, dtype, position of the word, integer scalar */
@@ -80,7 +81,7 @@ typedef struct fl_param {
     fl_attr_type type;
     int slot;                   /* tensors: position among the operands; attributes: in attrs.at; options: -1 */
     fl_attr initial;            /* default */
-    char words[96];             /* FL_ATTR_WORD: "mean|sum|none" */
+    char words[96];             /* FL_ATTR_WORD: "mean|sum|none"; of FL_ATTR_INTS those that may stand for numbers, mostly "" */
 } fl_param;
 
 typedef struct fl_signature {

@@ -61,7 +61,7 @@ static const struct {
     {"dtype", FL_ATTR_DTYPE}, {"text", FL_ATTR_TEXT},
 };
 
-/* Reads "float" or "mean|sum|none" after the colon. */
+/* Reads "float", "mean|sum|none" or "ints|same|valid" after the colon. */
 static const char *read_type(fl_param *param, const char *p)
 {
     const char *start = p;
@@ -75,8 +75,9 @@ static const char *read_type(fl_param *param, const char *p)
             }
         assert(!"unknown type in a signature");
     }
+    param->type = strcmp(word, "ints") == 0 ? FL_ATTR_INTS : FL_ATTR_WORD;
+    if (param->type == FL_ATTR_INTS) start = p + 1;
     while (*p == '|') p = read_word(word, sizeof word, p + 1);
-    param->type = FL_ATTR_WORD;
     assert((size_t)(p - start) < sizeof param->words);
     memcpy(param->words, start, (size_t)(p - start));
     return p;

@@ -282,7 +282,20 @@ local function pair(who, name, value, least)
 end
 
 local function pair_text(p)
+    if type(p) == "string" then return p end
     return p[1] == p[2] and tostring(p[1]) or ("%dx%d"):format(p[1], p[2])
+end
+
+-- The padding of a convolution: a pair, or a word.
+local function padding_of(value, stride)
+    if type(value) ~= "string" then return pair("Conv2d", "padding", value, 0) end
+    if value ~= "same" and value ~= "valid" then
+        local hint = check.suggest(value, {"same", "valid"})
+        check.fail("Conv2d: padding must be numbers, \"same\" or \"valid\", got '%s'%s", value, hint)
+    elseif value == "same" and (stride[1] ~= 1 or stride[2] ~= 1) then
+        check.fail("Conv2d: padding \"same\" goes with stride 1 only, got stride %s", pair_text(stride))
+    end
+    return value
 end
 
 ---Convolution of images [n, inputs, height, width], or of one without n.
@@ -295,7 +308,8 @@ nn.Conv2d = Conv2d
 ---@param inputs integer channels of the input
 ---@param outputs integer channels of the result
 ---@param kernel flow.nn.pair size of the window
----@param opts {stride: flow.nn.pair, padding: flow.nn.pair, dilation: flow.nn.pair, groups: integer, bias: boolean}?
+---@param opts {stride: flow.nn.pair, padding: flow.nn.pair|"same"|"valid", dilation: flow.nn.pair, groups: integer,
+---bias: boolean}? "same": the result has the size of the images
 function Conv2d:init(inputs, outputs, kernel, opts)
     local o = check.options("Conv2d", opts, {
         stride = check.none, padding = check.none, dilation = check.none, groups = 1, bias = true,
@@ -308,7 +322,7 @@ function Conv2d:init(inputs, outputs, kernel, opts)
     end
     self.kernel = pair("Conv2d", "the kernel size", kernel, 1)
     self.stride = pair("Conv2d", "stride", o.stride or 1, 1)
-    self.padding = pair("Conv2d", "padding", o.padding or 0, 0)
+    self.padding = padding_of(o.padding or 0, self.stride)
     self.dilation = pair("Conv2d", "dilation", o.dilation or 1, 1)
     local depth = inputs // o.groups
     local bound = 1 / math.sqrt(depth * self.kernel[1] * self.kernel[2])

@@ -170,7 +170,10 @@ static void read_attr(lua_State *L, binding *b, const fl_param *p, int index, in
     case FL_ATTR_INTS:
     case FL_ATTR_SIZES:
         memset(a->list, 0, sizeof a->list);
-        if (lua_istable(L, index)) a->count = fl_lua_check_list(L, index, a->list, FL_MAX_NDIM, who, p->name);
+        if (*p->words && lua_type(L, index) == LUA_TSTRING) {
+            a->kind = FL_WORD;
+            a->integer = read_word(L, who, p, index);
+        } else if (lua_istable(L, index)) a->count = fl_lua_check_list(L, index, a->list, FL_MAX_NDIM, who, p->name);
         else {
             if (numbers > FL_MAX_NDIM) FL_RAISE(L, "%s: %s holds at most %d numbers, got %d", who, p->name, FL_MAX_NDIM, numbers);
             if (lua_type(L, index) != LUA_TNUMBER)

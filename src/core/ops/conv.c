@@ -11,13 +11,16 @@
 
 /* ---- inference ---- */
 
-/* Everything but the size. */
+/* Everything but the size, and what follows from it. */
 static fl_status read_window(fl_stencil *w, const fl_infer *c)
 {
     int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
     FL_TRY(fl_stencil_pair(w->stride, c, FL_CONV_STRIDE, "stride", 1));
-    FL_TRY(fl_stencil_pair(w->padding, c, FL_CONV_PADDING, "padding", 0));
+    if (c->attrs->at[FL_CONV_PADDING].kind != FL_WORD) FL_TRY(fl_stencil_pair(w->padding, c, FL_CONV_PADDING, "padding", 0));
     FL_TRY(fl_stencil_pair(w->dilation, c, FL_CONV_DILATION, "dilation", 1));
+    for (int d = 0; d < 2; d++)
+        if (fl_conv_keeps_size(c->attrs) && w->stride[d] != 1)
+            return fl_infer_fail(c, FL_ERR_VALUE, "padding \"same\" goes with stride 1 only, got stride %lld", (long long)w->stride[d]);
     if (groups >= 1 && groups <= INT32_MAX) return FL_OK;
     return fl_infer_fail(c, FL_ERR_VALUE, "groups must be between 1 and %d, got %lld", INT32_MAX, (long long)groups);
 }
@@ -28,6 +31,8 @@ static fl_status check_weight(const fl_infer *c, const fl_shape *w)
     int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
     if (fl_shape_numel(w) == 0)
         return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has an axis of size 0", fl_shape_text(tw, w));
+    if (w->dims[2] > INT32_MAX || w->dims[3] > INT32_MAX)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has a window of more than %d rows or columns", fl_shape_text(tw, w), INT32_MAX);
     if (w->dims[0] % groups != 0)
         return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has %lld output channels, no multiple of %lld groups", fl_shape_text(tw, w),
                              (long long)w->dims[0], (long long)groups);
@@ -59,10 +64,11 @@ static fl_status output_shape(fl_shape *out, const fl_infer *c, const fl_shape *
     if (x->dims[channels] % groups != 0 || x->dims[channels] / groups != w->dims[1])
         return fl_infer_fail(c, FL_ERR_SHAPE, "x %s has %lld channels, weight %s takes %lld in each of %lld groups", fl_shape_text(tx, x),
                              (long long)x->dims[channels], fl_shape_text(tw, w), (long long)w->dims[1], (long long)groups);
+    memcpy(window.size, w->dims + 2, sizeof window.size);
+    fl_conv_pad(&window, c->attrs);
     for (int d = 0; d < 2; d++) {
         int axis = channels + 1 + d;
-        window.size[d] = w->dims[2 + d];
-        size[d] = w->dims[2 + d] > INT32_MAX ? 0 : fl_stencil_count(&window, d, x->dims[axis], false);
+        size[d] = fl_conv_keeps_size(c->attrs) ? x->dims[axis] : fl_stencil_count(&window, d, x->dims[axis], false);
         if (size[d] <= 0)
             return fl_infer_fail(c, FL_ERR_SHAPE, "the window of weight %s, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
                                  fl_shape_text(tw, w), (long long)window.dilation[d], axis, fl_shape_text(tx, x),
@@ -271,7 +277,7 @@ static fl_status grad_weight_grad(fl_grad *g)
 
 /* ---- descriptors ---- */
 
-#define CONV_ATTRS "stride: ints = 1, padding: ints = 0, dilation: ints = 1, groups: int = 1"
+#define CONV_ATTRS "stride: ints = 1, padding: ints|same|valid = 0, dilation: ints = 1, groups: int = 1"
 
 static const char *const conv_samples[] = {
     "flow.randn(3, 2, 5, 6), flow.randn(4, 2, 3, 2), flow.randn(4)",
@@ -280,7 +286,8 @@ static const char *const conv_samples[] = {
     "flow.randn(2, 4, 4, 4), flow.randn(6, 2, 1, 1), flow.randn(6), {groups = 2}",
     "flow.randn(3, 3, 4, 2), flow.randn(5, 3, 1, 1)",
     "flow.randn(2, 5, 6), flow.randn(4, 2, 3, 2), flow.randn(4), {2, 1}, {1, 2}",
-    "flow.randn(4, 4, 5), flow.randn(6, 2, 2, 3), {groups = 2}", NULL};
+    "flow.randn(4, 4, 5), flow.randn(6, 2, 2, 3), {groups = 2}",
+    "flow.randn(2, 3, 5, 6), flow.randn(4, 3, 2, 4), flow.randn(4), {padding = 'same', dilation = {3, 1}}", NULL};
 FL_OP(conv2d) {
     .name = "conv2d", .sig = "conv2d(x, weight, bias?, " CONV_ATTRS ")", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
     .doc = "Convolution of images x [n, in, height, width], or of one without n, with weight [out, in / groups, height, width], plus "
@@ -289,14 +296,15 @@ FL_OP(conv2d) {
     .samples = conv_samples,
 };
 
-#define GRAD_ATTRS "stride: ints, padding: ints, dilation: ints, groups: int, size: ints"
+#define GRAD_ATTRS "stride: ints, padding: ints|same|valid, dilation: ints, groups: int, size: ints"
 
 static const char *const input_grad_samples[] = {
     "flow.randn(3, 4, 3, 5), flow.randn(4, 2, 3, 2), 1, 0, 1, 1, {5, 6}",
     "flow.randn(2, 2, 3, 7), flow.randn(2, 3, 3, 3), {2, 1}, {1, 2}, 1, 1, {6, 5}",
     "flow.randn(2, 6, 3, 4), flow.randn(6, 1, 2, 3), 2, 1, {2, 1}, 6, {5, 7}",
     "flow.randn(2, 6, 4, 4), flow.randn(6, 2, 1, 1), 1, 0, 1, 2, 4",
-    "flow.randn(4, 3, 5), flow.randn(4, 2, 3, 2), 1, 0, 1, 1, {5, 6}", NULL};
+    "flow.randn(4, 3, 5), flow.randn(4, 2, 3, 2), 1, 0, 1, 1, {5, 6}",
+    "flow.randn(2, 4, 5, 6), flow.randn(4, 3, 2, 4), 1, 'same', {3, 1}, 1, {5, 6}", NULL};
 FL_OP(conv2d_input_grad) {
     .name = "conv2d_input_grad", .sig = "conv2d_input_grad(g, weight, " GRAD_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to images of `size` (height, width).",
@@ -309,7 +317,8 @@ static const char *const weight_grad_samples[] = {
     "flow.randn(2, 2, 3, 7), flow.randn(2, 3, 6, 5), {2, 1}, {1, 2}, 1, 1, 3",
     "flow.randn(2, 6, 3, 4), flow.randn(2, 6, 5, 7), 2, 1, {2, 1}, 6, {2, 3}",
     "flow.randn(2, 6, 4, 4), flow.randn(2, 4, 4, 4), 1, 0, 1, 2, 1",
-    "flow.randn(4, 3, 5), flow.randn(2, 5, 6), 1, 0, 1, 1, {3, 2}", NULL};
+    "flow.randn(4, 3, 5), flow.randn(2, 5, 6), 1, 0, 1, 1, {3, 2}",
+    "flow.randn(2, 4, 5, 6), flow.randn(2, 3, 5, 6), 1, 'same', {3, 1}, 1, {2, 4}", NULL};
 FL_OP(conv2d_weight_grad) {
     .name = "conv2d_weight_grad", .sig = "conv2d_weight_grad(g, x, " GRAD_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to a weight whose window has `size` (height, width).",

@@ -9,6 +9,9 @@
 /* The attributes of conv2d and of its gradients; SIZE of the gradients only. */
 enum { FL_CONV_STRIDE, FL_CONV_PADDING, FL_CONV_DILATION, FL_CONV_GROUPS, FL_CONV_SIZE };
 
+/* Words that the padding may be. */
+enum { FL_CONV_SAME, FL_CONV_VALID };
+
 /* x [images, groups * in, rows, columns], y [images, groups * out, ...], weight [groups * out, in, window]. One image may come
 ** without the first axis. */
 typedef struct fl_conv {
@@ -32,6 +35,21 @@ static inline bool fl_conv_is_pointwise(const fl_conv *c)
 /* The axis of x and y that holds the channels; after it come rows and columns. */
 static inline int fl_conv_channels(int ndim) { return ndim - 3; }
 
+/* Does the padding give the result the size of x? */
+static inline bool fl_conv_keeps_size(const fl_attrs *attrs)
+{
+    const fl_attr *a = &attrs->at[FL_CONV_PADDING];
+    return a->kind == FL_WORD && a->integer == FL_CONV_SAME;
+}
+
+/* Sets the padding before the image of a window that is known else. Where "same" is odd in all, the one more follows the image. */
+static inline void fl_conv_pad(fl_stencil *w, const fl_attrs *attrs)
+{
+    bool keeps_size = fl_conv_keeps_size(attrs);
+    if (attrs->at[FL_CONV_PADDING].kind != FL_WORD) fl_stencil_read(w->padding, &attrs->at[FL_CONV_PADDING]);
+    else for (int d = 0; d < 2; d++) w->padding[d] = keeps_size ? (fl_stencil_span(w, d) - 1) / 2 : 0;
+}
+
 /* The convolution of these parts. Groups are counted from the channels, because ranks may share groups. */
 static inline fl_conv fl_conv_of(const fl_attrs *attrs, const fl_view *x, const fl_view *weight, const fl_view *y)
 {
@@ -47,8 +65,8 @@ static inline fl_conv fl_conv_of(const fl_attrs *attrs, const fl_view *x, const 
         c.window.size[d] = weight->size[2 + d];
     }
     fl_stencil_read(c.window.stride, &attrs->at[FL_CONV_STRIDE]);
-    fl_stencil_read(c.window.padding, &attrs->at[FL_CONV_PADDING]);
     fl_stencil_read(c.window.dilation, &attrs->at[FL_CONV_DILATION]);
+    fl_conv_pad(&c.window, attrs);
     return c;
 }
 
