@@ -1,6 +1,7 @@
 -- cuda_spec.lua -- the CUDA device on machines of every kind: all kernels are there, and where there is no GPU, or the plug-in
 -- was not built, that is said. What needs a GPU, real or emulated, is in tests/cuda.
 local flow = require "flow"
+local support = require "tests.support"
 local testing = flow._testing
 
 local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
@@ -70,6 +71,23 @@ describe("the CUDA plug-in", function()
             assert.is_truthy(line:find("cuda: no GPU: CUDA_VISIBLE_DEVICES= hides them, or there is none; use device \"cpu\"", 1, true), text)
         end
         assert.are.equal("3\n", run("CUDA_VISIBLE_DEVICES=", "pcall(flow.zeros, 2, {device = \"cuda\"}) print(flow.tensor({1, 2}):sum():item())"))
+    end)
+
+    it("counts the GPUs that a script can use", function()
+        local count = "print(flow.device_count(\"cuda\"))"
+        assert.are.equal("0\n", run("CUDA_VISIBLE_DEVICES= FLOW_CUDA_EMULATED=", count))
+        assert.are.equal(1, flow.device_count "cpu")
+        local message = support.message_of(flow.device_count, "gpu")
+        assert.is_truthy(message:find("device_count: unknown device 'gpu'; a device is \"cpu\", \"cuda\" or \"cuda:1\"", 1, true), message)
+        message = support.message_of(flow.device_count, "cuda:1")
+        assert.is_truthy(message:find("device_count: takes \"cpu\" or \"cuda\", got 'cuda:1'", 1, true), message)
+        message = support.message_of(flow.device_count)
+        assert.is_truthy(message:find("device_count: device must be a string, got nothing", 1, true), message)
+        local emulated = exists(folder .. "/emulated/flowlua-cuda.so")
+        for devices = 0, 3 do
+            local environment = ("FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=%d"):format(devices)
+            assert.are.equal(("%d\n"):format(emulated and devices or 0), run(environment, count))
+        end
     end)
 
     it("says that the emulated GPU is not built", function()

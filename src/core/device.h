@@ -45,6 +45,9 @@ typedef struct fl_device {
 ** and what to do. Never fails for FL_CPU: *out is NULL then. */
 fl_status fl_device_get(const fl_device **out, fl_device_type type);
 
+/* How many devices of a type this process may use: 0 where fl_device_get fails, 1 of FL_CPU. */
+int fl_device_count(fl_device_type type);
+
 /* Tests: this is the FL_CUDA device from now on; NULL: none, the plug-in is asked again. */
 void fl_device_register(const fl_device *device);
 

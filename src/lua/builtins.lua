@@ -38,6 +38,8 @@ return {
     {"sync()", "Waits for all queued ops and raises what failed among them."},
     {"memory(options)", "Bytes of tensors: live, cached, peak ({reset_peak = true} begins the peak anew); " ..
         "{device = \"cuda\"}: of that device."},
+    {"device_count(type)", "How many devices of a type (\"cuda\", \"cpu\") the script can use; \"cuda\": 0 where " ..
+        "there is no GPU, no driver or no plug-in."},
     {"set_num_threads(n)", "The size of the thread team."},
     {"get_num_threads()", "The size of the thread team."},
     {"set_float32_matmul_precision(name)", "How products of float32 are computed: \"highest\" (at first) in " ..

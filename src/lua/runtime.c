@@ -141,6 +141,15 @@ static int flow_get_float32_matmul_precision(lua_State *L)
     return 1;
 }
 
+/* flow.device_count("cuda"): what is missing is no error here */
+static int flow_device_count(lua_State *L)
+{
+    const fl_placement *p = fl_lua_check_device(L, 1, "device_count");
+    if (p->device_index >= 0) FL_RAISE(L, "device_count: takes \"cpu\" or \"cuda\", got '%s'", lua_tostring(L, 1));
+    lua_pushinteger(L, fl_device_count(p->type));
+    return 1;
+}
+
 static int flow_is_tensor(lua_State *L)
 {
     lua_pushboolean(L, fl_lua_box(L, 1) != NULL);
@@ -209,7 +218,7 @@ static int flow_print(lua_State *L)
 void fl_lua_open_runtime(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {
-        {"manual_seed", flow_manual_seed}, {"sync", flow_sync}, {"memory", flow_memory}, {"set_num_threads", flow_set_num_threads},
+        {"manual_seed", flow_manual_seed}, {"sync", flow_sync}, {"memory", flow_memory}, {"device_count", flow_device_count}, {"set_num_threads", flow_set_num_threads},
         {"get_num_threads", flow_get_num_threads}, {"set_float32_matmul_precision", flow_set_float32_matmul_precision},
         {"get_float32_matmul_precision", flow_get_float32_matmul_precision}, {"is_tensor", flow_is_tensor}, {"rank", flow_rank}, {"world_size", flow_world_size},
         {"barrier", flow_barrier}, {"on_rank", flow_on_rank}, {"print", flow_print}, {NULL, NULL}};
