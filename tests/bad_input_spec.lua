@@ -75,8 +75,8 @@ refuses("axes", {
     {"permute: axis 0 is named twice", function() x:permute(0, 0) end},
     {"softmax: missing argument 'axis': softmax(x, axis: axis)", function() x:softmax() end},
     {"norm: axis 7 is out of range for shape [2, 3] (-2 to 1)", function() x:norm(2, 7) end},
-    {"select: index 2 is out of range for axis 0 of [2, 3]", function() return x[2] end},
-    {"select: index -9223372036854775808 is out of range for axis 0 of [2, 3]", function() return x[math.mininteger] end},
+    {"index: position 2 is out of range for axis 0 of [2, 3]", function() return x[2] end},
+    {"index: position -9223372036854775808 is out of range for axis 0 of [2, 3]", function() return x[math.mininteger] end},
     {"narrow: start 1 and length 5 exceed size 2 of axis 0 of [2, 3]", function() x:narrow(0, 1, 5) end},
     {"narrow: start 1 and length 9223372036854775807 exceed size 2 of axis 0 of [2, 3]", function() x:narrow(0, 1, math.maxinteger) end},
     {"#: a tensor without axes has no length", function() return #flow.tensor(1) end},
@@ -101,7 +101,7 @@ refuses("data", {
     {"tensor: data[1] is a tensor; put tensors together with flow.stack or flow.cat", function() flow.tensor {flow.ones(2)} end},
     {"index: the value assigned must be a tensor, a number or a list, got string", function() x[0] = "a" end},
     {"tensor: data[1][1][1][1][1][1][1][1] is nested deeper than 8 lists (does a list hold itself?)", function() x[0] = cycle end},
-    {"copy_: src [4] does not broadcast to x [3]", function() x[0] = flow.zeros(4) end},
+    {"index: src [4] does not broadcast to x [3]", function() x[0] = flow.zeros(4) end},
 })
 
 refuses("shapes and dtypes", {

@@ -123,8 +123,8 @@ describe("a wrong key", function()
     local x = grid()
     -- {function, message}
     local cases = {
-        {function() return x[5] end, "select: index 5 is out of range for axis 0 of [2, 3, 4]"},
-        {function() return x[-3] end, "select: index -3 is out of range for axis 0 of [2, 3, 4]"},
+        {function() return x[5] end, "index: position 5 is out of range for axis 0 of [2, 3, 4]"},
+        {function() return x[-3] end, "index: position -3 is out of range for axis 0 of [2, 3, 4]"},
         {function() return x[1.5] end, "index: a position must be a whole number, got 1.5"},
         {function() return x[0 / 0] end, "index: a position must be a whole number, got nan"},
         {function() return x[true] end,
@@ -135,10 +135,23 @@ describe("a wrong key", function()
         {function() return x[{0, {1, "b"}}] end, "index: a range must hold whole numbers, number 2 is string"},
         {function() return x["0,,1"] end, 'index: "0,,1" is no index; an index is like "0, 1:3, :, -1"'},
         {function() return x["1-2"] end, 'index: "1-2" is no index; an index is like "0, 1:3, :, -1"'},
-        {function() return x["0:2:0"] end, "slice: step 0 must be at least 1"},
+        {function() return x["0:2:0"] end, "index: step 0 must be at least 1"},
         {function() return x["0, 0, 0, 0"] end, "index: 4 entries for a tensor of shape [2, 3, 4]"},
         {function() return x["..., ..."] end, 'index: "..." may stand once'},
-        {function() return flow.tensor(1)[0] end, "select: x has no axes"},
+        {function() return flow.tensor(1)[0] end, "index: x has no axes"},
+        {function() return x[flow.tensor {1, 2}] end, "index: position 2 (element 1 of the index) is out of range for an axis of size 2"},
+        {function() x[flow.tensor {true}] = 1 end, "index: mask [1] does not fit x [2, 3, 4] from axis 0 on"},
+        {function() x[x:gt(21)] = flow.zeros(4) end, "index: value [4] does not broadcast to [2]"},
+        {function() x[flow.tensor {0, 1}] = flow.zeros(5) end, "index: value [5] does not broadcast to [2, 3, 4]"},
+        {function() return x[{flow.tensor {0, 1}, flow.tensor {0, 1, 2}}] end, "index: positions of shapes [2] and [3] do not broadcast"},
+        {function() return x[{flow.tensor {0, 1}, flow.tensor {0, 3}}] end,
+            "index: position 3 (element 1 of the index) is out of range for an axis of size 3"},
+        {function() x[{flow.tensor {0, 1}, flow.tensor {0, 2}}] = flow.zeros(3) end, "index: value [3] does not broadcast to [2, 4]"},
+        {function() x[0] = flow.zeros(5) end, "index: src [5] does not broadcast to x [3, 4]"},
+        {function()
+            local w = flow.zeros(3, {requires_grad = true})
+            w[w:gt(-1)] = 2
+        end, "index: this tensor is a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()"},
         {function() x[0] = "a" end, "index: the value assigned must be a tensor, a number or a list, got string"},
         {function() x[0] = {1, {2}} end, "tensor: data[2] is a list where a number is needed"},
         {function() x.shape = 1 end,

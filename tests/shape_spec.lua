@@ -121,7 +121,7 @@ describe("messages", function()
     {"permute: axis 1 is named twice", function() count():permute(0, 1, 1) end},
     {"expand: [2, 3, 4] cannot be expanded to [2, 5, 4]: axis 1 has size 3", function() count():expand(2, 5, 4) end},
     {"narrow: start 2 and length 2 exceed size 3 of axis 1 of [2, 3, 4]", function() count():narrow(1, 2, 2) end},
-    {"select: index 3 is out of range for axis 1 of [2, 3, 4]", function() count():select(1, 3) end},
+    {"select: position 3 is out of range for axis 1 of [2, 3, 4]", function() count():select(1, 3) end},
     {"slice: step 0 must be at least 1", function() count():slice(0, 0, 1, 0) end},
     {"cat: xs[1] is [2, 3] and xs[2] is [3, 2]: only axis 0 may differ", function() flow.cat({flow.zeros(2, 3), flow.zeros(3, 2)}) end},
     {"cat: needs at least one tensor", function() flow.cat({}) end},

@@ -443,7 +443,7 @@ describe("messages", function()
     {"narrow: start 4 is out of range for axis 1 of [2, 3]", function() x:narrow(1, 4, 0) end},
     {"narrow: start -4 is out of range for axis 1 of [2, 3]", function() x:narrow(1, -4, 1) end},
     {"narrow: length -1 is negative", function() x:narrow(1, 0, -1) end},
-    {"select: index -3 is out of range for axis 0 of [2, 3]", function() x:select(0, -3) end},
+    {"select: position -3 is out of range for axis 0 of [2, 3]", function() x:select(0, -3) end},
     {"select: x has no axes", function() flow.tensor(1):select(0, 0) end},
     {"diagonal: needs two axes, x is [3]", function() flow.zeros(3):diagonal() end},
     {"diagonal: axis 1 is named twice", function() x:diagonal(0, 1, 1) end},

@@ -150,12 +150,35 @@ static void read_key(lua_State *L, parts *list, int index)
 
 /* ---- applying ---- */
 
+/* Length of "select: " where a message begins with the name of an op, 0 where it does not. */
+static size_t op_prefix(const char *message)
+{
+    char name[64];
+    size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    if (n == 0 || n >= sizeof name || strncmp(message + n, ": ", 2) != 0) return 0;
+    memcpy(name, message, n);
+    name[n] = 0;
+    if (!fl_op_find(name) && name[n - 1] == '_') name[n - 1] = 0; /* in place */
+    return fl_op_find(name) ? n + 2 : 0;
+}
+
+/* Raises what went wrong in the name of indexing: the script has not written the ops that do it. */
+static void check(lua_State *L, fl_status status)
+{
+    if (FL_LIKELY(status == FL_OK)) return;
+    const char *message = fl_message();
+    for (size_t n; (n = op_prefix(message)) != 0; message += n) {}
+    if (message != fl_message()) status = fl_fail(status, "index: %s", message);
+    fl_lua_error(L, status);
+}
+
+
 /* Replaces *box by the view an op makes of it. */
 static void step(lua_State *L, fl_box *box, const fl_op *op, fl_attrs *attrs)
 {
     fl_operand in = fl_of(box->tensor);
     fl_tensor *out;
-    FL_CHECK(L, fl_dispatch(&out, op, &in, 1, attrs));
+    check(L, fl_dispatch(&out, op, &in, 1, attrs));
     fl_tensor_unref(box->tensor);
     box->tensor = out;
 }
@@ -265,7 +288,7 @@ static void apply_tensor(lua_State *L, fl_box *box, const part *p)
     fl_tensor *out;
     fl_attrs_init(&attrs, FL_OP_REF(index));
     fl_attr_set(&attrs, 0, p->axis);
-    FL_CHECK(L, FL_CALL_WITH(&out, &attrs, index, fl_of(box->tensor), fl_of(fl_lua_to_tensor(L, p->at))));
+    check(L, FL_CALL_WITH(&out, &attrs, index, fl_of(box->tensor), fl_of(fl_lua_to_tensor(L, p->at))));
     fl_tensor_unref(box->tensor);
     box->tensor = out;
 }
@@ -325,7 +348,7 @@ static fl_tensor *push_list(lua_State *L, int index, const fl_tensor *x)
     fl_tensor *list = fl_lua_push_from_value(L, index, true, x->meta->dtype);
     if (!x->meta->is_local || x->meta->placement->type == FL_CPU) return list;
     fl_box *box = fl_lua_new_box(L);
-    FL_CHECK(L, fl_to_device(&box->tensor, list, x->meta->placement));
+    check(L, fl_to_device(&box->tensor, list, x->meta->placement));
     return box->tensor;
 }
 
@@ -360,8 +383,8 @@ static fl_status fill(fl_tensor **out, fl_tensor *target, const fl_operand *valu
 static void assign(lua_State *L, fl_tensor *target, const fl_operand *value)
 {
     fl_tensor *out = NULL;
-    if (value->kind == FL_TENSOR) FL_CHECK(L, FL_CALL(&out, copy_, fl_of(target), *value));
-    else FL_CHECK(L, fill(&out, target, value));
+    if (value->kind == FL_TENSOR) check(L, FL_CALL(&out, copy_, fl_of(target), *value));
+    else check(L, fill(&out, target, value));
     fl_tensor_unref(out);
 }
 
@@ -371,7 +394,7 @@ static void assign_at(lua_State *L, fl_tensor *target, const part *p, const fl_o
     fl_tensor *out = NULL;
     fl_attrs_init(&attrs, FL_OP_REF(index_put_));
     fl_attr_set(&attrs, 0, p->axis);
-    FL_CHECK(L, FL_CALL_WITH(&out, &attrs, index_put_, fl_of(target), fl_of(fl_lua_to_tensor(L, p->at)), *value));
+    check(L, FL_CALL_WITH(&out, &attrs, index_put_, fl_of(target), fl_of(fl_lua_to_tensor(L, p->at)), *value));
     fl_tensor_unref(out);
 }
 

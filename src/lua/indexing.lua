@@ -49,11 +49,21 @@ local function bring_together(x, list)
     return x:permute(order)
 end
 
+local function check_broadcast(a, b)
+    for k = 1, math.min(a.ndim, b.ndim) do
+        local n, m = a:size(-k), b:size(-k)
+        if n ~= m and n ~= 1 and m ~= 1 then
+            check.fail("index: positions of shapes %s and %s do not broadcast", check.shape(a), check.shape(b))
+        end
+    end
+end
+
 -- Positions on the axis that the indexed axes are when merged; each is checked against its own axis.
 local function merged_positions(x, list)
     local place = 0
-    for _, entry in ipairs(list) do
+    for i, entry in ipairs(list) do
         local size = x:size(entry.axis)
+        for j = 1, i - 1 do check_broadcast(list[j].at, entry.at) end
         place = place * size + flow._op.wrap_index(entry.at, size)
     end
     return place
@@ -71,22 +81,29 @@ local function merge(x, first, last)
     return x:reshape(sizes), false
 end
 
+-- The key that has a tensor on an axis.
+local function key_of(axis, t)
+    local key = {}
+    for i = 1, axis do key[i] = {} end
+    key[axis + 1] = t
+    return key
+end
+
 ---What x[key] is: x after views, given = {axis, tensor, axis, tensor, ...}.
 function M.get(x, given)
     local list = read_pairs(given)
     x = bring_together(x, list)
     local first, last = list[1].axis, list[#list].axis
-    return (merge(x, first, last)):index(merged_positions(x, list), first)
+    return merge(x, first, last)[key_of(first, merged_positions(x, list))]
 end
 
 ---x[key] = value.
 function M.set(x, given, value)
     local list = read_pairs(given)
     x = bring_together(x, list)
-    if type(value) == "table" then value = flow.tensor(value, {dtype = x.dtype}) end
     local first, last = list[1].axis, list[#list].axis
     local flat, is_view = merge(x, first, last)
-    flat:index_put_(merged_positions(x, list), value, first)
+    flat[key_of(first, merged_positions(x, list))] = value
     if not is_view then x:copy_(flat:reshape(x.shape)) end
 end
 

@@ -187,7 +187,7 @@ static fl_status check_select(const fl_operand *in, int nin, const fl_attrs *att
     FL_TRY(fl_shape_axis(&axis, "select", attrs->at[0].integer, shape));
     int64_t size = shape->dims[axis], index = attrs->at[1].integer;
     if (index >= -size && index < size) return FL_OK;
-    return fl_fail(FL_ERR_VALUE, "select: index %lld is out of range for axis %d of %s", (long long)index, axis, fl_shape_text(text, shape));
+    return fl_fail(FL_ERR_VALUE, "select: position %lld is out of range for axis %d of %s", (long long)index, axis, fl_shape_text(text, shape));
 }
 
 static void view_select(fl_view_request *v)
