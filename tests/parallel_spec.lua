@@ -154,6 +154,19 @@ describe("a module over ranks", function()
             assert.are.equal(case[1], message_of(Net().to_global, Net(), options))
         end)
     end
+
+    it("says the script's line once where there is no GPU", function()
+        local path = os.tmpname()
+        local file = assert(io.open(path, "w"))
+        file:write('local flow = require "flow"\n',
+            'flow.nn.Linear(2, 2):to_global{placement = flow.placement("cuda", {0}), sbp = "B"}\n')
+        file:close()
+        local pipe = assert(io.popen(("CUDA_VISIBLE_DEVICES= FLOW_CUDA_EMULATED= %s %s 2>&1"):format(os.getenv "FLOWLUA" or "build/flowlua", path)))
+        local line = pipe:read "l"
+        pipe:close()
+        os.remove(path)
+        assert.is_truthy(line:find(path .. ":2: to_global: weight: cuda: ", 1, true), line)
+    end)
 end)
 
 describe("pin", function()

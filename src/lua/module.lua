@@ -406,7 +406,8 @@ local function globally(t, placement, sbp, name)
         return whole:to_global{placement = placement, sbp = sbp}
     end)
     if ok then return result end
-    check.fail("to_global: %s: %s", name, tostring(result):gsub("^.-to_global: ", ""))
+    local reason = tostring(result):gsub("^[^\n]-:%d+: ", ""):gsub("^to_global: ", "")
+    check.fail("to_global: %s: %s", name, reason)
 end
 
 ---Makes global parameters and buffers, the same on every rank before they are split: net:to_global{placement = p,
