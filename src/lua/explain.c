@@ -90,11 +90,17 @@ static void add_steps(const fl_box_plan *plan, const fl_meta *from, const fl_met
     }
 }
 
+/* A tensor; of a local one also the device, unless that is the CPU. */
+static const char *tensor_text(char *buffer, const fl_meta *m)
+{
+    return m->placement->type == FL_CPU ? fl_meta_text(buffer, m) : fl_meta_placed_text(buffer, m);
+}
+
 /* An input that becomes `to` (NULL: it stays as it is) by `plan`. */
 static void add_boxed(const fl_meta *from, const fl_meta *to, const fl_box_plan *plan)
 {
     char text[FL_META_TEXT], sbp[FL_ND_SBP_TEXT];
-    add("in\t%s\t%s\t", fl_meta_text(text, from), fl_nd_sbp_text(sbp, from->nd_sbp));
+    add("in\t%s\t%s\t", tensor_text(text, from), fl_nd_sbp_text(sbp, from->nd_sbp));
     if (!to) add("\t0\n");
     else {
         add("%s\t%lld\n", fl_nd_sbp_text(sbp, to->nd_sbp), (long long)plan->bytes);
@@ -151,7 +157,7 @@ static void observe_boxing(const fl_box_plan *plan, const fl_meta *from, const f
     if (from->is_local || was_announced(from, to)) return;
     add_entry("box", caller(fl_lua_current), "");
     add_boxed(from, to, plan);
-    add("out\t%s\n", fl_meta_text(text, to));
+    add("out\t%s\n", tensor_text(text, to));
 }
 
 /* ---- ops ---- */
@@ -213,7 +219,7 @@ static void observe_op(const fl_plan *plan, const fl_operand *in, const fl_attrs
     add_entry("op", plan->op->name, in_place ? "_" : "");
     for (int i = 0; i < plan->nin; i++) add_input(&in[i], plan->body ? NULL : plan->in[i]); /* the ops of a body box for themselves */
     for (int i = 0; i < plan->nout; i++)
-        if (plan->out[i]) add("out\t%s\n", fl_meta_text(text, plan->out[i]));
+        if (plan->out[i]) add("out\t%s\n", tensor_text(text, plan->out[i]));
     add_candidates(plan, in, attrs, in_place);
 }
 

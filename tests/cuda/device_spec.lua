@@ -26,6 +26,15 @@ describe("a tensor on the GPU", function()
         assert.are.equal("cuda", x:detach().device)
     end)
 
+    cuda.it("is named with its device by explain, which leaves out the CPU", function()
+        local report = flow.explain(function() return flow.ones(2, {device = "cuda:0"}) + 1, flow.ones(3):to("cuda") end)
+        assert.are.same({"float32[2] on cuda:0"}, report[1].outputs)
+        assert.are.equal("float32[2] on cuda:0", report[2].inputs[1].text)
+        assert.are.same({"float32[2] on cuda:0"}, report[2].outputs)
+        assert.is_truthy(tostring(report):find("add(float32[2] on cuda:0, 1) -> float32[2] on cuda:0", 1, true))
+        assert.are.same({"float32[3]"}, report[3].outputs)
+    end)
+
     cuda.it("goes there and back", function()
         for _, dtype in ipairs {"bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"} do
             local x = flow.arange(6):fmod(2):to(dtype):view(2, 3)
