@@ -35,7 +35,7 @@ local options, given = cli.parse(arg, about, {
     {"--checkpoint P", nil, ("file to save to every %d steps and at the end"):format(EVERY)},
     {"--resume P", nil, "goes on from a checkpoint; options that are not given are those of then"},
     {"--log FILE", nil, "CSV of every step: step,train_loss,val_loss,lr,seconds"},
-    {"--sample N", 400, "characters that the model makes up at the end"},
+    {"--sample C", 400, "characters that the model makes up at the end; 0: none"},
     {"--device D", "cpu", "cpu, cuda or cuda:1"},
     {"--dp N", nil, "ranks that share a batch (default: all ranks / --tp)"},
     {"--tp N", 1, "ranks that share the model: its heads, hidden units and characters"},
@@ -319,6 +319,6 @@ end
 bar:clear()
 
 local steps_per_second, seconds = bar:rate(), bar:seconds()
-flow.print("\nsample:\n" .. sample(model, options.sample) .. "\n")
+if options.sample > 0 then flow.print("\nsample:\n" .. sample(model, options.sample) .. "\n") end
 flow.print(("validation loss %.3f nats/char, %.1f steps/s, %.0f s"):format(
     val_loss or evaluate(model), steps_per_second, seconds))

@@ -362,6 +362,7 @@ describe("options of scripts", function()
     local specs = {
         {"--layers N", 4, "blocks"}, {"--lr X", 0.5, "rate"}, {"--seed I", 1, "seed"}, {"--data FILE...", nil, "files"},
         {"--log FILE", nil, "log"}, {"--schedule-steps N", nil, "length"}, {"--quiet", false, "says less"}, {"--device D", nil, "where"},
+        {"--sample C", nil, "characters"},
     }
     for _, case in ipairs {
         {"", {layers = 4, lr = 0.5, seed = 1, quiet = false}},
@@ -370,6 +371,7 @@ describe("options of scripts", function()
         {"--layers=7 --seed=-3 --quiet", {layers = 7, lr = 0.5, seed = -3, quiet = true}},
         {"--data a b c --log d", {layers = 4, lr = 0.5, seed = 1, data = {"a", "b", "c"}, log = "d", quiet = false}},
         {"--data a --data b", {layers = 4, lr = 0.5, seed = 1, data = {"b"}, quiet = false}},
+        {"--sample 0", {layers = 4, lr = 0.5, seed = 1, sample = 0, quiet = false}},
         {"--schedule-steps 9 --lr 2", {layers = 4, lr = 2.0, seed = 1, schedule_steps = 9, quiet = false}},
         {"--help", {layers = 4, lr = 0.5, seed = 1, quiet = false, help = true}},
     } do
@@ -388,6 +390,7 @@ describe("options of scripts", function()
         {"--layers two", "--layers takes a whole number >= 1, got 'two'"},
         {"--layers 0", "--layers takes a whole number >= 1, got '0'"},
         {"--layers 2.5", "--layers takes a whole number >= 1, got '2.5'"},
+        {"--sample -1", "--sample takes a whole number >= 0, got '-1'"},
         {"--lr -1", "--lr takes a number >= 0, got '-1'"},
         {"--lr nan", "--lr takes a number >= 0, got 'nan'"},
         {"--lr 1e999", "--lr takes a number >= 0, got '1e999'"},

@@ -64,6 +64,13 @@ describe("train.lua", function()
         end
     end)
 
+    it("makes up nothing where that is asked", function()
+        local output, ok = train("--steps 1 --sample 0")
+        assert.is_true(ok, output)
+        assert.is_nil(output:find("sample", 1, true), output)
+        assert.matches("validation loss %d+%.%d%d%d nats/char", output)
+    end)
+
     it("learns", function()
         local output = train("--steps 250 --lr 1e-2 --dropout 0 --log @/log")
         local rows = log("log")

@@ -5,9 +5,9 @@
 --         {"--data FILE...", nil, "text to learn from"},
 --     })
 --
--- The word behind a name says what the option takes: N a whole number >= 1, I any whole number, X a number >= 0,
--- D a device that can be used here, anything else text; with "..." all words until the next option; no word: a
--- switch. Of an option given twice the last counts. --help prints the list.
+-- The word behind a name says what the option takes: N a whole number >= 1, C a count (>= 0), I any whole number,
+-- X a number >= 0, D a device that can be used here, anything else text; with "..." all words until the next option; no
+-- word: a switch. Of an option given twice the last counts. --help prints the list.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -19,6 +19,10 @@ local readers = {
     N = function(text)
         local n = math.tointeger(tonumber(text))
         return n and n >= 1 and n or nil, "a whole number >= 1"
+    end,
+    C = function(text)
+        local n = math.tointeger(tonumber(text))
+        return n and n >= 0 and n or nil, "a whole number >= 0"
     end,
     I = function(text) return math.tointeger(tonumber(text)), "a whole number" end,
     X = function(text)
