@@ -34,6 +34,8 @@ template <typename S> __device__ static inline S fl_lane_exchange(const S &value
 /* Over 1 to 32 lanes. join(a, b): a is of the lower lanes. */
 template <typename S, typename F> __device__ static inline S fl_lanes_join(S value, int lanes, const F &join)
 {
+    constexpr int AT_ONCE = sizeof(S) > 8 ? 1 : 5; /* large values take much code to join */
+#pragma unroll AT_ONCE
     for (int bits = lanes / 2; bits > 0; bits /= 2) {
         S other = fl_lane_exchange(value, bits);
         value = threadIdx.x & bits ? join(other, value) : join(value, other);
@@ -162,8 +164,8 @@ __device__ static inline float fl_log(float x) { return logf(x); }
 __device__ static inline double fl_log(double x) { return log(x); }
 __device__ static inline float fl_abs(float x) { return fabsf(x); }
 __device__ static inline double fl_abs(double x) { return fabs(x); }
-__device__ static inline float fl_power(float x, float p) { return powf(x, p); }
-__device__ static inline double fl_power(double x, double p) { return pow(x, p); }
+__device__ inline __attribute__((noinline)) float fl_power(float x, float p) { return powf(x, p); } /* much code, and rare */
+__device__ inline __attribute__((noinline)) double fl_power(double x, double p) { return pow(x, p); }
 __device__ static inline float fl_root(float x) { return sqrtf(x); }
 __device__ static inline double fl_root(double x) { return sqrt(x); }
 

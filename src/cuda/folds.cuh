@@ -57,13 +57,16 @@ typedef struct fl_results {
     double p;                   /* root */
 } fl_results;
 
+/* Of a power other than 2; not inline, for it is much code and rare. */
+__device__ inline __attribute__((noinline)) double fl_root_of(double total, double p) { return pow(total, 1 / p); }
+
 __device__ static inline double fl_finished(const fl_results &r, double total)
 {
     switch (r.finish) {
     case FL_FINISH_MEAN: return total / r.count;
     case FL_FINISH_VARIANCE: return total / r.divisor;
     case FL_FINISH_DEVIATION: return sqrt(total / r.divisor);
-    case FL_FINISH_ROOT: return r.p == 2 ? sqrt(total) : pow(total, 1 / r.p);
+    case FL_FINISH_ROOT: return r.p == 2 ? sqrt(total) : fl_root_of(total, r.p);
     default: return total;
     }
 }

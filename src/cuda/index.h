@@ -32,6 +32,22 @@ __device__ static inline uint32_t fl_divide(uint32_t n, const fl_division &d)
     return ((uint32_t)((uint64_t)n * d.multiplier >> 32) + n) >> d.shift;
 }
 
+/* The same for n below 2^63, in twice the words: n / divisor = (high word of n * multiplier) >> shift; the divisor is at least 2. */
+typedef struct fl_division_wide { uint64_t multiplier; int shift; } fl_division_wide;
+
+static inline fl_division_wide fl_division_wide_of(int64_t divisor)
+{
+    fl_division_wide d = {0, 0};
+    while ((uint64_t)1 << (d.shift + 1) < (uint64_t)divisor) d.shift++;
+    d.multiplier = (uint64_t)(((unsigned __int128)1 << (64 + d.shift)) / (uint64_t)divisor) + 1;
+    return d;
+}
+
+__device__ static inline uint64_t fl_divide_wide(uint64_t n, const fl_division_wide &d)
+{
+    return (uint64_t)((unsigned __int128)n * d.multiplier >> 64) >> d.shift;
+}
+
 /* Axes as a kernel takes them: N operands, byte strides; MOST is how many there can be. */
 template <int N, int MOST> struct fl_walk {
     int count;

@@ -18,6 +18,7 @@ typedef struct find {
 __device__ static int64_t offset_of(const find &f, int64_t i)
 {
     int64_t offset = 0;
+#pragma unroll 1
     for (int a = f.value_ndim - 1; a >= 0; a--) {
         offset += i % f.value_sizes[a] * f.value_strides[a];
         i /= f.value_sizes[a];
@@ -29,6 +30,7 @@ __device__ static int64_t offset_of(const find &f, int64_t i)
 __device__ static int64_t whole_position(const find &f, int64_t local)
 {
     int64_t position = 0, extent = 1;
+#pragma unroll 1
     for (int a = f.ndim - 1; a >= 0; a--) {
         if (!(f.mask >> a & 1u)) continue;
         position += (local % f.sizes[a] + f.start[a]) * extent;

@@ -36,24 +36,49 @@ template <int PACKS> struct fl_place {
 typedef struct fl_reduce_axes {
     int count;                  /* at least 1 */
     int64_t total;
-    fl_division size[FL_MAX_NDIM];
+    fl_division size[FL_MAX_NDIM];          /* for fewer than 2^31 elements */
+    fl_division_wide size_wide[FL_MAX_NDIM];
     int64_t sizes[FL_MAX_NDIM], stride[FL_MAX_NDIM], other[FL_MAX_NDIM];
 } fl_reduce_axes;
 
-/* Offset of element number i, and its offset by the other strides. */
+/* Offsets of the elements i[k], and theirs by the other strides; i is used up. One loop over axes for all of them, not unrolled: a loop
+** for each was most of a kernel's code. */
+template <int K> __device__ static inline void fl_axes_locate(int64_t (&offset)[K], int64_t (&other)[K], const fl_reduce_axes &l, int64_t (&i)[K])
+{
+    int last = l.count - 1;
+#pragma unroll
+    for (int k = 0; k < K; k++) offset[k] = other[k] = 0;
+#pragma unroll 1
+    for (int a = 0; a < last; a++) {
+        int64_t above[K];
+        if (l.total >> 31) {
+#pragma unroll
+            for (int k = 0; k < K; k++) above[k] = (int64_t)fl_divide_wide((uint64_t)i[k], l.size_wide[a]);
+        } else {
+#pragma unroll
+            for (int k = 0; k < K; k++) above[k] = fl_divide((uint32_t)i[k], l.size[a]);
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            int64_t at = i[k] - above[k] * l.sizes[a];
+            offset[k] += at * l.stride[a];
+            other[k] += at * l.other[a];
+            i[k] = above[k];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        offset[k] += i[k] * l.stride[last];
+        other[k] += i[k] * l.other[last];
+    }
+}
+
 __device__ static inline int64_t fl_axes_locate(const fl_reduce_axes &l, int64_t i, int64_t *other)
 {
-    int64_t offset = 0;
-    *other = 0;
-    int last = l.count - 1;
-    for (int a = 0; a < last; a++) {
-        int64_t above = l.total >> 31 ? i / l.sizes[a] : (int64_t)fl_divide((uint32_t)i, l.size[a]), at = i - above * l.sizes[a];
-        offset += at * l.stride[a];
-        *other += at * l.other[a];
-        i = above;
-    }
-    *other += i * l.other[last];
-    return offset + i * l.stride[last];
+    int64_t offset[1], others[1], at[1] = {i};
+    fl_axes_locate(offset, others, l, at);
+    *other = others[0];
+    return offset[0];
 }
 
 static inline void fl_axes_add(fl_reduce_axes *l, int64_t size, int64_t stride, int64_t other)
@@ -89,7 +114,10 @@ static inline void fl_axes_close(fl_reduce_axes *l, bool other_matters)
     l->count = n;
     l->total = 1;
     for (int i = 0; i < n; i++) l->total *= l->sizes[i];
-    for (int i = 0; i < n; i++) l->size[i] = fl_division_of(l->total >> 31 || l->total == 0 ? 1 : l->sizes[i]);
+    for (int i = 0; i < n; i++) {
+        l->size[i] = fl_division_of(l->total >> 31 || l->total == 0 ? 1 : l->sizes[i]);
+        l->size_wide[i] = fl_division_wide_of(l->sizes[i] > 1 ? l->sizes[i] : 2);
+    }
 }
 
 /* ---- plans ---- */
@@ -208,6 +236,7 @@ __device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold,
         fold.template absorb<WIDTH, WIDTH>(t, v, place);
         return;
     }
+#pragma unroll 1
     for (int j = 0; j < WIDTH; j++) {
         if (e + j < 0 || e + j >= n) continue;
         typename F::X one[1];
@@ -219,19 +248,25 @@ __device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold,
     }
 }
 
-/* Loads packs; locate(k, &at) is where pack k lies. Many small ones are loaded as soon as that is known: their addresses then take
-** no registers. */
-template <typename T, int WIDTH, int COUNT, typename L>
-__device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT], fl_place<COUNT> &place, const T *x, const L &locate)
+/* Loads packs: pack k is at element first + k * step of a result that begins at `base`. Few are located at a time: addresses take
+** registers. */
+template <typename T, int WIDTH, int COUNT>
+__device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT], fl_place<COUNT> &place, const T *x, const fl_reduce_axes &l, int64_t base, int64_t first, int64_t step)
 {
-    constexpr bool AT_ONCE = WIDTH * sizeof(T) <= 2;
+    constexpr int EACH = COUNT > 8 ? 2 : COUNT < 4 ? COUNT : 4;
 #pragma unroll
-    for (int k = 0; k < COUNT; k++) {
-        place.offset[k] = locate(k, &place.at[k]);
-        if (AT_ONCE) packs[k] = *(const fl_pack<T, WIDTH> *)(x + place.offset[k]);
+    for (int k = 0; k < COUNT; k += EACH) {
+        int64_t element[EACH], offset[EACH], at[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) element[i] = first + (k + i) * step;
+        fl_axes_locate(offset, at, l, element);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            place.offset[k + i] = base + offset[i];
+            place.at[k + i] = at[i];
+            packs[k + i] = *(const fl_pack<T, WIDTH> *)(x + base + offset[i]);
+        }
     }
-#pragma unroll
-    for (int k = 0; k < COUNT && !AT_ONCE; k++) packs[k] = *(const fl_pack<T, WIDTH> *)(x + place.offset[k]);
 }
 
 /* Units q, q + group, ...: all inside the row. */
@@ -242,7 +277,7 @@ __device__ static inline void fl_reduce_chunk(typename F::Total &t, const F &fol
     fl_pack<T, WIDTH> packs[PACKS];
     typename F::X v[PACKS * WIDTH];
     place.stride = p.reduced.stride[0], place.step = p.reduced.other[0];
-    fl_reduce_fetch(packs, place, x, [&](int k, int64_t *at) { return base + fl_axes_locate(p.reduced, (q + (int64_t)k * p.group) * WIDTH - shift, at); });
+    fl_reduce_fetch(packs, place, x, p.reduced, base, q * WIDTH - shift, (int64_t)p.group * WIDTH);
 #pragma unroll
     for (int k = 0; k < PACKS; k++)
 #pragma unroll
@@ -280,7 +315,7 @@ __device__ static inline void fl_reduce_rows_of_columns(typename F::Total *t, co
     fl_place<COUNT> place;
     fl_pack<T, WIDTH> packs[COUNT];
     place.stride = place.step = 0;
-    fl_reduce_fetch(packs, place, x, [&](int k, int64_t *at) { return base + fl_axes_locate(p.reduced, r + k * step, at); });
+    fl_reduce_fetch(packs, place, x, p.reduced, base, r, step);
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) {
         typename F::X v[COUNT];
@@ -315,14 +350,20 @@ __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_columns(const T *
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) {
         Total *mine = shared + threadIdx.y * blockDim.x + threadIdx.x;
+#pragma unroll 1
         for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
             *mine = t[j];
             __syncthreads();
             if (threadIdx.y < half) t[j] = fold.join(t[j], mine[half * blockDim.x]);
             __syncthreads();
         }
-        if (active && threadIdx.y == 0) fl_reduce_put(fold, p, partials, first + j, t[j]);
     }
+    if (!active || threadIdx.y > 0) return;
+    Total results[WIDTH];
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) results[j] = t[j];
+#pragma unroll 1
+    for (int j = 0; j < WIDTH; j++) fl_reduce_put(fold, p, partials, first + j, results[j]);
 }
 
 /* The totals of the segments of one result, by `group` threads; each loads several before it joins them. */

@@ -1,9 +1,13 @@
 /*
-** test_emulate.cc -- the emulation of CUDA that kernels are tested with: threads, barriers, order of streams.
+** test_emulate.cc -- the emulation of CUDA that kernels are tested with: threads, barriers, order of streams. And divisions of sizes
+** that no emulation can walk over.
 */
-#include "../../src/cuda/emulate.h"
+#include "../../src/cuda/index.h"
 #include "../c/check.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,6 +191,24 @@ static void test_places(void)
     CHECK(cudaGetLastError() == cudaSuccess);
 }
 
+/* Quotients around every multiple that is near a power of two. */
+static void test_divisions(void)
+{
+    const int64_t divisors[] = {2, 3, 5, 7, 10, 255, 256, 257, 641, 65537, INT32_MAX, INT64_C(1) << 31, INT64_C(6700417), INT64_C(1) << 40, (INT64_C(1) << 40) + 1, INT64_MAX / 2, INT64_MAX};
+    for (int64_t divisor : divisors) {
+        fl_division_wide wide = fl_division_wide_of(divisor);
+        fl_division narrow = fl_division_of(divisor > INT32_MAX ? 1 : divisor);
+        for (int bit = 0; bit < 63; bit++)
+            for (int64_t around = -2; around <= 2; around++) {
+                int64_t multiple = (INT64_C(1) << bit) / divisor * divisor, n = multiple + around;
+                if (n < 0 || (around > 0 && multiple > INT64_MAX - around)) continue;
+                CHECK(fl_divide_wide((uint64_t)n, wide) == (uint64_t)(n / divisor));
+                if (n <= INT32_MAX && divisor <= INT32_MAX) CHECK(fl_divide((uint32_t)n, narrow) == (uint32_t)(n / divisor));
+            }
+        CHECK(fl_divide_wide(INT64_MAX, wide) == (uint64_t)(INT64_MAX / divisor));
+    }
+}
+
 /* Does a child that runs this end with the message? */
 template <typename F> static bool dies(const char *message, F &&f)
 {
@@ -196,6 +218,9 @@ template <typename F> static bool dies(const char *message, F &&f)
     pid_t child = fork();
     if (child == 0) {
         dup2(ends[1], 2);
+#ifdef __SANITIZE_ADDRESS__
+        __sanitizer_set_report_path("stderr");
+#endif
         f();
         cudaDeviceSynchronize();
         _exit(0);
@@ -369,6 +394,7 @@ int main(void)
     RUN(test_barrier);
     RUN(test_lanes);
     RUN(test_places);
+    RUN(test_divisions);
     RUN(test_defects);
     RUN(test_copies);
     RUN(test_memory);
