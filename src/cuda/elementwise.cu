@@ -297,27 +297,36 @@ static bool takes_groups(ew_call *c, fl_dtype dtype, int64_t g)
     return takes;
 }
 
-template <typename Row, typename S> static void launch_grouped(ew_call *c, const fl_layout *l, ew_job *j)
+/* The kernels of a row for operands of one dtype. Host code is told types as it runs: it is compiled once, not for each pair of kernels. */
+typedef void (*ew_kernel)(ew_job);
+struct ew_kernels {
+    ew_kernel grouped, scattered;
+    bool reports;
+};
+
+/* g: elements of a group. */
+static void launch_grouped(ew_kernel kernel, const fl_layout *l, ew_job *j, int64_t g)
 {
-    constexpr int G = 16 / (int)sizeof(S);
-    typedef typename std::conditional<(bool)Row::predicate, fl_flag, S>::type O;
     fl_layout groups = *l;
     fl_axis *last = &groups.axes[l->count - 1];
-    j->rest = (uint32_t)(last->size % G);
-    last->size /= G;
-    for (int o = 0; o < OPERANDS; o++) last->stride[o] *= G;
+    j->rest = (uint32_t)(last->size % g);
+    last->size /= g;
+    for (int o = 0; o < OPERANDS; o++) last->stride[o] *= g;
     if (last->size == 0) groups.count--;
     j->total = last->size ? (uint32_t)fl_layout_numel(&groups) : 0;
     fl_walk_init(&j->walk, &groups);
-    FL_LAUNCH((grouped<Row, S, O, G>), fl_blocks((int64_t)j->total + j->rest, THREADS, GROUPS), THREADS, 0, *j);
+    FL_LAUNCH(kernel, fl_blocks((int64_t)j->total + j->rest, THREADS, GROUPS), THREADS, 0, *j);
 }
 
-template <typename Row, typename S> static void launch_scattered(ew_call *c, const fl_layout *l, ew_job *j)
+static void launch_scattered(ew_kernel kernel, const fl_layout *l, ew_job *j)
 {
     j->total = (uint32_t)fl_layout_numel(l);
     fl_walk_init(&j->walk, l);
-    FL_LAUNCH((scattered<Row, S>), fl_blocks(j->total, THREADS, ELEMENTS), THREADS, 0, *j);
+    FL_LAUNCH(kernel, fl_blocks(j->total, THREADS, ELEMENTS), THREADS, 0, *j);
 }
+
+/* What is stored as it is computed: halves are computed in float. */
+template <typename S> using wide_of = typename std::conditional<sizeof(S) == 2, float, S>::type;
 
 /* A number in the bytes of the type that is computed in. */
 template <typename S> static int64_t number_bytes(const fl_view *v)
@@ -351,45 +360,62 @@ static void word_fault(char *text, size_t size, const void *context, long long b
     snprintf(text, size, "%s: %s", *(const char *const *)context, fl_ew_complaint((int)bad));
 }
 
-/* S: dtype of the operands where they agree. Halves are computed in float. */
-template <typename Row, typename S> static fl_status launch(ew_call *c)
+/* Attributes and numbers as the kernels for `dtype` take them. */
+static void fill_numbers(ew_call *c, fl_dtype dtype)
 {
-    typedef typename fl_wide<S>::type C;
-    typedef typename std::conditional<(sizeof(S) == 2), float, S>::type wide;   /* what C is stored as */
-    constexpr bool is_bool = std::is_same<S, fl_flag>::value;
     const fl_kernel *k = c->k;
     fl_ew_attr attributes[FL_EW_ATTRS];
     fl_ew_attributes(attributes, k);
-    for (int i = 0; i < FL_EW_ATTRS; i++) c->job.attribute[i] = attribute_bytes<C, is_bool>(&attributes[i]);
-    for (int i = 0; i < k->nin; i++)
-        if (c->job.from[i] == NUMBER) c->job.number[i] = i == c->mask ? number_bytes<fl_flag>(&k->in[i]) : number_bytes<wide>(&k->in[i]);
-    if (Row::reports) FL_TRY(fl_cuda_fault_new(&c->job.fault, word_fault, &k->op->name, sizeof k->op->name));
-    bool groups = takes_groups(c, (fl_dtype)dtype_of<S>::value, 16 / (int)sizeof(S));
+    fl_cuda_by_storage(dtype, [&](auto like) {
+        typedef decltype(like) S;
+        typedef typename fl_wide<S>::type C;
+        constexpr bool is_bool = std::is_same<S, fl_flag>::value;
+        for (int i = 0; i < FL_EW_ATTRS; i++) c->job.attribute[i] = attribute_bytes<C, is_bool>(&attributes[i]);
+        for (int i = 0; i < k->nin; i++)
+            if (c->job.from[i] == NUMBER) c->job.number[i] = i == c->mask ? number_bytes<fl_flag>(&k->in[i]) : number_bytes<wide_of<S>>(&k->in[i]);
+        return FL_OK;
+    });
+}
+
+/* dtype: of the operands where they agree. */
+static fl_status launch(ew_call *c, const ew_kernels *kernels, fl_dtype dtype)
+{
+    const fl_kernel *k = c->k;
+    int64_t g = 16 / (int64_t)fl_dtype_size(dtype);
+    fill_numbers(c, dtype);
+    if (kernels->reports) FL_TRY(fl_cuda_fault_new(&c->job.fault, word_fault, &k->op->name, sizeof k->op->name));
+    bool groups = takes_groups(c, dtype, g);
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     fl_each_piece(&c->layout, zero, [&](const fl_layout *l, const int64_t *offset) {
         ew_job piece = c->job;
         piece.out += offset[0];
         for (int i = 0; i < k->nin; i++) piece.in[i] += offset[1 + i];
-        if (groups) launch_grouped<Row, S>(c, l, &piece);
-        else launch_scattered<Row, wide>(c, l, &piece);
+        if (groups) launch_grouped(kernels->grouped, l, &piece, g);
+        else launch_scattered(kernels->scattered, l, &piece);
     });
     return fl_cuda_check(k->op->name);
 }
 
-/* By dtype: bool, uint8, int8, int32, int64, float16, bfloat16, float32, float64. */
-typedef fl_status (*launcher)(ew_call *c);
-#define BOOLS(id) launch<B_##id<uint8_t>, fl_flag>
-#define INTEGERS(id) launch<I_##id<uint8_t>, uint8_t>, launch<I_##id<int8_t>, int8_t>, launch<I_##id<int32_t>, int32_t>, launch<I_##id<int64_t>, int64_t>
-#define FLOATS(id) launch<F_##id<float>, __half>, launch<F_##id<float>, __nv_bfloat16>, launch<F_##id<float>, float>, launch<F_##id<double>, double>
-#define LAUNCHERS_F(id) {NULL, NULL, NULL, NULL, NULL, FLOATS(id)}
-#define LAUNCHERS_FI(id) {NULL, INTEGERS(id), FLOATS(id)}
-#define LAUNCHERS_FIB(id) {BOOLS(id), INTEGERS(id), FLOATS(id)}
-#define LAUNCHERS_IB(id) {BOOLS(id), INTEGERS(id), NULL, NULL, NULL, NULL}
-#define LAUNCHERS_B(id) {BOOLS(id), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+template <typename Row, typename S> static constexpr ew_kernels kernels_for(void)
+{
+    typedef typename std::conditional<(bool)Row::predicate, fl_flag, S>::type O;
+    return {grouped<Row, S, O, 16 / (int)sizeof(S)>, scattered<Row, wide_of<S>>, Row::reports};
+}
 
-static const launcher launchers[FL_EW_COUNT][FL_DTYPE_COUNT] = {
-    {NULL},
-#define EW(id, sig, shape, types, ...) LAUNCHERS_##types(id),
+/* By dtype: bool, uint8, int8, int32, int64, float16, bfloat16, float32, float64. */
+#define NONE {NULL, NULL, false}
+#define BOOLS(id) kernels_for<B_##id<uint8_t>, fl_flag>()
+#define INTEGERS(id) kernels_for<I_##id<uint8_t>, uint8_t>(), kernels_for<I_##id<int8_t>, int8_t>(), kernels_for<I_##id<int32_t>, int32_t>(), kernels_for<I_##id<int64_t>, int64_t>()
+#define FLOATS(id) kernels_for<F_##id<float>, __half>(), kernels_for<F_##id<float>, __nv_bfloat16>(), kernels_for<F_##id<float>, float>(), kernels_for<F_##id<double>, double>()
+#define KERNELS_F(id) {NONE, NONE, NONE, NONE, NONE, FLOATS(id)}
+#define KERNELS_FI(id) {NONE, INTEGERS(id), FLOATS(id)}
+#define KERNELS_FIB(id) {BOOLS(id), INTEGERS(id), FLOATS(id)}
+#define KERNELS_IB(id) {BOOLS(id), INTEGERS(id), NONE, NONE, NONE, NONE}
+#define KERNELS_B(id) {BOOLS(id), NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE}
+
+static const ew_kernels kernels_of[FL_EW_COUNT][FL_DTYPE_COUNT] = {
+    {NONE},
+#define EW(id, sig, shape, types, ...) KERNELS_##types(id),
 #include "../core/ops/elementwise.def"
 #undef EW
 };
@@ -450,7 +476,8 @@ static fl_status elementwise(fl_kernel *k)
         c.job.from[i] = number ? NUMBER : ONE;
     }
     lay_out(&c);
-    return launchers[k->op->row][common_dtype(&c, fl_ew_is_predicate(row->rule))](&c);
+    fl_dtype dtype = common_dtype(&c, fl_ew_is_predicate(row->rule));
+    return launch(&c, &kernels_of[k->op->row][dtype], dtype);
 }
 
 #define EW(id, ...) FL_CUDA_OP(id, elementwise);
