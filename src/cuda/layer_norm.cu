@@ -158,7 +158,7 @@ template <typename T> static fl_status norm_in_two(const norm_job<T> &j, const f
     fl_status status = fl_reduce_each_row<T>(x, &shape, fold, false);
     fl_map_operands<T> m = {j.y, j.x, NULL, j.x_stride, 0, shape};
     norm_map<T> map = {fold.statistics, j.weight, j.bias, j.n};
-    if (status == FL_OK) fl_map_rows(m, map);
+    if (status == FL_OK) fl_map_last_rows(m, map);
     fl_cuda_free(memory);
     return status;
 }

@@ -129,7 +129,7 @@ template <int MOST, int N = 1, typename F> static inline void fl_by_packs(int pa
 
 /* ---- maps ---- */
 
-/* What fl_map_rows is given: op.begin(row) is the state of a row, op.at(state, a, b, c) its element c from those of the
+/* What maps of rows are given: op.begin(row) is the state of a row, op.at(state, a, b, c) its element c from those of the
 ** operands; OP::INPUTS tells how many of a and b there are. */
 template <typename T> struct fl_map_operands {
     T *out;                     /* contiguous */
@@ -194,23 +194,28 @@ template <typename T, typename OP> __global__ void __launch_bounds__(FL_MAP_THRE
     }
 }
 
-template <typename T, typename OP> static inline void fl_map_rows(const fl_map_operands<T> &m, const OP &op)
+/* Rows along the last axis alone. */
+template <typename T, typename OP> static inline void fl_map_last_rows(const fl_map_operands<T> &m, const OP &op)
 {
     enum { WIDTH = fl_vector<T>::WIDTH };
     const fl_row_shape &s = m.shape;
-    int64_t total = s.outer * s.n * s.inner;
-    if (total == 0) return;
-    if (s.inner > 1) {
-        fl_division inner = fl_division_of(total >> 31 ? 1 : s.inner), n = fl_division_of(total >> 31 ? 1 : s.n);
-        FL_LAUNCH((fl_map_across<T, OP>), dim3(fl_blocks(total, FL_MAP_THREADS, WIDTH)), dim3(FL_MAP_THREADS), 0, m, op, inner, n);
-        return;
-    }
+    if (s.outer * s.n == 0) return;
     bool aligned = (uintptr_t)m.out % 16 == 0 && s.n % WIDTH == 0;
     int64_t units = aligned ? s.n / WIDTH : (s.n + 2 * WIDTH - 2) / WIDTH, wanted = (units + FL_MAP_PACKS - 1) / FL_MAP_PACKS;
     int threads = FL_MAP_THREADS, group = fl_power_above(wanted, 32);
     if (wanted > 32) threads = group = wanted < FL_MAP_THREADS ? (int)(wanted + 31) / 32 * 32 : (int)FL_MAP_THREADS;
     int64_t pieces = (wanted + group - 1) / group;
     FL_LAUNCH((fl_map_last<T, OP>), dim3(fl_blocks(s.outer * pieces, threads / group)), dim3((unsigned)threads), 0, m, op, group, pieces);
+}
+
+template <typename T, typename OP> static inline void fl_map_rows(const fl_map_operands<T> &m, const OP &op)
+{
+    const fl_row_shape &s = m.shape;
+    int64_t total = s.outer * s.n * s.inner;
+    if (s.inner == 1) return fl_map_last_rows(m, op);
+    if (total == 0) return;
+    fl_division inner = fl_division_of(total >> 31 ? 1 : s.inner), n = fl_division_of(total >> 31 ? 1 : s.n);
+    FL_LAUNCH((fl_map_across<T, OP>), dim3(fl_blocks(total, FL_MAP_THREADS, fl_vector<T>::WIDTH)), dim3(FL_MAP_THREADS), 0, m, op, inner, n);
 }
 
 /* A contiguous array that was brought into rows, as the reductions want it: [outer, n, inner]. */
