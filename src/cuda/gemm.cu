@@ -104,7 +104,10 @@ __device__ static inline void store_tile(T *c, T *before, const fl_cuda_gemm &g,
         }
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS, 2) tiles(const __grid_constant__ fl_cuda_gemm g, int64_t across, int64_t products)
+/* Blocks of a multiprocessor: sums of 8 bytes do not fit into the registers that two leave to each other. */
+template <typename T> struct resident { enum { BLOCKS = sizeof(typename gemm_wide<T>::type) == 8 ? 1 : 2 }; };
+
+template <typename T> __global__ void __launch_bounds__(THREADS, resident<T>::BLOCKS) tiles(const __grid_constant__ fl_cuda_gemm g, int64_t across, int64_t products)
 {
     typedef typename gemm_wide<T>::type W;
     __shared__ W a_tile[DEPTH][PITCH], b_tile[DEPTH][PITCH];
