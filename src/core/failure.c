@@ -85,6 +85,8 @@ static void tell(const char *head, const char *message, const char *details)
     __atomic_store_n(state, TOLD, __ATOMIC_RELEASE);
 }
 
+enum { KILLED_CODE = 128 + SIGKILL };
+
 /* A rank of this host that ended without a word: -1 when there is none. */
 static int find_killed(void)
 {
@@ -183,8 +185,10 @@ static _Noreturn void end(int code, const char *message, const char *details, bo
     if (teller) give_grace();
     else await_teller();
     int killed = find_killed();
-    if (killed >= 0) tell_killed(killed);
-    else if (quiet_when_all && all_say_the_same()) __atomic_store_n(&fl_journal_first()->told, TOLD, __ATOMIC_RELEASE);
+    if (killed >= 0) {
+        tell_killed(killed);
+        code = KILLED_CODE; /* as mpirun has it that sees the killed rank first */
+    } else if (quiet_when_all && all_say_the_same()) __atomic_store_n(&fl_journal_first()->told, TOLD, __ATOMIC_RELEASE);
     else tell_own(message, details);
     leave(code);
 }
