@@ -38,18 +38,24 @@ LUA_O := $(LUA_C:%.c=$(OUT)/%.o) $(OUT)/src/lua/modules.o
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null)
 MPI_LIBS := $(shell pkg-config --libs ompi-c 2>/dev/null)
 MPI_O := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard src/core/mpi/*.c)))
-# The CUDA device: a plug-in, built where nvcc is found. CUDA_ARCHS: present (code for the GPU that is here and PTX that any
-# GPU from compute 8.0 on can load; the default) or all (what a release carries).
+# The CUDA device: a plug-in, built where nvcc is found. CUDA_ARCHS: present (code for the GPU that is here, and PTX that any
+# GPU from compute 8.0 on can load; the default) or all (what a release carries: code for 7.5, 8.0, 8.6 and 8.9, 9.0, that PTX,
+# all of it compressed and without the lines it comes from).
 NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
 NVCC := $(NVCC)
 CUDA_HOME := $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))))
 CUDA_ARCHS ?= present
-CUDA_CODE_all = $(foreach a,75 80 86 89 90 90a,-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
-CUDA_PRESENT = $(eval CUDA_PRESENT := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sed 's/^90$$/90a/' | sort -u))$(CUDA_PRESENT)
-CUDA_CODE_present = $(foreach a,$(CUDA_PRESENT),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
+# The kernels ask for nothing beyond 8.0, so one pass of the compiler proper serves all GPUs from there on.
+CUDA_CODE_FOR = -gencode arch=compute_$(if $(filter 5% 6% 7%,$(1)),$(1),80),code=sm_$(1)
+CUDA_PTX = -gencode arch=compute_80,code=compute_80
+CUDA_CODE_all = $(foreach a,75 80 86 90,$(call CUDA_CODE_FOR,$(a))) $(CUDA_PTX)
+CUDA_FLAGS_all = $(eval CUDA_FLAGS_all := $(shell $(NVCC) --help 2>/dev/null | grep -q compress-mode && echo --compress-mode=size || echo -Xfatbin=-compress-all))$(CUDA_FLAGS_all)
+CUDA_PRESENT = $(eval CUDA_PRESENT := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u))$(CUDA_PRESENT)
+CUDA_CODE_present = $(foreach a,$(CUDA_PRESENT),$(call CUDA_CODE_FOR,$(a))) $(CUDA_PTX)
+CUDA_FLAGS_present = -lineinfo
 CUDA_CU := $(sort $(wildcard src/cuda/*.cu))
 CUDA_O := $(CUDA_CU:%.cu=$(OUT)/%.o)
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall -MMD -MP
+NVCC_FLAGS = -std=c++17 -O3 --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall -MMD -MP
 # The same sources compiled for the CPU, for tests where there is no GPU; in haste, because there are many templates.
 EMULATED_CC := $(sort $(wildcard src/cuda/*.cc))
 EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)
@@ -77,7 +83,7 @@ $(OUT)/flowlua-cuda.so: $(CUDA_O)
 	$(NVCC) -shared --cudart static -Xcompiler -static-libgcc,-static-libstdc++ -Xlinker --exclude-libs,ALL -o $@ $(CUDA_O) -ldl
 $(OUT)/%.o: %.cu
 	@mkdir -p $(dir $@)
-	$(NVCC) $(NVCC_FLAGS) $(CUDA_CODE_$(CUDA_ARCHS)) -c $< -o $@
+	$(NVCC) $(NVCC_FLAGS) $(CUDA_FLAGS_$(CUDA_ARCHS)) $(CUDA_CODE_$(CUDA_ARCHS)) -c $< -o $@
 
 # Elementwise arithmetic is bound by memory: rounded as on the CPU, operation by operation.
 $(OUT)/src/cuda/elementwise.o: NVCC_FLAGS += -fmad=false
