@@ -58,7 +58,7 @@ static void judge(doubt *d)
     char text[TEXT];
     if (!d->open) return;
     d->open = false;
-    if (d->verdict(d->record, text, sizeof text)) d->poison = fl_poison_late(FL_ERR_VALUE, d->op, d->line, text);
+    if (d->verdict(d->record, text, sizeof text)) d->poison = fl_poison_late(FL_ERR_VALUE, d->op, d->line, text, NULL);
 }
 
 /* Judges d when its op is known to be complete; asks no device. */

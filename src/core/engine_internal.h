@@ -29,6 +29,9 @@ struct fl_poison {
     char message[];
 };
 
+/* Borrowed; NULL: v is clean, or in doubt. */
+fl_poison *fl_poison_of(const fl_var *v);
+
 /* Puts p (borrowed; NULL: clean) in place of v's poison. */
 void fl_poison_put(fl_var *v, fl_poison *p);
 
@@ -51,8 +54,8 @@ void fl_task_cancel(const fl_task *t, const char *line);
 /* Failed ops so far. */
 int64_t fl_poison_failures(void);
 
-/* A failure that is known only now: returns its poison, one reference, and files it. */
-fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message);
+/* A failure that is known only now: returns its poison, one reference, and files it. cause: borrowed, or NULL. */
+fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause);
 
 /* NULL is fine. */
 void fl_poison_unref(fl_poison *p);

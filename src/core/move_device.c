@@ -449,9 +449,9 @@ static fl_status push(trip *t, fl_move *m, fl_var *out, fl_var *in)
 }
 
 /* Nothing moves: the output is missing as the input of some rank was. */
-static void spoil(const meeting *at, fl_var *out)
+static void spoil(const meeting *at, fl_var *out, const fl_var *in)
 {
-    fl_poison *p = fl_poison_late(FL_ERR_STATE, at->entry.doing.name, at->entry.doing.where, at->poison);
+    fl_poison *p = fl_poison_late(FL_ERR_STATE, at->entry.doing.name, at->entry.doing.where, at->poison, fl_poison_of(in));
     fl_poison_put(out, p);
     fl_poison_unref(p);
     fl_var_bump(out);
@@ -465,7 +465,7 @@ static fl_status meet_and_push(trip *t, fl_move *m, fl_var *out, fl_var *in)
     if (status == FL_OK) status = t->device->enter(t->device->own, FL_QUEUE_COMM);
     if (status == FL_OK) status = take_scratch(t);
     status = meet(&at, m, in, status);
-    if (status == FL_OK && at.poison[0]) spoil(&at, out);
+    if (status == FL_OK && at.poison[0]) spoil(&at, out, in);
     else if (status == FL_OK) status = push(t, m, out, in);
     if (t->device->enter(t->device->own, FL_QUEUE_COMM) == FL_OK) drop_scratch(t);
     return status;

@@ -87,8 +87,7 @@ void fl_poison_put(fl_var *v, fl_poison *p)
     else fl_poison_unref(before);
 }
 
-/* NULL while it is in doubt. */
-static fl_poison *poison_of(const fl_var *v)
+fl_poison *fl_poison_of(const fl_var *v)
 {
     fl_poison *p = __atomic_load_n(&v->poison, __ATOMIC_ACQUIRE);
     return FL_UNLIKELY((uintptr_t)p & 1) ? NULL : p;
@@ -149,24 +148,24 @@ static fl_poison *input_poison(const fl_task *t)
 {
     fl_poison *p;
     for (int i = 0; i < t->read_count; i++)
-        if ((p = poison_of(t->reads[i]))) return p;
+        if ((p = fl_poison_of(t->reads[i]))) return p;
     if ((t->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) != FL_TASK_UPDATES) return NULL;
     for (int i = 0; i < t->write_count; i++)
-        if ((p = poison_of(t->writes[i]))) return p;
+        if ((p = fl_poison_of(t->writes[i]))) return p;
     return NULL;
 }
 
 static void mark_writes(const fl_task *t, fl_poison *p)
 {
     for (int i = 0; i < t->write_count; i++)
-        if (poison_of(t->writes[i]) != p) fl_poison_put(t->writes[i], p);
+        if (fl_poison_of(t->writes[i]) != p) fl_poison_put(t->writes[i], p);
 }
 
 /* Would nobody learn that the task did not run? */
 static bool goes_unnoticed(const fl_task *t)
 {
     for (int i = 0; i < t->write_count; i++)
-        if (!poison_of(t->writes[i])) return true;
+        if (!fl_poison_of(t->writes[i])) return true;
     return t->write_count == 0;
 }
 
@@ -176,10 +175,10 @@ static void skip(const fl_task *t, fl_poison *p)
     if (!(t->flags & FL_TASK_UPDATES)) mark_writes(t, p);
 }
 
-fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message)
+fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause)
 {
     __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
-    fl_poison *p = poison_new(status, op, line, message, NULL);
+    fl_poison *p = poison_new(status, op, line, message, cause);
     file_error(p, false);
     return p;
 }
@@ -244,7 +243,7 @@ void fl_var_clear(fl_var *v)
 
 bool fl_var_news(char *buffer, size_t size, const fl_var *v)
 {
-    const fl_poison *p = poison_of(v);
+    const fl_poison *p = fl_poison_of(v);
     if (!p) return false;
     if (p->line[0]) snprintf(buffer, size, "%s (%s): %s", p->op, p->line, p->message);
     else snprintf(buffer, size, "%s: %s", p->op, p->message);

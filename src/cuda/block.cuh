@@ -34,7 +34,7 @@ template <typename S> __device__ static inline S fl_lane_exchange(const S &value
 /* Over 1 to 32 lanes. join(a, b): a is of the lower lanes. */
 template <typename S, typename F> __device__ static inline S fl_lanes_join(S value, int lanes, const F &join)
 {
-    constexpr int AT_ONCE = sizeof(S) > 8 ? 1 : 5; /* large values take much code to join */
+    [[maybe_unused]] constexpr int AT_ONCE = sizeof(S) > 8 ? 1 : 5; /* large values take much code to join */
 #pragma unroll AT_ONCE
     for (int bits = lanes / 2; bits > 0; bits /= 2) {
         S other = fl_lane_exchange(value, bits);
