@@ -69,18 +69,20 @@ static fl_status run(job *j, int64_t count, double multiplications, fl_team_body
     return j->failed ? fl_fail(FL_ERR_MEMORY, "conv2d: out of memory for the columns of an image") : FL_OK;
 }
 
-/* Where the columns of rows [begin, end) of an image's group lie, and how far apart; NULL without memory. */
-static const char *columns_of(int64_t *row, job *j, const char *x, int64_t channels, int64_t begin, int64_t end)
+/* Where the columns of rows [begin, end) of an image's group lie, and how far apart; false without memory. */
+static bool columns_of(const char **out, int64_t *row, job *j, const char *x, int64_t channels, int64_t begin, int64_t end)
 {
     const fl_conv *c = j->c;
     if (fl_conv_is_pointwise(c)) {
         *row = fl_conv_x_plane(c);
-        return x + begin * c->y_size[1] * j->item;
+        *out = x + begin * c->y_size[1] * j->item;
+        return true;
     }
     void *columns = columns_new(j, channels * fl_conv_taps(c));
     if (columns) kernels()->unfold[j->type](columns, x, c, channels, begin, end);
     *row = (end - begin) * c->y_size[1];
-    return columns;
+    *out = columns;
+    return columns != NULL;
 }
 
 static int64_t piece_end(const job *j, int64_t begin)
@@ -98,8 +100,8 @@ static void forward_part(void *context, int64_t from, int64_t to)
     int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c);
     for (int64_t i = from; i < to; i++) {
         int64_t at = i / j->pieces, group = at % c->groups, begin = i % j->pieces * j->rows, end = piece_end(j, begin), row;
-        const char *columns = columns_of(&row, j, j->x + at * c->in * fl_conv_x_plane(c) * j->item, c->in, begin, end);
-        if (!columns) return;
+        const char *columns;
+        if (!columns_of(&columns, &row, j, j->x + at * c->in * fl_conv_x_plane(c) * j->item, c->in, begin, end)) return;
         fl_gemm g = {.m = c->out, .n = (end - begin) * c->y_size[1], .k = depth, .a = j->weight + group * c->out * depth * j->item,
                      .b = columns, .c = j->out + (at * c->out * plane + begin * c->y_size[1]) * j->item, .a_row = depth, .a_col = 1,
                      .b_row = row, .b_col = 1, .c_row = plane, .alpha = 1, .beta = j->bias ? 1 : 0};
@@ -176,9 +178,8 @@ static void sum_images(job *j, char *sums, int64_t part, int64_t group, int64_t 
         for (int64_t begin = 0, end; begin < c->y_size[0]; begin = end, started = true) {
             end = piece_end(j, begin);
             int64_t at = image * c->groups + group;
-            const char *x = j->x + (at * c->in + first) * fl_conv_x_plane(c) * j->item,
-                       *columns = columns_of(&row, j, x, last - first, begin, end);
-            if (!columns) return;
+            const char *x = j->x + (at * c->in + first) * fl_conv_x_plane(c) * j->item, *columns;
+            if (!columns_of(&columns, &row, j, x, last - first, begin, end)) return;
             fl_gemm g = {.m = (last - first) * taps, .n = c->out, .k = (end - begin) * c->y_size[1], .a = columns,
                          .b = j->dy + (at * c->out * plane + begin * c->y_size[1]) * j->item, .c = out, .a_row = row, .a_col = 1,
                          .b_row = 1, .b_col = plane, .c_row = c->out, .alpha = 1, .beta = started ? 1 : 0};

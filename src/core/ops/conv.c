@@ -284,7 +284,7 @@ static const char *const conv_samples[] = {
     "flow.randn(2, 3, 6, 5), flow.randn(2, 3, 3, 3), nil, {2, 1}, {1, 2}",
     "flow.randn(2, 6, 5, 7), flow.randn(6, 1, 2, 3), flow.randn(6), 2, 1, {2, 1}, 6",
     "flow.randn(2, 4, 4, 4), flow.randn(6, 2, 1, 1), flow.randn(6), {groups = 2}",
-    "flow.randn(3, 3, 4, 2), flow.randn(5, 3, 1, 1)",
+    "flow.randn(3, 2, 4, 2), flow.randn(5, 2, 1, 1)",
     "flow.randn(2, 5, 6), flow.randn(4, 2, 3, 2), flow.randn(4), {2, 1}, {1, 2}",
     "flow.randn(4, 4, 5), flow.randn(6, 2, 2, 3), {groups = 2}",
     "flow.randn(2, 3, 5, 6), flow.randn(4, 3, 2, 4), flow.randn(4), {padding = 'same', dilation = {3, 1}}", NULL};
