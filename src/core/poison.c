@@ -175,18 +175,20 @@ static void skip(const fl_task *t, fl_poison *p)
     if (!(t->flags & FL_TASK_UPDATES)) mark_writes(t, p);
 }
 
+/* Once it is filed: who sees the number can be told what it was. */
+static void count_failure(void) { __atomic_fetch_add(&failures, 1, __ATOMIC_RELEASE); }
+
 fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause)
 {
-    __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
     fl_poison *p = poison_new(status, op, line, message, cause);
     file_error(p, false);
+    count_failure();
     return p;
 }
 
 /* The task ran and failed, perhaps because of the poison of its input (borrowed): returns its own, one reference. */
 static fl_poison *fail(const fl_task *t, fl_status status, const char *line, fl_poison *input)
 {
-    __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
     fl_poison *p = poison_new(status, t->name, line, fl_message(), input);
     mark_writes(t, p);
     return p;
@@ -205,6 +207,7 @@ fl_status fl_task_run_here(const fl_task *t)
         fl_poison *p = fail(t, status, NULL, input);
         report(p);
         fl_poison_unref(p);
+        count_failure();
     } else mark_writes(t, input);
     return status;
 }
@@ -222,6 +225,7 @@ void fl_task_run_queued(const fl_task *t, const char *line)
         fl_poison *p = fail(t, status, line, input);
         file_error(p, false);
         fl_poison_unref(p);
+        count_failure();
     } else mark_writes(t, input);
 }
 
@@ -258,4 +262,4 @@ void fl_var_poison(fl_var *v, const char *op)
     fl_poison_unref(p);
 }
 
-int64_t fl_poison_failures(void) { return __atomic_load_n(&failures, __ATOMIC_RELAXED); }
+int64_t fl_poison_failures(void) { return __atomic_load_n(&failures, __ATOMIC_ACQUIRE); }
