@@ -1,14 +1,8 @@
 -- x[key] and x[key] = value.
 local flow = require "flow"
+local message = require("tests.support").message_of
 
 local function grid() return flow.arange(24):view(2, 3, 4) end
-
--- The error message without the position in front.
-local function message(f)
-    local ok, text = pcall(f)
-    assert.is_false(ok)
-    return (text:gsub("^[^:]*:%d+: ", ""))
-end
 
 describe("reading", function()
     -- {key as a list or number, the same as text, shape, first and last value}

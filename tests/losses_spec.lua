@@ -114,7 +114,9 @@ describe("cross_entropy and nll_loss", function()
     local t, target = ref.tensor(x, "float32"), ref.tensor(labels, "int64")
     local whole = flow.cross_entropy(t:rep(200, 1), target:rep(200), {reduction = "none"})
     ref.check(whole:narrow(0, 0, 50), losses, "float32", 32, "many rows", 1e-6)
-    assert.is_true(whole:reshape(200, 50):eq(whole:narrow(0, 0, 50)):all():item())
+    -- a GPU fetches rows of odd lengths in aligned vectors: where a row begins in one may move the last bit
+    local moved = (whole:reshape(200, 50) - whole:narrow(0, 0, 50)):abs():amax():item()
+    assert.is_true(moved <= (t.device == "cpu" and 0 or 1e-6), moved)
     ref.check(flow.cross_entropy(t:rep(200, 1), target:rep(200)), reduced(losses, counts), "float32", 32, "mean of many rows")
     local wide = pseudo("float32", {2, 50000}, 5, 9)
     ref.check(flow.cross_entropy(ref.tensor(wide, "float32"), flow.tensor({7, 49999}), {reduction = "none"}),
