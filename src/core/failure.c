@@ -92,7 +92,8 @@ static int find_killed(void)
 {
     for (int r = 0; r < fl_world_get()->size; r++) {
         const fl_journal *j = fl_journal_of(r);
-        if (j && state_of(j) == FL_RANK_RUNNING && r != my_rank() && fl_rank_is_dead(r)) return r;
+        /* asked in this order: a rank that is about to stop says so before it dies */
+        if (j && r != my_rank() && fl_rank_is_dead(r) && state_of(j) == FL_RANK_RUNNING) return r;
     }
     return -1;
 }
