@@ -184,7 +184,7 @@ describe("pin", function()
         assert.are.equal("(B, S(1))", tostring(nn.pin(x, "S(1)", 1).sbp))
         assert.are.equal("(S(0), S(1))", tostring(nn.pin(nn.pin(x, "S(1)", 1), "S(0)", 0).sbp))
         assert.are.equal("pin: x has hierarchy axes 0 to 1, got 2", message_of(nn.pin, x, "B", 2))
-        assert.are.equal("pin: x must be a tensor, got nil", message_of(nn.pin))
+        assert.are.equal("pin: missing argument 'x'", message_of(nn.pin))
     end)
 
     it("to B adds up in forward behind a partial product, in backward before a split weight", function()

@@ -1,4 +1,25 @@
--- check.lua -- what the Lua modules say when something is wrong: at the user's line, with "did you mean".
+-- check.lua -- what the Lua modules say when something is wrong: at the script's line, with "did you mean".
+--
+-- Functions check their arguments by their signatures, written as a module's last statements:
+--
+--     check.takes(data, {"windows(tokens: tensor, length: integer >= 1, {stride: integer >= 1 = 1})"})
+--     check.methods(Loader, "loader", {"next()", "load_state(state: table)"})
+--     check.constructor(Linear, "Linear(inputs: integer >= 1, outputs: integer >= 1, {bias: boolean = true})")
+--
+-- Each replaces the functions by ones that call them with arguments that fit: a missing one, one too many, one of a
+-- wrong type or out of bounds, an unknown option is an error that names the function and the argument, and a method
+-- called without its object says to use a colon. A signature is parsed at the first call.
+--
+--     name: type            any, tensor, number, integer, boolean, string, function, table, or one define_type made
+--     integer >= 1          a bound; number 0..1: both
+--     none|tanh             one of these words
+--     integer or table      either
+--     type?                 may be nil;  type = default: nil stands for the default (a number, a word, true or false)
+--     ...: type             any number of them
+--     {name: type, ...}     options, last: the function gets a table of them with the defaults filled in, always
+--
+-- Whole numbers arrive as integers. As with ops, a table with named keys may come last and name any of the arguments.
+-- Messages begin with the text before the parenthesis; the function is found by the word after its last dot.
 
 local flow = require "flow"
 
@@ -130,6 +151,273 @@ end
 function M.tensor(who, name, value)
     if not M.is_tensor(value) then M.fail("%s: %s must be a tensor, got %s", who, name, type(value)) end
     return value
+end
+
+-- ---- signatures ----
+
+local TEXT_LIMIT = 40       -- of what is shown of a string
+
+---A string as messages show it: in quotes, cut, without control characters.
+---@param text string
+---@return string
+function M.quote(text)
+    if #text > TEXT_LIMIT then text = text:sub(1, TEXT_LIMIT) .. "..." end
+    return "'" .. text:gsub("%c", "?") .. "'"
+end
+
+---What was given, for "must be ..., got %s": numbers and words as they are, of other values the kind.
+---@return string
+function M.got(value)
+    if type(value) == "number" then return value ~= value and "nan" or tostring(value) end
+    if type(value) == "string" then return M.quote(value) end
+    if type(value) == "boolean" then return tostring(value) end
+    if M.is_tensor(value) then return "tensor" end
+    local meta = debug.getmetatable(value)
+    local name = type(meta) == "table" and rawget(meta, "__name")
+    return type(name) == "string" and name or type(value)
+end
+
+local function always() return true end
+
+-- Types by name: what messages say is expected, and the test.
+local types = {
+    any = {"anything", always},
+    tensor = {"a tensor", M.is_tensor},
+    number = {"a number", function(value) return type(value) == "number" and value == value end},
+    integer = {"a whole number", function(value) return math.type(value) and math.tointeger(value) ~= nil end},
+    boolean = {"true or false", function(value) return type(value) == "boolean" end},
+    string = {"a string", function(value) return type(value) == "string" end},
+    table = {"a table", function(value) return type(value) == "table" end},
+    ["function"] = {"a function", function(value)
+        local meta = type(value) == "table" and getmetatable(value)
+        return type(value) == "function" or type(meta) == "table" and rawget(meta, "__call") ~= nil
+    end},
+}
+
+---A type for signatures.
+---@param name string
+---@param expected string as in "must be ..."
+---@param test fun(value: any): boolean
+function M.define_type(name, expected, test)
+    types[name] = {expected, test}
+end
+
+-- One alternative of a type: {expected, test, integer = may it have to become one}.
+local function parse_alternative(text)
+    if text:find("|", 1, true) then
+        local words, list = {}, {}
+        for word in text:gmatch("[^|]+") do words[word], list[#list + 1] = true, word end
+        return {"one of " .. text, function(value) return words[value] ~= nil end, words = list}
+    end
+    local name, low, high = text:match("^(%w+) (%S+)%.%.(%S+)$")
+    if not name then name, low = text:match("^(%w+) >= (%S+)$") end
+    local kind = assert(types[name or text], text)
+    local result = {kind[1], kind[2], integer = (name or text) == "integer"}
+    if not low then return result end
+    local least, most = tonumber(low), tonumber(high or math.huge)
+    result[1] = kind[1] .. (high and (" in [%s, %s]"):format(low, high) or " >= " .. low)
+    result[2] = function(value) return kind[2](value) and value >= least and value <= most end
+    return result
+end
+
+local constants = {["true"] = true, ["false"] = false}
+
+-- "integer >= 1 = 1" -> {name =, optional =, default =, expected =, the alternatives}
+local function parse_parameter(text)
+    local name, kind = text:match("^([%w_.]+): (.+)$")
+    local p = {name = assert(name, text), optional = false}
+    local before, default = kind:match("^(.-) = (.+)$")
+    if before then
+        p.optional, kind, p.default = true, before, constants[default]
+        if p.default == nil then p.default = math.tointeger(default) or tonumber(default) or default end
+    elseif kind:sub(-1) == "?" then
+        p.optional, kind = true, kind:sub(1, -2)
+    end
+    local expected = {}
+    for alternative in (kind .. " or "):gmatch("(.-) or ") do
+        p[#p + 1] = parse_alternative(alternative)
+        expected[#p] = p[#p][1]
+        p.words = p.words or p[#p].words
+        p.integer = p.integer or p[#p].integer
+    end
+    p.expected = table.concat(expected, " or ")
+    return p
+end
+
+local function parse_list(text)
+    local list = {}
+    for one in text:gmatch("%s*([^,]+)") do list[#list + 1] = parse_parameter(one) end
+    return list
+end
+
+-- The signature as {who =, usage =, options = list or nil, rest = parameter or nil, names =, the parameters}
+local function parse(usage)
+    local who, inside = usage:match("^([%w_.]+)%((.*)%)$")
+    local positional, options = inside:match("^(.-),?%s*{(.*)}$")
+    local s = parse_list(positional or inside)
+    s.who, s.usage, s.options, s.names = who, usage, options and parse_list(options), {}
+    if #s > 0 and s[#s].name == "..." then s.rest = table.remove(s) end
+    for i, p in ipairs(s) do s.names[i] = p.name end
+    for _, p in ipairs(s.options or {}) do s.names[#s.names + 1] = p.name end
+    return s
+end
+
+local function fits(p, value)
+    for i = 1, #p do
+        if p[i][2](value) then return true end
+    end
+    return false
+end
+
+local function wrong(s, p, name, value)
+    local hint = p.words and type(value) == "string" and M.suggest(value, p.words) or ""
+    M.fail("%s: %s must be %s, got %s%s", s.who, name, p.expected, M.got(value), hint)
+end
+
+-- The value of a parameter that was given `value`.
+local function read(s, p, value, given, name)
+    if value == nil and p.optional then return p.default end
+    if value == nil and not given then M.fail("%s: missing argument '%s'", s.who, p.name) end
+    if not fits(p, value) then wrong(s, p, name or p.name, value) end
+    if p.integer and math.type(value) == "float" then return math.tointeger(value) or value end
+    return value
+end
+
+-- A table that names arguments; an empty one names none.
+local function is_named(value)
+    if type(value) ~= "table" or getmetatable(value) ~= nil or #value > 0 then return false end
+    return next(value) == nil or type(next(value)) == "string"
+end
+
+local function position_of(list, name)
+    for i, p in ipairs(list) do
+        if p.name == name then return i end
+    end
+end
+
+-- Puts what the table names among the arguments and into the options.
+local function spread_named(s, named, args, given, options)
+    for _, key in ipairs(M.sorted_keys(named)) do
+        if type(key) ~= "string" then M.fail("%s: options are named, got a key that is a %s", s.who, type(key)) end
+        local i = position_of(s, key)
+        if i and i <= given then M.fail("%s: '%s' is given twice", s.who, key) end
+        if i then
+            args[i] = named[key]
+        elseif s.options and position_of(s.options, key) then
+            options[key] = named[key]
+        else
+            M.fail("%s: unknown option %s%s", s.who, M.quote(key), M.suggest(key, s.names))
+        end
+    end
+end
+
+-- The arguments that the function gets.
+local function bind(s, ...)
+    local args, given, options = {...}, select("#", ...), {}
+    local count, last = #s, args[select("#", ...)]
+    local names_more = given == count + 1 or given > 0 and given <= count and not fits(s[given], last)
+    if names_more and not s.rest and is_named(last) then
+        args[given], given = nil, given - 1
+        spread_named(s, last, args, given, options)
+    elseif given == count + 1 and s.options then
+        if last ~= nil then M.fail("%s: options must be a table, got %s", s.who, M.got(last)) end
+        given = given - 1
+    end
+    if given > count and not s.rest then M.fail("%s: too many arguments: %s", s.who, s.usage) end
+    for i = 1, count do args[i] = read(s, s[i], args[i], i <= given) end
+    for i = count + 1, s.rest and given or 0 do args[i] = read(s, s.rest, args[i], true, "argument " .. i) end
+    if not s.options then return table.unpack(args, 1, s.rest and math.max(count, given) or count) end
+    for _, p in ipairs(s.options) do options[p.name] = read(s, p, options[p.name], true) end
+    args[count + 1] = options
+    return table.unpack(args, 1, count + 1)
+end
+
+-- What stands in for a function -> {the function, its signature}
+local originals = setmetatable({}, {__mode = "k"})
+
+---The function that `f` checks the arguments of (f itself when there is none), and its signature.
+---@return function, string?
+function M.original(f)
+    local entry = originals[f]
+    if entry then return entry[1], entry[2] end
+    return f, nil
+end
+
+-- A signature may be broken into lines.
+local function one_line(usage)
+    return (usage:gsub("%s+", " "))
+end
+
+-- f as a function without an object.
+local function checked(f, usage)
+    local s
+    local function stand_in(...)
+        s = s or parse(usage)
+        return f(bind(s, ...))
+    end
+    originals[stand_in] = {f, usage}
+    return stand_in
+end
+
+-- f as the method `name` of objects for which is(self) holds.
+local function checked_method(f, name, usage, object, is)
+    local who, s = usage:match("^[^(]+"), nil
+    local plain, one_tensor = usage:find("()", 1, true), usage:find("^[%w_.]+%([%w_]+: tensor%)$")
+    local function stand_in(self, ...)
+        if not is(self) then
+            M.fail("%s: a method is called with a colon, %s:%s(); got %s as the %s", who, object, name, M.got(self),
+                object)
+        end
+        if plain and select("#", ...) == 0 then return f(self) end
+        if one_tensor and select("#", ...) == 1 and M.is_tensor((...)) then return f(self, (...)) end
+        s = s or parse(usage)
+        return f(self, bind(s, ...))
+    end
+    originals[stand_in] = {f, usage}
+    return stand_in
+end
+
+---Gives functions of a table their signatures.
+---@param t table
+---@param signatures string[]
+function M.takes(t, signatures)
+    for _, usage in ipairs(signatures) do
+        local name = usage:match("([%w_]+)%(")
+        t[name] = checked(assert(rawget(t, name), name), one_line(usage))
+    end
+end
+
+-- Is getmetatable(value) this class, or one that has it as __index, at any depth?
+local function instance_test(class)
+    return function(value)
+        local meta = type(value) == "table" and getmetatable(value)
+        while type(meta) == "table" and meta ~= class do
+            local above = getmetatable(meta)
+            meta = above and above.__index
+        end
+        return meta == class
+    end
+end
+
+---Gives methods of a class their signatures, in which the object is not named.
+---@param class table
+---@param object string what messages call one: "loader" in "loader:next()"
+---@param signatures string[]
+---@param is fun(value: any): boolean? is this an object of the class? Left out: by its metatables
+function M.methods(class, object, signatures, is)
+    is = is or instance_test(class)
+    for _, usage in ipairs(signatures) do
+        local name = usage:match("([%w_]+)%(")
+        class[name] = checked_method(assert(rawget(class, name), name), name, one_line(usage), object, is)
+    end
+end
+
+---Gives `init` of a class of modules its signature.
+---@param class table
+---@param usage string
+---@param is fun(value: any): boolean?
+function M.constructor(class, usage, is)
+    class.init = checked_method(rawget(class, "init"), "init", one_line(usage), "module", is or instance_test(class))
 end
 
 return M

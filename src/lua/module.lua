@@ -3,7 +3,9 @@
 -- A module keeps what is assigned to it in the order of assignment, so that parameters, buffers and children have the
 -- same order in every process. All its fields lie behind __index and __newindex; the object itself holds three hidden
 -- tables. A tensor that requires grad becomes a parameter by being assigned, a module a child. Reading a field that was
--- never assigned is an error (assigning nil counts).
+-- never assigned is an error, so that a slip of the pen is found; a part that some objects of a class do not have is
+-- assigned nil in init. Parts by number (self[1], a ModuleList's) count from 1; a number that has none is an error too,
+-- except the one after the last for ipairs.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -17,7 +19,7 @@ local M = {}
 local FIELDS, ORDER, KINDS, GATHERED = {}, {}, {}, {}
 
 ---@class flow.nn.Module
-local Module = {__name = "Module"}
+local Module = {__name = "Module", is_list = false}
 M.Module = Module
 
 ---@return boolean
@@ -27,7 +29,11 @@ end
 
 -- ---- objects and classes ----
 
-local function missing(self, key)
+local function class_name(self)
+    return getmetatable(self).__name
+end
+
+local function missing_name(self, key)
     local names = {}
     for name in pairs(self[KINDS]) do names[#names + 1] = tostring(name) end
     local class = getmetatable(self)
@@ -37,14 +43,39 @@ local function missing(self, key)
         class = meta and meta.__index
     end
     table.sort(names)
-    check.fail("%s has no field or method '%s'%s", getmetatable(self).__name, tostring(key), check.suggest(key, names))
+    local hint = check.suggest(key, names)
+    if hint == "" and not key:find("^__") then
+        hint = ("; a field that may be absent is assigned in init: self.%s = nil"):format(key)
+    end
+    check.fail("%s has no field or method %s%s", class_name(self), check.quote(key), hint)
+end
+
+local function missing_number(self, key)
+    local count = #self[FIELDS]
+    if count == 0 and not self.is_list then
+        check.fail("%s is no list of modules, got [%s]; its parts are in %s:children()", class_name(self),
+            check.got(key), class_name(self):lower())
+    end
+    check.fail("%s has %s; Lua lists count from 1, got [%s]", class_name(self), count == 0 and "no modules" or
+        ("modules 1 to %d"):format(count), check.got(key))
+end
+
+-- ipairs and table.unpack read a list to its end; a script that reads beyond it has made a mistake.
+local function read_by_c()
+    return debug.getinfo(4, "S").what == "C"
+end
+
+local function missing(self, key)
+    if type(key) == "string" then return missing_name(self, key) end
+    if math.type(key) == "integer" and read_by_c() and (#self[FIELDS] > 0 or self.is_list) then return nil end
+    return missing_number(self, key)
 end
 
 local function get(self, key)
     local value = self[FIELDS][key]
     if value ~= nil then return value end
     value = getmetatable(self)[key]
-    if value == nil and type(key) == "string" and not self[KINDS][key] then missing(self, key) end
+    if value == nil and (not self[KINDS][key] or math.type(key) == "integer") then missing(self, key) end
     return value
 end
 
@@ -55,7 +86,19 @@ local function kind_of(value, before)
     return value.requires_grad and value.is_leaf and "parameter" or "value"
 end
 
+-- A list of modules holds modules, without gaps.
+local function check_item(self, key, value)
+    local count = #self[FIELDS]
+    if key < 1 or key > count + 1 then
+        check.fail("%s: [%d] cannot be assigned; it has %d modules, the next one is [%d]", class_name(self), key, count,
+            count + 1)
+    elseif not M.is_module(value) and not (value == nil and key == count) then
+        check.fail("%s: item %d must be a module, got %s", class_name(self), key, check.got(value))
+    end
+end
+
 local function set(self, key, value)
+    if math.type(key) == "integer" and self.is_list then check_item(self, key, value) end
     local kinds, order = self[KINDS], self[ORDER]
     if not kinds[key] then order[#order + 1] = key end
     kinds[key] = kind_of(value, kinds[key])
@@ -144,7 +187,7 @@ function Module:init() end  -- luacheck: ignore self
 
 ---Called by net(x).
 function Module:forward()
-    check.fail("%s has no forward", getmetatable(self).__name)
+    check.fail("%s has no forward", class_name(self))
 end
 
 ---Is this module of that class, or of one that extends it?

@@ -20,12 +20,11 @@ local nn = {Module = Module, Parameter = module.Parameter, is_module = module.is
 ---@param sbp any
 ---@param axis integer?
 function nn.pin(x, sbp, axis)
-    check.tensor("pin", "x", x)
     if not x.is_global then return x end
     if not axis then return x:to_global{sbp = sbp} end
     local all = {}
     for k = 1, #x.sbp do all[k] = x.sbp[k] end
-    if not all[axis + 1] then check.fail("pin: x has hierarchy axes 0 to %d, got %s", #all - 1, tostring(axis)) end
+    if not all[axis + 1] then check.fail("pin: x has hierarchy axes 0 to %d, got %d", #all - 1, axis) end
     all[axis + 1] = sbp
     return x:to_global{sbp = all}
 end
@@ -34,7 +33,6 @@ end
 ---@param x any
 ---@param opts table? more options
 function nn.like(x, opts)
-    check.tensor("like", "x", x)
     local o = {}
     for key, value in pairs(opts or {}) do o[key] = value end
     if not x.is_global then
@@ -69,20 +67,20 @@ function init.ones(t) return init.constant(t, 1) end
 ---Evenly from [low, high).
 function init.uniform(t, low, high)
     local _ <close> = flow.no_grad()
-    return t:uniform_(low or 0, high or 1)
+    return t:uniform_(low, high)
 end
 
 function init.normal(t, mean, std)
     local _ <close> = flow.no_grad()
-    return t:normal_(mean or 0, std or 1)
+    return t:normal_(mean, std)
 end
 
 ---Gain of the layer before a nonlinearity, as PyTorch's calculate_gain.
 function init.gain(nonlinearity, slope)
     if nonlinearity == "relu" then return math.sqrt(2) end
     if nonlinearity == "tanh" then return 5 / 3 end
-    if nonlinearity == "leaky_relu" then return math.sqrt(2 / (1 + (slope or 0.01) ^ 2)) end
-    return 1
+    if nonlinearity == "leaky_relu" then return math.sqrt(2 / (1 + slope ^ 2)) end
+    return nonlinearity == "selu" and 3 / 4 or 1
 end
 
 function init.kaiming_uniform(t, gain)
@@ -96,16 +94,31 @@ end
 
 function init.xavier_uniform(t, gain)
     local fan_in, fan_out = fans(t)
-    local bound = (gain or 1) * math.sqrt(6 / (fan_in + fan_out))
+    local bound = gain * math.sqrt(6 / (fan_in + fan_out))
     return init.uniform(t, -bound, bound)
 end
 
 function init.xavier_normal(t, gain)
     local fan_in, fan_out = fans(t)
-    return init.normal(t, 0, (gain or 1) * math.sqrt(2 / (fan_in + fan_out)))
+    return init.normal(t, 0, gain * math.sqrt(2 / (fan_in + fan_out)))
 end
 
+check.takes(init, {
+    "constant(t: tensor, value: number)", "zeros(t: tensor)", "ones(t: tensor)",
+    "uniform(t: tensor, low: number = 0, high: number = 1)",
+    "normal(t: tensor, mean: number = 0, std: number >= 0 = 1)",
+    "gain(nonlinearity: linear|conv1d|conv2d|conv3d|sigmoid|tanh|relu|leaky_relu|selu, slope: number = 0.01)",
+    "kaiming_uniform(t: tensor, gain: number?)", "kaiming_normal(t: tensor, gain: number?)",
+    "xavier_uniform(t: tensor, gain: number = 1)", "xavier_normal(t: tensor, gain: number = 1)",
+})
+
 -- ---- layers ----
+
+-- Signatures of a class's init and forward.
+local function signatures(class, constructor, forward)
+    if constructor then check.constructor(class, constructor, nn.is_module) end
+    if forward then check.methods(class, "module", {forward}, nn.is_module) end
+end
 
 local is_float = {float16 = true, bfloat16 = true, float32 = true, float64 = true}
 
@@ -125,17 +138,12 @@ nn.Linear = Linear
 ---@param outputs integer
 ---@param opts {bias: boolean, activation: "relu"|"gelu"|"gelu_tanh"}? the activation of y
 function Linear:init(inputs, outputs, opts)
-    local o = check.options("Linear", opts, {bias = true, activation = check.none})
-    self.inputs = check.integer("Linear", "the number of inputs", inputs, 1)
-    self.outputs = check.integer("Linear", "the number of outputs", outputs, 1)
+    self.inputs, self.outputs = inputs, outputs
     local bound = 1 / math.sqrt(inputs)
     self.weight = nn.Parameter(init.uniform(flow.empty(outputs, inputs), -bound, bound))
     self.bias = nil
-    if o.bias then self.bias = nn.Parameter(init.uniform(flow.empty(outputs), -bound, bound)) end
-    if o.activation ~= nil and not activated[o.activation] then
-        check.fail("Linear: activation must be relu, gelu or gelu_tanh, got %s", tostring(o.activation))
-    end
-    self.activation = o.activation
+    if opts.bias then self.bias = nn.Parameter(init.uniform(flow.empty(outputs), -bound, bound)) end
+    self.activation = opts.activation
 end
 
 ---@param x any
@@ -145,6 +153,9 @@ function Linear:forward(x, activation)
     if activation then return activated[activation](x, self.weight, self.bias) end
     return op.linear(x, self.weight, self.bias)
 end
+
+signatures(Linear, "Linear(inputs: integer >= 1, outputs: integer >= 1, " ..
+    "{bias: boolean = true, activation: relu|gelu|gelu_tanh?})", "forward(x: tensor, activation: relu|gelu|gelu_tanh?)")
 
 function Linear:extra()
     local text = ("in=%d, out=%d, bias=%s"):format(self.inputs, self.outputs, self.bias ~= nil)
@@ -159,8 +170,6 @@ nn.Embedding = Embedding
 ---@param count integer
 ---@param width integer
 function Embedding:init(count, width)
-    check.integer("Embedding", "the number of rows", count, 1)
-    check.integer("Embedding", "the width", width, 1)
     self.weight = nn.Parameter(flow.randn(count, width))
 end
 
@@ -168,8 +177,19 @@ function Embedding:forward(x)
     return flow.embedding(x, self.weight)
 end
 
+signatures(Embedding, "Embedding(count: integer >= 1, width: integer >= 1)", "forward(x: tensor)")
+
 function Embedding:extra()
     return ("%d, %d"):format(self.weight:size(0), self.weight:size(1))
+end
+
+-- The last sizes of an input: one number or a list of them.
+local function size_list(who, sizes)
+    if type(sizes) ~= "table" then return {sizes} end
+    if #sizes == 0 then check.fail("%s: sizes must be the last sizes of its input, got an empty list", who) end
+    local list = {}
+    for i = 1, #sizes do list[i] = check.integer(who, "size " .. i, sizes[i], 1) end
+    return list
 end
 
 ---@class flow.nn.LayerNorm: flow.nn.Module
@@ -179,20 +199,20 @@ nn.LayerNorm = LayerNorm
 ---@param sizes integer|integer[] the last sizes of the input
 ---@param opts {eps: number, affine: boolean, bias: boolean}?
 function LayerNorm:init(sizes, opts)
-    local o = check.options("LayerNorm", opts, {eps = 1e-5, affine = true, bias = true})
-    self.sizes = type(sizes) == "table" and sizes or {sizes}
-    if #self.sizes == 0 then check.fail("LayerNorm: needs the last sizes of its input") end
-    for _, size in ipairs(self.sizes) do check.integer("LayerNorm", "a size", size, 1) end
-    self.eps = check.number("LayerNorm", "eps", o.eps, 0, math.huge)
+    self.sizes = size_list("LayerNorm", sizes)
+    self.eps = opts.eps
     self.weight = nil
     self.bias = nil
-    if o.affine then self.weight = nn.Parameter(flow.ones(self.sizes)) end
-    if o.affine and o.bias then self.bias = nn.Parameter(flow.zeros(self.sizes)) end
+    if opts.affine then self.weight = nn.Parameter(flow.ones(self.sizes)) end
+    if opts.affine and opts.bias then self.bias = nn.Parameter(flow.zeros(self.sizes)) end
 end
 
 function LayerNorm:forward(x)
     return flow.layer_norm(x, self.sizes, self.weight, self.bias, self.eps)
 end
+
+signatures(LayerNorm, "LayerNorm(sizes: integer >= 1 or table, " ..
+    "{eps: number >= 0 = 1e-5, affine: boolean = true, bias: boolean = true})", "forward(x: tensor)")
 
 function LayerNorm:extra()
     return ("[%s], eps=%g"):format(table.concat(self.sizes, ", "), self.eps)
@@ -205,13 +225,15 @@ nn.Dropout = Dropout
 
 ---@param p number? default 0.5
 function Dropout:init(p)
-    self.p = check.number("Dropout", "p", p or 0.5, 0, 1)
+    self.p = p
 end
 
 function Dropout:forward(x)
     if not self.training or self.p == 0 then return x end
     return flow.dropout(x, self.p)
 end
+
+signatures(Dropout, "Dropout(p: number 0..1 = 0.5)", "forward(x: tensor)")
 
 function Dropout:extra()
     return ("p=%g"):format(self.p)
@@ -220,7 +242,9 @@ end
 -- Modules that are one op.
 local function activation(name, forward)
     local class = Module:extend(name)
+    function class:init() end  -- luacheck: ignore self
     function class:forward(x) return forward(x) end  -- luacheck: ignore self
+    signatures(class, name .. "()", "forward(x: tensor)")
     nn[name] = class
 end
 activation("ReLU", flow.relu)
@@ -235,12 +259,14 @@ nn.GELU = GELU
 
 ---@param opts {approximate: "none"|"tanh"}?
 function GELU:init(opts)
-    self.approximate = check.options("GELU", opts, {approximate = "none"}).approximate
+    self.approximate = opts.approximate
 end
 
 function GELU:forward(x)
     return flow.gelu(x, self.approximate)
 end
+
+signatures(GELU, "GELU({approximate: none|tanh = none})", "forward(x: tensor)")
 
 function GELU:extra()
     return self.approximate == "none" and "" or "approximate=" .. self.approximate
@@ -252,12 +278,14 @@ nn.Softmax = Softmax
 
 ---@param axis integer? default -1
 function Softmax:init(axis)
-    self.axis = axis or -1
+    self.axis = axis
 end
 
 function Softmax:forward(x)
     return flow.softmax(x, self.axis)
 end
+
+signatures(Softmax, "Softmax(axis: integer = -1)", "forward(x: tensor)")
 
 function Softmax:extra()
     return "axis=" .. self.axis
@@ -268,11 +296,19 @@ end
 local Flatten = Module:extend("Flatten")
 nn.Flatten = Flatten
 
+function Flatten:init() end  -- luacheck: ignore self
+
 function Flatten:forward(x)  -- luacheck: ignore self
     return x:flatten(1)
 end
 
+signatures(Flatten, "Flatten()", "forward(x: tensor)")
+
 -- ---- images ----
+
+check.define_type("pair", "a whole number or {rows, columns}", function(value)
+    return math.type(value) and math.tointeger(value) ~= nil or type(value) == "table" and not nn.is_module(value)
+end)
 
 -- One number for both, or {rows, columns}: always as the latter.
 local function pair(who, name, value, least)
@@ -311,19 +347,15 @@ nn.Conv2d = Conv2d
 ---@param opts {stride: flow.nn.pair, padding: flow.nn.pair|"same"|"valid", dilation: flow.nn.pair, groups: integer,
 ---bias: boolean}? "same": the result has the size of the images
 function Conv2d:init(inputs, outputs, kernel, opts)
-    local o = check.options("Conv2d", opts, {
-        stride = check.none, padding = check.none, dilation = check.none, groups = 1, bias = true,
-    })
-    self.inputs = check.integer("Conv2d", "the number of inputs", inputs, 1)
-    self.outputs = check.integer("Conv2d", "the number of outputs", outputs, 1)
-    self.groups = check.integer("Conv2d", "groups", o.groups, 1)
+    local o = opts
+    self.inputs, self.outputs, self.groups = inputs, outputs, o.groups
     if inputs % o.groups ~= 0 or outputs % o.groups ~= 0 then
         check.fail("Conv2d: %d inputs and %d outputs cannot be shared by %d groups", inputs, outputs, o.groups)
     end
-    self.kernel = pair("Conv2d", "the kernel size", kernel, 1)
-    self.stride = pair("Conv2d", "stride", o.stride or 1, 1)
-    self.padding = padding_of(o.padding or 0, self.stride)
-    self.dilation = pair("Conv2d", "dilation", o.dilation or 1, 1)
+    self.kernel = pair("Conv2d", "kernel", kernel, 1)
+    self.stride = pair("Conv2d", "stride", o.stride, 1)
+    self.padding = padding_of(o.padding, self.stride)
+    self.dilation = pair("Conv2d", "dilation", o.dilation, 1)
     local depth = inputs // o.groups
     local bound = 1 / math.sqrt(depth * self.kernel[1] * self.kernel[2])
     local weight = flow.empty(outputs, depth, self.kernel[1], self.kernel[2])
@@ -335,6 +367,10 @@ end
 function Conv2d:forward(x)
     return flow.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 end
+
+signatures(Conv2d, "Conv2d(inputs: integer >= 1, outputs: integer >= 1, kernel: pair, {stride: pair = 1, " ..
+    "padding: pair or string = 0, dilation: pair = 1, groups: integer >= 1 = 1, bias: boolean = true})",
+    "forward(x: tensor)")
 
 function Conv2d:extra()
     local text = ("in=%d, out=%d, kernel=%s, stride=%s, padding=%s"):format(self.inputs, self.outputs,
@@ -353,19 +389,19 @@ nn.MaxPool2d = MaxPool2d
 ---@param opts {stride: flow.nn.pair, padding: flow.nn.pair, dilation: flow.nn.pair, ceil_mode: boolean}? without a
 ---stride windows lie side by side
 function MaxPool2d:init(kernel, opts)
-    local o = check.options("MaxPool2d", opts, {
-        stride = check.none, padding = check.none, dilation = check.none, ceil_mode = false,
-    })
-    self.kernel = pair("MaxPool2d", "the kernel size", kernel, 1)
-    self.stride = pair("MaxPool2d", "stride", o.stride or self.kernel, 1)
-    self.padding = pair("MaxPool2d", "padding", o.padding or 0, 0)
-    self.dilation = pair("MaxPool2d", "dilation", o.dilation or 1, 1)
-    self.ceil_mode = o.ceil_mode
+    self.kernel = pair("MaxPool2d", "kernel", kernel, 1)
+    self.stride = pair("MaxPool2d", "stride", opts.stride or self.kernel, 1)
+    self.padding = pair("MaxPool2d", "padding", opts.padding, 0)
+    self.dilation = pair("MaxPool2d", "dilation", opts.dilation, 1)
+    self.ceil_mode = opts.ceil_mode
 end
 
 function MaxPool2d:forward(x)
     return flow.max_pool2d(x, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
 end
+
+signatures(MaxPool2d, "MaxPool2d(kernel: pair, {stride: pair?, padding: pair = 0, dilation: pair = 1, " ..
+    "ceil_mode: boolean = false})", "forward(x: tensor)")
 
 -- Of all that pool.
 local function pool_text(pool)
@@ -386,18 +422,18 @@ nn.AvgPool2d = AvgPool2d
 ---@param kernel flow.nn.pair size of the window
 ---@param opts {stride: flow.nn.pair, padding: flow.nn.pair, ceil_mode: boolean, count_include_pad: boolean}?
 function AvgPool2d:init(kernel, opts)
-    local o = check.options("AvgPool2d", opts, {
-        stride = check.none, padding = check.none, ceil_mode = false, count_include_pad = true,
-    })
-    self.kernel = pair("AvgPool2d", "the kernel size", kernel, 1)
-    self.stride = pair("AvgPool2d", "stride", o.stride or self.kernel, 1)
-    self.padding = pair("AvgPool2d", "padding", o.padding or 0, 0)
-    self.ceil_mode, self.count_include_pad = o.ceil_mode, o.count_include_pad
+    self.kernel = pair("AvgPool2d", "kernel", kernel, 1)
+    self.stride = pair("AvgPool2d", "stride", opts.stride or self.kernel, 1)
+    self.padding = pair("AvgPool2d", "padding", opts.padding, 0)
+    self.ceil_mode, self.count_include_pad = opts.ceil_mode, opts.count_include_pad
 end
 
 function AvgPool2d:forward(x)
     return flow.avg_pool2d(x, self.kernel, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 end
+
+signatures(AvgPool2d, "AvgPool2d(kernel: pair, {stride: pair?, padding: pair = 0, ceil_mode: boolean = false, " ..
+    "count_include_pad: boolean = true})", "forward(x: tensor)")
 
 function AvgPool2d:extra()
     return pool_text(self) .. (self.count_include_pad and "" or ", count_include_pad=false")
@@ -405,33 +441,35 @@ end
 
 -- ---- containers ----
 
----A list of modules: list[1] .. list[#list].
+---A list of modules, list[1] .. list[#list]: nn.ModuleList(a, b) or nn.ModuleList {a, b}.
 ---@class flow.nn.ModuleList: flow.nn.Module
 local ModuleList = Module:extend("ModuleList")
 nn.ModuleList = ModuleList
+ModuleList.is_list = true
 
----@param modules flow.nn.Module[]?
-function ModuleList:init(modules)
-    for _, item in ipairs(modules or {}) do self:append(item) end
+---@param ... flow.nn.Module|flow.nn.Module[] the modules, or a list of them
+function ModuleList:init(...)
+    local modules, count = {...}, select("#", ...)
+    if count == 1 and type(modules[1]) == "table" and not nn.is_module(modules[1]) then
+        modules, count = modules[1], #modules[1]
+    end
+    for i = 1, count do self[i] = modules[i] end
 end
 
 function ModuleList:append(item)
-    if not nn.is_module(item) then
-        check.fail("%s: item %d must be a module, got %s", getmetatable(self).__name, #self + 1, type(item))
-    end
     self[#self + 1] = item
     return self
 end
+
+check.define_type("module", "a module", nn.is_module)
+check.constructor(ModuleList, "ModuleList(...: any)", nn.is_module)
+check.methods(ModuleList, "module", {"append(item: module)"}, nn.is_module)
 
 ---Modules one after the other: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)). A Linear and a ReLU
 ---or GELU after it are computed as one op.
 ---@class flow.nn.Sequential: flow.nn.ModuleList
 local Sequential = ModuleList:extend("Sequential")
 nn.Sequential = Sequential
-
-function Sequential:init(...)
-    for i = 1, select("#", ...) do self:append((select(i, ...))) end
-end
 
 local GELU_NAMES = {none = "gelu", tanh = "gelu_tanh"}
 
@@ -453,6 +491,8 @@ function Sequential:forward(x)
     return x
 end
 
+signatures(Sequential, nil, "forward(x: any)")
+
 -- ---- attention ----
 
 ---Self-attention in which each position sees itself and those before it. The rows of the joint projection are ordered
@@ -465,13 +505,10 @@ nn.CausalSelfAttention = CausalSelfAttention
 ---@param heads integer
 ---@param opts {dropout: number, bias: boolean}?
 function CausalSelfAttention:init(width, heads, opts)
-    local o = check.options("CausalSelfAttention", opts, {dropout = 0, bias = true})
-    check.integer("CausalSelfAttention", "the width", width, 1)
-    self.heads = check.integer("CausalSelfAttention", "the number of heads", heads, 1)
+    self.heads, self.dropout = heads, opts.dropout
     if width % heads ~= 0 then check.fail("CausalSelfAttention: width %d is no multiple of %d heads", width, heads) end
-    self.dropout = check.number("CausalSelfAttention", "dropout", o.dropout, 0, 1)
-    self.qkv = Linear(width, 3 * width, {bias = o.bias})
-    self.projection = Linear(width, width, {bias = o.bias})
+    self.qkv = Linear(width, 3 * width, {bias = opts.bias})
+    self.projection = Linear(width, width, {bias = opts.bias})
 end
 
 -- Ranks share whole heads; otherwise inference would have to gather the joint projection, without a word.
@@ -495,6 +532,9 @@ function CausalSelfAttention:forward(x)     -- x [batch, time, width]
     return self.projection(y:transpose(1, 2):reshape(batch, time, width))
 end
 
+signatures(CausalSelfAttention, "CausalSelfAttention(width: integer >= 1, heads: integer >= 1, " ..
+    "{dropout: number 0..1 = 0, bias: boolean = true})", "forward(x: tensor)")
+
 function CausalSelfAttention:extra()
     return ("heads=%d, dropout=%g"):format(self.heads, self.dropout)
 end
@@ -507,14 +547,15 @@ nn.CrossEntropyLoss = CrossEntropyLoss
 
 ---@param opts {weight: any, reduction: string, ignore_index: integer, label_smoothing: number}?
 function CrossEntropyLoss:init(opts)
-    self.options = check.options("CrossEntropyLoss", opts, {
-        weight = check.none, reduction = "mean", ignore_index = -100, label_smoothing = 0,
-    })
+    self.options = opts
 end
 
 function CrossEntropyLoss:forward(input, target)
     return flow.cross_entropy(input, target, self.options)
 end
+
+signatures(CrossEntropyLoss, "CrossEntropyLoss({weight: tensor?, reduction: mean|sum|none = mean, " ..
+    "ignore_index: integer = -100, label_smoothing: number 0..1 = 0})", "forward(input: tensor, target: tensor)")
 
 ---@class flow.nn.MSELoss: flow.nn.Module
 local MSELoss = Module:extend("MSELoss")
@@ -522,12 +563,18 @@ nn.MSELoss = MSELoss
 
 ---@param opts {reduction: string}?
 function MSELoss:init(opts)
-    self.options = check.options("MSELoss", opts, {reduction = "mean"})
+    self.options = opts
 end
 
 function MSELoss:forward(input, target)
     return flow.mse_loss(input, target, self.options)
 end
 
+signatures(MSELoss, "MSELoss({reduction: mean|sum|none = mean})", "forward(input: tensor, target: tensor)")
+
+check.takes(nn, {
+    "pin(x: tensor, sbp: any, axis: integer >= 0?)", "like(x: tensor, opts: table?)", "is_module(value: any)",
+    "Parameter(t: tensor, requires_grad: boolean = true)",
+})
 check.strict("nn.init", init)
 return check.strict("nn", nn)
