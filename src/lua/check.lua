@@ -286,7 +286,10 @@ end
 -- A table that names arguments; an empty one names none.
 local function is_named(value)
     if type(value) ~= "table" or getmetatable(value) ~= nil or #value > 0 then return false end
-    return next(value) == nil or type(next(value)) == "string"
+    for key in pairs(value) do
+        if type(key) == "string" then return true end
+    end
+    return next(value) == nil
 end
 
 local function position_of(list, name)
@@ -315,12 +318,12 @@ end
 local function bind(s, ...)
     local args, given, options = {...}, select("#", ...), {}
     local count, last = #s, args[select("#", ...)]
-    local names_more = given == count + 1 or given > 0 and given <= count and not fits(s[given], last)
-    if names_more and not s.rest and is_named(last) then
+    local may_name = given == count + 1 or given > 0 and given <= count and not fits(s[given], last)
+    if may_name and not s.rest and is_named(last) then
         args[given], given = nil, given - 1
         spread_named(s, last, args, given, options)
     elseif given == count + 1 and s.options then
-        if last ~= nil then M.fail("%s: options must be a table, got %s", s.who, M.got(last)) end
+        if last ~= nil then M.fail("%s: options must be a table with names, got %s", s.who, M.got(last)) end
         given = given - 1
     end
     if given > count and not s.rest then M.fail("%s: too many arguments: %s", s.who, s.usage) end
