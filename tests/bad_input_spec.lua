@@ -151,10 +151,82 @@ refuses("arguments", {
     {"flow has no 'zeross'; did you mean 'zeros'?", function() flow.zeross(2) end},
     {"a tensor's field 'shape' cannot be assigned; only requires_grad and grad can", function() x.shape = {6} end},
     {"tensors are compared elementwise with x:lt(y), x:le(y), x:gt(y), x:ge(y), x:eq(y), x:ne(y)", function() return x < x end},
+    {"load_state: takes {seed =, counter =}, got string", function() flow.generator(1):load_state "x" end},
+    {"load_state: takes {seed =, counter =}, got number", function() flow.generator(1):load_state(3) end},
+    {"load_state: takes {seed =, counter =}, got boolean", function() flow.generator(1):load_state(true) end},
+    {"load_state: takes {seed =, counter =}, got nil", function() flow.generator(1):load_state(nil) end},
+    {"load_state: takes {seed =, counter =}, got nothing", function() flow.generator(1):load_state() end},
+    {"load_state: takes {seed =, counter =}, got tensor", function() flow.generator(1):load_state(x) end},
+    {"load_state: seed must be a whole number, got string", function() flow.generator(1):load_state {seed = "1", counter = 0} end},
+    {"memory: takes {reset_peak =, device =}, got number", function() flow.memory(3) end},
+    {"memory: takes {reset_peak =, device =}, got string", function() flow.memory "cpu" end},
+    {"memory: reset_peak must be true or false, got number", function() flow.memory {reset_peak = 1} end},
+    {"memory: too many arguments: memory{reset_peak =, device =}", function() flow.memory({}, 1) end},
+    {"to: too many arguments: x:to{dtype =, device =}", function() x:to({dtype = "int64"}, "cpu") end},
+    {"requires_grad_: takes true or false, got number", function() x:requires_grad_(0) end},
+    {"grad: a tensor cannot be its own gradient; write x.grad = x:clone() for a copy of it", function() x.grad = x end},
+    {"grad: a tensor cannot be its own gradient; write x.grad = x:clone() for a copy of it", function()
+        local y, z = flow.ones(2), flow.ones(2)
+        y.grad, z.grad = z, y
+    end},
+    {"from_part: shape must be a list of whole numbers, got string", function() flow._testing.from_part(x, "ab") end},
     {"SGD: the list of parameters is empty", function() optim.SGD({}, {lr = 1}) end},
     {"SGD: parameter 1 is not a leaf that requires grad", function() optim.SGD({x}, {lr = 1}) end},
     {"set_num_threads: n must be 1 to 4096, got 0", function() flow.set_num_threads(0) end},
 })
+
+-- Functions of C that read a fixed number of arguments: {the message's name, how it is called, f, arguments}; one more is an error.
+describe("one argument too many is refused by", function()
+    local g = flow.generator(1)
+    for _, case in ipairs {
+        {"manual_seed", "manual_seed(seed)", flow.manual_seed, 1}, {"sync", "sync()", flow.sync},
+        {"stats", "engine.stats()", flow.engine.stats}, {"stats", "infer_cache.stats()", flow.infer_cache.stats},
+        {"clear", "infer_cache.clear()", flow.infer_cache.clear}, {"set_num_threads", "set_num_threads(n)", flow.set_num_threads, 1},
+        {"get_num_threads", "get_num_threads()", flow.get_num_threads},
+        {"set_float32_matmul_precision", "set_float32_matmul_precision(name)", flow.set_float32_matmul_precision, "highest"},
+        {"get_float32_matmul_precision", "get_float32_matmul_precision()", flow.get_float32_matmul_precision},
+        {"device_count", "device_count(type)", flow.device_count, "cpu"}, {"is_tensor", "is_tensor(value)", flow.is_tensor, 1},
+        {"rank", "rank()", flow.rank}, {"world_size", "world_size()", flow.world_size}, {"barrier", "barrier()", flow.barrier},
+        {"generator", "generator(seed)", flow.generator, 1}, {"default_generator", "default_generator()", flow.default_generator},
+        {"state", "g:state()", g.state, g}, {"manual_seed", "g:manual_seed(seed)", g.manual_seed, g, 1},
+        {"load_state", "g:load_state{seed =, counter =}", g.load_state, g, {seed = 1, counter = 0}},
+        {"placement", "placement(type, ranks)", flow.placement, "cpu", {0}},
+        {"placement.all", "placement.all(type)", flow.placement.all, "cpu"}, {"sbp.split", "sbp.split(axis)", flow.sbp.split, 0},
+        {"is_grad_enabled", "is_grad_enabled()", flow.is_grad_enabled},
+        {"grad", "grad(y, xs, {grad_outputs =, create_graph =, retain_graph =, allow_unused =})", flow.grad, x, x, {}},
+        {"dim", "x:dim()", x.dim, x}, {"numel", "x:numel()", x.numel, x}, {"size", "x:size(axis)", x.size, x, 0},
+        {"stride", "x:stride(axis)", x.stride, x, 0}, {"is_contiguous", "x:is_contiguous()", x.is_contiguous, x},
+        {"chunk", "chunk(x, count, axis)", x.chunk, x, 2, 0}, {"split", "split(x, size or sizes, axis)", x.split, x, 1, 0},
+        {"to_global", "x:to_global{placement =, sbp =, grad_sbp =, check =}", x.to_global, x, {}},
+        {"to_local", "x:to_local{grad_sbp =}", x.to_local, x, {}}, {"item", "x:item()", x.item, x},
+        {"totable", "x:totable()", x.totable, x}, {"detach", "x:detach()", x.detach, x},
+        {"retain_grad", "x:retain_grad()", x.retain_grad, x}, {"requires_grad_", "x:requires_grad_(on)", x.requires_grad_, x, true},
+        {"register_hook", "x:register_hook(f)", x.register_hook, x, print},
+        {"backward", "x:backward(gradient, {retain_graph =, create_graph =})", x.backward, x, x, {}},
+    } do
+        it(case[2], function()
+            local arguments = table.pack(table.unpack(case, 4))
+            arguments[arguments.n + 1] = false
+            assert.are.equal(("%s: too many arguments: %s"):format(case[1], case[2]),
+                message_of(case[3], table.unpack(arguments, 1, arguments.n + 1)))
+        end)
+    end
+end)
+
+describe("a metamethod called with what is none of its own", function()
+    for name, f in pairs {
+        ["a shape's __tostring"] = function() getmetatable(x.shape).__tostring "ab" end,
+        ["a shape's __eq"] = function() getmetatable(x.shape).__eq("ab", "ab") end,
+        ["flow's __index"] = function() getmetatable(flow).__index(3, "zeross") end,
+        ["placement's __index"] = function() getmetatable(flow.placement).__index("a", "b") end,
+        ["sbp's __index"] = function() getmetatable(flow.sbp).__index(true, "b") end,
+        ["a tensor's __len"] = function() getmetatable(x).__len {} end,
+        ["save of names that are numbers"] = function() flow._io.save(os.tmpname(), {1}, {x}, {}) end,
+        ["save of metadata that is a table"] = function() flow._io.save(os.tmpname(), {}, {}, {{}, {}}) end,
+    } do
+        it("is an error: " .. name, function() assert.is_false(pcall(f)) end)
+    end
+end)
 
 describe("a message", function()
     it("of a deep call names the user's line", function()

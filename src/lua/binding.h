@@ -149,6 +149,8 @@ void fl_heap_mark_box(fl_box *box);
 
 /* ---- reading values (options.c) ---- */
 
+/* The path at index: text that is not empty and has no NUL, at which the system would cut it. */
+const char *fl_lua_check_path(lua_State *L, int index, const char *who);
 /* A whole number (a float with an integral value will do), or an error naming who and what. */
 int64_t fl_lua_check_integer(lua_State *L, int index, const char *who, const char *name);
 fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who);
@@ -172,7 +174,10 @@ void fl_lua_read_options(lua_State *L, fl_lua_options *o, int index, int ndim, c
 void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *o, const char *who);
 void fl_lua_suggest_options(fl_suggestion *s);
 
-/* An error unless every key of the table at index is one of `names` (NULL-terminated). */
+/* An error when more than `most` arguments are given (nil at the end is none). usage: how the function is called. */
+void fl_lua_check_count(lua_State *L, int most, const char *who, const char *usage);
+
+/* An error unless the value at index is a table and each of its keys is one of `names` (NULL-terminated). */
 void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *const *names);
 
 /* ---- placements and SBPs (placement.c) ---- */

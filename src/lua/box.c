@@ -14,7 +14,8 @@ void fl_lua_push_metatable(lua_State *L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &me
 
 static int box_gc(lua_State *L)
 {
-    fl_box *box = lua_touserdata(L, 1);
+    fl_box *box = fl_lua_box(L, 1);
+    if (!box) return 0;
     fl_tensor *t = box->tensor;
     box->tensor = NULL;
     fl_tensor_unref(t);

@@ -238,7 +238,7 @@ static void *new_array(lua_State *L, size_t item, int count)
 ** ...; failure: what has gone wrong on this rank already, nil for nothing. */
 static int io_save(lua_State *L)
 {
-    save_job job = {.path = luaL_checkstring(L, 1)};
+    save_job job = {.path = lua_toboolean(L, 5) ? "" : fl_lua_check_path(L, 1, "save")};
     lua_settop(L, 5);
     for (int i = 2; i <= 4; i++) luaL_checktype(L, i, LUA_TTABLE);
     job.count = (int)lua_rawlen(L, 2);
@@ -247,15 +247,15 @@ static int io_save(lua_State *L)
     job.tensors = new_array(L, sizeof *job.tensors, job.count);
     job.metadata = new_array(L, sizeof *job.metadata, 2 * job.metadata_count);
     for (int i = 0; i < job.count; i++) {
-        lua_rawgeti(L, 2, i + 1);
+        if (lua_rawgeti(L, 2, i + 1) != LUA_TSTRING) return luaL_argerror(L, 2, "names must be strings");
         lua_rawgeti(L, 3, i + 1);
         job.tensors[i] = fl_lua_check_tensor(L, -1, "save", lua_tostring(L, -2));
         job.entries[i] = (fl_safetensors_entry){lua_tostring(L, -2), job.tensors[i]->meta->dtype, job.tensors[i]->meta->shape, 0, 0};
         lua_pop(L, 2);          /* the tables keep the strings and the tensors */
     }
     for (int i = 0; i < 2 * job.metadata_count; i++) {
-        lua_rawgeti(L, 4, i + 1);
-        job.metadata[i] = luaL_checkstring(L, -1);
+        if (lua_rawgeti(L, 4, i + 1) != LUA_TSTRING) return luaL_argerror(L, 4, "keys and values must be strings");
+        job.metadata[i] = lua_tostring(L, -1);
         lua_pop(L, 1);
     }
     fl_status status = save_run(&job, luaL_optstring(L, 5, NULL));
@@ -310,7 +310,7 @@ static void push_entry(lua_State *L, const fl_safetensors_entry *entry)
 ** of the world calls it, and all must see the same file. */
 static int io_open(lua_State *L)
 {
-    const char *path = luaL_checkstring(L, 1);
+    const char *path = fl_lua_check_path(L, 1, "load");
     bool together = lua_toboolean(L, 2) && !fl_world_get()->dry;
     fl_safetensors **reader = lua_newuserdatauv(L, sizeof *reader, 0);
     *reader = NULL;

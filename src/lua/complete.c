@@ -110,7 +110,7 @@ static void offer_table(lua_State *L, const offer *o)
         if (fits && lua_type(L, -1) == LUA_TSTRING) offer_name(L, o, lua_tostring(L, -1));
     }
     if (!o->methods && luaL_getmetafield(L, -1, "__names") == LUA_TTABLE) { /* loaded at first use */
-        for (int i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
+        for (int i = 1; lua_rawgeti(L, -1, i) == LUA_TSTRING; i++) {
             offer_name(L, o, lua_tostring(L, -1));
             lua_pop(L, 1);
         }

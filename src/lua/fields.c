@@ -32,6 +32,7 @@ static void get_shape(lua_State *L, fl_tensor *t)
 static int shape_tostring(lua_State *L)
 {
     luaL_Buffer b;
+    luaL_checktype(L, 1, LUA_TTABLE);
     luaL_buffinit(L, &b);
     luaL_addchar(&b, '[');
     for (lua_Unsigned i = 1; i <= lua_rawlen(L, 1); i++) {
@@ -48,6 +49,7 @@ static int shape_tostring(lua_State *L)
 
 static int shape_equal(lua_State *L)
 {
+    for (int i = 1; i <= 2; i++) luaL_checktype(L, i, LUA_TTABLE);
     lua_Unsigned n = lua_rawlen(L, 1);
     bool equal = n == lua_rawlen(L, 2);
     for (lua_Unsigned i = 1; equal && i <= n; i++) {

@@ -82,6 +82,7 @@ static int unknown_name(lua_State *L, const char *key)
 /* flow[key] for a key that is not there: a submodule or a function of one, kept for the next time. */
 static int flow_index(lua_State *L)
 {
+    luaL_checktype(L, 1, LUA_TTABLE);
     if (lua_type(L, 2) != LUA_TSTRING) return 0;
     const char *key = lua_tostring(L, 2), *home = module_of(key);
     if (key[0] == '_') return 0;

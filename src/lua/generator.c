@@ -33,6 +33,7 @@ static generator *push_generator(lua_State *L)
 /* flow.generator(seed) */
 static int generator_new(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "generator", "generator(seed)");
     uint64_t seed = (uint64_t)fl_lua_check_integer(L, 1, "generator", "seed");
     push_generator(L)->own.seed = seed;
     return 1;
@@ -41,6 +42,7 @@ static int generator_new(lua_State *L)
 /* flow.default_generator(): what random ops draw from outside with_generator */
 static int generator_default(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "default_generator", "default_generator()");
     generator *g = push_generator(L);
     fl_generator *current = fl_generator_use(NULL);
     g->state = fl_generator_current();
@@ -52,6 +54,7 @@ static int generator_default(lua_State *L)
 static int generator_state(lua_State *L)
 {
     generator *g = check_generator(L, 1, "state");
+    fl_lua_check_count(L, 1, "state", "g:state()");
     lua_createtable(L, 0, 2);
     lua_pushinteger(L, (lua_Integer)g->state->seed);
     lua_setfield(L, -2, "seed");
@@ -65,6 +68,7 @@ static int generator_load_state(lua_State *L)
 {
     static const char *const keys[] = {"seed", "counter", NULL};
     generator *g = check_generator(L, 1, "load_state");
+    fl_lua_check_count(L, 2, "load_state", "g:load_state{seed =, counter =}");
     fl_lua_check_keys(L, 2, "load_state", keys);
     lua_getfield(L, 2, "seed");
     lua_getfield(L, 2, "counter");
@@ -78,6 +82,7 @@ static int generator_load_state(lua_State *L)
 static int generator_manual_seed(lua_State *L)
 {
     generator *g = check_generator(L, 1, "manual_seed");
+    fl_lua_check_count(L, 2, "manual_seed", "g:manual_seed(seed)");
     *g->state = (fl_generator){(uint64_t)fl_lua_check_integer(L, 2, "manual_seed", "seed"), 0};
     return 0;
 }

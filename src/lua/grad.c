@@ -55,6 +55,7 @@ static int tensor_backward(lua_State *L)
 {
     static const char *const names[] = {"gradient", "retain_graph", "create_graph", NULL};
     fl_tensor *x = fl_lua_check_tensor(L, 1, "backward", "x");
+    fl_lua_check_count(L, 3, "backward", "x:backward(gradient, {retain_graph =, create_graph =})");
     if (lua_istable(L, 2) && lua_isnoneornil(L, 3)) { /* options alone */
         lua_settop(L, 2);
         lua_pushnil(L);
@@ -94,6 +95,7 @@ static void push_gradients(lua_State *L, fl_box *const *boxes, const tensor_list
 static int flow_grad(lua_State *L)
 {
     static const char *const names[] = {"grad_outputs", "create_graph", "retain_graph", "allow_unused", NULL};
+    fl_lua_check_count(L, 3, "grad", "grad(y, xs, {grad_outputs =, create_graph =, retain_graph =, allow_unused =})");
     lua_settop(L, 3);
     check_option_table(L, 3, "grad", names);
     tensor_list ys = check_tensors(L, 1, "grad", "y"), xs = check_tensors(L, 2, "grad", "xs"), seeds = {0};
@@ -121,6 +123,7 @@ static int flow_grad(lua_State *L)
 static int tensor_detach(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "detach", "x");
+    fl_lua_check_count(L, 1, "detach", "x:detach()");
     fl_box *box = fl_lua_new_box_fast(L);
     FL_CHECK(L, fl_tensor_detach(&box->tensor, x));
     return 1;
@@ -129,6 +132,8 @@ static int tensor_detach(lua_State *L)
 static int tensor_requires_grad(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "requires_grad_", "x");
+    fl_lua_check_count(L, 2, "requires_grad_", "x:requires_grad_(on)");
+    if (!lua_isnoneornil(L, 2) && !lua_isboolean(L, 2)) FL_RAISE(L, "requires_grad_: takes true or false, got %s", fl_lua_type_name(L, 2));
     FL_CHECK(L, fl_autograd_set_requires_grad(x, lua_isnoneornil(L, 2) || lua_toboolean(L, 2)));
     lua_settop(L, 1);
     return 1;
@@ -136,7 +141,9 @@ static int tensor_requires_grad(lua_State *L)
 
 static int tensor_retain_grad(lua_State *L)
 {
-    FL_CHECK(L, fl_autograd_retain(fl_lua_check_tensor(L, 1, "retain_grad", "x")));
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "retain_grad", "x");
+    fl_lua_check_count(L, 1, "retain_grad", "x:retain_grad()");
+    FL_CHECK(L, fl_autograd_retain(x));
     return 0;
 }
 
@@ -193,6 +200,7 @@ static int flow_no_sync(lua_State *L) { return with_switch(L, SYNCING, false, "n
 
 static int flow_is_grad_enabled(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "is_grad_enabled", "is_grad_enabled()");
     lua_pushboolean(L, fl_grad_enabled);
     return 1;
 }
@@ -273,6 +281,7 @@ static int handle_gc(lua_State *L)
 static int tensor_register_hook(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "register_hook", "x");
+    fl_lua_check_count(L, 2, "register_hook", "x:register_hook(f)");
     if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "register_hook: takes a function, got %s", fl_lua_type_name(L, 2));
     lua_hook **handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = NULL;

@@ -11,13 +11,17 @@
 
 static int tensor_dim(lua_State *L)
 {
-    lua_pushinteger(L, fl_lua_check_tensor(L, 1, "dim", "x")->meta->shape.ndim);
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "dim", "x");
+    fl_lua_check_count(L, 1, "dim", "x:dim()");
+    lua_pushinteger(L, x->meta->shape.ndim);
     return 1;
 }
 
 static int tensor_numel(lua_State *L)
 {
-    lua_pushinteger(L, fl_lua_check_tensor(L, 1, "numel", "x")->meta->numel);
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "numel", "x");
+    fl_lua_check_count(L, 1, "numel", "x:numel()");
+    lua_pushinteger(L, x->meta->numel);
     return 1;
 }
 
@@ -35,6 +39,7 @@ static int check_axis(lua_State *L, int index, const char *who, const fl_shape *
 static int tensor_size(lua_State *L)
 {
     const fl_shape *shape = &fl_lua_check_tensor(L, 1, "size", "x")->meta->shape;
+    fl_lua_check_count(L, 2, "size", "x:size(axis)");
     if (lua_isnoneornil(L, 2)) lua_getfield(L, 1, "shape");
     else lua_pushinteger(L, shape->dims[check_axis(L, 2, "size", shape)]);
     return 1;
@@ -52,6 +57,7 @@ static int tensor_length(lua_State *L)
 static int tensor_stride(lua_State *L)
 {
     fl_tensor *t = fl_lua_check_tensor(L, 1, "stride", "x");
+    fl_lua_check_count(L, 2, "stride", "x:stride(axis)");
     const fl_shape *shape = &t->meta->shape;
     if (!lua_isnoneornil(L, 2)) {
         lua_pushinteger(L, t->strides[check_axis(L, 2, "stride", shape)]);
@@ -67,7 +73,9 @@ static int tensor_stride(lua_State *L)
 
 static int tensor_is_contiguous(lua_State *L)
 {
-    lua_pushboolean(L, fl_lua_check_tensor(L, 1, "is_contiguous", "x")->contiguous);
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "is_contiguous", "x");
+    fl_lua_check_count(L, 1, "is_contiguous", "x:is_contiguous()");
+    lua_pushboolean(L, x->contiguous);
     return 1;
 }
 
@@ -111,6 +119,7 @@ static void read_targets(lua_State *L, target *to, int top)
         for (int i = 2; i <= top; i++) read_target(L, to, i);
         return;
     }
+    fl_lua_check_count(L, 2, "to", "x:to{dtype =, device =}");
     fl_lua_check_keys(L, 2, "to", names);
     if (lua_getfield(L, 2, "dtype") != LUA_TNIL) to->dtype = fl_lua_check_dtype(L, -1, "to");
     if (lua_getfield(L, 2, "device") != LUA_TNIL) to->device = fl_lua_check_device(L, -1, "to");
@@ -181,6 +190,7 @@ static int push_pieces(lua_State *L, fl_tensor *x, const char *who, int axis, in
 static int tensor_chunk(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "chunk", "x");
+    fl_lua_check_count(L, 3, "chunk", "chunk(x, count, axis)");
     int64_t n = fl_lua_check_integer(L, 2, "chunk", "count");
     int axis = optional_axis(L, 3, "chunk", &x->meta->shape);
     if (n < 1) FL_RAISE(L, "chunk: count must be at least 1, got %lld", (long long)n);
@@ -192,6 +202,7 @@ static int tensor_chunk(lua_State *L)
 static int tensor_split(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "split", "x");
+    fl_lua_check_count(L, 3, "split", "split(x, size or sizes, axis)");
     int axis = optional_axis(L, 3, "split", &x->meta->shape);
     int64_t size = x->meta->shape.dims[axis], start = 0;
     if (!lua_istable(L, 2)) {
@@ -271,6 +282,7 @@ static int tensor_to_global(lua_State *L)
 {
     static const char *const names[] = {"placement", "sbp", "grad_sbp", "check", NULL};
     fl_tensor *x = fl_lua_check_tensor(L, 1, "to_global", "x");
+    fl_lua_check_count(L, 2, "to_global", "x:to_global{placement =, sbp =, grad_sbp =, check =}");
     lua_settop(L, 2);
     if (!lua_istable(L, 2)) FL_RAISE(L, "to_global: takes {placement =, sbp =}, got %s", fl_lua_type_name(L, 2));
     fl_lua_check_keys(L, 2, "to_global", names);
@@ -298,6 +310,7 @@ static int tensor_to_local(lua_State *L)
 {
     static const char *const names[] = {"grad_sbp", NULL};
     fl_tensor *x = fl_lua_check_tensor(L, 1, "to_local", "x");
+    fl_lua_check_count(L, 2, "to_local", "x:to_local{grad_sbp =}");
     lua_settop(L, 2);
     if (!lua_isnil(L, 2) && !lua_istable(L, 2)) FL_RAISE(L, "to_local: takes {grad_sbp =}, got %s", fl_lua_type_name(L, 2));
     if (lua_istable(L, 2)) fl_lua_check_keys(L, 2, "to_local", names);

@@ -24,6 +24,16 @@ int64_t fl_lua_check_integer(lua_State *L, int index, const char *who, const cha
     return value;
 }
 
+const char *fl_lua_check_path(lua_State *L, int index, const char *who)
+{
+    if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: takes a path, got %s", who, fl_lua_type_name(L, index));
+    size_t length;
+    const char *path = lua_tolstring(L, index, &length);
+    if (length == 0) FL_RAISE(L, "%s: the path is empty", who);
+    if (strlen(path) != length) FL_RAISE(L, "%s: the path '%s' goes on behind a NUL, which no path has", who, path);
+    return path;
+}
+
 #define DTYPE_NAMES "bool, uint8, int8, int32, int64, float16, bfloat16, float32 and float64"
 
 fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who)
@@ -65,6 +75,7 @@ const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who
 
 int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name)
 {
+    if (!lua_istable(L, index)) FL_RAISE(L, "%s: %s must be a list of whole numbers, got %s", who, name, fl_lua_type_name(L, index));
     lua_Unsigned count = lua_rawlen(L, index);
     if (count > (lua_Unsigned)limit) FL_RAISE(L, "%s: %s holds at most %d numbers, got %llu", who, name, limit, (unsigned long long)count);
     index = lua_absindex(L, index);
@@ -143,6 +154,13 @@ void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *o
     attrs->nd_sbp = o->sbp;
 }
 
+void fl_lua_check_count(lua_State *L, int most, const char *who, const char *usage)
+{
+    int top = lua_gettop(L);
+    while (top > most && lua_isnil(L, top)) top--;
+    if (FL_UNLIKELY(top > most)) FL_RAISE(L, "%s: too many arguments: %s", who, usage);
+}
+
 static bool is_one_of(const char *key, const char *const *names)
 {
     for (; *names; names++)
@@ -158,9 +176,28 @@ static void raise_unknown(lua_State *L, const char *who, const char *key, const 
     FL_RAISE(L, "%s: unknown option '%s'%s", who, key, fl_suggest_text(hint, &s));
 }
 
+/* "{seed =, counter =}" */
+static const char *push_keys(lua_State *L, const char *const *names)
+{
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    for (int i = 0; names[i]; i++) {
+        luaL_addstring(&b, i ? ", " : "{");
+        luaL_addstring(&b, names[i]);
+        luaL_addstring(&b, " =");
+    }
+    luaL_addchar(&b, '}');
+    luaL_pushresult(&b);
+    return lua_tostring(L, -1);
+}
+
 void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *const *names)
 {
     index = lua_absindex(L, index);
+    if (!lua_istable(L, index)) {
+        const char *got = fl_lua_type_name(L, index);
+        FL_RAISE(L, "%s: takes %s, got %s", who, push_keys(L, names), got);
+    }
     lua_pushnil(L);
     while (lua_next(L, index)) {
         lua_pop(L, 1);

@@ -69,6 +69,7 @@ static fl_device_type check_device_type(lua_State *L, int index)
 /* flow.placement(type, ranks): called through __call, so the arguments begin at 2 */
 static int placement_new(lua_State *L)
 {
+    fl_lua_check_count(L, 3, "placement", "placement(type, ranks)");
     fl_device_type type = check_device_type(L, 2);
     if (!lua_istable(L, 3)) FL_RAISE(L, "placement: ranks must be a list, got %s", fl_lua_type_name(L, 3));
     rank_list list = {.capacity = fl_world_get()->size + 1};
@@ -82,6 +83,7 @@ static int placement_new(lua_State *L)
 
 static int placement_all(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "placement.all", "placement.all(type)");
     const fl_placement *p = fl_placement_all(check_device_type(L, 1));
     if (!p) FL_RAISE(L, "placement: out of memory");
     fl_lua_push_placement(L, p);
@@ -184,6 +186,7 @@ fl_nd_sbp fl_lua_check_sbp(lua_State *L, int index, int ndim, const char *who)
 
 static int sbp_split(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "sbp.split", "sbp.split(axis)");
     int64_t axis = fl_lua_check_integer(L, 1, "sbp.split", "axis");
     if (axis < 0 || axis >= FL_MAX_NDIM) FL_RAISE(L, "sbp.split: axis must be 0 to %d, got %lld; \"S(-1)\" as text counts from the end", FL_MAX_NDIM - 1, (long long)axis);
     fl_lua_push_sbp(L, fl_nd_sbp_fill(FL_S(axis), 1));
@@ -257,6 +260,7 @@ static int windows(lua_State *L)
 /* __index of the tables flow.placement and flow.sbp; upvalue 1 is the name. */
 static int unknown_field(lua_State *L)
 {
+    luaL_checktype(L, 1, LUA_TTABLE);
     const char *key = luaL_tolstring(L, 2, NULL);
     fl_suggestion s = {.word = key};
     lua_pushnil(L);

@@ -15,12 +15,14 @@
 
 static int flow_manual_seed(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "manual_seed", "manual_seed(seed)");
     fl_manual_seed((uint64_t)fl_lua_check_integer(L, 1, "manual_seed", "seed"));
     return 0;
 }
 
 static int flow_sync(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "sync", "sync()");
     fl_lua_current = L;
     FL_CHECK(L, fl_engine_wait_all());
     return 0;
@@ -39,9 +41,10 @@ static void read_memory(lua_State *L, fl_memory_stats *out)
     const fl_device *d = NULL;
     const fl_placement *p = NULL;
     bool reset = false;
-    if (lua_istable(L, 1)) {
+    if (!lua_isnoneornil(L, 1)) {
         fl_lua_check_keys(L, 1, "memory", names);
-        lua_getfield(L, 1, "reset_peak");
+        if (lua_getfield(L, 1, "reset_peak") != LUA_TNIL && !lua_isboolean(L, -1))
+            FL_RAISE(L, "memory: reset_peak must be true or false, got %s", fl_lua_type_name(L, -1));
         reset = lua_toboolean(L, -1);
         if (lua_getfield(L, 1, "device") != LUA_TNIL) p = fl_lua_check_device(L, -1, "memory");
     }
@@ -60,6 +63,7 @@ static void read_memory(lua_State *L, fl_memory_stats *out)
 ** flow.memory{device = "cuda"}: of that device */
 static int flow_memory(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "memory", "memory{reset_peak =, device =}");
     fl_memory_stats m;
     read_memory(L, &m);
     lua_createtable(L, 0, 9);
@@ -76,6 +80,7 @@ static int flow_memory(lua_State *L)
 
 static int engine_stats(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "stats", "engine.stats()");
     fl_engine_stats s;
     fl_engine_stats_get(&s);
     lua_createtable(L, 0, 9);
@@ -93,6 +98,7 @@ static int engine_stats(lua_State *L)
 
 static int infer_stats(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "stats", "infer_cache.stats()");
     fl_infer_stats s;
     fl_infer_stats_get(&s);
     lua_createtable(L, 0, 3);
@@ -104,12 +110,14 @@ static int infer_stats(lua_State *L)
 
 static int infer_clear(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "clear", "infer_cache.clear()");
     fl_infer_clear();
     return 0;
 }
 
 static int flow_set_num_threads(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "set_num_threads", "set_num_threads(n)");
     int64_t n = fl_lua_check_integer(L, 1, "set_num_threads", "n");
     if (n < 1 || n > 4096) FL_RAISE(L, "set_num_threads: n must be 1 to 4096, got %lld", (long long)n);
     fl_team_set_size((int)n);
@@ -118,12 +126,14 @@ static int flow_set_num_threads(lua_State *L)
 
 static int flow_get_num_threads(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "get_num_threads", "get_num_threads()");
     lua_pushinteger(L, fl_team_size());
     return 1;
 }
 
 static int flow_set_float32_matmul_precision(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "set_float32_matmul_precision", "set_float32_matmul_precision(name)");
     static const char who[] = "set_float32_matmul_precision";
     const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : NULL;
     if (!name) FL_RAISE(L, "%s: takes highest, high or medium, got %s", who, fl_lua_type_name(L, 1));
@@ -137,6 +147,7 @@ static int flow_set_float32_matmul_precision(lua_State *L)
 
 static int flow_get_float32_matmul_precision(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "get_float32_matmul_precision", "get_float32_matmul_precision()");
     lua_pushstring(L, fl_precision_names[fl_precision_get()]);
     return 1;
 }
@@ -144,6 +155,7 @@ static int flow_get_float32_matmul_precision(lua_State *L)
 /* flow.device_count("cuda"): what is missing is no error here */
 static int flow_device_count(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "device_count", "device_count(type)");
     const fl_placement *p = fl_lua_check_device(L, 1, "device_count");
     if (p->device_index >= 0) FL_RAISE(L, "device_count: takes \"cpu\" or \"cuda\", got '%s'", lua_tostring(L, 1));
     lua_pushinteger(L, fl_device_count(p->type));
@@ -152,6 +164,7 @@ static int flow_device_count(lua_State *L)
 
 static int flow_is_tensor(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "is_tensor", "is_tensor(value)");
     lua_pushboolean(L, fl_lua_box(L, 1) != NULL);
     return 1;
 }
@@ -160,18 +173,21 @@ static int flow_is_tensor(lua_State *L)
 
 static int flow_rank(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "rank", "rank()");
     lua_pushinteger(L, fl_world_get()->rank);
     return 1;
 }
 
 static int flow_world_size(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "world_size", "world_size()");
     lua_pushinteger(L, fl_world_get()->size);
     return 1;
 }
 
 static int flow_barrier(lua_State *L)
 {
+    fl_lua_check_count(L, 0, "barrier", "barrier()");
     if (fl_world_get()->size == 1) return 0;
     fl_group *world;
     fl_lua_current = L;

@@ -96,6 +96,7 @@ static fl_tensor *push_host(lua_State *L, const char *who)
 static int tensor_item(lua_State *L)
 {
     fl_tensor *t = fl_lua_check_tensor(L, 1, "item", "x");
+    fl_lua_check_count(L, 1, "item", "x:item()");
     char shape[FL_SHAPE_TEXT];
     if (t->meta->numel != 1)
         FL_RAISE(L, "item: takes a tensor of one element, x has %lld (shape %s)", (long long)t->meta->numel, fl_shape_text(shape, &t->meta->shape));
@@ -122,6 +123,7 @@ static void push_nested(lua_State *L, const fl_tensor *t, int axis, int64_t offs
 
 static int tensor_totable(lua_State *L)
 {
+    fl_lua_check_count(L, 1, "totable", "x:totable()");
     fl_tensor *host = push_host(L, "totable");
     push_nested(L, host, 0, host->offset);
     return 1;
