@@ -250,7 +250,7 @@ Sequential(
         {"a constructor without its object", function() nn.Linear.init(3, 4) end,
             "Linear: a method is called with a colon, module:init(); got 3 as the module"},
         {"a method called with a dot", function() nn.ReLU().forward(flow.ones(2)) end,
-            "forward: a method is called with a colon, module:forward(); got tensor as the module"},
+            "forward: a method is called with a colon, layer:forward(); got tensor as the layer"},
         {"what a layer does not take", function() nn.ReLU()(flow.ones(2), true) end,
             "in ReLU: forward: too many arguments: forward(x: tensor)"},
         {"an input that is no tensor", function() nn.CausalSelfAttention(4, 2)(nil) end,
@@ -299,8 +299,14 @@ describe("state dicts", function()
         {"an unexpected tensor", function(s) s["zeta.bios"] = flow.zeros(2) end,
             "Pair: 'zeta.bios' is unexpected; did you mean 'zeta.bias'?"},
         {"a misspelt tensor", function(s) s["zeta.bais"] = s["zeta.bias"]; s["zeta.bias"] = nil end,
-            "Pair: 'zeta.bias' is missing; did you mean 'zeta.bais'?; 'zeta.bais' is unexpected; "
-                .. "did you mean 'zeta.bias'?"},
+            "Pair: 2 problems\n    'zeta.bias' is missing; did you mean 'zeta.bais'?"
+                .. "\n    'zeta.bais' is unexpected; did you mean 'zeta.bias'?"},
+        {"the tensors of another model", function(s)
+            for _, name in ipairs {"scale", "mean", "zeta.weight", "zeta.bias"} do s[name] = nil end
+            for i = 1, 5 do s["encoder.layer" .. i] = flow.ones(1) end
+        end, "Pair: 9 problems\n    'scale' is missing\n    'mean' is missing\n    'zeta.weight' is missing"
+                .. "\n    'zeta.bias' is missing\n    'encoder.layer1' is unexpected\n    'encoder.layer2' is unexpected"
+                .. "\n    'encoder.layer3' is unexpected\n    and 2 more"},
         {"another shape", function(s) s["zeta.bias"] = flow.zeros(3) end, "Pair: 'zeta.bias' is [3], the module's is [2]"},
         {"no tensor", function(s) s.scale = 4 end, "Pair: 'scale' is a number, not a tensor"},
     } do
@@ -315,6 +321,64 @@ describe("state dicts", function()
             assert.is_false(ok)
             assert.are.equal("load_state_dict: " .. case[3], (message:gsub("^.-:%d+: ", "")))
             assert.are.same(before, net.zeta.weight:totable())
+        end)
+    end
+end)
+
+describe("state dicts that are not strict", function()
+    it("leave alone what only one of the two has, and say what that is", function()
+        local net, state = Pair(), {}
+        for name, t in Pair():state_dict() do state[name] = t + 1 end
+        state.scale, state["zeta.bias"], state.old = nil, nil, flow.ones(1)
+        local scale, weight = net.scale:totable(), state["zeta.weight"]:totable()
+        local lacking, unexpected = net:load_state_dict(state, {strict = false})
+        assert.are.same({{"scale", "zeta.bias"}, {"old"}}, {lacking, unexpected})
+        assert.are.same({scale, weight}, {net.scale:totable(), net.zeta.weight:totable()})
+        lacking, unexpected = net:load_state_dict(Pair():state_dict())
+        assert.are.same({{}, {}}, {lacking, unexpected})
+    end)
+
+    for _, case in ipairs {
+        {"another shape", {scale = flow.zeros(3)}, {strict = false}, "Pair: 'scale' is [3], the module's is [4]"},
+        {"an unknown option", {}, {strikt = false}, "unknown option 'strikt'; did you mean 'strict'?"},
+        {"an option of a wrong type", {}, {strict = 0}, "strict must be true or false, got 0"},
+        {"no options", {}, false, "options must be a table with names, got false"},
+    } do
+        it("refuse " .. case[1], function()
+            local ok, message = pcall(Pair().load_state_dict, Pair(), case[2], case[3])
+            assert.is_false(ok)
+            assert.are.equal("load_state_dict: " .. case[4], (message:gsub("^.-:%d+: ", "")))
+        end)
+    end
+end)
+
+describe("modules that go wrong", function()
+    for _, case in ipairs {
+        {"a method without its module", function() nn.ReLU().parameters() end,
+            "parameters: a method is called with a colon, net:parameters(); got nil as the net"},
+        {"an argument of what has none", function() nn.ReLU():parameters(true) end,
+            "parameters: too many arguments: parameters()"},
+        {"a field called like a method", function() nn.ReLU().modules = {} end,
+            "ReLU: 'modules' is a method of modules; a field needs another name"},
+        {"a module that contains itself", function()
+            local net = nn.Sequential(nn.ReLU())
+            net[2] = net
+            return tostring(net)
+        end, "Sequential contains itself, as '2'"},
+        {"a buffer with a dot", function() nn.ReLU():register_buffer("a.b", flow.ones(1)) end,
+            "register_buffer: a name is not empty and has no dot, got 'a.b'"},
+        {"a dtype, also without parameters", function() nn.ReLU():to("flaot32") end,
+            "to: unknown dtype or device 'flaot32'; did you mean 'float32'?"},
+        {"arguments of a class without init", function() nn.Module:extend("Net")(3) end,
+            "init: too many arguments: init()"},
+        {"a class made with a dot", function() nn.Module.extend("Net") end,
+            "extend: a method is called with a colon, nn.Module:extend(); got 'Net' as the nn.Module"},
+    } do
+        it("refuse " .. case[1], function()
+            local ok, message = pcall(case[2])
+            assert.is_false(ok)
+            assert.matches("^[^\n]*nn_spec.lua:%d+: ", message)
+            assert.are.equal(case[3], (message:gsub("^.-:%d+: ", "")))
         end)
     end
 end)

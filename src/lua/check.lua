@@ -10,7 +10,8 @@
 -- wrong type or out of bounds, an unknown option is an error that names the function and the argument, and a method
 -- called without its object says to use a colon. A signature is parsed at the first call.
 --
---     name: type            any, tensor, number, integer, boolean, string, function, table, or one define_type made
+--     name: type            any, tensor, number, integer, boolean, string, function, table, placement, sbp, or one
+--                           that define_type made
 --     integer >= 1          a bound; number 0..1: both
 --     none|tanh             one of these words
 --     integer or table      either
@@ -193,6 +194,27 @@ local types = {
         return type(value) == "function" or type(meta) == "table" and rawget(meta, "__call") ~= nil
     end},
 }
+
+-- Is the value, or each entry of a list of them, an sbp or the text of one?
+local function is_sbp(value, nested)
+    if type(value) == "string" then return true end
+    if type(value) == "userdata" then return debug.getmetatable(value) == debug.getmetatable(flow.sbp.broadcast) end
+    if type(value) ~= "table" or nested or #value == 0 then return false end
+    for i = 1, #value do
+        if not is_sbp(value[i], true) then return false end
+    end
+    return true
+end
+types.sbp = {'an sbp, as "S(0)", "B" or a list of them', is_sbp}
+types.placement = {"a placement, as flow.placement gives", function(value)
+    return type(value) == "userdata" and debug.getmetatable(value) == debug.getmetatable(flow.placement.all("cpu"))
+end}
+
+---Is the value of that type?
+---@return boolean
+function M.is(name, value)
+    return types[name][2](value)
+end
 
 ---A type for signatures.
 ---@param name string

@@ -97,7 +97,15 @@ local function check_item(self, key, value)
     end
 end
 
+-- A field called like a method would hide it, and net:parameters() would call a table.
+local function check_name(self, key, value)
+    if value ~= nil and type(value) ~= "function" and type(rawget(Module, key)) == "function" then
+        check.fail("%s: '%s' is a method of modules; a field needs another name", class_name(self), key)
+    end
+end
+
 local function set(self, key, value)
+    check_name(self, key, value)
     if math.type(key) == "integer" and self.is_list then check_item(self, key, value) end
     local kinds, order = self[KINDS], self[ORDER]
     if not kinds[key] then order[#order + 1] = key end
@@ -160,6 +168,8 @@ local function call(self, ...)
     return finish(self, pcall(forward, self, ...))
 end
 
+local walk
+
 local function construct(class, ...)
     local self = {[FIELDS] = {training = true}, [ORDER] = {}, [KINDS] = {training = "value"}, [GATHERED] = false}
     setmetatable(self, class)
@@ -174,10 +184,12 @@ end
 ---A class of modules; give it `init` and `forward`.
 ---@param name string
 function Module:extend(name)
-    if type(name) ~= "string" then check.fail("extend: takes the name of the class, got %s", type(name)) end
     local class = {
         __name = name, __index = get, __newindex = set, __call = call, __len = length,
-        __tostring = function(module) return module:describe() end,
+        __tostring = function(module)
+            walk(module, function() end, true)      -- one that contains itself has no end
+            return module:describe()
+        end,
     }
     return setmetatable(class, {__index = self, __call = construct, __name = "class " .. name})
 end
@@ -213,7 +225,7 @@ local function own_children(module)
             result[tostring(key)] = value
         elseif type(value) == "table" and getmetatable(value) == nil then
             for i, item in ipairs(value) do
-                if M.is_module(item) then result[key .. "." .. i] = item end
+                if M.is_module(item) then result[tostring(key) .. "." .. i] = item end
             end
         end
     end
@@ -224,13 +236,16 @@ local function join(prefix, name)
     return prefix == "" and name or prefix .. "." .. name
 end
 
--- visit(name, module) for the module and all below it, depth first; each once unless `again`.
-local function walk(module, visit, again, prefix, seen)
-    prefix, seen = prefix or "", seen or {}
+-- visit(name, module) for the module and all below it, depth first; each once unless `again`. `above` are the modules
+-- that hold this one.
+function walk(module, visit, again, prefix, seen, above)
+    prefix, seen, above = prefix or "", seen or {}, above or {}
+    if above[module] then check.fail("%s contains itself, as '%s'", class_name(module), prefix) end
     if seen[module] and not again then return end
-    seen[module] = true
+    seen[module], above[module] = true, true
     visit(prefix, module)
-    for name, child in own_children(module) do walk(child, visit, again, join(prefix, name), seen) end
+    for name, child in own_children(module) do walk(child, visit, again, join(prefix, name), seen, above) end
+    above[module] = nil
 end
 
 -- Tensors of one kind by dotted name; a tensor that is used twice comes once unless `again`.
@@ -301,15 +316,21 @@ end
 ---@param t any
 ---@param requires_grad boolean? default true
 function M.Parameter(t, requires_grad)
-    check.tensor("Parameter", "the value", t)
     local parameter = t:detach()
-    parameter.requires_grad = requires_grad == nil or requires_grad
+    parameter.requires_grad = requires_grad
     return parameter
+end
+
+-- Names of tensors are joined by dots.
+local function check_key(who, name)
+    if name == "" or name:find("[.%c]") then
+        check.fail("%s: a name is not empty and has no dot, got %s", who, check.quote(name))
+    end
 end
 
 ---A tensor that is saved and moved with the module but not trained.
 function Module:register_buffer(name, t)
-    if t ~= nil then check.tensor("register_buffer", name, t) end
+    check_key("register_buffer", name)
     self[name] = nil
     self[KINDS][name] = "buffer"
     self[name] = t
@@ -317,7 +338,7 @@ end
 
 ---A parameter that may be frozen (requires_grad = false) and is a parameter all the same.
 function Module:register_parameter(name, t)
-    if t ~= nil then check.tensor("register_parameter", name, t) end
+    check_key("register_parameter", name)
     self[name] = nil
     self[KINDS][name] = "parameter"
     self[name] = t
@@ -346,21 +367,21 @@ local function entries_of(sbp, placement)
     return list
 end
 
--- Replaces every parameter and buffer by what f makes of it; a tensor used twice is still used twice.
+-- Replaces every parameter and buffer by what f makes of it; a tensor used twice is still used twice. When f fails for
+-- one of them, all stay.
 local function convert(module, f)
     local made = {}
     local _ <close> = flow.no_grad()
-    each_tensor(module, function(part, key, t)
-        if made[t] == nil then
-            local new = f(t)
-            if not rawequal(new, t) then
-                new = new:detach()
-                new.requires_grad = t.requires_grad
-            end
-            made[t] = new
+    each_tensor(module, function(_, _, t)
+        if made[t] ~= nil then return end
+        local new = f(t)
+        if not rawequal(new, t) then
+            new = new:detach()
+            new.requires_grad = t.requires_grad
         end
-        part[FIELDS][key] = made[t]
+        made[t] = new
     end)
+    each_tensor(module, function(part, key, t) part[FIELDS][key] = made[t] or t end)
     return module
 end
 
@@ -368,7 +389,8 @@ end
 ---optimizer.
 ---@param where string
 function Module:to(where)
-    local is_device = where == "cpu" or tostring(where):match("^cuda")
+    flow.empty(0):to(where)     -- says what is wrong with `where`, whatever the module holds
+    local is_device = where:match("^cpu") or where:match("^cuda")
     return convert(self, function(t)
         if where == t.device or where == t.dtype or not (is_device or t.dtype:match("float")) then return t end
         return t:to(where)
@@ -413,7 +435,8 @@ local function check_placing(o)
         check.fail('to_global: a module needs a placement: net:to_global{placement = p, sbp = "B"}')
     end
     for i, rule in ipairs(o.rules) do
-        if type(rule) ~= "table" or type(rule[1]) ~= "string" or rule[2] == nil then
+        local pattern = type(rule) == "table" and rule[1]
+        if type(pattern) ~= "string" or not pcall(string.find, "", pattern) or not check.is("sbp", rule[2]) then
             check.fail('to_global: rule %d must be {pattern, sbp}, as {"up%%.weight", "S(0)"}', i)
         end
     end
@@ -465,18 +488,16 @@ end
 ---Makes new parameters: call it before making an optimizer.
 ---@param opts {placement: any, sbp: any, rules: table[], zero: integer} sbp: of those that no rule names, default "B"
 function Module:to_global(opts)
-    local o = check.options("to_global", opts, {
-        placement = check.none, sbp = check.none, rules = {}, zero = check.none,
-    })
+    local o = opts
+    o.rules = o.rules or {}
     check_placing(o)
-    o.sbp = o.sbp or "B"
     local stored, name_of = stored_sbps(self, o)
     return convert(self, function(t) return globally(t, o.placement, stored[t], name_of[t]) end)
 end
 
 ---Sets whether dropout and the like are active, here and below.
 function Module:train(on)
-    walk(self, function(_, module) module[FIELDS].training = on == nil or on end)
+    walk(self, function(_, module) module[FIELDS].training = on end)
     return self
 end
 
@@ -484,7 +505,7 @@ function Module:eval() return self:train(false) end
 
 ---Freezes or unfreezes all parameters.
 function Module:requires_grad_(on)
-    for _, p in ipairs(self:parameters()) do p.requires_grad = on == nil or on end
+    for _, p in ipairs(self:parameters()) do p.requires_grad = on end
     return self
 end
 
@@ -501,45 +522,77 @@ function Module:state_dict()
     return state
 end
 
--- What keeps `state` from being loaded into `own`, as a list of sentences.
-local function state_problems(own, state)
-    local checkpoint = require "flow.checkpoint"
-    local problems, unknown = {}, {}
+-- Names of the module's tensors that the state dict lacks, and names in it that the module does not have.
+local function compare_names(own, state)
+    local lacking, unexpected = {}, {}
+    for name in own do
+        if state[name] == nil then lacking[#lacking + 1] = name end
+    end
     for _, name in ipairs(check.sorted_keys(state)) do
-        if own[name] == nil then unknown[#unknown + 1] = name end
+        if type(name) ~= "string" or own[name] == nil then unexpected[#unexpected + 1] = name end
+    end
+    return lacking, unexpected
+end
+
+local function is_stored(value)
+    return require("flow.checkpoint").is_stored(value)
+end
+
+-- What keeps `t` from taking the value `given`, or nil.
+local function misfit(t, given)
+    if not (is_tensor(given) or is_stored(given)) then return ("is a %s, not a tensor"):format(type(given)) end
+    if check.shape(given) ~= check.shape(t) then
+        return ("is %s, the module's is %s"):format(check.shape(given), check.shape(t))
+    elseif is_tensor(given) and given.is_global and not t.is_global then
+        return "is global, the module's is local"
+    end
+end
+
+local SHOWN = 8             -- problems that a message lists
+
+-- What keeps `state` from being loaded into `own`, as a list of sentences.
+local function state_problems(own, state, lacking, unexpected)
+    local problems, names = {}, check.sorted_keys(own)
+    for _, name in ipairs(lacking) do
+        problems[#problems + 1] = ("'%s' is missing%s"):format(name, check.suggest(name, unexpected))
+    end
+    for _, name in ipairs(unexpected) do
+        problems[#problems + 1] = ("%s is unexpected%s"):format(
+            type(name) == "string" and check.quote(name) or check.got(name), check.suggest(name, names))
     end
     for name, t in own do
-        local given = state[name]
-        if given == nil then
-            problems[#problems + 1] = ("'%s' is missing%s"):format(name, check.suggest(name, unknown))
-        elseif not (is_tensor(given) or checkpoint.is_stored(given)) then
-            problems[#problems + 1] = ("'%s' is a %s, not a tensor"):format(name, type(given))
-        elseif check.shape(given) ~= check.shape(t) then
-            problems[#problems + 1] = ("'%s' is %s, the module's is %s"):format(
-                name, check.shape(given), check.shape(t))
-        end
-    end
-    local names = check.sorted_keys(own)
-    for _, name in ipairs(unknown) do
-        problems[#problems + 1] = ("'%s' is unexpected%s"):format(name, check.suggest(name, names))
+        local problem = state[name] ~= nil and misfit(t, state[name])
+        if problem then problems[#problems + 1] = ("'%s' %s"):format(name, problem) end
     end
     return problems
 end
 
+-- One problem in the line of the message, several below it.
+local function list_problems(problems)
+    if #problems == 1 then return problems[1] end
+    local lines = table.move(problems, 1, math.min(#problems, SHOWN), 2, {("%d problems"):format(#problems)})
+    if #problems > SHOWN then lines[#lines] = ("and %d more"):format(#problems - SHOWN + 1) end
+    return table.concat(lines, "\n    ")
+end
+
 ---Copies the tensors of a state dict into the parameters and buffers. Names and shapes must agree; nothing is changed
----when they don't. Of tensors that still lie in a file (flow.load's lazy) each rank reads its own part alone.
+---when they don't. With {strict = false} names that only one of the two has are left alone. Of tensors that still lie
+---in a file (flow.load's lazy) each rank reads its own part alone.
 ---@param state table<string, any>
-function Module:load_state_dict(state)
-    if type(state) ~= "table" then check.fail("load_state_dict: takes a table, got %s", type(state)) end
+---@param opts {strict: boolean}?
+---@return string[] missing names that the state dict lacks
+---@return string[] unexpected names that the module does not have
+function Module:load_state_dict(state, opts)
     local own = collect(self, {parameter = true, buffer = true}, true)
-    local problems = state_problems(own, state)
-    if #problems > 0 then
-        check.fail("load_state_dict: %s: %s", getmetatable(self).__name, table.concat(problems, "; "))
-    end
+    local lacking, unexpected = compare_names(own, state)
+    local problems = state_problems(own, state, opts.strict and lacking or {}, opts.strict and unexpected or {})
+    if #problems > 0 then check.fail("load_state_dict: %s: %s", class_name(self), list_problems(problems)) end
     local checkpoint = require "flow.checkpoint"
     local _ <close> = flow.no_grad()
-    for name, t in own do checkpoint.copy(t, state[name]) end
-    return self
+    for name, t in own do
+        if state[name] ~= nil then checkpoint.copy(t, state[name]) end
+    end
+    return lacking, unexpected
 end
 
 -- ---- printing ----
@@ -551,12 +604,34 @@ function Module:extra() return "" end  -- luacheck: ignore self
 ---The tree as text, as PyTorch prints it.
 ---@return string
 function Module:describe()
-    local lines = {}
+    local lines, extra = {}, self:extra()
+    if type(extra) ~= "string" then
+        check.fail("%s: extra must return a string, got %s", class_name(self), check.got(extra))
+    end
     for name, child in own_children(self) do
         lines[#lines + 1] = "  (" .. name .. "): " .. child:describe():gsub("\n", "\n  ")
     end
-    local head = getmetatable(self).__name .. "(" .. self:extra()
+    local head = class_name(self) .. "(" .. extra
     return #lines == 0 and head .. ")" or head .. "\n" .. table.concat(lines, "\n") .. "\n)"
 end
+
+-- ---- signatures ----
+
+check.define_type("module", "a module", M.is_module)
+
+check.takes(M, {"Parameter(t: tensor, requires_grad: boolean = true)", "is_module(value: any)"})
+
+check.methods(Module, "net", {
+    "forward(...: any)", "named_parameters()", "parameters()", "count_parameters()", "named_buffers()", "buffers()",
+    "named_children()", "children()", "named_modules()", "modules()", "apply(f: function)",
+    "register_buffer(name: string, t: tensor?)", "register_parameter(name: string, t: tensor?)", "to(where: string)",
+    "to_global({placement: placement?, sbp: sbp = B, rules: table?, zero: any?})",
+    "train(on: boolean = true)", "eval()", "requires_grad_(on: boolean = true)", "zero_grad()", "state_dict()",
+    "load_state_dict(state: table, {strict: boolean = true})", "extra()", "describe()", "is(class: table)",
+}, M.is_module)
+check.constructor(Module, "init()", M.is_module)
+check.methods(Module, "nn.Module", {"extend(name: string)"}, function(value)
+    return type(value) == "table" and type(rawget(value, "__name")) == "string" and rawget(value, FIELDS) == nil
+end)
 
 return M

@@ -117,7 +117,7 @@ check.takes(init, {
 -- Signatures of a class's init and forward.
 local function signatures(class, constructor, forward)
     if constructor then check.constructor(class, constructor, nn.is_module) end
-    if forward then check.methods(class, "module", {forward}, nn.is_module) end
+    if forward then check.methods(class, "layer", {forward}, nn.is_module) end
 end
 
 local is_float = {float16 = true, bfloat16 = true, float32 = true, float64 = true}
@@ -461,7 +461,6 @@ function ModuleList:append(item)
     return self
 end
 
-check.define_type("module", "a module", nn.is_module)
 check.constructor(ModuleList, "ModuleList(...: any)", nn.is_module)
 check.methods(ModuleList, "module", {"append(item: module)"}, nn.is_module)
 
@@ -572,9 +571,6 @@ end
 
 signatures(MSELoss, "MSELoss({reduction: mean|sum|none = mean})", "forward(input: tensor, target: tensor)")
 
-check.takes(nn, {
-    "pin(x: tensor, sbp: any, axis: integer >= 0?)", "like(x: tensor, opts: table?)", "is_module(value: any)",
-    "Parameter(t: tensor, requires_grad: boolean = true)",
-})
+check.takes(nn, {"pin(x: tensor, sbp: sbp, axis: integer >= 0?)", "like(x: tensor, opts: table?)"})
 check.strict("nn.init", init)
 return check.strict("nn", nn)
