@@ -97,6 +97,42 @@ describe("optimizers", function()
         assert.are.same({2, 1}, {opt:state_dict().state[1].step, opt:state_dict().state[2].step})
     end)
 
+    it("take frozen parameters and leave them alone", function()
+        local a, b = nn.Parameter(flow.ones(2)), nn.Parameter(flow.ones(2), false)
+        for _, name in ipairs {"SGD", "Adam", "AdamW"} do
+            local opt = optim[name]({a, b, flow.ones(1)}, {lr = 0.1, weight_decay = 0.5})
+            a.grad = flow.ones(2)
+            opt:step()
+            assert.are.same({1, 1}, b:totable())
+            b:requires_grad_()
+            b.grad = flow.ones(2)
+            opt:step()
+            assert.are_not.same({1, 1}, b:totable())
+            b = nn.Parameter(flow.ones(2), false)
+        end
+        assert.is_true(a:totable()[1] < 1)
+    end)
+
+    it("are as before after a bad call", function()
+        local a = nn.Parameter(flow.zeros(1))
+        local opt = optim.Adam({a}, {lr = 0.25})
+        a.grad = flow.ones(1)
+        opt:step()
+        local before, state = tostring(opt), opt:state_dict()
+        state.groups[1].lr = -1
+        for _, bad in ipairs {state, {groups = state.groups, state = {}}, {groups = {}, state = {}}, 3} do
+            assert.is_false(pcall(opt.load_state_dict, opt, bad))
+        end
+        assert.is_false(pcall(opt.set_lr, opt, "x"))
+        assert.are.equal(before, tostring(opt))
+        assert.are.equal(1, opt:state_dict().state[1].step)
+        local scheduler = optim.Scheduler(opt, function(step) return step < 2 and 1 or nil end)
+        scheduler:step()
+        assert.is_false(pcall(scheduler.step, scheduler))
+        assert.are.same({1, 0.25}, {scheduler:state_dict().steps, opt.groups[1].lr})
+        opt:step()
+    end)
+
     it("take groups with options of their own", function()
         local a, b = nn.Parameter(flow.zeros(1)), nn.Parameter(flow.zeros(1))
         local opt = optim.SGD({{params = {a}}, {params = {b}, lr = 0.01}}, {lr = 1})
@@ -193,8 +229,30 @@ SGD(
         {"a rate of NaN", function() optim.SGD({p}, {lr = 0 / 0}) end, nil},
         {"no parameters", function() optim.AdamW({}) end, "AdamW: the list of parameters is empty"},
         {"nil", function() optim.AdamW() end, "AdamW: takes a list of parameters, got nil"},
-        {"what is no tensor", function() optim.Adam({p, 3}) end, "Adam: parameter 2 must be a tensor, got number"},
-        {"a constant", function() optim.Adam({flow.zeros(2)}) end, "Adam: parameter 1 is not a leaf that requires grad"},
+        {"what is no tensor", function() optim.Adam({p, 3}) end, "Adam: parameter 2 must be a tensor, got 3"},
+        {"what was computed", function() optim.Adam({p * 2}) end,
+            "Adam: parameter 1 is not a leaf: it was computed, from tensors that require grad"},
+        {"a module", function() optim.Adam(nn.Linear(1, 1)) end,
+            "Adam: takes a list of parameters, got Linear; write net:parameters()"},
+        {"a tensor", function() optim.Adam(p) end, "Adam: takes a list of parameters, got tensor"},
+        {"a list with a gap", function() optim.Adam({p, nil, nn.Parameter(flow.zeros(1))}) end,
+            "Adam: parameter 2 is nil, parameter 3 is not"},
+        {"parameters by name", function() optim.Adam({weight = p}) end,
+            "Adam: the list of parameters has a key 'weight'"},
+        {"a group among parameters", function() optim.SGD({{params = {p}}, p}) end,
+            "SGD: group 2 must be {params = ...}, got tensor"},
+        {"an argument too many", function() optim.SGD({p}, {}, 0.1) end, "SGD: too many arguments: SGD(params, options)"},
+        {"a rate for options", function() optim.SGD({p}, 0.1) end, "SGD: options are a table, got number"},
+        {"one beta", function() optim.Adam({p}, {betas = {0.9}}) end, "Adam: betas must be two numbers, got 1"},
+        {"a dampening of NaN", function() optim.SGD({p}, {dampening = 0 / 0}) end, nil},
+        {"a rate that no group has", function() optim.SGD({p}).lr = 0.1 end,
+            "SGD: 'lr' is an option of its groups: optimizer.groups[1].lr = value, or optimizer:set_lr(value) for all"},
+        {"step with a dot", function() optim.SGD({p}).step() end,
+            "step: a method is called with a colon, optimizer:step(); got nil as the optimizer"},
+        {"a closure", function() optim.SGD({p}):step(print) end, "step: too many arguments: step()"},
+        {"a state that is none", function() optim.SGD({p}):load_state_dict({}) end,
+            "SGD:load_state_dict: takes what state_dict gave"},
+        {"no state", function() optim.SGD({p}):load_state_dict() end, "load_state_dict: missing argument 'state'"},
         {"a parameter twice", function() optim.Adam({p, p}) end, "Adam: a parameter occurs twice"},
         {"a beta of 1", function() optim.Adam({p}, {betas = {0.9, 1}}) end, "Adam: a beta must be less than 1"},
         {"nesterov without momentum", function() optim.SGD({p}, {nesterov = true}) end,
@@ -235,6 +293,27 @@ describe("clip_grad_norm", function()
         optim.clip_grad_norm(params, 1)
         assert.are.same({0.25, -0.5}, params[1].grad:totable())
     end)
+
+    it("takes one tensor, and frozen parameters", function()
+        local params = parameters({3, 4})
+        assert.is_true(math.abs(optim.clip_grad_norm(params[1], 10):item() - 5) < 1e-6)
+        params[2] = nn.Parameter(flow.ones(3), false)
+        assert.is_true(math.abs(optim.clip_grad_norm(params, 10):item() - 5) < 1e-6)
+    end)
+
+    for _, case in ipairs {
+        {"a norm that there is not", function() optim.clip_grad_norm(parameters({1}), 1, 2) end,
+            "clip_grad_norm: too many arguments: clip_grad_norm(params: any, max_norm: number >= 0)"},
+        {"no maximum", function() optim.clip_grad_norm(parameters({1})) end, "clip_grad_norm: missing argument 'max_norm'"},
+        {"a module", function() optim.clip_grad_norm(nn.Linear(1, 1), 1) end,
+            "clip_grad_norm: takes a list of parameters, got Linear; write net:parameters()"},
+    } do
+        it("refuses " .. case[1], function()
+            local ok, message = pcall(case[2])
+            assert.is_false(ok)
+            assert.are.equal(case[3], (message:gsub("^.-:%d+: ", "")))
+        end)
+    end
 
     it("skips parameters without a gradient", function()
         local params = parameters({3, 4})
@@ -285,8 +364,15 @@ describe("schedules", function()
         {"an unknown option", function() schedule.cosine(10, {lowest = 1}) end, nil},
         {"a part without steps", function() schedule.chain({schedule.constant()}, {schedule.constant()}) end,
             "schedule.chain: the steps of a part must be a whole number >= 0, got nil"},
+        {"no part", function() schedule.chain() end, "schedule.chain: takes one part or more, as {schedule, steps}"},
+        {"a schedule of a word", function() schedule.constant()("x") end,
+            "schedule: takes the number of steps done, a number >= 0, got 'x'"},
+        {"no optimizer", function() optim.Scheduler({}, schedule.constant()) end,
+            "Scheduler: optimizer must be an optimizer, got table"},
+        {"a schedule that returns nothing", function() optim.Scheduler(optim.SGD({nn.Parameter(flow.zeros(1))}), function() end) end,
+            "Scheduler: the schedule must return a number, got nil for step 0"},
         {"no function", function() optim.Scheduler(optim.SGD({nn.Parameter(flow.zeros(1))}), 3) end,
-            "Scheduler: the schedule is a function, got number"},
+            "Scheduler: f must be a function, got 3"},
     } do
         it("refuse " .. case[1], function()
             local ok, message = pcall(case[2])

@@ -429,12 +429,14 @@ end
 ---@param object string what messages call one: "loader" in "loader:next()"
 ---@param signatures string[]
 ---@param is fun(value: any): boolean? is this an object of the class? Left out: by its metatables
+---@return fun(value: any): boolean is
 function M.methods(class, object, signatures, is)
     is = is or instance_test(class)
     for _, usage in ipairs(signatures) do
         local name = usage:match("([%w_]+)%(")
         class[name] = checked_method(assert(rawget(class, name), name), name, one_line(usage), object, is)
     end
+    return is
 end
 
 ---Gives `init` of a class of modules its signature.

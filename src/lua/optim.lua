@@ -20,19 +20,48 @@ local optim = {}
 local Optimizer = {}
 Optimizer.__index = Optimizer
 
--- Lists of parameters: a list of tensors, or what named_parameters gives.
-local function parameter_list(who, params)
-    if type(params) ~= "table" then check.fail("%s: takes a list of parameters, got %s", who, type(params)) end
+local nn_module = require "flow.module"
+
+-- Says which key a list of `count` entries should not have.
+local function check_keys(who, params, count)
+    for _, key in ipairs(check.sorted_keys(params)) do
+        if math.type(key) ~= "integer" or key < 1 then
+            check.fail("%s: the list of parameters has a key %s", who, check.got(key))
+        elseif key > count then
+            check.fail("%s: parameter %d is nil, parameter %d is not", who, count + 1, key)
+        end
+    end
+end
+
+-- The entries of a list without gaps: a plain table, or what named_parameters gives.
+local function entries_of(who, params)
+    if nn_module.is_module(params) then
+        check.fail("%s: takes a list of parameters, got %s; write net:parameters()", who, check.got(params))
+    elseif type(params) ~= "table" then
+        check.fail("%s: takes a list of parameters, got %s", who, check.got(params))
+    end
     local list = {}
     if ordered.is(params) then
         for _, p in params do list[#list + 1] = p end
-    else
-        for i, p in ipairs(params) do list[i] = p end
+        return list
     end
+    local count, keys = 0, 0
+    while params[count + 1] ~= nil do
+        count = count + 1
+        list[count] = params[count]
+    end
+    for _ in pairs(params) do keys = keys + 1 end
+    if keys ~= count then check_keys(who, params, count) end
+    return list
+end
+
+-- Lists of parameters. Frozen ones may be among them: what has no gradient is left alone.
+local function parameter_list(who, params)
+    local list = entries_of(who, params)
     for i, p in ipairs(list) do
-        check.tensor(who, ("parameter %d"):format(i), p)
-        if not (p.is_leaf and p.requires_grad) then
-            check.fail("%s: parameter %d is not a leaf that requires grad", who, i)
+        if not check.is_tensor(p) then check.fail("%s: parameter %d must be a tensor, got %s", who, i, check.got(p)) end
+        if not p.is_leaf then
+            check.fail("%s: parameter %d is not a leaf: it was computed, from tensors that require grad", who, i)
         end
     end
     if #list == 0 then check.fail("%s: the list of parameters is empty", who) end
@@ -40,17 +69,21 @@ local function parameter_list(who, params)
 end
 
 local function is_group(item)
-    return type(item) == "table" and not ordered.is(item) and item.params ~= nil
+    return type(item) == "table" and not ordered.is(item) and not nn_module.is_module(item) and item.params ~= nil
 end
 
 -- Bounds of the options that are numbers.
-local bounds = {lr = {0, math.huge}, momentum = {0, 1}, weight_decay = {0, math.huge}, eps = {0, math.huge}}
+local bounds = {
+    lr = {0, math.huge}, momentum = {0, 1}, weight_decay = {0, math.huge}, eps = {0, math.huge},
+    dampening = {-math.huge, math.huge},
+}
 
 local function check_group(who, group)
     for name, bound in pairs(bounds) do
         if group[name] ~= nil then check.number(who, name, group[name], bound[1], bound[2]) end
     end
     if group.betas then
+        if #group.betas ~= 2 then check.fail("%s: betas must be two numbers, got %d", who, #group.betas) end
         for i = 1, 2 do
             local beta = check.number(who, "a beta", group.betas[i], 0, 1)
             if beta == 1 then check.fail("%s: a beta must be less than 1", who) end
@@ -62,10 +95,14 @@ local function check_group(who, group)
 end
 
 local function make_groups(self, params, opts)
-    local given = is_group((params or {})[1]) and params or {{params = params}}
+    local grouped = type(params) == "table" and not nn_module.is_module(params) and is_group(params[1])
+    local given = grouped and entries_of(self.name, params) or {{params = params}}
     local common = check.options(self.name, opts, self.defaults)
     local seen = {}
     for i, item in ipairs(given) do
+        if not is_group(item) and grouped then
+            check.fail("%s: group %d must be {params = ...}, got %s", self.name, i, check.got(item))
+        end
         local own = {}
         for key, value in pairs(item) do
             if key ~= "params" then own[key] = value end
@@ -82,7 +119,8 @@ local function make_groups(self, params, opts)
     end
 end
 
-local function new(class, params, opts)
+local function new(class, params, opts, ...)
+    if select("#", ...) > 0 then check.fail("%s: too many arguments: %s(params, options)", class.name, class.name) end
     local self = setmetatable({groups = {}, state = {}}, class)
     make_groups(self, params, opts)
     return self
@@ -91,7 +129,7 @@ end
 -- A kind of optimizer: its options, the tensors it keeps per parameter and its step over one list.
 local function define(name, defaults, class)
     class.name, class.defaults = name, defaults
-    class.__index = class
+    class.__index, class.__newindex, class.__tostring = class, Optimizer.__newindex, Optimizer.__tostring
     optim[name] = setmetatable(class, {__index = Optimizer, __call = new})
 end
 
@@ -100,12 +138,17 @@ local function place_of(t)
     return t.is_global and tostring(t.placement) or t.device
 end
 
+local function new_state(self, group, p)
+    local state = {step = 0, place = place_of(p), tensors = {}}
+    for i = 1, #self._kept(group) do state.tensors[i] = flow.zeros_like(p:detach()) end
+    return state
+end
+
 -- State of one parameter, made at its first step.
 local function state_of(self, group, p)
     local state = self.state[p]
     if not state then
-        state = {step = 0, place = place_of(p), tensors = {}}
-        for i = 1, #self.kept(group) do state.tensors[i] = flow.zeros_like(p:detach()) end
+        state = new_state(self, group, p)
         self.state[p] = state
     end
     return state
@@ -149,7 +192,7 @@ function Optimizer:step()
     local _ <close> = flow.no_grad()
     for _, group in ipairs(self.groups) do
         for _, batch in ipairs(batches(self, group)) do
-            self.update(group, flatten(batch.lists), batch.step)
+            self._update(group, flatten(batch.lists), batch.step)
         end
     end
 end
@@ -164,7 +207,6 @@ end
 ---Sets the learning rate of all groups.
 ---@param lr number
 function Optimizer:set_lr(lr)
-    check.number(self.name, "lr", lr, 0, math.huge)
     for _, group in ipairs(self.groups) do group.lr = lr end
 end
 
@@ -179,7 +221,7 @@ function Optimizer:state_dict()
             saved.params[j] = count
             local state = self.state[p]
             local entry = {step = state and state.step or 0}
-            for k, name in ipairs(self.kept(group)) do entry[name] = state and state.tensors[k] end
+            for k, name in ipairs(self._kept(group)) do entry[name] = state and state.tensors[k] end
             result.state[count] = entry
         end
         result.groups[i] = saved
@@ -189,63 +231,92 @@ end
 
 -- Does the saved state `entry` fit parameter number `count`?
 local function check_entry(self, who, group, p, entry, count)
-    if type(entry) ~= "table" or math.type(entry.step) ~= "integer" then
+    if type(entry) ~= "table" or math.type(entry.step) ~= "integer" or entry.step < 0 then
         check.fail("%s: the state of parameter %d is missing", who, count)
     end
-    for _, name in ipairs(self.kept(group)) do
+    for _, name in ipairs(self._kept(group)) do
         local t = entry[name]
         if t == nil and entry.step > 0 then check.fail("%s: %s of parameter %d is missing", who, name, count) end
         if t ~= nil and not checkpoint.is_stored(t) then check.tensor(who, name, t) end
         if t ~= nil and check.shape(t) ~= check.shape(p) then
             check.fail("%s: %s of parameter %d has shape %s, the parameter %s", who, name, count, check.shape(t),
                 check.shape(p))
+        elseif check.is_tensor(t) and t.is_global and not p.is_global then
+            check.fail("%s: %s of parameter %d is global, the parameter is local", who, name, count)
         end
     end
 end
 
+-- The options of a group with those that were saved.
+local function saved_options(self, who, group, saved)
+    local result = {}
+    for _, key in ipairs(check.sorted_keys(self.defaults)) do
+        local value = saved[key]
+        if value == nil then value = group[key] end
+        if type(value) ~= type(self.defaults[key]) then
+            check.fail("%s: %s must be a %s, got %s", who, key, type(self.defaults[key]), check.got(value))
+        end
+        result[key] = value
+    end
+    check_group(who, result)
+    return result
+end
+
+-- The options of each group of a state dict that fits.
 local function check_state(self, state)
-    local who = self.name .. ":load_state_dict"
-    if type(state) ~= "table" or type(state.groups) ~= "table" or type(state.state) ~= "table" then
+    local who, options, count = self.name .. ":load_state_dict", {}, 0
+    if type(state.groups) ~= "table" or type(state.state) ~= "table" then
         check.fail("%s: takes what state_dict gave", who)
     end
     if #state.groups ~= #self.groups then
         check.fail("%s: the state has %d groups, the optimizer %d", who, #state.groups, #self.groups)
     end
-    local count = 0
     for i, group in ipairs(self.groups) do
         local saved = state.groups[i]
-        if type(saved.params) ~= "table" or #saved.params ~= #group.params then
+        if type(saved) ~= "table" or type(saved.params) ~= "table" or #saved.params ~= #group.params then
             check.fail("%s: group %d of the state does not have the optimizer's %d parameters", who, i, #group.params)
         end
+        options[i] = saved_options(self, who, group, saved)
         for _, p in ipairs(group.params) do
             count = count + 1
-            check_entry(self, who, saved, p, state.state[count], count)
+            check_entry(self, who, options[i], p, state.state[count], count)
         end
     end
+    return options
 end
 
----Takes the state (copied) and the options of a state dict. Of tensors that still lie in a file (flow.load's lazy) each
----rank reads its own part alone.
+---Takes the state (copied) and the options of a state dict; nothing is changed when it does not fit. Of tensors that
+---still lie in a file (flow.load's lazy) each rank reads its own part alone.
+---@param state table
 function Optimizer:load_state_dict(state)
-    check_state(self, state)
+    local options = check_state(self, state)
     local _ <close> = flow.no_grad()
-    self.state = {}
-    local count = 0
+    local made, count = {}, 0
     for i, group in ipairs(self.groups) do
-        for key in pairs(self.defaults) do
-            if state.groups[i][key] ~= nil then group[key] = state.groups[i][key] end
-        end
-        check_group(self.name, group)
         for _, p in ipairs(group.params) do
             count = count + 1
             local entry = state.state[count]
             if entry.step > 0 then
-                local mine = state_of(self, group, p)
+                local mine = new_state(self, options[i], p)
                 mine.step = entry.step
-                for k, name in ipairs(self.kept(group)) do checkpoint.copy(mine.tensors[k], entry[name]) end
+                for k, name in ipairs(self._kept(options[i])) do checkpoint.copy(mine.tensors[k], entry[name]) end
+                made[p] = mine
             end
         end
     end
+    self.state = made
+    for i, group in ipairs(self.groups) do
+        for key, value in pairs(options[i]) do group[key] = value end
+    end
+end
+
+-- opt.lr = 0.1 would change nothing.
+function Optimizer:__newindex(key, value)
+    if self.defaults[key] ~= nil then
+        check.fail("%s: '%s' is an option of its groups: optimizer.groups[1].%s = value%s", self.name, key, key,
+            key == "lr" and ", or optimizer:set_lr(value) for all" or "")
+    end
+    rawset(self, key, value)
 end
 
 function Optimizer:__tostring()
@@ -254,7 +325,7 @@ function Optimizer:__tostring()
         local parts = {}
         for _, key in ipairs(check.sorted_keys(self.defaults)) do
             local value = group[key]
-            if type(value) == "table" then value = table.concat(value, "/") end
+            if type(value) == "table" then value = ("%s/%s"):format(value[1], value[2]) end
             parts[#parts + 1] = ("%s=%s"):format(key, value)
         end
         lines[i] = ("  group %d: %d parameters, %s"):format(i, #group.params, table.concat(parts, ", "))
@@ -264,14 +335,14 @@ end
 
 -- ---- optimizers ----
 
-local SGD = {__tostring = Optimizer.__tostring}
+local SGD = {}
 define("SGD", {lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false, maximize = false}, SGD)
 
-function SGD.kept(group)
+function SGD._kept(group)
     return group.momentum ~= 0 and {"momentum_buffer"} or {}
 end
 
-function SGD.update(group, tensors, step)
+function SGD._update(group, tensors, step)
     if group.momentum == 0 then
         op.sgd_plain_step(tensors, {lr = group.lr, weight_decay = group.weight_decay, maximize = group.maximize})
     else
@@ -288,6 +359,9 @@ end
 
 local function adam_update(decoupled)
     return function(group, tensors, step)
+        if type(group.betas) ~= "table" then
+            check.fail("step: betas must be two numbers, got %s", check.got(group.betas))
+        end
         op.adamw_step(tensors, {
             lr = group.lr, beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps,
             weight_decay = group.weight_decay, step = step, decoupled = decoupled, maximize = group.maximize,
@@ -296,9 +370,9 @@ local function adam_update(decoupled)
 end
 
 define("Adam", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, maximize = false},
-    {kept = adam_kept, update = adam_update(false), __tostring = Optimizer.__tostring})
+    {_kept = adam_kept, _update = adam_update(false)})
 define("AdamW", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.01, maximize = false},
-    {kept = adam_kept, update = adam_update(true), __tostring = Optimizer.__tostring})
+    {_kept = adam_kept, _update = adam_update(true)})
 
 -- ---- clipping ----
 
@@ -354,12 +428,11 @@ end
 
 ---Scales the gradients so that their norm, taken over all of them, is at most max_norm. Returns the norm before, a 0-d
 ---tensor; nothing waits for it. Gradients may be split and lie on several placements: the norm is one for all ranks.
----@param params any[]
+---@param params any[] a list of parameters, or one tensor
 ---@param max_norm number
 function optim.clip_grad_norm(params, max_norm)
-    check.number("clip_grad_norm", "max_norm", max_norm, 0, math.huge)
     local _ <close> = flow.no_grad()
-    local list = parameter_list("clip_grad_norm", params)
+    local list = parameter_list("clip_grad_norm", check.is_tensor(params) and {params} or params)
     for i, p in ipairs(list) do
         if p.is_global ~= list[1].is_global then
             check.fail("clip_grad_norm: parameter 1 is %s and parameter %d is %s; all must be global or all local",
@@ -383,92 +456,98 @@ end
 local schedule = {}
 optim.schedule = schedule
 
+-- f as a schedule: it is given the number of steps done.
+local function of_steps(f)
+    return function(step, ...)
+        if type(step) ~= "number" or step ~= step or step < 0 or select("#", ...) > 0 then
+            check.fail("schedule: takes the number of steps done, a number >= 0, got %s", check.got(step))
+        end
+        return f(step)
+    end
+end
+
 ---Always 1.
 function schedule.constant()
-    return function() return 1 end
+    return of_steps(function() return 1 end)
 end
 
 ---Rises evenly to 1 over the first `steps` steps.
 ---@param steps integer
 function schedule.warmup(steps)
-    check.integer("schedule.warmup", "steps", steps, 0)
-    return function(step) return step < steps and (step + 1) / steps or 1 end
+    return of_steps(function(step) return step < steps and (step + 1) / steps or 1 end)
 end
 
 ---Falls from 1 to `least` along half a cosine over `steps` steps and stays there.
 ---@param steps integer
 ---@param opts {least: number}?
 function schedule.cosine(steps, opts)
-    check.integer("schedule.cosine", "steps", steps, 1)
-    local least = check.options("schedule.cosine", opts, {least = 0}).least
-    return function(step)
+    local least = opts.least
+    return of_steps(function(step)
         local x = math.min(step / steps, 1)
         return least + (1 - least) * 0.5 * (1 + math.cos(math.pi * x))
-    end
+    end)
 end
 
 ---Multiplied by `gamma` every `size` steps.
 ---@param size integer
 ---@param gamma number
 function schedule.step(size, gamma)
-    check.integer("schedule.step", "size", size, 1)
-    check.number("schedule.step", "gamma", gamma, 0, math.huge)
-    return function(step) return gamma ^ (step // size) end
+    return of_steps(function(step) return gamma ^ (step // size) end)
 end
 
 ---One after the other: chain({warmup, 100}, {cosine, 900}) runs each for its number of steps, the last one for ever.
 function schedule.chain(...)
-    local parts = {...}
+    local parts, count = {...}, select("#", ...)
+    if count == 0 then check.fail("schedule.chain: takes one part or more, as {schedule, steps}") end
     for i, part in ipairs(parts) do
-        if type(part) ~= "table" or type(part[1]) ~= "function" then
-            check.fail("schedule.chain: part %d must be {schedule, steps}", i)
-        end
-        if i < #parts then check.integer("schedule.chain", "the steps of a part", part[2], 0) end
+        if type(part[1]) ~= "function" then check.fail("schedule.chain: part %d must be {schedule, steps}", i) end
+        if i < count then check.integer("schedule.chain", "the steps of a part", part[2], 0) end
     end
-    return function(step)
+    return of_steps(function(step)
         local i = 1
         while i < #parts and step >= parts[i][2] do
             step = step - parts[i][2]
             i = i + 1
         end
         return parts[i][1](step)
-    end
+    end)
 end
 
 ---Warm-up, then a cosine down to `least`: `steps` in all.
 ---@param steps integer
 ---@param opts {warmup: integer, least: number}?
 function schedule.warmup_cosine(steps, opts)
-    check.integer("schedule.warmup_cosine", "steps", steps, 1)
-    local o = check.options("schedule.warmup_cosine", opts, {warmup = 0, least = 0})
-    local warmup = math.min(check.integer("schedule.warmup_cosine", "warmup", o.warmup, 0), steps - 1)
-    return schedule.chain({schedule.warmup(warmup), warmup}, {schedule.cosine(steps - warmup, {least = o.least})})
+    local warmup = math.min(opts.warmup, steps - 1)
+    return schedule.chain({schedule.warmup(warmup), warmup}, {schedule.cosine(steps - warmup, {least = opts.least})})
 end
 
 ---Sets the rates of an optimizer's groups to their first value times the schedule's factor.
 ---@class flow.optim.Scheduler
-local Scheduler = {}
+local Scheduler = {__name = "Scheduler"}
 Scheduler.__index = Scheduler
 
-local function apply(self)
-    local factor = self.schedule(self.steps)
-    for i, group in ipairs(self.optimizer.groups) do group.lr = self.rates[i] * factor end
+-- Sets the rates for so many steps done; an error of the schedule changes nothing.
+local function set_rates(self, steps, rates)
+    local factor = self.schedule(steps)
+    if type(factor) ~= "number" or factor ~= factor then
+        check.fail("Scheduler: the schedule must return a number, got %s for step %d", check.got(factor), steps)
+    end
+    self.steps, self.rates = steps, rates
+    for i, group in ipairs(self.optimizer.groups) do group.lr = rates[i] * factor end
 end
 
 ---@param optimizer flow.optim.Optimizer
 ---@param f fun(step: integer): number
 function optim.Scheduler(optimizer, f)
-    if type(f) ~= "function" then check.fail("Scheduler: the schedule is a function, got %s", type(f)) end
-    local self = setmetatable({optimizer = optimizer, schedule = f, steps = 0, rates = {}}, Scheduler)
-    for i, group in ipairs(optimizer.groups) do self.rates[i] = group.lr end
-    apply(self)
+    local self, rates = setmetatable({optimizer = optimizer, schedule = f, steps = 0, rates = {}}, Scheduler), {}
+    for i, group in ipairs(optimizer.groups) do rates[i] = group.lr end
+    set_rates(self, 0, rates)
     return self
 end
 
 ---After an optimizer's step: the rate of the next one.
 function Scheduler:step()
-    self.steps = self.steps + 1
-    apply(self)
+    set_rates(self, self.steps + 1, self.rates)
 end
 
 ---@return table
@@ -476,15 +555,33 @@ function Scheduler:state_dict()
     return {steps = self.steps, rates = table.move(self.rates, 1, #self.rates, 1, {})}
 end
 
+---@param state table
 function Scheduler:load_state_dict(state)
-    if type(state) ~= "table" or math.type(state.steps) ~= "integer" or #(state.rates or {}) ~= #self.rates then
-        check.fail("Scheduler:load_state_dict: takes what state_dict gave")
+    local rates = {}
+    if math.type(state.steps) ~= "integer" or state.steps < 0 or type(state.rates) ~= "table"
+        or #state.rates ~= #self.rates then
+        check.fail("Scheduler:load_state_dict: takes what state_dict gave, of %d groups", #self.rates)
     end
-    self.steps = state.steps
-    self.rates = table.move(state.rates, 1, #state.rates, 1, {})
-    apply(self)
+    for i, rate in ipairs(state.rates) do
+        rates[i] = check.number("Scheduler:load_state_dict", "a rate", rate, 0, math.huge)
+    end
+    set_rates(self, state.steps, rates)
 end
 
+local is_optimizer = check.methods(Optimizer, "optimizer", {
+    "step()", "zero_grad()", "set_lr(lr: number >= 0)", "state_dict()", "load_state_dict(state: table)",
+})
+check.define_type("optimizer", "an optimizer", is_optimizer)
+check.methods(Scheduler, "scheduler", {"step()", "state_dict()", "load_state_dict(state: table)"})
+check.takes(schedule, {
+    "schedule.constant()", "schedule.warmup(steps: integer >= 0)",
+    "schedule.cosine(steps: integer >= 1, {least: number = 0})",
+    "schedule.step(size: integer >= 1, gamma: number >= 0)", "schedule.chain(...: table)",
+    "schedule.warmup_cosine(steps: integer >= 1, {warmup: integer >= 0 = 0, least: number = 0})",
+})
+check.takes(optim, {
+    "clip_grad_norm(params: any, max_norm: number >= 0)", "Scheduler(optimizer: optimizer, f: function)",
+})
 check.strict("Optimizer", Optimizer)
 check.strict("Scheduler", Scheduler)
 check.strict("optim.schedule", schedule)
