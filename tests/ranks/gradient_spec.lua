@@ -111,3 +111,41 @@ describe("gradients", function()
         assert.are.equal(48, w.grad:sum():item())
     end)
 end)
+
+describe("gradients at ties and corners", function()
+    local values = {{2, 2, 1}, {2, 0, 2}, {0, 2, 0}, {1, 1, 1}, {2, -2, -2}, {0, 0, 0}, {2, 2, 1}}
+
+    -- What f's result, weighted, gives x: in this SBP, and as a local tensor.
+    local function gradient(f, x)
+        x.requires_grad = true
+        local y = f(x)
+        local count = y:numel()
+        local weights = flow.arange(1, count + 1, {dtype = "float64"})
+        if x.is_global then weights = weights:to_global{placement = everywhere, sbp = "B"} end
+        return flow.grad((y:flatten() * weights):sum(), x)
+    end
+
+    for _, case in ipairs {
+        {"amax()", function(x) return x:amax() end}, {"max()", function(x) return x:max() end},
+        {"amin(0)", function(x) return x:amin(0) end}, {"amax(1)", function(x) return x:amax(1) end},
+        {"max(0)", function(x) return (x:max(0)) end}, {"min(0)", function(x) return (x:min(0)) end},
+        {"max(1)", function(x) return (x:max(1)) end}, {"sort(0)", function(x) return (x:sort(0)) end},
+        {"topk(4, 0)", function(x) return (x:topk(4, 0)) end}, {"prod(0)", function(x) return x:prod(0) end},
+        {"prod(1)", function(x) return x:prod(1) end}, {"prod()", function(x) return x:prod() end},
+        {"norm(inf, 0)", function(x) return x:norm(math.huge, 0) end}, {"norm(2, 1)", function(x) return x:norm(2, 1) end},
+        {"norm(1)", function(x) return x:norm(1) end}, {"std(1)", function(x) return x:std(1) end},
+        {"clamp(0, 2)", function(x) return x:clamp(0, 2) end}, {"abs()", function(x) return x:abs() end},
+        {"maximum(x, 2)", function(x) return x:maximum(2) end}, {"relu()", function(x) return x:relu() end},
+        {"maximum of rows", function(x) return x:maximum(x:flip(0)) end}, {"x ^ 2", function(x) return x ^ 2 end},
+    } do
+        it("are one rank's in every SBP: " .. case[1], function()
+            local f = case[2]
+            local want = gradient(f, flow.tensor(values, {dtype = "float64"}))
+            for _, sbp in ipairs {"B", "S(0)", "S(1)", "P", "P(max)", "P(min)"} do
+                local x = flow.tensor(values, {dtype = "float64", placement = everywhere, sbp = "B"}):to_global{sbp = sbp}
+                local got = gradient(f, x):to_global{sbp = "B"}:to_local()
+                assert.is_true(far(got, want) < 1e-12, ("%s: %s, not %s"):format(sbp, got, want))
+            end
+        end)
+    end
+end)

@@ -299,13 +299,13 @@ static fl_status grad_extreme(fl_grad *g)
 }
 
 FL_OP(amax) {
-    .name = "amax", .sig = "amax(x, axis: axes = nil, keepdim: bool = false)", .doc = "Largest values over axes, or of everything; NaN wins.",
+    .name = "amax", .sig = "amax(x, axis: axes = nil, keepdim: bool = false)", .doc = "Largest values over axes, or of everything; NaN wins. Equal ones share the gradient evenly.",
     .nout = 1, .infer = infer_extreme, .sbp = sbp_largest, .cpu = cpu_amax, .grad = grad_extreme,
     .saves_in = 1, .saves_out = 1,
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
 
 FL_OP(amin) {
-    .name = "amin", .sig = "amin(x, axis: axes = nil, keepdim: bool = false)", .doc = "Smallest values over axes, or of everything; NaN wins.",
+    .name = "amin", .sig = "amin(x, axis: axes = nil, keepdim: bool = false)", .doc = "Smallest values over axes, or of everything; NaN wins. Equal ones share the gradient evenly.",
     .nout = 1, .infer = infer_extreme, .sbp = sbp_smallest, .cpu = cpu_amin, .grad = grad_extreme,
     .saves_in = 1, .saves_out = 1,
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
@@ -344,12 +344,12 @@ static void sbp_min_all(fl_sigs *s)
 static fl_status grad_extreme_of_all(fl_grad *g) { return share_gradient(g, all_axes(g->in_meta[0]->shape.ndim)); }
 
 FL_OP(max_all) {
-    .name = "max_all", .sig = "max_all(x)", .doc = "Largest value of all; NaN wins.", .nout = 1, .flags = FL_OP_HIDDEN,
+    .name = "max_all", .sig = "max_all(x)", .doc = "Largest value of all; NaN wins. Equal ones share the gradient evenly.", .nout = 1, .flags = FL_OP_HIDDEN,
     .infer = infer_extreme_of_all, .sbp = sbp_max_all, .cpu = cpu_max_all, .grad = grad_extreme_of_all, .saves_in = 1, .saves_out = 1,
     SAMPLES("flow.randn(3, 4)")};
 
 FL_OP(min_all) {
-    .name = "min_all", .sig = "min_all(x)", .doc = "Smallest value of all; NaN wins.", .nout = 1, .flags = FL_OP_HIDDEN,
+    .name = "min_all", .sig = "min_all(x)", .doc = "Smallest value of all; NaN wins. Equal ones share the gradient evenly.", .nout = 1, .flags = FL_OP_HIDDEN,
     .infer = infer_extreme_of_all, .sbp = sbp_min_all, .cpu = cpu_min_all, .grad = grad_extreme_of_all, .saves_in = 1, .saves_out = 1,
     SAMPLES("flow.randn(3, 4)")};
 
@@ -675,7 +675,7 @@ FL_OP(var) {
 
 FL_OP(std) {
     .name = "std", .sig = "std(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)", .nout = 1,
-    .doc = "Standard deviation: the square root of var.", .infer = infer_var, .sbp = sbp_std, .cpu = cpu_std, .grad = grad_std,
+    .doc = "Standard deviation: the square root of var; its gradient is 0 where it is 0.", .infer = infer_var, .sbp = sbp_std, .cpu = cpu_std, .grad = grad_std,
     .saves_in = 1, .saves_out = 1, SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true")};
 
 /* ---- norm ---- */
@@ -770,7 +770,7 @@ static fl_status grad_norm(fl_grad *g)
 
 FL_OP(norm) {
     .name = "norm", .sig = "norm(x, p: float = 2, axis: axes = nil, keepdim: bool = false)", .nout = 1,
-    .doc = "The p-norm over axes, or of everything; p may be 0 and infinite.", .infer = infer_norm, .sbp = sbp_norm, .cpu = cpu_norm,
+    .doc = "The p-norm over axes, or of everything; p may be 0 and infinite. The gradient is 0 where the norm is.", .infer = infer_norm, .sbp = sbp_norm, .cpu = cpu_norm,
     .grad = grad_norm, .saves_in = 1, .saves_out = 1,
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, 1", "flow.randn(2, 3, 4), 3, {0, 2}, true", "flow.randn(3, 4), math.huge, 0")};
 
