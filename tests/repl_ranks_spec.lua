@@ -54,11 +54,14 @@ before=$(stty -a)
 echo rc=$?
 [ "$(stty -a)" = "$before" ] && echo modes kept
 echo over]]):format(environment or "", command))
-    os.execute(("HOME=%s TERM=xterm timeout %d script -qfec 'sh %s' %s <%s >/dev/null 2>&1 &"):format(folder, 4 * LIMIT, program, log, fifo))
+    os.execute(("HOME=%s TERM=xterm NO_COLOR= timeout %d script -qfec 'sh %s' %s <%s >/dev/null 2>&1 &"):format(folder, 4 * LIMIT, program, log, fifo))
     return setmetatable({keys = assert(io.open(fifo, "w")), log = log, at = 1}, Terminal)
 end
 
-function Terminal:screen() return (read(self.log):gsub("\r", ""):gsub("\27%[[%d;?]*%a", "")) end
+-- What is on it, without control sequences, and without how long inputs took.
+function Terminal:screen()
+    return (read(self.log):gsub("\r", ""):gsub("\27%[2m[%d.]+ s\27%[0m\n", ""):gsub("\27%[[%d;?]*%a", ""))
+end
 
 -- Waits until the text appears after what was seen before; returns what stands in between.
 function Terminal:see(text)

@@ -288,8 +288,5 @@ fl_status fl_lua_on_terminal(bool *there);
 ** terminal cannot be used, another rank is lost. */
 fl_status fl_lua_repl(lua_State *L, bool greet);
 bool fl_lua_doctor(lua_State *L);
-/* What line completion offers for the word that ends at `end` of `line`: pushes a sorted list of whole words and returns the
-** position where the word begins. */
-size_t fl_lua_complete(lua_State *L, const char *line, size_t end);
 
 #endif

@@ -1,5 +1,5 @@
 /*
-** help.c -- what help.lua and the line editor need to know: descriptors of ops, sources of modules, completion.
+** help.c -- what help.lua and complete.lua need to know: descriptors of ops, sources of modules.
 */
 #include "binding.h"
 #include "modules.h"
@@ -35,27 +35,19 @@ static int source(lua_State *L)
     return 0;
 }
 
-/* flow._complete(line) -> candidates for its last word, position where the word begins (from 1) */
-static int complete(lua_State *L)
-{
-    size_t n;
-    const char *line = luaL_checklstring(L, 1, &n);
-    size_t start = fl_lua_complete(L, line, n);
-    lua_pushinteger(L, (lua_Integer)start + 1);
-    return 2;
-}
-
 /* help(...) loads help.lua at its first use */
 static int help(lua_State *L)
 {
     fl_lua_push_module(L, "help");
+    lua_getfield(L, -1, "help");
     lua_insert(L, 1);
+    lua_pop(L, 1);
     lua_call(L, lua_gettop(L) - 1, 0);
     return 0;
 }
 
 void fl_lua_open_help(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {{"_describe", describe}, {"_source", source}, {"_complete", complete}, {"_help", help}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"_describe", describe}, {"_source", source}, {"_help", help}, {NULL, NULL}};
     fl_lua_set_functions(L, flow, functions);
 }

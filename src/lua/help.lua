@@ -1,10 +1,14 @@
--- help.lua -- help(x): what an op, a function of a module, or a word is. Texts come from the ops' descriptors and from
--- the comments above the functions of the Lua modules.
+-- help.lua -- help(x): what an op, a function of a module, or a word is. Texts come from the ops' descriptors, from
+-- builtins.lua and from the comments above the functions of the Lua modules.
 
 local flow = require "flow"
 local check = require "flow.check"
 
-local print = flow.print    -- all ranks of a session ask for help
+local M = {}
+
+local lines         -- of the text that is being made
+
+local function print(line) lines[#lines + 1] = line end
 
 local overview = [[
 flowlua: Lua with tensors.
@@ -14,27 +18,33 @@ flowlua: Lua with tensors.
     x[{0, {1, 3}}]  x["0, 1:3"]          positions from 0, half-open ranges
     x.shape  x.dtype  x.requires_grad    fields
 
-help(flow.matmul)    one function           help("soft")    functions with that word
+help(flow.matmul)    one function           help "soft"     functions with that word
 help(flow.nn)        what a module has      Tab             completes names
+nn  optim  data      flow.nn and so on      quit  Ctrl-D    end the session
 ]]
 
-local function lines_of(text)
-    local lines = {}
-    for line in (text .. "\n"):gmatch("(.-)\n") do lines[#lines + 1] = line end
-    return lines
+-- Lines of an embedded module, kept, for a search looks at all of its functions; nil when there is none.
+local sources = {}
+local function source_of(module)
+    local text = not sources[module] and flow._source(module)
+    if text then
+        local list = {}
+        for line in (text .. "\n"):gmatch("(.-)\n") do list[#list + 1] = line end
+        sources[module] = list
+    end
+    return sources[module]
 end
 
 -- The `---` comment above line `first` of an embedded module, and that line.
 local function comment_above(module, first)
-    local source = flow._source(module)
-    if not source then return nil end
-    local lines, comment = lines_of(source), {}
+    local code, comment = source_of(module), {}
+    if not code then return nil end
     local i = first - 1
-    while i >= 1 and lines[i]:find("^%s*%-%-") do
-        table.insert(comment, 1, (lines[i]:gsub("^%s*%-+ ?", "")))
+    while i >= 1 and code[i]:find("^%s*%-%-") do
+        table.insert(comment, 1, (code[i]:gsub("^%s*%-+ ?", "")))
         i = i - 1
     end
-    return table.concat(comment, "\n"), lines[first]:gsub("^%s*local%s+", ""):gsub("^%s*", "")
+    return table.concat(comment, "\n"), code[first]:gsub("^%s*local%s+", ""):gsub("^%s*", "")
 end
 
 -- Signatures and sentences of the functions that are not ops, by function.
@@ -68,19 +78,31 @@ local function print_op(op)
     if #notes > 0 then print("    " .. table.concat(notes, "; ")) end
 end
 
-local function print_function(f)
-    local op = flow._describe(f)
-    if op then return print_op(op) end
-    local entry = describe_builtin(f)
-    if entry then return print_entry(entry) end
-    local info = debug.getinfo(f, "Su")
+-- A function of flow's; false when it is none.
+local function print_known_function(f)
+    local op, entry = flow._describe(f), describe_builtin(f)
+    if op then
+        print_op(op)
+        return true
+    elseif entry then
+        print_entry(entry)
+        return true
+    end
+    local usage
+    f, usage = check.original(f)
+    local info = debug.getinfo(f, "S")
     local module = info.source:match("^=flow%.(.+)$")
-    local comment, header
-    if module then comment, header = comment_above(module, info.linedefined) end
-    if header then
-        print((header:gsub("^function [%w_]+[.:]", "")))
-        if comment ~= "" then print("    " .. comment:gsub("\n", "\n    ")) end
-    elseif info.what == "C" then
+    if not (module and source_of(module)) then return false end
+    local comment, header = comment_above(module, info.linedefined)
+    print(usage or (header:gsub("^function ", ""):gsub("^[%w_]+[.:]", "")))
+    if comment ~= "" then print("    " .. comment:gsub("\n", "\n    ")) end
+    return true
+end
+
+local function print_function(f)
+    if print_known_function(f) then return end
+    local info = debug.getinfo(f, "Su")
+    if info.what == "C" then
         print("a built-in function")
     else
         print(("a function of %d parameters, %s:%d"):format(info.nparams, info.short_src, info.linedefined))
@@ -100,12 +122,13 @@ end
 
 -- A class of modules: how it is made, what it says of itself, its arguments.
 local function print_module_class(class)
-    local info = debug.getinfo(class.init, "S")
+    local init, usage = check.original(class.init)
+    local info = debug.getinfo(init, "S")
     local module, name = info.source:match("^=flow%.(.+)$"), rawget(class, "__name")
     local comment, header
     if module then comment, header = comment_above(module, info.linedefined) end
-    print(name .. (header and header:match("%(.*%)") or "(...)"))
-    for i, line in ipairs(module and lines_of(flow._source(module)) or {}) do
+    print(usage or name .. (header and header:match("%(.*%)") or "(...)"))
+    for i, line in ipairs(module and source_of(module) or {}) do
         if line:find(('extend("%s")'):format(name), 1, true) then print_comment((comment_above(module, i))) end
     end
     if rawget(class, "init") then print_comment(comment) end
@@ -149,40 +172,94 @@ local function print_columns(names)
     if line ~= "   " then print(line) end
 end
 
--- Functions whose name or description contains the word.
+local function is_optimizer(x)
+    return type(x) == "table" and type(rawget(x, "defaults")) == "table" and type(rawget(x, "name")) == "string"
+end
+
+-- What a function or class of flow's is; false when x is neither.
+local function print_callable(x)
+    if type(x) == "function" then return print_known_function(x) end
+    if is_module_class(x) then print_module_class(x)
+    elseif is_optimizer(x) then print_optimizer(x)
+    else return false end
+    return true
+end
+
+-- A field of a table of functions, loaded if that happens at its first use; nil when it has none.
+local function value_of(holder, name)
+    local value = rawget(holder, name)
+    local meta = getmetatable(holder)
+    for _, later in ipairs(value == nil and meta and meta.__names or {}) do
+        if later == name then return holder[name] end
+    end
+    return value
+end
+
+-- Tables of functions, and how their names are written.
+local function places()
+    return {{flow, "flow."}, {flow._methods, "x:"}, {flow.nn, "nn."}, {flow.optim, "optim."}, {flow.data, "data."}}
+end
+
+-- The function or class that is called "softmax", "flow.softmax", "x:softmax", "Linear" or "nn.Linear"; else nil.
+local function find_name(word)
+    for _, place in ipairs(places()) do
+        local holder, before = place[1], place[2]
+        local name = word:sub(1, #before) == before and word:sub(#before + 1) or word
+        local value = value_of(holder, name)
+        if type(value) == "function" or value == flow.placement or is_module_class(value) or is_optimizer(value) then
+            return value
+        end
+    end
+end
+
+-- "    flow.relu                max(x, 0)."
+local function row_of(name, about)
+    return (("    %-28s %s"):format(name, about:match("\n%s*([^@%s][^\n]*)") or ""):gsub("%s+$", ""))
+end
+
+-- Rows of the functions whose names contain the word, and of those that only mention it.
 local function search(word)
-    local found, seen, needle = {}, {}, word:lower()
-    for _, place in ipairs {{flow, "flow."}, {flow._methods, "x:"}} do
-        for _, name in ipairs(public_names(place[1])) do
-            local value = rawget(place[1], name)
-            local op = type(value) == "function" and flow._describe(value)
-            local text = op and (op.sig .. " " .. op.doc) or name
-            local twin = name:match('^(.+)_$')
-            if not seen[name] and not (twin and seen[twin]) and text:lower():find(needle, 1, true) then
-                seen[name] = true
-                found[#found + 1] = ("%s%-24s %s"):format(place[2], name, op and op.doc or "")
+    local named, mentioned, seen, needle = {}, {}, {}, word:lower()
+    for _, place in ipairs(places()) do
+        local holder, before = place[1], place[2]
+        for _, name in ipairs(public_names(holder)) do
+            local value = value_of(holder, name)
+            local twin = name:match("^(.+)_$")
+            local is_new = value ~= nil and not seen[value] and not (twin and rawget(holder, twin))
+            local about = is_new and M.of_callable(value)
+            if about then
+                seen[value] = true
+                local list = name:lower():find(needle, 1, true) and named
+                    or about:lower():find(needle, 1, true) and mentioned
+                if list then list[#list + 1] = row_of(before .. name, about) end
             end
         end
     end
-    table.sort(found)
-    if #found == 0 then
+    return named, mentioned
+end
+
+local function print_search(word)
+    local named, mentioned = search(word)
+    if #named + #mentioned == 0 then
         local names = public_names(flow)
         table.move(public_names(flow._methods), 1, #public_names(flow._methods), #names + 1, names)
         print(("nothing about '%s'%s"):format(word, check.suggest(word, names)))
     end
-    for _, line in ipairs(found) do print("    " .. line) end
+    for _, row in ipairs(named) do print(row) end
+    if #mentioned > 0 then print(("what mentions '%s':"):format(word)) end
+    for _, row in ipairs(mentioned) do print(row) end
 end
 
----Prints help about a function, a module, a tensor, or the functions that mention a word.
----@param ... any
-local function help(...)
+local print_help
+function print_help(...)
     local x = ...
+    local named = type(x) == "string" and find_name(x)
     if select("#", ...) == 0 then
-        io.write(overview)
+        print((overview:gsub("\n$", "")))
+    elseif named then
+        print_help(named)
     elseif type(x) == "string" then
-        local f = rawget(flow, x) or flow._methods[x]
-        if type(f) == "function" or f == flow.placement then return help(f) end
-        search(x)
+        print_search(x)
     elseif type(x) == "function" then
         print_function(x)
     elseif flow.is_tensor(x) then
@@ -190,17 +267,32 @@ local function help(...)
         print_columns(public_names(flow._methods))
     elseif x == flow.placement then
         print_entry(describe_builtin(x))
-    elseif is_module_class(x) then
-        print_module_class(x)
     elseif is_module_class(getmetatable(x)) then
         print_module_class(getmetatable(x))
-    elseif type(x) == "table" and type(rawget(x, "defaults")) == "table" then
-        print_optimizer(x)
-    elseif type(x) == "table" then
+    elseif not print_callable(x) and type(x) == "table" then
         print_columns(public_names(x))
-    else
+    elseif type(x) ~= "table" then
         print(("a %s: %s"):format(type(x), tostring(x)))
     end
 end
 
-return help
+---What a function or a class of flow's is; nil for any other value.
+---@param x any
+---@return string?
+function M.of_callable(x)
+    local outer = lines
+    lines = {}
+    local text = print_callable(x) and table.concat(lines, "\n") or nil
+    lines = outer
+    return text
+end
+
+---Prints help about a function, a module, a tensor, or the functions that mention a word, on rank 0.
+---@param ... any
+function M.help(...)
+    lines = {}
+    print_help(...)
+    flow.print(table.concat(lines, "\n"))
+end
+
+return M

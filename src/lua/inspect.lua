@@ -5,6 +5,7 @@
 -- under a key that is an object is not looked into.
 
 local flow = require "flow"
+local help = require "flow.help"
 
 local M = {}
 
@@ -92,20 +93,35 @@ function M.text(value)
     return (text_of(value, 0, {}))
 end
 
----The text of several values: on one line when they are short.
----@return string
-function M.texts(...)
+-- The texts of several values: on one line when they are short. decorate: changes the text of a tensor.
+local function texts_of(decorate, ...)
     local texts, lines = {}, false
     for i = 1, select("#", ...) do
-        texts[i] = M.text((select(i, ...)))
+        local value = select(i, ...)
+        texts[i] = M.text(value)
         lines = lines or texts[i]:find("\n", 1, true)
+        if decorate and flow.is_tensor(value) then texts[i] = decorate(texts[i]) end
     end
     return table.concat(texts, lines and "\n" or "\t")
 end
 
----Prints values as the session does, on rank 0.
-function M.show(...)
-    flow.print(M.texts(...))
+---The text of several values.
+---@return string
+function M.texts(...)
+    return texts_of(nil, ...)
+end
+
+-- What follows a tensor's values, in a weaker colour.
+local function dim_kind(text)
+    return (text:gsub("(%l+%d*%[[%d, ]*%] on .*)$", "\27[2m%1\27[0m"))
+end
+
+---Prints values as the session does, on rank 0. A function or class of flow alone prints its help.
+---@param colours boolean does the terminal show them?
+function M.show(colours, ...)
+    local text = select("#", ...) == 1 and help.of_callable(...) or texts_of(colours and dim_kind, ...)
+    local ok, message = pcall(flow.print, text)
+    if not ok then error(("error calling 'print' (%s)"):format(message), 0) end
 end
 
 return M

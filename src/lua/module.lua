@@ -27,6 +27,22 @@ function M.is_module(value)
     return type(value) == "table" and rawget(value, FIELDS) ~= nil
 end
 
+---Is it Module, or a class that extends it?
+---@return boolean
+function M.is_class(value)
+    while type(value) == "table" and value ~= Module do
+        local meta = getmetatable(value)
+        value = type(meta) == "table" and rawget(meta, "__index") or nil
+    end
+    return value == Module
+end
+
+---The table of a module's own fields, to be looked at and not changed.
+---@return table
+function M.fields(module)
+    return module[FIELDS]
+end
+
 -- ---- objects and classes ----
 
 local function class_name(self)

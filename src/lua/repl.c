@@ -1,248 +1,30 @@
 /*
 ** repl.c -- the interactive session: history, completion, input over several lines, values printed at once.
 **
-** Lines are edited by libedit, opened only here so that scripts start fast; without it, or when input is no
-** terminal, lines are read plainly. Ctrl-C clears the line being typed or stops the one that runs; Ctrl-D ends.
-** Over several ranks rank 0 reads, and all evaluate what it has read (repl_ranks.c).
+** Lines come from the line editor (editor.c) or, where input is no terminal, are read plainly. Ctrl-C clears what is typed or
+** stops what runs; Ctrl-D and quit end. Over several ranks rank 0 reads, and all evaluate what it has read (repl_ranks.c).
 */
 #include "repl.h"
 #include "../core/comm.h"
 #include "../core/random.h"
 
-#include <dlfcn.h>
-#include <locale.h>
-#include <stdio.h>
+#include <ctype.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
+#include <time.h>
 
-#if __has_include(<histedit.h>)
-#include <histedit.h>
-#define HAVE_EDITLINE 1
-#endif
+enum { LINE_LIMIT = 1 << 16, PROMPT_LIMIT = 64 };
 
-enum { LINE_LIMIT = 1 << 16, HISTORY_LIMIT = 1000 };
+#define LONG_TIME 0.1           /* seconds */
 
-static lua_State *session;          /* for the completion callback */
-static const char *prompt_now;
+/* ---- reading lines ---- */
 
-/* ---- the line editor ---- */
-
-#ifdef HAVE_EDITLINE
-
-static struct {
-    void *library;
-    EditLine *line;
-    History *history;
-    char path[4096];                /* of the history file; "" when there is no home */
-    bool cancelled;                 /* Ctrl-C */
-    EditLine *(*init)(const char *, FILE *, FILE *, FILE *);
-    void (*end)(EditLine *);
-    int (*set)(EditLine *, int, ...);
-    const char *(*gets)(EditLine *, int *);
-    const LineInfo *(*info)(EditLine *);
-    int (*insert)(EditLine *, const char *);
-    void (*resize)(EditLine *);
-    History *(*history_init)(void);
-    void (*history_end)(History *);
-    int (*history_do)(History *, HistEvent *, int, ...);
-} edit;
-
-static char *give_prompt(EditLine *line)
-{
-    (void)line;
-    return (char *)prompt_now;
-}
-
-static unsigned char on_cancel(EditLine *line, int key)
-{
-    edit.cancelled = true;
-    fputs("^C\n", stdout);
-    return CC_NEWLINE;
-}
-
-static unsigned char on_end(EditLine *line, int key)
-{
-    const LineInfo *info = edit.info(line);
-    return info->lastchar == info->buffer ? CC_EOF : CC_ERROR;
-}
-
-/* Prints the candidates (a list on the stack) in columns under the line. */
-static void print_candidates(lua_State *L, int count)
-{
-    size_t width = 0, length;
-    for (int i = 1; i <= count; i++) {
-        lua_rawgeti(L, -1, i);
-        lua_tolstring(L, -1, &length);
-        if (length > width) width = length;
-        lua_pop(L, 1);
-    }
-    int columns = 80 / (int)(width + 2), rows;
-    if (columns < 1) columns = 1;
-    rows = (count + columns - 1) / columns;
-    fputc('\n', stdout);
-    for (int row = 0; row < rows; row++) {
-        for (int i = row + 1; i <= count; i += rows) {
-            lua_rawgeti(L, -1, i);
-            printf("%-*s", (int)(width + 2), lua_tostring(L, -1));
-            lua_pop(L, 1);
-        }
-        fputc('\n', stdout);
-    }
-    fflush(stdout);
-}
-
-/* Length of what all candidates begin with. */
-static size_t common_prefix(lua_State *L, int count)
-{
-    size_t n = 0;
-    lua_rawgeti(L, -1, 1);
-    const char *first = lua_tolstring(L, -1, &n);
-    for (int i = 2; i <= count; i++) {
-        lua_rawgeti(L, -2, i);
-        const char *other = lua_tostring(L, -1);
-        size_t same = 0;
-        while (same < n && other[same] == first[same]) same++;
-        n = same;
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    return n;
-}
-
-/* What Tab inserts: the rest of the common prefix; pushes it. False: nothing new. */
-static bool push_insertion(lua_State *L, int count, size_t typed)
-{
-    size_t n = common_prefix(L, count);
-    if (n <= typed) return false;
-    lua_rawgeti(L, -1, 1);
-    lua_pushlstring(L, lua_tostring(L, -1) + typed, n - typed);
-    lua_remove(L, -2);
-    return true;
-}
-
-static int complete_line(lua_State *L)
-{
-    const char *line = lua_tostring(L, 1);
-    size_t end = (size_t)lua_tointeger(L, 2), start = fl_lua_complete(L, line, end);
-    int count = (int)lua_rawlen(L, -1);
-    if (count == 0) return 0;
-    if (push_insertion(L, count, end - start)) return 1;
-    if (count > 1) print_candidates(L, count);
-    lua_pushliteral(L, "");
-    return 1;
-}
-
-static unsigned char on_tab(EditLine *line, int key)
-{
-    const LineInfo *info = edit.info(line);
-    lua_State *L = session;
-    int top = lua_gettop(L);
-    if (info->cursor == info->buffer) {
-        edit.insert(line, "    ");
-        return CC_REFRESH;
-    }
-    lua_pushcfunction(L, complete_line);
-    lua_pushlstring(L, info->buffer, (size_t)(info->lastchar - info->buffer));
-    lua_pushinteger(L, info->cursor - info->buffer);
-    unsigned char result = CC_ERROR;
-    if (lua_pcall(L, 2, 1, 0) == LUA_OK && lua_isstring(L, -1)) {
-        const char *text = lua_tostring(L, -1);
-        result = *text ? CC_REFRESH : CC_REDISPLAY;
-        if (*text && edit.insert(line, text) != 0) result = CC_ERROR;
-    }
-    lua_settop(L, top);
-    return result;
-}
-
-static bool find_functions(void)
-{
-    edit.library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!edit.library) return false;
-    const struct { void **at; const char *name; } wanted[] = {
-        {(void **)&edit.init, "el_init"}, {(void **)&edit.end, "el_end"}, {(void **)&edit.set, "el_set"}, {(void **)&edit.gets, "el_gets"},
-        {(void **)&edit.info, "el_line"}, {(void **)&edit.insert, "el_insertstr"}, {(void **)&edit.resize, "el_resize"},
-        {(void **)&edit.history_init, "history_init"},
-        {(void **)&edit.history_end, "history_end"}, {(void **)&edit.history_do, "history"},
-    };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!(*wanted[i].at = dlsym(edit.library, wanted[i].name))) return false;
-    return true;
-}
-
-static void open_history(void)
-{
-    HistEvent event;
-    const char *home = getenv("HOME");
-    edit.history = edit.history_init();
-    if (!edit.history) return;
-    edit.history_do(edit.history, &event, H_SETSIZE, HISTORY_LIMIT);
-    edit.history_do(edit.history, &event, H_SETUNIQUE, 1);
-    edit.set(edit.line, EL_HIST, edit.history_do, edit.history);
-    if (!home || snprintf(edit.path, sizeof edit.path, "%s/.flowlua_history", home) >= (int)sizeof edit.path) edit.path[0] = 0;
-    if (edit.path[0]) edit.history_do(edit.history, &event, H_LOAD, edit.path);
-}
-
-static bool editor_open(void)
-{
-    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || !find_functions()) return false;
-    setlocale(LC_CTYPE, "");
-    if (MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8"); /* the editor would drop what is not ASCII */
-    edit.line = edit.init("flowlua", stdin, stdout, stderr);
-    if (!edit.line) return false;
-    edit.set(edit.line, EL_EDITOR, "emacs");
-    edit.set(edit.line, EL_PROMPT, give_prompt);
-    edit.set(edit.line, EL_ADDFN, "flow-complete", "complete the word", on_tab);
-    edit.set(edit.line, EL_ADDFN, "flow-cancel", "clear the line", on_cancel);
-    edit.set(edit.line, EL_ADDFN, "flow-end", "end of input on an empty line", on_end);
-    edit.set(edit.line, EL_BIND, "\t", "flow-complete", NULL);
-    edit.set(edit.line, EL_BIND, "^C", "flow-cancel", NULL);
-    edit.set(edit.line, EL_BIND, "^D", "flow-end", NULL);
-    edit.set(edit.line, EL_BIND, "^R", "em-inc-search-prev", NULL);
-    edit.set(edit.line, EL_SETTY, "-d", "-isig", NULL); /* Ctrl-C arrives as a key while a line is typed */
-    open_history();
-    return true;
-}
-
-static void editor_close(void)
-{
-    HistEvent event;
-    if (edit.history && edit.path[0]) edit.history_do(edit.history, &event, H_SAVE, edit.path);
-    if (edit.line) edit.end(edit.line);
-    if (edit.history) edit.history_end(edit.history);
-}
-
-/* The next line, pushed without its newline; false at the end of input. */
-static bool editor_read(lua_State *L, bool *cancelled)
-{
-    HistEvent event;
-    int count = 0;
-    edit.cancelled = false;
-    edit.resize(edit.line);
-    const char *line = edit.gets(edit.line, &count);
-    *cancelled = edit.cancelled;
-    if (*cancelled) {
-        lua_pushliteral(L, "");
-        return true;
-    }
-    if (!line || count <= 0) return false;
-    size_t n = (size_t)count;
-    if (edit.history && n > 1) edit.history_do(edit.history, &event, H_ENTER, line);
-    if (line[n - 1] == '\n') n--;
-    lua_pushlstring(L, line, n);
-    return true;
-}
-
-#else
-static bool editor_open(void) { return false; }
-static void editor_close(void) {}
-static bool editor_read(lua_State *L, bool *cancelled) { return false; }
-#endif
-
-static bool plain_read(lua_State *L)
+static bool plain_read(lua_State *L, const char *prompt)
 {
     luaL_Buffer b;
     int c;
-    fputs(prompt_now, stdout);
+    for (; *prompt; prompt++)
+        if (*prompt != '\1') fputc(*prompt, stdout);
     fflush(stdout);
     luaL_buffinit(L, &b);
     while ((c = getchar()) != EOF && c != '\n') luaL_addchar(&b, (char)c);
@@ -252,54 +34,144 @@ static bool plain_read(lua_State *L)
     return false;
 }
 
-/* ---- reading a statement ---- */
-
-typedef enum read_result { READ_END, READ_NOTHING, READ_CHUNK, READ_ERROR } read_result;
-
+/* _PROMPT or _PROMPT2, if the user has set it; else ours, in bold. */
 static const char *prompt_text(lua_State *L, bool first)
 {
-    static char text[2][64];
+    static char text[PROMPT_LIMIT];
+    char plain[32] = ">";
     lua_getglobal(L, first ? "_PROMPT" : "_PROMPT2");
-    const char *given = luaL_tolstring(L, -1, NULL);
-    bool is_nil = lua_isnil(L, -2);
-    if (!is_nil) snprintf(text[first], sizeof text[first], "%s", given);
-    else if (!first) strcpy(text[first], ">> ");
-    else if (fl_comm_get()) snprintf(text[first], sizeof text[first], "flow[%d ranks]> ", fl_world_get()->size);
-    else strcpy(text[first], "> ");
-    lua_pop(L, 2);
-    return text[first];
+    bool given = !lua_isnil(L, -1);
+    if (given) snprintf(text, sizeof text, "%s", luaL_tolstring(L, -1, NULL));
+    lua_pop(L, given ? 2 : 1);
+    if (given) return text;
+    if (!first) strcpy(plain, ">>");
+    else if (fl_comm_get()) snprintf(plain, sizeof plain, "flow[%d ranks]>", fl_world_get()->size);
+    snprintf(text, sizeof text, "\1%s\1%s\1%s\1 ", fl_style_begin(stdout, FL_BOLD), plain, fl_style_end(stdout));
+    return text;
 }
 
 static bool read_line(lua_State *L, bool first, bool editing, bool *cancelled)
 {
-    prompt_now = prompt_text(L, first);
+    const char *prompt = prompt_text(L, first);
     *cancelled = false;
-    return editing ? editor_read(L, cancelled) : plain_read(L);
+    return editing ? fl_editor_read(L, prompt, cancelled) : plain_read(L, prompt);
 }
 
-static bool is_incomplete(lua_State *L, int status)
+/* ---- compiling ---- */
+
+static bool message_ends(lua_State *L, const char *end)
 {
-    static const char mark[] = "<eof>";
-    size_t n;
-    if (status != LUA_ERRSYNTAX) return false;
+    size_t n, m = strlen(end);
     const char *message = lua_tolstring(L, -1, &n);
-    return n >= sizeof mark - 1 && strcmp(message + n - (sizeof mark - 1), mark) == 0;
+    return n >= m && strcmp(message + n - m, end) == 0;
 }
 
-/* Compiles the text at index 1 as an expression, else as a statement; *more: it goes on in the next line. */
+static bool is_incomplete(lua_State *L, int status) { return status == LUA_ERRSYNTAX && message_ends(L, "<eof>"); }
+
+/* Compiles head, word and tail put together; pushes the function or the message. */
+static int load_parts(lua_State *L, const char *head, size_t head_size, const char *word, const char *tail, size_t tail_size)
+{
+    lua_pushlstring(L, head, head_size);
+    lua_pushstring(L, word);
+    lua_pushlstring(L, tail, tail_size);
+    lua_concat(L, 3);
+    int status = luaL_loadbuffer(L, lua_tostring(L, -1), lua_rawlen(L, -1), "=stdin");
+    lua_remove(L, -2);
+    return status;
+}
+
+static bool is_compiled(lua_State *L, const char *word, const char *text, size_t size)
+{
+    int status = load_parts(L, "", 0, word, text, size);
+    lua_pop(L, 1);
+    return status == LUA_OK;
+}
+
+/* A block of statements whose last lines are an expression, as "x = 3" and "x" in a pasted block: pushes what has its value. */
+static bool compile_answer(lua_State *L, const char *text, size_t n)
+{
+    while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
+    for (size_t at = n; at > 0; at--) {
+        if (text[at - 1] != '\n' || !is_compiled(L, "return ", text + at, n - at) || !is_compiled(L, "", text, at)) continue;
+        if (load_parts(L, text, at, "return ", text + at, n - at) == LUA_OK) return true;
+        lua_pop(L, 1);
+    }
+    return false;
+}
+
+/* Compiles the text at index 1 as an expression, else as statements; *more: it goes on in the next line. */
 static int compile(lua_State *L, bool *more)
 {
     size_t n;
     const char *text = lua_tolstring(L, 1, &n);
-    const char *expression = lua_pushfstring(L, "return %s", text);
-    int status = luaL_loadbuffer(L, expression, strlen(expression), "=stdin");
-    lua_remove(L, 2);
+    int status = load_parts(L, "", 0, "return ", text, n);
     *more = is_incomplete(L, status);
     if (status == LUA_OK) return status;
     lua_pop(L, 1);
-    status = luaL_loadbuffer(L, text, n, "=stdin");
+    if (compile_answer(L, text, n)) {
+        *more = false;
+        return LUA_OK;
+    }
+    status = load_parts(L, "", 0, "", text, n);
     *more = status != LUA_OK && (*more || is_incomplete(L, status));
     return status;
+}
+
+/* Where the expression at the end of the text begins: names, '.', ':', and what stands in brackets. */
+static const char *last_expression(const char *text, size_t n)
+{
+    int depth = 0;
+    const char *at = text + n;
+    for (; at > text && at[-1] != '\n'; at--) {
+        char c = at[-1];
+        if (c == ')' || c == ']' || c == '}') depth++;
+        else if (c == '(' || c == '[' || c == '{') depth--;
+        else if (depth == 0 && !isalnum((unsigned char)c) && !strchr("_.:", c)) break;
+        if (depth < 0) break;
+    }
+    return at;
+}
+
+/* Does the text at index 1 end with a method's name, as "x:mean"? Pushes what to write. */
+static bool lacks_call(lua_State *L)
+{
+    if (!message_ends(L, "function arguments expected near <eof>")) return false;
+    size_t n;
+    const char *text = lua_tolstring(L, 1, &n);
+    while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
+    const char *start = last_expression(text, n);
+    lua_pushlstring(L, start, n - (size_t)(start - text));
+    lua_pushfstring(L, "%s is a method without its call: write %s()", lua_tostring(L, -1), lua_tostring(L, -1));
+    return true;
+}
+
+/* ---- reading an input ---- */
+
+typedef enum read_result { READ_END, READ_NOTHING, READ_CHUNK, READ_ERROR } read_result;
+
+static void push_exit(lua_State *L)
+{
+    lua_getglobal(L, "os");
+    lua_getfield(L, -1, "exit");
+    lua_remove(L, -2);
+}
+
+/* Is the text at index 1 quit, exit, quit() or exit(), and has the user no other use for that name? */
+static bool asks_to_quit(lua_State *L)
+{
+    const char *text = lua_tostring(L, 1);
+    text += strspn(text, " \t");
+    size_t n = strcspn(text, " \t\n();"), rest = n + strspn(text + n, " \t\n;");
+    if (strncmp(text + rest, "()", 2) == 0) rest += 2 + strspn(text + rest + 2, " \t\n;");
+    if (text[rest] || n != 4 || (strncmp(text, "quit", n) != 0 && strncmp(text, "exit", n) != 0)) return false;
+    lua_pushlstring(L, text, n);
+    lua_pushglobaltable(L);
+    lua_insert(L, -2);
+    lua_rawget(L, -2);
+    push_exit(L);
+    bool free = lua_isnil(L, -2) || lua_rawequal(L, -1, -2);
+    lua_pop(L, 3);
+    return free;
 }
 
 static void replace_text(lua_State *L, const char *format, const char *text)
@@ -332,38 +204,58 @@ static bool read_target(lua_State *L, fl_line *line)
     return true;
 }
 
-/* Reads lines until they compile; their text or an error message is left on the stack. */
-static read_result read_chunk(lua_State *L, fl_line *line, bool editing)
+/* Appends the line on top, after an end of line, to the texts at indices 1 and 2. */
+static void append_line(lua_State *L)
+{
+    for (int i = 1; i <= 2; i++) {
+        lua_pushvalue(L, i);
+        lua_pushliteral(L, "\n");
+        lua_pushvalue(L, 3);
+        lua_concat(L, 3);
+        lua_replace(L, i);
+    }
+    lua_settop(L, 2);
+}
+
+/* Reads on until the text at index 1 compiles. An error message is left on the stack. */
+static read_result read_rest(lua_State *L, fl_line *line, bool editing)
 {
     bool cancelled, more;
+    if (!read_target(L, line)) return READ_ERROR;
+    if (asks_to_quit(L)) return READ_END;
+    if (lua_tostring(L, 1)[0] == '=') replace_text(L, "return %s", lua_tostring(L, 1) + 1); /* "= x" as in old Lua */
+    for (;;) {
+        if (compile(L, &more) == LUA_OK) return READ_CHUNK;
+        if (lacks_call(L) || !more || lua_rawlen(L, 1) > LINE_LIMIT) return READ_ERROR;
+        lua_settop(L, 2);
+        if (!read_line(L, false, editing, &cancelled)) return READ_END;
+        if (cancelled) return READ_NOTHING;
+        append_line(L);
+    }
+}
+
+/* Reads an input, at index 1: the text to evaluate; at 2: as it was typed, one entry of the history. */
+static read_result read_chunk(lua_State *L, fl_line *line, bool editing)
+{
+    bool cancelled;
     lua_settop(L, 0);
     if (!read_line(L, true, editing, &cancelled)) return READ_END;
     if (cancelled) return READ_NOTHING;
-    if (!read_target(L, line)) return READ_ERROR;
-    if (lua_tostring(L, 1)[0] == '=') replace_text(L, "return %s", lua_tostring(L, 1) + 1); /* "= x" as in old Lua */
-    for (;;) {
-        int status = compile(L, &more);
-        if (status == LUA_OK) {
-            lua_settop(L, 1);
-            return READ_CHUNK;
-        }
-        if (!more || lua_rawlen(L, 1) > LINE_LIMIT) return READ_ERROR;
-        lua_settop(L, 1);
-        if (!read_line(L, false, editing, &cancelled)) return READ_END;
-        if (cancelled) return READ_NOTHING;
-        lua_pushliteral(L, "\n");
-        lua_insert(L, -2);
-        lua_concat(L, 3);
-    }
+    lua_pushvalue(L, 1);
+    read_result r = read_rest(L, line, editing);
+    if (editing && r != READ_NOTHING) fl_editor_remember(lua_tostring(L, 2));
+    if (r == READ_CHUNK) lua_settop(L, 1);
+    return r;
 }
 
 /* ---- running ---- */
 
 static void print_error(lua_State *L)
 {
-    const char *message = lua_tostring(L, -1);
+    size_t size;
+    const char *message = lua_tolstring(L, -1, &size);
     fflush(stdout);
-    fprintf(stderr, "%s\n", message ? message : "(error message is not a string)");
+    fl_style_print_error(stderr, message, size);
 }
 
 /* Calls the module `inspect` with the values 1..n. */
@@ -381,6 +273,8 @@ static int show_values(lua_State *L)
 {
     lua_pushvalue(L, 1);
     lua_setglobal(L, "_");
+    lua_pushboolean(L, fl_style_has_colours(stdout));
+    lua_insert(L, 1);
     inspect(L, "show", 0);
     return 0;
 }
@@ -442,37 +336,77 @@ static void read_statement(lua_State *L, fl_line *line, bool editing)
     line->end = r == READ_END;
 }
 
-static fl_status run_session(lua_State *L, bool editing)
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* How long an input took, if somebody may have waited for it. */
+static void print_time(double seconds)
+{
+    if (seconds < LONG_TIME || !fl_style_on_terminal()) return;
+    fputs(fl_style_begin(stdout, FL_DIM), stdout);
+    if (seconds < 60) printf("%.*f s", seconds < 10 ? 2 : 1, seconds);
+    else printf("%d min %d s", (int)seconds / 60, (int)seconds % 60);
+    printf("%s\n", fl_style_end(stdout));
+}
+
+/* reads: this is the rank that does */
+static fl_status run_session(lua_State *L, bool reads, bool editing)
 {
     for (;;) {
         fl_line line = {.at = FL_AT_ALL};
         lua_settop(L, 0);
-        if (fl_world_get()->rank == 0 || !fl_comm_get()) read_statement(L, &line, editing);
+        if (reads) read_statement(L, &line, editing);
         FL_TRY(fl_session_share(L, &line));
         if (line.end) return FL_OK;
+        double begun = now();
         FL_TRY(fl_session_finish(L, &line, run_line(L, &line)));
+        if (reads) print_time(now() - begun);
     }
+}
+
+/* What a session has at hand, where a script before it has not taken the name. */
+static void set_globals(lua_State *L)
+{
+    static const char *const names[] = {"nn", "optim", "data", "quit", "exit"};
+    lua_pushglobaltable(L);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        lua_pushstring(L, names[i]);
+        bool taken = lua_rawget(L, -2) != LUA_TNIL;
+        lua_pop(L, 1);
+        if (taken) continue;
+        lua_pushstring(L, names[i]);
+        if (i < 3) fl_lua_push_module(L, names[i]);
+        else push_exit(L);
+        lua_rawset(L, -3);
+    }
+    lua_pop(L, 1);
 }
 
 static void print_greeting(void)
 {
     printf("flowlua %s  %s\n", FL_VERSION, LUA_COPYRIGHT);
     if (fl_comm_get()) printf("All %d ranks evaluate a line; \"@1 x\" asks rank 1 alone, \"@* x\" shows every rank's answer.\n", fl_world_get()->size);
+    printf("help() says what there is, Tab completes names, quit ends.\n");
 }
 
 fl_status fl_lua_repl(lua_State *L, bool greet)
 {
-    bool first = fl_world_get()->rank == 0 || !fl_comm_get(), editing = false;
+    bool reads = fl_world_get()->rank == 0 || !fl_comm_get(), editing = false;
     fl_status status = fl_session_start(L);
-    session = L;
+    set_globals(L);
     fl_lua_in_session = true;
-    if (first && greet) print_greeting();
-    if (first && status == FL_OK) editing = editor_open();
-    if (status == FL_OK) status = run_session(L, editing);
+    fl_style_open();
+    if (reads && greet) print_greeting();
+    if (reads && status == FL_OK) editing = fl_editor_open(L);
+    if (status == FL_OK) status = run_session(L, reads, editing);
     lua_settop(L, 0);
-    if (first) fputc('\n', stdout);
+    if (reads) fputc('\n', stdout);
     fflush(stdout);
-    if (editing) editor_close();
+    if (editing) fl_editor_close();
     fl_session_stop();
     return status;
 }

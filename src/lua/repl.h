@@ -1,10 +1,13 @@
 /*
-** repl.h -- what the files of the interactive session share: the terminal, and lines that several ranks evaluate.
+** repl.h -- what the files of the interactive session share: the terminal, its colours, the line editor, and lines that several
+** ranks evaluate.
 */
 #ifndef FL_REPL_H
 #define FL_REPL_H
 
 #include "binding.h"
+
+#include <stdio.h>
 
 /* ---- the terminal (terminal.c) ---- */
 
@@ -17,9 +20,42 @@ bool fl_terminal_is_there(void);
 fl_status fl_terminal_take(void);
 void fl_terminal_give_back(void);
 
+/* Is that descriptor, 1 or 2, of a session that has begun a terminal on which somebody reads? A launcher gives its ranks pseudo
+** terminals, whatever its own output is. */
+bool fl_terminal_shows(int descriptor);
+
 /* For a process that does not take it: errors go straight to the terminal where the launcher has it there. Returns where
 ** output goes: a descriptor of the terminal, else standard output. */
 int fl_terminal_join(void);
+
+/* ---- how it looks (style.c) ---- */
+
+typedef enum fl_style { FL_BOLD, FL_DIM, FL_RED } fl_style;
+
+/* Finds out what the terminal can show, when standard output and errors are what they will be. */
+void fl_style_open(void);
+/* Is standard output a terminal? One that understands control sequences? */
+bool fl_style_on_terminal(void);
+bool fl_style_has_codes(void);
+bool fl_style_has_colours(FILE *to);
+/* What has to be printed before and after a text; "" where there are no colours. */
+const char *fl_style_begin(FILE *to, fl_style style);
+const char *fl_style_end(FILE *to);
+/* An error with its traceback, and an end of line. */
+void fl_style_print_error(FILE *to, const char *text, size_t size);
+
+/* ---- the line editor (editor.c) ---- */
+
+/* False: there is none, for input or output is no terminal or libedit is missing; lines are then read plainly. */
+bool fl_editor_open(lua_State *L);
+void fl_editor_close(void);
+
+/* Reads an input, of several lines when it was pasted or comes from the history, and pushes it without its last newline. False
+** at the end of input. *cancelled: by Ctrl-C; the text is empty then. In a prompt, \1 stands around what takes no room. */
+bool fl_editor_read(lua_State *L, const char *prompt, bool *cancelled);
+
+/* What was read, in one input or several, is one entry of the history. */
+void fl_editor_remember(const char *text);
 
 /* ---- lines and what becomes of them (repl_ranks.c) ---- */
 

@@ -261,6 +261,16 @@ static void print_who(FILE *to, const outcomes *o, int first)
     fputs(":", to);
 }
 
+static void print_text(FILE *to, const char *text, size_t size, bool is_answer)
+{
+    if (!is_answer) {
+        fl_style_print_error(to, text, size);
+        return;
+    }
+    fwrite(text, 1, size, to);
+    fputc('\n', to);
+}
+
 /* The texts of one kind of outcome, equal ones once; who said it is said unless it is plain. */
 static void print_texts(FILE *to, const outcomes *o, fl_outcome outcome, bool plain)
 {
@@ -274,8 +284,7 @@ static void print_texts(FILE *to, const outcomes *o, fl_outcome outcome, bool pl
             print_who(to, o, i);
             fputc(outcome == FL_ANSWERED && memchr(text, '\n', size) ? '\n' : ' ', to);
         }
-        fwrite(text, 1, size, to);
-        fputc('\n', to);
+        print_text(to, text, size, outcome == FL_ANSWERED);
     }
 }
 
@@ -284,8 +293,7 @@ static void print_interrupt(const outcomes *o)
 {
     int i = 0;
     while (o->letters[i].outcome != FL_INTERRUPTED) i++;
-    fwrite(text_of(o, i), 1, (size_t)o->letters[i].size, stderr);
-    fputc('\n', stderr);
+    fl_style_print_error(stderr, text_of(o, i), (size_t)o->letters[i].size);
 }
 
 static bool all_say_the_same(const outcomes *o)

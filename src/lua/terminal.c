@@ -9,6 +9,7 @@
 */
 #define _GNU_SOURCE
 #include "repl.h"
+#include "../core/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -243,6 +244,11 @@ void fl_terminal_give_back(void)
     close(terminal.guard_pipe);
     waitpid(terminal.guard, NULL, 0);
     terminal.file = -1;
+}
+
+bool fl_terminal_shows(int descriptor)
+{
+    return isatty(descriptor) && (!fl_launched(NULL) || is_terminal_of(launcher(), descriptor));
 }
 
 int fl_terminal_join(void)
