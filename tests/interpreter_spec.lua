@@ -60,11 +60,20 @@ describe("the interpreter", function()
         {"@ %/object.lua", nil, "@: an object\n", 1},
         {"@ %/table.lua", nil, "@: (error object is a table value)\n", 1},
         {"@ %/nothing.lua", nil, "@: cannot open %/nothing.lua: No such file or directory\n", 1},
+        -- the script's arguments are what `arg` holds when it starts
+        {"@ -e 'arg[1] = 100' -", "print(...)", "100\n", 0},
+        {"@ -e 'arg[2], arg[3] = 8, 9' - 7", "print(...)", "7\t8\t9\n", 0},
+        {"@ -e 'arg = {}' %/args.lua a b 2>&1 | head -1", nil, "\n", 0},
+        {"LUA_INIT='arg[1] = arg[1] .. 1' @ %/first.lua q", nil, "q1\n", 0},
+        {"@ -e 'arg = 1' -", "", "@: 'arg' is not a table\n", 1},
+        {"@ -e 'arg = nil' %/first.lua", nil, "@: 'arg' is not a table\n", 1},
+        {"@ -e 'print = nil' -i | tail -1", "10\n", "error calling 'print' (attempt to call a nil value)\n> > \n", 0},
         {"@ --version | cut -d' ' -f1", nil, "flowlua\n", 0},
     }
     it("takes what lua takes", function()
         write("args.lua", "print(...) print(#arg, arg[0]:find('args.lua') ~= nil, arg[2])")
         write("global.lua", "print(x)")
+        write("first.lua", "print((...))")
         write("no_global.lua", "print(flow, type(require 'flow'))")
         write("module.lua", "return 'a module'")
         write("shebang.lua", "#!/usr/bin/env flowlua\nprint('ran')")
@@ -165,6 +174,47 @@ describe("the interpreter", function()
         local script = write("counted.lua", "local x = 1\nx = x + 1\nprint(lines > 1)")
         local output = run(("LUA_PATH='%%/?.lua' @ -l hooked %s"):format(script))
         assert.are.equal("true\n", output)
+    end)
+
+    it("requires modules from beside the script", function()
+        for name, text in pairs {
+            ["beside/main.lua"] = "print(require 'near', require 'pack', (select(2, pcall(require, 'far'))):match \"^module 'far' not found\")",
+            ["beside/near.lua"] = "return 'near'", ["beside/pack/init.lua"] = "return 'pack'",
+            ["beside/path.lua"] = "print(package.path) print(package.cpath)", ["beside/linked.lua"] = "print(require 'near')",
+            ["elsewhere/near.lua"] = "return 'elsewhere'", ["a;b/main.lua"] = "print(package.path:find('a;b', 1, true))",
+        } do
+            assert(os.execute(("mkdir -p '%s'"):format(path(name:match "^(.*)/"))))
+            write(name, text)
+        end
+        os.execute(("ln -s ../beside/linked.lua %s"):format(path "elsewhere/link.lua"))
+        local default = run("@ -e 'print(package.path)'"):gsub("\n", "")
+        local c_default = run("@ -e 'print(package.cpath)'"):gsub("\n", "")
+        local near = "%/beside/?.lua;%/beside/?/init.lua;" .. default
+        local c_near = "%/beside/?.so;" .. c_default
+        -- {command, output}
+        for _, case in ipairs {
+            {"@ %/beside/main.lua", "near\tpack\tmodule 'far' not found\n"},
+            {"p=$(realpath @ ); cd %/beside; $p main.lua", "near\tpack\tmodule 'far' not found\n"},
+            {"@ -E %/beside/main.lua", "near\tpack\tmodule 'far' not found\n"},
+            {"@ -l near %/beside/first.lua", "nil\n"},
+            {"@ -- %/beside/main.lua", "near\tpack\tmodule 'far' not found\n"},
+            -- of a link, the folder of the script itself
+            {"@ %/elsewhere/link.lua", "near\t%/beside/near.lua\n"},
+            -- its place is that of the default path
+            {"@ %/beside/path.lua", near .. "\n" .. c_near .. "\n"},
+            {"LUA_PATH=x LUA_CPATH=y @ %/beside/path.lua", "x\ny\n"},
+            {"LUA_PATH='x;;y' LUA_CPATH=';;' @ %/beside/path.lua", "x;" .. near .. ";y\n" .. c_near .. "\n"},
+            {"LUA_PATH=x LUA_PATH_5_4='z;;' @ %/beside/path.lua", "z;" .. near .. "\n" .. c_near .. "\n"},
+            {"LUA_PATH=x LUA_CPATH=y @ -E %/beside/path.lua", near .. "\n" .. c_near .. "\n"},
+            -- nowhere but beside a script
+            {"p=$(realpath @ ); cd %/beside; $p -e 'print(package.path)'", default .. "\n"},
+            {"p=$(realpath @ ); cd %/beside; $p - <path.lua", default .. "\n" .. c_default .. "\n"},
+            {"@ '%/a;b/main.lua'", "nil\n"},
+        } do
+            write("beside/first.lua", "print((...))")
+            local output = run(case[1])
+            assert.are.equal((case[2]:gsub("%%", function() return folder end)), output, case[1])
+        end
     end)
 
     it("loads C modules made for Lua 5.4", function()

@@ -12,8 +12,10 @@
 
 #include <signal.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *program = "flowlua";
@@ -82,7 +84,8 @@ static const char usage_text[] =
     "  --doctor      probe this machine: CPU level, products, memory, MPI, GPUs\n"
     "  --version     show version information\n"
     "  --help        show this text\n"
-    "Without a script on a terminal, flowlua is interactive: try help().\n";
+    "Without a script on a terminal, flowlua is interactive: try help().\n"
+    "require looks beside the script before the default folders; LUA_PATH and LUA_CPATH replace both, but for \";;\".\n";
 
 static void bad_usage(const options *o)
 {
@@ -203,6 +206,56 @@ static void set_arg(lua_State *L, char **argv, int argc, int script)
     lua_setglobal(L, "arg");
 }
 
+/* ---- where require looks ---- */
+
+/* The script's folder, "." for one without a folder; of a link, the folder of what it points to. */
+static void folder_of(char *folder, const char *script)
+{
+    char target[PATH_MAX];
+    struct stat s;
+    const char *path = lstat(script, &s) == 0 && S_ISLNK(s.st_mode) && realpath(script, target) ? target : script;
+    const char *slash = strrchr(path, '/');
+    if (!slash) snprintf(folder, PATH_MAX, ".");
+    else snprintf(folder, PATH_MAX, "%.*s", slash > path ? (int)(slash - path) : 1, path);
+}
+
+/* Where Lua's default path begins in package.path or cpath: the variable replaces it, but for its first ";;". -1: nowhere. */
+static ptrdiff_t default_start(const char *variable, bool ignore_environment)
+{
+    char versioned[32];
+    snprintf(versioned, sizeof versioned, "%s_5_4", variable);
+    const char *given = getenv(versioned);
+    if (!given) given = getenv(variable);
+    if (!given || ignore_environment) return 0;
+    const char *mark = strstr(given, ";;");
+    return !mark ? -1 : mark == given ? 0 : mark - given + 1;
+}
+
+/* The templates, of which every "@" is the folder, become the first of the default path. */
+static void look_in(lua_State *L, const char *field, const char *folder, const char *templates, ptrdiff_t start)
+{
+    if (start < 0) return;
+    lua_getglobal(L, "package");
+    lua_getfield(L, -1, field);
+    const char *path = lua_tostring(L, -1);
+    lua_pushlstring(L, path, (size_t)start);
+    luaL_gsub(L, templates, "@", folder);
+    lua_pushstring(L, path + start);
+    lua_concat(L, 3);
+    lua_setfield(L, -3, field);
+    lua_pop(L, 2);
+}
+
+/* require looks beside the script too. A folder whose name means something in a path is left out. */
+static void look_beside(lua_State *L, const char *script, bool ignore_environment)
+{
+    char folder[PATH_MAX];
+    folder_of(folder, script);
+    if (strpbrk(folder, ";?")) return;
+    look_in(L, "path", folder, "@/?.lua;@/?/init.lua;", default_start("LUA_PATH", ignore_environment));
+    look_in(L, "cpath", folder, "@/?.so;", default_start("LUA_CPATH", ignore_environment));
+}
+
 /* ---- running ---- */
 
 static int run_string(lua_State *L, const char *code, const char *name)
@@ -272,18 +325,27 @@ static bool run_environment(lua_State *L)
     return run_string(L, code, chunk) == LUA_OK;
 }
 
-/* The script gets the arguments after it as "...". */
+static bool is_stdin(char **argv, int script)
+{
+    return strcmp(argv[script], "-") == 0 && strcmp(argv[script - 1], "--") != 0;
+}
+
+/* Pushes the script's arguments: what `arg` holds by now, for -e and LUA_INIT may have changed it. */
+static int push_arguments(lua_State *L)
+{
+    if (lua_getglobal(L, "arg") != LUA_TTABLE) luaL_error(L, "'arg' is not a table");
+    int list = lua_gettop(L), n = (int)luaL_len(L, list);
+    luaL_checkstack(L, n + 4, "too many arguments to script");
+    for (int i = 1; i <= n; i++) lua_rawgeti(L, list, i);
+    lua_remove(L, list);
+    return n;
+}
+
+/* The script gets its arguments as "...". */
 static bool run_script(lua_State *L, char **argv, int script)
 {
-    const char *path = argv[script];
-    if (strcmp(path, "-") == 0 && strcmp(argv[script - 1], "--") != 0) path = NULL;
-    int status = load_file(L, path), n = 0;
-    if (status == LUA_OK) {
-        while (argv[script + 1 + n]) n++;
-        luaL_checkstack(L, n + 4, "too many arguments to script");
-        for (int i = 1; i <= n; i++) lua_pushstring(L, argv[script + i]);
-        status = fl_lua_protected_call(L, n, LUA_MULTRET);
-    }
+    int status = load_file(L, is_stdin(argv, script) ? NULL : argv[script]);
+    if (status == LUA_OK) status = fl_lua_protected_call(L, push_arguments(L), LUA_MULTRET);
     return report(L, status) == LUA_OK;
 }
 
@@ -352,6 +414,7 @@ static int protected_main(lua_State *L)
         seed_lua(L);
         fl_lua_open_exit(L);
     }
+    if (o.script && !is_stdin(argv, o.script)) look_beside(L, argv[o.script], o.ignore_environment);
     set_arg(L, argv, argc, o.script);
     lua_gc(L, LUA_GCGEN, 0, 0);
     bool repl = o.interactive || (nothing_asked && terminal);
