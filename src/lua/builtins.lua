@@ -18,7 +18,8 @@ return {
 
     {"grad(y, xs, options)", "Gradients of y with respect to a tensor or a list of them. Options: grad_outputs, " ..
         "create_graph, retain_graph, allow_unused."},
-    {"no_grad(f, ...)", "Calls f without recording gradients; without f: `local _ <close> = flow.no_grad()`."},
+    {"no_grad(f, ...)", "Calls f without recording gradients; without f: `local _ <close> = flow.no_grad()`. " ..
+        "Inside a coroutine it holds for that coroutine alone."},
     {"no_sync(f, ...)", "Calls f; backward inside keeps this rank's gradients aside (not in .grad), and the next " ..
         "one outside adds them up over all ranks."},
     {"enable_grad(f, ...)", "Calls f with gradients recorded, inside no_grad too; without f a value for `<close>`."},

@@ -256,8 +256,17 @@ static int explain(lua_State *L)
     return 1;
 }
 
+/* flow._pcall(f, ...): pcall, but f may not yield: somebody else would run in its place and be recorded */
+static int pcall_whole(lua_State *L)
+{
+    bool good = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0) == LUA_OK;
+    lua_pushboolean(L, good);
+    lua_insert(L, 1);
+    return lua_gettop(L);
+}
+
 void fl_lua_open_explain(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {{"_explain", explain}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"_explain", explain}, {"_pcall", pcall_whole}, {NULL, NULL}};
     fl_lua_set_functions(L, flow, functions);
 }

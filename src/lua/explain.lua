@@ -254,7 +254,7 @@ end
 function M.explain(f, ...)
     if type(f) ~= "function" then check.fail("explain: takes a function, got %s", type(f)) end
     flow._explain(true)
-    local ok, message = pcall(f, ...)
+    local ok, message = flow._pcall(f, ...)
     local report = parse(flow._explain(false))
     if not ok then report.error = tostring(message) end
     return setmetatable(report, meta)

@@ -5,6 +5,7 @@
 ** them by name. An unknown name in the flow table is an error with "did you mean".
 */
 #include "binding.h"
+#include "scope.h"
 #include "modules.h"
 
 #include "../core/fault.h"
@@ -144,6 +145,7 @@ int luaopen_flow(lua_State *L)
     FL_CHECK(L, fl_fault_init());
     lua_createtable(L, 0, 256);
     lua_createtable(L, 0, 256);
+    fl_lua_open_scopes(L);
     fl_lua_open_box(L);
     int flow = 1, methods = 2, metatable = 3;
     fl_lua_open_ops(L, flow, methods);

@@ -5,10 +5,10 @@
 ** ops inside f draw from g: an evaluation or a sampler then leaves the default stream where it was.
 */
 #include "binding.h"
+#include "scope.h"
 #include "../core/random.h"
 
 static const char generator_name[] = "flow.Generator";
-static const char scope_name[] = "flow.generator_scope";
 
 typedef struct generator {
     fl_generator *state;        /* &own, or the default generator of the core */
@@ -96,45 +96,16 @@ static int generator_tostring(lua_State *L)
 
 /* ---- scopes ---- */
 
-/* A scope remembers the generator it replaced; its user values keep both alive. */
-typedef struct scope {
-    fl_generator *before;
-    bool open;
-} scope;
-
-static int scope_close(lua_State *L)
-{
-    scope *s = luaL_checkudata(L, 1, scope_name);
-    if (s->open) fl_generator_use(s->before);
-    s->open = false;
-    return 0;
-}
-
-static void scope_open(lua_State *L, int index)
-{
-    generator *g = check_generator(L, index, "with_generator");
-    scope *s = lua_newuserdatauv(L, sizeof *s, 1);
-    lua_pushvalue(L, index);
-    lua_setiuservalue(L, -2, 1);
-    luaL_setmetatable(L, scope_name);
-    s->before = fl_generator_use(g->state);
-    s->open = true;
-}
-
 /* flow.with_generator(g, f, ...) -> what f returns; without f: a value for `local _ <close> =` */
 static int with_generator(lua_State *L)
 {
+    generator *g = check_generator(L, 1, "with_generator");
     int given = lua_gettop(L);
-    if (given < 2) {
-        scope_open(L, 1);
-        return 1;
-    }
-    luaL_checkany(L, 2);
-    scope_open(L, 1);
+    if (given > 1 && lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "with_generator: f must be a function, got %s", fl_lua_type_name(L, 2));
+    fl_lua_scope_open(L, FL_SETTING_GENERATOR, (uintptr_t)g->state, 1);
+    if (given == 1) return 1;
     lua_replace(L, 1);
-    lua_toclose(L, 1);
-    lua_call(L, given - 2, LUA_MULTRET);
-    return lua_gettop(L) - 1;
+    return fl_lua_scope_call(L);
 }
 
 static const luaL_Reg methods[] = {
@@ -148,12 +119,7 @@ void fl_lua_open_generator(lua_State *L, int flow)
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, generator_tostring);
     lua_setfield(L, -2, "__tostring");
-    luaL_newmetatable(L, scope_name);
-    lua_pushcfunction(L, scope_close);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, -3, "__close");
-    lua_setfield(L, -2, "__gc");
-    lua_pop(L, 2);
+    lua_pop(L, 1);
     lua_pushcfunction(L, generator_new);
     lua_setfield(L, flow, "generator");
     lua_pushcfunction(L, generator_default);

@@ -2,6 +2,7 @@
 ** grad.c -- backward, gradients, no_grad and hooks.
 */
 #include "binding.h"
+#include "scope.h"
 
 #include <stdlib.h>
 
@@ -149,54 +150,20 @@ static int tensor_retain_grad(lua_State *L)
 
 /* ---- no_grad, no_sync ---- */
 
-static const char guard_type[] = "flow.no_grad";
-
-/* What can be switched for a while. */
-enum { RECORDING, SYNCING };
-static bool *const switches[] = {[RECORDING] = &fl_grad_enabled, [SYNCING] = &fl_grad_sync};
-
-typedef struct guard {
-    bool *target;               /* NULL when the guard is closed */
-    bool before;
-} guard;
-
-static int guard_close(lua_State *L)
+/* Runs f (argument 1, with the arguments after it) while a setting is `on`; without f returns a value to be closed. */
+static int with_setting(lua_State *L, int which, bool on, const char *who)
 {
-    guard *g = luaL_checkudata(L, 1, guard_type);
-    if (g->target) *g->target = g->before;
-    g->target = NULL;
-    return 0;
+    int given = lua_gettop(L);
+    if (given > 0 && lua_type(L, 1) != LUA_TFUNCTION) FL_RAISE(L, "%s: takes a function, or nothing: local _ <close> = flow.%s()", who, who);
+    fl_lua_scope_open(L, which, on, 0);
+    if (given == 0) return 1;
+    lua_insert(L, 1);
+    return fl_lua_scope_call(L);
 }
 
-/* context: 2 * which + what the switch was before */
-static int finish_guarded(lua_State *L, int status, lua_KContext context)
-{
-    *switches[context / 2] = context % 2;
-    if (status != LUA_OK && status != LUA_YIELD) return lua_error(L);
-    return lua_gettop(L);
-}
-
-/* Runs f (argument 1, with the arguments after it) while a switch is `on`; without f returns a value to be closed. */
-static int with_switch(lua_State *L, int which, bool on, const char *who)
-{
-    bool before = *switches[which];
-    if (lua_gettop(L) == 0) {
-        guard *g = lua_newuserdatauv(L, sizeof *g, 0);
-        *g = (guard){switches[which], before};
-        luaL_setmetatable(L, guard_type);
-        *switches[which] = on;
-        return 1;
-    }
-    if (lua_type(L, 1) != LUA_TFUNCTION) FL_RAISE(L, "%s: takes a function, or nothing: local _ <close> = flow.%s()", who, who);
-    *switches[which] = on;
-    lua_KContext context = 2 * which + before;
-    int status = lua_pcallk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, context, finish_guarded);
-    return finish_guarded(L, status, context);
-}
-
-static int flow_no_grad(lua_State *L) { return with_switch(L, RECORDING, false, "no_grad"); }
-static int flow_enable_grad(lua_State *L) { return with_switch(L, RECORDING, true, "enable_grad"); }
-static int flow_no_sync(lua_State *L) { return with_switch(L, SYNCING, false, "no_sync"); }
+static int flow_no_grad(lua_State *L) { return with_setting(L, FL_SETTING_RECORDING, false, "no_grad"); }
+static int flow_enable_grad(lua_State *L) { return with_setting(L, FL_SETTING_RECORDING, true, "enable_grad"); }
+static int flow_no_sync(lua_State *L) { return with_setting(L, FL_SETTING_SYNCING, false, "no_sync"); }
 
 static int flow_is_grad_enabled(lua_State *L)
 {
@@ -309,15 +276,12 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
     static const luaL_Reg method_functions[] = {
         {"backward", tensor_backward}, {"detach", tensor_detach}, {"requires_grad_", tensor_requires_grad},
         {"retain_grad", tensor_retain_grad}, {"register_hook", tensor_register_hook}, {NULL, NULL}};
-    static const luaL_Reg guard_methods[] = {{"__close", guard_close}, {NULL, NULL}};
     static const luaL_Reg handle[] = {{"remove", handle_remove}, {"__gc", handle_gc}, {NULL, NULL}};
     fl_lua_set_functions(L, flow, functions);
     fl_lua_set_functions(L, methods, method_functions);
-    luaL_newmetatable(L, guard_type);
-    luaL_setfuncs(L, guard_methods, 0);
     luaL_newmetatable(L, handle_type);
     luaL_setfuncs(L, handle, 0);
     lua_pushvalue(L, -1);
     lua_setfield(L, -2, "__index");
-    lua_pop(L, 2);
+    lua_pop(L, 1);
 }

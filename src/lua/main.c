@@ -6,6 +6,7 @@
 ** and in a script on standard input it is a global too.
 */
 #include "binding.h"
+#include "scope.h"
 #include "../core/failure.h"
 #include "../core/launch.h"
 #include "../core/random.h"
@@ -409,6 +410,7 @@ static int protected_main(lua_State *L)
         return 0;
     }
     luaL_openlibs(L);
+    fl_lua_open_scopes(L);
     fl_lua_preload(L);
     if (fl_comm_get()) {
         seed_lua(L);
