@@ -8,8 +8,8 @@ return {
     {"placement(type, ranks)", "Which ranks hold a tensor: type \"cpu\" or \"cuda\"; a nested list is a hierarchy."},
     {"placement.all(type)", "The placement on every rank of the world."},
     {"sbp.split(axis)", "S(axis): every rank holds a part of that axis."},
-    {"max(x)", "The largest element (equal ones share its gradient); with an axis (and keepdim) the largest along it " ..
-        "and their positions, which get its gradient; with a tensor, elementwise, as maximum."},
+    {"max(x)", "The largest element (equal ones share its gradient); with an axis (and keepdim) the largest along " ..
+        "it and their positions, which get its gradient; with a tensor, elementwise, as maximum."},
     {"min(x)", "The smallest element (equal ones share its gradient); with an axis (and keepdim) the smallest along " ..
         "it and their positions, which get its gradient; with a tensor, elementwise, as minimum."},
     {"chunk(x, count, axis)", "Views that cut an axis into so many parts; the last may be smaller or missing."},
