@@ -35,6 +35,9 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25                /* since Linux 6.1 */
 #endif
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008u         /* since Linux 6.3 */
+#endif
 
 enum { LINE = 64, PAGE = 4096, SMALL_UNIT = 512, HUGE_PAGE = 2 << 20, CHANNEL_BUCKETS = 128 };
 static const size_t CHANNELS_END = (size_t)1 << 30;     /* of the arena */
@@ -319,10 +322,23 @@ static void in_child(void)
 
 static void fork_watch(void) { pthread_atfork(NULL, NULL, in_child); }
 
+int fl_shared_memfd(const char *name)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) fd = memfd_create(name, MFD_CLOEXEC);    /* an older kernel */
+    if (fd >= 0 && fchmod(fd, S_IRUSR | S_IWUSR) != 0) {
+        int why = errno;
+        close(fd);
+        errno = why;
+        return -1;
+    }
+    return fd;
+}
+
 static bool arena_make(size_t machine, uint64_t cookie)
 {
     own.size = CHANNELS_END + 4 * machine;
-    own.fd = memfd_create("flowlua", MFD_CLOEXEC);
+    own.fd = fl_shared_memfd("flowlua");
     if (own.fd < 0 || ftruncate(own.fd, (off_t)own.size)) return false;
     own.start = arena_map(own.fd, own.size);
     if (!own.start) return false;

@@ -30,6 +30,9 @@ void fl_shared_stop(void);
 /* Is rank's memory mapped here? True for this rank itself when it has an arena. */
 bool fl_shared_has(int rank);
 
+/* An anonymous file that only this user can open and that cannot be executed, closed on exec; -1 and errno. */
+int fl_shared_memfd(const char *name);
+
 /* ---- the arena (script's thread) ---- */
 
 /* 64-byte aligned (2 MiB from 2 MiB on); NULL when there is no arena or no room. Zero-filled only when fresh. Has its

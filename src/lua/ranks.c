@@ -5,11 +5,11 @@
 #include "binding.h"
 #include "../core/launch.h"
 #include "../core/plugin.h"
+#include "../core/shared.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* ---- --ranks N ---- */
@@ -105,7 +105,7 @@ static fl_status read_all(char **out, int64_t *size)
 /* Standard input begins anew, with this text. */
 static fl_status put_back(const char *text, int64_t size)
 {
-    int file = memfd_create("stdin", MFD_CLOEXEC);
+    int file = fl_shared_memfd("stdin");
     bool good = file >= 0;
     for (int64_t at = 0; good && at < size;) {
         ssize_t n = write(file, text + at, (size_t)(size - at));

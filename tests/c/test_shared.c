@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -132,6 +133,50 @@ static void small_limits(void)
     limit.rlim_cur = RLIM_INFINITY;
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0 && fl_shared_create(card, 0, 2));
 }
+enum { SEAL_EXEC = 0x20 };      /* F_SEAL_EXEC, since Linux 6.3 */
+
+static bool kernel_seals_exec(void)
+{
+    int fd = memfd_create("probe", 8 /* MFD_NOEXEC_SEAL */);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+/* No mapping of an arena is executable. */
+static bool mapped_without_x(void)
+{
+    char line[512];
+    int found = 0, executable = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        if (strstr(line, "memfd:flowlua")) found++, executable += line[strcspn(line, " ") + 3] == 'x';
+    if (maps) fclose(maps);
+    return found > 0 && executable == 0;
+}
+
+static void looked_at(void)
+{
+    unsigned char card[FL_SHARED_CARD];
+    struct stat s;
+    int arenas = 0;
+    umask(0);
+    CHECK(fl_shared_create(card, 0, 2) && mapped_without_x());
+    DIR *folder = opendir("/proc/self/fd");
+    for (struct dirent *e; folder && (e = readdir(folder));) {
+        char target[64] = "";
+        int fd = atoi(e->d_name);
+        if (readlinkat(dirfd(folder), e->d_name, target, sizeof target - 1) < 0 || !strstr(target, "memfd:flowlua")) continue;
+        arenas++;
+        CHECK(fstat(fd, &s) == 0 && (s.st_mode & 07777) == 0600 && (fcntl(fd, F_GETFD) & FD_CLOEXEC));
+        int seals = fcntl(fd, F_GET_SEALS);
+        if (seals >= 0 && seals & SEAL_EXEC) CHECK(fchmod(fd, 0700) != 0 && fstat(fd, &s) == 0 && (s.st_mode & 07777) == 0600);
+        else CHECK(!kernel_seals_exec());
+    }
+    CHECK(arenas == 1);
+    if (folder) closedir(folder);
+}
+static void an_arena_is_its_users_alone_and_data(void) { with_ranks(1, looked_at); }
+
 static void a_limit_on_files_is_kept(void) { with_ranks(1, small_limits); }
 
 /* ---- arenas and cards ---- */
@@ -646,6 +691,7 @@ int main(void)
     alarm(120);
     RUN(one_rank_has_no_arena);
     RUN(a_limit_on_files_is_kept);
+    RUN(an_arena_is_its_users_alone_and_data);
     RUN(blocks_are_seen_by_peers);
     RUN(cards_that_do_not_fit);
     RUN(memory_that_cannot_be_opened);
