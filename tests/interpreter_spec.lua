@@ -123,6 +123,31 @@ describe("the interpreter", function()
         assert.are.equal("usage: flowlua [options] [script [args]]", output:match("^[^\n]*"))
     end)
 
+    -- What each variable does to the script without -E; with it, nothing.
+    it("ignores FLOW_* with -E, in the program and in the ranks that it starts", function()
+        local names = {}
+        local pipe = io.popen("grep -rhoE 'FLOW_[A-Z_]+' src | sort -u")
+        for name in pipe:lines() do
+            if name ~= "FLOW_JOINED" then names[#names + 1] = name end -- no setting: a rank sets it for what it starts
+        end
+        pipe:close()
+        assert.is_true(#names > 8)
+        local all = "env " .. table.concat(names, "=? ") .. "=? "
+        local script = write("env.lua", [[
+            local flow = require "flow"
+            local list = {}
+            for _, name in ipairs {...} do list[#list + 1] = os.getenv(name) end
+            flow.print(flow.ones(2):sum():item(), flow.world_size(), #list)]])
+        local words = " " .. script .. " " .. table.concat(names, " ")
+        local output, code = run(all .. flowlua .. words .. " 2>&1")
+        assert.are.equal(1, code, output)
+        assert.are.same({"2.0\t1\t0\n", 0}, {run(all .. flowlua .. " -E" .. words .. " 2>&1")})
+        assert.are.same({"2.0\t1\t0\n", 0}, {run(all .. flowlua .. " -W -E" .. words .. " 2>&1")})
+        if os.execute("command -v mpirun > /dev/null") and io.open(flowlua .. "-mpi.so") then
+            assert.are.same({"2.0\t2\t0\n", 0}, {run(all .. flowlua .. " --ranks 2 -E" .. words .. " 2>&1")})
+        end
+    end)
+
     it("writes a trace of every op", function()
         local output, code = run("@ --trace %/trace.json -e 'local x = flow.ones(4) for i = 1, 3 do x = x + 1 end'")
         assert.are.equal("", output)

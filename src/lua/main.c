@@ -5,6 +5,7 @@
 ** start flowlua. Long options are its own. The table `flow` comes with require "flow"; in the REPL, with -e
 ** and in a script on standard input it is a global too.
 */
+#define _GNU_SOURCE             /* environ */
 #include "binding.h"
 #include "scope.h"
 #include "../core/failure.h"
@@ -76,7 +77,7 @@ static const char usage_text[] =
     "  -l mod        require library 'mod' into global 'mod'\n"
     "  -l g=mod      require library 'mod' into global 'g'\n"
     "  -v            show version information\n"
-    "  -E            ignore environment variables\n"
+    "  -E            ignore environment variables (LUA_*, FLOW_*)\n"
     "  -W            turn warnings on\n"
     "  --            stop handling options\n"
     "  -             stop handling options and execute stdin\n"
@@ -193,6 +194,22 @@ static void read_options(options *o, char **argv)
         } else o->bad = text;
     }
     o->script = argv[i] ? i : 0;
+}
+
+/* -E: no part of the program, and no process that it starts, sees a setting of ours. Before anything has asked for one. FLOW_JOINED
+** is none: by it a rank tells the processes that it starts that they are not ranks. */
+static void forget_variables(void)
+{
+    char name[64];
+    for (char **at = environ; *at;) {
+        size_t length = strcspn(*at, "=");
+        bool ours = strncmp(*at, "FLOW_", 5) == 0 && strncmp(*at, "FLOW_JOINED=", 12) != 0 && length < sizeof name;
+        if (ours) {
+            snprintf(name, sizeof name, "%.*s", (int)length, *at);
+            ours = unsetenv(name) == 0;
+        }
+        at = ours ? environ : at + 1;
+    }
 }
 
 /* arg: the script at 0, its arguments from 1, what stood before it at negative positions; without a script the program
@@ -454,11 +471,9 @@ static bool empty_file(const char *path)
 }
 
 /* The trace covers os.exit too, so it is written at exit; recording begins before any op. */
-static bool start_trace(char **argv)
+static bool start_trace(void)
 {
-    options o = {0};
-    read_options(&o, argv);
-    if (!trace_path || o.bad) return true;
+    if (!trace_path) return true;
     if (!empty_file(trace_path)) {
         say(fl_message());
         return false;
@@ -483,13 +498,16 @@ static bool leave(void)
 
 int main(int argc, char **argv)
 {
+    options o = {0};
+    read_options(&o, argv);
+    if (o.ignore_environment) forget_variables();
     lua_State *L = fl_lua_new_state();
     if (argc > 0 && argv[0] && argv[0][0]) program = argv[0];
     if (!L) {
         say("cannot create state: not enough memory");
         return EXIT_FAILURE;
     }
-    if (!start_trace(argv)) return EXIT_FAILURE;
+    if (!o.bad && !start_trace()) return EXIT_FAILURE;
     lua_pushcfunction(L, protected_main);
     lua_pushinteger(L, argc);
     lua_pushlightuserdata(L, argv);
