@@ -68,10 +68,72 @@ describe("IDX files", function()
         assert.is_false(pcall(data.idx, write("cut.gz", bytes:sub(1, -6) .. "\0" .. bytes:sub(-4))))
     end)
 
+    it("that promise more than deflate can hold are refused from the header", function()
+        local name = write("claim.idx", "\0\0\8\2\0\16\0\0\0\0\4\0" .. ("\0"):rep(1000))        -- 1 GiB
+        assert(os.execute("gzip -9 -nf " .. name))
+        local pipe = io.popen(("stat -c %%s %s.gz"):format(name))
+        local size = pipe:read("n")
+        pipe:close()
+        local ok, message = pcall(data.idx, name .. ".gz")
+        assert.is_false(ok)
+        assert.are.equal(("idx: %s.gz: the header promises 1073741824 bytes of elements; %d compressed bytes hold at most 1032 times as many")
+            :format(name, size), (message:gsub("^.-:%d+: ", "", 1)))
+        -- What deflate does to zeros comes near that, and is read.
+        name = write("zeros.idx", "\0\0\8\1\0\64\0\0" .. ("\0"):rep(1 << 22))
+        assert(os.execute("gzip -9 -nf " .. name))
+        assert.are.equal(0, data.idx(name .. ".gz"):max():item())
+    end)
+
     it("that are not there or no files are errors", function()
         assert.matches("No such file", select(2, pcall(data.idx, folder .. "/none")))
         assert.matches("not a regular file", select(2, pcall(data.idx, folder)))
         assert.is_false(pcall(data.idx))
+    end)
+end)
+
+-- {function, what its messages begin with, call}: everything that opens a path for reading or writing.
+describe("a path", function()
+    local openers = {
+        {"data.read", "read", data.read}, {"data.read of a list", "read", function(path) return data.read {path} end},
+        {"data.idx", "idx", data.idx}, {"data.mnist", "mnist", data.mnist}, {"data.files", "files", data.files}, {"flow.load", "load", flow.load},
+        {"flow.load, lazy", "load", function(path) return flow.load(path, {lazy = true}) end},
+        {"flow.save", "save", function(path) flow.save(path, {x = 1}) end},
+    }
+    for _, case in ipairs(openers) do
+        it(("with a NUL is refused by %s"):format(case[1]), function()
+            local name = write("good", "text")
+            local ok, message = pcall(case[3], name .. "\0.txt")
+            assert.is_false(ok)
+            assert.matches(("^.-data_spec.lua:%%d+: %s: the path '[^%%z]*' goes on behind a NUL, which no path has$"):format(case[2]), message)
+        end)
+    end
+
+    for _, case in ipairs {openers[1], openers[3], openers[6], openers[7], openers[8]} do
+        it(("that is empty is refused by %s"):format(case[1]), function()
+            assert.matches(case[2] .. ": the path is empty$", select(2, pcall(case[3], "")))
+        end)
+    end
+
+    it("of a pipe, a device or a folder neither blocks nor is read for ever", function()
+        local pipe = folder .. "/pipe"
+        assert(os.execute("mkfifo " .. pipe))
+        for _, case in ipairs {openers[1], openers[2], openers[3], openers[6], openers[7]} do
+            for _, path in ipairs {pipe, "/dev/zero", "/dev/tty", "/dev/random", folder} do
+                local ok, message = pcall(case[3], path)
+                assert.is_false(ok)
+                if path ~= "/dev/tty" then assert.matches(("%s: %s: not a regular file$"):format(case[2], path:gsub("%p", "%%%0")), message) end
+            end
+        end
+    end)
+
+    it("of a pipe among MNIST's files does not block", function()
+        local mnist = folder .. "/pipes"
+        assert(os.execute(("mkdir %s && mkfifo %s/train-images-idx3-ubyte"):format(mnist, mnist)))
+        assert.matches("idx: .*/train%-images%-idx3%-ubyte: not a regular file$", select(2, pcall(data.mnist, mnist)))
+    end)
+
+    it("in a message cannot change the terminal", function()
+        assert.matches("read: \\x1b%[31mnone: No such file", select(2, pcall(data.read, "\27[31mnone")))
     end)
 end)
 

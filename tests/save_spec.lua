@@ -235,6 +235,75 @@ describe("saving", function()
         pipe:close()
     end)
 
+    -- Temporary names of a target as the writer makes them, by a save that is killed between two writes.
+    local function leave_temporary(target)
+        local script = write("killed.lua", ([[
+            local flow = require "flow"
+            local big = flow.zeros(1 << 24)
+            io.stdout:write("ready\n"):flush()
+            while true do flow.save("%s", {big = big}) end]]):format(target))
+        assert(os.execute(([[
+            %s %s > %s & pid=$!
+            for i in $(seq 2000); do
+                kill -STOP $pid
+                if ls %s | grep -q '[.]tmp$'; then kill -KILL $pid; break; fi
+                kill -CONT $pid; sleep 0.003
+            done
+            kill -KILL $pid 2>/dev/null; wait $pid 2>/dev/null; true]]):format(flowlua, script, path("killed.out"), folder)))
+    end
+
+    local function temporaries()
+        local pipe = io.popen("ls " .. folder .. " | grep '[.]tmp$'")
+        local list = {}
+        for name in pipe:lines() do list[#list + 1] = name end
+        pipe:close()
+        table.sort(list)
+        return list
+    end
+
+    it("removes what a killed process has left of the same target, and nothing else", function()
+        leave_temporary(path("gone.st"))
+        local left = temporaries()
+        assert.are.equal(1, #left)
+        local host, pid = left[1]:match("^gone%.st%.(%x+)%.(%d+)%.0%.tmp$")
+        assert.are.equal(16, #host)
+        local other_host = ("gone.st.%s.%s.0.tmp"):format(("0"):rep(16), pid)
+        local other_target = ("other.st.%s.%s.0.tmp"):format(host, pid)
+        local no_temporary = ("gone.st.%s.%s.0.tmp.txt"):format(host, pid)
+        for _, name in ipairs {other_host, other_target, no_temporary} do write(name, "") end
+        assert(os.execute(("ln -s gone.st %s/gone.st.%s.1.1.tmp && mkfifo %s/gone.st.%s.1.2.tmp"):format(folder, host, folder, host)))
+        flow.save(path("gone.st"), {x = 1})
+        local kept, want = temporaries(), {other_host, ("gone.st.%s.1.1.tmp"):format(host), ("gone.st.%s.1.2.tmp"):format(host), other_target}
+        table.sort(want)
+        assert.are.same(want, kept)
+        assert.truthy(io.open(path(no_temporary)))
+        for _, name in ipairs(kept) do os.remove(path(name)) end
+        os.remove(path(no_temporary))
+        assert.are.equal(1, flow.load(path("gone.st")).x)
+    end)
+
+    it("leaves the temporary file of a live process alone", function()
+        leave_temporary(path("alive.st"))
+        local name = assert(temporaries()[1])
+        local holder = io.popen(("exec 9<%s && flock -n 9 && echo $$ && exec sleep 60"):format(path(name)))
+        local pid = holder:read("n")
+        flow.save(path("alive.st"), {x = 1})
+        assert.are.same({name}, temporaries())
+        os.execute(("kill %d"):format(pid))
+        holder:close()
+        flow.save(path("alive.st"), {x = 2})
+        assert.are.same({}, temporaries())
+    end)
+
+    for _, case in ipairs {{"255 bytes", ("n"):rep(255)}, {"255 bytes of two each", "n" .. ("é"):rep(127)}, {"192 bytes", ("m"):rep(192)}} do
+        it("takes a name of " .. case[1], function()
+            flow.save(path(case[2]), {x = flow.arange(3)})
+            assert.are.same({0, 1, 2}, flow.load(path(case[2])).x:totable())
+            assert.are.same({}, temporaries())
+            os.remove(path(case[2]))
+        end)
+    end
+
     it("of a dry world is an error that says so", function()
         flow._testing.set_world(2, 0)
         local ok, message = pcall(flow.save, path("dry.st"), {x = 1})
@@ -342,6 +411,38 @@ describe("loading", function()
             end
         end)
     end
+
+    -- What a file says cannot fill the screen or change the terminal.
+    local escape, long = "\27]0;title\7\27[31m\127\194\155", ("é"):rep(1200000)
+    for _, case in ipairs {
+        {"a name of 2.4 MB", file_of('{"' .. long .. '":3}'), 'tensor "' .. ("é"):rep(78) .. '..." is not described by an object'},
+        {"a dtype of 2.4 MB", file_of('{"a":{"dtype":"' .. long .. '"}}'), 'tensor "a" has the unknown dtype "' .. ("é"):rep(16) .. '"'},
+        {"control characters in a name", file_of('{"\\u001b[31mred\\n\\u0007":3}'), 'tensor "\\x1b[31mred\\x0a\\x07" is not described by an object'},
+        {"raw control characters in a name", file_of('{"' .. escape .. '":3}'),
+            'tensor "\\x1b]0;title\\x07\\x1b[31m\\x7f\\xc2\\x9b" is not described by an object'},
+        {"a name that is not UTF-8", file_of('{"\255\128a":3}'), 'tensor "\\xff\\x80a" is not described by an object'},
+        {"control characters in metadata", file_of('{"__metadata__":{"\\u001b[2J":1}}'), '"\\x1b[2J" of __metadata__ is not a string'},
+    } do
+        it("says in short what is wrong with " .. case[1], function()
+            local name = write("hostile.st", case[2])
+            local ok, message = pcall(flow.load, name)
+            assert.is_false(ok)
+            assert.are.equal("load: " .. name .. ": " .. case[3], (message:gsub("^.-:%d+: ", "", 1)))
+        end)
+    end
+
+    it("shows names of a file without control characters", function()
+        flow.save(path("names.st"), {["a\27[31m\nb"] = flow.ones(1)})
+        local loaded = flow.load(path("names.st"), {lazy = true})
+        assert.are.equal("stored tensor 'a\\x1b[31m\\x0ab', float32[1]", tostring(loaded["a\27[31m\nb"]))
+        assert.are.same({1}, flow.load(path("names.st"))["a\27[31m\nb"]:totable())
+        local net, state = nn.Linear(1, 1), {}
+        for i = 1, 20000 do state[("\27[31m%d"):format(i)] = flow.ones(1) end
+        local ok, message = pcall(net.load_state_dict, net, state)
+        assert.is_false(ok)
+        assert.is_nil(message:find("\27", 1, true))
+        assert.is_true(#message < 1200, #message)
+    end)
 
     it("refuses what is no regular file", function()
         for _, target in ipairs {"/dev/zero", folder, path("nowhere")} do assert.is_false(pcall(flow.load, target)) end

@@ -2,21 +2,27 @@
 ** idx.c -- reader of IDX files.
 **
 ** Layout: 0, 0, type, number of axes; one big-endian 32-bit size per axis; the elements, big end first. Sizes are not
-** believed: memory grows with what the file really holds, so a short file that promises much is an error and
-** nothing else.
+** believed: what cannot lie in a file of that size is refused from the header, and memory grows with what the file
+** really holds.
 */
 #include "idx.h"
+#include "file.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/stat.h>
+#include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
-enum { CHUNK = 1 << 20 };
+enum {
+    CHUNK = 1 << 20,
+    MAX_RATIO = 1032            /* of deflate: 258 bytes from two bits (https://zlib.net/zlib_tech.html) */
+};
 
 typedef struct reader {
     const char *path;
     gzFile file;
+    int64_t file_bytes;
 } reader;
 
 static const struct { unsigned char code, bytes; fl_dtype dtype; } types[] = {
@@ -61,6 +67,17 @@ static fl_status head_read(const reader *r, int *type, fl_shape *shape)
         dims[i] = big_endian(size);
     }
     return fl_shape_make(shape, r->path, dims, head[3]) == FL_OK ? FL_OK : fl_fail_prefix(FL_ERR_IO, "idx: ");
+}
+
+/* Can the file hold a head of so many axes and that many bytes of elements? */
+static fl_status claim_check(const reader *r, int ndim, int64_t bytes)
+{
+    int64_t claimed = 4 + 4 * ndim + bytes;
+    bool packed = !gzdirect(r->file);
+    if (claimed / (packed ? MAX_RATIO : 1) <= r->file_bytes) return FL_OK;
+    if (!packed) return fl_fail(FL_ERR_IO, "idx: %s: the file ends early", r->path);
+    return fl_fail(FL_ERR_IO, "idx: %s: the header promises %lld bytes of elements; %lld compressed bytes hold at most %d times as many",
+                   r->path, (long long)bytes, (long long)r->file_bytes, MAX_RATIO);
 }
 
 /* Nothing may follow; of a compressed file this reads and checks the sum at its end. */
@@ -116,6 +133,7 @@ static fl_status tensor_read(fl_tensor **out, const reader *r)
     FL_TRY(head_read(r, &type, &shape));
     int64_t count = fl_shape_numel(&shape);
     if (count > INT64_MAX / 8) return fl_fail(FL_ERR_IO, "idx: %s: %lld elements are too many", r->path, (long long)count);
+    FL_TRY(claim_check(r, shape.ndim, count * types[type].bytes));
     FL_TRY(body_read(r, &data, count * types[type].bytes));
     fl_tensor *t;
     fl_status status = fl_tensor_empty_local(&t, types[type].dtype, &shape);
@@ -129,11 +147,14 @@ static fl_status tensor_read(fl_tensor **out, const reader *r)
 
 fl_status fl_idx_read(fl_tensor **out, const char *path)
 {
-    struct stat info;
-    if (stat(path, &info) != 0) return fl_fail(FL_ERR_IO, "idx: %s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode)) return fl_fail(FL_ERR_IO, "idx: %s: not a regular file", path);
-    reader r = {path, gzopen(path, "rbe")};
-    if (!r.file) return fl_fail(FL_ERR_IO, "idx: %s: %s", path, errno ? strerror(errno) : "out of memory");
+    int fd;
+    reader r = {.path = path};
+    FL_TRY(fl_file_open(&fd, &r.file_bytes, "idx", path));
+    r.file = gzdopen(fd, "rb");
+    if (!r.file) {
+        close(fd);
+        return fl_fail(FL_ERR_MEMORY, "idx: %s: out of memory", path);
+    }
     fl_status status = tensor_read(out, &r);
     gzclose_r(r.file);
     return status;

@@ -1,13 +1,12 @@
 /*
 ** safetensors.c -- reader of safetensors files (see safetensors.h; the writer is safetensors_write.c).
 */
+#include "file.h"
 #include "safetensors.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -70,48 +69,48 @@ static bool exact_integer(int64_t *out, const cJSON *item)
     return true;
 }
 
-static fl_status entry_dtype(const fl_safetensors *s, fl_safetensors_entry *entry, const cJSON *dtype)
+static fl_status entry_dtype(fl_safetensors *s, fl_safetensors_entry *entry, const cJSON *dtype)
 {
-    if (!cJSON_IsString(dtype)) return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has no dtype", s->path, entry->name);
+    if (!cJSON_IsString(dtype)) return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has no dtype", s->path, s->shown);
     for (int d = 0; d < FL_DTYPE_COUNT; d++)
         if (strcmp(dtype->valuestring, fl_safetensors_dtypes[d]) == 0) {
             entry->dtype = (fl_dtype)d;
             return FL_OK;
         }
-    return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has the unknown dtype \"%.32s\"", s->path, entry->name,
+    return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has the unknown dtype \"%.32s\"", s->path, s->shown,
                    dtype->valuestring);
 }
 
-static fl_status entry_shape(const fl_safetensors *s, fl_safetensors_entry *entry, const cJSON *shape)
+static fl_status entry_shape(fl_safetensors *s, fl_safetensors_entry *entry, const cJSON *shape)
 {
     int64_t dims[FL_MAX_NDIM];
     int ndim = 0;
-    if (!cJSON_IsArray(shape)) return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has no shape", s->path, entry->name);
+    if (!cJSON_IsArray(shape)) return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has no shape", s->path, s->shown);
     for (const cJSON *size = shape->child; size; size = size->next) {
         if (ndim == FL_MAX_NDIM)
-            return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has more than %d axes", s->path, entry->name, FL_MAX_NDIM);
+            return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has more than %d axes", s->path, s->shown, FL_MAX_NDIM);
         if (!exact_integer(&dims[ndim++], size))
-            return fl_fail(FL_ERR_IO, "load: %s: a size of tensor \"%s\" is not a whole number", s->path, entry->name);
+            return fl_fail(FL_ERR_IO, "load: %s: a size of tensor \"%s\" is not a whole number", s->path, s->shown);
     }
-    fl_status status = fl_shape_make(&entry->shape, entry->name, dims, ndim);
+    fl_status status = fl_shape_make(&entry->shape, s->shown, dims, ndim);
     return status == FL_OK ? FL_OK : fl_fail_prefix(FL_ERR_IO, "load: %s: ", s->path);
 }
 
-static fl_status entry_offsets(const fl_safetensors *s, fl_safetensors_entry *entry, const cJSON *offsets, int64_t data_bytes)
+static fl_status entry_offsets(fl_safetensors *s, fl_safetensors_entry *entry, const cJSON *offsets, int64_t data_bytes)
 {
     int64_t end;
     const cJSON *first = cJSON_IsArray(offsets) ? offsets->child : NULL;
     if (!first || !first->next || first->next->next || !exact_integer(&entry->start, first)
         || !exact_integer(&end, first->next))
-        return fl_fail(FL_ERR_IO, "load: %s: the data_offsets of tensor \"%s\" are not two whole numbers", s->path, entry->name);
+        return fl_fail(FL_ERR_IO, "load: %s: the data_offsets of tensor \"%s\" are not two whole numbers", s->path, s->shown);
     if (entry->start > end || end > data_bytes)
         return fl_fail(FL_ERR_IO, "load: %s: the bytes of tensor \"%s\", %lld to %lld, do not lie in the file's %lld",
-                       s->path, entry->name, (long long)entry->start, (long long)end, (long long)data_bytes);
+                       s->path, s->shown, (long long)entry->start, (long long)end, (long long)data_bytes);
     entry->bytes = end - entry->start;
     int64_t numel = fl_shape_numel(&entry->shape), size = (int64_t)fl_dtype_size(entry->dtype);
     if (entry->bytes % size != 0 || entry->bytes / size != numel) {
         char text[FL_SHAPE_TEXT];
-        return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\", %s%s, has %lld bytes", s->path, entry->name,
+        return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\", %s%s, has %lld bytes", s->path, s->shown,
                        fl_dtype_name(entry->dtype), fl_shape_text(text, &entry->shape), (long long)entry->bytes);
     }
     return FL_OK;
@@ -121,8 +120,9 @@ static fl_status entry_read(fl_safetensors *s, const cJSON *item, int64_t data_b
 {
     fl_safetensors_entry *entry = &s->entries[s->count++];
     entry->name = item->string;
+    fl_text_name(s->shown, entry->name);
     if (!cJSON_IsObject(item))
-        return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" is not described by an object", s->path, entry->name);
+        return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" is not described by an object", s->path, s->shown);
     FL_TRY(entry_dtype(s, entry, cJSON_GetObjectItemCaseSensitive(item, "dtype")));
     FL_TRY(entry_shape(s, entry, cJSON_GetObjectItemCaseSensitive(item, "shape")));
     return entry_offsets(s, entry, cJSON_GetObjectItemCaseSensitive(item, "data_offsets"), data_bytes);
@@ -136,7 +136,7 @@ static fl_status metadata_read(fl_safetensors *s, const cJSON *metadata)
     if (!s->metadata) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
     for (const cJSON *item = metadata->child; item; item = item->next) {
         if (!cJSON_IsString(item))
-            return fl_fail(FL_ERR_IO, "load: %s: \"%s\" of __metadata__ is not a string", s->path, item->string);
+            return fl_fail(FL_ERR_IO, "load: %s: \"%s\" of __metadata__ is not a string", s->path, fl_text_name(s->shown, item->string));
         s->metadata[2 * s->metadata_count] = item->string;
         s->metadata[2 * s->metadata_count++ + 1] = item->valuestring;
     }
@@ -163,13 +163,13 @@ static fl_status entries_check(fl_safetensors *s, int64_t data_bytes)
     qsort(s->entries, (size_t)s->count, sizeof *s->entries, by_name);
     for (int i = 1; i < s->count; i++)
         if (strcmp(s->entries[i - 1].name, s->entries[i].name) == 0)
-            return fl_fail(FL_ERR_IO, "load: %s: the name \"%s\" occurs twice", s->path, s->entries[i].name);
+            return fl_fail(FL_ERR_IO, "load: %s: the name \"%s\" occurs twice", s->path, fl_text_name(s->shown, s->entries[i].name));
     qsort(s->entries, (size_t)s->count, sizeof *s->entries, by_place);
     int64_t end = 0;
     for (int i = 0; i < s->count; i++) {
         const fl_safetensors_entry *entry = &s->entries[i];
         if (entry->start != end)
-            return fl_fail(FL_ERR_IO, "load: %s: the bytes of tensor \"%s\" %s", s->path, entry->name,
+            return fl_fail(FL_ERR_IO, "load: %s: the bytes of tensor \"%s\" %s", s->path, fl_text_name(s->shown, entry->name),
                            entry->start < end ? "overlap another tensor's" : "leave a hole before them");
         end += entry->bytes;
     }
@@ -190,16 +190,6 @@ static fl_status header_read(fl_safetensors *s, int64_t data_bytes)
 
 /* ---- files ---- */
 
-static fl_status file_open(fl_safetensors *s, int64_t *size)
-{
-    struct stat info;
-    s->file = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not stop us */
-    if (s->file < 0 || fstat(s->file, &info) != 0) return fl_fail(FL_ERR_IO, "load: %s: %s", s->path, strerror(errno));
-    if (!S_ISREG(info.st_mode)) return fl_fail(FL_ERR_IO, "load: %s: not a regular file", s->path);
-    *size = info.st_size;
-    return FL_OK;
-}
-
 /* FNV-1a, 64 bits. */
 static uint64_t hash_of(const char *text, size_t length, uint64_t start)
 {
@@ -212,7 +202,7 @@ static fl_status file_read(fl_safetensors *s)
 {
     int64_t size = 0;
     unsigned char length_bytes[8];
-    FL_TRY(file_open(s, &size));
+    FL_TRY(fl_file_open(&s->file, &size, "load", s->path));
     if (size < 8)
         return fl_fail(FL_ERR_IO, "load: %s: %lld bytes are too few for a safetensors file", s->path, (long long)size);
     FL_TRY(read_all(s, length_bytes, 8, 0));

@@ -13,6 +13,7 @@
 #include "dtype.h"
 #include "meta.h"
 #include "shape.h"
+#include "status.h"
 
 typedef struct fl_safetensors_entry {
     const char *name;
@@ -42,6 +43,7 @@ typedef struct fl_safetensors {
     struct cJSON *header;
     int file;
     int64_t data_start;
+    char shown[FL_SHOWN_TEXT];       /* the name in a message */
 } fl_safetensors;
 
 /* Opens and checks a file. fl_safetensors_close frees *out. Errors: FL_ERR_IO naming the path and what is wrong. */
@@ -62,7 +64,8 @@ typedef struct fl_safetensors_writer fl_safetensors_writer;
 
 /* By this another process finds the temporary file of a writer. */
 typedef struct fl_safetensors_ticket {
-    int64_t pid, attempt;           /* of its name */
+    uint64_t host;                  /* host, pid and attempt make its name */
+    int64_t pid, attempt;
     int64_t data_start, file_bytes;
 } fl_safetensors_ticket;
 

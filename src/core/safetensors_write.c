@@ -3,16 +3,23 @@
 **
 ** The header is padded with spaces to a multiple of 8, so that the data begins aligned. Integers are printed as
 ** integers, never through a double.
+**
+** A temporary file is called <target>.<host>.<pid>.<attempt>.tmp and locked while its writer lives, so the next save of that
+** target can remove those of this host whose lock is free: what processes that were killed have left. Files of other hosts
+** are left alone, because locks need not reach from host to host.
 */
 #define _GNU_SOURCE             /* fallocate */
 #include "safetensors.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +28,7 @@ struct fl_safetensors_writer {
     int file;
     bool joined;                /* the temporary file is another process's */
     mode_t mode;                /* of the target, taken over; 0: there is none */
+    uint64_t host;
     int64_t attempt;
     int64_t data_start, data_bytes;
 };
@@ -117,10 +125,86 @@ static fl_status write_all(const fl_safetensors_writer *w, const void *data, int
     return FL_OK;
 }
 
-static void name_temporary(fl_safetensors_writer *w, int64_t pid, int64_t attempt)
+/* This host by its name. */
+static uint64_t host_hash(void)
 {
+    char name[256] = "";
+    uint64_t hash = 0xcbf29ce484222325u;
+    (void)!gethostname(name, sizeof name - 1);
+    for (const char *at = name; *at; at++) hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    return hash;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+enum { SUFFIX = 64 };   /* room for what a temporary name adds; the most is 1 + 16 + 1 + 19 + 1 + 4 + 4 bytes */
+
+/* How many bytes of the target's name a temporary name begins with: all, but for names near the system's limit. */
+static int kept_length(const char *base)
+{
+    size_t length = strlen(base), most = NAME_MAX - SUFFIX;
+    if (length <= most) return (int)length;
+    while (most > 0 && ((unsigned char)base[most] & 0xc0) == 0x80) most--;      /* whole characters */
+    return (int)most;
+}
+
+static void name_temporary(fl_safetensors_writer *w, uint64_t host, int64_t pid, int64_t attempt)
+{
+    const char *base = base_name(w->path);
+    w->host = host;
     w->attempt = attempt;
-    sprintf(w->temporary, "%s.%" PRId64 ".%" PRId64 ".tmp", w->path, pid, attempt);
+    sprintf(w->temporary, "%.*s%.*s.%016" PRIx64 ".%" PRId64 ".%" PRId64 ".tmp", (int)(base - w->path), w->path, kept_length(base), base,
+            host, pid, attempt);
+}
+
+/* Is `name` a temporary name of this target, made on this host? */
+static bool is_leftover(const fl_safetensors_writer *w, const char *name, uint64_t host)
+{
+    const char *base = base_name(w->path);
+    int kept = kept_length(base), end = 0;
+    uint64_t its;
+    int64_t pid, attempt;
+    if (strncmp(name, base, (size_t)kept) != 0) return false;
+    name += kept;
+    return sscanf(name, ".%16" SCNx64 ".%" SCNd64 ".%" SCNd64 ".tmp%n", &its, &pid, &attempt, &end) == 3 && end > 0 && !name[end] && its == host;
+}
+
+/* Removes a temporary file if nobody holds its lock. */
+static void leftover_remove(int folder, const char *name)
+{
+    struct stat info;
+    int file = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (file < 0) return;
+    if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0) (void)!unlinkat(folder, name, 0);
+    close(file);
+}
+
+/* The target's folder; -1 when it cannot be opened. */
+static int folder_open(const char *path)
+{
+    const char *base = base_name(path);
+    char *folder = base == path ? strdup(".") : strndup(path, base - path > 1 ? (size_t)(base - path - 1) : 1);
+    int file = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(folder);
+    return file;
+}
+
+static void leftovers_remove(const fl_safetensors_writer *w)
+{
+    int file = folder_open(w->path);
+    DIR *folder = file >= 0 ? fdopendir(file) : NULL;
+    if (!folder) {
+        if (file >= 0) close(file);
+        return;
+    }
+    uint64_t host = host_hash();
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (is_leftover(w, entry->d_name, host)) leftover_remove(file, entry->d_name);
+    closedir(folder);
 }
 
 /* The target must not be there or be a regular file; w->mode becomes its mode. */
@@ -133,17 +217,32 @@ static fl_status check_target(fl_safetensors_writer *w)
     return FL_OK;
 }
 
+/* Locks the new temporary file. false: another process took it for one that was left, and removes it. A file system without
+** locks is fine: nobody can lock the file, so nobody removes it. */
+static bool temporary_lock(const fl_safetensors_writer *w)
+{
+    struct stat info;
+    if (flock(w->file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+    return fstat(w->file, &info) != 0 || info.st_nlink > 0;
+}
+
 /* Opens a new file beside the target, readable by whom the target was (a new target: as umask says). */
 static fl_status temporary_open(fl_safetensors_writer *w)
 {
     FL_TRY(check_target(w));
+    leftovers_remove(w);
+    uint64_t host = host_hash();
     for (int64_t attempt = 0; w->file < 0; attempt++) {
-        name_temporary(w, getpid(), attempt);
+        name_temporary(w, host, getpid(), attempt);
         w->file = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (w->file < 0 && (errno != EEXIST || attempt == 1000)) {
             int error = errno;
             w->temporary[0] = '\0';     /* not ours */
             return failed(w, error);
+        }
+        if (w->file >= 0 && !temporary_lock(w)) {
+            close(w->file);
+            w->file = -1;
         }
     }
     if (!w->mode) return FL_OK;
@@ -162,16 +261,10 @@ static fl_status file_reserve(const fl_safetensors_writer *w)
 /* Makes the rename itself survive a crash. A file system that cannot sync folders is no reason to fail. */
 static void folder_sync(const char *path)
 {
-    char *folder = strdup(path);
-    if (!folder) return;
-    char *slash = strrchr(folder, '/');
-    if (slash) slash[slash == folder] = '\0';
-    int file = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file >= 0) {
-        (void)!fsync(file);
-        close(file);
-    }
-    free(folder);
+    int file = folder_open(path);
+    if (file < 0) return;
+    (void)!fsync(file);
+    close(file);
 }
 
 static fl_status writer_new(fl_safetensors_writer **out, const char *path)
@@ -180,7 +273,7 @@ static fl_status writer_new(fl_safetensors_writer **out, const char *path)
     if (w) {
         w->file = -1;
         w->path = strdup(path);
-        w->temporary = calloc(1, strlen(path) + 64);
+        w->temporary = calloc(1, strlen(path) + SUFFIX);
     }
     if (!w || !w->path || !w->temporary) {
         fl_safetensors_abandon(w);
@@ -229,7 +322,7 @@ fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, f
 
 void fl_safetensors_ticket_get(fl_safetensors_ticket *out, const fl_safetensors_writer *w)
 {
-    *out = (fl_safetensors_ticket){getpid(), w->attempt, w->data_start, w->data_start + w->data_bytes};
+    *out = (fl_safetensors_ticket){w->host, getpid(), w->attempt, w->data_start, w->data_start + w->data_bytes};
 }
 
 /* A file of this name that is not the one meant would be another host's. */
@@ -253,7 +346,7 @@ fl_status fl_safetensors_join(fl_safetensors_writer **out, const char *path, fl_
     w->joined = true;
     w->data_start = ticket->data_start;
     lay_out(w, entries, count);
-    name_temporary(w, ticket->pid, ticket->attempt);
+    name_temporary(w, ticket->host, ticket->pid, ticket->attempt);
     fl_status status = temporary_join(w, ticket);
     if (status != FL_OK) {
         fl_safetensors_abandon(w);
@@ -279,9 +372,12 @@ static fl_status put_in_place(fl_safetensors_writer *w)
     FL_TRY(check_target(w));
     if (w->mode && fchmod(w->file, w->mode) != 0) return failed(w, errno);
     FL_TRY(fl_safetensors_flush(w));
-    int closed = close(w->file);
+    int lock = dup(w->file);    /* the lock outlives the close, whose result counts, until the file has its name */
+    int error = close(w->file) != 0 ? errno : 0;
     w->file = -1;
-    if (closed != 0 || rename(w->temporary, w->path) != 0) return failed(w, errno);
+    if (!error && rename(w->temporary, w->path) != 0) error = errno;
+    if (lock >= 0) close(lock);
+    if (error) return failed(w, error);
     w->temporary[0] = '\0';
     folder_sync(w->path);
     return FL_OK;

@@ -1,52 +1,99 @@
 /*
-** status.c -- this thread's last error message.
+** status.c -- this thread's last error message, and text from outside as it may be shown.
 **
-** Messages are formatted beside the buffer and copied in afterwards, so that the old message may be an
-** argument of the new one. What does not fit is cut and ends in "...".
+** Messages are formatted beside the buffer and copied in afterwards, so that the old message may be an argument of the
+** new one. What is copied is valid UTF-8 without control characters, whatever a file or a path holds; what does not fit
+** is cut between two characters and ends in "...".
 */
 #include "status.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_SIZE = 2048 };
+enum {
+    MESSAGE_SIZE = 1024,
+    RAW_SIZE = 2 * MESSAGE_SIZE /* before escapes, which only add: longer than what is kept */
+};
 
 static _Thread_local char message[MESSAGE_SIZE];
 
-/* Formats into `text`; returns its length. */
-static size_t format_cut(char *text, const char *format, va_list args)
+/* Bytes of the UTF-8 character at s, 0 when there is none (overlong forms and surrogates included). */
+static size_t character_length(const unsigned char *s, size_t left)
 {
-    int length = vsnprintf(text, MESSAGE_SIZE, format, args);
-    if (length < 0) length = snprintf(text, MESSAGE_SIZE, "%s", format);
-    if (length < MESSAGE_SIZE) return (size_t)length;
-    memcpy(text + MESSAGE_SIZE - 4, "...", 4);
-    return MESSAGE_SIZE - 1;
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+    if (n > left) return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if (n == 3 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0))) return 0;
+    if (n == 4 && ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90))) return 0;
+    return n;
+}
+
+/* C0, DEL and C1 (two bytes in UTF-8). */
+static bool is_control(const unsigned char *s, size_t length)
+{
+    return length == 1 ? s[0] < 0x20 || s[0] == 0x7f : length == 2 && s[0] == 0xc2 && s[1] < 0xa0;
+}
+
+size_t fl_text_clean(char *out, size_t size, const char *text, size_t length, const char *keep)
+{
+    size_t used = 0, safe = 0;          /* `safe`: where "..." fits in */
+    for (size_t i = 0; i < length;) {
+        const unsigned char *s = (const unsigned char *)text + i;
+        size_t n = character_length(s, length - i), step = n ? n : 1, width = step;
+        bool kept = n == 1 && s[0] && strchr(keep, s[0]), escaped = !kept && (n == 0 || is_control(s, n));
+        if (escaped) width = 4 * step;
+        if (used + width >= size) {
+            memcpy(out + safe, "...", 4);
+            return safe + 3;
+        }
+        for (size_t j = 0; escaped && j < step; j++) snprintf(out + used + 4 * j, 5, "\\x%02x", s[j]);
+        if (!escaped) memcpy(out + used, s, step);
+        used += width;
+        i += step;
+        if (used + 3 < size) safe = used;
+    }
+    out[used] = '\0';
+    return used;
+}
+
+/* Formats into `text`; returns its length. */
+static size_t format_raw(char *text, const char *format, va_list args)
+{
+    int length = vsnprintf(text, RAW_SIZE, format, args);
+    if (length < 0) length = snprintf(text, RAW_SIZE, "%s", format);
+    return length < RAW_SIZE ? (size_t)length : RAW_SIZE - 1;
 }
 
 fl_status fl_fail(fl_status code, const char *format, ...)
 {
-    char text[MESSAGE_SIZE];
+    char text[RAW_SIZE];
     va_list args;
     va_start(args, format);
-    size_t length = format_cut(text, format, args);
+    size_t length = format_raw(text, format, args);
     va_end(args);
-    memcpy(message, text, length + 1);
+    fl_text_clean(message, sizeof message, text, length, "\n\t");
     return code;
 }
 
 fl_status fl_fail_prefix(fl_status code, const char *format, ...)
 {
-    char text[MESSAGE_SIZE];
+    char text[RAW_SIZE + MESSAGE_SIZE];
     va_list args;
     va_start(args, format);
-    size_t length = format_cut(text, format, args), room = MESSAGE_SIZE - 1 - length;
+    size_t length = format_raw(text, format, args), rest = strlen(message);
     va_end(args);
-    size_t rest = strnlen(message, room);
     memcpy(text + length, message, rest);
-    text[length + rest] = '\0';
-    memcpy(message, text, length + rest + 1);
+    fl_text_clean(message, sizeof message, text, length + rest, "\n\t");
     return code;
 }
 
 const char *fl_message(void) { return message; }
+
+const char *fl_text_name(char *buffer, const char *name)
+{
+    fl_text_clean(buffer, FL_SHOWN_TEXT, name, strlen(name), "");
+    return buffer;
+}

@@ -8,6 +8,8 @@
 #ifndef FL_STATUS_H
 #define FL_STATUS_H
 
+#include <stddef.h>
+
 typedef enum fl_status {
     FL_OK = 0,
     FL_ERR_SHAPE,       /* shapes, axes, sizes that do not fit */
@@ -25,7 +27,7 @@ typedef enum fl_status {
 /* What plug-ins may call in the program. */
 #define FL_EXPORT __attribute__((visibility("default")))
 
-/* Words the error and returns its code. */
+/* Words the error and returns its code. The message is kept as fl_text_clean makes it, in at most some 1,000 bytes. */
 FL_EXPORT fl_status fl_fail(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Message of this thread's last failure; never NULL. */
@@ -33,6 +35,14 @@ FL_EXPORT const char *fl_message(void);
 
 /* Puts `prefix` in front of this thread's message (a row number, a file name); returns code. */
 fl_status fl_fail_prefix(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Text from outside as it may be printed: control characters but those in `keep`, and what is not UTF-8, become "\x1b"; more
+** than size - 1 bytes are cut between two characters and end in "...". size: at least 4. Returns the length. */
+size_t fl_text_clean(char *out, size_t size, const char *text, size_t length, const char *keep);
+
+/* A name that a file gives, in a message: cleaned, with room for what else the message says. */
+enum { FL_SHOWN_TEXT = 160 };
+const char *fl_text_name(char *buffer, const char *name);
 
 #define FL_TRY(expression)                        \
     do {                                          \

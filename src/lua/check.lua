@@ -44,10 +44,11 @@ local function where()
     return ""
 end
 
----Raises an error at the nearest line that is not one of ours.
+---Raises an error at the nearest line that is not one of ours. What the message quotes of a file cannot fill the screen
+---or change the terminal: it is cut, and control characters are escaped.
 ---@param format string
 function M.fail(format, ...)
-    error(where() .. format:format(...), 0)
+    error(where() .. io_.clean(format:format(...), "\n\t"), 0)
 end
 
 ---"; did you mean 'x'?" or ""

@@ -114,7 +114,11 @@ end
 
 -- What io_.save takes of a table: names, tensors, metadata.
 local function prepare(path, values)
-    if type(path) ~= "string" or path == "" or path:find("\0", 1, true) then check.fail("save: takes a path") end
+    if type(path) ~= "string" then check.fail("save: takes a path, got %s", check.type(path)) end
+    if path == "" then check.fail("save: the path is empty") end
+    if path:find("\0", 1, true) then
+        check.fail("save: the path '%s' goes on behind a NUL, which no path has", path:match("^%Z*"))
+    end
     if type(values) ~= "table" then check.fail("save: takes a table, got %s", check.type(values)) end
     local job = {names = {}, taken = {}, list = {}}
     local text = json.encode(pack(job, values, "", 1))
@@ -205,7 +209,7 @@ function Stored:read(opts)
 end
 
 function Stored:__tostring()
-    return ("stored tensor '%s', %s%s"):format(self.name, self.dtype, check.shape(self))
+    return ("stored tensor '%s', %s%s"):format(io_.clean(self.name), self.dtype, check.shape(self))
 end
 
 ---Copies a tensor (local, global, or one that lies in a file) into another one, local or global. A local tensor that
@@ -258,7 +262,7 @@ local function read_entries(file, entries, o)
 end
 
 local function load_options(path, opts)
-    if type(path) ~= "string" then check.fail("load: takes a path, got %s", type(path)) end
+    if type(path) ~= "string" then check.fail("load: takes a path, got %s", check.type(path)) end
     local o = check.options("load", opts, {device = check.none, placement = check.none, sbp = check.none, lazy = false})
     if (o.placement == nil) ~= (o.sbp == nil) then check.fail("load: placement and sbp come together") end
     if o.placement and o.device then check.fail("load: device is for local tensors; a placement has its own") end

@@ -17,16 +17,13 @@ local data = {}
 ---@param path string
 ---@return string
 local function read_file(path)
-    local file, message = io.open(path, "rb")
-    if not file then check.fail("read: %s", message) end
-    local text
-    text, message = file:read("a")
-    file:close()
+    local file <close> = io_.reader("read", path)
+    local text, message = file:read("a")
     if not text then check.fail("read: %s: %s", path, message) end
     return text
 end
 
----The bytes of one or several files, put together.
+---The bytes of one or several regular files, put together.
 ---@param paths string|string[]
 ---@return string
 function data.read(paths)
@@ -72,17 +69,12 @@ end
 ---A tensor from an IDX file (MNIST's format), plain or compressed with gzip.
 ---@param path string
 function data.idx(path)
-    if type(path) ~= "string" then check.fail("idx: takes a path, got %s", type(path)) end
     return io_.idx(path)
 end
 
 local function find_idx(folder, name)
     for _, path in ipairs {name, name .. ".gz", (name:gsub("%-idx", ".idx")), (name:gsub("%-idx", ".idx")) .. ".gz"} do
-        local file = io.open(folder .. "/" .. path, "rb")
-        if file then
-            file:close()
-            return folder .. "/" .. path
-        end
+        if io_.exists("mnist", folder .. "/" .. path) then return folder .. "/" .. path end
     end
     check.fail("mnist: neither %s nor %s.gz is in %s", name, name, folder)
 end

@@ -5,6 +5,7 @@
 ** that must be closed or freed belongs to a userdata before a Lua error can happen.
 */
 #include "binding.h"
+#include "../core/file.h"
 #include "../core/idx.h"
 #include "../core/shuffle.h"
 
@@ -23,10 +24,41 @@
 /* _io.idx(path) -> tensor */
 static int io_idx(lua_State *L)
 {
-    const char *path = luaL_checkstring(L, 1);
+    const char *path = fl_lua_check_path(L, 1, "idx");
     fl_box *box = fl_lua_new_box(L);
     FL_CHECK(L, fl_idx_read(&box->tensor, path));
     fl_lua_account(L);
+    return 1;
+}
+
+static int file_close(lua_State *L)
+{
+    luaL_Stream *stream = luaL_checkudata(L, 1, LUA_FILEHANDLE);
+    return luaL_fileresult(L, fclose(stream->f) == 0, NULL);
+}
+
+/* _io.reader(who, path) -> Lua's handle of a regular file, open for reading */
+static int io_reader(lua_State *L)
+{
+    const char *who = luaL_checkstring(L, 1), *path = fl_lua_check_path(L, 2, who);
+    int fd;
+    int64_t size;
+    luaL_Stream *stream = lua_newuserdatauv(L, sizeof *stream, 0);
+    *stream = (luaL_Stream){NULL, NULL};        /* closed */
+    luaL_setmetatable(L, LUA_FILEHANDLE);
+    FL_CHECK(L, fl_file_open(&fd, &size, who, path));
+    if (!(stream->f = fdopen(fd, "rb"))) {
+        close(fd);
+        FL_RAISE(L, "%s: %s: out of memory", who, path);
+    }
+    stream->closef = file_close;
+    return 1;
+}
+
+/* _io.exists(who, path) -> is there anything of this name? */
+static int io_exists(lua_State *L)
+{
+    lua_pushboolean(L, access(fl_lua_check_path(L, 2, luaL_checkstring(L, 1)), F_OK) == 0);
     return 1;
 }
 
@@ -42,7 +74,7 @@ static int folder_close(lua_State *L)
 ** the folder cannot be read. */
 static int io_entries(lua_State *L)
 {
-    const char *path = luaL_checkstring(L, 1);
+    const char *path = fl_lua_check_path(L, 1, "files");
     DIR **folder = lua_newuserdatauv(L, sizeof *folder, 0);
     *folder = NULL;
     luaL_setmetatable(L, "flow.folder");
@@ -61,6 +93,17 @@ static int io_entries(lua_State *L)
     closedir(*folder);
     *folder = NULL;
     return 2;
+}
+
+/* _io.clean(text) -> the text as messages show what comes from outside: escapes for control characters (but for those in `keep`),
+** 1000 bytes at most */
+static int io_clean(lua_State *L)
+{
+    size_t size;
+    const char *text = luaL_checklstring(L, 1, &size);
+    char buffer[1024];
+    lua_pushlstring(L, buffer, fl_text_clean(buffer, sizeof buffer, text, size, luaL_optstring(L, 2, "")));
+    return 1;
 }
 
 /* _io.hash(text) -> 16 digits (FNV-1a, 64 bits): recognises a file, protects against nobody. */
@@ -204,8 +247,8 @@ static int io_suggest(lua_State *L)
 }
 
 static const luaL_Reg functions[] = {
-    {"idx", io_idx}, {"entries", io_entries}, {"hash", io_hash}, {"characters", io_characters}, {"shuffled", io_shuffled},
-    {"clock", io_clock}, {"terminal_width", io_terminal_width}, {"suggest", io_suggest}, {NULL, NULL},
+    {"idx", io_idx}, {"reader", io_reader}, {"exists", io_exists}, {"entries", io_entries}, {"clean", io_clean}, {"hash", io_hash},
+    {"characters", io_characters}, {"shuffled", io_shuffled}, {"clock", io_clock}, {"terminal_width", io_terminal_width}, {"suggest", io_suggest}, {NULL, NULL},
 };
 
 void fl_lua_open_io(lua_State *L, int flow)

@@ -294,7 +294,7 @@ describe("when one rank fails", function()
     several("to see the folder, all fail", function()
         local mine = ranks.rank == last and path "elsewhere/old.st" or path "old.st"
         local message = message_of(flow.save, mine, big())
-        assert.matches("^" .. prefix .. "save: .*/elsewhere/old.st.%d+.0.tmp: No such file or directory; every rank writes its part " ..
+        assert.matches("^" .. prefix .. "save: .*/elsewhere/old.st.%x+.%d+.0.tmp: No such file or directory; every rank writes its part " ..
             "itself, so all of them need the same folder$", message)
     end)
 
