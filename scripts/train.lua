@@ -78,16 +78,97 @@ local everywhere = grid and {placement = grid, sbp = {"B", "B"}} or {device = op
 
 -- ---- going on ----
 
-local saved = options.resume and flow.load(options.resume, {lazy = true})
+-- A checkpoint may come from another program or be made to do harm: nothing of it is used before it has the form that
+-- `save` below gives it, and options that name files to write never come from there.
+
+-- Ends the script with what a function of flow has failed with. One of several ranks may be the only one.
+local function stop_with(message)
+    if flow.world_size() > 1 then error(message, 0) end
+    cli.stop(arg, (tostring(message):gsub("^[^\n]-:%d+: ", "", 1)))
+end
+
+local function stop_at(what) cli.stop(arg, ("%s: %s"):format(options.resume, what)) end
+
+local function whole(least, most)
+    local kind = least < 0 and "a whole number" or ("a whole number from %d to %d"):format(least, most)
+    return function(v) return math.type(v) == "integer" and v >= least and v <= most end, kind
+end
+
+local function number(most)
+    return function(v) return type(v) == "number" and v >= 0 and v <= most end, ("a number from 0 to %g"):format(most)
+end
+
+local function of_type(kind)
+    return function(v) return type(v) == kind end, "a " .. kind
+end
+
+local function paths(v)
+    if v == nil then return true end
+    if type(v) ~= "table" or #v == 0 then return false end
+    for key, path in pairs(v) do
+        if math.type(key) ~= "integer" or type(path) ~= "string" then return false end
+    end
+    return true
+end
+
+local COUNT, STEPS, ANY = (1 << 31) - 1, 1 << 53, math.maxinteger
+local FORM = {
+    {"step", whole(1, STEPS)}, {"seconds", number(1e15)}, {"hash", of_type "string"}, {"options", of_type "table"},
+    {"model", of_type "table"}, {"optimizer", of_type "table"}, {"train", of_type "table"}, {"random", of_type "table"},
+    {"train.epoch", whole(0, STEPS)}, {"train.position", whole(0, STEPS)}, {"train.seed", whole(math.mininteger, ANY)},
+    {"random.seed", whole(math.mininteger, ANY)}, {"random.counter", whole(math.mininteger, ANY)},
+}
+local OPTIONS = {
+    {"layers", whole(1, COUNT)}, {"width", whole(1, COUNT)}, {"heads", whole(1, COUNT)}, {"context", whole(1, COUNT)},
+    {"batch", whole(1, COUNT)}, {"seed", whole(math.mininteger, ANY)}, {"dropout", number(1)}, {"lr", number(1e15)},
+    {"steps", whole(1, STEPS)}, {"schedule_steps", whole(1, STEPS)}, {"data", paths, "a list of paths"},
+}
+
+-- Every field of `form` is in the table, and has its kind.
+local function check_form(t, form, prefix)
+    for _, field in ipairs(form) do
+        local outer, name = field[1]:match("^(%w+)%.(.*)$")
+        local value = outer and t[outer][name]
+        if not outer then value = t[field[1]] end
+        if not field[2](value) then stop_at(("%s%s must be %s"):format(prefix, field[1], field[3])) end
+    end
+end
+
+-- Are the sizes that the options promise those of the tensors in the file? So a model takes no more memory than they do.
+local function check_sizes(model, o)
+    local function check_matrix(name, rows, columns)
+        local t = model[name]
+        local is_tensor = type(t) == "table" and type(t.read) == "function"     -- plain data have no methods
+        if not is_tensor or #t.shape ~= 2 or (rows and t.shape[1] ~= rows) or t.shape[2] ~= columns then
+            stop_at(("its options do not fit its model: there is no '%s' of [%s, %d]"):format(name,
+                rows or "characters", columns))
+        end
+    end
+    if o.width % o.heads ~= 0 then stop_at("its options do not fit: width must be a multiple of heads") end
+    check_matrix("characters.weight", nil, o.width)
+    check_matrix("positions.weight", o.context, o.width)
+    for i = 1, o.layers do check_matrix(("blocks.%d.mlp.1.weight"):format(i), 4 * o.width, o.width) end
+end
+
+local function read_checkpoint(path)
+    local loaded, saved = pcall(flow.load, path, {lazy = true})
+    if not loaded then stop_with(saved) end
+    if saved.kind ~= "train.lua" then cli.stop(arg, path .. " is not a checkpoint of this script") end
+    check_form(saved, FORM, "")
+    check_form(saved.options, OPTIONS, "options.")
+    check_sizes(saved.model, saved.options)
+    return saved
+end
+
+local saved = options.resume and read_checkpoint(options.resume)
 if saved then
-    if saved.kind ~= "train.lua" then cli.stop(arg, options.resume .. " is not a checkpoint of this script") end
     for _, key in ipairs {"layers", "width", "heads", "context", "batch", "seed"} do
         if given[key] and options[key] ~= saved.options[key] then
             cli.stop(arg, ("--%s was %d and cannot change on the way"):format(key, saved.options[key]))
         end
     end
-    for key, value in pairs(saved.options) do
-        if not given[key] then options[key] = value end
+    for _, field in ipairs(OPTIONS) do
+        if not given[field[1]] then options[field[1]] = saved.options[field[1]] end
     end
 end
 options.schedule_steps = options.schedule_steps or options.steps
@@ -178,7 +259,8 @@ local function own_files()
     return files
 end
 
-local bytes = data.read(options.data or own_files())
+local read, bytes = pcall(data.read, options.data or own_files())
+if not read then stop_with(bytes) end
 if saved and saved.hash ~= data.hash(bytes) then
     cli.stop(arg, "the text is not the one that the checkpoint has learnt from")
 end
@@ -250,10 +332,13 @@ local rate = optim.schedule.warmup_cosine(options.schedule_steps,
 
 local first, seconds_before = 1, 0
 if saved then
-    model:load_state_dict(saved.model)
-    optimizer:load_state_dict(saved.optimizer)
-    train:load_state(saved.train)
-    flow.default_generator():load_state(saved.random)
+    local taken, message = pcall(function()
+        model:load_state_dict(saved.model)
+        optimizer:load_state_dict(saved.optimizer)
+        train:load_state(saved.train)
+        flow.default_generator():load_state(saved.random)
+    end)
+    if not taken then stop_with(message) end
     first, seconds_before = saved.step + 1, saved.seconds
 end
 
@@ -274,14 +359,13 @@ end
 -- The log of a run that goes on keeps its rows up to where it goes on.
 local function open_log(path)
     local rows = {"step,train_loss,val_loss,lr,seconds"}
-    local old = first > 1 and io.open(path, "r")
-    if old and old:read() == rows[1] then
-        for row in old:lines() do
+    local there, old = pcall(data.read, path)
+    if first > 1 and there and old:match("^[^\n]*") == rows[1] then
+        for row in old:gmatch("\n([^\n]+)") do
             local step = tonumber(row:match("^%d+"))
             if step and step < first then rows[#rows + 1] = row end
         end
     end
-    if old then old:close() end
     local log = assert(io.open(path, "w"))
     assert(log:write(table.concat(rows, "\n"), "\n"))
     return log

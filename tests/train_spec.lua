@@ -197,6 +197,74 @@ describe("train.lua", function()
         assert.matches("other.st is not a checkpoint of this script\n$", output)
     end)
 
+    -- {what is done to a checkpoint's table, the line that the script ends with}: what a file says is not believed.
+    it("refuses a checkpoint of another form, in one line", function()
+        train("--steps 2 --checkpoint @/p.st")
+        local bad = folder .. "/bad.st"
+        for _, case in ipairs {
+            {function(t) t.random = "x" end, "@: random must be a table"},
+            {function(t) t.random = nil end, "@: random must be a table"},
+            {function(t) t.random.seed = "x" end, "@: random.seed must be a whole number"},
+            {function(t) t.random.counter = 0.5 end, "@: random.counter must be a whole number"},
+            {function(t) t.train.epoch = -1 end, "@: train.epoch must be a whole number from 0 to 9007199254740992"},
+            {function(t) t.train = {} end, "@: train.epoch must be a whole number from 0 to 9007199254740992"},
+            {function(t) t.step = 0 / 0 end, "@: step must be a whole number from 1 to 9007199254740992"},
+            {function(t) t.step = math.maxinteger end, "@: step must be a whole number from 1 to 9007199254740992"},
+            {function(t) t.seconds = "3" end, "@: seconds must be a number from 0 to 1e+15"},
+            {function(t) t.hash = flow.ones(1) end, "@: hash must be a string"},
+            {function(t) t.options = flow.ones(1) end, nil},
+            {function(t) t.options.seed = "\27[31m" end, "@: options.seed must be a whole number"},
+            {function(t) t.options.layers = 1 << 40 end, "@: options.layers must be a whole number from 1 to 2147483647"},
+            {function(t) t.options.layers = 1 << 30 end,
+                "@: its options do not fit its model: there is no 'blocks.2.mlp.1.weight' of [64, 16]"},
+            {function(t) t.options.width = 1 << 30 end,
+                "@: its options do not fit its model: there is no 'characters.weight' of [characters, 1073741824]"},
+            {function(t) t.options.context = 9 end, "@: its options do not fit its model: there is no 'positions.weight' of [9, 16]"},
+            {function(t) t.model["positions.weight"] = {shape = {8, 16}} end,
+                "@: its options do not fit its model: there is no 'positions.weight' of [8, 16]"},
+            {function(t) t.options.heads = 3 end, "@: its options do not fit: width must be a multiple of heads"},
+            {function(t) t.options.dropout = 2 end, "@: options.dropout must be a number from 0 to 1"},
+            {function(t) t.options.lr = -1 end, "@: options.lr must be a number from 0 to 1e+15"},
+            {function(t) t.options.data = "text" end, "@: options.data must be a list of paths"},
+            {function(t) t.options.data = {3} end, "@: options.data must be a list of paths"},
+            {function(t) t.options.data = {"/dev/zero"} end, "read: /dev/zero: not a regular file"},
+            {function(t) t.options.data = {"a\0b"} end, "read: the path 'a' goes on behind a NUL, which no path has"},
+            {function(t) t.model["norm.bias"] = nil end, nil}, {function(t) t.model["norm.bias"] = "x" end, nil},
+            {function(t) t.model["norm.bias"] = flow.ones(3) end, nil}, {function(t) t.model.extra = flow.ones(3) end, nil},
+            {function(t) t.optimizer = {} end, nil}, {function(t) t.optimizer.state[1] = 3 end, nil},
+            {function(t) t.optimizer.groups[1].betas = 3 end, nil}, {function(t) t.optimizer.state[2].exp_avg = flow.ones(1) end, nil},
+        } do
+            local saved = flow.load(folder .. "/p.st")
+            case[1](saved)
+            flow.save(bad, saved)
+            local output, ok = run("--resume @/bad.st")
+            assert.is_false(ok)
+            assert.matches("^train.lua: [^\n]+\n$", output)
+            assert.is_nil(output:find("\27", 1, true))
+            if case[2] then assert.are.equal("train.lua: " .. case[2]:gsub("^@", bad) .. "\n", output) end
+        end
+    end)
+
+    it("lets no checkpoint name a file to write", function()
+        train("--steps 2 --checkpoint @/p.st")
+        local saved = flow.load(folder .. "/p.st")
+        saved.options.log, saved.options.checkpoint, saved.options.sample = folder .. "/evil.csv", folder .. "/evil.st", 0
+        flow.save(folder .. "/bad.st", saved)
+        local output, ok = run("--resume @/bad.st --steps 3")
+        assert.is_true(ok, output)
+        assert.matches("sample:", output)
+        assert.is_nil(io.open(folder .. "/evil.csv"))
+        assert.is_nil(io.open(folder .. "/evil.st"))
+    end)
+
+    it("refuses a damaged checkpoint in one line", function()
+        train("--steps 2 --checkpoint @/p.st")
+        assert(os.execute(("head -c 1000 %s/p.st > %s/cut.st"):format(folder, folder)))
+        local output, ok = run("--resume @/cut.st")
+        assert.is_false(ok)
+        assert.matches("^train.lua: load: [^\n]+\n$", output)
+    end)
+
     it("keeps the old checkpoint when the disk is full", function()
         train("--steps 2 --checkpoint @/p.st")
         local before = flow.load(folder .. "/p.st").step

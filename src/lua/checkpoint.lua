@@ -295,8 +295,11 @@ function M.load(path, opts)
     for i = 1, #metadata_list, 2 do metadata[metadata_list[i]] = metadata_list[i + 1] end
     if not metadata.flow then return tensors, metadata end
     local ok, tree = pcall(json.decode, metadata.flow)
-    if not ok or type(tree) ~= "table" then check.fail("load: %s: its metadata is damaged", path) end
-    return unpack_value(tree, tensors, path)
+    local values = ok and type(tree) == "table" and unpack_value(tree, tensors, path)
+    if type(values) ~= "table" or values == json.null or M.is_stored(values) then
+        check.fail("load: %s: its metadata is damaged", path)
+    end
+    return values
 end
 
 return M
