@@ -299,6 +299,139 @@ describe("the loader", function()
         assert.are.equal("0 1 2 3 | 4 5 6 7 | 8 9", epoch(loader))
     end)
 
+    it("makes a pass of its own for each loop, also for one inside another over the same loader", function()
+        local loader, seen = data.loader(set, {batch_size = 4}), {}
+        for outer in loader do
+            for inner in loader do
+                if inner[1][0]:item() == 8 then break end
+                for _ in loader do
+                    seen[#seen + 1] = outer[1][0]:item() * 100 + inner[1][0]:item() * 10
+                    if #seen > 100 then error "the loops do not end" end
+                end
+            end
+        end
+        assert.are.same({0, 0, 0, 40, 40, 40, 400, 400, 400, 440, 440, 440, 800, 800, 800, 840, 840, 840}, seen)
+    end)
+
+    it("gives nested loops epochs of their own, in the order in which they begin", function()
+        local function order(seed, number)      -- of that epoch
+            local loader = data.loader(set, {batch_size = 4, shuffle = true, seed = seed})
+            for _ = 1, number do epoch(loader) end
+            return epoch(loader)
+        end
+        local loader, outer, inner = data.loader(set, {batch_size = 4, shuffle = true, seed = 8}), {}, {}
+        for batch in loader do
+            outer[#outer + 1] = table.concat(batch[1]:totable(), " ")
+            inner[#inner + 1] = epoch(loader)
+        end
+        assert.are.equal(order(8, 0), table.concat(outer, " | "))
+        assert.are.same({order(8, 1), order(8, 2), order(8, 3)}, inner)
+        assert.are.equal(order(8, 4), epoch(loader))
+    end)
+
+    it("stands where the pass does that gave a batch last", function()
+        local loader = data.loader(set, {batch_size = 4})
+        local function at() return {loader.epoch, loader.position, loader.begun} end
+        assert.are.same({0, 0, 0}, at())
+        for outer in loader do
+            if outer[1][0]:item() > 0 then break end
+            assert.are.same({0, 1, 1}, at())
+            for inner in loader do
+                if inner then break end
+            end
+            assert.are.same({1, 1, 2}, at())
+            loader:next()
+            assert.are.same({1, 2, 2}, at())
+        end
+        assert.are.same({0, 2, 2}, at())
+        assert.are.equal("0 1 2 3 | 4 5 6 7 | 8 9", epoch(loader))
+        assert.are.same({3, 0, 3}, at())
+        for batch in loader do
+            assert.are.equal(3, loader.epoch)
+            if batch[1][0]:item() == 8 then break end
+        end
+        assert.are.same({3, 3, 4}, at())
+        assert.are.same({0, 1, 2, 3}, loader:next()[1]:totable())
+        assert.are.same({4, 1, 5}, at())
+    end)
+
+    it("takes up the outer of two loops, and the inner ones begin the epochs that they would have", function()
+        local function make() return data.loader(set, {batch_size = 4, shuffle = true, seed = 3}) end
+        local function run(loader, stop)
+            local list, state = {}, nil
+            for batch in loader do
+                state = loader:state()
+                list[#list + 1] = table.concat(batch[1]:totable(), " ") .. ": " .. epoch(loader)
+                if #list == stop then break end
+            end
+            return list, state
+        end
+        local whole = run(make())
+        for stop = 1, 2 do
+            local first, state = run(make(), stop)
+            local again = make()
+            again:load_state(state)
+            state.begun = state.begun + 1           -- the inner loop came after
+            again:load_state(state)
+            assert.are.same(state, again:state())
+            local rest = run(again)
+            assert.are.same(whole, table.move(rest, 1, #rest, stop + 1, first))
+        end
+    end)
+
+    it("keeps loops apart over a dataset that gives the same table each time", function()
+        local rows = setmetatable({kind = "rows"}, {__name = "rows"})
+        local dataset = setmetatable({batch = function(_, positions) rows[1] = positions return rows end},
+            {__len = function() return 4 end})
+        local loader, seen = data.loader(dataset, {batch_size = 2}), {}
+        for outer in loader do
+            local first = outer[1][0]:item()
+            for inner in loader do
+                assert.are.equal("rows", inner.kind)
+                assert.are.equal("rows", getmetatable(inner).__name)
+                seen[#seen + 1] = first * 10 + inner[1][0]:item()
+            end
+        end
+        assert.are.same({0, 2, 20, 22}, seen)
+    end)
+
+    it("keeps no batch alive", function()
+        local loader, alive = data.loader(set, {batch_size = 2}), setmetatable({}, {__mode = "k"})
+        for batch in loader do
+            alive[batch] = true
+            if loader.position == 3 then break end
+        end
+        collectgarbage()
+        assert.is_nil(next(alive))
+        assert.is_nil(next(loader.passes))
+    end)
+
+    it("shuffles as flow.manual_seed says where it has no seed", function()
+        local function make() return data.loader(set, {batch_size = 4, shuffle = true}) end
+        flow.manual_seed(5)
+        local loader = make()
+        local first, second = epoch(loader), epoch(loader)
+        assert.are_not.equal(first, second)
+        flow.manual_seed(5)
+        flow.randn(3)
+        loader = make()
+        assert.are.equal(first, epoch(loader))
+        local state = loader:state()
+        flow.manual_seed(6)
+        assert.are.equal(second, epoch(loader))             -- the seed of its first pass
+        local early = make()
+        assert.are_not.equal(first, epoch(make()))
+        flow.manual_seed(5)
+        assert.are.equal(first, epoch(early))               -- made before the seed was
+        flow.manual_seed(7)
+        loader = make()
+        loader:load_state(state)
+        assert.are.equal(second, epoch(loader))
+        loader = data.loader(set, {batch_size = 4, shuffle = true, seed = 5})
+        assert.are.equal(first, epoch(loader))
+        assert.are.equal(0, data.loader(set):state().seed)
+    end)
+
     it("gives global batches, of which each rank asks for its own rows alone", function()
         local asked
         local set_of_pairs = setmetatable({
@@ -349,11 +482,91 @@ describe("the loader", function()
             "loader: 10 items give no batch of 11"},
         {"a state of nothing", function() data.loader(set):load_state({}) end,
             "load_state: epoch must be a whole number >= 0, got nil"},
+        {"a state that is none", function() data.loader(set):load_state("x") end,
+            "load_state: state must be a table, got 'x'"},
+        {"a state with other names", function() data.loader(set):load_state({epoch = 0, position = 0, sed = 1}) end,
+            "load_state: unknown option 'sed'; did you mean 'seed'?"},
+        {"a state whose epoch has not begun", function()
+            data.loader(set):load_state({epoch = 2, position = 1, seed = 0, begun = 2})
+        end, "load_state: begun must be a whole number >= 3, got 2"},
+        {"a text for a dataset", function() data.loader(data.text "abc") end,
+            "loader: takes a dataset, as data.tensors(x, y) gives (#dataset and dataset:batch(positions)), got table"},
+        {"a call by hand", function() data.loader(set)() end,
+            "loader: is no function; write for batch in loader do, or loader:next()"},
+        {"a call with something else", function() data.loader(set)(nil, {}) end,
+            "loader: is no function; write for batch in loader do, or loader:next()"},
+        {"batches that are no tables", function()
+            data.loader(setmetatable({batch = function() end}, {__len = function() return 3 end})):next()
+        end, "loader: a dataset's batch must be a table, got nil"},
     } do
         it("refuses " .. case[1], function()
             local ok, message = pcall(case[2])
             assert.is_false(ok)
             assert.are.equal(case[3], (message:gsub("^.-:%d+: ", "")))
+        end)
+    end
+end)
+
+describe("arguments of data and progress", function()
+    local set, text, bar = data.tensors(flow.arange(3)), data.text "abc", progress.bar(3, {width = 0})
+    local windows, loader = data.windows(flow.arange(9), 3), data.loader(data.tensors(flow.arange(3)))
+    for _, case in ipairs {
+        {function() data.read() end, "read: missing argument 'paths'"},
+        {function() data.read(3) end, "read: paths must be a string or a table, got 3"},
+        {function() data.read({"README.md", 3}) end, "read: path 2 must be a string, got 3"},
+        {function() data.read({name = "a"}) end, "read: takes a path or a list of them, got a table without a list"},
+        {function() data.read({}) end, "read: takes a path or a list of them, got a table without a list"},
+        {function() data.files(true) end, "files: folder must be a string, got true"},
+        {function() data.hash(flow.ones(1)) end, "hash: text must be a string, got tensor"},
+        {function() data.idx() end, "idx: missing argument 'path'"},
+        {function() data.idx({"a"}) end, "idx: path must be a string, got table"},
+        {function() data.mnist(nil) end, "mnist: folder must be a string, got nil"},
+        {function() data.text(3) end, "text: text must be a string, got 3"},
+        {function() data.text("a", "b") end, "text: too many arguments: text(text: string)"},
+        {function() data.tensors() end, "tensors: takes one tensor or more"},
+        {function() data.tensors(flow.ones(2), 3) end, "tensors: argument 2 must be a tensor, got 3"},
+        {function() data.windows(3, 3) end, "windows: tokens must be a tensor, got 3"},
+        {function() data.windows(flow.arange(9), 1.5) end, "windows: length must be a whole number >= 1, got 1.5"},
+        {function() data.windows(flow.arange(9), 3, {strid = 2}) end,
+            "windows: unknown option 'strid'; did you mean 'stride'?"},
+        {function() data.windows(flow.arange(9), 3, {stride = 0}) end,
+            "windows: stride must be a whole number >= 1, got 0"},
+        {function() data.windows(flow.arange(9), 3, 2) end, "windows: options must be a table with names, got 2"},
+        {function() data.loader() end, "loader: missing argument 'dataset'"},
+        {function() data.loader(set, {shuffle = 1}) end, "loader: shuffle must be true or false, got 1"},
+        {function() data.loader(set, {seed = "x"}) end, "loader: seed must be a whole number, got 'x'"},
+        {function() data.loader(set, {placement = 3, sbp = "B"}) end,
+            "loader: placement must be a placement, as flow.placement gives, got 3"},
+        {function() data.loader(set, {}, 3) end, "loader: too many arguments"},
+        {function() loader.next() end, "next: a method is called with a colon, loader:next(); got nil as the loader"},
+        {function() loader:next(1) end, "next: too many arguments: next()"},
+        {function() loader:load_state() end, "load_state: missing argument 'state'"},
+        {function() text.encode("a") end,
+            "encode: a method is called with a colon, text:encode(); got 'a' as the text"},
+        {function() text:encode(3) end, "encode: s must be a string, got 3"},
+        {function() text:decode("ab") end, "decode: numbers must be a tensor or a table, got 'ab'"},
+        {function() text:decode({0, "1"}) end, "decode: entry 2 of numbers must be a number, got '1'"},
+        {function() text:decode({0, 1.5}) end, "decode: there is no character 1.5"},
+        {function() text:decode(flow.zeros(2, 2)) end, "decode: numbers must have one axis, got shape [2, 2]"},
+        {function() set:batch(3) end, "batch: positions must be a tensor, got 3"},
+        {function() windows:batch() end, "batch: missing argument 'positions'"},
+        {function() progress.bar() end, "bar: missing argument 'total'"},
+        {function() progress.bar(-1) end, "bar: total must be a whole number >= 0, got -1"},
+        {function() progress.bar(3, {strat = 1}) end, "bar: unknown option 'strat'; did you mean 'start'?"},
+        {function() progress.duration("x") end, "duration: seconds must be a number, got 'x'"},
+        {function() bar:update() end, "update: missing argument 'step'"},
+        {function() bar:update(1, 2) end, "update: text must be a string or a function, got 2"},
+        {function() bar:update(1, print, 2) end,
+            "update: too many arguments: update(step: integer >= 0, text: string or function?)"},
+        {function() bar.update(1) end, "update: a method is called with a colon, bar:update(); got 1 as the bar"},
+        {function() bar:rate(1) end, "rate: too many arguments: rate()"},
+    } do
+        it("are checked: " .. case[2], function()
+            local ok, message = pcall(case[1])
+            assert.is_false(ok)
+            assert.matches("^tests/data_spec.lua:%d+: ", message)
+            message = message:gsub("^.-:%d+: ", "")
+            assert.are.equal(case[2], message:sub(1, case[2]:find("loader: too many", 1, true) and #case[2] or -1))
         end)
     end
 end)

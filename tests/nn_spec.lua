@@ -562,3 +562,53 @@ describe("initialisers", function()
         assert.are.same(a, nn.Linear(5, 5).weight:totable())
     end)
 end)
+
+describe("ordered tables", function()
+    local function walked(t)
+        local list = {}
+        for name, v in pairs(t) do list[#list + 1] = name .. v end
+        return table.concat(list, " ")
+    end
+
+    it("may lose entries while they are walked, as Lua's tables may", function()
+        local state = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)):state_dict()
+        for name in pairs(state) do
+            if name:find "bias" then state[name] = nil end
+        end
+        assert.are.equal(2, #state)
+        local left = {}
+        for name in state do
+            left[#left + 1] = name
+            state[name] = nil
+        end
+        assert.are.same({"1.weight", "3.weight"}, left)
+        assert.are.equal(0, #state)
+        assert.is_nil(pairs(state)(state))
+    end)
+
+    it("put a key that comes again at the end, however often", function()
+        local t = require "flow.ordered".new()
+        for i, name in ipairs {"a", "b", "c"} do t[name] = i end
+        for i = 1, 100 do
+            t.a = nil
+            t.a = i
+            assert.are.equal("b2 c3 a" .. i, walked(t))
+            t.c = 3
+            assert.are.equal(3, #t)
+        end
+        t.b = nil
+        t.none = nil
+        assert.are.equal("c3 a100", walked(t))
+        assert.is_nil(t.b)
+    end)
+
+    it("are walked by loops inside loops", function()
+        local t, seen = require "flow.ordered".new(), {}
+        t.x = 1
+        t.y = 2
+        for a in pairs(t) do
+            for b in t do seen[#seen + 1] = a .. b end
+        end
+        assert.are.same({"xx", "xy", "yx", "yy"}, seen)
+    end)
+end)

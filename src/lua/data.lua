@@ -1,9 +1,12 @@
 -- data.lua -- readers, datasets and the loader.
 --
 -- A dataset has a size (`#dataset`) and gives a list of tensors for a tensor of positions (`dataset:batch(positions)`).
--- The loader's order depends on its seed and the epoch alone: where it stands is (epoch, batch), whatever else draws
--- random numbers and however many ranks there are, and can be saved and taken up again. With a placement a batch is
--- global, and each rank asks the dataset for its own rows alone; nothing is communicated.
+-- The loader's order depends on its seed and the epoch alone: where a pass stands is (epoch, batch), whatever else
+-- draws random numbers and however many ranks there are, and can be saved and taken up again. With a placement a batch
+-- is global, and each rank asks the dataset for its own rows alone; nothing is communicated.
+--
+-- A generic `for` calls the loader itself, with the batch that it got last: so the loader knows whose turn it is, and
+-- each loop makes a pass of its own.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -28,9 +31,12 @@ end
 ---@return string
 function data.read(paths)
     if type(paths) == "string" then return read_file(paths) end
-    if type(paths) ~= "table" then check.fail("read: takes a path or a list of them, got %s", type(paths)) end
     local parts = {}
-    for i, path in ipairs(paths) do parts[i] = read_file(path) end
+    for i, path in ipairs(paths) do
+        if type(path) ~= "string" then check.fail("read: path %d must be a string, got %s", i, check.got(path)) end
+        parts[i] = read_file(path)
+    end
+    if #parts == 0 then check.fail("read: takes a path or a list of them, got a table without a list") end
     return table.concat(parts)
 end
 
@@ -107,7 +113,6 @@ Text.__index = Text
 ---@param text string
 ---@return flow.data.Text
 function data.text(text)
-    if type(text) ~= "string" then check.fail("text: takes a string, got %s", type(text)) end
     local characters, tokens = io_.characters(text)
     local numbers = {}
     for i, character in ipairs(characters) do numbers[character] = i - 1 end
@@ -130,9 +135,15 @@ end
 ---The string of a tensor or list of numbers.
 ---@return string
 function Text:decode(numbers)
+    if check.is_tensor(numbers) and numbers:dim() ~= 1 then
+        check.fail("decode: numbers must have one axis, got shape %s", check.shape(numbers))
+    end
     local list = check.is_tensor(numbers) and numbers:totable() or numbers
     local parts = {}
     for i, number in ipairs(list) do
+        if type(number) ~= "number" then
+            check.fail("decode: entry %d of numbers must be a number, got %s", i, check.got(number))
+        end
         parts[i] = self.characters[number + 1] or check.fail("decode: there is no character %s", tostring(number))
     end
     return table.concat(parts)
@@ -149,7 +160,6 @@ function data.tensors(...)
     local self = setmetatable({tensors = {...}}, Tensors)
     if #self.tensors == 0 then check.fail("tensors: takes one tensor or more") end
     for i, t in ipairs(self.tensors) do
-        check.tensor("tensors", ("argument %d"):format(i), t)
         if t:dim() == 0 or t:size(0) ~= self.tensors[1]:size(0) then
             check.fail("tensors: argument %d has shape %s, the first one %s", i, check.shape(t),
                 check.shape(self.tensors[1]))
@@ -176,14 +186,11 @@ Windows.__index = Windows
 ---@param length integer
 ---@param opts {stride: integer}? distance between the beginnings of pieces, default 1
 function data.windows(tokens, length, opts)
-    check.tensor("windows", "tokens", tokens)
-    check.integer("windows", "the length", length, 1)
-    local stride = check.integer("windows", "stride", check.options("windows", opts, {stride = 1}).stride, 1)
     if tokens:dim() ~= 1 or tokens:size(0) <= length then
         check.fail("windows: tokens of shape %s hold no window of %d and what follows it", check.shape(tokens), length)
     end
     local offsets = flow.arange(length + 1, {device = tokens.device})
-    return setmetatable({tokens = tokens, length = length, stride = stride, offsets = offsets}, Windows)
+    return setmetatable({tokens = tokens, length = length, stride = opts.stride, offsets = offsets}, Windows)
 end
 
 function Windows:__len() return (self.tokens:size(0) - self.length - 1) // self.stride + 1 end
@@ -196,11 +203,13 @@ end
 
 -- ---- the loader ----
 
+---Where it stands is where the pass does that gave a batch last.
 ---@class flow.data.Loader
 ---@field dataset any
 ---@field batch_size integer
----@field epoch integer epochs begun, from 0
+---@field epoch integer of that pass, from 0; at its end that of the next one
 ---@field position integer batches given in this epoch
+---@field begun integer passes begun
 local Loader = {}
 Loader.__index = Loader
 
@@ -217,25 +226,32 @@ local function check_places(o)
     end
 end
 
----Batches of a dataset. `for batch in loader do` walks one epoch; loader:next() goes on for ever. batch_size counts the
----rows of all ranks together. With placement and sbp ("S(0)", "B") the tensors of a batch are global.
+local function is_dataset(value)
+    local ok, batch = pcall(function() return value.batch end)
+    return ok and type(value) == "table" and type(batch) == "function"
+end
+
+---Batches of a dataset. `for batch in loader do` walks one epoch, also inside a loop over the same loader;
+---loader:next() goes on for ever. batch_size counts the rows of all ranks together. With placement and sbp ("S(0)",
+---"B") the tensors of a batch are global. With `shuffle` each epoch has another order, which depends on `seed`; without
+---a seed on that of flow.manual_seed when the first pass begins.
 ---@param dataset any
 ---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, placement: any, sbp: any}?
 function data.loader(dataset, opts)
-    local o = check.options("loader", opts, {
-        batch_size = 1, shuffle = false, seed = 0, drop_last = false, placement = check.none, sbp = check.none,
-    })
-    check_places(o)
-    if not (type(dataset) == "table" and dataset.batch) then
+    check_places(opts)
+    if not is_dataset(dataset) then
         local form = "as data.tensors(x, y) gives (#dataset and dataset:batch(positions))"
-        check.fail("loader: takes a dataset, %s, got %s", form, check.type(dataset))
+        check.fail("loader: takes a dataset, %s, got %s", form, check.got(dataset))
     end
     local self = setmetatable({
-        dataset = dataset, batch_size = check.integer("loader", "batch_size", o.batch_size, 1),
-        shuffle = o.shuffle, seed = check.integer("loader", "seed", o.seed, math.mininteger), drop_last = o.drop_last,
-        placement = o.placement or false, sbp = o.sbp or false, epoch = 0, position = 0, resumed = false,
+        dataset = dataset, batch_size = opts.batch_size, shuffle = opts.shuffle, seed = opts.seed or false,
+        drop_last = opts.drop_last, placement = opts.placement or false, sbp = opts.sbp or false,
+        epoch = 0, position = 0, begun = 0,
+        pass = false,                                   -- {epoch =, position =}: the one that gave a batch last
+        resumed = false,                                -- is `pass` for the next loop to go on with?
+        passes = setmetatable({}, {__mode = "k"}),      -- batch -> the pass that gave it
     }, Loader)
-    if #self == 0 then check.fail("loader: %d items give no batch of %d", #dataset, o.batch_size) end
+    if #self == 0 then check.fail("loader: %d items give no batch of %d", #dataset, opts.batch_size) end
     return self
 end
 
@@ -262,50 +278,97 @@ local function global_batch(self, positions)
     return batch
 end
 
--- The next batch of this epoch, nil at its end; then the next epoch begins.
-local function advance(self)
-    if self.position >= #self then
-        self.epoch, self.position = self.epoch + 1, 0
-        return nil
+local function begin(self)
+    self.begun = self.begun + 1
+    return {epoch = self.begun - 1, position = 0}
+end
+
+-- The seed of the order, for good once it is known.
+local function seed_of(self)
+    if not self.seed then self.seed = self.shuffle and flow.default_generator():state().seed or 0 end
+    return self.seed
+end
+
+-- Notes that the pass gave this batch. A dataset may give the same table again: other loops need one of their own.
+local function note(self, pass, batch)
+    if type(batch) ~= "table" then check.fail("loader: a dataset's batch must be a table, got %s", check.got(batch)) end
+    local other = self.passes[batch]
+    if other and other ~= pass then
+        local copy = setmetatable({}, getmetatable(batch))
+        for key, value in next, batch do rawset(copy, key, value) end
+        batch = copy
     end
-    local first = self.position * self.batch_size
-    local count = math.min(self.batch_size, #self.dataset - first)
-    local positions = self.shuffle and io_.shuffled(#self.dataset, self.seed, self.epoch, first, count)
-        or flow.arange(first, first + count)
-    local batch = self.placement and global_batch(self, positions) or self.dataset:batch(positions)
-    self.position = self.position + 1
+    self.passes[batch] = pass
     return batch
 end
 
----The next batch, through all epochs.
-function Loader:next()
+-- The next batch of a pass, nil at its end.
+local function advance(self, pass)
     self.resumed = false
-    return advance(self) or advance(self)
+    if pass.position >= #self then
+        self.pass, self.epoch, self.position = false, self.begun, 0
+        return nil
+    end
+    local first = pass.position * self.batch_size
+    local count = math.min(self.batch_size, #self.dataset - first)
+    local positions = self.shuffle and io_.shuffled(#self.dataset, seed_of(self), pass.epoch, first, count)
+        or flow.arange(first, first + count)
+    local batch = self.placement and global_batch(self, positions) or self.dataset:batch(positions)
+    batch = note(self, pass, batch)
+    pass.position = pass.position + 1
+    self.pass, self.epoch, self.position = pass, pass.epoch, pass.position
+    return batch
+end
+
+---The next batch, through all epochs: of the pass that gave one last, at its end of a new one.
+function Loader:next()
+    return advance(self, self.pass or begin(self)) or advance(self, begin(self))
 end
 
 -- Called by a generic `for`. A loop that was left early is not taken up again by the next loop, unless its state was
 -- loaded.
-function Loader:__call(_, last)
-    if last == nil and self.position > 0 and not self.resumed then self.epoch, self.position = self.epoch + 1, 0 end
-    self.resumed = false
-    return advance(self)
+function Loader:__call(...)
+    local _, last = ...
+    if select("#", ...) ~= 2 or _ ~= nil or last ~= nil and not self.passes[last] then
+        check.fail("loader: is no function; write for batch in loader do, or loader:next()")
+    end
+    if last ~= nil then return advance(self, self.passes[last]) end
+    return advance(self, self.resumed and self.pass or begin(self))
 end
 
----Where the loader stands.
----@return {epoch: integer, position: integer, seed: integer}
+---Where the loader stands: where the pass does that gave a batch last, in whatever loop. To go on with an outer loop
+---take its state before an inner one over the same loader begins.
+---@return {epoch: integer, position: integer, seed: integer, begun: integer}
 function Loader:state()
-    return {epoch = self.epoch, position = self.position, seed = self.seed}
+    return {epoch = self.epoch, position = self.position, seed = seed_of(self), begun = self.begun}
 end
 
----Goes on where `state` was taken, with a dataset and options like those of then.
+---Goes on where `state` was taken, with a dataset and options like those of then: the next loop, or next(), takes up
+---its pass, the ones after it begin the epochs that follow. The order is that of then, whatever flow.manual_seed says.
+---@param state {epoch: integer, position: integer, seed: integer, begun: integer?}
 function Loader:load_state(state)
-    if type(state) ~= "table" then check.fail("load_state: takes a table, got %s", type(state)) end
-    self.epoch = check.integer("load_state", "epoch", state.epoch, 0)
-    self.position = check.integer("load_state", "position", state.position, 0)
-    self.seed = check.integer("load_state", "seed", state.seed, math.mininteger)
-    self.resumed = true
+    local o = check.options("load_state", state,
+        {epoch = check.none, position = check.none, seed = check.none, begun = check.none})
+    local epoch = check.integer("load_state", "epoch", o.epoch, 0)
+    local position = check.integer("load_state", "position", o.position, 0)
+    local seed = check.integer("load_state", "seed", o.seed, math.mininteger)
+    local begun = o.begun == nil and epoch + 1 or o.begun
+    begun = check.integer("load_state", "begun", begun, position > 0 and epoch + 1 or epoch)
+    self.pass = begun > epoch and {epoch = epoch, position = position}
+    self.epoch, self.position, self.seed, self.begun, self.resumed = epoch, position, seed, begun, true
 end
 
+check.takes(data, {
+    "read(paths: string or table)", "files(folder: string)", "hash(text: string)", "idx(path: string)",
+    "mnist(folder: string)", "text(text: string)", "tensors(...: tensor)",
+    "windows(tokens: tensor, length: integer >= 1, {stride: integer >= 1 = 1})",
+    [[loader(dataset: any, {batch_size: integer >= 1 = 1, shuffle: boolean = false, seed: integer?,
+        drop_last: boolean = false, placement: placement?, sbp: any?})]],
+})
+check.methods(Text, "text", {"encode(s: string)", "decode(numbers: tensor or table)"})
+check.methods(Tensors, "dataset", {"batch(positions: tensor)"})
+check.methods(Windows, "dataset", {"batch(positions: tensor)"})
+check.methods(Loader, "loader", {"next()", "state()", "load_state(state: table)"})
 check.strict("Text", Text)
 check.strict("Tensors", Tensors)
 check.strict("Windows", Windows)

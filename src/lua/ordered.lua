@@ -1,9 +1,11 @@
 -- ordered.lua -- a table that keeps the order of assignment.
 --
 -- Lua's own order differs from process to process, and what is saved or summed in another order is not the same to the
--- last bit. Both `for name, t in pairs(map)` and `for name, t in map` walk it in order; #map counts its entries.
+-- last bit. Both `for name, t in pairs(map)` and `for name, t in map` walk it in order; #map counts its entries. As in
+-- Lua's tables, entries may be removed while it is walked: a removed key keeps its place until others are added.
 
-local KEYS, PLACES, VALUES = {}, {}, {}
+local KEYS, PLACES, VALUES, COUNT = {}, {}, {}, {}
+local HOLE = {}         -- in KEYS: was here, was removed and came again
 
 local Ordered = {__name = "ordered table"}
 
@@ -11,28 +13,52 @@ function Ordered:__index(key)
     return rawget(self, VALUES)[key]
 end
 
-function Ordered:__newindex(key, value)
-    local keys, places = rawget(self, KEYS), rawget(self, PLACES)
-    if places[key] == nil and value ~= nil then
-        keys[#keys + 1] = key
-        places[key] = #keys
-    elseif places[key] ~= nil and value == nil then
-        table.remove(keys, places[key])
-        for i = places[key], #keys do places[keys[i]] = i end
-        places[key] = nil
+-- Drops the places of keys that were removed.
+local function compact(self)
+    local values, keys, places = rawget(self, VALUES), {}, {}
+    for _, key in ipairs(rawget(self, KEYS)) do
+        if values[key] ~= nil then
+            keys[#keys + 1] = key
+            places[key] = #keys
+        end
     end
-    rawget(self, VALUES)[key] = value
+    rawset(self, KEYS, keys)
+    rawset(self, PLACES, places)
+end
+
+local function append(self, key)
+    local old, count = rawget(self, PLACES)[key], rawget(self, COUNT)
+    if old then rawget(self, KEYS)[old] = HOLE end
+    if #rawget(self, KEYS) > 2 * count + 8 then compact(self) end
+    local keys = rawget(self, KEYS)
+    keys[#keys + 1] = key
+    rawget(self, PLACES)[key] = #keys
+    rawset(self, COUNT, count + 1)
+end
+
+function Ordered:__newindex(key, value)
+    local values = rawget(self, VALUES)
+    if value ~= nil and values[key] == nil then
+        append(self, key)
+    elseif value == nil and values[key] ~= nil then
+        rawset(self, COUNT, rawget(self, COUNT) - 1)
+    end
+    values[key] = value
 end
 
 function Ordered:__len()
-    return #rawget(self, KEYS)
+    return rawget(self, COUNT)
 end
 
 -- Called by a generic `for`: the entry after `key`.
 function Ordered:__call(_, key)
+    local keys, values = rawget(self, KEYS), rawget(self, VALUES)
     local place = key == nil and 0 or rawget(self, PLACES)[key]
-    local following = rawget(self, KEYS)[place + 1]
-    if following ~= nil then return following, rawget(self, VALUES)[following] end
+    if not place then error("ordered table: entries were added while it was walked", 2) end
+    for i = place + 1, #keys do
+        local value = values[keys[i]]
+        if value ~= nil then return keys[i], value end
+    end
 end
 
 local function step(self, key)
@@ -47,7 +73,7 @@ local M = {}
 
 ---@return table
 function M.new()
-    return setmetatable({[KEYS] = {}, [PLACES] = {}, [VALUES] = {}}, Ordered)
+    return setmetatable({[KEYS] = {}, [PLACES] = {}, [VALUES] = {}, [COUNT] = 0}, Ordered)
 end
 
 ---@return boolean

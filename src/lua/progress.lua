@@ -33,13 +33,12 @@ local Bar = {}
 Bar.__index = Bar
 
 ---@param total integer steps in all
----@param opts {start: integer, lines: integer, width: integer}? steps done before; plain lines in all; columns of a bar
+---@param o {start: integer, lines: integer, width: integer}? steps done before; plain lines in all; columns of a bar
 ---(default: the terminal's; 0: plain lines)
-function progress.bar(total, opts)
-    local o = check.options("bar", opts, {start = 0, lines = 20, width = check.none})
+function progress.bar(total, o)
     local width = o.width or io_.terminal_width() or 0
     return setmetatable({
-        total = check.integer("bar", "total", total, 0), start = o.start, step = o.start,
+        total = total, start = o.start, step = o.start,
         every = math.max(1, total // math.max(1, o.lines)), pace = math.max(1, total // TEXTS),
         width = flow.rank() == 0 and width or 0,
         follows = not o.width, silent = flow.rank() ~= 0, began = io_.clock(), shown = -1, drawn = 0, text = "",
@@ -120,6 +119,24 @@ function Bar:clear()
         io.stdout:flush()
     end
     self.drawn, self.shown = 0, -1
+end
+
+check.takes(progress, {
+    "clock()", "duration(seconds: number)",
+    "bar(total: integer >= 0, {start: integer >= 0 = 0, lines: integer >= 0 = 20, width: integer >= 0?})",
+})
+local update = Bar.update
+check.methods(Bar, "bar", {
+    "rate()", "seconds()", "update(step: integer >= 0, text: string or function?)", "print(...: any)", "clear()",
+})
+local checked = Bar.update
+
+-- Runs in every step: what is plainly right needs no more.
+function Bar:update(...)
+    local step, text = ...
+    local plain = select("#", ...) == 2 and math.type(step) == "integer" and type(text) == "function"
+    if plain and getmetatable(self) == Bar then return update(self, step, text) end
+    return checked(self, ...)
 end
 
 check.strict("Bar", Bar)

@@ -24,6 +24,13 @@ describe("the loader", function()
         same_everywhere(list)
     end)
 
+    it("shuffles alike on all ranks, and on any number of them, where it has no seed", function()
+        local function first() return data.loader(set, {batch_size = 5, shuffle = true}):next()[1]:totable() end
+        same_everywhere(first())
+        flow.manual_seed(11)
+        assert.are.same({4, 5, 21, 22, 20}, first())
+    end)
+
     it("splits a batch into rows that are together what one rank gets", function()
         for _, size in ipairs {1, 4, 6, 23} do
             local options = {batch_size = size, shuffle = true, seed = 4}
