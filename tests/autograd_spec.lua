@@ -278,6 +278,80 @@ describe("settings in coroutines", function()
     flow.with_generator(g, draw)
   end)
 
+  it("are those of the innermost scope around, in random programs", function()
+    local suspended, steps                      -- coroutines: {own = its scopes, outermost first, resumer =, co =}
+    local function expected(frame)
+      while frame do
+        if #frame.own > 0 then return frame.own[#frame.own] end
+        frame = frame.resumer
+      end
+      return true
+    end
+    local function drop(frame)
+      for i, other in ipairs(suspended) do
+        if other == frame then return table.remove(suspended, i) end
+      end
+    end
+    local play
+    local function play_inside(frame, depth, on)
+      local count = #frame.own
+      local function inside()
+        frame.own[count + 1] = on
+        play(frame, depth + 1)
+        if math.random() < 0.1 then error("stop", 0) end
+      end
+      local function by_value()
+        local _ <close> = on and flow.enable_grad() or flow.no_grad()
+        inside()
+      end
+      local ok, e
+      if math.random() < 0.5 then ok, e = pcall(by_value)
+      else ok, e = pcall(on and flow.enable_grad or flow.no_grad, inside) end
+      if not ok and e ~= "stop" then error(e, 0) end
+      for i = #frame.own, count + 1, -1 do frame.own[i] = nil end
+    end
+    local function play_resumed(frame, other)
+      other.resumer = frame
+      local ok, e = coroutine.resume(other.co)
+      other.resumer = nil
+      if not ok and e ~= "stop" then error(e, 0) end
+      if coroutine.status(other.co) ~= "dead" then return end
+      drop(other)
+      if math.random() < 0.5 then coroutine.close(other.co) end
+    end
+    function play(frame, depth)
+      for _ = 1, math.random(5) do
+        steps = steps + 1
+        if steps > 400 then return end
+        local choice, other = math.random(9), suspended[math.random(#suspended + 1)]
+        if other and coroutine.status(other.co) ~= "suspended" then other = nil end
+        if choice <= 3 and depth < 6 then
+          play_inside(frame, depth, math.random() < 0.5)
+        elseif choice == 4 then
+          local new = {own = {}}
+          new.co = coroutine.create(function()
+            play(new, depth)
+            if math.random() < 0.2 then error("stop", 0) end
+          end)
+          suspended[#suspended + 1] = new
+        elseif choice <= 7 and other then
+          play_resumed(frame, other)
+        elseif choice == 8 and coroutine.isyieldable() then
+          coroutine.yield()
+        elseif choice == 9 and other then
+          if math.random() < 0.5 then coroutine.close(drop(other).co) else drop(other) end
+        end
+        assert.are.equal(expected(frame), recording())
+      end
+    end
+    math.randomseed(7)
+    for _ = 1, 10 do
+      suspended, steps = {}, 0
+      for _ = 1, 20 do play({own = {}}, 0) end
+      assert.is_true(recording())
+    end
+  end)
+
   it("cannot be left by yielding where a function may not wait", function()
     local message = "attempt to yield across a C-call boundary"
     local function run(f) return coroutine.wrap(function() return f(coroutine.yield) end)() end
@@ -306,9 +380,9 @@ describe("coroutine's functions", function()
     assert.are.same({false, ("tests/autograd_spec.lua:%d: cannot resume dead coroutine"):format(line + 4)}, {ok, e})
   end)
   for _, case in ipairs {
-    {function() coroutine.resume(1) end, "bad argument #1 to 'resume' (coroutine expected, got number)"},
+    {function() coroutine.resume(1) end, "bad argument #1 to 'resume' (thread expected, got number)"},
     {function() coroutine.wrap(1) end, "bad argument #1 to 'wrap' (function expected, got number)"},
-    {function() coroutine.close() end, "bad argument #1 to 'close' (coroutine expected, got no value)"},
+    {function() coroutine.close() end, "bad argument #1 to 'close' (thread expected, got no value)"},
     {function() coroutine.close(coroutine.running()) end, "cannot close a running coroutine"},
     {function()
       local outer = coroutine.running()

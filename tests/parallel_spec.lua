@@ -117,6 +117,22 @@ describe("a module over ranks", function()
         assert.are.equal(0, #flow.explain(function() return net(flow.ones({2, 4}, nn.like(x))) end).collectives)
     end)
 
+    it("may not yield from forward, where others would find the parameters whole", function()
+        local Waiting = nn.Linear:extend "Waiting"
+        function Waiting.forward(_, x)
+            coroutine.yield(x)
+            return x
+        end
+        local net = Waiting(4, 4):to_global {placement = grid(4, 1), zero = 0}
+        local stored, ok, message = net.weight, nil, nil
+        flow.explain(function()
+            ok, message = coroutine.resume(coroutine.create(function() return net(flow.ones({2, 4}, nn.like(stored))) end))
+        end)
+        assert.is_false(ok)
+        assert.are.equal("in Waiting: attempt to yield across a C-call boundary", message)
+        assert.is_true(rawequal(stored, net.weight))
+    end)
+
     it("keeps a tensor that is used twice one tensor", function()
         local net = nn.ModuleList {nn.Linear(4, 4, {bias = false}), nn.Linear(4, 4, {bias = false})}
         net[2].weight = net[1].weight

@@ -164,7 +164,13 @@ function Parts.__close(parts)
     for key, t in pairs(parts.kept) do parts.fields[key] = t end
 end
 
--- forward with the parameters whole that are stored in parts (see Module.to_global, `zero`).
+local function give(ok, ...)
+    if ok then return ... end
+    error((...), 0)
+end
+
+-- forward with the parameters whole that are stored in parts (see Module.to_global, `zero`). It may not yield: others
+-- would find the whole ones in the module.
 local function forward_gathered(self, ...)
     local fields, kept = self[FIELDS], {}
     local _ <close> = setmetatable({fields = fields, kept = kept}, Parts)
@@ -172,7 +178,7 @@ local function forward_gathered(self, ...)
         local t = fields[key]
         fields[key], kept[key] = t:to_global{sbp = sbp}, t
     end
-    return self:forward(...)
+    return give(flow._pcall(self.forward, self, ...))
 end
 
 -- Only the outermost call is protected: an error then knows which module was running, and calls inside cost nothing.

@@ -206,7 +206,7 @@ static void leave(lua_State *L, const waiting *w)
 static lua_State *check_coroutine(lua_State *L)
 {
     lua_State *co = lua_tothread(L, 1);
-    if (!co) luaL_typeerror(L, 1, "coroutine");
+    if (!co) luaL_typeerror(L, 1, "thread");
     return co;
 }
 
