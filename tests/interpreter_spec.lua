@@ -67,7 +67,10 @@ describe("the interpreter", function()
         {"LUA_INIT='arg[1] = arg[1] .. 1' @ %/first.lua q", nil, "q1\n", 0},
         {"@ -e 'arg = 1' -", "", "@: 'arg' is not a table\n", 1},
         {"@ -e 'arg = nil' %/first.lua", nil, "@: 'arg' is not a table\n", 1},
-        {"@ -e 'print = nil' -i | tail -1", "10\n", "error calling 'print' (attempt to call a nil value)\n> > \n", 0},
+        {"@ -e 'print = nil' -i | tail -2", "10\n", "error calling 'print' (attempt to call a nil value)\n> 10\n> \n", 0},
+        -- what is not typed is shown, as lua with readline does
+        {"@ -e '_PROMPT = setmetatable({}, {__tostring = function() n = (n or 0) + 1 return n end})' -i | tail -3",
+            " --\na = 2\n", "1 --\n2a = 2\n3\n", 0},
         {"@ --version | cut -d' ' -f1", nil, "flowlua\n", 0},
     }
     it("takes what lua takes", function()

@@ -191,6 +191,20 @@ describe("a session over ranks", function()
         assert.truthy(read(folder .. "/.flowlua_history"):find("x:sum():item()", 1, true))
     end)
 
+    on_terminal("takes a pasted block of any length, evaluated by every rank", function(start)
+        local t = start(2)
+        t:send("\27[200~local list = {\r" .. ("\t1, -- a line of some length that is a part of the block\r"):rep(3000) .. "}\r#list, flow.rank()\27[201~")
+        t:see "flow.rank()"
+        t:send "\n"
+        assert.are.equal("\n3000\t0\n", t:see(t.prompt))
+        assert.are.equal("ranks 0-1: 4\n", t:ask "@* 2 + 2")
+        t:send "\27[A\27[A\27[A"     -- "@* 2 + 2", the block's last line, the line above it
+        t:see "#list, flow.rank()"
+        t:send "\n"
+        assert.truthy(t:see(t.prompt):find "3000\t0\n$")
+        assert.are.equal("\nrc=0\nmodes kept\n", t:finish(END))
+    end)
+
     on_terminal("asks one rank, or each of them", function(start)
         local t = start(4)
         assert.are.equal("2\n", t:ask "@2 flow.rank()")
@@ -339,10 +353,10 @@ describe("a session over ranks", function()
         local output = piped(mpirun(2) .. " -i", "@* flow.rank()\nfor i = 1, 2 do\nflow.print(i)\nend\n" ..
             "if flow.rank() == 1 then error 'boom' end flow.barrier()\nflow.barrier()\n'done'\n")
         output = output:gsub("flow%[2 ranks%]> ", ""):gsub(">> ", "")
-        assert.truthy(output:find("^flowlua [^\n]*\nrank 0: 0\nrank 1: 1\n1\n2\n", 1), output)
+        assert.truthy(output:find("^flowlua [^\n]*\n@%* flow.rank%(%)\nrank 0: 0\nrank 1: 1\nfor i = 1, 2 do\nflow.print%(i%)\nend\n1\n2\n"), output)
         assert.truthy(output:find("rank 1: stdin:1: boom\n", 1, true), output)
         assert.falsy(output:find("rank 0:.-rank 0:"), output)
-        assert.truthy(output:find("\ndone\n", 1, true), output)
+        assert.truthy(output:find("\n'done'\ndone\n", 1, true), output)
     end)
 
     on_ranks("takes long lines and gives long answers", function()
@@ -363,6 +377,7 @@ describe("a session over ranks", function()
             "if flow.rank() == 1 then error 'boom' end x:sum():item()\n@* x:sum():item()\nflow.barrier()\n@* flow.rank()\n")
         output = output:gsub("flow%[3 ranks%]> ", "")
         assert.truthy(output:find("rank 1: stdin:1: boom\n", 1, true), output)
+        output = output:gsub("\n@%* [^\n]*", ""):gsub("\nif [^\n]*", ""):gsub("\nx:[^\n]*", ""):gsub("\nflow.barrier%(%)", "")
         assert.truthy(output:find("\n6.0\nranks 0, 2: ", 1, true), output)
         assert.truthy(output:find("\nranks 0-2: 6.0\nrank 0: 0\nrank 1: 1\nrank 2: 2\n", 1, true), output)
     end)

@@ -2,7 +2,7 @@
 local flow = require "flow"
 local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
 
--- What a session without a terminal prints for these lines, prompts and errors included.
+-- What a session without a terminal prints for these lines: prompts, the lines themselves, errors.
 local function session(lines)
     local name = os.tmpname()
     local file = io.open(name, "w")
@@ -12,48 +12,62 @@ local function session(lines)
     local text = pipe:read("a")
     pipe:close()
     os.remove(name)
-    return (text:gsub("^flowlua[^\n]*\n", ""):gsub("> $", ""))
+    return (text:gsub("^flowlua[^\n]*\n", ""))
+end
+
+-- What was typed in a session: the lines behind its prompts.
+local function typed(transcript)
+    local lines = {}
+    for line in transcript:gmatch "[^\n]*\n" do lines[#lines + 1] = line:match "^>>? (.*)$" end
+    return table.concat(lines)
 end
 
 describe("the session", function()
-    -- {lines, output}
+    -- transcripts
     local cases = {
-        {"1 + 1\n", "> 2\n"},
-        {"x = 5\nx\n", "> > 5\n"},
-        {"= 3\n", "> 3\n"},
-        {"1, nil, 'a'\n", "> 1\tnil\ta\n"},
-        {"for i = 1, 2 do\nprint(i)\nend\n", "> >> >> 1\n2\n"},
-        {"function f(a)\n  return a * 2\nend\nf(4)\n", "> >> >> > 8\n"},
-        {"2 +\n3\n", "> >> 5\n"},
-        {"7\n_ * 2\n", "> 7\n> 14\n"},
-        {"{1, 2, a = {b = 'c'}}\n", "> {1, 2, a = {b = \"c\"}}\n"},
-        {"{}\n", "> {}\n"},
-        {"flow.ones(2)\n", "> [1.0, 1.0]  float32[2] on cpu\n"},
-        {"nil\n", "> nil\n"},
-        {"local y = 3\ny\n", "> > nil\n"},
-        {"print(arg[0] ~= nil)\n", "> true\n"},
-        {"_PROMPT = 'flow: '\n1\n", "> flow: 1\nflow: "},
-        {"x = flow.ones(2)\nx:mean\n7\n", "> > x:mean is a method without its call: write x:mean()\n> 7\n"},
-        {"x = flow.ones(2)\ny = 1 + f(x)[1]:mean \n7\n", "> > f(x)[1]:mean is a method without its call: write f(x)[1]:mean()\n> 7\n"},
-        {"(1 + 2):mean\n7\n", "> (1 + 2):mean is a method without its call: write (1 + 2):mean()\n> 7\n"},
-        {"flow.exp\n", "> exp(x)\n    e to the power x.\n    has a gradient; in place: x:exp_()\n"},
-        {"flow.ones(2).exp\n", "> exp(x)\n    e to the power x.\n    has a gradient; in place: x:exp_()\n"},
-        {"nn.ReLU\n", "> ReLU()\n"},
-        {"nn.Linear\n", "> Linear(inputs: integer >= 1, outputs: integer >= 1, ", start = true},
-        {"nn == flow.nn, optim == flow.optim, data == flow.data\n", "> true\ttrue\ttrue\n"},
-        {"nn = 3\nnn\n", "> > 3\n"},
-        {"quit\n7\n", "> \n"},
-        {" exit() ;\n7\n", "> \n"},
-        {"exit = 5\nexit\n", "> > 5\n"},
-        {"local quitting = 1\nquitter\n", "> > nil\n"},
-        {"print = nil\n7\n", "> > error calling 'print' (attempt to call a nil value)\n"},
+        "> 1 + 1\n2\n",
+        "> x = 5\n> x\n5\n",
+        "> = 3\n3\n",
+        "> 1, nil, 'a'\n1\tnil\ta\n",
+        "> for i = 1, 2 do\n>> print(i)\n>> end\n1\n2\n",
+        "> function f(a)\n>>   return a * 2\n>> end\n> f(4)\n8\n",
+        "> 2 +\n>> 3\n5\n",
+        "> 7\n7\n> _ * 2\n14\n",
+        "> {1, 2, a = {b = 'c'}}\n{1, 2, a = {b = \"c\"}}\n",
+        "> {}\n{}\n",
+        "> \n> 1\n1\n",
+        "> flow.ones(2)\n[1.0, 1.0]  float32[2] on cpu\n",
+        "> nil\nnil\n",
+        "> local y = 3\n> y\nnil\n",
+        "> print(arg[0] ~= nil)\ntrue\n",
+        "> x = flow.ones(2)\n> x:mean\nx:mean is a method without its call: write x:mean()\n> 7\n7\n",
+        "> y = 1 + f(x)[1]:mean \nf(x)[1]:mean is a method without its call: write f(x)[1]:mean()\n",
+        "> (1 + 2):mean\n(1 + 2):mean is a method without its call: write (1 + 2):mean()\n",
+        "> x = 2; if x:mean\nx:mean is a method without its call: write x:mean()\n",
+        "> flow.exp\nexp(x)\n    e to the power x.\n    has a gradient; in place: x:exp_()\n",
+        "> flow.ones(2).exp\nexp(x)\n    e to the power x.\n    has a gradient; in place: x:exp_()\n",
+        "> nn.ReLU\nReLU()\n",
+        "> nn == flow.nn, optim == flow.optim, data == flow.data\ntrue\ttrue\ttrue\n",
+        "> nn = 3\n> nn\n3\n",
+        "> exit = 5\n> exit\n5\n",
+        "> quitter\nnil\n",
+        "> print = nil\n> 7\nerror calling 'print' (attempt to call a nil value)\n",
     }
     it("prints values and reads on until a statement is complete", function()
-        for _, case in ipairs(cases) do
-            local output = session(case[1]):gsub("\n$", "", 1)
-            if case.start then output = output:sub(1, #case[2]) end
-            assert.are.equal((case[2]:gsub("\n$", "", 1)), (output:gsub("\n> $", ""):gsub("\n$", "")), case[1])
+        for _, case in ipairs(cases) do assert.are.equal(case .. "> \n", session(typed(case)), case) end
+        assert.are.equal("> _PROMPT = 'flow: '\nflow: 1\n1\nflow: \n", session "_PROMPT = 'flow: '\n1\n")
+        assert.are.equal("> 1\n1\n> \n", session "1")
+    end)
+
+    it("ends at quit and exit", function()
+        for _, line in ipairs {"quit", "exit", " exit() ;", "quit()", "quit;"} do
+            assert.are.equal("> " .. line .. "\n\n", session(line .. "\n7\n"))
         end
+    end)
+
+    it("shows the help of a class", function()
+        local text = session "nn.Linear\n"
+        assert.truthy(text:find "^> nn.Linear\nLinear%(inputs: integer >= 1, outputs: [^\n]*%)\n    y = x W%^T %+ b\n", text)
     end)
 
     it("leaves what a script before it has set", function()
@@ -62,7 +76,7 @@ describe("the session", function()
         file:write "data, quit = 1, 2"
         file:close()
         local pipe = io.popen(("printf 'data\\nquit\\nnn == flow.nn\\n' | %s -i %s"):format(flowlua, name))
-        assert.are.equal("> 1\n> 2\n> true\n> \n", (pipe:read "a":gsub("^flowlua[^\n]*\n", "")))
+        assert.are.equal("> data\n1\n> quit\n2\n> nn == flow.nn\ntrue\n> \n", (pipe:read "a":gsub("^flowlua[^\n]*\n", "")))
         pipe:close()
         os.remove(name)
     end)
@@ -87,7 +101,8 @@ describe("the session", function()
 
     it("says of a value that is missing why, and nothing about itself", function()
         local lines = "flow._testing.engine 'queued'\nflow.embedding(flow.tensor{9}, flow.ones(3, 2))\n'alive'\n"
-        assert.are.equal("> auto\n> embedding (stdin:1): indices[0] is 9, but weight has 3 rows (0 to 2)\n> alive\n> \n", session(lines))
+        local want = "auto\nembedding (stdin:1): indices[0] is 9, but weight has 3 rows (0 to 2)\nalive\n\n"
+        assert.are.equal(want, (session(lines):gsub("> [^\n]*\n", "", 3):gsub("> ", "")))
     end)
 
     it("shows cycles, deep and long tables in short", function()

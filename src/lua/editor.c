@@ -14,6 +14,7 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -187,9 +188,15 @@ static void print_notes(lua_State *L, int count, int width, size_t hidden)
     }
 }
 
+static int terminal_width(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
 static void print_columns(lua_State *L, int count, int width, size_t hidden)
 {
-    int columns = 80 / (width + 2);
+    int columns = (terminal_width() + 1) / (width + 2);
     if (columns < 1) columns = 1;
     int rows = (count + columns - 1) / columns;
     for (int row = 1; row <= rows; row++)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { LINE_LIMIT = 1 << 16, PROMPT_LIMIT = 64 };
 
@@ -19,6 +20,7 @@ enum { LINE_LIMIT = 1 << 16, PROMPT_LIMIT = 64 };
 
 /* ---- reading lines ---- */
 
+/* Without an editor. What is read from a file or a pipe is shown too, so that the output reads like the session it is. */
 static bool plain_read(lua_State *L, const char *prompt)
 {
     luaL_Buffer b;
@@ -29,9 +31,17 @@ static bool plain_read(lua_State *L, const char *prompt)
     luaL_buffinit(L, &b);
     while ((c = getchar()) != EOF && c != '\n') luaL_addchar(&b, (char)c);
     luaL_pushresult(&b);
-    if (c != EOF || lua_rawlen(L, -1) > 0) return true;
-    lua_pop(L, 1);
-    return false;
+    size_t n = lua_rawlen(L, -1);
+    if (c == EOF && n == 0) {
+        lua_pop(L, 1);
+        return false;
+    }
+    if (!isatty(STDIN_FILENO)) {
+        fwrite(lua_tostring(L, -1), 1, n, stdout);
+        fputc('\n', stdout);
+        fflush(stdout);
+    }
+    return true;
 }
 
 /* _PROMPT or _PROMPT2, if the user has set it; else ours, in bold. */

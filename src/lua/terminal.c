@@ -100,25 +100,64 @@ static void copy_size(void)
     if (ioctl(terminal.file, TIOCGWINSZ, &size) == 0) ioctl(terminal.near, TIOCSWINSZ, &size);
 }
 
-/* Input for which there is no room is dropped: Ctrl-C must always come through. */
-static void pass_keys(const char *keys, ssize_t n)
+enum { KEYS_LIMIT = 1 << 20 };
+
+/* Keys that the pseudo terminal has no room for yet, as of a long paste. */
+static struct {
+    char *at;                   /* owned */
+    size_t count, room;
+} keys;
+
+/* What goes beyond the limit is dropped: Ctrl-C must always come through. */
+static void keep_key(char key)
+{
+    if (keys.count == keys.room) {
+        size_t room = keys.room ? 2 * keys.room : 1024;
+        char *at = room <= KEYS_LIMIT ? realloc(keys.at, room) : NULL;
+        if (!at) return;
+        keys.at = at;
+        keys.room = room;
+    }
+    keys.at[keys.count++] = key;
+}
+
+static void send_keys(void)
+{
+    ssize_t n = keys.count ? write(terminal.far, keys.at, keys.count) : 0;
+    if (n <= 0) return;
+    keys.count -= (size_t)n;
+    memmove(keys.at, keys.at + n, keys.count);
+}
+
+/* A signal forgets the keys before it, as a terminal does. */
+static void pass_keys(const char *text, ssize_t n)
 {
     struct termios modes;
     copy_size();
     if (tcgetattr(terminal.near, &modes) != 0) return;
     for (ssize_t i = 0; i < n; i++) {
-        int number = signal_of(&modes, keys[i]);
-        if (number) kill(getpid(), number);
-        else if (write(terminal.far, keys + i, 1) < 0 && errno != EAGAIN) return;
+        int number = signal_of(&modes, text[i]);
+        if (!number) {
+            keep_key(text[i]);
+            continue;
+        }
+        keys.count = 0;
+        kill(getpid(), number);
     }
+    send_keys();
 }
 
 /* A thread: keys from the launcher to the session, the echo of a line that is read plainly to the terminal. */
 static void *relay(void *context)
 {
-    char text[512];
-    struct pollfd from[] = {{.fd = terminal.pipe, .events = POLLIN}, {.fd = terminal.far, .events = POLLIN}};
-    while (poll(from, 2, -1) >= 0 || errno == EINTR) {
+    char text[4096];
+    struct pollfd from[] = {{.fd = terminal.pipe, .events = POLLIN}, {.fd = terminal.far}};
+    for (;;) {
+        from[1].events = (short)(POLLIN | (keys.count ? POLLOUT : 0));
+        if (poll(from, 2, -1) < 0) {
+            if (errno == EINTR) continue;
+            return NULL;
+        }
         ssize_t n;
         if (from[0].revents) {
             n = read(terminal.pipe, text, sizeof text);
@@ -128,9 +167,9 @@ static void *relay(void *context)
                 from[0].fd = -1;
             }
         }
-        if (from[1].revents && (n = read(terminal.far, text, sizeof text)) > 0 && write(terminal.file, text, (size_t)n) < 0) break;
+        if (from[1].revents & POLLOUT) send_keys();
+        if (from[1].revents & POLLIN && (n = read(terminal.far, text, sizeof text)) > 0 && write(terminal.file, text, (size_t)n) < 0) return NULL;
     }
-    return NULL;
 }
 
 static fl_status start_relay(void)
