@@ -250,7 +250,7 @@ Sequential(
         {"a constructor without its object", function() nn.Linear.init(3, 4) end,
             "Linear: a method is called with a colon, module:init(); got 3 as the module"},
         {"a method called with a dot", function() nn.ReLU().forward(flow.ones(2)) end,
-            "forward: a method is called with a colon, layer:forward(); got tensor as the layer"},
+            "forward: a method is called with a colon, layer:forward(); got float32 tensor as the layer"},
         {"what a layer does not take", function() nn.ReLU()(flow.ones(2), true) end,
             "in ReLU: forward: too many arguments: forward(x: tensor)"},
         {"an input that is no tensor", function() nn.CausalSelfAttention(4, 2)(nil) end,
@@ -274,7 +274,7 @@ Sequential(
             "ModuleList: [3] cannot be assigned; it has 1 modules, the next one is [2]"},
         {"nil in a list", function() nn.Sequential(nn.ReLU(), nil) end, "Sequential: item 2 must be a module, got nil"},
         {"a parameter that is no tensor", function() nn.Parameter(3) end,
-            "Parameter: t must be a tensor, got 3"},
+            "Parameter: t must be a tensor of floats, got 3"},
     } do
         it("refuse " .. case[1], function()
             local ok, message = pcall(case[2])

@@ -10,8 +10,8 @@
 -- wrong type or out of bounds, an unknown option is an error that names the function and the argument, and a method
 -- called without its object says to use a colon. A signature is parsed at the first call.
 --
---     name: type            any, tensor, number, integer, boolean, string, function, table, placement, sbp, or one
---                           that define_type made
+--     name: type            any, tensor, weight (a tensor of floats), number, integer, boolean, string, function,
+--                           table, list (a table that is no object), placement, sbp, or one that define_type made
 --     integer >= 1          a bound; number 0..1: both
 --     none|tanh             one of these words
 --     integer or table      either
@@ -59,6 +59,28 @@ function M.suggest(word, names)
     return io_.suggest(tostring(word), names)
 end
 
+local TEXT_LIMIT = 40       -- of what is shown of a string
+
+---A string as messages show it: in quotes, cut, without control characters.
+---@param text string
+---@return string
+function M.quote(text)
+    if #text > TEXT_LIMIT then text = text:sub(1, TEXT_LIMIT) .. "..." end
+    return "'" .. text:gsub("%c", "?") .. "'"
+end
+
+---What was given, for "must be ..., got %s": numbers and words as they are, of other values the kind.
+---@return string
+function M.got(value)
+    if type(value) == "number" then return value ~= value and "nan" or tostring(value) end
+    if type(value) == "string" then return M.quote(value) end
+    if type(value) == "boolean" then return tostring(value) end
+    if M.is_tensor(value) then return value.dtype .. " tensor" end
+    local meta = debug.getmetatable(value)
+    local name = type(meta) == "table" and rawget(meta, "__name")
+    return type(name) == "string" and name or type(value)
+end
+
 ---The keys of a table as text, sorted.
 ---@return string[]
 function M.sorted_keys(t)
@@ -78,7 +100,7 @@ function M.strict(name, t)
     function meta.__index(_, key)
         local value = inherited and inherited[key]
         if value ~= nil or type(key) ~= "string" or key:sub(1, 1) == "_" then return value end
-        M.fail("%s has no '%s'%s", name, key, M.suggest(key, M.sorted_keys(t)))
+        M.fail("%s has no %s%s", name, M.quote(key), M.suggest(key, M.sorted_keys(t)))
     end
     return setmetatable(t, meta)
 end
@@ -107,10 +129,10 @@ function M.options(who, given, defaults)
     for _, key in ipairs(M.sorted_keys(given)) do
         local default = defaults[key]
         if default == nil then
-            M.fail("%s: unknown option '%s'%s", who, tostring(key), M.suggest(key, M.sorted_keys(defaults)))
+            M.fail("%s: unknown option %s%s", who, M.quote(tostring(key)), M.suggest(key, M.sorted_keys(defaults)))
         end
         local expected = wrong_type(given[key], default)
-        if expected then M.fail("%s: %s must be %s, got %s", who, key, expected, tostring(given[key])) end
+        if expected then M.fail("%s: %s must be %s, got %s", who, key, expected, M.got(given[key])) end
         result[key] = given[key]
     end
     return result
@@ -121,7 +143,7 @@ end
 function M.integer(who, name, value, least)
     local whole = math.type(value) and math.tointeger(value)
     if not whole or whole < least then
-        M.fail("%s: %s must be a whole number >= %d, got %s", who, name, least, tostring(value))
+        M.fail("%s: %s must be a whole number >= %d, got %s", who, name, least, M.got(value))
     end
     return whole
 end
@@ -130,8 +152,8 @@ end
 ---@return number
 function M.number(who, name, value, least, most)
     if type(value) ~= "number" or not (value >= least and value <= most) then
-        if most == math.huge then M.fail("%s: %s must be a number >= %g, got %s", who, name, least, tostring(value)) end
-        M.fail("%s: %s must be a number in [%g, %g], got %s", who, name, least, most, tostring(value))
+        if most == math.huge then M.fail("%s: %s must be a number >= %g, got %s", who, name, least, M.got(value)) end
+        M.fail("%s: %s must be a number in [%g, %g], got %s", who, name, least, most, M.got(value))
     end
     return value
 end
@@ -151,33 +173,11 @@ end
 ---A tensor.
 ---@return any
 function M.tensor(who, name, value)
-    if not M.is_tensor(value) then M.fail("%s: %s must be a tensor, got %s", who, name, type(value)) end
+    if not M.is_tensor(value) then M.fail("%s: %s must be a tensor, got %s", who, name, M.got(value)) end
     return value
 end
 
 -- ---- signatures ----
-
-local TEXT_LIMIT = 40       -- of what is shown of a string
-
----A string as messages show it: in quotes, cut, without control characters.
----@param text string
----@return string
-function M.quote(text)
-    if #text > TEXT_LIMIT then text = text:sub(1, TEXT_LIMIT) .. "..." end
-    return "'" .. text:gsub("%c", "?") .. "'"
-end
-
----What was given, for "must be ..., got %s": numbers and words as they are, of other values the kind.
----@return string
-function M.got(value)
-    if type(value) == "number" then return value ~= value and "nan" or tostring(value) end
-    if type(value) == "string" then return M.quote(value) end
-    if type(value) == "boolean" then return tostring(value) end
-    if M.is_tensor(value) then return "tensor" end
-    local meta = debug.getmetatable(value)
-    local name = type(meta) == "table" and rawget(meta, "__name")
-    return type(name) == "string" and name or type(value)
-end
 
 local function always() return true end
 
@@ -189,6 +189,7 @@ local types = {
     integer = {"a whole number", function(value) return math.type(value) and math.tointeger(value) ~= nil end},
     boolean = {"true or false", function(value) return type(value) == "boolean" end},
     string = {"a string", function(value) return type(value) == "string" end},
+    weight = {"a tensor of floats", function(value) return M.is_tensor(value) and value.dtype:find("float") ~= nil end},
     table = {"a table", function(value) return type(value) == "table" end},
     ["function"] = {"a function", function(value)
         local meta = type(value) == "table" and getmetatable(value)
@@ -206,6 +207,11 @@ local function is_sbp(value, nested)
     end
     return true
 end
+local shape_meta = getmetatable(flow.empty(0).shape)
+types.list = {"a list", function(value)
+    local meta = getmetatable(value)
+    return type(value) == "table" and (meta == nil or meta == shape_meta)
+end}
 types.sbp = {'an sbp, as "S(0)", "B" or a list of them', is_sbp}
 types.placement = {"a placement, as flow.placement gives", function(value)
     return type(value) == "userdata" and debug.getmetatable(value) == debug.getmetatable(flow.placement.all("cpu"))

@@ -113,7 +113,8 @@ local function arrange(list)
 end
 
 -- What io_.save takes of a table: names, tensors, metadata.
-local function prepare(path, values)
+local function prepare(path, values, ...)
+    if select("#", ...) > 0 then check.fail("save: too many arguments: save(path, values)") end
     if type(path) ~= "string" then check.fail("save: takes a path, got %s", check.type(path)) end
     if path == "" then check.fail("save: the path is empty") end
     if path:find("\0", 1, true) then
@@ -131,8 +132,8 @@ end
 ---Writes a table to a file; what was there is replaced only when all is on the disk. Every rank calls it.
 ---@param path string
 ---@param values table
-function M.save(path, values)
-    local ok, job = pcall(prepare, path, values)
+function M.save(path, values, ...)
+    local ok, job = pcall(prepare, path, values, ...)
     local _ <close> = flow.no_grad()
     if ok then return io_.save(path, job.names, job.tensors, job.metadata) end
     if flow.world_size() == 1 then error(job, 0) end
@@ -199,14 +200,15 @@ local function all_broadcast(placement)
 end
 
 ---The tensor: local, on a device, or global, of which each rank reads its own part alone (no rank waits for another).
----@param opts {device: string, placement: any, sbp: any}?
-function Stored:read(opts)
-    local o = check.options("read", opts, {device = check.none, placement = check.none, sbp = check.none})
+---@param o {device: string, placement: any, sbp: any}?
+function Stored:read(o)
     if (o.placement == nil) ~= (o.sbp == nil) then check.fail("read: placement and sbp come together") end
     if o.placement and o.device then check.fail("read: device is for local tensors; a placement has its own") end
     local t = io_.read(self.file, self.index, o.placement, o.sbp)
     return o.device and t:to(o.device) or t
 end
+
+check.methods(Stored, "t", {"read({device: string?, placement: placement?, sbp: sbp?})"})
 
 function Stored:__tostring()
     return ("stored tensor '%s', %s%s"):format(io_.clean(self.name), self.dtype, check.shape(self))
@@ -261,15 +263,12 @@ local function read_entries(file, entries, o)
     return tensors
 end
 
-local function load_options(path, opts)
-    if type(path) ~= "string" then check.fail("load: takes a path, got %s", check.type(path)) end
-    local o = check.options("load", opts, {device = check.none, placement = check.none, sbp = check.none, lazy = false})
+local function check_places(o)
     if (o.placement == nil) ~= (o.sbp == nil) then check.fail("load: placement and sbp come together") end
     if o.placement and o.device then check.fail("load: device is for local tensors; a placement has its own") end
     if o.lazy and (o.placement or o.device) then
         check.fail("load: with lazy, read says where each tensor goes: t:read{placement = p, sbp = \"S(0)\"}")
     end
-    return o
 end
 
 -- When one rank fails to read its part, all fail.
@@ -284,11 +283,11 @@ end
 ---calls it and none reads more than its own part: sbp is one for all tensors, a table by name (the others are B), or
 ---f(name, shape, dtype); lazy gives tensors that stay in the file until t:read{...} or load_state_dict.
 ---@param path string
----@param opts {device: string, placement: any, sbp: any, lazy: boolean}? where the tensors go
+---@param o {device: string, placement: any, sbp: any, lazy: boolean}? where the tensors go
 ---@return table values
 ---@return table? metadata of a file that flow.save did not write
-function M.load(path, opts)
-    local o = load_options(path, opts)
+function M.load(path, o)
+    check_places(o)
     local file, entries, metadata_list = io_.open(path, o.lazy or o.placement ~= nil)
     local tensors = (o.placement and read_together or read_entries)(file, entries, o)
     local metadata = {}
@@ -301,5 +300,9 @@ function M.load(path, opts)
     end
     return values
 end
+
+check.takes(M, {
+    "load(path: string, {device: string?, placement: placement?, sbp: any?, lazy: boolean = false})",
+})
 
 return M

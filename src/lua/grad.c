@@ -228,7 +228,9 @@ static fl_status hook_call(fl_tensor **out, fl_tensor *grad, void *context)
 
 static int handle_remove(lua_State *L)
 {
-    lua_hook **handle = luaL_checkudata(L, 1, handle_type);
+    lua_hook **handle = luaL_testudata(L, 1, handle_type);
+    if (!handle) FL_RAISE(L, "remove: a method is called with a colon, handle:remove(); got %s as the handle", fl_lua_type_name(L, 1));
+    fl_lua_check_count(L, 1, "remove", "handle:remove()");
     if (*handle && (*handle)->function != LUA_NOREF) {
         luaL_unref(L, LUA_REGISTRYINDEX, (*handle)->function);
         (*handle)->function = LUA_NOREF;

@@ -60,7 +60,7 @@ local function missing_name(self, key)
     end
     table.sort(names)
     local hint = check.suggest(key, names)
-    if hint == "" and not key:find("^__") then
+    if hint == "" and #key <= 40 and key:find("^[%a_][%w_]*$") and not key:find("^__") then
         hint = ("; a field that may be absent is assigned in init: self.%s = nil"):format(key)
     end
     check.fail("%s has no field or method %s%s", class_name(self), check.quote(key), hint)
@@ -115,6 +115,7 @@ end
 
 -- A field called like a method would hide it, and net:parameters() would call a table.
 local function check_name(self, key, value)
+    if key == nil or key ~= key then check.fail("%s: a field is called %s", class_name(self), check.got(key)) end
     if value ~= nil and type(value) ~= "function" and type(rawget(Module, key)) == "function" then
         check.fail("%s: '%s' is a method of modules; a field needs another name", class_name(self), key)
     end
@@ -413,6 +414,9 @@ end
 function Module:to(where)
     flow.empty(0):to(where)     -- says what is wrong with `where`, whatever the module holds
     local is_device = where:match("^cpu") or where:match("^cuda")
+    for name, p in (is_device or where:match("float")) and ordered.new() or self:named_parameters() do
+        if p.requires_grad then check.fail("to: '%s' requires grad and cannot become %s", name, where) end
+    end
     return convert(self, function(t)
         if where == t.device or where == t.dtype or not (is_device or t.dtype:match("float")) then return t end
         return t:to(where)
@@ -640,8 +644,11 @@ end
 -- ---- signatures ----
 
 check.define_type("module", "a module", M.is_module)
+check.define_type("state", "what state_dict gave", function(value)
+    return type(value) == "table" and (getmetatable(value) == nil or ordered.is(value))
+end)
 
-check.takes(M, {"Parameter(t: tensor, requires_grad: boolean = true)", "is_module(value: any)"})
+check.takes(M, {"Parameter(t: weight, requires_grad: boolean = true)", "is_module(value: any)"})
 
 check.methods(Module, "net", {
     "forward(...: any)", "named_parameters()", "parameters()", "count_parameters()", "named_buffers()", "buffers()",
@@ -649,7 +656,7 @@ check.methods(Module, "net", {
     "register_buffer(name: string, t: tensor?)", "register_parameter(name: string, t: tensor?)", "to(where: string)",
     "to_global({placement: placement?, sbp: sbp = B, rules: table?, zero: any?})",
     "train(on: boolean = true)", "eval()", "requires_grad_(on: boolean = true)", "zero_grad()", "state_dict()",
-    "load_state_dict(state: table, {strict: boolean = true})", "extra()", "describe()", "is(class: table)",
+    "load_state_dict(state: state, {strict: boolean = true})", "extra()", "describe()", "is(class: table)",
 }, M.is_module)
 check.constructor(Module, "init()", M.is_module)
 check.methods(Module, "nn.Module", {"extend(name: string)"}, function(value)

@@ -50,9 +50,10 @@ local init = {}
 nn.init = init
 
 -- Fans of a weight: inputs and outputs of one unit.
-local function fans(t)
-    if t:dim() < 2 then check.fail("init: fans need a weight of two axes or more, got %s", check.shape(t)) end
-    local field = t:numel() // (t:size(0) * t:size(1))
+local function fans(who, t)
+    if t:dim() < 2 then check.fail("%s: t must be a weight of two axes or more, got %s", who, check.shape(t)) end
+    local field = 1
+    for axis = 2, t:dim() - 1 do field = field * t:size(axis) end
     return t:size(1) * field, t:size(0) * field
 end
 
@@ -84,32 +85,32 @@ function init.gain(nonlinearity, slope)
 end
 
 function init.kaiming_uniform(t, gain)
-    local bound = (gain or math.sqrt(2)) * math.sqrt(3 / fans(t))
+    local bound = (gain or math.sqrt(2)) * math.sqrt(3 / fans("kaiming_uniform", t))
     return init.uniform(t, -bound, bound)
 end
 
 function init.kaiming_normal(t, gain)
-    return init.normal(t, 0, (gain or math.sqrt(2)) / math.sqrt((fans(t))))
+    return init.normal(t, 0, (gain or math.sqrt(2)) / math.sqrt((fans("kaiming_normal", t))))
 end
 
 function init.xavier_uniform(t, gain)
-    local fan_in, fan_out = fans(t)
+    local fan_in, fan_out = fans("xavier_uniform", t)
     local bound = gain * math.sqrt(6 / (fan_in + fan_out))
     return init.uniform(t, -bound, bound)
 end
 
 function init.xavier_normal(t, gain)
-    local fan_in, fan_out = fans(t)
+    local fan_in, fan_out = fans("xavier_normal", t)
     return init.normal(t, 0, gain * math.sqrt(2 / (fan_in + fan_out)))
 end
 
 check.takes(init, {
     "constant(t: tensor, value: number)", "zeros(t: tensor)", "ones(t: tensor)",
-    "uniform(t: tensor, low: number = 0, high: number = 1)",
-    "normal(t: tensor, mean: number = 0, std: number >= 0 = 1)",
+    "uniform(t: weight, low: number = 0, high: number = 1)",
+    "normal(t: weight, mean: number = 0, std: number >= 0 = 1)",
     "gain(nonlinearity: linear|conv1d|conv2d|conv3d|sigmoid|tanh|relu|leaky_relu|selu, slope: number = 0.01)",
-    "kaiming_uniform(t: tensor, gain: number?)", "kaiming_normal(t: tensor, gain: number?)",
-    "xavier_uniform(t: tensor, gain: number = 1)", "xavier_normal(t: tensor, gain: number = 1)",
+    "kaiming_uniform(t: weight, gain: number >= 0?)", "kaiming_normal(t: weight, gain: number >= 0?)",
+    "xavier_uniform(t: weight, gain: number >= 0 = 1)", "xavier_normal(t: weight, gain: number >= 0 = 1)",
 })
 
 -- ---- layers ----
@@ -570,6 +571,11 @@ function MSELoss:forward(input, target)
 end
 
 signatures(MSELoss, "MSELoss({reduction: mean|sum|none = mean})", "forward(input: tensor, target: tensor)")
+
+for _, class in pairs(nn) do
+    local own = type(class) == "table" and class ~= Module and rawget(class, "extra")
+    if own then check.methods(class, "layer", {"extra()"}, nn.is_module) end
+end
 
 check.takes(nn, {"pin(x: tensor, sbp: sbp, axis: integer >= 0?)", "like(x: tensor, opts: table?)"})
 check.strict("nn.init", init)

@@ -312,6 +312,7 @@ end
 
 -- opt.lr = 0.1 would change nothing.
 function Optimizer:__newindex(key, value)
+    if key == nil or key ~= key then check.fail("%s: a field is called %s", self.name, check.got(key)) end
     if self.defaults[key] ~= nil then
         check.fail("%s: '%s' is an option of its groups: optimizer.groups[1].%s = value%s", self.name, key, key,
             key == "lr" and ", or optimizer:set_lr(value) for all" or "")
@@ -569,14 +570,14 @@ function Scheduler:load_state_dict(state)
 end
 
 local is_optimizer = check.methods(Optimizer, "optimizer", {
-    "step()", "zero_grad()", "set_lr(lr: number >= 0)", "state_dict()", "load_state_dict(state: table)",
+    "step()", "zero_grad()", "set_lr(lr: number >= 0)", "state_dict()", "load_state_dict(state: state)",
 })
 check.define_type("optimizer", "an optimizer", is_optimizer)
-check.methods(Scheduler, "scheduler", {"step()", "state_dict()", "load_state_dict(state: table)"})
+check.methods(Scheduler, "scheduler", {"step()", "state_dict()", "load_state_dict(state: state)"})
 check.takes(schedule, {
     "schedule.constant()", "schedule.warmup(steps: integer >= 0)",
     "schedule.cosine(steps: integer >= 1, {least: number = 0})",
-    "schedule.step(size: integer >= 1, gamma: number >= 0)", "schedule.chain(...: table)",
+    "schedule.step(size: integer >= 1, gamma: number >= 0)", "schedule.chain(...: list)",
     "schedule.warmup_cosine(steps: integer >= 1, {warmup: integer >= 0 = 0, least: number = 0})",
 })
 check.takes(optim, {

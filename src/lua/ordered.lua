@@ -37,6 +37,7 @@ local function append(self, key)
 end
 
 function Ordered:__newindex(key, value)
+    if key == nil or key ~= key then require("flow.check").fail("ordered table: a key is nil or nan") end
     local values = rawget(self, VALUES)
     if value ~= nil and values[key] == nil then
         append(self, key)
@@ -54,7 +55,9 @@ end
 function Ordered:__call(_, key)
     local keys, values = rawget(self, KEYS), rawget(self, VALUES)
     local place = key == nil and 0 or rawget(self, PLACES)[key]
-    if not place then error("ordered table: entries were added while it was walked", 2) end
+    if not place then
+        require("flow.check").fail("ordered table: walked from a key that it does not have, or while entries were added")
+    end
     for i = place + 1, #keys do
         local value = values[keys[i]]
         if value ~= nil then return keys[i], value end

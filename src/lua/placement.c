@@ -58,11 +58,11 @@ static void read_ranks(lua_State *L, rank_list *list, int index, int depth)
     }
 }
 
-static fl_device_type check_device_type(lua_State *L, int index)
+static fl_device_type check_device_type(lua_State *L, int index, const char *who)
 {
-    const fl_placement *own = fl_lua_check_device(L, index, "placement");
+    const fl_placement *own = fl_lua_check_device(L, index, who);
     if (own->device_index >= 0)
-        FL_RAISE(L, "placement: every rank drives a GPU of its own; write \"cuda\", not \"%s\"", lua_tostring(L, index));
+        FL_RAISE(L, "%s: every rank drives a GPU of its own; write \"cuda\", not \"%s\"", who, lua_tostring(L, index));
     return own->type;
 }
 
@@ -70,7 +70,7 @@ static fl_device_type check_device_type(lua_State *L, int index)
 static int placement_new(lua_State *L)
 {
     fl_lua_check_count(L, 3, "placement", "placement(type, ranks)");
-    fl_device_type type = check_device_type(L, 2);
+    fl_device_type type = check_device_type(L, 2, "placement");
     if (!lua_istable(L, 3)) FL_RAISE(L, "placement: ranks must be a list, got %s", fl_lua_type_name(L, 3));
     rank_list list = {.capacity = fl_world_get()->size + 1};
     list.ranks = lua_newuserdatauv(L, sizeof *list.ranks * (size_t)list.capacity, 0);
@@ -84,7 +84,7 @@ static int placement_new(lua_State *L)
 static int placement_all(lua_State *L)
 {
     fl_lua_check_count(L, 1, "placement.all", "placement.all(type)");
-    const fl_placement *p = fl_placement_all(check_device_type(L, 1));
+    const fl_placement *p = fl_placement_all(check_device_type(L, 1, "placement.all"));
     if (!p) FL_RAISE(L, "placement: out of memory");
     fl_lua_push_placement(L, p);
     return 1;
