@@ -143,7 +143,7 @@ end, nil, function(t) t:read() end)
 local skipped = {["flow.print"] = true, ["flow.manual_seed"] = true, ["flow.set_num_threads"] = true, ["flow.on_rank"] = flow.world_size() > 1,
   ["flow.set_float32_matmul_precision"] = true}
 -- Parts of flow that are none of a script's.
-local internal = {attention = true, builtins = true, check = true, checkpoint = true, cli = true, help = true, indexing = true, inspect = true, json = true,
+local internal = {attention = true, builtins = true, check = true, checkpoint = true, cli = true, complete = true, help = true, indexing = true, inspect = true, json = true,
   module = true, ordered = true, progress = true, testing = true}
 
 local entries, seen, total = {}, {}, 0
