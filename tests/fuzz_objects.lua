@@ -143,8 +143,8 @@ end, nil, function(t) t:read() end)
 local skipped = {["flow.print"] = true, ["flow.manual_seed"] = true, ["flow.set_num_threads"] = true, ["flow.on_rank"] = flow.world_size() > 1,
   ["flow.set_float32_matmul_precision"] = true}
 -- Parts of flow that are none of a script's.
-local internal = {attention = true, builtins = true, check = true, checkpoint = true, cli = true, complete = true, help = true, indexing = true, inspect = true, json = true,
-  module = true, ordered = true, progress = true, testing = true}
+local internal = {}
+for name in ("attention builtins check checkpoint cli complete help indexing inspect json module ordered progress testing"):gmatch "%a+" do internal[name] = true end
 
 local entries, seen, total = {}, {}, 0
 
