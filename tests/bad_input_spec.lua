@@ -355,13 +355,27 @@ describe("random calls", function()
         return output
     end
 
+    -- A program that ends without a finding, after all calls.
+    local function check_calls(script, seed, count)
+        local output = fuzz(script, seed, 1, count)
+        local bad = output:match("BAD [^\n]*")
+        assert.is_nil(bad, ("%s, seed %d: %s"):format(script, seed, tostring(bad)))
+        local last = output:match("(%d+)\n[^%d]*$")
+        assert.matches("\nend\n$", output, ("died or hung at call %s; see it with: flowlua tests/%s %d %s %s -v"):format(last, script, seed, last, last))
+        return output
+    end
+
     for seed = 1, 4 do
         it(("of all functions with junk for arguments end in results or errors that say what, seed %d"):format(seed), function()
-            local output = fuzz("fuzz.lua", seed, 1, 5000)
-            local bad = output:match("BAD [^\n]*")
-            assert.is_nil(bad, ("seed %d: %s"):format(seed, tostring(bad)))
-            local last = output:match("(%d+)\n[^%d]*$")
-            assert.matches("\nend\n$", output, ("seed %d died or hung at call %s; see it with: flowlua tests/fuzz.lua %d %s %s -v"):format(seed, last, seed, last, last))
+            check_calls("fuzz.lua", seed, 5000)
+        end)
+    end
+
+    for seed = 1, 2 do
+        it(("of all objects end in results or errors that say what and leave them as they were, seed %d"):format(seed), function()
+            local output = check_calls("fuzz_objects.lua", seed, 6000)
+            local reached, total = output:match("(%d+) of (%d+) functions and methods reached")
+            assert.is_true(reached / total > 0.98, ("%s of %s reached"):format(reached, total))
         end)
     end
 

@@ -548,7 +548,7 @@ describe("arguments of data and progress", function()
         {function() text:decode({0, "1"}) end, "decode: entry 2 of numbers must be a number, got '1'"},
         {function() text:decode({0, 1.5}) end, "decode: there is no character 1.5"},
         {function() text:decode(flow.zeros(2, 2)) end, "decode: numbers must have one axis, got shape [2, 2]"},
-        {function() set:batch(3) end, "batch: positions must be a tensor, got 3"},
+        {function() set:batch(3) end, "batch: positions must be a 1-D local tensor of whole numbers, got 3"},
         {function() windows:batch() end, "batch: missing argument 'positions'"},
         {function() progress.bar() end, "bar: missing argument 'total'"},
         {function() progress.bar(-1) end, "bar: total must be a whole number >= 0, got -1"},

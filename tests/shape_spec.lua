@@ -3,6 +3,70 @@ local flow = require "flow"
 local support = require "tests.support"
 local testing = flow._testing
 
+describe("x.shape", function()
+  it("is a list for all that Lua does with lists", function()
+    local shape = flow.ones(2, 3).shape
+    assert.are.equal(2, #shape)
+    assert.are.same({2, 3}, shape)
+    assert.are.same(shape, {2, 3})
+    assert.are.same({2, 3}, {table.unpack(shape)})
+    local sizes = {}
+    for i, size in ipairs(shape) do sizes[i] = size end
+    assert.are.same({2, 3}, sizes)
+    assert.is_nil(shape[3])
+    assert.is_true(shape == flow.zeros(2, 3).shape)
+    shape[1] = 7
+    assert.are.equal("[7, 3]", tostring(shape))
+    assert.are.equal(21, flow.zeros(shape):numel())
+  end)
+
+  for _, key in ipairs {0, -1} do
+    it(("counts from 1: [%d] says so"):format(key), function()
+      assert.are.equal("x.shape is a Lua list: x.shape[1] is the size of axis 0, or x:size(0); x:size(-1) is the size of the last axis",
+        support.message_of(function() return flow.ones(2, 3).shape[key] end))
+    end)
+  end
+end)
+
+describe("x == y", function()
+  local nan = 0 / 0
+  local p = flow.placement.all("cpu")
+  for _, case in ipairs {
+    {"equal elements", flow.tensor({1, 2}), flow.tensor({1, 2}), true}, {"other elements", flow.tensor({1, 2}), flow.tensor({1, 3}), false},
+    {"another dtype", flow.ones(2), flow.ones(2, {dtype = "float64"}), false}, {"another shape", flow.ones(2, 1), flow.ones(2), false},
+    {"what would broadcast", flow.ones(1), flow.ones(2), false}, {"no elements", flow.ones(0, 3), flow.zeros(0, 3), true},
+    {"nan", flow.tensor({nan}), flow.tensor({nan}), false}, {"views", flow.arange(6):view(2, 3):t(), flow.tensor({{0, 3}, {1, 4}, {2, 5}}), true},
+    {"a global and a local tensor", flow.ones(2), flow.ones(2, {placement = p, sbp = "B"}), false},
+    {"global tensors, whatever their SBP", flow.ones(2, {placement = p, sbp = "S(0)"}), flow.ones(2, {placement = p, sbp = "B"}), true},
+    {"a number", flow.ones(1), 1, false}, {"a placement", flow.ones(1), p, false},
+  } do
+    it(("compares by value: %s"):format(case[1]), function()
+      assert.are.equal(case[4], case[2] == case[3])
+      assert.are.equal(case[4], case[3] == case[2])
+      assert.are.equal(not case[4], case[2] ~= case[3])
+    end)
+  end
+
+  it("serves assert.same, also deep in tables", function()
+    assert.are.same(flow.ones(2), flow.ones(2))
+    assert.are.same({a = {flow.ones(2), 3}}, {a = {flow.ones(2), 3}})
+    assert.are_not.same({a = {flow.ones(2), 3}}, {a = {flow.zeros(2), 3}})
+    local ok, message = pcall(assert.are.same, flow.ones(2), flow.zeros(2))
+    assert.is_false(ok)
+    assert.matches("[1.0, 1.0]  float32[2] on cpu", tostring(message), 1, true)
+    assert.matches("[0.0, 0.0]  float32[2] on cpu", tostring(message), 1, true)
+  end)
+
+  it("is no op of the graph, and finds a gradient equal to itself", function()
+    local x = flow.ones(2)
+    x.requires_grad = true
+    (x * 2):sum():backward()
+    assert.is_true(x.grad == x.grad)
+    assert.is_true(x * 1 == flow.ones(2))
+    assert.is_false(rawequal(flow.ones(2), flow.ones(2)))
+  end)
+end)
+
 local function show(value)
   if flow.is_tensor(value) then value = value:totable() end
   if type(value) ~= "table" then

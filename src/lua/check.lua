@@ -208,7 +208,7 @@ local function is_sbp(value, nested)
     return true
 end
 local shape_meta = getmetatable(flow.empty(0).shape)
-types.list = {"a list", function(value)
+types.list = {"a table", function(value)
     local meta = getmetatable(value)
     return type(value) == "table" and (meta == nil or meta == shape_meta)
 end}

@@ -359,16 +359,19 @@ function Loader:load_state(state)
 end
 
 check.takes(data, {
-    "read(paths: string or table)", "files(folder: string)", "hash(text: string)", "idx(path: string)",
+    "read(paths: string or list)", "files(folder: string)", "hash(text: string)", "idx(path: string)",
     "mnist(folder: string)", "text(text: string)", "tensors(...: tensor)",
     "windows(tokens: tensor, length: integer >= 1, {stride: integer >= 1 = 1})",
     [[loader(dataset: any, {batch_size: integer >= 1 = 1, shuffle: boolean = false, seed: integer?,
         drop_last: boolean = false, placement: placement?, sbp: any?})]],
 })
-check.methods(Text, "text", {"encode(s: string)", "decode(numbers: tensor or table)"})
-check.methods(Tensors, "dataset", {"batch(positions: tensor)"})
-check.methods(Windows, "dataset", {"batch(positions: tensor)"})
-check.methods(Loader, "loader", {"next()", "state()", "load_state(state: table)"})
+check.define_type("positions", "a 1-D local tensor of whole numbers", function(value)
+    return check.is_tensor(value) and value.ndim == 1 and not value.is_global and value.dtype:find("int") ~= nil
+end)
+check.methods(Text, "text", {"encode(s: string)", "decode(numbers: tensor or list)"})
+check.methods(Tensors, "dataset", {"batch(positions: positions)"})
+check.methods(Windows, "dataset", {"batch(positions: positions)"})
+check.methods(Loader, "loader", {"next()", "state()", "load_state(state: list)"})
 check.strict("Text", Text)
 check.strict("Tensors", Tensors)
 check.strict("Windows", Windows)

@@ -47,6 +47,13 @@ static int shape_tostring(lua_State *L)
     return 1;
 }
 
+/* x.shape[key] of a key that it does not have. A size may be missing (x.shape[3] or 1), position 0 is a mistake. */
+static int shape_index(lua_State *L)
+{
+    if (!lua_isinteger(L, 2) || lua_tointeger(L, 2) > 0) return 0;
+    FL_RAISE(L, "x.shape is a Lua list: x.shape[1] is the size of axis 0, or x:size(0); x:size(-1) is the size of the last axis");
+}
+
 static int shape_equal(lua_State *L)
 {
     for (int i = 1; i <= 2; i++) luaL_checktype(L, i, LUA_TTABLE);
@@ -114,8 +121,8 @@ void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name)
 
 void fl_lua_open_fields(lua_State *L, int methods)
 {
-    static const luaL_Reg meta[] = {{"__tostring", shape_tostring}, {"__eq", shape_equal}, {NULL, NULL}};
-    lua_createtable(L, 0, 2);
+    static const luaL_Reg meta[] = {{"__tostring", shape_tostring}, {"__index", shape_index}, {"__eq", shape_equal}, {NULL, NULL}};
+    lua_createtable(L, 0, 3);
     luaL_setfuncs(L, meta, 0);
     lua_rawsetp(L, LUA_REGISTRYINDEX, shape_meta);
     for (int i = 0; i < FIELD_COUNT; i++) {

@@ -79,6 +79,37 @@ static int tensor_is_contiguous(lua_State *L)
     return 1;
 }
 
+/* ---- equality ---- */
+
+static bool comparable(const fl_meta *a, const fl_meta *b)
+{
+    bool equal = a->dtype == b->dtype && a->is_local == b->is_local && a->placement == b->placement && a->shape.ndim == b->shape.ndim;
+    for (int i = 0; equal && i < a->shape.ndim; i++) equal = a->shape.dims[i] == b->shape.dims[i];
+    return equal;
+}
+
+/*
+** x == y of two tensors: do they have one dtype, shape and place, and equal elements? By value, as placements, sbps and
+** shapes compare: x.grad is another Lua object each time it is read, so that identity would say nothing. rawequal compares
+** objects. Every rank of a global tensor's placement asks. Upvalue: the methods.
+*/
+static int tensor_equal(lua_State *L)
+{
+    fl_tensor *x = fl_lua_to_tensor(L, 1), *y = fl_lua_to_tensor(L, 2);
+    bool alike = x && y && comparable(x->meta, y->meta);
+    lua_settop(L, 2);
+    if (!alike || x == y) {
+        lua_pushboolean(L, alike);
+        return 1;
+    }
+    lua_getfield(L, lua_upvalueindex(1), "item");
+    lua_getfield(L, lua_upvalueindex(1), "all");
+    lua_getfield(L, lua_upvalueindex(1), "eq");
+    lua_rotate(L, 1, 3);
+    for (int nargs = 2, i = 0; i < 3; nargs = 1, i++) lua_call(L, nargs, 1);
+    return 1;
+}
+
 /* ---- to ---- */
 
 typedef struct target {
@@ -333,6 +364,9 @@ void fl_lua_open_methods(lua_State *L, int flow, int methods)
     fl_lua_push_metatable(L);
     lua_pushcfunction(L, tensor_length);
     lua_setfield(L, -2, "__len");
+    lua_pushvalue(L, methods);
+    lua_pushcclosure(L, tensor_equal, 1);
+    lua_setfield(L, -2, "__eq");
     lua_pop(L, 1);
     open_max(L, flow, methods, "max", "max_all", "max_axis", "maximum");
     open_max(L, flow, methods, "min", "min_all", "min_axis", "minimum");

@@ -56,7 +56,7 @@ function Ordered:__call(_, key)
     local keys, values = rawget(self, KEYS), rawget(self, VALUES)
     local place = key == nil and 0 or rawget(self, PLACES)[key]
     if not place then
-        require("flow.check").fail("ordered table: walked from a key that it does not have, or while entries were added")
+        require("flow.check").fail("ordered table: walked from a key it does not have, or while entries were added")
     end
     for i = place + 1, #keys do
         local value = values[keys[i]]
