@@ -62,7 +62,7 @@ describe("placements", function()
         {"placement: rank 1 is named twice", function() flow.placement("cpu", {1, 0, 1}) end},
         {"placement: rank 1 is named twice", function() flow.placement("cpu", {{1, 0}, {2, 1}}) end},
         {'placement: every rank drives a GPU of its own; write "cuda", not "cuda:1"', function() flow.placement("cuda:1", {0, 1}) end},
-        {'placement: every rank drives a GPU of its own; write "cuda", not "cuda:0"', function() flow.placement.all "cuda:0" end},
+        {'placement.all: every rank drives a GPU of its own; write "cuda", not "cuda:0"', function() flow.placement.all "cuda:0" end},
         {"placement: no rank is named", function() flow.placement("cpu", {}) end},
         {"placement: ranks must form a regular grid; one list holds 2, another 1", function() flow.placement("cpu", {{0, 1}, {2}}) end},
         {"placement: ranks must form a regular grid", function() flow.placement("cpu", {{0, 1}, 2}) end},
