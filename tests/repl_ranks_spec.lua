@@ -319,9 +319,11 @@ describe("a session over ranks", function()
         assert.truthy(rest:find("\nmodes kept\n", 1, true), rest)
     end)
 
-    on_terminal("ends by os.exit on all ranks", function(start)
-        local t = start(2)
-        assert.truthy(t:finish "os.exit(3)\n":find "\nrc=3\nmodes kept\n")
+    on_terminal("ends by os.exit and quit on all ranks", function(start)
+        for line, status in pairs {["os.exit(3)"] = 3, ["quit"] = 0, ["if true then quit(4) end"] = 4} do
+            local t = start(2)
+            assert.truthy(t:finish(line .. "\n"):find(("\nrc=%d\nmodes kept\n"):format(status)), line)
+        end
     end)
 
     on_terminal("works under mpirun with any number of ranks", function(start)

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_LIMIT = 1 << 16, PROMPT_LIMIT = 64 };
+enum { LINE_LIMIT = 1 << 16, PROMPT_LIMIT = 256 };
 
 #define LONG_TIME 0.1           /* seconds */
 
@@ -101,7 +101,7 @@ static bool is_compiled(lua_State *L, const char *word, const char *text, size_t
 static bool compile_answer(lua_State *L, const char *text, size_t n)
 {
     while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
-    for (size_t at = n; at > 0; at--) {
+    for (size_t at = n; at > 0 && n - at < LINE_LIMIT; at--) {
         if (text[at - 1] != '\n' || !is_compiled(L, "return ", text + at, n - at) || !is_compiled(L, "", text, at)) continue;
         if (load_parts(L, text, at, "return ", text + at, n - at) == LUA_OK) return true;
         lua_pop(L, 1);
@@ -118,11 +118,12 @@ static int compile(lua_State *L, bool *more)
     *more = is_incomplete(L, status);
     if (status == LUA_OK) return status;
     lua_pop(L, 1);
-    if (compile_answer(L, text, n)) {
-        *more = false;
-        return LUA_OK;
-    }
     status = load_parts(L, "", 0, "", text, n);
+    bool answers = status != LUA_OK && compile_answer(L, text, n);
+    if (answers) {
+        lua_remove(L, -2);
+        status = LUA_OK;
+    }
     *more = status != LUA_OK && (*more || is_incomplete(L, status));
     return status;
 }
