@@ -190,14 +190,29 @@ bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to)
     return from == to || (fl_dtype_is_float(from) && fl_dtype_is_float(to) && fl_dtype_promote(from, to) == to);
 }
 
+/* An integer keeps its value where the other dtype holds all that this one does: a 0-d int64 among int8 tensors becomes int8. */
+static bool holds_integers(fl_dtype from, fl_dtype to)
+{
+    if (from == FL_BOOL) return true;
+    bool is_signed = from != FL_UINT8;
+    return to != FL_BOOL && (to == FL_UINT8 ? !is_signed : fl_dtype_size(from) + !is_signed <= fl_dtype_size(to));
+}
+
+bool fl_sbp_order_exact(fl_dtype from, fl_dtype to)
+{
+    if (from == to || fl_dtype_is_float(to)) return true;
+    if (from == FL_UINT8 && to == FL_BOOL) return true; /* no value is less than 0, which alone is false */
+    return !fl_dtype_is_float(from) && holds_integers(from, to);
+}
+
 void fl_sbp_partial(fl_sigs *s, uint32_t operands, fl_sbp partial)
 {
     fl_sbp sig[MAX_OPERANDS];
+    bool (*survives)(fl_dtype from, fl_dtype to) = partial == FL_PSUM ? fl_sbp_sum_exact : fl_sbp_order_exact;
     assert(s->nin + s->nout <= MAX_OPERANDS);
     for (int i = 0; i < s->nin; i++) {
         bool takes = operands >> i & 1u;
-        if (takes && s->in[i].kind != FL_TENSOR) return;
-        if (takes && partial == FL_PSUM && !fl_sbp_sum_exact(s->in[i].dtype, s->out[0].dtype)) return;
+        if (takes && (s->in[i].kind != FL_TENSOR || !survives(s->in[i].dtype, s->out[0].dtype))) return;
         sig[i] = takes ? partial : FL_B;
     }
     for (int i = 0; i < s->nout; i++) sig[s->nin + i] = partial;

@@ -106,6 +106,13 @@ static void sbp_increasing(fl_sigs *s)
     fl_sbp_partial(s, 1, FL_PMIN);
 }
 
+/* The sign of NaN is 0, which may lose against the sign of a number that NaN wins over. */
+static void sbp_sign(fl_sigs *s)
+{
+    if (fl_dtype_is_float(s->in[0].dtype)) fl_sbp_broadcast(s);
+    else sbp_increasing(s);
+}
+
 static void sbp_where(fl_sigs *s)
 {
     fl_sbp_broadcast(s);

@@ -46,10 +46,12 @@ void fl_sbp_broadcast(fl_sigs *s);
 /* As above, and P(sum) -> P(sum) (linear functions of one tensor), P(max), P(min) not. */
 void fl_sbp_linear(fl_sigs *s);
 /* The tensors of the mask partial, the other operands B -> partial; nothing when one of the mask is a number, or when
-** P(sum) would not survive the op's change of dtype. */
+** the partial would not survive the op's change of dtype. */
 void fl_sbp_partial(fl_sigs *s, uint32_t operands, fl_sbp partial);
 /* Do sums commute with the conversion? (same dtype, or to a wider float; never bool) */
 bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to);
+/* Do max and min? (to a float, to integers that hold all values, of uint8 to bool; -1 and 0 as bool are true and false) */
+bool fl_sbp_order_exact(fl_dtype from, fl_dtype to);
 /* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
 void fl_sbp_except(fl_sigs *s, uint32_t mask);
 
