@@ -1,6 +1,7 @@
 -- registry_spec.lua -- every registered op, by its own samples: documentation, layouts, dtypes, gradients of
 -- first and second order, every SBP signature, bad arguments. A new op is tested by being registered.
 local flow = require "flow"
+local reference = require "tests.reference"
 local support = require "tests.support"
 local testing = flow._testing
 
@@ -136,14 +137,94 @@ describe("gradients:", function()
 end)
 
 describe("SBP signatures:", function()
+  local grids = {{2}, {3}, {2, 2}, {3, 2}}
   after_each(function() testing.set_world(1, 0) end)
+
+  local function in_float64(args)
+    local list = map_tensors(args, function(t) return t.dtype == "float32" and t:to "float64" or t end)
+    list.n = args.n
+    return list
+  end
+
+  -- Of the many signatures of a grid a few.
+  local function some(cases, grid, count, text)
+    if support.all or #grid == 1 then return cases end
+    return support.some(cases, count, text .. table.concat(grid, " x "))
+  end
+
   each_sample(function(op, sample, i)
-    for parts = 2, 3 do
-      it(op.name .. " sample " .. i .. " over " .. parts .. " parts", function()
-        local args = arguments(op, sample)
-        if op.source then support.check_source(op, args, parts)
-        else support.check_signatures(op, args, parts, map_tensors) end
-      end)
+    for _, grid in ipairs(grids) do
+      local shape = table.concat(grid, " x ")
+      if not op.source then
+        it(op.name .. " sample " .. i .. " over " .. shape .. " parts", function()
+          support.check_signatures(op, in_float64(arguments(op, sample)), grid, map_tensors, 1e-9, function(cases)
+            return some(cases, grid, 20, op.name .. sample)
+          end)
+        end)
+      elseif #grid == 1 then
+        it(op.name .. " sample " .. i .. " over " .. shape .. " parts", function() support.check_source(op, arguments(op, sample), grid[1]) end)
+      end
     end
+  end)
+
+  -- Small whole numbers, so that there are zeros, negative numbers and ties, and sums are exact in every dtype; with
+  -- `special` NaN and infinities among them.
+  local function plain(t, dtype, special)
+    local x = t:to "float64"
+    x = t.dtype == "bool" and x * flow.randint(-2, 3, x.shape) or (x * 2):round()
+    if dtype == "uint8" then x = x:relu() end
+    if special then
+      local which = flow.arange(x:numel()):reshape(x.shape):remainder(7)
+      for k, v in pairs {[0] = 0 / 0, [2] = math.huge, [5] = -math.huge} do x = flow.where(which:eq(k), v, x) end
+    end
+    return x:to(dtype)
+  end
+
+  -- Those in which a word occurs: "P", or "P(" for P(max) and P(min).
+  local function with(cases, word)
+    local list = {}
+    for _, case in ipairs(cases) do
+      local text = table.concat(case.inputs, " ") .. " " .. table.concat(case.outputs, " ")
+      if text:find(word, 1, true) then list[#list + 1] = case end
+    end
+    return list
+  end
+
+  local tolerance = {float16 = 0.05, bfloat16 = 0.2, float32 = 1e-3}
+
+  -- Nothing may exceed the value that arg_find is given: NaN does, and as bool any number exceeds 0.
+  local function keeps_contract(op, to, special) return op.name ~= "arg_find" or not (special or to == "bool") end
+
+  -- One dtype of the sample's tensors as another: only what the op takes counts.
+  local function check_dtype(op, sample, from, to, grid, special, seed)
+    local args = arguments(op, sample)
+    flow.manual_seed(seed)
+    local n = args.n
+    args = map_tensors(args, function(t) return t.dtype == from and plain(t, to, special) or t end)
+    args.n = n
+    local copies = map_tensors(args, function(t) return t:clone() end)
+    copies.n = n
+    if not keeps_contract(op, to, special) or not pcall(call, op, copies) then return end
+    support.check_signatures(op, args, grid, map_tensors, tolerance[to] or 1e-6, function(cases)
+      return some(with(cases, special and "P(" or "P"), grid, 5, op.name .. sample .. to)
+    end)
+  end
+
+  each_sample(function(op, sample, i)
+    if op.source then return end
+    it(op.name .. " sample " .. i .. " in every dtype", function()
+      local seen = {}
+      for _, t in ipairs(tensors_of(arguments(op, sample))) do seen[t.dtype] = true end
+      for _, from in ipairs(reference.dtypes) do
+        for _, to in ipairs(seen[from] and reference.dtypes or {}) do
+          for seed = 1, support.all and 20 or 2 do
+            for _, grid in ipairs {{2}, seed == 1 and {2, 2} or nil} do
+              check_dtype(op, sample, from, to, grid, false, seed)
+              if reference.is_float(to) then check_dtype(op, sample, from, to, grid, true, seed) end
+            end
+          end
+        end
+      end
+    end)
   end)
 end)

@@ -1,9 +1,12 @@
 -- support.lua -- what the specs share: comparing tensors, finite differences, cutting tensors into parts.
 local assert = require "luassert"
 local flow = require "flow"
+local reference = require "tests.reference"
 local testing = flow._testing
 
 local M = {}
+
+M.all = os.getenv "FLOW_TEST_ALL" == "1"
 
 -- A number that depends on the text alone.
 function M.seed(text)
@@ -181,7 +184,26 @@ function M.split(n, parts, index)
   return base * index + math.min(index, extra), base + (index < extra and 1 or 0)
 end
 
--- The parts of x under one SBP; partials differ in sign and size, so that |x| does not pass as linear.
+-- A term of a sum: zeros, positive and negative numbers, so that |x| does not pass as linear.
+local function term(x)
+  if x.dtype ~= "float64" then return flow.randint(-4, 5, x.shape):to(x.dtype) end
+  return flow.where(flow.rand(x.shape):lt(0.2), 0, flow.randn(x.shape):to "float64" * 3)
+end
+
+-- What another rank may hold beside a value of a P(max) or P(min): as much, or something that loses.
+local function loser(x, sbp)
+  if x.dtype == "bool" then
+    local mask = flow.randint(0, 2, x.shape):to "bool"
+    return sbp == "P(max)" and x:logical_and(mask) or x:logical_or(mask)
+  end
+  local step = flow.randint(0, 4, x.shape) * (sbp == "P(max)" and -1 or 1) -- 0: a tie
+  if not reference.is_float(x.dtype) then
+    return (x:to "int64" + step):clamp(reference.lowest[x.dtype], reference.highest[x.dtype]):to(x.dtype)
+  end
+  return flow.where(x:isnan(), term(x), x + (step * flow.rand(x.shape)):to(x.dtype)) -- NaN wins over any number
+end
+
+-- The parts of x under one SBP.
 function M.cut(x, sbp, parts)
   local axis = sbp:match("^S%((%d+)%)$")
   local list = {}
@@ -194,33 +216,40 @@ function M.cut(x, sbp, parts)
     end
   end
   if #list > 0 then return list end
-  local float = x.dtype:find("float") ~= nil
   if sbp == "P" then
     local rest = x:clone()
     for r = 1, parts - 1 do
-      list[r] = float and (flow.randn(x.shape):to(x.dtype) * 3) or (flow.randint(-5, 5, x.shape):to(x.dtype))
+      list[r] = term(x)
       rest = rest - list[r]
     end
     list[parts] = rest
     return list
   end
   local holder = flow.randint(0, parts, x.shape)
-  local sign = sbp == "P(max)" and -1 or 1
-  for r = 0, parts - 1 do
-    local other
-    if x.dtype == "bool" then other = sbp == "P(max)" and flow.zeros_like(x) or flow.ones_like(x)
-    else other = x + ((flow.rand(x.shape) * 5 + 1) * sign):to(x.dtype) end
-    list[r + 1] = flow.where(holder:eq(r), x, other)
+  for r = 0, parts - 1 do list[r + 1] = flow.where(holder:eq(r), x, loser(x, sbp)) end
+  return list
+end
+
+-- The parts under an nd-SBP ("S(0),P") over a hierarchy, in the order of the ranks; replicas are alike.
+function M.cut_over(x, nd_sbp, hierarchy)
+  local sbp, inner = nd_sbp:match "^([^,]+),?(.*)$"
+  local pieces = M.cut(x, sbp, hierarchy[1])
+  if inner == "" then return pieces end
+  local rest, list, parts = {table.unpack(hierarchy, 2)}, {}, nil
+  for _, piece in ipairs(pieces) do
+    if sbp == "B" and parts then for i, part in ipairs(parts) do parts[i] = part:clone() end
+    else parts = M.cut_over(piece, inner, rest) end
+    for _, part in ipairs(parts) do list[#list + 1] = part end
   end
   return list
 end
 
--- The whole from its parts.
-function M.join(list, sbp)
+-- The whole from its parts; eps: how far replicas may differ.
+function M.join(list, sbp, eps)
   local axis = sbp:match("^S%((%d+)%)$")
   if axis then return flow.cat(list, tonumber(axis)) end
   if sbp == "B" then
-    for r = 2, #list do M.same(list[1], list[r], "broadcast parts differ", 1e-12) end
+    for r = 2, #list do M.same(list[1], list[r], "broadcast parts differ", eps or 1e-12) end
     return list[1]
   end
   local whole = list[1]
@@ -234,10 +263,26 @@ function M.join(list, sbp)
   return whole
 end
 
--- Signatures of a call: {inputs = {"S(0)", "B"}, outputs = {"S(0)"}, body = false}.
-function M.signatures(op, parts, args)
+-- The whole from the parts under an nd-SBP over a hierarchy.
+function M.join_over(list, nd_sbp, hierarchy, eps)
+  local sbp, inner = nd_sbp:match "^([^,]+),?(.*)$"
+  if inner == "" then return M.join(list, sbp, eps) end
+  local rest, pieces, each = {table.unpack(hierarchy, 2)}, {}, #list // hierarchy[1]
+  for i = 1, hierarchy[1] do pieces[i] = M.join_over({table.unpack(list, (i - 1) * each + 1, i * each)}, inner, rest, eps) end
+  return M.join(pieces, sbp, eps)
+end
+
+-- "S(0),P" as {"S(0)", "P"}
+function M.sbp_list(nd_sbp)
   local list = {}
-  for line in testing.signatures(op.name, parts, table.unpack(args, 1, args.n)):gmatch("[^\n]+") do
+  for sbp in nd_sbp:gmatch "[^,]+" do list[#list + 1] = sbp end
+  return list
+end
+
+-- Signatures of a call over a hierarchy: {inputs = {"S(0),B", "B,B"}, outputs = {"S(0),B"}, body = false}.
+function M.signatures(op, hierarchy, args)
+  local list = {}
+  for line in testing.signatures(op.name, hierarchy, table.unpack(args, 1, args.n)):gmatch("[^\n]+") do
     local kind, inputs, outputs = line:match("^(%a+)([^>]*)>?(.*)$")
     local case = {body = kind == "body", inputs = {}, outputs = {}}
     for sbp in inputs:gmatch("%S+") do case.inputs[#case.inputs + 1] = sbp end
@@ -277,63 +322,88 @@ function M.check_source(op, args, parts)
   end
 end
 
--- Proves every signature of op for these arguments: cut the inputs, run the op on every rank's part in a dry world, put
--- the results together, compare with the op on whole tensors.
-function M.check_signatures(op, args, parts, map_tensors)
-  -- float64, so that sums over parts may be compared tightly
-  local whole = map_tensors(args, function(t) return t.dtype == "float32" and t:to("float64") or t end)
-  whole.n = args.n
+-- `count` of a list, drawn with a text as the seed.
+function M.some(list, count, text)
+  local state, drawn = M.seed(text), {table.unpack(list)}
+  count = math.min(count, #list)
+  for i = 1, count do
+    state = (state * 48271 + 11) % 2147483647
+    local j = i + state % (#drawn - i + 1)
+    drawn[i], drawn[j] = drawn[j], drawn[i]
+  end
+  return {table.unpack(drawn, 1, count)}
+end
+
+-- Placement of all ranks of a world as a hierarchy.
+function M.grid(hierarchy, first)
+  local each, list = 1, {}
+  for k = 2, #hierarchy do each = each * hierarchy[k] end
+  for i = 0, hierarchy[1] - 1 do
+    local rank = (first or 0) + i * each
+    list[i + 1] = #hierarchy == 1 and rank or M.grid({table.unpack(hierarchy, 2)}, rank)
+  end
+  return first and list or flow.placement("cpu", list)
+end
+
+-- One result of each rank, in a dry world: the ranks' parts of the operands are pieces[operand][rank].
+local function run_on_ranks(run, whole, pieces, inputs, hierarchy, map_tensors)
+  local results, sbps, ranks = {}, {}, 1
+  for _, n in ipairs(hierarchy) do ranks = ranks * n end
+  for r = 0, ranks - 1 do
+    testing.set_world(ranks, r)
+    local placement, at = M.grid(hierarchy), 0
+    local mine = map_tensors(whole, function(t)
+      at = at + 1
+      return testing.from_part(pieces[at][r + 1], t.shape, placement, M.sbp_list(inputs[at]))
+    end)
+    mine.n = whole.n
+    local got = run(mine)
+    for j = 1, got.n do
+      results[j] = results[j] or {}
+      sbps[j] = tostring(got[j].sbp):gsub("[ ]", ""):gsub("^%((.*)%)$", "%1")
+      results[j][r + 1] = got[j]:to_local()
+    end
+  end
+  testing.set_world(1, 0)
+  return results, sbps
+end
+
+-- Proves signatures of op for these arguments, those that `select` takes of a list: cut the inputs, run the op on every rank's
+-- part in a dry world, put the results together, compare with the op on whole tensors.
+function M.check_signatures(op, whole, hierarchy, map_tensors, eps, select)
   local function run(list)
     flow.manual_seed(7)
     return table.pack(op.call(table.unpack(list, 1, list.n)))
   end
-  local reference = map_tensors(whole, function(t) return t:clone() end)
-  reference.n = whole.n
-  local want = run(reference)
-  local ranks = {}
-  for r = 0, parts - 1 do ranks[r + 1] = r end
-  local cases, whole_bytes = M.signatures(op, parts, whole), 0
-  map_tensors(whole, function(t) whole_bytes = whole_bytes + t:numel() return t end)
-  for _, case in ipairs(cases) do
+  local copies = map_tensors(whole, function(t) return t:clone() end)
+  copies.n = whole.n
+  local want = run(copies)
+  local cases, promised, elements = {}, {}, 0
+  for _, case in ipairs(M.signatures(op, hierarchy, whole)) do
+    local key = table.concat(case.inputs, " ")
+    if not promised[key] then cases[#cases + 1], promised[key] = case, {} end
+    for j, sbp in ipairs(case.outputs) do promised[key][j .. sbp] = true end
+  end
+  map_tensors(whole, function(t) elements = elements + t:numel() return t end)
+  for _, case in ipairs(select(cases)) do
     if not case.body then
-      local label = op.name .. " (" .. table.concat(case.inputs, ", ") .. ")"
-      local pieces, shapes = {}, {}
-      local at = 0
+      local label = ("%s (%s) over %s"):format(op.name, table.concat(case.inputs, "; "), table.concat(hierarchy, " x "))
+      local pieces, at = {}, 0
       map_tensors(whole, function(t)
         at = at + 1
         flow.manual_seed(11 + at)
-        pieces[at] = M.cut(t, case.inputs[at], parts)
-        shapes[at] = t.shape
+        pieces[at] = M.cut_over(t, case.inputs[at], hierarchy)
         return t
       end)
-      local results, sbps = {}, {}
-      for r = 0, parts - 1 do
-        testing.set_world(parts, r)
-        local p = flow.placement("cpu", ranks)
-        local i = 0
-        local mine = map_tensors(whole, function()
-          i = i + 1
-          return testing.from_part(pieces[i][r + 1], shapes[i], p, case.inputs[i])
-        end)
-        mine.n = whole.n
-        local ok, got = pcall(run, mine)
-        assert(ok, label .. ": " .. tostring(got))
-        for j = 1, got.n do
-          results[j] = results[j] or {}
-          sbps[j] = tostring(got[j].sbp)
-          results[j][r + 1] = got[j]:to_local()
-        end
-      end
+      local ok, results, sbps = pcall(run_on_ranks, run, whole, pieces, case.inputs, hierarchy, map_tensors)
       testing.set_world(1, 0)
+      assert(ok, label .. ": " .. tostring(results))
       for j, list in ipairs(results) do
-        if whole_bytes > 0 then -- every box of an empty tensor is free, so any signature may win
-          local promised = {B = not table.concat(case.inputs):find("[SP]")} -- all-B wins where parts would be empty
-          for _, other in ipairs(cases) do
-            if table.concat(other.inputs, " ") == table.concat(case.inputs, " ") then promised[other.outputs[j]] = true end
-          end
-          assert(promised[sbps[j]], label .. ": result " .. j .. " is " .. sbps[j] .. ", promised " .. case.outputs[j])
+        -- every box of an empty tensor is free, and on a grid another signature may leave fewer parts empty
+        if elements > 0 and #hierarchy == 1 then
+          assert(promised[table.concat(case.inputs, " ")][j .. sbps[j]], label .. ": result " .. j .. " is " .. sbps[j] .. ", promised " .. case.outputs[j])
         end
-        M.close(want[j], M.join(list, sbps[j]), 1e-9, label .. " -> " .. sbps[j] .. " over " .. parts)
+        M.close(want[j], M.join_over(list, sbps[j], hierarchy, eps), eps, label .. " -> " .. sbps[j])
       end
     end
   end

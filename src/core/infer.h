@@ -57,9 +57,9 @@ enum { FL_INFER_CAPACITY = 16384 };
 typedef void (*fl_candidate_fn)(void *context, const fl_candidate *candidate, int nin, int nout);
 fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes, const fl_meta *const *in, const fl_placement *placement, bool in_place, fl_candidate_fn report, void *context);
 
-/* Reports every signature of one axis of `parts` ranks as the op lists them, legal for these operands (all-B, which
-** is always legal, is not listed): the tests prove each. SBPs of the tensor operands, then of the results. */
-typedef void (*fl_signature_fn)(void *context, const fl_sbp *in_out, int nin, int nout, bool has_body);
-fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, int parts, fl_signature_fn report, void *context);
+/* Reports every signature over a hierarchy that some inputs of these shapes and dtypes could be given for: the tests prove
+** each. SBPs of the tensor operands, then of the results. */
+typedef void (*fl_signature_fn)(void *context, const fl_nd_sbp *in_out, int nin, int nout, bool has_body);
+fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, const int *hierarchy, int ndim, fl_signature_fn report, void *context);
 
 #endif

@@ -128,7 +128,8 @@ typedef struct fl_sigs {
 /* An op written in other ops; dispatched instead of the kernel when its signature is chosen. */
 typedef fl_status (*fl_body)(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
 
-/* Adds a signature: nin SBPs of the inputs, then nout of the outputs. body NULL: the kernel. */
+/* Adds a signature: nin SBPs of the inputs, then nout of the outputs. body NULL: the kernel. The tensor axes that it splits are
+** parts of one logical axis: it is taken only where the hierarchy axes before have left the same interval of each. */
 void fl_sig_add(fl_sigs *s, fl_body body, const fl_sbp *in_out);
 /* The same written out: FL_SIG(s, NULL, FL_S(0), FL_B, FL_S(0)) */
 #define FL_SIG(s, body, ...) fl_sig_add((s), (body), (const fl_sbp[]){__VA_ARGS__})
@@ -201,7 +202,9 @@ enum {                          /* op->flags */
     FL_OP_SOURCE = 256,         /* no tensor input: placement and SBP come from the options */
     FL_OP_LOCAL_ONLY = 512,     /* result shape depends on data: local or all-B only */
     FL_OP_OVERWRITES = 1024,    /* writes operand 0 without reading it: the value it had is of no interest */
-    FL_OP_FETCHES = 2048        /* local operands may be on other devices than the first: they are copied there */
+    FL_OP_FETCHES = 2048,       /* local operands may be on other devices than the first: they are copied there */
+    FL_OP_REGROUPS = 4096       /* the elements of x in the same row-major order under other axes (reshape): which of its parts
+                                ** are parts of the result is for the op's own signatures to say */
 };
 
 struct fl_op {

@@ -1,7 +1,8 @@
 /*
 ** sbp_choose.c -- which of an op's signatures is taken, for any number of hierarchy axes.
 **
-** Axis k is asked with the shapes left after the axes before it, so the candidates form a tree. Every leaf
+** Axis k is asked with the shapes left after the axes before it, so the candidates form a tree. The tensor axes that a
+** signature splits are one logical axis, so it is taken only where the same interval is left of each of them. Every leaf
 ** is priced by the boxing it would need; the best one costs least, then has the fewest empty parts, then
 ** keeps most inputs as they are (wholly, then counting hierarchy axes), then the largest input, then comes
 ** first in the op's list. The tree is complete for three axes; on further ones only signatures that keep
@@ -9,6 +10,7 @@
 */
 #include "infer_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum { MEMO_SIZE = 256, COMPLETE_AXES = 3 };
@@ -49,6 +51,7 @@ typedef struct search {
     score best_score;
     int leaf, best_leaf;        /* leaves are counted in order; best_leaf < 0: none yet */
     fl_candidate_fn report;     /* second pass: every leaf is reported */
+    fl_signature_fn list;       /* instead of choosing: every leaf of any inputs is reported */
     void *context;
     memo memos[MEMO_SIZE];
     struct fl_sig_list lists[FL_MAX_HIERARCHY];
@@ -89,16 +92,52 @@ static bool may_become_partial(const search *s, const fl_sbp *row, int i, int ax
     return false;
 }
 
-static bool is_allowed(const search *s, const fl_sbp *row, fl_body body, int axis)
+static bool splits(const search *s, const fl_sbp *row, int i) { return s->left[i].kind == FL_TENSOR && fl_sbp_is_split(row[i]); }
+
+/* Hierarchy axes before `axis`, a bit each, that have cut tensor axis `cut` of operand i. An axis of one rank cuts nothing. */
+static uint32_t cut_by(const search *s, int i, fl_sbp cut, int axis)
 {
-    const fl_op *op = s->shapes->op;
-    if (s->in_place && (body || row[s->nin] != s->in[0]->nd_sbp.at[axis])) return false;
+    uint32_t mask = 0;
+    for (int k = 0; k < axis; k++)
+        if (s->now[i].at[k] == cut && s->placement->hierarchy[k] > 1) mask |= 1u << k;
+    return mask;
+}
+
+/* Is the same interval left of all tensor axes that the row splits, on every rank? After gather's (B, S(i)) -> S(i) the index is
+** cut and x is whole, so (S(i), S(i)) -> S(i) would pair other positions. Equal sizes need equal cuts; where sizes differ (groups of
+** channels) the op lists the row only for parts of equal size, and these agree after equal cuts too. */
+static bool intervals_agree(const search *s, const fl_sbp *row, int axis)
+{
+    int first = -1;
+    if (s->shapes->op->flags & FL_OP_REGROUPS) return true;
+    for (int i = 0; i < s->width; i++) {
+        if (!splits(s, row, i)) continue;
+        if (first < 0) first = i;
+        else if (cut_by(s, i, row[i], axis) != cut_by(s, first, row[first], axis)) return false;
+    }
+    return true;
+}
+
+/* A row that some inputs could be given for: no split of an axis that is not there, no P(sum) of bool, no intervals that differ. */
+static bool is_legal(const search *s, const fl_sbp *row, int axis)
+{
     for (int i = 0; i < s->width; i++) {
         const fl_spec *spec = &s->left[i];
         if (spec->kind != FL_TENSOR) continue;
         if (fl_sbp_is_split(row[i]) && row[i] >= spec->shape.ndim) return false;
         if (row[i] == FL_PSUM && spec->dtype == FL_BOOL) return false;
-        if (i >= s->nin) continue;
+    }
+    return intervals_agree(s, row, axis);
+}
+
+static bool is_allowed(const search *s, const fl_sbp *row, fl_body body, int axis)
+{
+    const fl_op *op = s->shapes->op;
+    if (!is_legal(s, row, axis)) return false;
+    if (s->list) return true;
+    if (s->in_place && (body || row[s->nin] != s->in[0]->nd_sbp.at[axis])) return false;
+    for (int i = 0; i < s->nin; i++) {
+        if (s->left[i].kind != FL_TENSOR) continue;
         fl_sbp actual = s->in[i]->nd_sbp.at[axis];
         if (row[i] == actual) continue;
         if (fl_op_writes(op, i, s->nin, s->in_place)) return false;
@@ -153,9 +192,30 @@ static bool is_better(const score *a, const score *b)
     return a->largest_kept > b->largest_kept;
 }
 
+/* The body of the leaf at hand: that of the first hierarchy axis that needs one. */
+static fl_body leaf_body(const search *s)
+{
+    fl_body body = NULL;
+    for (int k = 0; k < s->placement->ndim && !body; k++) body = s->body_at[k];
+    return body;
+}
+
+/* Reports a leaf: the tensor operands alone. */
+static fl_status list_leaf(search *s)
+{
+    fl_nd_sbp tensors[FL_MAX_PARAMS + FL_MAX_OUT];
+    int nin = 0, nout = s->width - s->nin;
+    for (int i = 0; i < s->nin; i++)
+        if (s->left[i].kind == FL_TENSOR) tensors[nin++] = s->now[i];
+    memcpy(tensors + nin, s->now + s->nin, (size_t)nout * sizeof *tensors);
+    s->list(s->context, tensors, nin, nout, leaf_body(s) != NULL);
+    return FL_OK;
+}
+
 static fl_status visit_leaf(search *s)
 {
     score now;
+    if (s->list) return list_leaf(s);
     int leaf = s->leaf++;
     FL_TRY(score_of(&now, s));
     if (s->report) {
@@ -165,8 +225,7 @@ static fl_status visit_leaf(search *s)
         s->best_score = now;
         s->best_leaf = leaf;
         memcpy(s->best, s->now, (size_t)s->width * sizeof *s->now);
-        s->best_body = NULL;
-        for (int k = 0; k < s->placement->ndim && !s->best_body; k++) s->best_body = s->body_at[k];
+        s->best_body = leaf_body(s);
     }
     return FL_OK;
 }
@@ -224,6 +283,7 @@ static bool keeps_an_input(const search *s, const fl_sbp *row, int axis)
 static bool is_narrow(const search *s, int axis)
 {
     const struct fl_sig_list *list = &s->lists[axis];
+    if (s->list) return false;
     for (int r = 0; axis >= COMPLETE_AXES && r < list->count - 1; r++)
         if (is_allowed(s, row_of(list, r), list->bodies[r], axis) && keeps_an_input(s, row_of(list, r), axis)) return true;
     return false;
@@ -260,15 +320,6 @@ static fl_status fail_to_choose(const search *s)
                    c->name, fl_operand_name(name, c->op, i), s->in[i] ? fl_meta_text(text, s->in[i]) : "a number");
 }
 
-static bool search_allocate(search *s)
-{
-    size_t width = (size_t)s->width, levels = (size_t)s->placement->ndim + 1;
-    s->left = malloc(levels * width * sizeof *s->left);
-    s->now = malloc(2 * width * sizeof *s->now);
-    s->logical = malloc(width * sizeof *s->logical);
-    return s->left && s->now && s->logical;
-}
-
 static void search_free(search *s)
 {
     for (int k = 0; k < FL_MAX_HIERARCHY; k++) {
@@ -294,24 +345,99 @@ static void search_begin(search *s)
     }
 }
 
+/* A search over these operands and results; NULL: out of memory. */
+static search *search_new(const fl_infer *shapes, const fl_placement *placement)
+{
+    search *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->shapes = shapes;
+    s->placement = placement;
+    s->nin = shapes->nin;
+    s->width = shapes->nin + shapes->nout;
+    size_t width = (size_t)s->width, levels = (size_t)placement->ndim + 1;
+    s->left = malloc(levels * width * sizeof *s->left);
+    s->now = malloc(2 * width * sizeof *s->now);
+    s->logical = malloc(width * sizeof *s->logical);
+    if (s->left && s->now && s->logical) {
+        search_begin(s);
+        return s;
+    }
+    search_free(s);
+    return NULL;
+}
+
+/* ---- the check of debug builds ---- */
+
+#ifndef NDEBUG
+/* Where element number i of a window lies in the whole tensor, both row-major. */
+static int64_t whole_position(const fl_shape *shape, const fl_window *window, int64_t i)
+{
+    int64_t position = 0, extent = 1;
+    for (int a = shape->ndim - 1; a >= 0; a--) {
+        position += (window->start[a] + i % window->size[a]) * extent;
+        i /= window->size[a];
+        extent *= shape->dims[a];
+    }
+    return position;
+}
+
+/* The result of an op that regroups axes holds the elements that the input holds: some thousand of them are compared. */
+static void check_regrouped(const search *s, int rank)
+{
+    enum { COMPARED = 4096 };
+    fl_window in, out;
+    int64_t held = 1, kept = 1;
+    fl_window_of(&in, &s->logical[0], s->placement, s->best[0], rank);
+    fl_window_of(&out, &s->logical[1], s->placement, s->best[1], rank);
+    for (int a = 0; a < s->logical[0].ndim; a++) held *= in.size[a];
+    for (int a = 0; a < s->logical[1].ndim; a++) kept *= out.size[a];
+    assert(held == kept);
+    for (int64_t i = 0; i < held; i += 1 + held / COMPARED)
+        assert(whole_position(&s->logical[0], &in, i) == whole_position(&s->logical[1], &out, i));
+}
+
+/* Tensor axes that hierarchy axis k splits together are the same interval of their tensors on this rank, in proportion where
+** their sizes differ. */
+static void check_axis(const search *s, int k, int rank)
+{
+    int64_t size = -1, start = 0, whole = 0;
+    for (int i = 0; i < s->width; i++) {
+        fl_nd_sbp so_far = s->best[i];
+        fl_window w;
+        if (s->left[i].kind != FL_TENSOR || !fl_sbp_is_split(so_far.at[k])) continue;
+        int axis = so_far.at[k];
+        so_far.n = (uint8_t)(k + 1);
+        fl_window_of(&w, &s->logical[i], s->placement, so_far, rank);
+        if (size < 0) {
+            size = w.size[axis];
+            start = w.start[axis];
+            whole = s->logical[i].dims[axis];
+        }
+        assert(w.start[axis] * whole == start * s->logical[i].dims[axis] && w.size[axis] * whole == size * s->logical[i].dims[axis]);
+    }
+}
+
+/* The windows of all operands correspond on every rank, whatever the rows promised. */
+static void check_windows(const search *s)
+{
+    for (int rank = 0; rank < s->placement->count; rank++) {
+        if (s->shapes->op->flags & FL_OP_REGROUPS) check_regrouped(s, rank);
+        else for (int k = 0; k < s->placement->ndim; k++) check_axis(s, k, rank);
+    }
+}
+#endif
+
+/* ---- the search ---- */
+
 fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes,
                           const fl_meta *const *in, const fl_placement *placement, bool in_place,
                           fl_candidate_fn report, void *context)
 {
-    search *s = calloc(1, sizeof *s);
+    search *s = search_new(shapes, placement);
     if (!s) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while inferring the SBP", shapes->name);
-    s->shapes = shapes;
     s->in = in;
-    s->placement = placement;
     s->in_place = in_place;
-    s->nin = shapes->nin;
-    s->width = shapes->nin + shapes->nout;
-    fl_status status = FL_OK;
-    if (!search_allocate(s)) status = fl_fail(FL_ERR_MEMORY, "%s: out of memory while inferring the SBP", shapes->name);
-    else {
-        search_begin(s);
-        status = visit(s, 0);
-    }
+    fl_status status = visit(s, 0);
     if (status == FL_OK && s->best_leaf < 0) status = fail_to_choose(s);
     if (status == FL_OK && report) {
         s->report = report;
@@ -319,6 +445,9 @@ fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, 
         s->leaf = 0;
         status = visit(s, 0);
     }
+#ifndef NDEBUG
+    if (status == FL_OK) check_windows(s);
+#endif
     if (status == FL_OK) {
         memcpy(in_sbp, s->best, (size_t)s->nin * sizeof *in_sbp);
         memcpy(out_sbp, s->best + s->nin, (size_t)shapes->nout * sizeof *out_sbp);
@@ -328,43 +457,22 @@ fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, 
     return status;
 }
 
-/* A row that could ever be taken: no split of an axis that is not there, no P(sum) of bool. */
-static bool is_legal(const fl_infer *c, const fl_sbp *row)
-{
-    for (int i = 0; i < c->nin + c->nout; i++) {
-        const fl_spec *spec = i < c->nin ? &c->in[i] : &c->out[i - c->nin];
-        if (spec->kind != FL_TENSOR) continue;
-        if (fl_sbp_is_split(row[i]) && row[i] >= spec->shape.ndim) return false;
-        if (row[i] == FL_PSUM && spec->dtype == FL_BOOL) return false;
-    }
-    return true;
-}
-
-fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, int parts,
+fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, const int *hierarchy, int ndim,
                               fl_signature_fn report, void *context)
 {
     fl_spec specs[FL_MAX_PARAMS];
-    fl_shape shapes[FL_MAX_PARAMS + FL_MAX_OUT];
+    fl_placement grid = {.ndim = ndim};
     if (nin > FL_MAX_PARAMS) return fl_fail(FL_ERR_VALUE, "%s: at most %d operands can be listed", op->name, FL_MAX_PARAMS);
+    memcpy(grid.hierarchy, hierarchy, (size_t)ndim * sizeof *hierarchy);
     for (int i = 0; i < nin; i++) fl_spec_of(&specs[i], &in[i]);
     fl_infer c = {.op = op, .name = op->name, .attrs = attrs, .in = specs, .nin = nin, .nout = op->nout};
     for (int i = 0; i < op->nout; i++) c.out[i].kind = FL_TENSOR;
     FL_TRY(op->infer(&c));
-    for (int i = 0; i < nin + c.nout; i++) shapes[i] = i < nin ? specs[i].shape : c.out[i - nin].shape;
-    struct fl_sig_list list = {.width = nin + c.nout};
-    fl_sigs sigs = {op, attrs, specs, c.out, nin, c.nout, parts, shapes, shapes + nin, &list, 0};
-    if (op->sbp) op->sbp(&sigs);
-    fl_status status = list.failed ? fl_fail(FL_ERR_MEMORY, "%s: out of memory while listing signatures", op->name) : FL_OK;
-    for (int r = 0; status == FL_OK && r < list.count; r++) {
-        const fl_sbp *row = list.rows + (size_t)r * (size_t)list.width;
-        fl_sbp tensors[FL_MAX_PARAMS + FL_MAX_OUT];
-        int count = 0;
-        for (int i = 0; i < nin; i++)
-            if (specs[i].kind == FL_TENSOR) tensors[count++] = row[i];
-        memcpy(tensors + count, row + nin, (size_t)c.nout * sizeof *row);
-        if (is_legal(&c, row)) report(context, tensors, count, c.nout, list.bodies[r] != NULL);
-    }
-    free(list.rows);
-    free(list.bodies);
+    search *s = search_new(&c, &grid);
+    if (!s) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while listing signatures", op->name);
+    s->list = report;
+    s->context = context;
+    fl_status status = visit(s, 0);
+    search_free(s);
     return status;
 }

@@ -421,11 +421,11 @@ static int call_op(lua_State *L)
     return run(L, c, b.in, b.nin, &b.attrs);
 }
 
-fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, int parts, fl_signature_fn report, void *context)
+fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, const int *hierarchy, int ndim, fl_signature_fn report, void *context)
 {
     binding b;
     read_call(L, &b, c);
-    return fl_infer_signatures(c->op, b.in, b.nin, &b.attrs, parts, report, context);
+    return fl_infer_signatures(c->op, b.in, b.nin, &b.attrs, hierarchy, ndim, report, context);
 }
 
 /* The function of an op whose parameters are all single tensors. */

@@ -8,6 +8,7 @@
 #include "../core/global.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Pushes one op's description: name, sig, doc, samples, call and flags. */
 static void push_op(lua_State *L, const fl_op *op)
@@ -100,28 +101,38 @@ static int testing_has_kernel(lua_State *L)
 
 /* Collects the signatures of one call: encoded as text, since Lua may not be entered while the core runs. */
 typedef struct collected {
-    char text[4096];
-    size_t used;
-    int count;
+    char *text;
+    size_t used, size;
+    bool failed;
 } collected;
 
-static void collect(void *context, const fl_sbp *in_out, int nin, int nout, bool has_body)
+static void collect(void *context, const fl_nd_sbp *in_out, int nin, int nout, bool has_body)
 {
     collected *c = context;
     char sbp[FL_SBP_TEXT];
-    if (sizeof c->text - c->used < (size_t)(nin + nout + 2) * FL_SBP_TEXT) return;
+    size_t most = (size_t)(nin + nout + 1) * FL_SBP_TEXT * FL_MAX_HIERARCHY;
+    if (c->size - c->used < most) {
+        char *text = realloc(c->text, 2 * (c->size + most));
+        c->failed = c->failed || !text;
+        if (!text) return;
+        c->text = text;
+        c->size = 2 * (c->size + most);
+    }
     c->used += (size_t)sprintf(c->text + c->used, "%s", has_body ? "body" : "kernel");
     for (int i = 0; i < nin + nout; i++)
-        c->used += (size_t)sprintf(c->text + c->used, "%s%s", i == nin ? ">" : " ", fl_sbp_text(sbp, in_out[i]));
+        for (int k = 0; k < in_out[i].n; k++)
+            c->used += (size_t)sprintf(c->text + c->used, "%s%s", k ? "," : i == nin ? ">" : " ", fl_sbp_text(sbp, in_out[i].at[k]));
     c->used += (size_t)sprintf(c->text + c->used, "\n");
-    c->count++;
 }
 
-/* signatures(op, parts, arguments...) -> text, a line "kernel S(0) B>S(0)" each: SBPs of the tensor operands, then of the results */
+/* signatures(op, hierarchy, arguments...) -> text, a line "kernel S(0),B B,B>S(0),B" each: SBPs of the tensor operands, then of
+** the results */
 static int testing_signatures(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
-    int parts = (int)luaL_checkinteger(L, 2);
+    int64_t list[FL_MAX_NDIM];
+    int hierarchy[FL_MAX_HIERARCHY], ndim = fl_lua_check_list(L, 2, list, FL_MAX_HIERARCHY, "signatures", "hierarchy");
+    for (int k = 0; k < ndim; k++) hierarchy[k] = (int)list[k];
     lua_getfield(L, lua_upvalueindex(1), "_op");
     lua_getfield(L, -1, name);
     const fl_lua_call *call = fl_lua_call_of(L, -1);
@@ -130,8 +141,11 @@ static int testing_signatures(lua_State *L)
     lua_remove(L, 1);
     lua_remove(L, 1);
     collected c = {.used = 0};
-    if (call->op->infer) FL_CHECK(L, fl_lua_signatures(L, call, parts, collect, &c));
-    lua_pushlstring(L, c.text, c.used);
+    fl_status status = call->op->infer ? fl_lua_signatures(L, call, hierarchy, ndim, collect, &c) : FL_OK;
+    if (!c.failed) lua_pushlstring(L, c.text ? c.text : "", c.used);
+    free(c.text);
+    FL_CHECK(L, status);
+    if (c.failed) FL_RAISE(L, "signatures: out of memory");
     return 1;
 }
 

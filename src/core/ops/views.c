@@ -143,14 +143,14 @@ static const char *const back_to_x[] = {"reshape_to(g, x)"};
 static const char *const reshape_samples[] = {"flow.randn(2, 3, 4), {6, 4}", "flow.randn(2, 3, 4):transpose(0, 2), {-1, 2}", "flow.randn(1, 5, 1), {5}",
                                               "flow.zeros(0, 3), {3, 0, 2}", "flow.tensor(3.5), {1, 1}", "flow.arange(24):reshape(4, 6), {2, 2, 6}", NULL};
 FL_OP(reshape) {
-    .name = "reshape", .sig = "reshape(x, size: sizes)", .nout = 1, .flags = FL_OP_VIEW,
+    .name = "reshape", .sig = "reshape(x, size: sizes)", .nout = 1, .flags = FL_OP_VIEW | FL_OP_REGROUPS,
     .doc = "The same elements with other sizes (one may be -1): a view where the strides allow, else a copy.",
     .infer = infer_reshape, .sbp = sbp_reshape, .view = view_reshape, .cpu = fl_kernel_copy, .vjp = back_to_x, .samples = reshape_samples,
 };
 
 static const char *const view_samples[] = {"flow.randn(2, 3, 4), {6, 4}", "flow.randn(4, 6), {-1}", "flow.randn(4, 6):narrow(0, 1, 2), {2, 2, 3}", NULL};
 FL_OP(view) {
-    .name = "view", .sig = "view(x, size: sizes)", .nout = 1, .flags = FL_OP_VIEW | FL_OP_VIEW_ONLY | FL_OP_METHOD_ONLY,
+    .name = "view", .sig = "view(x, size: sizes)", .nout = 1, .flags = FL_OP_VIEW | FL_OP_VIEW_ONLY | FL_OP_METHOD_ONLY | FL_OP_REGROUPS,
     .doc = "The same elements with other sizes (one may be -1), always a view: an error where the strides do not allow it.",
     .infer = infer_reshape, .sbp = sbp_reshape, .view = view_reshape, .cpu = fl_kernel_copy, .vjp = back_to_x, .samples = view_samples,
 };
@@ -175,7 +175,7 @@ static fl_status infer_flatten(fl_infer *c)
 
 static const char *const flatten_samples[] = {"flow.randn(2, 3, 4)", "flow.randn(2, 3, 4), 1", "flow.randn(2, 3, 4, 5), 1, 2", "flow.tensor(2.5)", NULL};
 FL_OP(flatten) {
-    .name = "flatten", .sig = "flatten(x, start_axis: axis = 0, end_axis: axis = -1)", .nout = 1, .flags = FL_OP_VIEW,
+    .name = "flatten", .sig = "flatten(x, start_axis: axis = 0, end_axis: axis = -1)", .nout = 1, .flags = FL_OP_VIEW | FL_OP_REGROUPS,
     .doc = "Joins the axes from start_axis to end_axis into one.",
     .infer = infer_flatten, .sbp = sbp_reshape, .view = view_reshape, .cpu = fl_kernel_copy, .vjp = back_to_x, .samples = flatten_samples,
 };
