@@ -14,12 +14,20 @@ LUA_CFLAGS := $(shell pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/incl
 LUA_LIB := $(shell ls /usr/lib/$$($(CC) -dumpmachine)/liblua5.4.a /usr/lib/liblua5.4.a 2>/dev/null | head -n 1)
 
 WARNINGS = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wno-unused-parameter
+# What a release is hardened with. _FORTIFY_SOURCE=3 is asked for where compiler and libc know it (they warn where they do not).
+FORTIFY := $(shell echo '\#include <string.h>' | $(CC) -O2 -Werror -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -E -x c - >/dev/null 2>&1 && echo 3 || echo 2)
+HARDEN_release = -fstack-protector-strong -fstack-clash-protection $(if $(filter x86_64 i%86,$(ARCH)),-fcf-protection) -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(FORTIFY)
+# Every op passes through these files, and none of them holds bytes from outside. There, level 3 computes sizes of blocks at run
+# time and the stack protector guards arrays of operands: 9 % more instructions in a chain of backward, 4 % in a + b.
+HOT_release = -fno-stack-protector -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+PIE_release = -fPIE
+LINK_release = -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack
 FLAGS_release = -O2 -DNDEBUG
 FLAGS_debug = -O0 -g
 FLAGS_asan = -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer
 FLAGS_tsan = -O1 -g -fsanitize=thread
 FLAGS_checked = $(FLAGS_release)
-CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP $(LUA_CFLAGS) $(CFLAGS)
+CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) $(HARDEN_$(CONFIG)) $(PIE_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP $(LUA_CFLAGS) $(CFLAGS)
 LDLIBS_ALL = -lcjson -lz -lm -ldl -lpthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -55,7 +63,7 @@ CUDA_CODE_present = $(foreach a,$(CUDA_PRESENT),$(call CUDA_CODE_FOR,$(a))) $(CU
 CUDA_FLAGS_present = -lineinfo
 CUDA_CU := $(sort $(wildcard src/cuda/*.cu))
 CUDA_O := $(CUDA_CU:%.cu=$(OUT)/%.o)
-NVCC_FLAGS = -std=c++17 -O3 --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall -MMD -MP
+NVCC_FLAGS = -std=c++17 -O3 --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall $(addprefix -Xcompiler ,$(HARDEN_$(CONFIG))) -MMD -MP
 # The same sources compiled for the CPU, for tests where there is no GPU; in haste, because there are many templates.
 EMULATED_CC := $(sort $(wildcard src/cuda/*.cc))
 EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)
@@ -73,14 +81,15 @@ TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
 all: $(OUT)/flowlua $(PLUGINS) ## build the interpreter (the default)
 
 $(OUT)/flowlua: $(LUA_O) $(CORE_O)
-	$(CC) $(FLAGS_$(CONFIG)) -Wl,-E -o $@ $(LUA_O) $(CORE_O) -Wl,--whole-archive $(LUA_LIB) -Wl,--no-whole-archive $(LDLIBS_ALL)
+	$(CC) $(FLAGS_$(CONFIG)) $(if $(PIE_$(CONFIG)),-pie) $(LINK_$(CONFIG)) -Wl,-E -o $@ $(LUA_O) $(CORE_O) -Wl,--whole-archive $(LUA_LIB) -Wl,--no-whole-archive $(LDLIBS_ALL)
 
 $(OUT)/flowlua-mpi.so: $(MPI_O)
-	$(CC) $(FLAGS_$(CONFIG)) -shared -o $@ $(MPI_O) $(MPI_LIBS)
+	$(CC) $(FLAGS_$(CONFIG)) -shared $(LINK_$(CONFIG)) -o $@ $(MPI_O) $(MPI_LIBS)
 $(MPI_O): CFLAGS_ALL += -fPIC $(MPI_CFLAGS)
+$(patsubst %,$(OUT)/src/core/%.o,dispatch tape backward): CFLAGS_ALL += $(HOT_$(CONFIG))
 
 $(OUT)/flowlua-cuda.so: $(CUDA_O)
-	$(NVCC) -shared --cudart static -Xcompiler -static-libgcc,-static-libstdc++ -Xlinker --exclude-libs,ALL -o $@ $(CUDA_O) -ldl
+	$(NVCC) -shared --cudart static -Xcompiler -static-libgcc,-static-libstdc++ -Xlinker --exclude-libs,ALL $(LINK_$(CONFIG):-Wl,%=-Xlinker %) -o $@ $(CUDA_O) -ldl
 $(OUT)/%.o: %.cu
 	@mkdir -p $(dir $@)
 	$(NVCC) $(NVCC_FLAGS) $(CUDA_FLAGS_$(CUDA_ARCHS)) $(CUDA_CODE_$(CUDA_ARCHS)) -c $< -o $@
@@ -121,6 +130,13 @@ $(OUT)/src/lua/modules.c: $(LUA_MODULES) scripts/embed.sh
 	sh scripts/embed.sh $(LUA_MODULES) > $@
 $(OUT)/src/lua/modules.o: $(OUT)/src/lua/modules.c
 	$(CC) $(CFLAGS_ALL) -Isrc/lua -c $< -o $@
+
+# Other flags make all objects anew.
+$(LUA_O) $(CORE_O) $(MPI_O): $(OUT)/flags
+$(OUT)/flags: FORCE
+	@mkdir -p $(dir $@)
+	@echo '$(CFLAGS_ALL) $(HOT_$(CONFIG)) $(LINK_$(CONFIG))' | cmp -s - $@ || echo '$(CFLAGS_ALL) $(HOT_$(CONFIG)) $(LINK_$(CONFIG))' > $@
+FORCE:
 
 # C tests: each links the core alone.
 $(OUT)/tests/%: tests/c/%.c $(CORE_O)
@@ -196,4 +212,4 @@ help: ## this list
 
 -include $(shell find $(OUT)/src $(OUT)/emulated $(OUT)/tests -name '*.d' 2>/dev/null)
 
-.PHONY: all install-deps run test test-san test-ranks test-hosts test-emulated test-gpu tests-c emulated lint bench bench-gpu install deps clean help
+.PHONY: all install-deps run test test-san test-ranks test-hosts test-emulated test-gpu tests-c emulated lint bench bench-gpu install deps clean help FORCE
