@@ -134,7 +134,7 @@ local function check_form(t, form, prefix)
     end
 end
 
--- Are the sizes that the options promise those of the tensors in the file? So a model takes no more memory than they do.
+-- Are the sizes that the options promise those of the tensors in the file? A model then takes no more memory than they.
 local function check_sizes(model, o)
     local function check_matrix(name, rows, columns)
         local t = model[name]

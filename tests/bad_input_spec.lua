@@ -340,15 +340,18 @@ describe("huge numbers", function()
 end)
 
 describe("random calls", function()
-    -- What a script of tests/ says, run in an empty folder.
+    -- What a script of tests/ says, run in an empty folder; an option of the program may come before it.
     local function fuzz(script, ...)
+        local words, option = {...}, ""
+        if script:sub(1, 2) == "--" then option, script = script, table.remove(words, 1) end
         local folder = os.tmpname()
         os.remove(folder)
         assert(os.execute("mkdir -p " .. folder))
         local pwd = io.popen("pwd"):read("l")
         local program = flowlua:sub(1, 1) == "/" and flowlua or pwd .. "/" .. flowlua
-        local limit = os.getenv("ASAN_OPTIONS") and "" or "ulimit -v 4000000; "
-        local pipe = io.popen(("cd %s && (%sexec timeout 120 %s %s/tests/%s %s) 2>&1"):format(folder, limit, program, pwd, script, table.concat({...}, " ")))
+        local limit = (os.getenv("ASAN_OPTIONS") or option ~= "") and "" or "ulimit -v 4000000; "
+        local pipe = io.popen(("cd %s && (%sexec timeout 120 %s %s %s/tests/%s %s) 2>&1"):format(folder, limit, program, option, pwd, script,
+            table.concat(words, " ")))
         local output = pipe:read("a")
         pipe:close()
         os.execute("rm -rf " .. folder)
@@ -380,8 +383,21 @@ describe("random calls", function()
     end
 
     it("of readers with damaged files", function()
-        local output = fuzz("fuzz_files.lua", 1, 1500)
+        local output = fuzz("fuzz_files.lua", 1, 1, 1500)
         assert.is_nil(output:match("BAD [^\n]*"))
-        assert.are.equal("end\n", output)
+        assert.matches("\nend\n$", output)
+        for reader in pairs {["load, bytes"] = 1, ["load, drawn"] = 1, resume = 1, idx = 1, ["idx, gzip"] = 1, text = 1, json = 1} do
+            assert.matches("\n" .. reader .. " +[1-9]%d* read, +[1-9]%d* refused in %d+ ways\n", "\n" .. output)
+        end
+    end)
+
+    it("of readers on two ranks, which come to the same end", function()
+        if not os.execute("command -v mpirun > /dev/null") or not io.open(flowlua .. "-mpi.so") then
+            pending("needs mpirun and " .. flowlua .. "-mpi.so")
+            return
+        end
+        local output = fuzz("--ranks 2", "fuzz_files.lua", 2, 1, 300)
+        assert.is_nil(output:match("BAD [^\n]*"))
+        assert.matches("\nend\n$", output)
     end)
 end)
