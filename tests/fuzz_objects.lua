@@ -300,7 +300,7 @@ local complain = values.complain
 -- What some are called in messages, and those whose errors may be of what they were given to call.
 local spoken = {
   pin = "to_global", ones = "fill_", zeros = "fill_", constant = "fill_", xavier_normal = "normal_", kaiming_normal = "normal_", xavier_uniform = "uniform_",
-  kaiming_uniform = "uniform_",
+  kaiming_uniform = "uniform_", batch = "index_select",
 }
 local passes_on = {
   init = true, forward = true, apply = true, no_grad = true, enable_grad = true, no_sync = true, with_generator = true, explain = true, Scheduler = true, [""] = true,

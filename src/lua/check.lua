@@ -391,21 +391,28 @@ local function checked(f, usage)
     return stand_in
 end
 
+-- For callers in a hurry: what stands in for a method that can do with one tensor -> the method itself, which may be
+-- called on an object of its class with a tensor, and nothing else, without more checks.
+M.takes_tensor = setmetatable({}, {__mode = "k"})
+
 -- f as the method `name` of objects for which is(self) holds.
 local function checked_method(f, name, usage, object, is)
     local who, s = usage:match("^[^(]+"), nil
-    local plain, one_tensor = usage:find("()", 1, true), usage:find("^[%w_.]+%([%w_]+: tensor%)$")
+    local plain = usage:find("()", 1, true)
     local function stand_in(self, ...)
         if not is(self) then
             M.fail("%s: a method is called with a colon, %s:%s(); got %s as the %s", who, object, name, M.got(self),
                 object)
         end
         if plain and select("#", ...) == 0 then return f(self) end
-        if one_tensor and select("#", ...) == 1 and M.is_tensor((...)) then return f(self, (...)) end
         s = s or parse(usage)
         return f(self, bind(s, ...))
     end
     originals[stand_in] = {f, usage}
+    local first, rest = usage:match("^[%w_.]+%([%w_]+: (%a+)(.*)%)$")
+    if (first == "tensor" or first == "any") and (rest == "" or rest:find("^, [^,]+%?$")) then
+        M.takes_tensor[stand_in] = f
+    end
     return stand_in
 end
 

@@ -11,7 +11,7 @@ local flow = require "flow"
 local check = require "flow.check"
 local ordered = require "flow.ordered"
 
-local is_tensor = check.is_tensor
+local is_tensor, takes_tensor = check.is_tensor, check.takes_tensor
 
 local M = {}
 
@@ -187,8 +187,18 @@ local function call(self, ...)
     local outer = running
     running = self
     local forward = self[GATHERED] and forward_gathered or self.forward
+    local unchecked = takes_tensor[forward]
+    if unchecked and is_tensor((...)) and select("#", ...) == 1 then forward = unchecked end
     if outer then return leave(outer, forward(self, ...)) end
     return finish(self, pcall(forward, self, ...))
+end
+
+---Calls f(module, ...) as forward of a module inside another one; f is what the module's forward checks arguments for.
+function M.run(module, f, ...)
+    local outer = running
+    if not outer or module[GATHERED] then return module(...) end
+    running = module
+    return leave(outer, f(module, ...))
 end
 
 local walk

@@ -471,6 +471,7 @@ check.methods(ModuleList, "module", {"append(item: module)"}, nn.is_module)
 local Sequential = ModuleList:extend("Sequential")
 nn.Sequential = Sequential
 
+local plain_linear = check.original(Linear.forward)
 local GELU_NAMES = {none = "gelu", tanh = "gelu_tanh"}
 
 -- The activation that `after` is, where a Linear before it computes the same in one op; nil: it does not.
@@ -485,7 +486,7 @@ function Sequential:forward(x)
     while i <= count do
         local layer = self[i]
         local name = i < count and joined(layer, self[i + 1])
-        if name then x = layer(x, name) else x = layer(x) end
+        if name then x = module.run(layer, plain_linear, x, name) else x = layer(x) end
         i = i + (name and 2 or 1)
     end
     return x
