@@ -127,7 +127,7 @@ end
 
 -- Functions and modules that the table flow loads at their first use.
 local function is_loaded_later(value, key)
-    if value ~= flow or type(key) ~= "string" then return false end
+    if not rawequal(value, flow) or type(key) ~= "string" then return false end
     for _, name in ipairs(getmetatable(flow).__names) do
         if name == key then return true end
     end
@@ -306,7 +306,7 @@ local function names_in(known, methods)
         if value == nil then break end
         local fields = module.is_module(value) and module.fields(value) or value
         if type(fields) == "table" then gather_table(names, fields, methods) end
-        if value == flow and not methods then
+        if rawequal(value, flow) and not methods then
             for _, name in ipairs(getmetatable(flow).__names) do names[name] = true end
         end
         value = next_table(value)

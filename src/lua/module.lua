@@ -30,11 +30,11 @@ end
 ---Is it Module, or a class that extends it?
 ---@return boolean
 function M.is_class(value)
-    while type(value) == "table" and value ~= Module do
+    while type(value) == "table" and not rawequal(value, Module) do
         local meta = getmetatable(value)
         value = type(meta) == "table" and rawget(meta, "__index") or nil
     end
-    return value == Module
+    return rawequal(value, Module)
 end
 
 ---The table of a module's own fields, to be looked at and not changed.
