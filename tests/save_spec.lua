@@ -397,6 +397,8 @@ describe("loading", function()
         {"damaged metadata", file_of('{"__metadata__":{"flow":"{"}}'), "its metadata is damaged"},
         {"metadata of a tensor that is missing", file_of('{"__metadata__":{"flow":"{\\"a\\":{\\"$tensor\\":\\"b\\"}}"}}'),
             "its metadata holds a bad $tensor"},
+        {"the first of several mistakes in metadata", file_of('{"__metadata__":{"flow":"{' .. ('\\"%s\\":{\\"$map\\":3},'):rep(7)
+            :format("b", "c", "d", "e", "f", "g", "h") .. '\\"a\\":{\\"$float\\":3}}"}}'), "its metadata holds a bad $float"},
         {"metadata with bad bytes", file_of('{"__metadata__":{"flow":"{\\"a\\":{\\"$bytes\\":\\"0x\\"}}"}}'),
             "its metadata holds a bad $bytes"},
     } do

@@ -174,7 +174,14 @@ function unpack_value(value, tensors, path)
         return result
     end
     local result = {}
-    for name, item in pairs(value) do result[name] = unpack_value(item, tensors, path) end
+    if #value > 0 then
+        for i, item in ipairs(value) do result[i] = unpack_value(item, tensors, path) end
+        return result
+    end
+    local names = {}
+    for name in pairs(value) do names[#names + 1] = name end
+    table.sort(names)           -- so that every rank meets the same mistake first
+    for _, name in ipairs(names) do result[name] = unpack_value(value[name], tensors, path) end
     return result
 end
 
