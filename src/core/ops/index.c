@@ -489,12 +489,24 @@ static fl_status fill_masked(fl_tensor *x, fl_tensor *mask, int axis, fl_operand
     return FL_OK;
 }
 
+/* A view whose data had to move to other ranks is no target of writes: its copy is. */
+static fl_status written_apart(fl_tensor **flat)
+{
+    fl_tensor *copy;
+    if (!(*flat)->moved_view) return FL_OK;
+    FL_TRY(FL_CALL(&copy, clone, fl_of(*flat)));
+    fl_tensor_unref(*flat);
+    *flat = copy;
+    return FL_OK;
+}
+
 /* A tensor of values where the mask is true: through x with the masked axes as one, which is mostly a view. */
 static fl_status put_masked(fl_tensor *x, fl_tensor *mask, int axis, fl_operand value)
 {
     fl_tensor *flat, *positions, *back = NULL, *same;
     FL_TRY(merged(&flat, x, axis, mask->meta->shape.ndim, "index_put_"));
-    fl_status status = true_positions(&positions, mask, false, "index_put_");
+    fl_status status = written_apart(&flat);
+    if (status == FL_OK) status = true_positions(&positions, mask, false, "index_put_");
     if (status == FL_OK) {
         status = write_positions(flat, axis, positions, value);
         fl_tensor_unref(positions);
