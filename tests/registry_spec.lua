@@ -228,3 +228,66 @@ describe("SBP signatures:", function()
     end)
   end)
 end)
+
+-- On a world of one rank every body and every box runs, and whatever is given or refused must not depend on the SBP.
+describe("axes without elements, or with one:", function()
+  local everywhere = {placement = flow.placement("cpu", {0}), sbp = "B"}
+
+  -- Every axis of some size gets another.
+  local function resized(t, size, to)
+    for axis = 0, t.ndim - 1 do
+      if t:size(axis) == size then t = t:narrow(axis, 0, math.min(to, size)):clone() end
+    end
+    return t
+  end
+
+  local function outcome(op, sample, f)
+    local args = arguments(op, sample)
+    local n = args.n
+    args = map_tensors(args, f)
+    flow.manual_seed(7)
+    return table.pack(pcall(function()
+      local results = table.pack(op.call(table.unpack(args, 1, n)))
+      flow.sync()
+      return table.unpack(results, 1, results.n)
+    end))
+  end
+
+  local function reason(message) return (tostring(message):gsub("^.-:%d+: ", ""):gsub(" on placement.-as %S+", "")) end
+
+  -- The call on global tensors, split along an axis where they have it (-1: nowhere), gives what it gives on local ones.
+  local function compare(op, sample, want, shrink, axis, what)
+    local got = outcome(op, sample, function(t)
+      local whole = shrink(t):to_global(everywhere)
+      return axis >= 0 and axis < t.ndim and whole:to_global {sbp = ("S(%d)"):format(axis)} or whole
+    end)
+    what = what .. (axis < 0 and " as B" or (" as S(%d)"):format(axis))
+    if not want[1] then
+      assert.are.equal(reason(want[2]), got[1] and what .. " is no error" or reason(got[2]), what)
+      return
+    end
+    assert(got[1], what .. ": " .. tostring(got[2]))
+    for j = 2, want.n do
+      local result = flow.is_tensor(got[j]) and got[j]:to_global {sbp = "B"}:to_local() or got[j]
+      support.same(want[j], result, what, 1e-5)
+    end
+  end
+
+  each_sample(function(op, sample, i)
+    if op.source then return end
+    it(op.name .. " sample " .. i .. " is the same on local and global tensors", function()
+      local sizes, most = {}, 0
+      for _, t in ipairs(tensors_of(arguments(op, sample))) do
+        for _, size in ipairs(t.shape) do sizes[size] = true end
+        most = math.max(most, t.ndim)
+      end
+      for size = 1, 20 do
+        for to = 0, sizes[size] and 1 or -1 do
+          local function shrink(t) return resized(t, size, to) end
+          local want = outcome(op, sample, shrink)
+          for axis = -1, most - 1 do compare(op, sample, want, shrink, axis, ("%s, size %d -> %d"):format(op.name, size, to)) end
+        end
+      end
+    end)
+  end)
+end)

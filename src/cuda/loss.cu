@@ -138,7 +138,8 @@ template <typename X> static fl_status labels_init(labels<X> *l, fl_kernel *k, c
 {
     int axis = class_axis(view);
     label_words words = {};
-    snprintf(words.who, sizeof words.who, "%s", strncmp(k->op->name, "nll", 3) == 0 ? "nll_loss" : "cross_entropy");
+    bool named = strcmp(k->op->name, "nll_rows") == 0 && k->attrs->at[2].integer; /* it works for cross_entropy */
+    snprintf(words.who, sizeof words.who, "%s", strncmp(k->op->name, "nll", 3) == 0 && !named ? "nll_loss" : "cross_entropy");
     words.ndim = target->ndim;
     words.classes = view->logical[axis];
     for (int i = 0; i < target->ndim; i++) words.size[i] = target->size[i], words.start[i] = target->start[i];

@@ -42,6 +42,18 @@ describe("the SBP of results", function()
         support.same(flow.tensor(0.0), whole(nan:amax():sign()), "the sign of NaN")
     end)
 
+    it("nothing along a split axis is what it is on a local tensor", function()
+        for _, case in ipairs {
+            {"softmax", 1}, {"log_softmax", 1}, {"logsumexp", 1}, {"logsumexp", {0, 1}}, {"norm", math.huge, 1}, {"norm", 2, 1}, {"var", 1}, {"std", 1},
+            {"mean", 1}, {"sum", 1}, {"prod", 1}, {"any", 1}, {"all", 1}, {"cumsum", 1},
+        } do
+            local empty = flow.zeros(3, 0)
+            local method = empty[case[1]]
+            local want = method(empty, table.unpack(case, 2))
+            support.same(want, whole(method(as(empty, "S(1)"), table.unpack(case, 2))), case[1])
+        end
+    end)
+
     if world == 2 then
         it("expand is a view of the part", function()
             local base = flow.arange(24):to "float32":reshape(4, 3, 1, 2)

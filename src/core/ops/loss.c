@@ -12,6 +12,7 @@
 
 enum { REDUCE_MEAN, REDUCE_SUM, REDUCE_NONE };      /* words of `reduction` */
 enum { ROWS_IGNORE, ROWS_SMOOTHING };               /* attributes of the row ops, in this order in all of them */
+enum { NLL_NAMED_CROSS_ENTROPY = 2 };               /* of nll_rows: it works for cross_entropy, which messages name */
 
 /* ---- labels ---- */
 
@@ -80,7 +81,8 @@ static fl_status nll_open(fl_nll *a, const fl_kernel *k, const fl_stage *s, cons
     if (s->in[weight]) a->weight_sum = 0;
     for (int64_t i = 0; s->in[weight] && i < a->classes; i++)
         a->weight_sum += s->dtype == FL_FLOAT64 ? ((const double *)s->in[weight])[i] : ((const float *)s->in[weight])[i];
-    fl_index_rule rule = {.who = public_name(k->op), .param = "target", .owner = "input", .noun = "classes",
+    bool named = k->op == FL_OP_REF(nll_rows) && k->attrs->at[NLL_NAMED_CROSS_ENTROPY].integer;
+    fl_index_rule rule = {.who = named ? "cross_entropy" : public_name(k->op), .param = "target", .owner = "input", .noun = "classes",
                           .limit = a->classes, .skip = a->ignore, .has_skip = true};
     return fl_indices_check(s->in[target], &k->in[target], &rule);
 }
@@ -151,6 +153,7 @@ static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, 
     fl_attrs_init(&a, FL_OP_REF(nll_rows));
     a.at[ROWS_IGNORE] = attrs->at[ROWS_IGNORE];
     a.at[ROWS_SMOOTHING] = attrs->at[ROWS_SMOOTHING];
+    fl_attr_set(&a, NLL_NAMED_CROSS_ENTROPY, true);
     fl_tensor *top = chain_whole(&c, chain_amax(&c, x, 1u << axis, true));
     fl_tensor *sum = chain_whole(&c, chain_sum(&c, chain_exp(&c, chain_sub(&c, x, top)), 1u << axis, true));
     fl_tensor *lse = chain_add(&c, chain_log(&c, sum), top);
@@ -170,7 +173,7 @@ static void sbp_cross_entropy_rows(fl_sigs *s)
         fl_sbp t = FL_S(target_axis(i));
         if (i != classes) FL_SIG(s, NULL, FL_S(i), t, FL_B, t, t, t);
     }
-    FL_SIG(s, body_cross_entropy_rows, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B, FL_B);
+    if (s->in_logical[0].dims[classes] > 0) FL_SIG(s, body_cross_entropy_rows, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B, FL_B);
 }
 
 static void sbp_nll_rows(fl_sigs *s)
@@ -346,7 +349,7 @@ FL_OP(cross_entropy_rows) {
 };
 
 FL_OP(nll_rows) {
-    .name = "nll_rows", .sig = "nll_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
+    .name = "nll_rows", .sig = "nll_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, ~named_cross_entropy: bool = false)",
     .nout = 2, .flags = FL_OP_HIDDEN,
     .doc = "Per row the loss of log-probabilities and the weight that counts in the mean.",
     .saves_in = 6, .infer = infer_rows, .sbp = sbp_nll_rows, .cost = cost_rows, .cpu = kernel_rows,

@@ -83,16 +83,19 @@ static int axis_after(int axis, uint32_t mask, bool keepdim)
     return keepdim ? axis : axis - __builtin_popcount(mask & ((1u << axis) - 1));
 }
 
-/* Kept axes stay split; over a split reduced axis every output becomes `partial` (B: not allowed, unless by the body). */
+/* Kept axes stay split; over a split reduced axis every output becomes `partial` (B: not allowed, unless by the body). Where there
+** is nothing to reduce the kernel gives every rank the value of nothing. */
 static void reduced_sigs(fl_sigs *s, uint32_t mask, bool keepdim, fl_sbp partial, fl_body body)
 {
     fl_sbp sig[1 + FL_MAX_OUT];
+    bool nothing = body && count_of(&s->in_logical[0], mask) == 0;
+    if (nothing) partial = FL_B;
     for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
         bool reduced = mask >> axis & 1u;
         if (reduced && partial == FL_B && !body) continue;
         sig[0] = FL_S(axis);
         for (int i = 0; i < s->nout; i++) sig[1 + i] = reduced ? partial : FL_S(axis_after(axis, mask, keepdim));
-        fl_sig_add(s, reduced ? body : NULL, sig);
+        fl_sig_add(s, reduced && !nothing ? body : NULL, sig);
     }
 }
 

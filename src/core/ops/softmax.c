@@ -101,6 +101,7 @@ static void sbp_with(fl_sigs *s, fl_body body)
 {
     int ndim = s->in[0].shape.ndim, axis = axis_of(s->attrs, ndim);
     if (ndim == 0) return;
+    if (s->in_logical[0].dims[axis] == 0) body = NULL; /* every part is empty, and nothing has no largest element */
     fl_sbp_except(s, 1u << axis);
     if (s->nin == 2) FL_SIG(s, body, FL_S(axis), FL_S(axis), FL_S(axis));
     else FL_SIG(s, body, FL_S(axis), FL_S(axis));
