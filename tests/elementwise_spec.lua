@@ -577,11 +577,11 @@ describe("in place", function()
     assert.are.same({{0, 4, 8}, {4, 8, 12}, {8, 12, 16}}, square:totable())
   end)
 
-  it("gives comparisons as numbers of x's dtype", function()
-    local x = flow.tensor {0.5, 2.0}
-    x:lt_(1)
+  it("gives logic as numbers of x's dtype", function()
+    local x = flow.tensor {0.5, 0.0}
+    x:logical_not_()
     assert.are.equal("float32", x.dtype)
-    assert.are.same({1, 0}, x:totable())
+    assert.are.same({0, 1}, x:totable())
   end)
 
   for _, case in ipairs {
@@ -656,10 +656,10 @@ describe("messages", function()
     {"neg: takes no bool tensors", function() return -flow.tensor {true} end},
     {"bitwise_and: takes no float32 tensors", function() return flow.zeros(2):bitwise_and(1) end},
     {"where: shapes [2] and [3] do not broadcast", function() return flow.where(flow.tensor {true, false}, flow.zeros(3), 0) end},
-    {"add: y must be a tensor or a number, got table", function() return flow.zeros(2) + {} end},
+    {"add: y must be a tensor or a number, got table; flow.tensor makes one of a list", function() return flow.zeros(2) + {} end},
     {"add: y must be a tensor or a number, got string", function() return flow.zeros(2) + "x" end},
     {"add: y must be a tensor or a number, got nil", function() return flow.zeros(2) + nil end},
-    {"exp: x must be a tensor, got number", function() return flow.exp(3) end},
+    {"exp: x must be a tensor, got number; write x:exp(...) or flow.exp(x, ...)", function() return flow.exp(3) end},
     {"exp: missing argument 'x' (a method is called with a colon: x:exp())", function() return flow.exp() end},
     {"gelu: approximate must be one of none|tanh, got 'tan'; did you mean 'tanh'?", function() return flow.zeros(2):gelu("tan") end},
     {"clamp: unknown option 'mim'; did you mean 'min'?", function() return flow.zeros(2):clamp({mim = 0}) end},

@@ -337,8 +337,8 @@ describe("messages", function()
     {"dropout: p 1.5 is not between 0 and 1", function() flow.zeros(2):dropout(1.5) end},
     {"dropout: p nan is not between 0 and 1", function() flow.zeros(2):dropout(0 / 0) end},
     {"bernoulli: probability 2 is not between 0 and 1", function() flow.bernoulli(flow.tensor {2.0}):item() end},
-    {"dropout: takes a float tensor, x is int64[2]", function() flow.tensor({1, 2}):dropout(0.5) end},
-    {"normal_: takes a float tensor, x is int64[2]", function() flow.tensor({1, 2}):normal_() end},
+    {"dropout: takes a float tensor, x is int64[2]; write x:to(\"float32\")", function() flow.tensor({1, 2}):dropout(0.5) end},
+    {"normal_: takes a float tensor, x is int64[2]; write x:to(\"float32\")", function() flow.tensor({1, 2}):normal_() end},
     {"manual_seed: seed must be a whole number, got 1.5", function() flow.manual_seed(1.5) end},
   } do
     it(case[1], function()

@@ -75,6 +75,40 @@ describe("every op", function()
   end)
 end)
 
+describe("in place:", function()
+  -- The ops whose x:name_() there is, with a sample whose result has the dtype and shape of its first operand.
+  local function fitting_sample(op)
+    for _, sample in ipairs(op.samples) do
+      local args = arguments(op, sample)
+      local want = call(op, args)[1]
+      local x = args[1]
+      if flow.is_tensor(x) and x.dtype == want.dtype and tostring(x.shape) == tostring(want.shape) then return args, want end
+    end
+  end
+
+  for _, op in ipairs(ops) do
+    local method = flow._methods[op.name .. "_"]
+    if op.elementwise and not op.hidden and method then
+      it(op.name .. "_ writes what " .. op.name .. " gives into its operand", function()
+        local args, want = fitting_sample(op)
+        if not args then -- logic: bool of numbers, but also of bools
+          args = map_tensors(arguments(op, op.samples[1]), function(t) return t:gt(0) end)
+          want = op.call(table.unpack(args))
+        end
+        local x = args[1]
+        assert.is_true(rawequal(x, method(table.unpack(args))))
+        support.same(want, x, op.name)
+      end)
+    end
+  end
+
+  it("there is none of an op whose result is of another kind", function()
+    for _, name in ipairs {"where", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "sum", "matmul"} do
+      assert.is_nil(flow._methods[name .. "_"], name)
+    end
+  end)
+end)
+
 describe("layouts:", function()
   each_sample(function(op, sample, i)
     it(op.name .. " sample " .. i .. " takes strided inputs", function()

@@ -456,7 +456,7 @@ describe("messages", function()
     {"cat: xs[1] is [2, 3] and xs[2] is [2]: only axis 0 may differ", function() flow.cat({x, flow.zeros(2)}) end},
     {"cat: axis 2 is out of range for shape [2, 3] (-2 to 1)", function() flow.cat({x, x}, 2) end},
     {"cat: entry 2 of xs must be a tensor, got number", function() flow.cat({x, 3}) end},
-    {"cat: xs must be a list of tensors, got tensor", function() flow.cat(x, x) end},
+    {"cat: xs must be a list of tensors, got tensor; write flow.cat({x, y})", function() flow.cat(x, x) end},
     {"cat: tensors without axes cannot be joined; use stack", function() flow.cat({flow.tensor(1), flow.tensor(2)}) end},
     {"stack: xs[1] is [2, 3] and xs[2] is [3, 2]: shapes must be equal", function() flow.stack({x, flow.zeros(3, 2)}) end},
     {"stack: needs at least one tensor", function() flow.stack({}) end},

@@ -191,7 +191,7 @@ typedef struct fl_grad {
 } fl_grad;
 
 enum {                          /* op->flags */
-    FL_OP_ELEMENTWISE = 1,      /* result element i depends on elements i alone: in place allowed, x:name_() exists */
+    FL_OP_ELEMENTWISE = 1,      /* result element i depends on elements i alone: in place allowed, x:name_() exists unless NEW_KIND */
     FL_OP_VIEW = 2,             /* result shares the input's storage when `view` says so; falls back to the kernel */
     FL_OP_VIEW_ONLY = 4,        /* a view that cannot be made is an error (view, not reshape) */
     FL_OP_RANDOM = 8,           /* takes a seed and a counter */
@@ -203,8 +203,9 @@ enum {                          /* op->flags */
     FL_OP_LOCAL_ONLY = 512,     /* result shape depends on data: local or all-B only */
     FL_OP_OVERWRITES = 1024,    /* writes operand 0 without reading it: the value it had is of no interest */
     FL_OP_FETCHES = 2048,       /* local operands may be on other devices than the first: they are copied there */
-    FL_OP_REGROUPS = 4096       /* the elements of x in the same row-major order under other axes (reshape): which of its parts
+    FL_OP_REGROUPS = 4096,      /* the elements of x in the same row-major order under other axes (reshape): which of its parts
                                 ** are parts of the result is for the op's own signatures to say */
+    FL_OP_NEW_KIND = 8192       /* elementwise, but the result is no new value of operand 0: bool of numbers, or a choice by it */
 };
 
 struct fl_op {
@@ -245,6 +246,9 @@ struct fl_op {
 extern const fl_op *const __start_fl_ops[];
 extern const fl_op *const __stop_fl_ops[];
 #define FL_FOR_EACH_OP(var) for (const fl_op *const *var = __start_fl_ops; var < __stop_fl_ops; var++)
+
+/* Does x:name_() exist? */
+static inline bool fl_op_in_place(const fl_op *op) { return (op->flags & (FL_OP_ELEMENTWISE | FL_OP_NEW_KIND)) == FL_OP_ELEMENTWISE; }
 
 /* NULL when there is none. */
 const fl_op *fl_op_find(const char *name);

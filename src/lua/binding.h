@@ -38,18 +38,31 @@ bool fl_lua_is_own(const lua_Debug *ar);
 /* Does a line of the user's run, or is it the session that prints a value? */
 bool fl_lua_in_script(lua_State *L);
 
+/* Pushes "; a method is called with a colon: x:item()" when the running function was called as a field (x.item()), else "". */
+const char *fl_lua_push_colon(lua_State *L, const char *object, const char *method);
+
 /* What a value is called in messages: "nil", "a tensor" is "tensor", tables are "table". */
 const char *fl_lua_type_name(lua_State *L, int index);
 
-/* The known name nearest to a misspelt one. */
+/* The known name nearest to an unknown one. place: where it was looked for ("tensor", "flow", "nn", ...), for advice to
+** scripts ported from PyTorch; NULL: elsewhere. */
 typedef struct fl_suggestion {
-    const char *word, *best;
+    const char *word, *place, *best;
     int distance;
 } fl_suggestion;
 void fl_suggest_offer(fl_suggestion *s, const char *name);
-/* "; did you mean 'matmul'?" or "". */
-enum { FL_SUGGEST_TEXT = 96 };
+/* "; did you mean 'matmul'?", "; write x:to(\"float32\")" or "". */
+enum { FL_SUGGEST_TEXT = 192 };
 const char *fl_suggest_text(char *buffer, const fl_suggestion *s);
+
+/* ---- names that scripts bring along (ported.c) ---- */
+
+/* Is `name` what PyTorch or NumPy call `word`? */
+bool fl_lua_is_renamed(const char *word, const char *name);
+/* What to write in place of a word that `place` does not have; "": there is nothing like it; NULL: not known. */
+const char *fl_lua_advice(const char *place, const char *word);
+/* Pushes both tables for the tests. */
+int fl_lua_push_ported(lua_State *L);
 
 /* ---- tensors (box.c) ---- */
 
@@ -159,6 +172,10 @@ const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who
 /* List of at most `limit` whole numbers; returns their count. */
 int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name);
 
+/* A string among the keys of the list at index, such as an option that was put into it; NULL: there is none. */
+const char *fl_lua_stray_key(lua_State *L, int index);
+#define FL_STRAY_KEY "is a list, but has a key '%s'; options go in a table of their own"
+
 /* The keys dtype, device, placement, sbp, requires_grad, one at a time. */
 typedef struct fl_lua_options {
     bool has_dtype, has_sbp, requires_grad;
@@ -168,6 +185,8 @@ typedef struct fl_lua_options {
 } fl_lua_options;
 /* Takes the value at index for `key`; false when the key is none of the five. ndim: of the tensor, for "S(-1)"; 0: unknown. */
 bool fl_lua_option(lua_State *L, fl_lua_options *o, const char *key, int index, int ndim, const char *who);
+/* An error when a dtype or a device stands where a table of options is expected. */
+void fl_lua_refuse_bare_option(lua_State *L, int index, const char *who);
 /* All keys of the table at index (nil: none); an unknown one is an error. */
 void fl_lua_read_options(lua_State *L, fl_lua_options *o, int index, int ndim, const char *who);
 /* Checks that they fit together and puts them into attrs. */
@@ -221,6 +240,8 @@ fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, const int *hiera
 
 int fl_lua_index(lua_State *L);         /* index.c: x[key]; upvalues: metatable, methods */
 int fl_lua_newindex(lua_State *L);
+/* How messages say to go through a tensor. */
+#define FL_ITERATION "for i = 0, #x - 1 do local row = x[i] ... end"
 
 /* A field lies in the method table as a light userdata that points here. */
 typedef struct fl_lua_field {

@@ -75,6 +75,8 @@ void fl_lua_push_tensor(lua_State *L, fl_tensor *t)
 fl_tensor *fl_lua_check_tensor(lua_State *L, int index, const char *who, const char *name)
 {
     fl_tensor *t = fl_lua_to_tensor(L, index);
-    if (!t) FL_RAISE(L, "%s: %s must be a tensor, got %s", who, name, fl_lua_type_name(L, index));
-    return t;
+    if (t) return t;
+    const char *given = fl_lua_type_name(L, index);
+    const char *hint = index == 1 && !lua_isnil(L, 1) && strcmp(name, "x") == 0 ? fl_lua_push_colon(L, name, who) : "";
+    FL_RAISE(L, "%s: %s must be a tensor, got %s%s", who, name, given, hint);
 }

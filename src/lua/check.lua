@@ -54,9 +54,10 @@ end
 ---"; did you mean 'x'?" or ""
 ---@param word any
 ---@param names string[]
+---@param place string? where it was looked for, "nn" or "optim", for advice to scripts ported from PyTorch
 ---@return string
-function M.suggest(word, names)
-    return io_.suggest(tostring(word), names)
+function M.suggest(word, names, place)
+    return io_.suggest(tostring(word), names, place)
 end
 
 local TEXT_LIMIT = 40       -- of what is shown of a string
@@ -100,7 +101,7 @@ function M.strict(name, t)
     function meta.__index(_, key)
         local value = inherited and inherited[key]
         if value ~= nil or type(key) ~= "string" or key:sub(1, 1) == "_" then return value end
-        M.fail("%s has no %s%s", name, M.quote(key), M.suggest(key, M.sorted_keys(t)))
+        M.fail("%s has no %s%s", name, M.quote(key), M.suggest(key, M.sorted_keys(t), name))
     end
     return setmetatable(t, meta)
 end

@@ -18,8 +18,10 @@ typedef struct generator {
 static generator *check_generator(lua_State *L, int index, const char *who)
 {
     generator *g = luaL_testudata(L, index, generator_name);
-    if (!g) FL_RAISE(L, "%s: takes a generator, got %s", who, fl_lua_type_name(L, index));
-    return g;
+    if (g) return g;
+    const char *given = fl_lua_type_name(L, index);
+    const char *hint = strcmp(who, "with_generator") == 0 ? "" : fl_lua_push_colon(L, "g", who);
+    FL_RAISE(L, "%s: takes a generator, got %s%s", who, given, hint);
 }
 
 static generator *push_generator(lua_State *L)

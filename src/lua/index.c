@@ -162,16 +162,23 @@ static size_t op_prefix(const char *message)
     return fl_op_find(name) ? n + 2 : 0;
 }
 
+/* Is this x[i] of a loop `for i, row in ipairs(x)`? */
+static bool read_by_ipairs(lua_State *L)
+{
+    lua_Debug ar;
+    return lua_getstack(L, 1, &ar) && lua_getinfo(L, "nS", &ar) && *ar.what == 'C' && strcmp(ar.namewhat, "for iterator") == 0;
+}
+
 /* Raises what went wrong in the name of indexing: the script has not written the ops that do it. */
 static void check(lua_State *L, fl_status status)
 {
     if (FL_LIKELY(status == FL_OK)) return;
     const char *message = fl_message();
     for (size_t n; (n = op_prefix(message)) != 0; message += n) {}
-    if (message != fl_message()) status = fl_fail(status, "index: %s", message);
+    if (read_by_ipairs(L)) status = fl_fail(status, "index: %s; ipairs counts from 1, tensors from 0: write " FL_ITERATION, message);
+    else if (message != fl_message()) status = fl_fail(status, "index: %s", message);
     fl_lua_error(L, status);
 }
-
 
 /* Replaces *box by the view an op makes of it. */
 static void step(lua_State *L, fl_box *box, const fl_op *op, fl_attrs *attrs)
@@ -295,9 +302,37 @@ static void apply_tensor(lua_State *L, fl_box *box, const part *p)
 
 /* ---- reading ---- */
 
+/* A method's first parameter is `self`: when that is this tensor, the method of another object was called with a dot. */
+static void check_self(lua_State *L, const char *key)
+{
+    lua_Debug ar;
+    const char *local = lua_getstack(L, 1, &ar) ? lua_getlocal(L, &ar, 1) : NULL;
+    if (!local) return;
+    bool mistaken = strcmp(local, "self") == 0 && lua_rawequal(L, -1, 1);
+    lua_pop(L, 1);
+    if (!mistaken || !lua_getinfo(L, "n", &ar)) return;
+    FL_RAISE(L, "tensor has no method or field '%s'; self is a tensor here: a method is called with a colon, net:%s(x)", key,
+             ar.name ? ar.name : "method");
+}
+
+/* "x:softmax_" where there is x:softmax, whose result is another tensor. */
+static void check_in_place(lua_State *L, const char *key)
+{
+    size_t n = strlen(key);
+    if (n < 2 || key[n - 1] != '_' || fl_lua_advice("tensor", key)) return;
+    lua_pushlstring(L, key, n - 1);
+    lua_pushvalue(L, -1);
+    if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TFUNCTION) return;
+    const char *name = lua_tostring(L, -2);
+    FL_RAISE(L, "tensor has no method or field '%s': %s does not work in place; write y = x:%s(...)", key, name, name);
+}
+
 static int unknown_name(lua_State *L, const char *key)
 {
-    fl_suggestion s = {.word = key};
+    if (strchr("0123456789:-.", *key)) FL_RAISE(L, "index: \"%s\" is no index; an index is like \"0, 1:3, :, -1\"", key);
+    check_self(L, key);
+    check_in_place(L, key);
+    fl_suggestion s = {.word = key, .place = "tensor"};
     lua_pushnil(L);
     while (lua_next(L, lua_upvalueindex(2))) {
         if (lua_type(L, -2) == LUA_TSTRING) fl_suggest_offer(&s, lua_tostring(L, -2));

@@ -25,6 +25,37 @@ typedef struct binding {
 
 /* ---- one operand ---- */
 
+/* Is the first parameter a tensor? Then the op is a method. */
+static bool tensor_first(const fl_op *op)
+{
+    const char *p = strchr(op->sig, '(') + 1;
+    size_t n = strcspn(p, ",)");
+    return n > 0 && !memchr(p, ':', n) && !memchr(p, '.', n) && strncmp(p, "options", n) != 0;
+}
+
+/* Is `word` one of "mean|sum|none"? */
+static bool is_word_of(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = words; n > 0 && (p = strstr(p, word)); p += n)
+        if ((p == words || p[-1] == '|') && (p[n] == 0 || p[n] == '|')) return true;
+    return false;
+}
+
+/* Pushes what to write in place of a value that is no tensor, "" where nothing suggests itself. */
+static const char *push_operand_hint(lua_State *L, const fl_lua_call *c, int type, int index)
+{
+    if (type == LUA_TTABLE) return lua_pushliteral(L, "; flow.tensor makes one of a list");
+    for (int i = 0; type == LUA_TSTRING && i < c->signature->param_count; i++) {
+        const fl_param *p = &c->signature->params[i];
+        if (p->is_tensor || p->type != FL_ATTR_WORD || !is_word_of(p->words, lua_tostring(L, index))) continue;
+        return lua_pushfstring(L, "; options go in a table: {%s = \"%s\"}", p->name, lua_tostring(L, index));
+    }
+    if (index != 1 || type == LUA_TNIL || !tensor_first(c->op) || (c->op->flags & FL_OP_FUNCTION_ONLY)) return lua_pushliteral(L, "");
+    if (c->in_place || (c->op->flags & FL_OP_METHOD_ONLY)) return lua_pushfstring(L, "; write x:%s(...)", c->name);
+    return lua_pushfstring(L, "; write x:%s(...) or flow.%s(x, ...)", c->name, c->name);
+}
+
 /* Reads a tensor, a number where the parameter takes one, or nil where it may be absent. */
 static void read_operand(lua_State *L, fl_operand *o, const fl_lua_call *c, const fl_param *p, int index)
 {
@@ -44,10 +75,11 @@ static void read_operand(lua_State *L, fl_operand *o, const fl_lua_call *c, cons
     } else if (type <= LUA_TNIL && p->optional) o->kind = FL_NONE;
     else {
         const char *what = p->number_allowed ? "a tensor or a number" : "a tensor";
-        if (type == LUA_TNONE && p->slot == 0)
+        if (type == LUA_TNONE && (p->slot == 0 || (tensor_first(c->op) && !fl_lua_box(L, 1))))
             FL_RAISE(L, "%s: missing argument '%s' (a method is called with a colon: x:%s())", c->name, p->name, c->name);
         if (type == LUA_TNONE) FL_RAISE(L, "%s: missing argument '%s'", c->name, p->name);
-        FL_RAISE(L, "%s: %s must be %s, got %s", c->name, p->name, what, fl_lua_type_name(L, index));
+        const char *given = fl_lua_type_name(L, index);
+        FL_RAISE(L, "%s: %s must be %s, got %s%s", c->name, p->name, what, given, push_operand_hint(L, c, type, index));
     }
 }
 
@@ -84,7 +116,11 @@ static int read_list(lua_State *L, fl_operand *out, int count, int limit, const 
 
 static void read_operands(lua_State *L, binding *b, const fl_param *p, int index)
 {
-    if (!lua_istable(L, index)) FL_RAISE(L, "%s: %s must be a list of tensors, got %s", b->call->name, p->name, fl_lua_type_name(L, index));
+    const char *who = b->call->name;
+    if (fl_lua_box(L, index)) FL_RAISE(L, "%s: %s must be a list of tensors, got tensor; write flow.%s({x, y})", who, p->name, who);
+    if (!lua_istable(L, index)) FL_RAISE(L, "%s: %s must be a list of tensors, got %s", who, p->name, fl_lua_type_name(L, index));
+    const char *stray = fl_lua_stray_key(L, index);
+    if (stray) FL_RAISE(L, "%s: %s " FL_STRAY_KEY, who, p->name, stray);
     bool nested = b->call->op->groups > 0;
     luaL_checkstack(L, 8, b->call->name);
     int count = p->slot + read_list(L, NULL, 0, 0, b, p, index, nested);
@@ -296,6 +332,14 @@ static bool is_spread(lua_State *L, const fl_signature *s, int i, int index)
     return s->params[i].is_tensor && s->params[i].is_list && i == s->param_count - 1 && fl_lua_box(L, index);
 }
 
+static void too_many(lua_State *L, const binding *b, int index)
+{
+    const char *name = b->call->name;
+    if (b->signature->has_options) fl_lua_refuse_bare_option(L, index, name);
+    if (lua_isnil(L, index)) FL_RAISE(L, "%s: an argument too many, and it is nil (a misspelt variable?): %s", name, fl_lua_push_usage(L, b->call));
+    FL_RAISE(L, "%s: too many arguments: %s", name, fl_lua_push_usage(L, b->call));
+}
+
 /* Arguments 1..top in the signature's order. An empty table at the end is an empty list, or else options none of which is set. */
 static void read_positional(lua_State *L, binding *b, int top)
 {
@@ -317,8 +361,7 @@ static void read_positional(lua_State *L, binding *b, int top)
         if (p->is_tensor || !lua_isnil(L, index)) read_param(L, b, i, index, p->is_tensor ? 1 : numbers);
         index += numbers;
     }
-    if (index <= top && !(index == top && is_empty_table(L, top)))
-        FL_RAISE(L, "%s: too many arguments: %s", b->call->name, fl_lua_push_usage(L, b->call));
+    if (index <= top && !(index == top && is_empty_table(L, top))) too_many(L, b, index);
 }
 
 static void check_required(lua_State *L, const binding *b)
@@ -463,14 +506,6 @@ static fl_lua_call *call_new(lua_State *L, const fl_op *op, const char *name, bo
 
 static bool only_tensors(const fl_op *op) { return !strpbrk(op->sig, ":") && !strstr(op->sig, "...") && !strstr(op->sig, "options"); }
 
-/* Is the first parameter a tensor? Then the op is a method. */
-static bool tensor_first(const fl_op *op)
-{
-    const char *p = strchr(op->sig, '(') + 1;
-    size_t n = strcspn(p, ",)");
-    return n > 0 && !memchr(p, ':', n) && !memchr(p, '.', n) && strncmp(p, "options", n) != 0;
-}
-
 static void push_call(lua_State *L, fl_lua_call *c, lua_CFunction function)
 {
     fl_lua_push_metatable(L);
@@ -507,7 +542,7 @@ void fl_lua_open_ops(lua_State *L, int flow, int methods)
             lua_setfield(L, methods, op->name);
         }
         lua_pop(L, 1);
-        if (shown && (op->flags & FL_OP_ELEMENTWISE)) open_in_place(L, methods, op);
+        if (shown && fl_op_in_place(op)) open_in_place(L, methods, op);
     }
     lua_setfield(L, flow, "_op");
 }
@@ -534,6 +569,36 @@ static int compare_error(lua_State *L)
     FL_RAISE(L, "tensors are compared elementwise with x:lt(y), x:le(y), x:gt(y), x:ge(y), x:eq(y), x:ne(y)");
 }
 
+static int call_error(lua_State *L)
+{
+    FL_RAISE(L, "a tensor cannot be called: its parts are x[i], and to go through them write " FL_ITERATION);
+}
+
+static int pairs_error(lua_State *L)
+{
+    FL_RAISE(L, "pairs: a tensor is no table; write " FL_ITERATION ", or pairs(x:totable())");
+}
+
+/* The operators on bits: upvalue 1 says what to write. */
+static int bits_error(lua_State *L) { FL_RAISE(L, "%s", lua_tostring(L, lua_upvalueindex(1))); }
+
+static void open_bits(lua_State *L, int metatable)
+{
+    static const struct { const char *event, *text; } events[] = {
+        {"__band", "tensors have no operator &; write x:logical_and(y) for conditions, x:bitwise_and(y) for the bits of integers"},
+        {"__bor", "tensors have no operator |; write x:logical_or(y) for conditions, x:bitwise_or(y) for the bits of integers"},
+        {"__bxor", "tensors have no operator ~; write x:logical_xor(y) for conditions, x:bitwise_xor(y) for the bits of integers"},
+        {"__bnot", "tensors have no operator ~; write x:logical_not() for conditions, x:bitwise_not() for the bits of integers"},
+        {"__shl", "tensors have no operator <<; write x * (1 << n)"},
+        {"__shr", "tensors have no operator >>; write x // (1 << n)"},
+    };
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        lua_pushstring(L, events[i].text);
+        lua_pushcclosure(L, bits_error, 1);
+        lua_setfield(L, metatable, events[i].event);
+    }
+}
+
 static int concat_error(lua_State *L) { FL_RAISE(L, "a tensor cannot be concatenated with ..; use tostring(x), x:item() or flow.cat"); }
 
 void fl_lua_open_operators(lua_State *L, int metatable)
@@ -553,8 +618,10 @@ void fl_lua_open_operators(lua_State *L, int metatable)
         push_call(L, call_new(L, negate, negate->name, false), call_unary);
         lua_setfield(L, metatable, "__unm");
     }
-    static const luaL_Reg errors[] = {{"__lt", compare_error}, {"__le", compare_error}, {"__concat", concat_error}, {NULL, NULL}};
+    static const luaL_Reg errors[] = {{"__lt", compare_error}, {"__le", compare_error}, {"__concat", concat_error},
+                                      {"__call", call_error}, {"__pairs", pairs_error}, {NULL, NULL}};
     lua_pushvalue(L, metatable);
     luaL_setfuncs(L, errors, 0);
     lua_pop(L, 1);
+    open_bits(L, metatable);
 }

@@ -95,6 +95,21 @@ int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const ch
     return (int)count;
 }
 
+const char *fl_lua_stray_key(lua_State *L, int index)
+{
+    index = lua_absindex(L, index);
+    lua_Integer n = (lua_Integer)lua_rawlen(L, index);
+    const char *key = NULL;
+    if (n > 0) lua_pushinteger(L, n); /* the keys of the list part come first */
+    else lua_pushnil(L);
+    while (!key && lua_next(L, index)) {
+        if (lua_type(L, -2) == LUA_TSTRING) key = lua_tostring(L, -2);
+        lua_pop(L, 1);
+    }
+    if (key) lua_pop(L, 1);     /* the table keeps the string */
+    return key;
+}
+
 /* ---- options ---- */
 
 static const char *const option_names[] = {"dtype", "device", "placement", "sbp", "requires_grad", NULL};
@@ -121,9 +136,18 @@ bool fl_lua_option(lua_State *L, fl_lua_options *o, const char *key, int index, 
     return true;
 }
 
+void fl_lua_refuse_bare_option(lua_State *L, int index, const char *who)
+{
+    const char *word = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : "";
+    const char *name = fl_dtype_parse(word) != FL_DTYPE_COUNT ? "dtype" :
+                       strncmp(word, "cpu", 3) == 0 || strncmp(word, "cuda", 4) == 0 ? "device" : NULL;
+    if (name) FL_RAISE(L, "%s: options go in a table: {%s = \"%s\"}", who, name, word);
+}
+
 void fl_lua_read_options(lua_State *L, fl_lua_options *o, int index, int ndim, const char *who)
 {
     if (lua_isnoneornil(L, index)) return;
+    fl_lua_refuse_bare_option(L, index, who);
     if (!lua_istable(L, index)) FL_RAISE(L, "%s: options must be a table, got %s", who, fl_lua_type_name(L, index));
     fl_lua_check_keys(L, index, who, option_names);
     for (const char *const *name = option_names; *name; name++) {

@@ -153,7 +153,7 @@ void fl_lua_open_testing(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {{"ops", testing_ops}, {"set_world", testing_set_world}, {"from_part", testing_from_part},
                                          {"signatures", testing_signatures}, {"engine", testing_engine},
-                                         {"has_kernel", testing_has_kernel}, {NULL, NULL}};
+                                         {"has_kernel", testing_has_kernel}, {"ported", fl_lua_push_ported}, {NULL, NULL}};
     lua_newtable(L);
     lua_pushvalue(L, flow);
     luaL_setfuncs(L, functions, 1);

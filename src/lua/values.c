@@ -182,6 +182,8 @@ static void scan_value(lua_State *L, list_scan *s, int depth)
     int64_t n = (int64_t)lua_rawlen(L, -1);
     if (n == 0 && lua_next(L, (lua_pushnil(L), -2)))
         FL_RAISE(L, "tensor: data%s is a table without a list part", path_text(path, sizeof path, s, depth));
+    const char *stray = fl_lua_stray_key(L, -1);
+    if (stray) FL_RAISE(L, "tensor: data%s " FL_STRAY_KEY, path_text(path, sizeof path, s, depth), stray);
     if (depth == s->shape.ndim) s->shape.dims[s->shape.ndim++] = n;
     if (s->shape.dims[depth] != n)
         FL_RAISE(L, "tensor: data%s holds %lld values, the lists before it %lld", path_text(path, sizeof path, s, depth), (long long)n,
@@ -329,6 +331,8 @@ static int flow_tensor(lua_State *L)
     fl_lua_current = L;
     if (lua_gettop(L) < 1) FL_RAISE(L, "tensor: data is missing: flow.tensor(number, boolean or nested list, options)");
     if (lua_gettop(L) > 2) FL_RAISE(L, "tensor: too many arguments: tensor(data, options); data is one value or one list");
+    if (lua_istable(L, 2) && lua_rawlen(L, 2) > 0)
+        FL_RAISE(L, "tensor: data is one list, and options have names: flow.tensor({{1, 2}, {3, 4}}, {dtype = \"float32\"})");
     fl_lua_read_options(L, &options, 2, 0, "tensor");
     fl_lua_apply_options(L, &attrs, &options, "tensor");
     fl_tensor *given = fl_lua_to_tensor(L, 1);

@@ -68,8 +68,9 @@ fl_status fl_require_float(const fl_infer *c, int operand)
     const fl_spec *s = &c->in[operand];
     if (s->kind == FL_NONE || fl_dtype_is_float(s->dtype)) return FL_OK;
     char shape[FL_SHAPE_TEXT];
-    return fl_infer_fail(c, FL_ERR_DTYPE, "takes a float tensor, %s is %s%s", operand_name(c->op, operand),
-                         fl_dtype_name(s->dtype), fl_shape_text(shape, &s->shape));
+    const char *name = operand_name(c->op, operand);
+    return fl_infer_fail(c, FL_ERR_DTYPE, "takes a float tensor, %s is %s%s; write %s:to(\"float32\")", name,
+                         fl_dtype_name(s->dtype), fl_shape_text(shape, &s->shape), name);
 }
 
 /* ---- numbers in integer dtypes ---- */

@@ -242,7 +242,7 @@ static fl_status check_sizes(const fl_tensor *x, const fl_attr *sizes, const fl_
         return fl_fail(FL_ERR_SHAPE, "layer_norm: the last sizes of x must be %s, x is %s",
                        fl_shape_text(wanted, &want), fl_meta_text(text, x->meta));
     if (!fl_dtype_is_float(x->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "layer_norm: takes a float tensor, x is %s", fl_meta_text(text, x->meta));
+        return fl_fail(FL_ERR_DTYPE, "layer_norm: takes a float tensor, x is %s; write x:to(\"float32\")", fl_meta_text(text, x->meta));
     for (int i = 1; i < 3; i++) {
         if (in[i].kind != FL_TENSOR) continue;
         const fl_meta *m = in[i].tensor->meta;

@@ -452,7 +452,7 @@ static fl_status float_input(const char *who, const fl_operand *in)
 {
     char text[FL_META_TEXT];
     if (fl_dtype_is_float(in[0].tensor->meta->dtype)) return FL_OK;
-    return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, input is %s", who, fl_meta_text(text, in[0].tensor->meta));
+    return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, input is %s; write input:to(\"float32\")", who, fl_meta_text(text, in[0].tensor->meta));
 }
 
 static fl_status body_mse_loss(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)

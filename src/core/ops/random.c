@@ -505,7 +505,7 @@ static fl_status body_dropout(fl_tensor **out, const fl_operand *in, int nin, co
     double p = given->at[0].number;
     char text[FL_META_TEXT];
     if (!fl_dtype_is_float(in[0].tensor->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "dropout: takes a float tensor, x is %s", fl_meta_text(text, in[0].tensor->meta));
+        return fl_fail(FL_ERR_DTYPE, "dropout: takes a float tensor, x is %s; write x:to(\"float32\")", fl_meta_text(text, in[0].tensor->meta));
     if (!(p >= 0 && p <= 1)) return fl_fail(FL_ERR_VALUE, "dropout: p %g is not between 0 and 1", p);
     if (!given->at[1].integer || p == 0) {
         *out = fl_tensor_ref(in[0].tensor);

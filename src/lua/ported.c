@@ -1,0 +1,160 @@
+/*
+** ported.c -- names that scripts bring from PyTorch and NumPy, and what to write here instead.
+**
+** Consulted only when a name is unknown. A word of `renamed` has the same meaning under another name, offered wherever
+** that name exists. `advice` answers for one place with a sentence; an empty one says that there is nothing like it, so that
+** nothing that merely looks alike is offered. tests/bad_input_spec.lua checks that no word here exists and that every new name does.
+*/
+#include "binding.h"
+
+static const struct { const char *word, *name; } renamed[] = {
+    /* options and parameters */
+    {"dim", "axis"}, {"dims", "axis"}, {"axis", "axes"}, {"keepdims", "keepdim"}, {"keep_dims", "keepdim"},
+    {"learning_rate", "lr"}, {"reduce", "reduction"}, {"minimum", "min"}, {"maximum", "max"},
+    {"epsilon", "eps"}, {"seq", "xs"}, {"tensors", "xs"}, {"repeats", "sizes"}, {"shape", "size"},
+    /* dtypes and devices */
+    {"float", "float32"}, {"double", "float64"}, {"half", "float16"}, {"long", "int64"}, {"int", "int32"}, {"byte", "uint8"},
+    {"char", "int8"}, {"boolean", "bool"}, {"gpu", "cuda"}, {"fp16", "float16"}, {"fp32", "float32"}, {"fp64", "float64"},
+    {"bf16", "bfloat16"}, {"torch.float32", "float32"}, {"torch.float64", "float64"}, {"torch.int64", "int64"}, {"torch.long", "int64"},
+    /* functions and methods */
+    {"absolute", "abs"}, {"arccos", "acos"}, {"arcsin", "asin"}, {"arctan", "atan"}, {"arctan2", "atan2"}, {"negative", "neg"},
+    {"subtract", "sub"}, {"multiply", "mul"}, {"divide", "div"}, {"true_divide", "div"}, {"power", "pow"}, {"fix", "trunc"},
+    {"mod", "remainder"}, {"clip", "clamp"}, {"concat", "cat"}, {"concatenate", "cat"}, {"swapaxes", "transpose"},
+    {"swapdims", "transpose"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"},
+    {"not_equal", "ne"}, {"mm", "matmul"}, {"mv", "matmul"}, {"dot", "matmul"}, {"inner", "matmul"}, {"range", "arange"},
+    {"ndimension", "dim"}, {"tolist", "totable"}, {"copy", "clone"}, {"take_along_dim", "gather"}, {"ravel", "flatten"},
+    {"argwhere", "nonzero"}, {"from_numpy", "tensor"}, {"as_tensor", "tensor"}, {"Tensor", "tensor"}, {"array", "tensor"},
+    {"set_seed", "manual_seed"}, {"seed", "manual_seed"}, {"inference_mode", "no_grad"},
+    {"get_rank", "rank"}, {"get_world_size", "world_size"}, {"synchronize", "sync"}, {"expit", "sigmoid"},
+    /* modules and what belongs to them */
+    {"DataLoader", "loader"}, {"Dense", "Linear"}, {"clip_grad_norm_", "clip_grad_norm"}, {"lr_scheduler", "schedule"},
+    {"LRScheduler", "Scheduler"},
+};
+
+#define CONVERTS(word, dtype) {"tensor", word, "write x:to(\"" dtype "\")"}
+#define DTYPE(word, dtype) {"flow", word, "a dtype is a string: \"" dtype "\""}
+#define MAKES(word, name) {"tensor", word, "write flow." name ", {dtype = x.dtype, device = x.device})"}
+#define IN_FLOW(word, text) {"nn", word, "write " text}
+
+static const struct { const char *place, *word, *text; } advice[] = {
+    CONVERTS("float", "float32"), CONVERTS("double", "float64"), CONVERTS("half", "float16"), CONVERTS("bfloat16", "bfloat16"),
+    CONVERTS("long", "int64"), CONVERTS("int", "int32"), CONVERTS("char", "int8"), CONVERTS("byte", "uint8"), CONVERTS("bool", "bool"),
+    CONVERTS("cuda", "cuda"), CONVERTS("cpu", "cpu"), {"tensor", "type", "write x:to(\"float32\"); x.dtype is the type it has"},
+    {"tensor", "astype", "write x:to(\"float32\")"}, {"tensor", "type_as", "write x:to(y)"},
+    {"tensor", "short", "there is no int16; write x:to(\"int32\")"},
+    {"tensor", "numpy", "write x:totable() for nested lists, flow.save for a file that Python's safetensors reads"},
+    {"tensor", "T", "write x:t() for two axes, x:transpose(-2, -1) for the last two"},
+    {"tensor", "mT", "write x:transpose(-2, -1)"}, {"tensor", "data", "write x:detach()"},
+    {"tensor", "is_cuda", "write x.device ~= \"cpu\""}, {"tensor", "get_device", "write x.device"},
+    {"tensor", "grad_fn", "x.is_leaf is false for a tensor that was computed from ones that require grad"},
+    {"tensor", "expand_as", "write x:expand(y.shape)"}, {"tensor", "view_as", "write x:view(y.shape)"},
+    {"tensor", "reshape_as", "write x:reshape(y.shape)"},
+    MAKES("new_zeros", "zeros(sizes"), MAKES("new_ones", "ones(sizes"), MAKES("new_empty", "empty(sizes"),
+    MAKES("new_full", "full(sizes, value"), MAKES("new_tensor", "tensor(data"),
+    {"tensor", "clamp_min", "write x:clamp {min = value}"}, {"tensor", "clamp_max", "write x:clamp {max = value}"},
+    {"tensor", "equal", "write x:eq(y):all():item()"}, {"tensor", "allclose", "write (x - y):abs():max():item() < 1e-6"},
+    {"tensor", "count_nonzero", "write x:ne(0):sum()"}, {"tensor", "trace", "write x:diagonal():sum()"},
+    {"tensor", "outer", "write x:unsqueeze(1) * y"}, {"tensor", "addmm", "write x + a:matmul(b)"},
+    {"tensor", "unbind", "write x:split(1, axis), or x[i] for one of them"}, {"tensor", "flipud", "write x:flip(0)"},
+    {"tensor", "fliplr", "write x:flip(1)"}, {"tensor", "movedim", "write x:permute(...)"}, {"tensor", "moveaxis", "write x:permute(...)"},
+    {"tensor", "map", "ops work on all elements at once: x:exp(), x * 2 + 1"},
+    {"tensor", "apply_", "ops work on all elements at once: x:exp(), x * 2 + 1"},
+    {"tensor", "where", "write flow.where(cond, x, y)"}, {"tensor", "where_", "write x = flow.where(cond, x, y)"},
+    {"tensor", "append", "write flow.cat {x, y}"}, {"tensor", "resize_", "write x = x:reshape(...)"},
+    {"tensor", "index_fill_", "write x[index] = value"}, {"tensor", "index_copy_", "write x[index] = y"},
+    {"tensor", "len", "write #x for the size of axis 0, x:numel() for the number of elements"},
+    {"tensor", "svd", ""}, {"tensor", "qr", ""}, {"tensor", "eig", ""}, {"tensor", "det", ""}, {"tensor", "inverse", ""},
+    {"tensor", "inv", ""}, {"tensor", "lu", ""}, {"tensor", "cholesky", ""}, {"tensor", "cross", ""}, {"tensor", "kron", ""}, {"tensor", "median", ""},
+    {"tensor", "mode", ""}, {"tensor", "quantile", ""}, {"tensor", "kthvalue", ""}, {"tensor", "unique", ""}, {"tensor", "bincount", ""},
+    {"tensor", "cumprod", ""}, {"tensor", "cummax", ""}, {"tensor", "cummin", ""}, {"tensor", "unfold", ""}, {"tensor", "rot90", ""},
+    {"tensor", "repeat_interleave", ""}, {"tensor", "hypot", ""}, {"tensor", "erfc", ""}, {"tensor", "lgamma", ""}, {"tensor", "digamma", ""},
+    {"tensor", "histc", ""}, {"tensor", "frac", "write x - x:trunc()"}, {"tensor", "selu", ""}, {"tensor", "celu", ""}, {"tensor", "prelu", ""},
+    {"tensor", "asinh", ""}, {"tensor", "acosh", ""}, {"tensor", "atanh", ""}, {"tensor", "logit", ""}, {"tensor", "sinc", ""},
+
+    DTYPE("float16", "float16"), DTYPE("bfloat16", "bfloat16"), DTYPE("float32", "float32"), DTYPE("float64", "float64"), DTYPE("int8", "int8"),
+    DTYPE("uint8", "uint8"), DTYPE("int32", "int32"), DTYPE("int64", "int64"), DTYPE("bool", "bool"), DTYPE("float", "float32"),
+    DTYPE("double", "float64"), DTYPE("half", "float16"), DTYPE("long", "int64"), DTYPE("int", "int32"),
+    {"flow", "FloatTensor", "write flow.tensor(data, {dtype = \"float32\"})"}, {"flow", "LongTensor", "write flow.tensor(data, {dtype = \"int64\"})"},
+    {"flow", "DoubleTensor", "write flow.tensor(data, {dtype = \"float64\"})"}, {"flow", "device", "a device is a string: \"cpu\", \"cuda\", \"cuda:1\""},
+    {"flow", "cuda", "write x:to(\"cuda\"); flow.device_count(\"cuda\") says how many GPUs there are"},
+    {"flow", "functional", "functions are flow's own: flow.relu(x), flow.cross_entropy(x, y)"},
+    {"flow", "autograd", "write flow.grad(y, xs) or y:backward()"}, {"flow", "set_grad_enabled", "write flow.no_grad(f) or flow.enable_grad(f)"},
+    {"flow", "utils", "write flow.data.loader(dataset, {batch_size = 64})"}, {"flow", "set_default_dtype", "write {dtype = \"float64\"} where a tensor is made"},
+    {"flow", "distributed", "tensors are distributed by placement and sbp; flow.rank() and flow.world_size() tell the ranks"},
+    {"flow", "init", "write flow.nn.init"}, {"flow", "Module", "write flow.nn.Module"}, {"flow", "Parameter", "write flow.nn.Parameter(t)"},
+    {"flow", "inf", "write math.huge"}, {"flow", "nan", "write 0 / 0"}, {"flow", "pi", "write math.pi"},
+    {"flow", "linalg", ""}, {"flow", "fft", ""}, {"flow", "special", ""}, {"flow", "jit", ""}, {"flow", "compile", ""}, {"flow", "meshgrid", ""},
+    {"flow", "logspace", ""}, {"flow", "multinomial", ""}, {"flow", "vmap", ""}, {"flow", "complex", ""}, {"flow", "normal", "write flow.randn(sizes) * std + mean"},
+    {"flow", "mean_squared_error", "write flow.mse_loss(input, target)"}, {"flow", "binary_cross_entropy", "write flow.binary_cross_entropy_with_logits(input, target), which takes no sigmoid before it"},
+    {"flow", "l1_loss", "write (input - target):abs():mean()"}, {"flow", "one_hot", "write flow.eye(classes)[labels]"},
+    {"flow", "is_available", "write flow.device_count(\"cuda\") > 0"}, {"flow", "isclose", "write (x - y):abs():lt(1e-6)"},
+    {"flow", "vstack", "write flow.cat({x, y}, 0)"}, {"flow", "hstack", "write flow.cat({x, y}, 1)"}, {"flow", "dstack", "write flow.stack({x, y}, 2)"},
+    {"flow", "expand_dims", "write x:unsqueeze(axis)"}, {"flow", "softmin", ""}, {"flow", "bernoulli_", ""},
+
+    {"nn", "functional", "functions are flow's own: flow.relu(x), flow.cross_entropy(x, y)"},
+    {"nn", "utils", "write flow.optim.clip_grad_norm(parameters, limit)"},
+    {"nn", "parallel", "write net:to_global {placement = flow.placement.all(\"cpu\"), sbp = \"B\"}; the gradients are summed over the ranks"},
+    {"nn", "DataParallel", "write net:to_global {placement = flow.placement.all(\"cpu\"), sbp = \"B\"}; the gradients are summed over the ranks"},
+    IN_FLOW("BCELoss", "flow.binary_cross_entropy_with_logits(input, target), which takes no sigmoid before it"),
+    IN_FLOW("BCEWithLogitsLoss", "flow.binary_cross_entropy_with_logits(input, target)"), IN_FLOW("NLLLoss", "flow.nll_loss(input, target)"),
+    IN_FLOW("L1Loss", "(input - target):abs():mean()"), IN_FLOW("LogSoftmax", "x:log_softmax(axis) in forward"),
+    IN_FLOW("LeakyReLU", "x:leaky_relu() in forward"), IN_FLOW("ELU", "x:elu() in forward"), IN_FLOW("Softplus", "x:softplus() in forward"),
+    IN_FLOW("Swish", "nn.SiLU()"), IN_FLOW("AdaptiveAvgPool2d", "x:mean({2, 3}, true) in forward, for an output of 1 x 1"),
+    IN_FLOW("MultiheadAttention", "nn.CausalSelfAttention, or flow.scaled_dot_product_attention in forward"),
+    IN_FLOW("ReLU6", "x:clamp(0, 6) in forward"), IN_FLOW("Hardtanh", "x:clamp(-1, 1) in forward"), IN_FLOW("Bilinear", "flow.einsum in forward"),
+    {"nn", "BatchNorm1d", ""}, {"nn", "BatchNorm2d", ""}, {"nn", "GroupNorm", ""}, {"nn", "InstanceNorm2d", ""}, {"nn", "RMSNorm", ""}, {"nn", "LSTM", ""},
+    {"nn", "GRU", ""}, {"nn", "RNN", ""}, {"nn", "Conv1d", ""}, {"nn", "Conv3d", ""}, {"nn", "ConvTranspose2d", ""}, {"nn", "MaxPool1d", ""},
+    {"nn", "AvgPool1d", ""}, {"nn", "Dropout2d", ""}, {"nn", "Upsample", ""}, {"nn", "ModuleDict", ""}, {"nn", "ParameterList", ""},
+    {"nn", "PReLU", ""}, {"nn", "SELU", ""}, {"nn", "CELU", ""}, {"nn", "KLDivLoss", ""}, {"nn", "HuberLoss", ""}, {"nn", "SmoothL1Loss", ""},
+    {"nn", "Transformer", ""}, {"nn", "Unflatten", ""}, {"nn", "Unfold", ""}, {"nn", "Fold", ""}, {"nn", "Threshold", ""},
+    {"optim", "RMSprop", ""}, {"optim", "Adagrad", ""}, {"optim", "Adadelta", ""}, {"optim", "Adamax", ""}, {"optim", "NAdam", ""}, {"optim", "RAdam", ""},
+    {"optim", "LBFGS", ""}, {"optim", "ASGD", ""}, {"optim", "Rprop", ""}, {"optim", "Lion", ""},
+};
+
+enum { RENAMED = sizeof renamed / sizeof *renamed, ADVICE = sizeof advice / sizeof *advice };
+
+bool fl_lua_is_renamed(const char *word, const char *name)
+{
+    for (int i = 0; i < RENAMED; i++)
+        if (strcmp(renamed[i].word, word) == 0 && strcmp(renamed[i].name, name) == 0) return true;
+    return false;
+}
+
+static const char *advice_in(const char *place, const char *word)
+{
+    for (int i = 0; i < ADVICE; i++)
+        if (strcmp(advice[i].place, place) == 0 && strcmp(advice[i].word, word) == 0) return advice[i].text;
+    return NULL;
+}
+
+/* What is said of a method holds for the function of that name too. */
+const char *fl_lua_advice(const char *place, const char *word)
+{
+    const char *text = advice_in(place, word);
+    return text || strcmp(place, "flow") != 0 ? text : advice_in("tensor", word);
+}
+
+/* ported() -> list of {word, name} and list of {place, word, text}, for the tests */
+int fl_lua_push_ported(lua_State *L)
+{
+    lua_createtable(L, RENAMED, 0);
+    for (int i = 0; i < RENAMED; i++) {
+        lua_createtable(L, 2, 0);
+        lua_pushstring(L, renamed[i].word);
+        lua_rawseti(L, -2, 1);
+        lua_pushstring(L, renamed[i].name);
+        lua_rawseti(L, -2, 2);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_createtable(L, ADVICE, 0);
+    for (int i = 0; i < ADVICE; i++) {
+        const char *const row[] = {advice[i].place, advice[i].word, advice[i].text};
+        lua_createtable(L, 3, 0);
+        for (int k = 0; k < 3; k++) {
+            lua_pushstring(L, row[k]);
+            lua_rawseti(L, -2, k + 1);
+        }
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 2;
+}
