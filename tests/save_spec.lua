@@ -2,6 +2,7 @@
 local flow = require "flow"
 local nn = flow.nn
 local json = require "flow.json"
+local support = require "tests.support"
 
 local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
 local folder
@@ -204,8 +205,8 @@ describe("saving", function()
             "save: two tensors would be called 'a.b'"},
         {"a cycle", cycle, nil},
         {"a tensor called __metadata__", {__metadata__ = flow.ones(1)}, nil},
-        {"no table", 3, "save: takes a table, got number"},
-        {"a tensor", flow.ones(2), "save: takes a table, got tensor"},
+        {"no table", 3, "save: takes a table, got number; write flow.save(path, {x = x})"},
+        {"a tensor", flow.ones(2), "save: takes a table, got tensor; write flow.save(path, {x = x})"},
     } do
         it("refuses " .. case[1], function()
             local ok, message = pcall(flow.save, path("bad.st"), case[2])
@@ -494,6 +495,30 @@ describe("loading", function()
             assert.is_true(ok or type(message) == "string")
         end
     end)
+end)
+
+describe("loading what another program wrote", function()
+    for _, case in ipairs {
+        {"x.npy", "\x93NUMPY\1\0v\0{'descr'", "a NumPy array",
+            'in Python: safetensors.numpy.save_file({"x": numpy.load("PATH.npy")}, "PATH.safetensors")'},
+        {"x.npz", "PK\3\4\20\0\0\0", "a zip archive, as PyTorch (.pt) and NumPy (.npz) write",
+            'in Python: safetensors.numpy.save_file(dict(numpy.load("PATH.npz")), "PATH.safetensors")'},
+        {"x.pt", "PK\3\4\20\0\0\0", "a zip archive, as PyTorch (.pt) and NumPy (.npz) write",
+            'in Python: safetensors.torch.save_file(torch.load("PATH.pt"), "PATH.safetensors")'},
+        {"x.pth", "\x80\2\x8a\10l\xfc\x9cF\xf9 j\xa8P\x19.", "a Python pickle",
+            'in Python: safetensors.torch.save_file(torch.load("PATH.pth"), "PATH.safetensors")'},
+        {"x.csv", "a,b\n1,2\n3,4\n", "text", 'for line in io.lines("PATH.csv") do ... end, and flow.tensor(rows) of the rows of numbers'},
+        {"x.json", '{"a": [1, 2, 3]}\n', "JSON", 'flow.json.decode(flow.data.read("PATH.json"))'},
+        {"x.gz", "\31\139\8\0\0\0\0\0\0\3", "compressed with gzip", 'flow.data.idx("PATH.gz") for an IDX file'},
+        {"x-ubyte", "\0\0\8\1\0\0\0\2ab", "an IDX file", 'flow.data.idx("PATH-ubyte")'},
+    } do
+        it("says what " .. case[1] .. " is and what to write", function()
+            write(case[1], case[2])
+            local want = ("load: %s is %s, not a safetensors file; write %s"):format(path(case[1]), case[3],
+                (case[4]:gsub("PATH", path("x"))))
+            assert.are.equal(want, support.message_of(flow.load, path(case[1])))
+        end)
+    end
 end)
 
 describe("json", function()

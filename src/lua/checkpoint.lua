@@ -115,12 +115,16 @@ end
 -- What io_.save takes of a table: names, tensors, metadata.
 local function prepare(path, values, ...)
     if select("#", ...) > 0 then check.fail("save: too many arguments: save(path, values)") end
-    if type(path) ~= "string" then check.fail("save: takes a path, got %s", check.type(path)) end
+    if type(path) ~= "string" then
+        check.fail("save: takes a path and a table, flow.save(\"x.safetensors\", {x = x}), got %s", check.type(path))
+    end
     if path == "" then check.fail("save: the path is empty") end
     if path:find("\0", 1, true) then
         check.fail("save: the path '%s' goes on behind a NUL, which no path has", path:match("^%Z*"))
     end
-    if type(values) ~= "table" then check.fail("save: takes a table, got %s", check.type(values)) end
+    if type(values) ~= "table" then
+        check.fail("save: takes a table, got %s; write flow.save(path, {x = x})", check.type(values))
+    end
     local job = {names = {}, taken = {}, list = {}}
     local text = json.encode(pack(job, values, "", 1))
     arrange(job.list)
@@ -285,6 +289,48 @@ local function read_together(...)
     return tensors
 end
 
+local function in_python(text)
+    return function(path)
+        return text:gsub("PATH", ("%q"):format(path)) .. (", %q)"):format(path:gsub("%.%w+$", "") .. ".safetensors")
+    end
+end
+
+local from_pytorch = in_python "in Python: safetensors.torch.save_file(torch.load(PATH)"
+local from_numpy = in_python 'in Python: safetensors.numpy.save_file({"x": numpy.load(PATH)}'
+local from_archive = in_python "in Python: safetensors.numpy.save_file(dict(numpy.load(PATH))"
+
+-- What files that are no safetensors begin with (Lua patterns), what they are, and what to write for them.
+local foreign = {
+    {"^\x93NUMPY", "a NumPy array", from_numpy},
+    {"^PK\3\4", "a zip archive, as PyTorch (.pt) and NumPy (.npz) write", function(path)
+        return (path:find("%.npz$") and from_archive or from_pytorch)(path)
+    end},
+    {"^\x80[\2-\5]", "a Python pickle", from_pytorch},
+    {"^\x89HDF", "an HDF5 file", function() return "in Python: h5py and safetensors.numpy.save_file" end},
+    {"^\31\139", "compressed with gzip", function(path) return ("flow.data.idx(%q) for an IDX file"):format(path) end},
+    {"^\0\0[\8-\14][\1-\8]", "an IDX file", function(path) return ("flow.data.idx(%q)"):format(path) end},
+    {"^%s*[{%[][^\0\1-\8\14-\31]*$", "JSON", function(path)
+        return ("flow.json.decode(flow.data.read(%q))"):format(path)
+    end},
+    {"^[^\0\1-\8\14-\31\127]*\n[^\0\1-\8\14-\31\127]*$", "text", function(path)
+        return ("for line in io.lines(%q) do ... end, and flow.tensor(rows) of the rows of numbers"):format(path)
+    end},
+}
+
+-- The error for a file that could not be opened: `message`, or what the file is when that says it is no safetensors.
+local function describe_foreign(path, message)
+    local readable = tostring(message):find("header", 1, true) or tostring(message):find("too few", 1, true)
+    local file = readable and io.open(path, "rb")
+    local head = file and file:read(256) or ""
+    if file then file:close() end
+    for _, kind in ipairs(foreign) do
+        if head:find(kind[1]) then
+            check.fail("load: %s is %s, not a safetensors file; write %s", path, kind[2], (kind[3](path)))
+        end
+    end
+    error(message, 0)
+end
+
 ---Reads a file: the table that was saved, or, of a file that another program wrote, tensors by name and its metadata.
 ---Without a placement the tensors are local, and any rank may call it. With one, or with {lazy = true}, every rank
 ---calls it and none reads more than its own part: sbp is one for all tensors, a table by name (the others are B), or
@@ -295,13 +341,14 @@ end
 ---@return table? metadata of a file that flow.save did not write
 function M.load(path, o)
     check_places(o)
-    local file, entries, metadata_list = io_.open(path, o.lazy or o.placement ~= nil)
+    local ok, file, entries, metadata_list = pcall(io_.open, path, o.lazy or o.placement ~= nil)
+    if not ok then describe_foreign(path, file) end
     local tensors = (o.placement and read_together or read_entries)(file, entries, o)
     local metadata = {}
     for i = 1, #metadata_list, 2 do metadata[metadata_list[i]] = metadata_list[i + 1] end
     if not metadata.flow then return tensors, metadata end
-    local ok, tree = pcall(json.decode, metadata.flow)
-    local values = ok and type(tree) == "table" and unpack_value(tree, tensors, path)
+    local decoded, tree = pcall(json.decode, metadata.flow)
+    local values = decoded and type(tree) == "table" and unpack_value(tree, tensors, path)
     if type(values) ~= "table" or values == json.null or M.is_stored(values) then
         check.fail("load: %s: its metadata is damaged", path)
     end
