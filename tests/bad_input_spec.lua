@@ -111,7 +111,7 @@ refuses("shapes and dtypes", {
     {"stack: xs[1] is [2, 3] and xs[2] is [3]: shapes must be equal", function() flow.stack {x, flow.zeros(3)} end},
     {"cat: needs at least one tensor", function() flow.cat {} end},
     {"layer_norm: the last sizes of x must be [4], x is float32[2, 3]", function() x:layer_norm {4} end},
-    {"softmax: takes a float tensor, x is int64[6]", function() flow.arange(6):softmax(0) end},
+    {"softmax: takes a float tensor, x is int64[6]; write x:to(\"float32\")", function() flow.arange(6):softmax(0) end},
     {"zeros: unknown dtype 'int65'; did you mean 'int64'?", function() flow.zeros(2, {dtype = "int65"}) end},
     {"zeros: dtype must be a string, got number", function() flow.zeros(2, {dtype = 3}) end},
     {"requires_grad: only float tensors have gradients, this is int64", function() flow.zeros(2, {dtype = "int64", requires_grad = true}) end},
@@ -140,7 +140,7 @@ refuses("labels and positions", {
 refuses("arguments", {
     {"add: y must be a tensor or a number, got nil", function() return x + nil end},
     {"add: y must be a tensor or a number, got string", function() return x + "1" end},
-    {"add: y must be a tensor or a number, got table", function() return x + {} end},
+    {"add: y must be a tensor or a number, got table; flow.tensor makes one of a list", function() return x + {} end},
     {"add: missing argument 'y'", function() x:add() end},
     {"add: too many arguments: add(x|number, y|number)", function() x:add(1, 2, 3) end},
     {"add: missing argument 'x' (a method is called with a colon: x:add())", function() x.add() end},
@@ -225,6 +225,261 @@ describe("a metamethod called with what is none of its own", function()
         ["save of metadata that is a table"] = function() flow._io.save(os.tmpname(), {}, {}, {{}, {}}) end,
     } do
         it("is an error: " .. name, function() assert.is_false(pcall(f)) end)
+    end
+end)
+
+refuses("porting", {
+    {"sum: missing argument 'x' (a method is called with a colon: x:sum())", function() x.sum() end},
+    {"sum: x must be a tensor, got number; write x:sum(...) or flow.sum(x, ...)", function() x.sum(0) end},
+    {"item: x must be a tensor, got nothing; a method is called with a colon: x:item()", function() x.item() end},
+    {"size: x must be a tensor, got number; a method is called with a colon: x:size()", function() x.size(0) end},
+    {"add: missing argument 'y' (a method is called with a colon: x:add())", function() x.add(1) end},
+    {"view: x must be a tensor, got number; write x:view(...)", function() x.view(3, 2) end},
+    {"backward: x must be a tensor, got nothing; a method is called with a colon: x:backward()",
+        function() x.backward() end},
+    {"state: takes a generator, got nothing; a method is called with a colon: g:state()",
+        function() flow.generator(1).state() end},
+    {"tensor has no method or field 'float'; write x:to(\"float32\")", function() x:float() end},
+    {"tensor has no method or field 'half'; write x:to(\"float16\")", function() x:half() end},
+    {"tensor has no method or field 'long'; write x:to(\"int64\")", function() x:long() end},
+    {"to: unknown dtype or device 'half'; it is called 'float16' here", function() x:to "half" end},
+    {"to: unknown dtype or device 'float'; it is called 'float32' here", function() x:to "float" end},
+    {"to: unknown dtype or device 'torch.float32'; it is called 'float32' here", function() x:to "torch.float32" end},
+    {"tensor has no method or field 'type'; write x:to(\"float32\"); x.dtype is the type it has",
+        function() x:type("float32") end},
+    {"tensor has no method or field 'cuda'; write x:to(\"cuda\")", function() x:cuda() end},
+    {"tensor has no method or field 'cpu'; write x:to(\"cpu\")", function() x:cpu() end},
+    {"tensor has no method or field 'numpy'; write x:totable() for nested lists, flow.save for a file that Python's safetensors reads",
+        function() x:numpy() end},
+    {"tensor has no method or field 'tolist'; it is called 'totable' here", function() x:tolist() end},
+    {"tensor has no method or field 'mm'; it is called 'matmul' here", function() x:mm(x) end},
+    {"tensor has no method or field 'ndimension'; it is called 'dim' here", function() x:ndimension() end},
+    {"tensor has no method or field 'clip'; it is called 'clamp' here", function() x:clip(0, 1) end},
+    {"tensor has no method or field 'T'; write x:t() for two axes, x:transpose(-2, -1) for the last two",
+        function() return x.T end},
+    {"tensor has no method or field 'data'; write x:detach()", function() return x.data end},
+    {"tensor has no method or field 'is_cuda'; write x.device ~= \"cpu\"", function() return x.is_cuda end},
+    {"tensor has no method or field 'expand_as'; write x:expand(y.shape)", function() x:expand_as(x) end},
+    {"tensor has no method or field 'new_zeros'; write flow.zeros(sizes, {dtype = x.dtype, device = x.device})",
+        function() x:new_zeros(2) end},
+    {"tensor has no method or field 'equal'; write x == y", function() x:equal(x) end},
+    {"tensor has no method or field 'svd'", function() x:svd() end},
+    {"tensor has no method or field 'median'", function() x:median() end},
+    {"tensor has no method or field 'unique'", function() x:unique() end},
+    {"tensor has no method or field 'softmax_': softmax does not work in place; write y = x:softmax(...)",
+        function() x:softmax_(0) end},
+    {"tensor has no method or field 'unsqueeze_': unsqueeze does not work in place; write y = x:unsqueeze(...)",
+        function() x:unsqueeze_(0) end},
+    {"tensor has no method or field 'eq_': eq does not work in place; write y = x:eq(...)", function() x:eq_(1) end},
+    {"tensor has no method or field 'isnan_': isnan does not work in place; write y = x:isnan(...)",
+        function() x:isnan_() end},
+    {"tensor has no method or field 'where_'; write x = flow.where(cond, x, y)", function() x:where_(x, x) end},
+    {"tensor has no method or field 'where'; write flow.where(cond, x, y)", function() x:where(x, x) end},
+    {"tensor has no method or field 'Sum'; did you mean 'sum'?", function() x:Sum() end},
+    {"tensor has no method or field 'maxtul'; did you mean 'matmul'?", function() x:maxtul(x) end},
+    {"flow has no 'svd'", function() flow.svd(x) end},
+    {"flow has no 'linalg'", function() flow.linalg.svd(x) end},
+    {"flow has no 'float32'; a dtype is a string: \"float32\"", function() flow.float32() end},
+    {"flow has no 'long'; a dtype is a string: \"int64\"", function() flow.long() end},
+    {"flow has no 'cuda'; write x:to(\"cuda\"); flow.device_count(\"cuda\") says how many GPUs there are",
+        function() flow.cuda.is_available() end},
+    {"nn has no 'functional'; functions are flow's own: flow.relu(x), flow.cross_entropy(x, y)",
+        function() flow.nn.functional.relu(x) end},
+    {"flow has no 'device'; a device is a string: \"cpu\", \"cuda\", \"cuda:1\"", function() flow.device("cpu") end},
+    {"flow has no 'FloatTensor'; write flow.tensor(data, {dtype = \"float32\"})", function() flow.FloatTensor(2) end},
+    {"flow has no 'concat'; it is called 'cat' here", function() flow.concat {x, x} end},
+    {"flow has no 'from_numpy'; it is called 'tensor' here", function() flow.from_numpy(x) end},
+    {"flow has no 'Tensor'; it is called 'tensor' here", function() flow.Tensor(2) end},
+    {"flow has no 'inf'; write math.huge", function() flow.inf() end},
+    {"flow has no 'one_hot'; write flow.eye(classes)[labels]", function() flow.one_hot(x) end},
+    {"flow has no 'vstack'; write flow.cat({x, y}, 0)", function() flow.vstack {x, x} end},
+    {"flow has no 'binary_cross_entropy'; write flow.binary_cross_entropy_with_logits(input, target), which takes no sigmoid before it",
+        function() flow.binary_cross_entropy(x, x) end},
+    {"flow has no 'set_default_dtype'; write {dtype = \"float64\"} where a tensor is made",
+        function() flow.set_default_dtype("float64") end},
+    {"nn has no 'BCELoss'; write flow.binary_cross_entropy_with_logits(input, target), which takes no sigmoid before it",
+        function() nn.BCELoss() end},
+    {"nn has no 'Relu'; did you mean 'ReLU'?", function() nn.Relu() end},
+    {"nn has no 'LSTM'", function() nn.LSTM(3, 4) end},
+    {"nn has no 'DataParallel'; write net:to_global {placement = flow.placement.all(\"cpu\"), sbp = \"B\"}; the gradients are summed over the ranks",
+        function() nn.DataParallel(x) end},
+    {"nn has no 'LeakyReLU'; write x:leaky_relu() in forward", function() nn.LeakyReLU() end},
+    {"nn has no 'utils'; write flow.optim.clip_grad_norm(parameters, limit)",
+        function() nn.utils.clip_grad_norm_() end},
+    {"optim has no 'RMSprop'", function() optim.RMSprop {} end},
+    {"optim has no 'lr_scheduler'; it is called 'schedule' here", function() optim.lr_scheduler() end},
+    {"optim has no 'Adma'; did you mean 'Adam'?", function() optim.Adma {} end},
+    {"tensors have no operator &; write x:logical_and(y) for conditions, x:bitwise_and(y) for the bits of integers",
+        function() return x & x end},
+    {"tensors have no operator |; write x:logical_or(y) for conditions, x:bitwise_or(y) for the bits of integers",
+        function() return x | 1 end},
+    {"tensors have no operator ~; write x:logical_not() for conditions, x:bitwise_not() for the bits of integers",
+        function() return ~x end},
+    {"tensors have no operator ~; write x:logical_xor(y) for conditions, x:bitwise_xor(y) for the bits of integers",
+        function() return x ~ x end},
+    {"tensors have no operator <<; write x * (1 << n)", function() return x << 1 end},
+    {"tensors have no operator >>; write x // (1 << n)", function() return x >> 1 end},
+    {"index: position 2 is out of range for axis 0 of [2, 3]; ipairs counts from 1, tensors from 0: write for i = 0, #x - 1 do local row = x[i] ... end",
+        function() for _ in ipairs(x) do end end},
+    {"pairs: a tensor is no table; write for i = 0, #x - 1 do local row = x[i] ... end, or pairs(x:totable())",
+        function() for _ in pairs(x) do end end},
+    {"a tensor cannot be called: its parts are x[i], and to go through them write for i = 0, #x - 1 do local row = x[i] ... end",
+        function() return x(0) end},
+    {"sum: unknown option 'dim'; it is called 'axis' here", function() x:sum {dim = 1} end},
+    {"softmax: unknown option 'dim'; it is called 'axis' here", function() x:softmax {dim = 1} end},
+    {"sum: unknown option 'keepdims'; it is called 'keepdim' here", function() x:sum(0, {keepdims = true}) end},
+    {"cat: unknown option 'dim'; it is called 'axis' here", function() flow.cat({x, x}, {dim = 1}) end},
+    {"cat: xs is a list, but has a key 'dim'; options go in a table of their own",
+        function() flow.cat {x, x, dim = 1} end},
+    {"cat: xs must be a list of tensors, got tensor; write flow.cat({x, y})", function() flow.cat(x, x) end},
+    {"stack: xs must be a list of tensors, got tensor; write flow.stack({x, y})", function() flow.stack(x, x) end},
+    {"zeros: options go in a table: {dtype = \"float64\"}", function() flow.zeros({2, 3}, "float64") end},
+    {"zeros: options go in a table: {device = \"cuda\"}", function() flow.zeros(2, 3, "cuda") end},
+    {"zeros: unknown dtype 'float'; it is called 'float32' here", function() flow.zeros(2, 3, {dtype = "float"}) end},
+    {"zeros: unknown dtype 'long'; it is called 'int64' here", function() flow.zeros(2, 3, {dtype = "long"}) end},
+    {"tensor: data is one list, and options have names: flow.tensor({{1, 2}, {3, 4}}, {dtype = \"float32\"})",
+        function() flow.tensor({1, 2}, {3, 4}) end},
+    {"tensor: options go in a table: {dtype = \"float32\"}", function() flow.tensor({1, 2}, "float32") end},
+    {"tensor: data is a list, but has a key 'dtype'; options go in a table of their own",
+        function() flow.tensor {1, 2, dtype = "float32"} end},
+    {"tensor: data[2] is a list, but has a key 'dtype'; options go in a table of their own",
+        function() flow.tensor {{1, 2}, {3, 4, dtype = "float32"}} end},
+    {"tensor: too many arguments: tensor(data, options); data is one value or one list",
+        function() flow.tensor(1, 2, 3) end},
+    {"reshape: an argument too many, and it is nil (a misspelt variable?): reshape(x, size: sizes)",
+        function() x:reshape(2, nil) end},
+    {"view: size must be a whole number or a list of them, got string", function() x:view("2, 3") end},
+    {"transpose: axis 2 is out of range for shape [2, 3] (-2 to 1)", function() x:transpose(1, 2) end},
+    {"permute: axis 2 is out of range for shape [2, 3] (-2 to 1)", function() x:permute(1, 2) end},
+    {"sum: axis must be a whole number or a list of them, got string", function() x:sum("0") end},
+    {"sum: keepdim must be true or false, got string", function() x:sum(0, "true") end},
+    {"relu: x must be a tensor, got number; write x:relu(...) or flow.relu(x, ...)", function() flow.relu(3) end},
+    {"exp: x must be a tensor, got string; write x:exp(...) or flow.exp(x, ...)", function() flow.exp("1") end},
+    {"exp: x must be a tensor, got table; flow.tensor makes one of a list", function() flow.exp {1, 2} end},
+    {"gather: index must be a tensor, got table; flow.tensor makes one of a list", function() x:gather(0, {0, 1}) end},
+    {"index_select: index must be a tensor, got number", function() x:index_select(0, 1) end},
+    {"masked_fill: missing argument 'value'", function() x:masked_fill(x:gt(0)) end},
+    {"where: cond must be a tensor, got boolean", function() flow.where(true, x, x) end},
+    {"where: missing argument 'x'", function() flow.where(x:gt(0)) end},
+    {"where: y must be a tensor or a number, got string", function() flow.where(x:gt(0), x, "1") end},
+    {"pow: y must be a tensor or a number, got string", function() x:pow("2") end},
+    {"mul: y must be a tensor or a number, got nil", function() return x * nil end},
+    {"a tensor cannot be concatenated with ..; use tostring(x), x:item() or flow.cat", function() return "a" .. x end},
+    {"index: \"1, x\" is no index; an index is like \"0, 1:3, :, -1\"", function() return x["1, x"] end},
+    {"tensor has no method or field 'a'", function() return x["a"] end},
+    {"index: position 3 is out of range for axis 0 of [3]", function() return x[{0, 3}] end},
+    {"index: a range is {first, end} or {first, end, step}, got one number; a position is written without braces",
+        function() return x[{{0}}] end},
+    {"index: 3 entries for a tensor of shape [2, 3]", function() return x[{1, 2, 3}] end},
+    {"index: positions must be integers, a mask bool; this is float32", function() return x[flow.tensor {0.5}] end},
+    {"index: src [2] does not broadcast to x [3]", function() x[0] = {1, 2} end},
+    {"index: the value assigned must be a tensor, a number or a list, got nil", function() x[0] = nil end},
+    {"tensor has no method or field 'foo'", function() x.foo = 1 end},
+    {"requires_grad must be true or false, got number", function() x.requires_grad = 1 end},
+    {"backward: this tensor does not require grad: nothing it was computed from has requires_grad = true",
+        function() x:backward() end},
+    {"add_: this tensor is a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()",
+        function() flow.ones(2, {requires_grad = true}):add_(1) end},
+    {"mean: takes a float tensor, x is int64[4]; write x:to(\"float32\")", function() flow.arange(4):mean() end},
+    {"softmax: takes a float tensor, x is int64[4]; write x:to(\"float32\")", function() flow.arange(4):softmax(0) end},
+    {"randint: missing argument 'high': randint(low: int, high: int, size: sizes, options)",
+        function() flow.randint(10) end},
+    {"full: too many arguments: full(size: sizes, value: scalar, options)", function() flow.full(2, 3, 1) end},
+    {"einsum: 'ij,jk->ik' is about 2 operands, 1 given", function() flow.einsum("ij,jk->ik", x) end},
+    {"einsum: equation must be a string, got tensor", function() flow.einsum(x, x, "ij,jk") end},
+    {"cross_entropy: target must be a tensor, got table; flow.tensor makes one of a list",
+        function() flow.cross_entropy(x, {0, 1}) end},
+    {"cross_entropy: weight must be a tensor, got string; options go in a table: {reduction = \"sum\"}",
+        function() flow.cross_entropy(x, flow.tensor {0, 1}, "sum") end},
+    {"cross_entropy: unknown option 'reduce'; it is called 'reduction' here",
+        function() flow.cross_entropy(x, flow.tensor {0, 1}, {reduce = "sum"}) end},
+    {"embedding: indices must be integers, got float32[2, 3]", function() flow.embedding(x, x) end},
+    {"no_grad: takes a function, or nothing: local _ <close> = flow.no_grad()", function() flow.no_grad(x) end},
+    {"save: takes a table, got tensor; write flow.save(path, {x = x})", function() flow.save("x.safetensors", x) end},
+    {"save: takes a path and a table, flow.save(\"x.safetensors\", {x = x}), got tensor",
+        function() flow.save(x, "x.safetensors") end},
+    {"placement: unknown device 'gpu'; a device is \"cpu\", \"cuda\" or \"cuda:1\"",
+        function() flow.placement("gpu", {0}) end},
+    {"to_global: a local tensor needs placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
+        function() x:to_global {sbp = "B"} end},
+    {"has: name must be a string, as \"matmul\", \"nn.Linear\" or \"x:sum\", got number", function() flow.has(3) end},
+})
+
+describe("a method with a dot", function()
+    it("of an own module says to use a colon", function()
+        local Net = nn.Module:extend("Net")
+        function Net:init() self.fc = nn.Linear(3, 2) end
+        function Net:forward(y) return self.fc(y) end
+        local net = Net()
+        assert.are.equal("tensor has no method or field 'fc'; self is a tensor here: a method is called with a colon, net:forward(x)",
+            message_of(function() net.forward(x) end))
+    end)
+end)
+
+describe("names from PyTorch", function()
+    local renamed, advice = flow._testing.ported()
+    local holders = {tensor = flow._methods, flow = flow, nn = nn, optim = optim, data = flow.data}
+
+    it("that exist are not explained", function()
+        for _, entry in ipairs(advice) do
+            local place, word = entry[1], entry[2]
+            assert.is_table(holders[place], place)
+            assert.is_nil(rawget(holders[place], word), ("%s has %s"):format(place, word))
+        end
+    end)
+
+    it("are explained once", function()
+        local seen = {}
+        for _, entry in ipairs(advice) do
+            local key = entry[1] .. "." .. entry[2]
+            assert.is_nil(seen[key], key)
+            seen[key] = true
+        end
+    end)
+
+    it("stand for names that exist", function()
+        local known = {cuda = true, batch_size = true}
+        for _, op in ipairs(flow._testing.ops()) do
+            for name in op.sig:gmatch("[%w_]+") do known[name] = true end
+        end
+        for _, name in ipairs {"float16", "bfloat16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"} do known[name] = true end
+        for _, class in ipairs {optim.AdamW, optim.SGD} do
+            for name in pairs(class.defaults) do known[name] = true end
+        end
+        local lost = {}
+        for _, entry in ipairs(renamed) do
+            local name, found = entry[2], known[entry[2]]
+            for _, holder in pairs(holders) do found = found or rawget(holder, name) ~= nil end
+            if not found then lost[#lost + 1] = entry[1] .. " -> " .. name end
+        end
+        assert.are.same({}, lost)
+    end)
+
+    it("and what is meant are told apart from what merely looks alike", function()
+        local names = {"std", "sum", "log", "MSELoss", "matmul", "relu", "tanh", "elu", "index_select"}
+        for word, want in pairs {
+            svd = "", long = "; did you mean 'log'?", BCELoss = "", som = "; did you mean 'sum'?", smu = "; did you mean 'sum'?",
+            matmull = "; did you mean 'matmul'?", mamtul = "; did you mean 'matmul'?", Matmul = "; did you mean 'matmul'?",
+            atmul = "; did you mean 'matmul'?", selu = "", celu = "", rely = "; did you mean 'relu'?", sin = "", x = "",
+            indexselect = "; did you mean 'index_select'?", index_put = "", [""] = "",
+        } do
+            assert.are.equal(want, flow._io.suggest(word, names), word)
+        end
+    end)
+end)
+
+describe("flow.has", function()
+    for _, name in ipairs {
+        "matmul", "tensor", "placement", "save", "has", "nn", "nn.Linear", "nn.Linear.forward", "nn.init", "optim.AdamW",
+        "optim.AdamW.step", "data.loader", "engine.stats", "sbp.split", "x:sum", "x.sum", "x:add_", "x.shape", "x:backward",
+    } do
+        it("finds " .. name, function() assert.is_true(flow.has(name)) end)
+    end
+    for _, name in ipairs {
+        "svd", "nn.LSTM", "x:svd", "x:eq_", "_op", "_testing.ops", "check", "nn.Linear._x", "matmul.x", "", ".", "nn.", "x:", "x",
+        "x.", "version.x", "optim.AdamW.nothing",
+    } do
+        it("does not find '" .. name .. "'", function() assert.is_false(flow.has(name)) end)
     end
 end)
 

@@ -321,7 +321,15 @@ describe("help", function()
         assert.are.equal("nothing about 'qqq'", help("qqq"))
         assert.are.equal("nothing about 'matmull'; did you mean 'matmul'?", help("matmull"))
         assert.truthy(help(flow.zeros(1)):find(" reshape ", 1, true))
-        assert.truthy(help(flow):find(" zeros ", 1, true))
+        assert.truthy(help(flow):find("%szeros%s"))
+        assert.truthy(help(flow):find("^creation:\n    arange "))
+        assert.is_nil(help(flow):find("_[%w]*testing"))
+        for _, word in ipairs {"check", "checkpoint", "builtins", "indexing", "ordered", "inspect"} do
+            assert.is_nil(help(flow):find("%f[%w_]" .. word .. "%f[^%w_]"), word)
+        end
+        for _, f in ipairs {flow.eq, flow.zeros(1)} do
+            assert.truthy(help(f):find("x == 1 is always false", 1, true))
+        end
     end)
 end)
 

@@ -1,19 +1,22 @@
 -- builtins.lua -- help texts of the functions that are written in C by hand (those of ops are in their descriptors).
 -- A name that begins with "x:" is a method, one with a dot lies in a table of flow's.
 
----@type {[1]: string, [2]: string}[] signature and sentence
+---@type {[1]: string, [2]: string, [3]: string?}[] signature, sentence, subject (in help(flow); nil: "system")
 return {
     {"tensor(data, options)", "A tensor of a number, a boolean or nested lists; int64 when every number is a Lua " ..
-        "integer, else float32. Options: dtype, device, placement and sbp, requires_grad."},
+        "integer, else float32. Options: dtype, device, placement and sbp, requires_grad.",
+        "creation"},
     {"placement(type, ranks)", "Which ranks hold a tensor: type \"cpu\" or \"cuda\"; a nested list is a hierarchy."},
     {"placement.all(type)", "The placement on every rank of the world."},
     {"sbp.split(axis)", "S(axis): every rank holds a part of that axis."},
     {"max(x)", "The largest element (equal ones share its gradient); with an axis (and keepdim) the largest along " ..
-        "it and their positions, which get its gradient; with a tensor, elementwise, as maximum."},
+        "it and their positions, which get its gradient; with a tensor, elementwise, as maximum.", "reductions"},
     {"min(x)", "The smallest element (equal ones share its gradient); with an axis (and keepdim) the smallest along " ..
-        "it and their positions, which get its gradient; with a tensor, elementwise, as minimum."},
-    {"chunk(x, count, axis)", "Views that cut an axis into so many parts; the last may be smaller or missing."},
-    {"split(x, size, axis)", "Views of that size along an axis (the last may be smaller), or of the sizes in a list."},
+        "it and their positions, which get its gradient; with a tensor, elementwise, as minimum.", "reductions"},
+    {"chunk(x, count, axis)", "Views that cut an axis into so many parts; the last may be smaller or missing.",
+        "views"},
+    {"split(x, size, axis)", "Views of that size along an axis (the last may be smaller), or of the sizes in a list.",
+        "views"},
     {"is_tensor(x)", "Is x a tensor?"},
 
     {"grad(y, xs, options)", "Gradients of y with respect to a tensor or a list of them. Options: grad_outputs, " ..

@@ -57,25 +57,29 @@ void fl_lua_push_module(lua_State *L, const char *name)
 }
 
 /* Functions of the flow table that live in a Lua module. */
-static const struct { const char *name, *module; } borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}, {"show", "show"}};
+static const struct { const char *name, *module; } borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}, {"show", "show"}, {"has", "has"}};
+
+/* Modules that scripts use; the others serve these, and are neither listed nor offered. */
+static const char *const public_modules[] = {"cli", "data", "json", "nn", "optim", "progress"};
+enum { BORROWED = sizeof borrowed / sizeof *borrowed, PUBLIC_MODULES = sizeof public_modules / sizeof *public_modules };
 
 static const char *module_of(const char *name)
 {
-    for (size_t i = 0; i < sizeof borrowed / sizeof *borrowed; i++)
-        if (strcmp(borrowed[i].name, name) == 0 && module_find(borrowed[i].module)) return borrowed[i].module;
+    for (int i = 0; i < BORROWED; i++)
+        if (strcmp(borrowed[i].name, name) == 0) return borrowed[i].module;
     return NULL;
 }
 
 static int unknown_name(lua_State *L, const char *key)
 {
-    fl_suggestion s = {.word = key};
+    fl_suggestion s = {.word = key, .place = "flow"};
     lua_pushnil(L);
     while (lua_next(L, 1)) {
-        if (lua_type(L, -2) == LUA_TSTRING) fl_suggest_offer(&s, lua_tostring(L, -2));
+        if (lua_type(L, -2) == LUA_TSTRING && lua_tostring(L, -2)[0] != '_') fl_suggest_offer(&s, lua_tostring(L, -2));
         lua_pop(L, 1);
     }
-    for (const fl_lua_module *m = fl_lua_modules; m->name; m++) fl_suggest_offer(&s, m->name);
-    for (size_t i = 0; i < sizeof borrowed / sizeof *borrowed; i++) fl_suggest_offer(&s, borrowed[i].name);
+    for (int i = 0; i < PUBLIC_MODULES; i++) fl_suggest_offer(&s, public_modules[i]);
+    for (int i = 0; i < BORROWED; i++) fl_suggest_offer(&s, borrowed[i].name);
     char hint[FL_SUGGEST_TEXT];
     FL_RAISE(L, "flow has no '%s'%s", key, fl_suggest_text(hint, &s));
 }
@@ -96,17 +100,16 @@ static int flow_index(lua_State *L)
     return 1;
 }
 
-/* The names of submodules and their functions, for completion: flow's metatable.__names. */
+/* The names of public modules and borrowed functions, for help, has and completion: flow's metatable.__names. */
 static void push_lazy_names(lua_State *L)
 {
     int n = 0;
     lua_newtable(L);
-    for (const fl_lua_module *m = fl_lua_modules; m->name; m++) {
-        lua_pushstring(L, m->name);
+    for (int i = 0; i < PUBLIC_MODULES; i++) {
+        lua_pushstring(L, public_modules[i]);
         lua_rawseti(L, -2, ++n);
     }
-    for (size_t i = 0; i < sizeof borrowed / sizeof *borrowed; i++) {
-        if (!module_find(borrowed[i].module)) continue;
+    for (int i = 0; i < BORROWED; i++) {
         lua_pushstring(L, borrowed[i].name);
         lua_rawseti(L, -2, ++n);
     }

@@ -4,19 +4,33 @@
 #include "binding.h"
 #include "modules.h"
 
-/* flow._describe(function) -> {name, sig, doc, in_place, differentiable} of an op's function, else nil */
+/* Under which heading help(flow) lists an op. */
+static const char *subject(const fl_lua_call *c)
+{
+    unsigned flags = c->op->flags;
+    if (c->signature->has_options) return "creation";
+    if (flags & FL_OP_ELEMENTWISE) return "elements";
+    if (flags & FL_OP_VIEW) return "views";
+    for (int i = 0; i < c->signature->param_count; i++)
+        if (strcmp(c->signature->params[i].name, "keepdim") == 0) return "reductions";
+    return "operations";
+}
+
+/* flow._describe(function) -> {name, sig, doc, subject, in_place, differentiable} of an op's function, else nil */
 static int describe(lua_State *L)
 {
     const fl_lua_call *c = fl_lua_call_of(L, 1);
     if (!c) return 0;
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
     lua_pushstring(L, c->name);
     lua_setfield(L, -2, "name");
+    lua_pushstring(L, subject(c));
+    lua_setfield(L, -2, "subject");
     fl_lua_push_usage(L, c);
     lua_setfield(L, -2, "sig");
     lua_pushstring(L, c->op->doc);
     lua_setfield(L, -2, "doc");
-    lua_pushboolean(L, (c->op->flags & FL_OP_ELEMENTWISE) != 0);
+    lua_pushboolean(L, fl_op_in_place(c->op));
     lua_setfield(L, -2, "in_place");
     lua_pushboolean(L, !(c->op->flags & FL_OP_NO_GRAD) && (c->op->grad || c->op->vjp || c->op->body));
     lua_setfield(L, -2, "differentiable");

@@ -17,6 +17,7 @@ flowlua: Lua with tensors.
     y = (x * 2):relu():sum()             operators and methods
     x[{0, {1, 3}}]  x["0, 1:3"]          positions from 0, half-open ranges
     x.shape  x.dtype  x.requires_grad    fields
+    x:eq(1)  x:lt(y)                     comparisons; x == 1 is always false
 
 help(flow.matmul)    one function           help "soft"     functions with that word
 help(flow.nn)        what a module has      Tab             completes names
@@ -217,6 +218,26 @@ local function row_of(name, about)
     return (("    %-28s %s"):format(name, about:match("\n%s*([^@%s][^\n]*)") or ""):gsub("%s+$", ""))
 end
 
+local subjects = {"creation", "elements", "reductions", "views", "operations", "tables and modules", "system"}
+
+-- The names of flow by subject.
+local function print_flow()
+    local names = {}
+    for _, subject in ipairs(subjects) do names[subject] = {} end
+    for _, name in ipairs(public_names(flow)) do
+        local value = flow[name]
+        local op = type(value) == "function" and flow._describe(value)
+        local entry = type(value) == "function" and describe_builtin(value)
+        local subject = op and op.subject or entry and entry[3]
+            or type(value) == "table" and "tables and modules" or "system"
+        table.insert(names[subject], name)
+    end
+    for _, subject in ipairs(subjects) do
+        print(subject .. ":")
+        print_columns(names[subject])
+    end
+end
+
 -- Rows of the functions whose names contain the word, and of those that only mention it.
 local function search(word)
     local named, mentioned, seen, needle = {}, {}, {}, word:lower()
@@ -265,6 +286,10 @@ function print_help(...)
     elseif flow.is_tensor(x) then
         print("a tensor; its methods and fields:")
         print_columns(public_names(flow._methods))
+        print("x == y is one boolean: are they equal? x == 1 is always false: elements are compared by x:eq(1).")
+        print("A tensor is never false: `if x:gt(0) then` always holds, write x:gt(0):all():item().")
+    elseif x == flow then
+        print_flow()
     elseif x == flow.placement then
         print_entry(describe_builtin(x))
     elseif is_module_class(getmetatable(x)) then

@@ -1,0 +1,42 @@
+-- has.lua -- flow.has(name): is there such a function, module, method or field? Asked without an error.
+
+local flow = require "flow"
+local check = require "flow.check"
+
+-- Modules and functions that flow loads when they are first asked for.
+local function is_lazy(word)
+    for _, name in ipairs(getmetatable(flow).__names) do
+        if name == word then return true end
+    end
+    return false
+end
+
+-- What `holder` (flow, a module, a class) has under that name: its own or inherited, never by calling anything.
+local function member(holder, word)
+    if type(holder) ~= "table" or word:sub(1, 1) == "_" then return nil end
+    local value = rawget(holder, word)
+    if value ~= nil then return value end
+    if holder == flow then return is_lazy(word) and flow[word] or nil end
+    local meta = getmetatable(holder)
+    return meta and member(rawget(meta, "__index"), word)
+end
+
+---Does flow have a function, module or class of that name ("matmul", "nn.Linear"), or a tensor a method or field
+---("x:sum", "x.shape")?
+---@param name string
+---@return boolean
+local function has(name)
+    if type(name) ~= "string" then
+        check.fail('has: name must be a string, as "matmul", "nn.Linear" or "x:sum", got %s', check.type(name))
+    end
+    local method = name:match("^x[:.](.*)$")
+    if method then return flow._methods[method] ~= nil end
+    local value = flow
+    for word in (name .. "."):gmatch("(.-)%.") do
+        value = member(value, word)
+        if value == nil then return false end
+    end
+    return true
+end
+
+return {has = has}
