@@ -430,6 +430,38 @@ describe("in place", function()
     assert.are.same({2, 3}, list(w.grad))
   end)
 
+  it("on a view of a base without gradient needs no gradient of the base", function()
+    local w = leaf {2, 3}
+    for _, both in ipairs {false, true} do
+      local base = flow.tensor({10, 20, 30}, {dtype = "float64"})
+      local view = base["1:3"]
+      view:mul_(w)
+      local loss = base:sum()
+      if both then loss = loss + view:sum() end
+      w.grad = nil
+      loss:backward()
+      assert.are.same(both and {40, 60} or {20, 30}, list(w.grad))
+      local again = flow.tensor({10, 20, 30}, {dtype = "float64"})
+      again["1:3"]:mul_(w)
+      local g = flow.grad(again:square():sum(), w, {create_graph = true})
+      w.grad = nil
+      g:sum():backward()
+      assert.are.same({800, 1800}, list(w.grad))
+    end
+  end)
+
+  it("on a view that to_global gives cuts the base off", function()
+    local p = flow.placement.all "cpu"
+    for _, sbp in ipairs {"B", "S(0)", "P"} do
+      local x = flow.ones({4}, {placement = p, sbp = "B", dtype = "float64"}):requires_grad_()
+      local y = x:to_global {sbp = sbp}:clone()
+      local z = y:to_global {sbp = sbp}
+      z:zero_();
+      (z:sum() + x:sum() * 3):to_global {sbp = "B"}:backward()
+      assert.are.same({3, 3, 3, 3}, x.grad:totable(), sbp)
+    end
+  end)
+
   it("reaches other views of the same base", function()
     local w = leaf {5}
     local base = flow.zeros(2, 2, {dtype = "float64"})

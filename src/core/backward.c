@@ -385,21 +385,16 @@ static fl_status region_gradient(fl_grad *g, fl_node *n, fl_status (*inner)(fl_g
     if (status == FL_OK) status = box_to_base(&whole, g->out_meta[0], n->region->link);
     if (status == FL_OK) status = fl_tape_replay(&part, whole, n->region->link);
     if (status == FL_OK) status = FL_CALL(&copy, clone, fl_of(part));
-    bool need[FL_MAX_PARAMS] = {false};
     const fl_meta *metas[FL_MAX_PARAMS] = {NULL};
-    for (int i = 0; i < n->nin && i < FL_MAX_PARAMS; i++) {
-        need[i] = g->need[i] || i == 0;
-        metas[i] = i == 0 && part ? part->meta : g->in_meta[i];
-    }
+    for (int i = 0; i < n->nin && i < FL_MAX_PARAMS; i++) metas[i] = i == 0 && part ? part->meta : g->in_meta[i];
     if (status == FL_OK) {
         fl_grad sub = *g;
         sub.gout = &copy;
-        sub.need = need;
         sub.in_meta = metas;
         sub.out_meta = &metas[0];
         status = inner(&sub);
         if (status == FL_OK && g->gin[0]) status = fit_gradient(&g->gin[0], part->meta);
-        if (status == FL_OK) {
+        if (status == FL_OK && g->need[0]) {
             if (g->gin[0]) status = FL_CALL(&done, copy_, fl_of(part), fl_of(g->gin[0]));
             else status = FL_CALL(&done, zero_, fl_of(part));
         }
@@ -408,7 +403,7 @@ static fl_status region_gradient(fl_grad *g, fl_node *n, fl_status (*inner)(fl_g
     fl_tensor_unref(copy);
     fl_tensor_unref(part);
     fl_tensor_unref(g->gin[0]);
-    g->gin[0] = whole;
+    g->gin[0] = whole; /* without a use where the base as it was needs no gradient: what that takes was not saved */
     return status;
 }
 

@@ -66,10 +66,11 @@ static fl_status to_global_grad(fl_grad *g)
     return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, fl_cast_dual(x->nd_sbp)), NULL);
 }
 
+/* Only where nothing moved is the result a view. The gradient of a partial tensor lies in another SBP, and is as little moved. */
 static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
 {
     fl_nd_sbp s;
-    return fl_to_global(out, x, a->placement, a->nd_sbp, given_grad_sbp(&s, a));
+    return fl_to_global(out, x, x->meta->placement, x->meta->nd_sbp, given_grad_sbp(&s, a));
 }
 
 FL_OP(to_global) {
