@@ -17,6 +17,7 @@
 typedef struct job {
     const fl_shape *shape;
     int64_t item;               /* bytes of an element */
+    bool rounds;                /* sums depend on their order */
 } job;
 
 static const char *const kind_names[] = {"slice", "zero fill", "copy", "relabelling", "all-reduce", "reduce-scatter",
@@ -125,6 +126,17 @@ static bool can_convert(const fl_placement *p, fl_nd_sbp state, int axis, fl_sbp
     return true;
 }
 
+static bool is_sum(const fl_placement *p, fl_nd_sbp s, int axis) { return s.at[axis] == FL_PSUM && p->hierarchy[axis] > 1; }
+
+/* Would a sum along this axis come before one along a later axis? */
+static bool sums_too_early(const job *j, const fl_placement *p, fl_nd_sbp state, fl_nd_sbp to, int axis)
+{
+    if (!j->rounds || !is_sum(p, state, axis)) return false;
+    for (int l = axis + 1; l < state.n; l++)
+        if (is_sum(p, state, l) && to.at[l] != FL_PSUM) return true;
+    return false;
+}
+
 /* How many ranks hold (or share in) the same element. */
 static int64_t copies(const fl_placement *p, fl_nd_sbp s)
 {
@@ -168,7 +180,7 @@ static void find_routes(routes *r, const job *j, const fl_placement *p, fl_nd_sb
         for (int k = 0; k < to.n; k++) {
             unsigned next = done | 1u << k;
             if (next == done || !(r->all >> k & 1) || !can_convert(p, state, k, to.at[k])) continue;
-            if (copies(p, mixed(from, to, next)) > most) continue;
+            if (copies(p, mixed(from, to, next)) > most || sums_too_early(j, p, state, to, k)) continue;
             int64_t bytes = r->best[done] + conversion_bytes(j, p, state, k, to.at[k]);
             if (r->best[next] >= 0 && r->best[next] <= bytes) continue;
             r->best[next] = bytes;
@@ -383,6 +395,14 @@ static bool mixes_partials(const fl_placement *p, fl_nd_sbp sbp)
     return false;
 }
 
+/* Sums along several axes, which an exchange would not add up axis by axis. */
+static bool sums_nested(const job *j, const fl_placement *p, fl_nd_sbp sbp)
+{
+    int sums = 0;
+    for (int k = 0; k < p->ndim; k++) sums += is_sum(p, sbp, k);
+    return j->rounds && sums > 1;
+}
+
 /* Appends the cheapest of four ways: straight; partials reduced and scattered first, so that every element is sent
 ** once; broadcasts sent as parts and gathered there, so that no rank sends the same to many; both. */
 static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp from,
@@ -397,6 +417,7 @@ static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *
         fl_box_plan candidate = *plan;
         add_conversions(&candidate, j, p, from, first);
         FL_TRY(add_exchange(&candidate, j, p, first, q, second));
+        if (sums_nested(j, p, first) && !candidate.local) continue;
         add_conversions(&candidate, j, q, second, to);
         if (best.count < 0 || candidate.bytes < best.bytes) best = candidate;
     }
@@ -473,7 +494,7 @@ static fl_status plan_by_cpus(fl_box_plan *out, const job *j, const fl_placement
 fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from,
                          fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp)
 {
-    job j = {shape, (int64_t)fl_dtype_size(dtype)};
+    job j = {shape, (int64_t)fl_dtype_size(dtype), fl_dtype_is_float(dtype)};
     *out = (fl_box_plan){.local = true};
     if (same_ranks(from, to) && same_device(from, to)) return plan_here(out, &j, to, from_sbp, to_sbp);
     if (empty_tensor(shape)) {

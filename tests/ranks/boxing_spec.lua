@@ -106,6 +106,108 @@ describe("boxing of large tensors", function()
     end)
 end)
 
+-- Sums are rounded, so their order counts: along the last hierarchy axis first, and there in the order of the placement.
+describe("the parts of a sum are added up in one order,", function()
+    local shape, dtypes = {5, 3}, {"float64", "float32", "bfloat16"}
+    local parts = {}
+
+    local function window(t, place, nd_sbp, position, from)
+        local coords = ranks.coords(place, position)
+        for k = from or 1, #nd_sbp do
+            local axis = math.tointeger(nd_sbp[k]:match "%d+")
+            if axis then
+                local start, size = ranks.split(t:size(axis), place.hierarchy[k], coords[k])
+                t = t:narrow(axis, start, size)
+            end
+        end
+        return t
+    end
+
+    -- What the rank at a position contributes: of all of the tensor, numbers of its own along every partial axis.
+    local function part(place, nd_sbp, position, dtype)
+        local coords, id = ranks.coords(place, position), 0
+        for k, sbp in ipairs(nd_sbp) do id = id * 8 + (sbp == "P" and coords[k] or 0) end
+        local key = dtype .. id
+        if not parts[key] then
+            flow.manual_seed(id + 1)
+            parts[key] = (flow.randn(shape, {dtype = "float64"}) * 3):exp():to(dtype)
+        end
+        return parts[key]
+    end
+
+    local function sum(place, nd_sbp, dtype, k, position)
+        if k > #nd_sbp then return part(place, nd_sbp, position, dtype) end
+        local stride, total, n = 1, nil, nd_sbp[k] == "P" and place.hierarchy[k] or 1
+        for later = k + 1, #nd_sbp do stride = stride * place.hierarchy[later] end
+        for c = 0, n - 1 do -- halves are added up in single precision and rounded once along an axis
+            local term = sum(place, nd_sbp, dtype, k + 1, position + c * stride)
+            if dtype == "bfloat16" then term = term:to "float32" end
+            total = total and total + term or term
+        end
+        return total:to(dtype)
+    end
+
+    local function sums(place)
+        local list = {}
+        for _, nd_sbp in ipairs(ranks.nd_sbps(place, #shape)) do
+            local text = table.concat(nd_sbp, " ")
+            if text:find "P" and not text:find "P%(" then list[#list + 1] = nd_sbp end
+        end
+        return list
+    end
+
+    local function wholes(place)
+        local list = {}
+        for _, nd_sbp in ipairs(ranks.nd_sbps(place, #shape)) do
+            if not ranks.has_partial(nd_sbp) then list[#list + 1] = nd_sbp end
+        end
+        return list
+    end
+
+    local function bits(t) return ranks.values(t) end
+
+    for i, place in ipairs(places) do
+        it("on " .. tostring(place.value), function()
+            local random, wrong, total = ranks.random(500 + i), ranks.complaints(), 0
+            for _, nd_sbp in ipairs(sums(place)) do
+                local dtype = random.pick(dtypes)
+                local position = place.position[ranks.rank]
+                local mine = position and window(part(place, nd_sbp, position, dtype), place, nd_sbp, position) or flow.zeros(0, {dtype = dtype})
+                local x = flow._testing.from_part(mine, shape, place.value, nd_sbp)
+                local want = sum(place, nd_sbp, dtype, 1, 0)
+                local function compare(got, expected, what)
+                    total = total + 1
+                    if ranks.same_numbers(bits(expected), bits(got)) then return end
+                    wrong.add("%s as (%s) on %s, %s: rank %d has %s, expected %s", dtype, table.concat(nd_sbp, ", "), tostring(place.value), what,
+                        ranks.rank, ranks.list_text(bits(got)), ranks.list_text(bits(expected)))
+                end
+                for trial = 1, 6 do
+                    local to = trial <= 3 and place or random.pick(places)
+                    local to_sbp = random.pick(wholes(to))
+                    local at = to.position[ranks.rank]
+                    local y = x:to_global {placement = to.value, sbp = to_sbp}
+                    if at then compare(y, window(want, to, to_sbp, at), ("to (%s) on %s"):format(table.concat(to_sbp, ", "), tostring(to.value))) end
+                end
+                compare(flow.tensor(x:totable(), {dtype = "float64"}), want, "totable")
+            end
+            wrong.check(total)
+        end)
+    end
+
+    it("saved, too", function()
+        local folder = os.getenv "RANKS_FOLDER"
+        for i, place in ipairs(places) do
+            local list = sums(place)
+            local nd_sbp = list[#list]
+            local position = place.position[ranks.rank]
+            local mine = position and window(part(place, nd_sbp, position, "float32"), place, nd_sbp, position) or flow.zeros(0)
+            local path = ("%s/sum.%d"):format(folder, i)
+            flow.save(path, {x = flow._testing.from_part(mine, shape, place.value, nd_sbp)})
+            assert.are.same(bits(sum(place, nd_sbp, "float32", 1, 0)), bits(flow.load(path).x), tostring(place.value))
+        end
+    end)
+end)
+
 describe("all of boxing (FLOW_TEST_ALL=1)", function()
     if not ranks.all then return pending "takes half an hour on 2 ranks, hours on 4: RANKS_LIMIT=100000" end
     for _, from in ipairs(places) do

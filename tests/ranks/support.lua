@@ -140,7 +140,8 @@ function M.whole(shape, dtype, seed)
     return {shape = shape, dtype = dtype, values = values, seed = seed}
 end
 
-local function split(n, parts, index)
+-- Start and size of one of the parts of a balanced split.
+function M.split(n, parts, index)
     local base, extra = n // parts, n % parts
     return base * index + math.min(index, extra), base + (index < extra and 1 or 0)
 end
@@ -167,7 +168,7 @@ function M.part(whole, place, nd_sbp, position)
         local axis = sbp:match "^S%((%d+)%)$"
         if axis then
             local i = tonumber(axis) + 1
-            local from, n = split(size[i], place.hierarchy[k], coords[k])
+            local from, n = M.split(size[i], place.hierarchy[k], coords[k])
             start[i], size[i] = start[i] + from, n
         end
     end

@@ -22,10 +22,11 @@ static int64_t sum_of(const int64_t *counts, int n)
 
 static bool is_half(fl_dtype dtype) { return dtype == FL_FLOAT16 || dtype == FL_BFLOAT16; }
 
-/* Does MPI reduce `count` elements over `members` ranks? */
-static bool mpi_reduces(int64_t count, fl_dtype dtype, int members)
+/* Does MPI reduce `count` elements over `members` ranks? Its order of the members is its own, and counts in a sum of floats. */
+static bool mpi_reduces(int64_t count, fl_dtype dtype, int members, fl_reduce reduce)
 {
-    return count <= fl_mpi_limit() && !is_half(dtype) && count / members * (int64_t)fl_dtype_size(dtype) < PAIR_BYTES;
+    bool ordered = fl_dtype_is_float(dtype) && members > 2 && (reduce == FL_REDUCE_SUM || reduce == FL_REDUCE_PROD);
+    return !ordered && count <= fl_mpi_limit() && !is_half(dtype) && count / members * (int64_t)fl_dtype_size(dtype) < PAIR_BYTES;
 }
 
 /* ---- types and operations ---- */
@@ -95,7 +96,7 @@ fl_status fl_mpi_all_reduce(fl_group *g, void *data, int64_t count, fl_dtype dty
     MPI_Op op;
     FL_TRY(fl_mpi_open(g));
     if (count == 0) return FL_OK;
-    if (!mpi_reduces(count, dtype, g->count)) return all_reduce_pairs(g, data, count, dtype, reduce);
+    if (!mpi_reduces(count, dtype, g->count, reduce)) return all_reduce_pairs(g, data, count, dtype, reduce);
     FL_TRY(operation(&op, reduce));
     MPI_TRY(MPI_Iallreduce, (MPI_IN_PLACE, data, (int)count, number_type(dtype), op, comm_of(g), &request));
     return fl_mpi_wait(g, &request, 1);
@@ -116,7 +117,7 @@ fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, c
     int64_t starts[g->count];
     FL_TRY(fl_mpi_open(g));
     for (int i = 0; i < g->count; i++) starts[i] = sum_of(counts, i);
-    if (!mpi_reduces(sum_of(counts, g->count), dtype, g->count)) return fl_mpi_reduce(g, out, in, counts, starts, dtype, reduce);
+    if (!mpi_reduces(sum_of(counts, g->count), dtype, g->count, reduce)) return fl_mpi_reduce(g, out, in, counts, starts, dtype, reduce);
     MPI_Request request;
     MPI_Op op;
     int whole_counts[g->count];
