@@ -233,7 +233,8 @@ describe("completion", function()
         for name in ("index pairs call add len eq lt concat tostring name close gc metatable"):gmatch "%a+" do meta["__" .. name] = call end
         local trap = setmetatable({}, meta)
         with_globals({trap = trap, act = call}, function()
-            for _, line in ipairs {"trap.a.b", "trap:a", "trap[1].b", "trap['", "trap().b", "(trap + 1).b", "(trap .. 1):b", "trap:a():b", "act():b", "act'x'.b", "trap["} do
+            for _, line in ipairs {"trap.a.b", "trap:a", "trap[1].b", "trap['", "trap().b", "(trap + 1).b", "(trap .. 1):b", "trap:a():b",
+                "act():b", "act'x'.b", "trap["} do
                 complete(line)
             end
         end)
