@@ -109,6 +109,15 @@ fl_status fl_group_session(fl_group **out)
     return session ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", world->count);
 }
 
+/* The mark of a group in the history of its own ranks. */
+static fl_status find_mark(fl_group *g)
+{
+    fl_history *h;
+    if (g->mark) return FL_OK;
+    FL_TRY(fl_history_get(&h, g->ranks, g->count));
+    return fl_history_mark(&g->mark, h, g->ranks, g->count);
+}
+
 /* ---- beginning anew ---- */
 
 uint64_t fl_comm_counted(void)
@@ -126,6 +135,7 @@ uint64_t fl_comm_counted(void)
 void fl_comm_begin_anew(uint64_t number)
 {
     begun = number;
+    fl_history_begin_anew();
     for (int b = 0; b < BUCKETS; b++)
         for (fl_group *g = groups[b]; g; g = g->next) {
             g->sequence = g->begun = number;
@@ -374,6 +384,12 @@ void fl_entry_poison(fl_entry *e, const char *news)
     snprintf(e->news, sizeof e->news, "%s", news);
 }
 
+void fl_entry_look_back(fl_entry *e, fl_trail trail)
+{
+    e->trail = trail;
+    e->past = trail.hash;
+}
+
 uint64_t fl_fingerprint(const fl_doing *d, uint64_t tag)
 {
     uint64_t h = mix_bytes(tag, d->name, strlen(d->name));
@@ -383,12 +399,13 @@ uint64_t fl_fingerprint(const fl_doing *d, uint64_t tag)
 }
 
 /* Does member i run the same program as the first one? */
-static fl_status compare_entries(const fl_group *g, int i)
+static fl_status compare_entries(fl_group *g, int i, const fl_entry *mine)
 {
     const fl_entry *first = fl_met(g, 0), *e = fl_met(g, i);
     char a[FL_DOING_WORDS], b[FL_DOING_WORDS];
     bool same = e->fingerprint == first->fingerprint && e->sequence == first->sequence;
-    if (FL_LIKELY(same && e->drawn == first->drawn)) return FL_OK;
+    if (FL_LIKELY(same && e->past == first->past && e->drawn == first->drawn)) return FL_OK;
+    if (same && e->drawn == first->drawn) return fl_group_differs(g, i, mine);
     rank_doing(a, sizeof a, g->ranks[0], &first->doing);
     rank_doing(b, sizeof b, g->ranks[i], &e->doing);
     if (!same) return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?", a, b);
@@ -397,11 +414,11 @@ static fl_status compare_entries(const fl_group *g, int i)
 }
 
 /* All members see the same entries and come to the same verdict. */
-static fl_status check_entries(const fl_group *g)
+static fl_status check_entries(fl_group *g, const fl_entry *mine)
 {
     for (int i = 0; i < g->count; i++)
         if (fl_met(g, i)->flags & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
-    for (int i = 1; i < g->count; i++) FL_TRY(compare_entries(g, i));
+    for (int i = 1; i < g->count; i++) FL_TRY(compare_entries(g, i, mine));
     return FL_OK;
 }
 
@@ -467,7 +484,7 @@ fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, u
         return status;
     }
     g->opened = true;
-    return check_entries(g);
+    return check_entries(g, mine);
 }
 
 /* ---- control messages ---- */
@@ -528,6 +545,9 @@ fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *m
     snprintf(j.entry.doing.name, FL_DOING_TEXT, "%s", doing);
     j.entry.fingerprint = fl_fingerprint(&j.entry.doing, bytes);
     FL_TRY(fl_comm_allowed(&j.entry.doing));
+    FL_TRY(find_mark(g));
+    fl_trail trail = fl_history_meet(g->mark);
+    if (!(flags & FL_MEET_IDLE)) fl_entry_look_back(&j.entry, trail);   /* a session begins anew at every line */
     if (fl_engine_where) fl_engine_where(j.entry.doing.where, FL_WHERE_TEXT);
     return fl_comm_run(doing, share_here, &j);
 }

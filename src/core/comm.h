@@ -13,6 +13,7 @@
 #define FL_COMM_H
 
 #include "dtype.h"
+#include "history.h"
 #include "placement.h"
 #include "status.h"
 
@@ -36,6 +37,7 @@ typedef struct fl_group {
     struct fl_channel *channel; /* shared.h's own; NULL unless local */
     struct fl_entry *entries;   /* owned; met across hosts: `count` entries */
     unsigned char *data;        /* owned; what came with them, FL_EAGER_BYTES each */
+    fl_mark *mark;              /* where all its members met last; NULL: nobody has asked, or there is none */
     struct fl_device_group *devices;    /* owned; how the devices of the members communicate (device_group.h) */
     struct fl_group *next;
     int ranks[];                /* world ranks, in the order of the placement */
@@ -80,9 +82,11 @@ typedef struct fl_entry {
     uint64_t tag;               /* what else must agree: placements, number of bytes */
     uint64_t drawn;             /* the random numbers of global tensors so far (fl_random_drawn): equal on all members;
                                 ** 0 in control messages, which bring ranks together again */
+    uint64_t past;              /* the ops of global tensors since these ranks met last (fl_trail): equal on all members */
     uint64_t in, out;           /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
     fl_doing doing;             /* up to here one cache line: all that the others read when nothing is wrong */
     char news[FL_NEWS_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
+    fl_trail trail;             /* what `past` stands for; stays on this rank */
 } fl_entry;
 
 enum {
@@ -96,6 +100,9 @@ enum {
 ** or have ended, Ctrl-C. Poison is no error here: see fl_met_poison. */
 fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 
+/* In a meeting to come this rank shows what it has done since the last one. */
+void fl_entry_look_back(fl_entry *e, fl_trail trail);
+
 /* What member i showed in the last meeting: valid until the next one of this group. */
 const fl_entry *fl_met(const fl_group *g, int i);
 const void *fl_met_data(const fl_group *g, int i);
@@ -107,6 +114,10 @@ fl_status fl_met_poison(const fl_group *g);
 void fl_entry_poison(fl_entry *e, const char *news);
 
 uint64_t fl_fingerprint(const fl_doing *doing, uint64_t tag);
+
+/* Member i has not done what the first one has since they met last, as all members know: the error that names the first op in
+** which they differ. The members meet for it. */
+fl_status fl_group_differs(fl_group *g, int i, const fl_entry *mine);
 
 /* "all-reduce of float32[8, 6], P -> B" */
 enum { FL_DOING_WORDS = 512 };

@@ -491,12 +491,43 @@ static fl_status execute(call *c)
 
 static fl_status dispatch_mutating(fl_tensor **out, call *c);
 
+/* "sum of float32[8, 4] S(0)": an op is told from others by what it reads, or else by what it makes. */
+static void word_plan(char *buffer, const void *what)
+{
+    const fl_plan *plan = what;
+    char shape[FL_SHAPE_TEXT], sbp[FL_ND_SBP_TEXT];
+    const fl_meta *m = NULL;
+    for (int i = 0; i < plan->nin && !m; i++) m = plan->in[i];
+    if (!m && plan->nout) m = plan->out[0];
+    snprintf(buffer, FL_PAST_WHAT, "%s", plan->op->name);
+    size_t n = strlen(buffer);
+    if (m) snprintf(buffer + n, FL_PAST_WHAT - n, " of %s%s %s", fl_dtype_name(m->dtype), fl_shape_text(shape, &m->shape), fl_nd_sbp_text(sbp, m->nd_sbp));
+}
+
+/* The numbers of a call, which the plan does not know. */
+static uint64_t hash_numbers(const call *c)
+{
+    const fl_plan *plan = c->plan;
+    uint64_t h = 0;
+    for (int i = 0; i < c->nin && plan->number_operands; i++)
+        if (c->in[i].kind > FL_TENSOR) h = fl_history_mix(h, (uint64_t)c->in[i].integer);
+    for (uint32_t left = plan->numbers; left; left &= left - 1) {
+        const fl_attr *a = &c->attrs->at[__builtin_ctz(left)];
+        if (!a->given) continue;
+        for (int i = 0; i < a->count || i == 0; i++) h = fl_history_mix(h, (uint64_t)a->list[i]);
+    }
+    return h;
+}
+
 /* What this rank does, for the others to see. */
-static void note_in_journal(const fl_op *op)
+static void note_in_journal(const call *c)
 {
     fl_journal *j = fl_journal_own;
-    j->op = FL_JOURNAL_PLACE(op);
+    j->op = FL_JOURNAL_PLACE(c->op);
     j->ops++;
+    const fl_plan *plan = c->plan;
+    if (FL_LIKELY(!plan->history)) return;
+    fl_history_note(plan->history, plan->content, plan->number_operands || plan->numbers ? hash_numbers(c) : 0, word_plan, plan);
 }
 
 fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -511,7 +542,7 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
     if (c.plan->body) return run_body(c.plan, out, op, in, nin, attrs);
-    note_in_journal(op);
+    note_in_journal(&c);
     fl_status status;
     if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL)) return status;
     fl_tensor *stack[STACK_OPERANDS];
@@ -631,7 +662,7 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
     if (op->check) FL_TRY(op->check(in, nin, attrs));
     call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
-    note_in_journal(op);
+    note_in_journal(&c);
     fl_status status;
     if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, in[0].tensor)) return status;
     fl_tensor *tensors[STACK_OPERANDS];

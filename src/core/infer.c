@@ -327,6 +327,49 @@ static fl_status fill_plan(fl_plan *plan, build *b)
     return FL_OK;
 }
 
+/* ---- what other ranks may know of it ---- */
+
+/* A local operand is this rank's own affair, its shape too. */
+static uint64_t operand_content(uint64_t h, const fl_operand *o)
+{
+    if (o->kind != FL_TENSOR) return fl_history_mix(h, (uint64_t)o->kind);
+    const fl_meta *m = o->tensor->meta;
+    return fl_history_mix(h, m->is_local ? (uint64_t)m->dtype << 8 | 1 : m->hash);
+}
+
+/* The global result, or the first global operand; NULL: all are local. */
+static const fl_meta *global_meta(const fl_plan *plan)
+{
+    for (int i = 0; i < plan->nout; i++)
+        if (!plan->out[i]->is_local) return plan->out[i];
+    for (int i = 0; i < plan->nin; i++)
+        if (plan->in[i] && !plan->in[i]->is_local) return plan->in[i];
+    return NULL;
+}
+
+/* Whether a rank copies what it has depends on its strides, which are its own affair, and changes no number; so does whether a
+** sum of the runtime is made in place. */
+fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, const uint64_t *words, int count)
+{
+    const fl_meta *global = global_meta(plan);
+    if (!global || plan->body || plan->op == FL_OP_REF(clone)) return FL_OK;
+    FL_TRY(fl_history_get(&plan->history, global->placement->ranks, global->placement->count));
+    const fl_signature *s = fl_op_signature(plan->op);
+    uint64_t h = fl_history_mix_text(0, plan->op->name, strlen(plan->op->name));
+    for (int i = 0; i < plan->nin; i++) {
+        h = operand_content(h, &in[i]);
+        plan->number_operands = plan->number_operands || in[i].kind > FL_TENSOR;
+    }
+    for (int i = 0; i < plan->nout; i++) h = fl_history_mix(h, plan->out[i]->is_local ? plan->out[i]->dtype : plan->out[i]->hash);
+    for (int i = 0; i < count; i++) h = fl_history_mix(h, words[i]);
+    for (int i = 0; attrs && i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        if (!p->is_tensor && p->is_value && p->slot >= 0 && p->type != FL_ATTR_TEXT) plan->numbers |= 1u << p->slot;
+    }
+    plan->content = h | 1;
+    return FL_OK;
+}
+
 fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place)
 {
     fl_attrs defaults;

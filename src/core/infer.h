@@ -9,6 +9,7 @@
 
 #include "boxing.h"
 #include "device.h"
+#include "history.h"
 #include "op.h"
 
 /* One candidate, kept for explain. */
@@ -33,6 +34,10 @@ typedef struct fl_plan {
     double cost_ns;             /* estimated time of the kernel on this rank */
     const fl_meta **in;         /* owned: metas the inputs must have (NULL for numbers and absent ones) */
     const fl_meta *out[FL_MAX_OUT]; /* owned */
+    fl_history *history;        /* NULL: the op is of no interest to other ranks */
+    uint64_t content;           /* names the key on all ranks alike */
+    uint32_t numbers;           /* value attributes, a bit each */
+    bool number_operands;       /* some operands are Lua numbers */
     fl_dtype number_dtype;      /* dtype in which Lua numbers are handed to the kernel */
     uint64_t hits;
 } fl_plan;

@@ -244,6 +244,19 @@ static void describe(fl_move *m, const geometry *g, const fl_meta *from)
     m->fingerprint = fl_fingerprint(&m->doing, m->tag);
 }
 
+/* Where the members of m's group leave their mark. */
+static fl_status find_mark(fl_move *m, const fl_placement *p, const fl_placement *q)
+{
+    const fl_group *g = m->group;
+    const struct { const int *ranks; int count; } sets[] = {{p->ranks, p->count}, {q->ranks, q->count}, {g ? g->ranks : NULL, g ? g->count : 0}};
+    for (int i = 0; i < 3 && g && !m->mark; i++) {
+        fl_history *h;
+        FL_TRY(fl_history_get(&h, sets[i].ranks, sets[i].count));
+        FL_TRY(fl_history_mark(&m->mark, h, g->ranks, g->count));
+    }
+    return FL_OK;
+}
+
 fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const fl_meta *from)
 {
     const fl_box_step *step = &plan->steps[i];
@@ -258,6 +271,7 @@ fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const f
     m->out_numel = part_numel(&g, g.q, step->after);
     describe(m, &g, from);
     fl_status status = step->kind == FL_BOX_ZERO_FILL ? compile_fill(m, &g) : compile_shared(m, &g);
+    if (status == FL_OK) status = find_mark(m, g.p, g.q);
     if (step->kind == FL_BOX_EXCHANGE && g.mine >= 0) m->filled = fl_box_identity(g.q, step->after, g.mine);
     if (status == FL_OK) *out = m;
     else fl_move_free(m);
@@ -314,6 +328,7 @@ fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_wi
     m->tag = whole->placement->hash;
     m->fingerprint = fl_fingerprint(&m->doing, m->tag);
     fl_status status = fl_group_get(&m->group, whole->placement->ranks, whole->placement->count);
+    if (status == FL_OK) status = find_mark(m, whole->placement, whole->placement);
     if (status == FL_OK) status = find_parts(m, whole, windows, back);
     if (status == FL_OK) *out = m;
     else fl_move_free(m);

@@ -18,6 +18,7 @@ typedef struct fl_move {
     fl_box_kind kind;
     fl_dtype dtype;
     fl_reduce reduce;           /* of regions that add */
+    fl_mark *mark;              /* of the group, in the history of its ranks or of a placement that has them all */
     fl_group *group;            /* NULL: nobody else is concerned, the only peer is this rank */
     int64_t in_numel, out_numel;    /* of this rank's parts */
     fl_sbp filled;              /* what the pulls leave out gets the identity of this partial first; 0: they leave nothing out */
@@ -36,8 +37,17 @@ fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_wi
 /* Waits until no task carries it out any more. NULL is fine. */
 void fl_move_free(fl_move *m);
 
+/* How far this rank has come when it issues a move. */
+typedef struct fl_progress {
+    uint64_t drawn;             /* fl_random_drawn */
+    fl_trail trail;
+} fl_progress;
+
+/* Of m, which has a group; its members meet now. */
+fl_progress fl_move_progress(const fl_move *m);
+
 /* What this rank shows in the meeting of m; `where`: FL_WHERE_TEXT bytes, in: of its part. */
-void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, uint64_t drawn, const fl_var *in);
+void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, const fl_progress *progress, const fl_var *in);
 
 /* Puts the move into the engine: in (contiguous, this rank's part before) is read, out (uninitialised, this rank's part
 ** after) written; both lie on the CPU, or both on a device that moves them itself. Errors: of a move that ran at once. */

@@ -406,7 +406,8 @@ static fl_status meet(meeting *at, const fl_move *m, const fl_var *in, fl_status
     snprintf(news, sizeof news, "%s", obstacle == FL_OK ? "" : fl_message());
     *at = (meeting){.group = m->group};
     if (fl_engine_where) fl_engine_where(where, sizeof where);
-    fl_move_entry(&at->entry, m, where, fl_random_drawn(), in);
+    fl_progress progress = fl_move_progress(m);
+    fl_move_entry(&at->entry, m, where, &progress, in);
     if (obstacle != FL_OK) fl_entry_poison(&at->entry, news);
     return fl_comm_run(m->doing.name, meet_here, at);
 }

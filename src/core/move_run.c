@@ -21,7 +21,7 @@ typedef struct transfer {
     const char *in;
     char *out;
     const fl_var *var;          /* of in: poisoned? */
-    uint64_t drawn;             /* of the entry */
+    fl_progress progress;       /* shown to others */
     char where[FL_WHERE_TEXT];
 } transfer;
 
@@ -349,14 +349,20 @@ static bool is_shared(const fl_group *g)
     return g->local;
 }
 
-void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, uint64_t drawn, const fl_var *in)
+fl_progress fl_move_progress(const fl_move *m)
+{
+    return (fl_progress){.drawn = fl_random_drawn(), .trail = fl_history_meet(m->mark)};
+}
+
+void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, const fl_progress *progress, const fl_var *in)
 {
     char news[FL_NEWS_TEXT];
     e->flags = 0;
     e->news[0] = '\0';
     e->doing = m->doing;
     e->tag = m->tag;
-    e->drawn = drawn;
+    e->drawn = progress->drawn;
+    fl_entry_look_back(e, progress->trail);
     e->fingerprint = m->fingerprint;
     memcpy(e->doing.where, where, FL_WHERE_TEXT);
     e->in = e->out = FL_PRIVATE;
@@ -377,7 +383,7 @@ static fl_status run_with_others(const transfer *t)
     const fl_move *m = t->move;
     fl_entry mine;
     buffers b;
-    fl_move_entry(&mine, m, t->where, t->drawn, t->var);
+    fl_move_entry(&mine, m, t->where, &t->progress, t->var);
     size_t shown = address(&mine, t);
     FL_TRY(meet(&mine, t, shown, m->group->local ? NULL : &b));
     bool shared = is_shared(m->group);
@@ -411,7 +417,7 @@ fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in)
     fl_task task = {.name = m->doing.name, .run = run_transfer, .payload = &t, .payload_size = sizeof t, .reads = reads,
                     .writes = writes, .read_count = 2, .write_count = 1, .lane = alone ? FL_LANE_CPU : FL_LANE_COMM};
     if (!alone) FL_TRY(fl_comm_allowed(&m->doing));
-    if (!alone) t.drawn = fl_random_drawn();
+    if (!alone) t.progress = fl_move_progress(m);
     if (!alone && fl_engine_where) fl_engine_where(t.where, sizeof t.where);
     task.flags = alone ? FL_TASK_CHEAP : FL_TASK_NO_SKIP | (brief ? FL_TASK_SHORT : 0);
     return fl_engine_push(&task);

@@ -51,6 +51,8 @@ static int values_of(const fl_signature *s, const fl_attr *a, int slot)
     return 1;
 }
 
+enum { OPTION_WORDS = 3 };
+
 /* Appends the attributes' words and mixes them into the hash; returns the end. */
 static uint64_t *add_attrs(uint64_t *at, uint64_t *hash, const fl_op *op, const fl_attrs *attrs)
 {
@@ -143,7 +145,8 @@ void fl_infer_stats_get(fl_infer_stats *out)
 
 void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place);
 
-static fl_status remember(const fl_plan **out, uint64_t hash, int count, const fl_op *op, const fl_operand *in, int nin,
+/* A new plan. Of the key's words `attr_words`, behind the operands, are attributes that mean the same on all ranks. */
+static fl_status remember(const fl_plan **out, uint64_t hash, int count, int attr_words, const fl_op *op, const fl_operand *in, int nin,
                           const fl_attrs *attrs, bool in_place)
 {
     entry *e = malloc(sizeof *e + (size_t)count * sizeof *words);
@@ -153,6 +156,7 @@ static fl_status remember(const fl_plan **out, uint64_t hash, int count, const f
     e->count = count;
     e->hash = hash;
     fl_status status = fl_plan_build(&e->plan, op, in, nin, attrs, in_place);
+    if (status == FL_OK && (status = fl_plan_note(&e->plan, in, attrs, words + 1 + nin, attr_words)) != FL_OK) fl_plan_release(&e->plan);
     if (status != FL_OK) {
         free(e);
         return status;
@@ -175,7 +179,7 @@ static inline bool words_equal(const uint64_t *a, const uint64_t *b, int n)
 fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
                         bool in_place)
 {
-    enum { ATTR_WORDS = FL_MAX_ATTRS * (1 + FL_MAX_NDIM) + 3 };
+    enum { ATTR_WORDS = FL_MAX_ATTRS * (1 + FL_MAX_NDIM) + OPTION_WORDS };
     if (FL_UNLIKELY((size_t)nin + 1 + ATTR_WORDS > word_capacity)) FL_TRY(reserve_words(2 * (size_t)nin + 64 + ATTR_WORDS));
     uint64_t *at = words;
     *at = (uint64_t)(uintptr_t)op ^ (uint64_t)nin << 48 ^ in_place;
@@ -184,8 +188,8 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
         *at = in[i].kind == FL_TENSOR ? (uint64_t)(uintptr_t)in[i].tensor->meta : (uint64_t)in[i].kind;
         hash = mix(hash, *at++);
     }
-    if (attrs && (attrs->count || attrs->has_dtype || attrs->is_local || attrs->has_placement))
-        at = add_attrs(at, &hash, op, attrs);
+    bool options = attrs && (attrs->has_dtype || attrs->is_local || attrs->has_placement);
+    if (attrs && (attrs->count || options)) at = add_attrs(at, &hash, op, attrs);
     int count = (int)(at - words);
     for (entry *e = buckets[hash % BUCKETS]; e; e = e->next)
         if (e->hash == hash && e->count == count && words_equal(e->words, words, count)) {
@@ -196,7 +200,7 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
             if (FL_UNLIKELY(fl_infer_observer != NULL)) fl_infer_observer(&e->plan, in, attrs, in_place);
             return FL_OK;
         }
-    FL_TRY(remember(out, hash, count, op, in, nin, attrs, in_place));
+    FL_TRY(remember(out, hash, count, count - 1 - nin - (options ? OPTION_WORDS : 0), op, in, nin, attrs, in_place));
     if (fl_infer_observer) fl_infer_observer(*out, in, attrs, in_place);
     return FL_OK;
 }

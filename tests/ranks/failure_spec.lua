@@ -56,3 +56,77 @@ describe("ranks that enter different collectives", function()
         assert_works()
     end)
 end)
+
+describe("ranks that carry out different ops between two collectives", function()
+    if world == 1 then return end
+    local last = world - 1
+
+    -- {what the last rank does differently, of x: float32[5, 4] S(0); what the first rank's op is, what the last one's}
+    local cases = {
+        {function(x, odd) return odd and x:mean(0) or x:sum(0) end, "sum of float32[5, 4] S(0)", "mean of float32[5, 4] S(0)"},
+        {function(x, odd) return (x * (odd and 3 or 2)):sum(0) end, "mul of float32[5, 4] S(0)", "mul of float32[5, 4] S(0) with other arguments"},
+        {function(x, odd) x:add_(odd and 0.5 or 0.25) return x:sum(0) end, "add of float32[5, 4] S(0)", "add of float32[5, 4] S(0) with other arguments"},
+        {function(x, odd) x:clamp(0, odd and 2 or 1) return x:sum(0) end, "clamp of float32[5, 4] S(0)", "clamp of float32[5, 4] S(0) with other arguments"},
+        {function(x, odd) x:sum(odd and 1 or 0) return x:sum(0) end, "sum of float32[5, 4] S(0)", "sum of float32[5, 4] S(0) with other arguments"},
+        {function(x, odd) flow.ones({8, odd and 5 or 4}, {placement = all, sbp = "B"}) return x:sum(0) end, "ones of float32[8, 4] B", "ones of float32[8, 5] B"},
+        {function(x, odd) if not odd then x:exp() end return x:sum(0) end, "exp of float32[5, 4] S(0)", "sum of float32[5, 4] S(0)"},
+        {function(x, odd) local y = x:sum(0) if odd then y = y * 1 end return y end, nil, "mul of float32[4] P"},
+    }
+
+    local function before(f, op_a, op_b, line)
+        local function at(rank, op) return ("rank %d %s"):format(rank, op and ("%s:%d %s"):format(here.short_src, line, op) or "nothing more") end
+        return ("the ranks run different programs: %s, %s (before the all-reduce of float32[4], P -> B, %s:%d); is one of them inside `if rank == 0`?")
+            :format(at(0, op_a), at(last, op_b), here.short_src, debug.getinfo(f, "S").linedefined)
+    end
+
+    local function message_of(f)
+        local ok, message = pcall(f)
+        if ok then ok, message = pcall(flow.sync) end
+        return ok and "no error" or message:match "the ranks run .*"
+    end
+
+    it("hear which op is the first, and go on", function()
+        for _, case in ipairs(cases) do
+            local change, op_a, op_b = table.unpack(case, 1, 3)
+            local y = change(split(all, 5), me == last)
+            local function meet() y:to_global {sbp = "B"} end
+            assert.are.equal(before(meet, op_a, op_b, debug.getinfo(change, "S").linedefined), message_of(meet))
+            assert_works()
+        end
+    end)
+
+    it("hear of it at a barrier too, and of ops long ago", function()
+        local x = split(all, 5) * (me == last and 3 or 2)
+        assert.matches("different programs: rank 0 [^,]* mul of float32%[5, 4%] S%(0%), rank %d [^,]* mul .* %(before the barrier, ", message_of(flow.barrier))
+        x = x * (me == last and 3 or 2)
+        for _ = 1, 300 do x = x * 1 end
+        local line = here.short_src .. ":%d+"
+        assert.matches(("different programs: not the same ops have led rank 0 to %s and rank %d to %s %%(barrier%%)"):format(line, last, line),
+            message_of(flow.barrier))
+        assert_works()
+    end)
+
+    it("may differ in what is their own", function()
+        local x, w = split(all, 5), flow.ones({4}, {placement = all, sbp = "B"})
+        local own = x:to_local() * (me + 2)
+        if me == 0 then own = own:sum():sqrt() + w:to_local():sum():item() end
+        if me == last then x:clone() end
+        flow.on_rank(0, function() assert.are.equal(8, (w * 2):sum():to_local():item()) end)
+        assert_works()
+        local pair = flow.placement("cpu", {0, last})
+        if me == 0 or me == last then assert.are.equal(10, (split(pair, 5) * 0.5):sum():to_global({sbp = "B"}):to_local():item()) end
+        local alone = flow.placement("cpu", {last})
+        if me == last then split(alone, 3):exp():sum():to_local():item() end
+        assert_works()
+        assert.truthy(own)
+    end)
+
+    it("may be outside of the placement", function()
+        local pair = flow.placement("cpu", {0, 1})
+        if me < 2 then assert.are.equal(20, split(pair, 5):sum():to_global({sbp = "B"}):to_local():item()) end
+        local y = split(all, 6):to_global {placement = pair, sbp = "S(0)"}
+        y = y * 2
+        assert.are.equal(48, y:to_global {placement = all, sbp = "B"}:to_local():sum():item())
+        assert_works()
+    end)
+end)

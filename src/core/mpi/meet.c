@@ -12,7 +12,7 @@
 
 /* How a letter begins; then dims, name, where, news and data. */
 typedef struct letter {
-    uint64_t sequence, fingerprint, tag, drawn;
+    uint64_t sequence, fingerprint, tag, drawn, past;
     fl_nd_sbp from, to;
     uint32_t flags, bytes;
     int8_t ndim;
@@ -51,7 +51,7 @@ static size_t dims_size(int ndim) { return ndim > 0 ? sizeof(int64_t) * (size_t)
 
 static int write_letter(unsigned char *at, const fl_entry *e, const void *data)
 {
-    letter l = {.sequence = e->sequence, .fingerprint = e->fingerprint, .tag = e->tag, .drawn = e->drawn, .from = e->doing.from, .to = e->doing.to,
+    letter l = {.sequence = e->sequence, .fingerprint = e->fingerprint, .tag = e->tag, .drawn = e->drawn, .past = e->past, .from = e->doing.from, .to = e->doing.to,
                 .flags = e->flags, .bytes = e->bytes, .ndim = (int8_t)e->doing.shape.ndim, .dtype = e->doing.dtype,
                 .name = (uint8_t)strnlen(e->doing.name, FL_DOING_TEXT - 1), .where = (uint8_t)strnlen(e->doing.where, FL_WHERE_TEXT - 1),
                 .news = (uint16_t)strnlen(e->news, FL_NEWS_TEXT - 1)};
@@ -79,6 +79,7 @@ static bool read_letter(fl_entry *e, void *data, const unsigned char *at, int si
     e->fingerprint = l.fingerprint;
     e->tag = l.tag;
     e->drawn = l.drawn;
+    e->past = l.past;
     e->flags = l.flags;
     e->bytes = l.bytes;
     e->in = e->out = FL_PRIVATE;
