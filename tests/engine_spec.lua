@@ -343,3 +343,29 @@ describe("a child process", function()
         end)
     end
 end)
+
+describe("the end of the program while products are queued", function()
+    local script = [[
+        local flow = require "flow"
+        local way = "%s"
+        local x = flow.ones(600, 600)
+        for _ = 1, 30 do x = x:matmul(x) * 1e-6 end
+        if way == "finalizer" then setmetatable({}, {__gc = function() error "late" end}) end
+        if way == "exit" then os.exit() end
+        if way == "code" then os.exit(3) end
+        if way == "close" then os.exit(true, true) end
+        if way == "coroutine" then coroutine.wrap(function() os.exit(4, true) end)() end
+        if way == "error" then error "enough" end
+    ]]
+
+    -- how it ends, the exit code, options
+    for _, case in ipairs {{"return", 0}, {"exit", 0}, {"code", 3}, {"close", 0}, {"coroutine", 4}, {"error", 1}, {"finalizer", 0}, {"exit", 0, "--trace trace.json"}} do
+        local way, want, options = table.unpack(case, 1, 3)
+        it(("by %s%s is an orderly one"):format(way, options and ", with a trace," or ""), function()
+            for _ = 1, 4 do
+                local output, code = run(script:format(way), "FLOW_ENGINE=queued", options)
+                assert.are.equal(want, code, output)
+            end
+        end)
+    end
+end)

@@ -57,6 +57,13 @@ describe("--ranks", function()
         assert.are.equal(1, code)
     end)
 
+    with_ranks("takes standard streams that are closed", function()
+        assert.are.same({"nil\nnil\n", 0}, {run("@ --ranks 2 -e 'print(io.read())' <&-")})
+        assert.are.same({"", 0}, {run("@ --ranks 2 -e 'print(1)' >&-")})
+        assert.are.same({"1\n1\n", 0}, {run("@ --ranks 2 -e 'print(1) io.stderr:write(2)' 2>&-")})
+        assert.are.same({"", 3}, {run("@ --ranks 2 -e 'print(io.read()) os.exit(3)' <&- >&- 2>&-")})
+    end)
+
     with_ranks("needs no ssh", function()
         assert(os.execute(("mkdir %s/bin && ln -s $(command -v mpirun) %s/bin"):format(folder, folder)))
         assert.are.same({"0", "1"}, lines((run("PATH=%/bin @ --ranks 2 -e 'print(flow.rank())'"))))
@@ -231,5 +238,40 @@ describe("--ranks", function()
         assert.are.same({"rank 0", "rank 1", "rank 2"}, processes)
         assert.are.same({100, 100, 100}, seen)
         for n = 1, 100 do assert.is_true(started[n] <= ended[n], "a rank ended all-reduce " .. n .. " before another began it") end
+    end)
+end)
+
+describe("a launcher that Open MPI does not know", function()
+    local warning = "flowlua: %s is 4, but these processes cannot join each other and each runs alone as rank 0 of 1; start them by %s\n"
+    local slurm = warning:format("SLURM_STEP_NUM_TASKS", "mpirun, or by srun --mpi=pmix where Open MPI has PMIx")
+    -- {environment, what is said}
+    local cases = {
+        {"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0", slurm},
+        {"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=3", ""},
+        {"SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0", ""},
+        {"SLURM_NTASKS=4 SLURM_PROCID=0", ""}, -- a batch script
+        {"PMI_SIZE=4 PMI_RANK=0", warning:format("PMI_SIZE", "the mpirun of Open MPI")},
+        {"PMI_SIZE=4 PMI_RANK=1", ""},
+        {"PALS_NRANKS=4 PALS_RANKID=0", warning:format("PALS_NRANKS", "the mpirun of Open MPI")},
+        {"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 FLOW_WORLD=2", ""},
+    }
+
+    it("leaves each process alone, as the first of them says once", function()
+        folder, write = jobs.folder()
+        for _, case in ipairs(cases) do
+            assert.are.same({case[2] .. "1\n", 0}, {run(case[1] .. " @ -e 'print(1)'")}, case[1])
+        end
+        local child = ("os.execute(\"%s -e 'print(2)'\")"):format(flowlua)
+        write("parent.lua", child)
+        assert.are.same({slurm .. "2\n", 0}, {run("SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 SLURM_JOB_ID=7 @ %/parent.lua")})
+        os.execute("rm -r " .. folder)
+    end)
+
+    it("does not matter to mpirun's ranks", function()
+        local why = jobs.obstacle()
+        if why then pending(why) end
+        folder, write = jobs.folder()
+        assert.are.same({"2\n2\n", 0}, {run("SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 @ --ranks 2 -e 'print(flow.world_size())'")})
+        os.execute("rm -r " .. folder)
     end)
 end)

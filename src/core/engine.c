@@ -366,7 +366,7 @@ void fl_engine_stats_get(fl_engine_stats *out)
 /* ---- the end, and forks ---- */
 
 /* A lane that is stuck in an op is left alone: the process is about to end. */
-void fl_engine_stop(void)
+bool fl_engine_stop(void)
 {
     uint64_t deadline = fl_now() + STOP_MS * 1000000ull;
     bool drained = true;
@@ -380,7 +380,10 @@ void fl_engine_stop(void)
         if (drained) fl_lane_close(&fl_lanes[i]);
     }
     if (drained) __atomic_store_n(&fl_engine_cancelling, false, __ATOMIC_SEQ_CST);
+    return drained;
 }
+
+static void stop_at_exit(void) { fl_engine_stop(); }
 
 static void before_fork(void)
 {
@@ -404,5 +407,5 @@ static void prepare_process(void)
     prepared = true;
     pusher = pthread_self();
     pthread_atfork(before_fork, NULL, in_child);
-    atexit(fl_engine_stop);
+    atexit(stop_at_exit);
 }

@@ -177,7 +177,9 @@ extern bool fl_engine_profiling;
 fl_status fl_engine_profile_start(void);
 fl_status fl_engine_profile_dump(const char *path);     /* Chrome-trace JSON */
 
-/* Cancels what is queued ("cancelled" poison), joins the threads. Called at exit; < 1 s. The next push starts anew. */
-void fl_engine_stop(void);
+/* Cancels what is queued ("cancelled" poison), joins the threads; < 1 s. The next push starts anew. false: a lane is still in an
+** op, so nothing that ops use may be torn down: the process must end without exit. Libraries that ops use are torn down by
+** exit before its handlers come to the engine, so whoever calls exit stops the engine first. */
+bool fl_engine_stop(void);
 
 #endif

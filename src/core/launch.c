@@ -34,11 +34,31 @@ bool fl_launched(int *ranks)
     return size != NULL || given("PMIX_RANK") != NULL;
 }
 
+/* Launchers and what they tell each process, for those that only start processes or speak what Open MPI does not. SLURM_NTASKS
+** is no sign: a batch script has it too. */
+static const struct launcher { const char *size, *rank, *job, *instead; } launchers[] = {
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID", "mpirun, or by srun --mpi=pmix where Open MPI has PMIx"},
+    {"PMI_SIZE", "PMI_RANK", "PMI_JOBID", "the mpirun of Open MPI"},
+    {"PALS_NRANKS", "PALS_RANKID", "PALS_APID", "the mpirun of Open MPI"},
+};
+
+/* The launcher that started several processes, of which this is one; NULL: none is known. */
+static const struct launcher *find_launcher(void)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *size = given(launchers[i].size);
+        if (size && atoi(size) > 1 && given(launchers[i].rank)) return &launchers[i];
+    }
+    return NULL;
+}
+
 /* "job/process" of this process */
 enum { JOINED_TEXT = 256 };
 static void joined_text(char *text, long process)
 {
+    const struct launcher *other = find_launcher();
     const char *job = given("PMIX_NAMESPACE");
+    if (!job && other) job = given(other->job);
     snprintf(text, JOINED_TEXT, "%.200s/%ld", job ? job : "", process);
 }
 
@@ -58,6 +78,18 @@ static void note_joined(void)
     char text[JOINED_TEXT];
     joined_text(text, (long)getpid());
     setenv("FLOW_JOINED", text, 1);
+}
+
+/* Says that this process runs alone though a launcher started several: the first of them says it, and no program that it
+** starts. */
+static void tell_alone(void)
+{
+    const struct launcher *l = find_launcher();
+    if (!l || joined_by_parent()) return;
+    note_joined();
+    if (atoi(given(l->rank)) != 0) return;
+    fprintf(stderr, "flowlua: %s is %s, but these processes cannot join each other and each runs alone as rank 0 of 1; start them by %s\n",
+            l->size, given(l->size), l->instead);
 }
 
 #ifdef __SANITIZE_ADDRESS__
@@ -242,7 +274,9 @@ fl_status fl_launch_join(void)
     int ranks;
     fl_transport t;
     void *entry;
-    if (given("FLOW_WORLD") || !fl_launched(&ranks) || joined_by_parent()) return FL_OK;
+    if (given("FLOW_WORLD")) return FL_OK;
+    if (!fl_launched(&ranks)) tell_alone();
+    if (!fl_launched(NULL) || joined_by_parent()) return FL_OK;
     if (ranks == 1) {
         own_cores = bind_cores(1, 0);
         return FL_OK;
@@ -252,7 +286,10 @@ fl_status fl_launch_join(void)
     FL_TRY(((fl_transport_entry)entry)(&t));
     note_joined();
     FL_TRY(fl_world_set(t.size, t.rank));
-    if (t.size == 1) return FL_OK;
+    if (t.size == 1) {
+        tell_alone();
+        return FL_OK;
+    }
     fl_comm_register(t.comm);
     return agree(&t);
 }

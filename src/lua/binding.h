@@ -294,12 +294,16 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks);
 /* Rank 0's standard input, to its end, becomes that of all ranks. Nothing happens when there is one rank. */
 fl_status fl_lua_share_stdin(void);
 
-/* failure.c, for several ranks: */
+/* failure.c: */
+/* What the program does last: ends the process with the engine stopped, `last` (NULL: nothing) called before. */
+extern void (*fl_lua_last)(void);
+_Noreturn void fl_lua_exit(int code);
+/* For several ranks: */
 /* An error that nobody caught, with its traceback: ends the job. */
 _Noreturn void fl_lua_fail(const char *text);
 /* The script is through: waits for what is queued. Nothing happens when there is one rank. */
 void fl_lua_leave_ranks(void);
-/* os.exit as several ranks need it. */
+/* os.exit as the engine and several ranks need it. */
 void fl_lua_open_exit(lua_State *L);
 
 /* repl.c, repl_ranks.c, doctor.c */

@@ -14,6 +14,7 @@
 
 #include <signal.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -429,10 +430,8 @@ static int protected_main(lua_State *L)
     luaL_openlibs(L);
     fl_lua_open_scopes(L);
     fl_lua_preload(L);
-    if (fl_comm_get()) {
-        seed_lua(L);
-        fl_lua_open_exit(L);
-    }
+    fl_lua_open_exit(L);
+    if (fl_comm_get()) seed_lua(L);
     if (o.script && !is_stdin(argv, o.script)) look_beside(L, argv[o.script], o.ignore_environment);
     set_arg(L, argv, argc, o.script);
     lua_gc(L, LUA_GCGEN, 0, 0);
@@ -456,6 +455,9 @@ static int protected_main(lua_State *L)
 
 static void write_trace(void)
 {
+    static bool written;
+    if (written) return;
+    written = true;
     fl_engine_wait_all();
     if (fl_engine_profile_dump(trace_path) != FL_OK) say(fl_message());
 }
@@ -470,7 +472,8 @@ static bool empty_file(const char *path)
     return file != NULL;
 }
 
-/* The trace covers os.exit too, so it is written at exit; recording begins before any op. */
+/* The trace covers os.exit too, so it is the last thing written, also when a library ends the process; recording begins before
+** any op. */
 static bool start_trace(void)
 {
     if (!trace_path) return true;
@@ -482,6 +485,7 @@ static bool start_trace(void)
         say(fl_message());
         return false;
     }
+    fl_lua_last = write_trace;
     atexit(write_trace);
     return true;
 }
@@ -496,9 +500,18 @@ static bool leave(void)
     return false;
 }
 
+/* A standard stream that is closed stays of no use, but no file that is opened may come in its place: a script would read or
+** overwrite that one instead. Reading, or writing, what is put there is an error as it was before. */
+static void hold_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) _exit(EXIT_FAILURE);
+}
+
 int main(int argc, char **argv)
 {
     options o = {0};
+    hold_closed_streams();
     read_options(&o, argv);
     if (o.ignore_environment) forget_variables();
     lua_State *L = fl_lua_new_state();
@@ -519,5 +532,5 @@ int main(int argc, char **argv)
     fl_lua_close_state(L);
     if (!trace_path) fl_engine_stop();
     fl_launch_leave();
-    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+    fl_lua_exit(good ? EXIT_SUCCESS : EXIT_FAILURE);
 }

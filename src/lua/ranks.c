@@ -8,6 +8,7 @@
 #include "../core/shared.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -61,6 +62,19 @@ static char **command_line(char **argv, int skip, int skipped, char *ranks, char
     return words;
 }
 
+/* mpirun waits for the end of a standard input that cannot be read, and for a stream that is held for one that is closed. */
+static void open_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        int mode = fcntl(fd, F_GETFL) & O_ACCMODE, null;
+        if (mode == O_RDWR || mode == (fd == STDIN_FILENO ? O_RDONLY : O_WRONLY)) continue;
+        null = open("/dev/null", O_RDWR);
+        if (null < 0) continue;
+        dup2(null, fd);
+        close(null);
+    }
+}
+
 fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
 {
     char path[FL_PLUGIN_PATH], count[16];
@@ -76,6 +90,7 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
     if (!words) return fl_fail(FL_ERR_MEMORY, "--ranks: out of memory");
     fflush(NULL);
     stay_on_this_host();
+    open_streams();
     execvp(words[0], words);
     int why = errno;
     free(words);
