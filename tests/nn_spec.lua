@@ -251,6 +251,8 @@ Sequential(
             "Linear: a method is called with a colon, module:init(); got 3 as the module"},
         {"a method called with a dot", function() nn.ReLU().forward(flow.ones(2)) end,
             "forward: a method is called with a colon, layer:forward(); got float32 tensor as the layer"},
+        {"a method of another layer", function() nn.GELU.extra(nn.ReLU()) end,
+            "extra: a method is called with a colon, layer:extra(); got ReLU as the layer"},
         {"what a layer does not take", function() nn.ReLU()(flow.ones(2), true) end,
             "in ReLU: forward: too many arguments: forward(x: tensor)"},
         {"an input that is no tensor", function() nn.CausalSelfAttention(4, 2)(nil) end,

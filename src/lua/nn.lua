@@ -575,7 +575,7 @@ signatures(MSELoss, "MSELoss({reduction: mean|sum|none = mean})", "forward(input
 
 for _, class in pairs(nn) do
     local own = type(class) == "table" and class ~= Module and rawget(class, "extra")
-    if own then check.methods(class, "layer", {"extra()"}, nn.is_module) end
+    if own then check.methods(class, "layer", {"extra()"}) end
 end
 
 check.takes(nn, {"pin(x: tensor, sbp: sbp, axis: integer >= 0?)", "like(x: tensor, opts: table?)"})
