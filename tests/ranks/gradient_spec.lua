@@ -148,4 +148,13 @@ describe("gradients at ties and corners", function()
             end
         end)
     end
+
+    for _, name in ipairs {"fmod", "remainder"} do
+        it(("of %s(x, x) is 0 when x is a sum of parts"):format(name), function()
+            local part = flow.arange(1, 201, {dtype = "float64"}) / (flow.rank() + 3)
+            local x = part:to_global{placement = everywhere, sbp = "P"}:requires_grad_()
+            local g = flow.grad(flow[name](x, x):sum(), x):to_global{sbp = "B"}:to_local()
+            assert.are.equal(0, g:abs():max():item())
+        end)
+    end
 end)
