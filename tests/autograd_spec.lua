@@ -1,5 +1,6 @@
 -- autograd_spec.lua -- the tape: leaves, accumulation, views, in-place rules, hooks, higher order, freed graphs.
 local flow = require "flow"
+local message_of = require("tests.support").message_of
 
 local function leaf(data) return flow.tensor(data, {dtype = "float64", requires_grad = true}) end
 local function list(t) return t:totable() end
@@ -468,6 +469,11 @@ describe("in place", function()
     local first, second = base[0], base[1]
     first:copy_(w:expand(2))
     assert.is_true(base.requires_grad)
+    assert.is_true(second.requires_grad)
+    assert.is_false(second.is_leaf)
+    assert.is_true(tostring(second):find("gradient through select", 1, true) ~= nil, tostring(second))
+    assert.are.equal("requires_grad: this tensor was computed by select from tensors that require grad; use x:detach() for one that does not",
+      message_of(function() second.requires_grad = false end))
     assert.is_true((second * 1).requires_grad)
     base:sum():backward()
     assert.are.same({2}, list(w.grad))

@@ -27,13 +27,18 @@ extern bool fl_grad_sync;
 /* t (which has a record) is a view of a tensor whose history was rewritten since, and that requires grad by now. */
 bool fl_autograd_view_wants(const fl_tensor *t);
 
+/* Does what is computed from t have a gradient? */
+static inline bool fl_autograd_requires_grad(const fl_tensor *t)
+{
+    return t->requires_grad || (t->autograd && fl_autograd_view_wants(t));
+}
+
 /* dispatch calls these around an op. */
 static inline bool fl_autograd_wanted(const fl_op *op, const fl_operand *in, int nin)
 {
     if (!fl_grad_enabled || (op->flags & FL_OP_NO_GRAD)) return false;
     for (int i = 0; i < nin; i++)
-        if (in[i].kind == FL_TENSOR && (in[i].tensor->requires_grad || (in[i].tensor->autograd && fl_autograd_view_wants(in[i].tensor))))
-            return true;
+        if (in[i].kind == FL_TENSOR && fl_autograd_requires_grad(in[i].tensor)) return true;
     return false;
 }
 fl_status fl_autograd_record(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out, int nout);
@@ -53,7 +58,7 @@ fl_tensor *fl_autograd_grad_of(const fl_tensor *t);                 /* borrowed;
 fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad);      /* NULL clears; else same meta */
 fl_status fl_autograd_retain(fl_tensor *t);                         /* keep .grad of a non-leaf */
 fl_status fl_autograd_add_hook(fl_tensor *t, fl_hook hook, void *context, void (*release)(void *));
-const char *fl_autograd_node_name(const fl_tensor *t);              /* op that made it, or NULL */
+const char *fl_autograd_node_name(const fl_tensor *t);              /* op that made it, of a view of what was rewritten since its own; or NULL */
 
 /* Gradients of the leaves below `y` are added to their .grad. grad: NULL for a 0-d y. retain: keep the
 ** graph for another backward. create_graph: the gradients are recorded too. */

@@ -188,12 +188,10 @@ static fl_status save_output(tape_saved *s, fl_tensor *t)
     return FL_OK;
 }
 
-static bool wants_grad(const fl_tensor *t) { return t->requires_grad || (t->autograd && fl_autograd_view_wants(t)); }
-
 /* A target takes the gradient of its base, also as a view made under no_grad. */
 static bool target_wants_grad(const fl_tensor *t)
 {
-    return wants_grad(t) || (t->autograd && t->autograd->base && t->autograd->base->requires_grad);
+    return fl_autograd_requires_grad(t) || (t->autograd && t->autograd->base && t->autograd->base->requires_grad);
 }
 
 /* Which inputs and outputs the gradients of the inputs that want one need. target: in[0] is written in place. */
@@ -204,14 +202,14 @@ static void what_to_save(const fl_op *op, const fl_operand *in, int nin, bool ta
     if (!op->vjp) return;
     uint32_t wanted = 0;
     for (int i = 0; i < nin && i < FL_MAX_PARAMS; i++)
-        if (in[i].kind == FL_TENSOR && (target && i == 0 ? target_wants_grad : wants_grad)(in[i].tensor)) wanted |= 1u << i;
+        if (in[i].kind == FL_TENSOR && (target && i == 0 ? target_wants_grad : fl_autograd_requires_grad)(in[i].tensor)) wanted |= 1u << i;
     fl_vjp_saves(op, wanted, save_in, save_out);
 }
 
 static fl_status edge_to(tape_edge *e, fl_tensor *t)
 {
     e->meta = fl_meta_ref(t->meta);
-    if (!wants_grad(t) || !fl_dtype_is_float(t->meta->dtype)) return FL_OK;
+    if (!fl_autograd_requires_grad(t) || !fl_dtype_is_float(t->meta->dtype)) return FL_OK;
     fl_node *node;
     FL_TRY(fl_tape_node_of(&node, &e->slot, t));
     if (node) e->node = fl_node_ref(node);
@@ -347,7 +345,7 @@ static bool rewrites(const fl_operand *in, int nin)
 {
     if (target_wants_grad(in[0].tensor)) return true;
     for (int i = 1; i < nin; i++)
-        if (in[i].kind == FL_TENSOR && wants_grad(in[i].tensor)) return true;
+        if (in[i].kind == FL_TENSOR && fl_autograd_requires_grad(in[i].tensor)) return true;
     return false;
 }
 
@@ -384,7 +382,7 @@ fl_status fl_autograd_check_inplace(fl_tensor **before, const fl_op *op, fl_tens
         return fl_fail(FL_ERR_STATE, "%s%s: %s a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()",
                        op->name, op->mutates ? "" : "_", base == target ? "this tensor is" : "this tensor is a view of");
     for (int i = 1; i < nin; i++)
-        if (in[i].kind == FL_TENSOR && wants_grad(in[i].tensor) && !fl_dtype_is_float(target->meta->dtype))
+        if (in[i].kind == FL_TENSOR && fl_autograd_requires_grad(in[i].tensor) && !fl_dtype_is_float(target->meta->dtype))
             return fl_fail(FL_ERR_DTYPE, "%s%s: a gradient cannot flow through %s; write into a float tensor", op->name,
                            op->mutates ? "" : "_", fl_dtype_name(target->meta->dtype));
     return rewrites(in, nin) ? keep_value(before, op, target, in, nin) : FL_OK;
@@ -498,7 +496,9 @@ bool fl_autograd_is_leaf(const fl_tensor *t)
 
 const char *fl_autograd_node_name(const fl_tensor *t)
 {
-    return t->autograd && t->autograd->node ? t->autograd->node->op->name : NULL;
+    const fl_autograd *a = t->autograd;
+    if (a && fl_autograd_view_wants(t)) return a->link->op->name;
+    return a && a->node ? a->node->op->name : NULL;
 }
 
 fl_tensor *fl_autograd_grad_of(const fl_tensor *t) { return t->autograd ? t->autograd->grad : NULL; }
@@ -524,7 +524,7 @@ fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
 
 fl_status fl_autograd_retain(fl_tensor *t)
 {
-    if (!wants_grad(t)) return fl_fail(FL_ERR_STATE, "retain_grad: this tensor does not require grad");
+    if (!fl_autograd_requires_grad(t)) return fl_fail(FL_ERR_STATE, "retain_grad: this tensor does not require grad");
     fl_node *node;
     int slot;
     FL_TRY(fl_tape_node_of(&node, &slot, t));
@@ -536,7 +536,7 @@ fl_status fl_autograd_retain(fl_tensor *t)
 
 fl_status fl_autograd_add_hook(fl_tensor *t, fl_hook hook, void *context, void (*release)(void *))
 {
-    if (!wants_grad(t)) return fl_fail(FL_ERR_STATE, "register_hook: this tensor does not require grad");
+    if (!fl_autograd_requires_grad(t)) return fl_fail(FL_ERR_STATE, "register_hook: this tensor does not require grad");
     fl_node *node;
     int slot;
     FL_TRY(fl_tape_node_of(&node, &slot, t));
