@@ -243,3 +243,94 @@ describe("a rank that fails", function()
         assert.are.equal(1, count)
     end)
 end)
+
+-- All ranks catch the error and end well.
+local waits = [[
+local flow = require "flow"
+local me, way = flow.rank(), arg[1]
+local function x(...) return flow.ones({4, 4}, {placement = flow.placement("cpu", {...}), sbp = "S(0)"}) end
+local function gather(...) x(...):to_global{sbp = "B"} end
+local function reduce(...) x(...):sum(0):to_global{sbp = "B"} end
+local ways = {}
+function ways.order()
+    if me == 0 then gather(0, 1)
+    else reduce(1, 0) end
+end
+function ways.subset()
+    if me == 0 then gather(0, 1)
+    else gather(0, 1, 2) end
+end
+function ways.ring()
+    gather(me, (me + 1) % 3)
+end
+function ways.crossed()
+    gather(0, 1) gather(1, 0)
+    if me == 0 then gather(0, 1) end
+    reduce(1, 0)
+    if me == 1 then gather(0, 1) end
+end
+function ways.late()
+    local limit = os.clock() + 0.3
+    if me == 2 then repeat until os.clock() > limit end
+    if me < 2 then gather(0, 1) end
+    if me > 0 then gather(1, 2) end
+    for i = 1, 300 do
+        if (i * 7 + me) % 11 == 0 then for _ = 1, 200 do flow.ones(100) end end
+        if me ~= i % 3 then reduce((i + 1) % 3, (i + 2) % 3) end
+        if i % 5 == 0 then reduce(2, 0, 1) end
+    end
+end
+local ok, message = pcall(function() ways[way]() flow.sync() end)
+io.stderr:write(("%d: %s\n"):format(me, ok and "no error" or message))
+]]
+
+describe("ranks that wait for each other in different groups", function()
+    setup(function()
+        folder, write = jobs.folder()
+        write("train.lua", waits)
+        local pipe = io.popen("realpath " .. jobs.flowlua)
+        flowlua = pipe:read "l"
+        pipe:close()
+    end)
+    teardown(function() os.execute("rm -r " .. folder) end)
+
+    local advice = "; their placements must list the same ranks in the same order, and their collectives must come in the same order"
+    local gathers, reduces = " train.lua:4 all-gather of float32[4, 4], S(0) -> B among ", " train.lua:5 all-reduce of float32[4], P -> B among "
+    -- {way, ranks, what they wait in, environment}
+    local cases = {
+        {"order", 2, "rank 0" .. gathers .. "{0, 1}, rank 1" .. reduces .. "{1, 0}"},
+        {"order", 2, "rank 0" .. gathers .. "{0, 1}, rank 1" .. reduces .. "{1, 0}", "FLOW_ENGINE=queued"},
+        {"subset", 3, "rank 0" .. gathers .. "{0, 1}, rank 1" .. gathers .. "{0, 1, 2}"},
+        {"ring", 3, "rank 0" .. gathers .. "{0, 1}, rank 1" .. gathers .. "{1, 2}, rank 2" .. gathers .. "{2, 0}"},
+        {"crossed", 2, "rank 0" .. gathers .. "{0, 1}, rank 1" .. reduces .. "{1, 0}"},
+    }
+
+    -- What each rank says, in their order, and the seconds.
+    local function say(way, environment, ranks)
+        local output, code, took = run(way, "FLOW_TIMEOUT=100 " .. environment, ranks)
+        local lines = {}
+        for line in output:gmatch "[^\n]+" do lines[#lines + 1] = line:gsub("^(%d: ).*(ranks wait for)", "%1%2") end
+        table.sort(lines)
+        assert.are.equal(0, code, output)
+        return lines, took
+    end
+
+    it("get the same error at once", function()
+        local why = jobs.obstacle()
+        if why then pending(why) end
+        for _, case in ipairs(cases) do
+            local way, ranks, who, environment = table.unpack(case)
+            local lines, took = say(way, environment or "", ranks)
+            local want = {}
+            for rank = 0, ranks - 1 do want[rank + 1] = ("%d: ranks wait for each other: %s%s"):format(rank, who, advice) end
+            assert.are.same(want, lines, way)
+            assert.is_true(took < SOON, ("%s took %g s"):format(way, took))
+        end
+    end)
+
+    it("get no error where a rank is late", function()
+        local why = jobs.obstacle()
+        if why then pending(why) end
+        assert.are.same({"0: no error", "1: no error", "2: no error"}, (say("late", "", 3)))
+    end)
+end)

@@ -6,6 +6,7 @@
 */
 #define _GNU_SOURCE
 #include "comm.h"
+#include "deadlock.h"
 #include "engine.h"
 #include "shared.h"
 
@@ -320,6 +321,7 @@ static fl_status look_around(fl_wait *w)
     if (!w->started) w->started = w->looked = t;
     if (t - w->looked < (w->flags & FL_MEET_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
     w->looked = t;
+    if (w->missing && !(w->flags & (FL_MEET_IDLE | FL_WAIT_DATA))) FL_TRY(fl_deadlock_look());     /* first: a rank that knew has ended by now */
     for (int i = 0; i < w->group->count && w->missing; i++)
         if (w->missing(w->group, i)) FL_TRY(look_at_missing(w, i));
     uint64_t progress = progress_of_missing(w);
@@ -437,9 +439,19 @@ fl_status fl_met_poison(const fl_group *g)
 
 static void note_in_journal(const fl_entry *e)
 {
-    fl_journal_own->doing = e->doing;
-    fl_journal_own->meeting = true;
-    __atomic_store_n(&fl_journal_own->meetings, fl_journal_own->meetings + 1, __ATOMIC_RELEASE);
+    fl_journal *j = fl_journal_own;
+    j->doing = e->doing;
+    j->sequence = e->sequence;
+    __atomic_store_n(&j->meetings, j->meetings + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&j->meeting, j->meetings, __ATOMIC_RELEASE);
+}
+
+/* Before anything else is noted. */
+static void note_end_in_journal(void)
+{
+    __atomic_store_n(&fl_journal_own->meeting, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&fl_journal_own->channel, 0, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
 /* First meeting of a group: what its members need to meet at all. */
@@ -478,7 +490,7 @@ fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, u
     if (!(flags & FL_MEET_IDLE) && is_stopping()) mine->flags |= FL_ENTRY_INTERRUPTED;
     note_in_journal(mine);
     fl_status status = enter(g, mine, data, bytes, flags);
-    fl_journal_own->meeting = false;
+    note_end_in_journal();
     if (status != FL_OK) {
         g->broken = true;
         return status;

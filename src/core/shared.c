@@ -514,22 +514,19 @@ struct fl_channel {
     side *sides[];                          /* [group->count], in their arenas */
 };
 
-static bool side_is_of(const side *s, const fl_group *g)
+/* The side of a rank in the channel of a group; NULL: it has not opened it yet. */
+static side *side_of(int rank, uint64_t hash, const int *ranks, int count)
 {
-    return s->hash == g->hash && s->count == g->count && !memcmp(s->ranks, g->ranks, (size_t)g->count * sizeof *g->ranks);
-}
-
-/* The side of a rank in the channel of g; NULL: it has not opened it yet. */
-static side *side_find(int rank, const fl_group *g)
-{
-    uint64_t offset = __atomic_load_n(&head_of(rank)->channels[g->hash % CHANNEL_BUCKETS], __ATOMIC_ACQUIRE);
+    uint64_t offset = __atomic_load_n(&head_of(rank)->channels[hash % CHANNEL_BUCKETS], __ATOMIC_ACQUIRE);
     while (offset) {
         side *s = fl_shared_address(rank, offset);
-        if (side_is_of(s, g)) return s;
+        if (s->hash == hash && s->count == count && !memcmp(s->ranks, ranks, (size_t)count * sizeof *ranks)) return s;
         offset = s->next;
     }
     return NULL;
 }
+
+static side *side_find(int rank, const fl_group *g) { return side_of(rank, g->hash, g->ranks, g->count); }
 
 /* Makes this rank's side and shows it to the others. */
 static side *side_new(const fl_group *g)
@@ -570,6 +567,12 @@ static fl_status look_for_gone(const fl_channel *c)
     return FL_OK;
 }
 
+/* The others see where this rank waits for them, once fl_meet has said for what. */
+static void stand(const side *mine)
+{
+    if (fl_journal_own->meeting) __atomic_store_n(&fl_journal_own->channel, fl_shared_offset(mine), __ATOMIC_RELEASE);
+}
+
 static bool has_not_opened(const fl_group *g, int i) { return !side_find(g->ranks[i], g); }
 
 fl_status fl_channel_open(fl_channel **out, fl_group *g)
@@ -581,6 +584,7 @@ fl_status fl_channel_open(fl_channel **out, fl_group *g)
     c->group = g;
     c->mine = mine;
     fl_channel_begin_anew(c, g->begun);
+    stand(mine);
     fl_wait wait = {.group = g, .missing = has_not_opened};
     for (int i = 0; i < g->count; i++)
         while (!(c->sides[i] = side_find(g->ranks[i], g))) {
@@ -621,7 +625,9 @@ static fl_status wait_for_all(const fl_channel *c, bool (*missing)(const fl_grou
         while (missing(c->group, i)) {
             fl_status status = fl_wait_step(&wait);
             if (status == FL_OK && wait.spins % STEPS_PER_LOOK == 0) status = look_for_gone(c);
-            if (status != FL_OK) return give_up(c->mine, c->group, status);
+            if (status == FL_OK) continue;
+            fl_status gone = look_for_gone(c);
+            return give_up(c->mine, c->group, gone != FL_OK ? gone : status);
         }
     return look_for_gone(c);
 }
@@ -633,6 +639,7 @@ fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data
     if (bytes) memcpy(s->data, data, bytes);
     c->sequence = mine->sequence;
     __atomic_store_n(&s->entry.sequence, c->sequence, __ATOMIC_RELEASE);
+    if (!(flags & FL_MEET_IDLE)) stand(c->mine);
     return wait_for_all(c, has_not_entered, flags);
 }
 
@@ -644,6 +651,30 @@ fl_status fl_channel_leave(fl_channel *c)
 {
     __atomic_store_n(&c->mine->left, ++c->left, __ATOMIC_RELEASE);
     return wait_for_all(c, has_not_left, FL_WAIT_DATA);
+}
+
+/* Read in the order in which fl_meet does not write it; what changed meanwhile is no wait. */
+void fl_channel_standing(fl_standing *out, int rank)
+{
+    const fl_journal *j = &head_of(rank)->journal;
+    *out = (fl_standing){.meeting = __atomic_load_n(&j->meeting, __ATOMIC_ACQUIRE)};
+    uint64_t offset = __atomic_load_n(&j->channel, __ATOMIC_ACQUIRE);
+    if (out->meeting && offset) {
+        const side *s = fl_shared_address(rank, offset);
+        out->hash = s->hash;
+        out->ranks = s->ranks;
+        out->count = s->count;
+        out->sequence = j->sequence;
+        out->doing = j->doing;
+    }
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (!offset || __atomic_load_n(&j->meeting, __ATOMIC_RELAXED) != out->meeting) out->meeting = 0;
+}
+
+bool fl_channel_lacks(const fl_standing *s, int rank)
+{
+    const side *theirs = side_of(rank, s->hash, s->ranks, s->count);
+    return !theirs || __atomic_load_n(&theirs->shows[s->sequence & 1].entry.sequence, __ATOMIC_ACQUIRE) < s->sequence;
 }
 
 uint64_t fl_channel_counted(const fl_channel *c) { return c->left; }

@@ -71,7 +71,11 @@ typedef struct fl_journal {
     int32_t listens;            /* SIGUSR2 asks this rank for its line */
     uint32_t answers;           /* atomic: given so far */
     char line[FL_WHERE_TEXT];   /* the last answer */
-    bool meeting;               /* it waits there for the others */
+    uint64_t meeting;           /* atomic; it waits there for the others: its number, of `meetings`; 0: it does not */
+    uint64_t sequence;          /* of that meeting in its group */
+    uint64_t channel;           /* atomic; offset of this rank's side of the channel it waits in; 0: it is not in shared memory, or
+                                ** the others may take any time */
+    uint64_t stuck;             /* atomic; its last meeting that it found to be in a deadlock */
     char message[1024];         /* when failed: what follows "rank 2": ": train.lua:31: attempt to ..." */
 } fl_journal;
 
@@ -120,6 +124,19 @@ const void *fl_channel_data(const fl_channel *c, int i);
 /* Waits until every member has called it after the last enter (and after each leave before): whatever was read or
 ** written in between is finished. Ctrl-C does not end that. May be called several times in one meeting: steps of an algorithm. */
 fl_status fl_channel_leave(fl_channel *c);
+
+/* What a rank waits in, as its journal says. */
+typedef struct fl_standing {
+    uint64_t meeting;           /* its number on that rank; 0: it waits in none, or in one that is not in shared memory */
+    uint64_t hash, sequence;    /* of the group, and of the meeting in it */
+    const int32_t *ranks;       /* [count], of the group; in that rank's arena */
+    int count;
+    fl_doing doing;
+} fl_standing;
+void fl_channel_standing(fl_standing *out, int rank);
+
+/* Has a member of that group not entered that meeting? */
+bool fl_channel_lacks(const fl_standing *s, int rank);
 
 /* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet again. */
 uint64_t fl_channel_counted(const fl_channel *c);
