@@ -171,7 +171,7 @@ end
 
 -- Touches all values of what was read.
 local function use(value)
-  if flow.is_tensor(value) then return value:totable() end
+  if flow.is_tensor(value) then return value:numel() > 0 and value:totable() end -- an empty tensor may have an axis too long for a table
   if type(value) ~= "table" then return end
   if type(value.read) == "function" then return use(value:read()) end
   for _, v in pairs(value) do use(v) end
