@@ -25,6 +25,10 @@ fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device
 ** CPU; not connected to the tape. */
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x);
 
+/* Every rank that `whole` is placed on gives the same data, as the script promises: ranks whose data differ are told so at their
+** next collective. Waits for `local`. */
+fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole);
+
 /* Tests: `local` is this rank's part of a tensor of this logical shape (checked against the window). */
 fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement, fl_nd_sbp nd_sbp);
 

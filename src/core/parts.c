@@ -173,6 +173,25 @@ static fl_status hash_of(uint64_t *out, fl_tensor *local)
     return status;
 }
 
+/* "tensor of float32[2] B": data that a script gave. */
+static void word_data(char *buffer, const void *what)
+{
+    const fl_meta *m = what;
+    char shape[FL_SHAPE_TEXT], sbp[FL_ND_SBP_TEXT];
+    snprintf(buffer, FL_PAST_WHAT, "tensor of %s%s %s", fl_dtype_name(m->dtype), fl_shape_text(shape, &m->shape), fl_nd_sbp_text(sbp, m->nd_sbp));
+}
+
+fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole)
+{
+    fl_history *h;
+    uint64_t data;
+    FL_TRY(fl_history_get(&h, whole->placement->ranks, whole->placement->count));
+    if (!h) return FL_OK;
+    FL_TRY(hash_of(&data, local));
+    fl_history_note(h, whole->hash | 1, data, word_data, whole);
+    return FL_OK;
+}
+
 /* What all members of g have; freed by the caller. */
 static fl_status exchange_facts(part_facts **out, fl_group *g, const part_facts *mine)
 {

@@ -292,6 +292,7 @@ static fl_status place(fl_box *box, const fl_attrs *attrs)
         status = fl_placement_on_cpu(&host, p);
         if (status == FL_OK) status = fl_meta_get(&whole, local->meta->dtype, &local->meta->shape, host, fl_nd_sbp_fill(FL_B, p->ndim), false);
         if (status == FL_OK) status = whole->holds ? fl_tensor_view(&copies, local, whole, whole->strides, local->offset) : fl_tensor_empty(&copies, whole);
+        if (status == FL_OK) status = fl_global_note_data(local, whole);
         if (status == FL_OK) status = fl_boxing_apply(&placed, copies, wanted);
         fl_tensor_unref(copies);
     }

@@ -67,6 +67,8 @@ describe("ranks that carry out different ops between two collectives", function(
         {function(x, odd) return (x * (odd and 3 or 2)):sum(0) end, "mul of float32[5, 4] S(0)", "mul of float32[5, 4] S(0) with other arguments"},
         {function(x, odd) x:add_(odd and 0.5 or 0.25) return x:sum(0) end, "add of float32[5, 4] S(0)", "add of float32[5, 4] S(0) with other arguments"},
         {function(x, odd) x:clamp(0, odd and 2 or 1) return x:sum(0) end, "clamp of float32[5, 4] S(0)", "clamp of float32[5, 4] S(0) with other arguments"},
+        {function(x, odd) flow.tensor({odd and 1 or 2}, {placement = all, sbp = "B"}) return x:sum(0) end,
+            "tensor of int64[1] B", "tensor of int64[1] B with other arguments"},
         {function(x, odd) x:sum(odd and 1 or 0) return x:sum(0) end, "sum of float32[5, 4] S(0)", "sum of float32[5, 4] S(0) with other arguments"},
         {function(x, odd) flow.ones({8, odd and 5 or 4}, {placement = all, sbp = "B"}) return x:sum(0) end, "ones of float32[8, 4] B", "ones of float32[8, 5] B"},
         {function(x, odd) if not odd then x:exp() end return x:sum(0) end, "exp of float32[5, 4] S(0)", "sum of float32[5, 4] S(0)"},
