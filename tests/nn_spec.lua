@@ -161,7 +161,8 @@ Sequential(
             assert.are.equal(2, count)
             assert.are.equal(2, select("#", table.unpack(list)))
             list[2] = a
-            list[3] = b
+            list[3.0] = b
+            assert.is_true(rawequal(list:named_children()["3"], b))
             list[3] = nil
             assert.are.equal(2, #list)
             assert.is_true(rawequal(list[2], a))
@@ -274,6 +275,34 @@ Sequential(
             "Linear is no list of modules, got [1]; its parts are in linear:children()"},
         {"a list with a gap", function() nn.ModuleList(nn.ReLU())[3] = nn.ReLU() end,
             "ModuleList: [3] cannot be assigned; it has 1 modules, the next one is [2]"},
+        {"a class for a module", function() nn.Sequential(nn.ReLU) end,
+            "Sequential: item 1 must be a module, got class ReLU; write nn.ReLU()"},
+        {"a class that takes arguments for a module", function() nn.ModuleList {nn.ReLU(), nn.Linear} end,
+            "ModuleList: item 2 must be a module, got class Linear; write nn.Linear(...)"},
+        {"an own class for a module", function() nn.Sequential(nn.Module:extend("Own")) end,
+            "Sequential: item 1 must be a module, got class Own; write Own()"},
+        {"a class that is appended", function() nn.ModuleList():append(nn.GELU) end,
+            "append: item must be a module, got class GELU; write nn.GELU()"},
+        {"modules by name", function() nn.ModuleList {x = nn.ReLU()} end,
+            "ModuleList: names of modules are not kept, got 'x'; give a list: nn.ModuleList {a, b}"},
+        {"some modules by name", function() nn.Sequential {nn.ReLU(), x = nn.ReLU()} end,
+            "Sequential: names of modules are not kept, got 'x'; give a list: nn.Sequential {a, b}"},
+        {"an ordered table of modules", function() nn.Sequential(nn.Sequential(nn.ReLU()):named_children()) end,
+            "Sequential: names of modules are not kept, got '1'; give a list: nn.Sequential {a, b}"},
+        {"a list that counts from 0", function() nn.Sequential {[0] = nn.ReLU(), nn.ReLU()} end,
+            "Sequential: takes a list of modules without gaps, got one with a key 0"},
+        {"a number in text", function() return nn.Sequential(nn.ReLU())["1"] end,
+            "Sequential has no field or method '1'; index it by the number: [1]"},
+        {"assigning to a number in text", function() nn.Sequential(nn.ReLU())["1"] = nn.ReLU() end,
+            "Sequential: '1' cannot be assigned; index it by the number: [1]"},
+        {"a number in text of what is no list", function() return nn.Linear(2, 2)["1"] end,
+            "Linear has no field or method '1'"},
+        {"a module between two", function() nn.Sequential(nn.ReLU())[1.5] = nn.ReLU() end,
+            "Sequential: a field is called by a name or a whole number, got 1.5"},
+        {"a part 0 of what is no list", function() nn.Linear(2, 2)[0] = 3 end,
+            "Linear: [0] cannot be assigned; it has 0 modules, the next one is [1]"},
+        {"a field called true", function() nn.Linear(2, 2)[true] = 3 end,
+            "Linear: a field is called by a name or a whole number, got true"},
         {"nil in a list", function() nn.Sequential(nn.ReLU(), nil) end, "Sequential: item 2 must be a module, got nil"},
         {"a parameter that is no tensor", function() nn.Parameter(3) end,
             "Parameter: t must be a tensor of floats, got 3"},

@@ -228,11 +228,12 @@ end
 ---@param name string
 ---@param expected string as in "must be ..."
 ---@param test fun(value: any): boolean
-function M.define_type(name, expected, test)
-    types[name] = {expected, test}
+---@param hint (fun(value: any): string)? what to write in place of a value that is none: "; write x" or ""
+function M.define_type(name, expected, test, hint)
+    types[name] = {expected, test, hint}
 end
 
--- One alternative of a type: {expected, test, integer = may it have to become one}.
+-- One alternative of a type: {expected, test, hint = see define_type, integer = may it have to become one}.
 local function parse_alternative(text)
     if text:find("|", 1, true) then
         local words, list = {}, {}
@@ -242,7 +243,7 @@ local function parse_alternative(text)
     local name, low, high = text:match("^(%w+) (%S+)%.%.(%S+)$")
     if not name then name, low = text:match("^(%w+) >= (%S+)$") end
     local kind = assert(types[name or text], text)
-    local result = {kind[1], kind[2], integer = (name or text) == "integer"}
+    local result = {kind[1], kind[2], hint = kind[3], integer = (name or text) == "integer"}
     if not low then return result end
     local least, most = tonumber(low), tonumber(high or math.huge)
     result[1] = kind[1] .. (high and (" in [%s, %s]"):format(low, high) or " >= " .. low)
@@ -269,6 +270,7 @@ local function parse_parameter(text)
         expected[#p] = p[#p][1]
         p.words = p.words or p[#p].words
         p.integer = p.integer or p[#p].integer
+        p.hint = p.hint or p[#p].hint
     end
     p.expected = table.concat(expected, " or ")
     return p
@@ -300,7 +302,7 @@ local function fits(p, value)
 end
 
 local function wrong(s, p, name, value)
-    local hint = p.words and type(value) == "string" and M.suggest(value, p.words) or ""
+    local hint = p.hint and p.hint(value) or p.words and type(value) == "string" and M.suggest(value, p.words) or ""
     M.fail("%s: %s must be %s, got %s%s", s.who, name, p.expected, M.got(value), hint)
 end
 

@@ -49,9 +49,20 @@ local function class_name(self)
     return getmetatable(self).__name
 end
 
+-- "1" for 1: what a list of modules is not indexed by.
+local function is_number_in_text(self, key)
+    return self.is_list and type(key) == "string" and key:find("^[+-]?%d+$") ~= nil
+end
+
 local function missing_name(self, key)
+    if is_number_in_text(self, key) then
+        check.fail("%s has no field or method %s; index it by the number: [%d]", class_name(self), check.quote(key),
+            tonumber(key))
+    end
     local names = {}
-    for name in pairs(self[KINDS]) do names[#names + 1] = tostring(name) end
+    for name in pairs(self[KINDS]) do
+        if type(name) == "string" then names[#names + 1] = name end
+    end
     local class = getmetatable(self)
     while class do
         for name in pairs(class) do names[#names + 1] = tostring(name) end
@@ -102,28 +113,48 @@ local function kind_of(value, before)
     return value.requires_grad and value.is_leaf and "parameter" or "value"
 end
 
--- A list of modules holds modules, without gaps.
+-- "; write nn.ReLU()" where a class stands for the module that is made of it, else "".
+function M.class_hint(value)
+    if not M.is_class(value) then return "" end
+    local name = rawget(value, "__name")
+    local ours = rawequal(rawget(flow.nn, name), value)
+    local _, usage = check.original(value.init)
+    local bare = not usage or usage:find("%([{)]")
+    return ("; write %s%s(%s)"):format(ours and "nn." or "", name, bare and "" or "...")
+end
+
+-- A list of modules holds modules, and no module has numbered parts with gaps.
 local function check_item(self, key, value)
     local count = #self[FIELDS]
     if key < 1 or key > count + 1 then
         check.fail("%s: [%d] cannot be assigned; it has %d modules, the next one is [%d]", class_name(self), key, count,
             count + 1)
-    elseif not M.is_module(value) and not (value == nil and key == count) then
-        check.fail("%s: item %d must be a module, got %s", class_name(self), key, check.got(value))
+    elseif self.is_list and not M.is_module(value) and not (value == nil and key == count) then
+        check.fail("%s: item %d must be a module, got %s%s", class_name(self), key, check.got(value),
+            M.class_hint(value))
     end
 end
 
 -- A field called like a method would hide it, and net:parameters() would call a table.
 local function check_name(self, key, value)
-    if key == nil or key ~= key then check.fail("%s: a field is called %s", class_name(self), check.got(key)) end
-    if value ~= nil and type(value) ~= "function" and type(rawget(Module, key)) == "function" then
+    if type(key) ~= "string" then
+        check.fail("%s: a field is called by a name or a whole number, got %s", class_name(self), check.got(key))
+    elseif is_number_in_text(self, key) then
+        check.fail("%s: %s cannot be assigned; index it by the number: [%d]", class_name(self), check.quote(key),
+            tonumber(key))
+    elseif value ~= nil and type(value) ~= "function" and type(rawget(Module, key)) == "function" then
         check.fail("%s: '%s' is a method of modules; a field needs another name", class_name(self), key)
     end
 end
 
 local function set(self, key, value)
-    check_name(self, key, value)
-    if math.type(key) == "integer" and self.is_list then check_item(self, key, value) end
+    local number = math.type(key) and math.tointeger(key)
+    if number then
+        key = number
+        check_item(self, key, value)
+    else
+        check_name(self, key, value)
+    end
     local kinds, order = self[KINDS], self[ORDER]
     if not kinds[key] then order[#order + 1] = key end
     kinds[key] = kind_of(value, kinds[key])
@@ -653,7 +684,7 @@ end
 
 -- ---- signatures ----
 
-check.define_type("module", "a module", M.is_module)
+check.define_type("module", "a module", M.is_module, M.class_hint)
 check.define_type("state", "what state_dict gave", function(value)
     return type(value) == "table" and (getmetatable(value) == nil or ordered.is(value))
 end)

@@ -448,11 +448,26 @@ local ModuleList = Module:extend("ModuleList")
 nn.ModuleList = ModuleList
 ModuleList.is_list = true
 
+-- The table that a list of modules is made of has no keys but the positions 1 to count.
+local function check_list(self, list, count)
+    for key in pairs(list) do
+        local name = getmetatable(self).__name
+        if type(key) == "string" then
+            check.fail("%s: names of modules are not kept, got %s; give a list: nn.%s {a, b}", name, check.quote(key),
+                name)
+        elseif math.type(key) ~= "integer" or key < 1 or key > count then
+            check.fail("%s: takes a list of modules without gaps, got one with a key %s", name, check.got(key))
+        end
+    end
+end
+
 ---@param ... flow.nn.Module|flow.nn.Module[] the modules, or a list of them
 function ModuleList:init(...)
     local modules, count = {...}, select("#", ...)
-    if count == 1 and type(modules[1]) == "table" and not nn.is_module(modules[1]) then
-        modules, count = modules[1], #modules[1]
+    local first = modules[1]
+    if count == 1 and type(first) == "table" and not nn.is_module(first) and not module.is_class(first) then
+        modules, count = first, #first
+        check_list(self, first, count)
     end
     for i = 1, count do self[i] = modules[i] end
 end
