@@ -194,17 +194,22 @@ static fl_nd_sbp read_nd(const char *text)
     return s;
 }
 
-static void check_known(const fl_placement *p, const fl_shape *shape, const known *rows, size_t n)
+static void check_known_of(fl_dtype dtype, const fl_placement *p, const fl_shape *shape, const known *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         fl_box_plan plan;
         char steps[256] = "";
-        CHECK(fl_boxing_plan(&plan, FL_FLOAT32, shape, p, read_nd(rows[i].from), p, read_nd(rows[i].to)) == FL_OK);
+        CHECK(fl_boxing_plan(&plan, dtype, shape, p, read_nd(rows[i].from), p, read_nd(rows[i].to)) == FL_OK);
         for (int k = 0; k < plan.count; k++) strcat(strcat(steps, k ? " + " : ""), fl_box_kind_name(plan.steps[k].kind));
         CHECK_TEXT(steps, rows[i].steps);
         if (plan.bytes != rows[i].bytes) printf("%s -> %s: %lld bytes\n", rows[i].from, rows[i].to, (long long)plan.bytes);
         CHECK(plan.bytes == rows[i].bytes);
     }
+}
+
+static void check_known(const fl_placement *p, const fl_shape *shape, const known *rows, size_t n)
+{
+    check_known_of(FL_FLOAT32, p, shape, rows, n);
 }
 
 static void known_costs_1d(void)
@@ -242,7 +247,7 @@ static void known_costs_2d(void)
     static const known rows[] = {
         {"S(0), B", "B, S(1)", "slice + all-gather", 64},               /* slice first: never the whole tensor */
         {"P, B", "B, S(0)", "slice + all-reduce", 128},
-        {"P, P", "S(0), B", "reduce-scatter + all-reduce", 256},
+        {"P, P", "S(0), B", "all-reduce + reduce-scatter", 384},        /* floats: the inner sum first */
         {"S(0), S(1)", "B, B", "all-gather + all-gather", 192},
         {"S(0), B", "S(1), S(0)", "all-to-all + slice", 64},            /* slicing first would nest the splits */
         {"S(0), B", "B, S(0)", "exchange", 128},                        /* not by way of the whole tensor */
@@ -251,6 +256,8 @@ static void known_costs_2d(void)
         {"B, S(0)", "S(1), S(0)", "slice", 0},
     };
     check_known(PLACE(2, 2), &shape, rows, sizeof rows / sizeof *rows);
+    static const known exact[] = {{"P, P", "S(0), B", "reduce-scatter + all-reduce", 256}};
+    check_known_of(FL_INT32, PLACE(2, 2), &shape, exact, 1);
     fl_box_plan plan;
     CHECK(fl_boxing_plan(&plan, FL_FLOAT32, &shape, PLACE(2, 2), read_nd("P(max), P"), PLACE(2, 2),
                          read_nd("B, B")) == FL_OK);
