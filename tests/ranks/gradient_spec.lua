@@ -149,6 +149,33 @@ describe("gradients at ties and corners", function()
         end)
     end
 
+    -- The first rank has two rows of x, the others one each.
+    local function transposed()
+        local shape = {4, flow.world_size() + 1}
+        local whole = flow.arange(shape[1] * shape[2], {dtype = "float64"}):reshape(shape) / 7
+        return whole:t(), whole:to_global{placement = everywhere, sbp = "B"}:to_global{sbp = "S(1)"}:t()
+    end
+
+    it("are one rank's where contiguous() finds only some parts in order", function()
+        local function gradients(x)
+            local w = (x * 2):detach():requires_grad_()
+            x = x:detach():requires_grad_()
+            local y, u = x:contiguous(), w:exp()
+            local total = x:sin():sum() + y:cos():sum() + u:sum()
+            if total.is_global then total = total:to_global{sbp = "B"} end
+            return flow.grad(total, {x, w})
+        end
+        local here, there = transposed()
+        local want, got = gradients(here), gradients(there)
+        for i = 1, 2 do assert.is_true(far(got[i]:to_global{sbp = "B"}:to_local(), want[i]) < 1e-12) end
+    end)
+
+    it("contiguous() of several parts shares none with its argument", function()
+        local here, there = transposed()
+        there:contiguous():zero_()
+        assert.are.equal(0, far(there:to_global{sbp = "B"}:to_local(), here))
+    end)
+
     for _, name in ipairs {"fmod", "remainder"} do
         it(("of %s(x, x) is 0 when x is a sum of parts"):format(name), function()
             local part = flow.arange(1, 201, {dtype = "float64"}) / (flow.rank() + 3)

@@ -41,16 +41,20 @@ FL_OP(clone) {
     .infer = fl_infer_same, .sbp = sbp_any, .cpu = fl_kernel_copy, .vjp = same_vjp, .samples = clone_samples,
 };
 
+/* One rank's part may lie in order where another's does not, a single row of a transposed tensor for one: a copy on all of
+** them, so that they record the same ops, and what is written to it reaches x on none. */
 static fl_status body_contiguous(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    if (!in[0].tensor->contiguous) return FL_CALL(out, clone, in[0]);
-    *out = fl_tensor_ref(in[0].tensor);
+    fl_tensor *x = in[0].tensor;
+    bool alone = x->meta->is_local || x->meta->placement->count == 1;
+    if (!x->contiguous || !alone) return FL_CALL(out, clone, in[0]);
+    *out = fl_tensor_ref(x);
     return FL_OK;
 }
 
 FL_OP(contiguous) {
     .name = "contiguous", .sig = "contiguous(x)", .nout = 1,
-    .doc = "The tensor itself when its elements lie in order without gaps, else a copy that does.",
+    .doc = "The tensor itself when its elements lie in order without gaps, else a copy that does; on several ranks always a copy.",
     .body = body_contiguous, .samples = clone_samples,
 };
 
