@@ -18,7 +18,9 @@ local random = math.random
 local rank, world = flow.rank(), flow.world_size()
 local queued = os.getenv "FLOW_ENGINE" == "queued"
 
--- Errors of global tensors that local ones do not give, or of local ones alone.
+-- Errors of global tensors that local ones do not give, or of local ones alone. One more difference: what an element is
+-- wrong with (M.of_an_element) is an error on the ranks whose part holds it, and the others learn of it when the job ends
+-- or at a collective; so nothing comes after such a line.
 M.differences = {
   {"is a copy", "a view of a split axis that had to move data is a copy, writing to it is an error"},
   {"cannot be viewed as", "what can be viewed depends on the strides, and parts have strides of their own"},
@@ -270,7 +272,7 @@ for _, op in ipairs(ops) do
 end
 M.ops = ops
 
--- What an empty tensor holds is undefined; the optimizers' steps take lists that none of this makes.
+-- kinds.empty and kinds.step draw the others.
 local function is_usable(op) return not op.name:find "^empty" and not op.name:find "_step$" and #op.samples > 0 end
 
 local usable, elementwise = {}, {}
@@ -397,8 +399,29 @@ local function call_line(line, env, drawn)
   return read, read and list or message
 end
 
--- Errors of some elements alone: a rank whose part lacks them hears of these with a later collective.
-local function of_an_element(message) return message:find "division by zero" or message:find "target%[" end
+-- Errors of some elements alone.
+function M.of_an_element(message)
+  return (message:find "division by zero" or message:find "negative integer powers" or message:find "target%[") ~= nil
+end
+
+-- Ends the program with a line that an element makes fail. An op that goes on after that, as a loss does, leaves the other
+-- ranks in a collective: it is given whole tensors, that all ranks of its placement fail together.
+function Draw:fail(line)
+  if self.broken or not chance(25) then return end
+  line.results[1] = self:new_name()
+  if not elementwise_arity[line.op] then
+    for _, name in ipairs(names_in(line.text)) do
+      local all = {}
+      for k = 1, #self.list[line.place].hierarchy do all[k] = "B" end
+      local moved = self:emit(("move(%s, %d, %s)"):format(name, line.place, plain(all)), line.place, {op = "to_global"})
+      if not moved then return end
+      line.text = line.text:gsub("%f[%w_]" .. name .. "%f[^%w_]", moved[1])
+    end
+    line.chunk = nil
+  end
+  self.broken, line.of_an_element = true, true
+  self.program.lines[#self.program.lines + 1] = line
+end
 
 -- Adds a line if it runs, sometimes if it does not. Returns the names of its results.
 -- `known`: op = name for the coverage, statement, writes = names that it changes and that are compared after it, touched =
@@ -409,7 +432,9 @@ function Draw:emit(text, place, known)
     seed = random(1 << 40), results = {}, place = place}
   local ok, results = call_line(line, self.env, true)
   if not ok then
-    if known.statement or of_an_element(results) or queued or not chance(12) then return end
+    if known.statement or queued then return end
+    if M.of_an_element(results) then return self:fail(line) end
+    if not chance(12) then return end
     line.results[1] = self:new_name()
     self.program.lines[#self.program.lines + 1] = line
     return
@@ -507,6 +532,15 @@ end
 
 local kinds = {}
 
+-- The positions of a value that none of x exceeds.
+function kinds.arg_find(d, place, x, args)
+  local axis, keepdim, largest = args[3], args[4] or false, args[5] ~= false
+  local along = axis and ("%d, %s"):format(axis, keepdim) or ""
+  local value = d:emit(("%s:%s(%s)"):format(x, largest and "amax" or "amin", along), place, {op = largest and "amax" or "amin"})
+  if not value or not d.env[value[1]] then return end
+  return d:emit(("op.arg_find(%s, %s, %s, %s, %s)"):format(x, value[1], axis or "nil", keepdim, largest), place, {op = "arg_find"})
+end
+
 -- A sample of any op, changed.
 function kinds.sample(d)
   local op = pick(usable)
@@ -530,6 +564,7 @@ function kinds.sample(d)
     local existing = floats[t.dtype] and chance(50) and d:shaped(shape, dtype, place)
     return existing or d:input {shape = shape, dtype = dtype, kind = "sample", op = op.name, sample = n, at = args.at[t], place = place}
   end
+  if op.name == "arg_find" then return kinds.arg_find(d, place, name_of(args[1]), args) end
   local list = {}
   for i = 1, args.n do
     local value = args[i]
@@ -771,7 +806,7 @@ function Draw:forget(names, kept)
 end
 
 local writers = {"add_", "mul_", "sub_", "div_", "copy_", "fill_", "zero_", "relu_", "neg_", "clamp_", "masked_fill_", "tanh_", "uniform_", "normal_", "scatter_add_",
-  "scatter_", "assign", "assign", "assign", "bernoulli", "index_put_"}
+  "scatter_", "assign", "assign", "assign", "bernoulli", "index_put_", "index_write_", "scatter_write_"}
 
 -- Writes to a copy, through a view of it as often as not.
 function kinds.write(d)
@@ -824,6 +859,17 @@ function kinds.write(d)
     for i in ipairs(shape) do shape[i] = random(0, shape[i]) end
     if op == "scatter_" then shape[axis + 1] = math.min(shape[axis + 1], 1) end
     text = ("%s:%s(%d, %s, %s)"):format(target, op, axis, d:indices(shape, t:size(axis), place), d:fresh_input(shape, t.dtype, place))
+  elseif op == "index_write_" then
+    if t.ndim == 0 or t:numel() == 0 then return end
+    local axis, shape = random(0, t.ndim - 1), t.shape
+    shape[axis + 1] = random(0, 4)
+    local index = d:indices({shape[axis + 1]}, t:size(axis), place)
+    text = ("op.index_write_(%s, %s, %s, %d)"):format(target, index, d.gradients and "2" or other(shape, t.dtype), axis)
+  elseif op == "scatter_write_" then
+    if t.ndim == 0 or t:numel() == 0 then return end
+    local axis, shape = random(0, t.ndim - 1), t.shape
+    for i in ipairs(shape) do shape[i] = random(0, shape[i]) end
+    text = ("op.scatter_write_(%s, %d, %s, %s)"):format(target, axis, d:indices(shape, t:size(axis), place), d.gradients and "2" or other(shape, t.dtype))
   elseif op == "index_put_" then
     if t.ndim == 0 or t:size(0) == 0 then return end
     text = ("%s:index_put_(%s, 2)"):format(target, d:indices({random(0, 4)}, t:size(0), place))
@@ -837,6 +883,57 @@ function kinds.write(d)
   local writes = target ~= base and {base, target} or {base}
   local touched = d:sharing(base)
   if d:emit(text, place, {op = op, statement = true, writes = writes, touched = touched}) then d:forget(touched, base) end
+end
+
+local steps = {
+  sgd_plain_step = {lists = 2, written = {1}, options = function() return ("%g, %g, %s"):format(pick {0.1, 0.5}, pick {0, 0.01}, chance(30)) end},
+  sgd_step = {lists = 3, written = {1, 3}, options = function()
+    return ("%g, 0.9, %g, %g, %s, %s, %s"):format(pick {0.1, 0.5}, pick {0, 0.1}, pick {0, 0.01}, chance(50), chance(30), chance(30))
+  end},
+  adamw_step = {lists = 4, written = {1, 3, 4}, squares = 4, options = function()
+    return ("0.1, 0.9, 0.99, 1e-8, %g, %d, %s, %s"):format(pick {0, 0.1}, random(5), chance(50), chance(30))
+  end},
+  clip_scale_ = {lists = 1, written = {1}, norm = true, options = function() return tostring(pick {0.5, 2, 100}) end},
+}
+local step_names = {"adamw_step", "clip_scale_", "sgd_plain_step", "sgd_step"}
+
+-- A step of an optimizer over a few parameters, each with what belongs to it in the same SBP.
+function kinds.step(d)
+  if d.gradients then return end
+  local op, place = pick(step_names), random(#d.list)
+  local step, members, lists, writes = steps[op], random(3), {}, {}
+  for _ = 1, members do
+    local shape, dtype = d:random_shape(), pick(float_names)
+    local sbp = random_sbp(d.list[place], #shape, dtype, false)
+    for k = 1, step.lists do
+      local source = d:fresh_input(shape, k > 1 and chance(20) and pick(float_names) or dtype, place)
+      local own = d:emit(("move(%s%s, %d, %s)"):format(source, k == step.squares and ":square()" or ":clone()", place, plain(sbp)), place, {op = "clone", fresh = true})
+      if not own then return end
+      lists[k] = lists[k] or {}
+      table.insert(lists[k], own[1])
+    end
+  end
+  for _, k in ipairs(step.written) do table.move(lists[k], 1, members, #writes + 1, writes) end
+  local all = {}
+  for _, list in ipairs(lists) do table.move(list, 1, #list, #all + 1, all) end
+  if step.norm then
+    local norm = d:emit(("flow.abs(%s)"):format(d:fresh_input({}, pick {"float32", "float64"}, place)), place, {op = "abs"})
+    if not norm then return end
+    for _ = 1, members do all[#all + 1] = norm[1] end
+  end
+  local text = ("op.%s({%s}, %s)"):format(op, table.concat(all, ", "), step.options())
+  d:emit(text, place, {op = op, statement = true, writes = writes, touched = writes})
+end
+
+-- What an empty tensor holds is undefined until it is written.
+function kinds.empty(d)
+  if chance(50) then
+    local name = d:any()
+    return d:emit(("flow.empty_like(%s):fill_(1)"):format(name), d.place[name], {op = "empty_like"})
+  end
+  local place, shape, dtype = random(#d.list), d:random_shape(), d.gradients and "float64" or pick(all_dtypes)
+  local sbp = random_sbp(d.list[place], #shape, dtype, false)
+  return d:emit(("flow.empty(%s, here({dtype = %q}, %d, %s)):fill_(1)"):format(plain(shape), dtype, place, plain(sbp)), place, {op = "empty"})
 end
 
 function kinds.move(d)
@@ -880,9 +977,9 @@ function kinds.product(d)
   return d:emit(("%s:matmul(%s)"):format(name, other), place, {op = "matmul"})
 end
 
-local weights = {sample = 30, elementwise = 15, view = 16, reduce = 12, index = 12, write = 10, move = 14, cast = 4, join = 5, product = 5}
+local weights = {sample = 30, elementwise = 15, view = 16, reduce = 12, index = 12, write = 10, move = 14, cast = 4, join = 5, product = 5, step = 4, empty = 2}
 local wheel = {}
-for _, name in ipairs {"sample", "elementwise", "view", "reduce", "index", "write", "move", "cast", "join", "product"} do
+for _, name in ipairs {"sample", "elementwise", "view", "reduce", "index", "write", "move", "cast", "join", "product", "step", "empty"} do
   for _ = 1, weights[name] do wheel[#wheel + 1] = kinds[name] end
 end
 
@@ -979,6 +1076,14 @@ local function distance(want, got, tolerance)
     end
   end
   return worst
+end
+
+-- Whether it is so on any rank, agreed by all.
+local function agree(found)
+  if world == 1 then return found end
+  local mine = flow.full({1}, found and 1 or 0, {dtype = "int8"})
+  local all = testing.from_part(mine, {1}, M.everyone, "P(max)")
+  return all:to_global {sbp = "B"}:to_local():item() == 1
 end
 
 local function show(t)
@@ -1078,8 +1183,19 @@ function Run:forget(line, but)
   end
 end
 
+-- A line that an element makes fail: an error where that element lies, the same as on local tensors.
+function Run:failing(line)
+  local ok, want = call_line(line, self.here)
+  local global_ok, got = call_line(line, self.there)
+  self.calls(line.op)
+  if ok then self:complain("no error on local tensors") end
+  if not global_ok and gist(want) ~= gist(got) then self:complain("the message is\n%s\nlocally\n%s", got, want) end
+  if not agree(not global_ok) then self:complain("no error on any rank; locally\n%s", want) end
+end
+
 function Run:line(line)
   self.at = line_text(line)
+  if line.of_an_element then return self:failing(line) end
   local largest, eps = self:operands(line)
   local ok, want = call_line(line, self.here)
   local global_ok, got = call_line(line, self.there)
@@ -1185,14 +1301,6 @@ end
 local function count_call(op)
   M.coverage.lines = M.coverage.lines + 1
   M.coverage.ops[op] = (M.coverage.ops[op] or 0) + 1
-end
-
--- Whether a finding of any rank, agreed by all.
-local function agree(found)
-  if world == 1 then return found end
-  local mine = flow.full({1}, found and 1 or 0, {dtype = "int8"})
-  local all = testing.from_part(mine, {1}, M.everyone, "P(max)")
-  return all:to_global {sbp = "B"}:to_local():item() == 1
 end
 
 -- Runs a program; the finding of this rank or nil.
