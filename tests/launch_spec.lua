@@ -193,6 +193,74 @@ describe("--ranks", function()
         assert.are.same({"", 0}, {run("ulimit -f $((2 * (1024 * 1024 + 65536))); @ --ranks 3 " .. script)})
     end)
 
+    local ways = {"@ --ranks 3", "mpirun --allow-run-as-root --oversubscribe -n 3 @", "mpirun --allow-run-as-root --oversubscribe -n 3 env A=1 @"}
+
+    with_ranks("passes on whole lines, however long, of output and of errors", function()
+        local script = write("long.lua", [[
+            local rank = require "flow".rank()
+            local line = ("%d"):format(rank):rep(50000)
+            for i = 1, 20 do
+                print(line)
+                io.write(line:sub(1, 30000)) io.stdout:write(line:sub(30001), "\n")
+                io.stderr:write(line, "\n") io.stderr:write(rank, " says\t", i, "\n")
+                print(line:sub(1, 45000), line:sub(1, 4999)) print(rank, i)
+            end]])
+        for _, way in ipairs(ways) do
+            for _, ending in ipairs {" >%/out 2>%/err", " 2>%/err | cat >%/out"} do
+                assert.are.same({"", 0}, {run(way .. " " .. script .. ending)})
+                local counts = {}
+                for _, name in ipairs {"out", "err"} do
+                    for line in io.lines(folder .. "/" .. name) do
+                        local digits = line:match "^%d%d%d%d+" or line
+                        local kind = ("%s %d %s"):format(name, #line, digits == digits:sub(1, 1):rep(#digits) and "one" or "mixed")
+                        if #line < 100 then kind = name .. " " .. (line:find "^%d says\t%d+$" and "says" or line:find "^%d\t%d+$" and "short" or "?") end
+                        counts[kind] = (counts[kind] or 0) + 1
+                    end
+                end
+                assert.are.same({["out 50000 one"] = 180, ["out short"] = 60, ["err 50000 one"] = 60, ["err says"] = 60}, counts, way .. ending)
+            end
+        end
+    end)
+
+    with_ranks("leaves the ranks' output apart where mpirun or a shell takes it apart", function()
+        local mpirun = "mpirun --allow-run-as-root --oversubscribe -n 3 "
+        local program = "-e 'print(\"rank\", flow.rank())'"
+        local cases = {
+            {mpirun .. "--tag-output @ " .. program, {"[1,0]<stdout>:rank\t0", "[1,1]<stdout>:rank\t1", "[1,2]<stdout>:rank\t2"}},
+            {"OMPI_MCA_orte_tag_output=1 @ --ranks 2 " .. program, {"[1,0]<stdout>:rank\t0", "[1,1]<stdout>:rank\t1"}},
+            {mpirun .. "sh -c \"@ -e \\\"print(flow.rank())\\\" | sed s/^/\\$OMPI_COMM_WORLD_RANK:/\"", {"0:0", "1:1", "2:2"}},
+            {mpirun .. "sh -c \"@ -e \\\"print(flow.rank())\\\" >%/own.\\$OMPI_COMM_WORLD_RANK\"; cat %/own.*", {"0", "1", "2"}},
+            {mpirun .. "--output-filename %/apart @ " .. program .. " >/dev/null; cat %/apart/1/rank.2/stdout", {"rank\t2"}},
+        }
+        for _, case in ipairs(cases) do
+            local output, code = run(case[1])
+            assert.are.same({case[2], 0}, {lines(output), code}, case[1])
+        end
+    end)
+
+    with_ranks("ends soon when a rank is killed while it prints, with whole lines before that", function()
+        local script = write("killed.lua", [[
+            local rank = require "flow".rank()
+            local line, pid = ("%d"):format(rank):rep(50000), io.open "/proc/self/stat":read "n"
+            if rank == tonumber(arg[1]) then os.execute(("(sleep 0.2; kill -9 %d) </dev/null >/dev/null 2>&1 &"):format(pid)) end
+            while true do print(line) io.stderr:write(line, "\n") end]])
+        for rank = 0, 2 do
+            local start = os.time()
+            local _, code = run(("@ --ranks 3 %s %d >%%/out 2>%%/err"):format(script, rank))
+            assert.are.equal(137, code)
+            assert.is_true(os.time() - start < 20)
+            local broken, count = 0, 0
+            for line in io.lines(folder .. "/out") do
+                count = count + 1
+                if #line ~= 50000 or line ~= line:sub(1, 1):rep(50000) then broken = broken + 1 end
+            end
+            assert.is_true(count > 3 and broken <= 3, ("%d of %d lines are broken"):format(broken, count)) -- the ends of the ranks
+            local file = assert(io.open(folder .. "/err"))
+            assert.truthy(file:read "a":find(("rank %d was killed (SIGKILL? out of memory?)"):format(rank), 1, true))
+            file:close()
+        end
+    end)
+
     with_ranks("says on every rank who has not come, without shared memory too", function()
         local script = write("late.lua", [[
             local flow = require "flow"

@@ -9,6 +9,7 @@
 #include "launch.h"
 #include "cpu/cpu.h"
 #include "engine.h"
+#include "output.h"
 #include "plugin.h"
 #include "random.h"
 #include "shared.h"
@@ -32,6 +33,28 @@ bool fl_launched(int *ranks)
     const char *size = given("OMPI_COMM_WORLD_SIZE");
     if (ranks) *ranks = size ? atoi(size) : 0;
     return size != NULL || given("PMIX_RANK") != NULL;
+}
+
+static int parent_of(int pid)
+{
+    char path[32], text[512];
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    if (!file) return 0;
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end && sscanf(name_end + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* A launcher puts each rank into a process group: it is the nearest ancestor outside of it. */
+int fl_launcher(void)
+{
+    int pid = (int)getppid();
+    while (pid > 1 && getpgid(pid) == getpgrp()) pid = parent_of(pid);
+    return pid;
 }
 
 /* Launchers and what they tell each process, for those that only start processes or speak what Open MPI does not. SLURM_NTASKS
@@ -233,6 +256,7 @@ static void take_offers(verdict *mine, const offer *all, const fl_transport *t)
     memset(mine, 0, sizeof *mine);
     mine->threads = wanted_threads(cores);
     mine->cannot_share = !attach_peers(all, t);
+    if (ranks == t->size && fl_shared_has(0)) fl_output_join(fl_journal_of(0)->pid);
 }
 
 static void take_verdicts(const verdict *all, const fl_transport *t)

@@ -24,6 +24,9 @@ typedef fl_status (*fl_transport_entry)(fl_transport *out);
 ** many the launcher started; 0 when only the transport can tell. */
 bool fl_launched(int *ranks);
 
+/* The process that started this rank: mpirun, or its daemon on another host. */
+int fl_launcher(void);
+
 /* Joins the other ranks: world, cores, threads, CPU level, seed, shared memory. Nothing happens when the process was not
 ** launched, alone, in a dry world, or when a rank started it (io.popen "flowlua ..."): such a program runs alone.
 ** Called once, before any tensor exists and before the team or the engine is used. */

@@ -10,8 +10,8 @@
 **     large      blocks from 2 MiB on, in units of 2 MiB     three times that, so that rounding up costs no memory
 **
 ** The file is sparse: only what was touched takes memory. Each word in it has one writer, the rank that owns the arena
-** (save for the bytes of tensors and the two counters of the journal marked atomic), and is published by a
-** release store, so a rank may die at any instruction and leaves nothing half locked.
+** (save for the bytes of tensors, the two counters of the journal marked atomic, and a lock that the kernel releases), and
+** is published by a release store, so a rank may die at any instruction and leaves nothing half locked.
 */
 #define _GNU_SOURCE
 #include "op.h"
@@ -27,6 +27,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
@@ -58,6 +59,7 @@ _Static_assert(sizeof(card) <= FL_SHARED_CARD, "a card fits");
 typedef struct head {
     uint64_t cookie;
     fl_journal journal;
+    pthread_mutex_t lock;                   /* of the host's first rank: fl_shared_lock */
     uint64_t channels[CHANNEL_BUCKETS];     /* by hash: offset of the newest side; 0: none */
 } head;
 _Static_assert(sizeof(head) <= PAGE, "the head is one page");
@@ -351,6 +353,17 @@ static bool arena_make(size_t machine, uint64_t cookie)
     return true;
 }
 
+static void lock_make(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t a;
+    pthread_mutexattr_init(&a);
+    pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(lock, &a);
+    pthread_mutexattr_destroy(&a);
+}
+
 bool fl_shared_create(void *out, int rank, int world_size)
 {
     static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -374,6 +387,7 @@ bool fl_shared_create(void *out, int rank, int world_size)
     h->journal.rank = rank;
     h->journal.pid = c.pid;
     fl_journal_own = &h->journal;
+    lock_make(&h->lock);
     own.peers[rank] = (peer){.start = own.start, .pid = c.pid};
     c.size = own.size;
     c.fd = own.fd;
@@ -454,6 +468,31 @@ void fl_shared_stop(void)
     own.fd = -1;
 }
 
+/* ---- the lock ---- */
+
+enum { LOCK_SECONDS = 5 };
+
+/* NULL: nothing is shared. */
+static head *first_head(void)
+{
+    for (int i = 0; i < own.world_size; i++)
+        if (own.peers[i].start) return head_of(i);
+    return NULL;
+}
+
+bool fl_shared_lock(void)
+{
+    struct timespec until;
+    head *first = first_head();
+    if (!first) return false;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LOCK_SECONDS;
+    int why = pthread_mutex_timedlock(&first->lock, &until);
+    return why == 0 || (why == EOWNERDEAD && pthread_mutex_consistent(&first->lock) == 0);
+}
+
+void fl_shared_unlock(void) { pthread_mutex_unlock(&first_head()->lock); }
+
 /* ---- journals ---- */
 
 const fl_journal *fl_journal_of(int rank)
@@ -463,9 +502,8 @@ const fl_journal *fl_journal_of(int rank)
 
 fl_journal *fl_journal_first(void)
 {
-    for (int i = 0; i < own.world_size; i++)
-        if (own.peers[i].start) return &head_of(i)->journal;
-    return fl_journal_own;
+    head *first = first_head();
+    return first ? &first->journal : fl_journal_own;
 }
 
 const char *fl_journal_op(const fl_journal *j)

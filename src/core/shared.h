@@ -33,6 +33,13 @@ bool fl_shared_has(int rank);
 /* An anonymous file that only this user can open and that cannot be executed, closed on exec; -1 and errno. */
 int fl_shared_memfd(const char *name);
 
+/* ---- a lock among the ranks of this host ---- */
+
+/* false: not held, because nothing is shared, this thread holds it already, or another rank has held it for five seconds (it
+** was stopped). A rank that dies releases it. */
+bool fl_shared_lock(void);
+void fl_shared_unlock(void);
+
 /* ---- the arena (script's thread) ---- */
 
 /* 64-byte aligned (2 MiB from 2 MiB on); NULL when there is no arena or no room. Zero-filled only when fresh. Has its

@@ -293,6 +293,8 @@ void fl_lua_push_module(lua_State *L, const char *name);
 fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks);
 /* Rank 0's standard input, to its end, becomes that of all ranks. Nothing happens when there is one rank. */
 fl_status fl_lua_share_stdin(void);
+/* io.stderr:write(a, b) becomes one write. Where there are several ranks, after luaL_openlibs. */
+void fl_lua_join_errors(lua_State *L);
 
 /* failure.c: */
 /* What the program does last: ends the process with the engine stopped, `last` (NULL: nothing) called before. */

@@ -431,7 +431,10 @@ static int protected_main(lua_State *L)
     fl_lua_open_scopes(L);
     fl_lua_preload(L);
     fl_lua_open_exit(L);
-    if (fl_comm_get()) seed_lua(L);
+    if (fl_comm_get()) {
+        seed_lua(L);
+        fl_lua_join_errors(L);
+    }
     if (o.script && !is_stdin(argv, o.script)) look_beside(L, argv[o.script], o.ignore_environment);
     set_arg(L, argv, argc, o.script);
     lua_gc(L, LUA_GCGEN, 0, 0);

@@ -98,6 +98,37 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
     return fl_fail(FL_ERR_IO, "--ranks: mpirun cannot be started: %s", strerror(why));
 }
 
+/* ---- standard error ---- */
+
+/* file:write(...), of which the first upvalue is Lua's. io.stderr has no buffer, and what other ranks write would come between
+** the arguments: they go as one. Mistakes are found here, where the script's call is the one that is reported. */
+static int file_write(lua_State *L)
+{
+    luaL_Stream *file = luaL_checkudata(L, 1, LUA_FILEHANDLE);
+    int count = lua_gettop(L);
+    bool joins = file->f == stderr && count > 2;
+    if (!file->closef) return luaL_error(L, "attempt to use a closed file");
+    for (int i = 2; i <= count; i++) {
+        if (lua_type(L, i) != LUA_TNUMBER) luaL_checkstring(L, i);
+        else joins = joins && lua_isinteger(L, i);      /* Lua writes floats shorter than it prints them */
+    }
+    if (joins) lua_concat(L, count - 1);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+void fl_lua_join_errors(lua_State *L)
+{
+    luaL_getmetatable(L, LUA_FILEHANDLE);
+    lua_getfield(L, -1, "__index");
+    lua_getfield(L, -1, "write");
+    lua_pushcclosure(L, file_write, 1);
+    lua_setfield(L, -2, "write");
+    lua_pop(L, 2);
+}
+
 /* ---- the script on standard input ---- */
 
 /* All there is to read; *out is owned by the caller. */

@@ -27,28 +27,6 @@
 
 /* ---- the launcher ---- */
 
-static int parent_of(int pid)
-{
-    char path[32], text[512];
-    int parent = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "r");
-    if (!file) return 0;
-    size_t n = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    const char *name_end = strrchr(text, ')');
-    return name_end && sscanf(name_end + 1, " %*c %d", &parent) == 1 ? parent : 0;
-}
-
-/* A launcher puts each rank into a process group: it is the nearest ancestor outside of it. */
-static int launcher(void)
-{
-    int pid = (int)getppid();
-    while (pid > 1 && getpgid(pid) == getpgrp()) pid = parent_of(pid);
-    return pid;
-}
-
 /* Is that descriptor of a process the terminal of this session? */
 static bool is_terminal_of(int pid, int descriptor)
 {
@@ -67,7 +45,7 @@ static int open_terminal(void) { return open("/dev/tty", O_RDWR | O_NOCTTY | O_C
 
 bool fl_terminal_is_there(void)
 {
-    int pid = launcher(), file;
+    int pid = fl_launcher(), file;
     if (isatty(STDIN_FILENO)) return true;
     if (!is_terminal_of(pid, STDIN_FILENO) || (file = open_terminal()) < 0) return false;
     bool foreground = tcgetpgrp(file) == getpgid(pid);
@@ -257,7 +235,7 @@ static fl_status set_raw(void)
 fl_status fl_terminal_take(void)
 {
     if (isatty(STDIN_FILENO)) return FL_OK;
-    terminal.launcher = launcher();
+    terminal.launcher = fl_launcher();
     terminal.file = open_terminal();
     if (terminal.file < 0 || tcgetattr(terminal.file, &terminal.modes) != 0)
         return fl_fail(FL_ERR_IO, "/dev/tty cannot be used: %s", strerror(errno));
@@ -287,12 +265,12 @@ void fl_terminal_give_back(void)
 
 bool fl_terminal_shows(int descriptor)
 {
-    return isatty(descriptor) && (!fl_launched(NULL) || is_terminal_of(launcher(), descriptor));
+    return isatty(descriptor) && (!fl_launched(NULL) || is_terminal_of(fl_launcher(), descriptor));
 }
 
 int fl_terminal_join(void)
 {
-    int pid = launcher(), file = open_terminal();
+    int pid = fl_launcher(), file = open_terminal();
     if (file < 0) return STDOUT_FILENO;
     signal(SIGTTOU, SIG_IGN);   /* this process writes from the background */
     redirect(file, pid, STDERR_FILENO);

@@ -686,6 +686,50 @@ static void wait_to_open(void)
 }
 static void a_group_is_not_opened_alone(void) { with_ranks(2, wait_to_open); }
 
+/* ---- the lock ---- */
+
+static void count_under_lock(void)
+{
+    share();
+    volatile long *count = NULL;
+    uint64_t offsets[MOST], mine = 0;
+    void *block = rank == 0 ? fl_arena_take(4096) : NULL;
+    if (block) mine = fl_shared_offset(block);
+    CHECK(exchange(offsets, &mine, sizeof mine));
+    count = fl_shared_address(0, offsets[0]);
+    for (int i = 0; i < 20000; i++) {
+        CHECK(fl_shared_lock());
+        *count = *count + 1;
+        fl_shared_unlock();
+    }
+    everybody();
+    CHECK(*count == 20000l * ranks);
+    if (rank != 0) return;
+    CHECK(fl_shared_lock() && !fl_shared_lock());       /* this thread has it */
+    fl_shared_unlock();
+}
+static void one_rank_has_the_lock(void) { with_ranks(3, count_under_lock); }
+
+static void die_with_the_lock(void)
+{
+    share();
+    if (rank == 1) CHECK(fl_shared_lock());
+    everybody();
+    if (rank == 1) kill(getpid(), SIGKILL);
+    double start = seconds();
+    for (int i = 0; i < 100; i++) {
+        CHECK(fl_shared_lock());
+        fl_shared_unlock();
+    }
+    CHECK(seconds() - start < 2);
+}
+
+static void the_dead_leave_the_lock(void)
+{
+    start_ranks(3, die_with_the_lock);
+    CHECK(ended_well(0) && ended_well(2) && !ended_well(1));
+}
+
 int main(void)
 {
     alarm(120);
@@ -708,5 +752,7 @@ int main(void)
     RUN(an_interrupt_waits_for_the_data);
     RUN(the_dead_are_noticed);
     RUN(a_group_is_not_opened_alone);
+    RUN(one_rank_has_the_lock);
+    RUN(the_dead_leave_the_lock);
     return finish();
 }
