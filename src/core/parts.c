@@ -236,10 +236,11 @@ static part_facts facts_of(const fl_tensor *local)
 
 static fl_status push_alone(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
+    if (in->contiguous) return fl_move_push(move, out, in);
     fl_tensor *part;
     bool enabled = fl_grad_enabled;
     fl_grad_enabled = false;
-    fl_status status = FL_CALL(&part, contiguous, fl_of(in));
+    fl_status status = FL_CALL(&part, clone, fl_of(in));
     fl_grad_enabled = enabled;
     FL_TRY(status);
     status = fl_move_push(move, out, part);

@@ -394,6 +394,18 @@ describe("operands", function()
         assert.are.same({2.0, 2.0, 2.0}, (x + y:to_global {placement = p}):totable())
     end)
 
+    it("made contiguous are copies on every rank, where a part of one column is contiguous already too", function()
+        for columns = 1, 2 * world do
+            local x = flow.ones({columns, 4}, {placement = all.value, sbp = "S(0)", requires_grad = true})
+            local y = x:t():detach():contiguous()
+            y:add_(1)
+            assert.are.equal(4 * columns, x:sum():item())
+            local z = x:t():contiguous();
+            (z:sum() + x:clamp(0, 3):sum()):backward()
+            assert.are.equal(8 * columns, x.grad:sum():item())
+        end
+    end)
+
     it("written in place keep their SBP", function()
         local x = flow.zeros(6, 4, {placement = all.value, sbp = "S(0)"})
         local whole = flow.arange(24):to "float32":reshape(6, 4)
