@@ -350,9 +350,9 @@ describe("loading", function()
     for _, case in ipairs {
         {"an empty file", "", "0 bytes are too few for a safetensors file"},
         {"seven bytes", "1234567", "7 bytes are too few for a safetensors file"},
-        {"a header longer than the file", ("<I8"):pack(100) .. "{}", "the header of 100 bytes is cut off"},
-        {"a header length of 2^63", ("<I8"):pack(1 << 63), "a header of 9223372036854775808 bytes is longer than 100000000"},
-        {"a header length of 2^64 - 1", ("<I8"):pack(-1), "a header of 18446744073709551615 bytes is longer than 100000000"},
+        {"a header longer than the file", ("<I8"):pack(100) .. "{}", "the header of 100 bytes is cut off (is this a safetensors file?)"},
+        {"a header length of 2^63", ("<I8"):pack(1 << 63), "a header of 9223372036854775808 bytes is longer than 100000000 (is this a safetensors file?)"},
+        {"a header length of 2^64 - 1", ("<I8"):pack(-1), "a header of 18446744073709551615 bytes is longer than 100000000 (is this a safetensors file?)"},
         {"text", ("hello world, this is text\n"):rep(20), nil},
         {"no JSON", file_of("hello"), "the header is not JSON (is this a safetensors file?)"},
         {"a list", file_of("[]"), "the header is not a JSON object"},
@@ -510,12 +510,36 @@ describe("loading what another program wrote", function()
         {"x.csv", "a,b\n1,2\n3,4\n", "text", 'for line in io.lines("PATH.csv") do ... end, and flow.tensor(rows) of the rows of numbers'},
         {"x.json", '{"a": [1, 2, 3]}\n', "JSON", 'flow.json.decode(flow.data.read("PATH.json"))'},
         {"x.gz", "\31\139\8\0\0\0\0\0\0\3", "compressed with gzip", 'flow.data.idx("PATH.gz") for an IDX file'},
+        {"x.png", "\x89PNG\r\n\26\n\0\0\0\rIHDR", "a PNG image",
+            'in Python: safetensors.numpy.save_file({"x": numpy.array(PIL.Image.open("PATH.png"))}, "PATH.safetensors")'},
+        {"x.jpg", "\xff\xd8\xff\xe0\0\16JFIF\0", "a JPEG image",
+            'in Python: safetensors.numpy.save_file({"x": numpy.array(PIL.Image.open("PATH.jpg"))}, "PATH.safetensors")'},
+        {"x.gif", "GIF89a\1\0", "a GIF image",
+            'in Python: safetensors.numpy.save_file({"x": numpy.array(PIL.Image.open("PATH.gif"))}, "PATH.safetensors")'},
+        {"x.bmp", "BM\70\0\1\0\0\0\0\0\54\0", "a BMP image",
+            'in Python: safetensors.numpy.save_file({"x": numpy.array(PIL.Image.open("PATH.bmp"))}, "PATH.safetensors")'},
+        {"x.webp", "RIFF\1\2\3\4WEBPVP8 ", "a WebP image",
+            'in Python: safetensors.numpy.save_file({"x": numpy.array(PIL.Image.open("PATH.webp"))}, "PATH.safetensors")'},
+        {"x.tif", "II*\0\8\0\0\0", "a TIFF image",
+            'in Python: safetensors.numpy.save_file({"x": numpy.array(PIL.Image.open("PATH.tif"))}, "PATH.safetensors")'},
+        {"x.tiff", "MM\0*\0\0\0\8", "a TIFF image",
+            'in Python: safetensors.numpy.save_file({"x": numpy.array(PIL.Image.open("PATH.tiff"))}, "PATH.safetensors")'},
+        {"x.wav", "RIFF\1\2\3\4WAVEfmt ", "a WAV sound",
+            'in Python: safetensors.numpy.save_file({"x": scipy.io.wavfile.read("PATH.wav")[1]}, "PATH.safetensors")'},
+        {"x.mat", "MATLAB 5.0 MAT-file, Platform", "a MATLAB file",
+            'in Python: safetensors.numpy.save_file(scipy.io.loadmat("PATH.mat"), "PATH.safetensors")'},
+        {"x.so", "\x7fELF\2\1\1\0\0\0\0", "an ELF file, a program or library"},
+        {"x.tar", "file" .. ("\0"):rep(253) .. "ustar\0" .. ("0"):rep(250), "a tar archive"},
+        {"x.pdf", "%PDF-1.7\n%\xe2", "a PDF document"}, {"x.gguf", "GGUF\3\0\0\0\1", "a GGUF file"},
+        {"x.parquet", "PAR1\21\4\21\34", "a Parquet file"}, {"x.db", "SQLite format 3\0\16", "a SQLite database"},
+        {"x.bz2", "BZh91AY&SY\1\2", "compressed with bzip2"}, {"x.xz", "\xfd7zXZ\0\0\4", "compressed with xz"},
+        {"x.zst", "\x28\xb5\x2f\xfd\4\0", "compressed with zstd"}, {"x.7z", "7z\xbc\xaf\x27\x1c\0\4", "a 7z archive"},
         {"x-ubyte", "\0\0\8\1\0\0\0\2ab", "an IDX file", 'flow.data.idx("PATH-ubyte")'},
     } do
         it("says what " .. case[1] .. " is and what to write", function()
             write(case[1], case[2])
-            local want = ("load: %s is %s, not a safetensors file; write %s"):format(path(case[1]), case[3],
-                (case[4]:gsub("PATH", path("x"))))
+            local want = ("load: %s is %s, not a safetensors file%s"):format(path(case[1]), case[3],
+                case[4] and "; write " .. case[4]:gsub("PATH", path("x")) or "")
             assert.are.equal(want, support.message_of(flow.load, path(case[1])))
         end)
     end

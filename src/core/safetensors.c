@@ -209,9 +209,9 @@ static fl_status file_read(fl_safetensors *s)
     unsigned long long length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | length_bytes[i];
     if (length > MAX_HEADER)
-        return fl_fail(FL_ERR_IO, "load: %s: a header of %llu bytes is longer than %d", s->path, length, MAX_HEADER);
+        return fl_fail(FL_ERR_IO, "load: %s: a header of %llu bytes is longer than %d (is this a safetensors file?)", s->path, length, MAX_HEADER);
     if (length > (uint64_t)size - 8)
-        return fl_fail(FL_ERR_IO, "load: %s: the header of %llu bytes is cut off", s->path, length);
+        return fl_fail(FL_ERR_IO, "load: %s: the header of %llu bytes is cut off (is this a safetensors file?)", s->path, length);
     char *text = malloc((size_t)length + 1);
     if (!text) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
     fl_status status = read_all(s, text, (int64_t)length, 8);

@@ -295,17 +295,36 @@ local function in_python(text)
     end
 end
 
+-- What reads pixels, sound and the like as an array in Python.
+local function array_in_python(reader)
+    return in_python(('in Python: safetensors.numpy.save_file({"x": %s}'):format(reader))
+end
+
+local function nothing() return nil end
+
 local from_pytorch = in_python "in Python: safetensors.torch.save_file(torch.load(PATH)"
 local from_numpy = in_python 'in Python: safetensors.numpy.save_file({"x": numpy.load(PATH)}'
+local from_image = array_in_python "numpy.array(PIL.Image.open(PATH))"
 local from_archive = in_python "in Python: safetensors.numpy.save_file(dict(numpy.load(PATH))"
 
--- What files that are no safetensors begin with (Lua patterns), what they are, and what to write for them.
+-- What files that are no safetensors begin with (Lua patterns), what they are, and what to write for them, if anything is known.
 local foreign = {
     {"^\x93NUMPY", "a NumPy array", from_numpy},
     {"^PK\3\4", "a zip archive, as PyTorch (.pt) and NumPy (.npz) write", function(path)
         return (path:find("%.npz$") and from_archive or from_pytorch)(path)
     end},
     {"^\x80[\2-\5]", "a Python pickle", from_pytorch},
+    {"^\x89PNG\r\n", "a PNG image", from_image}, {"^\xff\xd8\xff", "a JPEG image", from_image},
+    {"^GIF8[79]a", "a GIF image", from_image}, {"^BM....\0\0\0\0", "a BMP image", from_image},
+    {"^RIFF....WEBP", "a WebP image", from_image}, {"^II%*\0", "a TIFF image", from_image},
+    {"^MM\0%*", "a TIFF image", from_image},
+    {"^RIFF....WAVE", "a WAV sound", array_in_python "scipy.io.wavfile.read(PATH)[1]"},
+    {"^MATLAB 5%.0 MAT%-file", "a MATLAB file", in_python "in Python: safetensors.numpy.save_file(scipy.io.loadmat(PATH)"},
+    {"^GGUF", "a GGUF file", nothing}, {"^PAR1", "a Parquet file", nothing}, {"^SQLite format 3\0", "a SQLite database", nothing},
+    {"^%%PDF%-", "a PDF document", nothing}, {"^\x7fELF", "an ELF file, a program or library", nothing},
+    {"^BZh[1-9]1AY&SY", "compressed with bzip2", nothing}, {"^\xfd7zXZ\0", "compressed with xz", nothing},
+    {"^%(\xb5\x2f\xfd", "compressed with zstd", nothing}, {"^7z\xbc\xaf\x27\x1c", "a 7z archive", nothing},
+    {"^" .. ("."):rep(257) .. "ustar", "a tar archive", nothing},
     {"^\x89HDF", "an HDF5 file", function() return "in Python: h5py and safetensors.numpy.save_file" end},
     {"^\31\139", "compressed with gzip", function(path) return ("flow.data.idx(%q) for an IDX file"):format(path) end},
     {"^\0\0[\8-\14][\1-\8]", "an IDX file", function(path) return ("flow.data.idx(%q)"):format(path) end},
@@ -321,11 +340,12 @@ local foreign = {
 local function describe_foreign(path, message)
     local readable = tostring(message):find("header", 1, true) or tostring(message):find("too few", 1, true)
     local file = readable and io.open(path, "rb")
-    local head = file and file:read(256) or ""
+    local head = file and file:read(512) or ""
     if file then file:close() end
     for _, kind in ipairs(foreign) do
         if head:find(kind[1]) then
-            check.fail("load: %s is %s, not a safetensors file; write %s", path, kind[2], (kind[3](path)))
+            local instead = kind[3](path)
+            check.fail("load: %s is %s, not a safetensors file%s", path, kind[2], instead and "; write " .. instead or "")
         end
     end
     error(message, 0)
