@@ -322,6 +322,28 @@ describe("a launcher that Open MPI does not know", function()
         {"PMI_SIZE=4 PMI_RANK=1", ""},
         {"PALS_NRANKS=4 PALS_RANKID=0", warning:format("PALS_NRANKS", "the mpirun of Open MPI")},
         {"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 FLOW_WORLD=2", ""},
+        {"PMI_SIZE=1 PMI_RANK=0", ""},
+        {"PMI_SIZE=4", warning:format("PMI_SIZE", "the mpirun of Open MPI")},
+        {"MPI_LOCALNRANKS=4 MPI_LOCALRANKID=0", warning:format("MPI_LOCALNRANKS", "the mpirun of Open MPI")},
+        {"MPI_LOCALNRANKS=4 MPI_LOCALRANKID=2", ""},
+        {"MPI_LOCALNRANKS=1 MPI_LOCALRANKID=0", ""},
+        {"MPI_LOCALNRANKS=2 MPI_LOCALRANKID=0 PMI_SIZE=4 PMI_RANK=0", warning:format("PMI_SIZE", "the mpirun of Open MPI")},
+        {"MPI_LOCALNRANKS=2 MPI_LOCALRANKID=0 PMI_SIZE=4 PMI_RANK=2", ""},
+        {"MV2_COMM_WORLD_SIZE=4 MV2_COMM_WORLD_RANK=0", warning:format("MV2_COMM_WORLD_SIZE", "the mpirun of Open MPI")},
+        {"JSM_NAMESPACE_SIZE=4 JSM_NAMESPACE_RANK=0", warning:format("JSM_NAMESPACE_SIZE", "the mpirun of Open MPI")},
+    }
+    -- The same of launchers that Open MPI asks for the other processes, and does not reach.
+    local own = warning:format("OMPI_COMM_WORLD_SIZE", "the mpirun of the Open MPI that flowlua runs with, or by flowlua --ranks N")
+    local unreached = {
+        {"OMPI_COMM_WORLD_SIZE=4", own},
+        {"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0", own},
+        {"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=2 PMIX_RANK=2", ""},
+        {"OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0", ""},
+        {"PMIX_RANK=0 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0", slurm},
+        {"PMIX_RANK=0", ""},
+        {"PMIX_RANK=2", ""},
+        {"PMIX_RANK=1 PMIX_NAMESPACE=a", warning:gsub("is 4", "is 1"):format("PMIX_RANK",
+            "the mpirun of Open MPI, or by srun --mpi=pmix where Open MPI has PMIx")},
     }
 
     it("leaves each process alone, as the first of them says once", function()
@@ -332,6 +354,16 @@ describe("a launcher that Open MPI does not know", function()
         local child = ("os.execute(\"%s -e 'print(2)'\")"):format(flowlua)
         write("parent.lua", child)
         assert.are.same({slurm .. "2\n", 0}, {run("SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 SLURM_JOB_ID=7 @ %/parent.lua")})
+        os.execute("rm -r " .. folder)
+    end)
+
+    it("leaves each process alone where Open MPI does not reach it", function()
+        local why = jobs.obstacle()
+        if why then pending(why) end
+        folder, write = jobs.folder()
+        for _, case in ipairs(unreached) do
+            assert.are.same({case[2] .. "1\n", 0}, {run(case[1] .. " @ -e 'print(1)'")}, case[1])
+        end
         os.execute("rm -r " .. folder)
     end)
 

@@ -57,22 +57,30 @@ int fl_launcher(void)
     return pid;
 }
 
-/* Launchers and what they tell each process, for those that only start processes or speak what Open MPI does not. SLURM_NTASKS
-** is no sign: a batch script has it too. */
+/* Launchers and what they tell each process: those that only start processes or speak what Open MPI does not, and the mpirun of
+** another Open MPI. The nearest one to the process is first, a count of one host's ranks last. SLURM_NTASKS is no sign: a batch
+** script has it too. */
 static const struct launcher { const char *size, *rank, *job, *instead; } launchers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_MCA_ess_base_jobid", "the mpirun of the Open MPI that flowlua runs with, or by flowlua --ranks N"},
     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID", "mpirun, or by srun --mpi=pmix where Open MPI has PMIx"},
     {"PMI_SIZE", "PMI_RANK", "PMI_JOBID", "the mpirun of Open MPI"},
     {"PALS_NRANKS", "PALS_RANKID", "PALS_APID", "the mpirun of Open MPI"},
+    {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "PMI_ID", "the mpirun of Open MPI"},
+    {"JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_ID", "the mpirun of Open MPI"},
+    {"MPI_LOCALNRANKS", "MPI_LOCALRANKID", "PMI_JOBID", "the mpirun of Open MPI"},
 };
+
+/* A PMIx server that Open MPI cannot reach says no size; its rank 1 shows that there are several, and is the one that says so. */
+static const struct launcher pmix = {"PMIX_RANK", NULL, "PMIX_NAMESPACE", "the mpirun of Open MPI, or by srun --mpi=pmix where Open MPI has PMIx"};
 
 /* The launcher that started several processes, of which this is one; NULL: none is known. */
 static const struct launcher *find_launcher(void)
 {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const char *size = given(launchers[i].size);
-        if (size && atoi(size) > 1 && given(launchers[i].rank)) return &launchers[i];
+        if (size && atoi(size) > 1) return &launchers[i];
     }
-    return NULL;
+    return given(pmix.size) && atoi(given(pmix.size)) == 1 ? &pmix : NULL;
 }
 
 /* "job/process" of this process */
@@ -103,16 +111,30 @@ static void note_joined(void)
     setenv("FLOW_JOINED", text, 1);
 }
 
-/* Says that this process runs alone though a launcher started several: the first of them says it, and no program that it
-** starts. */
-static void tell_alone(void)
+/* What a launcher told this process; Open MPI changes the environment of one that it cannot join to others. */
+typedef struct start {
+    const struct launcher *launcher;    /* NULL: of several processes nothing is known */
+    int size;
+    bool speaks;                        /* is the first of them, or does not know its rank */
+} start;
+
+static start read_start(void)
 {
     const struct launcher *l = find_launcher();
-    if (!l || joined_by_parent()) return;
+    if (!l) return (start){0};
+    const char *rank = l->rank ? given(l->rank) : NULL;
+    return (start){l, atoi(given(l->size)), !rank || atoi(rank) == 0};
+}
+
+/* Says that this process runs alone though a launcher started several: once for all of them, where they know their ranks, and
+** in no program that one of them starts. */
+static void tell_alone(const start *s)
+{
+    if (!s->launcher || joined_by_parent()) return;
     note_joined();
-    if (atoi(given(l->rank)) != 0) return;
-    fprintf(stderr, "flowlua: %s is %s, but these processes cannot join each other and each runs alone as rank 0 of 1; start them by %s\n",
-            l->size, given(l->size), l->instead);
+    if (!s->speaks) return;
+    fprintf(stderr, "flowlua: %s is %d, but these processes cannot join each other and each runs alone as rank 0 of 1; start them by %s\n",
+            s->launcher->size, s->size, s->launcher->instead);
 }
 
 #ifdef __SANITIZE_ADDRESS__
@@ -298,8 +320,9 @@ fl_status fl_launch_join(void)
     int ranks;
     fl_transport t;
     void *entry;
+    start told = read_start();
     if (given("FLOW_WORLD")) return FL_OK;
-    if (!fl_launched(&ranks)) tell_alone();
+    if (!fl_launched(&ranks)) tell_alone(&told);
     if (!fl_launched(NULL) || joined_by_parent()) return FL_OK;
     if (ranks == 1) {
         own_cores = bind_cores(1, 0);
@@ -311,7 +334,7 @@ fl_status fl_launch_join(void)
     note_joined();
     FL_TRY(fl_world_set(t.size, t.rank));
     if (t.size == 1) {
-        tell_alone();
+        tell_alone(&told);
         return FL_OK;
     }
     fl_comm_register(t.comm);
