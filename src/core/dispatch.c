@@ -509,25 +509,32 @@ static uint64_t hash_numbers(const call *c)
 {
     const fl_plan *plan = c->plan;
     uint64_t h = 0;
-    for (int i = 0; i < c->nin && plan->number_operands; i++)
-        if (c->in[i].kind > FL_TENSOR) h = fl_history_mix(h, (uint64_t)c->in[i].integer);
+    for (uint64_t left = plan->number_operands; left; left &= left - 1) h = fl_history_mix(h, (uint64_t)c->in[__builtin_ctzll(left)].integer);
     for (uint32_t left = plan->numbers; left; left &= left - 1) {
         const fl_attr *a = &c->attrs->at[__builtin_ctz(left)];
+        int i = 0;
         if (!a->given) continue;
-        for (int i = 0; i < a->count || i == 0; i++) h = fl_history_mix(h, (uint64_t)a->list[i]);
+        do h = fl_history_mix(h, (uint64_t)a->list[i]);
+        while (++i < a->count);
     }
     return h;
 }
 
+/* Apart, so that an op on local tensors saves no registers for it. */
+static __attribute__((noinline)) void note_in_history(const call *c)
+{
+    const fl_plan *plan = c->plan;
+    if (FL_UNLIKELY(fl_comm_forbidden != NULL)) return;
+    fl_history_note(plan->history, plan->content, plan->number_operands | plan->numbers ? hash_numbers(c) : 0, word_plan, plan);
+}
+
 /* What this rank does, for the others to see. */
-static void note_in_journal(const call *c)
+static inline void note_in_journal(const call *c)
 {
     fl_journal *j = fl_journal_own;
     j->op = FL_JOURNAL_PLACE(c->op);
     j->ops++;
-    const fl_plan *plan = c->plan;
-    if (FL_LIKELY(!plan->history)) return;
-    fl_history_note(plan->history, plan->content, plan->number_operands || plan->numbers ? hash_numbers(c) : 0, word_plan, plan);
+    if (c->plan->history) note_in_history(c);
 }
 
 fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)

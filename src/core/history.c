@@ -13,15 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t BASE = 0xd1342543de82ef95u;       /* odd */
+enum { TRUSTED = 8, ASKED_MOST = 100, LINES = 1 << FL_HISTORY_LINE_BITS, WORDS = (FL_PAST_WHAT + FL_PAST_WHERE) / 8 };
 
-enum { TRUSTED = 8, ASKED_MOST = 100, LINE_BITS = 12, LINES = 1 << LINE_BITS, WORDS = (FL_PAST_WHAT + FL_PAST_WHERE) / 8 };
-
-/* Written by the script's thread, read by others too: each word is atomic. */
-typedef struct past {
-    uint64_t hash;              /* of the history up to this op */
-    uint64_t context;           /* where its words are */
-} past;
+typedef struct fl_history_past past;
 
 struct fl_mark {
     fl_history *history;
@@ -30,19 +24,10 @@ struct fl_mark {
     int rank_count, *ranks;     /* owned; ascending */
 };
 
-struct fl_history {
-    uint64_t count, hash;
-    uint64_t context;           /* of the last few ops */
-    past recent[FL_HISTORY_RECENT];
-    fl_mark *marks;             /* owned */
-    fl_history *next;
-    int rank_count, ranks[];    /* ascending */
-};
-
 static fl_history *histories;
 
-/* The words of ops by the context they stood in; its lowest bit is turned while they are not trusted. */
-static uint64_t line_contexts[LINES];
+/* The words of ops by the context they stood in. */
+uint64_t fl_history_lines[LINES];
 static struct { uint8_t same, asked; } line_looks[LINES];
 static uint64_t line_words[LINES][WORDS];
 
@@ -136,7 +121,7 @@ fl_status fl_history_mark(fl_mark **out, fl_history *h, const int *ranks, int co
 static uint64_t power(uint64_t exponent)
 {
     uint64_t result = 1;
-    for (uint64_t square = BASE; exponent; exponent >>= 1, square *= square)
+    for (uint64_t square = FL_HISTORY_BASE; exponent; exponent >>= 1, square *= square)
         if (exponent & 1) result *= square;
     return result;
 }
@@ -166,8 +151,6 @@ void fl_history_begin_anew(void)
 
 /* ---- ops ---- */
 
-static inline size_t line_of(uint64_t context) { return context * 0x9e3779b97f4a7c15u >> (64 - LINE_BITS); }
-
 uint64_t fl_history_mix_text(uint64_t h, const char *text, size_t length)
 {
     h = fl_history_mix(h, length);
@@ -175,37 +158,24 @@ uint64_t fl_history_mix_text(uint64_t h, const char *text, size_t length)
     return h;
 }
 
-/* Notes the words of the op in this context, in place of those of another context. */
-static void remember_words(uint64_t context, fl_history_words *words, const void *what)
+void fl_history_remember(uint64_t context, fl_history_words *words, const void *what)
 {
     union {
         uint64_t words[WORDS];
         struct { char what[FL_PAST_WHAT], where[FL_PAST_WHERE]; } text;
     } u = {{0}};
-    size_t line = line_of(context);
+    size_t line = fl_history_line(context);
     uint64_t *to = line_words[line];
     words(u.text.what, what);
     if (fl_engine_where) fl_engine_where(u.text.where, FL_PAST_WHERE);
-    bool known = line_contexts[line] == (context ^ 1), same = known && memcmp(to, u.words, sizeof u.words) == 0;
+    bool known = fl_history_lines[line] == (context ^ 1), same = known && memcmp(to, u.words, sizeof u.words) == 0;
     line_looks[line].asked = known ? line_looks[line].asked + 1 : 1;
     line_looks[line].same = same ? line_looks[line].same + 1 : 0;
     bool trusted = line_looks[line].same == TRUSTED || line_looks[line].asked == ASKED_MOST;
-    STORE(&line_contexts[line], 0);
+    STORE(&fl_history_lines[line], 0);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     for (int i = 0; i < WORDS; i++) STORE(&to[i], u.words[i]);
-    __atomic_store_n(&line_contexts[line], trusted ? context : context ^ 1, __ATOMIC_RELEASE);
-}
-
-void fl_history_note(fl_history *h, uint64_t content, uint64_t numbers, fl_history_words *words, const void *what)
-{
-    if (FL_UNLIKELY(fl_comm_forbidden != NULL)) return;
-    past *p = &h->recent[h->count % FL_HISTORY_RECENT];
-    h->hash = h->hash * BASE + (content ^ numbers);
-    h->context = h->context << 16 ^ content;
-    STORE(&p->hash, h->hash);
-    STORE(&p->context, h->context);
-    STORE(&h->count, h->count + 1);
-    if (FL_UNLIKELY(line_contexts[line_of(h->context)] != h->context)) remember_words(h->context, words, what);
+    __atomic_store_n(&fl_history_lines[line], trusted ? context : context ^ 1, __ATOMIC_RELEASE);
 }
 
 /* ---- looking back ---- */
@@ -243,8 +213,8 @@ void fl_history_recall_op(char what[FL_PAST_WHAT], char where[FL_PAST_WHERE], co
     memset(what, 0, FL_PAST_WHAT);
     memset(where, 0, FL_PAST_WHERE);
     if (index < 1 || index > t->to - t->from || !recall(&p, t->history, t->from + index - 1)) return;
-    size_t line = line_of(p.context);
-    const uint64_t *context = &line_contexts[line];
+    size_t line = fl_history_line(p.context);
+    const uint64_t *context = &fl_history_lines[line];
     if ((__atomic_load_n(context, __ATOMIC_ACQUIRE) | 1) != (p.context | 1)) return;
     for (int i = 0; i < WORDS; i++) copy[i] = LOAD(&line_words[line][i]);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);

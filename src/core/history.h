@@ -48,9 +48,46 @@ void fl_history_begin_anew(void);
 enum { FL_PAST_WHAT = 96, FL_PAST_WHERE = 64 };
 typedef void fl_history_words(char *buffer, const void *what);
 
+enum { FL_HISTORY_RECENT = 256, FL_HISTORY_LINE_BITS = 12 };
+#define FL_HISTORY_BASE 0xd1342543de82ef95u     /* odd */
+
+/* An op. Written by the script's thread, read by others too: each word is atomic. */
+struct fl_history_past {
+    uint64_t hash;              /* of the history up to this op */
+    uint64_t context;           /* where its words are */
+};
+
+/* Shown for fl_history_note alone. */
+struct fl_history {
+    uint64_t count, hash;
+    uint64_t context;           /* of the last few ops */
+    struct fl_history_past recent[FL_HISTORY_RECENT];
+    fl_mark *marks;             /* owned */
+    fl_history *next;
+    int rank_count, ranks[];    /* ascending */
+};
+
+/* The contexts whose words are kept; the lowest bit is turned while they are not trusted. */
+extern uint64_t fl_history_lines[1 << FL_HISTORY_LINE_BITS];
+
+static inline size_t fl_history_line(uint64_t context) { return context * 0x9e3779b97f4a7c15u >> (64 - FL_HISTORY_LINE_BITS); }
+
+/* Notes the words of the op in this context, in place of those of another context. */
+void fl_history_remember(uint64_t context, fl_history_words *words, const void *what);
+
 /* An op: `content` is a hash that is the same on all ranks and tells it from others save for its numbers, `numbers` a hash of
-** those. */
-void fl_history_note(fl_history *h, uint64_t content, uint64_t numbers, fl_history_words *words, const void *what);
+** those. Not inside flow.on_rank. Every op on global tensors comes here: some twenty instructions. */
+static inline void fl_history_note(fl_history *h, uint64_t content, uint64_t numbers, fl_history_words *words, const void *what)
+{
+    uint64_t count = h->count, hash = h->hash * FL_HISTORY_BASE + (content ^ numbers), context = h->context << 16 ^ content;
+    struct fl_history_past *past = &h->recent[count % FL_HISTORY_RECENT];
+    h->hash = hash;
+    h->context = context;
+    __atomic_store_n(&past->hash, hash, __ATOMIC_RELAXED);
+    __atomic_store_n(&past->context, context, __ATOMIC_RELAXED);
+    __atomic_store_n(&h->count, count + 1, __ATOMIC_RELAXED);
+    if (FL_UNLIKELY(fl_history_lines[fl_history_line(context)] != context)) fl_history_remember(context, words, what);
+}
 
 static inline uint64_t fl_history_mix(uint64_t h, uint64_t v)
 {
@@ -61,8 +98,6 @@ static inline uint64_t fl_history_mix(uint64_t h, uint64_t v)
 uint64_t fl_history_mix_text(uint64_t h, const char *text, size_t length);
 
 /* ---- looking back (any thread) ---- */
-
-enum { FL_HISTORY_RECENT = 256 };
 
 /* The hashes of the trail's first, second, ... op up to each of those that are remembered: hashes[k] is that of the first
 ** *first + k. Returns how many; the newest are remembered. */

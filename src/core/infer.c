@@ -358,7 +358,7 @@ fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attr
     uint64_t h = fl_history_mix_text(0, plan->op->name, strlen(plan->op->name));
     for (int i = 0; i < plan->nin; i++) {
         h = operand_content(h, &in[i]);
-        plan->number_operands = plan->number_operands || in[i].kind > FL_TENSOR;
+        if (in[i].kind > FL_TENSOR && i < 64) plan->number_operands |= (uint64_t)1 << i;     /* lists are of tensors */
     }
     for (int i = 0; i < plan->nout; i++) h = fl_history_mix(h, plan->out[i]->is_local ? plan->out[i]->dtype : plan->out[i]->hash);
     for (int i = 0; i < count; i++) h = fl_history_mix(h, words[i]);

@@ -36,8 +36,8 @@ typedef struct fl_plan {
     const fl_meta *out[FL_MAX_OUT]; /* owned */
     fl_history *history;        /* NULL: the op is of no interest to other ranks */
     uint64_t content;           /* names the key on all ranks alike */
+    uint64_t number_operands;   /* those that are Lua numbers, a bit each */
     uint32_t numbers;           /* value attributes, a bit each */
-    bool number_operands;       /* some operands are Lua numbers */
     fl_dtype number_dtype;      /* dtype in which Lua numbers are handed to the kernel */
     uint64_t hits;
 } fl_plan;
