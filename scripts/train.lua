@@ -342,11 +342,17 @@ if saved then
     first, seconds_before = saved.step + 1, saved.seconds
 end
 
+-- Rank 0's number: what the ranks save must be the same, and each has a clock of its own.
+local function of_first(x)
+    local part = flow.full({}, flow.rank() == 0 and x or 0, {dtype = "float64"})
+    return part:to_global{placement = flow.placement.all "cpu", sbp = "P"}:item()
+end
+
 -- The state right after a step, with the options that a run that goes on takes up.
 local function save(step, seconds)
     local o = options
     flow.save(o.checkpoint, {
-        kind = "train.lua", step = step, seconds = seconds, hash = data.hash(bytes),
+        kind = "train.lua", step = step, seconds = of_first(seconds), hash = data.hash(bytes),
         options = {
             layers = o.layers, width = o.width, heads = o.heads, context = o.context, batch = o.batch, seed = o.seed,
             dropout = o.dropout, lr = o.lr, steps = o.steps, schedule_steps = o.schedule_steps, data = o.data,

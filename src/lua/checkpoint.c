@@ -22,15 +22,19 @@ typedef struct save_job {
     fl_tensor **tensors;                /* borrowed */
     const char **metadata;
     int count, metadata_count;
+    bool differs;                       /* the ranks' metadata do: nothing was written */
     fl_safetensors_writer *writer;      /* owned */
 } save_job;
 
 /* What every rank tells the others before anything is written. */
 typedef struct save_facts {
     uint64_t layout;                    /* hash of all tensors' names, dtypes, shapes, placements and SBPs */
+    uint64_t metadata;                  /* hash of it */
     int64_t count;
     fl_safetensors_ticket ticket;       /* of rank 0 */
 } save_facts;
+
+static const uint64_t HASH_START = 0xcbf29ce484222325u;
 
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
 {
@@ -51,7 +55,7 @@ static uint64_t item_hash(const save_job *job, int i)
 {
     const fl_meta *m = job->tensors[i]->meta;
     const char *name = job->entries[i].name;
-    uint64_t hash = mix(0xcbf29ce484222325u, name, strlen(name) + 1);
+    uint64_t hash = mix(HASH_START, name, strlen(name) + 1);
     hash = mix(hash, &m->dtype, sizeof m->dtype);
     hash = mix(hash, m->shape.dims, sizeof(int64_t) * (size_t)m->shape.ndim);
     if (m->is_local) return mix(hash, "local", 5);
@@ -84,11 +88,12 @@ static fl_status layout_fail(const save_job *job, int count)
 }
 
 /* Do all ranks save the same tensors? */
-static fl_status layout_check(const save_job *job, const save_facts *all)
+static fl_status layout_check(save_job *job, const save_facts *all)
 {
     bool same = true;
     int64_t least = job->count;
     for (int i = 0; i < fl_agree_count(); i++) {
+        job->differs = job->differs || all[i].metadata != all[0].metadata;
         same = same && all[i].layout == all[0].layout && all[i].count == all[0].count;
         if (all[i].count < least) least = all[i].count;
     }
@@ -199,12 +204,13 @@ static fl_status check_alone(const save_job *job)
 /* All ranks agree on what is written, and rank 0 has made the file. */
 static fl_status save_begin(save_job *job, const char *failure, save_facts *all)
 {
-    save_facts facts = {.layout = 0xcbf29ce484222325u, .count = job->count};
+    save_facts facts = {.layout = HASH_START, .metadata = HASH_START, .count = job->count};
     fl_status status = failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : check_alone(job);
     for (int i = 0; i < job->count; i++) {
         uint64_t hash = item_hash(job, i);
         facts.layout = mix(facts.layout, &hash, sizeof hash);
     }
+    for (int i = 0; i < 2 * job->metadata_count; i++) facts.metadata = mix(facts.metadata, job->metadata[i], strlen(job->metadata[i]) + 1);
     if (status == FL_OK && fl_agree_rank() == 0)
         status = fl_safetensors_create(&job->writer, job->path, job->entries, job->count, job->metadata, job->metadata_count);
     if (job->writer) fl_safetensors_ticket_get(&facts.ticket, job->writer);
@@ -220,6 +226,7 @@ static fl_status save_run(save_job *job, const char *failure)
     fl_safetensors_ticket ticket = all[0].ticket;
     free(all);
     FL_TRY(status);
+    if (job->differs) return FL_OK;
     if (!job->writer) status = fl_safetensors_join(&job->writer, job->path, job->entries, job->count, &ticket);
     status = save_tensors(job, status);
     if (status == FL_OK) status = fl_safetensors_flush(job->writer);
@@ -234,8 +241,9 @@ static void *new_array(lua_State *L, size_t item, int count)
     return lua_newuserdatauv(L, item * ((size_t)count + 1), 0);
 }
 
-/* _io.save(path, names, tensors, metadata, failure): every rank calls it. metadata is a list of key, value, key, value
-** ...; failure: what has gone wrong on this rank already, nil for nothing. */
+/* _io.save(path, names, tensors, metadata, failure) -> differs: every rank calls it. metadata is a list of key, value, key,
+** value ...; failure: what has gone wrong on this rank already, nil for nothing. Where the ranks' metadata differ nothing is
+** written, and all of them are told. */
 static int io_save(lua_State *L)
 {
     save_job job = {.path = lua_toboolean(L, 5) ? "" : fl_lua_check_path(L, 1, "save")};
@@ -261,7 +269,8 @@ static int io_save(lua_State *L)
     fl_status status = save_run(&job, luaL_optstring(L, 5, NULL));
     fl_safetensors_abandon(job.writer);
     FL_CHECK(L, status);
-    return 0;
+    lua_pushboolean(L, job.differs);
+    return 1;
 }
 
 /* ---- loading ---- */
@@ -401,10 +410,69 @@ static int io_agree(lua_State *L)
     return 0;
 }
 
+enum { WORDS_TEXT = 256 };
+
+/* The lists of all ranks, of which `least` is the shortest's length: words the first difference, alike on all ranks. `mine`,
+** `texts`: room for one and for all ranks' texts; own, all: for `least` hashes and all ranks'. */
+static fl_status words_fail(lua_State *L, int64_t least, uint64_t *own, uint64_t *all, char *mine, char *texts)
+{
+    const char *doing = lua_tostring(L, 1);
+    int world = fl_agree_count(), rank = 0;
+    int64_t at = 0, count = (int64_t)lua_rawlen(L, 3);
+    for (int64_t i = 0; i < least; i++, lua_pop(L, 1)) {
+        size_t length;
+        lua_rawgeti(L, 3, i + 1);
+        const char *text = lua_tolstring(L, -1, &length);
+        own[i] = mix(HASH_START, text, length);
+    }
+    FL_TRY(fl_agree(doing, FL_OK, all, own, sizeof *own * (size_t)least));
+    for (at = 0; at < least && rank == 0; at += rank == 0)
+        for (int r = world - 1; r > 0; r--)
+            if (all[r * least + at] != all[at]) rank = r;
+    if (at < count) lua_rawgeti(L, 3, at + 1);
+    else lua_pushliteral(L, "nothing more");
+    snprintf(mine, WORDS_TEXT, "%s", lua_tostring(L, -1));
+    lua_pop(L, 1);
+    FL_TRY(fl_agree(doing, FL_OK, texts, mine, WORDS_TEXT));
+    for (int r = 1; r < world && rank == 0; r++)
+        if (strcmp(texts, texts + r * WORDS_TEXT) != 0) rank = r;
+    return fl_fail(FL_ERR_VALUE, "%s: %s; rank 0 has %s and rank %d has %s", doing, lua_tostring(L, 2), texts, rank,
+                   texts + rank * WORDS_TEXT);
+}
+
+/* _io.same(doing, rule, words): every rank of the world calls it with its list of strings; that they differ is an error that
+** says the rule and the first two that do. */
+static int io_same(lua_State *L)
+{
+    struct { uint64_t hash; int64_t count; } mine = {HASH_START, (int64_t)lua_rawlen(L, 3)}, *facts;
+    int world = fl_agree_count();
+    if (world == 1 || fl_world_get()->dry) return 0;
+    facts = new_array(L, sizeof *facts, world);
+    for (int64_t i = 0; i < mine.count; i++, lua_pop(L, 1)) {
+        size_t length;
+        lua_rawgeti(L, 3, i + 1);
+        const char *text = luaL_checklstring(L, -1, &length);
+        mine.hash = mix(mine.hash, text, length + 1);
+    }
+    FL_CHECK(L, fl_agree(lua_tostring(L, 1), FL_OK, facts, &mine, sizeof mine));
+    bool same = true;
+    int64_t least = mine.count;
+    for (int r = 0; r < world; r++) {
+        same = same && facts[r].hash == facts[0].hash;
+        if (facts[r].count < least) least = facts[r].count;
+    }
+    if (same) return 0;
+    uint64_t *own = new_array(L, sizeof *own * ((size_t)world + 1), (int)least);
+    char *texts = new_array(L, WORDS_TEXT, world + 1);
+    FL_CHECK(L, words_fail(L, least, own, own + least, texts + world * WORDS_TEXT, texts));
+    return 0;
+}
+
 void fl_lua_open_checkpoint(lua_State *L, int io)
 {
     static const luaL_Reg functions[] = {
-        {"save", io_save}, {"open", io_open}, {"read", io_read}, {"agree", io_agree}, {NULL, NULL},
+        {"save", io_save}, {"open", io_open}, {"read", io_read}, {"agree", io_agree},
+        {"same", io_same}, {NULL, NULL},
     };
     luaL_newmetatable(L, reader_name);
     lua_pushcfunction(L, reader_close);

@@ -7,9 +7,9 @@
 --
 --     {"$tensor": "model.weight"}  {"$bytes": "00ff"}  {"$float": "nan"}  {"$map": [[key, value], ...]}
 --
--- Under several ranks every rank calls save with the same tables; each writes what it holds of the global tensors, of
--- local tensors and plain values rank 0's are written. What was saved on some ranks can be read on others in any SBP,
--- each rank reading its own part alone.
+-- Under several ranks every rank calls save with the same tables, keys and plain values; each writes what it holds of
+-- the global tensors, and rank 0 its local ones. What was saved on some ranks can be read on others in any SBP, each
+-- rank reading its own part alone.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -133,13 +133,38 @@ local function prepare(path, values, ...)
     return {names = names, tensors = tensors, metadata = {"flow", text}}
 end
 
----Writes a table to a file; what was there is replaced only when all is on the disk. Every rank calls it.
+local function words_of(value)
+    if check.is_tensor(value) then return "a tensor" end
+    if type(value) == "table" then return "a table" end
+    if type(value) == "string" then return ("%q"):format(value) end
+    if math.type(value) ~= "float" then return tostring(value) end
+    local digits = ("%.17g"):format(value)
+    return digits:find "^-?%d+$" and digits .. ".0" or digits
+end
+
+-- A line for every key, in the order of the file: 'options.lr' = 0.1
+local function outline(values, path, lines)
+    for _, key in ipairs(keys_of(values)) do
+        local value, name = values[key], path .. (path == "" and "" or ".") .. tostring(key)
+        lines[#lines + 1] = ("'%s' = %s"):format(#name > 100 and "..." .. name:sub(-100) or name, words_of(value))
+        if type(value) == "table" and not check.is_tensor(value) then outline(value, name, lines) end
+    end
+    return lines
+end
+
+---Writes a table to a file; what was there is replaced only when all is on the disk. Every rank calls it, with the same
+---keys and plain values; of tensors that are not global rank 0's are written.
 ---@param path string
 ---@param values table
 function M.save(path, values, ...)
     local ok, job = pcall(prepare, path, values, ...)
     local _ <close> = flow.no_grad()
-    if ok then return io_.save(path, job.names, job.tensors, job.metadata) end
+    if ok then
+        local differs = io_.save(path, job.names, job.tensors, job.metadata)
+        if differs then io_.same("save", "every rank must save the same keys and values", outline(values, "", {})) end
+        assert(not differs, "save: the ranks' tables differ")
+        return
+    end
     if flow.world_size() == 1 then error(job, 0) end
     io_.save("", {}, {}, {}, (tostring(job):gsub("^[^\n]-:%d+: ", "")))
 end
@@ -282,10 +307,19 @@ local function check_places(o)
     end
 end
 
--- When one rank fails to read its part, all fail.
-local function read_together(...)
-    local ok, tensors = pcall(read_entries, ...)
+local function sbp_text(sbp)
+    return type(sbp) == "table" and "(" .. table.concat(sbp, ", ") .. ")" or tostring(sbp)
+end
+
+-- When one rank fails to read its part, all fail; so they do when one reads it in another SBP.
+local function read_together(file, entries, o)
+    local ok, tensors = pcall(read_entries, file, entries, o)
     io_.agree("load", not ok and tostring(tensors):gsub("^[^\n]-:%d+: ", "") or nil)
+    local places = {}
+    for i, entry in ipairs(entries) do
+        places[i] = ("'%s' as %s"):format(entry.name, sbp_text(tensors[entry.name].sbp))
+    end
+    io_.same("load", "every rank must read a tensor in the same sbp", places)
     return tensors
 end
 
@@ -363,6 +397,10 @@ function M.load(path, o)
     check_places(o)
     local ok, file, entries, metadata_list = pcall(io_.open, path, o.lazy or o.placement ~= nil)
     if not ok then describe_foreign(path, file) end
+    if o.lazy or o.placement then
+        local option = o.lazy and "lazy = true" or "placement = " .. tostring(o.placement)
+        io_.same("load", "every rank must give the same options", {option})
+    end
     local tensors = (o.placement and read_together or read_entries)(file, entries, o)
     local metadata = {}
     for i = 1, #metadata_list, 2 do metadata[metadata_list[i]] = metadata_list[i + 1] end

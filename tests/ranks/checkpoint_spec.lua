@@ -125,8 +125,8 @@ describe("a checkpoint", function()
         assert.are.equal(files[1], files[3])
     end)
 
-    it("has rank 0's local tensors and plain values", function()
-        flow.save(path "mine.st", {rank = ranks.rank, t = flow.full({2}, ranks.rank + 0.5), g = flow.ones({3}, {placement = everywhere, sbp = "S(0)"})})
+    it("has rank 0's local tensors", function()
+        flow.save(path "mine.st", {rank = 0, t = flow.full({2}, ranks.rank + 0.5), g = flow.ones({3}, {placement = everywhere, sbp = "S(0)"})})
         local loaded = flow.load(path "mine.st")
         assert.are.equal(0, loaded.rank)
         assert.are.same({0.5, 0.5}, loaded.t:totable())
@@ -285,6 +285,43 @@ describe("when one rank fails", function()
     end)
     local prefix = ("rank %d: "):format(last)
     local function big() return {w = flow.ones({64 * ranks.world, 256}, {placement = everywhere, sbp = "S(0)"})} end
+
+    -- what rank 0 saves, what the last rank does, how both are named
+    local x = flow.ones(2)
+    local different = {
+        {{x = x, note = "a"}, {x = x, note = "b"}, [['note' = "a"]], [['note' = "b"]]},
+        {{note = 1}, {note = 1.0}, "'note' = 1", "'note' = 1.0"},
+        {{x = x, note = "a"}, {x = x, remark = "a"}, [['note' = "a"]], [['remark' = "a"]]},
+        {{x = x, a = 1, z = 2}, {x = x, a = 1}, "'z' = 2", "nothing more"},
+        {{a = {b = {1, 2, 3}}}, {a = {b = {1, 7, 3}}}, "'a.b.2' = 2", "'a.b.2' = 7"},
+        {{a = {b = true}}, {a = false}, "'a' = a table", "'a' = false"},
+        {{[1] = "x", ["1"] = "y"}, {[1] = "x", ["1"] = "z"}, [['1' = "y"]], [['1' = "z"]]},
+        {{a = ("x"):rep(300) .. "1"}, {a = ("x"):rep(300) .. "2"}, [['a' = "]] .. ("x"):rep(248), [['a' = "]] .. ("x"):rep(248)},
+        {{lr = 0.1}, {lr = 0.1 + 2 ^ -54}, "'lr' = 0.10000000000000001", "'lr' = 0.10000000000000006"},
+    }
+    several("to have the same keys and values, all fail", function()
+        for _, case in ipairs(different) do
+            local message = message_of(flow.save, path "old.st", case[ranks.rank == last and 2 or 1])
+            assert.are.equal(("save: every rank must save the same keys and values; rank 0 has %s and rank %d has %s"):format(
+                case[3], last, case[4]), message)
+        end
+    end)
+
+    several("to give the same options, all fail", function()
+        local odd = ranks.rank == last
+        local alone_at = flow.placement("cpu", {last})
+        local cases = {
+            {odd and {lazy = true} or {placement = everywhere, sbp = "B"}, "give the same options",
+                "placement = " .. tostring(everywhere), "lazy = true"},
+            {{placement = odd and alone_at or everywhere, sbp = "B"}, "give the same options", "placement = " .. tostring(everywhere),
+                "placement = " .. tostring(alone_at)},
+            {{placement = everywhere, sbp = odd and "S(0)" or "B"}, "read a tensor in the same sbp", "'t' as B", "'t' as S(0)"},
+        }
+        for _, case in ipairs(cases) do
+            assert.are.equal(("load: every rank must %s; rank 0 has %s and rank %d has %s"):format(case[2], case[3], last, case[4]),
+                message_of(flow.load, path "old.st", case[1]))
+        end
+    end)
 
     several("to pack its values, all fail", function()
         local message = message_of(flow.save, path "old.st", {x = ranks.rank == last and print or 1})
