@@ -228,6 +228,44 @@ describe("a metamethod called with what is none of its own", function()
     end
 end)
 
+describe("a function called with a colon", function()
+    local _ = flow.save, flow.load, flow.show, flow.explain, flow.has
+    local tables = {
+        {flow, "flow"}, {flow.nn, "nn"}, {flow.optim, "optim"}, {flow.data, "data"}, {flow.nn.init, "nn.init"},
+        {flow.optim.schedule, "optim.schedule"}, {flow.progress, "progress"}, {flow.cli, "cli"}, {flow.sbp, "flow.sbp"},
+        {flow.placement, "flow.placement"}, {flow.engine, "flow.engine"}, {flow.infer_cache, "flow.infer_cache"},
+    }
+    local function is_callable(value)
+        local meta = type(value) == "table" and getmetatable(value)
+        return type(value) == "function" or meta and meta.__call
+    end
+    for _, case in ipairs(tables) do
+        it("of " .. case[2] .. " says to write a dot", function()
+            local count = 0
+            for name, value in next, case[1] do
+                local f = type(name) == "string" and is_callable(value) and load(("local t = ... t:%s('a')"):format(name))
+                if f and name:sub(1, 1) ~= "_" then
+                    local what = getmetatable(value) and case[1] ~= flow and "class" or "function"
+                    local full = case[2] .. "." .. name
+                    local want = ("%s is a %s: write %s(...), with a dot"):format(full, what, full)
+                    local ok, message = pcall(f, case[1])
+                    assert.is_false(ok, full)
+                    assert.are.equal(want, (message:gsub("^.-:%d+: ", "")))
+                    count = count + 1
+                end
+            end
+            assert.is_true(count > 0)
+        end)
+    end
+
+    it("of a table of one's own is one's own business", function()
+        local own = {ones = flow.ones, print = flow.print}
+        assert.matches("ones: size is a list, but has a key '%a+'; options go in a table of their own$",
+            select(2, pcall(function() own:ones(3) end)))
+        assert.is_false(flow.nn.is_module(flow.nn))
+    end)
+end)
+
 refuses("porting", {
     {"sum: missing argument 'x' (a method is called with a colon: x:sum())", function() x.sum() end},
     {"sum: x must be a tensor, got number; write x:sum(...) or flow.sum(x, ...)", function() x.sum(0) end},

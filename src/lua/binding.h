@@ -41,6 +41,10 @@ bool fl_lua_in_script(lua_State *L);
 /* Pushes "; a method is called with a colon: x:item()" when the running function was called as a field (x.item()), else "". */
 const char *fl_lua_push_colon(lua_State *L, const char *object, const char *method);
 
+/* An error when the running function, one of the flow table, was called as flow:print(x). For functions that take any value, or
+** call others; the errors of all others say so of themselves. */
+void fl_lua_refuse_colon(lua_State *L);
+
 /* What a value is called in messages: "nil", "a tensor" is "tensor", tables are "table". */
 const char *fl_lua_type_name(lua_State *L, int index);
 
@@ -282,6 +286,8 @@ fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dt
 
 /* flow.c: the module itself (luaopen_flow), left on the stack. */
 int luaopen_flow(lua_State *L);
+/* Pushes the flow table; false, and nothing pushed: it is not there yet. */
+bool fl_lua_push_flow(lua_State *L);
 /* Puts "flow" and "flow.*" into package.preload. */
 void fl_lua_preload(lua_State *L);
 /* Runs the embedded module `name` once and pushes what it returned. */

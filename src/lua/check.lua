@@ -91,6 +91,22 @@ function M.sorted_keys(t)
     return keys
 end
 
+-- Tables of functions -> the name that scripts write.
+local owners = setmetatable({[flow] = "flow"}, {__mode = "k"})
+
+---An error when a function of a module (not one of its objects) is called as nn:pin(x): its first argument is then the
+---module. Called by the function itself.
+---@param name string of the function in its module
+---@param first any the first argument
+---@param kind string? what it is, default a function
+function M.refuse_colon(name, first, kind)
+    local owner = owners[first]
+    if not owner or rawget(first, name) == nil then return end
+    local called = debug.getinfo(2, "n").namewhat
+    if called ~= "method" and called ~= "" then return end
+    M.fail("%s.%s is a %s: write %s.%s(...), with a dot", owner, name, kind or "function", owner, name)
+end
+
 ---Makes reading a name that a table (a module, or a class that is its objects' __index) does not have an error.
 ---@param name string
 ---@param t table
@@ -103,6 +119,7 @@ function M.strict(name, t)
         if value ~= nil or type(key) ~= "string" or key:sub(1, 1) == "_" then return value end
         M.fail("%s has no %s%s", name, M.quote(key), M.suggest(key, M.sorted_keys(t), name))
     end
+    owners[t] = name
     return setmetatable(t, meta)
 end
 
@@ -386,7 +403,9 @@ end
 -- f as a function without an object.
 local function checked(f, usage)
     local s
+    local name = usage:match("([%w_]+)%(")
     local function stand_in(...)
+        if owners[(...)] then M.refuse_colon(name, (...)) end
         s = s or parse(usage)
         return f(bind(s, ...))
     end

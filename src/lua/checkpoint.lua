@@ -157,6 +157,7 @@ end
 ---@param path string
 ---@param values table
 function M.save(path, values, ...)
+    check.refuse_colon("save", path)
     local ok, job = pcall(prepare, path, values, ...)
     local _ <close> = flow.no_grad()
     if ok then

@@ -84,6 +84,7 @@ end
 ---The help text.
 ---@return string
 function cli.help(about, specs)
+    check.refuse_colon("help", about)
     local lines, width = {about, "", "options:"}, 0
     for _, spec in ipairs(specs) do width = math.max(width, #spec[1]) end
     for _, spec in ipairs(specs) do
@@ -102,6 +103,7 @@ end
 ---@return table|string given
 ---@return string[]? words
 function cli.read(args, specs)
+    check.refuse_colon("read", args)
     local list, by_name, flags = parse_spec(specs)
     local values, given, words = {}, {}, {}
     for _, option in ipairs(list) do values[option.key] = option.default end
@@ -129,6 +131,7 @@ end
 ---@param args string[]
 ---@param message string
 function cli.stop(args, message)
+    check.refuse_colon("stop", args)
     if flow.rank() == 0 then io.stderr:write((args[0] or "script"):match("[^/]*$"), ": ", message, "\n") end
     os.exit(1, true)
 end
@@ -140,6 +143,7 @@ end
 ---@param specs table[]
 ---@param most integer?
 function cli.parse(args, about, specs, most)
+    check.refuse_colon("parse", args)
     local values, given, words = cli.read(args, specs)
     if values and not values.help and #words > (most or 0) then
         values, given = nil, ("unexpected '%s'"):format(words[(most or 0) + 1])

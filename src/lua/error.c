@@ -50,11 +50,57 @@ void fl_lua_where(lua_State *L, char *buffer, size_t size)
     memcpy(buffer + name, d, number + 1);
 }
 
+/* Pushes the name under which the table at `index` holds the value at `value`; false, and nothing pushed: it does not. */
+static bool push_name_in(lua_State *L, int index, int value)
+{
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        bool found = lua_type(L, -2) == LUA_TSTRING && lua_rawequal(L, -1, value);
+        lua_pop(L, 1);
+        if (found) return true;
+    }
+    return false;
+}
+
+/* flow:ones(3) for flow.ones(3), flow.sbp:split(0): words the error for a function of ours that got the table that holds it as
+** its first argument; false: it did not. Of a callable table (flow:placement(...)) that is its second one. */
+static bool word_colon(lua_State *L)
+{
+    bool worded = false;
+    lua_Debug ar;
+    int top = lua_gettop(L), value = top + 2, table = lua_istable(L, 1) ? 1 : 0;
+    if (!table || !lua_checkstack(L, 8) || !lua_getstack(L, 0, &ar) || !fl_lua_push_flow(L)) return false;
+    lua_getinfo(L, "nf", &ar);
+    bool method = strcmp(ar.namewhat, "method") == 0 || *ar.namewhat == 0;
+    bool of_flow = lua_rawequal(L, 1, top + 1);
+    if (lua_rawequal(L, 2, top + 1) && top >= 2) {
+        table = 2, of_flow = true;
+        lua_pushvalue(L, 1);
+        value = lua_gettop(L);
+    }
+    if (method && push_name_in(L, table, value)) {
+        const char *name = *ar.namewhat ? ar.name : lua_tostring(L, -1), *owner = NULL; /* one function may have two names */
+        if (!of_flow && push_name_in(L, top + 1, 1)) owner = lua_tostring(L, -1);
+        worded = of_flow || owner;
+        if (worded)
+            fl_fail(FL_ERR_VALUE, "flow.%s%s%s is a function: write flow.%s%s%s(...), with a dot", owner ? owner : "", owner ? "." : "", name,
+                    owner ? owner : "", owner ? "." : "", name);
+    }
+    lua_settop(L, top);
+    return worded;
+}
+
+void fl_lua_refuse_colon(lua_State *L)
+{
+    if (lua_istable(L, 1) && word_colon(L)) fl_lua_error(L, FL_ERR_VALUE);
+}
+
 __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
 {
     lua_Debug ar;
     fl_lua_current = L;
     if (status == FL_ERR_INTERRUPTED) fl_lua_interrupt_raised();
+    if (status == FL_ERR_VALUE) word_colon(L);
     if (find_line(L, &ar) && !fl_lua_is_own(&ar)) lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, fl_message());
     else lua_pushstring(L, fl_message());
     lua_error(L);

@@ -252,6 +252,7 @@ end
 ---@param ... any arguments of f
 ---@return flow.explain.Report
 function M.explain(f, ...)
+    check.refuse_colon("explain", f)
     if type(f) ~= "function" then check.fail("explain: takes a function, got %s", type(f)) end
     flow._explain(true)
     local ok, message = flow._pcall(f, ...)

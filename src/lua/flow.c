@@ -138,9 +138,17 @@ static void set_indexing(lua_State *L, int metatable, int methods)
     lua_setfield(L, metatable, "__tostring");
 }
 
+static const char instance;     /* its address: the flow table's key in the registry */
+
+bool fl_lua_push_flow(lua_State *L)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &instance) == LUA_TTABLE) return true;
+    lua_pop(L, 1);
+    return false;
+}
+
 int luaopen_flow(lua_State *L)
 {
-    static const char instance;
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &instance) != LUA_TNIL) return 1;
     lua_settop(L, 0);
     luaL_checkstack(L, 32, "flow");

@@ -26,6 +26,7 @@ end
 ---@param name string
 ---@return boolean
 local function has(name)
+    check.refuse_colon("has", name)
     if type(name) ~= "string" then
         check.fail('has: name must be a string, as "matmul", "nn.Linear" or "x:sum", got %s', check.type(name))
     end

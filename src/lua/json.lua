@@ -86,6 +86,7 @@ end
 ---@param value any
 ---@return string
 function M.encode(value)
+    check.refuse_colon("encode", value)
     return encode_value(value, 1)
 end
 
@@ -194,6 +195,7 @@ end
 ---@param text string
 ---@return any
 function M.decode(text)
+    check.refuse_colon("decode", text)
     local value, at = decode_value(text, 1, 1)
     at = skip_space(text, at)
     if at <= #text then decode_error(text, at, "text after the value") end

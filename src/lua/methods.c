@@ -263,6 +263,7 @@ static int tensor_split(lua_State *L)
 static int max_or_min(lua_State *L)
 {
     int which = 2;
+    fl_lua_refuse_colon(L);
     if (lua_gettop(L) < 2 || lua_isnil(L, 2)) {
         which = 1;
         lua_settop(L, 1);

@@ -235,6 +235,7 @@ end
 local walk
 
 local function construct(class, ...)
+    check.refuse_colon(class.__name, (...), "class")
     local self = {[FIELDS] = {training = true}, [ORDER] = {}, [KINDS] = {training = "value"}, [GATHERED] = false}
     setmetatable(self, class)
     self:init(...)

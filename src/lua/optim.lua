@@ -120,6 +120,7 @@ local function make_groups(self, params, opts)
 end
 
 local function new(class, params, opts, ...)
+    check.refuse_colon(class.name, params, "class")
     if select("#", ...) > 0 then check.fail("%s: too many arguments: %s(params, options)", class.name, class.name) end
     local self = setmetatable({groups = {}, state = {}}, class)
     make_groups(self, params, opts)

@@ -220,6 +220,7 @@ static int flow_on_rank(lua_State *L)
 /* print, on rank 0 alone; on the rank that runs alone, where one does. Every rank makes the texts: all of them put together that of a global tensor. */
 static int flow_print(lua_State *L)
 {
+    fl_lua_refuse_colon(L);
     for (int i = 1, n = lua_gettop(L); i <= n; i++) {
         luaL_tolstring(L, i, NULL);
         lua_replace(L, i);

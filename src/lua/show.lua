@@ -445,6 +445,7 @@ end
 ---and nothing is communicated.
 ---@param x any
 function M.show(x)
+    check.refuse_colon("show", x)
     local lines
     if check.is_tensor(x) then lines = tensor_lines(x)
     elseif module.is_module(x) then lines = model_lines(x)
