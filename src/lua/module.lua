@@ -11,7 +11,8 @@ local flow = require "flow"
 local check = require "flow.check"
 local ordered = require "flow.ordered"
 
-local is_tensor, takes_tensor = check.is_tensor, check.takes_tensor
+local is_tensor, is_one_tensor, takes_tensor = check.is_tensor, flow._is_one_tensor, check.takes_tensor
+local math_type = math.type
 
 local M = {}
 
@@ -102,7 +103,7 @@ local function get(self, key)
     local value = self[FIELDS][key]
     if value ~= nil then return value end
     value = getmetatable(self)[key]
-    if value == nil and (not self[KINDS][key] or math.type(key) == "integer") then missing(self, key) end
+    if value == nil and (not self[KINDS][key] or math_type(key) == "integer") then missing(self, key) end
     return value
 end
 
@@ -219,7 +220,7 @@ local function call(self, ...)
     running = self
     local forward = self[GATHERED] and forward_gathered or self.forward
     local unchecked = takes_tensor[forward]
-    if unchecked and is_tensor((...)) and select("#", ...) == 1 then forward = unchecked end
+    if unchecked and is_one_tensor(...) then forward = unchecked end
     if outer then return leave(outer, forward(self, ...)) end
     return finish(self, pcall(forward, self, ...))
 end

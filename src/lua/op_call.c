@@ -415,16 +415,8 @@ static int run_mutating(lua_State *L, const fl_lua_call *c, const fl_operand *in
     return 1;
 }
 
-static int run(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin, const fl_attrs *attrs)
+static int run_many(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    if (c->in_place || c->op->mutates) return run_mutating(L, c, in, nin, attrs);
-    if (FL_LIKELY(c->op->nout == 1)) {
-        fl_box *box = fl_lua_new_box_fast(L);
-        FL_CHECK(L, fl_dispatch(&box->tensor, c->op, in, nin, attrs));
-        if (FL_UNLIKELY(attrs->requires_grad)) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
-        fl_lua_account(L);
-        return 1;
-    }
     fl_tensor *out[FL_MAX_OUT] = {NULL};
     fl_box *boxes[FL_MAX_OUT];
     luaL_checkstack(L, FL_MAX_OUT + 2, c->name);
@@ -433,6 +425,17 @@ static int run(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin
     for (int i = 0; i < c->op->nout; i++) boxes[i]->tensor = out[i];
     fl_lua_account(L);
     return c->op->nout;
+}
+
+static int run(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    if (c->in_place || c->op->mutates) return run_mutating(L, c, in, nin, attrs);
+    if (FL_UNLIKELY(c->op->nout != 1)) return run_many(L, c, in, nin, attrs);
+    fl_box *box = fl_lua_new_box_fast(L);
+    FL_CHECK(L, fl_dispatch(&box->tensor, c->op, in, nin, attrs));
+    if (FL_UNLIKELY(attrs->requires_grad)) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
+    fl_lua_account(L);
+    return 1;
 }
 
 /* Reads all arguments on the stack into b. */

@@ -169,6 +169,13 @@ static int flow_is_tensor(lua_State *L)
     return 1;
 }
 
+/* Is there one argument, a tensor? Every call of a module asks. */
+static int flow_is_one_tensor(lua_State *L)
+{
+    lua_pushboolean(L, lua_gettop(L) == 1 && fl_lua_box(L, 1) != NULL);
+    return 1;
+}
+
 /* ---- ranks ---- */
 
 static int flow_rank(lua_State *L)
@@ -237,7 +244,7 @@ void fl_lua_open_runtime(lua_State *L, int flow)
     static const luaL_Reg functions[] = {
         {"manual_seed", flow_manual_seed}, {"sync", flow_sync}, {"memory", flow_memory}, {"device_count", flow_device_count}, {"set_num_threads", flow_set_num_threads},
         {"get_num_threads", flow_get_num_threads}, {"set_float32_matmul_precision", flow_set_float32_matmul_precision},
-        {"get_float32_matmul_precision", flow_get_float32_matmul_precision}, {"is_tensor", flow_is_tensor}, {"rank", flow_rank}, {"world_size", flow_world_size},
+        {"get_float32_matmul_precision", flow_get_float32_matmul_precision}, {"is_tensor", flow_is_tensor}, {"_is_one_tensor", flow_is_one_tensor}, {"rank", flow_rank}, {"world_size", flow_world_size},
         {"barrier", flow_barrier}, {"on_rank", flow_on_rank}, {"print", flow_print}, {NULL, NULL}};
     static const luaL_Reg engine[] = {{"stats", engine_stats}, {NULL, NULL}};
     static const luaL_Reg cache[] = {{"stats", infer_stats}, {"clear", infer_clear}, {NULL, NULL}};
