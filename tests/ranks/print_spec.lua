@@ -89,7 +89,7 @@ describe("rank 0 alone", function()
         local function about(n) return ("[%d, %d]  int64[2] on %s as S(0)"):format(n, n, tostring(p)) end
         assert.are.equal(("{\n    a = %s,\n    b = %s,\n    [function] = int64[2],\n    [int64[2]] = int64[2],\n    [true] = 5\n}\n7"):format(
             about(1), about(2)), text)
-        local lines = printed(function() inspect.show(x(1)) end)
+        local lines = printed(function() inspect.show(false, x(1)) end)
         assert.are.same(ranks.rank == 0 and {about(1)} or {}, lines)
     end)
 
