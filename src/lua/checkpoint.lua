@@ -342,7 +342,8 @@ local from_numpy = in_python 'in Python: safetensors.numpy.save_file({"x": numpy
 local from_image = array_in_python "numpy.array(PIL.Image.open(PATH))"
 local from_archive = in_python "in Python: safetensors.numpy.save_file(dict(numpy.load(PATH))"
 
--- What files that are no safetensors begin with (Lua patterns), what they are, and what to write for them, if anything is known.
+-- What files that are no safetensors begin with (Lua patterns), what they are, and what to write for them, if anything
+-- is known.
 local foreign = {
     {"^\x93NUMPY", "a NumPy array", from_numpy},
     {"^PK\3\4", "a zip archive, as PyTorch (.pt) and NumPy (.npz) write", function(path)
@@ -354,8 +355,10 @@ local foreign = {
     {"^RIFF....WEBP", "a WebP image", from_image}, {"^II%*\0", "a TIFF image", from_image},
     {"^MM\0%*", "a TIFF image", from_image},
     {"^RIFF....WAVE", "a WAV sound", array_in_python "scipy.io.wavfile.read(PATH)[1]"},
-    {"^MATLAB 5%.0 MAT%-file", "a MATLAB file", in_python "in Python: safetensors.numpy.save_file(scipy.io.loadmat(PATH)"},
-    {"^GGUF", "a GGUF file", nothing}, {"^PAR1", "a Parquet file", nothing}, {"^SQLite format 3\0", "a SQLite database", nothing},
+    {"^MATLAB 5%.0 MAT%-file", "a MATLAB file",
+        in_python "in Python: safetensors.numpy.save_file(scipy.io.loadmat(PATH)"},
+    {"^GGUF", "a GGUF file", nothing}, {"^PAR1", "a Parquet file", nothing},
+    {"^SQLite format 3\0", "a SQLite database", nothing},
     {"^%%PDF%-", "a PDF document", nothing}, {"^\x7fELF", "an ELF file, a program or library", nothing},
     {"^BZh[1-9]1AY&SY", "compressed with bzip2", nothing}, {"^\xfd7zXZ\0", "compressed with xz", nothing},
     {"^%(\xb5\x2f\xfd", "compressed with zstd", nothing}, {"^7z\xbc\xaf\x27\x1c", "a 7z archive", nothing},
@@ -380,7 +383,8 @@ local function describe_foreign(path, message)
     for _, kind in ipairs(foreign) do
         if head:find(kind[1]) then
             local instead = kind[3](path)
-            check.fail("load: %s is %s, not a safetensors file%s", path, kind[2], instead and "; write " .. instead or "")
+            instead = instead and "; write " .. instead or ""
+            check.fail("load: %s is %s, not a safetensors file%s", path, kind[2], instead)
         end
     end
     error(message, 0)
