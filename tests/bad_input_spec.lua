@@ -266,6 +266,56 @@ describe("a function called with a colon", function()
     end)
 end)
 
+local square = flow.zeros({2, 2}, {placement = flow.placement("cpu", {{0}}), sbp = {"B", "B"}})
+local sgd = flow.optim.SGD({flow.ones(2):requires_grad_()}, {lr = 1})
+local batches = flow.data.loader(flow.data.tensors(flow.ones(2)))
+local generator = flow.generator(1)
+
+refuses("unknown fields and positions", {
+    {"x:stride() is a Lua list: x:stride()[1] is the stride of axis 0, or x:stride(0)", function() return x:stride()[0] end},
+    {"p.ranks is a Lua list: p.ranks[1] is the first one", function() return square.placement.ranks[0] end},
+    {"p.ranks is a Lua list: p.ranks[1] is the first one", function() return square.placement.ranks[1][0] end},
+    {"p.hierarchy is a Lua list: p.hierarchy[1] is the size of hierarchy axis 0", function() return square.placement.hierarchy[-1] end},
+    {"x.sbp is a Lua list: x.sbp[1] belongs to hierarchy axis 0", function() return square.sbp[0] end},
+    {"an sbp has no field 'axis'; it is a list of 2", function() return square.sbp.axis end},
+    {"an sbp has no field that can be assigned, got '1'", function() square.sbp[1] = "B" end},
+    {"a placement has no field that can be assigned, got 'foo'", function() square.placement.foo = 3 end},
+    {"a generator has no field that can be assigned, got 'foo'", function() generator.foo = 3 end},
+    {"a generator has no 'seed'; it is called 'manual_seed' here", function() generator.seed() end},
+    {"a generator has no 'device'; it has load_state, manual_seed, state", function() return generator.device end},
+    {"a generator has no 'stat'; did you mean 'state'?", function() generator:stat() end},
+    {"a hook's handle has no 'close'; it has remove", function() flow.ones(1):requires_grad_():register_hook(print):close() end},
+    {"a scope (for local _ <close> = ...) has no 'close'", function()
+        local scope <close> = flow.no_grad()
+        scope:close()
+    end},
+    {"engine has no 'stat'; did you mean 'stats'?", function() flow.engine.stat() end},
+    {"infer_cache has no 'size'; it has clear, stats", function() return flow.infer_cache.size end},
+    {"Loader has no [1]; write for batch in loader do, or loader:next()", function() return batches[1] end},
+    {"Tensors has no [1]; write dataset:batch(positions)", function() return batches.dataset[1] end},
+    {"optimizer.groups is a list of 1: its first is optimizer.groups[1], got 0", function() return sgd.groups[0] end},
+    {"optimizer.groups is a list of 1: its first is optimizer.groups[1], got 'lr'", function() sgd.groups.lr = 3 end},
+})
+
+describe("lists that objects give", function()
+    it("are lists in every other way", function()
+        local p = square.placement
+        for _, case in ipairs {{x:stride(), x:stride()}, {p.ranks[1], {0}}, {p.ranks, {{0}}}, {p.hierarchy, {1, 1}}} do
+            local list, count = case[1], 0
+            for _ in ipairs(list) do count = count + 1 end
+            assert.are.same(case[2], list)
+            assert.are.equal(#list, count)
+            assert.are.equal(#list, select("#", table.unpack(list)))
+            assert.is_nil(list[#list + 1])
+        end
+        assert.are.equal("[[0]]", tostring(p.ranks))
+        assert.is_true(flow.placement("cpu", p.ranks) == p)
+        assert.is_nil(square.sbp[3])
+        assert.are.equal(1, #sgd.groups)
+        assert.is_nil(sgd.groups[2])
+    end)
+end)
+
 refuses("porting", {
     {"sum: missing argument 'x' (a method is called with a colon: x:sum())", function() x.sum() end},
     {"sum: x must be a tensor, got number; write x:sum(...) or flow.sum(x, ...)", function() x.sum(0) end},

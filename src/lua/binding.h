@@ -45,6 +45,13 @@ const char *fl_lua_push_colon(lua_State *L, const char *object, const char *meth
 ** call others; the errors of all others say so of themselves. */
 void fl_lua_refuse_colon(lua_State *L);
 
+/* Makes unknown names of the table whose metatable is on top of the stack an error: "engine has no 'x'". */
+void fl_lua_set_strict(lua_State *L, const char *name);
+/* Makes assigning to fields of the userdata whose metatable is on top an error: "a placement has no fields that ...". */
+void fl_lua_set_constant(lua_State *L, const char *what);
+/* Both for a userdata: its methods are those of the table at __index, or none. */
+void fl_lua_set_object(lua_State *L, const char *what);
+
 /* What a value is called in messages: "nil", "a tensor" is "tensor", tables are "table". */
 const char *fl_lua_type_name(lua_State *L, int index);
 
@@ -252,6 +259,9 @@ typedef struct fl_lua_field {
     const char *name;
     void (*get)(lua_State *L, fl_tensor *t);    /* pushes the value */
 } fl_lua_field;
+/* The list on top of the stack prints as "[2, 3]", compares by its entries, and says at position 0 that Lua counts from 1. */
+typedef enum fl_lua_list { FL_LIST_SHAPE, FL_LIST_STRIDE, FL_LIST_RANKS, FL_LIST_HIERARCHY, FL_LIST_COUNT } fl_lua_list;
+void fl_lua_set_list(lua_State *L, fl_lua_list kind);
 void fl_lua_open_fields(lua_State *L, int methods);     /* fields.c */
 bool fl_lua_is_field(const char *name);
 /* t.name = the value at index 3, for a field that can be assigned; else an error. */

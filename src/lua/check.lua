@@ -110,13 +110,15 @@ end
 ---Makes reading a name that a table (a module, or a class that is its objects' __index) does not have an error.
 ---@param name string
 ---@param t table
+---@param hint string? what to write in place of a number or another key that is no name: "; write x"
 ---@return table t
-function M.strict(name, t)
+function M.strict(name, t, hint)
     local meta = getmetatable(t) or {}
     local inherited = meta.__index
     function meta.__index(_, key)
         local value = inherited and inherited[key]
-        if value ~= nil or type(key) ~= "string" or key:sub(1, 1) == "_" then return value end
+        if value ~= nil or type(key) == "string" and key:sub(1, 1) == "_" then return value end
+        if type(key) ~= "string" then M.fail("%s has no [%s]%s", name, M.got(key), hint or "") end
         M.fail("%s has no %s%s", name, M.quote(key), M.suggest(key, M.sorted_keys(t), name))
     end
     owners[t] = name
@@ -225,10 +227,9 @@ local function is_sbp(value, nested)
     end
     return true
 end
-local shape_meta = getmetatable(flow.empty(0).shape)
 types.list = {"a table", function(value)
     local meta = getmetatable(value)
-    return type(value) == "table" and (meta == nil or meta == shape_meta)
+    return type(value) == "table" and (meta == nil or type(meta) == "table" and rawget(meta, "__is_list") == true)
 end}
 types.sbp = {'an sbp, as "S(0)", "B" or a list of them', is_sbp}
 types.placement = {"a placement, as flow.placement gives", function(value)

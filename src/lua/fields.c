@@ -5,7 +5,13 @@
 
 #include <stdio.h>
 
-static const char shape_meta[] = "flow.shape";
+/* Lists that functions and fields give: what reading position 0 of each says. Their addresses are their metatables' keys. */
+static const char *const list_texts[FL_LIST_COUNT] = {
+    [FL_LIST_SHAPE] = "x.shape is a Lua list: x.shape[1] is the size of axis 0, or x:size(0); x:size(-1) is the size of the last axis",
+    [FL_LIST_STRIDE] = "x:stride() is a Lua list: x:stride()[1] is the stride of axis 0, or x:stride(0)",
+    [FL_LIST_RANKS] = "p.ranks is a Lua list: p.ranks[1] is the first one",
+    [FL_LIST_HIERARCHY] = "p.hierarchy is a Lua list: p.hierarchy[1] is the size of hierarchy axis 0",
+};
 
 void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions)
 {
@@ -25,11 +31,16 @@ static void get_shape(lua_State *L, fl_tensor *t)
         lua_pushinteger(L, shape->dims[i]);
         lua_rawseti(L, -2, i + 1);
     }
-    lua_rawgetp(L, LUA_REGISTRYINDEX, shape_meta);
+    fl_lua_set_list(L, FL_LIST_SHAPE);
+}
+
+void fl_lua_set_list(lua_State *L, fl_lua_list kind)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &list_texts[kind]);
     lua_setmetatable(L, -2);
 }
 
-static int shape_tostring(lua_State *L)
+static int list_tostring(lua_State *L)
 {
     luaL_Buffer b;
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -47,14 +58,14 @@ static int shape_tostring(lua_State *L)
     return 1;
 }
 
-/* x.shape[key] of a key that it does not have. A size may be missing (x.shape[3] or 1), position 0 is a mistake. */
-static int shape_index(lua_State *L)
+/* list[key] of a key that it does not have. An entry may be missing (x.shape[3] or 1), position 0 is a mistake. */
+static int list_index(lua_State *L)
 {
     if (!lua_isinteger(L, 2) || lua_tointeger(L, 2) > 0) return 0;
-    FL_RAISE(L, "x.shape is a Lua list: x.shape[1] is the size of axis 0, or x:size(0); x:size(-1) is the size of the last axis");
+    FL_RAISE(L, "%s", lua_tostring(L, lua_upvalueindex(1)));
 }
 
-static int shape_equal(lua_State *L)
+static int list_equal(lua_State *L)
 {
     for (int i = 1; i <= 2; i++) luaL_checktype(L, i, LUA_TTABLE);
     lua_Unsigned n = lua_rawlen(L, 1);
@@ -121,10 +132,15 @@ void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name)
 
 void fl_lua_open_fields(lua_State *L, int methods)
 {
-    static const luaL_Reg meta[] = {{"__tostring", shape_tostring}, {"__index", shape_index}, {"__eq", shape_equal}, {NULL, NULL}};
-    lua_createtable(L, 0, 3);
-    luaL_setfuncs(L, meta, 0);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, shape_meta);
+    static const luaL_Reg meta[] = {{"__tostring", list_tostring}, {"__index", list_index}, {"__eq", list_equal}, {NULL, NULL}};
+    for (int i = 0; i < FL_LIST_COUNT; i++) {
+        lua_createtable(L, 0, 4);
+        lua_pushstring(L, list_texts[i]);
+        luaL_setfuncs(L, meta, 1);
+        lua_pushboolean(L, true);
+        lua_setfield(L, -2, "__is_list");       /* for check.lua */
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &list_texts[i]);
+    }
     for (int i = 0; i < FIELD_COUNT; i++) {
         lua_pushlightuserdata(L, (void *)&fields[i]);
         lua_setfield(L, methods, fields[i].name);

@@ -121,6 +121,7 @@ void fl_lua_open_generator(lua_State *L, int flow)
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, generator_tostring);
     lua_setfield(L, -2, "__tostring");
+    fl_lua_set_object(L, "a generator");
     lua_pop(L, 1);
     lua_pushcfunction(L, generator_new);
     lua_setfield(L, flow, "generator");

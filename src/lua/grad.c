@@ -285,5 +285,6 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
     luaL_setfuncs(L, handle, 0);
     lua_pushvalue(L, -1);
     lua_setfield(L, -2, "__index");
+    fl_lua_set_object(L, "a hook's handle");
     lua_pop(L, 1);
 }

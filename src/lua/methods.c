@@ -68,6 +68,7 @@ static int tensor_stride(lua_State *L)
         lua_pushinteger(L, t->strides[i]);
         lua_rawseti(L, -2, i + 1);
     }
+    fl_lua_set_list(L, FL_LIST_STRIDE);
     return 1;
 }
 

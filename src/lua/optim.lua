@@ -46,9 +46,9 @@ local function entries_of(who, params)
         return list
     end
     local count, keys = 0, 0
-    while params[count + 1] ~= nil do
+    while rawget(params, count + 1) ~= nil do
         count = count + 1
-        list[count] = params[count]
+        list[count] = rawget(params, count)
     end
     for _ in pairs(params) do keys = keys + 1 end
     if keys ~= count then check_keys(who, params, count) end
@@ -95,7 +95,7 @@ local function check_group(who, group)
 end
 
 local function make_groups(self, params, opts)
-    local grouped = type(params) == "table" and not nn_module.is_module(params) and is_group(params[1])
+    local grouped = type(params) == "table" and not nn_module.is_module(params) and is_group(rawget(params, 1))
     local given = grouped and entries_of(self.name, params) or {{params = params}}
     local common = check.options(self.name, opts, self.defaults)
     local seen = {}
@@ -119,10 +119,25 @@ local function make_groups(self, params, opts)
     end
 end
 
+-- An optimizer's list of groups: options are those of a group, and position 0 is a mistake.
+local Groups = {__is_list = true}
+
+function Groups:__index(key)
+    if math.type(key) == "integer" and key > 0 then return nil end
+    check.fail("optimizer.groups is a list of %d: its first is optimizer.groups[1], got %s", #self, check.got(key))
+end
+
+function Groups:__newindex(key, value)
+    if math.type(key) ~= "integer" or key < 1 then
+        check.fail("optimizer.groups is a list of %d: its first is optimizer.groups[1], got %s", #self, check.got(key))
+    end
+    rawset(self, key, value)
+end
+
 local function new(class, params, opts, ...)
     check.refuse_colon(class.name, params, "class")
     if select("#", ...) > 0 then check.fail("%s: too many arguments: %s(params, options)", class.name, class.name) end
-    local self = setmetatable({groups = {}, state = {}}, class)
+    local self = setmetatable({groups = setmetatable({}, Groups), state = {}}, class)
     make_groups(self, params, opts)
     return self
 end

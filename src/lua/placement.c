@@ -99,6 +99,7 @@ static void push_ranks(lua_State *L, const fl_placement *p, int axis, int *next)
         else lua_pushinteger(L, p->ranks[(*next)++]);
         lua_rawseti(L, -2, i);
     }
+    fl_lua_set_list(L, FL_LIST_RANKS);
 }
 
 static int placement_index(lua_State *L)
@@ -114,6 +115,7 @@ static int placement_index(lua_State *L)
             lua_pushinteger(L, p->hierarchy[k]);
             lua_rawseti(L, -2, k + 1);
         }
+        fl_lua_set_list(L, FL_LIST_HIERARCHY);
     } else {
         fl_suggestion s = {.word = key};
         fl_suggest_offer(&s, "type");
@@ -197,7 +199,9 @@ static int sbp_index(lua_State *L)
 {
     fl_nd_sbp *box = luaL_checkudata(L, 1, SBP_TYPE);
     lua_Integer k = lua_tointeger(L, 2);
-    if (lua_type(L, 2) != LUA_TNUMBER || k < 1 || k > box->n) lua_pushnil(L);
+    if (!lua_isinteger(L, 2) && lua_type(L, 2) != LUA_TNUMBER) FL_RAISE(L, "an sbp has no field '%s'; it is a list of %d", luaL_tolstring(L, 2, NULL), box->n);
+    if (lua_isinteger(L, 2) && k < 1) FL_RAISE(L, "x.sbp is a Lua list: x.sbp[1] belongs to hierarchy axis 0");
+    if ( k < 1 || k > box->n) lua_pushnil(L);
     else fl_lua_push_sbp(L, fl_nd_sbp_fill(box->at[k - 1], 1));
     return 1;
 }
@@ -257,29 +261,6 @@ static int windows(lua_State *L)
 
 /* ---- opening ---- */
 
-/* __index of the tables flow.placement and flow.sbp; upvalue 1 is the name. */
-static int unknown_field(lua_State *L)
-{
-    luaL_checktype(L, 1, LUA_TTABLE);
-    const char *key = luaL_tolstring(L, 2, NULL);
-    fl_suggestion s = {.word = key};
-    lua_pushnil(L);
-    while (lua_next(L, 1)) {
-        if (lua_type(L, -2) == LUA_TSTRING) fl_suggest_offer(&s, lua_tostring(L, -2));
-        lua_pop(L, 1);
-    }
-    char hint[FL_SUGGEST_TEXT];
-    FL_RAISE(L, "%s has no '%s'%s", lua_tostring(L, lua_upvalueindex(1)), key, fl_suggest_text(hint, &s));
-}
-
-/* Makes unknown fields of the metatable's table (on top of the stack) an error. */
-static void set_strict(lua_State *L, const char *name)
-{
-    lua_pushstring(L, name);
-    lua_pushcclosure(L, unknown_field, 1);
-    lua_setfield(L, -2, "__index");
-}
-
 static const luaL_Reg placement_meta[] = {
     {"__index", placement_index}, {"__tostring", placement_tostring}, {"__eq", placement_equal}, {NULL, NULL}};
 static const luaL_Reg sbp_meta[] = {
@@ -295,8 +276,10 @@ void fl_lua_open_placement(lua_State *L, int flow)
 {
     luaL_newmetatable(L, PLACEMENT_TYPE);
     luaL_setfuncs(L, placement_meta, 0);
+    fl_lua_set_constant(L, "a placement");
     luaL_newmetatable(L, SBP_TYPE);
     luaL_setfuncs(L, sbp_meta, 0);
+    fl_lua_set_constant(L, "an sbp");
     lua_pop(L, 2);
 
     lua_createtable(L, 0, 1);
@@ -305,7 +288,7 @@ void fl_lua_open_placement(lua_State *L, int flow)
     lua_createtable(L, 0, 2);
     lua_pushcfunction(L, placement_new);
     lua_setfield(L, -2, "__call");
-    set_strict(L, "placement");
+    fl_lua_set_strict(L, "placement");
     lua_setmetatable(L, -2);
     lua_setfield(L, flow, "placement");
 
@@ -317,7 +300,7 @@ void fl_lua_open_placement(lua_State *L, int flow)
     set_sbp(L, "partial_max", FL_PMAX);
     set_sbp(L, "partial_min", FL_PMIN);
     lua_createtable(L, 0, 1);
-    set_strict(L, "sbp");
+    fl_lua_set_strict(L, "sbp");
     lua_setmetatable(L, -2);
     lua_setfield(L, flow, "sbp");
     lua_pushcfunction(L, windows);

@@ -250,7 +250,13 @@ void fl_lua_open_runtime(lua_State *L, int flow)
     static const luaL_Reg cache[] = {{"stats", infer_stats}, {"clear", infer_clear}, {NULL, NULL}};
     fl_lua_set_functions(L, flow, functions);
     luaL_newlib(L, engine);
+    lua_createtable(L, 0, 1);
+    fl_lua_set_strict(L, "engine");
+    lua_setmetatable(L, -2);
     lua_setfield(L, flow, "engine");
     luaL_newlib(L, cache);
+    lua_createtable(L, 0, 1);
+    fl_lua_set_strict(L, "infer_cache");
+    lua_setmetatable(L, -2);
     lua_setfield(L, flow, "infer_cache");
 }

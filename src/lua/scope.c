@@ -321,6 +321,7 @@ void fl_lua_open_scopes(lua_State *L)
     }
     lua_pushcfunction(L, scope_close);
     lua_setfield(L, -2, "__close");
+    fl_lua_set_object(L, "a scope (for local _ <close> = ...)");
     lua_newtable(L);
     lua_createtable(L, 0, 1);
     lua_pushliteral(L, "k");
