@@ -229,7 +229,7 @@ describe("a metamethod called with what is none of its own", function()
 end)
 
 describe("a function called with a colon", function()
-    local _ = flow.save, flow.load, flow.show, flow.explain, flow.has
+    for _, name in ipairs {"save", "load", "show", "explain", "has"} do assert(flow[name]) end -- into the table
     local tables = {
         {flow, "flow"}, {flow.nn, "nn"}, {flow.optim, "optim"}, {flow.data, "data"}, {flow.nn.init, "nn.init"},
         {flow.optim.schedule, "optim.schedule"}, {flow.progress, "progress"}, {flow.cli, "cli"}, {flow.sbp, "flow.sbp"},
