@@ -170,6 +170,34 @@ describe("gradients at ties and corners", function()
         for i = 1, 2 do assert.is_true(far(got[i]:to_global{sbp = "B"}:to_local(), want[i]) < 1e-12) end
     end)
 
+    -- The last rank has none of the rows.
+    for _, case in ipairs {
+        {"a reshaped copy", function(x) return x:permute(2, 1, 0):reshape(-1, 6) end},
+        {"a reshaped view", function(x) return x:permute(2, 0, 1):clone():reshape(-1, 6) end},
+    } do
+        it("through what is written to " .. case[1] .. ", of which a rank has none, are the same on all", function()
+            local rows = math.max(1, flow.world_size() - 1)
+            local function gradients(x)
+                local w = x:permute(2, 1, 0):reshape(rows, 6):clone():requires_grad_()
+                x = x:detach():requires_grad_()
+                local doubled = x * 2
+                local y = case[2](doubled)
+                y:mul_(w)
+                local total = y:sin():sum() + doubled:cos():sum()
+                if total.is_global then total = total:to_global{sbp = "B"} end
+                return flow.grad(total, {x, w})
+            end
+            local whole = flow.arange(6 * rows, {dtype = "float64"}):reshape(2, 3, rows) / 7
+            local there = whole:to_global{placement = everywhere, sbp = "B"}:to_global{sbp = "S(2)"}
+            local got = gradients(there)
+            local want = gradients(whole:to_global{placement = flow.placement("cpu", {0}), sbp = "B"})
+            for i = 1, 2 do
+                local one = want[i]:to_global{placement = everywhere, sbp = "B"}:to_local()
+                assert.is_true(far(got[i]:to_global{sbp = "B"}:to_local(), one) < 1e-12)
+            end
+        end)
+    end
+
     it("contiguous() of several parts shares none with its argument", function()
         local here, there = transposed()
         there:contiguous():zero_()

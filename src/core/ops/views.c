@@ -7,8 +7,6 @@
 */
 #include "ops.h"
 
-static const int64_t *local_sizes(const fl_tensor *t) { return t->meta->window.size; }
-
 /* ---- SBP of views ---- */
 
 /* Partial values survive when nothing is converted; sums also on the way to a wider float. */
@@ -70,14 +68,23 @@ static fl_status infer_reshape(fl_infer *c)
     return resolve_sizes(&c->out[0].shape, c, &c->attrs->at[0]);
 }
 
+/* Sizes of a part, of an empty one as if it had a row: what the other ranks can view, it views too, so that all record
+** the same. */
+static void sizes_of_rows(int64_t *out, const fl_meta *m)
+{
+    for (int i = 0; i < m->shape.ndim; i++) out[i] = m->window.size[i] || m->numel == 0 ? m->window.size[i] : 1;
+}
+
 /* Strides of the input's local part seen as the result's local sizes; v->possible says whether there are any. Walks from
 ** the last axis: a run of input axes that lie one inside the other can be cut anew in any way. */
 static void view_reshape(fl_view_request *v)
 {
-    const int64_t *in = local_sizes(v->in), *out = v->out_meta->window.size;
+    int64_t in[FL_MAX_NDIM], out[FL_MAX_NDIM];
     int in_axis = v->in->meta->shape.ndim - 1, out_axis = v->out_meta->shape.ndim - 1;
+    sizes_of_rows(in, v->in->meta);
+    sizes_of_rows(out, v->out_meta);
     v->offset = 0;
-    if (v->in->contiguous || v->out_meta->local_numel == 0) {
+    if (v->out_meta->local_numel ? v->in->contiguous : v->out_meta->numel == 0) {
         fl_shape_strides(v->strides, out, out_axis + 1);
         return;
     }
