@@ -401,7 +401,7 @@ end
 
 -- Errors of some elements alone.
 function M.of_an_element(message)
-  for _, text in ipairs {"division by zero", "negative integer powers", "%] is %S+, but", "probability %S+ is not between"} do
+  for _, text in ipairs {"division by zero", "negative integer powers", " is %-?%d+, but ", "probability %S+ is not between"} do
     if message:find(text) then return true end
   end
   return false
