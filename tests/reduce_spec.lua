@@ -448,3 +448,31 @@ describe("messages", function()
     it(case[1], function() assert.are.equal(case[1], message(case[2])) end)
   end
 end)
+
+describe("a split axis of 16-bit floats", function()
+  local place = flow.placement("cpu", {0})
+  local function split(t) return t:to_global {placement = place, sbp = "S(0)"} end
+
+  -- {name, of x: 40 times 300 or -250; its squares and cubes leave the range of float16}
+  for _, case in ipairs {
+    {"norm", function(x) return x:norm() end}, {"norm of 3", function(x) return x:norm(3) end}, {"std", function(x) return x:std() end},
+    {"var", function(x) return x:var() end},
+  } do
+    it("is reduced in float32: " .. case[1], function()
+      for _, dtype in ipairs {"float16", "bfloat16"} do
+        local x = flow.full({40}, 300, {dtype = dtype})
+        x[{{0, 20}}] = -250
+        local want, got = case[2](x), case[2](split(x))
+        assert.are.equal(dtype, got.dtype)
+        assert.are.equal(want:item(), got:item(), dtype)
+      end
+    end)
+  end
+
+  it("may have more elements than the largest float16", function()
+    local x = flow.zeros({70000}, {dtype = "float16"})
+    assert.are.equal(x:logsumexp():item(), split(x):logsumexp():item())
+    assert.are.equal(x:softmax(0)[0]:item(), split(x):softmax(0)[0]:item())
+    assert.are.equal(x:log_softmax(0)[0]:item(), split(x):log_softmax(0)[0]:item())
+  end)
+end)

@@ -92,6 +92,20 @@ fl_tensor *chain_unsqueeze(fl_chain *c, fl_tensor *x, int axis)
     return chain_reshape(c, x, &shape);
 }
 
+fl_tensor *chain_cast(fl_chain *c, fl_tensor *x, fl_dtype dtype)
+{
+    if (!x || x->meta->dtype == dtype) return x;
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(cast));
+    fl_attr_set(&a, 0, dtype);
+    return CHAIN_CALL(c, &a, cast, fl_of(x));
+}
+
+fl_tensor *chain_widen(fl_chain *c, fl_tensor *x)
+{
+    return x && fl_dtype_is_float(x->meta->dtype) && fl_dtype_size(x->meta->dtype) == 2 ? chain_cast(c, x, FL_FLOAT32) : x;
+}
+
 fl_tensor *chain_whole(fl_chain *c, fl_tensor *x)
 {
     fl_tensor *whole = NULL;

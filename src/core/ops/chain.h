@@ -46,6 +46,12 @@ fl_tensor *chain_amax(fl_chain *c, fl_tensor *x, uint32_t axes, bool keepdim);
 fl_tensor *chain_reshape(fl_chain *c, fl_tensor *x, const fl_shape *shape);
 fl_tensor *chain_unsqueeze(fl_chain *c, fl_tensor *x, int axis);
 
+/* x in a dtype, x itself where it has that. */
+fl_tensor *chain_cast(fl_chain *c, fl_tensor *x, fl_dtype dtype);
+/* x as float32 where it is a float of 16 bits: its squares, powers and sums would leave its range, and kernels compute them in
+** float32 too. */
+fl_tensor *chain_widen(fl_chain *c, fl_tensor *x);
+
 /* x whole on every rank where it is partial: small results that several ops need are added up once. */
 fl_tensor *chain_whole(fl_chain *c, fl_tensor *x);
 

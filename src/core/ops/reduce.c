@@ -615,12 +615,13 @@ static fl_status cpu_std(fl_kernel *k)
     return run_reduce(k, around_correction, job);
 }
 
-/* The variance in other ops, for a split axis. */
+/* The variance in other ops, for a split axis; that of 16-bit floats in float32. */
 static fl_tensor *chain_var(fl_chain *c, fl_tensor *x, const fl_attrs *attrs)
 {
     uint32_t mask;
     const fl_shape *shape = &x->meta->shape;
     c->status = fl_reduce_axes(&mask, "var", &attrs->at[0], shape);
+    x = chain_widen(c, x);
     fl_tensor *d = chain_sub(c, x, chain_mean(c, x, mask, true));
     fl_tensor *squares = CHAIN_CALL(c, NULL, square, fl_of(d));
     return chain_mul_number(c, chain_sum(c, squares, mask, attrs->at[2].integer != 0), 1.0 / divisor(attrs, count_of(shape, mask)));
@@ -629,7 +630,7 @@ static fl_tensor *chain_var(fl_chain *c, fl_tensor *x, const fl_attrs *attrs)
 static fl_status body_var(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_chain c = {0};
-    *out = fl_chain_take(&c, chain_var(&c, in[0].tensor, attrs));
+    *out = fl_chain_take(&c, chain_cast(&c, chain_var(&c, in[0].tensor, attrs), in[0].tensor->meta->dtype));
     return fl_chain_end(&c);
 }
 
@@ -637,7 +638,7 @@ static fl_status body_std(fl_tensor **out, const fl_operand *in, int nin, const 
 {
     fl_chain c = {0};
     fl_tensor *variance = chain_var(&c, in[0].tensor, attrs);
-    *out = fl_chain_take(&c, CHAIN_CALL(&c, NULL, sqrt, fl_of(variance)));
+    *out = fl_chain_take(&c, chain_cast(&c, CHAIN_CALL(&c, NULL, sqrt, fl_of(variance)), in[0].tensor->meta->dtype));
     return fl_chain_end(&c);
 }
 
@@ -714,7 +715,7 @@ static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const
     double p = fl_attr_number(&attrs->at[0]);
     bool keepdim = attrs->at[2].integer != 0;
     FL_TRY(fl_reduce_axes(&mask, "norm", &attrs->at[1], &x->meta->shape));
-    fl_tensor *magnitude = CHAIN_CALL(&c, NULL, abs, fl_of(x));
+    fl_tensor *magnitude = CHAIN_CALL(&c, NULL, abs, fl_of(chain_widen(&c, x)));
     if (isinf(p)) result = over_axes(&c, p > 0 ? FL_OP_REF(amax) : FL_OP_REF(amin), magnitude, mask, keepdim);
     else if (p == 0) {
         fl_tensor *nonzero = CHAIN_CALL(&c, NULL, sign, fl_of(magnitude));
@@ -725,7 +726,7 @@ static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const
         fl_tensor *sum = chain_sum(&c, powers, mask, keepdim);
         result = CHAIN_CALL(&c, NULL, pow, fl_of(sum), fl_of_number(1 / p));
     }
-    *out = fl_chain_take(&c, result);
+    *out = fl_chain_take(&c, chain_cast(&c, result, x->meta->dtype));
     return fl_chain_end(&c);
 }
 
@@ -795,15 +796,16 @@ static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, 
 {
     uint32_t mask;
     fl_chain c = {0};
-    fl_tensor *x = in[0].tensor;
     fl_shape shape;
-    FL_TRY(fl_reduce_axes(&mask, "logsumexp", &attrs->at[0], &x->meta->shape));
-    fl_reduce_shape(&shape, &x->meta->shape, mask, attrs->at[1].integer != 0);
+    FL_TRY(fl_reduce_axes(&mask, "logsumexp", &attrs->at[0], &in[0].tensor->meta->shape));
+    fl_tensor *x = chain_widen(&c, in[0].tensor);
+    fl_reduce_shape(&shape, &in[0].tensor->meta->shape, mask, attrs->at[1].integer != 0);
     fl_tensor *largest = chain_whole(&c, chain_amax(&c, x, mask, true));
     fl_tensor *finite = CHAIN_CALL(&c, NULL, isfinite, fl_of(largest));
     fl_tensor *center = CHAIN_CALL(&c, NULL, where, fl_of(finite), fl_of(largest), fl_of_integer(0));
     fl_tensor *sum = chain_whole(&c, chain_sum(&c, chain_exp(&c, chain_sub(&c, x, center)), mask, true));
-    *out = fl_chain_take(&c, chain_reshape(&c, chain_add(&c, chain_log(&c, sum), center), &shape));
+    fl_tensor *result = chain_reshape(&c, chain_add(&c, chain_log(&c, sum), center), &shape);
+    *out = fl_chain_take(&c, chain_cast(&c, result, in[0].tensor->meta->dtype));
     return fl_chain_end(&c);
 }
 

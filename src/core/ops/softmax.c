@@ -61,21 +61,22 @@ static uint32_t axis_mask(const fl_operand *x, const fl_attrs *attrs)
 static fl_status body_softmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_chain c = {0};
-    fl_tensor *x = in[0].tensor;
+    fl_tensor *x = chain_widen(&c, in[0].tensor);
     uint32_t axis = axis_mask(in, attrs);
     fl_tensor *e = chain_exp(&c, chain_sub(&c, x, chain_whole(&c, chain_amax(&c, x, axis, true))));
-    out[0] = fl_chain_take(&c, chain_div(&c, e, chain_whole(&c, chain_sum(&c, e, axis, true))));
+    fl_tensor *result = chain_div(&c, e, chain_whole(&c, chain_sum(&c, e, axis, true)));
+    out[0] = fl_chain_take(&c, chain_cast(&c, result, in[0].tensor->meta->dtype));
     return fl_chain_end(&c);
 }
 
 static fl_status body_log_softmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_chain c = {0};
-    fl_tensor *x = in[0].tensor;
+    fl_tensor *x = chain_widen(&c, in[0].tensor);
     uint32_t axis = axis_mask(in, attrs);
     fl_tensor *shifted = chain_sub(&c, x, chain_whole(&c, chain_amax(&c, x, axis, true)));
     fl_tensor *sum = chain_whole(&c, chain_sum(&c, chain_exp(&c, shifted), axis, true));
-    out[0] = fl_chain_take(&c, chain_sub(&c, shifted, chain_log(&c, sum)));
+    out[0] = fl_chain_take(&c, chain_cast(&c, chain_sub(&c, shifted, chain_log(&c, sum)), in[0].tensor->meta->dtype));
     return fl_chain_end(&c);
 }
 
