@@ -81,8 +81,10 @@ local function run(arguments, environment, ranks, launch)
     return output, tonumber(code), took / 1e9
 end
 
+-- Processes of the job that are there two seconds after it: mpirun may end some milliseconds before its ranks do.
 local function left_behind()
-    local pipe = io.popen(("pgrep -f '[ ]%s/train.lua'"):format(folder))
+    local pipe = io.popen(("for try in $(seq 20); do left=$(pgrep -f '[ ]%s/train.lua') || break; sleep 0.1; done; [ -z \"$left\" ] || echo \"$left\"")
+        :format(folder))
     local text = pipe:read("a")
     pipe:close()
     return text
