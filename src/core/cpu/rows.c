@@ -217,6 +217,7 @@ fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *a, int
     j.block = (rows + 63) / 64 < 32 ? 32 : (rows + 63) / 64;
     j.blocks = (rows + j.block - 1) / j.block;
     size_t row_bytes = (size_t)a->n * j.item;
+    if (row_bytes == 0) return FL_OK;
     j.sums = fl_scratch(FL_KERNEL_SCRATCH, (size_t)(j.blocks + 1) * 2 * row_bytes + 64);
     if (!j.sums) return fl_fail(FL_ERR_MEMORY, "layer_norm: out of memory for scratch space");
     j.partial = j.sums + 2 * row_bytes;
