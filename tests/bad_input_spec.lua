@@ -164,8 +164,11 @@ refuses("arguments", {
     {"memory: too many arguments: memory{reset_peak =, device =}", function() flow.memory({}, 1) end},
     {"to: too many arguments: x:to{dtype =, device =}", function() x:to({dtype = "int64"}, "cpu") end},
     {"requires_grad_: takes true or false, got number", function() x:requires_grad_(0) end},
-    {"grad: a tensor cannot be its own gradient; write x.grad = x:clone() for a copy of it", function() x.grad = x end},
-    {"grad: a tensor cannot be its own gradient; write x.grad = x:clone() for a copy of it", function()
+    {"grad: a tensor and its gradient must not share memory; write x.grad = x:clone() for a copy of it", function() x.grad = x end},
+    {"grad: a tensor and its gradient must not share memory; write x.grad = x:clone() for a copy of it", function() x.grad = x:detach() end},
+    {"save: values is a module; save what it holds: net:state_dict()", function() flow.save(os.tmpname(), nn.ReLU()) end},
+    {"save: 'a.net' is a module; save what it holds: a.net:state_dict()", function() flow.save(os.tmpname(), {a = {net = nn.ReLU()}}) end},
+    {"grad: a tensor and its gradient must not share memory; write x.grad = x:clone() for a copy of it", function()
         local y, z = flow.ones(2), flow.ones(2)
         y.grad, z.grad = z, y
     end},
@@ -560,12 +563,13 @@ describe("flow.has", function()
     for _, name in ipairs {
         "matmul", "tensor", "placement", "save", "has", "nn", "nn.Linear", "nn.Linear.forward", "nn.init", "optim.AdamW",
         "optim.AdamW.step", "data.loader", "engine.stats", "sbp.split", "x:sum", "x.sum", "x:add_", "x.shape", "x:backward",
+        "flow.sum", "flow.nn.Linear",
     } do
         it("finds " .. name, function() assert.is_true(flow.has(name)) end)
     end
     for _, name in ipairs {
         "svd", "nn.LSTM", "x:svd", "x:eq_", "_op", "_testing.ops", "check", "nn.Linear._x", "matmul.x", "", ".", "nn.", "x:", "x",
-        "x.", "version.x", "optim.AdamW.nothing",
+        "x.", "version.x", "optim.AdamW.nothing", "flow.", "flow.svd", "flow",
     } do
         it("does not find '" .. name .. "'", function() assert.is_false(flow.has(name)) end)
     end

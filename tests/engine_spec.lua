@@ -87,6 +87,12 @@ describe("a training", function()
         assert.are.equal("flowlua: FLOW_ENGINE=fast is none of naive, queued, auto; using auto\n2.0\n", output)
         assert.are.equal(0, code)
     end)
+
+    it("on a level of the CPU that does not exist says so and takes the best", function()
+        local output, code = run("print(require('flow').ones(2):sum():item())", "FLOW_CPU=avx9")
+        assert.matches("^flowlua: FLOW_CPU=avx9 is none of base, avx2, avx512; using %w+\n2.0\n$", output)
+        assert.are.equal(0, code)
+    end)
 end)
 
 describe("a queued op that fails", function()

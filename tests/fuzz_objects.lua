@@ -374,5 +374,6 @@ for i = first, last do
 end
 local ok, message = pcall(flow.sync)
 if not ok then complain(last, tostring(message)) end
+if flow.rank() == 0 then os.remove "stored.safetensors" end
 print(("%d of %d functions and methods reached"):format(count, total))
 print("end")

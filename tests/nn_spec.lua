@@ -398,6 +398,19 @@ describe("modules that go wrong", function()
         end, "Sequential contains itself, as '2'"},
         {"a buffer with a dot", function() nn.ReLU():register_buffer("a.b", flow.ones(1)) end,
             "register_buffer: a name is not empty and has no dot, got 'a.b'"},
+        {"a number as a parameter", function() nn.Linear(2, 3).weight = 3 end,
+            "Linear: 'weight' is a parameter: it takes a tensor (or nil, to drop it), got 3"},
+        {"a tensor in the place of a module", function() nn.Sequential(nn.ReLU())[1] = flow.ones(2) end,
+            "Sequential: item 1 must be a module, got float32 tensor"},
+        {"a module's class in its place", function()
+            local net = nn.Module:extend("Net")()
+            net.act = nn.ReLU()
+            net.act = nn.GELU
+        end, "Net: 'act' is a module: it takes a module (or nil, to drop it), got class GELU; write nn.GELU()"},
+        {"a buffer called like a parameter", function() nn.Linear(2, 3):register_buffer("weight", flow.ones(2)) end,
+            "register_buffer: 'weight' is already a parameter of Linear; drop it first: module.weight = nil"},
+        {"a parameter called like a field", function() nn.Dropout():register_parameter("p", flow.ones(2)) end,
+            "register_parameter: 'p' is already a field of Dropout; drop it first: module.p = nil"},
         {"a dtype, also without parameters", function() nn.ReLU():to("flaot32") end,
             "to: unknown dtype or device 'flaot32'; did you mean 'float32'?"},
         {"arguments of a class without init", function() nn.Module:extend("Net")(3) end,

@@ -228,6 +228,11 @@ SGD(
         {"a negative rate", function() optim.SGD({p}, {lr = -1}) end, "SGD: lr must be a number >= 0, got -1"},
         {"a rate of NaN", function() optim.SGD({p}, {lr = 0 / 0}) end, nil},
         {"no parameters", function() optim.AdamW({}) end, "AdamW: the list of parameters is empty"},
+        {"whole numbers", function() optim.Adam({flow.zeros(2, {dtype = "int64"})}) end,
+            "Adam: parameter 1 is of dtype int64; only floating-point tensors have gradients"},
+        {"the state of another optimizer", function()
+            optim.AdamW({p}):load_state_dict(optim.SGD({p}, {momentum = 0.9}):state_dict())
+        end, "AdamW:load_state_dict: the state has an option 'dampening', which AdamW does not have; was it saved by another optimizer?"},
         {"nil", function() optim.AdamW() end, "AdamW: takes a list of parameters, got nil"},
         {"what is no tensor", function() optim.Adam({p, 3}) end, "Adam: parameter 2 must be a tensor, got 3"},
         {"what was computed", function() optim.Adam({p * 2}) end,

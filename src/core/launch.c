@@ -226,14 +226,22 @@ static int own_cores = 1;
 
 int fl_launch_cores(void) { return own_cores; }
 
+/* FLOW_SHARED=0 turns the memory that ranks of one host share off. */
+static bool may_share(int rank)
+{
+    const char *text = given("FLOW_SHARED");
+    if (text && strcmp(text, "0") != 0 && strcmp(text, "1") != 0 && rank == 0)
+        fprintf(stderr, "flowlua: FLOW_SHARED=%s is neither 0 nor 1; using 1\n", text);
+    return !text || strcmp(text, "0") != 0;
+}
+
 static void make_offer(offer *mine, const fl_transport *t)
 {
-    const char *shared = given("FLOW_SHARED");
     memset(mine, 0, sizeof *mine);
     gethostname(mine->host, sizeof mine->host - 1);
     mine->seed = fl_generator_current()->seed;
     mine->level = fl_cpu_level();
-    mine->shares = !(shared && strcmp(shared, "0") == 0) && fl_shared_create(mine->card, t->rank, t->size);
+    mine->shares = may_share(t->rank) && fl_shared_create(mine->card, t->rank, t->size);
 }
 
 /* Ranks on this rank's host and its position among them. */

@@ -4,8 +4,8 @@
 ** The header is padded with spaces to a multiple of 8, so that the data begins aligned. Integers are printed as
 ** integers, never through a double.
 **
-** A temporary file is called <target>.<host>.<pid>.<attempt>.tmp and locked while its writer lives, so the next save of that
-** target can remove those of this host whose lock is free: what processes that were killed have left. Files of other hosts
+** A temporary file is called <target>.<host>.<pid>.<attempt>.tmp and locked while its writer lives, so the next save
+** into that folder can remove those of this host whose lock is free: what processes that were killed have left. Files of other hosts
 ** are left alone, because locks need not reach from host to host.
 */
 #define _GNU_SOURCE             /* fallocate */
@@ -161,16 +161,17 @@ static void name_temporary(fl_safetensors_writer *w, uint64_t host, int64_t pid,
             host, pid, attempt);
 }
 
-/* Is `name` a temporary name of this target, made on this host? */
-static bool is_leftover(const fl_safetensors_writer *w, const char *name, uint64_t host)
+/* Is `name` a temporary name made on this host, of any target? */
+static bool is_leftover(const char *name, uint64_t host)
 {
-    const char *base = base_name(w->path);
-    int kept = kept_length(base), end = 0;
-    uint64_t its;
+    char mark[1 + 16 + 1 + 1];
+    snprintf(mark, sizeof mark, ".%016" PRIx64 ".", host);
+    const char *at = strstr(name, mark);
     int64_t pid, attempt;
-    if (strncmp(name, base, (size_t)kept) != 0) return false;
-    name += kept;
-    return sscanf(name, ".%16" SCNx64 ".%" SCNd64 ".%" SCNd64 ".tmp%n", &its, &pid, &attempt, &end) == 3 && end > 0 && !name[end] && its == host;
+    int end = 0;
+    if (!at || at == name) return false;
+    at += sizeof mark - 1;
+    return sscanf(at, "%" SCNd64 ".%" SCNd64 ".tmp%n", &pid, &attempt, &end) == 2 && end > 0 && !at[end];
 }
 
 /* Removes a temporary file if nobody holds its lock. */
@@ -203,7 +204,7 @@ static void leftovers_remove(const fl_safetensors_writer *w)
     }
     uint64_t host = host_hash();
     for (struct dirent *entry; (entry = readdir(folder));)
-        if (is_leftover(w, entry->d_name, host)) leftover_remove(file, entry->d_name);
+        if (is_leftover(entry->d_name, host)) leftover_remove(file, entry->d_name);
     closedir(folder);
 }
 

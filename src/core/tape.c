@@ -510,7 +510,7 @@ fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
         return fl_fail(FL_ERR_SHAPE, "grad: the gradient of %s must be of the same kind, this is %s", fl_meta_placed_text(want, t->meta),
                        fl_meta_placed_text(have, grad->meta));
     for (const fl_tensor *g = grad; g; g = g->autograd ? g->autograd->grad : NULL)
-        if (g == t) return fl_fail(FL_ERR_VALUE, "grad: a tensor cannot be its own gradient; write x.grad = x:clone() for a copy of it");
+        if (g == t || (g->storage == t->storage && t->storage)) return fl_fail(FL_ERR_VALUE, "grad: a tensor and its gradient must not share memory; write x.grad = x:clone() for a copy of it");
     if (!grad && !t->autograd) return FL_OK;
     fl_autograd *a = fl_tape_record_of(t);
     if (!a) return out_of_memory();

@@ -76,6 +76,11 @@ local function pack_map(job, t, keys, path, depth)
 end
 
 local function pack_table(job, t, path, depth)
+    local module = package.loaded["flow.module"]
+    if module and module.is_module(t) then
+        check.fail("save: %s is a module; save what it holds: %s:state_dict()", path == "" and "values" or
+            "'" .. path .. "'", path == "" and "net" or path)
+    end
     if depth > DEPTH then check.fail("save: '%s' is nested deeper than %d tables (or contains itself)", path, DEPTH) end
     local is_list, plain = json.is_list(t), true
     local result = is_list and {} or ordered.new()

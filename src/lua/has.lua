@@ -21,7 +21,7 @@ local function member(holder, word)
     return meta and member(rawget(meta, "__index"), word)
 end
 
----Does flow have a function, module or class of that name ("matmul", "nn.Linear"), or a tensor a method or field
+---Does flow have a function, module or class of that name ("matmul", "flow.nn.Linear"), or a tensor a method or field
 ---("x:sum", "x.shape")?
 ---@param name string
 ---@return boolean
@@ -33,6 +33,7 @@ local function has(name)
     local method = name:match("^x[:.](.*)$")
     if method then return flow._methods[method] ~= nil end
     local value = flow
+    name = name:match("^flow%.(.+)$") or name
     for word in (name .. "."):gmatch("(.-)%.") do
         value = member(value, word)
         if value == nil then return false end

@@ -148,6 +148,18 @@ local function check_name(self, key, value)
     end
 end
 
+-- What a field that holds a part of the network takes in its place: a tensor, or a module. nil drops the part first.
+local expected = {parameter = "a tensor", buffer = "a tensor", module = "a module"}
+
+local function check_kind(self, key, value)
+    local kind = self[KINDS][key]
+    local wanted = expected[kind]
+    if not wanted or value == nil or self[FIELDS][key] == nil then return end
+    if M.is_module(value) == (kind == "module") and (kind == "module" or is_tensor(value)) then return end
+    check.fail("%s: '%s' is a %s: it takes %s (or nil, to drop it), got %s%s", class_name(self), key, kind, wanted,
+        check.got(value), M.class_hint(value))
+end
+
 local function set(self, key, value)
     local number = math.type(key) and math.tointeger(key)
     if number then
@@ -155,6 +167,7 @@ local function set(self, key, value)
         check_item(self, key, value)
     else
         check_name(self, key, value)
+        check_kind(self, key, value)
     end
     local kinds, order = self[KINDS], self[ORDER]
     if not kinds[key] then order[#order + 1] = key end
@@ -388,26 +401,29 @@ function M.Parameter(t, requires_grad)
 end
 
 -- Names of tensors are joined by dots.
-local function check_key(who, name)
+-- Makes the field `name` a parameter or a buffer. What has the name and is of another kind is not replaced.
+local function register(self, who, kind, name, t)
     if name == "" or name:find("[.%c]") then
         check.fail("%s: a name is not empty and has no dot, got %s", who, check.quote(name))
     end
+    local before = self[FIELDS][name] ~= nil and self[KINDS][name]
+    if before and before ~= kind then
+        check.fail("%s: '%s' is already %s of %s; drop it first: module.%s = nil", who, name,
+            before == "value" and "a field" or "a " .. before, class_name(self), name)
+    end
+    self[name] = nil
+    self[KINDS][name] = kind
+    self[name] = t
 end
 
 ---A tensor that is saved and moved with the module but not trained.
 function Module:register_buffer(name, t)
-    check_key("register_buffer", name)
-    self[name] = nil
-    self[KINDS][name] = "buffer"
-    self[name] = t
+    register(self, "register_buffer", "buffer", name, t)
 end
 
 ---A parameter that may be frozen (requires_grad = false) and is a parameter all the same.
 function Module:register_parameter(name, t)
-    check_key("register_parameter", name)
-    self[name] = nil
-    self[KINDS][name] = "parameter"
-    self[name] = t
+    register(self, "register_parameter", "parameter", name, t)
 end
 
 -- visit(part, key, t, name, kind) for every place that holds a parameter or buffer.

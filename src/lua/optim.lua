@@ -60,7 +60,9 @@ local function parameter_list(who, params)
     local list = entries_of(who, params)
     for i, p in ipairs(list) do
         if not check.is_tensor(p) then check.fail("%s: parameter %d must be a tensor, got %s", who, i, check.got(p)) end
-        if not p.is_leaf then
+        if not p.dtype:find("float") then
+            check.fail("%s: parameter %d is of dtype %s; only floating-point tensors have gradients", who, i, p.dtype)
+        elseif not p.is_leaf then
             check.fail("%s: parameter %d is not a leaf: it was computed, from tensors that require grad", who, i)
         end
     end
@@ -245,11 +247,24 @@ function Optimizer:state_dict()
     return result
 end
 
+-- A state dict of another kind of optimizer has options or tensors that this one does not know.
+local function check_names(self, who, saved, known, what)
+    for _, key in ipairs(check.sorted_keys(saved)) do
+        if known[key] == nil then
+            check.fail("%s: the state has %s %s, which %s does not have; was it saved by another optimizer?", who, what,
+                check.quote(tostring(key)), self.name)
+        end
+    end
+end
+
 -- Does the saved state `entry` fit parameter number `count`?
 local function check_entry(self, who, group, p, entry, count)
     if type(entry) ~= "table" or math.type(entry.step) ~= "integer" or entry.step < 0 then
         check.fail("%s: the state of parameter %d is missing", who, count)
     end
+    local known = {step = true}
+    for _, name in ipairs(self._kept(group)) do known[name] = true end
+    check_names(self, who, entry, known, "a tensor")
     for _, name in ipairs(self._kept(group)) do
         local t = entry[name]
         if t == nil and entry.step > 0 then check.fail("%s: %s of parameter %d is missing", who, name, count) end
@@ -292,6 +307,9 @@ local function check_state(self, state)
         if type(saved) ~= "table" or type(saved.params) ~= "table" or #saved.params ~= #group.params then
             check.fail("%s: group %d of the state does not have the optimizer's %d parameters", who, i, #group.params)
         end
+        local known = {params = true}
+        for key in pairs(self.defaults) do known[key] = true end
+        check_names(self, who, saved, known, "an option")
         options[i] = saved_options(self, who, group, saved)
         for _, p in ipairs(group.params) do
             count = count + 1

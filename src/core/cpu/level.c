@@ -3,6 +3,7 @@
 */
 #include "cpu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static const char *const level_names[FL_LEVEL_COUNT] = {"base", "avx2", "avx512"};
@@ -25,8 +26,10 @@ static fl_level choose_level(void)
 {
     fl_level best = best_level();
     const char *wanted = getenv("FLOW_CPU");
-    for (int i = 0; wanted && i < (int)best; i++)
-        if (strcmp(wanted, level_names[i]) == 0) return (fl_level)i;
+    if (!wanted || !*wanted) return best;
+    for (int i = 0; i < FL_LEVEL_COUNT; i++)
+        if (strcmp(wanted, level_names[i]) == 0) return i < (int)best ? (fl_level)i : best;
+    fprintf(stderr, "flowlua: FLOW_CPU=%s is none of base, avx2, avx512; using %s\n", wanted, level_names[best]);
     return best;
 }
 
