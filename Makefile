@@ -19,7 +19,7 @@ FORTIFY := $(shell echo '\#include <string.h>' | $(CC) -O2 -Werror -U_FORTIFY_SO
 HARDEN_release = -fstack-protector-strong -fstack-clash-protection $(if $(filter x86_64 i%86,$(ARCH)),-fcf-protection) -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(FORTIFY)
 # Every op passes through these files, and none of them holds bytes from outside. There, level 3 computes sizes of blocks at run
 # time and the stack protector guards arrays of operands: 9 % more instructions in a chain of backward, 4 % in a + b.
-HOT_FILES = dispatch storage tape tensor backward
+HOT_FILES = dispatch/dispatch memory/storage memory/tensor autograd/tape autograd/backward
 HOT_release = -fno-stack-protector -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 PIE_release = -fPIE
 LINK_release = -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack
@@ -28,7 +28,7 @@ FLAGS_debug = -O0 -g
 FLAGS_asan = -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer
 FLAGS_tsan = -O1 -g -fsanitize=thread
 FLAGS_checked = $(FLAGS_release)
-CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) $(HARDEN_$(CONFIG)) $(PIE_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP $(LUA_CFLAGS) $(CFLAGS)
+CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) $(HARDEN_$(CONFIG)) $(PIE_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP -Isrc -Isrc/core $(LUA_CFLAGS) $(CFLAGS)
 LDLIBS_ALL = -lcjson -lz -lm -ldl -lpthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -37,16 +37,16 @@ FLAGS_base =
 FLAGS_avx2 = -mavx2 -mfma -mf16c
 FLAGS_avx512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 
-CORE_C := $(sort $(filter-out %.lv.c,$(wildcard src/core/*.c src/core/ops/*.c src/core/cpu/*.c)))
+CORE_C := $(sort $(filter-out %.lv.c,$(wildcard src/core/*/*.c)))
 CORE_LV := $(sort $(wildcard src/core/cpu/*.lv.c))
 CORE_O := $(CORE_C:%.c=$(OUT)/%.o) $(foreach l,$(LEVELS),$(CORE_LV:%.lv.c=$(OUT)/%.$(l).o))
-LUA_C := $(sort $(wildcard src/lua/*.c))
-LUA_MODULES := $(sort $(wildcard src/lua/*.lua))
+LUA_C := $(sort $(wildcard src/lua/*/*.c))
+LUA_MODULES := $(sort $(wildcard src/lua/lib/*.lua))
 LUA_O := $(LUA_C:%.c=$(OUT)/%.o) $(OUT)/src/lua/modules.o
 # The transport between ranks: a plug-in, built where pkg-config knows Open MPI.
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null)
 MPI_LIBS := $(shell pkg-config --libs ompi-c 2>/dev/null)
-MPI_O := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard src/core/mpi/*.c)))
+MPI_O := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard src/core/ranks/mpi/*.c)))
 # The CUDA device: a plug-in, built where nvcc is found. CUDA_ARCHS: present (code for the GPU that is here, and PTX that any
 # GPU from compute 8.0 on can load; the default) or all (what a release carries: code for 7.5, 8.0, 8.6 and 8.9, 9.0, that PTX,
 # all of it compressed and without the lines it comes from).
@@ -62,16 +62,16 @@ CUDA_FLAGS_all = $(eval CUDA_FLAGS_all := $(shell $(NVCC) --help 2>/dev/null | g
 CUDA_PRESENT = $(eval CUDA_PRESENT := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u))$(CUDA_PRESENT)
 CUDA_CODE_present = $(foreach a,$(CUDA_PRESENT),$(call CUDA_CODE_FOR,$(a))) $(CUDA_PTX)
 CUDA_FLAGS_present = -lineinfo
-CUDA_CU := $(sort $(wildcard src/cuda/*.cu))
+CUDA_CU := $(sort $(wildcard src/cuda/*.cu src/cuda/*/*.cu))
 CUDA_O := $(CUDA_CU:%.cu=$(OUT)/%.o)
-NVCC_FLAGS = -std=c++17 -O3 --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall $(addprefix -Xcompiler ,$(HARDEN_$(CONFIG))) -MMD -MP
+NVCC_FLAGS = -Isrc -Isrc/core -std=c++17 -O3 --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall $(addprefix -Xcompiler ,$(HARDEN_$(CONFIG))) -MMD -MP
 # The same sources compiled for the CPU, for tests where there is no GPU; in haste, because there are many templates.
-EMULATED_CC := $(sort $(wildcard src/cuda/*.cc))
+EMULATED_CC := $(sort $(wildcard tests/emulator/*.cc))
 EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)
-EMULATED_FLAGS = -std=gnu++17 $(filter-out -Wstrict-prototypes,$(WARNINGS)) -Wno-unknown-pragmas -Wno-maybe-uninitialized $(FLAGS_$(CONFIG):-O2=-O1) -DFL_EMULATED -fPIC \
+EMULATED_FLAGS = -Isrc -Isrc/core -Itests/emulator -std=gnu++17 $(filter-out -Wstrict-prototypes,$(WARNINGS)) -Wno-unknown-pragmas -Wno-maybe-uninitialized $(FLAGS_$(CONFIG):-O2=-O1) -DFL_EMULATED -fPIC \
 	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include $(wildcard $(CUDA_HOME)/include/cccl)))
 # CONFIG=asan: a kernel may compute an address that it does not use. CONFIG=checked: each access of a kernel is looked at
-# (src/cuda/emulate_check.cc).
+# (tests/emulator/emulate_check.cc).
 EMULATED_LOOKS_asan = -fno-sanitize=pointer-overflow
 EMULATED_LOOKS_checked = -fsanitize=thread,alignment,bounds --param tsan-instrument-func-entry-exit=0
 EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/emulated/fake_nccl.so $(OUT)/tests/emulate)
@@ -96,7 +96,7 @@ $(OUT)/%.o: %.cu
 	$(NVCC) $(NVCC_FLAGS) $(CUDA_FLAGS_$(CUDA_ARCHS)) $(CUDA_CODE_$(CUDA_ARCHS)) -c $< -o $@
 
 # Elementwise arithmetic is bound by memory: rounded as on the CPU, operation by operation.
-$(OUT)/src/cuda/elementwise.o: NVCC_FLAGS += -fmad=false
+$(OUT)/src/cuda/kernels/elementwise.o: NVCC_FLAGS += -fmad=false
 
 $(OUT)/emulated/flowlua-cuda.so: $(EMULATED_O)
 	$(CXX) $(FLAGS_$(CONFIG)) -shared -o $@ $(EMULATED_O)
@@ -130,7 +130,7 @@ $(OUT)/src/lua/modules.c: $(LUA_MODULES) scripts/embed.sh
 	@mkdir -p $(dir $@)
 	sh scripts/embed.sh $(LUA_MODULES) > $@
 $(OUT)/src/lua/modules.o: $(OUT)/src/lua/modules.c
-	$(CC) $(CFLAGS_ALL) -Isrc/lua -c $< -o $@
+	$(CC) $(CFLAGS_ALL) -Isrc/lua/bind -c $< -o $@
 
 # Other flags make all objects anew.
 $(LUA_O) $(CORE_O) $(MPI_O): $(OUT)/flags
@@ -142,7 +142,7 @@ FORCE:
 # C tests: each links the core alone.
 $(OUT)/tests/%: tests/c/%.c $(CORE_O)
 	@mkdir -p $(dir $@)
-	$(CC) $(CFLAGS_ALL) -Isrc/core -o $@ $< $(CORE_O) $(LDLIBS_ALL)
+	$(CC) $(CFLAGS_ALL) -o $@ $< $(CORE_O) $(LDLIBS_ALL)
 
 install-deps: ## install the packages that are missing, through the system's package manager
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN)

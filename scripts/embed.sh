@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes a C file with every Lua module given as a byte array and a table of them (see src/lua/modules.h).
+# Writes a C file with every Lua module given as a byte array and a table of them (see src/lua/bind/modules.h).
 set -eu
 printf '#include "modules.h"\n'
 for path in "$@"; do

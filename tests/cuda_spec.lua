@@ -36,7 +36,7 @@ describe("the CUDA plug-in", function()
 
     it("says of every kernel how many threads it may have", function()   -- or ptxas may give it more registers than they can have
         local without = {}
-        local files = io.popen "ls src/cuda/*.cu src/cuda/*.cuh"
+        local files = io.popen "find src/cuda -name '*.cu' -o -name '*.cuh'"
         for path in files:lines() do
             for line in io.lines(path) do
                 if line:find("__global__ ", 1, true) and not line:find("__launch_bounds__", 1, true) then

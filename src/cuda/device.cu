@@ -3,8 +3,8 @@
 **
 ** Starting the plug-in asks the driver how many GPUs there are and no more; a GPU gets its context when it is first used.
 */
-#include "copies.h"
-#include "runtime.h"
+#include "cuda/kernels/copies.h"
+#include "cuda/runtime/runtime.h"
 
 #include <stdio.h>
 #include <stdlib.h>

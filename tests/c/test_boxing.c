@@ -5,7 +5,7 @@
 ** plan is checked step by step against the windows of all ranks: what a rank has after a step was held by
 ** the ranks it talks to, and no rank receives more than the step says.
 */
-#include "boxing.h"
+#include "core/boxing/boxing.h"
 #include "check.h"
 
 #include <math.h>

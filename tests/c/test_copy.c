@@ -4,7 +4,7 @@
 */
 #define _GNU_SOURCE
 #include "check.h"
-#include "cpu/cpu.h"
+#include "core/cpu/cpu.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -6,8 +6,8 @@
 */
 #define _GNU_SOURCE
 #include "check.h"
-#include "engine.h"
-#include "team.h"
+#include "core/engine/engine.h"
+#include "core/engine/team.h"
 
 #include <cjson/cJSON.h>
 #include <dirent.h>

@@ -4,7 +4,7 @@
 ** The ops are made up here, with signatures of their own, so that only inference is under test.
 */
 #include "check.h"
-#include "infer.h"
+#include "core/infer/infer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 */
 #include "check.h"
 
-#include "launch.h"
-#include "plugin.h"
+#include "core/ranks/launch.h"
+#include "core/base/plugin.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
 ** test_random.c -- Philox against Random123's published answers; every CPU level against the plain form, bit for bit.
 */
 #include "check.h"
-#include "cpu/random.h"
-#include "random.h"
+#include "core/cpu/random.h"
+#include "core/value/random.h"
 
 #include <math.h>
 #include <stdlib.h>

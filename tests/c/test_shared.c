@@ -3,8 +3,8 @@
 */
 #define _GNU_SOURCE
 #include "check.h"
-#include "shared.h"
-#include "storage.h"
+#include "core/ranks/shared.h"
+#include "core/memory/storage.h"
 
 #include <dirent.h>
 #include <errno.h>

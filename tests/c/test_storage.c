@@ -3,9 +3,9 @@
 */
 #define _GNU_SOURCE
 #include "check.h"
-#include "engine.h"
-#include "device.h"
-#include "storage.h"
+#include "core/engine/engine.h"
+#include "core/memory/device.h"
+#include "core/memory/storage.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 */
 #define _GNU_SOURCE
 #include "check.h"
-#include "engine.h"
+#include "core/engine/engine.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 ** test_values.c -- dtypes, shapes, placements, SBPs and metas.
 */
 #include "check.h"
-#include "meta.h"
+#include "core/value/meta.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 ** aligned than promised, epilogues in float64, what gelu keeps in rows or matrices that are no multiple of 8 elements apart.
 ** Operands of TF32 products are rounded.
 */
-#include "../../src/cuda/emulate.h"
+#include "../emulator/emulate.h"
 
 #include <cublasLt.h>
 #include <cuda_bf16.h>

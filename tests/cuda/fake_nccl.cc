@@ -10,8 +10,8 @@
 ** fail:RANK:NUMBER: there it finds an error, with NUMBER 0 it cannot even join. With FLOW_FAKE_NCCL_LOG, a file to which each
 ** process appends the names of the functions it calls, tests see what was called.
 */
-#include "../../src/cuda/emulate.h"
-#include "../../src/cuda/nccl_abi.h"
+#include "../emulator/emulate.h"
+#include "cuda/runtime/nccl_abi.h"
 
 #include <fcntl.h>
 #include <memory>

@@ -2,7 +2,7 @@
 ** test_emulate.cc -- the emulation of CUDA that kernels are tested with: threads, barriers, order of streams. And divisions of sizes
 ** that no emulation can walk over.
 */
-#include "../../src/cuda/index.h"
+#include "cuda/kernels/index.h"
 #include "../c/check.h"
 
 #ifdef __SANITIZE_ADDRESS__

@@ -6,7 +6,7 @@
 */
 #include "attention.h"
 #include "stage.h"
-#include "../storage.h"
+#include "memory/storage.h"
 
 static const double NS_PER_MULTIPLICATION = 0.03, NS_PER_SCORE = 1;
 

@@ -9,7 +9,7 @@
 ** result does not depend on the number of threads.
 */
 #include "conv.h"
-#include "../storage.h"
+#include "memory/storage.h"
 #include "gemm.h"
 #include "stage.h"
 

@@ -4,7 +4,7 @@
 #ifndef FL_CPU_CONV_H
 #define FL_CPU_CONV_H
 
-#include "../ops/conv.h"
+#include "op/conv.h"
 #include "cpu.h"
 
 /* bias [groups * out] or NULL. */

@@ -7,8 +7,8 @@
 ** power-of-two strides do no harm), or lines with any strides.
 */
 #include "copy.h"
-#include "../layout.h"
-#include "../storage.h"
+#include "base/axes.h"
+#include "memory/storage.h"
 
 enum {
     LINE = 16384,               /* elements of a long line that one unit of work takes */

@@ -8,8 +8,8 @@
 #ifndef FL_CPU_H
 #define FL_CPU_H
 
-#include "../op.h"
-#include "../team.h"
+#include "op/op.h"
+#include "engine/team.h"
 
 typedef enum fl_level { FL_LEVEL_BASE, FL_LEVEL_AVX2, FL_LEVEL_AVX512, FL_LEVEL_COUNT } fl_level;
 

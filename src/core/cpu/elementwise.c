@@ -9,7 +9,7 @@
 #include "elementwise.h"
 #include "copy.h"
 
-#include "../ops/ops.h"
+#include "ops/ops.h"
 
 #include <math.h>
 

@@ -11,7 +11,7 @@
 typedef enum fl_ew_id {
     FL_EW_NONE, /* op->row of ops that are no rows */
 #define EW(id, ...) FL_EW_##id,
-#include "../ops/elementwise.def"
+#include "op/elementwise.def"
 #undef EW
     FL_EW_COUNT
 } fl_ew_id;

@@ -104,6 +104,6 @@
 
 const fl_ew_loop FL_LV(fl_ew_loops)[FL_EW_COUNT][FL_DTYPE_COUNT] = {
 #define EW(id, sig, shape, types, ...) [FL_EW_##id] = {LOOPS_##types(id)},
-#include "../ops/elementwise.def"
+#include "op/elementwise.def"
 #undef EW
 };

@@ -3,7 +3,7 @@
 */
 #include "indices.h"
 #include "stage.h"
-#include "../storage.h"
+#include "memory/storage.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 #ifndef FL_CPU_POOL_H
 #define FL_CPU_POOL_H
 
-#include "../ops/pool.h"
+#include "op/pool.h"
 #include "cpu.h"
 
 /* y: the largest element of every window, taps: which one of the window's it is, counted in rows. The first of equals; a NaN

@@ -7,7 +7,7 @@
 */
 #include "scan.h"
 #include "reduce.h"
-#include "../layout.h"
+#include "base/axes.h"
 
 #include <stdlib.h>
 

@@ -6,8 +6,8 @@
 ** stable sort has but one.
 */
 #include "sort.h"
-#include "../sort_key.h"
-#include "../storage.h"
+#include "base/sort_key.h"
+#include "memory/storage.h"
 #include "stage.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 ** stage.c -- operands of a kernel as plain row-major arrays: see stage.h.
 */
 #include "stage.h"
-#include "../storage.h"
+#include "memory/storage.h"
 
 #include <assert.h>
 

@@ -4,10 +4,10 @@
 ** The hidden op keeps the log-sum-exp of every query and the random key of the dropout, from which backward makes the
 ** weights again. Its own gradient is written in plain ops, where the weights do become a matrix.
 */
-#include "../cpu/attention.h"
-#include "../cpu/stage.h"
-#include "../random.h"
-#include "../storage.h"
+#include "cpu/attention.h"
+#include "cpu/stage.h"
+#include "value/random.h"
+#include "memory/storage.h"
 #include "chain.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 ** chain.c -- several ops as one C expression: see chain.h.
 */
 #include "chain.h"
-#include "../global.h"
+#include "dispatch/cast.h"
 
 #include <assert.h>
 

@@ -5,8 +5,8 @@
 ** The gradients are ops of the same kind: of conv2d, conv2d_input_grad and conv2d_weight_grad each is, up to the order of
 ** operands, the gradient of the others.
 */
-#include "../cpu/conv.h"
-#include "../cpu/stage.h"
+#include "cpu/conv.h"
+#include "cpu/stage.h"
 #include "chain.h"
 
 /* ---- inference ---- */

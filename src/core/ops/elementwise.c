@@ -2,7 +2,7 @@
 ** elementwise.c -- descriptors of the elementwise ops, made from the rows of elementwise.def.
 */
 #include "ops.h"
-#include "../cpu/elementwise.h"
+#include "cpu/elementwise.h"
 
 #include <math.h>
 
@@ -16,7 +16,7 @@ enum {
 
 const fl_ew_row fl_ew_rows[FL_EW_COUNT] = {
 #define EW(id, sig, shape, types, rule, cost, ...) [FL_EW_##id] = {FL_EW_##rule, TYPES_##types, MASK_##shape, cost},
-#include "elementwise.def"
+#include "op/elementwise.def"
 #undef EW
 };
 
@@ -155,5 +155,5 @@ static fl_status grad_gelu(fl_grad *g)
     FL_OP(id) {.name = #id, .sig = signature, .doc = doc_, .nout = 1, .flags = FL_OP_ELEMENTWISE | (flags_),           \
                .infer = infer_row, .sbp = sbp_, .cost = cost_row, .cpu = fl_cpu_elementwise, gradient,                 \
                .flat = fl_cpu_elementwise_flat, .samples = samples_, .row = FL_EW_##id};
-#include "elementwise.def"
+#include "op/elementwise.def"
 #undef EW

@@ -6,9 +6,9 @@
 ** what it does not hold, so the parts add up. The sums go through the indices in order, cut over
 ** columns, so they are the same for any team.
 */
-#include "../cpu/indices.h"
-#include "../cpu/rows.h"
-#include "../cpu/stage.h"
+#include "cpu/indices.h"
+#include "cpu/rows.h"
+#include "cpu/stage.h"
 #include "ops.h"
 
 static const double NS_PER_BYTE = 0.05, NS_PER_ADDITION = 0.1;

@@ -5,8 +5,8 @@
 ** and its like. Positions may be negative (counted from the end): wrap_index makes them plain and names the
 ** first one out of range.
 */
-#include "../boxing.h"
-#include "../global.h"
+#include "boxing/boxing.h"
+#include "dispatch/cast.h"
 #include "ops.h"
 
 /* ---- positions ---- */

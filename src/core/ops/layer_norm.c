@@ -3,8 +3,8 @@
 **
 ** The hidden op keeps mean and 1 / deviation of every row; its gradient is one op that reads everything once.
 */
-#include "../cpu/rows.h"
-#include "../cpu/stage.h"
+#include "cpu/rows.h"
+#include "cpu/stage.h"
 #include "chain.h"
 
 /* Number of leading axes, those that are not normalised; the first attribute counts the others. */

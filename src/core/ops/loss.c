@@ -5,9 +5,9 @@
 ** sum(loss) / sum(count), so that ranks which hold different rows, weights or ignored labels agree. Over a split class
 ** axis every rank adds what its classes contribute (P), given the log-sum-exp over all of them.
 */
-#include "../cpu/indices.h"
-#include "../cpu/rows.h"
-#include "../cpu/stage.h"
+#include "cpu/indices.h"
+#include "cpu/rows.h"
+#include "cpu/stage.h"
 #include "chain.h"
 
 enum { REDUCE_MEAN, REDUCE_SUM, REDUCE_NONE };      /* words of `reduction` */

@@ -7,13 +7,13 @@
 ** An activation is applied to what a product has just written. Gradients of activations are ops of their own: what they
 ** are multiplied with comes out of a product of another node, so no product of this node could take them in.
 */
-#include "../autograd.h"
-#include "../cpu/elementwise.h"
-#include "../cpu/gemm.h"
-#include "../cpu/stage.h"
-#include "../storage.h"
+#include "autograd/autograd.h"
+#include "cpu/elementwise.h"
+#include "cpu/gemm.h"
+#include "cpu/stage.h"
+#include "memory/storage.h"
 #include "chain.h"
-#include "product.h"
+#include "op/product.h"
 
 /* linear_gelu_kept(..., approximate, keep) */
 static bool keeps_product(const fl_attrs *attrs) { return attrs->at[1].integer != 0; }

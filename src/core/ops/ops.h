@@ -4,8 +4,8 @@
 #ifndef FL_OPS_H
 #define FL_OPS_H
 
-#include "../op.h"
-#include "../cpu/cpu.h"
+#include "op/op.h"
+#include "cpu/cpu.h"
 
 /* ---- inference ---- */
 

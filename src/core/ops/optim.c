@@ -7,7 +7,7 @@
 ** Parameters of one call may have different SBPs; those at one position of the lists are split alike.
 */
 #include "ops.h"
-#include "../cpu/optim.h"
+#include "cpu/optim.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 ** The maximum is taken together with the tap of every window that it lies at. Gathering the elements at these taps and
 ** scattering elements to them are each other's gradients, and so are average and spread.
 */
-#include "../cpu/pool.h"
-#include "../cpu/stage.h"
-#include "../storage.h"
+#include "cpu/pool.h"
+#include "cpu/stage.h"
+#include "memory/storage.h"
 #include "chain.h"
 
 enum { TAPS_SCRATCH = 2 };

@@ -5,8 +5,8 @@
 ** the values the whole tensor has. Uniforms of float16 and bfloat16 use as many of the word's bits as the
 ** format has, so that they stay below 1. float64 results hold float32's uniforms and normals.
 */
-#include "../random.h"
-#include "../cpu/random.h"
+#include "value/random.h"
+#include "cpu/random.h"
 #include "ops.h"
 
 #include <stdlib.h>

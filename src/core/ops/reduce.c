@@ -5,7 +5,7 @@
 ** norm, logsumexp) has a body in other ops there. A mean divides by the logical count, so its parts add up.
 */
 #include "chain.h"
-#include "../cpu/reduce.h"
+#include "cpu/reduce.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 **
 ** The gradient of a running sum is the running sum from the other end, so there are two ops, each the other's gradient.
 */
-#include "../cpu/scan.h"
+#include "cpu/scan.h"
 #include "ops.h"
 
 static fl_status infer_cumsum(fl_infer *c)

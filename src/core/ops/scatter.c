@@ -4,8 +4,8 @@
 ** What is written goes through scatter_write_, line by line in the order of the index, so the last of equal places stays. What
 ** is added up is the gradient of gather, then added to x.
 */
-#include "../cpu/indices.h"
-#include "../layout.h"
+#include "cpu/indices.h"
+#include "base/axes.h"
 #include "chain.h"
 
 enum { BESIDE = 64 };           /* lines beside each other that are one unit of work */

@@ -3,8 +3,8 @@
 **
 ** Over a split axis they are written in other ops: the maximum and the sum are then combined over the ranks.
 */
-#include "../cpu/rows.h"
-#include "../cpu/stage.h"
+#include "cpu/rows.h"
+#include "cpu/stage.h"
 #include "chain.h"
 
 /* The axis is the first attribute of all four. */

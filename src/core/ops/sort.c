@@ -3,10 +3,10 @@
 **
 ** The order is that of sort_key.h on every device, equal elements by position: so there is only one result, and sort is stable.
 */
-#include "../cpu/sort.h"
-#include "../cpu/stage.h"
-#include "../line_view.h"
-#include "../storage.h"
+#include "cpu/sort.h"
+#include "cpu/stage.h"
+#include "op/line_view.h"
+#include "memory/storage.h"
 #include "chain.h"
 
 #define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}

@@ -7,7 +7,7 @@
 #ifndef FL_STENCIL_H
 #define FL_STENCIL_H
 
-#include "../op.h"
+#include "op/op.h"
 
 typedef struct fl_stencil {
     int64_t size[2], stride[2], padding[2], dilation[2];

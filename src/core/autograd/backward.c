@@ -1,0 +1,600 @@
+/*
+** backward.c -- gradients flow back through the tape.
+**
+** Nodes are visited from the newest to the oldest: every consumer of a value is newer than its producer,
+** so a node's gradient is complete when it is reached. A leaf's gradient is final when its last
+** contribution has come (`expected`); only then it is boxed and added to .grad. Small ones wait for others, so that
+** their all-reduces travel together.
+*/
+#include "boxing/boxing.h"
+#include "dispatch/cast.h"
+#include "tape.h"
+
+#include <stdlib.h>
+
+/* A leaf of this pass, and what a pass around this one (which called a hook) had left in its record. */
+typedef struct reached_leaf {
+    fl_tensor *leaf;            /* owned */
+    fl_tensor *outer_pending;
+    int outer_expected;
+    void *outer_run;
+} reached_leaf;
+
+/* Final gradients that wait to be boxed together. */
+enum { MAX_WAITING = 64, SMALL_BYTES = 64 << 10, WAITING_BYTES = 256 << 10 };
+typedef struct waiting {
+    int count;
+    int64_t bytes;
+    fl_tensor *leaves[MAX_WAITING], *gradients[MAX_WAITING];    /* owned */
+} waiting;
+
+/* One backward pass. */
+typedef struct pass {
+    fl_node **nodes;            /* reached, to be sorted newest first; owned refs */
+    int64_t count, capacity;
+    reached_leaf *leaves;
+    int64_t leaf_count, leaf_capacity;
+    bool retain, create_graph;
+    bool accumulate;            /* backward: add to .grad; else: deliver to xs */
+    waiting waiting;
+    fl_tensor *const *xs;       /* what flow.grad asks for */
+    fl_tensor **found;          /* their gradients */
+    int xcount;
+} pass;
+
+static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "backward: out of memory for the graph"); }
+
+/* ---- gradients: sums, shapes ---- */
+
+/* May t be written, because nobody else has it or its storage? A view that had to move data is then like any tensor. */
+static bool is_own(fl_tensor *t)
+{
+    if (t->refs != 1 || t->storage->refs != 1 || !t->contiguous) return false;
+    t->moved_view = false;
+    return true;
+}
+
+/* *sum += g, taking over g's reference. */
+static fl_status add_gradient(fl_tensor **sum, fl_tensor *g, bool create_graph)
+{
+    if (!*sum) {
+        *sum = g;
+        return FL_OK;
+    }
+    fl_tensor *total = NULL;
+    bool own = !create_graph && (*sum)->meta == g->meta && is_own(*sum);
+    const fl_operand in[2] = {fl_of(*sum), fl_of(g)};
+    fl_status status = own ? fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL) : fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL);
+    fl_tensor_unref(g);
+    FL_TRY(status);
+    fl_tensor_unref(*sum);
+    *sum = total;
+    return FL_OK;
+}
+
+/* Replaces *g by the sum over the axes that broadcasting added or stretched. */
+static fl_status sum_to_shape(fl_tensor **g, const fl_shape *want)
+{
+    const fl_shape *have = &(*g)->meta->shape;
+    int lead = have->ndim - want->ndim, count = 0;
+    int64_t axes[FL_MAX_NDIM];
+    for (int i = 0; i < have->ndim; i++)
+        if (i < lead || (want->dims[i - lead] == 1 && have->dims[i] != 1)) axes[count++] = i;
+    fl_tensor *t = fl_tensor_ref(*g), *next;
+    fl_status status = FL_OK;
+    if (count) {
+        fl_attrs a;
+        fl_attrs_init(&a, FL_OP_REF(sum));
+        fl_attr_set_list(&a, 0, axes, count);
+        fl_attr_set(&a, 1, true);
+        status = FL_CALL_WITH(&next, &a, sum, fl_of(t));
+        fl_tensor_unref(t);
+        FL_TRY(status);
+        t = next;
+    }
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(reshape));
+    fl_attr_set_list(&a, 0, want->dims, want->ndim);
+    if (!fl_shape_equal(&t->meta->shape, want)) {
+        status = FL_CALL_WITH(&next, &a, reshape, fl_of(t));
+        fl_tensor_unref(t);
+        FL_TRY(status);
+        t = next;
+    }
+    fl_tensor_unref(*g);
+    *g = t;
+    return FL_OK;
+}
+
+/* Brings *g to the shape and dtype of the input it is the gradient of. */
+static fl_status fit_gradient(fl_tensor **g, const fl_meta *meta)
+{
+    if ((*g)->meta == meta) return FL_OK;
+    if (!fl_shape_equal(&(*g)->meta->shape, &meta->shape)) FL_TRY(sum_to_shape(g, &meta->shape));
+    if ((*g)->meta->dtype == meta->dtype) return FL_OK;
+    fl_tensor *cast;
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(cast));
+    fl_attr_set(&a, 0, meta->dtype);
+    FL_TRY(FL_CALL_WITH(&cast, &a, cast, fl_of(*g)));
+    fl_tensor_unref(*g);
+    *g = cast;
+    return FL_OK;
+}
+
+/* A hook may change the values of a gradient and its SBP, nothing else. */
+static fl_status check_replaced(const fl_meta *new, const fl_meta *old)
+{
+    char is[FL_META_TEXT], was[FL_META_TEXT];
+    if (new->dtype == old->dtype && new->is_local == old->is_local && fl_shape_equal(&new->shape, &old->shape)) return FL_OK;
+    return fl_fail(FL_ERR_SHAPE, "backward: a hook returned %s (%s) for a gradient that is %s (%s)", fl_meta_text(is, new),
+                   new->is_local ? "local" : "global", fl_meta_text(was, old), old->is_local ? "local" : "global");
+}
+
+static fl_status run_hooks(fl_tensor **g, const tape_hook *h, int slot)
+{
+    for (; h; h = h->next) {
+        if (h->slot != slot) continue;
+        fl_tensor *replaced = NULL;
+        FL_TRY(h->call(&replaced, *g, h->context));
+        if (!replaced) continue;
+        fl_status status = check_replaced(replaced->meta, (*g)->meta);
+        if (status != FL_OK) {
+            fl_tensor_unref(replaced);
+            return status;
+        }
+        fl_tensor_unref(*g);
+        *g = replaced;
+    }
+    return FL_OK;
+}
+
+/* ---- reaching ---- */
+
+static fl_status reserve(void **list, size_t size, int64_t *capacity, int64_t count)
+{
+    if (count < *capacity) return FL_OK;
+    int64_t more = *capacity ? 2 * *capacity : 64;
+    void *grown = realloc(*list, size * (size_t)more);
+    if (!grown) return out_of_memory();
+    *list = grown;
+    *capacity = more;
+    return FL_OK;
+}
+
+static fl_status reach(pass *p, fl_node *n)
+{
+    if (!n || n->run == p) return FL_OK;
+    if (n->run) return fl_fail(FL_ERR_STATE, "backward: called from inside a backward over the same graph (a hook?)");
+    FL_TRY(reserve((void **)&p->nodes, sizeof *p->nodes, &p->capacity, p->count));
+    p->nodes[p->count++] = fl_node_ref(n);
+    n->run = p;
+    n->wanted = false;
+    return FL_OK;
+}
+
+static fl_status reach_leaf(pass *p, fl_tensor *leaf)
+{
+    fl_autograd *a = fl_tape_record_of(leaf);
+    if (!a) return out_of_memory();
+    if (a->run != p) {
+        FL_TRY(reserve((void **)&p->leaves, sizeof *p->leaves, &p->leaf_capacity, p->leaf_count));
+        p->leaves[p->leaf_count++] = (reached_leaf){fl_tensor_ref(leaf), a->pending, a->expected, a->run};
+        a->pending = NULL;
+        a->expected = 0;
+        a->run = p;
+    }
+    a->expected++;
+    return FL_OK;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    uint64_t x = (*(fl_node *const *)a)->seq, y = (*(fl_node *const *)b)->seq;
+    return x > y ? -1 : x < y;
+}
+
+/* All nodes and leaves below the roots (nodes[0..count) hold the roots on entry). */
+static fl_status reach_all(pass *p)
+{
+    bool sorted = true;
+    for (int64_t i = 0; i < p->count; i++) {
+        fl_node *n = p->nodes[i];
+        for (int j = 0; j < n->nin; j++) {
+            if (n->edges[j].node) FL_TRY(reach(p, n->edges[j].node));
+            if (n->edges[j].leaf) FL_TRY(reach_leaf(p, n->edges[j].leaf));
+        }
+    }
+    for (int64_t i = 1; i < p->count && sorted; i++) sorted = p->nodes[i - 1]->seq > p->nodes[i]->seq;
+    if (!sorted) qsort(p->nodes, (size_t)p->count, sizeof *p->nodes, newest_first);
+    return FL_OK;
+}
+
+/* ---- what is asked for ---- */
+
+static bool asked_leaf(const pass *p, const fl_tensor *leaf)
+{
+    for (int i = 0; i < p->xcount; i++)
+        if (p->xs[i] == leaf) return true;
+    return false;
+}
+
+/* Marks nodes that lead to something asked for (oldest first: producers before consumers). */
+static fl_status mark_wanted(pass *p)
+{
+    for (int i = 0; i < p->xcount; i++) {
+        fl_node *n;
+        int slot;
+        FL_TRY(fl_tape_node_of(&n, &slot, p->xs[i]));
+        if (n && n->run == p) n->wanted = true;
+    }
+    for (int64_t i = p->count - 1; i >= 0; i--) {
+        fl_node *n = p->nodes[i];
+        for (int j = 0; j < n->nin && !n->wanted; j++) {
+            const tape_edge *e = &n->edges[j];
+            n->wanted = p->accumulate ? e->node || e->leaf : (e->node && e->node->wanted) || (e->leaf && asked_leaf(p, e->leaf));
+        }
+    }
+    return FL_OK;
+}
+
+static bool edge_wanted(const pass *p, const tape_edge *e)
+{
+    if (e->node) return e->node->wanted;
+    return e->leaf && (p->accumulate || asked_leaf(p, e->leaf));
+}
+
+/* ---- leaves ---- */
+
+/* Adds a final gradient to .grad, taking over its reference. */
+static fl_status add_to_grad(fl_autograd *a, fl_tensor *g, bool create_graph)
+{
+    fl_status status = FL_OK;
+    if (!a->grad && !is_own(g) && !create_graph) {
+        fl_tensor *copy;
+        status = FL_CALL(&copy, clone, fl_of(g));
+        fl_tensor_unref(g);
+        FL_TRY(status);
+        g = copy;
+    }
+    if (!a->grad) {
+        a->grad = g;
+        return FL_OK;
+    }
+    fl_tensor *total;
+    const fl_operand in[2] = {fl_of(a->grad), fl_of(g)};
+    status = create_graph ? fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL) : fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL);
+    fl_tensor_unref(g);
+    FL_TRY(status);
+    fl_tensor_unref(a->grad);
+    a->grad = total;
+    return FL_OK;
+}
+
+/* The gradient of a leaf, in the leaf's own SBP (g: taken over), goes where it is wanted. */
+static fl_status hand_over(pass *p, fl_tensor *leaf, fl_tensor *g)
+{
+    if (p->accumulate && leaf->requires_grad) return add_to_grad(leaf->autograd, g, p->create_graph);
+    for (int i = 0; i < p->xcount; i++)
+        if (p->xs[i] == leaf) p->found[i] = fl_tensor_ref(g);
+    fl_tensor_unref(g);
+    return FL_OK;
+}
+
+/* Boxes what waits, in the order of the tape. */
+static fl_status box_waiting(pass *p)
+{
+    waiting *w = &p->waiting;
+    fl_tensor *boxed[MAX_WAITING];
+    const fl_meta *metas[MAX_WAITING] = {NULL};
+    int count = w->count;
+    for (int i = 0; i < count; i++) metas[i] = w->leaves[i]->meta;
+    fl_status status = fl_boxing_apply_all(boxed, w->gradients, metas, count);
+    w->count = 0;
+    w->bytes = 0;
+    for (int i = 0; i < count; i++) {
+        if (status == FL_OK) status = hand_over(p, w->leaves[i], boxed[i]);
+        else if (boxed[i]) fl_tensor_unref(boxed[i]);
+        fl_tensor_unref(w->gradients[i]);
+        fl_tensor_unref(w->leaves[i]);
+    }
+    return status;
+}
+
+/* Boxes a final gradient (taken over) to the leaf's own SBP: at once, or soon with others. A graph of gradients records
+** every boxing by itself. */
+static fl_status box_to_leaf(pass *p, fl_tensor *leaf, fl_tensor *g)
+{
+    waiting *w = &p->waiting;
+    if (g->meta == leaf->meta) return hand_over(p, leaf, g);
+    if (p->create_graph || leaf->meta->is_local) {
+        fl_tensor *boxed;
+        fl_status status = fl_to_global(&boxed, g, leaf->meta->placement, leaf->meta->nd_sbp, NULL);
+        fl_tensor_unref(g);
+        return status == FL_OK ? hand_over(p, leaf, boxed) : status;
+    }
+    int64_t bytes = leaf->meta->numel * (int64_t)fl_dtype_size(leaf->meta->dtype);
+    w->leaves[w->count] = fl_tensor_ref(leaf);
+    w->gradients[w->count++] = g;
+    w->bytes += bytes;
+    return bytes > SMALL_BYTES || w->bytes > WAITING_BYTES || w->count == MAX_WAITING ? box_waiting(p) : FL_OK;
+}
+
+bool fl_grad_sync = true;
+
+/* A contribution to a leaf has come (g: owned, or NULL when this path gives none). */
+static fl_status contribute(pass *p, fl_tensor *leaf, fl_tensor *g)
+{
+    fl_autograd *a = leaf->autograd;
+    if (g) FL_TRY(add_gradient(&a->pending, g, p->create_graph));
+    if (--a->expected > 0 || !a->pending) return FL_OK;
+    fl_tensor *final = a->pending;
+    a->pending = NULL;
+    fl_status status = run_hooks(&final, a->hooks, 0);
+    bool kept = p->accumulate && final->meta != leaf->meta && !fl_grad_sync; /* for a later pass to box */
+    if (status == FL_OK && p->accumulate && a->unsynced && (kept || fl_grad_sync)) {
+        status = add_gradient(&a->unsynced, final, p->create_graph);
+        final = a->unsynced;
+        a->unsynced = NULL;
+    }
+    if (status == FL_OK && kept) {
+        a->unsynced = final;
+        return FL_OK;
+    }
+    if (status == FL_OK) return box_to_leaf(p, leaf, final);
+    fl_tensor_unref(final);
+    return status;
+}
+
+/* ---- nodes ---- */
+
+/* A copy of the base's gradient in the base's SBP, in which the view that was written is a view again. */
+static fl_status copy_for_views(fl_tensor **out, fl_tensor *g, const fl_meta *base)
+{
+    if (base->is_local) return FL_CALL(out, clone, fl_of(g));
+    fl_nd_sbp nd_sbp = base->nd_sbp;
+    for (int k = 0; k < nd_sbp.n; k++)
+        if (fl_sbp_is_partial(nd_sbp.at[k])) nd_sbp.at[k] = FL_B;
+    fl_tensor *boxed;
+    FL_TRY(fl_to_global(&boxed, g, base->placement, nd_sbp, NULL));
+    fl_status status = FL_CALL(out, clone, fl_of(boxed));
+    fl_tensor_unref(boxed);
+    return status;
+}
+
+/* A local part taken of the base stands for the whole only in the base's own SBP; its gradient is never partial. */
+static fl_status box_to_base(fl_tensor **g, const fl_meta *base, const tape_link *link)
+{
+    while (link && !link->op->replay) link = link->before;
+    if (!link || base->is_local) return FL_OK;
+    fl_nd_sbp want = base->nd_sbp;
+    for (int i = 0; i < want.n; i++)
+        if (fl_sbp_is_partial(want.at[i])) want.at[i] = FL_B;
+    fl_tensor *boxed;
+    FL_TRY(fl_to_global(&boxed, *g, base->placement, want, NULL));
+    fl_tensor_unref(*g);
+    *g = boxed;
+    return FL_OK;
+}
+
+/* Gradient of an in-place op on a view: the base's gradient with the written region taken out. */
+static fl_status region_gradient(fl_grad *g, fl_node *n, fl_status (*inner)(fl_grad *))
+{
+    fl_tensor *whole = NULL, *part = NULL, *copy = NULL, *done = NULL, *base_grad = g->gout[0];
+    fl_status status = copy_for_views(&whole, base_grad, g->out_meta[0]);
+    if (status == FL_OK) status = box_to_base(&whole, g->out_meta[0], n->region->link);
+    if (status == FL_OK) status = fl_tape_replay(&part, whole, n->region->link);
+    if (status == FL_OK) status = FL_CALL(&copy, clone, fl_of(part));
+    const fl_meta *metas[FL_MAX_PARAMS] = {NULL};
+    for (int i = 0; i < n->nin && i < FL_MAX_PARAMS; i++) metas[i] = i == 0 && part ? part->meta : g->in_meta[i];
+    if (status == FL_OK) {
+        fl_grad sub = *g;
+        sub.gout = &copy;
+        sub.in_meta = metas;
+        sub.out_meta = &metas[0];
+        status = inner(&sub);
+        if (status == FL_OK && g->gin[0]) status = fit_gradient(&g->gin[0], part->meta);
+        if (status == FL_OK && g->need[0]) {
+            if (g->gin[0]) status = FL_CALL(&done, copy_, fl_of(part), fl_of(g->gin[0]));
+            else status = FL_CALL(&done, zero_, fl_of(part));
+        }
+    }
+    fl_tensor_unref(done);
+    fl_tensor_unref(copy);
+    fl_tensor_unref(part);
+    fl_tensor_unref(g->gin[0]);
+    g->gin[0] = whole; /* without a use where the base as it was needs no gradient: what that takes was not saved */
+    return status;
+}
+
+static fl_status node_gradient(fl_grad *g, fl_node *n)
+{
+    fl_status (*inner)(fl_grad *) = n->op->grad ? n->op->grad : n->op->vjp ? fl_vjp_eval : NULL;
+    if (!inner) return fl_fail(FL_ERR_STATE, "backward: %s has no gradient", n->op->name);
+    return n->region ? region_gradient(g, n, inner) : inner(g);
+}
+
+/* Hands gin[i] (owned or NULL) to where edge i leads. */
+static fl_status deliver(pass *p, fl_node *n, int i, fl_tensor *g)
+{
+    tape_edge *e = &n->edges[i];
+    if (g && (e->node || e->leaf)) {
+        fl_status status = fit_gradient(&g, e->meta);
+        if (status != FL_OK) {
+            fl_tensor_unref(g);
+            return status;
+        }
+    }
+    if (e->leaf) return contribute(p, e->leaf, g);
+    if (!g) return FL_OK;
+    if (e->node && e->node->wanted) return add_gradient(&e->node->pending[e->slot], g, p->create_graph);
+    fl_tensor_unref(g);
+    return FL_OK;
+}
+
+/* Keeps or returns the gradient of an output that somebody asked for. */
+static fl_status deliver_outputs(pass *p, fl_node *n)
+{
+    for (int s = 0; s < n->nout; s++) {
+        if (!n->pending[s]) continue;
+        FL_TRY(run_hooks(&n->pending[s], n->hooks, s));
+        if (p->accumulate && n->retain[s]) FL_TRY(add_to_grad(n->retain[s], fl_tensor_ref(n->pending[s]), p->create_graph));
+        for (int i = 0; i < p->xcount; i++) {
+            fl_autograd *a = p->xs[i]->autograd;
+            if (a && a->node == n && a->slot == s && !p->found[i]) p->found[i] = fl_tensor_ref(n->pending[s]);
+        }
+    }
+    return FL_OK;
+}
+
+enum { STACK_INPUTS = 16 };
+
+/* Runs one node's gradient and hands out the results. */
+static fl_status visit(pass *p, fl_node *n)
+{
+    bool any = false, useful = false;
+    for (int s = 0; s < n->nout; s++) any |= n->pending[s] != NULL;
+    FL_TRY(deliver_outputs(p, n));
+    size_t nin = (size_t)n->nin, size = nin * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool));
+    char local[STACK_INPUTS * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool))] __attribute__((aligned(16))), *block = local;
+    if (nin > STACK_INPUTS && !(block = malloc(size))) return out_of_memory();
+    memset(block, 0, size);
+    fl_tensor *outs[FL_MAX_OUT] = {NULL};
+    fl_operand *in = (fl_operand *)block;
+    const fl_meta **metas = (const fl_meta **)(in + nin);
+    fl_tensor **gin = (fl_tensor **)(metas + nin);
+    bool *need = (bool *)(gin + nin);
+    fl_status status = FL_OK;
+    for (size_t i = 0; i < nin && any; i++) {
+        useful |= need[i] = edge_wanted(p, &n->edges[i]);
+        metas[i] = n->edges[i].meta;
+    }
+    if (useful) {
+        fl_grad g = {n->op, n->attrs, n->nin, n->nout, in, outs, metas, n->out_meta, n->pending, need, gin};
+        status = fl_tape_unpack(&g, n);
+        if (status == FL_OK) status = node_gradient(&g, n);
+        fl_tape_release_grad(&g);
+        if (status == FL_OK && !p->retain) fl_tape_forget(n);
+    }
+    for (int s = 0; s < n->nout; s++) {
+        fl_tensor_unref(n->pending[s]);
+        n->pending[s] = NULL;
+    }
+    for (size_t i = 0; i < nin; i++) {
+        if (status == FL_OK) status = deliver(p, n, (int)i, gin[i]);
+        else fl_tensor_unref(gin[i]);
+    }
+    if (block != local) free(block);
+    return status;
+}
+
+/* ---- the whole pass ---- */
+
+static void pass_end(pass *p)
+{
+    for (int i = 0; i < p->waiting.count; i++) { /* left by an error */
+        fl_tensor_unref(p->waiting.gradients[i]);
+        fl_tensor_unref(p->waiting.leaves[i]);
+    }
+    for (int64_t i = 0; i < p->count; i++) {
+        fl_node *n = p->nodes[i];
+        n->run = NULL;
+        for (int s = 0; s < n->nout; s++) {
+            fl_tensor_unref(n->pending[s]);
+            n->pending[s] = NULL;
+        }
+    }
+    for (int64_t i = 0; i < p->count; i++) fl_node_unref(p->nodes[i]);
+    for (int64_t i = 0; i < p->leaf_count; i++) {
+        reached_leaf *r = &p->leaves[i];
+        fl_autograd *a = r->leaf->autograd;
+        fl_tensor_unref(a->pending);
+        a->pending = r->outer_pending;
+        a->expected = r->outer_expected;
+        a->run = r->outer_run;
+        fl_tensor_unref(r->leaf);
+    }
+    free(p->nodes);
+    free(p->leaves);
+}
+
+/* What the script called. */
+static const char *pass_name(const pass *p) { return p->accumulate ? "backward" : "grad"; }
+
+/* The gradient backward starts with: given, or ones for a 0-d y. */
+static fl_status seed(const pass *p, fl_tensor **out, fl_tensor *y, fl_tensor *grad)
+{
+    char have[FL_META_TEXT], want[FL_META_TEXT];
+    if (grad) {
+        if (!fl_shape_equal(&grad->meta->shape, &y->meta->shape))
+            return fl_fail(FL_ERR_SHAPE, "%s: the gradient given is %s, the tensor is %s", pass_name(p), fl_meta_text(have, grad->meta), fl_meta_text(want, y->meta));
+        if (grad->meta->is_local != y->meta->is_local)
+            return fl_fail(FL_ERR_SBP, "%s: the gradient given is %s (%s), the tensor is %s (%s)", pass_name(p), grad->meta->is_local ? "local" : "global",
+                           fl_meta_text(have, grad->meta), y->meta->is_local ? "local" : "global", fl_meta_text(want, y->meta));
+        *out = fl_tensor_ref(grad);
+        fl_status status = fit_gradient(out, y->meta);
+        if (status != FL_OK) fl_tensor_unref(*out);
+        return status;
+    }
+    if (y->meta->numel != 1)
+        return fl_fail(FL_ERR_SHAPE, "%s: a gradient must be given for %s; only a tensor of one element has 1 as its own", pass_name(p), fl_meta_text(want, y->meta));
+    return FL_CALL(out, ones_like, fl_of(y));
+}
+
+static fl_status start(pass *p, fl_tensor *y, fl_tensor *grad, fl_node **node, int *slot)
+{
+    FL_TRY(fl_tape_node_of(node, slot, y));
+    if (!y->requires_grad && !*node)
+        return fl_fail(FL_ERR_STATE, "%s: this tensor does not require grad: nothing it was computed from has requires_grad = true", pass_name(p));
+    if (*node) return reach(p, *node);
+    return reach_leaf(p, y);
+}
+
+static fl_status run(pass *p, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
+{
+    fl_status status = FL_OK;
+    fl_node *nodes[FL_MAX_PARAMS];
+    int slots[FL_MAX_PARAMS];
+    if (ycount > FL_MAX_PARAMS) return fl_fail(FL_ERR_VALUE, "backward: at most %d tensors at once", FL_MAX_PARAMS);
+    for (int i = 0; i < ycount && status == FL_OK; i++) status = start(p, ys[i], grads ? grads[i] : NULL, &nodes[i], &slots[i]);
+    if (status == FL_OK) status = reach_all(p);
+    if (status == FL_OK) status = mark_wanted(p);
+    for (int i = 0; i < ycount && status == FL_OK; i++) {
+        fl_tensor *g;
+        status = seed(p, &g, ys[i], grads ? grads[i] : NULL);
+        if (status != FL_OK) break;
+        status = nodes[i] ? add_gradient(&nodes[i]->pending[slots[i]], g, p->create_graph) : contribute(p, ys[i], g);
+    }
+    for (int64_t i = 0; i < p->count && status == FL_OK; i++) status = visit(p, p->nodes[i]);
+    return status == FL_OK ? box_waiting(p) : status;
+}
+
+static fl_status run_pass(pass *p, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
+{
+    bool enabled = fl_grad_enabled;
+    fl_grad_enabled = p->create_graph;
+    fl_status status = run(p, ys, grads, ycount);
+    fl_grad_enabled = enabled;
+    pass_end(p);
+    return status;
+}
+
+fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, int count, bool retain, bool create_graph)
+{
+    pass p = {.retain = retain || create_graph, .create_graph = create_graph, .accumulate = true};
+    return run_pass(&p, ys, grads, count);
+}
+
+fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *const *grads, int ycount, fl_tensor *const *xs, int xcount, bool retain, bool create_graph, bool allow_unused)
+{
+    pass p = {.retain = retain || create_graph, .create_graph = create_graph, .xs = xs, .found = out, .xcount = xcount};
+    for (int i = 0; i < xcount; i++) out[i] = NULL;
+    fl_status status = run_pass(&p, ys, grads, ycount);
+    for (int i = 0; i < xcount && status == FL_OK && !allow_unused; i++)
+        if (!out[i]) status = fl_fail(FL_ERR_STATE, "grad: tensor %d of xs was not used to compute y (allow it with {allow_unused = true})", i + 1);
+    for (int i = 0; i < xcount && status != FL_OK; i++) {
+        fl_tensor_unref(out[i]);
+        out[i] = NULL;
+    }
+    return status;
+}

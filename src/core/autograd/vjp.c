@@ -1,0 +1,432 @@
+/*
+** vjp.c -- gradients written as expressions in ops: "g * y", "out * (g - sum(g * out, axis, true))".
+**
+** Each string is parsed once into a small tree. Evaluating it dispatches ops, so gradients run on every
+** device, box themselves and can be differentiated again; what a string mentions is what the tape saves.
+** `expand_to`, `reshape_to`, `sum_to` and `unreduce` take the shape of an input from its meta, so that the
+** input itself need not be saved.
+*/
+#include "autograd.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdlib.h>
+
+typedef enum term_kind { TERM_NUMBER, TERM_INTEGER, TERM_IN, TERM_OUT, TERM_GRAD, TERM_ATTR, TERM_CALL, TERM_LIKE } term_kind;
+typedef enum like_kind { LIKE_EXPAND, LIKE_RESHAPE, LIKE_SUM, LIKE_UNREDUCE, LIKE_COUNT } like_kind;
+
+static const char *const like_names[LIKE_COUNT] = {"expand_to", "reshape_to", "sum_to", "unreduce"};
+
+enum { MAX_ARGS = 8 };
+
+typedef struct term {
+    term_kind kind;
+    int index;                      /* operand, output, attribute; like_kind of TERM_LIKE */
+    double number;
+    int64_t integer;
+    const fl_op *call;
+    int count;
+    struct term *args[MAX_ARGS];
+} term;
+
+typedef struct program {
+    const fl_op *op;
+    term *inputs[FL_MAX_PARAMS];    /* gradient of each operand; NULL: none */
+    uint32_t saves_in[FL_MAX_PARAMS], saves_out[FL_MAX_PARAMS]; /* what each of them mentions */
+} program;
+
+/* ---- parsing ---- */
+
+typedef struct parser {
+    const char *at;
+    const fl_op *op;
+    uint32_t saves_in, saves_out;   /* mentioned so far */
+} parser;
+
+static term *parse_sum(parser *p);
+
+static term *term_new(term_kind kind)
+{
+    term *t = calloc(1, sizeof *t);
+    if (!t) abort(); /* a few bytes, once per op */
+    t->kind = kind;
+    return t;
+}
+
+static void skip_space(parser *p)
+{
+    while (*p->at == ' ') p->at++;
+}
+
+static bool accept(parser *p, char c)
+{
+    skip_space(p);
+    if (*p->at != c) return false;
+    p->at++;
+    return true;
+}
+
+static term *call_term(const char *name, term *a, term *b)
+{
+    term *t = term_new(TERM_CALL);
+    t->call = fl_op_find(name);
+    assert(t->call && "a gradient calls an op that is not registered");
+    t->args[0] = a;
+    t->args[1] = b;
+    t->count = b ? 2 : 1;
+    return t;
+}
+
+static int param_called(const fl_op *op, const char *name, bool tensor)
+{
+    const fl_signature *s = fl_op_signature(op);
+    for (int i = 0; i < s->param_count; i++)
+        if (s->params[i].is_tensor == tensor && strcmp(s->params[i].name, name) == 0) return s->params[i].slot;
+    return -1;
+}
+
+static term *parse_call(parser *p, const char *name)
+{
+    term *t = NULL;
+    for (int i = 0; i < LIKE_COUNT; i++)
+        if (strcmp(name, like_names[i]) == 0) {
+            t = term_new(TERM_LIKE);
+            t->index = i;
+        }
+    if (!t) t = call_term(name, NULL, NULL);
+    t->count = 0;
+    uint32_t saved = p->saves_in;
+    while (!accept(p, ')')) {
+        assert(t->count < MAX_ARGS);
+        saved = p->saves_in;
+        t->args[t->count++] = parse_sum(p);
+        accept(p, ',');
+    }
+    if (t->kind == TERM_LIKE) p->saves_in = saved; /* the last argument gives only its shape */
+    return t;
+}
+
+static term *parse_name(parser *p)
+{
+    char name[32];
+    size_t n = 0;
+    while (isalnum((unsigned char)*p->at) || *p->at == '_') {
+        assert(n + 1 < sizeof name);
+        name[n++] = *p->at++;
+    }
+    name[n] = 0;
+    if (accept(p, '(')) return parse_call(p, name);
+    term *t = term_new(TERM_INTEGER);
+    if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0) {
+        t->integer = name[0] == 't';
+        return t;
+    }
+    if ((t->index = param_called(p->op, name, true)) >= 0) {
+        t->kind = TERM_IN;
+        p->saves_in |= 1u << t->index;
+    } else if ((t->index = param_called(p->op, name, false)) >= 0) {
+        t->kind = TERM_ATTR;
+    } else if (name[0] == 'g' && (!name[1] || (isdigit((unsigned char)name[1]) && !name[2]))) {
+        t->kind = TERM_GRAD;
+        t->index = name[1] ? name[1] - '0' : 0;
+    } else {
+        assert(strncmp(name, "out", 3) == 0 && "unknown name in a gradient");
+        t->kind = TERM_OUT;
+        t->index = name[3] ? name[3] - '0' : 0;
+        p->saves_out |= 1u << t->index;
+    }
+    return t;
+}
+
+static term *parse_primary(parser *p)
+{
+    if (accept(p, '(')) {
+        term *t = parse_sum(p);
+        bool closed = accept(p, ')');
+        assert(closed);
+        (void)closed;
+        return t;
+    }
+    if (!isdigit((unsigned char)*p->at)) return parse_name(p);
+    char *end;
+    term *t = term_new(TERM_NUMBER);
+    t->number = strtod(p->at, &end);
+    t->integer = (int64_t)t->number;
+    if (!memchr(p->at, '.', (size_t)(end - p->at)) && !memchr(p->at, 'e', (size_t)(end - p->at))) t->kind = TERM_INTEGER;
+    p->at = end;
+    return t;
+}
+
+static term *parse_unary(parser *p)
+{
+    if (accept(p, '-')) return call_term("neg", parse_unary(p), NULL);
+    term *t = parse_primary(p);
+    if (accept(p, '^')) return call_term("pow", t, parse_unary(p));
+    return t;
+}
+
+static term *parse_product(parser *p)
+{
+    term *t = parse_unary(p);
+    for (;;) {
+        if (accept(p, '*')) t = call_term("mul", t, parse_unary(p));
+        else if (accept(p, '/')) t = call_term("div", t, parse_unary(p));
+        else return t;
+    }
+}
+
+static term *parse_sum(parser *p)
+{
+    skip_space(p);
+    term *t = parse_product(p);
+    for (;;) {
+        if (accept(p, '+')) t = call_term("add", t, parse_product(p));
+        else if (accept(p, '-')) t = call_term("sub", t, parse_product(p));
+        else {
+            skip_space(p);
+            return t;
+        }
+    }
+}
+
+/* ---- programs, parsed at first use ---- */
+
+enum { TABLE_SIZE = 1024 };
+static program *table[TABLE_SIZE];
+
+static program *parse_program(const fl_op *op)
+{
+    program *g = calloc(1, sizeof *g);
+    if (!g) abort(); /* once per op */
+    g->op = op;
+    int count = fl_op_signature(op)->tensor_count;
+    for (int i = 0; i < count; i++) {
+        if (!op->vjp[i]) continue;
+        parser p = {op->vjp[i], op, 0, 0};
+        g->inputs[i] = parse_sum(&p);
+        g->saves_in[i] = p.saves_in;
+        g->saves_out[i] = p.saves_out;
+        assert(*p.at == 0 && "trailing text in a gradient");
+    }
+    return g;
+}
+
+static const program *program_of(const fl_op *op)
+{
+    size_t at = ((uintptr_t)op >> 5) * 0x9e3779b97f4a7c15u >> 54;
+    while (table[at] && table[at]->op != op) at = (at + 1) % TABLE_SIZE;
+    if (FL_UNLIKELY(!table[at])) table[at] = parse_program(op);
+    return table[at];
+}
+
+void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t *saves_out)
+{
+    const program *p = program_of(op);
+    *saves_in = *saves_out = 0;
+    for (int i = 0; wanted; i++, wanted >>= 1) {
+        if (!(wanted & 1u)) continue;
+        *saves_in |= p->saves_in[i];
+        *saves_out |= p->saves_out[i];
+    }
+}
+
+/* ---- evaluating ---- */
+
+/* A value while evaluating; tensors are owned. */
+typedef struct value {
+    fl_operand operand;
+    const fl_attr *attr;        /* instead of the operand: an attribute of the op */
+} value;
+
+static fl_status eval(value *out, const term *t, fl_grad *g);
+
+static void value_release(value *v)
+{
+    if (v->operand.kind == FL_TENSOR) fl_tensor_unref(v->operand.tensor);
+    v->operand.kind = FL_NONE;
+}
+
+/* Gradient of an output that nothing used: zeros. */
+static fl_status zeros_of(fl_tensor **out, const fl_meta *meta)
+{
+    fl_tensor *t, *same;
+    FL_TRY(fl_tensor_empty(&t, meta));
+    fl_status status = FL_CALL(&same, zero_, fl_of(t));
+    if (status == FL_OK) fl_tensor_unref(same);
+    if (status != FL_OK) fl_tensor_unref(t);
+    else *out = t;
+    return status;
+}
+
+static void attr_from_value(fl_attr *a, const value *v, bool is_float)
+{
+    if (v->attr) {
+        *a = *v->attr;
+        return;
+    }
+    a->given = v->operand.kind != FL_NONE;
+    a->count = 1;
+    a->kind = v->operand.kind;
+    if (is_float && v->operand.kind == FL_NUM_INT) {
+        a->kind = FL_NUM_FLOAT;
+        a->number = (double)v->operand.integer;
+    } else if (v->operand.kind == FL_NUM_FLOAT) a->number = v->operand.number;
+    else a->list[0] = v->operand.integer;
+}
+
+/* Puts evaluated arguments where the called op's signature wants them, then dispatches. */
+static fl_status call_with(fl_tensor **out, const fl_op *op, const value *values, int count)
+{
+    const fl_signature *s = fl_op_signature(op);
+    fl_operand in[FL_MAX_PARAMS] = {{FL_NONE, {0}}};
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, op);
+    int nin = s->tensor_count;
+    for (int i = 0; i < count; i++) {
+        const fl_param *param = &s->params[i];
+        assert(i < s->param_count);
+        if (!param->is_tensor) attr_from_value(&attrs.at[param->slot], &values[i], param->type == FL_ATTR_FLOAT);
+        else if (!values[i].attr) in[param->slot] = values[i].operand;
+        else if (values[i].attr->given) { /* an attribute used as a number operand */
+            in[param->slot].kind = values[i].attr->kind;
+            if (values[i].attr->kind == FL_NUM_FLOAT) in[param->slot].number = values[i].attr->number;
+            else in[param->slot].integer = values[i].attr->integer;
+        }
+    }
+    fl_tensor *results[FL_MAX_OUT];
+    FL_TRY(fl_dispatch(results, op, in, nin, &attrs));
+    for (int i = 1; i < op->nout; i++) fl_tensor_unref(results[i]);
+    *out = results[0];
+    return FL_OK;
+}
+
+static fl_status number_call(value *out, const term *t, const value *v);
+
+static fl_status eval_call(value *out, const term *t, fl_grad *g)
+{
+    value values[MAX_ARGS] = {{{FL_NONE, {0}}, NULL}};
+    fl_status status = FL_OK;
+    bool tensors = false;
+    for (int i = 0; i < t->count && status == FL_OK; i++) {
+        status = eval(&values[i], t->args[i], g);
+        tensors |= values[i].operand.kind == FL_TENSOR;
+    }
+    if (status == FL_OK) {
+        if (!tensors) status = number_call(out, t, values);
+        else {
+            fl_tensor *result = NULL;
+            status = call_with(&result, t->call, values, t->count);
+            *out = (value){fl_of(result), NULL};
+        }
+    }
+    for (int i = 0; i < t->count; i++) value_release(&values[i]);
+    return status;
+}
+
+static double value_number(const value *v)
+{
+    if (v->attr) return fl_attr_number(v->attr);
+    return v->operand.kind == FL_NUM_FLOAT ? v->operand.number : (double)v->operand.integer;
+}
+
+/* Arithmetic between numbers alone ("y - 1" where y is a Lua number). */
+static fl_status number_call(value *out, const term *t, const value *v)
+{
+    double a = value_number(&v[0]), b = t->count > 1 ? value_number(&v[1]) : 0;
+    const char *name = t->call->name;
+    double r;
+    if (strcmp(name, "add") == 0) r = a + b;
+    else if (strcmp(name, "sub") == 0) r = a - b;
+    else if (strcmp(name, "mul") == 0) r = a * b;
+    else if (strcmp(name, "div") == 0) r = a / b;
+    else if (strcmp(name, "neg") == 0) r = -a;
+    else if (strcmp(name, "pow") == 0) r = __builtin_pow(a, b);
+    else if (strcmp(name, "log") == 0) r = __builtin_log(a);
+    else return fl_fail(FL_ERR_STATE, "backward: the gradient calls %s with numbers alone", name);
+    bool whole = r == (double)(int64_t)r && strcmp(name, "div") != 0 && strcmp(name, "log") != 0 && v[0].operand.kind != FL_NUM_FLOAT && (t->count < 2 || v[1].operand.kind != FL_NUM_FLOAT);
+    *out = (value){whole ? fl_of_integer((int64_t)r) : fl_of_number(r), NULL};
+    return FL_OK;
+}
+
+static fl_status with_sizes(fl_tensor **out, const fl_op *op, fl_tensor *x, const fl_shape *shape)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, op);
+    fl_attr_set_list(&a, 0, shape->dims, shape->ndim);
+    return fl_dispatch(out, op, (const fl_operand[]){fl_of(x)}, 1, &a);
+}
+
+/* Shape of x with the reduced axes kept as 1. */
+static void kept_shape(fl_shape *out, const fl_shape *x, const fl_attr *axes)
+{
+    *out = *x;
+    for (int i = 0; i < x->ndim; i++)
+        if (!axes || !axes->given || axes->count == 0) out->dims[i] = 1;
+    for (int i = 0; axes && axes->given && i < axes->count && x->ndim; i++) {
+        int64_t axis = axes->list[i];
+        out->dims[axis < 0 ? axis + x->ndim : axis] = 1;
+    }
+}
+
+static fl_status eval_like(value *out, const term *t, fl_grad *g)
+{
+    const fl_shape *shape = &g->in_meta[t->args[t->count - 1]->index]->shape;
+    value v, axes = {{FL_NONE, {0}}, NULL};
+    FL_TRY(eval(&v, t->args[0], g));
+    fl_tensor *x = v.operand.tensor, *result = NULL;
+    fl_status status = FL_OK;
+    if (t->index == LIKE_RESHAPE) status = with_sizes(&result, FL_OP_REF(reshape), x, shape);
+    else if (t->index == LIKE_EXPAND) status = with_sizes(&result, FL_OP_REF(expand), x, shape);
+    else if (t->index == LIKE_SUM) result = fl_tensor_ref(x); /* the tape sums every gradient to its input's shape */
+    else {
+        fl_shape kept;
+        fl_tensor *whole = NULL;
+        status = eval(&axes, t->args[1], g);
+        if (status == FL_OK) {
+            kept_shape(&kept, shape, axes.attr);
+            status = with_sizes(&whole, FL_OP_REF(reshape), x, &kept);
+        }
+        if (status == FL_OK) status = with_sizes(&result, FL_OP_REF(expand), whole, shape);
+        fl_tensor_unref(whole);
+    }
+    value_release(&v);
+    *out = (value){fl_of(result), NULL};
+    return status;
+}
+
+static fl_status eval(value *out, const term *t, fl_grad *g)
+{
+    fl_tensor *zeros = NULL;
+    *out = (value){{FL_NONE, {0}}, NULL};
+    switch (t->kind) {
+    case TERM_NUMBER: out->operand = fl_of_number(t->number); return FL_OK;
+    case TERM_INTEGER: out->operand = fl_of_integer(t->integer); return FL_OK;
+    case TERM_IN: out->operand = g->in[t->index]; break;
+    case TERM_OUT: out->operand = fl_of(g->out[t->index]); break;
+    case TERM_ATTR: out->attr = &g->attrs->at[t->index]; return FL_OK;
+    case TERM_CALL: return eval_call(out, t, g);
+    case TERM_LIKE: return eval_like(out, t, g);
+    case TERM_GRAD:
+        if (!g->gout[t->index]) {
+            FL_TRY(zeros_of(&zeros, g->out_meta[t->index]));
+            out->operand = fl_of(zeros);
+            return FL_OK;
+        }
+        out->operand = fl_of(g->gout[t->index]);
+        break;
+    }
+    if (out->operand.kind == FL_TENSOR) fl_tensor_ref(out->operand.tensor);
+    return FL_OK;
+}
+
+fl_status fl_vjp_eval(fl_grad *g)
+{
+    const program *p = program_of(g->op);
+    for (int i = 0; i < g->nin; i++) {
+        if (!g->need[i] || !p->inputs[i]) continue;
+        value v;
+        FL_TRY(eval(&v, p->inputs[i], g));
+        if (v.operand.kind == FL_TENSOR) g->gin[i] = v.operand.tensor;
+    }
+    return FL_OK;
+}

@@ -1,0 +1,88 @@
+/*
+** axes.h -- the axes of a loop over several operands, simplified: what the planners of copies and of elementwise
+** launches share, on the CPU and on devices.
+**
+** Operand 0 is the one that is written. Strides are in bytes, so that a run of elements can be moved as one wider
+** element; they may be 0 or negative.
+*/
+#ifndef FL_AXES_H
+#define FL_AXES_H
+
+#include "shape.h"
+
+enum { FL_LAYOUT_OPERANDS = 4, FL_LAYOUT_AXES = 2 * FL_MAX_NDIM };
+
+typedef struct fl_axis {
+    int64_t size, stride[FL_LAYOUT_OPERANDS];
+} fl_axis;
+
+typedef struct fl_layout {
+    int count, operands;
+    fl_axis axes[FL_LAYOUT_AXES];       /* outermost first */
+} fl_layout;
+
+static inline int64_t fl_layout_magnitude(int64_t v) { return v < 0 ? -v : v; }
+
+static inline int64_t fl_layout_numel(const fl_layout *l)
+{
+    int64_t n = 1;
+    for (int i = 0; i < l->count; i++) n *= l->axes[i].size;
+    return n;
+}
+
+/* Drops axes of size 1 and puts the others in the order of operand 0's falling strides. */
+static inline void fl_layout_order(fl_layout *l)
+{
+    int count = 0;
+    for (int i = 0; i < l->count; i++) {
+        fl_axis axis = l->axes[i];
+        if (axis.size == 1) continue;
+        int64_t reach = fl_layout_magnitude(axis.stride[0]);
+        int at = count++;
+        for (; at > 0 && fl_layout_magnitude(l->axes[at - 1].stride[0]) < reach; at--) l->axes[at] = l->axes[at - 1];
+        l->axes[at] = axis;
+    }
+    l->count = count;
+}
+
+/* Makes one axis of neighbours that lie one inside the other in all operands. */
+static inline void fl_layout_merge(fl_layout *l)
+{
+    int count = l->count > 0;
+    for (int i = 1; i < l->count; i++) {
+        fl_axis inner = l->axes[i], *outer = &l->axes[count - 1];
+        bool merge = true;
+        for (int o = 0; o < l->operands; o++) merge &= outer->stride[o] == inner.stride[o] * inner.size;
+        if (merge) {
+            inner.size *= outer->size;
+            *outer = inner;
+        } else l->axes[count++] = inner;
+    }
+    l->count = count;
+}
+
+/* No axis is left when there is just one element. */
+static inline void fl_layout_simplify(fl_layout *l)
+{
+    fl_layout_order(l);
+    fl_layout_merge(l);
+}
+
+/* Cuts the longest axis but the last in two, or where there is no other the last one, at a multiple of `grain` if it is
+** longer than that. offset[o]: bytes from the first half to the second. */
+static inline void fl_layout_halve(fl_layout *first, fl_layout *second, int64_t *offset, int64_t grain)
+{
+    int cut = 0, last = first->count - 1;
+    for (int i = 1; i < last; i++)
+        if (first->axes[i].size > first->axes[cut].size) cut = i;
+    if (first->axes[cut].size == 1) cut = last;
+    fl_axis *axis = &first->axes[cut];
+    int64_t whole = axis->size, half = whole / 2;
+    if (cut == last && half > grain) half -= half % grain;
+    for (int o = 0; o < first->operands; o++) offset[o] = half * axis->stride[o];
+    axis->size = half;
+    *second = *first;
+    second->axes[cut].size = whole - half;
+}
+
+#endif

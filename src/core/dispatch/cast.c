@@ -1,0 +1,201 @@
+/*
+** cast.c -- boxing as an op, and local parts of global tensors.
+**
+** These casts, and the one in local.c, do not go through inference: they say themselves what their result is. They are
+** recorded like any op, with the SBP of the gradient in an attribute.
+*/
+#include "cast.h"
+#include "autograd/autograd.h"
+#include "boxing/boxing.h"
+#include "fault.h"
+
+enum { GRAD_SBP };
+
+void fl_cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
+{
+    fl_attrs_init(a, op);
+    a->placement = placement;
+    a->nd_sbp = nd_sbp;
+    a->has_placement = true;
+    if (grad_sbp) fl_attr_set(a, GRAD_SBP, (int64_t)fl_nd_sbp_bits(*grad_sbp));
+}
+
+/* The SBP asked for the gradient, NULL when none was. */
+static const fl_nd_sbp *given_grad_sbp(fl_nd_sbp *s, const fl_attrs *a)
+{
+    if (!a->at[GRAD_SBP].given) return NULL;
+    memcpy(s, &a->at[GRAD_SBP].integer, sizeof *s);
+    return s;
+}
+
+static fl_nd_sbp grad_sbp_of(const fl_attrs *a, fl_nd_sbp otherwise)
+{
+    fl_nd_sbp s;
+    return given_grad_sbp(&s, a) ? s : otherwise;
+}
+
+fl_nd_sbp fl_cast_dual(fl_nd_sbp s)
+{
+    for (int i = 0; i < s.n; i++)
+        if (fl_sbp_is_partial(s.at[i])) s.at[i] = FL_B;
+    return s;
+}
+
+fl_status fl_cast_record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, fl_tensor **out)
+{
+    const fl_operand in = fl_of(x);
+    fl_status status = FL_OK;
+    bool wanted = fl_autograd_wanted(op, &in, 1);
+    if (*out == x) {
+        if (!wanted) return FL_OK;
+        fl_tensor_unref(*out); /* nothing moved: the tape still needs a tensor of its own */
+        FL_TRY(fl_tensor_detach(out, x));
+    }
+    if (wanted) status = fl_autograd_record(op, &in, 1, attrs, out, 1);
+    if (status == FL_OK && (*out)->storage == x->storage && fl_dtype_is_float(x->meta->dtype))
+        status = fl_autograd_note_view(*out, x, op, attrs);
+    if (status != FL_OK) fl_tensor_unref(*out);
+    return status;
+}
+
+/* ---- global to global ---- */
+
+static fl_status to_global_grad(fl_grad *g)
+{
+    const fl_meta *x = g->in_meta[0];
+    return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, fl_cast_dual(x->nd_sbp)), NULL);
+}
+
+/* Only where nothing moved is the result a view. The gradient of a partial tensor lies in another SBP, and is as little moved. */
+static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
+{
+    fl_nd_sbp s;
+    return fl_to_global(out, x, x->meta->placement, x->meta->nd_sbp, given_grad_sbp(&s, a));
+}
+
+FL_OP(to_global) {
+    .name = "to_global", .sig = "to_global(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "The tensor on another placement or with another SBP.", .replay = to_global_again, .grad = to_global_grad,
+};
+
+/* A slice of a broadcast tensor becomes a copy: written in place, it must not change the other on this rank alone. */
+static fl_status own_storage(fl_tensor **t)
+{
+    fl_tensor *copy;
+    bool enabled = fl_grad_enabled;
+    fl_grad_enabled = false;
+    fl_status status = FL_CALL(&copy, clone, fl_of(*t));
+    fl_grad_enabled = enabled;
+    fl_tensor_unref(*t);
+    if (status == FL_OK) *t = copy;
+    return status;
+}
+
+fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
+{
+    char text[FL_META_TEXT];
+    if (x->meta->is_local)
+        return fl_fail(FL_ERR_SBP, "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
+                       fl_meta_text(text, x->meta));
+    const fl_meta *meta;
+    fl_status status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, placement, nd_sbp, false);
+    if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
+    fl_tensor *result = NULL;
+    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_boxing(&status, out, "to_global", meta)) {
+        fl_meta_unref(meta);
+        return status;
+    }
+    status = fl_boxing_apply(&result, x, meta);
+    if (status == FL_OK && result->storage == x->storage && meta != x->meta) status = own_storage(&result);
+    fl_meta_unref(meta);
+    FL_TRY(status);
+    fl_attrs attrs;
+    fl_cast_attrs(&attrs, FL_OP_REF(to_global), placement, nd_sbp, grad_sbp);
+    FL_TRY(fl_cast_record(FL_OP_REF(to_global), x, &attrs, &result));
+    *out = result;
+    return FL_OK;
+}
+
+/* ---- global to local ---- */
+
+static fl_status to_local_grad(fl_grad *g)
+{
+    const fl_meta *x = g->in_meta[0];
+    fl_nd_sbp nd_sbp = grad_sbp_of(g->attrs, fl_cast_dual(x->nd_sbp));
+    return fl_global_from_part(&g->gin[0], g->gout[0], &x->shape, x->placement, nd_sbp);
+}
+
+static fl_status to_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
+{
+    fl_nd_sbp s;
+    return fl_to_local(out, x, given_grad_sbp(&s, a));
+}
+
+FL_OP(to_local) {
+    .name = "to_local", .sig = "to_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "This rank's part of a global tensor, a view.", .replay = to_local_again, .grad = to_local_grad,
+};
+
+fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
+{
+    char text[FL_META_TEXT];
+    if (x->meta->is_local)
+        return fl_fail(FL_ERR_SBP, "to_local: this is a local tensor already (%s)", fl_meta_text(text, x->meta));
+    fl_shape part = {x->meta->shape.ndim, {0}};
+    memcpy(part.dims, x->meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
+    if (!x->meta->holds && part.ndim == 0) part.ndim = 1; /* no part of a scalar: no elements */
+    const fl_meta *meta;
+    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &part, fl_placement_local(x->meta->placement->type, -1), fl_nd_sbp_fill(FL_B, 1), true));
+    fl_tensor *result = NULL;
+    fl_status status = fl_tensor_view(&result, x, meta, x->strides, x->offset);
+    fl_meta_unref(meta);
+    FL_TRY(status);
+    fl_attrs attrs;
+    fl_cast_attrs(&attrs, FL_OP_REF(to_local), x->meta->placement, x->meta->nd_sbp, grad_sbp);
+    FL_TRY(fl_cast_record(FL_OP_REF(to_local), x, &attrs, &result));
+    *out = result;
+    return FL_OK;
+}
+
+/* ---- between devices of this rank ---- */
+
+static fl_status to_device_grad(fl_grad *g) { return fl_to_device(&g->gin[0], g->gout[0], g->in_meta[0]->placement); }
+
+FL_OP(to_device) {
+    .name = "to_device", .sig = "to_device(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "The local tensor on another device.", .grad = to_device_grad,
+};
+
+fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device)
+{
+    const fl_meta *meta;
+    if (!x->meta->is_local) return fl_fail(FL_ERR_SBP, "to: a global tensor moves with to_global{placement = p, sbp = s}");
+    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, device, fl_nd_sbp_fill(FL_B, 1), true));
+    fl_tensor *result = NULL;
+    fl_status status = fl_boxing_apply(&result, x, meta);
+    fl_meta_unref(meta);
+    FL_TRY(status);
+    fl_attrs attrs;
+    fl_cast_attrs(&attrs, FL_OP_REF(to_device), device, fl_nd_sbp_fill(FL_B, 1), NULL);
+    FL_TRY(fl_cast_record(FL_OP_REF(to_device), x, &attrs, &result));
+    *out = result;
+    return FL_OK;
+}
+
+fl_status fl_host_part(fl_tensor **out, fl_tensor *x)
+{
+    fl_tensor *part = NULL, *host = NULL;
+    bool enabled = fl_grad_enabled;
+    fl_grad_enabled = false;
+    fl_status status = FL_OK;
+    if (x->meta->is_local) part = fl_tensor_ref(x);
+    else status = fl_to_local(&part, x, NULL);
+    if (status == FL_OK && part->meta->placement->type == FL_CPU) host = fl_tensor_ref(part);
+    else if (status == FL_OK) status = fl_to_device(&host, part, fl_placement_local(FL_CPU, -1));
+    fl_tensor_unref(part);
+    fl_grad_enabled = enabled;
+    if (status == FL_OK) status = fl_tensor_wait(host);
+    if (status == FL_OK) *out = host;
+    else fl_tensor_unref(host);
+    return status;
+}

@@ -1,0 +1,681 @@
+/*
+** dispatch.c -- the way of every op: plan, box, allocate, run or queue, record.
+**
+** The plan comes from the infer cache and touches no tensor. What depends on strides, offsets or values
+** is checked here, at every call. When everything an op needs is complete its kernel runs on the
+** caller at once; otherwise a packed copy of the call goes into the engine's CPU lane.
+*/
+#include "autograd/autograd.h"
+#include "boxing/boxing.h"
+#include "fault.h"
+#include "cast.h"
+#include "infer/infer.h"
+#include "value/random.h"
+#include "ranks/shared.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { STACK_OPERANDS = 12 };
+
+static const int64_t zeros[FL_MAX_NDIM];
+
+/* Everything one call works with. `tensors` are the inputs after boxing. */
+typedef struct call {
+    const fl_op *op;
+    const fl_plan *plan;
+    const fl_attrs *attrs;
+    const fl_operand *in;
+    int nin, nout;
+    fl_tensor **tensors;            /* nin entries: owned when boxed, else borrowed; NULL for numbers */
+    fl_tensor **out;
+    fl_tensor *target;              /* in place: operand 0 */
+    bool writes;                    /* in place, or an op that mutates operands */
+} call;
+
+/* ---- operands as kernels see them ---- */
+
+static void view_of(fl_view *v, const fl_tensor *t)
+{
+    const fl_meta *meta = t->meta;
+    v->data = fl_tensor_data(t);
+    v->dtype = meta->dtype;
+    v->ndim = meta->shape.ndim;
+    v->contiguous = t->contiguous;
+    v->size = meta->window.size;
+    v->stride = t->strides;
+    v->start = meta->window.start;
+    v->logical = meta->shape.dims;
+    v->numel = meta->local_numel;
+}
+
+/* Writes a Lua number into the view in the dtype the plan wants. */
+static void view_of_number(fl_view *v, const fl_operand *o, fl_dtype dtype)
+{
+    double number = o->kind == FL_NUM_FLOAT ? o->number : (double)o->integer;
+    int64_t integer = o->kind == FL_NUM_FLOAT ? (int64_t)o->number : o->integer;
+    v->data = v->scalar;
+    v->dtype = dtype;
+    v->ndim = 0;
+    v->contiguous = true;
+    v->size = v->stride = v->start = v->logical = zeros;
+    v->numel = 1;
+    switch (dtype) {
+    case FL_FLOAT64: memcpy(v->scalar, &number, sizeof number); break;
+    case FL_FLOAT32: { float f = (float)number; memcpy(v->scalar, &f, sizeof f); break; }
+    case FL_FLOAT16: { fl_float16 h = fl_float16_from_float((float)number); memcpy(v->scalar, &h, sizeof h); break; }
+    case FL_BFLOAT16: { fl_bfloat16 h = fl_bfloat16_from_float((float)number); memcpy(v->scalar, &h, sizeof h); break; }
+    case FL_INT64: v->scalar[0] = integer; break;
+    case FL_INT32: { int32_t i = (int32_t)integer; memcpy(v->scalar, &i, sizeof i); break; }
+    case FL_BOOL: { uint8_t b = number != 0; memcpy(v->scalar, &b, sizeof b); break; }
+    default: { uint8_t b = (uint8_t)integer; memcpy(v->scalar, &b, sizeof b); break; }
+    }
+}
+
+static void fill_views(fl_view *in, fl_view *out, const call *c)
+{
+    for (int i = 0; i < c->nin; i++) {
+        if (c->tensors[i]) view_of(&in[i], c->tensors[i]);
+        else if (c->in[i].kind == FL_NONE) memset(&in[i], 0, sizeof in[i]);
+        else view_of_number(&in[i], &c->in[i], c->plan->number_dtype);
+    }
+    if (c->target) out[0] = in[0];
+    else for (int i = 0; i < c->nout; i++) view_of(&out[i], c->out[i]);
+}
+
+/* ---- which operands an op writes ---- */
+
+static bool operand_mutated(const fl_op *op, int i, int nin)
+{
+    if (!op->mutates) return false;
+    int group = op->groups ? i / (nin / op->groups) : i;
+    return group < 32 && (op->mutates >> group & 1u);
+}
+
+static bool writes_operand(const call *c, int i)
+{
+    return (c->target && i == 0) || operand_mutated(c->op, i, c->nin);
+}
+
+/* ---- running ---- */
+
+static bool ready_to_run(const call *c)
+{
+    if (FL_UNLIKELY(!fl_engine_direct)) return false;
+    for (int i = 0; i < c->nin; i++) {
+        if (!c->tensors[i]) continue;
+        fl_var *v = &c->tensors[i]->storage->var;
+        bool ready = c->writes && writes_operand(c, i) ? fl_var_writable(v) : fl_var_readable(v);
+        if (FL_UNLIKELY(!ready)) {
+            if (!fl_var_settle(v) || v->poison) return false;
+        }
+    }
+    return true;
+}
+
+/* After a kernel that ran on the caller: versions, and poison when it failed half way. */
+static void note_writes(const call *c, fl_status status)
+{
+    for (int i = 0; i < c->nin; i++) {
+        if (!c->tensors[i] || !writes_operand(c, i)) continue;
+        fl_var_bump(&c->tensors[i]->storage->var);
+        if (status != FL_OK) fl_var_poison(&c->tensors[i]->storage->var, c->op->name);
+    }
+}
+
+/* A call packed for a lane: one block with copies of the views, attributes, shapes and strides. Pointers into the
+** block are kept as offsets from its start, because the lane keeps a copy of its own. */
+typedef struct packed {
+    fl_kernel kernel;
+    fl_kernel_fn run;
+    fl_attrs *attrs;
+} packed;
+
+static fl_status packed_run(void *payload)
+{
+    char *base = payload;
+    packed *p = payload;
+    fl_kernel k = p->kernel;
+    k.in = (fl_view *)(base + (uintptr_t)k.in);
+    k.out = (fl_view *)(base + (uintptr_t)k.out);
+    k.attrs = (const fl_attrs *)(base + (uintptr_t)p->attrs);
+    for (int i = 0; i < k.nin + k.nout; i++) {
+        fl_view *v = i < k.nin ? &k.in[i] : &k.out[i - k.nin];
+        v->size = (const int64_t *)(base + (uintptr_t)v->size);
+        v->stride = (const int64_t *)(base + (uintptr_t)v->stride);
+        v->start = (const int64_t *)(base + (uintptr_t)v->start);
+        v->logical = (const int64_t *)(base + (uintptr_t)v->logical);
+        if (v->data == &zeros) v->data = v->scalar;
+    }
+    return p->run(&k);
+}
+
+/* Copies a view's arrays to `at` (an offset in base) and replaces its pointers by offsets. */
+static size_t pack_view(char *base, size_t at, fl_view *v)
+{
+    const int64_t **arrays[4] = {&v->size, &v->stride, &v->start, &v->logical};
+    if (v->data == v->scalar) v->data = (void *)&zeros; /* a mark: the number travels in the view */
+    for (int j = 0; j < 4; j++) {
+        size_t bytes = (size_t)v->ndim * sizeof(int64_t);
+        if (bytes) memcpy(base + at, *arrays[j], bytes);
+        *arrays[j] = (const int64_t *)(uintptr_t)at;
+        at += bytes;
+    }
+    return at;
+}
+
+static size_t packed_size(const fl_kernel *k)
+{
+    size_t size = sizeof(packed) + sizeof(fl_view) * (size_t)(k->nin + k->nout);
+    size += offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)k->attrs->count;
+    for (int i = 0; i < k->nin; i++) size += 4 * sizeof(int64_t) * (size_t)k->in[i].ndim;
+    for (int i = 0; i < k->nout; i++) size += 4 * sizeof(int64_t) * (size_t)k->out[i].ndim;
+    return size;
+}
+
+static void pack(char *base, const fl_kernel *k, fl_kernel_fn run)
+{
+    packed *p = (packed *)base;
+    size_t at = sizeof *p;
+    p->kernel = *k;
+    p->run = run;
+    p->kernel.in = (fl_view *)(uintptr_t)at;
+    fl_view *views = (fl_view *)(base + at);
+    /* a number's data pointer must be recognised before the view moves */
+    for (int i = 0; i < k->nin; i++)
+        if (k->in[i].data == k->in[i].scalar) k->in[i].data = (void *)&zeros;
+    memcpy(views, k->in, sizeof(fl_view) * (size_t)k->nin);
+    memcpy(views + k->nin, k->out, sizeof(fl_view) * (size_t)k->nout);
+    at += sizeof(fl_view) * (size_t)k->nin;
+    p->kernel.out = (fl_view *)(uintptr_t)at;
+    at += sizeof(fl_view) * (size_t)k->nout;
+    p->attrs = (fl_attrs *)(uintptr_t)at;
+    size_t attr_bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)k->attrs->count;
+    memcpy(base + at, k->attrs, attr_bytes);
+    at += attr_bytes;
+    for (int i = 0; i < k->nin + k->nout; i++) at = pack_view(base, at, &views[i]);
+}
+
+/* Adds var to list unless it is there. */
+static void add_var(fl_var **list, int *count, fl_var *v)
+{
+    for (int i = 0; i < *count; i++)
+        if (list[i] == v) return;
+    list[(*count)++] = v;
+}
+
+static void collect_vars(const call *c, fl_var **reads, int *read_count, fl_var **writes, int *write_count)
+{
+    *read_count = *write_count = 0;
+    for (int i = 0; i < c->nout; i++) add_var(writes, write_count, &c->out[i]->storage->var);
+    for (int i = 0; i < c->nin; i++)
+        if (c->tensors[i] && writes_operand(c, i)) add_var(writes, write_count, &c->tensors[i]->storage->var);
+    for (int i = 0; i < c->nin; i++) {
+        if (!c->tensors[i] || writes_operand(c, i)) continue;
+        fl_var *v = &c->tensors[i]->storage->var;
+        bool written = false;
+        for (int j = 0; j < *write_count; j++) written |= writes[j] == v;
+        if (!written) add_var(reads, read_count, v);
+    }
+}
+
+/* Does the op replace all the bytes of its target's storage, and with values from elsewhere? */
+static bool overwrites(const call *c)
+{
+    if (!(c->op->flags & FL_OP_OVERWRITES)) return false;
+    const fl_tensor *t = c->tensors[0];
+    for (int i = 1; i < c->nin; i++)
+        if (c->tensors[i] && c->tensors[i]->storage == t->storage) return false;
+    return t->contiguous && (size_t)t->meta->local_numel * fl_dtype_size(t->meta->dtype) == t->storage->bytes;
+}
+
+static fl_status push_kernel(const call *c, fl_kernel *k)
+{
+    size_t size = (packed_size(k) + 7) & ~(size_t)7;
+    size_t operands = (size_t)(c->nin + c->nout);
+    char *block = malloc(size + 2 * operands * sizeof(fl_var *));
+    if (!block) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while queueing", c->op->name);
+    fl_var **reads = (fl_var **)(block + size), **writes = reads + operands;
+    pack(block, k, c->plan->kernel);
+    fl_task task = {.name = c->op->name, .run = packed_run, .payload = block, .payload_size = size, .reads = reads,
+                    .writes = writes, .lane = FL_LANE_CPU, .flags = FL_TASK_CHEAP};
+    collect_vars(c, reads, &task.read_count, writes, &task.write_count);
+    if (c->writes) task.flags |= FL_TASK_UPDATES;
+    if (overwrites(c)) task.flags |= FL_TASK_OVERWRITES;
+    fl_status status = fl_engine_push(&task);
+    free(block);
+    return status;
+}
+
+/* ---- on a device ---- */
+
+typedef struct issued {
+    const fl_plan *plan;
+    fl_kernel *kernel;
+} issued;
+
+static fl_status issue_run(void *payload)
+{
+    const issued *i = payload;
+    FL_TRY(i->plan->device->enter(i->plan->device_index, FL_QUEUE_COMPUTE));
+    return i->plan->kernel(i->kernel);
+}
+
+/* The kernel's launches go into the device's queue now; they run when what they read is there. */
+static fl_status issue_kernel(const call *c, fl_kernel *k)
+{
+    fl_var *stack[2 * STACK_OPERANDS], **reads = stack;
+    size_t operands = (size_t)(c->nin + c->nout);
+    if (!c->plan->kernel)
+        return fl_fail(FL_ERR_MISSING, "%s: there is no %s kernel for it; move the operands to the CPU: x:to(\"cpu\")", c->op->name, c->plan->device->name);
+    if (operands > STACK_OPERANDS) reads = malloc(2 * operands * sizeof *reads);
+    if (!reads) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu operands", c->op->name, operands);
+    issued payload = {c->plan, k};
+    fl_task task = {.name = c->op->name, .run = issue_run, .payload = &payload, .payload_size = sizeof payload, .reads = reads,
+                    .writes = reads + operands, .lane = c->plan->lane, .flags = c->writes ? FL_TASK_UPDATES : 0};
+    collect_vars(c, reads, &task.read_count, reads + operands, &task.write_count);
+    if (overwrites(c)) task.flags |= FL_TASK_OVERWRITES;
+    fl_status status = fl_engine_push(&task);
+    if (reads != stack) free(reads);
+    return status;
+}
+
+/* ---- on the CPU ---- */
+
+/* Runs the plan's bare loop when the operands are ready and contiguous; false: the kernel must see to it. */
+static bool run_flat(const call *c)
+{
+    const void *in[FL_FLAT_MAX_IN];
+    const fl_tensor *out = c->out[0];
+    if (FL_UNLIKELY(!fl_engine_direct || !out->contiguous)) return false;
+    for (int i = 0; i < c->nin; i++) {
+        const fl_tensor *t = c->tensors[i];
+        const fl_var *v = &t->storage->var;
+        if (!t->contiguous || !(c->writes && i == 0 ? fl_var_writable(v) : fl_var_readable(v))) return false;
+        in[i] = fl_tensor_data(t);
+    }
+    c->plan->flat(fl_tensor_data(out), in, out->meta->local_numel, NULL);
+    if (c->writes) fl_var_bump(&c->out[0]->storage->var);
+    fl_engine_direct_ops++;
+    return true;
+}
+
+static fl_status run_kernel(const call *c)
+{
+    if (c->plan->flat && FL_LIKELY(run_flat(c))) return FL_OK;
+    fl_view stack[STACK_OPERANDS], *views = stack;
+    int count = c->nin + c->nout;
+    if (FL_UNLIKELY(count > STACK_OPERANDS)) {
+        views = malloc(sizeof *views * (size_t)count);
+        if (!views) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d operands", c->op->name, count);
+    }
+    fl_kernel k = {c->op, c->attrs, views, views + c->nin, c->nin, c->nout, 0, 0};
+    fill_views(k.in, k.out, c);
+    if (c->op->flags & FL_OP_RANDOM) {
+        fl_generator g = fl_random_draw(!c->out[0]->meta->is_local);
+        k.seed = g.seed;
+        k.counter = g.counter;
+    }
+    fl_status status;
+    if (FL_UNLIKELY(c->plan->device != NULL)) status = issue_kernel(c, &k);
+    else if (FL_LIKELY(ready_to_run(c))) {
+        status = c->plan->kernel(&k);
+        if (c->writes) note_writes(c, status);
+        fl_engine_direct_ops++;
+    } else status = push_kernel(c, &k);
+    if (views != stack) free(views);
+    return status;
+}
+
+/* A rank without a part counts the op all the same: counters agree on all ranks. */
+static void skip_draw(const call *c)
+{
+    if (c->op->flags & FL_OP_RANDOM) fl_random_draw(!c->out[0]->meta->is_local);
+}
+
+/* ---- outputs ---- */
+
+static void release_outputs(call *c, int count)
+{
+    for (int i = 0; i < count; i++) {
+        fl_tensor_unref(c->out[i]);
+        c->out[i] = NULL;
+    }
+}
+
+static fl_status allocate_outputs(call *c)
+{
+    for (int i = 0; i < c->nout; i++) {
+        fl_status status = fl_tensor_empty(&c->out[i], c->plan->out[i]);
+        if (FL_UNLIKELY(status != FL_OK)) {
+            release_outputs(c, i);
+            return status == FL_ERR_MEMORY ? fl_fail_prefix(status, "%s: ", c->op->name) : status;
+        }
+    }
+    return FL_OK;
+}
+
+/* Tries to make out[0] a view of the input. */
+static fl_status try_view(call *c, bool *made)
+{
+    fl_tensor *base = c->tensors[0];
+    fl_view_request v = {c->attrs, base, c->plan->out[0], {0}, 0, true};
+    *made = false;
+    c->op->view(&v);
+    if (v.possible) {
+        FL_TRY(fl_tensor_view(&c->out[0], base, v.out_meta, v.strides, base->offset + v.offset));
+        c->out[0]->moved_view |= base != c->in[0].tensor;
+        *made = true;
+        return FL_OK;
+    }
+    if (!(c->op->flags & FL_OP_VIEW_ONLY)) return FL_OK;
+    char from[FL_SHAPE_TEXT], strides[FL_SHAPE_TEXT], to[FL_SHAPE_TEXT];
+    fl_shape as_shape = {base->meta->shape.ndim, {0}};
+    memcpy(as_shape.dims, base->strides, sizeof as_shape.dims);
+    return fl_fail(FL_ERR_SHAPE, "%s: %s with strides %s cannot be viewed as %s; use reshape", c->op->name,
+                   fl_shape_text(from, &base->meta->shape), fl_shape_text(strides, &as_shape),
+                   fl_shape_text(to, &v.out_meta->shape));
+}
+
+/* ---- inputs ---- */
+
+/* Boxes the inputs whose SBP differs; what was boxed is owned by c->tensors. */
+static fl_status box_inputs(call *c)
+{
+    for (int i = 0; i < c->nin; i++) {
+        fl_tensor *t = c->in[i].kind == FL_TENSOR ? c->in[i].tensor : NULL;
+        if (!t || t->meta == c->plan->in[i]) {
+            c->tensors[i] = t;
+            continue;
+        }
+        fl_status status = fl_boxing_apply(&c->tensors[i], t, c->plan->in[i]);
+        if (status != FL_OK) {
+            while (--i >= 0)
+                if (c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]);
+            return fl_fail_prefix(status, "%s%s: ", c->op->name, c->target ? "_" : "");
+        }
+    }
+    return FL_OK;
+}
+
+static void release_boxed(call *c)
+{
+    for (int i = 0; i < c->nin; i++)
+        if (c->in[i].kind == FL_TENSOR && c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]);
+}
+
+/* ---- bodies ---- */
+
+static bool has_own_gradient(const fl_op *op) { return op->grad || op->vjp; }
+
+/* A failure inside a body is told in the name of the op that the script called. */
+static fl_status fail_in_body(const fl_op *op, fl_status status)
+{
+    const char *message = fl_message();
+    size_t length = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    bool named = length && strncmp(message, op->name, length) == 0;
+    if (named || (op->flags & FL_OP_HIDDEN) || status == FL_ERR_INTERRUPTED) return status;
+    return fl_fail_prefix(status, "%s: ", op->name);
+}
+
+/* The operand in the SBP that the plan has for it; the caller owns out's tensor. */
+static fl_status operand_as(fl_operand *out, const fl_operand *in, const fl_meta *planned)
+{
+    *out = *in;
+    if (in->kind != FL_TENSOR) return FL_OK;
+    if (!fl_nd_sbp_equal(in->tensor->meta->nd_sbp, planned->nd_sbp))
+        return fl_to_global(&out->tensor, in->tensor, planned->placement, planned->nd_sbp, NULL);
+    fl_tensor_ref(in->tensor);
+    return FL_OK;
+}
+
+/* The body on operands boxed as planned: once, and not by each of its ops that reads them. */
+static fl_status run_body_boxed(const fl_plan *plan, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_operand boxed[STACK_OPERANDS] = {{0}};
+    fl_body body = plan->body;
+    fl_status status = FL_OK;
+    int count = 0;
+    assert(nin <= STACK_OPERANDS);
+    while (count < nin && (status = operand_as(&boxed[count], &in[count], plan->in[count])) == FL_OK) count++;
+    if (status == FL_OK) status = body(out, boxed, nin, attrs);
+    while (--count >= 0)
+        if (boxed[count].kind == FL_TENSOR) fl_tensor_unref(boxed[count].tensor);
+    return status;
+}
+
+/* Runs an op written in other ops, for all SBPs or as its plan says. When the op has a gradient of its own, that one is
+** recorded. */
+static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    bool enabled = fl_grad_enabled, own = has_own_gradient(op);
+    if (own) fl_grad_enabled = false;
+    fl_status status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs) : (plan ? plan->body : op->body)(out, in, nin, attrs);
+    fl_grad_enabled = enabled;
+    if (status != FL_OK) return fail_in_body(op, status);
+    if (own && fl_autograd_wanted(op, in, nin)) {
+        status = fl_autograd_record(op, in, nin, attrs, out, op->nout);
+        for (int i = 0; status != FL_OK && i < op->nout; i++) {
+            fl_tensor_unref(out[i]);
+            out[i] = NULL;
+        }
+    }
+    return status;
+}
+
+/* ---- dispatch ---- */
+
+static fl_status execute(call *c)
+{
+    bool made = false;
+    if (c->plan->boxes) FL_TRY(box_inputs(c));
+    fl_status status = FL_OK;
+    if (c->op->flags & FL_OP_VIEW) status = try_view(c, &made);
+    if (status == FL_OK && !made) {
+        status = allocate_outputs(c);
+        if (status == FL_OK && c->plan->holds) {
+            status = run_kernel(c);
+            if (FL_UNLIKELY(status != FL_OK)) release_outputs(c, c->nout);
+        } else if (status == FL_OK) skip_draw(c);
+    }
+    if (c->plan->boxes) release_boxed(c);
+    FL_TRY(status);
+    if (FL_UNLIKELY(fl_autograd_wanted(c->op, c->in, c->nin)))
+        status = fl_autograd_record(c->op, c->in, c->nin, c->attrs, c->out, c->nout);
+    if (made && status == FL_OK && fl_dtype_is_float(c->out[0]->meta->dtype) && c->plan->in[0] == c->in[0].tensor->meta)
+        status = fl_autograd_note_view(c->out[0], c->in[0].tensor, c->op, c->attrs);
+    if (status != FL_OK) release_outputs(c, c->nout);
+    return status;
+}
+
+static fl_status dispatch_mutating(fl_tensor **out, call *c);
+
+/* "sum of float32[8, 4] S(0)": an op is told from others by what it reads, or else by what it makes. */
+static void word_plan(char *buffer, const void *what)
+{
+    const fl_plan *plan = what;
+    char shape[FL_SHAPE_TEXT], sbp[FL_ND_SBP_TEXT];
+    const fl_meta *m = NULL;
+    for (int i = 0; i < plan->nin && !m; i++) m = plan->in[i];
+    if (!m && plan->nout) m = plan->out[0];
+    snprintf(buffer, FL_PAST_WHAT, "%s", plan->op->name);
+    size_t n = strlen(buffer);
+    if (m) snprintf(buffer + n, FL_PAST_WHAT - n, " of %s%s %s", fl_dtype_name(m->dtype), fl_shape_text(shape, &m->shape), fl_nd_sbp_text(sbp, m->nd_sbp));
+}
+
+/* The numbers of a call, which the plan does not know. */
+static uint64_t hash_numbers(const call *c)
+{
+    const fl_plan *plan = c->plan;
+    uint64_t h = 0;
+    for (uint64_t left = plan->number_operands; left; left &= left - 1) h = fl_history_mix(h, (uint64_t)c->in[__builtin_ctzll(left)].integer);
+    for (uint32_t left = plan->numbers; left; left &= left - 1) {
+        const fl_attr *a = &c->attrs->at[__builtin_ctz(left)];
+        int i = 0;
+        if (!a->given) continue;
+        do h = fl_history_mix(h, (uint64_t)a->list[i]);
+        while (++i < a->count);
+    }
+    return h;
+}
+
+/* Apart, so that an op on local tensors saves no registers for it. */
+static __attribute__((noinline)) void note_in_history(const call *c)
+{
+    const fl_plan *plan = c->plan;
+    if (FL_UNLIKELY(fl_comm_forbidden != NULL)) return;
+    fl_history_note(plan->history, plan->content, plan->number_operands | plan->numbers ? hash_numbers(c) : 0, word_plan, plan);
+}
+
+/* What this rank does, for the others to see. */
+static inline void note_in_journal(const call *c)
+{
+    fl_journal *j = fl_journal_own;
+    j->op = FL_JOURNAL_PLACE(c->op);
+    j->ops++;
+    if (c->plan->history) note_in_history(c);
+}
+
+fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_attrs defaults;
+    if (!attrs) {
+        fl_attrs_init(&defaults, op);
+        attrs = &defaults;
+    }
+    if (op->check) FL_TRY(op->check(in, nin, attrs));
+    if (op->body) return run_body(NULL, out, op, in, nin, attrs);
+    call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
+    FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
+    if (c.plan->body) return run_body(c.plan, out, op, in, nin, attrs);
+    note_in_journal(&c);
+    fl_status status;
+    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL)) return status;
+    fl_tensor *stack[STACK_OPERANDS];
+    c.tensors = stack;
+    if (FL_UNLIKELY(nin > STACK_OPERANDS)) {
+        c.tensors = malloc(sizeof *c.tensors * (size_t)nin);
+        if (!c.tensors) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d operands", op->name, nin);
+    }
+    if (!c.plan->boxes)
+        for (int i = 0; i < nin; i++) c.tensors[i] = in[i].kind == FL_TENSOR ? in[i].tensor : NULL;
+    status = op->mutates ? dispatch_mutating(out, &c) : execute(&c);
+    if (c.tensors != stack) free(c.tensors);
+    return status;
+}
+
+/* ---- writing into tensors ---- */
+
+/* Two tensors of one storage that share bytes but not the same elements at the same positions. */
+static bool overlaps_askew(const fl_tensor *a, const fl_tensor *b)
+{
+    if (a->meta->local_numel == 0 || b->meta->local_numel == 0) return false;
+    if (a->offset == b->offset && a->meta == b->meta && memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->meta->shape.ndim) == 0)
+        return false;
+    int64_t lo_a = a->offset, hi_a = a->offset, lo_b = b->offset, hi_b = b->offset;
+    for (int i = 0; i < a->meta->shape.ndim; i++) hi_a += (a->meta->window.size[i] - 1) * a->strides[i];
+    for (int i = 0; i < b->meta->shape.ndim; i++) hi_b += (b->meta->window.size[i] - 1) * b->strides[i];
+    return lo_a <= hi_b && lo_b <= hi_a;
+}
+
+/* An expanded tensor has several elements at one place. */
+static fl_status check_target(const fl_op *op, const fl_tensor *target)
+{
+    if (FL_LIKELY(target->contiguous && !target->moved_view)) return FL_OK;
+    const char *suffix = op->mutates ? "" : "_";
+    for (int i = 0; i < target->meta->shape.ndim; i++)
+        if (target->strides[i] == 0 && target->meta->window.size[i] > 1)
+            return fl_fail(FL_ERR_STATE, "%s%s: this tensor is expanded (several positions share one element), so it cannot be written in place; use clone() first", op->name, suffix);
+    if (target->moved_view)
+        return fl_fail(FL_ERR_STATE, "%s%s: this view of a split axis had to move data, so it is a copy; assign x[...] = v instead", op->name, suffix);
+    return FL_OK;
+}
+
+/* Replaces read operands that overlap the target askew by copies; owned by c->tensors then. */
+static fl_status separate_operands(call *c, const fl_tensor *target, bool *copied)
+{
+    for (int i = 1; i < c->nin; i++) {
+        if (!c->tensors[i] || c->tensors[i]->storage != target->storage) continue;
+        if (writes_operand(c, i) || !overlaps_askew(target, c->tensors[i])) continue;
+        fl_tensor *copy;
+        bool enabled = fl_grad_enabled;
+        fl_grad_enabled = false;
+        fl_status status = FL_CALL(&copy, clone, fl_of(c->tensors[i]));
+        fl_grad_enabled = enabled;
+        FL_TRY(status);
+        if (c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]); /* boxed before */
+        c->tensors[i] = copy;
+        *copied = true;
+    }
+    return FL_OK;
+}
+
+/* Some operand has a place on the tape, so histories and rules of in-place writes matter. */
+static bool on_the_tape(const call *c)
+{
+    for (int i = 0; i < c->nin; i++)
+        if (c->in[i].kind == FL_TENSOR && (c->in[i].tensor->requires_grad || c->in[i].tensor->autograd)) return true;
+    return false;
+}
+
+/* Boxes the inputs and runs. */
+static fl_status run_writing(call *c, const fl_tensor *target)
+{
+    if (c->plan->boxes) FL_TRY(box_inputs(c));
+    bool copied = c->plan->boxes;
+    fl_status status = c->op->groups ? FL_OK : separate_operands(c, target, &copied);
+    if (status == FL_OK && c->plan->holds) status = run_kernel(c);
+    else if (status == FL_OK) {
+        skip_draw(c);
+        note_writes(c, FL_OK); /* versions agree on all ranks */
+    }
+    if (copied) release_boxed(c);
+    return status;
+}
+
+/* Checks, runs and records an op that writes operand 0 (and, with groups, many more). */
+static fl_status write_into(call *c, fl_tensor **out)
+{
+    fl_tensor *target = c->in[0].tensor;
+    bool taped = !c->op->groups && on_the_tape(c);
+    if (!c->op->groups) FL_TRY(check_target(c->op, target));
+    fl_tensor *before = NULL;
+    if (taped) FL_TRY(fl_autograd_check_inplace(&before, c->op, target, c->in, c->nin));
+    fl_status status = run_writing(c, target);
+    if (status == FL_OK && taped) status = fl_autograd_rewrite(c->op, target, before, c->in, c->nin, c->attrs);
+    fl_tensor_unref(before);
+    FL_TRY(status);
+    if (c->op->nout) out[0] = fl_tensor_ref(target);
+    return FL_OK;
+}
+
+static fl_status dispatch_mutating(fl_tensor **out, call *c)
+{
+    fl_tensor *target = c->in[0].tensor;
+    c->out = &target;
+    return write_into(c, out);
+}
+
+fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_attrs defaults;
+    if (!attrs) {
+        fl_attrs_init(&defaults, op);
+        attrs = &defaults;
+    }
+    if (in[0].kind != FL_TENSOR)
+        return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
+    if (op->check) FL_TRY(op->check(in, nin, attrs));
+    call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
+    FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
+    note_in_journal(&c);
+    fl_status status;
+    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, in[0].tensor)) return status;
+    fl_tensor *tensors[STACK_OPERANDS];
+    c.tensors = tensors;
+    if (!c.plan->boxes)
+        for (int i = 0; i < nin; i++) c.tensors[i] = in[i].kind == FL_TENSOR ? in[i].tensor : NULL;
+    c.out = &c.target;
+    return write_into(&c, out);
+}

@@ -1,0 +1,27 @@
+/*
+** fault.h -- FLOW_FAULT: a rank that fails on purpose, for the tests of what the others say then.
+**
+** FLOW_FAULT=rank:op_number:kind, op_number counting from 1 the ops that this rank carries out (boxing by to_global is
+** one, an op written in other ops is those). Kinds: exit, kill, segv: the process ends before the op; sleep: it stops
+** there for an hour; error: the op fails; skip: this rank leaves it out, with what it communicates, and its result has
+** no defined value.
+*/
+#ifndef FL_FAULT_H
+#define FL_FAULT_H
+
+#include "infer/infer.h"
+
+/* Is FLOW_FAULT set? Then every op asks one of the two below, before it allocates or communicates anything. */
+extern bool fl_fault_armed;
+
+/* Reads FLOW_FAULT; an error says what is wrong with it. */
+fl_status fl_fault_init(void);
+
+/* Counts one op. True: the fault has decided it, *status says how; when that is FL_OK *out holds the results. `target` is
+** the tensor that the op writes, NULL when it makes new ones. */
+bool fl_fault_op(fl_status *status, fl_tensor **out, const fl_plan *plan, fl_tensor *target);
+
+/* The same for boxing as an op: `meta` is that of the result. */
+bool fl_fault_boxing(fl_status *status, fl_tensor **out, const char *name, const fl_meta *meta);
+
+#endif

@@ -1,0 +1,436 @@
+/*
+** local.c -- local tensors of the ranks put together to a global one.
+**
+** All ranks show what they have (dtype, shape, a hash of the data) and come to the same verdict from the same facts. Parts
+** that are no balanced split are moved into one, in one exchange.
+*/
+#include "autograd/autograd.h"
+#include "boxing/boxing.h"
+#include "ranks/comm.h"
+#include "cast.h"
+#include "boxing/move.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { GRAD_SBP, WHOLE_SHAPE, MOVED };
+
+/* What a rank shows. */
+typedef struct part_facts {
+    int32_t dtype, ndim;
+    int64_t dims[FL_MAX_NDIM];
+    uint64_t hash;              /* of the data; 0: not asked for */
+    char news[FL_NEWS_TEXT];    /* why there are no data to hash; "": there are */
+} part_facts;
+
+/* The parts of all positions of a placement. */
+typedef struct parts {
+    const fl_placement *p;
+    fl_nd_sbp sbp;
+    const part_facts **at;      /* by position */
+    fl_window *windows;         /* by position: where each part lies in the whole */
+    fl_shape whole;
+    fl_dtype dtype;
+} parts;
+
+/* ---- where the parts lie ---- */
+
+static int index_of(const fl_placement *p, const int *coords)
+{
+    int index = 0;
+    for (int k = 0; k < p->ndim; k++) index = index * p->hierarchy[k] + coords[k];
+    return index;
+}
+
+/* Position that `index` becomes when its coordinates on the hierarchy axes for which keep() is false are 0. */
+static int project(const parts *all, int index, int axis)
+{
+    int coords[FL_MAX_HIERARCHY];
+    fl_placement_coords(coords, all->p, index);
+    for (int k = 0; k < all->p->ndim; k++)
+        if (all->sbp.at[k] != FL_S(axis)) coords[k] = 0;
+    return index_of(all->p, coords);
+}
+
+static fl_status check_news(const parts *all)
+{
+    for (int i = 0; i < all->p->count; i++)
+        if (all->at[i]->news[0]) return fl_fail(FL_ERR_STATE, "rank %d: %s", all->p->ranks[i], all->at[i]->news);
+    return FL_OK;
+}
+
+static fl_status check_alike(const parts *all)
+{
+    char a[FL_SHAPE_TEXT], b[FL_SHAPE_TEXT];
+    const part_facts *first = all->at[0];
+    for (int i = 1; i < all->p->count; i++) {
+        const part_facts *f = all->at[i];
+        int r0 = all->p->ranks[0], r = all->p->ranks[i];
+        if (f->dtype != first->dtype)
+            return fl_fail(FL_ERR_DTYPE, "to_global: rank %d has %s, rank %d has %s; all parts must have one dtype", r0,
+                           fl_dtype_name((fl_dtype)first->dtype), r, fl_dtype_name((fl_dtype)f->dtype));
+        if (f->ndim == first->ndim) continue;
+        fl_shape x = {first->ndim, {0}}, y = {f->ndim, {0}};
+        memcpy(x.dims, first->dims, sizeof x.dims);
+        memcpy(y.dims, f->dims, sizeof y.dims);
+        return fl_fail(FL_ERR_SHAPE, "to_global: rank %d has %s, rank %d has %s; all parts must have as many axes", r0, fl_shape_text(a, &x), r, fl_shape_text(b, &y));
+    }
+    return FL_OK;
+}
+
+/* Along each tensor axis the parts follow one another in the order of the hierarchy axes that split it; on all other
+** coordinates a part is as long as its neighbours. */
+static fl_status place_axis(parts *all, int axis)
+{
+    char text[FL_ND_SBP_TEXT];
+    int64_t total = 0;
+    for (int i = 0; i < all->p->count; i++) {
+        int twin = project(all, i, axis);
+        int64_t size = all->at[i]->dims[axis];
+        if (size != all->at[twin]->dims[axis])
+            return fl_fail(FL_ERR_SHAPE, "to_global: as %s the parts of ranks %d and %d must be equally long along axis %d; they have %lld and %lld",
+                           fl_nd_sbp_text(text, all->sbp), all->p->ranks[twin], all->p->ranks[i], axis, (long long)all->at[twin]->dims[axis], (long long)size);
+        if (twin != i) all->windows[i].start[axis] = all->windows[twin].start[axis];
+        else {
+            all->windows[i].start[axis] = total;
+            total += size;
+        }
+        all->windows[i].size[axis] = size;
+    }
+    all->whole.dims[axis] = total;
+    return FL_OK;
+}
+
+/* Copies of one part have equal data. */
+static fl_status check_copies(const parts *all)
+{
+    char text[FL_ND_SBP_TEXT];
+    for (int i = 0; i < all->p->count; i++) {
+        int coords[FL_MAX_HIERARCHY];
+        fl_placement_coords(coords, all->p, i);
+        for (int k = 0; k < all->p->ndim; k++)
+            if (all->sbp.at[k] == FL_B) coords[k] = 0;
+        int twin = index_of(all->p, coords);
+        if (all->at[i]->hash == all->at[twin]->hash) continue;
+        return fl_fail(FL_ERR_VALUE, "to_global: ranks %d and %d hold different data, but %s means that both hold the same; "
+                       "make it on one rank's terms (P, S) or, if the difference is meant, {check = false}",
+                       all->p->ranks[twin], all->p->ranks[i], fl_nd_sbp_text(text, all->sbp));
+    }
+    return FL_OK;
+}
+
+static fl_status place_parts(parts *all)
+{
+    char text[FL_ND_SBP_TEXT];
+    FL_TRY(check_alike(all));
+    all->dtype = (fl_dtype)all->at[0]->dtype;
+    all->whole.ndim = all->at[0]->ndim;
+    for (int k = 0; k < all->p->ndim; k++)
+        if (fl_sbp_is_split(all->sbp.at[k]) && all->sbp.at[k] >= all->whole.ndim)
+            return fl_fail(FL_ERR_SBP, "to_global: %s splits axis %d, the parts have %d axes", fl_nd_sbp_text(text, all->sbp), all->sbp.at[k], all->whole.ndim);
+    for (int axis = 0; axis < all->whole.ndim; axis++) FL_TRY(place_axis(all, axis));
+    return check_copies(all);
+}
+
+static bool is_balanced(const parts *all)
+{
+    for (int i = 0; i < all->p->count; i++) {
+        fl_window w;
+        fl_window_of(&w, &all->whole, all->p, all->sbp, i);
+        for (int a = 0; a < all->whole.ndim; a++)
+            if (w.size[a] != all->windows[i].size[a] || w.start[a] != all->windows[i].start[a]) return false;
+    }
+    return true;
+}
+
+/* ---- telling each other ---- */
+
+/* FNV-1a over words: equal data, equal hash; 0 is kept for "not asked". */
+static fl_status hash_of(uint64_t *out, fl_tensor *local)
+{
+    fl_tensor *whole, *host;
+    bool enabled = fl_grad_enabled;
+    FL_TRY(fl_host_part(&host, local));
+    fl_grad_enabled = false;
+    fl_status status = FL_CALL(&whole, contiguous, fl_of(host));
+    fl_grad_enabled = enabled;
+    fl_tensor_unref(host);
+    FL_TRY(status);
+    status = fl_tensor_wait(whole);
+    if (status == FL_OK) {
+        size_t bytes = (size_t)whole->meta->local_numel * fl_dtype_size(whole->meta->dtype);
+        const unsigned char *data = fl_tensor_data(whole);
+        uint64_t h = 0xcbf29ce484222325u, word;
+        for (; bytes >= sizeof word; bytes -= sizeof word, data += sizeof word) {
+            memcpy(&word, data, sizeof word);
+            h = (h ^ word) * 0x100000001b3u;
+            h ^= h >> 32;
+        }
+        for (; bytes; bytes--) h = (h ^ *data++) * 0x100000001b3u;
+        *out = h | 1;
+    }
+    fl_tensor_unref(whole);
+    return status;
+}
+
+/* "tensor of float32[2] B": data that a script gave. */
+static void word_data(char *buffer, const void *what)
+{
+    const fl_meta *m = what;
+    char shape[FL_SHAPE_TEXT], sbp[FL_ND_SBP_TEXT];
+    snprintf(buffer, FL_PAST_WHAT, "tensor of %s%s %s", fl_dtype_name(m->dtype), fl_shape_text(shape, &m->shape), fl_nd_sbp_text(sbp, m->nd_sbp));
+}
+
+fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole)
+{
+    fl_history *h;
+    uint64_t data;
+    FL_TRY(fl_history_get(&h, whole->placement->ranks, whole->placement->count));
+    if (!h) return FL_OK;
+    FL_TRY(hash_of(&data, local));
+    fl_history_note(h, whole->hash | 1, data, word_data, whole);
+    return FL_OK;
+}
+
+/* What all members of g have; freed by the caller. */
+static fl_status exchange_facts(part_facts **out, fl_group *g, const part_facts *mine)
+{
+    part_facts *all = malloc((size_t)g->count * sizeof *all);
+    if (!all) return fl_fail(FL_ERR_MEMORY, "to_global: out of memory");
+    fl_status status = fl_comm_share(g, "local to global", all, mine, sizeof *mine, 0);
+    if (status == FL_OK) *out = all;
+    else free(all);
+    return status;
+}
+
+static void parts_free(parts *all)
+{
+    free(all->at);
+    free(all->windows);
+}
+
+/* facts: by position in `group`. */
+static fl_status parts_init(parts *all, const part_facts *facts, const fl_group *group, const fl_placement *p, fl_nd_sbp sbp)
+{
+    *all = (parts){.p = p, .sbp = sbp};
+    all->at = calloc((size_t)p->count, sizeof *all->at);
+    all->windows = calloc((size_t)p->count, sizeof *all->windows);
+    fl_status status = all->at && all->windows ? FL_OK : fl_fail(FL_ERR_MEMORY, "to_global: out of memory");
+    for (int i = 0; i < p->count && status == FL_OK; i++)
+        for (int m = 0; m < group->count; m++)
+            if (group->ranks[m] == p->ranks[i]) all->at[i] = &facts[m];
+    if (status == FL_OK) status = check_news(all);
+    if (status == FL_OK) status = place_parts(all);
+    if (status != FL_OK) parts_free(all);
+    return status;
+}
+
+static part_facts facts_of(const fl_tensor *local)
+{
+    part_facts f = {.dtype = (int32_t)local->meta->dtype, .ndim = local->meta->shape.ndim};
+    memcpy(f.dims, local->meta->shape.dims, sizeof(int64_t) * (size_t)f.ndim);
+    return f;
+}
+
+/* ---- moving parts into a balanced split and back ---- */
+
+static fl_status push_alone(fl_move *move, fl_tensor *out, fl_tensor *in)
+{
+    if (in->contiguous) return fl_move_push(move, out, in);
+    fl_tensor *part;
+    bool enabled = fl_grad_enabled;
+    fl_grad_enabled = false;
+    fl_status status = FL_CALL(&part, clone, fl_of(in));
+    fl_grad_enabled = enabled;
+    FL_TRY(status);
+    status = fl_move_push(move, out, part);
+    fl_tensor_unref(part);
+    return status;
+}
+
+/* back: from the balanced split to the ranks' own parts. *out: uninitialised, takes what this rank gets. */
+static fl_status move_parts(fl_tensor *out, fl_tensor *in, const parts *all, const fl_meta *whole, bool back)
+{
+    fl_move *move = NULL;
+    if (whole->placement->my_index < 0) return FL_OK;
+    fl_status status = fl_move_compile_parts(&move, whole, all->windows, back);
+    if (status == FL_OK) status = push_alone(move, out, in);
+    fl_move_free(move);
+    return status;
+}
+
+/* The ranks' own parts of a gradient that lies in the balanced split. */
+static fl_status give_back(fl_tensor **out, fl_tensor *grad, const fl_meta *part, const fl_placement *p, fl_nd_sbp sbp)
+{
+    fl_group *group;
+    part_facts mine = {.dtype = (int32_t)part->dtype, .ndim = part->shape.ndim}, *facts;
+    parts all;
+    memcpy(mine.dims, part->shape.dims, sizeof mine.dims);
+    FL_TRY(fl_tensor_empty_local(out, grad->meta->dtype, &part->shape));
+    fl_status status = fl_group_get(&group, p->ranks, p->count);
+    if (status == FL_OK && p->my_index >= 0) status = exchange_facts(&facts, group, &mine);
+    if (status == FL_OK && p->my_index >= 0) {
+        status = parts_init(&all, facts, group, p, sbp);
+        if (status == FL_OK) {
+            status = move_parts(*out, grad, &all, grad->meta, true);
+            parts_free(&all);
+        }
+        free(facts);
+    }
+    if (status != FL_OK) fl_tensor_unref(*out);
+    return status;
+}
+
+/* ---- the op ---- */
+
+static fl_status from_local_grad(fl_grad *g)
+{
+    const fl_meta *whole = g->out_meta[0];
+    fl_nd_sbp sbp = fl_cast_dual(whole->nd_sbp);
+    fl_tensor *boxed;
+    FL_TRY(fl_to_global(&boxed, g->gout[0], whole->placement, sbp, NULL));
+    fl_status status;
+    if (g->attrs->at[MOVED].given && g->attrs->at[MOVED].integer) status = give_back(&g->gin[0], boxed, g->in_meta[0], whole->placement, sbp);
+    else status = fl_to_local(&g->gin[0], boxed, NULL);
+    fl_tensor_unref(boxed);
+    return status;
+}
+
+static fl_status from_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
+{
+    fl_shape logical = {a->at[WHOLE_SHAPE].count, {0}};
+    memcpy(logical.dims, a->at[WHOLE_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
+    return fl_global_from_part(out, x, &logical, a->placement, a->nd_sbp);
+}
+
+FL_OP(from_local) {
+    .name = "from_local", .sig = "from_local(x, grad_sbp: int = nil, shape: ints = nil, moved: bool = false)", .nout = 1, .flags = FL_OP_HIDDEN,
+    .doc = "The ranks' local parts put together.", .replay = from_local_again, .grad = from_local_grad,
+};
+
+static fl_status record_parts(fl_tensor **out, fl_tensor *local, fl_tensor *result, bool moved)
+{
+    const fl_meta *meta = result->meta;
+    fl_attrs attrs;
+    fl_cast_attrs(&attrs, FL_OP_REF(from_local), meta->placement, meta->nd_sbp, NULL);
+    fl_attr_set_list(&attrs, WHOLE_SHAPE, meta->shape.dims, meta->shape.ndim);
+    fl_attr_set(&attrs, MOVED, moved);
+    FL_TRY(fl_cast_record(FL_OP_REF(from_local), local, &attrs, &result));
+    *out = result;
+    return FL_OK;
+}
+
+fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement, fl_nd_sbp nd_sbp)
+{
+    char have[FL_META_TEXT], want[FL_SHAPE_TEXT];
+    if (!local->meta->is_local)
+        return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
+    const fl_meta *meta;
+    fl_status status = fl_meta_get(&meta, local->meta->dtype, logical, placement, nd_sbp, false);
+    if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
+    fl_shape part = {logical->ndim, {0}};
+    memcpy(part.dims, meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
+    if (meta->holds && !fl_shape_equal(&part, &local->meta->shape)) {
+        fl_meta_unref(meta);
+        return fl_fail(FL_ERR_SHAPE, "to_global: this rank's part must be %s, the tensor is %s", fl_shape_text(want, &part),
+                       fl_meta_text(have, local->meta));
+    }
+    fl_tensor *result = NULL;
+    status = meta->holds ? fl_tensor_view(&result, local, meta, local->strides, local->offset) : fl_tensor_empty(&result, meta);
+    fl_meta_unref(meta);
+    return status == FL_OK ? record_parts(out, local, result, false) : status;
+}
+
+/* The parts are known, and not all where a balanced split would have them. */
+static fl_status global_from_moved(fl_tensor **out, fl_tensor *local, const parts *all)
+{
+    const fl_meta *meta;
+    fl_tensor *result = NULL;
+    FL_TRY(fl_meta_get(&meta, all->dtype, &all->whole, all->p, all->sbp, false));
+    fl_status status = fl_tensor_empty(&result, meta);
+    if (status == FL_OK) {
+        status = move_parts(result, local, all, meta, false);
+        if (status != FL_OK) fl_tensor_unref(result);
+    }
+    fl_meta_unref(meta);
+    return status == FL_OK ? record_parts(out, local, result, true) : status;
+}
+
+/* A rank outside of the placement: the logical tensor, and no part of it. */
+static fl_status global_outside(fl_tensor **out, const parts *all)
+{
+    const fl_meta *meta;
+    FL_TRY(fl_meta_get(&meta, all->dtype, &all->whole, all->p, all->sbp, false));
+    fl_status status = fl_tensor_empty(out, meta);
+    fl_meta_unref(meta);
+    return status;
+}
+
+/* Parts on devices that are no balanced split are moved by the CPUs; every rank of the world calls this. */
+static fl_status put_together_on_cpus(fl_tensor **out, fl_tensor *local, const fl_placement *p, fl_nd_sbp sbp)
+{
+    const fl_placement *cpus;
+    fl_tensor *here, *whole;
+    FL_TRY(fl_placement_get(&cpus, FL_CPU, p->ranks, p->count, p->hierarchy, p->ndim));
+    FL_TRY(fl_to_device(&here, local, fl_placement_local(FL_CPU, -1)));
+    fl_status status = fl_local_to_global(&whole, here, cpus, sbp, false);
+    fl_tensor_unref(here);
+    FL_TRY(status);
+    status = fl_to_global(out, whole, p, sbp, NULL);
+    fl_tensor_unref(whole);
+    return status;
+}
+
+static bool has(const fl_placement *p, fl_nd_sbp sbp, bool (*is)(fl_sbp))
+{
+    for (int k = 0; k < p->ndim; k++)
+        if (p->hierarchy[k] > 1 && is(sbp.at[k])) return true;
+    return false;
+}
+
+static bool is_split(fl_sbp s) { return fl_sbp_is_split(s); }
+static bool is_broadcast(fl_sbp s) { return s == FL_B; }
+
+static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placement *p, fl_nd_sbp sbp, bool check)
+{
+    fl_group *world;
+    part_facts mine = facts_of(local), *facts;
+    FL_TRY(fl_group_world(&world));
+    bool hashes = check && p->my_index >= 0 && has(p, sbp, is_broadcast);
+    if (hashes && hash_of(&mine.hash, local) != FL_OK) snprintf(mine.news, sizeof mine.news, "%s", fl_message());
+    FL_TRY(exchange_facts(&facts, world, &mine));
+    parts all;
+    fl_status status = parts_init(&all, facts, world, p, sbp);
+    if (status == FL_OK) {
+        bool balanced = is_balanced(&all);
+        if (!balanced && p->type != FL_CPU) status = put_together_on_cpus(out, local, p, sbp);
+        else if (p->my_index < 0) status = global_outside(out, &all);
+        else if (balanced) status = fl_global_from_part(out, local, &all.whole, p, sbp);
+        else status = global_from_moved(out, local, &all);
+        parts_free(&all);
+    }
+    free(facts);
+    return status;
+}
+
+fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp nd_sbp, bool check)
+{
+    char have[FL_META_TEXT];
+    const fl_world *world = fl_world_get();
+    if (!local->meta->is_local)
+        return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
+    if (local->meta->placement->type != placement->type && placement->my_index >= 0) {
+        fl_tensor *there;
+        FL_TRY(fl_to_device(&there, local, fl_placement_local(placement->type, -1)));
+        fl_status status = fl_local_to_global(out, there, placement, nd_sbp, check);
+        fl_tensor_unref(there);
+        return status;
+    }
+    bool exchange = world->size > 1 && (check || has(placement, nd_sbp, is_split));
+    if (!exchange) return fl_global_from_part(out, local, &local->meta->shape, placement, nd_sbp);
+    if (!fl_comm_get())
+        return fl_fail(FL_ERR_COMM, "to_global: the ranks must exchange the shapes of their parts, and %s; "
+                       "make the tensor with placement and sbp, or box a broadcast one",
+                       world->dry ? "this is a dry world (FLOW_WORLD)" : "there is no transport");
+    return put_together(out, local, placement, nd_sbp, check);
+}

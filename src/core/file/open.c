@@ -1,0 +1,28 @@
+/*
+** open.c -- opening what is to be read (see file.h).
+*/
+#include "open.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+fl_status fl_file_open(int *fd, int64_t *size, const char *who, const char *path)
+{
+    struct stat info;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0 || fstat(file, &info) != 0) {
+        int why = errno;
+        if (file >= 0) close(file);
+        return fl_fail(FL_ERR_IO, "%s: %s: %s", who, path, strerror(why));
+    }
+    if (!S_ISREG(info.st_mode)) {
+        close(file);
+        return fl_fail(FL_ERR_IO, "%s: %s: not a regular file", who, path);
+    }
+    *fd = file;
+    *size = info.st_size;
+    return FL_OK;
+}

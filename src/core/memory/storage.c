@@ -1,0 +1,583 @@
+/*
+** storage.c -- tensors' bytes on the host: size classes, caches, limbo, the way to an out-of-memory error.
+**
+** Sizes are rounded up to classes, 8 per doubling, and a freed block serves the next request of its class,
+** so a loop takes no page faults after its first turn. Where other ranks share this host, blocks from 4 KiB on come
+** from the arena that they map (shared.h). Otherwise, and when it is full, blocks from 1 MiB on come from mmap; from
+** 2 MiB on they are aligned for huge pages. What the process holds, live and cached, stays below its recent peak of
+** live bytes plus an eighth (or 64 MiB): the cache never makes a program much larger than it was anyway.
+** A storage that queued ops may still touch waits in limbo. All but fl_scratch is for the script's thread.
+*/
+#define _GNU_SOURCE
+#include "ranks/shared.h"
+#include "storage.h"
+#include "device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define HIDE(start, size) __asan_poison_memory_region((start), (size))
+#define SHOW(start, size) __asan_unpoison_memory_region((start), (size))
+enum { GUARD = 64 };                    /* hidden bytes behind each block */
+#else
+#define HIDE(start, size) ((void)(start), (void)(size))
+#define SHOW(start, size) ((void)(start), (void)(size))
+enum { GUARD = 0 };
+#endif
+
+enum {
+    UNIT = 64, CLASSES = 320, SLAB_STORAGES = 63, SCRATCH_SLOTS = 4, TOP_SITES = 3, MAX_SITES = 32,
+    SHARED = 4096, LARGE = 1 << 20, HUGE_PAGE = 2 << 20, FLOOR = 64 << 20,
+    INLINE_CLASS = -1, DEVICE_CLASS = -2
+};
+static const size_t MAX_BYTES = (size_t)1 << 46;
+
+typedef struct block { struct block *next; } block;     /* a cached block's first bytes */
+
+/* Structs come in slabs, which live until the shutdown. */
+typedef struct slab {
+    struct slab *next;
+    _Alignas(64) fl_storage storages[SLAB_STORAGES];
+} slab;
+
+int64_t fl_storage_debt, fl_storage_live;
+void (*fl_storage_collect)(void);
+
+static slab *slabs;
+static fl_storage *free_storages;
+static block *cached[CLASSES];
+static fl_storage *limbo_first, *limbo_last;
+static fl_storage *large_blocks;                        /* live ones, for the error message */
+static fl_memory_stats stats;
+static int64_t held_bytes;                              /* in blocks from the system: live, in limbo and cached */
+static int64_t recent_peak, earlier_peak, epoch_bytes;  /* of bytes in use; see note_peak */
+
+/* ---- size classes ---- */
+
+/* Classes 1 to 8 are that many units; above, 8 classes per doubling. */
+static int class_of(size_t bytes)
+{
+    size_t units = (bytes + UNIT - 1) / UNIT;
+    if (units <= 8) return (int)units;
+    int shift = 60 - __builtin_clzll((unsigned long long)(units - 1));
+    return shift * 8 + (int)((units - 1) >> shift) + 1;
+}
+
+static size_t class_bytes(int c)
+{
+    if (c <= 8) return (size_t)c * UNIT;
+    int shift = (c - 9) / 8;
+    return (size_t)(c - 8 * shift) << shift << 6;
+}
+
+/* ---- private blocks from the system (any thread) ---- */
+
+/* Bytes mapped for a large block: whole pages. */
+static size_t mapped_bytes(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + GUARD + page - 1) / page * page;
+}
+
+/* An aligned mapping is cut out of a larger one. */
+static void *map_aligned(size_t bytes, size_t alignment)
+{
+    size_t whole = bytes + alignment;
+    char *start = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return NULL;
+    char *block_start = (char *)(((uintptr_t)start + alignment - 1) / alignment * alignment);
+    size_t before = (size_t)(block_start - start), after = whole - before - bytes;
+    if (before) munmap(start, before);
+    if (after) munmap(block_start + bytes, after);
+    return block_start;
+}
+
+static void *map_block(size_t bytes)
+{
+    bytes = mapped_bytes(bytes);
+    if (bytes < HUGE_PAGE) {
+        void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return start == MAP_FAILED ? NULL : start;
+    }
+    void *start = map_aligned(bytes, HUGE_PAGE);
+    if (start) madvise(start, bytes, MADV_HUGEPAGE);
+    return start;
+}
+
+static void *private_block(int c)
+{
+    size_t bytes = class_bytes(c);
+    return bytes < LARGE ? aligned_alloc(UNIT, bytes + GUARD) : map_block(bytes);
+}
+
+static void private_release(void *data, int c)
+{
+    size_t bytes = class_bytes(c);
+    SHOW(data, bytes + GUARD);
+    if (bytes < LARGE) free(data);
+    else munmap(data, mapped_bytes(bytes));
+}
+
+/* ---- blocks of storages: from the arena if there is one ---- */
+
+static void *system_block(int c)
+{
+    size_t bytes = class_bytes(c);
+    void *data = bytes < SHARED ? NULL : fl_arena_take(bytes + GUARD);
+    if (!data) return private_block(c);
+    SHOW(data, bytes + GUARD);
+    return data;
+}
+
+static void system_release(void *data, int c)
+{
+    size_t bytes = class_bytes(c);
+    if (!fl_arena_owns(data)) {
+        private_release(data, c);
+        return;
+    }
+    fl_arena_give(data, bytes + GUARD);
+    HIDE(data, bytes + GUARD);
+}
+
+/* Memory this process can ever have: the container's limit or the machine's memory with its swap. */
+static int64_t memory_limit(void)
+{
+    static int64_t limit;
+    if (limit) return limit;
+    struct sysinfo info;
+    limit = sysinfo(&info) == 0 ? (int64_t)(info.totalram + info.totalswap) * info.mem_unit : INT64_MAX;
+    const char *paths[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(paths[i], "r");
+        long long bytes;
+        if (f && fscanf(f, "%lld", &bytes) == 1 && bytes > 0 && bytes < limit) limit = bytes;
+        if (f) fclose(f);
+    }
+    return limit;
+}
+
+/* ---- the cache of blocks ---- */
+
+static int64_t bytes_in_use(void) { return held_bytes - stats.cached_bytes; }
+
+/* Before a block is taken. The peak forgets: it is the larger one of two epochs, and an epoch ends when 32 times
+** the peak was allocated. */
+static void note_peak(size_t bytes)
+{
+    int64_t used = bytes_in_use() + (int64_t)bytes;
+    if (used > recent_peak) recent_peak = used;
+    epoch_bytes += (int64_t)bytes;
+    if (epoch_bytes / 32 <= recent_peak) return;
+    earlier_peak = recent_peak;
+    recent_peak = used;
+    epoch_bytes = 0;
+}
+
+/* What live and cached blocks may hold together. */
+static int64_t allowed_bytes(void)
+{
+    int64_t peak = recent_peak > earlier_peak ? recent_peak : earlier_peak;
+    return peak + peak / 8 > FLOOR ? peak + peak / 8 : FLOOR;
+}
+
+static void drop_cached(int c)
+{
+    block *b = cached[c];
+    SHOW(b, sizeof *b);
+    cached[c] = b->next;
+    system_release(b, c);
+    held_bytes -= (int64_t)class_bytes(c);
+    stats.cached_bytes -= (int64_t)class_bytes(c);
+}
+
+/* Drops cached blocks, the largest first, until `held` bytes are held. */
+static void trim_to(int64_t held)
+{
+    for (int c = CLASSES - 1; c > 0 && held_bytes > held; c--)
+        while (cached[c] && held_bytes > held) drop_cached(c);
+}
+
+static void *take_cached(int c)
+{
+    block *b = cached[c];
+    if (!b) return NULL;
+    SHOW(b, class_bytes(c));
+    cached[c] = b->next;
+    stats.cached_bytes -= (int64_t)class_bytes(c);
+    return b;
+}
+
+static void *take_fresh(int c)
+{
+    int64_t bytes = (int64_t)class_bytes(c);
+    if (bytes > memory_limit() - bytes_in_use()) return NULL;
+    void *data = system_block(c);
+    if (!data) return NULL;
+    held_bytes += bytes;
+    stats.system_allocations++;
+    return data;
+}
+
+static void give_back(void *data, int c)
+{
+    block *b = data;
+    SHOW(data, class_bytes(c));
+    b->next = cached[c];
+    cached[c] = b;
+    stats.cached_bytes += (int64_t)class_bytes(c);
+    HIDE(data, class_bytes(c) + GUARD);
+    if (held_bytes > allowed_bytes()) drop_cached(c);
+}
+
+/* ---- structs ---- */
+
+static fl_storage *storage_take(void)
+{
+    if (FL_UNLIKELY(!free_storages)) {
+        slab *fresh = aligned_alloc(64, sizeof *fresh);
+        if (!fresh) return NULL;
+        fresh->next = slabs;
+        slabs = fresh;
+        for (int i = 0; i < SLAB_STORAGES; i++) {
+            fresh->storages[i].next = free_storages;
+            free_storages = &fresh->storages[i];
+        }
+    }
+    fl_storage *s = free_storages;
+    free_storages = s->next;
+    return s;
+}
+
+static void storage_put(fl_storage *s)
+{
+    s->next = free_storages;
+    free_storages = s;
+}
+
+/* ---- live large blocks ---- */
+
+static void link_large(fl_storage *s)
+{
+    s->prev = NULL;
+    s->next = large_blocks;
+    if (large_blocks) large_blocks->prev = s;
+    large_blocks = s;
+    char line[128] = "";
+    if (fl_engine_where) fl_engine_where(line, sizeof line);
+    size_t length = strlen(line), cut = length < sizeof s->site ? 0 : length - sizeof s->site + 1;
+    memcpy(s->site, line + cut, length - cut + 1);
+}
+
+static void unlink_large(fl_storage *s)
+{
+    if (s->prev) s->prev->next = s->next;
+    else large_blocks = s->next;
+    if (s->next) s->next->prev = s->prev;
+}
+
+static bool is_large(const fl_storage *s) { return s->bytes >= LARGE; }
+
+/* ---- freeing ---- */
+
+static const fl_device *device_of(const fl_storage *s)
+{
+    const fl_device *d = NULL;
+    return fl_device_get(&d, s->device) == FL_OK ? d : NULL;    /* it is there: the memory came from it */
+}
+
+/* No queued op touches s any more, or only ops of the queue in whose order the device takes its memory back. */
+static void storage_release(fl_storage *s)
+{
+    if (FL_UNLIKELY(s->var.poison != NULL)) fl_var_clear(&s->var);
+    if (s->size_class > 0) give_back(s->data, s->size_class);
+    else if (s->size_class == DEVICE_CLASS) device_of(s)->release(s->data, s->bytes, s->device_index, s->queue);
+    else SHOW(s->small, sizeof s->small);
+    storage_put(s);
+}
+
+static void limbo_add(fl_storage *s)
+{
+    s->next = NULL;
+    if (limbo_last) limbo_last->next = s;
+    else limbo_first = s;
+    limbo_last = s;
+    stats.limbo_bytes += (int64_t)s->bytes;
+}
+
+/* Takes from limbo, oldest first, what is complete. */
+static void limbo_reclaim(void)
+{
+    while (limbo_first && fl_var_settle(&limbo_first->var)) {
+        fl_storage *s = limbo_first;
+        limbo_first = s->next;
+        if (!limbo_first) limbo_last = NULL;
+        stats.limbo_bytes -= (int64_t)s->bytes;
+        storage_release(s);
+    }
+}
+
+/* Dropped storage of queued ops stays below a bound, so a script that runs ahead waits here. */
+static void limbo_limit(void)
+{
+    limbo_reclaim();
+    while (stats.limbo_bytes > FLOOR && stats.limbo_bytes > fl_storage_live / 4) {
+        fl_engine_wait_idle(&limbo_first->var);
+        limbo_reclaim();
+    }
+}
+
+void fl_storage_free(fl_storage *s)
+{
+    fl_storage_live -= (int64_t)s->bytes;
+    stats.live_blocks--;
+    if (FL_UNLIKELY(is_large(s))) unlink_large(s);
+    if (FL_UNLIKELY(s->size_class == DEVICE_CLASS)) {
+        fl_engine_hand_over(&s->var, device_of(s)->lane(s->device_index, FL_QUEUE_COMPUTE));
+        storage_release(s);
+    } else if (FL_LIKELY(fl_var_settle(&s->var))) storage_release(s);
+    else limbo_add(s);
+}
+
+/* ---- out of memory ---- */
+
+typedef struct site { char name[32]; int64_t bytes; } site;
+
+/* Adds up the large blocks of a device by the line that asked for them, largest sum first; returns how many sums. */
+static int collect_sites(site *sites, fl_device_type device, int index)
+{
+    int count = 0;
+    for (const fl_storage *s = large_blocks; s; s = s->next) {
+        int i = 0;
+        if (s->device != device || (device != FL_CPU && s->device_index != index)) continue;
+        while (i < count && strcmp(sites[i].name, s->site)) i++;
+        if (i == MAX_SITES) continue;
+        if (i == count) sites[count++] = (site){.bytes = 0};
+        memcpy(sites[i].name, s->site, sizeof s->site);
+        sites[i].bytes += (int64_t)s->bytes;
+        for (; i > 0 && sites[i].bytes > sites[i - 1].bytes; i--) {
+            site moved = sites[i];
+            sites[i] = sites[i - 1];
+            sites[i - 1] = moved;
+        }
+    }
+    return count;
+}
+
+enum { BYTES_TEXT = 32 };
+static const char *bytes_text(char *buffer, double bytes)
+{
+    const char *units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int unit = 0;
+    while (bytes >= 1024 && unit < 6) bytes /= 1024, unit++;
+    snprintf(buffer, BYTES_TEXT, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    return buffer;
+}
+
+/* "; most by train.lua:41 (4.0 GiB), ..." */
+enum { MOST_TEXT = 256 };
+static const char *most_text(char *buffer, fl_device_type device, int index)
+{
+    char sum[BYTES_TEXT];
+    site sites[MAX_SITES];
+    int count = collect_sites(sites, device, index), length = 0;
+    buffer[0] = '\0';
+    for (int i = 0; i < count && i < TOP_SITES; i++)
+        length += snprintf(buffer + length, (size_t)(MOST_TEXT - length), "%s%s (%s)", i ? ", " : "; most by ",
+                           sites[i].name[0] ? sites[i].name : "the program", bytes_text(sum, (double)sites[i].bytes));
+    return buffer;
+}
+
+static fl_status memory_error(size_t bytes)
+{
+    char asked[BYTES_TEXT], live[BYTES_TEXT], most[MOST_TEXT];
+    return fl_fail(FL_ERR_MEMORY, "out of memory: %s asked for, %s live in %lld blocks%s", bytes_text(asked, (double)bytes),
+                   bytes_text(live, (double)fl_storage_live), (long long)stats.live_blocks, most_text(most, FL_CPU, 0));
+}
+
+/* The device's error, with who has most of its memory. */
+static fl_status device_memory_error(fl_device_type device, int index)
+{
+    char text[512], most[MOST_TEXT];
+    snprintf(text, sizeof text, "%s", fl_message());
+    return fl_fail(FL_ERR_MEMORY, "%s%s", text, most_text(most, device, index));
+}
+
+/* ---- allocating ---- */
+
+static void *take_block(int c)
+{
+    void *data = take_cached(c);
+    if (data) return data;
+    int64_t bytes = (int64_t)class_bytes(c);
+    if (held_bytes + bytes > allowed_bytes()) trim_to(allowed_bytes() - bytes);
+    return take_fresh(c);
+}
+
+/* Waits for all lanes without taking the errors they filed. */
+static void wait_for_limbo(void)
+{
+    for (fl_storage *s = limbo_first; s; s = s->next) fl_engine_wait_idle(&s->var);
+    limbo_reclaim();
+}
+
+/* The block, at any price: each step frees more than the one before. */
+static void *take_block_hard(int c)
+{
+    fl_storage_trim();
+    void *data = take_fresh(c);
+    if (data) return data;
+    wait_for_limbo();
+    fl_storage_trim();
+    data = take_fresh(c);
+    if (data || !fl_storage_collect) return data;
+    fl_storage_collect();
+    wait_for_limbo();
+    fl_storage_trim();
+    return take_fresh(c);
+}
+
+static fl_status host_data(fl_storage *s, size_t bytes)
+{
+    if (bytes > MAX_BYTES) return memory_error(bytes);
+    int c = class_of(bytes);
+    note_peak(class_bytes(c));
+    s->data = take_block(c);
+    if (FL_UNLIKELY(!s->data)) s->data = take_block_hard(c);
+    if (FL_UNLIKELY(!s->data)) return memory_error(bytes);
+    s->size_class = (int16_t)c;
+    HIDE((char *)s->data + bytes, class_bytes(c) + GUARD - bytes);
+    return FL_OK;
+}
+
+/* The device's own memory, asked for again after each thing that may free some. */
+static fl_status device_data(fl_storage *s, size_t bytes, fl_device_type type, int *index)
+{
+    const fl_device *d = NULL;
+    FL_TRY(fl_device_get(&d, type));
+    if (*index < 0) *index = d->own;
+    s->size_class = DEVICE_CLASS;
+    s->data = NULL;
+    if (bytes == 0) return FL_OK;
+    fl_status status = d->allocate(&s->data, bytes, *index, s->queue);
+    if (status == FL_ERR_MEMORY) {
+        if (fl_storage_collect) fl_storage_collect();
+        d->trim(*index);
+        status = d->allocate(&s->data, bytes, *index, s->queue);
+        if (status == FL_ERR_MEMORY) return device_memory_error(type, *index);
+    }
+    if (status == FL_OK) s->var.write = fl_engine_issued(d->lane(*index, s->queue)); /* other queues follow it */
+    return status;
+}
+
+static fl_status set_data(fl_storage *s, size_t bytes, fl_device_type device, int *index)
+{
+    s->size_class = INLINE_CLASS;
+    if (FL_UNLIKELY(device != FL_CPU)) return device_data(s, bytes, device, index);
+    if (bytes > FL_STORAGE_INLINE) return host_data(s, bytes);
+    s->data = bytes ? s->small : NULL;
+    HIDE(s->small + bytes, sizeof s->small - bytes);
+    return FL_OK;
+}
+
+fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue)
+{
+    if (FL_UNLIKELY(limbo_first != NULL)) limbo_limit();
+    fl_storage *s = storage_take();
+    if (FL_UNLIKELY(!s)) return memory_error(bytes);
+    memset(&s->var, 0, sizeof s->var);
+    s->queue = (uint8_t)queue;
+    fl_status status = set_data(s, bytes, device, &device_index);
+    if (FL_UNLIKELY(status != FL_OK)) {
+        storage_put(s);
+        return status;
+    }
+    s->bytes = bytes;
+    s->refs = 1;
+    s->device = (uint8_t)device;
+    s->device_index = (int8_t)device_index;
+    if (FL_UNLIKELY(is_large(s))) link_large(s);
+    fl_storage_debt += (int64_t)(bytes + sizeof *s);
+    fl_storage_live += (int64_t)bytes;
+    if (fl_storage_live > stats.peak_bytes) stats.peak_bytes = fl_storage_live;
+    stats.live_blocks++;
+    stats.allocations++;
+    *out = s;
+    return FL_OK;
+}
+
+fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, int device_index)
+{
+    return fl_storage_new_for(out, bytes, device, device_index, FL_QUEUE_COMPUTE);
+}
+
+/* ---- statistics, trimming ---- */
+
+void fl_storage_stats(fl_memory_stats *out)
+{
+    limbo_reclaim();
+    *out = stats;
+    out->live_bytes = fl_storage_live;
+}
+
+void fl_storage_reset_peak(void) { stats.peak_bytes = fl_storage_live; }
+
+void fl_storage_trim(void)
+{
+    limbo_reclaim();
+    trim_to(0);
+    recent_peak = earlier_peak = bytes_in_use();
+}
+
+/* ---- scratch ---- */
+
+typedef struct scratch { void *data; int size_class; } scratch;
+
+static _Thread_local scratch buffers[SCRATCH_SLOTS];
+static pthread_key_t scratch_key;
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+
+static void scratch_free(void *own)
+{
+    scratch *list = own;
+    for (int i = 0; i < SCRATCH_SLOTS; i++) {
+        if (list[i].data) private_release(list[i].data, list[i].size_class);
+        list[i] = (scratch){NULL, 0};
+    }
+}
+
+static void scratch_key_new(void) { pthread_key_create(&scratch_key, scratch_free); }
+
+void *fl_scratch(int slot, size_t bytes)
+{
+    scratch *s = &buffers[slot];
+    if (bytes > MAX_BYTES) return NULL;
+    int c = class_of(bytes ? bytes : 1);
+    if (FL_LIKELY(s->data && s->size_class >= c)) return s->data;
+    pthread_once(&scratch_once, scratch_key_new);
+    pthread_setspecific(scratch_key, buffers);          /* frees them when the thread ends */
+    if (s->data) private_release(s->data, s->size_class);
+    *s = (scratch){private_block(c), c};
+    return s->data;
+}
+
+void fl_storage_shutdown(void)
+{
+    limbo_reclaim();
+    trim_to(0);
+    scratch_free(buffers);
+    if (stats.live_blocks || limbo_first) return;       /* the program still holds some: slabs stay */
+    while (slabs) {
+        slab *next = slabs->next;
+        free(slabs);
+        slabs = next;
+    }
+    free_storages = NULL;
+}

@@ -1,0 +1,137 @@
+/*
+** tensor.c -- tensors: pooled structs that tie a meta to a storage.
+*/
+#include "tensor.h"
+#include "autograd/autograd.h"
+#include "device.h"
+
+#include <stdlib.h>
+
+static fl_tensor *pool;         /* free structs, linked through `storage` */
+static int64_t live;
+
+static fl_tensor *tensor_take(void)
+{
+    fl_tensor *t = pool;
+    if (FL_LIKELY(t != NULL)) pool = (fl_tensor *)t->storage;
+    else if (!(t = malloc(sizeof *t))) return NULL;
+    live++;
+    t->refs = 1;
+    t->requires_grad = t->moved_view = false;
+    t->autograd = NULL;
+    return t;
+}
+
+static fl_status out_of_memory(void)
+{
+    return fl_fail(FL_ERR_MEMORY, "out of memory for the description of a tensor");
+}
+
+void fl_tensor_free(fl_tensor *t)
+{
+    if (t->autograd) fl_autograd_free(t->autograd);
+    fl_storage_unref(t->storage);
+    fl_meta_unref(t->meta);
+    t->storage = (fl_storage *)pool;
+    pool = t;
+    live--;
+}
+
+int64_t fl_tensor_count(void) { return live; }
+
+fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue)
+{
+    fl_storage *storage;
+    size_t bytes = (size_t)meta->local_numel * fl_dtype_size(meta->dtype);
+    FL_TRY(fl_storage_new_for(&storage, bytes, meta->placement->type, meta->placement->device_index, queue));
+    fl_tensor *t = tensor_take();
+    if (FL_UNLIKELY(!t)) {
+        fl_storage_unref(storage);
+        return out_of_memory();
+    }
+    t->meta = fl_meta_ref(meta);
+    t->storage = storage;
+    t->offset = 0;
+    t->contiguous = true;
+    memcpy(t->strides, meta->strides, sizeof t->strides);
+    *out = t;
+    return FL_OK;
+}
+
+fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta) { return fl_tensor_empty_for(out, meta, FL_QUEUE_COMPUTE); }
+
+fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape *shape)
+{
+    const fl_meta *meta;
+    FL_TRY(fl_meta_local(&meta, dtype, shape));
+    fl_status status = fl_tensor_empty(out, meta);
+    fl_meta_unref(meta);
+    return status;
+}
+
+fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, const int64_t *strides, int64_t offset)
+{
+    fl_tensor *t = tensor_take();
+    if (FL_UNLIKELY(!t)) return out_of_memory();
+    t->meta = fl_meta_ref(meta);
+    t->storage = fl_storage_ref(base->storage);
+    t->offset = offset;
+    t->moved_view = base->moved_view;
+    memcpy(t->strides, strides, sizeof t->strides);
+    fl_tensor_update_contiguous(t);
+    *out = t;
+    return FL_OK;
+}
+
+fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *t)
+{
+    return fl_tensor_view(out, t, t->meta, t->strides, t->offset);
+}
+
+void fl_tensor_update_contiguous(fl_tensor *t)
+{
+    int64_t expected = 1;
+    const int64_t *size = fl_tensor_local_shape(t);
+    t->contiguous = true;
+    if (t->meta->local_numel == 0) return;
+    for (int i = t->meta->shape.ndim - 1; i >= 0; i--) {
+        if (size[i] == 1) continue;
+        if (t->strides[i] != expected) {
+            t->contiguous = false;
+            return;
+        }
+        expected *= size[i];
+    }
+}
+
+fl_status fl_tensor_wait(fl_tensor *t) { return fl_engine_wait_var(&t->storage->var); }
+
+/* The element at `data` as a double and as an integer. */
+static void read_element(double *value, int64_t *integer, const void *data, fl_dtype dtype)
+{
+    switch (dtype) {
+    case FL_FLOAT16: *value = fl_float16_to_float(*(const fl_float16 *)data); break;
+    case FL_BFLOAT16: *value = fl_bfloat16_to_float(*(const fl_bfloat16 *)data); break;
+    case FL_FLOAT32: *value = *(const float *)data; break;
+    case FL_FLOAT64: *value = *(const double *)data; break;
+    case FL_BOOL: *value = (double)(*integer = *(const uint8_t *)data != 0); break;
+    case FL_UINT8: *value = (double)(*integer = *(const uint8_t *)data); break;
+    case FL_INT8: *value = (double)(*integer = *(const int8_t *)data); break;
+    case FL_INT32: *value = (double)(*integer = *(const int32_t *)data); break;
+    default: *value = (double)(*integer = *(const int64_t *)data); break;
+    }
+}
+
+fl_status fl_tensor_item(fl_tensor *t, double *value, int64_t *integer)
+{
+    char text[FL_META_TEXT];
+    if (t->meta->numel != 1)
+        return fl_fail(FL_ERR_SHAPE, "item: takes a tensor of one element, this is %s; use totable() or an index",
+                       fl_meta_text(text, t->meta));
+    if (t->meta->local_numel != 1)
+        return fl_fail(FL_ERR_COMM, "item: this rank holds no part of %s", fl_meta_text(text, t->meta));
+    FL_TRY(fl_tensor_wait(t));
+    *integer = 0;
+    read_element(value, integer, fl_tensor_data(t), t->meta->dtype);
+    return FL_OK;
+}

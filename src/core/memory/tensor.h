@@ -1,0 +1,65 @@
+/*
+** tensor.h -- a tensor: meta, storage, strides and offset, autograd record.
+**
+** Counted by hand (`refs`), pooled, touched only by the thread that runs Lua. Functions borrow their
+** arguments and give the caller one reference to what they return.
+*/
+#ifndef FL_TENSOR_H
+#define FL_TENSOR_H
+
+#include "value/meta.h"
+#include "storage.h"
+
+typedef struct fl_autograd fl_autograd;
+
+typedef struct fl_tensor {
+    int refs;
+    bool contiguous;                    /* the local part is row-major without gaps */
+    bool requires_grad;                 /* a leaf that wants a gradient, or computed from one */
+    bool moved_view;                    /* a view that had to move data: writing to it in place is an error */
+    const fl_meta *meta;                /* owned */
+    fl_storage *storage;                /* owned */
+    int64_t offset;                     /* of the first local element, in elements */
+    fl_autograd *autograd;              /* owned; NULL for a plain tensor */
+    int64_t strides[FL_MAX_NDIM];       /* of the local part, in elements */
+} fl_tensor;
+
+static inline fl_tensor *fl_tensor_ref(fl_tensor *t) { t->refs++; return t; }
+void fl_tensor_free(fl_tensor *t);      /* the last reference is gone */
+static inline void fl_tensor_unref(fl_tensor *t) { if (t && --t->refs == 0) fl_tensor_free(t); }
+
+/* Uninitialised contiguous tensor of this meta. */
+fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta);
+
+/* The same; on a device an op of this queue is the first to use it (fl_storage_new_for). */
+fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue);
+
+/* Local, on this rank's CPU. */
+fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape *shape);
+
+/* Shares storage; no autograd record. */
+fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, const int64_t *strides, int64_t offset);
+
+/* Same storage, not connected to the tape. */
+fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *t);
+
+static inline void *fl_tensor_data(const fl_tensor *t)
+{
+    return (char *)t->storage->data + t->offset * (int64_t)fl_dtype_size(t->meta->dtype);
+}
+static inline const int64_t *fl_tensor_local_shape(const fl_tensor *t) { return t->meta->window.size; }
+static inline bool fl_tensor_is_scalar(const fl_tensor *t) { return t->meta->shape.ndim == 0; }
+
+/* Recomputes t->contiguous from strides and the local shape. */
+void fl_tensor_update_contiguous(fl_tensor *t);
+
+/* Waits for the value; a poisoned one is an error. */
+fl_status fl_tensor_wait(fl_tensor *t);
+
+/* Waits, then reads the one element as a double and, unless it is a float, as an integer. */
+fl_status fl_tensor_item(fl_tensor *t, double *value, int64_t *integer);
+
+/* Live tensors (for leak tests). */
+int64_t fl_tensor_count(void);
+
+#endif

@@ -1,0 +1,285 @@
+/*
+** op.h -- what an op is: everything about it in one constant descriptor.
+**
+** An op file defines its descriptors with FL_OP(name) { ... }; the linker collects them, so there is no
+** other list. Lua functions and methods, help, completion, dispatch and the generic tests come from the
+** descriptor. Signature strings are parsed once, at first use:
+**
+**     "sum(x, axis: axes = nil, keepdim: bool = false)"
+**
+** parameters   x          a tensor                     x|n        a tensor or a Lua number
+**              x?         a tensor or nil              xs...      a list of tensors (last tensor parameter)
+**              name: type [= default]                  an attribute; without default it is required
+** types        bool int float scalar (number or boolean, remembers which) axis axes ints sizes dtype text (of ops that are bodies)
+**              a|b|c (one of these words) ints|a|b (ints, or one of these words) options (dtype, device, placement, sbp,
+**              requires_grad)
+** marks        ~name: type    a value attribute: handed to the kernel, never part of the plan's key
+** defaults     nil: absent (attr.given is false)
+*/
+#ifndef FL_OP_H
+#define FL_OP_H
+
+#include "memory/tensor.h"
+
+enum { FL_MAX_ATTRS = 8, FL_MAX_OUT = 4, FL_MAX_PARAMS = 16, FL_FLAT_MAX_IN = 3 };
+
+/* ---- operands: what an op is called with ---- */
+
+typedef enum fl_kind { FL_NONE, FL_TENSOR, FL_NUM_BOOL, FL_NUM_INT, FL_NUM_FLOAT, FL_WORD } fl_kind; /* a word: of attributes */
+
+typedef struct fl_operand {
+    fl_kind kind;
+    union {
+        fl_tensor *tensor;      /* borrowed */
+        int64_t integer;        /* FL_NUM_INT, FL_NUM_BOOL */
+        double number;          /* FL_NUM_FLOAT */
+    };
+} fl_operand;
+
+static inline fl_operand fl_of(fl_tensor *t) { fl_operand o = {FL_TENSOR, {0}}; o.tensor = t; if (!t) o.kind = FL_NONE; return o; }
+static inline fl_operand fl_of_number(double v) { fl_operand o = {FL_NUM_FLOAT, {0}}; o.number = v; return o; }
+static inline fl_operand fl_of_integer(int64_t v) { fl_operand o = {FL_NUM_INT, {0}}; o.integer = v; return o; }
+
+/* ---- attributes ---- */
+
+typedef struct fl_attr {
+    bool given;                 /* false: the script left it out and there is no default */
+    fl_kind kind;               /* scalar: which sort of number; ints: FL_WORD where a word stands for them */
+    int count;                  /* lists: entries; also sizes, axes */
+    union {
+        int64_t integer;        /* bool, int, axis, dtype, position of the word, integer scalar */
+        double number;          /* float, float scalar */
+        const char *text;       /* text: borrowed, for the call alone */
+        int64_t list[FL_MAX_NDIM];
+    };
+} fl_attr;
+
+typedef struct fl_attrs {
+    int count;                          /* in the order of the signature */
+    bool requires_grad;                 /* of `options` */
+    bool has_dtype;                     /* of `options`: option_dtype is set */
+    fl_dtype option_dtype;              /* of `options` */
+    bool is_local;                      /* of `options`: a local result */
+    bool has_placement;                 /* of `options`: placement and nd_sbp are set */
+    fl_nd_sbp nd_sbp;                   /* of `options` */
+    const fl_placement *placement;      /* of `options` */
+    fl_attr at[FL_MAX_ATTRS];
+} fl_attrs;
+
+/* Value of a scalar attribute as a double. */
+static inline double fl_attr_number(const fl_attr *a) { return a->kind == FL_NUM_FLOAT ? a->number : (double)a->integer; }
+
+/* ---- signatures, parsed ---- */
+
+typedef enum fl_attr_type { FL_ATTR_BOOL, FL_ATTR_INT, FL_ATTR_FLOAT, FL_ATTR_SCALAR, FL_ATTR_AXIS, FL_ATTR_AXES, FL_ATTR_INTS, FL_ATTR_SIZES, FL_ATTR_DTYPE, FL_ATTR_WORD, FL_ATTR_TEXT, FL_ATTR_OPTIONS } fl_attr_type;
+
+typedef struct fl_param {
+    char name[24];
+    bool is_tensor, optional, number_allowed, is_list;  /* tensors */
+    bool is_value;                                      /* ~ */
+    bool required;                                      /* attribute without default */
+    fl_attr_type type;
+    int slot;                   /* tensors: position among the operands; attributes: in attrs.at; options: -1 */
+    fl_attr initial;            /* default */
+    char words[96];             /* FL_ATTR_WORD: "mean|sum|none"; of FL_ATTR_INTS those that may stand for numbers, mostly "" */
+} fl_param;
+
+typedef struct fl_signature {
+    int param_count, tensor_count, attr_count;
+    bool variadic, has_options;
+    uint32_t shape_mask;        /* attributes that are part of the key */
+    fl_param params[FL_MAX_PARAMS];
+} fl_signature;
+
+/* ---- what the hooks of an op receive ---- */
+
+typedef struct fl_op fl_op;
+
+/* Shape and dtype of one operand or result while inferring. */
+typedef struct fl_spec {
+    fl_kind kind;               /* FL_NONE: absent; FL_NUM_*: a Lua number (0-d, weakest dtype) */
+    fl_dtype dtype;             /* of a number: bool, int64 or float32 */
+    fl_shape shape;
+} fl_spec;
+
+typedef struct fl_infer {
+    const fl_op *op;
+    const char *name;           /* for messages */
+    const fl_attrs *attrs;
+    const fl_spec *in;
+    int nin;
+    fl_spec out[FL_MAX_OUT];    /* to be filled; kind is preset to FL_TENSOR */
+    int nout;                   /* preset to op->nout */
+} fl_infer;
+
+/* Collects the legal signatures of one hierarchy axis. `parts` ranks share this axis; shapes are those left
+** after the axes before it (of the largest part). */
+typedef struct fl_sigs {
+    const fl_op *op;
+    const fl_attrs *attrs;
+    const fl_spec *in;
+    const fl_spec *out;
+    int nin, nout, parts;
+    const fl_shape *in_logical, *out_logical;   /* whole shapes (arrays) */
+    struct fl_sig_list *list;   /* infer.c's own */
+    int axis;                   /* the hierarchy axis */
+} fl_sigs;
+
+/* An op written in other ops; dispatched instead of the kernel when its signature is chosen. */
+typedef fl_status (*fl_body)(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
+
+/* Adds a signature: nin SBPs of the inputs, then nout of the outputs. body NULL: the kernel. The tensor axes that it splits are
+** parts of one logical axis: it is taken only where the hierarchy axes before have left the same interval of each. */
+void fl_sig_add(fl_sigs *s, fl_body body, const fl_sbp *in_out);
+/* The same written out: FL_SIG(s, NULL, FL_S(0), FL_B, FL_S(0)) */
+#define FL_SIG(s, body, ...) fl_sig_add((s), (body), (const fl_sbp[]){__VA_ARGS__})
+
+/* One operand of a kernel: this rank's part. */
+typedef struct fl_view {
+    void *data;                 /* first local element; NULL: absent operand */
+    fl_dtype dtype;
+    int ndim;
+    bool contiguous;
+    const int64_t *size;        /* local shape */
+    const int64_t *stride;      /* in elements */
+    const int64_t *start;       /* window: where the part begins in the logical tensor */
+    const int64_t *logical;     /* logical shape */
+    int64_t numel;              /* local */
+    int64_t scalar[1];          /* holds the bytes of a Lua number: data points here */
+} fl_view;
+
+typedef struct fl_kernel {
+    const fl_op *op;
+    const fl_attrs *attrs;
+    fl_view *in, *out;
+    int nin, nout;
+    uint64_t seed, counter;     /* random ops */
+} fl_kernel;
+
+typedef fl_status (*fl_kernel_fn)(fl_kernel *k);
+
+/* The bare loop of an elementwise op over contiguous operands of one dtype, where it cannot fail: out[i] from in[0][i], ...
+** It is the shortest way for small tensors. attributes: of ops that have any (elementwise.h). */
+struct fl_ew_attr;
+typedef int (*fl_flat_fn)(void *out, const void *const *in, int64_t n, const struct fl_ew_attr *attributes);
+
+/* A view: given the input's local part, fill strides and offset of the output (both in elements of the local
+** part; the local shape of the output is known). *possible = false when this tensor cannot be viewed so. */
+typedef struct fl_view_request {
+    const fl_attrs *attrs;
+    const fl_tensor *in;
+    const fl_meta *out_meta;
+    int64_t strides[FL_MAX_NDIM];
+    int64_t offset;
+    bool possible;
+} fl_view_request;
+
+typedef struct fl_cost { double flops, bytes; } fl_cost;
+
+/* Gradient of one call. */
+typedef struct fl_grad {
+    const fl_op *op;
+    const fl_attrs *attrs;      /* only as long as its count: not to be copied whole */
+    int nin, nout;
+    fl_operand *in;             /* saved inputs (FL_NONE when not saved) */
+    fl_tensor **out;            /* saved outputs (NULL when not saved) */
+    const fl_meta *const *in_meta;  /* metas of all tensor inputs, saved or not */
+    const fl_meta *const *out_meta;
+    fl_tensor **gout;           /* gradients of the outputs; NULL: zero */
+    const bool *need;           /* which inputs want a gradient */
+    fl_tensor **gin;            /* results, owned by the caller; NULL: zero */
+} fl_grad;
+
+enum {                          /* op->flags */
+    FL_OP_ELEMENTWISE = 1,      /* result element i depends on elements i alone: in place allowed, x:name_() exists unless NEW_KIND */
+    FL_OP_VIEW = 2,             /* result shares the input's storage when `view` says so; falls back to the kernel */
+    FL_OP_VIEW_ONLY = 4,        /* a view that cannot be made is an error (view, not reshape) */
+    FL_OP_RANDOM = 8,           /* takes a seed and a counter */
+    FL_OP_HIDDEN = 16,          /* no Lua name: gradients and bodies use it */
+    FL_OP_METHOD_ONLY = 32,     /* x:name(), no flow.name() */
+    FL_OP_FUNCTION_ONLY = 64,   /* flow.name(), no x:name() */
+    FL_OP_NO_GRAD = 128,        /* result never requires grad (comparisons, argmax) */
+    FL_OP_SOURCE = 256,         /* no tensor input: placement and SBP come from the options */
+    FL_OP_LOCAL_ONLY = 512,     /* result shape depends on data: local or all-B only */
+    FL_OP_OVERWRITES = 1024,    /* writes operand 0 without reading it: the value it had is of no interest */
+    FL_OP_FETCHES = 2048,       /* local operands may be on other devices than the first: they are copied there */
+    FL_OP_REGROUPS = 4096,      /* the elements of x in the same row-major order under other axes (reshape): which of its parts
+                                ** are parts of the result is for the op's own signatures to say */
+    FL_OP_NEW_KIND = 8192       /* elementwise, but the result is no new value of operand 0: bool of numbers, or a choice by it */
+};
+
+struct fl_op {
+    const char *name;
+    const char *sig;
+    const char *doc;            /* one sentence */
+    int nout;
+    unsigned flags;
+    uint32_t mutates;           /* bit i: operand i is updated in place (copy_, fill_, adamw_step); with nout 1 the result is
+                                ** operand 0 itself, and the kernel sees it as out[0] too */
+    int groups;                 /* variadic ops: the list is this many groups of equal length one after the other
+                                ** (params, grads, ...); `mutates` then counts groups. 0: no groups */
+    uint32_t saves_in, saves_out;   /* what a `grad` function needs; derived for `vjp` strings */
+    fl_status (*infer)(fl_infer *c);
+    fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);   /* at every call: what value attributes and
+                                ** data allow (index ranges); may be NULL */
+    void (*sbp)(fl_sigs *s);    /* NULL: all-B only */
+    void (*cost)(fl_cost *out, const fl_infer *c);  /* NULL: bytes of operands and results */
+    fl_kernel_fn cpu;
+    fl_flat_fn (*flat)(const fl_op *op, fl_dtype dtype);    /* NULL where there is no such loop */
+    fl_body body;               /* the whole op in other ops (no kernel) */
+    void (*view)(fl_view_request *v);
+    fl_status (*replay)(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs);  /* makes a view again, where fl_dispatch cannot
+                                ** (global.c); else NULL */
+    fl_status (*grad)(fl_grad *g);
+    const char *const *vjp;     /* gradient per operand as an expression in ops: "g * y" (vjp.c); NULL entry: none */
+    const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */
+    int row;                    /* elementwise rows: fl_ew_id of the .def table, 0 otherwise */
+};
+
+/* Defines and registers a descriptor: FL_OP(softmax) { .name = "softmax", ... }; */
+#define FL_OP(ident)                                                                                     \
+    extern const fl_op fl_op_##ident;                                                                    \
+    static const fl_op *const fl_op_entry_##ident __attribute__((section("fl_ops"), used)) = &fl_op_##ident; \
+    const fl_op fl_op_##ident =
+
+/* All descriptors, in link order. */
+extern const fl_op *const __start_fl_ops[];
+extern const fl_op *const __stop_fl_ops[];
+#define FL_FOR_EACH_OP(var) for (const fl_op *const *var = __start_fl_ops; var < __stop_fl_ops; var++)
+
+/* Does x:name_() exist? */
+static inline bool fl_op_in_place(const fl_op *op) { return (op->flags & (FL_OP_ELEMENTWISE | FL_OP_NEW_KIND)) == FL_OP_ELEMENTWISE; }
+
+/* NULL when there is none. */
+const fl_op *fl_op_find(const char *name);
+
+/* Parsed once; a signature that does not parse is a programmer's mistake (assert). */
+const fl_signature *fl_op_signature(const fl_op *op);
+
+/* Attribute defaults of an op filled in. */
+void fl_attrs_init(fl_attrs *attrs, const fl_op *op);
+
+/* ---- calling ops from C (bodies, gradients, bindings) ---- */
+
+/* The way of every op: see dispatch.c. out: op->nout slots, set on success, one reference each. */
+fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
+
+/* Elementwise op whose result goes into operand 0 (x:add_(y)); out[0] is operand 0 with one more reference. */
+fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
+
+/* The descriptor of a registered op, from C: FL_OP_REF(add). */
+#define FL_OP_REF(ident) ({ extern const fl_op fl_op_##ident; &fl_op_##ident; })
+
+/* FL_CALL(&y, mul, fl_of(a), fl_of_number(2)): default attributes. */
+#define FL_CALL(out, ident, ...) FL_CALL_WITH(out, NULL, ident, __VA_ARGS__)
+/* The same with attributes: FL_CALL_WITH(&y, &attrs, sum, fl_of(x)) */
+#define FL_CALL_WITH(out, attributes, ident, ...)                                                        \
+    fl_dispatch((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__},                              \
+                (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attributes))
+
+/* Attribute setters for C callers: a is an initialised fl_attrs. */
+static inline void fl_attr_set(fl_attrs *a, int slot, int64_t v) { a->at[slot].given = true; a->at[slot].kind = FL_NUM_INT; a->at[slot].count = 1; a->at[slot].integer = v; }
+static inline void fl_attr_set_number(fl_attrs *a, int slot, double v) { a->at[slot].given = true; a->at[slot].kind = FL_NUM_FLOAT; a->at[slot].count = 1; a->at[slot].number = v; }
+void fl_attr_set_list(fl_attrs *a, int slot, const int64_t *values, int count);
+
+#endif

@@ -1,0 +1,64 @@
+/*
+** product.h -- which axis plays which part in a matrix product: shared by the kernels of the CPU and of devices.
+*/
+#ifndef FL_PRODUCT_H
+#define FL_PRODUCT_H
+
+#include "op.h"
+
+#include <string.h>
+
+/* Axes by their part in x[batch, m, k] y[batch, k, n]; -1: there is none (1-D operands have no rows, or no columns). */
+typedef struct product {
+    int batch, x_batch, y_batch;        /* batch axes of the result, of x, of y */
+    int xm, xk, yk, yn, om, on;
+} product;
+
+/* ta, tb: the last two axes of x, of y are exchanged. */
+static inline product product_of(int x_ndim, int y_ndim, bool ta, bool tb)
+{
+    product p;
+    p.x_batch = x_ndim > 1 ? x_ndim - 2 : 0;
+    p.y_batch = y_ndim > 1 ? y_ndim - 2 : 0;
+    p.xm = x_ndim > 1 ? p.x_batch + ta : -1;
+    p.xk = x_ndim > 1 ? p.x_batch + !ta : 0;
+    p.yk = y_ndim > 1 ? p.y_batch + tb : 0;
+    p.yn = y_ndim > 1 ? p.y_batch + !tb : -1;
+    p.batch = p.x_batch > p.y_batch ? p.x_batch : p.y_batch;
+    p.om = p.xm < 0 ? -1 : p.batch;
+    p.on = p.yn < 0 ? -1 : p.batch + (p.xm >= 0);
+    return p;
+}
+
+/* linear, with an activation or without, multiplies by the transposed weight; gemm has attributes for both; the others have none. */
+static inline product product_for(const fl_op *op, const fl_attrs *attrs, int x_ndim, int y_ndim)
+{
+    if (strncmp(op->name, "linear", 6) == 0) return product_of(x_ndim, y_ndim, false, true);
+    bool flags = strcmp(op->name, "gemm") == 0;
+    return product_of(x_ndim, y_ndim, flags && attrs->at[0].integer, flags && attrs->at[1].integer);
+}
+
+/* Steps of an operand along the batch axes of the result: 0 where it is broadcast. */
+static inline void product_batch_steps(int64_t *steps, const fl_view *v, const int64_t *strides, int batch, int own_batch)
+{
+    for (int b = 0; b < batch; b++) {
+        int axis = b - (batch - own_batch);
+        steps[b] = axis < 0 || v->size[axis] == 1 ? 0 : strides[axis];
+    }
+}
+
+/* Leading axes as rows of one matrix, *row elements apart; false when they are not equally far apart. */
+static inline bool product_rows(int64_t *rows, int64_t *row, const fl_view *v, const int64_t *strides)
+{
+    *rows = 1;
+    *row = v->size[v->ndim - 1];
+    for (int i = v->ndim - 2; i >= 0; i--) {
+        if (v->size[i] == 1) continue;
+        if (*rows != 1 && strides[i] != *rows * *row) return false;
+        if (*rows == 1) *row = strides[i];
+        *rows *= v->size[i];
+    }
+    return true;
+}
+
+#endif

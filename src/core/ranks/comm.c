@@ -1,0 +1,571 @@
+/*
+** comm.c -- groups, meetings and waits: what all transports have in common.
+**
+** The rules of a meeting (who must agree on what, what a time-out says) are here and nowhere else; shared memory
+** and the transport only carry the entries.
+*/
+#define _GNU_SOURCE
+#include "comm.h"
+#include "deadlock.h"
+#include "engine/engine.h"
+#include "shared.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const fl_comm *transport;
+const char *fl_comm_forbidden;
+int fl_comm_host_ranks = 1;
+bool (*fl_comm_stopping)(void);
+bool fl_comm_deserted;
+
+const fl_comm *fl_comm_get(void) { return transport; }
+
+void fl_comm_register(const fl_comm *comm) { transport = comm; }
+
+void fl_comm_abort(int code)
+{
+    if (transport) transport->abort(code);
+    _exit(code);
+}
+
+/* ---- groups ---- */
+
+enum { BUCKETS = 256 };
+static fl_group *groups[BUCKETS];
+static uint64_t begun;          /* what groups count from */
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 29);
+}
+
+static uint64_t mix_bytes(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    for (uint64_t word; bytes >= sizeof word; bytes -= sizeof word, p += sizeof word) {
+        memcpy(&word, p, sizeof word);
+        h = mix(h, word);
+    }
+    for (; bytes; bytes--) h = mix(h, *p++);
+    return h;
+}
+
+static fl_group *group_new(const int *ranks, int count, uint64_t hash)
+{
+    fl_group *g = calloc(1, sizeof *g + (size_t)count * sizeof *ranks);
+    if (!g) return NULL;
+    g->count = count;
+    g->hash = hash;
+    g->sequence = g->begun = begun;
+    g->me = -1;
+    g->local = true;
+    memcpy(g->ranks, ranks, (size_t)count * sizeof *ranks);
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] == fl_world_get()->rank) g->me = i;
+        g->local = g->local && fl_shared_has(ranks[i]);
+    }
+    return g;
+}
+
+fl_status fl_group_get(fl_group **out, const int *ranks, int count)
+{
+    if (!transport)
+        return fl_fail(FL_ERR_COMM, "%s: nothing can be communicated",
+                       fl_world_get()->dry ? "this is a dry world (FLOW_WORLD)" : "this process has no transport");
+    uint64_t hash = mix_bytes((uint64_t)count, ranks, (size_t)count * sizeof *ranks);
+    fl_group **bucket = &groups[hash % BUCKETS];
+    for (fl_group *g = *bucket; g; g = g->next)
+        if (g->hash == hash && g->count == count && memcmp(g->ranks, ranks, (size_t)count * sizeof *ranks) == 0) {
+            *out = g;
+            return FL_OK;
+        }
+    fl_group *g = group_new(ranks, count, hash);
+    if (!g) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", count);
+    g->next = *bucket;
+    *out = *bucket = g;
+    return FL_OK;
+}
+
+fl_status fl_group_world(fl_group **out)
+{
+    const fl_placement *all = fl_placement_all(FL_CPU);
+    if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
+    return fl_group_get(out, all->ranks, all->count);
+}
+
+fl_status fl_group_session(fl_group **out)
+{
+    static fl_group *session;
+    fl_group *world;
+    FL_TRY(fl_group_world(&world));
+    if (!session) session = group_new(world->ranks, world->count, mix(world->hash, 1));
+    *out = session;
+    return session ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", world->count);
+}
+
+/* The mark of a group in the history of its own ranks. */
+static fl_status find_mark(fl_group *g)
+{
+    fl_history *h;
+    if (g->mark) return FL_OK;
+    FL_TRY(fl_history_get(&h, g->ranks, g->count));
+    return fl_history_mark(&g->mark, h, g->ranks, g->count);
+}
+
+/* ---- beginning anew ---- */
+
+uint64_t fl_comm_counted(void)
+{
+    uint64_t most = begun;
+    for (int b = 0; b < BUCKETS; b++)
+        for (const fl_group *g = groups[b]; g; g = g->next) {
+            uint64_t left = g->channel ? fl_channel_counted(g->channel) : 0;
+            if (g->sequence > most) most = g->sequence;
+            if (left > most) most = left;
+        }
+    return most;
+}
+
+void fl_comm_begin_anew(uint64_t number)
+{
+    begun = number;
+    fl_history_begin_anew();
+    for (int b = 0; b < BUCKETS; b++)
+        for (fl_group *g = groups[b]; g; g = g->next) {
+            g->sequence = g->begun = number;
+            g->broken = false;
+            if (g->channel) fl_channel_begin_anew(g->channel, number);
+            if (transport->begin_anew) transport->begin_anew(g);
+        }
+}
+
+/* ---- words ---- */
+
+const char *fl_doing_text(char *buffer, const fl_doing *d)
+{
+    if (d->shape.ndim < 0) {
+        snprintf(buffer, FL_DOING_WORDS, "%s", d->name);
+        return buffer;
+    }
+    char shape[FL_SHAPE_TEXT], from[FL_ND_SBP_TEXT], to[FL_ND_SBP_TEXT];
+    snprintf(buffer, FL_DOING_WORDS, "%s of %s%s, %s -> %s", d->name, fl_dtype_name(d->dtype), fl_shape_text(shape, &d->shape),
+             fl_nd_sbp_text(from, d->from), fl_nd_sbp_text(to, d->to));
+    return buffer;
+}
+
+/* "all-reduce of float32[8, 6], P -> B (train.lua:41)" */
+static const char *doing_at(char *buffer, const fl_doing *d)
+{
+    fl_doing_text(buffer, d);
+    size_t n = strlen(buffer);
+    if (d->where[0]) snprintf(buffer + n, FL_DOING_WORDS - n, " (%s)", d->where);
+    return buffer;
+}
+
+/* "rank 0 train.lua:41 all-reduce of float32[8, 6], P -> B" */
+static const char *rank_doing(char *buffer, size_t size, int rank, const fl_doing *d)
+{
+    char text[FL_DOING_WORDS];
+    snprintf(buffer, size, "rank %d %s%s%s", rank, d->where, d->where[0] ? " " : "", fl_doing_text(text, d));
+    return buffer;
+}
+
+/* ---- waiting ---- */
+
+enum { SPINS = 4000, YIELDS = 20000, LOOK_EVERY = 64, GRACE_SECONDS = 3, LOOK_NS = 5000000, IDLE_LOOK_NS = 200000000 };
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+double fl_comm_timeout(void)
+{
+    static double seconds;
+    if (seconds > 0) return seconds;
+    const char *text = getenv("FLOW_TIMEOUT");
+    char *end;
+    double given = text && *text ? strtod(text, &end) : 0;
+    if (text && *text && (*end || !(given > 0))) {
+        if (fl_world_get()->rank == 0) fprintf(stderr, "flowlua: FLOW_TIMEOUT=%s is no number of seconds above 0; using 300\n", text);
+        given = 0;
+    }
+    return seconds = given > 0 ? given : 300;
+}
+
+static bool crowded(void)
+{
+    static int answer = -1;
+    if (answer < 0) answer = fl_comm_host_ranks > sysconf(_SC_NPROCESSORS_ONLN);
+    return answer;
+}
+
+const char *fl_rank_whereabouts(char *buffer, const fl_journal *j)
+{
+    char doing[FL_DOING_WORDS];
+    const char *op = fl_journal_op(j);
+    int n = 0;
+    buffer[0] = '\0';
+    if (j->doing.name[0]) n = snprintf(buffer, FL_WHEREABOUTS, ", %s %s", j->meeting ? "in" : "past", doing_at(doing, &j->doing));
+    if (op && n < FL_WHEREABOUTS) snprintf(buffer + n, (size_t)(FL_WHEREABOUTS - n), "%s its last op is %s", n ? ";" : ",", op);
+    return buffer;
+}
+
+static bool is_stopping(void) { return fl_comm_stopping && fl_comm_stopping(); }
+
+static const char *waiting_at(char *buffer, const fl_wait *w) { return doing_at(buffer, w->doing ? w->doing : &fl_journal_own->doing); }
+
+/* What has become of a member that is missing: FL_OK when it may still come. */
+static fl_status look_at(const fl_wait *w, int rank)
+{
+    const fl_journal *j = fl_journal_of(rank);
+    char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS];
+    if (!j || rank == fl_world_get()->rank) return FL_OK;
+    int state = __atomic_load_n(&j->state, __ATOMIC_ACQUIRE);
+    waiting_at(mine, w);
+    if (state == FL_RANK_FAILED)
+        return fl_fail(FL_ERR_COMM, "%s: rank %d%s%s", mine, rank, j->message[0] == ':' ? " failed" : "", j->message);
+    bool ended = state == FL_RANK_ENDED;
+    if (ended && w->flags & FL_WAIT_DEVICE) return FL_OK;
+    if (!ended && (state == FL_RANK_STOPPED || !fl_rank_is_dead(rank))) return FL_OK;
+    fl_rank_whereabouts(where, j);
+    if (!ended) return fl_fail(FL_ERR_COMM, "%s: rank %d has died%s", mine, rank, where);
+    return fl_fail(FL_ERR_COMM, "%s: rank %d has come to its end%s; all ranks must call it", mine, rank, where);
+}
+
+enum { ANSWER_MS = 300 };
+
+/* Asks the members that are missing for the line their scripts are at. Who runs a kernel or waits does not answer. */
+static void ask_for_lines(const fl_wait *w, uint32_t *answers)
+{
+    bool open = true;
+    for (int i = 0; i < w->group->count && w->missing; i++) {
+        const fl_journal *j = w->missing(w->group, i) ? fl_journal_of(w->group->ranks[i]) : NULL;
+        if (!j || !j->listens) continue;
+        answers[i] = __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE);
+        kill(j->pid, SIGUSR2);
+    }
+    for (int ms = 0; ms < ANSWER_MS && open; ms++) {
+        open = false;
+        usleep(1000);
+        for (int i = 0; i < w->group->count && w->missing; i++) {
+            const fl_journal *j = w->missing(w->group, i) ? fl_journal_of(w->group->ranks[i]) : NULL;
+            open = open || (j && j->listens && __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE) == answers[i]);
+        }
+    }
+}
+
+static fl_status time_out(const fl_wait *w)
+{
+    char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS], text[1024] = "";
+    uint32_t answers[w->group->count];
+    size_t n = 0;
+    waiting_at(mine, w);
+    ask_for_lines(w, answers);
+    for (int i = 0; i < w->group->count && w->missing && n < sizeof text; i++) {
+        if (!w->missing(w->group, i)) continue;
+        const fl_journal *j = fl_journal_of(w->group->ranks[i]);
+        bool answered = j && j->listens && __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE) != answers[i];
+        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s%s%s", n ? "; " : "", w->group->ranks[i], answered ? ", at " : "",
+                              answered ? j->line : "", j ? fl_rank_whereabouts(where, j) : "");
+    }
+    if (n && w->flags & FL_WAIT_DEVICE)
+        return fl_fail(FL_ERR_COMM, "%s: after %g s the devices have not moved their data; this one waits for %s (FLOW_TIMEOUT sets the seconds)",
+                       mine, fl_comm_timeout(), text);
+    if (!n) return fl_fail(FL_ERR_COMM, "%s: after %g s the data of some rank is still missing (FLOW_TIMEOUT sets the seconds)", mine, fl_comm_timeout());
+    return fl_fail(FL_ERR_COMM, "%s: after %g s still missing: %s. All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)",
+                   mine, fl_comm_timeout(), text);
+}
+
+/* FL_OK when missing member i may still come: not when its rank has ended, nor when it is through with the line of a
+** session that this rank still evaluates. */
+static fl_status look_at_missing(const fl_wait *w, int i)
+{
+    char mine[FL_DOING_WORDS];
+    int rank = w->group->ranks[i];
+    const fl_journal *j = fl_journal_of(rank);
+    bool gone_on = j && !(w->flags & FL_WAIT_DEVICE) && __atomic_load_n(&j->evaluations, __ATOMIC_ACQUIRE) > fl_journal_own->evaluations;
+    fl_status status = FL_OK;
+    if (!gone_on) status = look_at(w, rank);
+    else if (is_stopping()) status = fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    else status = fl_fail(FL_ERR_COMM, "%s: rank %d is through with this line; all ranks must call it", waiting_at(mine, w), rank);
+    if (status == FL_OK || !w->missing(w->group, i)) return FL_OK; /* it came before that */
+    fl_comm_deserted |= gone_on;
+    return status;
+}
+
+/* Do the missing members get on with something else? Then their time has not run out. */
+static uint64_t progress_of_missing(const fl_wait *w)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < w->group->count && w->missing; i++) {
+        const fl_journal *j = w->missing(w->group, i) ? fl_journal_of(w->group->ranks[i]) : NULL;
+        if (j) sum += j->ops + j->meetings;
+    }
+    return sum;
+}
+
+/* The slow part of a step: clock, deaths, Ctrl-C. */
+static fl_status look_around(fl_wait *w)
+{
+    uint64_t t = now();
+    if (!w->started) w->started = w->looked = t;
+    if (t - w->looked < (w->flags & FL_MEET_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
+    w->looked = t;
+    if (w->missing && !(w->flags & (FL_MEET_IDLE | FL_WAIT_DATA))) FL_TRY(fl_deadlock_look());     /* first: a rank that knew has ended by now */
+    for (int i = 0; i < w->group->count && w->missing; i++)
+        if (w->missing(w->group, i)) FL_TRY(look_at_missing(w, i));
+    uint64_t progress = progress_of_missing(w);
+    if (progress != w->progress) w->started = t;
+    w->progress = progress;
+    double seconds = (double)(t - w->started) * 1e-9;
+    if (!(w->flags & (FL_MEET_IDLE | FL_WAIT_DATA)) && is_stopping()) {
+        if (!w->interrupted) w->interrupted = t;
+        if (t - w->interrupted > GRACE_SECONDS * 1000000000ull) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    }
+    return !(w->flags & FL_MEET_IDLE) && seconds > fl_comm_timeout() ? time_out(w) : FL_OK;
+}
+
+fl_status fl_wait_look(fl_wait *w) { return look_around(w); }
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+/* Microseconds to sleep: ever longer at a prompt, short in the middle of work. */
+static void nap(const fl_wait *w)
+{
+    int most = w->flags & FL_MEET_IDLE ? 10000 : 200, want = (w->spins - YIELDS) / 4 + 50;
+    usleep((useconds_t)(want < most ? want : most));
+}
+
+fl_status fl_wait_step(fl_wait *w)
+{
+    int n = w->spins++;
+    if (n < SPINS && !crowded()) {
+        pause_briefly();
+        return FL_OK;
+    }
+    if (n < YIELDS) sched_yield();
+    else {
+        nap(w);
+        return look_around(w);
+    }
+    return n % LOOK_EVERY ? FL_OK : look_around(w);
+}
+
+/* ---- meetings ---- */
+
+const fl_entry *fl_met(const fl_group *g, int i)
+{
+    return g->channel ? fl_channel_entry(g->channel, i) : &g->entries[i];
+}
+
+const void *fl_met_data(const fl_group *g, int i)
+{
+    return g->channel ? fl_channel_data(g->channel, i) : g->data + (size_t)i * FL_EAGER_BYTES;
+}
+
+void fl_entry_poison(fl_entry *e, const char *news)
+{
+    e->flags |= FL_ENTRY_POISONED;
+    snprintf(e->news, sizeof e->news, "%s", news);
+}
+
+void fl_entry_look_back(fl_entry *e, fl_trail trail)
+{
+    e->trail = trail;
+    e->past = trail.hash;
+}
+
+uint64_t fl_fingerprint(const fl_doing *d, uint64_t tag)
+{
+    uint64_t h = mix_bytes(tag, d->name, strlen(d->name));
+    if (d->shape.ndim < 0) return h;
+    h = mix_bytes(mix(h, (uint64_t)d->dtype), d->shape.dims, sizeof(int64_t) * (size_t)d->shape.ndim);
+    return mix(mix(h, fl_nd_sbp_bits(d->from)), fl_nd_sbp_bits(d->to));
+}
+
+/* Does member i run the same program as the first one? */
+static fl_status compare_entries(fl_group *g, int i, const fl_entry *mine)
+{
+    const fl_entry *first = fl_met(g, 0), *e = fl_met(g, i);
+    char a[FL_DOING_WORDS], b[FL_DOING_WORDS];
+    bool same = e->fingerprint == first->fingerprint && e->sequence == first->sequence;
+    if (FL_LIKELY(same && e->past == first->past && e->drawn == first->drawn)) return FL_OK;
+    if (same && e->drawn == first->drawn) return fl_group_differs(g, i, mine);
+    rank_doing(a, sizeof a, g->ranks[0], &first->doing);
+    rank_doing(b, sizeof b, g->ranks[i], &e->doing);
+    if (!same) return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?", a, b);
+    return fl_fail(FL_ERR_COMM, "the ranks have drawn different random numbers for global tensors: %s, %s; has one of them drawn or seeded alone, "
+                   "or gone on after an error? (flow.manual_seed on all ranks brings them together)", a, b);
+}
+
+/* All members see the same entries and come to the same verdict. */
+static fl_status check_entries(fl_group *g, const fl_entry *mine)
+{
+    for (int i = 0; i < g->count; i++)
+        if (fl_met(g, i)->flags & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    for (int i = 1; i < g->count; i++) FL_TRY(compare_entries(g, i, mine));
+    return FL_OK;
+}
+
+/* News that came through a collective before tell their rank already. */
+static bool tells_rank(const char *news) { return strncmp(news, "rank ", 5) == 0; }
+
+fl_status fl_met_poison(const fl_group *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        const fl_entry *e = fl_met(g, i);
+        if (!(e->flags & FL_ENTRY_POISONED)) continue;
+        return tells_rank(e->news) ? fl_fail(FL_ERR_STATE, "%s", e->news) : fl_fail(FL_ERR_STATE, "rank %d: %s", g->ranks[i], e->news);
+    }
+    return FL_OK;
+}
+
+static void note_in_journal(const fl_entry *e)
+{
+    fl_journal *j = fl_journal_own;
+    j->doing = e->doing;
+    j->sequence = e->sequence;
+    __atomic_store_n(&j->meetings, j->meetings + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&j->meeting, j->meetings, __ATOMIC_RELEASE);
+}
+
+/* Before anything else is noted. */
+static void note_end_in_journal(void)
+{
+    __atomic_store_n(&fl_journal_own->meeting, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&fl_journal_own->channel, 0, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+/* First meeting of a group: what its members need to meet at all. */
+static fl_status prepare(fl_group *g)
+{
+    if (g->local && !g->channel) return fl_channel_open(&g->channel, g);
+    if (g->local || g->data) return FL_OK;
+    if (!g->entries) g->entries = calloc((size_t)g->count, sizeof *g->entries);
+    if (g->entries) g->data = malloc((size_t)g->count * FL_EAGER_BYTES);
+    return g->entries && g->data ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
+}
+
+static fl_status enter(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+{
+    FL_TRY(prepare(g));
+    if (g->local) return fl_channel_enter(g->channel, mine, data, bytes, flags);
+    FL_TRY(transport->meet(g, mine, data, bytes, flags));
+    return g->opened ? FL_OK : transport->open(g);
+}
+
+fl_status fl_comm_allowed(const fl_doing *doing)
+{
+    char text[FL_DOING_WORDS];
+    if (FL_LIKELY(!fl_comm_forbidden)) return FL_OK;
+    return fl_fail(FL_ERR_COMM, "%s: inside %s only one rank runs, so nothing can be communicated", fl_doing_text(text, doing),
+                   fl_comm_forbidden);
+}
+
+fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+{
+    char text[FL_DOING_WORDS];
+    if (g->broken)
+        return fl_fail(FL_ERR_COMM, "%s: an earlier collective of these ranks failed half way; they cannot communicate any more", doing_at(text, &mine->doing));
+    mine->sequence = ++g->sequence;
+    mine->bytes = (uint32_t)bytes;
+    if (!(flags & FL_MEET_IDLE) && is_stopping()) mine->flags |= FL_ENTRY_INTERRUPTED;
+    note_in_journal(mine);
+    fl_status status = enter(g, mine, data, bytes, flags);
+    note_end_in_journal();
+    if (status != FL_OK) {
+        g->broken = true;
+        return status;
+    }
+    g->opened = true;
+    return check_entries(g, mine);
+}
+
+/* ---- control messages ---- */
+
+typedef struct run_job {
+    fl_status (*call)(void *context);
+    void *context;
+    fl_status status;
+    char message[1024];
+} run_job;
+
+static fl_status run_job_here(void *payload)
+{
+    run_job *job = *(run_job **)payload;
+    job->status = job->call(job->context);
+    if (job->status != FL_OK) snprintf(job->message, sizeof job->message, "%s", fl_message());
+    return FL_OK;
+}
+
+fl_status fl_comm_run(const char *name, fl_status (*call)(void *context), void *context)
+{
+    run_job job = {.call = call, .context = context}, *pointer = &job;
+    fl_var done = {0}, *writes[] = {&done};
+    fl_task task = {.name = name, .run = run_job_here, .payload = &pointer, .payload_size = sizeof pointer, .writes = writes,
+                    .write_count = 1, .lane = FL_LANE_COMM, .flags = FL_TASK_SHORT};
+    FL_TRY(fl_engine_push(&task));
+    fl_engine_wait_idle(&done);
+    return job.status == FL_OK ? FL_OK : fl_fail(job.status, "%s", job.message);
+}
+
+typedef struct share_job {
+    fl_group *group;
+    fl_entry entry;
+    char *all;
+    const char *mine;
+    size_t bytes;
+    unsigned flags;
+} share_job;
+
+/* In as many meetings as the bytes need, at least one. */
+static fl_status share_here(void *context)
+{
+    share_job *j = context;
+    size_t at = 0;
+    do {
+        size_t n = j->bytes - at < FL_EAGER_BYTES ? j->bytes - at : FL_EAGER_BYTES;
+        FL_TRY(fl_meet(j->group, &j->entry, j->mine + at, n, j->flags));
+        for (int i = 0; i < j->group->count; i++) memcpy(j->all + (size_t)i * j->bytes + at, fl_met_data(j->group, i), n);
+        at += n;
+    } while (at < j->bytes);
+    return FL_OK;
+}
+
+fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *mine, size_t bytes, unsigned flags)
+{
+    share_job j = {.group = g, .all = all, .mine = mine, .bytes = bytes, .flags = flags, .entry = {.tag = bytes}};
+    j.entry.doing.shape.ndim = -1;
+    snprintf(j.entry.doing.name, FL_DOING_TEXT, "%s", doing);
+    j.entry.fingerprint = fl_fingerprint(&j.entry.doing, bytes);
+    FL_TRY(fl_comm_allowed(&j.entry.doing));
+    FL_TRY(find_mark(g));
+    fl_trail trail = fl_history_meet(g->mark);
+    if (!(flags & FL_MEET_IDLE)) fl_entry_look_back(&j.entry, trail);   /* a session begins anew at every line */
+    if (fl_engine_where) fl_engine_where(j.entry.doing.where, FL_WHERE_TEXT);
+    return fl_comm_run(doing, share_here, &j);
+}
+
+fl_status fl_comm_barrier(fl_group *g)
+{
+    char all[1] = {0};
+    return fl_comm_share(g, "barrier", all, all, 0, 0);
+}

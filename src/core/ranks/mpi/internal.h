@@ -1,0 +1,90 @@
+/*
+** internal.h -- what the files of the MPI transport share. Only these files include mpi.h.
+**
+** MPI calls are non-blocking and polled, so that a wait can end: with a time-out, or because a rank has failed. What
+** then is still under way can't be called back, and its buffers belong to the caller: so after a wait that failed the
+** transport does nothing any more (fl_mpi_usable).
+*/
+#ifndef FL_MPI_INTERNAL_H
+#define FL_MPI_INTERNAL_H
+
+#include "ranks/comm.h"
+
+#include <mpi.h>
+
+/* g->handle: kept until exit. */
+typedef struct fl_mpi_group {
+    MPI_Comm comm;              /* of the members, in their order; MPI_COMM_NULL until all have met */
+    int tag;                    /* of its letters; tag + 1: of its notes */
+    unsigned char *mail;        /* owned; one letter per member, this rank's own is the one it sends */
+    MPI_Request *requests;      /* owned; 2 * count */
+} fl_mpi_group;
+
+/* Words the failure of an MPI call: "mpi: MPI_Iallreduce: MPI_ERR_COUNT: invalid count argument". */
+fl_status fl_mpi_fail(const char *call, int code);
+
+#define MPI_TRY(call, arguments)                                                 \
+    do {                                                                         \
+        int code_ = call arguments;                                              \
+        if (FL_UNLIKELY(code_ != MPI_SUCCESS)) return fl_mpi_fail(#call, code_); \
+    } while (0)
+
+/* ---- groups (group.c) ---- */
+
+/* Called once at the start: makes the duplicate of the world that letters travel on. */
+fl_status fl_mpi_groups_init(void);
+extern MPI_Comm fl_mpi_post;
+
+/* The handle of g without a communicator: needs no other member. */
+fl_status fl_mpi_handle(fl_mpi_group **out, fl_group *g);
+
+/* fl_comm's open: makes the communicator when there is none yet; all members call it. */
+fl_status fl_mpi_open(fl_group *g);
+
+/* Waits for all requests; data of g moves meanwhile. */
+fl_status fl_mpi_wait(const fl_group *g, MPI_Request *requests, int count);
+
+/* FL_OK, or the error that an earlier wait has failed. */
+fl_status fl_mpi_usable(void);
+
+/* From now on fl_mpi_usable is an error. Returns status. */
+fl_status fl_mpi_give_up(fl_status status);
+
+/* ---- meetings (meet.c) ---- */
+
+/* fl_comm's begin_anew. What was received late by then is dropped, what is still under way is left to itself. */
+void fl_mpi_begin_anew(fl_group *g);
+
+fl_status fl_mpi_meet(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
+
+/* ---- collectives (collective.c) ---- */
+
+fl_status fl_mpi_all_reduce(fl_group *g, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce);
+fl_status fl_mpi_all_gather(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in, fl_dtype dtype);
+fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype, fl_reduce reduce);
+fl_status fl_mpi_all_to_all(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts, const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
+
+/* ---- by messages between pairs, in pieces (pairs.c) ---- */
+
+/* What goes to and comes from every member, in elements. */
+typedef struct fl_mpi_pairs {
+    const char *in;
+    const int64_t *in_counts, *in_starts;
+    char *out;
+    const int64_t *out_counts, *out_starts;
+    fl_dtype dtype;
+} fl_mpi_pairs;
+
+/* Elements that one MPI call may count: FLOW_MPI_LIMIT, else 2^31 - 1. */
+int64_t fl_mpi_limit(void);
+
+/* The type that moves an element of a dtype. */
+MPI_Datatype fl_mpi_element(fl_dtype dtype);
+
+fl_status fl_mpi_exchange(fl_group *g, const fl_mpi_pairs *p);
+
+/* Adds up what all members have at [starts[me], starts[me] + counts[me]) into out, in the order of the members; out may
+** be that place of in. */
+fl_status fl_mpi_reduce(fl_group *g, void *out, const void *in, const int64_t *counts, const int64_t *starts, fl_dtype dtype, fl_reduce reduce);
+
+#endif

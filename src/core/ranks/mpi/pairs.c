@@ -1,0 +1,194 @@
+/*
+** pairs.c -- collectives made of messages between pairs, in pieces.
+**
+** Counts beyond 2^31 - 1 elements are pieces like any other, and float16 and bfloat16 are added up in float32 and rounded
+** once. Every pair moves the same pieces in the same order and nobody starts a round before its own last one is done,
+** so two rounds are never mixed up.
+*/
+#include "cpu/combine.h"
+#include "internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { EXCHANGE_BYTES = 64 << 20, REDUCE_BYTES = 512 << 10, STAGE_BYTES = 16 << 20, REDUCE_LEAST = 4 << 10 };
+
+int64_t fl_mpi_limit(void)
+{
+    static int64_t limit;
+    if (limit) return limit;
+    const char *text = getenv("FLOW_MPI_LIMIT");
+    char *end;
+    limit = INT_MAX;
+    if (!text || !*text) return limit;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (!*end && !errno && n >= 1 && n <= INT_MAX) limit = n;
+    else fprintf(stderr, "flowlua: FLOW_MPI_LIMIT=%s is no number of elements from 1 to %d; using %d\n", text, INT_MAX, INT_MAX);
+    return limit;
+}
+
+MPI_Datatype fl_mpi_element(fl_dtype dtype)
+{
+    switch (fl_dtype_size(dtype)) {
+    case 1: return MPI_UINT8_T;
+    case 2: return MPI_UINT16_T;
+    case 4: return MPI_UINT32_T;
+    default: return MPI_UINT64_T;
+    }
+}
+
+/* ---- messages of one round ---- */
+
+typedef struct round {
+    fl_group *group;
+    fl_mpi_group *handle;
+    MPI_Datatype type;
+    int64_t item, piece, at;    /* bytes of an element, elements of a piece, elements done before */
+    int count;                  /* requests so far */
+    MPI_Request *requests;
+} round;
+
+/* How much of `count` elements this round moves. */
+static int in_round(const round *r, int64_t count)
+{
+    int64_t left = count - r->at;
+    return (int)(left < 0 ? 0 : left < r->piece ? left : r->piece);
+}
+
+static fl_status receive(round *r, int from, void *data, int64_t count)
+{
+    int n = in_round(r, count);
+    if (n) MPI_TRY(MPI_Irecv, (data, n, r->type, from, 0, r->handle->comm, &r->requests[r->count++]));
+    return FL_OK;
+}
+
+/* data: of all rounds */
+static fl_status send(round *r, int to, const char *data, int64_t count)
+{
+    int n = in_round(r, count);
+    if (n) MPI_TRY(MPI_Isend, (data + r->at * r->item, n, r->type, to, 0, r->handle->comm, &r->requests[r->count++]));
+    return FL_OK;
+}
+
+static fl_status round_open(round *r, fl_group *g, fl_dtype dtype, int64_t piece_bytes)
+{
+    int64_t item = (int64_t)fl_dtype_size(dtype), piece = piece_bytes / item, limit = fl_mpi_limit();
+    FL_TRY(fl_mpi_open(g));
+    *r = (round){.group = g, .handle = g->handle, .type = fl_mpi_element(dtype), .item = item, .piece = piece < limit ? piece : limit};
+    r->requests = malloc(2 * (size_t)g->count * sizeof *r->requests);
+    return r->requests ? FL_OK : fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the messages of %d ranks", g->count);
+}
+
+/* Ends a round and prepares the next. */
+static fl_status round_wait(round *r)
+{
+    FL_TRY(fl_mpi_wait(r->group, r->requests, r->count));
+    r->count = 0;
+    r->at += r->piece;
+    return FL_OK;
+}
+
+/* Requests that are under way keep their memory. */
+static fl_status round_close(round *r, fl_status status)
+{
+    if (status == FL_OK) free(r->requests);
+    return status;
+}
+
+static int64_t largest(const int64_t *counts, int n)
+{
+    int64_t most = 0;
+    for (int i = 0; i < n; i++) most = counts[i] > most ? counts[i] : most;
+    return most;
+}
+
+/* ---- exchange ---- */
+
+static fl_status exchange_round(round *r, const fl_mpi_pairs *p)
+{
+    int n = r->group->count, me = r->group->me;
+    for (int k = 1; k < n; k++) {
+        int from = (me - k + n) % n;
+        FL_TRY(receive(r, from, p->out + (p->out_starts[from] + r->at) * r->item, p->out_counts[from]));
+    }
+    for (int k = 1; k < n; k++) {
+        int to = (me + k) % n;
+        FL_TRY(send(r, to, p->in + p->in_starts[to] * r->item, p->in_counts[to]));
+    }
+    return round_wait(r);
+}
+
+fl_status fl_mpi_exchange(fl_group *g, const fl_mpi_pairs *p)
+{
+    round r;
+    int me = g->me;
+    int64_t out_most = largest(p->out_counts, g->count), in_most = largest(p->in_counts, g->count);
+    int64_t most = out_most > in_most ? out_most : in_most;
+    fl_status status = FL_OK;
+    FL_TRY(round_open(&r, g, p->dtype, EXCHANGE_BYTES));
+    char *out = p->out + p->out_starts[me] * r.item;
+    const char *in = p->in + p->in_starts[me] * r.item;
+    if (out != in && p->in_counts[me]) memcpy(out, in, (size_t)(p->in_counts[me] * r.item));
+    while (status == FL_OK && r.at < most) status = exchange_round(&r, p);
+    return round_close(&r, status);
+}
+
+/* ---- reductions ---- */
+
+/* Where pieces of the others arrive: kept, because the next reduction needs it again. */
+static char *stage(size_t bytes)
+{
+    static char *memory;
+    static size_t size;
+    if (bytes <= size) return memory;
+    free(memory);
+    memory = malloc(bytes);
+    size = memory ? bytes : 0;
+    return memory;
+}
+
+typedef struct reduction {
+    char *out, *staged;
+    const char *in;
+    const int64_t *counts, *starts;
+    fl_combine_fn combine;
+    fl_reduce reduce;
+} reduction;
+
+static fl_status reduce_round(round *r, const reduction *d)
+{
+    int n = r->group->count, me = r->group->me, mine = in_round(r, d->counts[me]);
+    void *out = d->out + r->at * r->item;
+    const void *ins[n];
+    for (int i = 0; i < n; i++) ins[i] = d->staged + (int64_t)i * r->piece * r->item;
+    for (int k = 1; k < n; k++) {
+        int from = (me - k + n) % n;
+        FL_TRY(receive(r, from, (void *)ins[from], d->counts[me]));
+    }
+    for (int k = 1; k < n; k++) {
+        int to = (me + k) % n;
+        FL_TRY(send(r, to, d->in + d->starts[to] * r->item, d->counts[to]));
+    }
+    ins[me] = d->in + (d->starts[me] + r->at) * r->item;
+    FL_TRY(round_wait(r));
+    if (mine) d->combine(&out, 1, ins, n, mine, d->reduce, false);
+    return FL_OK;
+}
+
+fl_status fl_mpi_reduce(fl_group *g, void *out, const void *in, const int64_t *counts, const int64_t *starts, fl_dtype dtype, fl_reduce reduce)
+{
+    round r;
+    int64_t most = largest(counts, g->count), bytes = STAGE_BYTES / g->count;
+    reduction d = {.out = out, .in = in, .counts = counts, .starts = starts, .combine = fl_cpu_combine(dtype), .reduce = reduce};
+    if (bytes > REDUCE_BYTES) bytes = REDUCE_BYTES;
+    if (bytes < REDUCE_LEAST) bytes = REDUCE_LEAST;
+    fl_status status = round_open(&r, g, dtype, bytes);
+    if (status != FL_OK) return status;
+    d.staged = stage((size_t)(r.piece * r.item * g->count));
+    if (!d.staged) status = fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the pieces of %d ranks", g->count);
+    while (status == FL_OK && r.at < most) status = reduce_round(&r, &d);
+    return round_close(&r, status);
+}

@@ -1,0 +1,126 @@
+/*
+** placement.h -- the world, placements (which ranks hold a tensor) and SBPs (how they hold it).
+**
+** Placements are interned: equal ones are one pointer, made once and kept for the life of the
+** process (their number is bounded by what a script can name). Ranks keep the user's order.
+** An fl_sbp is one byte and an fl_nd_sbp eight, so they are compared and hashed as integers.
+*/
+#ifndef FL_PLACEMENT_H
+#define FL_PLACEMENT_H
+
+#include "base/shape.h"
+#include "base/status.h"
+
+typedef enum fl_device_type { FL_CPU, FL_CUDA } fl_device_type;
+
+enum { FL_MAX_HIERARCHY = 7 };
+
+typedef struct fl_placement {
+    fl_device_type type;
+    int device_index;               /* of a local tensor's device ("cuda:1"); -1: each rank's own */
+    int count;                      /* number of ranks */
+    int ndim;                       /* of the hierarchy */
+    int hierarchy[FL_MAX_HIERARCHY];
+    int my_index;                   /* position of this rank in `ranks`, -1 outside */
+    uint64_t hash;
+    struct fl_placement *next;      /* of its intern bucket */
+    int ranks[];                    /* in the user's order */
+} fl_placement;
+
+/* One process's place in the world. Set once at start (transport or FLOW_WORLD/FLOW_RANK). */
+typedef struct fl_world {
+    int size, rank;
+    bool dry;                       /* pretended: communication is an error */
+} fl_world;
+
+const fl_world *fl_world_get(void);
+
+/* The real world, as the transport found it: before any placement or tensor exists. */
+fl_status fl_world_set(int size, int rank);
+
+/* Pretends to be rank `rank` of `size` (tests, FLOW_WORLD): recomputes what placements and metas
+** cached about this rank and empties the infer cache. */
+fl_status fl_world_set_dry(int size, int rank);
+
+/* Reads FLOW_WORLD and FLOW_RANK; called once by the host program before any tensor exists. */
+fl_status fl_world_init(void);
+
+/* Interned placement; errors: duplicate ranks, rank out of range, hierarchy that does not hold
+** `count` ranks. */
+fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count, const int *hierarchy, int ndim);
+
+/* This rank alone: where local tensors live. index: device number, -1 for cpu. Never fails for cpu. */
+const fl_placement *fl_placement_local(fl_device_type type, int index);
+
+/* The same ranks with their CPUs; of a local placement, this rank's CPU. */
+fl_status fl_placement_on_cpu(const fl_placement **out, const fl_placement *p);
+
+/* All ranks of the world, 1-D. */
+const fl_placement *fl_placement_all(fl_device_type type);
+
+/* A placement of all ranks: `own` if it is one, so that collectives along its axes do, else a line. NULL: out of memory. */
+const fl_placement *fl_placement_everywhere(const fl_placement *own);
+
+/* Position of a rank in p->ranks, -1 outside. */
+int fl_placement_index(const fl_placement *p, int rank);
+
+/* Coordinates in the hierarchy of position `index`. */
+void fl_placement_coords(int *coords, const fl_placement *p, int index);
+
+/* What a script calls the device of local tensors placed so: "cpu", "cuda", "cuda:1". */
+enum { FL_DEVICE_TEXT = 24 };
+const char *fl_placement_device_text(char *buffer, const fl_placement *p);
+
+/* `placement("cpu", {{0, 1}, {2, 3}})` */
+enum { FL_PLACEMENT_TEXT = 256 };
+const char *fl_placement_text(char *buffer, const fl_placement *p);
+
+typedef uint8_t fl_sbp;
+enum {                              /* 0..7: S(axis) */
+    FL_B = 0x10,
+    FL_PSUM = 0x20,
+    FL_PMAX = 0x21,
+    FL_PMIN = 0x22
+};
+#define FL_S(axis) ((fl_sbp)(axis))
+static inline bool fl_sbp_is_split(fl_sbp s) { return s < 0x10; }
+static inline bool fl_sbp_is_partial(fl_sbp s) { return (s & 0x20) != 0; }
+
+typedef struct fl_nd_sbp {
+    uint8_t n;                      /* = ndim of the placement's hierarchy */
+    fl_sbp at[FL_MAX_HIERARCHY];    /* entries from n on are 0 */
+} fl_nd_sbp;
+
+static inline uint64_t fl_nd_sbp_bits(fl_nd_sbp s)
+{
+    uint64_t bits;
+    __builtin_memcpy(&bits, &s, sizeof bits);
+    return bits;
+}
+static inline bool fl_nd_sbp_equal(fl_nd_sbp a, fl_nd_sbp b) { return fl_nd_sbp_bits(a) == fl_nd_sbp_bits(b); }
+
+/* n entries all equal to s. */
+fl_nd_sbp fl_nd_sbp_fill(fl_sbp s, int n);
+
+/* "S(0)", "B", "P", "P(max)", "P(min)"; "P(sum)" is read as well, and S(-1) when ndim (of the tensor) is known: pass 0
+** when it is not. false when it is none of these; an axis the tensor lacks is fl_meta_get's error. */
+bool fl_sbp_parse(fl_sbp *out, const char *text, int ndim);
+
+/* "S(0)" */
+enum { FL_SBP_TEXT = 16, FL_ND_SBP_TEXT = 128 };
+const char *fl_sbp_text(char *buffer, fl_sbp s);
+
+/* "S(0)" for one axis, "(S(0), B)" for more. */
+const char *fl_nd_sbp_text(char *buffer, fl_nd_sbp s);
+
+/* As scripts write it: `"S(0)"`, `{"S(0)", "B"}`. */
+enum { FL_ND_SBP_SOURCE = FL_ND_SBP_TEXT + 2 * FL_MAX_HIERARCHY };
+const char *fl_nd_sbp_source(char *buffer, fl_nd_sbp s);
+
+/* s for a hierarchy of n axes: the first of its entries, then B. */
+fl_nd_sbp fl_nd_sbp_fit(fl_nd_sbp s, int n);
+
+/* FL_OK, or the error of an s that has not one entry for each hierarchy axis of p. */
+fl_status fl_nd_sbp_check(fl_nd_sbp s, const fl_placement *p);
+
+#endif

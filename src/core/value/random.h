@@ -1,0 +1,37 @@
+/*
+** random.h -- Philox4x32-10, keyed by (seed, op counter, logical element index).
+**
+** Element i of the op with counter c is word i % 4 of the block with counter words
+** (i / 4 low, i / 4 high, c low, c high) and key (seed low, seed high), so values do not depend on placement, SBP,
+** rank count, device or threads. Words equal Random123's philox4x32.
+** uniform = (word >> 8) * 2^-24, in [0, 1).
+*/
+#ifndef FL_RANDOM_H
+#define FL_RANDOM_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct fl_generator {
+    uint64_t seed, counter;
+} fl_generator;
+
+/* The generator ops draw from now; never NULL. */
+fl_generator *fl_generator_current(void);
+/* Replaces the current one (evaluation, samplers); NULL: the default one. Returns the old. */
+fl_generator *fl_generator_use(fl_generator *g);
+void fl_manual_seed(uint64_t seed);     /* fl_random_agree, counter 0 */
+
+/* What an op draws with: the current generator, which counts the op. Every rank of a global tensor calls it. */
+fl_generator fl_random_draw(bool global);
+/* All draws for global tensors in one number: equal on ranks that drew the same since they agreed. */
+uint64_t fl_random_drawn(void);
+/* The current generator goes on from g, and nothing has been drawn before. All ranks call it. */
+void fl_random_agree(fl_generator g);
+
+/* One block (reference, used by tests and odd ends). */
+void fl_philox(uint32_t out[4], uint64_t seed, uint64_t counter, uint64_t block);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+** arrays.cu -- operands as row-major arrays: see arrays.h.
+*/
+#include "arrays.h"
+#include "cuda/parts/convert.h"
+#include "copies.h"
+
+void fl_cuda_strides(int64_t *strides, const int64_t *size, int ndim)
+{
+    int64_t stride = 1;
+    for (int a = ndim - 1; a >= 0; a--) {
+        strides[a] = stride;
+        stride *= size[a] ? size[a] : 1;
+    }
+}
+
+void fl_cuda_number_bytes(int64_t bytes[1], fl_dtype dtype, const fl_view *number)
+{
+    fl_cuda_by_storage(number->dtype, [&](auto from) {
+        memcpy(&from, number->scalar, sizeof from);
+        return fl_cuda_by_storage(dtype, [&](auto to) {
+            to = fl_convert<decltype(to)>(from);
+            memcpy(bytes, &to, sizeof to);
+            return FL_OK;
+        });
+    });
+}
+
+fl_status fl_cuda_array_room(fl_cuda_array *a, const fl_view *v, fl_dtype dtype)
+{
+    a->view = *v;
+    a->memory = NULL;
+    if (v->numel == 0 || (v->contiguous && v->dtype == dtype)) return FL_OK;
+    FL_TRY(fl_cuda_malloc(&a->memory, (size_t)v->numel * fl_dtype_size(dtype)));
+    fl_cuda_strides(a->stride, v->size, v->ndim);
+    a->view.data = a->memory;
+    a->view.dtype = dtype;
+    a->view.stride = a->stride;
+    a->view.contiguous = true;
+    return FL_OK;
+}
+
+fl_status fl_cuda_array_open(fl_cuda_array *a, const fl_view *v, fl_dtype dtype)
+{
+    FL_TRY(fl_cuda_array_room(a, v, dtype));
+    fl_status status = a->memory ? fl_cuda_copy_view(&a->view, v) : FL_OK;
+    if (status != FL_OK) fl_cuda_array_close(a);
+    return status;
+}
+
+fl_status fl_cuda_array_store(const fl_view *v, const fl_cuda_array *a) { return a->memory ? fl_cuda_copy_view(v, &a->view) : FL_OK; }
+
+void fl_cuda_array_close(fl_cuda_array *a)
+{
+    if (a->memory) fl_cuda_free(a->memory);
+}

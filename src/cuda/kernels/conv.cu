@@ -1,0 +1,396 @@
+/*
+** conv.cu -- convolutions as matrix products of columns: what each tap of each window sees of an image.
+**
+** As on the CPU (cpu/conv.c): y = weight columns, dcolumns = weight^T dy and folded back, dweight = dy columns^T. Columns are
+** made for some images at a time, so that they take little memory whatever the batch. Folding gathers, so nothing is added
+** by two threads; sums over images are added up in order.
+*/
+#include "gemm.h"
+#include "index.h"
+#include "operand.h"
+
+extern "C" {
+#include "core/op/conv.h"
+}
+
+enum { THREADS = 256 };
+static const int64_t COLUMN_BYTES = 256 << 20;
+
+/* ---- kernels ---- */
+
+/* A convolution with its products. */
+typedef struct sizes {
+    fl_conv c;
+    int64_t x_plane, y_plane, taps, depth;      /* depth: of all groups */
+} sizes;
+
+static sizes sizes_of(const fl_conv *c)
+{
+    return {*c, fl_conv_x_plane(c), fl_conv_y_plane(c), fl_conv_taps(c), c->groups * fl_conv_depth(c)};
+}
+
+/* Element i of [images, channels, window rows, window columns, rows of y, columns of y]. I: counts them all. */
+template <typename T, typename I>
+__global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_t total, int64_t image_step, int64_t depth_step,
+                                                  const __grid_constant__ sizes s)
+{
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= total) return;
+    const fl_conv &c = s.c;
+    const fl_stencil &w = c.window;
+    I above = (I)at / (I)s.y_plane, place = (I)at % (I)s.y_plane, image = above / (I)s.depth, k = above % (I)s.depth;
+    I channel = k / (I)s.taps, tap = k % (I)s.taps;
+    int64_t row = (int64_t)(place / (I)c.y_size[1]) * w.stride[0] - w.padding[0] + (int64_t)(tap / (I)w.size[1]) * w.dilation[0];
+    int64_t column = (int64_t)(place % (I)c.y_size[1]) * w.stride[1] - w.padding[1] + (int64_t)(tap % (I)w.size[1]) * w.dilation[1];
+    bool inside = row >= 0 && row < c.x_size[0] && column >= 0 && column < c.x_size[1];
+    int64_t from = ((int64_t)image * c.groups * c.in + channel) * s.x_plane + row * c.x_size[1] + column;
+    columns[(int64_t)image * image_step + (int64_t)k * depth_step + place] = inside ? x[from] : fl_store<T>(0);
+}
+
+/* The position of the window at which its tap t sees element i; -1: at none. */
+__device__ static inline int64_t seen_at(const fl_stencil &w, int d, int64_t i, int64_t t, int64_t count)
+{
+    int64_t from = i + w.padding[d] - t * w.dilation[d], position = from / w.stride[d];
+    return from < 0 || from % w.stride[d] != 0 || position >= count ? -1 : position;
+}
+
+/* Element i of x: the sum of the columns that were taken from it, taps in order. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) fold(T *x, const T *columns, int64_t total, const __grid_constant__ sizes s)
+{
+    typedef typename fl_wide<T>::type wide;
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    const fl_conv &c = s.c;
+    const fl_stencil &w = c.window;
+    int64_t place = i % s.x_plane;
+    const T *from = columns + i / s.x_plane * s.taps * s.y_plane;
+    wide sum = 0;
+    for (int64_t ky = 0; ky < w.size[0]; ky++) {
+        int64_t row = seen_at(w, 0, place / c.x_size[1], ky, c.y_size[0]);
+        for (int64_t kx = 0; row >= 0 && kx < w.size[1]; kx++) {
+            int64_t column = seen_at(w, 1, place % c.x_size[1], kx, c.y_size[1]);
+            if (column >= 0) sum += fl_load(from[(ky * w.size[1] + kx) * s.y_plane + row * c.y_size[1] + column]);
+        }
+    }
+    x[i] = fl_store<T>(sum);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) add_bias(T *y, const T *bias, int64_t total, int64_t channels, int64_t plane)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < total) y[i] = fl_store<T>(fl_load(y[i]) + fl_load(bias[i / plane % channels]));
+}
+
+/* sum + part becomes the sum, or after the last part the result; before the first one the sum is 0. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) add_part(T *out, typename fl_wide<T>::type *sum, const T *part, int64_t total, bool first, bool last)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    typename fl_wide<T>::type value = fl_load(part[i]) + (first ? 0 : sum[i]);
+    if (last) out[i] = fl_store<T>(value);
+    else sum[i] = value;
+}
+
+/* ---- issuing ---- */
+
+/* Columns of the images of c, image_step and depth_step elements apart. */
+static void issue_unfold(fl_dtype dtype, void *columns, const void *x, const fl_conv *c, int64_t image_step, int64_t depth_step)
+{
+    int64_t total = c->images * c->groups * fl_conv_depth(c) * fl_conv_y_plane(c);
+    if (total == 0) return;
+    dim3 grid(fl_blocks(total, THREADS));
+    fl_cuda_by_float(dtype, [&](auto like) {
+        typedef decltype(like) T;
+        if (total >> 31) FL_LAUNCH((unfold<T, uint64_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step, depth_step, sizes_of(c));
+        else FL_LAUNCH((unfold<T, uint32_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step, depth_step, sizes_of(c));
+        return FL_OK;
+    });
+}
+
+static void issue_fold(fl_dtype dtype, void *x, const void *columns, const fl_conv *c)
+{
+    int64_t total = c->images * c->groups * c->in * fl_conv_x_plane(c);
+    fl_cuda_by_float(dtype, [&](auto like) {
+        typedef decltype(like) T;
+        FL_LAUNCH((fold<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)x, (const T *)columns, total, sizes_of(c));
+        return FL_OK;
+    });
+}
+
+static void issue_bias(fl_dtype dtype, void *y, const void *bias, const fl_conv *c)
+{
+    int64_t plane = fl_conv_y_plane(c), channels = c->groups * c->out, total = c->images * channels * plane;
+    fl_cuda_by_float(dtype, [&](auto like) {
+        typedef decltype(like) T;
+        FL_LAUNCH((add_bias<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)y, (const T *)bias, total, channels, plane);
+        return FL_OK;
+    });
+}
+
+static void batch_axis(fl_cuda_gemm *g, int64_t size, int64_t a_step, int64_t b_step)
+{
+    if (size == 1) return;
+    g->size[g->batch] = size;
+    g->a_step[g->batch] = a_step;
+    g->b_step[g->batch++] = b_step;
+}
+
+/* ---- pieces: images whose columns are in memory at a time ---- */
+
+typedef struct pieces {
+    fl_dtype dtype;
+    int64_t item, most;         /* bytes of an element; images of a piece */
+    char *columns;              /* NULL: x itself */
+} pieces;
+
+static fl_status pieces_open(pieces *p, const fl_conv *c, fl_dtype dtype, bool direct)
+{
+    p->dtype = dtype;
+    p->item = (int64_t)fl_dtype_size(dtype);
+    p->columns = NULL;
+    int64_t image_bytes = c->groups * fl_conv_depth(c) * fl_conv_y_plane(c) * p->item;
+    p->most = direct || image_bytes == 0 ? c->images : COLUMN_BYTES / image_bytes;
+    if (p->most < 1) p->most = 1;
+    if (p->most > c->images) p->most = c->images;
+    if (direct || image_bytes == 0) return FL_OK;
+    return fl_cuda_malloc((void **)&p->columns, (size_t)(p->most * image_bytes));
+}
+
+static void pieces_close(pieces *p)
+{
+    if (p->columns) fl_cuda_free(p->columns);
+}
+
+/* The images of a piece that begins at image `first`. */
+static fl_conv piece_at(const pieces *p, const fl_conv *c, int64_t first)
+{
+    fl_conv piece = *c;
+    piece.images = c->images - first < p->most ? c->images - first : p->most;
+    return piece;
+}
+
+/* ---- forward ---- */
+
+static fl_status forward(const fl_conv *c, fl_dtype dtype, char *y, char *x, char *weight)
+{
+    pieces p;
+    FL_TRY(pieces_open(&p, c, dtype, fl_conv_is_pointwise(c)));
+    int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c), x_image = c->groups * c->in * fl_conv_x_plane(c) * p.item;
+    fl_status status = FL_OK;
+    for (int64_t first = 0; first < c->images && status == FL_OK; first += p.most) {
+        fl_conv piece = piece_at(&p, c, first);
+        if (p.columns) issue_unfold(dtype, p.columns, x + first * x_image, &piece, c->groups * depth * plane, plane);
+        fl_cuda_gemm g = {};
+        g.dtype = dtype;
+        g.m = c->out;
+        g.n = plane;
+        g.k = depth;
+        g.a = weight;
+        g.b = p.columns ? p.columns : x + first * x_image;
+        g.c = y + first * c->groups * c->out * plane * p.item;
+        g.a_row = depth;
+        g.a_col = 1;
+        g.b_row = plane;
+        g.b_col = 1;
+        batch_axis(&g, piece.images, 0, c->groups * depth * plane);
+        batch_axis(&g, c->groups, c->out * depth, depth * plane);
+        status = fl_cuda_gemm_run(&g);
+    }
+    pieces_close(&p);
+    return status;
+}
+
+/* ---- gradient of the input ---- */
+
+static fl_status input_grad(const fl_conv *c, fl_dtype dtype, char *dx, char *dy, char *weight)
+{
+    pieces p;
+    FL_TRY(pieces_open(&p, c, dtype, fl_conv_is_pointwise(c)));
+    int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c), x_image = c->groups * c->in * fl_conv_x_plane(c) * p.item;
+    fl_status status = FL_OK;
+    for (int64_t first = 0; first < c->images && status == FL_OK; first += p.most) {
+        fl_conv piece = piece_at(&p, c, first);
+        fl_cuda_gemm g = {};
+        g.dtype = dtype;
+        g.m = depth;
+        g.n = plane;
+        g.k = c->out;
+        g.a = weight;
+        g.b = dy + first * c->groups * c->out * plane * p.item;
+        g.c = p.columns ? p.columns : dx + first * x_image;
+        g.a_row = 1;
+        g.a_col = depth;
+        g.b_row = plane;
+        g.b_col = 1;
+        batch_axis(&g, piece.images, 0, c->groups * c->out * plane);
+        batch_axis(&g, c->groups, c->out * depth, c->out * plane);
+        status = fl_cuda_gemm_run(&g);
+        if (status == FL_OK && p.columns) issue_fold(dtype, dx + first * x_image, p.columns, &piece);
+    }
+    pieces_close(&p);
+    return status;
+}
+
+/* ---- gradient of the weight ---- */
+
+/* dy of the images of a piece as [channels, images, plane]: the rows of one product. */
+static fl_status gather_rows(void *out, char *dy, const fl_conv *piece, fl_dtype dtype)
+{
+    int64_t plane = fl_conv_y_plane(piece), channels = piece->groups * piece->out;
+    int64_t size[] = {channels, piece->images, plane}, from[] = {plane, channels * plane, 1}, to[3];
+    fl_shape_strides(to, size, 3);
+    fl_view in = {}, rows;
+    in.data = dy;
+    in.dtype = dtype;
+    in.ndim = 3;
+    in.size = size;
+    in.stride = from;
+    in.numel = channels * piece->images * plane;
+    rows = in;
+    rows.data = out;
+    rows.stride = to;
+    rows.contiguous = true;
+    return fl_cuda_copy_view(&rows, &in);
+}
+
+/* dy columns^T of one piece. */
+static fl_status multiply_piece(char *out, char *rows, const pieces *p, const fl_conv *piece)
+{
+    int64_t depth = fl_conv_depth(piece), length = piece->images * fl_conv_y_plane(piece);
+    fl_cuda_gemm g = {};
+    g.dtype = p->dtype;
+    g.m = piece->out;
+    g.n = depth;
+    g.k = length;
+    g.a = rows;
+    g.b = p->columns;
+    g.c = out;
+    g.a_row = length;
+    g.a_col = 1;
+    g.b_row = 1;
+    g.b_col = length;
+    batch_axis(&g, piece->groups, piece->out * length, depth * length);
+    return fl_cuda_gemm_run(&g);
+}
+
+/* Temporary memory of a weight gradient: dy's rows of a piece; where there are several pieces, one's product and the sum. */
+typedef struct sums {
+    char *rows, *part, *sum;
+} sums;
+
+static fl_status sums_open(sums *s, const pieces *p, const fl_conv *c, int64_t numel)
+{
+    int64_t wide = (int64_t)fl_dtype_size(fl_dtype_compute(p->dtype));
+    FL_TRY(fl_cuda_malloc((void **)&s->rows, (size_t)(c->groups * c->out * p->most * fl_conv_y_plane(c) * p->item)));
+    if (p->most == c->images) return FL_OK;
+    FL_TRY(fl_cuda_malloc((void **)&s->part, (size_t)(numel * p->item)));
+    return fl_cuda_malloc((void **)&s->sum, (size_t)(numel * wide));
+}
+
+static void sums_close(sums *s)
+{
+    if (s->sum) fl_cuda_free(s->sum);
+    if (s->part) fl_cuda_free(s->part);
+    if (s->rows) fl_cuda_free(s->rows);
+}
+
+static void issue_add(fl_dtype dtype, void *out, const sums *s, int64_t numel, bool first, bool last)
+{
+    fl_cuda_by_float(dtype, [&](auto like) {
+        typedef decltype(like) T;
+        typedef typename fl_wide<T>::type wide;
+        FL_LAUNCH((add_part<T>), dim3(fl_blocks(numel, THREADS)), dim3(THREADS), 0, (T *)out, (wide *)s->sum, (const T *)s->part, numel, first, last);
+        return FL_OK;
+    });
+}
+
+static fl_status add_pieces(const fl_conv *c, const pieces *p, const sums *s, char *dweight, char *dy, char *x)
+{
+    int64_t plane = fl_conv_y_plane(c), numel = c->groups * c->out * fl_conv_depth(c);
+    for (int64_t first = 0; first < c->images; first += p->most) {
+        fl_conv piece = piece_at(p, c, first);
+        FL_TRY(gather_rows(s->rows, dy + first * c->groups * c->out * plane * p->item, &piece, p->dtype));
+        issue_unfold(p->dtype, p->columns, x + first * c->groups * c->in * fl_conv_x_plane(c) * p->item, &piece, plane, piece.images * plane);
+        FL_TRY(multiply_piece(s->part ? s->part : dweight, s->rows, p, &piece));
+        if (s->part) issue_add(p->dtype, dweight, s, numel, first == 0, first + p->most >= c->images);
+    }
+    return FL_OK;
+}
+
+static fl_status weight_grad(const fl_conv *c, fl_dtype dtype, char *dweight, char *dy, char *x)
+{
+    pieces p;
+    sums s = {};
+    FL_TRY(pieces_open(&p, c, dtype, false));
+    fl_status status = sums_open(&s, &p, c, c->groups * c->out * fl_conv_depth(c));
+    if (status == FL_OK) status = add_pieces(c, &p, &s, dweight, dy, x);
+    sums_close(&s);
+    pieces_close(&p);
+    return status;
+}
+
+/* ---- ops ---- */
+
+typedef struct operands {
+    fl_cuda_operand a, b, bias, out;
+} operands;
+
+static fl_status open_operands(operands *o, const fl_kernel *k)
+{
+    fl_dtype dtype = k->out[0].dtype;
+    FL_TRY(fl_cuda_operand_in(&o->a, &k->in[0], dtype, false));
+    FL_TRY(fl_cuda_operand_in(&o->b, &k->in[1], dtype, false));
+    if (k->nin == 3) FL_TRY(fl_cuda_operand_in(&o->bias, &k->in[2], dtype, false));
+    return fl_cuda_operand_out(&o->out, &k->out[0], dtype);
+}
+
+static fl_status close_operands(operands *o, const fl_kernel *k, fl_status status)
+{
+    if (status == FL_OK) status = fl_cuda_operand_store(&o->out, &k->out[0], k->out[0].dtype);
+    fl_cuda_operand_close(&o->out);
+    fl_cuda_operand_close(&o->bias);
+    fl_cuda_operand_close(&o->b);
+    fl_cuda_operand_close(&o->a);
+    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+}
+
+/* The rank that holds the first channels of the weight adds the bias. */
+static fl_status launch_conv(fl_kernel *k)
+{
+    operands o = {};
+    if (k->out[0].numel == 0) return FL_OK;
+    fl_conv c = fl_conv_of(k->attrs, &k->in[0], &k->in[1], &k->out[0]);
+    fl_status status = open_operands(&o, k);
+    if (status == FL_OK) status = forward(&c, k->out[0].dtype, o.out.data, o.a.data, o.b.data);
+    if (status == FL_OK && o.bias.data && k->in[1].start[1] == 0) issue_bias(k->out[0].dtype, o.out.data, o.bias.data, &c);
+    return close_operands(&o, k, status);
+}
+
+static fl_status launch_input_grad(fl_kernel *k)
+{
+    operands o = {};
+    if (k->out[0].numel == 0) return FL_OK;
+    fl_conv c = fl_conv_of(k->attrs, &k->out[0], &k->in[1], &k->in[0]);
+    fl_status status = open_operands(&o, k);
+    if (status == FL_OK) status = input_grad(&c, k->out[0].dtype, o.out.data, o.a.data, o.b.data);
+    return close_operands(&o, k, status);
+}
+
+static fl_status launch_weight_grad(fl_kernel *k)
+{
+    operands o = {};
+    int64_t zero = 0;
+    if (k->out[0].numel == 0) return FL_OK;
+    fl_conv c = fl_conv_of(k->attrs, &k->in[1], &k->out[0], &k->in[0]);
+    if (c.images == 0) return fl_cuda_fill_view(&k->out[0], &zero);
+    fl_status status = open_operands(&o, k);
+    if (status == FL_OK) status = weight_grad(&c, k->out[0].dtype, o.out.data, o.a.data, o.b.data);
+    return close_operands(&o, k, status);
+}
+
+FL_CUDA_OP(conv2d, launch_conv);
+FL_CUDA_OP(conv2d_input_grad, launch_input_grad);
+FL_CUDA_OP(conv2d_weight_grad, launch_weight_grad);

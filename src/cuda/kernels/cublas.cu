@@ -1,0 +1,425 @@
+/*
+** cublas.cu -- matrix products by cuBLASLt, which is opened when the first product is made.
+**
+** C^T = B^T A^T: what is row-major for us is column-major for cuBLASLt, so B is its first operand and nothing is moved. Which
+** of its kernels serves a problem is asked once and remembered with the descriptors. Sums of 16-bit floats are never
+** rounded between parts of k (no reduction in the type of the result), so results do not depend on the schedule.
+**
+** An activation is an epilogue where the library has that function: relu, max(x, 0), and gelu in its tanh form. How exactly it
+** computes tanh is nowhere said, so products of float32 that may not be rounded to TF32 do without that one: a kernel of ours
+** then applies the activation to the product and its bias, as it does where there is no epilogue.
+**
+** FLOW_CUBLASLT: the library to open instead of those that are looked for.
+*/
+#include "copies.h"
+#include "gemm.h"
+#include "cuda/runtime/runtime.h"
+
+extern "C" {
+#include "core/base/precision.h"
+}
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- the library ---- */
+
+#define FL_CUBLAS_FUNCTIONS(X)                                                                                       \
+    X(Create) X(Matmul) X(MatmulAlgoGetHeuristic) X(MatmulDescCreate) X(MatmulDescSetAttribute) X(MatmulDescDestroy) \
+    X(MatrixLayoutCreate) X(MatrixLayoutSetAttribute) X(MatrixLayoutDestroy)                                         \
+    X(MatmulPreferenceCreate) X(MatmulPreferenceSetAttribute) X(MatmulPreferenceDestroy)
+
+static struct {
+#define FL_CUBLAS_FIELD(name) decltype(&cublasLt##name) name;
+    FL_CUBLAS_FUNCTIONS(FL_CUBLAS_FIELD)
+    bool tried, found;
+    cublasLtHandle_t handles[FL_CUDA_DEVICES];
+} lt;
+
+static bool load_functions(void *library)
+{
+#define FL_CUBLAS_LOAD(name) \
+    if (!(lt.name = (decltype(lt.name))dlsym(library, "cublasLt" #name))) return false;
+    FL_CUBLAS_FUNCTIONS(FL_CUBLAS_LOAD)
+    return true;
+}
+
+static void *open_library(void)
+{
+    const char *own = getenv("FLOW_CUBLASLT");
+    if (own) return dlopen(own, RTLD_NOW | RTLD_LOCAL);
+#ifndef FL_EMULATED
+    /* The one of our own toolkit first: the driver is known to do for that. */
+    static const int majors[] = {CUDART_VERSION / 1000, CUDART_VERSION < 13000 ? 13 : 12};
+    static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
+    for (int major : majors)
+        for (const char *folder : folders) {
+            char name[64];
+            snprintf(name, sizeof name, "%slibcublasLt.so.%d", folder, major);
+            void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+            if (library) return library;
+        }
+    fprintf(stderr, "flowlua: libcublasLt.so.13 and .12 were not found: matrix products are slow; install cuBLAS or set LD_LIBRARY_PATH\n");
+#endif
+    return NULL;
+}
+
+bool fl_cublas_open(void)
+{
+    if (lt.tried) return lt.found;
+    lt.tried = true;
+    void *library = open_library();
+    lt.found = library && load_functions(library);
+    return lt.found;
+}
+
+static fl_status failed(const char *what, cublasStatus_t code)
+{
+    return fl_fail(FL_ERR_STATE, "matmul: cuBLASLt's %s failed with status %d", what, (int)code);
+}
+
+#define LT_TRY(name, ...)                                           \
+    do {                                                            \
+        cublasStatus_t code_ = lt.name(__VA_ARGS__);                \
+        if (code_ != CUBLAS_STATUS_SUCCESS) return failed(#name, code_); \
+    } while (0)
+
+/* ---- problems ---- */
+
+/* What a choice of kernel depends on. Compared as bytes: zeroed before it is filled. */
+typedef struct problem {
+    int64_t m, n, k, a_ld, b_ld, batch, a_step, b_step, c_step;
+    int32_t device, dtype, compute, epilogue, a_transposed, b_transposed, a_align, b_align, c_align;
+} problem;
+
+typedef struct choice {
+    problem key;
+    bool used, found;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace;
+} choice;
+
+enum { CHOICES = 1024, MOST_WORKSPACE = 32 << 20, WIDEST_ALIGNMENT = 256 };
+static choice choices[CHOICES];         /* by hash; products are issued by one thread */
+
+/* Row-major with rows at least their length apart, or the transpose of such a matrix. */
+static bool is_plain(int64_t row, int64_t col, int64_t rows, int64_t cols) { return (col == 1 || cols == 1) && (rows == 1 || row >= cols); }
+
+bool fl_cublas_takes(int64_t row, int64_t col, int64_t rows, int64_t cols)
+{
+    return is_plain(row, col, rows, cols) || is_plain(col, row, cols, rows);
+}
+
+/* Distance of rows, or of columns when it is transposed. */
+static int64_t leading(int32_t *transposed, int64_t row, int64_t col, int64_t rows, int64_t cols)
+{
+    *transposed = !is_plain(row, col, rows, cols);
+    if (*transposed) return cols == 1 ? rows : col;
+    return rows == 1 ? cols : row;
+}
+
+static int32_t alignment(uintptr_t bits) { return bits == 0 || (bits & -bits) > WIDEST_ALIGNMENT ? WIDEST_ALIGNMENT : (int32_t)(bits & -bits); }
+
+static uint64_t hash(const problem *p)
+{
+    const unsigned char *bytes = (const unsigned char *)p;
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < sizeof *p; i++) h = (h ^ bytes[i]) * UINT64_C(1099511628211);
+    return h ^ h >> 32;
+}
+
+/* Axis of g's batch that one call takes: the longest; -1: there is none. */
+static int longest_axis(const fl_cuda_gemm *g)
+{
+    int longest = g->batch - 1;
+    for (int i = 0; i < g->batch; i++)
+        if (g->size[i] > g->size[longest]) longest = i;
+    return longest;
+}
+
+/* Distance of results along an axis of the batch. */
+static int64_t result_step(const fl_cuda_gemm *g, int axis)
+{
+    int64_t step = g->m * g->n;
+    for (int i = axis + 1; i < g->batch; i++) step *= g->size[i];
+    return step;
+}
+
+/* ---- epilogues ---- */
+
+/* GPUs before compute 8.0 have no TF32. */
+static bool rounds_to_tf32(const fl_cuda_gemm *g)
+{
+    return g->dtype == FL_FLOAT32 && fl_precision_get() != FL_PRECISION_HIGHEST && fl_cuda_current()->capability >= 80;
+}
+
+/* Rows of what is kept before gelu are a multiple of 8 elements apart: the library wants it so. */
+static bool has_epilogue(const fl_cuda_gemm *g)
+{
+    enum { KEPT_ROWS = 8 };
+    if (g->dtype == FL_FLOAT64) return !g->bias && !g->activation;
+    if (g->activation != FL_CUDA_GELU_TANH) return g->activation != FL_CUDA_GELU;
+    return (g->dtype != FL_FLOAT32 || rounds_to_tf32(g)) && !(g->before && g->n % KEPT_ROWS != 0);
+}
+
+static int32_t epilogue_of(const fl_cuda_gemm *g)
+{
+    int32_t epilogue = g->bias ? CUBLASLT_EPILOGUE_BIAS : 0;
+    if (g->activation == FL_CUDA_RELU) epilogue |= CUBLASLT_EPILOGUE_RELU;
+    if (g->activation == FL_CUDA_GELU_TANH) epilogue |= g->before ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
+    return epilogue ? epilogue : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static bool adds_bias(int32_t epilogue) { return epilogue & CUBLASLT_EPILOGUE_BIAS; }
+
+static bool keeps_before(int32_t epilogue) { return (epilogue & CUBLASLT_EPILOGUE_GELU_AUX) == CUBLASLT_EPILOGUE_GELU_AUX; }
+
+/* ---- keys ---- */
+
+static problem problem_of(const fl_cuda_gemm *g, int axis)
+{
+    problem p;
+    uintptr_t a = (uintptr_t)g->a, b = (uintptr_t)g->b, c = (uintptr_t)g->c, item = fl_dtype_size(g->dtype);
+    memset(&p, 0, sizeof p);
+    p.m = g->m;
+    p.n = g->n;
+    p.k = g->k;
+    p.a_ld = leading(&p.a_transposed, g->a_row, g->a_col, g->m, g->k);
+    p.b_ld = leading(&p.b_transposed, g->b_row, g->b_col, g->k, g->n);
+    p.batch = axis < 0 ? 1 : g->size[axis];
+    p.a_step = axis < 0 ? 0 : g->a_step[axis];
+    p.b_step = axis < 0 ? 0 : g->b_step[axis];
+    p.c_step = axis < 0 ? 0 : result_step(g, axis);
+    for (int i = 0; i < g->batch; i++) {
+        a |= (uintptr_t)g->a_step[i] * item;
+        b |= (uintptr_t)g->b_step[i] * item;
+        c |= (uintptr_t)result_step(g, i) * item;
+    }
+    p.device = fl_cuda_current()->index;
+    p.dtype = g->dtype;
+    p.compute = rounds_to_tf32(g) ? CUBLAS_COMPUTE_32F_FAST_TF32 : g->dtype == FL_FLOAT64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    p.epilogue = epilogue_of(g);
+    p.a_align = alignment(a);
+    p.b_align = alignment(b);
+    p.c_align = alignment(c | (uintptr_t)g->bias | (uintptr_t)g->before);
+    return p;
+}
+
+/* ---- choosing a kernel ---- */
+
+static cudaDataType_t type_of(int dtype)
+{
+    switch (dtype) {
+    case FL_FLOAT16: return CUDA_R_16F;
+    case FL_BFLOAT16: return CUDA_R_16BF;
+    case FL_FLOAT64: return CUDA_R_64F;
+    default: return CUDA_R_32F;
+    }
+}
+
+/* A row-major rows x cols matrix (or, transposed, cols x rows): column-major with the axes exchanged. */
+static fl_status layout_new(cublasLtMatrixLayout_t *out, const problem *p, int64_t rows, int64_t cols, bool transposed, int64_t ld, int64_t step)
+{
+    int32_t batch = (int32_t)p->batch;
+    LT_TRY(MatrixLayoutCreate, out, type_of(p->dtype), (uint64_t)(transposed ? rows : cols), (uint64_t)(transposed ? cols : rows), ld);
+    if (batch == 1) return FL_OK;
+    LT_TRY(MatrixLayoutSetAttribute, *out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
+    LT_TRY(MatrixLayoutSetAttribute, *out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step);
+    return FL_OK;
+}
+
+/* Where an epilogue finds bias and what it keeps; the alignment of addresses counts when the library is asked for a kernel. */
+static fl_status point_epilogue(cublasLtMatmulDesc_t product, int32_t epilogue, const void *bias, void *before)
+{
+    if (adds_bias(epilogue)) LT_TRY(MatmulDescSetAttribute, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (keeps_before(epilogue)) LT_TRY(MatmulDescSetAttribute, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &before, sizeof before);
+    return FL_OK;
+}
+
+static fl_status product_new(cublasLtMatmulDesc_t *out, const problem *p, const fl_cuda_gemm *g)
+{
+    cublasOperation_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    LT_TRY(MatmulDescCreate, out, (cublasComputeType_t)p->compute, p->dtype == FL_FLOAT64 ? CUDA_R_64F : CUDA_R_32F);
+    LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+    LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+    LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue, sizeof p->epilogue);
+    if (keeps_before(p->epilogue)) {
+        LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n, sizeof p->n);
+        LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &p->c_step, sizeof p->c_step);
+    }
+    return point_epilogue(*out, p->epilogue, g->bias, g->before);
+}
+
+static fl_status ask(choice *c, cublasLtHandle_t handle, cublasLtMatmulPreference_t preference)
+{
+    const problem *p = &c->key;
+    cublasLtMatmulHeuristicResult_t result;
+    size_t workspace = MOST_WORKSPACE;
+    uint32_t a = (uint32_t)p->b_align, b = (uint32_t)p->a_align, d = (uint32_t)p->c_align, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    int count = 0;
+    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a);
+    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b);
+    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &d, sizeof d);
+    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d);
+    cublasStatus_t code = lt.MatmulAlgoGetHeuristic(handle, c->product, c->b, c->a, c->c, c->c, preference, 1, &result, &count);
+    c->found = code == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+    if (!c->found) return FL_OK; /* it has no kernel for this */
+    c->algorithm = result.algo;
+    c->workspace = result.workspaceSize;
+    return FL_OK;
+}
+
+static fl_status fill_choice(choice *c, cublasLtHandle_t handle, const fl_cuda_gemm *g)
+{
+    const problem *p = &c->key;
+    cublasLtMatmulPreference_t preference;
+    FL_TRY(product_new(&c->product, p, g));
+    FL_TRY(layout_new(&c->a, p, p->m, p->k, p->a_transposed, p->a_ld, p->a_step));
+    FL_TRY(layout_new(&c->b, p, p->k, p->n, p->b_transposed, p->b_ld, p->b_step));
+    FL_TRY(layout_new(&c->c, p, p->m, p->n, false, p->n, p->c_step));
+    LT_TRY(MatmulPreferenceCreate, &preference);
+    fl_status status = ask(c, handle, preference);
+    lt.MatmulPreferenceDestroy(preference);
+    return status;
+}
+
+static void forget(choice *c)
+{
+    if (c->product) lt.MatmulDescDestroy(c->product);
+    if (c->a) lt.MatrixLayoutDestroy(c->a);
+    if (c->b) lt.MatrixLayoutDestroy(c->b);
+    if (c->c) lt.MatrixLayoutDestroy(c->c);
+    memset(c, 0, sizeof *c);
+}
+
+static fl_status find_choice(choice **out, const problem *p, cublasLtHandle_t handle, const fl_cuda_gemm *g)
+{
+    choice *c = &choices[hash(p) % CHOICES];
+    *out = c;
+    if (c->used && memcmp(&c->key, p, sizeof *p) == 0) return FL_OK;
+    forget(c);
+    c->key = *p;
+    fl_status status = fill_choice(c, handle, g);
+    if (status != FL_OK) forget(c);
+    else c->used = true;
+    return status;
+}
+
+/* ---- running ---- */
+
+static fl_status handle_of(cublasLtHandle_t *out, int device)
+{
+    if (!lt.handles[device]) LT_TRY(Create, &lt.handles[device]);
+    *out = lt.handles[device];
+    return FL_OK;
+}
+
+/* Elements before the matrices of call number `index`, over all axes but the one that a call takes. */
+static void call_offsets(int64_t *a, int64_t *b, int64_t *c, const fl_cuda_gemm *g, int axis, int64_t index)
+{
+    *a = *b = *c = 0;
+    for (int i = g->batch - 1; i >= 0; i--) {
+        if (i == axis) continue;
+        int64_t at = index % g->size[i];
+        index /= g->size[i];
+        *a += at * g->a_step[i];
+        *b += at * g->b_step[i];
+        *c += at * result_step(g, i);
+    }
+}
+
+/* result = epilogue(A B + beta * result) */
+static fl_status multiply(choice *by, cublasLtHandle_t handle, const fl_cuda_gemm *g, int axis, double beta, void *workspace)
+{
+    bool wide = g->dtype == FL_FLOAT64;
+    int64_t calls = 1, a, b, c, item = (int64_t)fl_dtype_size(g->dtype);
+    double one = 1;
+    float one32 = 1, beta32 = (float)beta;
+    for (int i = 0; i < g->batch; i++) calls *= i == axis ? 1 : g->size[i];
+    for (int64_t i = 0; i < calls; i++) {
+        call_offsets(&a, &b, &c, g, axis, i);
+        FL_TRY(point_epilogue(by->product, by->key.epilogue, g->bias, g->before ? g->before + c * item : NULL));
+        LT_TRY(Matmul, handle, by->product, wide ? (void *)&one : &one32, g->b + b * item, by->b, g->a + a * item, by->a,
+               wide ? (void *)&beta : &beta32, g->c + c * item, by->c, g->c + c * item, by->c, &by->algorithm, workspace,
+               by->workspace, fl_cuda_stream());
+    }
+    return FL_OK;
+}
+
+/* Every row of the result becomes the bias. */
+static fl_status spread_bias(const fl_cuda_gemm *g)
+{
+    int64_t rows = g->m, strides[] = {g->n, 1}, repeated[] = {0, 1};
+    for (int i = 0; i < g->batch; i++) rows *= g->size[i];
+    int64_t size[] = {rows, g->n};
+    fl_view out = {};
+    out.data = g->c;
+    out.dtype = g->dtype;
+    out.ndim = 2;
+    out.contiguous = true;
+    out.size = size;
+    out.stride = strides;
+    out.numel = rows * g->n;
+    fl_view in = out;
+    in.data = g->bias;
+    in.contiguous = false;
+    in.stride = repeated;
+    return fl_cuda_copy_view(&out, &in);
+}
+
+static bool is_countable(const fl_cuda_gemm *g, int axis)
+{
+    return g->m <= INT32_MAX && g->n <= INT32_MAX && g->k <= INT32_MAX && (axis < 0 || g->size[axis] <= INT32_MAX);
+}
+
+/* The product with the epilogue that g asks for. *done = false: there is no kernel for it. */
+static fl_status run_choice(bool *done, const fl_cuda_gemm *g, double beta)
+{
+    int axis = longest_axis(g);
+    cublasLtHandle_t handle = NULL;
+    choice *c;
+    void *workspace = NULL;
+    *done = false;
+    FL_TRY(handle_of(&handle, fl_cuda_current()->index));
+    problem p = problem_of(g, axis);
+    FL_TRY(find_choice(&c, &p, handle, g));
+    if (!c->found) return FL_OK;
+    if (c->workspace) FL_TRY(fl_cuda_malloc(&workspace, c->workspace));
+    fl_status status = multiply(c, handle, g, axis, beta, workspace);
+    if (workspace) fl_cuda_free(workspace);
+    *done = status == FL_OK;
+    return status;
+}
+
+/* A product without an activation; where no epilogue adds the bias, it is what the product is added to. */
+static fl_status run_plain(bool *done, const fl_cuda_gemm *g)
+{
+    fl_cuda_gemm bare = *g;
+    *done = false;
+    if (has_epilogue(g)) FL_TRY(run_choice(done, g, 0));
+    if (*done || !g->bias) return FL_OK;
+    FL_TRY(spread_bias(g));
+    bare.bias = NULL;
+    return run_choice(done, &bare, 1);
+}
+
+fl_status fl_cublas_gemm(bool *done, const fl_cuda_gemm *g)
+{
+    fl_cuda_gemm plain = *g;
+    *done = false;
+    if (!is_countable(g, longest_axis(g))) return FL_OK;
+    if (!g->activation) return run_plain(done, g);
+    if (has_epilogue(g)) FL_TRY(run_choice(done, g, 0));
+    if (*done) return FL_OK;
+    plain.activation = FL_CUDA_NONE;
+    plain.before = NULL;
+    if (g->before) plain.c = g->before;
+    FL_TRY(run_plain(done, &plain));
+    return *done ? fl_cuda_gemm_activate(g, plain.c) : FL_OK;
+}

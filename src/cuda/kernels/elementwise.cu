@@ -1,0 +1,485 @@
+/*
+** elementwise.cu -- every row of elementwise.def on the GPU, from the same row as on the CPU.
+**
+** Two kernels per row. `grouped` takes operands of one dtype that are contiguous, or one value, along the last axis: a
+** thread loads, computes and stores 16 bytes of each at once. `scattered` takes any strides and any mixture of
+** dtypes, element by element. It exists once per dtype that is computed in, and finds out the operands' dtypes as it runs.
+*/
+#include "cuda/parts/convert.h"
+#include "elementwise_math.h"
+#include "index.h"
+
+#include <limits>
+#include <stdio.h>
+#include <type_traits>
+
+enum { THREADS = 256, GROUPS = 2, ELEMENTS = 4, OPERANDS = FL_EW_MAX_IN + 1 };
+
+/* Does the expression of a row use `bad`, so that it can fail? */
+static constexpr bool says_bad(const char *text)
+{
+    for (; *text; text++)
+        if (text[0] == 'b' && text[1] == 'a' && text[2] == 'd') return true;
+    return false;
+}
+
+/* ---- rows ---- */
+
+/* ROW_<types>_<class>: defines the row where its types include the class. */
+#define ROW_F_F(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_F_I(shape, id, e)
+#define ROW_F_B(shape, id, e)
+#define ROW_FI_F(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_FI_I(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_FI_B(shape, id, e)
+#define ROW_FIB_F(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_FIB_I(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_FIB_B(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_IB_F(shape, id, e)
+#define ROW_IB_I(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_IB_B(shape, id, e) DEFINE_##shape(id, e)
+#define ROW_B_F(shape, id, e)
+#define ROW_B_I(shape, id, e)
+#define ROW_B_B(shape, id, e) DEFINE_##shape(id, e)
+
+#define CLASS F
+#define EXPRESSION(f, i, b) f
+#include "elementwise.inc"
+
+#define CLASS I
+#define EXPRESSION(f, i, b) i
+#include "elementwise.inc"
+
+#define CLASS B
+#define EXPRESSION(f, i, b) b
+#include "elementwise.inc"
+
+/* ---- arguments of a kernel ---- */
+
+enum source { NUMBER, ONE, GROUP };     /* a Lua number; one element for the whole group; a group of elements */
+
+/* Operand 0 of the walk is the result, operand 1 + i is in[i]. */
+struct ew_job {
+    char *out;
+    const char *in[FL_EW_MAX_IN];
+    uint32_t total;             /* groups or elements */
+    uint32_t rest;              /* single elements after the last group */
+    uint8_t out_dtype, in_dtype[FL_EW_MAX_IN], from[FL_EW_MAX_IN];
+    int64_t number[FL_EW_MAX_IN], attribute[FL_EW_ATTRS];   /* bytes, in the dtype that is computed in */
+    fl_cuda_fault *fault;
+    fl_walk<OPERANDS, FL_LAYOUT_AXES> walk;
+};
+
+template <typename C> __device__ static inline C value_of(const int64_t &bytes)
+{
+    C value;
+    memcpy(&value, &bytes, sizeof value);
+    return value;
+}
+
+template <typename Row, typename C> __device__ static inline C apply(const ew_job &j, const C (&x)[FL_EW_MAX_IN])
+{
+    int bad = 0;
+    C y = Row::of(x[0], x[1], x[2], value_of<C>(j.attribute[0]), value_of<C>(j.attribute[1]), &bad);
+    if (Row::reports && bad) fl_cuda_report(j.fault, bad, 0);
+    return y;
+}
+
+/* ---- groups ---- */
+
+/* A group of an operand is loaded as words: taking elements out would wait for them, and nothing is computed before all groups are
+** under way. */
+template <typename S, int G> using group_words = typename fl_words<(int)sizeof(S) * G>::type;
+
+/* The first element, in whole words as well. */
+template <typename W, typename V> __device__ static inline void set_first(W *words, V one)
+{
+    if constexpr (std::is_integral<W>::value) *words = one;
+    else words->x = (uint32_t)one, words->y = (uint32_t)((uint64_t)one >> 32);
+}
+
+template <typename S, int G> __device__ static inline void load_group(group_words<S, G> *group, const ew_job &j, int i, int64_t offset)
+{
+    const char *from = j.in[i] + offset;
+    if (j.from[i] == GROUP) {
+        *group = *(const group_words<S, G> *)from;
+        return;
+    }
+    *group = {};
+    if (j.from[i] == ONE) set_first(group, *(const group_words<S, 1> *)from);
+}
+
+template <typename S, int G, typename C> __device__ static inline void elements_of(C (&x)[G], const group_words<S, G> &group, const ew_job &j, int i)
+{
+    fl_pack<S, G> pack;
+    memcpy(&pack, &group, sizeof pack);
+    if (j.from[i] == GROUP) {
+#pragma unroll
+        for (int n = 0; n < G; n++) x[n] = (C)fl_load(pack.at[n]);
+        return;
+    }
+    C one = j.from[i] == ONE ? (C)fl_load(pack.at[0]) : value_of<C>(j.number[i]);
+#pragma unroll
+    for (int n = 0; n < G; n++) x[n] = one;
+}
+
+/* The operands of a group: those of type S, and the mask of rows that have one. */
+template <typename Row, typename S, int G> struct operands {
+    group_words<S, G> value[FL_EW_MAX_IN];
+    group_words<fl_flag, G> mask;
+};
+
+template <typename Row, typename S, int G>
+__device__ static inline void load_operands(operands<Row, S, G> &o, const ew_job &j, const int64_t (&offset)[OPERANDS])
+{
+#pragma unroll
+    for (int i = 0; i < Row::nin; i++) {
+        if (i == Row::mask) load_group<fl_flag, G>(&o.mask, j, i, offset[1 + i]);
+        else load_group<S, G>(&o.value[i], j, i, offset[1 + i]);
+    }
+}
+
+template <typename Row, typename S, typename O, int G>
+__device__ static inline void compute_group(fl_pack<O, G> &out, const operands<Row, S, G> &o, const ew_job &j)
+{
+    typedef typename fl_wide<S>::type C;
+    C in[FL_EW_MAX_IN][G] = {};
+#pragma unroll
+    for (int i = 0; i < Row::nin; i++) {
+        if (i == Row::mask) elements_of<fl_flag, G>(in[i], o.mask, j, i);
+        else elements_of<S, G>(in[i], o.value[i], j, i);
+    }
+#pragma unroll
+    for (int n = 0; n < G; n++) {
+        C x[FL_EW_MAX_IN];
+#pragma unroll
+        for (int i = 0; i < FL_EW_MAX_IN; i++) x[i] = in[i][n];
+        if constexpr (Row::predicate) out.at[n] = fl_store<O>((uint8_t)(apply<Row>(j, x) != 0));
+        else out.at[n] = fl_store<O>(apply<Row>(j, x));
+    }
+}
+
+/* One of the elements after the last group: element `at` of the only axis. */
+template <typename Row, typename S, typename O> __device__ static inline void single_element(const ew_job &j, uint32_t at)
+{
+    operands<Row, S, 1> o = {};
+    fl_pack<O, 1> out;
+    int64_t offset[OPERANDS] = {};
+    for (int i = 0; i < Row::nin; i++)
+        if (j.from[i] == GROUP) offset[1 + i] = (int64_t)at * (i == Row::mask ? 1 : (int)sizeof(S));
+    load_operands(o, j, offset);
+    compute_group(out, o, j);
+    ((O *)j.out)[at] = out.at[0];
+}
+
+template <typename Row, typename S, typename O, int G> static __global__ void __launch_bounds__(THREADS) grouped(const __grid_constant__ ew_job j)
+{
+    uint32_t index[GROUPS], first = blockIdx.x * (THREADS * GROUPS) + threadIdx.x;
+    int64_t offset[GROUPS][OPERANDS];
+    operands<Row, S, G> o[GROUPS];
+    for (int k = 0; k < GROUPS; k++) index[k] = first + k * THREADS;
+    fl_walk_locate(offset, j.walk, index);
+#pragma unroll
+    for (int k = 0; k < GROUPS; k++) {
+        if (index[k] < j.total) load_operands(o[k], j, offset[k]);
+        else o[k] = {};
+    }
+#pragma unroll
+    for (int k = 0; k < GROUPS; k++) {
+        if (index[k] < j.total) {
+            fl_pack<O, G> out;
+            compute_group(out, o[k], j);
+            fl_pack_store(j.out + offset[k][0], out);
+        } else if (index[k] - j.total < j.rest) single_element<Row, S, O>(j, j.total * G + (index[k] - j.total));
+    }
+}
+
+/* ---- elements of any dtype ---- */
+
+template <typename S> struct dtype_of;
+template <> struct dtype_of<fl_flag> { enum { value = FL_BOOL }; };
+template <> struct dtype_of<uint8_t> { enum { value = FL_UINT8 }; };
+template <> struct dtype_of<int8_t> { enum { value = FL_INT8 }; };
+template <> struct dtype_of<int32_t> { enum { value = FL_INT32 }; };
+template <> struct dtype_of<int64_t> { enum { value = FL_INT64 }; };
+template <> struct dtype_of<__half> { enum { value = FL_FLOAT16 }; };
+template <> struct dtype_of<__nv_bfloat16> { enum { value = FL_BFLOAT16 }; };
+template <> struct dtype_of<float> { enum { value = FL_FLOAT32 }; };
+template <> struct dtype_of<double> { enum { value = FL_FLOAT64 }; };
+
+/* ELEMENTS values of one operand; the dtype is the same for all threads. */
+template <typename S, typename C>
+__device__ static inline void load_elements(C (&x)[ELEMENTS][FL_EW_MAX_IN], const ew_job &j, int i, const int64_t (&offset)[ELEMENTS][OPERANDS])
+{
+    constexpr int OWN = dtype_of<S>::value;
+    const char *from = j.in[i];
+    int dtype = j.in_dtype[i];
+    if (j.from[i] == NUMBER) {
+        for (int k = 0; k < ELEMENTS; k++) x[k][i] = value_of<C>(j.number[i]);
+    } else if (dtype == OWN) {
+#pragma unroll
+        for (int k = 0; k < ELEMENTS; k++) x[k][i] = fl_load(*(const S *)(from + offset[k][1 + i]));
+    } else if (OWN == FL_FLOAT32 && dtype == FL_FLOAT16) {
+#pragma unroll
+        for (int k = 0; k < ELEMENTS; k++) x[k][i] = (C)fl_load(*(const __half *)(from + offset[k][1 + i]));
+    } else if (OWN == FL_FLOAT32 && dtype == FL_BFLOAT16) {
+#pragma unroll
+        for (int k = 0; k < ELEMENTS; k++) x[k][i] = (C)fl_load(*(const __nv_bfloat16 *)(from + offset[k][1 + i]));
+    } else {
+#pragma unroll
+        for (int k = 0; k < ELEMENTS; k++) x[k][i] = fl_load(fl_load_any<S>(from + offset[k][1 + i], dtype));
+    }
+}
+
+template <typename O, typename C> __device__ static inline void store_element(char *to, int dtype, C value)
+{
+    constexpr int OWN = dtype_of<O>::value;
+    if (dtype == OWN) *(O *)to = fl_store<O>(value);
+    else if (OWN == FL_FLOAT32 && dtype == FL_FLOAT16) *(__half *)to = fl_store<__half>((float)value);
+    else if (OWN == FL_FLOAT32 && dtype == FL_BFLOAT16) *(__nv_bfloat16 *)to = fl_store<__nv_bfloat16>((float)value);
+    else fl_store_any<O>(to, dtype, fl_store<O>(value));
+}
+
+/* Threads beyond the last element compute it once more, so that loads need no branch. */
+template <typename Row, typename S> static __global__ void __launch_bounds__(THREADS) scattered(const __grid_constant__ ew_job j)
+{
+    typedef typename fl_wide<S>::type C;
+    uint32_t index[ELEMENTS], first = blockIdx.x * (THREADS * ELEMENTS) + threadIdx.x;
+    int64_t offset[ELEMENTS][OPERANDS];
+    C x[ELEMENTS][FL_EW_MAX_IN] = {};
+    for (int k = 0; k < ELEMENTS; k++) {
+        index[k] = first + k * THREADS;
+        if (index[k] >= j.total) index[k] = j.total - 1;
+    }
+    fl_walk_locate(offset, j.walk, index);
+#pragma unroll
+    for (int i = 0; i < Row::nin; i++) load_elements<S>(x, j, i, offset);
+#pragma unroll
+    for (int k = 0; k < ELEMENTS; k++) {
+        C y = apply<Row>(j, x[k]);
+        if (first + k * THREADS >= j.total) continue;
+        if constexpr (Row::predicate) store_element<fl_flag>(j.out + offset[k][0], j.out_dtype, (uint8_t)(y != 0));
+        else store_element<S>(j.out + offset[k][0], j.out_dtype, y);
+    }
+}
+
+/* ---- launching ---- */
+
+/* One call, before it is known which kernel takes it. */
+struct ew_call {
+    const fl_kernel *k;
+    fl_layout layout;           /* operand 0: out; strides of numbers are 0 */
+    fl_dtype compute;
+    int mask;                   /* the operand that is bool, or -1 */
+    ew_job job;
+};
+
+/* Fills `from` for groups of g elements of `size` bytes; false: not all operands can be taken so. A single axis may have
+** elements left over. */
+static bool takes_groups(ew_call *c, fl_dtype dtype, int64_t g)
+{
+    const fl_layout *l = &c->layout;
+    const fl_axis *last = &l->axes[l->count - 1];
+    bool predicate = fl_ew_is_predicate(fl_ew_rows[c->k->op->row].rule);
+    bool takes = l->count == 1 || last->size % g == 0;
+    for (int o = 0; o <= c->k->nin && takes; o++) {
+        const fl_view *v = o == 0 ? &c->k->out[0] : &c->k->in[o - 1];
+        fl_dtype wanted = o == 0 ? (predicate ? FL_BOOL : dtype) : o - 1 == c->mask ? FL_BOOL : dtype;
+        int64_t size = (int64_t)fl_dtype_size(wanted), unit = size * g;
+        uint8_t *from = o ? &c->job.from[o - 1] : NULL;
+        if (from && *from == NUMBER) continue;
+        takes = v->dtype == wanted && (last->stride[o] == size || (from && last->stride[o] == 0));
+        if (from) *from = last->stride[o] == 0 ? ONE : GROUP;
+        if (last->stride[o] == 0) continue;
+        takes &= (uintptr_t)(o ? c->job.in[o - 1] : c->job.out) % (uintptr_t)unit == 0;
+        for (int i = 0; i < l->count - 1; i++) takes &= l->axes[i].stride[o] % unit == 0;
+    }
+    return takes;
+}
+
+/* The kernels of a row for operands of one dtype. Host code is told types as it runs: it is compiled once, not for each pair of kernels. */
+typedef void (*ew_kernel)(ew_job);
+struct ew_kernels {
+    ew_kernel grouped, scattered;
+    bool reports;
+};
+
+/* g: elements of a group. */
+static void launch_grouped(ew_kernel kernel, const fl_layout *l, ew_job *j, int64_t g)
+{
+    fl_layout groups = *l;
+    fl_axis *last = &groups.axes[l->count - 1];
+    j->rest = (uint32_t)(last->size % g);
+    last->size /= g;
+    for (int o = 0; o < OPERANDS; o++) last->stride[o] *= g;
+    if (last->size == 0) groups.count--;
+    j->total = last->size ? (uint32_t)fl_layout_numel(&groups) : 0;
+    fl_walk_init(&j->walk, &groups);
+    FL_LAUNCH(kernel, fl_blocks((int64_t)j->total + j->rest, THREADS, GROUPS), THREADS, 0, *j);
+}
+
+static void launch_scattered(ew_kernel kernel, const fl_layout *l, ew_job *j)
+{
+    j->total = (uint32_t)fl_layout_numel(l);
+    fl_walk_init(&j->walk, l);
+    FL_LAUNCH(kernel, fl_blocks(j->total, THREADS, ELEMENTS), THREADS, 0, *j);
+}
+
+/* What is stored as it is computed: halves are computed in float. */
+template <typename S> using wide_of = typename std::conditional<sizeof(S) == 2, float, S>::type;
+
+/* A number in the bytes of the type that is computed in. */
+template <typename S> static int64_t number_bytes(const fl_view *v)
+{
+    int64_t bytes = 0;
+    fl_cuda_by_storage(v->dtype, [&](auto like) {
+        memcpy(&like, v->scalar, sizeof like);
+        auto number = fl_load(fl_convert<S>(like));
+        memcpy(&bytes, &number, sizeof number);
+        return FL_OK;
+    });
+    return bytes;
+}
+
+/* A scalar attribute as float, integer and bool rows take it. */
+template <typename C, bool is_bool> static int64_t attribute_bytes(const fl_ew_attr *a)
+{
+    typedef std::numeric_limits<C> limits;
+    C value;
+    int64_t bytes = 0;
+    if constexpr (is_bool) value = a->number != 0;
+    else if constexpr (!limits::is_integer) value = (C)a->number;
+    else if (a->integer >= (int64_t)limits::max()) value = limits::max();
+    else value = a->integer > (int64_t)limits::lowest() ? (C)a->integer : limits::lowest();
+    memcpy(&bytes, &value, sizeof value);
+    return bytes;
+}
+
+static void word_fault(char *text, size_t size, const void *context, long long bad, long long unused)
+{
+    snprintf(text, size, "%s: %s", *(const char *const *)context, fl_ew_complaint((int)bad));
+}
+
+/* Attributes and numbers as the kernels for `dtype` take them. */
+static void fill_numbers(ew_call *c, fl_dtype dtype)
+{
+    const fl_kernel *k = c->k;
+    fl_ew_attr attributes[FL_EW_ATTRS];
+    fl_ew_attributes(attributes, k);
+    fl_cuda_by_storage(dtype, [&](auto like) {
+        typedef decltype(like) S;
+        typedef typename fl_wide<S>::type C;
+        constexpr bool is_bool = std::is_same<S, fl_flag>::value;
+        for (int i = 0; i < FL_EW_ATTRS; i++) c->job.attribute[i] = attribute_bytes<C, is_bool>(&attributes[i]);
+        for (int i = 0; i < k->nin; i++)
+            if (c->job.from[i] == NUMBER) c->job.number[i] = i == c->mask ? number_bytes<fl_flag>(&k->in[i]) : number_bytes<wide_of<S>>(&k->in[i]);
+        return FL_OK;
+    });
+}
+
+/* dtype: of the operands where they agree. */
+static fl_status launch(ew_call *c, const ew_kernels *kernels, fl_dtype dtype)
+{
+    const fl_kernel *k = c->k;
+    int64_t g = 16 / (int64_t)fl_dtype_size(dtype);
+    fill_numbers(c, dtype);
+    if (kernels->reports) FL_TRY(fl_cuda_fault_new(&c->job.fault, word_fault, &k->op->name, sizeof k->op->name));
+    bool groups = takes_groups(c, dtype, g);
+    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
+    fl_each_piece(&c->layout, zero, [&](const fl_layout *l, const int64_t *offset) {
+        ew_job piece = c->job;
+        piece.out += offset[0];
+        for (int i = 0; i < k->nin; i++) piece.in[i] += offset[1 + i];
+        if (groups) launch_grouped(kernels->grouped, l, &piece, g);
+        else launch_scattered(kernels->scattered, l, &piece);
+    });
+    return fl_cuda_check(k->op->name);
+}
+
+template <typename Row, typename S> static constexpr ew_kernels kernels_for(void)
+{
+    typedef typename std::conditional<(bool)Row::predicate, fl_flag, S>::type O;
+    return {grouped<Row, S, O, 16 / (int)sizeof(S)>, scattered<Row, wide_of<S>>, Row::reports};
+}
+
+/* By dtype: bool, uint8, int8, int32, int64, float16, bfloat16, float32, float64. */
+#define NONE {NULL, NULL, false}
+#define BOOLS(id) kernels_for<B_##id<uint8_t>, fl_flag>()
+#define INTEGERS(id) kernels_for<I_##id<uint8_t>, uint8_t>(), kernels_for<I_##id<int8_t>, int8_t>(), kernels_for<I_##id<int32_t>, int32_t>(), kernels_for<I_##id<int64_t>, int64_t>()
+#define FLOATS(id) kernels_for<F_##id<float>, __half>(), kernels_for<F_##id<float>, __nv_bfloat16>(), kernels_for<F_##id<float>, float>(), kernels_for<F_##id<double>, double>()
+#define KERNELS_F(id) {NONE, NONE, NONE, NONE, NONE, FLOATS(id)}
+#define KERNELS_FI(id) {NONE, INTEGERS(id), FLOATS(id)}
+#define KERNELS_FIB(id) {BOOLS(id), INTEGERS(id), FLOATS(id)}
+#define KERNELS_IB(id) {BOOLS(id), INTEGERS(id), NONE, NONE, NONE, NONE}
+#define KERNELS_B(id) {BOOLS(id), NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE}
+
+static const ew_kernels kernels_of[FL_EW_COUNT][FL_DTYPE_COUNT] = {
+    {NONE},
+#define EW(id, sig, shape, types, ...) KERNELS_##types(id),
+#include "core/op/elementwise.def"
+#undef EW
+};
+
+/* Byte strides along the axes of the result: aligned at the end, 0 where the operand is broadcast. */
+static void lay_out(ew_call *c)
+{
+    const fl_kernel *k = c->k;
+    const fl_view *out = &k->out[0];
+    fl_layout *l = &c->layout;
+    l->operands = OPERANDS;
+    l->count = out->ndim;
+    for (int a = 0; a < out->ndim; a++) {
+        l->axes[a].size = out->size[a];
+        l->axes[a].stride[0] = out->stride[a] * (int64_t)fl_dtype_size(out->dtype);
+        for (int o = 1; o < OPERANDS; o++) {
+            const fl_view *v = o <= k->nin ? &k->in[o - 1] : NULL;
+            int own = v ? a - (out->ndim - v->ndim) : -1;
+            l->axes[a].stride[o] = own < 0 || v->size[own] == 1 ? 0 : v->stride[own] * (int64_t)fl_dtype_size(v->dtype);
+        }
+    }
+    fl_layout_simplify(l);
+    if (l->count == 0) {
+        l->count = 1;
+        l->axes[0] = {1, {(int64_t)fl_dtype_size(out->dtype), 0, 0, 0}};
+    }
+}
+
+/* The operands' dtype where all have one and it is computed in `compute`, else `compute`. */
+static fl_dtype common_dtype(const ew_call *c, bool predicate)
+{
+    const fl_kernel *k = c->k;
+    fl_dtype common = predicate ? FL_DTYPE_COUNT : k->out[0].dtype;
+    for (int i = 0; i < k->nin; i++) {
+        if (i == c->mask || c->job.from[i] == NUMBER) continue;
+        if (common == FL_DTYPE_COUNT) common = k->in[i].dtype;
+        if (k->in[i].dtype != common) return c->compute;
+    }
+    return common != FL_DTYPE_COUNT && fl_dtype_compute(common) == c->compute ? common : c->compute;
+}
+
+static fl_status elementwise(fl_kernel *k)
+{
+    ew_call c;
+    const fl_ew_row *row = &fl_ew_rows[k->op->row];
+    if (k->out[0].numel == 0) return FL_OK;
+    c.k = k;
+    c.mask = row->mask;
+    c.compute = fl_ew_compute_dtype(k);
+    c.job.out = (char *)k->out[0].data;
+    c.job.out_dtype = (uint8_t)k->out[0].dtype;
+    c.job.fault = NULL;
+    for (int i = 0; i < FL_EW_MAX_IN; i++) {
+        const fl_view *v = i < k->nin ? &k->in[i] : NULL;
+        bool number = !v || v->data == v->scalar;
+        c.job.in[i] = number ? NULL : (const char *)v->data;
+        c.job.in_dtype[i] = v ? (uint8_t)v->dtype : 0;
+        c.job.from[i] = number ? NUMBER : ONE;
+    }
+    lay_out(&c);
+    fl_dtype dtype = common_dtype(&c, fl_ew_is_predicate(row->rule));
+    return launch(&c, &kernels_of[k->op->row][dtype], dtype);
+}
+
+#define EW(id, ...) FL_CUDA_OP(id, elementwise);
+#include "core/op/elementwise.def"
+#undef EW

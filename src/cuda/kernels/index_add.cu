@@ -1,0 +1,412 @@
+/*
+** index_add.cu -- sums at positions: the gradients of embedding, index_select and gather.
+**
+** No sum depends on the order of threads. The positions are sorted (stable), so what one row of the result receives is a run
+** of neighbours; a thread adds it up in the order of the indices, as the CPU does, and writes each element of the result
+** once, zeros included. Runs longer than CHUNK are first added up in chunks, counted from the beginning of the run.
+** gather_backward goes through its lines instead when there are many: a thread adds one line, no other touches its elements.
+*/
+#include "arrays.h"
+#include "cuda/parts/convert.h"
+#include "copies.h"
+#include "permute.h"
+#include "cuda/parts/positions.h"
+#include "sort.h"
+
+enum { THREADS = 256, CHUNK = 128, ENOUGH_LINES = 8192, SHORT_LINE = 32 };
+
+/* Where a row's positions are among the sorted ones. */
+typedef struct run { uint32_t begin, end; } run;
+
+/* ---- rows ---- */
+
+/* Row numbers of this part; `rows` for positions that it does not hold. */
+__global__ void __launch_bounds__(THREADS) row_keys(uint32_t *keys, const int64_t *positions, uint32_t count, int64_t first, uint32_t rows)
+{
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    int64_t at = positions[i] - first;
+    keys[i] = (uint64_t)at < rows ? (uint32_t)at : rows;
+}
+
+__global__ void __launch_bounds__(THREADS) find_runs(run *runs, const uint32_t *keys, uint32_t count, uint32_t rows)
+{
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count || keys[i] >= rows) return;
+    if (i == 0 || keys[i - 1] != keys[i]) runs[keys[i]].begin = i;
+    if (i == count - 1 || keys[i + 1] != keys[i]) runs[keys[i]].end = i + 1;
+}
+
+/* sum[0..N) += the rows of dy that order[begin..end) names; a row is `slice` bytes */
+template <typename T, int N, typename W>
+__device__ static void add_rows(W (&sum)[N], const char *dy, int64_t slice, const uint32_t *order, uint32_t begin, uint32_t end)
+{
+#pragma unroll 4
+    for (uint32_t i = begin; i < end; i++) {
+        fl_pack<T, N> x = *(const fl_pack<T, N> *)(dy + order[i] * slice);
+#pragma unroll
+        for (int j = 0; j < N; j++) sum[j] += fl_load(x.at[j]);
+    }
+}
+
+/* Each window of CHUNK sorted positions has two slots for chunks that begin in it: 0 the first one of a run, 1 a later one. There
+** cannot be more, since a run that has chunks is longer than a window. */
+__device__ static bool find_chunk(uint32_t *begin, uint32_t *end, uint32_t slot, const run *runs, const uint32_t *keys, uint32_t count, uint32_t rows)
+{
+    uint32_t window = slot / 2 * CHUNK, next = window + CHUNK;
+    bool later = slot % 2;
+    if (!later && next >= count) return false;
+    uint32_t row = keys[later ? window : next];
+    if (row >= rows) return false;
+    run r = runs[row];
+    if (r.end - r.begin <= CHUNK) return false;
+    *begin = later ? r.begin + (window - r.begin + CHUNK - 1) / CHUNK * CHUNK : r.begin;
+    *end = *begin + CHUNK < r.end ? *begin + CHUNK : r.end;
+    return *begin >= window && *begin < next && *begin < r.end && (!later || *begin > r.begin);
+}
+
+typedef struct sums {
+    const uint32_t *keys, *order;
+    const run *runs;
+    uint32_t count, rows;
+    int64_t slice;              /* bytes of a row of dy */
+    char *partial;              /* one row per slot */
+    int64_t partial_slice;
+} sums;
+
+typedef fl_walk<3, 3> slot_walk;
+typedef fl_walk<4, 3> row_walk;
+
+/* Operands: partial, dy, slot. */
+template <typename T, int N> __global__ void __launch_bounds__(THREADS)
+sum_chunks(sums s, char *partial, const char *dy, uint32_t first_slot, uint32_t total, const __grid_constant__ slot_walk walk)
+{
+    typedef typename fl_wide<T>::type W;
+    uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x}, begin, end;
+    int64_t offset[1][3];
+    if (index[0] >= total) return;
+    fl_walk_locate(offset, walk, index);
+    if (!find_chunk(&begin, &end, first_slot + (uint32_t)offset[0][2], s.runs, s.keys, s.count, s.rows)) return;
+    fl_pack<W, N> sum = {};
+    add_rows<T, N, W>(sum.at, dy + offset[0][1], s.slice, s.order, begin, end);
+    *(fl_pack<W, N> *)(partial + offset[0][0]) = sum;
+}
+
+/* Operands: out, dy, row, partial. */
+template <typename T, int N> __global__ void __launch_bounds__(THREADS)
+sum_rows(sums s, char *out, const char *dy, uint32_t first_row, const char *partial, uint32_t total, const __grid_constant__ row_walk walk)
+{
+    typedef typename fl_wide<T>::type W;
+    uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
+    int64_t offset[1][4];
+    W sum[N] = {};
+    if (index[0] >= total) return;
+    fl_walk_locate(offset, walk, index);
+    run r = s.runs[first_row + (uint32_t)offset[0][2]];
+    if (r.end - r.begin <= CHUNK) add_rows<T, N, W>(sum, dy + offset[0][1], s.slice, s.order, r.begin, r.end);
+    else
+        for (uint32_t at = r.begin; at < r.end; at += CHUNK) {
+            uint32_t slot = at / CHUNK * 2 + (at != r.begin);
+            fl_pack<W, N> x = *(const fl_pack<W, N> *)(partial + offset[0][3] + slot * s.partial_slice);
+            for (int j = 0; j < N; j++) sum[j] += x.at[j];
+        }
+    fl_pack<T, N> y;
+    for (int j = 0; j < N; j++) y.at[j] = fl_store<T>(sum[j]);
+    *(fl_pack<T, N> *)(out + offset[0][0]) = y;
+}
+
+/* out [outer, rows, inner] from dy [outer, count, inner], both contiguous */
+typedef struct add_job {
+    char *out;
+    const char *dy;
+    int64_t outer, rows, inner, count;
+} add_job;
+
+static void add_axis(fl_layout *l, int64_t size, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    fl_axis *axis = &l->axes[l->count++];
+    axis->size = size;
+    axis->stride[0] = a;
+    axis->stride[1] = b;
+    axis->stride[2] = c;
+    axis->stride[3] = d;
+}
+
+template <typename T, int N> static void launch_chunks(const add_job &j, const sums &s)
+{
+    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
+    int64_t wide = (int64_t)sizeof(typename fl_wide<T>::type), slots = 2 * ((j.count + CHUNK - 1) / CHUNK);
+    fl_layout l;
+    l.count = 0;
+    l.operands = 3;
+    add_axis(&l, slots, s.partial_slice, 0, 1, 0);
+    add_axis(&l, j.outer, j.inner * wide, j.count * s.slice, 0, 0);
+    add_axis(&l, j.inner / N, N * wide, N * (int64_t)sizeof(T), 0, 0);
+    fl_layout_simplify(&l);
+    fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+        slot_walk walk;
+        uint32_t total = (uint32_t)fl_layout_numel(piece);
+        fl_walk_init(&walk, piece);
+        FL_LAUNCH((sum_chunks<T, N>), fl_blocks(total, THREADS), THREADS, 0, s, s.partial + offset[0], j.dy + offset[1], (uint32_t)offset[2], total, walk);
+    });
+}
+
+template <typename T, int N> static void launch_rows(const add_job &j, const sums &s)
+{
+    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
+    int64_t width = (int64_t)sizeof(T), wide = (int64_t)sizeof(typename fl_wide<T>::type);
+    fl_layout l;
+    l.count = 0;
+    l.operands = 4;
+    add_axis(&l, j.outer, j.rows * j.inner * width, j.count * s.slice, 0, j.inner * wide);
+    add_axis(&l, j.rows, j.inner * width, 0, 1, 0);
+    add_axis(&l, j.inner / N, N * width, N * width, 0, N * wide);
+    fl_layout_simplify(&l);
+    fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+        row_walk walk;
+        uint32_t total = (uint32_t)fl_layout_numel(piece);
+        fl_walk_init(&walk, piece);
+        FL_LAUNCH((sum_rows<T, N>), fl_blocks(total, THREADS), THREADS, 0, s, j.out + offset[0], j.dy + offset[1], (uint32_t)offset[2], s.partial + offset[3], total,
+                  walk);
+    });
+}
+
+template <typename T, int N> static fl_status launch_sums(const add_job &j, sums s)
+{
+    int64_t columns = j.outer * j.inner, wide = (int64_t)sizeof(typename fl_wide<T>::type);
+    void *partial = NULL;
+    s.slice = j.inner * (int64_t)sizeof(T);
+    s.partial_slice = columns * wide;
+    if (j.count > CHUNK) {
+        FL_TRY(fl_cuda_malloc(&partial, (size_t)(2 * ((j.count + CHUNK - 1) / CHUNK) * s.partial_slice)));
+        s.partial = (char *)partial;
+        launch_chunks<T, N>(j, s);
+    }
+    launch_rows<T, N>(j, s);
+    if (partial) fl_cuda_free(partial);
+    return FL_OK;
+}
+
+/* The type that elements of a dtype are added in: integers wrap, so their sign is of no interest. */
+template <typename F> static fl_status by_number(fl_dtype dtype, F &&f)
+{
+    if (fl_dtype_is_float(dtype)) return fl_cuda_by_float(dtype, f);
+    switch (fl_dtype_size(dtype)) {
+    case 1: return f((uint8_t)0);
+    case 4: return f((uint32_t)0);
+    default: return f((uint64_t)0);
+    }
+}
+
+/* keys: the rows, j.rows for none; sorted here. */
+static fl_status add_sorted(const add_job &j, fl_cuda_sort *sort, fl_dtype dtype)
+{
+    void *runs;
+    uint32_t count = (uint32_t)j.count, rows = (uint32_t)j.rows;
+    FL_TRY(fl_cuda_sort_run(sort, fl_cuda_bits(j.rows)));
+    FL_TRY(fl_cuda_malloc(&runs, (size_t)j.rows * sizeof(run)));
+    cudaMemsetAsync(runs, 0, (size_t)j.rows * sizeof(run), fl_cuda_stream());
+    if (count) FL_LAUNCH(find_runs, fl_blocks(count, THREADS), THREADS, 0, (run *)runs, sort->keys, count, rows);
+    sums s = {sort->keys, sort->order, (const run *)runs, count, rows, 0, NULL, 0};
+    fl_status status = by_number(dtype, [&](auto like) {
+        typedef decltype(like) T;
+        const int most = 16 / sizeof(T);
+        bool vectors = j.inner % most == 0 && ((uintptr_t)j.out | (uintptr_t)j.dy) % 16 == 0;
+        return vectors ? launch_sums<T, most>(j, s) : launch_sums<T, 1>(j, s);
+    });
+    fl_cuda_free(runs);
+    return status;
+}
+
+static fl_status too_large(const fl_kernel *k)
+{
+    return fl_fail(FL_ERR_VALUE, "%s: a GPU takes axes and indices of fewer than 2^31 elements here; use device \"cpu\"", k->op->name);
+}
+
+/* dy and positions are contiguous here. */
+static fl_status add_slices(fl_kernel *k, const fl_view *dy, const fl_view *positions, int axis)
+{
+    const fl_view *out = &k->out[0];
+    add_job j = {(char *)out->data, (const char *)dy->data, 1, out->size[axis], 1, positions->numel};
+    fl_cuda_sort sort;
+    for (int a = axis + 1; a < out->ndim; a++) j.inner *= out->size[a];
+    for (int a = 0; a < axis; a++) j.outer *= out->size[a];
+    if (j.rows >= FL_CUDA_SORT_MOST) return too_large(k);
+    FL_TRY(fl_cuda_sort_open(&sort, k->op->name, j.count));
+    if (j.count) FL_LAUNCH(row_keys, fl_blocks(j.count, THREADS), THREADS, 0, sort.keys, (const int64_t *)positions->data, (uint32_t)j.count, out->start[axis], (uint32_t)j.rows);
+    fl_status status = add_sorted(j, &sort, out->dtype);
+    fl_cuda_sort_close(&sort);
+    return status;
+}
+
+/* Calls add(dy, positions) with both operands as arrays. */
+template <typename F> static fl_status with_arrays(fl_kernel *k, F &&add)
+{
+    fl_cuda_array dy, positions;
+    if (k->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_cuda_array_open(&dy, &k->in[0], k->out[0].dtype));
+    fl_status status = fl_cuda_array_open(&positions, &k->in[1], FL_INT64);
+    if (status == FL_OK) {
+        status = add(&dy.view, &positions.view);
+        fl_cuda_array_close(&positions);
+    }
+    fl_cuda_array_close(&dy);
+    FL_TRY(status);
+    return fl_cuda_check(k->op->name);
+}
+
+static fl_status launch_embedding_backward(fl_kernel *k)
+{
+    return with_arrays(k, [&](const fl_view *dy, const fl_view *positions) { return add_slices(k, dy, positions, 0); });
+}
+
+static fl_status launch_index_add(fl_kernel *k)
+{
+    int axis = fl_cuda_axis(&k->attrs->at[0], k->out[0].ndim);
+    return with_arrays(k, [&](const fl_view *dy, const fl_view *positions) { return add_slices(k, dy, positions, axis); });
+}
+
+FL_CUDA_OP(embedding_backward, launch_embedding_backward);
+FL_CUDA_OP(index_add, launch_index_add);
+
+/* ---- elements ---- */
+
+/* The axis of the result: window and elements from one position to the next. */
+typedef struct line_axis { int64_t first, held, stride; } line_axis;
+
+/* Keys are places in the result. Operands: the positions twice, result in elements without the axis. */
+__global__ void __launch_bounds__(THREADS)
+place_keys(uint32_t *keys, const char *positions, int64_t base, line_axis axis, uint32_t none, uint32_t total, const __grid_constant__ fl_walk<3, FL_LAYOUT_AXES> walk)
+{
+    uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
+    int64_t offset[1][3];
+    if (index[0] >= total) return;
+    fl_walk_locate(offset, walk, index);
+    int64_t at = *(const int64_t *)(positions + offset[0][1]) - axis.first;
+    keys[offset[0][0] / (int64_t)sizeof(int64_t)] = (uint64_t)at < (uint64_t)axis.held ? (uint32_t)(base + offset[0][2] + at * axis.stride) : none;
+}
+
+/* A thread adds a line of `length` elements, `step` apart in dy and positions. Operands: dy and positions in elements, result in
+** elements without the axis. */
+template <typename T, typename W> __global__ void __launch_bounds__(THREADS)
+add_lines(W *out, const T *dy, const int64_t *positions, line_axis axis, int64_t length, int64_t step, uint32_t total, const __grid_constant__ fl_walk<2, FL_LAYOUT_AXES> walk)
+{
+    uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
+    int64_t offset[1][2];
+    if (index[0] >= total) return;
+    fl_walk_locate(offset, walk, index);
+    W *line = out + offset[0][1];
+    for (int64_t i = 0, from = offset[0][0]; i < length; i++, from += step) {
+        int64_t at = positions[from] - axis.first;
+        if ((uint64_t)at < (uint64_t)axis.held) line[at * axis.stride] += fl_load(dy[from]);
+    }
+}
+
+/* The axes of the index; what the result's offset is when all of them are at their beginning. */
+typedef struct scatter {
+    const fl_view *dy, *positions, *out;
+    int axis;
+    line_axis along;
+    int64_t base, strides[FL_MAX_NDIM], steps[FL_MAX_NDIM];     /* of out and of the index, in elements */
+    int64_t length, lines;
+} scatter;
+
+static void scatter_of(scatter *s, fl_kernel *k, const fl_view *dy, const fl_view *positions)
+{
+    const fl_view *out = &k->out[0];
+    s->dy = dy;
+    s->positions = positions;
+    s->out = out;
+    s->axis = out->ndim ? fl_cuda_axis(&k->attrs->at[0], out->ndim) : 0;
+    s->base = 0;
+    fl_cuda_strides(s->strides, out->size, out->ndim);
+    fl_cuda_strides(s->steps, positions->size, positions->ndim);
+    s->along = {0, 1, 0};
+    s->length = 1;
+    if (out->ndim) {
+        s->along = {out->start[s->axis], out->size[s->axis], s->strides[s->axis]};
+        s->length = positions->size[s->axis];
+    }
+    s->lines = positions->numel / s->length;
+    for (int a = 0; a < out->ndim; a++)
+        if (a != s->axis) s->base += (positions->start[a] - out->start[a]) * s->strides[a];
+}
+
+static fl_status scatter_lines(const scatter *s, void *out)
+{
+    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
+    fl_layout l;
+    l.count = 0;
+    l.operands = 2;
+    for (int a = 0; a < s->out->ndim; a++)
+        if (a != s->axis) add_axis(&l, s->positions->size[a], s->steps[a], s->strides[a], 0, 0);
+    fl_layout_simplify(&l);
+    return by_number(s->dy->dtype, [&](auto like) {
+        typedef decltype(like) T;
+        typedef typename fl_wide<T>::type W;
+        fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+            fl_walk<2, FL_LAYOUT_AXES> walk;
+            uint32_t total = (uint32_t)fl_layout_numel(piece);
+            fl_walk_init(&walk, piece);
+            FL_LAUNCH((add_lines<T, W>), fl_blocks(total, THREADS), THREADS, 0, (W *)out + s->base + offset[1], (const T *)s->dy->data + offset[0],
+                      (const int64_t *)s->positions->data + offset[0], s->along, s->length, s->axis < s->out->ndim ? s->steps[s->axis] : 1, total, walk);
+        });
+        return FL_OK;
+    });
+}
+
+/* Line by line, into zeros of the type that sums have. */
+static fl_status add_by_lines(const scatter *s)
+{
+    const int64_t none[2] = {0};
+    fl_cuda_array sum;
+    FL_TRY(fl_cuda_array_room(&sum, s->out, fl_dtype_compute(s->out->dtype)));
+    fl_status status = fl_cuda_fill_view(&sum.view, none);
+    if (status == FL_OK) status = scatter_lines(s, sum.view.data);
+    if (status == FL_OK) status = fl_cuda_array_store(s->out, &sum);
+    fl_cuda_array_close(&sum);
+    return status;
+}
+
+/* All elements sorted by their places. */
+static fl_status add_by_places(fl_kernel *k, const scatter *s)
+{
+    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
+    add_job j = {(char *)s->out->data, (const char *)s->dy->data, 1, s->out->numel, 1, s->positions->numel};
+    fl_cuda_sort sort;
+    fl_layout l;
+    l.count = 0;
+    l.operands = 3;
+    for (int a = 0; a < s->out->ndim; a++) {
+        int64_t step = s->steps[a] * (int64_t)sizeof(int64_t);
+        add_axis(&l, s->positions->size[a], step, step, a == s->axis ? 0 : s->strides[a], 0);
+    }
+    fl_layout_simplify(&l);
+    FL_TRY(fl_cuda_sort_open(&sort, k->op->name, j.count));
+    fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+        fl_walk<3, FL_LAYOUT_AXES> walk;
+        uint32_t total = (uint32_t)fl_layout_numel(piece);
+        fl_walk_init(&walk, piece);
+        FL_LAUNCH(place_keys, fl_blocks(total, THREADS), THREADS, 0, sort.keys + offset[0] / (int64_t)sizeof(int64_t), (const char *)s->positions->data + offset[1],
+                  s->base + offset[2], s->along, (uint32_t)j.rows, total, walk);
+    });
+    fl_status status = add_sorted(j, &sort, s->out->dtype);
+    fl_cuda_sort_close(&sort);
+    return status;
+}
+
+static fl_status launch_gather_backward(fl_kernel *k)
+{
+    return with_arrays(k, [&](const fl_view *dy, const fl_view *positions) {
+        const int64_t none[2] = {0};
+        scatter s;
+        if (positions->numel == 0) return fl_cuda_fill_view(&k->out[0], none);
+        scatter_of(&s, k, dy, positions);
+        FL_TRY(fl_cuda_check_positions("scatter_add", &k->in[1], (const int64_t *)positions->data, s.out->ndim ? s.out->logical[s.axis] : 1));
+        bool sortable = s.out->numel < FL_CUDA_SORT_MOST && positions->numel < FL_CUDA_SORT_MOST;
+        if (s.lines >= ENOUGH_LINES || s.length <= SHORT_LINE || !sortable) return add_by_lines(&s);
+        return add_by_places(k, &s);
+    });
+}
+
+FL_CUDA_OP(gather_backward, launch_gather_backward);

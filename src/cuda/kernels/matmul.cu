@@ -1,0 +1,227 @@
+/*
+** matmul.cu -- matrix products: matmul, bmm, gemm, linear (with an activation too) and contract_rows, all as one batched product.
+**
+** Operands are multiplied where they lie: a transpose is a stride, a broadcast a step of 0, batch axes that y does not have
+** are rows of one large product. cuBLASLt multiplies floats; what it cannot read is copied first.
+*/
+#include "gemm.h"
+#include "operand.h"
+
+extern "C" {
+#include "core/op/product.h"
+}
+
+/* Batch axes: those of size 1 are dropped, neighbours that lie one inside the other in both operands become one. */
+static void merge_batch(fl_cuda_gemm *g, int batch, const int64_t *size, const int64_t *a_step, const int64_t *b_step)
+{
+    g->batch = 0;
+    for (int i = 0; i < batch; i++) {
+        int last = g->batch - 1;
+        if (size[i] == 1) continue;
+        bool inside = last >= 0 && g->a_step[last] == a_step[i] * size[i] && g->b_step[last] == b_step[i] * size[i];
+        int at = inside ? last : g->batch++;
+        g->size[at] = inside ? g->size[last] * size[i] : size[i];
+        g->a_step[at] = a_step[i];
+        g->b_step[at] = b_step[i];
+    }
+}
+
+/* Batch axes that only A has, and that continue its rows, become rows. */
+static void merge_rows(fl_cuda_gemm *g)
+{
+    for (; g->batch > 0 && g->b_step[g->batch - 1] == 0; g->batch--) {
+        int last = g->batch - 1;
+        if (g->m != 1 && g->a_step[last] != g->m * g->a_row) return;
+        if (g->m == 1) g->a_row = g->a_step[last];
+        g->m *= g->size[last];
+    }
+}
+
+/* ---- operands that cuBLASLt cannot read ---- */
+
+enum { MOST_CALLS = 16 };
+
+/* One matrix of every product, with the axes its batch has. */
+typedef struct factor {
+    char **data;
+    int64_t *row, *col, *step;
+    int64_t rows, cols;
+} factor;
+
+/* Copies a factor, once where it is broadcast, into row-major memory. */
+static fl_status make_plain(fl_cuda_operand *copy, const fl_cuda_gemm *g, factor f)
+{
+    int64_t size[FL_MAX_NDIM], stride[FL_MAX_NDIM], numel = f.rows * f.cols;
+    fl_view v = {};
+    for (int i = 0; i < g->batch; i++) {
+        size[i] = f.step[i] == 0 ? 1 : g->size[i];
+        stride[i] = f.step[i];
+        numel *= size[i];
+    }
+    size[g->batch] = f.rows;
+    stride[g->batch] = *f.row;
+    size[g->batch + 1] = f.cols;
+    stride[g->batch + 1] = *f.col;
+    v.data = *f.data;
+    v.dtype = g->dtype;
+    v.ndim = g->batch + 2;
+    v.size = size;
+    v.stride = stride;
+    v.numel = numel;
+    FL_TRY(fl_cuda_operand_in(copy, &v, g->dtype, false));
+    *f.data = copy->data;
+    for (int i = 0; i < g->batch; i++) f.step[i] = size[i] == 1 ? 0 : copy->stride[i];
+    *f.row = copy->stride[g->batch];
+    *f.col = copy->stride[g->batch + 1];
+    return FL_OK;
+}
+
+/* Products that one call cannot take are as many calls; beyond some, a copy that lets axes merge is cheaper. Steps of a call
+** go forward. */
+static bool needs_plain_batch(const fl_cuda_gemm *g)
+{
+    int64_t products = 1, longest = 1;
+    bool backward = false;
+    for (int i = 0; i < g->batch; i++) {
+        products *= g->size[i];
+        backward |= g->a_step[i] < 0 || g->b_step[i] < 0;
+        if (g->size[i] > longest) longest = g->size[i];
+    }
+    return backward || products / longest > MOST_CALLS;
+}
+
+static fl_status run_cublas(bool *done, const fl_cuda_gemm *like)
+{
+    fl_cuda_gemm g = *like, merged;
+    fl_cuda_operand a = {}, b = {};
+    bool plain = needs_plain_batch(&g);
+    fl_status status = FL_OK;
+    if (plain || !fl_cublas_takes(g.a_row, g.a_col, g.m, g.k))
+        status = make_plain(&a, &g, (factor){&g.a, &g.a_row, &g.a_col, g.a_step, g.m, g.k});
+    if (status == FL_OK && (plain || !fl_cublas_takes(g.b_row, g.b_col, g.k, g.n)))
+        status = make_plain(&b, &g, (factor){&g.b, &g.b_row, &g.b_col, g.b_step, g.k, g.n});
+    merged = g;
+    merge_batch(&merged, g.batch, g.size, g.a_step, g.b_step);
+    if (status == FL_OK) status = fl_cublas_gemm(done, &merged);
+    fl_cuda_operand_close(&b);
+    fl_cuda_operand_close(&a);
+    return status;
+}
+
+fl_status fl_cuda_gemm_run(const fl_cuda_gemm *g)
+{
+    bool done = false;
+    if (fl_dtype_is_float(g->dtype) && g->k > 0 && fl_cublas_open()) FL_TRY(run_cublas(&done, g));
+    return done ? FL_OK : fl_cuda_gemm_own(g);
+}
+
+/* ---- ops ---- */
+
+/* Operands and result while an op is issued. */
+typedef struct factors {
+    fl_cuda_operand x, y, bias, out, before;
+} factors;
+
+static fl_status open_factors(factors *f, const fl_kernel *k, bool x_as_is, bool y_as_is)
+{
+    fl_dtype dtype = k->out[0].dtype;
+    FL_TRY(fl_cuda_operand_in(&f->x, &k->in[0], dtype, x_as_is));
+    FL_TRY(fl_cuda_operand_in(&f->y, &k->in[1], dtype, y_as_is));
+    if (k->nin == 3) FL_TRY(fl_cuda_operand_in(&f->bias, &k->in[2], dtype, false));
+    if (k->nout == 2 && k->out[1].numel > 0) FL_TRY(fl_cuda_operand_out(&f->before, &k->out[1], dtype));
+    return fl_cuda_operand_out(&f->out, &k->out[0], dtype);
+}
+
+static fl_status close_factors(factors *f, const fl_kernel *k, fl_status status)
+{
+    fl_dtype dtype = k->out[0].dtype;
+    if (status == FL_OK) status = fl_cuda_operand_store(&f->out, &k->out[0], dtype);
+    if (status == FL_OK && f->before.data) status = fl_cuda_operand_store(&f->before, &k->out[1], dtype);
+    fl_cuda_operand_close(&f->before);
+    fl_cuda_operand_close(&f->out);
+    fl_cuda_operand_close(&f->bias);
+    fl_cuda_operand_close(&f->y);
+    fl_cuda_operand_close(&f->x);
+    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+}
+
+/* The rank that holds the first k adds the bias. */
+static fl_cuda_gemm gemm_of(const fl_kernel *k, const factors *f, const product *p)
+{
+    const fl_view *x = &k->in[0], *y = &k->in[1];
+    const int64_t *xs = f->x.stride, *ys = f->y.stride;
+    int64_t a_step[FL_MAX_NDIM], b_step[FL_MAX_NDIM];
+    fl_cuda_gemm g = {};
+    g.dtype = k->out[0].dtype;
+    g.m = p->xm < 0 ? 1 : x->size[p->xm];
+    g.n = p->yn < 0 ? 1 : y->size[p->yn];
+    g.k = x->size[p->xk];
+    g.a = f->x.data;
+    g.b = f->y.data;
+    g.c = f->out.data;
+    g.before = f->before.data;
+    g.a_row = p->xm < 0 ? 0 : xs[p->xm];
+    g.a_col = xs[p->xk];
+    g.b_row = ys[p->yk];
+    g.b_col = p->yn < 0 ? 1 : ys[p->yn];
+    if (x->start[p->xk] == 0) g.bias = f->bias.data;
+    product_batch_steps(a_step, x, xs, p->batch, p->x_batch);
+    product_batch_steps(b_step, y, ys, p->batch, p->y_batch);
+    merge_batch(&g, p->batch, k->out[0].size, a_step, b_step);
+    merge_rows(&g);
+    return g;
+}
+
+static fl_status launch_activated(fl_kernel *k, fl_cuda_activation activation)
+{
+    product p = product_for(k->op, k->attrs, k->in[0].ndim, k->in[1].ndim);
+    factors f = {};
+    if (k->out[0].numel == 0) return FL_OK;
+    fl_status status = open_factors(&f, k, true, true);
+    if (status == FL_OK) {
+        fl_cuda_gemm g = gemm_of(k, &f, &p);
+        g.activation = activation;
+        status = fl_cuda_gemm_run(&g);
+    }
+    return close_factors(&f, k, status);
+}
+
+static fl_status launch_product(fl_kernel *k) { return launch_activated(k, FL_CUDA_NONE); }
+static fl_status launch_relu(fl_kernel *k) { return launch_activated(k, FL_CUDA_RELU); }
+
+static fl_status launch_gelu(fl_kernel *k)
+{
+    return launch_activated(k, k->attrs->at[0].integer ? FL_CUDA_GELU_TANH : FL_CUDA_GELU);
+}
+
+static fl_status launch_contract(fl_kernel *k)
+{
+    const fl_view *x = &k->in[0], *y = &k->in[1];
+    int64_t rows, row;
+    factors f = {};
+    if (k->out[0].numel == 0) return FL_OK;
+    fl_status status = open_factors(&f, k, product_rows(&rows, &row, x, x->stride), product_rows(&rows, &row, y, y->stride));
+    if (status == FL_OK) {
+        fl_cuda_gemm g = {};
+        g.dtype = k->out[0].dtype;
+        g.m = x->size[x->ndim - 1];
+        g.n = y->size[y->ndim - 1];
+        g.a = f.x.data;
+        g.b = f.y.data;
+        g.c = f.out.data;
+        product_rows(&g.k, &g.a_col, x, f.x.stride);
+        product_rows(&g.k, &g.b_row, y, f.y.stride);
+        g.a_row = f.x.stride[x->ndim - 1];
+        g.b_col = f.y.stride[y->ndim - 1];
+        status = fl_cuda_gemm_run(&g);
+    }
+    return close_factors(&f, k, status);
+}
+
+FL_CUDA_OP(matmul, launch_product);
+FL_CUDA_OP(bmm, launch_product);
+FL_CUDA_OP(gemm, launch_product);
+FL_CUDA_OP(linear, launch_product);
+FL_CUDA_OP(linear_relu, launch_relu);
+FL_CUDA_OP(linear_gelu_kept, launch_gelu);
+FL_CUDA_OP(contract_rows, launch_contract);

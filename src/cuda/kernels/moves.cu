@@ -1,0 +1,54 @@
+/*
+** moves.cu -- the ops that only move values or fill: their kernels are the core's, over copies and fills of the device.
+*/
+#include "copies.h"
+
+extern "C" {
+#include "core/ops/ops.h"
+}
+
+static const fl_mover mover = {fl_cuda_copy_view, fl_cuda_fill_view};
+
+static fl_status copy_first(fl_kernel *k) { return fl_move_copy(k, &mover); }
+static fl_status rep(fl_kernel *k) { return fl_move_rep(k, &mover); }
+static fl_status cat(fl_kernel *k) { return fl_move_cat(k, &mover); }
+static fl_status stack(fl_kernel *k) { return fl_move_stack(k, &mover); }
+static fl_status flip(fl_kernel *k) { return fl_move_flip(k, &mover); }
+static fl_status roll(fl_kernel *k) { return fl_move_roll(k, &mover); }
+static fl_status copy_into(fl_kernel *k) { return fl_move_copy_(k, &mover); }
+static fl_status fill_first(fl_kernel *k) { return fl_move_fill(k, &mover, 0); }
+static fl_status fill_second(fl_kernel *k) { return fl_move_fill(k, &mover, 1); }
+static fl_status zeros(fl_kernel *k) { return fl_move_fill_integer(k, &mover, 0); }
+static fl_status ones(fl_kernel *k) { return fl_move_fill_integer(k, &mover, 1); }
+
+FL_CUDA_OP(clone, copy_first);
+FL_CUDA_OP(cast, copy_first);
+FL_CUDA_OP(reshape, copy_first);
+FL_CUDA_OP(view, copy_first);
+FL_CUDA_OP(flatten, copy_first);
+FL_CUDA_OP(squeeze, copy_first);
+FL_CUDA_OP(unsqueeze, copy_first);
+FL_CUDA_OP(permute, copy_first);
+FL_CUDA_OP(transpose, copy_first);
+FL_CUDA_OP(t, copy_first);
+FL_CUDA_OP(expand, copy_first);
+FL_CUDA_OP(narrow, copy_first);
+FL_CUDA_OP(narrow_every, copy_first);
+FL_CUDA_OP(select, copy_first);
+FL_CUDA_OP(diagonal, copy_first);
+
+FL_CUDA_OP(rep, rep);
+FL_CUDA_OP(cat, cat);
+FL_CUDA_OP(stack, stack);
+FL_CUDA_OP(flip, flip);
+FL_CUDA_OP(roll_axes, roll);
+FL_CUDA_OP(copy_, copy_into);
+
+FL_CUDA_OP(fill_, fill_first);
+FL_CUDA_OP(zero_, zeros);
+FL_CUDA_OP(zeros, zeros);
+FL_CUDA_OP(ones, ones);
+FL_CUDA_OP(full, fill_second);
+FL_CUDA_OP(zeros_like, zeros);
+FL_CUDA_OP(ones_like, ones);
+FL_CUDA_OP(full_like, fill_first);

@@ -1,0 +1,452 @@
+/*
+** reduce.cuh -- the engine of all reductions: any axes of a strided tensor, one read.
+**
+** The axes are sorted by their strides and merged. Where the elements of a result lie closer together than the results do,
+** a group of threads folds one result (rows); else neighbouring threads fold neighbouring results (columns). Few but long
+** results are cut into segments whose totals a second kernel joins. How work is cut depends on sizes and strides
+** alone, there are no atomics: the same tensor always gives the same bits.
+**
+** A fold is a struct that is passed to the kernels:
+**
+**     X                            type its elements are converted to
+**     Total                        what threads carry: plain data, whole words
+**     enum { VECTORS }             0: loads of one element only (rare folds: fewer kernels to compile)
+**     none()                       total of nothing
+**     absorb<N, W>(t, x, place)    takes N elements, which lie in packs of W
+**     join(a, b)                   total of both; a's elements were not all before b's
+**     finish(t, result, offset)    stores result number `result` (row-major), whose elements begin at `offset`
+*/
+#ifndef FL_REDUCE_CUH
+#define FL_REDUCE_CUH
+
+#include "cuda/parts/block.cuh"
+#include "index.h"
+
+#include <stdlib.h>
+
+/* Where the packs of a chunk are: element k of pack p has offset[p] + k * stride from the tensor's first element, and number
+** at[p] + k * step among the elements of its result, row-major in the user's order of axes. */
+template <int PACKS> struct fl_place {
+    int64_t offset[PACKS], at[PACKS], stride, step;
+};
+
+/* ---- axes ---- */
+
+/* Axes of one sort, innermost first. `other`: strides of the result (kept), of the position (reduced). */
+typedef struct fl_reduce_axes {
+    int count;                  /* at least 1 */
+    int64_t total;
+    fl_division size[FL_MAX_NDIM];          /* for fewer than 2^31 elements */
+    fl_division_wide size_wide[FL_MAX_NDIM];
+    int64_t sizes[FL_MAX_NDIM], stride[FL_MAX_NDIM], other[FL_MAX_NDIM];
+} fl_reduce_axes;
+
+/* Offsets of the elements i[k], and theirs by the other strides; i is used up. One loop over axes for all of them, not unrolled: a loop
+** for each was most of a kernel's code. */
+template <int K> __device__ static inline void fl_axes_locate(int64_t (&offset)[K], int64_t (&other)[K], const fl_reduce_axes &l, int64_t (&i)[K])
+{
+    int last = l.count - 1;
+#pragma unroll
+    for (int k = 0; k < K; k++) offset[k] = other[k] = 0;
+#pragma unroll 1
+    for (int a = 0; a < last; a++) {
+        int64_t above[K];
+        if (l.total >> 31) {
+#pragma unroll
+            for (int k = 0; k < K; k++) above[k] = (int64_t)fl_divide_wide((uint64_t)i[k], l.size_wide[a]);
+        } else {
+#pragma unroll
+            for (int k = 0; k < K; k++) above[k] = fl_divide((uint32_t)i[k], l.size[a]);
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            int64_t at = i[k] - above[k] * l.sizes[a];
+            offset[k] += at * l.stride[a];
+            other[k] += at * l.other[a];
+            i[k] = above[k];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        offset[k] += i[k] * l.stride[last];
+        other[k] += i[k] * l.other[last];
+    }
+}
+
+__device__ static inline int64_t fl_axes_locate(const fl_reduce_axes &l, int64_t i, int64_t *other)
+{
+    int64_t offset[1], others[1], at[1] = {i};
+    fl_axes_locate(offset, others, l, at);
+    *other = others[0];
+    return offset[0];
+}
+
+static inline void fl_axes_add(fl_reduce_axes *l, int64_t size, int64_t stride, int64_t other)
+{
+    if (size == 1) return;
+    int at = l->count++;
+    for (; at > 0 && llabs(l->stride[at - 1]) > llabs(stride); at--) {
+        l->sizes[at] = l->sizes[at - 1];
+        l->stride[at] = l->stride[at - 1];
+        l->other[at] = l->other[at - 1];
+    }
+    l->sizes[at] = size;
+    l->stride[at] = stride;
+    l->other[at] = other;
+}
+
+/* Merges what can be walked as one axis. The other strides count only where they matter. */
+static inline void fl_axes_close(fl_reduce_axes *l, bool other_matters)
+{
+    int n = 0;
+    for (int i = 0; i < l->count; i++) {
+        bool merges = n > 0 && l->stride[i] == l->stride[n - 1] * l->sizes[n - 1] &&
+                      (!other_matters || l->other[i] == l->other[n - 1] * l->sizes[n - 1]);
+        if (merges) {
+            l->sizes[n - 1] *= l->sizes[i];
+            continue;
+        }
+        l->sizes[n] = l->sizes[i];
+        l->stride[n] = l->stride[i];
+        l->other[n++] = l->other[i];
+    }
+    if (n == 0) l->sizes[n++] = 1, l->stride[0] = l->other[0] = 0;
+    l->count = n;
+    l->total = 1;
+    for (int i = 0; i < n; i++) l->total *= l->sizes[i];
+    for (int i = 0; i < n; i++) {
+        l->size[i] = fl_division_of(l->total >> 31 || l->total == 0 ? 1 : l->sizes[i]);
+        l->size_wide[i] = fl_division_wide_of(l->sizes[i] > 1 ? l->sizes[i] : 2);
+    }
+}
+
+/* ---- plans ---- */
+
+typedef struct fl_reduce_plan {
+    fl_reduce_axes kept, reduced;
+    bool columns, vectors;
+    bool shifts;                /* rows: one contiguous run, which may begin anywhere */
+    int group;                  /* rows: threads of a result */
+    int wide, high;             /* columns: threads of a block along the results, along their elements */
+    int64_t units, segment;     /* rows: vectors of a result; columns: elements. Those of a segment */
+    int segments;
+} fl_reduce_plan;
+
+enum {
+    FL_REDUCE_THREADS = 256,
+    FL_REDUCE_BUSY = 1 << 18,   /* threads that keep a GPU busy */
+    FL_REDUCE_SEGMENTS = 2048,
+    FL_REDUCE_AHEAD = 8         /* totals of segments that a thread loads before it joins them */
+};
+
+/* Packs of WIDTH elements that a thread loads before it folds them: enough bytes under way, of small single elements too. */
+template <typename T, int WIDTH> struct fl_reduce_packs {
+    static constexpr int COUNT = WIDTH > 1 ? (WIDTH >= 16 ? 2 : 4) : sizeof(T) > 2 ? 8 : 16;
+};
+
+static inline void fl_reduce_axes_of(fl_reduce_plan *p, const fl_view *in, uint32_t mask, bool positions)
+{
+    int64_t result = 1, position = 1;
+    memset(p, 0, sizeof *p);
+    for (int i = in->ndim - 1; i >= 0; i--) {
+        bool reduced = mask >> i & 1u;
+        fl_axes_add(reduced ? &p->reduced : &p->kept, in->size[i], in->stride[i], reduced ? position : result);
+        *(reduced ? &position : &result) *= in->size[i];
+    }
+    fl_axes_close(&p->kept, true);
+    fl_axes_close(&p->reduced, positions);
+    p->columns = p->kept.total > 1 && llabs(p->kept.stride[0]) < llabs(p->reduced.stride[0]);
+}
+
+/* May vectors of `width` elements be loaded along the first axis of `along`? */
+static inline bool fl_reduce_fits(const fl_reduce_plan *p, const void *data, size_t item, int width)
+{
+    const fl_reduce_axes *along = p->columns ? &p->kept : &p->reduced;
+    if (along->stride[0] != 1 || along->sizes[0] % width || (uintptr_t)data % (item * (size_t)width)) return false;
+    for (int i = 0; i < p->kept.count; i++)
+        if (!(p->columns && i == 0) && p->kept.stride[i] % width) return false;
+    for (int i = 0; i < p->reduced.count; i++)
+        if (!(!p->columns && i == 0) && p->reduced.stride[i] % width) return false;
+    return true;
+}
+
+static inline void fl_reduce_cut(fl_reduce_plan *p, int64_t segments, int64_t least)
+{
+    if (segments > p->units / least) segments = p->units / least;
+    if (segments > FL_REDUCE_SEGMENTS) segments = FL_REDUCE_SEGMENTS;
+    if (segments < 1) segments = 1;
+    p->segment = (p->units + segments - 1) / segments;
+    p->segments = p->segment ? (int)((p->units + p->segment - 1) / p->segment) : 1;
+}
+
+static inline void fl_reduce_plan_rows(fl_reduce_plan *p, int width, int packs)
+{
+    int64_t results = p->kept.total;
+    p->units = (p->reduced.total + (p->shifts ? 2 * width - 2 : width - 1)) / width;
+    p->group = fl_power_above((p->units + 2 * packs - 1) / (2 * packs), 32);
+    while (p->group < 32 && p->group < p->units && results * p->group < FL_REDUCE_BUSY) p->group *= 2;
+    bool long_rows = p->units > 32 * 16, few = results * 32 < FL_REDUCE_BUSY && p->units > 32 * packs;
+    if (long_rows || few) p->group = FL_REDUCE_THREADS;
+    int64_t wanted = p->group == FL_REDUCE_THREADS && results < FL_REDUCE_SEGMENTS ? FL_REDUCE_SEGMENTS / results : 1;
+    fl_reduce_cut(p, wanted, 2 * packs * FL_REDUCE_THREADS);
+}
+
+static inline void fl_reduce_plan_columns(fl_reduce_plan *p, int width, int packs)
+{
+    int64_t lines = p->kept.total / width, n = p->reduced.total;
+    p->units = n;
+    p->high = 1;
+    while (p->high < 8 && lines * p->high < FL_REDUCE_BUSY && p->high * packs < n) p->high *= 2;
+    p->wide = fl_power_above(lines, FL_REDUCE_THREADS / p->high);
+    int narrow = fl_power_above(p->kept.sizes[0] / width, 32);
+    if (p->high == 8 && narrow < 32) { /* rows of a few results: more of them side by side */
+        p->wide = narrow;
+        p->high = fl_power_above(n / packs, FL_REDUCE_THREADS / narrow);
+    }
+    while (p->wide * p->high < 32) p->wide *= 2; /* whole warps */
+    fl_reduce_cut(p, FL_REDUCE_BUSY / (lines * p->high), 4 * packs * p->high);
+}
+
+/* ---- kernels ---- */
+
+/* Where totals of segments go: [result][segment]; NULL: there is one segment, finish. */
+template <typename F> __device__ static inline void fl_reduce_put(const F &fold, const fl_reduce_plan &p, void *partials, int64_t number, const typename F::Total &t)
+{
+    if (partials) {
+        ((typename F::Total *)partials)[number * p.segments + blockIdx.y] = t;
+        return;
+    }
+    int64_t result, offset = fl_axes_locate(p.kept, number, &result);
+    fold.finish(t, result, offset);
+}
+
+/* The pack of WIDTH elements at unit q of a result; outside the row its elements are taken one by one. */
+template <int WIDTH, typename T, typename F>
+__device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold, const fl_reduce_plan &p, const T *x, int64_t base, int64_t q, int shift)
+{
+    int64_t e = q * WIDTH - shift, n = p.reduced.total;
+    typename F::X v[WIDTH];
+    if (e >= 0 && e + WIDTH <= n) {
+        fl_place<1> place;
+        place.offset[0] = base + fl_axes_locate(p.reduced, e, &place.at[0]);
+        place.stride = p.reduced.stride[0], place.step = p.reduced.other[0];
+        fl_pack<T, WIDTH> pack = *(const fl_pack<T, WIDTH> *)(x + place.offset[0]);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) v[j] = (typename F::X)fl_load(pack.at[j]);
+        fold.template absorb<WIDTH, WIDTH>(t, v, place);
+        return;
+    }
+#pragma unroll 1
+    for (int j = 0; j < WIDTH; j++) {
+        if (e + j < 0 || e + j >= n) continue;
+        typename F::X one[1];
+        fl_place<1> place;
+        place.offset[0] = base + fl_axes_locate(p.reduced, e + j, &place.at[0]);
+        place.stride = place.step = 0;
+        one[0] = (typename F::X)fl_load(x[place.offset[0]]);
+        fold.template absorb<1, 1>(t, one, place);
+    }
+}
+
+/* Loads packs: pack k is at element first + k * step of a result that begins at `base`. Few are located at a time: addresses take
+** registers. */
+template <typename T, int WIDTH, int COUNT>
+__device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT], fl_place<COUNT> &place, const T *x, const fl_reduce_axes &l, int64_t base, int64_t first, int64_t step)
+{
+    constexpr int EACH = COUNT > 8 ? 2 : COUNT < 4 ? COUNT : 4;
+#pragma unroll
+    for (int k = 0; k < COUNT; k += EACH) {
+        int64_t element[EACH], offset[EACH], at[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) element[i] = first + (k + i) * step;
+        fl_axes_locate(offset, at, l, element);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            place.offset[k + i] = base + offset[i];
+            place.at[k + i] = at[i];
+            packs[k + i] = *(const fl_pack<T, WIDTH> *)(x + base + offset[i]);
+        }
+    }
+}
+
+/* Units q, q + group, ...: all inside the row. */
+template <int WIDTH, int PACKS, typename T, typename F>
+__device__ static inline void fl_reduce_chunk(typename F::Total &t, const F &fold, const fl_reduce_plan &p, const T *x, int64_t base, int64_t q, int shift)
+{
+    fl_place<PACKS> place;
+    fl_pack<T, WIDTH> packs[PACKS];
+    typename F::X v[PACKS * WIDTH];
+    place.stride = p.reduced.stride[0], place.step = p.reduced.other[0];
+    fl_reduce_fetch(packs, place, x, p.reduced, base, q * WIDTH - shift, (int64_t)p.group * WIDTH);
+#pragma unroll
+    for (int k = 0; k < PACKS; k++)
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) v[k * WIDTH + j] = (typename F::X)fl_load(packs[k].at[j]);
+    fold.template absorb<PACKS * WIDTH, WIDTH>(t, v, place);
+}
+
+template <typename T, int WIDTH, typename F>
+__global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_rows(const T *x, F fold, fl_reduce_plan p, void *partials)
+{
+    enum { PACKS = fl_reduce_packs<T, WIDTH>::COUNT };
+    __shared__ typename F::Total shared[32];
+    typename F::Total t = fold.none();
+    int lane = fl_group_lane(p.group);
+    int64_t number = fl_group_number(p.group);
+    if (number < p.kept.total) {
+        int64_t ignored, base = fl_axes_locate(p.kept, number, &ignored);
+        int shift = WIDTH > 1 && p.shifts ? fl_row_shift(x + base) : 0;
+        int64_t begin = blockIdx.y * p.segment, end = begin + p.segment, inside = (p.reduced.total + shift) / WIDTH;
+        if (end > p.units) end = p.units;
+        int64_t q = begin + lane;
+        if (shift && q == 0) fl_reduce_one<WIDTH>(t, fold, p, x, base, q, shift), q += p.group;
+        for (; q + (PACKS - 1) * p.group < (end < inside ? end : inside); q += PACKS * p.group)
+            fl_reduce_chunk<WIDTH, PACKS>(t, fold, p, x, base, q, shift);
+        for (; q < end; q += p.group) fl_reduce_one<WIDTH>(t, fold, p, x, base, q, shift);
+    }
+    t = fl_group_join(t, p.group, fold.none(), shared, [&](const typename F::Total &a, const typename F::Total &b) { return fold.join(a, b); });
+    if (number < p.kept.total && lane == 0) fl_reduce_put(fold, p, partials, number, t);
+}
+
+/* Rows r, r + step, ... (COUNT of them) of the WIDTH results beginning at base. */
+template <int WIDTH, int COUNT, typename T, typename F>
+__device__ static inline void fl_reduce_rows_of_columns(typename F::Total *t, const F &fold, const fl_reduce_plan &p, const T *x, int64_t base, int64_t r, int step)
+{
+    fl_place<COUNT> place;
+    fl_pack<T, WIDTH> packs[COUNT];
+    place.stride = place.step = 0;
+    fl_reduce_fetch(packs, place, x, p.reduced, base, r, step);
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) {
+        typename F::X v[COUNT];
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) v[k] = (typename F::X)fl_load(packs[k].at[j]);
+        fold.template absorb<COUNT, 1>(t[j], v, place);
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) place.offset[k]++; /* the next column; only used where WIDTH > 1 */
+    }
+}
+
+/* threads [high][wide]: each has WIDTH neighbouring results. */
+template <typename T, int WIDTH, typename F>
+__global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_columns(const T *x, F fold, fl_reduce_plan p, void *partials)
+{
+    typedef typename F::Total Total;
+    enum { ROWS = fl_reduce_packs<T, WIDTH>::COUNT };
+    FL_DYNAMIC_SHARED(Total, shared);
+    int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * WIDTH;
+    bool active = first < p.kept.total;
+    Total t[WIDTH];
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) t[j] = fold.none();
+    if (active) {
+        int64_t ignored, base = fl_axes_locate(p.kept, first, &ignored), begin = blockIdx.y * p.segment, end = begin + p.segment;
+        int step = (int)blockDim.y;
+        if (end > p.units) end = p.units;
+        int64_t r = begin + threadIdx.y;
+        for (; r + (ROWS - 1) * step < end; r += ROWS * step) fl_reduce_rows_of_columns<WIDTH, ROWS>(t, fold, p, x, base, r, step);
+        for (; r < end; r += step) fl_reduce_rows_of_columns<WIDTH, 1>(t, fold, p, x, base, r, step);
+    }
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) {
+        Total *mine = shared + threadIdx.y * blockDim.x + threadIdx.x;
+#pragma unroll 1
+        for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+            *mine = t[j];
+            __syncthreads();
+            if (threadIdx.y < half) t[j] = fold.join(t[j], mine[half * blockDim.x]);
+            __syncthreads();
+        }
+    }
+    if (!active || threadIdx.y > 0) return;
+    Total results[WIDTH];
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) results[j] = t[j];
+#pragma unroll 1
+    for (int j = 0; j < WIDTH; j++) fl_reduce_put(fold, p, partials, first + j, results[j]);
+}
+
+/* The totals of the segments of one result, by `group` threads; each loads several before it joins them. */
+template <typename F> __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_partials(F fold, fl_reduce_plan p, int group, const void *partials)
+{
+    typedef typename F::Total Total;
+    __shared__ Total shared[32];
+    int64_t number = fl_group_number(group);
+    Total t = fold.none();
+    const Total *from = (const Total *)partials + number * p.segments;
+    for (int i = fl_group_lane(group); number < p.kept.total && i < p.segments; i += FL_REDUCE_AHEAD * group) {
+        Total ahead[FL_REDUCE_AHEAD];
+#pragma unroll
+        for (int k = 0; k < FL_REDUCE_AHEAD; k++) ahead[k] = i + k * group < p.segments ? from[i + k * group] : fold.none();
+#pragma unroll
+        for (int k = 0; k < FL_REDUCE_AHEAD; k++) t = fold.join(t, ahead[k]);
+    }
+    t = fl_group_join(t, group, fold.none(), shared, [&](const Total &a, const Total &b) { return fold.join(a, b); });
+    if (number < p.kept.total && fl_group_lane(group) == 0) fl_reduce_put(fold, p, NULL, number, t);
+}
+
+/* ---- launching ---- */
+
+template <typename T, int WIDTH, typename F> static inline void fl_reduce_launch_columns(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+{
+    dim3 grid(fl_blocks(p.kept.total / WIDTH, p.wide), (unsigned)p.segments), block((unsigned)p.wide, (unsigned)p.high);
+    size_t shared = p.high > 1 ? sizeof(typename F::Total) * (size_t)(p.wide * p.high) : 0;
+    FL_LAUNCH((fl_reduce_columns<T, WIDTH, F>), grid, block, shared, x, fold, p, partials);
+}
+
+template <typename T, int WIDTH, typename F> static inline void fl_reduce_launch_rows(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+{
+    dim3 grid(fl_blocks(p.kept.total, FL_REDUCE_THREADS / p.group), (unsigned)p.segments);
+    FL_LAUNCH((fl_reduce_rows<T, WIDTH, F>), grid, dim3(FL_REDUCE_THREADS), 0, x, fold, p, partials);
+}
+
+/* A block has one result of many segments, or several of few. */
+template <typename F> static inline void fl_reduce_launch_partials(const fl_reduce_plan &p, const F &fold, const void *partials)
+{
+    int group = p.segments > 32 * FL_REDUCE_AHEAD ? FL_REDUCE_THREADS : 32;
+    FL_LAUNCH((fl_reduce_partials<F>), dim3(fl_blocks(p.kept.total, FL_REDUCE_THREADS / group)), dim3(FL_REDUCE_THREADS), 0, fold, p, group, partials);
+}
+
+/* By vectors or by single elements. Columns carry a total for each element of a vector, so theirs are shorter. */
+template <typename T, typename F> static inline void fl_reduce_launch(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+{
+    enum { WIDTH = fl_vector<T>::WIDTH, NARROW = WIDTH > 8 ? 8 : WIDTH };
+    if constexpr (F::VECTORS) {
+        if (p.vectors && p.columns) return fl_reduce_launch_columns<T, NARROW>(p, x, fold, partials);
+        if (p.vectors) return fl_reduce_launch_rows<T, WIDTH>(p, x, fold, partials);
+    }
+    if (p.columns) fl_reduce_launch_columns<T, 1>(p, x, fold, partials);
+    else fl_reduce_launch_rows<T, 1>(p, x, fold, partials);
+}
+
+/* How the axes are given to threads; there are results. */
+template <typename T, bool VECTORS> static inline void fl_reduce_plan_cut(fl_reduce_plan *p, const fl_view *in)
+{
+    enum { WIDTH = fl_vector<T>::WIDTH, NARROW = WIDTH > 8 ? 8 : WIDTH };
+    int width = p->columns ? NARROW : WIDTH;
+    p->shifts = VECTORS && !p->columns && p->reduced.count == 1 && p->reduced.stride[0] == 1 && p->reduced.total >= 8 * width;
+    p->vectors = VECTORS && (p->shifts || fl_reduce_fits(p, in->data, sizeof(T), width));
+    if (p->vectors && p->shifts && fl_reduce_fits(p, in->data, sizeof(T), width)) p->shifts = false;
+    if (!p->vectors) width = 1;
+    int packs = !p->vectors ? fl_reduce_packs<T, 1>::COUNT : p->columns ? fl_reduce_packs<T, NARROW>::COUNT : fl_reduce_packs<T, WIDTH>::COUNT;
+    if (p->columns) fl_reduce_plan_columns(p, width, packs);
+    else fl_reduce_plan_rows(p, width, packs);
+}
+
+/* Folds the axes of mask of `in`, whose elements are T. positions: the fold wants fl_place.at. */
+template <typename T, typename F> static inline fl_status fl_fold_axes(const fl_view *in, uint32_t mask, const F &fold, bool positions)
+{
+    fl_reduce_plan p;
+    fl_reduce_axes_of(&p, in, mask, positions);
+    if (p.kept.total == 0) return FL_OK;
+    fl_reduce_plan_cut<T, F::VECTORS>(&p, in);
+    void *partials = NULL;
+    if (p.segments > 1) FL_TRY(fl_cuda_malloc(&partials, sizeof(typename F::Total) * (size_t)(p.kept.total * p.segments)));
+    fl_reduce_launch(p, (const T *)in->data, fold, partials);
+    if (!partials) return FL_OK;
+    fl_reduce_launch_partials(p, fold, partials);
+    fl_cuda_free(partials);
+    return FL_OK;
+}
+
+#endif

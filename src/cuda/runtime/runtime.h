@@ -1,0 +1,115 @@
+/*
+** runtime.h -- what the files of the CUDA runtime share: devices, queues, memory, faults.
+**
+** device.cu opens devices and is what the core sees of the plug-in; queue.cu has streams, events and what is in flight;
+** timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu what kernels report.
+*/
+#ifndef FL_CUDA_RUNTIME_H
+#define FL_CUDA_RUNTIME_H
+
+#include "cuda/parts/cuda.h"
+extern "C" {
+#include "core/engine/engine.h"
+}
+
+#include <pthread.h>
+
+enum { FL_CUDA_DEVICES = 16 };
+
+/* ---- queues ---- */
+
+enum { FL_CUDA_FLIGHT = 64, FL_CUDA_LINE = 64 };
+
+typedef struct fl_cuda_issued {
+    const char *what;           /* a constant */
+    char line[FL_CUDA_LINE];    /* of the script; "" when nobody knows */
+} fl_cuda_issued;
+
+/* A stream of a device. Only the pusher issues to it; any thread may ask whether an event is reached. */
+typedef struct fl_cuda_queue {
+    int device;
+    fl_queue kind;
+    int lane;                   /* of the engine; 0: none yet */
+    cudaStream_t stream;        /* NULL: not opened yet */
+    cudaEvent_t events[FL_STREAM_EVENTS];
+    uint64_t marks[FL_STREAM_EVENTS];   /* `issued` when the event was recorded */
+    cudaEvent_t times[FL_STREAM_TIMES][2];      /* before and behind an op, for the trace */
+    uint64_t issued;            /* ops so far */
+    uint64_t done;              /* of these, known to be complete */
+    fl_cuda_issued flight[FL_CUDA_FLIGHT];  /* op number n is at n % FL_CUDA_FLIGHT */
+    struct fl_cuda_landing *landings, **landings_end;   /* copies to pageable memory under way, oldest first (copy.cu) */
+    struct fl_cuda_stage *stage;    /* pinned memory that copies of this queue go through (copy.cu) */
+    pthread_mutex_t lock;       /* of done and landings */
+} fl_cuda_queue;
+
+fl_cuda_queue *fl_cuda_queue_of(int device, fl_queue kind);
+
+/* The queue that this thread entered last. */
+fl_cuda_queue *fl_cuda_queue_current(void);
+
+/* Makes it this thread's queue, opening device and stream if they are not. */
+fl_status fl_cuda_enter(int device, fl_queue kind);
+
+/* The lane of a queue. That of a device which does not exist is the CPU's: the op that runs there words the error. */
+int fl_cuda_lane(int device, fl_queue kind);
+
+/* fl_stream_ops.time and .times, of a fl_cuda_queue (timing.cu). */
+fl_status fl_cuda_time(void *queue, int slot, bool end);
+bool fl_cuda_times(void *queue, int slot, uint64_t *started, uint64_t *ended);
+
+/* Waits until everything issued to the queue is complete. */
+fl_status fl_cuda_drain(fl_cuda_queue *q);
+
+/* ---- errors ---- */
+
+/* Words a failed call of the runtime: "what: message". An error after which the device can do nothing more is remembered, with the
+** ops in flight. */
+fl_status fl_cuda_fail(cudaError_t error, const char *what);
+
+#define FL_CUDA_TRY(call)                                                       \
+    do {                                                                        \
+        cudaError_t error_ = (call);                                            \
+        if (error_ != cudaSuccess) return fl_cuda_fail(error_, "cuda");         \
+    } while (0)
+
+/* ---- devices ---- */
+
+/* Opened at the first use: its context is made then. */
+fl_status fl_cuda_open(const fl_cuda_device **out, int index);
+int fl_cuda_count(void);
+int fl_cuda_own(void);           /* the one this rank uses unless told otherwise */
+int fl_cuda_processes(void);    /* of this job on this host, per device, rounded up */
+
+/* ---- other ranks ---- */
+
+extern const struct fl_device_comm fl_nccl;     /* nccl.cu */
+
+/* While the host waits for the GPU: ends collectives that will never be complete (a dead rank, the time-out, an error of NCCL). Cheap
+** when there are none. */
+void fl_nccl_look(void);
+
+/* Looks until the event is reached, or NULL: the stream is through, while there are any. */
+void fl_nccl_await(cudaStream_t stream, cudaEvent_t event);
+
+/* Why values of collectives are missing that were ended so, at every wait from then on; FL_OK: none are. */
+fl_status fl_nccl_errors(void);
+
+/* ---- memory ---- */
+
+fl_status fl_cuda_memory_open(int device);
+fl_status fl_cuda_allocate(void **data, size_t bytes, int device, fl_queue kind);
+void fl_cuda_release(void *data, size_t bytes, int device, fl_queue kind);
+void fl_cuda_trim(int device);
+void fl_cuda_memory(fl_memory_stats *out, int device, bool reset_peak);
+fl_status fl_cuda_host_allocate(void **data, size_t bytes);
+void fl_cuda_host_release(void *data, size_t bytes);
+bool fl_cuda_is_pinned(const void *data);
+
+/* ---- copies ---- */
+
+fl_status fl_cuda_copy(void *out, const void *in, size_t bytes);
+
+/* Copies to pageable memory whose bytes have arrived in pinned memory are brought to their target. Under the queue's lock. */
+void fl_cuda_land(fl_cuda_queue *q);
+
+#endif

@@ -1,0 +1,484 @@
+/*
+** checkpoint.c -- flow._io's files of tensors: checkpoint.lua decides what goes into them, safetensors.h how it lies there.
+**
+** Under several ranks a file is written by all of them together: rank 0 makes it and puts it in its place, every rank
+** writes what it holds of the global tensors (of copies the first holder's), rank 0 the local ones. Whatever fails on one
+** rank ends the save on all: each step ends with fl_agree, and no rank leaves between two of them. Inside flow.on_rank a
+** rank saves and loads alone.
+*/
+#include "binding.h"
+#include "core/ranks/agree.h"
+#include "core/dispatch/cast.h"
+#include "core/file/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- saving ---- */
+
+typedef struct save_job {
+    const char *path;
+    fl_safetensors_entry *entries;
+    fl_tensor **tensors;                /* borrowed */
+    const char **metadata;
+    int count, metadata_count;
+    bool differs;                       /* the ranks' metadata do: nothing was written */
+    fl_safetensors_writer *writer;      /* owned */
+} save_job;
+
+/* What every rank tells the others before anything is written. */
+typedef struct save_facts {
+    uint64_t layout;                    /* hash of all tensors' names, dtypes, shapes, placements and SBPs */
+    uint64_t metadata;                  /* hash of it */
+    int64_t count;
+    fl_safetensors_ticket ticket;       /* of rank 0 */
+} save_facts;
+
+static const uint64_t HASH_START = 0xcbf29ce484222325u;
+
+static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+{
+    for (const unsigned char *at = data; bytes > 0; bytes--) hash = (hash ^ *at++) * 0x100000001b3u;
+    return hash;
+}
+
+/* "w, float32[2, 3] on placement("cpu", {0, 1}) as S(0)" */
+enum { ITEM_TEXT = FL_META_TEXT + 64 };
+static const char *item_text(char *buffer, const save_job *job, int i)
+{
+    char meta[FL_META_TEXT];
+    snprintf(buffer, ITEM_TEXT, "'%.48s', %s", job->entries[i].name, fl_meta_text(meta, job->tensors[i]->meta));
+    return buffer;
+}
+
+static uint64_t item_hash(const save_job *job, int i)
+{
+    const fl_meta *m = job->tensors[i]->meta;
+    const char *name = job->entries[i].name;
+    uint64_t hash = mix(HASH_START, name, strlen(name) + 1);
+    hash = mix(hash, &m->dtype, sizeof m->dtype);
+    hash = mix(hash, m->shape.dims, sizeof(int64_t) * (size_t)m->shape.ndim);
+    if (m->is_local) return mix(hash, "local", 5);
+    return mix(mix(hash, &m->placement->hash, sizeof m->placement->hash), &m->nd_sbp, sizeof m->nd_sbp);
+}
+
+/* The ranks' tensors differ: finds the first one that does and says so, alike on all ranks. count: the smallest. */
+static fl_status layout_fail(const save_job *job, int count)
+{
+    int world = fl_agree_count(), at = count, rank = 0;
+    uint64_t *own = malloc(sizeof *own * ((size_t)world + 1) * (size_t)(count + 1)), *all = own + count;
+    char *texts = malloc((size_t)ITEM_TEXT * ((size_t)world + 1)), *mine = texts ? texts + (size_t)ITEM_TEXT * (size_t)world : NULL;
+    fl_status status = own && texts ? FL_OK : fl_fail(FL_ERR_MEMORY, "save: out of memory");
+    for (int i = 0; status == FL_OK && i < count; i++) own[i] = item_hash(job, i);
+    status = fl_agree("save", status, all, own, sizeof *own * (size_t)count);
+    for (int i = count - 1; status == FL_OK && i >= 0; i--)
+        for (int r = world - 1; r > 0; r--)
+            if (all[(size_t)r * (size_t)count + (size_t)i] != all[i]) at = i, rank = r;
+    if (status == FL_OK && at < job->count) item_text(mine, job, at);
+    else if (mine) snprintf(mine, ITEM_TEXT, "missing");
+    status = fl_agree("save", status, texts, mine, ITEM_TEXT);
+    for (int r = 1; r < world && status == FL_OK && rank == 0; r++)
+        if (strcmp(texts, texts + (size_t)r * ITEM_TEXT) != 0) rank = r;
+    if (status == FL_OK)
+        status = fl_fail(FL_ERR_VALUE, "save: every rank must save the same tensors; tensor %d is %s on rank 0 and %s on rank %d",
+                         at + 1, texts, texts + (size_t)rank * ITEM_TEXT, rank);
+    free(own);
+    free(texts);
+    return status;
+}
+
+/* Do all ranks save the same tensors? */
+static fl_status layout_check(save_job *job, const save_facts *all)
+{
+    bool same = true;
+    int64_t least = job->count;
+    for (int i = 0; i < fl_agree_count(); i++) {
+        job->differs = job->differs || all[i].metadata != all[0].metadata;
+        same = same && all[i].layout == all[0].layout && all[i].count == all[0].count;
+        if (all[i].count < least) least = all[i].count;
+    }
+    return same ? FL_OK : layout_fail(job, (int)least);
+}
+
+/* nd_sbp without partials, so that every element has an owner: P becomes S of the first axis long enough that no later
+** hierarchy axis splits (one reduce-scatter), B where there is none. */
+static fl_nd_sbp without_partials(const fl_meta *m)
+{
+    fl_nd_sbp s = m->nd_sbp;
+    for (int k = s.n - 1; k >= 0; k--) {
+        if (!fl_sbp_is_partial(s.at[k])) continue;
+        s.at[k] = FL_B;
+        for (int axis = 0; axis < m->shape.ndim && s.at[k] == FL_B; axis++) {
+            bool free_axis = m->shape.dims[axis] >= m->placement->hierarchy[k];
+            for (int l = k + 1; l < s.n; l++) free_axis = free_axis && m->nd_sbp.at[l] != FL_S(axis);
+            if (free_axis) s.at[k] = FL_S(axis);
+        }
+    }
+    return s;
+}
+
+/* The SBP in which a global tensor is written: without partials; and whole rows where the parts would lie in the file in
+** many short stretches, which moving the tensor first is cheaper than. */
+static fl_nd_sbp written_as(const fl_meta *m, const fl_safetensors_entry *entry)
+{
+    fl_window first;
+    fl_nd_sbp s = without_partials(m), rows = s;
+    int64_t parts = 1;
+    fl_window_of(&first, &m->shape, m->placement, s, 0);    /* the largest */
+    int64_t stretch = fl_safetensors_stretch(entry, &first);
+    for (int k = 0; k < s.n; k++) {
+        if (!fl_sbp_is_split(s.at[k])) continue;
+        rows.at[k] = FL_S(0);
+        parts *= m->placement->hierarchy[k];
+    }
+    bool few = m->numel * (int64_t)fl_dtype_size(m->dtype) / parts < 16 * FL_SHORT_STRETCH;
+    return stretch >= FL_SHORT_STRETCH || few || m->shape.dims[0] < parts ? s : rows;
+}
+
+/* Does this rank write its part? Of copies only the first holder does. */
+static bool writes_part(const fl_meta *m)
+{
+    if (m->is_local) return fl_agree_rank() == 0;
+    if (!m->holds || m->local_numel == 0) return false;
+    int coords[FL_MAX_HIERARCHY];
+    fl_placement_coords(coords, m->placement, m->placement->my_index);
+    for (int k = 0; k < m->nd_sbp.n; k++)
+        if (m->nd_sbp.at[k] == FL_B && coords[k] > 0) return false;
+    return true;
+}
+
+static fl_status write_part(save_job *job, int i, fl_tensor *t)
+{
+    fl_tensor *host, *part;
+    FL_TRY(fl_host_part(&host, t));
+    fl_status status = FL_CALL(&part, contiguous, fl_of(host));
+    fl_tensor_unref(host);
+    FL_TRY(status);
+    status = fl_tensor_wait(part);
+    if (status == FL_OK && part->meta->numel > 0)
+        status = fl_safetensors_write_window(job->writer, &job->entries[i], fl_tensor_data(part), &t->meta->window);
+    fl_tensor_unref(part);
+    return status;
+}
+
+/* Partials are added up by all ranks, also by those for which `write` is false. */
+static fl_status save_tensor(save_job *job, int i, bool write)
+{
+    fl_tensor *t = job->tensors[i], *owned = NULL;
+    const fl_meta *m = t->meta;
+    if (!m->is_local) {
+        fl_nd_sbp nd_sbp = written_as(m, &job->entries[i]);
+        if (!fl_nd_sbp_equal(nd_sbp, m->nd_sbp)) FL_TRY(fl_to_global(&owned, t, m->placement, nd_sbp, NULL));
+    }
+    if (owned) t = owned;
+    fl_status status = write && writes_part(t->meta) ? write_part(job, i, t) : FL_OK;
+    fl_tensor_unref(owned);
+    return status;
+}
+
+/* Goes on to the last tensor whatever fails: the other ranks add up their partials. Returns the first failure. */
+static fl_status save_tensors(save_job *job, fl_status status)
+{
+    char *message = status == FL_OK ? NULL : strdup(fl_message());
+    for (int i = 0; i < job->count; i++) {
+        fl_status now = save_tensor(job, i, status == FL_OK);
+        if (now == FL_OK || status != FL_OK) continue;
+        status = now;
+        message = strdup(fl_message());
+    }
+    if (status != FL_OK) fl_fail(status, "%s", message ? message : "save: out of memory");
+    free(message);
+    return status;
+}
+
+/* A rank that is alone (flow.on_rank) has no part of a global tensor that it could call the tensor. */
+static fl_status check_alone(const save_job *job)
+{
+    for (int i = 0; fl_agree_count() < fl_world_get()->size && i < job->count; i++)
+        if (!job->tensors[i]->meta->is_local)
+            return fl_fail(FL_ERR_COMM, "save: '%s' is a global tensor and here one rank is alone; save its part, x:to_local(), or let all ranks save",
+                           job->entries[i].name);
+    return FL_OK;
+}
+
+/* All ranks agree on what is written, and rank 0 has made the file. */
+static fl_status save_begin(save_job *job, const char *failure, save_facts *all)
+{
+    save_facts facts = {.layout = HASH_START, .metadata = HASH_START, .count = job->count};
+    fl_status status = failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : check_alone(job);
+    for (int i = 0; i < job->count; i++) {
+        uint64_t hash = item_hash(job, i);
+        facts.layout = mix(facts.layout, &hash, sizeof hash);
+    }
+    for (int i = 0; i < 2 * job->metadata_count; i++) facts.metadata = mix(facts.metadata, job->metadata[i], strlen(job->metadata[i]) + 1);
+    if (status == FL_OK && fl_agree_rank() == 0)
+        status = fl_safetensors_create(&job->writer, job->path, job->entries, job->count, job->metadata, job->metadata_count);
+    if (job->writer) fl_safetensors_ticket_get(&facts.ticket, job->writer);
+    FL_TRY(fl_agree("save", status, all, &facts, sizeof facts));
+    return layout_check(job, all);
+}
+
+static fl_status save_run(save_job *job, const char *failure)
+{
+    save_facts *all = calloc((size_t)fl_agree_count(), sizeof *all);
+    if (!all) return fl_fail(FL_ERR_MEMORY, "save: out of memory");
+    fl_status status = save_begin(job, failure, all);
+    fl_safetensors_ticket ticket = all[0].ticket;
+    free(all);
+    FL_TRY(status);
+    if (job->differs) return FL_OK;
+    if (!job->writer) status = fl_safetensors_join(&job->writer, job->path, job->entries, job->count, &ticket);
+    status = save_tensors(job, status);
+    if (status == FL_OK) status = fl_safetensors_flush(job->writer);
+    FL_TRY(fl_agree("save", status, NULL, NULL, 0));
+    status = fl_safetensors_commit(job->writer);
+    job->writer = NULL;
+    return fl_agree("save", status, NULL, NULL, 0);
+}
+
+static void *new_array(lua_State *L, size_t item, int count)
+{
+    return lua_newuserdatauv(L, item * ((size_t)count + 1), 0);
+}
+
+/* _io.save(path, names, tensors, metadata, failure) -> differs: every rank calls it. metadata is a list of key, value, key,
+** value ...; failure: what has gone wrong on this rank already, nil for nothing. Where the ranks' metadata differ nothing is
+** written, and all of them are told. */
+static int io_save(lua_State *L)
+{
+    save_job job = {.path = lua_toboolean(L, 5) ? "" : fl_lua_check_path(L, 1, "save")};
+    lua_settop(L, 5);
+    for (int i = 2; i <= 4; i++) luaL_checktype(L, i, LUA_TTABLE);
+    job.count = (int)lua_rawlen(L, 2);
+    job.metadata_count = (int)lua_rawlen(L, 4) / 2;
+    job.entries = new_array(L, sizeof *job.entries, job.count);
+    job.tensors = new_array(L, sizeof *job.tensors, job.count);
+    job.metadata = new_array(L, sizeof *job.metadata, 2 * job.metadata_count);
+    for (int i = 0; i < job.count; i++) {
+        if (lua_rawgeti(L, 2, i + 1) != LUA_TSTRING) return luaL_argerror(L, 2, "names must be strings");
+        lua_rawgeti(L, 3, i + 1);
+        job.tensors[i] = fl_lua_check_tensor(L, -1, "save", lua_tostring(L, -2));
+        job.entries[i] = (fl_safetensors_entry){lua_tostring(L, -2), job.tensors[i]->meta->dtype, job.tensors[i]->meta->shape, 0, 0};
+        lua_pop(L, 2);          /* the tables keep the strings and the tensors */
+    }
+    for (int i = 0; i < 2 * job.metadata_count; i++) {
+        if (lua_rawgeti(L, 4, i + 1) != LUA_TSTRING) return luaL_argerror(L, 4, "keys and values must be strings");
+        job.metadata[i] = lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+    fl_status status = save_run(&job, luaL_optstring(L, 5, NULL));
+    fl_safetensors_abandon(job.writer);
+    FL_CHECK(L, status);
+    lua_pushboolean(L, job.differs);
+    return 1;
+}
+
+/* ---- loading ---- */
+
+static const char reader_name[] = "flow.safetensors";
+
+static int reader_close(lua_State *L)
+{
+    fl_safetensors **reader = luaL_checkudata(L, 1, reader_name);
+    fl_safetensors_close(*reader);
+    *reader = NULL;
+    return 0;
+}
+
+/* Every rank of the world has opened the file: is it the same one? */
+static fl_status agree_on_file(fl_status status, const fl_safetensors *reader, const char *path)
+{
+    int count = fl_agree_count();
+    uint64_t hash = reader ? reader->hash : 0, *all = malloc(sizeof *all * (size_t)count);
+    if (!all) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
+    status = fl_agree("load", status, all, &hash, sizeof hash);
+    for (int i = 1; i < count && status == FL_OK; i++)
+        if (all[i] != all[0])
+            status = fl_fail(FL_ERR_IO, "load: %s is another file on rank %d than on rank 0; every rank reads its part itself, so all of them need the same one",
+                             path, i);
+    free(all);
+    return status;
+}
+
+static void push_entry(lua_State *L, const fl_safetensors_entry *entry)
+{
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, entry->name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, fl_dtype_name(entry->dtype));
+    lua_setfield(L, -2, "dtype");
+    lua_createtable(L, entry->shape.ndim, 0);
+    for (int i = 0; i < entry->shape.ndim; i++) {
+        lua_pushinteger(L, entry->shape.dims[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "shape");
+}
+
+/* _io.open(path, together) -> file, list of {name, dtype, shape}, metadata (as _io.save takes it). together: every rank
+** of the world calls it, and all must see the same file. */
+static int io_open(lua_State *L)
+{
+    const char *path = fl_lua_check_path(L, 1, "load");
+    bool together = lua_toboolean(L, 2) && !fl_world_get()->dry;
+    fl_safetensors **reader = lua_newuserdatauv(L, sizeof *reader, 0);
+    *reader = NULL;
+    luaL_setmetatable(L, reader_name);
+    fl_status status = fl_safetensors_open(reader, path);
+    FL_CHECK(L, together ? agree_on_file(status, *reader, path) : status);
+    lua_createtable(L, (*reader)->count, 0);
+    for (int i = 0; i < (*reader)->count; i++) {
+        push_entry(L, &(*reader)->entries[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_createtable(L, 2 * (*reader)->metadata_count, 0);
+    for (int i = 0; i < 2 * (*reader)->metadata_count; i++) {
+        lua_pushstring(L, (*reader)->metadata[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 3;
+}
+
+/* This rank's part of an entry, in host memory. */
+static fl_status read_part(fl_tensor **out, fl_safetensors *file, int index, const fl_meta *meta)
+{
+    fl_tensor *t;
+    FL_TRY(fl_tensor_empty(&t, meta));
+    if (meta->local_numel > 0) {
+        unsigned char *bytes = fl_tensor_data(t);
+        fl_status status = fl_safetensors_read_window(file, index, bytes, &meta->window);
+        if (status != FL_OK) {
+            fl_tensor_unref(t);
+            return status;
+        }
+        for (int64_t i = 0; meta->dtype == FL_BOOL && i < meta->local_numel; i++) bytes[i] = bytes[i] != 0;
+    }
+    *out = t;
+    return FL_OK;
+}
+
+/* The same ranks' host memory, and the SBP in which each of them can read its part: P is made of B. */
+static fl_status read_global(fl_tensor **out, fl_safetensors *file, int index, const fl_placement *placement, fl_nd_sbp nd_sbp)
+{
+    const fl_safetensors_entry *entry = &file->entries[index];
+    const fl_placement *host;
+    const fl_meta *meta = NULL;
+    fl_tensor *part = NULL;
+    fl_nd_sbp readable = nd_sbp;
+    for (int k = 0; k < nd_sbp.n; k++)
+        if (fl_sbp_is_partial(nd_sbp.at[k])) readable.at[k] = FL_B;
+    fl_status status = fl_placement_on_cpu(&host, placement);
+    if (status == FL_OK) status = fl_meta_get(&meta, entry->dtype, &entry->shape, host, readable, false);
+    if (status == FL_OK) status = read_part(&part, file, index, meta);
+    if (status == FL_OK) status = fl_to_global(out, part, placement, nd_sbp, NULL);
+    if (meta) fl_meta_unref(meta);
+    fl_tensor_unref(part);
+    return status;
+}
+
+/* _io.read(file, index, placement, sbp) -> tensor: local without a placement, else global, of which this rank reads only its
+** own part. Nothing is communicated. index counts from 1. */
+static int io_read(lua_State *L)
+{
+    fl_safetensors *file = *(fl_safetensors **)luaL_checkudata(L, 1, reader_name);
+    int index = (int)luaL_checkinteger(L, 2) - 1;
+    luaL_argcheck(L, file && index >= 0 && index < file->count, 2, "no such entry");
+    const fl_safetensors_entry *entry = &file->entries[index];
+    fl_box *box = fl_lua_new_box(L);
+    fl_status status;
+    if (lua_isnoneornil(L, 3)) {
+        const fl_meta *meta;
+        FL_CHECK(L, fl_meta_local(&meta, entry->dtype, &entry->shape));
+        status = read_part(&box->tensor, file, index, meta);
+        fl_meta_unref(meta);
+    } else {
+        const fl_placement *placement = fl_lua_check_placement(L, 3, "load");
+        status = read_global(&box->tensor, file, index, placement, fl_lua_check_sbp(L, 4, entry->shape.ndim, "load"));
+        if (status == FL_ERR_SBP) fl_fail_prefix(status, "load: tensor '%s': ", entry->name);
+    }
+    FL_CHECK(L, status);
+    fl_lua_account(L);
+    return 1;
+}
+
+/* _io.agree(doing, failure): every rank of the world calls it; when one has failed all fail with its message. */
+static int io_agree(lua_State *L)
+{
+    const char *failure = luaL_optstring(L, 2, NULL);
+    if (fl_world_get()->dry && !failure) return 0;
+    FL_CHECK(L, fl_agree(luaL_checkstring(L, 1), failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : FL_OK, NULL, NULL, 0));
+    return 0;
+}
+
+enum { WORDS_TEXT = 256 };
+
+/* The lists of all ranks, of which `least` is the shortest's length: words the first difference, alike on all ranks. `mine`,
+** `texts`: room for one and for all ranks' texts; own, all: for `least` hashes and all ranks'. */
+static fl_status words_fail(lua_State *L, int64_t least, uint64_t *own, uint64_t *all, char *mine, char *texts)
+{
+    const char *doing = lua_tostring(L, 1);
+    int world = fl_agree_count(), rank = 0;
+    int64_t at = 0, count = (int64_t)lua_rawlen(L, 3);
+    for (int64_t i = 0; i < least; i++, lua_pop(L, 1)) {
+        size_t length;
+        lua_rawgeti(L, 3, i + 1);
+        const char *text = lua_tolstring(L, -1, &length);
+        own[i] = mix(HASH_START, text, length);
+    }
+    FL_TRY(fl_agree(doing, FL_OK, all, own, sizeof *own * (size_t)least));
+    for (at = 0; at < least && rank == 0; at += rank == 0)
+        for (int r = world - 1; r > 0; r--)
+            if (all[r * least + at] != all[at]) rank = r;
+    if (at < count) lua_rawgeti(L, 3, at + 1);
+    else lua_pushliteral(L, "nothing more");
+    snprintf(mine, WORDS_TEXT, "%s", lua_tostring(L, -1));
+    lua_pop(L, 1);
+    FL_TRY(fl_agree(doing, FL_OK, texts, mine, WORDS_TEXT));
+    for (int r = 1; r < world && rank == 0; r++)
+        if (strcmp(texts, texts + r * WORDS_TEXT) != 0) rank = r;
+    return fl_fail(FL_ERR_VALUE, "%s: %s; rank 0 has %s and rank %d has %s", doing, lua_tostring(L, 2), texts, rank,
+                   texts + rank * WORDS_TEXT);
+}
+
+/* _io.same(doing, rule, words): every rank of the world calls it with its list of strings; that they differ is an error that
+** says the rule and the first two that do. */
+static int io_same(lua_State *L)
+{
+    struct { uint64_t hash; int64_t count; } mine = {HASH_START, (int64_t)lua_rawlen(L, 3)}, *facts;
+    int world = fl_agree_count();
+    if (world == 1 || fl_world_get()->dry) return 0;
+    facts = new_array(L, sizeof *facts, world);
+    for (int64_t i = 0; i < mine.count; i++, lua_pop(L, 1)) {
+        size_t length;
+        lua_rawgeti(L, 3, i + 1);
+        const char *text = luaL_checklstring(L, -1, &length);
+        mine.hash = mix(mine.hash, text, length + 1);
+    }
+    FL_CHECK(L, fl_agree(lua_tostring(L, 1), FL_OK, facts, &mine, sizeof mine));
+    bool same = true;
+    int64_t least = mine.count;
+    for (int r = 0; r < world; r++) {
+        same = same && facts[r].hash == facts[0].hash;
+        if (facts[r].count < least) least = facts[r].count;
+    }
+    if (same) return 0;
+    uint64_t *own = new_array(L, sizeof *own * ((size_t)world + 1), (int)least);
+    char *texts = new_array(L, WORDS_TEXT, world + 1);
+    FL_CHECK(L, words_fail(L, least, own, own + least, texts + world * WORDS_TEXT, texts));
+    return 0;
+}
+
+void fl_lua_open_checkpoint(lua_State *L, int io)
+{
+    static const luaL_Reg functions[] = {
+        {"save", io_save}, {"open", io_open}, {"read", io_read}, {"agree", io_agree},
+        {"same", io_same}, {NULL, NULL},
+    };
+    luaL_newmetatable(L, reader_name);
+    lua_pushcfunction(L, reader_close);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+    lua_pushvalue(L, io);
+    luaL_setfuncs(L, functions, 0);
+    lua_pop(L, 1);
+}

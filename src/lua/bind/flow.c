@@ -1,0 +1,185 @@
+/*
+** flow.c -- the module: one table of functions, whose submodules are compiled at first use.
+**
+** flow.nn is what require "flow.nn" gives: the Lua modules lie in the binary as source, and package.preload knows
+** them by name. An unknown name in the flow table is an error with "did you mean".
+*/
+#include "binding.h"
+#include "scope.h"
+#include "modules.h"
+
+#include "core/dispatch/fault.h"
+
+#include <stdio.h>
+
+static const fl_lua_module *module_find(const char *name)
+{
+    for (const fl_lua_module *m = fl_lua_modules; m->name; m++)
+        if (strcmp(m->name, name) == 0) return m;
+    return NULL;
+}
+
+/* package.preload's loader of the embedded module whose entry is upvalue 1. There is one instance of each module in a state,
+** even for programs that empty package.loaded (busted does between files). */
+static int load_module(lua_State *L)
+{
+    const fl_lua_module *m = lua_touserdata(L, lua_upvalueindex(1));
+    char chunk[64];
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, m) != LUA_TNIL) return 1;
+    snprintf(chunk, sizeof chunk, "=flow.%s", m->name);
+    if (luaL_loadbufferx(L, m->source, m->size, chunk, "t") != LUA_OK) return lua_error(L);
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 1);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, m);
+    return 1;
+}
+
+void fl_lua_preload(lua_State *L)
+{
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    lua_pushcfunction(L, luaopen_flow);
+    lua_setfield(L, -2, "flow");
+    for (const fl_lua_module *m = fl_lua_modules; m->name; m++) {
+        lua_pushfstring(L, "flow.%s", m->name);
+        lua_pushlightuserdata(L, (void *)m);
+        lua_pushcclosure(L, load_module, 1);
+        lua_rawset(L, -3);
+    }
+    lua_pop(L, 1);
+}
+
+void fl_lua_push_module(lua_State *L, const char *name)
+{
+    lua_getglobal(L, "require");
+    lua_pushfstring(L, "flow.%s", name);
+    lua_call(L, 1, 1);
+}
+
+/* Functions of the flow table that live in a Lua module. */
+static const struct { const char *name, *module; } borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}, {"show", "show"}, {"has", "has"}};
+
+/* Modules that scripts use; the others serve these, and are neither listed nor offered. */
+static const char *const public_modules[] = {"cli", "data", "json", "nn", "optim", "progress"};
+enum { BORROWED = sizeof borrowed / sizeof *borrowed, PUBLIC_MODULES = sizeof public_modules / sizeof *public_modules };
+
+static const char *module_of(const char *name)
+{
+    for (int i = 0; i < BORROWED; i++)
+        if (strcmp(borrowed[i].name, name) == 0) return borrowed[i].module;
+    return NULL;
+}
+
+static int unknown_name(lua_State *L, const char *key)
+{
+    fl_suggestion s = {.word = key, .place = "flow"};
+    lua_pushnil(L);
+    while (lua_next(L, 1)) {
+        if (lua_type(L, -2) == LUA_TSTRING && lua_tostring(L, -2)[0] != '_') fl_suggest_offer(&s, lua_tostring(L, -2));
+        lua_pop(L, 1);
+    }
+    for (int i = 0; i < PUBLIC_MODULES; i++) fl_suggest_offer(&s, public_modules[i]);
+    for (int i = 0; i < BORROWED; i++) fl_suggest_offer(&s, borrowed[i].name);
+    char hint[FL_SUGGEST_TEXT];
+    FL_RAISE(L, "flow has no '%s'%s", key, fl_suggest_text(hint, &s));
+}
+
+/* flow[key] for a key that is not there: a submodule or a function of one, kept for the next time. */
+static int flow_index(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    if (lua_type(L, 2) != LUA_TSTRING) return 0;
+    const char *key = lua_tostring(L, 2), *home = module_of(key);
+    if (key[0] == '_') return 0;
+    if (!home && !module_find(key)) return unknown_name(L, key);
+    fl_lua_push_module(L, home ? home : key);
+    if (home) lua_getfield(L, -1, key);
+    lua_pushvalue(L, 2);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, 1);
+    return 1;
+}
+
+/* The names of public modules and borrowed functions, for help, has and completion: flow's metatable.__names. */
+static void push_lazy_names(lua_State *L)
+{
+    int n = 0;
+    lua_newtable(L);
+    for (int i = 0; i < PUBLIC_MODULES; i++) {
+        lua_pushstring(L, public_modules[i]);
+        lua_rawseti(L, -2, ++n);
+    }
+    for (int i = 0; i < BORROWED; i++) {
+        lua_pushstring(L, borrowed[i].name);
+        lua_rawseti(L, -2, ++n);
+    }
+}
+
+static void set_metatable(lua_State *L, int flow)
+{
+    lua_createtable(L, 0, 2);
+    lua_pushcfunction(L, flow_index);
+    lua_setfield(L, -2, "__index");
+    push_lazy_names(L);
+    lua_setfield(L, -2, "__names");
+    lua_setmetatable(L, flow);
+}
+
+/* __index and __newindex of tensors, with the metatable and the methods at hand. */
+static void set_indexing(lua_State *L, int metatable, int methods)
+{
+    static const luaL_Reg functions[] = {{"__index", fl_lua_index}, {"__newindex", fl_lua_newindex}, {NULL, NULL}};
+    lua_pushvalue(L, metatable);
+    lua_pushvalue(L, metatable);
+    lua_pushvalue(L, methods);
+    luaL_setfuncs(L, functions, 2);
+    lua_pop(L, 1);
+    lua_pushcfunction(L, fl_lua_tostring);
+    lua_setfield(L, metatable, "__tostring");
+}
+
+static const char instance;     /* its address: the flow table's key in the registry */
+
+bool fl_lua_push_flow(lua_State *L)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &instance) == LUA_TTABLE) return true;
+    lua_pop(L, 1);
+    return false;
+}
+
+int luaopen_flow(lua_State *L)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &instance) != LUA_TNIL) return 1;
+    lua_settop(L, 0);
+    luaL_checkstack(L, 32, "flow");
+    FL_CHECK(L, fl_world_init());
+    FL_CHECK(L, fl_fault_init());
+    lua_createtable(L, 0, 256);
+    lua_createtable(L, 0, 256);
+    fl_lua_open_scopes(L);
+    fl_lua_open_box(L);
+    int flow = 1, methods = 2, metatable = 3;
+    fl_lua_open_ops(L, flow, methods);
+    fl_lua_open_operators(L, metatable);
+    fl_lua_open_fields(L, methods);
+    fl_lua_open_values(L, flow, methods);
+    fl_lua_open_methods(L, flow, methods);
+    fl_lua_open_grad(L, flow, methods);
+    fl_lua_open_runtime(L, flow);
+    fl_lua_open_placement(L, flow);
+    fl_lua_open_io(L, flow);
+    fl_lua_open_generator(L, flow);
+    fl_lua_open_testing(L, flow);
+    fl_lua_open_help(L, flow);
+    fl_lua_open_explain(L, flow);
+    set_indexing(L, metatable, methods);
+    set_metatable(L, flow);
+    lua_pushliteral(L, FL_VERSION);
+    lua_setfield(L, flow, "version");
+    lua_pushvalue(L, methods);
+    lua_setfield(L, flow, "_methods");
+    lua_settop(L, flow);
+    lua_pushvalue(L, flow);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &instance);
+    return 1;
+}

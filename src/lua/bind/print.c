@@ -1,0 +1,338 @@
+/*
+** print.c -- tensors as text: values aligned and summarised, then dtype, shape and where they are.
+**
+**     [[ 0.5000, -1.2500],
+**      [ 3.0000,  0.0000]]
+**     float32[2, 2] on cpu
+**
+** More than 1000 elements are summarised to three at each end of an axis. One number format serves the
+** whole tensor: whole numbers as 1.0, four decimals, or four with an exponent when magnitudes differ much.
+**
+** A global tensor is printed whole, the same text on every rank, and of a summarised one only what is shown
+** moves between ranks. So tostring of a global tensor is a collective of the whole world, as item is: every
+** rank calls it. Where nothing can be communicated (the dry world, flow.on_rank, "@2" in the session) the part
+** of this rank is shown instead, and the text says so.
+*/
+#include "binding.h"
+
+#include "core/ranks/comm.h"
+#include "core/dispatch/cast.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { THRESHOLD = 1000, EDGE = 3, PRECISION = 4, LINE_WIDTH = 80, NUMBER_TEXT = 48 };
+
+typedef struct printer {
+    const fl_tensor *t;             /* local, on the host */
+    fl_dtype dtype;                 /* of what is printed: packed booleans are bytes */
+    const int64_t *size;            /* shape of what is printed */
+    int64_t numel;
+    int ndim;
+    bool summarise;
+    bool packed;                    /* t holds only the elements that are shown */
+    bool exponent, whole;           /* how floats are written */
+    int width;                      /* of every number */
+    luaL_Buffer *out;
+} printer;
+
+/* ---- one number ---- */
+
+static int number_text(char *buffer, const printer *p, const void *at)
+{
+    fl_dtype dtype = p->dtype;
+    if (dtype == FL_BOOL) return snprintf(buffer, NUMBER_TEXT, "%s", *(const uint8_t *)at ? "true" : "false");
+    if (!fl_dtype_is_float(dtype)) return snprintf(buffer, NUMBER_TEXT, "%lld", (long long)fl_lua_read_integer(dtype, at));
+    double v = fl_lua_read_number(dtype, at);
+    if (isnan(v)) return snprintf(buffer, NUMBER_TEXT, "nan");
+    if (isinf(v)) return snprintf(buffer, NUMBER_TEXT, v > 0 ? "inf" : "-inf");
+    if (p->exponent) return snprintf(buffer, NUMBER_TEXT, "%.*e", PRECISION, v);
+    return snprintf(buffer, NUMBER_TEXT, "%.*f", p->whole ? 1 : PRECISION, v);
+}
+
+static const char *element_at(const printer *p, int64_t offset)
+{
+    return (const char *)p->t->storage->data + offset * (int64_t)fl_dtype_size(p->t->meta->dtype);
+}
+
+/* ---- which elements are shown ---- */
+
+/* Position after i on this axis, skipping the middle. */
+static int64_t next_shown(const printer *p, int axis, int64_t i)
+{
+    if (p->summarise && p->size[axis] > 2 * EDGE && i == EDGE - 1) return p->size[axis] - EDGE;
+    return i + 1;
+}
+
+/* Steps of t's strides from the beginning of the axis to position i. */
+static int64_t steps_to(const printer *p, int axis, int64_t i)
+{
+    int64_t hidden = p->packed && p->size[axis] > 2 * EDGE ? p->size[axis] - 2 * EDGE : 0;
+    return i < EDGE ? i : i - hidden;
+}
+
+static int64_t offset_to(const printer *p, int axis, int64_t i) { return steps_to(p, axis, i) * p->t->strides[axis]; }
+
+typedef struct float_range {
+    double low, high;               /* smallest and largest magnitude that is finite and not zero */
+    bool whole;
+} float_range;
+
+typedef void (*visitor)(printer *p, const void *at, void *context);
+
+static void visit(printer *p, int axis, int64_t offset, visitor f, void *context)
+{
+    if (axis == p->ndim) {
+        f(p, element_at(p, offset), context);
+        return;
+    }
+    for (int64_t i = 0; i < p->size[axis]; i = next_shown(p, axis, i)) visit(p, axis + 1, offset + offset_to(p, axis, i), f, context);
+}
+
+static void note_range(printer *p, const void *at, void *context)
+{
+    float_range *r = context;
+    double v = fabs(fl_lua_read_number(p->dtype, at));
+    if (!isfinite(v)) return;
+    r->whole &= v == floor(v);
+    if (v == 0) return;
+    if (v < r->low) r->low = v;
+    if (v > r->high) r->high = v;
+}
+
+static void note_width(printer *p, const void *at, void *context)
+{
+    char text[NUMBER_TEXT];
+    int n = number_text(text, p, at);
+    if (n > p->width) p->width = n;
+}
+
+/* Chooses the format of floats and the width of the columns. */
+static void choose_format(printer *p)
+{
+    if (p->numel == 0) return; /* a shape like [10^10, 0] has nothing to look at */
+    if (fl_dtype_is_float(p->dtype)) {
+        float_range r = {INFINITY, 0, true};
+        visit(p, 0, p->t->offset, note_range, &r);
+        p->whole = r.whole && r.high < 1e8;
+        p->exponent = r.high >= 1e8 || (!p->whole && r.high > 0 && (r.low < 1e-4 || r.high / r.low > 1e5));
+    }
+    visit(p, 0, p->t->offset, note_width, NULL);
+}
+
+/* ---- writing ---- */
+
+static void add_spaces(luaL_Buffer *b, int n)
+{
+    while (n-- > 0) luaL_addchar(b, ' ');
+}
+
+/* The last axis: numbers in columns, wrapped at the width of a line. */
+static void add_row(printer *p, int64_t offset, int indent)
+{
+    char text[NUMBER_TEXT];
+    int axis = p->ndim - 1, per_line = (LINE_WIDTH - indent - 1) / (p->width + 2), on_line = 0;
+    if (per_line < 1) per_line = 1;
+    luaL_addchar(p->out, '[');
+    for (int64_t i = 0; i < p->size[axis];) {
+        if (on_line == per_line) {
+            luaL_addchar(p->out, '\n');
+            add_spaces(p->out, indent + 1);
+            on_line = 0;
+        }
+        int n = number_text(text, p, element_at(p, offset + offset_to(p, axis, i)));
+        add_spaces(p->out, p->width - n);
+        luaL_addlstring(p->out, text, (size_t)n);
+        on_line++;
+        int64_t next = next_shown(p, axis, i);
+        if (next < p->size[axis]) luaL_addstring(p->out, on_line < per_line || next != i + 1 ? ", " : ",");
+        if (next != i + 1) {
+            luaL_addstring(p->out, "..., ");
+            on_line++;
+        }
+        i = next;
+    }
+    luaL_addchar(p->out, ']');
+}
+
+static void add_axis(printer *p, int axis, int64_t offset)
+{
+    if (axis == p->ndim - 1) {
+        add_row(p, offset, axis);
+        return;
+    }
+    luaL_addchar(p->out, '[');
+    for (int64_t i = 0; i < p->size[axis];) {
+        add_axis(p, axis + 1, offset + offset_to(p, axis, i));
+        int64_t next = next_shown(p, axis, i);
+        if (next < p->size[axis]) {
+            luaL_addchar(p->out, ',');
+            for (int line = 0; line < p->ndim - 1 - axis; line++) luaL_addchar(p->out, '\n');
+            add_spaces(p->out, axis + 1);
+            if (next != i + 1) {
+                luaL_addstring(p->out, "...,");
+                for (int line = 0; line < p->ndim - 1 - axis; line++) luaL_addchar(p->out, '\n');
+                add_spaces(p->out, axis + 1);
+            }
+        }
+        i = next;
+    }
+    luaL_addchar(p->out, ']');
+}
+
+static void add_values(printer *p)
+{
+    char text[NUMBER_TEXT];
+    if (p->numel == 0) luaL_addstring(p->out, "[]");
+    else if (p->ndim == 0) luaL_addlstring(p->out, text, (size_t)number_text(text, p, element_at(p, p->t->offset)));
+    else add_axis(p, 0, p->t->offset);
+}
+
+/* ---- the elements of a global tensor that are shown ---- */
+
+/* Is all of it here, on this rank? */
+static bool is_whole(const fl_meta *m)
+{
+    bool whole = m->holds && m->local_numel == m->numel;
+    for (int k = 0; k < m->nd_sbp.n; k++) whole = whole && (!fl_sbp_is_partial(m->nd_sbp.at[k]) || m->placement->hierarchy[k] == 1);
+    return whole;
+}
+
+/* Why nothing can be asked of other ranks here, NULL when it can. */
+static const char *alone_because(void)
+{
+    if (fl_world_get()->size == 1) return NULL;
+    return fl_world_get()->dry ? "a dry world" : fl_comm_forbidden ? fl_comm_forbidden : fl_comm_get() ? NULL : "a process without transport";
+}
+
+/* Copies the shown elements of this rank's part: `from` points into the part, `to` into the packed tensor. */
+typedef struct packing {
+    const fl_tensor *part;
+    const fl_meta *whole, *packed;
+    size_t item;
+} packing;
+
+static void pack(const packing *k, int axis, const char *from, char *to)
+{
+    if (axis == k->whole->shape.ndim) {
+        memcpy(to, from, k->item);
+        return;
+    }
+    int64_t n = k->whole->shape.dims[axis], shown = k->packed->shape.dims[axis];
+    int64_t start = k->whole->window.start[axis], end = start + k->whole->window.size[axis];
+    for (int64_t j = 0; j < shown; j++) {
+        int64_t i = j < EDGE ? j : j + n - shown;
+        if (i < start || i >= end) continue;
+        pack(k, axis + 1, from + (i - start) * k->part->strides[axis] * (int64_t)k->item, to + j * k->packed->strides[axis] * (int64_t)k->item);
+    }
+}
+
+/* What adding leaves as it is: -0.0 of floats (0 would change -0.0), else 0. */
+static void fill_neutral(fl_tensor *t, size_t item)
+{
+    char *p = fl_tensor_data(t);
+    if (t->meta->local_numel > 0) memset(p, 0, item * (size_t)t->meta->local_numel);
+    for (int64_t i = 0; fl_dtype_is_float(t->meta->dtype) && i < t->meta->local_numel; i++) p[(i + 1) * (int64_t)item - 1] = (char)0x80;
+}
+
+/* The meta of the shown elements: at most six an axis; what is split over ranks is now a sum over them. */
+static fl_status packed_meta(const fl_meta **out, const fl_meta *m)
+{
+    const fl_placement *host;
+    fl_shape shape = m->shape;
+    fl_nd_sbp nd_sbp = m->nd_sbp;
+    for (int i = 0; i < shape.ndim; i++)
+        if (shape.dims[i] > 2 * EDGE) shape.dims[i] = 2 * EDGE;
+    for (int k = 0; k < nd_sbp.n; k++)
+        if (fl_sbp_is_split(nd_sbp.at[k])) nd_sbp.at[k] = FL_PSUM;
+    FL_TRY(fl_placement_on_cpu(&host, m->placement));
+    return fl_meta_get(out, m->dtype == FL_BOOL ? FL_UINT8 : m->dtype, &shape, host, nd_sbp, false);
+}
+
+/* A global tensor of the shown elements of t, on the host. A value that is missing here is missing there: all ranks
+** then learn it in the boxing that follows. */
+static fl_status pack_shown(fl_tensor **out, fl_tensor *t)
+{
+    const fl_meta *meta;
+    fl_tensor *packed = NULL, *part = NULL;
+    FL_TRY(packed_meta(&meta, t->meta));
+    fl_status status = fl_tensor_empty(&packed, meta);
+    fl_meta_unref(meta);
+    FL_TRY(status);
+    size_t item = fl_dtype_size(t->meta->dtype);
+    fill_neutral(packed, item);
+    if (!t->meta->holds) status = FL_OK;
+    else if ((status = fl_host_part(&part, t)) != FL_OK) fl_var_poison(&packed->storage->var, "tostring");
+    else if (t->meta->local_numel > 0) pack(&(packing){part, t->meta, packed->meta, item}, 0, fl_tensor_data(part), fl_tensor_data(packed));
+    fl_tensor_unref(part);
+    *out = packed;
+    return FL_OK;
+}
+
+/* What has to be on this rank to print t. */
+static fl_status fetch(fl_tensor **out, fl_tensor *t, bool packed)
+{
+    fl_tensor *shown = NULL;
+    if (!packed) return fl_lua_host(out, t);
+    FL_TRY(pack_shown(&shown, t));
+    fl_status status = fl_lua_host(out, shown);
+    fl_tensor_unref(shown);
+    return status;
+}
+
+/* Which part of a global tensor was shown. */
+static void add_part(luaL_Buffer *b, const fl_meta *meta, const char *because)
+{
+    char text[64];
+    bool partial = false;
+    for (int k = 0; k < meta->nd_sbp.n; k++) partial |= fl_sbp_is_partial(meta->nd_sbp.at[k]) && meta->placement->hierarchy[k] > 1;
+    int rank = fl_world_get()->rank;
+    snprintf(text, sizeof text, meta->holds ? "\nshown is the part of rank %d" : "\nrank %d holds no part of it", rank);
+    luaL_addstring(b, text);
+    if (meta->holds && meta->local_numel != meta->numel) luaL_addstring(b, ": [");
+    for (int i = 0; meta->holds && meta->local_numel != meta->numel && i < meta->shape.ndim; i++) {
+        snprintf(text, sizeof text, "%s%lld:%lld%s", i ? ", " : "", (long long)meta->window.start[i],
+                 (long long)(meta->window.start[i] + meta->window.size[i]), i + 1 < meta->shape.ndim ? "" : "]");
+        luaL_addstring(b, text);
+    }
+    if (partial && meta->holds) luaL_addstring(b, ", and the value combines what every rank holds");
+    lua_pushfstring(b->L, " (nothing is communicated in %s)", because);
+    luaL_addvalue(b);
+}
+
+/* because: why only this rank's part was shown, NULL when all was. */
+static void add_about(luaL_Buffer *b, const fl_tensor *t, const char *because)
+{
+    char text[FL_META_TEXT];
+    luaL_addstring(b, fl_meta_placed_text(text, t->meta));
+    const char *made_by = fl_autograd_node_name(t);
+    if (made_by) {
+        luaL_addstring(b, ", gradient through ");
+        luaL_addstring(b, made_by);
+    } else if (t->requires_grad) luaL_addstring(b, ", requires_grad");
+    if (because) add_part(b, t->meta, because);
+}
+
+/* tostring(x) */
+int fl_lua_tostring(lua_State *L)
+{
+    fl_tensor *t = fl_lua_check_tensor(L, 1, "tostring", "x");
+    fl_box *box = fl_lua_new_box(L);
+    luaL_Buffer b;
+    printer p = {.out = &b, .dtype = t->meta->dtype, .ndim = t->meta->shape.ndim};
+    const char *alone = t->meta->is_local ? NULL : alone_because();
+    bool part = alone || t->meta->is_local;
+    p.size = part ? t->meta->window.size : t->meta->shape.dims;
+    p.numel = part ? t->meta->local_numel : t->meta->numel;
+    p.summarise = p.numel > THRESHOLD;
+    p.packed = p.summarise && !part;
+    FL_CHECK(L, part ? fl_host_part(&box->tensor, t) : fetch(&box->tensor, t, p.packed));
+    p.t = box->tensor;
+    choose_format(&p);
+    luaL_buffinit(L, &b);
+    add_values(&p);
+    luaL_addstring(&b, p.ndim > 1 && p.numel ? "\n" : "  ");
+    add_about(&b, t, alone && !is_whole(t->meta) ? alone : NULL);
+    luaL_pushresult(&b);
+    return 1;
+}

@@ -1,0 +1,335 @@
+/*
+** scope.c -- what is set for a while: recording gradients, synchronising them, the generator that ops draw from.
+**
+** A scope belongs to the coroutine that opens it. While that one is suspended, or when it is dropped, everybody else has
+** the settings of before; when it is resumed, it has its own again. Outside scopes of its own a coroutine has the settings
+** of the code that resumes it, as a function has those of its caller.
+**
+** Ops read plain variables of the core: coroutine.resume, wrap and close are replaced by functions that exchange these
+** when a coroutine is entered and left, so that an op costs nothing more.
+*/
+#include "binding.h"
+#include "scope.h"
+#include "core/value/random.h"
+
+static const char scope_name[] = "flow.scope";
+static const char settings_key;     /* registry: settings of every coroutine that opened a scope, its key; weak */
+
+/* ---- the settings of the core ---- */
+
+static uintptr_t setting_get(int which)
+{
+    switch (which) {
+    case FL_SETTING_RECORDING: return fl_grad_enabled;
+    case FL_SETTING_SYNCING: return fl_grad_sync;
+    default: return (uintptr_t)fl_generator_current();
+    }
+}
+
+static void setting_set(int which, uintptr_t value)
+{
+    switch (which) {
+    case FL_SETTING_RECORDING: fl_grad_enabled = value != 0; break;
+    case FL_SETTING_SYNCING: fl_grad_sync = value != 0; break;
+    default: fl_generator_use((fl_generator *)value);
+    }
+}
+
+/* ---- the settings of a coroutine ---- */
+
+/* Those that its scopes set. A userdata whose user value is the innermost scope with a generator, which it keeps alive. */
+typedef struct settings {
+    unsigned own;                           /* a bit each */
+    uintptr_t value[FL_SETTINGS];
+} settings;
+
+/* The running coroutine since it was resumed. */
+typedef struct turn {
+    uint64_t number;
+    lua_State *coroutine;                   /* NULL: the main program */
+    settings *settings;                     /* NULL: it has opened no scope yet */
+    uintptr_t outer[FL_SETTINGS];           /* in force where it was resumed */
+} turn;
+
+static turn now;
+static uint64_t turns;
+static bool any_coroutine;                  /* has one ever opened a scope? */
+
+/* Pushes the settings of the running coroutine, made when there are none. */
+static settings *push_settings(lua_State *L)
+{
+    lua_State *thread = now.coroutine;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &settings_key);
+    if (!thread) lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+    else {
+        luaL_checkstack(thread, 1, "scope");
+        lua_pushthread(thread);
+        if (thread != L) lua_xmove(thread, L, 1);
+    }
+    lua_pushvalue(L, -1);
+    if (lua_rawget(L, -3) == LUA_TNIL) {
+        lua_pop(L, 1);
+        settings *s = lua_newuserdatauv(L, sizeof *s, 1);
+        *s = (settings){0};
+        lua_pushvalue(L, -2);
+        lua_pushvalue(L, -2);
+        lua_rawset(L, -5);
+        now.settings = s;
+        any_coroutine |= thread != NULL;
+    }
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+    return lua_touserdata(L, -1);
+}
+
+/* ---- scopes ---- */
+
+/* Its user values: the settings, unless they are the main program's, which stay; what keeps the value alive; the scope with
+** such a value around this one. */
+enum { OF = 1, ANCHOR, AROUND };
+
+typedef struct scope {
+    settings *of;                           /* NULL when it is closed */
+    int which;
+    bool anchored;
+    bool owned;                             /* the coroutine had set it before, */
+    uintptr_t value;                        /* to this */
+    uint64_t turn;
+    uintptr_t before;                       /* in force when the scope was opened, in that turn */
+} scope;
+
+/* The scope on top belongs to the running coroutine, whose settings these become. */
+static settings *attach(lua_State *L, bool anchored)
+{
+    if (now.settings && !now.coroutine && !anchored) return now.settings;
+    settings *of = push_settings(L);
+    if (anchored) {
+        lua_getiuservalue(L, -1, 1);
+        lua_setiuservalue(L, -3, AROUND);
+        lua_pushvalue(L, -2);
+        lua_setiuservalue(L, -2, 1);
+    }
+    lua_setiuservalue(L, -2, OF);
+    return of;
+}
+
+void fl_lua_scope_open(lua_State *L, int which, uintptr_t value, int anchor)
+{
+    anchor = anchor ? lua_absindex(L, anchor) : 0;
+    scope *s = lua_newuserdatauv(L, sizeof *s, anchor ? AROUND : OF);
+    *s = (scope){.which = which, .anchored = anchor != 0, .turn = now.number, .before = setting_get(which)};
+    luaL_setmetatable(L, scope_name);
+    if (anchor) {
+        lua_pushvalue(L, anchor);
+        lua_setiuservalue(L, -2, ANCHOR);
+    }
+    settings *of = attach(L, s->anchored);
+    s->of = of;
+    s->owned = of->own >> which & 1u;
+    s->value = of->value[which];
+    of->own |= 1u << which;
+    of->value[which] = value;
+    setting_set(which, value);
+}
+
+static int scope_close(lua_State *L)
+{
+    scope *s = luaL_checkudata(L, 1, scope_name);
+    settings *of = s->of;
+    if (!of) return 0;
+    if (s->anchored) {
+        lua_getiuservalue(L, 1, OF);
+        lua_getiuservalue(L, 1, AROUND);
+        lua_setiuservalue(L, -2, 1);
+    }
+    s->of = NULL;
+    if (!s->owned) of->own &= ~(1u << s->which);
+    of->value[s->which] = s->value;
+    if (of != now.settings) return 0;
+    if (s->turn == now.number) setting_set(s->which, s->before);
+    else setting_set(s->which, s->owned ? s->value : now.outer[s->which]);
+    return 0;
+}
+
+static int scope_end(lua_State *L, int status, lua_KContext context) { return lua_gettop(L) - 1; }
+
+int fl_lua_scope_call(lua_State *L)
+{
+    lua_toclose(L, 1);
+    lua_callk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, scope_end);
+    return scope_end(L, LUA_OK, 0);
+}
+
+/* ---- coroutines ---- */
+
+/* What waits on the C stack while another coroutine runs. */
+typedef struct waiting {
+    turn turn;
+    settings settings;                      /* as they were */
+    uintptr_t value[FL_SETTINGS];           /* in force */
+} waiting;
+
+/* The coroutine at index runs from here on. */
+static void enter(lua_State *L, waiting *w, int index)
+{
+    w->turn = now;
+    if (now.settings) w->settings = *now.settings;
+    now.settings = NULL;
+    if (any_coroutine) {
+        lua_rawgetp(L, LUA_REGISTRYINDEX, &settings_key);
+        lua_pushvalue(L, index);
+        lua_rawget(L, -2);
+        now.settings = lua_touserdata(L, -1);
+        lua_pop(L, 2);
+    }
+    now.number = ++turns;
+    now.coroutine = lua_tothread(L, index);
+    for (int i = 0; i < FL_SETTINGS; i++) {
+        w->value[i] = now.outer[i] = setting_get(i);
+        if (now.settings && now.settings->own >> i & 1u) setting_set(i, now.settings->value[i]);
+    }
+}
+
+/* The one that waited goes on. A scope of its own may have been closed meanwhile. */
+static void leave(lua_State *L, const waiting *w)
+{
+    now = w->turn;
+    const settings *s = now.settings, *old = &w->settings;
+    for (int i = 0; i < FL_SETTINGS; i++) {
+        unsigned own = s ? s->own >> i & 1u : 0;
+        bool same = !s || ((old->own >> i & 1u) == own && old->value[i] == s->value[i]);
+        setting_set(i, same ? w->value[i] : own ? s->value[i] : now.outer[i]);
+    }
+    fl_lua_current = L;
+}
+
+static lua_State *check_coroutine(lua_State *L)
+{
+    lua_State *co = lua_tothread(L, 1);
+    if (!co) luaL_typeerror(L, 1, "thread");
+    return co;
+}
+
+/* Resumes the coroutine at index with the `given` values on top: how many values it gives, on top instead; -1: an error
+** message. */
+static int resume(lua_State *L, int index, int given)
+{
+    lua_State *co = lua_tothread(L, index);
+    waiting w;
+    int count = 0;
+    if (!lua_checkstack(co, given)) {
+        lua_pushliteral(L, "too many arguments to resume");
+        return -1;
+    }
+    enter(L, &w, index);
+    lua_xmove(L, co, given);
+    int status = lua_resume(co, L, given, &count);
+    leave(L, &w);
+    if (status != LUA_OK && status != LUA_YIELD) {
+        lua_xmove(co, L, 1);
+        return -1;
+    }
+    if (!lua_checkstack(L, count + 1)) {
+        lua_pop(co, count);
+        lua_pushliteral(L, "too many results to resume");
+        return -1;
+    }
+    lua_xmove(co, L, count);
+    return count;
+}
+
+/* coroutine.resume(co, ...) */
+static int coroutine_resume(lua_State *L)
+{
+    check_coroutine(L);
+    int count = resume(L, 1, lua_gettop(L) - 1);
+    lua_pushboolean(L, count >= 0);
+    if (count < 0) count = 1;
+    lua_insert(L, -count - 1);
+    return count + 1;
+}
+
+/* Closes what the coroutine at index left open; an error of its own or of that is pushed. */
+static int reset(lua_State *L, int index)
+{
+    lua_State *co = lua_tothread(L, index);
+    waiting w;
+    enter(L, &w, index);
+    int status = lua_resetthread(co);
+    leave(L, &w);
+    if (status != LUA_OK) lua_xmove(co, L, 1);
+    return status;
+}
+
+/* The function that coroutine.wrap returns. */
+static int wrapped(lua_State *L)
+{
+    int thread = lua_upvalueindex(1), count = resume(L, thread, lua_gettop(L));
+    if (count >= 0) return count;
+    int status = lua_status(lua_tothread(L, thread));
+    if (status != LUA_OK && status != LUA_YIELD) { /* the error was raised inside: it ends the coroutine */
+        lua_pop(L, 1);
+        status = reset(L, thread);
+    }
+    if (status != LUA_ERRMEM && lua_type(L, -1) == LUA_TSTRING) {
+        luaL_where(L, 1);
+        lua_insert(L, -2);
+        lua_concat(L, 2);
+    }
+    return lua_error(L);
+}
+
+/* coroutine.wrap(f) */
+static int coroutine_wrap(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_State *co = lua_newthread(L);
+    lua_pushvalue(L, 1);
+    lua_xmove(L, co, 1);
+    lua_pushcclosure(L, wrapped, 1);
+    return 1;
+}
+
+/* What a coroutine that cannot be closed is doing; NULL when it can. */
+static const char *busy(lua_State *L, lua_State *co)
+{
+    lua_Debug ar;
+    if (co == L) return "running";
+    return lua_status(co) == LUA_OK && lua_getstack(co, 0, &ar) ? "normal" : NULL;
+}
+
+/* coroutine.close(co) */
+static int coroutine_close(lua_State *L)
+{
+    const char *what = busy(L, check_coroutine(L));
+    if (what) return luaL_error(L, "cannot close a %s coroutine", what);
+    bool good = reset(L, 1) == LUA_OK;
+    lua_pushboolean(L, good);
+    if (good) return 1;
+    lua_insert(L, -2);
+    return 2;
+}
+
+/* ---- opening ---- */
+
+void fl_lua_open_scopes(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"resume", coroutine_resume}, {"wrap", coroutine_wrap}, {"close", coroutine_close}, {NULL, NULL}};
+    if (!luaL_newmetatable(L, scope_name)) {
+        lua_pop(L, 1);
+        return;
+    }
+    lua_pushcfunction(L, scope_close);
+    lua_setfield(L, -2, "__close");
+    fl_lua_set_object(L, "a scope (for local _ <close> = ...)");
+    lua_newtable(L);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "k");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &settings_key);
+    if (lua_getglobal(L, LUA_COLIBNAME) == LUA_TTABLE) luaL_setfuncs(L, functions, 0);
+    lua_pop(L, 2);
+    now = (turn){0};
+    any_coroutine = false;
+}

@@ -1,0 +1,355 @@
+/*
+** values.c -- tensors from Lua values and back: flow.tensor, item, totable.
+**
+** A nested list is read twice: once for its shape and kind (lists of unequal lengths and cycles are errors that
+** name the place), once for its numbers. int64 when every number is a Lua integer, else float32.
+*/
+#include "binding.h"
+
+#include "core/boxing/boxing.h"
+#include "core/dispatch/cast.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- elements ---- */
+
+double fl_lua_read_number(fl_dtype dtype, const void *p)
+{
+    switch (dtype) {
+    case FL_FLOAT64: return *(const double *)p;
+    case FL_FLOAT32: return *(const float *)p;
+    case FL_FLOAT16: return fl_float16_to_float(*(const fl_float16 *)p);
+    case FL_BFLOAT16: return fl_bfloat16_to_float(*(const fl_bfloat16 *)p);
+    default: return (double)fl_lua_read_integer(dtype, p);
+    }
+}
+
+int64_t fl_lua_read_integer(fl_dtype dtype, const void *p)
+{
+    switch (dtype) {
+    case FL_INT64: return *(const int64_t *)p;
+    case FL_INT32: return *(const int32_t *)p;
+    case FL_INT8: return *(const int8_t *)p;
+    default: return *(const uint8_t *)p;
+    }
+}
+
+static void push_element(lua_State *L, fl_dtype dtype, const void *p)
+{
+    if (dtype == FL_BOOL) lua_pushboolean(L, *(const uint8_t *)p);
+    else if (fl_dtype_is_float(dtype)) lua_pushnumber(L, fl_lua_read_number(dtype, p));
+    else lua_pushinteger(L, fl_lua_read_integer(dtype, p));
+}
+
+/* ---- reading a tensor from here ---- */
+
+fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
+{
+    if (t->meta->is_local) return fl_host_part(out, t);
+    if (fl_boxing_pretend)
+        return fl_fail(FL_ERR_COMM, "the values of a global tensor are not known while flow.explain only pretends to communicate (a dry world)");
+    const fl_placement *all = fl_placement_everywhere(t->meta->placement);
+    if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
+    fl_tensor *whole;
+    bool recording = fl_grad_enabled;
+    fl_grad_enabled = false;
+    fl_status status = fl_to_global(&whole, t, all, fl_nd_sbp_fill(FL_B, all->ndim), NULL);
+    if (status == FL_OK) {
+        status = fl_host_part(out, whole);
+        fl_tensor_unref(whole);
+    }
+    fl_grad_enabled = recording;
+    return status;
+}
+
+fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *t)
+{
+    fl_tensor *host;
+    FL_TRY(fl_lua_host(&host, t));
+    if (host->contiguous) {
+        *out = host;
+        return FL_OK;
+    }
+    bool recording = fl_grad_enabled;
+    fl_grad_enabled = false;
+    fl_status status = FL_CALL(out, contiguous, fl_of(host));
+    fl_grad_enabled = recording;
+    fl_tensor_unref(host);
+    FL_TRY(status);
+    status = fl_tensor_wait(*out);
+    if (status != FL_OK) fl_tensor_unref(*out);
+    return status;
+}
+
+/* Pushes a box that holds what this process needs to read all of the tensor at index 1. */
+static fl_tensor *push_host(lua_State *L, const char *who)
+{
+    fl_tensor *t = fl_lua_check_tensor(L, 1, who, "x");
+    fl_box *box = fl_lua_new_box_fast(L);
+    fl_status status = fl_lua_host(&box->tensor, t);
+    if (status == FL_ERR_COMM) fl_fail_prefix(status, "%s: ", who);
+    FL_CHECK(L, status);
+    return box->tensor;
+}
+
+static int tensor_item(lua_State *L)
+{
+    fl_tensor *t = fl_lua_check_tensor(L, 1, "item", "x");
+    fl_lua_check_count(L, 1, "item", "x:item()");
+    char shape[FL_SHAPE_TEXT];
+    if (t->meta->numel != 1)
+        FL_RAISE(L, "item: takes a tensor of one element, x has %lld (shape %s)", (long long)t->meta->numel, fl_shape_text(shape, &t->meta->shape));
+    fl_tensor *host = push_host(L, "item");
+    push_element(L, host->meta->dtype, fl_tensor_data(host));
+    return 1;
+}
+
+static void push_nested(lua_State *L, const fl_tensor *t, int axis, int64_t offset)
+{
+    const fl_shape *shape = &t->meta->shape;
+    if (axis == shape->ndim) {
+        push_element(L, t->meta->dtype, (char *)t->storage->data + offset * (int64_t)fl_dtype_size(t->meta->dtype));
+        return;
+    }
+    luaL_checkstack(L, 3, "totable");
+    if (shape->dims[axis] > INT32_MAX) FL_RAISE(L, "totable: axis %d has %lld elements, too many for a table", axis, (long long)shape->dims[axis]);
+    lua_createtable(L, (int)shape->dims[axis], 0);
+    for (int64_t i = 0; i < shape->dims[axis]; i++) {
+        push_nested(L, t, axis + 1, offset + i * t->strides[axis]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static int tensor_totable(lua_State *L)
+{
+    fl_lua_check_count(L, 1, "totable", "x:totable()");
+    fl_tensor *host = push_host(L, "totable");
+    push_nested(L, host, 0, host->offset);
+    return 1;
+}
+
+/* ---- making a tensor from a value ---- */
+
+/* What the first pass learns, and where it is. */
+typedef struct list_scan {
+    fl_shape shape;
+    int64_t at[FL_MAX_NDIM];
+    bool leaves;                /* some number was seen: shape.ndim is final */
+    bool numbers, floats, booleans;
+} list_scan;
+
+/* "[1][2]" */
+static const char *path_text(char *buffer, size_t size, const list_scan *s, int depth)
+{
+    size_t n = 0;
+    buffer[0] = 0;
+    for (int i = 0; i < depth && n < size; i++) n += (size_t)snprintf(buffer + n, size - n, "[%lld]", (long long)s->at[i]);
+    return buffer;
+}
+enum { PATH_TEXT = 128 };
+
+static void scan_leaf(lua_State *L, list_scan *s, int depth)
+{
+    char path[PATH_TEXT];
+    if (s->leaves && depth != s->shape.ndim)
+        FL_RAISE(L, "tensor: data%s is a %s where a list is needed", path_text(path, sizeof path, s, depth), luaL_typename(L, -1));
+    if (lua_type(L, -1) == LUA_TNUMBER) {
+        s->numbers = true;
+        s->floats |= !lua_isinteger(L, -1);
+    } else if (lua_isboolean(L, -1)) s->booleans = true;
+    else if (fl_lua_box(L, -1))
+        FL_RAISE(L, "tensor: data%s is a tensor; put tensors together with flow.stack or flow.cat", path_text(path, sizeof path, s, depth));
+    else FL_RAISE(L, "tensor: data%s must be a number, a boolean or a list, got %s", path_text(path, sizeof path, s, depth), luaL_typename(L, -1));
+    if (!s->leaves && depth < s->shape.ndim)
+        FL_RAISE(L, "tensor: data%s is a %s where a list is needed", path_text(path, sizeof path, s, depth), luaL_typename(L, -1));
+    s->leaves = true;
+}
+
+/* The value on top of the stack, at `depth` lists deep. */
+static void scan_value(lua_State *L, list_scan *s, int depth)
+{
+    char path[PATH_TEXT];
+    if (!lua_istable(L, -1)) {
+        scan_leaf(L, s, depth);
+        return;
+    }
+    if (depth == FL_MAX_NDIM)
+        FL_RAISE(L, "tensor: data%s is nested deeper than %d lists%s", path_text(path, sizeof path, s, depth), FL_MAX_NDIM,
+                 " (does a list hold itself?)");
+    if (s->leaves && depth >= s->shape.ndim)
+        FL_RAISE(L, "tensor: data%s is a list where a number is needed", path_text(path, sizeof path, s, depth));
+    int64_t n = (int64_t)lua_rawlen(L, -1);
+    if (n == 0 && lua_next(L, (lua_pushnil(L), -2)))
+        FL_RAISE(L, "tensor: data%s is a table without a list part", path_text(path, sizeof path, s, depth));
+    const char *stray = fl_lua_stray_key(L, -1);
+    if (stray) FL_RAISE(L, "tensor: data%s " FL_STRAY_KEY, path_text(path, sizeof path, s, depth), stray);
+    if (depth == s->shape.ndim) s->shape.dims[s->shape.ndim++] = n;
+    if (s->shape.dims[depth] != n)
+        FL_RAISE(L, "tensor: data%s holds %lld values, the lists before it %lld", path_text(path, sizeof path, s, depth), (long long)n,
+                 (long long)s->shape.dims[depth]);
+    luaL_checkstack(L, 4, "tensor");
+    for (int64_t i = 1; i <= n; i++) {
+        s->at[depth] = i;
+        lua_rawgeti(L, -1, i);
+        scan_value(L, s, depth + 1);
+        lua_pop(L, 1);
+    }
+}
+
+/* Range of the integer dtypes. */
+static void integer_range(int64_t *low, int64_t *high, fl_dtype dtype)
+{
+    *low = dtype == FL_INT64 ? INT64_MIN : dtype == FL_INT32 ? INT32_MIN : dtype == FL_INT8 ? INT8_MIN : 0;
+    *high = dtype == FL_INT64 ? INT64_MAX : dtype == FL_INT32 ? INT32_MAX : dtype == FL_INT8 ? INT8_MAX : UINT8_MAX;
+}
+
+static int64_t leaf_integer(lua_State *L, fl_dtype dtype, const list_scan *s)
+{
+    char path[PATH_TEXT];
+    if (lua_isboolean(L, -1)) return lua_toboolean(L, -1);
+    int64_t low, high, value;
+    integer_range(&low, &high, dtype);
+    bool fits;
+    if (lua_isinteger(L, -1)) {
+        value = lua_tointeger(L, -1);
+        fits = value >= low && value <= high;
+    } else {
+        double number = trunc(lua_tonumber(L, -1));
+        fits = number >= (double)low && (dtype == FL_INT64 ? number < 0x1p63 : number <= (double)high);
+        value = fits ? (int64_t)number : 0;
+    }
+    if (!fits) {
+        bool nan = lua_tonumber(L, -1) != lua_tonumber(L, -1);
+        FL_RAISE(L, "tensor: data%s = %s does not fit into %s", path_text(path, sizeof path, s, s->shape.ndim), nan ? "nan" : lua_tostring(L, -1), fl_dtype_name(dtype));
+    }
+    return value;
+}
+
+static void store_leaf(lua_State *L, void *p, fl_dtype dtype, const list_scan *s)
+{
+    double number = lua_isboolean(L, -1) ? lua_toboolean(L, -1) : lua_tonumber(L, -1);
+    switch (dtype) {
+    case FL_BOOL: *(uint8_t *)p = number != 0; break;
+    case FL_UINT8: *(uint8_t *)p = (uint8_t)leaf_integer(L, dtype, s); break;
+    case FL_INT8: *(int8_t *)p = (int8_t)leaf_integer(L, dtype, s); break;
+    case FL_INT32: *(int32_t *)p = (int32_t)leaf_integer(L, dtype, s); break;
+    case FL_INT64: *(int64_t *)p = leaf_integer(L, dtype, s); break;
+    case FL_FLOAT16: *(fl_float16 *)p = fl_float16_from_float((float)number); break;
+    case FL_BFLOAT16: *(fl_bfloat16 *)p = fl_bfloat16_from_float((float)number); break;
+    case FL_FLOAT32: *(float *)p = (float)number; break;
+    default: *(double *)p = number; break;
+    }
+}
+
+/* Stores the value on top of the stack from *at on. The lists cannot have changed since the scan: no Lua code ran. */
+static void store_value(lua_State *L, char **at, fl_dtype dtype, list_scan *s, int depth)
+{
+    if (depth == s->shape.ndim) {
+        store_leaf(L, *at, dtype, s);
+        *at += fl_dtype_size(dtype);
+        return;
+    }
+    for (int64_t i = 1; i <= s->shape.dims[depth]; i++) {
+        s->at[depth] = i;
+        lua_rawgeti(L, -1, i);
+        store_value(L, at, dtype, s, depth + 1);
+        lua_pop(L, 1);
+    }
+}
+
+fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dtype dtype)
+{
+    list_scan s = {0};
+    luaL_checkstack(L, 3 * FL_MAX_NDIM, "tensor");
+    index = lua_absindex(L, index);
+    fl_box *box = fl_lua_new_box(L);
+    lua_pushvalue(L, index);
+    scan_value(L, &s, 0);
+    if (!has_dtype) dtype = s.booleans && !s.numbers ? FL_BOOL : s.floats || !s.leaves ? FL_FLOAT32 : FL_INT64;
+    FL_CHECK(L, fl_tensor_empty_local(&box->tensor, dtype, &s.shape));
+    char *at = fl_tensor_data(box->tensor);
+    store_value(L, &at, dtype, &s, 0);
+    lua_pop(L, 1);
+    fl_lua_account(L);
+    return box->tensor;
+}
+
+/* Replaces the local tensor in `box` by the same data as the options want it: a global tensor, or on a device. Every rank gave
+** the same data, so a global tensor begins as B. */
+static fl_status place(fl_box *box, const fl_attrs *attrs)
+{
+    fl_tensor *local = box->tensor, *placed = NULL;
+    const fl_meta *whole = NULL, *wanted = NULL;
+    const fl_placement *p = attrs->placement;
+    if (attrs->is_local && p->type == FL_CPU) return FL_OK;
+    fl_status status = fl_meta_get(&wanted, local->meta->dtype, &local->meta->shape, p, attrs->nd_sbp, attrs->is_local);
+    if (status != FL_OK) return fl_fail_prefix(status, "tensor: ");
+    if (attrs->is_local) status = fl_boxing_apply(&placed, local, wanted);
+    else {
+        const fl_placement *host;
+        fl_tensor *copies = NULL;
+        status = fl_placement_on_cpu(&host, p);
+        if (status == FL_OK) status = fl_meta_get(&whole, local->meta->dtype, &local->meta->shape, host, fl_nd_sbp_fill(FL_B, p->ndim), false);
+        if (status == FL_OK) status = whole->holds ? fl_tensor_view(&copies, local, whole, whole->strides, local->offset) : fl_tensor_empty(&copies, whole);
+        if (status == FL_OK) status = fl_global_note_data(local, whole);
+        if (status == FL_OK) status = fl_boxing_apply(&placed, copies, wanted);
+        fl_tensor_unref(copies);
+    }
+    if (whole) fl_meta_unref(whole);
+    fl_meta_unref(wanted);
+    if (status != FL_OK) return status;
+    box->tensor = placed;
+    fl_tensor_unref(local);
+    return FL_OK;
+}
+
+/* A copy of t that is not connected to the tape, in the dtype of the options. */
+static fl_status copy_of(fl_tensor **out, fl_tensor *t, const fl_lua_options *o)
+{
+    if (!o->has_dtype || o->dtype == t->meta->dtype) return FL_CALL(out, clone, fl_of(t));
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(cast));
+    fl_attr_set(&attrs, 0, o->dtype);
+    return FL_CALL_WITH(out, &attrs, cast, fl_of(t));
+}
+
+static void push_copy(lua_State *L, fl_tensor *t, const fl_lua_options *o)
+{
+    fl_box *box = fl_lua_new_box(L);
+    bool recording = fl_grad_enabled;
+    fl_grad_enabled = false;
+    fl_status status = copy_of(&box->tensor, t, o);
+    fl_grad_enabled = recording;
+    FL_CHECK(L, status);
+}
+
+/* flow.tensor(data, {dtype, device, placement, sbp, requires_grad}) */
+static int flow_tensor(lua_State *L)
+{
+    fl_lua_options options = {0};
+    fl_attrs attrs = {0};
+    fl_lua_current = L;
+    if (lua_gettop(L) < 1) FL_RAISE(L, "tensor: data is missing: flow.tensor(number, boolean or nested list, options)");
+    if (lua_gettop(L) > 2) FL_RAISE(L, "tensor: too many arguments: tensor(data, options); data is one value or one list");
+    if (lua_istable(L, 2) && lua_rawlen(L, 2) > 0)
+        FL_RAISE(L, "tensor: data is one list, and options have names: flow.tensor({{1, 2}, {3, 4}}, {dtype = \"float32\"})");
+    fl_lua_read_options(L, &options, 2, 0, "tensor");
+    fl_lua_apply_options(L, &attrs, &options, "tensor");
+    fl_tensor *given = fl_lua_to_tensor(L, 1);
+    if (given) push_copy(L, given, &options);
+    else fl_lua_push_from_value(L, 1, options.has_dtype, options.dtype);
+    fl_box *box = lua_touserdata(L, -1);
+    if (attrs.has_placement) FL_CHECK(L, place(box, &attrs));
+    if (options.requires_grad) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
+    fl_lua_account(L);
+    return 1;
+}
+
+void fl_lua_open_values(lua_State *L, int flow, int methods)
+{
+    static const luaL_Reg functions[] = {{"tensor", flow_tensor}, {NULL, NULL}};
+    static const luaL_Reg method_functions[] = {{"item", tensor_item}, {"totable", tensor_totable}, {NULL, NULL}};
+    fl_lua_set_functions(L, flow, functions);
+    fl_lua_set_functions(L, methods, method_functions);
+}
