@@ -3,6 +3,7 @@
 **
 ** The ops are made up here, with signatures of their own, so that only inference is under test.
 */
+#include "dispatch/dry_world.h"
 #include "check.h"
 #include "core/infer/infer.h"
 

@@ -10,7 +10,7 @@
 #ifndef FL_AUTOGRAD_H
 #define FL_AUTOGRAD_H
 
-#include "op/op.h"
+#include "dispatch/dispatch.h"
 
 typedef struct fl_node fl_node;
 

@@ -6,7 +6,7 @@
 */
 #include "attention.h"
 #include "stage.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 
 static const double NS_PER_MULTIPLICATION = 0.03, NS_PER_SCORE = 1;
 

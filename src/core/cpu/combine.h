@@ -7,7 +7,7 @@
 #ifndef FL_CPU_COMBINE_H
 #define FL_CPU_COMBINE_H
 
-#include "ranks/comm.h"
+#include "base/reduce.h"
 #include "cpu.h"
 
 /* n elements of ins[0] .. ins[in_count - 1] into every one of outs. `stream`: the results will not be read soon and go

@@ -9,7 +9,7 @@
 ** result does not depend on the number of threads.
 */
 #include "conv.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 #include "gemm.h"
 #include "stage.h"
 

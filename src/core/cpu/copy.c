@@ -8,7 +8,7 @@
 */
 #include "copy.h"
 #include "base/axes.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 
 enum {
     LINE = 16384,               /* elements of a long line that one unit of work takes */

@@ -8,7 +8,7 @@
 #ifndef FL_CPU_H
 #define FL_CPU_H
 
-#include "op/op.h"
+#include "op/view.h"
 #include "engine/team.h"
 
 typedef enum fl_level { FL_LEVEL_BASE, FL_LEVEL_AVX2, FL_LEVEL_AVX512, FL_LEVEL_COUNT } fl_level;

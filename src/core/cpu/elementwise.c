@@ -9,7 +9,7 @@
 #include "elementwise.h"
 #include "copy.h"
 
-#include "ops/ops.h"
+#include "op/promote.h"
 
 #include <math.h>
 
@@ -20,6 +20,22 @@ enum {
     NUMBERS = 64,               /* elements to which a number is repeated without a walk */
     LONG_ROW = 256              /* rows from here on are chunked one by one, so that their operands need no buffer */
 };
+
+/* ---- rows ---- */
+
+enum { TYPES_B = 1, TYPES_I = 2, TYPES_F = 4, TYPES_IB = 3, TYPES_FI = 6, TYPES_FIB = 7 };
+enum {
+    MASK_MAP1 = -1, MASK_MAP2 = -1, MASK_MAP3 = -1, MASK_TEST1 = -1, MASK_TEST2 = -1,
+    MASK_TRIG = -1, MASK_SWITCH = -1, MASK_POW2 = -1, MASK_POW3 = -1, MASK_WHERE = 0, MASK_FILL = 1
+};
+
+const fl_ew_row fl_ew_rows[FL_EW_COUNT] = {
+#define EW(id, sig, shape, types, rule, cost, ...) [FL_EW_##id] = {FL_EW_##rule, TYPES_##types, MASK_##shape, cost},
+#include "op/elementwise.def"
+#undef EW
+};
+
+/* ---- loops ---- */
 
 static const fl_ew_loop (*level_loops(void))[FL_DTYPE_COUNT]
 {
@@ -34,7 +50,7 @@ static const fl_ew_loop (*level_loops(void))[FL_DTYPE_COUNT]
 
 static fl_status loop_failed(const fl_kernel *k, int bad)
 {
-    return fl_fail(FL_ERR_VALUE, "%s: %s", k->op->name, fl_ew_complaint(bad));
+    return fl_fail(FL_ERR_VALUE, "%s: %s", k->name, fl_ew_complaint(bad));
 }
 
 static int64_t nearest_integer(double v)
@@ -79,15 +95,12 @@ typedef struct walk {
 /* The dtype operands are promoted to: numbers only raise the category. */
 static fl_dtype promoted(const fl_kernel *k, uint32_t operands)
 {
-    fl_spec specs[FL_EW_MAX_IN];
+    fl_promotion p = fl_promotion_begin();
     for (int i = 0; i < k->nin; i++) {
         const fl_view *v = &k->in[i];
-        specs[i].kind = v->data == v->scalar ? FL_NUM_FLOAT : FL_TENSOR;
-        specs[i].dtype = v->dtype;
-        specs[i].shape.ndim = v->ndim;
+        if (operands >> i & 1u) fl_promotion_add(&p, v->dtype, v->data == v->scalar ? FL_TIER_NUMBER : fl_tier_of(v->ndim));
     }
-    fl_infer c = {.in = specs, .nin = k->nin};
-    return fl_infer_promote_some(&c, operands);
+    return fl_promotion_end(&p);
 }
 
 /* Integers are compared as what they are, though a number or a 0-d tensor may not fit the dtype of the others. */
@@ -105,7 +118,7 @@ static fl_dtype holding_all(const fl_kernel *k, fl_dtype d)
 
 fl_dtype fl_ew_compute_dtype(const fl_kernel *k)
 {
-    const fl_ew_row *row = &fl_ew_rows[k->op->row];
+    const fl_ew_row *row = &fl_ew_rows[k->row];
     if (row->rule == FL_EW_LOGIC) return FL_BOOL;
     if (row->rule == FL_EW_FILL) return fl_dtype_compute(k->in[0].dtype);
     fl_dtype d = promoted(k, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
@@ -208,7 +221,7 @@ static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
     const fl_view *out = &k->out[0];
     fl_dtype compute = fl_ew_compute_dtype(k);
     bool is_predicate = fl_ew_is_predicate(row->rule);
-    w->loop = level_loops()[k->op->row][compute];
+    w->loop = level_loops()[k->row][compute];
     w->copy = copies[fl_cpu_level()];
     w->nin = k->nin;
     w->ndim = out->ndim;
@@ -411,11 +424,11 @@ static bool repeat_number(const fl_view *v, fl_dtype dtype, void *buffer, int64_
 
 fl_status fl_cpu_elementwise(fl_kernel *k)
 {
-    const fl_ew_row *row = &fl_ew_rows[k->op->row];
+    const fl_ew_row *row = &fl_ew_rows[k->row];
     const fl_view *out = &k->out[0];
     bool is_predicate = fl_ew_is_predicate(row->rule);
     fl_dtype dtype = is_predicate ? k->in[0].dtype : out->dtype;
-    fl_ew_loop loop = level_loops()[k->op->row][dtype];
+    fl_ew_loop loop = level_loops()[k->row][dtype];
     bool plain = loop && out->numel <= SMALL && out->contiguous && (!is_predicate || out->dtype == FL_BOOL);
     const void *in[FL_EW_MAX_IN];
     _Alignas(64) int64_t numbers[FL_EW_MAX_IN][NUMBERS];
@@ -434,9 +447,9 @@ fl_status fl_cpu_elementwise(fl_kernel *k)
     return FL_UNLIKELY(bad) ? loop_failed(k, bad) : FL_OK;
 }
 
-fl_flat_fn fl_cpu_elementwise_flat(const fl_op *op, fl_dtype dtype)
+fl_flat_fn fl_cpu_elementwise_flat(int row_id, fl_dtype dtype)
 {
-    const fl_ew_row *row = &fl_ew_rows[op->row];
+    const fl_ew_row *row = &fl_ew_rows[row_id];
     if (fl_ew_is_predicate(row->rule) || row->mask >= 0 || (dtype != FL_FLOAT32 && dtype != FL_FLOAT64)) return NULL;
-    return level_loops()[op->row][dtype];
+    return level_loops()[row_id][dtype];
 }

@@ -72,6 +72,6 @@ extern const fl_ew_loop fl_ew_loops_avx2[FL_EW_COUNT][FL_DTYPE_COUNT], fl_ew_loo
 fl_status fl_cpu_elementwise(fl_kernel *k);
 
 /* The bare loop of a row, where operands and result have one float dtype: float loops report no errors. */
-fl_flat_fn fl_cpu_elementwise_flat(const fl_op *op, fl_dtype dtype);
+fl_flat_fn fl_cpu_elementwise_flat(int row, fl_dtype dtype);
 
 #endif

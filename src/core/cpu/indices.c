@@ -3,7 +3,7 @@
 */
 #include "indices.h"
 #include "stage.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ fl_status fl_indices_open(const int64_t **out, const fl_kernel *k, int operand)
         return FL_OK;
     }
     int64_t strides[FL_MAX_NDIM], *copy = fl_scratch(FL_STAGE_SCRATCH, sizeof(int64_t) * (size_t)v->numel + 64);
-    if (!copy) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld indices", k->op->name, (long long)v->numel);
+    if (!copy) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld indices", k->name, (long long)v->numel);
     fl_shape_strides(strides, v->size, v->ndim);
     fl_view array = *v;
     array.data = copy;

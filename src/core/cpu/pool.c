@@ -2,7 +2,7 @@
 ** pool.c -- pooling with the team: see pool.h. What writes y is cut by rows of y, what writes x by planes.
 */
 #include "pool.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 #include "stage.h"
 
 static const double NS_PER_TAP = 0.3, NS_PER_POSITION = 1.5;

@@ -6,7 +6,7 @@
 */
 #include "rows.h"
 #include "stage.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 
 enum { TILE_LANES = 16 };
 static const double NS_PER_ELEMENT = 0.2;

@@ -7,7 +7,7 @@
 */
 #include "sort.h"
 #include "base/sort_key.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 #include "stage.h"
 
 #include <stdlib.h>

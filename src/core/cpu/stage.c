@@ -2,7 +2,7 @@
 ** stage.c -- operands of a kernel as plain row-major arrays: see stage.h.
 */
 #include "stage.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 
 #include <assert.h>
 
@@ -42,7 +42,7 @@ fl_status fl_stage_open(fl_stage *s, fl_kernel *k, uint32_t as_is)
     for (int i = 0; i < k->nout; i++) bytes += staged_bytes(&k->out[i], staged_dtype(k->out[i].dtype, s->dtype));
     char *scratch = bytes ? fl_scratch(FL_STAGE_SCRATCH, bytes) : NULL;
     if (bytes && !scratch)
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", k->op->name, bytes);
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", k->name, bytes);
     for (int i = 0; i < k->nin; i++) {
         const fl_view *v = &k->in[i];
         fl_dtype dtype = staged_dtype(v->dtype, s->dtype);

@@ -310,7 +310,7 @@ static fl_status run_kernel(const call *c)
         views = malloc(sizeof *views * (size_t)count);
         if (!views) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d operands", c->op->name, count);
     }
-    fl_kernel k = {c->op, c->attrs, views, views + c->nin, c->nin, c->nout, 0, 0};
+    fl_kernel k = {c->op, c->op->name, c->op->row, c->attrs, views, views + c->nin, c->nin, c->nout, 0, 0};
     fill_views(k.in, k.out, c);
     if (c->op->flags & FL_OP_RANDOM) {
         fl_generator g = fl_random_draw(!c->out[0]->meta->is_local);

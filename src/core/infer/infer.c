@@ -5,7 +5,6 @@
 ** no choice; a global one goes through sbp_choose.c, at world size 1 too.
 */
 #include "infer_internal.h"
-#include "ops/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,18 +39,6 @@ void fl_spec_of(fl_spec *out, const fl_operand *in)
         out->dtype = in->tensor->meta->dtype;
         out->shape = in->tensor->meta->shape;
     } else if (in->kind != FL_NONE) out->dtype = number[in->kind];
-}
-
-const char *fl_operand_name(char *buffer, const fl_op *op, int i)
-{
-    const fl_signature *s = fl_op_signature(op);
-    const fl_param *param = NULL;
-    for (int k = 0; k < s->param_count; k++)
-        if (s->params[k].is_tensor && s->params[k].slot <= i) param = &s->params[k];
-    if (!param) snprintf(buffer, FL_OPERAND_NAME, "operand %d", i + 1);
-    else if (param->is_list) snprintf(buffer, FL_OPERAND_NAME, "%s[%d]", param->name, i - param->slot + 1);
-    else snprintf(buffer, FL_OPERAND_NAME, "%s", param->name);
-    return buffer;
 }
 
 /* ---- placements of the operands ---- */
@@ -292,7 +279,7 @@ static fl_flat_fn flat_loop(const fl_plan *plan, const build *b)
     if (plan->out[0]->local_numel > FLAT_UP_TO) return NULL;
     for (int i = 0; i < plan->nin; i++)
         if (plan->in[i] != plan->out[0]) return NULL;
-    return b->op->flat(b->op, plan->out[0]->dtype);
+    return b->op->flat(b->op->row, plan->out[0]->dtype);
 }
 
 /* The body, or the kernel of the device that holds the operands. */

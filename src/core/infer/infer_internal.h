@@ -6,6 +6,7 @@
 #define FL_INFER_INTERNAL_H
 
 #include "infer.h"
+#include "op/operand.h"
 
 /* Fills a plan from scratch. On failure nothing is owned by it. */
 fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place);
@@ -15,16 +16,5 @@ fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attr
 
 /* Gives back what the plan owns. */
 void fl_plan_release(fl_plan *plan);
-
-/* Name of operand i as the user counts: "x", or "xs[2]" within a list. */
-enum { FL_OPERAND_NAME = 48 };
-const char *fl_operand_name(char *buffer, const fl_op *op, int i);
-
-/* The op updates operand i of nin. */
-static inline bool fl_op_writes(const fl_op *op, int i, int nin, bool in_place)
-{
-    int bit = op->groups ? i / (nin / op->groups) : i;
-    return (in_place && i == 0) || (bit < 32 && (op->mutates >> bit & 1u));
-}
 
 #endif

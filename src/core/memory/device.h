@@ -10,6 +10,10 @@
 
 #include "op/op.h"
 
+typedef struct fl_memory_stats {
+    int64_t live_bytes, peak_bytes, cached_bytes, limbo_bytes, live_blocks, allocations, system_allocations;
+} fl_memory_stats;
+
 typedef enum fl_queue { FL_QUEUE_COMPUTE, FL_QUEUE_IN, FL_QUEUE_OUT, FL_QUEUE_COMM, FL_QUEUES } fl_queue;
 
 typedef struct fl_device {

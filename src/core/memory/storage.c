@@ -11,6 +11,8 @@
 #define _GNU_SOURCE
 #include "ranks/shared.h"
 #include "storage.h"
+#include "blocks.h"
+#include "scratch.h"
 #include "device.h"
 
 #include <pthread.h>
@@ -21,23 +23,10 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define HIDE(start, size) __asan_poison_memory_region((start), (size))
-#define SHOW(start, size) __asan_unpoison_memory_region((start), (size))
-enum { GUARD = 64 };                    /* hidden bytes behind each block */
-#else
-#define HIDE(start, size) ((void)(start), (void)(size))
-#define SHOW(start, size) ((void)(start), (void)(size))
-enum { GUARD = 0 };
-#endif
-
 enum {
-    UNIT = 64, CLASSES = 320, SLAB_STORAGES = 63, SCRATCH_SLOTS = 4, TOP_SITES = 3, MAX_SITES = 32,
-    SHARED = 4096, LARGE = 1 << 20, HUGE_PAGE = 2 << 20, FLOOR = 64 << 20,
+    SLAB_STORAGES = 63, TOP_SITES = 3, MAX_SITES = 32, SHARED = 4096, FLOOR = 64 << 20,
     INLINE_CLASS = -1, DEVICE_CLASS = -2
 };
-static const size_t MAX_BYTES = (size_t)1 << 46;
 
 typedef struct block { struct block *next; } block;     /* a cached block's first bytes */
 
@@ -52,116 +41,33 @@ void (*fl_storage_collect)(void);
 
 static slab *slabs;
 static fl_storage *free_storages;
-static block *cached[CLASSES];
+static block *cached[FL_BLOCK_CLASSES];
 static fl_storage *limbo_first, *limbo_last;
 static fl_storage *large_blocks;                        /* live ones, for the error message */
 static fl_memory_stats stats;
 static int64_t held_bytes;                              /* in blocks from the system: live, in limbo and cached */
 static int64_t recent_peak, earlier_peak, epoch_bytes;  /* of bytes in use; see note_peak */
 
-/* ---- size classes ---- */
-
-/* Classes 1 to 8 are that many units; above, 8 classes per doubling. */
-static int class_of(size_t bytes)
-{
-    size_t units = (bytes + UNIT - 1) / UNIT;
-    if (units <= 8) return (int)units;
-    int shift = 60 - __builtin_clzll((unsigned long long)(units - 1));
-    return shift * 8 + (int)((units - 1) >> shift) + 1;
-}
-
-static size_t class_bytes(int c)
-{
-    if (c <= 8) return (size_t)c * UNIT;
-    int shift = (c - 9) / 8;
-    return (size_t)(c - 8 * shift) << shift << 6;
-}
-
-/* ---- private blocks from the system (any thread) ---- */
-
-/* Bytes mapped for a large block: whole pages. */
-static size_t mapped_bytes(size_t bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    return (bytes + GUARD + page - 1) / page * page;
-}
-
-/* An aligned mapping is cut out of a larger one. */
-static void *map_aligned(size_t bytes, size_t alignment)
-{
-    size_t whole = bytes + alignment;
-    char *start = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED) return NULL;
-    char *block_start = (char *)(((uintptr_t)start + alignment - 1) / alignment * alignment);
-    size_t before = (size_t)(block_start - start), after = whole - before - bytes;
-    if (before) munmap(start, before);
-    if (after) munmap(block_start + bytes, after);
-    return block_start;
-}
-
-static void *map_block(size_t bytes)
-{
-    bytes = mapped_bytes(bytes);
-    if (bytes < HUGE_PAGE) {
-        void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        return start == MAP_FAILED ? NULL : start;
-    }
-    void *start = map_aligned(bytes, HUGE_PAGE);
-    if (start) madvise(start, bytes, MADV_HUGEPAGE);
-    return start;
-}
-
-static void *private_block(int c)
-{
-    size_t bytes = class_bytes(c);
-    return bytes < LARGE ? aligned_alloc(UNIT, bytes + GUARD) : map_block(bytes);
-}
-
-static void private_release(void *data, int c)
-{
-    size_t bytes = class_bytes(c);
-    SHOW(data, bytes + GUARD);
-    if (bytes < LARGE) free(data);
-    else munmap(data, mapped_bytes(bytes));
-}
-
 /* ---- blocks of storages: from the arena if there is one ---- */
 
 static void *system_block(int c)
 {
-    size_t bytes = class_bytes(c);
-    void *data = bytes < SHARED ? NULL : fl_arena_take(bytes + GUARD);
-    if (!data) return private_block(c);
-    SHOW(data, bytes + GUARD);
+    size_t bytes = fl_block_bytes(c);
+    void *data = bytes < SHARED ? NULL : fl_arena_take(bytes + FL_BLOCK_GUARD);
+    if (!data) return fl_block_new(c);
+    FL_SHOW(data, bytes + FL_BLOCK_GUARD);
     return data;
 }
 
 static void system_release(void *data, int c)
 {
-    size_t bytes = class_bytes(c);
+    size_t bytes = fl_block_bytes(c);
     if (!fl_arena_owns(data)) {
-        private_release(data, c);
+        fl_block_release(data, c);
         return;
     }
-    fl_arena_give(data, bytes + GUARD);
-    HIDE(data, bytes + GUARD);
-}
-
-/* Memory this process can ever have: the container's limit or the machine's memory with its swap. */
-static int64_t memory_limit(void)
-{
-    static int64_t limit;
-    if (limit) return limit;
-    struct sysinfo info;
-    limit = sysinfo(&info) == 0 ? (int64_t)(info.totalram + info.totalswap) * info.mem_unit : INT64_MAX;
-    const char *paths[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
-    for (int i = 0; i < 2; i++) {
-        FILE *f = fopen(paths[i], "r");
-        long long bytes;
-        if (f && fscanf(f, "%lld", &bytes) == 1 && bytes > 0 && bytes < limit) limit = bytes;
-        if (f) fclose(f);
-    }
-    return limit;
+    fl_arena_give(data, bytes + FL_BLOCK_GUARD);
+    FL_HIDE(data, bytes + FL_BLOCK_GUARD);
 }
 
 /* ---- the cache of blocks ---- */
@@ -191,17 +97,17 @@ static int64_t allowed_bytes(void)
 static void drop_cached(int c)
 {
     block *b = cached[c];
-    SHOW(b, sizeof *b);
+    FL_SHOW(b, sizeof *b);
     cached[c] = b->next;
     system_release(b, c);
-    held_bytes -= (int64_t)class_bytes(c);
-    stats.cached_bytes -= (int64_t)class_bytes(c);
+    held_bytes -= (int64_t)fl_block_bytes(c);
+    stats.cached_bytes -= (int64_t)fl_block_bytes(c);
 }
 
 /* Drops cached blocks, the largest first, until `held` bytes are held. */
 static void trim_to(int64_t held)
 {
-    for (int c = CLASSES - 1; c > 0 && held_bytes > held; c--)
+    for (int c = FL_BLOCK_CLASSES - 1; c > 0 && held_bytes > held; c--)
         while (cached[c] && held_bytes > held) drop_cached(c);
 }
 
@@ -209,16 +115,16 @@ static void *take_cached(int c)
 {
     block *b = cached[c];
     if (!b) return NULL;
-    SHOW(b, class_bytes(c));
+    FL_SHOW(b, fl_block_bytes(c));
     cached[c] = b->next;
-    stats.cached_bytes -= (int64_t)class_bytes(c);
+    stats.cached_bytes -= (int64_t)fl_block_bytes(c);
     return b;
 }
 
 static void *take_fresh(int c)
 {
-    int64_t bytes = (int64_t)class_bytes(c);
-    if (bytes > memory_limit() - bytes_in_use()) return NULL;
+    int64_t bytes = (int64_t)fl_block_bytes(c);
+    if (bytes > fl_memory_limit() - bytes_in_use()) return NULL;
     void *data = system_block(c);
     if (!data) return NULL;
     held_bytes += bytes;
@@ -229,11 +135,11 @@ static void *take_fresh(int c)
 static void give_back(void *data, int c)
 {
     block *b = data;
-    SHOW(data, class_bytes(c));
+    FL_SHOW(data, fl_block_bytes(c));
     b->next = cached[c];
     cached[c] = b;
-    stats.cached_bytes += (int64_t)class_bytes(c);
-    HIDE(data, class_bytes(c) + GUARD);
+    stats.cached_bytes += (int64_t)fl_block_bytes(c);
+    FL_HIDE(data, fl_block_bytes(c) + FL_BLOCK_GUARD);
     if (held_bytes > allowed_bytes()) drop_cached(c);
 }
 
@@ -283,7 +189,7 @@ static void unlink_large(fl_storage *s)
     if (s->next) s->next->prev = s->prev;
 }
 
-static bool is_large(const fl_storage *s) { return s->bytes >= LARGE; }
+static bool is_large(const fl_storage *s) { return s->bytes >= FL_BLOCK_LARGE; }
 
 /* ---- freeing ---- */
 
@@ -299,7 +205,7 @@ static void storage_release(fl_storage *s)
     if (FL_UNLIKELY(s->var.poison != NULL)) fl_var_clear(&s->var);
     if (s->size_class > 0) give_back(s->data, s->size_class);
     else if (s->size_class == DEVICE_CLASS) device_of(s)->release(s->data, s->bytes, s->device_index, s->queue);
-    else SHOW(s->small, sizeof s->small);
+    else FL_SHOW(s->small, sizeof s->small);
     storage_put(s);
 }
 
@@ -416,7 +322,7 @@ static void *take_block(int c)
 {
     void *data = take_cached(c);
     if (data) return data;
-    int64_t bytes = (int64_t)class_bytes(c);
+    int64_t bytes = (int64_t)fl_block_bytes(c);
     if (held_bytes + bytes > allowed_bytes()) trim_to(allowed_bytes() - bytes);
     return take_fresh(c);
 }
@@ -446,14 +352,14 @@ static void *take_block_hard(int c)
 
 static fl_status host_data(fl_storage *s, size_t bytes)
 {
-    if (bytes > MAX_BYTES) return memory_error(bytes);
-    int c = class_of(bytes);
-    note_peak(class_bytes(c));
+    if (bytes > FL_BLOCK_MAX) return memory_error(bytes);
+    int c = fl_block_class(bytes);
+    note_peak(fl_block_bytes(c));
     s->data = take_block(c);
     if (FL_UNLIKELY(!s->data)) s->data = take_block_hard(c);
     if (FL_UNLIKELY(!s->data)) return memory_error(bytes);
     s->size_class = (int16_t)c;
-    HIDE((char *)s->data + bytes, class_bytes(c) + GUARD - bytes);
+    FL_HIDE((char *)s->data + bytes, fl_block_bytes(c) + FL_BLOCK_GUARD - bytes);
     return FL_OK;
 }
 
@@ -483,7 +389,7 @@ static fl_status set_data(fl_storage *s, size_t bytes, fl_device_type device, in
     if (FL_UNLIKELY(device != FL_CPU)) return device_data(s, bytes, device, index);
     if (bytes > FL_STORAGE_INLINE) return host_data(s, bytes);
     s->data = bytes ? s->small : NULL;
-    HIDE(s->small + bytes, sizeof s->small - bytes);
+    FL_HIDE(s->small + bytes, sizeof s->small - bytes);
     return FL_OK;
 }
 
@@ -536,43 +442,11 @@ void fl_storage_trim(void)
     recent_peak = earlier_peak = bytes_in_use();
 }
 
-/* ---- scratch ---- */
-
-typedef struct scratch { void *data; int size_class; } scratch;
-
-static _Thread_local scratch buffers[SCRATCH_SLOTS];
-static pthread_key_t scratch_key;
-static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
-
-static void scratch_free(void *own)
-{
-    scratch *list = own;
-    for (int i = 0; i < SCRATCH_SLOTS; i++) {
-        if (list[i].data) private_release(list[i].data, list[i].size_class);
-        list[i] = (scratch){NULL, 0};
-    }
-}
-
-static void scratch_key_new(void) { pthread_key_create(&scratch_key, scratch_free); }
-
-void *fl_scratch(int slot, size_t bytes)
-{
-    scratch *s = &buffers[slot];
-    if (bytes > MAX_BYTES) return NULL;
-    int c = class_of(bytes ? bytes : 1);
-    if (FL_LIKELY(s->data && s->size_class >= c)) return s->data;
-    pthread_once(&scratch_once, scratch_key_new);
-    pthread_setspecific(scratch_key, buffers);          /* frees them when the thread ends */
-    if (s->data) private_release(s->data, s->size_class);
-    *s = (scratch){private_block(c), c};
-    return s->data;
-}
-
 void fl_storage_shutdown(void)
 {
     limbo_reclaim();
     trim_to(0);
-    scratch_free(buffers);
+    fl_scratch_release();
     if (stats.live_blocks || limbo_first) return;       /* the program still holds some: slabs stay */
     while (slabs) {
         slab *next = slabs->next;

@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "value/placement.h"
+#include "device.h"
 
 enum { FL_STORAGE_INLINE = 128 };
 
@@ -40,9 +41,6 @@ static inline fl_storage *fl_storage_ref(fl_storage *s) { s->refs++; return s; }
 void fl_storage_free(fl_storage *s);            /* the last reference is gone */
 static inline void fl_storage_unref(fl_storage *s) { if (s && --s->refs == 0) fl_storage_free(s); }
 
-typedef struct fl_memory_stats {
-    int64_t live_bytes, peak_bytes, cached_bytes, limbo_bytes, live_blocks, allocations, system_allocations;
-} fl_memory_stats;
 void fl_storage_stats(fl_memory_stats *out);
 void fl_storage_reset_peak(void);
 void fl_storage_trim(void);                     /* gives cached blocks back to the system */
@@ -56,9 +54,5 @@ extern int64_t fl_storage_live;                 /* live bytes now */
 
 /* Set by the host program: collects garbage so that dead tensors drop their storage. */
 extern void (*fl_storage_collect)(void);
-
-/* Scratch memory of kernels, per thread, 64-byte aligned, valid until the kernel returns; NULL when
-** out of memory. slot 0..3: independent buffers. */
-void *fl_scratch(int slot, size_t bytes);
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef FL_CONV_H
 #define FL_CONV_H
 
-#include "ops/stencil.h"
+#include "stencil.h"
 
 /* The attributes of conv2d and of its gradients; SIZE of the gradients only. */
 enum { FL_CONV_STRIDE, FL_CONV_PADDING, FL_CONV_DILATION, FL_CONV_GROUPS, FL_CONV_SIZE };

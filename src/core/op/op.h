@@ -19,13 +19,14 @@
 #ifndef FL_OP_H
 #define FL_OP_H
 
-#include "memory/tensor.h"
+#include "value/meta.h"
+#include "view.h"
 
-enum { FL_MAX_ATTRS = 8, FL_MAX_OUT = 4, FL_MAX_PARAMS = 16, FL_FLAT_MAX_IN = 3 };
+enum { FL_MAX_PARAMS = 16 };
+
+typedef struct fl_tensor fl_tensor; /* memory/tensor.h; nothing here looks into one */
 
 /* ---- operands: what an op is called with ---- */
-
-typedef enum fl_kind { FL_NONE, FL_TENSOR, FL_NUM_BOOL, FL_NUM_INT, FL_NUM_FLOAT, FL_WORD } fl_kind; /* a word: of attributes */
 
 typedef struct fl_operand {
     fl_kind kind;
@@ -39,35 +40,6 @@ typedef struct fl_operand {
 static inline fl_operand fl_of(fl_tensor *t) { fl_operand o = {FL_TENSOR, {0}}; o.tensor = t; if (!t) o.kind = FL_NONE; return o; }
 static inline fl_operand fl_of_number(double v) { fl_operand o = {FL_NUM_FLOAT, {0}}; o.number = v; return o; }
 static inline fl_operand fl_of_integer(int64_t v) { fl_operand o = {FL_NUM_INT, {0}}; o.integer = v; return o; }
-
-/* ---- attributes ---- */
-
-typedef struct fl_attr {
-    bool given;                 /* false: the script left it out and there is no default */
-    fl_kind kind;               /* scalar: which sort of number; ints: FL_WORD where a word stands for them */
-    int count;                  /* lists: entries; also sizes, axes */
-    union {
-        int64_t integer;        /* bool, int, axis, dtype, position of the word, integer scalar */
-        double number;          /* float, float scalar */
-        const char *text;       /* text: borrowed, for the call alone */
-        int64_t list[FL_MAX_NDIM];
-    };
-} fl_attr;
-
-typedef struct fl_attrs {
-    int count;                          /* in the order of the signature */
-    bool requires_grad;                 /* of `options` */
-    bool has_dtype;                     /* of `options`: option_dtype is set */
-    fl_dtype option_dtype;              /* of `options` */
-    bool is_local;                      /* of `options`: a local result */
-    bool has_placement;                 /* of `options`: placement and nd_sbp are set */
-    fl_nd_sbp nd_sbp;                   /* of `options` */
-    const fl_placement *placement;      /* of `options` */
-    fl_attr at[FL_MAX_ATTRS];
-} fl_attrs;
-
-/* Value of a scalar attribute as a double. */
-static inline double fl_attr_number(const fl_attr *a) { return a->kind == FL_NUM_FLOAT ? a->number : (double)a->integer; }
 
 /* ---- signatures, parsed ---- */
 
@@ -92,8 +64,6 @@ typedef struct fl_signature {
 } fl_signature;
 
 /* ---- what the hooks of an op receive ---- */
-
-typedef struct fl_op fl_op;
 
 /* Shape and dtype of one operand or result while inferring. */
 typedef struct fl_spec {
@@ -133,35 +103,6 @@ typedef fl_status (*fl_body)(fl_tensor **out, const fl_operand *in, int nin, con
 void fl_sig_add(fl_sigs *s, fl_body body, const fl_sbp *in_out);
 /* The same written out: FL_SIG(s, NULL, FL_S(0), FL_B, FL_S(0)) */
 #define FL_SIG(s, body, ...) fl_sig_add((s), (body), (const fl_sbp[]){__VA_ARGS__})
-
-/* One operand of a kernel: this rank's part. */
-typedef struct fl_view {
-    void *data;                 /* first local element; NULL: absent operand */
-    fl_dtype dtype;
-    int ndim;
-    bool contiguous;
-    const int64_t *size;        /* local shape */
-    const int64_t *stride;      /* in elements */
-    const int64_t *start;       /* window: where the part begins in the logical tensor */
-    const int64_t *logical;     /* logical shape */
-    int64_t numel;              /* local */
-    int64_t scalar[1];          /* holds the bytes of a Lua number: data points here */
-} fl_view;
-
-typedef struct fl_kernel {
-    const fl_op *op;
-    const fl_attrs *attrs;
-    fl_view *in, *out;
-    int nin, nout;
-    uint64_t seed, counter;     /* random ops */
-} fl_kernel;
-
-typedef fl_status (*fl_kernel_fn)(fl_kernel *k);
-
-/* The bare loop of an elementwise op over contiguous operands of one dtype, where it cannot fail: out[i] from in[0][i], ...
-** It is the shortest way for small tensors. attributes: of ops that have any (elementwise.h). */
-struct fl_ew_attr;
-typedef int (*fl_flat_fn)(void *out, const void *const *in, int64_t n, const struct fl_ew_attr *attributes);
 
 /* A view: given the input's local part, fill strides and offset of the output (both in elements of the local
 ** part; the local shape of the output is known). *possible = false when this tensor cannot be viewed so. */
@@ -225,7 +166,7 @@ struct fl_op {
     void (*sbp)(fl_sigs *s);    /* NULL: all-B only */
     void (*cost)(fl_cost *out, const fl_infer *c);  /* NULL: bytes of operands and results */
     fl_kernel_fn cpu;
-    fl_flat_fn (*flat)(const fl_op *op, fl_dtype dtype);    /* NULL where there is no such loop */
+    fl_flat_fn (*flat)(int row, fl_dtype dtype);    /* the loop of `row`; NULL where there is none */
     fl_body body;               /* the whole op in other ops (no kernel) */
     void (*view)(fl_view_request *v);
     fl_status (*replay)(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs);  /* makes a view again, where fl_dispatch cannot
@@ -253,33 +194,13 @@ static inline bool fl_op_in_place(const fl_op *op) { return (op->flags & (FL_OP_
 /* NULL when there is none. */
 const fl_op *fl_op_find(const char *name);
 
+/* The descriptor of a registered op, from C: FL_OP_REF(add). */
+#define FL_OP_REF(ident) ({ extern const fl_op fl_op_##ident; &fl_op_##ident; })
+
 /* Parsed once; a signature that does not parse is a programmer's mistake (assert). */
 const fl_signature *fl_op_signature(const fl_op *op);
 
 /* Attribute defaults of an op filled in. */
 void fl_attrs_init(fl_attrs *attrs, const fl_op *op);
-
-/* ---- calling ops from C (bodies, gradients, bindings) ---- */
-
-/* The way of every op: see dispatch.c. out: op->nout slots, set on success, one reference each. */
-fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
-
-/* Elementwise op whose result goes into operand 0 (x:add_(y)); out[0] is operand 0 with one more reference. */
-fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
-
-/* The descriptor of a registered op, from C: FL_OP_REF(add). */
-#define FL_OP_REF(ident) ({ extern const fl_op fl_op_##ident; &fl_op_##ident; })
-
-/* FL_CALL(&y, mul, fl_of(a), fl_of_number(2)): default attributes. */
-#define FL_CALL(out, ident, ...) FL_CALL_WITH(out, NULL, ident, __VA_ARGS__)
-/* The same with attributes: FL_CALL_WITH(&y, &attrs, sum, fl_of(x)) */
-#define FL_CALL_WITH(out, attributes, ident, ...)                                                        \
-    fl_dispatch((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__},                              \
-                (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attributes))
-
-/* Attribute setters for C callers: a is an initialised fl_attrs. */
-static inline void fl_attr_set(fl_attrs *a, int slot, int64_t v) { a->at[slot].given = true; a->at[slot].kind = FL_NUM_INT; a->at[slot].count = 1; a->at[slot].integer = v; }
-static inline void fl_attr_set_number(fl_attrs *a, int slot, double v) { a->at[slot].given = true; a->at[slot].kind = FL_NUM_FLOAT; a->at[slot].count = 1; a->at[slot].number = v; }
-void fl_attr_set_list(fl_attrs *a, int slot, const int64_t *values, int count);
 
 #endif

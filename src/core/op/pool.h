@@ -4,7 +4,7 @@
 #ifndef FL_POOL_H
 #define FL_POOL_H
 
-#include "ops/stencil.h"
+#include "stencil.h"
 
 /* Attributes: all begin with the same three; then those of a maximum, or those of an average. The last one, a size, only ops
 ** have that make images of pooled ones. */

@@ -7,7 +7,7 @@
 #include "cpu/attention.h"
 #include "cpu/stage.h"
 #include "value/random.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 #include "chain.h"
 
 #include <math.h>

@@ -1,8 +1,5 @@
 /*
-** common.c -- what op families share: promotion, broadcasting, reduced shapes, SBP of one hierarchy axis.
-**
-** Promotion has three tiers, as in PyTorch: tensors with dimensions decide; 0-d tensors, then Lua numbers, only
-** raise the category (bool, integer, float).
+** common.c -- what op families share: broadcasting, reduced shapes, SBP of one hierarchy axis.
 */
 #include "ops.h"
 
@@ -22,36 +19,6 @@ fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, .
     va_end(args);
     return fl_fail(code, "%s: %s", c->name, text);
 }
-
-/* ---- dtypes ---- */
-
-static fl_dtype promote_or(fl_dtype a, fl_dtype b)
-{
-    if (a == FL_DTYPE_COUNT) return b;
-    return b == FL_DTYPE_COUNT ? a : fl_dtype_promote(a, b);
-}
-
-/* The weaker tier counts only where it has the higher category. */
-static fl_dtype raise_category(fl_dtype strong, fl_dtype weak)
-{
-    if (strong == FL_DTYPE_COUNT) return weak;
-    if (weak == FL_DTYPE_COUNT || fl_dtype_categories[weak] <= fl_dtype_categories[strong]) return strong;
-    return fl_dtype_promote(strong, weak);
-}
-
-fl_dtype fl_infer_promote_some(const fl_infer *c, uint32_t operands)
-{
-    fl_dtype tiers[3] = {FL_DTYPE_COUNT, FL_DTYPE_COUNT, FL_DTYPE_COUNT}; /* with dimensions, 0-d, numbers */
-    for (int i = 0; i < c->nin; i++) {
-        const fl_spec *s = &c->in[i];
-        if (s->kind == FL_NONE || (i < 32 && !(operands >> i & 1u))) continue;
-        int tier = s->kind != FL_TENSOR ? 2 : s->shape.ndim == 0;
-        tiers[tier] = promote_or(tiers[tier], s->dtype);
-    }
-    return raise_category(tiers[0], raise_category(tiers[1], tiers[2]));
-}
-
-fl_dtype fl_infer_promote(const fl_infer *c) { return fl_infer_promote_some(c, UINT32_MAX); }
 
 /* Name of an operand in the signature; the last tensor parameter stands for all of a list. */
 static const char *operand_name(const fl_op *op, int operand)

@@ -6,20 +6,6 @@
 
 #include <math.h>
 
-/* ---- rows as the CPU sees them ---- */
-
-enum { TYPES_B = 1, TYPES_I = 2, TYPES_F = 4, TYPES_IB = 3, TYPES_FI = 6, TYPES_FIB = 7 };
-enum {
-    MASK_MAP1 = -1, MASK_MAP2 = -1, MASK_MAP3 = -1, MASK_TEST1 = -1, MASK_TEST2 = -1,
-    MASK_TRIG = -1, MASK_SWITCH = -1, MASK_POW2 = -1, MASK_POW3 = -1, MASK_WHERE = 0, MASK_FILL = 1
-};
-
-const fl_ew_row fl_ew_rows[FL_EW_COUNT] = {
-#define EW(id, sig, shape, types, rule, cost, ...) [FL_EW_##id] = {FL_EW_##rule, TYPES_##types, MASK_##shape, cost},
-#include "op/elementwise.def"
-#undef EW
-};
-
 /* ---- inference ---- */
 
 /* masked_fill keeps the dtype of x, which must be able to hold the value. */

@@ -11,7 +11,7 @@
 #include "cpu/elementwise.h"
 #include "cpu/gemm.h"
 #include "cpu/stage.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 #include "chain.h"
 #include "op/product.h"
 
@@ -377,7 +377,7 @@ static fl_status run_activated(fl_kernel *k, const fl_op *activation, const fl_e
     if (k->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, k, readable(k)));
     batched b = product_of_kernel(&s, s.out[kept < 0 ? 0 : kept]);
-    b.one.activation = fl_cpu_elementwise_flat(activation, s.dtype);
+    b.one.activation = fl_cpu_elementwise_flat(activation->row, s.dtype);
     b.one.attributes = attributes;
     b.one.activated = s.out[0];
     merge_rows(&b);

@@ -5,15 +5,11 @@
 #define FL_OPS_H
 
 #include "op/op.h"
+#include "op/operand.h"
 #include "cpu/cpu.h"
+#include "dispatch/dispatch.h"
 
 /* ---- inference ---- */
-
-/* Promoted dtype of all tensor and number operands: tensors with dimensions decide, 0-d tensors and Lua numbers only
-** raise the category. */
-fl_dtype fl_infer_promote(const fl_infer *c);
-/* The same over the operands of a mask (bit i: operand i). */
-fl_dtype fl_infer_promote_some(const fl_infer *c, uint32_t operands);
 
 /* out[0] gets the shape all operands broadcast to. */
 fl_status fl_infer_broadcast_shape(fl_infer *c);
@@ -30,6 +26,10 @@ fl_status fl_infer_compare(fl_infer *c);
 fl_status fl_require_float(const fl_infer *c, int operand);
 /* A failure whose text starts with the op's name: fl_infer_fail(c, FL_ERR_SHAPE, "axis %d ...") */
 fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Reads an attribute of one number or two; an error names the op, the attribute and what it holds. Values lie between
+** `least` and 2^31 - 1, so that products of two cannot overflow. */
+fl_status fl_stencil_pair(int64_t pair[2], const fl_infer *c, int slot, const char *name, int64_t least);
 
 /* Axes of an `axes` attribute as a bit mask (absent or empty: all axes); errors name axis and shape; duplicates are errors. */
 fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape);

@@ -6,7 +6,7 @@
 */
 #include "cpu/pool.h"
 #include "cpu/stage.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 #include "chain.h"
 
 enum { TAPS_SCRATCH = 2 };

@@ -6,7 +6,7 @@
 #include "cpu/sort.h"
 #include "cpu/stage.h"
 #include "op/line_view.h"
-#include "memory/storage.h"
+#include "memory/scratch.h"
 #include "chain.h"
 
 #define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}

@@ -1,7 +1,7 @@
 /*
 ** stencil.c -- attributes of windows: see stencil.h.
 */
-#include "stencil.h"
+#include "op/stencil.h"
 #include "ops.h"
 
 fl_status fl_stencil_pair(int64_t pair[2], const fl_infer *c, int slot, const char *name, int64_t least)

@@ -13,13 +13,12 @@
 #define FL_COMM_H
 
 #include "base/dtype.h"
+#include "base/reduce.h"
 #include "history.h"
 #include "value/placement.h"
 #include "base/status.h"
 
 #include <stddef.h>
-
-typedef enum fl_reduce { FL_REDUCE_SUM, FL_REDUCE_MAX, FL_REDUCE_MIN, FL_REDUCE_PROD } fl_reduce;
 
 /* ---- groups ---- */
 

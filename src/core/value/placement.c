@@ -4,7 +4,7 @@
 ** The placements of local tensors are objects of their own, beside the intern table: each means "this rank
 ** alone", so when the dry world changes its rank they follow it and local tensors stay valid.
 */
-#include "infer/infer.h"
+#include "meta.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -58,11 +58,9 @@ fl_status fl_world_set(int size, int rank)
     return world_set("world", size, rank, false);
 }
 
-fl_status fl_world_set_dry(int size, int rank)
+fl_status fl_world_pretend(int size, int rank)
 {
     FL_TRY(world_set("dry world", size, rank, true));
-    fl_infer_clear();
-    fl_boxing_forget();
     fl_meta_refresh_all();
     return FL_OK;
 }

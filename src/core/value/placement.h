@@ -38,9 +38,9 @@ const fl_world *fl_world_get(void);
 /* The real world, as the transport found it: before any placement or tensor exists. */
 fl_status fl_world_set(int size, int rank);
 
-/* Pretends to be rank `rank` of `size` (tests, FLOW_WORLD): recomputes what placements and metas
-** cached about this rank and empties the infer cache. */
-fl_status fl_world_set_dry(int size, int rank);
+/* Pretends to be rank `rank` of `size`: recomputes what placements and metas say about this rank. Plans made before are wrong
+** afterwards: see fl_world_set_dry (dispatch/dry_world.h). */
+fl_status fl_world_pretend(int size, int rank);
 
 /* Reads FLOW_WORLD and FLOW_RANK; called once by the host program before any tensor exists. */
 fl_status fl_world_init(void);

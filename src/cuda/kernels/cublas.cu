@@ -16,7 +16,7 @@
 #include "cuda/runtime/runtime.h"
 
 extern "C" {
-#include "core/base/precision.h"
+#include "core/engine/precision.h"
 }
 
 #include <cublasLt.h>

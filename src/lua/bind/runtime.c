@@ -7,7 +7,7 @@
 #include "core/ranks/comm.h"
 #include "core/memory/device.h"
 #include "core/boxing/move.h"
-#include "core/base/precision.h"
+#include "core/engine/precision.h"
 #include "core/value/random.h"
 #include "core/engine/team.h"
 

@@ -7,17 +7,13 @@
 #ifndef FL_STENCIL_H
 #define FL_STENCIL_H
 
-#include "op/op.h"
+#include "view.h"
 
 typedef struct fl_stencil {
     int64_t size[2], stride[2], padding[2], dilation[2];
 } fl_stencil;
 
-/* Reads an attribute of one number or two; an error names the op, the attribute and what it holds. Values lie between
-** `least` and 2^31 - 1, so that products of two cannot overflow. */
-fl_status fl_stencil_pair(int64_t pair[2], const fl_infer *c, int slot, const char *name, int64_t least);
-
-/* The same of an attribute that was checked. */
+/* Reads a checked attribute of one number or two (rows, columns). */
 static inline void fl_stencil_read(int64_t pair[2], const fl_attr *a)
 {
     pair[0] = a->list[0];

@@ -10,7 +10,7 @@
 #ifndef FL_PRECISION_H
 #define FL_PRECISION_H
 
-#include "status.h"
+#include "base/status.h"
 
 typedef enum fl_precision { FL_PRECISION_HIGHEST, FL_PRECISION_HIGH, FL_PRECISION_MEDIUM, FL_PRECISION_COUNT } fl_precision;
 

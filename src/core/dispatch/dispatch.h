@@ -1,0 +1,23 @@
+/*
+** dispatch.h -- calling ops from C: bodies, gradients, bindings.
+*/
+#ifndef FL_DISPATCH_H
+#define FL_DISPATCH_H
+
+#include "op/op.h"
+#include "memory/tensor.h"
+
+/* The way of every op: see dispatch.c. out: op->nout slots, set on success, one reference each. */
+fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
+
+/* Elementwise op whose result goes into operand 0 (x:add_(y)); out[0] is operand 0 with one more reference. */
+fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
+
+/* FL_CALL(&y, mul, fl_of(a), fl_of_number(2)): default attributes. */
+#define FL_CALL(out, ident, ...) FL_CALL_WITH(out, NULL, ident, __VA_ARGS__)
+/* The same with attributes: FL_CALL_WITH(&y, &attrs, sum, fl_of(x)) */
+#define FL_CALL_WITH(out, attributes, ident, ...)                                                        \
+    fl_dispatch((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__},                              \
+                (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attributes))
+
+#endif

@@ -1,0 +1,15 @@
+/*
+** dry_world.c -- forgets what was planned for another rank.
+*/
+#include "dry_world.h"
+#include "boxing/boxing.h"
+#include "infer/infer.h"
+#include "value/placement.h"
+
+fl_status fl_world_set_dry(int size, int rank)
+{
+    FL_TRY(fl_world_pretend(size, rank));
+    fl_infer_clear();
+    fl_boxing_forget();
+    return FL_OK;
+}

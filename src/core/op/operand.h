@@ -1,0 +1,25 @@
+/*
+** operand.h -- operands of a call while it is inferred: their names and the dtype they are promoted to.
+*/
+#ifndef FL_OPERAND_H
+#define FL_OPERAND_H
+
+#include "op.h"
+
+/* Name of operand i as the user counts: "x", or "xs[2]" within a list. */
+enum { FL_OPERAND_NAME = 48 };
+const char *fl_operand_name(char *buffer, const fl_op *op, int i);
+
+/* The op updates operand i of nin. */
+static inline bool fl_op_writes(const fl_op *op, int i, int nin, bool in_place)
+{
+    int bit = op->groups ? i / (nin / op->groups) : i;
+    return (in_place && i == 0) || (bit < 32 && (op->mutates >> bit & 1u));
+}
+
+/* Promoted dtype of all tensor and number operands (promote.h). */
+fl_dtype fl_infer_promote(const fl_infer *c);
+/* The same over the operands of a mask (bit i: operand i). */
+fl_dtype fl_infer_promote_some(const fl_infer *c, uint32_t operands);
+
+#endif
