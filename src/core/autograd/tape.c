@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 
-bool fl_grad_enabled = true;
 static uint64_t next_seq = 1;
 static fl_autograd *pool;       /* free records, linked through `base` */
 
@@ -140,7 +139,7 @@ static void leave_node(fl_autograd *a)
     if (a->retain && a->node && a->node->retain[a->slot] == a) a->node->retain[a->slot] = NULL;
 }
 
-void fl_autograd_free(fl_autograd *a)
+static void release_record(fl_autograd *a)
 {
     if (!a || --a->refs > 0) return;
     leave_node(a);
@@ -155,7 +154,7 @@ void fl_autograd_free(fl_autograd *a)
     pool = a;
 }
 
-bool fl_autograd_view_wants(const fl_tensor *t)
+static bool view_wants(const fl_tensor *t)
 {
     const fl_autograd *a = t->autograd;
     return a->base && a->base->requires_grad && a->base->autograd && a->base->autograd->history != a->base_history;
@@ -191,7 +190,7 @@ static fl_status save_output(tape_saved *s, fl_tensor *t)
 /* A target takes the gradient of its base, also as a view made under no_grad. */
 static bool target_wants_grad(const fl_tensor *t)
 {
-    return fl_autograd_requires_grad(t) || (t->autograd && t->autograd->base && t->autograd->base->requires_grad);
+    return fl_requires_grad(t) || (t->autograd && t->autograd->base && t->autograd->base->requires_grad);
 }
 
 /* Which inputs and outputs the gradients of the inputs that want one need. target: in[0] is written in place. */
@@ -202,14 +201,14 @@ static void what_to_save(const fl_op *op, const fl_operand *in, int nin, bool ta
     if (!op->vjp) return;
     uint32_t wanted = 0;
     for (int i = 0; i < nin && i < FL_MAX_PARAMS; i++)
-        if (in[i].kind == FL_TENSOR && (target && i == 0 ? target_wants_grad : fl_autograd_requires_grad)(in[i].tensor)) wanted |= 1u << i;
+        if (in[i].kind == FL_TENSOR && (target && i == 0 ? target_wants_grad : fl_requires_grad)(in[i].tensor)) wanted |= 1u << i;
     fl_vjp_saves(op, wanted, save_in, save_out);
 }
 
 static fl_status edge_to(tape_edge *e, fl_tensor *t)
 {
     e->meta = fl_meta_ref(t->meta);
-    if (!fl_autograd_requires_grad(t) || !fl_dtype_is_float(t->meta->dtype)) return FL_OK;
+    if (!fl_requires_grad(t) || !fl_dtype_is_float(t->meta->dtype)) return FL_OK;
     fl_node *node;
     FL_TRY(fl_tape_node_of(&node, &e->slot, t));
     if (node) e->node = fl_node_ref(node);
@@ -268,7 +267,7 @@ static void forget_base(fl_tensor *t)
     a->link = NULL;
 }
 
-fl_status fl_autograd_record(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out, int nout)
+static fl_status record(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out, int nout)
 {
     fl_node *n;
     FL_TRY(node_for(&n, op, in, nin, attrs, out, nout, NULL));
@@ -284,7 +283,7 @@ fl_status fl_autograd_record(const fl_op *op, const fl_operand *in, int nin, con
 
 /* ---- views ---- */
 
-fl_status fl_autograd_note_view(fl_tensor *view, fl_tensor *base, const fl_op *op, const fl_attrs *attrs)
+static fl_status note_view(fl_tensor *view, fl_tensor *base, const fl_op *op, const fl_attrs *attrs)
 {
     tape_link *before = base->autograd ? base->autograd->link : NULL;
     fl_tensor *root = base->autograd && base->autograd->base ? base->autograd->base : base;
@@ -345,7 +344,7 @@ static bool rewrites(const fl_operand *in, int nin)
 {
     if (target_wants_grad(in[0].tensor)) return true;
     for (int i = 1; i < nin; i++)
-        if (in[i].kind == FL_TENSOR && fl_autograd_requires_grad(in[i].tensor)) return true;
+        if (in[i].kind == FL_TENSOR && fl_requires_grad(in[i].tensor)) return true;
     return false;
 }
 
@@ -372,7 +371,7 @@ static fl_status keep_value(fl_tensor **before, const fl_op *op, fl_tensor *targ
     return status;
 }
 
-fl_status fl_autograd_check_inplace(fl_tensor **before, const fl_op *op, fl_tensor *target, const fl_operand *in, int nin)
+static fl_status check_inplace(fl_tensor **before, const fl_op *op, fl_tensor *target, const fl_operand *in, int nin)
 {
     *before = NULL;
     if (!fl_grad_enabled) return FL_OK;
@@ -382,7 +381,7 @@ fl_status fl_autograd_check_inplace(fl_tensor **before, const fl_op *op, fl_tens
         return fl_fail(FL_ERR_STATE, "%s%s: %s a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()",
                        op->name, op->mutates ? "" : "_", base == target ? "this tensor is" : "this tensor is a view of");
     for (int i = 1; i < nin; i++)
-        if (in[i].kind == FL_TENSOR && fl_autograd_requires_grad(in[i].tensor) && !fl_dtype_is_float(target->meta->dtype))
+        if (in[i].kind == FL_TENSOR && fl_requires_grad(in[i].tensor) && !fl_dtype_is_float(target->meta->dtype))
             return fl_fail(FL_ERR_DTYPE, "%s%s: a gradient cannot flow through %s; write into a float tensor", op->name,
                            op->mutates ? "" : "_", fl_dtype_name(target->meta->dtype));
     return rewrites(in, nin) ? keep_value(before, op, target, in, nin) : FL_OK;
@@ -419,7 +418,7 @@ static fl_status rewrite_base(fl_node *n, fl_tensor *view)
     return catch_up(view);
 }
 
-fl_status fl_autograd_rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin, const fl_attrs *attrs)
+static fl_status rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     if (!fl_grad_enabled || !rewrites(in, nin)) return FL_OK;
     fl_node *n;
@@ -491,7 +490,7 @@ fl_status fl_autograd_set_requires_grad(fl_tensor *t, bool value)
 
 bool fl_autograd_is_leaf(const fl_tensor *t)
 {
-    return !t->autograd || (!t->autograd->node && !fl_autograd_view_wants(t));
+    return !t->autograd || (!t->autograd->node && !view_wants(t));
 }
 
 const char *fl_autograd_node_name(const fl_tensor *t)
@@ -524,7 +523,7 @@ fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
 
 fl_status fl_autograd_retain(fl_tensor *t)
 {
-    if (!fl_autograd_requires_grad(t)) return fl_fail(FL_ERR_STATE, "retain_grad: this tensor does not require grad");
+    if (!fl_requires_grad(t)) return fl_fail(FL_ERR_STATE, "retain_grad: this tensor does not require grad");
     fl_node *node;
     int slot;
     FL_TRY(fl_tape_node_of(&node, &slot, t));
@@ -536,7 +535,7 @@ fl_status fl_autograd_retain(fl_tensor *t)
 
 fl_status fl_autograd_add_hook(fl_tensor *t, fl_hook hook, void *context, void (*release)(void *))
 {
-    if (!fl_autograd_requires_grad(t)) return fl_fail(FL_ERR_STATE, "register_hook: this tensor does not require grad");
+    if (!fl_requires_grad(t)) return fl_fail(FL_ERR_STATE, "register_hook: this tensor does not require grad");
     fl_node *node;
     int slot;
     FL_TRY(fl_tape_node_of(&node, &slot, t));
@@ -551,3 +550,9 @@ fl_status fl_autograd_add_hook(fl_tensor *t, fl_hook hook, void *context, void (
     *last = h;
     return FL_OK;
 }
+
+/* ---- dispatch ---- */
+
+static const fl_recorder tape = {view_wants, record, note_view, check_inplace, rewrite, release_record};
+
+__attribute__((constructor)) static void begin_recording(void) { fl_recorder_set(&tape); }

@@ -5,7 +5,8 @@
 ** recorded like any op, with the SBP of the gradient in an attribute.
 */
 #include "cast.h"
-#include "autograd/autograd.h"
+#include "record.h"
+#include "dispatch.h"
 #include "boxing/boxing.h"
 #include "fault.h"
 
@@ -45,15 +46,15 @@ fl_status fl_cast_record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, f
 {
     const fl_operand in = fl_of(x);
     fl_status status = FL_OK;
-    bool wanted = fl_autograd_wanted(op, &in, 1);
+    bool wanted = fl_record_wanted(op, &in, 1);
     if (*out == x) {
         if (!wanted) return FL_OK;
         fl_tensor_unref(*out); /* nothing moved: the tape still needs a tensor of its own */
         FL_TRY(fl_tensor_detach(out, x));
     }
-    if (wanted) status = fl_autograd_record(op, &in, 1, attrs, out, 1);
+    if (wanted) status = fl_recorder_now->record(op, &in, 1, attrs, out, 1);
     if (status == FL_OK && (*out)->storage == x->storage && fl_dtype_is_float(x->meta->dtype))
-        status = fl_autograd_note_view(*out, x, op, attrs);
+        status = fl_recorder_now->note_view(*out, x, op, attrs);
     if (status != FL_OK) fl_tensor_unref(*out);
     return status;
 }
@@ -82,10 +83,7 @@ FL_OP(to_global) {
 static fl_status own_storage(fl_tensor **t)
 {
     fl_tensor *copy;
-    bool enabled = fl_grad_enabled;
-    fl_grad_enabled = false;
-    fl_status status = FL_CALL(&copy, clone, fl_of(*t));
-    fl_grad_enabled = enabled;
+    fl_status status = FL_CALL_UNRECORDED(&copy, clone, fl_of(*t));
     fl_tensor_unref(*t);
     if (status == FL_OK) *t = copy;
     return status;
@@ -185,15 +183,14 @@ fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x)
 {
     fl_tensor *part = NULL, *host = NULL;
-    bool enabled = fl_grad_enabled;
-    fl_grad_enabled = false;
+    bool enabled = fl_record_pause();
     fl_status status = FL_OK;
     if (x->meta->is_local) part = fl_tensor_ref(x);
     else status = fl_to_local(&part, x, NULL);
     if (status == FL_OK && part->meta->placement->type == FL_CPU) host = fl_tensor_ref(part);
     else if (status == FL_OK) status = fl_to_device(&host, part, fl_placement_local(FL_CPU, -1));
     fl_tensor_unref(part);
-    fl_grad_enabled = enabled;
+    fl_record_resume(enabled);
     if (status == FL_OK) status = fl_tensor_wait(host);
     if (status == FL_OK) *out = host;
     else fl_tensor_unref(host);

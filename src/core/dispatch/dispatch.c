@@ -5,7 +5,8 @@
 ** is checked here, at every call. When everything an op needs is complete its kernel runs on the
 ** caller at once; otherwise a packed copy of the call goes into the engine's CPU lane.
 */
-#include "autograd/autograd.h"
+#include "record.h"
+#include "dispatch.h"
 #include "boxing/boxing.h"
 #include "fault.h"
 #include "cast.h"
@@ -452,10 +453,10 @@ static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op,
     bool enabled = fl_grad_enabled, own = has_own_gradient(op);
     if (own) fl_grad_enabled = false;
     fl_status status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs) : (plan ? plan->body : op->body)(out, in, nin, attrs);
-    fl_grad_enabled = enabled;
+    fl_record_resume(enabled);
     if (status != FL_OK) return fail_in_body(op, status);
-    if (own && fl_autograd_wanted(op, in, nin)) {
-        status = fl_autograd_record(op, in, nin, attrs, out, op->nout);
+    if (own && fl_record_wanted(op, in, nin)) {
+        status = fl_recorder_now->record(op, in, nin, attrs, out, op->nout);
         for (int i = 0; status != FL_OK && i < op->nout; i++) {
             fl_tensor_unref(out[i]);
             out[i] = NULL;
@@ -481,10 +482,10 @@ static fl_status execute(call *c)
     }
     if (c->plan->boxes) release_boxed(c);
     FL_TRY(status);
-    if (FL_UNLIKELY(fl_autograd_wanted(c->op, c->in, c->nin)))
-        status = fl_autograd_record(c->op, c->in, c->nin, c->attrs, c->out, c->nout);
+    if (FL_UNLIKELY(fl_record_wanted(c->op, c->in, c->nin)))
+        status = fl_recorder_now->record(c->op, c->in, c->nin, c->attrs, c->out, c->nout);
     if (made && status == FL_OK && fl_dtype_is_float(c->out[0]->meta->dtype) && c->plan->in[0] == c->in[0].tensor->meta)
-        status = fl_autograd_note_view(c->out[0], c->in[0].tensor, c->op, c->attrs);
+        status = fl_recorder_now->note_view(c->out[0], c->in[0].tensor, c->op, c->attrs);
     if (status != FL_OK) release_outputs(c, c->nout);
     return status;
 }
@@ -565,6 +566,14 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     return status;
 }
 
+fl_status fl_dispatch_unrecorded(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin)
+{
+    bool recording = fl_record_pause();
+    fl_status status = fl_dispatch(out, op, in, nin, NULL);
+    fl_record_resume(recording);
+    return status;
+}
+
 /* ---- writing into tensors ---- */
 
 /* Two tensors of one storage that share bytes but not the same elements at the same positions. */
@@ -599,10 +608,7 @@ static fl_status separate_operands(call *c, const fl_tensor *target, bool *copie
         if (!c->tensors[i] || c->tensors[i]->storage != target->storage) continue;
         if (writes_operand(c, i) || !overlaps_askew(target, c->tensors[i])) continue;
         fl_tensor *copy;
-        bool enabled = fl_grad_enabled;
-        fl_grad_enabled = false;
-        fl_status status = FL_CALL(&copy, clone, fl_of(c->tensors[i]));
-        fl_grad_enabled = enabled;
+        fl_status status = FL_CALL_UNRECORDED(&copy, clone, fl_of(c->tensors[i]));
         FL_TRY(status);
         if (c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]); /* boxed before */
         c->tensors[i] = copy;
@@ -641,9 +647,9 @@ static fl_status write_into(call *c, fl_tensor **out)
     bool taped = !c->op->groups && on_the_tape(c);
     if (!c->op->groups) FL_TRY(check_target(c->op, target));
     fl_tensor *before = NULL;
-    if (taped) FL_TRY(fl_autograd_check_inplace(&before, c->op, target, c->in, c->nin));
+    if (taped) FL_TRY(fl_recorder_now->check_inplace(&before, c->op, target, c->in, c->nin));
     fl_status status = run_writing(c, target);
-    if (status == FL_OK && taped) status = fl_autograd_rewrite(c->op, target, before, c->in, c->nin, c->attrs);
+    if (status == FL_OK && taped) status = fl_recorder_now->rewrite(c->op, target, before, c->in, c->nin, c->attrs);
     fl_tensor_unref(before);
     FL_TRY(status);
     if (c->op->nout) out[0] = fl_tensor_ref(target);

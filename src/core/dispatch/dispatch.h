@@ -20,4 +20,10 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
     fl_dispatch((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__},                              \
                 (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attributes))
 
+/* The same without a record for gradients. */
+fl_status fl_dispatch_unrecorded(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin);
+#define FL_CALL_UNRECORDED(out, ident, ...)                                                              \
+    fl_dispatch_unrecorded((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__},                   \
+                           (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)))
+
 #endif

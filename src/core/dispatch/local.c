@@ -4,7 +4,8 @@
 ** All ranks show what they have (dtype, shape, a hash of the data) and come to the same verdict from the same facts. Parts
 ** that are no balanced split are moved into one, in one exchange.
 */
-#include "autograd/autograd.h"
+#include "record.h"
+#include "dispatch.h"
 #include "boxing/boxing.h"
 #include "ranks/comm.h"
 #include "cast.h"
@@ -149,11 +150,8 @@ static bool is_balanced(const parts *all)
 static fl_status hash_of(uint64_t *out, fl_tensor *local)
 {
     fl_tensor *whole, *host;
-    bool enabled = fl_grad_enabled;
     FL_TRY(fl_host_part(&host, local));
-    fl_grad_enabled = false;
-    fl_status status = FL_CALL(&whole, contiguous, fl_of(host));
-    fl_grad_enabled = enabled;
+    fl_status status = FL_CALL_UNRECORDED(&whole, contiguous, fl_of(host));
     fl_tensor_unref(host);
     FL_TRY(status);
     status = fl_tensor_wait(whole);
@@ -238,10 +236,7 @@ static fl_status push_alone(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
     if (in->contiguous) return fl_move_push(move, out, in);
     fl_tensor *part;
-    bool enabled = fl_grad_enabled;
-    fl_grad_enabled = false;
-    fl_status status = FL_CALL(&part, clone, fl_of(in));
-    fl_grad_enabled = enabled;
+    fl_status status = FL_CALL_UNRECORDED(&part, clone, fl_of(in));
     FL_TRY(status);
     status = fl_move_push(move, out, part);
     fl_tensor_unref(part);

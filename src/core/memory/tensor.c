@@ -2,10 +2,11 @@
 ** tensor.c -- tensors: pooled structs that tie a meta to a storage.
 */
 #include "tensor.h"
-#include "autograd/autograd.h"
 #include "device.h"
 
 #include <stdlib.h>
+
+void (*fl_tensor_release_record)(fl_autograd *record);
 
 static fl_tensor *pool;         /* free structs, linked through `storage` */
 static int64_t live;
@@ -29,7 +30,7 @@ static fl_status out_of_memory(void)
 
 void fl_tensor_free(fl_tensor *t)
 {
-    if (t->autograd) fl_autograd_free(t->autograd);
+    if (t->autograd) fl_tensor_release_record(t->autograd);
     fl_storage_unref(t->storage);
     fl_meta_unref(t->meta);
     t->storage = (fl_storage *)pool;

@@ -10,7 +10,10 @@
 #include "value/meta.h"
 #include "storage.h"
 
-typedef struct fl_autograd fl_autograd;
+typedef struct fl_autograd fl_autograd; /* what autograd attaches to a tensor */
+
+/* Frees it; set by who attaches any (record.h). */
+extern void (*fl_tensor_release_record)(fl_autograd *record);
 
 typedef struct fl_tensor {
     int refs;

@@ -7,7 +7,7 @@
 ** An activation is applied to what a product has just written. Gradients of activations are ops of their own: what they
 ** are multiplied with comes out of a product of another node, so no product of this node could take them in.
 */
-#include "autograd/autograd.h"
+#include "dispatch/record.h"
 #include "cpu/elementwise.h"
 #include "cpu/gemm.h"
 #include "cpu/stage.h"
@@ -565,7 +565,7 @@ static fl_status body_linear_gelu(fl_tensor **out, const fl_operand *in, int nin
     const fl_op *op = FL_OP_REF(linear_gelu_kept);
     fl_attrs_init(&a, op);
     a.at[0] = attrs->at[0];
-    fl_attr_set(&a, 1, fl_autograd_wanted(op, in, nin));
+    fl_attr_set(&a, 1, fl_record_wanted(op, in, nin));
     FL_TRY(fl_dispatch(results, op, in, nin, &a));
     fl_tensor_unref(results[1]);
     out[0] = results[0];

@@ -5,7 +5,6 @@
 ** that fill tensors are in cpu/random.lv.c and give the same words.
 */
 #include "random.h"
-#include "ranks/comm.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -76,12 +75,11 @@ void fl_random_agree(fl_generator g)
 
 void fl_manual_seed(uint64_t seed) { fl_random_agree((fl_generator){seed, 0}); }
 
-/* What a rank draws while it is alone is put back afterwards. */
-fl_generator fl_random_draw(bool global)
+fl_generator fl_random_draw(bool counted)
 {
     fl_generator *g = fl_generator_current(), now = *g;
     g->counter++;
-    if (!global || fl_comm_forbidden) return now;
+    if (!counted) return now;
     drawn = (drawn ^ now.seed) * 0x9e3779b97f4a7c15u;
     drawn = ((drawn ^ drawn >> 32) + now.counter + 1) * 0xbf58476d1ce4e5b9u;
     drawn ^= drawn >> 29;

@@ -91,7 +91,7 @@ static void get_device(lua_State *L, fl_tensor *t)
 static void get_ndim(lua_State *L, fl_tensor *t) { lua_pushinteger(L, t->meta->shape.ndim); }
 static void get_is_global(lua_State *L, fl_tensor *t) { lua_pushboolean(L, !t->meta->is_local); }
 static void get_is_leaf(lua_State *L, fl_tensor *t) { lua_pushboolean(L, fl_autograd_is_leaf(t)); }
-static void get_requires_grad(lua_State *L, fl_tensor *t) { lua_pushboolean(L, fl_autograd_requires_grad(t)); }
+static void get_requires_grad(lua_State *L, fl_tensor *t) { lua_pushboolean(L, fl_requires_grad(t)); }
 static void get_grad(lua_State *L, fl_tensor *t) { fl_lua_push_tensor(L, fl_autograd_grad_of(t)); }
 
 static void get_placement(lua_State *L, fl_tensor *t)

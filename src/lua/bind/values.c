@@ -52,14 +52,13 @@ fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
     const fl_placement *all = fl_placement_everywhere(t->meta->placement);
     if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
     fl_tensor *whole;
-    bool recording = fl_grad_enabled;
-    fl_grad_enabled = false;
+    bool recording = fl_record_pause();
     fl_status status = fl_to_global(&whole, t, all, fl_nd_sbp_fill(FL_B, all->ndim), NULL);
     if (status == FL_OK) {
         status = fl_host_part(out, whole);
         fl_tensor_unref(whole);
     }
-    fl_grad_enabled = recording;
+    fl_record_resume(recording);
     return status;
 }
 
@@ -71,10 +70,7 @@ fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *t)
         *out = host;
         return FL_OK;
     }
-    bool recording = fl_grad_enabled;
-    fl_grad_enabled = false;
-    fl_status status = FL_CALL(out, contiguous, fl_of(host));
-    fl_grad_enabled = recording;
+    fl_status status = FL_CALL_UNRECORDED(out, contiguous, fl_of(host));
     fl_tensor_unref(host);
     FL_TRY(status);
     status = fl_tensor_wait(*out);
@@ -317,10 +313,9 @@ static fl_status copy_of(fl_tensor **out, fl_tensor *t, const fl_lua_options *o)
 static void push_copy(lua_State *L, fl_tensor *t, const fl_lua_options *o)
 {
     fl_box *box = fl_lua_new_box(L);
-    bool recording = fl_grad_enabled;
-    fl_grad_enabled = false;
+    bool recording = fl_record_pause();
     fl_status status = copy_of(&box->tensor, t, o);
-    fl_grad_enabled = recording;
+    fl_record_resume(recording);
     FL_CHECK(L, status);
 }
 
