@@ -13,6 +13,7 @@
 #include "infer/infer.h"
 #include "value/random.h"
 #include "ranks/shared.h"
+#include "ranks/comm.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -302,6 +303,8 @@ static bool run_flat(const call *c)
     return true;
 }
 
+fl_generator fl_dispatch_draw(const fl_meta *meta) { return fl_random_draw(!meta->is_local && !fl_comm_forbidden); }
+
 static fl_status run_kernel(const call *c)
 {
     if (c->plan->flat && FL_LIKELY(run_flat(c))) return FL_OK;
@@ -314,7 +317,7 @@ static fl_status run_kernel(const call *c)
     fl_kernel k = {c->op, c->op->name, c->op->row, c->attrs, views, views + c->nin, c->nin, c->nout, 0, 0};
     fill_views(k.in, k.out, c);
     if (c->op->flags & FL_OP_RANDOM) {
-        fl_generator g = fl_random_draw(!c->out[0]->meta->is_local);
+        fl_generator g = fl_dispatch_draw(c->out[0]->meta);
         k.seed = g.seed;
         k.counter = g.counter;
     }
@@ -332,7 +335,7 @@ static fl_status run_kernel(const call *c)
 /* A rank without a part counts the op all the same: counters agree on all ranks. */
 static void skip_draw(const call *c)
 {
-    if (c->op->flags & FL_OP_RANDOM) fl_random_draw(!c->out[0]->meta->is_local);
+    if (c->op->flags & FL_OP_RANDOM) fl_dispatch_draw(c->out[0]->meta);
 }
 
 /* ---- outputs ---- */

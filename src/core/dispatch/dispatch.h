@@ -5,6 +5,7 @@
 #define FL_DISPATCH_H
 
 #include "op/op.h"
+#include "value/random.h"
 #include "memory/tensor.h"
 
 /* The way of every op: see dispatch.c. out: op->nout slots, set on success, one reference each. */
@@ -12,6 +13,10 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
 
 /* Elementwise op whose result goes into operand 0 (x:add_(y)); out[0] is operand 0 with one more reference. */
 fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
+
+/* What a random op on tensors of this meta draws with; every rank of a global tensor calls it. What a rank draws while it is
+** alone (flow.on_rank) is put back afterwards, so it is not agreed. */
+fl_generator fl_dispatch_draw(const fl_meta *meta);
 
 /* FL_CALL(&y, mul, fl_of(a), fl_of_number(2)): default attributes. */
 #define FL_CALL(out, ident, ...) FL_CALL_WITH(out, NULL, ident, __VA_ARGS__)

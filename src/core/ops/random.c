@@ -511,7 +511,7 @@ static fl_status body_dropout(fl_tensor **out, const fl_operand *in, int nin, co
         *out = fl_tensor_ref(in[0].tensor);
         return FL_OK;
     }
-    fl_generator g = fl_random_draw(!in[0].tensor->meta->is_local);
+    fl_generator g = fl_dispatch_draw(in[0].tensor->meta);
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(dropout_apply));
     fl_attr_set_number(&attrs, 0, p);

@@ -75,11 +75,11 @@ void fl_random_agree(fl_generator g)
 
 void fl_manual_seed(uint64_t seed) { fl_random_agree((fl_generator){seed, 0}); }
 
-fl_generator fl_random_draw(bool counted)
+fl_generator fl_random_draw(bool agreed)
 {
     fl_generator *g = fl_generator_current(), now = *g;
     g->counter++;
-    if (!counted) return now;
+    if (!agreed) return now;
     drawn = (drawn ^ now.seed) * 0x9e3779b97f4a7c15u;
     drawn = ((drawn ^ drawn >> 32) + now.counter + 1) * 0xbf58476d1ce4e5b9u;
     drawn ^= drawn >> 29;

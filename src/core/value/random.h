@@ -24,8 +24,9 @@ fl_generator *fl_generator_current(void);
 fl_generator *fl_generator_use(fl_generator *g);
 void fl_manual_seed(uint64_t seed);     /* fl_random_agree, counter 0 */
 
-/* What an op draws with: the current generator, which counts the op. Every rank of a global tensor calls it. */
-fl_generator fl_random_draw(bool global);
+/* What an op draws with: the current generator, which counts the op. agreed: every rank of the world draws now, and
+** fl_random_drawn covers it. */
+fl_generator fl_random_draw(bool agreed);
 /* All draws for global tensors in one number: equal on ranks that drew the same since they agreed. */
 uint64_t fl_random_drawn(void);
 /* The current generator goes on from g, and nothing has been drawn before. All ranks call it. */
