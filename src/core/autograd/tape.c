@@ -496,7 +496,7 @@ bool fl_autograd_is_leaf(const fl_tensor *t)
 const char *fl_autograd_node_name(const fl_tensor *t)
 {
     const fl_autograd *a = t->autograd;
-    if (a && fl_autograd_view_wants(t)) return a->link->op->name;
+    if (a && view_wants(t)) return a->link->op->name;
     return a && a->node ? a->node->op->name : NULL;
 }
 

@@ -54,7 +54,7 @@ fl_status fl_cast_record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, f
     }
     if (wanted) status = fl_recorder_now->record(op, &in, 1, attrs, out, 1);
     if (status == FL_OK && (*out)->storage == x->storage && fl_dtype_is_float(x->meta->dtype))
-        status = fl_recorder_now->note_view(*out, x, op, attrs);
+        status = fl_record_view(*out, x, op, attrs);
     if (status != FL_OK) fl_tensor_unref(*out);
     return status;
 }

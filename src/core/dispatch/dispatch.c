@@ -488,7 +488,7 @@ static fl_status execute(call *c)
     if (FL_UNLIKELY(fl_record_wanted(c->op, c->in, c->nin)))
         status = fl_recorder_now->record(c->op, c->in, c->nin, c->attrs, c->out, c->nout);
     if (made && status == FL_OK && fl_dtype_is_float(c->out[0]->meta->dtype) && c->plan->in[0] == c->in[0].tensor->meta)
-        status = fl_recorder_now->note_view(c->out[0], c->in[0].tensor, c->op, c->attrs);
+        status = fl_record_view(c->out[0], c->in[0].tensor, c->op, c->attrs);
     if (status != FL_OK) release_outputs(c, c->nout);
     return status;
 }

@@ -48,6 +48,12 @@ static inline bool fl_record_wanted(const fl_op *op, const fl_operand *in, int n
     return false;
 }
 
+/* `view` was just made from `base`. */
+static inline fl_status fl_record_view(fl_tensor *view, fl_tensor *base, const fl_op *op, const fl_attrs *attrs)
+{
+    return fl_recorder_now ? fl_recorder_now->note_view(view, base, op, attrs) : FL_OK;
+}
+
 /* A stretch in which ops are not recorded: what it returns is given back at its end. */
 static inline bool fl_record_pause(void)
 {
