@@ -44,7 +44,7 @@ static size_t below(random_state *r, size_t n) { return (size_t)(next_random(r) 
 static int pipes[MOST][MOST][2];        /* [from][to] */
 static int rank, ranks;
 static pid_t pids[MOST];
-static unsigned char cards[MOST][FL_SHARED_CARD];
+static unsigned char handshakes[MOST][FL_SHARED_HANDSHAKE];
 
 /* Everybody's bytes to everybody, around shared memory. */
 static bool exchange(void *all, const void *mine, size_t bytes)
@@ -63,12 +63,12 @@ static void everybody(void)
 
 static void share(void)
 {
-    unsigned char card[FL_SHARED_CARD];
-    CHECK(fl_shared_create(card, rank, ranks));
-    CHECK(exchange(cards, card, sizeof card));
+    unsigned char handshake[FL_SHARED_HANDSHAKE];
+    CHECK(fl_shared_create(handshake, rank, ranks));
+    CHECK(exchange(handshakes, handshake, sizeof handshake));
     for (int i = 0; i < ranks; i++) {
         bool same_host = false;
-        CHECK(fl_shared_attach(i, cards[i], &same_host) && same_host && fl_shared_has(i));
+        CHECK(fl_shared_attach(i, handshakes[i], &same_host) && same_host && fl_shared_has(i));
     }
 }
 
@@ -117,21 +117,21 @@ static void with_ranks(int count, void (*body)(void))
 
 static void one_rank_has_no_arena(void)
 {
-    unsigned char card[FL_SHARED_CARD];
+    unsigned char handshake[FL_SHARED_HANDSHAKE];
     bool same_host = false;
-    CHECK(!fl_shared_create(card, 0, 1));
-    CHECK(!fl_shared_attach(0, card, &same_host) && same_host);
-    CHECK(!fl_shared_has(0) && fl_arena_take(4096) == NULL && !fl_arena_owns(card) && !fl_arena_owns(NULL));
+    CHECK(!fl_shared_create(handshake, 0, 1));
+    CHECK(!fl_shared_attach(0, handshake, &same_host) && same_host);
+    CHECK(!fl_shared_has(0) && fl_arena_take(4096) == NULL && !fl_arena_owns(handshake) && !fl_arena_owns(NULL));
     CHECK(fl_journal_own != NULL && fl_journal_of(0) == NULL && !fl_rank_is_dead(0));
 }
 
 static void small_limits(void)
 {
-    unsigned char card[FL_SHARED_CARD];
+    unsigned char handshake[FL_SHARED_HANDSHAKE];
     struct rlimit limit = {64 * MIB, RLIM_INFINITY};
-    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0 && !fl_shared_create(card, 0, 2) && fl_arena_take(4096) == NULL);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0 && !fl_shared_create(handshake, 0, 2) && fl_arena_take(4096) == NULL);
     limit.rlim_cur = RLIM_INFINITY;
-    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0 && fl_shared_create(card, 0, 2));
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0 && fl_shared_create(handshake, 0, 2));
 }
 enum { SEAL_EXEC = 0x20 };      /* F_SEAL_EXEC, since Linux 6.3 */
 
@@ -156,11 +156,11 @@ static bool mapped_without_x(void)
 
 static void looked_at(void)
 {
-    unsigned char card[FL_SHARED_CARD];
+    unsigned char handshake[FL_SHARED_HANDSHAKE];
     struct stat s;
     int arenas = 0;
     umask(0);
-    CHECK(fl_shared_create(card, 0, 2) && mapped_without_x());
+    CHECK(fl_shared_create(handshake, 0, 2) && mapped_without_x());
     DIR *folder = opendir("/proc/self/fd");
     for (struct dirent *e; folder && (e = readdir(folder));) {
         char target[64] = "";
@@ -179,7 +179,7 @@ static void an_arena_is_its_users_alone_and_data(void) { with_ranks(1, looked_at
 
 static void a_limit_on_files_is_kept(void) { with_ranks(1, small_limits); }
 
-/* ---- arenas and cards ---- */
+/* ---- arenas and handshakes ---- */
 
 static void see_each_other(void)
 {
@@ -197,38 +197,38 @@ static void see_each_other(void)
 }
 static void blocks_are_seen_by_peers(void) { with_ranks(3, see_each_other); }
 
-static bool attaches(const unsigned char *card, bool *same_host) { return fl_shared_attach(1 - rank, card, same_host); }
+static bool attaches(const unsigned char *handshake, bool *same_host) { return fl_shared_attach(1 - rank, handshake, same_host); }
 
-/* A byte of a card that is wrong makes it another host's or nobody's, never a mapping of something else. */
-static void try_bad_cards(void)
+/* A byte of a handshake that is wrong makes it another host's or nobody's, never a mapping of something else. */
+static void try_bad_handshakes(void)
 {
-    unsigned char card[FL_SHARED_CARD], bad[FL_SHARED_CARD];
+    unsigned char handshake[FL_SHARED_HANDSHAKE], bad[FL_SHARED_HANDSHAKE];
     bool same_host;
-    CHECK(fl_shared_create(card, rank, ranks) && exchange(cards, card, sizeof card));
+    CHECK(fl_shared_create(handshake, rank, ranks) && exchange(handshakes, handshake, sizeof handshake));
     memset(bad, 0, sizeof bad);
     CHECK(!attaches(bad, &same_host) && !same_host);
     int others = 0, strangers = 0;
     for (size_t i = 0; i < sizeof bad; i++) {
-        memcpy(bad, cards[1 - rank], sizeof bad);
+        memcpy(bad, handshakes[1 - rank], sizeof bad);
         bad[i] ^= 0x5a;
-        if (attaches(bad, &same_host)) CHECK(bad[i] == 0x5a);       /* behind the card's end */
+        if (attaches(bad, &same_host)) CHECK(bad[i] == 0x5a);       /* behind the handshake's end */
         else if (same_host) strangers++;
         else others++;
     }
     CHECK(others >= 36 && strangers >= 24);
     everybody();
 }
-static void cards_that_do_not_fit(void) { with_ranks(2, try_bad_cards); }
+static void handshakes_that_do_not_fit(void) { with_ranks(2, try_bad_handshakes); }
 
 static void refuse_to_be_opened(void)
 {
-    unsigned char card[FL_SHARED_CARD];
+    unsigned char handshake[FL_SHARED_HANDSHAKE];
     bool same_host = false, root = geteuid() == 0;
-    CHECK(fl_shared_create(card, rank, ranks));
+    CHECK(fl_shared_create(handshake, rank, ranks));
     if (rank == 1) CHECK(prctl(PR_SET_DUMPABLE, 0) == 0);
-    CHECK(exchange(cards, card, sizeof card));
+    CHECK(exchange(handshakes, handshake, sizeof handshake));
     if (rank == 0 && root) CHECK(setresuid(65534, 65534, 65534) == 0);
-    if (rank == 0) CHECK(!fl_shared_attach(1, cards[1], &same_host) && same_host && !fl_shared_has(1));
+    if (rank == 0) CHECK(!fl_shared_attach(1, handshakes[1], &same_host) && same_host && !fl_shared_has(1));
     everybody();
 }
 static void memory_that_cannot_be_opened(void) { with_ranks(2, refuse_to_be_opened); }
@@ -349,9 +349,9 @@ static void blocks_do_not_overlap(void) { with_ranks(2, allocate_at_random); }
 
 static void fill_it(void)
 {
-    unsigned char card[FL_SHARED_CARD];
+    unsigned char handshake[FL_SHARED_HANDSHAKE];
     struct rlimit limit = {1024 * MIB + 4 * 16 * MIB, RLIM_INFINITY};
-    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0 && fl_shared_create(card, 0, 2));
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0 && fl_shared_create(handshake, 0, 2));
     void *blocks[100], *small[100];
     int count = 0, smalls = 0;
     while (count < 100 && (blocks[count] = fl_arena_take(4 * MIB))) count++;
@@ -516,15 +516,15 @@ static size_t make_entry(fl_entry *e, unsigned char *data, const fl_group *g, in
     memset(e, 0, sizeof *e);
     e->sequence = g->sequence;
     e->fingerprint = next_random(&r);
-    e->doing.shape.ndim = 2;
-    e->doing.shape.dims[1] = (int64_t)below(&r, 1000);
+    e->collective.shape.ndim = 2;
+    e->collective.shape.dims[1] = (int64_t)below(&r, 1000);
     e->tag = next_random(&r);
     e->in = next_random(&r);
     e->out = next_random(&r);
-    snprintf(e->doing.where, sizeof e->doing.where, "train.lua:%d", of);
+    snprintf(e->collective.where, sizeof e->collective.where, "train.lua:%d", of);
     if (below(&r, 5) == 0) {
         e->flags = FL_ENTRY_POISONED;
-        snprintf(e->news, sizeof e->news, "bad news %d", (int)below(&r, 1000));
+        snprintf(e->error, sizeof e->error, "bad error %d", (int)below(&r, 1000));
     }
     e->bytes = (uint32_t)(below(&r, 3) ? below(&r, 64) : below(&r, FL_EAGER_BYTES + 1));
     for (size_t i = 0; i < e->bytes; i += 8) {
@@ -537,8 +537,8 @@ static size_t make_entry(fl_entry *e, unsigned char *data, const fl_group *g, in
 static bool entries_equal(const fl_entry *a, const fl_entry *b)
 {
     return a->sequence == b->sequence && a->fingerprint == b->fingerprint && a->flags == b->flags && a->bytes == b->bytes &&
-           a->tag == b->tag && a->in == b->in && a->out == b->out && !memcmp(&a->doing, &b->doing, sizeof a->doing) &&
-           !strcmp(a->news, b->news);
+           a->tag == b->tag && a->in == b->in && a->out == b->out && !memcmp(&a->collective, &b->collective, sizeof a->collective) &&
+           !strcmp(a->error, b->error);
 }
 
 static void meet_once(fl_group *g)
@@ -740,7 +740,7 @@ int main(void)
     RUN(a_limit_on_files_is_kept);
     RUN(an_arena_is_its_users_alone_and_data);
     RUN(blocks_are_seen_by_peers);
-    RUN(cards_that_do_not_fit);
+    RUN(handshakes_that_do_not_fit);
     RUN(memory_that_cannot_be_opened);
     RUN(sharing_can_be_given_up);
     RUN(blocks_do_not_overlap);

@@ -24,7 +24,7 @@ typedef struct job {
     stream *other;
     int event;
     int64_t ticket;
-    int nap;                    /* microseconds */
+    int back_off;                    /* microseconds */
 } job;
 
 struct stream {
@@ -47,7 +47,7 @@ static int64_t combined(int64_t x, int64_t factor, int64_t y) { return (int64_t)
 
 static void run_job(stream *s, const job *j)
 {
-    if (j->nap) usleep((useconds_t)j->nap);
+    if (j->back_off) usleep((useconds_t)j->back_off);
     if (j->out) *j->out = combined(j->in[0][0], j->factor, j->in[1][0]);
     else if (j->other) while (LOAD(j->other->done[j->event]) < j->ticket) usleep(1);
     else STORE(s->done[j->event], j->ticket);
@@ -108,14 +108,14 @@ static int threaded;
 typedef struct work {
     int out, in[2];
     int64_t factor;
-    int nap;
+    int back_off;
     stream *where;              /* NULL: the host */
 } work;
 
 static fl_status run_work(void *payload)
 {
     const work *w = payload;
-    job j = {.out = &values[w->out], .in = {&values[w->in[0]], &values[w->in[1]]}, .factor = w->factor, .nap = w->nap};
+    job j = {.out = &values[w->out], .in = {&values[w->in[0]], &values[w->in[1]]}, .factor = w->factor, .back_off = w->back_off};
     if (w->where) issue(w->where, j);
     else run_job(NULL, &j);
     return FL_OK;
@@ -134,7 +134,7 @@ static int below(int n)
 static void push_random(int lanes)
 {
     int lane = below(lanes);
-    work w = {.out = below(VALUES), .factor = below(7) - 3, .nap = below(60) ? 0 : below(60), .where = lane < STREAMS ? &streams[lane] : NULL};
+    work w = {.out = below(VALUES), .factor = below(7) - 3, .back_off = below(60) ? 0 : below(60), .where = lane < STREAMS ? &streams[lane] : NULL};
     do w.in[0] = below(VALUES); while (w.in[0] == w.out);
     do w.in[1] = below(VALUES); while (w.in[1] == w.out || w.in[1] == w.in[0]);
     fl_var *reads[] = {&vars[w.in[0]], &vars[w.in[1]]}, *writes[] = {&vars[w.out]};
@@ -227,7 +227,7 @@ static void waiting_while_issuing_completes_no_later_op(void)
     CHECK(fl_engine_push(&t) == FL_OK);
     w.out = 0;
     w.factor = 3;
-    w.nap = 20000;
+    w.back_off = 20000;
     t.run = run_waiting;
     writes[0] = &vars[0];
     oracle[0] = combined(oracle[2], 3, oracle[3]);
@@ -243,7 +243,7 @@ static void memory_is_handed_over_in_order(void)
     fl_var var = {0}, target = {0};
     work w = {.out = 0};
     block = 5;
-    job slow = {.out = &copy, .in = {&block, &block}, .factor = 1, .nap = 20000};
+    job slow = {.out = &copy, .in = {&block, &block}, .factor = 1, .back_off = 20000};
     issue(&streams[1], slow);                           /* reads block, later */
     fl_var *reads[] = {&var}, *writes[] = {&target};
     fl_task t = {.name = "read", .run = run_work, .payload = &w, .payload_size = sizeof w, .reads = reads, .writes = writes,

@@ -197,11 +197,11 @@ static fl_status apply_copy(fl_tensor **out, fl_tensor *x, const fl_meta *to)
 }
 
 /* m with its placement's CPUs. */
-static fl_status cpu_twin(const fl_meta **out, const fl_meta *m)
+static fl_status meta_on_cpu(const fl_meta **out, const fl_meta *m)
 {
-    const fl_placement *twin;
-    FL_TRY(fl_placement_on_cpu(&twin, m->placement));
-    return fl_meta_get(out, m->dtype, &m->shape, twin, m->nd_sbp, false);
+    const fl_placement *counterpart;
+    FL_TRY(fl_placement_on_cpu(&counterpart, m->placement));
+    return fl_meta_get(out, m->dtype, &m->shape, counterpart, m->nd_sbp, false);
 }
 
 /* A move between parts that lie on a device, by way of the CPUs. */
@@ -209,8 +209,8 @@ static fl_status apply_staged(fl_tensor **out, fl_tensor *x, fl_move *move, cons
 {
     const fl_meta *before = NULL, *after = NULL;
     fl_tensor *in = NULL, *moved = NULL;
-    fl_status status = cpu_twin(&before, x->meta);
-    if (status == FL_OK) status = cpu_twin(&after, to);
+    fl_status status = meta_on_cpu(&before, x->meta);
+    if (status == FL_OK) status = meta_on_cpu(&after, to);
     if (status == FL_OK) status = apply_copy(&in, x, before);
     if (status == FL_OK) status = apply_move(&moved, in, move, after);
     if (status == FL_OK) status = apply_copy(out, moved, to);

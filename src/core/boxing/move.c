@@ -235,13 +235,13 @@ static int64_t part_numel(const geometry *g, const fl_placement *p, fl_nd_sbp s)
 
 static void describe(fl_move *m, const geometry *g, const fl_meta *from)
 {
-    strncpy(m->doing.name, fl_box_kind_name(m->kind), FL_DOING_TEXT - 1);
-    m->doing.shape = from->shape;
-    m->doing.dtype = (uint8_t)from->dtype;
-    m->doing.from = g->before;
-    m->doing.to = g->step->after;
+    strncpy(m->collective.name, fl_box_kind_name(m->kind), FL_COLLECTIVE_NAME - 1);
+    m->collective.shape = from->shape;
+    m->collective.dtype = (uint8_t)from->dtype;
+    m->collective.from = g->before;
+    m->collective.to = g->step->after;
     m->tag = g->p->hash * 31 + g->q->hash;
-    m->fingerprint = fl_fingerprint(&m->doing, m->tag);
+    m->fingerprint = fl_fingerprint(&m->collective, m->tag);
 }
 
 /* Where the members of m's group leave their mark. */
@@ -321,12 +321,12 @@ fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_wi
     fl_move *m = calloc(1, sizeof *m);
     if (!m) return out_of_memory();
     *m = (fl_move){.kind = FL_BOX_EXCHANGE, .dtype = whole->dtype};
-    strncpy(m->doing.name, back ? "global to local" : "local to global", FL_DOING_TEXT - 1);
-    m->doing.shape = whole->shape;
-    m->doing.dtype = (uint8_t)whole->dtype;
-    m->doing.from = m->doing.to = whole->nd_sbp;
+    strncpy(m->collective.name, back ? "global to local" : "local to global", FL_COLLECTIVE_NAME - 1);
+    m->collective.shape = whole->shape;
+    m->collective.dtype = (uint8_t)whole->dtype;
+    m->collective.from = m->collective.to = whole->nd_sbp;
     m->tag = whole->placement->hash;
-    m->fingerprint = fl_fingerprint(&m->doing, m->tag);
+    m->fingerprint = fl_fingerprint(&m->collective, m->tag);
     fl_status status = fl_group_get(&m->group, whole->placement->ranks, whole->placement->count);
     if (status == FL_OK) status = find_mark(m, whole->placement, whole->placement);
     if (status == FL_OK) status = find_parts(m, whole, windows, back);

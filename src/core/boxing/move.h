@@ -23,7 +23,7 @@ typedef struct fl_move {
     int64_t in_numel, out_numel;    /* of this rank's parts */
     fl_sbp filled;              /* what the pulls leave out gets the identity of this partial first; 0: they leave nothing out */
     fl_region_list pulls, pushes;   /* an all-reduce has none */
-    fl_doing doing;             /* what the meeting says, and its fingerprint */
+    fl_collective collective;             /* what the meeting says, and its fingerprint */
     uint64_t tag, fingerprint;
 } fl_move;
 

@@ -294,15 +294,15 @@ static size_t share_of(size_t *start, const trip *t, int i)
 /* Everybody sends everybody its share, or what it has made of its own. */
 static fl_status exchange_shares(const trip *t, bool results)
 {
-    fl_parcel sent[t->members], received[t->members];
+    fl_segment sent[t->members], received[t->members];
     int sends = 0, receives = 0;
     size_t start, own, mine = share_of(&own, t, t->me);
     for (int i = 0; i < t->members; i++) {
         size_t bytes = share_of(&start, t, i);
         if (i == t->me) continue;
-        if (results ? mine : bytes) sent[sends++] = (fl_parcel){i, results ? t->out + own : (char *)t->in + start, results ? mine : bytes};
+        if (results ? mine : bytes) sent[sends++] = (fl_segment){i, results ? t->out + own : (char *)t->in + start, results ? mine : bytes};
         if (results ? bytes : mine)
-            received[receives++] = (fl_parcel){i, results ? t->out + start : t->received + (size_t)i * share_bytes(t), results ? bytes : mine};
+            received[receives++] = (fl_segment){i, results ? t->out + start : t->received + (size_t)i * share_bytes(t), results ? bytes : mine};
     }
     return t->device->comm->exchange(t->handle, sent, sends, received, receives);
 }
@@ -318,37 +318,37 @@ static fl_status go_shares(const trip *t)
 }
 
 /* What goes to member i: packed at `scratch`, or where it lies. */
-static fl_status address_push(fl_parcel *parcel, const trip *t, int i, char *scratch)
+static fl_status address_push(fl_segment *segment, const trip *t, int i, char *scratch)
 {
     const fl_region_list *pushes = &t->move->pushes;
     bool packs = scratch_for(t, i, true) > 0;
-    *parcel = (fl_parcel){.peer = i, .data = scratch};
+    *segment = (fl_segment){.peer = i, .data = scratch};
     for (int k = 0; k < pushes->count; k++) {
         const fl_region *r = &pushes->at[k];
         if (r->peer != i) continue;
-        if (packs) FL_TRY(pack(t, scratch + parcel->bytes, r));
-        else parcel->data = (char *)t->in + r->from * (int64_t)t->item;
-        parcel->bytes += bytes_of(t, r);
+        if (packs) FL_TRY(pack(t, scratch + segment->bytes, r));
+        else segment->data = (char *)t->in + r->from * (int64_t)t->item;
+        segment->bytes += bytes_of(t, r);
     }
     return FL_OK;
 }
 
-static void address_pull(fl_parcel *parcel, const trip *t, int i, char *scratch)
+static void address_pull(fl_segment *segment, const trip *t, int i, char *scratch)
 {
     const fl_region_list *pulls = &t->move->pulls;
     bool direct = scratch_for(t, i, false) == 0;
-    *parcel = (fl_parcel){.peer = i, .data = scratch};
+    *segment = (fl_segment){.peer = i, .data = scratch};
     for (int k = 0; k < pulls->count; k++) {
         const fl_region *r = &pulls->at[k];
         if (r->peer != i) continue;
-        if (direct) parcel->data = t->out + r->to * (int64_t)t->item;
-        parcel->bytes += bytes_of(t, r);
+        if (direct) segment->data = t->out + r->to * (int64_t)t->item;
+        segment->bytes += bytes_of(t, r);
     }
 }
 
 static fl_status go_regions(const trip *t)
 {
-    fl_parcel sent[t->members], received[t->members];
+    fl_segment sent[t->members], received[t->members];
     const char *parts[t->members];
     fl_region regions[t->move->pulls.count + 1];
     char *send_at = t->sent, *receive_at = t->received;
@@ -387,29 +387,29 @@ static fl_status go(const trip *t)
 typedef struct meeting {
     fl_group *group;
     fl_entry entry;
-    char poison[FL_NEWS_TEXT + 32];     /* whose input is missing and why; "": nobody's */
+    char poison[FL_ERROR_TEXT + 32];     /* whose input is missing and why; "": nobody's */
 } meeting;
 
 static fl_status meet_here(void *context)
 {
     meeting *at = context;
     char none[1] = {0};
-    FL_TRY(fl_meet(at->group, &at->entry, none, 0, 0));
-    if (fl_met_poison(at->group) != FL_OK) snprintf(at->poison, sizeof at->poison, "%s", fl_message());
+    FL_TRY(fl_group_meet(at->group, &at->entry, none, 0, 0));
+    if (fl_group_poison(at->group) != FL_OK) snprintf(at->poison, sizeof at->poison, "%s", fl_message());
     return FL_OK;
 }
 
 /* obstacle: FL_OK, or what this rank could not do for the step: all hear of it, as of an input that is missing. */
 static fl_status meet(meeting *at, const fl_move *m, const fl_var *in, fl_status obstacle)
 {
-    char where[FL_WHERE_TEXT] = "", news[FL_NEWS_TEXT];
-    snprintf(news, sizeof news, "%s", obstacle == FL_OK ? "" : fl_message());
+    char where[FL_WHERE_TEXT] = "", error[FL_ERROR_TEXT];
+    snprintf(error, sizeof error, "%s", obstacle == FL_OK ? "" : fl_message());
     *at = (meeting){.group = m->group};
     if (fl_engine_where) fl_engine_where(where, sizeof where);
     fl_progress progress = fl_move_progress(m);
     fl_move_entry(&at->entry, m, where, &progress, in);
-    if (obstacle != FL_OK) fl_entry_poison(&at->entry, news);
-    return fl_comm_run(m->doing.name, meet_here, at);
+    if (obstacle != FL_OK) fl_entry_poison(&at->entry, error);
+    return fl_comm_run(m->collective.name, meet_here, at);
 }
 
 fl_status fl_move_is_direct(bool *direct, const fl_move *m, const fl_device *device)
@@ -419,7 +419,7 @@ fl_status fl_move_is_direct(bool *direct, const fl_move *m, const fl_device *dev
     meeting at;
     *direct = true;
     if (!m->group) return FL_OK;
-    FL_TRY(fl_comm_allowed(&m->doing));
+    FL_TRY(fl_comm_allowed(&m->collective));
     if (!fl_device_group_known(m->group)) FL_TRY(meet(&at, m, &clean, FL_OK));
     FL_TRY(fl_device_group_get(&handle, m->group, device));
     *direct = handle != NULL;
@@ -434,16 +434,16 @@ static fl_status run_trip(void *payload)
     const fl_device_comm *comm = t->device->comm;
     FL_TRY(t->device->enter(t->device->own, t->handle ? FL_QUEUE_COMM : FL_QUEUE_COMPUTE));
     if (!t->handle) return go(t);
-    fl_doing doing = t->move->doing;
-    if (fl_engine_where) fl_engine_where(doing.where, sizeof doing.where);
-    FL_TRY(comm->begin(t->handle, &doing));
+    fl_collective collective = t->move->collective;
+    if (fl_engine_where) fl_engine_where(collective.where, sizeof collective.where);
+    FL_TRY(comm->begin(t->handle, &collective));
     return comm->end(t->handle, go(t));
 }
 
 static fl_status push(trip *t, fl_move *m, fl_var *out, fl_var *in)
 {
     fl_var *reads[] = {in, &m->busy};
-    fl_task task = {.name = m->doing.name, .run = run_trip, .payload = t, .payload_size = sizeof *t, .reads = reads, .writes = &out,
+    fl_task task = {.name = m->collective.name, .run = run_trip, .payload = t, .payload_size = sizeof *t, .reads = reads, .writes = &out,
                     .read_count = 2, .write_count = 1, .flags = t->handle ? FL_TASK_NO_SKIP : 0,
                     .lane = t->device->lane(t->device->own, t->handle ? FL_QUEUE_COMM : FL_QUEUE_COMPUTE)};
     return fl_engine_push(&task);
@@ -452,7 +452,7 @@ static fl_status push(trip *t, fl_move *m, fl_var *out, fl_var *in)
 /* Nothing moves: the output is missing as the input of some rank was. */
 static void spoil(const meeting *at, fl_var *out, const fl_var *in)
 {
-    fl_poison *p = fl_poison_late(FL_ERR_STATE, at->entry.doing.name, at->entry.doing.where, at->poison, fl_poison_of(in));
+    fl_poison *p = fl_poison_late(FL_ERR_STATE, at->entry.collective.name, at->entry.collective.where, at->poison, fl_poison_of(in));
     fl_poison_put(out, p);
     fl_poison_unref(p);
     fl_var_bump(out);
@@ -462,7 +462,7 @@ static void spoil(const meeting *at, fl_var *out, const fl_var *in)
 static fl_status meet_and_push(trip *t, fl_move *m, fl_var *out, fl_var *in)
 {
     meeting at;
-    fl_status status = fl_doubts_settle(in);
+    fl_status status = fl_pending_settle(in);
     if (status == FL_OK) status = t->device->enter(t->device->own, FL_QUEUE_COMM);
     if (status == FL_OK) status = take_scratch(t);
     status = meet(&at, m, in, status);
@@ -478,7 +478,7 @@ fl_status fl_move_push_device(fl_move *m, fl_tensor *out, fl_tensor *in)
               .item = fl_dtype_size(m->dtype), .out = fl_tensor_data(out), .in = fl_tensor_data(in)};
     FL_TRY(fl_device_get(&t.device, out->storage->device));
     if (!m->group) return push(&t, m, &out->storage->var, &in->storage->var);
-    FL_TRY(fl_comm_allowed(&m->doing));
+    FL_TRY(fl_comm_allowed(&m->collective));
     FL_TRY(fl_device_group_get(&t.handle, m->group, t.device));
     assert(t.handle);
     fl_move_counted.direct++;

@@ -161,8 +161,8 @@ static void combine_regions(char *out, const char *const *ins, const fl_region *
 /* Where the pulls find the part of member i. */
 static const char *part_of(const fl_move *m, int i)
 {
-    const fl_entry *e = fl_met(m->group, i);
-    return e->bytes ? fl_met_data(m->group, i) : fl_shared_address(m->group->ranks[i], e->in);
+    const fl_entry *e = fl_group_entry(m->group, i);
+    return e->bytes ? fl_group_entry_data(m->group, i) : fl_shared_address(m->group->ranks[i], e->in);
 }
 
 /* Regions of one place are put in at once; they come from parts of one window, so they have the same rows. */
@@ -198,7 +198,7 @@ static void all_reduce_shown(const fl_move *m, char *out)
     int count = m->group->count;
     const void *ins[count];
     void *outs[1] = {out};
-    for (int i = 0; i < count; i++) ins[i] = fl_met_data(m->group, i);
+    for (int i = 0; i < count; i++) ins[i] = fl_group_entry_data(m->group, i);
     fl_cpu_combine(m->dtype)(outs, 1, ins, count, m->in_numel, m->reduce, false);
 }
 
@@ -219,7 +219,7 @@ static void combine_pieces(void *context, int64_t begin, int64_t end)
     const void *ins[g->count];
     void *outs[g->count];
     for (int i = 0; i < g->count; i++) {
-        const fl_entry *e = fl_met(g, i);
+        const fl_entry *e = fl_group_entry(g, i);
         ins[i] = (const char *)fl_shared_address(g->ranks[i], e->in) + (s->start + at) * item;
         outs[i] = (char *)fl_shared_address(g->ranks[i], e->out) + (s->start + at) * item;
     }
@@ -244,7 +244,7 @@ static fl_status move_shared(const fl_move *m, char *out)
     const char *parts[g->count];
     int i = 0;
     do {
-        all_shown = all_shown && fl_met(g, i)->in == FL_PRIVATE;
+        all_shown = all_shown && fl_group_entry(g, i)->in == FL_PRIVATE;
         parts[i] = part_of(m, i);
     } while (++i < g->count);
     if (m->kind == FL_BOX_ALL_REDUCE && all_shown) all_reduce_shown(m, out);
@@ -292,11 +292,11 @@ static fl_status take_buffers(buffers *b, const fl_move *m)
     if (m->kind == FL_BOX_ALL_REDUCE) return FL_OK;
     if (m->kind != FL_BOX_ALL_GATHER) {
         b->sent = fl_scratch(0, (size_t)fl_region_counts(counts, starts, &m->pushes, members) * item + 1);
-        if (!b->sent) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->doing.name);
+        if (!b->sent) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->collective.name);
     }
     if (m->kind == FL_BOX_REDUCE_SCATTER) return FL_OK;
     b->received = fl_scratch(1, (size_t)fl_region_counts(counts, starts, &m->pulls, members) * item + 1);
-    return b->received ? FL_OK : fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->doing.name);
+    return b->received ? FL_OK : fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->collective.name);
 }
 
 static void pack_all(const fl_move *m, char *sent, const char *in)
@@ -346,7 +346,7 @@ static size_t address(fl_entry *e, const transfer *t)
 static bool is_shared(const fl_group *g)
 {
     for (int i = 0; i < g->count; i++)
-        if (fl_met(g, i)->flags & FL_ENTRY_PRIVATE) return false;
+        if (fl_group_entry(g, i)->flags & FL_ENTRY_PRIVATE) return false;
     return g->local;
 }
 
@@ -357,17 +357,17 @@ fl_progress fl_move_progress(const fl_move *m)
 
 void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, const fl_progress *progress, const fl_var *in)
 {
-    char news[FL_NEWS_TEXT];
+    char error[FL_ERROR_TEXT];
     e->flags = 0;
-    e->news[0] = '\0';
-    e->doing = m->doing;
+    e->error[0] = '\0';
+    e->collective = m->collective;
     e->tag = m->tag;
     e->drawn = progress->drawn;
     fl_entry_look_back(e, progress->trail);
     e->fingerprint = m->fingerprint;
-    memcpy(e->doing.where, where, FL_WHERE_TEXT);
+    memcpy(e->collective.where, where, FL_WHERE_TEXT);
     e->in = e->out = FL_PRIVATE;
-    if (fl_var_news(news, sizeof news, in)) fl_entry_poison(e, news);
+    if (fl_var_error(error, sizeof error, in)) fl_entry_poison(e, error);
 }
 
 /* A meeting of this step. b: takes the buffers of the transport; NULL: none are needed. */
@@ -375,8 +375,8 @@ static fl_status meet(fl_entry *mine, const transfer *t, size_t shown, buffers *
 {
     fl_group *g = t->move->group;
     if (b && take_buffers(b, t->move) != FL_OK) fl_entry_poison(mine, fl_message());
-    FL_TRY(fl_meet(g, mine, t->in, shown, 0));
-    return fl_met_poison(g);
+    FL_TRY(fl_group_meet(g, mine, t->in, shown, 0));
+    return fl_group_poison(g);
 }
 
 static fl_status run_with_others(const transfer *t)
@@ -415,9 +415,9 @@ fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in)
     bool alone = !m->group, brief = m->in_numel * (int64_t)fl_dtype_size(m->dtype) <= SHORT_BYTES;
     transfer t = {.move = m, .in = fl_tensor_data(in), .out = fl_tensor_data(out), .var = &in->storage->var};
     fl_var *reads[] = {&in->storage->var, &m->busy}, *writes[] = {&out->storage->var};
-    fl_task task = {.name = m->doing.name, .run = run_transfer, .payload = &t, .payload_size = sizeof t, .reads = reads,
+    fl_task task = {.name = m->collective.name, .run = run_transfer, .payload = &t, .payload_size = sizeof t, .reads = reads,
                     .writes = writes, .read_count = 2, .write_count = 1, .lane = alone ? FL_LANE_CPU : FL_LANE_COMM};
-    if (!alone) FL_TRY(fl_comm_allowed(&m->doing));
+    if (!alone) FL_TRY(fl_comm_allowed(&m->collective));
     if (!alone) t.progress = fl_move_progress(m);
     if (!alone && fl_engine_where) fl_engine_where(t.where, sizeof t.where);
     task.flags = alone ? FL_TASK_CHEAP : FL_TASK_NO_SKIP | (brief ? FL_TASK_SHORT : 0);

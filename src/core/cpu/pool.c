@@ -86,7 +86,7 @@ static double ns_of_taps(const fl_pool *p) { return NS_PER_TAP * (double)p->wind
 /* The taps of a window, in scratch memory. */
 static fl_status taps_open(fl_pool_taps *where, const fl_pool *p)
 {
-    const fl_stencil *w = &p->window;
+    const fl_window_geometry *w = &p->window;
     where->count = w->size[0] * w->size[1];
     where->row = fl_scratch(FL_KERNEL_SCRATCH, 2 * sizeof(int32_t) * (size_t)where->count);
     if (!where->row) return fl_fail(FL_ERR_MEMORY, "max_pool2d: out of memory for %lld taps", (long long)where->count);

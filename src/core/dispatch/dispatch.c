@@ -303,7 +303,7 @@ static bool run_flat(const call *c)
     return true;
 }
 
-fl_generator fl_dispatch_draw(const fl_meta *meta) { return fl_random_draw(!meta->is_local && !fl_comm_forbidden); }
+fl_generator fl_dispatch_draw(const fl_meta *meta) { return fl_random_draw(!meta->is_local && !fl_comm_refusal); }
 
 static fl_status run_kernel(const call *c)
 {
@@ -528,7 +528,7 @@ static uint64_t hash_numbers(const call *c)
 static __attribute__((noinline)) void note_in_history(const call *c)
 {
     const fl_plan *plan = c->plan;
-    if (FL_UNLIKELY(fl_comm_forbidden != NULL)) return;
+    if (FL_UNLIKELY(fl_comm_refusal != NULL)) return;
     fl_history_note(plan->history, plan->content, plan->number_operands | plan->numbers ? hash_numbers(c) : 0, word_plan, plan);
 }
 

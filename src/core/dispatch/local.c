@@ -21,7 +21,7 @@ typedef struct part_facts {
     int32_t dtype, ndim;
     int64_t dims[FL_MAX_NDIM];
     uint64_t hash;              /* of the data; 0: not asked for */
-    char news[FL_NEWS_TEXT];    /* why there are no data to hash; "": there are */
+    char error[FL_ERROR_TEXT];    /* why there are no data to hash; "": there are */
 } part_facts;
 
 /* The parts of all positions of a placement. */
@@ -53,10 +53,10 @@ static int project(const parts *all, int index, int axis)
     return index_of(all->p, coords);
 }
 
-static fl_status check_news(const parts *all)
+static fl_status check_errors(const parts *all)
 {
     for (int i = 0; i < all->p->count; i++)
-        if (all->at[i]->news[0]) return fl_fail(FL_ERR_STATE, "rank %d: %s", all->p->ranks[i], all->at[i]->news);
+        if (all->at[i]->error[0]) return fl_fail(FL_ERR_STATE, "rank %d: %s", all->p->ranks[i], all->at[i]->error);
     return FL_OK;
 }
 
@@ -86,12 +86,12 @@ static fl_status place_axis(parts *all, int axis)
     char text[FL_ND_SBP_TEXT];
     int64_t total = 0;
     for (int i = 0; i < all->p->count; i++) {
-        int twin = project(all, i, axis);
+        int counterpart = project(all, i, axis);
         int64_t size = all->at[i]->dims[axis];
-        if (size != all->at[twin]->dims[axis])
+        if (size != all->at[counterpart]->dims[axis])
             return fl_fail(FL_ERR_SHAPE, "to_global: as %s the parts of ranks %d and %d must be equally long along axis %d; they have %lld and %lld",
-                           fl_nd_sbp_text(text, all->sbp), all->p->ranks[twin], all->p->ranks[i], axis, (long long)all->at[twin]->dims[axis], (long long)size);
-        if (twin != i) all->windows[i].start[axis] = all->windows[twin].start[axis];
+                           fl_nd_sbp_text(text, all->sbp), all->p->ranks[counterpart], all->p->ranks[i], axis, (long long)all->at[counterpart]->dims[axis], (long long)size);
+        if (counterpart != i) all->windows[i].start[axis] = all->windows[counterpart].start[axis];
         else {
             all->windows[i].start[axis] = total;
             total += size;
@@ -111,11 +111,11 @@ static fl_status check_copies(const parts *all)
         fl_placement_coords(coords, all->p, i);
         for (int k = 0; k < all->p->ndim; k++)
             if (all->sbp.at[k] == FL_B) coords[k] = 0;
-        int twin = index_of(all->p, coords);
-        if (all->at[i]->hash == all->at[twin]->hash) continue;
+        int counterpart = index_of(all->p, coords);
+        if (all->at[i]->hash == all->at[counterpart]->hash) continue;
         return fl_fail(FL_ERR_VALUE, "to_global: ranks %d and %d hold different data, but %s means that both hold the same; "
                        "make it on one rank's terms (P, S) or, if the difference is meant, {check = false}",
-                       all->p->ranks[twin], all->p->ranks[i], fl_nd_sbp_text(text, all->sbp));
+                       all->p->ranks[counterpart], all->p->ranks[i], fl_nd_sbp_text(text, all->sbp));
     }
     return FL_OK;
 }
@@ -217,7 +217,7 @@ static fl_status parts_init(parts *all, const part_facts *facts, const fl_group 
     for (int i = 0; i < p->count && status == FL_OK; i++)
         for (int m = 0; m < group->count; m++)
             if (group->ranks[m] == p->ranks[i]) all->at[i] = &facts[m];
-    if (status == FL_OK) status = check_news(all);
+    if (status == FL_OK) status = check_errors(all);
     if (status == FL_OK) status = place_parts(all);
     if (status != FL_OK) parts_free(all);
     return status;
@@ -392,7 +392,7 @@ static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placem
     part_facts mine = facts_of(local), *facts;
     FL_TRY(fl_group_world(&world));
     bool hashes = check && p->my_index >= 0 && has(p, sbp, is_broadcast);
-    if (hashes && hash_of(&mine.hash, local) != FL_OK) snprintf(mine.news, sizeof mine.news, "%s", fl_message());
+    if (hashes && hash_of(&mine.hash, local) != FL_OK) snprintf(mine.error, sizeof mine.error, "%s", fl_message());
     FL_TRY(exchange_facts(&facts, world, &mine));
     parts all;
     fl_status status = parts_init(&all, facts, world, p, sbp);

@@ -38,7 +38,7 @@ typedef struct needs {
 static bool is_free(fl_stamp stamp, int lane)
 {
     if (!fl_lanes[lane].stream || stamp == 0) return fl_stamp_done(stamp);
-    const fl_lane_state *other = &fl_lanes[fl_stamp_lane(stamp)];
+    const fl_lane *other = &fl_lanes[fl_stamp_lane(stamp)];
     if (other == &fl_lanes[lane]) return true;
     return other->stream ? other->seen >= fl_stamp_seq(stamp) : fl_stamp_done(stamp);
 }
@@ -87,7 +87,7 @@ bool fl_var_idle(fl_var *v)
 
 fl_status fl_engine_wait_stamp(fl_stamp stamp, bool interruptible)
 {
-    fl_lane_state *lane = &fl_lanes[fl_stamp_lane(stamp)];
+    fl_lane *lane = &fl_lanes[fl_stamp_lane(stamp)];
     int spins = 0;
     if (!fl_stamp_done(stamp)) {
         stats.waits++;
@@ -114,7 +114,7 @@ fl_status fl_engine_wait_var(fl_var *v)
         FL_TRY(fl_engine_wait_stamp(v->write, true));
         v->write = 0;
     }
-    if (FL_UNLIKELY(fl_in_doubt(v))) FL_TRY(fl_doubts_settle(v));
+    if (FL_UNLIKELY(fl_is_pending(v))) FL_TRY(fl_pending_settle(v));
     if (FL_UNLIKELY(v->poison != NULL)) return fl_poison_raise(v->poison);
     return FL_OK;
 }
@@ -130,14 +130,14 @@ void fl_engine_wait_idle(fl_var *v)
 fl_status fl_engine_wait_all(void)
 {
     FL_TRY(wait_lanes(true));
-    fl_doubts_judge_all();
+    fl_pending_run_all();
     return fl_poison_raise_filed(true);
 }
 
 fl_status fl_engine_end(bool wait)
 {
     if (wait) FL_TRY(wait_lanes(true));
-    fl_doubts_judge_done();
+    fl_pending_run_done();
     return fl_poison_raise_filed(false);
 }
 
@@ -168,7 +168,7 @@ static bool may_run_here(const fl_task *t)
 {
     if (mode == FL_ENGINE_QUEUED) return false;
     if (t->flags & FL_TASK_CHEAP) return true;
-    fl_lane_state *lane = &fl_lanes[t->lane];
+    fl_lane *lane = &fl_lanes[t->lane];
     bool empty = fl_lane_reached(lane, lane->pushed);
     return empty && (!lane->threaded || t->flags & FL_TASK_SHORT);
 }
@@ -185,10 +185,10 @@ static uint32_t reader_slot(const fl_var *v, int lane)
 
 static void stamp_vars(const fl_task *t);
 
-static fl_status follow_needs(fl_lane_state *lane, const needs *n)
+static fl_status follow_needs(fl_lane *lane, const needs *n)
 {
     for (int i = 0; i < n->count; i++) {
-        fl_lane_state *other = &fl_lanes[fl_stamp_lane(n->at[i])];
+        fl_lane *other = &fl_lanes[fl_stamp_lane(n->at[i])];
         if (other->stream) FL_TRY(fl_stream_follow(lane, other, fl_stamp_seq(n->at[i])));
         else FL_TRY(fl_engine_wait_stamp(n->at[i], true));
     }
@@ -205,7 +205,7 @@ static fl_status wait_for_issued(const fl_task *t)
 
 static fl_status run_issuing(const fl_task *t)
 {
-    fl_lane_state *lane = &fl_lanes[t->lane];
+    fl_lane *lane = &fl_lanes[t->lane];
     bool timed = fl_engine_profiling;
     fl_issuing = t;
     lane->stream->issuing = lane->pushed;
@@ -219,8 +219,8 @@ static fl_status run_issuing(const fl_task *t)
 /* The task is issued now, from the caller's payload, and completes later. */
 static fl_status issue(const fl_task *t, const needs *n)
 {
-    fl_lane_state *lane = &fl_lanes[t->lane];
-    FL_TRY(fl_doubts_before(t));
+    fl_lane *lane = &fl_lanes[t->lane];
+    FL_TRY(fl_pending_before(t));
     FL_TRY(follow_needs(lane, n));
     for (int i = 0; i < t->read_count; i++)
         if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS) FL_TRY(fl_engine_wait_stamp(t->reads[i]->reads[0], true));
@@ -228,7 +228,7 @@ static fl_status issue(const fl_task *t, const needs *n)
     stamp_vars(t);
     stats.queued_ops++;
     FL_TRY(run_issuing(t));
-    FL_TRY(fl_doubts_after(t));
+    FL_TRY(fl_pending_after(t));
     return FL_UNLIKELY(mode == FL_ENGINE_NAIVE) ? wait_for_issued(t) : FL_OK;
 }
 
@@ -258,7 +258,7 @@ static fl_status run_naive(const fl_task *t, const needs *n)
 
 /* ---- queueing ---- */
 
-static fl_status make_room(fl_lane_state *lane, const fl_task *t)
+static fl_status make_room(fl_lane *lane, const fl_task *t)
 {
     FL_TRY(fl_lane_open(lane, t->name));
     if (lane->pushed >= lane->size)
@@ -290,7 +290,7 @@ static void prepare_process(void);
 
 static fl_status enqueue(const fl_task *t, needs *n)
 {
-    fl_lane_state *lane = &fl_lanes[t->lane];
+    fl_lane *lane = &fl_lanes[t->lane];
     if (FL_UNLIKELY(!prepared)) prepare_process();
     FL_TRY(make_room(lane, t));
     int kept = 0;                       /* order within a lane is free */
@@ -309,7 +309,7 @@ fl_status fl_engine_push(const fl_task *t)
     while (FL_UNLIKELY(fl_driven_pending) && fl_lanes_drive()) continue;
     collect_needs(&n, t);
     if (FL_UNLIKELY(fl_lanes[t->lane].stream != NULL)) return issue(t, &n);
-    FL_TRY(fl_doubts_settle_task(t));
+    FL_TRY(fl_pending_settle_task(t));
     if (FL_UNLIKELY(mode == FL_ENGINE_NAIVE)) return run_naive(t, &n);
     if (FL_LIKELY(n.count == 0 && may_run_here(t))) return run_here(t);
     return enqueue(t, &n);

@@ -38,10 +38,10 @@ typedef struct fl_var {
     fl_stamp reads[FL_VAR_READERS];     /* reads since, one per lane */
     uint32_t reader_count;
     uint32_t version;                   /* bumped at every push that writes */
-    fl_poison *poison;                  /* why the value is missing (or may be: doubt.c), or NULL */
+    fl_poison *poison;                  /* why the value is missing (or may be: late_check.c), or NULL */
 } fl_var;
 
-typedef enum fl_lane { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_FREE } fl_lane;
+typedef enum fl_lane_id { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_FREE } fl_lane_id;
 
 /* What a lane calls. `payload` is the lane's own copy. Returning an error poisons what it writes. */
 typedef fl_status (*fl_exec)(void *payload);
@@ -106,7 +106,7 @@ fl_status fl_engine_end(bool wait);
 void fl_var_clear(fl_var *v);
 
 /* Why the value of v is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for v's writer. */
-bool fl_var_news(char *buffer, size_t size, const fl_var *v);
+bool fl_var_error(char *buffer, size_t size, const fl_var *v);
 
 /* Poisons v with this thread's last message. */
 void fl_var_poison(fl_var *v, const char *op);
@@ -134,12 +134,12 @@ typedef struct fl_stream_ops {
 FL_EXPORT fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);
 
 /* What an op that was issued to a stream finds wrong in its data is known only when it has run. Called by its exec: what the op
-** writes, and what is computed from that, is in doubt from then on, until somebody needs to know. `verdict` is asked once, by the
+** writes, and what is computed from that, is pending from then on, until somebody needs to know. `run` is called once, by the
 ** pusher, when the op is complete: true: the op has failed, `text` says why ("name: message", or the message alone). At most
-** FL_MAX_DOUBTS are open at once: before there are more, the oldest is waited for. */
-enum { FL_MAX_DOUBTS = 512 };
-typedef bool fl_verdict(void *record, char *text, size_t size);
-FL_EXPORT fl_status fl_engine_doubt(fl_verdict *verdict, void *record);
+** FL_MAX_PENDING are open at once: before there are more, the oldest is waited for. */
+enum { FL_MAX_PENDING = 512 };
+typedef bool fl_late_check(void *record, char *text, size_t size);
+FL_EXPORT fl_status fl_engine_check_later(fl_late_check *run, void *record);
 
 /* Counts what was issued to `lane` (a stream) besides ops, so far: its stamp. */
 fl_stamp fl_engine_issued(int lane);

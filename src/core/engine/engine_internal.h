@@ -1,8 +1,8 @@
 /*
-** engine_internal.h -- what the files of the engine share: lanes, slots, poison, doubts, profile.
+** engine_internal.h -- what the files of the engine share: lanes, slots, poison, pending checks, profile.
 **
 ** engine.c decides (push, waits, modes), lane.c executes (rings, threads, sleeping), poison.c knows what
-** happens to the variables of an op that fails or is skipped, doubt.c to those of one that may still fail
+** happens to the variables of an op that fails or is skipped, late_check.c to those of one that may still fail
 ** on its device, profile.c remembers when ops ran.
 ** "The pusher" is the one thread that pushes and waits.
 */
@@ -29,7 +29,7 @@ struct fl_poison {
     char message[];
 };
 
-/* Borrowed; NULL: v is clean, or in doubt. */
+/* Borrowed; NULL: v is clean, or pending. */
 fl_poison *fl_poison_of(const fl_var *v);
 
 /* Puts p (borrowed; NULL: clean) in place of v's poison. */
@@ -60,31 +60,31 @@ fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, co
 /* NULL is fine. */
 void fl_poison_unref(fl_poison *p);
 
-/* ---- doubts ---- */
+/* ---- pending checks ---- */
 
-/* v->poison is a poison, or a set of doubts with its lowest bit set: whether the value is there is known later. */
-typedef struct fl_doubts fl_doubts;
-static inline bool fl_in_doubt(const fl_var *v) { return (uintptr_t)__atomic_load_n(&v->poison, __ATOMIC_ACQUIRE) & 1; }
+/* v->poison is a poison, or a set of pending checks with its lowest bit set: whether the value is there is known later. */
+typedef struct fl_pending_checks fl_pending_checks;
+static inline bool fl_is_pending(const fl_var *v) { return (uintptr_t)__atomic_load_n(&v->poison, __ATOMIC_ACQUIRE) & 1; }
 
 /* Waits until it is certain whether v has its value: then v is clean or poisoned. Errors: of the wait. */
-fl_status fl_doubts_settle(fl_var *v);
+fl_status fl_pending_settle(fl_var *v);
 
-/* The same for all that the task reads, also in its targets when it updates them; when not, they are in no doubt any more. */
-fl_status fl_doubts_settle_task(const fl_task *t);
+/* The same for all that the task reads, also in its targets when it updates them; when not, they are not pending any more. */
+fl_status fl_pending_settle_task(const fl_task *t);
 
 /* Before a task is issued to a stream: what must be certain is waited for, what is certain by now is put into its variables. */
-fl_status fl_doubts_before(const fl_task *t);
+fl_status fl_pending_before(const fl_task *t);
 
-/* After it: what it wrote is in doubt where what it read is, or itself (fl_engine_doubt). */
-fl_status fl_doubts_after(const fl_task *t);
+/* After it: what it wrote is pending where what it read is, or itself (fl_engine_check_later). */
+fl_status fl_pending_after(const fl_task *t);
 
-/* All ops are complete: asks for all verdicts. */
-void fl_doubts_judge_all(void);
+/* All ops are complete: runs all checks. */
+void fl_pending_run_all(void);
 
-/* Asks for the verdicts of the ops that are complete. */
-void fl_doubts_judge_done(void);
+/* Runs the checks of the ops that are complete. */
+void fl_pending_run_done(void);
 
-void fl_doubts_unref(fl_poison *tagged);
+void fl_pending_unref(fl_poison *tagged);
 
 /* The task that is being issued to a stream, as the last of its lane; NULL: none is. */
 extern const fl_task *fl_issuing;
@@ -109,10 +109,10 @@ typedef struct fl_slot {
 } fl_slot;
 
 /* Where threads sleep: a sleeper takes a ticket, checks its condition once more, then sleeps until the next ring. */
-typedef struct fl_bell {
+typedef struct fl_wakeup {
     uint32_t rings;
     int sleepers;
-} fl_bell;
+} fl_wakeup;
 
 /* An op of a stream that is timed: what the trace says of it when it is complete. */
 typedef struct fl_timed {
@@ -133,14 +133,14 @@ typedef struct fl_stream {
     uint64_t followed[FL_MAX_LANES];        /* this lane waits for op number.. of other streams already */
 } fl_stream;
 
-typedef struct fl_lane_state {
+typedef struct fl_lane {
     _Alignas(64) uint64_t done; /* atomic: ops completed */
     uint64_t wake_at;           /* atomic: the pusher sleeps until `done` reaches it; UINT64_MAX: it does not */
-    fl_bell completed;          /* other lanes wait here */
+    fl_wakeup completed;          /* other lanes wait here */
     _Alignas(64) uint64_t tail; /* atomic: ops published to the thread */
     bool quit;                  /* atomic */
     bool exited;                /* atomic: the thread has left its loop */
-    fl_bell work;               /* the lane's thread waits here */
+    fl_wakeup work;               /* the lane's thread waits here */
     _Alignas(64) uint64_t pushed;   /* from here on the pusher's own */
     uint64_t seen;              /* `done` as last read */
     fl_slot *ring;              /* owned; `size` slots, a power of two; made at the first queued op */
@@ -151,9 +151,9 @@ typedef struct fl_lane_state {
     fl_stream *stream;          /* owned; NULL: the host runs its ops */
     pthread_t thread;
     char name[24];
-} fl_lane_state;
+} fl_lane;
 
-extern fl_lane_state fl_lanes[FL_MAX_LANES];
+extern fl_lane fl_lanes[FL_MAX_LANES];
 extern int fl_lane_count;
 extern int64_t fl_driven_pending;       /* ops queued on driven lanes */
 extern bool fl_engine_cancelling;       /* atomic: queued ops are cancelled instead of run */
@@ -162,25 +162,25 @@ static inline int fl_stamp_lane(fl_stamp s) { return (int)(s >> 56); }
 static inline uint64_t fl_stamp_seq(fl_stamp s) { return s & 0xffffffffffffffull; }
 
 /* The oldest event that covers op number seq of a stream; recorded now when there is none. */
-fl_status fl_stream_event(int *event, fl_lane_state *lane, uint64_t seq);
+fl_status fl_stream_event(int *event, fl_lane *lane, uint64_t seq);
 
 /* Has the stream completed its op number seq? Records an event when there is none behind it yet. */
-bool fl_stream_reached(fl_lane_state *lane, uint64_t seq);
+bool fl_stream_reached(fl_lane *lane, uint64_t seq);
 
 extern int64_t fl_stream_follows;       /* times that a stream was told to wait for another */
 
 /* What is issued to `lane` from now on waits for op number seq of `other`; both are streams. */
-fl_status fl_stream_follow(fl_lane_state *lane, fl_lane_state *other, uint64_t seq);
+fl_status fl_stream_follow(fl_lane *lane, fl_lane *other, uint64_t seq);
 
 /* Around the issue of an op of a stream that the trace shall show. */
-fl_status fl_stream_time_begin(fl_lane_state *lane, const char *name);
-fl_status fl_stream_time_end(fl_lane_state *lane);
+fl_status fl_stream_time_begin(fl_lane *lane, const char *name);
+fl_status fl_stream_time_end(fl_lane *lane);
 
 /* Hands the times of the ops that are known to be complete to the profile. */
-void fl_stream_times(fl_lane_state *lane);
+void fl_stream_times(fl_lane *lane);
 
 /* Pusher: has `lane` completed its op number seq? */
-static inline bool fl_lane_reached(fl_lane_state *lane, uint64_t seq)
+static inline bool fl_lane_reached(fl_lane *lane, uint64_t seq)
 {
     if (FL_LIKELY(lane->seen >= seq)) return true;
     if (FL_UNLIKELY(lane->stream != NULL)) return fl_stream_reached(lane, seq);
@@ -190,23 +190,23 @@ static inline bool fl_lane_reached(fl_lane_state *lane, uint64_t seq)
 static inline bool fl_stamp_done(fl_stamp s) { return s == 0 || fl_lane_reached(&fl_lanes[fl_stamp_lane(s)], fl_stamp_seq(s)); }
 
 /* Makes the ring and starts the thread when they are missing; a lane whose thread cannot start becomes driven. */
-fl_status fl_lane_open(fl_lane_state *lane, const char *op);
+fl_status fl_lane_open(fl_lane *lane, const char *op);
 
 /* Copies the task into the ring's next slot (there is room) and publishes it. */
-fl_status fl_lane_put(fl_lane_state *lane, const fl_task *t, const fl_stamp *needs, int need_count);
+fl_status fl_lane_put(fl_lane *lane, const fl_task *t, const fl_stamp *needs, int need_count);
 
 /* Runs one ready op of a driven lane; false when there is none. */
 bool fl_lanes_drive(void);
 
 /* One step of waiting for op `seq` of `lane`: runs a driven op, spins or sleeps (at most 50 ms). True when
 ** it is complete. *spins counts from 0 and belongs to one wait. */
-bool fl_lane_wait_step(fl_lane_state *lane, uint64_t seq, int *spins);
+bool fl_lane_wait_step(fl_lane *lane, uint64_t seq, int *spins);
 
 /* Ends the lane's thread, which has nothing left to do, by `deadline` (ns): false when it is stuck in an op. */
-bool fl_lane_join(fl_lane_state *lane, uint64_t deadline);
+bool fl_lane_join(fl_lane *lane, uint64_t deadline);
 
 /* Frees the ring of a lane without a thread. */
-void fl_lane_close(fl_lane_state *lane);
+void fl_lane_close(fl_lane *lane);
 
 /* ---- engine ---- */
 

@@ -24,7 +24,7 @@
 
 enum { DEFAULT_RING = 1024, PUSHER_NAP_MS = 50 };
 
-fl_lane_state fl_lanes[FL_MAX_LANES] = {
+fl_lane fl_lanes[FL_MAX_LANES] = {
     [FL_LANE_CPU] = {.name = "cpu", .wake_at = UINT64_MAX},
     [FL_LANE_IO] = {.name = "io", .wake_at = UINT64_MAX, .threaded = true},
     [FL_LANE_COMM] = {.name = "comm", .wake_at = UINT64_MAX, .threaded = true},
@@ -33,29 +33,29 @@ int fl_lane_count = FL_LANE_FIRST_FREE;
 int64_t fl_driven_pending;
 bool fl_engine_cancelling;
 
-static fl_bell pusher_bell;
+static fl_wakeup pusher_wakeup;
 
 /* ---- sleeping ---- */
 
 #define LOAD(place) __atomic_load_n((place), __ATOMIC_SEQ_CST)
 #define STORE(place, value) __atomic_store_n((place), (value), __ATOMIC_SEQ_CST)
 
-static uint32_t bell_ticket(fl_bell *b)
+static uint32_t wakeup_ticket(fl_wakeup *b)
 {
     __atomic_add_fetch(&b->sleepers, 1, __ATOMIC_SEQ_CST);
     return LOAD(&b->rings);
 }
 
 /* Until the next ring after the ticket; milliseconds 0: without a limit. */
-static void bell_sleep(fl_bell *b, uint32_t ticket, int milliseconds)
+static void wakeup_sleep(fl_wakeup *b, uint32_t ticket, int milliseconds)
 {
     struct timespec limit = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     syscall(SYS_futex, &b->rings, FUTEX_WAIT_PRIVATE, ticket, milliseconds ? &limit : NULL, NULL, 0);
 }
 
-static void bell_leave(fl_bell *b) { __atomic_sub_fetch(&b->sleepers, 1, __ATOMIC_SEQ_CST); }
+static void wakeup_leave(fl_wakeup *b) { __atomic_sub_fetch(&b->sleepers, 1, __ATOMIC_SEQ_CST); }
 
-static void bell_ring(fl_bell *b)
+static void wakeup_signal(fl_wakeup *b)
 {
     if (!LOAD(&b->sleepers)) return;
     __atomic_add_fetch(&b->rings, 1, __ATOMIC_SEQ_CST);
@@ -86,16 +86,16 @@ static int spin_limit(void)
 
 /* ---- completing ---- */
 
-static void complete(fl_lane_state *lane, uint64_t seq)
+static void complete(fl_lane *lane, uint64_t seq)
 {
     STORE(&lane->done, seq);
-    bell_ring(&lane->completed);
-    if (seq >= LOAD(&lane->wake_at)) bell_ring(&pusher_bell);
+    wakeup_signal(&lane->completed);
+    if (seq >= LOAD(&lane->wake_at)) wakeup_signal(&pusher_wakeup);
 }
 
-static fl_slot *slot_at(const fl_lane_state *lane, uint64_t seq) { return &lane->ring[(seq - 1) & (lane->size - 1)]; }
+static fl_slot *slot_at(const fl_lane *lane, uint64_t seq) { return &lane->ring[(seq - 1) & (lane->size - 1)]; }
 
-static void run_slot(fl_lane_state *lane, fl_slot *slot)
+static void run_slot(fl_lane *lane, fl_slot *slot)
 {
     uint64_t started = slot->pushed ? fl_now() : 0;
     if (FL_UNLIKELY(LOAD(&fl_engine_cancelling))) fl_task_cancel(&slot->task, slot->line);
@@ -110,7 +110,7 @@ static void run_slot(fl_lane_state *lane, fl_slot *slot)
 /* A lane's thread waits for an op of another lane. */
 static void await_need(const fl_need *need)
 {
-    fl_lane_state *other = &fl_lanes[fl_stamp_lane(need->stamp)];
+    fl_lane *other = &fl_lanes[fl_stamp_lane(need->stamp)];
     uint64_t seq = fl_stamp_seq(need->stamp);
     if (other->stream) {
         while (!other->stream->ops->reached(other->stream->handle, need->event)) sched_yield();
@@ -121,14 +121,14 @@ static void await_need(const fl_need *need)
         pause_briefly();
     }
     while (LOAD(&other->done) < seq) {
-        uint32_t ticket = bell_ticket(&other->completed);
-        if (LOAD(&other->done) < seq) bell_sleep(&other->completed, ticket, 0);
-        bell_leave(&other->completed);
+        uint32_t ticket = wakeup_ticket(&other->completed);
+        if (LOAD(&other->done) < seq) wakeup_sleep(&other->completed, ticket, 0);
+        wakeup_leave(&other->completed);
     }
 }
 
 /* Waits for op number seq to be published; false: the thread shall end. */
-static bool await_work(fl_lane_state *lane, uint64_t seq)
+static bool await_work(fl_lane *lane, uint64_t seq)
 {
     for (int i = spin_limit(); i > 0; i--) {
         if (LOAD(&lane->tail) >= seq) return true;
@@ -136,16 +136,16 @@ static bool await_work(fl_lane_state *lane, uint64_t seq)
     }
     while (LOAD(&lane->tail) < seq) {
         if (LOAD(&lane->quit)) return false;
-        uint32_t ticket = bell_ticket(&lane->work);
-        if (LOAD(&lane->tail) < seq && !LOAD(&lane->quit)) bell_sleep(&lane->work, ticket, 0);
-        bell_leave(&lane->work);
+        uint32_t ticket = wakeup_ticket(&lane->work);
+        if (LOAD(&lane->tail) < seq && !LOAD(&lane->quit)) wakeup_sleep(&lane->work, ticket, 0);
+        wakeup_leave(&lane->work);
     }
     return true;
 }
 
 static void *lane_main(void *argument)
 {
-    fl_lane_state *lane = argument;
+    fl_lane *lane = argument;
     for (uint64_t seq = LOAD(&lane->done) + 1; await_work(lane, seq); seq++) {
         fl_slot *slot = slot_at(lane, seq);
         for (int i = 0; i < slot->need_count; i++) await_need(&slot->needs[i]);
@@ -153,12 +153,12 @@ static void *lane_main(void *argument)
         complete(lane, seq);
     }
     STORE(&lane->exited, true);
-    bell_ring(&pusher_bell);
+    wakeup_signal(&pusher_wakeup);
     return NULL;
 }
 
 /* Signals are the script's: the thread blocks them all. */
-static bool start_thread(fl_lane_state *lane)
+static bool start_thread(fl_lane *lane)
 {
     sigset_t all, old;
     sigfillset(&all);
@@ -173,7 +173,7 @@ static bool start_thread(fl_lane_state *lane)
     return true;
 }
 
-fl_status fl_lane_open(fl_lane_state *lane, const char *op)
+fl_status fl_lane_open(fl_lane *lane, const char *op)
 {
     if (!lane->ring) {
         uint64_t size = lane->size ? lane->size : DEFAULT_RING;
@@ -187,23 +187,23 @@ fl_status fl_lane_open(fl_lane_state *lane, const char *op)
     return FL_OK;
 }
 
-bool fl_lane_join(fl_lane_state *lane, uint64_t deadline)
+bool fl_lane_join(fl_lane *lane, uint64_t deadline)
 {
     if (!lane->running) return true;
     STORE(&lane->quit, true);
-    bell_ring(&lane->work);
+    wakeup_signal(&lane->work);
     while (!LOAD(&lane->exited)) {
         if (fl_now() >= deadline) return false;
-        uint32_t ticket = bell_ticket(&pusher_bell);
-        if (!LOAD(&lane->exited)) bell_sleep(&pusher_bell, ticket, PUSHER_NAP_MS);
-        bell_leave(&pusher_bell);
+        uint32_t ticket = wakeup_ticket(&pusher_wakeup);
+        if (!LOAD(&lane->exited)) wakeup_sleep(&pusher_wakeup, ticket, PUSHER_NAP_MS);
+        wakeup_leave(&pusher_wakeup);
     }
     pthread_join(lane->thread, NULL);
     lane->running = false;
     return true;
 }
 
-void fl_lane_close(fl_lane_state *lane)
+void fl_lane_close(fl_lane *lane)
 {
     free(lane->ring);
     lane->ring = NULL;
@@ -234,12 +234,12 @@ static fl_status copy_task(fl_slot *slot, const fl_task *t, int need_count)
     return FL_OK;
 }
 
-fl_status fl_lane_put(fl_lane_state *lane, const fl_task *t, const fl_stamp *needs, int need_count)
+fl_status fl_lane_put(fl_lane *lane, const fl_task *t, const fl_stamp *needs, int need_count)
 {
     fl_slot *slot = slot_at(lane, lane->pushed + 1);
     FL_TRY(copy_task(slot, t, need_count));
     for (int i = 0; i < need_count; i++) {
-        fl_lane_state *other = &fl_lanes[fl_stamp_lane(needs[i])];
+        fl_lane *other = &fl_lanes[fl_stamp_lane(needs[i])];
         slot->needs[i] = (fl_need){needs[i], 0};
         if (other->stream && lane->threaded) FL_TRY(fl_stream_event(&slot->needs[i].event, other, fl_stamp_seq(needs[i])));
     }
@@ -248,7 +248,7 @@ fl_status fl_lane_put(fl_lane_state *lane, const fl_task *t, const fl_stamp *nee
     lane->pushed++;
     if (lane->threaded) {
         STORE(&lane->tail, lane->pushed);
-        bell_ring(&lane->work);
+        wakeup_signal(&lane->work);
     } else {
         lane->tail = lane->pushed;
         fl_driven_pending++;
@@ -259,7 +259,7 @@ fl_status fl_lane_put(fl_lane_state *lane, const fl_task *t, const fl_stamp *nee
 /* ---- the pusher drives and waits ---- */
 
 /* The first op of a driven lane, NULL when there is none that the pusher could start. */
-static fl_slot *driven_head(fl_lane_state *lane)
+static fl_slot *driven_head(fl_lane *lane)
 {
     if (lane->threaded || lane->stream || lane->busy || lane->done == lane->pushed) return NULL;
     return slot_at(lane, lane->done + 1);
@@ -277,7 +277,7 @@ bool fl_lanes_drive(void)
 {
     if (!fl_driven_pending) return false;
     for (int i = 0; i < fl_lane_count; i++) {
-        fl_lane_state *lane = &fl_lanes[i];
+        fl_lane *lane = &fl_lanes[i];
         fl_slot *head = driven_head(lane);
         if (!head || unmet_need(head)) continue;
         lane->busy = true;
@@ -291,16 +291,16 @@ bool fl_lanes_drive(void)
 }
 
 /* Asks to be woken when op `seq` of `lane` is complete; false when it is already. */
-static bool want(fl_lane_state *lane, uint64_t seq)
+static bool want(fl_lane *lane, uint64_t seq)
 {
     if (lane->threaded && seq < lane->wake_at) STORE(&lane->wake_at, seq);
     return LOAD(&lane->done) < seq;
 }
 
 /* Sleeps until op seq of lane is complete or a driven lane can go on. */
-static void pusher_sleep(fl_lane_state *lane, uint64_t seq)
+static void pusher_sleep(fl_lane *lane, uint64_t seq)
 {
-    uint32_t ticket = bell_ticket(&pusher_bell);
+    uint32_t ticket = wakeup_ticket(&pusher_wakeup);
     bool idle = want(lane, seq);
     for (int i = 0; i < fl_lane_count && fl_driven_pending; i++) {
         fl_slot *head = driven_head(&fl_lanes[i]);
@@ -308,12 +308,12 @@ static void pusher_sleep(fl_lane_state *lane, uint64_t seq)
         fl_stamp need = unmet_need(head);
         idle = need && want(&fl_lanes[fl_stamp_lane(need)], fl_stamp_seq(need)) && idle;
     }
-    if (idle) bell_sleep(&pusher_bell, ticket, PUSHER_NAP_MS);
-    bell_leave(&pusher_bell);
+    if (idle) wakeup_sleep(&pusher_wakeup, ticket, PUSHER_NAP_MS);
+    wakeup_leave(&pusher_wakeup);
     for (int i = 0; i < fl_lane_count; i++) STORE(&fl_lanes[i].wake_at, UINT64_MAX);
 }
 
-bool fl_lane_wait_step(fl_lane_state *lane, uint64_t seq, int *spins)
+bool fl_lane_wait_step(fl_lane *lane, uint64_t seq, int *spins)
 {
     if (fl_lane_reached(lane, seq)) return true;
     if (fl_lanes_drive()) *spins = 0;
@@ -331,7 +331,7 @@ fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool th
         return fl_fail(FL_ERR_STATE, "engine: there are %d lanes already, no room for '%s'", FL_MAX_LANES, name);
     if (ring_size < 0 || ring_size > 1 << 20)
         return fl_fail(FL_ERR_VALUE, "engine: a ring of %d slots for lane '%s' (1 to 1048576)", ring_size, name);
-    fl_lane_state *l = &fl_lanes[fl_lane_count];
+    fl_lane *l = &fl_lanes[fl_lane_count];
     snprintf(l->name, sizeof l->name, "%s", name);
     l->wake_at = UINT64_MAX;
     l->threaded = threaded;

@@ -83,7 +83,7 @@ void fl_poison_put(fl_var *v, fl_poison *p)
 {
     if (p) poison_ref(p);
     fl_poison *before = __atomic_exchange_n(&v->poison, p, __ATOMIC_ACQ_REL);
-    if (FL_UNLIKELY((uintptr_t)before & 1)) fl_doubts_unref(before);
+    if (FL_UNLIKELY((uintptr_t)before & 1)) fl_pending_unref(before);
     else fl_poison_unref(before);
 }
 
@@ -108,7 +108,7 @@ fl_status fl_poison_raise(fl_poison *p)
 
 /* ---- the file ---- */
 
-static bool is_news(const struct filed *f, bool updates)
+static bool is_unreported(const struct filed *f, bool updates)
 {
     return (f->skipped && updates) || !__atomic_load_n(&f->poison->reported, __ATOMIC_RELAXED);
 }
@@ -119,7 +119,7 @@ static void file_error(fl_poison *p, bool skipped)
     if (filed_count == MAX_FILED) {             /* drop what the script has met since */
         int kept = 0;
         for (int i = 0; i < MAX_FILED; i++) {
-            if (is_news(&file[i], true)) file[kept++] = file[i];
+            if (is_unreported(&file[i], true)) file[kept++] = file[i];
             else fl_poison_unref(file[i].poison);
         }
         filed_count = kept;
@@ -133,7 +133,7 @@ fl_status fl_poison_raise_filed(bool updates)
     fl_status status = FL_OK;
     pthread_mutex_lock(&file_lock);
     for (int i = 0; i < filed_count; i++) {
-        if (status == FL_OK && is_news(&file[i], updates)) status = fl_poison_raise(file[i].poison);
+        if (status == FL_OK && is_unreported(&file[i], updates)) status = fl_poison_raise(file[i].poison);
         fl_poison_unref(file[i].poison);
     }
     filed_count = 0;
@@ -245,7 +245,7 @@ void fl_var_clear(fl_var *v)
     fl_poison_put(v, NULL);
 }
 
-bool fl_var_news(char *buffer, size_t size, const fl_var *v)
+bool fl_var_error(char *buffer, size_t size, const fl_var *v)
 {
     const fl_poison *p = fl_poison_of(v);
     if (!p) return false;

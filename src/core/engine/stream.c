@@ -17,13 +17,13 @@ int64_t fl_stream_follows;
 static int slot_of(const fl_stream *s, int i) { return (s->first + i) % FL_STREAM_EVENTS; }
 
 /* Ops that lie before an event recorded now: not the one that is being issued, which may wait for earlier ones meanwhile. */
-static uint64_t issued_so_far(const fl_lane_state *lane)
+static uint64_t issued_so_far(const fl_lane *lane)
 {
     return lane->stream->issuing ? lane->stream->issuing - 1 : lane->pushed;
 }
 
 /* An event that is dropped for room is covered by the newer ones. */
-fl_status fl_stream_event(int *event, fl_lane_state *lane, uint64_t seq)
+fl_status fl_stream_event(int *event, fl_lane *lane, uint64_t seq)
 {
     fl_stream *s = lane->stream;
     assert(seq <= issued_so_far(lane));
@@ -44,7 +44,7 @@ fl_status fl_stream_event(int *event, fl_lane_state *lane, uint64_t seq)
     return FL_OK;
 }
 
-bool fl_stream_reached(fl_lane_state *lane, uint64_t seq)
+bool fl_stream_reached(fl_lane *lane, uint64_t seq)
 {
     fl_stream *s = lane->stream;
     int event;
@@ -58,7 +58,7 @@ bool fl_stream_reached(fl_lane_state *lane, uint64_t seq)
     return true;
 }
 
-fl_status fl_stream_follow(fl_lane_state *lane, fl_lane_state *other, uint64_t seq)
+fl_status fl_stream_follow(fl_lane *lane, fl_lane *other, uint64_t seq)
 {
     int event, from = (int)(other - fl_lanes);
     assert(lane->stream && other->stream);
@@ -74,7 +74,7 @@ fl_status fl_stream_follow(fl_lane_state *lane, fl_lane_state *other, uint64_t s
 
 static fl_timed *timed_at(const fl_stream *s, uint64_t n) { return &s->timed[n % FL_STREAM_TIMES]; }
 
-void fl_stream_times(fl_lane_state *lane)
+void fl_stream_times(fl_lane *lane)
 {
     fl_stream *s = lane->stream;
     for (; s->timed_first < s->timed_next; s->timed_first++) {
@@ -87,7 +87,7 @@ void fl_stream_times(fl_lane_state *lane)
 }
 
 /* A slot for one more: the oldest op is waited for when there is none. */
-static fl_status room_for_timed(fl_lane_state *lane)
+static fl_status room_for_timed(fl_lane *lane)
 {
     fl_stream *s = lane->stream;
     if (!s->timed) s->timed = calloc(FL_STREAM_TIMES, sizeof *s->timed);
@@ -98,7 +98,7 @@ static fl_status room_for_timed(fl_lane_state *lane)
     return FL_OK;
 }
 
-fl_status fl_stream_time_begin(fl_lane_state *lane, const char *name)
+fl_status fl_stream_time_begin(fl_lane *lane, const char *name)
 {
     fl_stream *s = lane->stream;
     if (!s->ops->time) return FL_OK;
@@ -111,7 +111,7 @@ fl_status fl_stream_time_begin(fl_lane_state *lane, const char *name)
     return s->ops->time(s->handle, (int)(s->timed_next % FL_STREAM_TIMES), false);
 }
 
-fl_status fl_stream_time_end(fl_lane_state *lane)
+fl_status fl_stream_time_end(fl_lane *lane)
 {
     fl_stream *s = lane->stream;
     if (!s->ops->time) return FL_OK;

@@ -36,7 +36,7 @@ typedef struct slab {
     _Alignas(64) fl_storage storages[SLAB_STORAGES];
 } slab;
 
-int64_t fl_storage_debt, fl_storage_live;
+int64_t fl_storage_unaccounted, fl_storage_live;
 void (*fl_storage_collect)(void);
 
 static slab *slabs;
@@ -410,7 +410,7 @@ fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type devi
     s->device = (uint8_t)device;
     s->device_index = (int8_t)device_index;
     if (FL_UNLIKELY(is_large(s))) link_large(s);
-    fl_storage_debt += (int64_t)(bytes + sizeof *s);
+    fl_storage_unaccounted += (int64_t)(bytes + sizeof *s);
     fl_storage_live += (int64_t)bytes;
     if (fl_storage_live > stats.peak_bytes) stats.peak_bytes = fl_storage_live;
     stats.live_blocks++;

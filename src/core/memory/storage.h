@@ -49,7 +49,7 @@ void fl_storage_trim(void);                     /* gives cached blocks back to t
 void fl_storage_shutdown(void);
 
 /* Bytes allocated since the host program last reset it: drives Lua's collector. */
-extern int64_t fl_storage_debt;
+extern int64_t fl_storage_unaccounted;
 extern int64_t fl_storage_live;                 /* live bytes now */
 
 /* Set by the host program: collects garbage so that dead tensors drop their storage. */

@@ -4,7 +4,7 @@
 #ifndef FL_CONV_H
 #define FL_CONV_H
 
-#include "stencil.h"
+#include "window_geometry.h"
 
 /* The attributes of conv2d and of its gradients; SIZE of the gradients only. */
 enum { FL_CONV_STRIDE, FL_CONV_PADDING, FL_CONV_DILATION, FL_CONV_GROUPS, FL_CONV_SIZE };
@@ -15,7 +15,7 @@ enum { FL_CONV_SAME, FL_CONV_VALID };
 /* x [images, groups * in, rows, columns], y [images, groups * out, ...], weight [groups * out, in, window]. One image may come
 ** without the first axis. */
 typedef struct fl_conv {
-    fl_stencil window;
+    fl_window_geometry window;
     int64_t images, groups, in, out;    /* channels of one group */
     int64_t x_size[2], y_size[2];       /* rows, columns */
 } fl_conv;
@@ -28,7 +28,7 @@ static inline int64_t fl_conv_y_plane(const fl_conv *c) { return c->y_size[0] * 
 /* What a window of one element sees is the image itself. */
 static inline bool fl_conv_is_pointwise(const fl_conv *c)
 {
-    const fl_stencil *w = &c->window;
+    const fl_window_geometry *w = &c->window;
     return fl_conv_taps(c) == 1 && w->stride[0] == 1 && w->stride[1] == 1 && w->padding[0] == 0 && w->padding[1] == 0;
 }
 
@@ -43,11 +43,11 @@ static inline bool fl_conv_keeps_size(const fl_attrs *attrs)
 }
 
 /* Sets the padding before the image of a window that is known else. Where "same" is odd in all, the one more follows the image. */
-static inline void fl_conv_pad(fl_stencil *w, const fl_attrs *attrs)
+static inline void fl_conv_pad(fl_window_geometry *w, const fl_attrs *attrs)
 {
     bool keeps_size = fl_conv_keeps_size(attrs);
-    if (attrs->at[FL_CONV_PADDING].kind != FL_WORD) fl_stencil_read(w->padding, &attrs->at[FL_CONV_PADDING]);
-    else for (int d = 0; d < 2; d++) w->padding[d] = keeps_size ? (fl_stencil_span(w, d) - 1) / 2 : 0;
+    if (attrs->at[FL_CONV_PADDING].kind != FL_WORD) fl_window_geometry_read(w->padding, &attrs->at[FL_CONV_PADDING]);
+    else for (int d = 0; d < 2; d++) w->padding[d] = keeps_size ? (fl_window_geometry_span(w, d) - 1) / 2 : 0;
 }
 
 /* The convolution of these parts. Groups are counted from the channels, because ranks may share groups. */
@@ -64,8 +64,8 @@ static inline fl_conv fl_conv_of(const fl_attrs *attrs, const fl_view *x, const 
         c.y_size[d] = y->size[channels + 1 + d];
         c.window.size[d] = weight->size[2 + d];
     }
-    fl_stencil_read(c.window.stride, &attrs->at[FL_CONV_STRIDE]);
-    fl_stencil_read(c.window.dilation, &attrs->at[FL_CONV_DILATION]);
+    fl_window_geometry_read(c.window.stride, &attrs->at[FL_CONV_STRIDE]);
+    fl_window_geometry_read(c.window.dilation, &attrs->at[FL_CONV_DILATION]);
     fl_conv_pad(&c.window, attrs);
     return c;
 }

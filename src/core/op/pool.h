@@ -4,7 +4,7 @@
 #ifndef FL_POOL_H
 #define FL_POOL_H
 
-#include "stencil.h"
+#include "window_geometry.h"
 
 /* Attributes: all begin with the same three; then those of a maximum, or those of an average. The last one, a size, only ops
 ** have that make images of pooled ones. */
@@ -14,7 +14,7 @@ enum { FL_POOL_AVERAGE_CEIL = FL_POOL_PADDING + 1, FL_POOL_COUNT_PADDING, FL_POO
 
 /* x [planes, rows, columns], y [planes, ...]: the planes of the channels of one image or of many. */
 typedef struct fl_pool {
-    fl_stencil window;
+    fl_window_geometry window;
     int64_t planes;
     int64_t x_size[2], y_size[2];       /* rows, columns */
 } fl_pool;
@@ -46,13 +46,13 @@ static inline int64_t fl_pool_reach(const fl_pool *p, int d, int64_t position, b
 }
 
 /* The window that checked attributes describe; without a stride it moves by its own size. */
-static inline void fl_pool_window(fl_stencil *w, const fl_attrs *attrs, bool dilated)
+static inline void fl_pool_window(fl_window_geometry *w, const fl_attrs *attrs, bool dilated)
 {
-    fl_stencil_read(w->size, &attrs->at[FL_POOL_KERNEL]);
-    fl_stencil_read(w->stride, &attrs->at[attrs->at[FL_POOL_STRIDE].given ? FL_POOL_STRIDE : FL_POOL_KERNEL]);
-    fl_stencil_read(w->padding, &attrs->at[FL_POOL_PADDING]);
+    fl_window_geometry_read(w->size, &attrs->at[FL_POOL_KERNEL]);
+    fl_window_geometry_read(w->stride, &attrs->at[attrs->at[FL_POOL_STRIDE].given ? FL_POOL_STRIDE : FL_POOL_KERNEL]);
+    fl_window_geometry_read(w->padding, &attrs->at[FL_POOL_PADDING]);
     w->dilation[0] = w->dilation[1] = 1;
-    if (dilated) fl_stencil_read(w->dilation, &attrs->at[FL_POOL_DILATION]);
+    if (dilated) fl_window_geometry_read(w->dilation, &attrs->at[FL_POOL_DILATION]);
 }
 
 /* The pooling of these parts, [n, channels, rows, columns] or [channels, rows, columns] both. */

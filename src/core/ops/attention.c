@@ -8,7 +8,7 @@
 #include "cpu/stage.h"
 #include "value/random.h"
 #include "memory/scratch.h"
-#include "chain.h"
+#include "expr.h"
 
 #include <math.h>
 
@@ -371,34 +371,34 @@ typedef struct weights {
 } weights;
 
 /* x with the dropout factors applied */
-static fl_tensor *dropped(fl_chain *c, const weights *w, fl_tensor *x) { return w->keep ? chain_mul(c, x, w->keep) : x; }
+static fl_tensor *dropped(fl_expr *c, const weights *w, fl_tensor *x) { return w->keep ? expr_mul(c, x, w->keep) : x; }
 
 /* p, and what is needed to repeat the dropout; from (q, k, mask, lse, key). */
-static void weights_of(weights *w, fl_chain *c, const fl_attrs *attrs, fl_tensor *q, fl_tensor *k, fl_operand mask,
+static void weights_of(weights *w, fl_expr *c, const fl_attrs *attrs, fl_tensor *q, fl_tensor *k, fl_operand mask,
                        fl_tensor *lse, fl_operand key)
 {
     fl_attrs a = attention_attrs(FL_OP_REF(attention_mask), attrs);
-    fl_tensor *scores = chain_mul_number(c, chain_gemm(c, q, k, false, true), scale_of(attrs, q));
+    fl_tensor *scores = expr_mul_number(c, expr_gemm(c, q, k, false, true), scale_of(attrs, q));
     fl_tensor *masked = CHAIN_CALL(c, &a, attention_mask, fl_of(scores), mask);
-    w->p = chain_exp(c, chain_sub(c, masked, chain_unsqueeze(c, lse, lse->meta->shape.ndim)));
+    w->p = expr_exp(c, expr_sub(c, masked, expr_unsqueeze(c, lse, lse->meta->shape.ndim)));
     w->keep = attrs->at[ATTR_DROPOUT].number > 0 ? CHAIN_CALL(c, &a, attention_dropout, fl_of(scores), key) : NULL;
 }
 
-static void weights_backward(weights *w, fl_chain *c, fl_tensor *dy, fl_tensor *v, fl_tensor *out, fl_tensor *dlse)
+static void weights_backward(weights *w, fl_expr *c, fl_tensor *dy, fl_tensor *v, fl_tensor *out, fl_tensor *dlse)
 {
     int last = dy->meta->shape.ndim - 1;
-    w->dp = dropped(c, w, chain_gemm(c, dy, v, false, true));
-    w->delta = chain_sum(c, chain_mul(c, dy, out), 1u << last, true);
-    if (dlse) w->delta = chain_sub(c, w->delta, chain_unsqueeze(c, dlse, last));
+    w->dp = dropped(c, w, expr_gemm(c, dy, v, false, true));
+    w->delta = expr_sum(c, expr_mul(c, dy, out), 1u << last, true);
+    if (dlse) w->delta = expr_sub(c, w->delta, expr_unsqueeze(c, dlse, last));
 }
 
 /* Gradient of the scores (and so of a float mask). */
-static fl_tensor *score_gradient(fl_chain *c, const weights *w)
+static fl_tensor *score_gradient(fl_expr *c, const weights *w)
 {
-    return chain_mul(c, w->p, chain_sub(c, w->dp, w->delta));
+    return expr_mul(c, w->p, expr_sub(c, w->dp, w->delta));
 }
 
-static fl_tensor *zeros_like(fl_chain *c, fl_tensor *like)
+static fl_tensor *zeros_like(fl_expr *c, fl_tensor *like)
 {
     fl_tensor *zeros;
     if (c->status == FL_OK) c->status = fl_tensor_empty(&zeros, like->meta);
@@ -410,7 +410,7 @@ static fl_tensor *zeros_like(fl_chain *c, fl_tensor *like)
 
 static fl_status grad_rows(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_attrs a = attention_attrs(FL_OP_REF(attention_backward), g->attrs);
     fl_tensor *out = g->out[0], *lse = g->out[1], *dlse = g->gout[1];
     fl_tensor *dy = g->gout[0] ? g->gout[0] : zeros_like(&c, out), *dmask = NULL;
@@ -420,28 +420,28 @@ static fl_status grad_rows(fl_grad *g)
         dq = CHAIN_CALL(&c, &a, attention_backward, fl_of(dy), g->in[IN_Q], g->in[IN_K], g->in[IN_V], g->in[IN_MASK],
                         fl_of(out), fl_of(lse), key, fl_of(dlse));
     if (g->need[IN_MASK]) {
-        fl_chain d = {0};
+        fl_expr d = {0};
         weights w;
         weights_of(&w, &d, g->attrs, g->in[IN_Q].tensor, g->in[IN_K].tensor, g->in[IN_MASK], lse, key);
         weights_backward(&w, &d, dy, g->in[IN_V].tensor, out, dlse);
-        dmask = fl_chain_take(&d, score_gradient(&d, &w));
-        fl_status status = fl_chain_end(&d);
+        dmask = fl_expr_take(&d, score_gradient(&d, &w));
+        fl_status status = fl_expr_end(&d);
         if (c.status == FL_OK) c.status = status;
     }
     for (int i = IN_Q; dq && i <= IN_V; i++)
-        if (g->need[i]) g->gin[i] = fl_chain_take(&c, c.owned[c.count - 3 + i]);
+        if (g->need[i]) g->gin[i] = fl_expr_take(&c, c.owned[c.count - 3 + i]);
     g->gin[IN_MASK] = dmask;
-    return fl_chain_end(&c);
+    return fl_expr_end(&c);
 }
 
-static fl_tensor *add_maybe(fl_chain *c, fl_tensor *x, fl_tensor *y) { return !x ? y : !y ? x : chain_add(c, x, y); }
+static fl_tensor *add_maybe(fl_expr *c, fl_tensor *x, fl_tensor *y) { return !x ? y : !y ? x : expr_add(c, x, y); }
 
 /* Adjoint of attention_backward, for the gradients hq, hk, hv of its results. With ds = p (dp - delta) it computes
 ** dq = scale ds k, dk = scale ds^T q, dv = (p keep)^T dy; dp = (dy v^T) keep, delta = sum(dy out) - dlse,
 ** p = e^(scores - lse); out, lse and dlse count as inputs of their own. A bar (b_) is the gradient of what it stands before. */
 static fl_status grad_backward(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *dy = g->in[BACK_DY].tensor, *q = g->in[BACK_Q].tensor, *k = g->in[BACK_K].tensor,
               *v = g->in[BACK_V].tensor, *out = g->in[BACK_OUT].tensor;
     fl_tensor *lse = g->in[BACK_LSE].tensor, *dlse = g->in[BACK_DLSE].kind == FL_TENSOR ? g->in[BACK_DLSE].tensor : NULL;
@@ -451,34 +451,34 @@ static fl_status grad_backward(fl_grad *g)
     weights w;
     weights_of(&w, &c, g->attrs, q, k, g->in[BACK_MASK], lse, g->in[BACK_KEY]);
     weights_backward(&w, &c, dy, v, out, dlse);
-    fl_tensor *ds = chain_mul_number(&c, score_gradient(&c, &w), scale);
+    fl_tensor *ds = expr_mul_number(&c, score_gradient(&c, &w), scale);
 
-    fl_tensor *b_ds = add_maybe(&c, hq ? chain_gemm(&c, hq, k, false, true) : NULL,
-                                hk ? chain_gemm(&c, q, hk, false, true) : NULL);
+    fl_tensor *b_ds = add_maybe(&c, hq ? expr_gemm(&c, hq, k, false, true) : NULL,
+                                hk ? expr_gemm(&c, q, hk, false, true) : NULL);
     if (!b_ds) b_ds = zeros_like(&c, w.p);
-    b_ds = chain_mul_number(&c, b_ds, scale);
-    fl_tensor *b_dp = chain_mul(&c, b_ds, w.p), *b_delta = chain_neg(&c, chain_sum(&c, b_dp, 1u << last, true));
-    fl_tensor *b_p = chain_mul(&c, b_ds, chain_sub(&c, w.dp, w.delta));
-    if (hv) b_p = chain_add(&c, b_p, dropped(&c, &w, chain_gemm(&c, dy, hv, false, true)));
-    fl_tensor *b_scores = chain_mul(&c, w.p, b_p), *b_scaled = chain_mul_number(&c, b_scores, scale),
+    b_ds = expr_mul_number(&c, b_ds, scale);
+    fl_tensor *b_dp = expr_mul(&c, b_ds, w.p), *b_delta = expr_neg(&c, expr_sum(&c, b_dp, 1u << last, true));
+    fl_tensor *b_p = expr_mul(&c, b_ds, expr_sub(&c, w.dp, w.delta));
+    if (hv) b_p = expr_add(&c, b_p, dropped(&c, &w, expr_gemm(&c, dy, hv, false, true)));
+    fl_tensor *b_scores = expr_mul(&c, w.p, b_p), *b_scaled = expr_mul_number(&c, b_scores, scale),
               *b_da = dropped(&c, &w, b_dp);
 
-    fl_tensor *b_dy = chain_add(&c, chain_gemm(&c, b_da, v, false, false), chain_mul(&c, b_delta, out));
-    if (hv) b_dy = chain_add(&c, b_dy, chain_gemm(&c, dropped(&c, &w, w.p), hv, false, false));
-    fl_tensor *b_q = add_maybe(&c, chain_gemm(&c, b_scaled, k, false, false),
-                               hk ? chain_gemm(&c, ds, hk, false, false) : NULL);
-    fl_tensor *b_k = add_maybe(&c, chain_gemm(&c, b_scaled, q, true, false),
-                               hq ? chain_gemm(&c, ds, hq, true, false) : NULL);
-    fl_tensor *b_v = chain_gemm(&c, b_da, dy, true, false), *b_out = chain_mul(&c, b_delta, dy);
-    fl_tensor *b_lse = c.status == FL_OK ? chain_reshape(&c, chain_neg(&c, chain_sum(&c, b_scores, 1u << last, true)),
+    fl_tensor *b_dy = expr_add(&c, expr_gemm(&c, b_da, v, false, false), expr_mul(&c, b_delta, out));
+    if (hv) b_dy = expr_add(&c, b_dy, expr_gemm(&c, dropped(&c, &w, w.p), hv, false, false));
+    fl_tensor *b_q = add_maybe(&c, expr_gemm(&c, b_scaled, k, false, false),
+                               hk ? expr_gemm(&c, ds, hk, false, false) : NULL);
+    fl_tensor *b_k = add_maybe(&c, expr_gemm(&c, b_scaled, q, true, false),
+                               hq ? expr_gemm(&c, ds, hq, true, false) : NULL);
+    fl_tensor *b_v = expr_gemm(&c, b_da, dy, true, false), *b_out = expr_mul(&c, b_delta, dy);
+    fl_tensor *b_lse = c.status == FL_OK ? expr_reshape(&c, expr_neg(&c, expr_sum(&c, b_scores, 1u << last, true)),
                                                          &lse->meta->shape)
                                          : NULL;
-    fl_tensor *b_dlse = dlse ? chain_reshape(&c, chain_neg(&c, b_delta), &dlse->meta->shape) : NULL;
+    fl_tensor *b_dlse = dlse ? expr_reshape(&c, expr_neg(&c, b_delta), &dlse->meta->shape) : NULL;
 
     fl_tensor *results[] = {b_dy, b_q, b_k, b_v, b_scores, b_out, b_lse, NULL, b_dlse};
     for (int i = BACK_DY; i <= BACK_DLSE; i++)
-        if (g->need[i] && results[i]) g->gin[i] = fl_chain_take(&c, results[i]);
-    return fl_chain_end(&c);
+        if (g->need[i] && results[i]) g->gin[i] = fl_expr_take(&c, results[i]);
+    return fl_expr_end(&c);
 }
 
 /* ---- the two masks as ops ---- */

@@ -238,7 +238,7 @@ static bool same_sizes(const fl_view *a, const fl_view *b)
 
 const fl_mover fl_cpu_mover = {fl_cpu_copy, fl_cpu_fill};
 
-fl_status fl_move_copy(fl_kernel *k, const fl_mover *m)
+fl_status fl_mover_copy(fl_kernel *k, const fl_mover *m)
 {
     const fl_view *in = &k->in[0], *out = &k->out[0];
     if (same_sizes(in, out)) return m->copy(out, in);
@@ -252,4 +252,4 @@ fl_status fl_move_copy(fl_kernel *k, const fl_mover *m)
     return m->copy(out, &view);
 }
 
-fl_status fl_kernel_copy(fl_kernel *k) { return fl_move_copy(k, &fl_cpu_mover); }
+fl_status fl_kernel_copy(fl_kernel *k) { return fl_mover_copy(k, &fl_cpu_mover); }

@@ -7,17 +7,17 @@
 */
 #include "cpu/conv.h"
 #include "cpu/stage.h"
-#include "chain.h"
+#include "expr.h"
 
 /* ---- inference ---- */
 
 /* Everything but the size, and what follows from it. */
-static fl_status read_window(fl_stencil *w, const fl_infer *c)
+static fl_status read_window(fl_window_geometry *w, const fl_infer *c)
 {
     int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
-    FL_TRY(fl_stencil_pair(w->stride, c, FL_CONV_STRIDE, "stride", 1));
-    if (c->attrs->at[FL_CONV_PADDING].kind != FL_WORD) FL_TRY(fl_stencil_pair(w->padding, c, FL_CONV_PADDING, "padding", 0));
-    FL_TRY(fl_stencil_pair(w->dilation, c, FL_CONV_DILATION, "dilation", 1));
+    FL_TRY(fl_window_geometry_pair(w->stride, c, FL_CONV_STRIDE, "stride", 1));
+    if (c->attrs->at[FL_CONV_PADDING].kind != FL_WORD) FL_TRY(fl_window_geometry_pair(w->padding, c, FL_CONV_PADDING, "padding", 0));
+    FL_TRY(fl_window_geometry_pair(w->dilation, c, FL_CONV_DILATION, "dilation", 1));
     for (int d = 0; d < 2; d++)
         if (fl_conv_keeps_size(c->attrs) && w->stride[d] != 1)
             return fl_infer_fail(c, FL_ERR_VALUE, "padding \"same\" goes with stride 1 only, got stride %lld", (long long)w->stride[d]);
@@ -55,7 +55,7 @@ static fl_status output_shape(fl_shape *out, const fl_infer *c, const fl_shape *
     char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
     int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer, size[2];
     int channels = fl_conv_channels(x->ndim);
-    fl_stencil window;
+    fl_window_geometry window;
     if (!is_image(x) || w->ndim != 4)
         return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [n, in, height, width] or [in, height, width] and weight [out, in / groups, height, width], "
                              "got %s and %s", fl_shape_text(tx, x), fl_shape_text(tw, w));
@@ -68,7 +68,7 @@ static fl_status output_shape(fl_shape *out, const fl_infer *c, const fl_shape *
     fl_conv_pad(&window, c->attrs);
     for (int d = 0; d < 2; d++) {
         int axis = channels + 1 + d;
-        size[d] = fl_conv_keeps_size(c->attrs) ? x->dims[axis] : fl_stencil_count(&window, d, x->dims[axis], false);
+        size[d] = fl_conv_keeps_size(c->attrs) ? x->dims[axis] : fl_window_geometry_count(&window, d, x->dims[axis], false);
         if (size[d] <= 0)
             return fl_infer_fail(c, FL_ERR_SHAPE, "the window of weight %s, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
                                  fl_shape_text(tw, w), (long long)window.dilation[d], axis, fl_shape_text(tx, x),
@@ -119,7 +119,7 @@ static fl_status infer_input_grad(fl_infer *c)
     const fl_shape *g = &c->in[0].shape, *w = &c->in[1].shape;
     FL_TRY(infer_dtypes(c));
     FL_TRY(check_operands(c, is_image(g) && w->ndim == 4));
-    FL_TRY(fl_stencil_pair(size, c, FL_CONV_SIZE, "size", 0));
+    FL_TRY(fl_window_geometry_pair(size, c, FL_CONV_SIZE, "size", 0));
     int64_t channels = w->dims[1] * (groups > 0 && groups <= INT32_MAX ? groups : 1);
     FL_TRY(image_shape(&c->out[0].shape, c, g, channels, size));
     return check_gradient(c, g, &c->out[0].shape, w);
@@ -131,7 +131,7 @@ static fl_status infer_weight_grad(fl_infer *c)
     const fl_shape *g = &c->in[0].shape, *x = &c->in[1].shape;
     FL_TRY(infer_dtypes(c));
     FL_TRY(check_operands(c, is_image(g) && x->ndim == g->ndim));
-    FL_TRY(fl_stencil_pair(size, c, FL_CONV_SIZE, "size", 1));
+    FL_TRY(fl_window_geometry_pair(size, c, FL_CONV_SIZE, "size", 1));
     int channels = fl_conv_channels(x->ndim);
     int64_t dims[4] = {g->dims[channels], x->dims[channels] / (groups > 0 ? groups : 1), size[0], size[1]};
     FL_TRY(fl_shape_make(&c->out[0].shape, c->name, dims, 4));
@@ -225,54 +225,54 @@ static fl_status kernel_weight_grad(fl_kernel *k)
 /* ---- gradients ---- */
 
 /* A call of one of the three ops with the attributes of another. size: whose rows and columns the result has, where the op asks. */
-static fl_tensor *chain_conv(fl_chain *c, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b, const fl_meta *size)
+static fl_tensor *expr_conv(fl_expr *c, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b, const fl_meta *size)
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, op);
     for (int i = FL_CONV_STRIDE; i <= FL_CONV_GROUPS; i++) attrs.at[i] = g->attrs->at[i];
     if (size) fl_attr_set_list(&attrs, FL_CONV_SIZE, size->shape.dims + size->shape.ndim - 2, 2);
     const fl_operand in[3] = {a, b};
-    return fl_chain_call(c, op, in, size ? 2 : 3, &attrs);
+    return fl_expr_call(c, op, in, size ? 2 : 3, &attrs);
 }
 
 static uint32_t all_but_channels(int ndim) { return ((1u << ndim) - 1) & ~(1u << fl_conv_channels(ndim)); }
 
 static fl_status grad_conv(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_operand dy = fl_of(g->gout[0]);
     fl_tensor *dx = NULL, *dw = NULL, *db = NULL;
-    if (g->need[0]) dx = chain_conv(&c, FL_OP_REF(conv2d_input_grad), g, dy, g->in[1], g->in_meta[0]);
-    if (g->need[1]) dw = chain_conv(&c, FL_OP_REF(conv2d_weight_grad), g, dy, g->in[0], g->in_meta[1]);
-    if (g->need[2]) db = chain_sum(&c, g->gout[0], all_but_channels(g->out_meta[0]->shape.ndim), false);
-    if (dx) g->gin[0] = fl_chain_take(&c, dx);
-    if (dw) g->gin[1] = fl_chain_take(&c, dw);
-    if (db) g->gin[2] = fl_chain_take(&c, db);
-    return fl_chain_end(&c);
+    if (g->need[0]) dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, dy, g->in[1], g->in_meta[0]);
+    if (g->need[1]) dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, dy, g->in[0], g->in_meta[1]);
+    if (g->need[2]) db = expr_sum(&c, g->gout[0], all_but_channels(g->out_meta[0]->shape.ndim), false);
+    if (dx) g->gin[0] = fl_expr_take(&c, dx);
+    if (dw) g->gin[1] = fl_expr_take(&c, dw);
+    if (db) g->gin[2] = fl_expr_take(&c, db);
+    return fl_expr_end(&c);
 }
 
 static fl_status grad_input_grad(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_operand dx = fl_of(g->gout[0]);
     fl_tensor *dg = NULL, *dw = NULL;
-    if (g->need[0]) dg = chain_conv(&c, FL_OP_REF(conv2d), g, dx, g->in[1], NULL);
-    if (g->need[1]) dw = chain_conv(&c, FL_OP_REF(conv2d_weight_grad), g, g->in[0], dx, g->in_meta[1]);
-    if (dg) g->gin[0] = fl_chain_take(&c, dg);
-    if (dw) g->gin[1] = fl_chain_take(&c, dw);
-    return fl_chain_end(&c);
+    if (g->need[0]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, dx, g->in[1], NULL);
+    if (g->need[1]) dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, g->in[0], dx, g->in_meta[1]);
+    if (dg) g->gin[0] = fl_expr_take(&c, dg);
+    if (dw) g->gin[1] = fl_expr_take(&c, dw);
+    return fl_expr_end(&c);
 }
 
 static fl_status grad_weight_grad(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_operand dw = fl_of(g->gout[0]);
     fl_tensor *dg = NULL, *dx = NULL;
-    if (g->need[0]) dg = chain_conv(&c, FL_OP_REF(conv2d), g, g->in[1], dw, NULL);
-    if (g->need[1]) dx = chain_conv(&c, FL_OP_REF(conv2d_input_grad), g, g->in[0], dw, g->in_meta[1]);
-    if (dg) g->gin[0] = fl_chain_take(&c, dg);
-    if (dx) g->gin[1] = fl_chain_take(&c, dx);
-    return fl_chain_end(&c);
+    if (g->need[0]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, g->in[1], dw, NULL);
+    if (g->need[1]) dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, g->in[0], dw, g->in_meta[1]);
+    if (dg) g->gin[0] = fl_expr_take(&c, dg);
+    if (dx) g->gin[1] = fl_expr_take(&c, dx);
+    return fl_expr_end(&c);
 }
 
 /* ---- descriptors ---- */

@@ -5,7 +5,7 @@
 ** axis of the product; one that is needed no more is what a matrix product sums over; the letters that only one of them has
 ** are its rows or columns. The axes of "..." are labels like letters, counted from the last one, which broadcast.
 */
-#include "chain.h"
+#include "expr.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -221,7 +221,7 @@ static labels without(const labels *l, uint32_t axes)
 }
 
 /* Diagonals of the axes that have one letter. */
-static factor without_repeats(fl_chain *c, factor f)
+static factor without_repeats(fl_expr *c, factor f)
 {
     for (int i = 0; i < f.axes.count; i++) {
         int first = position_of(&f.axes, f.axes.at[i]), label = f.axes.at[i];
@@ -239,19 +239,19 @@ static factor without_repeats(fl_chain *c, factor f)
 }
 
 /* Sums over the labels that are not in keep. */
-static factor summed(fl_chain *c, factor f, uint64_t keep)
+static factor summed(fl_expr *c, factor f, uint64_t keep)
 {
     uint32_t axes = 0;
     for (int i = 0; i < f.axes.count; i++)
         if (!has(keep, f.axes.at[i])) axes |= 1u << i;
     if (!axes) return f;
-    return (factor){chain_sum(c, f.x, axes, false), without(&f.axes, axes)};
+    return (factor){expr_sum(c, f.x, axes, false), without(&f.axes, axes)};
 }
 
 static int64_t size_at(const factor *f, int label) { return f->x->meta->shape.dims[position_of(&f->axes, label)]; }
 
 /* f without the axes of size 1 that broadcast to larger ones of `other`. */
-static factor without_broadcast(fl_chain *c, factor f, const factor *other)
+static factor without_broadcast(fl_expr *c, factor f, const factor *other)
 {
     uint32_t axes = 0;
     fl_shape shape;
@@ -262,10 +262,10 @@ static factor without_broadcast(fl_chain *c, factor f, const factor *other)
     }
     if (!axes) return f;
     fl_reduce_shape(&shape, &f.x->meta->shape, axes, false);
-    return (factor){chain_reshape(c, f.x, &shape), without(&f.axes, axes)};
+    return (factor){expr_reshape(c, f.x, &shape), without(&f.axes, axes)};
 }
 
-static fl_tensor *permuted(fl_chain *c, const factor *f, const labels *order)
+static fl_tensor *permuted(fl_expr *c, const factor *f, const labels *order)
 {
     int64_t axes[FL_MAX_NDIM];
     fl_attrs a;
@@ -316,18 +316,18 @@ static void append_sizes(fl_shape *shape, const factor *f, const labels *l)
 }
 
 /* f as matrices [batch..., one, two]. */
-static fl_tensor *matrices(fl_chain *c, const factor *f, const labels *batch, const labels *one, const labels *two)
+static fl_tensor *matrices(fl_expr *c, const factor *f, const labels *batch, const labels *one, const labels *two)
 {
     fl_shape shape = {0};
     labels sides = joined(one, two), order = joined(batch, &sides);
     append_sizes(&shape, f, batch);
     shape.dims[shape.ndim++] = numel_at(f, one);
     shape.dims[shape.ndim++] = numel_at(f, two);
-    return chain_reshape(c, permuted(c, f, &order), &shape);
+    return expr_reshape(c, permuted(c, f, &order), &shape);
 }
 
 /* f as [batch..., rows..., columns...], those it does not have of size 1. */
-static fl_tensor *spread(fl_chain *c, const factor *f, const labels *all)
+static fl_tensor *spread(fl_expr *c, const factor *f, const labels *all)
 {
     fl_shape shape = {all->count, {0}};
     labels own = {0};
@@ -336,11 +336,11 @@ static fl_tensor *spread(fl_chain *c, const factor *f, const labels *all)
         shape.dims[i] = there ? size_at(f, all->at[i]) : 1;
         if (there) append(&own, all->at[i]);
     }
-    return chain_reshape(c, permuted(c, f, &own), &shape);
+    return expr_reshape(c, permuted(c, f, &own), &shape);
 }
 
 /* The product of two operands over the labels of keep. */
-static factor product_of(fl_chain *c, factor x, factor y, uint64_t keep)
+static factor product_of(fl_expr *c, factor x, factor y, uint64_t keep)
 {
     x = without_broadcast(c, x, &y);
     y = without_broadcast(c, y, &x);
@@ -355,13 +355,13 @@ static factor product_of(fl_chain *c, factor x, factor y, uint64_t keep)
         return (factor){0};
     }
     labels sides = joined(&r.rows, &r.columns), all = joined(&r.batch, &sides);
-    if (multiplies) return (factor){chain_mul(c, spread(c, &x, &all), spread(c, &y, &all)), all};
+    if (multiplies) return (factor){expr_mul(c, spread(c, &x, &all), spread(c, &y, &all)), all};
     fl_shape shape = {0};
     append_sizes(&shape, &x, &r.batch);
     append_sizes(&shape, &x, &r.rows);
     append_sizes(&shape, &y, &r.columns);
     fl_tensor *p = CHAIN_CALL(c, NULL, matmul, fl_of(matrices(c, &x, &r.batch, &r.rows, &r.inner)), fl_of(matrices(c, &y, &r.batch, &r.inner, &r.columns)));
-    return (factor){chain_reshape(c, p, &shape), all};
+    return (factor){expr_reshape(c, p, &shape), all};
 }
 
 /* ---- all ---- */
@@ -377,12 +377,12 @@ static uint64_t needed(const labels *result, const factor *factors, int next, in
 /* Takes the product of the operands so far into *sum, whose tensor it owns. */
 static fl_status multiply_by(factor *sum, const factor *factors, int i, int count, const labels *result)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     uint64_t keep = needed(result, factors, i + 1, count);
     factor x = without_repeats(&c, factors[i]);
     factor next = sum->x ? product_of(&c, *sum, x, keep) : summed(&c, x, keep);
     fl_tensor *owned = c.status == FL_OK ? fl_tensor_ref(next.x) : NULL;
-    FL_TRY(fl_chain_end(&c));
+    FL_TRY(fl_expr_end(&c));
     if (sum->x) fl_tensor_unref(sum->x);
     *sum = (factor){owned, next.axes};
     return FL_OK;
@@ -391,11 +391,11 @@ static fl_status multiply_by(factor *sum, const factor *factors, int i, int coun
 static fl_status contract(fl_tensor **out, const factor *factors, int count, const labels *result)
 {
     factor sum = {0};
-    fl_chain c = {0};
+    fl_expr c = {0};
     for (int i = 0; i < count && c.status == FL_OK; i++) c.status = multiply_by(&sum, factors, i, count, result);
-    if (c.status == FL_OK) *out = fl_chain_take(&c, permuted(&c, &sum, result));
+    if (c.status == FL_OK) *out = fl_expr_take(&c, permuted(&c, &sum, result));
     if (sum.x) fl_tensor_unref(sum.x);
-    return fl_chain_end(&c);
+    return fl_expr_end(&c);
 }
 
 static fl_status body_einsum(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)

@@ -5,7 +5,7 @@
 */
 #include "cpu/rows.h"
 #include "cpu/stage.h"
-#include "chain.h"
+#include "expr.h"
 
 /* Number of leading axes, those that are not normalised; the first attribute counts the others. */
 static int row_axes(const fl_attrs *attrs, const fl_shape *x) { return x->ndim - (int)attrs->at[0].integer; }
@@ -141,28 +141,28 @@ static norm_axes axes_of(const fl_attrs *attrs, const fl_shape *x)
 }
 
 /* z = (x - mean) rstd */
-static fl_tensor *normalised(fl_chain *c, const norm_axes *a, fl_tensor *x, fl_tensor *mean, fl_tensor *rstd)
+static fl_tensor *normalised(fl_expr *c, const norm_axes *a, fl_tensor *x, fl_tensor *mean, fl_tensor *rstd)
 {
-    return chain_mul(c, chain_sub(c, x, chain_reshape(c, mean, &a->kept)), chain_reshape(c, rstd, &a->kept));
+    return expr_mul(c, expr_sub(c, x, expr_reshape(c, mean, &a->kept)), expr_reshape(c, rstd, &a->kept));
 }
 
 /* Gradient through the kept mean and rstd themselves: d mean = 1 / n, d rstd = -rstd^2 z / n. */
-static fl_tensor *through_statistics(fl_chain *c, const norm_axes *a, const fl_grad *g)
+static fl_tensor *through_statistics(fl_expr *c, const norm_axes *a, const fl_grad *g)
 {
     fl_tensor *x = g->in[0].tensor, *mean = g->out[1], *rstd = g->out[2], *sum = NULL;
-    if (g->gout[1]) sum = chain_mul_number(c, chain_reshape(c, g->gout[1], &a->kept), 1 / a->n);
+    if (g->gout[1]) sum = expr_mul_number(c, expr_reshape(c, g->gout[1], &a->kept), 1 / a->n);
     if (g->gout[2]) {
-        fl_tensor *scale = chain_mul(c, g->gout[2], chain_mul(c, rstd, rstd));
-        fl_tensor *part = chain_mul(c, normalised(c, a, x, mean, rstd),
-                                    chain_mul_number(c, chain_reshape(c, scale, &a->kept), -1 / a->n));
-        sum = sum ? chain_add(c, sum, part) : part;
+        fl_tensor *scale = expr_mul(c, g->gout[2], expr_mul(c, rstd, rstd));
+        fl_tensor *part = expr_mul(c, normalised(c, a, x, mean, rstd),
+                                    expr_mul_number(c, expr_reshape(c, scale, &a->kept), -1 / a->n));
+        sum = sum ? expr_add(c, sum, part) : part;
     }
     return sum;
 }
 
 static fl_status grad_rows(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     norm_axes axes = axes_of(g->attrs, &g->in_meta[0]->shape);
     fl_tensor *dx = NULL, *dweight = NULL, *dbias = NULL;
     if (g->gout[0]) {
@@ -175,56 +175,56 @@ static fl_status grad_rows(fl_grad *g)
         dbias = c.owned[2];
     }
     fl_tensor *more = g->need[0] ? through_statistics(&c, &axes, g) : NULL;
-    if (more) dx = dx ? chain_add(&c, dx, more) : more;
-    if (g->need[0] && dx) g->gin[0] = fl_chain_take(&c, dx);
-    if (g->need[1] && dweight) g->gin[1] = fl_chain_take(&c, dweight);
-    if (g->need[2] && dbias) g->gin[2] = fl_chain_take(&c, dbias);
-    return fl_chain_end(&c);
+    if (more) dx = dx ? expr_add(&c, dx, more) : more;
+    if (g->need[0] && dx) g->gin[0] = fl_expr_take(&c, dx);
+    if (g->need[1] && dweight) g->gin[1] = fl_expr_take(&c, dweight);
+    if (g->need[2] && dbias) g->gin[2] = fl_expr_take(&c, dbias);
+    return fl_expr_end(&c);
 }
 
 /* Adjoint of dx = rstd (a - m(a) - z m(a z)), dweight = sum dy z, dbias = sum dy, with a = dy weight,
 ** z = (x - mean) rstd and m the mean over a row; mean and rstd count as inputs of their own. h, hw, hb are the gradients of the three results. */
 static fl_status grad_backward(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *dy = g->in[0].tensor, *x = g->in[1].tensor, *mean = g->in[2].tensor, *rstd = g->in[3].tensor,
               *w = g->in[4].tensor;
     fl_tensor *h = g->gout[0], *hw = g->gout[1], *hb = g->gout[2], *d_dy = NULL, *dz = NULL, *d_rstd = NULL, *d_w = NULL;
     norm_axes axes = axes_of(g->attrs, &x->meta->shape);
     uint32_t row = axes.normalised;
-    fl_tensor *r = chain_reshape(&c, rstd, &axes.kept), *z = normalised(&c, &axes, x, mean, rstd);
+    fl_tensor *r = expr_reshape(&c, rstd, &axes.kept), *z = normalised(&c, &axes, x, mean, rstd);
     bool weighted = g->in[4].kind == FL_TENSOR;
     if (h) {
-        fl_tensor *a = weighted ? chain_mul(&c, dy, w) : dy;
-        fl_tensor *m_az = chain_mean(&c, chain_mul(&c, a, z), row, true),
-                  *m_hz = chain_mean(&c, chain_mul(&c, h, z), row, true);
-        fl_tensor *centred_a = chain_sub(&c, chain_sub(&c, a, chain_mean(&c, a, row, true)), chain_mul(&c, z, m_az));
-        fl_tensor *centred_h = chain_sub(&c, chain_sub(&c, h, chain_mean(&c, h, row, true)), chain_mul(&c, z, m_hz));
-        fl_tensor *da = chain_mul(&c, centred_h, r);
-        d_dy = weighted ? chain_mul(&c, da, w) : da;
-        if (weighted && g->need[4]) d_w = chain_mul(&c, da, dy); /* the tape sums it over the rows */
-        dz = chain_neg(&c, chain_mul(&c, r, chain_add(&c, chain_mul(&c, h, m_az), chain_mul(&c, a, m_hz))));
-        d_rstd = chain_sum(&c, chain_mul(&c, h, centred_a), row, true);
+        fl_tensor *a = weighted ? expr_mul(&c, dy, w) : dy;
+        fl_tensor *m_az = expr_mean(&c, expr_mul(&c, a, z), row, true),
+                  *m_hz = expr_mean(&c, expr_mul(&c, h, z), row, true);
+        fl_tensor *centred_a = expr_sub(&c, expr_sub(&c, a, expr_mean(&c, a, row, true)), expr_mul(&c, z, m_az));
+        fl_tensor *centred_h = expr_sub(&c, expr_sub(&c, h, expr_mean(&c, h, row, true)), expr_mul(&c, z, m_hz));
+        fl_tensor *da = expr_mul(&c, centred_h, r);
+        d_dy = weighted ? expr_mul(&c, da, w) : da;
+        if (weighted && g->need[4]) d_w = expr_mul(&c, da, dy); /* the tape sums it over the rows */
+        dz = expr_neg(&c, expr_mul(&c, r, expr_add(&c, expr_mul(&c, h, m_az), expr_mul(&c, a, m_hz))));
+        d_rstd = expr_sum(&c, expr_mul(&c, h, centred_a), row, true);
     }
     if (hw) {
-        fl_tensor *part = chain_mul(&c, dy, hw), *part_dy = chain_mul(&c, z, hw);
-        dz = dz ? chain_add(&c, dz, part) : part;
-        d_dy = d_dy ? chain_add(&c, d_dy, part_dy) : part_dy;
+        fl_tensor *part = expr_mul(&c, dy, hw), *part_dy = expr_mul(&c, z, hw);
+        dz = dz ? expr_add(&c, dz, part) : part;
+        d_dy = d_dy ? expr_add(&c, d_dy, part_dy) : part_dy;
     }
-    if (hb) d_dy = d_dy ? chain_add(&c, d_dy, hb) : chain_add(&c, chain_mul_number(&c, dy, 0), hb);
+    if (hb) d_dy = d_dy ? expr_add(&c, d_dy, hb) : expr_add(&c, expr_mul_number(&c, dy, 0), hb);
     if (dz) {
-        fl_tensor *dx = chain_mul(&c, dz, r),
-                  *through_r = chain_div(&c, chain_sum(&c, chain_mul(&c, dz, z), row, true), r);
-        d_rstd = d_rstd ? chain_add(&c, d_rstd, through_r) : through_r;
-        fl_tensor *d_mean = chain_reshape(&c, chain_neg(&c, chain_sum(&c, dx, row, true)), &mean->meta->shape);
-        d_rstd = chain_reshape(&c, d_rstd, &rstd->meta->shape);
-        if (g->need[1]) g->gin[1] = fl_chain_take(&c, dx);
-        if (g->need[2]) g->gin[2] = fl_chain_take(&c, d_mean);
-        if (g->need[3]) g->gin[3] = fl_chain_take(&c, d_rstd);
+        fl_tensor *dx = expr_mul(&c, dz, r),
+                  *through_r = expr_div(&c, expr_sum(&c, expr_mul(&c, dz, z), row, true), r);
+        d_rstd = d_rstd ? expr_add(&c, d_rstd, through_r) : through_r;
+        fl_tensor *d_mean = expr_reshape(&c, expr_neg(&c, expr_sum(&c, dx, row, true)), &mean->meta->shape);
+        d_rstd = expr_reshape(&c, d_rstd, &rstd->meta->shape);
+        if (g->need[1]) g->gin[1] = fl_expr_take(&c, dx);
+        if (g->need[2]) g->gin[2] = fl_expr_take(&c, d_mean);
+        if (g->need[3]) g->gin[3] = fl_expr_take(&c, d_rstd);
     }
-    if (g->need[0] && d_dy) g->gin[0] = fl_chain_take(&c, d_dy);
-    if (d_w) g->gin[4] = fl_chain_take(&c, d_w);
-    return fl_chain_end(&c);
+    if (g->need[0] && d_dy) g->gin[0] = fl_expr_take(&c, d_dy);
+    if (d_w) g->gin[4] = fl_expr_take(&c, d_w);
+    return fl_expr_end(&c);
 }
 
 /* ---- the public op ---- */

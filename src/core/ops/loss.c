@@ -8,7 +8,7 @@
 #include "cpu/indices.h"
 #include "cpu/rows.h"
 #include "cpu/stage.h"
-#include "chain.h"
+#include "expr.h"
 
 enum { REDUCE_MEAN, REDUCE_SUM, REDUCE_NONE };      /* words of `reduction` */
 enum { ROWS_IGNORE, ROWS_SMOOTHING };               /* attributes of the row ops, in this order in all of them */
@@ -146,7 +146,7 @@ static int target_axis(int axis) { return axis > 1 ? axis - 1 : axis; }
 /* The class axis split: lse over all ranks, then every rank's own share of the loss. */
 static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *x = in[0].tensor;
     int axis = class_axis(&x->meta->shape);
     fl_attrs a;
@@ -154,16 +154,16 @@ static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, 
     a.at[ROWS_IGNORE] = attrs->at[ROWS_IGNORE];
     a.at[ROWS_SMOOTHING] = attrs->at[ROWS_SMOOTHING];
     fl_attr_set(&a, NLL_NAMED_CROSS_ENTROPY, true);
-    fl_tensor *top = chain_whole(&c, chain_amax(&c, x, 1u << axis, true));
-    fl_tensor *sum = chain_whole(&c, chain_sum(&c, chain_exp(&c, chain_sub(&c, x, top)), 1u << axis, true));
-    fl_tensor *lse = chain_add(&c, chain_log(&c, sum), top);
-    fl_tensor *loss = CHAIN_CALL(&c, &a, nll_rows, fl_of(chain_sub(&c, x, lse)), in[1], in[2]);
+    fl_tensor *top = expr_whole(&c, expr_amax(&c, x, 1u << axis, true));
+    fl_tensor *sum = expr_whole(&c, expr_sum(&c, expr_exp(&c, expr_sub(&c, x, top)), 1u << axis, true));
+    fl_tensor *lse = expr_add(&c, expr_log(&c, sum), top);
+    fl_tensor *loss = CHAIN_CALL(&c, &a, nll_rows, fl_of(expr_sub(&c, x, lse)), in[1], in[2]);
     fl_tensor *count = c.status == FL_OK ? c.owned[c.count - 1] : NULL;
-    fl_tensor *lse_rows = chain_reshape(&c, lse, &in[1].tensor->meta->shape);
-    out[0] = fl_chain_take(&c, loss);
-    out[1] = fl_chain_take(&c, lse_rows);
-    out[2] = fl_chain_take(&c, count);
-    return fl_chain_end(&c);
+    fl_tensor *lse_rows = expr_reshape(&c, lse, &in[1].tensor->meta->shape);
+    out[0] = fl_expr_take(&c, loss);
+    out[1] = fl_expr_take(&c, lse_rows);
+    out[2] = fl_expr_take(&c, count);
+    return fl_expr_end(&c);
 }
 
 static void sbp_cross_entropy_rows(fl_sigs *s)
@@ -226,7 +226,7 @@ static fl_attrs with_rows_attrs(const fl_op *op, const fl_attrs *from)
 }
 
 /* dy per row -> gradient of the input; targets false: of the log-sum-exp alone, counted as often as the loss does */
-static fl_tensor *rows_backward(fl_chain *c, const fl_attrs *attrs, fl_tensor *dy, fl_operand input, fl_operand target,
+static fl_tensor *rows_backward(fl_expr *c, const fl_attrs *attrs, fl_tensor *dy, fl_operand input, fl_operand target,
                                 fl_operand lse, fl_operand weight, bool targets)
 {
     fl_attrs a = with_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
@@ -236,42 +236,42 @@ static fl_tensor *rows_backward(fl_chain *c, const fl_attrs *attrs, fl_tensor *d
 
 static fl_status grad_cross_entropy_rows(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     FL_TRY(no_weight_gradient(g, 2));
     if (!g->need[0]) return FL_OK;
     fl_tensor *x = g->in[0].tensor, *lse = g->out[1], *dx = NULL;
     int axis = class_axis(&x->meta->shape);
     if (g->gout[0]) dx = rows_backward(&c, g->attrs, g->gout[0], g->in[0], g->in[1], fl_of(lse), g->in[2], true);
     if (g->gout[1]) { /* of the log-sum-exp: softmax */
-        fl_tensor *softmax = chain_exp(&c, chain_sub(&c, x, chain_unsqueeze(&c, lse, axis)));
-        fl_tensor *more = chain_mul(&c, softmax, chain_unsqueeze(&c, g->gout[1], axis));
-        dx = dx ? chain_add(&c, dx, more) : more;
+        fl_tensor *softmax = expr_exp(&c, expr_sub(&c, x, expr_unsqueeze(&c, lse, axis)));
+        fl_tensor *more = expr_mul(&c, softmax, expr_unsqueeze(&c, g->gout[1], axis));
+        dx = dx ? expr_add(&c, dx, more) : more;
     }
-    if (dx) g->gin[0] = fl_chain_take(&c, dx);
-    return fl_chain_end(&c);
+    if (dx) g->gin[0] = fl_expr_take(&c, dx);
+    return fl_expr_end(&c);
 }
 
 /* dx = dy (total softmax - targets), softmax = e^(input - lse): lse counts as an input of its own. */
 static fl_status grad_cross_entropy_backward(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *h = g->gout[0], *dy = g->in[0].tensor, *d_input = NULL, *d_lse = NULL, *d_dy = NULL;
     uint32_t axis = 1u << class_axis(&g->in[1].tensor->meta->shape);
     bool targets = g->attrs->at[2].integer;
     FL_TRY(no_weight_gradient(g, 4));
     if (g->need[1] || g->need[3])
-        d_input = chain_mul(&c, h, rows_backward(&c, g->attrs, dy, g->in[1], g->in[2], g->in[3], g->in[4], false));
-    if (g->need[3]) d_lse = chain_neg(&c, chain_sum(&c, d_input, axis, false));
+        d_input = expr_mul(&c, h, rows_backward(&c, g->attrs, dy, g->in[1], g->in[2], g->in[3], g->in[4], false));
+    if (g->need[3]) d_lse = expr_neg(&c, expr_sum(&c, d_input, axis, false));
     if (g->need[0]) {
-        fl_tensor *ones = chain_add_number(&c, chain_mul_number(&c, dy, 0), 1);
-        d_dy = chain_sum(
-            &c, chain_mul(&c, h, rows_backward(&c, g->attrs, ones, g->in[1], g->in[2], g->in[3], g->in[4], targets)),
+        fl_tensor *ones = expr_add_number(&c, expr_mul_number(&c, dy, 0), 1);
+        d_dy = expr_sum(
+            &c, expr_mul(&c, h, rows_backward(&c, g->attrs, ones, g->in[1], g->in[2], g->in[3], g->in[4], targets)),
             axis, false);
     }
-    if (d_dy) g->gin[0] = fl_chain_take(&c, d_dy);
-    if (g->need[1]) g->gin[1] = fl_chain_take(&c, d_input);
-    if (d_lse) g->gin[3] = fl_chain_take(&c, d_lse);
-    return fl_chain_end(&c);
+    if (d_dy) g->gin[0] = fl_expr_take(&c, d_dy);
+    if (g->need[1]) g->gin[1] = fl_expr_take(&c, d_input);
+    if (d_lse) g->gin[3] = fl_expr_take(&c, d_lse);
+    return fl_expr_end(&c);
 }
 
 static fl_status grad_nll_rows(fl_grad *g)
@@ -385,24 +385,24 @@ FL_OP(nll_backward) {
 
 /* ---- public losses ---- */
 
-static fl_tensor *sum_all(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, sum, fl_of(x)); }
-static fl_tensor *mean_all(fl_chain *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, mean, fl_of(x)); }
+static fl_tensor *sum_all(fl_expr *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, sum, fl_of(x)); }
+static fl_tensor *mean_all(fl_expr *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, mean, fl_of(x)); }
 
 /* loss per element, reduced as the word says */
-static fl_tensor *reduced(fl_chain *c, fl_tensor *loss, int64_t reduction)
+static fl_tensor *reduced(fl_expr *c, fl_tensor *loss, int64_t reduction)
 {
     if (c->status != FL_OK || reduction == REDUCE_NONE) return loss;
     return reduction == REDUCE_SUM ? sum_all(c, loss) : mean_all(c, loss);
 }
 
 /* loss per row, the mean over what counts */
-static fl_tensor *reduced_rows(fl_chain *c, fl_tensor *loss, fl_tensor *count, int64_t reduction)
+static fl_tensor *reduced_rows(fl_expr *c, fl_tensor *loss, fl_tensor *count, int64_t reduction)
 {
     if (c->status != FL_OK || reduction != REDUCE_MEAN) return reduced(c, loss, reduction);
     fl_tensor *plain;
     c->status = fl_tensor_detach(&plain, count);
     if (c->status != FL_OK) return NULL;
-    fl_tensor *mean = chain_div(c, sum_all(c, loss), chain_whole(c, sum_all(c, plain)));
+    fl_tensor *mean = expr_div(c, sum_all(c, loss), expr_whole(c, sum_all(c, plain)));
     fl_tensor_unref(plain);
     return mean;
 }
@@ -416,7 +416,7 @@ static fl_status check_smoothing(double smoothing)
 /* (input, target, weight?, reduction, ignore_index, label_smoothing) */
 static fl_status body_cross_entropy(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cross_entropy_rows));
     a.at[ROWS_IGNORE] = attrs->at[1];
@@ -424,20 +424,20 @@ static fl_status body_cross_entropy(fl_tensor **out, const fl_operand *in, int n
     FL_TRY(check_smoothing(attrs->at[2].number));
     fl_tensor *loss = CHAIN_CALL(&c, &a, cross_entropy_rows, in[0], in[1], in[2]);
     fl_tensor *count = loss ? c.owned[2] : NULL;
-    out[0] = fl_chain_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
-    return fl_chain_end(&c);
+    out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
+    return fl_expr_end(&c);
 }
 
 static fl_status body_nll_loss(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(nll_rows));
     a.at[ROWS_IGNORE] = attrs->at[1];
     fl_tensor *loss = CHAIN_CALL(&c, &a, nll_rows, in[0], in[1], in[2]);
     fl_tensor *count = loss ? c.owned[1] : NULL;
-    out[0] = fl_chain_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
-    return fl_chain_end(&c);
+    out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
+    return fl_expr_end(&c);
 }
 
 static fl_status same_shapes(const char *who, const fl_operand *in)
@@ -457,32 +457,32 @@ static fl_status float_input(const char *who, const fl_operand *in)
 
 static fl_status body_mse_loss(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     FL_TRY(float_input("mse_loss", in));
     FL_TRY(same_shapes("mse_loss", in));
-    fl_tensor *difference = chain_sub(&c, in[0].tensor, in[1].tensor);
-    out[0] = fl_chain_take(&c, reduced(&c, chain_mul(&c, difference, difference), attrs->at[0].integer));
-    return fl_chain_end(&c);
+    fl_tensor *difference = expr_sub(&c, in[0].tensor, in[1].tensor);
+    out[0] = fl_expr_take(&c, reduced(&c, expr_mul(&c, difference, difference), attrs->at[0].integer));
+    return fl_expr_end(&c);
 }
 
 /* log(1 + e^x) - x y, per element */
-static fl_tensor *logits_loss(fl_chain *c, fl_tensor *x, fl_tensor *y)
+static fl_tensor *logits_loss(fl_expr *c, fl_tensor *x, fl_tensor *y)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(softplus));
     fl_attr_set_number(&a, 1, 40); /* from there on softplus is x in float64 too */
-    return chain_sub(c, CHAIN_CALL(c, &a, softplus, fl_of(x)), chain_mul(c, x, y));
+    return expr_sub(c, CHAIN_CALL(c, &a, softplus, fl_of(x)), expr_mul(c, x, y));
 }
 
 static fl_status body_bce_with_logits(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     FL_TRY(float_input("binary_cross_entropy_with_logits", in));
     FL_TRY(same_shapes("binary_cross_entropy_with_logits", in));
     fl_tensor *loss = logits_loss(&c, in[0].tensor, in[1].tensor);
-    if (in[2].kind == FL_TENSOR) loss = chain_mul(&c, loss, in[2].tensor);
-    out[0] = fl_chain_take(&c, reduced(&c, loss, attrs->at[0].integer));
-    return fl_chain_end(&c);
+    if (in[2].kind == FL_TENSOR) loss = expr_mul(&c, loss, in[2].tensor);
+    out[0] = fl_expr_take(&c, reduced(&c, loss, attrs->at[0].integer));
+    return fl_expr_end(&c);
 }
 
 static const char *const cross_entropy_samples[] = {

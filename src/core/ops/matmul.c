@@ -12,7 +12,7 @@
 #include "cpu/gemm.h"
 #include "cpu/stage.h"
 #include "memory/scratch.h"
-#include "chain.h"
+#include "expr.h"
 #include "op/product.h"
 
 /* linear_gelu_kept(..., approximate, keep) */
@@ -179,13 +179,13 @@ static void sbp_activated(fl_sigs *s, fl_body body)
 
 static fl_status body_relu(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
-    fl_tensor *sum = chain_whole(&c, CHAIN_CALL(&c, NULL, linear, in[0], in[1], in[2]));
-    out[0] = fl_chain_take(&c, CHAIN_CALL(&c, NULL, relu, fl_of(sum)));
-    return fl_chain_end(&c);
+    fl_expr c = {0};
+    fl_tensor *sum = expr_whole(&c, CHAIN_CALL(&c, NULL, linear, in[0], in[1], in[2]));
+    out[0] = fl_expr_take(&c, CHAIN_CALL(&c, NULL, relu, fl_of(sum)));
+    return fl_expr_end(&c);
 }
 
-static fl_tensor *nothing_of(fl_chain *c, fl_tensor *x)
+static fl_tensor *nothing_of(fl_expr *c, fl_tensor *x)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(narrow));
@@ -195,7 +195,7 @@ static fl_tensor *nothing_of(fl_chain *c, fl_tensor *x)
     return CHAIN_CALL(c, &a, narrow, fl_of(CHAIN_CALL(c, NULL, flatten, fl_of(x))));
 }
 
-static fl_tensor *chain_gelu(fl_chain *c, fl_tensor *x, const fl_attrs *attrs)
+static fl_tensor *expr_gelu(fl_expr *c, fl_tensor *x, const fl_attrs *attrs)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(gelu));
@@ -205,12 +205,12 @@ static fl_tensor *chain_gelu(fl_chain *c, fl_tensor *x, const fl_attrs *attrs)
 
 static fl_status body_gelu_kept(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
-    fl_tensor *sum = chain_whole(&c, CHAIN_CALL(&c, NULL, linear, in[0], in[1], in[2]));
-    fl_tensor *y = chain_gelu(&c, sum, attrs), *kept = keeps_product(attrs) ? sum : nothing_of(&c, sum);
-    out[0] = fl_chain_take(&c, y);
-    out[1] = fl_chain_take(&c, kept);
-    return fl_chain_end(&c);
+    fl_expr c = {0};
+    fl_tensor *sum = expr_whole(&c, CHAIN_CALL(&c, NULL, linear, in[0], in[1], in[2]));
+    fl_tensor *y = expr_gelu(&c, sum, attrs), *kept = keeps_product(attrs) ? sum : nothing_of(&c, sum);
+    out[0] = fl_expr_take(&c, y);
+    out[1] = fl_expr_take(&c, kept);
+    return fl_expr_end(&c);
 }
 
 static void sbp_relu(fl_sigs *s) { sbp_activated(s, body_relu); }
@@ -420,18 +420,18 @@ static fl_status kernel_contract(fl_kernel *k)
 
 /* Gradients with respect to x[.., m, k] and y[.., k, n] with axes of size 1 where they had none. Extra leading axes are
 ** summed away by the tape. A 1-D y gets its gradient as a row. */
-static fl_tensor *x_gradient(fl_chain *c, fl_tensor *y, fl_tensor *g, bool ta, bool tb)
+static fl_tensor *x_gradient(fl_expr *c, fl_tensor *y, fl_tensor *g, bool ta, bool tb)
 {
-    return ta ? chain_gemm(c, y, g, tb, true) : chain_gemm(c, g, y, false, !tb);
+    return ta ? expr_gemm(c, y, g, tb, true) : expr_gemm(c, g, y, false, !tb);
 }
 
-static fl_tensor *y_gradient(fl_chain *c, fl_tensor *x, fl_tensor *g, bool ta, bool tb, int y_ndim)
+static fl_tensor *y_gradient(fl_expr *c, fl_tensor *x, fl_tensor *g, bool ta, bool tb, int y_ndim)
 {
     bool rows = !ta && y_ndim == 2 && x->meta->shape.ndim > 2; /* all batch axes summed in one product */
     if (rows)
         return tb ? CHAIN_CALL(c, NULL, contract_rows, fl_of(g), fl_of(x))
                   : CHAIN_CALL(c, NULL, contract_rows, fl_of(x), fl_of(g));
-    return tb || y_ndim == 1 ? chain_gemm(c, g, x, true, ta) : chain_gemm(c, x, g, !ta, false);
+    return tb || y_ndim == 1 ? expr_gemm(c, g, x, true, ta) : expr_gemm(c, x, g, !ta, false);
 }
 
 static fl_status grad_product(fl_grad *g)
@@ -440,45 +440,45 @@ static fl_status grad_product(fl_grad *g)
     int x_ndim = x->meta->shape.ndim, y_ndim = y->meta->shape.ndim;
     bool flags = g->op == FL_OP_REF(gemm), ta = flags && x_ndim > 1 && g->attrs->at[0].integer,
          tb = flags && y_ndim > 1 && g->attrs->at[1].integer;
-    fl_chain c = {0};
+    fl_expr c = {0};
     if (x_ndim == 1) {
-        out = chain_unsqueeze(&c, out, out->meta->shape.ndim - (y_ndim > 1));
-        x = chain_unsqueeze(&c, x, 0);
+        out = expr_unsqueeze(&c, out, out->meta->shape.ndim - (y_ndim > 1));
+        x = expr_unsqueeze(&c, x, 0);
     }
-    if (y_ndim == 1 && out) out = chain_unsqueeze(&c, out, out->meta->shape.ndim);
-    if (y_ndim == 1) y = chain_unsqueeze(&c, y, 1);
+    if (y_ndim == 1 && out) out = expr_unsqueeze(&c, out, out->meta->shape.ndim);
+    if (y_ndim == 1) y = expr_unsqueeze(&c, y, 1);
     fl_tensor *dx = g->need[0] ? x_gradient(&c, y, out, ta, tb) : NULL;
     fl_tensor *dy = g->need[1] ? y_gradient(&c, x, out, ta, tb, y_ndim) : NULL;
-    if (dx) g->gin[0] = fl_chain_take(&c, dx);
-    if (dy) g->gin[1] = fl_chain_take(&c, dy);
-    return fl_chain_end(&c);
+    if (dx) g->gin[0] = fl_expr_take(&c, dx);
+    if (dy) g->gin[1] = fl_expr_take(&c, dy);
+    return fl_expr_end(&c);
 }
 
 /* Gradients of linear from that of its result. */
-static void linear_gradients(fl_chain *c, fl_grad *g, fl_tensor *dy)
+static void linear_gradients(fl_expr *c, fl_grad *g, fl_tensor *dy)
 {
     const fl_meta *bias = g->in_meta[2];
-    fl_tensor *dx = g->need[0] ? chain_gemm(c, dy, g->in[1].tensor, false, false) : NULL;
+    fl_tensor *dx = g->need[0] ? expr_gemm(c, dy, g->in[1].tensor, false, false) : NULL;
     fl_tensor *dw = g->need[1] ? CHAIN_CALL(c, NULL, contract_rows, fl_of(dy), g->in[0]) : NULL;
     fl_tensor *db = NULL;
     if (g->need[2]) {
         int rows = g->out_meta[0]->shape.ndim - bias->shape.ndim;
-        db = rows > 0 ? chain_sum(c, dy, (1u << rows) - 1, false) : dy;
+        db = rows > 0 ? expr_sum(c, dy, (1u << rows) - 1, false) : dy;
     }
-    if (dx) g->gin[0] = fl_chain_take(c, dx);
-    if (dw) g->gin[1] = fl_chain_take(c, dw);
-    if (db) g->gin[2] = fl_chain_take(c, db);
+    if (dx) g->gin[0] = fl_expr_take(c, dx);
+    if (dw) g->gin[1] = fl_expr_take(c, dw);
+    if (db) g->gin[2] = fl_expr_take(c, db);
 }
 
 static fl_status grad_relu(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     linear_gradients(&c, g, CHAIN_CALL(&c, NULL, relu_backward, fl_of(g->gout[0]), fl_of(g->out[0])));
-    return fl_chain_end(&c);
+    return fl_expr_end(&c);
 }
 
 /* A product that was not kept is made again. */
-static fl_tensor *gelu_gradient(fl_chain *c, const fl_grad *g)
+static fl_tensor *gelu_gradient(fl_expr *c, const fl_grad *g)
 {
     fl_tensor *before = g->out[1];
     if (!keeps_product(g->attrs)) before = CHAIN_CALL(c, NULL, linear, g->in[0], g->in[1], g->in[2]);
@@ -488,11 +488,11 @@ static fl_tensor *gelu_gradient(fl_chain *c, const fl_grad *g)
 
 static fl_status grad_gelu_kept(fl_grad *g)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *dy = g->gout[0] ? gelu_gradient(&c, g) : NULL, *kept = keeps_product(g->attrs) ? g->gout[1] : NULL;
-    if (kept) dy = dy ? chain_add(&c, dy, kept) : kept;
+    if (kept) dy = dy ? expr_add(&c, dy, kept) : kept;
     if (dy) linear_gradients(&c, g, dy);
-    return fl_chain_end(&c);
+    return fl_expr_end(&c);
 }
 
 /* ---- descriptors ---- */

@@ -29,7 +29,7 @@ fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, .
 
 /* Reads an attribute of one number or two; an error names the op, the attribute and what it holds. Values lie between
 ** `least` and 2^31 - 1, so that products of two cannot overflow. */
-fl_status fl_stencil_pair(int64_t pair[2], const fl_infer *c, int slot, const char *name, int64_t least);
+fl_status fl_window_geometry_pair(int64_t pair[2], const fl_infer *c, int slot, const char *name, int64_t least);
 
 /* Axes of an `axes` attribute as a bit mask (absent or empty: all axes); errors name axis and shape; duplicates are errors. */
 fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape);
@@ -85,7 +85,7 @@ typedef struct fl_mover {
 extern const fl_mover fl_cpu_mover;
 
 /* in[0] rearranged (contiguous, fallback of views). */
-FL_EXPORT fl_status fl_move_copy(fl_kernel *k, const fl_mover *m);
+FL_EXPORT fl_status fl_mover_copy(fl_kernel *k, const fl_mover *m);
 FL_EXPORT fl_status fl_move_rep(fl_kernel *k, const fl_mover *m);
 FL_EXPORT fl_status fl_move_cat(fl_kernel *k, const fl_mover *m);
 FL_EXPORT fl_status fl_move_stack(fl_kernel *k, const fl_mover *m);
@@ -96,7 +96,7 @@ FL_EXPORT fl_status fl_move_copy_(fl_kernel *k, const fl_mover *m);
 FL_EXPORT fl_status fl_move_fill(fl_kernel *k, const fl_mover *m, int slot);
 FL_EXPORT fl_status fl_move_fill_integer(fl_kernel *k, const fl_mover *m, int64_t value);
 
-/* fl_move_copy on the CPU. */
+/* fl_mover_copy on the CPU. */
 fl_status fl_kernel_copy(fl_kernel *k);
 
 #endif

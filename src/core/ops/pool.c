@@ -7,18 +7,18 @@
 #include "cpu/pool.h"
 #include "cpu/stage.h"
 #include "memory/scratch.h"
-#include "chain.h"
+#include "expr.h"
 
 enum { TAPS_SCRATCH = 2 };
 
 /* ---- inference ---- */
 
-static fl_status read_window(fl_stencil *w, const fl_infer *c, bool dilated)
+static fl_status read_window(fl_window_geometry *w, const fl_infer *c, bool dilated)
 {
-    FL_TRY(fl_stencil_pair(w->size, c, FL_POOL_KERNEL, "kernel_size", 1));
-    if (c->attrs->at[FL_POOL_STRIDE].given) FL_TRY(fl_stencil_pair(w->stride, c, FL_POOL_STRIDE, "stride", 1));
-    FL_TRY(fl_stencil_pair(w->padding, c, FL_POOL_PADDING, "padding", 0));
-    if (dilated) FL_TRY(fl_stencil_pair(w->dilation, c, FL_POOL_DILATION, "dilation", 1));
+    FL_TRY(fl_window_geometry_pair(w->size, c, FL_POOL_KERNEL, "kernel_size", 1));
+    if (c->attrs->at[FL_POOL_STRIDE].given) FL_TRY(fl_window_geometry_pair(w->stride, c, FL_POOL_STRIDE, "stride", 1));
+    FL_TRY(fl_window_geometry_pair(w->padding, c, FL_POOL_PADDING, "padding", 0));
+    if (dilated) FL_TRY(fl_window_geometry_pair(w->dilation, c, FL_POOL_DILATION, "dilation", 1));
     fl_pool_window(w, c->attrs, dilated);
     if (w->size[0] * w->size[1] > INT32_MAX)
         return fl_infer_fail(c, FL_ERR_VALUE, "kernel_size %lld x %lld holds more than %d elements", (long long)w->size[0],
@@ -51,12 +51,12 @@ static fl_status pooled_shape(fl_shape *y, const fl_infer *c, const fl_shape *x,
 {
     char tx[FL_SHAPE_TEXT];
     int64_t size[2];
-    fl_stencil w;
+    fl_window_geometry w;
     FL_TRY(require_image(c, "x", x));
     FL_TRY(read_window(&w, c, dilated));
     for (int d = 0; d < 2; d++) {
         int axis = x->ndim - 2 + d;
-        size[d] = fl_stencil_count(&w, d, x->dims[axis], ceil);
+        size[d] = fl_window_geometry_count(&w, d, x->dims[axis], ceil);
         if (x->dims[axis] == 0 || size[d] <= 0)
             return fl_infer_fail(c, FL_ERR_SHAPE, "a window of %lld, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
                                  (long long)w.size[d], (long long)w.dilation[d], axis, fl_shape_text(tx, x), (long long)w.padding[d]);
@@ -95,7 +95,7 @@ static fl_status unpooled_shape(fl_shape *x, const fl_infer *c, int slot)
 {
     int64_t size[2];
     FL_TRY(require_image(c, "g", &c->in[0].shape));
-    FL_TRY(fl_stencil_pair(size, c, slot, "size", 1));
+    FL_TRY(fl_window_geometry_pair(size, c, slot, "size", 1));
     return resized(x, c, &c->in[0].shape, size);
 }
 

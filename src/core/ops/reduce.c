@@ -4,7 +4,7 @@
 ** Over a split axis sums become P(sum) and extremes P(max) or P(min); what is not linear in such a partial (var, std,
 ** norm, logsumexp) has a body in other ops there. A mean divides by the logical count, so its parts add up.
 */
-#include "chain.h"
+#include "expr.h"
 #include "cpu/reduce.h"
 
 #include <math.h>
@@ -129,12 +129,12 @@ static void sbp_kept_only(fl_sigs *s) { sbp_reduced(s, usual, FL_B, NULL); }
 /* ---- gradients ---- */
 
 /* t with the reduced axes put back, stretched to `shape`. */
-static fl_tensor *unreduce(fl_chain *c, fl_tensor *t, const fl_shape *shape, uint32_t mask)
+static fl_tensor *unreduce(fl_expr *c, fl_tensor *t, const fl_shape *shape, uint32_t mask)
 {
     fl_shape kept;
     fl_attrs sizes;
     fl_reduce_shape(&kept, shape, mask, true);
-    fl_tensor *whole = chain_reshape(c, t, &kept);
+    fl_tensor *whole = expr_reshape(c, t, &kept);
     if (c->status != FL_OK) return NULL;
     fl_attrs_init(&sizes, FL_OP_REF(expand));
     fl_attr_set_list(&sizes, 0, shape->dims, shape->ndim);
@@ -142,7 +142,7 @@ static fl_tensor *unreduce(fl_chain *c, fl_tensor *t, const fl_shape *shape, uin
 }
 
 /* A reduction with axes in slot 0 and keepdim in slot 1. */
-static fl_tensor *over_axes(fl_chain *c, const fl_op *op, fl_tensor *x, uint32_t mask, bool keepdim)
+static fl_tensor *over_axes(fl_expr *c, const fl_op *op, fl_tensor *x, uint32_t mask, bool keepdim)
 {
     int64_t axes[FL_MAX_NDIM];
     int count = 0;
@@ -153,7 +153,7 @@ static fl_tensor *over_axes(fl_chain *c, const fl_op *op, fl_tensor *x, uint32_t
     fl_attrs_init(&a, op);
     fl_attr_set_list(&a, 0, axes, count);
     fl_attr_set(&a, 1, keepdim);
-    return fl_chain_call(c, op, (const fl_operand[]){fl_of(x)}, 1, &a);
+    return fl_expr_call(c, op, (const fl_operand[]){fl_of(x)}, 1, &a);
 }
 
 /* Axes of a call whose gradient is wanted. */
@@ -162,14 +162,14 @@ static fl_status grad_axes(uint32_t *mask, const fl_grad *g, slots at)
     return fl_reduce_axes(mask, g->op->name, &g->attrs->at[at.axis], &g->in_meta[0]->shape);
 }
 
-static fl_status finish_grad(fl_grad *g, fl_chain *c, fl_tensor *result)
+static fl_status finish_grad(fl_grad *g, fl_expr *c, fl_tensor *result)
 {
-    g->gin[0] = fl_chain_take(c, result);
-    return fl_chain_end(c);
+    g->gin[0] = fl_expr_take(c, result);
+    return fl_expr_end(c);
 }
 
 /* t, but 0 where `divisor` is 0 */
-static fl_tensor *zero_where(fl_chain *c, fl_tensor *divisor, fl_tensor *t)
+static fl_tensor *zero_where(fl_expr *c, fl_tensor *divisor, fl_tensor *t)
 {
     fl_tensor *hit = CHAIN_CALL(c, NULL, eq, fl_of(divisor), fl_of_integer(0));
     return CHAIN_CALL(c, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(t));
@@ -201,10 +201,10 @@ static fl_status cpu_mean(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce
 static fl_status grad_mean(fl_grad *g)
 {
     uint32_t mask;
-    fl_chain c = {0};
+    fl_expr c = {0};
     const fl_shape *shape = &g->in_meta[0]->shape;
     FL_TRY(grad_axes(&mask, g, usual));
-    return finish_grad(g, &c, unreduce(&c, chain_mul_number(&c, g->gout[0], 1.0 / (double)count_of(shape, mask)), shape, mask));
+    return finish_grad(g, &c, unreduce(&c, expr_mul_number(&c, g->gout[0], 1.0 / (double)count_of(shape, mask)), shape, mask));
 }
 
 FL_OP(mean) {
@@ -218,17 +218,17 @@ static fl_status cpu_prod(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce
 static fl_status grad_prod(fl_grad *g)
 {
     uint32_t mask;
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *x = g->in[0].tensor;
     const fl_shape *shape = &x->meta->shape;
     FL_TRY(grad_axes(&mask, g, usual));
     fl_tensor *zero = CHAIN_CALL(&c, NULL, eq, fl_of(x), fl_of_integer(0));
-    fl_tensor *other_zeros = chain_sub(&c, chain_sum(&c, zero, mask, true), zero);
+    fl_tensor *other_zeros = expr_sub(&c, expr_sum(&c, zero, mask, true), zero);
     fl_tensor *factors = CHAIN_CALL(&c, NULL, where, fl_of(zero), fl_of_integer(1), fl_of(x));
     fl_shape kept;
     fl_reduce_shape(&kept, shape, mask, true);
     fl_tensor *product = over_axes(&c, FL_OP_REF(prod), factors, mask, true);
-    fl_tensor *scaled = chain_div(&c, chain_mul(&c, chain_reshape(&c, g->gout[0], &kept), product), factors);
+    fl_tensor *scaled = expr_div(&c, expr_mul(&c, expr_reshape(&c, g->gout[0], &kept), product), factors);
     fl_tensor *no_other = CHAIN_CALL(&c, NULL, eq, fl_of(other_zeros), fl_of_integer(0));
     return finish_grad(g, &c, CHAIN_CALL(&c, NULL, where, fl_of(no_other), fl_of(scaled), fl_of_integer(0)));
 }
@@ -283,14 +283,14 @@ static fl_status cpu_amin(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce
 /* Equal extremes share the gradient. What there is one of per line is added up before it is stretched. */
 static fl_status share_gradient(fl_grad *g, uint32_t mask)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *x = g->in[0].tensor;
     const fl_shape *shape = &x->meta->shape;
     fl_shape kept;
     fl_reduce_shape(&kept, shape, mask, true);
-    fl_tensor *hit = CHAIN_CALL(&c, NULL, eq, fl_of(x), fl_of(unreduce(&c, chain_whole(&c, g->out[0]), shape, mask)));
-    fl_tensor *count = chain_whole(&c, over_axes(&c, FL_OP_REF(sum), hit, mask, true));
-    fl_tensor *share = chain_div(&c, chain_reshape(&c, g->gout[0], &kept), count);
+    fl_tensor *hit = CHAIN_CALL(&c, NULL, eq, fl_of(x), fl_of(unreduce(&c, expr_whole(&c, g->out[0]), shape, mask)));
+    fl_tensor *count = expr_whole(&c, over_axes(&c, FL_OP_REF(sum), hit, mask, true));
+    fl_tensor *share = expr_div(&c, expr_reshape(&c, g->gout[0], &kept), count);
     return finish_grad(g, &c, CHAIN_CALL(&c, NULL, where, fl_of(hit), fl_of(unreduce(&c, share, shape, mask)), fl_of_integer(0)));
 }
 
@@ -384,17 +384,17 @@ static fl_status infer_arg(fl_infer *c)
 static fl_status arg_in_parts(fl_tensor **out, int nout, fl_tensor *x, const fl_attrs *attrs, bool largest)
 {
     uint32_t mask;
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_attrs a;
     FL_TRY(axis_mask(&mask, "arg_find", &attrs->at[0], &x->meta->shape));
-    fl_tensor *extreme = chain_whole(&c, over_axes(&c, largest ? FL_OP_REF(amax) : FL_OP_REF(amin), x, mask, attrs->at[1].integer != 0));
+    fl_tensor *extreme = expr_whole(&c, over_axes(&c, largest ? FL_OP_REF(amax) : FL_OP_REF(amin), x, mask, attrs->at[1].integer != 0));
     fl_attrs_init(&a, FL_OP_REF(arg_find));
     a.at[0] = attrs->at[0];
     a.at[1] = attrs->at[1];
     fl_attr_set(&a, 2, largest);
-    out[nout - 1] = fl_chain_take(&c, CHAIN_CALL(&c, &a, arg_find, fl_of(x), fl_of(extreme)));
-    if (nout == 2) out[0] = fl_chain_take(&c, extreme);
-    return fl_chain_end(&c);
+    out[nout - 1] = fl_expr_take(&c, CHAIN_CALL(&c, &a, arg_find, fl_of(x), fl_of(extreme)));
+    if (nout == 2) out[0] = fl_expr_take(&c, extreme);
+    return fl_expr_end(&c);
 }
 
 static fl_status body_argmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -616,60 +616,60 @@ static fl_status cpu_std(fl_kernel *k)
 }
 
 /* The variance in other ops, for a split axis; that of 16-bit floats in float32. */
-static fl_tensor *chain_var(fl_chain *c, fl_tensor *x, const fl_attrs *attrs)
+static fl_tensor *expr_var(fl_expr *c, fl_tensor *x, const fl_attrs *attrs)
 {
     uint32_t mask;
     const fl_shape *shape = &x->meta->shape;
     c->status = fl_reduce_axes(&mask, "var", &attrs->at[0], shape);
-    x = chain_widen(c, x);
-    fl_tensor *d = chain_sub(c, x, chain_mean(c, x, mask, true));
+    x = expr_widen(c, x);
+    fl_tensor *d = expr_sub(c, x, expr_mean(c, x, mask, true));
     fl_tensor *squares = CHAIN_CALL(c, NULL, square, fl_of(d));
-    return chain_mul_number(c, chain_sum(c, squares, mask, attrs->at[2].integer != 0), 1.0 / divisor(attrs, count_of(shape, mask)));
+    return expr_mul_number(c, expr_sum(c, squares, mask, attrs->at[2].integer != 0), 1.0 / divisor(attrs, count_of(shape, mask)));
 }
 
 static fl_status body_var(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
-    *out = fl_chain_take(&c, chain_cast(&c, chain_var(&c, in[0].tensor, attrs), in[0].tensor->meta->dtype));
-    return fl_chain_end(&c);
+    fl_expr c = {0};
+    *out = fl_expr_take(&c, expr_cast(&c, expr_var(&c, in[0].tensor, attrs), in[0].tensor->meta->dtype));
+    return fl_expr_end(&c);
 }
 
 static fl_status body_std(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
-    fl_tensor *variance = chain_var(&c, in[0].tensor, attrs);
-    *out = fl_chain_take(&c, chain_cast(&c, CHAIN_CALL(&c, NULL, sqrt, fl_of(variance)), in[0].tensor->meta->dtype));
-    return fl_chain_end(&c);
+    fl_expr c = {0};
+    fl_tensor *variance = expr_var(&c, in[0].tensor, attrs);
+    *out = fl_expr_take(&c, expr_cast(&c, CHAIN_CALL(&c, NULL, sqrt, fl_of(variance)), in[0].tensor->meta->dtype));
+    return fl_expr_end(&c);
 }
 
 static void sbp_var(fl_sigs *s) { sbp_reduced(s, around_correction, FL_PSUM, body_var); }
 static void sbp_std(fl_sigs *s) { sbp_reduced(s, around_correction, FL_B, body_std); }
 
 /* The gradient g' of the sum of squared deviations, times 2 (x - mean) */
-static fl_status grad_deviations(fl_grad *g, fl_chain *c, fl_tensor *scale, uint32_t mask)
+static fl_status grad_deviations(fl_grad *g, fl_expr *c, fl_tensor *scale, uint32_t mask)
 {
     fl_tensor *x = g->in[0].tensor;
-    fl_tensor *d = chain_sub(c, x, chain_mean(c, x, mask, true));
-    return finish_grad(g, c, chain_mul(c, d, unreduce(c, scale, &x->meta->shape, mask)));
+    fl_tensor *d = expr_sub(c, x, expr_mean(c, x, mask, true));
+    return finish_grad(g, c, expr_mul(c, d, unreduce(c, scale, &x->meta->shape, mask)));
 }
 
 static fl_status grad_var(fl_grad *g)
 {
     uint32_t mask;
-    fl_chain c = {0};
+    fl_expr c = {0};
     FL_TRY(grad_axes(&mask, g, around_correction));
     double left = divisor(g->attrs, count_of(&g->in_meta[0]->shape, mask));
-    return grad_deviations(g, &c, chain_mul_number(&c, g->gout[0], 2.0 / left), mask);
+    return grad_deviations(g, &c, expr_mul_number(&c, g->gout[0], 2.0 / left), mask);
 }
 
 static fl_status grad_std(fl_grad *g)
 {
     uint32_t mask;
-    fl_chain c = {0};
+    fl_expr c = {0};
     FL_TRY(grad_axes(&mask, g, around_correction));
     double left = divisor(g->attrs, count_of(&g->in_meta[0]->shape, mask));
-    fl_tensor *per_deviation = zero_where(&c, g->out[0], chain_div(&c, g->gout[0], g->out[0])); /* equal elements: as the norm at 0 */
-    return grad_deviations(g, &c, chain_mul_number(&c, per_deviation, 1.0 / left), mask);
+    fl_tensor *per_deviation = zero_where(&c, g->out[0], expr_div(&c, g->gout[0], g->out[0])); /* equal elements: as the norm at 0 */
+    return grad_deviations(g, &c, expr_mul_number(&c, per_deviation, 1.0 / left), mask);
 }
 
 FL_OP(var) {
@@ -710,55 +710,55 @@ static fl_status cpu_norm(fl_kernel *k)
 static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     uint32_t mask;
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *x = in[0].tensor, *result;
     double p = fl_attr_number(&attrs->at[0]);
     bool keepdim = attrs->at[2].integer != 0;
     FL_TRY(fl_reduce_axes(&mask, "norm", &attrs->at[1], &x->meta->shape));
-    fl_tensor *magnitude = CHAIN_CALL(&c, NULL, abs, fl_of(chain_widen(&c, x)));
+    fl_tensor *magnitude = CHAIN_CALL(&c, NULL, abs, fl_of(expr_widen(&c, x)));
     if (isinf(p)) result = over_axes(&c, p > 0 ? FL_OP_REF(amax) : FL_OP_REF(amin), magnitude, mask, keepdim);
     else if (p == 0) {
         fl_tensor *nonzero = CHAIN_CALL(&c, NULL, sign, fl_of(magnitude));
-        result = chain_sum(&c, nonzero, mask, keepdim);
-    } else if (p == 1) result = chain_sum(&c, magnitude, mask, keepdim);
+        result = expr_sum(&c, nonzero, mask, keepdim);
+    } else if (p == 1) result = expr_sum(&c, magnitude, mask, keepdim);
     else {
         fl_tensor *powers = CHAIN_CALL(&c, NULL, pow, fl_of(magnitude), fl_of_number(p));
-        fl_tensor *sum = chain_sum(&c, powers, mask, keepdim);
+        fl_tensor *sum = expr_sum(&c, powers, mask, keepdim);
         result = CHAIN_CALL(&c, NULL, pow, fl_of(sum), fl_of_number(1 / p));
     }
-    *out = fl_chain_take(&c, chain_cast(&c, result, x->meta->dtype));
-    return fl_chain_end(&c);
+    *out = fl_expr_take(&c, expr_cast(&c, result, x->meta->dtype));
+    return fl_expr_end(&c);
 }
 
 static void sbp_norm(fl_sigs *s) { sbp_reduced(s, after_p, FL_B, body_norm); }
 
 /* Of largest and smallest magnitudes: equal ones share the gradient. */
-static fl_tensor *grad_norm_infinite(fl_chain *c, fl_grad *g, uint32_t mask)
+static fl_tensor *grad_norm_infinite(fl_expr *c, fl_grad *g, uint32_t mask)
 {
     fl_tensor *x = g->in[0].tensor;
     const fl_shape *shape = &x->meta->shape;
     fl_tensor *magnitude = CHAIN_CALL(c, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(c, NULL, sign, fl_of(x));
     fl_tensor *hit = CHAIN_CALL(c, NULL, eq, fl_of(magnitude), fl_of(unreduce(c, g->out[0], shape, mask)));
-    fl_tensor *share = chain_div(c, unreduce(c, g->gout[0], shape, mask), chain_sum(c, hit, mask, true));
-    return CHAIN_CALL(c, NULL, where, fl_of(hit), fl_of(chain_mul(c, sign, share)), fl_of_integer(0));
+    fl_tensor *share = expr_div(c, unreduce(c, g->gout[0], shape, mask), expr_sum(c, hit, mask, true));
+    return CHAIN_CALL(c, NULL, where, fl_of(hit), fl_of(expr_mul(c, sign, share)), fl_of_integer(0));
 }
 
 /* sign(x) |x|^(p-1) / norm^(p-1), 0 where the norm is 0 */
-static fl_tensor *grad_norm_power(fl_chain *c, fl_grad *g, uint32_t mask, double p)
+static fl_tensor *grad_norm_power(fl_expr *c, fl_grad *g, uint32_t mask, double p)
 {
     fl_tensor *x = g->in[0].tensor;
     fl_tensor *magnitude = CHAIN_CALL(c, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(c, NULL, sign, fl_of(x));
     fl_tensor *power = CHAIN_CALL(c, NULL, pow, fl_of(magnitude), fl_of_number(p - 1));
     fl_tensor *total = CHAIN_CALL(c, NULL, pow, fl_of(g->out[0]), fl_of_number(p - 1));
-    fl_tensor *scale = zero_where(c, g->out[0], chain_div(c, g->gout[0], total));
+    fl_tensor *scale = zero_where(c, g->out[0], expr_div(c, g->gout[0], total));
     if (p < 1) power = zero_where(c, x, power);
-    return chain_mul(c, chain_mul(c, sign, power), unreduce(c, scale, &x->meta->shape, mask));
+    return expr_mul(c, expr_mul(c, sign, power), unreduce(c, scale, &x->meta->shape, mask));
 }
 
 static fl_status grad_norm(fl_grad *g)
 {
     uint32_t mask;
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *x = g->in[0].tensor, *result;
     double p = fl_attr_number(&g->attrs->at[0]);
     FL_TRY(grad_axes(&mask, g, after_p));
@@ -766,8 +766,8 @@ static fl_status grad_norm(fl_grad *g)
     if (isinf(p)) result = grad_norm_infinite(&c, g, mask);
     else if (p != 2) result = grad_norm_power(&c, g, mask, p);
     else {
-        fl_tensor *scale = zero_where(&c, g->out[0], chain_div(&c, g->gout[0], g->out[0]));
-        result = chain_mul(&c, x, unreduce(&c, scale, &x->meta->shape, mask));
+        fl_tensor *scale = zero_where(&c, g->out[0], expr_div(&c, g->gout[0], g->out[0]));
+        result = expr_mul(&c, x, unreduce(&c, scale, &x->meta->shape, mask));
     }
     return finish_grad(g, &c, result);
 }
@@ -795,18 +795,18 @@ static fl_status cpu_logsumexp(fl_kernel *k)
 static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     uint32_t mask;
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_shape shape;
     FL_TRY(fl_reduce_axes(&mask, "logsumexp", &attrs->at[0], &in[0].tensor->meta->shape));
-    fl_tensor *x = chain_widen(&c, in[0].tensor);
+    fl_tensor *x = expr_widen(&c, in[0].tensor);
     fl_reduce_shape(&shape, &in[0].tensor->meta->shape, mask, attrs->at[1].integer != 0);
-    fl_tensor *largest = chain_whole(&c, chain_amax(&c, x, mask, true));
+    fl_tensor *largest = expr_whole(&c, expr_amax(&c, x, mask, true));
     fl_tensor *finite = CHAIN_CALL(&c, NULL, isfinite, fl_of(largest));
     fl_tensor *center = CHAIN_CALL(&c, NULL, where, fl_of(finite), fl_of(largest), fl_of_integer(0));
-    fl_tensor *sum = chain_whole(&c, chain_sum(&c, chain_exp(&c, chain_sub(&c, x, center)), mask, true));
-    fl_tensor *result = chain_reshape(&c, chain_add(&c, chain_log(&c, sum), center), &shape);
-    *out = fl_chain_take(&c, chain_cast(&c, result, in[0].tensor->meta->dtype));
-    return fl_chain_end(&c);
+    fl_tensor *sum = expr_whole(&c, expr_sum(&c, expr_exp(&c, expr_sub(&c, x, center)), mask, true));
+    fl_tensor *result = expr_reshape(&c, expr_add(&c, expr_log(&c, sum), center), &shape);
+    *out = fl_expr_take(&c, expr_cast(&c, result, in[0].tensor->meta->dtype));
+    return fl_expr_end(&c);
 }
 
 static void sbp_logsumexp(fl_sigs *s) { sbp_reduced(s, usual, FL_B, body_logsumexp); }

@@ -6,7 +6,7 @@
 */
 #include "cpu/indices.h"
 #include "base/axes.h"
-#include "chain.h"
+#include "expr.h"
 
 enum { BESIDE = 64 };           /* lines beside each other that are one unit of work */
 
@@ -279,11 +279,11 @@ static fl_status body_scatter_(fl_tensor **out, const fl_operand *in, int nin, c
 
 static fl_status body_scatter(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     FL_TRY(checked("scatter", in, attrs));
-    fl_tensor *copy = CHAIN_CALL(&c, NULL, clone, fl_of(chain_whole(&c, in[0].tensor)));
+    fl_tensor *copy = CHAIN_CALL(&c, NULL, clone, fl_of(expr_whole(&c, in[0].tensor)));
     if (copy) c.status = write_into(out, copy, in, attrs);
-    return fl_chain_end(&c);
+    return fl_expr_end(&c);
 }
 
 /* What is added to x, in its shape. */

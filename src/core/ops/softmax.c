@@ -5,7 +5,7 @@
 */
 #include "cpu/rows.h"
 #include "cpu/stage.h"
-#include "chain.h"
+#include "expr.h"
 
 /* The axis is the first attribute of all four. */
 static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[0], ndim); }
@@ -60,42 +60,42 @@ static uint32_t axis_mask(const fl_operand *x, const fl_attrs *attrs)
 
 static fl_status body_softmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
-    fl_tensor *x = chain_widen(&c, in[0].tensor);
+    fl_expr c = {0};
+    fl_tensor *x = expr_widen(&c, in[0].tensor);
     uint32_t axis = axis_mask(in, attrs);
-    fl_tensor *e = chain_exp(&c, chain_sub(&c, x, chain_whole(&c, chain_amax(&c, x, axis, true))));
-    fl_tensor *result = chain_div(&c, e, chain_whole(&c, chain_sum(&c, e, axis, true)));
-    out[0] = fl_chain_take(&c, chain_cast(&c, result, in[0].tensor->meta->dtype));
-    return fl_chain_end(&c);
+    fl_tensor *e = expr_exp(&c, expr_sub(&c, x, expr_whole(&c, expr_amax(&c, x, axis, true))));
+    fl_tensor *result = expr_div(&c, e, expr_whole(&c, expr_sum(&c, e, axis, true)));
+    out[0] = fl_expr_take(&c, expr_cast(&c, result, in[0].tensor->meta->dtype));
+    return fl_expr_end(&c);
 }
 
 static fl_status body_log_softmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
-    fl_tensor *x = chain_widen(&c, in[0].tensor);
+    fl_expr c = {0};
+    fl_tensor *x = expr_widen(&c, in[0].tensor);
     uint32_t axis = axis_mask(in, attrs);
-    fl_tensor *shifted = chain_sub(&c, x, chain_whole(&c, chain_amax(&c, x, axis, true)));
-    fl_tensor *sum = chain_whole(&c, chain_sum(&c, chain_exp(&c, shifted), axis, true));
-    out[0] = fl_chain_take(&c, chain_cast(&c, chain_sub(&c, shifted, chain_log(&c, sum)), in[0].tensor->meta->dtype));
-    return fl_chain_end(&c);
+    fl_tensor *shifted = expr_sub(&c, x, expr_whole(&c, expr_amax(&c, x, axis, true)));
+    fl_tensor *sum = expr_whole(&c, expr_sum(&c, expr_exp(&c, shifted), axis, true));
+    out[0] = fl_expr_take(&c, expr_cast(&c, expr_sub(&c, shifted, expr_log(&c, sum)), in[0].tensor->meta->dtype));
+    return fl_expr_end(&c);
 }
 
 static fl_status body_softmax_backward(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *g = in[0].tensor, *y = in[1].tensor;
-    fl_tensor *total = chain_whole(&c, chain_sum(&c, chain_mul(&c, g, y), axis_mask(in, attrs), true));
-    out[0] = fl_chain_take(&c, chain_mul(&c, y, chain_sub(&c, g, total)));
-    return fl_chain_end(&c);
+    fl_tensor *total = expr_whole(&c, expr_sum(&c, expr_mul(&c, g, y), axis_mask(in, attrs), true));
+    out[0] = fl_expr_take(&c, expr_mul(&c, y, expr_sub(&c, g, total)));
+    return fl_expr_end(&c);
 }
 
 static fl_status body_log_softmax_backward(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_chain c = {0};
+    fl_expr c = {0};
     fl_tensor *g = in[0].tensor, *y = in[1].tensor;
-    fl_tensor *total = chain_whole(&c, chain_sum(&c, g, axis_mask(in, attrs), true));
-    out[0] = fl_chain_take(&c, chain_sub(&c, g, chain_mul(&c, chain_exp(&c, y), total)));
-    return fl_chain_end(&c);
+    fl_tensor *total = expr_whole(&c, expr_sum(&c, g, axis_mask(in, attrs), true));
+    out[0] = fl_expr_take(&c, expr_sub(&c, g, expr_mul(&c, expr_exp(&c, y), total)));
+    return fl_expr_end(&c);
 }
 
 static void sbp_with(fl_sigs *s, fl_body body)

@@ -7,7 +7,7 @@
 #include "cpu/stage.h"
 #include "op/line_view.h"
 #include "memory/scratch.h"
-#include "chain.h"
+#include "expr.h"
 
 #define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}
 

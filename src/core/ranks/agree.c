@@ -29,11 +29,11 @@ static fl_status read_reports(void *all, const char *reports, int count, size_t 
     return FL_OK;
 }
 
-int fl_agree_count(void) { return fl_comm_forbidden ? 1 : fl_world_get()->size; }
+int fl_agree_count(void) { return fl_comm_refusal ? 1 : fl_world_get()->size; }
 
-int fl_agree_rank(void) { return fl_comm_forbidden ? 0 : fl_world_get()->rank; }
+int fl_agree_rank(void) { return fl_comm_refusal ? 0 : fl_world_get()->rank; }
 
-fl_status fl_agree(const char *doing, fl_status mine, void *all, const void *facts, size_t bytes)
+fl_status fl_agree(const char *what, fl_status mine, void *all, const void *facts, size_t bytes)
 {
     int count = fl_agree_count();
     if (count == 1) {
@@ -44,13 +44,13 @@ fl_status fl_agree(const char *doing, fl_status mine, void *all, const void *fac
     if (mine != FL_OK) snprintf(own.message, TEXT, "%s", fl_message());
     fl_group *world;
     fl_status status = fl_group_world(&world);
-    if (status != FL_OK) return mine != FL_OK ? fl_fail(mine, "%s", own.message) : fl_fail_prefix(status, "%s: ", doing);
+    if (status != FL_OK) return mine != FL_OK ? fl_fail(mine, "%s", own.message) : fl_fail_prefix(status, "%s: ", what);
     size_t each = sizeof own + bytes;
     char *buffer = calloc((size_t)count + 1, each);     /* mine, then everybody's */
-    if (!buffer) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", doing);
+    if (!buffer) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", what);
     memcpy(buffer, &own, sizeof own);
     if (bytes > 0) memcpy(buffer + sizeof own, facts, bytes);
-    status = fl_comm_share(world, doing, buffer + each, buffer, each, 0);
+    status = fl_comm_share(world, what, buffer + each, buffer, each, 0);
     if (status == FL_OK) status = read_reports(all, buffer + each, count, bytes);
     free(buffer);
     return status;

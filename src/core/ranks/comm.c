@@ -19,10 +19,10 @@
 #include <unistd.h>
 
 static const fl_comm *transport;
-const char *fl_comm_forbidden;
+const char *fl_comm_refusal;
 int fl_comm_host_ranks = 1;
 bool (*fl_comm_stopping)(void);
-bool fl_comm_deserted;
+bool fl_comm_peer_gone;
 
 const fl_comm *fl_comm_get(void) { return transport; }
 
@@ -133,47 +133,47 @@ uint64_t fl_comm_counted(void)
     return most;
 }
 
-void fl_comm_begin_anew(uint64_t number)
+void fl_comm_reset(uint64_t number)
 {
     begun = number;
-    fl_history_begin_anew();
+    fl_history_reset();
     for (int b = 0; b < BUCKETS; b++)
         for (fl_group *g = groups[b]; g; g = g->next) {
             g->sequence = g->begun = number;
             g->broken = false;
-            if (g->channel) fl_channel_begin_anew(g->channel, number);
-            if (transport->begin_anew) transport->begin_anew(g);
+            if (g->channel) fl_channel_reset(g->channel, number);
+            if (transport->reset) transport->reset(g);
         }
 }
 
 /* ---- words ---- */
 
-const char *fl_doing_text(char *buffer, const fl_doing *d)
+const char *fl_collective_text(char *buffer, const fl_collective *d)
 {
     if (d->shape.ndim < 0) {
-        snprintf(buffer, FL_DOING_WORDS, "%s", d->name);
+        snprintf(buffer, FL_COLLECTIVE_TEXT, "%s", d->name);
         return buffer;
     }
     char shape[FL_SHAPE_TEXT], from[FL_ND_SBP_TEXT], to[FL_ND_SBP_TEXT];
-    snprintf(buffer, FL_DOING_WORDS, "%s of %s%s, %s -> %s", d->name, fl_dtype_name(d->dtype), fl_shape_text(shape, &d->shape),
+    snprintf(buffer, FL_COLLECTIVE_TEXT, "%s of %s%s, %s -> %s", d->name, fl_dtype_name(d->dtype), fl_shape_text(shape, &d->shape),
              fl_nd_sbp_text(from, d->from), fl_nd_sbp_text(to, d->to));
     return buffer;
 }
 
 /* "all-reduce of float32[8, 6], P -> B (train.lua:41)" */
-static const char *doing_at(char *buffer, const fl_doing *d)
+static const char *collective_at(char *buffer, const fl_collective *d)
 {
-    fl_doing_text(buffer, d);
+    fl_collective_text(buffer, d);
     size_t n = strlen(buffer);
-    if (d->where[0]) snprintf(buffer + n, FL_DOING_WORDS - n, " (%s)", d->where);
+    if (d->where[0]) snprintf(buffer + n, FL_COLLECTIVE_TEXT - n, " (%s)", d->where);
     return buffer;
 }
 
 /* "rank 0 train.lua:41 all-reduce of float32[8, 6], P -> B" */
-static const char *rank_doing(char *buffer, size_t size, int rank, const fl_doing *d)
+static const char *rank_at(char *buffer, size_t size, int rank, const fl_collective *d)
 {
-    char text[FL_DOING_WORDS];
-    snprintf(buffer, size, "rank %d %s%s%s", rank, d->where, d->where[0] ? " " : "", fl_doing_text(text, d));
+    char text[FL_COLLECTIVE_TEXT];
+    snprintf(buffer, size, "rank %d %s%s%s", rank, d->where, d->where[0] ? " " : "", fl_collective_text(text, d));
     return buffer;
 }
 
@@ -202,33 +202,33 @@ double fl_comm_timeout(void)
     return seconds = given > 0 ? given : 300;
 }
 
-static bool crowded(void)
+static bool oversubscribed(void)
 {
     static int answer = -1;
     if (answer < 0) answer = fl_comm_host_ranks > sysconf(_SC_NPROCESSORS_ONLN);
     return answer;
 }
 
-const char *fl_rank_whereabouts(char *buffer, const fl_journal *j)
+const char *fl_rank_place_text(char *buffer, const fl_journal *j)
 {
-    char doing[FL_DOING_WORDS];
+    char collective[FL_COLLECTIVE_TEXT];
     const char *op = fl_journal_op(j);
     int n = 0;
     buffer[0] = '\0';
-    if (j->doing.name[0]) n = snprintf(buffer, FL_WHEREABOUTS, ", %s %s", j->meeting ? "in" : "past", doing_at(doing, &j->doing));
-    if (op && n < FL_WHEREABOUTS) snprintf(buffer + n, (size_t)(FL_WHEREABOUTS - n), "%s its last op is %s", n ? ";" : ",", op);
+    if (j->collective.name[0]) n = snprintf(buffer, FL_RANK_PLACE_TEXT, ", %s %s", j->meeting ? "in" : "past", collective_at(collective, &j->collective));
+    if (op && n < FL_RANK_PLACE_TEXT) snprintf(buffer + n, (size_t)(FL_RANK_PLACE_TEXT - n), "%s its last op is %s", n ? ";" : ",", op);
     return buffer;
 }
 
 static bool is_stopping(void) { return fl_comm_stopping && fl_comm_stopping(); }
 
-static const char *waiting_at(char *buffer, const fl_wait *w) { return doing_at(buffer, w->doing ? w->doing : &fl_journal_own->doing); }
+static const char *waiting_at(char *buffer, const fl_wait *w) { return collective_at(buffer, w->collective ? w->collective : &fl_journal_own->collective); }
 
 /* What has become of a member that is missing: FL_OK when it may still come. */
 static fl_status look_at(const fl_wait *w, int rank)
 {
     const fl_journal *j = fl_journal_of(rank);
-    char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS];
+    char mine[FL_COLLECTIVE_TEXT], where[FL_RANK_PLACE_TEXT];
     if (!j || rank == fl_world_get()->rank) return FL_OK;
     int state = __atomic_load_n(&j->state, __ATOMIC_ACQUIRE);
     waiting_at(mine, w);
@@ -237,7 +237,7 @@ static fl_status look_at(const fl_wait *w, int rank)
     bool ended = state == FL_RANK_ENDED;
     if (ended && w->flags & FL_WAIT_DEVICE) return FL_OK;
     if (!ended && (state == FL_RANK_STOPPED || !fl_rank_is_dead(rank))) return FL_OK;
-    fl_rank_whereabouts(where, j);
+    fl_rank_place_text(where, j);
     if (!ended) return fl_fail(FL_ERR_COMM, "%s: rank %d has died%s", mine, rank, where);
     return fl_fail(FL_ERR_COMM, "%s: rank %d has come to its end%s; all ranks must call it", mine, rank, where);
 }
@@ -266,7 +266,7 @@ static void ask_for_lines(const fl_wait *w, uint32_t *answers)
 
 static fl_status time_out(const fl_wait *w)
 {
-    char mine[FL_DOING_WORDS], where[FL_WHEREABOUTS], text[1024] = "";
+    char mine[FL_COLLECTIVE_TEXT], where[FL_RANK_PLACE_TEXT], text[1024] = "";
     uint32_t answers[w->group->count];
     size_t n = 0;
     waiting_at(mine, w);
@@ -276,7 +276,7 @@ static fl_status time_out(const fl_wait *w)
         const fl_journal *j = fl_journal_of(w->group->ranks[i]);
         bool answered = j && j->listens && __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE) != answers[i];
         n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s%s%s", n ? "; " : "", w->group->ranks[i], answered ? ", at " : "",
-                              answered ? j->line : "", j ? fl_rank_whereabouts(where, j) : "");
+                              answered ? j->line : "", j ? fl_rank_place_text(where, j) : "");
     }
     if (n && w->flags & FL_WAIT_DEVICE)
         return fl_fail(FL_ERR_COMM, "%s: after %g s the devices have not moved their data; this one waits for %s (FLOW_TIMEOUT sets the seconds)",
@@ -290,7 +290,7 @@ static fl_status time_out(const fl_wait *w)
 ** session that this rank still evaluates. */
 static fl_status look_at_missing(const fl_wait *w, int i)
 {
-    char mine[FL_DOING_WORDS];
+    char mine[FL_COLLECTIVE_TEXT];
     int rank = w->group->ranks[i];
     const fl_journal *j = fl_journal_of(rank);
     bool gone_on = j && !(w->flags & FL_WAIT_DEVICE) && __atomic_load_n(&j->evaluations, __ATOMIC_ACQUIRE) > fl_journal_own->evaluations;
@@ -299,7 +299,7 @@ static fl_status look_at_missing(const fl_wait *w, int i)
     else if (is_stopping()) status = fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     else status = fl_fail(FL_ERR_COMM, "%s: rank %d is through with this line; all ranks must call it", waiting_at(mine, w), rank);
     if (status == FL_OK || !w->missing(w->group, i)) return FL_OK; /* it came before that */
-    fl_comm_deserted |= gone_on;
+    fl_comm_peer_gone |= gone_on;
     return status;
 }
 
@@ -315,27 +315,27 @@ static uint64_t progress_of_missing(const fl_wait *w)
 }
 
 /* The slow part of a step: clock, deaths, Ctrl-C. */
-static fl_status look_around(fl_wait *w)
+static fl_status poll_peers(fl_wait *w)
 {
     uint64_t t = now();
     if (!w->started) w->started = w->looked = t;
-    if (t - w->looked < (w->flags & FL_MEET_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
+    if (t - w->looked < (w->flags & FL_WAIT_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
     w->looked = t;
-    if (w->missing && !(w->flags & (FL_MEET_IDLE | FL_WAIT_DATA))) FL_TRY(fl_deadlock_look());     /* first: a rank that knew has ended by now */
+    if (w->missing && !(w->flags & (FL_WAIT_IDLE | FL_WAIT_DATA))) FL_TRY(fl_deadlock_look());     /* first: a rank that knew has ended by now */
     for (int i = 0; i < w->group->count && w->missing; i++)
         if (w->missing(w->group, i)) FL_TRY(look_at_missing(w, i));
     uint64_t progress = progress_of_missing(w);
     if (progress != w->progress) w->started = t;
     w->progress = progress;
     double seconds = (double)(t - w->started) * 1e-9;
-    if (!(w->flags & (FL_MEET_IDLE | FL_WAIT_DATA)) && is_stopping()) {
+    if (!(w->flags & (FL_WAIT_IDLE | FL_WAIT_DATA)) && is_stopping()) {
         if (!w->interrupted) w->interrupted = t;
         if (t - w->interrupted > GRACE_SECONDS * 1000000000ull) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     }
-    return !(w->flags & FL_MEET_IDLE) && seconds > fl_comm_timeout() ? time_out(w) : FL_OK;
+    return !(w->flags & FL_WAIT_IDLE) && seconds > fl_comm_timeout() ? time_out(w) : FL_OK;
 }
 
-fl_status fl_wait_look(fl_wait *w) { return look_around(w); }
+fl_status fl_wait_poll(fl_wait *w) { return poll_peers(w); }
 
 static void pause_briefly(void)
 {
@@ -347,43 +347,43 @@ static void pause_briefly(void)
 }
 
 /* Microseconds to sleep: ever longer at a prompt, short in the middle of work. */
-static void nap(const fl_wait *w)
+static void back_off(const fl_wait *w)
 {
-    int most = w->flags & FL_MEET_IDLE ? 10000 : 200, want = (w->spins - YIELDS) / 4 + 50;
+    int most = w->flags & FL_WAIT_IDLE ? 10000 : 200, want = (w->spins - YIELDS) / 4 + 50;
     usleep((useconds_t)(want < most ? want : most));
 }
 
 fl_status fl_wait_step(fl_wait *w)
 {
     int n = w->spins++;
-    if (n < SPINS && !crowded()) {
+    if (n < SPINS && !oversubscribed()) {
         pause_briefly();
         return FL_OK;
     }
     if (n < YIELDS) sched_yield();
     else {
-        nap(w);
-        return look_around(w);
+        back_off(w);
+        return poll_peers(w);
     }
-    return n % LOOK_EVERY ? FL_OK : look_around(w);
+    return n % LOOK_EVERY ? FL_OK : poll_peers(w);
 }
 
 /* ---- meetings ---- */
 
-const fl_entry *fl_met(const fl_group *g, int i)
+const fl_entry *fl_group_entry(const fl_group *g, int i)
 {
     return g->channel ? fl_channel_entry(g->channel, i) : &g->entries[i];
 }
 
-const void *fl_met_data(const fl_group *g, int i)
+const void *fl_group_entry_data(const fl_group *g, int i)
 {
     return g->channel ? fl_channel_data(g->channel, i) : g->data + (size_t)i * FL_EAGER_BYTES;
 }
 
-void fl_entry_poison(fl_entry *e, const char *news)
+void fl_entry_poison(fl_entry *e, const char *error)
 {
     e->flags |= FL_ENTRY_POISONED;
-    snprintf(e->news, sizeof e->news, "%s", news);
+    snprintf(e->error, sizeof e->error, "%s", error);
 }
 
 void fl_entry_look_back(fl_entry *e, fl_trail trail)
@@ -392,7 +392,7 @@ void fl_entry_look_back(fl_entry *e, fl_trail trail)
     e->past = trail.hash;
 }
 
-uint64_t fl_fingerprint(const fl_doing *d, uint64_t tag)
+uint64_t fl_fingerprint(const fl_collective *d, uint64_t tag)
 {
     uint64_t h = mix_bytes(tag, d->name, strlen(d->name));
     if (d->shape.ndim < 0) return h;
@@ -403,13 +403,13 @@ uint64_t fl_fingerprint(const fl_doing *d, uint64_t tag)
 /* Does member i run the same program as the first one? */
 static fl_status compare_entries(fl_group *g, int i, const fl_entry *mine)
 {
-    const fl_entry *first = fl_met(g, 0), *e = fl_met(g, i);
-    char a[FL_DOING_WORDS], b[FL_DOING_WORDS];
+    const fl_entry *first = fl_group_entry(g, 0), *e = fl_group_entry(g, i);
+    char a[FL_COLLECTIVE_TEXT], b[FL_COLLECTIVE_TEXT];
     bool same = e->fingerprint == first->fingerprint && e->sequence == first->sequence;
     if (FL_LIKELY(same && e->past == first->past && e->drawn == first->drawn)) return FL_OK;
     if (same && e->drawn == first->drawn) return fl_group_differs(g, i, mine);
-    rank_doing(a, sizeof a, g->ranks[0], &first->doing);
-    rank_doing(b, sizeof b, g->ranks[i], &e->doing);
+    rank_at(a, sizeof a, g->ranks[0], &first->collective);
+    rank_at(b, sizeof b, g->ranks[i], &e->collective);
     if (!same) return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?", a, b);
     return fl_fail(FL_ERR_COMM, "the ranks have drawn different random numbers for global tensors: %s, %s; has one of them drawn or seeded alone, "
                    "or gone on after an error? (flow.manual_seed on all ranks brings them together)", a, b);
@@ -419,20 +419,20 @@ static fl_status compare_entries(fl_group *g, int i, const fl_entry *mine)
 static fl_status check_entries(fl_group *g, const fl_entry *mine)
 {
     for (int i = 0; i < g->count; i++)
-        if (fl_met(g, i)->flags & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+        if (fl_group_entry(g, i)->flags & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     for (int i = 1; i < g->count; i++) FL_TRY(compare_entries(g, i, mine));
     return FL_OK;
 }
 
 /* News that came through a collective before tell their rank already. */
-static bool tells_rank(const char *news) { return strncmp(news, "rank ", 5) == 0; }
+static bool tells_rank(const char *error) { return strncmp(error, "rank ", 5) == 0; }
 
-fl_status fl_met_poison(const fl_group *g)
+fl_status fl_group_poison(const fl_group *g)
 {
     for (int i = 0; i < g->count; i++) {
-        const fl_entry *e = fl_met(g, i);
+        const fl_entry *e = fl_group_entry(g, i);
         if (!(e->flags & FL_ENTRY_POISONED)) continue;
-        return tells_rank(e->news) ? fl_fail(FL_ERR_STATE, "%s", e->news) : fl_fail(FL_ERR_STATE, "rank %d: %s", g->ranks[i], e->news);
+        return tells_rank(e->error) ? fl_fail(FL_ERR_STATE, "%s", e->error) : fl_fail(FL_ERR_STATE, "rank %d: %s", g->ranks[i], e->error);
     }
     return FL_OK;
 }
@@ -440,7 +440,7 @@ fl_status fl_met_poison(const fl_group *g)
 static void note_in_journal(const fl_entry *e)
 {
     fl_journal *j = fl_journal_own;
-    j->doing = e->doing;
+    j->collective = e->collective;
     j->sequence = e->sequence;
     __atomic_store_n(&j->meetings, j->meetings + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&j->meeting, j->meetings, __ATOMIC_RELEASE);
@@ -472,22 +472,22 @@ static fl_status enter(fl_group *g, const fl_entry *mine, const void *data, size
     return g->opened ? FL_OK : transport->open(g);
 }
 
-fl_status fl_comm_allowed(const fl_doing *doing)
+fl_status fl_comm_allowed(const fl_collective *collective)
 {
-    char text[FL_DOING_WORDS];
-    if (FL_LIKELY(!fl_comm_forbidden)) return FL_OK;
-    return fl_fail(FL_ERR_COMM, "%s: inside %s only one rank runs, so nothing can be communicated", fl_doing_text(text, doing),
-                   fl_comm_forbidden);
+    char text[FL_COLLECTIVE_TEXT];
+    if (FL_LIKELY(!fl_comm_refusal)) return FL_OK;
+    return fl_fail(FL_ERR_COMM, "%s: inside %s only one rank runs, so nothing can be communicated", fl_collective_text(text, collective),
+                   fl_comm_refusal);
 }
 
-fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+fl_status fl_group_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
 {
-    char text[FL_DOING_WORDS];
+    char text[FL_COLLECTIVE_TEXT];
     if (g->broken)
-        return fl_fail(FL_ERR_COMM, "%s: an earlier collective of these ranks failed half way; they cannot communicate any more", doing_at(text, &mine->doing));
+        return fl_fail(FL_ERR_COMM, "%s: an earlier collective of these ranks failed half way; they cannot communicate any more", collective_at(text, &mine->collective));
     mine->sequence = ++g->sequence;
     mine->bytes = (uint32_t)bytes;
-    if (!(flags & FL_MEET_IDLE) && is_stopping()) mine->flags |= FL_ENTRY_INTERRUPTED;
+    if (!(flags & FL_WAIT_IDLE) && is_stopping()) mine->flags |= FL_ENTRY_INTERRUPTED;
     note_in_journal(mine);
     fl_status status = enter(g, mine, data, bytes, flags);
     note_end_in_journal();
@@ -543,25 +543,25 @@ static fl_status share_here(void *context)
     size_t at = 0;
     do {
         size_t n = j->bytes - at < FL_EAGER_BYTES ? j->bytes - at : FL_EAGER_BYTES;
-        FL_TRY(fl_meet(j->group, &j->entry, j->mine + at, n, j->flags));
-        for (int i = 0; i < j->group->count; i++) memcpy(j->all + (size_t)i * j->bytes + at, fl_met_data(j->group, i), n);
+        FL_TRY(fl_group_meet(j->group, &j->entry, j->mine + at, n, j->flags));
+        for (int i = 0; i < j->group->count; i++) memcpy(j->all + (size_t)i * j->bytes + at, fl_group_entry_data(j->group, i), n);
         at += n;
     } while (at < j->bytes);
     return FL_OK;
 }
 
-fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *mine, size_t bytes, unsigned flags)
+fl_status fl_comm_share(fl_group *g, const char *what, void *all, const void *mine, size_t bytes, unsigned flags)
 {
     share_job j = {.group = g, .all = all, .mine = mine, .bytes = bytes, .flags = flags, .entry = {.tag = bytes}};
-    j.entry.doing.shape.ndim = -1;
-    snprintf(j.entry.doing.name, FL_DOING_TEXT, "%s", doing);
-    j.entry.fingerprint = fl_fingerprint(&j.entry.doing, bytes);
-    FL_TRY(fl_comm_allowed(&j.entry.doing));
+    j.entry.collective.shape.ndim = -1;
+    snprintf(j.entry.collective.name, FL_COLLECTIVE_NAME, "%s", what);
+    j.entry.fingerprint = fl_fingerprint(&j.entry.collective, bytes);
+    FL_TRY(fl_comm_allowed(&j.entry.collective));
     FL_TRY(find_mark(g));
     fl_trail trail = fl_history_meet(g->mark);
-    if (!(flags & FL_MEET_IDLE)) fl_entry_look_back(&j.entry, trail);   /* a session begins anew at every line */
-    if (fl_engine_where) fl_engine_where(j.entry.doing.where, FL_WHERE_TEXT);
-    return fl_comm_run(doing, share_here, &j);
+    if (!(flags & FL_WAIT_IDLE)) fl_entry_look_back(&j.entry, trail);   /* a session begins anew at every line */
+    if (fl_engine_where) fl_engine_where(j.entry.collective.where, FL_WHERE_TEXT);
+    return fl_comm_run(what, share_here, &j);
 }
 
 fl_status fl_comm_barrier(fl_group *g)

@@ -1,7 +1,7 @@
 /*
 ** comm.h -- ranks that work together: groups, meetings, control messages, and the table a transport fills.
 **
-** A collective is a meeting and then, unless somebody has bad news, the movement of data. In the meeting every
+** A collective is a meeting and then, unless somebody has bad error, the movement of data. In the meeting every
 ** member of the group shows an entry: what it is about to do, where in the script, whether its input is poisoned.
 ** Entries that differ are an error on all members that names both lines; so is a member that does not come. On one
 ** host the meeting takes place in shared memory (shared.h), across hosts the transport carries it.
@@ -28,7 +28,7 @@ typedef struct fl_group {
     int me;                     /* position of this rank in `ranks`; -1 outside */
     uint64_t hash;              /* of the ranks: the same on all members */
     uint64_t sequence;          /* meetings so far */
-    uint64_t begun;             /* where it began to count: fl_comm_begin_anew */
+    uint64_t begun;             /* where it began to count: fl_comm_reset */
     bool local;                 /* all members map each other's memory */
     bool opened;                /* the transport has seen it */
     bool broken;                /* a meeting timed out: its members no longer agree on the sequence */
@@ -53,82 +53,82 @@ fl_status fl_group_session(fl_group **out);
 
 /* ---- meetings ---- */
 
-enum { FL_EAGER_BYTES = 8192, FL_WHERE_TEXT = 64, FL_DOING_TEXT = 24, FL_NEWS_TEXT = 256 };
+enum { FL_EAGER_BYTES = 8192, FL_WHERE_TEXT = 64, FL_COLLECTIVE_NAME = 24, FL_ERROR_TEXT = 256 };
 
 #define FL_PRIVATE UINT64_MAX
 
 enum {                          /* entry->flags */
-    FL_ENTRY_POISONED = 1,      /* this rank's input is missing: `news` says why */
+    FL_ENTRY_POISONED = 1,      /* this rank's input is missing: `error` says why */
     FL_ENTRY_INTERRUPTED = 2,   /* Ctrl-C on this rank: all members stop here */
     FL_ENTRY_PRIVATE = 4        /* this rank's part lies outside of the shared arena and does not fit into `data` */
 };
 
 /* A collective in numbers, worded only when somebody has to read it. */
-typedef struct fl_doing {
-    char name[FL_DOING_TEXT];   /* "all-reduce", "barrier"; "": nothing yet */
+typedef struct fl_collective {
+    char name[FL_COLLECTIVE_NAME];   /* "all-reduce", "barrier"; "": nothing yet */
     fl_shape shape;             /* of the tensor; ndim -1: no tensor is concerned */
     uint8_t dtype;
     fl_nd_sbp from, to;
     char where[FL_WHERE_TEXT];  /* "train.lua:41"; not part of the fingerprint */
-} fl_doing;
+} fl_collective;
 
 /* What a rank shows when it enters a collective. */
 typedef struct fl_entry {
-    uint64_t sequence;          /* of the meetings of this group, from 1; set by fl_meet */
-    uint64_t fingerprint;       /* of doing and tag: equal on members that run the same program (fl_fingerprint) */
+    uint64_t sequence;          /* of the meetings of this group, from 1; set by fl_group_meet */
+    uint64_t fingerprint;       /* of collective and tag: equal on members that run the same program (fl_fingerprint) */
     uint32_t flags;
-    uint32_t bytes;             /* of the data shown with it; set by fl_meet */
+    uint32_t bytes;             /* of the data shown with it; set by fl_group_meet */
     uint64_t tag;               /* what else must agree: placements, number of bytes */
     uint64_t drawn;             /* the random numbers of global tensors so far (fl_random_drawn): equal on all members;
                                 ** 0 in control messages, which bring ranks together again */
     uint64_t past;              /* the ops of global tensors since these ranks met last (fl_trail): equal on all members */
     uint64_t in, out;           /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
-    fl_doing doing;             /* up to here one cache line: all that the others read when nothing is wrong */
-    char news[FL_NEWS_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
+    fl_collective collective;             /* up to here one cache line: all that the others read when nothing is wrong */
+    char error[FL_ERROR_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
     fl_trail trail;             /* what `past` stands for; stays on this rank */
 } fl_entry;
 
 enum {
-    FL_MEET_IDLE = 1,           /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
+    FL_WAIT_IDLE = 1,           /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
     FL_WAIT_DATA = 2,           /* all have met and data are moving, in memory of this rank too: Ctrl-C does not end that */
     FL_WAIT_DEVICE = 4          /* with DATA: they move between devices, for members too whose scripts have gone on or ended */
 };
 
 /* Every member calls this for the same meeting; returns when all have entered. `bytes` (at most FL_EAGER_BYTES) of
 ** data go along. Errors, worded alike on all members: programs that differ, members that are missing after the time-out
-** or have ended, Ctrl-C. Poison is no error here: see fl_met_poison. */
-fl_status fl_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags);
+** or have ended, Ctrl-C. Poison is no error here: see fl_group_poison. */
+fl_status fl_group_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 
 /* In a meeting to come this rank shows what it has done since the last one. */
 void fl_entry_look_back(fl_entry *e, fl_trail trail);
 
 /* What member i showed in the last meeting: valid until the next one of this group. */
-const fl_entry *fl_met(const fl_group *g, int i);
-const void *fl_met_data(const fl_group *g, int i);
+const fl_entry *fl_group_entry(const fl_group *g, int i);
+const void *fl_group_entry_data(const fl_group *g, int i);
 
 /* FL_OK, or the error of the first member whose input was poisoned, with its rank. */
-fl_status fl_met_poison(const fl_group *g);
+fl_status fl_group_poison(const fl_group *g);
 
-/* In a meeting to come this rank's input is missing: `news` says why. */
-void fl_entry_poison(fl_entry *e, const char *news);
+/* In a meeting to come this rank's input is missing: `error` says why. */
+void fl_entry_poison(fl_entry *e, const char *error);
 
-uint64_t fl_fingerprint(const fl_doing *doing, uint64_t tag);
+uint64_t fl_fingerprint(const fl_collective *collective, uint64_t tag);
 
 /* Member i has not done what the first one has since they met last, as all members know: the error that names the first op in
 ** which they differ. The members meet for it. */
 fl_status fl_group_differs(fl_group *g, int i, const fl_entry *mine);
 
 /* "all-reduce of float32[8, 6], P -> B" */
-enum { FL_DOING_WORDS = 512 };
-FL_EXPORT const char *fl_doing_text(char *buffer, const fl_doing *d);
+enum { FL_COLLECTIVE_TEXT = 512 };
+FL_EXPORT const char *fl_collective_text(char *buffer, const fl_collective *d);
 
 /* ---- waiting for others ---- */
 
 /* One wait for other ranks: spins, then yields (at once when the host has more ranks than cores), then sleeps. */
 typedef struct fl_wait {
     const fl_group *group;
-    unsigned flags;             /* FL_MEET_IDLE, FL_WAIT_DATA, FL_WAIT_DEVICE */
-    const fl_doing *doing;      /* what waits; NULL: the collective this rank entered last */
+    unsigned flags;             /* FL_WAIT_IDLE, FL_WAIT_DATA, FL_WAIT_DEVICE */
+    const fl_collective *collective;      /* what waits; NULL: the collective this rank entered last */
     bool (*missing)(const fl_group *g, int i);  /* has member i not come yet? NULL: unknown */
     int spins;                  /* from here on the wait's own, 0 at first */
     uint64_t started, looked, interrupted, progress;
@@ -139,7 +139,7 @@ typedef struct fl_wait {
 FL_EXPORT fl_status fl_wait_step(fl_wait *w);
 
 /* The same without a pause, for those who look now and then: clock and deaths. */
-FL_EXPORT fl_status fl_wait_look(fl_wait *w);
+FL_EXPORT fl_status fl_wait_poll(fl_wait *w);
 
 /* FLOW_TIMEOUT in seconds, 300 unless set. */
 double fl_comm_timeout(void);
@@ -152,8 +152,8 @@ extern int fl_comm_host_ranks;
 /* Runs `call` on the communication lane after everything queued there, and waits for it. */
 fl_status fl_comm_run(const char *name, fl_status (*call)(void *context), void *context);
 
-/* `bytes` from every member, in order, to all of them: all [count][bytes]. Any size. doing names it in messages. */
-fl_status fl_comm_share(fl_group *g, const char *doing, void *all, const void *mine, size_t bytes, unsigned flags);
+/* `bytes` from every member, in order, to all of them: all [count][bytes]. Any size. what names it in messages. */
+fl_status fl_comm_share(fl_group *g, const char *what, void *all, const void *mine, size_t bytes, unsigned flags);
 
 fl_status fl_comm_barrier(fl_group *g);
 
@@ -164,14 +164,14 @@ extern bool (*fl_comm_stopping)(void);
 
 /* Has this rank stopped waiting because a missing member was through with the line (its journal says so), or because another
 ** rank has stopped for that? */
-extern bool fl_comm_deserted;
+extern bool fl_comm_peer_gone;
 
 /* The highest number that a meeting of this rank, or a step of one, has had; those of the session aside. */
 uint64_t fl_comm_counted(void);
 
 /* After a line that may have failed half way: all groups, also those still to come, are whole again and count on from
 ** `number`, which no rank has counted beyond. All ranks call it at the same point, with nothing under way. */
-void fl_comm_begin_anew(uint64_t number);
+void fl_comm_reset(uint64_t number);
 
 /* ---- the transport ---- */
 
@@ -185,7 +185,7 @@ typedef struct fl_comm {
     fl_status (*all_gather)(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in, fl_dtype dtype);
     fl_status (*reduce_scatter)(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype, fl_reduce reduce);
     fl_status (*all_to_all)(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts, const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
-    void (*begin_anew)(fl_group *g);            /* forgets a meeting that failed half way, on this rank */
+    void (*reset)(fl_group *g);            /* forgets a meeting that failed half way, on this rank */
     void (*abort)(int code);    /* ends the whole job; does not return */
     void (*finish)(void);       /* the job has ended well on this rank: waits for the others */
 } fl_comm;
@@ -201,9 +201,9 @@ void fl_comm_abort(int code);
 
 /* May this rank communicate now? (false inside flow.on_rank and the REPL's "@2"): then collectives are an error that
 ** says so. */
-extern const char *fl_comm_forbidden;   /* NULL, or what forbids it */
+extern const char *fl_comm_refusal;   /* NULL, or what forbids it */
 
-/* Asked on the script's thread before anything is queued: FL_OK, or the error of `doing` where it is forbidden. */
-fl_status fl_comm_allowed(const fl_doing *doing);
+/* Asked on the script's thread before anything is queued: FL_OK, or the error of `collective` where it is forbidden. */
+fl_status fl_comm_allowed(const fl_collective *collective);
 
 #endif

@@ -139,8 +139,8 @@ static void append(const char *text)
 /* "rank 1 train.lua:41 all-reduce of float32[8, 6], P -> B among {1, 0}" */
 static void append_rank(int rank, const fl_standing *s)
 {
-    char text[FL_DOING_WORDS + FL_WHERE_TEXT + 32], doing[FL_DOING_WORDS];
-    snprintf(text, sizeof text, "rank %d %s%s%s among {", rank, s->doing.where, s->doing.where[0] ? " " : "", fl_doing_text(doing, &s->doing));
+    char text[FL_COLLECTIVE_TEXT + FL_WHERE_TEXT + 32], collective[FL_COLLECTIVE_TEXT];
+    snprintf(text, sizeof text, "rank %d %s%s%s among {", rank, s->collective.where, s->collective.where[0] ? " " : "", fl_collective_text(collective, &s->collective));
     append(text);
     for (int i = 0; i < s->count && i < LISTED_RANKS; i++) {
         snprintf(text, sizeof text, i ? ", %d" : "%d", s->ranks[i]);

@@ -16,14 +16,14 @@ typedef struct fl_device_group {
 /* What a member tells the others. */
 typedef struct notice {
     bool able;
-    char news[FL_NEWS_TEXT];    /* why not */
-    unsigned char card[FL_DEVICE_CARD];
+    char error[FL_ERROR_TEXT];    /* why not */
+    unsigned char handshake[FL_DEVICE_HANDSHAKE];
 } notice;
 
 static void tell(notice *mine, fl_status status)
 {
     mine->able = status == FL_OK;
-    snprintf(mine->news, sizeof mine->news, "%s", mine->able ? "" : fl_message());
+    snprintf(mine->error, sizeof mine->error, "%s", mine->able ? "" : fl_message());
 }
 
 /* The first member that is not able; -1: all are. */
@@ -35,16 +35,16 @@ static int first_unable(const notice *all, int count)
 }
 
 /* Every member has what it takes; now they join, and it counts only if all of them have. */
-static fl_status join(fl_device_group *d, fl_group *g, const fl_device *device, notice *all, const void *cards)
+static fl_status join(fl_device_group *d, fl_group *g, const fl_device *device, notice *all, const void *handshakes)
 {
     notice mine = {.able = false};
-    if (device->comm->compare(cards, g->count, g->ranks) != FL_OK) return FL_OK;
-    tell(&mine, device->comm->join(&d->handle, g, cards, device->own));
+    if (device->comm->compare(handshakes, g->count, g->ranks) != FL_OK) return FL_OK;
+    tell(&mine, device->comm->join(&d->handle, g, handshakes, device->own));
     fl_status status = fl_comm_share(g, "joining of devices", all, &mine, sizeof mine, 0);
     int unable = status == FL_OK ? first_unable(all, g->count) : g->me;
     if (unable < 0) return FL_OK;
     if (status == FL_OK && g->me == unable)
-        fprintf(stderr, "flowlua: %s cannot be used, tensors go by way of the CPUs: rank %d: %s\n", device->comm->name, g->ranks[unable], all[unable].news);
+        fprintf(stderr, "flowlua: %s cannot be used, tensors go by way of the CPUs: rank %d: %s\n", device->comm->name, g->ranks[unable], all[unable].error);
     device->comm->leave(d->handle);
     d->handle = NULL;
     return status;
@@ -53,16 +53,16 @@ static fl_status join(fl_device_group *d, fl_group *g, const fl_device *device, 
 static fl_status ask(fl_device_group *d, fl_group *g, const fl_device *device)
 {
     notice mine = {.able = false}, *all = malloc((size_t)g->count * sizeof *all);
-    unsigned char *cards = malloc((size_t)g->count * FL_DEVICE_CARD);
-    fl_status status = all && cards ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
+    unsigned char *handshakes = malloc((size_t)g->count * FL_DEVICE_HANDSHAKE);
+    fl_status status = all && handshakes ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
     if (status == FL_OK && device->comm) tell(&mine, device->comm->open());
-    if (mine.able) tell(&mine, device->comm->card(mine.card, device->own, g->me == 0));
+    if (mine.able) tell(&mine, device->comm->handshake(mine.handshake, device->own, g->me == 0));
     if (status == FL_OK) status = fl_comm_share(g, "meeting of devices", all, &mine, sizeof mine, 0);
     if (status == FL_OK && first_unable(all, g->count) < 0) {
-        for (int i = 0; i < g->count; i++) memcpy(cards + (size_t)i * FL_DEVICE_CARD, all[i].card, FL_DEVICE_CARD);
-        status = join(d, g, device, all, cards);
+        for (int i = 0; i < g->count; i++) memcpy(handshakes + (size_t)i * FL_DEVICE_HANDSHAKE, all[i].handshake, FL_DEVICE_HANDSHAKE);
+        status = join(d, g, device, all, handshakes);
     }
-    free(cards);
+    free(handshakes);
     free(all);
     return status;
 }

@@ -38,10 +38,10 @@ static uint64_t first_difference(const hashes *a, const hashes *b)
 
 static fl_status show(fl_group *g, const fl_entry *mine, const void *data, size_t bytes)
 {
-    fl_entry e = {.doing = mine->doing};
-    snprintf(e.doing.name, FL_DOING_TEXT, "comparison");
-    e.fingerprint = fl_fingerprint(&e.doing, bytes);
-    return fl_meet(g, &e, data, bytes, 0);
+    fl_entry e = {.collective = mine->collective};
+    snprintf(e.collective.name, FL_COLLECTIVE_NAME, "comparison");
+    e.fingerprint = fl_fingerprint(&e.collective, bytes);
+    return fl_group_meet(g, &e, data, bytes, 0);
 }
 
 /* "rank 0 train.lua:41 sum of float32[8, 4] S(0)" */
@@ -57,21 +57,21 @@ static bool is_worded_alike(const words said[2]) { return said[0].what[0] && str
 
 fl_status fl_group_differs(fl_group *g, int i, const fl_entry *mine)
 {
-    const fl_doing first = fl_met(g, 0)->doing, other = fl_met(g, i)->doing;
+    const fl_collective first = fl_group_entry(g, 0)->collective, other = fl_group_entry(g, i)->collective;
     hashes own = {.total = mine->trail.to - mine->trail.from}, a, b;
     words word, said[2];
-    char text[FL_DOING_WORDS], op_a[OP_WORDS], op_b[OP_WORDS];
+    char text[FL_COLLECTIVE_TEXT], op_a[OP_WORDS], op_b[OP_WORDS];
     if (mine->trail.history) own.count = (uint64_t)fl_history_recall(&own.first, own.at, &mine->trail);
     FL_TRY(show(g, mine, &own, sizeof own));
-    memcpy(&a, fl_met_data(g, 0), sizeof a);
-    memcpy(&b, fl_met_data(g, i), sizeof b);
+    memcpy(&a, fl_group_entry_data(g, 0), sizeof a);
+    memcpy(&b, fl_group_entry_data(g, i), sizeof b);
     uint64_t index = first_difference(&a, &b);
     memset(&word, 0, sizeof word);
     if (mine->trail.history) fl_history_recall_op(word.what, word.where, &mine->trail, index);
     FL_TRY(show(g, mine, &word, sizeof word));
-    memcpy(&said[0], fl_met_data(g, 0), sizeof said[0]);
-    memcpy(&said[1], fl_met_data(g, i), sizeof said[1]);
-    fl_doing_text(text, &first);
+    memcpy(&said[0], fl_group_entry_data(g, 0), sizeof said[0]);
+    memcpy(&said[1], fl_group_entry_data(g, i), sizeof said[1]);
+    fl_collective_text(text, &first);
     if (index == 0)
         return fl_fail(FL_ERR_COMM, "the ranks run different programs: not the same ops have led rank %d to %s and rank %d to %s (%s); is one of "
                        "them inside `if rank == 0`?", g->ranks[0], first.where, g->ranks[i], other.where, text);

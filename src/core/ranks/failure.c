@@ -1,13 +1,13 @@
 /*
-** failure.c -- the end of a job of several ranks, told once.
+** failure.c -- the end of a job of several ranks, reported once.
 **
-** A rank that fails first claims to be the teller, then says in its journal that it has failed; so a rank that fails because
-** of that (its collective ends with an error) finds the claim taken and is silent. The teller gives the others a moment:
-** ranks that fail with the same words are told together, and a rank that was killed is the better story. Then it ends the
+** A rank that fails first claims to be the reporter, then says in its journal that it has failed; so a rank that fails because
+** of that (its collective ends with an error) finds the claim taken and is silent. The reporter gives the others a moment:
+** ranks that fail with the same words are reported together, and a rank that was killed is the better report. Then it ends the
 ** job, before anything that could wait for other ranks.
 **
 ** The launcher ends the other ranks by SIGTERM. Whoever gets it looks for a rank that died without having said
-** anything and tells its story if nobody has.
+** anything and tells its report if nobody has.
 **
 ** What runs in a signal handler touches journals and the stack alone: read, write, and snprintf of texts and whole numbers,
 ** which in the C libraries we know takes no lock and no memory.
@@ -30,10 +30,10 @@ enum {
     GRACE_MS = 500,             /* for the others to fail with the same words */
     HEAD_START_MS = 300,        /* of each rank before the next, where they cannot see each other: they may say the same */
     HEAD_START_MOST_MS = 1500,
-    PATIENCE_MS = 3000          /* until a teller must have told, and the launcher have ended this rank */
+    PATIENCE_MS = 3000          /* until a reporter must have reported, and the launcher have ended this rank */
 };
 
-enum { UNTOLD, TELLING, TOLD };     /* journal->told */
+enum { UNREPORTED, REPORTING, REPORTED };     /* journal->reported */
 
 static struct {
     bool on;
@@ -50,20 +50,20 @@ static int state_of(const fl_journal *j) { return __atomic_load_n(&j->state, __A
 
 /* ---- who tells ---- */
 
-static int told(void) { return __atomic_load_n(&fl_journal_first()->told, __ATOMIC_ACQUIRE); }
+static int reported(void) { return __atomic_load_n(&fl_journal_first()->reported, __ATOMIC_ACQUIRE); }
 
-/* The first rank of this host to ask is the teller; another one when that has died over it. */
+/* The first rank of this host to ask is the reporter; another one when that has died over it. */
 static bool claim(void)
 {
-    int32_t me = my_rank() + 1, *teller = &fl_journal_first()->teller, was = __atomic_load_n(teller, __ATOMIC_ACQUIRE);
+    int32_t me = my_rank() + 1, *reporter = &fl_journal_first()->reporter, was = __atomic_load_n(reporter, __ATOMIC_ACQUIRE);
     if (was == me) return true;
-    if (was && (told() != UNTOLD || !fl_rank_is_dead(was - 1))) return false;
-    return __atomic_compare_exchange_n(teller, &was, me, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    if (was && (reported() != UNREPORTED || !fl_rank_is_dead(was - 1))) return false;
+    return __atomic_compare_exchange_n(reporter, &was, me, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
 /* ---- stories ---- */
 
-enum { HEAD_BYTES = 256, LINE_BYTES = HEAD_BYTES + FL_WHEREABOUTS + 1024 };
+enum { HEAD_BYTES = 256, LINE_BYTES = HEAD_BYTES + FL_RANK_PLACE_TEXT + 1024 };
 
 static void write_all(const char *text)
 {
@@ -75,14 +75,14 @@ static void write_all(const char *text)
 static void tell(const char *head, const char *message, const char *details)
 {
     char line[LINE_BYTES];
-    int32_t untold = UNTOLD, *state = &fl_journal_first()->told;
-    if (!__atomic_compare_exchange_n(state, &untold, TELLING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+    int32_t unreported = UNREPORTED, *state = &fl_journal_first()->reported;
+    if (!__atomic_compare_exchange_n(state, &unreported, REPORTING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
     const char *pieces[] = {watch.program, ": ", head, message, "\n"};
     bool fits = (size_t)snprintf(line, sizeof line, "%s: %s%s\n", watch.program, head, message) < sizeof line;
     if (fits) write_all(line);          /* in one piece */
     for (size_t i = 0; !fits && i < sizeof pieces / sizeof *pieces; i++) write_all(pieces[i]);
     if (details) write_all(details);
-    __atomic_store_n(state, TOLD, __ATOMIC_RELEASE);
+    __atomic_store_n(state, REPORTED, __ATOMIC_RELEASE);
 }
 
 enum { KILLED_CODE = 128 + SIGKILL };
@@ -100,9 +100,9 @@ static int find_killed(void)
 
 static void tell_killed(int rank)
 {
-    char where[FL_WHEREABOUTS], head[HEAD_BYTES];
+    char where[FL_RANK_PLACE_TEXT], head[HEAD_BYTES];
     snprintf(head, sizeof head, "rank %d was killed (SIGKILL? out of memory?)", rank);
-    tell(head, fl_rank_whereabouts(where, fl_journal_of(rank)), NULL);
+    tell(head, fl_rank_place_text(where, fl_journal_of(rank)), NULL);
 }
 
 static bool says_the_same(int rank)
@@ -164,10 +164,10 @@ static _Noreturn void leave(int code)
 }
 
 /* Another rank tells, and ends this one; if it cannot, this rank does. */
-static void await_teller(void)
+static void await_reporter(void)
 {
-    for (int ms = 0; ms < PATIENCE_MS && told() != TOLD; ms += 2) pause_ms(2);
-    for (int ms = 0; ms < PATIENCE_MS && told() == TOLD; ms += 2) pause_ms(2);
+    for (int ms = 0; ms < PATIENCE_MS && reported() != REPORTED; ms += 2) pause_ms(2);
+    for (int ms = 0; ms < PATIENCE_MS && reported() == REPORTED; ms += 2) pause_ms(2);
 }
 
 static bool all_say_the_same(void)
@@ -180,16 +180,16 @@ static bool all_say_the_same(void)
 /* Ends the job; the journal's message is written. */
 static _Noreturn void end(int code, const char *message, const char *details, bool quiet_when_all)
 {
-    bool teller = claim();
+    bool reporter = claim();
     note_failure();
     fflush(stdout);
-    if (teller) give_grace();
-    else await_teller();
+    if (reporter) give_grace();
+    else await_reporter();
     int killed = find_killed();
     if (killed >= 0) {
         tell_killed(killed);
         code = KILLED_CODE; /* as mpirun has it that sees the killed rank first */
-    } else if (quiet_when_all && all_say_the_same()) __atomic_store_n(&fl_journal_first()->told, TOLD, __ATOMIC_RELEASE);
+    } else if (quiet_when_all && all_say_the_same()) __atomic_store_n(&fl_journal_first()->reported, REPORTED, __ATOMIC_RELEASE);
     else tell_own(message, details);
     leave(code);
 }
@@ -250,10 +250,10 @@ static void die_of(int number)
 ** script's thread, and found by walking Lua's stack: whatever broke may have broken that too (`line` false). */
 static void word_signal(const char *how, bool line)
 {
-    char where[FL_WHERE_TEXT] = "", around[FL_WHEREABOUTS];
+    char where[FL_WHERE_TEXT] = "", around[FL_RANK_PLACE_TEXT];
     if (line && fl_engine_where && pthread_equal(pthread_self(), watch.script)) fl_engine_where(where, sizeof where);
     snprintf(fl_journal_own->message, sizeof fl_journal_own->message, " %s%s%s%s", how, where[0] ? " at " : "", where,
-             fl_rank_whereabouts(around, fl_journal_own));
+             fl_rank_place_text(around, fl_journal_own));
 }
 
 static void on_crash(int number)
@@ -267,16 +267,16 @@ static void on_crash(int number)
         if (crashes[i].number == number) name = crashes[i].name;
     snprintf(how, sizeof how, "crashed (%s)", name);
     word_signal(how, level == 0);
-    bool teller = claim();
+    bool reporter = claim();
     note_failure();
-    if (teller) tell_own(fl_journal_own->message, NULL);
+    if (reporter) tell_own(fl_journal_own->message, NULL);
     die_of(number);
 }
 
 /* Has another thread of this process begun to tell? Then it may finish. */
 static void let_tell(void)
 {
-    for (int ms = 0; ms < 100 && told() == TELLING; ms += 2) pause_ms(2);
+    for (int ms = 0; ms < 100 && reported() == REPORTING; ms += 2) pause_ms(2);
 }
 
 /* From the launcher: the job ends, because another rank has failed or the user wants it. From somebody else: it is this
@@ -285,9 +285,9 @@ static void on_terminate(int number, siginfo_t *info, void *context)
 {
     if (getpid() != watch.pid) die_of(number);
     bool failed = state_of(fl_journal_own) == FL_RANK_FAILED, chosen = info->si_pid != getppid();
-    bool first = fl_journal_first()->rank == 0;         /* otherwise one of another host has told */
+    bool first = fl_journal_first()->rank == 0;         /* otherwise one of another host has reported */
     int killed = find_killed();
-    if (((failed && first) || chosen || killed >= 0) && told() == UNTOLD && claim()) {
+    if (((failed && first) || chosen || killed >= 0) && reported() == UNREPORTED && claim()) {
         if (chosen && !failed) {
             word_signal(info->si_pid == watch.pid ? "was ended by a second Ctrl-C" : "was ended by SIGTERM", false);
             note_failure();

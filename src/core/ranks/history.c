@@ -140,7 +140,7 @@ fl_trail fl_history_meet(fl_mark *mark)
     return t;
 }
 
-void fl_history_begin_anew(void)
+void fl_history_reset(void)
 {
     for (fl_history *h = histories; h; h = h->next)
         for (fl_mark *m = h->marks; m; m = m->next) {

@@ -40,7 +40,7 @@ fl_status fl_history_mark(fl_mark **out, fl_history *h, const int *ranks, int co
 fl_trail fl_history_meet(fl_mark *mark);
 
 /* All ranks are together again, whatever they did. */
-void fl_history_begin_anew(void);
+void fl_history_reset(void);
 
 /* ---- ops ---- */
 

@@ -210,11 +210,11 @@ static int bind_cores(int ranks, int index)
 
 /* What each rank shows the others. */
 typedef struct offer {
-    char card[FL_SHARED_CARD];
+    char handshake[FL_SHARED_HANDSHAKE];
     char host[64];
     uint64_t seed;
     int32_t level;
-    bool shares;                /* has an arena and a card */
+    bool shares;                /* has an arena and a handshake */
 } offer;
 
 typedef struct verdict {
@@ -241,7 +241,7 @@ static void make_offer(offer *mine, const fl_transport *t)
     gethostname(mine->host, sizeof mine->host - 1);
     mine->seed = fl_generator_current()->seed;
     mine->level = fl_cpu_level();
-    mine->shares = may_share(t->rank) && fl_shared_create(mine->card, t->rank, t->size);
+    mine->shares = may_share(t->rank) && fl_shared_create(mine->handshake, t->rank, t->size);
 }
 
 /* Ranks on this rank's host and its position among them. */
@@ -263,7 +263,7 @@ static bool attach_peers(const offer *all, const fl_transport *t)
         bool same_host = strcmp(all[r].host, all[t->rank].host) == 0;
         if (r == t->rank) continue;
         if (!all[r].shares) good &= !same_host;
-        else good &= fl_shared_attach(r, all[r].card, &same_host) || !same_host;
+        else good &= fl_shared_attach(r, all[r].handshake, &same_host) || !same_host;
     }
     return good;
 }

@@ -45,15 +45,15 @@ static const size_t CHANNELS_END = (size_t)1 << 30;     /* of the arena */
 static const size_t MAX_SMALL = (size_t)1 << 40;        /* of the small zone: units are counted in 32 bits */
 static const size_t MAX_MAPPED = (size_t)1 << 45;       /* all arenas of a world together: address space */
 
-/* What peers learn first; FL_SHARED_CARD bytes at most. */
-typedef struct card {
+/* What peers learn first; FL_SHARED_HANDSHAKE bytes at most. */
+typedef struct handshake {
     char boot[40];              /* the kernel's boot id: which host */
     uint64_t pid_namespace;     /* in which pids mean the same */
     uint64_t cookie, size;      /* of the arena; 0: there is none */
     uint64_t layout;            /* of what is shared: differs between programs that do not fit together */
     int32_t pid, fd;
-} card;
-_Static_assert(sizeof(card) <= FL_SHARED_CARD, "a card fits");
+} handshake;
+_Static_assert(sizeof(handshake) <= FL_SHARED_HANDSHAKE, "a handshake fits");
 
 /* The arena's first bytes. */
 typedef struct head {
@@ -266,7 +266,7 @@ static uint64_t shared_layout(void)
 }
 
 /* Fills in where this process runs. */
-static void card_place(card *c)
+static void handshake_place(handshake *c)
 {
     struct stat s;
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
@@ -367,9 +367,9 @@ static void lock_make(pthread_mutex_t *lock)
 bool fl_shared_create(void *out, int rank, int world_size)
 {
     static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-    card c = {.fd = -1};
-    card_place(&c);
-    memset(out, 0, FL_SHARED_CARD);
+    handshake c = {.fd = -1};
+    handshake_place(&c);
+    memset(out, 0, FL_SHARED_HANDSHAKE);
     memcpy(out, &c, sizeof c);
     size_t machine = machine_bytes(world_size);
     if (own.start || world_size < 2 || machine == 0) return false;
@@ -395,8 +395,8 @@ bool fl_shared_create(void *out, int rank, int world_size)
     return true;
 }
 
-/* Opens what the card names, whatever that is by now; -1: it cannot be, or is not the arena. */
-static int card_open(const card *c)
+/* Opens what the handshake names, whatever that is by now; -1: it cannot be, or is not the arena. */
+static int handshake_open(const handshake *c)
 {
     char path[64];
     struct stat s;
@@ -433,14 +433,14 @@ static char process_state(int pid, unsigned long long *born)
 
 bool fl_shared_attach(int rank, const void *theirs, bool *same_host)
 {
-    card c, mine = {.fd = -1};
+    handshake c, mine = {.fd = -1};
     memcpy(&c, theirs, sizeof c);
-    card_place(&mine);
+    handshake_place(&mine);
     *same_host = c.boot[0] && !memcmp(c.boot, mine.boot, sizeof c.boot) && c.pid_namespace == mine.pid_namespace;
     if (rank < 0 || rank >= own.world_size) return false;
     if (rank == own.rank) return own.start != NULL;
     if (!*same_host || c.size != own.size || c.layout != mine.layout) return false;
-    int fd = card_open(&c);
+    int fd = handshake_open(&c);
     if (fd < 0) return false;
     peer p = {.pid = c.pid};
     if (process_state(c.pid, &p.born)) p.start = arena_map(fd, own.size);
@@ -538,7 +538,7 @@ typedef struct side {
     uint64_t hash;
     uint64_t gone_at;                       /* the sequence at which this member gave up waiting; 0: never */
     int32_t gone;                           /* with which error; `words` say it */
-    bool deserted;                          /* because a member was through with the line: fl_comm_deserted */
+    bool peer_gone;                          /* because a member was through with the line: fl_comm_peer_gone */
     _Alignas(LINE) uint64_t left;           /* counts its leaves */
     showing shows[2];                       /* by the parity of the sequence */
     char words[WORDS_BYTES];
@@ -587,7 +587,7 @@ static fl_status give_up(side *mine, const fl_group *g, fl_status status)
 {
     snprintf(mine->words, sizeof mine->words, "%s", fl_message());
     mine->gone = (int32_t)status;
-    mine->deserted = fl_comm_deserted;
+    mine->peer_gone = fl_comm_peer_gone;
     __atomic_store_n(&mine->gone_at, g->sequence, __ATOMIC_RELEASE);
     return status;
 }
@@ -599,13 +599,13 @@ static fl_status look_for_gone(const fl_channel *c)
         const side *s = c->sides[i];
         uint64_t gone_at = __atomic_load_n(&s->gone_at, __ATOMIC_ACQUIRE);
         if (FL_LIKELY(gone_at <= c->group->begun)) continue;
-        fl_comm_deserted |= s->deserted;
+        fl_comm_peer_gone |= s->peer_gone;
         return fl_fail((fl_status)s->gone, "%s", s->words);
     }
     return FL_OK;
 }
 
-/* The others see where this rank waits for them, once fl_meet has said for what. */
+/* The others see where this rank waits for them, once fl_group_meet has said for what. */
 static void stand(const side *mine)
 {
     if (fl_journal_own->meeting) __atomic_store_n(&fl_journal_own->channel, fl_shared_offset(mine), __ATOMIC_RELEASE);
@@ -621,7 +621,7 @@ fl_status fl_channel_open(fl_channel **out, fl_group *g)
     if (!c) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
     c->group = g;
     c->mine = mine;
-    fl_channel_begin_anew(c, g->begun);
+    fl_channel_reset(c, g->begun);
     stand(mine);
     fl_wait wait = {.group = g, .missing = has_not_opened};
     for (int i = 0; i < g->count; i++)
@@ -638,9 +638,9 @@ fl_status fl_channel_open(fl_channel **out, fl_group *g)
 /* Copies the parts of an entry that are in use, save for the sequence, its first field. */
 static void entry_copy(fl_entry *out, const fl_entry *e)
 {
-    memcpy(&out->fingerprint, &e->fingerprint, offsetof(fl_entry, news) - offsetof(fl_entry, fingerprint));
-    if (e->flags & FL_ENTRY_POISONED) memcpy(out->news, e->news, sizeof e->news);
-    else out->news[0] = '\0';
+    memcpy(&out->fingerprint, &e->fingerprint, offsetof(fl_entry, error) - offsetof(fl_entry, fingerprint));
+    if (e->flags & FL_ENTRY_POISONED) memcpy(out->error, e->error, sizeof e->error);
+    else out->error[0] = '\0';
 }
 
 static bool has_not_entered(const fl_group *g, int i)
@@ -677,7 +677,7 @@ fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data
     if (bytes) memcpy(s->data, data, bytes);
     c->sequence = mine->sequence;
     __atomic_store_n(&s->entry.sequence, c->sequence, __ATOMIC_RELEASE);
-    if (!(flags & FL_MEET_IDLE)) stand(c->mine);
+    if (!(flags & FL_WAIT_IDLE)) stand(c->mine);
     return wait_for_all(c, has_not_entered, flags);
 }
 
@@ -691,7 +691,7 @@ fl_status fl_channel_leave(fl_channel *c)
     return wait_for_all(c, has_not_left, FL_WAIT_DATA);
 }
 
-/* Read in the order in which fl_meet does not write it; what changed meanwhile is no wait. */
+/* Read in the order in which fl_group_meet does not write it; what changed meanwhile is no wait. */
 void fl_channel_standing(fl_standing *out, int rank)
 {
     const fl_journal *j = &head_of(rank)->journal;
@@ -703,7 +703,7 @@ void fl_channel_standing(fl_standing *out, int rank)
         out->ranks = s->ranks;
         out->count = s->count;
         out->sequence = j->sequence;
-        out->doing = j->doing;
+        out->collective = j->collective;
     }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if (!offset || __atomic_load_n(&j->meeting, __ATOMIC_RELAXED) != out->meeting) out->meeting = 0;
@@ -717,7 +717,7 @@ bool fl_channel_lacks(const fl_standing *s, int rank)
 
 uint64_t fl_channel_counted(const fl_channel *c) { return c->left; }
 
-void fl_channel_begin_anew(fl_channel *c, uint64_t number)
+void fl_channel_reset(fl_channel *c, uint64_t number)
 {
     c->left = number;
     __atomic_store_n(&c->mine->left, number, __ATOMIC_RELEASE);

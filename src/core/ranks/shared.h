@@ -4,7 +4,7 @@
 ** Every rank makes one arena: a sparse anonymous file (memfd) of which all other ranks of the host have a mapping.
 ** Host storage comes from it (storage.c), so a collective reads and writes the peers' tensors where they are. The
 ** first pages of the arena hold the rank's journal and its directory of channels. Nothing is left behind when the
-** processes end, however they end. Knows no MPI: the transport exchanges the cards.
+** processes end, however they end. Knows no MPI: the transport exchanges the handshakes.
 **
 ** Without shared memory (world size 1, other hosts, FLOW_SHARED=0) fl_shared_has is false for all ranks and
 ** storage comes from private memory as ever.
@@ -16,13 +16,13 @@
 
 /* ---- starting ---- */
 
-enum { FL_SHARED_CARD = 128 };
+enum { FL_SHARED_HANDSHAKE = 128 };
 
-/* Makes this rank's arena and writes a card by which ranks of the same host find it. false: not possible here. */
-bool fl_shared_create(void *card, int rank, int world_size);
+/* Makes this rank's arena and writes a handshake by which ranks of the same host find it. false: not possible here. */
+bool fl_shared_create(void *handshake, int rank, int world_size);
 
 /* Maps the arena of another rank. false: it is on another host or cannot be opened; *same_host tells which. */
-bool fl_shared_attach(int rank, const void *card, bool *same_host);
+bool fl_shared_attach(int rank, const void *handshake, bool *same_host);
 
 /* Gives all of it up again (not all ranks of the host could attach). Before any storage was taken from the arena. */
 void fl_shared_stop(void);
@@ -69,12 +69,12 @@ typedef enum fl_rank_state {
 typedef struct fl_journal {
     int32_t rank, pid;
     int32_t state;              /* fl_rank_state */
-    int32_t teller, told;       /* atomic; of the host's first rank: who tells the user how the job failed (failure.c) */
+    int32_t reporter, reported;       /* atomic; of the host's first rank: who tells the user how the job failed (failure.c) */
     int64_t op;                 /* of the last op dispatched: FL_JOURNAL_PLACE of its descriptor; 0: none yet */
     uint64_t ops;               /* dispatched so far: progress that a wait can see */
     uint64_t meetings;          /* collectives entered so far, of all groups */
     uint64_t evaluations;       /* lines of a session that this rank is through with */
-    fl_doing doing;             /* the last collective entered */
+    fl_collective collective;             /* the last collective entered */
     int32_t listens;            /* SIGUSR2 asks this rank for its line */
     uint32_t answers;           /* atomic: given so far */
     char line[FL_WHERE_TEXT];   /* the last answer */
@@ -104,8 +104,8 @@ const char *fl_journal_op(const fl_journal *j);
 
 /* Where a journal's rank is: ", in all-gather of float32[8], S(0) -> B (train.lua:44); its last op is matmul"; "" when it
 ** tells nothing. A signal handler may ask. */
-enum { FL_WHEREABOUTS = FL_DOING_WORDS + 64 };
-const char *fl_rank_whereabouts(char *buffer, const fl_journal *j);
+enum { FL_RANK_PLACE_TEXT = FL_COLLECTIVE_TEXT + 64 };
+const char *fl_rank_place_text(char *buffer, const fl_journal *j);
 
 /* Has the process of a rank of this host ended? A signal handler may ask. */
 bool fl_rank_is_dead(int rank);
@@ -138,7 +138,7 @@ typedef struct fl_standing {
     uint64_t hash, sequence;    /* of the group, and of the meeting in it */
     const int32_t *ranks;       /* [count], of the group; in that rank's arena */
     int count;
-    fl_doing doing;
+    fl_collective collective;
 } fl_standing;
 void fl_channel_standing(fl_standing *out, int rank);
 
@@ -147,6 +147,6 @@ bool fl_channel_lacks(const fl_standing *s, int rank);
 
 /* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet again. */
 uint64_t fl_channel_counted(const fl_channel *c);
-void fl_channel_begin_anew(fl_channel *c, uint64_t number);
+void fl_channel_reset(fl_channel *c, uint64_t number);
 
 #endif

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_
     int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= total) return;
     const fl_conv &c = s.c;
-    const fl_stencil &w = c.window;
+    const fl_window_geometry &w = c.window;
     I above = (I)at / (I)s.y_plane, place = (I)at % (I)s.y_plane, image = above / (I)s.depth, k = above % (I)s.depth;
     I channel = k / (I)s.taps, tap = k % (I)s.taps;
     int64_t row = (int64_t)(place / (I)c.y_size[1]) * w.stride[0] - w.padding[0] + (int64_t)(tap / (I)w.size[1]) * w.dilation[0];
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_
 }
 
 /* The position of the window at which its tap t sees element i; -1: at none. */
-__device__ static inline int64_t seen_at(const fl_stencil &w, int d, int64_t i, int64_t t, int64_t count)
+__device__ static inline int64_t seen_at(const fl_window_geometry &w, int d, int64_t i, int64_t t, int64_t count)
 {
     int64_t from = i + w.padding[d] - t * w.dilation[d], position = from / w.stride[d];
     return from < 0 || from % w.stride[d] != 0 || position >= count ? -1 : position;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(THREADS) fold(T *x, const T *columns, int64_t 
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
     const fl_conv &c = s.c;
-    const fl_stencil &w = c.window;
+    const fl_window_geometry &w = c.window;
     int64_t place = i % s.x_plane;
     const T *from = columns + i / s.x_plane * s.taps * s.y_plane;
     wide sum = 0;

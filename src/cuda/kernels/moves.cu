@@ -9,7 +9,7 @@ extern "C" {
 
 static const fl_mover mover = {fl_cuda_copy_view, fl_cuda_fill_view};
 
-static fl_status copy_first(fl_kernel *k) { return fl_move_copy(k, &mover); }
+static fl_status copy_first(fl_kernel *k) { return fl_mover_copy(k, &mover); }
 static fl_status rep(fl_kernel *k) { return fl_move_rep(k, &mover); }
 static fl_status cat(fl_kernel *k) { return fl_move_cat(k, &mover); }
 static fl_status stack(fl_kernel *k) { return fl_move_stack(k, &mover); }

@@ -26,7 +26,7 @@ __device__ static inline place place_of(int64_t i, const int64_t *size)
 /* Element of x at tap (ky, kx) of the window at `at`, by its position; -1: in the padding. */
 __device__ static inline int64_t seen_from(const fl_pool &p, const place &at, int64_t ky, int64_t kx)
 {
-    const fl_stencil &w = p.window;
+    const fl_window_geometry &w = p.window;
     int64_t row = at.row * w.stride[0] - w.padding[0] + ky * w.dilation[0], column = at.column * w.stride[1] - w.padding[1] + kx * w.dilation[1];
     bool inside = row >= 0 && row < p.x_size[0] && column >= 0 && column < p.x_size[1];
     return inside ? (at.plane * p.x_size[0] + row) * p.x_size[1] + column : -1;
@@ -35,7 +35,7 @@ __device__ static inline int64_t seen_from(const fl_pool &p, const place &at, in
 /* The position along axis d of the window that sees element i at tap t; -1: there is none. */
 __device__ static inline int64_t seen_at(const fl_pool &p, int d, int64_t i, int64_t t)
 {
-    const fl_stencil &w = p.window;
+    const fl_window_geometry &w = p.window;
     int64_t from = i + w.padding[d] - t * w.dilation[d], position = from / w.stride[d];
     return from < 0 || from % w.stride[d] != 0 || position >= p.y_size[d] ? -1 : position;
 }

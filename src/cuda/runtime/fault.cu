@@ -2,7 +2,7 @@
 ** fault.cu -- what kernels find wrong in their data: an index out of range, a label that is none.
 **
 ** A kernel that may find something gets a record in its device's memory and a flag in pinned memory, which host and GPU
-** both see. The engine is told that the op is in doubt; it asks for the verdict when the op is complete. Only where the
+** both see. The engine is told to run a late check when the op is complete. Only where the
 ** flag is set is the record looked at.
 **
 ** What a record is before anything is reported also lies in pinned memory: from there cudaMemcpy returns when the record is
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORDS = FL_MAX_DOUBTS + 8 };   /* an op has a few records before the engine hears of them */
+enum { RECORDS = FL_MAX_PENDING + 8 };   /* an op has a few records before the engine hears of them */
 
 /* What the host knows of a record. */
 typedef struct suspect {
@@ -66,7 +66,7 @@ static fl_status make_records(suspect **list)
     return FL_OK;
 }
 
-static bool verdict(void *record, char *text, size_t size)
+static bool late_check(void *record, char *text, size_t size)
 {
     suspect *s = (suspect *)record;
     fl_cuda_fault f;
@@ -85,7 +85,7 @@ extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, fl_cuda_word *wor
     *list = s->next;
     s->word = word;
     if (bytes) memcpy(s->context, context, bytes);
-    fl_status status = fl_engine_doubt(verdict, s);
+    fl_status status = fl_engine_check_later(late_check, s);
     if (status == FL_OK) *device = s->fault;
     else give_back(s);
     return status;

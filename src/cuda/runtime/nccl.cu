@@ -98,14 +98,14 @@ typedef struct member {
     fl_nccl_comm *comm;         /* NULL: aborted */
     bool given_up;              /* by the ranks together: nobody misses anything */
     uint64_t begun;             /* group->begun when it was made */
-    char news[1024];            /* why it was aborted */
+    char error[1024];            /* why it was aborted */
     struct member *next;
 } member;
 
 /* A collective that was issued and is not known to be complete. */
 typedef struct flight {
     member *owner;
-    fl_doing doing;
+    fl_collective collective;
     fl_wait wait;               /* for the others, from the moment the GPU has come to it */
     cudaEvent_t begin, end;
 } flight;
@@ -119,35 +119,35 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;       /* of all the abo
 
 static bool is_other(const fl_group *g, int i) { return i != g->me; }
 
-static fl_wait wait_for_others(const fl_group *g, const fl_doing *doing)
+static fl_wait wait_for_others(const fl_group *g, const fl_collective *collective)
 {
     fl_wait w = {};
     w.group = g;
     w.flags = FL_WAIT_DATA | FL_WAIT_DEVICE;
-    w.doing = doing;
+    w.collective = collective;
     w.missing = is_other;
     return w;
 }
 
 /* "all-reduce of float32[4], P -> B (train.lua:5): NCCL: .." */
-static fl_status failed(const fl_doing *doing, int result)
+static fl_status failed(const fl_collective *collective, int result)
 {
-    char text[FL_DOING_WORDS];
-    const char *where = doing->where;
-    return fl_fail(FL_ERR_COMM, "%s%s%s%s: NCCL: %s", fl_doing_text(text, doing), where[0] ? " (" : "", where, where[0] ? ")" : "",
+    char text[FL_COLLECTIVE_TEXT];
+    const char *where = collective->where;
+    return fl_fail(FL_ERR_COMM, "%s%s%s%s: NCCL: %s", fl_collective_text(text, collective), where[0] ? " (" : "", where, where[0] ? ")" : "",
                    nccl.GetErrorString(result));
 }
 
 /* Waits until the call that gave `result` is through on the host. */
-static fl_status settle(const member *m, const fl_doing *doing, int result)
+static fl_status settle(const member *m, const fl_collective *collective, int result)
 {
-    fl_wait w = wait_for_others(m->group, doing);
+    fl_wait w = wait_for_others(m->group, collective);
     while (result == FL_NCCL_IN_PROGRESS) {
         FL_TRY(fl_wait_step(&w));
         int asked = nccl.CommGetAsyncError(m->comm, &result);
         if (asked != FL_NCCL_SUCCESS) result = asked;
     }
-    return result == FL_NCCL_SUCCESS ? FL_OK : failed(doing, result);
+    return result == FL_NCCL_SUCCESS ? FL_OK : failed(collective, result);
 }
 
 static void end_comm(member *m)
@@ -157,10 +157,10 @@ static void end_comm(member *m)
 }
 
 /* The ranks go on without what its collectives should have brought. */
-static void abort_member(member *m, const char *news)
+static void abort_member(member *m, const char *error)
 {
     if (!m->comm) return;
-    snprintf(m->news, sizeof m->news, "%s", news);
+    snprintf(m->error, sizeof m->error, "%s", error);
     m->group->broken = true;
     end_comm(m);
     __atomic_store_n(&aborted, true, __ATOMIC_RELEASE);
@@ -172,7 +172,7 @@ fl_status fl_nccl_errors(void)
     fl_status status = FL_OK;
     pthread_mutex_lock(&lock);
     for (const member *m = members; m && status == FL_OK; m = m->next)
-        if (!m->comm && !m->given_up && m->begun == m->group->begun) status = fl_fail(FL_ERR_COMM, "%s", m->news);
+        if (!m->comm && !m->given_up && m->begun == m->group->begun) status = fl_fail(FL_ERR_COMM, "%s", m->error);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -201,8 +201,8 @@ static fl_status look_at(flight *f)
 {
     int result = FL_NCCL_SUCCESS, asked = nccl.CommGetAsyncError(f->owner->comm, &result);
     if (asked != FL_NCCL_SUCCESS) result = asked;
-    if (result != FL_NCCL_SUCCESS && result != FL_NCCL_IN_PROGRESS) return failed(&f->doing, result);
-    return fl_wait_look(&f->wait);
+    if (result != FL_NCCL_SUCCESS && result != FL_NCCL_IN_PROGRESS) return failed(&f->collective, result);
+    return fl_wait_poll(&f->wait);
 }
 
 static uint64_t now(void)
@@ -238,12 +238,12 @@ void fl_nccl_await(cudaStream_t stream, cudaEvent_t event)
 /* ---- joining ---- */
 
 /* What members show each other. */
-typedef struct card {
+typedef struct handshake {
     int version;
     char gpu[16], bus[16], host[40];    /* the same for all processes that use this GPU; host: this start of the machine */
     fl_nccl_id id;              /* of the member that invites */
-} card;
-static_assert(sizeof(card) <= FL_DEVICE_CARD, "a card holds what members show");
+} handshake;
+static_assert(sizeof(handshake) <= FL_DEVICE_HANDSHAKE, "a handshake holds what members show");
 
 static void read_host(char *text, size_t size)
 {
@@ -252,9 +252,9 @@ static void read_host(char *text, size_t size)
     if (file) fclose(file);
 }
 
-static fl_status nccl_card(void *out, int index, bool inviting)
+static fl_status nccl_handshake(void *out, int index, bool inviting)
 {
-    card c;
+    handshake c;
     cudaDeviceProp properties;
     memset(&c, 0, sizeof c);
     FL_TRY(fl_cuda_enter(index, FL_QUEUE_COMM));
@@ -269,24 +269,24 @@ static fl_status nccl_card(void *out, int index, bool inviting)
     return FL_OK;
 }
 
-static card card_at(const void *cards, int i)
+static handshake handshake_at(const void *handshakes, int i)
 {
-    card c;
-    memcpy(&c, (const char *)cards + (size_t)i * FL_DEVICE_CARD, sizeof c);
+    handshake c;
+    memcpy(&c, (const char *)handshakes + (size_t)i * FL_DEVICE_HANDSHAKE, sizeof c);
     return c;
 }
 
 /* Instances of one GPU have the same address on their machine. */
-static bool share_gpu(const card *a, const card *b)
+static bool share_gpu(const handshake *a, const handshake *b)
 {
     return memcmp(a->gpu, b->gpu, sizeof a->gpu) == 0 || (memcmp(a->bus, b->bus, sizeof a->bus) == 0 && memcmp(a->host, b->host, sizeof a->host) == 0);
 }
 
-static fl_status nccl_compare(const void *cards, int count, const int *ranks)
+static fl_status nccl_compare(const void *handshakes, int count, const int *ranks)
 {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++) {
-            card a = card_at(cards, j), b = card_at(cards, i);
+            handshake a = handshake_at(handshakes, j), b = handshake_at(handshakes, i);
             if (share_gpu(&a, &b)) return fl_fail(FL_ERR_MISSING, "NCCL: ranks %d and %d share a GPU", ranks[j], ranks[i]);
             if (a.version != b.version)
                 return fl_fail(FL_ERR_MISSING, "NCCL: ranks %d and %d have versions %d and %d", ranks[j], ranks[i], a.version, b.version);
@@ -305,21 +305,21 @@ static void nccl_leave(void *handle)
 }
 
 /* A member stays in the list, for what is under way and for its errors. */
-static fl_status nccl_join(void **handle, fl_group *g, const void *cards, int index)
+static fl_status nccl_join(void **handle, fl_group *g, const void *handshakes, int index)
 {
     fl_nccl_config config = FL_NCCL_CONFIG;
-    fl_doing doing;
+    fl_collective collective;
     FL_TRY(fl_cuda_enter(index, FL_QUEUE_COMM));
     member *m = (member *)calloc(1, sizeof *m);
     if (!m) return fl_fail(FL_ERR_MEMORY, "NCCL: out of memory");
-    memset(&doing, 0, sizeof doing);
-    snprintf(doing.name, sizeof doing.name, "joining of devices");
-    doing.shape.ndim = -1;
+    memset(&collective, 0, sizeof collective);
+    snprintf(collective.name, sizeof collective.name, "joining of devices");
+    collective.shape.ndim = -1;
     m->group = g;
     m->begun = g->begun;
     pthread_mutex_lock(&lock);
-    int result = nccl.CommInitRankConfig(&m->comm, g->count, card_at(cards, 0).id, g->me, &config);
-    fl_status status = m->comm || result != FL_NCCL_SUCCESS ? settle(m, &doing, result) : FL_OK;
+    int result = nccl.CommInitRankConfig(&m->comm, g->count, handshake_at(handshakes, 0).id, g->me, &config);
+    fl_status status = m->comm || result != FL_NCCL_SUCCESS ? settle(m, &collective, result) : FL_OK;
     if (status != FL_OK && m->comm) nccl.CommAbort(m->comm);
     if (status == FL_OK) {
         m->next = members;
@@ -341,14 +341,14 @@ static fl_status make_event(cudaEvent_t *event)
     return FL_OK;
 }
 
-static fl_status open_flight(member *m, const fl_doing *doing)
+static fl_status open_flight(member *m, const fl_collective *collective)
 {
     flight *f = issued();
     FL_TRY(make_event(&f->begin));
     FL_TRY(make_event(&f->end));
     f->owner = m;
-    f->doing = *doing;
-    f->wait = wait_for_others(m->group, &f->doing);
+    f->collective = *collective;
+    f->wait = wait_for_others(m->group, &f->collective);
     FL_CUDA_TRY(cudaEventRecord(f->begin, fl_cuda_stream()));
     return FL_OK;
 }
@@ -367,12 +367,12 @@ static void wait_for_room(void)
     }
 }
 
-static fl_status nccl_begin(void *handle, const fl_doing *doing)
+static fl_status nccl_begin(void *handle, const fl_collective *collective)
 {
     member *m = (member *)handle;
     wait_for_room();
     pthread_mutex_lock(&lock);
-    fl_status status = m->comm ? open_flight(m, doing) : fl_fail(FL_ERR_COMM, "%s", m->news);
+    fl_status status = m->comm ? open_flight(m, collective) : fl_fail(FL_ERR_COMM, "%s", m->error);
     if (status != FL_OK) pthread_mutex_unlock(&lock);
     return status;
 }
@@ -408,7 +408,7 @@ static int op_of(fl_reduce reduce)
     return ops[reduce];
 }
 
-static fl_status settle_issued(const member *m, int result) { return settle(m, &issued()->doing, result); }
+static fl_status settle_issued(const member *m, int result) { return settle(m, &issued()->collective, result); }
 
 static fl_status nccl_all_reduce(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype, fl_reduce reduce)
 {
@@ -431,7 +431,7 @@ static fl_status nccl_reduce_scatter(void *handle, void *out, const void *in, in
 /* The first result that is no success, and not only under way. */
 static int worse(int result, int other) { return result == FL_NCCL_SUCCESS || result == FL_NCCL_IN_PROGRESS ? other : result; }
 
-static fl_status nccl_exchange(void *handle, const fl_parcel *sent, int sent_count, const fl_parcel *received, int received_count)
+static fl_status nccl_exchange(void *handle, const fl_segment *sent, int sent_count, const fl_segment *received, int received_count)
 {
     member *m = (member *)handle;
     if (sent_count + received_count == 0) return FL_OK;
@@ -507,5 +507,5 @@ static fl_status nccl_combine(void *out, const void *const *ins, int count, int6
     return FL_OK;
 }
 
-const fl_device_comm fl_nccl = {"NCCL", nccl_open, nccl_describe, nccl_card, nccl_compare, nccl_join, nccl_leave, nccl_begin, nccl_end, nccl_all_reduce,
+const fl_device_comm fl_nccl = {"NCCL", nccl_open, nccl_describe, nccl_handshake, nccl_compare, nccl_join, nccl_leave, nccl_begin, nccl_end, nccl_all_reduce,
                                 nccl_all_gather, nccl_reduce_scatter, nccl_exchange, nccl_combine};

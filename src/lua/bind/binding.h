@@ -130,7 +130,7 @@ void fl_lua_drop_late(lua_State *L);
 extern int fl_lua_late;                 /* values waiting for that */
 static inline void fl_lua_account(lua_State *L)
 {
-    if (FL_UNLIKELY(fl_storage_debt > FL_DEBT_STEP)) fl_lua_collect_step(L);
+    if (FL_UNLIKELY(fl_storage_unaccounted > FL_DEBT_STEP)) fl_lua_collect_step(L);
     if (FL_UNLIKELY(fl_lua_late > 0)) fl_lua_drop_late(L);
 }
 

@@ -401,7 +401,7 @@ static int io_read(lua_State *L)
     return 1;
 }
 
-/* _io.agree(doing, failure): every rank of the world calls it; when one has failed all fail with its message. */
+/* _io.agree(what, failure): every rank of the world calls it; when one has failed all fail with its message. */
 static int io_agree(lua_State *L)
 {
     const char *failure = luaL_optstring(L, 2, NULL);
@@ -416,7 +416,7 @@ enum { WORDS_TEXT = 256 };
 ** `texts`: room for one and for all ranks' texts; own, all: for `least` hashes and all ranks'. */
 static fl_status words_fail(lua_State *L, int64_t least, uint64_t *own, uint64_t *all, char *mine, char *texts)
 {
-    const char *doing = lua_tostring(L, 1);
+    const char *what = lua_tostring(L, 1);
     int world = fl_agree_count(), rank = 0;
     int64_t at = 0, count = (int64_t)lua_rawlen(L, 3);
     for (int64_t i = 0; i < least; i++, lua_pop(L, 1)) {
@@ -425,7 +425,7 @@ static fl_status words_fail(lua_State *L, int64_t least, uint64_t *own, uint64_t
         const char *text = lua_tolstring(L, -1, &length);
         own[i] = mix(HASH_START, text, length);
     }
-    FL_TRY(fl_agree(doing, FL_OK, all, own, sizeof *own * (size_t)least));
+    FL_TRY(fl_agree(what, FL_OK, all, own, sizeof *own * (size_t)least));
     for (at = 0; at < least && rank == 0; at += rank == 0)
         for (int r = world - 1; r > 0; r--)
             if (all[r * least + at] != all[at]) rank = r;
@@ -433,14 +433,14 @@ static fl_status words_fail(lua_State *L, int64_t least, uint64_t *own, uint64_t
     else lua_pushliteral(L, "nothing more");
     snprintf(mine, WORDS_TEXT, "%s", lua_tostring(L, -1));
     lua_pop(L, 1);
-    FL_TRY(fl_agree(doing, FL_OK, texts, mine, WORDS_TEXT));
+    FL_TRY(fl_agree(what, FL_OK, texts, mine, WORDS_TEXT));
     for (int r = 1; r < world && rank == 0; r++)
         if (strcmp(texts, texts + r * WORDS_TEXT) != 0) rank = r;
-    return fl_fail(FL_ERR_VALUE, "%s: %s; rank 0 has %s and rank %d has %s", doing, lua_tostring(L, 2), texts, rank,
+    return fl_fail(FL_ERR_VALUE, "%s: %s; rank 0 has %s and rank %d has %s", what, lua_tostring(L, 2), texts, rank,
                    texts + rank * WORDS_TEXT);
 }
 
-/* _io.same(doing, rule, words): every rank of the world calls it with its list of strings; that they differ is an error that
+/* _io.same(what, rule, words): every rank of the world calls it with its list of strings; that they differ is an error that
 ** says the rule and the first two that do. */
 static int io_same(lua_State *L)
 {

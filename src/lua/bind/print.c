@@ -202,7 +202,7 @@ static bool is_whole(const fl_meta *m)
 static const char *alone_because(void)
 {
     if (fl_world_get()->size == 1) return NULL;
-    return fl_world_get()->dry ? "a dry world" : fl_comm_forbidden ? fl_comm_forbidden : fl_comm_get() ? NULL : "a process without transport";
+    return fl_world_get()->dry ? "a dry world" : fl_comm_refusal ? fl_comm_refusal : fl_comm_get() ? NULL : "a process without transport";
 }
 
 /* Copies the shown elements of this rank's part: `from` points into the part, `to` into the packed tensor. */

@@ -48,7 +48,7 @@ static void collect_all(lua_State *L)
 {
     lua_gc(L, LUA_GCCOLLECT);
     live_after_full = fl_storage_live > FULL_MINIMUM ? fl_storage_live : FULL_MINIMUM;
-    fl_storage_debt = 0;
+    fl_storage_unaccounted = 0;
 }
 
 void fl_lua_collect_step(lua_State *L)
@@ -57,7 +57,7 @@ void fl_lua_collect_step(lua_State *L)
     if (fl_storage_live > 2 * live_after_full) collect_all(L);
     else {
         lua_gc(L, LUA_GCSTEP, 0);
-        fl_storage_debt = 0;
+        fl_storage_unaccounted = 0;
     }
 }
 

@@ -187,7 +187,7 @@ fl_status fl_lua_share_stdin(void)
     int64_t *sizes = calloc((size_t)world->count, sizeof *sizes);
     fl_status status = sizes ? FL_OK : fl_fail(FL_ERR_MEMORY, "stdin: out of memory");
     if (status == FL_OK && rank == 0) status = read_all(&text, &size);
-    if (status == FL_OK) status = fl_comm_share(world, "script", sizes, &size, sizeof size, FL_MEET_IDLE);
+    if (status == FL_OK) status = fl_comm_share(world, "script", sizes, &size, sizeof size, FL_WAIT_IDLE);
     if (status == FL_OK && rank != 0) {
         size = sizes[0];
         text = calloc((size_t)size + 1, 1);

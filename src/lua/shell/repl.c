@@ -314,7 +314,7 @@ static fl_outcome run_text(lua_State *L, const fl_line *line)
     }
     if (status == LUA_OK) return line->at == FL_AT_ALL ? FL_DONE : FL_ANSWERED;
     if (!lua_isstring(L, -1)) lua_pushliteral(L, "(error message is not a string)");
-    return fl_lua_was_interrupted() ? FL_INTERRUPTED : fl_comm_deserted ? FL_DESERTED : FL_FAILED;
+    return fl_lua_was_interrupted() ? FL_INTERRUPTED : fl_comm_peer_gone ? FL_DESERTED : FL_FAILED;
 }
 
 /* Alone on its rank: communicates nothing, and its random numbers are not missing in the ranks' common sequence. */
@@ -325,16 +325,16 @@ static fl_outcome run_alone(lua_State *L, const fl_line *line)
     if (line->at != fl_world_get()->rank) return FL_DONE;
     fl_generator *generator = fl_generator_current(), before = *generator;
     snprintf(who, sizeof who, "@%d", line->at);
-    fl_comm_forbidden = who;
+    fl_comm_refusal = who;
     fl_outcome outcome = run_text(L, line);
-    fl_comm_forbidden = NULL;
+    fl_comm_refusal = NULL;
     *generator = before;
     return outcome;
 }
 
 static fl_outcome run_line(lua_State *L, const fl_line *line)
 {
-    fl_comm_deserted = false;
+    fl_comm_peer_gone = false;
     return line->at >= 0 ? run_alone(L, line) : run_text(L, line);
 }
 

@@ -26,11 +26,11 @@
 static fl_group *session;       /* NULL: one rank */
 
 /* `bytes` of every rank in order, owned by the caller; NULL: fl_message says why. */
-static void *share(const char *doing, const void *mine, size_t bytes)
+static void *share(const char *what, const void *mine, size_t bytes)
 {
     char *all = malloc((size_t)session->count * bytes + 1);
     if (!all) fl_fail(FL_ERR_MEMORY, "session: out of memory");
-    else if (fl_comm_share(session, doing, all, mine, bytes, FL_MEET_IDLE) != FL_OK) {
+    else if (fl_comm_share(session, what, all, mine, bytes, FL_WAIT_IDLE) != FL_OK) {
         free(all);
         all = NULL;
     }
@@ -174,13 +174,13 @@ void fl_session_stop(void)
 
 /* ---- lines ---- */
 
-enum { SHORT_TEXT = 2000 };     /* longer ones travel after the letter */
+enum { SHORT_TEXT = 2000 };     /* longer ones travel after the message */
 
-typedef struct line_letter {
+typedef struct line_message {
     fl_line line;
     int64_t size;
     char text[SHORT_TEXT];
-} line_letter;
+} line_message;
 
 static fl_status push_long_text(lua_State *L, const char *mine, size_t size)
 {
@@ -196,12 +196,12 @@ static fl_status push_long_text(lua_State *L, const char *mine, size_t size)
 fl_status fl_session_share(lua_State *L, fl_line *line)
 {
     if (!session) return FL_OK;
-    line_letter mine = {.line = *line};
+    line_message mine = {.line = *line};
     size_t size = 0;
     const char *text = session->me == 0 && !line->end ? lua_tolstring(L, -1, &size) : NULL;
     mine.size = (int64_t)size;
     if (text && size <= SHORT_TEXT) memcpy(mine.text, text, size);
-    line_letter *all = share("prompt", &mine, sizeof mine);
+    line_message *all = share("prompt", &mine, sizeof mine);
     if (!all) return FL_ERR_COMM;
     *line = all[0].line;
     size = (size_t)all[0].size;
@@ -212,37 +212,37 @@ fl_status fl_session_share(lua_State *L, fl_line *line)
 
 /* ---- outcomes ---- */
 
-typedef struct outcome_letter {
+typedef struct outcome_message {
     int32_t outcome;
     int64_t size;
     uint64_t counted;           /* fl_comm_counted */
     fl_generator generator;
     char text[SHORT_TEXT];
-} outcome_letter;
+} outcome_message;
 
 /* What all ranks said. */
 typedef struct outcomes {
     int count;
-    outcome_letter *letters;    /* owned */
+    outcome_message *messages;    /* owned */
     char *texts;                /* owned; when one is long: `each` bytes per rank */
     size_t each;
 } outcomes;
 
 static const char *text_of(const outcomes *o, int rank)
 {
-    return o->texts ? o->texts + (size_t)rank * o->each : o->letters[rank].text;
+    return o->texts ? o->texts + (size_t)rank * o->each : o->messages[rank].text;
 }
 
 static bool is_same(const outcomes *o, int a, int b)
 {
-    const outcome_letter *x = &o->letters[a], *y = &o->letters[b];
+    const outcome_message *x = &o->messages[a], *y = &o->messages[b];
     return x->outcome == y->outcome && x->size == y->size && memcmp(text_of(o, a), text_of(o, b), (size_t)x->size) == 0;
 }
 
 static int count_of(const outcomes *o, fl_outcome outcome)
 {
     int n = 0;
-    for (int i = 0; i < o->count; i++) n += o->letters[i].outcome == (int32_t)outcome;
+    for (int i = 0; i < o->count; i++) n += o->messages[i].outcome == (int32_t)outcome;
     return n;
 }
 
@@ -275,11 +275,11 @@ static void print_text(FILE *to, const char *text, size_t size, bool is_answer)
 static void print_texts(FILE *to, const outcomes *o, fl_outcome outcome, bool plain)
 {
     for (int i = 0; i < o->count; i++) {
-        bool told = o->letters[i].outcome != (int32_t)outcome;
+        bool told = o->messages[i].outcome != (int32_t)outcome;
         for (int j = 0; j < i && !told; j++) told = is_same(o, j, i);
         if (told) continue;
         const char *text = text_of(o, i);
-        size_t size = (size_t)o->letters[i].size;
+        size_t size = (size_t)o->messages[i].size;
         if (!plain) {
             print_who(to, o, i);
             fputc(outcome == FL_ANSWERED && memchr(text, '\n', size) ? '\n' : ' ', to);
@@ -292,8 +292,8 @@ static void print_texts(FILE *to, const outcomes *o, fl_outcome outcome, bool pl
 static void print_interrupt(const outcomes *o)
 {
     int i = 0;
-    while (o->letters[i].outcome != FL_INTERRUPTED) i++;
-    fl_style_print_error(stderr, text_of(o, i), (size_t)o->letters[i].size);
+    while (o->messages[i].outcome != FL_INTERRUPTED) i++;
+    fl_style_print_error(stderr, text_of(o, i), (size_t)o->messages[i].size);
 }
 
 static bool all_say_the_same(const outcomes *o)
@@ -318,7 +318,7 @@ static void print_outcomes(const outcomes *o, const fl_line *line)
 static fl_status gather_texts(outcomes *o, const char *text, size_t size)
 {
     for (int i = 0; i < o->count; i++)
-        if ((size_t)o->letters[i].size > o->each) o->each = (size_t)o->letters[i].size;
+        if ((size_t)o->messages[i].size > o->each) o->each = (size_t)o->messages[i].size;
     if (o->each <= SHORT_TEXT) return FL_OK;
     char *mine = calloc(1, o->each);
     if (!mine) return fl_fail(FL_ERR_MEMORY, "session: out of memory");
@@ -330,31 +330,31 @@ static fl_status gather_texts(outcomes *o, const char *text, size_t size)
 
 static fl_status gather(outcomes *o, fl_outcome outcome, const char *text, size_t size)
 {
-    outcome_letter mine = {.outcome = outcome, .size = (int64_t)size, .counted = fl_comm_counted(), .generator = *fl_generator_current()};
+    outcome_message mine = {.outcome = outcome, .size = (int64_t)size, .counted = fl_comm_counted(), .generator = *fl_generator_current()};
     if (size && size <= SHORT_TEXT) memcpy(mine.text, text, size);
     o->count = session->count;
-    o->letters = share("line", &mine, sizeof mine);
-    return o->letters ? gather_texts(o, text, size) : FL_ERR_COMM;
+    o->messages = share("line", &mine, sizeof mine);
+    return o->messages ? gather_texts(o, text, size) : FL_ERR_COMM;
 }
 
 /* What a line that failed half way has left behind differs from rank to rank. */
-static void begin_anew(const outcomes *o)
+static void reset(const outcomes *o)
 {
     uint64_t number = 0;
     for (int i = 0; i < o->count; i++)
-        if (o->letters[i].counted > number) number = o->letters[i].counted;
-    fl_comm_begin_anew(number);
+        if (o->messages[i].counted > number) number = o->messages[i].counted;
+    fl_comm_reset(number);
     if (count_of(o, FL_DONE) + count_of(o, FL_ANSWERED) == o->count) return;
     fl_engine_wait_all();       /* its error has been told */
-    fl_random_agree(o->letters[0].generator);
+    fl_random_agree(o->messages[0].generator);
 }
 
 static fl_status nothing(void *context) { return FL_OK; }
 
 static fl_status finish_alone(const fl_line *line, fl_outcome outcome, const char *text, size_t size)
 {
-    outcome_letter letter = {.outcome = outcome, .size = (int64_t)size};
-    outcomes o = {.count = 1, .letters = &letter, .texts = (char *)text};
+    outcome_message message = {.outcome = outcome, .size = (int64_t)size};
+    outcomes o = {.count = 1, .messages = &message, .texts = (char *)text};
     print_outcomes(&o, line);
     return FL_OK;
 }
@@ -371,9 +371,9 @@ fl_status fl_session_finish(lua_State *L, const fl_line *line, fl_outcome mine)
     fl_status status = gather(&o, mine, text, size);
     if (status == FL_OK) {
         if (session->me == 0) print_outcomes(&o, line);
-        begin_anew(&o);
+        reset(&o);
     }
-    free(o.letters);
+    free(o.messages);
     free(o.texts);
     lua_settop(L, 0);
     return status;

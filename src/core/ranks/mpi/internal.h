@@ -15,7 +15,7 @@
 /* g->handle: kept until exit. */
 typedef struct fl_mpi_group {
     MPI_Comm comm;              /* of the members, in their order; MPI_COMM_NULL until all have met */
-    int tag;                    /* of its letters; tag + 1: of its notes */
+    int tag;                    /* of its packets; tag + 1: of its notes */
     unsigned char *mail;        /* owned; one letter per member, this rank's own is the one it sends */
     MPI_Request *requests;      /* owned; 2 * count */
 } fl_mpi_group;
@@ -31,7 +31,7 @@ fl_status fl_mpi_fail(const char *call, int code);
 
 /* ---- groups (group.c) ---- */
 
-/* Called once at the start: makes the duplicate of the world that letters travel on. */
+/* Called once at the start: makes the duplicate of the world that packets travel on. */
 fl_status fl_mpi_groups_init(void);
 extern MPI_Comm fl_mpi_post;
 
@@ -52,8 +52,8 @@ fl_status fl_mpi_give_up(fl_status status);
 
 /* ---- meetings (meet.c) ---- */
 
-/* fl_comm's begin_anew. What was received late by then is dropped, what is still under way is left to itself. */
-void fl_mpi_begin_anew(fl_group *g);
+/* fl_comm's reset. What was received late by then is dropped, what is still under way is left to itself. */
+void fl_mpi_reset(fl_group *g);
 
 fl_status fl_mpi_meet(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 

@@ -1,7 +1,7 @@
 /*
 ** meet.c -- meetings of members that do not share memory: everybody writes to everybody.
 **
-** A letter is the used part of an entry with its data. Every member sends its own to all others and so knows by itself
+** A packet is the used part of an entry with its data. Every member sends its own to all others and so knows by itself
 ** who has not come. One that stops waiting sends all others a note with its error: those who came stop with the same
 ** words at once, and one that comes late learns that nobody is left.
 */
@@ -10,16 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a letter begins; then dims, name, where, news and data. */
-typedef struct letter {
+/* How a packet begins; then dims, name, where, error and data. */
+typedef struct packet {
     uint64_t sequence, fingerprint, tag, drawn, past;
     fl_nd_sbp from, to;
     uint32_t flags, bytes;
     int8_t ndim;
     uint8_t dtype, name, where;     /* lengths of the texts */
-    uint16_t news;
+    uint16_t error;
     uint16_t unused;
-} letter;
+} packet;
 
 typedef struct note {
     int32_t status;
@@ -27,13 +27,13 @@ typedef struct note {
 } note;
 
 enum {
-    LETTER_BYTES = (sizeof(letter) + sizeof(int64_t) * FL_MAX_NDIM + FL_DOING_TEXT + FL_WHERE_TEXT + FL_NEWS_TEXT + FL_EAGER_BYTES + 63) & ~63,
+    PACKET_BYTES = (sizeof(packet) + sizeof(int64_t) * FL_MAX_NDIM + FL_COLLECTIVE_NAME + FL_WHERE_TEXT + FL_ERROR_TEXT + FL_EAGER_BYTES + 63) & ~63,
     STEPS_PER_PROBE = 64
 };
 
-static unsigned char *mail_of(const fl_mpi_group *h, int i) { return h->mail + (size_t)i * LETTER_BYTES; }
+static unsigned char *mail_of(const fl_mpi_group *h, int i) { return h->mail + (size_t)i * PACKET_BYTES; }
 
-/* ---- letters ---- */
+/* ---- packets ---- */
 
 static unsigned char *append(unsigned char *at, const void *bytes, size_t n)
 {
@@ -49,29 +49,29 @@ static const unsigned char *take(void *out, const unsigned char *at, size_t n)
 
 static size_t dims_size(int ndim) { return ndim > 0 ? sizeof(int64_t) * (size_t)ndim : 0; }
 
-static int write_letter(unsigned char *at, const fl_entry *e, const void *data)
+static int write_packet(unsigned char *at, const fl_entry *e, const void *data)
 {
-    letter l = {.sequence = e->sequence, .fingerprint = e->fingerprint, .tag = e->tag, .drawn = e->drawn, .past = e->past, .from = e->doing.from, .to = e->doing.to,
-                .flags = e->flags, .bytes = e->bytes, .ndim = (int8_t)e->doing.shape.ndim, .dtype = e->doing.dtype,
-                .name = (uint8_t)strnlen(e->doing.name, FL_DOING_TEXT - 1), .where = (uint8_t)strnlen(e->doing.where, FL_WHERE_TEXT - 1),
-                .news = (uint16_t)strnlen(e->news, FL_NEWS_TEXT - 1)};
+    packet l = {.sequence = e->sequence, .fingerprint = e->fingerprint, .tag = e->tag, .drawn = e->drawn, .past = e->past, .from = e->collective.from, .to = e->collective.to,
+                .flags = e->flags, .bytes = e->bytes, .ndim = (int8_t)e->collective.shape.ndim, .dtype = e->collective.dtype,
+                .name = (uint8_t)strnlen(e->collective.name, FL_COLLECTIVE_NAME - 1), .where = (uint8_t)strnlen(e->collective.where, FL_WHERE_TEXT - 1),
+                .error = (uint16_t)strnlen(e->error, FL_ERROR_TEXT - 1)};
     unsigned char *end = append(at, &l, sizeof l);
-    end = append(end, e->doing.shape.dims, dims_size(l.ndim));
-    end = append(end, e->doing.name, l.name);
-    end = append(end, e->doing.where, l.where);
-    end = append(end, e->news, l.news);
+    end = append(end, e->collective.shape.dims, dims_size(l.ndim));
+    end = append(end, e->collective.name, l.name);
+    end = append(end, e->collective.where, l.where);
+    end = append(end, e->error, l.error);
     end = append(end, data, l.bytes);
     return (int)(end - at);
 }
 
 /* false: it was not written by this version of the program. */
-static bool read_letter(fl_entry *e, void *data, const unsigned char *at, int size)
+static bool read_packet(fl_entry *e, void *data, const unsigned char *at, int size)
 {
-    letter l;
+    packet l;
     if (size < (int)sizeof l) return false;
     at = take(&l, at, sizeof l);
-    size_t want = sizeof l + dims_size(l.ndim) + l.name + l.where + l.news + l.bytes;
-    if (want != (size_t)size || l.ndim > FL_MAX_NDIM || l.name >= FL_DOING_TEXT || l.where >= FL_WHERE_TEXT || l.news >= FL_NEWS_TEXT ||
+    size_t want = sizeof l + dims_size(l.ndim) + l.name + l.where + l.error + l.bytes;
+    if (want != (size_t)size || l.ndim > FL_MAX_NDIM || l.name >= FL_COLLECTIVE_NAME || l.where >= FL_WHERE_TEXT || l.error >= FL_ERROR_TEXT ||
         l.bytes > FL_EAGER_BYTES)
         return false;
     memset(e, 0, sizeof *e);
@@ -83,14 +83,14 @@ static bool read_letter(fl_entry *e, void *data, const unsigned char *at, int si
     e->flags = l.flags;
     e->bytes = l.bytes;
     e->in = e->out = FL_PRIVATE;
-    e->doing.from = l.from;
-    e->doing.to = l.to;
-    e->doing.dtype = l.dtype;
-    e->doing.shape.ndim = l.ndim;
-    at = take(e->doing.shape.dims, at, dims_size(l.ndim));
-    at = take(e->doing.name, at, l.name);
-    at = take(e->doing.where, at, l.where);
-    at = take(e->news, at, l.news);
+    e->collective.from = l.from;
+    e->collective.to = l.to;
+    e->collective.dtype = l.dtype;
+    e->collective.shape.ndim = l.ndim;
+    at = take(e->collective.shape.dims, at, dims_size(l.ndim));
+    at = take(e->collective.name, at, l.name);
+    at = take(e->collective.where, at, l.where);
+    at = take(e->error, at, l.error);
     take(data, at, l.bytes);
     return true;
 }
@@ -130,28 +130,28 @@ static fl_status prepare(fl_group *g, fl_mpi_group *h)
 {
     if (h->mail) return FL_OK;
     if (!h->requests) h->requests = malloc(2 * (size_t)g->count * sizeof *h->requests);
-    unsigned char *mail = malloc((size_t)g->count * LETTER_BYTES);
+    unsigned char *mail = malloc((size_t)g->count * PACKET_BYTES);
     if (!h->requests || !mail) {
         free(mail);
-        return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the letters of %d ranks", g->count);
+        return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the packets of %d ranks", g->count);
     }
     h->mail = mail;
     return FL_OK;
 }
 
-static fl_status expect_letter(const fl_group *g, fl_mpi_group *h, int i)
+static fl_status expect_packet(const fl_group *g, fl_mpi_group *h, int i)
 {
-    MPI_TRY(MPI_Irecv, (mail_of(h, i), LETTER_BYTES, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[i]));
+    MPI_TRY(MPI_Irecv, (mail_of(h, i), PACKET_BYTES, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[i]));
     return FL_OK;
 }
 
-static fl_status post_letters(fl_group *g, fl_mpi_group *h, const fl_entry *mine, const void *data)
+static fl_status post_packets(fl_group *g, fl_mpi_group *h, const fl_entry *mine, const void *data)
 {
-    int size = write_letter(mail_of(h, g->me), mine, data);
+    int size = write_packet(mail_of(h, g->me), mine, data);
     for (int i = 0; i < 2 * g->count; i++) h->requests[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < g->count; i++) {
         g->entries[i].sequence = 0;         /* not come yet */
-        if (i != g->me) FL_TRY(expect_letter(g, h, i));
+        if (i != g->me) FL_TRY(expect_packet(g, h, i));
     }
     for (int k = 1; k < g->count; k++) {    /* everybody begins with another one */
         int i = (g->me + k) % g->count;
@@ -162,7 +162,7 @@ static fl_status post_letters(fl_group *g, fl_mpi_group *h, const fl_entry *mine
     return FL_OK;
 }
 
-/* Reads the letters that have come; *left: how many have not. A letter of a meeting that failed before all groups began
+/* Reads the packets that have come; *left: how many have not. A packet of a meeting that failed before all groups began
 ** anew is dropped. */
 static fl_status read_mail(fl_group *g, fl_mpi_group *h, int *left)
 {
@@ -175,11 +175,11 @@ static fl_status read_mail(fl_group *g, fl_mpi_group *h, int *left)
         *left += !here;
         if (!here) continue;
         MPI_TRY(MPI_Get_count, (&status, MPI_BYTE, &size));
-        if (!read_letter(&g->entries[i], g->data + (size_t)i * FL_EAGER_BYTES, mail_of(h, i), size))
+        if (!read_packet(&g->entries[i], g->data + (size_t)i * FL_EAGER_BYTES, mail_of(h, i), size))
             return fl_fail(FL_ERR_COMM, "mpi: rank %d runs another version of flowlua", g->ranks[i]);
         if (g->entries[i].sequence > g->begun) continue;
         g->entries[i].sequence = 0;
-        FL_TRY(expect_letter(g, h, i));
+        FL_TRY(expect_packet(g, h, i));
         ++*left;
     }
     return FL_OK;
@@ -187,7 +187,7 @@ static fl_status read_mail(fl_group *g, fl_mpi_group *h, int *left)
 
 static bool is_missing(const fl_group *g, int i) { return g->entries[i].sequence == 0; }
 
-static fl_status await_letters(fl_group *g, fl_mpi_group *h, unsigned flags)
+static fl_status await_packets(fl_group *g, fl_mpi_group *h, unsigned flags)
 {
     fl_wait wait = {.group = g, .flags = flags, .missing = is_missing};
     int left;
@@ -208,8 +208,8 @@ fl_status fl_mpi_meet(fl_group *g, const fl_entry *mine, const void *data, size_
     FL_TRY(fl_mpi_usable());
     FL_TRY(fl_mpi_handle(&h, g));
     FL_TRY(prepare(g, h));
-    FL_TRY(post_letters(g, h, mine, data));
-    FL_TRY(await_letters(g, h, flags));
+    FL_TRY(post_packets(g, h, mine, data));
+    FL_TRY(await_packets(g, h, flags));
     return fl_mpi_wait(g, h->requests + g->count, g->count);
 }
 
@@ -235,7 +235,7 @@ static void abandon_mail(fl_mpi_group *h, int members)
     if (sending) h->mail = NULL;
 }
 
-void fl_mpi_begin_anew(fl_group *g)
+void fl_mpi_reset(fl_group *g)
 {
     fl_mpi_group *h = g->handle;
     if (!h || !h->mail) return;

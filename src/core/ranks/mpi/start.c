@@ -67,9 +67,9 @@ static void finish(void)
 {
     MPI_Request all;
     int there = MPI_Ibarrier(fl_mpi_post, &all) != MPI_SUCCESS;
-    for (useconds_t nap = 20; !there; nap += nap < FINISH_NAP_MOST ? nap / 8 : 0) {
+    for (useconds_t back_off = 20; !there; back_off += back_off < FINISH_NAP_MOST ? back_off / 8 : 0) {
         if (MPI_Test(&all, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
-        if (!there) usleep(nap);
+        if (!there) usleep(back_off);
     }
     MPI_Finalize();
 }
@@ -82,7 +82,7 @@ static const fl_comm comm = {
     .all_gather = fl_mpi_all_gather,
     .reduce_scatter = fl_mpi_reduce_scatter,
     .all_to_all = fl_mpi_all_to_all,
-    .begin_anew = fl_mpi_begin_anew,
+    .reset = fl_mpi_reset,
     .abort = abort_job,
     .finish = finish,
 };

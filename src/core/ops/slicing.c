@@ -1,5 +1,5 @@
 /*
-** intervals.c -- views of some positions of an axis: narrow, slice, select, diagonal; and their gradients.
+** slicing.c -- views of some positions of an axis: narrow, slice, select, diagonal; and their gradients.
 **
 ** Positions (start, index) are value attributes, checked at every call; lengths and axes are part of the plan. The
 ** gradient of such a view is zeros with g in its place, an op whose own gradient is the view again.

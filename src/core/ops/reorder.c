@@ -1,5 +1,5 @@
 /*
-** flip.c -- copies with the positions along axes turned round or moved on: flip, roll.
+** reorder.c -- copies with the positions along axes turned round or moved on: flip, roll.
 **
 ** Both are copies between views: a flip reads with negative strides, a roll is two copies for every axis it moves along.
 */

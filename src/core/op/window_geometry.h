@@ -1,40 +1,40 @@
 /*
-** stencil.h -- where the taps of convolution and pooling windows fall: shared by inference and the kernels of all devices.
+** window_geometry.h -- where the taps of convolution and pooling windows fall: shared by inference and the kernels of all devices.
 **
 ** Pairs are (rows, columns). Tap t of the window at position o lies at o * stride - padding + t * dilation of its axis; what
 ** lies outside the axis is padding.
 */
-#ifndef FL_STENCIL_H
-#define FL_STENCIL_H
+#ifndef FL_WINDOW_GEOMETRY_H
+#define FL_WINDOW_GEOMETRY_H
 
 #include "view.h"
 
-typedef struct fl_stencil {
+typedef struct fl_window_geometry {
     int64_t size[2], stride[2], padding[2], dilation[2];
-} fl_stencil;
+} fl_window_geometry;
 
 /* Reads a checked attribute of one number or two (rows, columns). */
-static inline void fl_stencil_read(int64_t pair[2], const fl_attr *a)
+static inline void fl_window_geometry_read(int64_t pair[2], const fl_attr *a)
 {
     pair[0] = a->list[0];
     pair[1] = a->list[a->count > 1];
 }
 
 /* Elements that a window spans along axis d. */
-static inline int64_t fl_stencil_span(const fl_stencil *w, int d) { return (w->size[d] - 1) * w->dilation[d] + 1; }
+static inline int64_t fl_window_geometry_span(const fl_window_geometry *w, int d) { return (w->size[d] - 1) * w->dilation[d] + 1; }
 
 /* Positions of the window along axis d of n elements; not above 0 where it does not fit. With `ceil` a last window may reach
 ** over the end, but begins before it or in the padding before the axis. */
-static inline int64_t fl_stencil_count(const fl_stencil *w, int d, int64_t n, bool ceil)
+static inline int64_t fl_window_geometry_count(const fl_window_geometry *w, int d, int64_t n, bool ceil)
 {
-    int64_t room = n + 2 * w->padding[d] - fl_stencil_span(w, d), stride = w->stride[d];
+    int64_t room = n + 2 * w->padding[d] - fl_window_geometry_span(w, d), stride = w->stride[d];
     if (room < 0) return ceil && room + stride > 0 && w->padding[d] + n > 0 ? 1 : 0;
     int64_t count = (ceil ? room + stride - 1 : room) / stride + 1;
     return ceil && (count - 1) * stride >= n + w->padding[d] ? count - 1 : count;
 }
 
 /* The positions [*from, *to) out of `count` at which tap t lies on the axis of n elements. */
-static inline void fl_stencil_range(int64_t *from, int64_t *to, const fl_stencil *w, int d, int64_t t, int64_t n, int64_t count)
+static inline void fl_window_geometry_range(int64_t *from, int64_t *to, const fl_window_geometry *w, int d, int64_t t, int64_t n, int64_t count)
 {
     int64_t stride = w->stride[d], before = w->padding[d] - t * w->dilation[d], end = n + before;
     *from = before <= 0 ? 0 : (before + stride - 1) / stride;

@@ -1,13 +1,12 @@
 /*
-** doubt.c -- values that may turn out to be missing when their op has run on its device.
+** late_check.c -- checks that are made when an op has run on its device.
 **
-** An index out of range is found by the kernel that reads it, long after the op was issued. Until its verdict is known
-** the op is a doubt, and what it wrote and what is computed from that carry it: a variable keeps the set of doubts it
-** depends on where its poison would be. An op that only makes new values is issued all the same. What cannot be taken
-** back waits for the verdict first: an op of the host, a collective, and an update whose target would be spoiled
-** by what it reads. Such a wait ends when the doubted op does, not when the device has done all its work: an event is
-** recorded behind every doubted op. So a training step meets its first wait in the backward pass, for a kernel of the
-** forward pass.
+** An index out of range is found by the kernel that reads it, long after the op was issued. Until the check of such an op has
+** run, what the op wrote and what is computed from that is pending: a variable keeps the set of checks it depends on where its
+** poison would be. An op that only makes new values is issued all the same. What cannot be taken back waits for the checks
+** first: an op of the host, a collective, and an update whose target would be spoiled by what it reads. Such a wait ends
+** when the checked op does, not when the device has done all its work: an event is recorded behind every op with a check. So
+** a training step meets its first wait in the backward pass, for a kernel of the forward pass.
 **
 ** Everything here runs on the pusher; only references are also given back by threads of lanes.
 */
@@ -18,34 +17,34 @@
 
 enum { TOGETHER = 8, TEXT = 512 };
 
-typedef struct doubt {
+typedef struct check {      /* of one op */
     int refs;                   /* atomic: the list's while it is open, and the sets' */
-    bool open;                  /* the verdict has not been asked */
+    bool open;                  /* it has not run */
     fl_stamp stamp;             /* of the op */
-    fl_verdict *verdict;
+    fl_late_check *run;
     void *record;
     fl_poison *poison;          /* owned; when it is not open: NULL: nothing was wrong */
-    struct doubt *next;         /* in the list */
+    struct check *next;         /* in the list */
     const char *op;
     char line[FL_LINE_TEXT];
-} doubt;
+} check;
 
 /* What a variable depends on. Never changed, so variables share it. */
-struct fl_doubts {
+struct fl_pending_checks {
     int refs;                   /* atomic */
     int count;
-    doubt *at[TOGETHER];        /* owned */
+    check *at[TOGETHER];        /* owned */
 };
 
 const fl_task *fl_issuing;
 
-static doubt *oldest, *youngest;        /* the list: open ones, and closed ones behind an open one */
+static check *oldest, *youngest;        /* the list: open ones, and done ones behind an open one */
 static int listed;
-static struct { int count; doubt *at[TOGETHER]; } raised;      /* by the op that is being issued; borrowed of the list */
+static struct { int count; check *at[TOGETHER]; } raised;      /* by the op that is being issued; borrowed of the list */
 
-/* ---- one doubt ---- */
+/* ---- one check ---- */
 
-static void doubt_unref(doubt *d)
+static void check_unref(check *d)
 {
     if (__atomic_sub_fetch(&d->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
     fl_poison_unref(d->poison);
@@ -53,61 +52,61 @@ static void doubt_unref(doubt *d)
 }
 
 /* The op of d is complete. */
-static void judge(doubt *d)
+static void run_check(check *d)
 {
     char text[TEXT];
     if (!d->open) return;
     d->open = false;
-    if (d->verdict(d->record, text, sizeof text)) d->poison = fl_poison_late(FL_ERR_VALUE, d->op, d->line, text, NULL);
+    if (d->run(d->record, text, sizeof text)) d->poison = fl_poison_late(FL_ERR_VALUE, d->op, d->line, text, NULL);
 }
 
-/* Judges d when its op is known to be complete; asks no device. */
-static void judge_if_seen(doubt *d)
+/* Runs d when its op is known to be complete; asks no device. */
+static void run_if_seen(check *d)
 {
-    if (d->open && fl_lanes[fl_stamp_lane(d->stamp)].seen >= fl_stamp_seq(d->stamp)) judge(d);
+    if (d->open && fl_lanes[fl_stamp_lane(d->stamp)].seen >= fl_stamp_seq(d->stamp)) run_check(d);
 }
 
-static fl_status wait_and_judge(doubt *d)
+static fl_status wait_and_run(check *d)
 {
     if (!d->open) return FL_OK;
     FL_TRY(fl_engine_wait_stamp(d->stamp, true));
-    judge(d);
+    run_check(d);
     return FL_OK;
 }
 
-static void drop_judged(void)
+static void drop_done(void)
 {
     while (oldest && !oldest->open) {
-        doubt *d = oldest;
+        check *d = oldest;
         oldest = d->next;
         listed--;
-        doubt_unref(d);
+        check_unref(d);
     }
     if (!oldest) youngest = NULL;
 }
 
 static fl_status make_room(void)
 {
-    for (doubt *d = oldest; d; d = d->next) judge_if_seen(d);
-    drop_judged();
-    if (listed < FL_MAX_DOUBTS) return FL_OK;
-    FL_TRY(wait_and_judge(oldest));
-    drop_judged();
+    for (check *d = oldest; d; d = d->next) run_if_seen(d);
+    drop_done();
+    if (listed < FL_MAX_PENDING) return FL_OK;
+    FL_TRY(wait_and_run(oldest));
+    drop_done();
     return FL_OK;
 }
 
-fl_status fl_engine_doubt(fl_verdict *verdict, void *record)
+fl_status fl_engine_check_later(fl_late_check *run, void *record)
 {
     const fl_task *t = fl_issuing;
     assert(t && raised.count < TOGETHER);
     FL_TRY(make_room());
-    doubt *d = calloc(1, sizeof *d);
+    check *d = calloc(1, sizeof *d);
     if (!d) return fl_fail(FL_ERR_MEMORY, "engine: out of memory for what a kernel may report");
     d->refs = 1;
     d->open = true;
     d->stamp = (fl_stamp)t->lane << 56 | fl_lanes[t->lane].pushed;
     d->op = t->name;
-    d->verdict = verdict;
+    d->run = run;
     d->record = record;
     fl_line_now(d->line);
     if (youngest) youngest->next = d;
@@ -118,56 +117,56 @@ fl_status fl_engine_doubt(fl_verdict *verdict, void *record)
     return FL_OK;
 }
 
-void fl_doubts_judge_all(void)
+void fl_pending_run_all(void)
 {
-    for (doubt *d = oldest; d; d = d->next) judge(d);
-    drop_judged();
+    for (check *d = oldest; d; d = d->next) run_check(d);
+    drop_done();
 }
 
-void fl_doubts_judge_done(void)
+void fl_pending_run_done(void)
 {
-    for (doubt *d = oldest; d; d = d->next)
-        if (fl_stamp_done(d->stamp)) judge(d);
-    drop_judged();
+    for (check *d = oldest; d; d = d->next)
+        if (fl_stamp_done(d->stamp)) run_check(d);
+    drop_done();
 }
 
 /* ---- sets ---- */
 
-static fl_doubts *doubts_of(const fl_var *v)
+static fl_pending_checks *pending_of(const fl_var *v)
 {
     uintptr_t p = (uintptr_t)__atomic_load_n(&v->poison, __ATOMIC_ACQUIRE);
-    return p & 1 ? (fl_doubts *)(p - 1) : NULL;
+    return p & 1 ? (fl_pending_checks *)(p - 1) : NULL;
 }
 
-void fl_doubts_unref(fl_poison *tagged)
+void fl_pending_unref(fl_poison *tagged)
 {
-    fl_doubts *set = (fl_doubts *)((uintptr_t)tagged - 1);
+    fl_pending_checks *set = (fl_pending_checks *)((uintptr_t)tagged - 1);
     if (__atomic_sub_fetch(&set->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
-    for (int i = 0; i < set->count; i++) doubt_unref(set->at[i]);
+    for (int i = 0; i < set->count; i++) check_unref(set->at[i]);
     free(set);
 }
 
-static void put_doubts(fl_var *v, fl_doubts *set)
+static void put_pending(fl_var *v, fl_pending_checks *set)
 {
     __atomic_fetch_add(&set->refs, 1, __ATOMIC_RELAXED);
     fl_poison_put(v, NULL);
     __atomic_store_n(&v->poison, (fl_poison *)((uintptr_t)set + 1), __ATOMIC_RELEASE);
 }
 
-static bool set_has(const fl_doubts *set, const doubt *d)
+static bool set_has(const fl_pending_checks *set, const check *d)
 {
     for (int i = 0; i < set->count; i++)
         if (set->at[i] == d) return true;
     return false;
 }
 
-/* Adds an open doubt that is not there; the oldest makes room, which may take until its op is complete. *bad: the poison of one
-** that turned out so. */
-static fl_status set_add(fl_doubts *set, doubt *d, fl_poison **bad)
+/* Adds an open check that is not there; the oldest makes room, which may take until its op is complete. *bad: the poison of
+** one that failed. */
+static fl_status set_add(fl_pending_checks *set, check *d, fl_poison **bad)
 {
     if (set_has(set, d)) return FL_OK;
     if (set->count == TOGETHER) {
-        FL_TRY(wait_and_judge(set->at[0]));
+        FL_TRY(wait_and_run(set->at[0]));
         if (set->at[0]->poison) *bad = set->at[0]->poison;
         for (int i = 1; i < TOGETHER; i++) set->at[i - 1] = set->at[i];
         set->count--;
@@ -178,26 +177,26 @@ static fl_status set_add(fl_doubts *set, doubt *d, fl_poison **bad)
 
 /* ---- variables ---- */
 
-/* The set is judged as far as that takes no wait; v is clean or poisoned as soon as that is certain. */
+/* Checks that can run without a wait run; v is clean or poisoned as soon as that is certain. */
 static void refresh(fl_var *v)
 {
-    const fl_doubts *set = doubts_of(v);
+    const fl_pending_checks *set = pending_of(v);
     fl_poison *bad = NULL;
     int open = 0;
     if (FL_LIKELY(!set)) return;
     for (int i = 0; i < set->count; i++) {
-        judge_if_seen(set->at[i]);
+        run_if_seen(set->at[i]);
         if (set->at[i]->poison && !bad) bad = set->at[i]->poison;
         open += set->at[i]->open;
     }
     if (bad || !open) fl_poison_put(v, bad);
 }
 
-fl_status fl_doubts_settle(fl_var *v)
+fl_status fl_pending_settle(fl_var *v)
 {
-    const fl_doubts *set = doubts_of(v);
+    const fl_pending_checks *set = pending_of(v);
     if (!set) return FL_OK;
-    for (int i = 0; i < set->count; i++) FL_TRY(wait_and_judge(set->at[i]));
+    for (int i = 0; i < set->count; i++) FL_TRY(wait_and_run(set->at[i]));
     refresh(v);
     return FL_OK;
 }
@@ -207,29 +206,29 @@ fl_status fl_doubts_settle(fl_var *v)
 /* Does what the task leaves in its targets depend on what was there? */
 static bool reads_targets(const fl_task *t) { return (t->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) == FL_TASK_UPDATES; }
 
-/* What was doubtful in targets that get new values is of no interest any more. */
+/* What was pending in targets that get new values is of no interest any more. */
 static void forget_targets(const fl_task *t)
 {
     for (int i = 0; i < t->write_count; i++)
-        if (FL_UNLIKELY(fl_in_doubt(t->writes[i]))) fl_poison_put(t->writes[i], NULL);
+        if (FL_UNLIKELY(fl_is_pending(t->writes[i]))) fl_poison_put(t->writes[i], NULL);
 }
 
-fl_status fl_doubts_settle_task(const fl_task *t)
+fl_status fl_pending_settle_task(const fl_task *t)
 {
     if (!reads_targets(t)) forget_targets(t);
     for (int i = 0; i < t->read_count; i++)
-        if (FL_UNLIKELY(fl_in_doubt(t->reads[i]))) FL_TRY(fl_doubts_settle(t->reads[i]));
+        if (FL_UNLIKELY(fl_is_pending(t->reads[i]))) FL_TRY(fl_pending_settle(t->reads[i]));
     for (int i = 0; i < t->write_count; i++)
-        if (FL_UNLIKELY(fl_in_doubt(t->writes[i]))) FL_TRY(fl_doubts_settle(t->writes[i]));
+        if (FL_UNLIKELY(fl_is_pending(t->writes[i]))) FL_TRY(fl_pending_settle(t->writes[i]));
     return FL_OK;
 }
 
-/* Are all targets in every doubt that v is in? Then an update cannot make them worse. */
+/* Do all targets depend on every check that v depends on? Then an update cannot make them worse. */
 static bool targets_share(const fl_task *t, const fl_var *v)
 {
-    const fl_doubts *set = doubts_of(v);
+    const fl_pending_checks *set = pending_of(v);
     for (int i = 0; i < t->write_count; i++) {
-        const fl_doubts *own = doubts_of(t->writes[i]);
+        const fl_pending_checks *own = pending_of(t->writes[i]);
         if (own == set) continue;
         for (int j = 0; j < set->count; j++)
             if (!own || !set_has(own, set->at[j])) return false;
@@ -237,29 +236,29 @@ static bool targets_share(const fl_task *t, const fl_var *v)
     return true;
 }
 
-fl_status fl_doubts_before(const fl_task *t)
+fl_status fl_pending_before(const fl_task *t)
 {
     raised.count = 0;
-    if (FL_LIKELY(!oldest)) return fl_doubts_settle_task(t);
-    if (t->flags & FL_TASK_NO_SKIP) return fl_doubts_settle_task(t);
+    if (FL_LIKELY(!oldest)) return fl_pending_settle_task(t);
+    if (t->flags & FL_TASK_NO_SKIP) return fl_pending_settle_task(t);
     if (!reads_targets(t)) forget_targets(t);
     for (int i = 0; i < t->write_count; i++) refresh(t->writes[i]);
     for (int i = 0; i < t->read_count; i++) {
         fl_var *v = t->reads[i];
         refresh(v);
-        if (t->flags & FL_TASK_UPDATES && fl_in_doubt(v) && !targets_share(t, v)) FL_TRY(fl_doubts_settle(v));
+        if (t->flags & FL_TASK_UPDATES && fl_is_pending(v) && !targets_share(t, v)) FL_TRY(fl_pending_settle(v));
     }
     return FL_OK;
 }
 
-static fl_status add_all(fl_doubts *set, const fl_var *v, fl_poison **bad)
+static fl_status add_all(fl_pending_checks *set, const fl_var *v, fl_poison **bad)
 {
-    const fl_doubts *own = doubts_of(v);
+    const fl_pending_checks *own = pending_of(v);
     for (int i = 0; own && i < own->count; i++) FL_TRY(set_add(set, own->at[i], bad));
     return FL_OK;
 }
 
-static fl_status collect(fl_doubts *set, const fl_task *t, fl_poison **bad)
+static fl_status collect(fl_pending_checks *set, const fl_task *t, fl_poison **bad)
 {
     for (int i = 0; i < t->read_count; i++) FL_TRY(add_all(set, t->reads[i], bad));
     for (int i = 0; i < t->write_count; i++) FL_TRY(add_all(set, t->writes[i], bad));
@@ -268,11 +267,11 @@ static fl_status collect(fl_doubts *set, const fl_task *t, fl_poison **bad)
 }
 
 /* Sets among the task's variables: 2 when there are several; *set: the first. */
-static int count_sets(const fl_task *t, fl_doubts **set)
+static int count_sets(const fl_task *t, fl_pending_checks **set)
 {
     *set = NULL;
     for (int i = 0; i < t->read_count + t->write_count; i++) {
-        fl_doubts *own = doubts_of(i < t->read_count ? t->reads[i] : t->writes[i - t->read_count]);
+        fl_pending_checks *own = pending_of(i < t->read_count ? t->reads[i] : t->writes[i - t->read_count]);
         if (!own || own == *set) continue;
         if (*set) return 2;
         *set = own;
@@ -284,22 +283,22 @@ static int count_sets(const fl_task *t, fl_doubts **set)
 static fl_status join_sets(const fl_task *t)
 {
     fl_poison *bad = NULL;
-    fl_doubts *set = calloc(1, sizeof *set);
+    fl_pending_checks *set = calloc(1, sizeof *set);
     if (!set) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for what kernels may report", t->name);
     fl_status status = collect(set, t, &bad);
     for (int i = 0; i < set->count; i++) __atomic_fetch_add(&set->at[i]->refs, 1, __ATOMIC_RELAXED);
     set->refs = 1;
     for (int i = 0; i < t->write_count; i++) {
         if (bad) fl_poison_put(t->writes[i], bad);
-        else put_doubts(t->writes[i], set);
+        else put_pending(t->writes[i], set);
     }
-    fl_doubts_unref((fl_poison *)((uintptr_t)set + 1));
+    fl_pending_unref((fl_poison *)((uintptr_t)set + 1));
     return status;
 }
 
-fl_status fl_doubts_after(const fl_task *t)
+fl_status fl_pending_after(const fl_task *t)
 {
-    fl_doubts *set;
+    fl_pending_checks *set;
     int event;
     if (FL_LIKELY(!oldest)) return FL_OK;
     if (raised.count) {
@@ -309,6 +308,6 @@ fl_status fl_doubts_after(const fl_task *t)
     int sets = count_sets(t, &set);
     if (sets > 1) return join_sets(t);
     for (int i = 0; sets && i < t->write_count; i++)
-        if (doubts_of(t->writes[i]) != set) put_doubts(t->writes[i], set);
+        if (pending_of(t->writes[i]) != set) put_pending(t->writes[i], set);
     return FL_OK;
 }
