@@ -13,7 +13,8 @@ PACKAGES_TEST = lua-busted lua-check
 LUA_CFLAGS := $(shell pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
 LUA_LIB := $(shell ls /usr/lib/$$($(CC) -dumpmachine)/liblua5.4.a /usr/lib/liblua5.4.a 2>/dev/null | head -n 1)
 
-WARNINGS = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wno-unused-parameter
+WARNINGS = -Wall -Wextra -Wshadow -Wno-unused-parameter $(WARNINGS_C)
+WARNINGS_C = -Wstrict-prototypes -Werror=implicit-function-declaration -Werror=int-conversion
 # What a release is hardened with. _FORTIFY_SOURCE=3 is asked for where compiler and libc know it (they warn where they do not).
 FORTIFY := $(shell echo '\#include <string.h>' | $(CC) -O2 -Werror -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -E -x c - >/dev/null 2>&1 && echo 3 || echo 2)
 HARDEN_release = -fstack-protector-strong -fstack-clash-protection $(if $(filter x86_64 i%86,$(ARCH)),-fcf-protection) -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(FORTIFY)
@@ -68,7 +69,7 @@ NVCC_FLAGS = -Isrc -Isrc/core -std=c++17 -O3 --expt-relaxed-constexpr --expt-ext
 # The same sources compiled for the CPU, for tests where there is no GPU; in haste, because there are many templates.
 EMULATED_CC := $(sort $(wildcard tests/emulator/*.cc))
 EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)
-EMULATED_FLAGS = -Isrc -Isrc/core -Itests/emulator -std=gnu++17 $(filter-out -Wstrict-prototypes,$(WARNINGS)) -Wno-unknown-pragmas -Wno-maybe-uninitialized $(FLAGS_$(CONFIG):-O2=-O1) -DFL_EMULATED -fPIC \
+EMULATED_FLAGS = -Isrc -Isrc/core -Itests/emulator -std=gnu++17 $(filter-out $(WARNINGS_C),$(WARNINGS)) -Wno-unknown-pragmas -Wno-maybe-uninitialized $(FLAGS_$(CONFIG):-O2=-O1) -DFL_EMULATED -fPIC \
 	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include $(wildcard $(CUDA_HOME)/include/cccl)))
 # CONFIG=asan: a kernel may compute an address that it does not use. CONFIG=checked: each access of a kernel is looked at
 # (tests/emulator/emulate_check.cc).
@@ -186,8 +187,20 @@ tests-c: $(TEST_BIN)
 
 emulated: $(EMULATED) ## build the CUDA kernels for the CPU, for tests without a GPU (FLOW_CUDA_EMULATED=1)
 
-lint: ## luacheck over every Lua file
+FORMATTER = clang-format-14
+FORMATTED := $(shell find src tests -regex '.*\.\(c\|h\|inc\|cu\|cuh\|cc\)' 2>/dev/null)
+
+lint: ## luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14)
 	luacheck -q src/lua scripts tests
+	command -v $(FORMATTER) >/dev/null || sh scripts/install.sh $(FORMATTER)
+	$(FORMATTER) --dry-run -Werror $(FORMATTED)
+	@! awk 'length > 120 {print FILENAME ":" FNR ": longer than 120 columns"}' $(FORMATTED) | grep .
+
+format: ## apply .clang-format
+	$(FORMATTER) -i $(FORMATTED)
+
+layers: $(OUT)/flowlua ## print the layers of src; fails where one includes or calls a higher one
+	$(OUT)/flowlua scripts/layers.lua $(OUT)
 
 bench: all ## the benchmarks, beside their peers where those are installed
 	sh scripts/bench/run.sh $(OUT)
@@ -213,4 +226,4 @@ help: ## this list
 
 -include $(shell find $(OUT)/src $(OUT)/emulated $(OUT)/tests -name '*.d' 2>/dev/null)
 
-.PHONY: all install-deps run test test-san test-ranks test-hosts test-emulated test-gpu tests-c emulated lint bench bench-gpu install deps clean help FORCE
+.PHONY: all install-deps run test test-san test-ranks test-hosts test-emulated test-gpu tests-c emulated lint format layers bench bench-gpu install deps clean help FORCE

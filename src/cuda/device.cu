@@ -1,7 +1,8 @@
 /*
 ** device.cu -- what the core sees of the plug-in: the table of the device, found GPUs, kernels by name.
 **
-** Starting the plug-in asks the driver how many GPUs there are and no more; a GPU gets its context when it is first used.
+** Starting the plug-in asks the driver how many GPUs there are and no more; a GPU gets its context when it is first
+** used.
 */
 #include "cuda/kernels/copies.h"
 #include "cuda/runtime/runtime.h"
@@ -26,7 +27,9 @@ static fl_status read_properties(fl_cuda_device *d, int index)
     FL_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
     FL_CUDA_TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, index));
     FL_CUDA_TRY(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index));
-    if (!pools) return fl_fail(FL_ERR_MISSING, "cuda:%d: the driver has no memory pools for this GPU (CUDA 11.2 or later, no vGPU)", index);
+    if (!pools)
+        return fl_fail(FL_ERR_MISSING,
+                       "cuda:%d: the driver has no memory pools for this GPU (CUDA 11.2 or later, no vGPU)", index);
     d->index = index;
     d->capability = 10 * major + minor;
     d->shared_bytes = (size_t)shared;
@@ -54,13 +57,19 @@ fl_status fl_cuda_open(const fl_cuda_device **out, int index)
 
 extern "C" const fl_cuda_device *fl_cuda_current(void) { return &devices[fl_cuda_queue_current()->device]; }
 
-/* The driver is told once: kernels and devices that it knows of are kept in a table, which merely tells it again when it is full. */
+/* The driver is told once: kernels and devices that it knows of are kept in a table, which merely tells it again when
+** it is full. */
 extern "C" void fl_cuda_allow_shared(const void *kernel, size_t bytes)
 {
-    static struct { const void *kernel; int device; size_t bytes; } told[256];
+    static struct {
+        const void *kernel;
+        int device;
+        size_t bytes;
+    } told[256];
     int device = fl_cuda_current()->index;
     size_t at = ((uintptr_t)kernel / 16 * 31 + (uintptr_t)device) % 256;
-    for (int i = 0; i < 8 && told[at].kernel && (told[at].kernel != kernel || told[at].device != device); i++) at = (at + 1) % 256;
+    for (int i = 0; i < 8 && told[at].kernel && (told[at].kernel != kernel || told[at].device != device); i++)
+        at = (at + 1) % 256;
     if (told[at].kernel == kernel && told[at].device == device && told[at].bytes >= bytes) return;
     told[at].kernel = kernel;
     told[at].device = device;
@@ -99,15 +108,21 @@ extern "C" __attribute__((visibility("default"))) fl_kernel_fn fl_device_kernel(
 static fl_status no_driver(int version)
 {
     if (version == 0)
-        return fl_fail(FL_ERR_MISSING, "no NVIDIA driver found (libcuda.so.1); install the driver of the GPU, or use device \"cpu\"");
-    return fl_fail(FL_ERR_MISSING, "the NVIDIA driver is too old: it knows CUDA %d.%d, and flowlua was built with CUDA %d.%d; update the driver, or "
-                   "build flowlua with a toolkit that is not newer", version / 1000, version / 10 % 100, CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
+        return fl_fail(FL_ERR_MISSING,
+                       "no NVIDIA driver found (libcuda.so.1); install the driver of the GPU, or use device \"cpu\"");
+    return fl_fail(FL_ERR_MISSING,
+                   "the NVIDIA driver is too old: it knows CUDA %d.%d, and flowlua was built with CUDA %d.%d; update "
+                   "the driver, or "
+                   "build flowlua with a toolkit that is not newer",
+                   version / 1000, version / 10 % 100, CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
 }
 
 static fl_status no_device(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    if (visible) return fl_fail(FL_ERR_MISSING, "no GPU: CUDA_VISIBLE_DEVICES=%s hides them, or there is none; use device \"cpu\"", visible);
+    if (visible)
+        return fl_fail(FL_ERR_MISSING,
+                       "no GPU: CUDA_VISIBLE_DEVICES=%s hides them, or there is none; use device \"cpu\"", visible);
     return fl_fail(FL_ERR_MISSING, "no GPU: the NVIDIA driver finds none on this machine; use device \"cpu\"");
 }
 
@@ -120,7 +135,8 @@ static fl_status find_devices(void)
     if (error == cudaErrorInsufficientDriver) return no_driver(version);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) return no_device();
     if (error != cudaSuccess)
-        return fl_fail(FL_ERR_MISSING, "the NVIDIA driver cannot be used: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
+        return fl_fail(FL_ERR_MISSING, "the NVIDIA driver cannot be used: %s (%s)", cudaGetErrorString(error),
+                       cudaGetErrorName(error));
     if (count > FL_CUDA_DEVICES) count = FL_CUDA_DEVICES;
     return FL_OK;
 }

@@ -12,8 +12,8 @@
 #include <time.h>
 
 static int check_passed, check_failed, check_skipped;
-static int check_bad;           /* failed checks of the running test */
-static const char *check_skip;  /* why the running test skips itself */
+static int check_bad;          /* failed checks of the running test */
+static const char *check_skip; /* why the running test skips itself */
 
 static inline int check_that(int good, const char *text, const char *file, int line)
 {
@@ -34,10 +34,10 @@ static inline int check_text(const char *got, const char *wanted, const char *fi
 #define CHECK_TEXT(got, wanted) check_text((got), (wanted), __FILE__, __LINE__)
 
 /* Leaves a test that cannot run here. */
-#define SKIP(why)             \
-    do {                      \
-        check_skip = (why);   \
-        return;               \
+#define SKIP(why)           \
+    do {                    \
+        check_skip = (why); \
+        return;             \
     } while (0)
 
 static inline void check_run(void (*test)(void), const char *name)

@@ -6,6 +6,7 @@
 ** the ranks it talks to, and no rank receives more than the step says.
 */
 #include "core/boxing/boxing.h"
+#include "core/dispatch/dry_world.h"
 #include "check.h"
 
 #include <math.h>
@@ -102,8 +103,9 @@ static bool order_is_legal(const fl_box_step *step, fl_nd_sbp before)
         if (step->placement->hierarchy[l] == 1) continue;
         fl_sbp later = before.at[l];
         if (fl_sbp_is_split(later) && (later == step->from || later == step->to)) return false;
-        if (fl_sbp_is_partial(later) && ((fl_sbp_is_partial(step->from) && step->from != later) ||
-                                         (fl_sbp_is_partial(step->to) && step->to != later)))
+        if (fl_sbp_is_partial(later)
+            && ((fl_sbp_is_partial(step->from) && step->from != later)
+                || (fl_sbp_is_partial(step->to) && step->to != later)))
             return false;
     }
     return true;
@@ -126,8 +128,8 @@ static bool plan_is_sound(const fl_placement *p, const fl_shape *shape, fl_nd_sb
     for (int i = 0; i < plan.count; i++) {
         const fl_box_step *step = &plan.steps[i];
         exchanges = exchanges || step->axis < 0;
-        if (step->axis >= 0 && p->hierarchy[step->axis] > 1 &&
-            (!order_is_legal(step, state) || !collective_is_sound(step, state, shape, 4)))
+        if (step->axis >= 0 && p->hierarchy[step->axis] > 1
+            && (!order_is_legal(step, state) || !collective_is_sound(step, state, shape, 4)))
             return false;
         local = local && step->kind <= FL_BOX_RELABEL;
         bytes += step->bytes;
@@ -180,8 +182,8 @@ static void every_pair_3d(void)
 /* ---- known plans ---- */
 
 typedef struct known {
-    const char *from, *to;      /* one SBP per hierarchy axis, between commas */
-    const char *steps;          /* kinds, joined by " + " */
+    const char *from, *to; /* one SBP per hierarchy axis, between commas */
+    const char *steps;     /* kinds, joined by " + " */
     int64_t bytes;
 } known;
 
@@ -200,9 +202,11 @@ static void check_known_of(fl_dtype dtype, const fl_placement *p, const fl_shape
         fl_box_plan plan;
         char steps[256] = "";
         CHECK(fl_boxing_plan(&plan, dtype, shape, p, read_nd(rows[i].from), p, read_nd(rows[i].to)) == FL_OK);
-        for (int k = 0; k < plan.count; k++) strcat(strcat(steps, k ? " + " : ""), fl_box_kind_name(plan.steps[k].kind));
+        for (int k = 0; k < plan.count; k++)
+            strcat(strcat(steps, k ? " + " : ""), fl_box_kind_name(plan.steps[k].kind));
         CHECK_TEXT(steps, rows[i].steps);
-        if (plan.bytes != rows[i].bytes) printf("%s -> %s: %lld bytes\n", rows[i].from, rows[i].to, (long long)plan.bytes);
+        if (plan.bytes != rows[i].bytes)
+            printf("%s -> %s: %lld bytes\n", rows[i].from, rows[i].to, (long long)plan.bytes);
         CHECK(plan.bytes == rows[i].bytes);
     }
 }
@@ -214,12 +218,19 @@ static void check_known(const fl_placement *p, const fl_shape *shape, const know
 
 static void known_costs_1d(void)
 {
-    static const fl_shape shape = {2, {8, 6}};  /* 192 bytes */
+    static const fl_shape shape = {2, {8, 6}}; /* 192 bytes */
     static const known rows[] = {
-        {"S(0)", "S(0)", "", 0}, {"S(0)", "B", "all-gather", 144}, {"P", "B", "all-reduce", 288},
-        {"P", "S(0)", "reduce-scatter", 144}, {"P(max)", "S(0)", "reduce-scatter", 144}, {"B", "S(1)", "slice", 0},
-        {"B", "P", "zero fill", 0}, {"S(0)", "P", "zero fill", 0}, {"B", "P(max)", "relabelling", 0},
-        {"S(0)", "P(min)", "zero fill", 0}, {"P", "P(max)", "all-reduce + relabelling", 288},
+        {"S(0)", "S(0)", "", 0},
+        {"S(0)", "B", "all-gather", 144},
+        {"P", "B", "all-reduce", 288},
+        {"P", "S(0)", "reduce-scatter", 144},
+        {"P(max)", "S(0)", "reduce-scatter", 144},
+        {"B", "S(1)", "slice", 0},
+        {"B", "P", "zero fill", 0},
+        {"S(0)", "P", "zero fill", 0},
+        {"B", "P(max)", "relabelling", 0},
+        {"S(0)", "P(min)", "zero fill", 0},
+        {"P", "P(max)", "all-reduce + relabelling", 288},
         {"S(0)", "S(1)", "all-to-all", 48}, /* 2 of 6 columns: 6 rows come from others */
         {"S(1)", "S(0)", "all-to-all", 40}, /* 2 rows: 5 columns come from others */
     };
@@ -230,7 +241,9 @@ static void known_costs_uneven(void)
 {
     static const fl_shape shape = {1, {5}};
     static const known rows[] = {
-        {"S(0)", "B", "all-gather", 16}, {"P", "B", "all-reduce", 32}, {"P", "S(0)", "reduce-scatter", 16},
+        {"S(0)", "B", "all-gather", 16},
+        {"P", "B", "all-reduce", 32},
+        {"P", "S(0)", "reduce-scatter", 16},
     };
     check_known(PLACE(4), &shape, rows, sizeof rows / sizeof *rows);
     static const fl_shape two = {1, {2}};
@@ -243,24 +256,24 @@ static void known_costs_uneven(void)
 
 static void known_costs_2d(void)
 {
-    static const fl_shape shape = {2, {8, 8}};  /* 256 bytes on 2 x 2 */
+    static const fl_shape shape = {2, {8, 8}}; /* 256 bytes on 2 x 2 */
     static const known rows[] = {
-        {"S(0), B", "B, S(1)", "slice + all-gather", 64},               /* slice first: never the whole tensor */
+        {"S(0), B", "B, S(1)", "slice + all-gather", 64}, /* slice first: never the whole tensor */
         {"P, B", "B, S(0)", "slice + all-reduce", 128},
-        {"P, P", "S(0), B", "all-reduce + reduce-scatter", 384},        /* floats: the inner sum first */
+        {"P, P", "S(0), B", "all-reduce + reduce-scatter", 384}, /* floats: the inner sum first */
         {"S(0), S(1)", "B, B", "all-gather + all-gather", 192},
-        {"S(0), B", "S(1), S(0)", "all-to-all + slice", 64},            /* slicing first would nest the splits */
-        {"S(0), B", "B, S(0)", "exchange", 128},                        /* not by way of the whole tensor */
-        {"S(0), S(0)", "B, S(0)", "exchange", 128},                     /* a rank may hold none of what it wants */
-        {"P(max), P", "B, B", "all-reduce + all-reduce", 512},          /* the inner sum first */
+        {"S(0), B", "S(1), S(0)", "all-to-all + slice", 64},   /* slicing first would nest the splits */
+        {"S(0), B", "B, S(0)", "exchange", 128},               /* not by way of the whole tensor */
+        {"S(0), S(0)", "B, S(0)", "exchange", 128},            /* a rank may hold none of what it wants */
+        {"P(max), P", "B, B", "all-reduce + all-reduce", 512}, /* the inner sum first */
         {"B, S(0)", "S(1), S(0)", "slice", 0},
     };
     check_known(PLACE(2, 2), &shape, rows, sizeof rows / sizeof *rows);
     static const known exact[] = {{"P, P", "S(0), B", "reduce-scatter + all-reduce", 256}};
     check_known_of(FL_INT32, PLACE(2, 2), &shape, exact, 1);
     fl_box_plan plan;
-    CHECK(fl_boxing_plan(&plan, FL_FLOAT32, &shape, PLACE(2, 2), read_nd("P(max), P"), PLACE(2, 2),
-                         read_nd("B, B")) == FL_OK);
+    CHECK(fl_boxing_plan(&plan, FL_FLOAT32, &shape, PLACE(2, 2), read_nd("P(max), P"), PLACE(2, 2), read_nd("B, B"))
+          == FL_OK);
     CHECK(plan.steps[0].axis == 1 && plan.steps[1].axis == 0);
 }
 
@@ -278,8 +291,8 @@ static fl_box_plan plan_between(const fl_placement *p, const char *from, const f
 {
     fl_box_plan plan;
     CHECK(fl_boxing_plan(&plan, FL_FLOAT32, shape, p, read_nd(from), q, read_nd(to)) == FL_OK);
-    CHECK(plan.count > 0 && fl_nd_sbp_equal(plan.steps[plan.count - 1].after, read_nd(to)) &&
-          plan.steps[plan.count - 1].placement == q);
+    CHECK(plan.count > 0 && fl_nd_sbp_equal(plan.steps[plan.count - 1].after, read_nd(to))
+          && plan.steps[plan.count - 1].placement == q);
     return plan;
 }
 
@@ -400,9 +413,15 @@ static void slices_share_storage(void)
 static void peers_are_errors(void)
 {
     static const fl_shape shape = {2, {8, 6}};
-    static const struct { const char *from, *to, *message; } rows[] = {
-        {"S(0)", "B", "boxing S(0) -> B of float32[8, 6] needs an all-gather, and this is a dry world (FLOW_WORLD): nothing can be communicated"},
-        {"P", "S(0)", "boxing P -> S(0) of float32[8, 6] needs a reduce-scatter, and this is a dry world (FLOW_WORLD): nothing can be communicated"},
+    static const struct {
+        const char *from, *to, *message;
+    } rows[] = {
+        {"S(0)", "B",
+         "boxing S(0) -> B of float32[8, 6] needs an all-gather, and this is a dry world (FLOW_WORLD): nothing can be "
+         "communicated"},
+        {"P", "S(0)",
+         "boxing P -> S(0) of float32[8, 6] needs a reduce-scatter, and this is a dry world (FLOW_WORLD): nothing can "
+         "be communicated"},
     };
     for (int i = 0; i < 2; i++) {
         const fl_meta *from = NULL, *to = NULL;

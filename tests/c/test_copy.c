@@ -48,7 +48,7 @@ static void put(void *p, fl_dtype d, int64_t i, double v)
 }
 
 typedef struct side {
-    int64_t stride[FL_MAX_NDIM], extent;    /* extent: elements of the buffer */
+    int64_t stride[FL_MAX_NDIM], extent; /* extent: elements of the buffer */
     char *data;
 } side;
 
@@ -87,7 +87,8 @@ static bool one_case(void)
     side a, b;
     lay_out(&a, size, ndim, true);
     lay_out(&b, size, ndim, false);
-    for (int64_t i = 0; i < a.extent; i++) put(a.data, from, i, fl_dtype_is_float(from) ? (below(1000) - 500) / 40.0 : below(100));
+    for (int64_t i = 0; i < a.extent; i++)
+        put(a.data, from, i, fl_dtype_is_float(from) ? (below(1000) - 500) / 40.0 : below(100));
     memset(b.data, 0x55, (size_t)b.extent * 8);
     char *want = malloc((size_t)b.extent * 8);
     memcpy(want, b.data, (size_t)b.extent * 8);
@@ -121,7 +122,8 @@ static bool large_transpose(int64_t rows, int64_t columns, fl_dtype dtype, int64
     bool good = fl_cpu_copy(&out, &in) == FL_OK;
     for (int64_t i = 0; good && i < n; i++) {
         int64_t batch = i / (rows * columns), c = i / rows % columns, r = i % rows;
-        good = memcmp(b + (i + shift) * width, a + (batch * rows * columns + r * columns + c) * width, (size_t)width) == 0;
+        good = memcmp(b + (i + shift) * width, a + (batch * rows * columns + r * columns + c) * width, (size_t)width)
+            == 0;
     }
     free(a);
     free(b);
@@ -138,7 +140,8 @@ static bool good_on_level(fl_level level)
         bool good = fl_cpu_level() == level;
         for (int i = 0; good && i < 6000; i++) good = one_case();
         good = good && large_transpose(1031, 1500, FL_FLOAT32, 0) && large_transpose(1024, 1024, FL_FLOAT32, 1);
-        good = good && large_transpose(700, 1001, FL_FLOAT64, 0) && large_transpose(1300, 2100, FL_BFLOAT16, 0) && large_transpose(2100, 2300, FL_UINT8, 0);
+        good = good && large_transpose(700, 1001, FL_FLOAT64, 0) && large_transpose(1300, 2100, FL_BFLOAT16, 0)
+            && large_transpose(2100, 2300, FL_UINT8, 0);
         _exit(good ? 0 : 1);
     }
     int status = 1;
@@ -173,7 +176,7 @@ int main(void)
 {
     char *wanted = getenv("FLOW_CPU");
     if (wanted) unsetenv("FLOW_CPU");
-    pid_t child = fork();   /* asked in a child, so that the children below still choose */
+    pid_t child = fork(); /* asked in a child, so that the children below still choose */
     if (child == 0) _exit(fl_cpu_level());
     int status = 0;
     if (child > 0 && waitpid(child, &status, 0) == child) best = (fl_level)WEXITSTATUS(status);

@@ -28,14 +28,26 @@ static const char *program;
 
 /* ---- helpers ---- */
 
-typedef struct vars { int count; fl_var *at[20]; } vars;
+typedef struct vars {
+    int count;
+    fl_var *at[20];
+} vars;
 #define VARS(...) ((vars){(int)(sizeof((fl_var *[]){__VA_ARGS__}) / sizeof(fl_var *)), {__VA_ARGS__}})
 #define NO_VARS ((vars){0, {NULL}})
 
-static fl_status push(const char *name, int lane, unsigned flags, fl_exec run, const void *payload, size_t size, vars reads, vars writes)
+static fl_status push(const char *name, int lane, unsigned flags, fl_exec run, const void *payload, size_t size,
+                      vars reads, vars writes)
 {
-    fl_task t = {.name = name, .run = run, .payload = payload, .payload_size = size, .reads = reads.at, .writes = writes.at,
-                 .read_count = reads.count, .write_count = writes.count, .lane = lane, .flags = flags};
+    fl_task t = {.name = name,
+                 .run = run,
+                 .payload = payload,
+                 .payload_size = size,
+                 .reads = reads.at,
+                 .writes = writes.at,
+                 .read_count = reads.count,
+                 .write_count = writes.count,
+                 .lane = lane,
+                 .flags = flags};
     return fl_engine_push(&t);
 }
 
@@ -45,8 +57,16 @@ static void set(int *place, int value) { __atomic_store_n(place, value, __ATOMIC
 
 static fl_status op_nothing(void *payload) { return FL_OK; }
 static fl_status op_boom(void *payload) { return fl_fail(FL_ERR_VALUE, "matmul: boom"); }
-static fl_status op_sleep(void *payload) { sleep_ms(*(int *)payload); return FL_OK; }
-static fl_status op_count(void *payload) { __atomic_add_fetch(*(int **)payload, 1, __ATOMIC_SEQ_CST); return FL_OK; }
+static fl_status op_sleep(void *payload)
+{
+    sleep_ms(*(int *)payload);
+    return FL_OK;
+}
+static fl_status op_count(void *payload)
+{
+    __atomic_add_fetch(*(int **)payload, 1, __ATOMIC_SEQ_CST);
+    return FL_OK;
+}
 
 /* Waits until *gate is 1, at most 10 s. */
 static fl_status op_gate(void *payload)
@@ -64,10 +84,7 @@ static fl_status push_gate(int lane, int *gate, vars reads, vars writes)
 {
     return push("gate", lane, 0, op_gate, &gate, sizeof gate, reads, writes);
 }
-static fl_status push_boom(int lane, vars writes)
-{
-    return push("matmul", lane, 0, op_boom, NULL, 0, NO_VARS, writes);
-}
+static fl_status push_boom(int lane, vars writes) { return push("matmul", lane, 0, op_boom, NULL, 0, NO_VARS, writes); }
 
 static void here(char *buffer, size_t size) { snprintf(buffer, size, "train.lua:41"); }
 
@@ -94,7 +111,10 @@ static long resident_bytes(void)
 /* ---- random workloads ---- */
 
 enum { WORK_VARS = 100, WORK_OPS = 10000, WORK_READS = 19 };
-typedef struct work { double *data; int write, update, delay, count, reads[WORK_READS]; } work;
+typedef struct work {
+    double *data;
+    int write, update, delay, count, reads[WORK_READS];
+} work;
 
 static fl_status op_work(void *payload)
 {
@@ -203,7 +223,9 @@ static void readers_overlap(void)
     CHECK(fl_engine_wait_all() == FL_OK);
 }
 
-typedef struct append { int *list, *length, value; } append;
+typedef struct append {
+    int *list, *length, value;
+} append;
 static fl_status op_append(void *payload)
 {
     append *a = payload;
@@ -219,7 +241,8 @@ static void writers_keep_order(void)
     fl_var v = {0};
     for (int i = 0; i < N; i++) {
         append a = {list, &length, i};
-        push("append", i % 5 == 4 ? driven[0] : threaded[i * 7 % THREADED], i % 3 ? FL_TASK_CHEAP : 0, op_append, &a, sizeof a, NO_VARS, VARS(&v));
+        push("append", i % 5 == 4 ? driven[0] : threaded[i * 7 % THREADED], i % 3 ? FL_TASK_CHEAP : 0, op_append, &a,
+             sizeof a, NO_VARS, VARS(&v));
     }
     CHECK(fl_engine_wait_var(&v) == FL_OK);
     CHECK(length == N);
@@ -332,7 +355,7 @@ static void cheap_runs_here_when_ready(void)
     CHECK(count == 1);
     push("count", driven[0], FL_TASK_CHEAP, op_count, &place, sizeof place, VARS(&v), VARS(&w));
     push("count", driven[0], 0, op_count, &place, sizeof place, NO_VARS, NO_VARS);
-    CHECK(count == 1);              /* the lane keeps the order of what is not cheap */
+    CHECK(count == 1); /* the lane keeps the order of what is not cheap */
     push("count", driven[0], FL_TASK_CHEAP, op_count, &place, sizeof place, NO_VARS, NO_VARS);
     CHECK(count == 2);
     set(&gate, 1);
@@ -354,7 +377,10 @@ static void waits_drive_what_others_need(void)
 }
 
 /* Large payloads are copied, too. */
-typedef struct bulk { char bytes[5000]; int *sum; } bulk;
+typedef struct bulk {
+    char bytes[5000];
+    int *sum;
+} bulk;
 static fl_status op_bulk(void *payload)
 {
     bulk *b = payload;
@@ -387,7 +413,13 @@ static void failure_poisons_its_readers(void)
         int count = 0, *place = &count;
         fl_engine_where = here;
         push("sleep", threaded[1], 0, op_sleep, &(int){5}, sizeof(int), NO_VARS, VARS(&start));
-        fl_task boom = {.name = "matmul", .run = op_boom, .reads = (fl_var *[]){&start}, .writes = (fl_var *[]){&x}, .read_count = 1, .write_count = 1, .lane = lanes[i]};
+        fl_task boom = {.name = "matmul",
+                        .run = op_boom,
+                        .reads = (fl_var *[]){&start},
+                        .writes = (fl_var *[]){&x},
+                        .read_count = 1,
+                        .write_count = 1,
+                        .lane = lanes[i]};
         CHECK(fl_engine_push(&boom) == FL_OK);
         fl_engine_where = NULL;
         push("add", threaded[2], 0, op_count, &place, sizeof place, VARS(&x, &clean), VARS(&y));
@@ -395,9 +427,9 @@ static void failure_poisons_its_readers(void)
         CHECK(fl_engine_wait_var(&z) == FL_ERR_VALUE);
         CHECK_TEXT(fl_message(), "matmul (train.lua:41): boom");
         CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE && fl_engine_wait_var(&x) == FL_ERR_VALUE);
-        CHECK(fl_engine_wait_var(&z) == FL_ERR_VALUE);      /* it stays */
+        CHECK(fl_engine_wait_var(&z) == FL_ERR_VALUE); /* it stays */
         CHECK(count == 0 && fl_engine_wait_var(&clean) == FL_OK && fl_engine_wait_var(&start) == FL_OK);
-        CHECK(fl_engine_wait_all() == FL_OK);               /* the script has seen it */
+        CHECK(fl_engine_wait_all() == FL_OK); /* the script has seen it */
         fl_var_clear(&x), fl_var_clear(&y), fl_var_clear(&z);
         CHECK(fl_engine_wait_var(&z) == FL_OK);
     }
@@ -407,7 +439,7 @@ static void only_a_pure_write_clears(void)
 {
     fl_var x = {0}, y = {0};
     push_boom(threaded[0], VARS(&x));
-    push_nothing(threaded[1], FL_TASK_UPDATES, NO_VARS, VARS(&x));      /* x += 1 reads x */
+    push_nothing(threaded[1], FL_TASK_UPDATES, NO_VARS, VARS(&x)); /* x += 1 reads x */
     CHECK(fl_engine_wait_var(&x) == FL_ERR_VALUE);
     CHECK(push_nothing(FL_LANE_CPU, FL_TASK_UPDATES | FL_TASK_CHEAP, NO_VARS, VARS(&x)) == FL_ERR_VALUE);
     CHECK_TEXT(fl_message(), "matmul: boom");
@@ -428,16 +460,19 @@ static void updates_spare_their_targets(void)
         int gate = 0;
         push_gate(threaded[0], &gate, NO_VARS, VARS(&gradient));
         push_boom(threaded[0], VARS(&gradient));
-        CHECK(push("adamw", lane, FL_TASK_UPDATES, op_count, &place, sizeof place, VARS(&gradient), VARS(&parameter, &moment)) == FL_OK);
+        CHECK(push("adamw", lane, FL_TASK_UPDATES, op_count, &place, sizeof place, VARS(&gradient),
+                   VARS(&parameter, &moment))
+              == FL_OK);
         set(&gate, 1);
         CHECK(fl_engine_wait_var(&parameter) == FL_OK && fl_engine_wait_var(&moment) == FL_OK);
         CHECK(weight == 7 && parameter.version == 1);
         CHECK(fl_engine_wait_var(&gradient) == FL_ERR_VALUE);
-        CHECK(fl_engine_wait_all() == FL_ERR_VALUE);        /* the skipped step is news */
+        CHECK(fl_engine_wait_all() == FL_ERR_VALUE); /* the skipped step is news */
         CHECK_TEXT(fl_message(), "matmul: boom");
         CHECK(fl_engine_wait_all() == FL_OK);
         fl_var_clear(&gradient);
-        push("adamw", lane, FL_TASK_UPDATES, op_count, &place, sizeof place, VARS(&gradient), VARS(&parameter, &moment));
+        push("adamw", lane, FL_TASK_UPDATES, op_count, &place, sizeof place, VARS(&gradient),
+             VARS(&parameter, &moment));
         CHECK(fl_engine_wait_all() == FL_OK && weight == 8);
     }
 }
@@ -460,7 +495,7 @@ static void overwriting_a_poisoned_variable_heals_it(void)
     CHECK(fl_engine_wait_var(&x) == FL_OK);
     push_boom(threaded[0], VARS(&y));
     push_nothing(threaded[0], FL_TASK_UPDATES | FL_TASK_OVERWRITES, VARS(&y), VARS(&x));
-    CHECK(fl_engine_wait_var(&x) == FL_OK);         /* not begun: x is as it was */
+    CHECK(fl_engine_wait_var(&x) == FL_OK); /* not begun: x is as it was */
     fl_var_clear(&y);
     fl_engine_wait_all();
 }
@@ -474,7 +509,7 @@ static void errors_without_a_reader_are_filed(void)
     CHECK(fl_engine_wait_all() == FL_OK);
     push_boom(threaded[0], VARS(&x));
     CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
-    push_nothing(threaded[0], 0, VARS(&x), NO_VARS);        /* saving x does not happen */
+    push_nothing(threaded[0], 0, VARS(&x), NO_VARS); /* saving x does not happen */
     CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
     for (int i = 0; i < 1000; i++) push_boom(threaded[i % 4], VARS(i % 2 ? &x : &y));
     CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
@@ -488,7 +523,8 @@ static void collectives_are_entered_all_the_same(void)
     push_boom(threaded[0], VARS(&x));
     push("all_reduce", threaded[1], FL_TASK_NO_SKIP, op_count, &place, sizeof place, VARS(&x), VARS(&y));
     CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE);
-    push("all_reduce", FL_LANE_CPU, FL_TASK_NO_SKIP | FL_TASK_CHEAP, op_count, &place, sizeof place, VARS(&x), VARS(&y));
+    push("all_reduce", FL_LANE_CPU, FL_TASK_NO_SKIP | FL_TASK_CHEAP, op_count, &place, sizeof place, VARS(&x),
+         VARS(&y));
     CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE && count == 2);
     fl_var_clear(&x), fl_var_clear(&y);
     CHECK(fl_engine_wait_all() == FL_OK);
@@ -554,7 +590,12 @@ static void lanes_are_bounded(void)
     fl_var v[FL_MAX_LANES] = {{0}}, *reads[FL_MAX_LANES];
     CHECK(fl_engine_lane_new(&lane, "wide", -1, true) == FL_ERR_VALUE);
     CHECK_TEXT(fl_message(), "engine: a ring of -1 slots for lane 'wide' (1 to 1048576)");
-    fl_task all = {.name = "count", .run = op_count, .payload = &counter, .payload_size = sizeof counter, .reads = reads, .lane = threaded[0]};
+    fl_task all = {.name = "count",
+                   .run = op_count,
+                   .payload = &counter,
+                   .payload_size = sizeof counter,
+                   .reads = reads,
+                   .lane = threaded[0]};
     while (fl_engine_lane_new(&lane, "more", 4, true) == FL_OK) {
         reads[all.read_count++] = &v[lane];
         CHECK(push_gate(lane, &gate, NO_VARS, VARS(&v[lane])) == FL_OK);
@@ -580,7 +621,8 @@ static void many_pushes_keep_memory_bounded(void)
     fl_engine_wait_all();
     long before = resident_bytes();
     for (int i = 0; i < MANY; i++)
-        push("nothing", threaded[i & 1], 0, op_nothing, payload, i % 100 ? 100 : sizeof payload, VARS(&v[i & 7]), VARS(&v[(i + 3) & 7]));
+        push("nothing", threaded[i & 1], 0, op_nothing, payload, i % 100 ? 100 : sizeof payload, VARS(&v[i & 7]),
+             VARS(&v[(i + 3) & 7]));
     CHECK(fl_engine_wait_all() == FL_OK);
     CHECK(resident_bytes() - before < (UNDER_TSAN ? 256 : 16) << 20);
 }
@@ -603,7 +645,8 @@ static void mixed_parallel_regions(void)
     int ms = 1;
     for (int i = 0; i < 60; i++) {
         if (i % 4 == 0) push("sleep", FL_LANE_IO, 0, op_sleep, &ms, sizeof ms, NO_VARS, VARS(&slow));
-        push("parallel", FL_LANE_CPU, FL_TASK_CHEAP, op_parallel, &out[i % 2], sizeof *out, VARS(&slow), VARS(&v[i % 2]));
+        push("parallel", FL_LANE_CPU, FL_TASK_CHEAP, op_parallel, &out[i % 2], sizeof *out, VARS(&slow),
+             VARS(&v[i % 2]));
         push("parallel", FL_LANE_COMM, 0, op_parallel, &out[1 - i % 2], sizeof *out, NO_VARS, VARS(&v[1 - i % 2]));
         fl_team_for(10000, 100, spread_body, out[0] + 0 * fl_engine_wait_var(&v[0]));
     }
@@ -655,12 +698,14 @@ static void profile_parses(void)
     cJSON *json = read_json(path), *event;
     int ops = 0, names = 0;
     CHECK(json != NULL);
-    cJSON_ArrayForEach(event, cJSON_GetObjectItem(json, "traceEvents")) {
+    cJSON_ArrayForEach(event, cJSON_GetObjectItem(json, "traceEvents"))
+    {
         const char *phase = cJSON_GetStringValue(cJSON_GetObjectItem(event, "ph"));
         names += !strcmp(phase, "M");
         if (strcmp(phase, "X")) continue;
         ops++;
-        CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(cJSON_GetObjectItem(event, "args"), "line")), "a\"b\\c\n\x01.lua:7");
+        CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(cJSON_GetObjectItem(event, "args"), "line")),
+                   "a\"b\\c\n\x01.lua:7");
         if (cJSON_GetObjectItem(event, "tid")->valueint != threaded[0]) continue;
         CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(event, "name")), "sleep \"well\"");
         CHECK(cJSON_GetObjectItem(event, "dur")->valuedouble >= 1900);
@@ -697,7 +742,8 @@ static int in_the_child(fl_var *v)
     double *destination = out;
     for (int i = 0; i < 10; i++)
         if (push("count", threaded[i % 4], 0, op_count, &place, sizeof place, VARS(v), NO_VARS) != FL_OK) return 1;
-    if (push("parallel", FL_LANE_CPU, 0, op_parallel, &destination, sizeof destination, NO_VARS, NO_VARS) != FL_OK) return 2;
+    if (push("parallel", FL_LANE_CPU, 0, op_parallel, &destination, sizeof destination, NO_VARS, NO_VARS) != FL_OK)
+        return 2;
     if (count != 10 || out[9999] != 19998) return 3;
     if (fl_engine_wait_all() != FL_OK || fl_engine_mode_get() != FL_ENGINE_NAIVE) return 4;
     fl_engine_stop();
@@ -713,7 +759,7 @@ static void forked_child_runs_inline(void)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) _exit(in_the_child(&v));
-    CHECK(count == 100);            /* a fork drains the lanes */
+    CHECK(count == 100); /* a fork drains the lanes */
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     push("count", threaded[0], 0, op_count, &place, sizeof place, NO_VARS, VARS(&v));
     CHECK(fl_engine_wait_var(&v) == FL_OK && count == 101);
@@ -724,7 +770,8 @@ static void queue_plenty(fl_var *v)
 {
     int ms = 10;
     for (int i = 0; i < 1000; i++)
-        push("sleep", i % 10 == 9 ? driven[0] : threaded[i % 4], i % 3 ? 0 : FL_TASK_UPDATES, op_sleep, &ms, sizeof ms, VARS(&v[i % 5]), VARS(&v[5 + i % 3]));
+        push("sleep", i % 10 == 9 ? driven[0] : threaded[i % 4], i % 3 ? 0 : FL_TASK_UPDATES, op_sleep, &ms, sizeof ms,
+             VARS(&v[i % 5]), VARS(&v[5 + i % 3]));
 }
 
 static void stop_cancels(void)
@@ -748,7 +795,7 @@ static void stop_cancels(void)
     CHECK(cancelled > 0);
     CHECK(fl_engine_wait_all() == FL_ERR_STATE);
     CHECK_TEXT(fl_message(), "sleep: cancelled");
-    push_nothing(threaded[0], 0, NO_VARS, VARS(&v[0]));     /* and starts again */
+    push_nothing(threaded[0], 0, NO_VARS, VARS(&v[0])); /* and starts again */
     CHECK(fl_engine_wait_var(&v[0]) == FL_OK && fl_engine_wait_all() == FL_OK);
 }
 

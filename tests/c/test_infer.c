@@ -39,7 +39,11 @@ static void add_sbp(fl_sigs *s)
     FL_SIG(s, NULL, FL_PSUM, FL_PSUM, FL_PSUM);
 }
 
-static const fl_op add_op = {.name = "add", .sig = "add(x, y|n)", .nout = 1, .infer = broadcast_infer, .sbp = add_sbp,
+static const fl_op add_op = {.name = "add",
+                             .sig = "add(x, y|n)",
+                             .nout = 1,
+                             .infer = broadcast_infer,
+                             .sbp = add_sbp,
                              .flags = FL_OP_ELEMENTWISE};
 
 static fl_status matmul_infer(fl_infer *c)
@@ -57,16 +61,16 @@ static void matmul_sbp(fl_sigs *s)
     FL_SIG(s, NULL, FL_B, FL_PSUM, FL_PSUM);
 }
 
-static const fl_op matmul_op = {.name = "matmul", .sig = "matmul(x, y)", .nout = 1, .infer = matmul_infer,
-                                .sbp = matmul_sbp};
+static const fl_op matmul_op = {
+    .name = "matmul", .sig = "matmul(x, y)", .nout = 1, .infer = matmul_infer, .sbp = matmul_sbp};
 
 static void relu_sbp(fl_sigs *s)
 {
     for (int axis = 0; axis < s->out_logical[0].ndim; axis++) FL_SIG(s, NULL, FL_S(axis), FL_S(axis));
 }
 
-static const fl_op relu_op = {.name = "relu", .sig = "relu(x)", .nout = 1, .infer = broadcast_infer, .sbp = relu_sbp,
-                              .flags = FL_OP_ELEMENTWISE};
+static const fl_op relu_op = {
+    .name = "relu", .sig = "relu(x)", .nout = 1, .infer = broadcast_infer, .sbp = relu_sbp, .flags = FL_OP_ELEMENTWISE};
 
 static fl_status softmax_body(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -80,10 +84,13 @@ static void softmax_sbp(fl_sigs *s)
         FL_SIG(s, axis == s->attrs->at[0].integer ? softmax_body : NULL, FL_S(axis), FL_S(axis));
 }
 
-static const fl_op softmax_op = {.name = "softmax", .sig = "softmax(x, axis: axis)", .nout = 1,
-                                 .infer = broadcast_infer, .sbp = softmax_sbp};
-static const fl_op scale_op = {.name = "scale", .sig = "scale(x, ~by: scalar = 1, times: int = 1)", .nout = 1,
-                               .infer = broadcast_infer, .sbp = relu_sbp};
+static const fl_op softmax_op = {
+    .name = "softmax", .sig = "softmax(x, axis: axis)", .nout = 1, .infer = broadcast_infer, .sbp = softmax_sbp};
+static const fl_op scale_op = {.name = "scale",
+                               .sig = "scale(x, ~by: scalar = 1, times: int = 1)",
+                               .nout = 1,
+                               .infer = broadcast_infer,
+                               .sbp = relu_sbp};
 
 static fl_status source_infer(fl_infer *c)
 {
@@ -91,10 +98,10 @@ static fl_status source_infer(fl_infer *c)
     return fl_shape_make(&c->out[0].shape, c->name, c->attrs->at[0].list, c->attrs->at[0].count);
 }
 
-static const fl_op zeros_op = {.name = "zeros", .sig = "zeros(size: sizes, options)", .nout = 1,
-                               .infer = source_infer, .flags = FL_OP_SOURCE};
-static const fl_op randn_op = {.name = "randn", .sig = "randn(size: sizes, options)", .nout = 1,
-                               .infer = source_infer, .flags = FL_OP_SOURCE};
+static const fl_op zeros_op = {
+    .name = "zeros", .sig = "zeros(size: sizes, options)", .nout = 1, .infer = source_infer, .flags = FL_OP_SOURCE};
+static const fl_op randn_op = {
+    .name = "randn", .sig = "randn(size: sizes, options)", .nout = 1, .infer = source_infer, .flags = FL_OP_SOURCE};
 
 static fl_status nothing_infer(fl_infer *c) { return FL_OK; }
 
@@ -103,15 +110,24 @@ static void step_sbp(fl_sigs *s)
     for (int axis = 0; axis < s->in_logical[0].ndim; axis++) FL_SIG(s, NULL, FL_S(axis), FL_S(axis));
 }
 
-static const fl_op step_op = {.name = "step", .sig = "step(xs...)", .nout = 0, .infer = nothing_infer,
-                              .sbp = step_sbp, .groups = 2, .mutates = 1};
-static const fl_op fill_op = {.name = "masked_select", .sig = "masked_select(x, mask)", .nout = 1,
-                              .infer = broadcast_infer, .sbp = add_sbp, .flags = FL_OP_LOCAL_ONLY};
+static const fl_op step_op = {.name = "step",
+                              .sig = "step(xs...)",
+                              .nout = 0,
+                              .infer = nothing_infer,
+                              .sbp = step_sbp,
+                              .groups = 2,
+                              .mutates = 1};
+static const fl_op fill_op = {.name = "masked_select",
+                              .sig = "masked_select(x, mask)",
+                              .nout = 1,
+                              .infer = broadcast_infer,
+                              .sbp = add_sbp,
+                              .flags = FL_OP_LOCAL_ONLY};
 
 /* ---- operands ---- */
 
 enum { MAX_TENSORS = 64 };
-static fl_tensor tensors[MAX_TENSORS];  /* only their metas are looked at */
+static fl_tensor tensors[MAX_TENSORS]; /* only their metas are looked at */
 static int tensor_count;
 
 static void drop_tensors(void)
@@ -149,7 +165,8 @@ static fl_operand operand(fl_dtype dtype, int ndim, const int64_t *dims, const f
     else CHECK(fl_meta_local(&t->meta, dtype, &shape) == FL_OK);
     return fl_of(t);
 }
-#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define DIMS(...) \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) { __VA_ARGS__ }
 #define FLOATS(p, sbp, ...) operand(FL_FLOAT32, DIMS(__VA_ARGS__), p, sbp)
 #define LOCAL(...) operand(FL_FLOAT32, DIMS(__VA_ARGS__), NULL, NULL)
 
@@ -183,7 +200,8 @@ static void sums(void)
 {
     const fl_placement *p = PLACE(4);
     check_choice(&add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "S(1)", 8, 6), "S(0) S(0) -> S(0)");
-    check_choice(&add_op, FLOATS(p, "S(1)", 8, 6), FLOATS(p, "S(0)", 8, 6), "S(0) S(0) -> S(0)"); /* 40 bytes; to S(1) 48 */
+    check_choice(&add_op, FLOATS(p, "S(1)", 8, 6), FLOATS(p, "S(0)", 8, 6),
+                 "S(0) S(0) -> S(0)"); /* 40 bytes; to S(1) 48 */
     check_choice(&add_op, FLOATS(p, "S(1)", 6, 8), FLOATS(p, "S(0)", 6, 8), "S(1) S(1) -> S(1)");
     /* a tie: the op's order */
     check_choice(&add_op, FLOATS(p, "S(1)", 8, 8), FLOATS(p, "S(0)", 8, 8), "S(0) S(0) -> S(0)");
@@ -206,14 +224,17 @@ static void matrix_products(void)
     check_choice(&matmul_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 6, 4), "S(0) B -> S(0)");
     check_choice(&matmul_op, FLOATS(p, "B", 8, 6), FLOATS(p, "S(1)", 6, 4), "B S(1) -> S(1)");
     check_choice(&matmul_op, FLOATS(p, "S(1)", 8, 6), FLOATS(p, "S(0)", 6, 4), "S(1) S(0) -> P");
-    check_choice(&matmul_op, FLOATS(p, "S(1)", 8, 6), FLOATS(p, "B", 6, 4), "S(1) S(0) -> P"); /* slices y, moves nothing */
+    check_choice(&matmul_op, FLOATS(p, "S(1)", 8, 6), FLOATS(p, "B", 6, 4),
+                 "S(1) S(0) -> P"); /* slices y, moves nothing */
     check_choice(&matmul_op, FLOATS(p, "B", 8, 6), FLOATS(p, "B", 6, 4), "B B -> B");
     check_choice(&matmul_op, FLOATS(p, "P", 8, 6), FLOATS(p, "B", 6, 4), "P B -> P");
     const fl_placement *q = PLACE(2, 2);
-    check_choice(&matmul_op, FLOATS(q, "S(0), B", 8, 6), FLOATS(q, "B, S(1)", 6, 4), "(S(0), B) (B, S(1)) -> (S(0), S(1))");
+    check_choice(&matmul_op, FLOATS(q, "S(0), B", 8, 6), FLOATS(q, "B, S(1)", 6, 4),
+                 "(S(0), B) (B, S(1)) -> (S(0), S(1))");
     check_choice(&matmul_op, FLOATS(q, "S(0), S(1)", 8, 6), FLOATS(q, "B, S(0)", 6, 4),
                  "(S(0), S(1)) (B, S(0)) -> (S(0), P)");
-    check_choice(&matmul_op, FLOATS(q, "S(0), S(0)", 8, 6), FLOATS(q, "B, B", 6, 4), "(S(0), S(0)) (B, B) -> (S(0), S(0))");
+    check_choice(&matmul_op, FLOATS(q, "S(0), S(0)", 8, 6), FLOATS(q, "B, B", 6, 4),
+                 "(S(0), S(0)) (B, B) -> (S(0), S(0))");
     drop_tensors();
 }
 
@@ -234,7 +255,8 @@ static void edges(void)
     const fl_placement *p = PLACE(4);
     fl_operand scalar = operand(FL_FLOAT32, 0, NULL, p, "B");
     check_choice(&add_op, scalar, scalar, "B B -> B");
-    check_choice(&add_op, FLOATS(p, "S(0)", 2, 8), FLOATS(p, "B", 2, 8), "S(0) S(0) -> S(0)"); /* empty parts beat moving */
+    check_choice(&add_op, FLOATS(p, "S(0)", 2, 8), FLOATS(p, "B", 2, 8),
+                 "S(0) S(0) -> S(0)"); /* empty parts beat moving */
     check_choice(&add_op, FLOATS(p, "S(0)", 0, 8), FLOATS(p, "S(1)", 0, 8), "S(0) S(0) -> S(0)");
     CHECK(fl_world_set_dry(1, 0) == FL_OK); /* world size 1 takes the same way */
     const fl_placement *one = PLACE(1);
@@ -252,8 +274,8 @@ static void numbers_and_bodies(void)
     fl_operand x = FLOATS(p, "S(1)", 8, 6), y = FLOATS(p, "S(0)", 8, 6);
     fl_attrs_init(&attrs, &softmax_op);
     fl_attr_set(&attrs, 0, 1);
-    CHECK(fl_infer_plan(&plan, &softmax_op, &x, 1, &attrs, false) == FL_OK && plan->body == softmax_body &&
-          !plan->kernel && !plan->boxes);
+    CHECK(fl_infer_plan(&plan, &softmax_op, &x, 1, &attrs, false) == FL_OK && plan->body == softmax_body
+          && !plan->kernel && !plan->boxes);
     CHECK(fl_infer_plan(&plan, &softmax_op, &y, 1, &attrs, false) == FL_OK && !plan->body);
     drop_tensors();
 }
@@ -265,17 +287,21 @@ static void in_place(void)
     const fl_placement *p = PLACE(4);
     const fl_plan *plan;
     fl_operand s0 = FLOATS(p, "S(0)", 8, 6), s1 = FLOATS(p, "S(1)", 8, 6), partial = FLOATS(p, "P", 8, 6),
-            row = FLOATS(p, "B", 6);
+               row = FLOATS(p, "B", 6);
     fl_operand whole = operand(FL_INT32, DIMS(8, 6), p, "S(0)");
     CHECK(fl_infer_plan(&plan, &add_op, (fl_operand[]){s1, s0}, 2, NULL, true) == FL_OK);
     CHECK_TEXT(describe(plan), "S(1) S(1) -> S(1)");
     CHECK(plan->out[0] == s1.tensor->meta);
     CHECK(fl_infer_plan(&plan, &add_op, (fl_operand[]){s1, s0}, 2, NULL, false) == FL_OK); /* another plan */
     CHECK(fl_infer_plan(&plan, &relu_op, &partial, 1, NULL, true) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "relu_: x is float32[8, 6] on placement(\"cpu\", {0, 1, 2, 3}) as P and the result cannot be computed as that; "
-                             "assign instead: x = x:relu(...)");
+    CHECK_TEXT(
+        fl_message(),
+        "relu_: x is float32[8, 6] on placement(\"cpu\", {0, 1, 2, 3}) as P and the result cannot be computed as that; "
+        "assign instead: x = x:relu(...)");
     CHECK(fl_infer_plan(&plan, &add_op, (fl_operand[]){row, s0}, 2, NULL, true) == FL_ERR_SHAPE);
-    CHECK_TEXT(fl_message(), "add_: x is float32[6] on placement(\"cpu\", {0, 1, 2, 3}) as B and the result has shape [8, 6]; write x = x:add(...)");
+    CHECK_TEXT(fl_message(),
+               "add_: x is float32[6] on placement(\"cpu\", {0, 1, 2, 3}) as B and the result has shape [8, 6]; write "
+               "x = x:add(...)");
     CHECK(fl_infer_plan(&plan, &add_op, (fl_operand[]){whole, s0}, 2, NULL, true) == FL_ERR_DTYPE);
     drop_tensors();
 }
@@ -303,18 +329,24 @@ static void placements_that_do_not_fit(void)
     const fl_placement *p = PLACE(2), *q = PLACE(2, 2);
     const fl_plan *plan;
     CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 3), LOCAL(3)) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "add: y is a local tensor (float32[3]) and x is global (float32[3] on placement(\"cpu\", {0, 1}) as S(0)); "
-                             "write y:to_global{placement = x.placement, sbp = \"B\"}");
+    CHECK_TEXT(
+        fl_message(),
+        "add: y is a local tensor (float32[3]) and x is global (float32[3] on placement(\"cpu\", {0, 1}) as S(0)); "
+        "write y:to_global{placement = x.placement, sbp = \"B\"}");
     CHECK(plan_of(&plan, &add_op, LOCAL(3), FLOATS(q, "S(0), B", 3)) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "add: x is a local tensor (float32[3]) and y is global (float32[3] on placement(\"cpu\", {{0, 1}, {2, 3}}) as (S(0), B)); "
-                             "write x:to_global{placement = y.placement, sbp = {\"B\", \"B\"}}");
+    CHECK_TEXT(fl_message(),
+               "add: x is a local tensor (float32[3]) and y is global (float32[3] on placement(\"cpu\", {{0, 1}, {2, "
+               "3}}) as (S(0), B)); "
+               "write x:to_global{placement = y.placement, sbp = {\"B\", \"B\"}}");
     CHECK(plan_of(&plan, &add_op, FLOATS(p, "B", 3), FLOATS(q, "B, B", 3)) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "add: y is float32[3] on placement(\"cpu\", {{0, 1}, {2, 3}}) as (B, B) and x is float32[3] on placement(\"cpu\", {0, 1}) as B; "
-                             "write y:to_global{placement = x.placement, sbp = \"B\"}");
+    CHECK_TEXT(fl_message(),
+               "add: y is float32[3] on placement(\"cpu\", {{0, 1}, {2, 3}}) as (B, B) and x is float32[3] on "
+               "placement(\"cpu\", {0, 1}) as B; "
+               "write y:to_global{placement = x.placement, sbp = \"B\"}");
     CHECK(plan_of(&plan, &add_op, LOCAL(3, 2), LOCAL(4)) == FL_ERR_SHAPE);
     CHECK_TEXT(fl_message(), "add: shapes [3, 2] and [4] do not broadcast");
-    CHECK(plan_of(&plan, &add_op, LOCAL(3), LOCAL(2, 3)) == FL_OK && plan->out[0]->is_local && plan->inputs_ready &&
-          plan->holds);
+    CHECK(plan_of(&plan, &add_op, LOCAL(3), LOCAL(2, 3)) == FL_OK && plan->out[0]->is_local && plan->inputs_ready
+          && plan->holds);
     drop_tensors();
 }
 
@@ -342,7 +374,9 @@ static void new_tensors(void)
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_OK);
     source_attrs(&a, &zeros_op, PLACE(2), "S(2)");
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "zeros: sbp S(2) on placement(\"cpu\", {0, 1}): float32[8, 6] has axes 0 to 1; write \"S(0)\" or \"S(1)\"");
+    CHECK_TEXT(
+        fl_message(),
+        "zeros: sbp S(2) on placement(\"cpu\", {0, 1}): float32[8, 6] has axes 0 to 1; write \"S(0)\" or \"S(1)\"");
     source_attrs(&a, &zeros_op, NULL, NULL);
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_OK && plan->out[0]->is_local);
     a.has_dtype = true;
@@ -367,13 +401,13 @@ static void plans(void)
     CHECK(plan_of(&plan, &add_op, ints, fl_of_number(1)) == FL_OK && plan->number_dtype == FL_FLOAT32);
     CHECK(plan_of(&plan, &add_op, halves, fl_of_number(1)) == FL_OK && plan->number_dtype == FL_FLOAT32);
     CHECK(plan_of(&plan, &add_op, ints, halves) == FL_OK && !plan->inputs_ready && !plan->boxes);
-    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && plan->boxes &&
-          !plan->inputs_ready);
+    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && plan->boxes
+          && !plan->inputs_ready);
     CHECK(plan->in[1]->nd_sbp.at[0] == FL_S(0) && plan->holds);
     CHECK(plan->cost_ns > 14.3 && plan->cost_ns < 14.5); /* three parts of 2 x 6 floats at 10 bytes per ns */
     CHECK(fl_world_set_dry(16, 9) == FL_OK);
-    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && !plan->holds &&
-          plan->cost_ns == 0);
+    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && !plan->holds
+          && plan->cost_ns == 0);
     CHECK(fl_world_set_dry(16, 0) == FL_OK);
     drop_tensors();
 }

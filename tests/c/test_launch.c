@@ -27,7 +27,8 @@ static void test_cores_are_shared_out(void)
 
 static void forget_launcher(void)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "FLOW_JOINED", "FLOW_WORLD", "FLOW_RANK"};
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK",  "PMIX_NAMESPACE",
+                                        "FLOW_JOINED",          "FLOW_WORLD", "FLOW_RANK"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
 }
 
@@ -55,14 +56,16 @@ static void test_who_needs_a_transport(void)
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
     setenv("PMIX_NAMESPACE", "job", 1);
     CHECK(fl_launch_join() == FL_ERR_MISSING);
-    CHECK_TEXT(fl_message(), "the ranks of this job cannot work together: flowlua-mpi.so lies neither beside the program nor in ../lib/flowlua: "
+    CHECK_TEXT(fl_message(),
+               "the ranks of this job cannot work together: flowlua-mpi.so lies neither beside the program nor in "
+               "../lib/flowlua: "
                "install the package libopenmpi-dev and run make");
-    setenv("FLOW_JOINED", "job/1", 1);                      /* a rank of this job has started this program */
+    setenv("FLOW_JOINED", "job/1", 1); /* a rank of this job has started this program */
     CHECK(fl_launch_join() == FL_OK);
-    setenv("FLOW_JOINED", "another/1", 1);                  /* a rank has started the mpirun of this job */
+    setenv("FLOW_JOINED", "another/1", 1); /* a rank has started the mpirun of this job */
     CHECK(fl_launch_join() == FL_ERR_MISSING);
     snprintf(joined, sizeof joined, "job/%ld", (long)getpid());
-    setenv("FLOW_JOINED", joined, 1);                       /* the number of the rank's process is this one's by chance */
+    setenv("FLOW_JOINED", joined, 1); /* the number of the rank's process is this one's by chance */
     CHECK(fl_launch_join() == FL_ERR_MISSING);
     setenv("FLOW_WORLD", "4", 1);
     CHECK(fl_launch_join() == FL_OK);

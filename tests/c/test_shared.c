@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "core/ranks/shared.h"
+#include "core/memory/scratch.h"
 #include "core/memory/storage.h"
 
 #include <dirent.h>
@@ -29,7 +30,9 @@
 #define MIB ((size_t)1 << 20)
 enum { MOST = 4 };
 
-typedef struct random_state { uint64_t x; } random_state;
+typedef struct random_state {
+    uint64_t x;
+} random_state;
 static uint64_t next_random(random_state *r)
 {
     r->x += 0x9e3779b97f4a7c15u;
@@ -41,7 +44,7 @@ static size_t below(random_state *r, size_t n) { return (size_t)(next_random(r) 
 
 /* ---- ranks as processes ---- */
 
-static int pipes[MOST][MOST][2];        /* [from][to] */
+static int pipes[MOST][MOST][2]; /* [from][to] */
 static int rank, ranks;
 static pid_t pids[MOST];
 static unsigned char handshakes[MOST][FL_SHARED_HANDSHAKE];
@@ -51,7 +54,8 @@ static bool exchange(void *all, const void *mine, size_t bytes)
 {
     bool good = true;
     for (int i = 0; i < ranks; i++) good &= write(pipes[rank][i][1], mine, bytes) == (ssize_t)bytes;
-    for (int i = 0; i < ranks; i++) good &= read(pipes[i][rank][0], (char *)all + (size_t)i * bytes, bytes) == (ssize_t)bytes;
+    for (int i = 0; i < ranks; i++)
+        good &= read(pipes[i][rank][0], (char *)all + (size_t)i * bytes, bytes) == (ssize_t)bytes;
     return good;
 }
 
@@ -78,7 +82,7 @@ static int run_rank(void (*body)(void))
     fl_comm_host_ranks = ranks;
     for (int i = 0; i < MOST; i++)
         for (int j = 0; j < MOST; j++) {
-            if (i != rank) close(pipes[i][j][1]);       /* so that the dead are not waited for */
+            if (i != rank) close(pipes[i][j][1]); /* so that the dead are not waited for */
             if (j != rank) close(pipes[i][j][0]);
         }
     alarm(60);
@@ -133,7 +137,7 @@ static void small_limits(void)
     limit.rlim_cur = RLIM_INFINITY;
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0 && fl_shared_create(handshake, 0, 2));
 }
-enum { SEAL_EXEC = 0x20 };      /* F_SEAL_EXEC, since Linux 6.3 */
+enum { SEAL_EXEC = 0x20 }; /* F_SEAL_EXEC, since Linux 6.3 */
 
 static bool kernel_seals_exec(void)
 {
@@ -165,11 +169,13 @@ static void looked_at(void)
     for (struct dirent *e; folder && (e = readdir(folder));) {
         char target[64] = "";
         int fd = atoi(e->d_name);
-        if (readlinkat(dirfd(folder), e->d_name, target, sizeof target - 1) < 0 || !strstr(target, "memfd:flowlua")) continue;
+        if (readlinkat(dirfd(folder), e->d_name, target, sizeof target - 1) < 0 || !strstr(target, "memfd:flowlua"))
+            continue;
         arenas++;
         CHECK(fstat(fd, &s) == 0 && (s.st_mode & 07777) == 0600 && (fcntl(fd, F_GETFD) & FD_CLOEXEC));
         int seals = fcntl(fd, F_GET_SEALS);
-        if (seals >= 0 && seals & SEAL_EXEC) CHECK(fchmod(fd, 0700) != 0 && fstat(fd, &s) == 0 && (s.st_mode & 07777) == 0600);
+        if (seals >= 0 && seals & SEAL_EXEC)
+            CHECK(fchmod(fd, 0700) != 0 && fstat(fd, &s) == 0 && (s.st_mode & 07777) == 0600);
         else CHECK(!kernel_seals_exec());
     }
     CHECK(arenas == 1);
@@ -197,7 +203,10 @@ static void see_each_other(void)
 }
 static void blocks_are_seen_by_peers(void) { with_ranks(3, see_each_other); }
 
-static bool attaches(const unsigned char *handshake, bool *same_host) { return fl_shared_attach(1 - rank, handshake, same_host); }
+static bool attaches(const unsigned char *handshake, bool *same_host)
+{
+    return fl_shared_attach(1 - rank, handshake, same_host);
+}
 
 /* A byte of a handshake that is wrong makes it another host's or nobody's, never a mapping of something else. */
 static void try_bad_handshakes(void)
@@ -211,7 +220,7 @@ static void try_bad_handshakes(void)
     for (size_t i = 0; i < sizeof bad; i++) {
         memcpy(bad, handshakes[1 - rank], sizeof bad);
         bad[i] ^= 0x5a;
-        if (attaches(bad, &same_host)) CHECK(bad[i] == 0x5a);       /* behind the handshake's end */
+        if (attaches(bad, &same_host)) CHECK(bad[i] == 0x5a); /* behind the handshake's end */
         else if (same_host) strangers++;
         else others++;
     }
@@ -243,7 +252,7 @@ static void give_up(void)
     CHECK(!fl_shared_has(0) && !fl_shared_has(1) && fl_arena_take(5000) == NULL && fl_journal_of(1 - rank) == NULL);
     CHECK(fl_journal_own->evaluations == 42);
     everybody();
-    share();                                            /* and it can be had again */
+    share(); /* and it can be had again */
     CHECK(fl_journal_own->evaluations == 42 && fl_arena_take(5000) != NULL);
     everybody();
 }
@@ -259,14 +268,19 @@ static size_t arena_memory(void)
     for (struct dirent *e; folder && (e = readdir(folder));) {
         char target[64] = "";
         struct stat s;
-        if (readlinkat(dirfd(folder), e->d_name, target, sizeof target - 1) < 0 || !strstr(target, "memfd:flowlua")) continue;
+        if (readlinkat(dirfd(folder), e->d_name, target, sizeof target - 1) < 0 || !strstr(target, "memfd:flowlua"))
+            continue;
         if (fstat(atoi(e->d_name), &s) == 0) bytes += (size_t)s.st_blocks * 512;
     }
     if (folder) closedir(folder);
     return bytes;
 }
 
-typedef struct held { unsigned char *data; size_t bytes; unsigned char mark; } held;
+typedef struct held {
+    unsigned char *data;
+    size_t bytes;
+    unsigned char mark;
+} held;
 
 static size_t random_size(random_state *r)
 {
@@ -332,7 +346,7 @@ static void allocate_at_random(void)
     share();
     size_t nothing = arena_memory(), growth = small_growth();
     held small = {fl_arena_take(2 * MIB - 512), 2 * MIB - 512, 0}, large = {fl_arena_take(30 * MIB), 30 * MIB, 0};
-    CHECK(arena_memory() >= nothing + 30 * MIB || arena_memory() < nothing + 4 * MIB);      /* at once or when touched */
+    CHECK(arena_memory() >= nothing + 30 * MIB || arena_memory() < nothing + 4 * MIB); /* at once or when touched */
     fl_arena_give(small.data, small.bytes), fl_arena_give(large.data, large.bytes);
     CHECK(small_growth() == growth);
     for (int i = 0; i < 1500; i++) {
@@ -343,7 +357,8 @@ static void allocate_at_random(void)
     for (int k = 0; k < COUNT; k++)
         if (all[k].data) drop(&all[k]);
     CHECK(arena_memory() <= nothing);
-    CHECK(fl_arena_take(small.bytes) == small.data && fl_arena_take(large.bytes) == large.data);    /* all is one range again */
+    CHECK(fl_arena_take(small.bytes) == small.data
+          && fl_arena_take(large.bytes) == large.data); /* all is one range again */
 }
 static void blocks_do_not_overlap(void) { with_ranks(2, allocate_at_random); }
 
@@ -484,11 +499,12 @@ static int group_count;
 static fl_group *group_of(const int *members, int count)
 {
     for (int i = 0; i < group_count; i++)
-        if (groups[i]->count == count && !memcmp(groups[i]->ranks, members, (size_t)count * sizeof *members)) return groups[i];
+        if (groups[i]->count == count && !memcmp(groups[i]->ranks, members, (size_t)count * sizeof *members))
+            return groups[i];
     fl_group *g = calloc(1, sizeof *g + (size_t)count * sizeof *members);
     if (!CHECK(g && group_count < 64)) _exit(1);
     g->count = count;
-    g->hash = (uint64_t)count;                          /* groups of one size share a bucket, and the hash */
+    g->hash = (uint64_t)count; /* groups of one size share a bucket, and the hash */
     memcpy(g->ranks, members, (size_t)count * sizeof *members);
     for (int i = 0; i < count; i++)
         if (members[i] == rank) g->me = i;
@@ -536,9 +552,9 @@ static size_t make_entry(fl_entry *e, unsigned char *data, const fl_group *g, in
 
 static bool entries_equal(const fl_entry *a, const fl_entry *b)
 {
-    return a->sequence == b->sequence && a->fingerprint == b->fingerprint && a->flags == b->flags && a->bytes == b->bytes &&
-           a->tag == b->tag && a->in == b->in && a->out == b->out && !memcmp(&a->collective, &b->collective, sizeof a->collective) &&
-           !strcmp(a->error, b->error);
+    return a->sequence == b->sequence && a->fingerprint == b->fingerprint && a->flags == b->flags
+        && a->bytes == b->bytes && a->tag == b->tag && a->in == b->in && a->out == b->out
+        && !memcmp(&a->collective, &b->collective, sizeof a->collective) && !strcmp(a->error, b->error);
 }
 
 static void meet_once(fl_group *g)
@@ -626,7 +642,7 @@ static void stop_in_the_middle(void)
     fl_group *g = group_of(all, 2);
     CHECK(fl_channel_enter(g->channel, &e, NULL, 0, 0) == FL_OK);
     if (rank == 0) fl_comm_stopping = always;
-    else sleep(4);                                      /* longer than a meeting would be waited for */
+    else sleep(4); /* longer than a meeting would be waited for */
     CHECK(fl_channel_leave(g->channel) == FL_OK);
     fl_comm_stopping = NULL;
     everybody();
@@ -651,8 +667,8 @@ static void meet_until_an_error(void)
     }
     CHECK(status == FL_ERR_COMM && strstr(fl_message(), "rank 1 has died"));
     CHECK(fl_rank_is_dead(1) && !fl_rank_is_dead(2 - rank));
-    CHECK(fl_journal_of(1)->rank == 1);                 /* its memory is still there */
-    char done = 1;                                      /* lest the other one sees this one's end */
+    CHECK(fl_journal_of(1)->rank == 1); /* its memory is still there */
+    char done = 1;                      /* lest the other one sees this one's end */
     CHECK(write(pipes[rank][2 - rank][1], &done, 1) == 1 && read(pipes[2 - rank][rank][0], &done, 1) == 1);
 }
 
@@ -705,7 +721,7 @@ static void count_under_lock(void)
     everybody();
     CHECK(*count == 20000l * ranks);
     if (rank != 0) return;
-    CHECK(fl_shared_lock() && !fl_shared_lock());       /* this thread has it */
+    CHECK(fl_shared_lock() && !fl_shared_lock()); /* this thread has it */
     fl_shared_unlock();
 }
 static void one_rank_has_the_lock(void) { with_ranks(3, count_under_lock); }

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "core/engine/engine.h"
 #include "core/memory/device.h"
+#include "core/memory/scratch.h"
 #include "core/memory/storage.h"
 
 #include <pthread.h>
@@ -60,7 +61,8 @@ static size_t random_below(size_t n)
 
 static void sizes_are_aligned_and_writable(void)
 {
-    size_t sizes[] = {1, 64, 127, 128, 129, 192, 193, 512, 513, 576, 1000, 4096, 65537, MIB - 1, MIB, MIB + 1, 3 * MIB + 5};
+    size_t sizes[] = {1,   64,   127,  128,   129,     192, 193,     512,        513,
+                      576, 1000, 4096, 65537, MIB - 1, MIB, MIB + 1, 3 * MIB + 5};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         fl_storage *s = take(sizes[i]);
         CHECK((uintptr_t)s->data % 64 == 0 && s->bytes == sizes[i] && s->refs == 1);
@@ -183,7 +185,12 @@ static void the_peak_is_forgotten(void)
 
 static int get(int *place) { return __atomic_load_n(place, __ATOMIC_SEQ_CST); }
 
-typedef struct job { int *gate; unsigned char *data; size_t bytes; int value, ms; } job;
+typedef struct job {
+    int *gate;
+    unsigned char *data;
+    size_t bytes;
+    int value, ms;
+} job;
 static fl_status op_fill(void *payload)
 {
     job *j = payload;
@@ -199,7 +206,13 @@ static fl_status op_fill(void *payload)
 static void push_fill(const job *j, fl_storage *s)
 {
     fl_var *writes[] = {&s->var};
-    fl_task t = {.name = "fill", .run = op_fill, .payload = j, .payload_size = sizeof *j, .writes = writes, .write_count = 1, .lane = FL_LANE_IO};
+    fl_task t = {.name = "fill",
+                 .run = op_fill,
+                 .payload = j,
+                 .payload_size = sizeof *j,
+                 .writes = writes,
+                 .write_count = 1,
+                 .lane = FL_LANE_IO};
     CHECK(fl_engine_push(&t) == FL_OK);
 }
 
@@ -300,8 +313,9 @@ static void errors_name_who_holds_the_most(void)
     }
     fl_engine_where = NULL;
     CHECK(fl_storage_new(&s, (size_t)1 << 50, FL_CPU, -1) == FL_ERR_MEMORY);
-    CHECK_TEXT(fl_message(), "out of memory: 1.0 PiB asked for, 12.0 MiB live in 5 blocks; most by a.lua:1 (6.0 MiB), "
-                             "b.lua:2 (4.0 MiB), ng/folder/name/of/model.lua:305 (2.0 MiB)");
+    CHECK_TEXT(fl_message(),
+               "out of memory: 1.0 PiB asked for, 12.0 MiB live in 5 blocks; most by a.lua:1 (6.0 MiB), "
+               "b.lua:2 (4.0 MiB), ng/folder/name/of/model.lua:305 (2.0 MiB)");
     for (int i = 0; i < 5; i++) fl_storage_unref(held[i]);
 }
 
@@ -325,7 +339,7 @@ static int limited_child(void)
     getrlimit(RLIMIT_AS, &limit);
     limit.rlim_cur = GIB + 300 * MIB;
     if (setrlimit(RLIMIT_AS, &limit)) return 1;
-    fl_storage_unref(take(500 * MIB));                  /* cached, must go */
+    fl_storage_unref(take(500 * MIB)); /* cached, must go */
     for (int i = 0; i < 4; i++) garbage[i] = take(150 * MIB);
     if (fl_storage_new(&s, 900 * MIB, FL_CPU, -1) != FL_ERR_MEMORY) return 2;
     if (!strstr(fl_message(), "900.0 MiB asked for, 600.0 MiB live in 4 blocks")) return 3;
@@ -334,7 +348,7 @@ static int limited_child(void)
     fl_storage_unref(s);
     if (fl_storage_new(&s, 2 * GIB, FL_CPU, -1) != FL_ERR_MEMORY || collections != 2) return 5;
     fl_storage *small[64];
-    for (int i = 0; i < 64; i++)                        /* and the program goes on */
+    for (int i = 0; i < 64; i++) /* and the program goes on */
         if (fl_storage_new(&small[i], 1000 * (size_t)i, FL_CPU, -1) != FL_OK) return 6;
     return 0;
 }
@@ -378,8 +392,13 @@ static fl_status stream_follow(void *stream, void *other, int event) { return FL
 static void devices_give_and_take_memory(void)
 {
     static const fl_stream_ops stream = {stream_record, stream_reached, stream_errors, stream_follow, NULL, NULL};
-    static const fl_device fake = {.name = "fake", .count = 2, .own = 1, .allocate = fake_allocate, .release = fake_release,
-                                   .trim = fake_trim, .lane = fake_lane};
+    static const fl_device fake = {.name = "fake",
+                                   .count = 2,
+                                   .own = 1,
+                                   .allocate = fake_allocate,
+                                   .release = fake_release,
+                                   .trim = fake_trim,
+                                   .lane = fake_lane};
     fl_storage *s = NULL;
     CHECK(fl_engine_stream_new(&device_lane, "fake", NULL, &stream) == FL_OK);
     fl_device_register(&fake);
@@ -444,7 +463,7 @@ static void everything_is_returned(void)
     CHECK(stats_now().live_blocks == 0 && stats_now().live_bytes == 0 && stats_now().limbo_bytes == 0);
     fl_storage_shutdown();
     CHECK(stats_now().cached_bytes == 0);
-    fl_storage_unref(take(5000));           /* and it starts again */
+    fl_storage_unref(take(5000)); /* and it starts again */
     fl_storage_shutdown();
 }
 

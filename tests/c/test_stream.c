@@ -1,5 +1,6 @@
 /*
-** test_stream.c -- queues of a device as lanes: random work over streams, the host and a thread, against a serial oracle.
+** test_stream.c -- queues of a device as lanes: random work over streams, the host and a thread, against a serial
+** oracle.
 **
 ** The device is a thread per stream that takes its time. Events are tickets: recording one puts a job into the queue
 ** that writes it down, following one puts a job that waits for it.
@@ -18,23 +19,23 @@ enum { STREAMS = 3, VALUES = 12, OPS = 3000, QUEUE = 1 << 14 };
 
 typedef struct stream stream;
 typedef struct job {
-    int64_t *out;               /* NULL: an event, or waiting for one */
+    int64_t *out; /* NULL: an event, or waiting for one */
     const int64_t *in[2];
     int64_t factor;
     stream *other;
     int event;
     int64_t ticket;
-    int back_off;                    /* microseconds */
+    int back_off; /* microseconds */
 } job;
 
 struct stream {
     pthread_t thread;
     job jobs[QUEUE];
-    int64_t issued, finished;   /* atomic */
-    int64_t tickets[FL_STREAM_EVENTS];  /* given out, by the pusher */
-    int64_t done[FL_STREAM_EVENTS];     /* atomic */
+    int64_t issued, finished;          /* atomic */
+    int64_t tickets[FL_STREAM_EVENTS]; /* given out, by the pusher */
+    int64_t done[FL_STREAM_EVENTS];    /* atomic */
     int64_t recorded, followed;
-    bool quit;                  /* atomic */
+    bool quit; /* atomic */
     int lane;
 };
 static stream streams[STREAMS];
@@ -43,13 +44,17 @@ static stream streams[STREAMS];
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
 
 /* Wraps. */
-static int64_t combined(int64_t x, int64_t factor, int64_t y) { return (int64_t)((uint64_t)x * (uint64_t)factor + (uint64_t)y); }
+static int64_t combined(int64_t x, int64_t factor, int64_t y)
+{
+    return (int64_t)((uint64_t)x * (uint64_t)factor + (uint64_t)y);
+}
 
 static void run_job(stream *s, const job *j)
 {
     if (j->back_off) usleep((useconds_t)j->back_off);
     if (j->out) *j->out = combined(j->in[0][0], j->factor, j->in[1][0]);
-    else if (j->other) while (LOAD(j->other->done[j->event]) < j->ticket) usleep(1);
+    else if (j->other)
+        while (LOAD(j->other->done[j->event]) < j->ticket) usleep(1);
     else STORE(s->done[j->event], j->ticket);
 }
 
@@ -109,13 +114,16 @@ typedef struct work {
     int out, in[2];
     int64_t factor;
     int back_off;
-    stream *where;              /* NULL: the host */
+    stream *where; /* NULL: the host */
 } work;
 
 static fl_status run_work(void *payload)
 {
     const work *w = payload;
-    job j = {.out = &values[w->out], .in = {&values[w->in[0]], &values[w->in[1]]}, .factor = w->factor, .back_off = w->back_off};
+    job j = {.out = &values[w->out],
+             .in = {&values[w->in[0]], &values[w->in[1]]},
+             .factor = w->factor,
+             .back_off = w->back_off};
     if (w->where) issue(w->where, j);
     else run_job(NULL, &j);
     return FL_OK;
@@ -134,12 +142,26 @@ static int below(int n)
 static void push_random(int lanes)
 {
     int lane = below(lanes);
-    work w = {.out = below(VALUES), .factor = below(7) - 3, .back_off = below(60) ? 0 : below(60), .where = lane < STREAMS ? &streams[lane] : NULL};
-    do w.in[0] = below(VALUES); while (w.in[0] == w.out);
-    do w.in[1] = below(VALUES); while (w.in[1] == w.out || w.in[1] == w.in[0]);
+    work w = {.out = below(VALUES),
+              .factor = below(7) - 3,
+              .back_off = below(60) ? 0 : below(60),
+              .where = lane < STREAMS ? &streams[lane] : NULL};
+    do w.in[0] = below(VALUES);
+    while (w.in[0] == w.out);
+    do w.in[1] = below(VALUES);
+    while (w.in[1] == w.out || w.in[1] == w.in[0]);
     fl_var *reads[] = {&vars[w.in[0]], &vars[w.in[1]]}, *writes[] = {&vars[w.out]};
-    fl_task t = {.name = "work", .run = run_work, .payload = &w, .payload_size = sizeof w, .reads = reads, .writes = writes, .read_count = 2,
-                 .write_count = 1, .lane = lane < STREAMS ? streams[lane].lane : lane == STREAMS ? FL_LANE_CPU : threaded};
+    fl_task t = {.name = "work",
+                 .run = run_work,
+                 .payload = &w,
+                 .payload_size = sizeof w,
+                 .reads = reads,
+                 .writes = writes,
+                 .read_count = 2,
+                 .write_count = 1,
+                 .lane = lane < STREAMS ? streams[lane].lane
+                     : lane == STREAMS  ? FL_LANE_CPU
+                                        : threaded};
     oracle[w.out] = combined(oracle[w.in[0]], w.factor, oracle[w.in[1]]);
     CHECK(fl_engine_push(&t) == FL_OK);
 }
@@ -219,8 +241,15 @@ static void waiting_while_issuing_completes_no_later_op(void)
 {
     fl_var *writes[] = {&vars[0]}, *reads[] = {&vars[2], &vars[3]};
     work w = {.out = 1, .in = {2, 3}, .factor = 1, .where = &streams[0]};
-    fl_task t = {.name = "work", .run = run_work, .payload = &w, .payload_size = sizeof w, .reads = reads, .writes = writes, .read_count = 2,
-                 .write_count = 1, .lane = streams[0].lane};
+    fl_task t = {.name = "work",
+                 .run = run_work,
+                 .payload = &w,
+                 .payload_size = sizeof w,
+                 .reads = reads,
+                 .writes = writes,
+                 .read_count = 2,
+                 .write_count = 1,
+                 .lane = streams[0].lane};
     compare();
     writes[0] = &vars[1];
     oracle[1] = combined(oracle[2], 1, oracle[3]);
@@ -244,16 +273,23 @@ static void memory_is_handed_over_in_order(void)
     work w = {.out = 0};
     block = 5;
     job slow = {.out = &copy, .in = {&block, &block}, .factor = 1, .back_off = 20000};
-    issue(&streams[1], slow);                           /* reads block, later */
+    issue(&streams[1], slow); /* reads block, later */
     fl_var *reads[] = {&var}, *writes[] = {&target};
-    fl_task t = {.name = "read", .run = run_work, .payload = &w, .payload_size = sizeof w, .reads = reads, .writes = writes,
-                 .read_count = 1, .write_count = 1, .lane = streams[1].lane};
+    fl_task t = {.name = "read",
+                 .run = run_work,
+                 .payload = &w,
+                 .payload_size = sizeof w,
+                 .reads = reads,
+                 .writes = writes,
+                 .read_count = 1,
+                 .write_count = 1,
+                 .lane = streams[1].lane};
     w = (work){.out = 0, .in = {1, 2}, .factor = 1, .where = &streams[1]};
     oracle[0] = combined(oracle[1], 1, oracle[2]);
     CHECK(fl_engine_push(&t) == FL_OK);
     CHECK(fl_engine_hand_over(&var, streams[0].lane) == FL_OK);
     job overwrite = {.out = &block, .in = {&values[1], &values[1]}, .factor = 0};
-    issue(&streams[0], overwrite);                      /* in the order of stream 0 */
+    issue(&streams[0], overwrite); /* in the order of stream 0 */
     compare();
     CHECK(fl_engine_wait_var(&target) == FL_OK);
     while (LOAD(streams[0].finished) < streams[0].issued) usleep(10);

@@ -2,6 +2,7 @@
 ** test_values.c -- dtypes, shapes, placements, SBPs and metas.
 */
 #include "check.h"
+#include "core/dispatch/dry_world.h"
 #include "core/value/meta.h"
 
 #include <math.h>
@@ -13,9 +14,12 @@
 
 static void dtype_names_and_sizes(void)
 {
-    static const struct { const char *name; size_t size; } rows[] = {
-        {"bool", 1}, {"uint8", 1}, {"int8", 1}, {"int32", 4}, {"int64", 8}, {"float16", 2}, {"bfloat16", 2},
-        {"float32", 4}, {"float64", 8},
+    static const struct {
+        const char *name;
+        size_t size;
+    } rows[] = {
+        {"bool", 1},    {"uint8", 1},    {"int8", 1},    {"int32", 4},   {"int64", 8},
+        {"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
     };
     for (int d = 0; d < FL_DTYPE_COUNT; d++) {
         CHECK_TEXT(fl_dtype_name((fl_dtype)d), rows[d].name);
@@ -30,10 +34,12 @@ static void promotion(void)
     /* one letter per dtype: b u c i l h n f d */
     static const char letters[] = "bucilhnfd";
     static const char *const table[] = {
-        "bucilhnfd", "uuiilhnfd", "cicilhnfd", "iiiilhnfd", "lllllhnfd", "hhhhhhffd", "nnnnnfnfd", "ffffffffd", "ddddddddd",
+        "bucilhnfd", "uuiilhnfd", "cicilhnfd", "iiiilhnfd", "lllllhnfd",
+        "hhhhhhffd", "nnnnnfnfd", "ffffffffd", "ddddddddd",
     };
     for (int a = 0; a < FL_DTYPE_COUNT; a++)
-        for (int b = 0; b < FL_DTYPE_COUNT; b++) CHECK(letters[fl_dtype_promote((fl_dtype)a, (fl_dtype)b)] == table[a][b]);
+        for (int b = 0; b < FL_DTYPE_COUNT; b++)
+            CHECK(letters[fl_dtype_promote((fl_dtype)a, (fl_dtype)b)] == table[a][b]);
 }
 
 static void half_round_trips(void)
@@ -45,8 +51,8 @@ static void half_round_trips(void)
         if (isnan(b)) CHECK(isnan(fl_bfloat16_to_float(fl_bfloat16_from_float(b))));
         else CHECK(fl_bfloat16_from_float(b) == h);
     }
-    CHECK(fl_float16_to_float(0x3c00) == 1.0f && fl_float16_to_float(0x0001) == 0x1p-24f &&
-          fl_float16_to_float(0x7bff) == 65504.0f);
+    CHECK(fl_float16_to_float(0x3c00) == 1.0f && fl_float16_to_float(0x0001) == 0x1p-24f
+          && fl_float16_to_float(0x7bff) == 65504.0f);
     CHECK(fl_float16_to_float(0xfc00) == -INFINITY);
 }
 
@@ -83,7 +89,8 @@ static fl_shape shape_of(int ndim, const int64_t *dims)
 
 static void shapes(void)
 {
-    fl_shape s, a = SHAPE(2, 1, 3), b = SHAPE(4, 3), c = SHAPE(2, 3), d = SHAPE(4), none = SHAPE(0, 3), ones = SHAPE(1, 1);
+    fl_shape s, a = SHAPE(2, 1, 3), b = SHAPE(4, 3), c = SHAPE(2, 3), d = SHAPE(4), none = SHAPE(0, 3),
+                ones = SHAPE(1, 1);
     char text[FL_SHAPE_TEXT];
     CHECK_TEXT(fl_shape_text(text, &a), "[2, 1, 3]");
     CHECK(fl_shape_broadcast(&s, "add", &a, &b) == FL_OK);
@@ -187,7 +194,9 @@ static void placements(void)
     fl_placement_coords(coords, q, 2);
     CHECK(coords[0] == 1 && coords[1] == 0);
     CHECK(fl_placement_get(&p, FL_CPU, (int[]){0, 5}, 2, (int[]){2}, 1) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "placement: rank 5 does not exist: the world has 4 ranks (0 to 3); start flowlua with --ranks 6, or write flow.placement.all(\"cpu\")");
+    CHECK_TEXT(fl_message(),
+               "placement: rank 5 does not exist: the world has 4 ranks (0 to 3); start flowlua with --ranks 6, or "
+               "write flow.placement.all(\"cpu\")");
     CHECK(fl_placement_get(&p, FL_CPU, (int[]){0, -1}, 2, (int[]){2}, 1) == FL_ERR_SBP);
     CHECK(fl_placement_get(&p, FL_CPU, (int[]){0, 1, 1}, 3, (int[]){3}, 1) == FL_ERR_SBP);
     CHECK_TEXT(fl_message(), "placement: rank 1 is named twice");
@@ -198,7 +207,9 @@ static void placements(void)
     CHECK(p == NULL);
     CHECK(fl_world_set_dry(1, 0) == FL_OK);
     CHECK(fl_placement_get(&p, FL_CPU, (int[]){1}, 1, (int[]){1}, 1) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "placement: rank 1 does not exist: the world has one rank (0); start flowlua with --ranks 2, or write flow.placement.all(\"cpu\")");
+    CHECK_TEXT(fl_message(),
+               "placement: rank 1 does not exist: the world has one rank (0); start flowlua with --ranks 2, or write "
+               "flow.placement.all(\"cpu\")");
 }
 
 static void long_placement_text(void)
@@ -229,13 +240,19 @@ static void local_placement(void)
 
 static void sbp_text(void)
 {
-    static const struct { const char *text; int ndim; fl_sbp sbp; const char *printed; } good[] = {
-        {"S(0)", 0, FL_S(0), "S(0)"}, {"S(-1)", 3, FL_S(2), "S(2)"}, {"S(7)", 2, FL_S(7), "S(7)"}, {"B", 0, FL_B, "B"},
-        {"P", 0, FL_PSUM, "P"}, {"P(sum)", 0, FL_PSUM, "P"}, {"P(max)", 0, FL_PMAX, "P(max)"},
-        {"P(min)", 0, FL_PMIN, "P(min)"},
+    static const struct {
+        const char *text;
+        int ndim;
+        fl_sbp sbp;
+        const char *printed;
+    } good[] = {
+        {"S(0)", 0, FL_S(0), "S(0)"},     {"S(-1)", 3, FL_S(2), "S(2)"},
+        {"S(7)", 2, FL_S(7), "S(7)"},     {"B", 0, FL_B, "B"},
+        {"P", 0, FL_PSUM, "P"},           {"P(sum)", 0, FL_PSUM, "P"},
+        {"P(max)", 0, FL_PMAX, "P(max)"}, {"P(min)", 0, FL_PMIN, "P(min)"},
     };
-    static const char *const bad[] = {"", "S", "S(", "S(1", "S()", "S(8)", "S(-1)", "S(0)x", "b", "P(prod)", "BB",
-                                      "S(99999999999)"};
+    static const char *const bad[] = {"",      "S",     "S(", "S(1",     "S()", "S(8)",
+                                      "S(-1)", "S(0)x", "b",  "P(prod)", "BB",  "S(99999999999)"};
     char text[FL_SBP_TEXT], all[FL_ND_SBP_TEXT];
     fl_sbp s;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
@@ -289,13 +306,16 @@ static void meta_errors(void)
     const fl_placement *p = PLACE(2, 1, two, 0, 1);
     fl_shape matrix = SHAPE(4, 2), row = SHAPE(4), scalar = {0};
     CHECK(fl_meta_get(&m, FL_FLOAT32, &matrix, p, fl_nd_sbp_fill(FL_S(3), 1), false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "sbp S(3) on placement(\"cpu\", {0, 1}): float32[4, 2] has axes 0 to 1; write \"S(0)\" or \"S(1)\"");
+    CHECK_TEXT(fl_message(),
+               "sbp S(3) on placement(\"cpu\", {0, 1}): float32[4, 2] has axes 0 to 1; write \"S(0)\" or \"S(1)\"");
     CHECK(fl_meta_get(&m, FL_FLOAT32, &row, p, fl_nd_sbp_fill(FL_S(1), 1), false) == FL_ERR_SBP);
     CHECK_TEXT(fl_message(), "sbp S(1) on placement(\"cpu\", {0, 1}): float32[4] has axis 0 alone; write \"S(0)\"");
     CHECK(fl_meta_get(&m, FL_FLOAT32, &scalar, p, fl_nd_sbp_fill(FL_S(0), 1), false) == FL_ERR_SBP);
     CHECK_TEXT(fl_message(), "sbp S(0) on placement(\"cpu\", {0, 1}): float32[] has no axis; write \"B\"");
     CHECK(fl_meta_get(&m, FL_FLOAT32, &row, p, fl_nd_sbp_fill(FL_B, 2), false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "sbp (B, B): placement(\"cpu\", {0, 1}) has 1 hierarchy axis, and each needs one sbp; write sbp = \"B\"");
+    CHECK_TEXT(
+        fl_message(),
+        "sbp (B, B): placement(\"cpu\", {0, 1}) has 1 hierarchy axis, and each needs one sbp; write sbp = \"B\"");
     CHECK(fl_meta_get(&m, FL_BOOL, &row, p, fl_nd_sbp_fill(FL_PSUM, 1), false) == FL_ERR_SBP);
     CHECK(m == NULL);
     CHECK(fl_world_set_dry(1, 0) == FL_OK);

@@ -1,8 +1,8 @@
 /*
-** fake_cublaslt.cc -- the part of cuBLASLt's interface that the plug-in uses, computed by plain loops in the order of the stream:
-** for the emulation (FLOW_CUBLASLT). It refuses what cuBLASLt refuses: leading dimensions that are too short, addresses less
-** aligned than promised, epilogues in float64, what gelu keeps in rows or matrices that are no multiple of 8 elements apart.
-** Operands of TF32 products are rounded.
+** fake_cublaslt.cc -- the part of cuBLASLt's interface that the plug-in uses, computed by plain loops in the order of
+** the stream: for the emulation (FLOW_CUBLASLT). It refuses what cuBLASLt refuses: leading dimensions that are too
+** short, addresses less aligned than promised, epilogues in float64, what gelu keeps in rows or matrices that are no
+** multiple of 8 elements apart. Operands of TF32 products are rounded.
 */
 #include "../emulator/emulate.h"
 
@@ -15,7 +15,8 @@
 
 #define API extern "C" __attribute__((visibility("default"))) cublasStatus_t
 
-namespace {
+namespace
+{
 
 struct desc {
     cublasComputeType_t compute;
@@ -59,10 +60,11 @@ void store(void *data, cudaDataType_t type, int64_t i, double value)
 
 bool fits(const desc *d, const layout *a, const layout *b, const layout *c)
 {
-    uint64_t m = d->transposed[0] ? a->cols : a->rows, k = d->transposed[0] ? a->rows : a->cols, n = d->transposed[1] ? b->rows : b->cols,
-             k2 = d->transposed[1] ? b->cols : b->rows;
+    uint64_t m = d->transposed[0] ? a->cols : a->rows, k = d->transposed[0] ? a->rows : a->cols,
+             n = d->transposed[1] ? b->rows : b->cols, k2 = d->transposed[1] ? b->cols : b->rows;
     bool spaced = a->ld >= (int64_t)a->rows && b->ld >= (int64_t)b->rows && c->ld >= (int64_t)c->rows;
-    return spaced && k == k2 && m == c->rows && n == c->cols && a->batch == c->batch && b->batch == c->batch && a->step >= 0 && b->step >= 0;
+    return spaced && k == k2 && m == c->rows && n == c->cols && a->batch == c->batch && b->batch == c->batch
+        && a->step >= 0 && b->step >= 0;
 }
 
 /* An operand as TF32 has it: 10 bits of mantissa, to the nearest. */
@@ -77,15 +79,16 @@ bool has(const desc *d, int epilogue) { return (d->epilogue & epilogue) == epilo
 
 bool is_known(cublasLtEpilogue_t e)
 {
-    return e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_RELU || e == CUBLASLT_EPILOGUE_RELU_BIAS ||
-           e == CUBLASLT_EPILOGUE_GELU || e == CUBLASLT_EPILOGUE_GELU_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX ||
-           e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    return e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_RELU
+        || e == CUBLASLT_EPILOGUE_RELU_BIAS || e == CUBLASLT_EPILOGUE_GELU || e == CUBLASLT_EPILOGUE_GELU_BIAS
+        || e == CUBLASLT_EPILOGUE_GELU_AUX || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
 /* Pointers that an epilogue reads or writes are there, and what it keeps is laid out as the library wants it. */
 bool epilogue_fits(const desc *d, const layout *c)
 {
-    if (!is_known(d->epilogue) || (d->compute == CUBLAS_COMPUTE_64F && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT)) return false;
+    if (!is_known(d->epilogue) || (d->compute == CUBLAS_COMPUTE_64F && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT))
+        return false;
     if (has(d, CUBLASLT_EPILOGUE_BIAS) && !d->bias) return false;
     if (!has(d, CUBLASLT_EPILOGUE_GELU_AUX)) return true;
     return d->kept && d->kept_ld % 8 == 0 && d->kept_ld >= (int64_t)c->rows && (c->batch == 1 || d->kept_step % 8 == 0);
@@ -107,8 +110,8 @@ void finish(const desc *d, const layout *c, void *out, int64_t i, int64_t row, i
 }
 
 /* out = by * a b + before * c */
-void multiply(const desc *d, double by, const void *a, const layout *x, const void *b, const layout *y, double before, const void *c, void *out,
-              const layout *z)
+void multiply(const desc *d, double by, const void *a, const layout *x, const void *b, const layout *y, double before,
+              const void *c, void *out, const layout *z)
 {
     bool rounds = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     int64_t depth = (int64_t)(d->transposed[0] ? x->rows : x->cols);
@@ -117,8 +120,10 @@ void multiply(const desc *d, double by, const void *a, const layout *x, const vo
             for (int64_t row = 0; row < (int64_t)z->rows; row++) {
                 double sum = 0;
                 for (int64_t k = 0; k < depth; k++) {
-                    double u = element(a, x->type, i * x->step + (d->transposed[0] ? k + row * x->ld : row + k * x->ld));
-                    double v = element(b, y->type, i * y->step + (d->transposed[1] ? col + k * y->ld : k + col * y->ld));
+                    double u = element(a, x->type,
+                                       i * x->step + (d->transposed[0] ? k + row * x->ld : row + k * x->ld));
+                    double v = element(b, y->type,
+                                       i * y->step + (d->transposed[1] ? col + k * y->ld : k + col * y->ld));
                     sum += rounds ? as_tf32(u) * as_tf32(v) : u * v;
                 }
                 sum *= by;
@@ -152,7 +157,8 @@ API cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-API cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t opaque, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t size)
+API cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t opaque, cublasLtMatmulDescAttributes_t attribute,
+                                   const void *value, size_t size)
 {
     desc *d = (desc *)opaque;
     switch (attribute) {
@@ -168,7 +174,8 @@ API cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t opaque, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
-API cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType_t type, uint64_t rows, uint64_t cols, int64_t ld)
+API cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType_t type, uint64_t rows, uint64_t cols,
+                               int64_t ld)
 {
     *out = (cublasLtMatrixLayout_t) new layout{type, rows, cols, ld, 0, 1};
     return CUBLAS_STATUS_SUCCESS;
@@ -180,7 +187,8 @@ API cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-API cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t opaque, cublasLtMatrixLayoutAttribute_t attribute, const void *value, size_t size)
+API cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t opaque, cublasLtMatrixLayoutAttribute_t attribute,
+                                     const void *value, size_t size)
 {
     layout *l = (layout *)opaque;
     switch (attribute) {
@@ -203,7 +211,8 @@ API cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-API cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t opaque, cublasLtMatmulPreferenceAttributes_t attribute, const void *value, size_t size)
+API cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t opaque,
+                                         cublasLtMatmulPreferenceAttributes_t attribute, const void *value, size_t size)
 {
     int at = (int)attribute - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
     if (at >= 0 && at < 4) memcpy(&((preference *)opaque)->alignment[at], value, size);
@@ -211,34 +220,40 @@ API cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t opaque, cubl
 }
 
 /* What was promised goes into the algorithm, a byte for each operand: the alignment less one. */
-API cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                   cublasLtMatrixLayout_t, cublasLtMatmulPreference_t p, int, cublasLtMatmulHeuristicResult_t *result, int *count)
+API cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
+                                   cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
+                                   cublasLtMatmulPreference_t p, int, cublasLtMatmulHeuristicResult_t *result,
+                                   int *count)
 {
     const desc *product = (const desc *)d;
     *count = 0;
     if (!fits(product, (const layout *)a, (const layout *)b, (const layout *)c)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!epilogue_fits(product, (const layout *)c)) return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(result, 0, sizeof *result);
-    for (int i = 0; i < 4; i++) ((uint8_t *)result->algo.data)[i] = (uint8_t)(((const preference *)p)->alignment[i] - 1);
+    for (int i = 0; i < 4; i++)
+        ((uint8_t *)result->algo.data)[i] = (uint8_t)(((const preference *)p)->alignment[i] - 1);
     result->workspaceSize = 64;
     result->state = CUBLAS_STATUS_SUCCESS;
     *count = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-API cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t opaque, const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
-                   cublasLtMatrixLayout_t b_layout, const void *beta, const void *c, cublasLtMatrixLayout_t, void *out, cublasLtMatrixLayout_t out_layout,
+API cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t opaque, const void *alpha, const void *a,
+                   cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
+                   const void *c, cublasLtMatrixLayout_t, void *out, cublasLtMatrixLayout_t out_layout,
                    const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_size, cudaStream_t stream)
 {
     const desc *d = (const desc *)opaque;
     const layout *x = (const layout *)a_layout, *y = (const layout *)b_layout, *z = (const layout *)out_layout;
     const uint8_t *promised = (const uint8_t *)algo->data;
     bool wide = d->compute == CUBLAS_COMPUTE_64F;
-    double by = wide ? *(const double *)alpha : *(const float *)alpha, before = wide ? *(const double *)beta : *(const float *)beta;
-    if (!fits(d, x, y, z) || !epilogue_fits(d, z) || !workspace || workspace_size != 64) return CUBLAS_STATUS_INVALID_VALUE;
-    if (!aligned(a, promised) || !aligned(b, promised + 1) || !aligned(c, promised + 2) || !aligned(out, promised + 3) ||
-        (has(d, CUBLASLT_EPILOGUE_BIAS) && !aligned(d->bias, promised + 3)) ||
-        (has(d, CUBLASLT_EPILOGUE_GELU_AUX) && !aligned(d->kept, promised + 3)))
+    double by = wide ? *(const double *)alpha : *(const float *)alpha,
+           before = wide ? *(const double *)beta : *(const float *)beta;
+    if (!fits(d, x, y, z) || !epilogue_fits(d, z) || !workspace || workspace_size != 64)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!aligned(a, promised) || !aligned(b, promised + 1) || !aligned(c, promised + 2) || !aligned(out, promised + 3)
+        || (has(d, CUBLASLT_EPILOGUE_BIAS) && !aligned(d->bias, promised + 3))
+        || (has(d, CUBLASLT_EPILOGUE_GELU_AUX) && !aligned(d->kept, promised + 3)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     ((const fl_emulated_stream *)stream)->issue(stream, [=, product = *d, left = *x, right = *y, result = *z] {
         multiply(&product, by, a, &left, b, &right, before, c, out, &result);

@@ -1,14 +1,16 @@
 /*
-** fake_nccl.cc -- the part of NCCL's interface that the plug-in uses, for the emulation (FLOW_NCCL): data go between the processes
-** through a file that all of them map and whose name is the unique id; nothing of it is left behind.
+** fake_nccl.cc -- the part of NCCL's interface that the plug-in uses, for the emulation (FLOW_NCCL): data go between
+** the processes through a file that all of them map and whose name is the unique id; nothing of it is left behind.
 **
-** It behaves like NCCL where that matters: collectives wait in their stream for the other members; calls of a communicator that
-** does not block are in progress for a while; maxima and minima lose a NaN; sums of 16-bit floats are rounded at every step. It
-** ends the process where members call different functions, or with other counts, types or operations.
+** It behaves like NCCL where that matters: collectives wait in their stream for the other members; calls of a
+** communicator that does not block are in progress for a while; maxima and minima lose a NaN; sums of 16-bit floats are
+** rounded at every step. It ends the process where members call different functions, or with other counts, types or
+** operations.
 **
-** FLOW_FAKE_NCCL=hang:RANK:NUMBER: the GPU of that member (of every group) never comes to its collective of that number, from 1;
-** fail:RANK:NUMBER: there it finds an error, with NUMBER 0 it cannot even join. With FLOW_FAKE_NCCL_LOG, a file to which each
-** process appends the names of the functions it calls, tests see what was called.
+** FLOW_FAKE_NCCL=hang:RANK:NUMBER: the GPU of that member (of every group) never comes to its collective of that
+** number, from 1; fail:RANK:NUMBER: there it finds an error, with NUMBER 0 it cannot even join. With
+** FLOW_FAKE_NCCL_LOG, a file to which each process appends the names of the functions it calls, tests see what was
+** called.
 */
 #include "../emulator/emulate.h"
 #include "cuda/runtime/nccl_abi.h"
@@ -25,28 +27,29 @@
 
 #define API extern "C" __attribute__((visibility("default"))) int
 
-namespace {
+namespace
+{
 
 enum { MOST_MEMBERS = 16, ASKED_BEFORE_DONE = 2 };
-const size_t ROOM = (size_t)32 << 20;   /* for one message */
+const size_t ROOM = (size_t)32 << 20; /* for one message */
 
 /* What a message belongs to: equal on both sides. */
 struct envelope {
-    uint64_t number;            /* of the member's collectives, with the other one */
+    uint64_t number; /* of the member's collectives, with the other one */
     int function, type, op;
     uint64_t count;
 };
 
 /* From one member to another: one message at a time. */
 struct channel {
-    uint64_t sent, received;    /* atomic */
+    uint64_t sent, received; /* atomic */
     envelope cover;
     uint64_t bytes;
     char data[ROOM];
 };
 
 struct segment {
-    int joined;                 /* atomic */
+    int joined; /* atomic */
     channel channels[];
 };
 
@@ -86,10 +89,10 @@ struct communicator {
     int count, rank;
     segment *shared;
     std::string path;
-    int operations = 0;         /* so far */
-    uint64_t numbers[MOST_MEMBERS] = {};        /* of operations with each member */
-    bool aborted = false, failed = false;       /* atomic */
-    int questions = 0;          /* that are still answered with "in progress" */
+    int operations = 0;                   /* so far */
+    uint64_t numbers[MOST_MEMBERS] = {};  /* of operations with each member */
+    bool aborted = false, failed = false; /* atomic */
+    int questions = 0;                    /* that are still answered with "in progress" */
 
     channel *between(int from, int to) { return &shared->channels[from * count + to]; }
     bool fails(const char *kind, int number)
@@ -148,9 +151,11 @@ struct operation {
     void check(const channel *c, const message &m)
     {
         const envelope &a = c->cover, &b = m.cover;
-        if (a.number == b.number && a.function == b.function && a.type == b.type && a.op == b.op && a.count == b.count && c->bytes == m.bytes) return;
-        broken("rank " + std::to_string(m.peer) + " calls " + names[a.function] + " of " + std::to_string(a.count) + ", rank " +
-               std::to_string(comm->rank) + " " + names[b.function] + " of " + std::to_string(b.count));
+        if (a.number == b.number && a.function == b.function && a.type == b.type && a.op == b.op && a.count == b.count
+            && c->bytes == m.bytes)
+            return;
+        broken("rank " + std::to_string(m.peer) + " calls " + names[a.function] + " of " + std::to_string(a.count)
+               + ", rank " + std::to_string(comm->rank) + " " + names[b.function] + " of " + std::to_string(b.count));
     }
 
     void run()
@@ -176,21 +181,29 @@ size_t size_of(int type)
     return sizes[type];
 }
 
-template <typename T> T combine(T a, T b, int op)
+template<typename T>
+T combine(T a, T b, int op)
 {
     if (op == FL_NCCL_MAX) return a > b ? a : b;
     if (op == FL_NCCL_MIN) return a < b ? a : b;
     return (T)((uint64_t)a + (uint64_t)b);
 }
-double combine(double a, double b, int op) { return op == FL_NCCL_MAX ? fmax(a, b) : op == FL_NCCL_MIN ? fmin(a, b) : a + b; }
-float combine(float a, float b, int op) { return op == FL_NCCL_MAX ? fmaxf(a, b) : op == FL_NCCL_MIN ? fminf(a, b) : a + b; }
+double combine(double a, double b, int op)
+{
+    return op == FL_NCCL_MAX ? fmax(a, b) : op == FL_NCCL_MIN ? fmin(a, b) : a + b;
+}
+float combine(float a, float b, int op)
+{
+    return op == FL_NCCL_MAX ? fmaxf(a, b) : op == FL_NCCL_MIN ? fminf(a, b) : a + b;
+}
 __half combine(__half a, __half b, int op) { return __float2half_rn(combine(__half2float(a), __half2float(b), op)); }
 __nv_bfloat16 combine(__nv_bfloat16 a, __nv_bfloat16 b, int op)
 {
     return __float2bfloat16_rn(combine(__bfloat162float(a), __bfloat162float(b), op));
 }
 
-template <typename T> void combine_into(char *total, const char *more, size_t count, int op)
+template<typename T>
+void combine_into(char *total, const char *more, size_t count, int op)
 {
     for (size_t i = 0; i < count; i++) ((T *)total)[i] = combine(((T *)total)[i], ((const T *)more)[i], op);
 }
@@ -212,7 +225,7 @@ void reduce_into(char *total, const char *more, size_t count, int type, int op)
 
 /* ---- issuing ---- */
 
-thread_local int depth;                 /* of groups */
+thread_local int depth; /* of groups */
 thread_local work group;
 thread_local cudaStream_t group_stream;
 
@@ -224,12 +237,15 @@ int issue(const work &w, cudaStream_t stream)
     if (__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE)) return FL_NCCL_INVALID_USAGE;
     w->hangs = comm->fails("hang", number);
     if (comm->fails("fail", number)) __atomic_store_n(&comm->failed, true, __ATOMIC_RELEASE);
-    ((fl_emulated_stream *)stream)->issue_when(stream, [w] { return w->ready(); }, [w] { w->run(); });
+    ((fl_emulated_stream *)stream)
+        ->issue_when(
+            stream, [w] { return w->ready(); }, [w] { w->run(); });
     comm->questions = ASKED_BEFORE_DONE;
     return FL_NCCL_IN_PROGRESS;
 }
 
-void add(std::vector<message> &list, communicator *comm, int peer, const void *data, size_t bytes, envelope cover, bool counts)
+void add(std::vector<message> &list, communicator *comm, int peer, const void *data, size_t bytes, envelope cover,
+         bool counts)
 {
     if (bytes > ROOM) broken("a message of " + std::to_string(bytes) + " bytes");
     if (counts) comm->numbers[peer]++;
@@ -240,7 +256,8 @@ void add(std::vector<message> &list, communicator *comm, int peer, const void *d
 typedef std::vector<std::vector<char>> parts;
 
 /* A collective: bytes of `in` for each member, and what each member gave. */
-work collective(const handle &comm, int function, const void *in, size_t step, size_t count, int type, int op, const std::shared_ptr<parts> &got)
+work collective(const handle &comm, int function, const void *in, size_t step, size_t count, int type, int op,
+                const std::shared_ptr<parts> &got)
 {
     work w = std::make_shared<operation>();
     envelope cover = {0, function, type, op, count};
@@ -256,7 +273,8 @@ work collective(const handle &comm, int function, const void *in, size_t step, s
     return w;
 }
 
-int reduce(int function, const void *in, void *out, size_t step, size_t count, int type, int op, fl_nccl_comm *opaque, cudaStream_t stream)
+int reduce(int function, const void *in, void *out, size_t step, size_t count, int type, int op, fl_nccl_comm *opaque,
+           cudaStream_t stream)
 {
     handle comm = of(opaque);
     std::shared_ptr<parts> got = std::make_shared<parts>();
@@ -292,7 +310,8 @@ int put(bool sends, void *data, size_t count, int type, int peer, fl_nccl_comm *
         group_stream = stream;
     }
     std::vector<message> &list = sends ? group->sends : group->receives;
-    if (count == 0 || peer == comm->rank || peer < 0 || peer >= comm->count || stream != group_stream || !is_alone(list, peer))
+    if (count == 0 || peer == comm->rank || peer < 0 || peer >= comm->count || stream != group_stream
+        || !is_alone(list, peer))
         return FL_NCCL_INVALID_ARGUMENT;
     add(list, comm.get(), peer, data, count * size_of(type), {0, EXCHANGE, type, 0, count}, false);
     list.back().cover.number = 0;
@@ -310,14 +329,16 @@ API ncclGetUniqueId(fl_nccl_id *id)
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     memset(id, 0, sizeof *id);
-    snprintf(id->bytes, sizeof id->bytes, "%.60s/fake_nccl.%d.%d.%ld", folder && *folder ? folder : "/tmp", (int)getpid(), made++, t.tv_nsec);
+    snprintf(id->bytes, sizeof id->bytes, "%.60s/fake_nccl.%d.%d.%ld", folder && *folder ? folder : "/tmp",
+             (int)getpid(), made++, t.tv_nsec);
     return FL_NCCL_SUCCESS;
 }
 
 /* The last one to join takes the name away. */
 API ncclCommInitRankConfig(fl_nccl_comm **out, int count, fl_nccl_id id, int rank, fl_nccl_config *config)
 {
-    if (config->size < sizeof *config || config->magic != 0xcafebeef || config->blocking != 0 || rank < 0 || rank >= count || count > MOST_MEMBERS)
+    if (config->size < sizeof *config || config->magic != 0xcafebeef || config->blocking != 0 || rank < 0
+        || rank >= count || count > MOST_MEMBERS)
         return FL_NCCL_INVALID_ARGUMENT;
     size_t bytes = sizeof(segment) + sizeof(channel) * (size_t)count * (size_t)count;
     int file = open(id.bytes, O_RDWR | O_CREAT, 0600);
@@ -358,7 +379,8 @@ API ncclAllReduce(const void *in, void *out, size_t count, int type, int op, fl_
     return reduce(ALL_REDUCE, in, out, 0, count, type, op, comm, stream);
 }
 
-API ncclReduceScatter(const void *in, void *out, size_t count, int type, int op, fl_nccl_comm *comm, cudaStream_t stream)
+API ncclReduceScatter(const void *in, void *out, size_t count, int type, int op, fl_nccl_comm *comm,
+                      cudaStream_t stream)
 {
     return reduce(REDUCE_SCATTER, in, out, count * size_of(type), count, type, op, comm, stream);
 }
@@ -370,7 +392,9 @@ API ncclAllGather(const void *in, void *out, size_t count, int type, fl_nccl_com
     size_t bytes = count * size_of(type);
     work w = collective(comm, ALL_GATHER, in, 0, count, type, 0, got);
     w->finish = [=] {
-        for (int i = 0; i < comm->count; i++) memmove((char *)out + (size_t)i * bytes, i == comm->rank ? (const char *)in : (*got)[(size_t)i].data(), bytes);
+        for (int i = 0; i < comm->count; i++)
+            memmove((char *)out + (size_t)i * bytes, i == comm->rank ? (const char *)in : (*got)[(size_t)i].data(),
+                    bytes);
     };
     return issue(w, stream);
 }

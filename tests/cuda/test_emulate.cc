@@ -1,6 +1,6 @@
 /*
-** test_emulate.cc -- the emulation of CUDA that kernels are tested with: threads, barriers, order of streams. And divisions of sizes
-** that no emulation can walk over.
+** test_emulate.cc -- the emulation of CUDA that kernels are tested with: threads, barriers, order of streams. And
+** divisions of sizes that no emulation can walk over.
 */
 #include "cuda/kernels/index.h"
 #include "../c/check.h"
@@ -13,8 +13,10 @@
 
 static cudaStream_t stream;
 
-#define LAUNCH(kernel, grid, block, shared, ...) \
-    fl_emulate(stream, (const void *)(kernel), (grid), (block), (shared), "here.cu", 7, [=](const auto &...a) { (kernel)(a...); }, __VA_ARGS__)
+#define LAUNCH(kernel, grid, block, shared, ...)                                 \
+    fl_emulate(                                                                  \
+        stream, (const void *)(kernel), (grid), (block), (shared), "here.cu", 7, \
+        [=](const auto &...a) { (kernel)(a...); }, __VA_ARGS__)
 
 __global__ void reverse_block(int *x)
 {
@@ -48,7 +50,8 @@ __global__ void shuffles(int *out)
 
 __global__ void places(int *out)
 {
-    int i = (int)((blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x * blockDim.y + threadIdx.y * blockDim.x + threadIdx.x);
+    int i = (int)((blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x * blockDim.y + threadIdx.y * blockDim.x
+                  + threadIdx.x);
     out[i] = (int)(1000 * blockIdx.y + 100 * blockIdx.x + 10 * threadIdx.y + threadIdx.x);
 }
 
@@ -126,14 +129,16 @@ __global__ void dynamic(unsigned char *out) { *out = ((unsigned char *)fl_emulat
 __global__ void add(int *x, int n) { atomicAdd(x, n); }
 __global__ void triple(int *x) { *x = (int)(3u * (unsigned)*x); }
 
-template <typename T> static T *device_array(int n)
+template<typename T>
+static T *device_array(int n)
 {
     T *data;
     CHECK(cudaMallocAsync((void **)&data, (size_t)n * sizeof *data, stream) == cudaSuccess);
     return data;
 }
 
-template <typename T> static void read_back(T *out, const T *data, int n)
+template<typename T>
+static void read_back(T *out, const T *data, int n)
 {
     CHECK(cudaMemcpyAsync(out, data, (size_t)n * sizeof *out, cudaMemcpyDeviceToHost, stream) == cudaSuccess);
     CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
@@ -194,7 +199,23 @@ static void test_places(void)
 /* Quotients around every multiple that is near a power of two. */
 static void test_divisions(void)
 {
-    const int64_t divisors[] = {2, 3, 5, 7, 10, 255, 256, 257, 641, 65537, INT32_MAX, INT64_C(1) << 31, INT64_C(6700417), INT64_C(1) << 40, (INT64_C(1) << 40) + 1, INT64_MAX / 2, INT64_MAX};
+    const int64_t divisors[] = {2,
+                                3,
+                                5,
+                                7,
+                                10,
+                                255,
+                                256,
+                                257,
+                                641,
+                                65537,
+                                INT32_MAX,
+                                INT64_C(1) << 31,
+                                INT64_C(6700417),
+                                INT64_C(1) << 40,
+                                (INT64_C(1) << 40) + 1,
+                                INT64_MAX / 2,
+                                INT64_MAX};
     for (int64_t divisor : divisors) {
         fl_division_wide wide = fl_division_wide_of(divisor);
         fl_division narrow = fl_division_of(divisor > INT32_MAX ? 1 : divisor);
@@ -203,14 +224,16 @@ static void test_divisions(void)
                 int64_t multiple = (INT64_C(1) << bit) / divisor * divisor, n = multiple + around;
                 if (n < 0 || (around > 0 && multiple > INT64_MAX - around)) continue;
                 CHECK(fl_divide_wide((uint64_t)n, wide) == (uint64_t)(n / divisor));
-                if (n <= INT32_MAX && divisor <= INT32_MAX) CHECK(fl_divide((uint32_t)n, narrow) == (uint32_t)(n / divisor));
+                if (n <= INT32_MAX && divisor <= INT32_MAX)
+                    CHECK(fl_divide((uint32_t)n, narrow) == (uint32_t)(n / divisor));
             }
         CHECK(fl_divide_wide(INT64_MAX, wide) == (uint64_t)(INT64_MAX / divisor));
     }
 }
 
 /* Does a child that runs this end with the message? */
-template <typename F> static bool dies(const char *message, F &&f)
+template<typename F>
+static bool dies(const char *message, F &&f)
 {
     int ends[2];
     char text[1024];
@@ -228,7 +251,8 @@ template <typename F> static bool dies(const char *message, F &&f)
     close(ends[1]);
     size_t length = 0;
     ssize_t n;
-    while (length < sizeof text - 1 && (n = read(ends[0], text + length, sizeof text - 1 - length)) > 0) length += (size_t)n;
+    while (length < sizeof text - 1 && (n = read(ends[0], text + length, sizeof text - 1 - length)) > 0)
+        length += (size_t)n;
     close(ends[0]);
     int status;
     waitpid(child, &status, 0);
@@ -240,7 +264,8 @@ template <typename F> static bool dies(const char *message, F &&f)
 static void test_defects(void)
 {
     int *out = device_array<int>(4), host = 0;
-    CHECK(dies("here.cu:7: block (0, 0, 0): 32 of 64 threads have ended and 32 wait", [=] { LAUNCH(half_barrier, 1, 64, 0, out); }));
+    CHECK(dies("here.cu:7: block (0, 0, 0): 32 of 64 threads have ended and 32 wait",
+               [=] { LAUNCH(half_barrier, 1, 64, 0, out); }));
     CHECK(dies("waits at a shuffle with lanes ffffffff", [=] { LAUNCH(half_warp, 1, 32, 0, out); }));
     CHECK(dies("asks for what lane 5 has, which is none of them", [=] { LAUNCH(outside, 1, 32, 0, out); }));
     CHECK(dies("of which 16 belong to the block", [&] { cudaMemcpyAsync(out, out, 20, cudaMemcpyDefault, stream); }));
@@ -268,7 +293,8 @@ static void test_copies(void)
 static void test_memory(void)
 {
     float *x = device_array<float>(1000), host[2] = {0}, *there;
-    CHECK(dies("here.cu:7: block (0, 0, 0), thread 0: touches byte 4096 of a block of 4000 bytes of GPU 0", [=] { LAUNCH(set, 1, 1, 0, x, 1024); }));
+    CHECK(dies("here.cu:7: block (0, 0, 0), thread 0: touches byte 4096 of a block of 4000 bytes of GPU 0",
+               [=] { LAUNCH(set, 1, 1, 0, x, 1024); }));
 #ifdef __SANITIZE_ADDRESS__
     const char *end = "use-after-poison";
 #else
@@ -282,11 +308,13 @@ static void test_memory(void)
         cudaFreeAsync(x, stream);
         LAUNCH(set, 1, 1, 0, x, 3);
     }));
-    CHECK(dies("after the launch at here.cu:7: host code touches device memory: byte 8 of a block of 4000 bytes of GPU 0", [=] {
-        LAUNCH(set, 1, 1, 0, x, 3);
-        cudaDeviceSynchronize();
-        x[2] = 1;
-    }));
+    CHECK(
+        dies("after the launch at here.cu:7: host code touches device memory: byte 8 of a block of 4000 bytes of GPU 0",
+             [=] {
+                 LAUNCH(set, 1, 1, 0, x, 3);
+                 cudaDeviceSynchronize();
+                 x[2] = 1;
+             }));
     CHECK(cudaHostAlloc((void **)&there, 8, 0) == cudaSuccess);
     LAUNCH(set, 1, 1, 0, there, 1);
     there[0] = 2;
@@ -311,11 +339,14 @@ static void test_accesses(void)
     CHECK(host == 64);
 #ifdef __SANITIZE_THREAD__
     CHECK(dies("thread 0: touches byte 256 of a block of 256 bytes", [=] { LAUNCH(set, 1, 1, 0, x, 64); }));
-    CHECK(dies("thread 0 writes 16 bytes of a block of 264 bytes, from byte 256 on", [=] { LAUNCH(set_four, 1, 1, 0, device_array<float>(66) + 64); }));
+    CHECK(dies("thread 0 writes 16 bytes of a block of 264 bytes, from byte 256 on",
+               [=] { LAUNCH(set_four, 1, 1, 0, device_array<float>(66) + 64); }));
     CHECK(dies("that is neither memory of the GPU nor pinned", [&] { LAUNCH(set, 1, 1, 0, (float *)&host, 0); }));
     CHECK(dies("which must be a multiple of 16", [=] { LAUNCH(set_four, 1, 1, 0, x + 1); }));
-    CHECK(dies("writes 1 bytes of dynamic shared memory from byte 100 on: the launch asked for 100", [=] { LAUNCH(set_dynamic, 1, 1, 100, 100); }));
-    CHECK(dies("uses index 8 of a shorter array at tests/cuda/test_emulate.cc", [=] { LAUNCH(set_shared, 1, 1, 0, out, 8); }));
+    CHECK(dies("writes 1 bytes of dynamic shared memory from byte 100 on: the launch asked for 100",
+               [=] { LAUNCH(set_dynamic, 1, 1, 100, 100); }));
+    CHECK(dies("uses index 8 of a shorter array at tests/cuda/test_emulate.cc",
+               [=] { LAUNCH(set_shared, 1, 1, 0, out, 8); }));
     CHECK(dies("with no barrier between", [=] { LAUNCH(sum_shared, 1, 64, 0, out, false); }));
     CHECK(dies("with no barrier between", [=] { LAUNCH(pass_on, 1, 32, 0, out, false); }));
     CHECK(dies("runs on GPU 0 and writes memory of GPU 1", [=] {
@@ -346,8 +377,8 @@ static void test_limits(void)
     cudaFreeAsync(out, stream);
 }
 
-/* One stream writes what another reads: ordered by an event the result is right however the streams are stirred; without, a
-** deferred run sees wrong ones. */
+/* One stream writes what another reads: ordered by an event the result is right however the streams are stirred;
+** without, a deferred run sees wrong ones. */
 static int wrong_results(bool ordered)
 {
     cudaStream_t first, second;

@@ -1,9 +1,9 @@
 /*
 ** emulate.cc -- CUDA's runtime on the CPU: fibers, launches, streams, events, copies.
 **
-** One lock guards everything: kernels, copies and calls of the runtime run one at a time, whichever thread makes them. What
-** breaks CUDA's rules in a way that a GPU would not report (a barrier that not all threads reach, a copy across the end of
-** a block or from the wrong side) ends the process with a message: it is a defect of the plug-in.
+** One lock guards everything: kernels, copies and calls of the runtime run one at a time, whichever thread makes them.
+** What breaks CUDA's rules in a way that a GPU would not report (a barrier that not all threads reach, a copy across
+** the end of a block or from the wrong side) ends the process with a message: it is a defect of the plug-in.
 */
 #include "emulate_parts.h"
 
@@ -27,7 +27,11 @@
 #endif
 
 /* What lives until the end lives longer than static objects: others end later. */
-template <typename T> static T &immortal(void) { return *new T(); }
+template<typename T>
+static T &immortal(void)
+{
+    return *new T();
+}
 
 std::recursive_mutex &fl_emulated_lock = immortal<std::recursive_mutex>();
 
@@ -52,12 +56,12 @@ enum { STACK_BYTES = 128 << 10, GUARD_BYTES = 4096 };
 
 /* A place where execution can stop and go on: a stack of its own, or (the scheduler's) the caller's. */
 struct fiber {
-    char *stack;                /* NULL: the caller's */
-    const void *bottom;         /* what AddressSanitizer wants to know */
+    char *stack;        /* NULL: the caller's */
+    const void *bottom; /* what AddressSanitizer wants to know */
     size_t size;
     void *shadow;
 #ifdef __x86_64__
-    void *pointer;              /* stack pointer while it is stopped */
+    void *pointer; /* stack pointer while it is stopped */
 #else
     ucontext_t context;
 #endif
@@ -105,7 +109,8 @@ static void fiber_jump(fiber *from, fiber *to) { swapcontext(&from->context, &to
 static fiber *fiber_new(void)
 {
     fiber *f = (fiber *)calloc(1, sizeof *f);
-    f->stack = (char *)mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    f->stack = (char *)mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (f->stack == (char *)MAP_FAILED) fl_emulated_broken("no memory for the stack of a thread");
     mprotect(f->stack, GUARD_BYTES, PROT_NONE);
     f->bottom = f->stack + GUARD_BYTES;
@@ -162,11 +167,11 @@ enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / 32 };
 enum wait { NOTHING, BLOCK, EXCHANGE, BALLOT };
 
 struct thread {
-    fiber *where;               /* while it waits or is ready to go on */
+    fiber *where; /* while it waits or is ready to go on */
     uint3 index;
     enum wait waits;
     bool ended;
-    unsigned mask;              /* of the lanes it waits with */
+    unsigned mask; /* of the lanes it waits with */
     int source;
     bool predicate;
     unsigned char value[16], result[16];
@@ -178,13 +183,13 @@ static struct {
     const std::function<void()> *body;
     const char *file;
     int line;
-    int count;                  /* threads of a block */
+    int count; /* threads of a block */
     int begun, ended;
     bool reverse;
-    int arrived, sum, total;    /* of the block's barrier */
+    int arrived, sum, total; /* of the block's barrier */
     int ready_first, ready_last;
     thread *ready[MAX_THREADS];
-    unsigned alive[MAX_WARPS];  /* lanes that exist and have not ended */
+    unsigned alive[MAX_WARPS]; /* lanes that exist and have not ended */
 } block;
 
 static thread threads[MAX_THREADS];
@@ -231,7 +236,9 @@ void fl_emulated_place(char *text, size_t size)
 {
     if (!block.file) snprintf(text, size, "before any launch");
     else if (!block.count) snprintf(text, size, "after the launch at %s:%d", block.file, block.line);
-    else snprintf(text, size, "%s:%d: block (%u, %u, %u), thread %d", block.file, block.line, blockIdx.x, blockIdx.y, blockIdx.z, number_of(self));
+    else
+        snprintf(text, size, "%s:%d: block (%u, %u, %u), thread %d", block.file, block.line, blockIdx.x, blockIdx.y,
+                 blockIdx.z, number_of(self));
 }
 
 static void begin_next(void)
@@ -277,11 +284,14 @@ static void __attribute__((noreturn)) deadlock(void)
     for (int i = 0; i < block.count; i++) {
         if (threads[i].ended) continue;
         waiting++;
-        if (shown++ < 3) length += snprintf(text + length, sizeof text - (size_t)length, "; thread %d waits at %s with lanes %08x", i,
-                                            wait_names[threads[i].waits], threads[i].mask);
+        if (shown++ < 3)
+            length += snprintf(text + length, sizeof text - (size_t)length, "; thread %d waits at %s with lanes %08x",
+                               i, wait_names[threads[i].waits], threads[i].mask);
     }
-    fl_emulated_broken("%s:%d: block (%u, %u, %u): %d of %d threads have ended and %d wait for them or for lanes that do something else%s", block.file,
-           block.line, blockIdx.x, blockIdx.y, blockIdx.z, block.ended, block.count, waiting, text);
+    fl_emulated_broken("%s:%d: block (%u, %u, %u): %d of %d threads have ended and %d wait for them or for lanes that "
+                       "do something else%s",
+                       block.file, block.line, blockIdx.x, blockIdx.y, blockIdx.z, block.ended, block.count, waiting,
+                       text);
 }
 
 int fl_emulated_block_barrier(int value)
@@ -314,8 +324,9 @@ static void answer(thread *warp, unsigned mask, enum wait what)
         if (what != EXCHANGE) continue;
         int source = warp[i].source & 31;
         if (!(mask >> source & 1))
-            fl_emulated_broken("%s:%d: lane %d shuffles with lanes %08x and asks for what lane %d has, which is none of them", block.file, block.line,
-                               i, mask, source);
+            fl_emulated_broken(
+                "%s:%d: lane %d shuffles with lanes %08x and asks for what lane %d has, which is none of them",
+                block.file, block.line, i, mask, source);
         memcpy(warp[i].result, warp[source].value, sizeof warp[i].result);
     }
 }
@@ -327,7 +338,9 @@ static void meet_lanes(unsigned mask, enum wait what)
     thread *warp = &threads[n / 32 * 32];
     int lanes = block.count - n / 32 * 32;
     if (lanes < 32) mask &= (1u << lanes) - 1;
-    if (!(mask >> n % 32 & 1)) fl_emulated_broken("%s:%d: lane %d waits at %s with lanes %08x, not its own", block.file, block.line, n % 32, wait_names[what], mask);
+    if (!(mask >> n % 32 & 1))
+        fl_emulated_broken("%s:%d: lane %d waits at %s with lanes %08x, not its own", block.file, block.line, n % 32,
+                           wait_names[what], mask);
     self->mask = mask;
     self->waits = what;
     for (int i = 0; i < 32; i++)
@@ -360,18 +373,27 @@ unsigned __activemask(void) { return block.alive[number_of(self) / 32]; }
 
 /* ---- asynchronous copies ---- */
 
-struct copy16 { void *shared; const void *from; bool exists; int group; };
+struct copy16 {
+    void *shared;
+    const void *from;
+    bool exists;
+    int group;
+};
 
 /* Of a thread: those under way, oldest first, and how many groups there were. */
-struct copies { std::vector<copy16> under_way; int groups; };
+struct copies {
+    std::vector<copy16> under_way;
+    int groups;
+};
 static copies *const copies_of = new copies[MAX_THREADS];
-static bool has_copies;                 /* the block */
+static bool has_copies; /* the block */
 
 void fl_emulated_copy16(void *shared, const void *from, bool exists)
 {
     copies *c = &copies_of[number_of(self)];
     if ((uintptr_t)shared % 16 || (exists && (uintptr_t)from % 16))
-        fl_emulated_broken("%s:%d: an asynchronous copy from %p to %p: they must be multiples of 16", block.file, block.line, from, shared);
+        fl_emulated_broken("%s:%d: an asynchronous copy from %p to %p: they must be multiples of 16", block.file,
+                           block.line, from, shared);
     fl_emulated_access(shared, 16, true);
     if (exists) fl_emulated_access(from, 16, false);
     memset(shared, 0xff, 16);
@@ -457,7 +479,8 @@ static void run_launch(const launch &l)
     launches++;
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t n = launches & 2 ? blocks - 1 - i : i;
-        blockIdx = make_uint3((unsigned)(n % gridDim.x), (unsigned)(n / gridDim.x % gridDim.y), (unsigned)(n / gridDim.x / gridDim.y));
+        blockIdx = make_uint3((unsigned)(n % gridDim.x), (unsigned)(n / gridDim.x % gridDim.y),
+                              (unsigned)(n / gridDim.x / gridDim.y));
         block.reverse = (launches + i) & 1;
         memset(shared_bytes, 0xff, l.shared);
         run_block();
@@ -482,9 +505,9 @@ struct CUstream_st : fl_emulated_stream {
 };
 
 struct CUevent_st {
-    CUstream_st *stream;        /* NULL: never recorded */
+    CUstream_st *stream; /* NULL: never recorded */
     uint64_t position;
-    double time;                /* ms */
+    double time; /* ms */
     int device;
 };
 
@@ -516,7 +539,8 @@ static int shared_limit(void)
 {
     switch (compute()) {
     case 75: return 64 << 10;
-    case 86: case 89: return 99 << 10;
+    case 86:
+    case 89: return 99 << 10;
     case 90: return 227 << 10;
     default: return 163 << 10;
     }
@@ -579,7 +603,8 @@ static void stir(void)
     advance(s, wanted < s->issued ? wanted : s->issued);
 }
 
-static void issue(CUstream_st *s, std::function<void()> run, CUstream_st *after = NULL, uint64_t position = 0, std::function<bool()> ready = nullptr)
+static void issue(CUstream_st *s, std::function<void()> run, CUstream_st *after = NULL, uint64_t position = 0,
+                  std::function<bool()> ready = nullptr)
 {
     s->queue.push_back({std::move(run), after, position, std::move(ready)});
     s->issued++;
@@ -589,7 +614,8 @@ static void issue(CUstream_st *s, std::function<void()> run, CUstream_st *after 
 
 /* ---- what libraries issue ---- */
 
-/* A GPU goes on while its process waits for another one: so do streams with something that waits for other processes. */
+/* A GPU goes on while its process waits for another one: so do streams with something that waits for other
+** processes. */
 static void *keep_going(void *)
 {
     for (;; usleep(300)) {
@@ -634,8 +660,8 @@ static void issue_when(cudaStream_t s, std::function<bool()> ready, std::functio
     if (!going) fl_emulated_broken("no thread for what other processes take part in");
 }
 
-void fl_emulate_launch(cudaStream_t stream, const void *, dim3 grid, dim3 threads_of_block, size_t shared, std::function<void()> body,
-                       const char *file, int line)
+void fl_emulate_launch(cudaStream_t stream, const void *, dim3 grid, dim3 threads_of_block, size_t shared,
+                       std::function<void()> body, const char *file, int line)
 {
     LOCKED;
     uint64_t count = (uint64_t)threads_of_block.x * threads_of_block.y * threads_of_block.z;
@@ -643,14 +669,15 @@ void fl_emulate_launch(cudaStream_t stream, const void *, dim3 grid, dim3 thread
         fail(cudaErrorInvalidValue);
         return;
     }
-    bool possible = grid.x && grid.y && grid.z && grid.x <= INT32_MAX && grid.y <= 65535 && grid.z <= 65535 && count &&
-                    count <= MAX_THREADS && threads_of_block.z <= 64;
+    bool possible = grid.x && grid.y && grid.z && grid.x <= INT32_MAX && grid.y <= 65535 && grid.z <= 65535 && count
+        && count <= MAX_THREADS && threads_of_block.z <= 64;
     if (!possible) {
         fail(cudaErrorInvalidConfiguration);
         return;
     }
     if (stream_of(stream, file)->device != current_device)
-        fl_emulated_broken("%s:%d: a launch into a stream of GPU %d while GPU %d is the current one", file, line, stream->device, current_device);
+        fl_emulated_broken("%s:%d: a launch into a stream of GPU %d while GPU %d is the current one", file, line,
+                           stream->device, current_device);
     launch l = {stream->device, grid, threads_of_block, shared, std::move(body), file, line};
     issue(stream_of(stream, file), [l] { run_launch(l); });
 }
@@ -663,7 +690,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int) { return cudaStreamCreateWithFlags(out, flags); }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(out, flags);
+}
 
 /* Its struct stays: events remember it. */
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return cudaStreamSynchronize(s); }
@@ -739,7 +769,8 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     LOCKED;
     e->stream = stream_of(s, "cudaEventRecord");
-    if (e->device != s->device) fl_emulated_broken("cudaEventRecord: an event of GPU %d in a stream of GPU %d", e->device, s->device);
+    if (e->device != s->device)
+        fl_emulated_broken("cudaEventRecord: an event of GPU %d in a stream of GPU %d", e->device, s->device);
     e->position = s->issued + 1;
     issue(s, [e] { e->time = now(); });
     return cudaSuccess;
@@ -763,7 +794,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     LOCKED;
-    if (start->device != end->device) fl_emulated_broken("cudaEventElapsedTime: events of GPUs %d and %d", start->device, end->device);
+    if (start->device != end->device)
+        fl_emulated_broken("cudaEventElapsedTime: events of GPUs %d and %d", start->device, end->device);
     if (cudaEventQuery(start) != cudaSuccess || cudaEventQuery(end) != cudaSuccess) return fail(cudaErrorNotReady);
     *ms = (float)(end->time - start->time);
     return cudaSuccess;
@@ -795,7 +827,8 @@ static void check_range(const void *address, size_t bytes, bool device, const ch
     size_t left = 0;
     const fl_emulated_memory *m = fl_emulated_memory_find(address, &left);
     if (device && (!m || m->device < 0)) fl_emulated_broken("%s: %p is no device memory (any more)", what, address);
-    if (m && left < bytes) fl_emulated_broken("%s: %zu bytes at %p, of which %zu belong to the block", what, bytes, address, left);
+    if (m && left < bytes)
+        fl_emulated_broken("%s: %zu bytes at %p, of which %zu belong to the block", what, bytes, address, left);
 }
 
 static void fill_device(void *data, int value, size_t bytes)
@@ -811,14 +844,19 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t s)
     CUstream_st *stream = stream_of(s, "cudaMallocAsync");
     int device = stream->device;
     if (fl_emulated_memory_used(device) + (int64_t)bytes > device_bytes()) finish(stream, stream->issued);
-    void *data = fl_emulated_memory_used(device) + (int64_t)bytes > device_bytes() ? NULL : fl_emulated_memory_new(bytes, device);
+    void *data = fl_emulated_memory_used(device) + (int64_t)bytes > device_bytes()
+        ? NULL
+        : fl_emulated_memory_new(bytes, device);
     if (!data) return fail(cudaErrorMemoryAllocation);
     issue(stream, [=] { fill_device(data, 0xff, bytes); });
     *out = data;
     return cudaSuccess;
 }
 
-cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t, cudaStream_t s) { return cudaMallocAsync(out, bytes, s); }
+cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t, cudaStream_t s)
+{
+    return cudaMallocAsync(out, bytes, s);
+}
 
 cudaError_t cudaFreeAsync(void *data, cudaStream_t s)
 {
@@ -831,7 +869,8 @@ cudaError_t cudaFreeAsync(void *data, cudaStream_t s)
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     LOCKED;
-    if (fl_emulated_memory_used(current_device) + (int64_t)bytes > device_bytes()) return fail(cudaErrorMemoryAllocation);
+    if (fl_emulated_memory_used(current_device) + (int64_t)bytes > device_bytes())
+        return fail(cudaErrorMemoryAllocation);
     void *data = fl_emulated_memory_new(bytes, current_device);
     if (!data) return fail(cudaErrorMemoryAllocation);
     fill_device(data, 0xff, bytes);
@@ -904,7 +943,8 @@ static void check_kind(const void *out, const void *in, cudaMemcpyKind kind)
     if (kind == cudaMemcpyDefault) return;
     bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (to_device != on_device(out) || from_device != on_device(in)) fl_emulated_broken("a copy from %p to %p is said to be of kind %d", in, out, (int)kind);
+    if (to_device != on_device(out) || from_device != on_device(in))
+        fl_emulated_broken("a copy from %p to %p is said to be of kind %d", in, out, (int)kind);
 }
 
 /* Ranges are checked when the copy runs, too: the memory may have been freed by then. */
@@ -941,17 +981,19 @@ cudaError_t cudaMemcpyPeerAsync(void *out, int to, const void *in, int from, siz
 {
     LOCKED;
     size_t left;
-    const fl_emulated_memory *target = fl_emulated_memory_find(out, &left), *source = fl_emulated_memory_find(in, &left);
+    const fl_emulated_memory *target = fl_emulated_memory_find(out, &left),
+                             *source = fl_emulated_memory_find(in, &left);
     if (!target || !source || target->device != to || source->device != from)
         fl_emulated_broken("a copy from %p to %p is said to be from GPU %d to GPU %d", in, out, from, to);
     return cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, s);
 }
 
-cudaError_t cudaMemcpy2DAsync(void *out, size_t out_pitch, const void *in, size_t in_pitch, size_t width, size_t height, cudaMemcpyKind kind,
-                              cudaStream_t s)
+cudaError_t cudaMemcpy2DAsync(void *out, size_t out_pitch, const void *in, size_t in_pitch, size_t width, size_t height,
+                              cudaMemcpyKind kind, cudaStream_t s)
 {
     for (size_t i = 0; i < height; i++) {
-        cudaError_t error = cudaMemcpyAsync((char *)out + i * out_pitch, (const char *)in + i * in_pitch, width, kind, s);
+        cudaError_t error = cudaMemcpyAsync((char *)out + i * out_pitch, (const char *)in + i * in_pitch, width, kind,
+                                            s);
         if (error != cudaSuccess) return error;
     }
     return cudaSuccess;
@@ -991,7 +1033,7 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
 {
     switch (attribute) {
-    case cudaDevAttrMultiProcessorCount: *value = 4; break;     /* few, so that loops over a grid are tried */
+    case cudaDevAttrMultiProcessorCount: *value = 4; break; /* few, so that loops over a grid are tried */
     case cudaDevAttrComputeCapabilityMajor: *value = compute() / 10; break;
     case cudaDevAttrComputeCapabilityMinor: *value = compute() % 10; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_limit(); break;
@@ -1007,7 +1049,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 {
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "emulated GPU");
-    snprintf(out->uuid.bytes, sizeof out->uuid.bytes, "emulated %d", device);   /* the same for all processes */
+    snprintf(out->uuid.bytes, sizeof out->uuid.bytes, "emulated %d", device); /* the same for all processes */
     out->totalGlobalMem = (size_t)device_bytes();
     out->major = compute() / 10;
     out->minor = compute() % 10;
@@ -1032,7 +1074,8 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) { return *can = 1, cudaS
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks_of_one, const void *, int threads_of_block, size_t)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks_of_one, const void *, int threads_of_block,
+                                                          size_t)
 {
     *blocks_of_one = 2048 / threads_of_block;
     return cudaSuccess;

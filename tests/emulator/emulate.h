@@ -1,19 +1,20 @@
 /*
 ** emulate.h -- what the plug-in's sources use of CUDA, run on the CPU by g++.
 **
-** Types and declarations of the runtime are the toolkit's own headers; emulate.cc defines the functions. The blocks of a
-** launch run one after the other, so a static array is a block's shared memory. A thread runs until it waits for others and
-** only then becomes a fiber: kernels without barriers cost a function call per thread. Every other block runs its threads in
-** reverse order, half of the launches their blocks, so that what only works in one order is seen.
+** Types and declarations of the runtime are the toolkit's own headers; emulate.cc defines the functions. The blocks of
+** a launch run one after the other, so a static array is a block's shared memory. A thread runs until it waits for
+** others and only then becomes a fiber: kernels without barriers cost a function call per thread. Every other block
+** runs its threads in reverse order, half of the launches their blocks, so that what only works in one order is seen.
 **
-** What a GPU would punish, or not even notice, ends the process with a message that names the launch: a barrier that some threads
-** never reach, lanes that wait for others than those that wait for them, memory that is touched beyond its end, after it was freed
-** or, if it is the GPU's, by the host. A build with CONFIG=checked looks at each access of kernels, too (emulate_check.cc).
+** What a GPU would punish, or not even notice, ends the process with a message that names the launch: a barrier that
+** some threads never reach, lanes that wait for others than those that wait for them, memory that is touched beyond its
+** end, after it was freed or, if it is the GPU's, by the host. A build with CONFIG=checked looks at each access of
+** kernels, too (emulate_check.cc).
 **
-** FLOW_CUDA_EMULATED=deferred: launches, copies and events wait in the queue of their stream and are executed at random moments
-** (FLOW_CUDA_EMULATED_SEED) that respect only streams and events. Without it they are executed at once.
-** FLOW_CUDA_EMULATED_DEVICES (2) is how many GPUs there seem to be, FLOW_CUDA_EMULATED_BYTES the memory of each (4 GiB),
-** FLOW_CUDA_EMULATED_COMPUTE (80) their compute capability: what they have of shared memory.
+** FLOW_CUDA_EMULATED=deferred: launches, copies and events wait in the queue of their stream and are executed at random
+** moments (FLOW_CUDA_EMULATED_SEED) that respect only streams and events. Without it they are executed at once.
+** FLOW_CUDA_EMULATED_DEVICES (2) is how many GPUs there seem to be, FLOW_CUDA_EMULATED_BYTES the memory of each (4
+** GiB), FLOW_CUDA_EMULATED_COMPUTE (80) their compute capability: what they have of shared memory.
 */
 #ifndef FL_EMULATE_H
 #define FL_EMULATE_H
@@ -58,40 +59,45 @@ static const int warpSize = 32;
 /* ---- launches ---- */
 
 /* A launch: `body` is what one thread does. Errors as CUDA's: seen by cudaGetLastError. */
-void fl_emulate_launch(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared, std::function<void()> body,
-                       const char *file, int line);
+void fl_emulate_launch(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared,
+                       std::function<void()> body, const char *file, int line);
 
 /* A thread begins with these arguments. */
 void fl_emulated_arguments(const void *data, size_t bytes);
 
 /* The arguments are taken now, by value, as the GPU's are. */
-template <typename F, typename... A>
-static inline void fl_emulate(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared, const char *file, int line,
-                              F &&body, A... arguments)
+template<typename F, typename... A>
+static inline void fl_emulate(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared,
+                              const char *file, int line, F &&body, A... arguments)
 {
     auto packed = std::make_tuple(arguments...);
-    fl_emulate_launch(stream, kernel, grid, block, shared, [body, packed] {
-        fl_emulated_arguments(&packed, sizeof packed);
-        std::apply(body, packed);
-    }, file, line);
+    fl_emulate_launch(
+        stream, kernel, grid, block, shared,
+        [body, packed] {
+            fl_emulated_arguments(&packed, sizeof packed);
+            std::apply(body, packed);
+        },
+        file, line);
 }
 
-/* Dynamic shared memory of the running block; filled with 0xff before each block. Any GPU has FL_EMULATED_SHARED or less. */
+/* Dynamic shared memory of the running block; filled with 0xff before each block. Any GPU has FL_EMULATED_SHARED or
+** less. */
 enum { FL_EMULATED_SHARED = 227 << 10 };
 void *fl_emulated_shared(void);
 
-/* A stream begins with this: stand-ins for NVIDIA's libraries, which know nothing else of the emulation, issue with it what they
-** do to device memory. */
+/* A stream begins with this: stand-ins for NVIDIA's libraries, which know nothing else of the emulation, issue with it
+** what they do to device memory. */
 typedef struct fl_emulated_stream {
     void (*issue)(cudaStream_t stream, std::function<void()> run);
-    /* `run` when `ready` says so, which is asked again and again, also by a thread of its own: what other processes must have part in.
-    ** Until then the stream stands still, and nobody else waits. */
+    /* `run` when `ready` says so, which is asked again and again, also by a thread of its own: what other processes
+    ** must have part in. Until then the stream stands still, and nobody else waits. */
     void (*issue_when)(cudaStream_t stream, std::function<bool()> ready, std::function<void()> run);
 } fl_emulated_stream;
 
 /* ---- asynchronous copies to shared memory (cp.async) ---- */
 
-/* 16 bytes, zeros where there is nothing to read: they arrive when the thread waits for them, garbage is there until then. */
+/* 16 bytes, zeros where there is nothing to read: they arrive when the thread waits for them, garbage is there until
+** then. */
 void fl_emulated_copy16(void *shared, const void *from, bool exists);
 
 /* The copies since the last call are a group. */
@@ -105,7 +111,8 @@ void fl_emulated_copy_wait(int but);
 /* All threads of the block arrive; returns the sum of what they brought. */
 int fl_emulated_block_barrier(int value);
 
-/* The lanes of `mask` that exist arrive with `size` bytes (at most 16); out gets what lane `source`, one of them, brought. */
+/* The lanes of `mask` that exist arrive with `size` bytes (at most 16); out gets what lane `source`, one of them,
+** brought. */
 void fl_emulated_exchange(void *out, const void *value, int size, unsigned mask, int source);
 
 /* The lanes of `mask` arrive; bits of those whose predicate is true. */
@@ -131,7 +138,8 @@ static inline void __threadfence(void) {}
 static inline void __threadfence_block(void) {}
 static inline void __threadfence_system(void) {}
 
-template <typename T> static inline T fl_emulated_shuffle(unsigned mask, T value, int source)
+template<typename T>
+static inline T fl_emulated_shuffle(unsigned mask, T value, int source)
 {
     static_assert(sizeof(T) <= 16, "a shuffle moves at most 16 bytes");
     T out;
@@ -140,28 +148,33 @@ template <typename T> static inline T fl_emulated_shuffle(unsigned mask, T value
 }
 
 /* The lanes of a segment of `width` lanes; beyond its borders a lane gets its own value. */
-template <typename T> static inline T __shfl_sync(unsigned mask, T value, int source, int width = 32)
+template<typename T>
+static inline T __shfl_sync(unsigned mask, T value, int source, int width = 32)
 {
     int lane = fl_emulated_lane();
     return fl_emulated_shuffle(mask, value, lane / width * width + (source & (width - 1)));
 }
-template <typename T> static inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32)
+template<typename T>
+static inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32)
 {
     int lane = fl_emulated_lane();
     return fl_emulated_shuffle(mask, value, lane % width < (int)delta ? lane : lane - (int)delta);
 }
-template <typename T> static inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32)
+template<typename T>
+static inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32)
 {
     int lane = fl_emulated_lane();
     return fl_emulated_shuffle(mask, value, lane % width + (int)delta >= width ? lane : lane + (int)delta);
 }
-template <typename T> static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32)
+template<typename T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32)
 {
     int lane = fl_emulated_lane(), source = lane ^ bits;
     return fl_emulated_shuffle(mask, value, source >= lane / width * width + width ? lane : source);
 }
 
-template <typename T, typename F> static inline T fl_emulated_combine(unsigned mask, T value, F &&combine)
+template<typename T, typename F>
+static inline T fl_emulated_combine(unsigned mask, T value, F &&combine)
 {
     T sum = value;
     bool first = true;
@@ -173,10 +186,23 @@ template <typename T, typename F> static inline T fl_emulated_combine(unsigned m
     }
     return sum;
 }
-template <typename T> static inline T __reduce_add_sync(unsigned mask, T x) { return fl_emulated_combine(mask, x, [](T a, T b) { return (T)(a + b); }); }
-template <typename T> static inline T __reduce_max_sync(unsigned mask, T x) { return fl_emulated_combine(mask, x, [](T a, T b) { return a > b ? a : b; }); }
-template <typename T> static inline T __reduce_min_sync(unsigned mask, T x) { return fl_emulated_combine(mask, x, [](T a, T b) { return a < b ? a : b; }); }
-template <typename T> static inline unsigned __match_any_sync(unsigned mask, T x)
+template<typename T>
+static inline T __reduce_add_sync(unsigned mask, T x)
+{
+    return fl_emulated_combine(mask, x, [](T a, T b) { return (T)(a + b); });
+}
+template<typename T>
+static inline T __reduce_max_sync(unsigned mask, T x)
+{
+    return fl_emulated_combine(mask, x, [](T a, T b) { return a > b ? a : b; });
+}
+template<typename T>
+static inline T __reduce_min_sync(unsigned mask, T x)
+{
+    return fl_emulated_combine(mask, x, [](T a, T b) { return a < b ? a : b; });
+}
+template<typename T>
+static inline unsigned __match_any_sync(unsigned mask, T x)
 {
     unsigned same = 0;
     for (int lane = 0; lane < 32; lane++)
@@ -188,7 +214,8 @@ template <typename T> static inline unsigned __match_any_sync(unsigned mask, T x
 
 void fl_emulated_atomic_access(const void *place, size_t size);
 
-template <typename T, typename F> FL_EMULATED_UNSEEN static inline T fl_emulated_atomic(T *place, F &&change)
+template<typename T, typename F>
+FL_EMULATED_UNSEEN static inline T fl_emulated_atomic(T *place, F &&change)
 {
 #ifdef __SANITIZE_THREAD__
     fl_emulated_atomic_access((const void *)place, sizeof *place);
@@ -197,42 +224,84 @@ template <typename T, typename F> FL_EMULATED_UNSEEN static inline T fl_emulated
     *place = change(old);
     return old;
 }
-template <typename T> struct fl_emulated_same { typedef T type; };
-#define FL_EMULATED_ATOMIC(name, expression)                                                          \
-    template <typename T> static inline T name(T *place, typename fl_emulated_same<T>::type x)         \
-    {                                                                                                 \
-        return fl_emulated_atomic(place, [=](T old) { return (T)(expression); });                      \
+template<typename T>
+struct fl_emulated_same {
+    typedef T type;
+};
+#define FL_EMULATED_ATOMIC(name, expression)                                      \
+    template<typename T>                                                          \
+    static inline T name(T *place, typename fl_emulated_same<T>::type x)          \
+    {                                                                             \
+        return fl_emulated_atomic(place, [=](T old) { return (T)(expression); }); \
     }
 FL_EMULATED_ATOMIC(atomicAdd, old + x)
 FL_EMULATED_ATOMIC(atomicSub, old - x)
 FL_EMULATED_ATOMIC(atomicMax, old > x ? old : x)
 FL_EMULATED_ATOMIC(atomicMin, old < x ? old : x)
 FL_EMULATED_ATOMIC(atomicExch, x)
-FL_EMULATED_ATOMIC(atomicAnd, old & x)
+FL_EMULATED_ATOMIC(atomicAnd, old &x)
 FL_EMULATED_ATOMIC(atomicOr, old | x)
 FL_EMULATED_ATOMIC(atomicXor, old ^ x)
 FL_EMULATED_ATOMIC(atomicInc, old >= x ? 0 : old + 1)
 #undef FL_EMULATED_ATOMIC
-template <typename T> static inline T atomicCAS(T *place, typename fl_emulated_same<T>::type compare, typename fl_emulated_same<T>::type x)
+template<typename T>
+static inline T atomicCAS(T *place, typename fl_emulated_same<T>::type compare, typename fl_emulated_same<T>::type x)
 {
     return fl_emulated_atomic(place, [=](T old) { return old == compare ? x : old; });
 }
 
 /* ---- memory ---- */
 
-template <typename T> static inline T __ldg(const T *place) { return *place; }
-template <typename T> static inline T __ldcs(const T *place) { return *place; }
-template <typename T> static inline T __ldca(const T *place) { return *place; }
-template <typename T> static inline T __ldcg(const T *place) { return *place; }
-template <typename T> static inline T __ldlu(const T *place) { return *place; }
-template <typename T> static inline void __stcs(T *place, typename fl_emulated_same<T>::type x) { *place = x; }
-template <typename T> static inline void __stcg(T *place, typename fl_emulated_same<T>::type x) { *place = x; }
-template <typename T> static inline void __stwb(T *place, typename fl_emulated_same<T>::type x) { *place = x; }
-template <typename T> static inline void __stwt(T *place, typename fl_emulated_same<T>::type x) { *place = x; }
+template<typename T>
+static inline T __ldg(const T *place)
+{
+    return *place;
+}
+template<typename T>
+static inline T __ldcs(const T *place)
+{
+    return *place;
+}
+template<typename T>
+static inline T __ldca(const T *place)
+{
+    return *place;
+}
+template<typename T>
+static inline T __ldcg(const T *place)
+{
+    return *place;
+}
+template<typename T>
+static inline T __ldlu(const T *place)
+{
+    return *place;
+}
+template<typename T>
+static inline void __stcs(T *place, typename fl_emulated_same<T>::type x)
+{
+    *place = x;
+}
+template<typename T>
+static inline void __stcg(T *place, typename fl_emulated_same<T>::type x)
+{
+    *place = x;
+}
+template<typename T>
+static inline void __stwb(T *place, typename fl_emulated_same<T>::type x)
+{
+    *place = x;
+}
+template<typename T>
+static inline void __stwt(T *place, typename fl_emulated_same<T>::type x)
+{
+    *place = x;
+}
 
 /* ---- bits ---- */
 
-template <typename To, typename From> static inline To fl_emulated_bits(From x)
+template<typename To, typename From>
+static inline To fl_emulated_bits(From x)
 {
     static_assert(sizeof(To) == sizeof(From), "a cast of bits keeps the size");
     To to;
@@ -247,7 +316,10 @@ static inline long long __double_as_longlong(double x) { return fl_emulated_bits
 static inline double __longlong_as_double(long long x) { return fl_emulated_bits<double>(x); }
 static inline int __double2hiint(double x) { return (int)(__double_as_longlong(x) >> 32); }
 static inline int __double2loint(double x) { return (int)__double_as_longlong(x); }
-static inline double __hiloint2double(int high, int low) { return __longlong_as_double((long long)high << 32 | (unsigned)low); }
+static inline double __hiloint2double(int high, int low)
+{
+    return __longlong_as_double((long long)high << 32 | (unsigned)low);
+}
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
@@ -265,7 +337,10 @@ static inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffff) 
 static inline int __mulhi(int a, int b) { return (int)((long long)a * b >> 32); }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static inline long long __mul64hi(long long a, long long b) { return (long long)((__int128)a * b >> 64); }
-static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned long long)((unsigned __int128)a * b >> 64); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
+{
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
 {
     uint64_t bytes = (uint64_t)y << 32 | x;
@@ -273,13 +348,19 @@ static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
     for (int i = 0; i < 4; i++) out |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
     return out;
 }
-static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) { return (unsigned)(((uint64_t)high << 32 | low) << (shift & 31) >> 32); }
-static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) { return (unsigned)(((uint64_t)high << 32 | low) >> (shift & 31)); }
+static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift)
+{
+    return (unsigned)(((uint64_t)high << 32 | low) << (shift & 31) >> 32);
+}
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift)
+{
+    return (unsigned)(((uint64_t)high << 32 | low) >> (shift & 31));
+}
 
 /* ---- arithmetic ---- */
 
-#define FL_EMULATED_EXTREMES(T)                                       \
-    static inline T max(T a, T b) { return a > b ? a : b; }            \
+#define FL_EMULATED_EXTREMES(T)                             \
+    static inline T max(T a, T b) { return a > b ? a : b; } \
     static inline T min(T a, T b) { return a < b ? a : b; }
 FL_EMULATED_EXTREMES(int)
 FL_EMULATED_EXTREMES(unsigned)
@@ -300,7 +381,11 @@ static inline float normcdff(float x) { return 0.5f * erfcf(x * -0.70710678f); }
 static inline double normcdf(double x) { return 0.5 * erfc(x * -0.70710678118654752440); }
 static inline float sinpif(float x) { return (float)sin(M_PI * x); }
 static inline float cospif(float x) { return (float)cos(M_PI * x); }
-static inline void sincospif(float x, float *s, float *c) { *s = sinpif(x); *c = cospif(x); }
+static inline void sincospif(float x, float *s, float *c)
+{
+    *s = sinpif(x);
+    *c = cospif(x);
+}
 static inline float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1 : 0; }
 static inline float __frcp_rn(float x) { return 1 / x; }
 static inline float __fsqrt_rn(float x) { return sqrtf(x); }
@@ -321,8 +406,10 @@ static inline float __uint2float_rn(unsigned x) { return (float)x; }
 static inline float __ll2float_rn(long long x) { return (float)x; }
 static inline float __double2float_rn(double x) { return (float)x; }
 
-/* From float to an integer as the GPU does it: beyond its range the nearest end, NaN is 0 (of 64 bits: the lowest number). */
-template <typename I, typename F> static inline I fl_emulated_to_integer(F x, I nan)
+/* From float to an integer as the GPU does it: beyond its range the nearest end, NaN is 0 (of 64 bits: the lowest
+** number). */
+template<typename I, typename F>
+static inline I fl_emulated_to_integer(F x, I nan)
 {
     typedef std::numeric_limits<I> limits;
     if (x != x) return nan;
@@ -355,12 +442,14 @@ static inline long long __double2ll_rz(double x) { return fl_emulated_to_integer
 #define __nanosleep(ns) ((void)(ns))
 
 /* The runtime's C++ conveniences that are in use. */
-template <typename T> static inline cudaError_t cudaFuncSetAttribute(T *kernel, cudaFuncAttribute attribute, int value)
+template<typename T>
+static inline cudaError_t cudaFuncSetAttribute(T *kernel, cudaFuncAttribute attribute, int value)
 {
     return cudaFuncSetAttribute((const void *)kernel, attribute, value);
 }
-template <typename T>
-static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T kernel, int threads, size_t shared)
+template<typename T>
+static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T kernel, int threads,
+                                                                        size_t shared)
 {
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, (const void *)kernel, threads, shared);
 }

@@ -1,12 +1,12 @@
 /*
 ** emulate_check.cc -- each access of a kernel is looked at before it is made, as compute-sanitizer does it on a GPU.
 **
-** With CONFIG=checked the plug-in's sources are compiled with -fsanitize=thread, which calls a function before each access to
-** memory, and -fsanitize=alignment,bounds, which calls one for an address that does not suit its type and for an index that
-** its array does not have: they are here. A kernel may touch its stack, its arguments, the plug-in's static data (that is shared
-** memory), the dynamic shared memory of its launch, device memory of its GPU and pinned memory, each within its bounds and
-** with the alignment of what is moved. In shared memory, two threads that touch a byte with no barrier between, one of them
-** writing, are a race.
+** With CONFIG=checked the plug-in's sources are compiled with -fsanitize=thread, which calls a function before each
+** access to memory, and -fsanitize=alignment,bounds, which calls one for an address that does not suit its type and for
+** an index that its array does not have: they are here. A kernel may touch its stack, its arguments, the plug-in's
+** static data (that is shared memory), the dynamic shared memory of its launch, device memory of its GPU and pinned
+** memory, each within its bounds and with the alignment of what is moved. In shared memory, two threads that touch a
+** byte with no barrier between, one of them writing, are a race.
 */
 #include "emulate_parts.h"
 
@@ -32,7 +32,9 @@ static void __attribute__((noreturn, noinline, format(printf, 1, 2))) wrong(cons
 /* ---- device and pinned memory ---- */
 
 enum { RECENT = 8 };
-static struct { const char *start, *end; } recent[RECENT];     /* blocks that were found last */
+static struct {
+    const char *start, *end;
+} recent[RECENT]; /* blocks that were found last */
 static int next_recent;
 
 void fl_emulated_forget_blocks(void) { memset(recent, 0, sizeof recent); }
@@ -69,12 +71,14 @@ struct access {
     uint16_t meetings;
     uint16_t thread : 10;
     uint16_t atomic : 1;
-    uint16_t lanes : 1;         /* of reads: other lanes of the warp have read since the same meeting */
-    uint16_t warps : 1;         /* of reads: other warps have read since the same barrier */
+    uint16_t lanes : 1; /* of reads: other lanes of the warp have read since the same meeting */
+    uint16_t warps : 1; /* of reads: other warps have read since the same barrier */
 };
-struct cell { access write, read; };    /* the last ones of a byte */
+struct cell {
+    access write, read;
+}; /* the last ones of a byte */
 
-static cell *cells;                     /* of the library's bytes */
+static cell *cells; /* of the library's bytes */
 
 extern "C" const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern "C" const char _end[] __attribute__((visibility("hidden")));
@@ -98,7 +102,8 @@ static bool is_read_unordered(const access &a)
 
 static void __attribute__((noreturn)) race(enum what what, const char *done, const access &other, const char *p)
 {
-    wrong("%s a byte of shared memory (%p) that thread %d has %s with no barrier between", verbs[what], (const void *)p, other.thread, done);
+    wrong("%s a byte of shared memory (%p) that thread %d has %s with no barrier between", verbs[what], (const void *)p,
+          other.thread, done);
 }
 
 static access this_access(enum what what)
@@ -138,8 +143,8 @@ static void look_at_static(const char *p, size_t size, enum what what)
     const char *dynamic = (const char *)fl_emulated_shared();
     size_t offset = (size_t)(p - dynamic);
     if (offset < FL_EMULATED_SHARED && offset + size > fl_emulated_running.shared_bytes)
-        wrong("%s %zu bytes of dynamic shared memory from byte %zu on: the launch asked for %zu", verbs[what], size, offset,
-              fl_emulated_running.shared_bytes);
+        wrong("%s %zu bytes of dynamic shared memory from byte %zu on: the launch asked for %zu", verbs[what], size,
+              offset, fl_emulated_running.shared_bytes);
     if (p < __start_fl_emulated_place || p >= __stop_fl_emulated_place) look_at_shared(p, size, what);
 }
 
@@ -156,7 +161,8 @@ static inline void look_at(const void *at, size_t size, enum what what)
     if (!fl_emulated_in_kernel) return;
     if (is_in(p, size, fl_emulated_running.stack, fl_emulated_running.stack_bytes)) return;
     if (p >= __ehdr_start && p < _end) look_at_static(p, size, what);
-    else if (!is_in(p, size, fl_emulated_running.arguments, fl_emulated_running.argument_bytes)) look_at_block(p, size, what);
+    else if (!is_in(p, size, fl_emulated_running.arguments, fl_emulated_running.argument_bytes))
+        look_at_block(p, size, what);
 }
 
 void fl_emulated_access(const void *p, size_t size, bool writes)
@@ -169,10 +175,10 @@ void fl_emulated_atomic_access(const void *p, size_t size) { look_at(p, size, AT
 /* The sanitizers' own builds have the functions of their libraries. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HOOK extern "C" __attribute__((visibility("hidden")))
-#define ACCESSES(size)                                                                        \
-    HOOK void __tsan_read##size(const void *p) { look_at(p, size, READ); }               \
-    HOOK void __tsan_write##size(const void *p) { look_at(p, size, WRITE); }             \
-    HOOK void __tsan_unaligned_read##size(const void *p) { look_at(p, size, READ); }        \
+#define ACCESSES(size)                                                               \
+    HOOK void __tsan_read##size(const void *p) { look_at(p, size, READ); }           \
+    HOOK void __tsan_write##size(const void *p) { look_at(p, size, WRITE); }         \
+    HOOK void __tsan_unaligned_read##size(const void *p) { look_at(p, size, READ); } \
     HOOK void __tsan_unaligned_write##size(const void *p) { look_at(p, size, WRITE); }
 ACCESSES(1)
 ACCESSES(2)
@@ -195,16 +201,27 @@ HOOK void __tsan_init(void)
 }
 
 /* As libubsan has them. */
-struct place_of_source { const char *file; uint32_t line, column; };
-struct mismatch { place_of_source place; const void *type; unsigned char alignment_bits, kind; };
+struct place_of_source {
+    const char *file;
+    uint32_t line, column;
+};
+struct mismatch {
+    place_of_source place;
+    const void *type;
+    unsigned char alignment_bits, kind;
+};
 
 HOOK void __ubsan_handle_type_mismatch_v1(const mismatch *m, uintptr_t address)
 {
     if (fl_emulated_in_kernel && address % ((uintptr_t)1 << m->alignment_bits))
-        wrong("uses %p at %s:%u, which must be a multiple of %d", (const void *)address, m->place.file, m->place.line, 1 << m->alignment_bits);
+        wrong("uses %p at %s:%u, which must be a multiple of %d", (const void *)address, m->place.file, m->place.line,
+              1 << m->alignment_bits);
 }
 
-struct out_of_bounds { place_of_source place; const void *array, *index; };
+struct out_of_bounds {
+    place_of_source place;
+    const void *array, *index;
+};
 
 HOOK void __ubsan_handle_out_of_bounds(const out_of_bounds *m, uintptr_t index)
 {
@@ -212,9 +229,15 @@ HOOK void __ubsan_handle_out_of_bounds(const out_of_bounds *m, uintptr_t index)
 }
 
 /* Atomic accesses are the host's. */
-#define ATOMICS(bits)                                                                                                                     \
-    HOOK uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t *p, int) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); } \
-    HOOK void __tsan_atomic##bits##_store(volatile uint##bits##_t *p, uint##bits##_t x, int) { __atomic_store_n(p, x, __ATOMIC_SEQ_CST); }
+#define ATOMICS(bits)                                                                        \
+    HOOK uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t *p, int)    \
+    {                                                                                        \
+        return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                         \
+    }                                                                                        \
+    HOOK void __tsan_atomic##bits##_store(volatile uint##bits##_t *p, uint##bits##_t x, int) \
+    {                                                                                        \
+        __atomic_store_n(p, x, __ATOMIC_SEQ_CST);                                            \
+    }
 ATOMICS(8)
 ATOMICS(32)
 ATOMICS(64)

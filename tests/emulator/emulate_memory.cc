@@ -1,10 +1,10 @@
 /*
 ** emulate_memory.cc -- the memory of emulated GPUs: who touches what is not theirs ends the process with a message.
 **
-** Each block ends where its last page ends, as far as its alignment allows, between two pages that nobody may touch; what its
-** pages hold besides has a pattern that is looked at when the block is freed (with AddressSanitizer it is poisoned). Freed
-** pages stay untouchable for a while. Device memory has a protection key (pkeys(7)), where the CPU has them: a thread may
-** touch it only while it runs a kernel or a copy.
+** Each block ends where its last page ends, as far as its alignment allows, between two pages that nobody may touch;
+** what its pages hold besides has a pattern that is looked at when the block is freed (with AddressSanitizer it is
+** poisoned). Freed pages stay untouchable for a while. Device memory has a protection key (pkeys(7)), where the CPU has
+** them: a thread may touch it only while it runs a kernel or a copy.
 */
 #include "emulate_parts.h"
 
@@ -22,14 +22,20 @@
 enum { PAGE = 4096, ALIGNMENT = 512, PATTERN = 0xa5, FREED = 256 };
 
 /* The pages of a block, without the two around them. */
-struct pages { char *start, *end; };
+struct pages {
+    char *start, *end;
+};
 
-struct freed_block { const char *start; fl_emulated_memory memory; pages where; };
+struct freed_block {
+    const char *start;
+    fl_emulated_memory memory;
+    pages where;
+};
 
 static std::map<const char *, fl_emulated_memory> &blocks = *new std::map<const char *, fl_emulated_memory>();
 static std::map<int, int64_t> &used = *new std::map<int, int64_t>();
-static std::deque<freed_block> &freed = *new std::deque<freed_block>();     /* the last FREED ones */
-static int key = -1;                    /* of device memory; -1: there are no keys here */
+static std::deque<freed_block> &freed = *new std::deque<freed_block>(); /* the last FREED ones */
+static int key = -1; /* of device memory; -1: there are no keys here */
 
 static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -90,7 +96,8 @@ void fl_emulated_memory_explain(const void *at)
         if (address < p.start - PAGE || address >= p.end + PAGE) continue;
         describe_memory(b.second, what, sizeof what);
         bool inside = address >= b.first && address < b.first + b.second.bytes;
-        if (inside) fl_emulated_broken("%s: host code touches device memory: byte %td of %s", place, address - b.first, what);
+        if (inside)
+            fl_emulated_broken("%s: host code touches device memory: byte %td of %s", place, address - b.first, what);
         fl_emulated_broken("%s: touches byte %td of %s", place, address - b.first, what);
     }
 }
@@ -122,7 +129,10 @@ static void close_rest(const pages &p, const char *start, size_t bytes)
     __asan_poison_memory_region(p.start, (size_t)(start - p.start));
     __asan_poison_memory_region(start + bytes, (size_t)(p.end - start) - bytes);
 }
-static void check_rest(const pages &p, const char *, size_t) { __asan_unpoison_memory_region(p.start, (size_t)(p.end - p.start)); }
+static void check_rest(const pages &p, const char *, size_t)
+{
+    __asan_unpoison_memory_region(p.start, (size_t)(p.end - p.start));
+}
 #else
 static void close_rest(const pages &p, char *start, size_t bytes)
 {
@@ -158,7 +168,10 @@ void *fl_emulated_memory_new(size_t bytes, int device)
     return start;
 }
 
-static void let_go(const freed_block &f) { munmap(f.where.start - PAGE, (size_t)(f.where.end - f.where.start) + 2 * PAGE); }
+static void let_go(const freed_block &f)
+{
+    munmap(f.where.start - PAGE, (size_t)(f.where.end - f.where.start) + 2 * PAGE);
+}
 
 void fl_emulated_memory_free(void *data)
 {

@@ -23,7 +23,10 @@ void fl_emulated_place(char *text, size_t size);
 
 /* ---- memory ---- */
 
-typedef struct fl_emulated_memory { size_t bytes; int device; } fl_emulated_memory;     /* device -1: pinned host memory */
+typedef struct fl_emulated_memory {
+    size_t bytes;
+    int device;
+} fl_emulated_memory; /* device -1: pinned host memory */
 
 /* 512-byte aligned; NULL when the system has no more. */
 void *fl_emulated_memory_new(size_t bytes, int device);
@@ -41,11 +44,13 @@ void fl_emulated_memory_explain(const void *address);
 int64_t fl_emulated_memory_used(int device);
 
 /* While it lives, this thread may touch device memory, or not. */
-class fl_emulated_rights {
-public:
+class fl_emulated_rights
+{
+  public:
     explicit fl_emulated_rights(bool open);
     ~fl_emulated_rights();
-private:
+
+  private:
     int before;
 };
 
@@ -58,13 +63,13 @@ extern const char __stop_fl_emulated_place[] __attribute__((visibility("hidden")
 
 /* The thread that runs and its launch. */
 typedef struct fl_emulated_now {
-    const char *stack;          /* of the thread, and its bytes */
+    const char *stack; /* of the thread, and its bytes */
     size_t stack_bytes;
     int device, thread;
-    const void *arguments;      /* of the launch */
+    const void *arguments; /* of the launch */
     size_t argument_bytes, shared_bytes;
-    uint32_t barriers;          /* of blocks, ever: those of a block have numbers that no other has */
-    uint16_t meetings[32];      /* of the lanes of each warp */
+    uint32_t barriers;     /* of blocks, ever: those of a block have numbers that no other has */
+    uint16_t meetings[32]; /* of the lanes of each warp */
 } fl_emulated_now;
 extern fl_emulated_now fl_emulated_running;
 

@@ -18,25 +18,28 @@ typedef struct fl_node fl_node;
 /* Called with the gradient of a tensor; may replace it (out: NULL keeps it). */
 typedef fl_status (*fl_hook)(fl_tensor **out, fl_tensor *grad, void *context);
 
-/* May backward communicate to bring the gradients of leaves to the leaves' SBP? (no_sync clears it: they are kept as they come and
-** added to those of the next pass that may) */
+/* May backward communicate to bring the gradients of leaves to the leaves' SBP? (no_sync clears it: they are kept as
+** they come and added to those of the next pass that may) */
 extern bool fl_grad_sync;
 
 /* Leaf tensors. */
 fl_status fl_autograd_set_requires_grad(fl_tensor *t, bool value);
 bool fl_autograd_is_leaf(const fl_tensor *t);
-fl_tensor *fl_autograd_grad_of(const fl_tensor *t);                 /* borrowed; NULL when there is none */
-fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad);      /* NULL clears; else same meta */
-fl_status fl_autograd_retain(fl_tensor *t);                         /* keep .grad of a non-leaf */
+fl_tensor *fl_autograd_grad_of(const fl_tensor *t);            /* borrowed; NULL when there is none */
+fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad); /* NULL clears; else same meta */
+fl_status fl_autograd_retain(fl_tensor *t);                    /* keep .grad of a non-leaf */
 fl_status fl_autograd_add_hook(fl_tensor *t, fl_hook hook, void *context, void (*release)(void *));
-const char *fl_autograd_node_name(const fl_tensor *t);              /* op that made it, of a view of what was rewritten since its own; or NULL */
+const char *fl_autograd_node_name(
+    const fl_tensor *t); /* op that made it, of a view of what was rewritten since its own; or NULL */
 
 /* Gradients of the leaves below `y` are added to their .grad. grad: NULL for a 0-d y. retain: keep the
 ** graph for another backward. create_graph: the gradients are recorded too. */
-fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, int count, bool retain, bool create_graph);
+fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, int count, bool retain,
+                               bool create_graph);
 
 /* Gradients of ys with respect to xs, returned and not accumulated. allow_unused: NULL instead of an error. */
-fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *const *grads, int ycount, fl_tensor *const *xs, int xcount, bool retain, bool create_graph, bool allow_unused);
+fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *const *grads, int ycount,
+                           fl_tensor *const *xs, int xcount, bool retain, bool create_graph, bool allow_unused);
 
 /* ---- gradient expressions (vjp.c) ---- */
 

@@ -14,7 +14,7 @@
 
 /* A leaf of this pass, and what a pass around this one (which called a hook) had left in its record. */
 typedef struct reached_leaf {
-    fl_tensor *leaf;            /* owned */
+    fl_tensor *leaf; /* owned */
     fl_tensor *outer_pending;
     int outer_expected;
     void *outer_run;
@@ -25,20 +25,20 @@ enum { MAX_WAITING = 64, SMALL_BYTES = 64 << 10, WAITING_BYTES = 256 << 10 };
 typedef struct waiting {
     int count;
     int64_t bytes;
-    fl_tensor *leaves[MAX_WAITING], *gradients[MAX_WAITING];    /* owned */
+    fl_tensor *leaves[MAX_WAITING], *gradients[MAX_WAITING]; /* owned */
 } waiting;
 
 /* One backward pass. */
 typedef struct pass {
-    fl_node **nodes;            /* reached, to be sorted newest first; owned refs */
+    fl_node **nodes; /* reached, to be sorted newest first; owned refs */
     int64_t count, capacity;
     reached_leaf *leaves;
     int64_t leaf_count, leaf_capacity;
     bool retain, create_graph;
-    bool accumulate;            /* backward: add to .grad; else: deliver to xs */
+    bool accumulate; /* backward: add to .grad; else: deliver to xs */
     waiting waiting;
-    fl_tensor *const *xs;       /* what flow.grad asks for */
-    fl_tensor **found;          /* their gradients */
+    fl_tensor *const *xs; /* what flow.grad asks for */
+    fl_tensor **found;    /* their gradients */
     int xcount;
 } pass;
 
@@ -64,7 +64,8 @@ static fl_status add_gradient(fl_tensor **sum, fl_tensor *g, bool create_graph)
     fl_tensor *total = NULL;
     bool own = !create_graph && (*sum)->meta == g->meta && is_own(*sum);
     const fl_operand in[2] = {fl_of(*sum), fl_of(g)};
-    fl_status status = own ? fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL) : fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL);
+    fl_status status = own ? fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL)
+                           : fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL);
     fl_tensor_unref(g);
     FL_TRY(status);
     fl_tensor_unref(*sum);
@@ -126,9 +127,11 @@ static fl_status fit_gradient(fl_tensor **g, const fl_meta *meta)
 static fl_status check_replaced(const fl_meta *new, const fl_meta *old)
 {
     char is[FL_META_TEXT], was[FL_META_TEXT];
-    if (new->dtype == old->dtype && new->is_local == old->is_local && fl_shape_equal(&new->shape, &old->shape)) return FL_OK;
-    return fl_fail(FL_ERR_SHAPE, "backward: a hook returned %s (%s) for a gradient that is %s (%s)", fl_meta_text(is, new),
-                   new->is_local ? "local" : "global", fl_meta_text(was, old), old->is_local ? "local" : "global");
+    if (new->dtype == old->dtype &&new->is_local == old->is_local && fl_shape_equal(&new->shape, &old->shape))
+        return FL_OK;
+    return fl_fail(FL_ERR_SHAPE, "backward: a hook returned %s (%s) for a gradient that is %s (%s)",
+                   fl_meta_text(is, new), new->is_local ? "local" : "global", fl_meta_text(was, old),
+                   old->is_local ? "local" : "global");
 }
 
 static fl_status run_hooks(fl_tensor **g, const tape_hook *h, int slot)
@@ -232,7 +235,8 @@ static fl_status mark_wanted(pass *p)
         fl_node *n = p->nodes[i];
         for (int j = 0; j < n->nin && !n->wanted; j++) {
             const tape_edge *e = &n->edges[j];
-            n->wanted = p->accumulate ? e->node || e->leaf : (e->node && e->node->wanted) || (e->leaf && asked_leaf(p, e->leaf));
+            n->wanted = p->accumulate ? e->node || e->leaf
+                                      : (e->node && e->node->wanted) || (e->leaf && asked_leaf(p, e->leaf));
         }
     }
     return FL_OK;
@@ -263,7 +267,8 @@ static fl_status add_to_grad(fl_autograd *a, fl_tensor *g, bool create_graph)
     }
     fl_tensor *total;
     const fl_operand in[2] = {fl_of(a->grad), fl_of(g)};
-    status = create_graph ? fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL) : fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL);
+    status = create_graph ? fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL)
+                          : fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL);
     fl_tensor_unref(g);
     FL_TRY(status);
     fl_tensor_unref(a->grad);
@@ -438,7 +443,8 @@ static fl_status deliver_outputs(pass *p, fl_node *n)
     for (int s = 0; s < n->nout; s++) {
         if (!n->pending[s]) continue;
         FL_TRY(run_hooks(&n->pending[s], n->hooks, s));
-        if (p->accumulate && n->retain[s]) FL_TRY(add_to_grad(n->retain[s], fl_tensor_ref(n->pending[s]), p->create_graph));
+        if (p->accumulate && n->retain[s])
+            FL_TRY(add_to_grad(n->retain[s], fl_tensor_ref(n->pending[s]), p->create_graph));
         for (int i = 0; i < p->xcount; i++) {
             fl_autograd *a = p->xs[i]->autograd;
             if (a && a->node == n && a->slot == s && !p->found[i]) p->found[i] = fl_tensor_ref(n->pending[s]);
@@ -456,7 +462,8 @@ static fl_status visit(pass *p, fl_node *n)
     for (int s = 0; s < n->nout; s++) any |= n->pending[s] != NULL;
     FL_TRY(deliver_outputs(p, n));
     size_t nin = (size_t)n->nin, size = nin * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool));
-    char local[STACK_INPUTS * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool))] __attribute__((aligned(16))), *block = local;
+    char local[STACK_INPUTS * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool))] __attribute__((aligned(16))),
+        *block = local;
     if (nin > STACK_INPUTS && !(block = malloc(size))) return out_of_memory();
     memset(block, 0, size);
     fl_tensor *outs[FL_MAX_OUT] = {NULL};
@@ -527,17 +534,21 @@ static fl_status seed(const pass *p, fl_tensor **out, fl_tensor *y, fl_tensor *g
     char have[FL_META_TEXT], want[FL_META_TEXT];
     if (grad) {
         if (!fl_shape_equal(&grad->meta->shape, &y->meta->shape))
-            return fl_fail(FL_ERR_SHAPE, "%s: the gradient given is %s, the tensor is %s", pass_name(p), fl_meta_text(have, grad->meta), fl_meta_text(want, y->meta));
+            return fl_fail(FL_ERR_SHAPE, "%s: the gradient given is %s, the tensor is %s", pass_name(p),
+                           fl_meta_text(have, grad->meta), fl_meta_text(want, y->meta));
         if (grad->meta->is_local != y->meta->is_local)
-            return fl_fail(FL_ERR_SBP, "%s: the gradient given is %s (%s), the tensor is %s (%s)", pass_name(p), grad->meta->is_local ? "local" : "global",
-                           fl_meta_text(have, grad->meta), y->meta->is_local ? "local" : "global", fl_meta_text(want, y->meta));
+            return fl_fail(FL_ERR_SBP, "%s: the gradient given is %s (%s), the tensor is %s (%s)", pass_name(p),
+                           grad->meta->is_local ? "local" : "global", fl_meta_text(have, grad->meta),
+                           y->meta->is_local ? "local" : "global", fl_meta_text(want, y->meta));
         *out = fl_tensor_ref(grad);
         fl_status status = fit_gradient(out, y->meta);
         if (status != FL_OK) fl_tensor_unref(*out);
         return status;
     }
     if (y->meta->numel != 1)
-        return fl_fail(FL_ERR_SHAPE, "%s: a gradient must be given for %s; only a tensor of one element has 1 as its own", pass_name(p), fl_meta_text(want, y->meta));
+        return fl_fail(FL_ERR_SHAPE,
+                       "%s: a gradient must be given for %s; only a tensor of one element has 1 as its own",
+                       pass_name(p), fl_meta_text(want, y->meta));
     return FL_CALL(out, ones_like, fl_of(y));
 }
 
@@ -545,7 +556,9 @@ static fl_status start(pass *p, fl_tensor *y, fl_tensor *grad, fl_node **node, i
 {
     FL_TRY(fl_tape_node_of(node, slot, y));
     if (!y->requires_grad && !*node)
-        return fl_fail(FL_ERR_STATE, "%s: this tensor does not require grad: nothing it was computed from has requires_grad = true", pass_name(p));
+        return fl_fail(FL_ERR_STATE,
+                       "%s: this tensor does not require grad: nothing it was computed from has requires_grad = true",
+                       pass_name(p));
     if (*node) return reach(p, *node);
     return reach_leaf(p, y);
 }
@@ -556,7 +569,8 @@ static fl_status run(pass *p, fl_tensor *const *ys, fl_tensor *const *grads, int
     fl_node *nodes[FL_MAX_PARAMS];
     int slots[FL_MAX_PARAMS];
     if (ycount > FL_MAX_PARAMS) return fl_fail(FL_ERR_VALUE, "backward: at most %d tensors at once", FL_MAX_PARAMS);
-    for (int i = 0; i < ycount && status == FL_OK; i++) status = start(p, ys[i], grads ? grads[i] : NULL, &nodes[i], &slots[i]);
+    for (int i = 0; i < ycount && status == FL_OK; i++)
+        status = start(p, ys[i], grads ? grads[i] : NULL, &nodes[i], &slots[i]);
     if (status == FL_OK) status = reach_all(p);
     if (status == FL_OK) status = mark_wanted(p);
     for (int i = 0; i < ycount && status == FL_OK; i++) {
@@ -585,13 +599,17 @@ fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, in
     return run_pass(&p, ys, grads, count);
 }
 
-fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *const *grads, int ycount, fl_tensor *const *xs, int xcount, bool retain, bool create_graph, bool allow_unused)
+fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *const *grads, int ycount,
+                           fl_tensor *const *xs, int xcount, bool retain, bool create_graph, bool allow_unused)
 {
     pass p = {.retain = retain || create_graph, .create_graph = create_graph, .xs = xs, .found = out, .xcount = xcount};
     for (int i = 0; i < xcount; i++) out[i] = NULL;
     fl_status status = run_pass(&p, ys, grads, ycount);
     for (int i = 0; i < xcount && status == FL_OK && !allow_unused; i++)
-        if (!out[i]) status = fl_fail(FL_ERR_STATE, "grad: tensor %d of xs was not used to compute y (allow it with {allow_unused = true})", i + 1);
+        if (!out[i])
+            status = fl_fail(FL_ERR_STATE,
+                             "grad: tensor %d of xs was not used to compute y (allow it with {allow_unused = true})",
+                             i + 1);
     for (int i = 0; i < xcount && status != FL_OK; i++) {
         fl_tensor_unref(out[i]);
         out[i] = NULL;

@@ -6,13 +6,16 @@
 #include <stdlib.h>
 
 static uint64_t next_seq = 1;
-static fl_autograd *pool;       /* free records, linked through `base` */
+static fl_autograd *pool; /* free records, linked through `base` */
 
 static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "autograd: out of memory for the tape"); }
 
 /* ---- links ---- */
 
-static size_t attrs_size(const fl_attrs *attrs) { return offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count; }
+static size_t attrs_size(const fl_attrs *attrs)
+{
+    return offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count;
+}
 
 static tape_link *link_new(tape_link *before, const fl_op *op, const fl_attrs *attrs)
 {
@@ -91,7 +94,7 @@ void fl_tape_forget(fl_node *n)
 /* Frees a node whose count is 0; chains of any length are freed without recursion. */
 void fl_node_unref(fl_node *n)
 {
-    static fl_node *dead;       /* nodes waiting to be freed by the outermost call */
+    static fl_node *dead; /* nodes waiting to be freed by the outermost call */
     static bool freeing;
     if (!n || --n->refs > 0) return;
     n->next_dead = dead;
@@ -165,7 +168,7 @@ static bool view_wants(const fl_tensor *t)
 /* What an in-place op wrote: its version has been bumped already. */
 typedef struct in_place {
     fl_tensor *target;
-    fl_tensor *before;              /* a copy of its old value; NULL when no gradient needs that */
+    fl_tensor *before; /* a copy of its old value; NULL when no gradient needs that */
 } in_place;
 
 static void save_value(tape_saved *s, const fl_operand *o, const in_place *w)
@@ -194,14 +197,16 @@ static bool target_wants_grad(const fl_tensor *t)
 }
 
 /* Which inputs and outputs the gradients of the inputs that want one need. target: in[0] is written in place. */
-static void what_to_save(const fl_op *op, const fl_operand *in, int nin, bool target, uint32_t *save_in, uint32_t *save_out)
+static void what_to_save(const fl_op *op, const fl_operand *in, int nin, bool target, uint32_t *save_in,
+                         uint32_t *save_out)
 {
     *save_in = op->saves_in;
     *save_out = op->saves_out;
     if (!op->vjp) return;
     uint32_t wanted = 0;
     for (int i = 0; i < nin && i < FL_MAX_PARAMS; i++)
-        if (in[i].kind == FL_TENSOR && (target && i == 0 ? target_wants_grad : fl_requires_grad)(in[i].tensor)) wanted |= 1u << i;
+        if (in[i].kind == FL_TENSOR && (target && i == 0 ? target_wants_grad : fl_requires_grad)(in[i].tensor))
+            wanted |= 1u << i;
     fl_vjp_saves(op, wanted, save_in, save_out);
 }
 
@@ -217,7 +222,8 @@ static fl_status edge_to(tape_edge *e, fl_tensor *t)
 }
 
 /* A node for a call; w: NULL unless it was in place. */
-static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor *const *results, int nout, const in_place *w)
+static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                          fl_tensor *const *results, int nout, const in_place *w)
 {
     fl_node *n = node_new(op, nin, nout, attrs);
     if (!n) return out_of_memory();
@@ -267,7 +273,8 @@ static void forget_base(fl_tensor *t)
     a->link = NULL;
 }
 
-static fl_status record(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out, int nout)
+static fl_status record(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out,
+                        int nout)
 {
     fl_node *n;
     FL_TRY(node_for(&n, op, in, nin, attrs, out, nout, NULL));
@@ -378,8 +385,10 @@ static fl_status check_inplace(fl_tensor **before, const fl_op *op, fl_tensor *t
     fl_tensor *base = target->autograd && target->autograd->base ? target->autograd->base : target;
     if (target->requires_grad && fl_autograd_is_leaf(target)) base = target;
     if (base->requires_grad && fl_autograd_is_leaf(base))
-        return fl_fail(FL_ERR_STATE, "%s%s: %s a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()",
-                       op->name, op->mutates ? "" : "_", base == target ? "this tensor is" : "this tensor is a view of");
+        return fl_fail(
+            FL_ERR_STATE,
+            "%s%s: %s a leaf that requires grad, and cannot be changed in place; do it inside flow.no_grad()", op->name,
+            op->mutates ? "" : "_", base == target ? "this tensor is" : "this tensor is a view of");
     for (int i = 1; i < nin; i++)
         if (in[i].kind == FL_TENSOR && fl_requires_grad(in[i].tensor) && !fl_dtype_is_float(target->meta->dtype))
             return fl_fail(FL_ERR_DTYPE, "%s%s: a gradient cannot flow through %s; write into a float tensor", op->name,
@@ -418,7 +427,8 @@ static fl_status rewrite_base(fl_node *n, fl_tensor *view)
     return catch_up(view);
 }
 
-static fl_status rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin, const fl_attrs *attrs)
+static fl_status rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin,
+                         const fl_attrs *attrs)
 {
     if (!fl_grad_enabled || !rewrites(in, nin)) return FL_OK;
     fl_node *n;
@@ -439,8 +449,10 @@ static fl_status check_version(const fl_node *n, const tape_saved *s, const char
 {
     if (s->value.kind != FL_TENSOR || s->value.tensor->storage->var.version == s->version) return FL_OK;
     char text[FL_META_TEXT];
-    return fl_fail(FL_ERR_STATE, "backward: %s %d of %s (%s), needed for its gradient, was changed in place after it was used; "
-                   "change a clone() of it instead", what, index, n->op->name, fl_meta_text(text, s->value.tensor->meta));
+    return fl_fail(FL_ERR_STATE,
+                   "backward: %s %d of %s (%s), needed for its gradient, was changed in place after it was used; "
+                   "change a clone() of it instead",
+                   what, index, n->op->name, fl_meta_text(text, s->value.tensor->meta));
 }
 
 /* A saved output, connected to its node again when the tape records. */
@@ -458,8 +470,10 @@ static fl_status unpack_output(fl_tensor **out, fl_node *n, int i)
 fl_status fl_tape_unpack(fl_grad *g, fl_node *n)
 {
     if (n->freed)
-        return fl_fail(FL_ERR_STATE, "backward: the graph of %s has been freed by an earlier backward; "
-                       "use {retain_graph = true} in the earlier one", n->op->name);
+        return fl_fail(FL_ERR_STATE,
+                       "backward: the graph of %s has been freed by an earlier backward; "
+                       "use {retain_graph = true} in the earlier one",
+                       n->op->name);
     for (int i = 0; i < n->nin; i++) FL_TRY(check_version(n, &n->in[i], "input", i));
     for (int i = 0; i < n->nout; i++) FL_TRY(check_version(n, &n->out[i], "output", i));
     for (int i = 0; i < n->nin; i++) g->in[i] = n->in[i].value;
@@ -478,20 +492,20 @@ void fl_tape_release_grad(fl_grad *g)
 fl_status fl_autograd_set_requires_grad(fl_tensor *t, bool value)
 {
     if (value && !fl_dtype_is_float(t->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "requires_grad: only float tensors have gradients, this is %s", fl_dtype_name(t->meta->dtype));
+        return fl_fail(FL_ERR_DTYPE, "requires_grad: only float tensors have gradients, this is %s",
+                       fl_dtype_name(t->meta->dtype));
     if (!fl_autograd_is_leaf(t)) {
         if (value) return FL_OK;
-        return fl_fail(FL_ERR_STATE, "requires_grad: this tensor was computed by %s from tensors that require grad; "
-                       "use x:detach() for one that does not", fl_autograd_node_name(t));
+        return fl_fail(FL_ERR_STATE,
+                       "requires_grad: this tensor was computed by %s from tensors that require grad; "
+                       "use x:detach() for one that does not",
+                       fl_autograd_node_name(t));
     }
     t->requires_grad = value;
     return FL_OK;
 }
 
-bool fl_autograd_is_leaf(const fl_tensor *t)
-{
-    return !t->autograd || (!t->autograd->node && !view_wants(t));
-}
+bool fl_autograd_is_leaf(const fl_tensor *t) { return !t->autograd || (!t->autograd->node && !view_wants(t)); }
 
 const char *fl_autograd_node_name(const fl_tensor *t)
 {
@@ -506,10 +520,13 @@ fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
 {
     char have[FL_META_TEXT], want[FL_META_TEXT];
     if (grad && grad->meta != t->meta)
-        return fl_fail(FL_ERR_SHAPE, "grad: the gradient of %s must be of the same kind, this is %s", fl_meta_placed_text(want, t->meta),
-                       fl_meta_placed_text(have, grad->meta));
+        return fl_fail(FL_ERR_SHAPE, "grad: the gradient of %s must be of the same kind, this is %s",
+                       fl_meta_placed_text(want, t->meta), fl_meta_placed_text(have, grad->meta));
     for (const fl_tensor *g = grad; g; g = g->autograd ? g->autograd->grad : NULL)
-        if (g == t || (g->storage == t->storage && t->storage)) return fl_fail(FL_ERR_VALUE, "grad: a tensor and its gradient must not share memory; write x.grad = x:clone() for a copy of it");
+        if (g == t || (g->storage == t->storage && t->storage))
+            return fl_fail(
+                FL_ERR_VALUE,
+                "grad: a tensor and its gradient must not share memory; write x.grad = x:clone() for a copy of it");
     if (!grad && !t->autograd) return FL_OK;
     fl_autograd *a = fl_tape_record_of(t);
     if (!a) return out_of_memory();

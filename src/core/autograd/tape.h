@@ -22,69 +22,73 @@ typedef struct tape_hook {
 /* How a view was made from its base: the last step, then the ones before it. */
 typedef struct tape_link {
     int refs;
-    struct tape_link *before;       /* owned; NULL: made from the base itself */
+    struct tape_link *before; /* owned; NULL: made from the base itself */
     const fl_op *op;
-    fl_attrs *attrs;                /* lies behind the link */
+    fl_attrs *attrs; /* lies behind the link */
 } tape_link;
 
 struct fl_autograd {
     int refs;
-    fl_node *node;                  /* owned; NULL for a leaf */
-    int slot;                       /* which output of node */
-    fl_tensor *grad;                /* owned; leaves, and outputs with retain */
-    fl_tensor *unsynced;            /* owned; a leaf's gradient of passes under no_sync, in the SBP it came in */
+    fl_node *node;       /* owned; NULL for a leaf */
+    int slot;            /* which output of node */
+    fl_tensor *grad;     /* owned; leaves, and outputs with retain */
+    fl_tensor *unsynced; /* owned; a leaf's gradient of passes under no_sync, in the SBP it came in */
     bool retain;
-    tape_hook *hooks;               /* of a leaf */
+    tape_hook *hooks; /* of a leaf */
     /* views */
-    fl_tensor *base;                /* owned; the tensor this one is a view of */
-    tape_link *link;                /* owned */
-    uint32_t base_history;          /* history of the base when `node` was made */
-    uint32_t history;               /* of a base: bumped when an in-place op rewrites it */
+    fl_tensor *base;       /* owned; the tensor this one is a view of */
+    tape_link *link;       /* owned */
+    uint32_t base_history; /* history of the base when `node` was made */
+    uint32_t history;      /* of a base: bumped when an in-place op rewrites it */
     /* during a backward */
-    fl_tensor *pending;             /* gradient summed so far (leaf) */
-    int expected;                   /* contributions still to come (leaf) */
-    void *run;                      /* the backward that uses the two */
+    fl_tensor *pending; /* gradient summed so far (leaf) */
+    int expected;       /* contributions still to come (leaf) */
+    void *run;          /* the backward that uses the two */
 };
 
 typedef struct tape_edge {
-    fl_node *node;                  /* owned; NULL for leaves and for inputs that want no gradient */
-    fl_tensor *leaf;                /* owned; the leaf itself */
+    fl_node *node;   /* owned; NULL for leaves and for inputs that want no gradient */
+    fl_tensor *leaf; /* owned; the leaf itself */
     int slot;
-    const fl_meta *meta;            /* owned; of the input; NULL for numbers */
+    const fl_meta *meta; /* owned; of the input; NULL for numbers */
 } tape_edge;
 
 typedef struct tape_saved {
-    fl_operand value;               /* tensors owned */
+    fl_operand value; /* tensors owned */
     uint32_t version;
 } tape_saved;
 
 /* What an in-place op on a view leaves behind: how to find the region of the base that it wrote. */
 typedef struct tape_region {
-    tape_link *link;                /* owned */
+    tape_link *link; /* owned */
 } tape_region;
 
 struct fl_node {
     int refs;
     const fl_op *op;
-    uint64_t seq;                   /* order of creation */
-    fl_attrs *attrs;                /* lies behind the lists */
+    uint64_t seq;    /* order of creation */
+    fl_attrs *attrs; /* lies behind the lists */
     int nin, nout;
-    tape_edge *edges;               /* nin */
-    tape_saved *in;                 /* nin */
-    tape_saved *out;                /* nout */
-    const fl_meta **out_meta;       /* nout, owned */
-    fl_tensor **pending;            /* nout: gradients of the outputs, during a backward */
-    fl_autograd **retain;           /* nout, borrowed: records of outputs that keep their gradient, or NULL */
+    tape_edge *edges;         /* nin */
+    tape_saved *in;           /* nin */
+    tape_saved *out;          /* nout */
+    const fl_meta **out_meta; /* nout, owned */
+    fl_tensor **pending;      /* nout: gradients of the outputs, during a backward */
+    fl_autograd **retain;     /* nout, borrowed: records of outputs that keep their gradient, or NULL */
     tape_hook *hooks;
-    tape_region *region;            /* owned; in place on a view: edge 0 is the base */
-    bool freed;                     /* saved values are gone */
-    bool marked, wanted;            /* during a backward: reached, leads to something asked for */
-    void *run;                      /* the backward that uses pending now */
-    fl_node *next_dead;             /* while a chain is freed without recursion */
+    tape_region *region; /* owned; in place on a view: edge 0 is the base */
+    bool freed;          /* saved values are gone */
+    bool marked, wanted; /* during a backward: reached, leads to something asked for */
+    void *run;           /* the backward that uses pending now */
+    fl_node *next_dead;  /* while a chain is freed without recursion */
 };
 
 void fl_node_unref(fl_node *n);
-static inline fl_node *fl_node_ref(fl_node *n) { n->refs++; return n; }
+static inline fl_node *fl_node_ref(fl_node *n)
+{
+    n->refs++;
+    return n;
+}
 
 /* The autograd record of t, made when missing; NULL when out of memory. */
 fl_autograd *fl_tape_record_of(fl_tensor *t);

@@ -12,7 +12,16 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-typedef enum term_kind { TERM_NUMBER, TERM_INTEGER, TERM_IN, TERM_OUT, TERM_GRAD, TERM_ATTR, TERM_CALL, TERM_LIKE } term_kind;
+typedef enum term_kind {
+    TERM_NUMBER,
+    TERM_INTEGER,
+    TERM_IN,
+    TERM_OUT,
+    TERM_GRAD,
+    TERM_ATTR,
+    TERM_CALL,
+    TERM_LIKE
+} term_kind;
 typedef enum like_kind { LIKE_EXPAND, LIKE_RESHAPE, LIKE_SUM, LIKE_UNREDUCE, LIKE_COUNT } like_kind;
 
 static const char *const like_names[LIKE_COUNT] = {"expand_to", "reshape_to", "sum_to", "unreduce"};
@@ -21,7 +30,7 @@ enum { MAX_ARGS = 8 };
 
 typedef struct term {
     term_kind kind;
-    int index;                      /* operand, output, attribute; like_kind of TERM_LIKE */
+    int index; /* operand, output, attribute; like_kind of TERM_LIKE */
     double number;
     int64_t integer;
     const fl_op *call;
@@ -31,7 +40,7 @@ typedef struct term {
 
 typedef struct program {
     const fl_op *op;
-    term *inputs[FL_MAX_PARAMS];    /* gradient of each operand; NULL: none */
+    term *inputs[FL_MAX_PARAMS];                                /* gradient of each operand; NULL: none */
     uint32_t saves_in[FL_MAX_PARAMS], saves_out[FL_MAX_PARAMS]; /* what each of them mentions */
 } program;
 
@@ -40,7 +49,7 @@ typedef struct program {
 typedef struct parser {
     const char *at;
     const fl_op *op;
-    uint32_t saves_in, saves_out;   /* mentioned so far */
+    uint32_t saves_in, saves_out; /* mentioned so far */
 } parser;
 
 static term *parse_sum(parser *p);
@@ -152,7 +161,8 @@ static term *parse_primary(parser *p)
     term *t = term_new(TERM_NUMBER);
     t->number = strtod(p->at, &end);
     t->integer = (int64_t)t->number;
-    if (!memchr(p->at, '.', (size_t)(end - p->at)) && !memchr(p->at, 'e', (size_t)(end - p->at))) t->kind = TERM_INTEGER;
+    if (!memchr(p->at, '.', (size_t)(end - p->at)) && !memchr(p->at, 'e', (size_t)(end - p->at)))
+        t->kind = TERM_INTEGER;
     p->at = end;
     return t;
 }
@@ -235,7 +245,7 @@ void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t
 /* A value while evaluating; tensors are owned. */
 typedef struct value {
     fl_operand operand;
-    const fl_attr *attr;        /* instead of the operand: an attribute of the op */
+    const fl_attr *attr; /* instead of the operand: an attribute of the op */
 } value;
 
 static fl_status eval(value *out, const term *t, fl_grad *g);
@@ -343,7 +353,8 @@ static fl_status number_call(value *out, const term *t, const value *v)
     else if (strcmp(name, "pow") == 0) r = __builtin_pow(a, b);
     else if (strcmp(name, "log") == 0) r = __builtin_log(a);
     else return fl_fail(FL_ERR_STATE, "backward: the gradient calls %s with numbers alone", name);
-    bool whole = r == (double)(int64_t)r && strcmp(name, "div") != 0 && strcmp(name, "log") != 0 && v[0].operand.kind != FL_NUM_FLOAT && (t->count < 2 || v[1].operand.kind != FL_NUM_FLOAT);
+    bool whole = r == (double)(int64_t)r && strcmp(name, "div") != 0 && strcmp(name, "log") != 0
+        && v[0].operand.kind != FL_NUM_FLOAT && (t->count < 2 || v[1].operand.kind != FL_NUM_FLOAT);
     *out = (value){whole ? fl_of_integer((int64_t)r) : fl_of_number(r), NULL};
     return FL_OK;
 }

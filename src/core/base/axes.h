@@ -18,7 +18,7 @@ typedef struct fl_axis {
 
 typedef struct fl_layout {
     int count, operands;
-    fl_axis axes[FL_LAYOUT_AXES];       /* outermost first */
+    fl_axis axes[FL_LAYOUT_AXES]; /* outermost first */
 } fl_layout;
 
 static inline int64_t fl_layout_magnitude(int64_t v) { return v < 0 ? -v : v; }

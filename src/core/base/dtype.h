@@ -18,22 +18,22 @@ typedef uint16_t fl_float16;
 typedef uint16_t fl_bfloat16;
 
 /* X(ENUM, C type, name, category: 0 bool, 1 integer, 2 float) in order of promotion */
-#define FL_DTYPES(X)                          \
-    X(BOOL, uint8_t, "bool", 0)               \
-    X(UINT8, uint8_t, "uint8", 1)             \
-    X(INT8, int8_t, "int8", 1)                \
-    X(INT32, int32_t, "int32", 1)             \
-    X(INT64, int64_t, "int64", 1)             \
-    X(FLOAT16, fl_float16, "float16", 2)      \
-    X(BFLOAT16, fl_bfloat16, "bfloat16", 2)   \
-    X(FLOAT32, float, "float32", 2)           \
+#define FL_DTYPES(X)                        \
+    X(BOOL, uint8_t, "bool", 0)             \
+    X(UINT8, uint8_t, "uint8", 1)           \
+    X(INT8, int8_t, "int8", 1)              \
+    X(INT32, int32_t, "int32", 1)           \
+    X(INT64, int64_t, "int64", 1)           \
+    X(FLOAT16, fl_float16, "float16", 2)    \
+    X(BFLOAT16, fl_bfloat16, "bfloat16", 2) \
+    X(FLOAT32, float, "float32", 2)         \
     X(FLOAT64, double, "float64", 2)
 
 typedef enum fl_dtype {
 #define X(E, T, N, C) FL_##E,
     FL_DTYPES(X)
 #undef X
-    FL_DTYPE_COUNT
+        FL_DTYPE_COUNT
 } fl_dtype;
 
 FL_EXPORT extern const uint8_t fl_dtype_sizes[FL_DTYPE_COUNT];

@@ -30,7 +30,8 @@ bool fl_plugin_find(char *path, const char *name)
     const char *slash = strrchr(name, '/'), *own = slash ? slash + 1 : name;
     if (!program_folder(folder)) return false;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        int n = snprintf(path, FL_PLUGIN_PATH, "%s%s/%.*sflowlua-%s.so", folder, places[i], (int)(own - name), name, own);
+        int n = snprintf(path, FL_PLUGIN_PATH, "%s%s/%.*sflowlua-%s.so", folder, places[i], (int)(own - name), name,
+                         own);
         if (n < FL_PLUGIN_PATH && access(path, R_OK) == 0) return true;
     }
     return false;
@@ -40,12 +41,16 @@ fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, con
 {
     char path[FL_PLUGIN_PATH];
     if (!fl_plugin_find(path, name))
-        return fl_fail(FL_ERR_MISSING, "flowlua-%s.so lies neither beside the program nor in ../lib/flowlua: install the package %s and run make",
-                       name, package);
+        return fl_fail(
+            FL_ERR_MISSING,
+            "flowlua-%s.so lies neither beside the program nor in ../lib/flowlua: install the package %s and run make",
+            name, package);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return fl_fail(FL_ERR_MISSING, "the plug-in cannot be opened: %s", dlerror());
     void *found = dlsym(library, symbol);
-    if (!found) return fl_fail(FL_ERR_MISSING, "'%s' belongs to another version of flowlua: it has no '%s'; run make", path, symbol);
+    if (!found)
+        return fl_fail(FL_ERR_MISSING, "'%s' belongs to another version of flowlua: it has no '%s'; run make", path,
+                       symbol);
     *entry = found;
     return FL_OK;
 }

@@ -10,8 +10,8 @@
 
 enum { FL_PLUGIN_PATH = 4096 };
 
-/* Path of flowlua-NAME.so (of "folder/NAME": folder/flowlua-NAME.so): beside the program, or in ../lib/flowlua when the program is
-** installed. false: it is in neither place. */
+/* Path of flowlua-NAME.so (of "folder/NAME": folder/flowlua-NAME.so): beside the program, or in ../lib/flowlua when the
+** program is installed. false: it is in neither place. */
 bool fl_plugin_find(char *path, const char *name);
 
 /* Opens the plug-in for the life of the process, without showing its symbols to others, and finds its entry point.

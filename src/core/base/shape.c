@@ -17,10 +17,7 @@ static const char *dims_text(char *buffer, const int64_t *dims, int ndim)
     return buffer;
 }
 
-const char *fl_shape_text(char *buffer, const fl_shape *s)
-{
-    return dims_text(buffer, s->dims, s->ndim);
-}
+const char *fl_shape_text(char *buffer, const fl_shape *s) { return dims_text(buffer, s->dims, s->ndim); }
 
 fl_status fl_shape_make(fl_shape *out, const char *who, const int64_t *dims, int ndim)
 {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 typedef struct fl_shuffle {
-    uint64_t count, mask;       /* mask: of one half of a position's bits */
+    uint64_t count, mask; /* mask: of one half of a position's bits */
     int half_bits;
     uint64_t keys[6];
 } fl_shuffle;

@@ -1,8 +1,8 @@
 /*
 ** sort_key.h -- elements as unsigned numbers that have the order in which sort puts them.
 **
-** NaN comes after all other numbers, and both zeros are equal, as in PyTorch; so a sort of keys is a sort of elements on every
-** device. A key has as many bits as its element.
+** NaN comes after all other numbers, and both zeros are equal, as in PyTorch; so a sort of keys is a sort of elements
+** on every device. A key has as many bits as its element.
 */
 #ifndef FL_SORT_KEY_H
 #define FL_SORT_KEY_H

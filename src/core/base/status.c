@@ -39,7 +39,7 @@ static bool is_control(const unsigned char *s, size_t length)
 
 size_t fl_text_clean(char *out, size_t size, const char *text, size_t length, const char *keep)
 {
-    size_t used = 0, safe = 0;          /* `safe`: where "..." fits in */
+    size_t used = 0, safe = 0; /* `safe`: where "..." fits in */
     for (size_t i = 0; i < length;) {
         const unsigned char *s = (const unsigned char *)text + i;
         size_t n = character_length(s, length - i), step = n ? n : 1, width = step;

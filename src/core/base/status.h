@@ -12,16 +12,16 @@
 
 typedef enum fl_status {
     FL_OK = 0,
-    FL_ERR_SHAPE,       /* shapes, axes, sizes that do not fit */
-    FL_ERR_DTYPE,       /* a dtype the op does not take */
-    FL_ERR_VALUE,       /* a value out of its range */
-    FL_ERR_SBP,         /* placements or SBPs that do not fit */
-    FL_ERR_STATE,       /* a call that is not allowed now (autograd, views, engine) */
-    FL_ERR_MEMORY,      /* host or device memory exhausted */
-    FL_ERR_IO,          /* files */
-    FL_ERR_COMM,        /* communication */
-    FL_ERR_MISSING,     /* a library, device or feature that is not there */
-    FL_ERR_INTERRUPTED  /* Ctrl-C */
+    FL_ERR_SHAPE,      /* shapes, axes, sizes that do not fit */
+    FL_ERR_DTYPE,      /* a dtype the op does not take */
+    FL_ERR_VALUE,      /* a value out of its range */
+    FL_ERR_SBP,        /* placements or SBPs that do not fit */
+    FL_ERR_STATE,      /* a call that is not allowed now (autograd, views, engine) */
+    FL_ERR_MEMORY,     /* host or device memory exhausted */
+    FL_ERR_IO,         /* files */
+    FL_ERR_COMM,       /* communication */
+    FL_ERR_MISSING,    /* a library, device or feature that is not there */
+    FL_ERR_INTERRUPTED /* Ctrl-C */
 } fl_status;
 
 /* What plug-ins may call in the program. */
@@ -36,18 +36,18 @@ FL_EXPORT const char *fl_message(void);
 /* Puts `prefix` in front of this thread's message (a row number, a file name); returns code. */
 fl_status fl_fail_prefix(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Text from outside as it may be printed: control characters but those in `keep`, and what is not UTF-8, become "\x1b"; more
-** than size - 1 bytes are cut between two characters and end in "...". size: at least 4. Returns the length. */
+/* Text from outside as it may be printed: control characters but those in `keep`, and what is not UTF-8, become "\x1b";
+** more than size - 1 bytes are cut between two characters and end in "...". size: at least 4. Returns the length. */
 size_t fl_text_clean(char *out, size_t size, const char *text, size_t length, const char *keep);
 
 /* A name that a file gives, in a message: cleaned, with room for what else the message says. */
 enum { FL_SHOWN_TEXT = 160 };
 const char *fl_text_name(char *buffer, const char *name);
 
-#define FL_TRY(expression)                        \
-    do {                                          \
-        fl_status status_ = (expression);         \
-        if (status_ != FL_OK) return status_;     \
+#define FL_TRY(expression)                    \
+    do {                                      \
+        fl_status status_ = (expression);     \
+        if (status_ != FL_OK) return status_; \
     } while (0)
 
 #define FL_LIKELY(x) __builtin_expect(!!(x), 1)

@@ -1,9 +1,9 @@
 /*
 ** boxing.h -- moving a tensor from one (placement, nd-SBP) to another: the plan and its execution.
 **
-** The plan is a list of steps; its cost (the most bytes any one rank moves) is what inference compares.
-** Steps that need no peer are B->S, B->P, S->P, relabelling and groups of one rank; the others meet the peers (comm.h) and
-** are errors in the dry world.
+** The plan is a list of steps; its cost (the most bytes any one rank moves) is what inference compares. Steps that need
+** no peer are B->S, B->P, S->P, relabelling and groups of one rank; the others meet the peers (comm.h) and are errors
+** in the dry world.
 */
 #ifndef FL_BOXING_H
 #define FL_BOXING_H
@@ -12,36 +12,37 @@
 #include "memory/tensor.h"
 
 typedef enum fl_box_kind {
-    FL_BOX_SLICE,           /* B -> S, local */
-    FL_BOX_ZERO_FILL,       /* B -> P(sum), S -> P: local */
-    FL_BOX_COPY,            /* to another device of the same rank: nothing else changes */
-    FL_BOX_RELABEL,         /* nothing moves: groups of one rank, B -> P(max|min) */
-    FL_BOX_ALL_REDUCE,      /* P -> B */
-    FL_BOX_REDUCE_SCATTER,  /* P -> S */
-    FL_BOX_ALL_GATHER,      /* S -> B */
-    FL_BOX_ALL_TO_ALL,      /* S(i) -> S(j) */
-    FL_BOX_EXCHANGE         /* other placements, nested splits: intersections of windows, point to point */
+    FL_BOX_SLICE,          /* B -> S, local */
+    FL_BOX_ZERO_FILL,      /* B -> P(sum), S -> P: local */
+    FL_BOX_COPY,           /* to another device of the same rank: nothing else changes */
+    FL_BOX_RELABEL,        /* nothing moves: groups of one rank, B -> P(max|min) */
+    FL_BOX_ALL_REDUCE,     /* P -> B */
+    FL_BOX_REDUCE_SCATTER, /* P -> S */
+    FL_BOX_ALL_GATHER,     /* S -> B */
+    FL_BOX_ALL_TO_ALL,     /* S(i) -> S(j) */
+    FL_BOX_EXCHANGE        /* other placements, nested splits: intersections of windows, point to point */
 } fl_box_kind;
 
 typedef struct fl_box_step {
     fl_box_kind kind;
-    int axis;               /* hierarchy axis; -1 for FL_BOX_EXCHANGE */
-    fl_sbp from, to;        /* of that axis */
+    int axis;        /* hierarchy axis; -1 for FL_BOX_EXCHANGE */
+    fl_sbp from, to; /* of that axis */
     const fl_placement *placement;
-    fl_nd_sbp after;        /* nd-SBP of the whole tensor after the step */
-    int64_t bytes;          /* the most any one rank receives and sends in this step */
+    fl_nd_sbp after; /* nd-SBP of the whole tensor after the step */
+    int64_t bytes;   /* the most any one rank receives and sends in this step */
 } fl_box_step;
 
 enum { FL_MAX_BOX_STEPS = 4 * FL_MAX_HIERARCHY };
 typedef struct fl_box_plan {
     int count;
-    int64_t bytes;          /* sum over the steps: the cost */
-    bool local;             /* no step needs a peer */
+    int64_t bytes; /* sum over the steps: the cost */
+    bool local;    /* no step needs a peer */
     fl_box_step steps[FL_MAX_BOX_STEPS];
 } fl_box_plan;
 
 /* Every pair works. Deterministic: the same on every rank. */
-fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from, fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp);
+fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from,
+                         fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp);
 
 /* The partial whose identity position `index` holds after an exchange that made sbp: the last P axis on which it is not
 ** the first (later axes are put together first: the lowest of a maximum must not be added up). 0: it holds the value
@@ -56,8 +57,8 @@ bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_plac
 ** are equal. Error FL_ERR_COMM in the dry world when a peer is needed: names the step. */
 fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to);
 
-/* The same for several tensors: all-reduces of small ones among the same ranks travel together. out[i] is NULL or set; on an
-** error the caller releases those that are set. */
+/* The same for several tensors: all-reduces of small ones among the same ranks travel together. out[i] is NULL or set;
+** on an error the caller releases those that are set. */
 fl_status fl_boxing_apply_all(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, int count);
 
 /* Forgets the compiled plans: what they say about this rank is no longer true (fl_world_set_dry). */
@@ -66,8 +67,8 @@ void fl_boxing_forget(void);
 /* Set while flow.explain watches: called with every plan that is about to be carried out. */
 extern void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
 
-/* In a dry world: steps that need a peer give a part of the right meta, of zeros (positions are then within any range), instead
-** of an error. Forget the compiled plans when it changes. */
+/* In a dry world: steps that need a peer give a part of the right meta, of zeros (positions are then within any range),
+** instead of an error. Forget the compiled plans when it changes. */
 extern bool fl_boxing_pretend;
 
 /* "all-reduce" etc. */

@@ -19,8 +19,8 @@ bool fl_boxing_pretend;
 /* ---- programs: plans with their moves ---- */
 
 typedef struct program {
-    int refs;                   /* the table's, and one while it is carried out */
-    const fl_meta *from, *to;   /* owned */
+    int refs;                 /* the table's, and one while it is carried out */
+    const fl_meta *from, *to; /* owned */
     fl_box_plan plan;
     fl_move *moves[FL_MAX_BOX_STEPS];       /* owned; NULL: the step is a view, or this rank has no part in it */
     const fl_meta *after[FL_MAX_BOX_STEPS]; /* owned */
@@ -58,14 +58,15 @@ static fl_status needs_peer(const program *p, int i)
     char a[FL_ND_SBP_TEXT], b[FL_ND_SBP_TEXT], shape[FL_SHAPE_TEXT];
     const char *name = fl_box_kind_name(p->plan.steps[i].kind);
     return fl_fail_prefix(FL_ERR_COMM, "boxing %s -> %s of %s%s needs %s %s, and ", fl_nd_sbp_text(a, p->from->nd_sbp),
-                          fl_nd_sbp_text(b, p->to->nd_sbp), fl_dtype_name(p->from->dtype), fl_shape_text(shape, &p->from->shape),
-                          strchr("ae", name[0]) ? "an" : "a", name);
+                          fl_nd_sbp_text(b, p->to->nd_sbp), fl_dtype_name(p->from->dtype),
+                          fl_shape_text(shape, &p->from->shape), strchr("ae", name[0]) ? "an" : "a", name);
 }
 
 static fl_status program_compile(program *p)
 {
     const fl_meta *from = p->from, *to = p->to;
-    FL_TRY(fl_boxing_plan(&p->plan, from->dtype, &from->shape, from->placement, from->nd_sbp, to->placement, to->nd_sbp));
+    FL_TRY(
+        fl_boxing_plan(&p->plan, from->dtype, &from->shape, from->placement, from->nd_sbp, to->placement, to->nd_sbp));
     for (int i = 0; i < p->plan.count; i++) {
         const fl_box_step *step = &p->plan.steps[i];
         bool last = i + 1 == p->plan.count;
@@ -139,7 +140,8 @@ static fl_status apply_move(fl_tensor **out, fl_tensor *x, fl_move *move, const 
             status = fl_move_push(move, result, part);
             fl_tensor_unref(part);
         }
-    } else if (fl_boxing_pretend && to->local_numel > 0) memset(fl_tensor_data(result), 0, (size_t)to->local_numel * fl_dtype_size(to->dtype));
+    } else if (fl_boxing_pretend && to->local_numel > 0)
+        memset(fl_tensor_data(result), 0, (size_t)to->local_numel * fl_dtype_size(to->dtype));
     if (status == FL_OK) *out = result;
     else fl_tensor_unref(result);
     return status;
@@ -173,13 +175,22 @@ static fl_queue copy_queue(fl_device_type to, fl_device_type from)
 static fl_status push_copy(fl_tensor *out, fl_tensor *in)
 {
     const fl_storage *far = in->storage->device == FL_CPU ? out->storage : in->storage;
-    device_copy c = {.index = far->device_index, .out = fl_tensor_data(out), .in = fl_tensor_data(in),
+    device_copy c = {.index = far->device_index,
+                     .out = fl_tensor_data(out),
+                     .in = fl_tensor_data(in),
                      .bytes = (size_t)in->meta->local_numel * fl_dtype_size(in->meta->dtype)};
     FL_TRY(fl_device_get(&c.device, far->device));
     c.queue = copy_queue(out->storage->device, in->storage->device);
     fl_var *reads[] = {&in->storage->var}, *writes[] = {&out->storage->var};
-    fl_task task = {.name = "copy", .run = copy_run, .payload = &c, .payload_size = sizeof c, .reads = reads, .writes = writes,
-                    .read_count = 1, .write_count = 1, .lane = c.device->lane(c.index, c.queue)};
+    fl_task task = {.name = "copy",
+                    .run = copy_run,
+                    .payload = &c,
+                    .payload_size = sizeof c,
+                    .reads = reads,
+                    .writes = writes,
+                    .read_count = 1,
+                    .write_count = 1,
+                    .lane = c.device->lane(c.index, c.queue)};
     return fl_engine_push(&task);
 }
 
@@ -267,7 +278,7 @@ fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
     program *p = NULL;
     FL_TRY(program_get(&p, from, to));
     if (FL_UNLIKELY(fl_boxing_observer != NULL)) fl_boxing_observer(&p->plan, from, to);
-    p->refs++;                          /* memory it asks for may run finalizers, and these more programs */
+    p->refs++; /* memory it asks for may run finalizers, and these more programs */
     fl_status status = program_run(p, out, x);
     program_unref(p);
     return status;
@@ -279,7 +290,7 @@ enum { TOGETHER = 64 };
 
 /* What all-reduces that travel together have in common. */
 typedef struct route {
-    const fl_group *group;      /* NULL: the plan is not one all-reduce among several ranks */
+    const fl_group *group; /* NULL: the plan is not one all-reduce among several ranks */
     const fl_placement *placement;
     fl_dtype dtype;
     int axis;
@@ -295,7 +306,8 @@ static route route_of(const program *p)
 
 static bool same_route(const route *a, const route *b)
 {
-    return a->group == b->group && a->placement == b->placement && a->dtype == b->dtype && a->axis == b->axis && a->partial == b->partial;
+    return a->group == b->group && a->placement == b->placement && a->dtype == b->dtype && a->axis == b->axis
+        && a->partial == b->partial;
 }
 
 /* The local parts of xs one after the other, 1-D. */
@@ -343,7 +355,8 @@ static fl_status cut_apart(fl_tensor **out, fl_tensor *line, const fl_meta *cons
 {
     int64_t at = line->offset;
     for (int i = 0; i < count; i++) {
-        FL_TRY(to[i]->local_numel ? fl_tensor_view(&out[i], line, to[i], to[i]->strides, at) : fl_tensor_empty(&out[i], to[i]));
+        FL_TRY(to[i]->local_numel ? fl_tensor_view(&out[i], line, to[i], to[i]->strides, at)
+                                  : fl_tensor_empty(&out[i], to[i]));
         at += to[i]->local_numel;
     }
     return FL_OK;
@@ -359,7 +372,8 @@ static fl_status tell_observer(fl_tensor *const *xs, const fl_meta *const *to, i
     return FL_OK;
 }
 
-static fl_status run_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, const route *r, int count)
+static fl_status run_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, const route *r,
+                              int count)
 {
     fl_tensor *joined, *line;
     FL_TRY(join_parts(&joined, xs, count));
@@ -372,7 +386,8 @@ static fl_status run_together(fl_tensor **out, fl_tensor *const *xs, const fl_me
 }
 
 /* Unrecorded; whoever watches is told of every tensor, not of the line they travel in. */
-static fl_status apply_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, const route *r, int count)
+static fl_status apply_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, const route *r,
+                                int count)
 {
     if (count == 1) return fl_boxing_apply(out, xs[0], to[0]);
     if (fl_boxing_observer) FL_TRY(tell_observer(xs, to, count));
@@ -388,7 +403,7 @@ static fl_status apply_together(fl_tensor **out, fl_tensor *const *xs, const fl_
 
 fl_status fl_boxing_apply_all(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, int count)
 {
-    route first = {.group = NULL};      /* of xs[start .. start + n), which travel together */
+    route first = {.group = NULL}; /* of xs[start .. start + n), which travel together */
     int start = 0, n = 0;
     memset(out, 0, (size_t)count * sizeof *out);
     for (int i = 0; i <= count; i++) {

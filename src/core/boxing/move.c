@@ -13,9 +13,9 @@
 typedef struct geometry {
     const fl_shape *shape;
     const fl_box_step *step;
-    const fl_placement *p, *q;  /* before, after */
+    const fl_placement *p, *q; /* before, after */
     fl_nd_sbp before;
-    int mine;                   /* position of this rank in q (p and q of a collective are the same) */
+    int mine; /* position of this rank in q (p and q of a collective are the same) */
 } geometry;
 
 void fl_move_free(fl_move *m)
@@ -37,7 +37,8 @@ static void merge_axes(fl_region *r)
     int n = 0;
     for (int i = 0; i < r->ndim; i++) {
         if (r->size[i] == 1) continue;
-        bool joins = n > 0 && r->from_stride[n - 1] == r->size[i] * r->from_stride[i] && r->to_stride[n - 1] == r->size[i] * r->to_stride[i];
+        bool joins = n > 0 && r->from_stride[n - 1] == r->size[i] * r->from_stride[i]
+            && r->to_stride[n - 1] == r->size[i] * r->to_stride[i];
         int k = joins ? n - 1 : n++;
         r->size[k] = joins ? r->size[k] * r->size[i] : r->size[i];
         r->from_stride[k] = r->from_stride[i];
@@ -161,7 +162,10 @@ static fl_status exchange_pulls(fl_region_list *list, const geometry *g, int t)
 }
 
 /* Position in q of member i of an exchange's group; -1: it takes nothing. */
-static int target_of(const geometry *g, const fl_group *group, int i) { return fl_placement_index(g->q, group->ranks[i]); }
+static int target_of(const geometry *g, const fl_group *group, int i)
+{
+    return fl_placement_index(g->q, group->ranks[i]);
+}
 
 /* ---- compiling ---- */
 
@@ -248,7 +252,10 @@ static void describe(fl_move *m, const geometry *g, const fl_meta *from)
 static fl_status find_mark(fl_move *m, const fl_placement *p, const fl_placement *q)
 {
     const fl_group *g = m->group;
-    const struct { const int *ranks; int count; } sets[] = {{p->ranks, p->count}, {q->ranks, q->count}, {g ? g->ranks : NULL, g ? g->count : 0}};
+    const struct {
+        const int *ranks;
+        int count;
+    } sets[] = {{p->ranks, p->count}, {q->ranks, q->count}, {g ? g->ranks : NULL, g ? g->count : 0}};
     for (int i = 0; i < 3 && g && !m->mark; i++) {
         fl_history *h;
         FL_TRY(fl_history_get(&h, sets[i].ranks, sets[i].count));
@@ -260,8 +267,12 @@ static fl_status find_mark(fl_move *m, const fl_placement *p, const fl_placement
 fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const fl_meta *from)
 {
     const fl_box_step *step = &plan->steps[i];
-    geometry g = {&from->shape, step, i ? plan->steps[i - 1].placement : from->placement, step->placement,
-                  i ? plan->steps[i - 1].after : from->nd_sbp, step->placement->my_index};
+    geometry g = {&from->shape,
+                  step,
+                  i ? plan->steps[i - 1].placement : from->placement,
+                  step->placement,
+                  i ? plan->steps[i - 1].after : from->nd_sbp,
+                  step->placement->my_index};
     *out = NULL;
     if (g.mine < 0 && (step->kind != FL_BOX_EXCHANGE || g.p->my_index < 0)) return FL_OK;
     fl_move *m = calloc(1, sizeof *m);
@@ -280,7 +291,8 @@ fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const f
 
 /* ---- parts that are no balanced split ---- */
 
-/* Positions that differ only on axes that split: they hold parts of the same copy of the whole, or of the same partial. */
+/* Positions that differ only on axes that split: they hold parts of the same copy of the whole, or of the same
+** partial. */
 static bool same_copy(const fl_meta *whole, int i, int j)
 {
     int a[FL_MAX_HIERARCHY], b[FL_MAX_HIERARCHY];

@@ -1,14 +1,14 @@
 /*
 ** move_device.c -- carrying out a compiled boxing step between devices.
 **
-** The ranks meet as for every collective (move_host.c), on the communication lane, so that the order of all collectives is one;
-** the script waits for that meeting, not for its device. Poison, or a program that differs, ends it there: nothing moves. Else
-** the script's thread issues the step to the communication queue of its device and goes on. Everything that could fail on
-** one rank alone is done before the meeting.
+** The ranks meet as for every collective (move_host.c), on the communication lane, so that the order of all collectives
+** is one; the script waits for that meeting, not for its device. Poison, or a program that differs, ends it there:
+** nothing moves. Else the script's thread issues the step to the communication queue of its device and goes on.
+** Everything that could fail on one rank alone is done before the meeting.
 **
-** What a member wants of this rank's part and what this one gets is packed by the device where it does not lie together.
-** Sums are left to the library; regions of an exchange that add, and maxima and minima of floats, in which a NaN must
-** win, are put together here, in the order of the ranks, as on the CPU.
+** What a member wants of this rank's part and what this one gets is packed by the device where it does not lie
+** together. Sums are left to the library; regions of an exchange that add, and maxima and minima of floats, in which a
+** NaN must win, are put together here, in the order of the ranks, as on the CPU.
 */
 #include "ranks/device_group.h"
 #include "engine/engine_internal.h"
@@ -23,11 +23,12 @@ enum { ALIGNMENT = 256 };
 fl_move_counts fl_move_counted;
 
 typedef enum way {
-    WAY_ALONE,                  /* no other rank is concerned */
-    WAY_REDUCE,                 /* the library's all-reduce */
-    WAY_SHARES,                 /* an all-reduce in two exchanges: every member puts a share together */
-    WAY_GATHER, WAY_SCATTER,    /* the library's all-gather and reduce-scatter: all parts have one size */
-    WAY_REGIONS                 /* everything else */
+    WAY_ALONE,  /* no other rank is concerned */
+    WAY_REDUCE, /* the library's all-reduce */
+    WAY_SHARES, /* an all-reduce in two exchanges: every member puts a share together */
+    WAY_GATHER,
+    WAY_SCATTER, /* the library's all-gather and reduce-scatter: all parts have one size */
+    WAY_REGIONS  /* everything else */
 } way;
 
 /* A step as it is issued. */
@@ -40,7 +41,7 @@ typedef struct trip {
     size_t item;
     char *out;
     const char *in;
-    char *sent, *received, *stage;      /* owned scratch; NULL: not needed */
+    char *sent, *received, *stage; /* owned scratch; NULL: not needed */
 } trip;
 
 /* ---- which way ---- */
@@ -79,7 +80,9 @@ static bool is_line(const fl_region_list *list, bool from)
 {
     for (int i = 0; i < list->count; i++) {
         const fl_region *r = &list->at[i];
-        if ((from ? r->from : r->to) != i * fl_region_numel(r) || !fl_region_is_packed(r, from ? r->from_stride : r->to_stride)) return false;
+        if ((from ? r->from : r->to) != i * fl_region_numel(r)
+            || !fl_region_is_packed(r, from ? r->from_stride : r->to_stride))
+            return false;
     }
     return true;
 }
@@ -135,7 +138,8 @@ static size_t stage_bytes(const trip *t)
 {
     size_t most = 0;
     for (int k = 0; k < t->move->pulls.count; k++)
-        if (t->move->pulls.at[k].add && aligned(bytes_of(t, &t->move->pulls.at[k])) > most) most = aligned(bytes_of(t, &t->move->pulls.at[k]));
+        if (t->move->pulls.at[k].add && aligned(bytes_of(t, &t->move->pulls.at[k])) > most)
+            most = aligned(bytes_of(t, &t->move->pulls.at[k]));
     return 2 * most;
 }
 
@@ -146,7 +150,10 @@ static size_t share_bytes(const trip *t)
     return aligned((size_t)n * t->item);
 }
 
-static fl_status take(const trip *t, char **data, size_t bytes) { return bytes ? t->device->scratch((void **)data, bytes) : FL_OK; }
+static fl_status take(const trip *t, char **data, size_t bytes)
+{
+    return bytes ? t->device->scratch((void **)data, bytes) : FL_OK;
+}
 
 static fl_status take_scratch(trip *t)
 {
@@ -174,10 +181,11 @@ static void drop_scratch(trip *t)
 /* ---- regions on the device ---- */
 
 /* A region of the part `in` to one of the part `out`; each lies there as its strides say. */
-static fl_status copy(const trip *t, char *out, int64_t to, const int64_t *to_stride, const char *in, int64_t from, const int64_t *from_stride,
-                      const fl_region *r)
+static fl_status copy(const trip *t, char *out, int64_t to, const int64_t *to_stride, const char *in, int64_t from,
+                      const int64_t *from_stride, const fl_region *r)
 {
-    fl_view target = fl_region_view(out, r, to, to_stride, t->move->dtype), source = fl_region_view(in, r, from, from_stride, t->move->dtype);
+    fl_view target = fl_region_view(out, r, to, to_stride, t->move->dtype),
+            source = fl_region_view(in, r, from, from_stride, t->move->dtype);
     return t->device->copy_view(&target, &source);
 }
 
@@ -229,7 +237,8 @@ static fl_status deliver(const trip *t, fl_region *regions, const char *const *p
         if (r->add) continue;
         int n = fl_region_together(&list, k, same);
         if (n > 1) FL_TRY(join_regions(t, same, n, parts));
-        else if (r->peer == t->me || !receives_directly(t, &pulls->at[k])) FL_TRY(copy(t, t->out, r->to, r->to_stride, parts[r->peer], r->from, r->from_stride, r));
+        else if (r->peer == t->me || !receives_directly(t, &pulls->at[k]))
+            FL_TRY(copy(t, t->out, r->to, r->to_stride, parts[r->peer], r->from, r->from_stride, r));
     }
     return FL_OK;
 }
@@ -279,7 +288,8 @@ static fl_status go_scatter(const trip *t)
     const fl_region_list *pushes = &t->move->pushes;
     size_t bytes = bytes_of(t, &pushes->at[0]);
     for (int i = 0; i < pushes->count && t->sent; i++) FL_TRY(pack(t, t->sent + (size_t)i * bytes, &pushes->at[i]));
-    return t->device->comm->reduce_scatter(t->handle, t->out, t->sent ? t->sent : t->in, fl_region_numel(&pushes->at[0]), t->move->dtype, t->move->reduce);
+    return t->device->comm->reduce_scatter(t->handle, t->out, t->sent ? t->sent : t->in,
+                                           fl_region_numel(&pushes->at[0]), t->move->dtype, t->move->reduce);
 }
 
 /* Where member i's share of the elements lies in a part; its bytes. */
@@ -300,9 +310,11 @@ static fl_status exchange_shares(const trip *t, bool results)
     for (int i = 0; i < t->members; i++) {
         size_t bytes = share_of(&start, t, i);
         if (i == t->me) continue;
-        if (results ? mine : bytes) sent[sends++] = (fl_segment){i, results ? t->out + own : (char *)t->in + start, results ? mine : bytes};
+        if (results ? mine : bytes)
+            sent[sends++] = (fl_segment){i, results ? t->out + own : (char *)t->in + start, results ? mine : bytes};
         if (results ? bytes : mine)
-            received[receives++] = (fl_segment){i, results ? t->out + start : t->received + (size_t)i * share_bytes(t), results ? bytes : mine};
+            received[receives++] = (fl_segment){i, results ? t->out + start : t->received + (size_t)i * share_bytes(t),
+                                                results ? bytes : mine};
     }
     return t->device->comm->exchange(t->handle, sent, sends, received, receives);
 }
@@ -313,7 +325,9 @@ static fl_status go_shares(const trip *t)
     size_t own, mine = share_of(&own, t, t->me);
     FL_TRY(exchange_shares(t, false));
     for (int i = 0; i < t->members; i++) ins[i] = i == t->me ? t->in + own : t->received + (size_t)i * share_bytes(t);
-    if (mine) FL_TRY(t->device->comm->combine(t->out + own, ins, t->members, (int64_t)(mine / t->item), t->move->dtype, t->move->reduce));
+    if (mine)
+        FL_TRY(t->device->comm->combine(t->out + own, ins, t->members, (int64_t)(mine / t->item), t->move->dtype,
+                                        t->move->reduce));
     return exchange_shares(t, true);
 }
 
@@ -374,7 +388,9 @@ static fl_status go(const trip *t)
     const fl_move *m = t->move;
     switch (t->way) {
     case WAY_ALONE: return go_alone(t);
-    case WAY_REDUCE: return m->in_numel ? t->device->comm->all_reduce(t->handle, t->out, t->in, m->in_numel, m->dtype, m->reduce) : FL_OK;
+    case WAY_REDUCE:
+        return m->in_numel ? t->device->comm->all_reduce(t->handle, t->out, t->in, m->in_numel, m->dtype, m->reduce)
+                           : FL_OK;
     case WAY_SHARES: return go_shares(t);
     case WAY_GATHER: return go_gather(t);
     case WAY_SCATTER: return go_scatter(t);
@@ -387,7 +403,7 @@ static fl_status go(const trip *t)
 typedef struct meeting {
     fl_group *group;
     fl_entry entry;
-    char poison[FL_ERROR_TEXT + 32];     /* whose input is missing and why; "": nobody's */
+    char poison[FL_ERROR_TEXT + 32]; /* whose input is missing and why; "": nobody's */
 } meeting;
 
 static fl_status meet_here(void *context)
@@ -443,8 +459,15 @@ static fl_status run_trip(void *payload)
 static fl_status push(trip *t, fl_move *m, fl_var *out, fl_var *in)
 {
     fl_var *reads[] = {in, &m->busy};
-    fl_task task = {.name = m->collective.name, .run = run_trip, .payload = t, .payload_size = sizeof *t, .reads = reads, .writes = &out,
-                    .read_count = 2, .write_count = 1, .flags = t->handle ? FL_TASK_NO_SKIP : 0,
+    fl_task task = {.name = m->collective.name,
+                    .run = run_trip,
+                    .payload = t,
+                    .payload_size = sizeof *t,
+                    .reads = reads,
+                    .writes = &out,
+                    .read_count = 2,
+                    .write_count = 1,
+                    .flags = t->handle ? FL_TASK_NO_SKIP : 0,
                     .lane = t->device->lane(t->device->own, t->handle ? FL_QUEUE_COMM : FL_QUEUE_COMPUTE)};
     return fl_engine_push(&task);
 }
@@ -452,7 +475,8 @@ static fl_status push(trip *t, fl_move *m, fl_var *out, fl_var *in)
 /* Nothing moves: the output is missing as the input of some rank was. */
 static void spoil(const meeting *at, fl_var *out, const fl_var *in)
 {
-    fl_poison *p = fl_poison_late(FL_ERR_STATE, at->entry.collective.name, at->entry.collective.where, at->poison, fl_poison_of(in));
+    fl_poison *p = fl_poison_late(FL_ERR_STATE, at->entry.collective.name, at->entry.collective.where, at->poison,
+                                  fl_poison_of(in));
     fl_poison_put(out, p);
     fl_poison_unref(p);
     fl_var_bump(out);
@@ -474,8 +498,13 @@ static fl_status meet_and_push(trip *t, fl_move *m, fl_var *out, fl_var *in)
 
 fl_status fl_move_push_device(fl_move *m, fl_tensor *out, fl_tensor *in)
 {
-    trip t = {.move = m, .way = way_of(m), .members = m->group ? m->group->count : 1, .me = m->group ? m->group->me : 0,
-              .item = fl_dtype_size(m->dtype), .out = fl_tensor_data(out), .in = fl_tensor_data(in)};
+    trip t = {.move = m,
+              .way = way_of(m),
+              .members = m->group ? m->group->count : 1,
+              .me = m->group ? m->group->me : 0,
+              .item = fl_dtype_size(m->dtype),
+              .out = fl_tensor_data(out),
+              .in = fl_tensor_data(in)};
     FL_TRY(fl_device_get(&t.device, out->storage->device));
     if (!m->group) return push(&t, m, &out->storage->var, &in->storage->var);
     FL_TRY(fl_comm_allowed(&m->collective));

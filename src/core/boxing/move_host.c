@@ -21,8 +21,8 @@ typedef struct transfer {
     const fl_move *move;
     const char *in;
     char *out;
-    const fl_var *var;          /* of in: poisoned? */
-    fl_progress progress;       /* shown to others */
+    const fl_var *var;    /* of in: poisoned? */
+    fl_progress progress; /* shown to others */
     char where[FL_WHERE_TEXT];
 } transfer;
 
@@ -36,7 +36,7 @@ static void fill(char *out, int64_t n, size_t item, const void *value)
 /* A walk over the rows (innermost runs) of a region. */
 typedef struct rows {
     int64_t at[FL_MAX_NDIM], from, to, length;
-    int outer;                  /* axes outside of the row */
+    int outer; /* axes outside of the row */
 } rows;
 
 static rows rows_of(const fl_region *r)
@@ -63,10 +63,12 @@ static bool next_row(rows *w, const fl_region *r)
     return false;
 }
 
-/* A region out of the part that has it, into its place in the target's part. (A copy that converts nothing cannot fail.) */
+/* A region out of the part that has it, into its place in the target's part. (A copy that converts nothing cannot
+** fail.) */
 static void copy_region(char *out, const char *in, const fl_region *r, fl_dtype dtype)
 {
-    fl_view target = fl_region_view(out, r, r->to, r->to_stride, dtype), source = fl_region_view(in, r, r->from, r->from_stride, dtype);
+    fl_view target = fl_region_view(out, r, r->to, r->to_stride, dtype),
+            source = fl_region_view(in, r, r->from, r->from_stride, dtype);
     (void)fl_cpu_copy(&target, &source);
 }
 
@@ -80,8 +82,10 @@ static char *pack_region(char *packed, const char *in, const fl_region *r, fl_dt
     return packed + (size_t)fl_region_numel(r) * fl_dtype_size(dtype);
 }
 
-/* The same region of several parts, ins[i] at its beginning and laid out as regions[i], added up into out: row by row. */
-static void combine_rows(char *out, const char *const *ins, const fl_region *const *regions, int count, const fl_move *m, bool stream)
+/* The same region of several parts, ins[i] at its beginning and laid out as regions[i], added up into out: row by
+** row. */
+static void combine_rows(char *out, const char *const *ins, const fl_region *const *regions, int count,
+                         const fl_move *m, bool stream)
 {
     size_t item = fl_dtype_size(m->dtype);
     fl_combine_fn combine = fl_cpu_combine(m->dtype);
@@ -99,7 +103,9 @@ static void combine_rows(char *out, const char *const *ins, const fl_region *con
 /* The axes of r from `axis` on, `length` steps of that axis from `start` on; w: where the axes outside of them are. */
 static fl_region piece_of(const fl_region *r, const rows *w, int axis, int64_t start, int64_t length)
 {
-    fl_region piece = {.ndim = r->ndim - axis, .from = w->from + start * r->from_stride[axis], .to = w->to + start * r->to_stride[axis]};
+    fl_region piece = {.ndim = r->ndim - axis,
+                       .from = w->from + start * r->from_stride[axis],
+                       .to = w->to + start * r->to_stride[axis]};
     for (int i = 0; i < piece.ndim; i++) {
         piece.size[i] = r->size[axis + i];
         piece.from_stride[i] = r->from_stride[axis + i];
@@ -110,7 +116,8 @@ static fl_region piece_of(const fl_region *r, const rows *w, int axis, int64_t s
 }
 
 /* The pieces at one place, packed into stage, added up there and put into out. */
-static void combine_piece(char *out, const char *const *ins, const fl_region *pieces, int count, const fl_move *m, char *stage)
+static void combine_piece(char *out, const char *const *ins, const fl_region *pieces, int count, const fl_move *m,
+                          char *stage)
 {
     const void *packed[count];
     void *sum = stage;
@@ -128,7 +135,8 @@ static void combine_piece(char *out, const char *const *ins, const fl_region *pi
 }
 
 /* Many short rows: as many of them at once as make STAGED elements. */
-static void combine_staged(char *out, const char *const *ins, const fl_region *const *regions, int count, const fl_move *m, char *stage)
+static void combine_staged(char *out, const char *const *ins, const fl_region *const *regions, int count,
+                           const fl_move *m, char *stage)
 {
     const fl_region *r = regions[0];
     rows walks[count];
@@ -148,7 +156,8 @@ static void combine_staged(char *out, const char *const *ins, const fl_region *c
     }
 }
 
-static void combine_regions(char *out, const char *const *ins, const fl_region *const *regions, int count, const fl_move *m, bool stream)
+static void combine_regions(char *out, const char *const *ins, const fl_region *const *regions, int count,
+                            const fl_move *m, bool stream)
 {
     bool brief = rows_of(regions[0]).length < SHORT_ROW && regions[0]->ndim > 0;
     char *stage = brief ? fl_scratch(2, (size_t)count * STAGED * fl_dtype_size(m->dtype)) : NULL;
@@ -206,7 +215,7 @@ static void all_reduce_shown(const fl_move *m, char *out)
 typedef struct stretch {
     const fl_move *move;
     fl_combine_fn combine;
-    int64_t start, count;       /* in elements of the parts */
+    int64_t start, count; /* in elements of the parts */
     bool stream;
 } stretch;
 
@@ -215,7 +224,8 @@ static void combine_pieces(void *context, int64_t begin, int64_t end)
 {
     const stretch *s = context;
     const fl_group *g = s->move->group;
-    int64_t item = (int64_t)fl_dtype_size(s->move->dtype), at = begin * PIECE, stop = end * PIECE < s->count ? end * PIECE : s->count;
+    int64_t item = (int64_t)fl_dtype_size(s->move->dtype), at = begin * PIECE,
+            stop = end * PIECE < s->count ? end * PIECE : s->count;
     const void *ins[g->count];
     void *outs[g->count];
     for (int i = 0; i < g->count; i++) {
@@ -230,7 +240,8 @@ static void combine_pieces(void *context, int64_t begin, int64_t end)
 static void all_reduce_share(const fl_move *m)
 {
     const fl_group *g = m->group;
-    int64_t item = (int64_t)fl_dtype_size(m->dtype), line = 64 / item, lines = (m->in_numel + line - 1) / line, first, n;
+    int64_t item = (int64_t)fl_dtype_size(m->dtype), line = 64 / item, lines = (m->in_numel + line - 1) / line, first,
+            n;
     fl_split(&first, &n, lines, g->count, g->me);
     int64_t start = first * line, end = (first + n) * line < m->in_numel ? (first + n) * line : m->in_numel;
     stretch s = {m, fl_cpu_combine(m->dtype), start, end - start, m->in_numel * item >= STREAM_BYTES};
@@ -255,7 +266,8 @@ static fl_status move_shared(const fl_move *m, char *out)
 
 /* ---- through the transport ---- */
 
-/* Received regions lie one after the other: each becomes a part of its own whose strides are those of its packed form. */
+/* Received regions lie one after the other: each becomes a part of its own whose strides are those of its packed
+** form. */
 static void unpack(const fl_move *m, char *out, const char *packed, const int64_t *starts)
 {
     int members = m->group->count;
@@ -280,7 +292,9 @@ static void unpack(const fl_move *m, char *out, const char *packed, const int64_
 }
 
 /* Memory of this thread for what is sent and received. */
-typedef struct buffers { char *sent, *received; } buffers;
+typedef struct buffers {
+    char *sent, *received;
+} buffers;
 
 /* Asked for before the meeting: a rank without them must say so there. */
 static fl_status take_buffers(buffers *b, const fl_move *m)
@@ -415,8 +429,15 @@ fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in)
     bool alone = !m->group, brief = m->in_numel * (int64_t)fl_dtype_size(m->dtype) <= SHORT_BYTES;
     transfer t = {.move = m, .in = fl_tensor_data(in), .out = fl_tensor_data(out), .var = &in->storage->var};
     fl_var *reads[] = {&in->storage->var, &m->busy}, *writes[] = {&out->storage->var};
-    fl_task task = {.name = m->collective.name, .run = run_transfer, .payload = &t, .payload_size = sizeof t, .reads = reads,
-                    .writes = writes, .read_count = 2, .write_count = 1, .lane = alone ? FL_LANE_CPU : FL_LANE_COMM};
+    fl_task task = {.name = m->collective.name,
+                    .run = run_transfer,
+                    .payload = &t,
+                    .payload_size = sizeof t,
+                    .reads = reads,
+                    .writes = writes,
+                    .read_count = 2,
+                    .write_count = 1,
+                    .lane = alone ? FL_LANE_CPU : FL_LANE_COMM};
     if (!alone) FL_TRY(fl_comm_allowed(&m->collective));
     if (!alone) t.progress = fl_move_progress(m);
     if (!alone && fl_engine_where) fl_engine_where(t.where, sizeof t.where);

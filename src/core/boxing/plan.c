@@ -16,22 +16,16 @@
 /* What is moved; shared by all the functions below. */
 typedef struct job {
     const fl_shape *shape;
-    int64_t item;               /* bytes of an element */
-    bool rounds;                /* sums depend on their order */
+    int64_t item; /* bytes of an element */
+    bool rounds;  /* sums depend on their order */
 } job;
 
-static const char *const kind_names[] = {"slice", "zero fill", "copy", "relabelling", "all-reduce", "reduce-scatter",
-                                         "all-gather", "all-to-all", "exchange"};
+static const char *const kind_names[] = {"slice",          "zero fill",  "copy",       "relabelling", "all-reduce",
+                                         "reduce-scatter", "all-gather", "all-to-all", "exchange"};
 
-const char *fl_box_kind_name(fl_box_kind kind)
-{
-    return kind_names[kind];
-}
+const char *fl_box_kind_name(fl_box_kind kind) { return kind_names[kind]; }
 
-static bool is_local_kind(fl_box_kind kind)
-{
-    return kind <= FL_BOX_RELABEL;
-}
+static bool is_local_kind(fl_box_kind kind) { return kind <= FL_BOX_RELABEL; }
 
 /* ---- one step along one hierarchy axis ---- */
 
@@ -44,10 +38,7 @@ static fl_box_kind kind_of(fl_sbp from, fl_sbp to)
 }
 
 /* Part of n that a rank does not hold, at most: it may hold the smallest part. */
-static int64_t missing(int64_t n, int parts)
-{
-    return n - n / parts;
-}
+static int64_t missing(int64_t n, int parts) { return n - n / parts; }
 
 /* The most any rank receives when S(i) becomes S(j); size: what the group holds. */
 static int64_t all_to_all_elements(const int64_t *size, int64_t numel, int i, int j, int parts)
@@ -94,7 +85,8 @@ static void plan_add(fl_box_plan *plan, fl_box_step step)
 }
 
 /* Converts one hierarchy axis and moves *state on. Partials of one kind become another's by way of B. */
-static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp *state, int axis, fl_sbp to)
+static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp *state, int axis,
+                           fl_sbp to)
 {
     fl_sbp from = state->at[axis];
     bool trivial = p->hierarchy[axis] == 1 || fl_shape_numel(j->shape) == 0;
@@ -102,8 +94,8 @@ static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *
         add_conversion(plan, j, p, state, axis, FL_B);
         from = FL_B;
     }
-    fl_box_step step = {.kind = trivial ? FL_BOX_RELABEL : kind_of(from, to), .axis = axis, .from = from, .to = to,
-                        .placement = p};
+    fl_box_step step = {
+        .kind = trivial ? FL_BOX_RELABEL : kind_of(from, to), .axis = axis, .from = from, .to = to, .placement = p};
     step.bytes = trivial ? 0 : step_bytes(j, p, *state, axis, to);
     if (step.kind == FL_BOX_ALL_TO_ALL && step.bytes == 0) step.kind = FL_BOX_SLICE; /* whoever gets something has it */
     state->at[axis] = to;
@@ -126,7 +118,10 @@ static bool can_convert(const fl_placement *p, fl_nd_sbp state, int axis, fl_sbp
     return true;
 }
 
-static bool is_sum(const fl_placement *p, fl_nd_sbp s, int axis) { return s.at[axis] == FL_PSUM && p->hierarchy[axis] > 1; }
+static bool is_sum(const fl_placement *p, fl_nd_sbp s, int axis)
+{
+    return s.at[axis] == FL_PSUM && p->hierarchy[axis] > 1;
+}
 
 /* Would a sum along this axis come before one along a later axis? */
 static bool sums_too_early(const job *j, const fl_placement *p, fl_nd_sbp state, fl_nd_sbp to, int axis)
@@ -149,8 +144,8 @@ static int64_t copies(const fl_placement *p, fl_nd_sbp s)
 /* Cheapest ways from a source to each set of axes already converted (bit mask; best < 0: there is none). */
 typedef struct routes {
     int64_t best[1 << FL_MAX_HIERARCHY];
-    signed char last[1 << FL_MAX_HIERARCHY];    /* axis converted last */
-    unsigned all;                               /* mask of the axes that differ */
+    signed char last[1 << FL_MAX_HIERARCHY]; /* axis converted last */
+    unsigned all;                            /* mask of the axes that differ */
 } routes;
 
 static fl_nd_sbp mixed(fl_nd_sbp from, fl_nd_sbp to, unsigned converted)
@@ -246,7 +241,7 @@ typedef struct side {
     const fl_placement *p;
     fl_nd_sbp sbp;
     fl_window *windows;
-    bool *identity;             /* a partial that holds nothing but the identity: not first on a P axis */
+    bool *identity; /* a partial that holds nothing but the identity: not first on a P axis */
     bool partial;
 } side;
 
@@ -324,7 +319,8 @@ static bool same_parts(const side *from, const side *to)
         kind = s;
     }
     for (int i = 0; i < p->count; i++)
-        if (p->ranks[i] != q->ranks[i] || memcmp(&from->windows[i], &to->windows[i], sizeof(fl_window)) != 0) return false;
+        if (p->ranks[i] != q->ranks[i] || memcmp(&from->windows[i], &to->windows[i], sizeof(fl_window)) != 0)
+            return false;
     return true;
 }
 
@@ -339,14 +335,19 @@ static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placemen
         side_free(&from);
         return status;
     }
-    fl_box_step step = {.kind = FL_BOX_EXCHANGE, .axis = -1, .from = from_sbp.at[0], .to = to_sbp.at[0],
-                        .placement = q, .after = to_sbp};
+    fl_box_step step = {.kind = FL_BOX_EXCHANGE,
+                        .axis = -1,
+                        .from = from_sbp.at[0],
+                        .to = to_sbp.at[0],
+                        .placement = q,
+                        .after = to_sbp};
     int64_t *sent = malloc((size_t)p->count * sizeof *sent);
     if (!sent) status = fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
     else if (same_parts(&from, &to)) step.kind = FL_BOX_RELABEL;
     else {
         step.bytes = exchange_elements(j, &from, &to, sent) * j->item;
-        if (step.bytes == 0 && !from.partial && same_device(p, q)) step.kind = to.partial ? FL_BOX_ZERO_FILL : FL_BOX_SLICE;
+        if (step.bytes == 0 && !from.partial && same_device(p, q))
+            step.kind = to.partial ? FL_BOX_ZERO_FILL : FL_BOX_SLICE;
     }
     if (status == FL_OK) plan_add(plan, step);
     free(sent);
@@ -446,9 +447,10 @@ static fl_status plan_nested(fl_box_plan *plan, const routes *r, const job *j, c
 
 static bool same_ranks(const fl_placement *p, const fl_placement *q)
 {
-    return p == q || (p->count == q->count && p->ndim == q->ndim &&
-                      memcmp(p->hierarchy, q->hierarchy, (size_t)p->ndim * sizeof *p->hierarchy) == 0 &&
-                      memcmp(p->ranks, q->ranks, (size_t)p->count * sizeof *p->ranks) == 0);
+    return p == q
+        || (p->count == q->count && p->ndim == q->ndim
+            && memcmp(p->hierarchy, q->hierarchy, (size_t)p->ndim * sizeof *p->hierarchy) == 0
+            && memcmp(p->ranks, q->ranks, (size_t)p->count * sizeof *p->ranks) == 0);
 }
 
 static bool empty_tensor(const fl_shape *shape) { return fl_shape_numel(shape) == 0; }
@@ -474,12 +476,19 @@ static void add_copy(fl_box_plan *plan, const job *j, const fl_placement *q, fl_
     int64_t numel = 1;
     fl_window_of(&w, j->shape, q, sbp, 0);
     for (int i = 0; i < j->shape->ndim; i++) numel *= w.size[i];
-    plan_add(plan, (fl_box_step){.kind = FL_BOX_COPY, .axis = -1, .from = sbp.at[0], .to = sbp.at[0], .placement = q, .after = sbp,
-                                 .bytes = numel * j->item});
+    plan_add(plan,
+             (fl_box_step){.kind = FL_BOX_COPY,
+                           .axis = -1,
+                           .from = sbp.at[0],
+                           .to = sbp.at[0],
+                           .placement = q,
+                           .after = sbp,
+                           .bytes = numel * j->item});
 }
 
 /* Between ranks of different devices data goes from CPU to CPU. */
-static fl_status plan_by_cpus(fl_box_plan *out, const job *j, const fl_placement *from, fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp)
+static fl_status plan_by_cpus(fl_box_plan *out, const job *j, const fl_placement *from, fl_nd_sbp from_sbp,
+                              const fl_placement *to, fl_nd_sbp to_sbp)
 {
     const fl_placement *p, *q;
     FL_TRY(fl_placement_on_cpu(&p, from));
@@ -498,8 +507,13 @@ fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape
     *out = (fl_box_plan){.local = true};
     if (same_ranks(from, to) && same_device(from, to)) return plan_here(out, &j, to, from_sbp, to_sbp);
     if (empty_tensor(shape)) {
-        plan_add(out, (fl_box_step){.kind = FL_BOX_RELABEL, .axis = -1, .from = from_sbp.at[0], .to = to_sbp.at[0],
-                                    .placement = to, .after = to_sbp});
+        plan_add(out,
+                 (fl_box_step){.kind = FL_BOX_RELABEL,
+                               .axis = -1,
+                               .from = from_sbp.at[0],
+                               .to = to_sbp.at[0],
+                               .placement = to,
+                               .after = to_sbp});
         return FL_OK;
     }
     if (!same_device(from, to)) {

@@ -14,8 +14,13 @@ int64_t fl_region_numel(const fl_region *r)
 
 fl_view fl_region_view(const void *data, const fl_region *r, int64_t start, const int64_t *stride, fl_dtype dtype)
 {
-    return (fl_view){.data = (char *)data + start * (int64_t)fl_dtype_size(dtype), .dtype = dtype, .ndim = r->ndim, .size = r->size,
-                     .stride = stride, .contiguous = r->ndim == 0 || (r->ndim == 1 && stride[0] == 1), .numel = fl_region_numel(r)};
+    return (fl_view){.data = (char *)data + start * (int64_t)fl_dtype_size(dtype),
+                     .dtype = dtype,
+                     .ndim = r->ndim,
+                     .size = r->size,
+                     .stride = stride,
+                     .contiguous = r->ndim == 0 || (r->ndim == 1 && stride[0] == 1),
+                     .numel = fl_region_numel(r)};
 }
 
 void fl_region_packed(int64_t *stride, const fl_region *r)

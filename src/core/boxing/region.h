@@ -11,16 +11,16 @@
 #include "value/placement.h"
 
 typedef struct fl_region {
-    int peer;                   /* position in the group: who has it (pulls), who wants it (pushes) */
-    bool add;                   /* joins what an earlier pull has put there; false: the first */
-    int ndim;                   /* axes left after those that lie together were merged */
+    int peer; /* position in the group: who has it (pulls), who wants it (pushes) */
+    bool add; /* joins what an earlier pull has put there; false: the first */
+    int ndim; /* axes left after those that lie together were merged */
     int64_t size[FL_MAX_NDIM];
-    int64_t from, from_stride[FL_MAX_NDIM];     /* in the part of the one that has it */
-    int64_t to, to_stride[FL_MAX_NDIM];         /* in the part of the one that wants it */
+    int64_t from, from_stride[FL_MAX_NDIM]; /* in the part of the one that has it */
+    int64_t to, to_stride[FL_MAX_NDIM];     /* in the part of the one that wants it */
 } fl_region;
 
 typedef struct fl_region_list {
-    fl_region *at;              /* owned */
+    fl_region *at; /* owned */
     int count, capacity;
 } fl_region_list;
 
@@ -35,10 +35,12 @@ void fl_region_packed(int64_t *stride, const fl_region *r);
 /* Does a region with these strides lie so? */
 bool fl_region_is_packed(const fl_region *r, const int64_t *stride);
 
-/* How many pulls, from k on, go to the same place: regions gets them. They have the same shape too: parts of one window. */
+/* How many pulls, from k on, go to the same place: regions gets them. They have the same shape too: parts of one
+** window. */
 int fl_region_together(const fl_region_list *list, int k, const fl_region **regions);
 
-/* What is sent to or received from each member, in elements, and where it starts when all lies together; returns the sum. */
+/* What is sent to or received from each member, in elements, and where it starts when all lies together; returns the
+** sum. */
 int64_t fl_region_counts(int64_t *counts, int64_t *starts, const fl_region_list *list, int members);
 
 /* The value that changes nothing: 0 of a sum, the lowest of a maximum, the highest of a minimum. */

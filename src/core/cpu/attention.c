@@ -1,8 +1,8 @@
 /*
 ** attention.c -- attention with the team.
 **
-** Forward is cut into blocks of queries of each head, backward into heads; neither the cut nor the team changes the order
-** in which a result is summed.
+** Forward is cut into blocks of queries of each head, backward into heads; neither the cut nor the team changes the
+** order in which a result is summed.
 */
 #include "attention.h"
 #include "stage.h"
@@ -58,7 +58,8 @@ static void forward_blocks(void *context, int64_t begin, int64_t end)
         const fl_attention_head *h = &j->heads[u / blocks];
         if (u / blocks != packed_head) j->kernels->pack(packed, h->k, a->keys, a->width, a->k_row);
         packed_head = u / blocks;
-        j->kernels->forward(a, h, balanced_block(a, u % blocks, blocks), packed, packed + (size_t)packed_size * j->item);
+        j->kernels->forward(a, h, balanced_block(a, u % blocks, blocks), packed,
+                            packed + (size_t)packed_size * j->item);
     }
 }
 
@@ -98,7 +99,8 @@ fl_status fl_cpu_attention(fl_dtype dtype, const fl_attention *a, const fl_atten
     return finished(&j);
 }
 
-fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads, int64_t count)
+fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads,
+                                    int64_t count)
 {
     attention_job j = {kernels_of(dtype), a, heads, fl_dtype_size(dtype), 0};
     fl_team_for(count, 2.5 * head_ns(a), backward_heads, &j);

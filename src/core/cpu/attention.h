@@ -16,21 +16,21 @@ typedef struct fl_attention_head {
     const void *q, *k, *v, *mask, *g, *out_in, *lse_in, *dlse;
     void *out, *lse, *dq, *dk, *dv;
     /* dlse: gradient of lse, or NULL */
-    int64_t index;              /* logical position among all heads: places the dropout mask */
+    int64_t index; /* logical position among all heads: places the dropout mask */
 } fl_attention_head;
 
 typedef struct fl_attention {
     int64_t queries, keys, width, value_width;
     int64_t q_row, k_row, v_row, g_row, mask_row, mask_col;
-    fl_mask_kind mask_kind;     /* bool: true takes part; float: added to the scores, of the kernel's type */
-    bool causal;                /* query i sees keys up to i */
-    int64_t first_query;        /* logical position of query 0 of this part */
+    fl_mask_kind mask_kind; /* bool: true takes part; float: added to the scores, of the kernel's type */
+    bool causal;            /* query i sees keys up to i */
+    int64_t first_query;    /* logical position of query 0 of this part */
     int64_t logical_queries;
     double scale, dropout;
     uint64_t seed, counter;
 } fl_attention;
 
-enum { FL_ATTENTION_QUERIES = 32, FL_ATTENTION_KEYS = 64 };     /* a block */
+enum { FL_ATTENTION_QUERIES = 32, FL_ATTENTION_KEYS = 64 }; /* a block */
 enum { FL_ATTENTION_WORK = 2 * FL_ATTENTION_QUERIES * FL_ATTENTION_KEYS };
 
 static inline int64_t fl_attention_query_blocks(const fl_attention *a)
@@ -50,7 +50,7 @@ typedef struct fl_attention_kernels {
     void (*dropout_row)(void *factor, const fl_attention *a, int64_t head, int64_t query, int64_t first_key, int64_t n);
 } fl_attention_kernels;
 
-#define FL_ATTENTION_DECLARE(level) \
+#define FL_ATTENTION_DECLARE(level)                                              \
     extern const fl_attention_kernels FL_PASTE(fl_attention_kernels_f32, level), \
         FL_PASTE(fl_attention_kernels_f64, level);
 FL_ATTENTION_DECLARE(base)

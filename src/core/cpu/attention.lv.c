@@ -17,7 +17,8 @@ static void philox_words(uint32_t *words, uint64_t seed, uint64_t counter, uint6
 {
     for (int64_t i = 0; i < count; i++) {
         uint32_t x0 = (uint32_t)(block + (uint64_t)i), x1 = (uint32_t)((block + (uint64_t)i) >> 32);
-        uint32_t x2 = (uint32_t)counter, x3 = (uint32_t)(counter >> 32), k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+        uint32_t x2 = (uint32_t)counter, x3 = (uint32_t)(counter >> 32), k0 = (uint32_t)seed,
+                 k1 = (uint32_t)(seed >> 32);
         for (int round = 0; round < 10; round++) {
             uint64_t a = (uint64_t)x0 * 0xD2511F53u, b = (uint64_t)x2 * 0xCD9E8D57u;
             x0 = (uint32_t)(b >> 32) ^ x1 ^ k0;

@@ -5,10 +5,10 @@
 
 fl_combine_fn fl_cpu_combine(fl_dtype dtype)
 {
-    static const fl_combine_kernels *const levels[FL_LEVEL_COUNT] = {
-        &fl_combine_kernels_base,
+    static const fl_combine_kernels *const levels[FL_LEVEL_COUNT] = {&fl_combine_kernels_base,
 #ifdef __x86_64__
-        &fl_combine_kernels_avx2, &fl_combine_kernels_avx512
+                                                                     &fl_combine_kernels_avx2,
+                                                                     &fl_combine_kernels_avx512
 #endif
     };
     return levels[fl_cpu_level()]->at[dtype];

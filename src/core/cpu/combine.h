@@ -12,9 +12,12 @@
 
 /* n elements of ins[0] .. ins[in_count - 1] into every one of outs. `stream`: the results will not be read soon and go
 ** past the caches. outs may be the ins themselves, element for element. */
-typedef void (*fl_combine_fn)(void *const *outs, int out_count, const void *const *ins, int in_count, int64_t n, fl_reduce reduce, bool stream);
+typedef void (*fl_combine_fn)(void *const *outs, int out_count, const void *const *ins, int in_count, int64_t n,
+                              fl_reduce reduce, bool stream);
 
-typedef struct fl_combine_kernels { fl_combine_fn at[FL_DTYPE_COUNT]; } fl_combine_kernels;
+typedef struct fl_combine_kernels {
+    fl_combine_fn at[FL_DTYPE_COUNT];
+} fl_combine_kernels;
 
 extern const fl_combine_kernels fl_combine_kernels_base;
 #ifdef __x86_64__

@@ -4,7 +4,8 @@
 #include "combine.h"
 #include "simd.h"
 
-/* Elements at a time. Past the caches few, so that reading and writing alternate without a pause (64 MiB on two cores in
+/* Elements at a time. Past the caches few, so that reading and writing alternate without a pause (64 MiB on two cores
+** in
 ** 2.4 ms, with 2048 in 3.5); into the caches many, because memcpy then takes over lines of other cores without reading
 ** them first (1 MiB in 30 us, with 512 in 90). */
 enum { TILE = 2048, STREAM_TILE = 512 };
@@ -15,13 +16,15 @@ static inline void put(void *out, const void *tile, size_t bytes, bool stream)
 #if defined FL_LEVEL_avx512
     if (stream && ((uintptr_t)out & 63) == 0 && (bytes & 63) == 0) {
         for (size_t i = 0; i < bytes; i += 64)
-            _mm512_stream_si512((__m512i *)((char *)out + i), _mm512_load_si512((const __m512i *)((const char *)tile + i)));
+            _mm512_stream_si512((__m512i *)((char *)out + i),
+                                _mm512_load_si512((const __m512i *)((const char *)tile + i)));
         return;
     }
 #elif defined FL_LEVEL_avx2
     if (stream && ((uintptr_t)out & 31) == 0 && (bytes & 31) == 0) {
         for (size_t i = 0; i < bytes; i += 32)
-            _mm256_stream_si256((__m256i *)((char *)out + i), _mm256_load_si256((const __m256i *)((const char *)tile + i)));
+            _mm256_stream_si256((__m256i *)((char *)out + i),
+                                _mm256_load_si256((const __m256i *)((const char *)tile + i)));
         return;
     }
 #endif
@@ -38,7 +41,7 @@ static inline void fence(void)
 
 #define SAME(x) (x)
 /* whole numbers wrap, as in the kernels: computed without sign */
-#define WRAP(type, a, op, b) ((type)((uint64_t)(a) op (uint64_t)(b)))
+#define WRAP(type, a, op, b) ((type)((uint64_t)(a)op(uint64_t)(b)))
 #define WHOLE_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define WHOLE_MIN(a, b) ((a) < (b) ? (a) : (b))
 /* a NaN compares false with everything: the one that is no number stays */
@@ -145,7 +148,13 @@ static inline void fence(void)
 #include "combine.inc"
 
 const fl_combine_kernels FL_LV(fl_combine_kernels) = {{
-    [FL_BOOL] = combine_truth, [FL_UINT8] = combine_uint8, [FL_INT8] = combine_int8, [FL_INT32] = combine_int32,
-    [FL_INT64] = combine_int64, [FL_FLOAT16] = combine_float16, [FL_BFLOAT16] = combine_bfloat16,
-    [FL_FLOAT32] = combine_float32, [FL_FLOAT64] = combine_float64,
+    [FL_BOOL] = combine_truth,
+    [FL_UINT8] = combine_uint8,
+    [FL_INT8] = combine_int8,
+    [FL_INT32] = combine_int32,
+    [FL_INT64] = combine_int64,
+    [FL_FLOAT16] = combine_float16,
+    [FL_BFLOAT16] = combine_bfloat16,
+    [FL_FLOAT32] = combine_float32,
+    [FL_FLOAT64] = combine_float64,
 }};

@@ -5,8 +5,8 @@
 **
 **     y = weight columns            dcolumns = weight^T dy, folded back            dweight^T = columns dy^T
 **
-** Pieces are cut by size alone, and sums over images are cut into a fixed number of parts that are added up in order, so a
-** result does not depend on the number of threads.
+** Pieces are cut by size alone, and sums over images are cut into a fixed number of parts that are added up in order,
+** so a result does not depend on the number of threads.
 */
 #include "conv.h"
 #include "memory/scratch.h"
@@ -36,13 +36,13 @@ static const fl_conv_kernels *kernels(void)
 typedef struct job {
     const fl_conv *c;
     fl_dtype dtype;
-    int type;                           /* of fl_conv_kernels */
-    int64_t item;                       /* bytes of an element */
+    int type;     /* of fl_conv_kernels */
+    int64_t item; /* bytes of an element */
     const char *x, *dy, *weight, *bias;
     char *out;
-    int64_t rows, pieces;               /* rows of y in a piece of an image, pieces of an image */
-    int64_t parts, blocks;              /* weight gradient: of the images, of the channels */
-    bool failed;                        /* a thread had no memory */
+    int64_t rows, pieces;  /* rows of y in a piece of an image, pieces of an image */
+    int64_t parts, blocks; /* weight gradient: of the images, of the channels */
+    bool failed;           /* a thread had no memory */
 } job;
 
 static job job_of(fl_dtype dtype, const fl_conv *c, int64_t depth)
@@ -70,7 +70,8 @@ static fl_status run(job *j, int64_t count, double multiplications, fl_team_body
 }
 
 /* Where the columns of rows [begin, end) of an image's group lie, and how far apart; false without memory. */
-static bool columns_of(const char **out, int64_t *row, job *j, const char *x, int64_t channels, int64_t begin, int64_t end)
+static bool columns_of(const char **out, int64_t *row, job *j, const char *x, int64_t channels, int64_t begin,
+                       int64_t end)
 {
     const fl_conv *c = j->c;
     if (fl_conv_is_pointwise(c)) {
@@ -99,12 +100,23 @@ static void forward_part(void *context, int64_t from, int64_t to)
     const fl_conv *c = j->c;
     int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c);
     for (int64_t i = from; i < to; i++) {
-        int64_t at = i / j->pieces, group = at % c->groups, begin = i % j->pieces * j->rows, end = piece_end(j, begin), row;
+        int64_t at = i / j->pieces, group = at % c->groups, begin = i % j->pieces * j->rows, end = piece_end(j, begin),
+                row;
         const char *columns;
         if (!columns_of(&columns, &row, j, j->x + at * c->in * fl_conv_x_plane(c) * j->item, c->in, begin, end)) return;
-        fl_gemm g = {.m = c->out, .n = (end - begin) * c->y_size[1], .k = depth, .a = j->weight + group * c->out * depth * j->item,
-                     .b = columns, .c = j->out + (at * c->out * plane + begin * c->y_size[1]) * j->item, .a_row = depth, .a_col = 1,
-                     .b_row = row, .b_col = 1, .c_row = plane, .alpha = 1, .beta = j->bias ? 1 : 0};
+        fl_gemm g = {.m = c->out,
+                     .n = (end - begin) * c->y_size[1],
+                     .k = depth,
+                     .a = j->weight + group * c->out * depth * j->item,
+                     .b = columns,
+                     .c = j->out + (at * c->out * plane + begin * c->y_size[1]) * j->item,
+                     .a_row = depth,
+                     .a_col = 1,
+                     .b_row = row,
+                     .b_col = 1,
+                     .c_row = plane,
+                     .alpha = 1,
+                     .beta = j->bias ? 1 : 0};
         for (int64_t o = 0; j->bias && o < c->out; o++)
             kernels()->fill[j->type]((char *)g.c + o * plane * j->item, j->bias + (group * c->out + o) * j->item, g.n);
         fl_gemm_kernel(j->dtype)(&g);
@@ -137,9 +149,18 @@ static void input_grad_part(void *context, int64_t from, int64_t to)
         for (int64_t begin = 0, end; begin < c->y_size[0]; begin = end) {
             end = piece_end(j, begin);
             int64_t at = begin * c->y_size[1], n = (end - begin) * c->y_size[1];
-            fl_gemm g = {.m = depth, .n = n, .k = c->out, .a = j->weight + i % c->groups * c->out * depth * j->item,
-                         .b = j->dy + (i * c->out * y_plane + at) * j->item, .c = direct ? dx + at * j->item : columns, .a_row = 1,
-                         .a_col = depth, .b_row = y_plane, .b_col = 1, .c_row = direct ? y_plane : n, .alpha = 1};
+            fl_gemm g = {.m = depth,
+                         .n = n,
+                         .k = c->out,
+                         .a = j->weight + i % c->groups * c->out * depth * j->item,
+                         .b = j->dy + (i * c->out * y_plane + at) * j->item,
+                         .c = direct ? dx + at * j->item : columns,
+                         .a_row = 1,
+                         .a_col = depth,
+                         .b_row = y_plane,
+                         .b_col = 1,
+                         .c_row = direct ? y_plane : n,
+                         .alpha = 1};
             fl_gemm_kernel(j->dtype)(&g);
             if (!direct) kernels()->fold[j->type](dx, columns, c, c->in, begin, end);
         }
@@ -180,9 +201,19 @@ static void sum_images(job *j, char *sums, int64_t part, int64_t group, int64_t 
             int64_t at = image * c->groups + group;
             const char *x = j->x + (at * c->in + first) * fl_conv_x_plane(c) * j->item, *columns;
             if (!columns_of(&columns, &row, j, x, last - first, begin, end)) return;
-            fl_gemm g = {.m = (last - first) * taps, .n = c->out, .k = (end - begin) * c->y_size[1], .a = columns,
-                         .b = j->dy + (at * c->out * plane + begin * c->y_size[1]) * j->item, .c = out, .a_row = row, .a_col = 1,
-                         .b_row = 1, .b_col = plane, .c_row = c->out, .alpha = 1, .beta = started ? 1 : 0};
+            fl_gemm g = {.m = (last - first) * taps,
+                         .n = c->out,
+                         .k = (end - begin) * c->y_size[1],
+                         .a = columns,
+                         .b = j->dy + (at * c->out * plane + begin * c->y_size[1]) * j->item,
+                         .c = out,
+                         .a_row = row,
+                         .a_col = 1,
+                         .b_row = 1,
+                         .b_col = plane,
+                         .c_row = c->out,
+                         .alpha = 1,
+                         .beta = started ? 1 : 0};
             fl_gemm_kernel(j->dtype)(&g);
         }
 }
@@ -190,7 +221,8 @@ static void sum_images(job *j, char *sums, int64_t part, int64_t group, int64_t 
 static void weight_grad_part(void *context, int64_t from, int64_t to)
 {
     job *j = context;
-    for (int64_t i = from; i < to; i++) sum_images(j, j->out, i / j->blocks / j->c->groups, i / j->blocks % j->c->groups, i % j->blocks);
+    for (int64_t i = from; i < to; i++)
+        sum_images(j, j->out, i / j->blocks / j->c->groups, i / j->blocks % j->c->groups, i % j->blocks);
 }
 
 fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *c, void *dweight, const void *dy, const void *x)
@@ -212,7 +244,8 @@ fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *c, void *dweigh
     FL_TRY(run(&j, units, multiplications, weight_grad_part));
     for (int64_t o = 0; o < c->groups * c->out; o++) {
         int64_t at = o / c->out * depth * c->out + o % c->out;
-        kernels()->sum[j.type]((char *)dweight + o * depth * j.item, j.out + at * j.item, depth, j.parts, numel, c->out);
+        kernels()->sum[j.type]((char *)dweight + o * depth * j.item, j.out + at * j.item, depth, j.parts, numel,
+                               c->out);
     }
     return FL_OK;
 }

@@ -11,37 +11,36 @@
 #include "memory/scratch.h"
 
 enum {
-    LINE = 16384,               /* elements of a long line that one unit of work takes */
-    CONVERT = 512,              /* elements converted through a buffer at a time */
-    STREAM_FROM = 8 << 20,      /* bytes from which the caches are bypassed */
-    SMALL_TILE = 64,            /* transposes in the caches: tile side */
-    LARGE_TILE = 256            /* transposes in memory: tile side, 256 KiB of floats */
+    LINE = 16384,          /* elements of a long line that one unit of work takes */
+    CONVERT = 512,         /* elements converted through a buffer at a time */
+    STREAM_FROM = 8 << 20, /* bytes from which the caches are bypassed */
+    SMALL_TILE = 64,       /* transposes in the caches: tile side */
+    LARGE_TILE = 256       /* transposes in memory: tile side, 256 KiB of floats */
 };
 
 typedef struct axis {
-    int64_t size, in, out;      /* strides in bytes */
+    int64_t size, in, out; /* strides in bytes */
 } axis;
 
 typedef struct job {
     const fl_copy_kernels *kernels;
     char *out;
     const char *in;
-    int count;                  /* axes, outermost first in the output */
+    int count; /* axes, outermost first in the output */
     axis axes[2 * FL_MAX_NDIM + 1];
-    int width;                  /* log2 of the bytes of an element; -1: dtypes differ */
+    int width; /* log2 of the bytes of an element; -1: dtypes differ */
     fl_dtype in_dtype, out_dtype;
-    bool rows;                  /* the innermost axis is contiguous on both sides */
-    bool stream;                /* bypass the caches */
-    int tile;                   /* of transposes: side, and tiles along both axes */
+    bool rows;   /* the innermost axis is contiguous on both sides */
+    bool stream; /* bypass the caches */
+    int tile;    /* of transposes: side, and tiles along both axes */
     int64_t row_tiles, column_tiles;
 } job;
 
 static const fl_copy_kernels *level_kernels(void)
 {
-    static const fl_copy_kernels *const tables[FL_LEVEL_COUNT] = {
-        &fl_copy_kernels_base,
+    static const fl_copy_kernels *const tables[FL_LEVEL_COUNT] = {&fl_copy_kernels_base,
 #ifdef __x86_64__
-        &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
+                                                                  &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
 #endif
     };
     return tables[fl_cpu_level()];
@@ -54,7 +53,8 @@ static void collect_axes(job *j, const fl_view *out, const fl_view *in)
     fl_layout l;
     l.operands = 2;
     l.count = out->ndim;
-    for (int i = 0; i < out->ndim; i++) l.axes[i] = (fl_axis){out->size[i], {out->stride[i] * out_width, in->stride[i] * in_width}};
+    for (int i = 0; i < out->ndim; i++)
+        l.axes[i] = (fl_axis){out->size[i], {out->stride[i] * out_width, in->stride[i] * in_width}};
     fl_layout_simplify(&l);
     for (int i = 0; i < l.count; i++) j->axes[i] = (axis){l.axes[i].size, l.axes[i].stride[1], l.axes[i].stride[0]};
     j->count = l.count;
@@ -183,7 +183,8 @@ static void run_lines(job *j)
 /* ---- transposes: out [row, column] <- in [column, row], both contiguous along their last axis ---- */
 
 /* Through a buffer that holds the transposed tile, so that whole rows are written at once. */
-static void buffered_tile(const job *j, char *buffer, char *out, int64_t out_row, const char *in, int64_t in_row, int64_t rows, int64_t columns)
+static void buffered_tile(const job *j, char *buffer, char *out, int64_t out_row, const char *in, int64_t in_row,
+                          int64_t rows, int64_t columns)
 {
     int64_t bytes = columns << j->width, pitch = ((int64_t)j->tile << j->width) + 64;
     j->kernels->transpose[j->width](buffer, pitch, in, in_row, rows, columns);
@@ -246,7 +247,8 @@ fl_status fl_cpu_copy(const fl_view *out, const fl_view *in)
         memcpy(out->data, in->data, (size_t)out->numel * width);
         return FL_OK;
     }
-    job j = {.kernels = level_kernels(), .out = out->data, .in = in->data, .in_dtype = in->dtype, .out_dtype = out->dtype};
+    job j = {
+        .kernels = level_kernels(), .out = out->data, .in = in->data, .in_dtype = in->dtype, .out_dtype = out->dtype};
     collect_axes(&j, out, in);
     j.width = out->dtype == in->dtype ? __builtin_ctz((unsigned)width) : -1;
     j.stream = out->numel * (int64_t)width >= STREAM_FROM;

@@ -8,16 +8,22 @@
 
 #include "cpu.h"
 
-enum { FL_COPY_WIDTHS = 5 };            /* elements of 1, 2, 4, 8, 16 bytes: indexed by log2 */
+enum { FL_COPY_WIDTHS = 5 }; /* elements of 1, 2, 4, 8, 16 bytes: indexed by log2 */
 
 /* What a dtype is converted through. */
-typedef enum fl_copy_through { FL_THROUGH_INT64, FL_THROUGH_FLOAT, FL_THROUGH_DOUBLE, FL_THROUGH_COUNT } fl_copy_through;
+typedef enum fl_copy_through {
+    FL_THROUGH_INT64,
+    FL_THROUGH_FLOAT,
+    FL_THROUGH_DOUBLE,
+    FL_THROUGH_COUNT
+} fl_copy_through;
 
 typedef struct fl_copy_kernels {
     /* out[i * out_stride] = in[i * in_stride], 0 <= i < n */
     void (*move[FL_COPY_WIDTHS])(char *out, int64_t out_stride, const char *in, int64_t in_stride, int64_t n);
     /* out[r * out_row + c * width] = in[c * in_row + r * width], 0 <= r < rows, 0 <= c < columns */
-    void (*transpose[FL_COPY_WIDTHS])(char *out, int64_t out_row, const char *in, int64_t in_row, int64_t rows, int64_t columns);
+    void (*transpose[FL_COPY_WIDTHS])(char *out, int64_t out_row, const char *in, int64_t in_row, int64_t rows,
+                                      int64_t columns);
     /* memcpy past the caches: out 64-byte aligned, bytes a multiple of 64. `fence` after the last one. */
     void (*stream)(char *out, const char *in, int64_t bytes);
     void (*fence)(void);

@@ -11,10 +11,22 @@
 #include <immintrin.h>
 #endif
 
-#define IOTA_2 {0, 1}
-#define IOTA_4 {0, 1, 2, 3}
-#define IOTA_8 {0, 1, 2, 3, 4, 5, 6, 7}
-#define IOTA_16 {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#define IOTA_2 \
+    {          \
+        0, 1   \
+    }
+#define IOTA_4     \
+    {              \
+        0, 1, 2, 3 \
+    }
+#define IOTA_8                 \
+    {                          \
+        0, 1, 2, 3, 4, 5, 6, 7 \
+    }
+#define IOTA_16                                              \
+    {                                                        \
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 \
+    }
 
 #if defined(FL_LEVEL_avx512)
 #define LANES_4 16
@@ -74,7 +86,8 @@ static void stream(char *out, const char *in, int64_t bytes)
 #if defined(FL_LEVEL_avx512)
     for (int64_t i = 0; i < bytes; i += 64) _mm512_stream_si512((void *)(out + i), _mm512_loadu_si512(in + i));
 #elif defined(__x86_64__)
-    for (int64_t i = 0; i < bytes; i += 16) _mm_stream_si128((__m128i *)(out + i), _mm_loadu_si128((const __m128i *)(in + i)));
+    for (int64_t i = 0; i < bytes; i += 16)
+        _mm_stream_si128((__m128i *)(out + i), _mm_loadu_si128((const __m128i *)(in + i)));
 #else
     memcpy(out, in, (size_t)bytes);
 #endif
@@ -168,7 +181,11 @@ static void fence(void)
 #define PUT_DOUBLE(v) (v)
 #include "copy_dtype.inc"
 
-#define ALL_DTYPES(name) {name##_boolean, name##_uint8, name##_int8, name##_int32, name##_int64, name##_float16, name##_bfloat16, name##_float32, name##_float64}
+#define ALL_DTYPES(name)                                                                                        \
+    {                                                                                                           \
+        name##_boolean, name##_uint8, name##_int8, name##_int32, name##_int64, name##_float16, name##_bfloat16, \
+            name##_float32, name##_float64                                                                      \
+    }
 
 const fl_copy_kernels FL_LV(fl_copy_kernels) = {
     .move = {move_1, move_2, move_4, move_8, move_16},

@@ -15,18 +15,27 @@
 
 enum {
     CHUNK = 1024,
-    STREAM_FROM = 16 << 20,     /* bytes of a result that are written past the caches */
-    SMALL = 8192,               /* elements that one thread does at once */
-    NUMBERS = 64,               /* elements to which a number is repeated without a walk */
-    LONG_ROW = 256              /* rows from here on are chunked one by one, so that their operands need no buffer */
+    STREAM_FROM = 16 << 20, /* bytes of a result that are written past the caches */
+    SMALL = 8192,           /* elements that one thread does at once */
+    NUMBERS = 64,           /* elements to which a number is repeated without a walk */
+    LONG_ROW = 256          /* rows from here on are chunked one by one, so that their operands need no buffer */
 };
 
 /* ---- rows ---- */
 
 enum { TYPES_B = 1, TYPES_I = 2, TYPES_F = 4, TYPES_IB = 3, TYPES_FI = 6, TYPES_FIB = 7 };
 enum {
-    MASK_MAP1 = -1, MASK_MAP2 = -1, MASK_MAP3 = -1, MASK_TEST1 = -1, MASK_TEST2 = -1,
-    MASK_TRIG = -1, MASK_SWITCH = -1, MASK_POW2 = -1, MASK_POW3 = -1, MASK_WHERE = 0, MASK_FILL = 1
+    MASK_MAP1 = -1,
+    MASK_MAP2 = -1,
+    MASK_MAP3 = -1,
+    MASK_TEST1 = -1,
+    MASK_TEST2 = -1,
+    MASK_TRIG = -1,
+    MASK_SWITCH = -1,
+    MASK_POW2 = -1,
+    MASK_POW3 = -1,
+    MASK_WHERE = 0,
+    MASK_FILL = 1
 };
 
 const fl_ew_row fl_ew_rows[FL_EW_COUNT] = {
@@ -39,10 +48,9 @@ const fl_ew_row fl_ew_rows[FL_EW_COUNT] = {
 
 static const fl_ew_loop (*level_loops(void))[FL_DTYPE_COUNT]
 {
-    static const fl_ew_loop (*const tables[FL_LEVEL_COUNT])[FL_DTYPE_COUNT] = {
-        fl_ew_loops_base,
+    static const fl_ew_loop(*const tables[FL_LEVEL_COUNT])[FL_DTYPE_COUNT] = {fl_ew_loops_base,
 #ifdef __x86_64__
-        fl_ew_loops_avx2, fl_ew_loops_avx512
+                                                                              fl_ew_loops_avx2, fl_ew_loops_avx512
 #endif
     };
     return tables[fl_cpu_level()];
@@ -75,8 +83,8 @@ void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *k)
 typedef struct walker {
     char *data;
     fl_dtype dtype, compute;
-    bool linear;                /* element i lies at data + i * size */
-    bool constant;              /* one element for all */
+    bool linear;   /* element i lies at data + i * size */
+    bool constant; /* one element for all */
     int64_t strides[FL_MAX_NDIM];
 } walker;
 
@@ -98,7 +106,8 @@ static fl_dtype promoted(const fl_kernel *k, uint32_t operands)
     fl_promotion p = fl_promotion_begin();
     for (int i = 0; i < k->nin; i++) {
         const fl_view *v = &k->in[i];
-        if (operands >> i & 1u) fl_promotion_add(&p, v->dtype, v->data == v->scalar ? FL_TIER_NUMBER : fl_tier_of(v->ndim));
+        if (operands >> i & 1u)
+            fl_promotion_add(&p, v->dtype, v->data == v->scalar ? FL_TIER_NUMBER : fl_tier_of(v->ndim));
     }
     return fl_promotion_end(&p);
 }
@@ -106,8 +115,10 @@ static fl_dtype promoted(const fl_kernel *k, uint32_t operands)
 /* Integers are compared as what they are, though a number or a 0-d tensor may not fit the dtype of the others. */
 static fl_dtype holding_all(const fl_kernel *k, fl_dtype d)
 {
-    static const int64_t lowest[FL_DTYPE_COUNT] = {[FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
-    static const int64_t highest[FL_DTYPE_COUNT] = {[FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
+    static const int64_t lowest[FL_DTYPE_COUNT] = {
+        [FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
+    static const int64_t highest[FL_DTYPE_COUNT] = {
+        [FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
     for (int i = 0; i < k->nin; i++) {
         const fl_view *v = &k->in[i];
         if (v->data != v->scalar) d = fl_dtype_promote(d, v->dtype);
@@ -132,8 +143,7 @@ static void walker_init(walker *w, const fl_view *v, fl_dtype compute, const fl_
 {
     *w = (walker){.data = v->data, .dtype = v->dtype, .compute = compute};
     int64_t size = (int64_t)fl_dtype_size(v->dtype);
-    for (int i = 0; i < v->ndim; i++)
-        w->strides[out->ndim - v->ndim + i] = v->size[i] == 1 ? 0 : v->stride[i] * size;
+    for (int i = 0; i < v->ndim; i++) w->strides[out->ndim - v->ndim + i] = v->size[i] == 1 ? 0 : v->stride[i] * size;
 }
 
 static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
@@ -153,8 +163,7 @@ static void swap_axes(walk *w, int a, int b)
 static bool mergeable(const walk *w, int outer, int inner)
 {
     bool merge = w->out.strides[outer] == w->out.strides[inner] * w->sizes[inner];
-    for (int i = 0; i < w->nin; i++)
-        merge &= w->in[i].strides[outer] == w->in[i].strides[inner] * w->sizes[inner];
+    for (int i = 0; i < w->nin; i++) merge &= w->in[i].strides[outer] == w->in[i].strides[inner] * w->sizes[inner];
     return merge;
 }
 
@@ -172,7 +181,8 @@ static void simplify_axes(walk *w)
     for (int i = 0; i < w->ndim; i++)
         if (w->sizes[i] != 1) move_axis(w, kept++, i);
     for (int i = 1; i < kept; i++)
-        for (int j = i; j > 0 && magnitude(w->out.strides[j - 1]) < magnitude(w->out.strides[j]); j--) swap_axes(w, j - 1, j);
+        for (int j = i; j > 0 && magnitude(w->out.strides[j - 1]) < magnitude(w->out.strides[j]); j--)
+            swap_axes(w, j - 1, j);
     w->ndim = 0;
     for (int i = 0; i < kept; i++) {
         if (w->ndim > 0 && mergeable(w, w->ndim - 1, i)) {
@@ -205,17 +215,17 @@ static bool is_flat(const walker *o) { return o->linear && o->dtype == o->comput
 ** takes the time: bursts of such stores hold up longer computations. */
 static bool is_streamed(const walk *w, const fl_ew_row *row)
 {
-    bool stream = w->flat && row->cost_ns < 0.5f && w->total * (int64_t)fl_dtype_size(w->out.dtype) >= STREAM_FROM && (uintptr_t)w->out.data % 64 == 0;
+    bool stream = w->flat && row->cost_ns < 0.5f && w->total * (int64_t)fl_dtype_size(w->out.dtype) >= STREAM_FROM
+        && (uintptr_t)w->out.data % 64 == 0;
     for (int i = 0; i < w->nin; i++) stream &= w->in[i].data != w->out.data;
     return stream;
 }
 
 static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
 {
-    static const fl_copy_kernels *const copies[FL_LEVEL_COUNT] = {
-        &fl_copy_kernels_base,
+    static const fl_copy_kernels *const copies[FL_LEVEL_COUNT] = {&fl_copy_kernels_base,
 #ifdef __x86_64__
-        &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
+                                                                  &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
 #endif
     };
     const fl_view *out = &k->out[0];
@@ -256,7 +266,8 @@ static fl_copy_through through(fl_dtype d)
 static bool is_through(fl_dtype d) { return d == FL_INT64 || d == FL_FLOAT32 || d == FL_FLOAT64; }
 
 /* Converts n <= CHUNK elements; strides in bytes. */
-static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, int64_t to_stride, const char *from, fl_dtype from_dtype, int64_t from_stride, int64_t n)
+static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, int64_t to_stride, const char *from,
+                    fl_dtype from_dtype, int64_t from_stride, int64_t n)
 {
     int64_t size = (int64_t)fl_dtype_size(to_dtype);
     fl_copy_through middle = through(from_dtype);

@@ -18,23 +18,26 @@ typedef enum fl_ew_id {
 
 /* In which dtype a row computes, and what it gives. `promoted` is that of its operands. */
 typedef enum fl_ew_rule {
-    FL_EW_SAME,         /* promoted -> promoted */
-    FL_EW_FLOAT,        /* promoted, integers as float32 -> the same */
-    FL_EW_COMPARE,      /* promoted -> bool */
-    FL_EW_TEST,         /* promoted, integers as float32 -> bool */
-    FL_EW_LOGIC,        /* bool -> bool */
-    FL_EW_FILL          /* that of operand 0 -> the same */
+    FL_EW_SAME,    /* promoted -> promoted */
+    FL_EW_FLOAT,   /* promoted, integers as float32 -> the same */
+    FL_EW_COMPARE, /* promoted -> bool */
+    FL_EW_TEST,    /* promoted, integers as float32 -> bool */
+    FL_EW_LOGIC,   /* bool -> bool */
+    FL_EW_FILL     /* that of operand 0 -> the same */
 } fl_ew_rule;
 
-static inline bool fl_ew_is_predicate(fl_ew_rule r) { return r == FL_EW_COMPARE || r == FL_EW_TEST || r == FL_EW_LOGIC; }
+static inline bool fl_ew_is_predicate(fl_ew_rule r)
+{
+    return r == FL_EW_COMPARE || r == FL_EW_TEST || r == FL_EW_LOGIC;
+}
 
 enum { FL_EW_MAX_IN = 3, FL_EW_ATTRS = 2 };
 
 typedef struct fl_ew_row {
     fl_ew_rule rule;
-    uint8_t categories;         /* bit fl_dtype_categories[d]: it has loops for d */
-    int8_t mask;                /* the operand that is bool whatever the others are, or -1 */
-    float cost_ns;              /* of one float element */
+    uint8_t categories; /* bit fl_dtype_categories[d]: it has loops for d */
+    int8_t mask;        /* the operand that is bool whatever the others are, or -1 */
+    float cost_ns;      /* of one float element */
 } fl_ew_row;
 
 FL_EXPORT extern const fl_ew_row fl_ew_rows[FL_EW_COUNT];
@@ -53,7 +56,7 @@ static inline const char *fl_ew_complaint(int bad)
 /* A scalar attribute as float and as integer rows take it. */
 typedef struct fl_ew_attr {
     double number;
-    int64_t integer;            /* the nearest int64 */
+    int64_t integer; /* the nearest int64 */
 } fl_ew_attr;
 
 /* The scalar attributes of a call, FL_EW_ATTRS of them; an absent bound is infinite. */

@@ -28,7 +28,7 @@ typedef struct onednn_version {
 } onednn_version;
 
 static char library_text[64];
-static void (*set_onednn_threads)(int);     /* of the libgomp that came with it; per calling thread */
+static void (*set_onednn_threads)(int); /* of the libgomp that came with it; per calling thread */
 
 static void *open_onednn(const char **name)
 {
@@ -88,8 +88,8 @@ static bool suits_onednn(const fl_gemm *g)
 {
     bool transposed;
     int64_t ld;
-    return !(g->bias && g->beta != 0) && blas_layout(&transposed, &ld, g->m, g->k, g->a_row, g->a_col) &&
-           blas_layout(&transposed, &ld, g->k, g->n, g->b_row, g->b_col);
+    return !(g->bias && g->beta != 0) && blas_layout(&transposed, &ld, g->m, g->k, g->a_row, g->a_col)
+        && blas_layout(&transposed, &ld, g->k, g->n, g->b_row, g->b_col);
 }
 
 /* On the calling thread alone. */
@@ -104,7 +104,8 @@ static void onednn_serial(const fl_gemm *g)
     for (int64_t i = 0; g->bias && i < g->m; i++) memcpy(c + i * g->c_row, g->bias, sizeof(float) * (size_t)g->n);
     float beta = g->bias ? 1 : (float)g->beta;
     if (onednn()(ta ? 'T' : 'N', tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha, g->a, lda, g->b, ldb, beta, c,
-                 g->c_row) == 0)
+                 g->c_row)
+        == 0)
         return;
     fl_gemm own = *g;
     own.bias = NULL;
@@ -149,9 +150,9 @@ static void move_result(fl_gemm *g, int64_t bytes)
 typedef struct team_product {
     const fl_gemm *g;
     fl_gemm_fn kernel;
-    size_t item;                /* bytes of an element */
+    size_t item; /* bytes of an element */
     bool by_columns;
-    int64_t grain, parts;       /* columns or rows of one part; number of parts */
+    int64_t grain, parts; /* columns or rows of one part; number of parts */
 } team_product;
 
 static void team_product_part(void *context, int64_t begin, int64_t end)
@@ -238,8 +239,19 @@ void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch)
 static fl_gemm from_blas(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t lda,
                          const void *b, int64_t ldb, double beta, void *c, int64_t ldc)
 {
-    return (fl_gemm){.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .a_row = ta ? 1 : lda, .a_col = ta ? lda : 1,
-                     .b_row = tb ? 1 : ldb, .b_col = tb ? ldb : 1, .c_row = ldc, .alpha = alpha, .beta = beta};
+    return (fl_gemm){.m = m,
+                     .n = n,
+                     .k = k,
+                     .a = a,
+                     .b = b,
+                     .c = c,
+                     .a_row = ta ? 1 : lda,
+                     .a_col = ta ? lda : 1,
+                     .b_row = tb ? 1 : ldb,
+                     .b_col = tb ? ldb : 1,
+                     .c_row = ldc,
+                     .alpha = alpha,
+                     .beta = beta};
 }
 
 void fl_cpu_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,

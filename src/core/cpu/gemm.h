@@ -14,8 +14,8 @@ typedef struct fl_gemm {
     void *c;
     int64_t a_row, a_col, b_row, b_col, c_row;
     double alpha, beta;
-    fl_flat_fn activation;                  /* NULL: none. Then `activated`, which lies as C does and may be C, becomes */
-    const struct fl_ew_attr *attributes;    /* its value of C, with these attributes */
+    fl_flat_fn activation;               /* NULL: none. Then `activated`, which lies as C does and may be C, becomes */
+    const struct fl_ew_attr *attributes; /* its value of C, with these attributes */
     void *activated;
 } fl_gemm;
 
@@ -23,11 +23,13 @@ typedef struct fl_gemm {
 typedef void (*fl_gemm_fn)(const fl_gemm *g);
 
 /* The kernels, and fl_gemm_pack: packed[p * stride + j] = b[p * row + j * col] for p < k, j < n. */
-#define FL_GEMM_DECLARE(level)                                                                           \
-    void FL_PASTE(fl_gemm_f32, level)(const fl_gemm *g);                                                 \
-    void FL_PASTE(fl_gemm_f64, level)(const fl_gemm *g);                                                 \
-    void FL_PASTE(fl_gemm_pack_f32, level)(void *packed, int64_t stride, const void *b, int64_t row, int64_t col, int64_t k, int64_t n); \
-    void FL_PASTE(fl_gemm_pack_f64, level)(void *packed, int64_t stride, const void *b, int64_t row, int64_t col, int64_t k, int64_t n);
+#define FL_GEMM_DECLARE(level)                                                                                    \
+    void FL_PASTE(fl_gemm_f32, level)(const fl_gemm *g);                                                          \
+    void FL_PASTE(fl_gemm_f64, level)(const fl_gemm *g);                                                          \
+    void FL_PASTE(fl_gemm_pack_f32, level)(void *packed, int64_t stride, const void *b, int64_t row, int64_t col, \
+                                           int64_t k, int64_t n);                                                 \
+    void FL_PASTE(fl_gemm_pack_f64, level)(void *packed, int64_t stride, const void *b, int64_t row, int64_t col, \
+                                           int64_t k, int64_t n);
 FL_GEMM_DECLARE(base)
 #ifdef __x86_64__
 FL_GEMM_DECLARE(avx2)
@@ -44,7 +46,7 @@ void fl_gemm_run(fl_dtype dtype, const fl_gemm *g);
 typedef struct fl_gemm_batch {
     fl_gemm one;
     int64_t count;
-    const int64_t *a_offset, *b_offset;     /* count entries each */
+    const int64_t *a_offset, *b_offset; /* count entries each */
     int64_t c_step;
 } fl_gemm_batch;
 void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch);

@@ -15,14 +15,29 @@ enum { TILE_ROWS = 12 };
 enum { TILE_ROWS = 6 };
 #endif
 enum { TILE_VECTORS = 2 };
-enum { DEPTH = 512 };       /* rows of B taken at once: a panel of TILE_VECTORS vectors is 64 KiB */
+enum { DEPTH = 512 }; /* rows of B taken at once: a panel of TILE_VECTORS vectors is 64 KiB */
 
 /* Calls f(r) for the row count r, a constant in each call. */
-#define FL_ROW_CASES_6(f) case 1: f(1); break; case 2: f(2); break; case 3: f(3); break; \
-                          case 4: f(4); break; case 5: f(5); break; case 6: f(6); break;
+#define FL_ROW_CASES_6(f) \
+    case 1: f(1); break;  \
+    case 2: f(2); break;  \
+    case 3: f(3); break;  \
+    case 4: f(4); break;  \
+    case 5: f(5); break;  \
+    case 6:               \
+        f(6);             \
+        break;
 #if defined FL_LEVEL_avx512
-#define FL_ROW_CASES(f) FL_ROW_CASES_6(f) case 7: f(7); break; case 8: f(8); break; case 9: f(9); break; \
-                        case 10: f(10); break; case 11: f(11); break; case 12: f(12); break;
+#define FL_ROW_CASES(f)              \
+    FL_ROW_CASES_6(f) case 7 : f(7); \
+    break;                           \
+    case 8: f(8); break;             \
+    case 9: f(9); break;             \
+    case 10: f(10); break;           \
+    case 11: f(11); break;           \
+    case 12:                         \
+        f(12);                       \
+        break;
 #else
 #define FL_ROW_CASES(f) FL_ROW_CASES_6(f)
 #endif

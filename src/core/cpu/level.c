@@ -33,7 +33,7 @@ static fl_level choose_level(void)
     return best;
 }
 
-static int level = -1;          /* kernels may ask from several threads: they all find the same */
+static int level = -1; /* kernels may ask from several threads: they all find the same */
 
 fl_level fl_cpu_level(void)
 {

@@ -21,8 +21,8 @@ static const fl_pool_kernels *kernels(void)
 /* One call, as its rows see it. x and y: whichever of them is read is not written. */
 typedef struct job {
     const fl_pool *p;
-    int type;                   /* of fl_pool_kernels */
-    size_t item;                /* bytes of an element */
+    int type;    /* of fl_pool_kernels */
+    size_t item; /* bytes of an element */
     char *x, *y;
     int32_t *taps;
     fl_pool_taps where;
@@ -32,12 +32,20 @@ typedef struct job {
 
 static job job_of(fl_dtype dtype, const fl_pool *p, const void *x, const void *y, const int32_t *taps)
 {
-    return (job){.p = p, .type = dtype == FL_FLOAT64, .item = fl_dtype_size(dtype), .x = (char *)x, .y = (char *)y, .taps = (int32_t *)taps};
+    return (job){.p = p,
+                 .type = dtype == FL_FLOAT64,
+                 .item = fl_dtype_size(dtype),
+                 .x = (char *)x,
+                 .y = (char *)y,
+                 .taps = (int32_t *)taps};
 }
 
 /* ---- one row ---- */
 
-static void max_row(const job *j, char *x, char *y, int32_t *taps, int64_t row) { kernels()->max[j->type](y, taps, x, j->p, row); }
+static void max_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
+{
+    kernels()->max[j->type](y, taps, x, j->p, row);
+}
 
 static void gather_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
 {
@@ -49,8 +57,14 @@ static void scatter_row(const job *j, char *x, char *y, int32_t *taps, int64_t r
     kernels()->scatter[j->type](x, y, taps, j->p, &j->where, row);
 }
 
-static void average_row(const job *j, char *x, char *y, int32_t *taps, int64_t row) { kernels()->average[j->type](y, x, j->p, j->mean, row); }
-static void spread_row(const job *j, char *x, char *y, int32_t *taps, int64_t row) { kernels()->spread[j->type](x, y, j->p, j->mean, row); }
+static void average_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
+{
+    kernels()->average[j->type](y, x, j->p, j->mean, row);
+}
+static void spread_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
+{
+    kernels()->spread[j->type](x, y, j->p, j->mean, row);
+}
 
 /* ---- all rows ---- */
 
@@ -59,7 +73,8 @@ static void rows_part(void *context, int64_t from, int64_t to)
     const job *j = context;
     int64_t rows = j->p->y_size[0], wide = j->p->y_size[1], plane = fl_pool_x_plane(j->p);
     for (int64_t i = from; i < to; i++)
-        j->row(j, j->x + (size_t)(i / rows * plane) * j->item, j->y + (size_t)(i * wide) * j->item, j->taps ? j->taps + i * wide : NULL, i % rows);
+        j->row(j, j->x + (size_t)(i / rows * plane) * j->item, j->y + (size_t)(i * wide) * j->item,
+               j->taps ? j->taps + i * wide : NULL, i % rows);
 }
 
 static void planes_part(void *context, int64_t from, int64_t to)
@@ -81,7 +96,10 @@ static void run_planes(job *j, double ns_per_window)
     fl_team_for(j->p->planes, ns, planes_part, j);
 }
 
-static double ns_of_taps(const fl_pool *p) { return NS_PER_TAP * (double)p->window.size[0] * (double)p->window.size[1]; }
+static double ns_of_taps(const fl_pool *p)
+{
+    return NS_PER_TAP * (double)p->window.size[0] * (double)p->window.size[1];
+}
 
 /* The taps of a window, in scratch memory. */
 static fl_status taps_open(fl_pool_taps *where, const fl_pool *p)

@@ -7,8 +7,8 @@
 #include "op/pool.h"
 #include "cpu.h"
 
-/* y: the largest element of every window, taps: which one of the window's it is, counted in rows. The first of equals; a NaN
-** is larger than anything before it. */
+/* y: the largest element of every window, taps: which one of the window's it is, counted in rows. The first of equals;
+** a NaN is larger than anything before it. */
 void fl_cpu_pool_max(fl_dtype dtype, const fl_pool *p, void *y, int32_t *taps, const void *x);
 
 /* y: the element of x at every window's tap, 0 in the padding. */
@@ -33,8 +33,10 @@ typedef struct fl_pool_taps {
 
 typedef struct fl_pool_kernels {
     void (*max[2])(void *y, int32_t *taps, const void *x, const fl_pool *p, int64_t row);
-    void (*gather[2])(void *y, const void *x, const int32_t *taps, const fl_pool *p, const fl_pool_taps *where, int64_t row);
-    void (*scatter[2])(void *x, const void *y, const int32_t *taps, const fl_pool *p, const fl_pool_taps *where, int64_t row);
+    void (*gather[2])(void *y, const void *x, const int32_t *taps, const fl_pool *p, const fl_pool_taps *where,
+                      int64_t row);
+    void (*scatter[2])(void *x, const void *y, const int32_t *taps, const fl_pool *p, const fl_pool_taps *where,
+                       int64_t row);
     void (*average[2])(void *y, const void *x, const fl_pool *p, fl_pool_mean mean, int64_t row);
     void (*spread[2])(void *x, const void *y, const fl_pool *p, fl_pool_mean mean, int64_t row);
 } fl_pool_kernels;

@@ -1,11 +1,12 @@
 /*
-** pool.lv.c -- pooling one row at a time, for one CPU level: a tap of many windows after the other, so that the loops run
-** along rows of x.
+** pool.lv.c -- pooling one row at a time, for one CPU level: a tap of many windows after the other, so that the loops
+** run along rows of x.
 */
 #include "pool.h"
 #include "simd.h"
 
-/* The maximum is taken of so many windows at a time, in vectors without a rest: of parts of lines that are filled up. */
+/* The maximum is taken of so many windows at a time, in vectors without a rest: of parts of lines that are filled
+** up. */
 enum { LANES = 16, BLOCK = 64, SEEN = 3 * BLOCK };
 
 #define T float

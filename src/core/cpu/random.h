@@ -20,7 +20,8 @@ typedef struct fl_random_kernels {
     /* mean + std * z, z normal */
     void (*normal)(float *out, const fl_random_key *key, uint64_t first, int64_t n, float mean, float std);
     /* in * scale where the word >> 8 is at least `threshold`, else 0 */
-    void (*dropout)(float *out, const float *in, const fl_random_key *key, uint64_t first, int64_t n, uint32_t threshold, float scale);
+    void (*dropout)(float *out, const float *in, const fl_random_key *key, uint64_t first, int64_t n,
+                    uint32_t threshold, float scale);
 } fl_random_kernels;
 
 extern const fl_random_kernels fl_random_kernels_base;

@@ -5,9 +5,9 @@
 ** floats, bit for bit: only correctly rounded operations are used, and fused multiply-adds are exact
 ** everywhere (in software where the machine has none).
 **
-** Normals are Box and Muller's: of a block's words w0 w1 w2 w3, elements 0 and 1 are sqrt(-2 ln u(w0)) times the cosine and
-** the sine of 2 pi w1 / 2^32, elements 2 and 3 the same of w2 and w3, with u(w) = ((w >> 8) + 1) * 2^-24 in (0, 1] and the
-** angle from the word's highest 24 bits.
+** Normals are Box and Muller's: of a block's words w0 w1 w2 w3, elements 0 and 1 are sqrt(-2 ln u(w0)) times the cosine
+** and the sine of 2 pi w1 / 2^32, elements 2 and 3 the same of w2 and w3, with u(w) = ((w >> 8) + 1) * 2^-24 in (0, 1]
+** and the angle from the word's highest 24 bits.
 */
 #include "random.h"
 #include "shuffle.h"
@@ -20,13 +20,22 @@
 
 #if defined(FL_LEVEL_avx512)
 #define LANES 16
-#define IOTA {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#define IOTA                                                 \
+    {                                                        \
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 \
+    }
 #elif defined(FL_LEVEL_avx2)
 #define LANES 8
-#define IOTA {0, 1, 2, 3, 4, 5, 6, 7}
+#define IOTA                   \
+    {                          \
+        0, 1, 2, 3, 4, 5, 6, 7 \
+    }
 #else
 #define LANES 4
-#define IOTA {0, 1, 2, 3}
+#define IOTA       \
+    {              \
+        0, 1, 2, 3 \
+    }
 #endif
 #define GROUP (4 * LANES)
 
@@ -132,8 +141,8 @@ INLINE group in_order(group g)
 {
     words low_even = zip(g.at[0], g.at[2], false), low_odd = zip(g.at[1], g.at[3], false);
     words high_even = zip(g.at[0], g.at[2], true), high_odd = zip(g.at[1], g.at[3], true);
-    return (group){{zip(low_even, low_odd, false), zip(low_even, low_odd, true),
-                    zip(high_even, high_odd, false), zip(high_even, high_odd, true)}};
+    return (group){{zip(low_even, low_odd, false), zip(low_even, low_odd, true), zip(high_even, high_odd, false),
+                    zip(high_even, high_odd, true)}};
 }
 
 /* ---- normals ---- */
@@ -186,7 +195,7 @@ INLINE void normal_pair(words *a, words *b)
 /* What is made of a group of words, in element order. */
 typedef struct recipe {
     bool normal;
-    int shift;                  /* -1: the words themselves */
+    int shift; /* -1: the words themselves */
     float scale, low, range;
 } recipe;
 
@@ -223,9 +232,11 @@ static void fill_words(uint32_t *out, const fl_random_key *key, uint64_t first, 
     fill(out, key, first, n, &(recipe){.shift = -1});
 }
 
-static void fill_uniform(float *out, const fl_random_key *key, uint64_t first, int64_t n, int bits, float low, float range)
+static void fill_uniform(float *out, const fl_random_key *key, uint64_t first, int64_t n, int bits, float low,
+                         float range)
 {
-    fill((uint32_t *)out, key, first, n, &(recipe){.shift = 32 - bits, .scale = 1.0f / (float)(1u << bits), .low = low, .range = range});
+    fill((uint32_t *)out, key, first, n,
+         &(recipe){.shift = 32 - bits, .scale = 1.0f / (float)(1u << bits), .low = low, .range = range});
 }
 
 static void fill_normal(float *out, const fl_random_key *key, uint64_t first, int64_t n, float mean, float std)
@@ -233,7 +244,8 @@ static void fill_normal(float *out, const fl_random_key *key, uint64_t first, in
     fill((uint32_t *)out, key, first, n, &(recipe){.normal = true, .low = mean, .range = std});
 }
 
-static void dropout(float *out, const float *in, const fl_random_key *key, uint64_t first, int64_t n, uint32_t threshold, float scale)
+static void dropout(float *out, const float *in, const fl_random_key *key, uint64_t first, int64_t n,
+                    uint32_t threshold, float scale)
 {
     for (int64_t i = 0; i < n;) {
         int64_t skip = (int64_t)((first + (uint64_t)i) & 3), take = GROUP - skip < n - i ? GROUP - skip : n - i;

@@ -25,7 +25,7 @@ enum {
 typedef struct axis_list {
     int count;
     int64_t sizes[FL_MAX_NDIM], strides[FL_MAX_NDIM];
-    int64_t total;              /* positions */
+    int64_t total; /* positions */
 } axis_list;
 
 typedef struct layout {
@@ -36,15 +36,14 @@ typedef struct layout {
     const fl_reduce_loops *loops;
     axis_list kept, reduced;
     bool columns;
-    int64_t element, width;     /* bytes in memory, and of the type it is converted through */
+    int64_t element, width; /* bytes in memory, and of the type it is converted through */
 } layout;
 
 static const fl_copy_kernels *level_copies(void)
 {
-    static const fl_copy_kernels *const tables[FL_LEVEL_COUNT] = {
-        &fl_copy_kernels_base,
+    static const fl_copy_kernels *const tables[FL_LEVEL_COUNT] = {&fl_copy_kernels_base,
 #ifdef __x86_64__
-        &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
+                                                                  &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
 #endif
     };
     return tables[fl_cpu_level()];
@@ -52,10 +51,9 @@ static const fl_copy_kernels *level_copies(void)
 
 static const fl_reduce_loops *level_loops(void)
 {
-    static const fl_reduce_loops *const tables[FL_LEVEL_COUNT] = {
-        &fl_reduce_loops_base,
+    static const fl_reduce_loops *const tables[FL_LEVEL_COUNT] = {&fl_reduce_loops_base,
 #ifdef __x86_64__
-        &fl_reduce_loops_avx2, &fl_reduce_loops_avx512
+                                                                  &fl_reduce_loops_avx2, &fl_reduce_loops_avx512
 #endif
     };
     return tables[fl_cpu_level()];
@@ -96,7 +94,11 @@ static fl_copy_through through(fl_dtype d)
 
 static void layout_init(layout *l, const fl_view *in, uint32_t mask)
 {
-    *l = (layout){.data = in->data, .dtype = in->dtype, .through = through(in->dtype), .copy = level_copies(), .loops = level_loops()};
+    *l = (layout){.data = in->data,
+                  .dtype = in->dtype,
+                  .through = through(in->dtype),
+                  .copy = level_copies(),
+                  .loops = level_loops()};
     l->element = (int64_t)fl_dtype_size(in->dtype);
     l->width = l->through == FL_THROUGH_FLOAT ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
     for (int i = 0; i < in->ndim; i++) {
@@ -106,7 +108,8 @@ static void layout_init(layout *l, const fl_view *in, uint32_t mask)
     close_list(&l->kept, l->element);
     close_list(&l->reduced, l->element);
     int64_t run = l->reduced.sizes[l->reduced.count - 1], tile = l->kept.sizes[l->kept.count - 1];
-    int64_t run_stride = llabs(l->reduced.strides[l->reduced.count - 1]), tile_stride = llabs(l->kept.strides[l->kept.count - 1]);
+    int64_t run_stride = llabs(l->reduced.strides[l->reduced.count - 1]),
+            tile_stride = llabs(l->kept.strides[l->kept.count - 1]);
     l->columns = tile > 1 && (run_stride > tile_stride || (run < SHORT_RUN && tile > run));
 }
 
@@ -133,7 +136,8 @@ typedef struct fold_task {
     double p;
 } fold_task;
 
-static void fold_run(const layout *l, const fold_task *t, fl_total *total, const char *x, int64_t n, int64_t stride, double center)
+static void fold_run(const layout *l, const fold_task *t, fl_total *total, const char *x, int64_t n, int64_t stride,
+                     double center)
 {
     if (is_plain(l, stride)) {
         t->loops->run(total, x, n, center, t->p);
@@ -147,13 +151,11 @@ static void fold_run(const layout *l, const fold_task *t, fl_total *total, const
     }
 }
 
-static int64_t pieces_of_run(const layout *l)
-{
-    return (l->reduced.sizes[l->reduced.count - 1] + PIECE - 1) / PIECE;
-}
+static int64_t pieces_of_run(const layout *l) { return (l->reduced.sizes[l->reduced.count - 1] + PIECE - 1) / PIECE; }
 
 /* One result: pieces [begin, end) of its runs. */
-static void fold_pieces(const layout *l, const fold_task *t, fl_total *total, const char *base, int64_t begin, int64_t end, double center)
+static void fold_pieces(const layout *l, const fold_task *t, fl_total *total, const char *base, int64_t begin,
+                        int64_t end, double center)
 {
     const axis_list *r = &l->reduced;
     int64_t run = r->sizes[r->count - 1], stride = r->strides[r->count - 1], pieces = pieces_of_run(l);
@@ -164,20 +166,23 @@ static void fold_pieces(const layout *l, const fold_task *t, fl_total *total, co
 }
 
 /* `columns` neighbouring results: rows [begin, end) of the reduced positions. */
-static void fold_columns(const layout *l, const fold_task *t, fl_total *totals, const char *base, int64_t columns, int64_t begin, int64_t end, const double *centers)
+static void fold_columns(const layout *l, const fold_task *t, fl_total *totals, const char *base, int64_t columns,
+                         int64_t begin, int64_t end, const double *centers)
 {
     const axis_list *r = &l->reduced;
-    int64_t inner = r->sizes[r->count - 1], stride = r->strides[r->count - 1], tile_stride = l->kept.strides[l->kept.count - 1];
+    int64_t inner = r->sizes[r->count - 1], stride = r->strides[r->count - 1],
+            tile_stride = l->kept.strides[l->kept.count - 1];
     bool plain = is_plain(l, tile_stride) && stride % l->element == 0;
     _Alignas(64) int64_t buffer[FL_REDUCE_TILE];
     while (begin < end) {
         int64_t at = begin % inner, rows = inner - at < end - begin ? inner - at : end - begin;
         const char *x = position(r, base, begin);
         if (plain) t->loops->columns(totals, x, stride / l->element, rows, columns, centers, t->p);
-        else for (int64_t i = 0; i < rows; i++) {
-            l->copy->load[l->dtype](buffer, x + i * stride, tile_stride, columns);
-            t->loops->columns(totals, buffer, 0, 1, columns, centers, t->p);
-        }
+        else
+            for (int64_t i = 0; i < rows; i++) {
+                l->copy->load[l->dtype](buffer, x + i * stride, tile_stride, columns);
+                t->loops->columns(totals, buffer, 0, 1, columns, centers, t->p);
+            }
         begin += rows;
     }
 }
@@ -189,24 +194,27 @@ typedef struct run_state {
     layout l;
     const fl_reduce_job *job;
     const fl_view *out;
-    int64_t tasks;              /* per segment */
-    int64_t batch;              /* results of a task (the last of a row of tiles has fewer) */
-    int64_t tiles;              /* of the innermost kept axis, columns only */
-    int64_t units, segment_units, segments;     /* pieces or rows of a result */
-    fl_fold fold;               /* of the phase that runs now */
-    fl_total *partials;         /* segments x results; NULL: one segment */
-    double *centers;            /* one per result, with partials */
+    int64_t tasks;                          /* per segment */
+    int64_t batch;                          /* results of a task (the last of a row of tiles has fewer) */
+    int64_t tiles;                          /* of the innermost kept axis, columns only */
+    int64_t units, segment_units, segments; /* pieces or rows of a result */
+    fl_fold fold;                           /* of the phase that runs now */
+    fl_total *partials;                     /* segments x results; NULL: one segment */
+    double *centers;                        /* one per result, with partials */
 } run_state;
 
 static fl_total identity(fl_fold fold, const layout *l)
 {
-    static const int64_t lowest[FL_DTYPE_COUNT] = {[FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
-    static const int64_t highest[FL_DTYPE_COUNT] = {[FL_BOOL] = 1, [FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
+    static const int64_t lowest[FL_DTYPE_COUNT] = {
+        [FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
+    static const int64_t highest[FL_DTYPE_COUNT] = {
+        [FL_BOOL] = 1, [FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
     bool integer = l->through == FL_THROUGH_INT64;
     fl_total t = {.integer = 0}; /* the bits of 0.0 too */
     if (fold == FL_FOLD_PRODUCT) integer ? (void)(t.integer = 1) : (void)(t.number = 1);
     if (fold == FL_FOLD_LARGEST) integer ? (void)(t.integer = lowest[l->dtype]) : (void)(t.number = -INFINITY);
-    if (fold == FL_FOLD_SMALLEST || fold == FL_FOLD_SMALLEST_ABS) integer ? (void)(t.integer = highest[l->dtype]) : (void)(t.number = INFINITY);
+    if (fold == FL_FOLD_SMALLEST || fold == FL_FOLD_SMALLEST_ABS)
+        integer ? (void)(t.integer = highest[l->dtype]) : (void)(t.number = INFINITY);
     return t;
 }
 
@@ -225,7 +233,8 @@ static const char *task_results(const run_state *s, int64_t task, int64_t *first
     return position(kept, s->l.data, *first);
 }
 
-static void fold_results(const run_state *s, fl_fold fold, fl_total *totals, const double *centers, int64_t task, int64_t segment)
+static void fold_results(const run_state *s, fl_fold fold, fl_total *totals, const double *centers, int64_t task,
+                         int64_t segment)
 {
     const layout *l = &s->l;
     fold_task t = {&l->loops->fold[l->through][fold], s->job->p};
@@ -234,8 +243,10 @@ static void fold_results(const run_state *s, fl_fold fold, fl_total *totals, con
     if (end > s->units) end = s->units;
     for (int64_t i = 0; i < count; i++) totals[i] = identity(fold, l);
     if (l->columns) fold_columns(l, &t, totals, base, count, begin, end, centers);
-    else for (int64_t i = 0; i < count; i++)
-        fold_pieces(l, &t, &totals[i], position(&l->kept, l->data, first + i), begin, end, centers ? centers[i] : 0);
+    else
+        for (int64_t i = 0; i < count; i++)
+            fold_pieces(l, &t, &totals[i], position(&l->kept, l->data, first + i), begin, end,
+                        centers ? centers[i] : 0);
 }
 
 static void centers_of(double *centers, const fl_total *totals, int64_t n, const fl_reduce_job *job)
@@ -281,7 +292,8 @@ static void segment_body(void *context, int64_t begin, int64_t end)
         int64_t task = i % s->tasks, segment = i / s->tasks, first, count;
         task_results(s, task, &first, &count);
         bool centered = s->job->centered && s->fold == s->job->fold;
-        fold_results(s, s->fold, s->partials + segment * s->l.kept.total + first, centered ? s->centers + first : NULL, task, segment);
+        fold_results(s, s->fold, s->partials + segment * s->l.kept.total + first, centered ? s->centers + first : NULL,
+                     task, segment);
     }
 }
 
@@ -322,7 +334,8 @@ static fl_status run_segments(run_state *s)
     int64_t results = s->l.kept.total;
     size_t bytes = ((size_t)s->segments * sizeof(fl_total) + sizeof(double)) * (size_t)results;
     s->partials = malloc(bytes);
-    if (!s->partials) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu bytes of partial results", s->job->name, bytes);
+    if (!s->partials)
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu bytes of partial results", s->job->name, bytes);
     s->centers = (double *)(s->partials + s->segments * results);
     if (s->job->centered) {
         run_phase(s, s->job->first);
@@ -393,11 +406,12 @@ static void arg_one(const arg_state *s, void *best, int64_t *at, const char *bas
     for (int64_t i = 0; i < r->total; i += run) {
         const char *x = position(r, base, i);
         if (is_plain(l, stride)) s->loops->run(best, at, x, run, i);
-        else for (int64_t j = 0; j < run; j += FL_REDUCE_BLOCK) {
-            int64_t n = run - j < FL_REDUCE_BLOCK ? run - j : FL_REDUCE_BLOCK;
-            l->copy->load[l->dtype](buffer, x + j * stride, stride, n);
-            s->loops->run(best, at, buffer, n, i + j);
-        }
+        else
+            for (int64_t j = 0; j < run; j += FL_REDUCE_BLOCK) {
+                int64_t n = run - j < FL_REDUCE_BLOCK ? run - j : FL_REDUCE_BLOCK;
+                l->copy->load[l->dtype](buffer, x + j * stride, stride, n);
+                s->loops->run(best, at, buffer, n, i + j);
+            }
     }
 }
 
@@ -429,14 +443,18 @@ static void arg_body(void *context, int64_t begin, int64_t end)
         if (n > FL_REDUCE_TILE) n = FL_REDUCE_TILE;
         for (int64_t i = 0; i < n; i++) at[i] = -1;
         if (l->columns) arg_tile(s, best, at, position(&l->kept, l->data, begin), n);
-        else for (int64_t i = 0; i < n; i++) arg_one(s, (char *)best + i * l->width, &at[i], position(&l->kept, l->data, begin + i));
+        else
+            for (int64_t i = 0; i < n; i++)
+                arg_one(s, (char *)best + i * l->width, &at[i], position(&l->kept, l->data, begin + i));
         if (s->positions) memcpy((int64_t *)s->positions->data + begin, at, (size_t)n * sizeof at[0]);
-        if (s->values) l->copy->store[l->through][l->dtype]((char *)s->values->data + begin * l->element, l->element, best, n);
+        if (s->values)
+            l->copy->store[l->through][l->dtype]((char *)s->values->data + begin * l->element, l->element, best, n);
         begin += n;
     }
 }
 
-fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, const fl_view *in, uint32_t mask, bool largest)
+fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, const fl_view *in, uint32_t mask,
+                            bool largest)
 {
     arg_state s = {.values = values, .positions = positions};
     assert((!values || values->contiguous) && (!positions || positions->contiguous));

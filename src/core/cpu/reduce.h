@@ -12,32 +12,34 @@
 
 typedef enum fl_fold {
     FL_FOLD_SUM,
-    FL_FOLD_COUNT,              /* elements that are not 0 */
+    FL_FOLD_COUNT, /* elements that are not 0 */
     FL_FOLD_PRODUCT,
-    FL_FOLD_LARGEST,            /* NaN wins */
+    FL_FOLD_LARGEST, /* NaN wins */
     FL_FOLD_SMALLEST,
-    FL_FOLD_INTEGER_COUNT,      /* the folds before are there for integers too */
+    FL_FOLD_INTEGER_COUNT, /* the folds before are there for integers too */
     FL_FOLD_ABS_SUM = FL_FOLD_INTEGER_COUNT,
     FL_FOLD_SQUARES,
-    FL_FOLD_POWERS,             /* sum of |x|^p */
-    FL_FOLD_DEVIATIONS,         /* sum of (x - center)^2 */
-    FL_FOLD_EXPS,               /* sum of e^(x - center) */
+    FL_FOLD_POWERS,     /* sum of |x|^p */
+    FL_FOLD_DEVIATIONS, /* sum of (x - center)^2 */
+    FL_FOLD_EXPS,       /* sum of e^(x - center) */
     FL_FOLD_LARGEST_ABS,
     FL_FOLD_SMALLEST_ABS,
     FL_FOLD_KINDS
 } fl_fold;
 
 enum {
-    FL_REDUCE_BLOCK = 2048,     /* elements folded in lanes before they join the total */
-    FL_REDUCE_ROWS = 32,        /* rows of a column reduction folded before they join the totals */
-    FL_REDUCE_TILE = 512        /* columns done at once */
+    FL_REDUCE_BLOCK = 2048, /* elements folded in lanes before they join the total */
+    FL_REDUCE_ROWS = 32,    /* rows of a column reduction folded before they join the totals */
+    FL_REDUCE_TILE = 512    /* columns done at once */
 };
 
 typedef struct fl_fold_loops {
     /* Folds n contiguous elements into *total. */
     void (*run)(void *total, const void *x, int64_t n, double center, double p);
-    /* Folds rows x[r * stride + j] into totals[j], 0 <= j < columns <= FL_REDUCE_TILE. centers: one per column, or NULL. */
-    void (*columns)(void *totals, const void *x, int64_t stride, int64_t rows, int64_t columns, const double *centers, double p);
+    /* Folds rows x[r * stride + j] into totals[j], 0 <= j < columns <= FL_REDUCE_TILE. centers: one per column, or
+    ** NULL. */
+    void (*columns)(void *totals, const void *x, int64_t stride, int64_t rows, int64_t columns, const double *centers,
+                    double p);
 } fl_fold_loops;
 
 /* Best value so far and where it was; position -1: none yet. Ties keep the lower position, NaN is better than all. */
@@ -66,23 +68,24 @@ typedef union fl_total {
 
 /* What is done with each total before it is stored. */
 typedef struct fl_reduce_job {
-    const char *name;           /* of the op, for messages */
-    fl_fold first, fold;        /* `first` gives the centers of `fold` */
+    const char *name;    /* of the op, for messages */
+    fl_fold first, fold; /* `first` gives the centers of `fold` */
     bool centered;
-    double p;                   /* of FL_FOLD_POWERS */
-    int64_t logical_count;      /* elements of the logical tensor per result */
-    int64_t local_count;        /* elements of this part per result; set by fl_cpu_reduce */
-    bool integer;               /* totals are integers; set by fl_cpu_reduce */
-    double correction;          /* variance */
-    void (*center)(double *center, const struct fl_reduce_job *job);       /* from the total of `first`; NULL: as it is */
-    void (*finish)(fl_total *total, double center, const struct fl_reduce_job *job);   /* NULL: as it is */
+    double p;              /* of FL_FOLD_POWERS */
+    int64_t logical_count; /* elements of the logical tensor per result */
+    int64_t local_count;   /* elements of this part per result; set by fl_cpu_reduce */
+    bool integer;          /* totals are integers; set by fl_cpu_reduce */
+    double correction;     /* variance */
+    void (*center)(double *center, const struct fl_reduce_job *job); /* from the total of `first`; NULL: as it is */
+    void (*finish)(fl_total *total, double center, const struct fl_reduce_job *job); /* NULL: as it is */
 } fl_reduce_job;
 
 /* out[kept axes] = the job over the axes of mask of `in`; out is contiguous. */
 fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, const fl_reduce_job *job);
 
-/* Largest (smallest) elements along the axes of mask and their row-major positions among those axes. values or positions
-** may be NULL; both are contiguous. The reduced extent is not empty. */
-fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, const fl_view *in, uint32_t mask, bool largest);
+/* Largest (smallest) elements along the axes of mask and their row-major positions among those axes. values or
+** positions may be NULL; both are contiguous. The reduced extent is not empty. */
+fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, const fl_view *in, uint32_t mask,
+                            bool largest);
 
 #endif

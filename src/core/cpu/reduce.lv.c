@@ -5,8 +5,9 @@
 #include "vmath.h"
 
 enum {
-    LANES = 64,                 /* four of the widest vectors of floats: additions overlap */
-    FEW_LANES = 16, FEW = 256   /* short runs: joining the lanes would take longer than filling them */
+    LANES = 64, /* four of the widest vectors of floats: additions overlap */
+    FEW_LANES = 16,
+    FEW = 256 /* short runs: joining the lanes would take longer than filling them */
 };
 
 #define T int64_t
@@ -49,7 +50,8 @@ static void product_run_f32(void *total, const void *x, int64_t n, double center
     }
 }
 
-static void product_columns_f32(void *totals, const void *x, int64_t stride, int64_t rows, int64_t columns, const double *centers, double p)
+static void product_columns_f32(void *totals, const void *x, int64_t stride, int64_t rows, int64_t columns,
+                                const double *centers, double p)
 {
     double wide[FL_REDUCE_TILE];
     for (int64_t r = 0; r < rows; r++) {
@@ -58,21 +60,32 @@ static void product_columns_f32(void *totals, const void *x, int64_t stride, int
     }
 }
 
-#define LOOPS(name, type) {name##_run_##type, name##_columns_##type}
-#define FOLDS(type)                                                                                          \
+#define LOOPS(name, type)                        \
+    {                                            \
+        name##_run_##type, name##_columns_##type \
+    }
+#define FOLDS(type)                                                                                                   \
     [FL_FOLD_SUM] = LOOPS(sum, type), [FL_FOLD_COUNT] = LOOPS(count, type), [FL_FOLD_PRODUCT] = LOOPS(product, type), \
     [FL_FOLD_LARGEST] = LOOPS(largest, type), [FL_FOLD_SMALLEST] = LOOPS(smallest, type)
-#define FLOAT_FOLDS(type)                                                                                    \
-    FOLDS(type), [FL_FOLD_ABS_SUM] = LOOPS(abs_sum, type), [FL_FOLD_SQUARES] = LOOPS(squares, type),         \
-    [FL_FOLD_POWERS] = LOOPS(powers, type), [FL_FOLD_DEVIATIONS] = LOOPS(deviations, type),                  \
-    [FL_FOLD_EXPS] = LOOPS(exps, type), [FL_FOLD_LARGEST_ABS] = LOOPS(largest_abs, type),                    \
-    [FL_FOLD_SMALLEST_ABS] = LOOPS(smallest_abs, type)
-#define ARG_LOOPS(name, type) {name##_run_##type, name##_row_##type}
-#define ARGS(name)                                                                                           \
-    {[FL_THROUGH_INT64] = ARG_LOOPS(name, i64), [FL_THROUGH_FLOAT] = ARG_LOOPS(name, f32), [FL_THROUGH_DOUBLE] = ARG_LOOPS(name, f64)}
+#define FLOAT_FOLDS(type)                                                                                \
+    FOLDS(type), [FL_FOLD_ABS_SUM] = LOOPS(abs_sum, type), [FL_FOLD_SQUARES] = LOOPS(squares, type),     \
+                 [FL_FOLD_POWERS] = LOOPS(powers, type), [FL_FOLD_DEVIATIONS] = LOOPS(deviations, type), \
+                 [FL_FOLD_EXPS] = LOOPS(exps, type), [FL_FOLD_LARGEST_ABS] = LOOPS(largest_abs, type),   \
+                 [FL_FOLD_SMALLEST_ABS] = LOOPS(smallest_abs, type)
+#define ARG_LOOPS(name, type)                \
+    {                                        \
+        name##_run_##type, name##_row_##type \
+    }
+#define ARGS(name)                                                                            \
+    {                                                                                         \
+        [FL_THROUGH_INT64] = ARG_LOOPS(name, i64), [FL_THROUGH_FLOAT] = ARG_LOOPS(name, f32), \
+        [FL_THROUGH_DOUBLE] = ARG_LOOPS(name, f64)                                            \
+    }
 
 const fl_reduce_loops FL_LV(fl_reduce_loops) = {
-    .fold = {[FL_THROUGH_INT64] = {FOLDS(i64)}, [FL_THROUGH_FLOAT] = {FLOAT_FOLDS(f32)}, [FL_THROUGH_DOUBLE] = {FLOAT_FOLDS(f64)}},
+    .fold = {[FL_THROUGH_INT64] = {FOLDS(i64)},
+             [FL_THROUGH_FLOAT] = {FLOAT_FOLDS(f32)},
+             [FL_THROUGH_DOUBLE] = {FLOAT_FOLDS(f64)}},
     .largest = ARGS(arg_largest),
     .smallest = ARGS(arg_smallest),
 };

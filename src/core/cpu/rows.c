@@ -45,8 +45,8 @@ typedef struct row_job {
     size_t item;
     row_body body;
     const void *context;
-    void *out;                      /* NULL: no result of the array's shape */
-    const void *in[ROW_INPUTS];     /* NULL: absent */
+    void *out;                  /* NULL: no result of the array's shape */
+    const void *in[ROW_INPUTS]; /* NULL: absent */
     int failed;
 } row_job;
 
@@ -171,9 +171,9 @@ typedef struct norm_job {
     const fl_row_kernels *kernels;
     const fl_layer_norm *a;
     size_t item;
-    int64_t rows, block, blocks;    /* rows of a block; number of blocks */
-    char *partial;                  /* [blocks][2][n]: sums for dweight and dbias */
-    char *sums;                     /* [2][n] */
+    int64_t rows, block, blocks; /* rows of a block; number of blocks */
+    char *partial;               /* [blocks][2][n]: sums for dweight and dbias */
+    char *sums;                  /* [2][n] */
 } norm_job;
 
 static void norm_rows(void *context, int64_t begin, int64_t end)

@@ -24,22 +24,22 @@ fl_row_shape fl_row_shape_of(const int64_t *size, int ndim, int axis);
 ** where terms of classes outside the part are left out (so parts add up), and 0 for ignored rows. */
 typedef struct fl_nll {
     int64_t n, first, classes;
-    const int64_t *target;      /* [rows] */
-    const void *weight;         /* [classes] or NULL: ones */
-    double weight_sum;          /* of all classes */
+    const int64_t *target; /* [rows] */
+    const void *weight;    /* [classes] or NULL: ones */
+    double weight_sum;     /* of all classes */
     int64_t ignore;
     double smoothing;
-    bool with_lse;              /* cross-entropy: x are logits; else x are log-probabilities and lse counts as 0 */
-    bool targets;               /* backward: subtract the target distribution; false: the softmax part alone */
-    void *lse;                  /* [rows]: forward out (cross-entropy), backward in */
-    void *loss, *count;         /* [rows], forward out; count is w[t], 0 for ignored rows */
-    const void *g;              /* [rows], backward in */
+    bool with_lse;      /* cross-entropy: x are logits; else x are log-probabilities and lse counts as 0 */
+    bool targets;       /* backward: subtract the target distribution; false: the softmax part alone */
+    void *lse;          /* [rows]: forward out (cross-entropy), backward in */
+    void *loss, *count; /* [rows], forward out; count is w[t], 0 for ignored rows */
+    const void *g;      /* [rows], backward in */
 } fl_nll;
 
 typedef struct fl_layer_norm {
     int64_t n;
     double eps;
-    const void *x, *weight, *bias;  /* weight, bias: [n] or NULL */
+    const void *x, *weight, *bias; /* weight, bias: [n] or NULL */
     void *y, *mean, *rstd;
     /* backward */
     const void *g, *mean_in, *rstd_in;
@@ -55,13 +55,14 @@ typedef struct fl_row_kernels {
     void (*layer_norm)(const fl_layer_norm *a, int64_t row, int64_t rows);
     void (*layer_norm_backward)(const fl_layer_norm *a, int64_t row, int64_t rows, void *dweight, void *dbias);
     void (*sum_rows)(void *out, const void *x, int64_t rows, int64_t stride, int64_t n);
-    void (*add)(void *y, const void *x, int64_t n);         /* y[0..n) += x[0..n) */
+    void (*add)(void *y, const void *x, int64_t n); /* y[0..n) += x[0..n) */
     /* rows [lane][n] from or to `lanes` neighbouring strided rows */
     void (*gather)(void *tile, const void *x, int64_t lanes, int64_t n, int64_t inner);
     void (*scatter)(void *x, const void *tile, int64_t lanes, int64_t n, int64_t inner);
 } fl_row_kernels;
 
-#define FL_ROWS_DECLARE(level) extern const fl_row_kernels FL_PASTE(fl_row_kernels_f32, level), FL_PASTE(fl_row_kernels_f64, level);
+#define FL_ROWS_DECLARE(level) \
+    extern const fl_row_kernels FL_PASTE(fl_row_kernels_f32, level), FL_PASTE(fl_row_kernels_f64, level);
 FL_ROWS_DECLARE(base)
 #ifdef __x86_64__
 FL_ROWS_DECLARE(avx2)
@@ -71,7 +72,8 @@ FL_ROWS_DECLARE(avx512)
 /* dtype is float32 or float64 in all of these. */
 const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype);
 fl_status fl_cpu_softmax(fl_dtype dtype, void *y, const void *x, fl_row_shape shape, bool logs);
-fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape, bool logs);
+fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape,
+                                  bool logs);
 fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *a, const void *x, fl_row_shape shape);
 /* x is NULL without lse. */
 fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *a, void *dx, const void *x, fl_row_shape shape);

@@ -1,9 +1,9 @@
 /*
 ** scan.c -- the driver of running sums.
 **
-** Where neighbours in memory belong to different lines, a tile of lines is summed row by row; else lines are summed one by one.
-** Few but long lines are cut into segments of a fixed size: their totals are found first, then every segment begins with what the
-** segments before it add up to.
+** Where neighbours in memory belong to different lines, a tile of lines is summed row by row; else lines are summed one
+** by one. Few but long lines are cut into segments of a fixed size: their totals are found first, then every segment
+** begins with what the segments before it add up to.
 */
 #include "scan.h"
 #include "reduce.h"
@@ -12,10 +12,10 @@
 #include <stdlib.h>
 
 enum {
-    SEGMENT = 32768,            /* elements of a segment of one line, or of a tile of lines */
-    MANY_TASKS = 16,            /* enough lines to keep every thread busy: not cut */
-    FEW_COLUMNS = 8,            /* fewer neighbours are not worth going by rows */
-    BATCH = 4096                /* elements of short lines that are one task */
+    SEGMENT = 32768, /* elements of a segment of one line, or of a tile of lines */
+    MANY_TASKS = 16, /* enough lines to keep every thread busy: not cut */
+    FEW_COLUMNS = 8, /* fewer neighbours are not worth going by rows */
+    BATCH = 4096     /* elements of short lines that are one task */
 };
 
 /* A task is `count` lines, one beside the other along the last of the other axes. */
@@ -25,15 +25,15 @@ typedef struct scan_job {
     const fl_fold_loops *fold;
     fl_copy_through through;
     fl_dtype in_dtype, out_dtype;
-    int64_t in_size, out_size;  /* bytes of an element */
+    int64_t in_size, out_size; /* bytes of an element */
     char *out;
     const char *in;
-    int64_t n, out_step, in_step;       /* along a line, in bytes */
-    fl_layout lines;            /* the other axes: out, in */
-    bool rows;                  /* the lines of a task are summed row by row */
-    int64_t count, tiles, tasks;        /* lines of a task (the last of an axis has fewer), tasks of an axis, tasks in all */
-    int64_t segment, segments;  /* elements along a line; segments of one */
-    int64_t *totals;            /* [segments][tasks][count]; doubles for floats */
+    int64_t n, out_step, in_step; /* along a line, in bytes */
+    fl_layout lines;              /* the other axes: out, in */
+    bool rows;                    /* the lines of a task are summed row by row */
+    int64_t count, tiles, tasks;  /* lines of a task (the last of an axis has fewer), tasks of an axis, tasks in all */
+    int64_t segment, segments;    /* elements along a line; segments of one */
+    int64_t *totals;              /* [segments][tasks][count]; doubles for floats */
 } scan_job;
 
 /* ---- one segment of one task ---- */
@@ -41,7 +41,7 @@ typedef struct scan_job {
 typedef struct piece {
     char *out;
     const char *in;
-    int64_t n, lines, out_stride, in_stride;    /* elements along the lines; lines, and bytes between them */
+    int64_t n, lines, out_stride, in_stride; /* elements along the lines; lines, and bytes between them */
 } piece;
 
 static piece piece_at(const scan_job *j, int64_t task, int64_t segment)
@@ -49,8 +49,10 @@ static piece piece_at(const scan_job *j, int64_t task, int64_t segment)
     const fl_layout *l = &j->lines;
     const fl_axis *last = &l->axes[l->count - 1];
     int64_t from = segment * j->segment, outer = task / j->tiles, first = task % j->tiles * j->count;
-    piece p = {.n = j->n - from < j->segment ? j->n - from : j->segment, .lines = last->size - first < j->count ? last->size - first : j->count,
-               .out_stride = last->stride[0], .in_stride = last->stride[1]};
+    piece p = {.n = j->n - from < j->segment ? j->n - from : j->segment,
+               .lines = last->size - first < j->count ? last->size - first : j->count,
+               .out_stride = last->stride[0],
+               .in_stride = last->stride[1]};
     p.out = j->out + from * j->out_step + first * p.out_stride;
     p.in = j->in + from * j->in_step + first * p.in_stride;
     for (int a = l->count - 2; a >= 0; a--) {
@@ -65,7 +67,8 @@ static piece piece_at(const scan_job *j, int64_t task, int64_t segment)
 /* Are elements of the type that is added, one behind the other? */
 static bool is_plain(const scan_job *j, fl_dtype dtype, int64_t stride)
 {
-    static const fl_dtype plain[FL_THROUGH_COUNT] = {[FL_THROUGH_INT64] = FL_INT64, [FL_THROUGH_FLOAT] = FL_FLOAT32, [FL_THROUGH_DOUBLE] = FL_FLOAT64};
+    static const fl_dtype plain[FL_THROUGH_COUNT] = {
+        [FL_THROUGH_INT64] = FL_INT64, [FL_THROUGH_FLOAT] = FL_FLOAT32, [FL_THROUGH_DOUBLE] = FL_FLOAT64};
     return dtype == plain[j->through] && stride == (int64_t)fl_dtype_size(dtype);
 }
 
@@ -101,7 +104,9 @@ static void scan_rows(const scan_job *j, const piece *p, int64_t *totals)
 static void scan_piece(const scan_job *j, const piece *p, int64_t *totals)
 {
     if (j->rows) scan_rows(j, p, totals);
-    else for (int64_t i = 0; i < p->lines; i++) scan_line(j, &totals[i], p->out + i * p->out_stride, p->in + i * p->in_stride, p->n);
+    else
+        for (int64_t i = 0; i < p->lines; i++)
+            scan_line(j, &totals[i], p->out + i * p->out_stride, p->in + i * p->in_stride, p->n);
 }
 
 /* totals += the sums of the lines of a piece, whose elements are converted a tile at a time */
@@ -125,7 +130,10 @@ static void sum_piece(const scan_job *j, const piece *p, int64_t *totals)
 
 /* ---- all of them ---- */
 
-static int64_t *totals_of(const scan_job *j, int64_t task, int64_t segment) { return j->totals + (segment * j->tasks + task) * j->count; }
+static int64_t *totals_of(const scan_job *j, int64_t task, int64_t segment)
+{
+    return j->totals + (segment * j->tasks + task) * j->count;
+}
 
 static void sum_body(void *context, int64_t begin, int64_t end)
 {
@@ -186,9 +194,15 @@ static fl_status run_segments(scan_job *j, const char *who)
 /* ---- planning ---- */
 
 #ifdef __x86_64__
-#define LEVELS(table) {&table##_base, &table##_avx2, &table##_avx512}
+#define LEVELS(table)                                 \
+    {                                                 \
+        &table##_base, &table##_avx2, &table##_avx512 \
+    }
 #else
-#define LEVELS(table) {&table##_base}
+#define LEVELS(table) \
+    {                 \
+        &table##_base \
+    }
 #endif
 
 static void choose_loops(scan_job *j)
@@ -246,8 +260,12 @@ static void plan_tasks(scan_job *j)
 
 fl_status fl_cpu_scan(const char *who, const fl_view *out, const fl_view *in, int axis, bool backwards)
 {
-    scan_job j = {.out = out->data, .in = in->data, .in_dtype = in->dtype, .out_dtype = out->dtype,
-                  .in_size = (int64_t)fl_dtype_size(in->dtype), .out_size = (int64_t)fl_dtype_size(out->dtype)};
+    scan_job j = {.out = out->data,
+                  .in = in->data,
+                  .in_dtype = in->dtype,
+                  .out_dtype = out->dtype,
+                  .in_size = (int64_t)fl_dtype_size(in->dtype),
+                  .out_size = (int64_t)fl_dtype_size(out->dtype)};
     if (out->numel == 0) return FL_OK;
     choose_loops(&j);
     arrange_axes(&j, out, in, axis, backwards);

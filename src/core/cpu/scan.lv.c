@@ -24,5 +24,7 @@ enum { STREAMS = 8, FEW = 4 * STREAMS };
 #include "scan.inc"
 
 const fl_scan_table FL_LV(fl_scan_table) = {{
-    [FL_THROUGH_INT64] = {line_i64, rows_i64}, [FL_THROUGH_FLOAT] = {line_f32, rows_f32}, [FL_THROUGH_DOUBLE] = {line_f64, rows_f64},
+    [FL_THROUGH_INT64] = {line_i64, rows_i64},
+    [FL_THROUGH_FLOAT] = {line_f32, rows_f32},
+    [FL_THROUGH_DOUBLE] = {line_f64, rows_f64},
 }};

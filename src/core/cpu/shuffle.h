@@ -8,13 +8,13 @@
 #define FL_SHUFFLE_H
 
 #if defined(__clang__)
-#define FL_SHUFFLE(a, b, pick, lanes)                                                     \
-    ({                                                                                    \
-        __typeof__(a) a_ = (a), b_ = (b), r_ = a_;                                        \
-        __typeof__(pick) p_ = (pick);                                                     \
-        _Pragma("unroll") for (int i_ = 0; i_ < (lanes); i_++)                            \
-            r_[i_] = p_[i_] < (lanes) ? a_[p_[i_] % (lanes)] : b_[p_[i_] % (lanes)];      \
-        r_;                                                                               \
+#define FL_SHUFFLE(a, b, pick, lanes)                                                                            \
+    ({                                                                                                           \
+        __typeof__(a) a_ = (a), b_ = (b), r_ = a_;                                                               \
+        __typeof__(pick) p_ = (pick);                                                                            \
+        _Pragma("unroll") for (int i_ = 0; i_ < (lanes); i_++) r_[i_] = p_[i_] < (lanes) ? a_[p_[i_] % (lanes)]  \
+                                                                                         : b_[p_[i_] % (lanes)]; \
+        r_;                                                                                                      \
     })
 #else
 #define FL_SHUFFLE(a, b, pick, lanes) __builtin_shuffle((a), (b), (pick))

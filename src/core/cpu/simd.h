@@ -58,7 +58,10 @@ enum { VF_W = 8, VD_W = 4 };
 typedef __m256 vf;
 typedef __m256d vd;
 
-FL_INLINE __m256i vf_first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+FL_INLINE __m256i vf_first(int n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
 FL_INLINE __m256i vd_first(int n) { return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3)); }
 
 FL_INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
@@ -80,12 +83,16 @@ FL_INLINE float vf_top(vf x)
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
     return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
 }
-FL_INLINE vf vf_keep(vf x, int n, float fill) { return _mm256_blendv_ps(_mm256_set1_ps(fill), x, _mm256_castsi256_ps(vf_first(n))); }
+FL_INLINE vf vf_keep(vf x, int n, float fill)
+{
+    return _mm256_blendv_ps(_mm256_set1_ps(fill), x, _mm256_castsi256_ps(vf_first(n)));
+}
 FL_INLINE vf vf_round(vf x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /* x * 2^k for whole k in [-252, 254]: two steps, so that subnormal results come out right. */
 FL_INLINE vf vf_scale2(vf x, vf k)
 {
-    __m256i n = _mm256_cvtps_epi32(k), half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half), bias = _mm256_set1_epi32(127);
+    __m256i n = _mm256_cvtps_epi32(k), half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half),
+            bias = _mm256_set1_epi32(127);
     x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
     return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
 }
@@ -107,7 +114,10 @@ FL_INLINE double vd_top(vd x)
     __m128d h = _mm_max_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
     return _mm_cvtsd_f64(_mm_max_sd(h, _mm_unpackhi_pd(h, h)));
 }
-FL_INLINE vd vd_keep(vd x, int n, double fill) { return _mm256_blendv_pd(_mm256_set1_pd(fill), x, _mm256_castsi256_pd(vd_first(n))); }
+FL_INLINE vd vd_keep(vd x, int n, double fill)
+{
+    return _mm256_blendv_pd(_mm256_set1_pd(fill), x, _mm256_castsi256_pd(vd_first(n)));
+}
 
 #else
 
@@ -115,22 +125,56 @@ enum { VF_W = 4, VD_W = 2 };
 typedef float vf __attribute__((vector_size(16)));
 typedef double vd __attribute__((vector_size(16)));
 
-#define FL_SIMD_BASE(T, V, W)                                                                                     \
-    FL_INLINE V V##_set(T x) { V r; for (int i = 0; i < W; i++) r[i] = x; return r; }                             \
-    FL_INLINE V V##_load(const T *p) { V r; memcpy(&r, p, sizeof r); return r; }                                  \
-    FL_INLINE void V##_store(T *p, V x) { memcpy(p, &x, sizeof x); }                                              \
-    FL_INLINE V V##_load_part(const T *p, int n) { V r = {0}; for (int i = 0; i < W; i++) if (i < n) r[i] = p[i]; return r; } \
-    FL_INLINE void V##_store_part(T *p, V x, int n) { for (int i = 0; i < W; i++) if (i < n) p[i] = x[i]; }       \
-    FL_INLINE V V##_fma(V a, V b, V c) { return a * b + c; }                                                      \
-    FL_INLINE V V##_max(V a, V b) { V r; for (int i = 0; i < W; i++) r[i] = a[i] > b[i] ? a[i] : b[i]; return r; } \
-    FL_INLINE V V##_keep(V x, int n, T fill) { V r; for (int i = 0; i < W; i++) r[i] = i < n ? x[i] : fill; return r; }
+#define FL_SIMD_BASE(T, V, W)                                         \
+    FL_INLINE V V##_set(T x)                                          \
+    {                                                                 \
+        V r;                                                          \
+        for (int i = 0; i < W; i++) r[i] = x;                         \
+        return r;                                                     \
+    }                                                                 \
+    FL_INLINE V V##_load(const T *p)                                  \
+    {                                                                 \
+        V r;                                                          \
+        memcpy(&r, p, sizeof r);                                      \
+        return r;                                                     \
+    }                                                                 \
+    FL_INLINE void V##_store(T *p, V x) { memcpy(p, &x, sizeof x); }  \
+    FL_INLINE V V##_load_part(const T *p, int n)                      \
+    {                                                                 \
+        V r = {0};                                                    \
+        for (int i = 0; i < W; i++)                                   \
+            if (i < n) r[i] = p[i];                                   \
+        return r;                                                     \
+    }                                                                 \
+    FL_INLINE void V##_store_part(T *p, V x, int n)                   \
+    {                                                                 \
+        for (int i = 0; i < W; i++)                                   \
+            if (i < n) p[i] = x[i];                                   \
+    }                                                                 \
+    FL_INLINE V V##_fma(V a, V b, V c) { return a * b + c; }          \
+    FL_INLINE V V##_max(V a, V b)                                     \
+    {                                                                 \
+        V r;                                                          \
+        for (int i = 0; i < W; i++) r[i] = a[i] > b[i] ? a[i] : b[i]; \
+        return r;                                                     \
+    }                                                                 \
+    FL_INLINE V V##_keep(V x, int n, T fill)                          \
+    {                                                                 \
+        V r;                                                          \
+        for (int i = 0; i < W; i++) r[i] = i < n ? x[i] : fill;       \
+        return r;                                                     \
+    }
 
 FL_SIMD_BASE(float, vf, VF_W)
 FL_SIMD_BASE(double, vd, VD_W)
 #undef FL_SIMD_BASE
 
 FL_INLINE float vf_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
-FL_INLINE float vf_top(vf x) { float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3]; return a > b ? a : b; }
+FL_INLINE float vf_top(vf x)
+{
+    float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3];
+    return a > b ? a : b;
+}
 FL_INLINE double vd_sum(vd x) { return x[0] + x[1]; }
 FL_INLINE double vd_top(vd x) { return x[0] > x[1] ? x[0] : x[1]; }
 

@@ -1,9 +1,9 @@
 /*
 ** sort.lv.c -- sorting rows by radix, on one CPU level.
 **
-** An item is an element's key (sort_key.h) and its position; the key and position of most fit into one number. Many rows are
-** sorted one by each thread, few long ones by the whole team. Work is cut by size, so threads never change a result, and a
-** stable sort has but one.
+** An item is an element's key (sort_key.h) and its position; the key and position of most fit into one number. Many
+** rows are sorted one by each thread, few long ones by the whole team. Work is cut by size, so threads never change a
+** result, and a stable sort has but one.
 */
 #include "sort.h"
 #include "base/sort_key.h"
@@ -13,12 +13,14 @@
 #include <stdlib.h>
 
 enum {
-    DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS,
-    CHUNK = 32768,              /* items of a long row that one thread moves; the last chunk of a row has up to twice as many */
-    MANY_CHUNKS = 2, MANY_ROWS = 16,    /* rows of as many chunks are sorted by the team unless there are so many of them */
-    FEW = 48,                   /* items that are sorted by insertion */
+    DIGIT_BITS = 8,
+    DIGITS = 1 << DIGIT_BITS,
+    CHUNK = 32768, /* items of a long row that one thread moves; the last chunk of a row has up to twice as many */
+    MANY_CHUNKS = 2,
+    MANY_ROWS = 16, /* rows of as many chunks are sorted by the team unless there are so many of them */
+    FEW = 48,       /* items that are sorted by insertion */
     BATCH = 256,
-    ROOM = 256                  /* least items kept while the first k are looked for */
+    ROOM = 256 /* least items kept while the first k are looked for */
 };
 
 static int64_t chunks_of(int64_t n) { return n < CHUNK ? 1 : n / CHUNK; }
@@ -72,7 +74,7 @@ static inline __attribute__((always_inline)) uint64_t key_of(const char *row, in
 #define ITEM uint64_t
 #define MAKE(key, at) ((key) << 32 | (uint64_t)(at))
 #define KEY(item) ((item) >> 32)
-#define AT(item) ((item) & UINT32_MAX)
+#define AT(item) ((item)&UINT32_MAX)
 #define BEFORE(a, b) ((a) < (b))
 #define LAST UINT64_MAX
 #define NAME(function) function##_narrow

@@ -11,12 +11,12 @@
 #include "cpu.h"
 
 enum { FL_STAGE_OPERANDS = 9 };
-enum { FL_STAGE_SCRATCH = 0, FL_KERNEL_SCRATCH = 1 };   /* slots of fl_scratch: staging, the kernel's own */
+enum { FL_STAGE_SCRATCH = 0, FL_KERNEL_SCRATCH = 1 }; /* slots of fl_scratch: staging, the kernel's own */
 
 typedef struct fl_stage {
     fl_kernel *k;
-    fl_dtype dtype;                     /* float32 or float64 */
-    void *in[FL_STAGE_OPERANDS];        /* NULL: absent operand */
+    fl_dtype dtype;              /* float32 or float64 */
+    void *in[FL_STAGE_OPERANDS]; /* NULL: absent operand */
     void *out[FL_MAX_OUT];
 } fl_stage;
 

@@ -279,7 +279,7 @@ FL_VMATH float fl_tan_f32(float x)
 
 /* ---- what vectorises by itself, or is left to the C library ---- */
 
-#define FL_VMATH_BUILTIN(name, call)                                   \
+#define FL_VMATH_BUILTIN(name, call)                                           \
     FL_VMATH float fl_##name##_f32(float x) { return __builtin_##call##f(x); } \
     FL_VMATH double fl_##name##_f64(double x) { return __builtin_##call(x); }
 FL_VMATH_BUILTIN(sqrt, sqrt)
@@ -319,7 +319,8 @@ FL_VMATH double fl_abs_f64(double x) { return __builtin_fabs(x); }
 FL_VMATH double fl_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 FL_VMATH double fl_copysign_f64(double x, double sign) { return __builtin_copysign(x, sign); }
 
-/* Squares and roots are exact where pow would only be close; the root of -0 is 0 here, that of -inf is inf, as C's pow has it. */
+/* Squares and roots are exact where pow would only be close; the root of -0 is 0 here, that of -inf is inf, as C's pow
+** has it. */
 FL_VMATH float fl_pow_f32(float x, float y)
 {
     if (y == 2.0f) return x * x;

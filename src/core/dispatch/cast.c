@@ -12,7 +12,8 @@
 
 enum { GRAD_SBP };
 
-void fl_cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
+void fl_cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                   const fl_nd_sbp *grad_sbp)
 {
     fl_attrs_init(a, op);
     a->placement = placement;
@@ -67,16 +68,22 @@ static fl_status to_global_grad(fl_grad *g)
     return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, fl_cast_dual(x->nd_sbp)), NULL);
 }
 
-/* Only where nothing moved is the result a view. The gradient of a partial tensor lies in another SBP, and is as little moved. */
+/* Only where nothing moved is the result a view. The gradient of a partial tensor lies in another SBP, and is as little
+** moved. */
 static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
 {
     fl_nd_sbp s;
     return fl_to_global(out, x, x->meta->placement, x->meta->nd_sbp, given_grad_sbp(&s, a));
 }
 
-FL_OP(to_global) {
-    .name = "to_global", .sig = "to_global(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "The tensor on another placement or with another SBP.", .replay = to_global_again, .grad = to_global_grad,
+FL_OP(to_global) = {
+    .name = "to_global",
+    .sig = "to_global(x, grad_sbp: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "The tensor on another placement or with another SBP.",
+    .replay = to_global_again,
+    .grad = to_global_grad,
 };
 
 /* A slice of a broadcast tensor becomes a copy: written in place, it must not change the other on this rank alone. */
@@ -89,12 +96,15 @@ static fl_status own_storage(fl_tensor **t)
     return status;
 }
 
-fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp)
+fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                       const fl_nd_sbp *grad_sbp)
 {
     char text[FL_META_TEXT];
     if (x->meta->is_local)
-        return fl_fail(FL_ERR_SBP, "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
-                       fl_meta_text(text, x->meta));
+        return fl_fail(
+            FL_ERR_SBP,
+            "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
+            fl_meta_text(text, x->meta));
     const fl_meta *meta;
     fl_status status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, placement, nd_sbp, false);
     if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
@@ -129,9 +139,14 @@ static fl_status to_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a
     return fl_to_local(out, x, given_grad_sbp(&s, a));
 }
 
-FL_OP(to_local) {
-    .name = "to_local", .sig = "to_local(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "This rank's part of a global tensor, a view.", .replay = to_local_again, .grad = to_local_grad,
+FL_OP(to_local) = {
+    .name = "to_local",
+    .sig = "to_local(x, grad_sbp: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "This rank's part of a global tensor, a view.",
+    .replay = to_local_again,
+    .grad = to_local_grad,
 };
 
 fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
@@ -143,7 +158,8 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
     memcpy(part.dims, x->meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
     if (!x->meta->holds && part.ndim == 0) part.ndim = 1; /* no part of a scalar: no elements */
     const fl_meta *meta;
-    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &part, fl_placement_local(x->meta->placement->type, -1), fl_nd_sbp_fill(FL_B, 1), true));
+    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &part, fl_placement_local(x->meta->placement->type, -1),
+                       fl_nd_sbp_fill(FL_B, 1), true));
     fl_tensor *result = NULL;
     fl_status status = fl_tensor_view(&result, x, meta, x->strides, x->offset);
     fl_meta_unref(meta);
@@ -159,15 +175,20 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
 
 static fl_status to_device_grad(fl_grad *g) { return fl_to_device(&g->gin[0], g->gout[0], g->in_meta[0]->placement); }
 
-FL_OP(to_device) {
-    .name = "to_device", .sig = "to_device(x, grad_sbp: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "The local tensor on another device.", .grad = to_device_grad,
+FL_OP(to_device) = {
+    .name = "to_device",
+    .sig = "to_device(x, grad_sbp: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "The local tensor on another device.",
+    .grad = to_device_grad,
 };
 
 fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device)
 {
     const fl_meta *meta;
-    if (!x->meta->is_local) return fl_fail(FL_ERR_SBP, "to: a global tensor moves with to_global{placement = p, sbp = s}");
+    if (!x->meta->is_local)
+        return fl_fail(FL_ERR_SBP, "to: a global tensor moves with to_global{placement = p, sbp = s}");
     FL_TRY(fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, device, fl_nd_sbp_fill(FL_B, 1), true));
     fl_tensor *result = NULL;
     fl_status status = fl_boxing_apply(&result, x, meta);

@@ -7,13 +7,16 @@
 #include "op/op.h"
 
 /* x (global) on `placement` as `nd_sbp`; recorded: its gradient is boxed back to x's SBP, or to *grad_sbp. */
-fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp);
+fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                       const fl_nd_sbp *grad_sbp);
 
-/* The ranks' local parts put together; every rank of the world calls this, ranks outside of the placement with any tensor.
-** dtype and shapes of the parts are exchanged: S parts of any sizes follow one another, and are moved into a balanced split
-** where they are none; P parts have equal shapes; B parts equal shapes and, with `check`, equal data. Its gradient gives each
-** rank its part back. In the dry world the other ranks' shapes are unknown: splits and checks are errors. */
-fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp nd_sbp, bool check);
+/* The ranks' local parts put together; every rank of the world calls this, ranks outside of the placement with any
+** tensor. dtype and shapes of the parts are exchanged: S parts of any sizes follow one another, and are moved into a
+** balanced split where they are none; P parts have equal shapes; B parts equal shapes and, with `check`, equal data.
+** Its gradient gives each rank its part back. In the dry world the other ranks' shapes are unknown: splits and checks
+** are errors. */
+fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                             bool check);
 
 /* This rank's part as a local tensor: a view; recorded. */
 fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp);
@@ -21,21 +24,23 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp);
 /* A local tensor on another device of this rank (a local placement); recorded. */
 fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device);
 
-/* This rank's part as a local CPU tensor with its value (waits), for code that reads it: x's own memory where that is on the
-** CPU; not connected to the tape. */
+/* This rank's part as a local CPU tensor with its value (waits), for code that reads it: x's own memory where that is
+** on the CPU; not connected to the tape. */
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x);
 
-/* Every rank that `whole` is placed on gives the same data, as the script promises: ranks whose data differ are told so at their
-** next collective. Waits for `local`. */
+/* Every rank that `whole` is placed on gives the same data, as the script promises: ranks whose data differ are told so
+** at their next collective. Waits for `local`. */
 fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole);
 
 /* Tests: `local` is this rank's part of a tensor of this logical shape (checked against the window). */
-fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement, fl_nd_sbp nd_sbp);
+fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement,
+                              fl_nd_sbp nd_sbp);
 
 /* ---- what casts have in common ---- */
 
 /* Attributes of a cast: where the result is, and optionally the SBP its gradient is boxed to. */
-void fl_cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp, const fl_nd_sbp *grad_sbp);
+void fl_cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                   const fl_nd_sbp *grad_sbp);
 
 /* Records the cast of x to *out, which is released on failure; a result that shares x's storage is a view of it. */
 fl_status fl_cast_record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, fl_tensor **out);

@@ -30,10 +30,10 @@ typedef struct call {
     const fl_attrs *attrs;
     const fl_operand *in;
     int nin, nout;
-    fl_tensor **tensors;            /* nin entries: owned when boxed, else borrowed; NULL for numbers */
+    fl_tensor **tensors; /* nin entries: owned when boxed, else borrowed; NULL for numbers */
     fl_tensor **out;
-    fl_tensor *target;              /* in place: operand 0 */
-    bool writes;                    /* in place, or an op that mutates operands */
+    fl_tensor *target; /* in place: operand 0 */
+    bool writes;       /* in place, or an op that mutates operands */
 } call;
 
 /* ---- operands as kernels see them ---- */
@@ -65,13 +65,37 @@ static void view_of_number(fl_view *v, const fl_operand *o, fl_dtype dtype)
     v->numel = 1;
     switch (dtype) {
     case FL_FLOAT64: memcpy(v->scalar, &number, sizeof number); break;
-    case FL_FLOAT32: { float f = (float)number; memcpy(v->scalar, &f, sizeof f); break; }
-    case FL_FLOAT16: { fl_float16 h = fl_float16_from_float((float)number); memcpy(v->scalar, &h, sizeof h); break; }
-    case FL_BFLOAT16: { fl_bfloat16 h = fl_bfloat16_from_float((float)number); memcpy(v->scalar, &h, sizeof h); break; }
+    case FL_FLOAT32: {
+        float f = (float)number;
+        memcpy(v->scalar, &f, sizeof f);
+        break;
+    }
+    case FL_FLOAT16: {
+        fl_float16 h = fl_float16_from_float((float)number);
+        memcpy(v->scalar, &h, sizeof h);
+        break;
+    }
+    case FL_BFLOAT16: {
+        fl_bfloat16 h = fl_bfloat16_from_float((float)number);
+        memcpy(v->scalar, &h, sizeof h);
+        break;
+    }
     case FL_INT64: v->scalar[0] = integer; break;
-    case FL_INT32: { int32_t i = (int32_t)integer; memcpy(v->scalar, &i, sizeof i); break; }
-    case FL_BOOL: { uint8_t b = number != 0; memcpy(v->scalar, &b, sizeof b); break; }
-    default: { uint8_t b = (uint8_t)integer; memcpy(v->scalar, &b, sizeof b); break; }
+    case FL_INT32: {
+        int32_t i = (int32_t)integer;
+        memcpy(v->scalar, &i, sizeof i);
+        break;
+    }
+    case FL_BOOL: {
+        uint8_t b = number != 0;
+        memcpy(v->scalar, &b, sizeof b);
+        break;
+    }
+    default: {
+        uint8_t b = (uint8_t)integer;
+        memcpy(v->scalar, &b, sizeof b);
+        break;
+    }
     }
 }
 
@@ -83,7 +107,8 @@ static void fill_views(fl_view *in, fl_view *out, const call *c)
         else view_of_number(&in[i], &c->in[i], c->plan->number_dtype);
     }
     if (c->target) out[0] = in[0];
-    else for (int i = 0; i < c->nout; i++) view_of(&out[i], c->out[i]);
+    else
+        for (int i = 0; i < c->nout; i++) view_of(&out[i], c->out[i]);
 }
 
 /* ---- which operands an op writes ---- */
@@ -95,10 +120,7 @@ static bool operand_mutated(const fl_op *op, int i, int nin)
     return group < 32 && (op->mutates >> group & 1u);
 }
 
-static bool writes_operand(const call *c, int i)
-{
-    return (c->target && i == 0) || operand_mutated(c->op, i, c->nin);
-}
+static bool writes_operand(const call *c, int i) { return (c->target && i == 0) || operand_mutated(c->op, i, c->nin); }
 
 /* ---- running ---- */
 
@@ -240,8 +262,14 @@ static fl_status push_kernel(const call *c, fl_kernel *k)
     if (!block) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while queueing", c->op->name);
     fl_var **reads = (fl_var **)(block + size), **writes = reads + operands;
     pack(block, k, c->plan->kernel);
-    fl_task task = {.name = c->op->name, .run = packed_run, .payload = block, .payload_size = size, .reads = reads,
-                    .writes = writes, .lane = FL_LANE_CPU, .flags = FL_TASK_CHEAP};
+    fl_task task = {.name = c->op->name,
+                    .run = packed_run,
+                    .payload = block,
+                    .payload_size = size,
+                    .reads = reads,
+                    .writes = writes,
+                    .lane = FL_LANE_CPU,
+                    .flags = FL_TASK_CHEAP};
     collect_vars(c, reads, &task.read_count, writes, &task.write_count);
     if (c->writes) task.flags |= FL_TASK_UPDATES;
     if (overwrites(c)) task.flags |= FL_TASK_OVERWRITES;
@@ -270,12 +298,19 @@ static fl_status issue_kernel(const call *c, fl_kernel *k)
     fl_var *stack[2 * STACK_OPERANDS], **reads = stack;
     size_t operands = (size_t)(c->nin + c->nout);
     if (!c->plan->kernel)
-        return fl_fail(FL_ERR_MISSING, "%s: there is no %s kernel for it; move the operands to the CPU: x:to(\"cpu\")", c->op->name, c->plan->device->name);
+        return fl_fail(FL_ERR_MISSING, "%s: there is no %s kernel for it; move the operands to the CPU: x:to(\"cpu\")",
+                       c->op->name, c->plan->device->name);
     if (operands > STACK_OPERANDS) reads = malloc(2 * operands * sizeof *reads);
     if (!reads) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu operands", c->op->name, operands);
     issued payload = {c->plan, k};
-    fl_task task = {.name = c->op->name, .run = issue_run, .payload = &payload, .payload_size = sizeof payload, .reads = reads,
-                    .writes = reads + operands, .lane = c->plan->lane, .flags = c->writes ? FL_TASK_UPDATES : 0};
+    fl_task task = {.name = c->op->name,
+                    .run = issue_run,
+                    .payload = &payload,
+                    .payload_size = sizeof payload,
+                    .reads = reads,
+                    .writes = reads + operands,
+                    .lane = c->plan->lane,
+                    .flags = c->writes ? FL_TASK_UPDATES : 0};
     collect_vars(c, reads, &task.read_count, reads + operands, &task.write_count);
     if (overwrites(c)) task.flags |= FL_TASK_OVERWRITES;
     fl_status status = fl_engine_push(&task);
@@ -435,7 +470,8 @@ static fl_status operand_as(fl_operand *out, const fl_operand *in, const fl_meta
 }
 
 /* The body on operands boxed as planned: once, and not by each of its ops that reads them. */
-static fl_status run_body_boxed(const fl_plan *plan, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+static fl_status run_body_boxed(const fl_plan *plan, fl_tensor **out, const fl_operand *in, int nin,
+                                const fl_attrs *attrs)
 {
     fl_operand boxed[STACK_OPERANDS] = {{0}};
     fl_body body = plan->body;
@@ -451,11 +487,13 @@ static fl_status run_body_boxed(const fl_plan *plan, fl_tensor **out, const fl_o
 
 /* Runs an op written in other ops, for all SBPs or as its plan says. When the op has a gradient of its own, that one is
 ** recorded. */
-static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
+                          const fl_attrs *attrs)
 {
     bool enabled = fl_grad_enabled, own = has_own_gradient(op);
     if (own) fl_grad_enabled = false;
-    fl_status status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs) : (plan ? plan->body : op->body)(out, in, nin, attrs);
+    fl_status status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs)
+                                           : (plan ? plan->body : op->body)(out, in, nin, attrs);
     fl_record_resume(enabled);
     if (status != FL_OK) return fail_in_body(op, status);
     if (own && fl_record_wanted(op, in, nin)) {
@@ -505,7 +543,9 @@ static void word_plan(char *buffer, const void *what)
     if (!m && plan->nout) m = plan->out[0];
     snprintf(buffer, FL_PAST_WHAT, "%s", plan->op->name);
     size_t n = strlen(buffer);
-    if (m) snprintf(buffer + n, FL_PAST_WHAT - n, " of %s%s %s", fl_dtype_name(m->dtype), fl_shape_text(shape, &m->shape), fl_nd_sbp_text(sbp, m->nd_sbp));
+    if (m)
+        snprintf(buffer + n, FL_PAST_WHAT - n, " of %s%s %s", fl_dtype_name(m->dtype), fl_shape_text(shape, &m->shape),
+                 fl_nd_sbp_text(sbp, m->nd_sbp));
 }
 
 /* The numbers of a call, which the plan does not know. */
@@ -513,7 +553,8 @@ static uint64_t hash_numbers(const call *c)
 {
     const fl_plan *plan = c->plan;
     uint64_t h = 0;
-    for (uint64_t left = plan->number_operands; left; left &= left - 1) h = fl_history_mix(h, (uint64_t)c->in[__builtin_ctzll(left)].integer);
+    for (uint64_t left = plan->number_operands; left; left &= left - 1)
+        h = fl_history_mix(h, (uint64_t)c->in[__builtin_ctzll(left)].integer);
     for (uint32_t left = plan->numbers; left; left &= left - 1) {
         const fl_attr *a = &c->attrs->at[__builtin_ctz(left)];
         int i = 0;
@@ -529,7 +570,8 @@ static __attribute__((noinline)) void note_in_history(const call *c)
 {
     const fl_plan *plan = c->plan;
     if (FL_UNLIKELY(fl_comm_refusal != NULL)) return;
-    fl_history_note(plan->history, plan->content, plan->number_operands | plan->numbers ? hash_numbers(c) : 0, word_plan, plan);
+    fl_history_note(plan->history, plan->content, plan->number_operands | plan->numbers ? hash_numbers(c) : 0,
+                    word_plan, plan);
 }
 
 /* What this rank does, for the others to see. */
@@ -555,7 +597,8 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     if (c.plan->body) return run_body(c.plan, out, op, in, nin, attrs);
     note_in_journal(&c);
     fl_status status;
-    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL)) return status;
+    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL))
+        return status;
     fl_tensor *stack[STACK_OPERANDS];
     c.tensors = stack;
     if (FL_UNLIKELY(nin > STACK_OPERANDS)) {
@@ -583,7 +626,8 @@ fl_status fl_dispatch_unrecorded(fl_tensor **out, const fl_op *op, const fl_oper
 static bool overlaps_askew(const fl_tensor *a, const fl_tensor *b)
 {
     if (a->meta->local_numel == 0 || b->meta->local_numel == 0) return false;
-    if (a->offset == b->offset && a->meta == b->meta && memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->meta->shape.ndim) == 0)
+    if (a->offset == b->offset && a->meta == b->meta
+        && memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->meta->shape.ndim) == 0)
         return false;
     int64_t lo_a = a->offset, hi_a = a->offset, lo_b = b->offset, hi_b = b->offset;
     for (int i = 0; i < a->meta->shape.ndim; i++) hi_a += (a->meta->window.size[i] - 1) * a->strides[i];
@@ -598,9 +642,14 @@ static fl_status check_target(const fl_op *op, const fl_tensor *target)
     const char *suffix = op->mutates ? "" : "_";
     for (int i = 0; i < target->meta->shape.ndim; i++)
         if (target->strides[i] == 0 && target->meta->window.size[i] > 1)
-            return fl_fail(FL_ERR_STATE, "%s%s: this tensor is expanded (several positions share one element), so it cannot be written in place; use clone() first", op->name, suffix);
+            return fl_fail(FL_ERR_STATE,
+                           "%s%s: this tensor is expanded (several positions share one element), so it cannot be "
+                           "written in place; use clone() first",
+                           op->name, suffix);
     if (target->moved_view)
-        return fl_fail(FL_ERR_STATE, "%s%s: this view of a split axis had to move data, so it is a copy; assign x[...] = v instead", op->name, suffix);
+        return fl_fail(FL_ERR_STATE,
+                       "%s%s: this view of a split axis had to move data, so it is a copy; assign x[...] = v instead",
+                       op->name, suffix);
     return FL_OK;
 }
 
@@ -673,8 +722,7 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
         fl_attrs_init(&defaults, op);
         attrs = &defaults;
     }
-    if (in[0].kind != FL_TENSOR)
-        return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
+    if (in[0].kind != FL_TENSOR) return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
     if (op->check) FL_TRY(op->check(in, nin, attrs));
     call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));

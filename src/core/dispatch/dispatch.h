@@ -14,21 +14,21 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
 /* Elementwise op whose result goes into operand 0 (x:add_(y)); out[0] is operand 0 with one more reference. */
 fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
-/* What a random op on tensors of this meta draws with; every rank of a global tensor calls it. What a rank draws while it is
-** alone (flow.on_rank) is put back afterwards, so it is not agreed. */
+/* What a random op on tensors of this meta draws with; every rank of a global tensor calls it. What a rank draws while
+** it is alone (flow.on_rank) is put back afterwards, so it is not agreed. */
 fl_generator fl_dispatch_draw(const fl_meta *meta);
 
 /* FL_CALL(&y, mul, fl_of(a), fl_of_number(2)): default attributes. */
 #define FL_CALL(out, ident, ...) FL_CALL_WITH(out, NULL, ident, __VA_ARGS__)
 /* The same with attributes: FL_CALL_WITH(&y, &attrs, sum, fl_of(x)) */
-#define FL_CALL_WITH(out, attributes, ident, ...)                                                        \
-    fl_dispatch((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__},                              \
+#define FL_CALL_WITH(out, attributes, ident, ...)                           \
+    fl_dispatch((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__}, \
                 (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attributes))
 
 /* The same without a record for gradients. */
 fl_status fl_dispatch_unrecorded(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin);
-#define FL_CALL_UNRECORDED(out, ident, ...)                                                              \
-    fl_dispatch_unrecorded((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__},                   \
+#define FL_CALL_UNRECORDED(out, ident, ...)                                            \
+    fl_dispatch_unrecorded((out), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__}, \
                            (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)))
 
 #endif

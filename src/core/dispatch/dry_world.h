@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 
-/* From now on this process is rank `rank` of `size` (tests, FLOW_WORLD): placements, inference, windows and this rank's kernels
-** work, communication is an error. */
+/* From now on this process is rank `rank` of `size` (tests, FLOW_WORLD): placements, inference, windows and this rank's
+** kernels work, communication is an error. */
 fl_status fl_world_set_dry(int size, int rank);
 
 #endif

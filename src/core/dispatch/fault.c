@@ -15,7 +15,7 @@ typedef enum fault_kind {
 #define X(name) FAULT_##name,
     FAULT_KINDS(X)
 #undef X
-    FAULT_none
+        FAULT_none
 } fault_kind;
 
 static const char *const kind_names[] = {
@@ -27,7 +27,7 @@ static const char *const kind_names[] = {
 static struct {
     int64_t rank, op_number;
     fault_kind kind;
-    int64_t ops;                /* counted so far */
+    int64_t ops; /* counted so far */
 } fault;
 
 enum { SLEEP_SECONDS = 3600 };
@@ -50,13 +50,16 @@ fl_status fl_fault_init(void)
     fault.kind = 0;
     while (good && fault.kind < FAULT_none && strcmp(at, kind_names[fault.kind]) != 0) fault.kind++;
     if (!good || fault.rank < 0 || fault.op_number < 1 || fault.kind == FAULT_none)
-        return fl_fail(FL_ERR_VALUE, "FLOW_FAULT=%s: must be rank:op_number:kind, ops counted from 1, kind one of exit, kill, "
-                       "segv, sleep, skip, error (FLOW_FAULT=1:20:exit)", text);
+        return fl_fail(FL_ERR_VALUE,
+                       "FLOW_FAULT=%s: must be rank:op_number:kind, ops counted from 1, kind one of exit, kill, "
+                       "segv, sleep, skip, error (FLOW_FAULT=1:20:exit)",
+                       text);
     fl_fault_armed = true;
     return FL_OK;
 }
 
-/* Is it this op's turn to fail? Does what ends or stops the process; FAULT_skip and FAULT_error are left to the caller. */
+/* Is it this op's turn to fail? Does what ends or stops the process; FAULT_skip and FAULT_error are left to the
+** caller. */
 static fault_kind take_turn(void)
 {
     if (fl_world_get()->rank != fault.rank || ++fault.ops != fault.op_number) return FAULT_none;
@@ -72,10 +75,7 @@ static fault_kind take_turn(void)
     return fault.kind;
 }
 
-static fl_status fail(const char *name)
-{
-    return fl_fail(FL_ERR_STATE, "%s: fails because FLOW_FAULT says so", name);
-}
+static fl_status fail(const char *name) { return fl_fail(FL_ERR_STATE, "%s: fails because FLOW_FAULT says so", name); }
 
 bool fl_fault_op(fl_status *status, fl_tensor **out, const fl_plan *plan, fl_tensor *target)
 {

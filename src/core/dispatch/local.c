@@ -1,8 +1,8 @@
 /*
 ** local.c -- local tensors of the ranks put together to a global one.
 **
-** All ranks show what they have (dtype, shape, a hash of the data) and come to the same verdict from the same facts. Parts
-** that are no balanced split are moved into one, in one exchange.
+** All ranks show what they have (dtype, shape, a hash of the data) and come to the same verdict from the same facts.
+** Parts that are no balanced split are moved into one, in one exchange.
 */
 #include "record.h"
 #include "dispatch.h"
@@ -20,16 +20,16 @@ enum { GRAD_SBP, WHOLE_SHAPE, MOVED };
 typedef struct part_facts {
     int32_t dtype, ndim;
     int64_t dims[FL_MAX_NDIM];
-    uint64_t hash;              /* of the data; 0: not asked for */
-    char error[FL_ERROR_TEXT];    /* why there are no data to hash; "": there are */
+    uint64_t hash;             /* of the data; 0: not asked for */
+    char error[FL_ERROR_TEXT]; /* why there are no data to hash; "": there are */
 } part_facts;
 
 /* The parts of all positions of a placement. */
 typedef struct parts {
     const fl_placement *p;
     fl_nd_sbp sbp;
-    const part_facts **at;      /* by position */
-    fl_window *windows;         /* by position: where each part lies in the whole */
+    const part_facts **at; /* by position */
+    fl_window *windows;    /* by position: where each part lies in the whole */
     fl_shape whole;
     fl_dtype dtype;
 } parts;
@@ -74,7 +74,8 @@ static fl_status check_alike(const parts *all)
         fl_shape x = {first->ndim, {0}}, y = {f->ndim, {0}};
         memcpy(x.dims, first->dims, sizeof x.dims);
         memcpy(y.dims, f->dims, sizeof y.dims);
-        return fl_fail(FL_ERR_SHAPE, "to_global: rank %d has %s, rank %d has %s; all parts must have as many axes", r0, fl_shape_text(a, &x), r, fl_shape_text(b, &y));
+        return fl_fail(FL_ERR_SHAPE, "to_global: rank %d has %s, rank %d has %s; all parts must have as many axes", r0,
+                       fl_shape_text(a, &x), r, fl_shape_text(b, &y));
     }
     return FL_OK;
 }
@@ -89,8 +90,11 @@ static fl_status place_axis(parts *all, int axis)
         int counterpart = project(all, i, axis);
         int64_t size = all->at[i]->dims[axis];
         if (size != all->at[counterpart]->dims[axis])
-            return fl_fail(FL_ERR_SHAPE, "to_global: as %s the parts of ranks %d and %d must be equally long along axis %d; they have %lld and %lld",
-                           fl_nd_sbp_text(text, all->sbp), all->p->ranks[counterpart], all->p->ranks[i], axis, (long long)all->at[counterpart]->dims[axis], (long long)size);
+            return fl_fail(FL_ERR_SHAPE,
+                           "to_global: as %s the parts of ranks %d and %d must be equally long along axis %d; they "
+                           "have %lld and %lld",
+                           fl_nd_sbp_text(text, all->sbp), all->p->ranks[counterpart], all->p->ranks[i], axis,
+                           (long long)all->at[counterpart]->dims[axis], (long long)size);
         if (counterpart != i) all->windows[i].start[axis] = all->windows[counterpart].start[axis];
         else {
             all->windows[i].start[axis] = total;
@@ -113,7 +117,8 @@ static fl_status check_copies(const parts *all)
             if (all->sbp.at[k] == FL_B) coords[k] = 0;
         int counterpart = index_of(all->p, coords);
         if (all->at[i]->hash == all->at[counterpart]->hash) continue;
-        return fl_fail(FL_ERR_VALUE, "to_global: ranks %d and %d hold different data, but %s means that both hold the same; "
+        return fl_fail(FL_ERR_VALUE,
+                       "to_global: ranks %d and %d hold different data, but %s means that both hold the same; "
                        "make it on one rank's terms (P, S) or, if the difference is meant, {check = false}",
                        all->p->ranks[counterpart], all->p->ranks[i], fl_nd_sbp_text(text, all->sbp));
     }
@@ -128,7 +133,8 @@ static fl_status place_parts(parts *all)
     all->whole.ndim = all->at[0]->ndim;
     for (int k = 0; k < all->p->ndim; k++)
         if (fl_sbp_is_split(all->sbp.at[k]) && all->sbp.at[k] >= all->whole.ndim)
-            return fl_fail(FL_ERR_SBP, "to_global: %s splits axis %d, the parts have %d axes", fl_nd_sbp_text(text, all->sbp), all->sbp.at[k], all->whole.ndim);
+            return fl_fail(FL_ERR_SBP, "to_global: %s splits axis %d, the parts have %d axes",
+                           fl_nd_sbp_text(text, all->sbp), all->sbp.at[k], all->whole.ndim);
     for (int axis = 0; axis < all->whole.ndim; axis++) FL_TRY(place_axis(all, axis));
     return check_copies(all);
 }
@@ -176,7 +182,8 @@ static void word_data(char *buffer, const void *what)
 {
     const fl_meta *m = what;
     char shape[FL_SHAPE_TEXT], sbp[FL_ND_SBP_TEXT];
-    snprintf(buffer, FL_PAST_WHAT, "tensor of %s%s %s", fl_dtype_name(m->dtype), fl_shape_text(shape, &m->shape), fl_nd_sbp_text(sbp, m->nd_sbp));
+    snprintf(buffer, FL_PAST_WHAT, "tensor of %s%s %s", fl_dtype_name(m->dtype), fl_shape_text(shape, &m->shape),
+             fl_nd_sbp_text(sbp, m->nd_sbp));
 }
 
 fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole)
@@ -208,7 +215,8 @@ static void parts_free(parts *all)
 }
 
 /* facts: by position in `group`. */
-static fl_status parts_init(parts *all, const part_facts *facts, const fl_group *group, const fl_placement *p, fl_nd_sbp sbp)
+static fl_status parts_init(parts *all, const part_facts *facts, const fl_group *group, const fl_placement *p,
+                            fl_nd_sbp sbp)
 {
     *all = (parts){.p = p, .sbp = sbp};
     all->at = calloc((size_t)p->count, sizeof *all->at);
@@ -285,7 +293,8 @@ static fl_status from_local_grad(fl_grad *g)
     fl_tensor *boxed;
     FL_TRY(fl_to_global(&boxed, g->gout[0], whole->placement, sbp, NULL));
     fl_status status;
-    if (g->attrs->at[MOVED].given && g->attrs->at[MOVED].integer) status = give_back(&g->gin[0], boxed, g->in_meta[0], whole->placement, sbp);
+    if (g->attrs->at[MOVED].given && g->attrs->at[MOVED].integer)
+        status = give_back(&g->gin[0], boxed, g->in_meta[0], whole->placement, sbp);
     else status = fl_to_local(&g->gin[0], boxed, NULL);
     fl_tensor_unref(boxed);
     return status;
@@ -298,9 +307,14 @@ static fl_status from_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs 
     return fl_global_from_part(out, x, &logical, a->placement, a->nd_sbp);
 }
 
-FL_OP(from_local) {
-    .name = "from_local", .sig = "from_local(x, grad_sbp: int = nil, shape: ints = nil, moved: bool = false)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "The ranks' local parts put together.", .replay = from_local_again, .grad = from_local_grad,
+FL_OP(from_local) = {
+    .name = "from_local",
+    .sig = "from_local(x, grad_sbp: int = nil, shape: ints = nil, moved: bool = false)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "The ranks' local parts put together.",
+    .replay = from_local_again,
+    .grad = from_local_grad,
 };
 
 static fl_status record_parts(fl_tensor **out, fl_tensor *local, fl_tensor *result, bool moved)
@@ -315,7 +329,8 @@ static fl_status record_parts(fl_tensor **out, fl_tensor *local, fl_tensor *resu
     return FL_OK;
 }
 
-fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement, fl_nd_sbp nd_sbp)
+fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement,
+                              fl_nd_sbp nd_sbp)
 {
     char have[FL_META_TEXT], want[FL_SHAPE_TEXT];
     if (!local->meta->is_local)
@@ -327,11 +342,12 @@ fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape 
     memcpy(part.dims, meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
     if (meta->holds && !fl_shape_equal(&part, &local->meta->shape)) {
         fl_meta_unref(meta);
-        return fl_fail(FL_ERR_SHAPE, "to_global: this rank's part must be %s, the tensor is %s", fl_shape_text(want, &part),
-                       fl_meta_text(have, local->meta));
+        return fl_fail(FL_ERR_SHAPE, "to_global: this rank's part must be %s, the tensor is %s",
+                       fl_shape_text(want, &part), fl_meta_text(have, local->meta));
     }
     fl_tensor *result = NULL;
-    status = meta->holds ? fl_tensor_view(&result, local, meta, local->strides, local->offset) : fl_tensor_empty(&result, meta);
+    status = meta->holds ? fl_tensor_view(&result, local, meta, local->strides, local->offset)
+                         : fl_tensor_empty(&result, meta);
     fl_meta_unref(meta);
     return status == FL_OK ? record_parts(out, local, result, false) : status;
 }
@@ -408,7 +424,8 @@ static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placem
     return status;
 }
 
-fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp nd_sbp, bool check)
+fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                             bool check)
 {
     char have[FL_META_TEXT];
     const fl_world *world = fl_world_get();
@@ -424,7 +441,8 @@ fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placeme
     bool exchange = world->size > 1 && (check || has(placement, nd_sbp, is_split));
     if (!exchange) return fl_global_from_part(out, local, &local->meta->shape, placement, nd_sbp);
     if (!fl_comm_get())
-        return fl_fail(FL_ERR_COMM, "to_global: the ranks must exchange the shapes of their parts, and %s; "
+        return fl_fail(FL_ERR_COMM,
+                       "to_global: the ranks must exchange the shapes of their parts, and %s; "
                        "make the tensor with placement and sbp, or box a broadcast one",
                        world->dry ? "this is a dry world (FLOW_WORLD)" : "there is no transport");
     return put_together(out, local, placement, nd_sbp, check);

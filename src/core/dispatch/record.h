@@ -1,7 +1,8 @@
 /*
 ** record.h -- what dispatch tells whoever records ops for gradients.
 **
-** Autograd registers itself here when the program starts; without it nothing is recorded and the core works all the same.
+** Autograd registers itself here when the program starts; without it nothing is recorded and the core works all the
+** same.
 */
 #ifndef FL_RECORD_H
 #define FL_RECORD_H
@@ -13,14 +14,16 @@ typedef struct fl_recorder {
     /* t (which has a record) is a view of a tensor whose history was rewritten since, and that requires grad by now. */
     bool (*view_wants)(const fl_tensor *t);
     /* An op that has run, of which some input wants a gradient: connects its outputs. */
-    fl_status (*record)(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out, int nout);
+    fl_status (*record)(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out,
+                        int nout);
     /* `view` was just made from `base` by op: in-place writes to it reach the base. */
     fl_status (*note_view)(fl_tensor *view, fl_tensor *base, const fl_op *op, const fl_attrs *attrs);
-    /* Before an in-place op on target (in[0]): may it be written? *before: a copy of the target as it is, owned by the caller,
-    ** when a gradient will need it; else NULL. */
+    /* Before an in-place op on target (in[0]): may it be written? *before: a copy of the target as it is, owned by the
+    ** caller, when a gradient will need it; else NULL. */
     fl_status (*check_inplace)(fl_tensor **before, const fl_op *op, fl_tensor *target, const fl_operand *in, int nin);
     /* After it: histories are rewritten. */
-    fl_status (*rewrite)(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin, const fl_attrs *attrs);
+    fl_status (*rewrite)(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin,
+                         const fl_attrs *attrs);
     /* A tensor with a record is freed. */
     void (*release)(fl_autograd *record);
 } fl_recorder;

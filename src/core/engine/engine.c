@@ -20,10 +20,10 @@ bool (*fl_engine_interrupted)(void);
 bool fl_engine_direct;
 int64_t fl_engine_direct_ops;
 static fl_engine_mode mode;
-static bool mode_known;                 /* FLOW_ENGINE has been read */
-static bool forked;                     /* a child: no lanes, everything naive */
-static bool prepared;                   /* handlers of exit and fork are registered */
-static pthread_t pusher;                /* valid when prepared */
+static bool mode_known;  /* FLOW_ENGINE has been read */
+static bool forked;      /* a child: no lanes, everything naive */
+static bool prepared;    /* handlers of exit and fork are registered */
+static pthread_t pusher; /* valid when prepared */
 static fl_engine_stats stats;
 
 /* ---- stamps ---- */
@@ -34,7 +34,8 @@ typedef struct needs {
     fl_stamp at[FL_MAX_LANES];
 } needs;
 
-/* Is there nothing to wait for? A stream is not asked for its own ops, nor for another stream's: it follows without the host. */
+/* Is there nothing to wait for? A stream is not asked for its own ops, nor for another stream's: it follows without the
+** host. */
 static bool is_free(fl_stamp stamp, int lane)
 {
     if (!fl_lanes[lane].stream || stamp == 0) return fl_stamp_done(stamp);
@@ -223,7 +224,8 @@ static fl_status issue(const fl_task *t, const needs *n)
     FL_TRY(fl_pending_before(t));
     FL_TRY(follow_needs(lane, n));
     for (int i = 0; i < t->read_count; i++)
-        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS) FL_TRY(fl_engine_wait_stamp(t->reads[i]->reads[0], true));
+        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS)
+            FL_TRY(fl_engine_wait_stamp(t->reads[i]->reads[0], true));
     lane->pushed++;
     stamp_vars(t);
     stats.queued_ops++;
@@ -264,7 +266,8 @@ static fl_status make_room(fl_lane *lane, const fl_task *t)
     if (lane->pushed >= lane->size)
         FL_TRY(fl_engine_wait_stamp((fl_stamp)t->lane << 56 | (lane->pushed + 1 - lane->size), true));
     for (int i = 0; i < t->read_count; i++)
-        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS) FL_TRY(fl_engine_wait_stamp(t->reads[i]->reads[0], true));
+        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS)
+            FL_TRY(fl_engine_wait_stamp(t->reads[i]->reads[0], true));
     return FL_OK;
 }
 
@@ -293,7 +296,7 @@ static fl_status enqueue(const fl_task *t, needs *n)
     fl_lane *lane = &fl_lanes[t->lane];
     if (FL_UNLIKELY(!prepared)) prepare_process();
     FL_TRY(make_room(lane, t));
-    int kept = 0;                       /* order within a lane is free */
+    int kept = 0; /* order within a lane is free */
     for (int i = 0; i < n->count; i++)
         if (fl_stamp_lane(n->at[i]) != t->lane) n->at[kept++] = n->at[i];
     FL_TRY(fl_lane_put(lane, t, n->at, kept));

@@ -24,9 +24,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef uint64_t fl_stamp;              /* lane << 56 | sequence; 0: complete */
+typedef uint64_t fl_stamp; /* lane << 56 | sequence; 0: complete */
 
-enum { FL_VAR_READERS = 4, FL_MAX_LANES = 72 };     /* lanes: 16 devices with 4 queues each, and the host's */
+enum { FL_VAR_READERS = 4, FL_MAX_LANES = 72 }; /* lanes: 16 devices with 4 queues each, and the host's */
 
 /* Why a value is not there. Counted: poisoned variables share it. */
 typedef struct fl_poison fl_poison;
@@ -34,11 +34,11 @@ typedef struct fl_poison fl_poison;
 /* Embedded in every storage. Zero-initialised is a fresh variable. Only the pushing thread touches
 ** the stamps and the version; `poison` is written by whoever ran the op (with __atomic builtins). */
 typedef struct fl_var {
-    fl_stamp write;                     /* last write */
-    fl_stamp reads[FL_VAR_READERS];     /* reads since, one per lane */
+    fl_stamp write;                 /* last write */
+    fl_stamp reads[FL_VAR_READERS]; /* reads since, one per lane */
     uint32_t reader_count;
-    uint32_t version;                   /* bumped at every push that writes */
-    fl_poison *poison;                  /* why the value is missing (or may be: late_check.c), or NULL */
+    uint32_t version;  /* bumped at every push that writes */
+    fl_poison *poison; /* why the value is missing (or may be: late_check.c), or NULL */
 } fl_var;
 
 typedef enum fl_lane_id { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_FREE } fl_lane_id;
@@ -47,25 +47,29 @@ typedef enum fl_lane_id { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_F
 typedef fl_status (*fl_exec)(void *payload);
 
 enum {
-    FL_TASK_UPDATES = 1,    /* reads what it writes: not run when an input is poisoned; then targets stay clean
-                            ** and the error is filed for the next sync */
-    FL_TASK_NO_SKIP = 2,    /* runs even when an input is poisoned (collectives) */
-    FL_TASK_CHEAP = 4,      /* may run on the caller at once when everything it needs is complete, ahead of what its
-                            ** lane has queued; others keep the lane's order */
-    FL_TASK_SHORT = 16,     /* may run on the caller when its lane has nothing queued, even if the lane has a thread: the
-                            ** lane's order is kept */
-    FL_TASK_OVERWRITES = 8  /* with UPDATES: writes all of its targets and does not read them, so that their own poison
-                            ** is no obstacle and gone afterwards */
+    /* reads what it writes: not run when an input is poisoned; then targets stay clean and the error is filed for
+    ** the next sync */
+    FL_TASK_UPDATES = 1,
+    FL_TASK_NO_SKIP = 2, /* runs even when an input is poisoned (collectives) */
+    /* may run on the caller at once when everything it needs is complete, ahead of what its lane has queued; others
+    ** keep the lane's order */
+    FL_TASK_CHEAP = 4,
+    /* may run on the caller when its lane has nothing queued, even if the lane has a thread: the lane's order is
+    ** kept */
+    FL_TASK_SHORT = 16,
+    /* with UPDATES: writes all of its targets and does not read them, so that their own poison is no obstacle and gone
+    ** afterwards */
+    FL_TASK_OVERWRITES = 8
 };
 
 typedef struct fl_task {
-    const char *name;       /* op name, a constant */
+    const char *name; /* op name, a constant */
     fl_exec run;
-    const void *payload;    /* copied when queued; a task that runs on the caller gets this block itself */
+    const void *payload; /* copied when queued; a task that runs on the caller gets this block itself */
     size_t payload_size;
     fl_var *const *reads;
     fl_var *const *writes;
-    int read_count, write_count;    /* a variable is in one of the two lists, once */
+    int read_count, write_count; /* a variable is in one of the two lists, once */
     int lane;
     unsigned flags;
 } fl_task;
@@ -77,7 +81,10 @@ fl_status fl_engine_push(const fl_task *task);
 /* True when `var` may be read (no pending write) or written (nothing pending): the inline fast path of
 ** dispatch checks this, runs the kernel itself and calls fl_var_bump on what it wrote. */
 static inline bool fl_var_readable(const fl_var *v) { return v->write == 0 && v->poison == NULL; }
-static inline bool fl_var_writable(const fl_var *v) { return v->write == 0 && v->reader_count == 0 && v->poison == NULL; }
+static inline bool fl_var_writable(const fl_var *v)
+{
+    return v->write == 0 && v->reader_count == 0 && v->poison == NULL;
+}
 static inline void fl_var_bump(fl_var *v) { v->version++; }
 
 /* True when everything queued on it has completed; forgets completed stamps, so that the checks above
@@ -98,14 +105,15 @@ void fl_engine_wait_idle(fl_var *v);
 ** script has seen it, and of updates and ops without outputs that were skipped. */
 fl_status fl_engine_wait_all(void);
 
-/* The script is over: the first error of a queued op that has come to light and that it has never met. wait: once everything
-** queued is done. */
+/* The script is over: the first error of a queued op that has come to light and that it has never met. wait: once
+** everything queued is done. */
 fl_status fl_engine_end(bool wait);
 
 /* Drops the poison of v (zero_grad, an overwrite). */
 void fl_var_clear(fl_var *v);
 
-/* Why the value of v is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for v's writer. */
+/* Why the value of v is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for v's
+** writer. */
 bool fl_var_error(char *buffer, size_t size, const fl_var *v);
 
 /* Poisons v with this thread's last message. */
@@ -122,21 +130,22 @@ void fl_engine_lane_drive(int lane);
 ** from 0 to FL_STREAM_EVENTS - 1 and reused in turn. */
 enum { FL_STREAM_EVENTS = 64, FL_STREAM_TIMES = 128 };
 typedef struct fl_stream_ops {
-    fl_status (*record)(void *stream, int event);               /* marks the end of what was issued so far */
-    bool (*reached)(void *stream, int event);                   /* asks without waiting; also true after an error */
-    fl_status (*errors)(void *stream);                          /* why the device cannot be used any more; cheap */
-    fl_status (*follow)(void *stream, void *other, int event);  /* what is issued to stream from now on waits for other's event */
-    /* For the trace; NULL: unknown. Marks begin and end of what is issued in between; when that is complete, its times in ns of
-    ** CLOCK_MONOTONIC. Slots from 0 to FL_STREAM_TIMES - 1. */
+    fl_status (*record)(void *stream, int event); /* marks the end of what was issued so far */
+    bool (*reached)(void *stream, int event);     /* asks without waiting; also true after an error */
+    fl_status (*errors)(void *stream);            /* why the device cannot be used any more; cheap */
+    fl_status (*follow)(void *stream, void *other,
+                        int event); /* what is issued to stream from now on waits for other's event */
+    /* For the trace; NULL: unknown. Marks begin and end of what is issued in between; when that is complete, its times
+    ** in ns of CLOCK_MONOTONIC. Slots from 0 to FL_STREAM_TIMES - 1. */
     fl_status (*time)(void *stream, int slot, bool end);
     bool (*times)(void *stream, int slot, uint64_t *started, uint64_t *ended);
 } fl_stream_ops;
 FL_EXPORT fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);
 
-/* What an op that was issued to a stream finds wrong in its data is known only when it has run. Called by its exec: what the op
-** writes, and what is computed from that, is pending from then on, until somebody needs to know. `run` is called once, by the
-** pusher, when the op is complete: true: the op has failed, `text` says why ("name: message", or the message alone). At most
-** FL_MAX_PENDING are open at once: before there are more, the oldest is waited for. */
+/* What an op that was issued to a stream finds wrong in its data is known only when it has run. Called by its exec:
+** what the op writes, and what is computed from that, is pending from then on, until somebody needs to know. `run` is
+** called once, by the pusher, when the op is complete: true: the op has failed, `text` says why ("name: message", or
+** the message alone). At most FL_MAX_PENDING are open at once: before there are more, the oldest is waited for. */
 enum { FL_MAX_PENDING = 512 };
 typedef bool fl_late_check(void *record, char *text, size_t size);
 FL_EXPORT fl_status fl_engine_check_later(fl_late_check *run, void *record);
@@ -144,8 +153,8 @@ FL_EXPORT fl_status fl_engine_check_later(fl_late_check *run, void *record);
 /* Counts what was issued to `lane` (a stream) besides ops, so far: its stamp. */
 fl_stamp fl_engine_issued(int lane);
 
-/* Makes everything issued to `lane` (a stream) from now on wait for all that still touches v; v is forgotten. So its memory
-** may be released in the lane's order. */
+/* Makes everything issued to `lane` (a stream) from now on wait for all that still touches v; v is forgotten. So its
+** memory may be released in the lane's order. */
 fl_status fl_engine_hand_over(fl_var *v, int lane);
 
 /* Where the script is: writes "train.lua:41" into buffer. Set by the host program; called when an op is
@@ -158,28 +167,28 @@ extern bool (*fl_engine_interrupted)(void);
 
 typedef struct fl_engine_stats {
     int64_t inline_ops, queued_ops, waits, failed_ops;
-    int64_t follows;            /* times that a stream was told to wait for another */
+    int64_t follows; /* times that a stream was told to wait for another */
     int lanes, threads;
 } fl_engine_stats;
 void fl_engine_stats_get(fl_engine_stats *out);
 
 /* Dispatch may run a ready op itself instead of pushing it: the mode is known and not queued, nothing is profiled. */
 extern bool fl_engine_direct;
-extern int64_t fl_engine_direct_ops;            /* ops it ran so */
+extern int64_t fl_engine_direct_ops; /* ops it ran so */
 
 typedef enum fl_engine_mode { FL_ENGINE_AUTO, FL_ENGINE_NAIVE, FL_ENGINE_QUEUED } fl_engine_mode;
 fl_engine_mode fl_engine_mode_get(void);
-void fl_engine_mode_set(fl_engine_mode mode);   /* waits for all first */
+void fl_engine_mode_set(fl_engine_mode mode); /* waits for all first */
 
 /* Profile ring: newest 65,536 ops. While on, dispatch too goes through fl_engine_push. A dump waits for all and, when
 ** the file is written, ends it. */
 extern bool fl_engine_profiling;
 fl_status fl_engine_profile_start(void);
-fl_status fl_engine_profile_dump(const char *path);     /* Chrome-trace JSON */
+fl_status fl_engine_profile_dump(const char *path); /* Chrome-trace JSON */
 
-/* Cancels what is queued ("cancelled" poison), joins the threads; < 1 s. The next push starts anew. false: a lane is still in an
-** op, so nothing that ops use may be torn down: the process must end without exit. Libraries that ops use are torn down by
-** exit before its handlers come to the engine, so whoever calls exit stops the engine first. */
+/* Cancels what is queued ("cancelled" poison), joins the threads; < 1 s. The next push starts anew. false: a lane is
+** still in an op, so nothing that ops use may be torn down: the process must end without exit. Libraries that ops use
+** are torn down by exit before its handlers come to the engine, so whoever calls exit stops the engine first. */
 bool fl_engine_stop(void);
 
 #endif

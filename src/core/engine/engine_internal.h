@@ -20,11 +20,12 @@ enum { FL_LINE_TEXT = 64, FL_SLOT_BYTES = 864 };
 
 enum { FL_NAME_TEXT = 40 };
 struct fl_poison {
-    int refs;                   /* atomic */
-    bool reported;              /* atomic: the script has seen it */
-    struct fl_poison *cause;    /* owned, or NULL: what was missing, on this rank, when a collective was entered all the same */
+    int refs;      /* atomic */
+    bool reported; /* atomic: the script has seen it */
+    struct fl_poison
+        *cause; /* owned, or NULL: what was missing, on this rank, when a collective was entered all the same */
     fl_status status;
-    char op[FL_NAME_TEXT];      /* who the message speaks of */
+    char op[FL_NAME_TEXT]; /* who the message speaks of */
     char line[FL_LINE_TEXT];
     char message[];
 };
@@ -38,8 +39,8 @@ void fl_poison_put(fl_var *v, fl_poison *p);
 /* Words p as this thread's error ("op (train.lua:41): message") and returns its status. */
 fl_status fl_poison_raise(fl_poison *p);
 
-/* Raises the first filed error that the script has not seen, and empties the file; updates: or that an update was skipped for
-** an error that it has seen. */
+/* Raises the first filed error that the script has not seen, and empties the file; updates: or that an update was
+** skipped for an error that it has seen. */
 fl_status fl_poison_raise_filed(bool updates);
 
 /* Runs a task on the calling thread under the rules of poison; returns its error, or a poisoned input's. */
@@ -62,17 +63,23 @@ void fl_poison_unref(fl_poison *p);
 
 /* ---- pending checks ---- */
 
-/* v->poison is a poison, or a set of pending checks with its lowest bit set: whether the value is there is known later. */
+/* v->poison is a poison, or a set of pending checks with its lowest bit set: whether the value is there is known
+** later. */
 typedef struct fl_pending_checks fl_pending_checks;
-static inline bool fl_is_pending(const fl_var *v) { return (uintptr_t)__atomic_load_n(&v->poison, __ATOMIC_ACQUIRE) & 1; }
+static inline bool fl_is_pending(const fl_var *v)
+{
+    return (uintptr_t)__atomic_load_n(&v->poison, __ATOMIC_ACQUIRE) & 1;
+}
 
 /* Waits until it is certain whether v has its value: then v is clean or poisoned. Errors: of the wait. */
 fl_status fl_pending_settle(fl_var *v);
 
-/* The same for all that the task reads, also in its targets when it updates them; when not, they are not pending any more. */
+/* The same for all that the task reads, also in its targets when it updates them; when not, they are not pending any
+** more. */
 fl_status fl_pending_settle_task(const fl_task *t);
 
-/* Before a task is issued to a stream: what must be certain is waited for, what is certain by now is put into its variables. */
+/* Before a task is issued to a stream: what must be certain is waited for, what is certain by now is put into its
+** variables. */
 fl_status fl_pending_before(const fl_task *t);
 
 /* After it: what it wrote is pending where what it read is, or itself (fl_engine_check_later). */
@@ -94,17 +101,17 @@ extern const fl_task *fl_issuing;
 /* What a queued task waits for. */
 typedef struct fl_need {
     fl_stamp stamp;
-    int event;                  /* of an op of a stream, when a thread waits for it */
+    int event; /* of an op of a stream, when a thread waits for it */
 } fl_need;
 
 /* A queued task with copies of all it needs. */
 typedef struct fl_slot {
-    fl_task task;               /* payload and lists point into `bytes` or `block` */
+    fl_task task; /* payload and lists point into `bytes` or `block` */
     int need_count;
-    fl_need *needs;             /* to be completed first, at most one per other lane; in `bytes` or `block` */
-    uint64_t pushed;            /* ns, when profiled; else 0 */
+    fl_need *needs;  /* to be completed first, at most one per other lane; in `bytes` or `block` */
+    uint64_t pushed; /* ns, when profiled; else 0 */
     char line[FL_LINE_TEXT];
-    void *block;                /* owned; for what does not fit into `bytes` */
+    void *block; /* owned; for what does not fit into `bytes` */
     _Alignas(16) unsigned char bytes[FL_SLOT_BYTES];
 } fl_slot;
 
@@ -123,40 +130,41 @@ typedef struct fl_timed {
 
 /* A lane that is a queue of a device: the events recorded in it, oldest first. */
 typedef struct fl_stream {
-    void *handle;               /* the device's own */
+    void *handle; /* the device's own */
     const fl_stream_ops *ops;
-    int first, count;           /* ring of events in use */
-    uint64_t issuing;           /* number of the op that is being issued; 0: none is */
-    fl_timed *timed;            /* owned; FL_STREAM_TIMES of them, made at the first one; op n of these is at n % FL_STREAM_TIMES */
-    uint64_t timed_first, timed_next;   /* under way */
-    uint64_t covers[FL_STREAM_EVENTS];      /* number of the last op before the event */
-    uint64_t followed[FL_MAX_LANES];        /* this lane waits for op number.. of other streams already */
+    int first, count; /* ring of events in use */
+    uint64_t issuing; /* number of the op that is being issued; 0: none is */
+    fl_timed
+        *timed; /* owned; FL_STREAM_TIMES of them, made at the first one; op n of these is at n % FL_STREAM_TIMES */
+    uint64_t timed_first, timed_next;  /* under way */
+    uint64_t covers[FL_STREAM_EVENTS]; /* number of the last op before the event */
+    uint64_t followed[FL_MAX_LANES];   /* this lane waits for op number.. of other streams already */
 } fl_stream;
 
 typedef struct fl_lane {
-    _Alignas(64) uint64_t done; /* atomic: ops completed */
-    uint64_t wake_at;           /* atomic: the pusher sleeps until `done` reaches it; UINT64_MAX: it does not */
+    _Alignas(64) uint64_t done;   /* atomic: ops completed */
+    uint64_t wake_at;             /* atomic: the pusher sleeps until `done` reaches it; UINT64_MAX: it does not */
     fl_wakeup completed;          /* other lanes wait here */
-    _Alignas(64) uint64_t tail; /* atomic: ops published to the thread */
-    bool quit;                  /* atomic */
-    bool exited;                /* atomic: the thread has left its loop */
+    _Alignas(64) uint64_t tail;   /* atomic: ops published to the thread */
+    bool quit;                    /* atomic */
+    bool exited;                  /* atomic: the thread has left its loop */
     fl_wakeup work;               /* the lane's thread waits here */
-    _Alignas(64) uint64_t pushed;   /* from here on the pusher's own */
-    uint64_t seen;              /* `done` as last read */
-    fl_slot *ring;              /* owned; `size` slots, a power of two; made at the first queued op */
+    _Alignas(64) uint64_t pushed; /* from here on the pusher's own */
+    uint64_t seen;                /* `done` as last read */
+    fl_slot *ring;                /* owned; `size` slots, a power of two; made at the first queued op */
     uint64_t size;
-    bool threaded;              /* false: driven by the pusher */
-    bool running;               /* its thread exists */
-    bool busy;                  /* driven: an op of it is running now */
-    fl_stream *stream;          /* owned; NULL: the host runs its ops */
+    bool threaded;     /* false: driven by the pusher */
+    bool running;      /* its thread exists */
+    bool busy;         /* driven: an op of it is running now */
+    fl_stream *stream; /* owned; NULL: the host runs its ops */
     pthread_t thread;
     char name[24];
 } fl_lane;
 
 extern fl_lane fl_lanes[FL_MAX_LANES];
 extern int fl_lane_count;
-extern int64_t fl_driven_pending;       /* ops queued on driven lanes */
-extern bool fl_engine_cancelling;       /* atomic: queued ops are cancelled instead of run */
+extern int64_t fl_driven_pending; /* ops queued on driven lanes */
+extern bool fl_engine_cancelling; /* atomic: queued ops are cancelled instead of run */
 
 static inline int fl_stamp_lane(fl_stamp s) { return (int)(s >> 56); }
 static inline uint64_t fl_stamp_seq(fl_stamp s) { return s & 0xffffffffffffffull; }
@@ -167,7 +175,7 @@ fl_status fl_stream_event(int *event, fl_lane *lane, uint64_t seq);
 /* Has the stream completed its op number seq? Records an event when there is none behind it yet. */
 bool fl_stream_reached(fl_lane *lane, uint64_t seq);
 
-extern int64_t fl_stream_follows;       /* times that a stream was told to wait for another */
+extern int64_t fl_stream_follows; /* times that a stream was told to wait for another */
 
 /* What is issued to `lane` from now on waits for op number seq of `other`; both are streams. */
 fl_status fl_stream_follow(fl_lane *lane, fl_lane *other, uint64_t seq);
@@ -187,7 +195,10 @@ static inline bool fl_lane_reached(fl_lane *lane, uint64_t seq)
     lane->seen = __atomic_load_n(&lane->done, __ATOMIC_ACQUIRE);
     return lane->seen >= seq;
 }
-static inline bool fl_stamp_done(fl_stamp s) { return s == 0 || fl_lane_reached(&fl_lanes[fl_stamp_lane(s)], fl_stamp_seq(s)); }
+static inline bool fl_stamp_done(fl_stamp s)
+{
+    return s == 0 || fl_lane_reached(&fl_lanes[fl_stamp_lane(s)], fl_stamp_seq(s));
+}
 
 /* Makes the ring and starts the thread when they are missing; a lane whose thread cannot start becomes driven. */
 fl_status fl_lane_open(fl_lane *lane, const char *op);

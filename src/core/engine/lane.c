@@ -74,7 +74,7 @@ static inline void pause_briefly(void)
 /* Pauses (some 40 ns each) worth spending before sleeping: few where spinners would take somebody's core. */
 static int spin_limit(void)
 {
-    static int limit = -1;                      /* a race would compute the same value */
+    static int limit = -1; /* a race would compute the same value */
     int n = __atomic_load_n(&limit, __ATOMIC_RELAXED);
     if (FL_LIKELY(n >= 0)) return n;
     cpu_set_t set;
@@ -100,7 +100,8 @@ static void run_slot(fl_lane *lane, fl_slot *slot)
     uint64_t started = slot->pushed ? fl_now() : 0;
     if (FL_UNLIKELY(LOAD(&fl_engine_cancelling))) fl_task_cancel(&slot->task, slot->line);
     else fl_task_run_queued(&slot->task, slot->line);
-    if (slot->pushed) fl_profile_add(slot->task.name, slot->line, (int)(lane - fl_lanes), slot->pushed, started, fl_now());
+    if (slot->pushed)
+        fl_profile_add(slot->task.name, slot->line, (int)(lane - fl_lanes), slot->pushed, started, fl_now());
     free(slot->block);
     slot->block = NULL;
 }
@@ -211,8 +212,8 @@ void fl_lane_close(fl_lane *lane)
 
 /* ---- queueing ---- */
 
-/* Copies payload and lists behind each other into the slot, or into a block of its own when they are large; leaves room for
-** the needs. */
+/* Copies payload and lists behind each other into the slot, or into a block of its own when they are large; leaves room
+** for the needs. */
 static fl_status copy_task(fl_slot *slot, const fl_task *t, int need_count)
 {
     size_t payload = (t->payload_size + 15) & ~(size_t)15, needs = (size_t)need_count * sizeof *slot->needs;
@@ -241,7 +242,8 @@ fl_status fl_lane_put(fl_lane *lane, const fl_task *t, const fl_stamp *needs, in
     for (int i = 0; i < need_count; i++) {
         fl_lane *other = &fl_lanes[fl_stamp_lane(needs[i])];
         slot->needs[i] = (fl_need){needs[i], 0};
-        if (other->stream && lane->threaded) FL_TRY(fl_stream_event(&slot->needs[i].event, other, fl_stamp_seq(needs[i])));
+        if (other->stream && lane->threaded)
+            FL_TRY(fl_stream_event(&slot->needs[i].event, other, fl_stamp_seq(needs[i])));
     }
     slot->pushed = fl_engine_profiling ? fl_now() : 0;
     fl_line_now(slot->line);
@@ -318,7 +320,7 @@ bool fl_lane_wait_step(fl_lane *lane, uint64_t seq, int *spins)
     if (fl_lane_reached(lane, seq)) return true;
     if (fl_lanes_drive()) *spins = 0;
     else if ((*spins)++ < spin_limit()) pause_briefly();
-    else if (lane->stream) sched_yield();       /* nobody rings for a device */
+    else if (lane->stream) sched_yield(); /* nobody rings for a device */
     else pusher_sleep(lane, seq);
     return fl_lane_reached(lane, seq);
 }
@@ -336,7 +338,8 @@ fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool th
     l->wake_at = UINT64_MAX;
     l->threaded = threaded;
     l->size = DEFAULT_RING;
-    if (ring_size) for (l->size = 1; l->size < (uint64_t)ring_size; l->size *= 2) continue;
+    if (ring_size)
+        for (l->size = 1; l->size < (uint64_t)ring_size; l->size *= 2) continue;
     *lane = fl_lane_count++;
     return FL_OK;
 }

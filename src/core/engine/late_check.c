@@ -1,12 +1,13 @@
 /*
 ** late_check.c -- checks that are made when an op has run on its device.
 **
-** An index out of range is found by the kernel that reads it, long after the op was issued. Until the check of such an op has
-** run, what the op wrote and what is computed from that is pending: a variable keeps the set of checks it depends on where its
-** poison would be. An op that only makes new values is issued all the same. What cannot be taken back waits for the checks
-** first: an op of the host, a collective, and an update whose target would be spoiled by what it reads. Such a wait ends
-** when the checked op does, not when the device has done all its work: an event is recorded behind every op with a check. So
-** a training step meets its first wait in the backward pass, for a kernel of the forward pass.
+** An index out of range is found by the kernel that reads it, long after the op was issued. Until the check of such an
+** op has run, what the op wrote and what is computed from that is pending: a variable keeps the set of checks it
+** depends on where its poison would be. An op that only makes new values is issued all the same. What cannot be taken
+** back waits for the checks first: an op of the host, a collective, and an update whose target would be spoiled by what
+** it reads. Such a wait ends when the checked op does, not when the device has done all its work: an event is recorded
+** behind every op with a check. So a training step meets its first wait in the backward pass, for a kernel of the
+** forward pass.
 **
 ** Everything here runs on the pusher; only references are also given back by threads of lanes.
 */
@@ -17,30 +18,33 @@
 
 enum { TOGETHER = 8, TEXT = 512 };
 
-typedef struct check {      /* of one op */
-    int refs;                   /* atomic: the list's while it is open, and the sets' */
-    bool open;                  /* it has not run */
-    fl_stamp stamp;             /* of the op */
+typedef struct check { /* of one op */
+    int refs;          /* atomic: the list's while it is open, and the sets' */
+    bool open;         /* it has not run */
+    fl_stamp stamp;    /* of the op */
     fl_late_check *run;
     void *record;
-    fl_poison *poison;          /* owned; when it is not open: NULL: nothing was wrong */
-    struct check *next;         /* in the list */
+    fl_poison *poison;  /* owned; when it is not open: NULL: nothing was wrong */
+    struct check *next; /* in the list */
     const char *op;
     char line[FL_LINE_TEXT];
 } check;
 
 /* What a variable depends on. Never changed, so variables share it. */
 struct fl_pending_checks {
-    int refs;                   /* atomic */
+    int refs; /* atomic */
     int count;
-    check *at[TOGETHER];        /* owned */
+    check *at[TOGETHER]; /* owned */
 };
 
 const fl_task *fl_issuing;
 
-static check *oldest, *youngest;        /* the list: open ones, and done ones behind an open one */
+static check *oldest, *youngest; /* the list: open ones, and done ones behind an open one */
 static int listed;
-static struct { int count; check *at[TOGETHER]; } raised;      /* by the op that is being issued; borrowed of the list */
+static struct {
+    int count;
+    check *at[TOGETHER];
+} raised; /* by the op that is being issued; borrowed of the list */
 
 /* ---- one check ---- */
 
@@ -160,8 +164,8 @@ static bool set_has(const fl_pending_checks *set, const check *d)
     return false;
 }
 
-/* Adds an open check that is not there; the oldest makes room, which may take until its op is complete. *bad: the poison of
-** one that failed. */
+/* Adds an open check that is not there; the oldest makes room, which may take until its op is complete. *bad: the
+** poison of one that failed. */
 static fl_status set_add(fl_pending_checks *set, check *d, fl_poison **bad)
 {
     if (set_has(set, d)) return FL_OK;
@@ -204,7 +208,10 @@ fl_status fl_pending_settle(fl_var *v)
 /* ---- tasks ---- */
 
 /* Does what the task leaves in its targets depend on what was there? */
-static bool reads_targets(const fl_task *t) { return (t->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) == FL_TASK_UPDATES; }
+static bool reads_targets(const fl_task *t)
+{
+    return (t->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) == FL_TASK_UPDATES;
+}
 
 /* What was pending in targets that get new values is of no interest any more. */
 static void forget_targets(const fl_task *t)

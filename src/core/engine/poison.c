@@ -14,12 +14,12 @@
 
 enum { MAX_FILED = 32 };
 
-static int64_t failures;                        /* atomic */
+static int64_t failures; /* atomic */
 
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct filed {
-    fl_poison *poison;                          /* owned */
-    bool skipped;                               /* an update was skipped: news even if the poison is not */
+    fl_poison *poison; /* owned */
+    bool skipped;      /* an update was skipped: news even if the poison is not */
 } file[MAX_FILED];
 static int filed_count;
 
@@ -63,7 +63,8 @@ static size_t origin_length(const char *message)
 static fl_poison *poison_new(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause)
 {
     static fl_poison spare = {1, false, NULL, FL_ERR_MEMORY, "engine", {""}, {"out of memory for an error"}};
-    size_t origin = origin_length(message), named = origin ? origin : name_length(message), rest = named ? named + 2 : 0;
+    size_t origin = origin_length(message), named = origin ? origin : name_length(message),
+           rest = named ? named + 2 : 0;
     fl_poison *p = malloc(sizeof *p + strlen(message + rest) + 1);
     if (!p) return poison_ref(&spare);
     snprintf(p->op, sizeof p->op, "%.*s", named ? (int)named : FL_NAME_TEXT, named ? message : op);
@@ -116,7 +117,7 @@ static bool is_unreported(const struct filed *f, bool updates)
 static void file_error(fl_poison *p, bool skipped)
 {
     pthread_mutex_lock(&file_lock);
-    if (filed_count == MAX_FILED) {             /* drop what the script has met since */
+    if (filed_count == MAX_FILED) { /* drop what the script has met since */
         int kept = 0;
         for (int i = 0; i < MAX_FILED; i++) {
             if (is_unreported(&file[i], true)) file[kept++] = file[i];

@@ -12,14 +12,20 @@
 
 #include "base/status.h"
 
-typedef enum fl_precision { FL_PRECISION_HIGHEST, FL_PRECISION_HIGH, FL_PRECISION_MEDIUM, FL_PRECISION_COUNT } fl_precision;
+typedef enum fl_precision {
+    FL_PRECISION_HIGHEST,
+    FL_PRECISION_HIGH,
+    FL_PRECISION_MEDIUM,
+    FL_PRECISION_COUNT
+} fl_precision;
 
 extern const char *const fl_precision_names[FL_PRECISION_COUNT];
 
 /* highest until it is set. Kernels ask when they are issued. */
 FL_EXPORT fl_precision fl_precision_get(void);
 
-/* Waits for everything queued, so that what was called before is computed as it was then; fails as fl_engine_wait_all. */
+/* Waits for everything queued, so that what was called before is computed as it was then; fails as
+** fl_engine_wait_all. */
 fl_status fl_precision_set(fl_precision precision);
 
 #endif

@@ -1,8 +1,9 @@
 /*
 ** profile.c -- the newest 65,536 ops with their times, written as a Chrome trace.
 **
-** chrome://tracing and ui.perfetto.dev show the file. Ranks add to one file, in which a rank is a process; times are those of the host's clock, the same for
-** all of them; ops of a device are shown when the device ran them. Lanes' threads record too, so a lock guards the ring: it costs some 20 ns, only while profiling.
+** chrome://tracing and ui.perfetto.dev show the file. Ranks add to one file, in which a rank is a process; times are
+** those of the host's clock, the same for all of them; ops of a device are shown when the device ran them. Lanes'
+** threads record too, so a lock guards the ring: it costs some 20 ns, only while profiling.
 */
 #include "engine_internal.h"
 #include "value/placement.h"
@@ -21,13 +22,13 @@ typedef struct entry {
     const char *name;
     char line[FL_LINE_TEXT];
     int lane;
-    uint64_t pushed, started, ended;            /* ns */
+    uint64_t pushed, started, ended; /* ns */
 } entry;
 
 bool fl_engine_profiling;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static entry *entries;                          /* owned; NULL while off */
+static entry *entries; /* owned; NULL while off */
 static uint64_t recorded;
 
 void fl_profile_add(const char *name, const char *line, int lane, uint64_t pushed, uint64_t started, uint64_t ended)
@@ -137,7 +138,7 @@ fl_status fl_engine_profile_dump(const char *path)
         if (fl_lanes[i].stream) fl_stream_times(&fl_lanes[i]);
     pthread_mutex_lock(&lock);
     fl_status status = add_to_file(path);
-    if (status == FL_OK) {              /* else another path may be tried */
+    if (status == FL_OK) { /* else another path may be tried */
         free(entries);
         entries = NULL;
         fl_engine_profiling = false;

@@ -16,7 +16,8 @@ int64_t fl_stream_follows;
 /* The ring's slot of event number i, counted from the oldest. */
 static int slot_of(const fl_stream *s, int i) { return (s->first + i) % FL_STREAM_EVENTS; }
 
-/* Ops that lie before an event recorded now: not the one that is being issued, which may wait for earlier ones meanwhile. */
+/* Ops that lie before an event recorded now: not the one that is being issued, which may wait for earlier ones
+** meanwhile. */
 static uint64_t issued_so_far(const fl_lane *lane)
 {
     return lane->stream->issuing ? lane->stream->issuing - 1 : lane->pushed;
@@ -48,7 +49,7 @@ bool fl_stream_reached(fl_lane *lane, uint64_t seq)
 {
     fl_stream *s = lane->stream;
     int event;
-    if (fl_stream_event(&event, lane, seq) != FL_OK) return true;     /* the device has failed: nobody shall wait for it */
+    if (fl_stream_event(&event, lane, seq) != FL_OK) return true; /* the device has failed: nobody shall wait for it */
     if (!s->ops->reached(s->handle, event)) return false;
     lane->seen = lane->done = s->covers[event];
     while (s->count && s->covers[s->first] <= lane->done) {
@@ -82,7 +83,8 @@ void fl_stream_times(fl_lane *lane)
         uint64_t started, ended;
         if (op->seq > lane->seen) return;
         if (!s->ops->times(s->handle, (int)(s->timed_first % FL_STREAM_TIMES), &started, &ended)) continue;
-        fl_profile_add(op->name, op->line, (int)(lane - fl_lanes), op->pushed < started ? op->pushed : started, started, ended);
+        fl_profile_add(op->name, op->line, (int)(lane - fl_lanes), op->pushed < started ? op->pushed : started, started,
+                       ended);
     }
 }
 

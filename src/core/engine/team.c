@@ -26,8 +26,8 @@ enum { MAX_THREADS = 256, SERIAL_NS = 6000, SPINS = 3000, YIELDS = 60 };
 ** the generation they were called for; only then may they look at the rest. */
 static struct {
     _Alignas(64) uint64_t state;
-    uint32_t awaited;               /* the caller sleeps on the lower half of state */
-    _Alignas(64) int64_t next;      /* first index nobody has taken */
+    uint32_t awaited;          /* the caller sleeps on the lower half of state */
+    _Alignas(64) int64_t next; /* first index nobody has taken */
     _Alignas(64) fl_team_body body;
     void *context;
     int64_t count;
@@ -37,8 +37,8 @@ static struct {
 #define OPEN ((uint64_t)1 << 31)
 
 typedef struct worker {
-    _Alignas(64) uint32_t call;     /* generation of the job it is called for */
-    uint32_t asleep;                /* it sleeps on `call` */
+    _Alignas(64) uint32_t call; /* generation of the job it is called for */
+    uint32_t asleep;            /* it sleeps on `call` */
 } worker;
 
 static worker workers[MAX_THREADS]; /* 0 is the caller and unused */
@@ -68,7 +68,8 @@ static void wait_change(uint32_t *word, uint32_t old, uint32_t *sleeping)
         sched_yield();
     }
     __atomic_store_n(sleeping, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == old) syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == old)
+        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
     __atomic_store_n(sleeping, 0, __ATOMIC_SEQ_CST);
 }
 
@@ -87,7 +88,8 @@ static void take_pieces(void)
     while (at < count) {
         int64_t piece = (count - at) * 3 / (4 * threads);
         if (piece < 1) piece = 1;
-        if (!__atomic_compare_exchange_n(&job.next, &at, at + piece, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) continue;
+        if (!__atomic_compare_exchange_n(&job.next, &at, at + piece, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            continue;
         job.body(job.context, at, at + piece);
         at = __atomic_load_n(&job.next, __ATOMIC_RELAXED);
     }
@@ -97,7 +99,8 @@ static bool join_job(uint32_t wanted)
 {
     uint64_t state = __atomic_load_n(&job.state, __ATOMIC_RELAXED);
     while (state >> 32 == wanted && (state & OPEN))
-        if (__atomic_compare_exchange_n(&job.state, &state, state + 1, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return true;
+        if (__atomic_compare_exchange_n(&job.state, &state, state + 1, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return true;
     return false;
 }
 
@@ -206,7 +209,8 @@ static void close_job(void)
 {
     uint64_t state = __atomic_and_fetch(&job.state, ~OPEN, __ATOMIC_SEQ_CST);
     uint32_t *inside = (uint32_t *)&job.state; /* little-endian: the lower half */
-    for (uint32_t n; (uint32_t)state != 0 && (n = __atomic_load_n(inside, __ATOMIC_ACQUIRE)) != 0;) wait_change(inside, n, &job.awaited);
+    for (uint32_t n; (uint32_t)state != 0 && (n = __atomic_load_n(inside, __ATOMIC_ACQUIRE)) != 0;)
+        wait_change(inside, n, &job.awaited);
 }
 
 void fl_team_for(int64_t count, double cost_ns, fl_team_body body, void *context)

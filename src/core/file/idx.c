@@ -16,7 +16,7 @@
 
 enum {
     CHUNK = 1 << 20,
-    MAX_RATIO = 1032            /* of deflate: 258 bytes from two bits (https://zlib.net/zlib_tech.html) */
+    MAX_RATIO = 1032 /* of deflate: 258 bytes from two bits (https://zlib.net/zlib_tech.html) */
 };
 
 typedef struct reader {
@@ -25,8 +25,11 @@ typedef struct reader {
     int64_t file_bytes;
 } reader;
 
-static const struct { unsigned char code, bytes; fl_dtype dtype; } types[] = {
-    {0x08, 1, FL_UINT8}, {0x09, 1, FL_INT8}, {0x0b, 2, FL_INT32},
+static const struct {
+    unsigned char code, bytes;
+    fl_dtype dtype;
+} types[] = {
+    {0x08, 1, FL_UINT8}, {0x09, 1, FL_INT8},    {0x0b, 2, FL_INT32},
     {0x0c, 4, FL_INT32}, {0x0d, 4, FL_FLOAT32}, {0x0e, 8, FL_FLOAT64},
 };
 
@@ -61,7 +64,8 @@ static fl_status head_read(const reader *r, int *type, fl_shape *shape)
     for (int i = 0; i < (int)(sizeof types / sizeof types[0]); i++)
         if (head[0] == 0 && head[1] == 0 && types[i].code == head[2]) *type = i;
     if (*type < 0) return fl_fail(FL_ERR_IO, "idx: %s: not an IDX file", r->path);
-    if (head[3] > FL_MAX_NDIM) return fl_fail(FL_ERR_IO, "idx: %s: %d axes are more than %d", r->path, head[3], FL_MAX_NDIM);
+    if (head[3] > FL_MAX_NDIM)
+        return fl_fail(FL_ERR_IO, "idx: %s: %d axes are more than %d", r->path, head[3], FL_MAX_NDIM);
     for (int i = 0; i < head[3]; i++) {
         FL_TRY(read_exactly(r, size, 4));
         dims[i] = big_endian(size);
@@ -76,8 +80,10 @@ static fl_status claim_check(const reader *r, int ndim, int64_t bytes)
     bool packed = !gzdirect(r->file);
     if (claimed / (packed ? MAX_RATIO : 1) <= r->file_bytes) return FL_OK;
     if (!packed) return fl_fail(FL_ERR_IO, "idx: %s: the file ends early", r->path);
-    return fl_fail(FL_ERR_IO, "idx: %s: the header promises %lld bytes of elements; %lld compressed bytes hold at most %d times as many",
-                   r->path, (long long)bytes, (long long)r->file_bytes, MAX_RATIO);
+    return fl_fail(
+        FL_ERR_IO,
+        "idx: %s: the header promises %lld bytes of elements; %lld compressed bytes hold at most %d times as many",
+        r->path, (long long)bytes, (long long)r->file_bytes, MAX_RATIO);
 }
 
 /* Nothing may follow; of a compressed file this reads and checks the sum at its end. */
@@ -132,7 +138,8 @@ static fl_status tensor_read(fl_tensor **out, const reader *r)
     unsigned char *data = NULL;
     FL_TRY(head_read(r, &type, &shape));
     int64_t count = fl_shape_numel(&shape);
-    if (count > INT64_MAX / 8) return fl_fail(FL_ERR_IO, "idx: %s: %lld elements are too many", r->path, (long long)count);
+    if (count > INT64_MAX / 8)
+        return fl_fail(FL_ERR_IO, "idx: %s: %lld elements are too many", r->path, (long long)count);
     FL_TRY(claim_check(r, shape.ndim, count * types[type].bytes));
     FL_TRY(body_read(r, &data, count * types[type].bytes));
     fl_tensor *t;

@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-/* Opens a regular file for reading; the caller closes *fd. size: its bytes now. Folders, pipes and devices are errors, and a
-** pipe without a writer does not block. who: the first word of the message. */
+/* Opens a regular file for reading; the caller closes *fd. size: its bytes now. Folders, pipes and devices are errors,
+** and a pipe without a writer does not block. who: the first word of the message. */
 fl_status fl_file_open(int *fd, int64_t *size, const char *who, const char *path);
 
 #endif

@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 enum {
-    MAX_HEADER = 100 * 1000 * 1000,     /* as in the reference implementation */
-    MAX_VALUES = 4 * 1000 * 1000        /* what the parser makes of a header must fit in memory, too */
+    MAX_HEADER = 100 * 1000 * 1000, /* as in the reference implementation */
+    MAX_VALUES = 4 * 1000 * 1000    /* what the parser makes of a header must fit in memory, too */
 };
-#define EXACT_INTEGER 9007199254740992.0    /* 2^53: JSON numbers are read as doubles */
+#define EXACT_INTEGER 9007199254740992.0 /* 2^53: JSON numbers are read as doubles */
 
-const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT] = {"BOOL", "U8", "I8", "I32", "I64", "F16", "BF16", "F32", "F64"};
+const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT] = {"BOOL", "U8",   "I8",  "I32", "I64",
+                                                           "F16",  "BF16", "F32", "F64"};
 
 static fl_status read_all(fl_safetensors *s, void *data, int64_t bytes, int64_t offset)
 {
@@ -32,7 +33,8 @@ static fl_status read_all(fl_safetensors *s, void *data, int64_t bytes, int64_t 
 
 /* ---- header ---- */
 
-/* What the JSON parser would let pass: NUL in strings, which cuts C strings short, and more values than memory is for. */
+/* What the JSON parser would let pass: NUL in strings, which cuts C strings short, and more values than memory is
+** for. */
 static fl_status header_scan(const fl_safetensors *s, const char *text, size_t size)
 {
     size_t values = 1;
@@ -53,7 +55,8 @@ static fl_status header_parse(fl_safetensors *s, const char *text, size_t size)
     FL_TRY(header_scan(s, text, size));
     const char *end = NULL;
     s->header = cJSON_ParseWithLengthOpts(text, size, &end, false);
-    if (!s->header) return fl_fail(FL_ERR_IO, "load: %s: the header is not JSON (is this a safetensors file?)", s->path);
+    if (!s->header)
+        return fl_fail(FL_ERR_IO, "load: %s: the header is not JSON (is this a safetensors file?)", s->path);
     if (!cJSON_IsObject(s->header)) return fl_fail(FL_ERR_IO, "load: %s: the header is not a JSON object", s->path);
     for (; end < text + size; end++)
         if (!memchr(" \t\r\n", *end, 4)) return fl_fail(FL_ERR_IO, "load: %s: text after the header's JSON", s->path);
@@ -102,7 +105,8 @@ static fl_status entry_offsets(fl_safetensors *s, fl_safetensors_entry *entry, c
     const cJSON *first = cJSON_IsArray(offsets) ? offsets->child : NULL;
     if (!first || !first->next || first->next->next || !exact_integer(&entry->start, first)
         || !exact_integer(&end, first->next))
-        return fl_fail(FL_ERR_IO, "load: %s: the data_offsets of tensor \"%s\" are not two whole numbers", s->path, s->shown);
+        return fl_fail(FL_ERR_IO, "load: %s: the data_offsets of tensor \"%s\" are not two whole numbers", s->path,
+                       s->shown);
     if (entry->start > end || end > data_bytes)
         return fl_fail(FL_ERR_IO, "load: %s: the bytes of tensor \"%s\", %lld to %lld, do not lie in the file's %lld",
                        s->path, s->shown, (long long)entry->start, (long long)end, (long long)data_bytes);
@@ -136,7 +140,8 @@ static fl_status metadata_read(fl_safetensors *s, const cJSON *metadata)
     if (!s->metadata) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
     for (const cJSON *item = metadata->child; item; item = item->next) {
         if (!cJSON_IsString(item))
-            return fl_fail(FL_ERR_IO, "load: %s: \"%s\" of __metadata__ is not a string", s->path, fl_text_name(s->shown, item->string));
+            return fl_fail(FL_ERR_IO, "load: %s: \"%s\" of __metadata__ is not a string", s->path,
+                           fl_text_name(s->shown, item->string));
         s->metadata[2 * s->metadata_count] = item->string;
         s->metadata[2 * s->metadata_count++ + 1] = item->valuestring;
     }
@@ -163,13 +168,15 @@ static fl_status entries_check(fl_safetensors *s, int64_t data_bytes)
     qsort(s->entries, (size_t)s->count, sizeof *s->entries, by_name);
     for (int i = 1; i < s->count; i++)
         if (strcmp(s->entries[i - 1].name, s->entries[i].name) == 0)
-            return fl_fail(FL_ERR_IO, "load: %s: the name \"%s\" occurs twice", s->path, fl_text_name(s->shown, s->entries[i].name));
+            return fl_fail(FL_ERR_IO, "load: %s: the name \"%s\" occurs twice", s->path,
+                           fl_text_name(s->shown, s->entries[i].name));
     qsort(s->entries, (size_t)s->count, sizeof *s->entries, by_place);
     int64_t end = 0;
     for (int i = 0; i < s->count; i++) {
         const fl_safetensors_entry *entry = &s->entries[i];
         if (entry->start != end)
-            return fl_fail(FL_ERR_IO, "load: %s: the bytes of tensor \"%s\" %s", s->path, fl_text_name(s->shown, entry->name),
+            return fl_fail(FL_ERR_IO, "load: %s: the bytes of tensor \"%s\" %s", s->path,
+                           fl_text_name(s->shown, entry->name),
                            entry->start < end ? "overlap another tensor's" : "leave a hole before them");
         end += entry->bytes;
     }
@@ -209,9 +216,11 @@ static fl_status file_read(fl_safetensors *s)
     unsigned long long length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | length_bytes[i];
     if (length > MAX_HEADER)
-        return fl_fail(FL_ERR_IO, "load: %s: a header of %llu bytes is longer than %d (is this a safetensors file?)", s->path, length, MAX_HEADER);
+        return fl_fail(FL_ERR_IO, "load: %s: a header of %llu bytes is longer than %d (is this a safetensors file?)",
+                       s->path, length, MAX_HEADER);
     if (length > (uint64_t)size - 8)
-        return fl_fail(FL_ERR_IO, "load: %s: the header of %llu bytes is cut off (is this a safetensors file?)", s->path, length);
+        return fl_fail(FL_ERR_IO, "load: %s: the header of %llu bytes is cut off (is this a safetensors file?)",
+                       s->path, length);
     char *text = malloc((size_t)length + 1);
     if (!text) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
     fl_status status = read_all(s, text, (int64_t)length, 8);

@@ -19,7 +19,7 @@ typedef struct fl_safetensors_entry {
     const char *name;
     fl_dtype dtype;
     fl_shape shape;
-    int64_t start, bytes;           /* where it lies in the data, set by open and by create */
+    int64_t start, bytes; /* where it lies in the data, set by open and by create */
 } fl_safetensors_entry;
 
 /* What the format calls each dtype. */
@@ -28,22 +28,22 @@ extern const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT];
 /* Bytes that lie next to each other in the file, of a window of an entry: a window is so many stretches. */
 int64_t fl_safetensors_stretch(const fl_safetensors_entry *entry, const fl_window *window);
 
-enum { FL_SHORT_STRETCH = 4096 };   /* bytes: shorter ones cost more to ask for than to move */
+enum { FL_SHORT_STRETCH = 4096 }; /* bytes: shorter ones cost more to ask for than to move */
 
 /* ---- reading ---- */
 
 typedef struct fl_safetensors {
-    fl_safetensors_entry *entries;  /* in the order of their bytes */
+    fl_safetensors_entry *entries; /* in the order of their bytes */
     int count;
     int metadata_count;
-    const char **metadata;          /* key, value, key, value, ... */
-    uint64_t hash;                  /* of header and size: tells files apart, protects against nobody */
+    const char **metadata; /* key, value, key, value, ... */
+    uint64_t hash;         /* of header and size: tells files apart, protects against nobody */
     /* the reader's own */
     char *path;
     struct cJSON *header;
     int file;
     int64_t data_start;
-    char shown[FL_SHOWN_TEXT];       /* the name in a message */
+    char shown[FL_SHOWN_TEXT]; /* the name in a message */
 } fl_safetensors;
 
 /* Opens and checks a file. fl_safetensors_close frees *out. Errors: FL_ERR_IO naming the path and what is wrong. */
@@ -64,21 +64,21 @@ typedef struct fl_safetensors_writer fl_safetensors_writer;
 
 /* By this another process finds the temporary file of a writer. */
 typedef struct fl_safetensors_ticket {
-    uint64_t host;                  /* host, pid and attempt make its name */
+    uint64_t host; /* host, pid and attempt make its name */
     int64_t pid, attempt;
     int64_t data_start, file_bytes;
 } fl_safetensors_ticket;
 
-/* Lays the entries out in their order (sets start and bytes), makes a temporary file of full size in the target's folder
-** and writes the header. metadata: key, value, ..., 2 * metadata_count strings. A target that exists and is not a regular
-** file is an error. */
+/* Lays the entries out in their order (sets start and bytes), makes a temporary file of full size in the target's
+** folder and writes the header. metadata: key, value, ..., 2 * metadata_count strings. A target that exists and is not
+** a regular file is an error. */
 fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count,
                                 const char *const *metadata, int metadata_count);
 
 void fl_safetensors_ticket_get(fl_safetensors_ticket *out, const fl_safetensors_writer *w);
 
-/* Another process's writer of the same file, with entries of the same names, dtypes and shapes in the same order. It only
-** writes: the file is put in its place, or dropped, by the process that made it. */
+/* Another process's writer of the same file, with entries of the same names, dtypes and shapes in the same order. It
+** only writes: the file is put in its place, or dropped, by the process that made it. */
 fl_status fl_safetensors_join(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count,
                               const fl_safetensors_ticket *ticket);
 

@@ -59,7 +59,7 @@ typedef struct read_job {
     fl_safetensors *file;
     int index;
     char *data;
-    char *ahead;                /* owned; [AHEAD] bytes of the entry; NULL when stretches are long */
+    char *ahead; /* owned; [AHEAD] bytes of the entry; NULL when stretches are long */
     int64_t ahead_first, ahead_bytes;
 } read_job;
 
@@ -83,7 +83,7 @@ fl_status fl_safetensors_read_window(fl_safetensors *s, int index, void *data, c
     int outer;
     int64_t bytes = stretch_of(&outer, entry, window);
     read_job j = {s, index, data, NULL, 0, 0};
-    if (outer > 0 && bytes < FL_SHORT_STRETCH) j.ahead = malloc(AHEAD);     /* without it, it is only slower */
+    if (outer > 0 && bytes < FL_SHORT_STRETCH) j.ahead = malloc(AHEAD); /* without it, it is only slower */
     fl_status status = for_stretches(entry, window, read_stretch, &j);
     free(j.ahead);
     return status;

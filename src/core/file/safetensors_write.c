@@ -5,10 +5,10 @@
 ** integers, never through a double.
 **
 ** A temporary file is called <target>.<host>.<pid>.<attempt>.tmp and locked while its writer lives, so the next save
-** into that folder can remove those of this host whose lock is free: what processes that were killed have left. Files of other hosts
-** are left alone, because locks need not reach from host to host.
+** into that folder can remove those of this host whose lock is free: what processes that were killed have left. Files
+** of other hosts are left alone, because locks need not reach from host to host.
 */
-#define _GNU_SOURCE             /* fallocate */
+#define _GNU_SOURCE /* fallocate */
 #include "safetensors.h"
 
 #include <dirent.h>
@@ -26,8 +26,8 @@
 struct fl_safetensors_writer {
     char *path, *temporary;
     int file;
-    bool joined;                /* the temporary file is another process's */
-    mode_t mode;                /* of the target, taken over; 0: there is none */
+    bool joined; /* the temporary file is another process's */
+    mode_t mode; /* of the target, taken over; 0: there is none */
     uint64_t host;
     int64_t attempt;
     int64_t data_start, data_bytes;
@@ -38,7 +38,7 @@ struct fl_safetensors_writer {
 typedef struct text {
     char *at;
     size_t size, room;
-    bool failed;                /* out of memory */
+    bool failed; /* out of memory */
 } text;
 
 static void text_add(text *t, const char *bytes, size_t size)
@@ -85,7 +85,8 @@ static void text_entry(text *t, const fl_safetensors_entry *entry)
 }
 
 /* Length (8 bytes, little end first), JSON, padding. */
-static void text_header(text *t, const fl_safetensors_entry *entries, int count, const char *const *metadata, int metadata_count)
+static void text_header(text *t, const fl_safetensors_entry *entries, int count, const char *const *metadata,
+                        int metadata_count)
 {
     unsigned char length[8] = {0};
     text_add(t, (const char *)length, 8);
@@ -141,14 +142,14 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-enum { SUFFIX = 64 };   /* room for what a temporary name adds; the most is 1 + 16 + 1 + 19 + 1 + 4 + 4 bytes */
+enum { SUFFIX = 64 }; /* room for what a temporary name adds; the most is 1 + 16 + 1 + 19 + 1 + 4 + 4 bytes */
 
 /* How many bytes of the target's name a temporary name begins with: all, but for names near the system's limit. */
 static int kept_length(const char *base)
 {
     size_t length = strlen(base), most = NAME_MAX - SUFFIX;
     if (length <= most) return (int)length;
-    while (most > 0 && ((unsigned char)base[most] & 0xc0) == 0x80) most--;      /* whole characters */
+    while (most > 0 && ((unsigned char)base[most] & 0xc0) == 0x80) most--; /* whole characters */
     return (int)most;
 }
 
@@ -157,8 +158,8 @@ static void name_temporary(fl_safetensors_writer *w, uint64_t host, int64_t pid,
     const char *base = base_name(w->path);
     w->host = host;
     w->attempt = attempt;
-    sprintf(w->temporary, "%.*s%.*s.%016" PRIx64 ".%" PRId64 ".%" PRId64 ".tmp", (int)(base - w->path), w->path, kept_length(base), base,
-            host, pid, attempt);
+    sprintf(w->temporary, "%.*s%.*s.%016" PRIx64 ".%" PRId64 ".%" PRId64 ".tmp", (int)(base - w->path), w->path,
+            kept_length(base), base, host, pid, attempt);
 }
 
 /* Is `name` a temporary name made on this host, of any target? */
@@ -180,7 +181,8 @@ static void leftover_remove(int folder, const char *name)
     struct stat info;
     int file = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (file < 0) return;
-    if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0) (void)!unlinkat(folder, name, 0);
+    if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0)
+        (void)!unlinkat(folder, name, 0);
     close(file);
 }
 
@@ -218,8 +220,8 @@ static fl_status check_target(fl_safetensors_writer *w)
     return FL_OK;
 }
 
-/* Locks the new temporary file. false: another process took it for one that was left, and removes it. A file system without
-** locks is fine: nobody can lock the file, so nobody removes it. */
+/* Locks the new temporary file. false: another process took it for one that was left, and removes it. A file system
+** without locks is fine: nobody can lock the file, so nobody removes it. */
 static bool temporary_lock(const fl_safetensors_writer *w)
 {
     struct stat info;
@@ -238,7 +240,7 @@ static fl_status temporary_open(fl_safetensors_writer *w)
         w->file = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (w->file < 0 && (errno != EEXIST || attempt == 1000)) {
             int error = errno;
-            w->temporary[0] = '\0';     /* not ours */
+            w->temporary[0] = '\0'; /* not ours */
             return failed(w, error);
         }
         if (w->file >= 0 && !temporary_lock(w)) {
@@ -247,10 +249,11 @@ static fl_status temporary_open(fl_safetensors_writer *w)
         }
     }
     if (!w->mode) return FL_OK;
-    return fchmod(w->file, w->mode | S_IWUSR) == 0 ? FL_OK : failed(w, errno);  /* those who join must write */
+    return fchmod(w->file, w->mode | S_IWUSR) == 0 ? FL_OK : failed(w, errno); /* those who join must write */
 }
 
-/* Gives the file its size. Room on the disk is taken now where the file system can, so that a full one is known early. */
+/* Gives the file its size. Room on the disk is taken now where the file system can, so that a full one is known
+** early. */
 static fl_status file_reserve(const fl_safetensors_writer *w)
 {
     int64_t size = w->data_start + w->data_bytes;
@@ -287,7 +290,8 @@ static fl_status writer_new(fl_safetensors_writer **out, const char *path)
 static fl_status header_write(fl_safetensors_writer *w, const text *header)
 {
     if (header->failed) return fl_fail(FL_ERR_MEMORY, "save: out of memory");
-    if (header->size > 100 * 1000 * 1000) return fl_fail(FL_ERR_IO, "save: %s: the plain values take more than 100 MB", w->path);
+    if (header->size > 100 * 1000 * 1000)
+        return fl_fail(FL_ERR_IO, "save: %s: the plain values take more than 100 MB", w->path);
     FL_TRY(temporary_open(w));
     w->data_start = (int64_t)header->size;
     FL_TRY(file_reserve(w));
@@ -332,9 +336,11 @@ static fl_status temporary_join(fl_safetensors_writer *w, const fl_safetensors_t
     struct stat info;
     w->file = open(w->temporary, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (w->file < 0 || fstat(w->file, &info) != 0)
-        return fl_fail(FL_ERR_IO, "save: %s: %s; every rank writes its part itself, so all of them need the same folder",
+        return fl_fail(FL_ERR_IO,
+                       "save: %s: %s; every rank writes its part itself, so all of them need the same folder",
                        w->temporary, strerror(errno));
-    if (!S_ISREG(info.st_mode) || info.st_size != ticket->file_bytes || w->data_start + w->data_bytes != ticket->file_bytes)
+    if (!S_ISREG(info.st_mode) || info.st_size != ticket->file_bytes
+        || w->data_start + w->data_bytes != ticket->file_bytes)
         return fl_fail(FL_ERR_IO, "save: %s is not the file that the other ranks write", w->temporary);
     return FL_OK;
 }
@@ -363,17 +369,14 @@ fl_status fl_safetensors_write(fl_safetensors_writer *w, const fl_safetensors_en
     return write_all(w, data, bytes, w->data_start + entry->start + first);
 }
 
-fl_status fl_safetensors_flush(fl_safetensors_writer *w)
-{
-    return fsync(w->file) == 0 ? FL_OK : failed(w, errno);
-}
+fl_status fl_safetensors_flush(fl_safetensors_writer *w) { return fsync(w->file) == 0 ? FL_OK : failed(w, errno); }
 
 static fl_status put_in_place(fl_safetensors_writer *w)
 {
     FL_TRY(check_target(w));
     if (w->mode && fchmod(w->file, w->mode) != 0) return failed(w, errno);
     FL_TRY(fl_safetensors_flush(w));
-    int lock = dup(w->file);    /* the lock outlives the close, whose result counts, until the file has its name */
+    int lock = dup(w->file); /* the lock outlives the close, whose result counts, until the file has its name */
     int error = close(w->file) != 0 ? errno : 0;
     w->file = -1;
     if (!error && rename(w->temporary, w->path) != 0) error = errno;

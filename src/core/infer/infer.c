@@ -20,11 +20,11 @@ typedef struct build {
     int nin;
     const fl_attrs *attrs;
     bool in_place;
-    char name[64];              /* for messages: "add_" in place */
+    char name[64]; /* for messages: "add_" in place */
     fl_infer c;
-    fl_spec *specs;             /* nin */
-    const fl_meta **metas;      /* nin, borrowed; NULL for numbers and absent operands */
-    fl_nd_sbp *in_sbp;          /* nin */
+    fl_spec *specs;        /* nin */
+    const fl_meta **metas; /* nin, borrowed; NULL for numbers and absent operands */
+    fl_nd_sbp *in_sbp;     /* nin */
     fl_nd_sbp out_sbp[FL_MAX_OUT];
     const fl_placement *placement;
     bool is_local;
@@ -58,19 +58,22 @@ static fl_status fail_mixed(const build *b, int first, int other)
     char ln[FL_OPERAND_NAME], gn[FL_OPERAND_NAME], lt[FL_META_TEXT], gt[FL_META_TEXT], sbp[FL_ND_SBP_SOURCE];
     fl_operand_name(ln, b->op, local);
     fl_operand_name(gn, b->op, global);
-    return fl_fail(FL_ERR_SBP, "%s: %s is a local tensor (%s) and %s is global (%s); write %s:to_global{placement = %s.placement, sbp = %s}",
-                   spoken_name(b), ln, fl_meta_text(lt, b->metas[local]), gn, fl_meta_text(gt, b->metas[global]), ln, gn,
-                   fl_nd_sbp_source(sbp, fl_nd_sbp_fill(FL_B, b->metas[global]->nd_sbp.n)));
+    return fl_fail(
+        FL_ERR_SBP,
+        "%s: %s is a local tensor (%s) and %s is global (%s); write %s:to_global{placement = %s.placement, sbp = %s}",
+        spoken_name(b), ln, fl_meta_text(lt, b->metas[local]), gn, fl_meta_text(gt, b->metas[global]), ln, gn,
+        fl_nd_sbp_source(sbp, fl_nd_sbp_fill(FL_B, b->metas[global]->nd_sbp.n)));
 }
 
 /* Local operands on two devices, or global ones on two placements. */
 static fl_status fail_placements(const build *b, int first, int other)
 {
     const fl_meta *f = b->metas[first], *o = b->metas[other];
-    char fn[FL_OPERAND_NAME], on[FL_OPERAND_NAME], ft[FL_META_TEXT], ot[FL_META_TEXT], sbp[FL_ND_SBP_SOURCE], option[FL_ND_SBP_SOURCE + 16] = "";
+    char fn[FL_OPERAND_NAME], on[FL_OPERAND_NAME], ft[FL_META_TEXT], ot[FL_META_TEXT], sbp[FL_ND_SBP_SOURCE],
+        option[FL_ND_SBP_SOURCE + 16] = "";
     fl_operand_name(fn, b->op, first);
     fl_operand_name(on, b->op, other);
-    if (b->is_local) {          /* what should move is likely what was left on the CPU, but not what is written */
+    if (b->is_local) { /* what should move is likely what was left on the CPU, but not what is written */
         char fd[FL_DEVICE_TEXT], od[FL_DEVICE_TEXT];
         bool first_moves = f->placement->type == FL_CPU && !b->in_place && !(b->op->mutates & 1u << first);
         return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to(%s.device)", spoken_name(b), fn,
@@ -78,13 +81,14 @@ static fl_status fail_placements(const build *b, int first, int other)
                        first_moves ? fn : on, first_moves ? on : fn);
     }
     if (f->placement->ndim != o->placement->ndim)
-        snprintf(option, sizeof option, ", sbp = %s", fl_nd_sbp_source(sbp, fl_nd_sbp_fit(o->nd_sbp, f->placement->ndim)));
-    return fl_fail(FL_ERR_SBP, "%s: %s is %s and %s is %s; write %s:to_global{placement = %s.placement%s}", spoken_name(b), on,
-                   fl_meta_text(ot, o), fn, fl_meta_text(ft, f), on, fn, option);
+        snprintf(option, sizeof option, ", sbp = %s",
+                 fl_nd_sbp_source(sbp, fl_nd_sbp_fit(o->nd_sbp, f->placement->ndim)));
+    return fl_fail(FL_ERR_SBP, "%s: %s is %s and %s is %s; write %s:to_global{placement = %s.placement%s}",
+                   spoken_name(b), on, fl_meta_text(ot, o), fn, fl_meta_text(ft, f), on, fn, option);
 }
 
-/* All tensor operands share one placement, or are boxed to that of the first where the op says so; without any it is the
-** options', or this rank. */
+/* All tensor operands share one placement, or are boxed to that of the first where the op says so; without any it is
+** the options', or this rank. */
 static fl_status find_placement(build *b)
 {
     int first = -1;
@@ -116,19 +120,18 @@ static fl_status fit_in_place(build *b)
     char text[FL_META_TEXT], shape[FL_SHAPE_TEXT];
     if (!fl_shape_equal(&x->shape, &result->shape))
         return fl_fail(FL_ERR_SHAPE, "%s: x is %s and the result has shape %s; write x = x:%s(...)", b->name,
-                       fl_meta_text(text, b->metas[0]),
-                       fl_shape_text(shape, &result->shape), b->op->name);
+                       fl_meta_text(text, b->metas[0]), fl_shape_text(shape, &result->shape), b->op->name);
     if (fl_dtype_categories[result->dtype] > fl_dtype_categories[x->dtype])
         return fl_fail(FL_ERR_DTYPE, "%s: x is %s and the result is %s; write x = x:%s(...)", b->name,
-                       fl_meta_text(text, b->metas[0]),
-                       fl_dtype_name(result->dtype), b->op->name);
+                       fl_meta_text(text, b->metas[0]), fl_dtype_name(result->dtype), b->op->name);
     result->dtype = x->dtype;
     return FL_OK;
 }
 
 static fl_status infer_shapes(build *b)
 {
-    b->c = (fl_infer){.op = b->op, .name = b->name, .attrs = b->attrs, .in = b->specs, .nin = b->nin, .nout = b->op->nout};
+    b->c =
+        (fl_infer){.op = b->op, .name = b->name, .attrs = b->attrs, .in = b->specs, .nin = b->nin, .nout = b->op->nout};
     for (int i = 0; i < b->op->nout; i++) b->c.out[i].kind = FL_TENSOR;
     FL_TRY(b->op->infer(&b->c));
     for (int i = 0; i < b->c.nout; i++) {
@@ -234,7 +237,8 @@ static fl_status set_outputs(fl_plan *plan, const build *b)
         const fl_spec *spec = &b->c.out[i];
         if (i == 0 && fl_op_writes(b->op, 0, b->nin, b->in_place)) plan->out[0] = fl_meta_ref(b->metas[0]);
         else {
-            fl_status status = fl_meta_get(&plan->out[i], spec->dtype, &spec->shape, b->placement, b->out_sbp[i], b->is_local);
+            fl_status status = fl_meta_get(&plan->out[i], spec->dtype, &spec->shape, b->placement, b->out_sbp[i],
+                                           b->is_local);
             if (status != FL_OK) return fl_fail_prefix(status, "%s: ", b->c.name);
         }
     }
@@ -271,11 +275,13 @@ static double estimate(const fl_plan *plan, const build *b)
     return all > 0 ? (cost.bytes / BYTES_PER_NS + cost.flops / FLOPS_PER_NS) * (here / all) : 0;
 }
 
-enum { FLAT_UP_TO = 8192 };     /* elements: more may want the team */
+enum { FLAT_UP_TO = 8192 }; /* elements: more may want the team */
 
 static fl_flat_fn flat_loop(const fl_plan *plan, const build *b)
 {
-    if (!b->op->flat || !plan->kernel || plan->device || !plan->holds || plan->boxes || b->attrs->count || plan->nin > FL_FLAT_MAX_IN) return NULL;
+    if (!b->op->flat || !plan->kernel || plan->device || !plan->holds || plan->boxes || b->attrs->count
+        || plan->nin > FL_FLAT_MAX_IN)
+        return NULL;
     if (plan->out[0]->local_numel > FLAT_UP_TO) return NULL;
     for (int i = 0; i < plan->nin; i++)
         if (plan->in[i] != plan->out[0]) return NULL;
@@ -294,13 +300,15 @@ static fl_status choose_kernel(fl_plan *plan, const build *b)
     plan->lane = plan->device->lane(plan->device_index, FL_QUEUE_COMPUTE);
     plan->kernel = plan->device->kernel(b->op);
     if (plan->kernel || b->op->view) return FL_OK;
-    return fl_fail(FL_ERR_MISSING, "%s: there is no %s kernel for it; move the operands to the CPU: x:to(\"cpu\")", b->name, plan->device->name);
+    return fl_fail(FL_ERR_MISSING, "%s: there is no %s kernel for it; move the operands to the CPU: x:to(\"cpu\")",
+                   b->name, plan->device->name);
 }
 
 static fl_status fill_plan(fl_plan *plan, build *b)
 {
     if (b->op->groups && b->nin % b->op->groups != 0)
-        return fl_fail(FL_ERR_VALUE, "%s: %d tensors do not make %d lists of equal length", b->name, b->nin, b->op->groups);
+        return fl_fail(FL_ERR_VALUE, "%s: %d tensors do not make %d lists of equal length", b->name, b->nin,
+                       b->op->groups);
     FL_TRY(find_placement(b));
     FL_TRY(infer_shapes(b));
     FL_TRY(infer_sbp(b));
@@ -334,8 +342,8 @@ static const fl_meta *global_meta(const fl_plan *plan)
     return NULL;
 }
 
-/* Whether a rank copies what it has depends on its strides, which are its own affair, and changes no number; so does whether a
-** sum of the runtime is made in place. */
+/* Whether a rank copies what it has depends on its strides, which are its own affair, and changes no number; so does
+** whether a sum of the runtime is made in place. */
 fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, const uint64_t *words, int count)
 {
     const fl_meta *global = global_meta(plan);
@@ -345,9 +353,10 @@ fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attr
     uint64_t h = fl_history_mix_text(0, plan->op->name, strlen(plan->op->name));
     for (int i = 0; i < plan->nin; i++) {
         h = operand_content(h, &in[i]);
-        if (in[i].kind > FL_TENSOR && i < 64) plan->number_operands |= (uint64_t)1 << i;     /* lists are of tensors */
+        if (in[i].kind > FL_TENSOR && i < 64) plan->number_operands |= (uint64_t)1 << i; /* lists are of tensors */
     }
-    for (int i = 0; i < plan->nout; i++) h = fl_history_mix(h, plan->out[i]->is_local ? plan->out[i]->dtype : plan->out[i]->hash);
+    for (int i = 0; i < plan->nout; i++)
+        h = fl_history_mix(h, plan->out[i]->is_local ? plan->out[i]->dtype : plan->out[i]->hash);
     for (int i = 0; i < count; i++) h = fl_history_mix(h, words[i]);
     for (int i = 0; attrs && i < s->param_count; i++) {
         const fl_param *p = &s->params[i];
@@ -357,7 +366,8 @@ fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attr
     return FL_OK;
 }
 
-fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place)
+fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                        bool in_place)
 {
     fl_attrs defaults;
     build b = {.op = op, .in = in, .nin = nin, .attrs = attrs, .in_place = in_place};

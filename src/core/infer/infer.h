@@ -14,8 +14,8 @@
 
 /* One candidate, kept for explain. */
 typedef struct fl_candidate {
-    fl_nd_sbp *in_out;          /* nin + nout entries */
-    int64_t bytes;              /* the most any one rank moves */
+    fl_nd_sbp *in_out; /* nin + nout entries */
+    int64_t bytes;     /* the most any one rank moves */
     int empty_parts, kept;
     bool chosen;
 } fl_candidate;
@@ -23,28 +23,29 @@ typedef struct fl_candidate {
 typedef struct fl_plan {
     const fl_op *op;
     int nin, nout;
-    fl_kernel_fn kernel;        /* NULL when body, or when a device has none */
-    const fl_device *device;    /* NULL: the CPU */
-    int device_index, lane;     /* of a device: which one, and the lane of its compute queue */
-    fl_flat_fn flat;            /* small, all operands of one meta, nothing boxed: serves where they are contiguous; or NULL */
+    fl_kernel_fn kernel;     /* NULL when body, or when a device has none */
+    const fl_device *device; /* NULL: the CPU */
+    int device_index, lane;  /* of a device: which one, and the lane of its compute queue */
+    fl_flat_fn flat; /* small, all operands of one meta, nothing boxed: serves where they are contiguous; or NULL */
     fl_body body;
-    bool boxes;                 /* some input must be boxed */
-    bool inputs_ready;          /* no input needs boxing or conversion: the fast path */
-    bool holds;                 /* this rank holds a part of the outputs */
-    double cost_ns;             /* estimated time of the kernel on this rank */
-    const fl_meta **in;         /* owned: metas the inputs must have (NULL for numbers and absent ones) */
+    bool boxes;                     /* some input must be boxed */
+    bool inputs_ready;              /* no input needs boxing or conversion: the fast path */
+    bool holds;                     /* this rank holds a part of the outputs */
+    double cost_ns;                 /* estimated time of the kernel on this rank */
+    const fl_meta **in;             /* owned: metas the inputs must have (NULL for numbers and absent ones) */
     const fl_meta *out[FL_MAX_OUT]; /* owned */
-    fl_history *history;        /* NULL: the op is of no interest to other ranks */
-    uint64_t content;           /* names the key on all ranks alike */
-    uint64_t number_operands;   /* those that are Lua numbers, a bit each */
-    uint32_t numbers;           /* value attributes, a bit each */
-    fl_dtype number_dtype;      /* dtype in which Lua numbers are handed to the kernel */
+    fl_history *history;            /* NULL: the op is of no interest to other ranks */
+    uint64_t content;               /* names the key on all ranks alike */
+    uint64_t number_operands;       /* those that are Lua numbers, a bit each */
+    uint32_t numbers;               /* value attributes, a bit each */
+    fl_dtype number_dtype;          /* dtype in which Lua numbers are handed to the kernel */
     uint64_t hits;
 } fl_plan;
 
 /* The plan of this call; borrowed. It is the last to be evicted, so it outlives the few calls that an op makes while
 ** it runs (not fl_infer_clear). Errors: everything that can be said about shapes, dtypes, SBPs and placements. */
-fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place);
+fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                        bool in_place);
 
 /* Set while flow.explain watches: called with every plan as it is about to be carried out. */
 extern void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place);
@@ -52,7 +53,9 @@ extern void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, cons
 /* Infers only shapes and dtypes (no cache, no SBP): c->in from the operands. */
 void fl_spec_of(fl_spec *out, const fl_operand *in);
 
-typedef struct fl_infer_stats { int64_t hits, misses, size; } fl_infer_stats;
+typedef struct fl_infer_stats {
+    int64_t hits, misses, size;
+} fl_infer_stats;
 void fl_infer_stats_get(fl_infer_stats *out);
 void fl_infer_clear(void);
 enum { FL_INFER_CAPACITY = 16384 };
@@ -60,11 +63,14 @@ enum { FL_INFER_CAPACITY = 16384 };
 /* The n-D choice itself, for tests and explain: chooses among the product tree of op's signatures.
 ** Metas of the inputs in, chosen nd-SBPs out. report may be NULL; else it is called per candidate. */
 typedef void (*fl_candidate_fn)(void *context, const fl_candidate *candidate, int nin, int nout);
-fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes, const fl_meta *const *in, const fl_placement *placement, bool in_place, fl_candidate_fn report, void *context);
+fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes,
+                          const fl_meta *const *in, const fl_placement *placement, bool in_place,
+                          fl_candidate_fn report, void *context);
 
-/* Reports every signature over a hierarchy that some inputs of these shapes and dtypes could be given for: the tests prove
-** each. SBPs of the tensor operands, then of the results. */
+/* Reports every signature over a hierarchy that some inputs of these shapes and dtypes could be given for: the tests
+** prove each. SBPs of the tensor operands, then of the results. */
 typedef void (*fl_signature_fn)(void *context, const fl_nd_sbp *in_out, int nin, int nout, bool has_body);
-fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, const int *hierarchy, int ndim, fl_signature_fn report, void *context);
+fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                              const int *hierarchy, int ndim, fl_signature_fn report, void *context);
 
 #endif

@@ -9,7 +9,8 @@
 #include "op/operand.h"
 
 /* Fills a plan from scratch. On failure nothing is owned by it. */
-fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place);
+fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                        bool in_place);
 
 /* Sets what a plan that is built says of the op to other ranks; words: the attributes as the key has them. */
 fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, const uint64_t *words, int count);

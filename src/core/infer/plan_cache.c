@@ -1,10 +1,10 @@
 /*
 ** plan_cache.c -- plans remembered: keys, the table, eviction of the least recently used.
 **
-** A key is a row of words: op, operands (meta pointers or kinds of number), then the attributes: of a shape
-** attribute its value, of a value attribute only its kind. Entries own the metas in their keys, so a pointer in a key cannot
-** come to mean another meta. A hit writes one thing, the time of use; the heap that finds the oldest plan
-** learns of it only when a plan must go.
+** A key is a row of words: op, operands (meta pointers or kinds of number), then the attributes: of a shape attribute
+** its value, of a value attribute only its kind. Entries own the metas in their keys, so a pointer in a key cannot come
+** to mean another meta. A hit writes one thing, the time of use; the heap that finds the oldest plan learns of it only
+** when a plan must go.
 */
 #include "infer_internal.h"
 
@@ -13,22 +13,22 @@
 enum { BUCKETS = 2 * FL_INFER_CAPACITY };
 
 typedef struct entry {
-    struct entry *next;         /* of its bucket */
+    struct entry *next; /* of its bucket */
     uint64_t hash;
-    uint64_t used;              /* time of the last use */
-    uint64_t known_used;        /* the same as the heap knows it: never later */
+    uint64_t used;       /* time of the last use */
+    uint64_t known_used; /* the same as the heap knows it: never later */
     fl_plan plan;
-    int count;                  /* of words */
-    uint64_t words[];           /* those from the second on are the operands: metas owned */
+    int count;        /* of words */
+    uint64_t words[]; /* those from the second on are the operands: metas owned */
 } entry;
 
 static entry *buckets[BUCKETS];
-static entry *heap[FL_INFER_CAPACITY];  /* heap by known_used, the oldest first */
+static entry *heap[FL_INFER_CAPACITY]; /* heap by known_used, the oldest first */
 static int size;
 static uint64_t now;
 static int64_t hits, misses;
 
-static uint64_t *words;                 /* the key being looked up */
+static uint64_t *words; /* the key being looked up */
 static size_t word_capacity;
 
 /* ---- keys ---- */
@@ -66,8 +66,8 @@ static uint64_t *add_attrs(uint64_t *at, uint64_t *hash, const fl_op *op, const 
         for (int k = 0; k < n; k++) *at++ = (uint64_t)a->list[k];
     }
     if (attrs->has_dtype || attrs->is_local || attrs->has_placement) {
-        *at++ = (uint64_t)attrs->has_dtype | (uint64_t)attrs->is_local << 1 | (uint64_t)attrs->has_placement << 2 |
-                (attrs->has_dtype ? (uint64_t)attrs->option_dtype << 8 : 0);
+        *at++ = (uint64_t)attrs->has_dtype | (uint64_t)attrs->is_local << 1 | (uint64_t)attrs->has_placement << 2
+            | (attrs->has_dtype ? (uint64_t)attrs->option_dtype << 8 : 0);
         *at++ = attrs->has_placement ? (uint64_t)(uintptr_t)attrs->placement : 0;
         *at++ = attrs->has_placement ? fl_nd_sbp_bits(attrs->nd_sbp) : 0;
     }
@@ -136,18 +136,15 @@ void fl_infer_clear(void)
     size = 0;
 }
 
-void fl_infer_stats_get(fl_infer_stats *out)
-{
-    *out = (fl_infer_stats){hits, misses, size};
-}
+void fl_infer_stats_get(fl_infer_stats *out) { *out = (fl_infer_stats){hits, misses, size}; }
 
 /* ---- lookup ---- */
 
 void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place);
 
 /* A new plan. Of the key's words `attr_words`, behind the operands, are attributes that mean the same on all ranks. */
-static fl_status remember(const fl_plan **out, uint64_t hash, int count, int attr_words, const fl_op *op, const fl_operand *in, int nin,
-                          const fl_attrs *attrs, bool in_place)
+static fl_status remember(const fl_plan **out, uint64_t hash, int count, int attr_words, const fl_op *op,
+                          const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place)
 {
     entry *e = malloc(sizeof *e + (size_t)count * sizeof *words);
     if (!e) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", op->name);
@@ -156,7 +153,8 @@ static fl_status remember(const fl_plan **out, uint64_t hash, int count, int att
     e->count = count;
     e->hash = hash;
     fl_status status = fl_plan_build(&e->plan, op, in, nin, attrs, in_place);
-    if (status == FL_OK && (status = fl_plan_note(&e->plan, in, attrs, words + 1 + nin, attr_words)) != FL_OK) fl_plan_release(&e->plan);
+    if (status == FL_OK && (status = fl_plan_note(&e->plan, in, attrs, words + 1 + nin, attr_words)) != FL_OK)
+        fl_plan_release(&e->plan);
     if (status != FL_OK) {
         free(e);
         return status;
@@ -180,7 +178,8 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
                         bool in_place)
 {
     enum { ATTR_WORDS = FL_MAX_ATTRS * (1 + FL_MAX_NDIM) + OPTION_WORDS };
-    if (FL_UNLIKELY((size_t)nin + 1 + ATTR_WORDS > word_capacity)) FL_TRY(reserve_words(2 * (size_t)nin + 64 + ATTR_WORDS));
+    if (FL_UNLIKELY((size_t)nin + 1 + ATTR_WORDS > word_capacity))
+        FL_TRY(reserve_words(2 * (size_t)nin + 64 + ATTR_WORDS));
     uint64_t *at = words;
     *at = (uint64_t)(uintptr_t)op ^ (uint64_t)nin << 48 ^ in_place;
     uint64_t hash = mix(0, *at++);

@@ -2,11 +2,11 @@
 ** sbp_choose.c -- which of an op's signatures is taken, for any number of hierarchy axes.
 **
 ** Axis k is asked with the shapes left after the axes before it, so the candidates form a tree. The tensor axes that a
-** signature splits are one logical axis, so it is taken only where the same interval is left of each of them. Every leaf
-** is priced by the boxing it would need; the best one costs least, then has the fewest empty parts, then
-** keeps most inputs as they are (wholly, then counting hierarchy axes), then the largest input, then comes
-** first in the op's list. The tree is complete for three axes; on further ones only signatures that keep
-** some input as it is are followed (where there are any): seven axes would make millions of leaves.
+** signature splits are one logical axis, so it is taken only where the same interval is left of each of them. Every
+** leaf is priced by the boxing it would need; the best one costs least, then has the fewest empty parts, then keeps
+** most inputs as they are (wholly, then counting hierarchy axes), then the largest input, then comes first in the op's
+** list. The tree is complete for three axes; on further ones only signatures that keep some input as it is are followed
+** (where there are any): seven axes would make millions of leaves.
 */
 #include "infer_internal.h"
 
@@ -26,13 +26,13 @@ struct fl_sig_list {
 typedef struct score {
     int64_t bytes;
     int empty_parts, kept;
-    int kept_axes;              /* pairs of input and hierarchy axis that stay */
-    int64_t largest_kept;       /* bytes */
+    int kept_axes;        /* pairs of input and hierarchy axis that stay */
+    int64_t largest_kept; /* bytes */
 } score;
 
 /* Boxing costs met before; a later one may take the slot. */
 typedef struct memo {
-    uint64_t wanted;            /* bits of the nd-SBP; 0: free */
+    uint64_t wanted; /* bits of the nd-SBP; 0: free */
     int input;
     int64_t bytes;
 } memo;
@@ -42,16 +42,16 @@ typedef struct search {
     const fl_meta *const *in;
     const fl_placement *placement;
     bool in_place;
-    int nin, width;             /* width: inputs and outputs */
-    const fl_shape *logical;    /* width entries */
-    fl_spec *left;              /* (hierarchy axes + 1) x width: shapes left before each axis */
-    fl_nd_sbp *now, *best;      /* width entries */
+    int nin, width;          /* width: inputs and outputs */
+    const fl_shape *logical; /* width entries */
+    fl_spec *left;           /* (hierarchy axes + 1) x width: shapes left before each axis */
+    fl_nd_sbp *now, *best;   /* width entries */
     fl_body body_at[FL_MAX_HIERARCHY], best_body;
     int empty_parts[FL_MAX_HIERARCHY + 1];
     score best_score;
-    int leaf, best_leaf;        /* leaves are counted in order; best_leaf < 0: none yet */
-    fl_candidate_fn report;     /* second pass: every leaf is reported */
-    fl_signature_fn list;       /* instead of choosing: every leaf of any inputs is reported */
+    int leaf, best_leaf;    /* leaves are counted in order; best_leaf < 0: none yet */
+    fl_candidate_fn report; /* second pass: every leaf is reported */
+    fl_signature_fn list;   /* instead of choosing: every leaf of any inputs is reported */
     void *context;
     memo memos[MEMO_SIZE];
     struct fl_sig_list lists[FL_MAX_HIERARCHY];
@@ -92,9 +92,13 @@ static bool may_become_partial(const search *s, const fl_sbp *row, int i, int ax
     return false;
 }
 
-static bool splits(const search *s, const fl_sbp *row, int i) { return s->left[i].kind == FL_TENSOR && fl_sbp_is_split(row[i]); }
+static bool splits(const search *s, const fl_sbp *row, int i)
+{
+    return s->left[i].kind == FL_TENSOR && fl_sbp_is_split(row[i]);
+}
 
-/* Hierarchy axes before `axis`, a bit each, that have cut tensor axis `cut` of operand i. An axis of one rank cuts nothing. */
+/* Hierarchy axes before `axis`, a bit each, that have cut tensor axis `cut` of operand i. An axis of one rank cuts
+** nothing. */
 static uint32_t cut_by(const search *s, int i, fl_sbp cut, int axis)
 {
     uint32_t mask = 0;
@@ -103,9 +107,10 @@ static uint32_t cut_by(const search *s, int i, fl_sbp cut, int axis)
     return mask;
 }
 
-/* Is the same interval left of all tensor axes that the row splits, on every rank? After gather's (B, S(i)) -> S(i) the index is
-** cut and x is whole, so (S(i), S(i)) -> S(i) would pair other positions. Equal sizes need equal cuts; where sizes differ (groups of
-** channels) the op lists the row only for parts of equal size, and these agree after equal cuts too. */
+/* Is the same interval left of all tensor axes that the row splits, on every rank? After gather's (B, S(i)) -> S(i) the
+** index is cut and x is whole, so (S(i), S(i)) -> S(i) would pair other positions. Equal sizes need equal cuts; where
+** sizes differ (groups of channels) the op lists the row only for parts of equal size, and these agree after equal cuts
+** too. */
 static bool intervals_agree(const search *s, const fl_sbp *row, int axis)
 {
     int first = -1;
@@ -118,7 +123,8 @@ static bool intervals_agree(const search *s, const fl_sbp *row, int axis)
     return true;
 }
 
-/* A row that some inputs could be given for: no split of an axis that is not there, no P(sum) of bool, no intervals that differ. */
+/* A row that some inputs could be given for: no split of an axis that is not there, no P(sum) of bool, no intervals
+** that differ. */
 static bool is_legal(const search *s, const fl_sbp *row, int axis)
 {
     for (int i = 0; i < s->width; i++) {
@@ -232,8 +238,8 @@ static fl_status visit_leaf(search *s)
 
 /* ---- the tree ---- */
 
-/* Takes `row` on `axis`: SBPs of the leaf to come, shapes left for the next axis, empty parts so far (of a tensor without
-** elements none counts). */
+/* Takes `row` on `axis`: SBPs of the leaf to come, shapes left for the next axis, empty parts so far (of a tensor
+** without elements none counts). */
 static void descend(search *s, int axis, const fl_sbp *row)
 {
     const fl_spec *left = s->left + (size_t)axis * (size_t)s->width;
@@ -255,8 +261,17 @@ static fl_status list_signatures(search *s, int axis)
     const fl_infer *c = s->shapes;
     const fl_spec *left = s->left + (size_t)axis * (size_t)s->width;
     struct fl_sig_list *list = &s->lists[axis];
-    fl_sigs sigs = {c->op, c->attrs, left, left + s->nin, s->nin, s->width - s->nin, s->placement->hierarchy[axis],
-                    s->logical, s->logical + s->nin, list, axis};
+    fl_sigs sigs = {c->op,
+                    c->attrs,
+                    left,
+                    left + s->nin,
+                    s->nin,
+                    s->width - s->nin,
+                    s->placement->hierarchy[axis],
+                    s->logical,
+                    s->logical + s->nin,
+                    list,
+                    axis};
     list->width = s->width;
     list->count = 0;
     if (c->op->sbp) c->op->sbp(&sigs);
@@ -285,7 +300,8 @@ static bool is_narrow(const search *s, int axis)
     const struct fl_sig_list *list = &s->lists[axis];
     if (s->list) return false;
     for (int r = 0; axis >= COMPLETE_AXES && r < list->count - 1; r++)
-        if (is_allowed(s, row_of(list, r), list->bodies[r], axis) && keeps_an_input(s, row_of(list, r), axis)) return true;
+        if (is_allowed(s, row_of(list, r), list->bodies[r], axis) && keeps_an_input(s, row_of(list, r), axis))
+            return true;
     return false;
 }
 
@@ -312,12 +328,15 @@ static fl_status fail_to_choose(const search *s)
     const fl_infer *c = s->shapes;
     char name[FL_OPERAND_NAME], text[FL_META_TEXT];
     if (s->in_place)
-        return fl_fail(FL_ERR_SBP, "%s: x is %s and the result cannot be computed as that; assign instead: x = x:%s(...)", c->name,
+        return fl_fail(FL_ERR_SBP,
+                       "%s: x is %s and the result cannot be computed as that; assign instead: x = x:%s(...)", c->name,
                        fl_meta_text(text, s->in[0]), c->op->name);
     int i = 0;
     while (i < s->nin - 1 && !(s->in[i] && fl_op_writes(c->op, i, s->nin, false))) i++;
-    return fl_fail(FL_ERR_SBP, "%s: %s is %s and cannot be updated as that; convert it with to_global first, or assign the result of an op",
-                   c->name, fl_operand_name(name, c->op, i), s->in[i] ? fl_meta_text(text, s->in[i]) : "a number");
+    return fl_fail(
+        FL_ERR_SBP,
+        "%s: %s is %s and cannot be updated as that; convert it with to_global first, or assign the result of an op",
+        c->name, fl_operand_name(name, c->op, i), s->in[i] ? fl_meta_text(text, s->in[i]) : "a number");
 }
 
 static void search_free(search *s)
@@ -381,7 +400,8 @@ static int64_t whole_position(const fl_shape *shape, const fl_window *window, in
     return position;
 }
 
-/* The result of an op that regroups axes holds the elements that the input holds: some thousand of them are compared. */
+/* The result of an op that regroups axes holds the elements that the input holds: some thousand of them are
+** compared. */
 static void check_regrouped(const search *s, int rank)
 {
     enum { COMPARED = 4096 };
@@ -396,8 +416,8 @@ static void check_regrouped(const search *s, int rank)
         assert(whole_position(&s->logical[0], &in, i) == whole_position(&s->logical[1], &out, i));
 }
 
-/* Tensor axes that hierarchy axis k splits together are the same interval of their tensors on this rank, in proportion where
-** their sizes differ; tensors of a list that differ in size (gradients) have nothing to do with each other. */
+/* Tensor axes that hierarchy axis k splits together are the same interval of their tensors on this rank, in proportion
+** where their sizes differ; tensors of a list that differ in size (gradients) have nothing to do with each other. */
 static void check_axis(const search *s, int k, int rank)
 {
     int64_t size = -1, start = 0, whole = 0;
@@ -414,7 +434,8 @@ static void check_axis(const search *s, int k, int rank)
             whole = s->logical[i].dims[axis];
         }
         if (fl_op_signature(s->shapes->op)->variadic && whole != s->logical[i].dims[axis]) continue;
-        assert(w.start[axis] * whole == start * s->logical[i].dims[axis] && w.size[axis] * whole == size * s->logical[i].dims[axis]);
+        assert(w.start[axis] * whole == start * s->logical[i].dims[axis]
+               && w.size[axis] * whole == size * s->logical[i].dims[axis]);
     }
 }
 
@@ -423,7 +444,8 @@ static void check_windows(const search *s)
 {
     for (int rank = 0; rank < s->placement->count; rank++) {
         if (s->shapes->op->flags & FL_OP_REGROUPS) check_regrouped(s, rank);
-        else for (int k = 0; k < s->placement->ndim; k++) check_axis(s, k, rank);
+        else
+            for (int k = 0; k < s->placement->ndim; k++) check_axis(s, k, rank);
     }
 }
 #endif
@@ -458,12 +480,13 @@ fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, 
     return status;
 }
 
-fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, const int *hierarchy, int ndim,
-                              fl_signature_fn report, void *context)
+fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                              const int *hierarchy, int ndim, fl_signature_fn report, void *context)
 {
     fl_spec specs[FL_MAX_PARAMS];
     fl_placement grid = {.ndim = ndim};
-    if (nin > FL_MAX_PARAMS) return fl_fail(FL_ERR_VALUE, "%s: at most %d operands can be listed", op->name, FL_MAX_PARAMS);
+    if (nin > FL_MAX_PARAMS)
+        return fl_fail(FL_ERR_VALUE, "%s: at most %d operands can be listed", op->name, FL_MAX_PARAMS);
     memcpy(grid.hierarchy, hierarchy, (size_t)ndim * sizeof *hierarchy);
     for (int i = 0; i < nin; i++) fl_spec_of(&specs[i], &in[i]);
     fl_infer c = {.op = op, .name = op->name, .attrs = attrs, .in = specs, .nin = nin, .nout = op->nout};

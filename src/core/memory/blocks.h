@@ -19,11 +19,11 @@ enum { FL_BLOCK_GUARD = 64 };
 enum { FL_BLOCK_GUARD = 0 };
 #endif
 
-
-enum { FL_BLOCK_UNIT = 64, FL_BLOCK_CLASSES = 320, FL_BLOCK_LARGE = 1 << 20 };  /* from LARGE on a block is mapped */
+enum { FL_BLOCK_UNIT = 64, FL_BLOCK_CLASSES = 320, FL_BLOCK_LARGE = 1 << 20 }; /* from LARGE on a block is mapped */
 static const size_t FL_BLOCK_MAX = (size_t)1 << 46;
 
-/* The class whose blocks hold so many bytes (1 to FL_BLOCK_MAX): classes 1 to 8 are that many units; above, 8 classes per doubling. */
+/* The class whose blocks hold so many bytes (1 to FL_BLOCK_MAX): classes 1 to 8 are that many units; above, 8 classes
+** per doubling. */
 static inline int fl_block_class(size_t bytes)
 {
     size_t units = (bytes + FL_BLOCK_UNIT - 1) / FL_BLOCK_UNIT;

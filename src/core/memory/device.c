@@ -16,10 +16,13 @@ void fl_device_register(const fl_device *device) { cuda = device; }
 static fl_status open_cuda(void **entry, const char *symbol)
 {
     const char *emulated = getenv("FLOW_CUDA_EMULATED");
-    if (!emulated || !*emulated || !strcmp(emulated, "0")) return fl_plugin_open(entry, "cuda", symbol, "nvidia-cuda-toolkit");
+    if (!emulated || !*emulated || !strcmp(emulated, "0"))
+        return fl_plugin_open(entry, "cuda", symbol, "nvidia-cuda-toolkit");
     char path[FL_PLUGIN_PATH];
     if (!fl_plugin_find(path, "emulated/cuda"))
-        return fl_fail(FL_ERR_MISSING, "FLOW_CUDA_EMULATED=%s asks for the emulated GPU, which is not built: run make emulated", emulated);
+        return fl_fail(FL_ERR_MISSING,
+                       "FLOW_CUDA_EMULATED=%s asks for the emulated GPU, which is not built: run make emulated",
+                       emulated);
     return fl_plugin_open(entry, "emulated/cuda", symbol, "nvidia-cuda-toolkit");
 }
 

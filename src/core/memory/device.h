@@ -17,19 +17,20 @@ typedef struct fl_memory_stats {
 typedef enum fl_queue { FL_QUEUE_COMPUTE, FL_QUEUE_IN, FL_QUEUE_OUT, FL_QUEUE_COMM, FL_QUEUES } fl_queue;
 
 typedef struct fl_device {
-    const char *name;           /* "cuda" */
-    int count;                  /* how many of them this process may use */
-    int own;                    /* the one this rank uses unless told otherwise: rank on this host modulo count */
-    void (*describe)(char *text, size_t size, int index);   /* "NVIDIA H100, compute 9.0, 79.2 GiB"; opens nothing */
-    /* Memory that ops pushed to `queue` from now on may use, and others after these. The error is worded here; FL_ERR_MEMORY is
-    ** tried again after trimming and collecting. */
+    const char *name; /* "cuda" */
+    int count;        /* how many of them this process may use */
+    int own;          /* the one this rank uses unless told otherwise: rank on this host modulo count */
+    void (*describe)(char *text, size_t size, int index); /* "NVIDIA H100, compute 9.0, 79.2 GiB"; opens nothing */
+    /* Memory that ops pushed to `queue` from now on may use, and others after these. The error is worded here;
+    ** FL_ERR_MEMORY is tried again after trimming and collecting. */
     fl_status (*allocate)(void **data, size_t bytes, int index, fl_queue queue);
     /* Ops already in the compute queue may still use it; no other queue does. `queue`: it was allocated for. */
     void (*release)(void *data, size_t bytes, int index, fl_queue queue);
-    void (*trim)(int index);    /* gives cached memory back to the system */
-    void (*memory)(fl_memory_stats *out, int index, bool reset_peak);   /* figures of this process; the peak begins anew after them */
+    void (*trim)(int index); /* gives cached memory back to the system */
+    void (*memory)(fl_memory_stats *out, int index,
+                   bool reset_peak); /* figures of this process; the peak begins anew after them */
     int (*lane)(int index, fl_queue queue);
-    fl_kernel_fn (*kernel)(const fl_op *op);    /* NULL: there is none */
+    fl_kernel_fn (*kernel)(const fl_op *op); /* NULL: there is none */
     /* The calls that follow on this thread issue to this queue. */
     fl_status (*enter)(int index, fl_queue queue);
     /* Issues a copy to the queue that was entered; one side may be host memory, of host_allocate or any other. */
@@ -39,14 +40,15 @@ typedef struct fl_device {
     void (*host_release)(void *data, size_t bytes);
     /* What a move does with regions of parts: issued to the queue that was entered, all in device memory. */
     fl_status (*copy_view)(const fl_view *out, const fl_view *in);
-    fl_status (*fill_view)(const fl_view *out, const void *value);  /* value: host memory, of out's dtype */
-    fl_status (*scratch)(void **data, size_t bytes);    /* in the order of the queue, until drop_scratch in the same queue */
-    void (*drop_scratch)(void *data);                   /* NULL is fine */
+    fl_status (*fill_view)(const fl_view *out, const void *value); /* value: host memory, of out's dtype */
+    fl_status (*scratch)(void **data,
+                         size_t bytes); /* in the order of the queue, until drop_scratch in the same queue */
+    void (*drop_scratch)(void *data);   /* NULL is fine */
     const struct fl_device_comm *comm;  /* device_comm.h; NULL: what moves between ranks goes by way of the CPUs */
 } fl_device;
 
-/* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING says what is missing
-** and what to do. Never fails for FL_CPU: *out is NULL then. */
+/* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING says what is
+** missing and what to do. Never fails for FL_CPU: *out is NULL then. */
 fl_status fl_device_get(const fl_device **out, fl_device_type type);
 
 /* How many devices of a type this process may use: 0 where fl_device_get fails, 1 of FL_CPU. */
@@ -58,14 +60,18 @@ void fl_device_register(const fl_device *device);
 /* The device when it is in use already, else NULL: opens nothing. */
 const fl_device *fl_device_known(fl_device_type type);
 
-/* The kernel that the device's plug-in has for an op, *out NULL when there is none; needs no such device to be there. */
+/* The kernel that the device's plug-in has for an op, *out NULL when there is none; needs no such device to be
+** there. */
 fl_status fl_device_kernel_of(fl_kernel_fn *out, fl_device_type type, const fl_op *op);
 
 /* The index that a placement means on this rank. */
-static inline int fl_device_index(const fl_device *d, const fl_placement *p) { return p->device_index >= 0 ? p->device_index : d->own; }
+static inline int fl_device_index(const fl_device *d, const fl_placement *p)
+{
+    return p->device_index >= 0 ? p->device_index : d->own;
+}
 
-/* A plug-in has two entry points: fl_device_start sets *out, which lives until exit; fl_device_kernel finds kernels, also where
-** the other one fails. */
+/* A plug-in has two entry points: fl_device_start sets *out, which lives until exit; fl_device_kernel finds kernels,
+** also where the other one fails. */
 #define FL_DEVICE_ENTRY "fl_device_start"
 typedef fl_status fl_device_start_fn(const fl_device **out);
 #define FL_DEVICE_KERNEL "fl_device_kernel"

@@ -7,7 +7,10 @@
 
 #include <pthread.h>
 
-typedef struct scratch { void *data; int size_class; } scratch;
+typedef struct scratch {
+    void *data;
+    int size_class;
+} scratch;
 
 static _Thread_local scratch buffers[FL_SCRATCH_SLOTS];
 static pthread_key_t scratch_key;
@@ -31,7 +34,7 @@ void *fl_scratch(int slot, size_t bytes)
     int c = fl_block_class(bytes ? bytes : 1);
     if (FL_LIKELY(s->data && s->size_class >= c)) return s->data;
     pthread_once(&scratch_once, scratch_key_new);
-    pthread_setspecific(scratch_key, buffers);          /* frees them when the thread ends */
+    pthread_setspecific(scratch_key, buffers); /* frees them when the thread ends */
     if (s->data) fl_block_release(s->data, s->size_class);
     *s = (scratch){fl_block_new(c), c};
     return s->data;

@@ -24,11 +24,18 @@
 #include <unistd.h>
 
 enum {
-    SLAB_STORAGES = 63, TOP_SITES = 3, MAX_SITES = 32, SHARED = 4096, FLOOR = 64 << 20,
-    INLINE_CLASS = -1, DEVICE_CLASS = -2
+    SLAB_STORAGES = 63,
+    TOP_SITES = 3,
+    MAX_SITES = 32,
+    SHARED = 4096,
+    FLOOR = 64 << 20,
+    INLINE_CLASS = -1,
+    DEVICE_CLASS = -2
 };
 
-typedef struct block { struct block *next; } block;     /* a cached block's first bytes */
+typedef struct block {
+    struct block *next;
+} block; /* a cached block's first bytes */
 
 /* Structs come in slabs, which live until the shutdown. */
 typedef struct slab {
@@ -43,10 +50,10 @@ static slab *slabs;
 static fl_storage *free_storages;
 static block *cached[FL_BLOCK_CLASSES];
 static fl_storage *limbo_first, *limbo_last;
-static fl_storage *large_blocks;                        /* live ones, for the error message */
+static fl_storage *large_blocks; /* live ones, for the error message */
 static fl_memory_stats stats;
-static int64_t held_bytes;                              /* in blocks from the system: live, in limbo and cached */
-static int64_t recent_peak, earlier_peak, epoch_bytes;  /* of bytes in use; see note_peak */
+static int64_t held_bytes;                             /* in blocks from the system: live, in limbo and cached */
+static int64_t recent_peak, earlier_peak, epoch_bytes; /* of bytes in use; see note_peak */
 
 /* ---- blocks of storages: from the arena if there is one ---- */
 
@@ -196,7 +203,7 @@ static bool is_large(const fl_storage *s) { return s->bytes >= FL_BLOCK_LARGE; }
 static const fl_device *device_of(const fl_storage *s)
 {
     const fl_device *d = NULL;
-    return fl_device_get(&d, s->device) == FL_OK ? d : NULL;    /* it is there: the memory came from it */
+    return fl_device_get(&d, s->device) == FL_OK ? d : NULL; /* it is there: the memory came from it */
 }
 
 /* No queued op touches s any more, or only ops of the queue in whose order the device takes its memory back. */
@@ -254,7 +261,10 @@ void fl_storage_free(fl_storage *s)
 
 /* ---- out of memory ---- */
 
-typedef struct site { char name[32]; int64_t bytes; } site;
+typedef struct site {
+    char name[32];
+    int64_t bytes;
+} site;
 
 /* Adds up the large blocks of a device by the line that asked for them, largest sum first; returns how many sums. */
 static int collect_sites(site *sites, fl_device_type device, int index)
@@ -304,8 +314,9 @@ static const char *most_text(char *buffer, fl_device_type device, int index)
 static fl_status memory_error(size_t bytes)
 {
     char asked[BYTES_TEXT], live[BYTES_TEXT], most[MOST_TEXT];
-    return fl_fail(FL_ERR_MEMORY, "out of memory: %s asked for, %s live in %lld blocks%s", bytes_text(asked, (double)bytes),
-                   bytes_text(live, (double)fl_storage_live), (long long)stats.live_blocks, most_text(most, FL_CPU, 0));
+    return fl_fail(FL_ERR_MEMORY, "out of memory: %s asked for, %s live in %lld blocks%s",
+                   bytes_text(asked, (double)bytes), bytes_text(live, (double)fl_storage_live),
+                   (long long)stats.live_blocks, most_text(most, FL_CPU, 0));
 }
 
 /* The device's error, with who has most of its memory. */
@@ -447,7 +458,7 @@ void fl_storage_shutdown(void)
     limbo_reclaim();
     trim_to(0);
     fl_scratch_release();
-    if (stats.live_blocks || limbo_first) return;       /* the program still holds some: slabs stay */
+    if (stats.live_blocks || limbo_first) return; /* the program still holds some: slabs stay */
     while (slabs) {
         slab *next = slabs->next;
         free(slabs);

@@ -16,20 +16,20 @@ enum { FL_STORAGE_INLINE = 128 };
 
 typedef struct fl_storage {
     fl_var var;
-    void *data;                 /* 64-byte aligned; NULL when bytes == 0 */
+    void *data; /* 64-byte aligned; NULL when bytes == 0 */
     size_t bytes;
     int refs;
-    uint8_t device : 4;         /* fl_device_type */
-    uint8_t queue : 4;          /* of device memory: fl_queue that it was allocated for */
-    int8_t device_index;        /* of device memory: which one, never -1 */
-    int16_t size_class;         /* allocator's own */
-    struct fl_storage *prev, *next;     /* allocator's own: free list, limbo, large blocks */
-    char site[32];              /* large blocks: the script's line that asked for them */
+    uint8_t device : 4;             /* fl_device_type */
+    uint8_t queue : 4;              /* of device memory: fl_queue that it was allocated for */
+    int8_t device_index;            /* of device memory: which one, never -1 */
+    int16_t size_class;             /* allocator's own */
+    struct fl_storage *prev, *next; /* allocator's own: free list, limbo, large blocks */
+    char site[32];                  /* large blocks: the script's line that asked for them */
     unsigned char small[FL_STORAGE_INLINE] __attribute__((aligned(64)));
 } fl_storage;
 
-/* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. Walks the out-of-memory
-** ladder (reclaim limbo, wait for the lanes, trim caches, ask the host program to collect garbage, retry)
+/* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. Walks the
+** out-of-memory ladder (reclaim limbo, wait for the lanes, trim caches, ask the host program to collect garbage, retry)
 ** before FL_ERR_MEMORY, whose message says what was asked, what is live and who allocated the most. */
 fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, int device_index);
 
@@ -37,20 +37,27 @@ fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, 
 ** to have it. fl_storage_new: the compute queue. */
 fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue);
 
-static inline fl_storage *fl_storage_ref(fl_storage *s) { s->refs++; return s; }
-void fl_storage_free(fl_storage *s);            /* the last reference is gone */
-static inline void fl_storage_unref(fl_storage *s) { if (s && --s->refs == 0) fl_storage_free(s); }
+static inline fl_storage *fl_storage_ref(fl_storage *s)
+{
+    s->refs++;
+    return s;
+}
+void fl_storage_free(fl_storage *s); /* the last reference is gone */
+static inline void fl_storage_unref(fl_storage *s)
+{
+    if (s && --s->refs == 0) fl_storage_free(s);
+}
 
 void fl_storage_stats(fl_memory_stats *out);
 void fl_storage_reset_peak(void);
-void fl_storage_trim(void);                     /* gives cached blocks back to the system */
+void fl_storage_trim(void); /* gives cached blocks back to the system */
 
 /* Frees every cache (end of the program, after fl_engine_stop); storages still alive stay valid. */
 void fl_storage_shutdown(void);
 
 /* Bytes allocated since the host program last reset it: drives Lua's collector. */
 extern int64_t fl_storage_unaccounted;
-extern int64_t fl_storage_live;                 /* live bytes now */
+extern int64_t fl_storage_live; /* live bytes now */
 
 /* Set by the host program: collects garbage so that dead tensors drop their storage. */
 extern void (*fl_storage_collect)(void);

@@ -8,7 +8,7 @@
 
 void (*fl_tensor_release_record)(fl_autograd *record);
 
-static fl_tensor *pool;         /* free structs, linked through `storage` */
+static fl_tensor *pool; /* free structs, linked through `storage` */
 static int64_t live;
 
 static fl_tensor *tensor_take(void)
@@ -23,10 +23,7 @@ static fl_tensor *tensor_take(void)
     return t;
 }
 
-static fl_status out_of_memory(void)
-{
-    return fl_fail(FL_ERR_MEMORY, "out of memory for the description of a tensor");
-}
+static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "out of memory for the description of a tensor"); }
 
 void fl_tensor_free(fl_tensor *t)
 {
@@ -59,7 +56,10 @@ fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue)
     return FL_OK;
 }
 
-fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta) { return fl_tensor_empty_for(out, meta, FL_QUEUE_COMPUTE); }
+fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta)
+{
+    return fl_tensor_empty_for(out, meta, FL_QUEUE_COMPUTE);
+}
 
 fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape *shape)
 {

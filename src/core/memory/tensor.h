@@ -17,19 +17,26 @@ extern void (*fl_tensor_release_record)(fl_autograd *record);
 
 typedef struct fl_tensor {
     int refs;
-    bool contiguous;                    /* the local part is row-major without gaps */
-    bool requires_grad;                 /* a leaf that wants a gradient, or computed from one */
-    bool moved_view;                    /* a view that had to move data: writing to it in place is an error */
-    const fl_meta *meta;                /* owned */
-    fl_storage *storage;                /* owned */
-    int64_t offset;                     /* of the first local element, in elements */
-    fl_autograd *autograd;              /* owned; NULL for a plain tensor */
-    int64_t strides[FL_MAX_NDIM];       /* of the local part, in elements */
+    bool contiguous;              /* the local part is row-major without gaps */
+    bool requires_grad;           /* a leaf that wants a gradient, or computed from one */
+    bool moved_view;              /* a view that had to move data: writing to it in place is an error */
+    const fl_meta *meta;          /* owned */
+    fl_storage *storage;          /* owned */
+    int64_t offset;               /* of the first local element, in elements */
+    fl_autograd *autograd;        /* owned; NULL for a plain tensor */
+    int64_t strides[FL_MAX_NDIM]; /* of the local part, in elements */
 } fl_tensor;
 
-static inline fl_tensor *fl_tensor_ref(fl_tensor *t) { t->refs++; return t; }
-void fl_tensor_free(fl_tensor *t);      /* the last reference is gone */
-static inline void fl_tensor_unref(fl_tensor *t) { if (t && --t->refs == 0) fl_tensor_free(t); }
+static inline fl_tensor *fl_tensor_ref(fl_tensor *t)
+{
+    t->refs++;
+    return t;
+}
+void fl_tensor_free(fl_tensor *t); /* the last reference is gone */
+static inline void fl_tensor_unref(fl_tensor *t)
+{
+    if (t && --t->refs == 0) fl_tensor_free(t);
+}
 
 /* Uninitialised contiguous tensor of this meta. */
 fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta);

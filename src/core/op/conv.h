@@ -12,12 +12,12 @@ enum { FL_CONV_STRIDE, FL_CONV_PADDING, FL_CONV_DILATION, FL_CONV_GROUPS, FL_CON
 /* Words that the padding may be. */
 enum { FL_CONV_SAME, FL_CONV_VALID };
 
-/* x [images, groups * in, rows, columns], y [images, groups * out, ...], weight [groups * out, in, window]. One image may come
-** without the first axis. */
+/* x [images, groups * in, rows, columns], y [images, groups * out, ...], weight [groups * out, in, window]. One image
+** may come without the first axis. */
 typedef struct fl_conv {
     fl_window_geometry window;
-    int64_t images, groups, in, out;    /* channels of one group */
-    int64_t x_size[2], y_size[2];       /* rows, columns */
+    int64_t images, groups, in, out; /* channels of one group */
+    int64_t x_size[2], y_size[2];    /* rows, columns */
 } fl_conv;
 
 static inline int64_t fl_conv_taps(const fl_conv *c) { return c->window.size[0] * c->window.size[1]; }
@@ -42,12 +42,14 @@ static inline bool fl_conv_keeps_size(const fl_attrs *attrs)
     return a->kind == FL_WORD && a->integer == FL_CONV_SAME;
 }
 
-/* Sets the padding before the image of a window that is known else. Where "same" is odd in all, the one more follows the image. */
+/* Sets the padding before the image of a window that is known else. Where "same" is odd in all, the one more follows
+** the image. */
 static inline void fl_conv_pad(fl_window_geometry *w, const fl_attrs *attrs)
 {
     bool keeps_size = fl_conv_keeps_size(attrs);
     if (attrs->at[FL_CONV_PADDING].kind != FL_WORD) fl_window_geometry_read(w->padding, &attrs->at[FL_CONV_PADDING]);
-    else for (int d = 0; d < 2; d++) w->padding[d] = keeps_size ? (fl_window_geometry_span(w, d) - 1) / 2 : 0;
+    else
+        for (int d = 0; d < 2; d++) w->padding[d] = keeps_size ? (fl_window_geometry_span(w, d) - 1) / 2 : 0;
 }
 
 /* The convolution of these parts. Groups are counted from the channels, because ranks may share groups. */

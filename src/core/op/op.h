@@ -1,7 +1,7 @@
 /*
 ** op.h -- what an op is: everything about it in one constant descriptor.
 **
-** An op file defines its descriptors with FL_OP(name) { ... }; the linker collects them, so there is no
+** An op file defines its descriptors with FL_OP(name) = { ... }; the linker collects them, so there is no
 ** other list. Lua functions and methods, help, completion, dispatch and the generic tests come from the
 ** descriptor. Signature strings are parsed once, at first use:
 **
@@ -10,9 +10,10 @@
 ** parameters   x          a tensor                     x|n        a tensor or a Lua number
 **              x?         a tensor or nil              xs...      a list of tensors (last tensor parameter)
 **              name: type [= default]                  an attribute; without default it is required
-** types        bool int float scalar (number or boolean, remembers which) axis axes ints sizes dtype text (of ops that are bodies)
-**              a|b|c (one of these words) ints|a|b (ints, or one of these words) options (dtype, device, placement, sbp,
-**              requires_grad)
+** types        bool int float scalar (number or boolean, remembers which) axis axes ints sizes dtype
+**              text (of ops that are bodies)
+**              a|b|c (one of these words) ints|a|b (ints, or one of these words)
+**              options (dtype, device, placement, sbp, requires_grad)
 ** marks        ~name: type    a value attribute: handed to the kernel, never part of the plan's key
 ** defaults     nil: absent (attr.given is false)
 */
@@ -31,35 +32,64 @@ typedef struct fl_tensor fl_tensor; /* memory/tensor.h; nothing here looks into 
 typedef struct fl_operand {
     fl_kind kind;
     union {
-        fl_tensor *tensor;      /* borrowed */
-        int64_t integer;        /* FL_NUM_INT, FL_NUM_BOOL */
-        double number;          /* FL_NUM_FLOAT */
+        fl_tensor *tensor; /* borrowed */
+        int64_t integer;   /* FL_NUM_INT, FL_NUM_BOOL */
+        double number;     /* FL_NUM_FLOAT */
     };
 } fl_operand;
 
-static inline fl_operand fl_of(fl_tensor *t) { fl_operand o = {FL_TENSOR, {0}}; o.tensor = t; if (!t) o.kind = FL_NONE; return o; }
-static inline fl_operand fl_of_number(double v) { fl_operand o = {FL_NUM_FLOAT, {0}}; o.number = v; return o; }
-static inline fl_operand fl_of_integer(int64_t v) { fl_operand o = {FL_NUM_INT, {0}}; o.integer = v; return o; }
+static inline fl_operand fl_of(fl_tensor *t)
+{
+    fl_operand o = {FL_TENSOR, {0}};
+    o.tensor = t;
+    if (!t) o.kind = FL_NONE;
+    return o;
+}
+static inline fl_operand fl_of_number(double v)
+{
+    fl_operand o = {FL_NUM_FLOAT, {0}};
+    o.number = v;
+    return o;
+}
+static inline fl_operand fl_of_integer(int64_t v)
+{
+    fl_operand o = {FL_NUM_INT, {0}};
+    o.integer = v;
+    return o;
+}
 
 /* ---- signatures, parsed ---- */
 
-typedef enum fl_attr_type { FL_ATTR_BOOL, FL_ATTR_INT, FL_ATTR_FLOAT, FL_ATTR_SCALAR, FL_ATTR_AXIS, FL_ATTR_AXES, FL_ATTR_INTS, FL_ATTR_SIZES, FL_ATTR_DTYPE, FL_ATTR_WORD, FL_ATTR_TEXT, FL_ATTR_OPTIONS } fl_attr_type;
+typedef enum fl_attr_type {
+    FL_ATTR_BOOL,
+    FL_ATTR_INT,
+    FL_ATTR_FLOAT,
+    FL_ATTR_SCALAR,
+    FL_ATTR_AXIS,
+    FL_ATTR_AXES,
+    FL_ATTR_INTS,
+    FL_ATTR_SIZES,
+    FL_ATTR_DTYPE,
+    FL_ATTR_WORD,
+    FL_ATTR_TEXT,
+    FL_ATTR_OPTIONS
+} fl_attr_type;
 
 typedef struct fl_param {
     char name[24];
-    bool is_tensor, optional, number_allowed, is_list;  /* tensors */
-    bool is_value;                                      /* ~ */
-    bool required;                                      /* attribute without default */
+    bool is_tensor, optional, number_allowed, is_list; /* tensors */
+    bool is_value;                                     /* ~ */
+    bool required;                                     /* attribute without default */
     fl_attr_type type;
-    int slot;                   /* tensors: position among the operands; attributes: in attrs.at; options: -1 */
-    fl_attr initial;            /* default */
-    char words[96];             /* FL_ATTR_WORD: "mean|sum|none"; of FL_ATTR_INTS those that may stand for numbers, mostly "" */
+    int slot;        /* tensors: position among the operands; attributes: in attrs.at; options: -1 */
+    fl_attr initial; /* default */
+    char words[96];  /* FL_ATTR_WORD: "mean|sum|none"; of FL_ATTR_INTS those that may stand for numbers, mostly "" */
 } fl_param;
 
 typedef struct fl_signature {
     int param_count, tensor_count, attr_count;
     bool variadic, has_options;
-    uint32_t shape_mask;        /* attributes that are part of the key */
+    uint32_t shape_mask; /* attributes that are part of the key */
     fl_param params[FL_MAX_PARAMS];
 } fl_signature;
 
@@ -67,19 +97,19 @@ typedef struct fl_signature {
 
 /* Shape and dtype of one operand or result while inferring. */
 typedef struct fl_spec {
-    fl_kind kind;               /* FL_NONE: absent; FL_NUM_*: a Lua number (0-d, weakest dtype) */
-    fl_dtype dtype;             /* of a number: bool, int64 or float32 */
+    fl_kind kind;   /* FL_NONE: absent; FL_NUM_*: a Lua number (0-d, weakest dtype) */
+    fl_dtype dtype; /* of a number: bool, int64 or float32 */
     fl_shape shape;
 } fl_spec;
 
 typedef struct fl_infer {
     const fl_op *op;
-    const char *name;           /* for messages */
+    const char *name; /* for messages */
     const fl_attrs *attrs;
     const fl_spec *in;
     int nin;
-    fl_spec out[FL_MAX_OUT];    /* to be filled; kind is preset to FL_TENSOR */
-    int nout;                   /* preset to op->nout */
+    fl_spec out[FL_MAX_OUT]; /* to be filled; kind is preset to FL_TENSOR */
+    int nout;                /* preset to op->nout */
 } fl_infer;
 
 /* Collects the legal signatures of one hierarchy axis. `parts` ranks share this axis; shapes are those left
@@ -90,16 +120,17 @@ typedef struct fl_sigs {
     const fl_spec *in;
     const fl_spec *out;
     int nin, nout, parts;
-    const fl_shape *in_logical, *out_logical;   /* whole shapes (arrays) */
-    struct fl_sig_list *list;   /* infer.c's own */
-    int axis;                   /* the hierarchy axis */
+    const fl_shape *in_logical, *out_logical; /* whole shapes (arrays) */
+    struct fl_sig_list *list;                 /* infer.c's own */
+    int axis;                                 /* the hierarchy axis */
 } fl_sigs;
 
 /* An op written in other ops; dispatched instead of the kernel when its signature is chosen. */
 typedef fl_status (*fl_body)(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
 
-/* Adds a signature: nin SBPs of the inputs, then nout of the outputs. body NULL: the kernel. The tensor axes that it splits are
-** parts of one logical axis: it is taken only where the hierarchy axes before have left the same interval of each. */
+/* Adds a signature: nin SBPs of the inputs, then nout of the outputs. body NULL: the kernel. The tensor axes that it
+** splits are parts of one logical axis: it is taken only where the hierarchy axes before have left the same interval of
+** each. */
 void fl_sig_add(fl_sigs *s, fl_body body, const fl_sbp *in_out);
 /* The same written out: FL_SIG(s, NULL, FL_S(0), FL_B, FL_S(0)) */
 #define FL_SIG(s, body, ...) fl_sig_add((s), (body), (const fl_sbp[]){__VA_ARGS__})
@@ -115,73 +146,81 @@ typedef struct fl_view_request {
     bool possible;
 } fl_view_request;
 
-typedef struct fl_cost { double flops, bytes; } fl_cost;
+typedef struct fl_cost {
+    double flops, bytes;
+} fl_cost;
 
 /* Gradient of one call. */
 typedef struct fl_grad {
     const fl_op *op;
-    const fl_attrs *attrs;      /* only as long as its count: not to be copied whole */
+    const fl_attrs *attrs; /* only as long as its count: not to be copied whole */
     int nin, nout;
-    fl_operand *in;             /* saved inputs (FL_NONE when not saved) */
-    fl_tensor **out;            /* saved outputs (NULL when not saved) */
-    const fl_meta *const *in_meta;  /* metas of all tensor inputs, saved or not */
+    fl_operand *in;                /* saved inputs (FL_NONE when not saved) */
+    fl_tensor **out;               /* saved outputs (NULL when not saved) */
+    const fl_meta *const *in_meta; /* metas of all tensor inputs, saved or not */
     const fl_meta *const *out_meta;
-    fl_tensor **gout;           /* gradients of the outputs; NULL: zero */
-    const bool *need;           /* which inputs want a gradient */
-    fl_tensor **gin;            /* results, owned by the caller; NULL: zero */
+    fl_tensor **gout; /* gradients of the outputs; NULL: zero */
+    const bool *need; /* which inputs want a gradient */
+    fl_tensor **gin;  /* results, owned by the caller; NULL: zero */
 } fl_grad;
 
-enum {                          /* op->flags */
-    FL_OP_ELEMENTWISE = 1,      /* result element i depends on elements i alone: in place allowed, x:name_() exists unless NEW_KIND */
-    FL_OP_VIEW = 2,             /* result shares the input's storage when `view` says so; falls back to the kernel */
-    FL_OP_VIEW_ONLY = 4,        /* a view that cannot be made is an error (view, not reshape) */
-    FL_OP_RANDOM = 8,           /* takes a seed and a counter */
-    FL_OP_HIDDEN = 16,          /* no Lua name: gradients and bodies use it */
-    FL_OP_METHOD_ONLY = 32,     /* x:name(), no flow.name() */
-    FL_OP_FUNCTION_ONLY = 64,   /* flow.name(), no x:name() */
-    FL_OP_NO_GRAD = 128,        /* result never requires grad (comparisons, argmax) */
-    FL_OP_SOURCE = 256,         /* no tensor input: placement and SBP come from the options */
-    FL_OP_LOCAL_ONLY = 512,     /* result shape depends on data: local or all-B only */
-    FL_OP_OVERWRITES = 1024,    /* writes operand 0 without reading it: the value it had is of no interest */
-    FL_OP_FETCHES = 2048,       /* local operands may be on other devices than the first: they are copied there */
-    FL_OP_REGROUPS = 4096,      /* the elements of x in the same row-major order under other axes (reshape): which of its parts
-                                ** are parts of the result is for the op's own signatures to say */
-    FL_OP_NEW_KIND = 8192       /* elementwise, but the result is no new value of operand 0: bool of numbers, or a choice by it */
+/* op->flags */
+enum {
+    /* result element i depends on elements i alone: in place allowed, x:name_() exists unless NEW_KIND */
+    FL_OP_ELEMENTWISE = 1,
+    FL_OP_VIEW = 2,           /* result shares the input's storage when `view` says so; falls back to the kernel */
+    FL_OP_VIEW_ONLY = 4,      /* a view that cannot be made is an error (view, not reshape) */
+    FL_OP_RANDOM = 8,         /* takes a seed and a counter */
+    FL_OP_HIDDEN = 16,        /* no Lua name: gradients and bodies use it */
+    FL_OP_METHOD_ONLY = 32,   /* x:name(), no flow.name() */
+    FL_OP_FUNCTION_ONLY = 64, /* flow.name(), no x:name() */
+    FL_OP_NO_GRAD = 128,      /* result never requires grad (comparisons, argmax) */
+    FL_OP_SOURCE = 256,       /* no tensor input: placement and SBP come from the options */
+    FL_OP_LOCAL_ONLY = 512,   /* result shape depends on data: local or all-B only */
+    FL_OP_OVERWRITES = 1024,  /* writes operand 0 without reading it: the value it had is of no interest */
+    FL_OP_FETCHES = 2048,     /* local operands may be on other devices than the first: they are copied there */
+    /* the elements of x in the same row-major order under other axes (reshape): which of its parts are parts of the
+    ** result is for the op's own signatures to say */
+    FL_OP_REGROUPS = 4096,
+    /* elementwise, but the result is no new value of operand 0: bool of numbers, or a choice by it */
+    FL_OP_NEW_KIND = 8192
 };
 
 struct fl_op {
     const char *name;
     const char *sig;
-    const char *doc;            /* one sentence */
+    const char *doc; /* one sentence */
     int nout;
     unsigned flags;
-    uint32_t mutates;           /* bit i: operand i is updated in place (copy_, fill_, adamw_step); with nout 1 the result is
-                                ** operand 0 itself, and the kernel sees it as out[0] too */
-    int groups;                 /* variadic ops: the list is this many groups of equal length one after the other
-                                ** (params, grads, ...); `mutates` then counts groups. 0: no groups */
-    uint32_t saves_in, saves_out;   /* what a `grad` function needs; derived for `vjp` strings */
+    /* bit i: operand i is updated in place (copy_, fill_, adamw_step); with nout 1 the result is operand 0 itself,
+    ** and the kernel sees it as out[0] too */
+    uint32_t mutates;
+    /* variadic ops: the list is this many groups of equal length one after the other (params, grads, ...); `mutates`
+    ** then counts groups. 0: no groups */
+    int groups;
+    uint32_t saves_in, saves_out; /* what a `grad` function needs; derived for `vjp` strings */
     fl_status (*infer)(fl_infer *c);
-    fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);   /* at every call: what value attributes and
-                                ** data allow (index ranges); may be NULL */
-    void (*sbp)(fl_sigs *s);    /* NULL: all-B only */
-    void (*cost)(fl_cost *out, const fl_infer *c);  /* NULL: bytes of operands and results */
+    /* at every call: what value attributes and data allow (index ranges); may be NULL */
+    fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);
+    void (*sbp)(fl_sigs *s);                       /* NULL: all-B only */
+    void (*cost)(fl_cost *out, const fl_infer *c); /* NULL: bytes of operands and results */
     fl_kernel_fn cpu;
-    fl_flat_fn (*flat)(int row, fl_dtype dtype);    /* the loop of `row`; NULL where there is none */
-    fl_body body;               /* the whole op in other ops (no kernel) */
+    fl_flat_fn (*flat)(int row, fl_dtype dtype); /* the loop of `row`; NULL where there is none */
+    fl_body body;                                /* the whole op in other ops (no kernel) */
     void (*view)(fl_view_request *v);
-    fl_status (*replay)(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs);  /* makes a view again, where fl_dispatch cannot
-                                ** (global.c); else NULL */
+    /* makes a view again, where fl_dispatch cannot (cast.c); else NULL */
+    fl_status (*replay)(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs);
     fl_status (*grad)(fl_grad *g);
     const char *const *vjp;     /* gradient per operand as an expression in ops: "g * y" (vjp.c); NULL entry: none */
     const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */
     int row;                    /* elementwise rows: fl_ew_id of the .def table, 0 otherwise */
 };
 
-/* Defines and registers a descriptor: FL_OP(softmax) { .name = "softmax", ... }; */
-#define FL_OP(ident)                                                                                     \
-    extern const fl_op fl_op_##ident;                                                                    \
+/* Defines and registers a descriptor: FL_OP(softmax) = { .name = "softmax", ... }; */
+#define FL_OP(ident)                                                                                         \
+    extern const fl_op fl_op_##ident;                                                                        \
     static const fl_op *const fl_op_entry_##ident __attribute__((section("fl_ops"), used)) = &fl_op_##ident; \
-    const fl_op fl_op_##ident =
+    const fl_op fl_op_##ident
 
 /* All descriptors, in link order. */
 extern const fl_op *const __start_fl_ops[];
@@ -189,13 +228,20 @@ extern const fl_op *const __stop_fl_ops[];
 #define FL_FOR_EACH_OP(var) for (const fl_op *const *var = __start_fl_ops; var < __stop_fl_ops; var++)
 
 /* Does x:name_() exist? */
-static inline bool fl_op_in_place(const fl_op *op) { return (op->flags & (FL_OP_ELEMENTWISE | FL_OP_NEW_KIND)) == FL_OP_ELEMENTWISE; }
+static inline bool fl_op_in_place(const fl_op *op)
+{
+    return (op->flags & (FL_OP_ELEMENTWISE | FL_OP_NEW_KIND)) == FL_OP_ELEMENTWISE;
+}
 
 /* NULL when there is none. */
 const fl_op *fl_op_find(const char *name);
 
 /* The descriptor of a registered op, from C: FL_OP_REF(add). */
-#define FL_OP_REF(ident) ({ extern const fl_op fl_op_##ident; &fl_op_##ident; })
+#define FL_OP_REF(ident)                  \
+    ({                                    \
+        extern const fl_op fl_op_##ident; \
+        &fl_op_##ident;                   \
+    })
 
 /* Parsed once; a signature that does not parse is a programmer's mistake (assert). */
 const fl_signature *fl_op_signature(const fl_op *op);

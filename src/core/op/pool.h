@@ -6,8 +6,8 @@
 
 #include "window_geometry.h"
 
-/* Attributes: all begin with the same three; then those of a maximum, or those of an average. The last one, a size, only ops
-** have that make images of pooled ones. */
+/* Attributes: all begin with the same three; then those of a maximum, or those of an average. The last one, a size,
+** only ops have that make images of pooled ones. */
 enum { FL_POOL_KERNEL, FL_POOL_STRIDE, FL_POOL_PADDING };
 enum { FL_POOL_DILATION = FL_POOL_PADDING + 1, FL_POOL_MAX_CEIL, FL_POOL_MAX_SIZE = FL_POOL_MAX_CEIL };
 enum { FL_POOL_AVERAGE_CEIL = FL_POOL_PADDING + 1, FL_POOL_COUNT_PADDING, FL_POOL_DIVISOR, FL_POOL_AVERAGE_SIZE };
@@ -16,13 +16,14 @@ enum { FL_POOL_AVERAGE_CEIL = FL_POOL_PADDING + 1, FL_POOL_COUNT_PADDING, FL_POO
 typedef struct fl_pool {
     fl_window_geometry window;
     int64_t planes;
-    int64_t x_size[2], y_size[2];       /* rows, columns */
+    int64_t x_size[2], y_size[2]; /* rows, columns */
 } fl_pool;
 
 static inline int64_t fl_pool_x_plane(const fl_pool *p) { return p->x_size[0] * p->x_size[1]; }
 static inline int64_t fl_pool_y_plane(const fl_pool *p) { return p->y_size[0] * p->y_size[1]; }
 
-/* What a sum over a window is divided by: `divisor`, or when that is 0 the number of elements, with padding or without. */
+/* What a sum over a window is divided by: `divisor`, or when that is 0 the number of elements, with padding or
+** without. */
 typedef struct fl_pool_mean {
     int64_t divisor;
     bool padding;

@@ -10,7 +10,7 @@
 
 /* Axes by their part in x[batch, m, k] y[batch, k, n]; -1: there is none (1-D operands have no rows, or no columns). */
 typedef struct product {
-    int batch, x_batch, y_batch;        /* batch axes of the result, of x, of y */
+    int batch, x_batch, y_batch; /* batch axes of the result, of x, of y */
     int xm, xk, yk, yn, om, on;
 } product;
 
@@ -30,7 +30,8 @@ static inline product product_of(int x_ndim, int y_ndim, bool ta, bool tb)
     return p;
 }
 
-/* linear, with an activation or without, multiplies by the transposed weight; gemm has attributes for both; the others have none. */
+/* linear, with an activation or without, multiplies by the transposed weight; gemm has attributes for both; the others
+** have none. */
 static inline product product_for(const fl_op *op, const fl_attrs *attrs, int x_ndim, int y_ndim)
 {
     if (strncmp(op->name, "linear", 6) == 0) return product_of(x_ndim, y_ndim, false, true);
@@ -39,7 +40,8 @@ static inline product product_for(const fl_op *op, const fl_attrs *attrs, int x_
 }
 
 /* Steps of an operand along the batch axes of the result: 0 where it is broadcast. */
-static inline void product_batch_steps(int64_t *steps, const fl_view *v, const int64_t *strides, int batch, int own_batch)
+static inline void product_batch_steps(int64_t *steps, const fl_view *v, const int64_t *strides, int batch,
+                                       int own_batch)
 {
     for (int b = 0; b < batch; b++) {
         int axis = b - (batch - own_batch);

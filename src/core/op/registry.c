@@ -28,7 +28,7 @@ static struct entry *entry_of(const fl_op *op)
 const fl_op *fl_op_find(const char *name)
 {
     FL_FOR_EACH_OP(op)
-        if (strcmp((*op)->name, name) == 0) return *op;
+    if (strcmp((*op)->name, name) == 0) return *op;
     return NULL;
 }
 
@@ -56,8 +56,8 @@ static const struct {
     const char *name;
     fl_attr_type type;
 } type_names[] = {
-    {"bool", FL_ATTR_BOOL}, {"int", FL_ATTR_INT}, {"float", FL_ATTR_FLOAT}, {"scalar", FL_ATTR_SCALAR},
-    {"axis", FL_ATTR_AXIS}, {"axes", FL_ATTR_AXES}, {"ints", FL_ATTR_INTS}, {"sizes", FL_ATTR_SIZES},
+    {"bool", FL_ATTR_BOOL},   {"int", FL_ATTR_INT},   {"float", FL_ATTR_FLOAT}, {"scalar", FL_ATTR_SCALAR},
+    {"axis", FL_ATTR_AXIS},   {"axes", FL_ATTR_AXES}, {"ints", FL_ATTR_INTS},   {"sizes", FL_ATTR_SIZES},
     {"dtype", FL_ATTR_DTYPE}, {"text", FL_ATTR_TEXT},
 };
 

@@ -12,75 +12,97 @@
 
 enum { FL_MAX_ATTRS = 8, FL_MAX_OUT = 4, FL_FLAT_MAX_IN = 3 };
 
-typedef struct fl_op fl_op;             /* op.h */
+typedef struct fl_op fl_op; /* op.h */
 
 /* What an operand or an attribute is. */
-typedef enum fl_kind { FL_NONE, FL_TENSOR, FL_NUM_BOOL, FL_NUM_INT, FL_NUM_FLOAT, FL_WORD } fl_kind; /* a word: of attributes */
+typedef enum fl_kind {
+    FL_NONE,
+    FL_TENSOR,
+    FL_NUM_BOOL,
+    FL_NUM_INT,
+    FL_NUM_FLOAT,
+    FL_WORD
+} fl_kind; /* a word: of attributes */
 
 /* ---- attributes ---- */
 
 typedef struct fl_attr {
-    bool given;                 /* false: the script left it out and there is no default */
-    fl_kind kind;               /* scalar: which sort of number; ints: FL_WORD where a word stands for them */
-    int count;                  /* lists: entries; also sizes, axes */
+    bool given;   /* false: the script left it out and there is no default */
+    fl_kind kind; /* scalar: which sort of number; ints: FL_WORD where a word stands for them */
+    int count;    /* lists: entries; also sizes, axes */
     union {
-        int64_t integer;        /* bool, int, axis, dtype, position of the word, integer scalar */
-        double number;          /* float, float scalar */
-        const char *text;       /* text: borrowed, for the call alone */
+        int64_t integer;  /* bool, int, axis, dtype, position of the word, integer scalar */
+        double number;    /* float, float scalar */
+        const char *text; /* text: borrowed, for the call alone */
         int64_t list[FL_MAX_NDIM];
     };
 } fl_attr;
 
 typedef struct fl_attrs {
-    int count;                          /* in the order of the signature */
-    bool requires_grad;                 /* of `options` */
-    bool has_dtype;                     /* of `options`: option_dtype is set */
-    fl_dtype option_dtype;              /* of `options` */
-    bool is_local;                      /* of `options`: a local result */
-    bool has_placement;                 /* of `options`: placement and nd_sbp are set */
-    fl_nd_sbp nd_sbp;                   /* of `options` */
-    const fl_placement *placement;      /* of `options` */
+    int count;                     /* in the order of the signature */
+    bool requires_grad;            /* of `options` */
+    bool has_dtype;                /* of `options`: option_dtype is set */
+    fl_dtype option_dtype;         /* of `options` */
+    bool is_local;                 /* of `options`: a local result */
+    bool has_placement;            /* of `options`: placement and nd_sbp are set */
+    fl_nd_sbp nd_sbp;              /* of `options` */
+    const fl_placement *placement; /* of `options` */
     fl_attr at[FL_MAX_ATTRS];
 } fl_attrs;
 
 /* Value of a scalar attribute as a double. */
-static inline double fl_attr_number(const fl_attr *a) { return a->kind == FL_NUM_FLOAT ? a->number : (double)a->integer; }
+static inline double fl_attr_number(const fl_attr *a)
+{
+    return a->kind == FL_NUM_FLOAT ? a->number : (double)a->integer;
+}
 
 /* Attribute setters for C callers: a is an initialised fl_attrs. */
-static inline void fl_attr_set(fl_attrs *a, int slot, int64_t v) { a->at[slot].given = true; a->at[slot].kind = FL_NUM_INT; a->at[slot].count = 1; a->at[slot].integer = v; }
-static inline void fl_attr_set_number(fl_attrs *a, int slot, double v) { a->at[slot].given = true; a->at[slot].kind = FL_NUM_FLOAT; a->at[slot].count = 1; a->at[slot].number = v; }
+static inline void fl_attr_set(fl_attrs *a, int slot, int64_t v)
+{
+    a->at[slot].given = true;
+    a->at[slot].kind = FL_NUM_INT;
+    a->at[slot].count = 1;
+    a->at[slot].integer = v;
+}
+static inline void fl_attr_set_number(fl_attrs *a, int slot, double v)
+{
+    a->at[slot].given = true;
+    a->at[slot].kind = FL_NUM_FLOAT;
+    a->at[slot].count = 1;
+    a->at[slot].number = v;
+}
 void fl_attr_set_list(fl_attrs *a, int slot, const int64_t *values, int count);
 
 /* ---- operands ---- */
 
 /* One operand of a kernel: this rank's part. */
 typedef struct fl_view {
-    void *data;                 /* first local element; NULL: absent operand */
+    void *data; /* first local element; NULL: absent operand */
     fl_dtype dtype;
     int ndim;
     bool contiguous;
-    const int64_t *size;        /* local shape */
-    const int64_t *stride;      /* in elements */
-    const int64_t *start;       /* window: where the part begins in the logical tensor */
-    const int64_t *logical;     /* logical shape */
-    int64_t numel;              /* local */
-    int64_t scalar[1];          /* holds the bytes of a Lua number: data points here */
+    const int64_t *size;    /* local shape */
+    const int64_t *stride;  /* in elements */
+    const int64_t *start;   /* window: where the part begins in the logical tensor */
+    const int64_t *logical; /* logical shape */
+    int64_t numel;          /* local */
+    int64_t scalar[1];      /* holds the bytes of a Lua number: data points here */
 } fl_view;
 
 typedef struct fl_kernel {
-    const fl_op *op;            /* for code above this layer: a kernel in cpu/ does not look into it */
-    const char *name;           /* op->name, for messages */
-    int row;                    /* op->row: fl_ew_id of an elementwise row, else 0 */
+    const fl_op *op;  /* for code above this layer: a kernel in cpu/ does not look into it */
+    const char *name; /* op->name, for messages */
+    int row;          /* op->row: fl_ew_id of an elementwise row, else 0 */
     const fl_attrs *attrs;
     fl_view *in, *out;
     int nin, nout;
-    uint64_t seed, counter;     /* random ops */
+    uint64_t seed, counter; /* random ops */
 } fl_kernel;
 
 typedef fl_status (*fl_kernel_fn)(fl_kernel *k);
 
-/* The bare loop of an elementwise op over contiguous operands of one dtype, where it cannot fail: out[i] from in[0][i], ...
-** It is the shortest way for small tensors. attributes: of ops that have any (elementwise.h). */
+/* The bare loop of an elementwise op over contiguous operands of one dtype, where it cannot fail: out[i] from in[0][i],
+** ... It is the shortest way for small tensors. attributes: of ops that have any (elementwise.h). */
 struct fl_ew_attr;
 typedef int (*fl_flat_fn)(void *out, const void *const *in, int64_t n, const struct fl_ew_attr *attributes);
 

@@ -1,8 +1,9 @@
 /*
-** window_geometry.h -- where the taps of convolution and pooling windows fall: shared by inference and the kernels of all devices.
+** window_geometry.h -- where the taps of convolution and pooling windows fall: shared by inference and the kernels of
+** all devices.
 **
-** Pairs are (rows, columns). Tap t of the window at position o lies at o * stride - padding + t * dilation of its axis; what
-** lies outside the axis is padding.
+** Pairs are (rows, columns). Tap t of the window at position o lies at o * stride - padding + t * dilation of its axis;
+** what lies outside the axis is padding.
 */
 #ifndef FL_WINDOW_GEOMETRY_H
 #define FL_WINDOW_GEOMETRY_H
@@ -21,10 +22,13 @@ static inline void fl_window_geometry_read(int64_t pair[2], const fl_attr *a)
 }
 
 /* Elements that a window spans along axis d. */
-static inline int64_t fl_window_geometry_span(const fl_window_geometry *w, int d) { return (w->size[d] - 1) * w->dilation[d] + 1; }
+static inline int64_t fl_window_geometry_span(const fl_window_geometry *w, int d)
+{
+    return (w->size[d] - 1) * w->dilation[d] + 1;
+}
 
-/* Positions of the window along axis d of n elements; not above 0 where it does not fit. With `ceil` a last window may reach
-** over the end, but begins before it or in the padding before the axis. */
+/* Positions of the window along axis d of n elements; not above 0 where it does not fit. With `ceil` a last window may
+** reach over the end, but begins before it or in the padding before the axis. */
 static inline int64_t fl_window_geometry_count(const fl_window_geometry *w, int d, int64_t n, bool ceil)
 {
     int64_t room = n + 2 * w->padding[d] - fl_window_geometry_span(w, d), stride = w->stride[d];
@@ -34,7 +38,8 @@ static inline int64_t fl_window_geometry_count(const fl_window_geometry *w, int 
 }
 
 /* The positions [*from, *to) out of `count` at which tap t lies on the axis of n elements. */
-static inline void fl_window_geometry_range(int64_t *from, int64_t *to, const fl_window_geometry *w, int d, int64_t t, int64_t n, int64_t count)
+static inline void fl_window_geometry_range(int64_t *from, int64_t *to, const fl_window_geometry *w, int d, int64_t t,
+                                            int64_t n, int64_t count)
 {
     int64_t stride = w->stride[d], before = w->padding[d] - t * w->dilation[d], end = n + before;
     *from = before <= 0 ? 0 : (before + stride - 1) / stride;

@@ -15,7 +15,7 @@
 /* Operands of attention_rows, and of attention_backward after dy and dlse. */
 enum { IN_Q, IN_K, IN_V, IN_MASK };
 enum { BACK_DY, BACK_Q, BACK_K, BACK_V, BACK_MASK, BACK_OUT, BACK_LSE, BACK_KEY, BACK_DLSE };
-enum { ATTR_CAUSAL, ATTR_DROPOUT, ATTR_SCALE };     /* in the same order everywhere */
+enum { ATTR_CAUSAL, ATTR_DROPOUT, ATTR_SCALE }; /* in the same order everywhere */
 
 /* ---- inference ---- */
 
@@ -51,7 +51,8 @@ static fl_status check_mask(const fl_infer *c, const fl_spec *mask, const fl_sha
         return fl_infer_fail(c, FL_ERR_DTYPE,
                              "mask must be bool (true takes part) or float (added to the scores), got %s",
                              fl_dtype_name(mask->dtype));
-    if (fl_shape_broadcast(&both, c->name, &mask->shape, scores) == FL_OK && fl_shape_equal(&both, scores)) return FL_OK;
+    if (fl_shape_broadcast(&both, c->name, &mask->shape, scores) == FL_OK && fl_shape_equal(&both, scores))
+        return FL_OK;
     return fl_infer_fail(c, FL_ERR_SHAPE, "mask %s does not broadcast to the scores %s",
                          fl_shape_text(tm, &mask->shape), fl_shape_text(ts, scores));
 }
@@ -65,7 +66,8 @@ static fl_status infer_rows(fl_infer *c)
     fl_shape scores = score_shape(q, k);
     FL_TRY(check_mask(c, &c->in[IN_MASK], &scores));
     c->out[0].dtype = fl_infer_promote_some(c, 7);
-    c->out[1].dtype = fl_dtype_compute(c->out[0].dtype); /* weights are e^(score - lse): 16 bits would be off by percents */
+    c->out[1].dtype = fl_dtype_compute(
+        c->out[0].dtype); /* weights are e^(score - lse): 16 bits would be off by percents */
     c->out[0].shape = *q;
     c->out[0].shape.dims[q->ndim - 1] = v->dims[v->ndim - 1];
     fl_reduce_shape(&c->out[1].shape, q, 1u << (q->ndim - 1), false);
@@ -182,8 +184,8 @@ static uint32_t readable(const fl_kernel *k, uint32_t candidates, int mask)
 typedef struct head_walk {
     char *data;
     size_t item;
-    int64_t stride[FL_MAX_NDIM];        /* of the batch axes */
-    int64_t row;                        /* of axis t or s */
+    int64_t stride[FL_MAX_NDIM]; /* of the batch axes */
+    int64_t row;                 /* of axis t or s */
 } head_walk;
 
 static head_walk walk_in(const fl_stage *s, int i, int batch)
@@ -239,12 +241,17 @@ static fl_attention attention_of(const fl_kernel *k, const fl_view *q, const fl_
 {
     int t = q->ndim - 2;
     const fl_attr *scale = &k->attrs->at[ATTR_SCALE];
-    return (fl_attention){.queries = q->size[t], .keys = key->size[t], .width = q->size[t + 1],
+    return (fl_attention){.queries = q->size[t],
+                          .keys = key->size[t],
+                          .width = q->size[t + 1],
                           .value_width = v->size[t + 1],
-                          .causal = k->attrs->at[ATTR_CAUSAL].integer, .first_query = q->start[t],
+                          .causal = k->attrs->at[ATTR_CAUSAL].integer,
+                          .first_query = q->start[t],
                           .logical_queries = q->logical[t],
                           .scale = scale->given ? scale->number : 1 / sqrt((double)q->logical[t + 1]),
-                          .dropout = k->attrs->at[ATTR_DROPOUT].number, .seed = seed, .counter = counter};
+                          .dropout = k->attrs->at[ATTR_DROPOUT].number,
+                          .seed = seed,
+                          .counter = counter};
 }
 
 /* Moves index to the next head of this part. */
@@ -300,9 +307,11 @@ static fl_status kernel_rows(fl_kernel *k)
     a.k_row = wk.row;
     a.v_row = wv.row;
     for (int64_t i = 0; i < count; i++, next_head(index, q, batch))
-        heads[i] = (fl_attention_head){.q = walk_to(&wq, index, batch), .k = walk_to(&wk, index, batch),
+        heads[i] = (fl_attention_head){.q = walk_to(&wq, index, batch),
+                                       .k = walk_to(&wk, index, batch),
                                        .v = walk_to(&wv, index, batch),
-                                       .mask = walk_to(&wm, index, batch), .out = walk_to(&wo, index, batch),
+                                       .mask = walk_to(&wm, index, batch),
+                                       .out = walk_to(&wo, index, batch),
                                        .lse = walk_to(&wl, index, batch),
                                        .index = logical_head(index, q, batch)};
     FL_TRY(fl_cpu_attention(s.dtype, &a, heads, count));
@@ -336,13 +345,17 @@ static fl_status kernel_backward(fl_kernel *k)
     a.k_row = wk.row;
     a.v_row = wv.row;
     for (int64_t i = 0; i < count; i++, next_head(index, q, batch))
-        heads[i] = (fl_attention_head){.g = walk_to(&wg, index, batch), .q = walk_to(&wq, index, batch),
+        heads[i] = (fl_attention_head){.g = walk_to(&wg, index, batch),
+                                       .q = walk_to(&wq, index, batch),
                                        .k = walk_to(&wk, index, batch),
-                                       .v = walk_to(&wv, index, batch), .mask = walk_to(&wm, index, batch),
+                                       .v = walk_to(&wv, index, batch),
+                                       .mask = walk_to(&wm, index, batch),
                                        .out_in = walk_to(&wo, index, batch),
-                                       .lse_in = walk_to(&wl, index, batch), .dlse = walk_to(&wd, index, batch),
+                                       .lse_in = walk_to(&wl, index, batch),
+                                       .dlse = walk_to(&wd, index, batch),
                                        .dq = walk_to(&gq, index, batch),
-                                       .dk = walk_to(&gk, index, batch), .dv = walk_to(&gv, index, batch),
+                                       .dk = walk_to(&gk, index, batch),
+                                       .dv = walk_to(&gv, index, batch),
                                        .index = logical_head(index, q, batch)};
     FL_TRY(fl_cpu_attention_backward(s.dtype, &a, heads, count));
     return fl_stage_close(&s);
@@ -366,8 +379,8 @@ static double scale_of(const fl_attrs *attrs, const fl_tensor *q)
 
 /* What attention_backward's formulas are made of; see grad_backward. */
 typedef struct weights {
-    fl_tensor *p, *keep;        /* e^(scores - lse); dropout factors or NULL */
-    fl_tensor *dp, *delta;      /* gradient of p; sum(dy out) - dlse per query */
+    fl_tensor *p, *keep;   /* e^(scores - lse); dropout factors or NULL */
+    fl_tensor *dp, *delta; /* gradient of p; sum(dy out) - dlse per query */
 } weights;
 
 /* x with the dropout factors applied */
@@ -436,15 +449,16 @@ static fl_status grad_rows(fl_grad *g)
 
 static fl_tensor *add_maybe(fl_expr *c, fl_tensor *x, fl_tensor *y) { return !x ? y : !y ? x : expr_add(c, x, y); }
 
-/* Adjoint of attention_backward, for the gradients hq, hk, hv of its results. With ds = p (dp - delta) it computes
-** dq = scale ds k, dk = scale ds^T q, dv = (p keep)^T dy; dp = (dy v^T) keep, delta = sum(dy out) - dlse,
-** p = e^(scores - lse); out, lse and dlse count as inputs of their own. A bar (b_) is the gradient of what it stands before. */
+/* Adjoint of attention_backward, for the gradients hq, hk, hv of its results. With ds = p (dp - delta) it computes dq =
+** scale ds k, dk = scale ds^T q, dv = (p keep)^T dy; dp = (dy v^T) keep, delta = sum(dy out) - dlse, p = e^(scores -
+** lse); out, lse and dlse count as inputs of their own. A bar (b_) is the gradient of what it stands before. */
 static fl_status grad_backward(fl_grad *g)
 {
     fl_expr c = {0};
     fl_tensor *dy = g->in[BACK_DY].tensor, *q = g->in[BACK_Q].tensor, *k = g->in[BACK_K].tensor,
               *v = g->in[BACK_V].tensor, *out = g->in[BACK_OUT].tensor;
-    fl_tensor *lse = g->in[BACK_LSE].tensor, *dlse = g->in[BACK_DLSE].kind == FL_TENSOR ? g->in[BACK_DLSE].tensor : NULL;
+    fl_tensor *lse = g->in[BACK_LSE].tensor,
+              *dlse = g->in[BACK_DLSE].kind == FL_TENSOR ? g->in[BACK_DLSE].tensor : NULL;
     fl_tensor *hq = g->gout[0], *hk = g->gout[1], *hv = g->gout[2];
     double scale = scale_of(g->attrs, q);
     int last = q->meta->shape.ndim - 1;
@@ -470,9 +484,9 @@ static fl_status grad_backward(fl_grad *g)
     fl_tensor *b_k = add_maybe(&c, expr_gemm(&c, b_scaled, q, true, false),
                                hq ? expr_gemm(&c, ds, hq, true, false) : NULL);
     fl_tensor *b_v = expr_gemm(&c, b_da, dy, true, false), *b_out = expr_mul(&c, b_delta, dy);
-    fl_tensor *b_lse = c.status == FL_OK ? expr_reshape(&c, expr_neg(&c, expr_sum(&c, b_scores, 1u << last, true)),
-                                                         &lse->meta->shape)
-                                         : NULL;
+    fl_tensor *b_lse = c.status == FL_OK
+        ? expr_reshape(&c, expr_neg(&c, expr_sum(&c, b_scores, 1u << last, true)), &lse->meta->shape)
+        : NULL;
     fl_tensor *b_dlse = dlse ? expr_reshape(&c, expr_neg(&c, b_delta), &dlse->meta->shape) : NULL;
 
     fl_tensor *results[] = {b_dy, b_q, b_k, b_v, b_scores, b_out, b_lse, NULL, b_dlse};
@@ -565,9 +579,12 @@ static fl_status kernel_dropout(fl_kernel *k)
         return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
     FL_TRY(fl_stage_open(&s, k, 1));
     const int64_t *key = s.in[1];
-    fl_attention a = {.queries = x->size[batch], .keys = x->size[batch + 1], .first_query = x->start[batch],
+    fl_attention a = {.queries = x->size[batch],
+                      .keys = x->size[batch + 1],
+                      .first_query = x->start[batch],
                       .logical_queries = x->logical[batch],
-                      .dropout = k->attrs->at[ATTR_DROPOUT].number, .seed = (uint64_t)key[0],
+                      .dropout = k->attrs->at[ATTR_DROPOUT].number,
+                      .seed = (uint64_t)key[0],
                       .counter = (uint64_t)key[1]};
     for (int64_t i = 0; i < count; i++, next_head(index, x, batch)) head[i] = logical_head(index, x, batch);
     fl_cpu_attention_dropout(s.dtype, &a, s.out[0], head, count);
@@ -601,12 +618,17 @@ static const char *const attention_samples[] = {
     "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5)",
     "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6)",
     "flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), "
-    "flow.randn(2, 1, 4, 4):gt(-1), false, 0, 0.3", NULL};
-FL_OP(scaled_dot_product_attention) {
-    .name = "scaled_dot_product_attention", .sig = "scaled_dot_product_attention(q, k, v, mask?, " ATTENTION_ATTRS ")",
-    .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "softmax(q k^T scale + mask) v without storing the scores; scale is 1 / sqrt of q's last size when not given.",
-    .body = body_attention, .samples = attention_samples,
+    "flow.randn(2, 1, 4, 4):gt(-1), false, 0, 0.3",
+    NULL};
+FL_OP(scaled_dot_product_attention) = {
+    .name = "scaled_dot_product_attention",
+    .sig = "scaled_dot_product_attention(q, k, v, mask?, " ATTENTION_ATTRS ")",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY,
+    .doc =
+        "softmax(q k^T scale + mask) v without storing the scores; scale is 1 / sqrt of q's last size when not given.",
+    .body = body_attention,
+    .samples = attention_samples,
 };
 
 static const char *const rows_samples[] = {
@@ -614,41 +636,67 @@ static const char *const rows_samples[] = {
     "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6), false, 0.3, 0.7",
     "flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 1, 4, 4):gt(-1), true, 0.2",
     NULL};
-FL_OP(attention_rows) {
-    .name = "attention_rows", .sig = "attention_rows(q, k, v, mask?, " ATTENTION_ATTRS ")", .nout = 3,
+FL_OP(attention_rows) = {
+    .name = "attention_rows",
+    .sig = "attention_rows(q, k, v, mask?, " ATTENTION_ATTRS ")",
+    .nout = 3,
     .flags = FL_OP_HIDDEN | FL_OP_RANDOM,
     .doc = "Attention, the log-sum-exp of every query's scores, and the random key of its dropout.",
-    .saves_in = 15, .saves_out = 7, .infer = infer_rows, .sbp = sbp_rows, .cost = cost_attention, .cpu = kernel_rows,
-    .grad = grad_rows, .samples = rows_samples,
+    .saves_in = 15,
+    .saves_out = 7,
+    .infer = infer_rows,
+    .sbp = sbp_rows,
+    .cost = cost_attention,
+    .cpu = kernel_rows,
+    .grad = grad_rows,
+    .samples = rows_samples,
 };
 
 static const char *const backward_samples[] = {
     "flow.randn(2, 4, 5), flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6), "
     "flow.randn(2, 4, 5), flow.randn(2, 4) + 2, flow.tensor{5, 9}, flow.randn(2, 4), true, 0.3",
     "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5, 4), nil, "
-    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5) + 2, flow.tensor{5, 9}", NULL};
-FL_OP(attention_backward) {
+    "flow.randn(2, 3, 5, 4), flow.randn(2, 3, 5) + 2, flow.tensor{5, 9}",
+    NULL};
+FL_OP(attention_backward) = {
     .name = "attention_backward",
-    .sig = "attention_backward(dy, q, k, v, mask?, out, lse, key, dlse?, " ATTENTION_ATTRS ")", .nout = 3,
+    .sig = "attention_backward(dy, q, k, v, mask?, out, lse, key, dlse?, " ATTENTION_ATTRS ")",
+    .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradients of attention_rows with respect to q, k and v.",
-    .saves_in = 511, .infer = infer_backward, .sbp = sbp_backward, .cost = cost_attention, .cpu = kernel_backward,
-    .grad = grad_backward, .samples = backward_samples,
+    .saves_in = 511,
+    .infer = infer_backward,
+    .sbp = sbp_backward,
+    .cost = cost_attention,
+    .cpu = kernel_backward,
+    .grad = grad_backward,
+    .samples = backward_samples,
 };
 
 static const char *const mask_vjp[] = {"g", "sum_to(g, mask)"};
 static const char *const mask_samples[] = {"flow.randn(2, 3, 4), flow.randn(3, 4)", NULL};
-FL_OP(attention_mask) {
-    .name = "attention_mask", .sig = "attention_mask(scores, mask?, " ATTENTION_ATTRS ")", .nout = 1,
+FL_OP(attention_mask) = {
+    .name = "attention_mask",
+    .sig = "attention_mask(scores, mask?, " ATTENTION_ATTRS ")",
+    .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Scores with the mask added; what takes no part becomes -inf.",
-    .infer = infer_masked, .sbp = sbp_mask, .cpu = kernel_mask, .vjp = mask_vjp, .samples = mask_samples,
+    .infer = infer_masked,
+    .sbp = sbp_mask,
+    .cpu = kernel_mask,
+    .vjp = mask_vjp,
+    .samples = mask_samples,
 };
 
 static const char *const dropout_samples[] = {"flow.randn(2, 3, 4), flow.tensor{5, 9}, false, 0.4", NULL};
-FL_OP(attention_dropout) {
-    .name = "attention_dropout", .sig = "attention_dropout(scores, key, " ATTENTION_ATTRS ")", .nout = 1,
+FL_OP(attention_dropout) = {
+    .name = "attention_dropout",
+    .sig = "attention_dropout(scores, key, " ATTENTION_ATTRS ")",
+    .nout = 1,
     .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
     .doc = "The factors that attention's dropout multiplies the weights by: 0 or 1 / (1 - dropout).",
-    .infer = infer_factors, .sbp = sbp_dropout, .cpu = kernel_dropout, .samples = dropout_samples,
+    .infer = infer_factors,
+    .sbp = sbp_dropout,
+    .cpu = kernel_dropout,
+    .samples = dropout_samples,
 };

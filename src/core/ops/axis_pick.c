@@ -5,10 +5,11 @@
 */
 #include "ops.h"
 
-#define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}
+#define SAMPLES(...) \
+    .samples = (const char *const[]) { __VA_ARGS__, NULL }
 
-/* Both ops: axis in slot 0, keepdim in slot 1. The shape of the lines of x, which `index` must have: the axis away, or of
-** size 1. */
+/* Both ops: axis in slot 0, keepdim in slot 1. The shape of the lines of x, which `index` must have: the axis away, or
+** of size 1. */
 static fl_status line_shape(fl_shape *out, const fl_infer *c, const fl_shape *x)
 {
     int axis;
@@ -16,8 +17,8 @@ static fl_status line_shape(fl_shape *out, const fl_infer *c, const fl_shape *x)
     FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, x));
     fl_reduce_shape(out, x, x->ndim ? 1u << axis : 0, c->attrs->at[1].integer != 0);
     if (c->in[1].dtype == FL_INT64 && fl_shape_equal(&c->in[1].shape, out)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "index must be int64%s, got %s%s", fl_shape_text(tl, out), fl_dtype_name(c->in[1].dtype),
-                         fl_shape_text(ti, &c->in[1].shape));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "index must be int64%s, got %s%s", fl_shape_text(tl, out),
+                         fl_dtype_name(c->in[1].dtype), fl_shape_text(ti, &c->in[1].shape));
 }
 
 /* Calls per line: offsets in elements of its first element in `x`, of its index and of its single element. */
@@ -32,8 +33,8 @@ static void lines_init(lines *l, fl_view *x, fl_view *index, fl_view *one, const
     *l = (lines){x, index, one, fl_axis_of(&attrs->at[0], x->ndim), (int64_t)fl_dtype_size(x->dtype)};
 }
 
-/* Line number i: addresses of its picked element in x and of the single element. false: the position is not on the line, so
-** nothing is picked. */
+/* Line number i: addresses of its picked element in x and of the single element. false: the position is not on the
+** line, so nothing is picked. */
 static bool line_at(const lines *l, int64_t i, char **in_x, char **in_one)
 {
     int64_t x = 0, index = 0, one = 0;
@@ -101,11 +102,19 @@ static fl_status grad_axis_gather(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &a, axis_scatter, fl_of(g->gout[0]), g->in[1]);
 }
 
-FL_OP(axis_gather) {
-    .name = "axis_gather", .sig = "axis_gather(x, index, axis: axis, keepdim: bool = false)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "From every line along the axis, the element at the line's index.", .infer = infer_axis_gather, .sbp = sbp_axis_gather,
-    .cpu = cpu_axis_gather, .grad = grad_axis_gather, .saves_in = 2,
-    SAMPLES("flow.randn(3, 4), flow.tensor({1, 0, 3}), 1", "flow.randn(3, 4), flow.tensor({{1, 0, 2, 1}}), 0, true")};
+FL_OP(axis_gather) = {
+    .name = "axis_gather",
+    .sig = "axis_gather(x, index, axis: axis, keepdim: bool = false)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "From every line along the axis, the element at the line's index.",
+    .infer = infer_axis_gather,
+    .sbp = sbp_axis_gather,
+    .cpu = cpu_axis_gather,
+    .grad = grad_axis_gather,
+    .saves_in = 2,
+    SAMPLES("flow.randn(3, 4), flow.tensor({1, 0, 3}), 1", "flow.randn(3, 4), flow.tensor({{1, 0, 2, 1}}), 0, true"),
+};
 
 /* ---- axis_scatter ---- */
 
@@ -118,7 +127,8 @@ static fl_status infer_axis_scatter(fl_infer *c)
     FL_TRY(line_shape(&want, c, &c->out[0].shape));
     c->out[0].dtype = c->in[0].dtype;
     if (fl_shape_equal(&c->in[0].shape, &want)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "line must be %s, got %s", fl_shape_text(tl, &want), fl_shape_text(tg, &c->in[0].shape));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "line must be %s, got %s", fl_shape_text(tl, &want),
+                         fl_shape_text(tg, &c->in[0].shape));
 }
 
 static void sbp_axis_scatter(fl_sigs *s) { sbp_lines(s, &s->out_logical[0], false); }
@@ -146,8 +156,16 @@ static fl_status grad_axis_scatter(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &a, axis_gather, fl_of(g->gout[0]), g->in[1]);
 }
 
-FL_OP(axis_scatter) {
-    .name = "axis_scatter", .sig = "axis_scatter(line, index, axis: axis, keepdim: bool, sizes: sizes)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "Zeros of the given sizes, with every line's value at its index along the axis.", .infer = infer_axis_scatter,
-    .sbp = sbp_axis_scatter, .cpu = cpu_axis_scatter, .grad = grad_axis_scatter, .saves_in = 2,
-    SAMPLES("flow.randn(3), flow.tensor({1, 0, 3}), 1, false, {3, 4}")};
+FL_OP(axis_scatter) = {
+    .name = "axis_scatter",
+    .sig = "axis_scatter(line, index, axis: axis, keepdim: bool, sizes: sizes)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "Zeros of the given sizes, with every line's value at its index along the axis.",
+    .infer = infer_axis_scatter,
+    .sbp = sbp_axis_scatter,
+    .cpu = cpu_axis_scatter,
+    .grad = grad_axis_scatter,
+    .saves_in = 2,
+    SAMPLES("flow.randn(3), flow.tensor({1, 0, 3}), 1, false, {3, 4}"),
+};

@@ -23,7 +23,14 @@ static void sbp_cast(fl_sigs *s)
     }
 }
 
-FL_OP(cast) {
-    .name = "cast", .sig = "cast(x, dtype: dtype)", .nout = 1, .doc = "The same values in another dtype; integers wrap, floats are cut towards 0.",
-    .infer = infer_cast, .sbp = sbp_cast, .cpu = fl_kernel_copy, .vjp = (const char *const[]){"g"},
-    .samples = (const char *const[]){"flow.randn(3, 4), \"float64\"", "flow.randn(3, 4), \"int32\"", NULL}};
+FL_OP(cast) = {
+    .name = "cast",
+    .sig = "cast(x, dtype: dtype)",
+    .nout = 1,
+    .doc = "The same values in another dtype; integers wrap, floats are cut towards 0.",
+    .infer = infer_cast,
+    .sbp = sbp_cast,
+    .cpu = fl_kernel_copy,
+    .vjp = (const char *const[]){"g"},
+    .samples = (const char *const[]){"flow.randn(3, 4), \"float64\"", "flow.randn(3, 4), \"int32\"", NULL},
+};

@@ -44,16 +44,21 @@ fl_status fl_require_float(const fl_infer *c, int operand)
 
 fl_status fl_require_fits(const char *who, fl_dtype dtype, const fl_operand *value)
 {
-    static const int64_t lowest[FL_DTYPE_COUNT] = {[FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
-    static const int64_t highest[FL_DTYPE_COUNT] = {[FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
+    static const int64_t lowest[FL_DTYPE_COUNT] = {
+        [FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
+    static const int64_t highest[FL_DTYPE_COUNT] = {
+        [FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
     if (value->kind <= FL_TENSOR || !fl_dtype_is_integer(dtype)) return FL_OK;
     if (value->kind != FL_NUM_FLOAT) {
         if (value->integer >= lowest[dtype] && value->integer <= highest[dtype]) return FL_OK;
-        return fl_fail(FL_ERR_VALUE, "%s: value %lld does not fit into %s", who, (long long)value->integer, fl_dtype_name(dtype));
+        return fl_fail(FL_ERR_VALUE, "%s: value %lld does not fit into %s", who, (long long)value->integer,
+                       fl_dtype_name(dtype));
     }
     double whole = trunc(value->number);
-    if (whole >= (double)lowest[dtype] && (dtype == FL_INT64 ? whole < 0x1p63 : whole <= (double)highest[dtype])) return FL_OK;
-    if (value->number != value->number) return fl_fail(FL_ERR_VALUE, "%s: value nan does not fit into %s", who, fl_dtype_name(dtype));
+    if (whole >= (double)lowest[dtype] && (dtype == FL_INT64 ? whole < 0x1p63 : whole <= (double)highest[dtype]))
+        return FL_OK;
+    if (value->number != value->number)
+        return fl_fail(FL_ERR_VALUE, "%s: value nan does not fit into %s", who, fl_dtype_name(dtype));
     return fl_fail(FL_ERR_VALUE, "%s: value %g does not fit into %s", who, value->number, fl_dtype_name(dtype));
 }
 
@@ -158,7 +163,8 @@ bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to)
     return from == to || (fl_dtype_is_float(from) && fl_dtype_is_float(to) && fl_dtype_promote(from, to) == to);
 }
 
-/* An integer keeps its value where the other dtype holds all that this one does: a 0-d int64 among int8 tensors becomes int8. */
+/* An integer keeps its value where the other dtype holds all that this one does: a 0-d int64 among int8 tensors becomes
+** int8. */
 static bool holds_integers(fl_dtype from, fl_dtype to)
 {
     if (from == FL_BOOL) return true;

@@ -1,9 +1,9 @@
 /*
-** conv.c -- 2-D convolutions of images: x [n, in, height, width] with weight [out, in / groups, height, width]. One image
-** [in, height, width] gives one image.
+** conv.c -- 2-D convolutions of images: x [n, in, height, width] with weight [out, in / groups, height, width]. One
+** image [in, height, width] gives one image.
 **
-** The gradients are ops of the same kind: of conv2d, conv2d_input_grad and conv2d_weight_grad each is, up to the order of
-** operands, the gradient of the others.
+** The gradients are ops of the same kind: of conv2d, conv2d_input_grad and conv2d_weight_grad each is, up to the order
+** of operands, the gradient of the others.
 */
 #include "cpu/conv.h"
 #include "cpu/stage.h"
@@ -16,11 +16,13 @@ static fl_status read_window(fl_window_geometry *w, const fl_infer *c)
 {
     int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
     FL_TRY(fl_window_geometry_pair(w->stride, c, FL_CONV_STRIDE, "stride", 1));
-    if (c->attrs->at[FL_CONV_PADDING].kind != FL_WORD) FL_TRY(fl_window_geometry_pair(w->padding, c, FL_CONV_PADDING, "padding", 0));
+    if (c->attrs->at[FL_CONV_PADDING].kind != FL_WORD)
+        FL_TRY(fl_window_geometry_pair(w->padding, c, FL_CONV_PADDING, "padding", 0));
     FL_TRY(fl_window_geometry_pair(w->dilation, c, FL_CONV_DILATION, "dilation", 1));
     for (int d = 0; d < 2; d++)
         if (fl_conv_keeps_size(c->attrs) && w->stride[d] != 1)
-            return fl_infer_fail(c, FL_ERR_VALUE, "padding \"same\" goes with stride 1 only, got stride %lld", (long long)w->stride[d]);
+            return fl_infer_fail(c, FL_ERR_VALUE, "padding \"same\" goes with stride 1 only, got stride %lld",
+                                 (long long)w->stride[d]);
     if (groups >= 1 && groups <= INT32_MAX) return FL_OK;
     return fl_infer_fail(c, FL_ERR_VALUE, "groups must be between 1 and %d, got %lld", INT32_MAX, (long long)groups);
 }
@@ -32,10 +34,11 @@ static fl_status check_weight(const fl_infer *c, const fl_shape *w)
     if (fl_shape_numel(w) == 0)
         return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has an axis of size 0", fl_shape_text(tw, w));
     if (w->dims[2] > INT32_MAX || w->dims[3] > INT32_MAX)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has a window of more than %d rows or columns", fl_shape_text(tw, w), INT32_MAX);
+        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has a window of more than %d rows or columns",
+                             fl_shape_text(tw, w), INT32_MAX);
     if (w->dims[0] % groups != 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has %lld output channels, no multiple of %lld groups", fl_shape_text(tw, w),
-                             (long long)w->dims[0], (long long)groups);
+        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has %lld output channels, no multiple of %lld groups",
+                             fl_shape_text(tw, w), (long long)w->dims[0], (long long)groups);
     return FL_OK;
 }
 
@@ -43,7 +46,8 @@ static fl_status check_weight(const fl_infer *c, const fl_shape *w)
 static bool is_image(const fl_shape *x) { return x->ndim == 4 || x->ndim == 3; }
 
 /* Images as many as `like` has, or one. */
-static fl_status image_shape(fl_shape *out, const fl_infer *c, const fl_shape *like, int64_t channels, const int64_t size[2])
+static fl_status image_shape(fl_shape *out, const fl_infer *c, const fl_shape *like, int64_t channels,
+                             const int64_t size[2])
 {
     const int64_t dims[4] = {like->dims[0], channels, size[0], size[1]};
     return fl_shape_make(out, c->name, dims + 4 - like->ndim, like->ndim);
@@ -57,22 +61,29 @@ static fl_status output_shape(fl_shape *out, const fl_infer *c, const fl_shape *
     int channels = fl_conv_channels(x->ndim);
     fl_window_geometry window;
     if (!is_image(x) || w->ndim != 4)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [n, in, height, width] or [in, height, width] and weight [out, in / groups, height, width], "
-                             "got %s and %s", fl_shape_text(tx, x), fl_shape_text(tw, w));
+        return fl_infer_fail(
+            c, FL_ERR_SHAPE,
+            "takes x [n, in, height, width] or [in, height, width] and weight [out, in / groups, height, width], "
+            "got %s and %s",
+            fl_shape_text(tx, x), fl_shape_text(tw, w));
     FL_TRY(read_window(&window, c));
     FL_TRY(check_weight(c, w));
     if (x->dims[channels] % groups != 0 || x->dims[channels] / groups != w->dims[1])
-        return fl_infer_fail(c, FL_ERR_SHAPE, "x %s has %lld channels, weight %s takes %lld in each of %lld groups", fl_shape_text(tx, x),
-                             (long long)x->dims[channels], fl_shape_text(tw, w), (long long)w->dims[1], (long long)groups);
+        return fl_infer_fail(c, FL_ERR_SHAPE, "x %s has %lld channels, weight %s takes %lld in each of %lld groups",
+                             fl_shape_text(tx, x), (long long)x->dims[channels], fl_shape_text(tw, w),
+                             (long long)w->dims[1], (long long)groups);
     memcpy(window.size, w->dims + 2, sizeof window.size);
     fl_conv_pad(&window, c->attrs);
     for (int d = 0; d < 2; d++) {
         int axis = channels + 1 + d;
-        size[d] = fl_conv_keeps_size(c->attrs) ? x->dims[axis] : fl_window_geometry_count(&window, d, x->dims[axis], false);
+        size[d] = fl_conv_keeps_size(c->attrs) ? x->dims[axis]
+                                               : fl_window_geometry_count(&window, d, x->dims[axis], false);
         if (size[d] <= 0)
-            return fl_infer_fail(c, FL_ERR_SHAPE, "the window of weight %s, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
-                                 fl_shape_text(tw, w), (long long)window.dilation[d], axis, fl_shape_text(tx, x),
-                                 (long long)window.padding[d]);
+            return fl_infer_fail(
+                c, FL_ERR_SHAPE,
+                "the window of weight %s, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
+                fl_shape_text(tw, w), (long long)window.dilation[d], axis, fl_shape_text(tx, x),
+                (long long)window.padding[d]);
     }
     return image_shape(out, c, x, w->dims[0], size);
 }
@@ -91,8 +102,8 @@ static fl_status infer_conv(fl_infer *c)
     FL_TRY(infer_dtypes(c));
     FL_TRY(output_shape(&c->out[0].shape, c, &c->in[0].shape, w));
     if (c->in[2].kind != FL_TENSOR || (bias->ndim == 1 && bias->dims[0] == w->dims[0])) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0], fl_shape_text(tw, w),
-                         fl_shape_text(tb, bias));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0],
+                         fl_shape_text(tw, w), fl_shape_text(tb, bias));
 }
 
 /* The gradient that x or the weight is to get belongs to these shapes. */
@@ -110,7 +121,8 @@ static fl_status check_operands(const fl_infer *c, bool fits)
     char tg[FL_SHAPE_TEXT], tx[FL_SHAPE_TEXT];
     const fl_shape *g = &c->in[0].shape, *x = &c->in[1].shape;
     if (fits) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "takes images and a weight or images, got %s and %s", fl_shape_text(tg, g), fl_shape_text(tx, x));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "takes images and a weight or images, got %s and %s", fl_shape_text(tg, g),
+                         fl_shape_text(tx, x));
 }
 
 static fl_status infer_input_grad(fl_infer *c)
@@ -155,8 +167,8 @@ static void cost_conv(fl_cost *cost, const fl_infer *c)
     roles r = roles_of(c->op, c->in, c->out);
     double depth = (double)(r.weight->shape.dims[1] * r.weight->shape.dims[2] * r.weight->shape.dims[3]);
     cost->flops = 2 * depth * (double)fl_shape_numel(&r.y->shape);
-    cost->bytes = (double)(fl_shape_numel(&r.x->shape) + fl_shape_numel(&r.weight->shape) + fl_shape_numel(&r.y->shape)) *
-                  (double)fl_dtype_size(r.y->dtype);
+    cost->bytes = (double)(fl_shape_numel(&r.x->shape) + fl_shape_numel(&r.weight->shape) + fl_shape_numel(&r.y->shape))
+        * (double)fl_dtype_size(r.y->dtype);
 }
 
 /* ---- SBP ---- */
@@ -224,8 +236,10 @@ static fl_status kernel_weight_grad(fl_kernel *k)
 
 /* ---- gradients ---- */
 
-/* A call of one of the three ops with the attributes of another. size: whose rows and columns the result has, where the op asks. */
-static fl_tensor *expr_conv(fl_expr *c, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b, const fl_meta *size)
+/* A call of one of the three ops with the attributes of another. size: whose rows and columns the result has, where the
+** op asks. */
+static fl_tensor *expr_conv(fl_expr *c, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b,
+                            const fl_meta *size)
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, op);
@@ -287,12 +301,22 @@ static const char *const conv_samples[] = {
     "flow.randn(3, 2, 4, 2), flow.randn(5, 2, 1, 1)",
     "flow.randn(2, 5, 6), flow.randn(4, 2, 3, 2), flow.randn(4), {2, 1}, {1, 2}",
     "flow.randn(4, 4, 5), flow.randn(6, 2, 2, 3), {groups = 2}",
-    "flow.randn(2, 3, 5, 6), flow.randn(4, 3, 2, 4), flow.randn(4), {padding = 'same', dilation = {3, 1}}", NULL};
-FL_OP(conv2d) {
-    .name = "conv2d", .sig = "conv2d(x, weight, bias?, " CONV_ATTRS ")", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "Convolution of images x [n, in, height, width], or of one without n, with weight [out, in / groups, height, width], plus "
+    "flow.randn(2, 3, 5, 6), flow.randn(4, 3, 2, 4), flow.randn(4), {padding = 'same', dilation = {3, 1}}",
+    NULL};
+FL_OP(conv2d) = {
+    .name = "conv2d",
+    .sig = "conv2d(x, weight, bias?, " CONV_ATTRS ")",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "Convolution of images x [n, in, height, width], or of one without n, with weight [out, in / groups, "
+           "height, width], plus "
            "bias [out].",
-    .saves_in = 3, .infer = infer_conv, .sbp = sbp_conv, .cost = cost_conv, .cpu = kernel_conv, .grad = grad_conv,
+    .saves_in = 3,
+    .infer = infer_conv,
+    .sbp = sbp_conv,
+    .cost = cost_conv,
+    .cpu = kernel_conv,
+    .grad = grad_conv,
     .samples = conv_samples,
 };
 
@@ -304,11 +328,20 @@ static const char *const input_grad_samples[] = {
     "flow.randn(2, 6, 3, 4), flow.randn(6, 1, 2, 3), 2, 1, {2, 1}, 6, {5, 7}",
     "flow.randn(2, 6, 4, 4), flow.randn(6, 2, 1, 1), 1, 0, 1, 2, 4",
     "flow.randn(4, 3, 5), flow.randn(4, 2, 3, 2), 1, 0, 1, 1, {5, 6}",
-    "flow.randn(2, 4, 5, 6), flow.randn(4, 3, 2, 4), 1, 'same', {3, 1}, 1, {5, 6}", NULL};
-FL_OP(conv2d_input_grad) {
-    .name = "conv2d_input_grad", .sig = "conv2d_input_grad(g, weight, " GRAD_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
+    "flow.randn(2, 4, 5, 6), flow.randn(4, 3, 2, 4), 1, 'same', {3, 1}, 1, {5, 6}",
+    NULL};
+FL_OP(conv2d_input_grad) = {
+    .name = "conv2d_input_grad",
+    .sig = "conv2d_input_grad(g, weight, " GRAD_ATTRS ")",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to images of `size` (height, width).",
-    .saves_in = 3, .infer = infer_input_grad, .sbp = sbp_conv, .cost = cost_conv, .cpu = kernel_input_grad, .grad = grad_input_grad,
+    .saves_in = 3,
+    .infer = infer_input_grad,
+    .sbp = sbp_conv,
+    .cost = cost_conv,
+    .cpu = kernel_input_grad,
+    .grad = grad_input_grad,
     .samples = input_grad_samples,
 };
 
@@ -318,10 +351,19 @@ static const char *const weight_grad_samples[] = {
     "flow.randn(2, 6, 3, 4), flow.randn(2, 6, 5, 7), 2, 1, {2, 1}, 6, {2, 3}",
     "flow.randn(2, 6, 4, 4), flow.randn(2, 4, 4, 4), 1, 0, 1, 2, 1",
     "flow.randn(4, 3, 5), flow.randn(2, 5, 6), 1, 0, 1, 1, {3, 2}",
-    "flow.randn(2, 4, 5, 6), flow.randn(2, 3, 5, 6), 1, 'same', {3, 1}, 1, {2, 4}", NULL};
-FL_OP(conv2d_weight_grad) {
-    .name = "conv2d_weight_grad", .sig = "conv2d_weight_grad(g, x, " GRAD_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
+    "flow.randn(2, 4, 5, 6), flow.randn(2, 3, 5, 6), 1, 'same', {3, 1}, 1, {2, 4}",
+    NULL};
+FL_OP(conv2d_weight_grad) = {
+    .name = "conv2d_weight_grad",
+    .sig = "conv2d_weight_grad(g, x, " GRAD_ATTRS ")",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to a weight whose window has `size` (height, width).",
-    .saves_in = 3, .infer = infer_weight_grad, .sbp = sbp_conv, .cost = cost_conv, .cpu = kernel_weight_grad,
-    .grad = grad_weight_grad, .samples = weight_grad_samples,
+    .saves_in = 3,
+    .infer = infer_weight_grad,
+    .sbp = sbp_conv,
+    .cost = cost_conv,
+    .cpu = kernel_weight_grad,
+    .grad = grad_weight_grad,
+    .samples = weight_grad_samples,
 };

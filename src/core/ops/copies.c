@@ -34,15 +34,22 @@ static const char *const same_vjp[] = {"g"};
 
 /* ---- clone, contiguous ---- */
 
-static const char *const clone_samples[] = {"flow.randn(2, 3)", "flow.randn(3, 4):t()", "flow.randn(4, 6):narrow(1, 2, 3)", "flow.randn(3, 1):expand(3, 4)", NULL};
-FL_OP(clone) {
-    .name = "clone", .sig = "clone(x)", .nout = 1,
+static const char *const clone_samples[] = {"flow.randn(2, 3)", "flow.randn(3, 4):t()",
+                                            "flow.randn(4, 6):narrow(1, 2, 3)", "flow.randn(3, 1):expand(3, 4)", NULL};
+FL_OP(clone) = {
+    .name = "clone",
+    .sig = "clone(x)",
+    .nout = 1,
     .doc = "A copy with storage of its own.",
-    .infer = fl_infer_same, .sbp = sbp_any, .cpu = fl_kernel_copy, .vjp = same_vjp, .samples = clone_samples,
+    .infer = fl_infer_same,
+    .sbp = sbp_any,
+    .cpu = fl_kernel_copy,
+    .vjp = same_vjp,
+    .samples = clone_samples,
 };
 
-/* One rank's part may lie in order where another's does not, a single row of a transposed tensor for one: a copy on all of
-** them, so that they record the same ops, and what is written to it reaches x on none. */
+/* One rank's part may lie in order where another's does not, a single row of a transposed tensor for one: a copy on all
+** of them, so that they record the same ops, and what is written to it reaches x on none. */
 static fl_status body_contiguous(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_tensor *x = in[0].tensor;
@@ -52,10 +59,14 @@ static fl_status body_contiguous(fl_tensor **out, const fl_operand *in, int nin,
     return FL_OK;
 }
 
-FL_OP(contiguous) {
-    .name = "contiguous", .sig = "contiguous(x)", .nout = 1,
-    .doc = "The tensor itself when its elements lie in order without gaps, else a copy that does; on several ranks always a copy.",
-    .body = body_contiguous, .samples = clone_samples,
+FL_OP(contiguous) = {
+    .name = "contiguous",
+    .sig = "contiguous(x)",
+    .nout = 1,
+    .doc = "The tensor itself when its elements lie in order without gaps, else a copy that does; on several ranks "
+           "always a copy.",
+    .body = body_contiguous,
+    .samples = clone_samples,
 };
 
 /* ---- repetition ---- */
@@ -66,12 +77,17 @@ static fl_status infer_rep(fl_infer *c)
     const fl_shape *in = &c->in[0].shape;
     char text[FL_SHAPE_TEXT];
     int pad = repeats->count - in->ndim;
-    if (pad < 0) return fl_infer_fail(c, FL_ERR_SHAPE, "%d repeats given for %s, one for each axis is needed", repeats->count, fl_shape_text(text, in));
+    if (pad < 0)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "%d repeats given for %s, one for each axis is needed", repeats->count,
+                             fl_shape_text(text, in));
     int64_t dims[FL_MAX_NDIM];
     for (int i = 0; i < repeats->count; i++) {
-        if (repeats->list[i] < 0) return fl_infer_fail(c, FL_ERR_VALUE, "repeats must not be negative, one is %lld", (long long)repeats->list[i]);
+        if (repeats->list[i] < 0)
+            return fl_infer_fail(c, FL_ERR_VALUE, "repeats must not be negative, one is %lld",
+                                 (long long)repeats->list[i]);
         if (__builtin_mul_overflow(repeats->list[i], i < pad ? 1 : in->dims[i - pad], &dims[i]))
-            return fl_infer_fail(c, FL_ERR_SHAPE, "%s repeated %lld times is too large", fl_shape_text(text, in), (long long)repeats->list[i]);
+            return fl_infer_fail(c, FL_ERR_SHAPE, "%s repeated %lld times is too large", fl_shape_text(text, in),
+                                 (long long)repeats->list[i]);
     }
     c->out[0].dtype = c->in[0].dtype;
     return fl_shape_make(&c->out[0].shape, c->name, dims, repeats->count);
@@ -152,11 +168,19 @@ static fl_status grad_rep(fl_grad *g)
     return status;
 }
 
-static const char *const rep_samples[] = {"flow.randn(2, 3), {2, 1}", "flow.randn(3), {2, 2}", "flow.randn(2, 1, 3), {1, 4, 2}", "flow.tensor(1.5), {3}", "flow.randn(2, 2), {0, 1}", NULL};
-FL_OP(rep) {
-    .name = "rep", .sig = "rep(x, repeats: sizes)", .nout = 1,
+static const char *const rep_samples[] = {"flow.randn(2, 3), {2, 1}",       "flow.randn(3), {2, 2}",
+                                          "flow.randn(2, 1, 3), {1, 4, 2}", "flow.tensor(1.5), {3}",
+                                          "flow.randn(2, 2), {0, 1}",       NULL};
+FL_OP(rep) = {
+    .name = "rep",
+    .sig = "rep(x, repeats: sizes)",
+    .nout = 1,
     .doc = "Copies side by side: repeats[i] of them along axis i; more repeats than axes put new axes in front.",
-    .infer = infer_rep, .sbp = sbp_rep, .cpu = kernel_rep, .grad = grad_rep, .samples = rep_samples,
+    .infer = infer_rep,
+    .sbp = sbp_rep,
+    .cpu = kernel_rep,
+    .grad = grad_rep,
+    .samples = rep_samples,
 };
 
 static fl_status body_tile(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *given)
@@ -172,10 +196,13 @@ static fl_status body_tile(fl_tensor **out, const fl_operand *in, int nin, const
 }
 
 static const char *const tile_samples[] = {"flow.randn(2, 3), {2}", "flow.randn(3), {2, 2}", NULL};
-FL_OP(tile) {
-    .name = "tile", .sig = "tile(x, repeats: sizes)", .nout = 1,
+FL_OP(tile) = {
+    .name = "tile",
+    .sig = "tile(x, repeats: sizes)",
+    .nout = 1,
     .doc = "As rep, where fewer repeats than axes belong to the last axes.",
-    .body = body_tile, .samples = tile_samples,
+    .body = body_tile,
+    .samples = tile_samples,
 };
 
 /* ---- cat, stack ---- */
@@ -187,8 +214,11 @@ static fl_status same_but_axis(const fl_infer *c, int i, int axis)
     for (int a = 0; fits && a < first->ndim; a++) fits = a == axis || first->dims[a] == other->dims[a];
     if (fits) return FL_OK;
     char x[FL_SHAPE_TEXT], y[FL_SHAPE_TEXT];
-    if (axis < 0) return fl_infer_fail(c, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: shapes must be equal", fl_shape_text(x, first), i + 1, fl_shape_text(y, other));
-    return fl_infer_fail(c, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: only axis %d may differ", fl_shape_text(x, first), i + 1, fl_shape_text(y, other), axis);
+    if (axis < 0)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: shapes must be equal",
+                             fl_shape_text(x, first), i + 1, fl_shape_text(y, other));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: only axis %d may differ",
+                         fl_shape_text(x, first), i + 1, fl_shape_text(y, other), axis);
 }
 
 static fl_status infer_cat(fl_infer *c)
@@ -239,10 +269,7 @@ static void sbp_joined(fl_sigs *s, int except, int inserted)
     fl_sbp_moves(s, false);
 }
 
-static void sbp_cat(fl_sigs *s)
-{
-    sbp_joined(s, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim), FL_MAX_NDIM);
-}
+static void sbp_cat(fl_sigs *s) { sbp_joined(s, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim), FL_MAX_NDIM); }
 
 static fl_status grad_cat(fl_grad *g)
 {
@@ -261,11 +288,20 @@ static fl_status grad_cat(fl_grad *g)
     return FL_OK;
 }
 
-static const char *const cat_samples[] = {"{flow.randn(2, 3), flow.randn(1, 3)}", "{flow.randn(2, 3), flow.randn(2, 2), flow.randn(2, 0)}, 1", "{flow.randn(3), flow.arange(2)}, -1", NULL};
-FL_OP(cat) {
-    .name = "cat", .sig = "cat(xs..., axis: axis = 0)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+static const char *const cat_samples[] = {"{flow.randn(2, 3), flow.randn(1, 3)}",
+                                          "{flow.randn(2, 3), flow.randn(2, 2), flow.randn(2, 0)}, 1",
+                                          "{flow.randn(3), flow.arange(2)}, -1", NULL};
+FL_OP(cat) = {
+    .name = "cat",
+    .sig = "cat(xs..., axis: axis = 0)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY,
     .doc = "The tensors one after the other along an axis.",
-    .infer = infer_cat, .sbp = sbp_cat, .cpu = kernel_cat, .grad = grad_cat, .samples = cat_samples,
+    .infer = infer_cat,
+    .sbp = sbp_cat,
+    .cpu = kernel_cat,
+    .grad = grad_cat,
+    .samples = cat_samples,
 };
 
 static fl_status infer_stack(fl_infer *c)
@@ -276,7 +312,8 @@ static fl_status infer_stack(fl_infer *c)
     int64_t axis = c->attrs->at[0].integer;
     if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(c, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
     if (axis < -(in->ndim + 1) || axis > in->ndim)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis, fl_shape_text(text, in), -(in->ndim + 1), in->ndim);
+        return fl_infer_fail(c, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis,
+                             fl_shape_text(text, in), -(in->ndim + 1), in->ndim);
     if (axis < 0) axis += in->ndim + 1;
     for (int i = 1; i < c->nin; i++) FL_TRY(same_but_axis(c, i, -1));
     fl_shape out = {in->ndim + 1, {0}};
@@ -305,10 +342,7 @@ fl_status fl_move_stack(fl_kernel *k, const fl_mover *m)
 
 static fl_status kernel_stack(fl_kernel *k) { return fl_move_stack(k, &fl_cpu_mover); }
 
-static void sbp_stack(fl_sigs *s)
-{
-    sbp_joined(s, -1, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim));
-}
+static void sbp_stack(fl_sigs *s) { sbp_joined(s, -1, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim)); }
 
 static fl_status grad_stack(fl_grad *g)
 {
@@ -322,11 +356,20 @@ static fl_status grad_stack(fl_grad *g)
     return FL_OK;
 }
 
-static const char *const stack_samples[] = {"{flow.randn(2, 3), flow.randn(2, 3)}", "{flow.randn(2, 3), flow.randn(2, 3), flow.randn(2, 3)}, -1", "{flow.tensor(1.5), flow.tensor(2.5)}", NULL};
-FL_OP(stack) {
-    .name = "stack", .sig = "stack(xs..., axis: axis = 0)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+static const char *const stack_samples[] = {"{flow.randn(2, 3), flow.randn(2, 3)}",
+                                            "{flow.randn(2, 3), flow.randn(2, 3), flow.randn(2, 3)}, -1",
+                                            "{flow.tensor(1.5), flow.tensor(2.5)}", NULL};
+FL_OP(stack) = {
+    .name = "stack",
+    .sig = "stack(xs..., axis: axis = 0)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY,
     .doc = "Tensors of one shape, side by side along a new axis.",
-    .infer = infer_stack, .sbp = sbp_stack, .cpu = kernel_stack, .grad = grad_stack, .samples = stack_samples,
+    .infer = infer_stack,
+    .sbp = sbp_stack,
+    .cpu = kernel_stack,
+    .grad = grad_stack,
+    .samples = stack_samples,
 };
 
 /* ---- writing in place ---- */
@@ -338,7 +381,9 @@ static fl_status infer_copy_(fl_infer *c)
     bool fits = src->ndim <= x->ndim;
     for (int i = 0; fits && i < src->ndim; i++)
         fits = src->dims[i] == 1 || src->dims[i] == x->dims[i + x->ndim - src->ndim];
-    if (!fits) return fl_infer_fail(c, FL_ERR_SHAPE, "src %s does not broadcast to x %s", fl_shape_text(from, src), fl_shape_text(to, x));
+    if (!fits)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "src %s does not broadcast to x %s", fl_shape_text(from, src),
+                             fl_shape_text(to, x));
     return fl_infer_same(c);
 }
 
@@ -366,11 +411,20 @@ static void sbp_copy_(fl_sigs *s)
 }
 
 static const char *const copy_vjp[] = {NULL, "g"};
-static const char *const copy_samples[] = {"flow.zeros(2, 3), flow.randn(2, 3)", "flow.zeros(2, 3), flow.randn(3)", "flow.zeros(3, 2):t(), flow.arange(6):reshape(2, 3)", NULL};
-FL_OP(copy_) {
-    .name = "copy_", .sig = "copy_(x, src)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_FETCHES, .mutates = 1,
+static const char *const copy_samples[] = {"flow.zeros(2, 3), flow.randn(2, 3)", "flow.zeros(2, 3), flow.randn(3)",
+                                           "flow.zeros(3, 2):t(), flow.arange(6):reshape(2, 3)", NULL};
+FL_OP(copy_) = {
+    .name = "copy_",
+    .sig = "copy_(x, src)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_FETCHES,
+    .mutates = 1,
     .doc = "Writes src into x, broadcast and converted; src may be on another device.",
-    .infer = infer_copy_, .sbp = sbp_copy_, .cpu = kernel_copy_, .vjp = copy_vjp, .samples = copy_samples,
+    .infer = infer_copy_,
+    .sbp = sbp_copy_,
+    .cpu = kernel_copy_,
+    .vjp = copy_vjp,
+    .samples = copy_samples,
 };
 
 void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar)
@@ -378,7 +432,10 @@ void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar)
     bool is_float = scalar->kind == FL_NUM_FLOAT;
     double number = is_float ? scalar->number : 0;
     int64_t integer = is_float ? 0 : scalar->integer;
-    fl_view in = {.data = is_float ? (void *)&number : &integer, .dtype = is_float ? FL_FLOAT64 : FL_INT64, .contiguous = true, .numel = 1};
+    fl_view in = {.data = is_float ? (void *)&number : &integer,
+                  .dtype = is_float ? FL_FLOAT64 : FL_INT64,
+                  .contiguous = true,
+                  .numel = 1};
     fl_view out = {.data = bytes, .dtype = dtype, .contiguous = true, .numel = 1};
     bytes[0] = 0;
     fl_cpu_copy(&out, &in);
@@ -414,20 +471,38 @@ static void sbp_fill_(fl_sigs *s)
 }
 
 static const char *const no_vjp[] = {NULL}; /* what was there is gone */
-static const char *const fill_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange(4), 7", "flow.randn(3, 4):t(), -1", NULL};
-FL_OP(fill_) {
-    .name = "fill_", .sig = "fill_(x, ~value: scalar)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES, .mutates = 1,
+static const char *const fill_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange(4), 7", "flow.randn(3, 4):t(), -1",
+                                           NULL};
+FL_OP(fill_) = {
+    .name = "fill_",
+    .sig = "fill_(x, ~value: scalar)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES,
+    .mutates = 1,
     .doc = "Sets every element to a number.",
-    .infer = fl_infer_same, .check = check_fill, .sbp = sbp_fill_, .cpu = kernel_fill_, .vjp = no_vjp, .samples = fill_samples,
+    .infer = fl_infer_same,
+    .check = check_fill,
+    .sbp = sbp_fill_,
+    .cpu = kernel_fill_,
+    .vjp = no_vjp,
+    .samples = fill_samples,
 };
 
 static fl_status kernel_zero_(fl_kernel *k) { return fl_move_fill_integer(k, &fl_cpu_mover, 0); }
 
 static const char *const zero_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", NULL};
-FL_OP(zero_) {
-    .name = "zero_", .sig = "zero_(x)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES, .mutates = 1,
+FL_OP(zero_) = {
+    .name = "zero_",
+    .sig = "zero_(x)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES,
+    .mutates = 1,
     .doc = "Sets every element to 0.",
-    .infer = fl_infer_same, .sbp = sbp_any, .cpu = kernel_zero_, .vjp = no_vjp, .samples = zero_samples,
+    .infer = fl_infer_same,
+    .sbp = sbp_any,
+    .cpu = kernel_zero_,
+    .vjp = no_vjp,
+    .samples = zero_samples,
 };
 
 /* ---- triangles ---- */
@@ -435,14 +510,15 @@ FL_OP(zero_) {
 static fl_status infer_triangle(fl_infer *c)
 {
     char text[FL_SHAPE_TEXT];
-    if (c->in[0].shape.ndim < 2) return fl_infer_fail(c, FL_ERR_SHAPE, "takes matrices, x is %s", fl_shape_text(text, &c->in[0].shape));
+    if (c->in[0].shape.ndim < 2)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes matrices, x is %s", fl_shape_text(text, &c->in[0].shape));
     return fl_infer_same(c);
 }
 
 typedef struct triangle {
     char *data;
-    int64_t rows, columns, width;       /* of the local part; bytes of an element */
-    int64_t shift;                      /* local column minus local row of the diagonal's elements */
+    int64_t rows, columns, width; /* of the local part; bytes of an element */
+    int64_t shift;                /* local column minus local row of the diagonal's elements */
     bool lower;
 } triangle;
 
@@ -464,8 +540,12 @@ static fl_status keep_triangle(fl_kernel *k, bool lower)
     int row = out->ndim - 2, column = out->ndim - 1;
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_cpu_copy(out, &k->in[0]));
-    triangle t = {.data = out->data, .rows = out->size[row], .columns = out->size[column], .width = (int64_t)fl_dtype_size(out->dtype),
-                  .shift = out->start[row] - out->start[column] + k->attrs->at[0].integer, .lower = lower};
+    triangle t = {.data = out->data,
+                  .rows = out->size[row],
+                  .columns = out->size[column],
+                  .width = (int64_t)fl_dtype_size(out->dtype),
+                  .shift = out->start[row] - out->start[column] + k->attrs->at[0].integer,
+                  .lower = lower};
     fl_team_for(out->numel / t.columns, 5 + 0.05 * (double)(t.columns * t.width), triangle_body, &t);
     return FL_OK;
 }
@@ -481,14 +561,29 @@ static fl_status check_diagonal(const fl_operand *in, int nin, const fl_attrs *a
 }
 
 static const char *const tril_vjp[] = {"tril(g, diagonal)"}, *const triu_vjp[] = {"triu(g, diagonal)"};
-static const char *const triangle_samples[] = {"flow.randn(3, 4)", "flow.randn(4, 3), 1", "flow.randn(2, 3, 3), -1", "flow.randn(3, 3), -10", NULL};
-FL_OP(tril) {
-    .name = "tril", .sig = "tril(x, ~diagonal: int = 0)", .nout = 1,
+static const char *const triangle_samples[] = {"flow.randn(3, 4)", "flow.randn(4, 3), 1", "flow.randn(2, 3, 3), -1",
+                                               "flow.randn(3, 3), -10", NULL};
+FL_OP(tril) = {
+    .name = "tril",
+    .sig = "tril(x, ~diagonal: int = 0)",
+    .nout = 1,
     .doc = "The lower triangle of matrices, zeros elsewhere; diagonal > 0 keeps more.",
-    .infer = infer_triangle, .check = check_diagonal, .sbp = sbp_any, .cpu = kernel_tril, .vjp = tril_vjp, .samples = triangle_samples,
+    .infer = infer_triangle,
+    .check = check_diagonal,
+    .sbp = sbp_any,
+    .cpu = kernel_tril,
+    .vjp = tril_vjp,
+    .samples = triangle_samples,
 };
-FL_OP(triu) {
-    .name = "triu", .sig = "triu(x, ~diagonal: int = 0)", .nout = 1,
+FL_OP(triu) = {
+    .name = "triu",
+    .sig = "triu(x, ~diagonal: int = 0)",
+    .nout = 1,
     .doc = "The upper triangle of matrices, zeros elsewhere; diagonal > 0 keeps less.",
-    .infer = infer_triangle, .check = check_diagonal, .sbp = sbp_any, .cpu = kernel_triu, .vjp = triu_vjp, .samples = triangle_samples,
+    .infer = infer_triangle,
+    .check = check_diagonal,
+    .sbp = sbp_any,
+    .cpu = kernel_triu,
+    .vjp = triu_vjp,
+    .samples = triangle_samples,
 };

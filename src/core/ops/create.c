@@ -10,7 +10,10 @@
 
 /* ---- what sources share ---- */
 
-static fl_dtype option_or(const fl_infer *c, fl_dtype otherwise) { return c->attrs->has_dtype ? c->attrs->option_dtype : otherwise; }
+static fl_dtype option_or(const fl_infer *c, fl_dtype otherwise)
+{
+    return c->attrs->has_dtype ? c->attrs->option_dtype : otherwise;
+}
 
 static fl_status infer_sizes(fl_infer *c)
 {
@@ -48,21 +51,40 @@ static void sbp_zeros(fl_sigs *s)
 }
 
 static const char *const zeros_samples[] = {"2, 3", "{4}", "0, 2", "{2, 3}, {dtype = \"int64\"}", NULL};
-FL_OP(zeros) {
-    .name = "zeros", .sig = "zeros(size: sizes, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+FL_OP(zeros) = {
+    .name = "zeros",
+    .sig = "zeros(size: sizes, options)",
+    .nout = 1,
+    .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "A tensor of zeros.",
-    .infer = infer_sizes, .sbp = sbp_zeros, .cpu = kernel_zeros, .samples = zeros_samples,
+    .infer = infer_sizes,
+    .sbp = sbp_zeros,
+    .cpu = kernel_zeros,
+    .samples = zeros_samples,
 };
-FL_OP(ones) {
-    .name = "ones", .sig = "ones(size: sizes, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+FL_OP(ones) = {
+    .name = "ones",
+    .sig = "ones(size: sizes, options)",
+    .nout = 1,
+    .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "A tensor of ones.",
-    .infer = infer_sizes, .sbp = sbp_source, .cpu = kernel_ones, .samples = zeros_samples,
+    .infer = infer_sizes,
+    .sbp = sbp_source,
+    .cpu = kernel_ones,
+    .samples = zeros_samples,
 };
-static const char *const empty_samples[] = {"0, 3", NULL}, *const empty_like_samples[] = {"flow.zeros(2, 0)", NULL}; /* anything else is anything */
-FL_OP(empty) {
-    .name = "empty", .sig = "empty(size: sizes, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+static const char *const empty_samples[] = {"0, 3", NULL},
+                         *const empty_like_samples[] = {"flow.zeros(2, 0)", NULL}; /* anything else is anything */
+FL_OP(empty) = {
+    .name = "empty",
+    .sig = "empty(size: sizes, options)",
+    .nout = 1,
+    .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "A tensor whose values are whatever was in memory.",
-    .infer = infer_sizes, .sbp = sbp_source, .cpu = kernel_empty, .samples = empty_samples,
+    .infer = infer_sizes,
+    .sbp = sbp_source,
+    .cpu = kernel_empty,
+    .samples = empty_samples,
 };
 
 static fl_dtype dtype_of_number(const fl_attr *a)
@@ -84,10 +106,17 @@ static fl_status check_full(const fl_operand *in, int nin, const fl_attrs *attrs
 }
 
 static const char *const full_samples[] = {"{2, 3}, 1.5", "{4}, 7", "{2}, true", "{2}, 3, {dtype = \"float16\"}", NULL};
-FL_OP(full) {
-    .name = "full", .sig = "full(size: sizes, ~value: scalar, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+FL_OP(full) = {
+    .name = "full",
+    .sig = "full(size: sizes, ~value: scalar, options)",
+    .nout = 1,
+    .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "A tensor filled with a number; its dtype is the number's unless given.",
-    .infer = infer_full, .check = check_full, .sbp = sbp_source, .cpu = kernel_full, .samples = full_samples,
+    .infer = infer_full,
+    .check = check_full,
+    .sbp = sbp_source,
+    .cpu = kernel_full,
+    .samples = full_samples,
 };
 
 /* ---- like ---- */
@@ -122,28 +151,54 @@ static fl_status check_full_like(const fl_operand *in, int nin, const fl_attrs *
 
 static fl_status kernel_full_like(fl_kernel *k) { return fl_move_fill(k, &fl_cpu_mover, 0); }
 
-static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", "flow.randn(3), {dtype = \"float64\"}", NULL};
-FL_OP(zeros_like) {
-    .name = "zeros_like", .sig = "zeros_like(x, options)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", "flow.randn(3), {dtype = \"float64\"}",
+                                           NULL};
+FL_OP(zeros_like) = {
+    .name = "zeros_like",
+    .sig = "zeros_like(x, options)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "Zeros with the shape of x.",
-    .infer = infer_like, .sbp = sbp_zeros_like, .cpu = kernel_zeros, .samples = like_samples,
+    .infer = infer_like,
+    .sbp = sbp_zeros_like,
+    .cpu = kernel_zeros,
+    .samples = like_samples,
 };
-FL_OP(ones_like) {
-    .name = "ones_like", .sig = "ones_like(x, options)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+FL_OP(ones_like) = {
+    .name = "ones_like",
+    .sig = "ones_like(x, options)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "Ones with the shape of x.",
-    .infer = infer_like, .sbp = sbp_like, .cpu = kernel_ones, .samples = like_samples,
+    .infer = infer_like,
+    .sbp = sbp_like,
+    .cpu = kernel_ones,
+    .samples = like_samples,
 };
-FL_OP(empty_like) {
-    .name = "empty_like", .sig = "empty_like(x, options)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+FL_OP(empty_like) = {
+    .name = "empty_like",
+    .sig = "empty_like(x, options)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "A tensor with the shape of x whose values are whatever was in memory.",
-    .infer = infer_like, .sbp = sbp_like, .cpu = kernel_empty, .samples = empty_like_samples,
+    .infer = infer_like,
+    .sbp = sbp_like,
+    .cpu = kernel_empty,
+    .samples = empty_like_samples,
 };
 
 static const char *const full_like_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange(4), 7", NULL};
-FL_OP(full_like) {
-    .name = "full_like", .sig = "full_like(x, ~value: scalar, options)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
+FL_OP(full_like) = {
+    .name = "full_like",
+    .sig = "full_like(x, ~value: scalar, options)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY | FL_OP_NO_GRAD,
     .doc = "A number in the shape and dtype of x.",
-    .infer = infer_like, .check = check_full_like, .sbp = sbp_like, .cpu = kernel_full_like, .samples = full_like_samples,
+    .infer = infer_like,
+    .check = check_full_like,
+    .sbp = sbp_like,
+    .cpu = kernel_full_like,
+    .samples = full_like_samples,
 };
 
 /* ---- eye ---- */
@@ -166,7 +221,8 @@ static fl_status kernel_eye(fl_kernel *k)
     if (length <= 0) return FL_OK;
     int64_t stride = out->stride[0] + out->stride[1];
     fl_view diagonal = *out;
-    diagonal.data = (char *)out->data + (row * out->stride[0] + column * out->stride[1]) * (int64_t)fl_dtype_size(out->dtype);
+    diagonal.data = (char *)out->data
+        + (row * out->stride[0] + column * out->stride[1]) * (int64_t)fl_dtype_size(out->dtype);
     diagonal.ndim = 1;
     diagonal.size = &length;
     diagonal.stride = &stride;
@@ -176,10 +232,16 @@ static fl_status kernel_eye(fl_kernel *k)
 }
 
 static const char *const eye_samples[] = {"3", "2, 4", "4, 2", "0", NULL};
-FL_OP(eye) {
-    .name = "eye", .sig = "eye(n: int, m: int = nil, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+FL_OP(eye) = {
+    .name = "eye",
+    .sig = "eye(n: int, m: int = nil, options)",
+    .nout = 1,
+    .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "n rows and m columns (default: n) with ones on the diagonal.",
-    .infer = infer_eye, .sbp = sbp_source, .cpu = kernel_eye, .samples = eye_samples,
+    .infer = infer_eye,
+    .sbp = sbp_source,
+    .cpu = kernel_eye,
+    .samples = eye_samples,
 };
 
 /* ---- arange, linspace ---- */
@@ -187,7 +249,7 @@ FL_OP(eye) {
 /* Where a count begins, its step and how many there are. */
 typedef struct progression {
     bool integers;
-    int64_t first, stride;          /* when all are integers: exact */
+    int64_t first, stride; /* when all are integers: exact */
     double start, step;
     int64_t count;
 } progression;
@@ -196,7 +258,9 @@ static fl_status arange_integers(progression *p, int64_t start, int64_t stop, in
 {
     __int128 span = (__int128)stop - start, magnitude = step < 0 ? -(__int128)step : step;
     if (step < 0) span = -span;
-    if (span < 0) return fl_fail(FL_ERR_VALUE, "arange: from %lld to %lld with step %lld never ends", (long long)start, (long long)stop, (long long)step);
+    if (span < 0)
+        return fl_fail(FL_ERR_VALUE, "arange: from %lld to %lld with step %lld never ends", (long long)start,
+                       (long long)stop, (long long)step);
     __int128 count = (span + magnitude - 1) / magnitude;
     if (count >= FL_MAX_NUMEL) return fl_fail(FL_ERR_SHAPE, "arange: too many elements");
     *p = (progression){true, start, step, (double)start, (double)step, (int64_t)count};
@@ -208,7 +272,8 @@ static fl_status arange_floats(progression *p, double start, double stop, double
     double count = ceil((stop - start) / step);
     if (!isfinite(start) || !isfinite(stop) || !isfinite(step))
         return fl_fail(FL_ERR_VALUE, "arange: needs finite numbers, got %g, %g, %g", start, stop, step);
-    if ((stop - start) * (step < 0 ? -1 : 1) < 0) return fl_fail(FL_ERR_VALUE, "arange: from %g to %g with step %g never ends", start, stop, step);
+    if ((stop - start) * (step < 0 ? -1 : 1) < 0)
+        return fl_fail(FL_ERR_VALUE, "arange: from %g to %g with step %g never ends", start, stop, step);
     if (!(count < 4e18)) return fl_fail(FL_ERR_SHAPE, "arange: too many elements");
     *p = (progression){false, 0, 0, start, step, (int64_t)count};
     return FL_OK;
@@ -243,7 +308,8 @@ enum { PIECE = 512 };
 static fl_status write_piece(const fl_view *out, int64_t at, int64_t n, const void *values, fl_dtype dtype)
 {
     static const int64_t one = 1;
-    fl_view from = {.data = (void *)values, .dtype = dtype, .ndim = 1, .contiguous = true, .size = &n, .stride = &one, .numel = n};
+    fl_view from = {
+        .data = (void *)values, .dtype = dtype, .ndim = 1, .contiguous = true, .size = &n, .stride = &one, .numel = n};
     fl_view to = from;
     to.dtype = out->dtype;
     to.data = (char *)out->data + at * (int64_t)fl_dtype_size(out->dtype);
@@ -259,18 +325,26 @@ static fl_status kernel_arange(fl_kernel *k)
         int64_t n = out->numel - at < PIECE ? out->numel - at : PIECE, first = out->start[0] + at;
         int64_t integers[PIECE];
         double floats[PIECE];
-        for (int64_t i = 0; i < n && p.integers; i++) integers[i] = (int64_t)((uint64_t)p.first + (uint64_t)(first + i) * (uint64_t)p.stride);
+        for (int64_t i = 0; i < n && p.integers; i++)
+            integers[i] = (int64_t)((uint64_t)p.first + (uint64_t)(first + i) * (uint64_t)p.stride);
         for (int64_t i = 0; i < n && !p.integers; i++) floats[i] = p.start + (double)(first + i) * p.step;
         FL_TRY(write_piece(out, at, n, p.integers ? (void *)integers : floats, p.integers ? FL_INT64 : FL_FLOAT64));
     }
     return FL_OK;
 }
 
-static const char *const arange_samples[] = {"5", "2, 9", "9, 2, -3", "0, 1, 0.25", "3, 3", "4, {dtype = \"float64\"}", NULL};
-FL_OP(arange) {
-    .name = "arange", .sig = "arange(start: scalar, stop: scalar = nil, step: scalar = 1, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+static const char *const arange_samples[] = {"5", "2, 9", "9, 2, -3", "0, 1, 0.25", "3, 3", "4, {dtype = \"float64\"}",
+                                             NULL};
+FL_OP(arange) = {
+    .name = "arange",
+    .sig = "arange(start: scalar, stop: scalar = nil, step: scalar = 1, options)",
+    .nout = 1,
+    .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "start, start + step, ... before stop; arange(n) counts from 0; integers when all three are.",
-    .infer = infer_arange, .sbp = sbp_source, .cpu = kernel_arange, .samples = arange_samples,
+    .infer = infer_arange,
+    .sbp = sbp_source,
+    .cpu = kernel_arange,
+    .samples = arange_samples,
 };
 
 static fl_status infer_linspace(fl_infer *c)
@@ -300,7 +374,8 @@ static fl_status kernel_linspace(fl_kernel *k)
         double values[PIECE];
         for (int64_t i = 0; i < n; i++) {
             int64_t index = out->start[0] + at + i;
-            values[i] = index < (steps + 1) / 2 ? start + step * (double)index : stop - step * (double)(steps - 1 - index);
+            values[i] = index < (steps + 1) / 2 ? start + step * (double)index
+                                                : stop - step * (double)(steps - 1 - index);
         }
         FL_TRY(write_piece(out, at, n, values, FL_FLOAT64));
     }
@@ -308,8 +383,15 @@ static fl_status kernel_linspace(fl_kernel *k)
 }
 
 static const char *const linspace_samples[] = {"0, 1, 5", "3, -3, 4", "2, 5, 1", "0, 1, 0", NULL};
-FL_OP(linspace) {
-    .name = "linspace", .sig = "linspace(~start: scalar, ~stop: scalar, steps: int, options)", .nout = 1, .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
+FL_OP(linspace) = {
+    .name = "linspace",
+    .sig = "linspace(~start: scalar, ~stop: scalar, steps: int, options)",
+    .nout = 1,
+    .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "That many numbers at equal distances from start to stop, both included.",
-    .infer = infer_linspace, .check = check_linspace, .sbp = sbp_source, .cpu = kernel_linspace, .samples = linspace_samples,
+    .infer = infer_linspace,
+    .check = check_linspace,
+    .sbp = sbp_source,
+    .cpu = kernel_linspace,
+    .samples = linspace_samples,
 };

@@ -1,16 +1,21 @@
 /*
 ** einsum.c -- sums of products named by letters: a body in permute, reshape, matmul, mul, sum and diagonal.
 **
-** Operands are multiplied from left to right. Of two operands a letter that both have and that is needed later is a batch
-** axis of the product; one that is needed no more is what a matrix product sums over; the letters that only one of them has
-** are its rows or columns. The axes of "..." are labels like letters, counted from the last one, which broadcast.
+** Operands are multiplied from left to right. Of two operands a letter that both have and that is needed later is a
+** batch axis of the product; one that is needed no more is what a matrix product sums over; the letters that only one
+** of them has are its rows or columns. The axes of "..." are labels like letters, counted from the last one, which
+** broadcast.
 */
 #include "expr.h"
 
 #include <ctype.h>
 #include <stdio.h>
 
-enum { LETTERS = 52, LABELS = LETTERS + FL_MAX_NDIM, NO_ELLIPSIS = -1 };    /* A-Z, a-z; the last axis of "..." is LETTERS */
+enum {
+    LETTERS = 52,
+    LABELS = LETTERS + FL_MAX_NDIM,
+    NO_ELLIPSIS = -1
+}; /* A-Z, a-z; the last axis of "..." is LETTERS */
 
 /* The labels of a tensor's axes. */
 typedef struct labels {
@@ -19,7 +24,7 @@ typedef struct labels {
 } labels;
 
 typedef struct factor {
-    fl_tensor *x;               /* borrowed */
+    fl_tensor *x; /* borrowed */
     labels axes;
 } factor;
 
@@ -54,7 +59,7 @@ static const char *label_text(char *buffer, int label)
 /* Where one operand, or the result, is spelled. */
 typedef struct term {
     const char *from, *to;
-    int letters;                /* how many, "..." not counted */
+    int letters; /* how many, "..." not counted */
     bool ellipsis;
 } term;
 
@@ -72,7 +77,8 @@ static fl_status read_term(term *out, const char *p, const char *equation, const
             continue;
         }
         if (*p != '.') return fl_fail(FL_ERR_VALUE, "einsum: '%c' in '%s' is not a letter", *p, equation);
-        if (p[1] != '.' || p[2] != '.') return fl_fail(FL_ERR_VALUE, "einsum: '.' in '%s' is not part of '...'", equation);
+        if (p[1] != '.' || p[2] != '.')
+            return fl_fail(FL_ERR_VALUE, "einsum: '.' in '%s' is not part of '...'", equation);
         if (out->ellipsis) return fl_fail(FL_ERR_VALUE, "einsum: '...' comes twice in %s", what);
         out->ellipsis = true;
         p += 2;
@@ -98,10 +104,10 @@ static labels term_labels(const term *t, int extra)
 
 /* What the operands say together. */
 typedef struct reading {
-    int extra;                  /* most axes that "..." stands for */
-    int times[LABELS];          /* how often a label is used */
+    int extra;         /* most axes that "..." stands for */
+    int times[LABELS]; /* how often a label is used */
     int64_t size[LABELS];
-    int owner[LABELS];          /* operand that the size is from */
+    int owner[LABELS]; /* operand that the size is from */
 } reading;
 
 /* Sizes of one label agree, or one of them is 1. */
@@ -114,8 +120,8 @@ static fl_status note_label(reading *r, int label, int64_t size, int operand)
         return FL_OK;
     }
     if (size == 1 || size == r->size[label]) return FL_OK;
-    return fl_fail(FL_ERR_SHAPE, "einsum: %s is %lld in operand %d and %lld in operand %d", label_text(text, label), (long long)r->size[label],
-                   r->owner[label], (long long)size, operand);
+    return fl_fail(FL_ERR_SHAPE, "einsum: %s is %lld in operand %d and %lld in operand %d", label_text(text, label),
+                   (long long)r->size[label], r->owner[label], (long long)size, operand);
 }
 
 /* A letter that one operand has twice: its diagonal, which needs equal sizes. */
@@ -125,8 +131,8 @@ static fl_status note_twice(const labels *l, const fl_shape *shape, int operand)
     for (int i = 0; i < l->count; i++) {
         int first = position_of(l, l->at[i]);
         if (shape->dims[first] == shape->dims[i]) continue;
-        return fl_fail(FL_ERR_SHAPE, "einsum: %s is %lld and %lld in operand %d", label_text(text, l->at[i]), (long long)shape->dims[first],
-                       (long long)shape->dims[i], operand);
+        return fl_fail(FL_ERR_SHAPE, "einsum: %s is %lld and %lld in operand %d", label_text(text, l->at[i]),
+                       (long long)shape->dims[first], (long long)shape->dims[i], operand);
     }
     return FL_OK;
 }
@@ -137,8 +143,8 @@ static fl_status read_operand(factor *out, reading *r, const term *t, fl_tensor 
     char text[FL_SHAPE_TEXT];
     int extra = shape->ndim - t->letters;
     if (extra < 0 || (extra > 0 && !t->ellipsis))
-        return fl_fail(FL_ERR_SHAPE, "einsum: '%.*s' names %d axes, but operand %d is %s", (int)(t->to - t->from), t->from, t->letters, operand,
-                       fl_shape_text(text, shape));
+        return fl_fail(FL_ERR_SHAPE, "einsum: '%.*s' names %d axes, but operand %d is %s", (int)(t->to - t->from),
+                       t->from, t->letters, operand, fl_shape_text(text, shape));
     *out = (factor){x, term_labels(t, extra)};
     if (extra > r->extra) r->extra = extra;
     FL_TRY(note_twice(&out->axes, shape, operand));
@@ -178,8 +184,10 @@ static fl_status read_result(labels *out, const reading *r, const char *arrow, c
     if (count > FL_MAX_NDIM) return too_many_axes(count, "the result");
     *out = *arrow ? term_labels(&t, r->extra) : implicit_result(r);
     for (int i = 0; i < out->count; i++) {
-        if (r->times[out->at[i]] == 0) return fl_fail(FL_ERR_VALUE, "einsum: %s of the result is in no operand", label_text(text, out->at[i]));
-        if (position_of(out, out->at[i]) != i) return fl_fail(FL_ERR_VALUE, "einsum: %s comes twice in the result", label_text(text, out->at[i]));
+        if (r->times[out->at[i]] == 0)
+            return fl_fail(FL_ERR_VALUE, "einsum: %s of the result is in no operand", label_text(text, out->at[i]));
+        if (position_of(out, out->at[i]) != i)
+            return fl_fail(FL_ERR_VALUE, "einsum: %s comes twice in the result", label_text(text, out->at[i]));
     }
     return FL_OK;
 }
@@ -232,7 +240,7 @@ static factor without_repeats(fl_expr *c, factor f)
         fl_attr_set(&a, 2, i);
         f.x = CHAIN_CALL(c, &a, diagonal, fl_of(f.x));
         f.axes = without(&f.axes, 1u << first | 1u << i);
-        append(&f.axes, label);     /* the diagonal is the last axis */
+        append(&f.axes, label); /* the diagonal is the last axis */
         i = -1;
     }
     return f;
@@ -360,7 +368,8 @@ static factor product_of(fl_expr *c, factor x, factor y, uint64_t keep)
     append_sizes(&shape, &x, &r.batch);
     append_sizes(&shape, &x, &r.rows);
     append_sizes(&shape, &y, &r.columns);
-    fl_tensor *p = CHAIN_CALL(c, NULL, matmul, fl_of(matrices(c, &x, &r.batch, &r.rows, &r.inner)), fl_of(matrices(c, &y, &r.batch, &r.inner, &r.columns)));
+    fl_tensor *p = CHAIN_CALL(c, NULL, matmul, fl_of(matrices(c, &x, &r.batch, &r.rows, &r.inner)),
+                              fl_of(matrices(c, &y, &r.batch, &r.inner, &r.columns)));
     return (factor){expr_reshape(c, p, &shape), all};
 }
 
@@ -403,18 +412,30 @@ static fl_status body_einsum(fl_tensor **out, const fl_operand *in, int nin, con
     factor factors[FL_MAX_PARAMS];
     labels result;
     if (nin == 0) return fl_fail(FL_ERR_VALUE, "einsum: takes at least one tensor");
-    if (nin > FL_MAX_PARAMS) return fl_fail(FL_ERR_VALUE, "einsum: takes at most %d tensors, got %d", FL_MAX_PARAMS, nin);
+    if (nin > FL_MAX_PARAMS)
+        return fl_fail(FL_ERR_VALUE, "einsum: takes at most %d tensors, got %d", FL_MAX_PARAMS, nin);
     FL_TRY(read_equation(factors, &result, attrs->at[0].text, in, nin));
     return contract(out, factors, nin, &result);
 }
 
-static const char *const einsum_samples[] = {
-    "'ij,jk->ik', flow.randn(3, 4), flow.randn(4, 2)", "'bij,bjk', flow.randn(2, 3, 4), flow.randn(2, 4, 2)", "'ii->i', flow.randn(3, 3)",
-    "'i,j->ij', flow.randn(3), flow.randn(4)", "'bhqd,bhkd->bhqk', flow.randn(2, 2, 3, 4), flow.randn(2, 2, 5, 4)",
-    "'a,ab,bcc->c', flow.randn(2), flow.randn(2, 3), flow.randn(3, 4, 4)", "'...i,ij->...j', flow.randn(2, 3, 4), flow.randn(4, 2)",
-    "'ijk->', flow.randn(2, 3, 4)", "'ij,kj->', flow.randn(2, 3), flow.randn(4, 3)", "'abc,cbd->da', flow.randn(2, 3, 4), flow.randn(4, 3, 2)", NULL};
-FL_OP(einsum) {
-    .name = "einsum", .sig = "einsum(equation: text, xs...)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "Products of tensors, summed over the letters that the result lacks: einsum(\"bij,bjk->bik\", x, y); operands are multiplied from left to right.",
-    .body = body_einsum, .samples = einsum_samples,
+static const char *const einsum_samples[] = {"'ij,jk->ik', flow.randn(3, 4), flow.randn(4, 2)",
+                                             "'bij,bjk', flow.randn(2, 3, 4), flow.randn(2, 4, 2)",
+                                             "'ii->i', flow.randn(3, 3)",
+                                             "'i,j->ij', flow.randn(3), flow.randn(4)",
+                                             "'bhqd,bhkd->bhqk', flow.randn(2, 2, 3, 4), flow.randn(2, 2, 5, 4)",
+                                             "'a,ab,bcc->c', flow.randn(2), flow.randn(2, 3), flow.randn(3, 4, 4)",
+                                             "'...i,ij->...j', flow.randn(2, 3, 4), flow.randn(4, 2)",
+                                             "'ijk->', flow.randn(2, 3, 4)",
+                                             "'ij,kj->', flow.randn(2, 3), flow.randn(4, 3)",
+                                             "'abc,cbd->da', flow.randn(2, 3, 4), flow.randn(4, 3, 2)",
+                                             NULL};
+FL_OP(einsum) = {
+    .name = "einsum",
+    .sig = "einsum(equation: text, xs...)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "Products of tensors, summed over the letters that the result lacks: einsum(\"bij,bjk->bik\", x, y); "
+           "operands are multiplied from left to right.",
+    .body = body_einsum,
+    .samples = einsum_samples,
 };

@@ -13,7 +13,8 @@ static fl_status check_fill(const fl_infer *c)
 {
     const fl_spec *x = &c->in[0], *value = &c->in[2];
     if (fl_dtype_categories[value->dtype] <= fl_dtype_categories[x->dtype]) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_DTYPE, "x is %s and cannot hold a value of %s", fl_dtype_name(x->dtype), fl_dtype_name(value->dtype));
+    return fl_infer_fail(c, FL_ERR_DTYPE, "x is %s and cannot hold a value of %s", fl_dtype_name(x->dtype),
+                         fl_dtype_name(value->dtype));
 }
 
 static fl_status infer_row(fl_infer *c)
@@ -21,9 +22,12 @@ static fl_status infer_row(fl_infer *c)
     const fl_ew_row *row = &fl_ew_rows[c->op->row];
     FL_TRY(fl_infer_broadcast_shape(c));
     if (row->mask >= 0 && c->in[row->mask].dtype != FL_BOOL)
-        return fl_infer_fail(c, FL_ERR_DTYPE, "the condition must be bool, it is %s", fl_dtype_name(c->in[row->mask].dtype));
+        return fl_infer_fail(c, FL_ERR_DTYPE, "the condition must be bool, it is %s",
+                             fl_dtype_name(c->in[row->mask].dtype));
     if (row->rule == FL_EW_FILL) FL_TRY(check_fill(c));
-    fl_dtype dtype = row->rule == FL_EW_FILL ? c->in[0].dtype : fl_infer_promote_some(c, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
+    fl_dtype dtype = row->rule == FL_EW_FILL
+        ? c->in[0].dtype
+        : fl_infer_promote_some(c, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
     if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) dtype = fl_dtype_to_float(dtype);
     if (row->rule != FL_EW_LOGIC && !(row->categories >> fl_dtype_categories[dtype] & 1))
         return fl_infer_fail(c, FL_ERR_DTYPE, "takes no %s tensors", fl_dtype_name(dtype));
@@ -43,9 +47,10 @@ static fl_status check_clamp(const fl_operand *in, int nin, const fl_attrs *attr
 {
     fl_dtype dtype = in[0].tensor->meta->dtype;
     for (int i = 0; i < 2 && fl_dtype_is_integer(dtype); i++)
-        if (attrs->at[i].given && attrs->at[i].kind == FL_NUM_FLOAT && attrs->at[i].number != floor(attrs->at[i].number))
-            return fl_fail(FL_ERR_DTYPE, "clamp: %s = %g is no integer, but x is %s; convert x to a float first", i ? "max" : "min",
-                           attrs->at[i].number, fl_dtype_name(dtype));
+        if (attrs->at[i].given && attrs->at[i].kind == FL_NUM_FLOAT
+            && attrs->at[i].number != floor(attrs->at[i].number))
+            return fl_fail(FL_ERR_DTYPE, "clamp: %s = %g is no integer, but x is %s; convert x to a float first",
+                           i ? "max" : "min", attrs->at[i].number, fl_dtype_name(dtype));
     return FL_OK;
 }
 
@@ -116,18 +121,20 @@ static fl_status grad_gelu(fl_grad *g)
 /* t = tanh(u), u = c (x + a x^3): t' (u' + x u'' / 2 - x t u'^2) with t' = 1 - t^2 */
 #define GELU_TANH "tanh(x * (square(x) * 0.035677408136300125 + 0.7978845608028654))"
 #define GELU_SLOPE "(square(x) * 0.10703222440890037 + 0.7978845608028654)"
-#define GELU_TANH_SECOND                                                                                \
-    "g * grad * (1 - square(" GELU_TANH ")) * (" GELU_SLOPE " + square(x) * 0.10703222440890037 - "       \
+#define GELU_TANH_SECOND                                                                            \
+    "g * grad * (1 - square(" GELU_TANH ")) * (" GELU_SLOPE " + square(x) * 0.10703222440890037 - " \
     "x * " GELU_TANH " * square(" GELU_SLOPE "))"
 
 /* ---- descriptors ---- */
 
-#define VJP(...) .vjp = (const char *const[]){__VA_ARGS__}
+#define VJP(...) \
+    .vjp = (const char *const[]) { __VA_ARGS__ }
 #define NO_VJP .vjp = NULL
 #define GELU_GRADIENT .grad = grad_gelu, .saves_in = 1
 #define FILL_GRADIENT VJP("masked_fill(g, mask, 0)", NULL, "where(mask, g, 0)"), .check = check_masked_fill
 #define CLAMP_GRADIENT VJP("clamp_backward(g, x, min, max)"), .check = check_clamp
-#define SAMPLES(...) (const char *const[]){__VA_ARGS__, NULL}
+#define SAMPLES(...) \
+    (const char *const[]) { __VA_ARGS__, NULL }
 #define REAL "flow.randn(3, 4)"
 #define UNIT "flow.rand(3, 4) * 1.6 - 0.8"
 #define POSITIVE "flow.rand(3, 4) + 0.5"
@@ -137,9 +144,19 @@ static fl_status grad_gelu(fl_grad *g)
 #define OVER "flow.randn(3, 4), flow.rand(4) + 0.5"
 #define WHOLE "flow.randint(-9, 9, {3, 4}), flow.randint(0, 9, {4})"
 
-#define EW(id, signature, shape, types, rule_, cost_ns_, flags_, sbp_, f, i, b, gradient, samples_, doc_)             \
-    FL_OP(id) {.name = #id, .sig = signature, .doc = doc_, .nout = 1, .flags = FL_OP_ELEMENTWISE | (flags_),           \
-               .infer = infer_row, .sbp = sbp_, .cost = cost_row, .cpu = fl_cpu_elementwise, gradient,                 \
-               .flat = fl_cpu_elementwise_flat, .samples = samples_, .row = FL_EW_##id};
+#define EW(id, signature, shape, types, rule_, cost_ns_, flags_, sbp_, f, i, b, gradient, samples_, doc_) \
+    FL_OP(id) = {.name = #id,                                                                             \
+                 .sig = signature,                                                                        \
+                 .doc = doc_,                                                                             \
+                 .nout = 1,                                                                               \
+                 .flags = FL_OP_ELEMENTWISE | (flags_),                                                   \
+                 .infer = infer_row,                                                                      \
+                 .sbp = sbp_,                                                                             \
+                 .cost = cost_row,                                                                        \
+                 .cpu = fl_cpu_elementwise,                                                               \
+                 gradient,                                                                                \
+                 .flat = fl_cpu_elementwise_flat,                                                         \
+                 .samples = samples_,                                                                     \
+                 .row = FL_EW_##id};
 #include "op/elementwise.def"
 #undef EW

@@ -44,7 +44,8 @@ static fl_status infer_embedding(fl_infer *c)
 static fl_status misfit(const fl_infer *c)
 {
     char tdy[FL_SHAPE_TEXT], ti[FL_SHAPE_TEXT];
-    return fl_infer_fail(c, FL_ERR_SHAPE, "dy %s does not fit indices %s", fl_shape_text(tdy, &c->in[0].shape), fl_shape_text(ti, &c->in[1].shape));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "dy %s does not fit indices %s", fl_shape_text(tdy, &c->in[0].shape),
+                         fl_shape_text(ti, &c->in[1].shape));
 }
 
 static fl_status infer_embedding_backward(fl_infer *c)
@@ -268,8 +269,8 @@ static fl_status kernel_embedding(fl_kernel *k)
     const fl_view *weight = &k->in[1];
     const int64_t *index;
     FL_TRY(fl_indices_open(&index, k, 0));
-    fl_index_rule rule = {.who = "embedding", .param = "indices", .owner = "weight", .noun = "rows",
-                          .limit = weight->logical[0]};
+    fl_index_rule rule = {
+        .who = "embedding", .param = "indices", .owner = "weight", .noun = "rows", .limit = weight->logical[0]};
     FL_TRY(fl_indices_check(index, &k->in[0], &rule));
     fl_view out = k->out[0];
     int64_t sizes[2] = {k->in[0].numel, weight->size[1]}, strides[2] = {weight->size[1], 1};
@@ -285,7 +286,10 @@ static fl_status kernel_index_select(fl_kernel *k)
     int axis = fl_axis_of(&k->attrs->at[0], x->ndim);
     const int64_t *index;
     FL_TRY(fl_indices_open(&index, k, 1));
-    fl_index_rule rule = {.who = "index_select", .param = "index", .owner = "this axis of x", .noun = "positions",
+    fl_index_rule rule = {.who = "index_select",
+                          .param = "index",
+                          .owner = "this axis of x",
+                          .noun = "positions",
                           .limit = x->logical[axis]};
     FL_TRY(fl_indices_check(index, &k->in[1], &rule));
     return pick_along(&k->out[0], x, axis, index, k->in[1].numel);
@@ -298,7 +302,7 @@ typedef struct add_job {
     char *out;
     const char *dy;
     const int64_t *index;
-    int64_t count, n, first, inner, columns, units;     /* units per outer position */
+    int64_t count, n, first, inner, columns, units; /* units per outer position */
     int64_t item;
     void (*add)(void *y, const void *x, int64_t n);
 } add_job;
@@ -326,9 +330,16 @@ static fl_status add_along(fl_kernel *k, int axis, int64_t count)
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, k, 0));
     memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(s.dtype));
-    add_job a = {.out = s.out[0], .dy = s.in[0], .index = s.in[1], .count = count, .n = out->size[axis],
-                 .first = out->start[axis], .inner = 1,
-                 .columns = 64, .item = (int64_t)fl_dtype_size(s.dtype), .add = fl_row_kernels_of(s.dtype)->add};
+    add_job a = {.out = s.out[0],
+                 .dy = s.in[0],
+                 .index = s.in[1],
+                 .count = count,
+                 .n = out->size[axis],
+                 .first = out->start[axis],
+                 .inner = 1,
+                 .columns = 64,
+                 .item = (int64_t)fl_dtype_size(s.dtype),
+                 .add = fl_row_kernels_of(s.dtype)->add};
     int64_t outer = 1;
     for (int i = axis + 1; i < out->ndim; i++) a.inner *= out->size[i];
     for (int i = 0; i < axis; i++) outer *= out->size[i];
@@ -349,7 +360,7 @@ static fl_status kernel_index_add(fl_kernel *k)
 ** for the axis. Offsets are in elements of target; -1: the part does not hold it. */
 typedef struct walk {
     const fl_view *index, *target;
-    const int64_t *values, *strides;    /* strides of the target */
+    const int64_t *values, *strides; /* strides of the target */
     int axis;
 } walk;
 
@@ -406,11 +417,18 @@ static void gather_rows(void *context, int64_t begin, int64_t end)
 static fl_status kernel_gather(fl_kernel *k)
 {
     const fl_view *x = &k->in[0], *index = &k->in[1];
-    gather_job g = {.w = {.index = index, .target = x, .strides = x->stride,
+    gather_job g = {.w = {.index = index,
+                          .target = x,
+                          .strides = x->stride,
                           .axis = x->ndim ? fl_axis_of(&k->attrs->at[0], x->ndim) : 0},
-                    .out = k->out[0].data, .x = x->data, .item = fl_dtype_size(x->dtype)};
+                    .out = k->out[0].data,
+                    .x = x->data,
+                    .item = fl_dtype_size(x->dtype)};
     FL_TRY(fl_indices_open(&g.w.values, k, 1));
-    fl_index_rule rule = {.who = "gather", .param = "index", .owner = "this axis of x", .noun = "positions",
+    fl_index_rule rule = {.who = "gather",
+                          .param = "index",
+                          .owner = "this axis of x",
+                          .noun = "positions",
                           .limit = x->ndim ? x->logical[g.w.axis] : 1};
     FL_TRY(fl_indices_check(g.w.values, index, &rule));
     if (index->numel == 0) return FL_OK;
@@ -428,9 +446,15 @@ static fl_status kernel_gather_backward(fl_kernel *k)
     fl_dtype dtype = fl_dtype_is_float(s.dtype) ? s.dtype : FL_INT64;
     int64_t strides[FL_MAX_NDIM], step;
     fl_shape_strides(strides, out->size, out->ndim);
-    walk w = {.index = index, .target = out, .values = s.in[1], .strides = strides,
+    walk w = {.index = index,
+              .target = out,
+              .values = s.in[1],
+              .strides = strides,
               .axis = out->ndim ? fl_axis_of(&k->attrs->at[0], out->ndim) : 0};
-    fl_index_rule rule = {.who = "scatter_add", .param = "index", .owner = "this axis of x", .noun = "positions",
+    fl_index_rule rule = {.who = "scatter_add",
+                          .param = "index",
+                          .owner = "this axis of x",
+                          .noun = "positions",
                           .limit = out->ndim ? out->logical[w.axis] : 1};
     FL_TRY(fl_indices_check(w.values, index, &rule));
     memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(dtype));
@@ -486,66 +510,103 @@ static fl_status grad_gather(fl_grad *g)
 
 /* ---- descriptors ---- */
 
-static const char *const embedding_samples[] = {
-    "flow.randint(0, 7, {3, 2}), flow.randn(7, 4)", "flow.randint(0, 5, {6}):to('int32'), flow.randn(5, 3)",
-    "flow.tensor(2), flow.randn(3, 2)", NULL};
-FL_OP(embedding) {
-    .name = "embedding", .sig = "embedding(indices, weight)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+static const char *const embedding_samples[] = {"flow.randint(0, 7, {3, 2}), flow.randn(7, 4)",
+                                                "flow.randint(0, 5, {6}):to('int32'), flow.randn(5, 3)",
+                                                "flow.tensor(2), flow.randn(3, 2)", NULL};
+FL_OP(embedding) = {
+    .name = "embedding",
+    .sig = "embedding(indices, weight)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY,
     .doc = "The rows of weight that the indices name.",
-    .saves_in = 1, .infer = infer_embedding, .sbp = sbp_embedding, .cpu = kernel_embedding, .grad = grad_embedding,
+    .saves_in = 1,
+    .infer = infer_embedding,
+    .sbp = sbp_embedding,
+    .cpu = kernel_embedding,
+    .grad = grad_embedding,
     .samples = embedding_samples,
 };
 
 static const char *const embedding_backward_vjp[] = {"embedding(indices, g)", NULL};
 static const char *const embedding_backward_samples[] = {"flow.randn(3, 2, 4), flow.randint(0, 5, {3, 2}), 5",
                                                          "flow.randn(2, 40), flow.tensor{1, 1}, 2", NULL};
-FL_OP(embedding_backward) {
-    .name = "embedding_backward", .sig = "embedding_backward(dy, indices, rows: int, like: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
+FL_OP(embedding_backward) = {
+    .name = "embedding_backward",
+    .sig = "embedding_backward(dy, indices, rows: int, like: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Zeros [rows, width] with every row of dy added to the row its index names.",
-    .infer = infer_embedding_backward, .sbp = sbp_embedding_backward, .cpu = kernel_embedding_backward,
+    .infer = infer_embedding_backward,
+    .sbp = sbp_embedding_backward,
+    .cpu = kernel_embedding_backward,
     .vjp = embedding_backward_vjp,
     .samples = embedding_backward_samples,
 };
 
-static const char *const index_select_samples[] = {
-    "flow.randn(4, 3), 0, flow.tensor{2, 0, 2}", "flow.randn(2, 5, 3), 1, flow.tensor{4, 1}",
-    "flow.randn(2, 5), -1, flow.randint(0, 5, {7})",
-    "flow.randint(0, 9, {3, 2}), 0, flow.tensor{1}", NULL};
-FL_OP(index_select) {
-    .name = "index_select", .sig = "index_select(x, axis: axis, index)", .nout = 1,
+static const char *const index_select_samples[] = {"flow.randn(4, 3), 0, flow.tensor{2, 0, 2}",
+                                                   "flow.randn(2, 5, 3), 1, flow.tensor{4, 1}",
+                                                   "flow.randn(2, 5), -1, flow.randint(0, 5, {7})",
+                                                   "flow.randint(0, 9, {3, 2}), 0, flow.tensor{1}", NULL};
+FL_OP(index_select) = {
+    .name = "index_select",
+    .sig = "index_select(x, axis: axis, index)",
+    .nout = 1,
     .doc = "The slices of x along the axis that the 1-D index names.",
-    .saves_in = 2, .infer = infer_index_select, .sbp = sbp_index_select, .cpu = kernel_index_select,
-    .grad = grad_index_select, .samples = index_select_samples,
+    .saves_in = 2,
+    .infer = infer_index_select,
+    .sbp = sbp_index_select,
+    .cpu = kernel_index_select,
+    .grad = grad_index_select,
+    .samples = index_select_samples,
 };
 
 static const char *const index_add_vjp[] = {"index_select(g, axis, index)", NULL};
 static const char *const index_add_samples[] = {"flow.randn(3, 2), 0, flow.tensor{1, 3, 1}, 5",
                                                 "flow.randn(2, 3, 4), 1, flow.tensor{0, 2, 2}, 3", NULL};
-FL_OP(index_add) {
-    .name = "index_add", .sig = "index_add(dy, axis: axis, index, size: int, like: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
+FL_OP(index_add) = {
+    .name = "index_add",
+    .sig = "index_add(dy, axis: axis, index, size: int, like: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Zeros of this size along the axis with every slice of dy added where its index says.",
-    .infer = infer_index_add, .sbp = sbp_index_add, .cpu = kernel_index_add, .vjp = index_add_vjp,
+    .infer = infer_index_add,
+    .sbp = sbp_index_add,
+    .cpu = kernel_index_add,
+    .vjp = index_add_vjp,
     .samples = index_add_samples,
 };
 
-static const char *const gather_samples[] = {
-    "flow.randn(3, 4), 1, flow.randint(0, 4, {3, 2})", "flow.randn(3, 4), 0, flow.randint(0, 3, {2, 4})",
-    "flow.randn(2, 3, 4), 1, flow.randint(0, 3, {2, 5, 3})",
-    "flow.randn(5), 0, flow.tensor{4, 4, 0}", NULL};
-FL_OP(gather) {
-    .name = "gather", .sig = "gather(x, axis: axis, index)", .nout = 1,
+static const char *const gather_samples[] = {"flow.randn(3, 4), 1, flow.randint(0, 4, {3, 2})",
+                                             "flow.randn(3, 4), 0, flow.randint(0, 3, {2, 4})",
+                                             "flow.randn(2, 3, 4), 1, flow.randint(0, 3, {2, 5, 3})",
+                                             "flow.randn(5), 0, flow.tensor{4, 4, 0}", NULL};
+FL_OP(gather) = {
+    .name = "gather",
+    .sig = "gather(x, axis: axis, index)",
+    .nout = 1,
     .doc = "For every position of index the element of x there, but along the axis at the place the index names.",
-    .saves_in = 2, .infer = infer_gather, .sbp = sbp_gather, .cpu = kernel_gather, .grad = grad_gather,
+    .saves_in = 2,
+    .infer = infer_gather,
+    .sbp = sbp_gather,
+    .cpu = kernel_gather,
+    .grad = grad_gather,
     .samples = gather_samples,
 };
 
 static const char *const gather_backward_vjp[] = {"gather(g, axis, index)", NULL};
 static const char *const gather_backward_samples[] = {
     "flow.randn(3, 2), 1, flow.randint(0, 4, {3, 2}), {3, 4}",
-    "flow.randn(2, 4), 0, flow.randint(0, 3, {2, 4}), {3, 5}", "flow.randint(-9, 9, {2, 4}), 1, flow.randint(0, 3, {2, 4}), {2, 3}", NULL};
-FL_OP(gather_backward) {
-    .name = "gather_backward", .sig = "gather_backward(dy, axis: axis, index, sizes: sizes, like: int = nil)", .nout = 1, .flags = FL_OP_HIDDEN,
+    "flow.randn(2, 4), 0, flow.randint(0, 3, {2, 4}), {3, 5}",
+    "flow.randint(-9, 9, {2, 4}), 1, flow.randint(0, 3, {2, 4}), {2, 3}", NULL};
+FL_OP(gather_backward) = {
+    .name = "gather_backward",
+    .sig = "gather_backward(dy, axis: axis, index, sizes: sizes, like: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Zeros of these sizes with every element of dy added, along the axis, where its index says.",
-    .infer = infer_gather_backward, .sbp = sbp_gather_backward, .cpu = kernel_gather_backward, .vjp = gather_backward_vjp,
+    .infer = infer_gather_backward,
+    .sbp = sbp_gather_backward,
+    .cpu = kernel_gather_backward,
+    .vjp = gather_backward_vjp,
     .samples = gather_backward_samples,
 };

@@ -103,7 +103,8 @@ fl_tensor *expr_cast(fl_expr *c, fl_tensor *x, fl_dtype dtype)
 
 fl_tensor *expr_widen(fl_expr *c, fl_tensor *x)
 {
-    return x && fl_dtype_is_float(x->meta->dtype) && fl_dtype_size(x->meta->dtype) == 2 ? expr_cast(c, x, FL_FLOAT32) : x;
+    return x && fl_dtype_is_float(x->meta->dtype) && fl_dtype_size(x->meta->dtype) == 2 ? expr_cast(c, x, FL_FLOAT32)
+                                                                                        : x;
 }
 
 fl_tensor *expr_whole(fl_expr *c, fl_tensor *x)

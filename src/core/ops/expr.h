@@ -26,9 +26,9 @@ typedef struct fl_expr {
 ** tensors mean an earlier failure or an absent operand. */
 fl_tensor *fl_expr_call(fl_expr *c, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
-#define CHAIN_CALL(c, attrs, ident, ...)                                                                 \
-    fl_expr_call((c), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__},                              \
-                  (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attrs))
+#define CHAIN_CALL(c, attrs, ident, ...)                                   \
+    fl_expr_call((c), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__}, \
+                 (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attrs))
 
 fl_tensor *expr_add(fl_expr *c, fl_tensor *x, fl_tensor *y);
 fl_tensor *expr_sub(fl_expr *c, fl_tensor *x, fl_tensor *y);
@@ -48,8 +48,8 @@ fl_tensor *expr_unsqueeze(fl_expr *c, fl_tensor *x, int axis);
 
 /* x in a dtype, x itself where it has that. */
 fl_tensor *expr_cast(fl_expr *c, fl_tensor *x, fl_dtype dtype);
-/* x as float32 where it is a float of 16 bits: its squares, powers and sums would leave its range, and kernels compute them in
-** float32 too. */
+/* x as float32 where it is a float of 16 bits: its squares, powers and sums would leave its range, and kernels compute
+** them in float32 too. */
 fl_tensor *expr_widen(fl_expr *c, fl_tensor *x);
 
 /* x whole on every rank where it is partial: small results that several ops need are added up once. */

@@ -1,9 +1,9 @@
 /*
 ** index.c -- reading and writing by tensors of positions or masks: x[index], x[index] = v, nonzero.
 **
-** A mask is turned into positions on the host, because the result's shape depends on it; everything else is index_select
-** and its like. Positions may be negative (counted from the end): wrap_index makes them plain and names the
-** first one out of range.
+** A mask is turned into positions on the host, because the result's shape depends on it; everything else is
+** index_select and its like. Positions may be negative (counted from the end): wrap_index makes them plain and names
+** the first one out of range.
 */
 #include "boxing/boxing.h"
 #include "dispatch/cast.h"
@@ -14,7 +14,8 @@
 static fl_status infer_wrap(fl_infer *c)
 {
     if (!fl_dtype_is_integer(c->in[0].dtype))
-        return fl_fail(FL_ERR_DTYPE, "index: positions must be integers, a mask bool; this is %s", fl_dtype_name(c->in[0].dtype));
+        return fl_fail(FL_ERR_DTYPE, "index: positions must be integers, a mask bool; this is %s",
+                       fl_dtype_name(c->in[0].dtype));
     FL_TRY(fl_infer_same(c));
     c->out[0].dtype = FL_INT64;
     return FL_OK;
@@ -26,7 +27,9 @@ static fl_status kernel_wrap(fl_kernel *k)
     FL_TRY(fl_cpu_copy(&k->out[0], &k->in[0]));
     for (int64_t i = 0; i < k->out[0].numel; i++) {
         if (at[i] < -size || at[i] >= size)
-            return fl_fail(FL_ERR_VALUE, "index: position %lld (element %lld of the index) is out of range for an axis of size %lld", (long long)at[i], (long long)i, (long long)size);
+            return fl_fail(FL_ERR_VALUE,
+                           "index: position %lld (element %lld of the index) is out of range for an axis of size %lld",
+                           (long long)at[i], (long long)i, (long long)size);
         if (at[i] < 0) at[i] += size;
     }
     return FL_OK;
@@ -34,15 +37,22 @@ static fl_status kernel_wrap(fl_kernel *k)
 
 static void sbp_each(fl_sigs *s) { fl_sbp_except(s, 0); }
 
-static const char *const wrap_samples[] = {"flow.tensor({0, -1, 2}), 3", "flow.tensor({{-4, 3}}, {dtype = \"int8\"}), 4", NULL};
-FL_OP(wrap_index) {
-    .name = "wrap_index", .sig = "wrap_index(index, ~size: int)", .nout = 1, .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
+static const char *const wrap_samples[] = {"flow.tensor({0, -1, 2}), 3",
+                                           "flow.tensor({{-4, 3}}, {dtype = \"int8\"}), 4", NULL};
+FL_OP(wrap_index) = {
+    .name = "wrap_index",
+    .sig = "wrap_index(index, ~size: int)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
     .doc = "Positions of an axis of that size, negative ones counted from the end.",
-    .infer = infer_wrap, .sbp = sbp_each, .cpu = kernel_wrap, .samples = wrap_samples,
+    .infer = infer_wrap,
+    .sbp = sbp_each,
+    .cpu = kernel_wrap,
+    .samples = wrap_samples,
 };
 
-/* x whole on every rank of the world: ranks outside of its placement count too, since the result's shape is theirs as well. In
-** the dry world, where nobody can be asked, on its placement alone. */
+/* x whole on every rank of the world: ranks outside of its placement count too, since the result's shape is theirs as
+** well. In the dry world, where nobody can be asked, on its placement alone. */
 static fl_status whole_here(fl_tensor **out, fl_tensor *x, const char *who)
 {
     const fl_placement *own = x->meta->placement, *all = fl_world_get()->dry ? own : fl_placement_everywhere(own);
@@ -67,7 +77,10 @@ static fl_status mask_here(fl_tensor **out, fl_tensor *x, const char *who)
         mask = next;
     }
     if (mask->meta->holds) status = fl_host_part(out, mask);
-    else status = fl_fail(FL_ERR_SBP, "%s: this rank holds no part of the tensor, so it cannot know how many elements there are", who);
+    else
+        status = fl_fail(FL_ERR_SBP,
+                         "%s: this rank holds no part of the tensor, so it cannot know how many elements there are",
+                         who);
     fl_tensor_unref(mask);
     return status;
 }
@@ -95,13 +108,15 @@ static void list_positions(int64_t *to, const uint8_t *values, const fl_shape *s
 }
 
 /* The positions of a mask `values` that is like `from`, beside that mask. */
-static fl_status positions_new(fl_tensor **out, const fl_shape *shape, const uint8_t *values, const fl_meta *from, bool columns)
+static fl_status positions_new(fl_tensor **out, const fl_shape *shape, const uint8_t *values, const fl_meta *from,
+                               bool columns)
 {
     const fl_placement *p = from->placement, *host;
     const fl_meta *meta = NULL, *listed = NULL;
     fl_tensor *list = NULL;
     fl_status status = fl_placement_on_cpu(&host, p);
-    if (status == FL_OK) status = fl_meta_get(&listed, FL_INT64, shape, host, fl_nd_sbp_fill(FL_B, p->ndim), from->is_local);
+    if (status == FL_OK)
+        status = fl_meta_get(&listed, FL_INT64, shape, host, fl_nd_sbp_fill(FL_B, p->ndim), from->is_local);
     if (status == FL_OK) status = fl_meta_get(&meta, FL_INT64, shape, p, fl_nd_sbp_fill(FL_B, p->ndim), from->is_local);
     if (status == FL_OK) status = fl_tensor_empty(&list, listed);
     if (status == FL_OK) {
@@ -114,8 +129,8 @@ static fl_status positions_new(fl_tensor **out, const fl_shape *shape, const uin
     return status;
 }
 
-/* Positions of the true elements of a mask, where the mask is: [count] in memory order, or [count, ndim] with one column per
-** axis. */
+/* Positions of the true elements of a mask, where the mask is: [count] in memory order, or [count, ndim] with one
+** column per axis. */
 static fl_status true_positions(fl_tensor **out, fl_tensor *x, bool columns, const char *who)
 {
     fl_tensor *mask;
@@ -133,11 +148,16 @@ static fl_status body_nonzero(fl_tensor **out, const fl_operand *in, int nin, co
     return true_positions(out, in[0].tensor, true, "nonzero");
 }
 
-static const char *const nonzero_samples[] = {"flow.tensor({{0, 2}, {3, 0}})", "flow.randn(4):gt(0)", "flow.tensor(3.0)", "flow.zeros(0, 2)", NULL};
-FL_OP(nonzero) {
-    .name = "nonzero", .sig = "nonzero(x)", .nout = 1, .flags = FL_OP_NO_GRAD | FL_OP_LOCAL_ONLY,
+static const char *const nonzero_samples[] = {"flow.tensor({{0, 2}, {3, 0}})", "flow.randn(4):gt(0)",
+                                              "flow.tensor(3.0)", "flow.zeros(0, 2)", NULL};
+FL_OP(nonzero) = {
+    .name = "nonzero",
+    .sig = "nonzero(x)",
+    .nout = 1,
+    .flags = FL_OP_NO_GRAD | FL_OP_LOCAL_ONLY,
     .doc = "The positions of the elements that are not 0: one row each, one column per axis.",
-    .body = body_nonzero, .samples = nonzero_samples,
+    .body = body_nonzero,
+    .samples = nonzero_samples,
 };
 
 /* ---- small calls ---- */
@@ -176,12 +196,15 @@ static fl_status selected(fl_tensor **out, fl_tensor *x, int axis, fl_tensor *po
 }
 
 /* `shape` with `count` axes from `axis` on replaced by the axes of `middle`. */
-static fl_status spliced(fl_shape *out, const char *who, const fl_shape *shape, int axis, int count, const fl_shape *middle)
+static fl_status spliced(fl_shape *out, const char *who, const fl_shape *shape, int axis, int count,
+                         const fl_shape *middle)
 {
     int ndim = shape->ndim - count + middle->ndim;
     int64_t dims[2 * FL_MAX_NDIM];
     for (int i = 0; i < ndim; i++)
-        dims[i] = i < axis ? shape->dims[i] : i < axis + middle->ndim ? middle->dims[i - axis] : shape->dims[i - middle->ndim + count];
+        dims[i] = i < axis            ? shape->dims[i]
+            : i < axis + middle->ndim ? middle->dims[i - axis]
+                                      : shape->dims[i - middle->ndim + count];
     return fl_shape_make(out, who, dims, ndim);
 }
 
@@ -193,7 +216,8 @@ static fl_status check_mask(const char *who, const fl_tensor *x, const fl_tensor
     for (int i = 0; fits && i < ms->ndim; i++) fits = ms->dims[i] == xs->dims[axis + i];
     if (fits) return FL_OK;
     char x_text[FL_SHAPE_TEXT], mask_text[FL_SHAPE_TEXT];
-    return fl_fail(FL_ERR_SHAPE, "%s: mask %s does not fit x %s from axis %d on", who, fl_shape_text(mask_text, ms), fl_shape_text(x_text, xs), axis);
+    return fl_fail(FL_ERR_SHAPE, "%s: mask %s does not fit x %s from axis %d on", who, fl_shape_text(mask_text, ms),
+                   fl_shape_text(x_text, xs), axis);
 }
 
 /* x with the axes a mask covers as one axis. */
@@ -262,12 +286,20 @@ static fl_status body_index(fl_tensor **out, const fl_operand *in, int nin, cons
     return status;
 }
 
-static const char *const index_samples[] = {"flow.randn(4, 3), flow.tensor({0, 2, -1})", "flow.randn(2, 5), flow.tensor({{1, 0}, {4, 4}}), 1", "flow.randn(4, 3), flow.tensor(2)",
-                                            "flow.randn(4, 3), flow.tensor({true, false, true, true})", "flow.randn(2, 2, 3), flow.tensor({{true, false}, {false, true}})", NULL};
-FL_OP(index) {
-    .name = "index", .sig = "index(x, index, axis: axis = 0)", .nout = 1, .flags = FL_OP_METHOD_ONLY,
+static const char *const index_samples[] = {"flow.randn(4, 3), flow.tensor({0, 2, -1})",
+                                            "flow.randn(2, 5), flow.tensor({{1, 0}, {4, 4}}), 1",
+                                            "flow.randn(4, 3), flow.tensor(2)",
+                                            "flow.randn(4, 3), flow.tensor({true, false, true, true})",
+                                            "flow.randn(2, 2, 3), flow.tensor({{true, false}, {false, true}})",
+                                            NULL};
+FL_OP(index) = {
+    .name = "index",
+    .sig = "index(x, index, axis: axis = 0)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY,
     .doc = "x[index]: the positions that a tensor of integers names along an axis, or those where a mask is true.",
-    .body = body_index, .samples = index_samples,
+    .body = body_index,
+    .samples = index_samples,
 };
 
 static fl_status body_masked_select(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -297,11 +329,16 @@ static fl_status body_masked_select(fl_tensor **out, const fl_operand *in, int n
     return status;
 }
 
-static const char *const masked_select_samples[] = {"flow.randn(3, 4), flow.randn(3, 4):gt(0)", "flow.randn(3, 4), flow.tensor({true, false, true, true})", NULL};
-FL_OP(masked_select) {
-    .name = "masked_select", .sig = "masked_select(x, mask)", .nout = 1, .flags = FL_OP_LOCAL_ONLY,
+static const char *const masked_select_samples[] = {"flow.randn(3, 4), flow.randn(3, 4):gt(0)",
+                                                    "flow.randn(3, 4), flow.tensor({true, false, true, true})", NULL};
+FL_OP(masked_select) = {
+    .name = "masked_select",
+    .sig = "masked_select(x, mask)",
+    .nout = 1,
+    .flags = FL_OP_LOCAL_ONLY,
     .doc = "The elements of x where the mask, broadcast to it, is true, as a list.",
-    .body = body_masked_select, .samples = masked_select_samples,
+    .body = body_masked_select,
+    .samples = masked_select_samples,
 };
 
 /* ---- writing ---- */
@@ -309,7 +346,8 @@ FL_OP(masked_select) {
 static fl_status require_positions(const fl_infer *c, int operand)
 {
     if (fl_dtype_is_integer(c->in[operand].dtype)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_DTYPE, "index must be a tensor of integers, not %s", fl_dtype_name(c->in[operand].dtype));
+    return fl_infer_fail(c, FL_ERR_DTYPE, "index must be a tensor of integers, not %s",
+                         fl_dtype_name(c->in[operand].dtype));
 }
 
 /* Rows of x along `axis`, at plain positions. */
@@ -324,14 +362,18 @@ static fl_status infer_index_write(fl_infer *c)
         fl_shape rows, broadcast;
         char value[FL_SHAPE_TEXT], wanted[FL_SHAPE_TEXT];
         FL_TRY(spliced(&rows, c->name, x, axis, 1, index));
-        bool fits = fl_shape_broadcast(&broadcast, c->name, &rows, &c->in[2].shape) == FL_OK && fl_shape_equal(&broadcast, &rows);
-        if (!fits) return fl_infer_fail(c, FL_ERR_SHAPE, "value %s does not broadcast to %s", fl_shape_text(value, &c->in[2].shape), fl_shape_text(wanted, &rows));
+        bool fits = fl_shape_broadcast(&broadcast, c->name, &rows, &c->in[2].shape) == FL_OK
+            && fl_shape_equal(&broadcast, &rows);
+        if (!fits)
+            return fl_infer_fail(c, FL_ERR_SHAPE, "value %s does not broadcast to %s",
+                                 fl_shape_text(value, &c->in[2].shape), fl_shape_text(wanted, &rows));
     }
     return fl_infer_same(c);
 }
 
 /* Where row `k` of `value`, broadcast to rows of `out`, begins, and its strides without `axis`. */
-static fl_view row_of(const fl_view *value, const fl_view *row, const fl_view *out, int axis, int64_t k, int64_t *strides)
+static fl_view row_of(const fl_view *value, const fl_view *row, const fl_view *out, int axis, int64_t k,
+                      int64_t *strides)
 {
     fl_view v = *row;
     int pad = out->ndim - value->ndim;
@@ -370,13 +412,15 @@ static fl_status write_rows(const fl_view *out, const fl_view *index, const fl_v
 {
     int64_t sizes[FL_MAX_NDIM], strides[FL_MAX_NDIM], value_strides[FL_MAX_NDIM], position = 0;
     const int64_t zero = 0, size = out->logical[axis];
-    fl_view row = row_view(out, axis, sizes, strides), at = {.data = &position, .dtype = FL_INT64, .contiguous = true, .numel = 1}, source = at;
+    fl_view row = row_view(out, axis, sizes, strides),
+            at = {.data = &position, .dtype = FL_INT64, .contiguous = true, .numel = 1}, source = at;
     source.dtype = index->dtype;
     for (int64_t k = 0; k < index->numel; k++) {
         source.data = (char *)index->data + k * index->stride[0] * (int64_t)fl_dtype_size(index->dtype);
         FL_TRY(fl_cpu_copy(&at, &source));
         if (position < 0 || position >= size)
-            return fl_fail(FL_ERR_VALUE, "%s: position %lld is out of range for axis %d of size %lld", who, (long long)position, axis, (long long)size);
+            return fl_fail(FL_ERR_VALUE, "%s: position %lld is out of range for axis %d of size %lld", who,
+                           (long long)position, axis, (long long)size);
         int64_t local = position - out->start[axis];
         if (local < 0 || local >= out->size[axis]) continue;
         row.data = (char *)out->data + local * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
@@ -408,11 +452,21 @@ static void sbp_index_write(fl_sigs *s)
 }
 
 static const char *const index_write_vjp[] = {"index_zero(g, index, axis)", NULL, "index_select(g, axis, index)"};
-static const char *const index_write_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), flow.randn(2, 3), 0", "flow.randn(2, 5), flow.tensor({4}), 1.5, 1", "flow.randn(4, 3), flow.tensor({1, 3}), flow.randn(3), 0", NULL};
-FL_OP(index_write_) {
-    .name = "index_write_", .sig = "index_write_(x, index, value|n, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN, .mutates = 1,
+static const char *const index_write_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), flow.randn(2, 3), 0",
+                                                  "flow.randn(2, 5), flow.tensor({4}), 1.5, 1",
+                                                  "flow.randn(4, 3), flow.tensor({1, 3}), flow.randn(3), 0", NULL};
+FL_OP(index_write_) = {
+    .name = "index_write_",
+    .sig = "index_write_(x, index, value|n, axis: axis)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .mutates = 1,
     .doc = "Writes value at the positions of an axis that index names; of equal positions the last one stays.",
-    .infer = infer_index_write, .sbp = sbp_index_write, .cpu = kernel_index_write, .vjp = index_write_vjp, .samples = index_write_samples,
+    .infer = infer_index_write,
+    .sbp = sbp_index_write,
+    .cpu = kernel_index_write,
+    .vjp = index_write_vjp,
+    .samples = index_write_samples,
 };
 
 static fl_status infer_index_zero(fl_infer *c)
@@ -435,11 +489,19 @@ static void sbp_index_zero(fl_sigs *s)
 }
 
 static const char *const index_zero_vjp[] = {"index_zero(g, index, axis)", NULL};
-static const char *const index_zero_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), 0", "flow.randn(4, 3), flow.tensor({1}), 1", NULL};
-FL_OP(index_zero) {
-    .name = "index_zero", .sig = "index_zero(x, index, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
+static const char *const index_zero_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), 0",
+                                                 "flow.randn(4, 3), flow.tensor({1}), 1", NULL};
+FL_OP(index_zero) = {
+    .name = "index_zero",
+    .sig = "index_zero(x, index, axis: axis)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "x with zeros at the positions of an axis that index names.",
-    .infer = infer_index_zero, .sbp = sbp_index_zero, .cpu = kernel_index_zero, .vjp = index_zero_vjp, .samples = index_zero_samples,
+    .infer = infer_index_zero,
+    .sbp = sbp_index_zero,
+    .cpu = kernel_index_zero,
+    .vjp = index_zero_vjp,
+    .samples = index_zero_samples,
 };
 
 static fl_status write_positions(fl_tensor *x, int axis, fl_tensor *positions, fl_operand value)
@@ -465,7 +527,8 @@ static fl_status held_by(fl_operand *value, fl_tensor **owned, fl_dtype dtype)
     } else if (dtype == FL_BOOL) {
         value->integer = value->kind == FL_NUM_FLOAT ? value->number != 0 : value->integer != 0;
         value->kind = FL_NUM_BOOL;
-    } else if (fl_dtype_is_integer(dtype) && value->kind == FL_NUM_FLOAT) *value = fl_of_integer((int64_t)value->number);
+    } else if (fl_dtype_is_integer(dtype) && value->kind == FL_NUM_FLOAT)
+        *value = fl_of_integer((int64_t)value->number);
     return FL_OK;
 }
 
@@ -566,11 +629,20 @@ static fl_status body_index_put(fl_tensor **out, const fl_operand *in, int nin, 
     return FL_OK;
 }
 
-static const char *const index_put_samples[] = {"flow.randn(4, 3), flow.tensor({2, -4}), flow.randn(2, 3)", "flow.randn(4, 3), flow.tensor({{1}, {2}}), flow.randn(3)",
-                                                "flow.randn(2, 5), flow.tensor({4, 0}), 1.5, 1", "flow.randn(4, 3), flow.tensor({true, false, true, true}), 0",
-                                                "flow.randn(2, 2, 3), flow.tensor({{true, false}, {false, true}}), flow.randn(2, 3)", NULL};
-FL_OP(index_put_) {
-    .name = "index_put_", .sig = "index_put_(x, index, value|n, axis: axis = 0)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
+static const char *const index_put_samples[] = {
+    "flow.randn(4, 3), flow.tensor({2, -4}), flow.randn(2, 3)",
+    "flow.randn(4, 3), flow.tensor({{1}, {2}}), flow.randn(3)",
+    "flow.randn(2, 5), flow.tensor({4, 0}), 1.5, 1",
+    "flow.randn(4, 3), flow.tensor({true, false, true, true}), 0",
+    "flow.randn(2, 2, 3), flow.tensor({{true, false}, {false, true}}), flow.randn(2, 3)",
+    NULL};
+FL_OP(index_put_) = {
+    .name = "index_put_",
+    .sig = "index_put_(x, index, value|n, axis: axis = 0)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY,
+    .mutates = 1,
     .doc = "x[index] = value: at the positions that a tensor of integers names along an axis, or where a mask is true.",
-    .body = body_index_put, .samples = index_put_samples,
+    .body = body_index_put,
+    .samples = index_put_samples,
 };

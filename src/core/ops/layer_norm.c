@@ -81,9 +81,14 @@ static fl_status kernel_rows(fl_kernel *k)
     int leading = x->ndim - (int)k->attrs->at[0].integer;
     fl_stage s;
     FL_TRY(fl_stage_open(&s, k, 0));
-    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading), .eps = k->attrs->at[1].number, .x = s.in[0],
-                       .weight = s.in[1], .bias = s.in[2],
-                       .y = s.out[0], .mean = s.out[1], .rstd = s.out[2]};
+    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
+                       .eps = k->attrs->at[1].number,
+                       .x = s.in[0],
+                       .weight = s.in[1],
+                       .bias = s.in[2],
+                       .y = s.out[0],
+                       .mean = s.out[1],
+                       .rstd = s.out[2]};
     fl_cpu_layer_norm(s.dtype, &a, k->out[1].numel);
     return fl_stage_close(&s);
 }
@@ -94,8 +99,12 @@ static fl_status kernel_backward(fl_kernel *k)
     int leading = x->ndim - (int)k->attrs->at[0].integer;
     fl_stage s;
     FL_TRY(fl_stage_open(&s, k, 0));
-    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading), .g = s.in[0], .x = s.in[1], .mean_in = s.in[2],
-                       .rstd_in = s.in[3], .weight = s.in[4],
+    fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
+                       .g = s.in[0],
+                       .x = s.in[1],
+                       .mean_in = s.in[2],
+                       .rstd_in = s.in[3],
+                       .weight = s.in[4],
                        .dx = s.out[0]};
     FL_TRY(fl_cpu_layer_norm_backward(s.dtype, &a, k->in[2].numel, s.out[1], s.out[2]));
     return fl_stage_close(&s);
@@ -154,7 +163,7 @@ static fl_tensor *through_statistics(fl_expr *c, const norm_axes *a, const fl_gr
     if (g->gout[2]) {
         fl_tensor *scale = expr_mul(c, g->gout[2], expr_mul(c, rstd, rstd));
         fl_tensor *part = expr_mul(c, normalised(c, a, x, mean, rstd),
-                                    expr_mul_number(c, expr_reshape(c, scale, &a->kept), -1 / a->n));
+                                   expr_mul_number(c, expr_reshape(c, scale, &a->kept), -1 / a->n));
         sum = sum ? expr_add(c, sum, part) : part;
     }
     return sum;
@@ -182,14 +191,16 @@ static fl_status grad_rows(fl_grad *g)
     return fl_expr_end(&c);
 }
 
-/* Adjoint of dx = rstd (a - m(a) - z m(a z)), dweight = sum dy z, dbias = sum dy, with a = dy weight,
-** z = (x - mean) rstd and m the mean over a row; mean and rstd count as inputs of their own. h, hw, hb are the gradients of the three results. */
+/* Adjoint of dx = rstd (a - m(a) - z m(a z)), dweight = sum dy z, dbias = sum dy, with a = dy weight, z = (x - mean)
+** rstd and m the mean over a row; mean and rstd count as inputs of their own. h, hw, hb are the gradients of the three
+** results. */
 static fl_status grad_backward(fl_grad *g)
 {
     fl_expr c = {0};
     fl_tensor *dy = g->in[0].tensor, *x = g->in[1].tensor, *mean = g->in[2].tensor, *rstd = g->in[3].tensor,
               *w = g->in[4].tensor;
-    fl_tensor *h = g->gout[0], *hw = g->gout[1], *hb = g->gout[2], *d_dy = NULL, *dz = NULL, *d_rstd = NULL, *d_w = NULL;
+    fl_tensor *h = g->gout[0], *hw = g->gout[1], *hb = g->gout[2], *d_dy = NULL, *dz = NULL, *d_rstd = NULL,
+              *d_w = NULL;
     norm_axes axes = axes_of(g->attrs, &x->meta->shape);
     uint32_t row = axes.normalised;
     fl_tensor *r = expr_reshape(&c, rstd, &axes.kept), *z = normalised(&c, &axes, x, mean, rstd);
@@ -213,8 +224,7 @@ static fl_status grad_backward(fl_grad *g)
     }
     if (hb) d_dy = d_dy ? expr_add(&c, d_dy, hb) : expr_add(&c, expr_mul_number(&c, dy, 0), hb);
     if (dz) {
-        fl_tensor *dx = expr_mul(&c, dz, r),
-                  *through_r = expr_div(&c, expr_sum(&c, expr_mul(&c, dz, z), row, true), r);
+        fl_tensor *dx = expr_mul(&c, dz, r), *through_r = expr_div(&c, expr_sum(&c, expr_mul(&c, dz, z), row, true), r);
         d_rstd = d_rstd ? expr_add(&c, d_rstd, through_r) : through_r;
         fl_tensor *d_mean = expr_reshape(&c, expr_neg(&c, expr_sum(&c, dx, row, true)), &mean->meta->shape);
         d_rstd = expr_reshape(&c, d_rstd, &rstd->meta->shape);
@@ -237,12 +247,13 @@ static fl_status check_sizes(const fl_tensor *x, const fl_attr *sizes, const fl_
     fl_shape want = {sizes->count, {0}};
     for (int i = 0; i < sizes->count; i++) want.dims[i] = sizes->list[i];
     int leading = shape->ndim - want.ndim;
-    if (want.ndim == 0 || leading < 0 ||
-        memcmp(shape->dims + leading, want.dims, sizeof(int64_t) * (size_t)want.ndim) != 0)
+    if (want.ndim == 0 || leading < 0
+        || memcmp(shape->dims + leading, want.dims, sizeof(int64_t) * (size_t)want.ndim) != 0)
         return fl_fail(FL_ERR_SHAPE, "layer_norm: the last sizes of x must be %s, x is %s",
                        fl_shape_text(wanted, &want), fl_meta_text(text, x->meta));
     if (!fl_dtype_is_float(x->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "layer_norm: takes a float tensor, x is %s; write x:to(\"float32\")", fl_meta_text(text, x->meta));
+        return fl_fail(FL_ERR_DTYPE, "layer_norm: takes a float tensor, x is %s; write x:to(\"float32\")",
+                       fl_meta_text(text, x->meta));
     for (int i = 1; i < 3; i++) {
         if (in[i].kind != FL_TENSOR) continue;
         const fl_meta *m = in[i].tensor->meta;
@@ -271,32 +282,50 @@ static fl_status body_layer_norm(fl_tensor **out, const fl_operand *in, int nin,
     return FL_OK;
 }
 
-static const char *const layer_norm_samples[] = {
-    "flow.randn(3, 5), 5, flow.randn(5), flow.randn(5)", "flow.randn(2, 3, 4), {3, 4}",
-    "flow.randn(6), {6}, flow.randn(6)", "flow.randn(40, 20), 20, nil, flow.randn(20)", NULL};
-FL_OP(layer_norm) {
-    .name = "layer_norm", .sig = "layer_norm(x, sizes: sizes, weight?, bias?, ~eps: float = 1e-5)", .nout = 1,
+static const char *const layer_norm_samples[] = {"flow.randn(3, 5), 5, flow.randn(5), flow.randn(5)",
+                                                 "flow.randn(2, 3, 4), {3, 4}", "flow.randn(6), {6}, flow.randn(6)",
+                                                 "flow.randn(40, 20), 20, nil, flow.randn(20)", NULL};
+FL_OP(layer_norm) = {
+    .name = "layer_norm",
+    .sig = "layer_norm(x, sizes: sizes, weight?, bias?, ~eps: float = 1e-5)",
+    .nout = 1,
     .doc = "x with mean 0 and variance 1 over its last axes (of these sizes), times weight, plus bias.",
-    .body = body_layer_norm, .samples = layer_norm_samples,
+    .body = body_layer_norm,
+    .samples = layer_norm_samples,
 };
 
 static const char *const rows_samples[] = {"flow.randn(3, 5), flow.randn(5), flow.randn(5), 1, 1e-5",
                                            "flow.randn(2, 3, 4), nil, nil, 2, 1e-5", NULL};
-FL_OP(layer_norm_rows) {
-    .name = "layer_norm_rows", .sig = "layer_norm_rows(x, weight?, bias?, axes: int, ~eps: float)", .nout = 3,
+FL_OP(layer_norm_rows) = {
+    .name = "layer_norm_rows",
+    .sig = "layer_norm_rows(x, weight?, bias?, axes: int, ~eps: float)",
+    .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "layer_norm over the last `axes` axes, and the mean and 1 / deviation of every row.",
-    .saves_in = 3, .saves_out = 6, .infer = infer_rows, .sbp = sbp_rows, .cost = cost_rows, .cpu = kernel_rows,
-    .grad = grad_rows, .samples = rows_samples,
+    .saves_in = 3,
+    .saves_out = 6,
+    .infer = infer_rows,
+    .sbp = sbp_rows,
+    .cost = cost_rows,
+    .cpu = kernel_rows,
+    .grad = grad_rows,
+    .samples = rows_samples,
 };
 
 static const char *const backward_samples[] = {
     "flow.randn(3, 5), flow.randn(3, 5), flow.randn(3), flow.rand(3) + 0.5, flow.randn(5), 1",
     "flow.randn(2, 3, 4), flow.randn(2, 3, 4), flow.randn(2), flow.rand(2) + 0.5, nil, 2", NULL};
-FL_OP(layer_norm_backward) {
-    .name = "layer_norm_backward", .sig = "layer_norm_backward(dy, x, mean, rstd, weight?, axes: int)", .nout = 3,
+FL_OP(layer_norm_backward) = {
+    .name = "layer_norm_backward",
+    .sig = "layer_norm_backward(dy, x, mean, rstd, weight?, axes: int)",
+    .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradients of layer_norm_rows with respect to x, weight and bias.",
-    .saves_in = 31, .infer = infer_backward, .sbp = sbp_backward, .cost = cost_rows, .cpu = kernel_backward,
-    .grad = grad_backward, .samples = backward_samples,
+    .saves_in = 31,
+    .infer = infer_backward,
+    .sbp = sbp_backward,
+    .cost = cost_rows,
+    .cpu = kernel_backward,
+    .grad = grad_backward,
+    .samples = backward_samples,
 };

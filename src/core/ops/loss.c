@@ -10,9 +10,9 @@
 #include "cpu/stage.h"
 #include "expr.h"
 
-enum { REDUCE_MEAN, REDUCE_SUM, REDUCE_NONE };      /* words of `reduction` */
-enum { ROWS_IGNORE, ROWS_SMOOTHING };               /* attributes of the row ops, in this order in all of them */
-enum { NLL_NAMED_CROSS_ENTROPY = 2 };               /* of nll_rows: it works for cross_entropy, which messages name */
+enum { REDUCE_MEAN, REDUCE_SUM, REDUCE_NONE }; /* words of `reduction` */
+enum { ROWS_IGNORE, ROWS_SMOOTHING };          /* attributes of the row ops, in this order in all of them */
+enum { NLL_NAMED_CROSS_ENTROPY = 2 };          /* of nll_rows: it works for cross_entropy, which messages name */
 
 /* ---- labels ---- */
 
@@ -74,16 +74,26 @@ static fl_status infer_rows(fl_infer *c)
 static fl_status nll_open(fl_nll *a, const fl_kernel *k, const fl_stage *s, const fl_view *view, int target, int weight)
 {
     int axis = view->ndim > 1;
-    *a = (fl_nll){.n = view->size[axis], .first = view->start[axis], .classes = view->logical[axis],
-                  .target = s->in[target], .weight = s->in[weight],
-                  .ignore = k->attrs->at[ROWS_IGNORE].integer, .smoothing = k->attrs->at[ROWS_SMOOTHING].number};
+    *a = (fl_nll){.n = view->size[axis],
+                  .first = view->start[axis],
+                  .classes = view->logical[axis],
+                  .target = s->in[target],
+                  .weight = s->in[weight],
+                  .ignore = k->attrs->at[ROWS_IGNORE].integer,
+                  .smoothing = k->attrs->at[ROWS_SMOOTHING].number};
     a->weight_sum = (double)a->classes;
     if (s->in[weight]) a->weight_sum = 0;
     for (int64_t i = 0; s->in[weight] && i < a->classes; i++)
-        a->weight_sum += s->dtype == FL_FLOAT64 ? ((const double *)s->in[weight])[i] : ((const float *)s->in[weight])[i];
+        a->weight_sum += s->dtype == FL_FLOAT64 ? ((const double *)s->in[weight])[i]
+                                                : ((const float *)s->in[weight])[i];
     bool named = k->op == FL_OP_REF(nll_rows) && k->attrs->at[NLL_NAMED_CROSS_ENTROPY].integer;
-    fl_index_rule rule = {.who = named ? "cross_entropy" : public_name(k->op), .param = "target", .owner = "input", .noun = "classes",
-                          .limit = a->classes, .skip = a->ignore, .has_skip = true};
+    fl_index_rule rule = {.who = named ? "cross_entropy" : public_name(k->op),
+                          .param = "target",
+                          .owner = "input",
+                          .noun = "classes",
+                          .limit = a->classes,
+                          .skip = a->ignore,
+                          .has_skip = true};
     return fl_indices_check(s->in[target], &k->in[target], &rule);
 }
 
@@ -173,7 +183,8 @@ static void sbp_cross_entropy_rows(fl_sigs *s)
         fl_sbp t = FL_S(target_axis(i));
         if (i != classes) FL_SIG(s, NULL, FL_S(i), t, FL_B, t, t, t);
     }
-    if (s->in_logical[0].dims[classes] > 0) FL_SIG(s, body_cross_entropy_rows, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B, FL_B);
+    if (s->in_logical[0].dims[classes] > 0)
+        FL_SIG(s, body_cross_entropy_rows, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B, FL_B);
 }
 
 static void sbp_nll_rows(fl_sigs *s)
@@ -304,7 +315,8 @@ static fl_status check_per_row(const fl_infer *c, int operand, int target)
     char to[FL_SHAPE_TEXT], tt[FL_SHAPE_TEXT];
     const fl_shape *shape = &c->in[operand].shape, *want = &c->in[target].shape;
     if (fl_shape_equal(shape, want)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "operand %d must be %s as target, got %s", operand, fl_shape_text(tt, want), fl_shape_text(to, shape));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "operand %d must be %s as target, got %s", operand, fl_shape_text(tt, want),
+                         fl_shape_text(to, shape));
 }
 
 /* (dy, input, target, lse, weight?) */
@@ -334,51 +346,75 @@ static fl_status infer_nll_backward(fl_infer *c)
 
 /* ---- row ops ---- */
 
-static const char *const rows_samples[] = {
-    "flow.randn(6, 5), flow.tensor{0, 4, -100, 2, 2, 1}, nil, -100, 0",
-    "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, -100, 0.1",
-    "flow.randn(5), flow.tensor(3), nil, -100, 0", NULL};
-FL_OP(cross_entropy_rows) {
+static const char *const rows_samples[] = {"flow.randn(6, 5), flow.tensor{0, 4, -100, 2, 2, 1}, nil, -100, 0",
+                                           "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, -100, 0.1",
+                                           "flow.randn(5), flow.tensor(3), nil, -100, 0", NULL};
+FL_OP(cross_entropy_rows) = {
     .name = "cross_entropy_rows",
     .sig = "cross_entropy_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0)",
-    .nout = 3, .flags = FL_OP_HIDDEN,
+    .nout = 3,
+    .flags = FL_OP_HIDDEN,
     .doc = "Per row the loss, the log-sum-exp of the scores and the weight that counts in the mean.",
-    .saves_in = 7, .saves_out = 2, .infer = infer_rows, .sbp = sbp_cross_entropy_rows, .cost = cost_rows,
+    .saves_in = 7,
+    .saves_out = 2,
+    .infer = infer_rows,
+    .sbp = sbp_cross_entropy_rows,
+    .cost = cost_rows,
     .cpu = kernel_rows,
-    .grad = grad_cross_entropy_rows, .samples = rows_samples,
+    .grad = grad_cross_entropy_rows,
+    .samples = rows_samples,
 };
 
-FL_OP(nll_rows) {
-    .name = "nll_rows", .sig = "nll_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, ~named_cross_entropy: bool = false)",
-    .nout = 2, .flags = FL_OP_HIDDEN,
+FL_OP(nll_rows) = {
+    .name = "nll_rows",
+    .sig = "nll_rows(input, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, "
+           "~named_cross_entropy: bool = false)",
+    .nout = 2,
+    .flags = FL_OP_HIDDEN,
     .doc = "Per row the loss of log-probabilities and the weight that counts in the mean.",
-    .saves_in = 6, .infer = infer_rows, .sbp = sbp_nll_rows, .cost = cost_rows, .cpu = kernel_rows,
-    .grad = grad_nll_rows, .samples = rows_samples,
+    .saves_in = 6,
+    .infer = infer_rows,
+    .sbp = sbp_nll_rows,
+    .cost = cost_rows,
+    .cpu = kernel_rows,
+    .grad = grad_nll_rows,
+    .samples = rows_samples,
 };
 
 static const char *const cross_entropy_backward_samples[] = {
     "flow.randn(4), flow.randn(4, 5), flow.tensor{0, 4, -100, 2}, flow.rand(4) + 2, nil, -100, 0, true",
     "flow.randn(3, 2), flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), flow.rand(3, 2) + 2, nil, -100, 0.1, true",
     NULL};
-FL_OP(cross_entropy_backward) {
+FL_OP(cross_entropy_backward) = {
     .name = "cross_entropy_backward",
     .sig = "cross_entropy_backward(dy, input, target, lse, weight?, ~ignore_index: int = -100, "
-            "~label_smoothing: float = 0, ~targets: bool = true)",
-    .nout = 1, .flags = FL_OP_HIDDEN,
+           "~label_smoothing: float = 0, ~targets: bool = true)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Gradient of cross_entropy_rows: softmax minus targets, times dy of the row.",
-    .saves_in = 31, .infer = infer_cross_entropy_backward, .sbp = sbp_cross_entropy_backward, .cost = cost_rows,
+    .saves_in = 31,
+    .infer = infer_cross_entropy_backward,
+    .sbp = sbp_cross_entropy_backward,
+    .cost = cost_rows,
     .cpu = kernel_cross_entropy_backward,
-    .grad = grad_cross_entropy_backward, .samples = cross_entropy_backward_samples,
+    .grad = grad_cross_entropy_backward,
+    .samples = cross_entropy_backward_samples,
 };
 
 static const char *const nll_backward_samples[] = {"flow.randn(4), flow.tensor{0, 4, -100, 2}, nil, -100, 0, {4, 5}",
                                                    NULL};
-FL_OP(nll_backward) {
+FL_OP(nll_backward) = {
     .name = "nll_backward",
     .sig = "nll_backward(dy, target, weight?, ~ignore_index: int = -100, ~label_smoothing: float = 0, sizes: sizes, "
-            "like: int = nil)",
-    .nout = 1, .flags = FL_OP_HIDDEN, .doc = "Gradient of nll_rows with respect to the log-probabilities.",
-    .saves_in = 6, .infer = infer_nll_backward, .sbp = sbp_nll_backward, .cost = cost_rows, .cpu = kernel_nll_backward,
+           "like: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "Gradient of nll_rows with respect to the log-probabilities.",
+    .saves_in = 6,
+    .infer = infer_nll_backward,
+    .sbp = sbp_nll_backward,
+    .cost = cost_rows,
+    .cpu = kernel_nll_backward,
     .grad = grad_nll_backward,
     .samples = nll_backward_samples,
 };
@@ -452,7 +488,8 @@ static fl_status float_input(const char *who, const fl_operand *in)
 {
     char text[FL_META_TEXT];
     if (fl_dtype_is_float(in[0].tensor->meta->dtype)) return FL_OK;
-    return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, input is %s; write input:to(\"float32\")", who, fl_meta_text(text, in[0].tensor->meta));
+    return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, input is %s; write input:to(\"float32\")", who,
+                   fl_meta_text(text, in[0].tensor->meta));
 }
 
 static fl_status body_mse_loss(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -489,38 +526,46 @@ static const char *const cross_entropy_samples[] = {
     "flow.randn(6, 5), flow.tensor{0, 4, 1, 2, 2, 1}",
     "flow.randn(6, 5), flow.tensor{0, -100, 1, 2, 2, 1}, nil, 'sum', -100, 0.2",
     "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, 'none'", NULL};
-FL_OP(cross_entropy) {
+FL_OP(cross_entropy) = {
     .name = "cross_entropy",
     .sig = "cross_entropy(input, target, weight?, reduction: mean|sum|none = mean, ~ignore_index: int = -100, "
-            "~label_smoothing: float = 0)",
+           "~label_smoothing: float = 0)",
     .nout = 1,
-    .doc = "Negative log-likelihood of class labels under the softmax of scores: input [n, classes, ...], target [n, ...].",
-    .body = body_cross_entropy, .samples = cross_entropy_samples,
+    .doc = "Negative log-likelihood of class labels under the softmax of scores: input [n, classes, ...], target [n, "
+           "...].",
+    .body = body_cross_entropy,
+    .samples = cross_entropy_samples,
 };
 
 static const char *const nll_samples[] = {"flow.randn(6, 5), flow.tensor{0, 4, 1, -100, 2, 1}",
                                           "flow.randn(3, 4, 2), flow.randint(0, 4, {3, 2}), nil, 'sum'", NULL};
-FL_OP(nll_loss) {
+FL_OP(nll_loss) = {
     .name = "nll_loss",
     .sig = "nll_loss(input, target, weight?, reduction: mean|sum|none = mean, ~ignore_index: int = -100)",
     .nout = 1,
     .doc = "Negative log-likelihood of class labels: input holds log-probabilities [n, classes, ...], target [n, ...].",
-    .body = body_nll_loss, .samples = nll_samples,
+    .body = body_nll_loss,
+    .samples = nll_samples,
 };
 
 static const char *const mse_samples[] = {"flow.randn(3, 4), flow.randn(3, 4)", "flow.randn(3), flow.randn(3), 'sum'",
                                           "flow.randn(2, 2), flow.randn(2, 2), 'none'", NULL};
-FL_OP(mse_loss) {
-    .name = "mse_loss", .sig = "mse_loss(input, target, reduction: mean|sum|none = mean)",
-    .nout = 1, .doc = "Squared difference of input and target.",
-    .body = body_mse_loss, .samples = mse_samples,
+FL_OP(mse_loss) = {
+    .name = "mse_loss",
+    .sig = "mse_loss(input, target, reduction: mean|sum|none = mean)",
+    .nout = 1,
+    .doc = "Squared difference of input and target.",
+    .body = body_mse_loss,
+    .samples = mse_samples,
 };
 
 static const char *const bce_samples[] = {"flow.randn(3, 4) * 3, flow.rand(3, 4)",
                                           "flow.randn(4), flow.tensor{0, 1, 1, 0}:to('float32'), nil, 'sum'", NULL};
-FL_OP(binary_cross_entropy_with_logits) {
+FL_OP(binary_cross_entropy_with_logits) = {
     .name = "binary_cross_entropy_with_logits",
     .sig = "binary_cross_entropy_with_logits(input, target, weight?, reduction: mean|sum|none = mean)",
-    .nout = 1, .doc = "Cross-entropy of probabilities `target` under the sigmoid of scores `input`, times weight.",
-    .body = body_bce_with_logits, .samples = bce_samples,
+    .nout = 1,
+    .doc = "Cross-entropy of probabilities `target` under the sigmoid of scores `input`, times weight.",
+    .body = body_bce_with_logits,
+    .samples = bce_samples,
 };

@@ -151,8 +151,8 @@ static void add_parts(fl_sigs *s, const product *p)
 {
     bool bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
     for (int b = 0; b < p->batch; b++)
-        add_product(s, NULL, batch_split(s, 0, b, p->batch, p->x_batch), batch_split(s, 1, b, p->batch, p->y_batch), FL_B,
-                    FL_S(b));
+        add_product(s, NULL, batch_split(s, 0, b, p->batch, p->x_batch), batch_split(s, 1, b, p->batch, p->y_batch),
+                    FL_B, FL_S(b));
     if (p->xm >= 0) add_product(s, NULL, FL_S(p->xm), FL_B, FL_B, FL_S(p->om));
     if (p->yn >= 0) add_product(s, NULL, FL_B, FL_S(p->yn), bias ? FL_S(0) : FL_B, FL_S(p->on));
 }
@@ -231,7 +231,7 @@ static void sbp_contract(fl_sigs *s)
 /* The product of one kernel call: the first matrices, and how far the others lie from them. */
 typedef struct batched {
     fl_gemm one;
-    int ndim;                           /* batch axes */
+    int ndim; /* batch axes */
     int64_t size[FL_MAX_NDIM], x_step[FL_MAX_NDIM], y_step[FL_MAX_NDIM];
 } batched;
 
@@ -346,9 +346,15 @@ static batched product_of_kernel(const fl_stage *s, void *c)
     strides_of(xs, s, 0);
     strides_of(ys, s, 1);
     batched b = {.ndim = p.batch};
-    b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm], .n = p.yn < 0 ? 1 : y->size[p.yn], .k = x->size[p.xk],
-                      .a = s->in[0], .b = s->in[1], .c = c,
-                      .a_row = p.xm < 0 ? 0 : xs[p.xm], .a_col = xs[p.xk], .b_row = ys[p.yk],
+    b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm],
+                      .n = p.yn < 0 ? 1 : y->size[p.yn],
+                      .k = x->size[p.xk],
+                      .a = s->in[0],
+                      .b = s->in[1],
+                      .c = c,
+                      .a_row = p.xm < 0 ? 0 : xs[p.xm],
+                      .a_col = xs[p.xk],
+                      .b_row = ys[p.yk],
                       .b_col = p.yn < 0 ? 1 : ys[p.yn],
                       .alpha = 1};
     b.one.c_row = b.one.n;
@@ -407,9 +413,16 @@ static fl_status kernel_contract(fl_kernel *k)
     strides_of(ys, &s, 1);
     product_rows(&rows, &x_row, x, xs);
     product_rows(&rows, &y_row, y, ys);
-    batched b = {.one = {.m = x->size[x->ndim - 1], .n = y->size[y->ndim - 1], .k = rows, .a = s.in[0], .b = s.in[1],
+    batched b = {.one = {.m = x->size[x->ndim - 1],
+                         .n = y->size[y->ndim - 1],
+                         .k = rows,
+                         .a = s.in[0],
+                         .b = s.in[1],
                          .c = s.out[0],
-                         .a_row = xs[x->ndim - 1], .a_col = x_row, .b_row = y_row, .b_col = ys[y->ndim - 1],
+                         .a_row = xs[x->ndim - 1],
+                         .a_col = x_row,
+                         .b_row = y_row,
+                         .b_col = ys[y->ndim - 1],
                          .alpha = 1}};
     b.one.c_row = b.one.n;
     FL_TRY(run_batched(&b, fl_dtype_is_float(k->out[0].dtype) ? s.dtype : FL_INT64, k->op->name));
@@ -497,65 +510,114 @@ static fl_status grad_gelu_kept(fl_grad *g)
 
 /* ---- descriptors ---- */
 
-static const char *const matmul_samples[] = {
-    "flow.randn(3, 4), flow.randn(4, 5)", "flow.randn(2, 3, 4), flow.randn(4, 5)",
-    "flow.randn(2, 1, 3, 4), flow.randn(5, 4, 2)",
-    "flow.randn(4), flow.randn(4)", "flow.randn(4), flow.randn(2, 4, 3)", "flow.randn(2, 3, 4), flow.randn(4)",
-    "flow.randn(3, 0), flow.randn(0, 2)",
-    "flow.randint(-5, 5, {3, 4}), flow.randint(-5, 5, {4, 2})", NULL};
-FL_OP(matmul) {
-    .name = "matmul", .sig = "matmul(x, y)", .nout = 1,
+static const char *const matmul_samples[] = {"flow.randn(3, 4), flow.randn(4, 5)",
+                                             "flow.randn(2, 3, 4), flow.randn(4, 5)",
+                                             "flow.randn(2, 1, 3, 4), flow.randn(5, 4, 2)",
+                                             "flow.randn(4), flow.randn(4)",
+                                             "flow.randn(4), flow.randn(2, 4, 3)",
+                                             "flow.randn(2, 3, 4), flow.randn(4)",
+                                             "flow.randn(3, 0), flow.randn(0, 2)",
+                                             "flow.randint(-5, 5, {3, 4}), flow.randint(-5, 5, {4, 2})",
+                                             NULL};
+FL_OP(matmul) = {
+    .name = "matmul",
+    .sig = "matmul(x, y)",
+    .nout = 1,
     .doc = "Matrix product over the last two axes; axes before them broadcast, 1-D operands are a row and a column.",
-    .saves_in = 3, .infer = infer_product, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product,
-    .grad = grad_product, .samples = matmul_samples,
+    .saves_in = 3,
+    .infer = infer_product,
+    .sbp = sbp_product,
+    .cost = cost_product,
+    .cpu = kernel_product,
+    .grad = grad_product,
+    .samples = matmul_samples,
 };
 
 static const char *const bmm_samples[] = {"flow.randn(3, 2, 4), flow.randn(3, 4, 5)", NULL};
-FL_OP(bmm) {
-    .name = "bmm", .sig = "bmm(x, y)", .nout = 1,
+FL_OP(bmm) = {
+    .name = "bmm",
+    .sig = "bmm(x, y)",
+    .nout = 1,
     .doc = "Matrix products of a batch: [b, m, k] times [b, k, n].",
-    .saves_in = 3, .infer = infer_bmm, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product,
-    .grad = grad_product, .samples = bmm_samples,
+    .saves_in = 3,
+    .infer = infer_bmm,
+    .sbp = sbp_product,
+    .cost = cost_product,
+    .cpu = kernel_product,
+    .grad = grad_product,
+    .samples = bmm_samples,
 };
 
-static const char *const gemm_samples[] = {
-    "flow.randn(4, 3), flow.randn(4, 5), true, false", "flow.randn(2, 3, 4), flow.randn(5, 4), false, true",
-    "flow.randn(2, 4, 3), flow.randn(2, 5, 4), true, true",
-    "flow.randn(2, 4, 3), flow.randn(4, 5), true, false", NULL};
-FL_OP(gemm) {
-    .name = "gemm", .sig = "gemm(x, y, ta: bool = false, tb: bool = false)", .nout = 1, .flags = FL_OP_HIDDEN,
+static const char *const gemm_samples[] = {"flow.randn(4, 3), flow.randn(4, 5), true, false",
+                                           "flow.randn(2, 3, 4), flow.randn(5, 4), false, true",
+                                           "flow.randn(2, 4, 3), flow.randn(2, 5, 4), true, true",
+                                           "flow.randn(2, 4, 3), flow.randn(4, 5), true, false", NULL};
+FL_OP(gemm) = {
+    .name = "gemm",
+    .sig = "gemm(x, y, ta: bool = false, tb: bool = false)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Matrix product of x and y, either of them with its last two axes exchanged.",
-    .saves_in = 3, .infer = infer_product, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product,
-    .grad = grad_product, .samples = gemm_samples,
+    .saves_in = 3,
+    .infer = infer_product,
+    .sbp = sbp_product,
+    .cost = cost_product,
+    .cpu = kernel_product,
+    .grad = grad_product,
+    .samples = gemm_samples,
 };
 
 static const char *const linear_vjp[] = {"gemm(g, weight)", "contract_rows(g, x)", "sum_to(g, bias)"};
-static const char *const linear_samples[] = {
-    "flow.randn(3, 4), flow.randn(5, 4), flow.randn(5)", "flow.randn(2, 3, 4), flow.randn(5, 4)",
-    "flow.randn(4), flow.randn(3, 4), flow.randn(3)", NULL};
-FL_OP(linear) {
-    .name = "linear", .sig = "linear(x, weight, bias?)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+static const char *const linear_samples[] = {"flow.randn(3, 4), flow.randn(5, 4), flow.randn(5)",
+                                             "flow.randn(2, 3, 4), flow.randn(5, 4)",
+                                             "flow.randn(4), flow.randn(3, 4), flow.randn(3)", NULL};
+FL_OP(linear) = {
+    .name = "linear",
+    .sig = "linear(x, weight, bias?)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY,
     .doc = "x times the transposed weight, plus bias: x [..., in], weight [out, in], bias [out].",
-    .infer = infer_linear, .sbp = sbp_product, .cost = cost_product, .cpu = kernel_product, .vjp = linear_vjp,
+    .infer = infer_linear,
+    .sbp = sbp_product,
+    .cost = cost_product,
+    .cpu = kernel_product,
+    .vjp = linear_vjp,
     .samples = linear_samples,
 };
 
-FL_OP(linear_relu) {
-    .name = "linear_relu", .sig = "linear_relu(x, weight, bias?)", .nout = 1, .flags = FL_OP_HIDDEN,
+FL_OP(linear_relu) = {
+    .name = "linear_relu",
+    .sig = "linear_relu(x, weight, bias?)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "relu of linear, in one pass.",
-    .saves_in = 3, .saves_out = 1, .infer = infer_activated, .sbp = sbp_relu, .cost = cost_product, .cpu = kernel_relu,
-    .grad = grad_relu, .samples = linear_samples,
+    .saves_in = 3,
+    .saves_out = 1,
+    .infer = infer_activated,
+    .sbp = sbp_relu,
+    .cost = cost_product,
+    .cpu = kernel_relu,
+    .grad = grad_relu,
+    .samples = linear_samples,
 };
 
-static const char *const gelu_samples[] = {
-    "flow.randn(3, 4), flow.randn(5, 4), flow.randn(5), 'tanh'", "flow.randn(2, 3, 4), flow.randn(5, 4)",
-    "flow.randn(4), flow.randn(3, 4), flow.randn(3), 'none', false", NULL};
-FL_OP(linear_gelu_kept) {
-    .name = "linear_gelu_kept", .nout = 2, .flags = FL_OP_HIDDEN,
+static const char *const gelu_samples[] = {"flow.randn(3, 4), flow.randn(5, 4), flow.randn(5), 'tanh'",
+                                           "flow.randn(2, 3, 4), flow.randn(5, 4)",
+                                           "flow.randn(4), flow.randn(3, 4), flow.randn(3), 'none', false", NULL};
+FL_OP(linear_gelu_kept) = {
+    .name = "linear_gelu_kept",
+    .nout = 2,
+    .flags = FL_OP_HIDDEN,
     .sig = "linear_gelu_kept(x, weight, bias?, approximate: none|tanh = none, keep: bool = true)",
     .doc = "gelu of linear, in one pass, and what linear gives: for the gradient (without `keep` no elements of it).",
-    .saves_in = 7, .saves_out = 2, .infer = infer_gelu_kept, .sbp = sbp_gelu_kept, .cost = cost_product,
-    .cpu = kernel_gelu_kept, .grad = grad_gelu_kept, .samples = gelu_samples,
+    .saves_in = 7,
+    .saves_out = 2,
+    .infer = infer_gelu_kept,
+    .sbp = sbp_gelu_kept,
+    .cost = cost_product,
+    .cpu = kernel_gelu_kept,
+    .grad = grad_gelu_kept,
+    .samples = gelu_samples,
 };
 
 static fl_status body_linear_gelu(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -572,18 +634,30 @@ static fl_status body_linear_gelu(fl_tensor **out, const fl_operand *in, int nin
     return FL_OK;
 }
 
-FL_OP(linear_gelu) {
-    .name = "linear_gelu", .sig = "linear_gelu(x, weight, bias?, approximate: none|tanh = none)", .nout = 1,
-    .flags = FL_OP_HIDDEN, .doc = "gelu of linear, in one pass.", .body = body_linear_gelu, .samples = linear_samples,
+FL_OP(linear_gelu) = {
+    .name = "linear_gelu",
+    .sig = "linear_gelu(x, weight, bias?, approximate: none|tanh = none)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "gelu of linear, in one pass.",
+    .body = body_linear_gelu,
+    .samples = linear_samples,
 };
 
 static const char *const contract_vjp[] = {"linear(y, g)", "gemm(x, g)"};
 static const char *const contract_samples[] = {"flow.randn(2, 3, 4), flow.randn(2, 3, 5)",
                                                "flow.randn(3, 4), flow.randn(3, 2)", "flow.randn(4), flow.randn(5)",
                                                NULL};
-FL_OP(contract_rows) {
-    .name = "contract_rows", .sig = "contract_rows(x, y)", .nout = 1, .flags = FL_OP_HIDDEN,
+FL_OP(contract_rows) = {
+    .name = "contract_rows",
+    .sig = "contract_rows(x, y)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Sum over all rows of the outer product of x's row [p] and y's row [q]: the gradient of a weight.",
-    .infer = infer_contract, .sbp = sbp_contract, .cost = cost_contract, .cpu = kernel_contract, .vjp = contract_vjp,
+    .infer = infer_contract,
+    .sbp = sbp_contract,
+    .cost = cost_contract,
+    .cpu = kernel_contract,
+    .vjp = contract_vjp,
     .samples = contract_samples,
 };

@@ -25,18 +25,23 @@ fl_status fl_infer_compare(fl_infer *c);
 /* "softmax: takes a float tensor, x is int64[3]" */
 fl_status fl_require_float(const fl_infer *c, int operand);
 /* A failure whose text starts with the op's name: fl_infer_fail(c, FL_ERR_SHAPE, "axis %d ...") */
-fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Reads an attribute of one number or two; an error names the op, the attribute and what it holds. Values lie between
 ** `least` and 2^31 - 1, so that products of two cannot overflow. */
 fl_status fl_window_geometry_pair(int64_t pair[2], const fl_infer *c, int slot, const char *name, int64_t least);
 
-/* Axes of an `axes` attribute as a bit mask (absent or empty: all axes); errors name axis and shape; duplicates are errors. */
+/* Axes of an `axes` attribute as a bit mask (absent or empty: all axes); errors name axis and shape; duplicates are
+** errors. */
 fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape);
 /* Shape after reducing the axes of mask. */
 void fl_reduce_shape(fl_shape *out, const fl_shape *in, uint32_t mask, bool keepdim);
 /* Axis of an already validated attribute. */
-static inline int fl_axis_of(const fl_attr *a, int ndim) { return (int)(a->integer < 0 ? a->integer + (ndim ? ndim : 1) : a->integer); }
+static inline int fl_axis_of(const fl_attr *a, int ndim)
+{
+    return (int)(a->integer < 0 ? a->integer + (ndim ? ndim : 1) : a->integer);
+}
 
 /* ---- SBP of one hierarchy axis ---- */
 
@@ -50,14 +55,15 @@ void fl_sbp_linear(fl_sigs *s);
 void fl_sbp_partial(fl_sigs *s, uint32_t operands, fl_sbp partial);
 /* Do sums commute with the conversion? (same dtype, or to a wider float; never bool) */
 bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to);
-/* Do max and min? (to a float, to integers that hold all values, of uint8 to bool; -1 and 0 as bool are true and false) */
+/* Do max and min? (to a float, to integers that hold all values, of uint8 to bool; -1 and 0 as bool are true and
+** false) */
 bool fl_sbp_order_exact(fl_dtype from, fl_dtype to);
 /* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
 void fl_sbp_except(fl_sigs *s, uint32_t mask);
 
-/* A gradient may be split although all it is computed from is whole; it is where the value is that it belongs to. Such an op
-** has an attribute `like` for the value's nd-SBP: set it when dispatching the gradient, ask for it among the signatures
-** (true as well when it is absent). */
+/* A gradient may be split although all it is computed from is whole; it is where the value is that it belongs to. Such
+** an op has an attribute `like` for the value's nd-SBP: set it when dispatching the gradient, ask for it among the
+** signatures (true as well when it is absent). */
 void fl_attr_set_like(fl_attrs *attrs, int slot, const fl_meta *value);
 bool fl_sbp_is_like(const fl_sigs *s, int slot, fl_sbp sbp);
 
@@ -79,8 +85,8 @@ void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar);
 
 /* How a device copies and fills. Kernels that only move values are written once, for any of them. */
 typedef struct fl_mover {
-    fl_status (*copy)(const fl_view *out, const fl_view *in);       /* as fl_cpu_copy */
-    fl_status (*fill)(const fl_view *out, const void *value);       /* as fl_cpu_fill */
+    fl_status (*copy)(const fl_view *out, const fl_view *in); /* as fl_cpu_copy */
+    fl_status (*fill)(const fl_view *out, const void *value); /* as fl_cpu_fill */
 } fl_mover;
 extern const fl_mover fl_cpu_mover;
 

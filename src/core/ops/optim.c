@@ -1,10 +1,10 @@
 /*
 ** optim.c -- optimizer steps fused over all parameters at once, and gradient clipping.
 **
-** The operands are groups of equally many tensors, one after the other (all parameters, all gradients, all states). Tensors
-** are cut into stretches of fixed size that the team shares, so one pass over memory does the whole step. float16
-** and bfloat16, and operands that are not contiguous, go through contiguous copies in float32.
-** Parameters of one call may have different SBPs; those at one position of the lists are split alike.
+** The operands are groups of equally many tensors, one after the other (all parameters, all gradients, all states).
+** Tensors are cut into stretches of fixed size that the team shares, so one pass over memory does the whole step.
+** float16 and bfloat16, and operands that are not contiguous, go through contiguous copies in float32. Parameters of
+** one call may have different SBPs; those at one position of the lists are split alike.
 */
 #include "ops.h"
 #include "cpu/optim.h"
@@ -12,14 +12,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { STRETCH = 8192 };        /* elements of one unit of work */
+enum { STRETCH = 8192 }; /* elements of one unit of work */
 
 static const fl_optim_kernels *level_kernels(void)
 {
-    static const fl_optim_kernels *const tables[FL_LEVEL_COUNT] = {
-        &fl_optim_kernels_base,
+    static const fl_optim_kernels *const tables[FL_LEVEL_COUNT] = {&fl_optim_kernels_base,
 #ifdef __x86_64__
-        &fl_optim_kernels_avx2, &fl_optim_kernels_avx512
+                                                                   &fl_optim_kernels_avx2, &fl_optim_kernels_avx512
 #endif
     };
     return tables[fl_cpu_level()];
@@ -29,24 +28,24 @@ static const fl_optim_kernels *level_kernels(void)
 
 /* One tensor of each group. */
 typedef struct member {
-    void *groups[FL_STEP_GROUPS];       /* float or double, contiguous */
-    void *copies[FL_STEP_GROUPS];       /* owned; NULL where the operand itself is used */
-    int64_t numel, first;               /* first: stretches before this tensor */
+    void *groups[FL_STEP_GROUPS]; /* float or double, contiguous */
+    void *copies[FL_STEP_GROUPS]; /* owned; NULL where the operand itself is used */
+    int64_t numel, first;         /* first: stretches before this tensor */
     bool is_double;
 } member;
 
 typedef struct pack {
     fl_kernel *kernel;
     int members, groups;
-    uint32_t written;                   /* groups to be copied back */
-    member *list;                       /* owned */
+    uint32_t written; /* groups to be copied back */
+    member *list;     /* owned */
     int64_t stretches;
     void (*visit)(const struct pack *p, const member *m, int64_t at, int64_t n, int64_t stretch);
     const fl_optim_kernels *kernels;
     /* what the visitors use */
     const fl_step_fn *step;
     fl_step numbers;
-    double *partial;                    /* one per stretch */
+    double *partial; /* one per stretch */
     double factor;
 } pack;
 
@@ -68,7 +67,8 @@ static fl_status open_operand(pack *p, int index, int group)
     m->groups[group] = v->data;
     if (v->numel == 0 || (v->contiguous && v->dtype == dtype)) return FL_OK;
     m->copies[group] = m->groups[group] = malloc((size_t)v->numel * fl_dtype_size(dtype));
-    if (!m->copies[group]) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld elements", p->kernel->op->name, (long long)v->numel);
+    if (!m->copies[group])
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld elements", p->kernel->op->name, (long long)v->numel);
     int64_t strides[FL_MAX_NDIM];
     fl_view copy = *v;
     fl_shape_strides(strides, v->size, v->ndim);
@@ -166,14 +166,16 @@ static fl_status run_step(fl_kernel *k, const fl_step_fn *step, const fl_step *n
 static fl_status infer_groups(fl_infer *c)
 {
     int groups = c->op->groups;
-    if (c->nin == 0 || c->nin % groups) return fl_infer_fail(c, FL_ERR_VALUE, "takes %d lists of equally many tensors, got %d tensors", groups, c->nin);
+    if (c->nin == 0 || c->nin % groups)
+        return fl_infer_fail(c, FL_ERR_VALUE, "takes %d lists of equally many tensors, got %d tensors", groups, c->nin);
     int members = c->nin / groups;
     for (int i = 0; i < c->nin; i++) {
         FL_TRY(fl_require_float(c, i));
         const fl_shape *first = &c->in[i % members].shape, *other = &c->in[i].shape;
         if (fl_shape_equal(first, other)) continue;
         char x[FL_SHAPE_TEXT], y[FL_SHAPE_TEXT];
-        return fl_infer_fail(c, FL_ERR_SHAPE, "parameter %d is %s, list %d has %s there", i % members + 1, fl_shape_text(x, first), i / members + 1, fl_shape_text(y, other));
+        return fl_infer_fail(c, FL_ERR_SHAPE, "parameter %d is %s, list %d has %s there", i % members + 1,
+                             fl_shape_text(x, first), i / members + 1, fl_shape_text(y, other));
     }
     return FL_OK;
 }
@@ -198,9 +200,14 @@ static fl_status kernel_adamw(fl_kernel *k)
     const fl_attr *a = k->attrs->at;
     double lr = a[0].number, beta1 = a[1].number, beta2 = a[2].number, decay = a[4].number, step = (double)a[5].integer;
     bool decoupled = a[6].integer;
-    fl_step s = {.gradient_scale = a[7].integer ? -1 : 1, .decay = decoupled ? 0 : decay, .shrink = decoupled ? 1 - lr * decay : 1,
-                 .beta1 = beta1, .beta2 = beta2, .eps = a[3].number,
-                 .rate = lr / (1 - pow(beta1, step)), .root_correction = 1 / sqrt(1 - pow(beta2, step))};
+    fl_step s = {.gradient_scale = a[7].integer ? -1 : 1,
+                 .decay = decoupled ? 0 : decay,
+                 .shrink = decoupled ? 1 - lr * decay : 1,
+                 .beta1 = beta1,
+                 .beta2 = beta2,
+                 .eps = a[3].number,
+                 .rate = lr / (1 - pow(beta1, step)),
+                 .root_correction = 1 / sqrt(1 - pow(beta2, step))};
     return run_step(k, level_kernels()->adam, &s);
 }
 
@@ -208,19 +215,32 @@ static fl_status check_adamw(const fl_operand *in, int nin, const fl_attrs *attr
 {
     const fl_attr *a = attrs->at;
     for (int i = 1; i <= 2; i++)
-        if (!(a[i].number >= 0 && a[i].number < 1)) return fl_fail(FL_ERR_VALUE, "adamw_step: beta%d %g is not in [0, 1)", i, a[i].number);
-    if (a[5].integer < 1) return fl_fail(FL_ERR_VALUE, "adamw_step: step %lld must count from 1", (long long)a[5].integer);
+        if (!(a[i].number >= 0 && a[i].number < 1))
+            return fl_fail(FL_ERR_VALUE, "adamw_step: beta%d %g is not in [0, 1)", i, a[i].number);
+    if (a[5].integer < 1)
+        return fl_fail(FL_ERR_VALUE, "adamw_step: step %lld must count from 1", (long long)a[5].integer);
     return FL_OK;
 }
 
 enum { STEP = FL_OP_HIDDEN | FL_OP_NO_GRAD };
 
-static const char *const adamw_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), flow.zeros(3, 2), flow.zeros(5), flow.zeros(3, 2), flow.zeros(5)}, 0.1, 0.9, 0.99, 1e-8, 0.1, 1", NULL};
-FL_OP(adamw_step) {
-    .name = "adamw_step", .groups = 4, .mutates = 1 | 4 | 8, .flags = STEP,
-    .sig = "adamw_step(xs..., ~lr: float, ~beta1: float, ~beta2: float, ~eps: float, ~weight_decay: float, ~step: int, ~decoupled: bool = true, ~maximize: bool = false)",
+static const char *const adamw_samples[] = {
+    "{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), flow.zeros(3, 2), flow.zeros(5), flow.zeros(3, "
+    "2), flow.zeros(5)}, 0.1, 0.9, 0.99, 1e-8, 0.1, 1",
+    NULL};
+FL_OP(adamw_step) = {
+    .name = "adamw_step",
+    .groups = 4,
+    .mutates = 1 | 4 | 8,
+    .flags = STEP,
+    .sig = "adamw_step(xs..., ~lr: float, ~beta1: float, ~beta2: float, ~eps: float, ~weight_decay: float, ~step: int, "
+           "~decoupled: bool = true, ~maximize: bool = false)",
     .doc = "One step of AdamW (of Adam when not decoupled) over parameters, gradients, first and second moments.",
-    .infer = infer_groups, .check = check_adamw, .sbp = sbp_alike, .cpu = kernel_adamw, .samples = adamw_samples,
+    .infer = infer_groups,
+    .check = check_adamw,
+    .sbp = sbp_alike,
+    .cpu = kernel_adamw,
+    .samples = adamw_samples,
 };
 
 static fl_status kernel_sgd(fl_kernel *k)
@@ -230,20 +250,31 @@ static fl_status kernel_sgd(fl_kernel *k)
     return run_step(k, level_kernels()->sgd, &s);
 }
 
-static const char *const sgd_plain_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5)}, 0.1, 0.01", NULL};
-FL_OP(sgd_plain_step) {
-    .name = "sgd_plain_step", .groups = 2, .mutates = 1, .flags = STEP,
+static const char *const sgd_plain_samples[] = {
+    "{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5)}, 0.1, 0.01", NULL};
+FL_OP(sgd_plain_step) = {
+    .name = "sgd_plain_step",
+    .groups = 2,
+    .mutates = 1,
+    .flags = STEP,
     .sig = "sgd_plain_step(xs..., ~lr: float, ~weight_decay: float = 0, ~maximize: bool = false)",
     .doc = "One step of gradient descent over parameters and gradients.",
-    .infer = infer_groups, .sbp = sbp_alike, .cpu = kernel_sgd, .samples = sgd_plain_samples,
+    .infer = infer_groups,
+    .sbp = sbp_alike,
+    .cpu = kernel_sgd,
+    .samples = sgd_plain_samples,
 };
 
 static fl_status kernel_sgd_momentum(fl_kernel *k)
 {
     const fl_attr *a = k->attrs->at;
-    bool first = a[5].integer;  /* the buffers' contents do not count yet: they become the gradients */
-    fl_step s = {.rate = a[0].number, .momentum = a[1].number, .damping = first ? 1 : 1 - a[2].number, .decay = a[3].number,
-                 .nesterov = a[4].integer, .gradient_scale = a[6].integer ? -1 : 1};
+    bool first = a[5].integer; /* the buffers' contents do not count yet: they become the gradients */
+    fl_step s = {.rate = a[0].number,
+                 .momentum = a[1].number,
+                 .damping = first ? 1 : 1 - a[2].number,
+                 .decay = a[3].number,
+                 .nesterov = a[4].integer,
+                 .gradient_scale = a[6].integer ? -1 : 1};
     for (int i = 2 * k->nin / 3; i < k->nin && first; i++) {
         const int64_t zero = 0;
         FL_TRY(fl_cpu_fill(&k->in[i], &zero));
@@ -251,12 +282,21 @@ static fl_status kernel_sgd_momentum(fl_kernel *k)
     return run_step(k, level_kernels()->sgd_momentum, &s);
 }
 
-static const char *const sgd_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), flow.zeros(3, 2), flow.zeros(5)}, 0.1, 0.9, 0, 0.01, true, true", NULL};
-FL_OP(sgd_step) {
-    .name = "sgd_step", .groups = 3, .mutates = 1 | 4, .flags = STEP,
-    .sig = "sgd_step(xs..., ~lr: float, ~momentum: float, ~dampening: float = 0, ~weight_decay: float = 0, ~nesterov: bool = false, ~first: bool = false, ~maximize: bool = false)",
+static const char *const sgd_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), "
+                                          "flow.zeros(3, 2), flow.zeros(5)}, 0.1, 0.9, 0, 0.01, true, true",
+                                          NULL};
+FL_OP(sgd_step) = {
+    .name = "sgd_step",
+    .groups = 3,
+    .mutates = 1 | 4,
+    .flags = STEP,
+    .sig = "sgd_step(xs..., ~lr: float, ~momentum: float, ~dampening: float = 0, ~weight_decay: float = 0, ~nesterov: "
+           "bool = false, ~first: bool = false, ~maximize: bool = false)",
     .doc = "One step of gradient descent with momentum over parameters, gradients and momentum buffers.",
-    .infer = infer_groups, .sbp = sbp_alike, .cpu = kernel_sgd_momentum, .samples = sgd_samples,
+    .infer = infer_groups,
+    .sbp = sbp_alike,
+    .cpu = kernel_sgd_momentum,
+    .samples = sgd_samples,
 };
 
 /* ---- clipping by the total norm ---- */
@@ -298,11 +338,18 @@ static fl_status infer_squares(fl_infer *c)
     return FL_OK;
 }
 
-static const char *const squares_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(2, 3):t()}", "{flow.zeros(0)}", NULL};
-FL_OP(grad_norm_squares) {
-    .name = "grad_norm_squares", .sig = "grad_norm_squares(xs...)", .nout = 1, .flags = STEP,
+static const char *const squares_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(2, 3):t()}",
+                                              "{flow.zeros(0)}", NULL};
+FL_OP(grad_norm_squares) = {
+    .name = "grad_norm_squares",
+    .sig = "grad_norm_squares(xs...)",
+    .nout = 1,
+    .flags = STEP,
     .doc = "The sum of the squares of all elements of all tensors.",
-    .infer = infer_squares, .sbp = sbp_alike, .cpu = kernel_squares, .samples = squares_samples,
+    .infer = infer_squares,
+    .sbp = sbp_alike,
+    .cpu = kernel_squares,
+    .samples = squares_samples,
 };
 
 static void visit_scale(const pack *p, const member *m, int64_t at, int64_t n, int64_t stretch)
@@ -328,7 +375,8 @@ static fl_status kernel_clip(fl_kernel *k)
 
 static fl_status infer_clip(fl_infer *c)
 {
-    if (c->nin == 0 || c->nin % 2) return fl_infer_fail(c, FL_ERR_VALUE, "takes the gradients, then the norm once for each");
+    if (c->nin == 0 || c->nin % 2)
+        return fl_infer_fail(c, FL_ERR_VALUE, "takes the gradients, then the norm once for each");
     for (int i = 0; i < c->nin; i++) {
         FL_TRY(fl_require_float(c, i));
         bool norm = i >= c->nin / 2;
@@ -352,9 +400,17 @@ static void sbp_clip(fl_sigs *s)
     }
 }
 
-static const char *const clip_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.tensor(5.0), flow.tensor(5.0)}, 1", NULL};
-FL_OP(clip_scale_) {
-    .name = "clip_scale_", .sig = "clip_scale_(xs..., ~max_norm: float)", .groups = 2, .mutates = 1, .flags = STEP,
+static const char *const clip_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.tensor(5.0), flow.tensor(5.0)}, 1",
+                                           NULL};
+FL_OP(clip_scale_) = {
+    .name = "clip_scale_",
+    .sig = "clip_scale_(xs..., ~max_norm: float)",
+    .groups = 2,
+    .mutates = 1,
+    .flags = STEP,
     .doc = "Multiplies all gradients by max_norm / norm where that is below 1.",
-    .infer = infer_clip, .sbp = sbp_clip, .cpu = kernel_clip, .samples = clip_samples,
+    .infer = infer_clip,
+    .sbp = sbp_clip,
+    .cpu = kernel_clip,
+    .samples = clip_samples,
 };

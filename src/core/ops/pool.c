@@ -1,5 +1,6 @@
 /*
-** pool.c -- pooling of images [n, channels, height, width] or of one [channels, height, width]: max_pool2d and avg_pool2d.
+** pool.c -- pooling of images [n, channels, height, width] or of one [channels, height, width]: max_pool2d and
+** avg_pool2d.
 **
 ** The maximum is taken together with the tap of every window that it lies at. Gathering the elements at these taps and
 ** scattering elements to them are each other's gradients, and so are average and spread.
@@ -21,12 +22,14 @@ static fl_status read_window(fl_window_geometry *w, const fl_infer *c, bool dila
     if (dilated) FL_TRY(fl_window_geometry_pair(w->dilation, c, FL_POOL_DILATION, "dilation", 1));
     fl_pool_window(w, c->attrs, dilated);
     if (w->size[0] * w->size[1] > INT32_MAX)
-        return fl_infer_fail(c, FL_ERR_VALUE, "kernel_size %lld x %lld holds more than %d elements", (long long)w->size[0],
-                             (long long)w->size[1], INT32_MAX);
+        return fl_infer_fail(c, FL_ERR_VALUE, "kernel_size %lld x %lld holds more than %d elements",
+                             (long long)w->size[0], (long long)w->size[1], INT32_MAX);
     for (int d = 0; d < 2; d++)
         if (2 * w->padding[d] > w->size[d])
-            return fl_infer_fail(c, FL_ERR_VALUE, "padding must be at most half of the kernel size, got padding %lld and kernel size %lld",
-                                 (long long)w->padding[d], (long long)w->size[d]);
+            return fl_infer_fail(
+                c, FL_ERR_VALUE,
+                "padding must be at most half of the kernel size, got padding %lld and kernel size %lld",
+                (long long)w->padding[d], (long long)w->size[d]);
     return FL_OK;
 }
 
@@ -34,8 +37,8 @@ static fl_status require_image(const fl_infer *c, const char *name, const fl_sha
 {
     char tx[FL_SHAPE_TEXT];
     if (x->ndim == 4 || x->ndim == 3) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "takes %s [n, channels, height, width] or [channels, height, width], got %s", name,
-                         fl_shape_text(tx, x));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "takes %s [n, channels, height, width] or [channels, height, width], got %s",
+                         name, fl_shape_text(tx, x));
 }
 
 /* The planes of x in another size. */
@@ -58,8 +61,10 @@ static fl_status pooled_shape(fl_shape *y, const fl_infer *c, const fl_shape *x,
         int axis = x->ndim - 2 + d;
         size[d] = fl_window_geometry_count(&w, d, x->dims[axis], ceil);
         if (x->dims[axis] == 0 || size[d] <= 0)
-            return fl_infer_fail(c, FL_ERR_SHAPE, "a window of %lld, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
-                                 (long long)w.size[d], (long long)w.dilation[d], axis, fl_shape_text(tx, x), (long long)w.padding[d]);
+            return fl_infer_fail(
+                c, FL_ERR_SHAPE,
+                "a window of %lld, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
+                (long long)w.size[d], (long long)w.dilation[d], axis, fl_shape_text(tx, x), (long long)w.padding[d]);
     }
     return resized(y, c, x, size);
 }
@@ -68,8 +73,9 @@ static fl_status pooled_shape(fl_shape *y, const fl_infer *c, const fl_shape *x,
 static bool is_pooled(const fl_infer *c, const fl_shape *y, const fl_shape *x, bool dilated)
 {
     fl_shape floor, ceil;
-    return pooled_shape(&ceil, c, x, dilated, true) == FL_OK &&
-           (fl_shape_equal(y, &ceil) || (pooled_shape(&floor, c, x, dilated, false) == FL_OK && fl_shape_equal(y, &floor)));
+    return pooled_shape(&ceil, c, x, dilated, true) == FL_OK
+        && (fl_shape_equal(y, &ceil)
+            || (pooled_shape(&floor, c, x, dilated, false) == FL_OK && fl_shape_equal(y, &floor)));
 }
 
 /* y is what x may be pooled to. */
@@ -86,8 +92,8 @@ static fl_status check_taps(const fl_infer *c, const fl_shape *want)
 {
     char tt[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
     if (c->in[1].dtype == FL_INT32 && fl_shape_equal(&c->in[1].shape, want)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "taps must be int32%s, got %s%s", fl_shape_text(tw, want), fl_dtype_name(c->in[1].dtype),
-                         fl_shape_text(tt, &c->in[1].shape));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "taps must be int32%s, got %s%s", fl_shape_text(tw, want),
+                         fl_dtype_name(c->in[1].dtype), fl_shape_text(tt, &c->in[1].shape));
 }
 
 /* Images with the planes of in[0] and the size that an attribute gives. */
@@ -180,7 +186,7 @@ static void sbp_average(fl_sigs *s)
 
 static fl_status kernel_max(fl_kernel *k)
 {
-    fl_kernel values = *k;      /* without the taps, which are written where they lie */
+    fl_kernel values = *k; /* without the taps, which are written where they lie */
     fl_stage s;
     if (k->out[0].numel == 0) return FL_OK;
     values.nout = 1;
@@ -293,9 +299,9 @@ static fl_status grad_spread(fl_grad *g)
 
 #define MAX_ATTRS "kernel_size: ints, stride: ints = nil, padding: ints = 0, dilation: ints = 1"
 
-static const char *const max_samples[] = {
-    "flow.randn(3, 2, 5, 6), 2", "flow.randn(2, 3, 6, 5), {3, 2}, {2, 1}, {1, 0}", "flow.randn(1, 2, 7, 8), 3, 2, 1, {1, 2}, true",
-    "flow.randn(3, 5, 6), 2, 1", NULL};
+static const char *const max_samples[] = {"flow.randn(3, 2, 5, 6), 2", "flow.randn(2, 3, 6, 5), {3, 2}, {2, 1}, {1, 0}",
+                                          "flow.randn(1, 2, 7, 8), 3, 2, 1, {1, 2}, true", "flow.randn(3, 5, 6), 2, 1",
+                                          NULL};
 
 static fl_status body_max(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -310,56 +316,104 @@ static fl_status body_max(fl_tensor **out, const fl_operand *in, int nin, const 
     return FL_OK;
 }
 
-FL_OP(max_pool2d) {
-    .name = "max_pool2d", .sig = "max_pool2d(x, " MAX_ATTRS ", ceil_mode: bool = false)", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "The largest element of every window of the images x [n, channels, height, width], or of one without n.", .body = body_max,
+FL_OP(max_pool2d) = {
+    .name = "max_pool2d",
+    .sig = "max_pool2d(x, " MAX_ATTRS ", ceil_mode: bool = false)",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY,
+    .doc = "The largest element of every window of the images x [n, channels, height, width], or of one without n.",
+    .body = body_max,
     .samples = max_samples,
 };
 
-FL_OP(max_pool2d_taps) {
-    .name = "max_pool2d_taps", .sig = "max_pool2d_taps(x, " MAX_ATTRS ", ceil_mode: bool = false)", .nout = 2, .flags = FL_OP_HIDDEN,
+FL_OP(max_pool2d_taps) = {
+    .name = "max_pool2d_taps",
+    .sig = "max_pool2d_taps(x, " MAX_ATTRS ", ceil_mode: bool = false)",
+    .nout = 2,
+    .flags = FL_OP_HIDDEN,
     .doc = "max_pool2d, and which element of its window each is, counted in rows.",
-    .saves_out = 2, .infer = infer_max, .sbp = sbp_max, .cpu = kernel_max, .grad = grad_max, .samples = max_samples,
+    .saves_out = 2,
+    .infer = infer_max,
+    .sbp = sbp_max,
+    .cpu = kernel_max,
+    .grad = grad_max,
+    .samples = max_samples,
 };
 
 static const char *const gather_samples[] = {
     "flow.randn(3, 2, 5, 6), flow.randint(0, 4, {3, 2, 2, 3}, {dtype = 'int32'}), 2",
     "flow.randn(2, 3, 6, 5), flow.randint(-1, 8, {2, 3, 3, 4}, {dtype = 'int32'}), {3, 2}, {2, 1}, {1, 0}",
     "flow.randn(3, 5, 6), flow.randint(0, 4, {3, 2, 3}, {dtype = 'int32'}), 2", NULL};
-FL_OP(max_pool2d_gather) {
-    .name = "max_pool2d_gather", .sig = "max_pool2d_gather(x, taps, " MAX_ATTRS ")", .nout = 1, .flags = FL_OP_HIDDEN,
+FL_OP(max_pool2d_gather) = {
+    .name = "max_pool2d_gather",
+    .sig = "max_pool2d_gather(x, taps, " MAX_ATTRS ")",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "The element at its tap of every window of the images x; 0 where that is not in x.",
-    .saves_in = 2, .infer = infer_gather, .sbp = sbp_taps, .cpu = kernel_gather, .grad = grad_gather, .samples = gather_samples,
+    .saves_in = 2,
+    .infer = infer_gather,
+    .sbp = sbp_taps,
+    .cpu = kernel_gather,
+    .grad = grad_gather,
+    .samples = gather_samples,
 };
 
 static const char *const scatter_samples[] = {
     "flow.randn(3, 2, 2, 3), flow.randint(0, 4, {3, 2, 2, 3}, {dtype = 'int32'}), 2, nil, 0, 1, {5, 6}",
     "flow.randn(2, 3, 3, 4), flow.randint(-1, 8, {2, 3, 3, 4}, {dtype = 'int32'}), {3, 2}, {2, 1}, {1, 0}, 1, {6, 5}",
     "flow.randn(3, 2, 3), flow.randint(0, 4, {3, 2, 3}, {dtype = 'int32'}), 2, nil, 0, 1, {5, 6}", NULL};
-FL_OP(max_pool2d_scatter) {
-    .name = "max_pool2d_scatter", .sig = "max_pool2d_scatter(g, taps, " MAX_ATTRS ", size: ints)", .nout = 1, .flags = FL_OP_HIDDEN,
+FL_OP(max_pool2d_scatter) = {
+    .name = "max_pool2d_scatter",
+    .sig = "max_pool2d_scatter(g, taps, " MAX_ATTRS ", size: ints)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Images of `size` (height, width) that are the sum of every element of g at its window's tap.",
-    .saves_in = 2, .infer = infer_scatter, .sbp = sbp_taps, .cpu = kernel_scatter, .grad = grad_scatter, .samples = scatter_samples,
+    .saves_in = 2,
+    .infer = infer_scatter,
+    .sbp = sbp_taps,
+    .cpu = kernel_scatter,
+    .grad = grad_scatter,
+    .samples = scatter_samples,
 };
 
-#define AVERAGE_ATTRS "kernel_size: ints, stride: ints = nil, padding: ints = 0, ceil_mode: bool = false, " \
-                      "count_include_pad: bool = true, divisor_override: int = nil"
+#define AVERAGE_ATTRS                                                                     \
+    "kernel_size: ints, stride: ints = nil, padding: ints = 0, ceil_mode: bool = false, " \
+    "count_include_pad: bool = true, divisor_override: int = nil"
 
 static const char *const average_samples[] = {
-    "flow.randn(3, 2, 5, 6), 2", "flow.randn(2, 3, 6, 5), {3, 2}, {2, 1}, {1, 0}", "flow.randn(1, 2, 7, 8), 3, 2, 1, true, false",
+    "flow.randn(3, 2, 5, 6), 2",
+    "flow.randn(2, 3, 6, 5), {3, 2}, {2, 1}, {1, 0}",
+    "flow.randn(1, 2, 7, 8), 3, 2, 1, true, false",
     "flow.randn(1, 2, 4, 8), {2, 3}, {divisor_override = 5, ceil_mode = true, padding = {0, 1}}",
-    "flow.randn(3, 5, 6), 2", NULL};
-FL_OP(avg_pool2d) {
-    .name = "avg_pool2d", .sig = "avg_pool2d(x, " AVERAGE_ATTRS ")", .nout = 1, .flags = FL_OP_FUNCTION_ONLY,
+    "flow.randn(3, 5, 6), 2",
+    NULL};
+FL_OP(avg_pool2d) = {
+    .name = "avg_pool2d",
+    .sig = "avg_pool2d(x, " AVERAGE_ATTRS ")",
+    .nout = 1,
+    .flags = FL_OP_FUNCTION_ONLY,
     .doc = "The mean of every window of the images x [n, channels, height, width], or of one without n.",
-    .infer = infer_average, .sbp = sbp_average, .cpu = kernel_average, .grad = grad_average, .samples = average_samples,
+    .infer = infer_average,
+    .sbp = sbp_average,
+    .cpu = kernel_average,
+    .grad = grad_average,
+    .samples = average_samples,
 };
 
 static const char *const spread_samples[] = {
-    "flow.randn(3, 2, 2, 3), 2, nil, 0, false, true, nil, {5, 6}", "flow.randn(2, 3, 3, 4), {3, 2}, {2, 1}, {1, 0}, false, false, nil, {6, 5}",
+    "flow.randn(3, 2, 2, 3), 2, nil, 0, false, true, nil, {5, 6}",
+    "flow.randn(2, 3, 3, 4), {3, 2}, {2, 1}, {1, 0}, false, false, nil, {6, 5}",
     "flow.randn(3, 2, 3), 2, nil, 0, false, true, nil, {5, 6}", NULL};
-FL_OP(avg_pool2d_spread) {
-    .name = "avg_pool2d_spread", .sig = "avg_pool2d_spread(g, " AVERAGE_ATTRS ", size: ints)", .nout = 1, .flags = FL_OP_HIDDEN,
-    .doc = "Images of `size` (height, width) over whose windows the elements of g are shared out: the gradient of avg_pool2d.",
-    .infer = infer_spread, .sbp = sbp_average, .cpu = kernel_spread, .grad = grad_spread, .samples = spread_samples,
+FL_OP(avg_pool2d_spread) = {
+    .name = "avg_pool2d_spread",
+    .sig = "avg_pool2d_spread(g, " AVERAGE_ATTRS ", size: ints)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "Images of `size` (height, width) over whose windows the elements of g are shared out: the gradient of "
+           "avg_pool2d.",
+    .infer = infer_spread,
+    .sbp = sbp_average,
+    .cpu = kernel_spread,
+    .grad = grad_spread,
+    .samples = spread_samples,
 };

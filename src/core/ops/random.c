@@ -12,16 +12,15 @@
 #include <stdlib.h>
 
 enum {
-    PIECE = 16384,              /* elements of one unit of work */
-    SCRAP = 1024                /* elements that go through a buffer on the stack */
+    PIECE = 16384, /* elements of one unit of work */
+    SCRAP = 1024   /* elements that go through a buffer on the stack */
 };
 
 static const fl_random_kernels *level_kernels(void)
 {
-    static const fl_random_kernels *const tables[FL_LEVEL_COUNT] = {
-        &fl_random_kernels_base,
+    static const fl_random_kernels *const tables[FL_LEVEL_COUNT] = {&fl_random_kernels_base,
 #ifdef __x86_64__
-        &fl_random_kernels_avx2, &fl_random_kernels_avx512
+                                                                    &fl_random_kernels_avx2, &fl_random_kernels_avx512
 #endif
     };
     return tables[fl_cpu_level()];
@@ -34,19 +33,19 @@ typedef struct work {
     const fl_random_kernels *kernels;
     fl_random_key key;
     void (*draw)(const struct work *w, int64_t at, uint64_t first, int64_t n);
-    void *out;                  /* contiguous, of `dtype` */
-    const void *in;             /* contiguous, or NULL */
+    void *out;      /* contiguous, of `dtype` */
+    const void *in; /* contiguous, or NULL */
     fl_dtype dtype;
-    double low, range;          /* uniform: low and width; normal: mean and deviation */
-    int bits;                   /* of a uniform */
-    int64_t base;               /* integers: base + 0 .. span - 1; span 0: all 2^64 */
+    double low, range; /* uniform: low and width; normal: mean and deviation */
+    int bits;          /* of a uniform */
+    int64_t base;      /* integers: base + 0 .. span - 1; span 0: all 2^64 */
     uint64_t span;
-    uint32_t threshold;         /* dropout */
+    uint32_t threshold; /* dropout */
     float scale;
     /* the window */
-    int outer;                  /* axes before the run's */
-    int64_t run;                /* neighbouring logical elements */
-    int64_t pieces;             /* of a run */
+    int outer;      /* axes before the run's */
+    int64_t run;    /* neighbouring logical elements */
+    int64_t pieces; /* of a run */
     const fl_view *part;
 } work;
 
@@ -109,7 +108,8 @@ static fl_status fill_part(fl_kernel *k, work *w, const fl_view *part)
     drawn.stride = strides;
     drawn.contiguous = true;
     drawn.data = w->out = malloc((size_t)part->numel * fl_dtype_size(w->dtype));
-    if (!w->out) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld random numbers", k->op->name, (long long)part->numel);
+    if (!w->out)
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld random numbers", k->op->name, (long long)part->numel);
     walk_part(w, part);
     fl_status status = fl_cpu_copy(part, &drawn);
     free(w->out);
@@ -163,8 +163,13 @@ static fl_status fill_floats(fl_kernel *k, bool normal, double low, double range
     const fl_view *out = &k->out[0];
     bool is_double = out->dtype == FL_FLOAT64;
     int bits = out->dtype == FL_FLOAT16 ? 11 : out->dtype == FL_BFLOAT16 ? 8 : 24;
-    work w = {.draw = is_double ? draw_double : normal ? draw_normal : draw_uniform, .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
-              .low = low, .range = range, .bits = normal ? 0 : bits};
+    work w = {.draw = is_double ? draw_double
+                  : normal      ? draw_normal
+                                : draw_uniform,
+              .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
+              .low = low,
+              .range = range,
+              .bits = normal ? 0 : bits};
     return fill_part(k, &w, out);
 }
 
@@ -247,30 +252,58 @@ static void sbp_same(fl_sigs *s) { fl_sbp_except(s, 0); }
 static fl_status kernel_rand(fl_kernel *k) { return fill_floats(k, false, 0, 1); }
 static fl_status kernel_randn(fl_kernel *k) { return fill_floats(k, true, 0, 1); }
 
-enum { SOURCE = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY | FL_OP_RANDOM, LIKE = FL_OP_FUNCTION_ONLY | FL_OP_RANDOM | FL_OP_NO_GRAD };
-
-static const char *const rand_samples[] = {"2, 3", "{70}", "0, 2", "{2, 3}, {dtype = \"float64\"}", "{9}, {dtype = \"bfloat16\"}", NULL};
-FL_OP(rand) {
-    .name = "rand", .sig = "rand(size: sizes, options)", .nout = 1, .flags = SOURCE,
-    .doc = "Uniform random numbers in [0, 1).",
-    .infer = infer_float_source, .sbp = sbp_source, .cpu = kernel_rand, .samples = rand_samples,
+enum {
+    SOURCE = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY | FL_OP_RANDOM,
+    LIKE = FL_OP_FUNCTION_ONLY | FL_OP_RANDOM | FL_OP_NO_GRAD
 };
-FL_OP(randn) {
-    .name = "randn", .sig = "randn(size: sizes, options)", .nout = 1, .flags = SOURCE,
+
+static const char *const rand_samples[] = {
+    "2, 3", "{70}", "0, 2", "{2, 3}, {dtype = \"float64\"}", "{9}, {dtype = \"bfloat16\"}", NULL};
+FL_OP(rand) = {
+    .name = "rand",
+    .sig = "rand(size: sizes, options)",
+    .nout = 1,
+    .flags = SOURCE,
+    .doc = "Uniform random numbers in [0, 1).",
+    .infer = infer_float_source,
+    .sbp = sbp_source,
+    .cpu = kernel_rand,
+    .samples = rand_samples,
+};
+FL_OP(randn) = {
+    .name = "randn",
+    .sig = "randn(size: sizes, options)",
+    .nout = 1,
+    .flags = SOURCE,
     .doc = "Normal random numbers of mean 0 and variance 1.",
-    .infer = infer_float_source, .sbp = sbp_source, .cpu = kernel_randn, .samples = rand_samples,
+    .infer = infer_float_source,
+    .sbp = sbp_source,
+    .cpu = kernel_randn,
+    .samples = rand_samples,
 };
 
 static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4), {dtype = \"float32\"}", NULL};
-FL_OP(rand_like) {
-    .name = "rand_like", .sig = "rand_like(x, options)", .nout = 1, .flags = LIKE,
+FL_OP(rand_like) = {
+    .name = "rand_like",
+    .sig = "rand_like(x, options)",
+    .nout = 1,
+    .flags = LIKE,
     .doc = "Uniform random numbers in [0, 1) with the shape of x.",
-    .infer = infer_float_like, .sbp = sbp_same, .cpu = kernel_rand, .samples = like_samples,
+    .infer = infer_float_like,
+    .sbp = sbp_same,
+    .cpu = kernel_rand,
+    .samples = like_samples,
 };
-FL_OP(randn_like) {
-    .name = "randn_like", .sig = "randn_like(x, options)", .nout = 1, .flags = LIKE,
+FL_OP(randn_like) = {
+    .name = "randn_like",
+    .sig = "randn_like(x, options)",
+    .nout = 1,
+    .flags = LIKE,
     .doc = "Normal random numbers with the shape of x.",
-    .infer = infer_float_like, .sbp = sbp_same, .cpu = kernel_randn, .samples = like_samples,
+    .infer = infer_float_like,
+    .sbp = sbp_same,
+    .cpu = kernel_randn,
+    .samples = like_samples,
 };
 
 /* ---- integers ---- */
@@ -278,16 +311,27 @@ FL_OP(randn_like) {
 /* low .. high - 1 is not empty and fits the dtype, as far as integers go. */
 static fl_status check_bounds(const char *who, int64_t low, int64_t high, fl_dtype dtype)
 {
-    if (high <= low) return fl_fail(FL_ERR_VALUE, "%s: high %lld must be greater than low %lld", who, (long long)high, (long long)low);
-    int64_t least = dtype == FL_INT8 ? INT8_MIN : dtype == FL_INT32 ? INT32_MIN : dtype == FL_UINT8 || dtype == FL_BOOL ? 0 : INT64_MIN;
-    int64_t most = dtype == FL_INT8 ? INT8_MAX : dtype == FL_INT32 ? INT32_MAX : dtype == FL_UINT8 ? UINT8_MAX : dtype == FL_BOOL ? 1 : INT64_MAX;
+    if (high <= low)
+        return fl_fail(FL_ERR_VALUE, "%s: high %lld must be greater than low %lld", who, (long long)high,
+                       (long long)low);
+    int64_t least = dtype == FL_INT8            ? INT8_MIN
+        : dtype == FL_INT32                     ? INT32_MIN
+        : dtype == FL_UINT8 || dtype == FL_BOOL ? 0
+                                                : INT64_MIN;
+    int64_t most = dtype == FL_INT8 ? INT8_MAX
+        : dtype == FL_INT32         ? INT32_MAX
+        : dtype == FL_UINT8         ? UINT8_MAX
+        : dtype == FL_BOOL          ? 1
+                                    : INT64_MAX;
     if (low >= least && high - 1 <= most) return FL_OK;
-    return fl_fail(FL_ERR_VALUE, "%s: %lld to %lld does not fit %s", who, (long long)low, (long long)high - 1, fl_dtype_name(dtype));
+    return fl_fail(FL_ERR_VALUE, "%s: %lld to %lld does not fit %s", who, (long long)low, (long long)high - 1,
+                   fl_dtype_name(dtype));
 }
 
 static fl_status check_randint(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    return check_bounds("randint", attrs->at[0].integer, attrs->at[1].integer, attrs->has_dtype ? attrs->option_dtype : FL_INT64);
+    return check_bounds("randint", attrs->at[0].integer, attrs->at[1].integer,
+                        attrs->has_dtype ? attrs->option_dtype : FL_INT64);
 }
 
 static fl_status check_randint_like(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -298,20 +342,38 @@ static fl_status check_randint_like(const fl_operand *in, int nin, const fl_attr
 
 static fl_status infer_randint(fl_infer *c) { return infer_source(c, 2, FL_INT64); }
 
-static fl_status kernel_randint(fl_kernel *k) { return fill_integers(k, k->attrs->at[0].integer, k->attrs->at[1].integer); }
+static fl_status kernel_randint(fl_kernel *k)
+{
+    return fill_integers(k, k->attrs->at[0].integer, k->attrs->at[1].integer);
+}
 
-static const char *const randint_samples[] = {"0, 10, {2, 3}", "-5, 5, {70}", "0, 2, {4}, {dtype = \"bool\"}", "-4000000000, 4000000000, {9}", NULL};
-FL_OP(randint) {
-    .name = "randint", .sig = "randint(~low: int, ~high: int, size: sizes, options)", .nout = 1, .flags = SOURCE,
+static const char *const randint_samples[] = {"0, 10, {2, 3}", "-5, 5, {70}", "0, 2, {4}, {dtype = \"bool\"}",
+                                              "-4000000000, 4000000000, {9}", NULL};
+FL_OP(randint) = {
+    .name = "randint",
+    .sig = "randint(~low: int, ~high: int, size: sizes, options)",
+    .nout = 1,
+    .flags = SOURCE,
     .doc = "Random integers from low to high - 1.",
-    .infer = infer_randint, .check = check_randint, .sbp = sbp_source, .cpu = kernel_randint, .samples = randint_samples,
+    .infer = infer_randint,
+    .check = check_randint,
+    .sbp = sbp_source,
+    .cpu = kernel_randint,
+    .samples = randint_samples,
 };
 
 static const char *const randint_like_samples[] = {"flow.arange(6), 0, 10", "flow.randn(2, 3), -2, 3", NULL};
-FL_OP(randint_like) {
-    .name = "randint_like", .sig = "randint_like(x, ~low: int, ~high: int, options)", .nout = 1, .flags = LIKE,
+FL_OP(randint_like) = {
+    .name = "randint_like",
+    .sig = "randint_like(x, ~low: int, ~high: int, options)",
+    .nout = 1,
+    .flags = LIKE,
     .doc = "Random integers from low to high - 1 with the shape and dtype of x.",
-    .infer = infer_like, .check = check_randint_like, .sbp = sbp_same, .cpu = kernel_randint, .samples = randint_like_samples,
+    .infer = infer_like,
+    .check = check_randint_like,
+    .sbp = sbp_same,
+    .cpu = kernel_randint,
+    .samples = randint_like_samples,
 };
 
 /* ---- permutations: positions 0 .. n - 1 sorted by their words, equal words by position ---- */
@@ -361,16 +423,23 @@ static fl_status kernel_randperm(fl_kernel *k)
 
 static fl_status infer_randperm(fl_infer *c)
 {
-    if (c->attrs->at[0].integer < 0) return fl_infer_fail(c, FL_ERR_VALUE, "n %lld is negative", (long long)c->attrs->at[0].integer);
+    if (c->attrs->at[0].integer < 0)
+        return fl_infer_fail(c, FL_ERR_VALUE, "n %lld is negative", (long long)c->attrs->at[0].integer);
     c->out[0].dtype = c->attrs->has_dtype ? c->attrs->option_dtype : FL_INT64;
     return fl_shape_make(&c->out[0].shape, c->name, &c->attrs->at[0].integer, 1);
 }
 
 static const char *const randperm_samples[] = {"10", "0", "1", "300, {dtype = \"int32\"}", NULL};
-FL_OP(randperm) {
-    .name = "randperm", .sig = "randperm(n: int, options)", .nout = 1, .flags = SOURCE,
+FL_OP(randperm) = {
+    .name = "randperm",
+    .sig = "randperm(n: int, options)",
+    .nout = 1,
+    .flags = SOURCE,
     .doc = "The integers 0 to n - 1 in random order.",
-    .infer = infer_randperm, .sbp = sbp_source, .cpu = kernel_randperm, .samples = randperm_samples,
+    .infer = infer_randperm,
+    .sbp = sbp_source,
+    .cpu = kernel_randperm,
+    .samples = randperm_samples,
 };
 
 /* ---- bernoulli ---- */
@@ -395,7 +464,8 @@ static fl_status kernel_bernoulli(fl_kernel *k)
     const double *p = data;
     fl_status status = FL_OK;
     for (int64_t i = 0; i < k->in[0].numel && status == FL_OK; i++)
-        if (!(p[i] >= 0 && p[i] <= 1)) status = fl_fail(FL_ERR_VALUE, "bernoulli: probability %g is not between 0 and 1", p[i]);
+        if (!(p[i] >= 0 && p[i] <= 1))
+            status = fl_fail(FL_ERR_VALUE, "bernoulli: probability %g is not between 0 and 1", p[i]);
     work w = {.draw = draw_bernoulli, .dtype = FL_FLOAT32, .in = p};
     if (status == FL_OK) status = fill_part(k, &w, &k->out[0]);
     free(copy);
@@ -408,11 +478,18 @@ static fl_status infer_float_operand(fl_infer *c)
     return fl_infer_same(c);
 }
 
-static const char *const bernoulli_samples[] = {"flow.rand(2, 3)", "flow.rand(4, 3):t()", "flow.rand(70, {dtype = \"float64\"})", NULL};
-FL_OP(bernoulli) {
-    .name = "bernoulli", .sig = "bernoulli(x)", .nout = 1, .flags = FL_OP_RANDOM | FL_OP_NO_GRAD,
+static const char *const bernoulli_samples[] = {"flow.rand(2, 3)", "flow.rand(4, 3):t()",
+                                                "flow.rand(70, {dtype = \"float64\"})", NULL};
+FL_OP(bernoulli) = {
+    .name = "bernoulli",
+    .sig = "bernoulli(x)",
+    .nout = 1,
+    .flags = FL_OP_RANDOM | FL_OP_NO_GRAD,
     .doc = "1 with the probability that x has there, else 0.",
-    .infer = infer_float_operand, .sbp = sbp_same, .cpu = kernel_bernoulli, .samples = bernoulli_samples,
+    .infer = infer_float_operand,
+    .sbp = sbp_same,
+    .cpu = kernel_bernoulli,
+    .samples = bernoulli_samples,
 };
 
 /* ---- in place ---- */
@@ -423,12 +500,16 @@ static fl_status kernel_uniform_(fl_kernel *k)
     return fill_floats(k, false, low, high - low);
 }
 
-static fl_status kernel_normal_(fl_kernel *k) { return fill_floats(k, true, k->attrs->at[0].number, k->attrs->at[1].number); }
+static fl_status kernel_normal_(fl_kernel *k)
+{
+    return fill_floats(k, true, k->attrs->at[0].number, k->attrs->at[1].number);
+}
 
 static fl_status check_uniform_(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     if (attrs->at[0].number <= attrs->at[1].number) return FL_OK;
-    return fl_fail(FL_ERR_VALUE, "uniform_: low %g must not be greater than high %g", attrs->at[0].number, attrs->at[1].number);
+    return fl_fail(FL_ERR_VALUE, "uniform_: low %g must not be greater than high %g", attrs->at[0].number,
+                   attrs->at[1].number);
 }
 
 static fl_status check_normal_(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -438,16 +519,35 @@ static fl_status check_normal_(const fl_operand *in, int nin, const fl_attrs *at
 }
 
 static const char *const no_vjp[] = {NULL}; /* what was there is gone */
-static const char *const uniform_samples[] = {"flow.zeros(2, 3)", "flow.zeros(70), -1, 2", "flow.zeros(3, 4):t(), 0, 5", NULL};
-FL_OP(uniform_) {
-    .name = "uniform_", .sig = "uniform_(x, ~low: float = 0, ~high: float = 1)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_RANDOM, .mutates = 1,
+static const char *const uniform_samples[] = {"flow.zeros(2, 3)", "flow.zeros(70), -1, 2", "flow.zeros(3, 4):t(), 0, 5",
+                                              NULL};
+FL_OP(uniform_) = {
+    .name = "uniform_",
+    .sig = "uniform_(x, ~low: float = 0, ~high: float = 1)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_RANDOM,
+    .mutates = 1,
     .doc = "Fills x with uniform random numbers from low to high.",
-    .infer = infer_float_operand, .check = check_uniform_, .sbp = sbp_same, .cpu = kernel_uniform_, .vjp = no_vjp, .samples = uniform_samples,
+    .infer = infer_float_operand,
+    .check = check_uniform_,
+    .sbp = sbp_same,
+    .cpu = kernel_uniform_,
+    .vjp = no_vjp,
+    .samples = uniform_samples,
 };
-FL_OP(normal_) {
-    .name = "normal_", .sig = "normal_(x, ~mean: float = 0, ~std: float = 1)", .nout = 1, .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_RANDOM, .mutates = 1,
+FL_OP(normal_) = {
+    .name = "normal_",
+    .sig = "normal_(x, ~mean: float = 0, ~std: float = 1)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_RANDOM,
+    .mutates = 1,
     .doc = "Fills x with normal random numbers.",
-    .infer = infer_float_operand, .check = check_normal_, .sbp = sbp_same, .cpu = kernel_normal_, .vjp = no_vjp, .samples = uniform_samples,
+    .infer = infer_float_operand,
+    .check = check_normal_,
+    .sbp = sbp_same,
+    .cpu = kernel_normal_,
+    .vjp = no_vjp,
+    .samples = uniform_samples,
 };
 
 /* ---- dropout ---- */
@@ -475,8 +575,11 @@ static fl_status kernel_dropout(fl_kernel *k)
     const fl_view *in = &k->in[0], *out = &k->out[0];
     double p = k->attrs->at[0].number, kept = p < 1 ? 1 / (1 - p) : 0;
     bool is_double = out->dtype == FL_FLOAT64;
-    work w = {.draw = is_double ? draw_dropout_double : draw_dropout, .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
-              .range = kept, .scale = (float)kept, .threshold = (uint32_t)(p * 0x1p24 + 0.5)};
+    work w = {.draw = is_double ? draw_dropout_double : draw_dropout,
+              .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
+              .range = kept,
+              .scale = (float)kept,
+              .threshold = (uint32_t)(p * 0x1p24 + 0.5)};
     void *copy;
     k->seed = (uint64_t)k->attrs->at[1].integer;
     k->counter = (uint64_t)k->attrs->at[2].integer;
@@ -493,11 +596,20 @@ static void sbp_dropout(fl_sigs *s)
 }
 
 static const char *const dropout_apply_vjp[] = {"dropout_apply(g, p, seed, counter)"};
-static const char *const dropout_apply_samples[] = {"flow.randn(4, 5), 0.5, 1, 2", "flow.randn(70):narrow(0, 3, 60), 0.25, 7, 0", "flow.randn(3, 4):t(), 1, 0, 0", NULL};
-FL_OP(dropout_apply) {
-    .name = "dropout_apply", .sig = "dropout_apply(x, ~p: float, ~seed: int, ~counter: int)", .nout = 1, .flags = FL_OP_HIDDEN,
+static const char *const dropout_apply_samples[] = {"flow.randn(4, 5), 0.5, 1, 2",
+                                                    "flow.randn(70):narrow(0, 3, 60), 0.25, 7, 0",
+                                                    "flow.randn(3, 4):t(), 1, 0, 0", NULL};
+FL_OP(dropout_apply) = {
+    .name = "dropout_apply",
+    .sig = "dropout_apply(x, ~p: float, ~seed: int, ~counter: int)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Dropout with the mask of this seed and counter; its gradient has the same mask.",
-    .infer = infer_float_operand, .sbp = sbp_dropout, .cpu = kernel_dropout, .vjp = dropout_apply_vjp, .samples = dropout_apply_samples,
+    .infer = infer_float_operand,
+    .sbp = sbp_dropout,
+    .cpu = kernel_dropout,
+    .vjp = dropout_apply_vjp,
+    .samples = dropout_apply_samples,
 };
 
 static fl_status body_dropout(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *given)
@@ -505,7 +617,8 @@ static fl_status body_dropout(fl_tensor **out, const fl_operand *in, int nin, co
     double p = given->at[0].number;
     char text[FL_META_TEXT];
     if (!fl_dtype_is_float(in[0].tensor->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "dropout: takes a float tensor, x is %s; write x:to(\"float32\")", fl_meta_text(text, in[0].tensor->meta));
+        return fl_fail(FL_ERR_DTYPE, "dropout: takes a float tensor, x is %s; write x:to(\"float32\")",
+                       fl_meta_text(text, in[0].tensor->meta));
     if (!(p >= 0 && p <= 1)) return fl_fail(FL_ERR_VALUE, "dropout: p %g is not between 0 and 1", p);
     if (!given->at[1].integer || p == 0) {
         *out = fl_tensor_ref(in[0].tensor);
@@ -520,9 +633,13 @@ static fl_status body_dropout(fl_tensor **out, const fl_operand *in, int nin, co
     return FL_CALL_WITH(out, &attrs, dropout_apply, in[0]);
 }
 
-static const char *const dropout_samples[] = {"flow.randn(2, 3)", "flow.randn(2, 3), 0.2", "flow.randn(2, 3), 0.5, false", NULL};
-FL_OP(dropout) {
-    .name = "dropout", .sig = "dropout(x, ~p: float = 0.5, ~training: bool = true)", .nout = 1,
+static const char *const dropout_samples[] = {"flow.randn(2, 3)", "flow.randn(2, 3), 0.2",
+                                              "flow.randn(2, 3), 0.5, false", NULL};
+FL_OP(dropout) = {
+    .name = "dropout",
+    .sig = "dropout(x, ~p: float = 0.5, ~training: bool = true)",
+    .nout = 1,
     .doc = "Zeroes each element with probability p and scales the others by 1 / (1 - p); x itself when not training.",
-    .body = body_dropout, .samples = dropout_samples,
+    .body = body_dropout,
+    .samples = dropout_samples,
 };

@@ -10,8 +10,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}
-#define VJP(...) .vjp = (const char *const[]){__VA_ARGS__}
+#define SAMPLES(...) \
+    .samples = (const char *const[]) { __VA_ARGS__, NULL }
+#define VJP(...) \
+    .vjp = (const char *const[]) { __VA_ARGS__ }
 
 /* ---- what the ops of this file share ---- */
 
@@ -45,7 +47,8 @@ static fl_status require_elements(const fl_infer *c, uint32_t mask)
     char text[FL_SHAPE_TEXT];
     for (int i = 0; i < shape->ndim; i++)
         if (mask >> i & 1u && shape->dims[i] == 0)
-            return fl_fail(FL_ERR_SHAPE, "%s: axis %d of %s is empty, so there is no result", shown_name(c->op), i, fl_shape_text(text, shape));
+            return fl_fail(FL_ERR_SHAPE, "%s: axis %d of %s is empty, so there is no result", shown_name(c->op), i,
+                           fl_shape_text(text, shape));
     return FL_OK;
 }
 
@@ -83,8 +86,8 @@ static int axis_after(int axis, uint32_t mask, bool keepdim)
     return keepdim ? axis : axis - __builtin_popcount(mask & ((1u << axis) - 1));
 }
 
-/* Kept axes stay split; over a split reduced axis every output becomes `partial` (B: not allowed, unless by the body). Where there
-** is nothing to reduce the kernel gives every rank the value of nothing. */
+/* Kept axes stay split; over a split reduced axis every output becomes `partial` (B: not allowed, unless by the body).
+** Where there is nothing to reduce the kernel gives every rank the value of nothing. */
 static void reduced_sigs(fl_sigs *s, uint32_t mask, bool keepdim, fl_sbp partial, fl_body body)
 {
     fl_sbp sig[1 + FL_MAX_OUT];
@@ -102,7 +105,8 @@ static void reduced_sigs(fl_sigs *s, uint32_t mask, bool keepdim, fl_sbp partial
 static void sbp_reduced(fl_sigs *s, slots at, fl_sbp partial, fl_body body)
 {
     uint32_t mask;
-    if (fl_reduce_axes(&mask, s->op->name, &s->attrs->at[at.axis], &s->in_logical[0]) != FL_OK) return; /* inference has accepted them */
+    if (fl_reduce_axes(&mask, s->op->name, &s->attrs->at[at.axis], &s->in_logical[0]) != FL_OK)
+        return; /* inference has accepted them */
     reduced_sigs(s, mask, s->attrs->at[at.keepdim].integer != 0, partial, body);
 }
 
@@ -183,10 +187,17 @@ static fl_status infer_sum(fl_infer *c) { return infer_reduced(c, usual, sum_dty
 
 static fl_status cpu_sum(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SUM}); }
 
-FL_OP(sum) {
-    .name = "sum", .sig = "sum(x, axis: axes = nil, keepdim: bool = false)", .doc = "Sum over axes, or over everything; integers and bool give int64.",
-    .nout = 1, .infer = infer_sum, .sbp = sbp_sum, .cpu = cpu_sum, VJP("unreduce(g, axis, keepdim, x)"),
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
+FL_OP(sum) = {
+    .name = "sum",
+    .sig = "sum(x, axis: axes = nil, keepdim: bool = false)",
+    .doc = "Sum over axes, or over everything; integers and bool give int64.",
+    .nout = 1,
+    .infer = infer_sum,
+    .sbp = sbp_sum,
+    .cpu = cpu_sum,
+    VJP("unreduce(g, axis, keepdim, x)"),
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
+};
 
 static fl_status infer_float_reduction(fl_infer *c)
 {
@@ -194,9 +205,15 @@ static fl_status infer_float_reduction(fl_infer *c)
     return infer_reduced(c, usual, c->in[0].dtype);
 }
 
-static void finish_mean(fl_total *total, double center, const fl_reduce_job *job) { total->number /= (double)job->logical_count; }
+static void finish_mean(fl_total *total, double center, const fl_reduce_job *job)
+{
+    total->number /= (double)job->logical_count;
+}
 
-static fl_status cpu_mean(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SUM, .finish = finish_mean}); }
+static fl_status cpu_mean(fl_kernel *k)
+{
+    return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SUM, .finish = finish_mean});
+}
 
 static fl_status grad_mean(fl_grad *g)
 {
@@ -204,13 +221,21 @@ static fl_status grad_mean(fl_grad *g)
     fl_expr c = {0};
     const fl_shape *shape = &g->in_meta[0]->shape;
     FL_TRY(grad_axes(&mask, g, usual));
-    return finish_grad(g, &c, unreduce(&c, expr_mul_number(&c, g->gout[0], 1.0 / (double)count_of(shape, mask)), shape, mask));
+    return finish_grad(g, &c,
+                       unreduce(&c, expr_mul_number(&c, g->gout[0], 1.0 / (double)count_of(shape, mask)), shape, mask));
 }
 
-FL_OP(mean) {
-    .name = "mean", .sig = "mean(x, axis: axes = nil, keepdim: bool = false)", .doc = "Mean over axes, or of everything; NaN where there is nothing.",
-    .nout = 1, .infer = infer_float_reduction, .sbp = sbp_sum, .cpu = cpu_mean, .grad = grad_mean,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0", "flow.randn(2, 3, 4), {1, 2}, true")};
+FL_OP(mean) = {
+    .name = "mean",
+    .sig = "mean(x, axis: axes = nil, keepdim: bool = false)",
+    .doc = "Mean over axes, or of everything; NaN where there is nothing.",
+    .nout = 1,
+    .infer = infer_float_reduction,
+    .sbp = sbp_sum,
+    .cpu = cpu_mean,
+    .grad = grad_mean,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0", "flow.randn(2, 3, 4), {1, 2}, true"),
+};
 
 static fl_status cpu_prod(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_PRODUCT}); }
 
@@ -233,10 +258,18 @@ static fl_status grad_prod(fl_grad *g)
     return finish_grad(g, &c, CHAIN_CALL(&c, NULL, where, fl_of(no_other), fl_of(scaled), fl_of_integer(0)));
 }
 
-FL_OP(prod) {
-    .name = "prod", .sig = "prod(x, axis: axes = nil, keepdim: bool = false)", .doc = "Product over axes, or of everything; integers and bool give int64.",
-    .nout = 1, .infer = infer_sum, .sbp = sbp_kept_only, .cpu = cpu_prod, .grad = grad_prod, .saves_in = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true")};
+FL_OP(prod) = {
+    .name = "prod",
+    .sig = "prod(x, axis: axes = nil, keepdim: bool = false)",
+    .doc = "Product over axes, or of everything; integers and bool give int64.",
+    .nout = 1,
+    .infer = infer_sum,
+    .sbp = sbp_kept_only,
+    .cpu = cpu_prod,
+    .grad = grad_prod,
+    .saves_in = 1,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true"),
+};
 
 /* ---- any, all ---- */
 
@@ -254,18 +287,38 @@ static void finish_all(fl_total *total, double center, const fl_reduce_job *job)
     else total->number = total->number == (double)job->local_count;
 }
 
-static fl_status cpu_any(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_any}); }
-static fl_status cpu_all(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_all}); }
+static fl_status cpu_any(fl_kernel *k)
+{
+    return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_any});
+}
+static fl_status cpu_all(fl_kernel *k)
+{
+    return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_all});
+}
 
-FL_OP(any) {
-    .name = "any", .sig = "any(x, axis: axes = nil, keepdim: bool = false)", .doc = "Is any element different from 0?",
-    .nout = 1, .flags = FL_OP_NO_GRAD, .infer = infer_bool, .sbp = sbp_largest, .cpu = cpu_any,
-    SAMPLES("flow.randn(3, 4):gt(1)", "flow.randn(3, 4):gt(1), 1")};
+FL_OP(any) = {
+    .name = "any",
+    .sig = "any(x, axis: axes = nil, keepdim: bool = false)",
+    .doc = "Is any element different from 0?",
+    .nout = 1,
+    .flags = FL_OP_NO_GRAD,
+    .infer = infer_bool,
+    .sbp = sbp_largest,
+    .cpu = cpu_any,
+    SAMPLES("flow.randn(3, 4):gt(1)", "flow.randn(3, 4):gt(1), 1"),
+};
 
-FL_OP(all) {
-    .name = "all", .sig = "all(x, axis: axes = nil, keepdim: bool = false)", .doc = "Are all elements different from 0?",
-    .nout = 1, .flags = FL_OP_NO_GRAD, .infer = infer_bool, .sbp = sbp_smallest, .cpu = cpu_all,
-    SAMPLES("flow.randn(3, 4):gt(-1)", "flow.randn(3, 4):gt(-1), 1")};
+FL_OP(all) = {
+    .name = "all",
+    .sig = "all(x, axis: axes = nil, keepdim: bool = false)",
+    .doc = "Are all elements different from 0?",
+    .nout = 1,
+    .flags = FL_OP_NO_GRAD,
+    .infer = infer_bool,
+    .sbp = sbp_smallest,
+    .cpu = cpu_all,
+    SAMPLES("flow.randn(3, 4):gt(-1)", "flow.randn(3, 4):gt(-1), 1"),
+};
 
 /* ---- extremes: values ---- */
 
@@ -291,7 +344,8 @@ static fl_status share_gradient(fl_grad *g, uint32_t mask)
     fl_tensor *hit = CHAIN_CALL(&c, NULL, eq, fl_of(x), fl_of(unreduce(&c, expr_whole(&c, g->out[0]), shape, mask)));
     fl_tensor *count = expr_whole(&c, over_axes(&c, FL_OP_REF(sum), hit, mask, true));
     fl_tensor *share = expr_div(&c, expr_reshape(&c, g->gout[0], &kept), count);
-    return finish_grad(g, &c, CHAIN_CALL(&c, NULL, where, fl_of(hit), fl_of(unreduce(&c, share, shape, mask)), fl_of_integer(0)));
+    return finish_grad(
+        g, &c, CHAIN_CALL(&c, NULL, where, fl_of(hit), fl_of(unreduce(&c, share, shape, mask)), fl_of_integer(0)));
 }
 
 static fl_status grad_extreme(fl_grad *g)
@@ -301,17 +355,33 @@ static fl_status grad_extreme(fl_grad *g)
     return share_gradient(g, mask);
 }
 
-FL_OP(amax) {
-    .name = "amax", .sig = "amax(x, axis: axes = nil, keepdim: bool = false)", .doc = "Largest values over axes, or of everything; NaN wins. Equal ones share the gradient evenly.",
-    .nout = 1, .infer = infer_extreme, .sbp = sbp_largest, .cpu = cpu_amax, .grad = grad_extreme,
-    .saves_in = 1, .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
+FL_OP(amax) = {
+    .name = "amax",
+    .sig = "amax(x, axis: axes = nil, keepdim: bool = false)",
+    .doc = "Largest values over axes, or of everything; NaN wins. Equal ones share the gradient evenly.",
+    .nout = 1,
+    .infer = infer_extreme,
+    .sbp = sbp_largest,
+    .cpu = cpu_amax,
+    .grad = grad_extreme,
+    .saves_in = 1,
+    .saves_out = 1,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
+};
 
-FL_OP(amin) {
-    .name = "amin", .sig = "amin(x, axis: axes = nil, keepdim: bool = false)", .doc = "Smallest values over axes, or of everything; NaN wins. Equal ones share the gradient evenly.",
-    .nout = 1, .infer = infer_extreme, .sbp = sbp_smallest, .cpu = cpu_amin, .grad = grad_extreme,
-    .saves_in = 1, .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
+FL_OP(amin) = {
+    .name = "amin",
+    .sig = "amin(x, axis: axes = nil, keepdim: bool = false)",
+    .doc = "Smallest values over axes, or of everything; NaN wins. Equal ones share the gradient evenly.",
+    .nout = 1,
+    .infer = infer_extreme,
+    .sbp = sbp_smallest,
+    .cpu = cpu_amin,
+    .grad = grad_extreme,
+    .saves_in = 1,
+    .saves_out = 1,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
+};
 
 static uint32_t all_axes(int ndim) { return (1u << ndim) - 1; }
 
@@ -324,12 +394,14 @@ static fl_status infer_extreme_of_all(fl_infer *c)
 
 static fl_status cpu_max_all(fl_kernel *k)
 {
-    return fl_cpu_reduce(&k->out[0], &k->in[0], all_axes(k->in[0].ndim), &(fl_reduce_job){.name = "max", .fold = FL_FOLD_LARGEST});
+    return fl_cpu_reduce(&k->out[0], &k->in[0], all_axes(k->in[0].ndim),
+                         &(fl_reduce_job){.name = "max", .fold = FL_FOLD_LARGEST});
 }
 
 static fl_status cpu_min_all(fl_kernel *k)
 {
-    return fl_cpu_reduce(&k->out[0], &k->in[0], all_axes(k->in[0].ndim), &(fl_reduce_job){.name = "min", .fold = FL_FOLD_SMALLEST});
+    return fl_cpu_reduce(&k->out[0], &k->in[0], all_axes(k->in[0].ndim),
+                         &(fl_reduce_job){.name = "min", .fold = FL_FOLD_SMALLEST});
 }
 
 static void sbp_max_all(fl_sigs *s)
@@ -346,15 +418,35 @@ static void sbp_min_all(fl_sigs *s)
 
 static fl_status grad_extreme_of_all(fl_grad *g) { return share_gradient(g, all_axes(g->in_meta[0]->shape.ndim)); }
 
-FL_OP(max_all) {
-    .name = "max_all", .sig = "max_all(x)", .doc = "Largest value of all; NaN wins. Equal ones share the gradient evenly.", .nout = 1, .flags = FL_OP_HIDDEN,
-    .infer = infer_extreme_of_all, .sbp = sbp_max_all, .cpu = cpu_max_all, .grad = grad_extreme_of_all, .saves_in = 1, .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)")};
+FL_OP(max_all) = {
+    .name = "max_all",
+    .sig = "max_all(x)",
+    .doc = "Largest value of all; NaN wins. Equal ones share the gradient evenly.",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .infer = infer_extreme_of_all,
+    .sbp = sbp_max_all,
+    .cpu = cpu_max_all,
+    .grad = grad_extreme_of_all,
+    .saves_in = 1,
+    .saves_out = 1,
+    SAMPLES("flow.randn(3, 4)"),
+};
 
-FL_OP(min_all) {
-    .name = "min_all", .sig = "min_all(x)", .doc = "Smallest value of all; NaN wins. Equal ones share the gradient evenly.", .nout = 1, .flags = FL_OP_HIDDEN,
-    .infer = infer_extreme_of_all, .sbp = sbp_min_all, .cpu = cpu_min_all, .grad = grad_extreme_of_all, .saves_in = 1, .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)")};
+FL_OP(min_all) = {
+    .name = "min_all",
+    .sig = "min_all(x)",
+    .doc = "Smallest value of all; NaN wins. Equal ones share the gradient evenly.",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .infer = infer_extreme_of_all,
+    .sbp = sbp_min_all,
+    .cpu = cpu_min_all,
+    .grad = grad_extreme_of_all,
+    .saves_in = 1,
+    .saves_out = 1,
+    SAMPLES("flow.randn(3, 4)"),
+};
 
 /* ---- extremes: positions ---- */
 
@@ -374,7 +466,8 @@ static fl_status infer_arg(fl_infer *c)
     uint32_t mask;
     FL_TRY(axis_mask(&mask, shown_name(c->op), &c->attrs->at[0], &c->in[0].shape));
     FL_TRY(require_elements(c, mask));
-    for (int i = 0; i < c->nout; i++) fl_reduce_shape(&c->out[i].shape, &c->in[0].shape, mask, c->attrs->at[1].integer != 0);
+    for (int i = 0; i < c->nout; i++)
+        fl_reduce_shape(&c->out[i].shape, &c->in[0].shape, mask, c->attrs->at[1].integer != 0);
     c->out[0].dtype = c->in[0].dtype;
     c->out[c->nout - 1].dtype = FL_INT64;
     return FL_OK;
@@ -387,7 +480,8 @@ static fl_status arg_in_parts(fl_tensor **out, int nout, fl_tensor *x, const fl_
     fl_expr c = {0};
     fl_attrs a;
     FL_TRY(axis_mask(&mask, "arg_find", &attrs->at[0], &x->meta->shape));
-    fl_tensor *extreme = expr_whole(&c, over_axes(&c, largest ? FL_OP_REF(amax) : FL_OP_REF(amin), x, mask, attrs->at[1].integer != 0));
+    fl_tensor *extreme =
+        expr_whole(&c, over_axes(&c, largest ? FL_OP_REF(amax) : FL_OP_REF(amin), x, mask, attrs->at[1].integer != 0));
     fl_attrs_init(&a, FL_OP_REF(arg_find));
     a.at[0] = attrs->at[0];
     a.at[1] = attrs->at[1];
@@ -422,7 +516,8 @@ static void sbp_arg_with(fl_sigs *s, fl_body body)
 {
     uint32_t mask;
     bool keepdim = s->attrs->at[1].integer != 0;
-    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK) return; /* inference has accepted it */
+    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK)
+        return; /* inference has accepted it */
     reduced_sigs(s, mask, keepdim, FL_B, NULL);
     for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
         if (!(mask >> axis & 1u)) continue;
@@ -447,15 +542,29 @@ static fl_status run_arg(fl_kernel *k, bool largest)
 static fl_status cpu_arg_largest(fl_kernel *k) { return run_arg(k, true); }
 static fl_status cpu_arg_smallest(fl_kernel *k) { return run_arg(k, false); }
 
-FL_OP(argmax) {
-    .name = "argmax", .sig = "argmax(x, axis: axis = nil, keepdim: bool = false)", .nout = 1, .flags = FL_OP_NO_GRAD,
-    .doc = "Positions of the largest values, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_argmax, .cpu = cpu_arg_largest,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
+FL_OP(argmax) = {
+    .name = "argmax",
+    .sig = "argmax(x, axis: axis = nil, keepdim: bool = false)",
+    .nout = 1,
+    .flags = FL_OP_NO_GRAD,
+    .doc = "Positions of the largest values, the lowest of equal ones; NaN wins.",
+    .infer = infer_arg,
+    .sbp = sbp_argmax,
+    .cpu = cpu_arg_largest,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
+};
 
-FL_OP(argmin) {
-    .name = "argmin", .sig = "argmin(x, axis: axis = nil, keepdim: bool = false)", .nout = 1, .flags = FL_OP_NO_GRAD,
-    .doc = "Positions of the smallest values, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_argmin, .cpu = cpu_arg_smallest,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
+FL_OP(argmin) = {
+    .name = "argmin",
+    .sig = "argmin(x, axis: axis = nil, keepdim: bool = false)",
+    .nout = 1,
+    .flags = FL_OP_NO_GRAD,
+    .doc = "Positions of the smallest values, the lowest of equal ones; NaN wins.",
+    .infer = infer_arg,
+    .sbp = sbp_argmin,
+    .cpu = cpu_arg_smallest,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
+};
 
 static fl_status grad_extreme_axis(fl_grad *g)
 {
@@ -469,15 +578,33 @@ static fl_status grad_extreme_axis(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &a, axis_scatter, fl_of(g->gout[0]), fl_of(g->out[1]));
 }
 
-FL_OP(max_axis) {
-    .name = "max_axis", .sig = "max_axis(x, axis: axis, keepdim: bool = false)", .nout = 2, .flags = FL_OP_HIDDEN,
-    .doc = "Largest values along an axis and their positions, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_max_axis,
-    .cpu = cpu_arg_largest, .grad = grad_extreme_axis, .saves_out = 2, SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
+FL_OP(max_axis) = {
+    .name = "max_axis",
+    .sig = "max_axis(x, axis: axis, keepdim: bool = false)",
+    .nout = 2,
+    .flags = FL_OP_HIDDEN,
+    .doc = "Largest values along an axis and their positions, the lowest of equal ones; NaN wins.",
+    .infer = infer_arg,
+    .sbp = sbp_max_axis,
+    .cpu = cpu_arg_largest,
+    .grad = grad_extreme_axis,
+    .saves_out = 2,
+    SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
+};
 
-FL_OP(min_axis) {
-    .name = "min_axis", .sig = "min_axis(x, axis: axis, keepdim: bool = false)", .nout = 2, .flags = FL_OP_HIDDEN,
-    .doc = "Smallest values along an axis and their positions, the lowest of equal ones; NaN wins.", .infer = infer_arg, .sbp = sbp_min_axis,
-    .cpu = cpu_arg_smallest, .grad = grad_extreme_axis, .saves_out = 2, SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true")};
+FL_OP(min_axis) = {
+    .name = "min_axis",
+    .sig = "min_axis(x, axis: axis, keepdim: bool = false)",
+    .nout = 2,
+    .flags = FL_OP_HIDDEN,
+    .doc = "Smallest values along an axis and their positions, the lowest of equal ones; NaN wins.",
+    .infer = infer_arg,
+    .sbp = sbp_min_axis,
+    .cpu = cpu_arg_smallest,
+    .grad = grad_extreme_axis,
+    .saves_out = 2,
+    SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
+};
 
 /* ---- extremes: positions of a value that is known ---- */
 
@@ -493,7 +620,8 @@ static void sbp_arg_find(fl_sigs *s)
 {
     uint32_t mask;
     bool keepdim = s->attrs->at[1].integer != 0;
-    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK) return; /* inference has accepted it */
+    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK)
+        return; /* inference has accepted it */
     for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
         fl_sbp line = FL_S(axis_after(axis, mask, keepdim));
         if (mask >> axis & 1u) FL_SIG(s, NULL, FL_S(axis), FL_B, FL_PMIN);
@@ -506,8 +634,12 @@ static bool same_number(fl_dtype dtype, const void *a, const void *b)
 {
     double x, y;
     switch (dtype) {
-    case FL_FLOAT16: x = fl_float16_to_float(*(const fl_float16 *)a), y = fl_float16_to_float(*(const fl_float16 *)b); break;
-    case FL_BFLOAT16: x = fl_bfloat16_to_float(*(const fl_bfloat16 *)a), y = fl_bfloat16_to_float(*(const fl_bfloat16 *)b); break;
+    case FL_FLOAT16:
+        x = fl_float16_to_float(*(const fl_float16 *)a), y = fl_float16_to_float(*(const fl_float16 *)b);
+        break;
+    case FL_BFLOAT16:
+        x = fl_bfloat16_to_float(*(const fl_bfloat16 *)a), y = fl_bfloat16_to_float(*(const fl_bfloat16 *)b);
+        break;
     case FL_FLOAT32: x = *(const float *)a, y = *(const float *)b; break;
     case FL_FLOAT64: x = *(const double *)a, y = *(const double *)b; break;
     default: return memcmp(a, b, fl_dtype_size(dtype)) == 0;
@@ -556,18 +688,27 @@ static fl_status cpu_arg_find(fl_kernel *k)
     values.dtype = x->dtype;
     fl_status status = fl_cpu_arg_reduce(&values, &k->out[0], x, mask, k->attrs->at[2].integer != 0);
     for (int64_t i = 0; i < n && status == FL_OK; i++)
-        positions[i] = same_number(x->dtype, found + (size_t)i * item, element(value, i)) ? whole_position(x, mask, positions[i]) : INT64_MAX;
+        positions[i] = same_number(x->dtype, found + (size_t)i * item, element(value, i))
+            ? whole_position(x, mask, positions[i])
+            : INT64_MAX;
     free(found);
     return status;
 }
 
-FL_OP(arg_find) {
-    .name = "arg_find", .sig = "arg_find(x, value, axis: axis = nil, keepdim: bool = false, largest: bool = true)", .nout = 1,
+FL_OP(arg_find) = {
+    .name = "arg_find",
+    .sig = "arg_find(x, value, axis: axis = nil, keepdim: bool = false, largest: bool = true)",
+    .nout = 1,
     .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
-    .doc = "Positions of the largest (smallest) values where they are `value`, which none exceeds; the highest integer elsewhere.",
-    .infer = infer_arg_find, .sbp = sbp_arg_find, .cpu = cpu_arg_find,
-    SAMPLES("flow.randn(3, 4):clamp(-1, 0.25), flow.full({3}, 0.25), 1", "flow.randn(3, 4):clamp(-0.5, 1), flow.full({1, 4}, -0.5), 0, true, false",
-            "flow.randn(3, 4):clamp(-1, 0.25), flow.full({}, 0.25)")};
+    .doc = "Positions of the largest (smallest) values where they are `value`, which none exceeds; the highest integer "
+           "elsewhere.",
+    .infer = infer_arg_find,
+    .sbp = sbp_arg_find,
+    .cpu = cpu_arg_find,
+    SAMPLES("flow.randn(3, 4):clamp(-1, 0.25), flow.full({3}, 0.25), 1",
+            "flow.randn(3, 4):clamp(-0.5, 1), flow.full({1, 4}, -0.5), 0, true, false",
+            "flow.randn(3, 4):clamp(-1, 0.25), flow.full({}, 0.25)"),
+};
 
 /* ---- var, std ---- */
 
@@ -597,7 +738,10 @@ static void finish_std(fl_total *total, double center, const fl_reduce_job *job)
 
 static fl_reduce_job deviations(const fl_kernel *k)
 {
-    return (fl_reduce_job){.first = FL_FOLD_SUM, .fold = FL_FOLD_DEVIATIONS, .centered = true, .center = center_mean,
+    return (fl_reduce_job){.first = FL_FOLD_SUM,
+                           .fold = FL_FOLD_DEVIATIONS,
+                           .centered = true,
+                           .center = center_mean,
                            .correction = (double)k->attrs->at[1].integer};
 }
 
@@ -624,7 +768,8 @@ static fl_tensor *expr_var(fl_expr *c, fl_tensor *x, const fl_attrs *attrs)
     x = expr_widen(c, x);
     fl_tensor *d = expr_sub(c, x, expr_mean(c, x, mask, true));
     fl_tensor *squares = CHAIN_CALL(c, NULL, square, fl_of(d));
-    return expr_mul_number(c, expr_sum(c, squares, mask, attrs->at[2].integer != 0), 1.0 / divisor(attrs, count_of(shape, mask)));
+    return expr_mul_number(c, expr_sum(c, squares, mask, attrs->at[2].integer != 0),
+                           1.0 / divisor(attrs, count_of(shape, mask)));
 }
 
 static fl_status body_var(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -668,19 +813,37 @@ static fl_status grad_std(fl_grad *g)
     fl_expr c = {0};
     FL_TRY(grad_axes(&mask, g, around_correction));
     double left = divisor(g->attrs, count_of(&g->in_meta[0]->shape, mask));
-    fl_tensor *per_deviation = zero_where(&c, g->out[0], expr_div(&c, g->gout[0], g->out[0])); /* equal elements: as the norm at 0 */
+    fl_tensor *per_deviation = zero_where(&c, g->out[0],
+                                          expr_div(&c, g->gout[0], g->out[0])); /* equal elements: as the norm at 0 */
     return grad_deviations(g, &c, expr_mul_number(&c, per_deviation, 1.0 / left), mask);
 }
 
-FL_OP(var) {
-    .name = "var", .sig = "var(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)", .nout = 1,
-    .doc = "Variance over axes, or of everything: squared deviations divided by count - correction.", .infer = infer_var, .sbp = sbp_var,
-    .cpu = cpu_var, .grad = grad_var, .saves_in = 1, SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true")};
+FL_OP(var) = {
+    .name = "var",
+    .sig = "var(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)",
+    .nout = 1,
+    .doc = "Variance over axes, or of everything: squared deviations divided by count - correction.",
+    .infer = infer_var,
+    .sbp = sbp_var,
+    .cpu = cpu_var,
+    .grad = grad_var,
+    .saves_in = 1,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true"),
+};
 
-FL_OP(std) {
-    .name = "std", .sig = "std(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)", .nout = 1,
-    .doc = "Standard deviation: the square root of var; its gradient is 0 where it is 0.", .infer = infer_var, .sbp = sbp_std, .cpu = cpu_std, .grad = grad_std,
-    .saves_in = 1, .saves_out = 1, SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true")};
+FL_OP(std) = {
+    .name = "std",
+    .sig = "std(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)",
+    .nout = 1,
+    .doc = "Standard deviation: the square root of var; its gradient is 0 where it is 0.",
+    .infer = infer_var,
+    .sbp = sbp_std,
+    .cpu = cpu_std,
+    .grad = grad_std,
+    .saves_in = 1,
+    .saves_out = 1,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true"),
+};
 
 /* ---- norm ---- */
 
@@ -772,11 +935,20 @@ static fl_status grad_norm(fl_grad *g)
     return finish_grad(g, &c, result);
 }
 
-FL_OP(norm) {
-    .name = "norm", .sig = "norm(x, p: float = 2, axis: axes = nil, keepdim: bool = false)", .nout = 1,
-    .doc = "The p-norm over axes, or of everything; p may be 0 and infinite. The gradient is 0 where the norm is.", .infer = infer_norm, .sbp = sbp_norm, .cpu = cpu_norm,
-    .grad = grad_norm, .saves_in = 1, .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, 1", "flow.randn(2, 3, 4), 3, {0, 2}, true", "flow.randn(3, 4), math.huge, 0")};
+FL_OP(norm) = {
+    .name = "norm",
+    .sig = "norm(x, p: float = 2, axis: axes = nil, keepdim: bool = false)",
+    .nout = 1,
+    .doc = "The p-norm over axes, or of everything; p may be 0 and infinite. The gradient is 0 where the norm is.",
+    .infer = infer_norm,
+    .sbp = sbp_norm,
+    .cpu = cpu_norm,
+    .grad = grad_norm,
+    .saves_in = 1,
+    .saves_out = 1,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, 1", "flow.randn(2, 3, 4), 3, {0, 2}, true",
+            "flow.randn(3, 4), math.huge, 0"),
+};
 
 /* ---- logsumexp ---- */
 
@@ -785,11 +957,19 @@ static void center_finite(double *center, const fl_reduce_job *job)
 {
     if (isinf(*center)) *center = 0;
 }
-static void finish_log(fl_total *total, double center, const fl_reduce_job *job) { total->number = log(total->number) + center; }
+static void finish_log(fl_total *total, double center, const fl_reduce_job *job)
+{
+    total->number = log(total->number) + center;
+}
 
 static fl_status cpu_logsumexp(fl_kernel *k)
 {
-    return run_reduce(k, usual, (fl_reduce_job){.first = FL_FOLD_LARGEST, .fold = FL_FOLD_EXPS, .centered = true, .center = center_finite, .finish = finish_log});
+    return run_reduce(k, usual,
+                      (fl_reduce_job){.first = FL_FOLD_LARGEST,
+                                      .fold = FL_FOLD_EXPS,
+                                      .centered = true,
+                                      .center = center_finite,
+                                      .finish = finish_log});
 }
 
 static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -811,8 +991,14 @@ static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, 
 
 static void sbp_logsumexp(fl_sigs *s) { sbp_reduced(s, usual, FL_B, body_logsumexp); }
 
-FL_OP(logsumexp) {
-    .name = "logsumexp", .sig = "logsumexp(x, axis: axes = nil, keepdim: bool = false)", .nout = 1,
-    .doc = "log(sum(exp(x))) over axes, or of everything, without overflow.", .infer = infer_float_reduction, .sbp = sbp_logsumexp,
-    .cpu = cpu_logsumexp, VJP("exp(x - unreduce(out, axis, keepdim, x)) * unreduce(g, axis, keepdim, x)"),
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true")};
+FL_OP(logsumexp) = {
+    .name = "logsumexp",
+    .sig = "logsumexp(x, axis: axes = nil, keepdim: bool = false)",
+    .nout = 1,
+    .doc = "log(sum(exp(x))) over axes, or of everything, without overflow.",
+    .infer = infer_float_reduction,
+    .sbp = sbp_logsumexp,
+    .cpu = cpu_logsumexp,
+    VJP("exp(x - unreduce(out, axis, keepdim, x)) * unreduce(g, axis, keepdim, x)"),
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
+};

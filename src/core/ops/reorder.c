@@ -1,7 +1,8 @@
 /*
 ** reorder.c -- copies with the positions along axes turned round or moved on: flip, roll.
 **
-** Both are copies between views: a flip reads with negative strides, a roll is two copies for every axis it moves along.
+** Both are copies between views: a flip reads with negative strides, a roll is two copies for every axis it moves
+** along.
 */
 #include "ops.h"
 
@@ -51,11 +52,19 @@ fl_status fl_move_flip(fl_kernel *k, const fl_mover *m)
 static fl_status kernel_flip(fl_kernel *k) { return fl_move_flip(k, &fl_cpu_mover); }
 
 static const char *const flip_vjp[] = {"flip(g, axes)"};
-static const char *const flip_samples[] = {"flow.randn(3, 4), 0", "flow.randn(3, 4), {-1, 0}", "flow.randn(2, 3, 5), {1}", "flow.randn(2, 3), {}", "flow.tensor(1.5), 0", NULL};
-FL_OP(flip) {
-    .name = "flip", .sig = "flip(x, axes: axes)", .nout = 1,
+static const char *const flip_samples[] = {"flow.randn(3, 4), 0",      "flow.randn(3, 4), {-1, 0}",
+                                           "flow.randn(2, 3, 5), {1}", "flow.randn(2, 3), {}",
+                                           "flow.tensor(1.5), 0",      NULL};
+FL_OP(flip) = {
+    .name = "flip",
+    .sig = "flip(x, axes: axes)",
+    .nout = 1,
     .doc = "A copy with the positions along the axes in reverse order.",
-    .infer = infer_flip, .sbp = sbp_flip, .cpu = kernel_flip, .vjp = flip_vjp, .samples = flip_samples,
+    .infer = infer_flip,
+    .sbp = sbp_flip,
+    .cpu = kernel_flip,
+    .vjp = flip_vjp,
+    .samples = flip_samples,
 };
 
 /* ---- roll ---- */
@@ -66,7 +75,8 @@ static fl_status total_shifts(int64_t *shifts, const fl_attrs *attrs, const fl_s
     const fl_attr *each = &attrs->at[0], *axes = &attrs->at[1];
     for (int a = 0; a < shape->ndim; a++) shifts[a] = 0;
     if (each->count != axes->count)
-        return fl_fail(FL_ERR_VALUE, "roll: there must be one shift for each axis, got %d for %d", each->count, axes->count);
+        return fl_fail(FL_ERR_VALUE, "roll: there must be one shift for each axis, got %d for %d", each->count,
+                       axes->count);
     for (int i = 0; i < axes->count; i++) {
         int a;
         FL_TRY(fl_shape_axis(&a, "roll", axes->list[i], shape));
@@ -98,7 +108,8 @@ static void sbp_roll_axes(fl_sigs *s)
     uint32_t mask = 0;
     const fl_attr *axes = &s->attrs->at[1];
     int ndim = s->in[0].shape.ndim;
-    for (int i = 0; i < axes->count && ndim; i++) mask |= 1u << (axes->list[i] < 0 ? axes->list[i] + ndim : axes->list[i]);
+    for (int i = 0; i < axes->count && ndim; i++)
+        mask |= 1u << (axes->list[i] < 0 ? axes->list[i] + ndim : axes->list[i]);
     fl_sbp_except(s, mask);
     fl_sbp_moves(s, false);
 }
@@ -120,7 +131,8 @@ static fl_view part_of(const fl_view *v, const int64_t *begin, const int64_t *si
 }
 
 /* The part of which bit a says whether it wraps round the end of axis a. */
-static fl_status move_part(const fl_view *out, const fl_view *in, const int64_t *shifts, uint32_t wraps, const fl_mover *m)
+static fl_status move_part(const fl_view *out, const fl_view *in, const int64_t *shifts, uint32_t wraps,
+                           const fl_mover *m)
 {
     int64_t sizes[FL_MAX_NDIM], from[FL_MAX_NDIM], to[FL_MAX_NDIM];
     for (int a = 0; a < in->ndim; a++) {
@@ -170,11 +182,19 @@ static fl_status grad_roll_axes(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &a, roll_axes, fl_of(g->gout[0]));
 }
 
-static const char *const roll_axes_samples[] = {"flow.randn(3, 4), 1, 0", "flow.randn(3, 4), {-1, 6}, {1, 0}", "flow.randn(2, 3, 5), {2}, {-1}", NULL};
-FL_OP(roll_axes) {
-    .name = "roll_axes", .sig = "roll_axes(x, ~shifts: ints, axes: axes)", .nout = 1, .flags = FL_OP_HIDDEN,
+static const char *const roll_axes_samples[] = {"flow.randn(3, 4), 1, 0", "flow.randn(3, 4), {-1, 6}, {1, 0}",
+                                                "flow.randn(2, 3, 5), {2}, {-1}", NULL};
+FL_OP(roll_axes) = {
+    .name = "roll_axes",
+    .sig = "roll_axes(x, ~shifts: ints, axes: axes)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "roll along axes.",
-    .infer = infer_roll_axes, .check = check_roll_axes, .sbp = sbp_roll_axes, .cpu = kernel_roll_axes, .grad = grad_roll_axes,
+    .infer = infer_roll_axes,
+    .check = check_roll_axes,
+    .sbp = sbp_roll_axes,
+    .cpu = kernel_roll_axes,
+    .grad = grad_roll_axes,
     .samples = roll_axes_samples,
 };
 
@@ -192,7 +212,8 @@ static fl_status body_roll(fl_tensor **out, const fl_operand *in, int nin, const
     fl_tensor *line, *rolled;
     fl_attrs a = *attrs;
     if (attrs->at[1].given) return FL_CALL_WITH(out, attrs, roll_axes, in[0]);
-    if (attrs->at[0].count != 1) return fl_fail(FL_ERR_VALUE, "roll: without axes there must be one shift, got %d", attrs->at[0].count);
+    if (attrs->at[0].count != 1)
+        return fl_fail(FL_ERR_VALUE, "roll: without axes there must be one shift, got %d", attrs->at[0].count);
     fl_attr_set_list(&a, 1, (const int64_t[]){0}, 1);
     FL_TRY(reshaped(&line, in[0].tensor, (const int64_t[]){in[0].tensor->meta->numel}, 1));
     fl_status status = FL_CALL_WITH(&rolled, &a, roll_axes, fl_of(line));
@@ -203,10 +224,18 @@ static fl_status body_roll(fl_tensor **out, const fl_operand *in, int nin, const
     return status;
 }
 
-static const char *const roll_samples[] = {"flow.randn(3, 4), 1, 0", "flow.randn(3, 4), 5", "flow.randn(2, 3, 5), {-1, 2}, {0, -1}", "flow.randn(3, 2):t(), {1, 1, 1}, {0, 0, 1}",
-                                           "flow.tensor(1.5), 3", NULL};
-FL_OP(roll) {
-    .name = "roll", .sig = "roll(x, shifts: ints, axes: axes = nil)", .nout = 1,
-    .doc = "A copy with elements moved on along axes, those that leave at the end back at the beginning; without axes all elements as one line.",
-    .body = body_roll, .samples = roll_samples,
+static const char *const roll_samples[] = {"flow.randn(3, 4), 1, 0",
+                                           "flow.randn(3, 4), 5",
+                                           "flow.randn(2, 3, 5), {-1, 2}, {0, -1}",
+                                           "flow.randn(3, 2):t(), {1, 1, 1}, {0, 0, 1}",
+                                           "flow.tensor(1.5), 3",
+                                           NULL};
+FL_OP(roll) = {
+    .name = "roll",
+    .sig = "roll(x, shifts: ints, axes: axes = nil)",
+    .nout = 1,
+    .doc = "A copy with elements moved on along axes, those that leave at the end back at the beginning; without axes "
+           "all elements as one line.",
+    .body = body_roll,
+    .samples = roll_samples,
 };

@@ -27,22 +27,37 @@ static void sbp_cumsum(fl_sigs *s)
 
 static fl_status kernel_cumsum(fl_kernel *k)
 {
-    return fl_cpu_scan("cumsum", &k->out[0], &k->in[0], axis_of(k->attrs, k->in[0].ndim), k->op == FL_OP_REF(cumsum_backward));
+    return fl_cpu_scan("cumsum", &k->out[0], &k->in[0], axis_of(k->attrs, k->in[0].ndim),
+                       k->op == FL_OP_REF(cumsum_backward));
 }
 
-static const char *const samples[] = {"flow.randn(3, 5), 1", "flow.randn(40, 2), 0", "flow.randn(2, 7, 9), -2", "flow.tensor(1.5), 0",
-                                      "flow.randint(-5, 6, {4, 3}), 0", NULL};
+static const char *const samples[] = {
+    "flow.randn(3, 5), 1", "flow.randn(40, 2), 0",           "flow.randn(2, 7, 9), -2",
+    "flow.tensor(1.5), 0", "flow.randint(-5, 6, {4, 3}), 0", NULL};
 
 static const char *const cumsum_vjp[] = {"cumsum_backward(g, axis)"};
-FL_OP(cumsum) {
-    .name = "cumsum", .sig = "cumsum(x, axis: axis)", .nout = 1,
+FL_OP(cumsum) = {
+    .name = "cumsum",
+    .sig = "cumsum(x, axis: axis)",
+    .nout = 1,
     .doc = "Sums along an axis from its first element to each; integers and bool give int64.",
-    .infer = infer_cumsum, .sbp = sbp_cumsum, .cpu = kernel_cumsum, .vjp = cumsum_vjp, .samples = samples,
+    .infer = infer_cumsum,
+    .sbp = sbp_cumsum,
+    .cpu = kernel_cumsum,
+    .vjp = cumsum_vjp,
+    .samples = samples,
 };
 
 static const char *const cumsum_backward_vjp[] = {"cumsum(g, axis)"};
-FL_OP(cumsum_backward) {
-    .name = "cumsum_backward", .sig = "cumsum_backward(dy, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
+FL_OP(cumsum_backward) = {
+    .name = "cumsum_backward",
+    .sig = "cumsum_backward(dy, axis: axis)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Gradient of cumsum: sums along the axis from each element to the last.",
-    .infer = infer_cumsum, .sbp = sbp_cumsum, .cpu = kernel_cumsum, .vjp = cumsum_backward_vjp, .samples = samples,
+    .infer = infer_cumsum,
+    .sbp = sbp_cumsum,
+    .cpu = kernel_cumsum,
+    .vjp = cumsum_backward_vjp,
+    .samples = samples,
 };

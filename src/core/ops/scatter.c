@@ -1,14 +1,14 @@
 /*
 ** scatter.c -- elements written or added at places that an index names along an axis: the other direction of gather.
 **
-** What is written goes through scatter_write_, line by line in the order of the index, so the last of equal places stays. What
-** is added up is the gradient of gather, then added to x.
+** What is written goes through scatter_write_, line by line in the order of the index, so the last of equal places
+** stays. What is added up is the gradient of gather, then added to x.
 */
 #include "cpu/indices.h"
 #include "base/axes.h"
 #include "expr.h"
 
-enum { BESIDE = 64 };           /* lines beside each other that are one unit of work */
+enum { BESIDE = 64 }; /* lines beside each other that are one unit of work */
 
 /* ---- writing ---- */
 
@@ -23,7 +23,8 @@ static fl_status infer_write(fl_infer *c)
     FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, x));
     bool fits = fl_dtype_is_integer(c->in[1].dtype) && index->ndim == x->ndim;
     for (int a = 0; fits && a < x->ndim; a++) fits = a == axis || index->dims[a] <= x->dims[a];
-    if (fits && c->nin == 3 && c->in[2].kind == FL_TENSOR) fits = c->in[2].dtype == c->in[0].dtype && fl_shape_equal(&c->in[2].shape, index);
+    if (fits && c->nin == 3 && c->in[2].kind == FL_TENSOR)
+        fits = c->in[2].dtype == c->in[0].dtype && fl_shape_equal(&c->in[2].shape, index);
     if (!fits) return fl_infer_fail(c, FL_ERR_SHAPE, "operands do not fit");
     return fl_infer_same(c);
 }
@@ -48,21 +49,23 @@ static void sbp_write(fl_sigs *s)
 typedef struct write_job {
     char *out;
     const char *src, *positions;
-    fl_layout lines;            /* without the axis */
-    fl_axis along;              /* the axis of the index; its position says how far out moves */
-    int64_t first, held;        /* positions that this part of x holds */
-    int64_t place;              /* bytes from one to the next */
-    int64_t beside, tiles;      /* lines of a unit, units of one row of lines */
+    fl_layout lines;       /* without the axis */
+    fl_axis along;         /* the axis of the index; its position says how far out moves */
+    int64_t first, held;   /* positions that this part of x holds */
+    int64_t place;         /* bytes from one to the next */
+    int64_t beside, tiles; /* lines of a unit, units of one row of lines */
     size_t item;
 } write_job;
 
 /* Goes through a unit, `inner` for each step of `outer`. `item` is a constant where it is called. */
-static inline __attribute__((always_inline)) void write_lines(const write_job *j, const int64_t *offset, const fl_axis *outer, const fl_axis *inner, size_t item)
+static inline __attribute__((always_inline)) void write_lines(const write_job *j, const int64_t *offset,
+                                                              const fl_axis *outer, const fl_axis *inner, size_t item)
 {
     const int64_t first = j->first, held = j->held, place = j->place;
     for (int64_t i = 0; i < outer->size; i++) {
         char *out = j->out + offset[0] + i * outer->stride[0];
-        const char *src = j->src + offset[1] + i * outer->stride[1], *positions = j->positions + offset[2] + i * outer->stride[2];
+        const char *src = j->src + offset[1] + i * outer->stride[1],
+                   *positions = j->positions + offset[2] + i * outer->stride[2];
         for (int64_t c = 0; c < inner->size; c++) {
             int64_t at = *(const int64_t *)positions - first;
             if ((uint64_t)at < (uint64_t)held) memcpy(out + at * place, src, item);
@@ -76,7 +79,8 @@ static inline __attribute__((always_inline)) void write_lines(const write_job *j
 static void write_unit(const write_job *j, int64_t unit)
 {
     const fl_axis *last = &j->lines.axes[j->lines.count - 1];
-    int64_t from = unit % j->tiles * j->beside, lines = last->size - from < j->beside ? last->size - from : j->beside, row = unit / j->tiles;
+    int64_t from = unit % j->tiles * j->beside, lines = last->size - from < j->beside ? last->size - from : j->beside,
+            row = unit / j->tiles;
     int64_t offset[3];
     for (int o = 0; o < 3; o++) offset[o] = from * last->stride[o];
     for (int a = j->lines.count - 2; a >= 0; a--) {
@@ -104,7 +108,8 @@ static void write_units(void *context, int64_t begin, int64_t end)
 static int64_t overlap(int64_t *in_index, int64_t *in_out, const fl_view *index, const fl_view *out, int a)
 {
     int64_t from = index->start[a] > out->start[a] ? index->start[a] : out->start[a];
-    int64_t index_end = index->start[a] + index->size[a], out_end = out->start[a] + out->size[a], end = index_end < out_end ? index_end : out_end;
+    int64_t index_end = index->start[a] + index->size[a], out_end = out->start[a] + out->size[a],
+            end = index_end < out_end ? index_end : out_end;
     *in_index = from - index->start[a];
     *in_out = from - out->start[a];
     return end > from ? end - from : 0;
@@ -146,16 +151,22 @@ static fl_status write_values(fl_kernel *k, const char *src, const int64_t *src_
     int axis = axis_of(k->attrs, out->ndim);
     const int64_t *positions;
     FL_TRY(fl_indices_open(&positions, k, 1));
-    fl_index_rule rule = {.who = who, .param = "index", .owner = "this axis of x", .noun = "positions", .limit = out->ndim ? out->logical[axis] : 1};
+    fl_index_rule rule = {.who = who,
+                          .param = "index",
+                          .owner = "this axis of x",
+                          .noun = "positions",
+                          .limit = out->ndim ? out->logical[axis] : 1};
     FL_TRY(fl_indices_check(positions, index, &rule));
-    write_job j = {.out = out->data, .src = src, .positions = (const char *)positions, .item = fl_dtype_size(out->dtype)};
+    write_job j = {
+        .out = out->data, .src = src, .positions = (const char *)positions, .item = fl_dtype_size(out->dtype)};
     if (!arrange(&j, out, index, src_strides, axis)) return FL_OK;
     int64_t row = j.lines.axes[j.lines.count - 1].size;
     bool dense = fl_layout_magnitude(j.along.stride[2]) < j.lines.axes[j.lines.count - 1].stride[2];
     j.beside = row < BESIDE ? row : BESIDE;
     if (dense && j.along.size >= BESIDE) j.beside = 1; /* a line's positions lie together */
     j.tiles = (row + j.beside - 1) / j.beside;
-    fl_team_for(fl_layout_numel(&j.lines) / row * j.tiles, 10 + 2.0 * (double)(j.along.size * j.beside), write_units, &j);
+    fl_team_for(fl_layout_numel(&j.lines) / row * j.tiles, 10 + 2.0 * (double)(j.along.size * j.beside), write_units,
+                &j);
     return FL_OK;
 }
 
@@ -179,20 +190,39 @@ static fl_status kernel_zero(fl_kernel *k)
 }
 
 static const char *const write_vjp[] = {"scatter_zero(g, axis, index)", NULL, "gather(g, axis, index)"};
-static const char *const write_samples[] = {"flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 2}}, flow.randn(3, 2)", "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {0, 2}}, flow.randn(2, 2)",
-                                            "flow.randn(3, 4), -1, flow.tensor{{2}, {1}, {0}}, 1.5", "flow.randn(5), 0, flow.tensor{4, 1}, flow.randn(2)", NULL};
-FL_OP(scatter_write_) {
-    .name = "scatter_write_", .sig = "scatter_write_(x, axis: axis, index, src|n)", .nout = 1, .flags = FL_OP_HIDDEN, .mutates = 1,
+static const char *const write_samples[] = {
+    "flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 2}}, flow.randn(3, 2)",
+    "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {0, 2}}, flow.randn(2, 2)",
+    "flow.randn(3, 4), -1, flow.tensor{{2}, {1}, {0}}, 1.5", "flow.randn(5), 0, flow.tensor{4, 1}, flow.randn(2)",
+    NULL};
+FL_OP(scatter_write_) = {
+    .name = "scatter_write_",
+    .sig = "scatter_write_(x, axis: axis, index, src|n)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .mutates = 1,
     .doc = "scatter_ with src in the shape of index.",
-    .infer = infer_write, .sbp = sbp_write, .cpu = kernel_write, .vjp = write_vjp, .samples = write_samples,
+    .infer = infer_write,
+    .sbp = sbp_write,
+    .cpu = kernel_write,
+    .vjp = write_vjp,
+    .samples = write_samples,
 };
 
 static const char *const zero_vjp[] = {"scatter_zero(g, axis, index)", NULL};
-static const char *const zero_samples[] = {"flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 3}}", "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {0, 2}}", NULL};
-FL_OP(scatter_zero) {
-    .name = "scatter_zero", .sig = "scatter_zero(x, axis: axis, index)", .nout = 1, .flags = FL_OP_HIDDEN,
+static const char *const zero_samples[] = {"flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 3}}",
+                                           "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {0, 2}}", NULL};
+FL_OP(scatter_zero) = {
+    .name = "scatter_zero",
+    .sig = "scatter_zero(x, axis: axis, index)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "x with zeros at the places that index names along the axis.",
-    .infer = infer_write, .sbp = sbp_write, .cpu = kernel_zero, .vjp = zero_vjp, .samples = zero_samples,
+    .infer = infer_write,
+    .sbp = sbp_write,
+    .cpu = kernel_zero,
+    .vjp = zero_vjp,
+    .samples = zero_samples,
 };
 
 /* ---- what scripts call ---- */
@@ -203,15 +233,18 @@ static fl_status check_index(const char *who, const fl_tensor *x, const fl_tenso
     char tx[FL_SHAPE_TEXT], ti[FL_SHAPE_TEXT];
     int axis;
     if (!fl_dtype_is_integer(index->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "%s: index must be integers, got %s%s", who, fl_dtype_name(index->meta->dtype), fl_shape_text(ti, is));
+        return fl_fail(FL_ERR_DTYPE, "%s: index must be integers, got %s%s", who, fl_dtype_name(index->meta->dtype),
+                       fl_shape_text(ti, is));
     FL_TRY(fl_shape_axis(&axis, who, attrs->at[0].integer, xs));
     bool fits = xs->ndim == is->ndim;
     for (int a = 0; fits && a < xs->ndim; a++) fits = a == axis || is->dims[a] <= xs->dims[a];
     if (!fits)
-        return fl_fail(FL_ERR_SHAPE, "%s: index %s must have as many axes as x %s and, but for axis %d, sizes up to those of x", who,
+        return fl_fail(FL_ERR_SHAPE,
+                       "%s: index %s must have as many axes as x %s and, but for axis %d, sizes up to those of x", who,
                        fl_shape_text(ti, is), fl_shape_text(tx, xs), axis);
     if (xs->ndim && xs->dims[axis] == 0 && fl_shape_numel(is) > 0) /* no kernel runs for an empty x */
-        return fl_fail(FL_ERR_SHAPE, "%s: axis %d of x %s has no positions, but index %s names some", who, axis, fl_shape_text(tx, xs), fl_shape_text(ti, is));
+        return fl_fail(FL_ERR_SHAPE, "%s: axis %d of x %s has no positions, but index %s names some", who, axis,
+                       fl_shape_text(tx, xs), fl_shape_text(ti, is));
     return FL_OK;
 }
 
@@ -222,12 +255,13 @@ static fl_status check_src(const char *who, const fl_tensor *x, const fl_tensor 
     const fl_shape *is = &index->meta->shape;
     char ts[FL_SHAPE_TEXT], ti[FL_SHAPE_TEXT];
     if (meta->dtype != x->meta->dtype)
-        return fl_fail(FL_ERR_DTYPE, "%s: src is %s and x %s: dtypes must be equal", who, fl_dtype_name(meta->dtype), fl_dtype_name(x->meta->dtype));
+        return fl_fail(FL_ERR_DTYPE, "%s: src is %s and x %s: dtypes must be equal", who, fl_dtype_name(meta->dtype),
+                       fl_dtype_name(x->meta->dtype));
     bool fits = meta->shape.ndim == is->ndim;
     for (int a = 0; fits && a < is->ndim; a++) fits = is->dims[a] <= meta->shape.dims[a];
     if (fits) return FL_OK;
-    return fl_fail(FL_ERR_SHAPE, "%s: src %s must have as many axes as index %s and at least its sizes", who, fl_shape_text(ts, &meta->shape),
-                   fl_shape_text(ti, is));
+    return fl_fail(FL_ERR_SHAPE, "%s: src %s must have as many axes as index %s and at least its sizes", who,
+                   fl_shape_text(ts, &meta->shape), fl_shape_text(ti, is));
 }
 
 /* The corner of src that index covers. */
@@ -322,28 +356,49 @@ static fl_status body_scatter_add_(fl_tensor **out, const fl_operand *in, int ni
     return status;
 }
 
-static const char *const scatter_samples[] = {"flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 2}}, flow.randn(3, 2)", "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {0, 2}}, flow.randn(3, 4)",
-                                              "flow.randn(3, 4), -1, flow.tensor{{2}, {1}, {0}}, 1.5", NULL};
-FL_OP(scatter) {
-    .name = "scatter", .sig = "scatter(x, axis: axis, index, src|n)", .nout = 1,
-    .doc = "x with every element of src, or a number, at its own position, but along the axis at the place its index names; of equal places the last stays.",
-    .body = body_scatter, .samples = scatter_samples,
+static const char *const scatter_samples[] = {
+    "flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 2}}, flow.randn(3, 2)",
+    "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {0, 2}}, flow.randn(3, 4)",
+    "flow.randn(3, 4), -1, flow.tensor{{2}, {1}, {0}}, 1.5", NULL};
+FL_OP(scatter) = {
+    .name = "scatter",
+    .sig = "scatter(x, axis: axis, index, src|n)",
+    .nout = 1,
+    .doc = "x with every element of src, or a number, at its own position, but along the axis at the place its index "
+           "names; of equal places the last stays.",
+    .body = body_scatter,
+    .samples = scatter_samples,
 };
-FL_OP(scatter_) {
-    .name = "scatter_", .sig = "scatter_(x, axis: axis, index, src|n)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
+FL_OP(scatter_) = {
+    .name = "scatter_",
+    .sig = "scatter_(x, axis: axis, index, src|n)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY,
+    .mutates = 1,
     .doc = "scatter into x itself.",
-    .body = body_scatter_, .samples = scatter_samples,
+    .body = body_scatter_,
+    .samples = scatter_samples,
 };
 
-static const char *const scatter_add_samples[] = {"flow.randn(3, 4), 1, flow.tensor{{2, 0, 2}, {1, 1, 1}, {3, 2, 0}}, flow.randn(3, 3)",
-                                                  "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {1, 2}}, flow.randn(3, 4)", NULL};
-FL_OP(scatter_add) {
-    .name = "scatter_add", .sig = "scatter_add(x, axis: axis, index, src)", .nout = 1,
-    .doc = "x plus every element of src at its own position, but along the axis at the place its index names, added in the order of the index.",
-    .body = body_scatter_add, .samples = scatter_add_samples,
+static const char *const scatter_add_samples[] = {
+    "flow.randn(3, 4), 1, flow.tensor{{2, 0, 2}, {1, 1, 1}, {3, 2, 0}}, flow.randn(3, 3)",
+    "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {1, 2}}, flow.randn(3, 4)", NULL};
+FL_OP(scatter_add) = {
+    .name = "scatter_add",
+    .sig = "scatter_add(x, axis: axis, index, src)",
+    .nout = 1,
+    .doc = "x plus every element of src at its own position, but along the axis at the place its index names, added in "
+           "the order of the index.",
+    .body = body_scatter_add,
+    .samples = scatter_add_samples,
 };
-FL_OP(scatter_add_) {
-    .name = "scatter_add_", .sig = "scatter_add_(x, axis: axis, index, src)", .nout = 1, .flags = FL_OP_METHOD_ONLY, .mutates = 1,
+FL_OP(scatter_add_) = {
+    .name = "scatter_add_",
+    .sig = "scatter_add_(x, axis: axis, index, src)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY,
+    .mutates = 1,
     .doc = "scatter_add into x itself.",
-    .body = body_scatter_add_, .samples = scatter_add_samples,
+    .body = body_scatter_add_,
+    .samples = scatter_add_samples,
 };

@@ -17,17 +17,20 @@ static void sbp_other_axes(fl_sigs *s, int axis, bool dropped)
 }
 
 /* How many elements of an axis of `size` lie at start, start + step, ... and must: errors name axis and sizes. */
-static fl_status check_interval(const char *who, const fl_tensor *x, int64_t axis_given, int64_t start, int64_t length, int64_t step)
+static fl_status check_interval(const char *who, const fl_tensor *x, int64_t axis_given, int64_t start, int64_t length,
+                                int64_t step)
 {
     int axis;
     char text[FL_SHAPE_TEXT];
     FL_TRY(fl_shape_axis(&axis, who, axis_given, &x->meta->shape));
     int64_t size = x->meta->shape.ndim ? x->meta->shape.dims[axis] : 1;
     if (start < -size || start > size)
-        return fl_fail(FL_ERR_VALUE, "%s: start %lld is out of range for axis %d of %s", who, (long long)start, axis, fl_shape_text(text, &x->meta->shape));
+        return fl_fail(FL_ERR_VALUE, "%s: start %lld is out of range for axis %d of %s", who, (long long)start, axis,
+                       fl_shape_text(text, &x->meta->shape));
     if (start < 0) start += size;
     if (length > 0 && (length - 1 > (size - start - 1) / step || start >= size))
-        return fl_fail(FL_ERR_VALUE, "%s: start %lld and length %lld exceed size %lld of axis %d of %s", who, (long long)start, (long long)length, (long long)size, axis,
+        return fl_fail(FL_ERR_VALUE, "%s: start %lld and length %lld exceed size %lld of axis %d of %s", who,
+                       (long long)start, (long long)length, (long long)size, axis,
                        fl_shape_text(text, &x->meta->shape));
     return FL_OK;
 }
@@ -42,7 +45,8 @@ static fl_status infer_interval(fl_infer *c)
     FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, in));
     if (length < 0) return fl_infer_fail(c, FL_ERR_VALUE, "length %lld is negative", (long long)length);
     if (length > in->dims[axis])
-        return fl_infer_fail(c, FL_ERR_VALUE, "length %lld exceeds size %lld of axis %d of %s", (long long)length, (long long)in->dims[axis], axis, fl_shape_text(text, in));
+        return fl_infer_fail(c, FL_ERR_VALUE, "length %lld exceeds size %lld of axis %d of %s", (long long)length,
+                             (long long)in->dims[axis], axis, fl_shape_text(text, in));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = *in;
     c->out[0].shape.dims[axis] = length;
@@ -65,7 +69,8 @@ static void view_interval(fl_view_request *v, int64_t step)
     int ndim = x->meta->shape.ndim, axis = fl_axis_of(&v->attrs->at[0], ndim);
     memcpy(v->strides, x->strides, sizeof v->strides);
     v->strides[axis] *= step;
-    if (v->out_meta->local_numel) v->offset = from_front(v->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
+    if (v->out_meta->local_numel)
+        v->offset = from_front(v->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
 }
 
 static fl_status check_narrow(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -95,23 +100,35 @@ static fl_status grad_narrow(fl_grad *g)
     return put_back(&g->gin[0], g->gout[0], input, axis, g->attrs->at[1].integer, 1);
 }
 
-static const char *const narrow_samples[] = {"flow.randn(5, 3), 0, 1, 3", "flow.randn(5, 3), -1, -2, 2", "flow.randn(5, 3), 0, 5, 0", "flow.randn(4), 0, 0, 4", NULL};
-FL_OP(narrow) {
-    .name = "narrow", .sig = "narrow(x, axis: axis, ~start: int, length: int)", .nout = 1, .flags = FL_OP_VIEW,
+static const char *const narrow_samples[] = {"flow.randn(5, 3), 0, 1, 3", "flow.randn(5, 3), -1, -2, 2",
+                                             "flow.randn(5, 3), 0, 5, 0", "flow.randn(4), 0, 0, 4", NULL};
+FL_OP(narrow) = {
+    .name = "narrow",
+    .sig = "narrow(x, axis: axis, ~start: int, length: int)",
+    .nout = 1,
+    .flags = FL_OP_VIEW,
     .doc = "The positions start to start + length - 1 of an axis.",
-    .infer = infer_interval, .check = check_narrow, .sbp = sbp_interval, .view = view_narrow, .cpu = fl_kernel_copy, .grad = grad_narrow, .samples = narrow_samples,
+    .infer = infer_interval,
+    .check = check_narrow,
+    .sbp = sbp_interval,
+    .view = view_narrow,
+    .cpu = fl_kernel_copy,
+    .grad = grad_narrow,
+    .samples = narrow_samples,
 };
 
 static fl_status infer_every(fl_infer *c)
 {
-    if (c->attrs->at[3].integer < 1) return fl_infer_fail(c, FL_ERR_VALUE, "step %lld must be at least 1", (long long)c->attrs->at[3].integer);
+    if (c->attrs->at[3].integer < 1)
+        return fl_infer_fail(c, FL_ERR_VALUE, "step %lld must be at least 1", (long long)c->attrs->at[3].integer);
     return infer_interval(c);
 }
 
 static fl_status check_every(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     int64_t step = attrs->at[3].integer < 1 ? 1 : attrs->at[3].integer;
-    return check_interval("slice", in[0].tensor, attrs->at[0].integer, attrs->at[1].integer, attrs->at[2].integer, step);
+    return check_interval("slice", in[0].tensor, attrs->at[0].integer, attrs->at[1].integer, attrs->at[2].integer,
+                          step);
 }
 
 static void view_every(fl_view_request *v) { view_interval(v, v->attrs->at[3].integer); }
@@ -131,10 +148,19 @@ static fl_status grad_every(fl_grad *g)
 }
 
 static const char *const every_samples[] = {"flow.randn(7, 3), 0, 1, 3, 2", "flow.randn(2, 7), 1, 0, 3, 3", NULL};
-FL_OP(narrow_every) {
-    .name = "narrow_every", .sig = "narrow_every(x, axis: axis, ~start: int, length: int, step: int)", .nout = 1, .flags = FL_OP_VIEW | FL_OP_HIDDEN,
+FL_OP(narrow_every) = {
+    .name = "narrow_every",
+    .sig = "narrow_every(x, axis: axis, ~start: int, length: int, step: int)",
+    .nout = 1,
+    .flags = FL_OP_VIEW | FL_OP_HIDDEN,
     .doc = "The positions start, start + step, ... of an axis, length of them.",
-    .infer = infer_every, .check = check_every, .sbp = sbp_every, .view = view_every, .cpu = fl_kernel_copy, .grad = grad_every, .samples = every_samples,
+    .infer = infer_every,
+    .check = check_every,
+    .sbp = sbp_every,
+    .view = view_every,
+    .cpu = fl_kernel_copy,
+    .grad = grad_every,
+    .samples = every_samples,
 };
 
 /* start:stop:step as in Python: negative positions count from the end, positions outside are moved to the ends. */
@@ -160,11 +186,15 @@ static fl_status body_slice(fl_tensor **out, const fl_operand *in, int nin, cons
     return FL_CALL_WITH(out, &a, narrow_every, in[0]);
 }
 
-static const char *const slice_samples[] = {"flow.randn(7, 3), 0, 1, 6, 2", "flow.randn(5, 3), 0, -3", "flow.randn(5, 3), 1, nil, -1", "flow.randn(5), 0, 4, 2", NULL};
-FL_OP(slice) {
-    .name = "slice", .sig = "slice(x, axis: axis, ~start: int = nil, ~stop: int = nil, ~step: int = 1)", .nout = 1,
+static const char *const slice_samples[] = {"flow.randn(7, 3), 0, 1, 6, 2", "flow.randn(5, 3), 0, -3",
+                                            "flow.randn(5, 3), 1, nil, -1", "flow.randn(5), 0, 4, 2", NULL};
+FL_OP(slice) = {
+    .name = "slice",
+    .sig = "slice(x, axis: axis, ~start: int = nil, ~stop: int = nil, ~step: int = 1)",
+    .nout = 1,
     .doc = "The positions start, start + step, ... before stop of an axis; negative positions count from the end.",
-    .body = body_slice, .samples = slice_samples,
+    .body = body_slice,
+    .samples = slice_samples,
 };
 
 static fl_status infer_select(fl_infer *c)
@@ -187,7 +217,8 @@ static fl_status check_select(const fl_operand *in, int nin, const fl_attrs *att
     FL_TRY(fl_shape_axis(&axis, "select", attrs->at[0].integer, shape));
     int64_t size = shape->dims[axis], index = attrs->at[1].integer;
     if (index >= -size && index < size) return FL_OK;
-    return fl_fail(FL_ERR_VALUE, "select: position %lld is out of range for axis %d of %s", (long long)index, axis, fl_shape_text(text, shape));
+    return fl_fail(FL_ERR_VALUE, "select: position %lld is out of range for axis %d of %s", (long long)index, axis,
+                   fl_shape_text(text, shape));
 }
 
 static void view_select(fl_view_request *v)
@@ -196,7 +227,8 @@ static void view_select(fl_view_request *v)
     int ndim = x->meta->shape.ndim, axis = fl_axis_of(&v->attrs->at[0], ndim);
     for (int i = 0, j = 0; i < ndim; i++)
         if (i != axis) v->strides[j++] = x->strides[i];
-    if (v->out_meta->local_numel) v->offset = from_front(v->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
+    if (v->out_meta->local_numel)
+        v->offset = from_front(v->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
 }
 
 static void sbp_select(fl_sigs *s)
@@ -219,11 +251,21 @@ static fl_status grad_select(fl_grad *g)
     return status;
 }
 
-static const char *const select_samples[] = {"flow.randn(4, 3), 0, 2", "flow.randn(4, 3, 2), 1, -1", "flow.randn(5), 0, 0", NULL};
-FL_OP(select) {
-    .name = "select", .sig = "select(x, axis: axis, ~index: int)", .nout = 1, .flags = FL_OP_VIEW,
+static const char *const select_samples[] = {"flow.randn(4, 3), 0, 2", "flow.randn(4, 3, 2), 1, -1",
+                                             "flow.randn(5), 0, 0", NULL};
+FL_OP(select) = {
+    .name = "select",
+    .sig = "select(x, axis: axis, ~index: int)",
+    .nout = 1,
+    .flags = FL_OP_VIEW,
     .doc = "One position of an axis, which is then gone.",
-    .infer = infer_select, .check = check_select, .sbp = sbp_select, .view = view_select, .cpu = fl_kernel_copy, .grad = grad_select, .samples = select_samples,
+    .infer = infer_select,
+    .check = check_select,
+    .sbp = sbp_select,
+    .view = view_select,
+    .cpu = fl_kernel_copy,
+    .grad = grad_select,
+    .samples = select_samples,
 };
 
 /* ---- diagonal ---- */
@@ -268,7 +310,7 @@ static int64_t diagonal_strides(int64_t *out, const diagonal *d, const int64_t *
     for (int i = 0; i < ndim; i++)
         if (i != d->axis0 && i != d->axis1) out[n++] = strides[i];
     out[n] = strides[d->axis0] + strides[d->axis1];
-    if (d->length == 0) return 0;       /* the offset may be anything */
+    if (d->length == 0) return 0; /* the offset may be anything */
     return d->offset >= 0 ? d->offset * strides[d->axis1] : -d->offset * strides[d->axis0];
 }
 
@@ -301,11 +343,21 @@ static fl_status grad_diagonal(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &attrs, diagonal_backward, fl_of(g->gout[0]));
 }
 
-static const char *const diagonal_samples[] = {"flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(4, 3), -2", "flow.randn(2, 3, 4), 0, 2, 0", "flow.randn(3, 3), 5", NULL};
-FL_OP(diagonal) {
-    .name = "diagonal", .sig = "diagonal(x, offset: int = 0, axis0: axis = 0, axis1: axis = 1)", .nout = 1, .flags = FL_OP_VIEW,
+static const char *const diagonal_samples[] = {"flow.randn(3, 4)",     "flow.randn(3, 4), 1",
+                                               "flow.randn(4, 3), -2", "flow.randn(2, 3, 4), 0, 2, 0",
+                                               "flow.randn(3, 3), 5",  NULL};
+FL_OP(diagonal) = {
+    .name = "diagonal",
+    .sig = "diagonal(x, offset: int = 0, axis0: axis = 0, axis1: axis = 1)",
+    .nout = 1,
+    .flags = FL_OP_VIEW,
     .doc = "The diagonal of two axes, as the last axis of the result; offset > 0 lies above the main one.",
-    .infer = infer_diagonal, .sbp = sbp_diagonal, .view = view_diagonal, .cpu = fl_kernel_copy, .grad = grad_diagonal, .samples = diagonal_samples,
+    .infer = infer_diagonal,
+    .sbp = sbp_diagonal,
+    .view = view_diagonal,
+    .cpu = fl_kernel_copy,
+    .grad = grad_diagonal,
+    .samples = diagonal_samples,
 };
 
 /* ---- gradients of views: zeros with g in its place ---- */
@@ -315,7 +367,9 @@ static fl_status infer_narrow_backward(fl_infer *c)
     if (c->in[0].shape.ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "x has no axes");
     int axis = fl_axis_of(&c->attrs->at[0], c->in[0].shape.ndim);
     int64_t size = c->attrs->at[2].integer, step = c->attrs->at[3].integer, length = c->in[0].shape.dims[axis];
-    if (step < 1 || length > size) return fl_infer_fail(c, FL_ERR_SHAPE, "%lld positions do not fit size %lld", (long long)length, (long long)size);
+    if (step < 1 || length > size)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "%lld positions do not fit size %lld", (long long)length,
+                             (long long)size);
     c->out[0] = c->in[0];
     c->out[0].shape.dims[axis] = size;
     return FL_OK;
@@ -326,8 +380,10 @@ static fl_status check_narrow_backward(const fl_operand *in, int nin, const fl_a
     const fl_shape *shape = &in[0].tensor->meta->shape;
     int64_t start = attrs->at[1].integer, size = attrs->at[2].integer, step = attrs->at[3].integer;
     int64_t length = shape->dims[fl_axis_of(&attrs->at[0], shape->ndim)];
-    if (start >= 0 && step >= 1 && (length == 0 || (start < size && length - 1 <= (size - start - 1) / step))) return FL_OK;
-    return fl_fail(FL_ERR_VALUE, "narrow_backward: start %lld, length %lld and step %lld exceed size %lld", (long long)start, (long long)length, (long long)step, (long long)size);
+    if (start >= 0 && step >= 1 && (length == 0 || (start < size && length - 1 <= (size - start - 1) / step)))
+        return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "narrow_backward: start %lld, length %lld and step %lld exceed size %lld",
+                   (long long)start, (long long)length, (long long)step, (long long)size);
 }
 
 static fl_status zero_out(const fl_view *out)
@@ -375,11 +431,20 @@ static fl_status grad_narrow_backward(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &attrs, narrow_every, fl_of(g->gout[0]));
 }
 
-static const char *const narrow_backward_samples[] = {"flow.randn(2, 3), 0, 1, 5, 2", "flow.randn(2, 3), 1, 1, 4, 1", "flow.randn(0, 3), 0, 2, 4, 1", NULL};
-FL_OP(narrow_backward) {
-    .name = "narrow_backward", .sig = "narrow_backward(x, axis: axis, ~start: int, size: int, step: int)", .nout = 1, .flags = FL_OP_HIDDEN,
+static const char *const narrow_backward_samples[] = {"flow.randn(2, 3), 0, 1, 5, 2", "flow.randn(2, 3), 1, 1, 4, 1",
+                                                      "flow.randn(0, 3), 0, 2, 4, 1", NULL};
+FL_OP(narrow_backward) = {
+    .name = "narrow_backward",
+    .sig = "narrow_backward(x, axis: axis, ~start: int, size: int, step: int)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Zeros with x at the positions start, start + step, ... of an axis of that size.",
-    .infer = infer_narrow_backward, .check = check_narrow_backward, .sbp = sbp_narrow_backward, .cpu = kernel_narrow_backward, .grad = grad_narrow_backward, .samples = narrow_backward_samples,
+    .infer = infer_narrow_backward,
+    .check = check_narrow_backward,
+    .sbp = sbp_narrow_backward,
+    .cpu = kernel_narrow_backward,
+    .grad = grad_narrow_backward,
+    .samples = narrow_backward_samples,
 };
 
 static fl_status infer_diagonal_backward(fl_infer *c)
@@ -391,7 +456,8 @@ static fl_status infer_diagonal_backward(fl_infer *c)
     FL_TRY(diagonal_of(&d, c->name, c->attrs, &whole));
     fl_reduce_shape(&expected, &whole, 1u << d.axis0 | 1u << d.axis1, false);
     expected.dims[expected.ndim++] = d.length;
-    if (!fl_shape_equal(&expected, &c->in[0].shape)) return fl_infer_fail(c, FL_ERR_SHAPE, "g is no diagonal of that shape");
+    if (!fl_shape_equal(&expected, &c->in[0].shape))
+        return fl_infer_fail(c, FL_ERR_SHAPE, "g is no diagonal of that shape");
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = whole;
     return FL_OK;
@@ -425,9 +491,17 @@ static void sbp_diagonal_backward(fl_sigs *s)
 }
 
 static const char *const diagonal_backward_vjp[] = {"diagonal(g, offset, axis0, axis1)"};
-static const char *const diagonal_backward_samples[] = {"flow.randn(3), 0, 0, 1, {3, 4}", "flow.randn(3, 2), 0, 2, 0, {2, 3, 4}", NULL};
-FL_OP(diagonal_backward) {
-    .name = "diagonal_backward", .sig = "diagonal_backward(x, offset: int, axis0: axis, axis1: axis, size: sizes)", .nout = 1, .flags = FL_OP_HIDDEN,
+static const char *const diagonal_backward_samples[] = {"flow.randn(3), 0, 0, 1, {3, 4}",
+                                                        "flow.randn(3, 2), 0, 2, 0, {2, 3, 4}", NULL};
+FL_OP(diagonal_backward) = {
+    .name = "diagonal_backward",
+    .sig = "diagonal_backward(x, offset: int, axis0: axis, axis1: axis, size: sizes)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Zeros of that size with x on a diagonal.",
-    .infer = infer_diagonal_backward, .sbp = sbp_diagonal_backward, .cpu = kernel_diagonal_backward, .vjp = diagonal_backward_vjp, .samples = diagonal_backward_samples,
+    .infer = infer_diagonal_backward,
+    .sbp = sbp_diagonal_backward,
+    .cpu = kernel_diagonal_backward,
+    .vjp = diagonal_backward_vjp,
+    .samples = diagonal_backward_samples,
 };

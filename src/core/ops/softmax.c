@@ -116,8 +116,8 @@ static void sbp_log_softmax_backward(fl_sigs *s) { sbp_with(s, body_log_softmax_
 static void cost_softmax(fl_cost *out, const fl_infer *c)
 {
     out->flops = 20.0 * (double)fl_shape_numel(&c->out[0].shape);
-    out->bytes = (double)(c->nin + 1) * (double)fl_shape_numel(&c->out[0].shape) *
-                 (double)fl_dtype_size(c->out[0].dtype);
+    out->bytes = (double)(c->nin + 1) * (double)fl_shape_numel(&c->out[0].shape)
+        * (double)fl_dtype_size(c->out[0].dtype);
 }
 
 /* ---- descriptors ---- */
@@ -126,38 +126,64 @@ static const char *const softmax_samples[] = {"flow.randn(3, 5), 1", "flow.randn
                                               "flow.randn(20, 2), 0", NULL};
 
 static const char *const softmax_vjp[] = {"softmax_backward(g, out, axis)"};
-FL_OP(softmax) {
-    .name = "softmax", .sig = "softmax(x, axis: axis)", .nout = 1,
+FL_OP(softmax) = {
+    .name = "softmax",
+    .sig = "softmax(x, axis: axis)",
+    .nout = 1,
     .doc = "e^x divided by its sum along the axis: positive numbers that add up to 1.",
-    .infer = infer_softmax, .sbp = sbp_softmax, .cost = cost_softmax, .cpu = kernel_softmax, .vjp = softmax_vjp,
+    .infer = infer_softmax,
+    .sbp = sbp_softmax,
+    .cost = cost_softmax,
+    .cpu = kernel_softmax,
+    .vjp = softmax_vjp,
     .samples = softmax_samples,
 };
 
 static const char *const log_softmax_vjp[] = {"log_softmax_backward(g, out, axis)"};
-FL_OP(log_softmax) {
-    .name = "log_softmax", .sig = "log_softmax(x, axis: axis)", .nout = 1,
+FL_OP(log_softmax) = {
+    .name = "log_softmax",
+    .sig = "log_softmax(x, axis: axis)",
+    .nout = 1,
     .doc = "Logarithm of softmax along the axis, computed without overflow.",
-    .infer = infer_softmax, .sbp = sbp_log_softmax, .cost = cost_softmax, .cpu = kernel_softmax, .vjp = log_softmax_vjp,
+    .infer = infer_softmax,
+    .sbp = sbp_log_softmax,
+    .cost = cost_softmax,
+    .cpu = kernel_softmax,
+    .vjp = log_softmax_vjp,
     .samples = softmax_samples,
 };
 
 static const char *const backward_samples[] = {"flow.randn(3, 5), flow.randn(3, 5), 1",
                                                "flow.randn(4, 2), flow.randn(4, 2), 0", NULL};
 
-static const char *const softmax_backward_vjp[] = {
-    "softmax_backward(g, y, axis)", "g * (dy - sum(dy * y, axis, true)) - dy * sum(g * y, axis, true)"};
-FL_OP(softmax_backward) {
-    .name = "softmax_backward", .sig = "softmax_backward(dy, y, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
+static const char *const softmax_backward_vjp[] = {"softmax_backward(g, y, axis)",
+                                                   "g * (dy - sum(dy * y, axis, true)) - dy * sum(g * y, axis, true)"};
+FL_OP(softmax_backward) = {
+    .name = "softmax_backward",
+    .sig = "softmax_backward(dy, y, axis: axis)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Gradient of softmax from its result: y (dy - sum(dy y)).",
-    .infer = infer_backward, .sbp = sbp_softmax_backward, .cost = cost_softmax, .cpu = kernel_backward,
-    .vjp = softmax_backward_vjp, .samples = backward_samples,
+    .infer = infer_backward,
+    .sbp = sbp_softmax_backward,
+    .cost = cost_softmax,
+    .cpu = kernel_backward,
+    .vjp = softmax_backward_vjp,
+    .samples = backward_samples,
 };
 
-static const char *const log_softmax_backward_vjp[] = {
-    "g - sum(g * exp(y), axis, true)", "-(g * exp(y) * sum(dy, axis, true))"};
-FL_OP(log_softmax_backward) {
-    .name = "log_softmax_backward", .sig = "log_softmax_backward(dy, y, axis: axis)", .nout = 1, .flags = FL_OP_HIDDEN,
+static const char *const log_softmax_backward_vjp[] = {"g - sum(g * exp(y), axis, true)",
+                                                       "-(g * exp(y) * sum(dy, axis, true))"};
+FL_OP(log_softmax_backward) = {
+    .name = "log_softmax_backward",
+    .sig = "log_softmax_backward(dy, y, axis: axis)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
     .doc = "Gradient of log_softmax from its result: dy - e^y sum(dy).",
-    .infer = infer_backward, .sbp = sbp_log_softmax_backward, .cost = cost_softmax, .cpu = kernel_backward,
-    .vjp = log_softmax_backward_vjp, .samples = backward_samples,
+    .infer = infer_backward,
+    .sbp = sbp_log_softmax_backward,
+    .cost = cost_softmax,
+    .cpu = kernel_backward,
+    .vjp = log_softmax_backward_vjp,
+    .samples = backward_samples,
 };

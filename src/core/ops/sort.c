@@ -1,7 +1,8 @@
 /*
 ** sort.c -- elements along an axis in order, all of them or the first k.
 **
-** The order is that of sort_key.h on every device, equal elements by position: so there is only one result, and sort is stable.
+** The order is that of sort_key.h on every device, equal elements by position: so there is only one result, and sort is
+** stable.
 */
 #include "cpu/sort.h"
 #include "cpu/stage.h"
@@ -9,7 +10,8 @@
 #include "memory/scratch.h"
 #include "expr.h"
 
-#define SAMPLES(...) .samples = (const char *const[]){__VA_ARGS__, NULL}
+#define SAMPLES(...) \
+    .samples = (const char *const[]) { __VA_ARGS__, NULL }
 
 /* ---- inference ---- */
 
@@ -42,7 +44,8 @@ static fl_status infer_topk(fl_infer *c)
     FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[1].integer, x));
     int64_t n = elements_along(x, axis);
     if (k < 0 || k > n)
-        return fl_infer_fail(c, FL_ERR_VALUE, "k is %lld, but axis %d of %s has %lld elements", (long long)k, axis, fl_shape_text(text, x), (long long)n);
+        return fl_infer_fail(c, FL_ERR_VALUE, "k is %lld, but axis %d of %s has %lld elements", (long long)k, axis,
+                             fl_shape_text(text, x), (long long)n);
     infer_picked(c, axis, k);
     if (!x->ndim && k == 0) c->out[0].shape = c->out[1].shape = (fl_shape){1, {0}};
     return FL_OK;
@@ -69,7 +72,10 @@ static void cost_lines(fl_cost *out, const fl_infer *c)
 
 /* ---- kernel ---- */
 
-static size_t staged_bytes(const fl_line_view *l) { return l->v.contiguous ? 0 : ((size_t)l->v.numel * fl_dtype_size(l->v.dtype) + 63) & ~(size_t)63; }
+static size_t staged_bytes(const fl_line_view *l)
+{
+    return l->v.contiguous ? 0 : ((size_t)l->v.numel * fl_dtype_size(l->v.dtype) + 63) & ~(size_t)63;
+}
 
 /* Where the lines are as rows: in place, or in memory at *scratch, which moves on. `strides` belongs to the copy. */
 static fl_view rows_of(const fl_line_view *l, char **scratch, int64_t *strides)
@@ -97,11 +103,17 @@ static fl_status sort_lines(fl_kernel *k, int axis, bool descending)
         bytes += staged_bytes(&lines[i]);
     }
     char *scratch = bytes ? fl_scratch(FL_STAGE_SCRATCH, bytes) : NULL;
-    if (bytes && !scratch) return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", k->op->name, bytes);
+    if (bytes && !scratch)
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", k->op->name, bytes);
     for (int i = 0; i < 3; i++) rows[i] = rows_of(&lines[i], &scratch, strides[i]);
     if (rows[0].data != k->in[0].data) FL_TRY(fl_cpu_copy(&rows[0], &lines[0].v));
-    fl_sort_rows s = {.x = rows[0].data, .values = rows[1].data, .positions = rows[2].data, .dtype = k->in[0].dtype,
-                      .n = fl_line_length(&lines[0]), .k = fl_line_length(&lines[1]), .descending = descending};
+    fl_sort_rows s = {.x = rows[0].data,
+                      .values = rows[1].data,
+                      .positions = rows[2].data,
+                      .dtype = k->in[0].dtype,
+                      .n = fl_line_length(&lines[0]),
+                      .k = fl_line_length(&lines[1]),
+                      .descending = descending};
     s.rows = k->in[0].numel / s.n;
     FL_TRY(fl_cpu_sort_rows(k->op->name, &s));
     for (int i = 1; i < 3; i++)
@@ -109,8 +121,14 @@ static fl_status sort_lines(fl_kernel *k, int axis, bool descending)
     return FL_OK;
 }
 
-static fl_status kernel_sort(fl_kernel *k) { return sort_lines(k, fl_axis_of(&k->attrs->at[0], k->in[0].ndim), k->attrs->at[1].integer != 0); }
-static fl_status kernel_topk(fl_kernel *k) { return sort_lines(k, fl_axis_of(&k->attrs->at[1], k->in[0].ndim), k->attrs->at[2].integer != 0); }
+static fl_status kernel_sort(fl_kernel *k)
+{
+    return sort_lines(k, fl_axis_of(&k->attrs->at[0], k->in[0].ndim), k->attrs->at[1].integer != 0);
+}
+static fl_status kernel_topk(fl_kernel *k)
+{
+    return sort_lines(k, fl_axis_of(&k->attrs->at[1], k->in[0].ndim), k->attrs->at[2].integer != 0);
+}
 
 /* ---- gradients: back to where the values came from ---- */
 
@@ -131,19 +149,37 @@ static fl_status grad_topk(fl_grad *g) { return grad_lines(g, 1); }
 
 /* ---- descriptors ---- */
 
-FL_OP(sort) {
-    .name = "sort", .sig = "sort(x, axis: axis = -1, descending: bool = false)", .nout = 2,
-    .doc = "Values along the axis in order, and their positions; stable: equal values keep theirs, NaN counts as the largest.",
-    .infer = infer_sort, .sbp = sbp_sort, .cost = cost_lines, .cpu = kernel_sort, .grad = grad_sort, .saves_out = 2,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true", "flow.randn(2, 5, 3), 1", "flow.randint(0, 4, {3, 9}), -1, true", "flow.tensor(2.5)",
-            "flow.zeros(3, 0)")};
+FL_OP(sort) = {
+    .name = "sort",
+    .sig = "sort(x, axis: axis = -1, descending: bool = false)",
+    .nout = 2,
+    .doc = "Values along the axis in order, and their positions; stable: equal values keep theirs, NaN counts as the "
+           "largest.",
+    .infer = infer_sort,
+    .sbp = sbp_sort,
+    .cost = cost_lines,
+    .cpu = kernel_sort,
+    .grad = grad_sort,
+    .saves_out = 2,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true", "flow.randn(2, 5, 3), 1",
+            "flow.randint(0, 4, {3, 9}), -1, true", "flow.tensor(2.5)", "flow.zeros(3, 0)"),
+};
 
-FL_OP(topk) {
-    .name = "topk", .sig = "topk(x, k: int, axis: axis = -1, largest: bool = true, sorted: bool = true)", .nout = 2,
-    .doc = "The k largest (smallest) values along the axis, in order, and their positions, the lowest of equal ones; sorted = false leaves the order open.",
-    .infer = infer_topk, .sbp = sbp_topk, .cost = cost_lines, .cpu = kernel_topk, .grad = grad_topk, .saves_out = 2,
-    SAMPLES("flow.randn(3, 7), 2", "flow.randn(5, 4), 3, 0, false", "flow.randn(2, 5, 3), 4, 1", "flow.randint(0, 4, {3, 9}), 5, -1, false, false",
-            "flow.tensor(2.5), 1", "flow.randn(3, 4), 0")};
+FL_OP(topk) = {
+    .name = "topk",
+    .sig = "topk(x, k: int, axis: axis = -1, largest: bool = true, sorted: bool = true)",
+    .nout = 2,
+    .doc = "The k largest (smallest) values along the axis, in order, and their positions, the lowest of equal ones; "
+           "sorted = false leaves the order open.",
+    .infer = infer_topk,
+    .sbp = sbp_topk,
+    .cost = cost_lines,
+    .cpu = kernel_topk,
+    .grad = grad_topk,
+    .saves_out = 2,
+    SAMPLES("flow.randn(3, 7), 2", "flow.randn(5, 4), 3, 0, false", "flow.randn(2, 5, 3), 4, 1",
+            "flow.randint(0, 4, {3, 9}), 5, -1, false, false", "flow.tensor(2.5), 1", "flow.randn(3, 4), 0"),
+};
 
 static fl_status body_argsort(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -154,6 +190,12 @@ static fl_status body_argsort(fl_tensor **out, const fl_operand *in, int nin, co
     return FL_OK;
 }
 
-FL_OP(argsort) {
-    .name = "argsort", .sig = "argsort(x, axis: axis = -1, descending: bool = false)", .nout = 1, .flags = FL_OP_NO_GRAD,
-    .doc = "The positions that sort gives.", .body = body_argsort, SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true")};
+FL_OP(argsort) = {
+    .name = "argsort",
+    .sig = "argsort(x, axis: axis = -1, descending: bool = false)",
+    .nout = 1,
+    .flags = FL_OP_NO_GRAD,
+    .doc = "The positions that sort gives.",
+    .body = body_argsort,
+    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true"),
+};

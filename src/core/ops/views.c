@@ -48,16 +48,21 @@ static fl_status resolve_sizes(fl_shape *out, const fl_infer *c, const fl_attr *
     fl_shape asked = {sizes->count, {0}};
     for (int i = 0; i < sizes->count; i++) asked.dims[i] = dims[i] = sizes->list[i];
     for (int i = 0; i < sizes->count; i++) {
-        if (dims[i] == -1 && unknown >= 0) return fl_infer_fail(c, FL_ERR_SHAPE, "only one size can be -1, not %s", fl_shape_text(to, &asked));
+        if (dims[i] == -1 && unknown >= 0)
+            return fl_infer_fail(c, FL_ERR_SHAPE, "only one size can be -1, not %s", fl_shape_text(to, &asked));
         if (dims[i] == -1) unknown = i;
-        else if (dims[i] < 0) return fl_infer_fail(c, FL_ERR_SHAPE, "size %lld of %s is negative", (long long)dims[i], fl_shape_text(to, &asked));
+        else if (dims[i] < 0)
+            return fl_infer_fail(c, FL_ERR_SHAPE, "size %lld of %s is negative", (long long)dims[i],
+                                 fl_shape_text(to, &asked));
         else if (__builtin_mul_overflow(known, dims[i], &known)) known = INT64_MAX;
     }
     if (unknown >= 0 && known == 0 && numel == 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "-1 in %s can be any size, because %s has no elements", fl_shape_text(to, &asked), fl_shape_text(from, in));
+        return fl_infer_fail(c, FL_ERR_SHAPE, "-1 in %s can be any size, because %s has no elements",
+                             fl_shape_text(to, &asked), fl_shape_text(from, in));
     bool fits = unknown >= 0 ? known > 0 && numel % known == 0 : known == numel;
     if (!fits)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "%s with %lld elements cannot become %s", fl_shape_text(from, in), (long long)numel, fl_shape_text(to, &asked));
+        return fl_infer_fail(c, FL_ERR_SHAPE, "%s with %lld elements cannot become %s", fl_shape_text(from, in),
+                             (long long)numel, fl_shape_text(to, &asked));
     if (unknown >= 0) dims[unknown] = numel / known;
     return fl_shape_make(out, c->name, dims, sizes->count);
 }
@@ -75,8 +80,8 @@ static void sizes_of_rows(int64_t *out, const fl_meta *m)
     for (int i = 0; i < m->shape.ndim; i++) out[i] = m->window.size[i] || m->numel == 0 ? m->window.size[i] : 1;
 }
 
-/* Strides of the input's local part seen as the result's local sizes; v->possible says whether there are any. Walks from
-** the last axis: a run of input axes that lie one inside the other can be cut anew in any way. */
+/* Strides of the input's local part seen as the result's local sizes; v->possible says whether there are any. Walks
+** from the last axis: a run of input axes that lie one inside the other can be cut anew in any way. */
 static void view_reshape(fl_view_request *v)
 {
     int64_t in[FL_MAX_NDIM], out[FL_MAX_NDIM];
@@ -147,19 +152,42 @@ static void sbp_reshape(fl_sigs *s)
 
 static const char *const back_to_x[] = {"reshape_to(g, x)"};
 
-static const char *const reshape_samples[] = {"flow.randn(2, 3, 4), {6, 4}", "flow.randn(2, 3, 4):transpose(0, 2), {-1, 2}", "flow.randn(1, 5, 1), {5}",
-                                              "flow.zeros(0, 3), {3, 0, 2}", "flow.tensor(3.5), {1, 1}", "flow.arange(24):reshape(4, 6), {2, 2, 6}", NULL};
-FL_OP(reshape) {
-    .name = "reshape", .sig = "reshape(x, size: sizes)", .nout = 1, .flags = FL_OP_VIEW | FL_OP_REGROUPS,
+static const char *const reshape_samples[] = {"flow.randn(2, 3, 4), {6, 4}",
+                                              "flow.randn(2, 3, 4):transpose(0, 2), {-1, 2}",
+                                              "flow.randn(1, 5, 1), {5}",
+                                              "flow.zeros(0, 3), {3, 0, 2}",
+                                              "flow.tensor(3.5), {1, 1}",
+                                              "flow.arange(24):reshape(4, 6), {2, 2, 6}",
+                                              NULL};
+FL_OP(reshape) = {
+    .name = "reshape",
+    .sig = "reshape(x, size: sizes)",
+    .nout = 1,
+    .flags = FL_OP_VIEW | FL_OP_REGROUPS,
     .doc = "The same elements with other sizes (one may be -1): a view where the strides allow, else a copy.",
-    .infer = infer_reshape, .sbp = sbp_reshape, .view = view_reshape, .cpu = fl_kernel_copy, .vjp = back_to_x, .samples = reshape_samples,
+    .infer = infer_reshape,
+    .sbp = sbp_reshape,
+    .view = view_reshape,
+    .cpu = fl_kernel_copy,
+    .vjp = back_to_x,
+    .samples = reshape_samples,
 };
 
-static const char *const view_samples[] = {"flow.randn(2, 3, 4), {6, 4}", "flow.randn(4, 6), {-1}", "flow.randn(4, 6):narrow(0, 1, 2), {2, 2, 3}", NULL};
-FL_OP(view) {
-    .name = "view", .sig = "view(x, size: sizes)", .nout = 1, .flags = FL_OP_VIEW | FL_OP_VIEW_ONLY | FL_OP_METHOD_ONLY | FL_OP_REGROUPS,
-    .doc = "The same elements with other sizes (one may be -1), always a view: an error where the strides do not allow it.",
-    .infer = infer_reshape, .sbp = sbp_reshape, .view = view_reshape, .cpu = fl_kernel_copy, .vjp = back_to_x, .samples = view_samples,
+static const char *const view_samples[] = {"flow.randn(2, 3, 4), {6, 4}", "flow.randn(4, 6), {-1}",
+                                           "flow.randn(4, 6):narrow(0, 1, 2), {2, 2, 3}", NULL};
+FL_OP(view) = {
+    .name = "view",
+    .sig = "view(x, size: sizes)",
+    .nout = 1,
+    .flags = FL_OP_VIEW | FL_OP_VIEW_ONLY | FL_OP_METHOD_ONLY | FL_OP_REGROUPS,
+    .doc = "The same elements with other sizes (one may be -1), always a view: an error where the strides do not allow "
+           "it.",
+    .infer = infer_reshape,
+    .sbp = sbp_reshape,
+    .view = view_reshape,
+    .cpu = fl_kernel_copy,
+    .vjp = back_to_x,
+    .samples = view_samples,
 };
 
 static fl_status infer_flatten(fl_infer *c)
@@ -180,11 +208,20 @@ static fl_status infer_flatten(fl_infer *c)
     return FL_OK;
 }
 
-static const char *const flatten_samples[] = {"flow.randn(2, 3, 4)", "flow.randn(2, 3, 4), 1", "flow.randn(2, 3, 4, 5), 1, 2", "flow.tensor(2.5)", NULL};
-FL_OP(flatten) {
-    .name = "flatten", .sig = "flatten(x, start_axis: axis = 0, end_axis: axis = -1)", .nout = 1, .flags = FL_OP_VIEW | FL_OP_REGROUPS,
+static const char *const flatten_samples[] = {"flow.randn(2, 3, 4)", "flow.randn(2, 3, 4), 1",
+                                              "flow.randn(2, 3, 4, 5), 1, 2", "flow.tensor(2.5)", NULL};
+FL_OP(flatten) = {
+    .name = "flatten",
+    .sig = "flatten(x, start_axis: axis = 0, end_axis: axis = -1)",
+    .nout = 1,
+    .flags = FL_OP_VIEW | FL_OP_REGROUPS,
     .doc = "Joins the axes from start_axis to end_axis into one.",
-    .infer = infer_flatten, .sbp = sbp_reshape, .view = view_reshape, .cpu = fl_kernel_copy, .vjp = back_to_x, .samples = flatten_samples,
+    .infer = infer_flatten,
+    .sbp = sbp_reshape,
+    .view = view_reshape,
+    .cpu = fl_kernel_copy,
+    .vjp = back_to_x,
+    .samples = flatten_samples,
 };
 
 /* Bit mask of the axes that squeeze takes away. */
@@ -224,11 +261,20 @@ static void sbp_squeeze(fl_sigs *s)
     fl_sbp_moves(s, false);
 }
 
-static const char *const squeeze_samples[] = {"flow.randn(1, 3, 1, 2)", "flow.randn(1, 3, 1, 2), 2", "flow.randn(1, 3, 1), {0, -1}", "flow.randn(2, 3), 0", NULL};
-FL_OP(squeeze) {
-    .name = "squeeze", .sig = "squeeze(x, axis: axes = nil)", .nout = 1, .flags = FL_OP_VIEW,
+static const char *const squeeze_samples[] = {"flow.randn(1, 3, 1, 2)", "flow.randn(1, 3, 1, 2), 2",
+                                              "flow.randn(1, 3, 1), {0, -1}", "flow.randn(2, 3), 0", NULL};
+FL_OP(squeeze) = {
+    .name = "squeeze",
+    .sig = "squeeze(x, axis: axes = nil)",
+    .nout = 1,
+    .flags = FL_OP_VIEW,
     .doc = "Takes away axes of size 1: the ones named, or all.",
-    .infer = infer_squeeze, .sbp = sbp_squeeze, .view = view_squeeze, .cpu = fl_kernel_copy, .vjp = back_to_x, .samples = squeeze_samples,
+    .infer = infer_squeeze,
+    .sbp = sbp_squeeze,
+    .view = view_squeeze,
+    .cpu = fl_kernel_copy,
+    .vjp = back_to_x,
+    .samples = squeeze_samples,
 };
 
 static fl_status infer_unsqueeze(fl_infer *c)
@@ -238,7 +284,8 @@ static fl_status infer_unsqueeze(fl_infer *c)
     if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(c, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
     char text[FL_SHAPE_TEXT];
     if (axis < -(in->ndim + 1) || axis > in->ndim)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis, fl_shape_text(text, in), -(in->ndim + 1), in->ndim);
+        return fl_infer_fail(c, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis,
+                             fl_shape_text(text, in), -(in->ndim + 1), in->ndim);
     if (axis < 0) axis += in->ndim + 1;
     fl_shape out = {in->ndim + 1, {0}};
     for (int i = 0; i < out.ndim; i++) out.dims[i] = i == axis ? 1 : in->dims[i - (i > axis)];
@@ -261,11 +308,20 @@ static void sbp_unsqueeze(fl_sigs *s)
     fl_sbp_moves(s, false);
 }
 
-static const char *const unsqueeze_samples[] = {"flow.randn(2, 3), 0", "flow.randn(2, 3), -1", "flow.randn(2, 3), 1", "flow.tensor(1.5), 0", NULL};
-FL_OP(unsqueeze) {
-    .name = "unsqueeze", .sig = "unsqueeze(x, axis: axis)", .nout = 1, .flags = FL_OP_VIEW,
+static const char *const unsqueeze_samples[] = {"flow.randn(2, 3), 0", "flow.randn(2, 3), -1", "flow.randn(2, 3), 1",
+                                                "flow.tensor(1.5), 0", NULL};
+FL_OP(unsqueeze) = {
+    .name = "unsqueeze",
+    .sig = "unsqueeze(x, axis: axis)",
+    .nout = 1,
+    .flags = FL_OP_VIEW,
     .doc = "Puts in an axis of size 1.",
-    .infer = infer_unsqueeze, .sbp = sbp_unsqueeze, .view = view_unsqueeze, .cpu = fl_kernel_copy, .vjp = back_to_x, .samples = unsqueeze_samples,
+    .infer = infer_unsqueeze,
+    .sbp = sbp_unsqueeze,
+    .view = view_unsqueeze,
+    .cpu = fl_kernel_copy,
+    .vjp = back_to_x,
+    .samples = unsqueeze_samples,
 };
 
 /* ---- permutations ---- */
@@ -275,7 +331,8 @@ static fl_status permutation(int *order, const char *who, const fl_attr *axes, c
 {
     char text[FL_SHAPE_TEXT];
     if (axes->count != shape->ndim)
-        return fl_fail(FL_ERR_SHAPE, "%s: %d axes given for %s, which has %d", who, axes->count, fl_shape_text(text, shape), shape->ndim);
+        return fl_fail(FL_ERR_SHAPE, "%s: %d axes given for %s, which has %d", who, axes->count,
+                       fl_shape_text(text, shape), shape->ndim);
     uint32_t seen = 0;
     for (int j = 0; j < shape->ndim; j++) {
         FL_TRY(fl_shape_axis(&order[j], who, axes->list[j], shape));
@@ -339,11 +396,20 @@ static fl_status grad_permute(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &attrs, permute, fl_of(g->gout[0]));
 }
 
-static const char *const permute_samples[] = {"flow.randn(2, 3, 4), {2, 0, 1}", "flow.randn(2, 3), {-1, 0}", "flow.randn(2, 3, 4, 5), {0, 2, 1, 3}", NULL};
-FL_OP(permute) {
-    .name = "permute", .sig = "permute(x, axes: axes)", .nout = 1, .flags = FL_OP_VIEW,
+static const char *const permute_samples[] = {"flow.randn(2, 3, 4), {2, 0, 1}", "flow.randn(2, 3), {-1, 0}",
+                                              "flow.randn(2, 3, 4, 5), {0, 2, 1, 3}", NULL};
+FL_OP(permute) = {
+    .name = "permute",
+    .sig = "permute(x, axes: axes)",
+    .nout = 1,
+    .flags = FL_OP_VIEW,
     .doc = "The axes in another order: axis j of the result is axis axes[j] of x.",
-    .infer = infer_permute, .sbp = sbp_permute, .view = view_permute, .cpu = fl_kernel_copy, .grad = grad_permute, .samples = permute_samples,
+    .infer = infer_permute,
+    .sbp = sbp_permute,
+    .view = view_permute,
+    .cpu = fl_kernel_copy,
+    .grad = grad_permute,
+    .samples = permute_samples,
 };
 
 /* The order that exchanges the axes of two attributes. */
@@ -377,11 +443,20 @@ static void view_transpose(fl_view_request *v)
 }
 
 static const char *const transpose_vjp[] = {"transpose(g, axis0, axis1)"};
-static const char *const transpose_samples[] = {"flow.randn(2, 3, 4), 0, 2", "flow.randn(2, 3), -1, -2", "flow.tensor(1.5), 0, 0", NULL};
-FL_OP(transpose) {
-    .name = "transpose", .sig = "transpose(x, axis0: axis, axis1: axis)", .nout = 1, .flags = FL_OP_VIEW,
+static const char *const transpose_samples[] = {"flow.randn(2, 3, 4), 0, 2", "flow.randn(2, 3), -1, -2",
+                                                "flow.tensor(1.5), 0, 0", NULL};
+FL_OP(transpose) = {
+    .name = "transpose",
+    .sig = "transpose(x, axis0: axis, axis1: axis)",
+    .nout = 1,
+    .flags = FL_OP_VIEW,
     .doc = "Exchanges two axes.",
-    .infer = infer_transpose, .sbp = sbp_transpose, .view = view_transpose, .cpu = fl_kernel_copy, .vjp = transpose_vjp, .samples = transpose_samples,
+    .infer = infer_transpose,
+    .sbp = sbp_transpose,
+    .view = view_transpose,
+    .cpu = fl_kernel_copy,
+    .vjp = transpose_vjp,
+    .samples = transpose_samples,
 };
 
 static const int swapped[] = {1, 0}, unchanged[] = {0};
@@ -391,7 +466,8 @@ static fl_status infer_t(fl_infer *c)
 {
     char text[FL_SHAPE_TEXT];
     if (c->in[0].shape.ndim > 2)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes a matrix, x is %s; use transpose(axis0, axis1)", fl_shape_text(text, &c->in[0].shape));
+        return fl_infer_fail(c, FL_ERR_SHAPE, "takes a matrix, x is %s; use transpose(axis0, axis1)",
+                             fl_shape_text(text, &c->in[0].shape));
     infer_order(c, matrix_order(&c->in[0].shape));
     return FL_OK;
 }
@@ -401,10 +477,18 @@ static void view_t(fl_view_request *v) { view_order(v, matrix_order(&v->in->meta
 
 static const char *const t_vjp[] = {"t(g)"};
 static const char *const t_samples[] = {"flow.randn(2, 3)", "flow.randn(3)", "flow.tensor(1.5)", NULL};
-FL_OP(t) {
-    .name = "t", .sig = "t(x)", .nout = 1, .flags = FL_OP_VIEW,
+FL_OP(t) = {
+    .name = "t",
+    .sig = "t(x)",
+    .nout = 1,
+    .flags = FL_OP_VIEW,
     .doc = "The transposed matrix; fewer than two axes stay as they are.",
-    .infer = infer_t, .sbp = sbp_t, .view = view_t, .cpu = fl_kernel_copy, .vjp = t_vjp, .samples = t_samples,
+    .infer = infer_t,
+    .sbp = sbp_t,
+    .view = view_t,
+    .cpu = fl_kernel_copy,
+    .vjp = t_vjp,
+    .samples = t_samples,
 };
 
 /* ---- expand ---- */
@@ -417,16 +501,20 @@ static fl_status infer_expand(fl_infer *c)
     fl_shape asked = {sizes->count, {0}};
     for (int i = 0; i < asked.ndim; i++) asked.dims[i] = sizes->list[i];
     int pad = asked.ndim - in->ndim;
-    if (pad < 0) return fl_infer_fail(c, FL_ERR_SHAPE, "%s has more axes than %s", fl_shape_text(from, in), fl_shape_text(to, &asked));
+    if (pad < 0)
+        return fl_infer_fail(c, FL_ERR_SHAPE, "%s has more axes than %s", fl_shape_text(from, in),
+                             fl_shape_text(to, &asked));
     fl_shape out = asked;
     for (int i = 0; i < out.ndim; i++) {
         int64_t own = i < pad ? 1 : in->dims[i - pad];
         if (out.dims[i] == -1 && i >= pad) out.dims[i] = own;
         if (out.dims[i] < 0)
-            return fl_infer_fail(c, FL_ERR_SHAPE, "size %lld of %s is %s", (long long)out.dims[i], fl_shape_text(to, &asked),
+            return fl_infer_fail(c, FL_ERR_SHAPE, "size %lld of %s is %s", (long long)out.dims[i],
+                                 fl_shape_text(to, &asked),
                                  out.dims[i] == -1 ? "not allowed for a new axis" : "negative");
         if (own != 1 && own != out.dims[i])
-            return fl_infer_fail(c, FL_ERR_SHAPE, "%s cannot be expanded to %s: axis %d has size %lld", fl_shape_text(from, in), fl_shape_text(to, &asked), i - pad, (long long)own);
+            return fl_infer_fail(c, FL_ERR_SHAPE, "%s cannot be expanded to %s: axis %d has size %lld",
+                                 fl_shape_text(from, in), fl_shape_text(to, &asked), i - pad, (long long)own);
     }
     c->out[0].dtype = c->in[0].dtype;
     return fl_shape_make(&c->out[0].shape, c->name, out.dims, out.ndim);
@@ -437,7 +525,8 @@ static void view_expand(fl_view_request *v)
 {
     const fl_shape *in = &v->in->meta->shape, *out = &v->out_meta->shape;
     int pad = out->ndim - in->ndim;
-    for (int i = 0; i < out->ndim; i++) v->strides[i] = i < pad || in->dims[i - pad] != out->dims[i] ? 0 : v->in->strides[i - pad];
+    for (int i = 0; i < out->ndim; i++)
+        v->strides[i] = i < pad || in->dims[i - pad] != out->dims[i] ? 0 : v->in->strides[i - pad];
 }
 
 static void sbp_expand(fl_sigs *s)
@@ -450,9 +539,18 @@ static void sbp_expand(fl_sigs *s)
 }
 
 static const char *const expand_vjp[] = {"g"}; /* the tape sums it to x's shape */
-static const char *const expand_samples[] = {"flow.randn(3, 1), {3, 4}", "flow.randn(3, 1), {2, -1, 4}", "flow.tensor(1.5), {2}", "flow.randn(4, 3, 1, 2), {2, 4, 3, 4, 2}", NULL};
-FL_OP(expand) {
-    .name = "expand", .sig = "expand(x, size: sizes)", .nout = 1, .flags = FL_OP_VIEW,
+static const char *const expand_samples[] = {"flow.randn(3, 1), {3, 4}", "flow.randn(3, 1), {2, -1, 4}",
+                                             "flow.tensor(1.5), {2}", "flow.randn(4, 3, 1, 2), {2, 4, 3, 4, 2}", NULL};
+FL_OP(expand) = {
+    .name = "expand",
+    .sig = "expand(x, size: sizes)",
+    .nout = 1,
+    .flags = FL_OP_VIEW,
     .doc = "Stretches axes of size 1 without copying; -1 keeps a size, new axes come first.",
-    .infer = infer_expand, .sbp = sbp_expand, .view = view_expand, .cpu = fl_kernel_copy, .vjp = expand_vjp, .samples = expand_samples,
+    .infer = infer_expand,
+    .sbp = sbp_expand,
+    .view = view_expand,
+    .cpu = fl_kernel_copy,
+    .vjp = expand_vjp,
+    .samples = expand_samples,
 };

@@ -12,7 +12,7 @@ fl_status fl_window_geometry_pair(int64_t pair[2], const fl_infer *c, int slot, 
     fl_window_geometry_read(pair, a);
     for (int d = 0; d < 2; d++)
         if (pair[d] < least || pair[d] > INT32_MAX)
-            return fl_infer_fail(c, FL_ERR_VALUE, "%s must be between %lld and %d, got %lld", name, (long long)least, INT32_MAX,
-                                 (long long)pair[d]);
+            return fl_infer_fail(c, FL_ERR_VALUE, "%s must be between %lld and %d, got %lld", name, (long long)least,
+                                 INT32_MAX, (long long)pair[d]);
     return FL_OK;
 }

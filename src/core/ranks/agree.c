@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT = 1024 };           /* of an error; a longer one is cut */
+enum { TEXT = 1024 }; /* of an error; a longer one is cut */
 
 typedef struct report {
     int32_t status;
@@ -46,7 +46,7 @@ fl_status fl_agree(const char *what, fl_status mine, void *all, const void *fact
     fl_status status = fl_group_world(&world);
     if (status != FL_OK) return mine != FL_OK ? fl_fail(mine, "%s", own.message) : fl_fail_prefix(status, "%s: ", what);
     size_t each = sizeof own + bytes;
-    char *buffer = calloc((size_t)count + 1, each);     /* mine, then everybody's */
+    char *buffer = calloc((size_t)count + 1, each); /* mine, then everybody's */
     if (!buffer) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", what);
     memcpy(buffer, &own, sizeof own);
     if (bytes > 0) memcpy(buffer + sizeof own, facts, bytes);

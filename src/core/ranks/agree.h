@@ -13,8 +13,8 @@
 
 /* Called by every rank of the world with what became of its part of `what`; FL_OK when every part went well. Else the
 ** error of the first rank that failed, on all ranks, with the rank in front. `facts`, `bytes` of them, go to all ranks,
-** in the order of ranks: all [fl_agree_count()][bytes]; NULL and 0 when there are none. A rank that is alone gets `mine`.
-** Errors of its own: FL_ERR_COMM, FL_ERR_MEMORY. */
+** in the order of ranks: all [fl_agree_count()][bytes]; NULL and 0 when there are none. A rank that is alone gets
+** `mine`. Errors of its own: FL_ERR_COMM, FL_ERR_MEMORY. */
 fl_status fl_agree(const char *what, fl_status mine, void *all, const void *facts, size_t bytes);
 
 /* How many ranks agree, and which of them this is: those of the world; inside flow.on_rank a rank is alone, 0 of 1. */

@@ -38,7 +38,7 @@ void fl_comm_abort(int code)
 
 enum { BUCKETS = 256 };
 static fl_group *groups[BUCKETS];
-static uint64_t begun;          /* what groups count from */
+static uint64_t begun; /* what groups count from */
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
@@ -155,8 +155,8 @@ const char *fl_collective_text(char *buffer, const fl_collective *d)
         return buffer;
     }
     char shape[FL_SHAPE_TEXT], from[FL_ND_SBP_TEXT], to[FL_ND_SBP_TEXT];
-    snprintf(buffer, FL_COLLECTIVE_TEXT, "%s of %s%s, %s -> %s", d->name, fl_dtype_name(d->dtype), fl_shape_text(shape, &d->shape),
-             fl_nd_sbp_text(from, d->from), fl_nd_sbp_text(to, d->to));
+    snprintf(buffer, FL_COLLECTIVE_TEXT, "%s of %s%s, %s -> %s", d->name, fl_dtype_name(d->dtype),
+             fl_shape_text(shape, &d->shape), fl_nd_sbp_text(from, d->from), fl_nd_sbp_text(to, d->to));
     return buffer;
 }
 
@@ -196,7 +196,8 @@ double fl_comm_timeout(void)
     char *end;
     double given = text && *text ? strtod(text, &end) : 0;
     if (text && *text && (*end || !(given > 0))) {
-        if (fl_world_get()->rank == 0) fprintf(stderr, "flowlua: FLOW_TIMEOUT=%s is no number of seconds above 0; using 300\n", text);
+        if (fl_world_get()->rank == 0)
+            fprintf(stderr, "flowlua: FLOW_TIMEOUT=%s is no number of seconds above 0; using 300\n", text);
         given = 0;
     }
     return seconds = given > 0 ? given : 300;
@@ -215,14 +216,20 @@ const char *fl_rank_place_text(char *buffer, const fl_journal *j)
     const char *op = fl_journal_op(j);
     int n = 0;
     buffer[0] = '\0';
-    if (j->collective.name[0]) n = snprintf(buffer, FL_RANK_PLACE_TEXT, ", %s %s", j->meeting ? "in" : "past", collective_at(collective, &j->collective));
-    if (op && n < FL_RANK_PLACE_TEXT) snprintf(buffer + n, (size_t)(FL_RANK_PLACE_TEXT - n), "%s its last op is %s", n ? ";" : ",", op);
+    if (j->collective.name[0])
+        n = snprintf(buffer, FL_RANK_PLACE_TEXT, ", %s %s", j->meeting ? "in" : "past",
+                     collective_at(collective, &j->collective));
+    if (op && n < FL_RANK_PLACE_TEXT)
+        snprintf(buffer + n, (size_t)(FL_RANK_PLACE_TEXT - n), "%s its last op is %s", n ? ";" : ",", op);
     return buffer;
 }
 
 static bool is_stopping(void) { return fl_comm_stopping && fl_comm_stopping(); }
 
-static const char *waiting_at(char *buffer, const fl_wait *w) { return collective_at(buffer, w->collective ? w->collective : &fl_journal_own->collective); }
+static const char *waiting_at(char *buffer, const fl_wait *w)
+{
+    return collective_at(buffer, w->collective ? w->collective : &fl_journal_own->collective);
+}
 
 /* What has become of a member that is missing: FL_OK when it may still come. */
 static fl_status look_at(const fl_wait *w, int rank)
@@ -275,14 +282,21 @@ static fl_status time_out(const fl_wait *w)
         if (!w->missing(w->group, i)) continue;
         const fl_journal *j = fl_journal_of(w->group->ranks[i]);
         bool answered = j && j->listens && __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE) != answers[i];
-        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s%s%s", n ? "; " : "", w->group->ranks[i], answered ? ", at " : "",
-                              answered ? j->line : "", j ? fl_rank_place_text(where, j) : "");
+        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s%s%s", n ? "; " : "", w->group->ranks[i],
+                              answered ? ", at " : "", answered ? j->line : "", j ? fl_rank_place_text(where, j) : "");
     }
     if (n && w->flags & FL_WAIT_DEVICE)
-        return fl_fail(FL_ERR_COMM, "%s: after %g s the devices have not moved their data; this one waits for %s (FLOW_TIMEOUT sets the seconds)",
+        return fl_fail(FL_ERR_COMM,
+                       "%s: after %g s the devices have not moved their data; this one waits for %s (FLOW_TIMEOUT sets "
+                       "the seconds)",
                        mine, fl_comm_timeout(), text);
-    if (!n) return fl_fail(FL_ERR_COMM, "%s: after %g s the data of some rank is still missing (FLOW_TIMEOUT sets the seconds)", mine, fl_comm_timeout());
-    return fl_fail(FL_ERR_COMM, "%s: after %g s still missing: %s. All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)",
+    if (!n)
+        return fl_fail(FL_ERR_COMM,
+                       "%s: after %g s the data of some rank is still missing (FLOW_TIMEOUT sets the seconds)", mine,
+                       fl_comm_timeout());
+    return fl_fail(FL_ERR_COMM,
+                   "%s: after %g s still missing: %s. All ranks must call it: is it inside `if rank == 0`? "
+                   "(FLOW_TIMEOUT sets the seconds)",
                    mine, fl_comm_timeout(), text);
 }
 
@@ -293,11 +307,14 @@ static fl_status look_at_missing(const fl_wait *w, int i)
     char mine[FL_COLLECTIVE_TEXT];
     int rank = w->group->ranks[i];
     const fl_journal *j = fl_journal_of(rank);
-    bool gone_on = j && !(w->flags & FL_WAIT_DEVICE) && __atomic_load_n(&j->evaluations, __ATOMIC_ACQUIRE) > fl_journal_own->evaluations;
+    bool gone_on = j && !(w->flags & FL_WAIT_DEVICE)
+        && __atomic_load_n(&j->evaluations, __ATOMIC_ACQUIRE) > fl_journal_own->evaluations;
     fl_status status = FL_OK;
     if (!gone_on) status = look_at(w, rank);
     else if (is_stopping()) status = fl_fail(FL_ERR_INTERRUPTED, "interrupted");
-    else status = fl_fail(FL_ERR_COMM, "%s: rank %d is through with this line; all ranks must call it", waiting_at(mine, w), rank);
+    else
+        status = fl_fail(FL_ERR_COMM, "%s: rank %d is through with this line; all ranks must call it",
+                         waiting_at(mine, w), rank);
     if (status == FL_OK || !w->missing(w->group, i)) return FL_OK; /* it came before that */
     fl_comm_peer_gone |= gone_on;
     return status;
@@ -321,7 +338,8 @@ static fl_status poll_peers(fl_wait *w)
     if (!w->started) w->started = w->looked = t;
     if (t - w->looked < (w->flags & FL_WAIT_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
     w->looked = t;
-    if (w->missing && !(w->flags & (FL_WAIT_IDLE | FL_WAIT_DATA))) FL_TRY(fl_deadlock_look());     /* first: a rank that knew has ended by now */
+    if (w->missing && !(w->flags & (FL_WAIT_IDLE | FL_WAIT_DATA)))
+        FL_TRY(fl_deadlock_look()); /* first: a rank that knew has ended by now */
     for (int i = 0; i < w->group->count && w->missing; i++)
         if (w->missing(w->group, i)) FL_TRY(look_at_missing(w, i));
     uint64_t progress = progress_of_missing(w);
@@ -410,9 +428,14 @@ static fl_status compare_entries(fl_group *g, int i, const fl_entry *mine)
     if (same && e->drawn == first->drawn) return fl_group_differs(g, i, mine);
     rank_at(a, sizeof a, g->ranks[0], &first->collective);
     rank_at(b, sizeof b, g->ranks[i], &e->collective);
-    if (!same) return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?", a, b);
-    return fl_fail(FL_ERR_COMM, "the ranks have drawn different random numbers for global tensors: %s, %s; has one of them drawn or seeded alone, "
-                   "or gone on after an error? (flow.manual_seed on all ranks brings them together)", a, b);
+    if (!same)
+        return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?",
+                       a, b);
+    return fl_fail(FL_ERR_COMM,
+                   "the ranks have drawn different random numbers for global tensors: %s, %s; has one of them drawn or "
+                   "seeded alone, "
+                   "or gone on after an error? (flow.manual_seed on all ranks brings them together)",
+                   a, b);
 }
 
 /* All members see the same entries and come to the same verdict. */
@@ -432,7 +455,8 @@ fl_status fl_group_poison(const fl_group *g)
     for (int i = 0; i < g->count; i++) {
         const fl_entry *e = fl_group_entry(g, i);
         if (!(e->flags & FL_ENTRY_POISONED)) continue;
-        return tells_rank(e->error) ? fl_fail(FL_ERR_STATE, "%s", e->error) : fl_fail(FL_ERR_STATE, "rank %d: %s", g->ranks[i], e->error);
+        return tells_rank(e->error) ? fl_fail(FL_ERR_STATE, "%s", e->error)
+                                    : fl_fail(FL_ERR_STATE, "rank %d: %s", g->ranks[i], e->error);
     }
     return FL_OK;
 }
@@ -476,15 +500,17 @@ fl_status fl_comm_allowed(const fl_collective *collective)
 {
     char text[FL_COLLECTIVE_TEXT];
     if (FL_LIKELY(!fl_comm_refusal)) return FL_OK;
-    return fl_fail(FL_ERR_COMM, "%s: inside %s only one rank runs, so nothing can be communicated", fl_collective_text(text, collective),
-                   fl_comm_refusal);
+    return fl_fail(FL_ERR_COMM, "%s: inside %s only one rank runs, so nothing can be communicated",
+                   fl_collective_text(text, collective), fl_comm_refusal);
 }
 
 fl_status fl_group_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
 {
     char text[FL_COLLECTIVE_TEXT];
     if (g->broken)
-        return fl_fail(FL_ERR_COMM, "%s: an earlier collective of these ranks failed half way; they cannot communicate any more", collective_at(text, &mine->collective));
+        return fl_fail(FL_ERR_COMM,
+                       "%s: an earlier collective of these ranks failed half way; they cannot communicate any more",
+                       collective_at(text, &mine->collective));
     mine->sequence = ++g->sequence;
     mine->bytes = (uint32_t)bytes;
     if (!(flags & FL_WAIT_IDLE) && is_stopping()) mine->flags |= FL_ENTRY_INTERRUPTED;
@@ -520,8 +546,14 @@ fl_status fl_comm_run(const char *name, fl_status (*call)(void *context), void *
 {
     run_job job = {.call = call, .context = context}, *pointer = &job;
     fl_var done = {0}, *writes[] = {&done};
-    fl_task task = {.name = name, .run = run_job_here, .payload = &pointer, .payload_size = sizeof pointer, .writes = writes,
-                    .write_count = 1, .lane = FL_LANE_COMM, .flags = FL_TASK_SHORT};
+    fl_task task = {.name = name,
+                    .run = run_job_here,
+                    .payload = &pointer,
+                    .payload_size = sizeof pointer,
+                    .writes = writes,
+                    .write_count = 1,
+                    .lane = FL_LANE_COMM,
+                    .flags = FL_TASK_SHORT};
     FL_TRY(fl_engine_push(&task));
     fl_engine_wait_idle(&done);
     return job.status == FL_OK ? FL_OK : fl_fail(job.status, "%s", job.message);
@@ -544,7 +576,8 @@ static fl_status share_here(void *context)
     do {
         size_t n = j->bytes - at < FL_EAGER_BYTES ? j->bytes - at : FL_EAGER_BYTES;
         FL_TRY(fl_group_meet(j->group, &j->entry, j->mine + at, n, j->flags));
-        for (int i = 0; i < j->group->count; i++) memcpy(j->all + (size_t)i * j->bytes + at, fl_group_entry_data(j->group, i), n);
+        for (int i = 0; i < j->group->count; i++)
+            memcpy(j->all + (size_t)i * j->bytes + at, fl_group_entry_data(j->group, i), n);
         at += n;
     } while (at < j->bytes);
     return FL_OK;
@@ -559,7 +592,7 @@ fl_status fl_comm_share(fl_group *g, const char *what, void *all, const void *mi
     FL_TRY(fl_comm_allowed(&j.entry.collective));
     FL_TRY(find_mark(g));
     fl_trail trail = fl_history_meet(g->mark);
-    if (!(flags & FL_WAIT_IDLE)) fl_entry_look_back(&j.entry, trail);   /* a session begins anew at every line */
+    if (!(flags & FL_WAIT_IDLE)) fl_entry_look_back(&j.entry, trail); /* a session begins anew at every line */
     if (fl_engine_where) fl_engine_where(j.entry.collective.where, FL_WHERE_TEXT);
     return fl_comm_run(what, share_here, &j);
 }

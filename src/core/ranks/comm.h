@@ -25,21 +25,21 @@
 /* Interned by the list of ranks, kept until exit. */
 typedef struct fl_group {
     int count;
-    int me;                     /* position of this rank in `ranks`; -1 outside */
-    uint64_t hash;              /* of the ranks: the same on all members */
-    uint64_t sequence;          /* meetings so far */
-    uint64_t begun;             /* where it began to count: fl_comm_reset */
-    bool local;                 /* all members map each other's memory */
-    bool opened;                /* the transport has seen it */
-    bool broken;                /* a meeting timed out: its members no longer agree on the sequence */
-    void *handle;               /* the transport's own (a communicator) */
-    struct fl_channel *channel; /* shared.h's own; NULL unless local */
-    struct fl_entry *entries;   /* owned; met across hosts: `count` entries */
-    unsigned char *data;        /* owned; what came with them, FL_EAGER_BYTES each */
-    fl_mark *mark;              /* where all its members met last; NULL: nobody has asked, or there is none */
-    struct fl_device_group *devices;    /* owned; how the devices of the members communicate (device_group.h) */
+    int me;                          /* position of this rank in `ranks`; -1 outside */
+    uint64_t hash;                   /* of the ranks: the same on all members */
+    uint64_t sequence;               /* meetings so far */
+    uint64_t begun;                  /* where it began to count: fl_comm_reset */
+    bool local;                      /* all members map each other's memory */
+    bool opened;                     /* the transport has seen it */
+    bool broken;                     /* a meeting timed out: its members no longer agree on the sequence */
+    void *handle;                    /* the transport's own (a communicator) */
+    struct fl_channel *channel;      /* shared.h's own; NULL unless local */
+    struct fl_entry *entries;        /* owned; met across hosts: `count` entries */
+    unsigned char *data;             /* owned; what came with them, FL_EAGER_BYTES each */
+    fl_mark *mark;                   /* where all its members met last; NULL: nobody has asked, or there is none */
+    struct fl_device_group *devices; /* owned; how the devices of the members communicate (device_group.h) */
     struct fl_group *next;
-    int ranks[];                /* world ranks, in the order of the placement */
+    int ranks[]; /* world ranks, in the order of the placement */
 } fl_group;
 
 /* The caller is a member or not; errors: FL_ERR_COMM when there is no transport (dry world), FL_ERR_MEMORY. */
@@ -57,41 +57,42 @@ enum { FL_EAGER_BYTES = 8192, FL_WHERE_TEXT = 64, FL_COLLECTIVE_NAME = 24, FL_ER
 
 #define FL_PRIVATE UINT64_MAX
 
-enum {                          /* entry->flags */
-    FL_ENTRY_POISONED = 1,      /* this rank's input is missing: `error` says why */
-    FL_ENTRY_INTERRUPTED = 2,   /* Ctrl-C on this rank: all members stop here */
-    FL_ENTRY_PRIVATE = 4        /* this rank's part lies outside of the shared arena and does not fit into `data` */
+enum {                           /* entry->flags */
+       FL_ENTRY_POISONED = 1,    /* this rank's input is missing: `error` says why */
+       FL_ENTRY_INTERRUPTED = 2, /* Ctrl-C on this rank: all members stop here */
+       FL_ENTRY_PRIVATE = 4      /* this rank's part lies outside of the shared arena and does not fit into `data` */
 };
 
 /* A collective in numbers, worded only when somebody has to read it. */
 typedef struct fl_collective {
-    char name[FL_COLLECTIVE_NAME];   /* "all-reduce", "barrier"; "": nothing yet */
-    fl_shape shape;             /* of the tensor; ndim -1: no tensor is concerned */
+    char name[FL_COLLECTIVE_NAME]; /* "all-reduce", "barrier"; "": nothing yet */
+    fl_shape shape;                /* of the tensor; ndim -1: no tensor is concerned */
     uint8_t dtype;
     fl_nd_sbp from, to;
-    char where[FL_WHERE_TEXT];  /* "train.lua:41"; not part of the fingerprint */
+    char where[FL_WHERE_TEXT]; /* "train.lua:41"; not part of the fingerprint */
 } fl_collective;
 
 /* What a rank shows when it enters a collective. */
 typedef struct fl_entry {
-    uint64_t sequence;          /* of the meetings of this group, from 1; set by fl_group_meet */
-    uint64_t fingerprint;       /* of collective and tag: equal on members that run the same program (fl_fingerprint) */
+    uint64_t sequence;    /* of the meetings of this group, from 1; set by fl_group_meet */
+    uint64_t fingerprint; /* of collective and tag: equal on members that run the same program (fl_fingerprint) */
     uint32_t flags;
-    uint32_t bytes;             /* of the data shown with it; set by fl_group_meet */
-    uint64_t tag;               /* what else must agree: placements, number of bytes */
-    uint64_t drawn;             /* the random numbers of global tensors so far (fl_random_drawn): equal on all members;
-                                ** 0 in control messages, which bring ranks together again */
-    uint64_t past;              /* the ops of global tensors since these ranks met last (fl_trail): equal on all members */
-    uint64_t in, out;           /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
-    fl_collective collective;             /* up to here one cache line: all that the others read when nothing is wrong */
-    char error[FL_ERROR_TEXT];    /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
-    fl_trail trail;             /* what `past` stands for; stays on this rank */
+    uint32_t bytes; /* of the data shown with it; set by fl_group_meet */
+    uint64_t tag;   /* what else must agree: placements, number of bytes */
+    /* the random numbers of global tensors so far (fl_random_drawn): equal on all members; 0 in control messages,
+    ** which bring ranks together again */
+    uint64_t drawn;
+    uint64_t past;    /* the ops of global tensors since these ranks met last (fl_trail): equal on all members */
+    uint64_t in, out; /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
+    fl_collective collective;  /* up to here one cache line: all that the others read when nothing is wrong */
+    char error[FL_ERROR_TEXT]; /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
+    fl_trail trail;            /* what `past` stands for; stays on this rank */
 } fl_entry;
 
 enum {
-    FL_WAIT_IDLE = 1,           /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
-    FL_WAIT_DATA = 2,           /* all have met and data are moving, in memory of this rank too: Ctrl-C does not end that */
-    FL_WAIT_DEVICE = 4          /* with DATA: they move between devices, for members too whose scripts have gone on or ended */
+    FL_WAIT_IDLE = 1,  /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
+    FL_WAIT_DATA = 2,  /* all have met and data are moving, in memory of this rank too: Ctrl-C does not end that */
+    FL_WAIT_DEVICE = 4 /* with DATA: they move between devices, for members too whose scripts have gone on or ended */
 };
 
 /* Every member calls this for the same meeting; returns when all have entered. `bytes` (at most FL_EAGER_BYTES) of
@@ -114,8 +115,8 @@ void fl_entry_poison(fl_entry *e, const char *error);
 
 uint64_t fl_fingerprint(const fl_collective *collective, uint64_t tag);
 
-/* Member i has not done what the first one has since they met last, as all members know: the error that names the first op in
-** which they differ. The members meet for it. */
+/* Member i has not done what the first one has since they met last, as all members know: the error that names the first
+** op in which they differ. The members meet for it. */
 fl_status fl_group_differs(fl_group *g, int i, const fl_entry *mine);
 
 /* "all-reduce of float32[8, 6], P -> B" */
@@ -127,10 +128,10 @@ FL_EXPORT const char *fl_collective_text(char *buffer, const fl_collective *d);
 /* One wait for other ranks: spins, then yields (at once when the host has more ranks than cores), then sleeps. */
 typedef struct fl_wait {
     const fl_group *group;
-    unsigned flags;             /* FL_WAIT_IDLE, FL_WAIT_DATA, FL_WAIT_DEVICE */
-    const fl_collective *collective;      /* what waits; NULL: the collective this rank entered last */
-    bool (*missing)(const fl_group *g, int i);  /* has member i not come yet? NULL: unknown */
-    int spins;                  /* from here on the wait's own, 0 at first */
+    unsigned flags;                            /* FL_WAIT_IDLE, FL_WAIT_DATA, FL_WAIT_DEVICE */
+    const fl_collective *collective;           /* what waits; NULL: the collective this rank entered last */
+    bool (*missing)(const fl_group *g, int i); /* has member i not come yet? NULL: unknown */
+    int spins;                                 /* from here on the wait's own, 0 at first */
     uint64_t started, looked, interrupted, progress;
 } fl_wait;
 
@@ -162,8 +163,8 @@ fl_status fl_comm_barrier(fl_group *g);
 /* Has Ctrl-C been pressed? Then the next meeting stops all its members at the same point. NULL: nobody can press it. */
 extern bool (*fl_comm_stopping)(void);
 
-/* Has this rank stopped waiting because a missing member was through with the line (its journal says so), or because another
-** rank has stopped for that? */
+/* Has this rank stopped waiting because a missing member was through with the line (its journal says so), or because
+** another rank has stopped for that? */
 extern bool fl_comm_peer_gone;
 
 /* The highest number that a meeting of this rank, or a step of one, has had; those of the session aside. */
@@ -175,17 +176,21 @@ void fl_comm_reset(uint64_t number);
 
 /* ---- the transport ---- */
 
-/* Buffers are contiguous and this rank's own; counts and displacements in elements; `counts` and `starts` have
-** g->count entries. A call is preceded by a meeting of the same group, so all members are there. Errors break the group. */
+/* Buffers are contiguous and this rank's own; counts and displacements in elements; `counts` and `starts` have g->count
+** entries. A call is preceded by a meeting of the same group, so all members are there. Errors break the group. */
 typedef struct fl_comm {
-    const char *name;           /* "mpi" */
-    fl_status (*open)(fl_group *g);             /* sets g->handle; all members are there */
-    fl_status (*meet)(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);  /* fills g->entries, g->data */
-    fl_status (*all_reduce)(fl_group *g, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce);     /* in place */
-    fl_status (*all_gather)(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in, fl_dtype dtype);
-    fl_status (*reduce_scatter)(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype, fl_reduce reduce);
-    fl_status (*all_to_all)(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts, const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
-    void (*reset)(fl_group *g);            /* forgets a meeting that failed half way, on this rank */
+    const char *name;               /* "mpi" */
+    fl_status (*open)(fl_group *g); /* sets g->handle; all members are there */
+    fl_status (*meet)(fl_group *g, const fl_entry *mine, const void *data, size_t bytes,
+                      unsigned flags); /* fills g->entries, g->data */
+    fl_status (*all_reduce)(fl_group *g, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce); /* in place */
+    fl_status (*all_gather)(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in,
+                            fl_dtype dtype);
+    fl_status (*reduce_scatter)(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype,
+                                fl_reduce reduce);
+    fl_status (*all_to_all)(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts,
+                            const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
+    void (*reset)(fl_group *g); /* forgets a meeting that failed half way, on this rank */
     void (*abort)(int code);    /* ends the whole job; does not return */
     void (*finish)(void);       /* the job has ended well on this rank: waits for the others */
 } fl_comm;
@@ -201,7 +206,7 @@ void fl_comm_abort(int code);
 
 /* May this rank communicate now? (false inside flow.on_rank and the REPL's "@2"): then collectives are an error that
 ** says so. */
-extern const char *fl_comm_refusal;   /* NULL, or what forbids it */
+extern const char *fl_comm_refusal; /* NULL, or what forbids it */
 
 /* Asked on the script's thread before anything is queued: FL_OK, or the error of `collective` where it is forbidden. */
 fl_status fl_comm_allowed(const fl_collective *collective);

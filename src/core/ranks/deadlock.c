@@ -1,13 +1,13 @@
 /*
 ** deadlock.c -- cycles in the wait-for graph of the ranks of one host.
 **
-** A rank communicates in one order, so while it waits in one meeting it enters no other: its meeting waits for those in which
-** the members are that have not entered it. Meetings in a cycle of such waits last forever, however long the time-out. What a
-** rank waits in is in its journal; the waits that were read are valid when all of them still last at the end, for then there
-** was a moment in which all of them did.
+** A rank communicates in one order, so while it waits in one meeting it enters no other: its meeting waits for those in
+** which the members are that have not entered it. Meetings in a cycle of such waits last forever, however long the
+** time-out. What a rank waits in is in its journal; the waits that were read are valid when all of them still last at
+** the end, for then there was a moment in which all of them did.
 **
-** The ranks in all cycles through one meeting are the same for each of them. Each says in its journal that it knows, and leaves
-** when all do: so none of them finds the others gone.
+** The ranks in all cycles through one meeting are the same for each of them. Each says in its journal that it knows,
+** and leaves when all do: so none of them finds the others gone.
 */
 #include "deadlock.h"
 #include "shared.h"
@@ -20,19 +20,19 @@ enum { DEADLOCK_WORDS = 900, NAMED_RANKS = 4, LISTED_RANKS = 8 };
 
 /* A rank in the graph. */
 typedef struct node {
-    fl_standing standing;       /* count -1: not read yet */
-    bool seen;                  /* there is a path from this rank to it */
-    bool back;                  /* and one from it to this rank */
+    fl_standing standing; /* count -1: not read yet */
+    bool seen;            /* there is a path from this rank to it */
+    bool back;            /* and one from it to this rank */
 } node;
 
 /* Communication lane. */
 static struct {
     int world;
-    node *nodes;                /* [world] */
-    int *queue;                 /* [world]: the ranks seen, breadth first */
+    node *nodes; /* [world] */
+    int *queue;  /* [world]: the ranks seen, breadth first */
     int queued;
-    uint64_t meeting;           /* of this rank, in a cycle of meetings; 0: in none */
-    uint64_t *members;          /* [world]: that of each rank in such a cycle with it; 0: it is in none */
+    uint64_t meeting;  /* of this rank, in a cycle of meetings; 0: in none */
+    uint64_t *members; /* [world]: that of each rank in such a cycle with it; 0: it is in none */
     char words[DEADLOCK_WORDS];
 } look;
 
@@ -97,7 +97,8 @@ static bool leads_back(const node *n, int rank)
 {
     for (int i = 0; i < n->standing.count; i++) {
         int other = n->standing.ranks[i];
-        if (other != rank && fl_shared_has(other) && look.nodes[other].back && leads_to(n, other, &look.nodes[other])) return true;
+        if (other != rank && fl_shared_has(other) && look.nodes[other].back && leads_to(n, other, &look.nodes[other]))
+            return true;
     }
     return false;
 }
@@ -123,7 +124,8 @@ static bool all_last(void)
 {
     for (int r = 0; r < look.world; r++) {
         const node *n = &look.nodes[r];
-        if (n->back && __atomic_load_n(&fl_journal_of(r)->meeting, __ATOMIC_ACQUIRE) != n->standing.meeting) return false;
+        if (n->back && __atomic_load_n(&fl_journal_of(r)->meeting, __ATOMIC_ACQUIRE) != n->standing.meeting)
+            return false;
     }
     return true;
 }
@@ -140,7 +142,8 @@ static void append(const char *text)
 static void append_rank(int rank, const fl_standing *s)
 {
     char text[FL_COLLECTIVE_TEXT + FL_WHERE_TEXT + 32], collective[FL_COLLECTIVE_TEXT];
-    snprintf(text, sizeof text, "rank %d %s%s%s among {", rank, s->collective.where, s->collective.where[0] ? " " : "", fl_collective_text(collective, &s->collective));
+    snprintf(text, sizeof text, "rank %d %s%s%s among {", rank, s->collective.where, s->collective.where[0] ? " " : "",
+             fl_collective_text(collective, &s->collective));
     append(text);
     for (int i = 0; i < s->count && i < LISTED_RANKS; i++) {
         snprintf(text, sizeof text, i ? ", %d" : "%d", s->ranks[i]);
@@ -169,7 +172,8 @@ static void word_cycles(void)
         append_rank(r, &look.nodes[r].standing);
     }
     if (count > NAMED_RANKS) append(", ...");
-    append("; their placements must list the same ranks in the same order, and their collectives must come in the same order");
+    append("; their placements must list the same ranks in the same order, and their collectives must come in the same "
+           "order");
 }
 
 /* ---- looking ---- */
@@ -187,7 +191,8 @@ static void find_cycles(int me)
 static bool all_know(void)
 {
     for (int r = 0; r < look.world; r++)
-        if (look.members[r] && __atomic_load_n(&fl_journal_of(r)->stuck, __ATOMIC_ACQUIRE) < look.members[r]) return false;
+        if (look.members[r] && __atomic_load_n(&fl_journal_of(r)->stuck, __ATOMIC_ACQUIRE) < look.members[r])
+            return false;
     return true;
 }
 

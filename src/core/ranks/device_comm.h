@@ -1,5 +1,6 @@
 /*
-** device_comm.h -- how the devices of several ranks move data among themselves: the table that a device's plug-in fills.
+** device_comm.h -- how the devices of several ranks move data among themselves: the table that a device's plug-in
+** fills.
 */
 #ifndef FL_DEVICE_COMM_H
 #define FL_DEVICE_COMM_H
@@ -9,20 +10,20 @@
 
 /* What goes to a member or comes from it: bytes that lie together in device memory. */
 typedef struct fl_segment {
-    int peer;                   /* position in the group */
+    int peer; /* position in the group */
     void *data;
-    size_t bytes;               /* not 0 */
+    size_t bytes; /* not 0 */
 } fl_segment;
 
 /* Collectives between the devices of several ranks (NCCL). */
 enum { FL_DEVICE_HANDSHAKE = 256 };
 typedef struct fl_device_comm {
-    const char *name;           /* "NCCL" */
+    const char *name; /* "NCCL" */
     /* Can this process take part? The library is opened at the first call; the error says what is missing. */
     fl_status (*open)(void);
-    void (*describe)(char *text, size_t size);  /* "NCCL 2.28.9", when it is open */
-    /* What the members show each other before they join: FL_DEVICE_HANDSHAKE bytes about device `index`. `inviting`: this member's handshake is
-    ** the one that the others join by. */
+    void (*describe)(char *text, size_t size); /* "NCCL 2.28.9", when it is open */
+    /* What the members show each other before they join: FL_DEVICE_HANDSHAKE bytes about device `index`. `inviting`:
+    ** this member's handshake is the one that the others join by. */
     fl_status (*handshake)(void *handshake, int index, bool inviting);
     /* Can these go together? FL_OK, or the same error on all members: two share a device, .. */
     fl_status (*compare)(const void *handshakes, int count, const int *ranks);
@@ -30,16 +31,19 @@ typedef struct fl_device_comm {
     fl_status (*join)(void **handle, fl_group *g, const void *handshakes, int index);
     /* Ends what is under way and gives the handle up, without the others. NULL is fine. */
     void (*leave)(void *handle);
-    /* From here on calls issue to the queue that was entered, and return; the members have met, and all make the same ones.
-    ** Around those of one collective: what is under way, for messages and time-outs. `end` follows where begin went well, with what
-    ** has become of them; an error breaks the group. */
+    /* From here on calls issue to the queue that was entered, and return; the members have met, and all make the same
+    ** ones. Around those of one collective: what is under way, for messages and time-outs. `end` follows where begin
+    ** went well, with what has become of them; an error breaks the group. */
     fl_status (*begin)(void *handle, const fl_collective *collective);
     fl_status (*end)(void *handle, fl_status status);
     fl_status (*all_reduce)(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype, fl_reduce reduce);
-    fl_status (*all_gather)(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype);     /* count: of one member */
-    fl_status (*reduce_scatter)(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype, fl_reduce reduce);
+    fl_status (*all_gather)(void *handle, void *out, const void *in, int64_t count,
+                            fl_dtype dtype); /* count: of one member */
+    fl_status (*reduce_scatter)(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype,
+                                fl_reduce reduce);
     /* All at once; what member a sends to b, b receives from a. */
-    fl_status (*exchange)(void *handle, const fl_segment *sent, int sent_count, const fl_segment *received, int received_count);
+    fl_status (*exchange)(void *handle, const fl_segment *sent, int sent_count, const fl_segment *received,
+                          int received_count);
     /* n elements of every one of ins put together, in their order; as fl_combine_fn. out is none of them. */
     fl_status (*combine)(void *out, const void *const *ins, int count, int64_t n, fl_dtype dtype, fl_reduce reduce);
 } fl_device_comm;

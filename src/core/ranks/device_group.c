@@ -9,14 +9,14 @@
 
 typedef struct fl_device_group {
     bool asked;
-    uint64_t begun;             /* group->begun when it was asked */
-    void *handle;               /* owned; NULL: the CPUs move the data */
+    uint64_t begun; /* group->begun when it was asked */
+    void *handle;   /* owned; NULL: the CPUs move the data */
 } fl_device_group;
 
 /* What a member tells the others. */
 typedef struct notice {
     bool able;
-    char error[FL_ERROR_TEXT];    /* why not */
+    char error[FL_ERROR_TEXT]; /* why not */
     unsigned char handshake[FL_DEVICE_HANDSHAKE];
 } notice;
 
@@ -44,7 +44,8 @@ static fl_status join(fl_device_group *d, fl_group *g, const fl_device *device, 
     int unable = status == FL_OK ? first_unable(all, g->count) : g->me;
     if (unable < 0) return FL_OK;
     if (status == FL_OK && g->me == unable)
-        fprintf(stderr, "flowlua: %s cannot be used, tensors go by way of the CPUs: rank %d: %s\n", device->comm->name, g->ranks[unable], all[unable].error);
+        fprintf(stderr, "flowlua: %s cannot be used, tensors go by way of the CPUs: rank %d: %s\n", device->comm->name,
+                g->ranks[unable], all[unable].error);
     device->comm->leave(d->handle);
     d->handle = NULL;
     return status;
@@ -54,12 +55,14 @@ static fl_status ask(fl_device_group *d, fl_group *g, const fl_device *device)
 {
     notice mine = {.able = false}, *all = malloc((size_t)g->count * sizeof *all);
     unsigned char *handshakes = malloc((size_t)g->count * FL_DEVICE_HANDSHAKE);
-    fl_status status = all && handshakes ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
+    fl_status status = all && handshakes ? FL_OK
+                                         : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
     if (status == FL_OK && device->comm) tell(&mine, device->comm->open());
     if (mine.able) tell(&mine, device->comm->handshake(mine.handshake, device->own, g->me == 0));
     if (status == FL_OK) status = fl_comm_share(g, "meeting of devices", all, &mine, sizeof mine, 0);
     if (status == FL_OK && first_unable(all, g->count) < 0) {
-        for (int i = 0; i < g->count; i++) memcpy(handshakes + (size_t)i * FL_DEVICE_HANDSHAKE, all[i].handshake, FL_DEVICE_HANDSHAKE);
+        for (int i = 0; i < g->count; i++)
+            memcpy(handshakes + (size_t)i * FL_DEVICE_HANDSHAKE, all[i].handshake, FL_DEVICE_HANDSHAKE);
         status = join(d, g, device, all, handshakes);
     }
     free(handshakes);
@@ -67,7 +70,10 @@ static fl_status ask(fl_device_group *d, fl_group *g, const fl_device *device)
     return status;
 }
 
-bool fl_device_group_known(const fl_group *g) { return g->devices && g->devices->asked && g->devices->begun == g->begun; }
+bool fl_device_group_known(const fl_group *g)
+{
+    return g->devices && g->devices->asked && g->devices->begun == g->begun;
+}
 
 fl_status fl_device_group_get(void **handle, fl_group *g, const fl_device *device)
 {

@@ -1,9 +1,9 @@
 /*
 ** differ.c -- ranks that run different programs: which op they differ in first.
 **
-** The hashes that the ranks have shown tell only that they differ since they met last. So they meet twice more: they show
-** the hash after each op they remember, which tells all of them which op is the first that differs, and then what that op
-** is on each of them. Nothing of this is done, nor kept, while programs agree.
+** The hashes that the ranks have shown tell only that they differ since they met last. So they meet twice more: they
+** show the hash after each op they remember, which tells all of them which op is the first that differs, and then what
+** that op is on each of them. Nothing of this is done, nor kept, while programs agree.
 */
 #include "comm.h"
 
@@ -12,7 +12,7 @@
 
 /* What the members show in the first meeting and in the second. */
 typedef struct hashes {
-    uint64_t first, count, total;           /* position in the trail of hashes[0]; how many; of the whole trail */
+    uint64_t first, count, total; /* position in the trail of hashes[0]; how many; of the whole trail */
     uint64_t at[FL_HISTORY_RECENT];
 } hashes;
 _Static_assert(sizeof(hashes) <= FL_EAGER_BYTES, "goes along with an entry");
@@ -21,11 +21,12 @@ typedef struct words {
     char what[FL_PAST_WHAT], where[FL_PAST_WHERE];
 } words;
 
-/* The first op that differs: its position in both trails, 0: it is forgotten. Ops before the first common one that is remembered
-** are the same when the hashes there are. */
+/* The first op that differs: its position in both trails, 0: it is forgotten. Ops before the first common one that is
+** remembered are the same when the hashes there are. */
 static uint64_t first_difference(const hashes *a, const hashes *b)
 {
-    uint64_t start = a->first > b->first ? a->first : b->first, end_a = a->first + a->count, end_b = b->first + b->count;
+    uint64_t start = a->first > b->first ? a->first : b->first, end_a = a->first + a->count,
+             end_b = b->first + b->count;
     bool known = start <= 1;
     if (!a->count || !b->count) return a->total && b->total ? 0 : 1;
     for (uint64_t index = start; index < end_a && index < end_b; index++) {
@@ -49,7 +50,9 @@ enum { OP_WORDS = FL_PAST_WHAT + FL_PAST_WHERE + 32 };
 static void word_op(char *out, int rank, const words *w, bool is_there)
 {
     if (!is_there) snprintf(out, OP_WORDS, "rank %d nothing more", rank);
-    else snprintf(out, OP_WORDS, "rank %d %s%s%s", rank, w->where, w->where[0] ? " " : "", w->what[0] ? w->what : "an op");
+    else
+        snprintf(out, OP_WORDS, "rank %d %s%s%s", rank, w->where, w->where[0] ? " " : "",
+                 w->what[0] ? w->what : "an op");
 }
 
 /* Have the two members carried out the same op, as far as its words tell? */
@@ -73,10 +76,15 @@ fl_status fl_group_differs(fl_group *g, int i, const fl_entry *mine)
     memcpy(&said[1], fl_group_entry_data(g, i), sizeof said[1]);
     fl_collective_text(text, &first);
     if (index == 0)
-        return fl_fail(FL_ERR_COMM, "the ranks run different programs: not the same ops have led rank %d to %s and rank %d to %s (%s); is one of "
-                       "them inside `if rank == 0`?", g->ranks[0], first.where, g->ranks[i], other.where, text);
+        return fl_fail(FL_ERR_COMM,
+                       "the ranks run different programs: not the same ops have led rank %d to %s and rank %d to %s "
+                       "(%s); is one of "
+                       "them inside `if rank == 0`?",
+                       g->ranks[0], first.where, g->ranks[i], other.where, text);
     word_op(op_a, g->ranks[0], &said[0], index <= a.total);
     word_op(op_b, g->ranks[i], &said[1], index <= b.total);
-    return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s%s (before the %s, %s); is one of them inside `if rank == 0`?", op_a, op_b,
-                   is_worded_alike(said) ? " with other arguments" : "", text, first.where);
+    return fl_fail(
+        FL_ERR_COMM,
+        "the ranks run different programs: %s, %s%s (before the %s, %s); is one of them inside `if rank == 0`?", op_a,
+        op_b, is_worded_alike(said) ? " with other arguments" : "", text, first.where);
 }

@@ -1,16 +1,16 @@
 /*
 ** failure.c -- the end of a job of several ranks, reported once.
 **
-** A rank that fails first claims to be the reporter, then says in its journal that it has failed; so a rank that fails because
-** of that (its collective ends with an error) finds the claim taken and is silent. The reporter gives the others a moment:
-** ranks that fail with the same words are reported together, and a rank that was killed is the better report. Then it ends the
-** job, before anything that could wait for other ranks.
+** A rank that fails first claims to be the reporter, then says in its journal that it has failed; so a rank that fails
+** because of that (its collective ends with an error) finds the claim taken and is silent. The reporter gives the
+** others a moment: ranks that fail with the same words are reported together, and a rank that was killed is the better
+** report. Then it ends the job, before anything that could wait for other ranks.
 **
 ** The launcher ends the other ranks by SIGTERM. Whoever gets it looks for a rank that died without having said
 ** anything and tells its report if nobody has.
 **
-** What runs in a signal handler touches journals and the stack alone: read, write, and snprintf of texts and whole numbers,
-** which in the C libraries we know takes no lock and no memory.
+** What runs in a signal handler touches journals and the stack alone: read, write, and snprintf of texts and whole
+** numbers, which in the C libraries we know takes no lock and no memory.
 */
 #define _GNU_SOURCE
 #include "comm.h"
@@ -27,18 +27,18 @@
 #include <unistd.h>
 
 enum {
-    GRACE_MS = 500,             /* for the others to fail with the same words */
-    HEAD_START_MS = 300,        /* of each rank before the next, where they cannot see each other: they may say the same */
+    GRACE_MS = 500,      /* for the others to fail with the same words */
+    HEAD_START_MS = 300, /* of each rank before the next, where they cannot see each other: they may say the same */
     HEAD_START_MOST_MS = 1500,
-    PATIENCE_MS = 3000          /* until a reporter must have reported, and the launcher have ended this rank */
+    PATIENCE_MS = 3000 /* until a reporter must have reported, and the launcher have ended this rank */
 };
 
-enum { UNREPORTED, REPORTING, REPORTED };     /* journal->reported */
+enum { UNREPORTED, REPORTING, REPORTED }; /* journal->reported */
 
 static struct {
     bool on;
-    const char *program;        /* borrowed */
-    pthread_t script;           /* the script's thread */
+    const char *program; /* borrowed */
+    pthread_t script;    /* the script's thread */
     int pid;
 } watch;
 
@@ -55,7 +55,8 @@ static int reported(void) { return __atomic_load_n(&fl_journal_first()->reported
 /* The first rank of this host to ask is the reporter; another one when that has died over it. */
 static bool claim(void)
 {
-    int32_t me = my_rank() + 1, *reporter = &fl_journal_first()->reporter, was = __atomic_load_n(reporter, __ATOMIC_ACQUIRE);
+    int32_t me = my_rank() + 1, *reporter = &fl_journal_first()->reporter,
+            was = __atomic_load_n(reporter, __ATOMIC_ACQUIRE);
     if (was == me) return true;
     if (was && (reported() != UNREPORTED || !fl_rank_is_dead(was - 1))) return false;
     return __atomic_compare_exchange_n(reporter, &was, me, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
@@ -79,7 +80,7 @@ static void tell(const char *head, const char *message, const char *details)
     if (!__atomic_compare_exchange_n(state, &unreported, REPORTING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
     const char *pieces[] = {watch.program, ": ", head, message, "\n"};
     bool fits = (size_t)snprintf(line, sizeof line, "%s: %s%s\n", watch.program, head, message) < sizeof line;
-    if (fits) write_all(line);          /* in one piece */
+    if (fits) write_all(line); /* in one piece */
     for (size_t i = 0; !fits && i < sizeof pieces / sizeof *pieces; i++) write_all(pieces[i]);
     if (details) write_all(details);
     __atomic_store_n(state, REPORTED, __ATOMIC_RELEASE);
@@ -118,7 +119,8 @@ static void name_ranks(char *head)
     for (int r = 0; r < size; r++) count += r != my_rank() && says_the_same(r);
     n = snprintf(head, HEAD_BYTES, count == size ? "all ranks" : count > 1 ? "ranks " : "rank ");
     for (int r = 0; r < size && count < size && n < HEAD_BYTES; r++)
-        if (r == my_rank() || says_the_same(r)) n += snprintf(head + n, (size_t)(HEAD_BYTES - n), added++ ? ", %d" : "%d", r);
+        if (r == my_rank() || says_the_same(r))
+            n += snprintf(head + n, (size_t)(HEAD_BYTES - n), added++ ? ", %d" : "%d", r);
 }
 
 /* How this rank fails, as its journal says or in full. */
@@ -189,7 +191,8 @@ static _Noreturn void end(int code, const char *message, const char *details, bo
     if (killed >= 0) {
         tell_killed(killed);
         code = KILLED_CODE; /* as mpirun has it that sees the killed rank first */
-    } else if (quiet_when_all && all_say_the_same()) __atomic_store_n(&fl_journal_first()->reported, REPORTED, __ATOMIC_RELEASE);
+    } else if (quiet_when_all && all_say_the_same())
+        __atomic_store_n(&fl_journal_first()->reported, REPORTED, __ATOMIC_RELEASE);
     else tell_own(message, details);
     leave(code);
 }
@@ -230,8 +233,10 @@ static void on_exit_call(void)
 
 /* ---- signals ---- */
 
-static const struct crash { int number; const char *name; } crashes[] = {
-    {SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"}, {SIGFPE, "SIGFPE"}, {SIGILL, "SIGILL"}, {SIGABRT, "SIGABRT"}};
+static const struct crash {
+    int number;
+    const char *name;
+} crashes[] = {{SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"}, {SIGFPE, "SIGFPE"}, {SIGILL, "SIGILL"}, {SIGABRT, "SIGABRT"}};
 enum { CRASHES = sizeof crashes / sizeof *crashes };
 
 /* Ends the process as the signal does by default: core file, exit status. */
@@ -246,8 +251,8 @@ static void die_of(int number)
     _exit(128 + number);
 }
 
-/* This rank ends by a signal: "crashed (SIGSEGV) at train.lua:44, past ...; its last op is matmul". The line is that of the
-** script's thread, and found by walking Lua's stack: whatever broke may have broken that too (`line` false). */
+/* This rank ends by a signal: "crashed (SIGSEGV) at train.lua:44, past ...; its last op is matmul". The line is that of
+** the script's thread, and found by walking Lua's stack: whatever broke may have broken that too (`line` false). */
 static void word_signal(const char *how, bool line)
 {
     char where[FL_WHERE_TEXT] = "", around[FL_RANK_PLACE_TEXT];
@@ -285,7 +290,7 @@ static void on_terminate(int number, siginfo_t *info, void *context)
 {
     if (getpid() != watch.pid) die_of(number);
     bool failed = state_of(fl_journal_own) == FL_RANK_FAILED, chosen = info->si_pid != getppid();
-    bool first = fl_journal_first()->rank == 0;         /* otherwise one of another host has reported */
+    bool first = fl_journal_first()->rank == 0; /* otherwise one of another host has reported */
     int killed = find_killed();
     if (((failed && first) || chosen || killed >= 0) && reported() == UNREPORTED && claim()) {
         if (chosen && !failed) {

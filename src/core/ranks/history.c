@@ -1,9 +1,9 @@
 /*
 ** history.c -- histories, marks, and what is remembered of the last ops.
 **
-** An op costs two multiplications and a few stores. Asking for its line would cost a hundred times that, so lines are kept by
-** context, a hash of the op and the few before it, and one that was the same in its context TRUSTED times is not asked for
-** again: a loop asks in its first passes.
+** An op costs two multiplications and a few stores. Asking for its line would cost a hundred times that, so lines are
+** kept by context, a hash of the op and the few before it, and one that was the same in its context TRUSTED times is
+** not asked for again: a loop asks in its first passes.
 */
 #include "history.h"
 #include "comm.h"
@@ -19,16 +19,18 @@ typedef struct fl_history_past past;
 
 struct fl_mark {
     fl_history *history;
-    uint64_t count, hash;       /* of the history when these ranks met last */
-    fl_mark *next;              /* of the history */
-    int rank_count, *ranks;     /* owned; ascending */
+    uint64_t count, hash;   /* of the history when these ranks met last */
+    fl_mark *next;          /* of the history */
+    int rank_count, *ranks; /* owned; ascending */
 };
 
 static fl_history *histories;
 
 /* The words of ops by the context they stood in. */
 uint64_t fl_history_lines[LINES];
-static struct { uint8_t same, asked; } line_looks[LINES];
+static struct {
+    uint8_t same, asked;
+} line_looks[LINES];
 static uint64_t line_words[LINES][WORDS];
 
 #define LOAD(place) __atomic_load_n((place), __ATOMIC_RELAXED)
@@ -162,7 +164,9 @@ void fl_history_remember(uint64_t context, fl_history_words *words, const void *
 {
     union {
         uint64_t words[WORDS];
-        struct { char what[FL_PAST_WHAT], where[FL_PAST_WHERE]; } text;
+        struct {
+            char what[FL_PAST_WHAT], where[FL_PAST_WHERE];
+        } text;
     } u = {{0}};
     size_t line = fl_history_line(context);
     uint64_t *to = line_words[line];

@@ -2,12 +2,14 @@
 ** history.h -- the ops on global tensors that this rank has carried out, so that a collective can tell ranks that run
 ** different programs.
 **
-** Every set of ranks that placements name has one history: its ranks, and no others, carry out the ops of these placements.
-** An op adds its name, attributes, numbers and metas to a rolling hash, sum of c[i] * BASE^(n - i): the hash of what came
-** after op m is that of all n ops less BASE^(n - m) times that of the first m. So every group of ranks has a mark of its
-** own in a history, where it met last, and a group that meets moves the marks of all groups within it.
+** Every set of ranks that placements name has one history: its ranks, and no others, carry out the ops of these
+** placements. An op adds its name, attributes, numbers and metas to a rolling hash, sum of c[i] * BASE^(n - i): the
+** hash of what came after op m is that of all n ops less BASE^(n - m) times that of the first m. So every group of
+** ranks has a mark of its own in a history, where it met last, and a group that meets moves the marks of all groups
+** within it.
 **
-** Local tensors, and what one rank does inside flow.on_rank, are in no history. Script's thread, where nothing else is said.
+** Local tensors, and what one rank does inside flow.on_rank, are in no history. Script's thread, where nothing else is
+** said.
 */
 #ifndef FL_HISTORY_H
 #define FL_HISTORY_H
@@ -23,14 +25,14 @@ typedef struct fl_mark fl_mark;
 
 /* What a group of ranks has carried out since its mark. Stays readable by other threads. */
 typedef struct fl_trail {
-    const fl_history *history;  /* NULL: nothing is known */
-    uint64_t from, to;          /* ops from + 1 to `to` */
-    uint64_t hash_from;         /* of the history when it had `from` ops */
-    uint64_t hash;              /* of these ops: equal on ranks that did the same */
+    const fl_history *history; /* NULL: nothing is known */
+    uint64_t from, to;         /* ops from + 1 to `to` */
+    uint64_t hash_from;        /* of the history when it had `from` ops */
+    uint64_t hash;             /* of these ops: equal on ranks that did the same */
 } fl_trail;
 
-/* Interned by the set of ranks, kept until exit. *out is NULL when there is nobody to differ from: one rank, a set without
-** this rank, no transport. Errors: FL_ERR_MEMORY. */
+/* Interned by the set of ranks, kept until exit. *out is NULL when there is nobody to differ from: one rank, a set
+** without this rank, no transport. Errors: FL_ERR_MEMORY. */
 fl_status fl_history_get(fl_history **out, const int *ranks, int count);
 
 /* The mark of these ranks in h; *out is NULL when h is, or has not all of them. Errors: FL_ERR_MEMORY. */
@@ -49,37 +51,42 @@ enum { FL_PAST_WHAT = 96, FL_PAST_WHERE = 64 };
 typedef void fl_history_words(char *buffer, const void *what);
 
 enum { FL_HISTORY_RECENT = 256, FL_HISTORY_LINE_BITS = 12 };
-#define FL_HISTORY_BASE 0xd1342543de82ef95u     /* odd */
+#define FL_HISTORY_BASE 0xd1342543de82ef95u /* odd */
 
 /* An op. Written by the script's thread, read by others too: each word is atomic. */
 struct fl_history_past {
-    uint64_t hash;              /* of the history up to this op */
-    uint64_t context;           /* where its words are */
+    uint64_t hash;    /* of the history up to this op */
+    uint64_t context; /* where its words are */
 };
 
 /* Shown for fl_history_note alone. */
 struct fl_history {
     uint64_t count, hash;
-    uint64_t context;           /* of the last few ops */
+    uint64_t context; /* of the last few ops */
     struct fl_history_past recent[FL_HISTORY_RECENT];
-    fl_mark *marks;             /* owned */
+    fl_mark *marks; /* owned */
     fl_history *next;
-    int rank_count, ranks[];    /* ascending */
+    int rank_count, ranks[]; /* ascending */
 };
 
 /* The contexts whose words are kept; the lowest bit is turned while they are not trusted. */
 extern uint64_t fl_history_lines[1 << FL_HISTORY_LINE_BITS];
 
-static inline size_t fl_history_line(uint64_t context) { return context * 0x9e3779b97f4a7c15u >> (64 - FL_HISTORY_LINE_BITS); }
+static inline size_t fl_history_line(uint64_t context)
+{
+    return context * 0x9e3779b97f4a7c15u >> (64 - FL_HISTORY_LINE_BITS);
+}
 
 /* Notes the words of the op in this context, in place of those of another context. */
 void fl_history_remember(uint64_t context, fl_history_words *words, const void *what);
 
-/* An op: `content` is a hash that is the same on all ranks and tells it from others save for its numbers, `numbers` a hash of
-** those. Not inside flow.on_rank. Every op on global tensors comes here: some twenty instructions. */
-static inline void fl_history_note(fl_history *h, uint64_t content, uint64_t numbers, fl_history_words *words, const void *what)
+/* An op: `content` is a hash that is the same on all ranks and tells it from others save for its numbers, `numbers` a
+** hash of those. Not inside flow.on_rank. Every op on global tensors comes here: some twenty instructions. */
+static inline void fl_history_note(fl_history *h, uint64_t content, uint64_t numbers, fl_history_words *words,
+                                   const void *what)
 {
-    uint64_t count = h->count, hash = h->hash * FL_HISTORY_BASE + (content ^ numbers), context = h->context << 16 ^ content;
+    uint64_t count = h->count, hash = h->hash * FL_HISTORY_BASE + (content ^ numbers),
+             context = h->context << 16 ^ content;
     struct fl_history_past *past = &h->recent[count % FL_HISTORY_RECENT];
     h->hash = hash;
     h->context = context;
@@ -99,7 +106,8 @@ uint64_t fl_history_mix_text(uint64_t h, const char *text, size_t length);
 
 /* ---- looking back (any thread) ---- */
 
-/* The hashes of the trail's first, second, ... op up to each of those that are remembered: hashes[k] is that of the first
+/* The hashes of the trail's first, second, ... op up to each of those that are remembered: hashes[k] is that of the
+** first
 ** *first + k. Returns how many; the newest are remembered. */
 int fl_history_recall(uint64_t *first, uint64_t *hashes, const fl_trail *t);
 

@@ -57,11 +57,14 @@ int fl_launcher(void)
     return pid;
 }
 
-/* Launchers and what they tell each process: those that only start processes or speak what Open MPI does not, and the mpirun of
-** another Open MPI. The nearest one to the process is first, a count of one host's ranks last. SLURM_NTASKS is no sign: a batch
-** script has it too. */
-static const struct launcher { const char *size, *rank, *job, *instead; } launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_MCA_ess_base_jobid", "the mpirun of the Open MPI that flowlua runs with, or by flowlua --ranks N"},
+/* Launchers and what they tell each process: those that only start processes or speak what Open MPI does not, and the
+** mpirun of another Open MPI. The nearest one to the process is first, a count of one host's ranks last. SLURM_NTASKS
+** is no sign: a batch script has it too. */
+static const struct launcher {
+    const char *size, *rank, *job, *instead;
+} launchers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_MCA_ess_base_jobid",
+     "the mpirun of the Open MPI that flowlua runs with, or by flowlua --ranks N"},
     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID", "mpirun, or by srun --mpi=pmix where Open MPI has PMIx"},
     {"PMI_SIZE", "PMI_RANK", "PMI_JOBID", "the mpirun of Open MPI"},
     {"PALS_NRANKS", "PALS_RANKID", "PALS_APID", "the mpirun of Open MPI"},
@@ -70,8 +73,10 @@ static const struct launcher { const char *size, *rank, *job, *instead; } launch
     {"MPI_LOCALNRANKS", "MPI_LOCALRANKID", "PMI_JOBID", "the mpirun of Open MPI"},
 };
 
-/* A PMIx server that Open MPI cannot reach says no size; its rank 1 shows that there are several, and is the one that says so. */
-static const struct launcher pmix = {"PMIX_RANK", NULL, "PMIX_NAMESPACE", "the mpirun of Open MPI, or by srun --mpi=pmix where Open MPI has PMIx"};
+/* A PMIx server that Open MPI cannot reach says no size; its rank 1 shows that there are several, and is the one that
+** says so. */
+static const struct launcher pmix = {"PMIX_RANK", NULL, "PMIX_NAMESPACE",
+                                     "the mpirun of Open MPI, or by srun --mpi=pmix where Open MPI has PMIx"};
 
 /* The launcher that started several processes, of which this is one; NULL: none is known. */
 static const struct launcher *find_launcher(void)
@@ -113,9 +118,9 @@ static void note_joined(void)
 
 /* What a launcher told this process; Open MPI changes the environment of one that it cannot join to others. */
 typedef struct start {
-    const struct launcher *launcher;    /* NULL: of several processes nothing is known */
+    const struct launcher *launcher; /* NULL: of several processes nothing is known */
     int size;
-    bool speaks;                        /* is the first of them, or does not know its rank */
+    bool speaks; /* is the first of them, or does not know its rank */
 } start;
 
 static start read_start(void)
@@ -126,14 +131,16 @@ static start read_start(void)
     return (start){l, atoi(given(l->size)), !rank || atoi(rank) == 0};
 }
 
-/* Says that this process runs alone though a launcher started several: once for all of them, where they know their ranks, and
-** in no program that one of them starts. */
+/* Says that this process runs alone though a launcher started several: once for all of them, where they know their
+** ranks, and in no program that one of them starts. */
 static void tell_alone(const start *s)
 {
     if (!s->launcher || joined_by_parent()) return;
     note_joined();
     if (!s->speaks) return;
-    fprintf(stderr, "flowlua: %s is %d, but these processes cannot join each other and each runs alone as rank 0 of 1; start them by %s\n",
+    fprintf(stderr,
+            "flowlua: %s is %d, but these processes cannot join each other and each runs alone as rank 0 of 1; start "
+            "them by %s\n",
             s->launcher->size, s->size, s->launcher->instead);
 }
 
@@ -180,7 +187,8 @@ static int allowed_cores(core *cores)
     memset(&set, 0xff, sizeof set);
     if (sched_setaffinity(0, sizeof set, &set) != 0 || sched_getaffinity(0, sizeof set, &set) != 0) return 0;
     for (int cpu = 0; cpu < MAX_CORES; cpu++)
-        if (CPU_ISSET(cpu, &set)) cores[count++] = (core){read_topology(cpu, "physical_package_id"), read_topology(cpu, "core_id"), cpu};
+        if (CPU_ISSET(cpu, &set))
+            cores[count++] = (core){read_topology(cpu, "physical_package_id"), read_topology(cpu, "core_id"), cpu};
     qsort(cores, (size_t)count, sizeof *cores, compare_cores);
     return count;
 }
@@ -214,12 +222,12 @@ typedef struct offer {
     char host[64];
     uint64_t seed;
     int32_t level;
-    bool shares;                /* has an arena and a handshake */
+    bool shares; /* has an arena and a handshake */
 } offer;
 
 typedef struct verdict {
     int32_t threads;
-    bool cannot_share;          /* a peer of this host could not be attached */
+    bool cannot_share; /* a peer of this host could not be attached */
 } verdict;
 
 static int own_cores = 1;

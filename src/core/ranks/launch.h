@@ -13,7 +13,8 @@
 typedef struct fl_transport {
     int size, rank;
     const fl_comm *comm;
-    fl_status (*gather)(void *all, const void *mine, size_t bytes); /* `bytes` of every rank, in order; during the start only */
+    fl_status (*gather)(void *all, const void *mine,
+                        size_t bytes); /* `bytes` of every rank, in order; during the start only */
 } fl_transport;
 
 /* The entry point of the plug-in, of type fl_transport_entry: called once, before any tensor exists. */
@@ -27,8 +28,8 @@ bool fl_launched(int *ranks);
 /* The process that started this rank: mpirun, or its daemon on another host. */
 int fl_launcher(void);
 
-/* Joins the other ranks: world, cores, threads, CPU level, seed, shared memory. Nothing happens when the process was not
-** launched, alone, in a dry world, or when a rank started it (io.popen "flowlua ..."): such a program runs alone.
+/* Joins the other ranks: world, cores, threads, CPU level, seed, shared memory. Nothing happens when the process was
+** not launched, alone, in a dry world, or when a rank started it (io.popen "flowlua ..."): such a program runs alone.
 ** Called once, before any tensor exists and before the team or the engine is used. */
 fl_status fl_launch_join(void);
 

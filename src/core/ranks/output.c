@@ -1,14 +1,15 @@
 /*
 ** output.c -- what the ranks of a job print, whole line by whole line.
 **
-** mpirun gives each rank a pseudo terminal for its output and a pipe for its errors, reads 4096 bytes from each that has some,
-** and passes them on as they come: lines that are longer, or lie across such a border, have those of other ranks in their
-** midst. So all ranks write to what rank 0 was given, from which everything comes out in the order in which it went in. A write
-** to a terminal is not interrupted by others; to a pipe it is, beyond PIPE_BUF, and so takes a lock.
+** mpirun gives each rank a pseudo terminal for its output and a pipe for its errors, reads 4096 bytes from each that
+** has some, and passes them on as they come: lines that are longer, or lie across such a border, have those of other
+** ranks in their midst. So all ranks write to what rank 0 was given, from which everything comes out in the order in
+** which it went in. A write to a terminal is not interrupted by others; to a pipe it is, beyond PIPE_BUF, and so takes
+** a lock.
 **
-** Errors keep a way of their own even where both end in one file (2>&1) and may break a long line there: mpirun ends a job
-** that fails without reading what is left of a long output. A rank keeps what mpirun gave it open: Open MPI takes a rank whose
-** streams are closed for one that has ended.
+** Errors keep a way of their own even where both end in one file (2>&1) and may break a long line there: mpirun ends a
+** job that fails without reading what is left of a long output. A rank keeps what mpirun gave it open: Open MPI takes a
+** rank whose streams are closed for one that has ended.
 */
 #define _GNU_SOURCE
 #include "output.h"
@@ -51,8 +52,8 @@ static bool is_mpirun(const char *program)
     return false;
 }
 
-/* --tag-output, --output-filename, --output tag, -xml, --xterm, orte_timestamp_output: rank 0's mark on all lines, or all
-** of them in its file, would be wrong. */
+/* --tag-output, --output-filename, --output tag, -xml, --xterm, orte_timestamp_output: rank 0's mark on all lines,
+** or all of them in its file, would be wrong. */
 static bool tells_ranks_apart(const char *option)
 {
     return strstr(option, "output") || strstr(option, "xml") || strstr(option, "xterm");
@@ -75,7 +76,8 @@ static bool passes_plainly(int pid)
     char *words = malloc(2 * WORDS_BYTES), *mine = words + WORDS_BYTES;
     size_t n = words && read_words(mine, (int)getpid()) ? read_words(words, pid) : 0;
     bool plainly = n > 0 && is_mpirun(words) && !environment_tells_apart();
-    for (size_t at = n ? strlen(words) + 1 : 0; at < n && plainly && strcmp(words + at, mine) != 0; at += strlen(words + at) + 1) {
+    for (size_t at = n ? strlen(words) + 1 : 0; at < n && plainly && strcmp(words + at, mine) != 0;
+         at += strlen(words + at) + 1) {
         const char *word = words + at;
         bool option = word[0] == '-' || strncmp(word, "orte_", 5) == 0 || strncmp(word, "prte_", 5) == 0;
         plainly = !(option && tells_ranks_apart(word));
@@ -101,7 +103,10 @@ static int far_end(int pid, const char *descriptor)
     return number;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
 
 /* Does the process hold the other end of that pseudo terminal or pipe? */
 static bool holds_other_end(int pid, const struct stat *s)
@@ -167,7 +172,8 @@ static void keep_whole(int descriptor)
 {
     static char line[FL_OUTPUT_LINE];
     FILE **stream = descriptor == STDOUT_FILENO ? &stdout : &stderr, *locked = NULL;
-    if (!isatty(descriptor)) locked = fopencookie((void *)(intptr_t)descriptor, "w", (cookie_io_functions_t){.write = write_locked});
+    if (!isatty(descriptor))
+        locked = fopencookie((void *)(intptr_t)descriptor, "w", (cookie_io_functions_t){.write = write_locked});
     if (locked) *stream = locked;
     if (descriptor == STDOUT_FILENO) setvbuf(stdout, line, _IOLBF, sizeof line);
     else setvbuf(stderr, NULL, _IONBF, 0);

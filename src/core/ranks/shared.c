@@ -10,8 +10,8 @@
 **     large      blocks from 2 MiB on, in units of 2 MiB     three times that, so that rounding up costs no memory
 **
 ** The file is sparse: only what was touched takes memory. Each word in it has one writer, the rank that owns the arena
-** (save for the bytes of tensors, the two counters of the journal marked atomic, and a lock that the kernel releases), and
-** is published by a release store, so a rank may die at any instruction and leaves nothing half locked.
+** (save for the bytes of tensors, the two counters of the journal marked atomic, and a lock that the kernel releases),
+** and is published by a release store, so a rank may die at any instruction and leaves nothing half locked.
 */
 #define _GNU_SOURCE
 #include "op/op.h"
@@ -31,26 +31,26 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22           /* since Linux 5.14 */
+#define MADV_POPULATE_READ 22 /* since Linux 5.14 */
 #endif
 #ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25                /* since Linux 6.1 */
+#define MADV_COLLAPSE 25 /* since Linux 6.1 */
 #endif
 #ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008u         /* since Linux 6.3 */
+#define MFD_NOEXEC_SEAL 0x0008u /* since Linux 6.3 */
 #endif
 
 enum { LINE = 64, PAGE = 4096, SMALL_UNIT = 512, HUGE_PAGE = 2 << 20, CHANNEL_BUCKETS = 128 };
-static const size_t CHANNELS_END = (size_t)1 << 30;     /* of the arena */
-static const size_t MAX_SMALL = (size_t)1 << 40;        /* of the small zone: units are counted in 32 bits */
-static const size_t MAX_MAPPED = (size_t)1 << 45;       /* all arenas of a world together: address space */
+static const size_t CHANNELS_END = (size_t)1 << 30; /* of the arena */
+static const size_t MAX_SMALL = (size_t)1 << 40;    /* of the small zone: units are counted in 32 bits */
+static const size_t MAX_MAPPED = (size_t)1 << 45;   /* all arenas of a world together: address space */
 
 /* What peers learn first; FL_SHARED_HANDSHAKE bytes at most. */
 typedef struct handshake {
-    char boot[40];              /* the kernel's boot id: which host */
-    uint64_t pid_namespace;     /* in which pids mean the same */
-    uint64_t cookie, size;      /* of the arena; 0: there is none */
-    uint64_t layout;            /* of what is shared: differs between programs that do not fit together */
+    char boot[40];          /* the kernel's boot id: which host */
+    uint64_t pid_namespace; /* in which pids mean the same */
+    uint64_t cookie, size;  /* of the arena; 0: there is none */
+    uint64_t layout;        /* of what is shared: differs between programs that do not fit together */
     int32_t pid, fd;
 } handshake;
 _Static_assert(sizeof(handshake) <= FL_SHARED_HANDSHAKE, "a handshake fits");
@@ -59,15 +59,15 @@ _Static_assert(sizeof(handshake) <= FL_SHARED_HANDSHAKE, "a handshake fits");
 typedef struct head {
     uint64_t cookie;
     fl_journal journal;
-    pthread_mutex_t lock;                   /* of the host's first rank: fl_shared_lock */
-    uint64_t channels[CHANNEL_BUCKETS];     /* by hash: offset of the newest side; 0: none */
+    pthread_mutex_t lock;               /* of the host's first rank: fl_shared_lock */
+    uint64_t channels[CHANNEL_BUCKETS]; /* by hash: offset of the newest side; 0: none */
 } head;
 _Static_assert(sizeof(head) <= PAGE, "the head is one page");
 
 typedef struct peer {
-    char *start;                /* of its arena, mapped here; NULL: not */
+    char *start; /* of its arena, mapped here; NULL: not */
     int pid;
-    unsigned long long born;    /* when the process started, as the kernel counts */
+    unsigned long long born; /* when the process started, as the kernel counts */
 } peer;
 
 /* ---- this process ---- */
@@ -76,17 +76,14 @@ static fl_journal private_journal;
 fl_journal *fl_journal_own = &private_journal;
 
 static struct {
-    char *start;                /* NULL: no arena */
+    char *start; /* NULL: no arena */
     size_t size, channels_used;
     int fd, rank, world_size;
-    bool left;                  /* this is a forked child: the arena is its parent's */
-    peer *peers;                /* owned, [world_size] */
+    bool left;   /* this is a forked child: the arena is its parent's */
+    peer *peers; /* owned, [world_size] */
 } own = {.fd = -1};
 
-bool fl_shared_has(int rank)
-{
-    return rank >= 0 && rank < own.world_size && own.peers[rank].start != NULL;
-}
+bool fl_shared_has(int rank) { return rank >= 0 && rank < own.world_size && own.peers[rank].start != NULL; }
 
 uint64_t fl_shared_offset(const void *data) { return (uint64_t)((const char *)data - own.start); }
 
@@ -103,20 +100,20 @@ static head *head_of(int rank) { return (head *)own.peers[rank].start; }
 enum { BINS = 240 };
 
 typedef struct tag {
-    uint32_t free;              /* at both ends of a free range: its length; 0 elsewhere */
-    uint32_t prev, next;        /* at its first unit: the others in its bin; 0: none */
+    uint32_t free;       /* at both ends of a free range: its length; 0 elsewhere */
+    uint32_t prev, next; /* at its first unit: the others in its bin; 0: none */
 } tag;
 
 typedef struct zone {
-    size_t unit, offset;        /* bytes; of the zone in the arena */
+    size_t unit, offset; /* bytes; of the zone in the arena */
     uint32_t units;
-    tag *tags;                  /* owned (a mapping); unit i is tags[i + 1], taken tags stand at both ends */
+    tag *tags; /* owned (a mapping); unit i is tags[i + 1], taken tags stand at both ends */
     uint32_t bins[BINS];
     uint64_t filled[BINS / 64 + 1];
 } zone;
 
 static zone small_zone, large_zone;
-static unsigned char *backed;           /* owned: has this 2 MiB of the small zone its pages? */
+static unsigned char *backed; /* owned: has this 2 MiB of the small zone its pages? */
 
 static int bin_of(uint64_t length)
 {
@@ -188,7 +185,8 @@ static void zone_give(zone *z, uint32_t *at, uint32_t *length)
 static bool zone_start(zone *z, size_t unit, size_t offset, size_t bytes)
 {
     *z = (zone){.unit = unit, .offset = offset, .units = (uint32_t)(bytes / unit)};
-    z->tags = mmap(NULL, (z->units + (size_t)2) * sizeof(tag), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    z->tags = mmap(NULL, (z->units + (size_t)2) * sizeof(tag), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (z->tags == MAP_FAILED) return false;
     range_insert(z, 1, z->units);
     return true;
@@ -209,7 +207,7 @@ static zone *zone_of(size_t bytes) { return bytes < HUGE_PAGE ? &small_zone : &l
 ** page by page 19 ms, and again 15 ms in each peer). It does not begin with nothing, hence the first page. */
 static void back_with_huge_pages(char *start, size_t bytes)
 {
-    static bool unknown;                /* to this kernel */
+    static bool unknown; /* to this kernel */
     madvise(start, bytes, MADV_HUGEPAGE);
     for (size_t at = 0; at < bytes && !unknown; at += HUGE_PAGE)
         unknown = madvise(start + at, PAGE, MADV_POPULATE_READ) && errno == EINVAL;
@@ -235,7 +233,7 @@ void *fl_arena_take(size_t bytes)
     size_t start = (at - 1) * z->unit;
     char *data = own.start + z->offset + start;
     if (z == &small_zone) back_small(start, start + bytes);
-    else back_with_huge_pages(data, bytes / HUGE_PAGE * HUGE_PAGE);    /* the rest does not fill one */
+    else back_with_huge_pages(data, bytes / HUGE_PAGE * HUGE_PAGE); /* the rest does not fill one */
     return data;
 }
 
@@ -262,7 +260,8 @@ void fl_arena_give(void *data, size_t bytes)
 static uint64_t shared_layout(void)
 {
     uint64_t distance = (uint64_t)((intptr_t)fl_shared_create - (intptr_t)&fl_journal_own);
-    return distance ^ sizeof(fl_journal) << 48 ^ sizeof(fl_entry) << 32 ^ (uint64_t)FL_EAGER_BYTES << 16 ^ (uint64_t)1 << 63;
+    return distance ^ sizeof(fl_journal) << 48 ^ sizeof(fl_entry) << 32 ^ (uint64_t)FL_EAGER_BYTES << 16
+        ^ (uint64_t)1 << 63;
 }
 
 /* Fills in where this process runs. */
@@ -281,7 +280,8 @@ static void handshake_place(handshake *c)
 static size_t machine_bytes(int world_size)
 {
     struct rlimit limit;
-    size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE), most = MAX_MAPPED / (size_t)world_size;
+    size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
+           most = MAX_MAPPED / (size_t)world_size;
     if (bytes > MAX_SMALL) bytes = MAX_SMALL;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < most) most = limit.rlim_cur;
     if (most < CHANNELS_END) return 0;
@@ -306,7 +306,8 @@ static char *arena_map(int fd, size_t size)
     return start;
 }
 
-/* A forked child keeps its tensors as they are now, in a copy of its own, and has nothing to do with the other ranks. */
+/* A forked child keeps its tensors as they are now, in a copy of its own, and has nothing to do with the other
+** ranks. */
 static void in_child(void)
 {
     if (!own.start || own.left) return;
@@ -327,7 +328,7 @@ static void fork_watch(void) { pthread_atfork(NULL, NULL, in_child); }
 int fl_shared_memfd(const char *name)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL) fd = memfd_create(name, MFD_CLOEXEC);    /* an older kernel */
+    if (fd < 0 && errno == EINVAL) fd = memfd_create(name, MFD_CLOEXEC); /* an older kernel */
     if (fd >= 0 && fchmod(fd, S_IRUSR | S_IWUSR) != 0) {
         int why = errno;
         close(fd);
@@ -404,13 +405,14 @@ static int handshake_open(const handshake *c)
     snprintf(path, sizeof path, "/proc/%d/fd/%d", c->pid, c->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return -1;
-    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode) &&
-        pread(fd, &cookie, sizeof cookie, offsetof(head, cookie)) == sizeof cookie && cookie == c->cookie) return fd;
+    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode)
+        && pread(fd, &cookie, sizeof cookie, offsetof(head, cookie)) == sizeof cookie && cookie == c->cookie)
+        return fd;
     close(fd);
     return -1;
 }
 
-enum { BORN_FIELD = 22 };               /* of /proc/<pid>/stat, counted from 1 */
+enum { BORN_FIELD = 22 }; /* of /proc/<pid>/stat, counted from 1 */
 
 /* The state of a process as the kernel shows it ('R', 'S', 'Z'), 0 when there is none; *born: when it started. */
 static char process_state(int pid, unsigned long long *born)
@@ -422,7 +424,7 @@ static char process_state(int pid, unsigned long long *born)
     ssize_t length = read(fd, text, sizeof text - 1);
     close(fd);
     text[length > 0 ? length : 0] = '\0';
-    const char *at = strrchr(text, ')');    /* ends the name, field 2, which may hold anything */
+    const char *at = strrchr(text, ')'); /* ends the name, field 2, which may hold anything */
     if (!at || at[1] != ' ') return 0;
     char state = at[2];
     for (int field = 2; field < BORN_FIELD && at; field++) at = strchr(at + 1, ' ');
@@ -495,10 +497,7 @@ void fl_shared_unlock(void) { pthread_mutex_unlock(&first_head()->lock); }
 
 /* ---- journals ---- */
 
-const fl_journal *fl_journal_of(int rank)
-{
-    return fl_shared_has(rank) ? &head_of(rank)->journal : NULL;
-}
+const fl_journal *fl_journal_of(int rank) { return fl_shared_has(rank) ? &head_of(rank)->journal : NULL; }
 
 fl_journal *fl_journal_first(void)
 {
@@ -534,22 +533,22 @@ enum { WORDS_BYTES = 1024 };
 
 /* One member's side of a channel, in its arena. Peers read it. */
 typedef struct side {
-    uint64_t next;                          /* in the bucket: offset; 0: the last one */
+    uint64_t next; /* in the bucket: offset; 0: the last one */
     uint64_t hash;
-    uint64_t gone_at;                       /* the sequence at which this member gave up waiting; 0: never */
-    int32_t gone;                           /* with which error; `words` say it */
-    bool peer_gone;                          /* because a member was through with the line: fl_comm_peer_gone */
-    _Alignas(LINE) uint64_t left;           /* counts its leaves */
-    showing shows[2];                       /* by the parity of the sequence */
+    uint64_t gone_at;             /* the sequence at which this member gave up waiting; 0: never */
+    int32_t gone;                 /* with which error; `words` say it */
+    bool peer_gone;               /* because a member was through with the line: fl_comm_peer_gone */
+    _Alignas(LINE) uint64_t left; /* counts its leaves */
+    showing shows[2];             /* by the parity of the sequence */
     char words[WORDS_BYTES];
-    int32_t count, ranks[];                 /* of the group */
+    int32_t count, ranks[]; /* of the group */
 } side;
 
 struct fl_channel {
-    const fl_group *group;                  /* borrowed */
+    const fl_group *group; /* borrowed */
     uint64_t sequence, left;
     side *mine;
-    side *sides[];                          /* [group->count], in their arenas */
+    side *sides[]; /* [group->count], in their arenas */
 };
 
 /* The side of a rank in the channel of a group; NULL: it has not opened it yet. */

@@ -35,8 +35,8 @@ int fl_shared_memfd(const char *name);
 
 /* ---- a lock among the ranks of this host ---- */
 
-/* false: not held, because nothing is shared, this thread holds it already, or another rank has held it for five seconds (it
-** was stopped). A rank that dies releases it. */
+/* false: not held, because nothing is shared, this thread holds it already, or another rank has held it for five
+** seconds (it was stopped). A rank that dies releases it. */
 bool fl_shared_lock(void);
 void fl_shared_unlock(void);
 
@@ -61,29 +61,32 @@ void *fl_shared_address(int rank, uint64_t offset);
 typedef enum fl_rank_state {
     FL_RANK_STARTING,
     FL_RANK_RUNNING,
-    FL_RANK_ENDED,              /* the script is through */
-    FL_RANK_FAILED,             /* `message` says how */
-    FL_RANK_STOPPED             /* the launcher ends it, because the job ends */
+    FL_RANK_ENDED,  /* the script is through */
+    FL_RANK_FAILED, /* `message` says how */
+    FL_RANK_STOPPED /* the launcher ends it, because the job ends */
 } fl_rank_state;
 
 typedef struct fl_journal {
     int32_t rank, pid;
-    int32_t state;              /* fl_rank_state */
-    int32_t reporter, reported;       /* atomic; of the host's first rank: who tells the user how the job failed (failure.c) */
-    int64_t op;                 /* of the last op dispatched: FL_JOURNAL_PLACE of its descriptor; 0: none yet */
-    uint64_t ops;               /* dispatched so far: progress that a wait can see */
-    uint64_t meetings;          /* collectives entered so far, of all groups */
-    uint64_t evaluations;       /* lines of a session that this rank is through with */
-    fl_collective collective;             /* the last collective entered */
-    int32_t listens;            /* SIGUSR2 asks this rank for its line */
-    uint32_t answers;           /* atomic: given so far */
-    char line[FL_WHERE_TEXT];   /* the last answer */
-    uint64_t meeting;           /* atomic; it waits there for the others: its number, of `meetings`; 0: it does not */
-    uint64_t sequence;          /* of that meeting in its group */
-    uint64_t channel;           /* atomic; offset of this rank's side of the channel it waits in; 0: it is not in shared memory, or
-                                ** the others may take any time */
-    uint64_t stuck;             /* atomic; its last meeting that it found to be in a deadlock */
-    char message[1024];         /* when failed: what follows "rank 2": ": train.lua:31: attempt to ..." */
+    int32_t state; /* fl_rank_state */
+    int32_t reporter,
+        reported;             /* atomic; of the host's first rank: who tells the user how the job failed (failure.c) */
+    int64_t op;               /* of the last op dispatched: FL_JOURNAL_PLACE of its descriptor; 0: none yet */
+    uint64_t ops;             /* dispatched so far: progress that a wait can see */
+    uint64_t meetings;        /* collectives entered so far, of all groups */
+    uint64_t evaluations;     /* lines of a session that this rank is through with */
+    fl_collective collective; /* the last collective entered */
+    int32_t listens;          /* SIGUSR2 asks this rank for its line */
+    uint32_t answers;         /* atomic: given so far */
+    char line[FL_WHERE_TEXT]; /* the last answer */
+    uint64_t meeting;         /* atomic; it waits there for the others: its number, of `meetings`; 0: it does not */
+    uint64_t sequence;        /* of that meeting in its group */
+    uint64_t
+        /* atomic; offset of this rank's side of the channel it waits in; 0: it is not in shared memory, or the
+        ** others may take any time */
+        channel;
+    uint64_t stuck;     /* atomic; its last meeting that it found to be in a deadlock */
+    char message[1024]; /* when failed: what follows "rank 2": ": train.lua:31: attempt to ..." */
 } fl_journal;
 
 /* This rank's, never NULL (a private one when there is no arena). */
@@ -95,15 +98,16 @@ extern fl_journal *fl_journal_own;
 /* Another rank's; NULL when it is on another host. */
 const fl_journal *fl_journal_of(int rank);
 
-/* That of the first rank on this host, which keeps what concerns them all. Never NULL: without shared memory this rank's. */
+/* That of the first rank on this host, which keeps what concerns them all. Never NULL: without shared memory this
+** rank's. */
 fl_journal *fl_journal_first(void);
 
-/* Name of the last op that a journal's rank dispatched, NULL before the first. All ranks run the same program file, so a
-** descriptor lies at the same distance from the program's start. */
+/* Name of the last op that a journal's rank dispatched, NULL before the first. All ranks run the same program file, so
+** a descriptor lies at the same distance from the program's start. */
 const char *fl_journal_op(const fl_journal *j);
 
-/* Where a journal's rank is: ", in all-gather of float32[8], S(0) -> B (train.lua:44); its last op is matmul"; "" when it
-** tells nothing. A signal handler may ask. */
+/* Where a journal's rank is: ", in all-gather of float32[8], S(0) -> B (train.lua:44); its last op is matmul"; "" when
+** it tells nothing. A signal handler may ask. */
 enum { FL_RANK_PLACE_TEXT = FL_COLLECTIVE_TEXT + 64 };
 const char *fl_rank_place_text(char *buffer, const fl_journal *j);
 
@@ -114,7 +118,8 @@ bool fl_rank_is_dead(int rank);
 
 typedef struct fl_channel fl_channel;
 
-/* A wait that fails is the end of its channel: whoever waits in it or comes later gets the same error, word for word. */
+/* A wait that fails is the end of its channel: whoever waits in it or comes later gets the same error, word for
+** word. */
 
 /* The channel of a group whose members are all mapped here; `out` is &g->channel. Waits until every member has opened
 ** it. */
@@ -129,14 +134,15 @@ const fl_entry *fl_channel_entry(const fl_channel *c, int i);
 const void *fl_channel_data(const fl_channel *c, int i);
 
 /* Waits until every member has called it after the last enter (and after each leave before): whatever was read or
-** written in between is finished. Ctrl-C does not end that. May be called several times in one meeting: steps of an algorithm. */
+** written in between is finished. Ctrl-C does not end that. May be called several times in one meeting: steps of an
+** algorithm. */
 fl_status fl_channel_leave(fl_channel *c);
 
 /* What a rank waits in, as its journal says. */
 typedef struct fl_standing {
-    uint64_t meeting;           /* its number on that rank; 0: it waits in none, or in one that is not in shared memory */
-    uint64_t hash, sequence;    /* of the group, and of the meeting in it */
-    const int32_t *ranks;       /* [count], of the group; in that rank's arena */
+    uint64_t meeting;        /* its number on that rank; 0: it waits in none, or in one that is not in shared memory */
+    uint64_t hash, sequence; /* of the group, and of the meeting in it */
+    const int32_t *ranks;    /* [count], of the group; in that rank's arena */
     int count;
     fl_collective collective;
 } fl_standing;
@@ -145,7 +151,8 @@ void fl_channel_standing(fl_standing *out, int rank);
 /* Has a member of that group not entered that meeting? */
 bool fl_channel_lacks(const fl_standing *s, int rank);
 
-/* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet again. */
+/* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet
+** again. */
 uint64_t fl_channel_counted(const fl_channel *c);
 void fl_channel_reset(fl_channel *c, uint64_t number);
 

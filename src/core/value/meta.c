@@ -64,8 +64,8 @@ static fl_status fail_axis(fl_sbp sbp, fl_dtype dtype, const fl_shape *shape, co
     if (last < 0) snprintf(has, sizeof has, "no axis; write \"B\"");
     else if (last == 0) snprintf(has, sizeof has, "axis 0 alone; write \"S(0)\"");
     else snprintf(has, sizeof has, "axes 0 to %d; write \"S(0)\" %s \"S(%d)\"", last, last == 1 ? "or" : "to", last);
-    return fl_fail(FL_ERR_SBP, "sbp S(%d) on %s: %s%s has %s", sbp, fl_placement_text(place, placement), fl_dtype_name(dtype),
-                   fl_shape_text(text, shape), has);
+    return fl_fail(FL_ERR_SBP, "sbp S(%d) on %s: %s%s has %s", sbp, fl_placement_text(place, placement),
+                   fl_dtype_name(dtype), fl_shape_text(text, shape), has);
 }
 
 static fl_status check(fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp)
@@ -74,9 +74,12 @@ static fl_status check(fl_dtype dtype, const fl_shape *shape, const fl_placement
     FL_TRY(fl_nd_sbp_check(nd_sbp, placement));
     FL_TRY(fl_shape_make(&same, "tensor", shape->dims, shape->ndim));
     for (int k = 0; k < nd_sbp.n; k++) {
-        if (fl_sbp_is_split(nd_sbp.at[k]) && nd_sbp.at[k] >= shape->ndim) return fail_axis(nd_sbp.at[k], dtype, shape, placement);
+        if (fl_sbp_is_split(nd_sbp.at[k]) && nd_sbp.at[k] >= shape->ndim)
+            return fail_axis(nd_sbp.at[k], dtype, shape, placement);
         if (nd_sbp.at[k] == FL_PSUM && dtype == FL_BOOL)
-            return fl_fail(FL_ERR_SBP, "sbp P: a bool tensor cannot be a partial sum; use P(max) or P(min), or convert it to a number");
+            return fl_fail(
+                FL_ERR_SBP,
+                "sbp P: a bool tensor cannot be a partial sum; use P(max) or P(min), or convert it to a number");
     }
     return FL_OK;
 }
@@ -121,8 +124,9 @@ static fl_meta *find(uint64_t hash, fl_dtype dtype, const fl_shape *shape, const
 {
     if (!bucket_count) return NULL;
     fl_meta *m = table[hash & (bucket_count - 1)];
-    while (m && !(m->hash == hash && m->dtype == dtype && m->is_local == is_local && m->placement == placement &&
-                  fl_nd_sbp_equal(m->nd_sbp, nd_sbp) && fl_shape_equal(&m->shape, shape)))
+    while (m
+           && !(m->hash == hash && m->dtype == dtype && m->is_local == is_local && m->placement == placement
+                && fl_nd_sbp_equal(m->nd_sbp, nd_sbp) && fl_shape_equal(&m->shape, shape)))
         m = m->next;
     return m;
 }
@@ -174,18 +178,16 @@ void fl_meta_free(const fl_meta *dead)
     free(m);
 }
 
-int64_t fl_meta_count(void)
-{
-    return meta_count;
-}
+int64_t fl_meta_count(void) { return meta_count; }
 
 const char *fl_meta_text(char *buffer, const fl_meta *m)
 {
     char shape[FL_SHAPE_TEXT], place[FL_PLACEMENT_TEXT], sbp[FL_ND_SBP_TEXT];
     fl_shape_text(shape, &m->shape);
     if (m->is_local) snprintf(buffer, FL_META_TEXT, "%s%s", fl_dtype_name(m->dtype), shape);
-    else snprintf(buffer, FL_META_TEXT, "%s%s on %s as %s", fl_dtype_name(m->dtype), shape,
-                  fl_placement_text(place, m->placement), fl_nd_sbp_text(sbp, m->nd_sbp));
+    else
+        snprintf(buffer, FL_META_TEXT, "%s%s on %s as %s", fl_dtype_name(m->dtype), shape,
+                 fl_placement_text(place, m->placement), fl_nd_sbp_text(sbp, m->nd_sbp));
     return buffer;
 }
 

@@ -19,23 +19,24 @@ typedef struct fl_window {
 typedef struct fl_meta {
     int refs;
     fl_dtype dtype;
-    bool is_local;                  /* a local tensor: placed on this rank alone, nd_sbp (B) */
+    bool is_local; /* a local tensor: placed on this rank alone, nd_sbp (B) */
     fl_nd_sbp nd_sbp;
     const fl_placement *placement;
-    fl_shape shape;                 /* logical */
-    int64_t numel;                  /* logical */
+    fl_shape shape; /* logical */
+    int64_t numel;  /* logical */
     uint64_t hash;
-    struct fl_meta *next;           /* of its intern bucket */
+    struct fl_meta *next; /* of its intern bucket */
     /* what this rank holds */
-    bool holds;                     /* this rank is in the placement */
+    bool holds; /* this rank is in the placement */
     fl_window window;
     int64_t local_numel;
-    int64_t strides[FL_MAX_NDIM];   /* of a contiguous local part, in elements */
+    int64_t strides[FL_MAX_NDIM]; /* of a contiguous local part, in elements */
 } fl_meta;
 
 /* Interned meta; the caller gets one reference. Errors: an SBP axis the tensor does not have,
 ** nd_sbp length != hierarchy, P(sum) of bool. */
-fl_status fl_meta_get(const fl_meta **out, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, bool is_local);
+fl_status fl_meta_get(const fl_meta **out, fl_dtype dtype, const fl_shape *shape, const fl_placement *placement,
+                      fl_nd_sbp nd_sbp, bool is_local);
 
 /* Meta of a local tensor on this rank's CPU. */
 fl_status fl_meta_local(const fl_meta **out, fl_dtype dtype, const fl_shape *shape);
@@ -45,7 +46,7 @@ static inline const fl_meta *fl_meta_ref(const fl_meta *m)
     ((fl_meta *)m)->refs++;
     return m;
 }
-void fl_meta_free(const fl_meta *m);    /* the last reference is gone */
+void fl_meta_free(const fl_meta *m); /* the last reference is gone */
 static inline void fl_meta_unref(const fl_meta *m)
 {
     if (m && --((fl_meta *)m)->refs == 0) fl_meta_free(m);

@@ -14,7 +14,7 @@ enum { MAX_WORLD = 1 << 20, BUCKETS = 256, MAX_LOCAL_DEVICES = 64 };
 
 static fl_world world = {1, 0, false};
 static fl_placement *buckets[BUCKETS];
-static const fl_placement *all_ranks[2];    /* by device type; forgotten when the world changes */
+static const fl_placement *all_ranks[2]; /* by device type; forgotten when the world changes */
 
 static union local_placement {
     fl_placement placement;
@@ -25,10 +25,7 @@ static const char *const type_names[] = {"cpu", "cuda"};
 
 /* ---- world ---- */
 
-const fl_world *fl_world_get(void)
-{
-    return &world;
-}
+const fl_world *fl_world_get(void) { return &world; }
 
 int fl_placement_index(const fl_placement *p, int rank)
 {
@@ -53,10 +50,7 @@ static fl_status world_set(const char *who, int64_t size, int64_t rank, bool dry
     return FL_OK;
 }
 
-fl_status fl_world_set(int size, int rank)
-{
-    return world_set("world", size, rank, false);
-}
+fl_status fl_world_set(int size, int rank) { return world_set("world", size, rank, false); }
 
 fl_status fl_world_pretend(int size, int rank)
 {
@@ -110,9 +104,12 @@ static fl_status fail_rank(int rank)
 {
     char world_text[64] = "the world has one rank (0)";
     if (rank < 0) return fl_fail(FL_ERR_SBP, "placement: there is no rank %d: ranks count from 0", rank);
-    if (world.size > 1) snprintf(world_text, sizeof world_text, "the world has %d ranks (0 to %d)", world.size, world.size - 1);
-    return fl_fail(FL_ERR_SBP, "placement: rank %d does not exist: %s; start flowlua with --ranks %d, or write flow.placement.all(\"cpu\")", rank,
-                   world_text, rank + 1);
+    if (world.size > 1)
+        snprintf(world_text, sizeof world_text, "the world has %d ranks (0 to %d)", world.size, world.size - 1);
+    return fl_fail(
+        FL_ERR_SBP,
+        "placement: rank %d does not exist: %s; start flowlua with --ranks %d, or write flow.placement.all(\"cpu\")",
+        rank, world_text, rank + 1);
 }
 
 static fl_status check_ranks(const int *ranks, int count)
@@ -142,12 +139,12 @@ static fl_status check_hierarchy(int count, const int *hierarchy, int ndim)
     return fl_fail(FL_ERR_SBP, "placement: a hierarchy of %s does not hold %d ranks", text, count);
 }
 
-static bool placement_is(const fl_placement *p, fl_device_type type, const int *ranks, int count,
-                         const int *hierarchy, int ndim)
+static bool placement_is(const fl_placement *p, fl_device_type type, const int *ranks, int count, const int *hierarchy,
+                         int ndim)
 {
-    return p->type == type && p->count == count && p->ndim == ndim &&
-           memcmp(p->hierarchy, hierarchy, (size_t)ndim * sizeof *hierarchy) == 0 &&
-           memcmp(p->ranks, ranks, (size_t)count * sizeof *ranks) == 0;
+    return p->type == type && p->count == count && p->ndim == ndim
+        && memcmp(p->hierarchy, hierarchy, (size_t)ndim * sizeof *hierarchy) == 0
+        && memcmp(p->ranks, ranks, (size_t)count * sizeof *ranks) == 0;
 }
 
 fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count,
@@ -290,7 +287,10 @@ fl_nd_sbp fl_nd_sbp_fill(fl_sbp s, int n)
 
 bool fl_sbp_parse(fl_sbp *out, const char *text, int ndim)
 {
-    static const struct { const char *text; fl_sbp sbp; } words[] = {
+    static const struct {
+        const char *text;
+        fl_sbp sbp;
+    } words[] = {
         {"B", FL_B}, {"P", FL_PSUM}, {"P(sum)", FL_PSUM}, {"P(max)", FL_PMAX}, {"P(min)", FL_PMIN},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -330,8 +330,11 @@ const char *fl_nd_sbp_source(char *buffer, fl_nd_sbp s)
     size_t n = 0;
     for (int k = 0; k < s.n; k++) {
         char one[FL_SBP_TEXT];
-        n += (size_t)snprintf(buffer + n, FL_ND_SBP_SOURCE - n, "%s\"%s\"%s", k ? ", " : s.n > 1 ? "{" : "", fl_sbp_text(one, s.at[k]),
-                              s.n > 1 && k + 1 == s.n ? "}" : "");
+        n += (size_t)snprintf(buffer + n, FL_ND_SBP_SOURCE - n, "%s\"%s\"%s",
+                              k             ? ", "
+                                  : s.n > 1 ? "{"
+                                            : "",
+                              fl_sbp_text(one, s.at[k]), s.n > 1 && k + 1 == s.n ? "}" : "");
     }
     return buffer;
 }
@@ -347,6 +350,7 @@ fl_status fl_nd_sbp_check(fl_nd_sbp s, const fl_placement *p)
 {
     char sbp[FL_ND_SBP_TEXT], place[FL_PLACEMENT_TEXT], fit[FL_ND_SBP_SOURCE];
     if (s.n == p->ndim) return FL_OK;
-    return fl_fail(FL_ERR_SBP, "sbp %s: %s has %d hierarchy %s, and each needs one sbp; write sbp = %s", fl_nd_sbp_text(sbp, s),
-                   fl_placement_text(place, p), p->ndim, p->ndim == 1 ? "axis" : "axes", fl_nd_sbp_source(fit, fl_nd_sbp_fit(s, p->ndim)));
+    return fl_fail(FL_ERR_SBP, "sbp %s: %s has %d hierarchy %s, and each needs one sbp; write sbp = %s",
+                   fl_nd_sbp_text(sbp, s), fl_placement_text(place, p), p->ndim, p->ndim == 1 ? "axis" : "axes",
+                   fl_nd_sbp_source(fit, fl_nd_sbp_fit(s, p->ndim)));
 }

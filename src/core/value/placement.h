@@ -17,20 +17,20 @@ enum { FL_MAX_HIERARCHY = 7 };
 
 typedef struct fl_placement {
     fl_device_type type;
-    int device_index;               /* of a local tensor's device ("cuda:1"); -1: each rank's own */
-    int count;                      /* number of ranks */
-    int ndim;                       /* of the hierarchy */
+    int device_index; /* of a local tensor's device ("cuda:1"); -1: each rank's own */
+    int count;        /* number of ranks */
+    int ndim;         /* of the hierarchy */
     int hierarchy[FL_MAX_HIERARCHY];
-    int my_index;                   /* position of this rank in `ranks`, -1 outside */
+    int my_index; /* position of this rank in `ranks`, -1 outside */
     uint64_t hash;
-    struct fl_placement *next;      /* of its intern bucket */
-    int ranks[];                    /* in the user's order */
+    struct fl_placement *next; /* of its intern bucket */
+    int ranks[];               /* in the user's order */
 } fl_placement;
 
 /* One process's place in the world. Set once at start (transport or FLOW_WORLD/FLOW_RANK). */
 typedef struct fl_world {
     int size, rank;
-    bool dry;                       /* pretended: communication is an error */
+    bool dry; /* pretended: communication is an error */
 } fl_world;
 
 const fl_world *fl_world_get(void);
@@ -38,8 +38,8 @@ const fl_world *fl_world_get(void);
 /* The real world, as the transport found it: before any placement or tensor exists. */
 fl_status fl_world_set(int size, int rank);
 
-/* Pretends to be rank `rank` of `size`: recomputes what placements and metas say about this rank. Plans made before are wrong
-** afterwards: see fl_world_set_dry (dispatch/dry_world.h). */
+/* Pretends to be rank `rank` of `size`: recomputes what placements and metas say about this rank. Plans made before are
+** wrong afterwards: see fl_world_set_dry (dispatch/dry_world.h). */
 fl_status fl_world_pretend(int size, int rank);
 
 /* Reads FLOW_WORLD and FLOW_RANK; called once by the host program before any tensor exists. */
@@ -47,7 +47,8 @@ fl_status fl_world_init(void);
 
 /* Interned placement; errors: duplicate ranks, rank out of range, hierarchy that does not hold
 ** `count` ranks. */
-fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count, const int *hierarchy, int ndim);
+fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count,
+                           const int *hierarchy, int ndim);
 
 /* This rank alone: where local tensors live. index: device number, -1 for cpu. Never fails for cpu. */
 const fl_placement *fl_placement_local(fl_device_type type, int index);
@@ -58,7 +59,8 @@ fl_status fl_placement_on_cpu(const fl_placement **out, const fl_placement *p);
 /* All ranks of the world, 1-D. */
 const fl_placement *fl_placement_all(fl_device_type type);
 
-/* A placement of all ranks: `own` if it is one, so that collectives along its axes do, else a line. NULL: out of memory. */
+/* A placement of all ranks: `own` if it is one, so that collectives along its axes do, else a line. NULL: out of
+** memory. */
 const fl_placement *fl_placement_everywhere(const fl_placement *own);
 
 /* Position of a rank in p->ranks, -1 outside. */
@@ -76,19 +78,19 @@ enum { FL_PLACEMENT_TEXT = 256 };
 const char *fl_placement_text(char *buffer, const fl_placement *p);
 
 typedef uint8_t fl_sbp;
-enum {                              /* 0..7: S(axis) */
-    FL_B = 0x10,
-    FL_PSUM = 0x20,
-    FL_PMAX = 0x21,
-    FL_PMIN = 0x22
+enum { /* 0..7: S(axis) */
+       FL_B = 0x10,
+       FL_PSUM = 0x20,
+       FL_PMAX = 0x21,
+       FL_PMIN = 0x22
 };
 #define FL_S(axis) ((fl_sbp)(axis))
 static inline bool fl_sbp_is_split(fl_sbp s) { return s < 0x10; }
 static inline bool fl_sbp_is_partial(fl_sbp s) { return (s & 0x20) != 0; }
 
 typedef struct fl_nd_sbp {
-    uint8_t n;                      /* = ndim of the placement's hierarchy */
-    fl_sbp at[FL_MAX_HIERARCHY];    /* entries from n on are 0 */
+    uint8_t n;                   /* = ndim of the placement's hierarchy */
+    fl_sbp at[FL_MAX_HIERARCHY]; /* entries from n on are 0 */
 } fl_nd_sbp;
 
 static inline uint64_t fl_nd_sbp_bits(fl_nd_sbp s)

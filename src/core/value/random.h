@@ -22,7 +22,7 @@ typedef struct fl_generator {
 fl_generator *fl_generator_current(void);
 /* Replaces the current one (evaluation, samplers); NULL: the default one. Returns the old. */
 fl_generator *fl_generator_use(fl_generator *g);
-void fl_manual_seed(uint64_t seed);     /* fl_random_agree, counter 0 */
+void fl_manual_seed(uint64_t seed); /* fl_random_agree, counter 0 */
 
 /* What an op draws with: the current generator, which counts the op. agreed: every rank of the world draws now, and
 ** fl_random_drawn covers it. */

@@ -48,7 +48,10 @@ fl_status fl_cuda_array_open(fl_cuda_array *a, const fl_view *v, fl_dtype dtype)
     return status;
 }
 
-fl_status fl_cuda_array_store(const fl_view *v, const fl_cuda_array *a) { return a->memory ? fl_cuda_copy_view(v, &a->view) : FL_OK; }
+fl_status fl_cuda_array_store(const fl_view *v, const fl_cuda_array *a)
+{
+    return a->memory ? fl_cuda_copy_view(v, &a->view) : FL_OK;
+}
 
 void fl_cuda_array_close(fl_cuda_array *a)
 {

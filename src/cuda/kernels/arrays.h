@@ -6,12 +6,12 @@
 
 #include "cuda/parts/cuda.h"
 
-/* A view that is contiguous: of the operand itself where that fits, else of temporary memory. Not to be copied: the view
-** points at its strides. */
+/* A view that is contiguous: of the operand itself where that fits, else of temporary memory. Not to be copied: the
+** view points at its strides. */
 typedef struct fl_cuda_array {
     fl_view view;
     int64_t stride[FL_MAX_NDIM];
-    void *memory;               /* owned; NULL: the operand itself */
+    void *memory; /* owned; NULL: the operand itself */
 } fl_cuda_array;
 
 /* The operand's values. On failure there is nothing to close. */
@@ -30,6 +30,9 @@ void fl_cuda_number_bytes(int64_t bytes[1], fl_dtype dtype, const fl_view *numbe
 void fl_cuda_strides(int64_t *strides, const int64_t *size, int ndim);
 
 /* Axis of an already validated attribute. */
-static inline int fl_cuda_axis(const fl_attr *a, int ndim) { return (int)(a->integer < 0 ? a->integer + (ndim ? ndim : 1) : a->integer); }
+static inline int fl_cuda_axis(const fl_attr *a, int ndim)
+{
+    return (int)(a->integer < 0 ? a->integer + (ndim ? ndim : 1) : a->integer);
+}
 
 #endif

@@ -1,9 +1,9 @@
 /*
-** attention.cu -- the ops of scaled dot-product attention on the device: attention_rows, attention_backward, and the mask and
-** the dropout as ops of their own.
+** attention.cu -- the ops of scaled dot-product attention on the device: attention_rows, attention_backward, and the
+** mask and the dropout as ops of their own.
 **
-** Operands are read where they lie if their rows are contiguous. A GPU without mma.m16n8k16 (before compute 8.0) computes
-** float16 and bfloat16 in float32.
+** Operands are read where they lie if their rows are contiguous. A GPU without mma.m16n8k16 (before compute 8.0)
+** computes float16 and bfloat16 in float32.
 */
 #include "attention.cuh"
 #include "operand.h"
@@ -19,7 +19,7 @@ enum { ATTR_CAUSAL, ATTR_DROPOUT, ATTR_SCALE };
 /* Operands and results while an op is issued; at[i] belongs to k->in[i]. */
 typedef struct operands {
     const fl_kernel *k;
-    fl_dtype dtype;             /* of q, k, v, dy and the results */
+    fl_dtype dtype; /* of q, k, v, dy and the results */
     fl_cuda_operand at[BACK_OPERANDS], out[FL_MAX_OUT];
     void *delta;
 } operands;
@@ -211,7 +211,9 @@ static fl_status launch_backward(fl_kernel *k)
 enum { THREADS = 256 };
 
 /* Scores [heads, queries, keys] with the mask. */
-template <typename T> __global__ void __launch_bounds__(THREADS) mask_scores(T *out, const T *in, const __grid_constant__ attention a, int64_t count)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    mask_scores(T *out, const T *in, const __grid_constant__ attention a, int64_t count)
 {
     typedef plan<T, 32, 1, 32, 1> P;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
@@ -234,17 +236,19 @@ static fl_status mask_with(operands *o, attention *a)
     FL_TRY(fl_cuda_operand_in(&o->at[0], &o->k->in[0], o->dtype, false));
     FL_TRY(open_mask(a, o, 1));
     FL_TRY(open_results(o, 1));
-    a->threshold = 0;           /* a mask drops nothing */
+    a->threshold = 0;                           /* a mask drops nothing */
     a->first_query -= out->start[a->batch + 1]; /* keys are counted from this part's first */
     FL_TRY(fl_cuda_by_float(o->dtype, [&](auto like) {
         typedef decltype(like) T;
-        FL_LAUNCH((mask_scores<T>), blocks_for(out->numel), THREADS, 0, (T *)o->out[0].data, (const T *)o->at[0].data, *a, out->numel);
+        FL_LAUNCH((mask_scores<T>), blocks_for(out->numel), THREADS, 0, (T *)o->out[0].data, (const T *)o->at[0].data,
+                  *a, out->numel);
         return fl_cuda_check("attention_mask");
     }));
     return store_results(o, 1);
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) dropout_factors(T *out, const __grid_constant__ attention a, int64_t count)
+template<typename T>
+__global__ void __launch_bounds__(THREADS) dropout_factors(T *out, const __grid_constant__ attention a, int64_t count)
 {
     typedef plan<T, 32, 1, 32, 1> P;
     dropout_words d = {~(uint64_t)0, {0, 0, 0, 0}};

@@ -1,13 +1,13 @@
 /*
 ** attention.cuh -- what the kernels of attention are made of: heads, masks, tiles in shared memory and their products.
 **
-** A block of four warps has rows of one side (queries, or keys) and walks over tiles of columns of the other side. A lane
-** owns the same elements of a tile of scores in every type, those of an mma fragment: lane = 4 * g + t has rows g and g + 8 of
-** each 16 of its warp and columns 8 j + 2 t, 8 j + 2 t + 1. float16 and bfloat16 are multiplied by tensor cores, float32
-** and float64 by plain arithmetic from shared memory.
+** A block of four warps has rows of one side (queries, or keys) and walks over tiles of columns of the other side. A
+** lane owns the same elements of a tile of scores in every type, those of an mma fragment: lane = 4 * g + t has rows g
+** and g + 8 of each 16 of its warp and columns 8 j + 2 t, 8 j + 2 t + 1. float16 and bfloat16 are multiplied by tensor
+** cores, float32 and float64 by plain arithmetic from shared memory.
 **
-** Rows wider than a tile are cut into chunks: scores are summed over all chunks, and each chunk of a result is a block of its
-** own that makes the scores again.
+** Rows wider than a tile are cut into chunks: scores are summed over all chunks, and each chunk of a result is a block
+** of its own that makes the scores again.
 */
 #ifndef FL_ATTENTION_CUH
 #define FL_ATTENTION_CUH
@@ -20,27 +20,39 @@
 /* ---- plans ---- */
 
 /* TILES: times 16 rows per warp. STAGES: how many tiles of columns are in shared memory. */
-template <typename T_, int WIDTH_, int TILES_, int COLS_, int STAGES_> struct plan {
+template<typename T_, int WIDTH_, int TILES_, int COLS_, int STAGES_>
+struct plan {
     typedef T_ T;
     typedef typename fl_wide<T>::type W;
     enum {
-        WIDTH = WIDTH_, TILES = TILES_, COLS = COLS_, STAGES = STAGES_, THREADS = 128, ROWS = 64 * TILES, UNIT = 16 / sizeof(T),
-        PITCH = WIDTH + UNIT, HALVES = sizeof(T) == 2, P_PITCH = COLS + UNIT, P_SIZE = HALVES ? 0 : ROWS * P_PITCH
+        WIDTH = WIDTH_,
+        TILES = TILES_,
+        COLS = COLS_,
+        STAGES = STAGES_,
+        THREADS = 128,
+        ROWS = 64 * TILES,
+        UNIT = 16 / sizeof(T),
+        PITCH = WIDTH + UNIT,
+        HALVES = sizeof(T) == 2,
+        P_PITCH = COLS + UNIT,
+        P_SIZE = HALVES ? 0 : ROWS * P_PITCH
     };
 };
 
 /* ---- heads ---- */
 
 /* One head: its first elements. */
-template <typename P> struct head {
+template<typename P>
+struct head {
     typedef typename P::T T;
     const T *q, *k, *v, *g;
     const void *mask;
-    int64_t local, logical;     /* position among this part's heads, among all */
+    int64_t local, logical; /* position among this part's heads, among all */
     uint64_t seed, counter;
 };
 
-template <typename P> __device__ static inline void head_at(head<P> *h, const attention &a, int64_t local)
+template<typename P>
+__device__ static inline void head_at(head<P> *h, const attention &a, int64_t local)
 {
     int64_t rest = local, factor = 1, q = 0, k = 0, v = 0, g = 0, mask = 0, logical = 0;
     for (int i = a.batch - 1; i >= 0; i--) {
@@ -70,7 +82,9 @@ template <typename P> __device__ static inline void head_at(head<P> *h, const at
 /* ---- masks ---- */
 
 /* A scaled score with the mask: -inf where the key takes no part. */
-template <typename P> __device__ static inline typename P::W seen_score(const attention &a, const head<P> &h, typename P::W s, int64_t query, int64_t key)
+template<typename P>
+__device__ static inline typename P::W seen_score(const attention &a, const head<P> &h, typename P::W s, int64_t query,
+                                                  int64_t key)
 {
     typedef typename P::W W;
     if (query >= a.queries || key >= a.keys || (a.causal && key > a.first_query + query)) return -(W)INFINITY;
@@ -89,7 +103,8 @@ struct dropout_words {
     uint32_t words[4];
 };
 
-__device__ static inline bool is_kept(dropout_words *d, const attention &a, uint64_t seed, uint64_t counter, int64_t head, int64_t query, int64_t key)
+__device__ static inline bool is_kept(dropout_words *d, const attention &a, uint64_t seed, uint64_t counter,
+                                      int64_t head, int64_t query, int64_t key)
 {
     uint64_t place = (uint64_t)((head * a.logical_queries + a.first_query + query) * a.keys + key);
     if (d->block != place / 4) {
@@ -103,14 +118,16 @@ __device__ static inline bool is_kept(dropout_words *d, const attention &a, uint
 /* ---- tiles ---- */
 
 /* One operand of a head. */
-template <typename P> struct side {
+template<typename P>
+struct side {
     const typename P::T *data;
     const rows *layout;
-    int64_t limit, width;       /* rows, columns */
+    int64_t limit, width; /* rows, columns */
 };
 
 /* COUNT rows from `first`, a tile's width of columns from `column`; zeros beyond the operand. */
-template <typename P, int COUNT> __device__ static inline void load_tile(typename P::T *tile, const side<P> &s, int64_t first, int64_t column)
+template<typename P, int COUNT>
+__device__ static inline void load_tile(typename P::T *tile, const side<P> &s, int64_t first, int64_t column)
 {
     enum { ACROSS = P::WIDTH / P::UNIT };
     for (int i = (int)threadIdx.x; i < COUNT * ACROSS; i += P::THREADS) {
@@ -127,10 +144,17 @@ template <typename P, int COUNT> __device__ static inline void load_tile(typenam
 }
 
 /* Elements of tiles that a lane owns. */
-template <typename P> struct scores { typename P::W at[P::TILES][P::COLS / 8][4]; };
-template <typename P> struct sums { typename P::W at[P::TILES][P::WIDTH / 8][4]; };
+template<typename P>
+struct scores {
+    typename P::W at[P::TILES][P::COLS / 8][4];
+};
+template<typename P>
+struct sums {
+    typename P::W at[P::TILES][P::WIDTH / 8][4];
+};
 
-template <typename W, int A, int B> __device__ static inline void clear(W (&x)[A][B][4])
+template<typename W, int A, int B>
+__device__ static inline void clear(W (&x)[A][B][4])
 {
 #pragma unroll
     for (int i = 0; i < A; i++)
@@ -141,7 +165,8 @@ template <typename W, int A, int B> __device__ static inline void clear(W (&x)[A
 }
 
 /* Row and column of element e in its tile. */
-template <typename P> __device__ static inline int owned_row(int tile, int e)
+template<typename P>
+__device__ static inline int owned_row(int tile, int e)
 {
     return ((int)threadIdx.x / 32 * P::TILES + tile) * 16 + (int)threadIdx.x % 32 / 4 + 8 * (e / 2);
 }
@@ -149,14 +174,17 @@ __device__ static inline int owned_col(int j, int e) { return 8 * j + 2 * ((int)
 
 /* ---- s += x z^T: rows of x, columns are rows of z ---- */
 
-template <typename P> __device__ static inline void multiply_transposed_halves(scores<P> &s, const typename P::T *x, const typename P::T *z)
+template<typename P>
+__device__ static inline void multiply_transposed_halves(scores<P> &s, const typename P::T *x, const typename P::T *z)
 {
-    int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32 * P::TILES * 16 + lane % 16, col = lane / 16 * 8 + lane % 8;
+    int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32 * P::TILES * 16 + lane % 16,
+        col = lane / 16 * 8 + lane % 8;
 #pragma unroll
     for (int k = 0; k < P::WIDTH; k += 16) {
         uint32_t a[P::TILES][4], b[4];
 #pragma unroll
-        for (int i = 0; i < P::TILES; i++) fl_matrices_load<false>(a[i], x + (row + 16 * i) * P::PITCH + k + lane / 16 * 8);
+        for (int i = 0; i < P::TILES; i++)
+            fl_matrices_load<false>(a[i], x + (row + 16 * i) * P::PITCH + k + lane / 16 * 8);
 #pragma unroll
         for (int j = 0; j < P::COLS / 8; j += 2) {
             fl_matrices_load<false>(b, z + (8 * j + col) * P::PITCH + k + lane / 8 % 2 * 8);
@@ -169,14 +197,16 @@ template <typename P> __device__ static inline void multiply_transposed_halves(s
     }
 }
 
-template <typename P> __device__ static inline void multiply_transposed_plain(scores<P> &s, const typename P::T *x, const typename P::T *z)
+template<typename P>
+__device__ static inline void multiply_transposed_plain(scores<P> &s, const typename P::T *x, const typename P::T *z)
 {
     typedef fl_pack<typename P::T, P::UNIT> pack;
 #pragma unroll 1
     for (int k = 0; k < P::WIDTH; k += P::UNIT) {
         pack a[P::TILES][2];
 #pragma unroll
-        for (int i = 0; i < 2 * P::TILES; i++) a[i / 2][i % 2] = *(const pack *)(x + owned_row<P>(i / 2, 2 * (i % 2)) * P::PITCH + k);
+        for (int i = 0; i < 2 * P::TILES; i++)
+            a[i / 2][i % 2] = *(const pack *)(x + owned_row<P>(i / 2, 2 * (i % 2)) * P::PITCH + k);
 #pragma unroll
         for (int j = 0; j < P::COLS / 8; j++)
 #pragma unroll
@@ -185,21 +215,24 @@ template <typename P> __device__ static inline void multiply_transposed_plain(sc
 #pragma unroll
                 for (int i = 0; i < 2 * P::TILES; i++)
 #pragma unroll
-                    for (int u = 0; u < P::UNIT; u++) s.at[i / 2][j][2 * (i % 2) + c] += a[i / 2][i % 2].at[u] * b.at[u];
+                    for (int u = 0; u < P::UNIT; u++)
+                        s.at[i / 2][j][2 * (i % 2) + c] += a[i / 2][i % 2].at[u] * b.at[u];
             }
     }
 }
 
-template <typename P> __device__ static inline void multiply_transposed(scores<P> &s, const typename P::T *x, const typename P::T *z)
+template<typename P>
+__device__ static inline void multiply_transposed(scores<P> &s, const typename P::T *x, const typename P::T *z)
 {
     if constexpr (P::HALVES) multiply_transposed_halves<P>(s, x, z);
     else multiply_transposed_plain<P>(s, x, z);
 }
 
-/* s = x z^T over all columns. x_tile and z_tile hold what they shall, unless there are chunks: these are brought here. */
-template <typename P>
-__device__ static inline void sum_scores(scores<P> &s, bool wide, typename P::T *x_tile, const side<P> &x, int64_t x_first, typename P::T *z_tile,
-                                         const side<P> &z, int64_t z_first)
+/* s = x z^T over all columns. x_tile and z_tile hold what they shall, unless there are chunks: these are brought
+** here. */
+template<typename P>
+__device__ static inline void sum_scores(scores<P> &s, bool wide, typename P::T *x_tile, const side<P> &x,
+                                         int64_t x_first, typename P::T *z_tile, const side<P> &z, int64_t z_first)
 {
     int64_t column = 0;
     clear(s.at);
@@ -220,7 +253,8 @@ __device__ static inline void sum_scores(scores<P> &s, bool wide, typename P::T 
 
 /* ---- o += p u: rows of p, which the lanes own ---- */
 
-template <typename P> __device__ static inline void multiply_halves(sums<P> &o, const scores<P> &p, const typename P::T *u)
+template<typename P>
+__device__ static inline void multiply_halves(sums<P> &o, const scores<P> &p, const typename P::T *u)
 {
     typedef typename P::T T;
     int lane = (int)threadIdx.x % 32;
@@ -230,7 +264,8 @@ template <typename P> __device__ static inline void multiply_halves(sums<P> &o, 
 #pragma unroll
         for (int i = 0; i < P::TILES; i++)
 #pragma unroll
-            for (int w = 0; w < 4; w++) a[i][w] = fl_pair<T>(p.at[i][k / 8 + w / 2][2 * (w % 2)], p.at[i][k / 8 + w / 2][2 * (w % 2) + 1]);
+            for (int w = 0; w < 4; w++)
+                a[i][w] = fl_pair<T>(p.at[i][k / 8 + w / 2][2 * (w % 2)], p.at[i][k / 8 + w / 2][2 * (w % 2) + 1]);
 #pragma unroll
         for (int j = 0; j < P::WIDTH / 8; j += 2) {
             fl_matrices_load<true>(b, u + (k + lane % 16) * P::PITCH + 8 * j + lane / 16 * 8);
@@ -244,7 +279,9 @@ template <typename P> __device__ static inline void multiply_halves(sums<P> &o, 
 }
 
 /* By way of shared memory, where a warp sees its rows of p. */
-template <typename P> __device__ static inline void multiply_plain(sums<P> &o, const scores<P> &p, const typename P::T *u, typename P::W *shared_p)
+template<typename P>
+__device__ static inline void multiply_plain(sums<P> &o, const scores<P> &p, const typename P::T *u,
+                                             typename P::W *shared_p)
 {
     typedef fl_pack<typename P::T, 2> two;
     __syncwarp();
@@ -273,7 +310,8 @@ template <typename P> __device__ static inline void multiply_plain(sums<P> &o, c
 }
 
 /* shared_p: room for P_SIZE elements. */
-template <typename P> __device__ static inline void multiply(sums<P> &o, const scores<P> &p, const typename P::T *u, typename P::W *shared_p)
+template<typename P>
+__device__ static inline void multiply(sums<P> &o, const scores<P> &p, const typename P::T *u, typename P::W *shared_p)
 {
     if constexpr (P::HALVES) multiply_halves<P>(o, p, u);
     else multiply_plain<P>(o, p, u, shared_p);
@@ -281,13 +319,15 @@ template <typename P> __device__ static inline void multiply(sums<P> &o, const s
 
 /* ---- the other side, tile after tile ---- */
 
-template <typename P> struct columns {
+template<typename P>
+struct columns {
     side<P> z, u;
-    int64_t end, chunk;         /* rows of z and u up to `end`; first column of this block's results */
+    int64_t end, chunk; /* rows of z and u up to `end`; first column of this block's results */
     typename P::T *z_tiles, *u_tiles;
 };
 
-template <typename P> __device__ static inline void fetch(const columns<P> &c, int64_t first, int stage)
+template<typename P>
+__device__ static inline void fetch(const columns<P> &c, int64_t first, int stage)
 {
     if (first < c.end) {
         load_tile<P, P::COLS>(c.z_tiles + stage * P::COLS * P::PITCH, c.z, first, c.chunk);
@@ -297,13 +337,15 @@ template <typename P> __device__ static inline void fetch(const columns<P> &c, i
 }
 
 /* Before the loop, when the tiles of this block's own rows are on their way. */
-template <typename P> __device__ static inline void fetch_first(const columns<P> &c, int64_t first, bool wide)
+template<typename P>
+__device__ static inline void fetch_first(const columns<P> &c, int64_t first, bool wide)
 {
     if (!wide && P::STAGES > 1) fetch<P>(c, first, 0);
 }
 
 /* Waits for tile number n, which begins at row `first`, and asks for the one after it. Its stage is returned. */
-template <typename P> __device__ static inline int fetch_next(const columns<P> &c, int64_t first, int n, bool wide)
+template<typename P>
+__device__ static inline int fetch_next(const columns<P> &c, int64_t first, int n, bool wide)
 {
     if (wide) return 0;
     fetch<P>(c, first + (P::STAGES - 1) * P::COLS, (n + P::STAGES - 1) % P::STAGES);
@@ -313,7 +355,8 @@ template <typename P> __device__ static inline int fetch_next(const columns<P> &
 }
 
 /* With chunks: the tiles that results are made from. */
-template <typename P> __device__ static inline void fetch_chunk(const columns<P> &c, int64_t first, bool wide)
+template<typename P>
+__device__ static inline void fetch_chunk(const columns<P> &c, int64_t first, bool wide)
 {
     if (!wide) return;
     __syncthreads();
@@ -324,9 +367,10 @@ template <typename P> __device__ static inline void fetch_chunk(const columns<P>
 
 /* ---- results ---- */
 
-/* Two neighbours, halves in one store: as a pack they would be stored one by one, for the compiler merges them with the stores of single
-** elements at the edge. */
-template <typename T> __device__ static inline void store_two(T *to, const fl_pack<T, 2> &two)
+/* Two neighbours, halves in one store: as a pack they would be stored one by one, for the compiler merges them with the
+** stores of single elements at the edge. */
+template<typename T>
+__device__ static inline void store_two(T *to, const fl_pack<T, 2> &two)
 {
     if constexpr (sizeof two == sizeof(uint32_t)) {
         uint32_t word;
@@ -336,8 +380,9 @@ template <typename T> __device__ static inline void store_two(T *to, const fl_pa
 }
 
 /* The rows from `first` of a result [rows, width], in this chunk of it. */
-template <typename P, typename F>
-__device__ static inline void store_rows(typename P::T *out, const sums<P> &o, int64_t first, int64_t limit, int64_t column, int64_t width, const F &factor)
+template<typename P, typename F>
+__device__ static inline void store_rows(typename P::T *out, const sums<P> &o, int64_t first, int64_t limit,
+                                         int64_t column, int64_t width, const F &factor)
 {
     typedef typename P::T T;
     typedef fl_pack<T, 2> two;
@@ -349,7 +394,8 @@ __device__ static inline void store_rows(typename P::T *out, const sums<P> &o, i
 #pragma unroll
         for (int j = 0; j < P::WIDTH / 8; j++) {
             int64_t col = column + owned_col(j, 0);
-            two value = {{fl_store<T>(o.at[i / 2][j][2 * (i % 2)] * factor(i)), fl_store<T>(o.at[i / 2][j][2 * (i % 2) + 1] * factor(i))}};
+            two value = {{fl_store<T>(o.at[i / 2][j][2 * (i % 2)] * factor(i)),
+                          fl_store<T>(o.at[i / 2][j][2 * (i % 2) + 1] * factor(i))}};
             T *to = out + row * width + col;
             if (col + 1 < width && pairs) store_two(to, value);
             else

@@ -14,25 +14,30 @@ enum { BATCH = FL_MAX_NDIM - 2 };
 typedef struct rows {
     char *data;
     int64_t row, stride[BATCH];
-    bool vectors;               /* rows begin at multiples of 16 bytes and are as long */
+    bool vectors; /* rows begin at multiples of 16 bytes and are as long */
 } rows;
 
-typedef enum mask_kind { MASK_NONE, MASK_BOOL, MASK_OWN, MASK_WIDE } mask_kind; /* of the operands' type, of the type of scores */
+typedef enum mask_kind {
+    MASK_NONE,
+    MASK_BOOL,
+    MASK_OWN,
+    MASK_WIDE
+} mask_kind; /* of the operands' type, of the type of scores */
 
 typedef struct attention {
     int batch;
     int64_t size[BATCH], start[BATCH], logical[BATCH];
-    int64_t seen_keys;          /* what any query of this part may see: the first of `keys` */
+    int64_t seen_keys; /* what any query of this part may see: the first of `keys` */
     int64_t queries, keys, width, value_width, first_query, logical_queries;
-    rows q, k, v, g, mask;      /* mask: rows are queries */
+    rows q, k, v, g, mask; /* mask: rows are queries */
     int64_t mask_col;
     mask_kind masked;
-    bool causal, wide;          /* wide: rows are longer than a tile (set by the launch) */
-    double scale, keep;         /* keep: what weights that are not dropped are multiplied by */
-    uint32_t threshold;         /* words below it drop; 0: nothing is dropped */
-    const int64_t *key;         /* seed and counter */
+    bool causal, wide;                      /* wide: rows are longer than a tile (set by the launch) */
+    double scale, keep;                     /* keep: what weights that are not dropped are multiplied by */
+    uint32_t threshold;                     /* words below it drop; 0: nothing is dropped */
+    const int64_t *key;                     /* seed and counter */
     char *out, *lse, *delta, *dq, *dk, *dv; /* contiguous; lse and delta in the type of scores */
-    int64_t tiles;              /* of rows, per head (set by the launch) */
+    int64_t tiles;                          /* of rows, per head (set by the launch) */
 } attention;
 
 /* The type of scores. */
@@ -41,12 +46,15 @@ static inline fl_dtype attention_wide(fl_dtype dtype) { return dtype == FL_FLOAT
 /* out and lse. dtype: of q, k, v and out. */
 fl_status fl_cuda_attention_forward(fl_dtype dtype, const attention *a, int64_t heads);
 
-/* dq, dk and dv; fills delta. out: [heads, queries, value_width] of dtype, dlse: [heads, queries] of the type of scores or NULL. */
-fl_status fl_cuda_attention_backward(fl_dtype dtype, const attention *a, int64_t heads, const void *out, const void *dlse);
+/* dq, dk and dv; fills delta. out: [heads, queries, value_width] of dtype, dlse: [heads, queries] of the type of scores
+** or NULL. */
+fl_status fl_cuda_attention_backward(fl_dtype dtype, const attention *a, int64_t heads, const void *out,
+                                     const void *dlse);
 
-/* Calls f(value of the type, width of tiles) for the narrowest tiles that rows fit in, narrower ones where shared memory does not
-** suffice: f returns false then. */
-template <typename T, typename F> static inline void attention_by_width_of(const attention *a, F &&f)
+/* Calls f(value of the type, width of tiles) for the narrowest tiles that rows fit in, narrower ones where shared
+** memory does not suffice: f returns false then. */
+template<typename T, typename F>
+static inline void attention_by_width_of(const attention *a, F &&f)
 {
     int64_t width = a->width > a->value_width ? a->width : a->value_width;
     if (width > 64 && f(T(), std::integral_constant<int, 128>())) return;
@@ -54,7 +62,8 @@ template <typename T, typename F> static inline void attention_by_width_of(const
     f(T(), std::integral_constant<int, 32>());
 }
 
-template <typename F> static inline void attention_by_width(fl_dtype dtype, const attention *a, F &&f)
+template<typename F>
+static inline void attention_by_width(fl_dtype dtype, const attention *a, F &&f)
 {
     switch (dtype) {
     case FL_FLOAT16: return attention_by_width_of<__half>(a, f);

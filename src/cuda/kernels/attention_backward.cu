@@ -1,14 +1,16 @@
 /*
 ** attention_backward.cu -- gradients of attention: the weights are made again from the log-sum-exp of every query.
 **
-** Two kernels of one form: a block has rows of queries and sums dq over the keys, or has rows of keys and sums dk and dv over
-** the queries. Scores are made twice, but nothing is added by atomics: results do not depend on the schedule.
+** Two kernels of one form: a block has rows of queries and sums dq over the keys, or has rows of keys and sums dk and
+** dv over the queries. Scores are made twice, but nothing is added by atomics: results do not depend on the schedule.
 */
 #include "attention.h"
 #include "attention.cuh"
 
 /* delta = sum(dy out) - dlse for every query: a warp for each. */
-template <typename T> __global__ void __launch_bounds__(128) sum_delta(const __grid_constant__ attention a, const T *out, const typename fl_wide<T>::type *dlse, int64_t count)
+template<typename T>
+__global__ void __launch_bounds__(128)
+    sum_delta(const __grid_constant__ attention a, const T *out, const typename fl_wide<T>::type *dlse, int64_t count)
 {
     typedef typename fl_wide<T>::type W;
     typedef plan<T, 32, 1, 32, 1> P;
@@ -18,15 +20,20 @@ template <typename T> __global__ void __launch_bounds__(128) sum_delta(const __g
     head_at<P>(&h, a, at / a.queries);
     const T *g = h.g + at % a.queries * a.g.row;
     W sum = 0;
-    for (int64_t i = lane; i < a.value_width; i += 32) sum += (W)fl_load(g[i]) * (W)fl_load(out[at * a.value_width + i]);
+    for (int64_t i = lane; i < a.value_width; i += 32)
+        sum += (W)fl_load(g[i]) * (W)fl_load(out[at * a.value_width + i]);
     sum = fl_lanes_join(sum, 32, [](W x, W y) { return x + y; });
     if (lane == 0 && index < count) ((W *)a.delta)[index] = dlse ? sum - dlse[index] : sum;
 }
 
 /* lse and delta of one query; none beyond the last: weights are 0. */
-template <typename W> struct query_facts { W lse, delta; };
+template<typename W>
+struct query_facts {
+    W lse, delta;
+};
 
-template <typename P> __device__ static inline query_facts<typename P::W> facts_of(const attention &a, const head<P> &h, int64_t query)
+template<typename P>
+__device__ static inline query_facts<typename P::W> facts_of(const attention &a, const head<P> &h, int64_t query)
 {
     typedef typename P::W W;
     int64_t at = h.local * a.queries + query;
@@ -36,7 +43,9 @@ template <typename P> __device__ static inline query_facts<typename P::W> facts_
 }
 
 /* Applies dropout to the gradient of the weights; the bits of elements that are dropped are returned. */
-template <typename P, bool KEYS> __device__ static inline uint32_t drop_gradient(scores<P> &d, const attention &a, const head<P> &h, int64_t row, int64_t col)
+template<typename P, bool KEYS>
+__device__ static inline uint32_t drop_gradient(scores<P> &d, const attention &a, const head<P> &h, int64_t row,
+                                                int64_t col)
 {
     typedef typename P::W W;
     dropout_words words = {~(uint64_t)0, {0, 0, 0, 0}};
@@ -57,15 +66,16 @@ template <typename P, bool KEYS> __device__ static inline uint32_t drop_gradient
 }
 
 /* s: scores -> weights with dropout; d: gradient of these -> gradient of the scaled scores. */
-template <typename P, bool KEYS>
-__device__ static inline void backward_scores(scores<P> &s, scores<P> &d, const attention &a, const head<P> &h, int64_t row, int64_t col,
+template<typename P, bool KEYS>
+__device__ static inline void backward_scores(scores<P> &s, scores<P> &d, const attention &a, const head<P> &h,
+                                              int64_t row, int64_t col,
                                               const query_facts<typename P::W> (&own_facts)[2])
 {
     typedef typename P::W W;
     static_assert(P::TILES * P::COLS <= 64, "a bit for every element of a lane");
     int64_t query = KEYS ? col : row, key = KEYS ? row : col;
-    bool check = a.masked != MASK_NONE || key + (KEYS ? P::ROWS : P::COLS) > a.keys ||
-                 (a.causal && key + (KEYS ? P::ROWS : P::COLS) - 1 > a.first_query + query);
+    bool check = a.masked != MASK_NONE || key + (KEYS ? P::ROWS : P::COLS) > a.keys
+        || (a.causal && key + (KEYS ? P::ROWS : P::COLS) - 1 > a.first_query + query);
     uint32_t dropped = a.threshold ? drop_gradient<P, KEYS>(d, a, h, row, col) : 0;
 #pragma unroll
     for (int j = 0; j < P::COLS / 8; j++)
@@ -88,7 +98,8 @@ __device__ static inline void backward_scores(scores<P> &s, scores<P> &d, const 
 }
 
 /* Keys that no query sees have no gradient, not even of a query that is no number. */
-template <typename P> __device__ static inline void clear_unseen(sums<P> &o, const attention &a, int64_t row)
+template<typename P>
+__device__ static inline void clear_unseen(sums<P> &o, const attention &a, int64_t row)
 {
 #pragma unroll
     for (int j = 0; j < P::WIDTH / 8; j++)
@@ -97,21 +108,32 @@ template <typename P> __device__ static inline void clear_unseen(sums<P> &o, con
             if (row + owned_row<P>(0, e) >= a.seen_keys) o.at[0][j][e] = 0;
 }
 
-/* x, y: this block's rows of q and dy, or of k and v; z, u: the columns', the other way round. ds z is the gradient of x, and
-** for keys p u that of y. */
-template <typename P, bool KEYS> __global__ void __launch_bounds__(P::THREADS) backward(const __grid_constant__ attention a)
+/* x, y: this block's rows of q and dy, or of k and v; z, u: the columns', the other way round. ds z is the gradient of
+** x, and for keys p u that of y. */
+template<typename P, bool KEYS>
+__global__ void __launch_bounds__(P::THREADS) backward(const __grid_constant__ attention a)
 {
     typedef typename P::T T;
     FL_DYNAMIC_SHARED(T, x_tile);
-    T *y_tile = x_tile + P::ROWS * P::PITCH, *z_tiles = y_tile + P::ROWS * P::PITCH, *u_tiles = z_tiles + P::STAGES * P::COLS * P::PITCH;
+    T *y_tile = x_tile + P::ROWS * P::PITCH, *z_tiles = y_tile + P::ROWS * P::PITCH,
+      *u_tiles = z_tiles + P::STAGES * P::COLS * P::PITCH;
     typename P::W *shared_p = (typename P::W *)(u_tiles + P::STAGES * P::COLS * P::PITCH);
     int64_t tile = blockIdx.x % a.tiles, row = (KEYS ? tile : a.tiles - 1 - tile) * P::ROWS; /* the longest first */
     head<P> h;
     head_at<P>(&h, a, blockIdx.x / a.tiles);
-    side<P> q = {h.q, &a.q, a.queries, a.width}, g = {h.g, &a.g, a.queries, a.value_width}, k = {h.k, &a.k, a.seen_keys, a.width},
-            v = {h.v, &a.v, a.seen_keys, a.value_width}, x = KEYS ? k : q, y = KEYS ? v : g;
-    int64_t first = KEYS && a.causal && row > a.first_query ? row - a.first_query : 0, seen = a.first_query + row + P::ROWS;
-    columns<P> c = {KEYS ? q : k, KEYS ? g : v, KEYS ? a.queries : a.causal && seen < a.seen_keys ? seen : a.seen_keys, (int64_t)blockIdx.y * P::WIDTH, z_tiles, u_tiles};
+    side<P> q = {h.q, &a.q, a.queries, a.width}, g = {h.g, &a.g, a.queries, a.value_width},
+            k = {h.k, &a.k, a.seen_keys, a.width}, v = {h.v, &a.v, a.seen_keys, a.value_width}, x = KEYS ? k : q,
+            y = KEYS ? v : g;
+    int64_t first = KEYS && a.causal && row > a.first_query ? row - a.first_query : 0,
+            seen = a.first_query + row + P::ROWS;
+    columns<P> c = {KEYS ? q : k,
+                    KEYS ? g : v,
+                    KEYS                                 ? a.queries
+                        : a.causal && seen < a.seen_keys ? seen
+                                                         : a.seen_keys,
+                    (int64_t)blockIdx.y * P::WIDTH,
+                    z_tiles,
+                    u_tiles};
     query_facts<typename P::W> own_facts[2];
     for (int half = 0; !KEYS && half < 2; half++) own_facts[half] = facts_of<P>(a, h, row + owned_row<P>(0, 2 * half));
     sums<P> dx, dy;
@@ -139,8 +161,11 @@ template <typename P, bool KEYS> __global__ void __launch_bounds__(P::THREADS) b
     }
     typename P::W scale = (typename P::W)a.scale;
     int64_t count = KEYS ? a.keys : a.queries;
-    store_rows<P>((T *)(KEYS ? a.dk : a.dq) + h.local * count * x.width, dx, row, count, c.chunk, x.width, [&](int) { return scale; });
-    if (KEYS) store_rows<P>((T *)a.dv + h.local * count * y.width, dy, row, count, c.chunk, y.width, [](int) { return (typename P::W)1; });
+    store_rows<P>((T *)(KEYS ? a.dk : a.dq) + h.local * count * x.width, dx, row, count, c.chunk, x.width,
+                  [&](int) { return scale; });
+    if (KEYS)
+        store_rows<P>((T *)a.dv + h.local * count * y.width, dy, row, count, c.chunk, y.width,
+                      [](int) { return (typename P::W)1; });
 }
 
 /* ---- launching ---- */
@@ -148,14 +173,19 @@ template <typename P, bool KEYS> __global__ void __launch_bounds__(P::THREADS) b
 /* Columns of a tile: of doubles as many as fit into the 64 KiB of compute capability 7.5. */
 static constexpr int columns_of(int item, int width) { return item == 8 ? 16 : item == 2 && width <= 64 ? 64 : 32; }
 
-template <typename T, int WIDTH> struct backward_plan { typedef plan<T, WIDTH, 1, columns_of(sizeof(T), WIDTH), sizeof(T) == 2 ? 2 : 1> type; };
+template<typename T, int WIDTH>
+struct backward_plan {
+    typedef plan<T, WIDTH, 1, columns_of(sizeof(T), WIDTH), sizeof(T) == 2 ? 2 : 1> type;
+};
 
-template <typename P> static size_t shared_bytes(void)
+template<typename P>
+static size_t shared_bytes(void)
 {
     return ((size_t)(2 * P::ROWS + 2 * P::STAGES * P::COLS) * P::PITCH + P::P_SIZE) * sizeof(typename P::T);
 }
 
-template <typename P, bool KEYS> static void launch_side(attention a, int64_t heads, int64_t count, int64_t width)
+template<typename P, bool KEYS>
+static void launch_side(attention a, int64_t heads, int64_t count, int64_t width)
 {
     int64_t chunks = (width + P::WIDTH - 1) / P::WIDTH;
     a.tiles = (count + P::ROWS - 1) / P::ROWS;
@@ -163,7 +193,8 @@ template <typename P, bool KEYS> static void launch_side(attention a, int64_t he
     if (grid.x && grid.y) FL_LAUNCH((backward<P, KEYS>), grid, P::THREADS, shared_bytes<P>(), a);
 }
 
-template <typename P> static bool launch(attention a, int64_t heads)
+template<typename P>
+static bool launch(attention a, int64_t heads)
 {
     if (shared_bytes<P>() > fl_cuda_current()->shared_bytes) return false;
     a.wide = a.width > P::WIDTH || a.value_width > P::WIDTH;
@@ -172,14 +203,19 @@ template <typename P> static bool launch(attention a, int64_t heads)
     return true;
 }
 
-fl_status fl_cuda_attention_backward(fl_dtype dtype, const attention *a, int64_t heads, const void *out, const void *dlse)
+fl_status fl_cuda_attention_backward(fl_dtype dtype, const attention *a, int64_t heads, const void *out,
+                                     const void *dlse)
 {
     int64_t count = heads * a->queries;
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
-        if (count) FL_LAUNCH((sum_delta<T>), (unsigned)((count + 3) / 4), 128, 0, *a, (const T *)out, (const typename fl_wide<T>::type *)dlse, count);
+        if (count)
+            FL_LAUNCH((sum_delta<T>), (unsigned)((count + 3) / 4), 128, 0, *a, (const T *)out,
+                      (const typename fl_wide<T>::type *)dlse, count);
         return FL_OK;
     });
-    attention_by_width(dtype, a, [&](auto like, auto width) { return launch<typename backward_plan<decltype(like), decltype(width)::value>::type>(*a, heads); });
+    attention_by_width(dtype, a, [&](auto like, auto width) {
+        return launch<typename backward_plan<decltype(like), decltype(width)::value>::type>(*a, heads);
+    });
     return fl_cuda_check("scaled_dot_product_attention");
 }

@@ -1,8 +1,8 @@
 /*
 ** cast.cu -- copies between different dtypes in the order of the output.
 **
-** Where both sides are contiguous along the last axis a thread converts a group of elements, 16 bytes of the wider side or
-** more; everything else goes element by element. An input with another order is for permute.cu.
+** Where both sides are contiguous along the last axis a thread converts a group of elements, 16 bytes of the wider side
+** or more; everything else goes element by element. An input with another order is for permute.cu.
 */
 #include "cuda/parts/convert.h"
 #include "permute.h"
@@ -15,8 +15,9 @@ typedef fl_walk<2, FL_LAYOUT_AXES> copy_walk;
 static constexpr int group_of(int a, int b) { return a > 2 || b > 2 ? 4 : a == 2 || b == 2 ? 8 : 16; }
 
 /* groups of G elements, then `rest` single ones at the end. */
-template <typename To, typename From, int G> static __global__ void __launch_bounds__(THREADS)
-cast_groups(char *out, const char *in, uint32_t groups, uint32_t rest, const __grid_constant__ copy_walk walk)
+template<typename To, typename From, int G>
+static __global__ void __launch_bounds__(THREADS)
+    cast_groups(char *out, const char *in, uint32_t groups, uint32_t rest, const __grid_constant__ copy_walk walk)
 {
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
     int64_t offset[1][2];
@@ -35,8 +36,9 @@ cast_groups(char *out, const char *in, uint32_t groups, uint32_t rest, const __g
 }
 
 /* The dtype of the output is known at run time only, but is the same for all threads. */
-template <typename From> static __global__ void __launch_bounds__(THREADS)
-cast_elements(char *out, int out_dtype, const char *in, uint32_t total, const __grid_constant__ copy_walk walk)
+template<typename From>
+static __global__ void __launch_bounds__(THREADS)
+    cast_elements(char *out, int out_dtype, const char *in, uint32_t total, const __grid_constant__ copy_walk walk)
 {
     uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
     int64_t offset[EACH][2];
@@ -59,14 +61,17 @@ static bool takes_groups(const fl_layout *l, const void *out, int64_t to, const 
 {
     if (l->count == 0) return false;
     const fl_axis *last = &l->axes[l->count - 1];
-    bool takes = last->stride[0] == to && last->stride[1] == from && last->size >= g && (l->count == 1 || last->size % g == 0);
+    bool takes = last->stride[0] == to && last->stride[1] == from && last->size >= g
+        && (l->count == 1 || last->size % g == 0);
     int64_t out_unit = g * to < 16 ? g * to : 16, in_unit = g * from < 16 ? g * from : 16;
     takes &= (uintptr_t)out % (uintptr_t)out_unit == 0 && (uintptr_t)in % (uintptr_t)in_unit == 0;
-    for (int i = 0; i < l->count - 1; i++) takes &= l->axes[i].stride[0] % out_unit == 0 && l->axes[i].stride[1] % in_unit == 0;
+    for (int i = 0; i < l->count - 1; i++)
+        takes &= l->axes[i].stride[0] % out_unit == 0 && l->axes[i].stride[1] % in_unit == 0;
     return takes;
 }
 
-template <typename To, typename From> static bool launch_groups(const fl_layout *l, char *out, const char *in)
+template<typename To, typename From>
+static bool launch_groups(const fl_layout *l, char *out, const char *in)
 {
     constexpr int G = group_of(sizeof(To), sizeof(From));
     if (!takes_groups(l, out, sizeof(To), in, sizeof(From), G)) return false;
@@ -79,16 +84,19 @@ template <typename To, typename From> static bool launch_groups(const fl_layout 
     int64_t groups = fl_layout_numel(&grouped);
     copy_walk walk;
     fl_walk_init(&walk, &grouped);
-    FL_LAUNCH((cast_groups<To, From, G>), fl_blocks(groups + rest, THREADS), THREADS, 0, out, in, (uint32_t)groups, rest, walk);
+    FL_LAUNCH((cast_groups<To, From, G>), fl_blocks(groups + rest, THREADS), THREADS, 0, out, in, (uint32_t)groups,
+              rest, walk);
     return true;
 }
 
-template <typename From> static void launch_elements(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in)
+template<typename From>
+static void launch_elements(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in)
 {
     int64_t total = fl_layout_numel(l);
     copy_walk walk;
     fl_walk_init(&walk, l);
-    FL_LAUNCH((cast_elements<From>), fl_blocks(total, THREADS, EACH), THREADS, 0, out, (int)out_dtype, in, (uint32_t)total, walk);
+    FL_LAUNCH((cast_elements<From>), fl_blocks(total, THREADS, EACH), THREADS, 0, out, (int)out_dtype, in,
+              (uint32_t)total, walk);
 }
 
 static void cast_piece(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype)
@@ -97,7 +105,8 @@ static void cast_piece(const fl_layout *l, char *out, fl_dtype out_dtype, const 
         typedef decltype(from) From;
         bool done = false;
         fl_cuda_by_storage(out_dtype, [&](auto to) {
-            if constexpr (!std::is_same<decltype(to), From>::value) done = launch_groups<decltype(to), From>(l, out, in);
+            if constexpr (!std::is_same<decltype(to), From>::value)
+                done = launch_groups<decltype(to), From>(l, out, in);
             return FL_OK;
         });
         if (!done) launch_elements<From>(l, out, out_dtype, in);

@@ -1,9 +1,9 @@
 /*
 ** conv.cu -- convolutions as matrix products of columns: what each tap of each window sees of an image.
 **
-** As on the CPU (cpu/conv.c): y = weight columns, dcolumns = weight^T dy and folded back, dweight = dy columns^T. Columns are
-** made for some images at a time, so that they take little memory whatever the batch. Folding gathers, so nothing is added
-** by two threads; sums over images are added up in order.
+** As on the CPU (cpu/conv.c): y = weight columns, dcolumns = weight^T dy and folded back, dweight = dy columns^T.
+** Columns are made for some images at a time, so that they take little memory whatever the batch. Folding gathers, so
+** nothing is added by two threads; sums over images are added up in order.
 */
 #include "gemm.h"
 #include "index.h"
@@ -21,7 +21,7 @@ static const int64_t COLUMN_BYTES = 256 << 20;
 /* A convolution with its products. */
 typedef struct sizes {
     fl_conv c;
-    int64_t x_plane, y_plane, taps, depth;      /* depth: of all groups */
+    int64_t x_plane, y_plane, taps, depth; /* depth: of all groups */
 } sizes;
 
 static sizes sizes_of(const fl_conv *c)
@@ -30,9 +30,9 @@ static sizes sizes_of(const fl_conv *c)
 }
 
 /* Element i of [images, channels, window rows, window columns, rows of y, columns of y]. I: counts them all. */
-template <typename T, typename I>
-__global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_t total, int64_t image_step, int64_t depth_step,
-                                                  const __grid_constant__ sizes s)
+template<typename T, typename I>
+__global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_t total, int64_t image_step,
+                                                  int64_t depth_step, const __grid_constant__ sizes s)
 {
     int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= total) return;
@@ -40,8 +40,10 @@ __global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_
     const fl_window_geometry &w = c.window;
     I above = (I)at / (I)s.y_plane, place = (I)at % (I)s.y_plane, image = above / (I)s.depth, k = above % (I)s.depth;
     I channel = k / (I)s.taps, tap = k % (I)s.taps;
-    int64_t row = (int64_t)(place / (I)c.y_size[1]) * w.stride[0] - w.padding[0] + (int64_t)(tap / (I)w.size[1]) * w.dilation[0];
-    int64_t column = (int64_t)(place % (I)c.y_size[1]) * w.stride[1] - w.padding[1] + (int64_t)(tap % (I)w.size[1]) * w.dilation[1];
+    int64_t row = (int64_t)(place / (I)c.y_size[1]) * w.stride[0] - w.padding[0]
+        + (int64_t)(tap / (I)w.size[1]) * w.dilation[0];
+    int64_t column = (int64_t)(place % (I)c.y_size[1]) * w.stride[1] - w.padding[1]
+        + (int64_t)(tap % (I)w.size[1]) * w.dilation[1];
     bool inside = row >= 0 && row < c.x_size[0] && column >= 0 && column < c.x_size[1];
     int64_t from = ((int64_t)image * c.groups * c.in + channel) * s.x_plane + row * c.x_size[1] + column;
     columns[(int64_t)image * image_step + (int64_t)k * depth_step + place] = inside ? x[from] : fl_store<T>(0);
@@ -55,7 +57,7 @@ __device__ static inline int64_t seen_at(const fl_window_geometry &w, int d, int
 }
 
 /* Element i of x: the sum of the columns that were taken from it, taps in order. */
-template <typename T>
+template<typename T>
 __global__ void __launch_bounds__(THREADS) fold(T *x, const T *columns, int64_t total, const __grid_constant__ sizes s)
 {
     typedef typename fl_wide<T>::type wide;
@@ -76,7 +78,7 @@ __global__ void __launch_bounds__(THREADS) fold(T *x, const T *columns, int64_t 
     x[i] = fl_store<T>(sum);
 }
 
-template <typename T>
+template<typename T>
 __global__ void __launch_bounds__(THREADS) add_bias(T *y, const T *bias, int64_t total, int64_t channels, int64_t plane)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -84,8 +86,9 @@ __global__ void __launch_bounds__(THREADS) add_bias(T *y, const T *bias, int64_t
 }
 
 /* sum + part becomes the sum, or after the last part the result; before the first one the sum is 0. */
-template <typename T>
-__global__ void __launch_bounds__(THREADS) add_part(T *out, typename fl_wide<T>::type *sum, const T *part, int64_t total, bool first, bool last)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    add_part(T *out, typename fl_wide<T>::type *sum, const T *part, int64_t total, bool first, bool last)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
@@ -97,15 +100,20 @@ __global__ void __launch_bounds__(THREADS) add_part(T *out, typename fl_wide<T>:
 /* ---- issuing ---- */
 
 /* Columns of the images of c, image_step and depth_step elements apart. */
-static void issue_unfold(fl_dtype dtype, void *columns, const void *x, const fl_conv *c, int64_t image_step, int64_t depth_step)
+static void issue_unfold(fl_dtype dtype, void *columns, const void *x, const fl_conv *c, int64_t image_step,
+                         int64_t depth_step)
 {
     int64_t total = c->images * c->groups * fl_conv_depth(c) * fl_conv_y_plane(c);
     if (total == 0) return;
     dim3 grid(fl_blocks(total, THREADS));
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
-        if (total >> 31) FL_LAUNCH((unfold<T, uint64_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step, depth_step, sizes_of(c));
-        else FL_LAUNCH((unfold<T, uint32_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step, depth_step, sizes_of(c));
+        if (total >> 31)
+            FL_LAUNCH((unfold<T, uint64_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step,
+                      depth_step, sizes_of(c));
+        else
+            FL_LAUNCH((unfold<T, uint32_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step,
+                      depth_step, sizes_of(c));
         return FL_OK;
     });
 }
@@ -115,7 +123,8 @@ static void issue_fold(fl_dtype dtype, void *x, const void *columns, const fl_co
     int64_t total = c->images * c->groups * c->in * fl_conv_x_plane(c);
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
-        FL_LAUNCH((fold<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)x, (const T *)columns, total, sizes_of(c));
+        FL_LAUNCH((fold<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)x, (const T *)columns, total,
+                  sizes_of(c));
         return FL_OK;
     });
 }
@@ -125,7 +134,8 @@ static void issue_bias(fl_dtype dtype, void *y, const void *bias, const fl_conv 
     int64_t plane = fl_conv_y_plane(c), channels = c->groups * c->out, total = c->images * channels * plane;
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
-        FL_LAUNCH((add_bias<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)y, (const T *)bias, total, channels, plane);
+        FL_LAUNCH((add_bias<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)y, (const T *)bias, total,
+                  channels, plane);
         return FL_OK;
     });
 }
@@ -142,8 +152,8 @@ static void batch_axis(fl_cuda_gemm *g, int64_t size, int64_t a_step, int64_t b_
 
 typedef struct pieces {
     fl_dtype dtype;
-    int64_t item, most;         /* bytes of an element; images of a piece */
-    char *columns;              /* NULL: x itself */
+    int64_t item, most; /* bytes of an element; images of a piece */
+    char *columns;      /* NULL: x itself */
 } pieces;
 
 static fl_status pieces_open(pieces *p, const fl_conv *c, fl_dtype dtype, bool direct)
@@ -178,7 +188,8 @@ static fl_status forward(const fl_conv *c, fl_dtype dtype, char *y, char *x, cha
 {
     pieces p;
     FL_TRY(pieces_open(&p, c, dtype, fl_conv_is_pointwise(c)));
-    int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c), x_image = c->groups * c->in * fl_conv_x_plane(c) * p.item;
+    int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c),
+            x_image = c->groups * c->in * fl_conv_x_plane(c) * p.item;
     fl_status status = FL_OK;
     for (int64_t first = 0; first < c->images && status == FL_OK; first += p.most) {
         fl_conv piece = piece_at(&p, c, first);
@@ -209,7 +220,8 @@ static fl_status input_grad(const fl_conv *c, fl_dtype dtype, char *dx, char *dy
 {
     pieces p;
     FL_TRY(pieces_open(&p, c, dtype, fl_conv_is_pointwise(c)));
-    int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c), x_image = c->groups * c->in * fl_conv_x_plane(c) * p.item;
+    int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c),
+            x_image = c->groups * c->in * fl_conv_x_plane(c) * p.item;
     fl_status status = FL_OK;
     for (int64_t first = 0; first < c->images && status == FL_OK; first += p.most) {
         fl_conv piece = piece_at(&p, c, first);
@@ -276,7 +288,8 @@ static fl_status multiply_piece(char *out, char *rows, const pieces *p, const fl
     return fl_cuda_gemm_run(&g);
 }
 
-/* Temporary memory of a weight gradient: dy's rows of a piece; where there are several pieces, one's product and the sum. */
+/* Temporary memory of a weight gradient: dy's rows of a piece; where there are several pieces, one's product and the
+** sum. */
 typedef struct sums {
     char *rows, *part, *sum;
 } sums;
@@ -302,7 +315,8 @@ static void issue_add(fl_dtype dtype, void *out, const sums *s, int64_t numel, b
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
         typedef typename fl_wide<T>::type wide;
-        FL_LAUNCH((add_part<T>), dim3(fl_blocks(numel, THREADS)), dim3(THREADS), 0, (T *)out, (wide *)s->sum, (const T *)s->part, numel, first, last);
+        FL_LAUNCH((add_part<T>), dim3(fl_blocks(numel, THREADS)), dim3(THREADS), 0, (T *)out, (wide *)s->sum,
+                  (const T *)s->part, numel, first, last);
         return FL_OK;
     });
 }
@@ -313,7 +327,8 @@ static fl_status add_pieces(const fl_conv *c, const pieces *p, const sums *s, ch
     for (int64_t first = 0; first < c->images; first += p->most) {
         fl_conv piece = piece_at(p, c, first);
         FL_TRY(gather_rows(s->rows, dy + first * c->groups * c->out * plane * p->item, &piece, p->dtype));
-        issue_unfold(p->dtype, p->columns, x + first * c->groups * c->in * fl_conv_x_plane(c) * p->item, &piece, plane, piece.images * plane);
+        issue_unfold(p->dtype, p->columns, x + first * c->groups * c->in * fl_conv_x_plane(c) * p->item, &piece, plane,
+                     piece.images * plane);
         FL_TRY(multiply_piece(s->part ? s->part : dweight, s->rows, p, &piece));
         if (s->part) issue_add(p->dtype, dweight, s, numel, first == 0, first + p->most >= c->images);
     }
@@ -365,7 +380,8 @@ static fl_status launch_conv(fl_kernel *k)
     fl_conv c = fl_conv_of(k->attrs, &k->in[0], &k->in[1], &k->out[0]);
     fl_status status = open_operands(&o, k);
     if (status == FL_OK) status = forward(&c, k->out[0].dtype, o.out.data, o.a.data, o.b.data);
-    if (status == FL_OK && o.bias.data && k->in[1].start[1] == 0) issue_bias(k->out[0].dtype, o.out.data, o.bias.data, &c);
+    if (status == FL_OK && o.bias.data && k->in[1].start[1] == 0)
+        issue_bias(k->out[0].dtype, o.out.data, o.bias.data, &c);
     return close_operands(&o, k, status);
 }
 

@@ -3,8 +3,8 @@
 **
 ** Axes are sorted by the output's strides and merged where both sides allow; then the widest unit, up to 16 bytes, is
 ** chosen that the run along the last axis, all strides and both addresses allow. When the input is read in nearly the
-** order of the output, or in runs of 64 bytes, elements are moved one by one (`lines`). Otherwise both sides are walked in
-** their own order, through shared memory (permute.cu).
+** order of the output, or in runs of 64 bytes, elements are moved one by one (`lines`). Otherwise both sides are walked
+** in their own order, through shared memory (permute.cu).
 */
 #include "copies.h"
 #include "permute.h"
@@ -16,7 +16,9 @@ typedef fl_walk<1, FL_LAYOUT_AXES> fill_walk;
 
 /* ---- kernels ---- */
 
-template <typename T> static __global__ void __launch_bounds__(THREADS) lines(char *out, const char *in, uint32_t total, const __grid_constant__ copy_walk walk)
+template<typename T>
+static __global__ void __launch_bounds__(THREADS)
+    lines(char *out, const char *in, uint32_t total, const __grid_constant__ copy_walk walk)
 {
     uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
     int64_t offset[EACH][2];
@@ -31,7 +33,9 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) lines(ch
         if (index[k] < total) *(T *)(out + offset[k][0]) = value[k];
 }
 
-template <typename T> static __global__ void __launch_bounds__(THREADS) fill(char *out, T value, uint32_t total, const __grid_constant__ fill_walk walk)
+template<typename T>
+static __global__ void __launch_bounds__(THREADS)
+    fill(char *out, T value, uint32_t total, const __grid_constant__ fill_walk walk)
 {
     uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
     int64_t offset[EACH][1];
@@ -51,7 +55,8 @@ static void layout_of(fl_layout *l, const fl_view *const *views, int operands)
     l->count = out->ndim;
     for (int i = 0; i < out->ndim; i++) {
         l->axes[i].size = out->size[i];
-        for (int o = 0; o < operands; o++) l->axes[i].stride[o] = views[o]->stride[i] * (int64_t)fl_dtype_size(views[o]->dtype);
+        for (int o = 0; o < operands; o++)
+            l->axes[i].stride[o] = views[o]->stride[i] * (int64_t)fl_dtype_size(views[o]->dtype);
     }
     fl_layout_simplify(l);
 }
@@ -95,17 +100,21 @@ static bool reads_in_order(const fl_cuda_copy_job *j)
         before = stride;
         if (stride < least) least = stride;
     }
-    return falling || (before == least && l->axes[l->count - 1].stride[1] != 0 && l->axes[l->count - 1].size * j->unit >= LONG_RUN);
+    return falling
+        || (before == least && l->axes[l->count - 1].stride[1] != 0
+            && l->axes[l->count - 1].size * j->unit >= LONG_RUN);
 }
 
-template <typename T> static void launch_lines(const fl_cuda_copy_job *j)
+template<typename T>
+static void launch_lines(const fl_cuda_copy_job *j)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     fl_each_piece(&j->layout, zero, [&](const fl_layout *l, const int64_t *offset) {
         copy_walk walk;
         int64_t total = fl_layout_numel(l);
         fl_walk_init(&walk, l);
-        FL_LAUNCH((lines<T>), fl_blocks(total, THREADS, EACH), THREADS, 0, j->out + offset[0], j->in + offset[1], (uint32_t)total, walk);
+        FL_LAUNCH((lines<T>), fl_blocks(total, THREADS, EACH), THREADS, 0, j->out + offset[0], j->in + offset[1],
+                  (uint32_t)total, walk);
     });
 }
 
@@ -113,7 +122,9 @@ template <typename T> static void launch_lines(const fl_cuda_copy_job *j)
 static bool copy_run(const fl_cuda_copy_job *j)
 {
     const fl_axis *run = &j->layout.axes[0];
-    if (j->layout.count != 1 || j->unit == 16 || run->stride[0] != j->unit || run->stride[1] != j->unit || run->size * j->unit < LARGE) return false;
+    if (j->layout.count != 1 || j->unit == 16 || run->stride[0] != j->unit || run->stride[1] != j->unit
+        || run->size * j->unit < LARGE)
+        return false;
     cudaMemcpyAsync(j->out, j->in, (size_t)(run->size * j->unit), cudaMemcpyDeviceToDevice, fl_cuda_stream());
     return true;
 }
@@ -141,7 +152,8 @@ fl_status fl_cuda_copy_view(const fl_view *out, const fl_view *in)
 
 /* ---- fills ---- */
 
-template <typename T> static void launch_fill(const fl_layout *layout, char *out, const void *repeated)
+template<typename T>
+static void launch_fill(const fl_layout *layout, char *out, const void *repeated)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     T value;
@@ -150,7 +162,8 @@ template <typename T> static void launch_fill(const fl_layout *layout, char *out
         fill_walk walk;
         int64_t total = fl_layout_numel(l);
         fl_walk_init(&walk, l);
-        FL_LAUNCH((fill<T>), fl_blocks(total, THREADS, EACH), THREADS, 0, out + offset[0], value, (uint32_t)total, walk);
+        FL_LAUNCH((fill<T>), fl_blocks(total, THREADS, EACH), THREADS, 0, out + offset[0], value, (uint32_t)total,
+                  walk);
     });
 }
 
@@ -165,7 +178,8 @@ static void fill_layout(fl_layout l, char *data, const char *repeated, int width
 /* A run is cut where memory is aligned, so that all but its ends is written in wide units. */
 static void fill_run(const fl_layout *run, char *data, const char *repeated, int width)
 {
-    int64_t size = run->axes[0].size, before = (int64_t)(-(uintptr_t)data % 16) / width, whole = (size - before) / (16 / width) * (16 / width);
+    int64_t size = run->axes[0].size, before = (int64_t)(-(uintptr_t)data % 16) / width,
+            whole = (size - before) / (16 / width) * (16 / width);
     const int64_t parts[] = {before, whole, size - before - whole};
     for (int i = 0; i < 3; i++) {
         fl_layout part = *run;

@@ -18,7 +18,8 @@ FL_CUDA_OP(empty_like, launch_empty);
 /* ---- arange, linspace ---- */
 
 /* Elements THREADS apart, EACH per thread: out[i] is what number i of the logical tensor is. */
-template <typename T, typename F> __device__ static void count_into(T *out, int64_t n, int64_t start, const F &f)
+template<typename T, typename F>
+__device__ static void count_into(T *out, int64_t n, int64_t start, const F &f)
 {
     int64_t first = (int64_t)blockIdx.x * (THREADS * EACH) + threadIdx.x;
 #pragma unroll
@@ -28,18 +29,23 @@ template <typename T, typename F> __device__ static void count_into(T *out, int6
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) arange_integers(T *out, int64_t n, int64_t start, int64_t first, int64_t step)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    arange_integers(T *out, int64_t n, int64_t start, int64_t first, int64_t step)
 {
     count_into(out, n, start, [=](int64_t i) { return (int64_t)((uint64_t)first + (uint64_t)i * (uint64_t)step); });
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) arange_floats(T *out, int64_t n, int64_t start, double first, double step)
+template<typename T>
+__global__ void __launch_bounds__(THREADS) arange_floats(T *out, int64_t n, int64_t start, double first, double step)
 {
     count_into(out, n, start, [=](int64_t i) { return __dadd_rn(first, __dmul_rn((double)i, step)); });
 }
 
 /* From both ends, so that the last element is exactly `last`. */
-template <typename T> __global__ void __launch_bounds__(THREADS) linspace(T *out, int64_t n, int64_t start, double first, double last, double step, int64_t steps)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    linspace(T *out, int64_t n, int64_t start, double first, double last, double step, int64_t steps)
 {
     count_into(out, n, start, [=](int64_t i) {
         if (i < (steps + 1) / 2) return __dadd_rn(first, __dmul_rn(step, (double)i));
@@ -51,14 +57,19 @@ static fl_status launch_arange(fl_kernel *k)
 {
     static const fl_attr zero = {true, FL_NUM_INT, 1, {0}};
     const fl_view *out = &k->out[0];
-    const fl_attr *at = k->attrs->at, *start = at[1].given ? &at[0] : &zero, *stop = at[1].given ? &at[1] : &at[0], *step = &at[2];
+    const fl_attr *at = k->attrs->at, *start = at[1].given ? &at[0] : &zero, *stop = at[1].given ? &at[1] : &at[0],
+                  *step = &at[2];
     bool floats = start->kind == FL_NUM_FLOAT || stop->kind == FL_NUM_FLOAT || step->kind == FL_NUM_FLOAT;
     if (out->numel == 0) return FL_OK;
     unsigned blocks = fl_blocks(out->numel, THREADS, EACH);
     fl_cuda_by_storage(out->dtype, [&](auto like) {
         typedef decltype(like) T;
-        if (floats) FL_LAUNCH((arange_floats<T>), blocks, THREADS, 0, (T *)out->data, out->numel, out->start[0], fl_attr_number(start), fl_attr_number(step));
-        else FL_LAUNCH((arange_integers<T>), blocks, THREADS, 0, (T *)out->data, out->numel, out->start[0], start->integer, step->integer);
+        if (floats)
+            FL_LAUNCH((arange_floats<T>), blocks, THREADS, 0, (T *)out->data, out->numel, out->start[0],
+                      fl_attr_number(start), fl_attr_number(step));
+        else
+            FL_LAUNCH((arange_integers<T>), blocks, THREADS, 0, (T *)out->data, out->numel, out->start[0],
+                      start->integer, step->integer);
         return FL_OK;
     });
     return fl_cuda_check(k->op->name);
@@ -73,7 +84,8 @@ static fl_status launch_linspace(fl_kernel *k)
     if (steps == 0) return FL_OK;
     fl_cuda_by_storage(out->dtype, [&](auto like) {
         typedef decltype(like) T;
-        FL_LAUNCH((linspace<T>), fl_blocks(out->numel, THREADS, EACH), THREADS, 0, (T *)out->data, out->numel, out->start[0], start, stop, step, steps);
+        FL_LAUNCH((linspace<T>), fl_blocks(out->numel, THREADS, EACH), THREADS, 0, (T *)out->data, out->numel,
+                  out->start[0], start, stop, step, steps);
         return FL_OK;
     });
     return fl_cuda_check(k->op->name);
@@ -102,7 +114,8 @@ static fl_status launch_eye(fl_kernel *k)
     });
     int64_t stride = out->stride[0] + out->stride[1];
     fl_view diagonal = *out;
-    diagonal.data = (char *)out->data + (row * out->stride[0] + column * out->stride[1]) * (int64_t)fl_dtype_size(out->dtype);
+    diagonal.data = (char *)out->data
+        + (row * out->stride[0] + column * out->stride[1]) * (int64_t)fl_dtype_size(out->dtype);
     diagonal.ndim = 1;
     diagonal.size = &length;
     diagonal.stride = &stride;
@@ -119,13 +132,14 @@ typedef fl_walk<3, FL_LAYOUT_AXES> triangle_walk;
 
 /* Which columns stay, by their distance from the row: up to `bound` (lower), or from it on. */
 typedef struct triangle {
-    int64_t bound, step;        /* step: of the distance, from one element of a pack to the next */
+    int64_t bound, step; /* step: of the distance, from one element of a pack to the next */
     bool lower;
 } triangle;
 
 /* Operands: out, in, distance (column - row). N elements of T at once. */
-template <typename T, int N> __global__ void __launch_bounds__(THREADS)
-keep_triangle(char *out, const char *in, int64_t base, triangle t, uint32_t total, const __grid_constant__ triangle_walk walk)
+template<typename T, int N>
+__global__ void __launch_bounds__(THREADS) keep_triangle(char *out, const char *in, int64_t base, triangle t,
+                                                         uint32_t total, const __grid_constant__ triangle_walk walk)
 {
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
     int64_t offset[1][3];
@@ -152,15 +166,16 @@ static bool pack_last(fl_layout *l, const void *out, const void *in, int64_t wid
     return true;
 }
 
-template <typename T, int N> static void launch_triangle(const fl_layout *l, const fl_view *out, const fl_view *in, const triangle &t)
+template<typename T, int N>
+static void launch_triangle(const fl_layout *l, const fl_view *out, const fl_view *in, const triangle &t)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     fl_each_piece(l, zero, [&](const fl_layout *piece, const int64_t *offset) {
         triangle_walk walk;
         uint32_t total = (uint32_t)fl_layout_numel(piece);
         fl_walk_init(&walk, piece);
-        FL_LAUNCH((keep_triangle<T, N>), fl_blocks(total, THREADS), THREADS, 0, (char *)out->data + offset[0], (const char *)in->data + offset[1], offset[2], t, total,
-                  walk);
+        FL_LAUNCH((keep_triangle<T, N>), fl_blocks(total, THREADS), THREADS, 0, (char *)out->data + offset[0],
+                  (const char *)in->data + offset[1], offset[2], t, total, walk);
     });
 }
 
@@ -174,9 +189,15 @@ static fl_status launch_half(fl_kernel *k, bool lower)
     l.count = out->ndim;
     l.operands = 3;
     for (int a = 0; a < out->ndim; a++)
-        l.axes[a] = {out->size[a], {out->stride[a] * width, in->stride[a] * width, a == column ? 1 : a == row ? -1 : 0, 0}};
+        l.axes[a] = {out->size[a],
+                     {out->stride[a] * width, in->stride[a] * width,
+                      a == column    ? 1
+                          : a == row ? -1
+                                     : 0,
+                      0}};
     fl_layout_simplify(&l);
-    triangle t = {out->start[row] - out->start[column] + k->attrs->at[0].integer, l.count ? l.axes[l.count - 1].stride[2] : 0, lower};
+    triangle t = {out->start[row] - out->start[column] + k->attrs->at[0].integer,
+                  l.count ? l.axes[l.count - 1].stride[2] : 0, lower};
     bool packed = pack_last(&l, out->data, in->data, width);
     fl_cuda_by_unit((int)width, [&](auto like) {
         typedef decltype(like) T;

@@ -1,13 +1,13 @@
 /*
 ** cublas.cu -- matrix products by cuBLASLt, which is opened when the first product is made.
 **
-** C^T = B^T A^T: what is row-major for us is column-major for cuBLASLt, so B is its first operand and nothing is moved. Which
-** of its kernels serves a problem is asked once and remembered with the descriptors. Sums of 16-bit floats are never
-** rounded between parts of k (no reduction in the type of the result), so results do not depend on the schedule.
+** C^T = B^T A^T: what is row-major for us is column-major for cuBLASLt, so B is its first operand and nothing is moved.
+** Which of its kernels serves a problem is asked once and remembered with the descriptors. Sums of 16-bit floats are
+** never rounded between parts of k (no reduction in the type of the result), so results do not depend on the schedule.
 **
-** An activation is an epilogue where the library has that function: relu, max(x, 0), and gelu in its tanh form. How exactly it
-** computes tanh is nowhere said, so products of float32 that may not be rounded to TF32 do without that one: a kernel of ours
-** then applies the activation to the product and its bias, as it does where there is no epilogue.
+** An activation is an epilogue where the library has that function: relu, max(x, 0), and gelu in its tanh form. How
+** exactly it computes tanh is nowhere said, so products of float32 that may not be rounded to TF32 do without that one:
+** a kernel of ours then applies the activation to the product and its bias, as it does where there is no epilogue.
 **
 ** FLOW_CUBLASLT: the library to open instead of those that are looked for.
 */
@@ -26,10 +26,12 @@ extern "C" {
 
 /* ---- the library ---- */
 
+/* clang-format off */
 #define FL_CUBLAS_FUNCTIONS(X)                                                                                       \
     X(Create) X(Matmul) X(MatmulAlgoGetHeuristic) X(MatmulDescCreate) X(MatmulDescSetAttribute) X(MatmulDescDestroy) \
     X(MatrixLayoutCreate) X(MatrixLayoutSetAttribute) X(MatrixLayoutDestroy)                                         \
     X(MatmulPreferenceCreate) X(MatmulPreferenceSetAttribute) X(MatmulPreferenceDestroy)
+/* clang-format on */
 
 static struct {
 #define FL_CUBLAS_FIELD(name) decltype(&cublasLt##name) name;
@@ -61,7 +63,9 @@ static void *open_library(void)
             void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
             if (library) return library;
         }
-    fprintf(stderr, "flowlua: libcublasLt.so.13 and .12 were not found: matrix products are slow; install cuBLAS or set LD_LIBRARY_PATH\n");
+    fprintf(stderr,
+            "flowlua: libcublasLt.so.13 and .12 were not found: matrix products are slow; install cuBLAS or set "
+            "LD_LIBRARY_PATH\n");
 #endif
     return NULL;
 }
@@ -80,9 +84,9 @@ static fl_status failed(const char *what, cublasStatus_t code)
     return fl_fail(FL_ERR_STATE, "matmul: cuBLASLt's %s failed with status %d", what, (int)code);
 }
 
-#define LT_TRY(name, ...)                                           \
-    do {                                                            \
-        cublasStatus_t code_ = lt.name(__VA_ARGS__);                \
+#define LT_TRY(name, ...)                                                \
+    do {                                                                 \
+        cublasStatus_t code_ = lt.name(__VA_ARGS__);                     \
         if (code_ != CUBLAS_STATUS_SUCCESS) return failed(#name, code_); \
     } while (0)
 
@@ -104,10 +108,13 @@ typedef struct choice {
 } choice;
 
 enum { CHOICES = 1024, MOST_WORKSPACE = 32 << 20, WIDEST_ALIGNMENT = 256 };
-static choice choices[CHOICES];         /* by hash; products are issued by one thread */
+static choice choices[CHOICES]; /* by hash; products are issued by one thread */
 
 /* Row-major with rows at least their length apart, or the transpose of such a matrix. */
-static bool is_plain(int64_t row, int64_t col, int64_t rows, int64_t cols) { return (col == 1 || cols == 1) && (rows == 1 || row >= cols); }
+static bool is_plain(int64_t row, int64_t col, int64_t rows, int64_t cols)
+{
+    return (col == 1 || cols == 1) && (rows == 1 || row >= cols);
+}
 
 bool fl_cublas_takes(int64_t row, int64_t col, int64_t rows, int64_t cols)
 {
@@ -122,7 +129,10 @@ static int64_t leading(int32_t *transposed, int64_t row, int64_t col, int64_t ro
     return rows == 1 ? cols : row;
 }
 
-static int32_t alignment(uintptr_t bits) { return bits == 0 || (bits & -bits) > WIDEST_ALIGNMENT ? WIDEST_ALIGNMENT : (int32_t)(bits & -bits); }
+static int32_t alignment(uintptr_t bits)
+{
+    return bits == 0 || (bits & -bits) > WIDEST_ALIGNMENT ? WIDEST_ALIGNMENT : (int32_t)(bits & -bits);
+}
 
 static uint64_t hash(const problem *p)
 {
@@ -176,7 +186,10 @@ static int32_t epilogue_of(const fl_cuda_gemm *g)
 
 static bool adds_bias(int32_t epilogue) { return epilogue & CUBLASLT_EPILOGUE_BIAS; }
 
-static bool keeps_before(int32_t epilogue) { return (epilogue & CUBLASLT_EPILOGUE_GELU_AUX) == CUBLASLT_EPILOGUE_GELU_AUX; }
+static bool keeps_before(int32_t epilogue)
+{
+    return (epilogue & CUBLASLT_EPILOGUE_GELU_AUX) == CUBLASLT_EPILOGUE_GELU_AUX;
+}
 
 /* ---- keys ---- */
 
@@ -201,7 +214,9 @@ static problem problem_of(const fl_cuda_gemm *g, int axis)
     }
     p.device = fl_cuda_current()->index;
     p.dtype = g->dtype;
-    p.compute = rounds_to_tf32(g) ? CUBLAS_COMPUTE_32F_FAST_TF32 : g->dtype == FL_FLOAT64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    p.compute = rounds_to_tf32(g) ? CUBLAS_COMPUTE_32F_FAST_TF32
+        : g->dtype == FL_FLOAT64  ? CUBLAS_COMPUTE_64F
+                                  : CUBLAS_COMPUTE_32F;
     p.epilogue = epilogue_of(g);
     p.a_align = alignment(a);
     p.b_align = alignment(b);
@@ -222,34 +237,41 @@ static cudaDataType_t type_of(int dtype)
 }
 
 /* A row-major rows x cols matrix (or, transposed, cols x rows): column-major with the axes exchanged. */
-static fl_status layout_new(cublasLtMatrixLayout_t *out, const problem *p, int64_t rows, int64_t cols, bool transposed, int64_t ld, int64_t step)
+static fl_status layout_new(cublasLtMatrixLayout_t *out, const problem *p, int64_t rows, int64_t cols, bool transposed,
+                            int64_t ld, int64_t step)
 {
     int32_t batch = (int32_t)p->batch;
-    LT_TRY(MatrixLayoutCreate, out, type_of(p->dtype), (uint64_t)(transposed ? rows : cols), (uint64_t)(transposed ? cols : rows), ld);
+    LT_TRY(MatrixLayoutCreate, out, type_of(p->dtype), (uint64_t)(transposed ? rows : cols),
+           (uint64_t)(transposed ? cols : rows), ld);
     if (batch == 1) return FL_OK;
     LT_TRY(MatrixLayoutSetAttribute, *out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
     LT_TRY(MatrixLayoutSetAttribute, *out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step);
     return FL_OK;
 }
 
-/* Where an epilogue finds bias and what it keeps; the alignment of addresses counts when the library is asked for a kernel. */
+/* Where an epilogue finds bias and what it keeps; the alignment of addresses counts when the library is asked for a
+** kernel. */
 static fl_status point_epilogue(cublasLtMatmulDesc_t product, int32_t epilogue, const void *bias, void *before)
 {
-    if (adds_bias(epilogue)) LT_TRY(MatmulDescSetAttribute, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    if (keeps_before(epilogue)) LT_TRY(MatmulDescSetAttribute, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &before, sizeof before);
+    if (adds_bias(epilogue))
+        LT_TRY(MatmulDescSetAttribute, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (keeps_before(epilogue))
+        LT_TRY(MatmulDescSetAttribute, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &before, sizeof before);
     return FL_OK;
 }
 
 static fl_status product_new(cublasLtMatmulDesc_t *out, const problem *p, const fl_cuda_gemm *g)
 {
-    cublasOperation_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      second = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     LT_TRY(MatmulDescCreate, out, (cublasComputeType_t)p->compute, p->dtype == FL_FLOAT64 ? CUDA_R_64F : CUDA_R_32F);
     LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
     LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue, sizeof p->epilogue);
     if (keeps_before(p->epilogue)) {
         LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n, sizeof p->n);
-        LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &p->c_step, sizeof p->c_step);
+        LT_TRY(MatmulDescSetAttribute, *out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &p->c_step,
+               sizeof p->c_step);
     }
     return point_epilogue(*out, p->epilogue, g->bias, g->before);
 }
@@ -259,15 +281,19 @@ static fl_status ask(choice *c, cublasLtHandle_t handle, cublasLtMatmulPreferenc
     const problem *p = &c->key;
     cublasLtMatmulHeuristicResult_t result;
     size_t workspace = MOST_WORKSPACE;
-    uint32_t a = (uint32_t)p->b_align, b = (uint32_t)p->a_align, d = (uint32_t)p->c_align, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t a = (uint32_t)p->b_align, b = (uint32_t)p->a_align, d = (uint32_t)p->c_align,
+             schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int count = 0;
-    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+           sizeof workspace);
+    LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+           sizeof schemes);
     LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a);
     LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b);
     LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &d, sizeof d);
     LT_TRY(MatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d);
-    cublasStatus_t code = lt.MatmulAlgoGetHeuristic(handle, c->product, c->b, c->a, c->c, c->c, preference, 1, &result, &count);
+    cublasStatus_t code = lt.MatmulAlgoGetHeuristic(handle, c->product, c->b, c->a, c->c, c->c, preference, 1, &result,
+                                                    &count);
     c->found = code == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
     if (!c->found) return FL_OK; /* it has no kernel for this */
     c->algorithm = result.algo;
@@ -335,7 +361,8 @@ static void call_offsets(int64_t *a, int64_t *b, int64_t *c, const fl_cuda_gemm 
 }
 
 /* result = epilogue(A B + beta * result) */
-static fl_status multiply(choice *by, cublasLtHandle_t handle, const fl_cuda_gemm *g, int axis, double beta, void *workspace)
+static fl_status multiply(choice *by, cublasLtHandle_t handle, const fl_cuda_gemm *g, int axis, double beta,
+                          void *workspace)
 {
     bool wide = g->dtype == FL_FLOAT64;
     int64_t calls = 1, a, b, c, item = (int64_t)fl_dtype_size(g->dtype);
@@ -345,9 +372,9 @@ static fl_status multiply(choice *by, cublasLtHandle_t handle, const fl_cuda_gem
     for (int64_t i = 0; i < calls; i++) {
         call_offsets(&a, &b, &c, g, axis, i);
         FL_TRY(point_epilogue(by->product, by->key.epilogue, g->bias, g->before ? g->before + c * item : NULL));
-        LT_TRY(Matmul, handle, by->product, wide ? (void *)&one : &one32, g->b + b * item, by->b, g->a + a * item, by->a,
-               wide ? (void *)&beta : &beta32, g->c + c * item, by->c, g->c + c * item, by->c, &by->algorithm, workspace,
-               by->workspace, fl_cuda_stream());
+        LT_TRY(Matmul, handle, by->product, wide ? (void *)&one : &one32, g->b + b * item, by->b, g->a + a * item,
+               by->a, wide ? (void *)&beta : &beta32, g->c + c * item, by->c, g->c + c * item, by->c, &by->algorithm,
+               workspace, by->workspace, fl_cuda_stream());
     }
     return FL_OK;
 }

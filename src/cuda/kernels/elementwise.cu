@@ -2,8 +2,8 @@
 ** elementwise.cu -- every row of elementwise.def on the GPU, from the same row as on the CPU.
 **
 ** Two kernels per row. `grouped` takes operands of one dtype that are contiguous, or one value, along the last axis: a
-** thread loads, computes and stores 16 bytes of each at once. `scattered` takes any strides and any mixture of
-** dtypes, element by element. It exists once per dtype that is computed in, and finds out the operands' dtypes as it runs.
+** thread loads, computes and stores 16 bytes of each at once. `scattered` takes any strides and any mixture of dtypes,
+** element by element. It exists once per dtype that is computed in, and finds out the operands' dtypes as it runs.
 */
 #include "cuda/parts/convert.h"
 #include "elementwise_math.h"
@@ -56,28 +56,30 @@ static constexpr bool says_bad(const char *text)
 
 /* ---- arguments of a kernel ---- */
 
-enum source { NUMBER, ONE, GROUP };     /* a Lua number; one element for the whole group; a group of elements */
+enum source { NUMBER, ONE, GROUP }; /* a Lua number; one element for the whole group; a group of elements */
 
 /* Operand 0 of the walk is the result, operand 1 + i is in[i]. */
 struct ew_job {
     char *out;
     const char *in[FL_EW_MAX_IN];
-    uint32_t total;             /* groups or elements */
-    uint32_t rest;              /* single elements after the last group */
+    uint32_t total; /* groups or elements */
+    uint32_t rest;  /* single elements after the last group */
     uint8_t out_dtype, in_dtype[FL_EW_MAX_IN], from[FL_EW_MAX_IN];
-    int64_t number[FL_EW_MAX_IN], attribute[FL_EW_ATTRS];   /* bytes, in the dtype that is computed in */
+    int64_t number[FL_EW_MAX_IN], attribute[FL_EW_ATTRS]; /* bytes, in the dtype that is computed in */
     fl_cuda_fault *fault;
     fl_walk<OPERANDS, FL_LAYOUT_AXES> walk;
 };
 
-template <typename C> __device__ static inline C value_of(const int64_t &bytes)
+template<typename C>
+__device__ static inline C value_of(const int64_t &bytes)
 {
     C value;
     memcpy(&value, &bytes, sizeof value);
     return value;
 }
 
-template <typename Row, typename C> __device__ static inline C apply(const ew_job &j, const C (&x)[FL_EW_MAX_IN])
+template<typename Row, typename C>
+__device__ static inline C apply(const ew_job &j, const C (&x)[FL_EW_MAX_IN])
 {
     int bad = 0;
     C y = Row::of(x[0], x[1], x[2], value_of<C>(j.attribute[0]), value_of<C>(j.attribute[1]), &bad);
@@ -87,18 +89,21 @@ template <typename Row, typename C> __device__ static inline C apply(const ew_jo
 
 /* ---- groups ---- */
 
-/* A group of an operand is loaded as words: taking elements out would wait for them, and nothing is computed before all groups are
-** under way. */
-template <typename S, int G> using group_words = typename fl_words<(int)sizeof(S) * G>::type;
+/* A group of an operand is loaded as words: taking elements out would wait for them, and nothing is computed before all
+** groups are under way. */
+template<typename S, int G>
+using group_words = typename fl_words<(int)sizeof(S) * G>::type;
 
 /* The first element, in whole words as well. */
-template <typename W, typename V> __device__ static inline void set_first(W *words, V one)
+template<typename W, typename V>
+__device__ static inline void set_first(W *words, V one)
 {
     if constexpr (std::is_integral<W>::value) *words = one;
     else words->x = (uint32_t)one, words->y = (uint32_t)((uint64_t)one >> 32);
 }
 
-template <typename S, int G> __device__ static inline void load_group(group_words<S, G> *group, const ew_job &j, int i, int64_t offset)
+template<typename S, int G>
+__device__ static inline void load_group(group_words<S, G> *group, const ew_job &j, int i, int64_t offset)
 {
     const char *from = j.in[i] + offset;
     if (j.from[i] == GROUP) {
@@ -109,7 +114,8 @@ template <typename S, int G> __device__ static inline void load_group(group_word
     if (j.from[i] == ONE) set_first(group, *(const group_words<S, 1> *)from);
 }
 
-template <typename S, int G, typename C> __device__ static inline void elements_of(C (&x)[G], const group_words<S, G> &group, const ew_job &j, int i)
+template<typename S, int G, typename C>
+__device__ static inline void elements_of(C (&x)[G], const group_words<S, G> &group, const ew_job &j, int i)
 {
     fl_pack<S, G> pack;
     memcpy(&pack, &group, sizeof pack);
@@ -124,12 +130,13 @@ template <typename S, int G, typename C> __device__ static inline void elements_
 }
 
 /* The operands of a group: those of type S, and the mask of rows that have one. */
-template <typename Row, typename S, int G> struct operands {
+template<typename Row, typename S, int G>
+struct operands {
     group_words<S, G> value[FL_EW_MAX_IN];
     group_words<fl_flag, G> mask;
 };
 
-template <typename Row, typename S, int G>
+template<typename Row, typename S, int G>
 __device__ static inline void load_operands(operands<Row, S, G> &o, const ew_job &j, const int64_t (&offset)[OPERANDS])
 {
 #pragma unroll
@@ -139,7 +146,7 @@ __device__ static inline void load_operands(operands<Row, S, G> &o, const ew_job
     }
 }
 
-template <typename Row, typename S, typename O, int G>
+template<typename Row, typename S, typename O, int G>
 __device__ static inline void compute_group(fl_pack<O, G> &out, const operands<Row, S, G> &o, const ew_job &j)
 {
     typedef typename fl_wide<S>::type C;
@@ -160,7 +167,8 @@ __device__ static inline void compute_group(fl_pack<O, G> &out, const operands<R
 }
 
 /* One of the elements after the last group: element `at` of the only axis. */
-template <typename Row, typename S, typename O> __device__ static inline void single_element(const ew_job &j, uint32_t at)
+template<typename Row, typename S, typename O>
+__device__ static inline void single_element(const ew_job &j, uint32_t at)
 {
     operands<Row, S, 1> o = {};
     fl_pack<O, 1> out;
@@ -172,7 +180,8 @@ template <typename Row, typename S, typename O> __device__ static inline void si
     ((O *)j.out)[at] = out.at[0];
 }
 
-template <typename Row, typename S, typename O, int G> static __global__ void __launch_bounds__(THREADS) grouped(const __grid_constant__ ew_job j)
+template<typename Row, typename S, typename O, int G>
+static __global__ void __launch_bounds__(THREADS) grouped(const __grid_constant__ ew_job j)
 {
     uint32_t index[GROUPS], first = blockIdx.x * (THREADS * GROUPS) + threadIdx.x;
     int64_t offset[GROUPS][OPERANDS];
@@ -196,20 +205,49 @@ template <typename Row, typename S, typename O, int G> static __global__ void __
 
 /* ---- elements of any dtype ---- */
 
-template <typename S> struct dtype_of;
-template <> struct dtype_of<fl_flag> { enum { value = FL_BOOL }; };
-template <> struct dtype_of<uint8_t> { enum { value = FL_UINT8 }; };
-template <> struct dtype_of<int8_t> { enum { value = FL_INT8 }; };
-template <> struct dtype_of<int32_t> { enum { value = FL_INT32 }; };
-template <> struct dtype_of<int64_t> { enum { value = FL_INT64 }; };
-template <> struct dtype_of<__half> { enum { value = FL_FLOAT16 }; };
-template <> struct dtype_of<__nv_bfloat16> { enum { value = FL_BFLOAT16 }; };
-template <> struct dtype_of<float> { enum { value = FL_FLOAT32 }; };
-template <> struct dtype_of<double> { enum { value = FL_FLOAT64 }; };
+template<typename S>
+struct dtype_of;
+template<>
+struct dtype_of<fl_flag> {
+    enum { value = FL_BOOL };
+};
+template<>
+struct dtype_of<uint8_t> {
+    enum { value = FL_UINT8 };
+};
+template<>
+struct dtype_of<int8_t> {
+    enum { value = FL_INT8 };
+};
+template<>
+struct dtype_of<int32_t> {
+    enum { value = FL_INT32 };
+};
+template<>
+struct dtype_of<int64_t> {
+    enum { value = FL_INT64 };
+};
+template<>
+struct dtype_of<__half> {
+    enum { value = FL_FLOAT16 };
+};
+template<>
+struct dtype_of<__nv_bfloat16> {
+    enum { value = FL_BFLOAT16 };
+};
+template<>
+struct dtype_of<float> {
+    enum { value = FL_FLOAT32 };
+};
+template<>
+struct dtype_of<double> {
+    enum { value = FL_FLOAT64 };
+};
 
 /* ELEMENTS values of one operand; the dtype is the same for all threads. */
-template <typename S, typename C>
-__device__ static inline void load_elements(C (&x)[ELEMENTS][FL_EW_MAX_IN], const ew_job &j, int i, const int64_t (&offset)[ELEMENTS][OPERANDS])
+template<typename S, typename C>
+__device__ static inline void load_elements(C (&x)[ELEMENTS][FL_EW_MAX_IN], const ew_job &j, int i,
+                                            const int64_t (&offset)[ELEMENTS][OPERANDS])
 {
     constexpr int OWN = dtype_of<S>::value;
     const char *from = j.in[i];
@@ -231,7 +269,8 @@ __device__ static inline void load_elements(C (&x)[ELEMENTS][FL_EW_MAX_IN], cons
     }
 }
 
-template <typename O, typename C> __device__ static inline void store_element(char *to, int dtype, C value)
+template<typename O, typename C>
+__device__ static inline void store_element(char *to, int dtype, C value)
 {
     constexpr int OWN = dtype_of<O>::value;
     if (dtype == OWN) *(O *)to = fl_store<O>(value);
@@ -241,7 +280,8 @@ template <typename O, typename C> __device__ static inline void store_element(ch
 }
 
 /* Threads beyond the last element compute it once more, so that loads need no branch. */
-template <typename Row, typename S> static __global__ void __launch_bounds__(THREADS) scattered(const __grid_constant__ ew_job j)
+template<typename Row, typename S>
+static __global__ void __launch_bounds__(THREADS) scattered(const __grid_constant__ ew_job j)
 {
     typedef typename fl_wide<S>::type C;
     uint32_t index[ELEMENTS], first = blockIdx.x * (THREADS * ELEMENTS) + threadIdx.x;
@@ -268,14 +308,14 @@ template <typename Row, typename S> static __global__ void __launch_bounds__(THR
 /* One call, before it is known which kernel takes it. */
 struct ew_call {
     const fl_kernel *k;
-    fl_layout layout;           /* operand 0: out; strides of numbers are 0 */
+    fl_layout layout; /* operand 0: out; strides of numbers are 0 */
     fl_dtype compute;
-    int mask;                   /* the operand that is bool, or -1 */
+    int mask; /* the operand that is bool, or -1 */
     ew_job job;
 };
 
-/* Fills `from` for groups of g elements of `size` bytes; false: not all operands can be taken so. A single axis may have
-** elements left over. */
+/* Fills `from` for groups of g elements of `size` bytes; false: not all operands can be taken so. A single axis may
+** have elements left over. */
 static bool takes_groups(ew_call *c, fl_dtype dtype, int64_t g)
 {
     const fl_layout *l = &c->layout;
@@ -297,7 +337,8 @@ static bool takes_groups(ew_call *c, fl_dtype dtype, int64_t g)
     return takes;
 }
 
-/* The kernels of a row for operands of one dtype. Host code is told types as it runs: it is compiled once, not for each pair of kernels. */
+/* The kernels of a row for operands of one dtype. Host code is told types as it runs: it is compiled once, not for each
+** pair of kernels. */
 typedef void (*ew_kernel)(ew_job);
 struct ew_kernels {
     ew_kernel grouped, scattered;
@@ -326,10 +367,12 @@ static void launch_scattered(ew_kernel kernel, const fl_layout *l, ew_job *j)
 }
 
 /* What is stored as it is computed: halves are computed in float. */
-template <typename S> using wide_of = typename std::conditional<sizeof(S) == 2, float, S>::type;
+template<typename S>
+using wide_of = typename std::conditional<sizeof(S) == 2, float, S>::type;
 
 /* A number in the bytes of the type that is computed in. */
-template <typename S> static int64_t number_bytes(const fl_view *v)
+template<typename S>
+static int64_t number_bytes(const fl_view *v)
 {
     int64_t bytes = 0;
     fl_cuda_by_storage(v->dtype, [&](auto like) {
@@ -342,7 +385,8 @@ template <typename S> static int64_t number_bytes(const fl_view *v)
 }
 
 /* A scalar attribute as float, integer and bool rows take it. */
-template <typename C, bool is_bool> static int64_t attribute_bytes(const fl_ew_attr *a)
+template<typename C, bool is_bool>
+static int64_t attribute_bytes(const fl_ew_attr *a)
 {
     typedef std::numeric_limits<C> limits;
     C value;
@@ -372,7 +416,9 @@ static void fill_numbers(ew_call *c, fl_dtype dtype)
         constexpr bool is_bool = std::is_same<S, fl_flag>::value;
         for (int i = 0; i < FL_EW_ATTRS; i++) c->job.attribute[i] = attribute_bytes<C, is_bool>(&attributes[i]);
         for (int i = 0; i < k->nin; i++)
-            if (c->job.from[i] == NUMBER) c->job.number[i] = i == c->mask ? number_bytes<fl_flag>(&k->in[i]) : number_bytes<wide_of<S>>(&k->in[i]);
+            if (c->job.from[i] == NUMBER)
+                c->job.number[i] = i == c->mask ? number_bytes<fl_flag>(&k->in[i])
+                                                : number_bytes<wide_of<S>>(&k->in[i]);
         return FL_OK;
     });
 }
@@ -396,22 +442,45 @@ static fl_status launch(ew_call *c, const ew_kernels *kernels, fl_dtype dtype)
     return fl_cuda_check(k->op->name);
 }
 
-template <typename Row, typename S> static constexpr ew_kernels kernels_for(void)
+template<typename Row, typename S>
+static constexpr ew_kernels kernels_for(void)
 {
     typedef typename std::conditional<(bool)Row::predicate, fl_flag, S>::type O;
     return {grouped<Row, S, O, 16 / (int)sizeof(S)>, scattered<Row, wide_of<S>>, Row::reports};
 }
 
 /* By dtype: bool, uint8, int8, int32, int64, float16, bfloat16, float32, float64. */
-#define NONE {NULL, NULL, false}
+#define NONE              \
+    {                     \
+        NULL, NULL, false \
+    }
 #define BOOLS(id) kernels_for<B_##id<uint8_t>, fl_flag>()
-#define INTEGERS(id) kernels_for<I_##id<uint8_t>, uint8_t>(), kernels_for<I_##id<int8_t>, int8_t>(), kernels_for<I_##id<int32_t>, int32_t>(), kernels_for<I_##id<int64_t>, int64_t>()
-#define FLOATS(id) kernels_for<F_##id<float>, __half>(), kernels_for<F_##id<float>, __nv_bfloat16>(), kernels_for<F_##id<float>, float>(), kernels_for<F_##id<double>, double>()
-#define KERNELS_F(id) {NONE, NONE, NONE, NONE, NONE, FLOATS(id)}
-#define KERNELS_FI(id) {NONE, INTEGERS(id), FLOATS(id)}
-#define KERNELS_FIB(id) {BOOLS(id), INTEGERS(id), FLOATS(id)}
-#define KERNELS_IB(id) {BOOLS(id), INTEGERS(id), NONE, NONE, NONE, NONE}
-#define KERNELS_B(id) {BOOLS(id), NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE}
+#define INTEGERS(id)                                                                \
+    kernels_for<I_##id<uint8_t>, uint8_t>(), kernels_for<I_##id<int8_t>, int8_t>(), \
+        kernels_for<I_##id<int32_t>, int32_t>(), kernels_for<I_##id<int64_t>, int64_t>()
+#define FLOATS(id)                                                                     \
+    kernels_for<F_##id<float>, __half>(), kernels_for<F_##id<float>, __nv_bfloat16>(), \
+        kernels_for<F_##id<float>, float>(), kernels_for<F_##id<double>, double>()
+#define KERNELS_F(id)                            \
+    {                                            \
+        NONE, NONE, NONE, NONE, NONE, FLOATS(id) \
+    }
+#define KERNELS_FI(id)                 \
+    {                                  \
+        NONE, INTEGERS(id), FLOATS(id) \
+    }
+#define KERNELS_FIB(id)                     \
+    {                                       \
+        BOOLS(id), INTEGERS(id), FLOATS(id) \
+    }
+#define KERNELS_IB(id)                                  \
+    {                                                   \
+        BOOLS(id), INTEGERS(id), NONE, NONE, NONE, NONE \
+    }
+#define KERNELS_B(id)                                             \
+    {                                                             \
+        BOOLS(id), NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE \
+    }
 
 static const ew_kernels kernels_of[FL_EW_COUNT][FL_DTYPE_COUNT] = {
     {NONE},

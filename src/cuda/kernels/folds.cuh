@@ -1,8 +1,8 @@
 /*
 ** folds.cuh -- what reductions fold: sums, products, extremes, moments, log-sum-exp, positions of extremes.
 **
-** Floats of 32 bits and less are added in pairs within what a thread loads at once; from there on sums are doubles, as they
-** are on the CPU. Integers are int64 and wrap.
+** Floats of 32 bits and less are added in pairs within what a thread loads at once; from there on sums are doubles, as
+** they are on the CPU. Integers are int64 and wrap.
 */
 #ifndef FL_FOLDS_CUH
 #define FL_FOLDS_CUH
@@ -10,15 +10,36 @@
 #include "reduce.cuh"
 
 /* The type elements are converted to: sums of a few int8 fit into int32. */
-template <typename T> struct fl_element { typedef typename fl_wide<T>::type type; };
-template <> struct fl_element<uint8_t> { typedef int32_t type; };
-template <> struct fl_element<int8_t> { typedef int32_t type; };
-template <> struct fl_element<int32_t> { typedef int64_t type; };
+template<typename T>
+struct fl_element {
+    typedef typename fl_wide<T>::type type;
+};
+template<>
+struct fl_element<uint8_t> {
+    typedef int32_t type;
+};
+template<>
+struct fl_element<int8_t> {
+    typedef int32_t type;
+};
+template<>
+struct fl_element<int32_t> {
+    typedef int64_t type;
+};
 
 /* What sums of them are kept in. */
-template <typename X> struct fl_total_of { typedef int64_t type; };
-template <> struct fl_total_of<float> { typedef double type; };
-template <> struct fl_total_of<double> { typedef double type; };
+template<typename X>
+struct fl_total_of {
+    typedef int64_t type;
+};
+template<>
+struct fl_total_of<float> {
+    typedef double type;
+};
+template<>
+struct fl_total_of<double> {
+    typedef double type;
+};
 
 __device__ static inline float fl_add(float a, float b) { return a + b; }
 __device__ static inline double fl_add(double a, double b) { return a + b; }
@@ -28,7 +49,8 @@ __device__ static inline double fl_multiply(double a, double b) { return a * b; 
 __device__ static inline int64_t fl_multiply(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
 /* Sum in pairs; x is used up. By recursion: a loop over the halves is not unrolled, and x then lies in memory. */
-template <int N, typename X> __device__ static inline X fl_sum_pairs(X *x)
+template<int N, typename X>
+__device__ static inline X fl_sum_pairs(X *x)
 {
     if constexpr (N == 1) return x[0];
     else {
@@ -39,22 +61,34 @@ template <int N, typename X> __device__ static inline X fl_sum_pairs(X *x)
 }
 
 /* Largest of two, NaN above all. */
-template <typename X> __device__ static inline X fl_larger(X a, X b) { return (b > a) | (b != b) ? b : a; }
+template<typename X>
+__device__ static inline X fl_larger(X a, X b)
+{
+    return (b > a) | (b != b) ? b : a;
+}
 
 /* ---- results ---- */
 
-typedef enum fl_finish { FL_FINISH_NONE, FL_FINISH_MEAN, FL_FINISH_ANY, FL_FINISH_ALL, FL_FINISH_VARIANCE, FL_FINISH_DEVIATION, FL_FINISH_ROOT } fl_finish;
+typedef enum fl_finish {
+    FL_FINISH_NONE,
+    FL_FINISH_MEAN,
+    FL_FINISH_ANY,
+    FL_FINISH_ALL,
+    FL_FINISH_VARIANCE,
+    FL_FINISH_DEVIATION,
+    FL_FINISH_ROOT
+} fl_finish;
 
 /* Where results go and what is done with a total before. */
 typedef struct fl_results {
     char *out;
     int dtype;
-    int64_t size;               /* of an element */
+    int64_t size; /* of an element */
     fl_finish finish;
-    double count;               /* logical elements per result: mean */
-    double divisor;             /* variance */
-    int64_t local_count;        /* all */
-    double p;                   /* root */
+    double count;        /* logical elements per result: mean */
+    double divisor;      /* variance */
+    int64_t local_count; /* all */
+    double p;            /* root */
 } fl_results;
 
 /* Of a power other than 2; not inline, for it is much code and rare. */
@@ -77,7 +111,8 @@ __device__ static inline int64_t fl_finished(const fl_results &r, int64_t total)
     return r.finish == FL_FINISH_ALL ? total == r.local_count : total;
 }
 
-template <typename V> __device__ static inline void fl_result_store(const fl_results &r, int64_t at, V total)
+template<typename V>
+__device__ static inline void fl_result_store(const fl_results &r, int64_t at, V total)
 {
     fl_store_any<V>(r.out + at * r.size, r.dtype, fl_finished(r, total));
 }
@@ -86,7 +121,8 @@ template <typename V> __device__ static inline void fl_result_store(const fl_res
 
 typedef enum fl_map { FL_MAP_SAME, FL_MAP_NOT_ZERO, FL_MAP_ABSOLUTE, FL_MAP_SQUARE, FL_MAP_POWER } fl_map;
 
-template <fl_map MAP, typename X> __device__ static inline auto fl_mapped(X x, double p)
+template<fl_map MAP, typename X>
+__device__ static inline auto fl_mapped(X x, double p)
 {
     if constexpr (MAP == FL_MAP_NOT_ZERO) return (int32_t)(x != 0);
     else if constexpr (MAP == FL_MAP_ABSOLUTE) return fl_abs(x);
@@ -96,7 +132,8 @@ template <fl_map MAP, typename X> __device__ static inline auto fl_mapped(X x, d
 }
 
 /* The sum of a function of the elements. */
-template <typename X_, fl_map MAP> struct fl_sum_fold {
+template<typename X_, fl_map MAP>
+struct fl_sum_fold {
     typedef X_ X;
     typedef decltype(fl_mapped<MAP>(X(), 0.0)) part;
     typedef typename fl_total_of<part>::type Total;
@@ -105,7 +142,8 @@ template <typename X_, fl_map MAP> struct fl_sum_fold {
 
     __device__ Total none() const { return 0; }
     __device__ Total join(Total a, Total b) const { return fl_add(a, b); }
-    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    template<int N, int W, int P>
+    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
     {
         part mapped[N];
 #pragma unroll
@@ -116,7 +154,8 @@ template <typename X_, fl_map MAP> struct fl_sum_fold {
 };
 
 /* Partial products of floats overflow where the whole does not: doubles. */
-template <typename X_> struct fl_product_fold {
+template<typename X_>
+struct fl_product_fold {
     typedef X_ X;
     typedef typename fl_total_of<X>::type Total;
     enum { VECTORS = 0 };
@@ -124,7 +163,8 @@ template <typename X_> struct fl_product_fold {
 
     __device__ Total none() const { return 1; }
     __device__ Total join(Total a, Total b) const { return fl_multiply(a, b); }
-    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    template<int N, int W, int P>
+    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
     {
 #pragma unroll
         for (int i = 0; i < N; i++) t = fl_multiply(t, (Total)x[i]);
@@ -140,17 +180,19 @@ __device__ static inline double fl_turned(double x) { return -x; }
 __device__ static inline int32_t fl_turned(int32_t x) { return ~x; }
 __device__ static inline int64_t fl_turned(int64_t x) { return ~x; }
 
-template <typename X_> struct fl_extreme_fold {
+template<typename X_>
+struct fl_extreme_fold {
     typedef X_ X;
-    typedef X_ Total;           /* turned where the smallest is asked for */
+    typedef X_ Total; /* turned where the smallest is asked for */
     enum { VECTORS = 1 };
     fl_results results;
-    bool smallest, absolute;    /* absolute: floats only */
-    X nothing;                  /* total of nothing */
+    bool smallest, absolute; /* absolute: floats only */
+    X nothing;               /* total of nothing */
 
     __device__ Total none() const { return nothing; }
     __device__ Total join(Total a, Total b) const { return fl_larger(a, b); }
-    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    template<int N, int W, int P>
+    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
     {
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -168,7 +210,9 @@ template <typename X_> struct fl_extreme_fold {
 
 /* ---- moments ---- */
 
-typedef struct fl_moments { double count, mean, squares; } fl_moments; /* squares: sum of squared deviations */
+typedef struct fl_moments {
+    double count, mean, squares;
+} fl_moments; /* squares: sum of squared deviations */
 
 /* share: b's part of the elements. (Chan, Golub and LeVeque 1979.) */
 __device__ static inline fl_moments fl_moments_join(const fl_moments &a, const fl_moments &b, double share)
@@ -179,7 +223,8 @@ __device__ static inline fl_moments fl_moments_join(const fl_moments &a, const f
 }
 
 /* Mean and sum of squared deviations in one read: exact within what a thread loads at once, then joined. */
-template <typename X_> struct fl_moments_sums {
+template<typename X_>
+struct fl_moments_sums {
     typedef X_ X;
     typedef fl_moments Total;
     enum { VECTORS = 1 };
@@ -194,7 +239,8 @@ template <typename X_> struct fl_moments_sums {
         if (b.count == 0) return a;
         return a.count == 0 ? b : fl_moments_join(a, b, b.count / (a.count + b.count));
     }
-    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    template<int N, int W, int P>
+    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
     {
         X shifted[N], squares[N];
 #pragma unroll
@@ -208,14 +254,20 @@ template <typename X_> struct fl_moments_sums {
     }
 };
 
-template <typename X> struct fl_variance_fold : fl_moments_sums<X> {
+template<typename X>
+struct fl_variance_fold : fl_moments_sums<X> {
     fl_results results;
-    __device__ void finish(const fl_moments &t, int64_t result, int64_t) const { fl_result_store(results, result, t.squares); }
+    __device__ void finish(const fl_moments &t, int64_t result, int64_t) const
+    {
+        fl_result_store(results, result, t.squares);
+    }
 };
 
 /* ---- log-sum-exp ---- */
 
-typedef struct fl_powers { double top, sum; } fl_powers; /* sum of e^(x - center of top) */
+typedef struct fl_powers {
+    double top, sum;
+} fl_powers; /* sum of e^(x - center of top) */
 
 /* An infinite center would give inf - inf. */
 __device__ static inline double fl_center_of(double top) { return isinf(top) ? 0 : top; }
@@ -235,7 +287,8 @@ __device__ static inline fl_powers fl_powers_join(const fl_powers &a, const fl_p
 
 __device__ static inline double fl_powers_log(const fl_powers &t) { return log(t.sum) + fl_center_of(t.top); }
 
-template <int N, typename X> __device__ static inline void fl_powers_absorb(fl_powers &t, const X (&x)[N])
+template<int N, typename X>
+__device__ static inline void fl_powers_absorb(fl_powers &t, const X (&x)[N])
 {
     X top = x[0], e[N];
 #pragma unroll
@@ -248,7 +301,8 @@ template <int N, typename X> __device__ static inline void fl_powers_absorb(fl_p
     t.sum += (double)fl_sum_pairs<N>(e);
 }
 
-template <typename X_> struct fl_powers_sums {
+template<typename X_>
+struct fl_powers_sums {
     typedef X_ X;
     typedef fl_powers Total;
     enum { VECTORS = 1 };
@@ -259,12 +313,20 @@ template <typename X_> struct fl_powers_sums {
         return t;
     }
     __device__ Total join(const Total &a, const Total &b) const { return fl_powers_join(a, b); }
-    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const { fl_powers_absorb(t, x); }
+    template<int N, int W, int P>
+    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    {
+        fl_powers_absorb(t, x);
+    }
 };
 
-template <typename X> struct fl_logsumexp_fold : fl_powers_sums<X> {
+template<typename X>
+struct fl_logsumexp_fold : fl_powers_sums<X> {
     fl_results results;
-    __device__ void finish(const fl_powers &t, int64_t result, int64_t) const { fl_result_store(results, result, fl_powers_log(t)); }
+    __device__ void finish(const fl_powers &t, int64_t result, int64_t) const
+    {
+        fl_result_store(results, result, fl_powers_log(t));
+    }
 };
 
 #endif

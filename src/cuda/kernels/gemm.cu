@@ -1,8 +1,8 @@
 /*
 ** gemm.cu -- matrix products by our own kernel: integers, and what cuBLASLt is not there for.
 **
-** A block makes a tile of C, a thread 4 x 4 of its elements, from tiles of A and B in shared memory; the next tiles are read
-** into registers meanwhile. Operands may have any strides: threads read along the axis whose elements are nearer.
+** A block makes a tile of C, a thread 4 x 4 of its elements, from tiles of A and B in shared memory; the next tiles are
+** read into registers meanwhile. Operands may have any strides: threads read along the axis whose elements are nearer.
 */
 #include "cuda/parts/convert.h"
 #include "elementwise_math.h"
@@ -10,19 +10,29 @@
 
 #include <type_traits>
 
-enum { TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH, THREADS = SIDE * SIDE, PITCH = TILE + 4, LOADS = TILE * DEPTH / THREADS };
+enum {
+    TILE = 64,
+    DEPTH = 16,
+    EACH = 4,
+    SIDE = TILE / EACH,
+    THREADS = SIDE * SIDE,
+    PITCH = TILE + 4,
+    LOADS = TILE * DEPTH / THREADS
+};
 
 /* What products are summed in: integers without signs, so that they wrap around. */
-template <typename T> struct gemm_wide {
-    typedef typename std::conditional<std::is_integral<T>::value, typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type,
+template<typename T>
+struct gemm_wide {
+    typedef typename std::conditional<std::is_integral<T>::value,
+                                      typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type,
                                       typename fl_wide<T>::type>::type type;
 };
 
 /* The rows relu and gelu of elementwise.def. */
-template <typename W> __device__ static inline W activated(W x, fl_cuda_activation by)
+template<typename W>
+__device__ static inline W activated(W x, fl_cuda_activation by)
 {
-    if constexpr (std::is_floating_point<W>::value)
-        switch (by) {
+    if constexpr (std::is_floating_point<W>::value) switch (by) {
         case FL_CUDA_RELU: return x < 0 ? 0 : x;
         case FL_CUDA_GELU: return row_gelu_erf(x);
         case FL_CUDA_GELU_TANH: return row_gelu_tanh(x);
@@ -36,7 +46,9 @@ struct side {
     int64_t rows, row, depth;
 };
 
-template <typename T, typename W> __device__ static inline void read_tile(W (&value)[LOADS], const T *data, const side &s, int64_t first, int64_t p, int64_t k)
+template<typename T, typename W>
+__device__ static inline void read_tile(W (&value)[LOADS], const T *data, const side &s, int64_t first, int64_t p,
+                                        int64_t k)
 {
     bool along_depth = s.depth == 1;
 #pragma unroll
@@ -47,7 +59,8 @@ template <typename T, typename W> __device__ static inline void read_tile(W (&va
     }
 }
 
-template <typename W> __device__ static inline void keep_tile(W (*tile)[PITCH], const W (&value)[LOADS], bool along_depth)
+template<typename W>
+__device__ static inline void keep_tile(W (*tile)[PITCH], const W (&value)[LOADS], bool along_depth)
 {
 #pragma unroll
     for (int l = 0; l < LOADS; l++) {
@@ -57,7 +70,8 @@ template <typename W> __device__ static inline void keep_tile(W (*tile)[PITCH], 
     }
 }
 
-template <typename W> __device__ static inline void multiply_tile(W (&sum)[EACH][EACH], W (*a)[PITCH], W (*b)[PITCH], int y, int x)
+template<typename W>
+__device__ static inline void multiply_tile(W (&sum)[EACH][EACH], W (*a)[PITCH], W (*b)[PITCH], int y, int x)
 {
 #pragma unroll
     for (int p = 0; p < DEPTH; p++) {
@@ -75,7 +89,8 @@ template <typename W> __device__ static inline void multiply_tile(W (&sum)[EACH]
 }
 
 /* First elements of the matrices of a batch. */
-template <typename T> __device__ static inline void locate(const T **a, const T **b, const fl_cuda_gemm &g, int64_t index)
+template<typename T>
+__device__ static inline void locate(const T **a, const T **b, const fl_cuda_gemm &g, int64_t index)
 {
     int64_t x = 0, y = 0;
     for (int i = g.batch - 1; i >= 0; i--) {
@@ -89,8 +104,9 @@ template <typename T> __device__ static inline void locate(const T **a, const T 
 }
 
 /* c, before: of this product. */
-template <typename T, typename W>
-__device__ static inline void store_tile(T *c, T *before, const fl_cuda_gemm &g, const W (&sum)[EACH][EACH], int64_t row, int64_t col)
+template<typename T, typename W>
+__device__ static inline void store_tile(T *c, T *before, const fl_cuda_gemm &g, const W (&sum)[EACH][EACH],
+                                         int64_t row, int64_t col)
 {
     typedef typename fl_wide<T>::type wide;
     const T *bias = (const T *)g.bias;
@@ -105,9 +121,14 @@ __device__ static inline void store_tile(T *c, T *before, const fl_cuda_gemm &g,
 }
 
 /* Blocks of a multiprocessor: sums of 8 bytes do not fit into the registers that two leave to each other. */
-template <typename T> struct resident { enum { BLOCKS = sizeof(typename gemm_wide<T>::type) == 8 ? 1 : 2 }; };
+template<typename T>
+struct resident {
+    enum { BLOCKS = sizeof(typename gemm_wide<T>::type) == 8 ? 1 : 2 };
+};
 
-template <typename T> __global__ void __launch_bounds__(THREADS, resident<T>::BLOCKS) tiles(const __grid_constant__ fl_cuda_gemm g, int64_t across, int64_t products)
+template<typename T>
+__global__ void __launch_bounds__(THREADS, resident<T>::BLOCKS)
+    tiles(const __grid_constant__ fl_cuda_gemm g, int64_t across, int64_t products)
 {
     typedef typename gemm_wide<T>::type W;
     __shared__ W a_tile[DEPTH][PITCH], b_tile[DEPTH][PITCH];
@@ -156,7 +177,8 @@ fl_status fl_cuda_gemm_own(const fl_cuda_gemm *g)
 /* ---- an activation on its own ---- */
 
 /* G elements at once; G divides n. */
-template <typename T, int G> __global__ void __launch_bounds__(THREADS) activate(T *out, const T *in, int64_t n, fl_cuda_activation by)
+template<typename T, int G>
+__global__ void __launch_bounds__(THREADS) activate(T *out, const T *in, int64_t n, fl_cuda_activation by)
 {
     typedef fl_pack<T, G> pack;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n / G; i += (int64_t)gridDim.x * THREADS) {
@@ -167,10 +189,12 @@ template <typename T, int G> __global__ void __launch_bounds__(THREADS) activate
     }
 }
 
-template <typename T, int G> static void launch_activate(const fl_cuda_gemm *g, const char *from, int64_t n)
+template<typename T, int G>
+static void launch_activate(const fl_cuda_gemm *g, const char *from, int64_t n)
 {
     int64_t blocks = (n / G + THREADS - 1) / THREADS, most = 16 * (int64_t)fl_cuda_current()->processors;
-    FL_LAUNCH((activate<T, G>), dim3((unsigned)(blocks < most ? blocks : most)), THREADS, 0, (T *)g->c, (const T *)from, n, g->activation);
+    FL_LAUNCH((activate<T, G>), dim3((unsigned)(blocks < most ? blocks : most)), THREADS, 0, (T *)g->c, (const T *)from,
+              n, g->activation);
 }
 
 fl_status fl_cuda_gemm_activate(const fl_cuda_gemm *g, const char *from)

@@ -8,16 +8,16 @@
 
 typedef enum fl_cuda_activation { FL_CUDA_NONE, FL_CUDA_RELU, FL_CUDA_GELU, FL_CUDA_GELU_TANH } fl_cuda_activation;
 
-/* C = activation(A B + bias) for every pair of matrices of a batch: A[m, k], B[k, n], strides in elements. C is [batch..., m, n],
-** row-major. bias [n] is contiguous or NULL. before, which lies as C does, receives what the activation (of floats) is applied
-** to, or is NULL. All of one dtype; 16-bit floats are summed in float32. */
+/* C = activation(A B + bias) for every pair of matrices of a batch: A[m, k], B[k, n], strides in elements. C is
+** [batch..., m, n], row-major. bias [n] is contiguous or NULL. before, which lies as C does, receives what the
+** activation (of floats) is applied to, or is NULL. All of one dtype; 16-bit floats are summed in float32. */
 typedef struct fl_cuda_gemm {
     fl_dtype dtype;
     int64_t m, n, k;
     char *a, *b, *c, *bias, *before;
     fl_cuda_activation activation;
     int64_t a_row, a_col, b_row, b_col;
-    int batch;                          /* axes; none has size 1 */
+    int batch; /* axes; none has size 1 */
     int64_t size[FL_MAX_NDIM], a_step[FL_MAX_NDIM], b_step[FL_MAX_NDIM];
 } fl_cuda_gemm;
 

@@ -1,9 +1,10 @@
 /*
 ** index.cu -- elements and slices picked by position, and written by position.
 **
-** Picking is one kernel for slices and for single elements: axes are those of the result, the indexed axis takes no part
-** in the offset, what the index says is added. What neighbours in memory is moved up to 16 bytes at a time. Positions out of
-** range are reported by the kernel that meets them and read as zeros. Sums at positions are in index_add.cu.
+** Picking is one kernel for slices and for single elements: axes are those of the result, the indexed axis takes no
+** part in the offset, what the index says is added. What neighbours in memory is moved up to 16 bytes at a time.
+** Positions out of range are reported by the kernel that meets them and read as zeros. Sums at positions are in
+** index_add.cu.
 */
 #include "arrays.h"
 #include "cuda/parts/convert.h"
@@ -40,21 +41,27 @@ static void word_range(char *text, size_t size, const void *context, long long e
         element /= c->size[a];
     }
     for (int a = 0; a < c->ndim; a++)
-        used += (size_t)snprintf(position + used, sizeof position - used, "%s%lld%s", a ? ", " : "[", at[a], a + 1 == c->ndim ? "]" : "");
-    if (c->limit == 0) snprintf(text, size, "%s: %s%s is %lld, but %s has no %s", c->who, c->param, position, value, c->owner, c->noun);
+        used += (size_t)snprintf(position + used, sizeof position - used, "%s%lld%s", a ? ", " : "[", at[a],
+                                 a + 1 == c->ndim ? "]" : "");
+    if (c->limit == 0)
+        snprintf(text, size, "%s: %s%s is %lld, but %s has no %s", c->who, c->param, position, value, c->owner,
+                 c->noun);
     else
-        snprintf(text, size, "%s: %s%s is %lld, but %s has %lld %s (0 to %lld)", c->who, c->param, position, value, c->owner, (long long)c->limit, c->noun,
-                 (long long)c->limit - 1);
+        snprintf(text, size, "%s: %s%s is %lld, but %s has %lld %s (0 to %lld)", c->who, c->param, position, value,
+                 c->owner, (long long)c->limit, c->noun, (long long)c->limit - 1);
 }
 
 /* Checks positions where nothing is picked by them: slices without elements. */
-__global__ void __launch_bounds__(THREADS) check_positions(const int64_t *values, int64_t count, int64_t limit, fl_cuda_fault *fault)
+__global__ void __launch_bounds__(THREADS)
+    check_positions(const int64_t *values, int64_t count, int64_t limit, fl_cuda_fault *fault)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < count && (uint64_t)values[i] >= (uint64_t)limit) fl_cuda_report(fault, i, values[i]);
 }
 
-typedef struct pick_words { const char *who, *param, *owner, *noun; } pick_words;
+typedef struct pick_words {
+    const char *who, *param, *owner, *noun;
+} pick_words;
 
 static range_context range_of(const pick_words &words, const fl_view *index, int64_t limit)
 {
@@ -76,15 +83,17 @@ fl_status fl_cuda_check_positions(const char *who, const fl_view *index, const i
 
 /* ---- picking ---- */
 
-/* The axis that is picked from: `held` positions from `first` on are here, `limit` there are in all; bytes from one to the
-** next. */
+/* The axis that is picked from: `held` positions from `first` on are here, `limit` there are in all; bytes from one to
+** the next. */
 typedef struct picked_axis {
     int64_t first, held, limit, stride;
 } picked_axis;
 
 /* Operands of the walk: out, x without the axis, positions. */
-template <typename T> __global__ void __launch_bounds__(THREADS)
-pick(char *out, const char *x, const char *positions, const int64_t *all, picked_axis axis, uint32_t total, fl_cuda_fault *fault, const __grid_constant__ index_walk walk)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    pick(char *out, const char *x, const char *positions, const int64_t *all, picked_axis axis, uint32_t total,
+         fl_cuda_fault *fault, const __grid_constant__ index_walk walk)
 {
     uint32_t index[EACH], first = blockIdx.x * (THREADS * EACH) + threadIdx.x;
     int64_t offset[EACH][3], at[EACH];
@@ -98,17 +107,19 @@ pick(char *out, const char *x, const char *positions, const int64_t *all, picked
     for (int k = 0; k < EACH; k++) {
         if (index[k] >= total) continue;
         int64_t local = at[k] - axis.first;
-        if ((uint64_t)at[k] < (uint64_t)axis.limit && (uint64_t)local < (uint64_t)axis.held) value[k] = *(const T *)(x + offset[k][1] + local * axis.stride);
+        if ((uint64_t)at[k] < (uint64_t)axis.limit && (uint64_t)local < (uint64_t)axis.held)
+            value[k] = *(const T *)(x + offset[k][1] + local * axis.stride);
         else value[k] = T();
-        if ((uint64_t)at[k] >= (uint64_t)axis.limit) fl_cuda_report(fault, (const int64_t *)(positions + offset[k][2]) - all, at[k]);
+        if ((uint64_t)at[k] >= (uint64_t)axis.limit)
+            fl_cuda_report(fault, (const int64_t *)(positions + offset[k][2]) - all, at[k]);
     }
 #pragma unroll
     for (int k = 0; k < EACH; k++)
         if (index[k] < total) *(T *)(out + offset[k][0]) = value[k];
 }
 
-/* The widest unit, up to 16 bytes, in which the first `moved` operands can be moved; the others must not advance along the last
-** axis, which then counts units. bits: whatever else must be a multiple of the unit, or-ed. */
+/* The widest unit, up to 16 bytes, in which the first `moved` operands can be moved; the others must not advance along
+** the last axis, which then counts units. bits: whatever else must be a multiple of the unit, or-ed. */
 static int widen(fl_layout *l, int moved, int64_t bits, int width)
 {
     if (l->count == 0) return width;
@@ -128,7 +139,8 @@ static int widen(fl_layout *l, int moved, int64_t bits, int width)
 static int64_t bits_of(const void *data) { return (int64_t)(uintptr_t)data; }
 
 /* l: out, x, positions (bytes). */
-static void launch_pick(fl_layout *l, char *out, const char *x, const int64_t *values, const picked_axis &axis, fl_cuda_fault *fault, int width)
+static void launch_pick(fl_layout *l, char *out, const char *x, const int64_t *values, const picked_axis &axis,
+                        fl_cuda_fault *fault, int width)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     fl_layout_simplify(l);
@@ -138,15 +150,16 @@ static void launch_pick(fl_layout *l, char *out, const char *x, const int64_t *v
             index_walk walk;
             uint32_t total = (uint32_t)fl_layout_numel(piece);
             fl_walk_init(&walk, piece);
-            FL_LAUNCH((pick<decltype(like)>), fl_blocks(total, THREADS, EACH), THREADS, 0, out + offset[0], x + offset[1], (const char *)values + offset[2], values,
-                      axis, total, fault, walk);
+            FL_LAUNCH((pick<decltype(like)>), fl_blocks(total, THREADS, EACH), THREADS, 0, out + offset[0],
+                      x + offset[1], (const char *)values + offset[2], values, axis, total, fault, walk);
         });
     });
 }
 
-/* Picks by operand `index_at` from operand `x_at`. The result has the axes of `l`, whose third operand counts positions in
-** elements; it is completed here. */
-static fl_status pick_into(fl_kernel *k, fl_layout *l, int x_at, int index_at, int axis, int64_t base, const pick_words &words)
+/* Picks by operand `index_at` from operand `x_at`. The result has the axes of `l`, whose third operand counts positions
+** in elements; it is completed here. */
+static fl_status pick_into(fl_kernel *k, fl_layout *l, int x_at, int index_at, int axis, int64_t base,
+                           const pick_words &words)
 {
     const fl_view *x = &k->in[x_at], *index = &k->in[index_at], *out = &k->out[0];
     int64_t width = (int64_t)fl_dtype_size(x->dtype);
@@ -158,8 +171,12 @@ static fl_status pick_into(fl_kernel *k, fl_layout *l, int x_at, int index_at, i
     if (index->numel == 0) return FL_OK;
     FL_TRY(fl_cuda_fault_new(&fault, word_range, &context, sizeof context));
     FL_TRY(fl_cuda_array_open(&p, index, FL_INT64));
-    if (out->numel) launch_pick(l, (char *)out->data, (const char *)x->data + base * width, (const int64_t *)p.view.data, along, fault, (int)width);
-    else FL_LAUNCH(check_positions, fl_blocks(index->numel, THREADS), THREADS, 0, (const int64_t *)p.view.data, index->numel, along.limit, fault);
+    if (out->numel)
+        launch_pick(l, (char *)out->data, (const char *)x->data + base * width, (const int64_t *)p.view.data, along,
+                    fault, (int)width);
+    else
+        FL_LAUNCH(check_positions, fl_blocks(index->numel, THREADS), THREADS, 0, (const int64_t *)p.view.data,
+                  index->numel, along.limit, fault);
     fl_cuda_array_close(&p);
     return fl_cuda_check(k->op->name);
 }
@@ -194,7 +211,8 @@ static fl_status launch_index_select(fl_kernel *k)
     l.count = 0;
     l.operands = 3;
     for (int a = 0; a < out->ndim; a++)
-        add_axis(&l, out->size[a], out->stride[a] * width, a == axis ? 0 : x->stride[a] * width, a == axis ? sizeof(int64_t) : 0);
+        add_axis(&l, out->size[a], out->stride[a] * width, a == axis ? 0 : x->stride[a] * width,
+                 a == axis ? sizeof(int64_t) : 0);
     return pick_into(k, &l, 0, 1, axis, 0, {"index_select", "index", "this axis of x", "positions"});
 }
 
@@ -208,7 +226,8 @@ static fl_status launch_gather(fl_kernel *k)
     l.operands = 3;
     fl_cuda_strides(strides, index->size, index->ndim);
     for (int a = 0; a < out->ndim; a++) {
-        add_axis(&l, out->size[a], out->stride[a] * width, a == axis ? 0 : x->stride[a] * width, strides[a] * (int64_t)sizeof(int64_t));
+        add_axis(&l, out->size[a], out->stride[a] * width, a == axis ? 0 : x->stride[a] * width,
+                 strides[a] * (int64_t)sizeof(int64_t));
         if (a != axis) base += (index->start[a] - x->start[a]) * x->stride[a];
     }
     return pick_into(k, &l, 0, 1, axis, base, {"gather", "index", "this axis of x", "positions"});
@@ -222,11 +241,12 @@ FL_CUDA_OP(gather, launch_gather);
 
 static void word_wrap(char *text, size_t size, const void *context, long long element, long long value)
 {
-    snprintf(text, size, "index: position %lld (element %lld of the index) is out of range for an axis of size %lld", value, element,
-             (long long)*(const int64_t *)context);
+    snprintf(text, size, "index: position %lld (element %lld of the index) is out of range for an axis of size %lld",
+             value, element, (long long)*(const int64_t *)context);
 }
 
-__global__ void __launch_bounds__(THREADS) wrap(int64_t *out, const int64_t *values, int64_t count, int64_t size, fl_cuda_fault *fault)
+__global__ void __launch_bounds__(THREADS)
+    wrap(int64_t *out, const int64_t *values, int64_t count, int64_t size, fl_cuda_fault *fault)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count) return;
@@ -244,7 +264,8 @@ static fl_status launch_wrap(fl_kernel *k)
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_cuda_fault_new(&fault, word_wrap, &size, sizeof size));
     if (!plain) FL_TRY(fl_cuda_copy_view(out, in));
-    FL_LAUNCH(wrap, fl_blocks(out->numel, THREADS), THREADS, 0, at, plain ? (const int64_t *)in->data : at, out->numel, size, fault);
+    FL_LAUNCH(wrap, fl_blocks(out->numel, THREADS), THREADS, 0, at, plain ? (const int64_t *)in->data : at, out->numel,
+              size, fault);
     return fl_cuda_check(k->op->name);
 }
 
@@ -254,14 +275,15 @@ FL_CUDA_OP(wrap_index, launch_wrap);
 
 /* The axis that is written to, and its positions. */
 typedef struct written_axis {
-    int64_t first, held, limit, stride;     /* as picked_axis */
-    const int64_t *all;         /* positions */
-    const long long *last;      /* [held]: number of the last position that names it; NULL: all may write */
+    int64_t first, held, limit, stride; /* as picked_axis */
+    const int64_t *all;                 /* positions */
+    const long long *last;              /* [held]: number of the last position that names it; NULL: all may write */
 } written_axis;
 
-/* Bytes to the place that the position at `position` names, where the walk has gone as far as its number says; false: nothing is
-** written. */
-__device__ static bool find_place(int64_t *move, const int64_t *position, const written_axis &axis, fl_cuda_fault *fault)
+/* Bytes to the place that the position at `position` names, where the walk has gone as far as its number says; false:
+** nothing is written. */
+__device__ static bool find_place(int64_t *move, const int64_t *position, const written_axis &axis,
+                                  fl_cuda_fault *fault)
 {
     int64_t at = *position, local = at - axis.first, number = position - axis.all;
     if ((uint64_t)at >= (uint64_t)axis.limit) fl_cuda_report(fault, number, at);
@@ -271,20 +293,25 @@ __device__ static bool find_place(int64_t *move, const int64_t *position, const 
 }
 
 /* Operands of the walk: out, value, positions. */
-template <typename T> __global__ void __launch_bounds__(THREADS)
-put(char *out, const char *value, const char *positions, written_axis axis, uint32_t total, fl_cuda_fault *fault, const __grid_constant__ index_walk walk)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    put(char *out, const char *value, const char *positions, written_axis axis, uint32_t total, fl_cuda_fault *fault,
+        const __grid_constant__ index_walk walk)
 {
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
     int64_t offset[1][3], move;
     if (index[0] >= total) return;
     fl_walk_locate(offset, walk, index);
     const int64_t *position = (const int64_t *)(positions + offset[0][2]);
-    if (find_place(&move, position, axis, fault)) *(T *)(out + offset[0][0] + move) = *(const T *)(value + offset[0][1]);
+    if (find_place(&move, position, axis, fault))
+        *(T *)(out + offset[0][0] + move) = *(const T *)(value + offset[0][1]);
 }
 
 /* One value everywhere: operands out, nothing, positions. */
-template <typename T> __global__ void __launch_bounds__(THREADS)
-put_same(char *out, T value, const char *positions, written_axis axis, uint32_t total, fl_cuda_fault *fault, const __grid_constant__ index_walk walk)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    put_same(char *out, T value, const char *positions, written_axis axis, uint32_t total, fl_cuda_fault *fault,
+             const __grid_constant__ index_walk walk)
 {
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
     int64_t offset[1][3], move;
@@ -295,7 +322,8 @@ put_same(char *out, T value, const char *positions, written_axis axis, uint32_t 
 }
 
 /* Of equal positions the last one stays: an integer maximum, so the order of threads does not count. */
-__global__ void __launch_bounds__(THREADS) find_last(long long *last, const int64_t *positions, int64_t count, int64_t first, int64_t held)
+__global__ void __launch_bounds__(THREADS)
+    find_last(long long *last, const int64_t *positions, int64_t count, int64_t first, int64_t held)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count) return;
@@ -312,7 +340,8 @@ typedef struct write_context {
 static void word_write(char *text, size_t size, const void *context, long long, long long value)
 {
     const write_context *c = (const write_context *)context;
-    snprintf(text, size, "%s: position %lld is out of range for axis %d of size %lld", c->who, value, c->axis, (long long)c->size);
+    snprintf(text, size, "%s: position %lld is out of range for axis %d of size %lld", c->who, value, c->axis,
+             (long long)c->size);
 }
 
 /* out with `count` positions along the axis; strides of the value, in elements, may be 0. */
@@ -322,15 +351,18 @@ static void write_layout(fl_layout *l, const fl_view *out, int axis, int64_t cou
     l->count = 0;
     l->operands = 3;
     for (int a = 0; a < out->ndim; a++)
-        add_axis(l, a == axis ? count : out->size[a], out->stride[a] * width, value_strides[a] * width, a == axis ? sizeof(int64_t) : 0);
+        add_axis(l, a == axis ? count : out->size[a], out->stride[a] * width, value_strides[a] * width,
+                 a == axis ? sizeof(int64_t) : 0);
     fl_layout_simplify(l);
 }
 
 /* value: device memory in out's dtype, or NULL: the bytes of `same` everywhere. */
-static void launch_put(const fl_view *out, fl_layout *l, const char *value, const void *same, const written_axis &axis, fl_cuda_fault *fault)
+static void launch_put(const fl_view *out, fl_layout *l, const char *value, const void *same, const written_axis &axis,
+                       fl_cuda_fault *fault)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    int width = (int)fl_dtype_size(out->dtype), unit = widen(l, value ? 2 : 1, bits_of(out->data) | bits_of(value) | axis.stride, width);
+    int width = (int)fl_dtype_size(out->dtype),
+        unit = widen(l, value ? 2 : 1, bits_of(out->data) | bits_of(value) | axis.stride, width);
     char repeated[16], *data = (char *)out->data;
     for (int i = 0; i < 16 && !value; i += width) memcpy(repeated + i, same, (size_t)width);
     fl_cuda_by_unit(unit, [&](auto like) {
@@ -341,8 +373,12 @@ static void launch_put(const fl_view *out, fl_layout *l, const char *value, cons
             uint32_t total = (uint32_t)fl_layout_numel(piece);
             const char *positions = (const char *)axis.all + offset[2];
             fl_walk_init(&walk, piece);
-            if (value) FL_LAUNCH((put<T>), fl_blocks(total, THREADS), THREADS, 0, data + offset[0], value + offset[1], positions, axis, total, fault, walk);
-            else FL_LAUNCH((put_same<T>), fl_blocks(total, THREADS), THREADS, 0, data + offset[0], like, positions, axis, total, fault, walk);
+            if (value)
+                FL_LAUNCH((put<T>), fl_blocks(total, THREADS), THREADS, 0, data + offset[0], value + offset[1],
+                          positions, axis, total, fault, walk);
+            else
+                FL_LAUNCH((put_same<T>), fl_blocks(total, THREADS), THREADS, 0, data + offset[0], like, positions, axis,
+                          total, fault, walk);
         });
     });
 }
@@ -353,30 +389,38 @@ static fl_status last_of(void **last, const fl_view *out, int axis, const fl_vie
     size_t bytes = (size_t)out->size[axis] * sizeof(long long);
     FL_TRY(fl_cuda_malloc(last, bytes));
     cudaMemsetAsync(*last, 0xff, bytes, fl_cuda_stream());
-    FL_LAUNCH(find_last, fl_blocks(positions->numel, THREADS), THREADS, 0, (long long *)*last, (const int64_t *)positions->data, positions->numel, out->start[axis],
-              out->size[axis]);
+    FL_LAUNCH(find_last, fl_blocks(positions->numel, THREADS), THREADS, 0, (long long *)*last,
+              (const int64_t *)positions->data, positions->numel, out->start[axis], out->size[axis]);
     return FL_OK;
 }
 
 /* Writes rows at the positions: value_strides in elements along out's axes; value NULL: `same` everywhere. */
-static fl_status write_at(const fl_view *out, const fl_view *positions, const char *value, const int64_t *value_strides, const void *same, int axis, fl_cuda_fault *fault)
+static fl_status write_at(const fl_view *out, const fl_view *positions, const char *value, const int64_t *value_strides,
+                          const void *same, int axis, fl_cuda_fault *fault)
 {
     const int64_t *values = (const int64_t *)positions->data;
     fl_layout l;
     void *last = NULL;
     if (out->numel == 0) {
-        FL_LAUNCH(check_positions, fl_blocks(positions->numel, THREADS), THREADS, 0, values, positions->numel, out->logical[axis], fault);
+        FL_LAUNCH(check_positions, fl_blocks(positions->numel, THREADS), THREADS, 0, values, positions->numel,
+                  out->logical[axis], fault);
         return FL_OK;
     }
     if (value && value_strides[axis] != 0 && positions->numel > 1) FL_TRY(last_of(&last, out, axis, positions));
-    written_axis along = {out->start[axis], out->size[axis], out->logical[axis], out->stride[axis] * (int64_t)fl_dtype_size(out->dtype), values, (const long long *)last};
+    written_axis along = {out->start[axis],
+                          out->size[axis],
+                          out->logical[axis],
+                          out->stride[axis] * (int64_t)fl_dtype_size(out->dtype),
+                          values,
+                          (const long long *)last};
     write_layout(&l, out, axis, positions->numel, value_strides);
     launch_put(out, &l, value, same, along, fault);
     if (last) fl_cuda_free(last);
     return FL_OK;
 }
 
-static fl_status write_rows(fl_kernel *k, const char *value, const int64_t *value_strides, const void *same, int axis, const char *who)
+static fl_status write_rows(fl_kernel *k, const char *value, const int64_t *value_strides, const void *same, int axis,
+                            const char *who)
 {
     const fl_view *out = &k->out[0], *index = &k->in[1];
     write_context context = {who, out->logical[axis], axis};

@@ -15,8 +15,11 @@
 #define FL_INDEX_LIMIT (INT64_C(1) << 30)
 #endif
 
-/* n / divisor = (high word of n * multiplier + n) >> shift, for n and divisor below 2^31 (Granlund and Montgomery 1994). */
-typedef struct fl_division { uint32_t divisor, multiplier, shift; } fl_division;
+/* n / divisor = (high word of n * multiplier + n) >> shift, for n and divisor below 2^31 (Granlund and Montgomery
+** 1994). */
+typedef struct fl_division {
+    uint32_t divisor, multiplier, shift;
+} fl_division;
 
 static inline fl_division fl_division_of(int64_t divisor)
 {
@@ -32,8 +35,12 @@ __device__ static inline uint32_t fl_divide(uint32_t n, const fl_division &d)
     return ((uint32_t)((uint64_t)n * d.multiplier >> 32) + n) >> d.shift;
 }
 
-/* The same for n below 2^63, in twice the words: n / divisor = (high word of n * multiplier) >> shift; the divisor is at least 2. */
-typedef struct fl_division_wide { uint64_t multiplier; int shift; } fl_division_wide;
+/* The same for n below 2^63, in twice the words: n / divisor = (high word of n * multiplier) >> shift; the divisor is
+** at least 2. */
+typedef struct fl_division_wide {
+    uint64_t multiplier;
+    int shift;
+} fl_division_wide;
 
 static inline fl_division_wide fl_division_wide_of(int64_t divisor)
 {
@@ -49,13 +56,15 @@ __device__ static inline uint64_t fl_divide_wide(uint64_t n, const fl_division_w
 }
 
 /* Axes as a kernel takes them: N operands, byte strides; MOST is how many there can be. */
-template <int N, int MOST> struct fl_walk {
+template<int N, int MOST>
+struct fl_walk {
     int count;
     fl_division size[MOST];
     int64_t stride[MOST][N];
 };
 
-template <int N, int MOST> static inline void fl_walk_init(fl_walk<N, MOST> *w, const fl_layout *l)
+template<int N, int MOST>
+static inline void fl_walk_init(fl_walk<N, MOST> *w, const fl_layout *l)
 {
     w->count = l->count;
     for (int i = 0; i < l->count; i++) {
@@ -65,8 +74,9 @@ template <int N, int MOST> static inline void fl_walk_init(fl_walk<N, MOST> *w, 
 }
 
 /* Offsets in bytes of K elements in N operands. */
-template <int K, int N, int MOST>
-__device__ static inline void fl_walk_locate(int64_t (&offset)[K][N], const fl_walk<N, MOST> &w, const uint32_t (&index)[K])
+template<int K, int N, int MOST>
+__device__ static inline void fl_walk_locate(int64_t (&offset)[K][N], const fl_walk<N, MOST> &w,
+                                             const uint32_t (&index)[K])
 {
     uint32_t rest[K];
     for (int k = 0; k < K; k++) {
@@ -84,7 +94,8 @@ __device__ static inline void fl_walk_locate(int64_t (&offset)[K][N], const fl_w
 }
 
 /* Calls launch(layout, offsets in bytes) for pieces that can be counted. */
-template <typename F> static inline void fl_each_piece(const fl_layout *l, const int64_t *offset, F &&launch)
+template<typename F>
+static inline void fl_each_piece(const fl_layout *l, const int64_t *offset, F &&launch)
 {
     if (fl_layout_numel(l) <= FL_INDEX_LIMIT) return launch(l, offset);
     fl_layout first = *l, second;
@@ -96,6 +107,9 @@ template <typename F> static inline void fl_each_piece(const fl_layout *l, const
 }
 
 /* Blocks of `threads` for n items, `each` per thread. */
-static inline unsigned fl_blocks(int64_t n, int threads, int each = 1) { return (unsigned)((n + (int64_t)threads * each - 1) / ((int64_t)threads * each)); }
+static inline unsigned fl_blocks(int64_t n, int threads, int each = 1)
+{
+    return (unsigned)((n + (int64_t)threads * each - 1) / ((int64_t)threads * each));
+}
 
 #endif

@@ -1,10 +1,11 @@
 /*
 ** index_add.cu -- sums at positions: the gradients of embedding, index_select and gather.
 **
-** No sum depends on the order of threads. The positions are sorted (stable), so what one row of the result receives is a run
-** of neighbours; a thread adds it up in the order of the indices, as the CPU does, and writes each element of the result
-** once, zeros included. Runs longer than CHUNK are first added up in chunks, counted from the beginning of the run.
-** gather_backward goes through its lines instead when there are many: a thread adds one line, no other touches its elements.
+** No sum depends on the order of threads. The positions are sorted (stable), so what one row of the result receives is
+** a run of neighbours; a thread adds it up in the order of the indices, as the CPU does, and writes each element of the
+** result once, zeros included. Runs longer than CHUNK are first added up in chunks, counted from the beginning of the
+** run. gather_backward goes through its lines instead when there are many: a thread adds one line, no other touches its
+** elements.
 */
 #include "arrays.h"
 #include "cuda/parts/convert.h"
@@ -16,12 +17,15 @@
 enum { THREADS = 256, CHUNK = 128, ENOUGH_LINES = 8192, SHORT_LINE = 32 };
 
 /* Where a row's positions are among the sorted ones. */
-typedef struct run { uint32_t begin, end; } run;
+typedef struct run {
+    uint32_t begin, end;
+} run;
 
 /* ---- rows ---- */
 
 /* Row numbers of this part; `rows` for positions that it does not hold. */
-__global__ void __launch_bounds__(THREADS) row_keys(uint32_t *keys, const int64_t *positions, uint32_t count, int64_t first, uint32_t rows)
+__global__ void __launch_bounds__(THREADS)
+    row_keys(uint32_t *keys, const int64_t *positions, uint32_t count, int64_t first, uint32_t rows)
 {
     uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= count) return;
@@ -38,8 +42,9 @@ __global__ void __launch_bounds__(THREADS) find_runs(run *runs, const uint32_t *
 }
 
 /* sum[0..N) += the rows of dy that order[begin..end) names; a row is `slice` bytes */
-template <typename T, int N, typename W>
-__device__ static void add_rows(W (&sum)[N], const char *dy, int64_t slice, const uint32_t *order, uint32_t begin, uint32_t end)
+template<typename T, int N, typename W>
+__device__ static void add_rows(W (&sum)[N], const char *dy, int64_t slice, const uint32_t *order, uint32_t begin,
+                                uint32_t end)
 {
 #pragma unroll 4
     for (uint32_t i = begin; i < end; i++) {
@@ -49,9 +54,10 @@ __device__ static void add_rows(W (&sum)[N], const char *dy, int64_t slice, cons
     }
 }
 
-/* Each window of CHUNK sorted positions has two slots for chunks that begin in it: 0 the first one of a run, 1 a later one. There
-** cannot be more, since a run that has chunks is longer than a window. */
-__device__ static bool find_chunk(uint32_t *begin, uint32_t *end, uint32_t slot, const run *runs, const uint32_t *keys, uint32_t count, uint32_t rows)
+/* Each window of CHUNK sorted positions has two slots for chunks that begin in it: 0 the first one of a run, 1 a later
+** one. There cannot be more, since a run that has chunks is longer than a window. */
+__device__ static bool find_chunk(uint32_t *begin, uint32_t *end, uint32_t slot, const run *runs, const uint32_t *keys,
+                                  uint32_t count, uint32_t rows)
 {
     uint32_t window = slot / 2 * CHUNK, next = window + CHUNK;
     bool later = slot % 2;
@@ -69,8 +75,8 @@ typedef struct sums {
     const uint32_t *keys, *order;
     const run *runs;
     uint32_t count, rows;
-    int64_t slice;              /* bytes of a row of dy */
-    char *partial;              /* one row per slot */
+    int64_t slice; /* bytes of a row of dy */
+    char *partial; /* one row per slot */
     int64_t partial_slice;
 } sums;
 
@@ -78,8 +84,9 @@ typedef fl_walk<3, 3> slot_walk;
 typedef fl_walk<4, 3> row_walk;
 
 /* Operands: partial, dy, slot. */
-template <typename T, int N> __global__ void __launch_bounds__(THREADS)
-sum_chunks(sums s, char *partial, const char *dy, uint32_t first_slot, uint32_t total, const __grid_constant__ slot_walk walk)
+template<typename T, int N>
+__global__ void __launch_bounds__(THREADS) sum_chunks(sums s, char *partial, const char *dy, uint32_t first_slot,
+                                                      uint32_t total, const __grid_constant__ slot_walk walk)
 {
     typedef typename fl_wide<T>::type W;
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x}, begin, end;
@@ -93,8 +100,10 @@ sum_chunks(sums s, char *partial, const char *dy, uint32_t first_slot, uint32_t 
 }
 
 /* Operands: out, dy, row, partial. */
-template <typename T, int N> __global__ void __launch_bounds__(THREADS)
-sum_rows(sums s, char *out, const char *dy, uint32_t first_row, const char *partial, uint32_t total, const __grid_constant__ row_walk walk)
+template<typename T, int N>
+__global__ void __launch_bounds__(THREADS)
+    sum_rows(sums s, char *out, const char *dy, uint32_t first_row, const char *partial, uint32_t total,
+             const __grid_constant__ row_walk walk)
 {
     typedef typename fl_wide<T>::type W;
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
@@ -132,7 +141,8 @@ static void add_axis(fl_layout *l, int64_t size, int64_t a, int64_t b, int64_t c
     axis->stride[3] = d;
 }
 
-template <typename T, int N> static void launch_chunks(const add_job &j, const sums &s)
+template<typename T, int N>
+static void launch_chunks(const add_job &j, const sums &s)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     int64_t wide = (int64_t)sizeof(typename fl_wide<T>::type), slots = 2 * ((j.count + CHUNK - 1) / CHUNK);
@@ -147,11 +157,13 @@ template <typename T, int N> static void launch_chunks(const add_job &j, const s
         slot_walk walk;
         uint32_t total = (uint32_t)fl_layout_numel(piece);
         fl_walk_init(&walk, piece);
-        FL_LAUNCH((sum_chunks<T, N>), fl_blocks(total, THREADS), THREADS, 0, s, s.partial + offset[0], j.dy + offset[1], (uint32_t)offset[2], total, walk);
+        FL_LAUNCH((sum_chunks<T, N>), fl_blocks(total, THREADS), THREADS, 0, s, s.partial + offset[0], j.dy + offset[1],
+                  (uint32_t)offset[2], total, walk);
     });
 }
 
-template <typename T, int N> static void launch_rows(const add_job &j, const sums &s)
+template<typename T, int N>
+static void launch_rows(const add_job &j, const sums &s)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     int64_t width = (int64_t)sizeof(T), wide = (int64_t)sizeof(typename fl_wide<T>::type);
@@ -166,12 +178,13 @@ template <typename T, int N> static void launch_rows(const add_job &j, const sum
         row_walk walk;
         uint32_t total = (uint32_t)fl_layout_numel(piece);
         fl_walk_init(&walk, piece);
-        FL_LAUNCH((sum_rows<T, N>), fl_blocks(total, THREADS), THREADS, 0, s, j.out + offset[0], j.dy + offset[1], (uint32_t)offset[2], s.partial + offset[3], total,
-                  walk);
+        FL_LAUNCH((sum_rows<T, N>), fl_blocks(total, THREADS), THREADS, 0, s, j.out + offset[0], j.dy + offset[1],
+                  (uint32_t)offset[2], s.partial + offset[3], total, walk);
     });
 }
 
-template <typename T, int N> static fl_status launch_sums(const add_job &j, sums s)
+template<typename T, int N>
+static fl_status launch_sums(const add_job &j, sums s)
 {
     int64_t columns = j.outer * j.inner, wide = (int64_t)sizeof(typename fl_wide<T>::type);
     void *partial = NULL;
@@ -188,7 +201,8 @@ template <typename T, int N> static fl_status launch_sums(const add_job &j, sums
 }
 
 /* The type that elements of a dtype are added in: integers wrap, so their sign is of no interest. */
-template <typename F> static fl_status by_number(fl_dtype dtype, F &&f)
+template<typename F>
+static fl_status by_number(fl_dtype dtype, F &&f)
 {
     if (fl_dtype_is_float(dtype)) return fl_cuda_by_float(dtype, f);
     switch (fl_dtype_size(dtype)) {
@@ -220,7 +234,9 @@ static fl_status add_sorted(const add_job &j, fl_cuda_sort *sort, fl_dtype dtype
 
 static fl_status too_large(const fl_kernel *k)
 {
-    return fl_fail(FL_ERR_VALUE, "%s: a GPU takes axes and indices of fewer than 2^31 elements here; use device \"cpu\"", k->op->name);
+    return fl_fail(FL_ERR_VALUE,
+                   "%s: a GPU takes axes and indices of fewer than 2^31 elements here; use device \"cpu\"",
+                   k->op->name);
 }
 
 /* dy and positions are contiguous here. */
@@ -233,14 +249,17 @@ static fl_status add_slices(fl_kernel *k, const fl_view *dy, const fl_view *posi
     for (int a = 0; a < axis; a++) j.outer *= out->size[a];
     if (j.rows >= FL_CUDA_SORT_MOST) return too_large(k);
     FL_TRY(fl_cuda_sort_open(&sort, k->op->name, j.count));
-    if (j.count) FL_LAUNCH(row_keys, fl_blocks(j.count, THREADS), THREADS, 0, sort.keys, (const int64_t *)positions->data, (uint32_t)j.count, out->start[axis], (uint32_t)j.rows);
+    if (j.count)
+        FL_LAUNCH(row_keys, fl_blocks(j.count, THREADS), THREADS, 0, sort.keys, (const int64_t *)positions->data,
+                  (uint32_t)j.count, out->start[axis], (uint32_t)j.rows);
     fl_status status = add_sorted(j, &sort, out->dtype);
     fl_cuda_sort_close(&sort);
     return status;
 }
 
 /* Calls add(dy, positions) with both operands as arrays. */
-template <typename F> static fl_status with_arrays(fl_kernel *k, F &&add)
+template<typename F>
+static fl_status with_arrays(fl_kernel *k, F &&add)
 {
     fl_cuda_array dy, positions;
     if (k->out[0].numel == 0) return FL_OK;
@@ -263,7 +282,8 @@ static fl_status launch_embedding_backward(fl_kernel *k)
 static fl_status launch_index_add(fl_kernel *k)
 {
     int axis = fl_cuda_axis(&k->attrs->at[0], k->out[0].ndim);
-    return with_arrays(k, [&](const fl_view *dy, const fl_view *positions) { return add_slices(k, dy, positions, axis); });
+    return with_arrays(k,
+                       [&](const fl_view *dy, const fl_view *positions) { return add_slices(k, dy, positions, axis); });
 }
 
 FL_CUDA_OP(embedding_backward, launch_embedding_backward);
@@ -272,24 +292,31 @@ FL_CUDA_OP(index_add, launch_index_add);
 /* ---- elements ---- */
 
 /* The axis of the result: window and elements from one position to the next. */
-typedef struct line_axis { int64_t first, held, stride; } line_axis;
+typedef struct line_axis {
+    int64_t first, held, stride;
+} line_axis;
 
 /* Keys are places in the result. Operands: the positions twice, result in elements without the axis. */
 __global__ void __launch_bounds__(THREADS)
-place_keys(uint32_t *keys, const char *positions, int64_t base, line_axis axis, uint32_t none, uint32_t total, const __grid_constant__ fl_walk<3, FL_LAYOUT_AXES> walk)
+    place_keys(uint32_t *keys, const char *positions, int64_t base, line_axis axis, uint32_t none, uint32_t total,
+               const __grid_constant__ fl_walk<3, FL_LAYOUT_AXES> walk)
 {
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
     int64_t offset[1][3];
     if (index[0] >= total) return;
     fl_walk_locate(offset, walk, index);
     int64_t at = *(const int64_t *)(positions + offset[0][1]) - axis.first;
-    keys[offset[0][0] / (int64_t)sizeof(int64_t)] = (uint64_t)at < (uint64_t)axis.held ? (uint32_t)(base + offset[0][2] + at * axis.stride) : none;
+    keys[offset[0][0] / (int64_t)sizeof(int64_t)] = (uint64_t)at < (uint64_t)axis.held
+        ? (uint32_t)(base + offset[0][2] + at * axis.stride)
+        : none;
 }
 
-/* A thread adds a line of `length` elements, `step` apart in dy and positions. Operands: dy and positions in elements, result in
-** elements without the axis. */
-template <typename T, typename W> __global__ void __launch_bounds__(THREADS)
-add_lines(W *out, const T *dy, const int64_t *positions, line_axis axis, int64_t length, int64_t step, uint32_t total, const __grid_constant__ fl_walk<2, FL_LAYOUT_AXES> walk)
+/* A thread adds a line of `length` elements, `step` apart in dy and positions. Operands: dy and positions in elements,
+** result in elements without the axis. */
+template<typename T, typename W>
+__global__ void __launch_bounds__(THREADS)
+    add_lines(W *out, const T *dy, const int64_t *positions, line_axis axis, int64_t length, int64_t step,
+              uint32_t total, const __grid_constant__ fl_walk<2, FL_LAYOUT_AXES> walk)
 {
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
     int64_t offset[1][2];
@@ -307,7 +334,7 @@ typedef struct scatter {
     const fl_view *dy, *positions, *out;
     int axis;
     line_axis along;
-    int64_t base, strides[FL_MAX_NDIM], steps[FL_MAX_NDIM];     /* of out and of the index, in elements */
+    int64_t base, strides[FL_MAX_NDIM], steps[FL_MAX_NDIM]; /* of out and of the index, in elements */
     int64_t length, lines;
 } scatter;
 
@@ -348,8 +375,9 @@ static fl_status scatter_lines(const scatter *s, void *out)
             fl_walk<2, FL_LAYOUT_AXES> walk;
             uint32_t total = (uint32_t)fl_layout_numel(piece);
             fl_walk_init(&walk, piece);
-            FL_LAUNCH((add_lines<T, W>), fl_blocks(total, THREADS), THREADS, 0, (W *)out + s->base + offset[1], (const T *)s->dy->data + offset[0],
-                      (const int64_t *)s->positions->data + offset[0], s->along, s->length, s->axis < s->out->ndim ? s->steps[s->axis] : 1, total, walk);
+            FL_LAUNCH((add_lines<T, W>), fl_blocks(total, THREADS), THREADS, 0, (W *)out + s->base + offset[1],
+                      (const T *)s->dy->data + offset[0], (const int64_t *)s->positions->data + offset[0], s->along,
+                      s->length, s->axis < s->out->ndim ? s->steps[s->axis] : 1, total, walk);
         });
         return FL_OK;
     });
@@ -387,8 +415,9 @@ static fl_status add_by_places(fl_kernel *k, const scatter *s)
         fl_walk<3, FL_LAYOUT_AXES> walk;
         uint32_t total = (uint32_t)fl_layout_numel(piece);
         fl_walk_init(&walk, piece);
-        FL_LAUNCH(place_keys, fl_blocks(total, THREADS), THREADS, 0, sort.keys + offset[0] / (int64_t)sizeof(int64_t), (const char *)s->positions->data + offset[1],
-                  s->base + offset[2], s->along, (uint32_t)j.rows, total, walk);
+        FL_LAUNCH(place_keys, fl_blocks(total, THREADS), THREADS, 0, sort.keys + offset[0] / (int64_t)sizeof(int64_t),
+                  (const char *)s->positions->data + offset[1], s->base + offset[2], s->along, (uint32_t)j.rows, total,
+                  walk);
     });
     fl_status status = add_sorted(j, &sort, s->out->dtype);
     fl_cuda_sort_close(&sort);
@@ -402,7 +431,8 @@ static fl_status launch_gather_backward(fl_kernel *k)
         scatter s;
         if (positions->numel == 0) return fl_cuda_fill_view(&k->out[0], none);
         scatter_of(&s, k, dy, positions);
-        FL_TRY(fl_cuda_check_positions("scatter_add", &k->in[1], (const int64_t *)positions->data, s.out->ndim ? s.out->logical[s.axis] : 1));
+        FL_TRY(fl_cuda_check_positions("scatter_add", &k->in[1], (const int64_t *)positions->data,
+                                       s.out->ndim ? s.out->logical[s.axis] : 1));
         bool sortable = s.out->numel < FL_CUDA_SORT_MOST && positions->numel < FL_CUDA_SORT_MOST;
         if (s.lines >= ENOUGH_LINES || s.length <= SHORT_LINE || !sortable) return add_by_lines(&s);
         return add_by_places(k, &s);

@@ -1,23 +1,25 @@
 /*
 ** layer_norm.cu -- layer normalisation over the last axes, forward and backward.
 **
-** Backward reads x and dy once: a thread keeps the same columns for all the rows of its block, so the sums for
-** weight and bias grow in its registers beside the gradient of x. The blocks' sums are added by a second kernel, in order;
-** how many blocks there are depends on the sizes and on the GPU.
+** Backward reads x and dy once: a thread keeps the same columns for all the rows of its block, so the sums for weight
+** and bias grow in its registers beside the gradient of x. The blocks' sums are added by a second kernel, in order; how
+** many blocks there are depends on the sizes and on the GPU.
 */
 #include "rows.cuh"
 
-template <typename T> using wide = typename fl_wide<T>::type;
+template<typename T>
+using wide = typename fl_wide<T>::type;
 
 enum {
-    ROW_BYTES = 128,            /* of a row in one thread's registers, forward */
-    BACKWARD_BYTES = 32,        /* of each of five arrays, backward */
-    WIDE_THREADS = 512          /* per row that does not fit into registers */
+    ROW_BYTES = 128,     /* of a row in one thread's registers, forward */
+    BACKWARD_BYTES = 32, /* of each of five arrays, backward */
+    WIDE_THREADS = 512   /* per row that does not fit into registers */
 };
 
 /* A value per column, of T or of the type it is computed in. */
-template <typename T> struct columns {
-    const void *data;           /* NULL: absent */
+template<typename T>
+struct columns {
+    const void *data; /* NULL: absent */
     bool is_wide;
     enum { WIDTH = fl_vector<T>::WIDTH, PART = fl_vector<wide<T>>::WIDTH, PARTS = WIDTH / PART };
 
@@ -54,7 +56,8 @@ static fl_status open_columns(fl_rows_of *r, const fl_view *v, fl_dtype dtype)
     return fl_rows_open(r, v, 0, v->dtype == dtype ? dtype : fl_dtype_compute(dtype));
 }
 
-template <typename T> static columns<T> columns_of(const fl_rows_of *r, const fl_view *v, fl_dtype dtype)
+template<typename T>
+static columns<T> columns_of(const fl_rows_of *r, const fl_view *v, fl_dtype dtype)
 {
     columns<T> c = {r->data, v->dtype != dtype};
     return c;
@@ -69,7 +72,8 @@ static int64_t row_length(const fl_view *v, int leading)
 
 /* ---- forward ---- */
 
-template <typename T> struct norm_job {
+template<typename T>
+struct norm_job {
     T *y, *mean, *rstd;
     const T *x;
     int64_t x_stride, rows, n;
@@ -78,7 +82,8 @@ template <typename T> struct norm_job {
 };
 
 /* THREADS: of a block, at most. Rows that more than FL_ROW_THREADS share leave each of these fewer registers. */
-template <typename T, int PACKS, int THREADS> __global__ void __launch_bounds__(THREADS) norm_row(norm_job<T> j, int group)
+template<typename T, int PACKS, int THREADS>
+__global__ void __launch_bounds__(THREADS) norm_row(norm_job<T> j, int group)
 {
     typedef wide<T> W;
     enum { WIDTH = fl_vector<T>::WIDTH, COUNT = PACKS * WIDTH };
@@ -118,7 +123,8 @@ template <typename T, int PACKS, int THREADS> __global__ void __launch_bounds__(
 }
 
 /* Mean and 1 / deviation of every row: as results, and in the type of arithmetic. */
-template <typename T> struct norm_fold : fl_moments_sums<wide<T>> {
+template<typename T>
+struct norm_fold : fl_moments_sums<wide<T>> {
     T *mean, *rstd;
     wide<T> *statistics;
     double n, eps;
@@ -132,10 +138,13 @@ template <typename T> struct norm_fold : fl_moments_sums<wide<T>> {
     }
 };
 
-template <typename T> struct norm_map {
+template<typename T>
+struct norm_map {
     typedef wide<T> W;
     enum { INPUTS = 1 };
-    struct state { W mean, rstd; };
+    struct state {
+        W mean, rstd;
+    };
     const W *statistics;
     columns<T> weight, bias;
     int64_t n;
@@ -147,7 +156,8 @@ template <typename T> struct norm_map {
     }
 };
 
-template <typename T> static fl_status norm_in_two(const norm_job<T> &j, const fl_rows_of *x)
+template<typename T>
+static fl_status norm_in_two(const norm_job<T> &j, const fl_rows_of *x)
 {
     void *memory;
     fl_row_shape shape = {j.rows, j.n, 1};
@@ -163,19 +173,32 @@ template <typename T> static fl_status norm_in_two(const norm_job<T> &j, const f
     return status;
 }
 
-template <typename T> static fl_status norm(fl_kernel *k, const fl_rows_of *x, const fl_rows_of *weight, const fl_rows_of *bias, int64_t n)
+template<typename T>
+static fl_status norm(fl_kernel *k, const fl_rows_of *x, const fl_rows_of *weight, const fl_rows_of *bias, int64_t n)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
     fl_dtype dtype = k->in[0].dtype;
     bool aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
-    norm_job<T> j = {(T *)k->out[0].data, (T *)k->out[1].data, (T *)k->out[2].data, (const T *)x->data, x->stride, k->out[1].numel, n,
-                     (wide<T>)k->attrs->at[1].number, columns_of<T>(weight, &k->in[1], dtype), columns_of<T>(bias, &k->in[2], dtype)};
+    norm_job<T> j = {(T *)k->out[0].data,
+                     (T *)k->out[1].data,
+                     (T *)k->out[2].data,
+                     (const T *)x->data,
+                     x->stride,
+                     k->out[1].numel,
+                     n,
+                     (wide<T>)k->attrs->at[1].number,
+                     columns_of<T>(weight, &k->in[1], dtype),
+                     columns_of<T>(bias, &k->in[2], dtype)};
     fl_row_plan p = fl_row_plan_of(j.rows, n, WIDTH, MOST, aligned);
     if (p.packs == 0) return norm_in_two(j, x);
-    if (p.threads > FL_ROW_THREADS) FL_LAUNCH((norm_row<T, MOST, FL_ROW_MOST_THREADS>), fl_row_grid(j.rows, p), dim3((unsigned)p.threads), 0, j, p.group);
-    else fl_by_packs<MOST>(p.packs, [&](auto packs) {
-        FL_LAUNCH((norm_row<T, decltype(packs)::value, FL_ROW_THREADS>), fl_row_grid(j.rows, p), dim3((unsigned)p.threads), 0, j, p.group);
-    });
+    if (p.threads > FL_ROW_THREADS)
+        FL_LAUNCH((norm_row<T, MOST, FL_ROW_MOST_THREADS>), fl_row_grid(j.rows, p), dim3((unsigned)p.threads), 0, j,
+                  p.group);
+    else
+        fl_by_packs<MOST>(p.packs, [&](auto packs) {
+            FL_LAUNCH((norm_row<T, decltype(packs)::value, FL_ROW_THREADS>), fl_row_grid(j.rows, p),
+                      dim3((unsigned)p.threads), 0, j, p.group);
+        });
     return FL_OK;
 }
 
@@ -188,7 +211,10 @@ static fl_status launch_norm(fl_kernel *k)
     fl_status status = fl_rows_open(&rows, x, leading, x->dtype);
     if (status == FL_OK) status = open_columns(&weight, &k->in[1], x->dtype);
     if (status == FL_OK) status = open_columns(&bias, &k->in[2], x->dtype);
-    if (status == FL_OK) status = fl_cuda_by_float(x->dtype, [&](auto like) { return norm<decltype(like)>(k, &rows, &weight, &bias, row_length(x, leading)); });
+    if (status == FL_OK)
+        status = fl_cuda_by_float(x->dtype, [&](auto like) {
+            return norm<decltype(like)>(k, &rows, &weight, &bias, row_length(x, leading));
+        });
     fl_rows_close(&rows);
     fl_rows_close(&weight);
     fl_rows_close(&bias);
@@ -199,23 +225,33 @@ FL_CUDA_OP(layer_norm_rows, launch_norm);
 
 /* ---- backward ---- */
 
-template <typename T> struct gradient_job {
+template<typename T>
+struct gradient_job {
     T *dx;
     const T *g, *x, *mean, *rstd;
     int64_t g_stride, x_stride, mean_stride, rstd_stride, rows, n;
     columns<T> weight;
-    wide<T> *partials;          /* [blocks][2][n]: sums for weight and bias */
+    wide<T> *partials; /* [blocks][2][n]: sums for weight and bias */
 };
 
 /* What the gradient of x needs of a row: sums of g w and of g w z. */
-template <typename W> struct row_sums { W g, gz; };
+template<typename W>
+struct row_sums {
+    W g, gz;
+};
 
-template <typename W> __device__ static inline row_sums<W> add_sums(const row_sums<W> &a, const row_sums<W> &b) { return {a.g + b.g, a.gz + b.gz}; }
+template<typename W>
+__device__ static inline row_sums<W> add_sums(const row_sums<W> &a, const row_sums<W> &b)
+{
+    return {a.g + b.g, a.gz + b.gz};
+}
 
-/* dx of one row, whose columns `e` this thread has; adds to its sums for weight and bias. All threads of the block call it. */
-template <typename T, int PACKS>
-__device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t row, int group, row_sums<wide<T>> *shared, const wide<T> *w,
-                                              wide<T> *weight_sum, wide<T> *bias_sum)
+/* dx of one row, whose columns `e` this thread has; adds to its sums for weight and bias. All threads of the block call
+** it. */
+template<typename T, int PACKS>
+__device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t row, int group,
+                                              row_sums<wide<T>> *shared, const wide<T> *w, wide<T> *weight_sum,
+                                              wide<T> *bias_sum)
 {
     typedef wide<T> W;
     enum { WIDTH = fl_vector<T>::WIDTH, COUNT = PACKS * WIDTH };
@@ -224,7 +260,8 @@ __device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t 
     int64_t there = active ? row : 0;
     W g[COUNT], z[COUNT], mean = fl_load(j.mean[there * j.mean_stride]), rstd = fl_load(j.rstd[there * j.rstd_stride]);
     row_sums<W> sums = {0, 0};
-    fl_row_load_both<PACKS>(g, j.g + there * j.g_stride, (W)0, z, j.x + there * j.x_stride, mean, lane * WIDTH, group * WIDTH, n);
+    fl_row_load_both<PACKS>(g, j.g + there * j.g_stride, (W)0, z, j.x + there * j.x_stride, mean, lane * WIDTH,
+                            group * WIDTH, n);
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         z[i] = (z[i] - mean) * rstd;
@@ -234,7 +271,8 @@ __device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t 
         sums.g += g[i];
         sums.gz += g[i] * z[i];
     }
-    sums = fl_group_join(sums, group, row_sums<W>{0, 0}, shared, [](const row_sums<W> &a, const row_sums<W> &b) { return add_sums(a, b); });
+    sums = fl_group_join(sums, group, row_sums<W>{0, 0}, shared,
+                         [](const row_sums<W> &a, const row_sums<W> &b) { return add_sums(a, b); });
     W mean_g = sums.g / (W)j.n, mean_gz = sums.gz / (W)j.n;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) g[i] = (g[i] - mean_g - z[i] * mean_gz) * rstd;
@@ -242,7 +280,8 @@ __device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t 
 }
 
 /* The sums of the groups of a block, column by column: out[n]. `shared` has a place for each element of each thread. */
-template <int PACKS, int WIDTH, typename W> __device__ static inline void store_block_sums(W *out, const W *sums, int64_t n, int group, W *shared)
+template<int PACKS, int WIDTH, typename W>
+__device__ static inline void store_block_sums(W *out, const W *sums, int64_t n, int group, W *shared)
 {
     enum { COUNT = PACKS * WIDTH };
     int lane = fl_group_lane(group), columns_here = group * COUNT;
@@ -258,7 +297,8 @@ template <int PACKS, int WIDTH, typename W> __device__ static inline void store_
     }
 }
 
-template <typename T, int PACKS> __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) gradient_rows(gradient_job<T> j, int group)
+template<typename T, int PACKS>
+__global__ void __launch_bounds__(FL_ROW_MOST_THREADS) gradient_rows(gradient_job<T> j, int group)
 {
     typedef wide<T> W;
     enum { WIDTH = fl_vector<T>::WIDTH, COUNT = PACKS * WIDTH };
@@ -279,14 +319,16 @@ template <typename T, int PACKS> __global__ void __launch_bounds__(FL_ROW_MOST_T
 }
 
 /* A block per long row: sums, then dx, from x and dy read again. */
-template <typename T> __global__ void __launch_bounds__(WIDE_THREADS) gradient_long_row(gradient_job<T> j)
+template<typename T>
+__global__ void __launch_bounds__(WIDE_THREADS) gradient_long_row(gradient_job<T> j)
 {
     typedef wide<T> W;
     enum { WIDTH = fl_vector<T>::WIDTH };
     __shared__ row_sums<W> shared[32];
     int64_t row = blockIdx.x;
     const T *from_g = j.g + row * j.g_stride, *from_x = j.x + row * j.x_stride;
-    W g[WIDTH], x[WIDTH], w[WIDTH], mean = fl_load(j.mean[row * j.mean_stride]), rstd = fl_load(j.rstd[row * j.rstd_stride]);
+    W g[WIDTH], x[WIDTH], w[WIDTH], mean = fl_load(j.mean[row * j.mean_stride]),
+                                    rstd = fl_load(j.rstd[row * j.rstd_stride]);
     row_sums<W> sums = {0, 0};
     for (int64_t e = (int64_t)threadIdx.x * WIDTH; e < j.n; e += WIDE_THREADS * WIDTH) {
         uint4 raw_w[columns<T>::PARTS];
@@ -294,9 +336,11 @@ template <typename T> __global__ void __launch_bounds__(WIDE_THREADS) gradient_l
         fl_row_load_both<1>(g, from_g, (W)0, x, from_x, mean, e, (int64_t)0, j.n);
         j.weight.convert(w, raw_w, e, j.n, (W)1);
 #pragma unroll
-        for (int i = 0; i < WIDTH; i++) sums = add_sums(sums, row_sums<W>{g[i] * w[i], g[i] * w[i] * ((x[i] - mean) * rstd)});
+        for (int i = 0; i < WIDTH; i++)
+            sums = add_sums(sums, row_sums<W>{g[i] * w[i], g[i] * w[i] * ((x[i] - mean) * rstd)});
     }
-    sums = fl_group_join(sums, WIDE_THREADS, row_sums<W>{0, 0}, shared, [](const row_sums<W> &a, const row_sums<W> &b) { return add_sums(a, b); });
+    sums = fl_group_join(sums, WIDE_THREADS, row_sums<W>{0, 0}, shared,
+                         [](const row_sums<W> &a, const row_sums<W> &b) { return add_sums(a, b); });
     W mean_g = sums.g / (W)j.n, mean_gz = sums.gz / (W)j.n;
     for (int64_t e = (int64_t)threadIdx.x * WIDTH; e < j.n; e += WIDE_THREADS * WIDTH) {
         uint4 raw_w[columns<T>::PARTS];
@@ -310,7 +354,8 @@ template <typename T> __global__ void __launch_bounds__(WIDE_THREADS) gradient_l
 }
 
 /* Sums for weight and bias of long rows: a thread has one vector of columns, a block (y) every gridDim.y-th row. */
-template <typename T> __global__ void __launch_bounds__(FL_MAP_THREADS) gradient_columns(gradient_job<T> j)
+template<typename T>
+__global__ void __launch_bounds__(FL_MAP_THREADS) gradient_columns(gradient_job<T> j)
 {
     typedef wide<T> W;
     enum { WIDTH = fl_vector<T>::WIDTH };
@@ -327,10 +372,12 @@ template <typename T> __global__ void __launch_bounds__(FL_MAP_THREADS) gradient
     for (int i = 0; i < WIDTH && e + i < j.n; i++) out[e + i] = weight_sum[i], out[j.n + e + i] = bias_sum[i];
 }
 
-enum { JOIN_WIDE = 32, JOIN_HIGH = 32 };    /* few columns, many blocks: the loads of a column are spread over threads */
+enum { JOIN_WIDE = 32, JOIN_HIGH = 32 }; /* few columns, many blocks: the loads of a column are spread over threads */
 
 /* partials [blocks][2 n] -> dweight[n], dbias[n] */
-template <typename T> __global__ void __launch_bounds__(JOIN_WIDE *JOIN_HIGH) join_sums(T *dweight, T *dbias, const wide<T> *partials, int blocks, int64_t n)
+template<typename T>
+__global__ void __launch_bounds__(JOIN_WIDE *JOIN_HIGH)
+    join_sums(T *dweight, T *dbias, const wide<T> *partials, int blocks, int64_t n)
 {
     __shared__ wide<T> shared[JOIN_HIGH][JOIN_WIDE];
     int64_t c = (int64_t)blockIdx.x * JOIN_WIDE + threadIdx.x;
@@ -349,7 +396,8 @@ template <typename T> __global__ void __launch_bounds__(JOIN_WIDE *JOIN_HIGH) jo
 static int gradient_blocks(int64_t rows, const fl_row_plan &p)
 {
     int64_t groups = p.group <= 32 ? p.threads / p.group : 1, most = (rows + 8 * groups - 1) / (8 * groups);
-    int64_t full = (int64_t)fl_cuda_current()->processors * (p.threads < FL_ROW_MOST_THREADS ? FL_ROW_MOST_THREADS / p.threads : 1);
+    int64_t full = (int64_t)fl_cuda_current()->processors
+        * (p.threads < FL_ROW_MOST_THREADS ? FL_ROW_MOST_THREADS / p.threads : 1);
     return (int)(most > full ? full : most > 0 ? most : 1);
 }
 
@@ -360,7 +408,8 @@ static int gradient_segments(int64_t rows, int64_t n, int width)
     return (int)(wanted < most ? wanted : most > 0 ? most : 1);
 }
 
-template <typename T> static fl_status gradient(fl_kernel *k, gradient_job<T> j)
+template<typename T>
+static fl_status gradient(fl_kernel *k, gradient_job<T> j)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, BACKWARD_BYTES>::PACKS };
     fl_row_plan p = fl_row_plan_of(j.rows, (j.n + WIDTH - 1) / WIDTH * WIDTH, WIDTH, MOST, true);
@@ -370,13 +419,16 @@ template <typename T> static fl_status gradient(fl_kernel *k, gradient_job<T> j)
     j.partials = (wide<T> *)memory;
     if (p.packs == 0) {
         if (j.rows > 0) FL_LAUNCH((gradient_long_row<T>), dim3((unsigned)j.rows), dim3(WIDE_THREADS), 0, j);
-        FL_LAUNCH((gradient_columns<T>), dim3(fl_blocks(j.n, FL_MAP_THREADS, WIDTH), (unsigned)blocks), dim3(FL_MAP_THREADS), 0, j);
-    } else fl_by_packs<MOST>(p.packs, [&](auto packs) {
-        size_t shared = sizeof(wide<T>) * (size_t)p.threads * WIDTH * (size_t)p.packs;
-        FL_LAUNCH((gradient_rows<T, decltype(packs)::value>), dim3((unsigned)blocks), dim3((unsigned)p.threads), shared, j, p.group);
-    });
-    FL_LAUNCH((join_sums<T>), dim3(fl_blocks(2 * j.n, JOIN_WIDE)), dim3(JOIN_WIDE, JOIN_HIGH), 0, (T *)k->out[1].data, (T *)k->out[2].data,
-              (const wide<T> *)memory, blocks, j.n);
+        FL_LAUNCH((gradient_columns<T>), dim3(fl_blocks(j.n, FL_MAP_THREADS, WIDTH), (unsigned)blocks),
+                  dim3(FL_MAP_THREADS), 0, j);
+    } else
+        fl_by_packs<MOST>(p.packs, [&](auto packs) {
+            size_t shared = sizeof(wide<T>) * (size_t)p.threads * WIDTH * (size_t)p.packs;
+            FL_LAUNCH((gradient_rows<T, decltype(packs)::value>), dim3((unsigned)blocks), dim3((unsigned)p.threads),
+                      shared, j, p.group);
+        });
+    FL_LAUNCH((join_sums<T>), dim3(fl_blocks(2 * j.n, JOIN_WIDE)), dim3(JOIN_WIDE, JOIN_HIGH), 0, (T *)k->out[1].data,
+              (T *)k->out[2].data, (const wide<T> *)memory, blocks, j.n);
     fl_cuda_free(memory);
     return FL_OK;
 }
@@ -391,12 +443,24 @@ static fl_status launch_gradient(fl_kernel *k)
     fl_rows_of r[OPERANDS] = {}, weight = {};
     fl_status status = open_columns(&weight, &k->in[4], x->dtype);
     for (int i = 0; i < OPERANDS && status == FL_OK; i++) status = fl_rows_open(&r[i], &k->in[i], leading, x->dtype);
-    if (status == FL_OK && n > 0) status = fl_cuda_by_float(x->dtype, [&](auto like) {
-        typedef decltype(like) T;
-        gradient_job<T> j = {(T *)k->out[0].data, (const T *)r[0].data, (const T *)r[1].data, (const T *)r[2].data, (const T *)r[3].data,
-                             r[0].stride, r[1].stride, r[2].stride, r[3].stride, rows, n, columns_of<T>(&weight, &k->in[4], x->dtype), NULL};
-        return gradient<T>(k, j);
-    });
+    if (status == FL_OK && n > 0)
+        status = fl_cuda_by_float(x->dtype, [&](auto like) {
+            typedef decltype(like) T;
+            gradient_job<T> j = {(T *)k->out[0].data,
+                                 (const T *)r[0].data,
+                                 (const T *)r[1].data,
+                                 (const T *)r[2].data,
+                                 (const T *)r[3].data,
+                                 r[0].stride,
+                                 r[1].stride,
+                                 r[2].stride,
+                                 r[3].stride,
+                                 rows,
+                                 n,
+                                 columns_of<T>(&weight, &k->in[4], x->dtype),
+                                 NULL};
+            return gradient<T>(k, j);
+        });
     for (int i = 0; i < OPERANDS; i++) fl_rows_close(&r[i]);
     fl_rows_close(&weight);
     return status == FL_OK ? fl_cuda_check(k->op->name) : status;

@@ -1,5 +1,6 @@
 /*
-** loss.cu -- negative log-likelihood of class labels per row, of scores (cross_entropy) or log-probabilities (nll_loss).
+** loss.cu -- negative log-likelihood of class labels per row, of scores (cross_entropy) or log-probabilities
+** (nll_loss).
 **
 ** The formula is fl_nll's (core/cpu/rows.h). Scores are read once, forward: the fold collects the log-sum-exp and what
 ** smoothing needs. A label out of range is reported when its row is finished, with the text of the CPU.
@@ -8,9 +9,10 @@
 
 #include <stdio.h>
 
-template <typename T> using wide = typename fl_wide<T>::type;
+template<typename T>
+using wide = typename fl_wide<T>::type;
 
-enum { IGNORE, SMOOTHING, TARGETS };    /* attributes of the row ops */
+enum { IGNORE, SMOOTHING, TARGETS }; /* attributes of the row ops */
 
 /* ---- labels ---- */
 
@@ -31,7 +33,9 @@ static void position_text(char *out, size_t size, const label_words *w, int64_t 
         i /= w->size[a];
     }
     out[0] = 0;
-    for (int a = 0; a < w->ndim; a++) used += (size_t)snprintf(out + used, size - used, "%s%lld%s", a ? ", " : "[", at[a], a + 1 == w->ndim ? "]" : "");
+    for (int a = 0; a < w->ndim; a++)
+        used += (size_t)snprintf(out + used, size - used, "%s%lld%s", a ? ", " : "[", at[a],
+                                 a + 1 == w->ndim ? "]" : "");
 }
 
 static void word_label(char *text, size_t size, const void *context, long long row, long long label)
@@ -39,19 +43,21 @@ static void word_label(char *text, size_t size, const void *context, long long r
     const label_words *w = (const label_words *)context;
     char position[FL_MAX_NDIM * 24];
     position_text(position, sizeof position, w, row);
-    if (w->classes == 0) snprintf(text, size, "%s: target%s is %lld, but input has no classes", w->who, position, label);
+    if (w->classes == 0)
+        snprintf(text, size, "%s: target%s is %lld, but input has no classes", w->who, position, label);
     else
-        snprintf(text, size, "%s: target%s is %lld, but input has %lld classes (0 to %lld)", w->who, position, label, (long long)w->classes,
-                 (long long)w->classes - 1);
+        snprintf(text, size, "%s: target%s is %lld, but input has %lld classes (0 to %lld)", w->who, position, label,
+                 (long long)w->classes, (long long)w->classes - 1);
 }
 
 /* Labels, weights and attributes, as the kernels see them. X: the type of arithmetic. */
-template <typename X> struct labels {
+template<typename X>
+struct labels {
     const int64_t *target;
     int64_t target_stride;
-    const X *weight;            /* of all classes; NULL: ones */
-    const double *weight_sum;   /* NULL: there are no weights, or no smoothing */
-    int64_t first, n, classes;  /* this part's classes begin at `first`, there are n of them */
+    const X *weight;           /* of all classes; NULL: ones */
+    const double *weight_sum;  /* NULL: there are no weights, or no smoothing */
+    int64_t first, n, classes; /* this part's classes begin at `first`, there are n of them */
     int64_t ignore;
     double smoothing;
     fl_cuda_fault *fault;
@@ -81,7 +87,9 @@ typedef struct operands {
 } operands;
 
 /* Operand numbers; -1: the op does not have it. */
-typedef struct slots { int input, target, weight, g, lse; } slots;
+typedef struct slots {
+    int input, target, weight, g, lse;
+} slots;
 
 static fl_status open_operand(fl_rows_of *r, fl_kernel *k, int slot, int leading, fl_dtype dtype)
 {
@@ -92,7 +100,8 @@ static fl_status open_operand(fl_rows_of *r, fl_kernel *k, int slot, int leading
 static int class_axis(const fl_view *v) { return v->ndim > 1; }
 
 /* The sum of all weights, which smoothing needs. */
-template <typename X> static fl_status sum_weights(operands *o, const fl_view *weight)
+template<typename X>
+static fl_status sum_weights(operands *o, const fl_view *weight)
 {
     int64_t one = 1;
     fl_view v = *weight;
@@ -134,12 +143,14 @@ static void operands_close(operands *o)
     if (o->weight_sum) fl_cuda_free(o->weight_sum);
 }
 
-template <typename X> static fl_status labels_init(labels<X> *l, fl_kernel *k, const operands *o, const fl_view *view, const fl_view *target)
+template<typename X>
+static fl_status labels_init(labels<X> *l, fl_kernel *k, const operands *o, const fl_view *view, const fl_view *target)
 {
     int axis = class_axis(view);
     label_words words = {};
     bool named = strcmp(k->op->name, "nll_rows") == 0 && k->attrs->at[2].integer; /* it works for cross_entropy */
-    snprintf(words.who, sizeof words.who, "%s", strncmp(k->op->name, "nll", 3) == 0 && !named ? "nll_loss" : "cross_entropy");
+    snprintf(words.who, sizeof words.who, "%s",
+             strncmp(k->op->name, "nll", 3) == 0 && !named ? "nll_loss" : "cross_entropy");
     words.ndim = target->ndim;
     words.classes = view->logical[axis];
     for (int i = 0; i < target->ndim; i++) words.size[i] = target->size[i], words.start[i] = target->start[i];
@@ -159,17 +170,18 @@ template <typename X> static fl_status labels_init(labels<X> *l, fl_kernel *k, c
 
 typedef struct nll_total {
     fl_powers powers;
-    double weighted, mass;      /* sums of w x and of w, for smoothing */
+    double weighted, mass; /* sums of w x and of w, for smoothing */
 } nll_total;
 
-template <typename T> struct nll_fold {
+template<typename T>
+struct nll_fold {
     typedef wide<T> X;
     typedef nll_total Total;
     enum { VECTORS = 1 };
     labels<X> of;
     const T *x;
     int64_t class_stride;
-    T *loss, *lse, *count;      /* lse NULL: x are log-probabilities */
+    T *loss, *lse, *count; /* lse NULL: x are log-probabilities */
 
     __device__ Total none() const
     {
@@ -181,7 +193,8 @@ template <typename T> struct nll_fold {
         Total t = {fl_powers_join(a.powers, b.powers), a.weighted + b.weighted, a.mass + b.mass};
         return t;
     }
-    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&v)[N], const fl_place<P> &place) const
+    template<int N, int W, int P>
+    __device__ void absorb(Total &t, const X (&v)[N], const fl_place<P> &place) const
     {
         if (lse) fl_powers_absorb(t.powers, v);
         if (of.smoothing <= 0) return;
@@ -197,12 +210,14 @@ template <typename T> struct nll_fold {
     __device__ void finish(const Total &t, int64_t row, int64_t offset) const
     {
         bool undefined = isinf(t.powers.top) && of.n > 0; /* inf - inf */
-        X log_sum = lse ? undefined ? (X)NAN : (X)(log(t.powers.sum) + (of.n > 0 ? t.powers.top : 0)) : (X)0, value = 0, w = 0;
+        X log_sum = lse ? undefined ? (X)NAN : (X)(log(t.powers.sum) + (of.n > 0 ? t.powers.top : 0)) : (X)0, value = 0,
+          w = 0;
         int64_t label;
         if (of.label(&label, row)) {
             int64_t at = label - of.first;
             w = of.weight_of(label);
-            if (at >= 0 && at < of.n) value = of.sharpness() * w * (log_sum - (X)fl_load(x[offset + at * class_stride]));
+            if (at >= 0 && at < of.n)
+                value = of.sharpness() * w * (log_sum - (X)fl_load(x[offset + at * class_stride]));
             if (of.smoothing > 0) value += of.share() * (X)((double)log_sum * t.mass - t.weighted);
         }
         if (lse) lse[row] = fl_store<T>(log_sum);
@@ -212,7 +227,9 @@ template <typename T> struct nll_fold {
 };
 
 /* Log-probabilities without smoothing: one element of each row. */
-template <typename T> __global__ void __launch_bounds__(FL_MAP_THREADS) nll_picked(nll_fold<T> fold, int64_t rows, int64_t stride, fl_row_shape shape)
+template<typename T>
+__global__ void __launch_bounds__(FL_MAP_THREADS)
+    nll_picked(nll_fold<T> fold, int64_t rows, int64_t stride, fl_row_shape shape)
 {
     int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -220,7 +237,8 @@ template <typename T> __global__ void __launch_bounds__(FL_MAP_THREADS) nll_pick
     fold.finish(fold.none(), row, offset);
 }
 
-template <typename T> static fl_status forward(fl_kernel *k, const operands *o)
+template<typename T>
+static fl_status forward(fl_kernel *k, const operands *o)
 {
     nll_fold<T> fold = {};
     int64_t rows = o->shape.outer * o->shape.inner;
@@ -231,7 +249,8 @@ template <typename T> static fl_status forward(fl_kernel *k, const operands *o)
     fold.lse = k->nout == 3 ? (T *)k->out[1].data : NULL;
     fold.count = (T *)k->out[k->nout - 1].data;
     if (fold.lse || fold.of.smoothing > 0) return fl_reduce_each_row<T>(&o->input, &o->shape, fold, true);
-    FL_LAUNCH((nll_picked<T>), dim3(fl_blocks(rows, FL_MAP_THREADS)), dim3(FL_MAP_THREADS), 0, fold, rows, o->input.stride, o->shape);
+    FL_LAUNCH((nll_picked<T>), dim3(fl_blocks(rows, FL_MAP_THREADS)), dim3(FL_MAP_THREADS), 0, fold, rows,
+              o->input.stride, o->shape);
     return FL_OK;
 }
 
@@ -241,7 +260,8 @@ static fl_status launch_forward(fl_kernel *k)
     operands o;
     if (k->out[0].numel == 0) return FL_OK;
     fl_status status = operands_open(&o, k, &s, &k->in[0]);
-    if (status == FL_OK) status = fl_cuda_by_float(k->in[0].dtype, [&](auto like) { return forward<decltype(like)>(k, &o); });
+    if (status == FL_OK)
+        status = fl_cuda_by_float(k->in[0].dtype, [&](auto like) { return forward<decltype(like)>(k, &o); });
     operands_close(&o);
     return status == FL_OK ? fl_cuda_check(k->op->name) : status;
 }
@@ -252,10 +272,15 @@ FL_CUDA_OP(nll_rows, launch_forward);
 /* ---- backward ---- */
 
 /* dx = g (total softmax - targets); total is what the loss counts of the log-sum-exp. */
-template <typename T, int INPUTS_> struct nll_map {
+template<typename T, int INPUTS_>
+struct nll_map {
     typedef wide<T> X;
-    enum { INPUTS = INPUTS_ };  /* 1: scores, with their log-sum-exp; 0: log-probabilities */
-    struct state { X scale, lse, share, part; int64_t label; bool counts; };
+    enum { INPUTS = INPUTS_ }; /* 1: scores, with their log-sum-exp; 0: log-probabilities */
+    struct state {
+        X scale, lse, share, part;
+        int64_t label;
+        bool counts;
+    };
     labels<X> of;
     const T *g, *lse;
     int64_t g_stride, lse_stride;
@@ -287,7 +312,8 @@ template <typename T, int INPUTS_> struct nll_map {
     }
 };
 
-template <typename T, int INPUTS> static fl_status backward(fl_kernel *k, const operands *o, const fl_view *target, bool targets)
+template<typename T, int INPUTS>
+static fl_status backward(fl_kernel *k, const operands *o, const fl_view *target, bool targets)
 {
     nll_map<T, INPUTS> map = {};
     FL_TRY(labels_init(&map.of, k, o, &k->out[0], target));
@@ -310,11 +336,13 @@ static fl_status launch_backward(fl_kernel *k)
     operands o;
     if (k->out[0].numel == 0) return FL_OK;
     fl_status status = operands_open(&o, k, s, &k->out[0]);
-    if (status == FL_OK) status = fl_cuda_by_float(k->out[0].dtype, [&](auto like) {
-        typedef decltype(like) T;
-        const fl_view *target = &k->in[s->target];
-        return scores ? backward<T, 1>(k, &o, target, k->attrs->at[TARGETS].integer != 0) : backward<T, 0>(k, &o, target, true);
-    });
+    if (status == FL_OK)
+        status = fl_cuda_by_float(k->out[0].dtype, [&](auto like) {
+            typedef decltype(like) T;
+            const fl_view *target = &k->in[s->target];
+            return scores ? backward<T, 1>(k, &o, target, k->attrs->at[TARGETS].integer != 0)
+                          : backward<T, 0>(k, &o, target, true);
+        });
     operands_close(&o);
     return status == FL_OK ? fl_cuda_check(k->op->name) : status;
 }

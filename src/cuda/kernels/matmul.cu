@@ -1,8 +1,9 @@
 /*
-** matmul.cu -- matrix products: matmul, bmm, gemm, linear (with an activation too) and contract_rows, all as one batched product.
+** matmul.cu -- matrix products: matmul, bmm, gemm, linear (with an activation too) and contract_rows, all as one
+** batched product.
 **
-** Operands are multiplied where they lie: a transpose is a stride, a broadcast a step of 0, batch axes that y does not have
-** are rows of one large product. cuBLASLt multiplies floats; what it cannot read is copied first.
+** Operands are multiplied where they lie: a transpose is a stride, a broadcast a step of 0, batch axes that y does not
+** have are rows of one large product. cuBLASLt multiplies floats; what it cannot read is copied first.
 */
 #include "gemm.h"
 #include "operand.h"
@@ -76,8 +77,8 @@ static fl_status make_plain(fl_cuda_operand *copy, const fl_cuda_gemm *g, factor
     return FL_OK;
 }
 
-/* Products that one call cannot take are as many calls; beyond some, a copy that lets axes merge is cheaper. Steps of a call
-** go forward. */
+/* Products that one call cannot take are as many calls; beyond some, a copy that lets axes merge is cheaper. Steps of a
+** call go forward. */
 static bool needs_plain_batch(const fl_cuda_gemm *g)
 {
     int64_t products = 1, longest = 1;
@@ -200,7 +201,8 @@ static fl_status launch_contract(fl_kernel *k)
     int64_t rows, row;
     factors f = {};
     if (k->out[0].numel == 0) return FL_OK;
-    fl_status status = open_factors(&f, k, product_rows(&rows, &row, x, x->stride), product_rows(&rows, &row, y, y->stride));
+    fl_status status = open_factors(&f, k, product_rows(&rows, &row, x, x->stride),
+                                    product_rows(&rows, &row, y, y->stride));
     if (status == FL_OK) {
         fl_cuda_gemm g = {};
         g.dtype = k->out[0].dtype;

@@ -13,7 +13,7 @@
 /* data NULL: absent. Zeroed before it is opened, closed whether or not that succeeded. */
 typedef struct fl_cuda_operand {
     char *data;
-    int64_t stride[FL_MAX_NDIM];        /* in elements */
+    int64_t stride[FL_MAX_NDIM]; /* in elements */
     void *temporary;
 } fl_cuda_operand;
 

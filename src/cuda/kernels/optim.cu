@@ -1,10 +1,10 @@
 /*
 ** optim.cu -- optimizer steps over all parameters in few launches, and gradient clipping.
 **
-** Tables of up to TENSORS tensors travel as a kernel's parameters. A block does one stretch of one tensor and finds it by
-** bisection. Each element is computed alone by correctly rounded operations in the order of cpu/optim.inc, so steps equal the
-** CPU's bit for bit. Tensors with a float16 or bfloat16 parameter and gradient are read and written as they are, states in
-** float32 or the same dtype; operands in any other combination, or not contiguous, go through copies.
+** Tables of up to TENSORS tensors travel as a kernel's parameters. A block does one stretch of one tensor and finds it
+** by bisection. Each element is computed alone by correctly rounded operations in the order of cpu/optim.inc, so steps
+** equal the CPU's bit for bit. Tensors with a float16 or bfloat16 parameter and gradient are read and written as they
+** are, states in float32 or the same dtype; operands in any other combination, or not contiguous, go through copies.
 */
 #include "arrays.h"
 #include "cuda/parts/convert.h"
@@ -28,10 +28,11 @@ __device__ static inline double sub(double a, double b) { return __dsub_rn(a, b)
 __device__ static inline double quotient(double a, double b) { return __ddiv_rn(a, b); }
 __device__ static inline double root_of(double x) { return __dsqrt_rn(x); }
 
-/* ---- steps: p, g and the states of one element; COUNT groups, of which the mask WRITES is changed. begin() is false when nothing
-** is to be done. ---- */
+/* ---- steps: p, g and the states of one element; COUNT groups, of which the mask WRITES is changed. begin() is
+** false when nothing is to be done. ---- */
 
-template <typename W> struct adam_step {
+template<typename W>
+struct adam_step {
     enum { COUNT = 4, WRITES = 13 };
     W sign, decay, shrink, beta1, beta2, rest1, rest2, rate, root, eps;
     __device__ bool begin() { return true; }
@@ -44,17 +45,22 @@ template <typename W> struct adam_step {
     }
 };
 
-template <typename W> struct sgd_step {
+template<typename W>
+struct sgd_step {
     enum { COUNT = 2, WRITES = 1 };
     W sign, decay, rate;
     __device__ bool begin() { return true; }
-    __device__ void operator()(W (&x)[GROUPS]) const { x[0] = sub(x[0], mul(rate, add(mul(sign, x[1]), mul(decay, x[0])))); }
+    __device__ void operator()(W (&x)[GROUPS]) const
+    {
+        x[0] = sub(x[0], mul(rate, add(mul(sign, x[1]), mul(decay, x[0]))));
+    }
 };
 
-template <typename W> struct momentum_step {
+template<typename W>
+struct momentum_step {
     enum { COUNT = 3, WRITES = 5 };
     W sign, decay, rate, momentum, damping, ahead, along;
-    bool first;                 /* the buffers' contents do not count yet */
+    bool first; /* the buffers' contents do not count yet */
     __device__ bool begin() { return true; }
     __device__ void operator()(W (&x)[GROUPS]) const
     {
@@ -65,7 +71,8 @@ template <typename W> struct momentum_step {
 };
 
 /* Gradients alone, by a factor from the norm. */
-template <typename W> struct clip_step {
+template<typename W>
+struct clip_step {
     enum { COUNT = 1, WRITES = 1 };
     const void *norm;
     bool is_double;
@@ -84,7 +91,7 @@ template <typename W> struct clip_step {
 
 typedef struct table {
     int count;
-    uint32_t first[TENSORS];    /* blocks before this tensor's */
+    uint32_t first[TENSORS]; /* blocks before this tensor's */
     int64_t numel[TENSORS];
     void *data[TENSORS][GROUPS];
 } table;
@@ -103,14 +110,16 @@ __device__ static int tensor_of(const table &t, uint32_t block)
 
 /* ---- elementwise ---- */
 
-template <typename T, int N, typename W> __device__ static void load_pack(W (&x)[N][GROUPS], int group, const void *data, int64_t at)
+template<typename T, int N, typename W>
+__device__ static void load_pack(W (&x)[N][GROUPS], int group, const void *data, int64_t at)
 {
     fl_pack<T, N> pack = *(const fl_pack<T, N> *)((const T *)data + at);
 #pragma unroll
     for (int j = 0; j < N; j++) x[j][group] = fl_load(pack.at[j]);
 }
 
-template <typename T, int N, typename W> __device__ static void store_pack(void *data, int64_t at, const W (&x)[N][GROUPS], int group)
+template<typename T, int N, typename W>
+__device__ static void store_pack(void *data, int64_t at, const W (&x)[N][GROUPS], int group)
 {
     fl_pack<T, N> pack;
 #pragma unroll
@@ -119,7 +128,8 @@ template <typename T, int N, typename W> __device__ static void store_pack(void 
 }
 
 /* N elements from `at` on. T: of p and g; S: of the states. */
-template <typename T, typename S, int N, typename Step> __device__ static void step_at(void *const *data, int64_t at, const Step &step)
+template<typename T, typename S, int N, typename Step>
+__device__ static void step_at(void *const *data, int64_t at, const Step &step)
 {
     typename fl_wide<T>::type x[N][GROUPS];
 #pragma unroll
@@ -137,12 +147,14 @@ template <typename T, typename S, int N, typename Step> __device__ static void s
     }
 }
 
-template <typename T, typename S, typename Step> __global__ void __launch_bounds__(THREADS) run_steps(const __grid_constant__ table t, Step step)
+template<typename T, typename S, typename Step>
+__global__ void __launch_bounds__(THREADS) run_steps(const __grid_constant__ table t, Step step)
 {
     enum { N = 16 / sizeof(T) };
     if (!step.begin()) return;
     int i = tensor_of(t, blockIdx.x);
-    int64_t begin = (int64_t)(blockIdx.x - t.first[i]) * STRETCH, end = begin + STRETCH < t.numel[i] ? begin + STRETCH : t.numel[i], bulk = begin;
+    int64_t begin = (int64_t)(blockIdx.x - t.first[i]) * STRETCH,
+            end = begin + STRETCH < t.numel[i] ? begin + STRETCH : t.numel[i], bulk = begin;
     void *data[GROUPS];
     uintptr_t bits = 0;
 #pragma unroll
@@ -157,13 +169,16 @@ template <typename T, typename S, typename Step> __global__ void __launch_bounds
 
 /* ---- squares: a warp adds up one stretch as thirty-two sums side by side, as the CPU does ---- */
 
-template <typename T> __global__ void __launch_bounds__(THREADS) sum_squares(double *partial, const __grid_constant__ table t, uint32_t stretches)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    sum_squares(double *partial, const __grid_constant__ table t, uint32_t stretches)
 {
     typedef typename fl_wide<T>::type W;
     uint32_t stretch = blockIdx.x * WARPS + threadIdx.x / 32;
     if (stretch >= stretches) return; /* a whole warp */
     int i = tensor_of(t, stretch), lane = threadIdx.x % 32;
-    int64_t begin = (int64_t)(stretch - t.first[i]) * SUM_STRETCH, end = begin + SUM_STRETCH < t.numel[i] ? begin + SUM_STRETCH : t.numel[i];
+    int64_t begin = (int64_t)(stretch - t.first[i]) * SUM_STRETCH,
+            end = begin + SUM_STRETCH < t.numel[i] ? begin + SUM_STRETCH : t.numel[i];
     const T *x = (const T *)t.data[i][0];
     W sum = 0;
 #pragma unroll 8
@@ -176,7 +191,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) sum_squares(dou
 }
 
 /* One block: all partial sums in an order that depends on their number alone. */
-template <typename T> __global__ void __launch_bounds__(THREADS) sum_partial(T *out, const double *partial, int64_t count)
+template<typename T>
+__global__ void __launch_bounds__(THREADS) sum_partial(T *out, const double *partial, int64_t count)
 {
     __shared__ double sums[THREADS];
     double sum = 0;
@@ -195,7 +211,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) sum_partial(T *
 
 /* How the tensors at one position of the lists are read: T of p and g, S of the states. */
 typedef struct member {
-    fl_cuda_array *arrays[GROUPS];      /* owned; NULL: the operand itself */
+    fl_cuda_array *arrays[GROUPS]; /* owned; NULL: the operand itself */
     void *data[GROUPS];
     int64_t numel;
     fl_dtype dtype, state;
@@ -204,7 +220,7 @@ typedef struct member {
 typedef struct pack {
     fl_kernel *kernel;
     int members, groups;
-    member *list;               /* owned */
+    member *list; /* owned */
 } pack;
 
 static fl_view *operand(const pack *p, int index, int group) { return &p->kernel->in[group * p->members + index]; }
@@ -276,12 +292,14 @@ static fl_status write_back(const pack *p, unsigned written)
 {
     for (int i = 0; i < p->members; i++)
         for (int g = 0; g < p->groups; g++)
-            if (p->list[i].arrays[g] && (written >> g & 1u)) FL_TRY(fl_cuda_array_store(operand(p, i, g), p->list[i].arrays[g]));
+            if (p->list[i].arrays[g] && (written >> g & 1u))
+                FL_TRY(fl_cuda_array_store(operand(p, i, g), p->list[i].arrays[g]));
     return FL_OK;
 }
 
 /* Calls launch(table, blocks) for the members of these dtypes, TENSORS at a time, cut into stretches. */
-template <typename F> static void each_table(const pack *p, fl_dtype dtype, fl_dtype state, int64_t stretch, F &&launch)
+template<typename F>
+static void each_table(const pack *p, fl_dtype dtype, fl_dtype state, int64_t stretch, F &&launch)
 {
     table t;
     uint32_t blocks = 0;
@@ -302,7 +320,8 @@ template <typename F> static void each_table(const pack *p, fl_dtype dtype, fl_d
 }
 
 /* Calls run(T, S) for every pair of dtypes that a pack may have. */
-template <typename F> static void each_pair(F &&run)
+template<typename F>
+static void each_pair(F &&run)
 {
     run(0.0f, 0.0f, FL_FLOAT32, FL_FLOAT32);
     run(0.0, 0.0, FL_FLOAT64, FL_FLOAT64);
@@ -313,7 +332,8 @@ template <typename F> static void each_pair(F &&run)
 }
 
 /* make(W): the step in the type that arithmetic is done in. */
-template <typename F> static fl_status run_pack(fl_kernel *k, int members, int groups, unsigned written, F &&make)
+template<typename F>
+static fl_status run_pack(fl_kernel *k, int members, int groups, unsigned written, F &&make)
 {
     pack p;
     FL_TRY(open_pack(&p, k, members, groups));
@@ -321,7 +341,9 @@ template <typename F> static fl_status run_pack(fl_kernel *k, int members, int g
         typedef decltype(t_like) T;
         typedef decltype(s_like) S;
         auto step = make((typename fl_wide<T>::type)0);
-        each_table(&p, dtype, state, STRETCH, [&](const table &t, uint32_t blocks) { FL_LAUNCH((run_steps<T, S, decltype(step)>), blocks, THREADS, 0, t, step); });
+        each_table(&p, dtype, state, STRETCH, [&](const table &t, uint32_t blocks) {
+            FL_LAUNCH((run_steps<T, S, decltype(step)>), blocks, THREADS, 0, t, step);
+        });
     });
     fl_status status = write_back(&p, written);
     close_pack(&p);
@@ -336,10 +358,15 @@ static fl_status launch_adamw(fl_kernel *k)
     const fl_attr *a = k->attrs->at;
     double lr = a[0].number, beta1 = a[1].number, beta2 = a[2].number, decay = a[4].number, step = (double)a[5].integer;
     bool decoupled = a[6].integer;
-    double sign = a[7].integer ? -1 : 1, shrink = decoupled ? 1 - lr * decay : 1, rate = lr / (1 - pow(beta1, step)), root = 1 / sqrt(1 - pow(beta2, step));
+    double sign = a[7].integer ? -1 : 1, shrink = decoupled ? 1 - lr * decay : 1, rate = lr / (1 - pow(beta1, step)),
+           root = 1 / sqrt(1 - pow(beta2, step));
     return run_pack(k, k->nin / 4, 4, k->op->mutates, [&](auto like) {
         typedef decltype(like) W;
-        return adam_step<W>{(W)sign, (W)(decoupled ? 0 : decay), (W)shrink, (W)beta1, (W)beta2, (W)(1 - beta1), (W)(1 - beta2), (W)rate, (W)root, (W)a[3].number};
+        return adam_step<W>{(W)sign,        (W)(decoupled ? 0 : decay),
+                            (W)shrink,      (W)beta1,
+                            (W)beta2,       (W)(1 - beta1),
+                            (W)(1 - beta2), (W)rate,
+                            (W)root,        (W)a[3].number};
     });
 }
 
@@ -359,7 +386,9 @@ static fl_status launch_momentum(fl_kernel *k)
     return run_pack(k, k->nin / 3, 3, k->op->mutates, [&](auto like) {
         typedef decltype(like) W;
         W momentum = (W)a[1].number, damping = (W)(first ? 1 : 1 - a[2].number);
-        return momentum_step<W>{(W)(a[6].integer ? -1 : 1), (W)a[3].number, (W)a[0].number, momentum, damping, (W)(nesterov ? 1 : 0), nesterov ? momentum : (W)1, first};
+        return momentum_step<W>{
+            (W)(a[6].integer ? -1 : 1), (W)a[3].number, (W)a[0].number, momentum, damping, (W)(nesterov ? 1 : 0),
+            nesterov ? momentum : (W)1, first};
     });
 }
 
@@ -398,7 +427,8 @@ static fl_status launch_squares(fl_kernel *k)
     fl_status status = fl_cuda_malloc(&partial, sizeof(double) * (size_t)(stretches + 1));
     if (status == FL_OK) {
         launch_sums(&p, (double *)partial);
-        if (out->dtype == FL_FLOAT64) FL_LAUNCH((sum_partial<double>), 1, THREADS, 0, (double *)out->data, (const double *)partial, stretches);
+        if (out->dtype == FL_FLOAT64)
+            FL_LAUNCH((sum_partial<double>), 1, THREADS, 0, (double *)out->data, (const double *)partial, stretches);
         else FL_LAUNCH((sum_partial<float>), 1, THREADS, 0, (float *)out->data, (const double *)partial, stretches);
         fl_cuda_free(partial);
     }
@@ -413,7 +443,9 @@ static fl_status launch_clip(fl_kernel *k)
     int members = k->nin / 2;
     const fl_view *norm = &k->in[members];
     double most = k->attrs->at[0].number;
-    return run_pack(k, members, 1, 1, [&](auto like) { return clip_step<decltype(like)>{norm->data, norm->dtype == FL_FLOAT64, most, 1}; });
+    return run_pack(k, members, 1, 1, [&](auto like) {
+        return clip_step<decltype(like)>{norm->data, norm->dtype == FL_FLOAT64, most, 1};
+    });
 }
 
 FL_CUDA_OP(grad_norm_squares, launch_squares);

@@ -1,10 +1,10 @@
 /*
 ** permute.cu -- copies whose input has its fastest axis elsewhere than the output.
 **
-** A block moves a tile through shared memory: it reads in the order of the input and writes in that of the output, so that
-** both sides see runs. Three kernels: `transpose` exchanges two axes in accesses of 4 to 16 bytes, turning small squares in
-** registers; `tiles` takes any permutation, any sizes and strides, one unit at a time; `cast_tiles` the same, one element at a
-** time, which it converts.
+** A block moves a tile through shared memory: it reads in the order of the input and writes in that of the output, so
+** that both sides see runs. Three kernels: `transpose` exchanges two axes in accesses of 4 to 16 bytes, turning small
+** squares in registers; `tiles` takes any permutation, any sizes and strides, one unit at a time; `cast_tiles` the
+** same, one element at a time, which it converts.
 */
 #include "permute.h"
 #include "cuda/parts/convert.h"
@@ -15,22 +15,27 @@ typedef fl_walk<2, FL_LAYOUT_AXES> copy_walk;
 
 /* ---- exchanging two axes ---- */
 
-/* out [batch, row, column] <- in [batch, column, row]: rows run along the input's fastest axis, columns along the output's. */
+/* out [batch, row, column] <- in [batch, column, row]: rows run along the input's fastest axis, columns along the
+** output's. */
 struct transpose_job {
     char *out;
     const char *in;
-    int64_t out_row, in_column;             /* byte strides */
+    int64_t out_row, in_column; /* byte strides */
     uint32_t rows, columns;
     fl_division row_tiles, column_tiles;
     copy_walk batch;
 };
 
 /* The side of a tile in units: long enough for runs of 128 bytes on both sides. */
-__host__ __device__ static constexpr int tile_side(int unit, int access) { return unit == 1 || (unit == 2 && access == 16) ? 128 : unit == 16 ? 32 : 64; }
+__host__ __device__ static constexpr int tile_side(int unit, int access)
+{
+    return unit == 1 || (unit == 2 && access == 16) ? 128 : unit == 16 ? 32 : 64;
+}
 
-/* Squares of ACCESS bytes a row are turned in registers. In shared memory packs lie at column ^ row of their square, so that
-** neither side meets a bank twice. */
-template <typename T, int ACCESS> static __global__ void __launch_bounds__(THREADS) transpose(const __grid_constant__ transpose_job j)
+/* Squares of ACCESS bytes a row are turned in registers. In shared memory packs lie at column ^ row of their square, so
+** that neither side meets a bank twice. */
+template<typename T, int ACCESS>
+static __global__ void __launch_bounds__(THREADS) transpose(const __grid_constant__ transpose_job j)
 {
     constexpr int SQUARE = ACCESS / (int)sizeof(T), SIDE = tile_side(sizeof(T), ACCESS), SQUARES = SIDE / SQUARE;
     constexpr int EACH = SQUARES * SQUARES / THREADS;
@@ -83,7 +88,8 @@ static int transpose_access(const fl_cuda_copy_job *j, int row)
 {
     const fl_layout *l = &j->layout;
     int column = l->count - 1;
-    int64_t bits = (int64_t)(uintptr_t)j->out | (int64_t)(uintptr_t)j->in | l->axes[row].size * j->unit | l->axes[column].size * j->unit;
+    int64_t bits = (int64_t)(uintptr_t)j->out | (int64_t)(uintptr_t)j->in | l->axes[row].size * j->unit
+        | l->axes[column].size * j->unit;
     for (int i = 0; i < l->count; i++) {
         if (i != row) bits |= l->axes[i].stride[1];
         if (i != column) bits |= l->axes[i].stride[0];
@@ -93,7 +99,8 @@ static int transpose_access(const fl_cuda_copy_job *j, int row)
     return access;
 }
 
-template <typename T, int ACCESS> static bool launch_transpose(const fl_cuda_copy_job *j, int row)
+template<typename T, int ACCESS>
+static bool launch_transpose(const fl_cuda_copy_job *j, int row)
 {
     constexpr int SIDE = tile_side(sizeof(T), ACCESS);
     fl_layout batch = j->layout;
@@ -104,9 +111,17 @@ template <typename T, int ACCESS> static bool launch_transpose(const fl_cuda_cop
     batch.count--;
     int64_t tiles = fl_layout_numel(&batch) * row_tiles * column_tiles;
     bool mostly_full = rows.size * columns.size * 2 >= row_tiles * column_tiles * SIDE * SIDE;
-    if (!mostly_full || tiles > FL_INDEX_LIMIT || rows.size > FL_INDEX_LIMIT || columns.size > FL_INDEX_LIMIT) return false;
-    transpose_job t = {j->out, j->in, rows.stride[0], columns.stride[1], (uint32_t)rows.size, (uint32_t)columns.size,
-                       fl_division_of(row_tiles), fl_division_of(column_tiles), {}};
+    if (!mostly_full || tiles > FL_INDEX_LIMIT || rows.size > FL_INDEX_LIMIT || columns.size > FL_INDEX_LIMIT)
+        return false;
+    transpose_job t = {j->out,
+                       j->in,
+                       rows.stride[0],
+                       columns.stride[1],
+                       (uint32_t)rows.size,
+                       (uint32_t)columns.size,
+                       fl_division_of(row_tiles),
+                       fl_division_of(column_tiles),
+                       {}};
     fl_walk_init(&t.batch, &batch);
     FL_LAUNCH((transpose<T, ACCESS>), (unsigned)tiles, THREADS, 0, t);
     return true;
@@ -119,9 +134,14 @@ bool fl_cuda_transpose(const fl_cuda_copy_job *j)
     if (row < 0 || row == column || l->axes[column].stride[0] != j->unit) return false;
     int access = transpose_access(j, row);
     switch (j->unit) {
-    case 1: return access >= 8 ? launch_transpose<uint8_t, 8>(j, row) : access == 4 && launch_transpose<uint8_t, 4>(j, row);
-    case 2: return access == 16 ? launch_transpose<uint16_t, 16>(j, row) : access >= 4 && launch_transpose<uint16_t, 4>(j, row);
-    case 4: return access == 16 ? launch_transpose<uint32_t, 16>(j, row) : access == 8 && launch_transpose<uint32_t, 8>(j, row);
+    case 1:
+        return access >= 8 ? launch_transpose<uint8_t, 8>(j, row) : access == 4 && launch_transpose<uint8_t, 4>(j, row);
+    case 2:
+        return access == 16 ? launch_transpose<uint16_t, 16>(j, row)
+                            : access >= 4 && launch_transpose<uint16_t, 4>(j, row);
+    case 4:
+        return access == 16 ? launch_transpose<uint32_t, 16>(j, row)
+                            : access == 8 && launch_transpose<uint32_t, 8>(j, row);
     case 8: return access == 16 && launch_transpose<uint64_t, 16>(j, row);
     default: return launch_transpose<uint4, 16>(j, row);
     }
@@ -129,14 +149,14 @@ bool fl_cuda_transpose(const fl_cuda_copy_job *j)
 
 /* ---- any permutation ---- */
 
-enum { UNITS = 8 };             /* of a tile per thread */
+enum { UNITS = 8 }; /* of a tile per thread */
 
 /* An axis inside a tile, the fastest first. */
 struct tile_axis {
     fl_division extent;
-    int32_t stride;             /* bytes */
-    int32_t place;              /* units in shared memory */
-    int32_t edge;               /* 1, 2: its last tile has only `left` positions; 0: all are whole */
+    int32_t stride; /* bytes */
+    int32_t place;  /* units in shared memory */
+    int32_t edge;   /* 1, 2: its last tile has only `left` positions; 0: all are whole */
     uint32_t left;
 };
 
@@ -144,19 +164,23 @@ struct tile_job {
     char *out;
     const char *in;
     uint32_t tiles;
-    int volume;                 /* units of a tile */
-    int inside;                 /* axes inside a tile */
+    int volume; /* units of a tile */
+    int inside; /* axes inside a tile */
     tile_axis load[FL_LAYOUT_AXES], store[FL_LAYOUT_AXES];
-    copy_walk steps;            /* over tiles */
-    int edge_axis[2];           /* which of the steps, -1: none */
-    uint32_t edge_last[2];      /* number of its last tile */
+    copy_walk steps;       /* over tiles */
+    int edge_axis[2];      /* which of the steps, -1: none */
+    uint32_t edge_last[2]; /* number of its last tile */
 };
 
 /* Every 32 units leave one free, so that columns do not fall into one bank. */
 __device__ static inline int tile_place(int at) { return at + at / 32; }
 
-/* Where unit `at` of the tile lies: bytes in memory, place in shared memory, bit e of beyond: outside the last tile of edge e. */
-struct tile_unit { int32_t offset, place; uint32_t beyond; };
+/* Where unit `at` of the tile lies: bytes in memory, place in shared memory, bit e of beyond: outside the last tile of
+** edge e. */
+struct tile_unit {
+    int32_t offset, place;
+    uint32_t beyond;
+};
 __device__ static inline tile_unit locate_unit(const tile_axis *axes, int count, uint32_t at)
 {
     tile_unit u = {0, 0, 0};
@@ -181,8 +205,9 @@ __device__ static inline void note_beyond(uint32_t (&beyond)[3], uint32_t bits, 
 static constexpr int resident_threads(int unit) { return unit == 16 ? 512 : unit == 8 ? 768 : 1024; }
 
 /* The units of a tile as elements of another type. */
-template <typename To, typename T>
-__device__ static inline void store_units(char *out, const int32_t (&to)[UNITS], const T *tile, const int32_t (&place)[UNITS], uint32_t skip)
+template<typename To, typename T>
+__device__ static inline void store_units(char *out, const int32_t (&to)[UNITS], const T *tile,
+                                          const int32_t (&place)[UNITS], uint32_t skip)
 {
 #pragma unroll
     for (int k = 0; k < UNITS; k++) {
@@ -213,16 +238,18 @@ __device__ static inline tile_at locate_tile(const tile_job &j, uint32_t number,
     return t;
 }
 
-template <typename T> __device__ static inline void load_units(T (&value)[UNITS], const tile_at &t, const int32_t (&from)[UNITS])
+template<typename T>
+__device__ static inline void load_units(T (&value)[UNITS], const tile_at &t, const int32_t (&from)[UNITS])
 {
 #pragma unroll
     for (int k = 0; k < UNITS; k++)
         if (!(t.skip >> k & 1)) value[k] = *(const T *)(t.in + from[k]);
 }
 
-/* A thread moves the same units of every tile, so it finds out only once where in a tile they lie. The next tile is under way while
-** store(out, to, place, skip) brings one from shared memory to its place. */
-template <typename T, int BLOCK, typename F> __device__ static inline void move_tiles(const tile_job &j, T *tile, const F &store)
+/* A thread moves the same units of every tile, so it finds out only once where in a tile they lie. The next tile is
+** under way while store(out, to, place, skip) brings one from shared memory to its place. */
+template<typename T, int BLOCK, typename F>
+__device__ static inline void move_tiles(const tile_job &j, T *tile, const F &store)
 {
     int32_t from[UNITS], to[UNITS], place[UNITS];
     uint32_t beyond[3] = {0, 0, 0};
@@ -256,21 +283,27 @@ template <typename T, int BLOCK, typename F> __device__ static inline void move_
 
 static constexpr int tile_room(int block) { return block * UNITS + block * UNITS / 32; }
 
-template <typename T, int BLOCK> static __global__ void __launch_bounds__(BLOCK, resident_threads(sizeof(T)) / BLOCK) tiles(const __grid_constant__ tile_job j)
+template<typename T, int BLOCK>
+static __global__ void __launch_bounds__(BLOCK, resident_threads(sizeof(T)) / BLOCK)
+    tiles(const __grid_constant__ tile_job j)
 {
     __shared__ T tile[tile_room(BLOCK)];
-    move_tiles<T, BLOCK>(j, tile, [&](char *out, const int32_t (&to)[UNITS], const int32_t (&place)[UNITS], uint32_t skip) {
-        store_units<T>(out, to, tile, place, skip);
-    });
+    move_tiles<T, BLOCK>(j, tile,
+                         [&](char *out, const int32_t(&to)[UNITS], const int32_t(&place)[UNITS], uint32_t skip) {
+                             store_units<T>(out, to, tile, place, skip);
+                         });
 }
 
 /* The dtype is the same for all, so a tile takes one way. */
-template <typename From, int BLOCK> static __global__ void __launch_bounds__(BLOCK, 768 / BLOCK) cast_tiles(const __grid_constant__ tile_job j, int out_dtype)
+template<typename From, int BLOCK>
+static __global__ void __launch_bounds__(BLOCK, 768 / BLOCK)
+    cast_tiles(const __grid_constant__ tile_job j, int out_dtype)
 {
     __shared__ From tile[tile_room(BLOCK)];
-    move_tiles<From, BLOCK>(j, tile, [&](char *out, const int32_t (&to)[UNITS], const int32_t (&place)[UNITS], uint32_t skip) {
-        fl_with_dtype(out_dtype, [&](auto like) { store_units<decltype(like)>(out, to, tile, place, skip); });
-    });
+    move_tiles<From, BLOCK>(
+        j, tile, [&](char *out, const int32_t(&to)[UNITS], const int32_t(&place)[UNITS], uint32_t skip) {
+            fl_with_dtype(out_dtype, [&](auto like) { store_units<decltype(like)>(out, to, tile, place, skip); });
+        });
 }
 
 /* Axes by rising input strides; those that the input does not move along come last. */
@@ -279,19 +312,21 @@ static void input_order(int *order, const fl_layout *l)
     for (int i = 0; i < l->count; i++) {
         uint64_t own = (uint64_t)fl_layout_magnitude(l->axes[i].stride[1]) - 1;
         int at = i;
-        for (; at > 0 && (uint64_t)fl_layout_magnitude(l->axes[order[at - 1]].stride[1]) - 1 > own; at--) order[at] = order[at - 1];
+        for (; at > 0 && (uint64_t)fl_layout_magnitude(l->axes[order[at - 1]].stride[1]) - 1 > own; at--)
+            order[at] = order[at - 1];
         order[at] = i;
     }
 }
 
-/* Extends the tile along the first axes of `order` until they make a run of `target` units or the tile is full; beyond an axis
-** that is not whole the run would end, so there it stops. Parts of an axis are made nearly equal. */
+/* Extends the tile along the first axes of `order` until they make a run of `target` units or the tile is full; beyond
+** an axis that is not whole the run would end, so there it stops. Parts of an axis are made nearly equal. */
 static void extend_tile(int64_t *extent, const fl_layout *l, const int *order, int64_t target, int64_t most)
 {
     int64_t run = 1, volume = 1;
     for (int i = 0; i < l->count; i++) volume *= extent[i];
     for (int i = 0; i < l->count; i++) {
-        int64_t *own = &extent[order[i]], size = l->axes[order[i]].size, wanted = target / run, room = *own * (most / volume);
+        int64_t *own = &extent[order[i]], size = l->axes[order[i]].size, wanted = target / run,
+                room = *own * (most / volume);
         if (wanted > room) wanted = room;
         if (wanted > size) wanted = size;
         if (wanted > *own) {
@@ -304,8 +339,8 @@ static void extend_tile(int64_t *extent, const fl_layout *l, const int *order, i
     }
 }
 
-/* Runs of at least 64 bytes on both sides where the sizes allow; then more of the output's and the input's until the tile is
-** full. */
+/* Runs of at least 64 bytes on both sides where the sizes allow; then more of the output's and the input's until the
+** tile is full. */
 static void choose_tile(int64_t *extent, const fl_layout *l, int unit, int64_t most)
 {
     int in_order[FL_LAYOUT_AXES], out_order[FL_LAYOUT_AXES];
@@ -321,10 +356,12 @@ static void choose_tile(int64_t *extent, const fl_layout *l, int unit, int64_t m
     extend_tile(extent, l, in_order, most, most);
 }
 
-static tile_axis axis_in_tile(const tile_job *t, const fl_layout *l, int axis, int64_t extent, int operand, int32_t place)
+static tile_axis axis_in_tile(const tile_job *t, const fl_layout *l, int axis, int64_t extent, int operand,
+                              int32_t place)
 {
     int edge = t->edge_axis[0] == axis ? 1 : t->edge_axis[1] == axis ? 2 : 0;
-    return {fl_division_of(extent), (int32_t)l->axes[axis].stride[operand], place, edge, (uint32_t)(l->axes[axis].size % extent)};
+    return {fl_division_of(extent), (int32_t)l->axes[axis].stride[operand], place, edge,
+            (uint32_t)(l->axes[axis].size % extent)};
 }
 
 /* The axes of the tile as `load` walks them, whose order is that of shared memory, and as `store` does. */
@@ -345,8 +382,8 @@ static void fill_tile_axes(tile_job *t, const fl_layout *l, const int64_t *exten
     t->inside = loads;
 }
 
-/* Fills the steps from tile to tile and the axes whose last tile is not whole: at most two, the last ones of either run.
-** Returns how many tiles there are. */
+/* Fills the steps from tile to tile and the axes whose last tile is not whole: at most two, the last ones of either
+** run. Returns how many tiles there are. */
 static int64_t fill_tile_steps(tile_job *t, const fl_layout *l, const int64_t *extent)
 {
     fl_layout steps = *l;
@@ -385,7 +422,8 @@ static unsigned plan_tiles(tile_job *t, const fl_cuda_copy_job *j, int unit, int
     int64_t extent[FL_LAYOUT_AXES];
     choose_tile(extent, &j->layout, unit, block * UNITS);
     if (!tile_fits(&j->layout, extent)) return 0;
-    int64_t count = fill_tile_steps(t, &j->layout, extent), most = (int64_t)fl_cuda_current()->processors * (2048 / block);
+    int64_t count = fill_tile_steps(t, &j->layout, extent),
+            most = (int64_t)fl_cuda_current()->processors * (2048 / block);
     if (count > FL_INDEX_LIMIT) return 0;
     fill_tile_axes(t, &j->layout, extent);
     t->out = j->out;
@@ -396,7 +434,8 @@ static unsigned plan_tiles(tile_job *t, const fl_cuda_copy_job *j, int unit, int
 
 static constexpr int tile_threads(int unit) { return unit <= 2 ? 512 : 256; }
 
-template <typename T> static bool launch_tiles(const fl_cuda_copy_job *j)
+template<typename T>
+static bool launch_tiles(const fl_cuda_copy_job *j)
 {
     constexpr int BLOCK = tile_threads(sizeof(T));
     tile_job t;
@@ -412,7 +451,8 @@ bool fl_cuda_permute_tiles(const fl_cuda_copy_job *j)
     return done;
 }
 
-template <typename From> static bool launch_cast(const fl_cuda_copy_job *j, fl_dtype out)
+template<typename From>
+static bool launch_cast(const fl_cuda_copy_job *j, fl_dtype out)
 {
     constexpr int BLOCK = THREADS;
     int item = (int)fl_dtype_size(out);

@@ -10,8 +10,8 @@
 typedef struct fl_cuda_copy_job {
     char *out;
     const char *in;
-    int unit;                   /* bytes moved at once, 1 to 16; strides, addresses are multiples of it */
-    fl_layout layout;           /* sizes count units */
+    int unit;         /* bytes moved at once, 1 to 16; strides, addresses are multiples of it */
+    fl_layout layout; /* sizes count units */
 } fl_cuda_copy_job;
 
 /* Each launches and returns true, or returns false when the job is not of its kind. */
@@ -28,7 +28,8 @@ bool fl_cuda_cast_tiles(const fl_cuda_copy_job *j, fl_dtype out, fl_dtype in);
 void fl_cuda_cast(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype);
 
 /* Calls f with a value of the type that has `unit` bytes. */
-template <typename F> static inline void fl_cuda_by_unit(int unit, F &&f)
+template<typename F>
+static inline void fl_cuda_by_unit(int unit, F &&f)
 {
     switch (unit) {
     case 1: return f((uint8_t)0);

@@ -7,7 +7,7 @@
 
 /* arg_find: positions count only where the extreme is this value, and are those of the whole tensor. */
 typedef struct find {
-    const char *value;          /* NULL: not asked for */
+    const char *value; /* NULL: not asked for */
     int dtype, value_ndim, ndim;
     int64_t size, value_sizes[FL_MAX_NDIM], value_strides[FL_MAX_NDIM];
     uint32_t mask;
@@ -41,12 +41,16 @@ __device__ static int64_t whole_position(const find &f, int64_t local)
 }
 
 /* The best element and the lowest position that has it; -1: none yet. NaN is better than all. */
-template <typename X_> struct pick_fold {
+template<typename X_>
+struct pick_fold {
     typedef X_ X;
-    struct Total { int64_t at; X value; };
+    struct Total {
+        int64_t at;
+        X value;
+    };
     enum { VECTORS = 1 };
-    fl_results values;          /* out NULL: not asked for */
-    int64_t *positions;         /* NULL: not asked for */
+    fl_results values;  /* out NULL: not asked for */
+    int64_t *positions; /* NULL: not asked for */
     bool smallest;
     find where;
 
@@ -63,7 +67,8 @@ template <typename X_> struct pick_fold {
         return (t.at < 0) | better | (same & (at < t.at));
     }
     __device__ Total join(const Total &a, const Total &b) const { return b.at >= 0 && wins(b.value, b.at, a) ? b : a; }
-    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &place) const
+    template<int N, int W, int P>
+    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &place) const
     {
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -87,7 +92,8 @@ template <typename X_> struct pick_fold {
     {
         if (at < 0) return false;
         typedef typename fl_total_of<X>::type wide;
-        wide wanted = fl_load_any<wide>(where.value + offset_of(where, result) * where.size, where.dtype), got = (wide)value;
+        wide wanted = fl_load_any<wide>(where.value + offset_of(where, result) * where.size, where.dtype),
+             got = (wide)value;
         return got == wanted || (got != got && wanted != wanted);
     }
 };
@@ -105,7 +111,8 @@ static fl_status pick(fl_kernel *k, bool smallest, const fl_view *values, const 
     fl_results r = {};
     if (values) r.out = (char *)values->data, r.dtype = values->dtype, r.size = (int64_t)fl_dtype_size(values->dtype);
     FL_TRY(fl_cuda_by_dtype(k->in[0].dtype, [&](auto like) {
-        pick_fold<typename fl_element<decltype(like)>::type> fold = {r, positions ? (int64_t *)positions->data : NULL, smallest, where};
+        pick_fold<typename fl_element<decltype(like)>::type> fold = {r, positions ? (int64_t *)positions->data : NULL,
+                                                                     smallest, where};
         return fl_fold_axes<decltype(like)>(&k->in[0], line_mask(k), fold, true);
     }));
     return fl_cuda_check(k->op->name);
@@ -121,7 +128,17 @@ static fl_status launch_smallest(fl_kernel *k) { return launch_position(k, true)
 static fl_status launch_arg_find(fl_kernel *k)
 {
     const fl_view *x = &k->in[0], *value = &k->in[1];
-    find f = {(const char *)value->data, value->dtype, value->ndim, x->ndim, (int64_t)fl_dtype_size(value->dtype), {}, {}, line_mask(k), {}, {}, {}};
+    find f = {(const char *)value->data,
+              value->dtype,
+              value->ndim,
+              x->ndim,
+              (int64_t)fl_dtype_size(value->dtype),
+              {},
+              {},
+              line_mask(k),
+              {},
+              {},
+              {}};
     if (k->out[0].numel == 0) return FL_OK;
     for (int i = 0; i < value->ndim; i++) f.value_sizes[i] = value->size[i], f.value_strides[i] = value->stride[i];
     for (int i = 0; i < x->ndim; i++) f.sizes[i] = x->size[i], f.start[i] = x->start[i], f.logical[i] = x->logical[i];
@@ -138,10 +155,11 @@ FL_CUDA_OP(arg_find, launch_arg_find);
 
 /* Lines along one axis of x [outer.., n, inner..]; strides of an operand on the axes that stay. */
 typedef struct lines {
-    int count;                          /* axes that stay, outermost first */
+    int count; /* axes that stay, outermost first */
     int64_t size[FL_MAX_NDIM], x[FL_MAX_NDIM], index[FL_MAX_NDIM], one[FL_MAX_NDIM];
-    int64_t total, n, inner, along;     /* lines, elements of one, product of the sizes after the axis, x's stride along it */
-    bool narrow;                        /* elements are counted in 32 bits, and these divide */
+    int64_t total, n, inner,
+        along;   /* lines, elements of one, product of the sizes after the axis, x's stride along it */
+    bool narrow; /* elements are counted in 32 bits, and these divide */
     fl_division by_size[FL_MAX_NDIM], by_n, by_inner;
 } lines;
 
@@ -190,9 +208,11 @@ __device__ static inline void line_locate(const lines &l, int64_t i, int64_t *x,
 
 enum { THREADS = 256 };
 
-/* out: as many as there are lines, row-major. W: a word of the elements' size. Positions come from max and min; others, which
-** only a test can make, give 0 and stay away from memory of others. */
-template <typename W> __global__ void __launch_bounds__(THREADS) gather_lines(W *out, const W *x, const int64_t *index, const __grid_constant__ lines l)
+/* out: as many as there are lines, row-major. W: a word of the elements' size. Positions come from max and min; others,
+** which only a test can make, give 0 and stay away from memory of others. */
+template<typename W>
+__global__ void __launch_bounds__(THREADS)
+    gather_lines(W *out, const W *x, const int64_t *index, const __grid_constant__ lines l)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, in_x, in_index, in_one;
     if (i >= l.total) return;
@@ -202,16 +222,20 @@ template <typename W> __global__ void __launch_bounds__(THREADS) gather_lines(W 
 }
 
 /* Every element of out, row-major: the line's value where it belongs, else 0. */
-template <typename W> __global__ void __launch_bounds__(THREADS) scatter_lines(W *out, const W *one, const int64_t *index, const __grid_constant__ lines l)
+template<typename W>
+__global__ void __launch_bounds__(THREADS)
+    scatter_lines(W *out, const W *one, const int64_t *index, const __grid_constant__ lines l)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, in_x, in_index, in_one;
     if (i >= l.total * l.n) return;
-    int64_t row = line_divide(l, i, l.inner, l.by_inner), outer = line_divide(l, row, l.n, l.by_n), at = row - outer * l.n;
+    int64_t row = line_divide(l, i, l.inner, l.by_inner), outer = line_divide(l, row, l.n, l.by_n),
+            at = row - outer * l.n;
     line_locate(l, outer * l.inner + i - row * l.inner, &in_x, &in_index, &in_one);
     out[i] = index[in_index] == at ? one[in_one] : (W)0;
 }
 
-template <typename F> static void by_width(fl_dtype dtype, F &&f)
+template<typename F>
+static void by_width(fl_dtype dtype, F &&f)
 {
     switch (fl_dtype_size(dtype)) {
     case 1: return f((uint8_t)0);
@@ -228,8 +252,8 @@ static fl_status launch_axis_gather(fl_kernel *k)
     if (l.total == 0) return FL_OK;
     by_width(k->out[0].dtype, [&](auto like) {
         typedef decltype(like) W;
-        FL_LAUNCH((gather_lines<W>), dim3(fl_blocks(l.total, THREADS)), dim3(THREADS), 0, (W *)k->out[0].data, (const W *)k->in[0].data,
-                  (const int64_t *)k->in[1].data, l);
+        FL_LAUNCH((gather_lines<W>), dim3(fl_blocks(l.total, THREADS)), dim3(THREADS), 0, (W *)k->out[0].data,
+                  (const W *)k->in[0].data, (const int64_t *)k->in[1].data, l);
     });
     return fl_cuda_check("axis_gather");
 }
@@ -241,8 +265,8 @@ static fl_status launch_axis_scatter(fl_kernel *k)
     if (k->out[0].numel == 0) return FL_OK;
     by_width(k->out[0].dtype, [&](auto like) {
         typedef decltype(like) W;
-        FL_LAUNCH((scatter_lines<W>), dim3(fl_blocks(k->out[0].numel, THREADS)), dim3(THREADS), 0, (W *)k->out[0].data, (const W *)k->in[0].data,
-                  (const int64_t *)k->in[1].data, l);
+        FL_LAUNCH((scatter_lines<W>), dim3(fl_blocks(k->out[0].numel, THREADS)), dim3(THREADS), 0, (W *)k->out[0].data,
+                  (const W *)k->in[0].data, (const int64_t *)k->in[1].data, l);
     });
     return fl_cuda_check("axis_scatter");
 }

@@ -27,7 +27,8 @@ __device__ static inline place place_of(int64_t i, const int64_t *size)
 __device__ static inline int64_t seen_from(const fl_pool &p, const place &at, int64_t ky, int64_t kx)
 {
     const fl_window_geometry &w = p.window;
-    int64_t row = at.row * w.stride[0] - w.padding[0] + ky * w.dilation[0], column = at.column * w.stride[1] - w.padding[1] + kx * w.dilation[1];
+    int64_t row = at.row * w.stride[0] - w.padding[0] + ky * w.dilation[0],
+            column = at.column * w.stride[1] - w.padding[1] + kx * w.dilation[1];
     bool inside = row >= 0 && row < p.x_size[0] && column >= 0 && column < p.x_size[1];
     return inside ? (at.plane * p.x_size[0] + row) * p.x_size[1] + column : -1;
 }
@@ -56,8 +57,9 @@ __device__ static inline int64_t divisor_of(const fl_pool &p, const fl_pool_mean
 
 /* ---- kernels ---- */
 
-template <typename T>
-__global__ void __launch_bounds__(THREADS) largest(T *y, int32_t *taps, const T *x, int64_t total, const __grid_constant__ fl_pool p)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    largest(T *y, int32_t *taps, const T *x, int64_t total, const __grid_constant__ fl_pool p)
 {
     typedef typename fl_wide<T>::type wide;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, best_at = -1;
@@ -77,18 +79,20 @@ __global__ void __launch_bounds__(THREADS) largest(T *y, int32_t *taps, const T 
     taps[i] = (int32_t)(best_at < 0 ? 0 : best_at);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(THREADS) gather(T *y, const T *x, const int32_t *taps, int64_t total, const __grid_constant__ fl_pool p)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    gather(T *y, const T *x, const int32_t *taps, int64_t total, const __grid_constant__ fl_pool p)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, columns = p.window.size[1], from = -1;
     if (i >= total) return;
     int64_t tap = taps[i];
-    if (tap >= 0 && tap < p.window.size[0] * columns) from = seen_from(p, place_of(i, p.y_size), tap / columns, tap % columns);
+    if (tap >= 0 && tap < p.window.size[0] * columns)
+        from = seen_from(p, place_of(i, p.y_size), tap / columns, tap % columns);
     y[i] = from < 0 ? fl_store<T>(0) : x[from];
 }
 
 /* share(y's element, tap, row, column): what element x gets of the window at (row, column) that sees it at this tap. */
-template <typename T, typename F>
+template<typename T, typename F>
 __device__ static inline void collect(T *x, int64_t i, const fl_pool &p, const F &share)
 {
     typename fl_wide<T>::type sum = 0;
@@ -97,23 +101,29 @@ __device__ static inline void collect(T *x, int64_t i, const fl_pool &p, const F
         int64_t row = seen_at(p, 0, at.row, ky);
         for (int64_t kx = 0; row >= 0 && kx < p.window.size[1]; kx++) {
             int64_t column = seen_at(p, 1, at.column, kx);
-            if (column >= 0) sum += share((at.plane * p.y_size[0] + row) * p.y_size[1] + column, ky * p.window.size[1] + kx, row, column);
+            if (column >= 0)
+                sum += share((at.plane * p.y_size[0] + row) * p.y_size[1] + column, ky * p.window.size[1] + kx, row,
+                             column);
         }
     }
     x[i] = fl_store<T>(sum);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(THREADS) scatter(T *x, const T *y, const int32_t *taps, int64_t total, const __grid_constant__ fl_pool p)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    scatter(T *x, const T *y, const int32_t *taps, int64_t total, const __grid_constant__ fl_pool p)
 {
     typedef typename fl_wide<T>::type wide;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
-    collect(x, i, p, [&](int64_t from, int64_t tap, int64_t, int64_t) { return taps[from] == tap ? (wide)fl_load(y[from]) : (wide)0; });
+    collect(x, i, p, [&](int64_t from, int64_t tap, int64_t, int64_t) {
+        return taps[from] == tap ? (wide)fl_load(y[from]) : (wide)0;
+    });
 }
 
-template <typename T>
-__global__ void __launch_bounds__(THREADS) average(T *y, const T *x, int64_t total, fl_pool_mean mean, const __grid_constant__ fl_pool p)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    average(T *y, const T *x, int64_t total, fl_pool_mean mean, const __grid_constant__ fl_pool p)
 {
     typedef typename fl_wide<T>::type wide;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -128,8 +138,9 @@ __global__ void __launch_bounds__(THREADS) average(T *y, const T *x, int64_t tot
     y[i] = fl_store<T>(sum / (wide)divisor_of(p, mean, at.row, at.column));
 }
 
-template <typename T>
-__global__ void __launch_bounds__(THREADS) spread(T *x, const T *y, int64_t total, fl_pool_mean mean, const __grid_constant__ fl_pool p)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    spread(T *x, const T *y, int64_t total, fl_pool_mean mean, const __grid_constant__ fl_pool p)
 {
     typedef typename fl_wide<T>::type wide;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -162,7 +173,8 @@ static fl_status close_operands(operands *o, const fl_kernel *k, fl_status statu
 }
 
 /* issue(an element of the op's dtype, operands, blocks, elements of the result) */
-template <typename F> static fl_status launch(fl_kernel *k, const F &issue)
+template<typename F>
+static fl_status launch(fl_kernel *k, const F &issue)
 {
     operands o = {};
     if (k->out[0].numel == 0) return FL_OK;
@@ -180,7 +192,8 @@ static fl_status launch_max(fl_kernel *k)
     fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], true);
     return launch(k, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((largest<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (int32_t *)k->out[1].data, (const T *)o.in.data, total, p);
+        FL_LAUNCH((largest<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (int32_t *)k->out[1].data,
+                  (const T *)o.in.data, total, p);
     });
 }
 
@@ -189,7 +202,8 @@ static fl_status launch_gather(fl_kernel *k)
     fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], true);
     return launch(k, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((gather<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, (const int32_t *)o.taps.data, total, p);
+        FL_LAUNCH((gather<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
+                  (const int32_t *)o.taps.data, total, p);
     });
 }
 
@@ -198,7 +212,8 @@ static fl_status launch_scatter(fl_kernel *k)
     fl_pool p = fl_pool_of(k->attrs, &k->out[0], &k->in[0], true);
     return launch(k, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((scatter<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, (const int32_t *)o.taps.data, total, p);
+        FL_LAUNCH((scatter<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
+                  (const int32_t *)o.taps.data, total, p);
     });
 }
 

@@ -1,9 +1,10 @@
 /*
 ** random.cu -- random ops: Philox4x32-10 keyed by seed, op counter and logical index, as core/random.h has it.
 **
-** A thread makes one block of four words and what becomes of them, so elements that lie in one block are neighbours in memory
-** and are stored as one vector where that fits. Floats are made by the operations of cpu/random.lv.c, correctly rounded one
-** by one and fused where they are fused there, so they equal the CPU's bit for bit. cuRAND's Philox gives the same words.
+** A thread makes one block of four words and what becomes of them, so elements that lie in one block are neighbours in
+** memory and are stored as one vector where that fits. Floats are made by the operations of cpu/random.lv.c, correctly
+** rounded one by one and fused where they are fused there, so they equal the CPU's bit for bit. cuRAND's Philox gives
+** the same words.
 */
 #include "arrays.h"
 #include "cuda/parts/convert.h"
@@ -16,7 +17,9 @@
 
 enum { THREADS = 256 };
 
-typedef struct random_key { uint64_t seed, counter; } random_key;
+typedef struct random_key {
+    uint64_t seed, counter;
+} random_key;
 
 /* ---- arithmetic that is never contracted ---- */
 
@@ -69,8 +72,8 @@ __device__ static void normal_pair(float *a, float *b, uint32_t word_a, uint32_t
     *b = mul(radius, sine);
 }
 
-/* ---- recipes: what is made of a block. MADE elements, none of them picked by a number that is known only at run time, which would
-** put them into memory; `at` is the local number of the first, those from low to high - 1 are
+/* ---- recipes: what is made of a block. MADE elements, none of them picked by a number that is known only at run
+** time, which would put them into memory; `at` is the local number of the first, those from low to high - 1 are
 ** wanted. ---- */
 
 struct made_words {
@@ -83,7 +86,8 @@ struct made_words {
 };
 
 /* W: float, or double for float64 results, which hold float32's numbers, moved and stretched in double precision. */
-template <typename W> struct made_uniforms {
+template<typename W>
+struct made_uniforms {
     typedef W type;
     enum { MADE = 4 };
     int shift;
@@ -95,7 +99,8 @@ template <typename W> struct made_uniforms {
     }
 };
 
-template <typename W> struct made_normals {
+template<typename W>
+struct made_normals {
     typedef W type;
     enum { MADE = 4 };
     W low, range;
@@ -135,7 +140,8 @@ struct made_long_integers {
     }
 };
 
-template <typename T> struct made_bernoulli {
+template<typename T>
+struct made_bernoulli {
     typedef float type;
     enum { MADE = 4 };
     const T *probability;
@@ -153,7 +159,8 @@ template <typename T> struct made_bernoulli {
     }
 };
 
-template <typename T> struct made_dropout {
+template<typename T>
+struct made_dropout {
     typedef typename fl_wide<T>::type type;
     enum { MADE = 4 };
     const T *in;
@@ -167,7 +174,8 @@ template <typename T> struct made_dropout {
 #pragma unroll
             for (int j = 0; j < MADE; j++)
                 if (j >= low && j < high) x.at[j] = in[at + j];
-        for (int j = 0; j < MADE; j++) out[j] = word[j] >> 8 >= threshold ? mul((type)fl_load(x.at[j]), scale) : (type)0;
+        for (int j = 0; j < MADE; j++)
+            out[j] = word[j] >> 8 >= threshold ? mul((type)fl_load(x.at[j]), scale) : (type)0;
     }
 };
 
@@ -175,11 +183,12 @@ template <typename T> struct made_dropout {
 
 /* A part as runs of neighbouring logical elements. */
 typedef struct runs {
-    int outer;                  /* axes before the run's */
-    int64_t run, blocks;        /* elements of a run, blocks that it can touch */
-    int64_t count;              /* runs */
-    int64_t size[FL_MAX_NDIM], start[FL_MAX_NDIM], unit[FL_MAX_NDIM];   /* unit: logical elements from one position to the next */
-    int64_t base;               /* logical index of the first element of the inner axes */
+    int outer;           /* axes before the run's */
+    int64_t run, blocks; /* elements of a run, blocks that it can touch */
+    int64_t count;       /* runs */
+    int64_t size[FL_MAX_NDIM], start[FL_MAX_NDIM],
+        unit[FL_MAX_NDIM]; /* unit: logical elements from one position to the next */
+    int64_t base;          /* logical index of the first element of the inner axes */
 } runs;
 
 static void runs_of(runs *r, const fl_view *v, int made)
@@ -216,8 +225,9 @@ __device__ static uint64_t run_start(const runs &r, int64_t i)
 }
 
 /* out: contiguous */
-template <typename T, typename Recipe> __global__ void __launch_bounds__(THREADS)
-draw(T *out, random_key key, Recipe recipe, int64_t first_unit, int64_t units, const __grid_constant__ runs r)
+template<typename T, typename Recipe>
+__global__ void __launch_bounds__(THREADS)
+    draw(T *out, random_key key, Recipe recipe, int64_t first_unit, int64_t units, const __grid_constant__ runs r)
 {
     enum { MADE = Recipe::MADE };
     int64_t unit = first_unit + (int64_t)blockIdx.x * THREADS + threadIdx.x, i = 0;
@@ -229,7 +239,8 @@ draw(T *out, random_key key, Recipe recipe, int64_t first_unit, int64_t units, c
         unit -= i * r.blocks;
     }
     uint64_t start = run_start(r, i), block = start / MADE + (uint64_t)unit;
-    int64_t from = (int64_t)(block * MADE - start), at = i * r.run + from; /* of the block's first element, in the run and here */
+    int64_t from = (int64_t)(block * MADE - start),
+            at = i * r.run + from; /* of the block's first element, in the run and here */
     if (from >= r.run) return;
     int low = from < 0 ? (int)-from : 0, high = from + MADE > r.run ? (int)(r.run - from) : (int)MADE;
     fl_philox_block(word, key.seed, key.counter, block);
@@ -245,7 +256,8 @@ draw(T *out, random_key key, Recipe recipe, int64_t first_unit, int64_t units, c
 }
 
 /* Draws the contiguous view `part`. */
-template <typename T, typename Recipe> static void launch_draw(const fl_kernel *k, const fl_view *part, const Recipe &recipe)
+template<typename T, typename Recipe>
+static void launch_draw(const fl_kernel *k, const fl_view *part, const Recipe &recipe)
 {
     random_key key = {k->seed, k->counter};
     runs r;
@@ -258,7 +270,8 @@ template <typename T, typename Recipe> static void launch_draw(const fl_kernel *
 }
 
 /* Calls fill(view) with the result as an array. */
-template <typename F> static fl_status fill_result(fl_kernel *k, F &&fill)
+template<typename F>
+static fl_status fill_result(fl_kernel *k, F &&fill)
 {
     const fl_view *out = &k->out[0];
     fl_cuda_array array;
@@ -292,8 +305,14 @@ static fl_status fill_floats(fl_kernel *k, bool normal, double low, double range
 
 static fl_status launch_rand(fl_kernel *k) { return fill_floats(k, false, 0, 1); }
 static fl_status launch_randn(fl_kernel *k) { return fill_floats(k, true, 0, 1); }
-static fl_status launch_uniform(fl_kernel *k) { return fill_floats(k, false, k->attrs->at[0].number, k->attrs->at[1].number - k->attrs->at[0].number); }
-static fl_status launch_normal(fl_kernel *k) { return fill_floats(k, true, k->attrs->at[0].number, k->attrs->at[1].number); }
+static fl_status launch_uniform(fl_kernel *k)
+{
+    return fill_floats(k, false, k->attrs->at[0].number, k->attrs->at[1].number - k->attrs->at[0].number);
+}
+static fl_status launch_normal(fl_kernel *k)
+{
+    return fill_floats(k, true, k->attrs->at[0].number, k->attrs->at[1].number);
+}
 
 FL_CUDA_OP(rand, launch_rand);
 FL_CUDA_OP(rand_like, launch_rand);
@@ -323,7 +342,8 @@ FL_CUDA_OP(randint, launch_randint);
 FL_CUDA_OP(randint_like, launch_randint);
 
 /* out[i] = order[first + i] */
-template <typename T> __global__ void __launch_bounds__(THREADS) take_order(T *out, const uint32_t *order, uint32_t first, uint32_t n)
+template<typename T>
+__global__ void __launch_bounds__(THREADS) take_order(T *out, const uint32_t *order, uint32_t first, uint32_t n)
 {
     uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     if (i < n) out[i] = fl_convert<T>((int64_t)order[first + i]);
@@ -346,7 +366,8 @@ static fl_status launch_randperm(fl_kernel *k)
     fl_status status = fl_cuda_sort_run(&sort, 32);
     fl_cuda_by_storage(out->dtype, [&](auto like) {
         typedef decltype(like) T;
-        FL_LAUNCH((take_order<T>), fl_blocks(out->numel, THREADS), THREADS, 0, (T *)out->data, sort.order, (uint32_t)out->start[0], (uint32_t)out->numel);
+        FL_LAUNCH((take_order<T>), fl_blocks(out->numel, THREADS), THREADS, 0, (T *)out->data, sort.order,
+                  (uint32_t)out->start[0], (uint32_t)out->numel);
         return FL_OK;
     });
     fl_cuda_sort_close(&sort);
@@ -366,7 +387,8 @@ static void word_bernoulli(char *text, size_t size, const void *, long long, lon
 }
 
 /* Calls draw(like, values, view) with operand 0 as an array of the result's dtype, and the result as one. */
-template <typename F> static fl_status fill_from(fl_kernel *k, F &&fill)
+template<typename F>
+static fl_status fill_from(fl_kernel *k, F &&fill)
 {
     fl_cuda_array in;
     FL_TRY(fl_cuda_array_open(&in, &k->in[0], k->out[0].dtype));

@@ -43,11 +43,13 @@ static fl_results results_of(const fl_view *out, const fl_view *in, uint32_t mas
     return r;
 }
 
-template <typename T> using element_of = typename fl_element<T>::type;
+template<typename T>
+using element_of = typename fl_element<T>::type;
 
 /* ---- sums and products ---- */
 
-template <fl_map MAP> static fl_status sum_any(const fl_view *in, uint32_t mask, const fl_results &r)
+template<fl_map MAP>
+static fl_status sum_any(const fl_view *in, uint32_t mask, const fl_results &r)
 {
     return fl_cuda_by_dtype(in->dtype, [&](auto like) {
         fl_sum_fold<element_of<decltype(like)>, MAP> fold = {r};
@@ -55,7 +57,8 @@ template <fl_map MAP> static fl_status sum_any(const fl_view *in, uint32_t mask,
     });
 }
 
-template <fl_map MAP> static fl_status sum_floats(const fl_view *in, uint32_t mask, const fl_results &r)
+template<fl_map MAP>
+static fl_status sum_floats(const fl_view *in, uint32_t mask, const fl_results &r)
 {
     return fl_cuda_by_float(in->dtype, [&](auto like) {
         fl_sum_fold<element_of<decltype(like)>, MAP> fold = {r};
@@ -109,10 +112,12 @@ static fl_status launch_all(fl_kernel *k)
 /* ---- extremes ---- */
 
 /* The total of nothing: what any element of the dtype beats. */
-template <typename X> static X least_of(fl_dtype dtype, bool smallest, bool absolute)
+template<typename X>
+static X least_of(fl_dtype dtype, bool smallest, bool absolute)
 {
     if (fl_dtype_is_float(dtype)) return smallest || !absolute ? (X)-INFINITY : (X)0; /* smallest: turned */
-    static const int64_t lowest[FL_DTYPE_COUNT] = {0, 0, INT8_MIN, INT32_MIN, INT64_MIN}, highest[FL_DTYPE_COUNT] = {1, UINT8_MAX, INT8_MAX, INT32_MAX, INT64_MAX};
+    static const int64_t lowest[FL_DTYPE_COUNT] = {0, 0, INT8_MIN, INT32_MIN, INT64_MIN},
+                         highest[FL_DTYPE_COUNT] = {1, UINT8_MAX, INT8_MAX, INT32_MAX, INT64_MAX};
     return (X)(smallest ? ~highest[dtype] : lowest[dtype]);
 }
 

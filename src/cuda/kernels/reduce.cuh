@@ -1,10 +1,10 @@
 /*
 ** reduce.cuh -- the engine of all reductions: any axes of a strided tensor, one read.
 **
-** The axes are sorted by their strides and merged. Where the elements of a result lie closer together than the results do,
-** a group of threads folds one result (rows); else neighbouring threads fold neighbouring results (columns). Few but long
-** results are cut into segments whose totals a second kernel joins. How work is cut depends on sizes and strides
-** alone, there are no atomics: the same tensor always gives the same bits.
+** The axes are sorted by their strides and merged. Where the elements of a result lie closer together than the results
+** do, a group of threads folds one result (rows); else neighbouring threads fold neighbouring results (columns). Few
+** but long results are cut into segments whose totals a second kernel joins. How work is cut depends on sizes and
+** strides alone, there are no atomics: the same tensor always gives the same bits.
 **
 ** A fold is a struct that is passed to the kernels:
 **
@@ -24,9 +24,10 @@
 
 #include <stdlib.h>
 
-/* Where the packs of a chunk are: element k of pack p has offset[p] + k * stride from the tensor's first element, and number
-** at[p] + k * step among the elements of its result, row-major in the user's order of axes. */
-template <int PACKS> struct fl_place {
+/* Where the packs of a chunk are: element k of pack p has offset[p] + k * stride from the tensor's first element, and
+** number at[p] + k * step among the elements of its result, row-major in the user's order of axes. */
+template<int PACKS>
+struct fl_place {
     int64_t offset[PACKS], at[PACKS], stride, step;
 };
 
@@ -34,16 +35,18 @@ template <int PACKS> struct fl_place {
 
 /* Axes of one sort, innermost first. `other`: strides of the result (kept), of the position (reduced). */
 typedef struct fl_reduce_axes {
-    int count;                  /* at least 1 */
+    int count; /* at least 1 */
     int64_t total;
-    fl_division size[FL_MAX_NDIM];          /* for fewer than 2^31 elements */
+    fl_division size[FL_MAX_NDIM]; /* for fewer than 2^31 elements */
     fl_division_wide size_wide[FL_MAX_NDIM];
     int64_t sizes[FL_MAX_NDIM], stride[FL_MAX_NDIM], other[FL_MAX_NDIM];
 } fl_reduce_axes;
 
-/* Offsets of the elements i[k], and theirs by the other strides; i is used up. One loop over axes for all of them, not unrolled: a loop
-** for each was most of a kernel's code. */
-template <int K> __device__ static inline void fl_axes_locate(int64_t (&offset)[K], int64_t (&other)[K], const fl_reduce_axes &l, int64_t (&i)[K])
+/* Offsets of the elements i[k], and theirs by the other strides; i is used up. One loop over axes for all of them, not
+** unrolled: a loop for each was most of a kernel's code. */
+template<int K>
+__device__ static inline void fl_axes_locate(int64_t (&offset)[K], int64_t (&other)[K], const fl_reduce_axes &l,
+                                             int64_t (&i)[K])
 {
     int last = l.count - 1;
 #pragma unroll
@@ -100,8 +103,8 @@ static inline void fl_axes_close(fl_reduce_axes *l, bool other_matters)
 {
     int n = 0;
     for (int i = 0; i < l->count; i++) {
-        bool merges = n > 0 && l->stride[i] == l->stride[n - 1] * l->sizes[n - 1] &&
-                      (!other_matters || l->other[i] == l->other[n - 1] * l->sizes[n - 1]);
+        bool merges = n > 0 && l->stride[i] == l->stride[n - 1] * l->sizes[n - 1]
+            && (!other_matters || l->other[i] == l->other[n - 1] * l->sizes[n - 1]);
         if (merges) {
             l->sizes[n - 1] *= l->sizes[i];
             continue;
@@ -125,22 +128,24 @@ static inline void fl_axes_close(fl_reduce_axes *l, bool other_matters)
 typedef struct fl_reduce_plan {
     fl_reduce_axes kept, reduced;
     bool columns, vectors;
-    bool shifts;                /* rows: one contiguous run, which may begin anywhere */
-    int group;                  /* rows: threads of a result */
-    int wide, high;             /* columns: threads of a block along the results, along their elements */
-    int64_t units, segment;     /* rows: vectors of a result; columns: elements. Those of a segment */
+    bool shifts;            /* rows: one contiguous run, which may begin anywhere */
+    int group;              /* rows: threads of a result */
+    int wide, high;         /* columns: threads of a block along the results, along their elements */
+    int64_t units, segment; /* rows: vectors of a result; columns: elements. Those of a segment */
     int segments;
 } fl_reduce_plan;
 
 enum {
     FL_REDUCE_THREADS = 256,
-    FL_REDUCE_BUSY = 1 << 18,   /* threads that keep a GPU busy */
+    FL_REDUCE_BUSY = 1 << 18, /* threads that keep a GPU busy */
     FL_REDUCE_SEGMENTS = 2048,
-    FL_REDUCE_AHEAD = 8         /* totals of segments that a thread loads before it joins them */
+    FL_REDUCE_AHEAD = 8 /* totals of segments that a thread loads before it joins them */
 };
 
-/* Packs of WIDTH elements that a thread loads before it folds them: enough bytes under way, of small single elements too. */
-template <typename T, int WIDTH> struct fl_reduce_packs {
+/* Packs of WIDTH elements that a thread loads before it folds them: enough bytes under way, of small single elements
+** too. */
+template<typename T, int WIDTH>
+struct fl_reduce_packs {
     static constexpr int COUNT = WIDTH > 1 ? (WIDTH >= 16 ? 2 : 4) : sizeof(T) > 2 ? 8 : 16;
 };
 
@@ -210,7 +215,9 @@ static inline void fl_reduce_plan_columns(fl_reduce_plan *p, int width, int pack
 /* ---- kernels ---- */
 
 /* Where totals of segments go: [result][segment]; NULL: there is one segment, finish. */
-template <typename F> __device__ static inline void fl_reduce_put(const F &fold, const fl_reduce_plan &p, void *partials, int64_t number, const typename F::Total &t)
+template<typename F>
+__device__ static inline void fl_reduce_put(const F &fold, const fl_reduce_plan &p, void *partials, int64_t number,
+                                            const typename F::Total &t)
 {
     if (partials) {
         ((typename F::Total *)partials)[number * p.segments + blockIdx.y] = t;
@@ -221,8 +228,9 @@ template <typename F> __device__ static inline void fl_reduce_put(const F &fold,
 }
 
 /* The pack of WIDTH elements at unit q of a result; outside the row its elements are taken one by one. */
-template <int WIDTH, typename T, typename F>
-__device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold, const fl_reduce_plan &p, const T *x, int64_t base, int64_t q, int shift)
+template<int WIDTH, typename T, typename F>
+__device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold, const fl_reduce_plan &p, const T *x,
+                                            int64_t base, int64_t q, int shift)
 {
     int64_t e = q * WIDTH - shift, n = p.reduced.total;
     typename F::X v[WIDTH];
@@ -248,10 +256,11 @@ __device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold,
     }
 }
 
-/* Loads packs: pack k is at element first + k * step of a result that begins at `base`. Few are located at a time: addresses take
-** registers. */
-template <typename T, int WIDTH, int COUNT>
-__device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT], fl_place<COUNT> &place, const T *x, const fl_reduce_axes &l, int64_t base, int64_t first, int64_t step)
+/* Loads packs: pack k is at element first + k * step of a result that begins at `base`. Few are located at a time:
+** addresses take registers. */
+template<typename T, int WIDTH, int COUNT>
+__device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT], fl_place<COUNT> &place, const T *x,
+                                              const fl_reduce_axes &l, int64_t base, int64_t first, int64_t step)
 {
     constexpr int EACH = COUNT > 8 ? 2 : COUNT < 4 ? COUNT : 4;
 #pragma unroll
@@ -270,8 +279,9 @@ __device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT],
 }
 
 /* Units q, q + group, ...: all inside the row. */
-template <int WIDTH, int PACKS, typename T, typename F>
-__device__ static inline void fl_reduce_chunk(typename F::Total &t, const F &fold, const fl_reduce_plan &p, const T *x, int64_t base, int64_t q, int shift)
+template<int WIDTH, int PACKS, typename T, typename F>
+__device__ static inline void fl_reduce_chunk(typename F::Total &t, const F &fold, const fl_reduce_plan &p, const T *x,
+                                              int64_t base, int64_t q, int shift)
 {
     fl_place<PACKS> place;
     fl_pack<T, WIDTH> packs[PACKS];
@@ -285,8 +295,9 @@ __device__ static inline void fl_reduce_chunk(typename F::Total &t, const F &fol
     fold.template absorb<PACKS * WIDTH, WIDTH>(t, v, place);
 }
 
-template <typename T, int WIDTH, typename F>
-__global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_rows(const T *x, F fold, fl_reduce_plan p, void *partials)
+template<typename T, int WIDTH, typename F>
+__global__ void __launch_bounds__(FL_REDUCE_THREADS)
+    fl_reduce_rows(const T *x, F fold, fl_reduce_plan p, void *partials)
 {
     enum { PACKS = fl_reduce_packs<T, WIDTH>::COUNT };
     __shared__ typename F::Total shared[32];
@@ -304,13 +315,15 @@ __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_rows(const T *x, 
             fl_reduce_chunk<WIDTH, PACKS>(t, fold, p, x, base, q, shift);
         for (; q < end; q += p.group) fl_reduce_one<WIDTH>(t, fold, p, x, base, q, shift);
     }
-    t = fl_group_join(t, p.group, fold.none(), shared, [&](const typename F::Total &a, const typename F::Total &b) { return fold.join(a, b); });
+    t = fl_group_join(t, p.group, fold.none(), shared,
+                      [&](const typename F::Total &a, const typename F::Total &b) { return fold.join(a, b); });
     if (number < p.kept.total && lane == 0) fl_reduce_put(fold, p, partials, number, t);
 }
 
 /* Rows r, r + step, ... (COUNT of them) of the WIDTH results beginning at base. */
-template <int WIDTH, int COUNT, typename T, typename F>
-__device__ static inline void fl_reduce_rows_of_columns(typename F::Total *t, const F &fold, const fl_reduce_plan &p, const T *x, int64_t base, int64_t r, int step)
+template<int WIDTH, int COUNT, typename T, typename F>
+__device__ static inline void fl_reduce_rows_of_columns(typename F::Total *t, const F &fold, const fl_reduce_plan &p,
+                                                        const T *x, int64_t base, int64_t r, int step)
 {
     fl_place<COUNT> place;
     fl_pack<T, WIDTH> packs[COUNT];
@@ -328,8 +341,9 @@ __device__ static inline void fl_reduce_rows_of_columns(typename F::Total *t, co
 }
 
 /* threads [high][wide]: each has WIDTH neighbouring results. */
-template <typename T, int WIDTH, typename F>
-__global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_columns(const T *x, F fold, fl_reduce_plan p, void *partials)
+template<typename T, int WIDTH, typename F>
+__global__ void __launch_bounds__(FL_REDUCE_THREADS)
+    fl_reduce_columns(const T *x, F fold, fl_reduce_plan p, void *partials)
 {
     typedef typename F::Total Total;
     enum { ROWS = fl_reduce_packs<T, WIDTH>::COUNT };
@@ -340,11 +354,13 @@ __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_columns(const T *
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) t[j] = fold.none();
     if (active) {
-        int64_t ignored, base = fl_axes_locate(p.kept, first, &ignored), begin = blockIdx.y * p.segment, end = begin + p.segment;
+        int64_t ignored, base = fl_axes_locate(p.kept, first, &ignored), begin = blockIdx.y * p.segment,
+                         end = begin + p.segment;
         int step = (int)blockDim.y;
         if (end > p.units) end = p.units;
         int64_t r = begin + threadIdx.y;
-        for (; r + (ROWS - 1) * step < end; r += ROWS * step) fl_reduce_rows_of_columns<WIDTH, ROWS>(t, fold, p, x, base, r, step);
+        for (; r + (ROWS - 1) * step < end; r += ROWS * step)
+            fl_reduce_rows_of_columns<WIDTH, ROWS>(t, fold, p, x, base, r, step);
         for (; r < end; r += step) fl_reduce_rows_of_columns<WIDTH, 1>(t, fold, p, x, base, r, step);
     }
 #pragma unroll
@@ -367,7 +383,9 @@ __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_columns(const T *
 }
 
 /* The totals of the segments of one result, by `group` threads; each loads several before it joins them. */
-template <typename F> __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_reduce_partials(F fold, fl_reduce_plan p, int group, const void *partials)
+template<typename F>
+__global__ void __launch_bounds__(FL_REDUCE_THREADS)
+    fl_reduce_partials(F fold, fl_reduce_plan p, int group, const void *partials)
 {
     typedef typename F::Total Total;
     __shared__ Total shared[32];
@@ -377,7 +395,8 @@ template <typename F> __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_re
     for (int i = fl_group_lane(group); number < p.kept.total && i < p.segments; i += FL_REDUCE_AHEAD * group) {
         Total ahead[FL_REDUCE_AHEAD];
 #pragma unroll
-        for (int k = 0; k < FL_REDUCE_AHEAD; k++) ahead[k] = i + k * group < p.segments ? from[i + k * group] : fold.none();
+        for (int k = 0; k < FL_REDUCE_AHEAD; k++)
+            ahead[k] = i + k * group < p.segments ? from[i + k * group] : fold.none();
 #pragma unroll
         for (int k = 0; k < FL_REDUCE_AHEAD; k++) t = fold.join(t, ahead[k]);
     }
@@ -387,28 +406,33 @@ template <typename F> __global__ void __launch_bounds__(FL_REDUCE_THREADS) fl_re
 
 /* ---- launching ---- */
 
-template <typename T, int WIDTH, typename F> static inline void fl_reduce_launch_columns(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+template<typename T, int WIDTH, typename F>
+static inline void fl_reduce_launch_columns(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
 {
     dim3 grid(fl_blocks(p.kept.total / WIDTH, p.wide), (unsigned)p.segments), block((unsigned)p.wide, (unsigned)p.high);
     size_t shared = p.high > 1 ? sizeof(typename F::Total) * (size_t)(p.wide * p.high) : 0;
     FL_LAUNCH((fl_reduce_columns<T, WIDTH, F>), grid, block, shared, x, fold, p, partials);
 }
 
-template <typename T, int WIDTH, typename F> static inline void fl_reduce_launch_rows(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+template<typename T, int WIDTH, typename F>
+static inline void fl_reduce_launch_rows(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
 {
     dim3 grid(fl_blocks(p.kept.total, FL_REDUCE_THREADS / p.group), (unsigned)p.segments);
     FL_LAUNCH((fl_reduce_rows<T, WIDTH, F>), grid, dim3(FL_REDUCE_THREADS), 0, x, fold, p, partials);
 }
 
 /* A block has one result of many segments, or several of few. */
-template <typename F> static inline void fl_reduce_launch_partials(const fl_reduce_plan &p, const F &fold, const void *partials)
+template<typename F>
+static inline void fl_reduce_launch_partials(const fl_reduce_plan &p, const F &fold, const void *partials)
 {
     int group = p.segments > 32 * FL_REDUCE_AHEAD ? FL_REDUCE_THREADS : 32;
-    FL_LAUNCH((fl_reduce_partials<F>), dim3(fl_blocks(p.kept.total, FL_REDUCE_THREADS / group)), dim3(FL_REDUCE_THREADS), 0, fold, p, group, partials);
+    FL_LAUNCH((fl_reduce_partials<F>), dim3(fl_blocks(p.kept.total, FL_REDUCE_THREADS / group)),
+              dim3(FL_REDUCE_THREADS), 0, fold, p, group, partials);
 }
 
 /* By vectors or by single elements. Columns carry a total for each element of a vector, so theirs are shorter. */
-template <typename T, typename F> static inline void fl_reduce_launch(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+template<typename T, typename F>
+static inline void fl_reduce_launch(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, NARROW = WIDTH > 8 ? 8 : WIDTH };
     if constexpr (F::VECTORS) {
@@ -420,28 +444,34 @@ template <typename T, typename F> static inline void fl_reduce_launch(const fl_r
 }
 
 /* How the axes are given to threads; there are results. */
-template <typename T, bool VECTORS> static inline void fl_reduce_plan_cut(fl_reduce_plan *p, const fl_view *in)
+template<typename T, bool VECTORS>
+static inline void fl_reduce_plan_cut(fl_reduce_plan *p, const fl_view *in)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, NARROW = WIDTH > 8 ? 8 : WIDTH };
     int width = p->columns ? NARROW : WIDTH;
-    p->shifts = VECTORS && !p->columns && p->reduced.count == 1 && p->reduced.stride[0] == 1 && p->reduced.total >= 8 * width;
+    p->shifts = VECTORS && !p->columns && p->reduced.count == 1 && p->reduced.stride[0] == 1
+        && p->reduced.total >= 8 * width;
     p->vectors = VECTORS && (p->shifts || fl_reduce_fits(p, in->data, sizeof(T), width));
     if (p->vectors && p->shifts && fl_reduce_fits(p, in->data, sizeof(T), width)) p->shifts = false;
     if (!p->vectors) width = 1;
-    int packs = !p->vectors ? fl_reduce_packs<T, 1>::COUNT : p->columns ? fl_reduce_packs<T, NARROW>::COUNT : fl_reduce_packs<T, WIDTH>::COUNT;
+    int packs = !p->vectors ? fl_reduce_packs<T, 1>::COUNT
+        : p->columns        ? fl_reduce_packs<T, NARROW>::COUNT
+                            : fl_reduce_packs<T, WIDTH>::COUNT;
     if (p->columns) fl_reduce_plan_columns(p, width, packs);
     else fl_reduce_plan_rows(p, width, packs);
 }
 
 /* Folds the axes of mask of `in`, whose elements are T. positions: the fold wants fl_place.at. */
-template <typename T, typename F> static inline fl_status fl_fold_axes(const fl_view *in, uint32_t mask, const F &fold, bool positions)
+template<typename T, typename F>
+static inline fl_status fl_fold_axes(const fl_view *in, uint32_t mask, const F &fold, bool positions)
 {
     fl_reduce_plan p;
     fl_reduce_axes_of(&p, in, mask, positions);
     if (p.kept.total == 0) return FL_OK;
     fl_reduce_plan_cut<T, F::VECTORS>(&p, in);
     void *partials = NULL;
-    if (p.segments > 1) FL_TRY(fl_cuda_malloc(&partials, sizeof(typename F::Total) * (size_t)(p.kept.total * p.segments)));
+    if (p.segments > 1)
+        FL_TRY(fl_cuda_malloc(&partials, sizeof(typename F::Total) * (size_t)(p.kept.total * p.segments)));
     fl_reduce_launch(p, (const T *)in->data, fold, partials);
     if (!partials) return FL_OK;
     fl_reduce_launch_partials(p, fold, partials);

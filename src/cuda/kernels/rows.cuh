@@ -1,8 +1,9 @@
 /*
 ** rows.cuh -- kernels over rows: how operands are brought into that form, how threads are given rows, and maps.
 **
-** A row that fits is held in registers by a group of threads (some lanes, a warp, or a block) and read once. Longer rows,
-** and those along an axis that is not the last, are reduced first (reduce.cuh) and then mapped with what that gave.
+** A row that fits is held in registers by a group of threads (some lanes, a warp, or a block) and read once. Longer
+** rows, and those along an axis that is not the last, are reduced first (reduce.cuh) and then mapped with what that
+** gave.
 */
 #ifndef FL_ROWS_CUH
 #define FL_ROWS_CUH
@@ -14,9 +15,9 @@
 
 /* Rows `stride` elements apart, each without gaps. */
 typedef struct fl_rows_of {
-    const void *data;           /* NULL: absent operand */
+    const void *data; /* NULL: absent operand */
     int64_t stride;
-    void *owned;                /* a copy, or NULL */
+    void *owned; /* a copy, or NULL */
 } fl_rows_of;
 
 /* The axes from `leading` on are a row: do they lie without gaps, and the rows at equal distances? */
@@ -66,7 +67,9 @@ static inline void fl_rows_close(fl_rows_of *r)
 }
 
 /* An array as rows along one axis: element c of row (o, i) is at (o * n + c) * inner + i. */
-typedef struct fl_row_shape { int64_t outer, n, inner; } fl_row_shape;
+typedef struct fl_row_shape {
+    int64_t outer, n, inner;
+} fl_row_shape;
 
 static inline fl_row_shape fl_row_shape_of(const fl_view *v, int axis)
 {
@@ -76,8 +79,10 @@ static inline fl_row_shape fl_row_shape_of(const fl_view *v, int axis)
     return s;
 }
 
-/* The operand as rows along an axis. `apart`: rows along the last axis (inner 1) may lie apart; else there are no gaps at all. */
-static inline fl_status fl_rows_open_along(fl_rows_of *r, const fl_view *v, int axis, const fl_row_shape *shape, bool apart, fl_dtype dtype)
+/* The operand as rows along an axis. `apart`: rows along the last axis (inner 1) may lie apart; else there are no gaps
+** at all. */
+static inline fl_status fl_rows_open_along(fl_rows_of *r, const fl_view *v, int axis, const fl_row_shape *shape,
+                                           bool apart, fl_dtype dtype)
 {
     if (apart && shape->inner == 1) return fl_rows_open(r, v, v->ndim ? axis : 0, dtype);
     FL_TRY(fl_rows_open(r, v, 0, dtype));
@@ -89,13 +94,16 @@ static inline fl_status fl_rows_open_along(fl_rows_of *r, const fl_view *v, int 
 
 /* A row is given to `group` threads, each of which has `packs` vectors of it. */
 typedef struct fl_row_plan {
-    int group, packs, threads;  /* threads of a block; packs 0: the row does not fit */
+    int group, packs, threads; /* threads of a block; packs 0: the row does not fit */
 } fl_row_plan;
 
 enum { FL_ROW_THREADS = 256, FL_ROW_MOST_THREADS = 1024, FL_ROW_MANY = 2048 };
 
 /* Vectors of which the elements, converted, have that many bytes. */
-template <typename T, int BYTES> struct fl_row_most { enum { PACKS = BYTES / (int)(fl_vector<T>::WIDTH * sizeof(typename fl_wide<T>::type)) }; };
+template<typename T, int BYTES>
+struct fl_row_most {
+    enum { PACKS = BYTES / (int)(fl_vector<T>::WIDTH * sizeof(typename fl_wide<T>::type)) };
+};
 
 /* width: elements of a vector; most: vectors that a thread can hold. */
 static inline fl_row_plan fl_row_plan_of(int64_t rows, int64_t n, int width, int most, bool aligned)
@@ -121,7 +129,8 @@ static inline dim3 fl_row_grid(int64_t rows, const fl_row_plan &p)
 }
 
 /* Calls f with the number of packs as a type: 1, 2, 4 ... MOST. */
-template <int MOST, int N = 1, typename F> static inline void fl_by_packs(int packs, F &&f)
+template<int MOST, int N = 1, typename F>
+static inline void fl_by_packs(int packs, F &&f)
 {
     if (packs == N) return f(std::integral_constant<int, N>());
     if constexpr (N < MOST) fl_by_packs<MOST, N * 2>(packs, f);
@@ -129,10 +138,11 @@ template <int MOST, int N = 1, typename F> static inline void fl_by_packs(int pa
 
 /* ---- maps ---- */
 
-/* What maps of rows are given: op.begin(row) is the state of a row, op.at(state, a, b, c) its element c from those of the
-** operands; OP::INPUTS tells how many of a and b there are. */
-template <typename T> struct fl_map_operands {
-    T *out;                     /* contiguous */
+/* What maps of rows are given: op.begin(row) is the state of a row, op.at(state, a, b, c) its element c from those of
+** the operands; OP::INPUTS tells how many of a and b there are. */
+template<typename T>
+struct fl_map_operands {
+    T *out; /* contiguous */
     const T *a, *b;
     int64_t a_stride, b_stride; /* between rows; inner 1 only */
     fl_row_shape shape;
@@ -141,7 +151,8 @@ template <typename T> struct fl_map_operands {
 enum { FL_MAP_PACKS = 4, FL_MAP_THREADS = 256 };
 
 /* Rows without gaps: a group of threads has FL_MAP_PACKS vectors each of a row. */
-template <typename T, typename OP> __global__ void __launch_bounds__(FL_MAP_THREADS) fl_map_last(fl_map_operands<T> m, OP op, int group, int64_t pieces)
+template<typename T, typename OP>
+__global__ void __launch_bounds__(FL_MAP_THREADS) fl_map_last(fl_map_operands<T> m, OP op, int group, int64_t pieces)
 {
     enum { WIDTH = fl_vector<T>::WIDTH };
     typedef typename fl_wide<T>::type W;
@@ -150,7 +161,8 @@ template <typename T, typename OP> __global__ void __launch_bounds__(FL_MAP_THRE
     if (row >= m.shape.outer) return;
     T *out = m.out + row * n;
     const T *from_a = m.a + row * m.a_stride, *from_b = m.b + row * m.b_stride;
-    int64_t first = (piece * FL_MAP_PACKS * group + fl_group_lane(group)) * WIDTH - fl_row_shift(out), apart = group * WIDTH;
+    int64_t first = (piece * FL_MAP_PACKS * group + fl_group_lane(group)) * WIDTH - fl_row_shift(out),
+            apart = group * WIDTH;
     bool aligned_a = fl_is_aligned<T, WIDTH>(from_a + first), aligned_b = fl_is_aligned<T, WIDTH>(from_b + first);
     uint4 raw_a[FL_MAP_PACKS], raw_b[FL_MAP_PACKS];
     if (OP::INPUTS > 0) fl_row_fetch<FL_MAP_PACKS>(raw_a, from_a, first, apart, n);
@@ -170,11 +182,14 @@ template <typename T, typename OP> __global__ void __launch_bounds__(FL_MAP_THRE
 }
 
 /* Rows whose elements lie `inner` apart: a thread has as many elements as a vector, FL_MAP_THREADS apart in memory. */
-template <typename T, typename OP> __global__ void __launch_bounds__(FL_MAP_THREADS) fl_map_across(fl_map_operands<T> m, OP op, fl_division inner, fl_division n)
+template<typename T, typename OP>
+__global__ void __launch_bounds__(FL_MAP_THREADS)
+    fl_map_across(fl_map_operands<T> m, OP op, fl_division inner, fl_division n)
 {
     enum { EACH = fl_vector<T>::WIDTH };
     typedef typename fl_wide<T>::type W;
-    int64_t first = (int64_t)blockIdx.x * (FL_MAP_THREADS * EACH) + threadIdx.x, total = m.shape.outer * m.shape.n * m.shape.inner;
+    int64_t first = (int64_t)blockIdx.x * (FL_MAP_THREADS * EACH) + threadIdx.x,
+            total = m.shape.outer * m.shape.n * m.shape.inner;
     T a[EACH], b[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
@@ -195,31 +210,37 @@ template <typename T, typename OP> __global__ void __launch_bounds__(FL_MAP_THRE
 }
 
 /* Rows along the last axis alone. */
-template <typename T, typename OP> static inline void fl_map_last_rows(const fl_map_operands<T> &m, const OP &op)
+template<typename T, typename OP>
+static inline void fl_map_last_rows(const fl_map_operands<T> &m, const OP &op)
 {
     enum { WIDTH = fl_vector<T>::WIDTH };
     const fl_row_shape &s = m.shape;
     if (s.outer * s.n == 0) return;
     bool aligned = (uintptr_t)m.out % 16 == 0 && s.n % WIDTH == 0;
-    int64_t units = aligned ? s.n / WIDTH : (s.n + 2 * WIDTH - 2) / WIDTH, wanted = (units + FL_MAP_PACKS - 1) / FL_MAP_PACKS;
+    int64_t units = aligned ? s.n / WIDTH : (s.n + 2 * WIDTH - 2) / WIDTH,
+            wanted = (units + FL_MAP_PACKS - 1) / FL_MAP_PACKS;
     int threads = FL_MAP_THREADS, group = fl_power_above(wanted, 32);
     if (wanted > 32) threads = group = wanted < FL_MAP_THREADS ? (int)(wanted + 31) / 32 * 32 : (int)FL_MAP_THREADS;
     int64_t pieces = (wanted + group - 1) / group;
-    FL_LAUNCH((fl_map_last<T, OP>), dim3(fl_blocks(s.outer * pieces, threads / group)), dim3((unsigned)threads), 0, m, op, group, pieces);
+    FL_LAUNCH((fl_map_last<T, OP>), dim3(fl_blocks(s.outer * pieces, threads / group)), dim3((unsigned)threads), 0, m,
+              op, group, pieces);
 }
 
-template <typename T, typename OP> static inline void fl_map_rows(const fl_map_operands<T> &m, const OP &op)
+template<typename T, typename OP>
+static inline void fl_map_rows(const fl_map_operands<T> &m, const OP &op)
 {
     const fl_row_shape &s = m.shape;
     int64_t total = s.outer * s.n * s.inner;
     if (s.inner == 1) return fl_map_last_rows(m, op);
     if (total == 0) return;
     fl_division inner = fl_division_of(total >> 31 ? 1 : s.inner), n = fl_division_of(total >> 31 ? 1 : s.n);
-    FL_LAUNCH((fl_map_across<T, OP>), dim3(fl_blocks(total, FL_MAP_THREADS, fl_vector<T>::WIDTH)), dim3(FL_MAP_THREADS), 0, m, op, inner, n);
+    FL_LAUNCH((fl_map_across<T, OP>), dim3(fl_blocks(total, FL_MAP_THREADS, fl_vector<T>::WIDTH)), dim3(FL_MAP_THREADS),
+              0, m, op, inner, n);
 }
 
 /* A contiguous array that was brought into rows, as the reductions want it: [outer, n, inner]. */
-static inline fl_view fl_rows_view(const fl_rows_of *r, const fl_row_shape *s, fl_dtype dtype, int64_t *sizes, int64_t *strides)
+static inline fl_view fl_rows_view(const fl_rows_of *r, const fl_row_shape *s, fl_dtype dtype, int64_t *sizes,
+                                   int64_t *strides)
 {
     fl_view v = {};
     sizes[0] = s->outer, sizes[1] = s->n, sizes[2] = s->inner;
@@ -234,7 +255,8 @@ static inline fl_view fl_rows_view(const fl_rows_of *r, const fl_row_shape *s, f
 }
 
 /* Folds every row; results are numbered as rows are. */
-template <typename T, typename F> static inline fl_status fl_reduce_each_row(const fl_rows_of *r, const fl_row_shape *s, const F &fold, bool positions)
+template<typename T, typename F>
+static inline fl_status fl_reduce_each_row(const fl_rows_of *r, const fl_row_shape *s, const F &fold, bool positions)
 {
     int64_t sizes[3], strides[3];
     fl_view v = fl_rows_view(r, s, FL_FLOAT32, sizes, strides); /* T says what it is */

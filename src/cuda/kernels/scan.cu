@@ -1,9 +1,9 @@
 /*
 ** scan.cu -- running sums along an axis.
 **
-** Lines are cut into chunks of a fixed length, so a result does not depend on the order of threads: the chunks' totals are found
-** first, then summed along the line, and each chunk begins with what is before it. Lines along the last axis are summed by warps,
-** others by threads, whose neighbours have the neighbouring line.
+** Lines are cut into chunks of a fixed length, so a result does not depend on the order of threads: the chunks' totals
+** are found first, then summed along the line, and each chunk begins with what is before it. Lines along the last axis
+** are summed by warps, others by threads, whose neighbours have the neighbouring line.
 */
 #include "arrays.h"
 #include "cuda/parts/block.cuh"
@@ -13,25 +13,42 @@ enum { THREADS = 256, WARPS = THREADS / 32, EACH = 4, LINE_CHUNK = 4096, COLUMN_
 
 /* x [outer, n, inner], both arrays without gaps. */
 typedef struct scan_shape {
-    int64_t outer, n, inner, chunk, chunks;     /* elements of a chunk, chunks of a line */
+    int64_t outer, n, inner, chunk, chunks; /* elements of a chunk, chunks of a line */
     bool backwards;
 } scan_shape;
 
 /* Sums of floats are doubles, as on the CPU. */
-template <typename X> struct scan_types {
+template<typename X>
+struct scan_types {
     typedef int64_t sum, out;
 };
-template <> struct scan_types<__half> { typedef double sum; typedef __half out; };
-template <> struct scan_types<__nv_bfloat16> { typedef double sum; typedef __nv_bfloat16 out; };
-template <> struct scan_types<float> { typedef double sum; typedef float out; };
-template <> struct scan_types<double> { typedef double sum, out; };
+template<>
+struct scan_types<__half> {
+    typedef double sum;
+    typedef __half out;
+};
+template<>
+struct scan_types<__nv_bfloat16> {
+    typedef double sum;
+    typedef __nv_bfloat16 out;
+};
+template<>
+struct scan_types<float> {
+    typedef double sum;
+    typedef float out;
+};
+template<>
+struct scan_types<double> {
+    typedef double sum, out;
+};
 
 /* Integers wrap. */
 __device__ static inline int64_t plus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 __device__ static inline double plus(double a, double b) { return a + b; }
 
 /* The lane's value and those of all lanes before it. */
-template <typename W> __device__ static inline W scan_warp(W value)
+template<typename W>
+__device__ static inline W scan_warp(W value)
 {
     int lane = threadIdx.x % 32;
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -44,10 +61,11 @@ template <typename W> __device__ static inline W scan_warp(W value)
 /* Element i of a line as it is gone through. */
 __device__ static inline int64_t place(const scan_shape &s, int64_t i) { return s.backwards ? s.n - 1 - i : i; }
 
-/* inner is 1, a warp sums a chunk. before: [outer, chunks] inclusive sums of the chunks' totals, or NULL; out NULL: only the totals
-** are wanted. */
-template <typename X, typename Y, typename W> __global__ void __launch_bounds__(THREADS)
-scan_lines(Y *out, W *totals, const X *in, const W *before, const __grid_constant__ scan_shape s)
+/* inner is 1, a warp sums a chunk. before: [outer, chunks] inclusive sums of the chunks' totals, or NULL; out NULL:
+** only the totals are wanted. */
+template<typename X, typename Y, typename W>
+__global__ void __launch_bounds__(THREADS)
+    scan_lines(Y *out, W *totals, const X *in, const W *before, const __grid_constant__ scan_shape s)
 {
     int64_t number = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (number >= s.outer * s.chunks) return;
@@ -73,12 +91,14 @@ scan_lines(Y *out, W *totals, const X *in, const W *before, const __grid_constan
 }
 
 /* A thread sums a chunk of one column. totals, before: [outer, chunks, inner]. */
-template <typename X, typename Y, typename W> __global__ void __launch_bounds__(THREADS)
-scan_columns(Y *out, W *totals, const X *in, const W *before, const __grid_constant__ scan_shape s)
+template<typename X, typename Y, typename W>
+__global__ void __launch_bounds__(THREADS)
+    scan_columns(Y *out, W *totals, const X *in, const W *before, const __grid_constant__ scan_shape s)
 {
     int64_t number = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (number >= s.outer * s.chunks * s.inner) return;
-    int64_t column = number % s.inner, chunk = number / s.inner % s.chunks, outer = number / s.inner / s.chunks, end = (chunk + 1) * s.chunk;
+    int64_t column = number % s.inner, chunk = number / s.inner % s.chunks, outer = number / s.inner / s.chunks,
+            end = (chunk + 1) * s.chunk;
     if (end > s.n) end = s.n;
     W sum = before && chunk > 0 ? before[number - s.inner] : (W)0;
 #pragma unroll 4
@@ -90,14 +110,16 @@ scan_columns(Y *out, W *totals, const X *in, const W *before, const __grid_const
     if (totals) totals[number] = sum;
 }
 
-template <typename X, typename Y, typename W> static void launch_scan(Y *out, W *totals, const X *in, const W *before, const scan_shape &s)
+template<typename X, typename Y, typename W>
+static void launch_scan(Y *out, W *totals, const X *in, const W *before, const scan_shape &s)
 {
     int64_t count = s.outer * s.chunks * s.inner;
     if (s.inner == 1) FL_LAUNCH((scan_lines<X, Y, W>), fl_blocks(count, WARPS), THREADS, 0, out, totals, in, before, s);
     else FL_LAUNCH((scan_columns<X, Y, W>), fl_blocks(count, THREADS), THREADS, 0, out, totals, in, before, s);
 }
 
-template <typename X> static fl_status scan_typed(void *out, const void *in, const scan_shape &s)
+template<typename X>
+static fl_status scan_typed(void *out, const void *in, const scan_shape &s)
 {
     typedef typename scan_types<X>::sum W;
     typedef typename scan_types<X>::out Y;
@@ -132,7 +154,9 @@ static fl_status launch(fl_kernel *k, bool backwards)
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_cuda_array_open(&array, x, x->dtype));
     scan_shape s = shape_of(x, fl_cuda_axis(&k->attrs->at[0], x->ndim), backwards);
-    fl_status status = fl_cuda_by_dtype(x->dtype, [&](auto like) { return scan_typed<decltype(like)>(out->data, array.view.data, s); });
+    fl_status status = fl_cuda_by_dtype(x->dtype, [&](auto like) {
+        return scan_typed<decltype(like)>(out->data, array.view.data, s);
+    });
     fl_cuda_array_close(&array);
     FL_TRY(status);
     return fl_cuda_check(k->op->name);

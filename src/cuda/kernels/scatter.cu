@@ -1,8 +1,8 @@
 /*
 ** scatter.cu -- elements written at places that an index names along an axis.
 **
-** Of equal places the last one in the order of the index stays, as on the CPU: where there can be equal ones, an integer maximum
-** finds for every place the number of the last position that names it, and only that one writes.
+** Of equal places the last one in the order of the index stays, as on the CPU: where there can be equal ones, an
+** integer maximum finds for every place the number of the last position that names it, and only that one writes.
 */
 #include "arrays.h"
 #include "cuda/parts/convert.h"
@@ -13,14 +13,15 @@
 
 enum { THREADS = 256, AXES = FL_LAYOUT_AXES };
 
-/* Operands: out without the axis, src, positions (bytes), place without the axis (elements of a row-major array like out). */
+/* Operands: out without the axis, src, positions (bytes), place without the axis (elements of a row-major array like
+** out). */
 typedef fl_walk<4, AXES> scatter_walk;
 
 typedef struct scatter_axis {
-    int64_t first, held;        /* positions that this part of x holds */
-    int64_t stride, place;      /* from one to the next: bytes of out, elements of the places */
-    const int64_t *all;         /* positions */
-    long long *last;            /* for each place; NULL: no two positions name the same */
+    int64_t first, held;   /* positions that this part of x holds */
+    int64_t stride, place; /* from one to the next: bytes of out, elements of the places */
+    const int64_t *all;    /* positions */
+    long long *last;       /* for each place; NULL: no two positions name the same */
 } scatter_axis;
 
 /* The position's place along the axis; false: not here. */
@@ -30,20 +31,23 @@ __device__ static inline bool find_place(int64_t *local, const int64_t *position
     return (uint64_t)*local < (uint64_t)axis.held;
 }
 
-__global__ void __launch_bounds__(THREADS)
-mark_last(const char *positions, int64_t places, scatter_axis axis, uint32_t total, const __grid_constant__ scatter_walk walk)
+__global__ void __launch_bounds__(THREADS) mark_last(const char *positions, int64_t places, scatter_axis axis,
+                                                     uint32_t total, const __grid_constant__ scatter_walk walk)
 {
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
     int64_t offset[1][4], local;
     if (index[0] >= total) return;
     fl_walk_locate(offset, walk, index);
     const int64_t *position = (const int64_t *)(positions + offset[0][2]);
-    if (find_place(&local, position, axis)) atomicMax(&axis.last[places + offset[0][3] + local * axis.place], (long long)(position - axis.all));
+    if (find_place(&local, position, axis))
+        atomicMax(&axis.last[places + offset[0][3] + local * axis.place], (long long)(position - axis.all));
 }
 
 /* src NULL: `same` everywhere. */
-template <typename T> __global__ void __launch_bounds__(THREADS)
-write_places(char *out, const char *src, T same, const char *positions, int64_t places, scatter_axis axis, uint32_t total, const __grid_constant__ scatter_walk walk)
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    write_places(char *out, const char *src, T same, const char *positions, int64_t places, scatter_axis axis,
+                 uint32_t total, const __grid_constant__ scatter_walk walk)
 {
     uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
     int64_t offset[1][4], local;
@@ -59,13 +63,14 @@ write_places(char *out, const char *src, T same, const char *positions, int64_t 
 typedef struct scatter_job {
     char *out;
     const char *src, *positions;
-    int64_t places;             /* of the first element */
+    int64_t places; /* of the first element */
     fl_layout layout;
     scatter_axis axis;
 } scatter_job;
 
 /* The part of the index that falls into this part of out. src_strides in elements; false: there is none. */
-static bool scatter_layout(scatter_job *j, const fl_view *out, const fl_view *positions, const int64_t *src_strides, int axis)
+static bool scatter_layout(scatter_job *j, const fl_view *out, const fl_view *positions, const int64_t *src_strides,
+                           int axis)
 {
     int64_t width = (int64_t)fl_dtype_size(out->dtype), steps[FL_MAX_NDIM], places[FL_MAX_NDIM];
     fl_cuda_strides(steps, positions->size, positions->ndim);
@@ -74,8 +79,11 @@ static bool scatter_layout(scatter_job *j, const fl_view *out, const fl_view *po
     j->layout.count = out->ndim;
     j->axis.held = 1;
     for (int a = 0; a < out->ndim; a++) {
-        fl_axis own = {positions->size[a], {out->stride[a] * width, src_strides[a] * width, steps[a] * (int64_t)sizeof(int64_t), places[a]}};
-        int64_t index_start = positions->start[a], start = out->start[a], from = index_start > start ? index_start : start;
+        fl_axis own = {positions->size[a],
+                       {out->stride[a] * width, src_strides[a] * width, steps[a] * (int64_t)sizeof(int64_t),
+                        places[a]}};
+        int64_t index_start = positions->start[a], start = out->start[a],
+                from = index_start > start ? index_start : start;
         if (a == axis) {
             j->axis.first = start;
             j->axis.held = out->size[a];
@@ -98,7 +106,8 @@ static bool scatter_layout(scatter_job *j, const fl_view *out, const fl_view *po
 }
 
 /* Calls launch(piece, its first place, out, src, positions, walk, total). */
-template <typename F> static void each_walk(const scatter_job *j, F &&launch)
+template<typename F>
+static void each_walk(const scatter_job *j, F &&launch)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     fl_each_piece(&j->layout, zero, [&](const fl_layout *piece, const int64_t *offset) {
@@ -116,8 +125,8 @@ static void launch_write(const scatter_job *j, const void *same, int width)
         memcpy(&value, same, (size_t)width);
         each_walk(j, [&](const int64_t *offset, uint32_t total, const scatter_walk &walk) {
             const char *src = j->src ? j->src + offset[1] : NULL;
-            FL_LAUNCH((write_places<T>), fl_blocks(total, THREADS), THREADS, 0, j->out + offset[0], src, value, j->positions + offset[2], j->places + offset[3], j->axis,
-                      total, walk);
+            FL_LAUNCH((write_places<T>), fl_blocks(total, THREADS), THREADS, 0, j->out + offset[0], src, value,
+                      j->positions + offset[2], j->places + offset[3], j->axis, total, walk);
         });
     });
 }
@@ -130,7 +139,8 @@ static fl_status find_last(scatter_job *j, int64_t numel)
     cudaMemsetAsync(last, 0xff, (size_t)numel * sizeof(long long), fl_cuda_stream());
     j->axis.last = (long long *)last;
     each_walk(j, [&](const int64_t *offset, uint32_t total, const scatter_walk &walk) {
-        FL_LAUNCH(mark_last, fl_blocks(total, THREADS), THREADS, 0, j->positions + offset[2], j->places + offset[3], j->axis, total, walk);
+        FL_LAUNCH(mark_last, fl_blocks(total, THREADS), THREADS, 0, j->positions + offset[2], j->places + offset[3],
+                  j->axis, total, walk);
     });
     return FL_OK;
 }

@@ -3,11 +3,12 @@
 */
 #include "rows.cuh"
 
-template <typename T> using wide = typename fl_wide<T>::type;
+template<typename T>
+using wide = typename fl_wide<T>::type;
 
 enum {
-    ROW_BYTES = 128,            /* of a row in one thread's registers */
-    LONG = 4096                 /* rows up to it fit into registers, backward too */
+    ROW_BYTES = 128, /* of a row in one thread's registers */
+    LONG = 4096      /* rows up to it fit into registers, backward too */
 };
 
 static int axis_of(const fl_kernel *k)
@@ -18,8 +19,9 @@ static int axis_of(const fl_kernel *k)
 
 /* ---- forward ---- */
 
-template <typename T, int PACKS>
-__global__ void __launch_bounds__(FL_ROW_MOST_THREADS) softmax_row(T *y, const T *x, int64_t x_stride, int64_t rows, int n, int group, bool logs)
+template<typename T, int PACKS>
+__global__ void __launch_bounds__(FL_ROW_MOST_THREADS)
+    softmax_row(T *y, const T *x, int64_t x_stride, int64_t rows, int n, int group, bool logs)
 {
     typedef wide<T> W;
     enum { WIDTH = fl_vector<T>::WIDTH, COUNT = PACKS * WIDTH };
@@ -47,7 +49,8 @@ __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) softmax_row(T *y, const T
 }
 
 /* Center and scale (or logarithm of the sum) of every row. A row with an infinite maximum has no softmax: NaN. */
-template <typename X> struct statistics_fold : fl_powers_sums<X> {
+template<typename X>
+struct statistics_fold : fl_powers_sums<X> {
     X *out;
     bool logs;
     __device__ void finish(const fl_powers &t, int64_t row, int64_t) const
@@ -57,17 +60,24 @@ template <typename X> struct statistics_fold : fl_powers_sums<X> {
     }
 };
 
-template <typename T> struct softmax_map {
+template<typename T>
+struct softmax_map {
     typedef wide<T> W;
-    struct state { W top, rest; };
+    struct state {
+        W top, rest;
+    };
     enum { INPUTS = 1 };
     const W *statistics;
     bool logs;
     __device__ state begin(int64_t row) const { return {statistics[2 * row], statistics[2 * row + 1]}; }
-    __device__ W at(const state &s, W x, W, int64_t) const { return logs ? x - s.top - s.rest : fl_exp_for<T>::of(x - s.top) * s.rest; }
+    __device__ W at(const state &s, W x, W, int64_t) const
+    {
+        return logs ? x - s.top - s.rest : fl_exp_for<T>::of(x - s.top) * s.rest;
+    }
 };
 
-template <typename T> static fl_status softmax_in_two(const fl_map_operands<T> &m, const fl_rows_of *x, bool logs)
+template<typename T>
+static fl_status softmax_in_two(const fl_map_operands<T> &m, const fl_rows_of *x, bool logs)
 {
     void *memory;
     FL_TRY(fl_cuda_malloc(&memory, 2 * sizeof(wide<T>) * (size_t)(m.shape.outer * m.shape.inner)));
@@ -81,16 +91,18 @@ template <typename T> static fl_status softmax_in_two(const fl_map_operands<T> &
     return status;
 }
 
-template <typename T> static fl_status softmax(fl_kernel *k, const fl_rows_of *x, fl_row_shape shape)
+template<typename T>
+static fl_status softmax(fl_kernel *k, const fl_rows_of *x, fl_row_shape shape)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
-    bool logs = strcmp(k->op->name, "log_softmax") == 0, aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
+    bool logs = strcmp(k->op->name, "log_softmax") == 0,
+         aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
     fl_map_operands<T> m = {(T *)k->out[0].data, (const T *)x->data, NULL, x->stride, 0, shape};
     fl_row_plan p = fl_row_plan_of(shape.outer, shape.n, WIDTH, MOST, aligned);
     if (shape.inner > 1 || p.packs == 0) return softmax_in_two(m, x, logs);
     fl_by_packs<MOST>(p.packs, [&](auto packs) {
-        FL_LAUNCH((softmax_row<T, decltype(packs)::value>), fl_row_grid(shape.outer, p), dim3((unsigned)p.threads), 0, m.out, m.a, m.a_stride,
-                  shape.outer, (int)shape.n, p.group, logs);
+        FL_LAUNCH((softmax_row<T, decltype(packs)::value>), fl_row_grid(shape.outer, p), dim3((unsigned)p.threads), 0,
+                  m.out, m.a, m.a_stride, shape.outer, (int)shape.n, p.group, logs);
     });
     return FL_OK;
 }
@@ -101,7 +113,8 @@ static fl_status launch_softmax(fl_kernel *k)
     if (k->out[0].numel == 0) return FL_OK;
     fl_row_shape shape = fl_row_shape_of(&k->out[0], axis_of(k));
     FL_TRY(fl_rows_open_along(&x, &k->in[0], axis_of(k), &shape, true, k->out[0].dtype));
-    fl_status status = fl_cuda_by_float(k->out[0].dtype, [&](auto like) { return softmax<decltype(like)>(k, &x, shape); });
+    fl_status status = fl_cuda_by_float(k->out[0].dtype,
+                                        [&](auto like) { return softmax<decltype(like)>(k, &x, shape); });
     fl_rows_close(&x);
     return status == FL_OK ? fl_cuda_check(k->op->name) : status;
 }
@@ -109,7 +122,7 @@ static fl_status launch_softmax(fl_kernel *k)
 /* ---- backward ---- */
 
 /* softmax: dx = y (g - sum(g y)); log_softmax: dx = g - e^y sum(g) */
-template <typename T, int PACKS>
+template<typename T, int PACKS>
 __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) backward_row(fl_map_operands<T> m, int group, bool logs)
 {
     typedef wide<T> W;
@@ -120,7 +133,8 @@ __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) backward_row(fl_map_opera
     const T *from = m.b + there * m.b_stride;
     int shift = fl_row_shift(from);
     W g[COUNT], y[COUNT], sum = 0;
-    fl_row_load_both<PACKS>(g, m.a + there * m.a_stride, (W)0, y, from, (W)0, lane * WIDTH - shift, group * WIDTH, length);
+    fl_row_load_both<PACKS>(g, m.a + there * m.a_stride, (W)0, y, from, (W)0, lane * WIDTH - shift, group * WIDTH,
+                            length);
 #pragma unroll
     for (int i = 0; i < COUNT; i++) sum += logs ? g[i] : g[i] * y[i];
     sum = fl_group_join(sum, group, (W)0, shared, [](W a, W b) { return a + b; });
@@ -130,16 +144,18 @@ __global__ void __launch_bounds__(FL_ROW_MOST_THREADS) backward_row(fl_map_opera
 }
 
 /* sum(g y), or sum(g), of every row. The elements folded are those of g; y lies like g. */
-template <typename T> struct product_fold {
+template<typename T>
+struct product_fold {
     typedef wide<T> X;
     typedef double Total;
     enum { VECTORS = 1 };
     X *out;
-    const T *y;                 /* NULL: sum(g) */
+    const T *y; /* NULL: sum(g) */
 
     __device__ Total none() const { return 0; }
     __device__ Total join(Total a, Total b) const { return a + b; }
-    template <int N, int W, int P> __device__ void absorb(Total &t, const X (&g)[N], const fl_place<P> &place) const
+    template<int N, int W, int P>
+    __device__ void absorb(Total &t, const X (&g)[N], const fl_place<P> &place) const
     {
         X products[N];
 #pragma unroll
@@ -155,7 +171,8 @@ template <typename T> struct product_fold {
         }
         t += (double)fl_sum_pairs<N>(products);
     }
-    template <int W> __device__ static void load(X (&out)[W], const T *from, int64_t stride)
+    template<int W>
+    __device__ static void load(X (&out)[W], const T *from, int64_t stride)
     {
         if (W > 1 && fl_is_aligned<T, W>(from)) {
             fl_pack<T, W> pack = *(const fl_pack<T, W> *)from;
@@ -168,7 +185,8 @@ template <typename T> struct product_fold {
     __device__ void finish(Total t, int64_t row, int64_t) const { out[row] = (X)t; }
 };
 
-template <typename T> struct backward_map {
+template<typename T>
+struct backward_map {
     typedef wide<T> W;
     enum { INPUTS = 2 };
     const W *sums;
@@ -177,7 +195,8 @@ template <typename T> struct backward_map {
     __device__ W at(W sum, W g, W y, int64_t) const { return logs ? g - fl_exp_for<T>::of(y) * sum : y * (g - sum); }
 };
 
-template <typename T> static fl_status backward_in_two(const fl_map_operands<T> &m, const fl_rows_of *g, bool logs)
+template<typename T>
+static fl_status backward_in_two(const fl_map_operands<T> &m, const fl_rows_of *g, bool logs)
 {
     void *memory;
     FL_TRY(fl_cuda_malloc(&memory, sizeof(wide<T>) * (size_t)(m.shape.outer * m.shape.inner)));
@@ -189,15 +208,18 @@ template <typename T> static fl_status backward_in_two(const fl_map_operands<T> 
     return status;
 }
 
-template <typename T> static fl_status backward(fl_kernel *k, const fl_rows_of *g, const fl_rows_of *y, fl_row_shape shape)
+template<typename T>
+static fl_status backward(fl_kernel *k, const fl_rows_of *g, const fl_rows_of *y, fl_row_shape shape)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES / 2>::PACKS };
-    bool logs = strcmp(k->op->name, "log_softmax_backward") == 0, aligned = (uintptr_t)y->data % 16 == 0 && y->stride % WIDTH == 0;
+    bool logs = strcmp(k->op->name, "log_softmax_backward") == 0,
+         aligned = (uintptr_t)y->data % 16 == 0 && y->stride % WIDTH == 0;
     fl_map_operands<T> m = {(T *)k->out[0].data, (const T *)g->data, (const T *)y->data, g->stride, y->stride, shape};
     fl_row_plan p = fl_row_plan_of(shape.outer, shape.n, WIDTH, MOST, aligned);
     if (shape.inner > 1 || p.packs == 0) return backward_in_two(m, g, logs);
     fl_by_packs<MOST>(p.packs, [&](auto packs) {
-        FL_LAUNCH((backward_row<T, decltype(packs)::value>), fl_row_grid(shape.outer, p), dim3((unsigned)p.threads), 0, m, p.group, logs);
+        FL_LAUNCH((backward_row<T, decltype(packs)::value>), fl_row_grid(shape.outer, p), dim3((unsigned)p.threads), 0,
+                  m, p.group, logs);
     });
     return FL_OK;
 }
@@ -212,7 +234,8 @@ static fl_status launch_backward(fl_kernel *k)
     bool apart = shape.n <= LONG; /* rows that are reduced and then mapped lie alike in both operands */
     fl_status status = fl_rows_open_along(&g, &k->in[0], axis, &shape, apart, dtype);
     if (status == FL_OK) status = fl_rows_open_along(&y, &k->in[1], axis, &shape, apart, dtype);
-    if (status == FL_OK) status = fl_cuda_by_float(dtype, [&](auto like) { return backward<decltype(like)>(k, &g, &y, shape); });
+    if (status == FL_OK)
+        status = fl_cuda_by_float(dtype, [&](auto like) { return backward<decltype(like)>(k, &g, &y, shape); });
     fl_rows_close(&g);
     fl_rows_close(&y);
     return status == FL_OK ? fl_cuda_check(k->op->name) : status;

@@ -1,9 +1,9 @@
 /*
 ** sort.cu -- radix sort by eight bits at a time, lowest first.
 **
-** A pass counts the digits of every tile, adds the counts up over the tiles, and places the elements. Within a tile each warp
-** has a stretch of its own and goes through it 32 elements at a time, so an element's rank among its like is known without
-** atomics and the sort is stable.
+** A pass counts the digits of every tile, adds the counts up over the tiles, and places the elements. Within a tile
+** each warp has a stretch of its own and goes through it 32 elements at a time, so an element's rank among its like is
+** known without atomics and the sort is stable.
 */
 #include "sort.h"
 
@@ -72,8 +72,9 @@ __device__ static void rank_elements(uint32_t *rank, uint32_t *seen, const uint3
 }
 
 /* order NULL: 0, 1, 2, ... */
-__global__ void __launch_bounds__(THREADS) place(uint32_t *to_keys, uint32_t *to_order, const uint32_t *keys, const uint32_t *order, uint32_t n, int shift,
-                                                 const uint32_t *counts, const uint32_t *totals)
+__global__ void __launch_bounds__(THREADS)
+    place(uint32_t *to_keys, uint32_t *to_order, const uint32_t *keys, const uint32_t *order, uint32_t n, int shift,
+          const uint32_t *counts, const uint32_t *totals)
 {
     __shared__ uint32_t sums[WARPS], seen[WARPS][DIGITS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -115,7 +116,8 @@ static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
 fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n)
 {
     if (n >= FL_CUDA_SORT_MOST)
-        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, there are %lld; use device \"cpu\"", who, (long long)n);
+        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, there are %lld; use device \"cpu\"",
+                       who, (long long)n);
     size_t words = 4 * (size_t)n + DIGITS * (size_t)tiles_of(n) + DIGITS;
     FL_TRY(fl_cuda_malloc(&s->memory, words * sizeof *s->keys));
     s->n = n;
@@ -128,7 +130,8 @@ fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n)
 fl_status fl_cuda_sort_run(fl_cuda_sort *s, int bits)
 {
     uint32_t n = (uint32_t)s->n, tiles = (uint32_t)tiles_of(s->n), *order = s->ordered ? s->order : NULL;
-    uint32_t *memory = (uint32_t *)s->memory, *other_keys = s->keys == memory ? memory + 2 * s->n : memory, *other_order = other_keys + s->n;
+    uint32_t *memory = (uint32_t *)s->memory, *other_keys = s->keys == memory ? memory + 2 * s->n : memory,
+             *other_order = other_keys + s->n;
     uint32_t *counts = memory + 4 * s->n, *totals = counts + (size_t)DIGITS * tiles;
     if (n == 0) return FL_OK;
     if (bits == 0 && !order) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, s->order, n);

@@ -6,14 +6,14 @@
 
 #include "cuda/parts/cuda.h"
 
-/* `keys` is filled by the caller between open and run. After the run it has the sorted keys, and order[i] is the number of
-** the element that comes i-th; elements with equal keys keep their order. Another run may follow, by other keys that the caller
-** has filled in that order: these count more than those before. */
+/* `keys` is filled by the caller between open and run. After the run it has the sorted keys, and order[i] is the number
+** of the element that comes i-th; elements with equal keys keep their order. Another run may follow, by other keys that
+** the caller has filled in that order: these count more than those before. */
 typedef struct fl_cuda_sort {
-    uint32_t *keys, *order;     /* [n] */
+    uint32_t *keys, *order; /* [n] */
     int64_t n;
-    bool ordered;               /* order is that of an earlier run */
-    void *memory;               /* owned */
+    bool ordered; /* order is that of an earlier run */
+    void *memory; /* owned */
 } fl_cuda_sort;
 
 #define FL_CUDA_SORT_MOST (INT64_C(1) << 31)

@@ -1,10 +1,10 @@
 /*
 ** sort_lines.cu -- sort and topk: the elements of each line in order, all of them or the first k.
 **
-** Short rows are sorted where a block has them in shared memory (bitonic; a position decides between equal keys, so it is
-** stable all the same). Of long rows the first few are selected digit by digit, then sorted like a short row; a row that
-** would keep one block busy for long is cut into parts, and the first of all parts are candidates. All of a long row are sorted
-** by radix (sort.h), all rows at once: the last and most significant key is the row.
+** Short rows are sorted where a block has them in shared memory (bitonic; a position decides between equal keys, so it
+** is stable all the same). Of long rows the first few are selected digit by digit, then sorted like a short row; a row
+** that would keep one block busy for long is cut into parts, and the first of all parts are candidates. All of a long
+** row are sorted by radix (sort.h), all rows at once: the last and most significant key is the row.
 */
 #include "index.h"
 #include "operand.h"
@@ -17,26 +17,69 @@ extern "C" {
 
 enum {
     THREADS = 256,
-    SHORT = 2048,               /* elements that a block sorts in shared memory */
-    FEW = 1024,                 /* of a longer row: selected, not sorted */
-    PART = 16384,               /* least elements of a part of a row */
-    GROUP = 1 << 26             /* elements of rows that are sorted together, which bounds the memory it takes */
+    SHORT = 2048,   /* elements that a block sorts in shared memory */
+    FEW = 1024,     /* of a longer row: selected, not sorted */
+    PART = 16384,   /* least elements of a part of a row */
+    GROUP = 1 << 26 /* elements of rows that are sorted together, which bounds the memory it takes */
 };
 
 /* ---- keys ---- */
 
-template <typename T> struct element;
-template <> struct element<uint8_t> { typedef uint8_t word; typedef uint32_t key; __device__ static key key_of(word w) { return w; } };
-template <> struct element<int8_t> { typedef int8_t word; typedef uint32_t key; __device__ static key key_of(word w) { return (key)fl_sort_key_signed(w, 8); } };
-template <> struct element<int32_t> { typedef int32_t word; typedef uint32_t key; __device__ static key key_of(word w) { return (key)fl_sort_key_signed(w, 32); } };
-template <> struct element<int64_t> { typedef int64_t word; typedef uint64_t key; __device__ static key key_of(word w) { return fl_sort_key_signed(w, 64); } };
-template <> struct element<__half> { typedef uint16_t word; typedef uint32_t key; __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 16, FL_SORT_INFINITY_FLOAT16); } };
-template <> struct element<__nv_bfloat16> { typedef uint16_t word; typedef uint32_t key; __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 16, FL_SORT_INFINITY_BFLOAT16); } };
-template <> struct element<float> { typedef uint32_t word; typedef uint32_t key; __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 32, FL_SORT_INFINITY_FLOAT32); } };
-template <> struct element<double> { typedef uint64_t word; typedef uint64_t key; __device__ static key key_of(word w) { return fl_sort_key_float(w, 64, FL_SORT_INFINITY_FLOAT64); } };
+template<typename T>
+struct element;
+template<>
+struct element<uint8_t> {
+    typedef uint8_t word;
+    typedef uint32_t key;
+    __device__ static key key_of(word w) { return w; }
+};
+template<>
+struct element<int8_t> {
+    typedef int8_t word;
+    typedef uint32_t key;
+    __device__ static key key_of(word w) { return (key)fl_sort_key_signed(w, 8); }
+};
+template<>
+struct element<int32_t> {
+    typedef int32_t word;
+    typedef uint32_t key;
+    __device__ static key key_of(word w) { return (key)fl_sort_key_signed(w, 32); }
+};
+template<>
+struct element<int64_t> {
+    typedef int64_t word;
+    typedef uint64_t key;
+    __device__ static key key_of(word w) { return fl_sort_key_signed(w, 64); }
+};
+template<>
+struct element<__half> {
+    typedef uint16_t word;
+    typedef uint32_t key;
+    __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 16, FL_SORT_INFINITY_FLOAT16); }
+};
+template<>
+struct element<__nv_bfloat16> {
+    typedef uint16_t word;
+    typedef uint32_t key;
+    __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 16, FL_SORT_INFINITY_BFLOAT16); }
+};
+template<>
+struct element<float> {
+    typedef uint32_t word;
+    typedef uint32_t key;
+    __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 32, FL_SORT_INFINITY_FLOAT32); }
+};
+template<>
+struct element<double> {
+    typedef uint64_t word;
+    typedef uint64_t key;
+    __device__ static key key_of(word w) { return fl_sort_key_float(w, 64, FL_SORT_INFINITY_FLOAT64); }
+};
 
-/* Rows [rows, n], of which the first k go to values and positions [rows, k]. flip: turns keys around for descending order. */
-template <typename E> struct job {
+/* Rows [rows, n], of which the first k go to values and positions [rows, k]. flip: turns keys around for descending
+** order. */
+template<typename E>
+struct job {
     const typename E::word *x;
     typename E::word *values;
     int64_t *positions, rows, n, k;
@@ -52,8 +95,10 @@ template <typename E> struct job {
 
 /* ---- in shared memory ---- */
 
-/* Sorts `total` items, each `size` of them (a power of two) for themselves, by key and then by `at`; all threads call. */
-template <typename K> __device__ static void sort_shared(K *key, uint32_t *at, int size, int total)
+/* Sorts `total` items, each `size` of them (a power of two) for themselves, by key and then by `at`; all threads
+** call. */
+template<typename K>
+__device__ static void sort_shared(K *key, uint32_t *at, int size, int total)
 {
     for (int run = 2; run <= size; run *= 2) {
         for (int apart = run / 2; apart > 0; apart /= 2) {
@@ -73,7 +118,8 @@ template <typename K> __device__ static void sort_shared(K *key, uint32_t *at, i
 }
 
 /* A block has total / size rows. */
-template <typename E> __global__ void __launch_bounds__(THREADS) sort_short(const job<E> j, int size, int total)
+template<typename E>
+__global__ void __launch_bounds__(THREADS) sort_short(const job<E> j, int size, int total)
 {
     typedef typename E::key K;
     FL_DYNAMIC_SHARED(K, key);
@@ -83,7 +129,7 @@ template <typename E> __global__ void __launch_bounds__(THREADS) sort_short(cons
         int64_t row = first + i / size;
         int place = i & (size - 1);
         bool there = row < j.rows && place < j.n;
-        key[i] = there ? j.key(row, place) : (K)~(K)0;
+        key[i] = there ? j.key(row, place) : (K) ~(K)0;
         at[i] = there ? (uint32_t)place : UINT32_MAX;
     }
     sort_shared(key, at, size, total);
@@ -97,30 +143,38 @@ template <typename E> __global__ void __launch_bounds__(THREADS) sort_short(cons
 /* ---- the first few of long rows ---- */
 
 /* Candidates: `count` of each row with their positions; equal keys come by position. */
-template <typename K> struct candidates {
+template<typename K>
+struct candidates {
     K *key;
     uint32_t *at;
     int64_t count;
 };
 
 /* What is selected from: elements of a row, or candidates. */
-template <typename E> struct from_row {
+template<typename E>
+struct from_row {
     job<E> j;
     __device__ typename E::key key(int64_t row, int64_t i) const { return j.key(row, i); }
     __device__ int64_t position(int64_t, int64_t i) const { return i; }
 };
-template <typename E> struct from_candidates {
+template<typename E>
+struct from_candidates {
     candidates<typename E::key> c;
     __device__ typename E::key key(int64_t row, int64_t i) const { return c.key[row * c.count + i]; }
     __device__ int64_t position(int64_t row, int64_t i) const { return c.at[row * c.count + i]; }
 };
 
 /* Where the selected go: they are results, or candidates of a part. */
-template <typename E> struct to_results {
+template<typename E>
+struct to_results {
     job<E> j;
-    __device__ void put(int64_t row, int64_t, int64_t place, typename E::key, int64_t position) const { j.put(row, place, position); }
+    __device__ void put(int64_t row, int64_t, int64_t place, typename E::key, int64_t position) const
+    {
+        j.put(row, place, position);
+    }
 };
-template <typename E> struct to_candidates {
+template<typename E>
+struct to_candidates {
     candidates<typename E::key> c;
     int64_t k;
     __device__ void put(int64_t row, int64_t part, int64_t place, typename E::key key, int64_t position) const
@@ -130,10 +184,12 @@ template <typename E> struct to_candidates {
     }
 };
 
-/* The k-th smallest of the numbers that agree with `found` in the bits of `known`: digit by digit from the highest down. On return
-** `found` is that number, *need how many of those equal to it are among the k, *equal how many there are. number(i, &v): false: i
-** does not take part. */
-template <typename K, typename F> __device__ static void select_number(K *found, int *need, int64_t *equal, int bits, int64_t begin, int64_t end, const F &number)
+/* The k-th smallest of the numbers that agree with `found` in the bits of `known`: digit by digit from the highest
+** down. On return `found` is that number, *need how many of those equal to it are among the k, *equal how many there
+** are. number(i, &v): false: i does not take part. */
+template<typename K, typename F>
+__device__ static void select_number(K *found, int *need, int64_t *equal, int bits, int64_t begin, int64_t end,
+                                     const F &number)
 {
     __shared__ uint32_t seen[256];
     __shared__ uint32_t digit, before;
@@ -167,13 +223,16 @@ template <typename K, typename F> __device__ static void select_number(K *found,
 }
 
 /* Block (part, row): the first k of elements, cut into as many balanced parts as the grid is wide. */
-template <typename E, typename From, typename To> __global__ void __launch_bounds__(THREADS) select_first(const From from, const To to, int64_t rows, int64_t n, int k, int size)
+template<typename E, typename From, typename To>
+__global__ void __launch_bounds__(THREADS)
+    select_first(const From from, const To to, int64_t rows, int64_t n, int k, int size)
 {
     typedef typename E::key K;
     FL_DYNAMIC_SHARED(K, key);
     uint32_t *at = (uint32_t *)(key + size);
     __shared__ uint32_t count;
-    int64_t part = blockIdx.x, parts = gridDim.x, begin = n / parts * part + (part < n % parts ? part : n % parts), end = begin + n / parts + (part < n % parts);
+    int64_t part = blockIdx.x, parts = gridDim.x, begin = n / parts * part + (part < n % parts ? part : n % parts),
+            end = begin + n / parts + (part < n % parts);
     for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
         K last;
         uint32_t last_at = UINT32_MAX;
@@ -189,7 +248,7 @@ template <typename E, typename From, typename To> __global__ void __launch_bound
                 return from.key(row, i) == last;
             });
         if (threadIdx.x == 0) count = 0;
-        for (int i = threadIdx.x; i < size; i += THREADS) key[i] = (K)~(K)0, at[i] = UINT32_MAX;
+        for (int i = threadIdx.x; i < size; i += THREADS) key[i] = (K) ~(K)0, at[i] = UINT32_MAX;
         __syncthreads();
         for (int64_t i = begin + threadIdx.x; i < end; i += THREADS) {
             K v = from.key(row, i);
@@ -207,7 +266,9 @@ template <typename E, typename From, typename To> __global__ void __launch_bound
 /* ---- all of long rows ---- */
 
 /* Keys of the elements in the order so far (NULL: as they lie), bits from `shift` on. */
-template <typename E> __global__ void __launch_bounds__(THREADS) fill_keys(uint32_t *keys, const uint32_t *order, const job<E> j, int64_t first_row, uint32_t count, int shift)
+template<typename E>
+__global__ void __launch_bounds__(THREADS)
+    fill_keys(uint32_t *keys, const uint32_t *order, const job<E> j, int64_t first_row, uint32_t count, int shift)
 {
     uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     if (i < count) keys[i] = (uint32_t)(j.key(first_row, order ? order[i] : i) >> shift);
@@ -220,7 +281,9 @@ __global__ void __launch_bounds__(THREADS) fill_rows(uint32_t *keys, const uint3
 }
 
 /* order: of all elements from first_row on, row by row. */
-template <typename E> __global__ void __launch_bounds__(THREADS) put_sorted(const job<E> j, const uint32_t *order, int64_t first_row, int64_t rows)
+template<typename E>
+__global__ void __launch_bounds__(THREADS)
+    put_sorted(const job<E> j, const uint32_t *order, int64_t first_row, int64_t rows)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= rows * j.k) return;
@@ -228,13 +291,15 @@ template <typename E> __global__ void __launch_bounds__(THREADS) put_sorted(cons
     j.put(first_row + row, place, order[row * j.n + place] - row * j.n);
 }
 
-template <typename E> static fl_status sort_group(fl_cuda_sort *s, const job<E> &j, int64_t first_row, int64_t rows)
+template<typename E>
+static fl_status sort_group(fl_cuda_sort *s, const job<E> &j, int64_t first_row, int64_t rows)
 {
     uint32_t count = (uint32_t)(rows * j.n);
     unsigned blocks = fl_blocks(count, THREADS);
     int bits = 8 * (int)sizeof(typename E::word);
     for (int shift = 0; shift < bits; shift += 32) {
-        FL_LAUNCH((fill_keys<E>), blocks, THREADS, 0, s->keys, s->ordered ? s->order : NULL, j, first_row, count, shift);
+        FL_LAUNCH((fill_keys<E>), blocks, THREADS, 0, s->keys, s->ordered ? s->order : NULL, j, first_row, count,
+                  shift);
         FL_TRY(fl_cuda_sort_run(s, bits < 32 ? bits : 32));
     }
     if (rows > 1) {
@@ -245,7 +310,8 @@ template <typename E> static fl_status sort_group(fl_cuda_sort *s, const job<E> 
     return FL_OK;
 }
 
-template <typename E> static fl_status sort_long(const char *who, const job<E> &j)
+template<typename E>
+static fl_status sort_long(const char *who, const job<E> &j)
 {
     int64_t together = j.n < GROUP ? GROUP / j.n : 1;
     for (int64_t row = 0; row < j.rows; row += together) {
@@ -268,17 +334,21 @@ static int power_of_two(int64_t n)
     return size;
 }
 
-template <typename E> static void launch_short(const job<E> &j)
+template<typename E>
+static void launch_short(const job<E> &j)
 {
     int size = power_of_two(j.n), total = size < 2 * THREADS ? 2 * THREADS : size;
-    FL_LAUNCH((sort_short<E>), fl_blocks(j.rows, total / size), THREADS, (size_t)total * (sizeof(typename E::key) + sizeof(uint32_t)), j, size, total);
+    FL_LAUNCH((sort_short<E>), fl_blocks(j.rows, total / size), THREADS,
+              (size_t)total * (sizeof(typename E::key) + sizeof(uint32_t)), j, size, total);
 }
 
-template <typename E, typename From, typename To> static void launch_select(const From &from, const To &to, const job<E> &j, int64_t n, int64_t parts)
+template<typename E, typename From, typename To>
+static void launch_select(const From &from, const To &to, const job<E> &j, int64_t n, int64_t parts)
 {
     int size = power_of_two(j.k);
     dim3 grid((unsigned)parts, (unsigned)(j.rows < 65535 ? j.rows : 65535));
-    FL_LAUNCH((select_first<E, From, To>), grid, THREADS, (size_t)size * (sizeof(typename E::key) + sizeof(uint32_t)), from, to, j.rows, n, (int)j.k, size);
+    FL_LAUNCH((select_first<E, From, To>), grid, THREADS, (size_t)size * (sizeof(typename E::key) + sizeof(uint32_t)),
+              from, to, j.rows, n, (int)j.k, size);
 }
 
 /* Enough parts that all processors have work, none too small for it to be worth it. */
@@ -289,7 +359,8 @@ static int64_t parts_of(int64_t rows, int64_t n)
     return parts < 1 ? 1 : parts;
 }
 
-template <typename E> static fl_status select_long(const job<E> &j)
+template<typename E>
+static fl_status select_long(const job<E> &j)
 {
     typedef typename E::key K;
     int64_t parts = parts_of(j.rows, j.n);
@@ -312,10 +383,12 @@ template <typename E> static fl_status select_long(const job<E> &j)
     return FL_OK;
 }
 
-template <typename E> static fl_status sort_rows(const char *who, const job<E> &j)
+template<typename E>
+static fl_status sort_rows(const char *who, const job<E> &j)
 {
     if (j.n >= FL_CUDA_SORT_MOST)
-        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, there are %lld; use device \"cpu\"", who, (long long)j.n);
+        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, there are %lld; use device \"cpu\"",
+                       who, (long long)j.n);
     if (j.n > SHORT && j.k > FEW) FL_TRY(sort_long(who, j));
     else if (j.n > SHORT) FL_TRY(select_long(j));
     else launch_short(j);
@@ -330,22 +403,32 @@ static fl_status sort_lines(fl_kernel *k, int axis, bool descending)
     if (k->out[0].numel == 0) return FL_OK;
     for (int i = 0; i < 3; i++) fl_line_view_init(&lines[i], i ? &k->out[i - 1] : &k->in[0], axis);
     fl_status status = fl_cuda_operand_in(&o[0], &lines[0].v, k->in[0].dtype, false);
-    for (int i = 1; i < 3 && status == FL_OK; i++) status = fl_cuda_operand_out(&o[i], &lines[i].v, k->out[i - 1].dtype);
+    for (int i = 1; i < 3 && status == FL_OK; i++)
+        status = fl_cuda_operand_out(&o[i], &lines[i].v, k->out[i - 1].dtype);
     if (status == FL_OK)
         status = fl_cuda_by_dtype(k->in[0].dtype, [&](auto like) {
             typedef element<decltype(like)> E;
             int64_t n = fl_line_length(&lines[0]);
-            job<E> j = {(const typename E::word *)o[0].data, (typename E::word *)o[1].data, (int64_t *)o[2].data, k->in[0].numel / n, n,
-                        fl_line_length(&lines[1]), 0};
+            job<E> j = {(const typename E::word *)o[0].data,
+                        (typename E::word *)o[1].data,
+                        (int64_t *)o[2].data,
+                        k->in[0].numel / n,
+                        n,
+                        fl_line_length(&lines[1]),
+                        0};
             if (descending) j.flip = (typename E::key)(~UINT64_C(0) >> (64 - 8 * sizeof(typename E::word)));
             return sort_rows(k->op->name, j);
         });
-    for (int i = 1; i < 3 && status == FL_OK; i++) status = fl_cuda_operand_store(&o[i], &lines[i].v, k->out[i - 1].dtype);
+    for (int i = 1; i < 3 && status == FL_OK; i++)
+        status = fl_cuda_operand_store(&o[i], &lines[i].v, k->out[i - 1].dtype);
     for (int i = 0; i < 3; i++) fl_cuda_operand_close(&o[i]);
     return status;
 }
 
-static int axis_at(const fl_kernel *k, int slot) { return (int)(k->attrs->at[slot].integer + (k->attrs->at[slot].integer < 0 ? k->in[0].ndim : 0)); }
+static int axis_at(const fl_kernel *k, int slot)
+{
+    return (int)(k->attrs->at[slot].integer + (k->attrs->at[slot].integer < 0 ? k->in[0].ndim : 0));
+}
 static fl_status launch_sort(fl_kernel *k) { return sort_lines(k, axis_at(k, 0), k->attrs->at[1].integer != 0); }
 static fl_status launch_topk(fl_kernel *k) { return sort_lines(k, axis_at(k, 1), k->attrs->at[2].integer != 0); }
 

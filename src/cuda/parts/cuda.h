@@ -9,7 +9,7 @@
 #ifndef FL_CUDA_H
 #define FL_CUDA_H
 
-#define CUDA_NO_HALF                    /* `half` is a name of ours */
+#define CUDA_NO_HALF /* `half` is a name of ours */
 #ifdef FL_EMULATED
 #include "emulate.h"
 #else
@@ -28,9 +28,9 @@ extern "C" cudaStream_t fl_cuda_stream(void);
 
 /* Properties of the device in use. */
 typedef struct fl_cuda_device {
-    int index, processors;      /* multiprocessors */
-    int capability;             /* 80, 90 */
-    size_t shared_bytes;        /* most dynamic shared memory of a block */
+    int index, processors; /* multiprocessors */
+    int capability;        /* 80, 90 */
+    size_t shared_bytes;   /* most dynamic shared memory of a block */
 } fl_cuda_device;
 extern "C" const fl_cuda_device *fl_cuda_current(void);
 
@@ -40,14 +40,15 @@ extern "C" void fl_cuda_allow_shared(const void *kernel, size_t bytes);
 /* FL_LAUNCH((kernel<float, 4>), grid, block, shared bytes, arguments...): in parentheses where the name has commas; all
 ** template arguments are written out. */
 #ifdef FL_EMULATED
-#define FL_LAUNCH(kernel, grid, block, shared, ...)                                                                                  \
-    fl_emulate(fl_cuda_stream(), (const void *)(kernel), (grid), (block), (shared), __FILE__, __LINE__,                               \
-               [=](const auto &...arguments_) { (kernel)(arguments_...); }, ##__VA_ARGS__)
+#define FL_LAUNCH(kernel, grid, block, shared, ...)                                              \
+    fl_emulate(                                                                                  \
+        fl_cuda_stream(), (const void *)(kernel), (grid), (block), (shared), __FILE__, __LINE__, \
+        [=](const auto &...arguments_) { (kernel)(arguments_...); }, ##__VA_ARGS__)
 #else
-#define FL_LAUNCH(kernel, grid, block, shared, ...)                                                                                  \
-    do {                                                                                                                             \
-        if ((shared) > 48 << 10) fl_cuda_allow_shared((const void *)(kernel), (shared));                                             \
-        (kernel)<<<(grid), (block), (shared), fl_cuda_stream()>>>(__VA_ARGS__);                                                      \
+#define FL_LAUNCH(kernel, grid, block, shared, ...)                                      \
+    do {                                                                                 \
+        if ((shared) > 48 << 10) fl_cuda_allow_shared((const void *)(kernel), (shared)); \
+        (kernel)<<<(grid), (block), (shared), fl_cuda_stream()>>>(__VA_ARGS__);          \
     } while (0)
 #endif
 
@@ -55,7 +56,9 @@ extern "C" void fl_cuda_allow_shared(const void *kernel, size_t bytes);
 #ifdef FL_EMULATED
 #define FL_DYNAMIC_SHARED(T, name) T *name = (T *)fl_emulated_shared()
 #else
-#define FL_DYNAMIC_SHARED(T, name) extern __shared__ __align__(16) unsigned char fl_shared_bytes_[]; T *name = reinterpret_cast<T *>(fl_shared_bytes_)
+#define FL_DYNAMIC_SHARED(T, name)                                    \
+    extern __shared__ __align__(16) unsigned char fl_shared_bytes_[]; \
+    T *name = reinterpret_cast<T *>(fl_shared_bytes_)
 #endif
 
 /* The error of the launches since the last check ("what: message"), FL_OK when there is none. */
@@ -65,15 +68,15 @@ extern "C" fl_status fl_cuda_check(const char *what);
 extern "C" fl_status fl_cuda_malloc(void **data, size_t bytes);
 extern "C" void fl_cuda_free(void *data);
 
-/* What a kernel found wrong in its data: of all that threads report the one with the lowest `a` (a position, so that the message is
-** the one of the CPU, which goes through the data in order). Where somebody needs the op's result the op has failed with the text
-** that `word` makes of it. The `bytes` of `context` (at most FL_CUDA_FAULT_CONTEXT) are copied now and handed to `word`: what the
-** text needs and is gone by then, such as shapes. */
+/* What a kernel found wrong in its data: of all that threads report the one with the lowest `a` (a position, so that
+** the message is the one of the CPU, which goes through the data in order). Where somebody needs the op's result the op
+** has failed with the text that `word` makes of it. The `bytes` of `context` (at most FL_CUDA_FAULT_CONTEXT) are copied
+** now and handed to `word`: what the text needs and is gone by then, such as shapes. */
 enum { FL_CUDA_FAULT_CONTEXT = 256 };
 typedef struct fl_cuda_fault {
-    long long a, b;             /* a LLONG_MAX: nothing was reported */
+    long long a, b; /* a LLONG_MAX: nothing was reported */
     unsigned lock;
-    unsigned *seen;             /* pinned: something was */
+    unsigned *seen; /* pinned: something was */
 } fl_cuda_fault;
 typedef void fl_cuda_word(char *text, size_t size, const void *context, long long a, long long b);
 extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, fl_cuda_word *word, const void *context, size_t bytes);
@@ -81,7 +84,7 @@ __device__ static inline void fl_cuda_report(fl_cuda_fault *f, long long a, long
 {
     volatile fl_cuda_fault *fault = f;
     if (fault->a <= a) return;
-    for (bool done = false; !done;) {   /* threads of a warp take the lock in turn */
+    for (bool done = false; !done;) { /* threads of a warp take the lock in turn */
         if (atomicCAS(&f->lock, 0u, 1u) != 0u) continue;
         __threadfence();
         if (a < fault->a) {
@@ -98,10 +101,12 @@ __device__ static inline void fl_cuda_report(fl_cuda_fault *f, long long a, long
 /* ---- types ---- */
 
 /* C++ types of the dtypes: bool is stored as uint8_t, halves as CUDA's types. */
-template <typename F> static inline fl_status fl_cuda_by_dtype(fl_dtype dtype, F &&f)
+template<typename F>
+static inline fl_status fl_cuda_by_dtype(fl_dtype dtype, F &&f)
 {
     switch (dtype) {
-    case FL_BOOL: case FL_UINT8: return f((uint8_t)0);
+    case FL_BOOL:
+    case FL_UINT8: return f((uint8_t)0);
     case FL_INT8: return f((int8_t)0);
     case FL_INT32: return f((int32_t)0);
     case FL_INT64: return f((int64_t)0);
@@ -113,7 +118,8 @@ template <typename F> static inline fl_status fl_cuda_by_dtype(fl_dtype dtype, F
 }
 
 /* The floats only; others are a programmer's mistake (ops refuse them before). */
-template <typename F> static inline fl_status fl_cuda_by_float(fl_dtype dtype, F &&f)
+template<typename F>
+static inline fl_status fl_cuda_by_float(fl_dtype dtype, F &&f)
 {
     switch (dtype) {
     case FL_FLOAT16: return f(__half());
@@ -124,16 +130,49 @@ template <typename F> static inline fl_status fl_cuda_by_float(fl_dtype dtype, F
 }
 
 /* The type that arithmetic is done in. */
-template <typename T> struct fl_wide { typedef T type; };
-template <> struct fl_wide<__half> { typedef float type; };
-template <> struct fl_wide<__nv_bfloat16> { typedef float type; };
+template<typename T>
+struct fl_wide {
+    typedef T type;
+};
+template<>
+struct fl_wide<__half> {
+    typedef float type;
+};
+template<>
+struct fl_wide<__nv_bfloat16> {
+    typedef float type;
+};
 
-template <typename T> __device__ __host__ static inline typename fl_wide<T>::type fl_load(T x) { return x; }
-template <> __device__ __host__ inline float fl_load(__half x) { return __half2float(x); }
-template <> __device__ __host__ inline float fl_load(__nv_bfloat16 x) { return __bfloat162float(x); }
-template <typename T> __device__ __host__ static inline T fl_store(typename fl_wide<T>::type x) { return (T)x; }
-template <> __device__ __host__ inline __half fl_store<__half>(float x) { return __float2half_rn(x); }
-template <> __device__ __host__ inline __nv_bfloat16 fl_store<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+template<typename T>
+__device__ __host__ static inline typename fl_wide<T>::type fl_load(T x)
+{
+    return x;
+}
+template<>
+__device__ __host__ inline float fl_load(__half x)
+{
+    return __half2float(x);
+}
+template<>
+__device__ __host__ inline float fl_load(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+template<typename T>
+__device__ __host__ static inline T fl_store(typename fl_wide<T>::type x)
+{
+    return (T)x;
+}
+template<>
+__device__ __host__ inline __half fl_store<__half>(float x)
+{
+    return __float2half_rn(x);
+}
+template<>
+__device__ __host__ inline __nv_bfloat16 fl_store<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
 
 /* ---- registration ---- */
 

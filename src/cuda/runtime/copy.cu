@@ -17,9 +17,9 @@ static const size_t CHUNK = 4 << 20;
 typedef struct fl_cuda_landing {
     struct fl_cuda_landing *next;
     char *out;
-    const char *in;             /* in a chunk */
+    const char *in; /* in a chunk */
     size_t bytes;
-    uint64_t number;            /* of the copy in its queue */
+    uint64_t number; /* of the copy in its queue */
 } fl_cuda_landing;
 
 /* Pinned memory that is filled from its start; when full, its event tells when it may be filled again. */
@@ -27,7 +27,7 @@ typedef struct chunk {
     char *data;
     size_t used;
     cudaEvent_t full;
-    uint64_t number;            /* of the last copy through it */
+    uint64_t number; /* of the last copy through it */
 } chunk;
 
 typedef struct fl_cuda_stage {
@@ -55,7 +55,8 @@ static bool has_landing_at(const fl_cuda_queue *q, const char *data, size_t byte
     return false;
 }
 
-/* Nothing is under way to these bytes of pageable memory any more, except in the queue `but`, which keeps the order itself. */
+/* Nothing is under way to these bytes of pageable memory any more, except in the queue `but`, which keeps the order
+** itself. */
 static fl_status settle_host(const void *data, size_t bytes, const fl_cuda_queue *but)
 {
     for (int i = 0; i < fl_cuda_count(); i++)
@@ -177,7 +178,8 @@ static fl_status copy_out(char *out, const char *in, size_t bytes, fl_cuda_queue
 static int device_of(const void *data)
 {
     cudaPointerAttributes attributes;
-    if (cudaPointerGetAttributes(&attributes, data) == cudaSuccess && attributes.type == cudaMemoryTypeDevice) return attributes.device;
+    if (cudaPointerGetAttributes(&attributes, data) == cudaSuccess && attributes.type == cudaMemoryTypeDevice)
+        return attributes.device;
     cudaGetLastError();
     return -1;
 }

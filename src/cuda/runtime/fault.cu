@@ -5,8 +5,8 @@
 ** both see. The engine is told to run a late check when the op is complete. Only where the
 ** flag is set is the record looked at.
 **
-** What a record is before anything is reported also lies in pinned memory: from there cudaMemcpy returns when the record is
-** written. From pageable memory it may return before, and no queue waits for it.
+** What a record is before anything is reported also lies in pinned memory: from there cudaMemcpy returns when the
+** record is written. From pageable memory it may return before, and no queue waits for it.
 */
 #include "runtime.h"
 
@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORDS = FL_MAX_PENDING + 8 };   /* an op has a few records before the engine hears of them */
+enum { RECORDS = FL_MAX_PENDING + 8 }; /* an op has a few records before the engine hears of them */
 
 /* What the host knows of a record. */
 typedef struct suspect {
-    struct suspect **unused, *next;     /* the list it goes back to */
-    fl_cuda_fault *fault;       /* the device's */
-    const fl_cuda_fault *clear; /* pinned */
+    struct suspect **unused, *next; /* the list it goes back to */
+    fl_cuda_fault *fault;           /* the device's */
+    const fl_cuda_fault *clear;     /* pinned */
     unsigned *seen;
     fl_cuda_word *word;
     unsigned char context[FL_CUDA_FAULT_CONTEXT] __attribute__((aligned(16)));

@@ -1,12 +1,13 @@
 /*
 ** memory.cu -- device memory in the order of the queues, and pinned host memory.
 **
-** Memory comes from the driver's pool by cudaMallocAsync on the compute queue. Blocks up to 1 MiB are kept in size classes (8 per
-** doubling) when they are released: who takes one next issues to the same queue, so its ops come after those of the
-** last owner, and taking costs no call of the driver. What exceeds that, the driver's pool keeps, until memory is short.
+** Memory comes from the driver's pool by cudaMallocAsync on the compute queue. Blocks up to 1 MiB are kept in size
+** classes (8 per doubling) when they are released: who takes one next issues to the same queue, so its ops come after
+** those of the last owner, and taking costs no call of the driver. What exceeds that, the driver's pool keeps, until
+** memory is short.
 **
-** What another queue uses first, a copy in, is taken on that queue, and goes back in the order of the compute queue as all
-** else: so copies do not wait for what is being computed. The pool gives them only memory whose last use is
+** What another queue uses first, a copy in, is taken on that queue, and goes back in the order of the compute queue as
+** all else: so copies do not wait for what is being computed. The pool gives them only memory whose last use is
 ** complete, or behind an event that they follow anyway; it adds no wait of its own.
 */
 #include "runtime.h"
@@ -52,8 +53,8 @@ static void *stack_pop(stack *s) { return s->count ? s->blocks[--s->count] : NUL
 typedef struct arena {
     cudaMemPool_t pool;
     stack small[CLASSES];
-    size_t ahead;               /* bytes taken for other queues since `near` was recorded */
-    cudaEvent_t near;           /* in the compute queue */
+    size_t ahead;     /* bytes taken for other queues since `near` was recorded */
+    cudaEvent_t near; /* in the compute queue */
     fl_memory_stats stats;
 } arena;
 static arena arenas[FL_CUDA_DEVICES];
@@ -74,7 +75,8 @@ static size_t class_bytes(int c)
     return ((size_t)(c - 8 * shift) << shift) * UNIT;
 }
 
-/* The device is the current one. A process that has a GPU for itself lets the pool keep all it ever needed; others keep their share. */
+/* The device is the current one. A process that has a GPU for itself lets the pool keep all it ever needed; others keep
+** their share. */
 fl_status fl_cuda_memory_open(int device)
 {
     arena *a = &arenas[device];
@@ -108,8 +110,9 @@ static fl_status out_of_memory(size_t bytes, int device)
     format_bytes(peak, sizeof peak, (double)arenas[device].stats.peak_bytes);
     format_bytes(left, sizeof left, (double)available);
     format_bytes(whole, sizeof whole, (double)total);
-    return fl_fail(FL_ERR_MEMORY, "cuda:%d: out of memory: %s asked for; this process has %s (at most %s so far); %s of %s are free", device, asked,
-                   live, peak, left, whole);
+    return fl_fail(FL_ERR_MEMORY,
+                   "cuda:%d: out of memory: %s asked for; this process has %s (at most %s so far); %s of %s are free",
+                   device, asked, live, peak, left, whole);
 }
 
 static fl_status pool_take(void **out, size_t bytes, fl_cuda_queue *q)
@@ -189,8 +192,8 @@ static fl_status open_queue(fl_cuda_queue **out, int device, fl_queue kind)
     return FL_OK;
 }
 
-/* The copies of a queue are at most twice AHEAD before the compute queue, in whose order their memory comes back: its new ones wait
-** for what was computed when AHEAD bytes less had been copied. */
+/* The copies of a queue are at most twice AHEAD before the compute queue, in whose order their memory comes back: its
+** new ones wait for what was computed when AHEAD bytes less had been copied. */
 static fl_status stay_near(fl_cuda_queue *q, size_t bytes)
 {
     arena *a = &arenas[q->device];
@@ -199,7 +202,8 @@ static fl_status stay_near(fl_cuda_queue *q, size_t bytes)
     a->ahead += bytes;
     if (a->ahead < AHEAD) return FL_OK;
     a->ahead = 0;
-    FL_CUDA_TRY(cudaStreamWaitEvent(q->stream, a->near, 0)); /* at first it has never been recorded: nothing to wait for */
+    FL_CUDA_TRY(
+        cudaStreamWaitEvent(q->stream, a->near, 0)); /* at first it has never been recorded: nothing to wait for */
     FL_CUDA_TRY(cudaEventRecord(a->near, compute->stream));
     return FL_OK;
 }
@@ -230,7 +234,10 @@ void fl_cuda_release(void *data, size_t bytes, int device, fl_queue kind)
 /* ---- temporary memory ---- */
 
 /* Those of the op that is being issued: what fl_cuda_free is not told. */
-static struct { void *data; size_t bytes; } temporaries[TEMPORARIES];
+static struct {
+    void *data;
+    size_t bytes;
+} temporaries[TEMPORARIES];
 static int temporary_count;
 
 extern "C" fl_status fl_cuda_malloc(void **data, size_t bytes)
@@ -263,11 +270,14 @@ extern "C" void fl_cuda_free(void *data)
 
 /* ---- pinned host memory ---- */
 
-enum { PINNED_SMALLEST = 12, PINNED_CLASSES = 48 };    /* powers of two from 4 KiB on */
+enum { PINNED_SMALLEST = 12, PINNED_CLASSES = 48 }; /* powers of two from 4 KiB on */
 static const int64_t PINNED_LIMIT = (int64_t)512 << 20;
 
-typedef struct range { const char *start; size_t bytes; } range;
-static range *pinned;                           /* all blocks, in the order of their addresses */
+typedef struct range {
+    const char *start;
+    size_t bytes;
+} range;
+static range *pinned; /* all blocks, in the order of their addresses */
 static int pinned_count, pinned_room;
 static stack pinned_kept[PINNED_CLASSES];
 static int64_t pinned_kept_bytes;
@@ -355,7 +365,8 @@ void fl_cuda_host_release(void *data, size_t bytes)
     int c = pinned_class(bytes);
     if (!data) return;
     pthread_mutex_lock(&pinned_lock);
-    if (pinned_kept_bytes + ((int64_t)1 << c) <= PINNED_LIMIT && stack_push(&pinned_kept[c], data)) pinned_kept_bytes += (int64_t)1 << c;
+    if (pinned_kept_bytes + ((int64_t)1 << c) <= PINNED_LIMIT && stack_push(&pinned_kept[c], data))
+        pinned_kept_bytes += (int64_t)1 << c;
     else {
         pinned_forget(data);
         cudaFreeHost(data);
@@ -387,8 +398,8 @@ void fl_cuda_memory(fl_memory_stats *out, int device, bool reset_peak)
     arena *a = &arenas[device];
     uint64_t reserved = 0, used = 0;
     *out = a->stats;
-    if (a->pool && cudaMemPoolGetAttribute(a->pool, cudaMemPoolAttrReservedMemCurrent, &reserved) == cudaSuccess &&
-        cudaMemPoolGetAttribute(a->pool, cudaMemPoolAttrUsedMemCurrent, &used) == cudaSuccess)
+    if (a->pool && cudaMemPoolGetAttribute(a->pool, cudaMemPoolAttrReservedMemCurrent, &reserved) == cudaSuccess
+        && cudaMemPoolGetAttribute(a->pool, cudaMemPoolAttrUsedMemCurrent, &used) == cudaSuccess)
         out->cached_bytes += (int64_t)(reserved - used);
     if (reset_peak) a->stats.peak_bytes = a->stats.live_bytes;
 }

@@ -1,10 +1,11 @@
 /*
 ** nccl.cu -- collectives between the GPUs of several ranks by NCCL, which is opened when the first of them is wanted.
 **
-** Communicators do not block: a call returns at once, and while its result is out the ranks that take part are watched as in
-** every wait for others (comm.h). A collective that was issued lies between two events; when the host waits for the GPU and the
-** first has been reached and the second not, its communicator is looked at: after an error of NCCL, a death or the time-out
-** it is aborted. What its collectives should have brought is then missing, and every wait says so.
+** Communicators do not block: a call returns at once, and while its result is out the ranks that take part are watched
+** as in every wait for others (comm.h). A collective that was issued lies between two events; when the host waits for
+** the GPU and the first has been reached and the second not, its communicator is looked at: after an error of NCCL, a
+** death or the time-out it is aborted. What its collectives should have brought is then missing, and every wait says
+** so.
 **
 ** FLOW_NCCL: 0: never; else the library to open instead of those that are looked for.
 */
@@ -24,9 +25,13 @@ extern "C" {
 
 #if !defined FL_EMULATED && __has_include(<nccl.h>)
 #include <nccl.h>
-static_assert((int)ncclInProgress == FL_NCCL_IN_PROGRESS && (int)ncclRemoteError == FL_NCCL_REMOTE_ERROR, "results of nccl.h");
-static_assert((int)ncclUint8 == FL_NCCL_UINT8 && (int)ncclInt64 == FL_NCCL_INT64 && (int)ncclBfloat16 == FL_NCCL_BFLOAT16, "types of nccl.h");
-static_assert((int)ncclSum == FL_NCCL_SUM && (int)ncclMax == FL_NCCL_MAX && (int)ncclMin == FL_NCCL_MIN, "operations of nccl.h");
+static_assert((int)ncclInProgress == FL_NCCL_IN_PROGRESS && (int)ncclRemoteError == FL_NCCL_REMOTE_ERROR,
+              "results of nccl.h");
+static_assert((int)ncclUint8 == FL_NCCL_UINT8 && (int)ncclInt64 == FL_NCCL_INT64
+                  && (int)ncclBfloat16 == FL_NCCL_BFLOAT16,
+              "types of nccl.h");
+static_assert((int)ncclSum == FL_NCCL_SUM && (int)ncclMax == FL_NCCL_MAX && (int)ncclMin == FL_NCCL_MIN,
+              "operations of nccl.h");
 static_assert(sizeof(ncclUniqueId) == sizeof(fl_nccl_id), "ids of nccl.h");
 static_assert(offsetof(ncclConfig_t, blocking) == offsetof(fl_nccl_config, blocking), "configuration of nccl.h");
 #endif
@@ -34,12 +39,12 @@ static_assert(offsetof(ncclConfig_t, blocking) == offsetof(fl_nccl_config, block
 /* ---- the library ---- */
 
 static struct {
-#define FL_NCCL_FIELD(name, parameters) int (*name) parameters;
+#define FL_NCCL_FIELD(name, parameters) int(*name) parameters;
     FL_NCCL_FUNCTIONS(FL_NCCL_FIELD)
     const char *(*GetErrorString)(int result);
     bool tried;
-    char missing[256];          /* why it cannot be used; "" when it can */
-    int version;                /* 22809: 2.28.9 */
+    char missing[256]; /* why it cannot be used; "" when it can */
+    int version;       /* 22809: 2.28.9 */
 } nccl;
 
 static void *open_library(void)
@@ -75,7 +80,8 @@ static void find_library(void)
         return;
     }
     void *library = open_library();
-    if (!library) snprintf(nccl.missing, sizeof nccl.missing, "%s was not found; install NCCL or set LD_LIBRARY_PATH", name);
+    if (!library)
+        snprintf(nccl.missing, sizeof nccl.missing, "%s was not found; install NCCL or set LD_LIBRARY_PATH", name);
     else if (!load_functions(library)) snprintf(nccl.missing, sizeof nccl.missing, "%s is older than NCCL 2.14", name);
 }
 
@@ -95,10 +101,10 @@ static void nccl_describe(char *text, size_t size)
 /* This rank in a communicator. */
 typedef struct member {
     fl_group *group;
-    fl_nccl_comm *comm;         /* NULL: aborted */
-    bool given_up;              /* by the ranks together: nobody misses anything */
-    uint64_t begun;             /* group->begun when it was made */
-    char error[1024];            /* why it was aborted */
+    fl_nccl_comm *comm; /* NULL: aborted */
+    bool given_up;      /* by the ranks together: nobody misses anything */
+    uint64_t begun;     /* group->begun when it was made */
+    char error[1024];   /* why it was aborted */
     struct member *next;
 } member;
 
@@ -106,16 +112,16 @@ typedef struct member {
 typedef struct flight {
     member *owner;
     fl_collective collective;
-    fl_wait wait;               /* for the others, from the moment the GPU has come to it */
+    fl_wait wait; /* for the others, from the moment the GPU has come to it */
     cudaEvent_t begin, end;
 } flight;
 
 enum { FLIGHTS = 512, LOOK_NS = 5000000 };
-static flight flights[FLIGHTS];         /* in the order of the queue */
-static uint64_t first, next;            /* those under way: first to next - 1, modulo FLIGHTS; atomic */
-static member *members;                 /* all, the aborted too */
-static bool aborted;                    /* atomic: some are */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;       /* of all the above, and of every call of NCCL */
+static flight flights[FLIGHTS]; /* in the order of the queue */
+static uint64_t first, next;    /* those under way: first to next - 1, modulo FLIGHTS; atomic */
+static member *members;         /* all, the aborted too */
+static bool aborted;            /* atomic: some are */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all the above, and of every call of NCCL */
 
 static bool is_other(const fl_group *g, int i) { return i != g->me; }
 
@@ -134,8 +140,8 @@ static fl_status failed(const fl_collective *collective, int result)
 {
     char text[FL_COLLECTIVE_TEXT];
     const char *where = collective->where;
-    return fl_fail(FL_ERR_COMM, "%s%s%s%s: NCCL: %s", fl_collective_text(text, collective), where[0] ? " (" : "", where, where[0] ? ")" : "",
-                   nccl.GetErrorString(result));
+    return fl_fail(FL_ERR_COMM, "%s%s%s%s: NCCL: %s", fl_collective_text(text, collective), where[0] ? " (" : "", where,
+                   where[0] ? ")" : "", nccl.GetErrorString(result));
 }
 
 /* Waits until the call that gave `result` is through on the host. */
@@ -212,7 +218,10 @@ static uint64_t now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static bool is_quiet(void) { return __atomic_load_n(&first, __ATOMIC_RELAXED) == __atomic_load_n(&next, __ATOMIC_RELAXED); }
+static bool is_quiet(void)
+{
+    return __atomic_load_n(&first, __ATOMIC_RELAXED) == __atomic_load_n(&next, __ATOMIC_RELAXED);
+}
 
 void fl_nccl_look(void)
 {
@@ -240,8 +249,8 @@ void fl_nccl_await(cudaStream_t stream, cudaEvent_t event)
 /* What members show each other. */
 typedef struct handshake {
     int version;
-    char gpu[16], bus[16], host[40];    /* the same for all processes that use this GPU; host: this start of the machine */
-    fl_nccl_id id;              /* of the member that invites */
+    char gpu[16], bus[16], host[40]; /* the same for all processes that use this GPU; host: this start of the machine */
+    fl_nccl_id id;                   /* of the member that invites */
 } handshake;
 static_assert(sizeof(handshake) <= FL_DEVICE_HANDSHAKE, "a handshake holds what members show");
 
@@ -279,7 +288,8 @@ static handshake handshake_at(const void *handshakes, int i)
 /* Instances of one GPU have the same address on their machine. */
 static bool share_gpu(const handshake *a, const handshake *b)
 {
-    return memcmp(a->gpu, b->gpu, sizeof a->gpu) == 0 || (memcmp(a->bus, b->bus, sizeof a->bus) == 0 && memcmp(a->host, b->host, sizeof a->host) == 0);
+    return memcmp(a->gpu, b->gpu, sizeof a->gpu) == 0
+        || (memcmp(a->bus, b->bus, sizeof a->bus) == 0 && memcmp(a->host, b->host, sizeof a->host) == 0);
 }
 
 static fl_status nccl_compare(const void *handshakes, int count, const int *ranks)
@@ -287,9 +297,11 @@ static fl_status nccl_compare(const void *handshakes, int count, const int *rank
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++) {
             handshake a = handshake_at(handshakes, j), b = handshake_at(handshakes, i);
-            if (share_gpu(&a, &b)) return fl_fail(FL_ERR_MISSING, "NCCL: ranks %d and %d share a GPU", ranks[j], ranks[i]);
+            if (share_gpu(&a, &b))
+                return fl_fail(FL_ERR_MISSING, "NCCL: ranks %d and %d share a GPU", ranks[j], ranks[i]);
             if (a.version != b.version)
-                return fl_fail(FL_ERR_MISSING, "NCCL: ranks %d and %d have versions %d and %d", ranks[j], ranks[i], a.version, b.version);
+                return fl_fail(FL_ERR_MISSING, "NCCL: ranks %d and %d have versions %d and %d", ranks[j], ranks[i],
+                               a.version, b.version);
         }
     return FL_OK;
 }
@@ -381,7 +393,8 @@ static fl_status nccl_end(void *handle, fl_status status)
 {
     member *m = (member *)handle;
     if (status == FL_OK) status = fl_cuda_check("NCCL");
-    if (status == FL_OK && cudaEventRecord(issued()->end, fl_cuda_stream()) != cudaSuccess) status = fl_cuda_check("NCCL");
+    if (status == FL_OK && cudaEventRecord(issued()->end, fl_cuda_stream()) != cudaSuccess)
+        status = fl_cuda_check("NCCL");
     if (status == FL_OK) __atomic_store_n(&next, next + 1, __ATOMIC_RELAXED);
     else abort_member(m, fl_message());
     pthread_mutex_unlock(&lock);
@@ -391,7 +404,8 @@ static fl_status nccl_end(void *handle, fl_status status)
 static int type_of(fl_dtype dtype)
 {
     switch (dtype) {
-    case FL_BOOL: case FL_UINT8: return FL_NCCL_UINT8;
+    case FL_BOOL:
+    case FL_UINT8: return FL_NCCL_UINT8;
     case FL_INT8: return FL_NCCL_INT8;
     case FL_INT32: return FL_NCCL_INT32;
     case FL_INT64: return FL_NCCL_INT64;
@@ -410,10 +424,12 @@ static int op_of(fl_reduce reduce)
 
 static fl_status settle_issued(const member *m, int result) { return settle(m, &issued()->collective, result); }
 
-static fl_status nccl_all_reduce(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype, fl_reduce reduce)
+static fl_status nccl_all_reduce(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype,
+                                 fl_reduce reduce)
 {
     member *m = (member *)handle;
-    return settle_issued(m, nccl.AllReduce(in, out, (size_t)count, type_of(dtype), op_of(reduce), m->comm, fl_cuda_stream()));
+    return settle_issued(
+        m, nccl.AllReduce(in, out, (size_t)count, type_of(dtype), op_of(reduce), m->comm, fl_cuda_stream()));
 }
 
 static fl_status nccl_all_gather(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype)
@@ -422,24 +438,33 @@ static fl_status nccl_all_gather(void *handle, void *out, const void *in, int64_
     return settle_issued(m, nccl.AllGather(in, out, (size_t)count, type_of(dtype), m->comm, fl_cuda_stream()));
 }
 
-static fl_status nccl_reduce_scatter(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype, fl_reduce reduce)
+static fl_status nccl_reduce_scatter(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype,
+                                     fl_reduce reduce)
 {
     member *m = (member *)handle;
-    return settle_issued(m, nccl.ReduceScatter(in, out, (size_t)count, type_of(dtype), op_of(reduce), m->comm, fl_cuda_stream()));
+    return settle_issued(
+        m, nccl.ReduceScatter(in, out, (size_t)count, type_of(dtype), op_of(reduce), m->comm, fl_cuda_stream()));
 }
 
 /* The first result that is no success, and not only under way. */
-static int worse(int result, int other) { return result == FL_NCCL_SUCCESS || result == FL_NCCL_IN_PROGRESS ? other : result; }
+static int worse(int result, int other)
+{
+    return result == FL_NCCL_SUCCESS || result == FL_NCCL_IN_PROGRESS ? other : result;
+}
 
-static fl_status nccl_exchange(void *handle, const fl_segment *sent, int sent_count, const fl_segment *received, int received_count)
+static fl_status nccl_exchange(void *handle, const fl_segment *sent, int sent_count, const fl_segment *received,
+                               int received_count)
 {
     member *m = (member *)handle;
     if (sent_count + received_count == 0) return FL_OK;
     int result = nccl.GroupStart();
     for (int i = 0; i < sent_count; i++)
-        result = worse(result, nccl.Send(sent[i].data, sent[i].bytes, FL_NCCL_UINT8, sent[i].peer, m->comm, fl_cuda_stream()));
+        result = worse(result,
+                       nccl.Send(sent[i].data, sent[i].bytes, FL_NCCL_UINT8, sent[i].peer, m->comm, fl_cuda_stream()));
     for (int i = 0; i < received_count; i++)
-        result = worse(result, nccl.Recv(received[i].data, received[i].bytes, FL_NCCL_UINT8, received[i].peer, m->comm, fl_cuda_stream()));
+        result = worse(result,
+                       nccl.Recv(received[i].data, received[i].bytes, FL_NCCL_UINT8, received[i].peer, m->comm,
+                                 fl_cuda_stream()));
     return settle_issued(m, worse(result, nccl.GroupEnd()));
 }
 
@@ -453,19 +478,32 @@ typedef struct sources {
 } sources;
 
 /* Whole numbers wrap. */
-template <typename T> __device__ static inline T add(T a, T b) { return (T)((uint64_t)a + (uint64_t)b); }
-template <> __device__ inline float add(float a, float b) { return a + b; }
-template <> __device__ inline double add(double a, double b) { return a + b; }
+template<typename T>
+__device__ static inline T add(T a, T b)
+{
+    return (T)((uint64_t)a + (uint64_t)b);
+}
+template<>
+__device__ inline float add(float a, float b)
+{
+    return a + b;
+}
+template<>
+__device__ inline double add(double a, double b)
+{
+    return a + b;
+}
 
 /* A NaN wins: it compares false with everything. */
-template <fl_reduce REDUCE, typename W> __device__ static inline W join_two(W a, W b)
+template<fl_reduce REDUCE, typename W>
+__device__ static inline W join_two(W a, W b)
 {
     if (REDUCE == FL_REDUCE_MAX) return a > b || a != a ? a : b;
     if (REDUCE == FL_REDUCE_MIN) return a < b || a != a ? a : b;
     return add(a, b);
 }
 
-template <typename T, fl_reduce REDUCE>
+template<typename T, fl_reduce REDUCE>
 static __global__ void __launch_bounds__(THREADS) join_all(T *out, const __grid_constant__ sources from, int64_t n)
 {
     int64_t start = (int64_t)blockIdx.x * (THREADS * EACH) + threadIdx.x;
@@ -484,7 +522,8 @@ static __global__ void __launch_bounds__(THREADS) join_all(T *out, const __grid_
         if (start + k * THREADS < n) out[start + k * THREADS] = fl_store<T>(total[k]);
 }
 
-template <typename T> static void launch_join(void *out, const sources &from, int64_t n, fl_reduce reduce)
+template<typename T>
+static void launch_join(void *out, const sources &from, int64_t n, fl_reduce reduce)
 {
     unsigned blocks = (unsigned)((n + THREADS * EACH - 1) / (THREADS * EACH));
     if (reduce == FL_REDUCE_MAX) FL_LAUNCH((join_all<T, FL_REDUCE_MAX>), blocks, THREADS, 0, (T *)out, from, n);
@@ -507,5 +546,6 @@ static fl_status nccl_combine(void *out, const void *const *ins, int count, int6
     return FL_OK;
 }
 
-const fl_device_comm fl_nccl = {"NCCL", nccl_open, nccl_describe, nccl_handshake, nccl_compare, nccl_join, nccl_leave, nccl_begin, nccl_end, nccl_all_reduce,
+const fl_device_comm fl_nccl = {"NCCL",          nccl_open,           nccl_describe, nccl_handshake, nccl_compare,
+                                nccl_join,       nccl_leave,          nccl_begin,    nccl_end,       nccl_all_reduce,
                                 nccl_all_gather, nccl_reduce_scatter, nccl_exchange, nccl_combine};

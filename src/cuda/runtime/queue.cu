@@ -14,8 +14,8 @@ static fl_cuda_queue queues[FL_CUDA_DEVICES][FL_QUEUES];
 static thread_local fl_cuda_queue *current;
 static thread_local int current_device = -1;
 
-static char last_words[1024];           /* why no device of this process can be used any more; "" while they can */
-static bool dead;                       /* atomic: last_words is written */
+static char last_words[1024]; /* why no device of this process can be used any more; "" while they can */
+static bool dead;             /* atomic: last_words is written */
 
 fl_cuda_queue *fl_cuda_queue_of(int device, fl_queue kind) { return &queues[device][kind]; }
 fl_cuda_queue *fl_cuda_queue_current(void) { return current; }
@@ -42,8 +42,8 @@ static void list_flight(char *text, size_t size)
                 more++;
                 continue;
             }
-            length += (size_t)snprintf(text + length, size - length, "%s%s%s%s%s", shown++ ? ", " : "", op->what, op->line[0] ? " (" : "",
-                                       op->line, op->line[0] ? ")" : "");
+            length += (size_t)snprintf(text + length, size - length, "%s%s%s%s%s", shown++ ? ", " : "", op->what,
+                                       op->line[0] ? " (" : "", op->line, op->line[0] ? ")" : "");
         }
     }
     if (more) snprintf(text + length, size - length, " and %d more", more);
@@ -64,12 +64,18 @@ static void note_issued(fl_cuda_queue *q, const char *what)
 static bool ends_device(cudaError_t error)
 {
     switch (error) {
-    case cudaErrorIllegalAddress: case cudaErrorMisalignedAddress: case cudaErrorInvalidAddressSpace: case cudaErrorIllegalInstruction:
-    case cudaErrorInvalidPc: case cudaErrorHardwareStackError: case cudaErrorLaunchFailure: case cudaErrorLaunchTimeout:
-    case cudaErrorAssert: case cudaErrorECCUncorrectable: case cudaErrorContextIsDestroyed:
-        return true;
-    default:
-        return false;
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorContextIsDestroyed: return true;
+    default: return false;
     }
 }
 
@@ -82,8 +88,10 @@ static fl_status end_device(cudaError_t error)
     pthread_mutex_lock(&lock);
     if (!dead) {
         list_flight(flight, sizeof flight);
-        snprintf(last_words, sizeof last_words, "cuda: %s (%s); this process cannot use the GPU any more; in flight: %s; FLOW_ENGINE=naive "
-                 "tells the op", cudaGetErrorString(error), cudaGetErrorName(error), flight[0] ? flight : "nothing");
+        snprintf(last_words, sizeof last_words,
+                 "cuda: %s (%s); this process cannot use the GPU any more; in flight: %s; FLOW_ENGINE=naive "
+                 "tells the op",
+                 cudaGetErrorString(error), cudaGetErrorName(error), flight[0] ? flight : "nothing");
         __atomic_store_n(&dead, true, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
@@ -95,8 +103,10 @@ fl_status fl_cuda_fail(cudaError_t error, const char *what)
     cudaGetLastError();
     if (__atomic_load_n(&dead, __ATOMIC_ACQUIRE)) return raise_last_words();
     if (ends_device(error)) return end_device(error);
-    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidKernelImage || error == cudaErrorUnsupportedPtxVersion)
-        return fl_fail(FL_ERR_MISSING, "%s: this build has no code for the GPU (compute %d.%d): run make CUDA_ARCHS=all", what,
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidKernelImage
+        || error == cudaErrorUnsupportedPtxVersion)
+        return fl_fail(FL_ERR_MISSING,
+                       "%s: this build has no code for the GPU (compute %d.%d): run make CUDA_ARCHS=all", what,
                        fl_cuda_current()->capability / 10, fl_cuda_current()->capability % 10);
     fl_status status = error == cudaErrorMemoryAllocation ? FL_ERR_MEMORY : FL_ERR_STATE;
     return fl_fail(status, "%s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
@@ -148,7 +158,8 @@ fl_status fl_cuda_drain(fl_cuda_queue *q)
 
 /* ---- what the engine calls ---- */
 
-/* An event of q's device. The current queue may be of another one and about to launch: its device stays the current one. */
+/* An event of q's device. The current queue may be of another one and about to launch: its device stays the current
+** one. */
 static fl_status make_event(cudaEvent_t *event, fl_cuda_queue *q)
 {
     FL_TRY(open_queue(q));
@@ -170,7 +181,8 @@ static bool stream_reached(void *handle, int event)
 {
     fl_cuda_queue *q = (fl_cuda_queue *)handle;
     uint64_t mark = q->marks[event];
-    if (FL_UNLIKELY(current_device < 0)) use_device(q->device);     /* a thread of a lane: else the runtime opens the first GPU for it */
+    if (FL_UNLIKELY(current_device < 0))
+        use_device(q->device); /* a thread of a lane: else the runtime opens the first GPU for it */
     cudaError_t error = cudaEventQuery(q->events[event]);
     if (FL_UNLIKELY(error != cudaSuccess)) {
         cudaGetLastError();
@@ -206,7 +218,8 @@ static fl_status stream_follow(void *handle, void *other, int event)
 
 static fl_status give_lane(fl_cuda_queue *q, int device, fl_queue kind)
 {
-    static const fl_stream_ops ops = {stream_record, stream_reached, stream_errors, stream_follow, fl_cuda_time, fl_cuda_times};
+    static const fl_stream_ops ops = {stream_record, stream_reached, stream_errors,
+                                      stream_follow, fl_cuda_time,   fl_cuda_times};
     static const char *const names[FL_QUEUES] = {"compute", "copy in", "copy out", "comm"};
     char name[24];
     if (FL_LIKELY(q->lane != 0)) return FL_OK;

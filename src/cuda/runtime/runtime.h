@@ -2,7 +2,8 @@
 ** runtime.h -- what the files of the CUDA runtime share: devices, queues, memory, faults.
 **
 ** device.cu opens devices and is what the core sees of the plug-in; queue.cu has streams, events and what is in flight;
-** timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu what kernels report.
+** timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu what
+** kernels report.
 */
 #ifndef FL_CUDA_RUNTIME_H
 #define FL_CUDA_RUNTIME_H
@@ -21,25 +22,25 @@ enum { FL_CUDA_DEVICES = 16 };
 enum { FL_CUDA_FLIGHT = 64, FL_CUDA_LINE = 64 };
 
 typedef struct fl_cuda_issued {
-    const char *what;           /* a constant */
-    char line[FL_CUDA_LINE];    /* of the script; "" when nobody knows */
+    const char *what;        /* a constant */
+    char line[FL_CUDA_LINE]; /* of the script; "" when nobody knows */
 } fl_cuda_issued;
 
 /* A stream of a device. Only the pusher issues to it; any thread may ask whether an event is reached. */
 typedef struct fl_cuda_queue {
     int device;
     fl_queue kind;
-    int lane;                   /* of the engine; 0: none yet */
-    cudaStream_t stream;        /* NULL: not opened yet */
+    int lane;            /* of the engine; 0: none yet */
+    cudaStream_t stream; /* NULL: not opened yet */
     cudaEvent_t events[FL_STREAM_EVENTS];
-    uint64_t marks[FL_STREAM_EVENTS];   /* `issued` when the event was recorded */
-    cudaEvent_t times[FL_STREAM_TIMES][2];      /* before and behind an op, for the trace */
-    uint64_t issued;            /* ops so far */
-    uint64_t done;              /* of these, known to be complete */
-    fl_cuda_issued flight[FL_CUDA_FLIGHT];  /* op number n is at n % FL_CUDA_FLIGHT */
-    struct fl_cuda_landing *landings, **landings_end;   /* copies to pageable memory under way, oldest first (copy.cu) */
-    struct fl_cuda_stage *stage;    /* pinned memory that copies of this queue go through (copy.cu) */
-    pthread_mutex_t lock;       /* of done and landings */
+    uint64_t marks[FL_STREAM_EVENTS];                 /* `issued` when the event was recorded */
+    cudaEvent_t times[FL_STREAM_TIMES][2];            /* before and behind an op, for the trace */
+    uint64_t issued;                                  /* ops so far */
+    uint64_t done;                                    /* of these, known to be complete */
+    fl_cuda_issued flight[FL_CUDA_FLIGHT];            /* op number n is at n % FL_CUDA_FLIGHT */
+    struct fl_cuda_landing *landings, **landings_end; /* copies to pageable memory under way, oldest first (copy.cu) */
+    struct fl_cuda_stage *stage;                      /* pinned memory that copies of this queue go through (copy.cu) */
+    pthread_mutex_t lock;                             /* of done and landings */
 } fl_cuda_queue;
 
 fl_cuda_queue *fl_cuda_queue_of(int device, fl_queue kind);
@@ -62,14 +63,14 @@ fl_status fl_cuda_drain(fl_cuda_queue *q);
 
 /* ---- errors ---- */
 
-/* Words a failed call of the runtime: "what: message". An error after which the device can do nothing more is remembered, with the
-** ops in flight. */
+/* Words a failed call of the runtime: "what: message". An error after which the device can do nothing more is
+** remembered, with the ops in flight. */
 fl_status fl_cuda_fail(cudaError_t error, const char *what);
 
-#define FL_CUDA_TRY(call)                                                       \
-    do {                                                                        \
-        cudaError_t error_ = (call);                                            \
-        if (error_ != cudaSuccess) return fl_cuda_fail(error_, "cuda");         \
+#define FL_CUDA_TRY(call)                                               \
+    do {                                                                \
+        cudaError_t error_ = (call);                                    \
+        if (error_ != cudaSuccess) return fl_cuda_fail(error_, "cuda"); \
     } while (0)
 
 /* ---- devices ---- */
@@ -77,15 +78,15 @@ fl_status fl_cuda_fail(cudaError_t error, const char *what);
 /* Opened at the first use: its context is made then. */
 fl_status fl_cuda_open(const fl_cuda_device **out, int index);
 int fl_cuda_count(void);
-int fl_cuda_own(void);           /* the one this rank uses unless told otherwise */
-int fl_cuda_processes(void);    /* of this job on this host, per device, rounded up */
+int fl_cuda_own(void);       /* the one this rank uses unless told otherwise */
+int fl_cuda_processes(void); /* of this job on this host, per device, rounded up */
 
 /* ---- other ranks ---- */
 
-extern const struct fl_device_comm fl_nccl;     /* nccl.cu */
+extern const struct fl_device_comm fl_nccl; /* nccl.cu */
 
-/* While the host waits for the GPU: ends collectives that will never be complete (a dead rank, the time-out, an error of NCCL). Cheap
-** when there are none. */
+/* While the host waits for the GPU: ends collectives that will never be complete (a dead rank, the time-out, an error
+** of NCCL). Cheap when there are none. */
 void fl_nccl_look(void);
 
 /* Looks until the event is reached, or NULL: the stream is through, while there are any. */
@@ -109,7 +110,8 @@ bool fl_cuda_is_pinned(const void *data);
 
 fl_status fl_cuda_copy(void *out, const void *in, size_t bytes);
 
-/* Copies to pageable memory whose bytes have arrived in pinned memory are brought to their target. Under the queue's lock. */
+/* Copies to pageable memory whose bytes have arrived in pinned memory are brought to their target. Under the queue's
+** lock. */
 void fl_cuda_land(fl_cuda_queue *q);
 
 #endif

@@ -1,20 +1,20 @@
 /*
 ** timing.cu -- when the GPU ran an op, for the trace.
 **
-** Events with times stand before and behind an op. A clock of the device, an event whose moment the host knows, turns their
-** distance into the host's time. It has a stream of its own, so that setting it anew waits for no op, and is set anew every
-** second: a distance is a float of milliseconds.
+** Events with times stand before and behind an op. A clock of the device, an event whose moment the host knows, turns
+** their distance into the host's time. It has a stream of its own, so that setting it anew waits for no op, and is set
+** anew every second: a distance is a float of milliseconds.
 */
 #include "runtime.h"
 
 #include <time.h>
 
-static const uint64_t CLOCK_LIFE = 1000000000;  /* ns */
+static const uint64_t CLOCK_LIFE = 1000000000; /* ns */
 
 typedef struct device_clock {
-    cudaStream_t stream;        /* NULL: not made yet */
+    cudaStream_t stream; /* NULL: not made yet */
     cudaEvent_t event;
-    uint64_t at;                /* ns of the host's clock */
+    uint64_t at; /* ns of the host's clock */
 } device_clock;
 static device_clock clocks[FL_CUDA_DEVICES];
 

@@ -25,10 +25,10 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status);
 /* Words an error and raises it; nothing may be held. */
 #define FL_RAISE(L, ...) fl_lua_error((L), fl_fail(FL_ERR_VALUE, __VA_ARGS__))
 /* Raises when a core call failed. */
-#define FL_CHECK(L, expression)                                                \
-    do {                                                                       \
-        fl_status status_ = (expression);                                      \
-        if (FL_UNLIKELY(status_ != FL_OK)) fl_lua_error((L), status_);         \
+#define FL_CHECK(L, expression)                                        \
+    do {                                                               \
+        fl_status status_ = (expression);                              \
+        if (FL_UNLIKELY(status_ != FL_OK)) fl_lua_error((L), status_); \
     } while (0)
 
 /* Writes "train.lua:41" of the nearest user's line into buffer, "" when there is none. */
@@ -38,16 +38,18 @@ bool fl_lua_is_own(const lua_Debug *ar);
 /* Does a line of the user's run, or is it the session that prints a value? */
 bool fl_lua_in_script(lua_State *L);
 
-/* Pushes "; a method is called with a colon: x:item()" when the running function was called as a field (x.item()), else "". */
+/* Pushes "; a method is called with a colon: x:item()" when the running function was called as a field (x.item()), else
+** "". */
 const char *fl_lua_push_colon(lua_State *L, const char *object, const char *method);
 
-/* An error when the running function, one of the flow table, was called as flow:print(x). For functions that take any value, or
-** call others; the errors of all others say so of themselves. */
+/* An error when the running function, one of the flow table, was called as flow:print(x). For functions that take any
+** value, or call others; the errors of all others say so of themselves. */
 void fl_lua_refuse_colon(lua_State *L);
 
 /* Makes unknown names of the table whose metatable is on top of the stack an error: "engine has no 'x'". */
 void fl_lua_set_strict(lua_State *L, const char *name);
-/* Makes assigning to fields of the userdata whose metatable is on top an error: "a placement has no fields that ...". */
+/* Makes assigning to fields of the userdata whose metatable is on top an error: "a placement has no fields that
+** ...". */
 void fl_lua_set_constant(lua_State *L, const char *what);
 /* Both for a userdata: its methods are those of the table at __index, or none. */
 void fl_lua_set_object(lua_State *L, const char *what);
@@ -80,7 +82,7 @@ int fl_lua_push_ported(lua_State *L);
 #define FL_BOX_MAGIC 0x7e4501ab5f10a7edu
 typedef struct fl_box {
     uint64_t magic;
-    fl_tensor *tensor;          /* owned; NULL until filled */
+    fl_tensor *tensor; /* owned; NULL until filled */
 } fl_box;
 
 /* The thread that called into the core last: hooks of the core look at its stack. */
@@ -90,7 +92,8 @@ extern lua_State *fl_lua_current;
 static inline fl_box *fl_lua_box(lua_State *L, int index)
 {
     fl_box *box = lua_touserdata(L, index);
-    if (FL_UNLIKELY(!box || lua_rawlen(L, index) != sizeof *box || box->magic != FL_BOX_MAGIC || !box->tensor)) return NULL;
+    if (FL_UNLIKELY(!box || lua_rawlen(L, index) != sizeof *box || box->magic != FL_BOX_MAGIC || !box->tensor))
+        return NULL;
     return box;
 }
 
@@ -127,7 +130,7 @@ void fl_lua_collect_step(lua_State *L);
 /* Unrefs a registry value later, at a moment when Lua may be called (inside a collection it may not). */
 void fl_lua_unref_later(int ref);
 void fl_lua_drop_late(lua_State *L);
-extern int fl_lua_late;                 /* values waiting for that */
+extern int fl_lua_late; /* values waiting for that */
 static inline void fl_lua_account(lua_State *L)
 {
     if (FL_UNLIKELY(fl_storage_unaccounted > FL_DEBT_STEP)) fl_lua_collect_step(L);
@@ -150,10 +153,12 @@ extern void (*fl_lua_pass_interrupt)(void);
 /* Did Ctrl-C end the last protected call, or an error after it? */
 bool fl_lua_was_interrupted(void);
 
-/* From now on SIGUSR2 makes the script write the line it is at into this rank's journal: ranks that wait for it in vain ask. */
+/* From now on SIGUSR2 makes the script write the line it is at into this rank's journal: ranks that wait for it in vain
+** ask. */
 void fl_lua_answer_questions(void);
 /* Ctrl-C has become an error. A script may catch the first of a call, as under lua; what comes after it, and in the
-** session already the first, is raised again at every instruction of Lua until the call ends, whatever pcall catches. */
+** session already the first, is raised again at every instruction of Lua until the call ends, whatever pcall
+** catches. */
 void fl_lua_interrupt_raised(void);
 extern bool fl_lua_in_session;
 
@@ -194,7 +199,8 @@ typedef struct fl_lua_options {
     const fl_placement *device, *placement;
     fl_nd_sbp sbp;
 } fl_lua_options;
-/* Takes the value at index for `key`; false when the key is none of the five. ndim: of the tensor, for "S(-1)"; 0: unknown. */
+/* Takes the value at index for `key`; false when the key is none of the five. ndim: of the tensor, for "S(-1)"; 0:
+** unknown. */
 bool fl_lua_option(lua_State *L, fl_lua_options *o, const char *key, int index, int ndim, const char *who);
 /* An error when a dtype or a device stands where a table of options is expected. */
 void fl_lua_refuse_bare_option(lua_State *L, int index, const char *who);
@@ -219,17 +225,17 @@ fl_nd_sbp fl_lua_check_sbp(lua_State *L, int index, int ndim, const char *who);
 /* An error unless sbp has one entry for each hierarchy axis of p. */
 void fl_lua_check_fit(lua_State *L, fl_nd_sbp sbp, const fl_placement *p, const char *who);
 void fl_lua_push_sbp(lua_State *L, fl_nd_sbp sbp);
-void fl_lua_open_placement(lua_State *L, int flow);     /* flow.placement, flow.sbp */
+void fl_lua_open_placement(lua_State *L, int flow); /* flow.placement, flow.sbp */
 
 /* ---- calls (op_call.c) ---- */
 
 /* An op as Lua calls it. */
 typedef struct fl_lua_call {
     const fl_op *op;
-    const char *name;                   /* "add", "add_" */
-    bool in_place;                      /* x:add_(y) */
-    uint32_t greedy;                    /* parameters that take all the numbers that follow */
-    const fl_signature *signature;      /* NULL until the first call */
+    const char *name;              /* "add", "add_" */
+    bool in_place;                 /* x:add_(y) */
+    uint32_t greedy;               /* parameters that take all the numbers that follow */
+    const fl_signature *signature; /* NULL until the first call */
     fl_attrs *defaults;
 } fl_lua_call;
 
@@ -245,11 +251,12 @@ const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call);
 void fl_lua_call_rename(lua_State *L, int index, const char *name);
 
 /* Reads the arguments on the stack as a call of c and reports the op's signatures over a hierarchy. */
-fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, const int *hierarchy, int ndim, fl_signature_fn report, void *context);
+fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, const int *hierarchy, int ndim, fl_signature_fn report,
+                            void *context);
 
 /* ---- fields and methods ---- */
 
-int fl_lua_index(lua_State *L);         /* index.c: x[key]; upvalues: metatable, methods */
+int fl_lua_index(lua_State *L); /* index.c: x[key]; upvalues: metatable, methods */
 int fl_lua_newindex(lua_State *L);
 /* How messages say to go through a tensor. */
 #define FL_ITERATION "for i = 0, #x - 1 do local row = x[i] ... end"
@@ -257,31 +264,32 @@ int fl_lua_newindex(lua_State *L);
 /* A field lies in the method table as a light userdata that points here. */
 typedef struct fl_lua_field {
     const char *name;
-    void (*get)(lua_State *L, fl_tensor *t);    /* pushes the value */
+    void (*get)(lua_State *L, fl_tensor *t); /* pushes the value */
 } fl_lua_field;
-/* The list on top of the stack prints as "[2, 3]", compares by its entries, and says at position 0 that Lua counts from 1. */
+/* The list on top of the stack prints as "[2, 3]", compares by its entries, and says at position 0 that Lua counts from
+** 1. */
 typedef enum fl_lua_list { FL_LIST_SHAPE, FL_LIST_STRIDE, FL_LIST_RANKS, FL_LIST_HIERARCHY, FL_LIST_COUNT } fl_lua_list;
 void fl_lua_set_list(lua_State *L, fl_lua_list kind);
-void fl_lua_open_fields(lua_State *L, int methods);     /* fields.c */
+void fl_lua_open_fields(lua_State *L, int methods); /* fields.c */
 bool fl_lua_is_field(const char *name);
 /* t.name = the value at index 3, for a field that can be assigned; else an error. */
 void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name);
 
 /* Each puts its functions into the flow table and the method table (stack indices); the functions' first
 ** upvalue is the boxes' metatable. */
-void fl_lua_open_values(lua_State *L, int flow, int methods);   /* values.c: tensor, item, totable */
-void fl_lua_open_methods(lua_State *L, int flow, int methods);  /* methods.c: size, to, split, to_global, ... */
-void fl_lua_open_grad(lua_State *L, int flow, int methods);     /* grad.c: backward, no_grad, hooks */
-void fl_lua_open_runtime(lua_State *L, int flow);               /* runtime.c: sync, memory, stats, ranks */
-void fl_lua_open_testing(lua_State *L, int flow);               /* testing.c: flow._testing */
-void fl_lua_open_help(lua_State *L, int flow);                  /* help.c: flow._help and what it needs */
-void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io, files and the system for the Lua modules */
-void fl_lua_open_checkpoint(lua_State *L, int io);              /* checkpoint.c: flow._io's files of tensors */
-void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator, with_generator */
-void fl_lua_open_io(lua_State *L, int flow);                    /* io.c: flow._io */
-void fl_lua_open_generator(lua_State *L, int flow);             /* generator.c: flow.generator */
-void fl_lua_open_explain(lua_State *L, int flow);               /* explain.c: what flow.explain records */
-int fl_lua_tostring(lua_State *L);                              /* print.c */
+void fl_lua_open_values(lua_State *L, int flow, int methods);  /* values.c: tensor, item, totable */
+void fl_lua_open_methods(lua_State *L, int flow, int methods); /* methods.c: size, to, split, to_global, ... */
+void fl_lua_open_grad(lua_State *L, int flow, int methods);    /* grad.c: backward, no_grad, hooks */
+void fl_lua_open_runtime(lua_State *L, int flow);              /* runtime.c: sync, memory, stats, ranks */
+void fl_lua_open_testing(lua_State *L, int flow);              /* testing.c: flow._testing */
+void fl_lua_open_help(lua_State *L, int flow);                 /* help.c: flow._help and what it needs */
+void fl_lua_open_io(lua_State *L, int flow);        /* io.c: flow._io, files and the system for the Lua modules */
+void fl_lua_open_checkpoint(lua_State *L, int io);  /* checkpoint.c: flow._io's files of tensors */
+void fl_lua_open_generator(lua_State *L, int flow); /* generator.c: flow.generator, with_generator */
+void fl_lua_open_io(lua_State *L, int flow);        /* io.c: flow._io */
+void fl_lua_open_generator(lua_State *L, int flow); /* generator.c: flow.generator */
+void fl_lua_open_explain(lua_State *L, int flow);   /* explain.c: what flow.explain records */
+int fl_lua_tostring(lua_State *L);                  /* print.c */
 void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
 
 /* t so that this process can read all its elements: local, on the host, waited for (any strides). One reference. */
@@ -304,8 +312,8 @@ void fl_lua_preload(lua_State *L);
 void fl_lua_push_module(lua_State *L, const char *name);
 
 /* ranks.c: */
-/* Becomes mpirun, which starts this program that many times with argv, of which the words [skip, skip + skipped) are left out.
-** Returns only when that fails. */
+/* Becomes mpirun, which starts this program that many times with argv, of which the words [skip, skip + skipped) are
+** left out. Returns only when that fails. */
 fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks);
 /* Rank 0's standard input, to its end, becomes that of all ranks. Nothing happens when there is one rank. */
 fl_status fl_lua_share_stdin(void);
@@ -327,8 +335,8 @@ void fl_lua_open_exit(lua_State *L);
 /* repl.c, repl_ranks.c, doctor.c */
 /* Is there somebody who types: is standard input a terminal? All ranks get the answer of rank 0. */
 fl_status fl_lua_on_terminal(bool *there);
-/* Reads and evaluates lines until there are none; all ranks evaluate what rank 0 reads. greet: with the version. Errors: the
-** terminal cannot be used, another rank is lost. */
+/* Reads and evaluates lines until there are none; all ranks evaluate what rank 0 reads. greet: with the version.
+** Errors: the terminal cannot be used, another rank is lost. */
 fl_status fl_lua_repl(lua_State *L, bool greet);
 bool fl_lua_doctor(lua_State *L);
 

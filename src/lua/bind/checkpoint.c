@@ -1,10 +1,11 @@
 /*
-** checkpoint.c -- flow._io's files of tensors: checkpoint.lua decides what goes into them, safetensors.h how it lies there.
+** checkpoint.c -- flow._io's files of tensors: checkpoint.lua decides what goes into them, safetensors.h how it lies
+** there.
 **
 ** Under several ranks a file is written by all of them together: rank 0 makes it and puts it in its place, every rank
-** writes what it holds of the global tensors (of copies the first holder's), rank 0 the local ones. Whatever fails on one
-** rank ends the save on all: each step ends with fl_agree, and no rank leaves between two of them. Inside flow.on_rank a
-** rank saves and loads alone.
+** writes what it holds of the global tensors (of copies the first holder's), rank 0 the local ones. Whatever fails on
+** one rank ends the save on all: each step ends with fl_agree, and no rank leaves between two of them. Inside
+** flow.on_rank a rank saves and loads alone.
 */
 #include "binding.h"
 #include "core/ranks/agree.h"
@@ -19,19 +20,19 @@
 typedef struct save_job {
     const char *path;
     fl_safetensors_entry *entries;
-    fl_tensor **tensors;                /* borrowed */
+    fl_tensor **tensors; /* borrowed */
     const char **metadata;
     int count, metadata_count;
-    bool differs;                       /* the ranks' metadata do: nothing was written */
-    fl_safetensors_writer *writer;      /* owned */
+    bool differs;                  /* the ranks' metadata do: nothing was written */
+    fl_safetensors_writer *writer; /* owned */
 } save_job;
 
 /* What every rank tells the others before anything is written. */
 typedef struct save_facts {
-    uint64_t layout;                    /* hash of all tensors' names, dtypes, shapes, placements and SBPs */
-    uint64_t metadata;                  /* hash of it */
+    uint64_t layout;   /* hash of all tensors' names, dtypes, shapes, placements and SBPs */
+    uint64_t metadata; /* hash of it */
     int64_t count;
-    fl_safetensors_ticket ticket;       /* of rank 0 */
+    fl_safetensors_ticket ticket; /* of rank 0 */
 } save_facts;
 
 static const uint64_t HASH_START = 0xcbf29ce484222325u;
@@ -67,7 +68,8 @@ static fl_status layout_fail(const save_job *job, int count)
 {
     int world = fl_agree_count(), at = count, rank = 0;
     uint64_t *own = malloc(sizeof *own * ((size_t)world + 1) * (size_t)(count + 1)), *all = own + count;
-    char *texts = malloc((size_t)ITEM_TEXT * ((size_t)world + 1)), *mine = texts ? texts + (size_t)ITEM_TEXT * (size_t)world : NULL;
+    char *texts = malloc((size_t)ITEM_TEXT * ((size_t)world + 1)),
+         *mine = texts ? texts + (size_t)ITEM_TEXT * (size_t)world : NULL;
     fl_status status = own && texts ? FL_OK : fl_fail(FL_ERR_MEMORY, "save: out of memory");
     for (int i = 0; status == FL_OK && i < count; i++) own[i] = item_hash(job, i);
     status = fl_agree("save", status, all, own, sizeof *own * (size_t)count);
@@ -80,7 +82,8 @@ static fl_status layout_fail(const save_job *job, int count)
     for (int r = 1; r < world && status == FL_OK && rank == 0; r++)
         if (strcmp(texts, texts + (size_t)r * ITEM_TEXT) != 0) rank = r;
     if (status == FL_OK)
-        status = fl_fail(FL_ERR_VALUE, "save: every rank must save the same tensors; tensor %d is %s on rank 0 and %s on rank %d",
+        status = fl_fail(FL_ERR_VALUE,
+                         "save: every rank must save the same tensors; tensor %d is %s on rank 0 and %s on rank %d",
                          at + 1, texts, texts + (size_t)rank * ITEM_TEXT, rank);
     free(own);
     free(texts);
@@ -117,14 +120,14 @@ static fl_nd_sbp without_partials(const fl_meta *m)
     return s;
 }
 
-/* The SBP in which a global tensor is written: without partials; and whole rows where the parts would lie in the file in
-** many short stretches, which moving the tensor first is cheaper than. */
+/* The SBP in which a global tensor is written: without partials; and whole rows where the parts would lie in the file
+** in many short stretches, which moving the tensor first is cheaper than. */
 static fl_nd_sbp written_as(const fl_meta *m, const fl_safetensors_entry *entry)
 {
     fl_window first;
     fl_nd_sbp s = without_partials(m), rows = s;
     int64_t parts = 1;
-    fl_window_of(&first, &m->shape, m->placement, s, 0);    /* the largest */
+    fl_window_of(&first, &m->shape, m->placement, s, 0); /* the largest */
     int64_t stretch = fl_safetensors_stretch(entry, &first);
     for (int k = 0; k < s.n; k++) {
         if (!fl_sbp_is_split(s.at[k])) continue;
@@ -196,7 +199,9 @@ static fl_status check_alone(const save_job *job)
 {
     for (int i = 0; fl_agree_count() < fl_world_get()->size && i < job->count; i++)
         if (!job->tensors[i]->meta->is_local)
-            return fl_fail(FL_ERR_COMM, "save: '%s' is a global tensor and here one rank is alone; save its part, x:to_local(), or let all ranks save",
+            return fl_fail(FL_ERR_COMM,
+                           "save: '%s' is a global tensor and here one rank is alone; save its part, x:to_local(), or "
+                           "let all ranks save",
                            job->entries[i].name);
     return FL_OK;
 }
@@ -210,9 +215,11 @@ static fl_status save_begin(save_job *job, const char *failure, save_facts *all)
         uint64_t hash = item_hash(job, i);
         facts.layout = mix(facts.layout, &hash, sizeof hash);
     }
-    for (int i = 0; i < 2 * job->metadata_count; i++) facts.metadata = mix(facts.metadata, job->metadata[i], strlen(job->metadata[i]) + 1);
+    for (int i = 0; i < 2 * job->metadata_count; i++)
+        facts.metadata = mix(facts.metadata, job->metadata[i], strlen(job->metadata[i]) + 1);
     if (status == FL_OK && fl_agree_rank() == 0)
-        status = fl_safetensors_create(&job->writer, job->path, job->entries, job->count, job->metadata, job->metadata_count);
+        status = fl_safetensors_create(&job->writer, job->path, job->entries, job->count, job->metadata,
+                                       job->metadata_count);
     if (job->writer) fl_safetensors_ticket_get(&facts.ticket, job->writer);
     FL_TRY(fl_agree("save", status, all, &facts, sizeof facts));
     return layout_check(job, all);
@@ -241,9 +248,9 @@ static void *new_array(lua_State *L, size_t item, int count)
     return lua_newuserdatauv(L, item * ((size_t)count + 1), 0);
 }
 
-/* _io.save(path, names, tensors, metadata, failure) -> differs: every rank calls it. metadata is a list of key, value, key,
-** value ...; failure: what has gone wrong on this rank already, nil for nothing. Where the ranks' metadata differ nothing is
-** written, and all of them are told. */
+/* _io.save(path, names, tensors, metadata, failure) -> differs: every rank calls it. metadata is a list of key, value,
+** key, value ...; failure: what has gone wrong on this rank already, nil for nothing. Where the ranks' metadata differ
+** nothing is written, and all of them are told. */
 static int io_save(lua_State *L)
 {
     save_job job = {.path = lua_toboolean(L, 5) ? "" : fl_lua_check_path(L, 1, "save")};
@@ -258,8 +265,9 @@ static int io_save(lua_State *L)
         if (lua_rawgeti(L, 2, i + 1) != LUA_TSTRING) return luaL_argerror(L, 2, "names must be strings");
         lua_rawgeti(L, 3, i + 1);
         job.tensors[i] = fl_lua_check_tensor(L, -1, "save", lua_tostring(L, -2));
-        job.entries[i] = (fl_safetensors_entry){lua_tostring(L, -2), job.tensors[i]->meta->dtype, job.tensors[i]->meta->shape, 0, 0};
-        lua_pop(L, 2);          /* the tables keep the strings and the tensors */
+        job.entries[i] = (fl_safetensors_entry){lua_tostring(L, -2), job.tensors[i]->meta->dtype,
+                                                job.tensors[i]->meta->shape, 0, 0};
+        lua_pop(L, 2); /* the tables keep the strings and the tensors */
     }
     for (int i = 0; i < 2 * job.metadata_count; i++) {
         if (lua_rawgeti(L, 4, i + 1) != LUA_TSTRING) return luaL_argerror(L, 4, "keys and values must be strings");
@@ -294,7 +302,9 @@ static fl_status agree_on_file(fl_status status, const fl_safetensors *reader, c
     status = fl_agree("load", status, all, &hash, sizeof hash);
     for (int i = 1; i < count && status == FL_OK; i++)
         if (all[i] != all[0])
-            status = fl_fail(FL_ERR_IO, "load: %s is another file on rank %d than on rank 0; every rank reads its part itself, so all of them need the same one",
+            status = fl_fail(FL_ERR_IO,
+                             "load: %s is another file on rank %d than on rank 0; every rank reads its part itself, so "
+                             "all of them need the same one",
                              path, i);
     free(all);
     return status;
@@ -358,7 +368,8 @@ static fl_status read_part(fl_tensor **out, fl_safetensors *file, int index, con
 }
 
 /* The same ranks' host memory, and the SBP in which each of them can read its part: P is made of B. */
-static fl_status read_global(fl_tensor **out, fl_safetensors *file, int index, const fl_placement *placement, fl_nd_sbp nd_sbp)
+static fl_status read_global(fl_tensor **out, fl_safetensors *file, int index, const fl_placement *placement,
+                             fl_nd_sbp nd_sbp)
 {
     const fl_safetensors_entry *entry = &file->entries[index];
     const fl_placement *host;
@@ -376,8 +387,8 @@ static fl_status read_global(fl_tensor **out, fl_safetensors *file, int index, c
     return status;
 }
 
-/* _io.read(file, index, placement, sbp) -> tensor: local without a placement, else global, of which this rank reads only its
-** own part. Nothing is communicated. index counts from 1. */
+/* _io.read(file, index, placement, sbp) -> tensor: local without a placement, else global, of which this rank reads
+** only its own part. Nothing is communicated. index counts from 1. */
 static int io_read(lua_State *L)
 {
     fl_safetensors *file = *(fl_safetensors **)luaL_checkudata(L, 1, reader_name);
@@ -406,14 +417,15 @@ static int io_agree(lua_State *L)
 {
     const char *failure = luaL_optstring(L, 2, NULL);
     if (fl_world_get()->dry && !failure) return 0;
-    FL_CHECK(L, fl_agree(luaL_checkstring(L, 1), failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : FL_OK, NULL, NULL, 0));
+    FL_CHECK(L,
+             fl_agree(luaL_checkstring(L, 1), failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : FL_OK, NULL, NULL, 0));
     return 0;
 }
 
 enum { WORDS_TEXT = 256 };
 
-/* The lists of all ranks, of which `least` is the shortest's length: words the first difference, alike on all ranks. `mine`,
-** `texts`: room for one and for all ranks' texts; own, all: for `least` hashes and all ranks'. */
+/* The lists of all ranks, of which `least` is the shortest's length: words the first difference, alike on all ranks.
+** `mine`, `texts`: room for one and for all ranks' texts; own, all: for `least` hashes and all ranks'. */
 static fl_status words_fail(lua_State *L, int64_t least, uint64_t *own, uint64_t *all, char *mine, char *texts)
 {
     const char *what = lua_tostring(L, 1);
@@ -440,11 +452,14 @@ static fl_status words_fail(lua_State *L, int64_t least, uint64_t *own, uint64_t
                    texts + rank * WORDS_TEXT);
 }
 
-/* _io.same(what, rule, words): every rank of the world calls it with its list of strings; that they differ is an error that
-** says the rule and the first two that do. */
+/* _io.same(what, rule, words): every rank of the world calls it with its list of strings; that they differ is an error
+** that says the rule and the first two that do. */
 static int io_same(lua_State *L)
 {
-    struct { uint64_t hash; int64_t count; } mine = {HASH_START, (int64_t)lua_rawlen(L, 3)}, *facts;
+    struct {
+        uint64_t hash;
+        int64_t count;
+    } mine = {HASH_START, (int64_t)lua_rawlen(L, 3)}, *facts;
     int world = fl_agree_count();
     if (world == 1 || fl_world_get()->dry) return 0;
     facts = new_array(L, sizeof *facts, world);
@@ -471,8 +486,7 @@ static int io_same(lua_State *L)
 void fl_lua_open_checkpoint(lua_State *L, int io)
 {
     static const luaL_Reg functions[] = {
-        {"save", io_save}, {"open", io_open}, {"read", io_read}, {"agree", io_agree},
-        {"same", io_same}, {NULL, NULL},
+        {"save", io_save}, {"open", io_open}, {"read", io_read}, {"agree", io_agree}, {"same", io_same}, {NULL, NULL},
     };
     luaL_newmetatable(L, reader_name);
     lua_pushcfunction(L, reader_close);

@@ -50,7 +50,8 @@ void fl_lua_where(lua_State *L, char *buffer, size_t size)
     memcpy(buffer + name, d, number + 1);
 }
 
-/* Pushes the name under which the table at `index` holds the value at `value`; false, and nothing pushed: it does not. */
+/* Pushes the name under which the table at `index` holds the value at `value`; false, and nothing pushed: it does
+** not. */
 static bool push_name_in(lua_State *L, int index, int value)
 {
     lua_pushnil(L);
@@ -62,8 +63,9 @@ static bool push_name_in(lua_State *L, int index, int value)
     return false;
 }
 
-/* flow:ones(3) for flow.ones(3), flow.sbp:split(0): words the error for a function of ours that got the table that holds it as
-** its first argument; false: it did not. Of a callable table (flow:placement(...)) that is its second one. */
+/* flow:ones(3) for flow.ones(3), flow.sbp:split(0): words the error for a function of ours that got the table that
+** holds it as its first argument; false: it did not. Of a callable table (flow:placement(...)) that is its second
+** one. */
 static bool word_colon(lua_State *L)
 {
     bool worded = false;
@@ -79,12 +81,13 @@ static bool word_colon(lua_State *L)
         value = lua_gettop(L);
     }
     if (method && push_name_in(L, table, value)) {
-        const char *name = *ar.namewhat ? ar.name : lua_tostring(L, -1), *owner = NULL; /* one function may have two names */
+        const char *name = *ar.namewhat ? ar.name : lua_tostring(L, -1),
+                   *owner = NULL; /* one function may have two names */
         if (!of_flow && push_name_in(L, top + 1, 1)) owner = lua_tostring(L, -1);
         worded = of_flow || owner;
         if (worded)
-            fl_fail(FL_ERR_VALUE, "flow.%s%s%s is a function: write flow.%s%s%s(...), with a dot", owner ? owner : "", owner ? "." : "", name,
-                    owner ? owner : "", owner ? "." : "", name);
+            fl_fail(FL_ERR_VALUE, "flow.%s%s%s is a function: write flow.%s%s%s(...), with a dot", owner ? owner : "",
+                    owner ? "." : "", name, owner ? owner : "", owner ? "." : "", name);
     }
     lua_settop(L, top);
     return worded;
@@ -101,7 +104,8 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
     fl_lua_current = L;
     if (status == FL_ERR_INTERRUPTED) fl_lua_interrupt_raised();
     if (status == FL_ERR_VALUE) word_colon(L);
-    if (find_line(L, &ar) && !fl_lua_is_own(&ar)) lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, fl_message());
+    if (find_line(L, &ar) && !fl_lua_is_own(&ar))
+        lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, fl_message());
     else lua_pushstring(L, fl_message());
     lua_error(L);
     __builtin_unreachable();
@@ -119,7 +123,8 @@ const char *fl_lua_push_colon(lua_State *L, const char *object, const char *meth
 {
     lua_Debug ar;
     bool field = lua_getstack(L, 0, &ar) && lua_getinfo(L, "n", &ar) && strcmp(ar.namewhat, "field") == 0;
-    return field ? lua_pushfstring(L, "; a method is called with a colon: %s:%s()", object, method) : lua_pushliteral(L, "");
+    return field ? lua_pushfstring(L, "; a method is called with a colon: %s:%s()", object, method)
+                 : lua_pushliteral(L, "");
 }
 
 /* ---- did you mean ---- */
@@ -158,7 +163,8 @@ static int edit_distance(const char *a, const char *b)
             int best = last[j - 1] + (c == d ? 0 : alike(c, d) ? 1 : 2);
             if (last[j] + 1 < best) best = last[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            if (i > 1 && j > 1 && c == folded(b[j - 2]) && folded(a[i - 2]) == d && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+            if (i > 1 && j > 1 && c == folded(b[j - 2]) && folded(a[i - 2]) == d && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
             row[j] = best;
         }
         int *free_row = before;
@@ -195,14 +201,16 @@ const char *fl_suggest_text(char *buffer, const fl_suggestion *s)
     const char *advice = s->place ? fl_lua_advice(s->place, s->word) : NULL;
     buffer[0] = 0;
     if (advice && *advice) snprintf(buffer, FL_SUGGEST_TEXT, "; %s", advice);
-    else if (!advice && s->best && s->distance < 0) snprintf(buffer, FL_SUGGEST_TEXT, "; it is called '%s' here", s->best);
+    else if (!advice && s->best && s->distance < 0)
+        snprintf(buffer, FL_SUGGEST_TEXT, "; it is called '%s' here", s->best);
     else if (!advice && s->best) snprintf(buffer, FL_SUGGEST_TEXT, "; did you mean '%s'?", s->best);
     return buffer;
 }
 
 /* ---- strict tables and objects ---- */
 
-/* Pushes "; it has a, b" of the public names of the table at 1 in the order of their letters; "" where there are none. */
+/* Pushes "; it has a, b" of the public names of the table at 1 in the order of their letters; "" where there are
+** none. */
 static const char *push_names(lua_State *L)
 {
     const char *names[16];
@@ -213,7 +221,7 @@ static const char *push_names(lua_State *L)
         if (lua_type(L, -1) != LUA_TSTRING || lua_tostring(L, -1)[0] == '_') continue;
         int at = n++;
         for (; at > 0 && strcmp(names[at - 1], lua_tostring(L, -1)) > 0; at--) names[at] = names[at - 1];
-        names[at] = lua_tostring(L, -1);        /* kept alive by the table */
+        names[at] = lua_tostring(L, -1); /* kept alive by the table */
     }
     lua_pushstring(L, n > 0 ? "; it has " : "");
     for (int i = 0; i < n; i++) {
@@ -248,7 +256,8 @@ void fl_lua_set_strict(lua_State *L, const char *name)
 
 static int refuse_field(lua_State *L)
 {
-    FL_RAISE(L, "%s has no field that can be assigned, got '%s'", lua_tostring(L, lua_upvalueindex(1)), luaL_tolstring(L, 2, NULL));
+    FL_RAISE(L, "%s has no field that can be assigned, got '%s'", lua_tostring(L, lua_upvalueindex(1)),
+             luaL_tolstring(L, 2, NULL));
 }
 
 void fl_lua_set_constant(lua_State *L, const char *what)

@@ -1,14 +1,15 @@
 /*
 ** explain.c -- what flow.explain sees: every plan as it is carried out, with boxing and the alternatives.
 **
-** The observers run inside the core, where Lua may not be entered, so they write lines of text; explain.lua makes tables
-** of them. Lines are fields separated by tabs, the first says what the line is:
+** The observers run inside the core, where Lua may not be entered, so they write lines of text; explain.lua makes
+** tables of them. Lines are fields separated by tabs, the first says what the line is:
 **
 **     op    name, script line
 **     in    name of the meta, its SBP and the one it is boxed to ("" when it stays as it is), bytes
 **     out   name of the meta
 **     way   1 if it was chosen, bytes, SBPs of the inputs, SBPs of the outputs
-**     box   what the script called ("to_global", "backward"), script line: a boxing that no op asked for; `in` and `out` follow
+**     box   what the script called ("to_global", "backward"), script line: a boxing that no op asked for;
+**           `in` and `out` follow
 **     step  of the `in` above: kind, 1 if it needs peers, hierarchy axis or -1, number of those axes, SBP before and
 **           after, bytes, dtype and shape, groups of ranks ("0 2;1 3")
 **
@@ -25,7 +26,7 @@
 static struct record {
     char *text;
     size_t length, capacity;
-    bool truncated;             /* out of memory: what is there is still good */
+    bool truncated; /* out of memory: what is there is still good */
 } record;
 
 static void add(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -110,8 +111,8 @@ static void add_boxed(const fl_meta *from, const fl_meta *to, const fl_box_plan 
 
 /* The boxing of the last op's inputs: that it is seen again when it is carried out says nothing new. */
 static struct announced {
-    const fl_meta *from, *to;   /* not to be looked into: they may be gone */
-} *announced;
+    const fl_meta *from, *to; /* not to be looked into: they may be gone */
+} * announced;
 static int announced_count, announced_capacity;
 
 static void announce(const fl_meta *from, const fl_meta *to)
@@ -166,11 +167,13 @@ static void add_input(const fl_operand *o, const fl_meta *wanted)
 {
     fl_box_plan plan;
     if (o->kind == FL_NUM_FLOAT) add("in\t%.6g\t\t\t0\n", o->number);
-    else if (o->kind != FL_TENSOR) add(o->kind == FL_NONE ? "in\tnil\t\t\t0\n" : "in\t%lld\t\t\t0\n", (long long)o->integer);
+    else if (o->kind != FL_TENSOR)
+        add(o->kind == FL_NONE ? "in\tnil\t\t\t0\n" : "in\t%lld\t\t\t0\n", (long long)o->integer);
     else {
         const fl_meta *m = o->tensor->meta;
-        bool boxed = wanted && wanted != m &&
-                     fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, wanted->placement, wanted->nd_sbp) == FL_OK;
+        bool boxed = wanted && wanted != m
+            && fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, wanted->placement, wanted->nd_sbp)
+                == FL_OK;
         if (boxed) announce(m, wanted);
         add_boxed(m, boxed ? wanted : NULL, &plan);
     }
@@ -196,7 +199,9 @@ static void add_candidates(const fl_plan *plan, const fl_operand *in, const fl_a
     fl_spec specs[FL_MAX_PARAMS];
     fl_nd_sbp in_sbp[FL_MAX_PARAMS], out_sbp[FL_MAX_OUT];
     fl_body body;
-    if (!placed || placed->is_local || placed->placement->count == 1 || plan->nin > FL_MAX_PARAMS || op->groups || (op->flags & FL_OP_SOURCE)) return;
+    if (!placed || placed->is_local || placed->placement->count == 1 || plan->nin > FL_MAX_PARAMS || op->groups
+        || (op->flags & FL_OP_SOURCE))
+        return;
     fl_infer c = {.op = op, .name = op->name, .attrs = attrs, .in = specs, .nin = plan->nin, .nout = plan->nout};
     for (int i = 0; i < plan->nin; i++) {
         fl_spec_of(&specs[i], &in[i]);
@@ -217,7 +222,8 @@ static void observe_op(const fl_plan *plan, const fl_operand *in, const fl_attrs
     }
     announced_count = 0;
     add_entry("op", plan->op->name, in_place ? "_" : "");
-    for (int i = 0; i < plan->nin; i++) add_input(&in[i], plan->body ? NULL : plan->in[i]); /* the ops of a body box for themselves */
+    for (int i = 0; i < plan->nin; i++)
+        add_input(&in[i], plan->body ? NULL : plan->in[i]); /* the ops of a body box for themselves */
     for (int i = 0; i < plan->nout; i++)
         if (plan->out[i]) add("out\t%s\n", tensor_text(text, plan->out[i]));
     add_candidates(plan, in, attrs, in_place);
@@ -227,7 +233,7 @@ static void observe_op(const fl_plan *plan, const fl_operand *in, const fl_attrs
 
 static void watch(bool on)
 {
-    static bool pretended;      /* before */
+    static bool pretended; /* before */
     bool pretend = on ? fl_world_get()->dry || fl_boxing_pretend : pretended;
     fl_infer_observer = on ? observe_op : NULL;
     fl_boxing_observer = on ? observe_boxing : NULL;

@@ -5,9 +5,11 @@
 
 #include <stdio.h>
 
-/* Lists that functions and fields give: what reading position 0 of each says. Their addresses are their metatables' keys. */
+/* Lists that functions and fields give: what reading position 0 of each says. Their addresses are their metatables'
+** keys. */
 static const char *const list_texts[FL_LIST_COUNT] = {
-    [FL_LIST_SHAPE] = "x.shape is a Lua list: x.shape[1] is the size of axis 0, or x:size(0); x:size(-1) is the size of the last axis",
+    [FL_LIST_SHAPE] = "x.shape is a Lua list: x.shape[1] is the size of axis 0, or x:size(0); x:size(-1) is the size "
+                      "of the last axis",
     [FL_LIST_STRIDE] = "x:stride() is a Lua list: x:stride()[1] is the stride of axis 0, or x:stride(0)",
     [FL_LIST_RANKS] = "p.ranks is a Lua list: p.ranks[1] is the first one",
     [FL_LIST_HIERARCHY] = "p.hierarchy is a Lua list: p.hierarchy[1] is the size of hierarchy axis 0",
@@ -107,8 +109,10 @@ static void get_sbp(lua_State *L, fl_tensor *t)
 }
 
 static const fl_lua_field fields[] = {
-    {"shape", get_shape}, {"dtype", get_dtype}, {"device", get_device}, {"ndim", get_ndim}, {"is_global", get_is_global},
-    {"placement", get_placement}, {"sbp", get_sbp}, {"is_leaf", get_is_leaf}, {"requires_grad", get_requires_grad}, {"grad", get_grad},
+    {"shape", get_shape}, {"dtype", get_dtype},         {"device", get_device},
+    {"ndim", get_ndim},   {"is_global", get_is_global}, {"placement", get_placement},
+    {"sbp", get_sbp},     {"is_leaf", get_is_leaf},     {"requires_grad", get_requires_grad},
+    {"grad", get_grad},
 };
 enum { FIELD_COUNT = sizeof fields / sizeof *fields };
 
@@ -132,13 +136,14 @@ void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name)
 
 void fl_lua_open_fields(lua_State *L, int methods)
 {
-    static const luaL_Reg meta[] = {{"__tostring", list_tostring}, {"__index", list_index}, {"__eq", list_equal}, {NULL, NULL}};
+    static const luaL_Reg meta[] = {
+        {"__tostring", list_tostring}, {"__index", list_index}, {"__eq", list_equal}, {NULL, NULL}};
     for (int i = 0; i < FL_LIST_COUNT; i++) {
         lua_createtable(L, 0, 4);
         lua_pushstring(L, list_texts[i]);
         luaL_setfuncs(L, meta, 1);
         lua_pushboolean(L, true);
-        lua_setfield(L, -2, "__is_list");       /* for check.lua */
+        lua_setfield(L, -2, "__is_list"); /* for check.lua */
         lua_rawsetp(L, LUA_REGISTRYINDEX, &list_texts[i]);
     }
     for (int i = 0; i < FIELD_COUNT; i++) {

@@ -19,8 +19,8 @@ static const fl_lua_module *module_find(const char *name)
     return NULL;
 }
 
-/* package.preload's loader of the embedded module whose entry is upvalue 1. There is one instance of each module in a state,
-** even for programs that empty package.loaded (busted does between files). */
+/* package.preload's loader of the embedded module whose entry is upvalue 1. There is one instance of each module in a
+** state, even for programs that empty package.loaded (busted does between files). */
 static int load_module(lua_State *L)
 {
     const fl_lua_module *m = lua_touserdata(L, lua_upvalueindex(1));
@@ -57,7 +57,10 @@ void fl_lua_push_module(lua_State *L, const char *name)
 }
 
 /* Functions of the flow table that live in a Lua module. */
-static const struct { const char *name, *module; } borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}, {"show", "show"}, {"has", "has"}};
+static const struct {
+    const char *name, *module;
+} borrowed[] = {
+    {"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}, {"show", "show"}, {"has", "has"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
 static const char *const public_modules[] = {"cli", "data", "json", "nn", "optim", "progress"};
@@ -138,7 +141,7 @@ static void set_indexing(lua_State *L, int metatable, int methods)
     lua_setfield(L, metatable, "__tostring");
 }
 
-static const char instance;     /* its address: the flow table's key in the registry */
+static const char instance; /* its address: the flow table's key in the registry */
 
 bool fl_lua_push_flow(lua_State *L)
 {

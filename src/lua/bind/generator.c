@@ -11,7 +11,7 @@
 static const char generator_name[] = "flow.Generator";
 
 typedef struct generator {
-    fl_generator *state;        /* &own, or the default generator of the core */
+    fl_generator *state; /* &own, or the default generator of the core */
     fl_generator own;
 } generator;
 
@@ -92,7 +92,8 @@ static int generator_manual_seed(lua_State *L)
 static int generator_tostring(lua_State *L)
 {
     generator *g = check_generator(L, 1, "tostring");
-    lua_pushfstring(L, "generator(seed = %I, counter = %I)", (LUAI_UACINT)g->state->seed, (LUAI_UACINT)g->state->counter);
+    lua_pushfstring(L, "generator(seed = %I, counter = %I)", (LUAI_UACINT)g->state->seed,
+                    (LUAI_UACINT)g->state->counter);
     return 1;
 }
 
@@ -103,7 +104,8 @@ static int with_generator(lua_State *L)
 {
     generator *g = check_generator(L, 1, "with_generator");
     int given = lua_gettop(L);
-    if (given > 1 && lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "with_generator: f must be a function, got %s", fl_lua_type_name(L, 2));
+    if (given > 1 && lua_type(L, 2) != LUA_TFUNCTION)
+        FL_RAISE(L, "with_generator: f must be a function, got %s", fl_lua_type_name(L, 2));
     fl_lua_scope_open(L, FL_SETTING_GENERATOR, (uintptr_t)g->state, 1);
     if (given == 1) return 1;
     lua_replace(L, 1);
@@ -111,7 +113,10 @@ static int with_generator(lua_State *L)
 }
 
 static const luaL_Reg methods[] = {
-    {"state", generator_state}, {"load_state", generator_load_state}, {"manual_seed", generator_manual_seed}, {NULL, NULL},
+    {"state", generator_state},
+    {"load_state", generator_load_state},
+    {"manual_seed", generator_manual_seed},
+    {NULL, NULL},
 };
 
 void fl_lua_open_generator(lua_State *L, int flow)

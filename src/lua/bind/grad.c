@@ -19,7 +19,8 @@ static tensor_list check_tensors(lua_State *L, int index, const char *who, const
 {
     tensor_list list = {.count = 1};
     list.single = fl_lua_to_tensor(L, index) != NULL;
-    if (!list.single && !lua_istable(L, index)) FL_RAISE(L, "%s: %s must be a tensor or a list of tensors, got %s", who, name, fl_lua_type_name(L, index));
+    if (!list.single && !lua_istable(L, index))
+        FL_RAISE(L, "%s: %s must be a tensor or a list of tensors, got %s", who, name, fl_lua_type_name(L, index));
     if (!list.single) list.count = (int)lua_rawlen(L, index);
     if (list.count == 0) FL_RAISE(L, "%s: %s is an empty list", who, name);
     list.at = lua_newuserdatauv(L, sizeof *list.at * (size_t)list.count, 0);
@@ -27,7 +28,8 @@ static tensor_list check_tensors(lua_State *L, int index, const char *who, const
     for (int i = 0; !list.single && i < list.count; i++) {
         lua_rawgeti(L, index, i + 1);
         list.at[i] = fl_lua_to_tensor(L, -1);
-        if (!list.at[i]) FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", who, i + 1, name, fl_lua_type_name(L, -1));
+        if (!list.at[i])
+            FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", who, i + 1, name, fl_lua_type_name(L, -1));
         lua_pop(L, 1);
     }
     return list;
@@ -100,8 +102,10 @@ static int flow_grad(lua_State *L)
     lua_settop(L, 3);
     check_option_table(L, 3, "grad", names);
     tensor_list ys = check_tensors(L, 1, "grad", "y"), xs = check_tensors(L, 2, "grad", "xs"), seeds = {0};
-    if (lua_istable(L, 3) && lua_getfield(L, 3, "grad_outputs") != LUA_TNIL) seeds = check_tensors(L, lua_gettop(L), "grad", "grad_outputs");
-    if (seeds.at && seeds.count != ys.count) FL_RAISE(L, "grad: grad_outputs holds %d tensors, y %d", seeds.count, ys.count);
+    if (lua_istable(L, 3) && lua_getfield(L, 3, "grad_outputs") != LUA_TNIL)
+        seeds = check_tensors(L, lua_gettop(L), "grad", "grad_outputs");
+    if (seeds.at && seeds.count != ys.count)
+        FL_RAISE(L, "grad: grad_outputs holds %d tensors, y %d", seeds.count, ys.count);
     bool create = option_flag(L, 3, "grad", "create_graph", false);
     bool retain = option_flag(L, 3, "grad", "retain_graph", create);
     bool unused = option_flag(L, 3, "grad", "allow_unused", false);
@@ -134,7 +138,8 @@ static int tensor_requires_grad(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "requires_grad_", "x");
     fl_lua_check_count(L, 2, "requires_grad_", "x:requires_grad_(on)");
-    if (!lua_isnoneornil(L, 2) && !lua_isboolean(L, 2)) FL_RAISE(L, "requires_grad_: takes true or false, got %s", fl_lua_type_name(L, 2));
+    if (!lua_isnoneornil(L, 2) && !lua_isboolean(L, 2))
+        FL_RAISE(L, "requires_grad_: takes true or false, got %s", fl_lua_type_name(L, 2));
     FL_CHECK(L, fl_autograd_set_requires_grad(x, lua_isnoneornil(L, 2) || lua_toboolean(L, 2)));
     lua_settop(L, 1);
     return 1;
@@ -154,7 +159,8 @@ static int tensor_retain_grad(lua_State *L)
 static int with_setting(lua_State *L, int which, bool on, const char *who)
 {
     int given = lua_gettop(L);
-    if (given > 0 && lua_type(L, 1) != LUA_TFUNCTION) FL_RAISE(L, "%s: takes a function, or nothing: local _ <close> = flow.%s()", who, who);
+    if (given > 0 && lua_type(L, 1) != LUA_TFUNCTION)
+        FL_RAISE(L, "%s: takes a function, or nothing: local _ <close> = flow.%s()", who, who);
     fl_lua_scope_open(L, which, on, 0);
     if (given == 0) return 1;
     lua_insert(L, 1);
@@ -178,7 +184,7 @@ static const char handle_type[] = "flow.hook";
 
 /* A Lua function called with a gradient. Shared by the core (until the tensor dies) and the handle. */
 typedef struct lua_hook {
-    int function;               /* registry reference; LUA_NOREF after remove */
+    int function; /* registry reference; LUA_NOREF after remove */
     int owners;
 } lua_hook;
 
@@ -193,10 +199,13 @@ static void hook_release(void *context)
 /* In a protected call, because the core is below us: function and gradient are on the stack. */
 static fl_status hook_result(lua_State *L, fl_tensor **out)
 {
-    if (lua_pcall(L, 1, 1, 0) != LUA_OK) return fl_fail(FL_ERR_STATE, "error in a gradient hook: %s", luaL_tolstring(L, -1, NULL));
+    if (lua_pcall(L, 1, 1, 0) != LUA_OK)
+        return fl_fail(FL_ERR_STATE, "error in a gradient hook: %s", luaL_tolstring(L, -1, NULL));
     fl_tensor *t = fl_lua_to_tensor(L, -1);
     if (t) *out = fl_tensor_ref(t);
-    else if (!lua_isnil(L, -1)) return fl_fail(FL_ERR_VALUE, "a gradient hook must return a tensor or nothing, got %s", fl_lua_type_name(L, -1));
+    else if (!lua_isnil(L, -1))
+        return fl_fail(FL_ERR_VALUE, "a gradient hook must return a tensor or nothing, got %s",
+                       fl_lua_type_name(L, -1));
     return FL_OK;
 }
 
@@ -229,7 +238,9 @@ static fl_status hook_call(fl_tensor **out, fl_tensor *grad, void *context)
 static int handle_remove(lua_State *L)
 {
     lua_hook **handle = luaL_testudata(L, 1, handle_type);
-    if (!handle) FL_RAISE(L, "remove: a method is called with a colon, handle:remove(); got %s as the handle", fl_lua_type_name(L, 1));
+    if (!handle)
+        FL_RAISE(L, "remove: a method is called with a colon, handle:remove(); got %s as the handle",
+                 fl_lua_type_name(L, 1));
     fl_lua_check_count(L, 1, "remove", "handle:remove()");
     if (*handle && (*handle)->function != LUA_NOREF) {
         luaL_unref(L, LUA_REGISTRYINDEX, (*handle)->function);
@@ -274,10 +285,18 @@ static int tensor_register_hook(lua_State *L)
 
 void fl_lua_open_grad(lua_State *L, int flow, int methods)
 {
-    static const luaL_Reg functions[] = {{"grad", flow_grad}, {"no_grad", flow_no_grad}, {"enable_grad", flow_enable_grad}, {"no_sync", flow_no_sync}, {"is_grad_enabled", flow_is_grad_enabled}, {NULL, NULL}};
-    static const luaL_Reg method_functions[] = {
-        {"backward", tensor_backward}, {"detach", tensor_detach}, {"requires_grad_", tensor_requires_grad},
-        {"retain_grad", tensor_retain_grad}, {"register_hook", tensor_register_hook}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"grad", flow_grad},
+                                         {"no_grad", flow_no_grad},
+                                         {"enable_grad", flow_enable_grad},
+                                         {"no_sync", flow_no_sync},
+                                         {"is_grad_enabled", flow_is_grad_enabled},
+                                         {NULL, NULL}};
+    static const luaL_Reg method_functions[] = {{"backward", tensor_backward},
+                                                {"detach", tensor_detach},
+                                                {"requires_grad_", tensor_requires_grad},
+                                                {"retain_grad", tensor_retain_grad},
+                                                {"register_hook", tensor_register_hook},
+                                                {NULL, NULL}};
     static const luaL_Reg handle[] = {{"remove", handle_remove}, {"__gc", handle_gc}, {NULL, NULL}};
     fl_lua_set_functions(L, flow, functions);
     fl_lua_set_functions(L, methods, method_functions);

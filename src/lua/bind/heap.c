@@ -14,9 +14,9 @@
 
 enum {
     GRAIN = 16,
-    CLASSES = 16,                       /* blocks of up to 256 bytes */
+    CLASSES = 16, /* blocks of up to 256 bytes */
     SMALL = CLASSES * GRAIN,
-    SLAB_BYTES = 1 << 16,               /* slabs are aligned to their size */
+    SLAB_BYTES = 1 << 16, /* slabs are aligned to their size */
     MARK_BYTES = SLAB_BYTES / GRAIN
 };
 
@@ -26,13 +26,13 @@ typedef struct free_block {
 
 static free_block *free_lists[CLASSES];
 static struct {
-    char *at, *end;                     /* the untouched rest of the newest slab */
+    char *at, *end; /* the untouched rest of the newest slab */
 } fresh[CLASSES];
 
 bool fl_heap_frees_boxes;
-static size_t box_block;                /* size of a box with Lua's header; 0: not known */
-static size_t box_header;               /* bytes in front of the payload */
-static void *newest;                    /* block given out last, for fl_heap_learn_box */
+static size_t box_block;  /* size of a box with Lua's header; 0: not known */
+static size_t box_header; /* bytes in front of the payload */
+static void *newest;      /* block given out last, for fl_heap_learn_box */
 
 static inline size_t class_of(size_t size) { return (size - 1) / GRAIN; }
 

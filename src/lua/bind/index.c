@@ -15,17 +15,17 @@ typedef enum part_kind { PART_POSITION, PART_RANGE, PART_ALL, PART_REST, PART_TE
 /* What the key says about one axis. */
 typedef struct part {
     part_kind kind;
-    int64_t position;               /* PART_POSITION */
+    int64_t position; /* PART_POSITION */
     bool has_start, has_stop;
-    int64_t start, stop, step;      /* PART_RANGE */
-    int at;                         /* PART_TENSOR: its stack index */
-    int axis;                       /* of the tensor it is applied to */
+    int64_t start, stop, step; /* PART_RANGE */
+    int at;                    /* PART_TENSOR: its stack index */
+    int axis;                  /* of the tensor it is applied to */
 } part;
 
 typedef struct parts {
     int count;
     part at[FL_MAX_NDIM + 1];
-    int tensors;                    /* how many are PART_TENSOR */
+    int tensors; /* how many are PART_TENSOR */
 } parts;
 
 static part *part_new(lua_State *L, parts *list, part_kind kind)
@@ -101,7 +101,10 @@ static void read_range(lua_State *L, parts *list, int index)
 {
     int64_t numbers[3];
     int n = fl_lua_check_list(L, index, numbers, 3, "index", "a range");
-    if (n == 1) FL_RAISE(L, "index: a range is {first, end} or {first, end, step}, got one number; a position is written without braces");
+    if (n == 1)
+        FL_RAISE(L,
+                 "index: a range is {first, end} or {first, end, step}, got one number; a position is written without "
+                 "braces");
     part *p = part_new(L, list, n ? PART_RANGE : PART_ALL);
     if (n == 0) return;
     p->has_start = p->has_stop = true;
@@ -114,7 +117,9 @@ static void read_range(lua_State *L, parts *list, int index)
 static void read_value(lua_State *L, parts *list, int where)
 {
     switch (lua_type(L, -1)) {
-    case LUA_TNUMBER: part_new(L, list, PART_POSITION)->position = fl_lua_check_integer(L, -1, "index", "a position"); break;
+    case LUA_TNUMBER:
+        part_new(L, list, PART_POSITION)->position = fl_lua_check_integer(L, -1, "index", "a position");
+        break;
     case LUA_TTABLE: read_range(L, list, lua_gettop(L)); break;
     case LUA_TSTRING:
         if (is_index_text(lua_tostring(L, -1)) && !strchr(lua_tostring(L, -1), ',')) {
@@ -123,7 +128,8 @@ static void read_value(lua_State *L, parts *list, int where)
         } /* fall through */
     default:
         if (!fl_lua_box(L, -1))
-            FL_RAISE(L, "index: entry %d must be a number, a range {a, b}, {}, \"...\" or a tensor, got %s", where, fl_lua_type_name(L, -1));
+            FL_RAISE(L, "index: entry %d must be a number, a range {a, b}, {}, \"...\" or a tensor, got %s", where,
+                     fl_lua_type_name(L, -1));
         part_new(L, list, PART_TENSOR)->at = lua_gettop(L);
         list->tensors++;
         return;
@@ -166,7 +172,8 @@ static size_t op_prefix(const char *message)
 static bool read_by_ipairs(lua_State *L)
 {
     lua_Debug ar;
-    return lua_getstack(L, 1, &ar) && lua_getinfo(L, "nS", &ar) && *ar.what == 'C' && strcmp(ar.namewhat, "for iterator") == 0;
+    return lua_getstack(L, 1, &ar) && lua_getinfo(L, "nS", &ar) && *ar.what == 'C'
+        && strcmp(ar.namewhat, "for iterator") == 0;
 }
 
 /* Raises what went wrong in the name of indexing: the script has not written the ops that do it. */
@@ -175,7 +182,8 @@ static void check(lua_State *L, fl_status status)
     if (FL_LIKELY(status == FL_OK)) return;
     const char *message = fl_message();
     for (size_t n; (n = op_prefix(message)) != 0; message += n) {}
-    if (read_by_ipairs(L)) status = fl_fail(status, "index: %s; ipairs counts from 1, tensors from 0: write " FL_ITERATION, message);
+    if (read_by_ipairs(L))
+        status = fl_fail(status, "index: %s; ipairs counts from 1, tensors from 0: write " FL_ITERATION, message);
     else if (message != fl_message()) status = fl_fail(status, "index: %s", message);
     fl_lua_error(L, status);
 }
@@ -302,7 +310,8 @@ static void apply_tensor(lua_State *L, fl_box *box, const part *p)
 
 /* ---- reading ---- */
 
-/* A method's first parameter is `self`: when that is this tensor, the method of another object was called with a dot. */
+/* A method's first parameter is `self`: when that is this tensor, the method of another object was called with a
+** dot. */
 static void check_self(lua_State *L, const char *key)
 {
     lua_Debug ar;
@@ -311,8 +320,8 @@ static void check_self(lua_State *L, const char *key)
     bool mistaken = strcmp(local, "self") == 0 && lua_rawequal(L, -1, 1);
     lua_pop(L, 1);
     if (!mistaken || !lua_getinfo(L, "n", &ar)) return;
-    FL_RAISE(L, "tensor has no method or field '%s'; self is a tensor here: a method is called with a colon, net:%s(x)", key,
-             ar.name ? ar.name : "method");
+    FL_RAISE(L, "tensor has no method or field '%s'; self is a tensor here: a method is called with a colon, net:%s(x)",
+             key, ar.name ? ar.name : "method");
 }
 
 /* "x:softmax_" where there is x:softmax, whose result is another tensor. */
@@ -329,7 +338,8 @@ static void check_in_place(lua_State *L, const char *key)
 
 static int unknown_name(lua_State *L, const char *key)
 {
-    if (strchr("0123456789:-.", *key)) FL_RAISE(L, "index: \"%s\" is no index; an index is like \"0, 1:3, :, -1\"", key);
+    if (strchr("0123456789:-.", *key))
+        FL_RAISE(L, "index: \"%s\" is no index; an index is like \"0, 1:3, :, -1\"", key);
     check_self(L, key);
     check_in_place(L, key);
     fl_suggestion s = {.word = key, .place = "tensor"};
@@ -393,12 +403,15 @@ static fl_operand check_value(lua_State *L, int index, const fl_tensor *x)
     fl_operand o = {FL_NUM_BOOL, {0}};
     switch (lua_type(L, index)) {
     case LUA_TBOOLEAN: o.integer = lua_toboolean(L, index); return o;
-    case LUA_TNUMBER: return lua_isinteger(L, index) ? fl_of_integer(lua_tointeger(L, index)) : fl_of_number(lua_tonumber(L, index));
+    case LUA_TNUMBER:
+        return lua_isinteger(L, index) ? fl_of_integer(lua_tointeger(L, index)) : fl_of_number(lua_tonumber(L, index));
     case LUA_TTABLE: return fl_of(push_list(L, index, x));
     default: break;
     }
     fl_tensor *t = fl_lua_to_tensor(L, index);
-    if (!t) FL_RAISE(L, "index: the value assigned must be a tensor, a number or a list, got %s", fl_lua_type_name(L, index));
+    if (!t)
+        FL_RAISE(L, "index: the value assigned must be a tensor, a number or a list, got %s",
+                 fl_lua_type_name(L, index));
     return fl_of(t);
 }
 

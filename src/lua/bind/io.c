@@ -44,7 +44,7 @@ static int io_reader(lua_State *L)
     int fd;
     int64_t size;
     luaL_Stream *stream = lua_newuserdatauv(L, sizeof *stream, 0);
-    *stream = (luaL_Stream){NULL, NULL};        /* closed */
+    *stream = (luaL_Stream){NULL, NULL}; /* closed */
     luaL_setmetatable(L, LUA_FILEHANDLE);
     FL_CHECK(L, fl_file_open(&fd, &size, who, path));
     if (!(stream->f = fdopen(fd, "rb"))) {
@@ -70,8 +70,8 @@ static int folder_close(lua_State *L)
     return 0;
 }
 
-/* _io.entries(folder) -> files, folders: two lists of names, unordered, without hidden ones and links; nil, message when
-** the folder cannot be read. */
+/* _io.entries(folder) -> files, folders: two lists of names, unordered, without hidden ones and links; nil, message
+** when the folder cannot be read. */
 static int io_entries(lua_State *L)
 {
     const char *path = fl_lua_check_path(L, 1, "files");
@@ -84,7 +84,8 @@ static int io_entries(lua_State *L)
     int counts[2] = {0, 0};
     for (struct dirent *entry; (entry = readdir(*folder));) {
         struct stat info;
-        if (entry->d_name[0] == '.' || fstatat(dirfd(*folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        if (entry->d_name[0] == '.' || fstatat(dirfd(*folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
         if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) continue;
         bool is_folder = S_ISDIR(info.st_mode);
         lua_pushstring(L, entry->d_name);
@@ -95,7 +96,8 @@ static int io_entries(lua_State *L)
     return 2;
 }
 
-/* _io.clean(text) -> the text as messages show what comes from outside: escapes for control characters (but for those in `keep`),
+/* _io.clean(text) -> the text as messages show what comes from outside: escapes for control characters (but for those
+** in `keep`),
 ** 1000 bytes at most */
 static int io_clean(lua_State *L)
 {
@@ -240,20 +242,31 @@ static int io_suggest(lua_State *L)
     char text[FL_SUGGEST_TEXT];
     for (lua_Integer i = 1; lua_rawgeti(L, 2, i) == LUA_TSTRING; i++) {
         fl_suggest_offer(&s, lua_tostring(L, -1));
-        lua_pop(L, 1);          /* the list keeps the string */
+        lua_pop(L, 1); /* the list keeps the string */
     }
     lua_pushstring(L, fl_suggest_text(text, &s));
     return 1;
 }
 
 static const luaL_Reg functions[] = {
-    {"idx", io_idx}, {"reader", io_reader}, {"exists", io_exists}, {"entries", io_entries}, {"clean", io_clean}, {"hash", io_hash},
-    {"characters", io_characters}, {"shuffled", io_shuffled}, {"clock", io_clock}, {"terminal_width", io_terminal_width}, {"suggest", io_suggest}, {NULL, NULL},
+    {"idx", io_idx},
+    {"reader", io_reader},
+    {"exists", io_exists},
+    {"entries", io_entries},
+    {"clean", io_clean},
+    {"hash", io_hash},
+    {"characters", io_characters},
+    {"shuffled", io_shuffled},
+    {"clock", io_clock},
+    {"terminal_width", io_terminal_width},
+    {"suggest", io_suggest},
+    {NULL, NULL},
 };
 
 void fl_lua_open_io(lua_State *L, int flow)
 {
-    signal(SIGXFSZ, SIG_IGN);   /* a file that grows over the limit is an error of the write, not the end of the process */
+    signal(SIGXFSZ,
+           SIG_IGN); /* a file that grows over the limit is an error of the write, not the end of the process */
     luaL_newmetatable(L, "flow.folder");
     lua_pushcfunction(L, folder_close);
     lua_setfield(L, -2, "__gc");

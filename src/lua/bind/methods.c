@@ -84,15 +84,16 @@ static int tensor_is_contiguous(lua_State *L)
 
 static bool comparable(const fl_meta *a, const fl_meta *b)
 {
-    bool equal = a->dtype == b->dtype && a->is_local == b->is_local && a->placement == b->placement && a->shape.ndim == b->shape.ndim;
+    bool equal = a->dtype == b->dtype && a->is_local == b->is_local && a->placement == b->placement
+        && a->shape.ndim == b->shape.ndim;
     for (int i = 0; equal && i < a->shape.ndim; i++) equal = a->shape.dims[i] == b->shape.dims[i];
     return equal;
 }
 
 /*
 ** x == y of two tensors: do they have one dtype, shape and place, and equal elements? By value, as placements, sbps and
-** shapes compare: x.grad is another Lua object each time it is read, so that identity would say nothing. rawequal compares
-** objects. Every rank of a global tensor's placement asks. Upvalue: the methods.
+** shapes compare: x.grad is another Lua object each time it is read, so that identity would say nothing. rawequal
+** compares objects. Every rank of a global tensor's placement asks. Upvalue: the methods.
 */
 static int tensor_equal(lua_State *L)
 {
@@ -115,7 +116,7 @@ static int tensor_equal(lua_State *L)
 
 typedef struct target {
     fl_dtype dtype;
-    const fl_placement *device;     /* NULL: where it is */
+    const fl_placement *device; /* NULL: where it is */
 } target;
 
 static void unknown_target(lua_State *L, const char *word)
@@ -137,7 +138,8 @@ static void read_target(lua_State *L, target *to, int index)
         if (like->meta->is_local) to->device = like->meta->placement;
     } else if (lua_type(L, index) != LUA_TSTRING)
         FL_RAISE(L, "to: takes a dtype, a device, a tensor or {dtype =, device =}, got %s", fl_lua_type_name(L, index));
-    else if (fl_dtype_parse(lua_tostring(L, index)) != FL_DTYPE_COUNT) to->dtype = fl_dtype_parse(lua_tostring(L, index));
+    else if (fl_dtype_parse(lua_tostring(L, index)) != FL_DTYPE_COUNT)
+        to->dtype = fl_dtype_parse(lua_tostring(L, index));
     else if (strncmp(lua_tostring(L, index), "cpu", 3) == 0 || strncmp(lua_tostring(L, index), "cuda", 4) == 0)
         to->device = fl_lua_check_device(L, index, "to");
     else unknown_target(L, lua_tostring(L, index));
@@ -205,11 +207,13 @@ static int optional_axis(lua_State *L, int index, const char *who, const fl_shap
     return check_axis(L, index, who, shape);
 }
 
-/* Pushes pieces of `length` (the last may be shorter), `empty` ones of an axis without positions, and returns their number. */
+/* Pushes pieces of `length` (the last may be shorter), `empty` ones of an axis without positions, and returns their
+** number. */
 static int push_pieces(lua_State *L, fl_tensor *x, const char *who, int axis, int64_t length, int64_t empty)
 {
     int64_t size = x->meta->shape.dims[axis], count = size == 0 ? empty : (size - 1) / length + 1;
-    if (count > 100000 || !lua_checkstack(L, (int)count + 4)) FL_RAISE(L, "%s: %lld pieces are too many", who, (long long)count);
+    if (count > 100000 || !lua_checkstack(L, (int)count + 4))
+        FL_RAISE(L, "%s: %lld pieces are too many", who, (long long)count);
     for (int64_t i = 0; i < count; i++) {
         int64_t start = size == 0 ? 0 : i * length, rest = size - start;
         push_narrow(L, x, axis, start, rest < length ? rest : length);
@@ -249,11 +253,13 @@ static int tensor_split(lua_State *L)
         int64_t length = fl_lua_check_integer(L, -1, "split", "a size");
         lua_pop(L, 1);
         if (length < 0) FL_RAISE(L, "split: size %lld is negative", (long long)length);
-        if (length > size - start) FL_RAISE(L, "split: the sizes must add up to %lld, the size of axis %d", (long long)size, axis);
+        if (length > size - start)
+            FL_RAISE(L, "split: the sizes must add up to %lld, the size of axis %d", (long long)size, axis);
         push_narrow(L, x, axis, start, length);
         start += length;
     }
-    if (start != size) FL_RAISE(L, "split: the sizes add up to %lld, axis %d has %lld", (long long)start, axis, (long long)size);
+    if (start != size)
+        FL_RAISE(L, "split: the sizes add up to %lld, axis %d has %lld", (long long)start, axis, (long long)size);
     fl_lua_account(L);
     return count;
 }
@@ -275,7 +281,8 @@ static int max_or_min(lua_State *L)
     return lua_gettop(L);
 }
 
-static void open_max(lua_State *L, int flow, int methods, const char *name, const char *all, const char *along, const char *pair)
+static void open_max(lua_State *L, int flow, int methods, const char *name, const char *all, const char *along,
+                     const char *pair)
 {
     lua_getfield(L, flow, "_op");
     lua_getfield(L, -1, all);
@@ -323,13 +330,17 @@ static int tensor_to_global(lua_State *L)
     bool local = x->meta->is_local;
     const fl_placement *p = option(L, "placement") ? fl_lua_check_placement(L, 3, "to_global") : NULL;
     fl_nd_sbp sbp, grad_sbp;
-    bool has_sbp = option_sbp(L, &sbp, "sbp", ndim, "to_global"), has_grad = option_sbp(L, &grad_sbp, "grad_sbp", ndim, "to_global");
-    if (local && (!p || !has_sbp)) FL_RAISE(L, "to_global: a local tensor needs placement and sbp: x:to_global{placement = p, sbp = \"B\"}");
+    bool has_sbp = option_sbp(L, &sbp, "sbp", ndim, "to_global"),
+         has_grad = option_sbp(L, &grad_sbp, "grad_sbp", ndim, "to_global");
+    if (local && (!p || !has_sbp))
+        FL_RAISE(L, "to_global: a local tensor needs placement and sbp: x:to_global{placement = p, sbp = \"B\"}");
     if (!p) p = x->meta->placement;
     if (!has_sbp) sbp = x->meta->nd_sbp;
     fl_lua_check_fit(L, sbp, p, "to_global");
     if (has_grad && (local || grad_sbp.n != x->meta->nd_sbp.n))
-        FL_RAISE(L, local ? "to_global: grad_sbp is for global tensors" : "to_global: grad_sbp has not as many entries as x.sbp");
+        FL_RAISE(L,
+                 local ? "to_global: grad_sbp is for global tensors"
+                       : "to_global: grad_sbp has not as many entries as x.sbp");
     bool check = option(L, "check") ? lua_toboolean(L, -1) : fl_comm_get() != NULL;
     fl_box *box = fl_lua_new_box(L);
     if (local) FL_CHECK(L, fl_local_to_global(&box->tensor, x, p, sbp, check));
@@ -345,7 +356,8 @@ static int tensor_to_local(lua_State *L)
     fl_tensor *x = fl_lua_check_tensor(L, 1, "to_local", "x");
     fl_lua_check_count(L, 2, "to_local", "x:to_local{grad_sbp =}");
     lua_settop(L, 2);
-    if (!lua_isnil(L, 2) && !lua_istable(L, 2)) FL_RAISE(L, "to_local: takes {grad_sbp =}, got %s", fl_lua_type_name(L, 2));
+    if (!lua_isnil(L, 2) && !lua_istable(L, 2))
+        FL_RAISE(L, "to_local: takes {grad_sbp =}, got %s", fl_lua_type_name(L, 2));
     if (lua_istable(L, 2)) fl_lua_check_keys(L, 2, "to_local", names);
     fl_nd_sbp grad_sbp;
     bool has_grad = option_sbp(L, &grad_sbp, "grad_sbp", x->meta->shape.ndim, "to_local");
@@ -357,9 +369,10 @@ static int tensor_to_local(lua_State *L)
 void fl_lua_open_methods(lua_State *L, int flow, int methods)
 {
     static const luaL_Reg functions[] = {
-        {"dim", tensor_dim}, {"size", tensor_size}, {"numel", tensor_numel}, {"nelement", tensor_numel}, {"stride", tensor_stride},
-        {"is_contiguous", tensor_is_contiguous}, {"to", tensor_to}, {"to_global", tensor_to_global}, {"to_local", tensor_to_local},
-        {"chunk", tensor_chunk}, {"split", tensor_split}, {NULL, NULL}};
+        {"dim", tensor_dim},        {"size", tensor_size},           {"numel", tensor_numel},
+        {"nelement", tensor_numel}, {"stride", tensor_stride},       {"is_contiguous", tensor_is_contiguous},
+        {"to", tensor_to},          {"to_global", tensor_to_global}, {"to_local", tensor_to_local},
+        {"chunk", tensor_chunk},    {"split", tensor_split},         {NULL, NULL}};
     static const luaL_Reg both[] = {{"chunk", tensor_chunk}, {"split", tensor_split}, {NULL, NULL}};
     fl_lua_set_functions(L, methods, functions);
     fl_lua_set_functions(L, flow, both);

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 typedef struct fl_lua_module {
-    const char *name;       /* "nn": what require "flow.nn" finds; NULL ends the table */
+    const char *name; /* "nn": what require "flow.nn" finds; NULL ends the table */
     const char *source;
     size_t size;
 } fl_lua_module;

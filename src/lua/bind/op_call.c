@@ -15,9 +15,9 @@
 typedef struct binding {
     const fl_lua_call *call;
     const fl_signature *signature;
-    fl_operand *in;             /* `fixed`, or a userdata on the Lua stack */
+    fl_operand *in; /* `fixed`, or a userdata on the Lua stack */
     int nin;
-    uint32_t given;             /* parameters seen, a bit each */
+    uint32_t given; /* parameters seen, a bit each */
     fl_lua_options options;
     fl_attrs attrs;
     fl_operand fixed[FL_MAX_PARAMS];
@@ -51,7 +51,8 @@ static const char *push_operand_hint(lua_State *L, const fl_lua_call *c, int typ
         if (p->is_tensor || p->type != FL_ATTR_WORD || !is_word_of(p->words, lua_tostring(L, index))) continue;
         return lua_pushfstring(L, "; options go in a table: {%s = \"%s\"}", p->name, lua_tostring(L, index));
     }
-    if (index != 1 || type == LUA_TNIL || !tensor_first(c->op) || (c->op->flags & FL_OP_FUNCTION_ONLY)) return lua_pushliteral(L, "");
+    if (index != 1 || type == LUA_TNIL || !tensor_first(c->op) || (c->op->flags & FL_OP_FUNCTION_ONLY))
+        return lua_pushliteral(L, "");
     if (c->in_place || (c->op->flags & FL_OP_METHOD_ONLY)) return lua_pushfstring(L, "; write x:%s(...)", c->name);
     return lua_pushfstring(L, "; write x:%s(...) or flow.%s(x, ...)", c->name, c->name);
 }
@@ -76,7 +77,8 @@ static void read_operand(lua_State *L, fl_operand *o, const fl_lua_call *c, cons
     else {
         const char *what = p->number_allowed ? "a tensor or a number" : "a tensor";
         if (type == LUA_TNONE && (p->slot == 0 || (tensor_first(c->op) && !fl_lua_box(L, 1))))
-            FL_RAISE(L, "%s: missing argument '%s' (a method is called with a colon: x:%s())", c->name, p->name, c->name);
+            FL_RAISE(L, "%s: missing argument '%s' (a method is called with a colon: x:%s())", c->name, p->name,
+                     c->name);
         if (type == LUA_TNONE) FL_RAISE(L, "%s: missing argument '%s'", c->name, p->name);
         const char *given = fl_lua_type_name(L, index);
         FL_RAISE(L, "%s: %s must be %s, got %s%s", c->name, p->name, what, given, push_operand_hint(L, c, type, index));
@@ -97,7 +99,8 @@ static void collect_tensors(lua_State *L, int index, int top)
 }
 
 /* Appends the tensors of the list at index; with `nested`, entries may be lists themselves. */
-static int read_list(lua_State *L, fl_operand *out, int count, int limit, const binding *b, const fl_param *p, int index, bool nested)
+static int read_list(lua_State *L, fl_operand *out, int count, int limit, const binding *b, const fl_param *p,
+                     int index, bool nested)
 {
     int n = (int)lua_rawlen(L, index);
     for (int i = 1; i <= n; i++) {
@@ -105,7 +108,9 @@ static int read_list(lua_State *L, fl_operand *out, int count, int limit, const 
         if (type == LUA_TTABLE && nested) count = read_list(L, out, count, limit, b, p, lua_gettop(L), false);
         else {
             fl_box *box = fl_lua_box(L, -1);
-            if (!box) FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", b->call->name, i, p->name, fl_lua_type_name(L, -1));
+            if (!box)
+                FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", b->call->name, i, p->name,
+                         fl_lua_type_name(L, -1));
             if (count < limit) out[count] = fl_of(box->tensor);
             count++;
         }
@@ -117,8 +122,10 @@ static int read_list(lua_State *L, fl_operand *out, int count, int limit, const 
 static void read_operands(lua_State *L, binding *b, const fl_param *p, int index)
 {
     const char *who = b->call->name;
-    if (fl_lua_box(L, index)) FL_RAISE(L, "%s: %s must be a list of tensors, got tensor; write flow.%s({x, y})", who, p->name, who);
-    if (!lua_istable(L, index)) FL_RAISE(L, "%s: %s must be a list of tensors, got %s", who, p->name, fl_lua_type_name(L, index));
+    if (fl_lua_box(L, index))
+        FL_RAISE(L, "%s: %s must be a list of tensors, got tensor; write flow.%s({x, y})", who, p->name, who);
+    if (!lua_istable(L, index))
+        FL_RAISE(L, "%s: %s must be a list of tensors, got %s", who, p->name, fl_lua_type_name(L, index));
     const char *stray = fl_lua_stray_key(L, index);
     if (stray) FL_RAISE(L, "%s: %s " FL_STRAY_KEY, who, p->name, stray);
     bool nested = b->call->op->groups > 0;
@@ -145,7 +152,8 @@ static bool takes_numbers(fl_attr_type t)
 static void read_scalar(lua_State *L, fl_attr *a, const char *who, const fl_param *p, int index)
 {
     bool boolean = lua_isboolean(L, index) && p->type == FL_ATTR_SCALAR;
-    if (!boolean && lua_type(L, index) != LUA_TNUMBER) FL_RAISE(L, "%s: %s must be a number, got %s", who, p->name, fl_lua_type_name(L, index));
+    if (!boolean && lua_type(L, index) != LUA_TNUMBER)
+        FL_RAISE(L, "%s: %s must be a number, got %s", who, p->name, fl_lua_type_name(L, index));
     if (boolean) {
         a->kind = FL_NUM_BOOL;
         a->integer = lua_toboolean(L, index);
@@ -162,7 +170,8 @@ static void read_scalar(lua_State *L, fl_attr *a, const char *who, const fl_para
 /* Position of the string at index among the words "mean|sum|none". */
 static int read_word(lua_State *L, const char *who, const fl_param *p, int index)
 {
-    if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: %s must be one of %s, got %s", who, p->name, p->words, fl_lua_type_name(L, index));
+    if (lua_type(L, index) != LUA_TSTRING)
+        FL_RAISE(L, "%s: %s must be one of %s, got %s", who, p->name, p->words, fl_lua_type_name(L, index));
     const char *word = lua_tostring(L, index);
     char words[sizeof p->words], *rest = words;
     memcpy(words, p->words, sizeof words);
@@ -188,7 +197,8 @@ static void read_attr(lua_State *L, binding *b, const fl_param *p, int index, in
     a->kind = FL_NUM_INT;
     switch (p->type) {
     case FL_ATTR_BOOL:
-        if (!lua_isboolean(L, index)) FL_RAISE(L, "%s: %s must be true or false, got %s", who, p->name, fl_lua_type_name(L, index));
+        if (!lua_isboolean(L, index))
+            FL_RAISE(L, "%s: %s must be true or false, got %s", who, p->name, fl_lua_type_name(L, index));
         a->integer = lua_toboolean(L, index);
         break;
     case FL_ATTR_INT:
@@ -198,7 +208,8 @@ static void read_attr(lua_State *L, binding *b, const fl_param *p, int index, in
     case FL_ATTR_DTYPE: a->integer = fl_lua_check_dtype(L, index, who); break;
     case FL_ATTR_WORD: a->integer = read_word(L, who, p, index); break;
     case FL_ATTR_TEXT:
-        if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: %s must be a string, got %s", who, p->name, fl_lua_type_name(L, index));
+        if (lua_type(L, index) != LUA_TSTRING)
+            FL_RAISE(L, "%s: %s must be a string, got %s", who, p->name, fl_lua_type_name(L, index));
         a->text = lua_tostring(L, index);
         break;
     case FL_ATTR_OPTIONS: break;
@@ -211,9 +222,11 @@ static void read_attr(lua_State *L, binding *b, const fl_param *p, int index, in
             a->integer = read_word(L, who, p, index);
         } else if (lua_istable(L, index)) a->count = fl_lua_check_list(L, index, a->list, FL_MAX_NDIM, who, p->name);
         else {
-            if (numbers > FL_MAX_NDIM) FL_RAISE(L, "%s: %s holds at most %d numbers, got %d", who, p->name, FL_MAX_NDIM, numbers);
+            if (numbers > FL_MAX_NDIM)
+                FL_RAISE(L, "%s: %s holds at most %d numbers, got %d", who, p->name, FL_MAX_NDIM, numbers);
             if (lua_type(L, index) != LUA_TNUMBER)
-                FL_RAISE(L, "%s: %s must be a whole number or a list of them, got %s", who, p->name, fl_lua_type_name(L, index));
+                FL_RAISE(L, "%s: %s must be a whole number or a list of them, got %s", who, p->name,
+                         fl_lua_type_name(L, index));
             for (int i = 0; i < numbers; i++) a->list[i] = fl_lua_check_integer(L, index + i, who, p->name);
             a->count = numbers;
         }
@@ -264,7 +277,8 @@ static void unknown_option(lua_State *L, const binding *b, const char *key)
 {
     fl_suggestion s = {.word = key};
     for (int i = 0; i < b->signature->param_count; i++)
-        if (b->signature->params[i].type != FL_ATTR_OPTIONS || b->signature->params[i].is_tensor) fl_suggest_offer(&s, b->signature->params[i].name);
+        if (b->signature->params[i].type != FL_ATTR_OPTIONS || b->signature->params[i].is_tensor)
+            fl_suggest_offer(&s, b->signature->params[i].name);
     if (b->signature->has_options) fl_lua_suggest_options(&s);
     char hint[FL_SUGGEST_TEXT];
     FL_RAISE(L, "%s: unknown option '%s'%s", b->call->name, key, fl_suggest_text(hint, &s));
@@ -291,13 +305,16 @@ static void read_named(lua_State *L, binding *b, int index)
     uint32_t positional = b->given;
     lua_pushnil(L);
     while (lua_next(L, index)) {
-        if (lua_type(L, -2) != LUA_TSTRING) FL_RAISE(L, "%s: options are named, got a key that is a %s", b->call->name, luaL_typename(L, -2));
+        if (lua_type(L, -2) != LUA_TSTRING)
+            FL_RAISE(L, "%s: options are named, got a key that is a %s", b->call->name, luaL_typename(L, -2));
         const char *key = lua_tostring(L, -2);
         int i = param_find(b->signature, key), value = lua_gettop(L);
         if (i >= 0 && !b->signature->params[i].is_list) {
             if (positional >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", b->call->name, key);
             read_param(L, b, i, value, 1);
-        } else if (i < 0 && (!b->signature->has_options || !fl_lua_option(L, &b->options, key, value, ndim_of(b), b->call->name)))
+        } else if (i < 0
+                   && (!b->signature->has_options
+                       || !fl_lua_option(L, &b->options, key, value, ndim_of(b), b->call->name)))
             unknown_option(L, b, key);
         lua_pop(L, 1);
     }
@@ -336,11 +353,14 @@ static void too_many(lua_State *L, const binding *b, int index)
 {
     const char *name = b->call->name;
     if (b->signature->has_options) fl_lua_refuse_bare_option(L, index, name);
-    if (lua_isnil(L, index)) FL_RAISE(L, "%s: an argument too many, and it is nil (a misspelt variable?): %s", name, fl_lua_push_usage(L, b->call));
+    if (lua_isnil(L, index))
+        FL_RAISE(L, "%s: an argument too many, and it is nil (a misspelt variable?): %s", name,
+                 fl_lua_push_usage(L, b->call));
     FL_RAISE(L, "%s: too many arguments: %s", name, fl_lua_push_usage(L, b->call));
 }
 
-/* Arguments 1..top in the signature's order. An empty table at the end is an empty list, or else options none of which is set. */
+/* Arguments 1..top in the signature's order. An empty table at the end is an empty list, or else options none of which
+** is set. */
 static void read_positional(lua_State *L, binding *b, int top)
 {
     const fl_signature *s = b->signature;
@@ -371,7 +391,8 @@ static void check_required(lua_State *L, const binding *b)
         const fl_param *p = &s->params[i];
         bool required = p->is_tensor ? !p->optional : p->type != FL_ATTR_OPTIONS && p->required;
         if (!required || (b->given >> i & 1u)) continue;
-        if (p->is_tensor && !p->is_list) read_operand(L, &b->in[p->slot], b->call, p, lua_gettop(L) + 1); /* words the error */
+        if (p->is_tensor && !p->is_list)
+            read_operand(L, &b->in[p->slot], b->call, p, lua_gettop(L) + 1); /* words the error */
         FL_RAISE(L, "%s: missing argument '%s': %s", b->call->name, p->name, fl_lua_push_usage(L, b->call));
     }
 }
@@ -467,7 +488,8 @@ static int call_op(lua_State *L)
     return run(L, c, b.in, b.nin, &b.attrs);
 }
 
-fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, const int *hierarchy, int ndim, fl_signature_fn report, void *context)
+fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, const int *hierarchy, int ndim, fl_signature_fn report,
+                            void *context)
 {
     binding b;
     read_call(L, &b, c);
@@ -507,7 +529,10 @@ static fl_lua_call *call_new(lua_State *L, const fl_op *op, const char *name, bo
     return c;
 }
 
-static bool only_tensors(const fl_op *op) { return !strpbrk(op->sig, ":") && !strstr(op->sig, "...") && !strstr(op->sig, "options"); }
+static bool only_tensors(const fl_op *op)
+{
+    return !strpbrk(op->sig, ":") && !strstr(op->sig, "...") && !strstr(op->sig, "options");
+}
 
 static void push_call(lua_State *L, fl_lua_call *c, lua_CFunction function)
 {
@@ -587,11 +612,19 @@ static int bits_error(lua_State *L) { FL_RAISE(L, "%s", lua_tostring(L, lua_upva
 
 static void open_bits(lua_State *L, int metatable)
 {
-    static const struct { const char *event, *text; } events[] = {
-        {"__band", "tensors have no operator &; write x:logical_and(y) for conditions, x:bitwise_and(y) for the bits of integers"},
-        {"__bor", "tensors have no operator |; write x:logical_or(y) for conditions, x:bitwise_or(y) for the bits of integers"},
-        {"__bxor", "tensors have no operator ~; write x:logical_xor(y) for conditions, x:bitwise_xor(y) for the bits of integers"},
-        {"__bnot", "tensors have no operator ~; write x:logical_not() for conditions, x:bitwise_not() for the bits of integers"},
+    static const struct {
+        const char *event, *text;
+    } events[] = {
+        {"__band",
+         "tensors have no operator &; write x:logical_and(y) for conditions, x:bitwise_and(y) for the bits of "
+         "integers"},
+        {"__bor",
+         "tensors have no operator |; write x:logical_or(y) for conditions, x:bitwise_or(y) for the bits of integers"},
+        {"__bxor",
+         "tensors have no operator ~; write x:logical_xor(y) for conditions, x:bitwise_xor(y) for the bits of "
+         "integers"},
+        {"__bnot",
+         "tensors have no operator ~; write x:logical_not() for conditions, x:bitwise_not() for the bits of integers"},
         {"__shl", "tensors have no operator <<; write x * (1 << n)"},
         {"__shr", "tensors have no operator >>; write x // (1 << n)"},
     };
@@ -602,13 +635,18 @@ static void open_bits(lua_State *L, int metatable)
     }
 }
 
-static int concat_error(lua_State *L) { FL_RAISE(L, "a tensor cannot be concatenated with ..; use tostring(x), x:item() or flow.cat"); }
+static int concat_error(lua_State *L)
+{
+    FL_RAISE(L, "a tensor cannot be concatenated with ..; use tostring(x), x:item() or flow.cat");
+}
 
 void fl_lua_open_operators(lua_State *L, int metatable)
 {
-    static const struct { const char *event, *op; } binary[] = {
-        {"__add", "add"}, {"__sub", "sub"}, {"__mul", "mul"}, {"__div", "div"}, {"__mod", "remainder"},
-        {"__pow", "pow"}, {"__idiv", "floor_divide"},
+    static const struct {
+        const char *event, *op;
+    } binary[] = {
+        {"__add", "add"},       {"__sub", "sub"}, {"__mul", "mul"},           {"__div", "div"},
+        {"__mod", "remainder"}, {"__pow", "pow"}, {"__idiv", "floor_divide"},
     };
     for (size_t i = 0; i < sizeof binary / sizeof *binary; i++) {
         const fl_op *op = fl_op_find(binary[i].op);
@@ -621,8 +659,8 @@ void fl_lua_open_operators(lua_State *L, int metatable)
         push_call(L, call_new(L, negate, negate->name, false), call_unary);
         lua_setfield(L, metatable, "__unm");
     }
-    static const luaL_Reg errors[] = {{"__lt", compare_error}, {"__le", compare_error}, {"__concat", concat_error},
-                                      {"__call", call_error}, {"__pairs", pairs_error}, {NULL, NULL}};
+    static const luaL_Reg errors[] = {{"__lt", compare_error}, {"__le", compare_error},  {"__concat", concat_error},
+                                      {"__call", call_error},  {"__pairs", pairs_error}, {NULL, NULL}};
     lua_pushvalue(L, metatable);
     luaL_setfuncs(L, errors, 0);
     lua_pop(L, 1);

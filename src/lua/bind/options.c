@@ -38,7 +38,8 @@ const char *fl_lua_check_path(lua_State *L, int index, const char *who)
 
 fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who)
 {
-    if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: dtype must be a string, got %s", who, fl_lua_type_name(L, index));
+    if (lua_type(L, index) != LUA_TSTRING)
+        FL_RAISE(L, "%s: dtype must be a string, got %s", who, fl_lua_type_name(L, index));
     const char *word = lua_tostring(L, index);
     fl_dtype dtype = fl_dtype_parse(word);
     if (dtype != FL_DTYPE_COUNT) return dtype;
@@ -67,17 +68,21 @@ const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who
 {
     fl_device_type type;
     int number;
-    if (lua_type(L, index) != LUA_TSTRING) FL_RAISE(L, "%s: device must be a string, got %s", who, fl_lua_type_name(L, index));
+    if (lua_type(L, index) != LUA_TSTRING)
+        FL_RAISE(L, "%s: device must be a string, got %s", who, fl_lua_type_name(L, index));
     if (!parse_device(lua_tostring(L, index), &type, &number))
-        FL_RAISE(L, "%s: unknown device '%s'; a device is \"cpu\", \"cuda\" or \"cuda:1\"", who, lua_tostring(L, index));
+        FL_RAISE(L, "%s: unknown device '%s'; a device is \"cpu\", \"cuda\" or \"cuda:1\"", who,
+                 lua_tostring(L, index));
     return fl_placement_local(type, number);
 }
 
 int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name)
 {
-    if (!lua_istable(L, index)) FL_RAISE(L, "%s: %s must be a list of whole numbers, got %s", who, name, fl_lua_type_name(L, index));
+    if (!lua_istable(L, index))
+        FL_RAISE(L, "%s: %s must be a list of whole numbers, got %s", who, name, fl_lua_type_name(L, index));
     lua_Unsigned count = lua_rawlen(L, index);
-    if (count > (lua_Unsigned)limit) FL_RAISE(L, "%s: %s holds at most %d numbers, got %llu", who, name, limit, (unsigned long long)count);
+    if (count > (lua_Unsigned)limit)
+        FL_RAISE(L, "%s: %s holds at most %d numbers, got %llu", who, name, limit, (unsigned long long)count);
     index = lua_absindex(L, index);
     for (int i = 0; i < (int)count; i++) {
         int exact = 0;
@@ -89,7 +94,8 @@ int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const ch
     lua_pushnil(L);
     while (lua_next(L, index)) {
         if (lua_type(L, -2) == LUA_TSTRING)
-            FL_RAISE(L, "%s: %s is a list, but has a key '%s'; options go in a table of their own", who, name, lua_tostring(L, -2));
+            FL_RAISE(L, "%s: %s is a list, but has a key '%s'; options go in a table of their own", who, name,
+                     lua_tostring(L, -2));
         lua_pop(L, 1);
     }
     return (int)count;
@@ -106,7 +112,7 @@ const char *fl_lua_stray_key(lua_State *L, int index)
         if (lua_type(L, -2) == LUA_TSTRING) key = lua_tostring(L, -2);
         lua_pop(L, 1);
     }
-    if (key) lua_pop(L, 1);     /* the table keeps the string */
+    if (key) lua_pop(L, 1); /* the table keeps the string */
     return key;
 }
 
@@ -130,7 +136,8 @@ bool fl_lua_option(lua_State *L, fl_lua_options *o, const char *key, int index, 
         o->sbp = fl_lua_check_sbp(L, index, ndim, who);
         o->has_sbp = true;
     } else if (strcmp(key, "requires_grad") == 0) {
-        if (!lua_isboolean(L, index)) FL_RAISE(L, "%s: requires_grad must be true or false, got %s", who, fl_lua_type_name(L, index));
+        if (!lua_isboolean(L, index))
+            FL_RAISE(L, "%s: requires_grad must be true or false, got %s", who, fl_lua_type_name(L, index));
         o->requires_grad = lua_toboolean(L, index);
     } else return false;
     return true;
@@ -139,8 +146,9 @@ bool fl_lua_option(lua_State *L, fl_lua_options *o, const char *key, int index, 
 void fl_lua_refuse_bare_option(lua_State *L, int index, const char *who)
 {
     const char *word = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : "";
-    const char *name = fl_dtype_parse(word) != FL_DTYPE_COUNT ? "dtype" :
-                       strncmp(word, "cpu", 3) == 0 || strncmp(word, "cuda", 4) == 0 ? "device" : NULL;
+    const char *name = fl_dtype_parse(word) != FL_DTYPE_COUNT           ? "dtype"
+        : strncmp(word, "cpu", 3) == 0 || strncmp(word, "cuda", 4) == 0 ? "device"
+                                                                        : NULL;
     if (name) FL_RAISE(L, "%s: options go in a table: {%s = \"%s\"}", who, name, word);
 }
 
@@ -161,15 +169,17 @@ void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *o
     attrs->requires_grad = o->requires_grad;
     attrs->has_dtype = o->has_dtype;
     attrs->option_dtype = o->dtype;
-    if (o->device && o->placement) FL_RAISE(L, "%s: give a device (a local tensor) or a placement and an sbp (a global one), not both", who);
+    if (o->device && o->placement)
+        FL_RAISE(L, "%s: give a device (a local tensor) or a placement and an sbp (a global one), not both", who);
     if (o->device) {
         attrs->has_placement = attrs->is_local = true;
         attrs->placement = o->device;
         attrs->nd_sbp = fl_nd_sbp_fill(FL_B, 1);
     }
     if (!o->placement != !o->has_sbp)
-        FL_RAISE(L, "%s: placement and sbp go together; %s", who, o->placement ? "sbp is missing: write sbp = \"B\" (whole on every rank) or \"S(0)\" (split)" :
-                 "placement is missing: write placement = flow.placement.all(\"cpu\")");
+        FL_RAISE(L, "%s: placement and sbp go together; %s", who,
+                 o->placement ? "sbp is missing: write sbp = \"B\" (whole on every rank) or \"S(0)\" (split)"
+                              : "placement is missing: write placement = flow.placement.all(\"cpu\")");
     if (!o->placement) return;
     fl_lua_check_fit(L, o->sbp, o->placement, who);
     attrs->has_placement = true;
@@ -225,7 +235,8 @@ void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *con
     lua_pushnil(L);
     while (lua_next(L, index)) {
         lua_pop(L, 1);
-        if (lua_type(L, -1) != LUA_TSTRING) FL_RAISE(L, "%s: options are named, got a key that is a %s", who, luaL_typename(L, -1));
+        if (lua_type(L, -1) != LUA_TSTRING)
+            FL_RAISE(L, "%s: options are named, got a key that is a %s", who, luaL_typename(L, -1));
         const char *key = lua_tostring(L, -1);
         if (!is_one_of(key, names)) raise_unknown(L, who, key, names);
     }

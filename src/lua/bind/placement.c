@@ -43,15 +43,20 @@ static void read_ranks(lua_State *L, rank_list *list, int index, int depth)
         list->ndim = depth + 1;
         list->hierarchy[depth] = n;
     }
-    if (list->hierarchy[depth] != n) FL_RAISE(L, "placement: ranks must form a regular grid; one list holds %d, another %d", list->hierarchy[depth], n);
+    if (list->hierarchy[depth] != n)
+        FL_RAISE(L, "placement: ranks must form a regular grid; one list holds %d, another %d", list->hierarchy[depth],
+                 n);
     for (int i = 1; i <= n; i++) {
         bool nested = lua_rawgeti(L, index, i) == LUA_TTABLE;
-        if (nested != (depth + 1 < list->ndim) && list->count > 0) FL_RAISE(L, "placement: ranks must form a regular grid");
+        if (nested != (depth + 1 < list->ndim) && list->count > 0)
+            FL_RAISE(L, "placement: ranks must form a regular grid");
         if (nested) read_ranks(L, list, lua_gettop(L), depth + 1);
         else {
-            if (list->count == list->capacity) FL_RAISE(L, "placement: more ranks than the world has (%d)", fl_world_get()->size);
+            if (list->count == list->capacity)
+                FL_RAISE(L, "placement: more ranks than the world has (%d)", fl_world_get()->size);
             int64_t rank = fl_lua_check_integer(L, -1, "placement", "a rank");
-            if (rank < 0 || rank > 1 << 20) FL_RAISE(L, "placement: there is no rank %lld: ranks count from 0", (long long)rank);
+            if (rank < 0 || rank > 1 << 20)
+                FL_RAISE(L, "placement: there is no rank %lld: ranks count from 0", (long long)rank);
             list->ranks[list->count++] = (int)rank;
         }
         lua_pop(L, 1);
@@ -160,8 +165,10 @@ static fl_sbp parse_sbp(lua_State *L, const char *text, int ndim, const char *wh
 {
     fl_sbp sbp;
     int axis, end = 0;
-    if (!fl_sbp_parse(&sbp, text, ndim) && ndim > 0 && sscanf(text, "S(-%d)%n", &axis, &end) == 1 && end > 0 && text[end] == 0)
-        FL_RAISE(L, "%s: sbp %s: the tensor has %d ax%ss; write \"S(-%d)\" to \"S(%d)\"", who, text, ndim, ndim == 1 ? "i" : "e", ndim, ndim - 1);
+    if (!fl_sbp_parse(&sbp, text, ndim) && ndim > 0 && sscanf(text, "S(-%d)%n", &axis, &end) == 1 && end > 0
+        && text[end] == 0)
+        FL_RAISE(L, "%s: sbp %s: the tensor has %d ax%ss; write \"S(-%d)\" to \"S(%d)\"", who, text, ndim,
+                 ndim == 1 ? "i" : "e", ndim, ndim - 1);
     if (!fl_sbp_parse(&sbp, text, ndim))
         FL_RAISE(L, "%s: '%s' is no sbp; an sbp is \"S(0)\", \"B\", \"P\", \"P(max)\" or \"P(min)\"", who, text);
     return sbp;
@@ -172,10 +179,12 @@ fl_nd_sbp fl_lua_check_sbp(lua_State *L, int index, int ndim, const char *who)
     fl_nd_sbp *box = luaL_testudata(L, index, SBP_TYPE);
     if (box) return *box;
     if (lua_type(L, index) == LUA_TSTRING) return fl_nd_sbp_fill(parse_sbp(L, lua_tostring(L, index), ndim, who), 1);
-    if (!lua_istable(L, index)) FL_RAISE(L, "%s: sbp must be an sbp, a string or a list of them, got %s", who, fl_lua_type_name(L, index));
+    if (!lua_istable(L, index))
+        FL_RAISE(L, "%s: sbp must be an sbp, a string or a list of them, got %s", who, fl_lua_type_name(L, index));
     fl_nd_sbp all = {0};
     lua_Unsigned n = lua_rawlen(L, index);
-    if (n < 1 || n > FL_MAX_HIERARCHY) FL_RAISE(L, "%s: sbp must have 1 to %d entries, got %d", who, FL_MAX_HIERARCHY, (int)n);
+    if (n < 1 || n > FL_MAX_HIERARCHY)
+        FL_RAISE(L, "%s: sbp must have 1 to %d entries, got %d", who, FL_MAX_HIERARCHY, (int)n);
     for (int k = 0; k < (int)n; k++) {
         if (lua_rawgeti(L, index, k + 1) == LUA_TTABLE) FL_RAISE(L, "%s: entry %d of sbp is a list", who, k + 1);
         fl_nd_sbp one = fl_lua_check_sbp(L, lua_gettop(L), ndim, who);
@@ -190,7 +199,9 @@ static int sbp_split(lua_State *L)
 {
     fl_lua_check_count(L, 1, "sbp.split", "sbp.split(axis)");
     int64_t axis = fl_lua_check_integer(L, 1, "sbp.split", "axis");
-    if (axis < 0 || axis >= FL_MAX_NDIM) FL_RAISE(L, "sbp.split: axis must be 0 to %d, got %lld; \"S(-1)\" as text counts from the end", FL_MAX_NDIM - 1, (long long)axis);
+    if (axis < 0 || axis >= FL_MAX_NDIM)
+        FL_RAISE(L, "sbp.split: axis must be 0 to %d, got %lld; \"S(-1)\" as text counts from the end", FL_MAX_NDIM - 1,
+                 (long long)axis);
     fl_lua_push_sbp(L, fl_nd_sbp_fill(FL_S(axis), 1));
     return 1;
 }
@@ -199,9 +210,10 @@ static int sbp_index(lua_State *L)
 {
     fl_nd_sbp *box = luaL_checkudata(L, 1, SBP_TYPE);
     lua_Integer k = lua_tointeger(L, 2);
-    if (!lua_isinteger(L, 2) && lua_type(L, 2) != LUA_TNUMBER) FL_RAISE(L, "an sbp has no field '%s'; it is a list of %d", luaL_tolstring(L, 2, NULL), box->n);
+    if (!lua_isinteger(L, 2) && lua_type(L, 2) != LUA_TNUMBER)
+        FL_RAISE(L, "an sbp has no field '%s'; it is a list of %d", luaL_tolstring(L, 2, NULL), box->n);
     if (lua_isinteger(L, 2) && k < 1) FL_RAISE(L, "x.sbp is a Lua list: x.sbp[1] belongs to hierarchy axis 0");
-    if ( k < 1 || k > box->n) lua_pushnil(L);
+    if (k < 1 || k > box->n) lua_pushnil(L);
     else fl_lua_push_sbp(L, fl_nd_sbp_fill(box->at[k - 1], 1));
     return 1;
 }

@@ -24,15 +24,15 @@
 enum { THRESHOLD = 1000, EDGE = 3, PRECISION = 4, LINE_WIDTH = 80, NUMBER_TEXT = 48 };
 
 typedef struct printer {
-    const fl_tensor *t;             /* local, on the host */
-    fl_dtype dtype;                 /* of what is printed: packed booleans are bytes */
-    const int64_t *size;            /* shape of what is printed */
+    const fl_tensor *t;  /* local, on the host */
+    fl_dtype dtype;      /* of what is printed: packed booleans are bytes */
+    const int64_t *size; /* shape of what is printed */
     int64_t numel;
     int ndim;
     bool summarise;
-    bool packed;                    /* t holds only the elements that are shown */
-    bool exponent, whole;           /* how floats are written */
-    int width;                      /* of every number */
+    bool packed;          /* t holds only the elements that are shown */
+    bool exponent, whole; /* how floats are written */
+    int width;            /* of every number */
     luaL_Buffer *out;
 } printer;
 
@@ -42,7 +42,8 @@ static int number_text(char *buffer, const printer *p, const void *at)
 {
     fl_dtype dtype = p->dtype;
     if (dtype == FL_BOOL) return snprintf(buffer, NUMBER_TEXT, "%s", *(const uint8_t *)at ? "true" : "false");
-    if (!fl_dtype_is_float(dtype)) return snprintf(buffer, NUMBER_TEXT, "%lld", (long long)fl_lua_read_integer(dtype, at));
+    if (!fl_dtype_is_float(dtype))
+        return snprintf(buffer, NUMBER_TEXT, "%lld", (long long)fl_lua_read_integer(dtype, at));
     double v = fl_lua_read_number(dtype, at);
     if (isnan(v)) return snprintf(buffer, NUMBER_TEXT, "nan");
     if (isinf(v)) return snprintf(buffer, NUMBER_TEXT, v > 0 ? "inf" : "-inf");
@@ -74,7 +75,7 @@ static int64_t steps_to(const printer *p, int axis, int64_t i)
 static int64_t offset_to(const printer *p, int axis, int64_t i) { return steps_to(p, axis, i) * p->t->strides[axis]; }
 
 typedef struct float_range {
-    double low, high;               /* smallest and largest magnitude that is finite and not zero */
+    double low, high; /* smallest and largest magnitude that is finite and not zero */
     bool whole;
 } float_range;
 
@@ -86,7 +87,8 @@ static void visit(printer *p, int axis, int64_t offset, visitor f, void *context
         f(p, element_at(p, offset), context);
         return;
     }
-    for (int64_t i = 0; i < p->size[axis]; i = next_shown(p, axis, i)) visit(p, axis + 1, offset + offset_to(p, axis, i), f, context);
+    for (int64_t i = 0; i < p->size[axis]; i = next_shown(p, axis, i))
+        visit(p, axis + 1, offset + offset_to(p, axis, i), f, context);
 }
 
 static void note_range(printer *p, const void *at, void *context)
@@ -194,7 +196,8 @@ static void add_values(printer *p)
 static bool is_whole(const fl_meta *m)
 {
     bool whole = m->holds && m->local_numel == m->numel;
-    for (int k = 0; k < m->nd_sbp.n; k++) whole = whole && (!fl_sbp_is_partial(m->nd_sbp.at[k]) || m->placement->hierarchy[k] == 1);
+    for (int k = 0; k < m->nd_sbp.n; k++)
+        whole = whole && (!fl_sbp_is_partial(m->nd_sbp.at[k]) || m->placement->hierarchy[k] == 1);
     return whole;
 }
 
@@ -202,7 +205,10 @@ static bool is_whole(const fl_meta *m)
 static const char *alone_because(void)
 {
     if (fl_world_get()->size == 1) return NULL;
-    return fl_world_get()->dry ? "a dry world" : fl_comm_refusal ? fl_comm_refusal : fl_comm_get() ? NULL : "a process without transport";
+    return fl_world_get()->dry ? "a dry world"
+        : fl_comm_refusal      ? fl_comm_refusal
+        : fl_comm_get()        ? NULL
+                               : "a process without transport";
 }
 
 /* Copies the shown elements of this rank's part: `from` points into the part, `to` into the packed tensor. */
@@ -223,7 +229,8 @@ static void pack(const packing *k, int axis, const char *from, char *to)
     for (int64_t j = 0; j < shown; j++) {
         int64_t i = j < EDGE ? j : j + n - shown;
         if (i < start || i >= end) continue;
-        pack(k, axis + 1, from + (i - start) * k->part->strides[axis] * (int64_t)k->item, to + j * k->packed->strides[axis] * (int64_t)k->item);
+        pack(k, axis + 1, from + (i - start) * k->part->strides[axis] * (int64_t)k->item,
+             to + j * k->packed->strides[axis] * (int64_t)k->item);
     }
 }
 
@@ -232,7 +239,8 @@ static void fill_neutral(fl_tensor *t, size_t item)
 {
     char *p = fl_tensor_data(t);
     if (t->meta->local_numel > 0) memset(p, 0, item * (size_t)t->meta->local_numel);
-    for (int64_t i = 0; fl_dtype_is_float(t->meta->dtype) && i < t->meta->local_numel; i++) p[(i + 1) * (int64_t)item - 1] = (char)0x80;
+    for (int64_t i = 0; fl_dtype_is_float(t->meta->dtype) && i < t->meta->local_numel; i++)
+        p[(i + 1) * (int64_t)item - 1] = (char)0x80;
 }
 
 /* The meta of the shown elements: at most six an axis; what is split over ranks is now a sum over them. */
@@ -263,7 +271,8 @@ static fl_status pack_shown(fl_tensor **out, fl_tensor *t)
     fill_neutral(packed, item);
     if (!t->meta->holds) status = FL_OK;
     else if ((status = fl_host_part(&part, t)) != FL_OK) fl_var_poison(&packed->storage->var, "tostring");
-    else if (t->meta->local_numel > 0) pack(&(packing){part, t->meta, packed->meta, item}, 0, fl_tensor_data(part), fl_tensor_data(packed));
+    else if (t->meta->local_numel > 0)
+        pack(&(packing){part, t->meta, packed->meta, item}, 0, fl_tensor_data(part), fl_tensor_data(packed));
     fl_tensor_unref(part);
     *out = packed;
     return FL_OK;
@@ -285,7 +294,8 @@ static void add_part(luaL_Buffer *b, const fl_meta *meta, const char *because)
 {
     char text[64];
     bool partial = false;
-    for (int k = 0; k < meta->nd_sbp.n; k++) partial |= fl_sbp_is_partial(meta->nd_sbp.at[k]) && meta->placement->hierarchy[k] > 1;
+    for (int k = 0; k < meta->nd_sbp.n; k++)
+        partial |= fl_sbp_is_partial(meta->nd_sbp.at[k]) && meta->placement->hierarchy[k] > 1;
     int rank = fl_world_get()->rank;
     snprintf(text, sizeof text, meta->holds ? "\nshown is the part of rank %d" : "\nrank %d holds no part of it", rank);
     luaL_addstring(b, text);

@@ -211,7 +211,8 @@ static int flow_on_rank(lua_State *L)
 {
     int64_t rank = fl_lua_check_integer(L, 1, "on_rank", "rank");
     int size = fl_world_get()->size;
-    if (rank < 0 || rank >= size) FL_RAISE(L, "on_rank: there is no rank %lld, the world has %d", (long long)rank, size);
+    if (rank < 0 || rank >= size)
+        FL_RAISE(L, "on_rank: there is no rank %lld, the world has %d", (long long)rank, size);
     if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "on_rank: takes a function, got %s", fl_lua_type_name(L, 2));
     if (rank != fl_world_get()->rank) return 0;
     const char *outside = fl_comm_refusal;
@@ -224,7 +225,8 @@ static int flow_on_rank(lua_State *L)
     return lua_gettop(L) - 1;
 }
 
-/* print, on rank 0 alone; on the rank that runs alone, where one does. Every rank makes the texts: all of them put together that of a global tensor. */
+/* print, on rank 0 alone; on the rank that runs alone, where one does. Every rank makes the texts: all of them put
+** together that of a global tensor. */
 static int flow_print(lua_State *L)
 {
     fl_lua_refuse_colon(L);
@@ -241,11 +243,22 @@ static int flow_print(lua_State *L)
 
 void fl_lua_open_runtime(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {
-        {"manual_seed", flow_manual_seed}, {"sync", flow_sync}, {"memory", flow_memory}, {"device_count", flow_device_count}, {"set_num_threads", flow_set_num_threads},
-        {"get_num_threads", flow_get_num_threads}, {"set_float32_matmul_precision", flow_set_float32_matmul_precision},
-        {"get_float32_matmul_precision", flow_get_float32_matmul_precision}, {"is_tensor", flow_is_tensor}, {"_is_one_tensor", flow_is_one_tensor}, {"rank", flow_rank}, {"world_size", flow_world_size},
-        {"barrier", flow_barrier}, {"on_rank", flow_on_rank}, {"print", flow_print}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"manual_seed", flow_manual_seed},
+                                         {"sync", flow_sync},
+                                         {"memory", flow_memory},
+                                         {"device_count", flow_device_count},
+                                         {"set_num_threads", flow_set_num_threads},
+                                         {"get_num_threads", flow_get_num_threads},
+                                         {"set_float32_matmul_precision", flow_set_float32_matmul_precision},
+                                         {"get_float32_matmul_precision", flow_get_float32_matmul_precision},
+                                         {"is_tensor", flow_is_tensor},
+                                         {"_is_one_tensor", flow_is_one_tensor},
+                                         {"rank", flow_rank},
+                                         {"world_size", flow_world_size},
+                                         {"barrier", flow_barrier},
+                                         {"on_rank", flow_on_rank},
+                                         {"print", flow_print},
+                                         {NULL, NULL}};
     static const luaL_Reg engine[] = {{"stats", engine_stats}, {NULL, NULL}};
     static const luaL_Reg cache[] = {{"stats", infer_stats}, {"clear", infer_clear}, {NULL, NULL}};
     fl_lua_set_functions(L, flow, functions);

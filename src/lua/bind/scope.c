@@ -1,9 +1,9 @@
 /*
 ** scope.c -- what is set for a while: recording gradients, synchronising them, the generator that ops draw from.
 **
-** A scope belongs to the coroutine that opens it. While that one is suspended, or when it is dropped, everybody else has
-** the settings of before; when it is resumed, it has its own again. Outside scopes of its own a coroutine has the settings
-** of the code that resumes it, as a function has those of its caller.
+** A scope belongs to the coroutine that opens it. While that one is suspended, or when it is dropped, everybody else
+** has the settings of before; when it is resumed, it has its own again. Outside scopes of its own a coroutine has the
+** settings of the code that resumes it, as a function has those of its caller.
 **
 ** Ops read plain variables of the core: coroutine.resume, wrap and close are replaced by functions that exchange these
 ** when a coroutine is entered and left, so that an op costs nothing more.
@@ -13,7 +13,7 @@
 #include "core/value/random.h"
 
 static const char scope_name[] = "flow.scope";
-static const char settings_key;     /* registry: settings of every coroutine that opened a scope, its key; weak */
+static const char settings_key; /* registry: settings of every coroutine that opened a scope, its key; weak */
 
 /* ---- the settings of the core ---- */
 
@@ -37,23 +37,24 @@ static void setting_set(int which, uintptr_t value)
 
 /* ---- the settings of a coroutine ---- */
 
-/* Those that its scopes set. A userdata whose user value is the innermost scope with a generator, which it keeps alive. */
+/* Those that its scopes set. A userdata whose user value is the innermost scope with a generator, which it keeps
+** alive. */
 typedef struct settings {
-    unsigned own;                           /* a bit each */
+    unsigned own; /* a bit each */
     uintptr_t value[FL_SETTINGS];
 } settings;
 
 /* The running coroutine since it was resumed. */
 typedef struct turn {
     uint64_t number;
-    lua_State *coroutine;                   /* NULL: the main program */
-    settings *settings;                     /* NULL: it has opened no scope yet */
-    uintptr_t outer[FL_SETTINGS];           /* in force where it was resumed */
+    lua_State *coroutine;         /* NULL: the main program */
+    settings *settings;           /* NULL: it has opened no scope yet */
+    uintptr_t outer[FL_SETTINGS]; /* in force where it was resumed */
 } turn;
 
 static turn now;
 static uint64_t turns;
-static bool any_coroutine;                  /* has one ever opened a scope? */
+static bool any_coroutine; /* has one ever opened a scope? */
 
 /* Pushes the settings of the running coroutine, made when there are none. */
 static settings *push_settings(lua_State *L)
@@ -84,18 +85,18 @@ static settings *push_settings(lua_State *L)
 
 /* ---- scopes ---- */
 
-/* Its user values: the settings, unless they are the main program's, which stay; what keeps the value alive; the scope with
-** such a value around this one. */
+/* Its user values: the settings, unless they are the main program's, which stay; what keeps the value alive; the scope
+** with such a value around this one. */
 enum { OF = 1, ANCHOR, AROUND };
 
 typedef struct scope {
-    settings *of;                           /* NULL when it is closed */
+    settings *of; /* NULL when it is closed */
     int which;
     bool anchored;
-    bool owned;                             /* the coroutine had set it before, */
-    uintptr_t value;                        /* to this */
+    bool owned;      /* the coroutine had set it before, */
+    uintptr_t value; /* to this */
     uint64_t turn;
-    uintptr_t before;                       /* in force when the scope was opened, in that turn */
+    uintptr_t before; /* in force when the scope was opened, in that turn */
 } scope;
 
 /* The scope on top belongs to the running coroutine, whose settings these become. */
@@ -165,8 +166,8 @@ int fl_lua_scope_call(lua_State *L)
 /* What waits on the C stack while another coroutine runs. */
 typedef struct waiting {
     turn turn;
-    settings settings;                      /* as they were */
-    uintptr_t value[FL_SETTINGS];           /* in force */
+    settings settings;            /* as they were */
+    uintptr_t value[FL_SETTINGS]; /* in force */
 } waiting;
 
 /* The coroutine at index runs from here on. */
@@ -314,7 +315,8 @@ static int coroutine_close(lua_State *L)
 
 void fl_lua_open_scopes(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"resume", coroutine_resume}, {"wrap", coroutine_wrap}, {"close", coroutine_close}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"resume", coroutine_resume}, {"wrap", coroutine_wrap}, {"close", coroutine_close}, {NULL, NULL}};
     if (!luaL_newmetatable(L, scope_name)) {
         lua_pop(L, 1);
         return;

@@ -76,8 +76,8 @@ bool fl_lua_in_session;
 void (*fl_lua_pass_interrupt)(void);
 static volatile sig_atomic_t interrupted;
 static volatile sig_atomic_t in_call;
-static volatile int64_t pressed;    /* milliseconds: when Ctrl-C came first; 0: not in this call */
-static bool raised;                 /* during the call that runs */
+static volatile int64_t pressed; /* milliseconds: when Ctrl-C came first; 0: not in this call */
+static bool raised;              /* during the call that runs */
 static lua_State *interrupt_state;
 
 /* Among several ranks: how long Lua code goes on after Ctrl-C, to stop in a collective with all others, and after how
@@ -93,10 +93,7 @@ static int64_t milliseconds(void)
 
 bool fl_lua_interrupt_asked(void) { return interrupted != 0; }
 
-bool fl_lua_interrupted(void)
-{
-    return interrupted && (!fl_lua_pass_interrupt || milliseconds() - pressed > AGREE_MS);
-}
+bool fl_lua_interrupted(void) { return interrupted && (!fl_lua_pass_interrupt || milliseconds() - pressed > AGREE_MS); }
 
 static void stop_hook(lua_State *L, lua_Debug *ar)
 {
@@ -112,7 +109,8 @@ static void on_signal(int number)
 {
     signal(number, SIG_DFL); /* a second Ctrl-C ends a program that does not stop */
     interrupted = 1;
-    if (interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+    if (interrupt_state)
+        lua_sethook(interrupt_state, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
 /* In a session over several ranks, also while this rank waits for the others. */
@@ -142,7 +140,8 @@ static void use_signal_stack(void)
 
 void fl_lua_interrupt_arm(lua_State *L)
 {
-    struct sigaction action = {.sa_handler = fl_lua_pass_interrupt ? on_signal_together : on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
+    struct sigaction action = {.sa_handler = fl_lua_pass_interrupt ? on_signal_together : on_signal,
+                               .sa_flags = SA_RESTART | SA_ONSTACK};
     if (L) interrupt_state = L;
     interrupted = 0;
     in_call = 1;
@@ -224,7 +223,8 @@ int fl_lua_protected_call(lua_State *L, int nargs, int nresults)
 static int panic(lua_State *L)
 {
     const char *message = lua_tostring(L, -1);
-    lua_writestringerror("PANIC: unprotected error in call to Lua API (%s)\n", message ? message : "error object is not a string");
+    lua_writestringerror("PANIC: unprotected error in call to Lua API (%s)\n",
+                         message ? message : "error object is not a string");
     return 0;
 }
 

@@ -31,9 +31,15 @@ static void push_op(lua_State *L, const fl_op *op)
     lua_getfield(L, -1, op->name);
     lua_setfield(L, -3, "call");
     lua_pop(L, 1);
-    const struct { const char *name; bool value; } flags[] = {
-        {"hidden", op->flags & FL_OP_HIDDEN}, {"random", op->flags & FL_OP_RANDOM}, {"mutates", op->mutates != 0},
-        {"source", op->flags & FL_OP_SOURCE}, {"elementwise", op->flags & FL_OP_ELEMENTWISE},
+    const struct {
+        const char *name;
+        bool value;
+    } flags[] = {
+        {"hidden", op->flags & FL_OP_HIDDEN},
+        {"random", op->flags & FL_OP_RANDOM},
+        {"mutates", op->mutates != 0},
+        {"source", op->flags & FL_OP_SOURCE},
+        {"elementwise", op->flags & FL_OP_ELEMENTWISE},
         {"differentiable", !(op->flags & FL_OP_NO_GRAD) && (op->grad || op->vjp || op->body)},
         {"body", op->body != NULL},
     };
@@ -57,8 +63,8 @@ static int testing_ops(lua_State *L)
     return 1;
 }
 
-/* set_world(size, rank, pretend): a dry world; set_world(1, 0) leaves it. pretend: what needs a peer is no error but gives
-** numbers of no meaning, so that explain sees whole programs */
+/* set_world(size, rank, pretend): a dry world; set_world(1, 0) leaves it. pretend: what needs a peer is no error but
+** gives numbers of no meaning, so that explain sees whole programs */
 static int testing_set_world(lua_State *L)
 {
     fl_boxing_pretend = lua_toboolean(L, 3);
@@ -82,7 +88,8 @@ static int testing_from_part(lua_State *L)
 /* engine(mode) -> the mode before: ops are executed so from now on, "naive", "queued" or "auto" */
 static int testing_engine(lua_State *L)
 {
-    static const char *const names[] = {[FL_ENGINE_AUTO] = "auto", [FL_ENGINE_NAIVE] = "naive", [FL_ENGINE_QUEUED] = "queued", NULL};
+    static const char *const names[] = {
+        [FL_ENGINE_AUTO] = "auto", [FL_ENGINE_NAIVE] = "naive", [FL_ENGINE_QUEUED] = "queued", NULL};
     fl_engine_mode before = fl_engine_mode_get();
     fl_engine_mode_set((fl_engine_mode)luaL_checkoption(L, 1, NULL, names));
     lua_pushstring(L, names[before]);
@@ -122,12 +129,16 @@ static void collect(void *context, const fl_nd_sbp *in_out, int nin, int nout, b
     c->used += (size_t)sprintf(c->text + c->used, "%s", has_body ? "body" : "kernel");
     for (int i = 0; i < nin + nout; i++)
         for (int k = 0; k < in_out[i].n; k++)
-            c->used += (size_t)sprintf(c->text + c->used, "%s%s", k ? "," : i == nin ? ">" : " ", fl_sbp_text(sbp, in_out[i].at[k]));
+            c->used += (size_t)sprintf(c->text + c->used, "%s%s",
+                                       k              ? ","
+                                           : i == nin ? ">"
+                                                      : " ",
+                                       fl_sbp_text(sbp, in_out[i].at[k]));
     c->used += (size_t)sprintf(c->text + c->used, "\n");
 }
 
-/* signatures(op, hierarchy, arguments...) -> text, a line "kernel S(0),B B,B>S(0),B" each: SBPs of the tensor operands, then of
-** the results */
+/* signatures(op, hierarchy, arguments...) -> text, a line "kernel S(0),B B,B>S(0),B" each: SBPs of the tensor operands,
+** then of the results */
 static int testing_signatures(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
@@ -152,9 +163,14 @@ static int testing_signatures(lua_State *L)
 
 void fl_lua_open_testing(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {{"ops", testing_ops}, {"set_world", testing_set_world}, {"from_part", testing_from_part},
-                                         {"signatures", testing_signatures}, {"engine", testing_engine},
-                                         {"has_kernel", testing_has_kernel}, {"ported", fl_lua_push_ported}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"ops", testing_ops},
+                                         {"set_world", testing_set_world},
+                                         {"from_part", testing_from_part},
+                                         {"signatures", testing_signatures},
+                                         {"engine", testing_engine},
+                                         {"has_kernel", testing_has_kernel},
+                                         {"ported", fl_lua_push_ported},
+                                         {NULL, NULL}};
     lua_newtable(L);
     lua_pushvalue(L, flow);
     luaL_setfuncs(L, functions, 1);

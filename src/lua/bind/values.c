@@ -48,7 +48,9 @@ fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
 {
     if (t->meta->is_local) return fl_host_part(out, t);
     if (fl_boxing_pretend)
-        return fl_fail(FL_ERR_COMM, "the values of a global tensor are not known while flow.explain only pretends to communicate (a dry world)");
+        return fl_fail(FL_ERR_COMM,
+                       "the values of a global tensor are not known while flow.explain only pretends to communicate (a "
+                       "dry world)");
     const fl_placement *all = fl_placement_everywhere(t->meta->placement);
     if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
     fl_tensor *whole;
@@ -95,7 +97,8 @@ static int tensor_item(lua_State *L)
     fl_lua_check_count(L, 1, "item", "x:item()");
     char shape[FL_SHAPE_TEXT];
     if (t->meta->numel != 1)
-        FL_RAISE(L, "item: takes a tensor of one element, x has %lld (shape %s)", (long long)t->meta->numel, fl_shape_text(shape, &t->meta->shape));
+        FL_RAISE(L, "item: takes a tensor of one element, x has %lld (shape %s)", (long long)t->meta->numel,
+                 fl_shape_text(shape, &t->meta->shape));
     fl_tensor *host = push_host(L, "item");
     push_element(L, host->meta->dtype, fl_tensor_data(host));
     return 1;
@@ -109,7 +112,8 @@ static void push_nested(lua_State *L, const fl_tensor *t, int axis, int64_t offs
         return;
     }
     luaL_checkstack(L, 3, "totable");
-    if (shape->dims[axis] > INT32_MAX) FL_RAISE(L, "totable: axis %d has %lld elements, too many for a table", axis, (long long)shape->dims[axis]);
+    if (shape->dims[axis] > INT32_MAX)
+        FL_RAISE(L, "totable: axis %d has %lld elements, too many for a table", axis, (long long)shape->dims[axis]);
     lua_createtable(L, (int)shape->dims[axis], 0);
     for (int64_t i = 0; i < shape->dims[axis]; i++) {
         push_nested(L, t, axis + 1, offset + i * t->strides[axis]);
@@ -131,7 +135,7 @@ static int tensor_totable(lua_State *L)
 typedef struct list_scan {
     fl_shape shape;
     int64_t at[FL_MAX_NDIM];
-    bool leaves;                /* some number was seen: shape.ndim is final */
+    bool leaves; /* some number was seen: shape.ndim is final */
     bool numbers, floats, booleans;
 } list_scan;
 
@@ -140,7 +144,8 @@ static const char *path_text(char *buffer, size_t size, const list_scan *s, int 
 {
     size_t n = 0;
     buffer[0] = 0;
-    for (int i = 0; i < depth && n < size; i++) n += (size_t)snprintf(buffer + n, size - n, "[%lld]", (long long)s->at[i]);
+    for (int i = 0; i < depth && n < size; i++)
+        n += (size_t)snprintf(buffer + n, size - n, "[%lld]", (long long)s->at[i]);
     return buffer;
 }
 enum { PATH_TEXT = 128 };
@@ -149,16 +154,21 @@ static void scan_leaf(lua_State *L, list_scan *s, int depth)
 {
     char path[PATH_TEXT];
     if (s->leaves && depth != s->shape.ndim)
-        FL_RAISE(L, "tensor: data%s is a %s where a list is needed", path_text(path, sizeof path, s, depth), luaL_typename(L, -1));
+        FL_RAISE(L, "tensor: data%s is a %s where a list is needed", path_text(path, sizeof path, s, depth),
+                 luaL_typename(L, -1));
     if (lua_type(L, -1) == LUA_TNUMBER) {
         s->numbers = true;
         s->floats |= !lua_isinteger(L, -1);
     } else if (lua_isboolean(L, -1)) s->booleans = true;
     else if (fl_lua_box(L, -1))
-        FL_RAISE(L, "tensor: data%s is a tensor; put tensors together with flow.stack or flow.cat", path_text(path, sizeof path, s, depth));
-    else FL_RAISE(L, "tensor: data%s must be a number, a boolean or a list, got %s", path_text(path, sizeof path, s, depth), luaL_typename(L, -1));
+        FL_RAISE(L, "tensor: data%s is a tensor; put tensors together with flow.stack or flow.cat",
+                 path_text(path, sizeof path, s, depth));
+    else
+        FL_RAISE(L, "tensor: data%s must be a number, a boolean or a list, got %s",
+                 path_text(path, sizeof path, s, depth), luaL_typename(L, -1));
     if (!s->leaves && depth < s->shape.ndim)
-        FL_RAISE(L, "tensor: data%s is a %s where a list is needed", path_text(path, sizeof path, s, depth), luaL_typename(L, -1));
+        FL_RAISE(L, "tensor: data%s is a %s where a list is needed", path_text(path, sizeof path, s, depth),
+                 luaL_typename(L, -1));
     s->leaves = true;
 }
 
@@ -171,8 +181,8 @@ static void scan_value(lua_State *L, list_scan *s, int depth)
         return;
     }
     if (depth == FL_MAX_NDIM)
-        FL_RAISE(L, "tensor: data%s is nested deeper than %d lists%s", path_text(path, sizeof path, s, depth), FL_MAX_NDIM,
-                 " (does a list hold itself?)");
+        FL_RAISE(L, "tensor: data%s is nested deeper than %d lists%s", path_text(path, sizeof path, s, depth),
+                 FL_MAX_NDIM, " (does a list hold itself?)");
     if (s->leaves && depth >= s->shape.ndim)
         FL_RAISE(L, "tensor: data%s is a list where a number is needed", path_text(path, sizeof path, s, depth));
     int64_t n = (int64_t)lua_rawlen(L, -1);
@@ -182,8 +192,8 @@ static void scan_value(lua_State *L, list_scan *s, int depth)
     if (stray) FL_RAISE(L, "tensor: data%s " FL_STRAY_KEY, path_text(path, sizeof path, s, depth), stray);
     if (depth == s->shape.ndim) s->shape.dims[s->shape.ndim++] = n;
     if (s->shape.dims[depth] != n)
-        FL_RAISE(L, "tensor: data%s holds %lld values, the lists before it %lld", path_text(path, sizeof path, s, depth), (long long)n,
-                 (long long)s->shape.dims[depth]);
+        FL_RAISE(L, "tensor: data%s holds %lld values, the lists before it %lld",
+                 path_text(path, sizeof path, s, depth), (long long)n, (long long)s->shape.dims[depth]);
     luaL_checkstack(L, 4, "tensor");
     for (int64_t i = 1; i <= n; i++) {
         s->at[depth] = i;
@@ -217,7 +227,8 @@ static int64_t leaf_integer(lua_State *L, fl_dtype dtype, const list_scan *s)
     }
     if (!fits) {
         bool nan = lua_tonumber(L, -1) != lua_tonumber(L, -1);
-        FL_RAISE(L, "tensor: data%s = %s does not fit into %s", path_text(path, sizeof path, s, s->shape.ndim), nan ? "nan" : lua_tostring(L, -1), fl_dtype_name(dtype));
+        FL_RAISE(L, "tensor: data%s = %s does not fit into %s", path_text(path, sizeof path, s, s->shape.ndim),
+                 nan ? "nan" : lua_tostring(L, -1), fl_dtype_name(dtype));
     }
     return value;
 }
@@ -271,8 +282,8 @@ fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dt
     return box->tensor;
 }
 
-/* Replaces the local tensor in `box` by the same data as the options want it: a global tensor, or on a device. Every rank gave
-** the same data, so a global tensor begins as B. */
+/* Replaces the local tensor in `box` by the same data as the options want it: a global tensor, or on a device. Every
+** rank gave the same data, so a global tensor begins as B. */
 static fl_status place(fl_box *box, const fl_attrs *attrs)
 {
     fl_tensor *local = box->tensor, *placed = NULL;
@@ -286,8 +297,12 @@ static fl_status place(fl_box *box, const fl_attrs *attrs)
         const fl_placement *host;
         fl_tensor *copies = NULL;
         status = fl_placement_on_cpu(&host, p);
-        if (status == FL_OK) status = fl_meta_get(&whole, local->meta->dtype, &local->meta->shape, host, fl_nd_sbp_fill(FL_B, p->ndim), false);
-        if (status == FL_OK) status = whole->holds ? fl_tensor_view(&copies, local, whole, whole->strides, local->offset) : fl_tensor_empty(&copies, whole);
+        if (status == FL_OK)
+            status = fl_meta_get(&whole, local->meta->dtype, &local->meta->shape, host, fl_nd_sbp_fill(FL_B, p->ndim),
+                                 false);
+        if (status == FL_OK)
+            status = whole->holds ? fl_tensor_view(&copies, local, whole, whole->strides, local->offset)
+                                  : fl_tensor_empty(&copies, whole);
         if (status == FL_OK) status = fl_global_note_data(local, whole);
         if (status == FL_OK) status = fl_boxing_apply(&placed, copies, wanted);
         fl_tensor_unref(copies);
@@ -326,9 +341,12 @@ static int flow_tensor(lua_State *L)
     fl_attrs attrs = {0};
     fl_lua_current = L;
     if (lua_gettop(L) < 1) FL_RAISE(L, "tensor: data is missing: flow.tensor(number, boolean or nested list, options)");
-    if (lua_gettop(L) > 2) FL_RAISE(L, "tensor: too many arguments: tensor(data, options); data is one value or one list");
+    if (lua_gettop(L) > 2)
+        FL_RAISE(L, "tensor: too many arguments: tensor(data, options); data is one value or one list");
     if (lua_istable(L, 2) && lua_rawlen(L, 2) > 0)
-        FL_RAISE(L, "tensor: data is one list, and options have names: flow.tensor({{1, 2}, {3, 4}}, {dtype = \"float32\"})");
+        FL_RAISE(
+            L,
+            "tensor: data is one list, and options have names: flow.tensor({{1, 2}, {3, 4}}, {dtype = \"float32\"})");
     fl_lua_read_options(L, &options, 2, 0, "tensor");
     fl_lua_apply_options(L, &attrs, &options, "tensor");
     fl_tensor *given = fl_lua_to_tensor(L, 1);

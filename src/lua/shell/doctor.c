@@ -70,8 +70,8 @@ static bool probe_product(void)
     double seconds = fastest(product, m);
     bool right = m[2 * SIDE * SIDE] == SIDE && m[3 * SIDE * SIDE - 1] == SIDE;
     bool library = is_loaded("libdnnl.so.2") || is_loaded("libdnnl.so.3");
-    line("product", right, "%d x %d float32: %.0f GFLOP/s, oneDNN %s", SIDE, SIDE, 2.0 * SIDE * SIDE * SIDE / seconds * 1e-9,
-         library ? "in use" : "not found (own kernels)");
+    line("product", right, "%d x %d float32: %.0f GFLOP/s, oneDNN %s", SIDE, SIDE,
+         2.0 * SIDE * SIDE * SIDE / seconds * 1e-9, library ? "in use" : "not found (own kernels)");
     free(m);
     return right;
 }
@@ -91,7 +91,8 @@ static bool probe_memory(void)
     if (!bytes) return false;
     memset(bytes, 1, 2 * (size_t)COPY_BYTES);
     double seconds = fastest(copy_all, bytes);
-    line("memory", true, "copy of %d MiB: %.1f GB/s read and written", COPY_BYTES >> 20, 2.0 * COPY_BYTES / seconds * 1e-9);
+    line("memory", true, "copy of %d MiB: %.1f GB/s read and written", COPY_BYTES >> 20,
+         2.0 * COPY_BYTES / seconds * 1e-9);
     free(bytes);
     return true;
 }
@@ -99,14 +100,16 @@ static bool probe_memory(void)
 /* An op from Lua, with the number it must give. */
 static bool probe_ops(lua_State *L)
 {
-    static const char code[] =
-        "local flow = require 'flow'\n"
-        "local x = flow.tensor({{1, 2}, {3, 4}}, {dtype = 'float32', requires_grad = true})\n"
-        "local y = (x:matmul(x) * 2):sum()\n"
-        "y:backward()\n"
-        "return y:item() == 108 and x.grad:sum():item() == 80";
+    static const char code[] = "local flow = require 'flow'\n"
+                               "local x = flow.tensor({{1, 2}, {3, 4}}, {dtype = 'float32', requires_grad = true})\n"
+                               "local y = (x:matmul(x) * 2):sum()\n"
+                               "y:backward()\n"
+                               "return y:item() == 108 and x.grad:sum():item() == 80";
     bool good = luaL_dostring(L, code) == LUA_OK && lua_toboolean(L, -1);
-    line("ops", good, "%s", good ? "product, sum and gradient of a 2 x 2 matrix are right" : lua_isstring(L, -1) ? lua_tostring(L, -1) : "wrong result");
+    line("ops", good, "%s",
+         good                      ? "product, sum and gradient of a 2 x 2 matrix are right"
+             : lua_isstring(L, -1) ? lua_tostring(L, -1)
+                                   : "wrong result");
     lua_pop(L, 1);
     return good;
 }
@@ -130,10 +133,9 @@ static void probe_device_comm(const fl_device *d)
 /* The GPU, with numbers that it computed. */
 static void probe_gpu(lua_State *L)
 {
-    static const char code[] =
-        "local flow = require 'flow'\n"
-        "local x = flow.tensor({{1, 2}, {3, 4}}, {dtype = 'float32'}):to('cuda')\n"
-        "return (x:matmul(x) * 2):sum():item() == 108";
+    static const char code[] = "local flow = require 'flow'\n"
+                               "local x = flow.tensor({{1, 2}, {3, 4}}, {dtype = 'float32'}):to('cuda')\n"
+                               "return (x:matmul(x) * 2):sum():item() == 108";
     const fl_device *d;
     char text[256];
     if (fl_device_get(&d, FL_CUDA) != FL_OK) {
@@ -143,7 +145,9 @@ static void probe_gpu(lua_State *L)
     d->describe(text, sizeof text, d->own);
     bool good = luaL_dostring(L, code) == LUA_OK && lua_toboolean(L, -1);
     line("gpu", good, "%s (of %d): %s", text, d->count,
-         good ? "product and sum of a 2 x 2 matrix are right" : lua_isstring(L, -1) ? lua_tostring(L, -1) : "wrong result");
+         good                      ? "product and sum of a 2 x 2 matrix are right"
+             : lua_isstring(L, -1) ? lua_tostring(L, -1)
+                                   : "wrong result");
     lua_pop(L, 1);
     if (d->comm) probe_device_comm(d);
 }
@@ -156,7 +160,8 @@ static bool ask_two_ranks(char *answer, size_t size, double *seconds)
     double start = now();
     if (n <= 0) return false;
     self[n] = '\0';
-    snprintf(command, sizeof command, "FLOW_WORLD= '%s' -E --ranks 2 -e 'flow.barrier() io.write(flow.world_size())' </dev/null 2>&1", self);
+    snprintf(command, sizeof command,
+             "FLOW_WORLD= '%s' -E --ranks 2 -e 'flow.barrier() io.write(flow.world_size())' </dev/null 2>&1", self);
     FILE *pipe = popen(command, "r");
     if (!pipe) return false;
     size_t length = fread(answer, 1, size - 1, pipe);
@@ -172,9 +177,12 @@ static void probe_ranks(void)
     const fl_world *world = fl_world_get();
     char answer[256] = "mpirun could not be started";
     double seconds;
-    if (comm) line("ranks", true, "rank %d of %d through %s, memory %s", world->rank, world->size, comm->name, fl_shared_has(world->rank) ? "shared" : "not shared");
+    if (comm)
+        line("ranks", true, "rank %d of %d through %s, memory %s", world->rank, world->size, comm->name,
+             fl_shared_has(world->rank) ? "shared" : "not shared");
     else if (fl_launched(NULL)) line("ranks", true, "one process, started by a rank or alone in its job");
-    else if (ask_two_ranks(answer, sizeof answer, &seconds)) line("ranks", true, "two ranks met through mpirun in %.0f ms", 1e3 * seconds);
+    else if (ask_two_ranks(answer, sizeof answer, &seconds))
+        line("ranks", true, "two ranks met through mpirun in %.0f ms", 1e3 * seconds);
     else line("ranks", false, "%s", answer);
 }
 

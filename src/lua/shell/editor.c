@@ -1,9 +1,9 @@
 /*
 ** editor.c -- the line editor: libedit, opened at run time and only here, so that scripts start fast.
 **
-** What is typed is one line; a pasted block (bracketed paste: the terminal marks its begin and end) and an entry of the history
-** may have several, edited together: Up and Down move in them before they move in the history. A function of ours cannot call
-** one of libedit's, so it pushes keys that are bound to it: sequences which no keyboard sends.
+** What is typed is one line; a pasted block (bracketed paste: the terminal marks its begin and end) and an entry of the
+** history may have several, edited together: Up and Down move in them before they move in the history. A function of
+** ours cannot call one of libedit's, so it pushes keys that are bound to it: sequences which no keyboard sends.
 */
 #include "repl.h"
 
@@ -20,20 +20,20 @@
 
 enum { HISTORY_LIMIT = 1000, CTRL_C = 3 };
 
-#define KEY_END "\033[901~"             /* ed-move-to-end */
-#define KEY_CANCEL "\033[902~"          /* flow-cancel */
-#define KEY_PREVIOUS "\033[903~"        /* ed-prev-history */
-#define KEY_NEXT "\033[904~"            /* ed-next-history */
+#define KEY_END "\033[901~"      /* ed-move-to-end */
+#define KEY_CANCEL "\033[902~"   /* flow-cancel */
+#define KEY_PREVIOUS "\033[903~" /* ed-prev-history */
+#define KEY_NEXT "\033[904~"     /* ed-next-history */
 
-static lua_State *session;              /* for the completion */
+static lua_State *session; /* for the completion */
 
 static struct {
     void *library;
     EditLine *line;
     History *history;
     const char *prompt;
-    char path[4096];                    /* of the history file; "" when there is no home */
-    bool cancelled;                     /* Ctrl-C */
+    char path[4096]; /* of the history file; "" when there is no home */
+    bool cancelled;  /* Ctrl-C */
     EditLine *(*init)(const char *, FILE *, FILE *, FILE *);
     void (*end)(EditLine *);
     int (*set)(EditLine *, int, ...);
@@ -89,7 +89,8 @@ static const wchar_t *line_end(const wchar_t *at, const wchar_t *last)
 /* To the same column of the line that begins at `start`. */
 static unsigned char move_to_line(EditLine *line, const LineInfoW *info, const wchar_t *start)
 {
-    ptrdiff_t column = info->cursor - line_start(info->buffer, info->cursor), length = line_end(start, info->lastchar) - start;
+    ptrdiff_t column = info->cursor - line_start(info->buffer, info->cursor),
+              length = line_end(start, info->lastchar) - start;
     edit.move(line, (int)(start + (column < length ? column : length) - info->cursor));
     return CC_CURSOR;
 }
@@ -115,7 +116,7 @@ static unsigned char on_down(EditLine *line, int key)
 /* ---- pasting ---- */
 
 typedef struct pasted {
-    wchar_t *text;                      /* owned, ends with a 0 */
+    wchar_t *text; /* owned, ends with a 0 */
     size_t length, room;
 } pasted;
 
@@ -173,7 +174,7 @@ static const char *word_at(lua_State *L, int i, size_t *length)
 {
     lua_rawgeti(L, WORDS, i);
     const char *word = lua_tolstring(L, -1, length);
-    lua_pop(L, 1);                      /* the list keeps it */
+    lua_pop(L, 1); /* the list keeps it */
     return word;
 }
 
@@ -182,8 +183,8 @@ static void print_notes(lua_State *L, int count, int width, size_t hidden)
 {
     for (int i = 1; i <= count; i++) {
         lua_rawgeti(L, NOTES, i);
-        printf("%-*s  %s%s%s\n", width, word_at(L, i, NULL) + hidden, fl_style_begin(stdout, FL_DIM), lua_tostring(L, -1),
-               fl_style_end(stdout));
+        printf("%-*s  %s%s%s\n", width, word_at(L, i, NULL) + hidden, fl_style_begin(stdout, FL_DIM),
+               lua_tostring(L, -1), fl_style_end(stdout));
         lua_pop(L, 1);
     }
 }
@@ -293,9 +294,10 @@ static void open_history(void)
     edit.history_do(edit.history, &event, H_SETSIZE, HISTORY_LIMIT);
     edit.history_do(edit.history, &event, H_SETUNIQUE, 1);
     edit.set(edit.line, EL_HIST, edit.history_do, edit.history);
-    if (!home || snprintf(edit.path, sizeof edit.path, "%s/.flowlua_history", home) >= (int)sizeof edit.path) edit.path[0] = 0;
+    if (!home || snprintf(edit.path, sizeof edit.path, "%s/.flowlua_history", home) >= (int)sizeof edit.path)
+        edit.path[0] = 0;
     if (edit.path[0]) edit.history_do(edit.history, &event, H_LOAD, edit.path);
-    atexit(save_history);       /* os.exit ends a session too */
+    atexit(save_history); /* os.exit ends a session too */
 }
 
 void fl_editor_remember(const char *text)
@@ -318,12 +320,25 @@ static bool find_functions(void)
 {
     edit.library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!edit.library) return false;
-    const struct { void **at; const char *name; } wanted[] = {
-        {(void **)&edit.init, "el_init"}, {(void **)&edit.end, "el_end"}, {(void **)&edit.set, "el_set"}, {(void **)&edit.gets, "el_gets"},
-        {(void **)&edit.getc, "el_wgetc"}, {(void **)&edit.push, "el_push"}, {(void **)&edit.info, "el_line"},
-        {(void **)&edit.wide_info, "el_wline"}, {(void **)&edit.insert, "el_insertstr"}, {(void **)&edit.insert_wide, "el_winsertstr"},
-        {(void **)&edit.move, "el_cursor"}, {(void **)&edit.resize, "el_resize"}, {(void **)&edit.history_init, "history_init"},
-        {(void **)&edit.history_end, "history_end"}, {(void **)&edit.history_do, "history"},
+    const struct {
+        void **at;
+        const char *name;
+    } wanted[] = {
+        {(void **)&edit.init, "el_init"},
+        {(void **)&edit.end, "el_end"},
+        {(void **)&edit.set, "el_set"},
+        {(void **)&edit.gets, "el_gets"},
+        {(void **)&edit.getc, "el_wgetc"},
+        {(void **)&edit.push, "el_push"},
+        {(void **)&edit.info, "el_line"},
+        {(void **)&edit.wide_info, "el_wline"},
+        {(void **)&edit.insert, "el_insertstr"},
+        {(void **)&edit.insert_wide, "el_winsertstr"},
+        {(void **)&edit.move, "el_cursor"},
+        {(void **)&edit.resize, "el_resize"},
+        {(void **)&edit.history_init, "history_init"},
+        {(void **)&edit.history_end, "history_end"},
+        {(void **)&edit.history_do, "history"},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (!(*wanted[i].at = dlsym(edit.library, wanted[i].name))) return false;
@@ -332,19 +347,39 @@ static bool find_functions(void)
 
 static void bind_keys(EditLine *line)
 {
-    static const struct { const char *name, *about; unsigned char (*f)(EditLine *, int); } functions[] = {
-        {"flow-complete", "complete the word", on_tab}, {"flow-cancel", "clear the input", on_cancel},
-        {"flow-end", "end of input on an empty line", on_end}, {"flow-paste", "insert a pasted block", on_paste},
-        {"flow-up", "the line above, or the previous input", on_up}, {"flow-down", "the line below, or the next input", on_down},
+    static const struct {
+        const char *name, *about;
+        unsigned char (*f)(EditLine *, int);
+    } functions[] = {
+        {"flow-complete", "complete the word", on_tab},
+        {"flow-cancel", "clear the input", on_cancel},
+        {"flow-end", "end of input on an empty line", on_end},
+        {"flow-paste", "insert a pasted block", on_paste},
+        {"flow-up", "the line above, or the previous input", on_up},
+        {"flow-down", "the line below, or the next input", on_down},
     };
-    static const struct { const char *key, *function; } keys[] = {
-        {"\t", "flow-complete"}, {"^D", "flow-end"}, {"^R", "em-inc-search-prev"}, {"\033[200~", "flow-paste"},
-        {"\033[A", "flow-up"}, {"\033OA", "flow-up"}, {"^P", "flow-up"}, {"\033[B", "flow-down"}, {"\033OB", "flow-down"}, {"^N", "flow-down"},
-        {KEY_END, "ed-move-to-end"}, {KEY_CANCEL, "flow-cancel"}, {KEY_PREVIOUS, "ed-prev-history"}, {KEY_NEXT, "ed-next-history"},
+    static const struct {
+        const char *key, *function;
+    } keys[] = {
+        {"\t", "flow-complete"},
+        {"^D", "flow-end"},
+        {"^R", "em-inc-search-prev"},
+        {"\033[200~", "flow-paste"},
+        {"\033[A", "flow-up"},
+        {"\033OA", "flow-up"},
+        {"^P", "flow-up"},
+        {"\033[B", "flow-down"},
+        {"\033OB", "flow-down"},
+        {"^N", "flow-down"},
+        {KEY_END, "ed-move-to-end"},
+        {KEY_CANCEL, "flow-cancel"},
+        {KEY_PREVIOUS, "ed-prev-history"},
+        {KEY_NEXT, "ed-next-history"},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         edit.set(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].f);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) edit.set(line, EL_BIND, keys[i].key, keys[i].function, NULL);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        edit.set(line, EL_BIND, keys[i].key, keys[i].function, NULL);
     edit.set(line, EL_BIND, "-s", "^C", KEY_END KEY_CANCEL, NULL);
 }
 

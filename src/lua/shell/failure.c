@@ -1,5 +1,6 @@
 /*
-** failure.c -- how a script ends: by an error, by os.exit, or well, with the engine stopped before libraries are torn down.
+** failure.c -- how a script ends: by an error, by os.exit, or well, with the engine stopped before libraries are torn
+** down.
 */
 #define _GNU_SOURCE
 #include "lua/bind/binding.h"
@@ -30,8 +31,8 @@ void fl_lua_leave_ranks(void)
 
 void (*fl_lua_last)(void);
 
-/* A lane that is still in an op after a second (a large product) is not waited for: the process ends under it, and what exit
-** would do otherwise is done here. */
+/* A lane that is still in an op after a second (a large product) is not waited for: the process ends under it, and what
+** exit would do otherwise is done here. */
 _Noreturn void fl_lua_exit(int code)
 {
     if (fl_lua_last) fl_lua_last();
@@ -41,8 +42,8 @@ _Noreturn void fl_lua_exit(int code)
     _exit(code);
 }
 
-/* os.exit([code [, close]]). Where there are several ranks a code that is not 0 ends the job before anything waits for other
-** ranks, the code 0 waits until they have come to their end too. */
+/* os.exit([code [, close]]). Where there are several ranks a code that is not 0 ends the job before anything waits for
+** other ranks, the code 0 waits until they have come to their end too. */
 static int os_exit(lua_State *L)
 {
     int code = lua_isboolean(L, 1) ? !lua_toboolean(L, 1) : (int)luaL_optinteger(L, 1, EXIT_SUCCESS);

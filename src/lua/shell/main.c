@@ -5,7 +5,7 @@
 ** start flowlua. Long options are its own. The table `flow` comes with require "flow"; in the REPL, with -e
 ** and in a script on standard input it is a global too.
 */
-#define _GNU_SOURCE             /* environ */
+#define _GNU_SOURCE /* environ */
 #include "lua/bind/binding.h"
 #include "lua/bind/scope.h"
 #include "core/ranks/failure.h"
@@ -24,15 +24,15 @@
 static const char *program = "flowlua";
 static const char *trace_path;
 
-enum { MAX_RANKS = 1024};
+enum { MAX_RANKS = 1024 };
 
 /* What the command line says, beside the -e and -l options that run in order. */
 typedef struct options {
-    int script;                 /* index of the script in argv; 0: none */
-    int ranks;                  /* how many are to be started; 0: not asked */
-    int ranks_at, ranks_words;  /* where in argv that is said */
+    int script;                /* index of the script in argv; 0: none */
+    int ranks;                 /* how many are to be started; 0: not asked */
+    int ranks_at, ranks_words; /* where in argv that is said */
     bool interactive, version, ignore_environment, warnings, execute, doctor, help;
-    const char *bad;            /* an option that is wrong */
+    const char *bad; /* an option that is wrong */
     const char *why;
 } options;
 
@@ -70,30 +70,31 @@ static void print_version(void)
     fflush(stdout);
 }
 
-static const char usage_text[] =
-    "usage: flowlua [options] [script [args]]\n"
-    "Available options are:\n"
-    "  -e stat       execute string 'stat'\n"
-    "  -i            enter interactive mode after executing 'script'\n"
-    "  -l mod        require library 'mod' into global 'mod'\n"
-    "  -l g=mod      require library 'mod' into global 'g'\n"
-    "  -v            show version information\n"
-    "  -E            ignore environment variables (LUA_*, FLOW_*)\n"
-    "  -W            turn warnings on\n"
-    "  --            stop handling options\n"
-    "  -             stop handling options and execute stdin\n"
-    "  --trace FILE  write a Chrome trace of every op to FILE at the end\n"
-    "  --ranks N     start N ranks under mpirun\n"
-    "  --doctor      probe this machine: CPU level, products, memory, MPI, GPUs\n"
-    "  --version     show version information\n"
-    "  --help        show this text\n"
-    "Without a script on a terminal, flowlua is interactive: try help().\n"
-    "require looks beside the script before the default folders; LUA_PATH and LUA_CPATH replace both, but for \";;\".\n";
+static const char usage_text[] = "usage: flowlua [options] [script [args]]\n"
+                                 "Available options are:\n"
+                                 "  -e stat       execute string 'stat'\n"
+                                 "  -i            enter interactive mode after executing 'script'\n"
+                                 "  -l mod        require library 'mod' into global 'mod'\n"
+                                 "  -l g=mod      require library 'mod' into global 'g'\n"
+                                 "  -v            show version information\n"
+                                 "  -E            ignore environment variables (LUA_*, FLOW_*)\n"
+                                 "  -W            turn warnings on\n"
+                                 "  --            stop handling options\n"
+                                 "  -             stop handling options and execute stdin\n"
+                                 "  --trace FILE  write a Chrome trace of every op to FILE at the end\n"
+                                 "  --ranks N     start N ranks under mpirun\n"
+                                 "  --doctor      probe this machine: CPU level, products, memory, MPI, GPUs\n"
+                                 "  --version     show version information\n"
+                                 "  --help        show this text\n"
+                                 "Without a script on a terminal, flowlua is interactive: try help().\n"
+                                 "require looks beside the script before the default folders; LUA_PATH and LUA_CPATH "
+                                 "replace both, but for \";;\".\n";
 
 static void bad_usage(const options *o)
 {
     char message[256];
-    if (strcmp(o->bad, "-e") == 0 || strcmp(o->bad, "-l") == 0) snprintf(message, sizeof message, "'%s' needs argument", o->bad);
+    if (strcmp(o->bad, "-e") == 0 || strcmp(o->bad, "-l") == 0)
+        snprintf(message, sizeof message, "'%s' needs argument", o->bad);
     else if (o->why) snprintf(message, sizeof message, "%s", o->why);
     else snprintf(message, sizeof message, "unrecognized option '%s'", o->bad);
     if (fl_comm_get()) fl_failure_end(EXIT_FAILURE, message, usage_text);
@@ -197,8 +198,8 @@ static void read_options(options *o, char **argv)
     o->script = argv[i] ? i : 0;
 }
 
-/* -E: no part of the program, and no process that it starts, sees a setting of ours. Before anything has asked for one. FLOW_JOINED
-** is none: by it a rank tells the processes that it starts that they are not ranks. */
+/* -E: no part of the program, and no process that it starts, sees a setting of ours. Before anything has asked for
+** one. FLOW_JOINED is none: by it a rank tells the processes that it starts that they are not ranks. */
 static void forget_variables(void)
 {
     char name[64];
@@ -238,7 +239,8 @@ static void folder_of(char *folder, const char *script)
     else snprintf(folder, PATH_MAX, "%.*s", slash > path ? (int)(slash - path) : 1, path);
 }
 
-/* Where Lua's default path begins in package.path or cpath: the variable replaces it, but for its first ";;". -1: nowhere. */
+/* Where Lua's default path begins in package.path or cpath: the variable replaces it, but for its first ";;". -1:
+** nowhere. */
 static ptrdiff_t default_start(const char *variable, bool ignore_environment)
 {
     char versioned[32];
@@ -465,8 +467,8 @@ static void write_trace(void)
     if (fl_engine_profile_dump(trace_path) != FL_OK) say(fl_message());
 }
 
-/* Empties a file to which all ranks add in the end. What hinders is said before the script runs and not after it has run for
-** hours. */
+/* Empties a file to which all ranks add in the end. What hinders is said before the script runs and not after it has
+** run for hours. */
 static bool empty_file(const char *path)
 {
     FILE *file = fopen(path, "wb");
@@ -475,8 +477,8 @@ static bool empty_file(const char *path)
     return file != NULL;
 }
 
-/* The trace covers os.exit too, so it is the last thing written, also when a library ends the process; recording begins before
-** any op. */
+/* The trace covers os.exit too, so it is the last thing written, also when a library ends the process; recording begins
+** before any op. */
 static bool start_trace(void)
 {
     if (!trace_path) return true;
@@ -493,8 +495,8 @@ static bool start_trace(void)
     return true;
 }
 
-/* The script has ended well. A fault that it has not met is told all the same, as far as it is known: nothing waits for ops whose
-** results nobody wants, except where other ranks may. */
+/* The script has ended well. A fault that it has not met is told all the same, as far as it is known: nothing waits for
+** ops whose results nobody wants, except where other ranks may. */
 static bool leave(void)
 {
     fl_lua_leave_ranks();
@@ -503,12 +505,13 @@ static bool leave(void)
     return false;
 }
 
-/* A standard stream that is closed stays of no use, but no file that is opened may come in its place: a script would read or
-** overwrite that one instead. Reading, or writing, what is put there is an error as it was before. */
+/* A standard stream that is closed stays of no use, but no file that is opened may come in its place: a script would
+** read or overwrite that one instead. Reading, or writing, what is put there is an error as it was before. */
 static void hold_closed_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) _exit(EXIT_FAILURE);
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            _exit(EXIT_FAILURE);
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,6 @@
 /*
-** ranks.c -- several ranks as the program starts them (--ranks N), and the script they all read from one standard input.
+** ranks.c -- several ranks as the program starts them (--ranks N), and the script they all read from one standard
+** input.
 */
 #define _GNU_SOURCE
 #include "lua/bind/binding.h"
@@ -32,13 +33,15 @@ static bool in_path(const char *name)
     char path[FL_PLUGIN_PATH];
     for (const char *at = getenv("PATH"); at && *at;) {
         int length = (int)strcspn(at, ":");
-        if (snprintf(path, sizeof path, "%.*s/%s", length, at, name) < (int)sizeof path && access(path, X_OK) == 0) return true;
+        if (snprintf(path, sizeof path, "%.*s/%s", length, at, name) < (int)sizeof path && access(path, X_OK) == 0)
+            return true;
         at += length + (at[length] == ':');
     }
     return false;
 }
 
-/* mpirun looks for the program that starts ranks elsewhere even where none is to be, and fails in containers that lack it. */
+/* mpirun looks for the program that starts ranks elsewhere even where none is to be, and fails in containers that lack
+** it. */
 static void stay_on_this_host(void)
 {
     if (!in_path("ssh") && !in_path("rsh")) setenv("OMPI_MCA_plm", "isolated", 0);
@@ -62,7 +65,8 @@ static char **command_line(char **argv, int skip, int skipped, char *ranks, char
     return words;
 }
 
-/* mpirun waits for the end of a standard input that cannot be read, and for a stream that is held for one that is closed. */
+/* mpirun waits for the end of a standard input that cannot be read, and for a stream that is held for one that is
+** closed. */
 static void open_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -79,9 +83,12 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
 {
     char path[FL_PLUGIN_PATH], count[16];
     if (fl_launched(NULL))
-        return fl_fail(FL_ERR_STATE, "--ranks %d: this process is in a job of mpirun already; leave out --ranks or mpirun", ranks);
+        return fl_fail(FL_ERR_STATE,
+                       "--ranks %d: this process is in a job of mpirun already; leave out --ranks or mpirun", ranks);
     if (!fl_plugin_find(path, "mpi"))
-        return fl_fail(FL_ERR_MISSING, "--ranks needs flowlua-mpi.so, which was not built: install the package libopenmpi-dev and run make");
+        return fl_fail(
+            FL_ERR_MISSING,
+            "--ranks needs flowlua-mpi.so, which was not built: install the package libopenmpi-dev and run make");
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     if (n <= 0) return fl_fail(FL_ERR_IO, "--ranks: /proc/self/exe cannot be read: %s", strerror(errno));
     path[n] = '\0';
@@ -94,14 +101,16 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
     execvp(words[0], words);
     int why = errno;
     free(words);
-    if (why == ENOENT) return fl_fail(FL_ERR_MISSING, "--ranks needs mpirun, which is not there: install the package openmpi-bin");
+    if (why == ENOENT)
+        return fl_fail(FL_ERR_MISSING, "--ranks needs mpirun, which is not there: install the package openmpi-bin");
     return fl_fail(FL_ERR_IO, "--ranks: mpirun cannot be started: %s", strerror(why));
 }
 
 /* ---- standard error ---- */
 
-/* file:write(...), of which the first upvalue is Lua's. io.stderr has no buffer, and what other ranks write would come between
-** the arguments: they go as one. Mistakes are found here, where the script's call is the one that is reported. */
+/* file:write(...), of which the first upvalue is Lua's. io.stderr has no buffer, and what other ranks write would come
+** between the arguments: they go as one. Mistakes are found here, where the script's call is the one that is
+** reported. */
 static int file_write(lua_State *L)
 {
     luaL_Stream *file = luaL_checkudata(L, 1, LUA_FILEHANDLE);
@@ -110,7 +119,7 @@ static int file_write(lua_State *L)
     if (!file->closef) return luaL_error(L, "attempt to use a closed file");
     for (int i = 2; i <= count; i++) {
         if (lua_type(L, i) != LUA_TNUMBER) luaL_checkstring(L, i);
-        else joins = joins && lua_isinteger(L, i);      /* Lua writes floats shorter than it prints them */
+        else joins = joins && lua_isinteger(L, i); /* Lua writes floats shorter than it prints them */
     }
     if (joins) lua_concat(L, count - 1);
     lua_pushvalue(L, lua_upvalueindex(1));

@@ -1,8 +1,9 @@
 /*
 ** repl.c -- the interactive session: history, completion, input over several lines, values printed at once.
 **
-** Lines come from the line editor (editor.c) or, where input is no terminal, are read plainly. Ctrl-C clears what is typed or
-** stops what runs; Ctrl-D and quit end. Over several ranks rank 0 reads, and all evaluate what it has read (repl_ranks.c).
+** Lines come from the line editor (editor.c) or, where input is no terminal, are read plainly. Ctrl-C clears what is
+** typed or stops what runs; Ctrl-D and quit end. Over several ranks rank 0 reads, and all evaluate what it has read
+** (repl_ranks.c).
 */
 #include "repl.h"
 #include "core/ranks/comm.h"
@@ -16,11 +17,12 @@
 
 enum { LINE_LIMIT = 1 << 16, PROMPT_LIMIT = 256 };
 
-#define LONG_TIME 0.1           /* seconds */
+#define LONG_TIME 0.1 /* seconds */
 
 /* ---- reading lines ---- */
 
-/* Without an editor. What is read from a file or a pipe is shown too, so that the output reads like the session it is. */
+/* Without an editor. What is read from a file or a pipe is shown too, so that the output reads like the session it
+** is. */
 static bool plain_read(lua_State *L, const char *prompt)
 {
     luaL_Buffer b;
@@ -79,7 +81,8 @@ static bool message_ends(lua_State *L, const char *end)
 static bool is_incomplete(lua_State *L, int status) { return status == LUA_ERRSYNTAX && message_ends(L, "<eof>"); }
 
 /* Compiles head, word and tail put together; pushes the function or the message. */
-static int load_parts(lua_State *L, const char *head, size_t head_size, const char *word, const char *tail, size_t tail_size)
+static int load_parts(lua_State *L, const char *head, size_t head_size, const char *word, const char *tail,
+                      size_t tail_size)
 {
     lua_pushlstring(L, head, head_size);
     lua_pushstring(L, word);
@@ -97,12 +100,14 @@ static bool is_compiled(lua_State *L, const char *word, const char *text, size_t
     return status == LUA_OK;
 }
 
-/* A block of statements whose last lines are an expression, as "x = 3" and "x" in a pasted block: pushes what has its value. */
+/* A block of statements whose last lines are an expression, as "x = 3" and "x" in a pasted block: pushes what has its
+** value. */
 static bool compile_answer(lua_State *L, const char *text, size_t n)
 {
     while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
     for (size_t at = n; at > 0 && n - at < LINE_LIMIT; at--) {
-        if (text[at - 1] != '\n' || !is_compiled(L, "return ", text + at, n - at) || !is_compiled(L, "", text, at)) continue;
+        if (text[at - 1] != '\n' || !is_compiled(L, "return ", text + at, n - at) || !is_compiled(L, "", text, at))
+            continue;
         if (load_parts(L, text, at, "return ", text + at, n - at) == LUA_OK) return true;
         lua_pop(L, 1);
     }
@@ -205,7 +210,8 @@ static bool read_target(lua_State *L, fl_line *line)
         line->at = FL_AT_EACH;
         end = (char *)text + 2;
     } else if (text[1] < '0' || text[1] > '9') {
-        lua_pushliteral(L, "@ takes a rank or *: \"@2 x\" evaluates x on rank 2 alone, \"@* x\" shows the answers of all ranks");
+        lua_pushliteral(
+            L, "@ takes a rank or *: \"@2 x\" evaluates x on rank 2 alone, \"@* x\" shows the answers of all ranks");
         return false;
     } else if (rank >= size) {
         lua_pushfstring(L, "@%d: there is no rank %d, the world has %d", (int)rank, (int)rank, size);
@@ -400,7 +406,9 @@ static void set_globals(lua_State *L)
 static void print_greeting(void)
 {
     printf("flowlua %s  %s\n", FL_VERSION, LUA_COPYRIGHT);
-    if (fl_comm_get()) printf("All %d ranks evaluate a line; \"@1 x\" asks rank 1 alone, \"@* x\" shows every rank's answer.\n", fl_world_get()->size);
+    if (fl_comm_get())
+        printf("All %d ranks evaluate a line; \"@1 x\" asks rank 1 alone, \"@* x\" shows every rank's answer.\n",
+               fl_world_get()->size);
     printf("help() says what there is, Tab completes names, quit ends.\n");
 }
 

@@ -1,6 +1,6 @@
 /*
-** repl.h -- what the files of the interactive session share: the terminal, its colours, the line editor, and lines that several
-** ranks evaluate.
+** repl.h -- what the files of the interactive session share: the terminal, its colours, the line editor, and lines that
+** several ranks evaluate.
 */
 #ifndef FL_REPL_H
 #define FL_REPL_H
@@ -15,17 +15,18 @@
 ** they both belong to, and the launcher in the foreground? */
 bool fl_terminal_is_there(void);
 
-/* Standard input becomes a terminal that this process reads in place of its launcher, and output and errors go to it where the
-** launcher has it there. Ctrl-C comes to this process alone. It is as before after give_back and however this process ends. */
+/* Standard input becomes a terminal that this process reads in place of its launcher, and output and errors go to it
+** where the launcher has it there. Ctrl-C comes to this process alone. It is as before after give_back and however this
+** process ends. */
 fl_status fl_terminal_take(void);
 void fl_terminal_give_back(void);
 
-/* Is that descriptor, 1 or 2, of a session that has begun a terminal on which somebody reads? A launcher gives its ranks pseudo
-** terminals, whatever its own output is. */
+/* Is that descriptor, 1 or 2, of a session that has begun a terminal on which somebody reads? A launcher gives its
+** ranks pseudo terminals, whatever its own output is. */
 bool fl_terminal_shows(int descriptor);
 
-/* For a process that does not take it: errors go straight to the terminal where the launcher has it there. Returns where
-** output goes: a descriptor of the terminal, else standard output. */
+/* For a process that does not take it: errors go straight to the terminal where the launcher has it there. Returns
+** where output goes: a descriptor of the terminal, else standard output. */
 int fl_terminal_join(void);
 
 /* ---- how it looks (style.c) ---- */
@@ -50,8 +51,9 @@ void fl_style_print_error(FILE *to, const char *text, size_t size);
 bool fl_editor_open(lua_State *L);
 void fl_editor_close(void);
 
-/* Reads an input, of several lines when it was pasted or comes from the history, and pushes it without its last newline. False
-** at the end of input. *cancelled: by Ctrl-C; the text is empty then. In a prompt, \1 stands around what takes no room. */
+/* Reads an input, of several lines when it was pasted or comes from the history, and pushes it without its last
+** newline. False at the end of input. *cancelled: by Ctrl-C; the text is empty then. In a prompt, \1 stands around what
+** takes no room. */
 bool fl_editor_read(lua_State *L, const char *prompt, bool *cancelled);
 
 /* What was read, in one input or several, is one entry of the history. */
@@ -63,16 +65,16 @@ void fl_editor_remember(const char *text);
 enum { FL_AT_ALL = -1, FL_AT_EACH = -2 };
 
 typedef struct fl_line {
-    int at;                     /* FL_AT_ALL, FL_AT_EACH or a rank */
-    bool end;                   /* there is none: the session is over */
+    int at;   /* FL_AT_ALL, FL_AT_EACH or a rank */
+    bool end; /* there is none: the session is over */
 } fl_line;
 
 typedef enum fl_outcome {
-    FL_DONE,                    /* nothing more to show */
-    FL_ANSWERED,                /* with a text: the answer */
-    FL_FAILED,                  /* with a text: the error */
-    FL_DESERTED,                /* the same, but only because another rank had stopped */
-    FL_INTERRUPTED              /* the same, by Ctrl-C */
+    FL_DONE,       /* nothing more to show */
+    FL_ANSWERED,   /* with a text: the answer */
+    FL_FAILED,     /* with a text: the error */
+    FL_DESERTED,   /* the same, but only because another rank had stopped */
+    FL_INTERRUPTED /* the same, by Ctrl-C */
 } fl_outcome;
 
 /* All ranks call these together; with one rank they do nothing or what is left to do. Errors: another rank is lost. */
@@ -82,8 +84,8 @@ void fl_session_stop(void);
 /* Rank 0's line becomes everybody's: its text, at the top of rank 0's stack, is pushed by the others. */
 fl_status fl_session_share(lua_State *L, fl_line *line);
 
-/* This rank is through with the line; pops the text, if there is one. Rank 0 shows what became of it on all ranks, and all
-** begin anew: the next line finds groups and random numbers in step. */
+/* This rank is through with the line; pops the text, if there is one. Rank 0 shows what became of it on all ranks, and
+** all begin anew: the next line finds groups and random numbers in step. */
 fl_status fl_session_finish(lua_State *L, const fl_line *line, fl_outcome mine);
 
 #endif

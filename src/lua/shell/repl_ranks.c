@@ -6,8 +6,8 @@
 ** is through with the line and stop too (a rank on another host, which has no journal here, is waited for until the
 ** time-out). Then nothing is under way, so all groups begin anew and the next line works.
 **
-** Ctrl-C comes to rank 0 alone, which passes the signal on to the ranks of its host; a rank elsewhere learns of it in the
-** next collective. Output of the other ranks is marked "[2] " line by line.
+** Ctrl-C comes to rank 0 alone, which passes the signal on to the ranks of its host; a rank elsewhere learns of it in
+** the next collective. Output of the other ranks is marked "[2] " line by line.
 */
 #define _GNU_SOURCE
 #include "repl.h"
@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static fl_group *session;       /* NULL: one rank */
+static fl_group *session; /* NULL: one rank */
 
 /* `bytes` of every rank in order, owned by the caller; NULL: fl_message says why. */
 static void *share(const char *what, const void *mine, size_t bytes)
@@ -45,7 +45,7 @@ typedef struct hello {
     char host[60];
 } hello;
 
-static int *peers;              /* processes of this host's other ranks; owned, [peer_count] */
+static int *peers; /* processes of this host's other ranks; owned, [peer_count] */
 static int peer_count;
 
 static void pass_to_peers(void)
@@ -64,7 +64,7 @@ static fl_status meet_peers(void)
         if (strcmp(all[i].host, mine.host) == 0) peers[peer_count++] = all[i].pid;
     free(all);
     fl_lua_pass_interrupt = pass_to_peers;
-    fl_lua_interrupt_arm(NULL);     /* from now on Ctrl-C ends nobody */
+    fl_lua_interrupt_arm(NULL); /* from now on Ctrl-C ends nobody */
     fl_lua_interrupt_disarm();
     return peers ? FL_OK : fl_fail(FL_ERR_MEMORY, "session: out of memory");
 }
@@ -73,7 +73,7 @@ static fl_status meet_peers(void)
 
 static struct {
     int file;
-    bool inside;                /* of a line: it has its mark */
+    bool inside; /* of a line: it has its mark */
 } output = {.file = STDOUT_FILENO};
 
 static bool write_all(const char *text, size_t n)
@@ -174,7 +174,7 @@ void fl_session_stop(void)
 
 /* ---- lines ---- */
 
-enum { SHORT_TEXT = 2000 };     /* longer ones travel after the message */
+enum { SHORT_TEXT = 2000 }; /* longer ones travel after the message */
 
 typedef struct line_message {
     fl_line line;
@@ -215,7 +215,7 @@ fl_status fl_session_share(lua_State *L, fl_line *line)
 typedef struct outcome_message {
     int32_t outcome;
     int64_t size;
-    uint64_t counted;           /* fl_comm_counted */
+    uint64_t counted; /* fl_comm_counted */
     fl_generator generator;
     char text[SHORT_TEXT];
 } outcome_message;
@@ -223,8 +223,8 @@ typedef struct outcome_message {
 /* What all ranks said. */
 typedef struct outcomes {
     int count;
-    outcome_message *messages;    /* owned */
-    char *texts;                /* owned; when one is long: `each` bytes per rank */
+    outcome_message *messages; /* owned */
+    char *texts;               /* owned; when one is long: `each` bytes per rank */
     size_t each;
 } outcomes;
 
@@ -330,7 +330,8 @@ static fl_status gather_texts(outcomes *o, const char *text, size_t size)
 
 static fl_status gather(outcomes *o, fl_outcome outcome, const char *text, size_t size)
 {
-    outcome_message mine = {.outcome = outcome, .size = (int64_t)size, .counted = fl_comm_counted(), .generator = *fl_generator_current()};
+    outcome_message mine = {
+        .outcome = outcome, .size = (int64_t)size, .counted = fl_comm_counted(), .generator = *fl_generator_current()};
     if (size && size <= SHORT_TEXT) memcpy(mine.text, text, size);
     o->count = session->count;
     o->messages = share("line", &mine, sizeof mine);
@@ -345,7 +346,7 @@ static void reset(const outcomes *o)
         if (o->messages[i].counted > number) number = o->messages[i].counted;
     fl_comm_reset(number);
     if (count_of(o, FL_DONE) + count_of(o, FL_ANSWERED) == o->count) return;
-    fl_engine_wait_all();       /* its error has been told */
+    fl_engine_wait_all(); /* its error has been told */
     fl_random_agree(o->messages[0].generator);
 }
 

@@ -1,6 +1,6 @@
 /*
-** style.c -- colours of the session, where a terminal shows them: not where NO_COLOR is set (no-color.org), TERM is "dumb" or
-** missing, or output is no terminal.
+** style.c -- colours of the session, where a terminal shows them: not where NO_COLOR is set (no-color.org), TERM is
+** "dumb" or missing, or output is no terminal.
 */
 #define _GNU_SOURCE
 #include "repl.h"

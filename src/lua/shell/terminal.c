@@ -56,13 +56,13 @@ bool fl_terminal_is_there(void)
 /* ---- keys ---- */
 
 static struct {
-    int file;                   /* -1: not taken */
-    struct termios modes;       /* as they were */
+    int file;             /* -1: not taken */
+    struct termios modes; /* as they were */
     int launcher;
-    int guard_pipe;             /* closed: the guard acts */
+    int guard_pipe; /* closed: the guard acts */
     pid_t guard;
-    int pipe;                   /* from the launcher */
-    int far, near;              /* ends of the pseudo terminal: this file's, and what the session reads */
+    int pipe;      /* from the launcher */
+    int far, near; /* ends of the pseudo terminal: this file's, and what the session reads */
 } terminal = {.file = -1};
 
 /* A key that is no input while the session does not ask for all keys. */
@@ -82,7 +82,7 @@ enum { KEYS_LIMIT = 1 << 20 };
 
 /* Keys that the pseudo terminal has no room for yet, as of a long paste. */
 static struct {
-    char *at;                   /* owned */
+    char *at; /* owned */
     size_t count, room;
 } keys;
 
@@ -146,7 +146,9 @@ static void *relay(void *context)
             }
         }
         if (from[1].revents & POLLOUT) send_keys();
-        if (from[1].revents & POLLIN && (n = read(terminal.far, text, sizeof text)) > 0 && write(terminal.file, text, (size_t)n) < 0) return NULL;
+        if (from[1].revents & POLLIN && (n = read(terminal.far, text, sizeof text)) > 0
+            && write(terminal.file, text, (size_t)n) < 0)
+            return NULL;
     }
 }
 
@@ -169,7 +171,8 @@ static fl_status open_pseudo_terminal(void)
 {
     char name[64];
     terminal.far = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-    if (terminal.far >= 0 && grantpt(terminal.far) == 0 && unlockpt(terminal.far) == 0 && ptsname_r(terminal.far, name, sizeof name) == 0) {
+    if (terminal.far >= 0 && grantpt(terminal.far) == 0 && unlockpt(terminal.far) == 0
+        && ptsname_r(terminal.far, name, sizeof name) == 0) {
         terminal.near = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
         if (terminal.near >= 0 && tcsetattr(terminal.near, TCSANOW, &terminal.modes) == 0) return FL_OK;
     }
@@ -212,8 +215,8 @@ static fl_status start_guard(void)
     return terminal.guard > 0 ? FL_OK : fl_fail(FL_ERR_IO, "terminal: no process to guard it: %s", strerror(errno));
 }
 
-/* The launcher has the terminal as that descriptor: so has this process. What it was stays open: a rank whose output and
-** errors are closed gets no more input from Open MPI. */
+/* The launcher has the terminal as that descriptor: so has this process. What it was stays open: a rank whose output
+** and errors are closed gets no more input from Open MPI. */
 static void redirect(int file, int pid, int descriptor)
 {
     if (!is_terminal_of(pid, descriptor) || fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) < 0) return;
@@ -229,7 +232,9 @@ static fl_status set_raw(void)
     raw.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IGNCR | IXON);
     raw.c_cc[VMIN] = 1;
     raw.c_cc[VTIME] = 0;
-    return tcsetattr(terminal.file, TCSADRAIN, &raw) == 0 ? FL_OK : fl_fail(FL_ERR_IO, "/dev/tty cannot be used: %s", strerror(errno));
+    return tcsetattr(terminal.file, TCSADRAIN, &raw) == 0
+        ? FL_OK
+        : fl_fail(FL_ERR_IO, "/dev/tty cannot be used: %s", strerror(errno));
 }
 
 fl_status fl_terminal_take(void)
@@ -239,7 +244,7 @@ fl_status fl_terminal_take(void)
     terminal.file = open_terminal();
     if (terminal.file < 0 || tcgetattr(terminal.file, &terminal.modes) != 0)
         return fl_fail(FL_ERR_IO, "/dev/tty cannot be used: %s", strerror(errno));
-    signal(SIGTTOU, SIG_IGN);   /* this process is in the background */
+    signal(SIGTTOU, SIG_IGN); /* this process is in the background */
     FL_TRY(open_pseudo_terminal());
     copy_size();
     FL_TRY(start_guard());
@@ -272,7 +277,7 @@ int fl_terminal_join(void)
 {
     int pid = fl_launcher(), file = open_terminal();
     if (file < 0) return STDOUT_FILENO;
-    signal(SIGTTOU, SIG_IGN);   /* this process writes from the background */
+    signal(SIGTTOU, SIG_IGN); /* this process writes from the background */
     redirect(file, pid, STDERR_FILENO);
     if (is_terminal_of(pid, STDOUT_FILENO)) return file;
     close(file);

@@ -7,8 +7,8 @@
 #include "cpu/combine.h"
 #include "internal.h"
 
-/* Bytes for each pair from which on messages between all pairs are faster than MPI's non-blocking reductions, which bring
-** everything to one rank first (2 and 4 ranks on one host: equal at 16 KiB, 2.5 times at 4 MiB). */
+/* Bytes for each pair from which on messages between all pairs are faster than MPI's non-blocking reductions, which
+** bring everything to one rank first (2 and 4 ranks on one host: equal at 16 KiB, 2.5 times at 4 MiB). */
 enum { PAIR_BYTES = 32 << 10 };
 
 /* ---- what MPI can do ---- */
@@ -22,11 +22,13 @@ static int64_t sum_of(const int64_t *counts, int n)
 
 static bool is_half(fl_dtype dtype) { return dtype == FL_FLOAT16 || dtype == FL_BFLOAT16; }
 
-/* Does MPI reduce `count` elements over `members` ranks? Its order of the members is its own, and counts in a sum of floats. */
+/* Does MPI reduce `count` elements over `members` ranks? Its order of the members is its own, and counts in a sum of
+** floats. */
 static bool mpi_reduces(int64_t count, fl_dtype dtype, int members, fl_reduce reduce)
 {
     bool ordered = fl_dtype_is_float(dtype) && members > 2 && (reduce == FL_REDUCE_SUM || reduce == FL_REDUCE_PROD);
-    return !ordered && count <= fl_mpi_limit() && !is_half(dtype) && count / members * (int64_t)fl_dtype_size(dtype) < PAIR_BYTES;
+    return !ordered && count <= fl_mpi_limit() && !is_half(dtype)
+        && count / members * (int64_t)fl_dtype_size(dtype) < PAIR_BYTES;
 }
 
 /* ---- types and operations ---- */
@@ -53,10 +55,22 @@ static void combine(void *in, void *in_out, int count, MPI_Datatype type, fl_red
     fl_cpu_combine(dtype)(&in_out, 1, ins, 2, count, reduce, false);
 }
 
-static void op_sum(void *in, void *in_out, int *count, MPI_Datatype *type) { combine(in, in_out, *count, *type, FL_REDUCE_SUM); }
-static void op_max(void *in, void *in_out, int *count, MPI_Datatype *type) { combine(in, in_out, *count, *type, FL_REDUCE_MAX); }
-static void op_min(void *in, void *in_out, int *count, MPI_Datatype *type) { combine(in, in_out, *count, *type, FL_REDUCE_MIN); }
-static void op_prod(void *in, void *in_out, int *count, MPI_Datatype *type) { combine(in, in_out, *count, *type, FL_REDUCE_PROD); }
+static void op_sum(void *in, void *in_out, int *count, MPI_Datatype *type)
+{
+    combine(in, in_out, *count, *type, FL_REDUCE_SUM);
+}
+static void op_max(void *in, void *in_out, int *count, MPI_Datatype *type)
+{
+    combine(in, in_out, *count, *type, FL_REDUCE_MAX);
+}
+static void op_min(void *in, void *in_out, int *count, MPI_Datatype *type)
+{
+    combine(in, in_out, *count, *type, FL_REDUCE_MIN);
+}
+static void op_prod(void *in, void *in_out, int *count, MPI_Datatype *type)
+{
+    combine(in, in_out, *count, *type, FL_REDUCE_PROD);
+}
 
 /* Our own, because MPI's do otherwise than the kernels: whether a NaN wins is not defined there, and Open MPI's sums of
 ** 8-bit numbers stop at the highest where they should wrap. */
@@ -86,7 +100,13 @@ static fl_status all_reduce_pairs(fl_group *g, char *data, int64_t count, fl_dty
         same_counts[i] = counts[g->me];
         same_starts[i] = starts[g->me];
     }
-    fl_mpi_pairs p = {.in = data, .in_counts = same_counts, .in_starts = same_starts, .out = data, .out_counts = counts, .out_starts = starts, .dtype = dtype};
+    fl_mpi_pairs p = {.in = data,
+                      .in_counts = same_counts,
+                      .in_starts = same_starts,
+                      .out = data,
+                      .out_counts = counts,
+                      .out_starts = starts,
+                      .dtype = dtype};
     return fl_mpi_exchange(g, &p);
 }
 
@@ -102,7 +122,8 @@ fl_status fl_mpi_all_reduce(fl_group *g, void *data, int64_t count, fl_dtype dty
     return fl_mpi_wait(g, &request, 1);
 }
 
-fl_status fl_mpi_all_gather(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in, fl_dtype dtype)
+fl_status fl_mpi_all_gather(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in,
+                            fl_dtype dtype)
 {
     int64_t same[g->count], none[g->count];
     for (int i = 0; i < g->count; i++) {
@@ -112,12 +133,14 @@ fl_status fl_mpi_all_gather(fl_group *g, void *out, const int64_t *counts, const
     return fl_mpi_exchange(g, &(fl_mpi_pairs){in, same, none, out, counts, starts, dtype});
 }
 
-fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype, fl_reduce reduce)
+fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype,
+                                fl_reduce reduce)
 {
     int64_t starts[g->count];
     FL_TRY(fl_mpi_open(g));
     for (int i = 0; i < g->count; i++) starts[i] = sum_of(counts, i);
-    if (!mpi_reduces(sum_of(counts, g->count), dtype, g->count, reduce)) return fl_mpi_reduce(g, out, in, counts, starts, dtype, reduce);
+    if (!mpi_reduces(sum_of(counts, g->count), dtype, g->count, reduce))
+        return fl_mpi_reduce(g, out, in, counts, starts, dtype, reduce);
     MPI_Request request;
     MPI_Op op;
     int whole_counts[g->count];
@@ -127,7 +150,8 @@ fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, c
     return fl_mpi_wait(g, &request, 1);
 }
 
-fl_status fl_mpi_all_to_all(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts, const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype)
+fl_status fl_mpi_all_to_all(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts,
+                            const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype)
 {
     return fl_mpi_exchange(g, &(fl_mpi_pairs){in, in_counts, in_starts, out, out_counts, out_starts, dtype});
 }

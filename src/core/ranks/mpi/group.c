@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 MPI_Comm fl_mpi_post = MPI_COMM_NULL;
-static int highest_tag = 32767;             /* what the standard promises */
+static int highest_tag = 32767; /* what the standard promises */
 static bool given_up;
 
 /* ---- groups ---- */
@@ -53,11 +53,13 @@ fl_status fl_mpi_open(fl_group *g)
 
 /* ---- waiting ---- */
 
-enum { TESTS_PER_STEP = 16 };       /* looks at the network between two looks at the clock */
+enum { TESTS_PER_STEP = 16 }; /* looks at the network between two looks at the clock */
 
 fl_status fl_mpi_usable(void)
 {
-    return given_up ? fl_fail(FL_ERR_COMM, "mpi: an earlier transfer did not come to its end; nothing can be sent any more") : FL_OK;
+    return given_up
+        ? fl_fail(FL_ERR_COMM, "mpi: an earlier transfer did not come to its end; nothing can be sent any more")
+        : FL_OK;
 }
 
 fl_status fl_mpi_give_up(fl_status status)

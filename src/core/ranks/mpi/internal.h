@@ -14,10 +14,10 @@
 
 /* g->handle: kept until exit. */
 typedef struct fl_mpi_group {
-    MPI_Comm comm;              /* of the members, in their order; MPI_COMM_NULL until all have met */
-    int tag;                    /* of its packets; tag + 1: of its notes */
-    unsigned char *mail;        /* owned; one letter per member, this rank's own is the one it sends */
-    MPI_Request *requests;      /* owned; 2 * count */
+    MPI_Comm comm;         /* of the members, in their order; MPI_COMM_NULL until all have met */
+    int tag;               /* of its packets; tag + 1: of its notes */
+    unsigned char *mail;   /* owned; one letter per member, this rank's own is the one it sends */
+    MPI_Request *requests; /* owned; 2 * count */
 } fl_mpi_group;
 
 /* Words the failure of an MPI call: "mpi: MPI_Iallreduce: MPI_ERR_COUNT: invalid count argument". */
@@ -60,9 +60,12 @@ fl_status fl_mpi_meet(fl_group *g, const fl_entry *mine, const void *data, size_
 /* ---- collectives (collective.c) ---- */
 
 fl_status fl_mpi_all_reduce(fl_group *g, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce);
-fl_status fl_mpi_all_gather(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in, fl_dtype dtype);
-fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype, fl_reduce reduce);
-fl_status fl_mpi_all_to_all(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts, const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
+fl_status fl_mpi_all_gather(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in,
+                            fl_dtype dtype);
+fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype,
+                                fl_reduce reduce);
+fl_status fl_mpi_all_to_all(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts,
+                            const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
 
 /* ---- by messages between pairs, in pieces (pairs.c) ---- */
 
@@ -85,6 +88,7 @@ fl_status fl_mpi_exchange(fl_group *g, const fl_mpi_pairs *p);
 
 /* Adds up what all members have at [starts[me], starts[me] + counts[me]) into out, in the order of the members; out may
 ** be that place of in. */
-fl_status fl_mpi_reduce(fl_group *g, void *out, const void *in, const int64_t *counts, const int64_t *starts, fl_dtype dtype, fl_reduce reduce);
+fl_status fl_mpi_reduce(fl_group *g, void *out, const void *in, const int64_t *counts, const int64_t *starts,
+                        fl_dtype dtype, fl_reduce reduce);
 
 #endif

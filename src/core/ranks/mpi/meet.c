@@ -16,7 +16,7 @@ typedef struct packet {
     fl_nd_sbp from, to;
     uint32_t flags, bytes;
     int8_t ndim;
-    uint8_t dtype, name, where;     /* lengths of the texts */
+    uint8_t dtype, name, where; /* lengths of the texts */
     uint16_t error;
     uint16_t unused;
 } packet;
@@ -27,7 +27,9 @@ typedef struct note {
 } note;
 
 enum {
-    PACKET_BYTES = (sizeof(packet) + sizeof(int64_t) * FL_MAX_NDIM + FL_COLLECTIVE_NAME + FL_WHERE_TEXT + FL_ERROR_TEXT + FL_EAGER_BYTES + 63) & ~63,
+    PACKET_BYTES = (sizeof(packet) + sizeof(int64_t) * FL_MAX_NDIM + FL_COLLECTIVE_NAME + FL_WHERE_TEXT + FL_ERROR_TEXT
+                    + FL_EAGER_BYTES + 63)
+        & ~63,
     STEPS_PER_PROBE = 64
 };
 
@@ -51,9 +53,19 @@ static size_t dims_size(int ndim) { return ndim > 0 ? sizeof(int64_t) * (size_t)
 
 static int write_packet(unsigned char *at, const fl_entry *e, const void *data)
 {
-    packet l = {.sequence = e->sequence, .fingerprint = e->fingerprint, .tag = e->tag, .drawn = e->drawn, .past = e->past, .from = e->collective.from, .to = e->collective.to,
-                .flags = e->flags, .bytes = e->bytes, .ndim = (int8_t)e->collective.shape.ndim, .dtype = e->collective.dtype,
-                .name = (uint8_t)strnlen(e->collective.name, FL_COLLECTIVE_NAME - 1), .where = (uint8_t)strnlen(e->collective.where, FL_WHERE_TEXT - 1),
+    packet l = {.sequence = e->sequence,
+                .fingerprint = e->fingerprint,
+                .tag = e->tag,
+                .drawn = e->drawn,
+                .past = e->past,
+                .from = e->collective.from,
+                .to = e->collective.to,
+                .flags = e->flags,
+                .bytes = e->bytes,
+                .ndim = (int8_t)e->collective.shape.ndim,
+                .dtype = e->collective.dtype,
+                .name = (uint8_t)strnlen(e->collective.name, FL_COLLECTIVE_NAME - 1),
+                .where = (uint8_t)strnlen(e->collective.where, FL_WHERE_TEXT - 1),
                 .error = (uint16_t)strnlen(e->error, FL_ERROR_TEXT - 1)};
     unsigned char *end = append(at, &l, sizeof l);
     end = append(end, e->collective.shape.dims, dims_size(l.ndim));
@@ -71,8 +83,8 @@ static bool read_packet(fl_entry *e, void *data, const unsigned char *at, int si
     if (size < (int)sizeof l) return false;
     at = take(&l, at, sizeof l);
     size_t want = sizeof l + dims_size(l.ndim) + l.name + l.where + l.error + l.bytes;
-    if (want != (size_t)size || l.ndim > FL_MAX_NDIM || l.name >= FL_COLLECTIVE_NAME || l.where >= FL_WHERE_TEXT || l.error >= FL_ERROR_TEXT ||
-        l.bytes > FL_EAGER_BYTES)
+    if (want != (size_t)size || l.ndim > FL_MAX_NDIM || l.name >= FL_COLLECTIVE_NAME || l.where >= FL_WHERE_TEXT
+        || l.error >= FL_ERROR_TEXT || l.bytes > FL_EAGER_BYTES)
         return false;
     memset(e, 0, sizeof *e);
     e->sequence = l.sequence;
@@ -106,7 +118,9 @@ static void send_notes(const fl_group *g, const fl_mpi_group *h, fl_status statu
     strncpy(n->message, fl_message(), sizeof n->message - 1);
     for (int i = 0; i < g->count; i++) {
         MPI_Request request;
-        if (i == g->me || MPI_Isend(n, sizeof *n, MPI_BYTE, g->ranks[i], h->tag + 1, fl_mpi_post, &request) != MPI_SUCCESS) continue;
+        if (i == g->me
+            || MPI_Isend(n, sizeof *n, MPI_BYTE, g->ranks[i], h->tag + 1, fl_mpi_post, &request) != MPI_SUCCESS)
+            continue;
         MPI_Request_free(&request);
     }
 }
@@ -150,12 +164,13 @@ static fl_status post_packets(fl_group *g, fl_mpi_group *h, const fl_entry *mine
     int size = write_packet(mail_of(h, g->me), mine, data);
     for (int i = 0; i < 2 * g->count; i++) h->requests[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < g->count; i++) {
-        g->entries[i].sequence = 0;         /* not come yet */
+        g->entries[i].sequence = 0; /* not come yet */
         if (i != g->me) FL_TRY(expect_packet(g, h, i));
     }
-    for (int k = 1; k < g->count; k++) {    /* everybody begins with another one */
+    for (int k = 1; k < g->count; k++) { /* everybody begins with another one */
         int i = (g->me + k) % g->count;
-        MPI_TRY(MPI_Isend, (mail_of(h, g->me), size, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[g->count + i]));
+        MPI_TRY(MPI_Isend,
+                (mail_of(h, g->me), size, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[g->count + i]));
     }
     g->entries[g->me] = *mine;
     if (mine->bytes) memcpy(g->data + (size_t)g->me * FL_EAGER_BYTES, data, mine->bytes);

@@ -1,9 +1,9 @@
 /*
 ** pairs.c -- collectives made of messages between pairs, in pieces.
 **
-** Counts beyond 2^31 - 1 elements are pieces like any other, and float16 and bfloat16 are added up in float32 and rounded
-** once. Every pair moves the same pieces in the same order and nobody starts a round before its own last one is done,
-** so two rounds are never mixed up.
+** Counts beyond 2^31 - 1 elements are pieces like any other, and float16 and bfloat16 are added up in float32 and
+** rounded once. Every pair moves the same pieces in the same order and nobody starts a round before its own last one is
+** done, so two rounds are never mixed up.
 */
 #include "cpu/combine.h"
 #include "internal.h"
@@ -26,7 +26,9 @@ int64_t fl_mpi_limit(void)
     errno = 0;
     long n = strtol(text, &end, 10);
     if (!*end && !errno && n >= 1 && n <= INT_MAX) limit = n;
-    else fprintf(stderr, "flowlua: FLOW_MPI_LIMIT=%s is no number of elements from 1 to %d; using %d\n", text, INT_MAX, INT_MAX);
+    else
+        fprintf(stderr, "flowlua: FLOW_MPI_LIMIT=%s is no number of elements from 1 to %d; using %d\n", text, INT_MAX,
+                INT_MAX);
     return limit;
 }
 
@@ -46,8 +48,8 @@ typedef struct round {
     fl_group *group;
     fl_mpi_group *handle;
     MPI_Datatype type;
-    int64_t item, piece, at;    /* bytes of an element, elements of a piece, elements done before */
-    int count;                  /* requests so far */
+    int64_t item, piece, at; /* bytes of an element, elements of a piece, elements done before */
+    int count;               /* requests so far */
     MPI_Request *requests;
 } round;
 
@@ -77,7 +79,11 @@ static fl_status round_open(round *r, fl_group *g, fl_dtype dtype, int64_t piece
 {
     int64_t item = (int64_t)fl_dtype_size(dtype), piece = piece_bytes / item, limit = fl_mpi_limit();
     FL_TRY(fl_mpi_open(g));
-    *r = (round){.group = g, .handle = g->handle, .type = fl_mpi_element(dtype), .item = item, .piece = piece < limit ? piece : limit};
+    *r = (round){.group = g,
+                 .handle = g->handle,
+                 .type = fl_mpi_element(dtype),
+                 .item = item,
+                 .piece = piece < limit ? piece : limit};
     r->requests = malloc(2 * (size_t)g->count * sizeof *r->requests);
     return r->requests ? FL_OK : fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the messages of %d ranks", g->count);
 }
@@ -178,11 +184,13 @@ static fl_status reduce_round(round *r, const reduction *d)
     return FL_OK;
 }
 
-fl_status fl_mpi_reduce(fl_group *g, void *out, const void *in, const int64_t *counts, const int64_t *starts, fl_dtype dtype, fl_reduce reduce)
+fl_status fl_mpi_reduce(fl_group *g, void *out, const void *in, const int64_t *counts, const int64_t *starts,
+                        fl_dtype dtype, fl_reduce reduce)
 {
     round r;
     int64_t most = largest(counts, g->count), bytes = STAGE_BYTES / g->count;
-    reduction d = {.out = out, .in = in, .counts = counts, .starts = starts, .combine = fl_cpu_combine(dtype), .reduce = reduce};
+    reduction d = {
+        .out = out, .in = in, .counts = counts, .starts = starts, .combine = fl_cpu_combine(dtype), .reduce = reduce};
     if (bytes > REDUCE_BYTES) bytes = REDUCE_BYTES;
     if (bytes < REDUCE_LEAST) bytes = REDUCE_LEAST;
     fl_status status = round_open(&r, g, dtype, bytes);

@@ -26,7 +26,8 @@ static bool is_set(const char *name)
     return text && *text;
 }
 
-/* Open MPI looks for networks at its start: 0.2 s for nothing when all ranks share a host. What the user chose counts. */
+/* Open MPI looks for networks at its start: 0.2 s for nothing when all ranks share a host. What the user chose
+** counts. */
 static void choose_components(void)
 {
     static const char *const choices[] = {"OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl"};
@@ -59,10 +60,10 @@ static void abort_job(int code)
     _exit(code);
 }
 
-enum { FINISH_NAP_MOST = 5000 };    /* microseconds */
+enum { FINISH_NAP_MOST = 5000 }; /* microseconds */
 
-/* The ranks meet before they finalize: mpirun may hang when the job is aborted while a rank waits in MPI_Finalize (PMIx 4.2
-** locks a mutex twice), and such a rank would use a core. */
+/* The ranks meet before they finalize: mpirun may hang when the job is aborted while a rank waits in MPI_Finalize (PMIx
+** 4.2 locks a mutex twice), and such a rank would use a core. */
 static void finish(void)
 {
     MPI_Request all;
@@ -91,7 +92,7 @@ FL_EXPORT fl_status fl_transport_start(fl_transport *out)
 {
     int level;
     choose_components();
-    setenv("OMPI_MCA_opal_signal", "", 1);      /* crashes are told by failure.c */
+    setenv("OMPI_MCA_opal_signal", "", 1); /* crashes are told by failure.c */
     MPI_TRY(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
     MPI_TRY(MPI_Comm_set_errhandler, (MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_size, (MPI_COMM_WORLD, &out->size));
@@ -99,5 +100,7 @@ FL_EXPORT fl_status fl_transport_start(fl_transport *out)
     FL_TRY(fl_mpi_groups_init());
     out->comm = &comm;
     out->gather = gather;
-    return level >= MPI_THREAD_SERIALIZED ? FL_OK : fl_fail(FL_ERR_COMM, "mpi: this Open MPI was built without support for threads");
+    return level >= MPI_THREAD_SERIALIZED
+        ? FL_OK
+        : fl_fail(FL_ERR_COMM, "mpi: this Open MPI was built without support for threads");
 }
