@@ -1,17 +1,23 @@
 -- layers.lua [BUILD] -- prints the layers of src/ and fails on an include or a symbol that points up.
--- A folder may include, and its objects may need, what lies in its own folder or in a lower one: further up in `floors`. Some
--- folders see less than that (`sees`). The objects of BUILD (default build) are read with nm, where they exist.
+-- A folder may include, and its objects may need, what lies in its own folder or in a lower one: further up in `floors`.
+-- Some folders see less than that (`sees`). The objects of BUILD (default build) are read with nm, where they exist.
 local build = arg[1] or "build"
 
 -- Lowest first; folders of one floor do not see each other.
 local floors = {
-  {"core/base"}, {"core/value"}, {"core/op"}, {"core/engine"}, {"core/memory"}, {"core/cpu", "core/file"}, {"core/ranks"}, {"core/boxing"}, {"core/infer"},
-  {"core/dispatch"}, {"core/autograd"}, {"core/ops"}, {"core/ranks/mpi", "cuda/parts", "lua/bind"}, {"cuda/runtime", "lua/shell"}, {"cuda/kernels"}, {"cuda"},
+    {"core/base"}, {"core/value"}, {"core/op"}, {"core/engine"}, {"core/memory"}, {"core/cpu", "core/file"},
+    {"core/ranks"}, {"core/boxing"}, {"core/infer"}, {"core/dispatch"}, {"core/autograd"}, {"core/ops"},
+    {"core/ranks/mpi", "cuda/parts", "lua/bind"}, {"cuda/runtime", "lua/shell"}, {"cuda/kernels"}, {"cuda"},
 }
 
--- What a folder sees of a lower one where that is less than all: file names.
+-- What a folder sees of a lower one where that is less than all: file names. Kernels know views and geometry only.
 local sees = {
-  ["core/cpu"] = {["core/engine"] = {"team.h"}, ["core/memory"] = {"scratch.h"}, ["core/op"] = {"view.h", "elementwise.def", "promote.h", "conv.h", "pool.h", "product.h", "line_view.h", "window_geometry.h"}},
+    ["core/cpu"] = {
+        ["core/engine"] = {"team.h"},
+        ["core/memory"] = {"scratch.h"},
+        ["core/op"] = {"view.h", "elementwise.def", "promote.h", "conv.h", "pool.h", "product.h", "line_view.h",
+            "window_geometry.h"},
+    },
 }
 
 -- Symbols that the layers below may name: descriptors that the linker collects, listed in one header.
@@ -19,15 +25,15 @@ local function is_descriptor(symbol) return symbol:find "^fl_op_[%w_]+$" ~= nil 
 
 local floor_of = {}
 for i, floor in ipairs(floors) do
-  for _, folder in ipairs(floor) do floor_of[folder] = i end
+    for _, folder in ipairs(floor) do floor_of[folder] = i end
 end
 
 local function lines_of(command)
-  local pipe = assert(io.popen(command))
-  local list = {}
-  for line in pipe:lines() do list[#list + 1] = line end
-  pipe:close()
-  return list
+    local pipe = assert(io.popen(command))
+    local list = {}
+    for line in pipe:lines() do list[#list + 1] = line end
+    pipe:close()
+    return list
 end
 
 local function folder_of(path) return path:match "^src/(.*)/[^/]*$" end
@@ -43,78 +49,79 @@ local function problem(...) problems[#problems + 1] = string.format(...) end
 local arrows, size = {}, {}
 
 local function may_see(from, to, file)
-  if from == to then return true end
-  if not floor_of[from] or not floor_of[to] then return true end
-  if floor_of[to] >= floor_of[from] then return false end
-  local only = sees[from] and sees[from][to]
-  if not only then return true end
-  for _, name in ipairs(only) do
-    if name == file then return true end
-  end
-  return false
+    if from == to then return true end
+    if not floor_of[from] or not floor_of[to] then return true end
+    if floor_of[to] >= floor_of[from] then return false end
+    local only = sees[from] and sees[from][to]
+    if not only then return true end
+    for _, name in ipairs(only) do
+        if name == file then return true end
+    end
+    return false
 end
 
 -- The file that an #include names: beside the including file, below src/core, below src.
 local function included(file, name)
-  for _, root in ipairs {file:match "^(.*)/", "src/core", "src"} do
-    local path = root .. "/" .. name
-    if known[path] then return path end
-  end
+    for _, root in ipairs {file:match "^(.*)/", "src/core", "src"} do
+        local path = root .. "/" .. name
+        if known[path] then return path end
+    end
 end
 
 local function read_includes(file)
-  local from, count = folder_of(file), 0
-  for line in io.lines(file) do
-    count = count + 1
-    local name = line:match '^%s*#%s*include%s+"([^"]+)"'
-    local target = name and included(file, name)
-    if target then
-      local to = folder_of(target)
-      arrows[from] = arrows[from] or {}
-      arrows[from][to] = (arrows[from][to] or 0) + 1
-      if not may_see(from, to, name_of(target)) then problem("%s:%d includes %s", file, count, target) end
+    local from, count = folder_of(file), 0
+    for line in io.lines(file) do
+        count = count + 1
+        local name = line:match '^%s*#%s*include%s+"([^"]+)"'
+        local target = name and included(file, name)
+        if target then
+            local to = folder_of(target)
+            arrows[from] = arrows[from] or {}
+            arrows[from][to] = (arrows[from][to] or 0) + 1
+            if not may_see(from, to, name_of(target)) then problem("%s:%d includes %s", file, count, target) end
+        end
     end
-  end
-  size[from] = size[from] or {files = 0, lines = 0}
-  size[from].files, size[from].lines = size[from].files + 1, size[from].lines + count
+    size[from] = size[from] or {files = 0, lines = 0}
+    size[from].files, size[from].lines = size[from].files + 1, size[from].lines + count
 end
 
 for _, file in ipairs(files) do
-  if not floor_of[folder_of(file)] and not file:find "%.lua$" then problem("%s lies in no layer", file) end
-  read_includes(file)
+    if not floor_of[folder_of(file)] and not file:find "%.lua$" then problem("%s lies in no layer", file) end
+    read_includes(file)
 end
 
 -- Symbols: what each folder's objects define, then what each needs from another folder.
 local home, needs = {}, {}
-for _, line in ipairs(lines_of(("nm -A -g %s 2>/dev/null"):format("$(find " .. build .. "/src -name '*.o' 2>/dev/null)"))) do
-  local object, kind, symbol = line:match "^(.-):%s*%x*%s+(%a)%s+([%w_.]+)"
-  if object then
-    local folder = folder_of(object:sub(#build + 2))
-    if kind == "U" then needs[#needs + 1] = {object, folder, symbol} elseif symbol:find "^fl" then home[symbol] = folder end
-  end
+local objects = ("$(find %s/src -name '*.o' 2>/dev/null)"):format(build)
+for _, line in ipairs(lines_of(("nm -A -g %s 2>/dev/null"):format(objects))) do
+    local object, kind, symbol = line:match "^(.-):%s*%x*%s+(%a)%s+([%w_.]+)"
+    if object then
+        local folder = folder_of(object:sub(#build + 2))
+        if kind == "U" then needs[#needs + 1] = {object, folder, symbol} elseif symbol:find "^fl" then home[symbol] = folder end
+    end
 end
 local told = {}
 for _, need in ipairs(needs) do
-  local object, from, symbol = table.unpack(need)
-  local to = home[symbol]
-  local above = to and to ~= from and floor_of[to] and floor_of[from] and floor_of[to] >= floor_of[from]
-  if above and not is_descriptor(symbol) and not told[object .. symbol] then
-    told[object .. symbol] = true
-    problem("%s needs %s of %s", object:sub(#build + 2), symbol, to)
-  end
+    local object, from, symbol = table.unpack(need)
+    local to = home[symbol]
+    local above = to and to ~= from and floor_of[to] and floor_of[from] and floor_of[to] >= floor_of[from]
+    if above and not is_descriptor(symbol) and not told[object .. symbol] then
+        told[object .. symbol] = true
+        problem("%s needs %s of %s", object:sub(#build + 2), symbol, to)
+    end
 end
 
 -- The house, from the top.
 for i = #floors, 1, -1 do
-  for _, folder in ipairs(floors[i]) do
-    local list = {}
-    for to, count in pairs(arrows[folder] or {}) do
-      if to ~= folder then list[#list + 1] = ("%s %d"):format(to:gsub("^core/", ""), count) end
+    for _, folder in ipairs(floors[i]) do
+        local list = {}
+        for to, count in pairs(arrows[folder] or {}) do
+            if to ~= folder then list[#list + 1] = ("%s %d"):format(to:gsub("^core/", ""), count) end
+        end
+        table.sort(list)
+        local s = size[folder] or {files = 0, lines = 0}
+        print(("%-16s %3d files %6d lines  %s"):format(folder, s.files, s.lines, table.concat(list, ", ")))
     end
-    table.sort(list)
-    local s = size[folder] or {files = 0, lines = 0}
-    print(("%-16s %3d files %6d lines  %s"):format(folder, s.files, s.lines, table.concat(list, ", ")))
-  end
 end
 for _, text in ipairs(problems) do print(text) end
 print(("%d upward arrows"):format(#problems))
