@@ -1,6 +1,7 @@
 -- layers.lua [BUILD] -- prints the layers of src/ and fails on an include or a symbol that points up.
--- A folder may include, and its objects may need, what lies in its own folder or in a lower one: further up in `floors`.
--- Some folders see less than that (`sees`). The objects of BUILD (default build) are read with nm, where they exist.
+-- A folder may include, and its objects may need, what lies in its own folder or in a lower one: earlier in `floors`.
+-- Some folders see less than that (`sees`), and some headers are for few (`readers`). The objects of BUILD (default
+-- build) are read with nm, where they exist.
 local build = arg[1] or "build"
 
 -- Lowest first; folders of one floor do not see each other.
@@ -18,6 +19,12 @@ local sees = {
         ["core/op"] = {"view.h", "elementwise.def", "promote.h", "conv.h", "pool.h", "product.h", "line_view.h",
             "window_geometry.h"},
     },
+}
+
+-- Headers that few units may see, directly or through others: how many, and whose units must not.
+local readers = {
+    ["src/core/engine/engine.h"] = {most = 70},
+    ["src/core/op/op.h"] = {not_in = "core/cpu"},
 }
 
 -- Symbols that the layers below may name: descriptors that the linker collects, listed in one header.
@@ -68,14 +75,18 @@ local function included(file, name)
     end
 end
 
+local includes = {}     -- of each file: the files
+
 local function read_includes(file)
     local from, count = folder_of(file), 0
+    includes[file] = {}
     for line in io.lines(file) do
         count = count + 1
         local name = line:match '^%s*#%s*include%s+"([^"]+)"'
         local target = name and included(file, name)
         if target then
             local to = folder_of(target)
+            table.insert(includes[file], target)
             arrows[from] = arrows[from] or {}
             arrows[from][to] = (arrows[from][to] or 0) + 1
             if not may_see(from, to, name_of(target)) then problem("%s:%d includes %s", file, count, target) end
@@ -90,6 +101,43 @@ for _, file in ipairs(files) do
     read_includes(file)
 end
 
+-- Does `file` see `header`, directly or through others?
+local function sees_header(file, header, seen)
+    if file == header then return true end
+    if seen[file] then return false end
+    seen[file] = true
+    for _, next_file in ipairs(includes[file] or {}) do
+        if sees_header(next_file, header, seen) then return true end
+    end
+    return false
+end
+
+local function is_unit(file) return file:find "%.c$" or file:find "%.cu$" end
+
+local counts = {}       -- "engine.h 80 of 200"
+for header, rule in pairs(readers) do
+    local count, units = 0, 0
+    for _, file in ipairs(files) do
+        if is_unit(file) then
+            units = units + 1
+            if sees_header(file, header, {}) then
+                count = count + 1
+                if folder_of(file) == rule.not_in then problem("%s sees %s", file, header) end
+            end
+        end
+    end
+    if rule.most and count > rule.most then
+        problem("%s is seen by %d units, more than %d", header, count, rule.most)
+    end
+    counts[#counts + 1] = ("%s %d of %d"):format(name_of(header), count, units)
+end
+
+-- Objects of sources that are gone may lie about.
+local function has_source(object)
+    local path = object:sub(#build + 2):gsub("%.o$", ""):gsub("%.[%w]+$", ""):gsub("%.d$", "")
+    return known[path .. ".c"] or known[path .. ".lv.c"] or known[path .. ".cu"]
+end
+
 -- Symbols: what each folder's objects define, then what each needs from another folder.
 local home, needs = {}, {}
 local objects = ("$(find %s/src -name '*.o' 2>/dev/null)"):format(build)
@@ -97,7 +145,9 @@ for _, line in ipairs(lines_of(("nm -A -g %s 2>/dev/null"):format(objects))) do
     local object, kind, symbol = line:match "^(.-):%s*%x*%s+(%a)%s+([%w_.]+)"
     if object then
         local folder = folder_of(object:sub(#build + 2))
-        if kind == "U" then needs[#needs + 1] = {object, folder, symbol} elseif symbol:find "^fl" then home[symbol] = folder end
+        if not has_source(object) then folder = nil end
+        if folder and kind == "U" then needs[#needs + 1] = {object, folder, symbol} end
+        if folder and kind ~= "U" and symbol:find "^fl" then home[symbol] = folder end
     end
 end
 local told = {}
@@ -124,5 +174,7 @@ for i = #floors, 1, -1 do
     end
 end
 for _, text in ipairs(problems) do print(text) end
-print(("%d upward arrows"):format(#problems))
+table.sort(counts)
+print("units that see " .. table.concat(counts, ", "))
+print(("%d violations"):format(#problems))
 os.exit(#problems == 0)

@@ -1,7 +1,7 @@
 /*
 ** runtime.h -- what the files of the CUDA runtime share: devices, queues, memory, faults.
 **
-** device.cu opens devices and is what the core sees of the plug-in; queue.cu has streams, events and what is in flight;
+** device.cu finds and opens devices; queue.cu has streams, events and what is in flight;
 ** timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu what
 ** kernels report.
 */
@@ -78,6 +78,9 @@ fl_status fl_cuda_fail(cudaError_t error, const char *what);
 /* Opened at the first use: its context is made then. */
 fl_status fl_cuda_open(const fl_cuda_device **out, int index);
 int fl_cuda_count(void);
+
+/* Asks the driver how many there are. Errors say what is missing. */
+fl_status fl_cuda_find(void);
 int fl_cuda_own(void);       /* the one this rank uses unless told otherwise */
 int fl_cuda_processes(void); /* of this job on this host, per device, rounded up */
 

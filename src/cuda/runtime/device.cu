@@ -1,15 +1,9 @@
 /*
-** device.cu -- what the core sees of the plug-in: the table of the device, found GPUs, kernels by name.
-**
-** Starting the plug-in asks the driver how many GPUs there are and no more; a GPU gets its context when it is first
-** used.
+** device.cu -- the GPUs that the driver finds. A GPU gets its context when it is first used.
 */
-#include "cuda/kernels/copies.h"
-#include "cuda/runtime/runtime.h"
+#include "runtime.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int count;
 static fl_cuda_device devices[FL_CUDA_DEVICES];
@@ -65,45 +59,19 @@ extern "C" void fl_cuda_allow_shared(const void *kernel, size_t bytes)
         const void *kernel;
         int device;
         size_t bytes;
-    } told[256];
+    } known[256];
     int device = fl_cuda_current()->index;
     size_t at = ((uintptr_t)kernel / 16 * 31 + (uintptr_t)device) % 256;
-    for (int i = 0; i < 8 && told[at].kernel && (told[at].kernel != kernel || told[at].device != device); i++)
+    for (int i = 0; i < 8 && known[at].kernel && (known[at].kernel != kernel || known[at].device != device); i++)
         at = (at + 1) % 256;
-    if (told[at].kernel == kernel && told[at].device == device && told[at].bytes >= bytes) return;
-    told[at].kernel = kernel;
-    told[at].device = device;
-    told[at].bytes = bytes;
+    if (known[at].kernel == kernel && known[at].device == device && known[at].bytes >= bytes) return;
+    known[at].kernel = kernel;
+    known[at].device = device;
+    known[at].bytes = bytes;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
-static void describe(char *text, size_t size, int index)
-{
-    cudaDeviceProp p;
-    int driver = 0;
-    cudaDriverGetVersion(&driver);
-    if (cudaGetDeviceProperties(&p, index) != cudaSuccess) {
-        snprintf(text, size, "cuda:%d: %s", index, cudaGetErrorString(cudaGetLastError()));
-        return;
-    }
-    snprintf(text, size, "cuda:%d %s, compute %d.%d, %.1f GiB, driver for CUDA %d.%d", index, p.name, p.major, p.minor,
-             (double)p.totalGlobalMem / (1 << 30), driver / 1000, driver / 10 % 100);
-}
-
-/* ---- kernels ---- */
-
-extern const fl_cuda_entry __start_fl_cuda_ops[] __attribute__((weak, visibility("hidden")));
-extern const fl_cuda_entry __stop_fl_cuda_ops[] __attribute__((weak, visibility("hidden")));
-
-/* The kernel of an op, NULL when there is none: also what the core's tests ask, where there is no GPU. */
-extern "C" __attribute__((visibility("default"))) fl_kernel_fn fl_device_kernel(const fl_op *op)
-{
-    for (const fl_cuda_entry *e = __start_fl_cuda_ops; e < __stop_fl_cuda_ops; e++)
-        if (strcmp(e->op, op->name) == 0) return e->kernel;
-    return NULL;
-}
-
-/* ---- starting ---- */
+/* ---- finding ---- */
 
 static fl_status no_driver(int version)
 {
@@ -126,7 +94,7 @@ static fl_status no_device(void)
     return fl_fail(FL_ERR_MISSING, "no GPU: the NVIDIA driver finds none on this machine; use device \"cpu\"");
 }
 
-static fl_status find_devices(void)
+fl_status fl_cuda_find(void)
 {
     int version = 0;
     cudaDriverGetVersion(&version);
@@ -163,31 +131,4 @@ int fl_cuda_processes(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", NULL};
     return (launched_as(names, 1) + count - 1) / count;
-}
-
-extern "C" __attribute__((visibility("default"))) fl_status fl_device_start(const fl_device **out)
-{
-    static fl_device table;
-    FL_TRY(find_devices());
-    table.name = "cuda";
-    table.count = count;
-    table.own = fl_cuda_own();
-    table.describe = describe;
-    table.allocate = fl_cuda_allocate;
-    table.release = fl_cuda_release;
-    table.trim = fl_cuda_trim;
-    table.memory = fl_cuda_memory;
-    table.lane = fl_cuda_lane;
-    table.kernel = fl_device_kernel;
-    table.enter = fl_cuda_enter;
-    table.copy = fl_cuda_copy;
-    table.host_allocate = fl_cuda_host_allocate;
-    table.host_release = fl_cuda_host_release;
-    table.copy_view = fl_cuda_copy_view;
-    table.fill_view = fl_cuda_fill_view;
-    table.scratch = fl_cuda_malloc;
-    table.drop_scratch = fl_cuda_free;
-    table.comm = &fl_nccl;
-    *out = &table;
-    return FL_OK;
 }
