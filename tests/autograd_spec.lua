@@ -6,719 +6,719 @@ local function leaf(data) return flow.tensor(data, {dtype = "float64", requires_
 local function list(t) return t:totable() end
 
 describe("backward", function()
-  it("gives the gradient of a chain", function()
-    local x = leaf {1, 2, 3}
-    local y = (x * x * 2):sum()
-    y:backward()
-    assert.are.same({4, 8, 12}, list(x.grad))
-  end)
+    it("gives the gradient of a chain", function()
+        local x = leaf {1, 2, 3}
+        local y = (x * x * 2):sum()
+        y:backward()
+        assert.are.same({4, 8, 12}, list(x.grad))
+    end)
 
-  it("adds to what .grad holds", function()
-    local x = leaf {1, 2};
-    (x * 3):sum():backward();
-    (x * x):sum():backward()
-    assert.are.same({5, 7}, list(x.grad))
-    x.grad = nil
-    assert.is_nil(x.grad);
-    (x * 2):sum():backward()
-    assert.are.same({2, 2}, list(x.grad))
-  end)
+    it("adds to what .grad holds", function()
+        local x = leaf {1, 2};
+        (x * 3):sum():backward();
+        (x * x):sum():backward()
+        assert.are.same({5, 7}, list(x.grad))
+        x.grad = nil
+        assert.is_nil(x.grad);
+        (x * 2):sum():backward()
+        assert.are.same({2, 2}, list(x.grad))
+    end)
 
-  it("sums over the axes that broadcasting stretched", function()
-    local x, b = leaf {{1, 2, 3}, {4, 5, 6}}, leaf {10, 20, 30}
-    local c = leaf {{2}, {3}};
-    ((x + b) * c):sum():backward()
-    assert.are.same({5, 5, 5}, list(b.grad))
-    assert.are.same({{2, 2, 2}, {3, 3, 3}}, list(x.grad))
-    assert.are.same({{66}, {75}}, list(c.grad))
-  end)
+    it("sums over the axes that broadcasting stretched", function()
+        local x, b = leaf {{1, 2, 3}, {4, 5, 6}}, leaf {10, 20, 30}
+        local c = leaf {{2}, {3}};
+        ((x + b) * c):sum():backward()
+        assert.are.same({5, 5, 5}, list(b.grad))
+        assert.are.same({{2, 2, 2}, {3, 3, 3}}, list(x.grad))
+        assert.are.same({{66}, {75}}, list(c.grad))
+    end)
 
-  it("takes a gradient for a tensor that is no scalar, and asks for one", function()
-    local x = leaf {1, 2}
-    local y = x * 2
-    local ok, message = pcall(y.backward, y)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("a gradient must be given for float64[2]", 1, true), message)
-    y:backward(flow.tensor({1, 10}, {dtype = "float64"}))
-    assert.are.same({2, 20}, list(x.grad))
-  end)
+    it("takes a gradient for a tensor that is no scalar, and asks for one", function()
+        local x = leaf {1, 2}
+        local y = x * 2
+        local ok, message = pcall(y.backward, y)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("a gradient must be given for float64[2]", 1, true), message)
+        y:backward(flow.tensor({1, 10}, {dtype = "float64"}))
+        assert.are.same({2, 20}, list(x.grad))
+    end)
 
-  it("gives the gradient the tensor's dtype", function()
-    local x = leaf {1, 2}
-    x:backward(flow.ones({2}, {dtype = "float32"}))
-    assert.are.equal("float64", x.grad.dtype)
-  end)
+    it("gives the gradient the tensor's dtype", function()
+        local x = leaf {1, 2}
+        x:backward(flow.ones({2}, {dtype = "float32"}))
+        assert.are.equal("float64", x.grad.dtype)
+    end)
 
-  it("adds to the gradient that a non-leaf retains", function()
-    local x = leaf {1, 2}
-    local y = x * 2
-    y:retain_grad()
-    local z, seed = y * 1, flow.ones(2)
-    z:backward(seed, {retain_graph = true})
-    y.grad:add_(0)
-    z:backward(seed)
-    assert.are.same({2, 2}, list(y.grad))
-    assert.are.same({1, 1}, list(seed))
-  end)
+    it("adds to the gradient that a non-leaf retains", function()
+        local x = leaf {1, 2}
+        local y = x * 2
+        y:retain_grad()
+        local z, seed = y * 1, flow.ones(2)
+        z:backward(seed, {retain_graph = true})
+        y.grad:add_(0)
+        z:backward(seed)
+        assert.are.same({2, 2}, list(y.grad))
+        assert.are.same({1, 1}, list(seed))
+    end)
 
-  it("leaves out a leaf that no longer requires grad", function()
-    local x = leaf {1, 2}
-    local y = (x * 2):sum()
-    x.requires_grad = false
-    y:backward()
-    assert.is_nil(x.grad)
-  end)
+    it("leaves out a leaf that no longer requires grad", function()
+        local x = leaf {1, 2}
+        local y = (x * 2):sum()
+        x.requires_grad = false
+        y:backward()
+        assert.is_nil(x.grad)
+    end)
 
-  it("needs something that requires grad", function()
-    local ok, message = pcall(function() flow.ones(1):sum():backward() end)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("does not require grad", 1, true), message)
-  end)
+    it("needs something that requires grad", function()
+        local ok, message = pcall(function() flow.ones(1):sum():backward() end)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("does not require grad", 1, true), message)
+    end)
 
-  it("frees the graph, and keeps it on request", function()
-    local x = leaf {1, 2}
-    local y = (x * x):sum()
-    y:backward({retain_graph = true})
-    y:backward()
-    assert.are.same({4, 8}, list(x.grad))
-    local ok, message = pcall(y.backward, y)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("has been freed by an earlier backward; use {retain_graph = true}", 1, true), message)
-  end)
+    it("frees the graph, and keeps it on request", function()
+        local x = leaf {1, 2}
+        local y = (x * x):sum()
+        y:backward({retain_graph = true})
+        y:backward()
+        assert.are.same({4, 8}, list(x.grad))
+        local ok, message = pcall(y.backward, y)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("has been freed by an earlier backward; use {retain_graph = true}", 1, true), message)
+    end)
 
-  it("survives a chain of 200,000 ops", function()
-    local x = leaf {1}
-    local y = x
-    for _ = 1, 200000 do y = y * 1.0 end
-    y:sum():backward()
-    assert.are.same({1}, list(x.grad))
-  end)
+    it("survives a chain of 200,000 ops", function()
+        local x = leaf {1}
+        local y = x
+        for _ = 1, 200000 do y = y * 1.0 end
+        y:sum():backward()
+        assert.are.same({1}, list(x.grad))
+    end)
 end)
 
 describe("leaves and flags", function()
-  it("are told apart", function()
-    local x = leaf {1}
-    assert.is_true(x.is_leaf)
-    local y = x * 2
-    assert.is_false(y.is_leaf)
-    assert.is_true(y.requires_grad)
-    assert.is_true(y:detach().is_leaf)
-    assert.is_false(y:detach().requires_grad)
-  end)
+    it("are told apart", function()
+        local x = leaf {1}
+        assert.is_true(x.is_leaf)
+        local y = x * 2
+        assert.is_false(y.is_leaf)
+        assert.is_true(y.requires_grad)
+        assert.is_true(y:detach().is_leaf)
+        assert.is_false(y:detach().requires_grad)
+    end)
 
-  it("refuse integers", function()
-    local x = flow.tensor {1, 2}
-    local ok, message = pcall(function() x.requires_grad = true end)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("only float tensors have gradients, this is int64", 1, true), message)
-  end)
+    it("refuse integers", function()
+        local x = flow.tensor {1, 2}
+        local ok, message = pcall(function() x.requires_grad = true end)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("only float tensors have gradients, this is int64", 1, true), message)
+    end)
 
-  it("no_grad stops recording, as a function and as <close>", function()
-    local x = leaf {1}
-    flow.no_grad(function() assert.is_false((x * 2).requires_grad) end)
-    do
-      local _ <close> = flow.no_grad()
-      assert.is_false((x * 2).requires_grad)
-    end
-    assert.is_true((x * 2).requires_grad)
-    pcall(flow.no_grad, function() error("inside") end)
-    assert.is_true((x * 2).requires_grad)
-  end)
+    it("no_grad stops recording, as a function and as <close>", function()
+        local x = leaf {1}
+        flow.no_grad(function() assert.is_false((x * 2).requires_grad) end)
+        do
+            local _ <close> = flow.no_grad()
+            assert.is_false((x * 2).requires_grad)
+        end
+        assert.is_true((x * 2).requires_grad)
+        pcall(flow.no_grad, function() error("inside") end)
+        assert.is_true((x * 2).requires_grad)
+    end)
 end)
 
 describe("settings in coroutines", function()
-  local recording = flow.is_grad_enabled
-  local function off_until_resumed(f)
-    return coroutine.create(function()
-      flow.no_grad(function() coroutine.yield(recording()) f(recording()) end)
-      return recording()
-    end)
-  end
-
-  it("hold in the coroutine that set them, before and after it was suspended", function()
-    local inside
-    local co = off_until_resumed(function(now) inside = now end)
-    assert.are.same({true, false}, {coroutine.resume(co)})
-    assert.is_true(recording())
-    assert.is_true((leaf {1} * 2).requires_grad)
-    assert.are.same({true, true}, {coroutine.resume(co)})
-    assert.is_false(inside)
-    assert.is_true(recording())
-  end)
-
-  for _, case in ipairs {
-    {"no_grad", function() return flow.no_grad() end, recording, true, false},
-    {"enable_grad inside no_grad", function() return flow.enable_grad() end, recording, false, true},
-  } do
-    it("of " .. case[1] .. " for <close> end with the coroutine that is closed, dropped or failed", function()
-      local open, get, outside, inside = table.unpack(case, 2)
-      local function make(fail)
-        return function()
-          local _ <close> = open()
-          coroutine.yield(get())
-          if fail then error("stop", 0) end
-        end
-      end
-      local function check()
-        local closed, failed = coroutine.create(make()), coroutine.create(make(true))
-        assert.are.same({true, inside}, {coroutine.resume(closed)})
-        assert.are.equal(inside, coroutine.wrap(make())()) -- and dropped
-        assert.are.same({true, inside}, {coroutine.resume(failed)})
-        assert.are.equal(outside, get())
-        collectgarbage()
-        assert.are.equal(outside, get())
-        assert.is_true(coroutine.close(closed))
-        assert.are.equal(outside, get())
-        assert.is_false((coroutine.resume(failed)))
-        assert.are.equal(outside, get())
-        assert.are.same({false, "stop"}, {coroutine.close(failed)})
-        assert.are.equal(outside, get())
-        local wrapped = coroutine.wrap(make(true))
-        wrapped()
-        assert.is_false(pcall(wrapped))
-        assert.are.equal(outside, get())
-      end
-      if outside then check() else flow.no_grad(check) end
-    end)
-  end
-
-  it("are the resumer's where the coroutine has set none", function()
-    local co = coroutine.wrap(function() while true do coroutine.yield(recording()) end end)
-    assert.is_false(flow.no_grad(co))
-    assert.is_true(co())
-    flow.no_grad(function() assert.is_true(flow.enable_grad(co)) assert.is_false(co()) end)
-    assert.is_true(co())
-  end)
-
-  it("are the resumer's again when a scope ends that was opened before", function()
-    local co = coroutine.wrap(function()
-      flow.no_grad(coroutine.yield)
-      coroutine.yield(recording())
-      flow.enable_grad(function() coroutine.yield() end)
-      return recording()
-    end)
-    flow.no_grad(co)
-    assert.is_true(co())
-    co()
-    assert.is_false(flow.no_grad(co))
-    assert.is_true(recording())
-  end)
-
-  it("nest, in one coroutine and in coroutines inside coroutines", function()
-    local inner = coroutine.wrap(function()
-      local _ <close> = flow.enable_grad()
-      coroutine.yield(recording())
-      return recording()
-    end)
-    local outer = coroutine.wrap(function()
-      return flow.no_grad(function()
-        coroutine.yield(inner(), recording())
-        return flow.enable_grad(function()
-          coroutine.yield(recording())
-          return flow.no_grad(function() coroutine.yield(recording()) return inner(), recording() end)
+    local recording = flow.is_grad_enabled
+    local function off_until_resumed(f)
+        return coroutine.create(function()
+            flow.no_grad(function() coroutine.yield(recording()) f(recording()) end)
+            return recording()
         end)
-      end)
+    end
+
+    it("hold in the coroutine that set them, before and after it was suspended", function()
+        local inside
+        local co = off_until_resumed(function(now) inside = now end)
+        assert.are.same({true, false}, {coroutine.resume(co)})
+        assert.is_true(recording())
+        assert.is_true((leaf {1} * 2).requires_grad)
+        assert.are.same({true, true}, {coroutine.resume(co)})
+        assert.is_false(inside)
+        assert.is_true(recording())
     end)
-    assert.are.same({true, false}, {outer()})
-    assert.is_true(recording())
-    assert.is_true(outer())
-    assert.is_false(outer())
-    assert.is_true(recording())
-    assert.are.same({true, false}, {outer()})
-    assert.is_true(recording())
-  end)
 
-  it("survive an error that the coroutine catches", function()
-    local co = coroutine.wrap(function()
-      local _ <close> = flow.no_grad()
-      pcall(flow.enable_grad, function() coroutine.yield() error("stop") end)
-      coroutine.yield(recording())
+    for _, case in ipairs {
+        {"no_grad", function() return flow.no_grad() end, recording, true, false},
+        {"enable_grad inside no_grad", function() return flow.enable_grad() end, recording, false, true},
+    } do
+        it("of " .. case[1] .. " for <close> end with the coroutine that is closed, dropped or failed", function()
+            local open, get, outside, inside = table.unpack(case, 2)
+            local function make(fail)
+                return function()
+                    local _ <close> = open()
+                    coroutine.yield(get())
+                    if fail then error("stop", 0) end
+                end
+            end
+            local function check()
+                local closed, failed = coroutine.create(make()), coroutine.create(make(true))
+                assert.are.same({true, inside}, {coroutine.resume(closed)})
+                assert.are.equal(inside, coroutine.wrap(make())()) -- and dropped
+                assert.are.same({true, inside}, {coroutine.resume(failed)})
+                assert.are.equal(outside, get())
+                collectgarbage()
+                assert.are.equal(outside, get())
+                assert.is_true(coroutine.close(closed))
+                assert.are.equal(outside, get())
+                assert.is_false((coroutine.resume(failed)))
+                assert.are.equal(outside, get())
+                assert.are.same({false, "stop"}, {coroutine.close(failed)})
+                assert.are.equal(outside, get())
+                local wrapped = coroutine.wrap(make(true))
+                wrapped()
+                assert.is_false(pcall(wrapped))
+                assert.are.equal(outside, get())
+            end
+            if outside then check() else flow.no_grad(check) end
+        end)
+    end
+
+    it("are the resumer's where the coroutine has set none", function()
+        local co = coroutine.wrap(function() while true do coroutine.yield(recording()) end end)
+        assert.is_false(flow.no_grad(co))
+        assert.is_true(co())
+        flow.no_grad(function() assert.is_true(flow.enable_grad(co)) assert.is_false(co()) end)
+        assert.is_true(co())
     end)
-    co()
-    assert.is_false(co())
-    assert.is_true(recording())
-  end)
 
-  it("are those of a gradient hook in what it resumes", function()
-    local x, seen = leaf {1, 2}, {}
-    local co = coroutine.wrap(function()
-      while true do seen[#seen + 1] = recording() coroutine.yield() end
+    it("are the resumer's again when a scope ends that was opened before", function()
+        local co = coroutine.wrap(function()
+            flow.no_grad(coroutine.yield)
+            coroutine.yield(recording())
+            flow.enable_grad(function() coroutine.yield() end)
+            return recording()
+        end)
+        flow.no_grad(co)
+        assert.is_true(co())
+        co()
+        assert.is_false(flow.no_grad(co))
+        assert.is_true(recording())
     end)
-    x:register_hook(function()
-      co()
-      flow.enable_grad(co)
-      co()
-      seen[#seen + 1] = recording()
-    end);
-    (x * x):sum():backward()
-    assert.are.same({false, true, false, false}, seen)
-    assert.is_true(recording())
-  end)
 
-  it("are no_sync's and with_generator's too", function()
-    local g = flow.generator(5)
-    local function draw() return flow.rand(2):totable() end
-    flow.manual_seed(1)
-    local default = {draw(), draw()}
-    local own = {flow.with_generator(g, draw), flow.with_generator(g, draw), flow.with_generator(g, draw)}
-    g:manual_seed(5)
-    flow.manual_seed(1)
-    local function by_function() return flow.with_generator(g, function() coroutine.yield(draw()) return draw() end) end
-    local function by_value() local _ <close> = flow.with_generator(g) coroutine.yield(draw()) return draw() end
-    local a, b = coroutine.wrap(by_function), coroutine.wrap(by_value)
-    assert.are.same(own[1], a())
-    assert.are.same(default[1], draw())
-    assert.are.same(own[2], b())
-    assert.are.same(own[3], a())
-    assert.are.same(default[2], draw())
-    b()
-    local dropped = coroutine.wrap(function() flow.with_generator(flow.generator(3)) coroutine.yield() return draw() end)
-    dropped()
-    collectgarbage()
-    assert.are.same(flow.with_generator(flow.generator(3), draw), dropped())
-    flow.with_generator(g, draw)
-  end)
+    it("nest, in one coroutine and in coroutines inside coroutines", function()
+        local inner = coroutine.wrap(function()
+            local _ <close> = flow.enable_grad()
+            coroutine.yield(recording())
+            return recording()
+        end)
+        local outer = coroutine.wrap(function()
+            return flow.no_grad(function()
+                coroutine.yield(inner(), recording())
+                return flow.enable_grad(function()
+                    coroutine.yield(recording())
+                    return flow.no_grad(function() coroutine.yield(recording()) return inner(), recording() end)
+                end)
+            end)
+        end)
+        assert.are.same({true, false}, {outer()})
+        assert.is_true(recording())
+        assert.is_true(outer())
+        assert.is_false(outer())
+        assert.is_true(recording())
+        assert.are.same({true, false}, {outer()})
+        assert.is_true(recording())
+    end)
 
-  it("are those of the innermost scope around, in random programs", function()
-    local suspended, steps                      -- coroutines: {own = its scopes, outermost first, resumer =, co =}
-    local function expected(frame)
-      while frame do
-        if #frame.own > 0 then return frame.own[#frame.own] end
-        frame = frame.resumer
-      end
-      return true
-    end
-    local function drop(frame)
-      for i, other in ipairs(suspended) do
-        if other == frame then return table.remove(suspended, i) end
-      end
-    end
-    local play
-    local function play_inside(frame, depth, on)
-      local count = #frame.own
-      local function inside()
-        frame.own[count + 1] = on
-        play(frame, depth + 1)
-        if math.random() < 0.1 then error("stop", 0) end
-      end
-      local function by_value()
-        local _ <close> = on and flow.enable_grad() or flow.no_grad()
-        inside()
-      end
-      local ok, e
-      if math.random() < 0.5 then ok, e = pcall(by_value)
-      else ok, e = pcall(on and flow.enable_grad or flow.no_grad, inside) end
-      if not ok and e ~= "stop" then error(e, 0) end
-      for i = #frame.own, count + 1, -1 do frame.own[i] = nil end
-    end
-    local function play_resumed(frame, other)
-      other.resumer = frame
-      local ok, e = coroutine.resume(other.co)
-      other.resumer = nil
-      if not ok and e ~= "stop" then error(e, 0) end
-      if coroutine.status(other.co) ~= "dead" then return end
-      drop(other)
-      if math.random() < 0.5 then coroutine.close(other.co) end
-    end
-    function play(frame, depth)
-      for _ = 1, math.random(5) do
-        steps = steps + 1
-        if steps > 400 then return end
-        local choice, other = math.random(9), suspended[math.random(#suspended + 1)]
-        if other and coroutine.status(other.co) ~= "suspended" then other = nil end
-        if choice <= 3 and depth < 6 then
-          play_inside(frame, depth, math.random() < 0.5)
-        elseif choice == 4 then
-          local new = {own = {}}
-          new.co = coroutine.create(function()
-            play(new, depth)
-            if math.random() < 0.2 then error("stop", 0) end
-          end)
-          suspended[#suspended + 1] = new
-        elseif choice <= 7 and other then
-          play_resumed(frame, other)
-        elseif choice == 8 and coroutine.isyieldable() then
-          coroutine.yield()
-        elseif choice == 9 and other then
-          if math.random() < 0.5 then coroutine.close(drop(other).co) else drop(other) end
+    it("survive an error that the coroutine catches", function()
+        local co = coroutine.wrap(function()
+            local _ <close> = flow.no_grad()
+            pcall(flow.enable_grad, function() coroutine.yield() error("stop") end)
+            coroutine.yield(recording())
+        end)
+        co()
+        assert.is_false(co())
+        assert.is_true(recording())
+    end)
+
+    it("are those of a gradient hook in what it resumes", function()
+        local x, seen = leaf {1, 2}, {}
+        local co = coroutine.wrap(function()
+            while true do seen[#seen + 1] = recording() coroutine.yield() end
+        end)
+        x:register_hook(function()
+            co()
+            flow.enable_grad(co)
+            co()
+            seen[#seen + 1] = recording()
+        end);
+        (x * x):sum():backward()
+        assert.are.same({false, true, false, false}, seen)
+        assert.is_true(recording())
+    end)
+
+    it("are no_sync's and with_generator's too", function()
+        local g = flow.generator(5)
+        local function draw() return flow.rand(2):totable() end
+        flow.manual_seed(1)
+        local default = {draw(), draw()}
+        local own = {flow.with_generator(g, draw), flow.with_generator(g, draw), flow.with_generator(g, draw)}
+        g:manual_seed(5)
+        flow.manual_seed(1)
+        local function by_function() return flow.with_generator(g, function() coroutine.yield(draw()) return draw() end) end
+        local function by_value() local _ <close> = flow.with_generator(g) coroutine.yield(draw()) return draw() end
+        local a, b = coroutine.wrap(by_function), coroutine.wrap(by_value)
+        assert.are.same(own[1], a())
+        assert.are.same(default[1], draw())
+        assert.are.same(own[2], b())
+        assert.are.same(own[3], a())
+        assert.are.same(default[2], draw())
+        b()
+        local dropped = coroutine.wrap(function() flow.with_generator(flow.generator(3)) coroutine.yield() return draw() end)
+        dropped()
+        collectgarbage()
+        assert.are.same(flow.with_generator(flow.generator(3), draw), dropped())
+        flow.with_generator(g, draw)
+    end)
+
+    it("are those of the innermost scope around, in random programs", function()
+        local suspended, steps                      -- coroutines: {own = its scopes, outermost first, resumer =, co =}
+        local function expected(frame)
+            while frame do
+                if #frame.own > 0 then return frame.own[#frame.own] end
+                frame = frame.resumer
+            end
+            return true
         end
-        assert.are.equal(expected(frame), recording())
-      end
-    end
-    math.randomseed(7)
-    for _ = 1, 10 do
-      suspended, steps = {}, 0
-      for _ = 1, 20 do play({own = {}}, 0) end
-      assert.is_true(recording())
-    end
-  end)
+        local function drop(frame)
+            for i, other in ipairs(suspended) do
+                if other == frame then return table.remove(suspended, i) end
+            end
+        end
+        local play
+        local function play_inside(frame, depth, on)
+            local count = #frame.own
+            local function inside()
+                frame.own[count + 1] = on
+                play(frame, depth + 1)
+                if math.random() < 0.1 then error("stop", 0) end
+            end
+            local function by_value()
+                local _ <close> = on and flow.enable_grad() or flow.no_grad()
+                inside()
+            end
+            local ok, e
+            if math.random() < 0.5 then ok, e = pcall(by_value)
+            else ok, e = pcall(on and flow.enable_grad or flow.no_grad, inside) end
+            if not ok and e ~= "stop" then error(e, 0) end
+            for i = #frame.own, count + 1, -1 do frame.own[i] = nil end
+        end
+        local function play_resumed(frame, other)
+            other.resumer = frame
+            local ok, e = coroutine.resume(other.co)
+            other.resumer = nil
+            if not ok and e ~= "stop" then error(e, 0) end
+            if coroutine.status(other.co) ~= "dead" then return end
+            drop(other)
+            if math.random() < 0.5 then coroutine.close(other.co) end
+        end
+        function play(frame, depth)
+            for _ = 1, math.random(5) do
+                steps = steps + 1
+                if steps > 400 then return end
+                local choice, other = math.random(9), suspended[math.random(#suspended + 1)]
+                if other and coroutine.status(other.co) ~= "suspended" then other = nil end
+                if choice <= 3 and depth < 6 then
+                    play_inside(frame, depth, math.random() < 0.5)
+                elseif choice == 4 then
+                    local new = {own = {}}
+                    new.co = coroutine.create(function()
+                        play(new, depth)
+                        if math.random() < 0.2 then error("stop", 0) end
+                    end)
+                    suspended[#suspended + 1] = new
+                elseif choice <= 7 and other then
+                    play_resumed(frame, other)
+                elseif choice == 8 and coroutine.isyieldable() then
+                    coroutine.yield()
+                elseif choice == 9 and other then
+                    if math.random() < 0.5 then coroutine.close(drop(other).co) else drop(other) end
+                end
+                assert.are.equal(expected(frame), recording())
+            end
+        end
+        math.randomseed(7)
+        for _ = 1, 10 do
+            suspended, steps = {}, 0
+            for _ = 1, 20 do play({own = {}}, 0) end
+            assert.is_true(recording())
+        end
+    end)
 
-  it("cannot be left by yielding where a function may not wait", function()
-    local message = "attempt to yield across a C-call boundary"
-    local function run(f) return coroutine.wrap(function() return f(coroutine.yield) end)() end
-    assert.are.equal(message, run(flow.explain).error)
-    local _, e = pcall(run, function(f) return flow.on_rank(0, f) end)
-    assert.are.equal(message, (e:gsub("^.-:%d+: ", "")))
-    assert.are.equal(0, #flow.explain(function() end))
-  end)
+    it("cannot be left by yielding where a function may not wait", function()
+        local message = "attempt to yield across a C-call boundary"
+        local function run(f) return coroutine.wrap(function() return f(coroutine.yield) end)() end
+        assert.are.equal(message, run(flow.explain).error)
+        local _, e = pcall(run, function(f) return flow.on_rank(0, f) end)
+        assert.are.equal(message, (e:gsub("^.-:%d+: ", "")))
+        assert.are.equal(0, #flow.explain(function() end))
+    end)
 end)
 
 describe("coroutine's functions", function()
-  it("do what Lua's do", function()
-    local co = coroutine.create(function(a, ...) local b = coroutine.yield(a, select("#", ...)) error({b}) end)
-    assert.are.same({true, 1, 2}, {coroutine.resume(co, 1, nil, nil)})
-    local ok, e = coroutine.resume(co, 7)
-    assert.are.same({false, {7}}, {ok, e})
-    assert.are.same({false, "cannot resume dead coroutine"}, {coroutine.resume(co)})
-    assert.are.same({false, "cannot resume non-suspended coroutine"}, {coroutine.resume(coroutine.running())})
-    assert.are.equal("dead", coroutine.status(co))
-    local f = coroutine.wrap(function() error "x" end)
-    local line = debug.getinfo(1, "l").currentline
-    ok, e = pcall(function() return f() end)
-    assert.is_false(ok)
-    assert.are.equal(("%s:%d: %s:%d: x"):format("tests/autograd_spec.lua", line + 1, "tests/autograd_spec.lua", line - 1), e)
-    ok, e = pcall(function() return (f()) end)
-    assert.are.same({false, ("tests/autograd_spec.lua:%d: cannot resume dead coroutine"):format(line + 4)}, {ok, e})
-  end)
-  for _, case in ipairs {
-    {function() coroutine.resume(1) end, "bad argument #1 to 'resume' (thread expected, got number)"},
-    {function() coroutine.wrap(1) end, "bad argument #1 to 'wrap' (function expected, got number)"},
-    {function() coroutine.close() end, "bad argument #1 to 'close' (thread expected, got no value)"},
-    {function() coroutine.close(coroutine.running()) end, "cannot close a running coroutine"},
-    {function()
-      local outer = coroutine.running()
-      coroutine.wrap(function() coroutine.close(outer) end)()
-    end, "cannot close a normal coroutine"},
-  } do
-    it("refuse: " .. case[2], function()
-      local ok, e = coroutine.resume(coroutine.create(case[1]))
-      assert.is_false(ok)
-      assert.are.equal(case[2], (e:gsub("^.*:%d+: ", "")))
+    it("do what Lua's do", function()
+        local co = coroutine.create(function(a, ...) local b = coroutine.yield(a, select("#", ...)) error({b}) end)
+        assert.are.same({true, 1, 2}, {coroutine.resume(co, 1, nil, nil)})
+        local ok, e = coroutine.resume(co, 7)
+        assert.are.same({false, {7}}, {ok, e})
+        assert.are.same({false, "cannot resume dead coroutine"}, {coroutine.resume(co)})
+        assert.are.same({false, "cannot resume non-suspended coroutine"}, {coroutine.resume(coroutine.running())})
+        assert.are.equal("dead", coroutine.status(co))
+        local f = coroutine.wrap(function() error "x" end)
+        local line = debug.getinfo(1, "l").currentline
+        ok, e = pcall(function() return f() end)
+        assert.is_false(ok)
+        assert.are.equal(("%s:%d: %s:%d: x"):format("tests/autograd_spec.lua", line + 1, "tests/autograd_spec.lua", line - 1), e)
+        ok, e = pcall(function() return (f()) end)
+        assert.are.same({false, ("tests/autograd_spec.lua:%d: cannot resume dead coroutine"):format(line + 4)}, {ok, e})
     end)
-  end
+    for _, case in ipairs {
+        {function() coroutine.resume(1) end, "bad argument #1 to 'resume' (thread expected, got number)"},
+        {function() coroutine.wrap(1) end, "bad argument #1 to 'wrap' (function expected, got number)"},
+        {function() coroutine.close() end, "bad argument #1 to 'close' (thread expected, got no value)"},
+        {function() coroutine.close(coroutine.running()) end, "cannot close a running coroutine"},
+        {function()
+            local outer = coroutine.running()
+            coroutine.wrap(function() coroutine.close(outer) end)()
+        end, "cannot close a normal coroutine"},
+    } do
+        it("refuse: " .. case[2], function()
+            local ok, e = coroutine.resume(coroutine.create(case[1]))
+            assert.is_false(ok)
+            assert.are.equal(case[2], (e:gsub("^.*:%d+: ", "")))
+        end)
+    end
 end)
 
 describe("in place", function()
-  it("rewrites the history of a non-leaf", function()
-    local x = leaf {1, 2, 3}
-    local y = x * 2
-    y:mul_(3)
-    y:sum():backward()
-    assert.are.same({6, 6, 6}, list(x.grad))
-  end)
+    it("rewrites the history of a non-leaf", function()
+        local x = leaf {1, 2, 3}
+        local y = x * 2
+        y:mul_(3)
+        y:sum():backward()
+        assert.are.same({6, 6, 6}, list(x.grad))
+    end)
 
-  it("on a leaf that requires grad is an error outside no_grad", function()
-    local x = leaf {1}
-    local ok, message = pcall(x.add_, x, 1)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("leaf that requires grad", 1, true), message)
-    local v = leaf({{1, 2}, {3, 4}})
-    ok, message = pcall(function() v[0]:add_(1) end)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("view of a leaf that requires grad", 1, true), message)
-    flow.no_grad(function() x:add_(1) end)
-    assert.are.same({2}, list(x))
-  end)
+    it("on a leaf that requires grad is an error outside no_grad", function()
+        local x = leaf {1}
+        local ok, message = pcall(x.add_, x, 1)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("leaf that requires grad", 1, true), message)
+        local v = leaf({{1, 2}, {3, 4}})
+        ok, message = pcall(function() v[0]:add_(1) end)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("view of a leaf that requires grad", 1, true), message)
+        flow.no_grad(function() x:add_(1) end)
+        assert.are.same({2}, list(x))
+    end)
 
-  it("on a view rewrites the history of its base", function()
-    local x, w = leaf {1, 2, 3, 4}, leaf {10, 20}
-    local y = x * 1
-    y["1:3"]:mul_(10)
-    y["1:3"]:add_(w)
-    local weights = flow.tensor({1, 2, 3, 4}, {dtype = "float64"});
-    (y * weights):sum():backward()
-    assert.are.same({1, 20, 30, 4}, list(x.grad))
-    assert.are.same({2, 3}, list(w.grad))
-  end)
+    it("on a view rewrites the history of its base", function()
+        local x, w = leaf {1, 2, 3, 4}, leaf {10, 20}
+        local y = x * 1
+        y["1:3"]:mul_(10)
+        y["1:3"]:add_(w)
+        local weights = flow.tensor({1, 2, 3, 4}, {dtype = "float64"});
+        (y * weights):sum():backward()
+        assert.are.same({1, 20, 30, 4}, list(x.grad))
+        assert.are.same({2, 3}, list(w.grad))
+    end)
 
-  it("on a view of a base without gradient needs no gradient of the base", function()
-    local w = leaf {2, 3}
-    for _, both in ipairs {false, true} do
-      local base = flow.tensor({10, 20, 30}, {dtype = "float64"})
-      local view = base["1:3"]
-      view:mul_(w)
-      local loss = base:sum()
-      if both then loss = loss + view:sum() end
-      w.grad = nil
-      loss:backward()
-      assert.are.same(both and {40, 60} or {20, 30}, list(w.grad))
-      local again = flow.tensor({10, 20, 30}, {dtype = "float64"})
-      again["1:3"]:mul_(w)
-      local g = flow.grad(again:square():sum(), w, {create_graph = true})
-      w.grad = nil
-      g:sum():backward()
-      assert.are.same({800, 1800}, list(w.grad))
-    end
-  end)
+    it("on a view of a base without gradient needs no gradient of the base", function()
+        local w = leaf {2, 3}
+        for _, both in ipairs {false, true} do
+            local base = flow.tensor({10, 20, 30}, {dtype = "float64"})
+            local view = base["1:3"]
+            view:mul_(w)
+            local loss = base:sum()
+            if both then loss = loss + view:sum() end
+            w.grad = nil
+            loss:backward()
+            assert.are.same(both and {40, 60} or {20, 30}, list(w.grad))
+            local again = flow.tensor({10, 20, 30}, {dtype = "float64"})
+            again["1:3"]:mul_(w)
+            local g = flow.grad(again:square():sum(), w, {create_graph = true})
+            w.grad = nil
+            g:sum():backward()
+            assert.are.same({800, 1800}, list(w.grad))
+        end
+    end)
 
-  it("on a view that to_global gives cuts the base off", function()
-    local p = flow.placement.all "cpu"
-    for _, sbp in ipairs {"B", "S(0)", "P"} do
-      local x = flow.ones({4}, {placement = p, sbp = "B", dtype = "float64"}):requires_grad_()
-      local y = x:to_global {sbp = sbp}:clone()
-      local z = y:to_global {sbp = sbp}
-      z:zero_();
-      (z:sum() + x:sum() * 3):to_global {sbp = "B"}:backward()
-      assert.are.same({3, 3, 3, 3}, x.grad:totable(), sbp)
-    end
-  end)
+    it("on a view that to_global gives cuts the base off", function()
+        local p = flow.placement.all "cpu"
+        for _, sbp in ipairs {"B", "S(0)", "P"} do
+            local x = flow.ones({4}, {placement = p, sbp = "B", dtype = "float64"}):requires_grad_()
+            local y = x:to_global {sbp = sbp}:clone()
+            local z = y:to_global {sbp = sbp}
+            z:zero_();
+            (z:sum() + x:sum() * 3):to_global {sbp = "B"}:backward()
+            assert.are.same({3, 3, 3, 3}, x.grad:totable(), sbp)
+        end
+    end)
 
-  it("reaches other views of the same base", function()
-    local w = leaf {5}
-    local base = flow.zeros(2, 2, {dtype = "float64"})
-    local first, second = base[0], base[1]
-    first:copy_(w:expand(2))
-    assert.is_true(base.requires_grad)
-    assert.is_true(second.requires_grad)
-    assert.is_false(second.is_leaf)
-    assert.is_true(tostring(second):find("gradient through select", 1, true) ~= nil, tostring(second))
-    assert.are.equal("requires_grad: this tensor was computed by select from tensors that require grad; use x:detach() for one that does not",
-      message_of(function() second.requires_grad = false end))
-    assert.is_true((second * 1).requires_grad)
-    base:sum():backward()
-    assert.are.same({2}, list(w.grad))
-  end)
+    it("reaches other views of the same base", function()
+        local w = leaf {5}
+        local base = flow.zeros(2, 2, {dtype = "float64"})
+        local first, second = base[0], base[1]
+        first:copy_(w:expand(2))
+        assert.is_true(base.requires_grad)
+        assert.is_true(second.requires_grad)
+        assert.is_false(second.is_leaf)
+        assert.is_true(tostring(second):find("gradient through select", 1, true) ~= nil, tostring(second))
+        assert.are.equal("requires_grad: this tensor was computed by select from tensors that require grad; use x:detach() for one that does not",
+            message_of(function() second.requires_grad = false end))
+        assert.is_true((second * 1).requires_grad)
+        base:sum():backward()
+        assert.are.same({2}, list(w.grad))
+    end)
 
-  it("assignment through an index carries gradients", function()
-    local w = leaf {1, 2}
-    local x = flow.zeros(3, 2, {dtype = "float64"})
-    x[1] = w * 3;
-    (x * x):sum():backward()
-    assert.are.same({18, 36}, list(w.grad))
-  end)
+    it("assignment through an index carries gradients", function()
+        local w = leaf {1, 2}
+        local x = flow.zeros(3, 2, {dtype = "float64"})
+        x[1] = w * 3;
+        (x * x):sum():backward()
+        assert.are.same({18, 36}, list(w.grad))
+    end)
 
-  it("keeps the old value where a gradient needs it", function()
-    local a, w = leaf {2, 3}, leaf {5, 7}
-    local x = a * 1
-    x:mul_(w)
-    x:pow_(2)
-    x:sum():backward()
-    assert.are.same({100, 294}, list(a.grad))
-    assert.are.same({40, 126}, list(w.grad))
-    local b = leaf {2, 3}
-    local y = b * 1
-    y:mul_(y)
-    y:sum():backward()
-    assert.are.same({4, 6}, list(b.grad))
-  end)
+    it("keeps the old value where a gradient needs it", function()
+        local a, w = leaf {2, 3}, leaf {5, 7}
+        local x = a * 1
+        x:mul_(w)
+        x:pow_(2)
+        x:sum():backward()
+        assert.are.same({100, 294}, list(a.grad))
+        assert.are.same({40, 126}, list(w.grad))
+        local b = leaf {2, 3}
+        local y = b * 1
+        y:mul_(y)
+        y:sum():backward()
+        assert.are.same({4, 6}, list(b.grad))
+    end)
 
-  it("on a view can be differentiated twice", function()
-    local a, w = leaf {2, 3}, leaf {5}
-    local x = a * a
-    x["0:1"]:mul_(w)
-    local g = flow.grad((x * x):sum(), a, {create_graph = true})
-    assert.are.same({800, 108}, list(g))
-    assert.are.same({320}, list(flow.grad(g:sum(), w)))
-    local b = leaf {0, 2}
-    local y = b * 1
-    y[0]:exp_()
-    g = flow.grad(y:sum(), b, {create_graph = true})
-    assert.are.same({1, 0}, list(flow.grad(g:sum(), b)))
-  end)
+    it("on a view can be differentiated twice", function()
+        local a, w = leaf {2, 3}, leaf {5}
+        local x = a * a
+        x["0:1"]:mul_(w)
+        local g = flow.grad((x * x):sum(), a, {create_graph = true})
+        assert.are.same({800, 108}, list(g))
+        assert.are.same({320}, list(flow.grad(g:sum(), w)))
+        local b = leaf {0, 2}
+        local y = b * 1
+        y[0]:exp_()
+        g = flow.grad(y:sum(), b, {create_graph = true})
+        assert.are.same({1, 0}, list(flow.grad(g:sum(), b)))
+    end)
 
-  it("reaches a view that is used only afterwards", function()
-    local a, w = leaf {2, 3}, leaf {5, 7}
-    local x = a * 1
-    local v = x[0]
-    x:mul_(w)
-    local y = v * 2
-    y:backward()
-    assert.are.same({10, 0}, list(a.grad))
-    assert.are.same({4, 0}, list(w.grad))
-  end)
+    it("reaches a view that is used only afterwards", function()
+        local a, w = leaf {2, 3}, leaf {5, 7}
+        local x = a * 1
+        local v = x[0]
+        x:mul_(w)
+        local y = v * 2
+        y:backward()
+        assert.are.same({10, 0}, list(a.grad))
+        assert.are.same({4, 0}, list(w.grad))
+    end)
 
-  it("on a view of a view", function()
-    local a, w = flow.tensor({{1, 2}, {3, 4}}, {dtype = "float32", requires_grad = true}), leaf {5, 6}
-    local x = a * 1
-    local row = x[1]
-    row["0:1"]:mul_(w[0])
-    row:add_(w);
-    (x * x):sum():backward()
-    assert.are.same({{2, 4}, {200, 20}}, list(a.grad))
-    assert.are.same({160, 20}, list(w.grad))
-  end)
+    it("on a view of a view", function()
+        local a, w = flow.tensor({{1, 2}, {3, 4}}, {dtype = "float32", requires_grad = true}), leaf {5, 6}
+        local x = a * 1
+        local row = x[1]
+        row["0:1"]:mul_(w[0])
+        row:add_(w);
+        (x * x):sum():backward()
+        assert.are.same({{2, 4}, {200, 20}}, list(a.grad))
+        assert.are.same({160, 20}, list(w.grad))
+    end)
 
-  it("on a view made under no_grad reaches the base, which the view does not ask a gradient of", function()
-    local a = leaf {2, 3}
-    local x = a * 1
-    local v = flow.no_grad(function() return x[0] end)
-    assert.is_false((v * 2).requires_grad)
-    v:mul_(3)
-    x:sum():backward()
-    assert.are.same({3, 1}, list(a.grad))
-  end)
+    it("on a view made under no_grad reaches the base, which the view does not ask a gradient of", function()
+        local a = leaf {2, 3}
+        local x = a * 1
+        local v = flow.no_grad(function() return x[0] end)
+        assert.is_false((v * 2).requires_grad)
+        v:mul_(3)
+        x:sum():backward()
+        assert.are.same({3, 1}, list(a.grad))
+    end)
 
-  it("on a leaf that is a view is an error too", function()
-    local v = flow.zeros(3)["0:2"]
-    v.requires_grad = true
-    assert.has_error(function() v:mul_(2) end)
-  end)
+    it("on a leaf that is a view is an error too", function()
+        local v = flow.zeros(3)["0:2"]
+        v.requires_grad = true
+        assert.has_error(function() v:mul_(2) end)
+    end)
 
-  it("after a value was saved is found out by its version", function()
-    local x = leaf {1, 2}
-    local y = x * 2
-    local z = (y * y):sum()
-    y:add_(1)
-    local ok, message = pcall(z.backward, z)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("was changed in place after it was used", 1, true), message)
-  end)
+    it("after a value was saved is found out by its version", function()
+        local x = leaf {1, 2}
+        local y = x * 2
+        local z = (y * y):sum()
+        y:add_(1)
+        local ok, message = pcall(z.backward, z)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("was changed in place after it was used", 1, true), message)
+    end)
 
-  it("with an overlapping operand copies it first", function()
-    local x = flow.arange(6)
-    x["1:6"]:copy_(x["0:5"])
-    assert.are.same({0, 0, 1, 2, 3, 4}, list(x))
-    local y = flow.arange(4)
-    y:add_(flow.flatten(y:view(2, 2):t()))
-    assert.are.same({0, 3, 3, 6}, list(y))
-  end)
+    it("with an overlapping operand copies it first", function()
+        local x = flow.arange(6)
+        x["1:6"]:copy_(x["0:5"])
+        assert.are.same({0, 0, 1, 2, 3, 4}, list(x))
+        local y = flow.arange(4)
+        y:add_(flow.flatten(y:view(2, 2):t()))
+        assert.are.same({0, 3, 3, 6}, list(y))
+    end)
 
-  it("on a part of a global tensor reaches the tensor, and the other way round", function()
-    local here = {placement = flow.placement("cpu", {0}), sbp = "B"}
-    local p = leaf {1, 2}
-    for _, cast in ipairs {
-      function(x) return x:to_global(here) end,
-      function(x) return x:to_global(here):to_local() end,
-      function(x) return x:to_global(here):to_global {sbp = "B"}:to_local()["0:2"] end,
-    } do
-      p.grad = nil
-      local x = p * 1
-      cast(x):mul_(3)
-      x:sum():backward()
-      assert.are.same({3, 3}, list(p.grad))
-      assert.has_error(function() cast(p):mul_(3) end)
-    end
-    assert.are.same({1, 2}, list(p))
-  end)
+    it("on a part of a global tensor reaches the tensor, and the other way round", function()
+        local here = {placement = flow.placement("cpu", {0}), sbp = "B"}
+        local p = leaf {1, 2}
+        for _, cast in ipairs {
+            function(x) return x:to_global(here) end,
+            function(x) return x:to_global(here):to_local() end,
+            function(x) return x:to_global(here):to_global {sbp = "B"}:to_local()["0:2"] end,
+        } do
+            p.grad = nil
+            local x = p * 1
+            cast(x):mul_(3)
+            x:sum():backward()
+            assert.are.same({3, 3}, list(p.grad))
+            assert.has_error(function() cast(p):mul_(3) end)
+        end
+        assert.are.same({1, 2}, list(p))
+    end)
 
-  it("on an expanded tensor is an error", function()
-    local ok, message = pcall(function() flow.zeros(1):expand(3):add_(1) end)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("several positions share one element", 1, true), message)
-  end)
+    it("on an expanded tensor is an error", function()
+        local ok, message = pcall(function() flow.zeros(1):expand(3):add_(1) end)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("several positions share one element", 1, true), message)
+    end)
 end)
 
 describe("hooks", function()
-  it("see the gradient and may replace it", function()
-    local x = leaf {1, 2}
-    local seen
-    x:register_hook(function(g) seen = list(g); return g * 10 end);
-    (x * 2):sum():backward()
-    assert.are.same({2, 2}, seen)
-    assert.are.same({20, 20}, list(x.grad))
-  end)
-
-  it("run for non-leaves", function()
-    local x = leaf {1}
-    local y = x * 2
-    y:register_hook(function(g) return g * 100 end);
-    (y * 3):sum():backward()
-    assert.are.same({600}, list(x.grad))
-  end)
-
-  it("may not change the shape or the dtype", function()
-    local x = leaf {1, 2}
-    local y = x * 2
-    y:register_hook(function() return flow.ones({3}, {dtype = "float64"}) end)
-    local ok, message = pcall(function() y:sum():backward() end)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("a hook returned float64[3] (local) for a gradient that is float64[2] (local)", 1, true), message)
-    x:register_hook(function() return flow.ones({2}, {dtype = "float32"}) end)
-    assert.has_error(function() (x * 2):sum():backward() end)
-  end)
-
-  it("may run a backward over the same leaves", function()
-    local x = leaf {1, 2}
-    local y, inner = x * 2, nil
-    y:register_hook(function()
-      local _ <close> = flow.enable_grad()
-      inner = flow.grad((x * x):sum(), x);
-      (x * x):sum():backward()
+    it("see the gradient and may replace it", function()
+        local x = leaf {1, 2}
+        local seen
+        x:register_hook(function(g) seen = list(g); return g * 10 end);
+        (x * 2):sum():backward()
+        assert.are.same({2, 2}, seen)
+        assert.are.same({20, 20}, list(x.grad))
     end)
-    y:sum():backward()
-    assert.are.same({2, 4}, list(inner))
-    assert.are.same({4, 6}, list(x.grad))
-  end)
 
-  it("that fail stop the backward with their message", function()
-    local x = leaf {1}
-    x:register_hook(function() error("from the hook") end)
-    local ok, message = pcall(function() (x * 2):sum():backward() end)
-    assert.is_false(ok)
-    assert.is_truthy(message:find("from the hook", 1, true), message)
-  end)
+    it("run for non-leaves", function()
+        local x = leaf {1}
+        local y = x * 2
+        y:register_hook(function(g) return g * 100 end);
+        (y * 3):sum():backward()
+        assert.are.same({600}, list(x.grad))
+    end)
+
+    it("may not change the shape or the dtype", function()
+        local x = leaf {1, 2}
+        local y = x * 2
+        y:register_hook(function() return flow.ones({3}, {dtype = "float64"}) end)
+        local ok, message = pcall(function() y:sum():backward() end)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("a hook returned float64[3] (local) for a gradient that is float64[2] (local)", 1, true), message)
+        x:register_hook(function() return flow.ones({2}, {dtype = "float32"}) end)
+        assert.has_error(function() (x * 2):sum():backward() end)
+    end)
+
+    it("may run a backward over the same leaves", function()
+        local x = leaf {1, 2}
+        local y, inner = x * 2, nil
+        y:register_hook(function()
+            local _ <close> = flow.enable_grad()
+            inner = flow.grad((x * x):sum(), x);
+            (x * x):sum():backward()
+        end)
+        y:sum():backward()
+        assert.are.same({2, 4}, list(inner))
+        assert.are.same({4, 6}, list(x.grad))
+    end)
+
+    it("that fail stop the backward with their message", function()
+        local x = leaf {1}
+        x:register_hook(function() error("from the hook") end)
+        local ok, message = pcall(function() (x * 2):sum():backward() end)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("from the hook", 1, true), message)
+    end)
 end)
 
 describe("flow.grad", function()
-  it("returns gradients and leaves .grad alone", function()
-    local x, y = leaf {3}, leaf {4}
-    local z = x * x * y
-    local gx, gy = table.unpack(flow.grad(z, {x, y}))
-    assert.are.same({24}, list(gx))
-    assert.are.same({9}, list(gy))
-    assert.is_nil(x.grad)
-  end)
+    it("returns gradients and leaves .grad alone", function()
+        local x, y = leaf {3}, leaf {4}
+        local z = x * x * y
+        local gx, gy = table.unpack(flow.grad(z, {x, y}))
+        assert.are.same({24}, list(gx))
+        assert.are.same({9}, list(gy))
+        assert.is_nil(x.grad)
+    end)
 
-  it("differentiates again", function()
-    local x = leaf {2}
-    local y = x * x * x
-    local first = flow.grad(y, {x}, {create_graph = true})[1]
-    local second = flow.grad(first, {x}, {create_graph = true})[1]
-    local third = flow.grad(second, {x})[1]
-    assert.are.same({12}, list(first))
-    assert.are.same({12}, list(second))
-    assert.are.same({6}, list(third))
-  end)
+    it("differentiates again", function()
+        local x = leaf {2}
+        local y = x * x * x
+        local first = flow.grad(y, {x}, {create_graph = true})[1]
+        local second = flow.grad(first, {x}, {create_graph = true})[1]
+        local third = flow.grad(second, {x})[1]
+        assert.are.same({12}, list(first))
+        assert.are.same({12}, list(second))
+        assert.are.same({6}, list(third))
+    end)
 
-  it("of a non-leaf", function()
-    local x = leaf {2}
-    local y = x * 5
-    local z = y * y
-    assert.are.same({20}, list(flow.grad(z, {y})[1]))
-  end)
+    it("of a non-leaf", function()
+        local x = leaf {2}
+        local y = x * 5
+        local z = y * y
+        assert.are.same({20}, list(flow.grad(z, {y})[1]))
+    end)
 
-  it("frees only the part of the graph it went through", function()
-    local a = leaf {2, 3}
-    local x = a * a
-    local g = flow.grad((x * x):sum(), x)
-    assert.are.same({8, 18}, list(g))
-    assert.are.same({32, 108}, list(flow.grad(x, a, {grad_outputs = g})))
-    assert.are.same({8, 18}, list(flow.grad((x * x):sum(), x)))
-  end)
+    it("frees only the part of the graph it went through", function()
+        local a = leaf {2, 3}
+        local x = a * a
+        local g = flow.grad((x * x):sum(), x)
+        assert.are.same({8, 18}, list(g))
+        assert.are.same({32, 108}, list(flow.grad(x, a, {grad_outputs = g})))
+        assert.are.same({8, 18}, list(flow.grad((x * x):sum(), x)))
+    end)
 
-  it("of the same leaf twice", function()
-    local a = leaf {1, 2}
-    local g = flow.grad((a * 2):sum(), {a, a})
-    assert.are.same({2, 2}, list(g[1]))
-    assert.are.same({2, 2}, list(g[2]))
-  end)
+    it("of the same leaf twice", function()
+        local a = leaf {1, 2}
+        local g = flow.grad((a * 2):sum(), {a, a})
+        assert.are.same({2, 2}, list(g[1]))
+        assert.are.same({2, 2}, list(g[2]))
+    end)
 
-  it("names a tensor that was not used", function()
-    local x, y = leaf {1}, leaf {1}
-    local ok, message = pcall(flow.grad, x * 2, {x, y})
-    assert.is_false(ok)
-    assert.is_truthy(message:find("tensor 2 of xs was not used to compute y", 1, true), message)
-  end)
+    it("names a tensor that was not used", function()
+        local x, y = leaf {1}, leaf {1}
+        local ok, message = pcall(flow.grad, x * 2, {x, y})
+        assert.is_false(ok)
+        assert.is_truthy(message:find("tensor 2 of xs was not used to compute y", 1, true), message)
+    end)
 end)
 
 describe("memory", function()
-  it("of a graph goes with its last tensor", function()
-    local x = leaf {1, 2, 3}
-    local function live()
-      collectgarbage()
-      collectgarbage()
-      return flow.memory().tensors
-    end
-    local before = live()
-    for _ = 1, 50 do
-      local y = x:exp():tanh() * x
-      y:add_(1)
-      y[0]:mul_(2)
-      y:mul_(y)
-      y[1]:exp_()
-      y:sum():backward()
-      x.grad = nil
-    end
-    assert.is_true(live() <= before)
-  end)
+    it("of a graph goes with its last tensor", function()
+        local x = leaf {1, 2, 3}
+        local function live()
+            collectgarbage()
+            collectgarbage()
+            return flow.memory().tensors
+        end
+        local before = live()
+        for _ = 1, 50 do
+            local y = x:exp():tanh() * x
+            y:add_(1)
+            y[0]:mul_(2)
+            y:mul_(y)
+            y[1]:exp_()
+            y:sum():backward()
+            x.grad = nil
+        end
+        assert.is_true(live() <= before)
+    end)
 end)

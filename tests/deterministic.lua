@@ -10,8 +10,8 @@ local n = 150001
 ---- random numbers ----
 
 for _, dtype in ipairs {"float16", "bfloat16", "float32", "float64"} do
-  out["random.rand." .. dtype] = flow.rand({n}, {dtype = dtype})
-  out["random.randn." .. dtype] = flow.randn({n}, {dtype = dtype})
+    out["random.rand." .. dtype] = flow.rand({n}, {dtype = dtype})
+    out["random.randn." .. dtype] = flow.randn({n}, {dtype = dtype})
 end
 out["random.randint"] = flow.randint(-5, 1000, {n})
 out["random.wide"] = flow.randint(-1 << 40, 1 << 45, {n})
@@ -27,15 +27,15 @@ out["random.normal_"] = flow.zeros(301, 500):narrow(1, 0, 499):normal_(1, 4)
 local x = flow.randn(301, 499)
 local whole = flow.randint(-1000, 1000, {301, 499})
 for _, axes in ipairs {{}, {0}, {1}} do
-  local name = "." .. (axes[1] or "all")
-  out["sum.sum" .. name] = x:sum(axes)
-  out["sum.mean" .. name] = x:mean(axes)
-  out["sum.var" .. name] = x:var(axes)
-  out["sum.norm" .. name] = x:norm(2, axes)
-  out["sum.amax" .. name] = x:amax(axes)
-  out["sum.whole" .. name] = whole:sum(axes)
-  out["sum.large" .. name] = x:rep(4, 1):sum(axes)
-  out["logsumexp" .. name] = x:logsumexp(axes)
+    local name = "." .. (axes[1] or "all")
+    out["sum.sum" .. name] = x:sum(axes)
+    out["sum.mean" .. name] = x:mean(axes)
+    out["sum.var" .. name] = x:var(axes)
+    out["sum.norm" .. name] = x:norm(2, axes)
+    out["sum.amax" .. name] = x:amax(axes)
+    out["sum.whole" .. name] = whole:sum(axes)
+    out["sum.large" .. name] = x:rep(4, 1):sum(axes)
+    out["logsumexp" .. name] = x:logsumexp(axes)
 end
 out["sum.argmax"] = x:argmax(1)
 out["sum.turned"] = x:t():sum(0)
@@ -52,15 +52,15 @@ out["map.half"] = (x:to("float16") * 3):to("bfloat16"):exp()
 ---- rows, losses, attention: forward and backward ----
 
 local function with_gradients(name, f, ...)
-  local leaves = {...}
-  for i, t in ipairs(leaves) do
-    leaves[i] = t:detach():clone()
-    leaves[i].requires_grad = true
-  end
-  local y = f(table.unpack(leaves))
-  y:backward(flow.randn(y.shape))
-  out[name] = y:detach()
-  for i, t in ipairs(leaves) do out[name .. ".grad" .. i] = t.grad end
+    local leaves = {...}
+    for i, t in ipairs(leaves) do
+        leaves[i] = t:detach():clone()
+        leaves[i].requires_grad = true
+    end
+    local y = f(table.unpack(leaves))
+    y:backward(flow.randn(y.shape))
+    out[name] = y:detach()
+    for i, t in ipairs(leaves) do out[name .. ".grad" .. i] = t.grad end
 end
 
 with_gradients("softmax.1", function(t) return t:softmax(1) end, x)
@@ -74,23 +74,23 @@ with_gradients("index_select", function(t) return t:index_select(0, flow.randint
 with_gradients("gather", function(t) return t:gather(1, flow.randint(0, 499, {301, 700})) end, x)
 with_gradients("stretch", function(t, row) return t * row end, x, flow.randn(499))
 with_gradients("attention", function(q, k, v)
-  return flow.scaled_dot_product_attention(q, k, v, {is_causal = true, dropout = 0.2})
+    return flow.scaled_dot_product_attention(q, k, v, {is_causal = true, dropout = 0.2})
 end, flow.randn(2, 3, 130, 16), flow.randn(2, 3, 130, 16), flow.randn(2, 3, 130, 16))
 with_gradients("small products", function(a, b) return a:matmul(b) end, flow.randn(40, 17, 33), flow.randn(40, 33, 19))
 
 ---- optimizers ----
 
 for _, name in ipairs {"AdamW", "SGD"} do
-  local parameters = {flow.randn(301, 499), flow.randn(7), flow.randn(33, 3)}
-  for _, p in ipairs(parameters) do p.requires_grad = true end
-  local options = name == "SGD" and {lr = 0.1, momentum = 0.9, nesterov = true} or {lr = 0.01, weight_decay = 0.1}
-  local opt = flow.optim[name](parameters, options)
-  for _ = 1, 3 do
-    for _, p in ipairs(parameters) do p.grad = flow.randn(p.shape) end
-    out[name .. ".norm"] = flow.optim.clip_grad_norm(parameters, 1.0)
-    opt:step()
-  end
-  for i, p in ipairs(parameters) do out[name .. "." .. i] = p:detach() end
+    local parameters = {flow.randn(301, 499), flow.randn(7), flow.randn(33, 3)}
+    for _, p in ipairs(parameters) do p.requires_grad = true end
+    local options = name == "SGD" and {lr = 0.1, momentum = 0.9, nesterov = true} or {lr = 0.01, weight_decay = 0.1}
+    local opt = flow.optim[name](parameters, options)
+    for _ = 1, 3 do
+        for _, p in ipairs(parameters) do p.grad = flow.randn(p.shape) end
+        out[name .. ".norm"] = flow.optim.clip_grad_norm(parameters, 1.0)
+        opt:step()
+    end
+    for i, p in ipairs(parameters) do out[name .. "." .. i] = p:detach() end
 end
 
 flow.save(arg[1], out)

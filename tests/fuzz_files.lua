@@ -21,65 +21,65 @@ local function chance(percent) return random(100) <= percent end
 
 -- Rank 0 writes, then all go on.
 local function write(path, bytes)
-  if rank == 0 then
-    local file = assert(io.open(path, "wb"))
-    file:write(bytes)
-    file:close()
-  end
-  flow.barrier()
+    if rank == 0 then
+        local file = assert(io.open(path, "wb"))
+        file:write(bytes)
+        file:close()
+    end
+    flow.barrier()
 end
 
 local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local bytes = file:read "a"
-  file:close()
-  return bytes
+    local file = assert(io.open(path, "rb"))
+    local bytes = file:read "a"
+    file:close()
+    return bytes
 end
 
 ---- what is damaged ----
 
 local extremes = {0, 1, -1, 2, 7, 8, 9, 127, 128, 255, 256, 65535, 1 << 31, (1 << 31) - 1, 1 << 32, (1 << 53) - 1, 1 << 53, 1 << 59, 1 << 60, 1 << 62,
-  math.maxinteger, math.mininteger}
+    math.maxinteger, math.mininteger}
 local odd_numbers = {"0.5", "-0.0", "1e0", "1e300", "-1e300", "1e999", "9007199254740993", "18446744073709551615", "18446744073709551616", "0x10", "1.", "01",
-  "+1", "nan", "Infinity", "1e-400", "2.0"}
+    "+1", "nan", "Infinity", "1e-400", "2.0"}
 local odd_values = {"null", "true", "[]", "{}", '""', '"x"', "[[1]]", '{"a":1}', ("["):rep(300) .. ("]"):rep(300), ("["):rep(5000), '{"a":{"b":[1,2,{}]}}'}
 local odd_texts = {"", "\27[31m", "\\u001b]0;x\\u0007", "\\u0000", "\\ud800", "\\udc00\\ud800", "\\ud83d\\ude00",
-  "\255", "\192\128", "\237\160\128", "\244\144\128\128", "é",
-  "\\n", "\\\"", "\\", "\\x", "a.b", "..", "__metadata__", ("n"):rep(300), ("é"):rep(20000), "\127", "\194\155", "%s%n", "$tensor", "$map"}
+    "\255", "\192\128", "\237\160\128", "\244\144\128\128", "é",
+    "\\n", "\\\"", "\\", "\\x", "a.b", "..", "__metadata__", ("n"):rep(300), ("é"):rep(20000), "\127", "\194\155", "%s%n", "$tensor", "$map"}
 
 local function odd() return chance(50) and ("%d"):format(pick(extremes)) or chance(60) and pick(odd_numbers) or pick(odd_values) end
 
 -- One change of a list of bytes at position i.
 local changes = {
-  function(b, i) b[i] = random(0, 255) end,
-  function(b, i) b[i] = b[i] ~ (1 << random(0, 7)) end,
-  function(b, i) for j = #b, i, -1 do b[j] = nil end end,
-  function(b, i) table.insert(b, i, random(0, 255)) end,
-  function(b, i) table.remove(b, i) end,
-  function(b, i) for n = 0, random(0, 12) do if b[i + n] then b[i + n] = b[random(#b)] end end end,
-  function(b, i) for n = 0, 7 do if b[i + n] then b[i + n] = 255 end end end,
-  function(b) local bytes = {("<i8"):pack(pick(extremes)):byte(1, -1)} for n = 1, 8 do if b[n] then b[n] = bytes[n] end end end,
-  function(b, i) local bytes = {(">i8"):pack(pick(extremes)):byte(1, -1)} for n = 1, 8 do if b[i + n] then b[i + n] = bytes[n] end end end,
-  function(b) for _ = 1, random(64) do b[#b + 1] = random(0, 255) end end,
+    function(b, i) b[i] = random(0, 255) end,
+    function(b, i) b[i] = b[i] ~ (1 << random(0, 7)) end,
+    function(b, i) for j = #b, i, -1 do b[j] = nil end end,
+    function(b, i) table.insert(b, i, random(0, 255)) end,
+    function(b, i) table.remove(b, i) end,
+    function(b, i) for n = 0, random(0, 12) do if b[i + n] then b[i + n] = b[random(#b)] end end end,
+    function(b, i) for n = 0, 7 do if b[i + n] then b[i + n] = 255 end end end,
+    function(b) local bytes = {("<i8"):pack(pick(extremes)):byte(1, -1)} for n = 1, 8 do if b[n] then b[n] = bytes[n] end end end,
+    function(b, i) local bytes = {(">i8"):pack(pick(extremes)):byte(1, -1)} for n = 1, 8 do if b[i + n] then b[i + n] = bytes[n] end end end,
+    function(b) for _ = 1, random(64) do b[#b + 1] = random(0, 255) end end,
 }
 
 local function damaged(bytes)
-  local list, text = {bytes:byte(1, -1)}, {}
-  for _ = 1, random(4) do
-    if #list > 0 then pick(changes)(list, random(#list)) end
-  end
-  for i, byte in ipairs(list) do text[i] = string.char(byte) end
-  return table.concat(text)
+    local list, text = {bytes:byte(1, -1)}, {}
+    for _ = 1, random(4) do
+        if #list > 0 then pick(changes)(list, random(#list)) end
+    end
+    for i, byte in ipairs(list) do text[i] = string.char(byte) end
+    return table.concat(text)
 end
 
 -- JSON with some of its numbers, strings and marks exchanged: still much like it.
 local function odd_json(text)
-  local rate = pick {1, 3, 10}
-  text = text:gsub('%-?%d+%.?%d*e?%-?%d*', function(n) return chance(rate) and odd() or n end)
-  text = text:gsub('"[%w_.$]+"', function(s) return chance(rate) and (chance(70) and '"' .. pick(odd_texts) .. '"' or odd()) or s end)
-  if chance(10) then text = text:gsub("[%[%]{},:]", function(c) return chance(2) and pick {"[", "]", "{", "}", ",", ":", ""} or c end) end
-  if chance(5) then text = text .. pick {" ", "\n", "x", "{}", "\0"} end
-  return text
+    local rate = pick {1, 3, 10}
+    text = text:gsub('%-?%d+%.?%d*e?%-?%d*', function(n) return chance(rate) and odd() or n end)
+    text = text:gsub('"[%w_.$]+"', function(s) return chance(rate) and (chance(70) and '"' .. pick(odd_texts) .. '"' or odd()) or s end)
+    if chance(10) then text = text:gsub("[%[%]{},:]", function(c) return chance(2) and pick {"[", "]", "{", "}", ",", ":", ""} or c end) end
+    if chance(5) then text = text .. pick {" ", "\n", "x", "{}", "\0"} end
+    return text
 end
 
 ---- files as they should be ----
@@ -91,14 +91,14 @@ optimizer:step()
 local loader = data.loader(data.tensors(flow.arange(10)), {batch_size = 3, shuffle = true})
 
 local function saved(values)
-  flow.save(name, values)
-  local bytes = read(name)
-  flow.barrier()
-  return bytes
+    flow.save(name, values)
+    local bytes = read(name)
+    flow.barrier()
+    return bytes
 end
 
 local plain = saved {a = flow.arange(12):view(3, 4) + 0.5, b = {c = flow.arange(5), d = flow.tensor {true, false}, s = "text", n = 3, l = {1, 2, {x = 1.5}}},
-  e = flow.zeros(0, 3):to "bfloat16", nan = 0 / 0, bytes = "\0\255", sparse = {[3] = 1}}
+    e = flow.zeros(0, 3):to "bfloat16", nan = 0 / 0, bytes = "\0\255", sparse = {[3] = 1}}
 local state = saved {model = net:state_dict(), optimizer = optimizer:state_dict(), train = loader:state(), random = flow.generator(3):state(), step = 7}
 local images = "\0\0\8\3" .. (">I4I4I4"):pack(3, 4, 5) .. ("x"):rep(60)
 local labels = "\0\0\12\1" .. (">I4"):pack(7) .. ("\0\0\0\5"):rep(7)
@@ -107,116 +107,116 @@ local labels = "\0\0\12\1" .. (">I4"):pack(7) .. ("\0\0\0\5"):rep(7)
 local sizes = {BOOL = 1, U8 = 1, I8 = 1, I32 = 4, I64 = 8, F16 = 2, BF16 = 2, F32 = 4, F64 = 8}
 local dtypes = {"BOOL", "U8", "I8", "I32", "I64", "F16", "BF16", "F32", "F64", "F8", "f32", "C64", ""}
 local function drawn_file()
-  local entries, at = {}, 0
-  for i = 1, random(0, 4) do
-    local dtype, shape, count = pick(dtypes), {}, 1
-    for k = 1, random(0, chance(5) and 10 or 3) do
-      shape[k] = chance(4) and odd() or ("%d"):format(random(0, 4))
-      count = count * (math.tointeger(tonumber(shape[k])) or 1)
+    local entries, at = {}, 0
+    for i = 1, random(0, 4) do
+        local dtype, shape, count = pick(dtypes), {}, 1
+        for k = 1, random(0, chance(5) and 10 or 3) do
+            shape[k] = chance(4) and odd() or ("%d"):format(random(0, 4))
+            count = count * (math.tointeger(tonumber(shape[k])) or 1)
+        end
+        local bytes = count * (sizes[dtype] or 1)
+        local from, to = at + (chance(5) and random(-9, 9) or 0), at + bytes
+        if bytes >= 0 and bytes < 4096 then at = to end
+        entries[i] = ('"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%s,%s]}'):format(chance(8) and pick(odd_texts) or "t" .. random(6), dtype,
+            table.concat(shape, ","), chance(3) and odd() or ("%d"):format(from), chance(3) and odd() or ("%d"):format(to))
     end
-    local bytes = count * (sizes[dtype] or 1)
-    local from, to = at + (chance(5) and random(-9, 9) or 0), at + bytes
-    if bytes >= 0 and bytes < 4096 then at = to end
-    entries[i] = ('"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%s,%s]}'):format(chance(8) and pick(odd_texts) or "t" .. random(6), dtype,
-      table.concat(shape, ","), chance(3) and odd() or ("%d"):format(from), chance(3) and odd() or ("%d"):format(to))
-  end
-  if chance(30) then table.insert(entries, 1, ('"__metadata__":{"%s":"%s"}'):format(chance(50) and "flow" or pick(odd_texts), pick(odd_texts))) end
-  local header = "{" .. table.concat(entries, ",") .. "}"
-  local length = chance(3) and pick(extremes) or #header
-  return ("<i8"):pack(length) .. header .. ("\1"):rep(at + (chance(4) and random(-3, 3) or 0))
+    if chance(30) then table.insert(entries, 1, ('"__metadata__":{"%s":"%s"}'):format(chance(50) and "flow" or pick(odd_texts), pick(odd_texts))) end
+    local header = "{" .. table.concat(entries, ",") .. "}"
+    local length = chance(3) and pick(extremes) or #header
+    return ("<i8"):pack(length) .. header .. ("\1"):rep(at + (chance(4) and random(-3, 3) or 0))
 end
 
 -- A saved file whose header, or the table in it, is odd JSON; the length fits.
 local function odd_header(bytes)
-  local header, at = ("<s8"):unpack(bytes)
-  if chance(50) then header = odd_json(header)
-  else
-    local inner = header:match '"flow":(".-[^\\]")'
-    local ok, text = pcall(json.decode, inner)
-    if ok then header = header:gsub('"flow":".-[^\\]"', function() return '"flow":"' .. odd_json(text):gsub('["\\]', "\\%0"):gsub("%c", " ") .. '"' end) end
-  end
-  return ("<s8"):pack(header) .. bytes:sub(at)
+    local header, at = ("<s8"):unpack(bytes)
+    if chance(50) then header = odd_json(header)
+    else
+        local inner = header:match '"flow":(".-[^\\]")'
+        local ok, text = pcall(json.decode, inner)
+        if ok then header = header:gsub('"flow":".-[^\\]"', function() return '"flow":"' .. odd_json(text):gsub('["\\]', "\\%0"):gsub("%c", " ") .. '"' end) end
+    end
+    return ("<s8"):pack(header) .. bytes:sub(at)
 end
 
 local function odd_idx(bytes)
-  if chance(50) then return damaged(bytes) end
-  local head = ("\0\0%s%s"):format(string.char(pick {8, 9, 11, 12, 13, 14, 7, 0}), string.char(pick {0, 1, 2, 3, 8, 9, 255}))
-  for _ = 1, random(0, 4) do head = head .. (">I4"):pack(pick(extremes) & 0xffffffff) end
-  return head .. bytes:sub(-random(0, 64))
+    if chance(50) then return damaged(bytes) end
+    local head = ("\0\0%s%s"):format(string.char(pick {8, 9, 11, 12, 13, 14, 7, 0}), string.char(pick {0, 1, 2, 3, 8, 9, 255}))
+    for _ = 1, random(0, 4) do head = head .. (">I4"):pack(pick(extremes) & 0xffffffff) end
+    return head .. bytes:sub(-random(0, 64))
 end
 
 -- gzip's own frame around stored blocks: no tool is needed, and the sizes may lie.
 local function crc32(text)
-  local crc = 0xffffffff
-  for i = 1, #text do
-    crc = crc ~ text:byte(i)
-    for _ = 1, 8 do crc = crc >> 1 ~ (0xedb88320 & -(crc & 1)) end
-  end
-  return crc ~ 0xffffffff
+    local crc = 0xffffffff
+    for i = 1, #text do
+        crc = crc ~ text:byte(i)
+        for _ = 1, 8 do crc = crc >> 1 ~ (0xedb88320 & -(crc & 1)) end
+    end
+    return crc ~ 0xffffffff
 end
 
 local function gzip(bytes)
-  return "\31\139\8\0\0\0\0\0\0\3\1" .. ("<I2I2"):pack(#bytes, ~#bytes & 0xffff) .. bytes .. ("<I4I4"):pack(crc32(bytes), #bytes)
+    return "\31\139\8\0\0\0\0\0\0\3\1" .. ("<I2I2"):pack(#bytes, ~#bytes & 0xffff) .. bytes .. ("<I4I4"):pack(crc32(bytes), #bytes)
 end
 
 local function random_text()
-  local parts = {}
-  for i = 1, random(0, 60) do
-    parts[i] = chance(60) and pick {"a", "b", "é", "漢", "😀", "\n", "\0"} or chance(30) and pick(odd_texts) or string.char(random(0, 255))
-  end
-  return table.concat(parts)
+    local parts = {}
+    for i = 1, random(0, 60) do
+        parts[i] = chance(60) and pick {"a", "b", "é", "漢", "😀", "\n", "\0"} or chance(30) and pick(odd_texts) or string.char(random(0, 255))
+    end
+    return table.concat(parts)
 end
 
 ---- readers ----
 
 -- Touches all values of what was read.
 local function use(value)
-  if flow.is_tensor(value) then return value:numel() > 0 and value:totable() end -- an empty tensor may have an axis too long for a table
-  if type(value) ~= "table" then return end
-  if type(value.read) == "function" then return use(value:read()) end
-  for _, v in pairs(value) do use(v) end
+    if flow.is_tensor(value) then return value:numel() > 0 and value:totable() end -- an empty tensor may have an axis too long for a table
+    if type(value) ~= "table" then return end
+    if type(value.read) == "function" then return use(value:read()) end
+    for _, v in pairs(value) do use(v) end
 end
 
 local function resume(path)
-  local all = flow.load(path, {lazy = true})
-  local steps = {
-    function() net:load_state_dict(all.model) end, function() optimizer:load_state_dict(all.optimizer) end,
-    function() loader:load_state(all.train) loader:next() end, function() flow.generator(1):load_state(all.random) end,
-  }
-  local message
-  for _, step in ipairs(steps) do
-    local ok, text = pcall(step)
-    if not ok and not message then message = text end
-  end
-  if message then error(message, 0) end
+    local all = flow.load(path, {lazy = true})
+    local steps = {
+        function() net:load_state_dict(all.model) end, function() optimizer:load_state_dict(all.optimizer) end,
+        function() loader:load_state(all.train) loader:next() end, function() flow.generator(1):load_state(all.random) end,
+    }
+    local message
+    for _, step in ipairs(steps) do
+        local ok, text = pcall(step)
+        if not ok and not message then message = text end
+    end
+    if message then error(message, 0) end
 end
 
 -- {name, what an error begins with, bytes of file i, read}
 local kinds = {
-  {"load, bytes", "load", function() return damaged(plain) end, function(path) use(flow.load(path)) end},
-  {"load, header", "load", function() return odd_header(plain) end, function(path) use(flow.load(path)) end},
-  {"load, drawn", "load", drawn_file, function(path) use(flow.load(path)) end},
-  {"load, global", "load", function() return pick {damaged, odd_header}(plain) end, function(path)
-    local seen = flow.load(path, {placement = everywhere, sbp = "B"})
-    for _, t in pairs(seen) do if flow.is_tensor(t) then t:to_local():totable() end end
-  end},
-  {"load, lazy", "load", function() return pick {damaged, odd_header}(plain) end, function(path) use(flow.load(path, {lazy = true})) end},
-  {"resume", "[%w_]+:? ?[%w_:]*", function() return pick {damaged, odd_header, odd_header}(state) end, resume},
-  {"idx", "idx", function() return odd_idx(pick {images, labels}) end, function(path) use(data.idx(path)) end},
-  {"idx, gzip", "idx", function()
-    local bytes = pick {images, labels}
-    if chance(50) then return damaged(gzip(bytes)) end
-    return gzip(odd_idx(bytes))
-  end, function(path) use(data.idx(path)) end},
-  {"text", "[%w]+", random_text, function(path)
-    local text = data.text(data.read(path))
-    use(text:encode(text:decode(text.tokens)))
-    local windows = data.windows(text.tokens, random(1, 9))
-    use(windows:batch(flow.arange(#windows)))
-  end},
-  {"json", "json", function() return chance(50) and odd_json('{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n", "d": {}}, "e": 9223372036854775807}')
-    or damaged '{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n"}}' end,
-    function(path) json.encode(json.decode(data.read(path))) end},
+    {"load, bytes", "load", function() return damaged(plain) end, function(path) use(flow.load(path)) end},
+    {"load, header", "load", function() return odd_header(plain) end, function(path) use(flow.load(path)) end},
+    {"load, drawn", "load", drawn_file, function(path) use(flow.load(path)) end},
+    {"load, global", "load", function() return pick {damaged, odd_header}(plain) end, function(path)
+        local seen = flow.load(path, {placement = everywhere, sbp = "B"})
+        for _, t in pairs(seen) do if flow.is_tensor(t) then t:to_local():totable() end end
+    end},
+    {"load, lazy", "load", function() return pick {damaged, odd_header}(plain) end, function(path) use(flow.load(path, {lazy = true})) end},
+    {"resume", "[%w_]+:? ?[%w_:]*", function() return pick {damaged, odd_header, odd_header}(state) end, resume},
+    {"idx", "idx", function() return odd_idx(pick {images, labels}) end, function(path) use(data.idx(path)) end},
+    {"idx, gzip", "idx", function()
+        local bytes = pick {images, labels}
+        if chance(50) then return damaged(gzip(bytes)) end
+        return gzip(odd_idx(bytes))
+    end, function(path) use(data.idx(path)) end},
+    {"text", "[%w]+", random_text, function(path)
+        local text = data.text(data.read(path))
+        use(text:encode(text:decode(text.tokens)))
+        local windows = data.windows(text.tokens, random(1, 9))
+        use(windows:batch(flow.arange(#windows)))
+    end},
+    {"json", "json", function() return chance(50) and odd_json('{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n", "d": {}}, "e": 9223372036854775807}')
+        or damaged '{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n"}}' end,
+        function(path) json.encode(json.decode(data.read(path))) end},
 }
 
 ---- oracle ----
@@ -225,88 +225,88 @@ local function is_clean(text) return utf8.len(text) and not text:find "[\0-\8\11
 
 -- What is wrong with how a file ended, or nil.
 local function wrong(kind, ok, result, seconds)
-  if seconds > 20 then return ("%.0f seconds"):format(seconds) end
-  if ok then return nil end
-  if type(result) ~= "string" then return "the error is no text: " .. tostring(result) end
-  if not is_clean(result) then return ("not clean: %q"):format(result:sub(1, 400)) end
-  if world > 1 then result = result:gsub("^([^:\n]+:%d+: )rank %d+: ", "%1") end        -- what they agreed on
-  if not result:find("^[^:\n]+:%d+: " .. kind[2]) or result:find("flow%.[%w_]+:%d+:", 1) then return result end
-  return nil
+    if seconds > 20 then return ("%.0f seconds"):format(seconds) end
+    if ok then return nil end
+    if type(result) ~= "string" then return "the error is no text: " .. tostring(result) end
+    if not is_clean(result) then return ("not clean: %q"):format(result:sub(1, 400)) end
+    if world > 1 then result = result:gsub("^([^:\n]+:%d+: )rank %d+: ", "%1") end        -- what they agreed on
+    if not result:find("^[^:\n]+:%d+: " .. kind[2]) or result:find("flow%.[%w_]+:%d+:", 1) then return result end
+    return nil
 end
 
 local counts = {}
 local function tally(kind, ok, result)
-  local c = counts[kind[1]] or {read = 0, refused = 0, different = 0, seen = {}}
-  counts[kind[1]] = c
-  if ok then c.read = c.read + 1 else
-    c.refused = c.refused + 1
-    local shape = tostring(result):gsub("^[^:\n]+:%d+: ", ""):gsub('".*"', "Q"):gsub("'.*'", "Q"):gsub("%d+", "N")
-    if not c.seen[shape] then c.seen[shape], c.different = true, c.different + 1 end
-  end
+    local c = counts[kind[1]] or {read = 0, refused = 0, different = 0, seen = {}}
+    counts[kind[1]] = c
+    if ok then c.read = c.read + 1 else
+        c.refused = c.refused + 1
+        local shape = tostring(result):gsub("^[^:\n]+:%d+: ", ""):gsub('".*"', "Q"):gsub("'.*'", "Q"):gsub("%d+", "N")
+        if not c.seen[shape] then c.seen[shape], c.different = true, c.different + 1 end
+    end
 end
 
 -- Every rank must have come to the same end.
 local function check_alike(i, ok, result)
-  if world == 1 then return end
-  local text, hash = tostring(ok) .. (ok and "" or tostring(result)), 5381
-  for k = 1, #text do hash = (hash * 33 + text:byte(k)) % 2147483647 end
-  local all = flow.tensor({hash}):to_global({placement = everywhere, sbp = "S(0)", check = true}):to_global({sbp = "B"}):to_local():totable()
-  for r = 2, world do
-    if all[r] ~= all[1] then
-      print(("BAD %d: rank %d ends as %s"):format(i, rank, text:sub(1, 300)))
-      return
+    if world == 1 then return end
+    local text, hash = tostring(ok) .. (ok and "" or tostring(result)), 5381
+    for k = 1, #text do hash = (hash * 33 + text:byte(k)) % 2147483647 end
+    local all = flow.tensor({hash}):to_global({placement = everywhere, sbp = "S(0)", check = true}):to_global({sbp = "B"}):to_local():totable()
+    for r = 2, world do
+        if all[r] ~= all[1] then
+            print(("BAD %d: rank %d ends as %s"):format(i, rank, text:sub(1, 300)))
+            return
+        end
     end
-  end
 end
 
 ---- train.lua on a damaged checkpoint: a process of its own, so only now and then ----
 
 local trained, text_file = nil, name .. ".txt"
 local function check_train(i)
-  if not trained then
-    write(text_file, ("some text to learn from, again and again.\n"):rep(20))
-    assert(os.execute(("%s %s --layers 1 --width 4 --heads 1 --context 4 --batch 2 --data %s --steps 1 --sample 0 --checkpoint %s >/dev/null 2>&1")
-      :format(flowlua, train_script, text_file, name)))
-    trained = read(name)
-  end
-  write(name, pick {damaged, odd_header, odd_header, odd_header}(trained))
-  local pipe = io.popen(("timeout 60 %s %s --resume %s --steps 2 --sample 0 2>&1; echo rc=$?"):format(flowlua, train_script, name))
-  local output = pipe:read "a"
-  pipe:close()
-  local said, code = output:match "^(.-)rc=(%d+)\n$"
-  local ok = code == "0"
-  if not ok and not (code == "1" and said:find "^train%.lua: [^\n]+\n$" and is_clean(said)) then
-    print(("BAD %d: train.lua ends with %s: %s"):format(i, code, said:sub(1, 600)))
-  end
-  tally({"train.lua"}, ok, said)
+    if not trained then
+        write(text_file, ("some text to learn from, again and again.\n"):rep(20))
+        assert(os.execute(("%s %s --layers 1 --width 4 --heads 1 --context 4 --batch 2 --data %s --steps 1 --sample 0 --checkpoint %s >/dev/null 2>&1")
+            :format(flowlua, train_script, text_file, name)))
+        trained = read(name)
+    end
+    write(name, pick {damaged, odd_header, odd_header, odd_header}(trained))
+    local pipe = io.popen(("timeout 60 %s %s --resume %s --steps 2 --sample 0 2>&1; echo rc=$?"):format(flowlua, train_script, name))
+    local output = pipe:read "a"
+    pipe:close()
+    local said, code = output:match "^(.-)rc=(%d+)\n$"
+    local ok = code == "0"
+    if not ok and not (code == "1" and said:find "^train%.lua: [^\n]+\n$" and is_clean(said)) then
+        print(("BAD %d: train.lua ends with %s: %s"):format(i, code, said:sub(1, 600)))
+    end
+    tally({"train.lua"}, ok, said)
 end
 
 ---- all files ----
 
 for i = first, last do
-  math.randomseed(seed, i)
-  if world == 1 and i % 250 == 0 then check_train(i)
-  else
-    local kind = kinds[i % #kinds + 1]
-    local bytes = kind[3](i)
-    write(name, bytes)
-    if verbose then io.stderr:write(("%d %s: %d bytes in %s\n"):format(i, kind[1], #bytes, name)) end
-    local began = flow._io.clock()
-    local ok, result = pcall(kind[4], name)
-    local bad = wrong(kind, ok, result, flow._io.clock() - began)
-    if bad then print(("BAD %d: %s: %s"):format(i, kind[1], bad)) end
-    tally(kind, ok, result)
-    check_alike(i, ok, result)
-  end
-  flow.barrier()
-  if verbose and first == last then return end      -- the file stays
+    math.randomseed(seed, i)
+    if world == 1 and i % 250 == 0 then check_train(i)
+    else
+        local kind = kinds[i % #kinds + 1]
+        local bytes = kind[3](i)
+        write(name, bytes)
+        if verbose then io.stderr:write(("%d %s: %d bytes in %s\n"):format(i, kind[1], #bytes, name)) end
+        local began = flow._io.clock()
+        local ok, result = pcall(kind[4], name)
+        local bad = wrong(kind, ok, result, flow._io.clock() - began)
+        if bad then print(("BAD %d: %s: %s"):format(i, kind[1], bad)) end
+        tally(kind, ok, result)
+        check_alike(i, ok, result)
+    end
+    flow.barrier()
+    if verbose and first == last then return end      -- the file stays
 end
 if rank == 0 then
-  os.remove(name)
-  os.remove(text_file)
-  for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "resume", "idx", "idx, gzip", "text", "json", "train.lua"} do
-    local c = counts[kind]
-    if c then print(("%-12s %6d read, %6d refused in %d ways"):format(kind, c.read, c.refused, c.different)) end
-  end
-  print "end"
+    os.remove(name)
+    os.remove(text_file)
+    for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "resume", "idx", "idx, gzip", "text", "json", "train.lua"} do
+        local c = counts[kind]
+        if c then print(("%-12s %6d read, %6d refused in %d ways"):format(kind, c.read, c.refused, c.different)) end
+    end
+    print "end"
 end

@@ -22,96 +22,96 @@ local pick, chance, junk = values.pick, values.chance, values.junk
 
 local Pair = nn.Module:extend("Pair")
 function Pair:init()
-  self.first, self.second = nn.Linear(3, 2), nn.Linear(2, 1, {bias = false})
-  self.absent = nil
-  self:register_buffer("mean", flow.zeros(1))
+    self.first, self.second = nn.Linear(3, 2), nn.Linear(2, 1, {bias = false})
+    self.absent = nil
+    self:register_buffer("mean", flow.zeros(1))
 end
 function Pair:forward(x) return self.second(self.first(x)) - self.mean end
 
 -- Arguments with which each class of nn is made, and an input of its forward; {} and a matrix where nothing is said.
 local function image() return flow.ones(1, 2, 4, 4) end
 local layers = {
-  Linear = {function() return 3, 4, {bias = true} end}, LayerNorm = {function() return 3 end}, Dropout = {function() return 0.5 end},
-  Embedding = {function() return 5, 3 end, function() return flow.tensor({0, 4}) end},
-  GELU = {function() return {approximate = "tanh"} end}, Softmax = {function() return -1 end},
-  Conv2d = {function() return 2, 4, 3, {padding = 1} end, image}, MaxPool2d = {function() return 2 end, image}, AvgPool2d = {function() return 2 end, image},
-  CausalSelfAttention = {function() return 4, 2 end, function() return flow.ones(1, 3, 4) end},
-  CrossEntropyLoss = {function() return {reduction = "sum"} end, function() return flow.ones(2, 3), flow.tensor({0, 2}) end},
-  MSELoss = {function() end, function() return flow.ones(2), flow.zeros(2) end},
+    Linear = {function() return 3, 4, {bias = true} end}, LayerNorm = {function() return 3 end}, Dropout = {function() return 0.5 end},
+    Embedding = {function() return 5, 3 end, function() return flow.tensor({0, 4}) end},
+    GELU = {function() return {approximate = "tanh"} end}, Softmax = {function() return -1 end},
+    Conv2d = {function() return 2, 4, 3, {padding = 1} end, image}, MaxPool2d = {function() return 2 end, image}, AvgPool2d = {function() return 2 end, image},
+    CausalSelfAttention = {function() return 4, 2 end, function() return flow.ones(1, 3, 4) end},
+    CrossEntropyLoss = {function() return {reduction = "sum"} end, function() return flow.ones(2, 3), flow.tensor({0, 2}) end},
+    MSELoss = {function() end, function() return flow.ones(2), flow.zeros(2) end},
 }
 
 local function parameters() return {nn.Parameter(flow.ones(2, 3)), nn.Parameter(flow.zeros(3))} end
 
 local function optimizer(name)
-  local params = parameters()
-  for _, p in ipairs(params) do p.grad = flow.ones(p.shape) end
-  local opt = optim[name](params, name == "SGD" and {lr = 0.1, momentum = 0.9} or {lr = 0.1})
-  opt:step()
-  return opt
+    local params = parameters()
+    for _, p in ipairs(params) do p.grad = flow.ones(p.shape) end
+    local opt = optim[name](params, name == "SGD" and {lr = 0.1, momentum = 0.9} or {lr = 0.1})
+    opt:step()
+    return opt
 end
 
 local function dataset() return data.tensors(flow.arange(12):view(6, 2), flow.arange(6)) end
 
 local function module_digest(net)
-  local list = {tostring(net), tostring(net.training)}
-  for name, t in net:state_dict() do
-    list[#list + 1] = ("%s %s %s %.17g"):format(name, t.dtype, t.shape, t:to("float64"):sum():item())
-  end
-  return table.concat(list, "\n")
+    local list = {tostring(net), tostring(net.training)}
+    for name, t in net:state_dict() do
+        list[#list + 1] = ("%s %s %s %.17g"):format(name, t.dtype, t.shape, t:to("float64"):sum():item())
+    end
+    return table.concat(list, "\n")
 end
 
 local function optimizer_digest(opt)
-  local list = {tostring(opt)}
-  for i, entry in ipairs(opt:state_dict().state) do list[#list + 1] = ("%d: %d"):format(i, entry.step) end
-  return table.concat(list, "\n")
+    local list = {tostring(opt)}
+    for i, entry in ipairs(opt:state_dict().state) do list[#list + 1] = ("%d: %d"):format(i, entry.step) end
+    return table.concat(list, "\n")
 end
 
 local function table_digest(t)
-  local list = {}
-  for key, value in pairs(t) do list[#list + 1] = tostring(key) .. "=" .. tostring(value) end
-  table.sort(list)
-  return table.concat(list, " ")
+    local list = {}
+    for key, value in pairs(t) do list[#list + 1] = tostring(key) .. "=" .. tostring(value) end
+    table.sort(list)
+    return table.concat(list, " ")
 end
 
 -- Kinds of objects: {name, make, digest = what must stay the same, works = what must go on working}
 local kinds = {}
 local function kind(name, make, digest, works)
-  kinds[#kinds + 1] = {name = name, make = make, digest = digest or tostring, works = works or tostring}
+    kinds[#kinds + 1] = {name = name, make = make, digest = digest or tostring, works = works or tostring}
 end
 
 local function is_class(x) return type(x) == "table" and type(rawget(x, "__name")) == "string" and rawget(x, "__call") ~= nil end
 
 local function sorted_keys(t)
-  local list = {}
-  for key in next, t do if type(key) == "string" then list[#list + 1] = key end end
-  table.sort(list)
-  return list
+    local list = {}
+    for key in next, t do if type(key) == "string" then list[#list + 1] = key end end
+    table.sort(list)
+    return list
 end
 
 for _, name in ipairs(sorted_keys(nn)) do
-  if is_class(nn[name]) then
-    local how = layers[name] or {}
-    local args, input = how[1] or function() end, how[2] or function() return flow.ones(2, 3) end
-    kind(name, function() return nn[name](args()) end, module_digest, function(net)
-      if name ~= "ModuleList" then net(input()) end
-    end)
-  end
+    if is_class(nn[name]) then
+        local how = layers[name] or {}
+        local args, input = how[1] or function() end, how[2] or function() return flow.ones(2, 3) end
+        kind(name, function() return nn[name](args()) end, module_digest, function(net)
+            if name ~= "ModuleList" then net(input()) end
+        end)
+    end
 end
 kind("Sequential", function() return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)) end, module_digest, function(net) net(flow.ones(2, 3)) end)
 kind("ModuleList", function() return nn.ModuleList {nn.ReLU(), Pair()} end, module_digest)
 kind("Pair", Pair, module_digest, function(net) net(flow.ones(2, 3)) end)
 for _, name in ipairs {"SGD", "Adam", "AdamW"} do
-  kind(name, function() return optimizer(name) end, optimizer_digest, function(opt) opt:step() end)
+    kind(name, function() return optimizer(name) end, optimizer_digest, function(opt) opt:step() end)
 end
 kind("Scheduler", function() return optim.Scheduler(optimizer("SGD"), optim.schedule.step(2, 0.5)) end,
-  function(s) return table_digest(s:state_dict().rates) .. s:state_dict().steps .. optimizer_digest(s.optimizer) end, function(s) s:step() end)
+    function(s) return table_digest(s:state_dict().rates) .. s:state_dict().steps .. optimizer_digest(s.optimizer) end, function(s) s:step() end)
 for _, make in ipairs {
-  function() return optim.schedule.constant() end, function() return optim.schedule.warmup(3) end, function() return optim.schedule.cosine(9) end,
-  function() return optim.schedule.warmup_cosine(9, {warmup = 2}) end,
-  function() return optim.schedule.chain({optim.schedule.constant(), 1}, {optim.schedule.cosine(3)}) end,
+    function() return optim.schedule.constant() end, function() return optim.schedule.warmup(3) end, function() return optim.schedule.cosine(9) end,
+    function() return optim.schedule.warmup_cosine(9, {warmup = 2}) end,
+    function() return optim.schedule.chain({optim.schedule.constant(), 1}, {optim.schedule.cosine(3)}) end,
 } do kind("schedule", make, type, function(f) f(1) end) end
 kind("loader", function() return data.loader(dataset(), {batch_size = 2, shuffle = true, seed = 1}) end, function(l) return table_digest(l:state()) end,
-  function(l) l:next() end)
+    function(l) l:next() end)
 kind("tensors", dataset, function(d) return tostring(#d) end, function(d) d:batch(flow.tensor({0, 5})) end)
 kind("windows", function() return data.windows(flow.arange(20), 4) end, function(d) return tostring(#d) end, function(d) d:batch(flow.tensor({0, 3})) end)
 kind("text", function() return data.text("hello") end, function(t) return table.concat(t.characters) end, function(t) return t:decode(t:encode("hole")) end)
@@ -122,26 +122,26 @@ kind("sbp", function() return pick {flow.sbp.split(0), flow.sbp.broadcast, flow.
 kind("nd_sbp", function() return flow.zeros({2, 2}, {placement = values.square, sbp = {"S(0)", "B"}}).sbp end)
 kind("shape", function() return flow.ones(2, 3).shape end)
 kind("hook", function()
-  local x = flow.ones(2)
-  x.requires_grad = true
-  return x:register_hook(function() end)
+    local x = flow.ones(2)
+    x.requires_grad = true
+    return x:register_hook(function() end)
 end, type)
 kind("no_grad", function()
-  local guard = flow.no_grad()
-  getmetatable(guard).__close(guard)
-  return guard
+    local guard = flow.no_grad()
+    getmetatable(guard).__close(guard)
+    return guard
 end, type)
 kind("state_dict", function() return Pair():state_dict() end, table_digest)
 kind("stored", function()
-  flow.save("stored.safetensors", {x = flow.ones(2, 3)})
-  return flow.load("stored.safetensors", {lazy = true}).x
+    flow.save("stored.safetensors", {x = flow.ones(2, 3)})
+    return flow.load("stored.safetensors", {lazy = true}).x
 end, nil, function(t) t:read() end)
 
 ---- functions ----
 
 -- Called in other specs, or with an effect on what comes after.
 local skipped = {["flow.print"] = true, ["flow.manual_seed"] = true, ["flow.set_num_threads"] = true, ["flow.on_rank"] = flow.world_size() > 1,
-  ["flow.set_float32_matmul_precision"] = true}
+    ["flow.set_float32_matmul_precision"] = true}
 -- Parts of flow that are none of a script's.
 local internal = {}
 for name in ("attention builtins check checkpoint cli complete help indexing inspect json module ordered progress testing"):gmatch "%a+" do internal[name] = true end
@@ -149,117 +149,117 @@ for name in ("attention builtins check checkpoint cli complete help indexing ins
 local entries, seen, total = {}, {}, 0
 
 local function add(name, f, object, path)
-  entries[#entries + 1] = {name = name, call = f, object = object, path = path, index = #entries + 1}
-  total = total + 1
+    entries[#entries + 1] = {name = name, call = f, object = object, path = path, index = #entries + 1}
+    total = total + 1
 end
 
 -- Functions in a table and in the tables in it.
 local function walk(t, path)
-  if seen[t] then return end
-  seen[t] = true
-  for _, key in ipairs(sorted_keys(t)) do
-    local value, at = rawget(t, key), path .. "." .. key
-    if key:sub(1, 1) ~= "_" and not (path == "flow" and internal[key]) then
-      if type(value) == "function" then
-        if not skipped[at] and not flow._describe(value) then add(key, value, nil, at) end
-      elseif is_class(value) or type(value) == "table" and getmetatable(value) and getmetatable(value).__call then
-        add(key, value, nil, at)
-        if not is_class(value) then walk(value, at) end
-      elseif type(value) == "table" then
-        walk(value, at)
-      end
+    if seen[t] then return end
+    seen[t] = true
+    for _, key in ipairs(sorted_keys(t)) do
+        local value, at = rawget(t, key), path .. "." .. key
+        if key:sub(1, 1) ~= "_" and not (path == "flow" and internal[key]) then
+            if type(value) == "function" then
+                if not skipped[at] and not flow._describe(value) then add(key, value, nil, at) end
+            elseif is_class(value) or type(value) == "table" and getmetatable(value) and getmetatable(value).__call then
+                add(key, value, nil, at)
+                if not is_class(value) then walk(value, at) end
+            elseif type(value) == "table" then
+                walk(value, at)
+            end
+        end
     end
-  end
 end
 
 for _, name in ipairs(getmetatable(flow).__names) do
-  if not internal[name] then local _ = flow[name] end -- what is loaded at first use
+    if not internal[name] then local _ = flow[name] end -- what is loaded at first use
 end
 walk(flow, "flow")
 
 -- The methods that an object finds: functions in its metatable's __index and in what that inherits from.
 local function methods_of(object)
-  local found = {}
-  local function collect(t, depth)
-    if type(t) ~= "table" or depth > 8 then return end
-    for _, key in ipairs(sorted_keys(t)) do
-      if type(rawget(t, key)) == "function" and key:sub(1, 1) ~= "_" then found[key] = found[key] or rawget(t, key) end
+    local found = {}
+    local function collect(t, depth)
+        if type(t) ~= "table" or depth > 8 then return end
+        for _, key in ipairs(sorted_keys(t)) do
+            if type(rawget(t, key)) == "function" and key:sub(1, 1) ~= "_" then found[key] = found[key] or rawget(t, key) end
+        end
+        local meta = getmetatable(t)
+        if type(meta) == "table" and type(rawget(meta, "__index")) == "table" then collect(rawget(meta, "__index"), depth + 1) end
     end
-    local meta = getmetatable(t)
-    if type(meta) == "table" and type(rawget(meta, "__index")) == "table" then collect(rawget(meta, "__index"), depth + 1) end
-  end
-  local meta = debug.getmetatable(object)
-  if type(meta) ~= "table" then return found end
-  collect(meta, 0)                      -- a class of modules
-  if type(rawget(meta, "__index")) == "table" then collect(rawget(meta, "__index"), 0) end
-  return found
+    local meta = debug.getmetatable(object)
+    if type(meta) ~= "table" then return found end
+    collect(meta, 0)                      -- a class of modules
+    if type(rawget(meta, "__index")) == "table" then collect(rawget(meta, "__index"), 0) end
+    return found
 end
 
 local function assign(x, key, value) x[key] = value end
 local known = {[debug.getmetatable(flow.ones(1))] = true}
 math.randomseed(seed)
 for _, k in ipairs(kinds) do
-  local object = k.make()
-  local meta = debug.getmetatable(object)
-  if type(meta) == "table" then known[meta] = true end
-  local found = type(object) ~= "function" and type(meta) == "table" and methods_of(object) or {}
-  for _, name in ipairs(k.make == Pair and {} or sorted_keys(found)) do add(name, found[name], k, k.name .. ":" .. name) end
-  if type(object) == "function" or rawget(meta, "__call") then add("", function(x, ...) return x(...) end, k, k.name .. "()") end
-  if type(object) ~= "function" then
-    add("", function(x, key) return x[key] end, k, k.name .. "[]")
-    add("", function(x) return tostring(x) end, k, k.name .. " tostring")
-    if k.digest == module_digest or k.digest == optimizer_digest then add("", assign, k, k.name .. "[]=") end
-    if rawget(meta, "__len") then add("", function(x) return #x end, k, k.name .. "#") end
-    if rawget(meta, "__pairs") then add("", function(x) for _ in pairs(x) do end end, k, k.name .. " pairs") end
-    if rawget(meta, "__eq") then add("", function(x, y) return x == y end, k, k.name .. "==") end
-  end
+    local object = k.make()
+    local meta = debug.getmetatable(object)
+    if type(meta) == "table" then known[meta] = true end
+    local found = type(object) ~= "function" and type(meta) == "table" and methods_of(object) or {}
+    for _, name in ipairs(k.make == Pair and {} or sorted_keys(found)) do add(name, found[name], k, k.name .. ":" .. name) end
+    if type(object) == "function" or rawget(meta, "__call") then add("", function(x, ...) return x(...) end, k, k.name .. "()") end
+    if type(object) ~= "function" then
+        add("", function(x, key) return x[key] end, k, k.name .. "[]")
+        add("", function(x) return tostring(x) end, k, k.name .. " tostring")
+        if k.digest == module_digest or k.digest == optimizer_digest then add("", assign, k, k.name .. "[]=") end
+        if rawget(meta, "__len") then add("", function(x) return #x end, k, k.name .. "#") end
+        if rawget(meta, "__pairs") then add("", function(x) for _ in pairs(x) do end end, k, k.name .. " pairs") end
+        if rawget(meta, "__eq") then add("", function(x, y) return x == y end, k, k.name .. "==") end
+    end
 end
 
 ---- arguments ----
 
 -- Arguments that fit, by the path of a function or the name of a method. `more`: one more is no error.
 local good = {
-  ["flow.nn.pin"] = function() return flow.zeros({2, 2}, {placement = values.placement, sbp = "B"}), "S(0)" end,
-  ["flow.nn.like"] = function() return flow.ones(2), {dtype = "int64"} end, ["flow.nn.Parameter"] = function() return flow.ones(2), true end,
-  ["flow.nn.is_module"] = function() return Pair() end, ["flow.nn.Module"] = false,
-  ["flow.nn.init.constant"] = function() return flow.ones(2), 3 end, ["flow.nn.init.gain"] = function() return "relu", 0.1 end,
-  ["flow.nn.init.uniform"] = function() return flow.ones(2), 0, 1 end, ["flow.nn.init.normal"] = function() return flow.ones(2), 0, 1 end,
-  ["flow.nn.init.zeros"] = function() return flow.ones(2) end, ["flow.nn.init.ones"] = function() return flow.ones(2) end,
-  ["flow.nn.ModuleList"] = function() return nn.ReLU(), nn.ReLU() end, ["flow.nn.Sequential"] = function() return nn.ReLU(), nn.ReLU() end,
-  ["flow.optim.SGD"] = function() return parameters(), {lr = 0.1} end, ["flow.optim.Adam"] = function() return parameters(), {betas = {0.5, 0.9}} end,
-  ["flow.optim.AdamW"] = function() return {{params = parameters(), lr = 1}}, {lr = 0.1} end,
-  ["flow.optim.clip_grad_norm"] = function() return parameters(), 1 end,
-  ["flow.optim.Scheduler"] = function() return optimizer("SGD"), optim.schedule.constant() end,
-  ["flow.optim.schedule.constant"] = function() end, ["flow.optim.schedule.warmup"] = function() return 3 end,
-  ["flow.optim.schedule.cosine"] = function() return 10, {least = 0.1} end, ["flow.optim.schedule.step"] = function() return 3, 0.5 end,
-  ["flow.optim.schedule.warmup_cosine"] = function() return 9, {warmup = 3} end,
-  ["flow.optim.schedule.chain"] = function() return {optim.schedule.constant(), 2}, {optim.schedule.constant()} end,
-  ["flow.data.loader"] = function() return dataset(), {batch_size = 2, shuffle = true} end,
-  ["flow.data.tensors"] = function() return flow.ones(3, 2), flow.ones(3) end, ["flow.data.windows"] = function() return flow.arange(9), 3, {stride = 2} end,
-  ["flow.data.text"] = function() return "abc" end, ["flow.data.hash"] = function() return "abc" end,
-  ["flow.generator"] = function() return 3 end, ["flow.placement"] = function() return "cpu", {0} end, ["flow.placement.all"] = function() return "cpu" end,
-  ["flow.sbp.split"] = function() return 1 end, ["flow.rank"] = function() end, ["flow.world_size"] = function() end, ["flow.barrier"] = function() end,
-  ["flow.sync"] = function() end, ["flow.memory"] = function() return {reset_peak = true} end, ["flow.device_count"] = function() return "cpu" end,
-  ["flow.get_num_threads"] = function() end, ["flow.is_tensor"] = function() return 1 end, ["flow.is_grad_enabled"] = function() end,
-  ["flow.default_generator"] = function() end, ["flow.engine.stats"] = function() end, ["flow.infer_cache.stats"] = function() end,
-  ["flow.infer_cache.clear"] = function() end, ["flow.save"] = function() return "good.safetensors", {x = flow.ones(2), n = 3} end,
-  ["flow.load"] = function() return "stored.safetensors", {lazy = true} end, ["flow.explain"] = function() return function() return flow.ones(2) + 1 end end,
-  ["flow.show"] = function() return flow.ones(2, 3) end, ["flow.get_float32_matmul_precision"] = function() end,
-  ["flow.chunk"] = function() return flow.ones(4), 2, 0 end, ["flow.split"] = function() return flow.ones(4), 2, 0 end,
-  ["flow.max"] = function() return flow.ones(4), 0, true end, ["flow.min"] = function() return flow.ones(4), 0, true end,
-  apply = function() return function() end end, append = function() return nn.ReLU() end, to = function() return "float64" end,
-  to_global = function() return {placement = values.placement, sbp = "B"} end, train = function() return true end,
-  requires_grad_ = function() return false end, register_buffer = function() return "running", flow.ones(2) end,
-  register_parameter = function() return "scale", nn.Parameter(flow.ones(2)) end, is = function() return nn.Linear end,
-  set_lr = function() return 0.5 end, manual_seed = function() return 3 end, encode = function() return "hello" end, decode = function() return {0, 1} end,
-  batch = function() return flow.tensor({0, 1}) end, read = function() return {device = "cpu"} end, extend = false, init = false,
-  load_state_dict = function(x) return x:state_dict() end, load_state = function(x) return x:state() end,
+    ["flow.nn.pin"] = function() return flow.zeros({2, 2}, {placement = values.placement, sbp = "B"}), "S(0)" end,
+    ["flow.nn.like"] = function() return flow.ones(2), {dtype = "int64"} end, ["flow.nn.Parameter"] = function() return flow.ones(2), true end,
+    ["flow.nn.is_module"] = function() return Pair() end, ["flow.nn.Module"] = false,
+    ["flow.nn.init.constant"] = function() return flow.ones(2), 3 end, ["flow.nn.init.gain"] = function() return "relu", 0.1 end,
+    ["flow.nn.init.uniform"] = function() return flow.ones(2), 0, 1 end, ["flow.nn.init.normal"] = function() return flow.ones(2), 0, 1 end,
+    ["flow.nn.init.zeros"] = function() return flow.ones(2) end, ["flow.nn.init.ones"] = function() return flow.ones(2) end,
+    ["flow.nn.ModuleList"] = function() return nn.ReLU(), nn.ReLU() end, ["flow.nn.Sequential"] = function() return nn.ReLU(), nn.ReLU() end,
+    ["flow.optim.SGD"] = function() return parameters(), {lr = 0.1} end, ["flow.optim.Adam"] = function() return parameters(), {betas = {0.5, 0.9}} end,
+    ["flow.optim.AdamW"] = function() return {{params = parameters(), lr = 1}}, {lr = 0.1} end,
+    ["flow.optim.clip_grad_norm"] = function() return parameters(), 1 end,
+    ["flow.optim.Scheduler"] = function() return optimizer("SGD"), optim.schedule.constant() end,
+    ["flow.optim.schedule.constant"] = function() end, ["flow.optim.schedule.warmup"] = function() return 3 end,
+    ["flow.optim.schedule.cosine"] = function() return 10, {least = 0.1} end, ["flow.optim.schedule.step"] = function() return 3, 0.5 end,
+    ["flow.optim.schedule.warmup_cosine"] = function() return 9, {warmup = 3} end,
+    ["flow.optim.schedule.chain"] = function() return {optim.schedule.constant(), 2}, {optim.schedule.constant()} end,
+    ["flow.data.loader"] = function() return dataset(), {batch_size = 2, shuffle = true} end,
+    ["flow.data.tensors"] = function() return flow.ones(3, 2), flow.ones(3) end, ["flow.data.windows"] = function() return flow.arange(9), 3, {stride = 2} end,
+    ["flow.data.text"] = function() return "abc" end, ["flow.data.hash"] = function() return "abc" end,
+    ["flow.generator"] = function() return 3 end, ["flow.placement"] = function() return "cpu", {0} end, ["flow.placement.all"] = function() return "cpu" end,
+    ["flow.sbp.split"] = function() return 1 end, ["flow.rank"] = function() end, ["flow.world_size"] = function() end, ["flow.barrier"] = function() end,
+    ["flow.sync"] = function() end, ["flow.memory"] = function() return {reset_peak = true} end, ["flow.device_count"] = function() return "cpu" end,
+    ["flow.get_num_threads"] = function() end, ["flow.is_tensor"] = function() return 1 end, ["flow.is_grad_enabled"] = function() end,
+    ["flow.default_generator"] = function() end, ["flow.engine.stats"] = function() end, ["flow.infer_cache.stats"] = function() end,
+    ["flow.infer_cache.clear"] = function() end, ["flow.save"] = function() return "good.safetensors", {x = flow.ones(2), n = 3} end,
+    ["flow.load"] = function() return "stored.safetensors", {lazy = true} end, ["flow.explain"] = function() return function() return flow.ones(2) + 1 end end,
+    ["flow.show"] = function() return flow.ones(2, 3) end, ["flow.get_float32_matmul_precision"] = function() end,
+    ["flow.chunk"] = function() return flow.ones(4), 2, 0 end, ["flow.split"] = function() return flow.ones(4), 2, 0 end,
+    ["flow.max"] = function() return flow.ones(4), 0, true end, ["flow.min"] = function() return flow.ones(4), 0, true end,
+    apply = function() return function() end end, append = function() return nn.ReLU() end, to = function() return "float64" end,
+    to_global = function() return {placement = values.placement, sbp = "B"} end, train = function() return true end,
+    requires_grad_ = function() return false end, register_buffer = function() return "running", flow.ones(2) end,
+    register_parameter = function() return "scale", nn.Parameter(flow.ones(2)) end, is = function() return nn.Linear end,
+    set_lr = function() return 0.5 end, manual_seed = function() return 3 end, encode = function() return "hello" end, decode = function() return {0, 1} end,
+    batch = function() return flow.tensor({0, 1}) end, read = function() return {device = "cpu"} end, extend = false, init = false,
+    load_state_dict = function(x) return x:state_dict() end, load_state = function(x) return x:state() end,
 }
 for name, how in pairs(layers) do good["flow.nn." .. name] = how[1] end
 for _, name in ipairs {"parameters", "named_parameters", "buffers", "named_buffers", "children", "named_children", "modules", "named_modules", "count_parameters",
-  "state_dict", "eval", "zero_grad", "describe", "extra", "step", "next", "state"} do good[name] = function() end end
+    "state_dict", "eval", "zero_grad", "describe", "extra", "step", "next", "state"} do good[name] = function() end end
 local more = {["flow.nn.ModuleList"] = true, ["flow.nn.Sequential"] = true, ["flow.optim.schedule.chain"] = true, ["flow.data.tensors"] = true,
-  ["flow.explain"] = true, ["flow.sbp.split"] = false}
+    ["flow.explain"] = true, ["flow.sbp.split"] = false}
 
 local function random_object() return pick(kinds).make() end
 
@@ -267,30 +267,30 @@ local function any() return chance(15) and random_object() or junk() end
 
 -- Arguments after the object, and true when they must be refused.
 local function choose_arguments(entry, object)
-  local fitting = good[entry.path]
-  if fitting == nil and object ~= nil then fitting = good[entry.name] end
-  if entry.object and entry.name == "" then fitting = nil end
-  if not fitting or chance(40) then
-    local args = values.arguments(false)
-    for i = 1, args.n do if chance(20) then args[i] = random_object() end end
+    local fitting = good[entry.path]
+    if fitting == nil and object ~= nil then fitting = good[entry.name] end
+    if entry.object and entry.name == "" then fitting = nil end
+    if not fitting or chance(40) then
+        local args = values.arguments(false)
+        for i = 1, args.n do if chance(20) then args[i] = random_object() end end
+        return args, false
+    end
+    local args, how = table.pack(fitting(object)), random(6)
+    local variadic = more[entry.path]
+    if how == 1 and not variadic then
+        local count = random(3)
+        for i = args.n + 1, args.n + 8 do args[i] = i < args.n + 8 - count and 1 or any() end
+        args.n = args.n + 8
+        return args, args.n > 11 or entry.path:find("^flow%.nn") ~= nil
+    elseif how == 2 and args.n > 0 and type(args[args.n]) == "table" and not getmetatable(args[args.n]) and #args[args.n] == 0 and args.n > 1 then
+        args[args.n].no_such_option = any()
+        return args, args[args.n].no_such_option ~= nil and entry.path ~= "flow.save" and entry.path ~= "flow.nn.like"
+    elseif how == 3 and args.n > 0 then
+        args.n = args.n - 1
+    elseif how >= 4 and args.n > 0 then
+        args[random(args.n)] = any()
+    end
     return args, false
-  end
-  local args, how = table.pack(fitting(object)), random(6)
-  local variadic = more[entry.path]
-  if how == 1 and not variadic then
-    local count = random(3)
-    for i = args.n + 1, args.n + 8 do args[i] = i < args.n + 8 - count and 1 or any() end
-    args.n = args.n + 8
-    return args, args.n > 11 or entry.path:find("^flow%.nn") ~= nil
-  elseif how == 2 and args.n > 0 and type(args[args.n]) == "table" and not getmetatable(args[args.n]) and #args[args.n] == 0 and args.n > 1 then
-    args[args.n].no_such_option = any()
-    return args, args[args.n].no_such_option ~= nil and entry.path ~= "flow.save" and entry.path ~= "flow.nn.like"
-  elseif how == 3 and args.n > 0 then
-    args.n = args.n - 1
-  elseif how >= 4 and args.n > 0 then
-    args[random(args.n)] = any()
-  end
-  return args, false
 end
 
 ---- a call ----
@@ -299,78 +299,78 @@ local complain = values.complain
 
 -- What some are called in messages, and those whose errors may be of what they were given to call.
 local spoken = {
-  pin = "to_global", ones = "fill_", zeros = "fill_", constant = "fill_", xavier_normal = "normal_", kaiming_normal = "normal_", xavier_uniform = "uniform_",
-  kaiming_uniform = "uniform_", batch = "index_select",
+    pin = "to_global", ones = "fill_", zeros = "fill_", constant = "fill_", xavier_normal = "normal_", kaiming_normal = "normal_", xavier_uniform = "uniform_",
+    kaiming_uniform = "uniform_", batch = "index_select",
 }
 local passes_on = {
-  init = true, forward = true, apply = true, no_grad = true, enable_grad = true, no_sync = true, with_generator = true, explain = true, Scheduler = true, [""] = true,
+    init = true, forward = true, apply = true, no_grad = true, enable_grad = true, no_sync = true, with_generator = true, explain = true, Scheduler = true, [""] = true,
 }
 
 local function check_message(i, entry, message)
-  if type(message) ~= "string" then return complain(i, entry.path .. " raised a " .. type(message)) end
-  if message == "not enough memory" then return end
-  local text = message:match("^[^:\n]*fuzz_objects%.lua:%d+: (.*)")
-  if not text then return complain(i, entry.path .. " has not the script's position: " .. message) end
-  local word = spoken[entry.name] or (entry.name:gsub("_$", ""))
-  if entry.name == "" and text:find "^attempt to index a flow%.[%w_]+ value" then return end -- by this script, of what has no fields
-  if text:find("has too many elements", 1, true) or text:find("out of memory", 1, true) then return end -- by the op that makes a weight
-  local named = passes_on[entry.name] or text:find(entry.name, 1, true) or text:find(word, 1, true) or text:find("^[%w_]+ %b(): ")
-  if not named then complain(i, entry.path .. " is not named: " .. message) end
-  for _, what in ipairs {"index", "call", "compare", "perform arithmetic", "concatenate", "get length"} do
-    if text:find("attempt to " .. what, 1, true) then complain(i, entry.path .. ": " .. message) end
-  end
-  if text:find("bad argument", 1, true) then complain(i, entry.path .. ": " .. message) end
-  if text:find("[%z\1-\9\11-\31]") then complain(i, entry.path .. " has control characters: " .. message) end
-  if #text > 2000 then complain(i, entry.path .. " says too much: " .. message) end
+    if type(message) ~= "string" then return complain(i, entry.path .. " raised a " .. type(message)) end
+    if message == "not enough memory" then return end
+    local text = message:match("^[^:\n]*fuzz_objects%.lua:%d+: (.*)")
+    if not text then return complain(i, entry.path .. " has not the script's position: " .. message) end
+    local word = spoken[entry.name] or (entry.name:gsub("_$", ""))
+    if entry.name == "" and text:find "^attempt to index a flow%.[%w_]+ value" then return end -- by this script, of what has no fields
+    if text:find("has too many elements", 1, true) or text:find("out of memory", 1, true) then return end -- by the op that makes a weight
+    local named = passes_on[entry.name] or text:find(entry.name, 1, true) or text:find(word, 1, true) or text:find("^[%w_]+ %b(): ")
+    if not named then complain(i, entry.path .. " is not named: " .. message) end
+    for _, what in ipairs {"index", "call", "compare", "perform arithmetic", "concatenate", "get length"} do
+        if text:find("attempt to " .. what, 1, true) then complain(i, entry.path .. ": " .. message) end
+    end
+    if text:find("bad argument", 1, true) then complain(i, entry.path .. ": " .. message) end
+    if text:find("[%z\1-\9\11-\31]") then complain(i, entry.path .. " has control characters: " .. message) end
+    if #text > 2000 then complain(i, entry.path .. " says too much: " .. message) end
 end
 
 -- The object after an error: as before, and it works.
 local function check_object(i, entry, object, before)
-  local ok, after = pcall(entry.object.digest, object)
-  if not ok or after ~= before then return complain(i, ("%s changed its object: %s, before %s"):format(entry.path, tostring(after), before)) end
-  local works, message = pcall(entry.object.works, object)
-  if not works then complain(i, ("%s left an object that does not work: %s"):format(entry.path, tostring(message))) end
+    local ok, after = pcall(entry.object.digest, object)
+    if not ok or after ~= before then return complain(i, ("%s changed its object: %s, before %s"):format(entry.path, tostring(after), before)) end
+    local works, message = pcall(entry.object.works, object)
+    if not works then complain(i, ("%s left an object that does not work: %s"):format(entry.path, tostring(message))) end
 end
 
 local function check_result(i, entry, value)
-  if type(value) ~= "table" and type(value) ~= "userdata" or io.type(value) then return end
-  local meta = debug.getmetatable(value)
-  if type(meta) ~= "table" or known[meta] or not (rawget(meta, "__index") or rawget(meta, "__call")) then return end
-  for i_class = 1, #kinds do
-    if debug.getmetatable(kinds[i_class].make()) == meta then return end
-  end
-  if not is_class(meta) and not is_class(value) then complain(i, entry.path .. " made an object of a kind that nothing here makes: " .. tostring(value)) end
+    if type(value) ~= "table" and type(value) ~= "userdata" or io.type(value) then return end
+    local meta = debug.getmetatable(value)
+    if type(meta) ~= "table" or known[meta] or not (rawget(meta, "__index") or rawget(meta, "__call")) then return end
+    for i_class = 1, #kinds do
+        if debug.getmetatable(kinds[i_class].make()) == meta then return end
+    end
+    if not is_class(meta) and not is_class(value) then complain(i, entry.path .. " made an object of a kind that nothing here makes: " .. tostring(value)) end
 end
 
 local reached, count = {}, 0
 
 local function one(i)
-  math.randomseed(seed, i)
-  flow.manual_seed(i)
-  local entry = pick(entries)
-  if not reached[entry] then reached[entry], count = true, count + 1 end
-  local object = entry.object and entry.object.make()
-  local args, refused = choose_arguments(entry, object)
-  if verbose then print(("%s(%s)%s"):format(entry.path, values.show_arguments(args), refused and " must be refused" or "")) end
-  local before, results = entry.object and entry.object.digest(object)
-  if object ~= nil and not chance(4) then
-    results = table.pack(pcall(entry.call, object, table.unpack(args, 1, args.n)))
-  else
-    results, refused, object = table.pack(pcall(entry.call, table.unpack(args, 1, args.n))), refused and object == nil, nil
-  end
-  local ok, message = results[1], results[2]
-  if verbose then print(ok, values.show(message)) end
-  if not ok and not (entry.name == "" and object == nil) then check_message(i, entry, message) end
-  if refused and ok then complain(i, entry.path .. " takes arguments that it does not have: " .. values.show_arguments(args)) end
-  values.check_ranks(i, entry.path, ok, message)
-  if not ok and object ~= nil and entry.name ~= "init" then check_object(i, entry, object, before) end
-  for j = 2, ok and math.min(results.n, 4) or 0 do check_result(i, entry, results[j]) end
+    math.randomseed(seed, i)
+    flow.manual_seed(i)
+    local entry = pick(entries)
+    if not reached[entry] then reached[entry], count = true, count + 1 end
+    local object = entry.object and entry.object.make()
+    local args, refused = choose_arguments(entry, object)
+    if verbose then print(("%s(%s)%s"):format(entry.path, values.show_arguments(args), refused and " must be refused" or "")) end
+    local before, results = entry.object and entry.object.digest(object)
+    if object ~= nil and not chance(4) then
+        results = table.pack(pcall(entry.call, object, table.unpack(args, 1, args.n)))
+    else
+        results, refused, object = table.pack(pcall(entry.call, table.unpack(args, 1, args.n))), refused and object == nil, nil
+    end
+    local ok, message = results[1], results[2]
+    if verbose then print(ok, values.show(message)) end
+    if not ok and not (entry.name == "" and object == nil) then check_message(i, entry, message) end
+    if refused and ok then complain(i, entry.path .. " takes arguments that it does not have: " .. values.show_arguments(args)) end
+    values.check_ranks(i, entry.path, ok, message)
+    if not ok and object ~= nil and entry.name ~= "init" then check_object(i, entry, object, before) end
+    for j = 2, ok and math.min(results.n, 4) or 0 do check_result(i, entry, results[j]) end
 end
 
 io.stdout:setvbuf("no")
 for i = first, last do
-  io.write(i, "\n")
-  one(i)
+    io.write(i, "\n")
+    one(i)
 end
 local ok, message = pcall(flow.sync)
 if not ok then complain(last, tostring(message)) end

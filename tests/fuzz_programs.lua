@@ -14,24 +14,24 @@ local rank = flow.rank()
 io.stdout:setvbuf("no")
 local found, began = 0, os.time()
 for i = first, last do
-  if rank == 0 then io.write(i, "\n") end
-  if options["-v"] and rank == 0 then io.write(programs.text(programs.draw(seed, i)), "\n") end
-  local finding, text = programs.check(seed, i, options["-s"])
-  if finding then
-    found = found + 1
-    if rank == 0 then io.write(("BAD %d: seed %d on %d ranks\n%s\n"):format(i, seed, flow.world_size(), text)) end
-    if finding ~= true then io.write(("BAD %d on rank %d: %s\n"):format(i, rank, finding)) end
-    flow.barrier()
-  end
+    if rank == 0 then io.write(i, "\n") end
+    if options["-v"] and rank == 0 then io.write(programs.text(programs.draw(seed, i)), "\n") end
+    local finding, text = programs.check(seed, i, options["-s"])
+    if finding then
+        found = found + 1
+        if rank == 0 then io.write(("BAD %d: seed %d on %d ranks\n%s\n"):format(i, seed, flow.world_size(), text)) end
+        if finding ~= true then io.write(("BAD %d on rank %d: %s\n"):format(i, rank, finding)) end
+        flow.barrier()
+    end
 end
 
 local function summary()
-  local c, reached, missing = programs.coverage, 0, {}
-  for _, op in ipairs(programs.ops) do
-    if c.ops[op.name] then reached = reached + 1 else missing[#missing + 1] = op.name end
-  end
-  print(("%d programs, %d lines, %d findings in %d s; %d of %d ops, %d nd-SBPs; not called: %s"):format(c.programs, c.lines, found, os.time() - began,
-    reached, #programs.ops, c.sbp_count, table.concat(missing, " ")))
+    local c, reached, missing = programs.coverage, 0, {}
+    for _, op in ipairs(programs.ops) do
+        if c.ops[op.name] then reached = reached + 1 else missing[#missing + 1] = op.name end
+    end
+    print(("%d programs, %d lines, %d findings in %d s; %d of %d ops, %d nd-SBPs; not called: %s"):format(c.programs, c.lines, found, os.time() - began,
+        reached, #programs.ops, c.sbp_count, table.concat(missing, " ")))
 end
 if rank == 0 then summary() end
 os.exit(found == 0, true)

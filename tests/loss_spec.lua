@@ -3,189 +3,189 @@ local flow = require "flow"
 local support = require "tests.support"
 
 local function near(want, got, eps)
-  if flow.is_tensor(got) then got = got:item() end
-  assert.is_true(math.abs(want - got) <= (eps or 1e-6), ("expected %.9g, got %.9g"):format(want, got))
+    if flow.is_tensor(got) then got = got:item() end
+    assert.is_true(math.abs(want - got) <= (eps or 1e-6), ("expected %.9g, got %.9g"):format(want, got))
 end
 
 local function fails(message, f, ...)
-  local got = support.message_of(f, ...)
-  assert.is_truthy(got:find(message, 1, true), got)
+    local got = support.message_of(f, ...)
+    assert.is_truthy(got:find(message, 1, true), got)
 end
 
 -- Per row: loss and the weight that counts in the mean. x: scores of the classes, label from 0.
 local function row_loss(x, label, weight, ignore, smoothing)
-  if label == ignore then return 0, 0 end
-  local classes, top, sum = #x, -math.huge, 0
-  for _, v in ipairs(x) do top = math.max(top, v) end
-  for _, v in ipairs(x) do sum = sum + math.exp(v - top) end
-  local lse, loss = top + math.log(sum), 0
-  for c, v in ipairs(x) do
-    local w = weight and weight[c] or 1
-    loss = loss + (smoothing / classes + (c == label + 1 and 1 - smoothing or 0)) * w * (lse - v)
-  end
-  return loss, weight and weight[label + 1] or 1
+    if label == ignore then return 0, 0 end
+    local classes, top, sum = #x, -math.huge, 0
+    for _, v in ipairs(x) do top = math.max(top, v) end
+    for _, v in ipairs(x) do sum = sum + math.exp(v - top) end
+    local lse, loss = top + math.log(sum), 0
+    for c, v in ipairs(x) do
+        local w = weight and weight[c] or 1
+        loss = loss + (smoothing / classes + (c == label + 1 and 1 - smoothing or 0)) * w * (lse - v)
+    end
+    return loss, weight and weight[label + 1] or 1
 end
 
 describe("cross_entropy", function()
-  it("agrees with the formula for weights, ignored labels, smoothing and reductions", function()
-    flow.manual_seed(1)
-    local x = flow.randn(7, 5):to("float64") * 3
-    local labels = {0, 4, -1, 2, 2, 1, -1}
-    local weight = {0.5, 2, 1, 0.25, 3}
-    for _, w in ipairs {false, weight} do
-      for _, smoothing in ipairs {0, 0.3} do
-        local total, count, rows = 0, 0, {}
-        for i, row in ipairs(x:totable()) do
-          local loss, counts = row_loss(row, labels[i], w or nil, -1, smoothing)
-          rows[i], total, count = loss, total + loss, count + counts
+    it("agrees with the formula for weights, ignored labels, smoothing and reductions", function()
+        flow.manual_seed(1)
+        local x = flow.randn(7, 5):to("float64") * 3
+        local labels = {0, 4, -1, 2, 2, 1, -1}
+        local weight = {0.5, 2, 1, 0.25, 3}
+        for _, w in ipairs {false, weight} do
+            for _, smoothing in ipairs {0, 0.3} do
+                local total, count, rows = 0, 0, {}
+                for i, row in ipairs(x:totable()) do
+                    local loss, counts = row_loss(row, labels[i], w or nil, -1, smoothing)
+                    rows[i], total, count = loss, total + loss, count + counts
+                end
+                local options = {weight = w and flow.tensor(w):to("float64") or nil, ignore_index = -1, label_smoothing = smoothing}
+                near(total / count, flow.cross_entropy(x, flow.tensor(labels), options), 1e-12)
+                options.reduction = "sum"
+                near(total, flow.cross_entropy(x, flow.tensor(labels), options), 1e-11)
+                options.reduction = "none"
+                for i, loss in ipairs(flow.cross_entropy(x, flow.tensor(labels), options):totable()) do near(rows[i], loss, 1e-12) end
+            end
         end
-        local options = {weight = w and flow.tensor(w):to("float64") or nil, ignore_index = -1, label_smoothing = smoothing}
-        near(total / count, flow.cross_entropy(x, flow.tensor(labels), options), 1e-12)
-        options.reduction = "sum"
-        near(total, flow.cross_entropy(x, flow.tensor(labels), options), 1e-11)
-        options.reduction = "none"
-        for i, loss in ipairs(flow.cross_entropy(x, flow.tensor(labels), options):totable()) do near(rows[i], loss, 1e-12) end
-      end
-    end
-  end)
-
-  it("takes labels of every position of an image, int32 labels, one row and strided scores", function()
-    flow.manual_seed(2)
-    local x, t = flow.randn(2, 4, 3, 5), flow.randint(0, 4, {2, 3, 5})
-    local flat = flow.cross_entropy(x:permute(0, 2, 3, 1):reshape(-1, 4), t:reshape(-1))
-    near(flat:item(), flow.cross_entropy(x, t), 1e-6)
-    near(flat:item(), flow.cross_entropy(x:permute(0, 2, 3, 1):reshape(-1, 4), t:reshape(-1):to("int32")), 1e-6)
-    near(flow.cross_entropy(x[{{0, 1}, {}, 0, 0}], t[{{0, 1}, 0, 0}]):item(), flow.cross_entropy(x[{0, {}, 0, 0}], t[{0, 0, 0}]), 1e-6)
-  end)
-
-  it("is exact for scores that would overflow", function()
-    near(0, flow.cross_entropy(flow.tensor{{1000.0, 0.0}}, flow.tensor{0}))
-    near(1000, flow.cross_entropy(flow.tensor{{1000.0, 0.0}}, flow.tensor{1}))
-  end)
-
-  it("has the gradient softmax minus targets, over the mean", function()
-    flow.manual_seed(3)
-    local x, t = flow.randn(6, 4, {requires_grad = true}), flow.tensor{0, 3, -100, 1, 2, 2}
-    flow.cross_entropy(x, t):backward()
-    local want = x:detach():softmax(1)
-    for i = 0, 5 do
-      local label = t[i]:item()
-      if label == -100 then want[i] = 0 else want[{i, label}] = want[{i, label}] - 1 end
-    end
-    assert.is_true((x.grad - want / 5):abs():amax():item() < 1e-6)
-  end)
-
-  it("works where logits lie on a split class axis", function()
-    local p = flow.placement("cpu", {0})
-    local x = flow.randn(3, 4)
-    local g = x:to_global{placement = p, sbp = "S(1)"}
-    local t = flow.tensor{0, 3, 2}:to_global{placement = p, sbp = "B"}
-    near(flow.cross_entropy(x, flow.tensor{0, 3, 2}):item(), flow.cross_entropy(g, t), 1e-6)
-  end)
-
-  it("names the row and the label that is out of range", function()
-    local x, t = flow.zeros(20, 65), flow.zeros(20):to("int64")
-    t[17] = 65
-    fails("cross_entropy: target[17] is 65, but input has 65 classes (0 to 64)", flow.cross_entropy, x, t)
-    t[17] = -1
-    fails("cross_entropy: target[17] is -1, but input has 65 classes (0 to 64)", flow.cross_entropy, x, t)
-    fails("nll_loss: target[17] is -1, but input has 65 classes (0 to 64)", flow.nll_loss, x, t)
-    fails("cross_entropy: target[1, 2] is 3, but input has 3 classes (0 to 2)", flow.cross_entropy, flow.zeros(2, 3, 4), flow.tensor{{0, 0, 0, 0}, {0, 0, 3, 0}})
-  end)
-
-  it("says which shapes, dtypes and options do not fit", function()
-    local x, t = flow.zeros(4, 5), flow.zeros(4):to("int64")
-    fails("cross_entropy: input [4, 5] and target [5] do not fit; target must be [4]", flow.cross_entropy, x, flow.zeros(5):to("int64"))
-    fails("cross_entropy: target must be integers (class labels), got float32[4]", flow.cross_entropy, x, flow.zeros(4))
-    fails("cross_entropy: takes a float tensor", flow.cross_entropy, x:to("int64"), t)
-    fails("cross_entropy: weight must have one number for each class of input [4, 5], got [4]", flow.cross_entropy, x, t, {weight = flow.ones(4)})
-    fails("cross_entropy: label_smoothing must be between 0 and 1, got 2", flow.cross_entropy, x, t, {label_smoothing = 2})
-    fails("has no gradient with respect to weight", function()
-      flow.cross_entropy(x:clone(), t, {weight = flow.ones(5, {requires_grad = true})}):backward()
     end)
-  end)
+
+    it("takes labels of every position of an image, int32 labels, one row and strided scores", function()
+        flow.manual_seed(2)
+        local x, t = flow.randn(2, 4, 3, 5), flow.randint(0, 4, {2, 3, 5})
+        local flat = flow.cross_entropy(x:permute(0, 2, 3, 1):reshape(-1, 4), t:reshape(-1))
+        near(flat:item(), flow.cross_entropy(x, t), 1e-6)
+        near(flat:item(), flow.cross_entropy(x:permute(0, 2, 3, 1):reshape(-1, 4), t:reshape(-1):to("int32")), 1e-6)
+        near(flow.cross_entropy(x[{{0, 1}, {}, 0, 0}], t[{{0, 1}, 0, 0}]):item(), flow.cross_entropy(x[{0, {}, 0, 0}], t[{0, 0, 0}]), 1e-6)
+    end)
+
+    it("is exact for scores that would overflow", function()
+        near(0, flow.cross_entropy(flow.tensor{{1000.0, 0.0}}, flow.tensor{0}))
+        near(1000, flow.cross_entropy(flow.tensor{{1000.0, 0.0}}, flow.tensor{1}))
+    end)
+
+    it("has the gradient softmax minus targets, over the mean", function()
+        flow.manual_seed(3)
+        local x, t = flow.randn(6, 4, {requires_grad = true}), flow.tensor{0, 3, -100, 1, 2, 2}
+        flow.cross_entropy(x, t):backward()
+        local want = x:detach():softmax(1)
+        for i = 0, 5 do
+            local label = t[i]:item()
+            if label == -100 then want[i] = 0 else want[{i, label}] = want[{i, label}] - 1 end
+        end
+        assert.is_true((x.grad - want / 5):abs():amax():item() < 1e-6)
+    end)
+
+    it("works where logits lie on a split class axis", function()
+        local p = flow.placement("cpu", {0})
+        local x = flow.randn(3, 4)
+        local g = x:to_global{placement = p, sbp = "S(1)"}
+        local t = flow.tensor{0, 3, 2}:to_global{placement = p, sbp = "B"}
+        near(flow.cross_entropy(x, flow.tensor{0, 3, 2}):item(), flow.cross_entropy(g, t), 1e-6)
+    end)
+
+    it("names the row and the label that is out of range", function()
+        local x, t = flow.zeros(20, 65), flow.zeros(20):to("int64")
+        t[17] = 65
+        fails("cross_entropy: target[17] is 65, but input has 65 classes (0 to 64)", flow.cross_entropy, x, t)
+        t[17] = -1
+        fails("cross_entropy: target[17] is -1, but input has 65 classes (0 to 64)", flow.cross_entropy, x, t)
+        fails("nll_loss: target[17] is -1, but input has 65 classes (0 to 64)", flow.nll_loss, x, t)
+        fails("cross_entropy: target[1, 2] is 3, but input has 3 classes (0 to 2)", flow.cross_entropy, flow.zeros(2, 3, 4), flow.tensor{{0, 0, 0, 0}, {0, 0, 3, 0}})
+    end)
+
+    it("says which shapes, dtypes and options do not fit", function()
+        local x, t = flow.zeros(4, 5), flow.zeros(4):to("int64")
+        fails("cross_entropy: input [4, 5] and target [5] do not fit; target must be [4]", flow.cross_entropy, x, flow.zeros(5):to("int64"))
+        fails("cross_entropy: target must be integers (class labels), got float32[4]", flow.cross_entropy, x, flow.zeros(4))
+        fails("cross_entropy: takes a float tensor", flow.cross_entropy, x:to("int64"), t)
+        fails("cross_entropy: weight must have one number for each class of input [4, 5], got [4]", flow.cross_entropy, x, t, {weight = flow.ones(4)})
+        fails("cross_entropy: label_smoothing must be between 0 and 1, got 2", flow.cross_entropy, x, t, {label_smoothing = 2})
+        fails("has no gradient with respect to weight", function()
+            flow.cross_entropy(x:clone(), t, {weight = flow.ones(5, {requires_grad = true})}):backward()
+        end)
+    end)
 end)
 
 describe("other losses", function()
-  it("nll_loss of log_softmax is cross_entropy", function()
-    flow.manual_seed(4)
-    local x, t, w = flow.randn(6, 5), flow.tensor{0, 4, -100, 2, 2, 1}, flow.rand(5)
-    for _, reduction in ipairs {"mean", "sum"} do
-      near(flow.cross_entropy(x, t, {weight = w, reduction = reduction}):item(), flow.nll_loss(x:log_softmax(1), t, {weight = w, reduction = reduction}), 1e-5)
-    end
-  end)
+    it("nll_loss of log_softmax is cross_entropy", function()
+        flow.manual_seed(4)
+        local x, t, w = flow.randn(6, 5), flow.tensor{0, 4, -100, 2, 2, 1}, flow.rand(5)
+        for _, reduction in ipairs {"mean", "sum"} do
+            near(flow.cross_entropy(x, t, {weight = w, reduction = reduction}):item(), flow.nll_loss(x:log_softmax(1), t, {weight = w, reduction = reduction}), 1e-5)
+        end
+    end)
 
-  it("mse_loss", function()
-    near((1 + 4 + 9) / 3, flow.mse_loss(flow.tensor{1.0, 2.0, 3.0}, flow.zeros(3)))
-    near(14, flow.mse_loss(flow.tensor{1.0, 2.0, 3.0}, flow.zeros(3), "sum"))
-    fails("mse_loss: input float32[3] and target float32[2] differ in shape", flow.mse_loss, flow.zeros(3), flow.zeros(2))
-  end)
+    it("mse_loss", function()
+        near((1 + 4 + 9) / 3, flow.mse_loss(flow.tensor{1.0, 2.0, 3.0}, flow.zeros(3)))
+        near(14, flow.mse_loss(flow.tensor{1.0, 2.0, 3.0}, flow.zeros(3), "sum"))
+        fails("mse_loss: input float32[3] and target float32[2] differ in shape", flow.mse_loss, flow.zeros(3), flow.zeros(2))
+    end)
 
-  it("binary_cross_entropy_with_logits, also at 0 and far out", function()
-    local x = flow.tensor{0.0, 2.0, -200.0, 200.0}
-    local y = flow.tensor{1.0, 0.25, 0.0, 0.0}
-    local want = {math.log(2), math.log(1 + math.exp(2)) - 0.5, 0, 200}
-    for i, loss in ipairs(flow.binary_cross_entropy_with_logits(x, y, nil, "none"):totable()) do near(want[i], loss, 1e-5) end
-    x.requires_grad = true
-    flow.binary_cross_entropy_with_logits(x, y, nil, "sum"):backward()
-    near(-0.5, x.grad[0], 1e-6)
-  end)
+    it("binary_cross_entropy_with_logits, also at 0 and far out", function()
+        local x = flow.tensor{0.0, 2.0, -200.0, 200.0}
+        local y = flow.tensor{1.0, 0.25, 0.0, 0.0}
+        local want = {math.log(2), math.log(1 + math.exp(2)) - 0.5, 0, 200}
+        for i, loss in ipairs(flow.binary_cross_entropy_with_logits(x, y, nil, "none"):totable()) do near(want[i], loss, 1e-5) end
+        x.requires_grad = true
+        flow.binary_cross_entropy_with_logits(x, y, nil, "sum"):backward()
+        near(-0.5, x.grad[0], 1e-6)
+    end)
 end)
 
 describe("softmax", function()
-  it("adds up to 1 along any axis, whatever the length of a row", function()
-    flow.manual_seed(5)
-    for _, shape in ipairs {{3, 1}, {2, 15}, {2, 16}, {1, 17}, {2, 100}, {3, 4, 33}, {2, 70, 3}} do
-      for axis = 0, #shape - 1 do
-        local x = flow.randn(shape) * 5
-        local y = x:softmax(axis)
-        assert.is_true((y:sum(axis) - 1):abs():amax():item() < 1e-5)
-        assert.is_true((y:log() - x:log_softmax(axis)):abs():amax():item() < 1e-4)
-      end
-    end
-  end)
+    it("adds up to 1 along any axis, whatever the length of a row", function()
+        flow.manual_seed(5)
+        for _, shape in ipairs {{3, 1}, {2, 15}, {2, 16}, {1, 17}, {2, 100}, {3, 4, 33}, {2, 70, 3}} do
+            for axis = 0, #shape - 1 do
+                local x = flow.randn(shape) * 5
+                local y = x:softmax(axis)
+                assert.is_true((y:sum(axis) - 1):abs():amax():item() < 1e-5)
+                assert.is_true((y:log() - x:log_softmax(axis)):abs():amax():item() < 1e-4)
+            end
+        end
+    end)
 
-  it("knows infinities and NaN", function()
-    assert.are.same({0.5, 0, 0.5}, flow.tensor{1.0, -math.huge, 1.0}:softmax(0):totable())
-    assert.are.same({1, 0}, flow.tensor{1e30, -1e30}:softmax(0):totable())
-    local y = flow.tensor{0 / 0, 1.0}:softmax(0):totable()
-    assert.is_true(y[1] ~= y[1] and y[2] ~= y[2])
-  end)
+    it("knows infinities and NaN", function()
+        assert.are.same({0.5, 0, 0.5}, flow.tensor{1.0, -math.huge, 1.0}:softmax(0):totable())
+        assert.are.same({1, 0}, flow.tensor{1e30, -1e30}:softmax(0):totable())
+        local y = flow.tensor{0 / 0, 1.0}:softmax(0):totable()
+        assert.is_true(y[1] ~= y[1] and y[2] ~= y[2])
+    end)
 
-  it("refuses integers and axes that are not there", function()
-    fails("softmax: takes a float tensor, x is int64[2]; write x:to(\"float32\")", flow.softmax, flow.tensor{1, 2}, 0)
-    fails("softmax", flow.softmax, flow.zeros(2, 3), 2)
-    assert.are.same({0, 3}, {table.unpack(flow.zeros(0, 3):softmax(1).shape)})
-    assert.are.same({0, 3}, {table.unpack(flow.zeros(0, 3):softmax(0).shape)})
-  end)
+    it("refuses integers and axes that are not there", function()
+        fails("softmax: takes a float tensor, x is int64[2]; write x:to(\"float32\")", flow.softmax, flow.tensor{1, 2}, 0)
+        fails("softmax", flow.softmax, flow.zeros(2, 3), 2)
+        assert.are.same({0, 3}, {table.unpack(flow.zeros(0, 3):softmax(1).shape)})
+        assert.are.same({0, 3}, {table.unpack(flow.zeros(0, 3):softmax(0).shape)})
+    end)
 end)
 
 describe("layer_norm", function()
-  it("agrees with mean and variance written out, weight and bias given or not", function()
-    flow.manual_seed(6)
-    for _, shape in ipairs {{3, 7}, {2, 3, 64}, {70, 65}, {1, 130}} do
-      local n = shape[#shape]
-      local x, w, b = flow.randn(shape) * 3 + 1, flow.randn(n), flow.randn(n)
-      local mean = x:mean(-1, true)
-      local z = (x - mean) / ((x - mean):square():mean(-1, true) + 1e-5):sqrt()
-      assert.is_true((flow.layer_norm(x, n) - z):abs():amax():item() < 1e-4)
-      assert.is_true((flow.layer_norm(x, n, w, b) - (z * w + b)):abs():amax():item() < 1e-4)
-      assert.is_true((flow.layer_norm(x, {n}, nil, b) - (z + b)):abs():amax():item() < 1e-4)
-    end
-  end)
+    it("agrees with mean and variance written out, weight and bias given or not", function()
+        flow.manual_seed(6)
+        for _, shape in ipairs {{3, 7}, {2, 3, 64}, {70, 65}, {1, 130}} do
+            local n = shape[#shape]
+            local x, w, b = flow.randn(shape) * 3 + 1, flow.randn(n), flow.randn(n)
+            local mean = x:mean(-1, true)
+            local z = (x - mean) / ((x - mean):square():mean(-1, true) + 1e-5):sqrt()
+            assert.is_true((flow.layer_norm(x, n) - z):abs():amax():item() < 1e-4)
+            assert.is_true((flow.layer_norm(x, n, w, b) - (z * w + b)):abs():amax():item() < 1e-4)
+            assert.is_true((flow.layer_norm(x, {n}, nil, b) - (z + b)):abs():amax():item() < 1e-4)
+        end
+    end)
 
-  it("sums the gradients of weight and bias over many rows", function()
-    flow.manual_seed(7)
-    local x, g = flow.randn(3000, 20), flow.randn(3000, 20)
-    local w, b = flow.ones(20, {requires_grad = true}), flow.zeros(20, {requires_grad = true})
-    flow.layer_norm(x, 20, w, b):backward(g)
-    assert.is_true((b.grad - g:sum(0)):abs():amax():item() < 1e-3)
-    assert.is_true((w.grad - (g * flow.layer_norm(x, 20)):sum(0)):abs():amax():item() < 1e-3)
-  end)
+    it("sums the gradients of weight and bias over many rows", function()
+        flow.manual_seed(7)
+        local x, g = flow.randn(3000, 20), flow.randn(3000, 20)
+        local w, b = flow.ones(20, {requires_grad = true}), flow.zeros(20, {requires_grad = true})
+        flow.layer_norm(x, 20, w, b):backward(g)
+        assert.is_true((b.grad - g:sum(0)):abs():amax():item() < 1e-3)
+        assert.is_true((w.grad - (g * flow.layer_norm(x, 20)):sum(0)):abs():amax():item() < 1e-3)
+    end)
 
-  it("says what does not fit", function()
-    fails("layer_norm: the last sizes of x must be [4], x is float32[2, 3]", flow.layer_norm, flow.zeros(2, 3), 4)
-    fails("layer_norm: weight must be [3], got float32[2]", flow.layer_norm, flow.zeros(2, 3), 3, flow.zeros(2))
-    fails("layer_norm: takes a float tensor, x is int64[2]; write x:to(\"float32\")", flow.layer_norm, flow.tensor{1, 2}, 2)
-  end)
+    it("says what does not fit", function()
+        fails("layer_norm: the last sizes of x must be [4], x is float32[2, 3]", flow.layer_norm, flow.zeros(2, 3), 4)
+        fails("layer_norm: weight must be [3], got float32[2]", flow.layer_norm, flow.zeros(2, 3), 3, flow.zeros(2))
+        fails("layer_norm: takes a float tensor, x is int64[2]; write x:to(\"float32\")", flow.layer_norm, flow.tensor{1, 2}, 2)
+    end)
 end)

@@ -3,20 +3,20 @@
 local programs = require "tests.programs"
 
 describe("random programs on global tensors of one rank give what they give on local ones:", function()
-  for first = 1, 400, 100 do
-    it(("%d to %d"):format(first, first + 99), function()
-      for number = first, first + 99 do
-        local finding, text = programs.check(11, number, true)
-        if finding then error(("program %d:\n%s\n%s"):format(number, text, tostring(finding)), 0) end
-      end
-    end)
-  end
-
-  it("nearly all ops are called", function()
-    local missing = {}
-    for _, op in ipairs(programs.ops) do
-      if not programs.coverage.ops[op.name] then missing[#missing + 1] = op.name end
+    for first = 1, 400, 100 do
+        it(("%d to %d"):format(first, first + 99), function()
+            for number = first, first + 99 do
+                local finding, text = programs.check(11, number, true)
+                if finding then error(("program %d:\n%s\n%s"):format(number, text, tostring(finding)), 0) end
+            end
+        end)
     end
-    assert.is_true(#missing < 30, table.concat(missing, " "))
-  end)
+
+    it("nearly all ops are called", function()
+        local missing = {}
+        for _, op in ipairs(programs.ops) do
+            if not programs.coverage.ops[op.name] then missing[#missing + 1] = op.name end
+        end
+        assert.is_true(#missing < 30, table.concat(missing, " "))
+    end)
 end)

@@ -7,114 +7,114 @@ local testing = flow._testing
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
 
 local function op_named(name)
-  for _, op in ipairs(testing.ops()) do
-    if op.name == name then return op.call end
-  end
+    for _, op in ipairs(testing.ops()) do
+        if op.name == name then return op.call end
+    end
 end
 local rows, backward = op_named "attention_rows", op_named "attention_backward"
 local masked, factors = op_named "attention_mask", op_named "attention_dropout"
 
 -- Attention of args q, k, v, dy and a mask, with log-sum-exp and key, and gradients made from these.
 local function attention(options)
-  return function(args)
-    flow.manual_seed(5)
-    local q, k, v, dy, mask, dlse = table.unpack(args, 1, 6)
-    local causal, dropout, scale = options.is_causal or false, options.dropout or 0, options.scale
-    local out, lse, key = rows(q, k, v, mask, causal, dropout, scale)
-    local dq, dk, dv = backward(dy, q, k, v, mask, out, lse, key, dlse, causal, dropout, scale)
-    return out, lse, key, dq, dk, dv
-  end
+    return function(args)
+        flow.manual_seed(5)
+        local q, k, v, dy, mask, dlse = table.unpack(args, 1, 6)
+        local causal, dropout, scale = options.is_causal or false, options.dropout or 0, options.scale
+        local out, lse, key = rows(q, k, v, mask, causal, dropout, scale)
+        local dq, dk, dv = backward(dy, q, k, v, mask, out, lse, key, dlse, causal, dropout, scale)
+        return out, lse, key, dq, dk, dv
+    end
 end
 
 local function operands(dtype, t, s, d, e, batch)
-  local function some(n, width)
-    local shape = {table.unpack(batch or {2, 2})}
-    shape[#shape + 1], shape[#shape + 2] = n, width
-    return flow.randn(shape):to(dtype)
-  end
-  return {some(t, d), some(s, d), some(s, e), some(t, e)}
+    local function some(n, width)
+        local shape = {table.unpack(batch or {2, 2})}
+        shape[#shape + 1], shape[#shape + 2] = n, width
+        return flow.randn(shape):to(dtype)
+    end
+    return {some(t, d), some(s, d), some(s, e), some(t, e)}
 end
 
 describe("attention on the GPU", function()
-  before_each(function() flow.manual_seed(12) end)
+    before_each(function() flow.manual_seed(12) end)
 
-  for _, dtype in ipairs(FLOATS) do
-    cuda.it("agrees with the CPU in " .. dtype, function()
-      for _, size in ipairs {
-        {1, 1, 1, 1}, {3, 5, 4, 4}, {16, 33, 8, 3}, {70, 65, 32, 17}, {130, 66, 64, 64}, {20, 33, 40, 128}, {17, 40, 130, 200},
-      } do
-        local t, s, d, e = table.unpack(size)
-        local text = ("%d x %d, %d and %d wide"):format(t, s, d, e)
-        local seen, added = flow.rand(2, 1, t, s):gt(0.3), flow.randn(t, s)
-        for _, options in ipairs {{}, {is_causal = true}, {dropout = 0.3, is_causal = true}, {scale = 0.3, mask = seen}, {mask = added}} do
-          local args = operands(dtype, t, s, d, e)
-          args[5] = options.mask
-          if not options.mask then args[6] = flow.randn(2, 2, t) end
-          args.n = 6
-          cuda.agree(text, attention(options), args)
+    for _, dtype in ipairs(FLOATS) do
+        cuda.it("agrees with the CPU in " .. dtype, function()
+            for _, size in ipairs {
+                {1, 1, 1, 1}, {3, 5, 4, 4}, {16, 33, 8, 3}, {70, 65, 32, 17}, {130, 66, 64, 64}, {20, 33, 40, 128}, {17, 40, 130, 200},
+            } do
+                local t, s, d, e = table.unpack(size)
+                local text = ("%d x %d, %d and %d wide"):format(t, s, d, e)
+                local seen, added = flow.rand(2, 1, t, s):gt(0.3), flow.randn(t, s)
+                for _, options in ipairs {{}, {is_causal = true}, {dropout = 0.3, is_causal = true}, {scale = 0.3, mask = seen}, {mask = added}} do
+                    local args = operands(dtype, t, s, d, e)
+                    args[5] = options.mask
+                    if not options.mask then args[6] = flow.randn(2, 2, t) end
+                    args.n = 6
+                    cuda.agree(text, attention(options), args)
+                end
+            end
+        end)
+    end
+
+    cuda.it("takes masks of every dtype and layout", function()
+        for _, dtype in ipairs(FLOATS) do
+            for _, other in ipairs {"bool", "float32", "float64", "float16"} do
+                local function make(...) return other == "bool" and flow.rand(...):gt(0.4) or flow.randn(...):to(other) end
+                for _, mask in ipairs {
+                    make(20, 35), make(35), make(2, 1, 1, 35), make(2, 2, 20, 1), make(35, 20):transpose(0, 1), make(1, 2, 20, 70):narrow(3, 35, 35),
+                } do
+                    local args = operands(dtype, 20, 35, 16, 16)
+                    args[5], args.n = mask, 5
+                    cuda.agree(dtype .. " with " .. other, attention {dropout = 0.1}, args)
+                end
+            end
         end
-      end
     end)
-  end
 
-  cuda.it("takes masks of every dtype and layout", function()
-    for _, dtype in ipairs(FLOATS) do
-      for _, other in ipairs {"bool", "float32", "float64", "float16"} do
-        local function make(...) return other == "bool" and flow.rand(...):gt(0.4) or flow.randn(...):to(other) end
-        for _, mask in ipairs {
-          make(20, 35), make(35), make(2, 1, 1, 35), make(2, 2, 20, 1), make(35, 20):transpose(0, 1), make(1, 2, 20, 70):narrow(3, 35, 35),
-        } do
-          local args = operands(dtype, 20, 35, 16, 16)
-          args[5], args.n = mask, 5
-          cuda.agree(dtype .. " with " .. other, attention {dropout = 0.1}, args)
+    cuda.it("reads heads where they lie", function()
+        for _, dtype in ipairs(FLOATS) do
+            local qkv, dy = flow.randn(2, 37, 3 * 24):to(dtype), flow.randn(2, 3, 37, 8):to(dtype)
+            cuda.agree(dtype, function(args)
+                local function part(i) return args[1]:narrow(2, i * 24, 24):view(2, 37, 3, 8):transpose(1, 2) end
+                return attention {is_causal = true} {part(0), part(1), part(2), args[2]}
+            end, {qkv, dy})
+            for _, layout in ipairs(cuda.layouts) do
+                local args = cuda.map(operands(dtype, 9, 9, 9, 9, {9, 2}), layout[2])
+                args.n = 4
+                if args[1].ndim >= 2 then cuda.agree(dtype .. " " .. layout[1], attention {}, args) end
+            end
         end
-      end
-    end
-  end)
+    end)
 
-  cuda.it("reads heads where they lie", function()
-    for _, dtype in ipairs(FLOATS) do
-      local qkv, dy = flow.randn(2, 37, 3 * 24):to(dtype), flow.randn(2, 3, 37, 8):to(dtype)
-      cuda.agree(dtype, function(args)
-        local function part(i) return args[1]:narrow(2, i * 24, 24):view(2, 37, 3, 8):transpose(1, 2) end
-        return attention {is_causal = true} {part(0), part(1), part(2), args[2]}
-      end, {qkv, dy})
-      for _, layout in ipairs(cuda.layouts) do
-        local args = cuda.map(operands(dtype, 9, 9, 9, 9, {9, 2}), layout[2])
-        args.n = 4
-        if args[1].ndim >= 2 then cuda.agree(dtype .. " " .. layout[1], attention {}, args) end
-      end
-    end
-  end)
+    cuda.it("takes any number of axes before the rows", function()
+        for _, batch in ipairs {{}, {1}, {5}, {2, 1, 3}, {2, 1, 2, 1, 2, 1}, {0, 2}} do
+            local args = operands("float32", 5, 6, 4, 4, batch)
+            args.n = 4
+            cuda.agree(#batch .. " axes", attention {dropout = 0.5}, args)
+        end
+    end)
 
-  cuda.it("takes any number of axes before the rows", function()
-    for _, batch in ipairs {{}, {1}, {5}, {2, 1, 3}, {2, 1, 2, 1, 2, 1}, {0, 2}} do
-      local args = operands("float32", 5, 6, 4, 4, batch)
-      args.n = 4
-      cuda.agree(#batch .. " axes", attention {dropout = 0.5}, args)
-    end
-  end)
+    cuda.it("gives zeros where nothing is seen", function()
+        for _, dtype in ipairs(FLOATS) do
+            local args = operands(dtype, 70, 66, 8, 8)
+            args[5], args.n = flow.zeros(70, 66, {dtype = "bool"}), 5
+            local _, there = cuda.agree(dtype .. " no key", attention {}, args)
+            assert.are.equal(0, there[1]:to("cpu"):to("float32"):abs():amax():item())
+            args[5] = flow.arange(70):gt(3):unsqueeze(1)
+            cuda.agree(dtype .. " some queries", attention {}, args)
+            cuda.agree(dtype .. " no keys", attention {}, operands(dtype, 4, 0, 8, 8))
+            cuda.agree(dtype .. " no queries", attention {}, operands(dtype, 0, 4, 8, 8))
+            cuda.agree(dtype .. " no width", attention {}, operands(dtype, 4, 5, 0, 8))
+            cuda.agree(dtype .. " no values", attention {}, operands(dtype, 4, 5, 8, 0))
+            cuda.agree(dtype .. " all dropped", attention {dropout = 1}, operands(dtype, 4, 5, 8, 8))
+        end
+    end)
 
-  cuda.it("gives zeros where nothing is seen", function()
-    for _, dtype in ipairs(FLOATS) do
-      local args = operands(dtype, 70, 66, 8, 8)
-      args[5], args.n = flow.zeros(70, 66, {dtype = "bool"}), 5
-      local _, there = cuda.agree(dtype .. " no key", attention {}, args)
-      assert.are.equal(0, there[1]:to("cpu"):to("float32"):abs():amax():item())
-      args[5] = flow.arange(70):gt(3):unsqueeze(1)
-      cuda.agree(dtype .. " some queries", attention {}, args)
-      cuda.agree(dtype .. " no keys", attention {}, operands(dtype, 4, 0, 8, 8))
-      cuda.agree(dtype .. " no queries", attention {}, operands(dtype, 0, 4, 8, 8))
-      cuda.agree(dtype .. " no width", attention {}, operands(dtype, 4, 5, 0, 8))
-      cuda.agree(dtype .. " no values", attention {}, operands(dtype, 4, 5, 8, 0))
-      cuda.agree(dtype .. " all dropped", attention {dropout = 1}, operands(dtype, 4, 5, 8, 8))
-    end
-  end)
-
-  -- Sums of all results on the CPU and on a GPU of another compute capability, whose blocks have less or more shared memory.
-  cuda.it("fits into the shared memory of every GPU", function()
-    if not cuda.emulated then pending "a GPU is as it is" end
-    local script, flowlua = [[
+    -- Sums of all results on the CPU and on a GPU of another compute capability, whose blocks have less or more shared memory.
+    cuda.it("fits into the shared memory of every GPU", function()
+        if not cuda.emulated then pending "a GPU is as it is" end
+        local script, flowlua = [[
       local flow = require "flow"
       local function sums(device, dtype, width)
         flow.manual_seed(3)
@@ -133,37 +133,37 @@ describe("attention on the GPU", function()
       end
       print "done"
     ]], os.getenv "FLOWLUA" or "build/flowlua"
-    local path = os.tmpname()
-    local file = assert(io.open(path, "w"))
-    file:write(script)
-    file:close()
-    for _, compute in ipairs {75, 86, 90} do
-      local pipe = io.popen(("FLOW_CUDA_EMULATED_COMPUTE=%d %s %s 2>&1"):format(compute, flowlua, path))
-      assert.are.equal("done\n", pipe:read "a", "compute " .. compute)
-      pipe:close()
-    end
-    os.remove(path)
-  end)
+        local path = os.tmpname()
+        local file = assert(io.open(path, "w"))
+        file:write(script)
+        file:close()
+        for _, compute in ipairs {75, 86, 90} do
+            local pipe = io.popen(("FLOW_CUDA_EMULATED_COMPUTE=%d %s %s 2>&1"):format(compute, flowlua, path))
+            assert.are.equal("done\n", pipe:read "a", "compute " .. compute)
+            pipe:close()
+        end
+        os.remove(path)
+    end)
 
-  cuda.it("hands on what is no number", function()
-    for _, place in ipairs {1, 2, 3} do
-      for _, value in ipairs {0 / 0, 1 / 0} do
-        local args = operands("float32", 5, 6, 4, 4)
-        args[place][{0, 1, 2, 3}] = value
-        args.n = 4
-        cuda.agree(("operand %d is %f"):format(place, value), attention {}, args)
-      end
-    end
-  end)
+    cuda.it("hands on what is no number", function()
+        for _, place in ipairs {1, 2, 3} do
+            for _, value in ipairs {0 / 0, 1 / 0} do
+                local args = operands("float32", 5, 6, 4, 4)
+                args[place][{0, 1, 2, 3}] = value
+                args.n = 4
+                cuda.agree(("operand %d is %f"):format(place, value), attention {}, args)
+            end
+        end
+    end)
 
-  cuda.it("masks scores and makes factors as ops of their own", function()
-    for _, dtype in ipairs(FLOATS) do
-      local scores = flow.randn(2, 3, 7, 9):to(dtype)
-      for _, mask in ipairs {flow.randn(7, 9), flow.rand(2, 1, 1, 9):gt(0.5)} do
-        cuda.agree(dtype .. " mask", function(args) return masked(args[1], args[2], true) end, {scores:transpose(0, 1):contiguous():transpose(0, 1), mask})
-      end
-      cuda.agree(dtype .. " no mask", function(args) return masked(args[1], nil, true) end, {scores})
-      cuda.agree(dtype .. " factors", function(args) return factors(args[1], args[2], false, 0.4) end, {scores, flow.tensor {5, 9}})
-    end
-  end)
+    cuda.it("masks scores and makes factors as ops of their own", function()
+        for _, dtype in ipairs(FLOATS) do
+            local scores = flow.randn(2, 3, 7, 9):to(dtype)
+            for _, mask in ipairs {flow.randn(7, 9), flow.rand(2, 1, 1, 9):gt(0.5)} do
+                cuda.agree(dtype .. " mask", function(args) return masked(args[1], args[2], true) end, {scores:transpose(0, 1):contiguous():transpose(0, 1), mask})
+            end
+            cuda.agree(dtype .. " no mask", function(args) return masked(args[1], nil, true) end, {scores})
+            cuda.agree(dtype .. " factors", function(args) return factors(args[1], args[2], false, 0.4) end, {scores, flow.tensor {5, 9}})
+        end
+    end)
 end)
