@@ -3,6 +3,9 @@
 */
 #define _GNU_SOURCE
 #include "check.h"
+#include "core/memory/arena.h"
+#include "core/ranks/channel.h"
+#include "core/ranks/journal.h"
 #include "core/ranks/shared.h"
 #include "core/memory/scratch.h"
 #include "core/memory/storage.h"

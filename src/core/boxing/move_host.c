@@ -10,6 +10,8 @@
 #include "cpu/combine.h"
 #include "move.h"
 #include "value/random.h"
+#include "memory/arena.h"
+#include "ranks/channel.h"
 #include "ranks/shared.h"
 #include "engine/team.h"
 #include "memory/scratch.h"

@@ -12,7 +12,7 @@
 #include "cast.h"
 #include "infer/infer.h"
 #include "value/random.h"
-#include "ranks/shared.h"
+#include "ranks/journal.h"
 #include "ranks/comm.h"
 
 #include <assert.h>

@@ -3,14 +3,14 @@
 **
 ** Sizes are rounded up to classes, 8 per doubling, and a freed block serves the next request of its class,
 ** so a loop takes no page faults after its first turn. Where other ranks share this host, blocks from 4 KiB on come
-** from the arena that they map (shared.h). Otherwise, and when it is full, blocks from 1 MiB on come from mmap; from
+** from the arena that they map (arena.h). Otherwise, and when it is full, blocks from 1 MiB on come from mmap; from
 ** 2 MiB on they are aligned for huge pages. What the process holds, live and cached, stays below its recent peak of
 ** live bytes plus an eighth (or 64 MiB): the cache never makes a program much larger than it was anyway.
 ** A storage that queued ops may still touch waits in limbo. All but fl_scratch is for the script's thread.
 */
 #define _GNU_SOURCE
-#include "ranks/shared.h"
 #include "storage.h"
+#include "arena.h"
 #include "blocks.h"
 #include "scratch.h"
 #include "device.h"

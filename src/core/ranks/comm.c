@@ -8,6 +8,8 @@
 #include "comm.h"
 #include "deadlock.h"
 #include "engine/engine.h"
+#include "channel.h"
+#include "journal.h"
 #include "shared.h"
 
 #include <sched.h>

@@ -4,7 +4,7 @@
 ** A collective is a meeting and then, unless somebody has bad error, the movement of data. In the meeting every
 ** member of the group shows an entry: what it is about to do, where in the script, whether its input is poisoned.
 ** Entries that differ are an error on all members that names both lines; so is a member that does not come. On one
-** host the meeting takes place in shared memory (shared.h), across hosts the transport carries it.
+** host the meeting takes place in shared memory (channel.h), across hosts the transport carries it.
 **
 ** World size 1 has no transport: collectives of one rank do nothing and are never asked for. In the dry world asking
 ** is an error. Everything here that communicates runs on the communication lane (fl_comm_run), in push order.
@@ -33,7 +33,7 @@ typedef struct fl_group {
     bool opened;                     /* the transport has seen it */
     bool broken;                     /* a meeting timed out: its members no longer agree on the sequence */
     void *handle;                    /* the transport's own (a communicator) */
-    struct fl_channel *channel;      /* shared.h's own; NULL unless local */
+    struct fl_channel *channel;      /* channel.h's own; NULL unless local */
     struct fl_entry *entries;        /* owned; met across hosts: `count` entries */
     unsigned char *data;             /* owned; what came with them, FL_EAGER_BYTES each */
     fl_mark *mark;                   /* where all its members met last; NULL: nobody has asked, or there is none */

@@ -10,6 +10,8 @@
 ** and leaves when all do: so none of them finds the others gone.
 */
 #include "deadlock.h"
+#include "channel.h"
+#include "journal.h"
 #include "shared.h"
 
 #include <stdio.h>

@@ -16,6 +16,7 @@
 #include "comm.h"
 #include "engine/engine.h"
 #include "failure.h"
+#include "journal.h"
 #include "shared.h"
 
 #include <pthread.h>

@@ -12,6 +12,7 @@
 #include "output.h"
 #include "base/plugin.h"
 #include "value/random.h"
+#include "journal.h"
 #include "shared.h"
 
 #include <sched.h>

@@ -6,7 +6,7 @@
 ** full one left (young ones alone leak what outlives two of them).
 */
 #include "binding.h"
-#include "core/ranks/shared.h"
+#include "core/ranks/journal.h"
 #include "core/ranks/comm.h"
 
 #include <errno.h>

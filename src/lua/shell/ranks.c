@@ -6,7 +6,7 @@
 #include "lua/bind/binding.h"
 #include "core/ranks/launch.h"
 #include "core/base/plugin.h"
-#include "core/ranks/shared.h"
+#include "core/memory/arena.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -160,7 +160,7 @@ static fl_status read_all(char **out, int64_t *size)
 /* Standard input begins anew, with this text. */
 static fl_status put_back(const char *text, int64_t size)
 {
-    int file = fl_shared_memfd("stdin");
+    int file = fl_arena_memfd("stdin");
     bool good = file >= 0;
     for (int64_t at = 0; good && at < size;) {
         ssize_t n = write(file, text + at, (size_t)(size - at));

@@ -14,7 +14,7 @@
 #include "core/ranks/comm.h"
 #include "core/ranks/launch.h"
 #include "core/value/random.h"
-#include "core/ranks/shared.h"
+#include "core/ranks/journal.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,0 +1,49 @@
+/*
+** channel.h -- where a group meets when all its members map each other's memory.
+*/
+#ifndef FL_CHANNEL_H
+#define FL_CHANNEL_H
+
+#include "comm.h"
+
+typedef struct fl_channel fl_channel;
+
+/* A wait that fails is the end of its channel: whoever waits in it or comes later gets the same error, word for
+** word. */
+
+/* The channel of a group whose members are all mapped here; `out` is &g->channel. Waits until every member has opened
+** it. */
+fl_status fl_channel_open(fl_channel **out, fl_group *g);
+
+/* Publishes the entry with its data (copied) and returns when every member has entered its meeting of the same
+** number (mine->sequence). */
+fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
+
+/* What member i showed: valid until this rank enters the next meeting, even when i is there already. */
+const fl_entry *fl_channel_entry(const fl_channel *c, int i);
+const void *fl_channel_data(const fl_channel *c, int i);
+
+/* Waits until every member has called it after the last enter (and after each leave before): whatever was read or
+** written in between is finished. Ctrl-C does not end that. May be called several times in one meeting: steps of an
+** algorithm. */
+fl_status fl_channel_leave(fl_channel *c);
+
+/* What a rank waits in, as its journal says. */
+typedef struct fl_standing {
+    uint64_t meeting;        /* its number on that rank; 0: it waits in none, or in one that is not in shared memory */
+    uint64_t hash, sequence; /* of the group, and of the meeting in it */
+    const int32_t *ranks;    /* [count], of the group; in that rank's arena */
+    int count;
+    fl_collective collective;
+} fl_standing;
+void fl_channel_standing(fl_standing *out, int rank);
+
+/* Has a member of that group not entered that meeting? */
+bool fl_channel_lacks(const fl_standing *s, int rank);
+
+/* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet
+** again. */
+uint64_t fl_channel_counted(const fl_channel *c);
+void fl_channel_reset(fl_channel *c, uint64_t number);
+
+#endif

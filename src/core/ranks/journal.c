@@ -1,0 +1,30 @@
+/*
+** journal.c -- journals: this rank's own, and those of its peers in their arenas.
+*/
+#include "op/op.h"
+#include "shared.h"
+#include "shared_internal.h"
+
+static fl_journal private_journal;
+fl_journal *fl_journal_own = &private_journal;
+
+void fl_journal_move(fl_journal *place)
+{
+    fl_journal *now = fl_journal_own;
+    fl_journal_own = place ? place : &private_journal;
+    if (fl_journal_own != now) *fl_journal_own = *now;
+}
+
+const fl_journal *fl_journal_of(int rank) { return fl_shared_has(rank) ? &fl_shared_head_of(rank)->journal : NULL; }
+
+fl_journal *fl_journal_first(void)
+{
+    fl_shared_head *first = fl_shared_first_head();
+    return first ? &first->journal : fl_journal_own;
+}
+
+const char *fl_journal_op(const fl_journal *j)
+{
+    int64_t place = __atomic_load_n(&j->op, __ATOMIC_RELAXED);
+    return place ? ((const fl_op *)((intptr_t)&fl_journal_own + place))->name : NULL;
+}
