@@ -193,11 +193,11 @@ FORMATTED := $(shell find src tests -regex '.*\.\(c\|h\|inc\|cu\|cuh\|cc\)' 2>/d
 lint: ## luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14)
 	luacheck -q src/lua scripts tests
 	command -v $(FORMATTER) >/dev/null || sh scripts/install.sh $(FORMATTER)
-	$(FORMATTER) --dry-run -Werror $(FORMATTED)
+	@$(FORMATTER) --dry-run -Werror $(FORMATTED)
 	@! awk 'length > 120 {print FILENAME ":" FNR ": longer than 120 columns"}' $(FORMATTED) | grep .
 
 format: ## apply .clang-format
-	$(FORMATTER) -i $(FORMATTED)
+	@$(FORMATTER) -i $(FORMATTED)
 
 layers: $(OUT)/flowlua ## print the layers of src; fails where one includes or calls a higher one
 	$(OUT)/flowlua scripts/layers.lua $(OUT)

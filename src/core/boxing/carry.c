@@ -9,6 +9,7 @@
 #include "memory/device.h"
 #include "dispatch/cast.h"
 #include "move.h"
+#include "engine/engine.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -14,6 +14,7 @@
 #include "value/random.h"
 #include "ranks/journal.h"
 #include "ranks/comm.h"
+#include "engine/engine.h"
 
 #include <assert.h>
 #include <stdio.h>

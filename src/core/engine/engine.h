@@ -18,28 +18,11 @@
 #ifndef FL_ENGINE_H
 #define FL_ENGINE_H
 
-#include "base/status.h"
+#include "var.h"
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-typedef uint64_t fl_stamp; /* lane << 56 | sequence; 0: complete */
-
-enum { FL_VAR_READERS = 4, FL_MAX_LANES = 72 }; /* lanes: 16 devices with 4 queues each, and the host's */
-
-/* Why a value is not there. Counted: poisoned variables share it. */
-typedef struct fl_poison fl_poison;
-
-/* Embedded in every storage. Zero-initialised is a fresh variable. Only the pushing thread touches
-** the stamps and the version; `poison` is written by whoever ran the op (with __atomic builtins). */
-typedef struct fl_var {
-    fl_stamp write;                 /* last write */
-    fl_stamp reads[FL_VAR_READERS]; /* reads since, one per lane */
-    uint32_t reader_count;
-    uint32_t version;  /* bumped at every push that writes */
-    fl_poison *poison; /* why the value is missing (or may be: late_check.c), or NULL */
-} fl_var;
+enum { FL_MAX_LANES = 72 }; /* 16 devices with 4 queues each, and the host's */
 
 typedef enum fl_lane_id { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_FREE } fl_lane_id;
 
@@ -78,29 +61,6 @@ typedef struct fl_task {
 ** of a poisoned input found on the spot, FL_ERR_MEMORY. */
 fl_status fl_engine_push(const fl_task *task);
 
-/* True when `var` may be read (no pending write) or written (nothing pending): the inline fast path of
-** dispatch checks this, runs the kernel itself and calls fl_var_bump on what it wrote. */
-static inline bool fl_var_readable(const fl_var *v) { return v->write == 0 && v->poison == NULL; }
-static inline bool fl_var_writable(const fl_var *v)
-{
-    return v->write == 0 && v->reader_count == 0 && v->poison == NULL;
-}
-static inline void fl_var_bump(fl_var *v) { v->version++; }
-
-/* True when everything queued on it has completed; forgets completed stamps, so that the checks above
-** become true. */
-bool fl_var_settle(fl_var *v);
-
-/* The same question without forgetting. */
-bool fl_var_idle(fl_var *v);
-
-/* Waits for the last writer (not for readers); then the poison as an error: message, op and line. */
-fl_status fl_engine_wait_var(fl_var *v);
-
-/* Waits for the last writer and for all readers: the memory may then be touched or freed. Not an error when
-** poisoned. */
-void fl_engine_wait_idle(fl_var *v);
-
 /* Waits for everything; returns the first error filed since the last call: of queued ops that failed, unless the
 ** script has seen it, and of updates and ops without outputs that were skipped. */
 fl_status fl_engine_wait_all(void);
@@ -108,16 +68,6 @@ fl_status fl_engine_wait_all(void);
 /* The script is over: the first error of a queued op that has come to light and that it has never met. wait: once
 ** everything queued is done. */
 fl_status fl_engine_end(bool wait);
-
-/* Drops the poison of v (zero_grad, an overwrite). */
-void fl_var_clear(fl_var *v);
-
-/* Why the value of v is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for v's
-** writer. */
-bool fl_var_error(char *buffer, size_t size, const fl_var *v);
-
-/* Poisons v with this thread's last message. */
-void fl_var_poison(fl_var *v, const char *op);
 
 /* Extra threaded lane (tests, devices); errors when FL_MAX_LANES exist. ring_size 0: default 1024. */
 fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool threaded);

@@ -8,7 +8,7 @@
 #ifndef FL_STORAGE_H
 #define FL_STORAGE_H
 
-#include "engine/engine.h"
+#include "engine/var.h"
 #include "value/placement.h"
 #include "device.h"
 

@@ -2,6 +2,7 @@
 ** runtime.c -- the runtime as scripts see it: seeds, waiting, memory, statistics, ranks.
 */
 #include "binding.h"
+#include "core/engine/engine.h"
 
 #include "core/ranks/agree.h"
 #include "core/ranks/comm.h"

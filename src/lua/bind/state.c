@@ -8,6 +8,7 @@
 #include "binding.h"
 #include "core/ranks/journal.h"
 #include "core/ranks/comm.h"
+#include "core/engine/engine.h"
 
 #include <errno.h>
 #include <signal.h>

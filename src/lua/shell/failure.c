@@ -7,6 +7,7 @@
 #include "repl.h"
 #include "core/ranks/failure.h"
 #include "core/ranks/launch.h"
+#include "core/engine/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,6 +11,7 @@
 #include "core/ranks/failure.h"
 #include "core/ranks/launch.h"
 #include "core/value/random.h"
+#include "core/engine/engine.h"
 
 #include <signal.h>
 #include <errno.h>

@@ -1,0 +1,63 @@
+/*
+** var.h -- the variable that orders functions: every storage has one, and whoever reads or writes the storage names it.
+*/
+#ifndef FL_VAR_H
+#define FL_VAR_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t fl_stamp; /* lane << 56 | sequence; 0: complete */
+
+enum { FL_VAR_READERS = 4 };
+
+/* Why a value is not there. Counted: poisoned variables share it. */
+typedef struct fl_poison fl_poison;
+
+/* Embedded in every storage. Zero-initialised is a fresh variable. Only the pushing thread touches
+** the stamps and the version; `poison` is written by whoever ran the op (with __atomic builtins). */
+typedef struct fl_var {
+    fl_stamp write;                 /* last write */
+    fl_stamp reads[FL_VAR_READERS]; /* reads since, one per lane */
+    uint32_t reader_count;
+    uint32_t version;  /* bumped at every push that writes */
+    fl_poison *poison; /* why the value is missing (or may be: late_check.c), or NULL */
+} fl_var;
+
+/* True when `var` may be read (no pending write) or written (nothing pending): the inline fast path of
+** dispatch checks this, runs the kernel itself and calls fl_var_bump on what it wrote. */
+static inline bool fl_var_readable(const fl_var *v) { return v->write == 0 && v->poison == NULL; }
+static inline bool fl_var_writable(const fl_var *v)
+{
+    return v->write == 0 && v->reader_count == 0 && v->poison == NULL;
+}
+static inline void fl_var_bump(fl_var *v) { v->version++; }
+
+/* True when everything queued on it has completed; forgets completed stamps, so that the checks above
+** become true. */
+bool fl_var_settle(fl_var *v);
+
+/* The same question without forgetting. */
+bool fl_var_idle(fl_var *v);
+
+/* Waits for the last writer (not for readers); then the poison as an error: message, op and line. */
+fl_status fl_engine_wait_var(fl_var *v);
+
+/* Waits for the last writer and for all readers: the memory may then be touched or freed. Not an error when
+** poisoned. */
+void fl_engine_wait_idle(fl_var *v);
+
+/* Drops the poison of v (zero_grad, an overwrite). */
+void fl_var_clear(fl_var *v);
+
+/* Why the value of v is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for v's
+** writer. */
+bool fl_var_error(char *buffer, size_t size, const fl_var *v);
+
+/* Poisons v with this thread's last message. */
+void fl_var_poison(fl_var *v, const char *op);
+
+#endif
