@@ -6,7 +6,7 @@
 ** contribution has come (`expected`); only then it is boxed and added to .grad. Small ones wait for others, so that
 ** their all-reduces travel together.
 */
-#include "boxing/boxing.h"
+#include "bucket.h"
 #include "dispatch/cast.h"
 #include "tape.h"
 
@@ -294,7 +294,7 @@ static fl_status box_waiting(pass *p)
     const fl_meta *metas[MAX_WAITING] = {NULL};
     int count = w->count;
     for (int i = 0; i < count; i++) metas[i] = w->leaves[i]->meta;
-    fl_status status = fl_boxing_apply_all(boxed, w->gradients, metas, count);
+    fl_status status = fl_bucket_box(boxed, w->gradients, metas, count);
     w->count = 0;
     w->bytes = 0;
     for (int i = 0; i < count; i++) {

@@ -57,15 +57,24 @@ bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_plac
 ** are equal. Error FL_ERR_COMM in the dry world when a peer is needed: names the step. */
 fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to);
 
-/* The same for several tensors: all-reduces of small ones among the same ranks travel together. out[i] is NULL or set;
-** on an error the caller releases those that are set. */
-fl_status fl_boxing_apply_all(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, int count);
+/* An all-reduce among several ranks: tensors with equal routes can travel together. */
+typedef struct fl_box_route {
+    const struct fl_group *group; /* NULL: the plan is something else */
+    const fl_placement *placement;
+    fl_dtype dtype;
+    int axis;
+    fl_sbp partial;
+} fl_box_route;
+fl_status fl_boxing_route(fl_box_route *out, const fl_meta *from, const fl_meta *to);
 
 /* Forgets the compiled plans: what they say about this rank is no longer true (fl_world_set_dry). */
 void fl_boxing_forget(void);
 
 /* Set while flow.explain watches: called with every plan that is about to be carried out. */
 extern void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
+
+/* Calls it, where it is set, for a boxing that is carried out as part of another one. */
+fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to);
 
 /* In a dry world: steps that need a peer give a part of the right meta, of zeros (positions are then within any range),
 ** instead of an error. Forget the compiled plans when it changes. */

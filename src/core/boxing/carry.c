@@ -4,12 +4,11 @@
 ** A plan and its compiled steps are kept per pair of metas. A part of what this rank already holds is a view of the
 ** same storage; the other steps are put into the engine as moves (move.h) and have memory of their own.
 */
-#include "autograd/autograd.h"
 #include "boxing.h"
-#include "memory/device.h"
-#include "dispatch/cast.h"
-#include "move.h"
 #include "engine/engine.h"
+#include "memory/device.h"
+#include "move.h"
+#include "pack.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -115,20 +114,6 @@ static fl_status apply_slice(fl_tensor **out, fl_tensor *x, const fl_meta *to)
     return fl_tensor_view(out, x, to, x->strides, offset);
 }
 
-/* x without gaps: a move reads whole parts. */
-static fl_status contiguous_part(fl_tensor **out, fl_tensor *x)
-{
-    bool enabled = fl_grad_enabled;
-    if (x->contiguous) {
-        *out = fl_tensor_ref(x);
-        return FL_OK;
-    }
-    fl_grad_enabled = false;
-    fl_status status = FL_CALL(out, contiguous, fl_of(x));
-    fl_grad_enabled = enabled;
-    return status;
-}
-
 /* move NULL: this rank neither gives nor takes anything (or only pretends to). */
 static fl_status apply_move(fl_tensor **out, fl_tensor *x, fl_move *move, const fl_meta *to)
 {
@@ -136,7 +121,7 @@ static fl_status apply_move(fl_tensor **out, fl_tensor *x, fl_move *move, const 
     FL_TRY(fl_tensor_empty(&result, to));
     fl_status status = FL_OK;
     if (move) {
-        status = contiguous_part(&part, x);
+        status = fl_pack_part(&part, x);
         if (status == FL_OK) {
             status = fl_move_push(move, result, part);
             fl_tensor_unref(part);
@@ -200,7 +185,7 @@ static fl_status apply_copy(fl_tensor **out, fl_tensor *x, const fl_meta *to)
 {
     fl_tensor *part = NULL, *result;
     FL_TRY(fl_tensor_empty_for(&result, to, copy_queue(to->placement->type, x->storage->device)));
-    fl_status status = contiguous_part(&part, x);
+    fl_status status = fl_pack_part(&part, x);
     if (status == FL_OK && to->local_numel) status = push_copy(result, part);
     if (status == FL_OK) *out = result;
     else fl_tensor_unref(result);
@@ -285,143 +270,23 @@ fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
     return status;
 }
 
-/* ---- several at once ---- */
-
-enum { TOGETHER = 64 };
-
-/* What all-reduces that travel together have in common. */
-typedef struct route {
-    const fl_group *group; /* NULL: the plan is not one all-reduce among several ranks */
-    const fl_placement *placement;
-    fl_dtype dtype;
-    int axis;
-    fl_sbp partial;
-} route;
-
-static route route_of(const program *p)
+fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to)
 {
+    program *p = NULL;
+    if (!fl_boxing_observer) return FL_OK;
+    FL_TRY(program_get(&p, from, to));
+    fl_boxing_observer(&p->plan, from, to);
+    return FL_OK;
+}
+
+fl_status fl_boxing_route(fl_box_route *out, const fl_meta *from, const fl_meta *to)
+{
+    program *p = NULL;
+    *out = (fl_box_route){.group = NULL};
+    if (from == to) return FL_OK;
+    FL_TRY(program_get(&p, from, to));
     const fl_box_step *step = &p->plan.steps[0];
-    if (p->plan.count != 1 || step->kind != FL_BOX_ALL_REDUCE || !p->moves[0]) return (route){.group = NULL};
-    return (route){p->moves[0]->group, p->from->placement, p->from->dtype, step->axis, step->from};
-}
-
-static bool same_route(const route *a, const route *b)
-{
-    return a->group == b->group && a->placement == b->placement && a->dtype == b->dtype && a->axis == b->axis
-        && a->partial == b->partial;
-}
-
-/* The local parts of xs one after the other, 1-D. */
-static fl_status join_parts(fl_tensor **out, fl_tensor *const *xs, int count)
-{
-    fl_operand flat[TOGETHER];
-    int made = 0;
-    fl_status status = FL_OK;
-    for (; made < count && status == FL_OK; made++) {
-        fl_tensor *part, *line;
-        fl_attrs to_line;
-        fl_attrs_init(&to_line, FL_OP_REF(reshape));
-        fl_attr_set_list(&to_line, 0, (const int64_t[]){-1}, 1);
-        status = fl_to_local(&part, xs[made], NULL);
-        if (status != FL_OK) break;
-        status = FL_CALL_WITH(&line, &to_line, reshape, fl_of(part));
-        fl_tensor_unref(part);
-        if (status != FL_OK) break;
-        flat[made] = fl_of(line);
-    }
-    if (status == FL_OK) status = fl_dispatch(out, FL_OP_REF(cat), flat, count, NULL);
-    while (made-- > 0) fl_tensor_unref(flat[made].tensor);
-    return status;
-}
-
-/* The joined parts as a tensor of their own that is partial along the same axis, reduced. */
-static fl_status reduce_joined(fl_tensor **out, fl_tensor *joined, const route *r)
-{
-    fl_nd_sbp whole = fl_nd_sbp_fill(FL_B, r->placement->ndim), partial = whole;
-    const fl_meta *reduced;
-    fl_tensor *x;
-    partial.at[r->axis] = r->partial;
-    FL_TRY(fl_global_from_part(&x, joined, &joined->meta->shape, r->placement, partial));
-    fl_status status = fl_meta_get(&reduced, joined->meta->dtype, &joined->meta->shape, r->placement, whole, false);
-    if (status == FL_OK) {
-        status = fl_boxing_apply(out, x, reduced);
-        fl_meta_unref(reduced);
-    }
-    fl_tensor_unref(x);
-    return status;
-}
-
-/* Views of the reduced line, one per tensor. */
-static fl_status cut_apart(fl_tensor **out, fl_tensor *line, const fl_meta *const *to, int count)
-{
-    int64_t at = line->offset;
-    for (int i = 0; i < count; i++) {
-        FL_TRY(to[i]->local_numel ? fl_tensor_view(&out[i], line, to[i], to[i]->strides, at)
-                                  : fl_tensor_empty(&out[i], to[i]));
-        at += to[i]->local_numel;
-    }
-    return FL_OK;
-}
-
-static fl_status tell_observer(fl_tensor *const *xs, const fl_meta *const *to, int count)
-{
-    for (int i = 0; i < count; i++) {
-        program *p = NULL;
-        FL_TRY(program_get(&p, xs[i]->meta, to[i]));
-        fl_boxing_observer(&p->plan, xs[i]->meta, to[i]);
-    }
-    return FL_OK;
-}
-
-static fl_status run_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, const route *r,
-                              int count)
-{
-    fl_tensor *joined, *line;
-    FL_TRY(join_parts(&joined, xs, count));
-    fl_status status = reduce_joined(&line, joined, r);
-    fl_tensor_unref(joined);
-    FL_TRY(status);
-    status = cut_apart(out, line, to, count);
-    fl_tensor_unref(line);
-    return status;
-}
-
-/* Unrecorded; whoever watches is told of every tensor, not of the line they travel in. */
-static fl_status apply_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, const route *r,
-                                int count)
-{
-    if (count == 1) return fl_boxing_apply(out, xs[0], to[0]);
-    if (fl_boxing_observer) FL_TRY(tell_observer(xs, to, count));
-    bool enabled = fl_grad_enabled;
-    void (*observer)(const fl_box_plan *, const fl_meta *, const fl_meta *) = fl_boxing_observer;
-    fl_grad_enabled = false;
-    fl_boxing_observer = NULL;
-    fl_status status = run_together(out, xs, to, r, count);
-    fl_boxing_observer = observer;
-    fl_grad_enabled = enabled;
-    return status;
-}
-
-fl_status fl_boxing_apply_all(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, int count)
-{
-    route first = {.group = NULL}; /* of xs[start .. start + n), which travel together */
-    int start = 0, n = 0;
-    memset(out, 0, (size_t)count * sizeof *out);
-    for (int i = 0; i <= count; i++) {
-        program *p = NULL;
-        route own = {.group = NULL};
-        if (i < count && xs[i]->meta != to[i]) FL_TRY(program_get(&p, xs[i]->meta, to[i]));
-        if (p) own = route_of(p);
-        if (n > 0 && (n == TOGETHER || !same_route(&first, &own))) {
-            FL_TRY(apply_together(out + start, xs + start, to + start, &first, n));
-            n = 0;
-        }
-        if (i < count && !own.group) FL_TRY(fl_boxing_apply(&out[i], xs[i], to[i]));
-        if (!own.group) continue;
-        if (n++ == 0) {
-            first = own;
-            start = i;
-        }
-    }
+    if (p->plan.count != 1 || step->kind != FL_BOX_ALL_REDUCE || !p->moves[0]) return FL_OK;
+    *out = (fl_box_route){p->moves[0]->group, from->placement, from->dtype, step->axis, step->from};
     return FL_OK;
 }

@@ -10,6 +10,7 @@
 #include "ranks/comm.h"
 #include "cast.h"
 #include "boxing/move.h"
+#include "boxing/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,13 +241,11 @@ static part_facts facts_of(const fl_tensor *local)
 
 /* ---- moving parts into a balanced split and back ---- */
 
-static fl_status push_alone(fl_move *move, fl_tensor *out, fl_tensor *in)
+static fl_status push_packed(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
-    if (in->contiguous) return fl_move_push(move, out, in);
     fl_tensor *part;
-    fl_status status = FL_CALL_UNRECORDED(&part, clone, fl_of(in));
-    FL_TRY(status);
-    status = fl_move_push(move, out, part);
+    FL_TRY(fl_pack_part(&part, in));
+    fl_status status = fl_move_push(move, out, part);
     fl_tensor_unref(part);
     return status;
 }
@@ -257,7 +256,7 @@ static fl_status move_parts(fl_tensor *out, fl_tensor *in, const parts *all, con
     fl_move *move = NULL;
     if (whole->placement->my_index < 0) return FL_OK;
     fl_status status = fl_move_compile_parts(&move, whole, all->windows, back);
-    if (status == FL_OK) status = push_alone(move, out, in);
+    if (status == FL_OK) status = push_packed(move, out, in);
     fl_move_free(move);
     return status;
 }

@@ -1,0 +1,13 @@
+/*
+** bucket.h -- boxing several gradients at once.
+*/
+#ifndef FL_BUCKET_H
+#define FL_BUCKET_H
+
+#include "memory/tensor.h"
+
+/* fl_boxing_apply for each of xs, in order; all-reduces of neighbours among the same ranks travel together. out[i] is
+** NULL or set; on an error the caller releases those that are set. */
+fl_status fl_bucket_box(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, int count);
+
+#endif

@@ -1,0 +1,66 @@
+/*
+** pack.c -- parts without gaps: a move reads whole parts, so one with gaps is copied first.
+*/
+#include "pack.h"
+#include "cpu/cpu.h"
+#include "engine/engine.h"
+#include "memory/device.h"
+#include "region.h"
+
+typedef struct packing {
+    const fl_device *device; /* NULL: the CPU */
+    int index;               /* of the device */
+    fl_dtype dtype;
+    fl_region part;
+    void *out;
+    const void *in;
+} packing;
+
+static fl_status run_packing(void *payload)
+{
+    const packing *p = payload;
+    fl_view out = fl_region_view(p->out, &p->part, 0, p->part.to_stride, p->dtype),
+            in = fl_region_view(p->in, &p->part, 0, p->part.from_stride, p->dtype);
+    if (!p->device) return fl_cpu_copy(&out, &in);
+    FL_TRY(p->device->enter(p->index, FL_QUEUE_COMPUTE));
+    return p->device->copy_view(&out, &in);
+}
+
+static fl_status push_packing(fl_tensor *out, fl_tensor *in)
+{
+    packing p = {.index = in->storage->device_index,
+                 .dtype = in->meta->dtype,
+                 .part.ndim = in->meta->shape.ndim,
+                 .out = fl_tensor_data(out),
+                 .in = fl_tensor_data(in)};
+    FL_TRY(fl_device_get(&p.device, in->storage->device));
+    memcpy(p.part.size, in->meta->window.size, sizeof p.part.size);
+    memcpy(p.part.from_stride, in->strides, sizeof p.part.from_stride);
+    fl_region_packed(p.part.to_stride, &p.part);
+    fl_var *reads[] = {&in->storage->var}, *writes[] = {&out->storage->var};
+    fl_task task = {.name = "contiguous",
+                    .run = run_packing,
+                    .payload = &p,
+                    .payload_size = sizeof p,
+                    .reads = reads,
+                    .writes = writes,
+                    .read_count = 1,
+                    .write_count = 1,
+                    .lane = p.device ? p.device->lane(p.index, FL_QUEUE_COMPUTE) : FL_LANE_CPU,
+                    .flags = FL_TASK_CHEAP};
+    return fl_engine_push(&task);
+}
+
+fl_status fl_pack_part(fl_tensor **out, fl_tensor *x)
+{
+    fl_tensor *packed;
+    if (x->contiguous) {
+        *out = fl_tensor_ref(x);
+        return FL_OK;
+    }
+    FL_TRY(fl_tensor_empty(&packed, x->meta));
+    fl_status status = push_packing(packed, x);
+    if (status == FL_OK) *out = packed;
+    else fl_tensor_unref(packed);
+    return status;
+}
