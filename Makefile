@@ -190,7 +190,7 @@ emulated: $(EMULATED) ## build the CUDA kernels for the CPU, for tests without a
 FORMATTER = clang-format-14
 FORMATTED := $(shell find src tests -regex '.*\.\(c\|h\|inc\|cu\|cuh\|cc\)' 2>/dev/null)
 
-lint: ## luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14)
+lint: layers ## the layers, luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14)
 	luacheck -q src/lua scripts tests
 	command -v $(FORMATTER) >/dev/null || sh scripts/install.sh $(FORMATTER)
 	@$(FORMATTER) --dry-run -Werror $(FORMATTED)
