@@ -15,7 +15,6 @@
 #include "core/ranks/launch.h"
 #include "core/value/random.h"
 #include "core/ranks/journal.h"
-#include "core/ranks/shared.h"
 #include "core/engine/engine.h"
 
 #include <errno.h>
