@@ -267,3 +267,36 @@ fl_status fl_cpu_fill(const fl_view *out, const void *value)
     in.contiguous = false;
     return fl_cpu_copy(out, &in);
 }
+
+/* ---- triangles ---- */
+
+typedef struct triangle {
+    char *data;
+    int64_t rows, columns, width; /* of the local part; bytes of an element */
+    int64_t shift;                /* local column minus local row of the diagonal's elements */
+    bool lower;
+} triangle;
+
+/* Zeroes what lies on the other side of the diagonal; rows of all matrices counted on. */
+static void triangle_body(void *context, int64_t begin, int64_t end)
+{
+    const triangle *t = context;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t at = row % t->rows + t->shift, from = t->lower ? at + 1 : 0, to = t->lower ? t->columns : at;
+        if (from < 0) from = 0;
+        if (to > t->columns) to = t->columns;
+        if (from < to) memset(t->data + (row * t->columns + from) * t->width, 0, (size_t)((to - from) * t->width));
+    }
+}
+
+void fl_cpu_zero_triangle(const fl_view *out, int64_t diagonal, bool lower)
+{
+    int row = out->ndim - 2, column = out->ndim - 1;
+    triangle t = {.data = out->data,
+                  .rows = out->size[row],
+                  .columns = out->size[column],
+                  .width = (int64_t)fl_dtype_size(out->dtype),
+                  .shift = out->start[row] - out->start[column] + diagonal,
+                  .lower = lower};
+    fl_team_for(out->numel / t.columns, 5 + 0.05 * (double)(t.columns * t.width), triangle_body, &t);
+}

@@ -515,38 +515,12 @@ static fl_status infer_triangle(fl_infer *c)
     return fl_infer_same(c);
 }
 
-typedef struct triangle {
-    char *data;
-    int64_t rows, columns, width; /* of the local part; bytes of an element */
-    int64_t shift;                /* local column minus local row of the diagonal's elements */
-    bool lower;
-} triangle;
-
-/* Zeroes what lies on the other side of the diagonal; rows of all matrices counted on. */
-static void triangle_body(void *context, int64_t begin, int64_t end)
-{
-    const triangle *t = context;
-    for (int64_t row = begin; row < end; row++) {
-        int64_t at = row % t->rows + t->shift, from = t->lower ? at + 1 : 0, to = t->lower ? t->columns : at;
-        if (from < 0) from = 0;
-        if (to > t->columns) to = t->columns;
-        if (from < to) memset(t->data + (row * t->columns + from) * t->width, 0, (size_t)((to - from) * t->width));
-    }
-}
-
 static fl_status keep_triangle(fl_kernel *k, bool lower)
 {
     const fl_view *out = &k->out[0];
-    int row = out->ndim - 2, column = out->ndim - 1;
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_cpu_copy(out, &k->in[0]));
-    triangle t = {.data = out->data,
-                  .rows = out->size[row],
-                  .columns = out->size[column],
-                  .width = (int64_t)fl_dtype_size(out->dtype),
-                  .shift = out->start[row] - out->start[column] + k->attrs->at[0].integer,
-                  .lower = lower};
-    fl_team_for(out->numel / t.columns, 5 + 0.05 * (double)(t.columns * t.width), triangle_body, &t);
+    fl_cpu_zero_triangle(out, k->attrs->at[0].integer, lower);
     return FL_OK;
 }
 

@@ -4,11 +4,8 @@
 ** What is written goes through scatter_write_, line by line in the order of the index, so the last of equal places
 ** stays. What is added up is the gradient of gather, then added to x.
 */
-#include "cpu/indices.h"
-#include "base/axes.h"
+#include "cpu/scatter.h"
 #include "expr.h"
-
-enum { BESIDE = 64 }; /* lines beside each other that are one unit of work */
 
 /* ---- writing ---- */
 
@@ -45,148 +42,23 @@ static void sbp_write(fl_sigs *s)
     else if (s->in[2].kind == FL_TENSOR) FL_SIG(s, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
 }
 
-/* Lines along the axis; strides in bytes: out, src, positions. */
-typedef struct write_job {
-    char *out;
-    const char *src, *positions;
-    fl_layout lines;       /* without the axis */
-    fl_axis along;         /* the axis of the index; its position says how far out moves */
-    int64_t first, held;   /* positions that this part of x holds */
-    int64_t place;         /* bytes from one to the next */
-    int64_t beside, tiles; /* lines of a unit, units of one row of lines */
-    size_t item;
-} write_job;
-
-/* Goes through a unit, `inner` for each step of `outer`. `item` is a constant where it is called. */
-static inline __attribute__((always_inline)) void write_lines(const write_job *j, const int64_t *offset,
-                                                              const fl_axis *outer, const fl_axis *inner, size_t item)
-{
-    const int64_t first = j->first, held = j->held, place = j->place;
-    for (int64_t i = 0; i < outer->size; i++) {
-        char *out = j->out + offset[0] + i * outer->stride[0];
-        const char *src = j->src + offset[1] + i * outer->stride[1],
-                   *positions = j->positions + offset[2] + i * outer->stride[2];
-        for (int64_t c = 0; c < inner->size; c++) {
-            int64_t at = *(const int64_t *)positions - first;
-            if ((uint64_t)at < (uint64_t)held) memcpy(out + at * place, src, item);
-            out += inner->stride[0];
-            src += inner->stride[1];
-            positions += inner->stride[2];
-        }
-    }
-}
-
-static void write_unit(const write_job *j, int64_t unit)
-{
-    const fl_axis *last = &j->lines.axes[j->lines.count - 1];
-    int64_t from = unit % j->tiles * j->beside, lines = last->size - from < j->beside ? last->size - from : j->beside,
-            row = unit / j->tiles;
-    int64_t offset[3];
-    for (int o = 0; o < 3; o++) offset[o] = from * last->stride[o];
-    for (int a = j->lines.count - 2; a >= 0; a--) {
-        const fl_axis *axis = &j->lines.axes[a];
-        for (int o = 0; o < 3; o++) offset[o] += row % axis->size * axis->stride[o];
-        row /= axis->size;
-    }
-    fl_axis beside = *last;
-    beside.size = lines;
-    const fl_axis *outer = lines > 1 ? &j->along : &beside, *inner = lines > 1 ? &beside : &j->along;
-    switch (j->item) {
-    case 1: write_lines(j, offset, outer, inner, 1); break;
-    case 2: write_lines(j, offset, outer, inner, 2); break;
-    case 4: write_lines(j, offset, outer, inner, 4); break;
-    default: write_lines(j, offset, outer, inner, 8);
-    }
-}
-
-static void write_units(void *context, int64_t begin, int64_t end)
-{
-    for (int64_t unit = begin; unit < end; unit++) write_unit(context, unit);
-}
-
-/* The part of the index that falls into this part of out: where it begins in both, and its size. */
-static int64_t overlap(int64_t *in_index, int64_t *in_out, const fl_view *index, const fl_view *out, int a)
-{
-    int64_t from = index->start[a] > out->start[a] ? index->start[a] : out->start[a];
-    int64_t index_end = index->start[a] + index->size[a], out_end = out->start[a] + out->size[a],
-            end = index_end < out_end ? index_end : out_end;
-    *in_index = from - index->start[a];
-    *in_out = from - out->start[a];
-    return end > from ? end - from : 0;
-}
-
-/* src_strides in elements. false: nothing is written here. */
-static bool arrange(write_job *j, const fl_view *out, const fl_view *index, const int64_t *src_strides, int axis)
-{
-    int64_t item = (int64_t)j->item, word = (int64_t)sizeof(int64_t), strides[FL_MAX_NDIM], in_index, in_out;
-    fl_shape_strides(strides, index->size, index->ndim);
-    j->lines.operands = 3;
-    j->along = (fl_axis){1, {0}};
-    j->held = 1;
-    for (int a = 0; a < out->ndim; a++) {
-        fl_axis own = {index->size[a], {out->stride[a] * item, src_strides[a] * item, strides[a] * word}};
-        if (a == axis) {
-            j->place = own.stride[0];
-            own.stride[0] = 0;
-            j->along = own;
-            j->first = out->start[a];
-            j->held = out->size[a];
-            continue;
-        }
-        own.size = overlap(&in_index, &in_out, index, out, a);
-        if (own.size == 0) return false;
-        j->out += in_out * own.stride[0];
-        j->src += in_index * own.stride[1];
-        j->positions += in_index * own.stride[2];
-        j->lines.axes[j->lines.count++] = own;
-    }
-    fl_layout_simplify(&j->lines);
-    if (j->lines.count == 0) j->lines.axes[j->lines.count++] = (fl_axis){1, {0}};
-    return out->numel > 0 && index->numel > 0;
-}
-
-static fl_status write_values(fl_kernel *k, const char *src, const int64_t *src_strides, const char *who)
-{
-    const fl_view *out = &k->out[0], *index = &k->in[1];
-    int axis = axis_of(k->attrs, out->ndim);
-    const int64_t *positions;
-    FL_TRY(fl_indices_open(&positions, k, 1));
-    fl_index_rule rule = {.who = who,
-                          .param = "index",
-                          .owner = "this axis of x",
-                          .noun = "positions",
-                          .limit = out->ndim ? out->logical[axis] : 1};
-    FL_TRY(fl_indices_check(positions, index, &rule));
-    write_job j = {
-        .out = out->data, .src = src, .positions = (const char *)positions, .item = fl_dtype_size(out->dtype)};
-    if (!arrange(&j, out, index, src_strides, axis)) return FL_OK;
-    int64_t row = j.lines.axes[j.lines.count - 1].size;
-    bool dense = fl_layout_magnitude(j.along.stride[2]) < j.lines.axes[j.lines.count - 1].stride[2];
-    j.beside = row < BESIDE ? row : BESIDE;
-    if (dense && j.along.size >= BESIDE) j.beside = 1; /* a line's positions lie together */
-    j.tiles = (row + j.beside - 1) / j.beside;
-    fl_team_for(fl_layout_numel(&j.lines) / row * j.tiles, 10 + 2.0 * (double)(j.along.size * j.beside), write_units,
-                &j);
-    return FL_OK;
-}
-
-static const int64_t none[FL_MAX_NDIM];
+static const int64_t none[FL_MAX_NDIM]; /* strides of one number for all */
 
 static fl_status kernel_write(fl_kernel *k)
 {
     const fl_view *src = &k->in[2];
     int64_t number[1] = {0};
-    if (src->data != src->scalar) return write_values(k, src->data, src->stride, "scatter");
+    if (src->data != src->scalar) return fl_cpu_scatter(k, axis_of(k->attrs, k->out[0].ndim), src->data, src->stride);
     fl_view value = {.data = number, .dtype = k->out[0].dtype, .contiguous = true, .numel = 1};
     FL_TRY(fl_cpu_copy(&value, src));
-    return write_values(k, (const char *)number, none, "scatter");
+    return fl_cpu_scatter(k, axis_of(k->attrs, k->out[0].ndim), number, none);
 }
 
 static fl_status kernel_zero(fl_kernel *k)
 {
     const int64_t zero = 0;
     FL_TRY(fl_cpu_copy(&k->out[0], &k->in[0]));
-    return write_values(k, (const char *)&zero, none, "scatter");
+    return fl_cpu_scatter(k, axis_of(k->attrs, k->out[0].ndim), &zero, none);
 }
 
 static const char *const write_vjp[] = {"scatter_zero(g, axis, index)", NULL, "gather(g, axis, index)"};

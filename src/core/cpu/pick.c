@@ -1,0 +1,238 @@
+/*
+** pick.c -- slices and elements picked by index, and the sums that are their gradients: see pick.h.
+**
+** Sums go through the indices in order and are cut over columns, so they are the same for any team.
+*/
+#include "pick.h"
+#include "indices.h"
+#include "rows.h"
+#include "stage.h"
+
+static const double NS_PER_BYTE = 0.05, NS_PER_ADDITION = 0.1;
+
+/* ---- picking slices ---- */
+
+/* out[o, j, :] = x[o, index[j] - first, :], zeros outside [0, n). All in bytes: a slice is `slice` of them. */
+typedef struct pick {
+    char *out;
+    const char *x;
+    const int64_t *index;
+    int64_t count, n, first, slice;
+} pick;
+
+static void pick_slices(void *context, int64_t begin, int64_t end)
+{
+    const pick *p = context;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t outer = i / p->count, at = p->index[i % p->count] - p->first;
+        char *to = p->out + i * p->slice;
+        if (at < 0 || at >= p->n) {
+            memset(to, 0, (size_t)p->slice);
+            continue;
+        }
+        const char *from = p->x + (outer * p->n + at) * p->slice;
+        if (p->slice == 4) memcpy(to, from, 4);
+        else memcpy(to, from, (size_t)p->slice);
+    }
+}
+
+/* One slice of v along axis. */
+static fl_view slice_of(const fl_view *v, int axis, int64_t at, int64_t *sizes)
+{
+    fl_view slice = *v;
+    memcpy(sizes, v->size, sizeof(int64_t) * (size_t)v->ndim);
+    sizes[axis] = 1;
+    slice.size = sizes;
+    slice.data = (char *)v->data + at * v->stride[axis] * (int64_t)fl_dtype_size(v->dtype);
+    slice.numel = v->size[axis] ? v->numel / v->size[axis] : 0;
+    slice.contiguous = false;
+    return slice;
+}
+
+static fl_status pick_strided(const fl_view *out, const fl_view *x, int axis, const int64_t *index)
+{
+    int64_t sizes[FL_MAX_NDIM], zero = 0;
+    for (int64_t j = 0; j < out->size[axis]; j++) {
+        int64_t at = index[j] - x->start[axis];
+        fl_view to = slice_of(out, axis, j, sizes),
+                from = at >= 0 && at < x->size[axis] ? slice_of(x, axis, at, sizes) : *x;
+        if (from.size == sizes) FL_TRY(fl_cpu_copy(&to, &from));
+        else FL_TRY(fl_cpu_fill(&to, &zero));
+    }
+    return FL_OK;
+}
+
+fl_status fl_cpu_pick_along(const fl_view *out, const fl_view *x, int axis, const int64_t *index, int64_t count)
+{
+    if (out->numel == 0) return FL_OK;
+    if (!x->contiguous && x->numel) return pick_strided(out, x, axis, index);
+    pick p = {out->data, x->data, index, count, x->size[axis], x->start[axis], (int64_t)fl_dtype_size(out->dtype)};
+    int64_t outer = 1;
+    for (int i = axis + 1; i < x->ndim; i++) p.slice *= x->size[i];
+    for (int i = 0; i < axis; i++) outer *= x->size[i];
+    fl_team_for(outer * count, 5 + (double)p.slice * NS_PER_BYTE, pick_slices, &p);
+    return FL_OK;
+}
+
+/* ---- adding slices ---- */
+
+/* out[o, index[j] - first, :] += dy[o, j, :]; a unit of work is `columns` columns of one outer position. */
+typedef struct add_job {
+    char *out;
+    const char *dy;
+    const int64_t *index;
+    int64_t count, n, first, inner, columns, units; /* units per outer position */
+    int64_t item;
+    void (*add)(void *y, const void *x, int64_t n);
+} add_job;
+
+static void add_columns(void *context, int64_t begin, int64_t end)
+{
+    const add_job *a = context;
+    for (int64_t u = begin; u < end; u++) {
+        int64_t outer = u / a->units, from = u % a->units * a->columns,
+                columns = from + a->columns < a->inner ? a->columns : a->inner - from;
+        for (int64_t j = 0; j < a->count; j++) {
+            int64_t at = a->index[j] - a->first, source = (outer * a->count + j) * a->inner,
+                    target = (outer * a->n + at) * a->inner;
+            if (at >= 0 && at < a->n)
+                a->add(a->out + (target + from) * a->item, a->dy + (source + from) * a->item, columns);
+        }
+    }
+}
+
+fl_status fl_cpu_add_along(fl_kernel *k, int axis, int64_t count)
+{
+    fl_stage s;
+    const fl_view *out = &k->out[0];
+    if (out->numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(s.dtype));
+    add_job a = {.out = s.out[0],
+                 .dy = s.in[0],
+                 .index = s.in[1],
+                 .count = count,
+                 .n = out->size[axis],
+                 .first = out->start[axis],
+                 .inner = 1,
+                 .columns = 64,
+                 .item = (int64_t)fl_dtype_size(s.dtype),
+                 .add = fl_row_kernels_of(s.dtype)->add};
+    int64_t outer = 1;
+    for (int i = axis + 1; i < out->ndim; i++) a.inner *= out->size[i];
+    for (int i = 0; i < axis; i++) outer *= out->size[i];
+    a.units = (a.inner + a.columns - 1) / a.columns;
+    fl_team_for(outer * a.units, (double)count * (2 + (double)a.columns * NS_PER_ADDITION), add_columns, &a);
+    return fl_stage_close(&s);
+}
+
+/* ---- elements ---- */
+
+/* Walks the elements of `index` in order: for each, where the element of `target` lies that has the same position but
+** for the axis. Offsets are in elements of target; -1: the part does not hold it. */
+typedef struct walk {
+    const fl_view *index, *target;
+    const int64_t *values, *strides; /* strides of the target */
+    int axis;
+} walk;
+
+/* Offset of element i of the index but for the axis's own share. */
+static int64_t walk_base(const walk *w, int64_t i)
+{
+    int64_t base = 0;
+    for (int a = w->index->ndim - 1; a >= 0; a--) {
+        int64_t at = i % w->index->size[a];
+        i /= w->index->size[a];
+        if (a != w->axis) base += (at + w->index->start[a] - w->target->start[a]) * w->strides[a];
+    }
+    return base;
+}
+
+static int64_t walk_to(const walk *w, int64_t base, int64_t i)
+{
+    if (w->target->ndim == 0) return 0;
+    int64_t at = w->values[i] - w->target->start[w->axis];
+    return at < 0 || at >= w->target->size[w->axis] ? -1 : base + at * w->strides[w->axis];
+}
+
+/* Elements along the last axis of the index, and how far the target moves for each. */
+static int64_t walk_row(const walk *w, int64_t *step)
+{
+    int last = w->index->ndim - 1;
+    *step = last >= 0 && last != w->axis ? w->strides[last] : 0;
+    return last < 0 ? 1 : w->index->size[last];
+}
+
+typedef struct gather_job {
+    walk w;
+    char *out;
+    const char *x;
+    size_t item;
+} gather_job;
+
+static void gather_rows(void *context, int64_t begin, int64_t end)
+{
+    const gather_job *g = context;
+    int64_t step, row = walk_row(&g->w, &step);
+    for (int64_t r = begin; r < end; r++) {
+        int64_t base = walk_base(&g->w, r * row);
+        for (int64_t i = r * row; i < (r + 1) * row; i++, base += step) {
+            int64_t at = walk_to(&g->w, base, i);
+            char *to = g->out + (size_t)i * g->item;
+            if (at < 0) memset(to, 0, g->item);
+            else if (g->item == 4) memcpy(to, g->x + at * 4, 4);
+            else memcpy(to, g->x + (size_t)at * g->item, g->item);
+        }
+    }
+}
+
+fl_status fl_cpu_gather(fl_kernel *k, int axis)
+{
+    const fl_view *x = &k->in[0], *index = &k->in[1];
+    gather_job g = {.w = {.index = index, .target = x, .strides = x->stride, .axis = axis},
+                    .out = k->out[0].data,
+                    .x = x->data,
+                    .item = fl_dtype_size(x->dtype)};
+    FL_TRY(fl_indices_open(&g.w.values, k, 1));
+    fl_index_rule rule = {.who = "gather",
+                          .param = "index",
+                          .owner = "this axis of x",
+                          .noun = "positions",
+                          .limit = x->ndim ? x->logical[g.w.axis] : 1};
+    FL_TRY(fl_indices_check(g.w.values, index, &rule));
+    if (index->numel == 0) return FL_OK;
+    int64_t step, row = walk_row(&g.w, &step);
+    fl_team_for(index->numel / row, 10 + 2 * (double)row, gather_rows, &g);
+    return FL_OK;
+}
+
+fl_status fl_cpu_gather_add(fl_kernel *k, int axis)
+{
+    fl_stage s;
+    const fl_view *out = &k->out[0], *index = &k->in[1];
+    if (out->numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, k, 0));
+    fl_dtype dtype = fl_dtype_is_float(s.dtype) ? s.dtype : FL_INT64;
+    int64_t strides[FL_MAX_NDIM], step;
+    fl_shape_strides(strides, out->size, out->ndim);
+    walk w = {.index = index, .target = out, .values = s.in[1], .strides = strides, .axis = axis};
+    fl_index_rule rule = {.who = "scatter_add",
+                          .param = "index",
+                          .owner = "this axis of x",
+                          .noun = "positions",
+                          .limit = out->ndim ? out->logical[w.axis] : 1};
+    FL_TRY(fl_indices_check(w.values, index, &rule));
+    memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(dtype));
+    int64_t row = walk_row(&w, &step);
+    for (int64_t first = 0; first < index->numel; first += row) {
+        int64_t base = walk_base(&w, first);
+        for (int64_t i = first; i < first + row; i++, base += step) {
+            int64_t at = walk_to(&w, base, i);
+            if (at < 0) continue;
+            if (dtype == FL_FLOAT64) ((double *)s.out[0])[at] += ((const double *)s.in[0])[i];
+            else if (dtype == FL_INT64) ((uint64_t *)s.out[0])[at] += ((const uint64_t *)s.in[0])[i]; /* wraps */
+            else ((float *)s.out[0])[at] += ((const float *)s.in[0])[i];
+        }
+    }
+    return fl_stage_close(&s);
+}
