@@ -8,7 +8,7 @@ local build = arg[1] or "build"
 local floors = {
     {"core/base"}, {"core/value"}, {"core/op"}, {"core/engine"}, {"core/memory"}, {"core/cpu", "core/file"},
     {"core/ranks"}, {"core/boxing"}, {"core/infer"}, {"core/dispatch"}, {"core/autograd"}, {"core/ops"},
-    {"core/ranks/mpi", "cuda/parts", "lua/bind"}, {"cuda/runtime", "lua/shell"}, {"cuda/kernels"}, {"cuda"},
+    {"core"}, {"core/ranks/mpi", "cuda/parts", "lua/bind"}, {"cuda/runtime", "lua/shell"}, {"cuda/kernels"}, {"cuda"},
 }
 
 -- What a folder sees of a lower one where that is less than all: file names. Kernels know views and geometry only.
@@ -20,6 +20,10 @@ local sees = {
             "window_geometry.h"},
     },
 }
+
+-- The layers above the core that see of it nothing but the two headers of its door.
+local through_door = {"lua/bind", "lua/shell"}
+local door = {"flow.h", "process.h"}
 
 -- Headers that few units may see, directly or through others: how many, and whose units must not.
 local readers = {
@@ -35,6 +39,15 @@ for i, floor in ipairs(floors) do
     for _, folder in ipairs(floor) do floor_of[folder] = i end
 end
 
+for _, folder in ipairs(through_door) do
+    sees[folder] = {}
+    for _, floor in ipairs(floors) do
+        for _, low in ipairs(floor) do
+            if low:find "^core" then sees[folder][low] = low == "core" and door or {} end
+        end
+    end
+end
+
 local function lines_of(command)
     local pipe = assert(io.popen(command))
     local list = {}
@@ -45,6 +58,7 @@ end
 
 local function folder_of(path) return path:match "^src/(.*)/[^/]*$" end
 local function name_of(path) return path:match "[^/]*$" end
+local function is_door(path) return name_of(path) == door[1] or name_of(path) == door[2] end
 
 local files, known = lines_of "find src -type f | sort", {}
 for _, file in ipairs(files) do known[file] = true end
@@ -98,6 +112,7 @@ end
 
 for _, file in ipairs(files) do
     if not floor_of[folder_of(file)] and not file:find "%.lua$" then problem("%s lies in no layer", file) end
+    if folder_of(file) == "core" and not is_door(file) then problem("%s lies beside the door of core", file) end
     read_includes(file)
 end
 

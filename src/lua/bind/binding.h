@@ -8,8 +8,7 @@
 #ifndef FL_BINDING_H
 #define FL_BINDING_H
 
-#include "core/autograd/autograd.h"
-#include "core/infer/infer.h"
+#include "core/flow.h"
 
 #include <lauxlib.h>
 #include <lua.h>

@@ -8,9 +8,7 @@
 ** flow.on_rank a rank saves and loads alone.
 */
 #include "binding.h"
-#include "core/ranks/agree.h"
-#include "core/dispatch/cast.h"
-#include "core/file/safetensors.h"
+#include "core/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,8 +17,6 @@
 */
 #include "binding.h"
 
-#include "core/boxing/boxing.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

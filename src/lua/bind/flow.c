@@ -7,8 +7,7 @@
 #include "binding.h"
 #include "scope.h"
 #include "modules.h"
-
-#include "core/dispatch/fault.h"
+#include "core/process.h"
 
 #include <stdio.h>
 

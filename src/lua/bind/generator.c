@@ -6,7 +6,6 @@
 */
 #include "binding.h"
 #include "scope.h"
-#include "core/value/random.h"
 
 static const char generator_name[] = "flow.Generator";
 

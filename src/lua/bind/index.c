@@ -6,7 +6,6 @@
 ** or a mask is the op `index`; several are put together by indexing.lua.
 */
 #include "binding.h"
-#include "core/dispatch/cast.h"
 
 #include <stdlib.h>
 

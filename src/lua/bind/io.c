@@ -5,9 +5,6 @@
 ** that must be closed or freed belongs to a userdata before a Lua error can happen.
 */
 #include "binding.h"
-#include "core/file/open.h"
-#include "core/file/idx.h"
-#include "core/base/shuffle.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,10 +2,7 @@
 ** methods.c -- methods that are no single op: sizes, conversions, parts, global and local.
 */
 #include "binding.h"
-
-#include "core/boxing/boxing.h"
-#include "core/ranks/comm.h"
-#include "core/dispatch/cast.h"
+#include "core/process.h"
 
 /* ---- sizes ---- */
 

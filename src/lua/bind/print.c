@@ -14,9 +14,7 @@
 ** of this rank is shown instead, and the text says so.
 */
 #include "binding.h"
-
-#include "core/ranks/comm.h"
-#include "core/dispatch/cast.h"
+#include "core/process.h"
 
 #include <math.h>
 #include <stdio.h>

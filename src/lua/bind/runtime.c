@@ -2,15 +2,7 @@
 ** runtime.c -- the runtime as scripts see it: seeds, waiting, memory, statistics, ranks.
 */
 #include "binding.h"
-#include "core/engine/engine.h"
-
-#include "core/ranks/agree.h"
-#include "core/ranks/comm.h"
-#include "core/memory/device.h"
-#include "core/boxing/move.h"
-#include "core/engine/precision.h"
-#include "core/value/random.h"
-#include "core/engine/team.h"
+#include "core/process.h"
 
 /* ---- seeds, waiting, statistics ---- */
 

@@ -10,7 +10,6 @@
 */
 #include "binding.h"
 #include "scope.h"
-#include "core/value/random.h"
 
 static const char scope_name[] = "flow.scope";
 static const char settings_key; /* registry: settings of every coroutine that opened a scope, its key; weak */

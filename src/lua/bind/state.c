@@ -6,9 +6,7 @@
 ** full one left (young ones alone leak what outlives two of them).
 */
 #include "binding.h"
-#include "core/ranks/journal.h"
-#include "core/ranks/comm.h"
-#include "core/engine/engine.h"
+#include "core/process.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -2,11 +2,7 @@
 ** testing.c -- flow._testing: what the generic specs need to see of the registry and of other ranks.
 */
 #include "binding.h"
-#include "core/dispatch/dry_world.h"
-#include "core/boxing/boxing.h"
-#include "core/memory/device.h"
-#include "core/engine/engine.h"
-#include "core/dispatch/cast.h"
+#include "core/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>

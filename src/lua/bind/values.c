@@ -6,9 +6,6 @@
 */
 #include "binding.h"
 
-#include "core/boxing/boxing.h"
-#include "core/dispatch/cast.h"
-
 #include <math.h>
 #include <stdio.h>
 

@@ -2,11 +2,7 @@
 ** doctor.c -- flowlua --doctor: each line is a probe that ran here, now.
 */
 #include "lua/bind/binding.h"
-#include "core/cpu/cpu.h"
-#include "core/ranks/device_comm.h"
-#include "core/ranks/launch.h"
-#include "core/base/plugin.h"
-#include "core/ranks/shared.h"
+#include "core/process.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

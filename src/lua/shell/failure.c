@@ -5,9 +5,7 @@
 #define _GNU_SOURCE
 #include "lua/bind/binding.h"
 #include "repl.h"
-#include "core/ranks/failure.h"
-#include "core/ranks/launch.h"
-#include "core/engine/engine.h"
+#include "core/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,10 +8,7 @@
 #define _GNU_SOURCE /* environ */
 #include "lua/bind/binding.h"
 #include "lua/bind/scope.h"
-#include "core/ranks/failure.h"
-#include "core/ranks/launch.h"
-#include "core/value/random.h"
-#include "core/engine/engine.h"
+#include "core/process.h"
 
 #include <signal.h>
 #include <errno.h>

@@ -4,9 +4,7 @@
 */
 #define _GNU_SOURCE
 #include "lua/bind/binding.h"
-#include "core/ranks/launch.h"
-#include "core/base/plugin.h"
-#include "core/memory/arena.h"
+#include "core/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

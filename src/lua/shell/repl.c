@@ -6,8 +6,7 @@
 ** (repl_ranks.c).
 */
 #include "repl.h"
-#include "core/ranks/comm.h"
-#include "core/value/random.h"
+#include "core/process.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -11,11 +11,7 @@
 */
 #define _GNU_SOURCE
 #include "repl.h"
-#include "core/ranks/comm.h"
-#include "core/ranks/launch.h"
-#include "core/value/random.h"
-#include "core/ranks/journal.h"
-#include "core/engine/engine.h"
+#include "core/process.h"
 
 #include <errno.h>
 #include <signal.h>

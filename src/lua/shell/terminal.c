@@ -9,7 +9,7 @@
 */
 #define _GNU_SOURCE
 #include "repl.h"
-#include "core/ranks/launch.h"
+#include "core/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

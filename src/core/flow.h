@@ -1,0 +1,30 @@
+/*
+** flow.h -- the door of the core, first half: what a script computes with.
+**
+** The Lua layer includes this header and process.h and nothing else of the core (`make layers` checks it),
+** so these two lists are all that a language on top of the core depends on.
+*/
+#ifndef FL_FLOW_H
+#define FL_FLOW_H
+
+/* Tensors, ops and calls of them; what it brings along: status, dtypes, shapes, placements, SBP, metas. */
+#include "dispatch/dispatch.h"
+/* Gradients: the tape, backward, hooks. */
+#include "autograd/autograd.h"
+/* Casts between local and global, devices and SBPs. */
+#include "dispatch/cast.h"
+/* The SBP that an op's result has, and why (explain, the signatures of the registry). */
+#include "infer/infer.h"
+/* The plan that moves a tensor from one SBP to another, and what it costs. */
+#include "boxing/boxing.h"
+
+/* Random numbers: generators, and the order of a shuffled data set. */
+#include "base/shuffle.h"
+#include "value/random.h"
+
+/* Files: safetensors, IDX; paths that may be opened. */
+#include "file/idx.h"
+#include "file/open.h"
+#include "file/safetensors.h"
+
+#endif

@@ -1,0 +1,37 @@
+/*
+** process.h -- the door of the core, second half: the process that computes, its engine, devices and ranks.
+**
+** For what starts, ends and watches a process: the shell, and flow.sync, flow.memory_stats and the like. flow.h
+** is the other half; few bindings need both.
+*/
+#ifndef FL_PROCESS_H
+#define FL_PROCESS_H
+
+/* Execution: waiting, the mode of the engine, profiles; threads; how exactly products are computed. */
+#include "engine/engine.h"
+#include "engine/precision.h"
+#include "engine/team.h"
+/* The level of the CPU kernels that runs here. */
+#include "cpu/cpu.h"
+/* Devices and memory, also the memory that the ranks of a host share. */
+#include "memory/arena.h"
+#include "memory/device.h"
+/* Files of the program that are opened only when needed: transport and devices. */
+#include "base/plugin.h"
+
+/* Ranks: joining and leaving a job, its end when one of them fails, control messages, memory of a host. */
+#include "ranks/agree.h"
+#include "ranks/comm.h"
+#include "ranks/device_comm.h"
+#include "ranks/failure.h"
+#include "ranks/journal.h"
+#include "ranks/launch.h"
+#include "ranks/shared.h"
+/* Bytes moved between ranks so far. */
+#include "boxing/move.h"
+
+/* For tests: one process as a rank of many, and a rank that fails on purpose. */
+#include "dispatch/dry_world.h"
+#include "dispatch/fault.h"
+
+#endif
