@@ -1,0 +1,318 @@
+/*
+** random.c -- random elements of a part: see random.h.
+**
+** A part is walked as runs of neighbouring logical elements, runs in pieces, so any window of any SBP draws the values
+** the whole tensor has. Uniforms of float16 and bfloat16 use as many of the word's bits as the format has, so that they
+** stay below 1. float64 results hold float32's uniforms and normals.
+*/
+#include "random.h"
+
+#include <stdlib.h>
+
+enum {
+    PIECE = 16384, /* elements of one unit of work */
+    SCRAP = 1024   /* elements that go through a buffer on the stack */
+};
+
+static const fl_random_kernels *level_kernels(void)
+{
+    static const fl_random_kernels *const tables[FL_LEVEL_COUNT] = {&fl_random_kernels_base,
+#ifdef __x86_64__
+                                                                    &fl_random_kernels_avx2, &fl_random_kernels_avx512
+#endif
+    };
+    return tables[fl_cpu_level()];
+}
+
+/* ---- walking a part ---- */
+
+/* One op's work. `draw` writes local elements at .. at + n - 1, which are logical ones from `first` on. */
+typedef struct work {
+    const fl_random_kernels *kernels;
+    fl_random_key key;
+    void (*draw)(const struct work *w, int64_t at, uint64_t first, int64_t n);
+    void *out;      /* contiguous, of `dtype` */
+    const void *in; /* contiguous, or NULL */
+    fl_dtype dtype;
+    double low, range; /* uniform: low and width; normal: mean and deviation */
+    int bits;          /* of a uniform */
+    int64_t base;      /* integers: base + 0 .. span - 1; span 0: all 2^64 */
+    uint64_t span;
+    uint32_t threshold; /* dropout */
+    float scale;
+    /* the window */
+    int outer;      /* axes before the run's */
+    int64_t run;    /* neighbouring logical elements */
+    int64_t pieces; /* of a run */
+    const fl_view *part;
+} work;
+
+/* Logical index of the first element of run r. */
+static uint64_t run_start(const work *w, int64_t r)
+{
+    const fl_view *v = w->part;
+    uint64_t index = 0, unit = 1;
+    for (int i = v->ndim - 1; i >= 0; i--) {
+        int64_t at = v->start[i];
+        if (i < w->outer) {
+            at += r % v->size[i];
+            r /= v->size[i];
+        }
+        index += (uint64_t)at * unit;
+        unit *= (uint64_t)v->logical[i];
+    }
+    return index;
+}
+
+static void walk(void *context, int64_t begin, int64_t end)
+{
+    const work *w = context;
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t r = unit / w->pieces, skip = unit % w->pieces * PIECE;
+        int64_t n = w->run - skip < PIECE ? w->run - skip : PIECE;
+        w->draw(w, r * w->run + skip, run_start(w, r) + (uint64_t)skip, n);
+    }
+}
+
+static void walk_part(work *w, const fl_view *part)
+{
+    w->part = part;
+    w->outer = part->ndim;
+    w->run = 1;
+    while (w->outer > 0) { /* whole axes join the run, and one more that need not be whole */
+        int i = --w->outer;
+        w->run *= part->size[i];
+        if (part->size[i] != part->logical[i]) break;
+    }
+    w->pieces = (w->run + PIECE - 1) / PIECE;
+    fl_team_for(part->numel / w->run * w->pieces, (double)w->run / (double)w->pieces * 0.8 + 40, walk, w);
+}
+
+/* Fills `part`: in place when it is contiguous and of the dtype that `draw` writes, else through a buffer. */
+static fl_status fill_part(fl_kernel *k, work *w, const fl_view *part)
+{
+    w->kernels = level_kernels();
+    w->key = (fl_random_key){k->seed, k->counter};
+    if (part->numel == 0) return FL_OK;
+    if (part->contiguous && part->dtype == w->dtype) {
+        w->out = part->data;
+        walk_part(w, part);
+        return FL_OK;
+    }
+    int64_t strides[FL_MAX_NDIM];
+    fl_view drawn = *part;
+    fl_shape_strides(strides, part->size, part->ndim);
+    drawn.dtype = w->dtype;
+    drawn.stride = strides;
+    drawn.contiguous = true;
+    drawn.data = w->out = malloc((size_t)part->numel * fl_dtype_size(w->dtype));
+    if (!w->out)
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld random numbers", k->name, (long long)part->numel);
+    walk_part(w, part);
+    fl_status status = fl_cpu_copy(part, &drawn);
+    free(w->out);
+    return status;
+}
+
+/* in as contiguous elements of dtype: itself, or a copy that the caller frees (*copy). */
+static fl_status contiguous_input(const void **data, void **copy, const fl_view *in, fl_dtype dtype, const char *who)
+{
+    *copy = NULL;
+    *data = in->data;
+    if (in->numel == 0 || (in->contiguous && in->dtype == dtype)) return FL_OK;
+    int64_t strides[FL_MAX_NDIM];
+    fl_view to = *in;
+    fl_shape_strides(strides, in->size, in->ndim);
+    to.dtype = dtype;
+    to.stride = strides;
+    to.contiguous = true;
+    to.data = *copy = malloc((size_t)in->numel * fl_dtype_size(dtype));
+    if (!*copy) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld elements", who, (long long)in->numel);
+    *data = *copy;
+    return fl_cpu_copy(&to, in);
+}
+
+/* ---- what is drawn ---- */
+
+static void draw_uniform(const work *w, int64_t at, uint64_t first, int64_t n)
+{
+    w->kernels->uniform((float *)w->out + at, &w->key, first, n, w->bits, (float)w->low, (float)w->range);
+}
+
+static void draw_normal(const work *w, int64_t at, uint64_t first, int64_t n)
+{
+    w->kernels->normal((float *)w->out + at, &w->key, first, n, (float)w->low, (float)w->range);
+}
+
+/* float64: low + range * (a float32 draw), in double precision. */
+static void draw_double(const work *w, int64_t at, uint64_t first, int64_t n)
+{
+    float scrap[SCRAP];
+    for (int64_t i = 0; i < n; i += SCRAP) {
+        int64_t count = n - i < SCRAP ? n - i : SCRAP;
+        if (w->bits) w->kernels->uniform(scrap, &w->key, first + (uint64_t)i, count, w->bits, 0, 1);
+        else w->kernels->normal(scrap, &w->key, first + (uint64_t)i, count, 0, 1);
+        for (int64_t j = 0; j < count; j++) ((double *)w->out)[at + i + j] = scrap[j] * w->range + w->low;
+    }
+}
+
+fl_status fl_cpu_fill_random(fl_kernel *k, bool normal, double low, double range)
+{
+    const fl_view *out = &k->out[0];
+    bool is_double = out->dtype == FL_FLOAT64;
+    int bits = out->dtype == FL_FLOAT16 ? 11 : out->dtype == FL_BFLOAT16 ? 8 : 24;
+    work w = {.draw = is_double ? draw_double
+                  : normal      ? draw_normal
+                                : draw_uniform,
+              .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
+              .low = low,
+              .range = range,
+              .bits = normal ? 0 : bits};
+    return fill_part(k, &w, out);
+}
+
+/* Element i: the high half of word i times span, an error of the probabilities below span * 2^-32. */
+static void draw_integers(const work *w, int64_t at, uint64_t first, int64_t n)
+{
+    uint32_t scrap[SCRAP];
+    for (int64_t i = 0; i < n; i += SCRAP) {
+        int64_t count = n - i < SCRAP ? n - i : SCRAP;
+        w->kernels->words(scrap, &w->key, first + (uint64_t)i, count);
+        for (int64_t j = 0; j < count; j++)
+            ((int64_t *)w->out)[at + i + j] = (int64_t)((uint64_t)w->base + ((uint64_t)scrap[j] * w->span >> 32));
+    }
+}
+
+/* Spans above 2^32: element i has 64 bits, words 2i and 2i + 1 of the op. */
+static void draw_long_integers(const work *w, int64_t at, uint64_t first, int64_t n)
+{
+    uint32_t scrap[SCRAP];
+    for (int64_t i = 0; i < n; i += SCRAP / 2) {
+        int64_t count = n - i < SCRAP / 2 ? n - i : SCRAP / 2;
+        w->kernels->words(scrap, &w->key, 2 * (first + (uint64_t)i), 2 * count);
+        for (int64_t j = 0; j < count; j++) {
+            uint64_t bits = scrap[2 * j] | (uint64_t)scrap[2 * j + 1] << 32;
+            uint64_t scaled = w->span ? (uint64_t)((unsigned __int128)bits * w->span >> 64) : bits;
+            ((int64_t *)w->out)[at + i + j] = (int64_t)((uint64_t)w->base + scaled);
+        }
+    }
+}
+
+fl_status fl_cpu_fill_random_integers(fl_kernel *k, int64_t low, int64_t high)
+{
+    uint64_t span = (uint64_t)high - (uint64_t)low;
+    bool wide = span > (uint64_t)1 << 32;
+    work w = {.draw = wide ? draw_long_integers : draw_integers, .dtype = FL_INT64, .base = low, .span = span};
+    return fill_part(k, &w, &k->out[0]);
+}
+
+/* ---- permutations: positions 0 .. n - 1 sorted by their words, equal words by position ---- */
+
+/* One pass of a stable radix sort by eight bits. */
+static void sort_pass(uint32_t *to_words, int64_t *to, const uint32_t *words, const int64_t *from, int64_t n, int shift)
+{
+    int64_t starts[256] = {0}, sum = 0;
+    for (int64_t i = 0; i < n; i++) starts[words[i] >> shift & 255]++;
+    for (int b = 0; b < 256; b++) {
+        int64_t count = starts[b];
+        starts[b] = sum;
+        sum += count;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = starts[words[i] >> shift & 255]++;
+        to_words[at] = words[i];
+        to[at] = from[i];
+    }
+}
+
+fl_status fl_cpu_randperm(fl_kernel *k)
+{
+    const fl_view *out = &k->out[0];
+    if (out->numel == 0) return FL_OK;
+    int64_t n = out->logical[0];
+    fl_random_key key = {k->seed, k->counter};
+    int64_t *order = malloc((size_t)n * 2 * (sizeof(int64_t) + sizeof(uint32_t)));
+    if (!order) return fl_fail(FL_ERR_MEMORY, "randperm: out of memory for %lld positions", (long long)n);
+    int64_t *other = order + n;
+    uint32_t *words = (uint32_t *)(other + n), *other_words = words + n;
+    level_kernels()->words(words, &key, 0, n);
+    for (int64_t i = 0; i < n; i++) order[i] = i;
+    for (int shift = 0; shift < 32; shift += 16) {
+        sort_pass(other_words, other, words, order, n, shift);
+        sort_pass(words, order, other_words, other, n, shift + 8);
+    }
+    static const int64_t one = 1;
+    fl_view part = *out;
+    part.data = order + out->start[0];
+    part.dtype = FL_INT64;
+    part.stride = &one;
+    fl_status status = fl_cpu_copy(out, &part);
+    free(order);
+    return status;
+}
+
+/* ---- bernoulli ---- */
+
+static void draw_bernoulli(const work *w, int64_t at, uint64_t first, int64_t n)
+{
+    uint32_t scrap[SCRAP];
+    const double *p = w->in;
+    for (int64_t i = 0; i < n; i += SCRAP) {
+        int64_t count = n - i < SCRAP ? n - i : SCRAP;
+        w->kernels->words(scrap, &w->key, first + (uint64_t)i, count);
+        for (int64_t j = 0; j < count; j++)
+            ((float *)w->out)[at + i + j] = (double)(scrap[j] >> 8) * 0x1p-24 < p[at + i + j] ? 1.0f : 0.0f;
+    }
+}
+
+fl_status fl_cpu_bernoulli(fl_kernel *k)
+{
+    const void *data;
+    void *copy;
+    FL_TRY(contiguous_input(&data, &copy, &k->in[0], FL_FLOAT64, k->name));
+    const double *p = data;
+    fl_status status = FL_OK;
+    for (int64_t i = 0; i < k->in[0].numel && status == FL_OK; i++)
+        if (!(p[i] >= 0 && p[i] <= 1))
+            status = fl_fail(FL_ERR_VALUE, "bernoulli: probability %g is not between 0 and 1", p[i]);
+    work w = {.draw = draw_bernoulli, .dtype = FL_FLOAT32, .in = p};
+    if (status == FL_OK) status = fill_part(k, &w, &k->out[0]);
+    free(copy);
+    return status;
+}
+
+/* ---- dropout ---- */
+
+static void draw_dropout(const work *w, int64_t at, uint64_t first, int64_t n)
+{
+    w->kernels->dropout((float *)w->out + at, (const float *)w->in + at, &w->key, first, n, w->threshold, w->scale);
+}
+
+static void draw_dropout_double(const work *w, int64_t at, uint64_t first, int64_t n)
+{
+    uint32_t scrap[SCRAP];
+    const double *in = (const double *)w->in + at;
+    double *out = (double *)w->out + at;
+    for (int64_t i = 0; i < n; i += SCRAP) {
+        int64_t count = n - i < SCRAP ? n - i : SCRAP;
+        w->kernels->words(scrap, &w->key, first + (uint64_t)i, count);
+        for (int64_t j = 0; j < count; j++) out[i + j] = scrap[j] >> 8 >= w->threshold ? in[i + j] * w->range : 0;
+    }
+}
+
+fl_status fl_cpu_dropout(fl_kernel *k, double p)
+{
+    const fl_view *in = &k->in[0], *out = &k->out[0];
+    double kept = p < 1 ? 1 / (1 - p) : 0;
+    bool is_double = out->dtype == FL_FLOAT64;
+    work w = {.draw = is_double ? draw_dropout_double : draw_dropout,
+              .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
+              .range = kept,
+              .scale = (float)kept,
+              .threshold = (uint32_t)(p * 0x1p24 + 0.5)};
+    void *copy;
+    FL_TRY(contiguous_input(&w.in, &copy, in, w.dtype, k->name));
+    fl_status status = fill_part(k, &w, out);
+    free(copy);
+    return status;
+}
