@@ -1,5 +1,7 @@
 /*
-** optim.h -- the inner loops of the fused optimizer steps: one table per CPU level (optim.lv.c fills it).
+** optim.h -- optimizer steps over all parameters in one pass.
+**
+** The operands of a kernel are groups of equally many tensors, one group after the other (parameters, gradients, states).
 */
 #ifndef FL_CPU_OPTIM_H
 #define FL_CPU_OPTIM_H
@@ -17,6 +19,19 @@ typedef struct fl_step {
     double momentum, damping; /* SGD: buffer = momentum * buffer + damping * g */
     bool nesterov;
 } fl_step;
+
+typedef enum fl_step_kind { FL_STEP_ADAM, FL_STEP_SGD, FL_STEP_SGD_MOMENTUM } fl_step_kind;
+
+/* One step in place. written: the groups that it changes, a bit each. */
+fl_status fl_cpu_step(fl_kernel *k, int groups, uint32_t written, fl_step_kind kind, const fl_step *numbers);
+
+/* out[0] = the sum of the squares of all elements of all operands, in a fixed order. */
+fl_status fl_cpu_squares(fl_kernel *k);
+
+/* Multiplies the first `members` operands by the factor, in place. */
+fl_status fl_cpu_scale(fl_kernel *k, int members, double factor);
+
+/* ---- inner loops, one table per CPU level (optim.lv.c) ---- */
 
 enum { FL_STEP_GROUPS = 4 }; /* p, g, and up to two states */
 

@@ -2,165 +2,14 @@
 ** optim.c -- optimizer steps fused over all parameters at once, and gradient clipping.
 **
 ** The operands are groups of equally many tensors, one after the other (all parameters, all gradients, all states).
-** Tensors are cut into stretches of fixed size that the team shares, so one pass over memory does the whole step.
-** float16 and bfloat16, and operands that are not contiguous, go through contiguous copies in float32. Parameters of
-** one call may have different SBPs; those at one position of the lists are split alike.
+** Parameters of one call may have different SBPs; those at one position of the lists are split alike.
 */
-#include "ops.h"
 #include "cpu/optim.h"
+#include "ops.h"
 
 #include <math.h>
-#include <stdlib.h>
-
-enum { STRETCH = 8192 }; /* elements of one unit of work */
-
-static const fl_optim_kernels *level_kernels(void)
-{
-    static const fl_optim_kernels *const tables[FL_LEVEL_COUNT] = {&fl_optim_kernels_base,
-#ifdef __x86_64__
-                                                                   &fl_optim_kernels_avx2, &fl_optim_kernels_avx512
-#endif
-    };
-    return tables[fl_cpu_level()];
-}
-
-/* ---- all tensors of a call, as stretches ---- */
-
-/* One tensor of each group. */
-typedef struct member {
-    void *groups[FL_STEP_GROUPS]; /* float or double, contiguous */
-    void *copies[FL_STEP_GROUPS]; /* owned; NULL where the operand itself is used */
-    int64_t numel, first;         /* first: stretches before this tensor */
-    bool is_double;
-} member;
-
-typedef struct pack {
-    fl_kernel *kernel;
-    int members, groups;
-    uint32_t written; /* groups to be copied back */
-    member *list;     /* owned */
-    int64_t stretches;
-    void (*visit)(const struct pack *p, const member *m, int64_t at, int64_t n, int64_t stretch);
-    const fl_optim_kernels *kernels;
-    /* what the visitors use */
-    const fl_step_fn *step;
-    fl_step numbers;
-    double *partial; /* one per stretch */
-    double factor;
-} pack;
-
-static fl_view *operand(const pack *p, int index, int group) { return &p->kernel->in[group * p->members + index]; }
-
-static void close_pack(pack *p)
-{
-    for (int i = 0; i < p->members; i++)
-        for (int g = 0; g < p->groups; g++) free(p->list[i].copies[g]);
-    free(p->list);
-}
-
-/* The operand in the dtype it is computed in, contiguous. */
-static fl_status open_operand(pack *p, int index, int group)
-{
-    member *m = &p->list[index];
-    fl_view *v = operand(p, index, group);
-    fl_dtype dtype = m->is_double ? FL_FLOAT64 : FL_FLOAT32;
-    m->groups[group] = v->data;
-    if (v->numel == 0 || (v->contiguous && v->dtype == dtype)) return FL_OK;
-    m->copies[group] = m->groups[group] = malloc((size_t)v->numel * fl_dtype_size(dtype));
-    if (!m->copies[group])
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld elements", p->kernel->op->name, (long long)v->numel);
-    int64_t strides[FL_MAX_NDIM];
-    fl_view copy = *v;
-    fl_shape_strides(strides, v->size, v->ndim);
-    copy.data = m->copies[group];
-    copy.dtype = dtype;
-    copy.stride = strides;
-    copy.contiguous = true;
-    return fl_cpu_copy(&copy, v);
-}
-
-static fl_status write_back(pack *p)
-{
-    for (int i = 0; i < p->members; i++)
-        for (int g = 0; g < p->groups; g++) {
-            if (!p->list[i].copies[g] || !(p->written >> g & 1u)) continue;
-            fl_view *v = operand(p, i, g), copy = *v;
-            int64_t strides[FL_MAX_NDIM];
-            fl_shape_strides(strides, v->size, v->ndim);
-            copy.data = p->list[i].copies[g];
-            copy.dtype = p->list[i].is_double ? FL_FLOAT64 : FL_FLOAT32;
-            copy.stride = strides;
-            copy.contiguous = true;
-            FL_TRY(fl_cpu_copy(v, &copy));
-        }
-    return FL_OK;
-}
-
-static fl_status open_pack(pack *p, fl_kernel *k, int members, int groups)
-{
-    p->kernel = k;
-    p->kernels = level_kernels();
-    p->members = members;
-    p->groups = groups;
-    p->stretches = 0;
-    p->list = calloc((size_t)members, sizeof *p->list);
-    if (!p->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", k->op->name, members);
-    fl_status status = FL_OK;
-    for (int i = 0; i < members; i++) {
-        member *m = &p->list[i];
-        m->numel = k->in[i].numel;
-        m->is_double = k->in[i].dtype == FL_FLOAT64;
-        m->first = p->stretches;
-        p->stretches += (m->numel + STRETCH - 1) / STRETCH;
-        for (int g = 0; g < groups && status == FL_OK; g++) status = open_operand(p, i, g);
-    }
-    if (status != FL_OK) close_pack(p);
-    return status;
-}
-
-/* The member that a stretch belongs to. */
-static int member_of(const pack *p, int64_t stretch)
-{
-    int low = 0, high = p->members;
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        if (p->list[middle].first <= stretch) low = middle;
-        else high = middle;
-    }
-    return low;
-}
-
-static void visit_stretches(void *context, int64_t begin, int64_t end)
-{
-    const pack *p = context;
-    int i = member_of(p, begin);
-    for (int64_t s = begin; s < end; s++) {
-        while (i + 1 < p->members && p->list[i + 1].first <= s) i++;
-        const member *m = &p->list[i];
-        int64_t at = (s - m->first) * STRETCH, n = m->numel - at < STRETCH ? m->numel - at : STRETCH;
-        p->visit(p, m, at, n, s);
-    }
-}
 
 /* ---- steps ---- */
-
-static void visit_step(const pack *p, const member *m, int64_t at, int64_t n, int64_t stretch)
-{
-    void *groups[FL_STEP_GROUPS];
-    int64_t bytes = at * (m->is_double ? 8 : 4);
-    for (int g = 0; g < p->groups; g++) groups[g] = (char *)m->groups[g] + bytes;
-    p->step[m->is_double](groups, n, &p->numbers);
-}
-
-static fl_status run_step(fl_kernel *k, const fl_step_fn *step, const fl_step *numbers)
-{
-    pack p = {.written = k->op->mutates, .visit = visit_step, .step = step, .numbers = *numbers};
-    FL_TRY(open_pack(&p, k, k->nin / k->op->groups, k->op->groups));
-    fl_team_for(p.stretches, STRETCH * 0.4, visit_stretches, &p);
-    fl_status status = write_back(&p);
-    close_pack(&p);
-    return status;
-}
 
 /* Groups of equal length, their tensors of equal shapes, all floats. */
 static fl_status infer_groups(fl_infer *c)
@@ -208,7 +57,7 @@ static fl_status kernel_adamw(fl_kernel *k)
                  .eps = a[3].number,
                  .rate = lr / (1 - pow(beta1, step)),
                  .root_correction = 1 / sqrt(1 - pow(beta2, step))};
-    return run_step(k, level_kernels()->adam, &s);
+    return fl_cpu_step(k, k->op->groups, k->op->mutates, FL_STEP_ADAM, &s);
 }
 
 static fl_status check_adamw(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -247,7 +96,7 @@ static fl_status kernel_sgd(fl_kernel *k)
 {
     const fl_attr *a = k->attrs->at;
     fl_step s = {.rate = a[0].number, .decay = a[1].number, .gradient_scale = a[2].integer ? -1 : 1};
-    return run_step(k, level_kernels()->sgd, &s);
+    return fl_cpu_step(k, k->op->groups, k->op->mutates, FL_STEP_SGD, &s);
 }
 
 static const char *const sgd_plain_samples[] = {
@@ -279,7 +128,7 @@ static fl_status kernel_sgd_momentum(fl_kernel *k)
         const int64_t zero = 0;
         FL_TRY(fl_cpu_fill(&k->in[i], &zero));
     }
-    return run_step(k, level_kernels()->sgd_momentum, &s);
+    return fl_cpu_step(k, k->op->groups, k->op->mutates, FL_STEP_SGD_MOMENTUM, &s);
 }
 
 static const char *const sgd_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), "
@@ -300,31 +149,6 @@ FL_OP(sgd_step) = {
 };
 
 /* ---- clipping by the total norm ---- */
-
-static void visit_squares(const pack *p, const member *m, int64_t at, int64_t n, int64_t stretch)
-{
-    const char *data = m->groups[0];
-    p->partial[stretch] = p->kernels->squares[m->is_double](data + at * (m->is_double ? 8 : 4), n);
-}
-
-static fl_status kernel_squares(fl_kernel *k)
-{
-    double sum = 0;
-    pack p = {.visit = visit_squares};
-    FL_TRY(open_pack(&p, k, k->nin, 1));
-    p.partial = malloc(sizeof *p.partial * (size_t)(p.stretches + 1));
-    if (!p.partial) {
-        close_pack(&p);
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld sums", k->op->name, (long long)p.stretches);
-    }
-    fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
-    for (int64_t i = 0; i < p.stretches; i++) sum += p.partial[i];
-    if (k->out[0].dtype == FL_FLOAT64) *(double *)k->out[0].data = sum;
-    else *(float *)k->out[0].data = (float)sum;
-    free(p.partial);
-    close_pack(&p);
-    return FL_OK;
-}
 
 static fl_status infer_squares(fl_infer *c)
 {
@@ -348,15 +172,9 @@ FL_OP(grad_norm_squares) = {
     .doc = "The sum of the squares of all elements of all tensors.",
     .infer = infer_squares,
     .sbp = sbp_alike,
-    .cpu = kernel_squares,
+    .cpu = fl_cpu_squares,
     .samples = squares_samples,
 };
-
-static void visit_scale(const pack *p, const member *m, int64_t at, int64_t n, int64_t stretch)
-{
-    char *data = m->groups[0];
-    p->kernels->scale[m->is_double](data + at * (m->is_double ? 8 : 4), n, p->factor);
-}
 
 /* xs: the gradients, then for each of them the same 0-d norm. */
 static fl_status kernel_clip(fl_kernel *k)
@@ -364,13 +182,8 @@ static fl_status kernel_clip(fl_kernel *k)
     int members = k->nin / 2;
     const fl_view *norm = &k->in[members];
     double length = norm->dtype == FL_FLOAT64 ? *(const double *)norm->data : *(const float *)norm->data;
-    pack p = {.visit = visit_scale, .written = 1, .factor = k->attrs->at[0].number / (length + 1e-6)};
-    if (p.factor >= 1) return FL_OK;
-    FL_TRY(open_pack(&p, k, members, 1));
-    fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
-    fl_status status = write_back(&p);
-    close_pack(&p);
-    return status;
+    double factor = k->attrs->at[0].number / (length + 1e-6);
+    return factor < 1 ? fl_cpu_scale(k, members, factor) : FL_OK;
 }
 
 static fl_status infer_clip(fl_infer *c)
