@@ -305,7 +305,7 @@ describe("help", function()
     end)
     it("searches names first, then descriptions", function()
         local text = help "soft"
-        local named, mentioned = text:match "^(.-)\nwhat mentions 'soft':\n(.*)$"
+        local named, mentioned = text:match "^(.-)\nfunctions that mention 'soft':\n(.*)$"
         for _, name in ipairs {"flow.softmax", "flow.log_softmax", "nn.Softmax"} do
             assert.truthy((named .. "\n"):find("    " .. name .. "[ \n]"), named)
         end

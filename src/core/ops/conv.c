@@ -308,9 +308,8 @@ FL_OP(conv2d) = {
     .sig = "conv2d(x, weight, bias?, " CONV_ATTRS ")",
     .nout = 1,
     .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "Convolution of images x [n, in, height, width], or of one without n, with weight [out, in / groups, "
-           "height, width], plus "
-           "bias [out].",
+    .doc = "Convolution of images x [n, in, height, width] (or one image without n) with weight [out, in / groups, "
+           "height, width], plus bias [out].",
     .saves_in = 3,
     .infer = infer_conv,
     .sbp = sbp_conv,

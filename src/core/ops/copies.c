@@ -63,8 +63,8 @@ FL_OP(contiguous) = {
     .name = "contiguous",
     .sig = "contiguous(x)",
     .nout = 1,
-    .doc = "The tensor itself when its elements lie in order without gaps, else a copy that does; on several ranks "
-           "always a copy.",
+    .doc = "The tensor itself if its elements lie in row-major order without gaps, else a copy in that order; on "
+           "several ranks always a copy.",
     .body = body_contiguous,
     .samples = clone_samples,
 };
@@ -175,7 +175,7 @@ FL_OP(rep) = {
     .name = "rep",
     .sig = "rep(x, repeats: sizes)",
     .nout = 1,
-    .doc = "Copies side by side: repeats[i] of them along axis i; more repeats than axes put new axes in front.",
+    .doc = "repeats[i] copies along axis i; if there are more repeats than axes, new axes come first.",
     .infer = infer_rep,
     .sbp = sbp_rep,
     .cpu = kernel_rep,
@@ -200,7 +200,7 @@ FL_OP(tile) = {
     .name = "tile",
     .sig = "tile(x, repeats: sizes)",
     .nout = 1,
-    .doc = "As rep, where fewer repeats than axes belong to the last axes.",
+    .doc = "As rep; fewer repeats than axes apply to the last axes.",
     .body = body_tile,
     .samples = tile_samples,
 };
@@ -296,7 +296,7 @@ FL_OP(cat) = {
     .sig = "cat(xs..., axis: axis = 0)",
     .nout = 1,
     .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "The tensors one after the other along an axis.",
+    .doc = "Concatenates tensors along an axis.",
     .infer = infer_cat,
     .sbp = sbp_cat,
     .cpu = kernel_cat,
@@ -364,7 +364,7 @@ FL_OP(stack) = {
     .sig = "stack(xs..., axis: axis = 0)",
     .nout = 1,
     .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "Tensors of one shape, side by side along a new axis.",
+    .doc = "Stacks tensors of one shape along a new axis.",
     .infer = infer_stack,
     .sbp = sbp_stack,
     .cpu = kernel_stack,

@@ -434,7 +434,7 @@ FL_OP(einsum) = {
     .sig = "einsum(equation: text, xs...)",
     .nout = 1,
     .flags = FL_OP_FUNCTION_ONLY,
-    .doc = "Products of tensors, summed over the letters that the result lacks: einsum(\"bij,bjk->bik\", x, y); "
+    .doc = "Products of tensors, summed over the letters that are not in the result: einsum(\"bij,bjk->bik\", x, y); "
            "operands are multiplied from left to right.",
     .body = body_einsum,
     .samples = einsum_samples,

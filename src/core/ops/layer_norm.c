@@ -289,7 +289,7 @@ FL_OP(layer_norm) = {
     .name = "layer_norm",
     .sig = "layer_norm(x, sizes: sizes, weight?, bias?, ~eps: float = 1e-5)",
     .nout = 1,
-    .doc = "x with mean 0 and variance 1 over its last axes (of these sizes), times weight, plus bias.",
+    .doc = "x normalised to mean 0 and variance 1 over its last axes (of these sizes), times weight, plus bias.",
     .body = body_layer_norm,
     .samples = layer_norm_samples,
 };

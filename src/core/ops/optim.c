@@ -84,7 +84,7 @@ FL_OP(adamw_step) = {
     .flags = STEP,
     .sig = "adamw_step(xs..., ~lr: float, ~beta1: float, ~beta2: float, ~eps: float, ~weight_decay: float, ~step: int, "
            "~decoupled: bool = true, ~maximize: bool = false)",
-    .doc = "One step of AdamW (of Adam when not decoupled) over parameters, gradients, first and second moments.",
+    .doc = "One step of AdamW (Adam if not decoupled) over parameters, gradients, first and second moments.",
     .infer = infer_groups,
     .check = check_adamw,
     .sbp = sbp_alike,
@@ -221,7 +221,7 @@ FL_OP(clip_scale_) = {
     .groups = 2,
     .mutates = 1,
     .flags = STEP,
-    .doc = "Multiplies all gradients by max_norm / norm where that is below 1.",
+    .doc = "Multiplies all gradients by max_norm / norm if that is below 1.",
     .infer = infer_clip,
     .sbp = sbp_clip,
     .cpu = kernel_clip,

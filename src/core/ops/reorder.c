@@ -234,8 +234,8 @@ FL_OP(roll) = {
     .name = "roll",
     .sig = "roll(x, shifts: ints, axes: axes = nil)",
     .nout = 1,
-    .doc = "A copy with elements moved on along axes, those that leave at the end back at the beginning; without axes "
-           "all elements as one line.",
+    .doc = "A copy with elements shifted along axes; elements shifted past the end reappear at the start. Without axes "
+           "all elements are one line.",
     .body = body_roll,
     .samples = roll_samples,
 };

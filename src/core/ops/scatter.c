@@ -89,7 +89,7 @@ FL_OP(scatter_zero) = {
     .sig = "scatter_zero(x, axis: axis, index)",
     .nout = 1,
     .flags = FL_OP_HIDDEN,
-    .doc = "x with zeros at the places that index names along the axis.",
+    .doc = "x with zeros at the positions of index along the axis.",
     .infer = infer_write,
     .sbp = sbp_write,
     .cpu = kernel_zero,
@@ -236,8 +236,8 @@ FL_OP(scatter) = {
     .name = "scatter",
     .sig = "scatter(x, axis: axis, index, src|n)",
     .nout = 1,
-    .doc = "x with every element of src, or a number, at its own position, but along the axis at the place its index "
-           "names; of equal places the last stays.",
+    .doc = "x with every element of src (or a number) written at its position, with the position along the axis "
+           "replaced by its index; of equal positions the last is kept.",
     .body = body_scatter,
     .samples = scatter_samples,
 };
@@ -247,7 +247,7 @@ FL_OP(scatter_) = {
     .nout = 1,
     .flags = FL_OP_METHOD_ONLY,
     .mutates = 1,
-    .doc = "scatter into x itself.",
+    .doc = "scatter, in place.",
     .body = body_scatter_,
     .samples = scatter_samples,
 };
@@ -259,8 +259,8 @@ FL_OP(scatter_add) = {
     .name = "scatter_add",
     .sig = "scatter_add(x, axis: axis, index, src)",
     .nout = 1,
-    .doc = "x plus every element of src at its own position, but along the axis at the place its index names, added in "
-           "the order of the index.",
+    .doc = "x with every element of src added at its position, with the position along the axis replaced by its index; "
+           "added in the order of the index.",
     .body = body_scatter_add,
     .samples = scatter_add_samples,
 };
@@ -270,7 +270,7 @@ FL_OP(scatter_add_) = {
     .nout = 1,
     .flags = FL_OP_METHOD_ONLY,
     .mutates = 1,
-    .doc = "scatter_add into x itself.",
+    .doc = "scatter_add, in place.",
     .body = body_scatter_add_,
     .samples = scatter_add_samples,
 };

@@ -153,7 +153,7 @@ FL_OP(sort) = {
     .name = "sort",
     .sig = "sort(x, axis: axis = -1, descending: bool = false)",
     .nout = 2,
-    .doc = "Values along the axis in order, and their positions; stable: equal values keep theirs, NaN counts as the "
+    .doc = "Values along the axis in order, and their positions. Equal values keep their order; NaN counts as the "
            "largest.",
     .infer = infer_sort,
     .sbp = sbp_sort,
@@ -170,7 +170,7 @@ FL_OP(topk) = {
     .sig = "topk(x, k: int, axis: axis = -1, largest: bool = true, sorted: bool = true)",
     .nout = 2,
     .doc = "The k largest (smallest) values along the axis, in order, and their positions, the lowest of equal ones; "
-           "sorted = false leaves the order open.",
+           "sorted = false: in any order.",
     .infer = infer_topk,
     .sbp = sbp_topk,
     .cost = cost_lines,
@@ -195,7 +195,7 @@ FL_OP(argsort) = {
     .sig = "argsort(x, axis: axis = -1, descending: bool = false)",
     .nout = 1,
     .flags = FL_OP_NO_GRAD,
-    .doc = "The positions that sort gives.",
+    .doc = "The positions of the values in sorted order, as sort returns them.",
     .body = body_argsort,
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true"),
 };

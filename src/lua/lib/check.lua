@@ -128,7 +128,7 @@ end
 ---Default of an option that may be left out.
 M.none = setmetatable({}, {__name = "none"})
 
----What is wrong with a value for an option whose default is `default`, or nil.
+---The objection to a value for an option whose default is `default`, or nil.
 local function wrong_type(value, default)
     if default == M.none or type(value) == type(default) then return value ~= value and "a number" or nil end
     return "a " .. type(default)
@@ -236,7 +236,7 @@ types.placement = {"a placement, as flow.placement gives", function(value)
     return type(value) == "userdata" and debug.getmetatable(value) == debug.getmetatable(flow.placement.all("cpu"))
 end}
 
----Is the value of that type?
+---True if the value is of that type.
 ---@return boolean
 function M.is(name, value)
     return types[name][2](value)

@@ -157,8 +157,8 @@ local function outline(values, path, lines)
     return lines
 end
 
----Writes a table to a file; what was there is replaced only when all is on the disk. Every rank calls it, with the same
----keys and plain values; of tensors that are not global rank 0's are written.
+---Writes a table to a file. An existing file is replaced only when all data are on the disk. Every rank calls it, with
+---the same keys and plain values; local tensors are written by rank 0.
 ---@param path string
 ---@param values table
 function M.save(path, values, ...)
@@ -222,7 +222,7 @@ end
 
 -- ---- tensors that lie in a file ----
 
----A tensor of a file that was loaded with {lazy = true}: known by name, dtype and shape, read when it is asked for.
+---A tensor of a file that was loaded with {lazy = true}: name, dtype and shape are known; read{} reads the values.
 ---@class flow.Stored
 ---@field name string
 ---@field dtype string
@@ -241,7 +241,7 @@ local function all_broadcast(placement)
     return sbp
 end
 
----The tensor: local, on a device, or global, of which each rank reads its own part alone (no rank waits for another).
+---Reads the tensor: local, on a device, or global. Of a global one each rank reads its own part; no rank waits.
 ---@param o {device: string, placement: any, sbp: any}?
 function Stored:read(o)
     if (o.placement == nil) ~= (o.sbp == nil) then check.fail("read: placement and sbp come together") end
@@ -256,8 +256,8 @@ function Stored:__tostring()
     return ("stored tensor '%s', %s%s"):format(io_.clean(self.name), self.dtype, check.shape(self))
 end
 
----Copies a tensor (local, global, or one that lies in a file) into another one, local or global. A local tensor that
----goes into a global one is the same on every rank.
+---Copies a tensor (local, global or in a file) into another one, local or global. A local tensor copied into a global
+---one must be the same on every rank.
 function M.copy(into, given)
     if M.is_stored(given) then
         given = given:read(into.is_global and {placement = into.placement, sbp = into.sbp} or {device = into.device})
@@ -395,10 +395,10 @@ local function describe_foreign(path, message)
     error(message, 0)
 end
 
----Reads a file: the table that was saved, or, of a file that another program wrote, tensors by name and its metadata.
----Without a placement the tensors are local, and any rank may call it. With one, or with {lazy = true}, every rank
----calls it and none reads more than its own part: sbp is one for all tensors, a table by name (the others are B), or
----f(name, shape, dtype); lazy gives tensors that stay in the file until t:read{...} or load_state_dict.
+---Reads a file: the saved table; of a file from another program, its tensors by name and its metadata. Without a
+---placement the tensors are local, and any rank may call it. With a placement or {lazy = true} every rank calls it and
+---reads only its own part. sbp is one for all tensors, a table by name (the others are B), or f(name, shape, dtype);
+---lazy tensors stay in the file until t:read{...} or load_state_dict.
 ---@param path string
 ---@param o {device: string, placement: any, sbp: any, lazy: boolean}? where the tensors go
 ---@return table values

@@ -95,8 +95,8 @@ function cli.help(about, specs)
     return table.concat(lines, "\n")
 end
 
----Reads arguments: a table of values by name (`-` becomes `_`), which of them were given, and the words that belong to
----no option; or nil and a message. `help` is true when --help was asked for.
+---Reads arguments. Returns a table of values by name (`-` becomes `_`), the set of those given, and the words that
+---belong to no option; or nil and a message. `help` is true if --help was given.
 ---@param args string[]
 ---@param specs table[]
 ---@return table? values
@@ -136,8 +136,8 @@ function cli.stop(args, message)
     os.exit(1, true)
 end
 
----As read, for a script: prints the help and ends the program when asked to, prints what is wrong and ends it with
----status 1. `most` words (default 0) may stand beside the options.
+---As read, for a script: on --help prints the help and ends the program; on an error prints it and ends the program
+---with status 1. `most`: words allowed beside the options (default 0).
 ---@param args string[]
 ---@param about string
 ---@param specs table[]

@@ -26,7 +26,7 @@ local function read_file(path)
     return text
 end
 
----The bytes of one or several regular files, put together.
+---The bytes of one or several regular files, concatenated.
 ---@param paths string|string[]
 ---@return string
 function data.read(paths)
@@ -65,7 +65,7 @@ function data.files(folder)
     return result
 end
 
----A number, as text, that differs when the text does.
+---A hash of a text, as text.
 ---@param text string
 ---@return string
 function data.hash(text)
@@ -103,7 +103,7 @@ end
 
 -- ---- text ----
 
----A text as numbers: every distinct character (byte, when the text is not UTF-8) has one, from 0, in order of its code.
+---Numbers of the distinct characters of a text (bytes if it is not UTF-8), from 0 in the order of their codes.
 ---@class flow.data.Text
 ---@field characters string[]
 ---@field tokens any tensor of uint8 or int32
@@ -119,7 +119,7 @@ function data.text(text)
     return setmetatable({characters = characters, tokens = tokens, numbers = numbers}, Text)
 end
 
----Tensor (int64) of the numbers of a string; a character that the text does not have is an error.
+---The numbers of a string, int64; a character that is not in the text is an error.
 ---@param s string
 function Text:encode(s)
     local list = {}
@@ -132,7 +132,7 @@ function Text:encode(s)
     return #list > 0 and flow.tensor(list, {dtype = "int64"}) or flow.zeros(0, {dtype = "int64"})
 end
 
----The string of a tensor or list of numbers.
+---The string for a tensor or list of numbers.
 ---@return string
 function Text:decode(numbers)
     if check.is_tensor(numbers) and numbers:dim() ~= 1 then
@@ -180,7 +180,7 @@ end
 local Windows = {}
 Windows.__index = Windows
 
----All pieces of `length` numbers of a 1-d tensor, each with the piece one further on: batches are
+---All pieces of `length` numbers of a 1-d tensor, each with the piece shifted by one: batches are
 ---{inputs [batch, length], targets [batch, length]}, int64.
 ---@param tokens any
 ---@param length integer
@@ -232,9 +232,9 @@ local function is_dataset(value)
 end
 
 ---Batches of a dataset. `for batch in loader do` walks one epoch, also inside a loop over the same loader;
----loader:next() goes on for ever. batch_size counts the rows of all ranks together. With placement and sbp ("S(0)",
----"B") the tensors of a batch are global. With `shuffle` each epoch has another order, which depends on `seed`; without
----a seed on that of flow.manual_seed when the first pass begins.
+---loader:next() continues through all epochs. batch_size counts the rows of all ranks together. With placement and sbp
+---("S(0)", "B") the tensors of a batch are global. With `shuffle` every epoch has its own order, which depends on
+---`seed`; the default seed is that of flow.manual_seed when the first pass begins.
 ---@param dataset any
 ---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, placement: any, sbp: any}?
 function data.loader(dataset, opts)
@@ -320,7 +320,7 @@ local function advance(self, pass)
     return batch
 end
 
----The next batch, through all epochs: of the pass that gave one last, at its end of a new one.
+---The next batch: of the pass that gave the last one, or of a new pass after its end.
 function Loader:next()
     return advance(self, self.pass or begin(self)) or advance(self, begin(self))
 end
@@ -336,15 +336,15 @@ function Loader:__call(...)
     return advance(self, self.resumed and self.pass or begin(self))
 end
 
----Where the loader stands: where the pass does that gave a batch last, in whatever loop. To go on with an outer loop
----take its state before an inner one over the same loader begins.
+---The position of the pass that gave the last batch, in whatever loop. To resume an outer loop, take the state before
+---an inner loop over the same loader begins.
 ---@return {epoch: integer, position: integer, seed: integer, begun: integer}
 function Loader:state()
     return {epoch = self.epoch, position = self.position, seed = seed_of(self), begun = self.begun}
 end
 
----Goes on where `state` was taken, with a dataset and options like those of then: the next loop, or next(), takes up
----its pass, the ones after it begin the epochs that follow. The order is that of then, whatever flow.manual_seed says.
+---Continues where `state` was taken; dataset and options must be the same. The next loop, or next(), continues that
+---pass; later ones begin the epochs after it. The order is the saved one, whatever flow.manual_seed was called with.
 ---@param state {epoch: integer, position: integer, seed: integer, begun: integer?}
 function Loader:load_state(state)
     local o = check.options("load_state", state,

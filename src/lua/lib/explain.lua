@@ -33,7 +33,7 @@ local M = {}
 ---@field bytes integer
 ---@field steps flow.explain.Step[]
 
----An op, or a boxing that no op asked for (to_global, a gradient on its way to a leaf): then op is "to_global".
+---An op, or a boxing outside an op (to_global, the gradient of a leaf): then op is "to_global".
 ---@class flow.explain.Entry
 ---@field op string
 ---@field by string? of a boxing that no op asked for: what the script called ("to_global", "backward")
@@ -247,7 +247,7 @@ function meta.__tostring(report)
     return table.concat(lines, "\n")
 end
 
----Runs f and returns what happened: a list of ops and boxings that prints as a report. What f returns is dropped.
+---Runs f and returns a list of its ops and boxings, which prints as a report. The results of f are dropped.
 ---@param f function
 ---@param ... any arguments of f
 ---@return flow.explain.Report

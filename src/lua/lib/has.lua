@@ -1,4 +1,4 @@
--- has.lua -- flow.has(name): is there such a function, module, method or field? Asked without an error.
+-- has.lua -- flow.has(name): true if such a function, module, method or field exists; never an error.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -21,8 +21,8 @@ local function member(holder, word)
     return meta and member(rawget(meta, "__index"), word)
 end
 
----Does flow have a function, module or class of that name ("matmul", "flow.nn.Linear"), or a tensor a method or field
----("x:sum", "x.shape")?
+---True if flow has a function, module or class of that name ("matmul", "flow.nn.Linear"), or a tensor a method or field
+---("x:sum", "x.shape").
 ---@param name string
 ---@return boolean
 local function has(name)

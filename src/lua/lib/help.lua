@@ -1,5 +1,5 @@
--- help.lua -- help(x): what an op, a function of a module, or a word is. Texts come from the ops' descriptors, from
--- builtins.lua and from the comments above the functions of the Lua modules.
+-- help.lua -- help(x): signature and sentence of a function, search for a word. Texts come from the ops' descriptors,
+-- from builtins.lua and from the comments above the functions of the Lua modules.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -267,7 +267,7 @@ local function print_search(word)
         print(("nothing about '%s'%s"):format(word, check.suggest(word, names)))
     end
     for _, row in ipairs(named) do print(row) end
-    if #mentioned > 0 then print(("what mentions '%s':"):format(word)) end
+    if #mentioned > 0 then print(("functions that mention '%s':"):format(word)) end
     for _, row in ipairs(mentioned) do print(row) end
 end
 
@@ -286,8 +286,8 @@ function print_help(...)
     elseif flow.is_tensor(x) then
         print("a tensor; its methods and fields:")
         print_columns(public_names(flow._methods))
-        print("x == y is one boolean: are they equal? x == 1 is always false: elements are compared by x:eq(1).")
-        print("A tensor is never false: `if x:gt(0) then` always holds, write x:gt(0):all():item().")
+        print("x == y is one boolean, true for equal tensors. x == 1 is always false: x:eq(1) compares elements.")
+        print("Every tensor counts as true: write `if x:gt(0):all():item() then`, not `if x:gt(0) then`.")
     elseif x == flow then
         print_flow()
     elseif x == flow.placement then
@@ -301,7 +301,7 @@ function print_help(...)
     end
 end
 
----What a function or a class of flow's is; nil for any other value.
+---The help text of a function or class of flow; nil for any other value.
 ---@param x any
 ---@return string?
 function M.of_callable(x)

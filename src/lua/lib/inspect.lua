@@ -85,7 +85,7 @@ function text_of(value, depth, seen)
     return text
 end
 
----The text of one value; a string alone is itself.
+---The text of one value; a string is its own text.
 ---@param value any
 ---@return string
 function M.text(value)

@@ -28,7 +28,7 @@ function M.is_module(value)
     return type(value) == "table" and rawget(value, FIELDS) ~= nil
 end
 
----Is it Module, or a class that extends it?
+---True for Module and the classes that extend it.
 ---@return boolean
 function M.is_class(value)
     while type(value) == "table" and not rawequal(value, Module) do
@@ -38,7 +38,7 @@ function M.is_class(value)
     return rawequal(value, Module)
 end
 
----The table of a module's own fields, to be looked at and not changed.
+---The table of a module's own fields, read-only.
 ---@return table
 function M.fields(module)
     return module[FIELDS]
@@ -281,7 +281,7 @@ function Module:forward()
     check.fail("%s has no forward", class_name(self))
 end
 
----Is this module of that class, or of one that extends it?
+---True if the module is of that class or of one that extends it.
 ---@return boolean
 function Module:is(class)
     local mine = getmetatable(self)
@@ -416,12 +416,12 @@ local function register(self, who, kind, name, t)
     self[name] = t
 end
 
----A tensor that is saved and moved with the module but not trained.
+---A tensor that is saved and moved with the module, but not trained.
 function Module:register_buffer(name, t)
     register(self, "register_buffer", "buffer", name, t)
 end
 
----A parameter that may be frozen (requires_grad = false) and is a parameter all the same.
+---A parameter that may be frozen (requires_grad = false) and remains a parameter.
 function Module:register_parameter(name, t)
     register(self, "register_parameter", "parameter", name, t)
 end
@@ -467,8 +467,8 @@ local function convert(module, f)
     return module
 end
 
----To a device ("cpu", "cuda:1") or a dtype (float tensors only). Makes new parameters: call it before making an
----optimizer.
+---Moves to a device ("cpu", "cuda:1") or a dtype (float tensors only). Creates new parameters, so call it before
+---creating an optimizer.
 ---@param where string
 function Module:to(where)
     flow.empty(0):to(where)     -- says what is wrong with `where`, whatever the module holds
@@ -561,16 +561,16 @@ local function globally(t, placement, sbp, name)
     check.fail("to_global: %s: %s", name, reason)
 end
 
----Makes global parameters and buffers, the same on every rank before they are split: net:to_global{placement = p,
----sbp = "B"}. `rules`, a list of {pattern, sbp}, says otherwise for those whose dotted name has the pattern; the first
----one that fits counts: {{"up", {"B", "S(0)"}}, {"down%.weight", {"B", "S(1)"}}}.
+---Makes parameters and buffers global; before the split they are made equal on all ranks: net:to_global{placement = p,
+---sbp = "B"}. `rules`, a list of {pattern, sbp}, overrides the sbp of those whose dotted name matches the pattern; the
+---first match counts: {{"up", {"B", "S(0)"}}, {"down%.weight", {"B", "S(1)"}}}.
 ---
----`zero` is a hierarchy axis over whose ranks parameters are stored in parts, and so are their gradients and what an
----optimizer keeps: a module gathers its own parameters when its forward begins, and backward scatters their gradients
----as it sums them. What backward needs of the gathered ones stays until then, so this is ZeRO's second stage, with
----parameters that are whole only from their use in forward to that in backward.
+---`zero` is a hierarchy axis over whose ranks parameters, their gradients and the state of the optimizer are stored in
+---parts. A module gathers its own parameters when its forward begins; backward reduce-scatters their gradients.
+---Gathered parameters that backward needs are kept until then: this is ZeRO's second stage, with parameters that are
+---whole only from their use in forward to that in backward.
 ---
----Makes new parameters: call it before making an optimizer.
+---Creates new parameters, so call it before creating an optimizer.
 ---@param opts {placement: any, sbp: any, rules: table[], zero: integer} sbp: of those that no rule names, default "B"
 function Module:to_global(opts)
     local o = opts
@@ -580,7 +580,7 @@ function Module:to_global(opts)
     return convert(self, function(t) return globally(t, o.placement, stored[t], name_of[t]) end)
 end
 
----Sets whether dropout and the like are active, here and below.
+---Switches dropout and the like on or off, in this module and all below.
 function Module:train(on)
     walk(self, function(_, module) module[FIELDS].training = on end)
     return self
@@ -600,7 +600,7 @@ end
 
 -- ---- state ----
 
----Parameters and buffers by dotted name, in order, not connected to the tape. They share memory with the module.
+---Parameters and buffers by dotted name, in order, detached from the tape. They share memory with the module.
 function Module:state_dict()
     local state = collect(self, {parameter = true, buffer = true}, true)
     for name, t in state do state[name] = t:detach() end
@@ -660,9 +660,9 @@ local function list_problems(problems)
     return table.concat(lines, "\n    ")
 end
 
----Copies the tensors of a state dict into the parameters and buffers. Names and shapes must agree; nothing is changed
----when they don't. With {strict = false} names that only one of the two has are left alone. Of tensors that still lie
----in a file (flow.load's lazy) each rank reads its own part alone.
+---Copies the tensors of a state dict into the parameters and buffers. Names and shapes must agree, else nothing is
+---changed. With {strict = false} names in only one of the two are skipped and returned. Of lazy tensors (flow.load)
+---each rank reads only its own part.
 ---@param state table<string, any>
 ---@param opts {strict: boolean}?
 ---@return string[] missing names that the state dict lacks
@@ -682,7 +682,7 @@ end
 
 -- ---- printing ----
 
----What a module says of itself between the parentheses of its line; own modules may overwrite it.
+---The text between the parentheses of a module's line; modules may override it.
 ---@return string
 function Module:extra() return "" end  -- luacheck: ignore self
 

@@ -12,8 +12,8 @@ local nn = {Module = Module, Parameter = module.Parameter, is_module = module.is
 
 -- ---- models over several ranks ----
 
----x with another SBP, for the borders between the parts of a model; a local tensor is returned as it is. With `axis`
----only that hierarchy axis is meant. The gradient comes back in the SBP that x had (whole, where x was partial): a pin
+---x with another SBP, at the borders between parts of a model; a local tensor is returned unchanged. With `axis` only
+---that hierarchy axis changes. The gradient comes back in the SBP of x (B where x was partial): a pin
 ---to "B" after a product over a split axis is an all-reduce in forward, one to "B" before a product by a split weight
 ---is an all-reduce in backward.
 ---@param x any
@@ -29,7 +29,7 @@ function nn.pin(x, sbp, axis)
     return x:to_global{sbp = all}
 end
 
----Options for making a tensor where x is; of a global one, whole on every rank: flow.arange(n, nn.like(x)).
+---Options that create a tensor where x is; for a global x, with sbp B: flow.arange(n, nn.like(x)).
 ---@param x any
 ---@param opts table? more options
 function nn.like(x, opts)
@@ -65,7 +65,7 @@ end
 function init.zeros(t) return init.constant(t, 0) end
 function init.ones(t) return init.constant(t, 1) end
 
----Evenly from [low, high).
+---Uniform in [low, high).
 function init.uniform(t, low, high)
     local _ <close> = flow.no_grad()
     return t:uniform_(low, high)
@@ -163,7 +163,7 @@ function Linear:extra()
     return self.activation and text .. ", activation=" .. self.activation or text
 end
 
----Row x of a table for every whole number x.
+---A row of a table for every integer.
 ---@class flow.nn.Embedding: flow.nn.Module
 local Embedding = Module:extend("Embedding")
 nn.Embedding = Embedding
@@ -219,7 +219,7 @@ function LayerNorm:extra()
     return ("[%s], eps=%g"):format(table.concat(self.sizes, ", "), self.eps)
 end
 
----Zeroes each element with probability p while training and scales the others.
+---In training, zeroes each element with probability p and scales the others by 1 / (1 - p).
 ---@class flow.nn.Dropout: flow.nn.Module
 local Dropout = Module:extend("Dropout")
 nn.Dropout = Dropout
@@ -292,7 +292,7 @@ function Softmax:extra()
     return "axis=" .. self.axis
 end
 
----Merges all axes from the second one on.
+---Joins all axes from the second one on.
 ---@class flow.nn.Flatten: flow.nn.Module
 local Flatten = Module:extend("Flatten")
 nn.Flatten = Flatten
@@ -335,7 +335,7 @@ local function padding_of(value, stride)
     return value
 end
 
----Convolution of images [n, inputs, height, width], or of one without n.
+---Convolution of images [n, inputs, height, width], or of one image without n.
 ---@class flow.nn.Conv2d: flow.nn.Module
 local Conv2d = Module:extend("Conv2d")
 nn.Conv2d = Conv2d
@@ -381,7 +381,7 @@ function Conv2d:extra()
     return text .. ", bias=" .. tostring(self.bias ~= nil)
 end
 
----The largest element of every window of images [n, channels, height, width], or of one without n.
+---The largest element of every window of images [n, channels, height, width], or of one image without n.
 ---@class flow.nn.MaxPool2d: flow.nn.Module
 local MaxPool2d = Module:extend("MaxPool2d")
 nn.MaxPool2d = MaxPool2d
@@ -415,7 +415,7 @@ function MaxPool2d:extra()
     return pair_text(self.dilation) == "1" and text or text .. ", dilation=" .. pair_text(self.dilation)
 end
 
----The mean of every window of images [n, channels, height, width], or of one without n.
+---The mean of every window of images [n, channels, height, width], or of one image without n.
 ---@class flow.nn.AvgPool2d: flow.nn.Module
 local AvgPool2d = Module:extend("AvgPool2d")
 nn.AvgPool2d = AvgPool2d
@@ -480,8 +480,8 @@ end
 check.constructor(ModuleList, "ModuleList(...: any)", nn.is_module)
 check.methods(ModuleList, "module", {"append(item: module)"}, nn.is_module)
 
----Modules one after the other: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)). A Linear and a ReLU
----or GELU after it are computed as one op.
+---Modules applied in turn: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)). A Linear and a ReLU or
+---GELU after it are computed as one op.
 ---@class flow.nn.Sequential: flow.nn.ModuleList
 local Sequential = ModuleList:extend("Sequential")
 nn.Sequential = Sequential
@@ -511,8 +511,8 @@ signatures(Sequential, nil, "forward(x: any)")
 
 -- ---- attention ----
 
----Self-attention in which each position sees itself and those before it. The rows of the joint projection are ordered
----by head first, so that splitting them over ranks splits heads.
+---Causal self-attention: each position attends to itself and to those before it. The rows of the joint projection are
+---ordered by head first, so a split of them over ranks splits heads.
 ---@class flow.nn.CausalSelfAttention: flow.nn.Module
 local CausalSelfAttention = Module:extend("CausalSelfAttention")
 nn.CausalSelfAttention = CausalSelfAttention

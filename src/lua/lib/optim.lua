@@ -205,7 +205,7 @@ local function flatten(lists)
     return all
 end
 
----One step with the gradients that are there.
+---One step with the current gradients.
 function Optimizer:step()
     local _ <close> = flow.no_grad()
     for _, group in ipairs(self.groups) do
@@ -228,7 +228,7 @@ function Optimizer:set_lr(lr)
     for _, group in ipairs(self.groups) do group.lr = lr end
 end
 
----What flow.save can write: groups with their options, and the state of each parameter by its position.
+---A table for flow.save: groups with their options, and the state of each parameter by its position.
 function Optimizer:state_dict()
     local result, count = {groups = {}, state = {}}, 0
     for i, group in ipairs(self.groups) do
@@ -319,8 +319,8 @@ local function check_state(self, state)
     return options
 end
 
----Takes the state (copied) and the options of a state dict; nothing is changed when it does not fit. Of tensors that
----still lie in a file (flow.load's lazy) each rank reads its own part alone.
+---Takes the state (copied) and the options of a state dict; if it does not fit, nothing is changed. Of lazy tensors
+---(flow.load) each rank reads only its own part.
 ---@param state table
 function Optimizer:load_state_dict(state)
     local options = check_state(self, state)
@@ -461,8 +461,8 @@ local function sum_of_squares(lists)
     return total
 end
 
----Scales the gradients so that their norm, taken over all of them, is at most max_norm. Returns the norm before, a 0-d
----tensor; nothing waits for it. Gradients may be split and lie on several placements: the norm is one for all ranks.
+---Scales the gradients so that the norm of all of them together is at most max_norm. Returns the norm before scaling, a
+---0-d tensor, without waiting for it. Gradients may be split and on several placements: all ranks use one norm.
 ---@param params any[] a list of parameters, or one tensor
 ---@param max_norm number
 function optim.clip_grad_norm(params, max_norm)
@@ -530,7 +530,7 @@ function schedule.step(size, gamma)
     return of_steps(function(step) return gamma ^ (step // size) end)
 end
 
----One after the other: chain({warmup, 100}, {cosine, 900}) runs each for its number of steps, the last one for ever.
+---Schedules in sequence: chain({warmup, 100}, {cosine, 900}) runs each for its number of steps, the last without end.
 function schedule.chain(...)
     local parts, count = {...}, select("#", ...)
     if count == 0 then check.fail("schedule.chain: takes one part or more, as {schedule, steps}") end
@@ -580,7 +580,7 @@ function optim.Scheduler(optimizer, f)
     return self
 end
 
----After an optimizer's step: the rate of the next one.
+---Call it after the optimizer's step: sets the rate of the next one.
 function Scheduler:step()
     set_rates(self, self.steps + 1, self.rates)
 end

@@ -10,7 +10,7 @@ local io_ = flow._io
 
 local progress = {}
 
----Seconds on a clock that never goes back.
+---Seconds of a monotonic clock.
 ---@return number
 function progress.clock()
     return io_.clock()
@@ -83,8 +83,8 @@ local function shared_text(self, step, text)
     return self.text
 end
 
----Says that `step` steps are done; `text`, a string or a function that makes one when it is needed, is shown as well.
----Every rank says so; the function may use all ranks.
+---Reports that `step` steps are done. `text`, a string or a function that returns one, is shown too. Every rank calls
+---it; the function may communicate.
 ---@param step integer
 ---@param text string|fun(): string
 function Bar:update(step, text)
@@ -105,14 +105,14 @@ function Bar:update(step, text)
     end
 end
 
----Prints a line of its own beside the bar, as flow.print does.
+---Prints a line above the bar, as flow.print does.
 function Bar:print(...)
     self:clear()
     flow.print(...)
     if not self.silent then io.stdout:flush() end
 end
 
----Wipes the bar off the terminal.
+---Clears the bar from the terminal.
 function Bar:clear()
     if self.drawn > 0 then
         io.stdout:write("\r", (" "):rep(self.drawn), "\r")

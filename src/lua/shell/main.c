@@ -84,9 +84,9 @@ static const char usage_text[] = "usage: flowlua [options] [script [args]]\n"
                                  "  --doctor      probe this machine: CPU level, products, memory, MPI, GPUs\n"
                                  "  --version     show version information\n"
                                  "  --help        show this text\n"
-                                 "Without a script on a terminal, flowlua is interactive: try help().\n"
-                                 "require looks beside the script before the default folders; LUA_PATH and LUA_CPATH "
-                                 "replace both, but for \";;\".\n";
+                                 "Without a script, on a terminal, flowlua starts an interactive session: try help().\n"
+                                 "require searches the folder of the script, then the default folders. LUA_PATH and "
+                                 "LUA_CPATH replace both; \";;\" in them stands for both.\n";
 
 static void bad_usage(const options *o)
 {
