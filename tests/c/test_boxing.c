@@ -6,6 +6,7 @@
 ** the ranks it talks to, and no rank receives more than the step says.
 */
 #include "core/boxing/boxing.h"
+#include "core/value/testing.h"
 #include "core/dispatch/dry_world.h"
 #include "check.h"
 

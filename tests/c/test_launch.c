@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "core/ranks/launch.h"
+#include "core/ranks/testing.h"
 #include "core/base/plugin.h"
 
 #include <stdlib.h>

@@ -9,6 +9,7 @@
 #include "core/ranks/shared.h"
 #include "core/memory/scratch.h"
 #include "core/memory/storage.h"
+#include "core/memory/testing.h"
 
 #include <dirent.h>
 #include <errno.h>

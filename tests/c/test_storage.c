@@ -7,6 +7,7 @@
 #include "core/memory/device.h"
 #include "core/memory/scratch.h"
 #include "core/memory/storage.h"
+#include "core/memory/testing.h"
 
 #include <pthread.h>
 #include <stdlib.h>

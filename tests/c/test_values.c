@@ -4,6 +4,7 @@
 #include "check.h"
 #include "core/dispatch/dry_world.h"
 #include "core/value/meta.h"
+#include "core/value/testing.h"
 
 #include <math.h>
 #include <stdio.h>

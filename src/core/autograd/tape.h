@@ -78,7 +78,7 @@ struct fl_node {
     tape_hook *hooks;
     tape_region *region; /* owned; in place on a view: edge 0 is the base */
     bool freed;          /* saved values are gone */
-    bool marked, wanted; /* during a backward: reached, leads to something asked for */
+    bool wanted;         /* during a backward: leads to something asked for */
     void *run;           /* the backward that uses pending now */
     fl_node *next_dead;  /* while a chain is freed without recursion */
 };

@@ -24,12 +24,10 @@ void fl_cpu_level_limit(fl_level most);
 #define FL_PASTE(a, b) FL_PASTE_(a, b)
 #define FL_LV(name) FL_PASTE(name, FL_LEVEL)
 
-/* C[m,n] = alpha * op(A) op(B) + beta * C, row-major, float32 / float64; leading dimensions in elements. One call uses
+/* C[m,n] = alpha * op(A) op(B) + beta * C, row-major, float32; leading dimensions in elements. One call uses
 ** the team. oneDNN above the small-matrix limit when it is there, own code else. */
 void fl_cpu_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
                   const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
-void fl_cpu_dgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
-                  const double *b, int64_t ldb, double beta, double *c, int64_t ldc);
 
 /* Copies `in` to `out` (same local shape, any strides, converts dtypes). The permute kernel lives here. */
 fl_status fl_cpu_copy(const fl_view *out, const fl_view *in);

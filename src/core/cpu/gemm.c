@@ -9,7 +9,6 @@
 #include "gemm.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 
 /* From this many multiplications on oneDNN is used. Measured on AVX-512: 480 GF/s both up to 512^3, above that 470
 ** against 400, as oneDNN blocks for the caches; below, the own kernel also adds the bias in the same pass. */
@@ -23,19 +22,13 @@ static const double NS_PER_MULTIPLICATION = 0.01;
 typedef int (*sgemm_fn)(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
                         const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 
-typedef struct onednn_version {
-    int major, minor, patch;
-} onednn_version;
-
-static char library_text[64];
 static void (*set_onednn_threads)(int); /* of the libgomp that came with it; per calling thread */
 
-static void *open_onednn(const char **name)
+static void *open_onednn(void)
 {
     static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        *name = names[i];
         if (handle) return handle;
     }
     return NULL;
@@ -43,17 +36,10 @@ static void *open_onednn(const char **name)
 
 static sgemm_fn load_onednn(void)
 {
-    const char *name;
-    void *handle = open_onednn(&name);
+    void *handle = open_onednn();
     if (!handle) return NULL;
-    sgemm_fn sgemm = (sgemm_fn)dlsym(handle, "dnnl_sgemm");
-    const onednn_version *(*version)(void) = (const onednn_version *(*)(void))dlsym(handle, "dnnl_version");
     set_onednn_threads = (void (*)(int))dlsym(handle, "omp_set_num_threads");
-    if (!sgemm) return NULL;
-    if (version)
-        snprintf(library_text, sizeof library_text, "oneDNN %d.%d (%s)", version()->major, version()->minor, name);
-    else snprintf(library_text, sizeof library_text, "oneDNN (%s)", name);
-    return sgemm;
+    return (sgemm_fn)dlsym(handle, "dnnl_sgemm");
 }
 
 /* NULL when there is none. Kernels are entered from one thread, so no lock is needed. */
@@ -66,12 +52,6 @@ static sgemm_fn onednn(void)
         sgemm = load_onednn();
     }
     return sgemm;
-}
-
-const char *fl_cpu_gemm_library(void)
-{
-    if (!onednn()) snprintf(library_text, sizeof library_text, "own kernels (%s)", fl_cpu_level_name(fl_cpu_level()));
-    return library_text;
 }
 
 /* BLAS's way to say how a matrix lies: rows contiguous, or columns contiguous (transposed). false: neither. */
@@ -259,11 +239,4 @@ void fl_cpu_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha
 {
     fl_gemm g = from_blas(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     fl_gemm_run(FL_FLOAT32, &g);
-}
-
-void fl_cpu_dgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
-                  const double *b, int64_t ldb, double beta, double *c, int64_t ldc)
-{
-    fl_gemm g = from_blas(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-    fl_gemm_run(FL_FLOAT64, &g);
 }

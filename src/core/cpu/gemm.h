@@ -52,6 +52,5 @@ typedef struct fl_gemm_batch {
 void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch);
 
 /* What computes large float32 products: "oneDNN 2.6 (libdnnl.so.2)" or "own kernels (avx512)". */
-const char *fl_cpu_gemm_library(void);
 
 #endif

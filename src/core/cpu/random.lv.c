@@ -1,9 +1,11 @@
 /*
 ** random.lv.c -- Philox4x32-10 on vectors: words, uniforms, normals and dropout of one CPU level.
 **
-** A group is as many blocks as a vector has lanes. Words equal fl_philox's on every level, and so do
+** A group is as many blocks as a vector has lanes. Words are the same on every level, and so are
 ** floats, bit for bit: only correctly rounded operations are used, and fused multiply-adds are exact
 ** everywhere (in software where the machine has none).
+**
+** Reference: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC11).
 **
 ** Normals are Box and Muller's: of a block's words w0 w1 w2 w3, elements 0 and 1 are sqrt(-2 ln u(w0)) times the cosine
 ** and the sine of 2 pi w1 / 2^32, elements 2 and 3 the same of w2 and w3, with u(w) = ((w >> 8) + 1) * 2^-24 in (0, 1]

@@ -76,14 +76,6 @@ bool fl_var_settle(fl_var *v)
     return v->write == 0 && kept == 0;
 }
 
-bool fl_var_idle(fl_var *v)
-{
-    if (!fl_stamp_done(v->write)) return false;
-    for (uint32_t i = 0; i < v->reader_count; i++)
-        if (!fl_stamp_done(v->reads[i])) return false;
-    return true;
-}
-
 /* ---- waiting ---- */
 
 fl_status fl_engine_wait_stamp(fl_stamp stamp, bool interruptible)

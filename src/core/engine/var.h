@@ -40,9 +40,6 @@ static inline void fl_var_bump(fl_var *v) { v->version++; }
 ** become true. */
 bool fl_var_settle(fl_var *v);
 
-/* The same question without forgetting. */
-bool fl_var_idle(fl_var *v);
-
 /* Waits for the last writer (not for readers); then the poison as an error: message, op and line. */
 fl_status fl_engine_wait_var(fl_var *v);
 

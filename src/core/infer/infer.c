@@ -1,5 +1,5 @@
 /*
-** infer.c -- building a plan: shapes and dtypes, the SBP, metas, costs.
+** infer.c -- building a plan: shapes and dtypes, the SBP, metas, the kernel.
 **
 ** Runs once per key (plan_cache.c keeps the result). A local tensor is broadcast on its one rank, so it needs
 ** no choice; a global one goes through sbp_choose.c, at world size 1 too.
@@ -8,10 +8,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-/* What the estimate of a kernel's time assumes, per nanosecond. */
-#define BYTES_PER_NS 10.0
-#define FLOPS_PER_NS 50.0
 
 /* One inference under way. */
 typedef struct build {
@@ -215,19 +211,14 @@ void fl_plan_release(fl_plan *plan)
 
 static fl_status set_inputs(fl_plan *plan, const build *b)
 {
-    fl_dtype dtype = FL_DTYPE_COUNT;
-    bool one_dtype = true;
     for (int i = 0; i < b->nin; i++) {
         const fl_meta *m = b->metas[i];
         if (!m) continue;
-        one_dtype = one_dtype && (dtype == FL_DTYPE_COUNT || dtype == m->dtype);
-        dtype = m->dtype;
         const fl_placement *p = b->op->flags & FL_OP_FETCHES ? b->placement : m->placement;
         if (p == m->placement && fl_nd_sbp_equal(b->in_sbp[i], m->nd_sbp)) plan->in[i] = fl_meta_ref(m);
         else FL_TRY(fl_meta_get(&plan->in[i], m->dtype, &m->shape, p, b->in_sbp[i], m->is_local));
         plan->boxes = plan->boxes || plan->in[i] != m;
     }
-    plan->inputs_ready = one_dtype && !plan->boxes;
     return FL_OK;
 }
 
@@ -257,22 +248,6 @@ static fl_dtype number_dtype(const build *b)
     if (b->c.nout > 0 && fl_dtype_is_float(b->c.out[0].dtype) && !fl_dtype_is_float(dtype)) dtype = b->c.out[0].dtype;
     if (b->c.nout > 0 && b->c.out[0].dtype == FL_BOOL && fl_dtype_is_integer(dtype)) dtype = FL_INT64;
     return fl_dtype_compute(dtype);
-}
-
-/* Nanoseconds of the kernel on this rank: the op's own flops and bytes are of the logical tensors, and this rank has
-** its share of them. */
-static double estimate(const fl_plan *plan, const build *b)
-{
-    double all = 0, here = 0;
-    for (int i = 0; i < plan->nin + plan->nout; i++) {
-        const fl_meta *m = i < plan->nin ? plan->in[i] : plan->out[i - plan->nin];
-        if (!m) continue;
-        all += (double)m->numel * (double)fl_dtype_size(m->dtype);
-        here += (double)m->local_numel * (double)fl_dtype_size(m->dtype);
-    }
-    fl_cost cost = {.bytes = all};
-    if (b->op->cost) b->op->cost(&cost, &b->c);
-    return all > 0 ? (cost.bytes / BYTES_PER_NS + cost.flops / FLOPS_PER_NS) * (here / all) : 0;
 }
 
 enum { FLAT_UP_TO = 8192 }; /* elements: more may want the team */
@@ -317,7 +292,6 @@ static fl_status fill_plan(fl_plan *plan, build *b)
     FL_TRY(set_outputs(plan, b));
     FL_TRY(choose_kernel(plan, b));
     plan->number_dtype = number_dtype(b);
-    plan->cost_ns = estimate(plan, b);
     plan->flat = flat_loop(plan, b);
     return FL_OK;
 }

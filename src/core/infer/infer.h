@@ -29,9 +29,7 @@ typedef struct fl_plan {
     fl_flat_fn flat; /* small, all operands of one meta, nothing boxed: serves where they are contiguous; or NULL */
     fl_body body;
     bool boxes;                     /* some input must be boxed */
-    bool inputs_ready;              /* no input needs boxing or conversion: the fast path */
     bool holds;                     /* this rank holds a part of the outputs */
-    double cost_ns;                 /* estimated time of the kernel on this rank */
     const fl_meta **in;             /* owned: metas the inputs must have (NULL for numbers and absent ones) */
     const fl_meta *out[FL_MAX_OUT]; /* owned */
     fl_history *history;            /* NULL: the op is of no interest to other ranks */
@@ -39,7 +37,6 @@ typedef struct fl_plan {
     uint64_t number_operands;       /* those that are Lua numbers, a bit each */
     uint32_t numbers;               /* value attributes, a bit each */
     fl_dtype number_dtype;          /* dtype in which Lua numbers are handed to the kernel */
-    uint64_t hits;
 } fl_plan;
 
 /* The plan of this call; borrowed. It is the last to be evicted, so it outlives the few calls that an op makes while

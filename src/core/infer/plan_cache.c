@@ -193,7 +193,6 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
     for (entry *e = buckets[hash % BUCKETS]; e; e = e->next)
         if (e->hash == hash && e->count == count && words_equal(e->words, words, count)) {
             e->used = ++now;
-            e->plan.hits++;
             hits++;
             *out = &e->plan;
             if (FL_UNLIKELY(fl_infer_observer != NULL)) fl_infer_observer(&e->plan, in, attrs, in_place);

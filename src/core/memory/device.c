@@ -5,6 +5,7 @@
 */
 #include "device.h"
 #include "base/plugin.h"
+#include "testing.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +47,6 @@ int fl_device_count(fl_device_type type)
     if (type == FL_CPU) return 1;
     return fl_device_get(&d, type) == FL_OK ? d->count : 0;
 }
-
-const fl_device *fl_device_known(fl_device_type type) { return type == FL_CUDA ? cuda : NULL; }
 
 fl_status fl_device_kernel_of(fl_kernel_fn *out, fl_device_type type, const fl_op *op)
 {

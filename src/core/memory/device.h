@@ -54,12 +54,6 @@ fl_status fl_device_get(const fl_device **out, fl_device_type type);
 /* How many devices of a type this process may use: 0 where fl_device_get fails, 1 of FL_CPU. */
 int fl_device_count(fl_device_type type);
 
-/* Tests: this is the FL_CUDA device from now on; NULL: none, the plug-in is asked again. */
-void fl_device_register(const fl_device *device);
-
-/* The device when it is in use already, else NULL: opens nothing. */
-const fl_device *fl_device_known(fl_device_type type);
-
 /* The kernel that the device's plug-in has for an op, *out NULL when there is none; needs no such device to be
 ** there. */
 fl_status fl_device_kernel_of(fl_kernel_fn *out, fl_device_type type, const fl_op *op);

@@ -14,6 +14,7 @@
 #include "blocks.h"
 #include "scratch.h"
 #include "device.h"
+#include "testing.h"
 #include "engine/engine.h"
 
 #include <pthread.h>

@@ -28,13 +28,10 @@ typedef struct fl_storage {
     unsigned char small[FL_STORAGE_INLINE] __attribute__((aligned(64)));
 } fl_storage;
 
-/* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. Walks the
+/* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. The first to use
+** the device's memory is an op of this of its queues (fl_queue), which waits for no other to have it. Walks the
 ** out-of-memory ladder (reclaim limbo, wait for the lanes, trim caches, ask the host program to collect garbage, retry)
 ** before FL_ERR_MEMORY, whose message says what was asked, what is live and who allocated the most. */
-fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, int device_index);
-
-/* The same; the first to use the device's memory is an op of this of its queues (fl_queue), which waits for no other
-** to have it. fl_storage_new: the compute queue. */
 fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue);
 
 static inline fl_storage *fl_storage_ref(fl_storage *s)
@@ -51,9 +48,6 @@ static inline void fl_storage_unref(fl_storage *s)
 void fl_storage_stats(fl_memory_stats *out);
 void fl_storage_reset_peak(void);
 void fl_storage_trim(void); /* gives cached blocks back to the system */
-
-/* Frees every cache (end of the program, after fl_engine_stop); storages still alive stay valid. */
-void fl_storage_shutdown(void);
 
 /* Bytes allocated since the host program last reset it: drives Lua's collector. */
 extern int64_t fl_storage_unaccounted;

@@ -70,26 +70,8 @@ fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape 
     return status;
 }
 
-fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, const int64_t *strides, int64_t offset)
-{
-    fl_tensor *t = tensor_take();
-    if (FL_UNLIKELY(!t)) return out_of_memory();
-    t->meta = fl_meta_ref(meta);
-    t->storage = fl_storage_ref(base->storage);
-    t->offset = offset;
-    t->moved_view = base->moved_view;
-    memcpy(t->strides, strides, sizeof t->strides);
-    fl_tensor_update_contiguous(t);
-    *out = t;
-    return FL_OK;
-}
-
-fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *t)
-{
-    return fl_tensor_view(out, t, t->meta, t->strides, t->offset);
-}
-
-void fl_tensor_update_contiguous(fl_tensor *t)
+/* Sets t->contiguous from strides and the local shape. */
+static void update_contiguous(fl_tensor *t)
 {
     int64_t expected = 1;
     const int64_t *size = fl_tensor_local_shape(t);
@@ -105,34 +87,23 @@ void fl_tensor_update_contiguous(fl_tensor *t)
     }
 }
 
-fl_status fl_tensor_wait(fl_tensor *t) { return fl_engine_wait_var(&t->storage->var); }
-
-/* The element at `data` as a double and as an integer. */
-static void read_element(double *value, int64_t *integer, const void *data, fl_dtype dtype)
+fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, const int64_t *strides, int64_t offset)
 {
-    switch (dtype) {
-    case FL_FLOAT16: *value = fl_float16_to_float(*(const fl_float16 *)data); break;
-    case FL_BFLOAT16: *value = fl_bfloat16_to_float(*(const fl_bfloat16 *)data); break;
-    case FL_FLOAT32: *value = *(const float *)data; break;
-    case FL_FLOAT64: *value = *(const double *)data; break;
-    case FL_BOOL: *value = (double)(*integer = *(const uint8_t *)data != 0); break;
-    case FL_UINT8: *value = (double)(*integer = *(const uint8_t *)data); break;
-    case FL_INT8: *value = (double)(*integer = *(const int8_t *)data); break;
-    case FL_INT32: *value = (double)(*integer = *(const int32_t *)data); break;
-    default: *value = (double)(*integer = *(const int64_t *)data); break;
-    }
-}
-
-fl_status fl_tensor_item(fl_tensor *t, double *value, int64_t *integer)
-{
-    char text[FL_META_TEXT];
-    if (t->meta->numel != 1)
-        return fl_fail(FL_ERR_SHAPE, "item: takes a tensor of one element, this is %s; use totable() or an index",
-                       fl_meta_text(text, t->meta));
-    if (t->meta->local_numel != 1)
-        return fl_fail(FL_ERR_COMM, "item: this rank holds no part of %s", fl_meta_text(text, t->meta));
-    FL_TRY(fl_tensor_wait(t));
-    *integer = 0;
-    read_element(value, integer, fl_tensor_data(t), t->meta->dtype);
+    fl_tensor *t = tensor_take();
+    if (FL_UNLIKELY(!t)) return out_of_memory();
+    t->meta = fl_meta_ref(meta);
+    t->storage = fl_storage_ref(base->storage);
+    t->offset = offset;
+    t->moved_view = base->moved_view;
+    memcpy(t->strides, strides, sizeof t->strides);
+    update_contiguous(t);
+    *out = t;
     return FL_OK;
 }
+
+fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *t)
+{
+    return fl_tensor_view(out, t, t->meta, t->strides, t->offset);
+}
+
+fl_status fl_tensor_wait(fl_tensor *t) { return fl_engine_wait_var(&t->storage->var); }

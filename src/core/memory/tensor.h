@@ -60,14 +60,8 @@ static inline void *fl_tensor_data(const fl_tensor *t)
 static inline const int64_t *fl_tensor_local_shape(const fl_tensor *t) { return t->meta->window.size; }
 static inline bool fl_tensor_is_scalar(const fl_tensor *t) { return t->meta->shape.ndim == 0; }
 
-/* Recomputes t->contiguous from strides and the local shape. */
-void fl_tensor_update_contiguous(fl_tensor *t);
-
 /* Waits for the value; a poisoned one is an error. */
 fl_status fl_tensor_wait(fl_tensor *t);
-
-/* Waits, then reads the one element as a double and, unless it is a float, as an integer. */
-fl_status fl_tensor_item(fl_tensor *t, double *value, int64_t *integer);
 
 /* Live tensors (for leak tests). */
 int64_t fl_tensor_count(void);

@@ -146,10 +146,6 @@ typedef struct fl_view_request {
     bool possible;
 } fl_view_request;
 
-typedef struct fl_cost {
-    double flops, bytes;
-} fl_cost;
-
 /* Gradient of one call. */
 typedef struct fl_grad {
     const fl_op *op;
@@ -202,8 +198,7 @@ struct fl_op {
     fl_status (*infer)(fl_infer *c);
     /* at every call: what value attributes and data allow (index ranges); may be NULL */
     fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);
-    void (*sbp)(fl_sigs *s);                       /* NULL: all-B only */
-    void (*cost)(fl_cost *out, const fl_infer *c); /* NULL: bytes of operands and results */
+    void (*sbp)(fl_sigs *s); /* NULL: all-B only */
     fl_kernel_fn cpu;
     fl_flat_fn (*flat)(int row, fl_dtype dtype); /* the loop of `row`; NULL where there is none */
     fl_body body;                                /* the whole op in other ops (no kernel) */

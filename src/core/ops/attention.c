@@ -115,16 +115,6 @@ static fl_status infer_backward(fl_infer *c)
     return FL_OK;
 }
 
-static void cost_attention(fl_cost *out, const fl_infer *c)
-{
-    const fl_spec *q = &c->in[c->nin > 4 ? BACK_Q : IN_Q], *k = q + 1, *v = q + 2;
-    double heads = 1, t = (double)q->shape.dims[q->shape.ndim - 2], s = (double)k->shape.dims[k->shape.ndim - 2];
-    for (int i = 0; i < q->shape.ndim - 2; i++) heads *= (double)q->shape.dims[i];
-    double wide = (double)(q->shape.dims[q->shape.ndim - 1] + v->shape.dims[v->shape.ndim - 1]);
-    out->flops = heads * t * s * (2 * wide + 20) * (c->nin > 4 ? 2.5 : 1);
-    out->bytes = heads * (t + s) * wide * (double)fl_dtype_size(c->out[0].dtype);
-}
-
 /* ---- SBP ---- */
 
 /* The mask's axis that belongs to axis i of the scores, B where it broadcasts. */
@@ -646,7 +636,6 @@ FL_OP(attention_rows) = {
     .saves_out = 7,
     .infer = infer_rows,
     .sbp = sbp_rows,
-    .cost = cost_attention,
     .cpu = kernel_rows,
     .grad = grad_rows,
     .samples = rows_samples,
@@ -667,7 +656,6 @@ FL_OP(attention_backward) = {
     .saves_in = 511,
     .infer = infer_backward,
     .sbp = sbp_backward,
-    .cost = cost_attention,
     .cpu = kernel_backward,
     .grad = grad_backward,
     .samples = backward_samples,

@@ -79,31 +79,10 @@ fl_status fl_infer_broadcast_shape(fl_infer *c)
     return FL_OK;
 }
 
-fl_status fl_infer_broadcast(fl_infer *c)
-{
-    FL_TRY(fl_infer_broadcast_shape(c));
-    c->out[0].dtype = fl_infer_promote(c);
-    return FL_OK;
-}
-
 fl_status fl_infer_same(fl_infer *c)
 {
     c->out[0].shape = c->in[0].shape;
     c->out[0].dtype = c->in[0].dtype;
-    return FL_OK;
-}
-
-fl_status fl_infer_float(fl_infer *c)
-{
-    FL_TRY(fl_infer_same(c));
-    c->out[0].dtype = fl_dtype_to_float(c->in[0].dtype);
-    return FL_OK;
-}
-
-fl_status fl_infer_compare(fl_infer *c)
-{
-    FL_TRY(fl_infer_broadcast_shape(c));
-    c->out[0].dtype = FL_BOOL;
     return FL_OK;
 }
 
@@ -172,7 +151,9 @@ static bool holds_integers(fl_dtype from, fl_dtype to)
     return to != FL_BOOL && (to == FL_UINT8 ? !is_signed : fl_dtype_size(from) + !is_signed <= fl_dtype_size(to));
 }
 
-bool fl_sbp_order_exact(fl_dtype from, fl_dtype to)
+/* Do max and min commute with the conversion? (to a float, to integers that hold all values, of uint8 to bool; -1 and 0
+** as bool are true and false) */
+static bool order_exact(fl_dtype from, fl_dtype to)
 {
     if (from == to || fl_dtype_is_float(to)) return true;
     if (from == FL_UINT8 && to == FL_BOOL) return true; /* no value is less than 0, which alone is false */
@@ -182,7 +163,7 @@ bool fl_sbp_order_exact(fl_dtype from, fl_dtype to)
 void fl_sbp_partial(fl_sigs *s, uint32_t operands, fl_sbp partial)
 {
     fl_sbp sig[MAX_OPERANDS];
-    bool (*survives)(fl_dtype from, fl_dtype to) = partial == FL_PSUM ? fl_sbp_sum_exact : fl_sbp_order_exact;
+    bool (*survives)(fl_dtype from, fl_dtype to) = partial == FL_PSUM ? fl_sbp_sum_exact : order_exact;
     assert(s->nin + s->nout <= MAX_OPERANDS);
     for (int i = 0; i < s->nin; i++) {
         bool takes = operands >> i & 1u;

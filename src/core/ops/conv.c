@@ -162,15 +162,6 @@ static roles roles_of(const fl_op *op, const fl_spec *in, const fl_spec *out)
     return (roles){&in[0], &in[1], out};
 }
 
-static void cost_conv(fl_cost *cost, const fl_infer *c)
-{
-    roles r = roles_of(c->op, c->in, c->out);
-    double depth = (double)(r.weight->shape.dims[1] * r.weight->shape.dims[2] * r.weight->shape.dims[3]);
-    cost->flops = 2 * depth * (double)fl_shape_numel(&r.y->shape);
-    cost->bytes = (double)(fl_shape_numel(&r.x->shape) + fl_shape_numel(&r.weight->shape) + fl_shape_numel(&r.y->shape))
-        * (double)fl_dtype_size(r.y->dtype);
-}
-
 /* ---- SBP ---- */
 
 /* Adds a signature given as those of x, weight, bias and y. */
@@ -313,7 +304,6 @@ FL_OP(conv2d) = {
     .saves_in = 3,
     .infer = infer_conv,
     .sbp = sbp_conv,
-    .cost = cost_conv,
     .cpu = kernel_conv,
     .grad = grad_conv,
     .samples = conv_samples,
@@ -338,7 +328,6 @@ FL_OP(conv2d_input_grad) = {
     .saves_in = 3,
     .infer = infer_input_grad,
     .sbp = sbp_conv,
-    .cost = cost_conv,
     .cpu = kernel_input_grad,
     .grad = grad_input_grad,
     .samples = input_grad_samples,
@@ -361,7 +350,6 @@ FL_OP(conv2d_weight_grad) = {
     .saves_in = 3,
     .infer = infer_weight_grad,
     .sbp = sbp_conv,
-    .cost = cost_conv,
     .cpu = kernel_weight_grad,
     .grad = grad_weight_grad,
     .samples = weight_grad_samples,

@@ -35,13 +35,6 @@ static fl_status infer_row(fl_infer *c)
     return FL_OK;
 }
 
-/* What a row takes beyond moving its bytes. */
-static void cost_row(fl_cost *cost, const fl_infer *c)
-{
-    enum { FLOPS_PER_NS = 50 };
-    cost->flops = (double)fl_shape_numel(&c->out[0].shape) * fl_ew_rows[c->op->row].cost_ns * FLOPS_PER_NS;
-}
-
 /* Bounds of an integer tensor are whole or infinite: there is no other value to bring an element to. */
 static fl_status check_clamp(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -152,7 +145,6 @@ static fl_status grad_gelu(fl_grad *g)
                  .flags = FL_OP_ELEMENTWISE | (flags_),                                                   \
                  .infer = infer_row,                                                                      \
                  .sbp = sbp_,                                                                             \
-                 .cost = cost_row,                                                                        \
                  .cpu = fl_cpu_elementwise,                                                               \
                  gradient,                                                                                \
                  .flat = fl_cpu_elementwise_flat,                                                         \

@@ -123,12 +123,6 @@ static void sbp_backward(fl_sigs *s)
     FL_SIG(s, NULL, FL_PSUM, FL_B, FL_B, FL_B, FL_B, FL_PSUM, FL_PSUM, FL_PSUM);
 }
 
-static void cost_rows(fl_cost *out, const fl_infer *c)
-{
-    out->flops = 10.0 * (double)fl_shape_numel(&c->out[0].shape);
-    out->bytes = 3.0 * (double)fl_shape_numel(&c->out[0].shape) * (double)fl_dtype_size(c->out[0].dtype);
-}
-
 /* ---- gradients ---- */
 
 /* Mask of the normalised axes, and what a value per row must look like to broadcast over x. */
@@ -306,7 +300,6 @@ FL_OP(layer_norm_rows) = {
     .saves_out = 6,
     .infer = infer_rows,
     .sbp = sbp_rows,
-    .cost = cost_rows,
     .cpu = kernel_rows,
     .grad = grad_rows,
     .samples = rows_samples,
@@ -324,7 +317,6 @@ FL_OP(layer_norm_backward) = {
     .saves_in = 31,
     .infer = infer_backward,
     .sbp = sbp_backward,
-    .cost = cost_rows,
     .cpu = kernel_backward,
     .grad = grad_backward,
     .samples = backward_samples,

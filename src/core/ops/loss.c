@@ -141,13 +141,6 @@ static fl_status kernel_nll_backward(fl_kernel *k)
     return fl_stage_close(&s);
 }
 
-static void cost_rows(fl_cost *out, const fl_infer *c)
-{
-    const fl_shape *whole = c->nout > 1 ? &c->in[0].shape : &c->out[0].shape;
-    out->flops = 25.0 * (double)fl_shape_numel(whole);
-    out->bytes = 2.0 * (double)fl_shape_numel(whole) * (double)fl_dtype_size(c->out[0].dtype);
-}
-
 /* ---- SBP ---- */
 
 /* Axes of the result that are not classes, and the same axis of the target. */
@@ -359,7 +352,6 @@ FL_OP(cross_entropy_rows) = {
     .saves_out = 2,
     .infer = infer_rows,
     .sbp = sbp_cross_entropy_rows,
-    .cost = cost_rows,
     .cpu = kernel_rows,
     .grad = grad_cross_entropy_rows,
     .samples = rows_samples,
@@ -375,7 +367,6 @@ FL_OP(nll_rows) = {
     .saves_in = 6,
     .infer = infer_rows,
     .sbp = sbp_nll_rows,
-    .cost = cost_rows,
     .cpu = kernel_rows,
     .grad = grad_nll_rows,
     .samples = rows_samples,
@@ -395,7 +386,6 @@ FL_OP(cross_entropy_backward) = {
     .saves_in = 31,
     .infer = infer_cross_entropy_backward,
     .sbp = sbp_cross_entropy_backward,
-    .cost = cost_rows,
     .cpu = kernel_cross_entropy_backward,
     .grad = grad_cross_entropy_backward,
     .samples = cross_entropy_backward_samples,
@@ -413,7 +403,6 @@ FL_OP(nll_backward) = {
     .saves_in = 6,
     .infer = infer_nll_backward,
     .sbp = sbp_nll_backward,
-    .cost = cost_rows,
     .cpu = kernel_nll_backward,
     .grad = grad_nll_backward,
     .samples = nll_backward_samples,

@@ -107,28 +107,6 @@ static fl_status infer_contract(fl_infer *c)
     return infer_dtype(c);
 }
 
-static void cost_of(fl_cost *out, const fl_infer *c, int64_t depth)
-{
-    out->flops = 2.0 * (double)fl_shape_numel(&c->out[0].shape) * (double)depth;
-    out->bytes = (double)fl_shape_numel(&c->out[0].shape) * (double)fl_dtype_size(c->out[0].dtype);
-    for (int i = 0; i < c->nin; i++)
-        if (c->in[i].kind == FL_TENSOR)
-            out->bytes += (double)fl_shape_numel(&c->in[i].shape) * (double)fl_dtype_size(c->in[i].dtype);
-}
-
-static void cost_product(fl_cost *out, const fl_infer *c)
-{
-    product p = product_for(c->op, c->attrs, c->in[0].shape.ndim, c->in[1].shape.ndim);
-    cost_of(out, c, c->in[0].shape.dims[p.xk]);
-}
-
-static void cost_contract(fl_cost *out, const fl_infer *c)
-{
-    int64_t rows = 1;
-    for (int i = 0; i < c->in[0].shape.ndim - 1; i++) rows *= c->in[0].shape.dims[i];
-    cost_of(out, c, rows);
-}
-
 /* ---- SBP ---- */
 
 /* Operand's axis for batch axis b of the result, B where it is broadcast along it. */
@@ -527,7 +505,6 @@ FL_OP(matmul) = {
     .saves_in = 3,
     .infer = infer_product,
     .sbp = sbp_product,
-    .cost = cost_product,
     .cpu = kernel_product,
     .grad = grad_product,
     .samples = matmul_samples,
@@ -542,7 +519,6 @@ FL_OP(bmm) = {
     .saves_in = 3,
     .infer = infer_bmm,
     .sbp = sbp_product,
-    .cost = cost_product,
     .cpu = kernel_product,
     .grad = grad_product,
     .samples = bmm_samples,
@@ -561,7 +537,6 @@ FL_OP(gemm) = {
     .saves_in = 3,
     .infer = infer_product,
     .sbp = sbp_product,
-    .cost = cost_product,
     .cpu = kernel_product,
     .grad = grad_product,
     .samples = gemm_samples,
@@ -579,7 +554,6 @@ FL_OP(linear) = {
     .doc = "x times the transposed weight, plus bias: x [..., in], weight [out, in], bias [out].",
     .infer = infer_linear,
     .sbp = sbp_product,
-    .cost = cost_product,
     .cpu = kernel_product,
     .vjp = linear_vjp,
     .samples = linear_samples,
@@ -595,7 +569,6 @@ FL_OP(linear_relu) = {
     .saves_out = 1,
     .infer = infer_activated,
     .sbp = sbp_relu,
-    .cost = cost_product,
     .cpu = kernel_relu,
     .grad = grad_relu,
     .samples = linear_samples,
@@ -614,7 +587,6 @@ FL_OP(linear_gelu_kept) = {
     .saves_out = 2,
     .infer = infer_gelu_kept,
     .sbp = sbp_gelu_kept,
-    .cost = cost_product,
     .cpu = kernel_gelu_kept,
     .grad = grad_gelu_kept,
     .samples = gelu_samples,
@@ -656,7 +628,6 @@ FL_OP(contract_rows) = {
     .doc = "Sum over all rows of the outer product of x's row [p] and y's row [q]: the gradient of a weight.",
     .infer = infer_contract,
     .sbp = sbp_contract,
-    .cost = cost_contract,
     .cpu = kernel_contract,
     .vjp = contract_vjp,
     .samples = contract_samples,

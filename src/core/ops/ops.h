@@ -14,14 +14,8 @@
 /* out[0] gets the shape all operands broadcast to. */
 fl_status fl_infer_broadcast_shape(fl_infer *c);
 
-/* All operands broadcast; out[0] gets the shape and the promoted dtype. */
-fl_status fl_infer_broadcast(fl_infer *c);
 /* out[0] = in[0]. */
 fl_status fl_infer_same(fl_infer *c);
-/* As fl_infer_same, integers and bool become float32. */
-fl_status fl_infer_float(fl_infer *c);
-/* Broadcast, out dtype bool. */
-fl_status fl_infer_compare(fl_infer *c);
 /* "softmax: takes a float tensor, x is int64[3]" */
 fl_status fl_require_float(const fl_infer *c, int operand);
 /* A failure whose text starts with the op's name: fl_infer_fail(c, FL_ERR_SHAPE, "axis %d ...") */
@@ -55,9 +49,6 @@ void fl_sbp_linear(fl_sigs *s);
 void fl_sbp_partial(fl_sigs *s, uint32_t operands, fl_sbp partial);
 /* Do sums commute with the conversion? (same dtype, or to a wider float; never bool) */
 bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to);
-/* Do max and min? (to a float, to integers that hold all values, of uint8 to bool; -1 and 0 as bool are true and
-** false) */
-bool fl_sbp_order_exact(fl_dtype from, fl_dtype to);
 /* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
 void fl_sbp_except(fl_sigs *s, uint32_t mask);
 

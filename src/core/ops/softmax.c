@@ -113,13 +113,6 @@ static void sbp_log_softmax(fl_sigs *s) { sbp_with(s, body_log_softmax); }
 static void sbp_softmax_backward(fl_sigs *s) { sbp_with(s, body_softmax_backward); }
 static void sbp_log_softmax_backward(fl_sigs *s) { sbp_with(s, body_log_softmax_backward); }
 
-static void cost_softmax(fl_cost *out, const fl_infer *c)
-{
-    out->flops = 20.0 * (double)fl_shape_numel(&c->out[0].shape);
-    out->bytes = (double)(c->nin + 1) * (double)fl_shape_numel(&c->out[0].shape)
-        * (double)fl_dtype_size(c->out[0].dtype);
-}
-
 /* ---- descriptors ---- */
 
 static const char *const softmax_samples[] = {"flow.randn(3, 5), 1", "flow.randn(2, 7, 3), 1", "flow.randn(4), -1",
@@ -133,7 +126,6 @@ FL_OP(softmax) = {
     .doc = "e^x divided by its sum along the axis: positive numbers that add up to 1.",
     .infer = infer_softmax,
     .sbp = sbp_softmax,
-    .cost = cost_softmax,
     .cpu = kernel_softmax,
     .vjp = softmax_vjp,
     .samples = softmax_samples,
@@ -147,7 +139,6 @@ FL_OP(log_softmax) = {
     .doc = "Logarithm of softmax along the axis, computed without overflow.",
     .infer = infer_softmax,
     .sbp = sbp_log_softmax,
-    .cost = cost_softmax,
     .cpu = kernel_softmax,
     .vjp = log_softmax_vjp,
     .samples = softmax_samples,
@@ -166,7 +157,6 @@ FL_OP(softmax_backward) = {
     .doc = "Gradient of softmax from its result: y (dy - sum(dy y)).",
     .infer = infer_backward,
     .sbp = sbp_softmax_backward,
-    .cost = cost_softmax,
     .cpu = kernel_backward,
     .vjp = softmax_backward_vjp,
     .samples = backward_samples,
@@ -182,7 +172,6 @@ FL_OP(log_softmax_backward) = {
     .doc = "Gradient of log_softmax from its result: dy - e^y sum(dy).",
     .infer = infer_backward,
     .sbp = sbp_log_softmax_backward,
-    .cost = cost_softmax,
     .cpu = kernel_backward,
     .vjp = log_softmax_backward_vjp,
     .samples = backward_samples,

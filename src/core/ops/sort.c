@@ -62,14 +62,6 @@ static void sbp_lines(fl_sigs *s, int slot)
 static void sbp_sort(fl_sigs *s) { sbp_lines(s, 0); }
 static void sbp_topk(fl_sigs *s) { sbp_lines(s, 1); }
 
-/* Comparisons of each element with its like, and the moves. */
-static void cost_lines(fl_cost *out, const fl_infer *c)
-{
-    double n = (double)fl_shape_numel(&c->in[0].shape), width = (double)fl_dtype_size(c->in[0].dtype);
-    out->flops = 16 * n;
-    out->bytes = n * width + (double)fl_shape_numel(&c->out[0].shape) * (width + 8);
-}
-
 /* ---- kernel ---- */
 
 static size_t staged_bytes(const fl_line_view *l)
@@ -157,7 +149,6 @@ FL_OP(sort) = {
            "largest.",
     .infer = infer_sort,
     .sbp = sbp_sort,
-    .cost = cost_lines,
     .cpu = kernel_sort,
     .grad = grad_sort,
     .saves_out = 2,
@@ -173,7 +164,6 @@ FL_OP(topk) = {
            "sorted = false: in any order.",
     .infer = infer_topk,
     .sbp = sbp_topk,
-    .cost = cost_lines,
     .cpu = kernel_topk,
     .grad = grad_topk,
     .saves_out = 2,

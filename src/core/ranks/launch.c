@@ -14,6 +14,7 @@
 #include "value/random.h"
 #include "journal.h"
 #include "shared.h"
+#include "testing.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -231,9 +232,7 @@ typedef struct verdict {
     bool cannot_share; /* a peer of this host could not be attached */
 } verdict;
 
-static int own_cores = 1;
-
-int fl_launch_cores(void) { return own_cores; }
+static int own_cores = 1; /* how many cores this process has to itself */
 
 /* FLOW_SHARED=0 turns the memory that ranks of one host share off. */
 static bool may_share(int rank)

@@ -36,11 +36,4 @@ fl_status fl_launch_join(void);
 /* The script has ended well on this rank: waits for the others. */
 void fl_launch_leave(void);
 
-/* How many cores this process has to itself, after fl_launch_join. */
-int fl_launch_cores(void);
-
-/* Part `index` of `count` parts of a host's cores: [*first, *first + *many) of a list of `cores`. All of them for
-** everyone when there are more parts than cores. */
-void fl_launch_share(int *first, int *many, int cores, int count, int index);
-
 #endif

@@ -5,6 +5,7 @@
 ** goes leaves the table at once, so the table holds exactly what is alive.
 */
 #include "meta.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -66,7 +66,4 @@ const char *fl_meta_placed_text(char *buffer, const fl_meta *m);
 /* Recomputes what live metas say about this rank (after fl_world_set_dry). */
 void fl_meta_refresh_all(void);
 
-/* Number of interned metas. */
-int64_t fl_meta_count(void);
-
 #endif

@@ -1,8 +1,5 @@
 /*
-** random.c -- Philox4x32-10 in its plain form, and the generators ops draw from.
-**
-** Reference: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC11). The loops
-** that fill tensors are in cpu/random.lv.c and give the same words.
+** random.c -- the generators ops draw from.
 */
 #include "random.h"
 
@@ -10,26 +7,6 @@
 #include <stddef.h>
 #include <sys/random.h>
 #include <time.h>
-
-void fl_philox(uint32_t out[4], uint64_t seed, uint64_t counter, uint64_t block)
-{
-    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = (uint32_t)counter, c3 = (uint32_t)(counter >> 32);
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)c0 * 0xD2511F53u, p1 = (uint64_t)c2 * 0xCD9E8D57u;
-        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1;
-        c3 = (uint32_t)p0;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
-}
 
 static fl_generator default_generator;
 static fl_generator *current;

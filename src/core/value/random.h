@@ -32,7 +32,4 @@ uint64_t fl_random_drawn(void);
 /* The current generator goes on from g, and nothing has been drawn before. All ranks call it. */
 void fl_random_agree(fl_generator g);
 
-/* One block (reference, used by tests and odd ends). */
-void fl_philox(uint32_t out[4], uint64_t seed, uint64_t counter, uint64_t block);
-
 #endif
