@@ -4,7 +4,8 @@
 ** A box is known by its size and a magic number, which costs a third of luaL_checkudata. Who frees
 ** the tensor when Lua drops its box: the heap (heap.c), or __gc in a state that is not ours.
 */
-#include "binding.h"
+#include "errors.h"
+#include "tensors.h"
 
 lua_State *fl_lua_current;
 

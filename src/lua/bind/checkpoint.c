@@ -7,8 +7,10 @@
 ** one rank ends the save on all: each step ends with fl_agree, and no rank leaves between two of them. Inside
 ** flow.on_rank a rank saves and loads alone.
 */
-#include "binding.h"
 #include "core/process.h"
+#include "arguments.h"
+#include "members.h"
+#include "tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,9 @@
 **
 ** In a dry world boxing only pretends while it is watched, so that what would communicate can be explained too.
 */
-#include "binding.h"
+#include "errors.h"
+#include "members.h"
+#include "tensors.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,9 @@
 /*
 ** fields.c -- x.shape, x.dtype and the other fields; only requires_grad and grad can be assigned.
 */
-#include "binding.h"
+#include "arguments.h"
+#include "members.h"
+#include "tensors.h"
 
 #include <stdio.h>
 

@@ -1,59 +1,17 @@
 /*
-** flow.c -- the module: one table of functions, whose submodules are compiled at first use.
+** flow.c -- the module: one table of functions; an unknown name in it is an error with "did you mean".
 **
-** flow.nn is what require "flow.nn" gives: the Lua modules lie in the binary as source, and package.preload knows
-** them by name. An unknown name in the flow table is an error with "did you mean".
+** flow.nn is what require "flow.nn" gives (modules.c); save, load and the like are functions of such modules.
 */
-#include "binding.h"
-#include "scope.h"
-#include "modules.h"
 #include "core/process.h"
+#include "errors.h"
+#include "members.h"
+#include "modules.h"
+#include "op_call.h"
+#include "scope.h"
+#include "tensors.h"
 
-#include <stdio.h>
-
-static const fl_lua_module *module_find(const char *name)
-{
-    for (const fl_lua_module *m = fl_lua_modules; m->name; m++)
-        if (strcmp(m->name, name) == 0) return m;
-    return NULL;
-}
-
-/* package.preload's loader of the embedded module whose entry is upvalue 1. There is one instance of each module in a
-** state, even for programs that empty package.loaded (busted does between files). */
-static int load_module(lua_State *L)
-{
-    const fl_lua_module *m = lua_touserdata(L, lua_upvalueindex(1));
-    char chunk[64];
-    if (lua_rawgetp(L, LUA_REGISTRYINDEX, m) != LUA_TNIL) return 1;
-    snprintf(chunk, sizeof chunk, "=flow.%s", m->name);
-    if (luaL_loadbufferx(L, m->source, m->size, chunk, "t") != LUA_OK) return lua_error(L);
-    lua_pushvalue(L, 1);
-    lua_call(L, 1, 1);
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, m);
-    return 1;
-}
-
-void fl_lua_preload(lua_State *L)
-{
-    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-    lua_pushcfunction(L, luaopen_flow);
-    lua_setfield(L, -2, "flow");
-    for (const fl_lua_module *m = fl_lua_modules; m->name; m++) {
-        lua_pushfstring(L, "flow.%s", m->name);
-        lua_pushlightuserdata(L, (void *)m);
-        lua_pushcclosure(L, load_module, 1);
-        lua_rawset(L, -3);
-    }
-    lua_pop(L, 1);
-}
-
-void fl_lua_push_module(lua_State *L, const char *name)
-{
-    lua_getglobal(L, "require");
-    lua_pushfstring(L, "flow.%s", name);
-    lua_call(L, 1, 1);
-}
+#include <string.h>
 
 /* Functions of the flow table that live in a Lua module. */
 static const struct {
@@ -93,7 +51,7 @@ static int flow_index(lua_State *L)
     if (lua_type(L, 2) != LUA_TSTRING) return 0;
     const char *key = lua_tostring(L, 2), *home = module_of(key);
     if (key[0] == '_') return 0;
-    if (!home && !module_find(key)) return unknown_name(L, key);
+    if (!home && !fl_lua_module_find(key)) return unknown_name(L, key);
     fl_lua_push_module(L, home ? home : key);
     if (home) lua_getfield(L, -1, key);
     lua_pushvalue(L, 2);

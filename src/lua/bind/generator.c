@@ -4,7 +4,8 @@
 ** A generator is a seed and a counter, so saving and restoring one is exact. flow.with_generator(g, f) lets the random
 ** ops inside f draw from g: an evaluation or a sampler then leaves the default stream where it was.
 */
-#include "binding.h"
+#include "arguments.h"
+#include "members.h"
 #include "scope.h"
 
 static const char generator_name[] = "flow.Generator";

@@ -1,8 +1,10 @@
 /*
 ** grad.c -- backward, gradients, no_grad and hooks.
 */
-#include "binding.h"
+#include "arguments.h"
+#include "members.h"
 #include "scope.h"
+#include "tensors.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 ** Lua's way of finalizers (a protected call and one more cycle of life), and its bytes are free as soon
 ** as the collector sees that nobody holds them. A foreign state or a sanitizer build uses __gc instead.
 */
-#include "binding.h"
+#include "tensors.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /*
 ** help.c -- what help.lua and complete.lua need to know: descriptors of ops, sources of modules.
 */
-#include "binding.h"
+#include "members.h"
 #include "modules.h"
+#include "op_call.h"
 
 /* Under which heading help(flow) lists an op. */
 static const char *subject(const fl_lua_call *c)

@@ -5,7 +5,10 @@
 ** ("0, 1:3, :"), or a tensor. Positions and ranges become views one axis after the other; one tensor of positions
 ** or a mask is the op `index`; several are put together by indexing.lua.
 */
-#include "binding.h"
+#include "arguments.h"
+#include "members.h"
+#include "modules.h"
+#include "tensors.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,9 @@
 ** IDX files, text as numbers, folders, the clock and the terminal; checkpoint.c adds files of tensors. Everything
 ** that must be closed or freed belongs to a userdata before a Lua error can happen.
 */
-#include "binding.h"
+#include "arguments.h"
+#include "members.h"
+#include "tensors.h"
 
 #include <dirent.h>
 #include <fcntl.h>

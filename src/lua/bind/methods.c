@@ -1,8 +1,11 @@
 /*
 ** methods.c -- methods that are no single op: sizes, conversions, parts, global and local.
 */
-#include "binding.h"
 #include "core/process.h"
+#include "arguments.h"
+#include "members.h"
+#include "op_call.h"
+#include "tensors.h"
 
 /* ---- sizes ---- */
 

@@ -1,10 +1,23 @@
 /*
-** modules.h -- the Lua modules embedded in the binary (the table is made by scripts/embed.sh).
+** modules.h -- the module flow and the Lua modules embedded in the binary (the table is made by scripts/embed.sh).
 */
 #ifndef FL_LUA_MODULES_H
 #define FL_LUA_MODULES_H
 
+#include <lua.h>
+#include <stdbool.h>
 #include <stddef.h>
+
+#define FL_VERSION "0.1.0"
+
+/* ---- the flow table (flow.c) ---- */
+
+/* Pushes the module itself. */
+int luaopen_flow(lua_State *L);
+/* Pushes the flow table; false, and nothing pushed: it is not there yet. */
+bool fl_lua_push_flow(lua_State *L);
+
+/* ---- embedded modules (modules.c) ---- */
 
 typedef struct fl_lua_module {
     const char *name; /* "nn": what require "flow.nn" finds; NULL ends the table */
@@ -13,5 +26,12 @@ typedef struct fl_lua_module {
 } fl_lua_module;
 
 extern const fl_lua_module fl_lua_modules[];
+
+/* The embedded module of that name; NULL: there is none. */
+const fl_lua_module *fl_lua_module_find(const char *name);
+/* Puts "flow" and "flow.*" into package.preload. */
+void fl_lua_preload(lua_State *L);
+/* Runs the embedded module `name` once and pushes what it returned. */
+void fl_lua_push_module(lua_State *L, const char *name);
 
 #endif

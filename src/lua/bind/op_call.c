@@ -5,7 +5,10 @@
 ** others. One C closure serves flow.name(x, ...) and x:name(...); its upvalues are the boxes' metatable and
 ** the fl_lua_call. Ops whose parameters are all tensors (a + b, x:add_(y)) take a shorter way.
 */
-#include "binding.h"
+#include "arguments.h"
+#include "members.h"
+#include "op_call.h"
+#include "tensors.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,9 @@
 ** Both are small userdata with value semantics: placements are interned in the core, an SBP is eight
 ** bytes. x.sbp is the list of its entries: x.sbp[1] belongs to hierarchy axis 0.
 */
-#include "binding.h"
+#include "arguments.h"
+#include "members.h"
+#include "tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

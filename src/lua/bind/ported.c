@@ -6,7 +6,7 @@
 ** that nothing that merely looks alike is offered. tests/bad_input_spec.lua checks that no word here exists and that
 ** every new name does.
 */
-#include "binding.h"
+#include "errors.h"
 
 /* clang-format off */
 static const struct { const char *word, *name; } renamed[] = {

@@ -13,8 +13,10 @@
 ** rank calls it. Where nothing can be communicated (the dry world, flow.on_rank, "@2" in the session) the part
 ** of this rank is shown instead, and the text says so.
 */
-#include "binding.h"
 #include "core/process.h"
+#include "errors.h"
+#include "members.h"
+#include "tensors.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,10 @@
 /*
 ** runtime.c -- the runtime as scripts see it: seeds, waiting, memory, statistics, ranks.
 */
-#include "binding.h"
 #include "core/process.h"
+#include "arguments.h"
+#include "members.h"
+#include "tensors.h"
 
 /* ---- seeds, waiting, statistics ---- */
 

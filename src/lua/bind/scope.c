@@ -8,8 +8,11 @@
 ** Ops read plain variables of the core: coroutine.resume, wrap and close are replaced by functions that exchange these
 ** when a coroutine is entered and left, so that an op costs nothing more.
 */
-#include "binding.h"
+#include "errors.h"
 #include "scope.h"
+#include "tensors.h"
+
+#include <lualib.h>
 
 static const char scope_name[] = "flow.scope";
 static const char settings_key; /* registry: settings of every coroutine that opened a scope, its key; weak */

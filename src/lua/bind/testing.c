@@ -1,8 +1,11 @@
 /*
 ** testing.c -- flow._testing: what the generic specs need to see of the registry and of other ranks.
 */
-#include "binding.h"
 #include "core/process.h"
+#include "arguments.h"
+#include "members.h"
+#include "op_call.h"
+#include "tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,9 @@
 ** A nested list is read twice: once for its shape and kind (lists of unequal lengths and cycles are errors that
 ** name the place), once for its numbers. int64 when every number is a Lua integer, else float32.
 */
-#include "binding.h"
+#include "arguments.h"
+#include "members.h"
+#include "tensors.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,10 +1,12 @@
 /*
 ** doctor.c -- flowlua --doctor: each line is a probe that ran here, now.
 */
-#include "lua/bind/binding.h"
 #include "core/process.h"
+#include "lua/bind/modules.h"
+#include "shell.h"
 
 #include <dlfcn.h>
+#include <lauxlib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -5,6 +5,7 @@
 ** history may have several, edited together: Up and Down move in them before they move in the history. A function of
 ** ours cannot call one of libedit's, so it pushes keys that are bound to it: sequences which no keyboard sends.
 */
+#include "lua/bind/modules.h"
 #include "repl.h"
 
 #if __has_include(<histedit.h>)

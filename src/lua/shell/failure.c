@@ -3,10 +3,14 @@
 ** down.
 */
 #define _GNU_SOURCE
-#include "lua/bind/binding.h"
-#include "repl.h"
 #include "core/process.h"
+#include "lua/bind/state.h"
+#include "lua/bind/tensors.h"
+#include "repl.h"
+#include "shell.h"
 
+#include <lauxlib.h>
+#include <lualib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

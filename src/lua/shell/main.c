@@ -6,14 +6,19 @@
 ** and in a script on standard input it is a global too.
 */
 #define _GNU_SOURCE /* environ */
-#include "lua/bind/binding.h"
-#include "lua/bind/scope.h"
 #include "core/process.h"
+#include "lua/bind/errors.h"
+#include "lua/bind/modules.h"
+#include "lua/bind/scope.h"
+#include "lua/bind/state.h"
+#include "shell.h"
 
-#include <signal.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <lauxlib.h>
 #include <limits.h>
+#include <lualib.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

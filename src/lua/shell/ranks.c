@@ -3,11 +3,12 @@
 ** input.
 */
 #define _GNU_SOURCE
-#include "lua/bind/binding.h"
 #include "core/process.h"
+#include "shell.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <lauxlib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -5,10 +5,14 @@
 ** typed or stops what runs; Ctrl-D and quit end. Over several ranks rank 0 reads, and all evaluate what it has read
 ** (repl_ranks.c).
 */
-#include "repl.h"
 #include "core/process.h"
+#include "lua/bind/modules.h"
+#include "lua/bind/state.h"
+#include "repl.h"
+#include "shell.h"
 
 #include <ctype.h>
+#include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

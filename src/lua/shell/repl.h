@@ -5,8 +5,9 @@
 #ifndef FL_REPL_H
 #define FL_REPL_H
 
-#include "lua/bind/binding.h"
+#include "core/flow.h"
 
+#include <lua.h>
 #include <stdio.h>
 
 /* ---- the terminal (terminal.c) ---- */

@@ -10,10 +10,13 @@
 ** the next collective. Output of the other ranks is marked "[2] " line by line.
 */
 #define _GNU_SOURCE
-#include "repl.h"
 #include "core/process.h"
+#include "lua/bind/state.h"
+#include "repl.h"
+#include "shell.h"
 
 #include <errno.h>
+#include <lauxlib.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

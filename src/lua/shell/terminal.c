@@ -8,8 +8,8 @@
 ** closed, however rank 0 has ended.
 */
 #define _GNU_SOURCE
-#include "repl.h"
 #include "core/process.h"
+#include "repl.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,47 @@
+/*
+** members.h -- what the flow table and tensors hold beside the ops: functions, methods, fields, indexing.
+*/
+#ifndef FL_LUA_MEMBERS_H
+#define FL_LUA_MEMBERS_H
+
+#include "core/flow.h"
+
+#include <lauxlib.h>
+#include <lua.h>
+
+int fl_lua_index(lua_State *L); /* index.c: x[key]; upvalues: metatable, methods */
+int fl_lua_newindex(lua_State *L);
+/* How messages say to go through a tensor. */
+#define FL_ITERATION "for i = 0, #x - 1 do local row = x[i] ... end"
+
+/* A field lies in the method table as a light userdata that points here. */
+typedef struct fl_lua_field {
+    const char *name;
+    void (*get)(lua_State *L, fl_tensor *t); /* pushes the value */
+} fl_lua_field;
+/* The list on top of the stack prints as "[2, 3]", compares by its entries, and says at position 0 that Lua counts from
+** 1. */
+typedef enum fl_lua_list { FL_LIST_SHAPE, FL_LIST_STRIDE, FL_LIST_RANKS, FL_LIST_HIERARCHY, FL_LIST_COUNT } fl_lua_list;
+void fl_lua_set_list(lua_State *L, fl_lua_list kind);
+void fl_lua_open_fields(lua_State *L, int methods); /* fields.c */
+bool fl_lua_is_field(const char *name);
+/* t.name = the value at index 3, for a field that can be assigned; else an error. */
+void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name);
+
+/* Each puts its functions into the flow table and the method table (stack indices); the functions' first
+** upvalue is the boxes' metatable. */
+void fl_lua_open_values(lua_State *L, int flow, int methods);  /* values.c: tensor, item, totable */
+void fl_lua_open_methods(lua_State *L, int flow, int methods); /* methods.c: size, to, split, to_global, ... */
+void fl_lua_open_grad(lua_State *L, int flow, int methods);    /* grad.c: backward, no_grad, hooks */
+void fl_lua_open_placement(lua_State *L, int flow);            /* placement.c: flow.placement, flow.sbp */
+void fl_lua_open_runtime(lua_State *L, int flow);              /* runtime.c: sync, memory, stats, ranks */
+void fl_lua_open_testing(lua_State *L, int flow);              /* testing.c: flow._testing */
+void fl_lua_open_help(lua_State *L, int flow);                 /* help.c: flow._help and what it needs */
+void fl_lua_open_io(lua_State *L, int flow);        /* io.c: flow._io, files and the system for the Lua modules */
+void fl_lua_open_checkpoint(lua_State *L, int io);  /* checkpoint.c: flow._io's files of tensors */
+void fl_lua_open_generator(lua_State *L, int flow); /* generator.c: flow.generator, with_generator */
+void fl_lua_open_explain(lua_State *L, int flow);   /* explain.c: what flow.explain records */
+int fl_lua_tostring(lua_State *L);                  /* print.c */
+void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+** where.c -- the line of the user's script that runs now: what errors, queued ops and other ranks name.
+*/
+#include "errors.h"
+
+#include <string.h>
+
+/* Our own modules are loaded with chunk names that begin so; a user wants the line in his script. */
+static const char own_chunk[] = "=flow.";
+
+bool fl_lua_is_own(const lua_Debug *ar) { return strncmp(ar->source, own_chunk, sizeof own_chunk - 1) == 0; }
+
+bool fl_lua_find_line(lua_State *L, lua_Debug *found)
+{
+    lua_Debug ar;
+    bool any = false;
+    for (int level = 0; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "l", &ar);
+        if (ar.currentline <= 0) continue;
+        lua_getinfo(L, "S", &ar);
+        if (!any || !fl_lua_is_own(&ar)) *found = ar;
+        any = true;
+        if (!fl_lua_is_own(&ar)) return true;
+    }
+    return any;
+}
+
+bool fl_lua_in_script(lua_State *L)
+{
+    lua_Debug ar;
+    return fl_lua_find_line(L, &ar) && !fl_lua_is_own(&ar);
+}
+
+/* Every queued op and every collective asks for this: it is written without printf. */
+void fl_lua_where(lua_State *L, char *buffer, size_t size)
+{
+    lua_Debug ar;
+    char digits[16], *d = digits + sizeof digits;
+    buffer[0] = 0;
+    if (!L || !fl_lua_find_line(L, &ar)) return;
+    *--d = 0;
+    for (int line = ar.currentline; line > 0; line /= 10) *--d = (char)('0' + line % 10);
+    *--d = ':';
+    size_t name = strlen(ar.short_src), number = strlen(d);
+    if (number >= size) return;
+    if (name > size - 1 - number) name = size - 1 - number;
+    memcpy(buffer, ar.short_src, name);
+    memcpy(buffer + name, d, number + 1);
+}
