@@ -199,8 +199,36 @@ static void team_batch_part(void *context, int64_t begin, int64_t end)
     }
 }
 
+/* Integers: plain loops, wrapping around as unsigned arithmetic does. */
+static void multiply_integers(const fl_gemm *g)
+{
+    const uint64_t *a = g->a, *b = g->b;
+    uint64_t *c = g->c;
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            uint64_t sum = g->bias ? ((const uint64_t *)g->bias)[j] : 0;
+            for (int64_t p = 0; p < g->k; p++) sum += a[i * g->a_row + p * g->a_col] * b[p * g->b_row + j * g->b_col];
+            c[i * g->c_row + j] = sum;
+        }
+}
+
+static void multiply_integer_batch(const fl_gemm_batch *batch)
+{
+    for (int64_t i = 0; i < batch->count; i++) {
+        fl_gemm g = batch->one;
+        g.a = (const uint64_t *)g.a + batch->a_offset[i];
+        g.b = (const uint64_t *)g.b + batch->b_offset[i];
+        g.c = (uint64_t *)g.c + i * batch->c_step;
+        multiply_integers(&g);
+    }
+}
+
 void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch)
 {
+    if (!fl_dtype_is_float(dtype)) {
+        multiply_integer_batch(batch);
+        return;
+    }
     double each = multiplications(&batch->one);
     if (batch->count > 1 && each <= BATCH_SERIAL_UP_TO) {
         team_batch t = {batch, fl_gemm_kernel(dtype), fl_dtype_size(dtype)};

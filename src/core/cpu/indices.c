@@ -57,3 +57,38 @@ fl_status fl_indices_check(const int64_t *values, const fl_view *v, const fl_ind
     return fl_fail(FL_ERR_VALUE, "%s: %s%s is %lld, but %s has %lld %s (0 to %lld)", rule->who, rule->param, position,
                    (long long)values[i], rule->owner, (long long)rule->limit, rule->noun, (long long)rule->limit - 1);
 }
+
+fl_status fl_indices_wrap(int64_t *values, int64_t n, int64_t size)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (values[i] < -size || values[i] >= size)
+            return fl_fail(FL_ERR_VALUE,
+                           "index: position %lld (element %lld of the index) is out of range for an axis of size %lld",
+                           (long long)values[i], (long long)i, (long long)size);
+        if (values[i] < 0) values[i] += size;
+    }
+    return FL_OK;
+}
+
+/* ---- masks ---- */
+
+int64_t fl_mask_count(const uint8_t *mask, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += mask[i] != 0;
+    return count;
+}
+
+void fl_mask_positions(int64_t *to, const uint8_t *values, const fl_shape *shape, int64_t numel, bool columns)
+{
+    for (int64_t i = 0; i < numel; i++) {
+        if (!values[i]) continue;
+        int64_t rest = i;
+        for (int a = shape->ndim - 1; a >= 0 && columns; a--) {
+            to[a] = rest % shape->dims[a];
+            rest /= shape->dims[a];
+        }
+        if (!columns) *to = i;
+        to += columns ? shape->ndim : 1;
+    }
+}

@@ -18,4 +18,13 @@ typedef struct fl_index_rule {
 } fl_index_rule;
 fl_status fl_indices_check(const int64_t *values, const fl_view *v, const fl_index_rule *rule);
 
+/* Negative positions of an axis of that size count from its end; others out of range are errors. In place. */
+fl_status fl_indices_wrap(int64_t *values, int64_t n, int64_t size);
+
+/* How many of n elements are true. */
+int64_t fl_mask_count(const uint8_t *mask, int64_t n);
+
+/* The true elements' positions, in memory order: numbers, or (columns) rows of one number per axis. */
+void fl_mask_positions(int64_t *to, const uint8_t *mask, const fl_shape *shape, int64_t numel, bool columns);
+
 #endif

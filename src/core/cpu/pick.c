@@ -236,3 +236,120 @@ fl_status fl_cpu_gather_add(fl_kernel *k, int axis)
     }
     return fl_stage_close(&s);
 }
+
+/* ---- one element per line ---- */
+
+/* Calls per line: offsets in elements of its first element in `x`, of its index and of its single element. */
+typedef struct lines {
+    const fl_view *x, *index, *one;
+    int axis;
+    int64_t width;
+} lines;
+
+/* Line number i: addresses of its picked element in x and of the single element. false: the position is not on the
+** line, so nothing is picked. */
+static bool line_at(const lines *l, int64_t i, char **in_x, char **in_one)
+{
+    int64_t x = 0, index = 0, one = 0;
+    bool keepdim = l->index->ndim == l->x->ndim;
+    for (int a = l->x->ndim - 1; a >= 0; a--) {
+        if (a == l->axis) continue;
+        int b = keepdim || a < l->axis ? a : a - 1;
+        int64_t at = i % l->x->size[a];
+        i /= l->x->size[a];
+        x += at * l->x->stride[a];
+        index += at * l->index->stride[b];
+        one += at * l->one->stride[b];
+    }
+    int64_t picked = ((const int64_t *)l->index->data)[index];
+    if (l->x->ndim) x += picked * l->x->stride[l->axis];
+    *in_x = (char *)l->x->data + x * l->width;
+    *in_one = (char *)l->one->data + one * l->width;
+    return (uint64_t)picked < (uint64_t)(l->x->ndim ? l->x->size[l->axis] : 1);
+}
+
+fl_status fl_cpu_axis_gather(const fl_view *out, const fl_view *x, const fl_view *index, int axis)
+{
+    lines l = {x, index, out, axis, (int64_t)fl_dtype_size(x->dtype)};
+    for (int64_t i = 0; i < out->numel; i++) {
+        char *in_x, *in_one;
+        if (line_at(&l, i, &in_x, &in_one)) memcpy(in_one, in_x, (size_t)l.width);
+        else memset(in_one, 0, (size_t)l.width);
+    }
+    return FL_OK;
+}
+
+fl_status fl_cpu_axis_scatter(const fl_view *out, const fl_view *line, const fl_view *index, int axis)
+{
+    lines l = {out, index, line, axis, (int64_t)fl_dtype_size(out->dtype)};
+    if (out->numel == 0) return FL_OK; /* the data pointer may be NULL */
+    memset(out->data, 0, (size_t)(out->numel * l.width));
+    for (int64_t i = 0; i < index->numel; i++) {
+        char *in_x, *in_one;
+        if (line_at(&l, i, &in_x, &in_one)) memcpy(in_x, in_one, (size_t)l.width);
+    }
+    return FL_OK;
+}
+
+/* ---- rows written ---- */
+
+/* Where row `k` of `value`, broadcast to rows of `out`, begins, and its strides without `axis`. */
+static fl_view row_of(const fl_view *value, const fl_view *row, const fl_view *out, int axis, int64_t k,
+                      int64_t *strides)
+{
+    fl_view v = *row;
+    int pad = out->ndim - value->ndim;
+    int64_t offset = 0;
+    for (int i = 0, j = 0; i < out->ndim; i++) {
+        bool own = i >= pad && value->logical[i - pad] != 1;
+        int64_t stride = own ? value->stride[i - pad] : 0;
+        if (i == axis) offset = k * stride;
+        else strides[j++] = stride;
+    }
+    v.data = (char *)value->data + offset * (int64_t)fl_dtype_size(value->dtype);
+    v.dtype = value->dtype;
+    v.stride = strides;
+    return v;
+}
+
+/* The part of `out` at one position of `axis`. */
+static fl_view row_view(const fl_view *out, int axis, int64_t *sizes, int64_t *strides)
+{
+    fl_view row = *out;
+    row.ndim = out->ndim - 1;
+    row.numel = 1;
+    row.contiguous = false;
+    for (int i = 0, j = 0; i < out->ndim; i++) {
+        if (i == axis) continue;
+        strides[j] = out->stride[i];
+        row.numel *= sizes[j++] = out->size[i];
+    }
+    row.size = sizes;
+    row.stride = strides;
+    return row;
+}
+
+fl_status fl_cpu_write_rows(const fl_view *out, const fl_view *index, const fl_view *value, int axis, const char *who)
+{
+    int64_t sizes[FL_MAX_NDIM], strides[FL_MAX_NDIM], value_strides[FL_MAX_NDIM], position = 0;
+    const int64_t zero = 0, size = out->logical[axis];
+    fl_view row = row_view(out, axis, sizes, strides),
+            at = {.data = &position, .dtype = FL_INT64, .contiguous = true, .numel = 1}, source = at;
+    source.dtype = index->dtype;
+    for (int64_t k = 0; k < index->numel; k++) {
+        source.data = (char *)index->data + k * index->stride[0] * (int64_t)fl_dtype_size(index->dtype);
+        FL_TRY(fl_cpu_copy(&at, &source));
+        if (position < 0 || position >= size)
+            return fl_fail(FL_ERR_VALUE, "%s: position %lld is out of range for axis %d of size %lld", who,
+                           (long long)position, axis, (long long)size);
+        int64_t local = position - out->start[axis];
+        if (local < 0 || local >= out->size[axis]) continue;
+        row.data = (char *)out->data + local * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
+        if (!value) FL_TRY(fl_cpu_fill(&row, &zero));
+        else {
+            fl_view from = row_of(value, &row, out, axis, k, value_strides);
+            FL_TRY(fl_cpu_copy(&row, &from));
+        }
+    }
+    return FL_OK;
+}

@@ -20,4 +20,15 @@ fl_status fl_cpu_gather(fl_kernel *k, int axis);
 /* out[0] = the sums of in[0]'s elements, each at the place along the axis that in[1] names. Checks the index. */
 fl_status fl_cpu_gather_add(fl_kernel *k, int axis);
 
+/* out = from every line of x along the axis the element at the line's index, 0 where that is not on the line. index has
+** x's shape without the axis, or with size 1 there. */
+fl_status fl_cpu_axis_gather(const fl_view *out, const fl_view *x, const fl_view *index, int axis);
+
+/* The other way: out = zeros but for the elements of `line` at the index of their line. out is contiguous. */
+fl_status fl_cpu_axis_scatter(const fl_view *out, const fl_view *line, const fl_view *index, int axis);
+
+/* Writes `value`, broadcast to rows (NULL: zeros), at the positions of the axis that the index names; of equal ones the
+** last stays. Positions that the part does not hold are left out, others out of range are errors. */
+fl_status fl_cpu_write_rows(const fl_view *out, const fl_view *index, const fl_view *value, int axis, const char *who);
+
 #endif

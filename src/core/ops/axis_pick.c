@@ -3,6 +3,7 @@
 **
 ** The gradient of max and min along an axis. Each of the two ops is the other's gradient.
 */
+#include "cpu/pick.h"
 #include "ops.h"
 
 #define SAMPLES(...) \
@@ -19,40 +20,6 @@ static fl_status line_shape(fl_shape *out, const fl_infer *c, const fl_shape *x)
     if (c->in[1].dtype == FL_INT64 && fl_shape_equal(&c->in[1].shape, out)) return FL_OK;
     return fl_infer_fail(c, FL_ERR_SHAPE, "index must be int64%s, got %s%s", fl_shape_text(tl, out),
                          fl_dtype_name(c->in[1].dtype), fl_shape_text(ti, &c->in[1].shape));
-}
-
-/* Calls per line: offsets in elements of its first element in `x`, of its index and of its single element. */
-typedef struct lines {
-    fl_view *x, *index, *one;
-    int axis;
-    int64_t width;
-} lines;
-
-static void lines_init(lines *l, fl_view *x, fl_view *index, fl_view *one, const fl_attrs *attrs)
-{
-    *l = (lines){x, index, one, fl_axis_of(&attrs->at[0], x->ndim), (int64_t)fl_dtype_size(x->dtype)};
-}
-
-/* Line number i: addresses of its picked element in x and of the single element. false: the position is not on the
-** line, so nothing is picked. */
-static bool line_at(const lines *l, int64_t i, char **in_x, char **in_one)
-{
-    int64_t x = 0, index = 0, one = 0;
-    bool keepdim = l->index->ndim == l->x->ndim;
-    for (int a = l->x->ndim - 1; a >= 0; a--) {
-        if (a == l->axis) continue;
-        int b = keepdim || a < l->axis ? a : a - 1;
-        int64_t at = i % l->x->size[a];
-        i /= l->x->size[a];
-        x += at * l->x->stride[a];
-        index += at * l->index->stride[b];
-        one += at * l->one->stride[b];
-    }
-    int64_t picked = ((const int64_t *)l->index->data)[index];
-    if (l->x->ndim) x += picked * l->x->stride[l->axis];
-    *in_x = (char *)l->x->data + x * l->width;
-    *in_one = (char *)l->one->data + one * l->width;
-    return (uint64_t)picked < (uint64_t)(l->x->ndim ? l->x->size[l->axis] : 1);
 }
 
 /* ---- axis_gather ---- */
@@ -79,16 +46,9 @@ static void sbp_lines(fl_sigs *s, const fl_shape *x, bool gathers)
 
 static void sbp_axis_gather(fl_sigs *s) { sbp_lines(s, &s->in_logical[0], true); }
 
-static fl_status cpu_axis_gather(fl_kernel *k)
+static fl_status kernel_axis_gather(fl_kernel *k)
 {
-    lines l;
-    lines_init(&l, &k->in[0], &k->in[1], &k->out[0], k->attrs);
-    for (int64_t i = 0; i < k->out[0].numel; i++) {
-        char *in_x, *in_one;
-        if (line_at(&l, i, &in_x, &in_one)) memcpy(in_one, in_x, (size_t)l.width);
-        else memset(in_one, 0, (size_t)l.width);
-    }
-    return FL_OK;
+    return fl_cpu_axis_gather(&k->out[0], &k->in[0], &k->in[1], fl_axis_of(&k->attrs->at[0], k->in[0].ndim));
 }
 
 static fl_status grad_axis_gather(fl_grad *g)
@@ -110,7 +70,7 @@ FL_OP(axis_gather) = {
     .doc = "The element of every line along the axis at the line's index.",
     .infer = infer_axis_gather,
     .sbp = sbp_axis_gather,
-    .cpu = cpu_axis_gather,
+    .cpu = kernel_axis_gather,
     .grad = grad_axis_gather,
     .saves_in = 2,
     SAMPLES("flow.randn(3, 4), flow.tensor({1, 0, 3}), 1", "flow.randn(3, 4), flow.tensor({{1, 0, 2, 1}}), 0, true"),
@@ -133,18 +93,9 @@ static fl_status infer_axis_scatter(fl_infer *c)
 
 static void sbp_axis_scatter(fl_sigs *s) { sbp_lines(s, &s->out_logical[0], false); }
 
-static fl_status cpu_axis_scatter(fl_kernel *k)
+static fl_status kernel_axis_scatter(fl_kernel *k)
 {
-    lines l;
-    fl_view *out = &k->out[0];
-    lines_init(&l, out, &k->in[1], &k->in[0], k->attrs);
-    if (out->numel == 0) return FL_OK; /* the data pointer may be NULL */
-    memset(out->data, 0, (size_t)(out->numel * l.width));
-    for (int64_t i = 0; i < k->in[1].numel; i++) {
-        char *in_x, *in_one;
-        if (line_at(&l, i, &in_x, &in_one)) memcpy(in_x, in_one, (size_t)l.width);
-    }
-    return FL_OK;
+    return fl_cpu_axis_scatter(&k->out[0], &k->in[0], &k->in[1], fl_axis_of(&k->attrs->at[0], k->out[0].ndim));
 }
 
 static fl_status grad_axis_scatter(fl_grad *g)
@@ -164,7 +115,7 @@ FL_OP(axis_scatter) = {
     .doc = "Zeros of the given sizes, with the value of every line at its index along the axis.",
     .infer = infer_axis_scatter,
     .sbp = sbp_axis_scatter,
-    .cpu = cpu_axis_scatter,
+    .cpu = kernel_axis_scatter,
     .grad = grad_axis_scatter,
     .saves_in = 2,
     SAMPLES("flow.randn(3), flow.tensor({1, 0, 3}), 1, false, {3, 4}"),

@@ -4,6 +4,7 @@
 ** Kernels that count (arange, linspace, eye) ask where their part lies in the logical tensor, so every rank
 ** computes its own. The results of `*_like` ops take the SBP of their operand unless the options name another.
 */
+#include "cpu/sequence.h"
 #include "ops.h"
 
 #include <math.h>
@@ -302,35 +303,12 @@ static fl_status infer_arange(fl_infer *c)
     return fl_shape_make(&c->out[0].shape, c->name, &p.count, 1);
 }
 
-/* Writes values computed in pieces as int64 or double, converted to the result's dtype. */
-enum { PIECE = 512 };
-
-static fl_status write_piece(const fl_view *out, int64_t at, int64_t n, const void *values, fl_dtype dtype)
-{
-    static const int64_t one = 1;
-    fl_view from = {
-        .data = (void *)values, .dtype = dtype, .ndim = 1, .contiguous = true, .size = &n, .stride = &one, .numel = n};
-    fl_view to = from;
-    to.dtype = out->dtype;
-    to.data = (char *)out->data + at * (int64_t)fl_dtype_size(out->dtype);
-    return fl_cpu_copy(&to, &from);
-}
-
 static fl_status kernel_arange(fl_kernel *k)
 {
-    const fl_view *out = &k->out[0];
     progression p;
     FL_TRY(arange_of(&p, k->attrs));
-    for (int64_t at = 0; at < out->numel; at += PIECE) {
-        int64_t n = out->numel - at < PIECE ? out->numel - at : PIECE, first = out->start[0] + at;
-        int64_t integers[PIECE];
-        double floats[PIECE];
-        for (int64_t i = 0; i < n && p.integers; i++)
-            integers[i] = (int64_t)((uint64_t)p.first + (uint64_t)(first + i) * (uint64_t)p.stride);
-        for (int64_t i = 0; i < n && !p.integers; i++) floats[i] = p.start + (double)(first + i) * p.step;
-        FL_TRY(write_piece(out, at, n, p.integers ? (void *)integers : floats, p.integers ? FL_INT64 : FL_FLOAT64));
-    }
-    return FL_OK;
+    if (p.integers) return fl_cpu_count(&k->out[0], p.first, p.stride);
+    return fl_cpu_arange(&k->out[0], p.start, p.step);
 }
 
 static const char *const arange_samples[] = {"5", "2, 9", "9, 2, -3", "0, 1, 0.25", "3, 3", "4, {dtype = \"float64\"}",
@@ -362,24 +340,9 @@ static fl_status check_linspace(const fl_operand *in, int nin, const fl_attrs *a
     return fl_fail(FL_ERR_VALUE, "linspace: needs finite numbers, got %g and %g", start, stop);
 }
 
-/* From both ends, so that the last element is exactly `stop`. */
 static fl_status kernel_linspace(fl_kernel *k)
 {
-    const fl_view *out = &k->out[0];
-    double start = fl_attr_number(&k->attrs->at[0]), stop = fl_attr_number(&k->attrs->at[1]);
-    int64_t steps = out->numel ? out->logical[0] : 0;
-    double step = steps > 1 ? (stop - start) / (double)(steps - 1) : 0;
-    for (int64_t at = 0; at < out->numel; at += PIECE) {
-        int64_t n = out->numel - at < PIECE ? out->numel - at : PIECE;
-        double values[PIECE];
-        for (int64_t i = 0; i < n; i++) {
-            int64_t index = out->start[0] + at + i;
-            values[i] = index < (steps + 1) / 2 ? start + step * (double)index
-                                                : stop - step * (double)(steps - 1 - index);
-        }
-        FL_TRY(write_piece(out, at, n, values, FL_FLOAT64));
-    }
-    return FL_OK;
+    return fl_cpu_linspace(&k->out[0], fl_attr_number(&k->attrs->at[0]), fl_attr_number(&k->attrs->at[1]));
 }
 
 static const char *const linspace_samples[] = {"0, 1, 5", "3, -3, 4", "2, 5, 1", "0, 1, 0", NULL};

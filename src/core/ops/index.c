@@ -7,6 +7,8 @@
 */
 #include "boxing/boxing.h"
 #include "dispatch/cast.h"
+#include "cpu/indices.h"
+#include "cpu/pick.h"
 #include "ops.h"
 
 /* ---- positions ---- */
@@ -25,14 +27,7 @@ static fl_status kernel_wrap(fl_kernel *k)
 {
     int64_t *at = k->out[0].data, size = k->attrs->at[0].integer;
     FL_TRY(fl_cpu_copy(&k->out[0], &k->in[0]));
-    for (int64_t i = 0; i < k->out[0].numel; i++) {
-        if (at[i] < -size || at[i] >= size)
-            return fl_fail(FL_ERR_VALUE,
-                           "index: position %lld (element %lld of the index) is out of range for an axis of size %lld",
-                           (long long)at[i], (long long)i, (long long)size);
-        if (at[i] < 0) at[i] += size;
-    }
-    return FL_OK;
+    return fl_indices_wrap(at, k->out[0].numel, size);
 }
 
 static void sbp_each(fl_sigs *s) { fl_sbp_except(s, 0); }
@@ -85,28 +80,6 @@ static fl_status mask_here(fl_tensor **out, fl_tensor *x, const char *who)
     return status;
 }
 
-static int64_t count_true(const uint8_t *mask, int64_t n)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) count += mask[i] != 0;
-    return count;
-}
-
-/* The true elements' positions, in memory order: numbers, or rows of one number per axis. */
-static void list_positions(int64_t *to, const uint8_t *values, const fl_shape *shape, int64_t numel, bool columns)
-{
-    for (int64_t i = 0; i < numel; i++) {
-        if (!values[i]) continue;
-        int64_t rest = i;
-        for (int a = shape->ndim - 1; a >= 0 && columns; a--) {
-            to[a] = rest % shape->dims[a];
-            rest /= shape->dims[a];
-        }
-        if (!columns) *to = i;
-        to += columns ? shape->ndim : 1;
-    }
-}
-
 /* The positions of a mask `values` that is like `from`, beside that mask. */
 static fl_status positions_new(fl_tensor **out, const fl_shape *shape, const uint8_t *values, const fl_meta *from,
                                bool columns)
@@ -120,7 +93,7 @@ static fl_status positions_new(fl_tensor **out, const fl_shape *shape, const uin
     if (status == FL_OK) status = fl_meta_get(&meta, FL_INT64, shape, p, fl_nd_sbp_fill(FL_B, p->ndim), from->is_local);
     if (status == FL_OK) status = fl_tensor_empty(&list, listed);
     if (status == FL_OK) {
-        if (list->meta->holds) list_positions(fl_tensor_data(list), values, &from->shape, from->numel, columns);
+        if (list->meta->holds) fl_mask_positions(fl_tensor_data(list), values, &from->shape, from->numel, columns);
         status = fl_boxing_apply(out, list, meta);
     }
     fl_tensor_unref(list);
@@ -137,7 +110,7 @@ static fl_status true_positions(fl_tensor **out, fl_tensor *x, bool columns, con
     const fl_meta *from = x->meta;
     FL_TRY(mask_here(&mask, x, who));
     const uint8_t *values = fl_tensor_data(mask);
-    fl_shape shape = {columns ? 2 : 1, {count_true(values, from->numel), columns ? from->shape.ndim : 0}};
+    fl_shape shape = {columns ? 2 : 1, {fl_mask_count(values, from->numel), columns ? from->shape.ndim : 0}};
     fl_status status = positions_new(out, &shape, values, from, columns);
     fl_tensor_unref(mask);
     return status;
@@ -371,71 +344,10 @@ static fl_status infer_index_write(fl_infer *c)
     return fl_infer_same(c);
 }
 
-/* Where row `k` of `value`, broadcast to rows of `out`, begins, and its strides without `axis`. */
-static fl_view row_of(const fl_view *value, const fl_view *row, const fl_view *out, int axis, int64_t k,
-                      int64_t *strides)
-{
-    fl_view v = *row;
-    int pad = out->ndim - value->ndim;
-    int64_t offset = 0;
-    for (int i = 0, j = 0; i < out->ndim; i++) {
-        bool own = i >= pad && value->logical[i - pad] != 1;
-        int64_t stride = own ? value->stride[i - pad] : 0;
-        if (i == axis) offset = k * stride;
-        else strides[j++] = stride;
-    }
-    v.data = (char *)value->data + offset * (int64_t)fl_dtype_size(value->dtype);
-    v.dtype = value->dtype;
-    v.stride = strides;
-    return v;
-}
-
-/* The part of `out` at one position of `axis`. */
-static fl_view row_view(const fl_view *out, int axis, int64_t *sizes, int64_t *strides)
-{
-    fl_view row = *out;
-    row.ndim = out->ndim - 1;
-    row.numel = 1;
-    row.contiguous = false;
-    for (int i = 0, j = 0; i < out->ndim; i++) {
-        if (i == axis) continue;
-        strides[j] = out->stride[i];
-        row.numel *= sizes[j++] = out->size[i];
-    }
-    row.size = sizes;
-    row.stride = strides;
-    return row;
-}
-
-/* Writes rows; `value` NULL: zeros. Positions outside this rank's part are another's. */
-static fl_status write_rows(const fl_view *out, const fl_view *index, const fl_view *value, int axis, const char *who)
-{
-    int64_t sizes[FL_MAX_NDIM], strides[FL_MAX_NDIM], value_strides[FL_MAX_NDIM], position = 0;
-    const int64_t zero = 0, size = out->logical[axis];
-    fl_view row = row_view(out, axis, sizes, strides),
-            at = {.data = &position, .dtype = FL_INT64, .contiguous = true, .numel = 1}, source = at;
-    source.dtype = index->dtype;
-    for (int64_t k = 0; k < index->numel; k++) {
-        source.data = (char *)index->data + k * index->stride[0] * (int64_t)fl_dtype_size(index->dtype);
-        FL_TRY(fl_cpu_copy(&at, &source));
-        if (position < 0 || position >= size)
-            return fl_fail(FL_ERR_VALUE, "%s: position %lld is out of range for axis %d of size %lld", who,
-                           (long long)position, axis, (long long)size);
-        int64_t local = position - out->start[axis];
-        if (local < 0 || local >= out->size[axis]) continue;
-        row.data = (char *)out->data + local * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
-        if (!value) FL_TRY(fl_cpu_fill(&row, &zero));
-        else {
-            fl_view from = row_of(value, &row, out, axis, k, value_strides);
-            FL_TRY(fl_cpu_copy(&row, &from));
-        }
-    }
-    return FL_OK;
-}
-
 static fl_status kernel_index_write(fl_kernel *k)
 {
-    return write_rows(&k->out[0], &k->in[1], &k->in[2], fl_axis_of(&k->attrs->at[0], k->out[0].ndim), "index_put_");
+    return fl_cpu_write_rows(&k->out[0], &k->in[1], &k->in[2], fl_axis_of(&k->attrs->at[0], k->out[0].ndim),
+                             "index_put_");
 }
 
 static void sbp_index_write(fl_sigs *s)
@@ -479,7 +391,7 @@ static fl_status kernel_index_zero(fl_kernel *k)
 {
     FL_TRY(fl_cpu_copy(&k->out[0], &k->in[0]));
     if (k->out[0].numel == 0) return FL_OK;
-    return write_rows(&k->out[0], &k->in[1], NULL, fl_axis_of(&k->attrs->at[0], k->out[0].ndim), "index_zero");
+    return fl_cpu_write_rows(&k->out[0], &k->in[1], NULL, fl_axis_of(&k->attrs->at[0], k->out[0].ndim), "index_zero");
 }
 
 static void sbp_index_zero(fl_sigs *s)

@@ -262,30 +262,6 @@ static void batch_offsets(int64_t *x_offset, int64_t *y_offset, const batched *b
     }
 }
 
-/* Integers: plain loops, wrapping around as unsigned arithmetic does. */
-static void multiply_integers(const fl_gemm *g)
-{
-    const uint64_t *a = g->a, *b = g->b;
-    uint64_t *c = g->c;
-    for (int64_t i = 0; i < g->m; i++)
-        for (int64_t j = 0; j < g->n; j++) {
-            uint64_t sum = g->bias ? ((const uint64_t *)g->bias)[j] : 0;
-            for (int64_t p = 0; p < g->k; p++) sum += a[i * g->a_row + p * g->a_col] * b[p * g->b_row + j * g->b_col];
-            c[i * g->c_row + j] = sum;
-        }
-}
-
-static void multiply_integer_batch(const fl_gemm_batch *batch)
-{
-    for (int64_t i = 0; i < batch->count; i++) {
-        fl_gemm g = batch->one;
-        g.a = (const uint64_t *)g.a + batch->a_offset[i];
-        g.b = (const uint64_t *)g.b + batch->b_offset[i];
-        g.c = (uint64_t *)g.c + i * batch->c_step;
-        multiply_integers(&g);
-    }
-}
-
 static fl_status run_batched(const batched *b, fl_dtype dtype, const char *name)
 {
     int64_t count = batch_count(b), zero = 0;
@@ -297,8 +273,7 @@ static fl_status run_batched(const batched *b, fl_dtype dtype, const char *name)
         batch.a_offset = offsets;
         batch.b_offset = offsets + count;
     }
-    if (!fl_dtype_is_float(dtype)) multiply_integer_batch(&batch);
-    else if (count == 1) fl_gemm_run(dtype, &b->one);
+    if (count == 1 && fl_dtype_is_float(dtype)) fl_gemm_run(dtype, &b->one);
     else fl_gemm_run_batch(dtype, &batch);
     return FL_OK;
 }
