@@ -16,7 +16,8 @@
 /* Devices and memory, also the memory that the ranks of a host share. */
 #include "memory/arena.h"
 #include "memory/device.h"
-/* Files of the program that are opened only when needed: transport and devices. */
+/* The clock; files of the program that are opened only when needed: transport and devices. */
+#include "base/clock.h"
 #include "base/plugin.h"
 
 /* Ranks: joining and leaving a job, its end when one of them fails, control messages, memory of a host. */

@@ -7,6 +7,7 @@
 ** input itself need not be saved.
 */
 #include "autograd.h"
+#include "base/hash.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -201,7 +202,7 @@ static term *parse_sum(parser *p)
 
 /* ---- programs, parsed at first use ---- */
 
-enum { TABLE_SIZE = 1024 };
+enum { TABLE_BITS = 10, TABLE_SIZE = 1 << TABLE_BITS };
 static program *table[TABLE_SIZE];
 
 static program *parse_program(const fl_op *op)
@@ -223,7 +224,7 @@ static program *parse_program(const fl_op *op)
 
 static const program *program_of(const fl_op *op)
 {
-    size_t at = ((uintptr_t)op >> 5) * 0x9e3779b97f4a7c15u >> 54;
+    size_t at = fl_hash_slot((uintptr_t)op >> 5, TABLE_BITS);
     while (table[at] && table[at]->op != op) at = (at + 1) % TABLE_SIZE;
     if (FL_UNLIKELY(!table[at])) table[at] = parse_program(op);
     return table[at];

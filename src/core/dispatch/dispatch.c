@@ -555,12 +555,12 @@ static uint64_t hash_numbers(const call *c)
     const fl_plan *plan = c->plan;
     uint64_t h = 0;
     for (uint64_t left = plan->number_operands; left; left &= left - 1)
-        h = fl_history_mix(h, (uint64_t)c->in[__builtin_ctzll(left)].integer);
+        h = fl_hash_mix(h, (uint64_t)c->in[__builtin_ctzll(left)].integer);
     for (uint32_t left = plan->numbers; left; left &= left - 1) {
         const fl_attr *a = &c->attrs->at[__builtin_ctz(left)];
         int i = 0;
         if (!a->given) continue;
-        do h = fl_history_mix(h, (uint64_t)a->list[i]);
+        do h = fl_hash_mix(h, (uint64_t)a->list[i]);
         while (++i < a->count);
     }
     return h;

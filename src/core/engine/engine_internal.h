@@ -10,9 +10,9 @@
 #define FL_ENGINE_INTERNAL_H
 
 #include "engine.h"
+#include "base/clock.h"
 
 #include <pthread.h>
-#include <time.h>
 
 enum { FL_LINE_TEXT = 64, FL_SLOT_BYTES = 864 };
 
@@ -232,13 +232,6 @@ fl_status fl_engine_wait_lanes(void);
 void fl_profile_add(const char *name, const char *line, int lane, uint64_t pushed, uint64_t started, uint64_t ended);
 
 /* ---- small things ---- */
-
-static inline uint64_t fl_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Where the script is, "" when nobody knows. */
 static inline void fl_line_now(char *line)

@@ -62,15 +62,6 @@ static void wakeup_signal(fl_wakeup *b)
     syscall(SYS_futex, &b->rings, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
 /* Pauses (some 40 ns each) worth spending before sleeping: few where spinners would take somebody's core. */
 static int spin_limit(void)
 {
@@ -119,7 +110,7 @@ static void await_need(const fl_need *need)
     }
     for (int i = spin_limit(); i > 0; i--) {
         if (LOAD(&other->done) >= seq) return;
-        pause_briefly();
+        fl_pause();
     }
     while (LOAD(&other->done) < seq) {
         uint32_t ticket = wakeup_ticket(&other->completed);
@@ -133,7 +124,7 @@ static bool await_work(fl_lane *lane, uint64_t seq)
 {
     for (int i = spin_limit(); i > 0; i--) {
         if (LOAD(&lane->tail) >= seq) return true;
-        pause_briefly();
+        fl_pause();
     }
     while (LOAD(&lane->tail) < seq) {
         if (LOAD(&lane->quit)) return false;
@@ -319,7 +310,7 @@ bool fl_lane_wait_step(fl_lane *lane, uint64_t seq, int *spins)
 {
     if (fl_lane_reached(lane, seq)) return true;
     if (fl_lanes_drive()) *spins = 0;
-    else if ((*spins)++ < spin_limit()) pause_briefly();
+    else if ((*spins)++ < spin_limit()) fl_pause();
     else if (lane->stream) sched_yield(); /* nobody rings for a device */
     else pusher_sleep(lane, seq);
     return fl_lane_reached(lane, seq);

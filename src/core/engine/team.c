@@ -8,6 +8,7 @@
 */
 #define _GNU_SOURCE
 #include "team.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -49,19 +50,12 @@ static uint32_t generation;
 
 /* ---- waiting ---- */
 
-static inline void pause_cpu(void)
-{
-#if defined __x86_64__ || defined __i386__
-    __builtin_ia32_pause();
-#endif
-}
-
 /* Returns when *word is no longer `old`. `sleeping` tells the other side that a wake-up is needed. */
 static void wait_change(uint32_t *word, uint32_t old, uint32_t *sleeping)
 {
     for (int i = 0; i < SPINS; i++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != old) return;
-        pause_cpu();
+        fl_pause();
     }
     for (int i = 0; i < YIELDS; i++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != old) return;

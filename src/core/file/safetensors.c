@@ -3,6 +3,7 @@
 */
 #include "open.h"
 #include "safetensors.h"
+#include "base/hash.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -197,14 +198,6 @@ static fl_status header_read(fl_safetensors *s, int64_t data_bytes)
 
 /* ---- files ---- */
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash_of(const char *text, size_t length, uint64_t start)
-{
-    uint64_t hash = 0xcbf29ce484222325u ^ start;
-    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return hash;
-}
-
 static fl_status file_read(fl_safetensors *s)
 {
     int64_t size = 0;
@@ -224,7 +217,7 @@ static fl_status file_read(fl_safetensors *s)
     char *text = malloc((size_t)length + 1);
     if (!text) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
     fl_status status = read_all(s, text, (int64_t)length, 8);
-    if (status == FL_OK) s->hash = hash_of(text, (size_t)length, (uint64_t)size);
+    if (status == FL_OK) s->hash = fl_hash_bytes(FL_HASH_START ^ (uint64_t)size, text, (size_t)length);
     if (status == FL_OK) status = header_parse(s, text, (size_t)length);
     free(text);
     FL_TRY(status);

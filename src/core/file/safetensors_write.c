@@ -10,6 +10,7 @@
 */
 #define _GNU_SOURCE /* fallocate */
 #include "safetensors.h"
+#include "base/hash.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -130,10 +132,8 @@ static fl_status write_all(const fl_safetensors_writer *w, const void *data, int
 static uint64_t host_hash(void)
 {
     char name[256] = "";
-    uint64_t hash = 0xcbf29ce484222325u;
     (void)!gethostname(name, sizeof name - 1);
-    for (const char *at = name; *at; at++) hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
-    return hash;
+    return fl_hash_bytes(FL_HASH_START, name, strlen(name));
 }
 
 static const char *base_name(const char *path)

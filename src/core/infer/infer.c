@@ -301,9 +301,9 @@ static fl_status fill_plan(fl_plan *plan, build *b)
 /* A local operand is this rank's own affair, its shape too. */
 static uint64_t operand_content(uint64_t h, const fl_operand *o)
 {
-    if (o->kind != FL_TENSOR) return fl_history_mix(h, (uint64_t)o->kind);
+    if (o->kind != FL_TENSOR) return fl_hash_mix(h, (uint64_t)o->kind);
     const fl_meta *m = o->tensor->meta;
-    return fl_history_mix(h, m->is_local ? (uint64_t)m->dtype << 8 | 1 : m->hash);
+    return fl_hash_mix(h, m->is_local ? (uint64_t)m->dtype << 8 | 1 : m->hash);
 }
 
 /* The global result, or the first global operand; NULL: all are local. */
@@ -324,14 +324,14 @@ fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attr
     if (!global || plan->body || plan->op == FL_OP_REF(clone)) return FL_OK;
     FL_TRY(fl_history_get(&plan->history, global->placement->ranks, global->placement->count));
     const fl_signature *s = fl_op_signature(plan->op);
-    uint64_t h = fl_history_mix_text(0, plan->op->name, strlen(plan->op->name));
+    uint64_t h = fl_hash_words(0, plan->op->name, strlen(plan->op->name));
     for (int i = 0; i < plan->nin; i++) {
         h = operand_content(h, &in[i]);
         if (in[i].kind > FL_TENSOR && i < 64) plan->number_operands |= (uint64_t)1 << i; /* lists are of tensors */
     }
     for (int i = 0; i < plan->nout; i++)
-        h = fl_history_mix(h, plan->out[i]->is_local ? plan->out[i]->dtype : plan->out[i]->hash);
-    for (int i = 0; i < count; i++) h = fl_history_mix(h, words[i]);
+        h = fl_hash_mix(h, plan->out[i]->is_local ? plan->out[i]->dtype : plan->out[i]->hash);
+    for (int i = 0; i < count; i++) h = fl_hash_mix(h, words[i]);
     for (int i = 0; attrs && i < s->param_count; i++) {
         const fl_param *p = &s->params[i];
         if (!p->is_tensor && p->is_value && p->slot >= 0 && p->type != FL_ATTR_TEXT) plan->numbers |= 1u << p->slot;

@@ -33,12 +33,6 @@ static size_t word_capacity;
 
 /* ---- keys ---- */
 
-static inline uint64_t mix(uint64_t h, uint64_t word)
-{
-    h = (h ^ word) * 0x9e3779b97f4a7c15u;
-    return h ^ (h >> 32);
-}
-
 /* Number of values in a shape attribute. An empty list has none, everything else at least one. */
 static int values_of(const fl_signature *s, const fl_attr *a, int slot)
 {
@@ -71,7 +65,7 @@ static uint64_t *add_attrs(uint64_t *at, uint64_t *hash, const fl_op *op, const 
         *at++ = attrs->has_placement ? (uint64_t)(uintptr_t)attrs->placement : 0;
         *at++ = attrs->has_placement ? fl_nd_sbp_bits(attrs->nd_sbp) : 0;
     }
-    for (const uint64_t *w = start; w < at; w++) *hash = mix(*hash, *w);
+    for (const uint64_t *w = start; w < at; w++) *hash = fl_hash_mix(*hash, *w);
     return at;
 }
 
@@ -182,10 +176,10 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
         FL_TRY(reserve_words(2 * (size_t)nin + 64 + ATTR_WORDS));
     uint64_t *at = words;
     *at = (uint64_t)(uintptr_t)op ^ (uint64_t)nin << 48 ^ in_place;
-    uint64_t hash = mix(0, *at++);
+    uint64_t hash = fl_hash_mix(0, *at++);
     for (int i = 0; i < nin; i++) {
         *at = in[i].kind == FL_TENSOR ? (uint64_t)(uintptr_t)in[i].tensor->meta : (uint64_t)in[i].kind;
-        hash = mix(hash, *at++);
+        hash = fl_hash_mix(hash, *at++);
     }
     bool options = attrs && (attrs->has_dtype || attrs->is_local || attrs->has_placement);
     if (attrs && (attrs->count || options)) at = add_attrs(at, &hash, op, attrs);

@@ -158,7 +158,7 @@ static fl_status boxing_cost(int64_t *bytes, search *s, int i)
 {
     const fl_meta *m = s->in[i];
     uint64_t wanted = fl_nd_sbp_bits(s->now[i]);
-    memo *slot = &s->memos[((wanted ^ (uint64_t)i << 4) * 0x9e3779b97f4a7c15u >> 32) % MEMO_SIZE];
+    memo *slot = &s->memos[fl_hash_mix(wanted, (uint64_t)i << 4) % MEMO_SIZE];
     if (slot->wanted != wanted || slot->input != i) {
         fl_box_plan plan;
         FL_TRY(fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, s->placement, s->now[i]));

@@ -5,13 +5,14 @@
 ** parsed signature) lies in a table beside them, keyed by the descriptor's address.
 */
 #include "op.h"
+#include "base/hash.h"
 
 #include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TABLE_SIZE = 2048 };
+enum { TABLE_BITS = 11, TABLE_SIZE = 1 << TABLE_BITS };
 
 static struct entry {
     const fl_op *op;
@@ -20,7 +21,7 @@ static struct entry {
 
 static struct entry *entry_of(const fl_op *op)
 {
-    size_t at = ((uintptr_t)op >> 5) * 0x9e3779b97f4a7c15u >> 53;
+    size_t at = fl_hash_slot((uintptr_t)op >> 5, TABLE_BITS);
     while (table[at].op && table[at].op != op) at = (at + 1) % TABLE_SIZE;
     return &table[at];
 }

@@ -6,6 +6,7 @@
 */
 #define _GNU_SOURCE
 #include "comm.h"
+#include "base/clock.h"
 #include "deadlock.h"
 #include "engine/engine.h"
 #include "channel.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static const fl_comm *transport;
@@ -42,23 +42,6 @@ enum { BUCKETS = 256 };
 static fl_group *groups[BUCKETS];
 static uint64_t begun; /* what groups count from */
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return h ^ (h >> 29);
-}
-
-static uint64_t mix_bytes(uint64_t h, const void *data, size_t bytes)
-{
-    const unsigned char *p = data;
-    for (uint64_t word; bytes >= sizeof word; bytes -= sizeof word, p += sizeof word) {
-        memcpy(&word, p, sizeof word);
-        h = mix(h, word);
-    }
-    for (; bytes; bytes--) h = mix(h, *p++);
-    return h;
-}
-
 static fl_group *group_new(const int *ranks, int count, uint64_t hash)
 {
     fl_group *g = calloc(1, sizeof *g + (size_t)count * sizeof *ranks);
@@ -81,7 +64,7 @@ fl_status fl_group_get(fl_group **out, const int *ranks, int count)
     if (!transport)
         return fl_fail(FL_ERR_COMM, "%s: nothing can be communicated",
                        fl_world_get()->dry ? "this is a dry world (FLOW_WORLD)" : "this process has no transport");
-    uint64_t hash = mix_bytes((uint64_t)count, ranks, (size_t)count * sizeof *ranks);
+    uint64_t hash = fl_hash_words((uint64_t)count, ranks, (size_t)count * sizeof *ranks);
     fl_group **bucket = &groups[hash % BUCKETS];
     for (fl_group *g = *bucket; g; g = g->next)
         if (g->hash == hash && g->count == count && memcmp(g->ranks, ranks, (size_t)count * sizeof *ranks) == 0) {
@@ -107,7 +90,7 @@ fl_status fl_group_session(fl_group **out)
     static fl_group *session;
     fl_group *world;
     FL_TRY(fl_group_world(&world));
-    if (!session) session = group_new(world->ranks, world->count, mix(world->hash, 1));
+    if (!session) session = group_new(world->ranks, world->count, fl_hash_mix(world->hash, 1));
     *out = session;
     return session ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", world->count);
 }
@@ -182,13 +165,6 @@ static const char *rank_at(char *buffer, size_t size, int rank, const fl_collect
 /* ---- waiting ---- */
 
 enum { SPINS = 4000, YIELDS = 20000, LOOK_EVERY = 64, GRACE_SECONDS = 3, LOOK_NS = 5000000, IDLE_LOOK_NS = 200000000 };
-
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 double fl_comm_timeout(void)
 {
@@ -336,7 +312,7 @@ static uint64_t progress_of_missing(const fl_wait *w)
 /* The slow part of a step: clock, deaths, Ctrl-C. */
 static fl_status poll_peers(fl_wait *w)
 {
-    uint64_t t = now();
+    uint64_t t = fl_now();
     if (!w->started) w->started = w->looked = t;
     if (t - w->looked < (w->flags & FL_WAIT_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
     w->looked = t;
@@ -357,15 +333,6 @@ static fl_status poll_peers(fl_wait *w)
 
 fl_status fl_wait_poll(fl_wait *w) { return poll_peers(w); }
 
-static void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
 /* Microseconds to sleep: ever longer at a prompt, short in the middle of work. */
 static void back_off(const fl_wait *w)
 {
@@ -377,7 +344,7 @@ fl_status fl_wait_step(fl_wait *w)
 {
     int n = w->spins++;
     if (n < SPINS && !oversubscribed()) {
-        pause_briefly();
+        fl_pause();
         return FL_OK;
     }
     if (n < YIELDS) sched_yield();
@@ -414,10 +381,10 @@ void fl_entry_look_back(fl_entry *e, fl_trail trail)
 
 uint64_t fl_fingerprint(const fl_collective *d, uint64_t tag)
 {
-    uint64_t h = mix_bytes(tag, d->name, strlen(d->name));
+    uint64_t h = fl_hash_words(tag, d->name, strlen(d->name));
     if (d->shape.ndim < 0) return h;
-    h = mix_bytes(mix(h, (uint64_t)d->dtype), d->shape.dims, sizeof(int64_t) * (size_t)d->shape.ndim);
-    return mix(mix(h, fl_nd_sbp_bits(d->from)), fl_nd_sbp_bits(d->to));
+    h = fl_hash_words(fl_hash_mix(h, (uint64_t)d->dtype), d->shape.dims, sizeof(int64_t) * (size_t)d->shape.ndim);
+    return fl_hash_mix(fl_hash_mix(h, fl_nd_sbp_bits(d->from)), fl_nd_sbp_bits(d->to));
 }
 
 /* Does member i run the same program as the first one? */

@@ -153,13 +153,6 @@ void fl_history_reset(void)
 
 /* ---- ops ---- */
 
-uint64_t fl_history_mix_text(uint64_t h, const char *text, size_t length)
-{
-    h = fl_history_mix(h, length);
-    for (size_t i = 0; i < length; i++) h = fl_history_mix(h, (unsigned char)text[i]);
-    return h;
-}
-
 void fl_history_remember(uint64_t context, fl_history_words *words, const void *what)
 {
     union {

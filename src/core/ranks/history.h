@@ -15,6 +15,7 @@
 #define FL_HISTORY_H
 
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "value/placement.h"
 #include "base/status.h"
 
@@ -72,10 +73,7 @@ struct fl_history {
 /* The contexts whose words are kept; the lowest bit is turned while they are not trusted. */
 extern uint64_t fl_history_lines[1 << FL_HISTORY_LINE_BITS];
 
-static inline size_t fl_history_line(uint64_t context)
-{
-    return context * 0x9e3779b97f4a7c15u >> (64 - FL_HISTORY_LINE_BITS);
-}
+static inline size_t fl_history_line(uint64_t context) { return fl_hash_slot(context, FL_HISTORY_LINE_BITS); }
 
 /* Notes the words of the op in this context, in place of those of another context. */
 void fl_history_remember(uint64_t context, fl_history_words *words, const void *what);
@@ -95,14 +93,6 @@ static inline void fl_history_note(fl_history *h, uint64_t content, uint64_t num
     __atomic_store_n(&h->count, count + 1, __ATOMIC_RELAXED);
     if (FL_UNLIKELY(fl_history_lines[fl_history_line(context)] != context)) fl_history_remember(context, words, what);
 }
-
-static inline uint64_t fl_history_mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return h ^ (h >> 32);
-}
-
-uint64_t fl_history_mix_text(uint64_t h, const char *text, size_t length);
 
 /* ---- looking back (any thread) ---- */
 

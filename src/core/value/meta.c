@@ -6,6 +6,7 @@
 */
 #include "meta.h"
 #include "testing.h"
+#include "base/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,18 +88,12 @@ static fl_status check(fl_dtype dtype, const fl_shape *shape, const fl_placement
 
 /* ---- interning ---- */
 
-static uint64_t hash_mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return h ^ (h >> 32);
-}
-
 static uint64_t meta_hash(fl_dtype dtype, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp,
                           bool is_local)
 {
-    uint64_t h = hash_mix(placement->hash, (uint64_t)dtype << 8 | (uint64_t)shape->ndim << 1 | is_local);
-    h = hash_mix(h, fl_nd_sbp_bits(nd_sbp));
-    for (int i = 0; i < shape->ndim; i++) h = hash_mix(h, (uint64_t)shape->dims[i]);
+    uint64_t h = fl_hash_mix(placement->hash, (uint64_t)dtype << 8 | (uint64_t)shape->ndim << 1 | is_local);
+    h = fl_hash_mix(h, fl_nd_sbp_bits(nd_sbp));
+    for (int i = 0; i < shape->ndim; i++) h = fl_hash_mix(h, (uint64_t)shape->dims[i]);
     return h;
 }
 

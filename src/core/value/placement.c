@@ -5,6 +5,7 @@
 ** alone", so when the dry world changes its rank they follow it and local tensors stay valid.
 */
 #include "meta.h"
+#include "base/hash.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -86,17 +87,11 @@ fl_status fl_world_init(void)
 
 /* ---- placements ---- */
 
-static uint64_t hash_mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return h ^ (h >> 29);
-}
-
 static uint64_t placement_hash(fl_device_type type, const int *ranks, int count, const int *hierarchy, int ndim)
 {
-    uint64_t h = hash_mix((uint64_t)type, (uint64_t)ndim);
-    for (int i = 0; i < ndim; i++) h = hash_mix(h, (uint64_t)hierarchy[i]);
-    for (int i = 0; i < count; i++) h = hash_mix(h, (uint64_t)ranks[i]);
+    uint64_t h = fl_hash_mix((uint64_t)type, (uint64_t)ndim);
+    for (int i = 0; i < ndim; i++) h = fl_hash_mix(h, (uint64_t)hierarchy[i]);
+    for (int i = 0; i < count; i++) h = fl_hash_mix(h, (uint64_t)ranks[i]);
     return h;
 }
 
@@ -182,7 +177,7 @@ const fl_placement *fl_placement_local(fl_device_type type, int index)
         p->type = type;
         p->device_index = index;
         p->count = p->ndim = p->hierarchy[0] = 1;
-        p->hash = hash_mix(hash_mix(0x6c6f63616cu, (uint64_t)type), (uint64_t)(index + 1));
+        p->hash = fl_hash_mix(fl_hash_mix(0x6c6f63616cu, (uint64_t)type), (uint64_t)(index + 1));
         p->ranks[0] = world.rank;
     }
     return p;

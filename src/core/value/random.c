@@ -2,6 +2,7 @@
 ** random.c -- the generators ops draw from.
 */
 #include "random.h"
+#include "base/hash.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,9 +58,7 @@ fl_generator fl_random_draw(bool agreed)
     fl_generator *g = fl_generator_current(), now = *g;
     g->counter++;
     if (!agreed) return now;
-    drawn = (drawn ^ now.seed) * 0x9e3779b97f4a7c15u;
-    drawn = ((drawn ^ drawn >> 32) + now.counter + 1) * 0xbf58476d1ce4e5b9u;
-    drawn ^= drawn >> 29;
+    drawn = fl_hash_mix(fl_hash_mix(drawn, now.seed), now.counter + 1);
     return now;
 }
 

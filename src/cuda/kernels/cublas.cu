@@ -16,6 +16,7 @@
 #include "cuda/runtime/runtime.h"
 
 extern "C" {
+#include "core/base/hash.h"
 #include "core/engine/precision.h"
 }
 
@@ -136,9 +137,7 @@ static int32_t alignment(uintptr_t bits)
 
 static uint64_t hash(const problem *p)
 {
-    const unsigned char *bytes = (const unsigned char *)p;
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < sizeof *p; i++) h = (h ^ bytes[i]) * UINT64_C(1099511628211);
+    uint64_t h = fl_hash_bytes(FL_HASH_START, p, sizeof *p);
     return h ^ h >> 32;
 }
 

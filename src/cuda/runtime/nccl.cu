@@ -13,6 +13,7 @@
 #include "runtime.h"
 
 extern "C" {
+#include "core/base/clock.h"
 #include "core/ranks/device_comm.h"
 }
 
@@ -20,7 +21,6 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #if !defined FL_EMULATED && __has_include(<nccl.h>)
@@ -211,13 +211,6 @@ static fl_status look_at(flight *f)
     return fl_wait_poll(&f->wait);
 }
 
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static bool is_quiet(void)
 {
     return __atomic_load_n(&first, __ATOMIC_RELAXED) == __atomic_load_n(&next, __ATOMIC_RELAXED);
@@ -227,7 +220,7 @@ void fl_nccl_look(void)
 {
     static uint64_t looked;
     if (FL_LIKELY(is_quiet())) return;
-    uint64_t t = now();
+    uint64_t t = fl_now();
     if (t - __atomic_load_n(&looked, __ATOMIC_RELAXED) < LOOK_NS || pthread_mutex_trylock(&lock)) return;
     __atomic_store_n(&looked, t, __ATOMIC_RELAXED);
     flight *f = oldest_flight();

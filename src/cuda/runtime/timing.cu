@@ -6,8 +6,7 @@
 ** anew every second: a distance is a float of milliseconds.
 */
 #include "runtime.h"
-
-#include <time.h>
+#include "core/base/clock.h"
 
 static const uint64_t CLOCK_LIFE = 1000000000; /* ns */
 
@@ -18,24 +17,17 @@ typedef struct device_clock {
 } device_clock;
 static device_clock clocks[FL_CUDA_DEVICES];
 
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* The queue's device is the current one. */
 static fl_status set_clock(device_clock *c)
 {
-    if (c->stream && now() - c->at < CLOCK_LIFE) return FL_OK;
+    if (c->stream && fl_now() - c->at < CLOCK_LIFE) return FL_OK;
     if (!c->stream) {
         FL_CUDA_TRY(cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, -1));
         FL_CUDA_TRY(cudaEventCreate(&c->event));
     }
     FL_CUDA_TRY(cudaEventRecord(c->event, c->stream));
     FL_CUDA_TRY(cudaStreamSynchronize(c->stream));
-    c->at = now();
+    c->at = fl_now();
     return FL_OK;
 }
 

@@ -9,15 +9,7 @@
 #include <lauxlib.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void line(const char *what, bool good, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void line(const char *what, bool good, const char *format, ...)
@@ -33,12 +25,12 @@ static void line(const char *what, bool good, const char *format, ...)
 /* Seconds of the fastest of a few runs of f, within about a third of a second. */
 static double fastest(void (*f)(void *), void *context)
 {
-    double best = 1e9, end = now() + 0.3;
+    double best = 1e9, end = fl_now_seconds() + 0.3;
     f(context);
-    for (int i = 0; i < 3 || now() < end; i++) {
-        double start = now();
+    for (int i = 0; i < 3 || fl_now_seconds() < end; i++) {
+        double start = fl_now_seconds();
         f(context);
-        double seconds = now() - start;
+        double seconds = fl_now_seconds() - start;
         if (seconds < best) best = seconds;
     }
     return best;
@@ -155,7 +147,7 @@ static bool ask_two_ranks(char *answer, size_t size, double *seconds)
 {
     char self[FL_PLUGIN_PATH], command[FL_PLUGIN_PATH + 128];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    double start = now();
+    double start = fl_now_seconds();
     if (n <= 0) return false;
     self[n] = '\0';
     snprintf(command, sizeof command,
@@ -165,7 +157,7 @@ static bool ask_two_ranks(char *answer, size_t size, double *seconds)
     size_t length = fread(answer, 1, size - 1, pipe);
     answer[length] = '\0';
     answer[strcspn(answer, "\n")] = '\0';
-    *seconds = now() - start;
+    *seconds = fl_now_seconds() - start;
     return pclose(pipe) == 0 && strcmp(answer, "22") == 0;
 }
 

@@ -15,7 +15,6 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LINE_LIMIT = 1 << 16, PROMPT_LIMIT = 256 };
@@ -356,13 +355,6 @@ static void read_statement(lua_State *L, fl_line *line, bool editing)
     line->end = r == READ_END;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* How long an input took, if somebody may have waited for it. */
 static void print_time(double seconds)
 {
@@ -382,9 +374,9 @@ static fl_status run_session(lua_State *L, bool reads, bool editing)
         if (reads) read_statement(L, &line, editing);
         FL_TRY(fl_session_share(L, &line));
         if (line.end) return FL_OK;
-        double begun = now();
+        double begun = fl_now_seconds();
         FL_TRY(fl_session_finish(L, &line, run_line(L, &line)));
-        if (reads) print_time(now() - begun);
+        if (reads) print_time(fl_now_seconds() - begun);
     }
 }
 

@@ -1,0 +1,46 @@
+/*
+** hash.h -- hashes of words and of bytes. They tell values apart and protect against nobody.
+**
+** Equal on all ranks of one build; the hash of bytes (FNV-1a, 64 bits) is also the same in every build.
+*/
+#ifndef FL_HASH_H
+#define FL_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define FL_HASH_GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 divided by the golden ratio */
+#define FL_HASH_START UINT64_C(0xcbf29ce484222325)  /* of fl_hash_bytes */
+
+/* The hash h with one word more. */
+static inline uint64_t fl_hash_mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * FL_HASH_GOLDEN;
+    return h ^ (h >> 32);
+}
+
+/* The hash h with these bytes more, eight at a time. */
+static inline uint64_t fl_hash_words(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *at = (const unsigned char *)data;
+    for (uint64_t word; bytes >= sizeof word; bytes -= sizeof word, at += sizeof word) {
+        memcpy(&word, at, sizeof word);
+        h = fl_hash_mix(h, word);
+    }
+    for (; bytes; bytes--) h = fl_hash_mix(h, *at++);
+    return h;
+}
+
+/* The hash h with these bytes more, one at a time. */
+static inline uint64_t fl_hash_bytes(uint64_t h, const void *data, size_t bytes)
+{
+    for (const unsigned char *at = (const unsigned char *)data; bytes; bytes--)
+        h = (h ^ *at++) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+/* Where a key starts in a table of 2^bits places. */
+static inline size_t fl_hash_slot(uint64_t key, int bits) { return (size_t)(key * FL_HASH_GOLDEN >> (64 - bits)); }
+
+#endif
