@@ -1,17 +1,8 @@
 /*
 ** explain.c -- what flow.explain sees: every plan as it is carried out, with boxing and the alternatives.
 **
-** The observers run inside the core, where Lua may not be entered, so they write lines of text; explain.lua makes
-** tables of them. Lines are fields separated by tabs, the first says what the line is:
-**
-**     op    name, script line
-**     in    name of the meta, its SBP and the one it is boxed to ("" when it stays as it is), bytes
-**     out   name of the meta
-**     way   1 if it was chosen, bytes, SBPs of the inputs, SBPs of the outputs
-**     box   what the script called ("to_global", "backward"), script line: a boxing that no op asked for;
-**           `in` and `out` follow
-**     step  of the `in` above: kind, 1 if it needs peers, hierarchy axis or -1, number of those axes, SBP before and
-**           after, bytes, dtype and shape, groups of ranks ("0 2;1 3")
+** The observers run inside the core, where a Lua error may not be raised, so they note events; tables are made of
+** them when the recording ends. Metas are held until then, SBPs and plans are copied.
 **
 ** In a dry world boxing only pretends while it is watched, so that what would communicate can be explained too.
 */
@@ -19,129 +10,113 @@
 #include "members.h"
 #include "tensors.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* An entry is an op or a boxing that no op asked for; the events after it, up to the next entry, are its own. */
+typedef enum event_kind { ENTRY, INPUT, NUMBER, OUTPUT, WAY } event_kind;
+
+typedef struct event {
+    event_kind kind;
+    union {
+        struct {
+            bool is_op;
+            char name[128], where[128]; /* the op, or what the script called ("backward"); script line */
+        } entry;
+        struct {
+            const fl_meta *meta, *to; /* owned; to: what it is boxed to, NULL when it stays as it is */
+            fl_box_plan *plan;        /* owned; with `to` */
+            bool expected;            /* the boxing of an op's input that was not yet carried out */
+        } tensor;                     /* INPUT, OUTPUT */
+        char number[32];              /* NUMBER: an input that is none, as text */
+        struct {
+            bool chosen;
+            int64_t bytes;
+            int nin, nout;
+            fl_nd_sbp sbp[FL_MAX_PARAMS + FL_MAX_OUT]; /* of the inputs that are tensors, then of the outputs */
+        } way;
+    };
+} event;
+
 static struct record {
-    char *text;
-    size_t length, capacity;
-    bool truncated; /* out of memory: what is there is still good */
+    event *events;
+    int count, capacity, op; /* op: where the last op begins */
+    bool truncated;          /* out of memory: what is there is still good */
 } record;
 
-static void add(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void add(const char *format, ...)
+static void record_clear(void)
 {
-    enum { LINE = 2048 };
-    if (record.capacity - record.length < LINE) {
-        size_t capacity = record.capacity ? 2 * record.capacity : 16 * LINE;
-        char *grown = record.truncated ? NULL : realloc(record.text, capacity);
+    for (int i = 0; i < record.count; i++) {
+        event *e = &record.events[i];
+        if (e->kind != INPUT && e->kind != OUTPUT) continue;
+        fl_meta_unref(e->tensor.meta);
+        fl_meta_unref(e->tensor.to);
+        free(e->tensor.plan);
+    }
+    free(record.events);
+    record = (struct record){NULL};
+}
+
+/* The next event, zeroed; NULL: out of memory, now or earlier. */
+static event *note(event_kind kind)
+{
+    if (record.truncated) return NULL;
+    if (record.count == record.capacity) {
+        int capacity = record.capacity ? 2 * record.capacity : 64;
+        event *grown = realloc(record.events, sizeof *grown * (size_t)capacity);
         if (!grown) {
             record.truncated = true;
-            return;
+            return NULL;
         }
-        record.text = grown;
+        record.events = grown;
         record.capacity = capacity;
     }
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(record.text + record.length, LINE, format, args);
-    va_end(args);
-    record.length += (size_t)(n < LINE ? n : LINE - 1);
+    event *e = &record.events[record.count++];
+    *e = (event){.kind = kind};
+    return e;
+}
+
+static void note_entry(bool is_op, const char *name, const char *suffix)
+{
+    event *e = note(ENTRY);
+    if (!e) return;
+    if (is_op) record.op = record.count;
+    e->entry.is_op = is_op;
+    snprintf(e->entry.name, sizeof e->entry.name, "%s%s", name, suffix);
+    fl_lua_where(fl_lua_current, e->entry.where, sizeof e->entry.where);
+}
+
+/* A tensor; as an input it may become `to` (else NULL) by `plan`. */
+static event *note_tensor(event_kind kind, const fl_meta *meta, const fl_meta *to, const fl_box_plan *plan)
+{
+    fl_box_plan *copy = to ? malloc(sizeof *copy) : NULL;
+    event *e = to && !copy ? NULL : note(kind);
+    if (!e) {
+        record.truncated = true;
+        free(copy);
+        return NULL;
+    }
+    e->tensor.meta = fl_meta_ref(meta);
+    if (!to) return e;
+    *copy = *plan;
+    e->tensor.to = fl_meta_ref(to);
+    e->tensor.plan = copy;
+    return e;
 }
 
 /* ---- boxing ---- */
 
-/* The groups of ranks that differ only in hierarchy axis `axis`. */
-static void add_groups(const fl_placement *p, int axis)
+/* True for a boxing of the last op's inputs, which was noted with them: that it is carried out says nothing new. */
+static bool was_noted(const fl_meta *from, const fl_meta *to)
 {
-    int stride = 1, n = 0;
-    for (int k = axis + 1; k < p->ndim; k++) stride *= p->hierarchy[k];
-    for (int first = 0; first < p->count; first++) {
-        if (first / stride % p->hierarchy[axis] != 0) continue;
-        if (n++) add(";");
-        for (int i = 0; i < p->hierarchy[axis]; i++) add(i ? " %d" : "%d", p->ranks[first + i * stride]);
-    }
-}
-
-/* One group: the ranks of both. */
-static void add_union(const fl_placement *p, const fl_placement *q)
-{
-    for (int i = 0; i < p->count; i++) add(i ? " %d" : "%d", p->ranks[i]);
-    for (int i = 0; i < q->count; i++)
-        if (fl_placement_index(p, q->ranks[i]) < 0) add(" %d", q->ranks[i]);
-}
-
-static void add_steps(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to)
-{
-    fl_nd_sbp before = from->nd_sbp;
-    char a[FL_ND_SBP_TEXT], b[FL_ND_SBP_TEXT], shape[FL_SHAPE_TEXT];
-    for (int i = 0; i < plan->count; i++) {
-        const fl_box_step *step = &plan->steps[i];
-        bool whole = step->axis < 0;
-        add("step\t%s\t%d\t%d\t%d\t", fl_box_kind_name(step->kind), step->kind > FL_BOX_RELABEL, step->axis,
-            step->placement->ndim);
-        add("%s\t%s\t", whole ? fl_nd_sbp_text(a, before) : fl_sbp_text(a, step->from),
-            whole ? fl_nd_sbp_text(b, step->after) : fl_sbp_text(b, step->to));
-        add("%lld\t%s%s\t", (long long)step->bytes, fl_dtype_name(from->dtype), fl_shape_text(shape, &from->shape));
-        if (whole) add_union(from->placement, to->placement);
-        else add_groups(step->placement, step->axis);
-        add("\n");
-        before = step->after;
-    }
-}
-
-/* A tensor; of a local one also the device, unless that is the CPU. */
-static const char *tensor_text(char *buffer, const fl_meta *m)
-{
-    return m->placement->type == FL_CPU ? fl_meta_text(buffer, m) : fl_meta_placed_text(buffer, m);
-}
-
-/* An input that becomes `to` (NULL: it stays as it is) by `plan`. */
-static void add_boxed(const fl_meta *from, const fl_meta *to, const fl_box_plan *plan)
-{
-    char text[FL_META_TEXT], sbp[FL_ND_SBP_TEXT];
-    add("in\t%s\t%s\t", tensor_text(text, from), fl_nd_sbp_text(sbp, from->nd_sbp));
-    if (!to) add("\t0\n");
-    else {
-        add("%s\t%lld\n", fl_nd_sbp_text(sbp, to->nd_sbp), (long long)plan->bytes);
-        add_steps(plan, from, to);
-    }
-}
-
-/* The boxing of the last op's inputs: that it is seen again when it is carried out says nothing new. */
-static struct announced {
-    const fl_meta *from, *to; /* not to be looked into: they may be gone */
-} * announced;
-static int announced_count, announced_capacity;
-
-static void announce(const fl_meta *from, const fl_meta *to)
-{
-    if (announced_count == announced_capacity) {
-        int capacity = announced_capacity ? 2 * announced_capacity : 16;
-        struct announced *grown = realloc(announced, sizeof *grown * (size_t)capacity);
-        if (!grown) return;
-        announced = grown;
-        announced_capacity = capacity;
-    }
-    announced[announced_count++] = (struct announced){from, to};
-}
-
-static bool was_announced(const fl_meta *from, const fl_meta *to)
-{
-    for (int i = 0; i < announced_count; i++)
-        if (announced[i].from == from && announced[i].to == to) {
-            announced[i] = announced[--announced_count];
+    for (int i = record.op; i < record.count; i++) {
+        event *e = &record.events[i];
+        if (e->kind == INPUT && e->tensor.expected && e->tensor.meta == from && e->tensor.to == to) {
+            e->tensor.expected = false;
             return true;
         }
+    }
     return false;
-}
-
-static void add_entry(const char *kind, const char *name, const char *suffix)
-{
-    char where[128];
-    fl_lua_where(fl_lua_current, where, sizeof where);
-    add("%s\t%s%s\t%s\n", kind, name, suffix, where);
 }
 
 /* What the script called: the C function on top of Lua's stack. */
@@ -154,45 +129,52 @@ static const char *caller(lua_State *L)
 
 static void observe_boxing(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to)
 {
-    char text[FL_META_TEXT];
-    if (from->is_local || was_announced(from, to)) return;
-    add_entry("box", caller(fl_lua_current), "");
-    add_boxed(from, to, plan);
-    add("out\t%s\n", tensor_text(text, to));
+    if (from->is_local || was_noted(from, to)) return;
+    note_entry(false, caller(fl_lua_current), "");
+    note_tensor(INPUT, from, to, plan);
+    note_tensor(OUTPUT, to, NULL, NULL);
 }
 
 /* ---- ops ---- */
 
-static void add_input(const fl_operand *o, const fl_meta *wanted)
+static void note_number(const fl_operand *o)
 {
-    fl_box_plan plan;
-    if (o->kind == FL_NUM_FLOAT) add("in\t%.6g\t\t\t0\n", o->number);
-    else if (o->kind != FL_TENSOR)
-        add(o->kind == FL_NONE ? "in\tnil\t\t\t0\n" : "in\t%lld\t\t\t0\n", (long long)o->integer);
-    else {
-        const fl_meta *m = o->tensor->meta;
-        bool boxed = wanted && wanted != m
-            && fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, wanted->placement, wanted->nd_sbp)
-                == FL_OK;
-        if (boxed) announce(m, wanted);
-        add_boxed(m, boxed ? wanted : NULL, &plan);
-    }
+    event *e = note(NUMBER);
+    if (!e) return;
+    if (o->kind == FL_NUM_FLOAT) snprintf(e->number, sizeof e->number, "%.6g", o->number);
+    else if (o->kind == FL_NONE) snprintf(e->number, sizeof e->number, "nil");
+    else snprintf(e->number, sizeof e->number, "%lld", (long long)o->integer);
 }
 
-static void add_candidate(void *context, const fl_candidate *c, int nin, int nout)
+static void note_input(const fl_operand *o, const fl_meta *wanted)
 {
-    char sbp[FL_ND_SBP_TEXT];
+    fl_box_plan plan;
+    if (o->kind != FL_TENSOR) {
+        note_number(o);
+        return;
+    }
+    const fl_meta *m = o->tensor->meta;
+    bool boxed = wanted && wanted != m
+        && fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, wanted->placement, wanted->nd_sbp)
+            == FL_OK;
+    event *e = note_tensor(INPUT, m, boxed ? wanted : NULL, &plan);
+    if (e) e->tensor.expected = boxed;
+}
+
+static void note_candidate(void *context, const fl_candidate *c, int nin, int nout)
+{
     const fl_plan *plan = context;
-    add("way\t%d\t%lld\t", c->chosen, (long long)c->bytes);
-    for (int i = 0, n = 0; i < nin; i++)
-        if (plan->in[i]) add(n++ ? " x %s" : "%s", fl_nd_sbp_text(sbp, c->in_out[i]));
-    add("\t");
-    for (int i = 0; i < nout; i++) add(i ? " and %s" : "%s", fl_nd_sbp_text(sbp, c->in_out[nin + i]));
-    add("\n");
+    event *e = note(WAY);
+    if (!e) return;
+    e->way.chosen = c->chosen;
+    e->way.bytes = c->bytes;
+    for (int i = 0; i < nin; i++)
+        if (plan->in[i]) e->way.sbp[e->way.nin++] = c->in_out[i];
+    for (int i = 0; i < nout; i++) e->way.sbp[e->way.nin + e->way.nout++] = c->in_out[nin + i];
 }
 
 /* The signatures that were compared: only a tensor on several ranks has a choice. */
-static void add_candidates(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place)
+static void note_candidates(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place)
 {
     const fl_op *op = plan->op;
     const fl_meta *metas[FL_MAX_PARAMS], *placed = plan->out[0];
@@ -209,24 +191,197 @@ static void add_candidates(const fl_plan *plan, const fl_operand *in, const fl_a
     }
     for (int i = 0; i < plan->nout; i++) c.out[i].kind = FL_TENSOR;
     if (op->infer(&c) != FL_OK) return;
-    fl_infer_choose(in_sbp, out_sbp, &body, &c, metas, placed->placement, in_place, add_candidate, (void *)plan);
+    fl_infer_choose(in_sbp, out_sbp, &body, &c, metas, placed->placement, in_place, note_candidate, (void *)plan);
 }
 
 static void observe_op(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place)
 {
-    char text[FL_META_TEXT];
     fl_attrs defaults;
     if (!attrs) {
         fl_attrs_init(&defaults, plan->op);
         attrs = &defaults;
     }
-    announced_count = 0;
-    add_entry("op", plan->op->name, in_place ? "_" : "");
+    note_entry(true, plan->op->name, in_place ? "_" : "");
     for (int i = 0; i < plan->nin; i++)
-        add_input(&in[i], plan->body ? NULL : plan->in[i]); /* the ops of a body box for themselves */
+        note_input(&in[i], plan->body ? NULL : plan->in[i]); /* the ops of a body box for themselves */
     for (int i = 0; i < plan->nout; i++)
-        if (plan->out[i]) add("out\t%s\n", tensor_text(text, plan->out[i]));
-    add_candidates(plan, in, attrs, in_place);
+        if (plan->out[i]) note_tensor(OUTPUT, plan->out[i], NULL, NULL);
+    note_candidates(plan, in, attrs, in_place);
+}
+
+/* ---- the events as tables; their fields are listed in explain.lua ---- */
+
+/* Stack indices while the report is made; those after REPORT belong to its last entry. */
+enum { REPORT = 1, ENTRY_TABLE, INPUTS, OUTPUTS, WAYS, BOXING };
+
+/* Puts the value on top of the stack at the end of the list at index. */
+static void append(lua_State *L, int list) { lua_rawseti(L, list, (lua_Integer)lua_rawlen(L, list) + 1); }
+
+static void set_text(lua_State *L, const char *key, const char *text)
+{
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, key);
+}
+
+static void set_integer(lua_State *L, const char *key, int64_t value)
+{
+    lua_pushinteger(L, value);
+    lua_setfield(L, -2, key);
+}
+
+static void set_boolean(lua_State *L, const char *key, bool value)
+{
+    lua_pushboolean(L, value);
+    lua_setfield(L, -2, key);
+}
+
+/* A tensor; of a local one also the device, unless that is the CPU. */
+static const char *tensor_text(char *buffer, const fl_meta *m)
+{
+    return m->placement->type == FL_CPU ? fl_meta_text(buffer, m) : fl_meta_placed_text(buffer, m);
+}
+
+static void append_rank(lua_State *L, int rank)
+{
+    lua_pushinteger(L, rank);
+    append(L, lua_gettop(L) - 1);
+}
+
+/* The groups of ranks that differ only in hierarchy axis `axis`. */
+static void push_groups(lua_State *L, const fl_placement *p, int axis)
+{
+    int stride = 1;
+    for (int k = axis + 1; k < p->ndim; k++) stride *= p->hierarchy[k];
+    lua_newtable(L);
+    for (int first = 0; first < p->count; first++) {
+        if (first / stride % p->hierarchy[axis] != 0) continue;
+        lua_newtable(L);
+        for (int i = 0; i < p->hierarchy[axis]; i++) append_rank(L, p->ranks[first + i * stride]);
+        append(L, lua_gettop(L) - 1);
+    }
+}
+
+/* One group: the ranks of both. */
+static void push_union(lua_State *L, const fl_placement *p, const fl_placement *q)
+{
+    lua_newtable(L);
+    lua_newtable(L);
+    for (int i = 0; i < p->count; i++) append_rank(L, p->ranks[i]);
+    for (int i = 0; i < q->count; i++)
+        if (fl_placement_index(p, q->ranks[i]) < 0) append_rank(L, q->ranks[i]);
+    append(L, lua_gettop(L) - 1);
+}
+
+/* One step of the boxing from `from` to `to`; before: the SBP it finds. */
+static void push_step(lua_State *L, const fl_box_step *step, fl_nd_sbp before, const fl_meta *from, const fl_meta *to)
+{
+    char text[FL_ND_SBP_TEXT], shape[FL_SHAPE_TEXT];
+    const char *kind = fl_box_kind_name(step->kind);
+    bool whole = step->axis < 0;
+    lua_newtable(L);
+    set_text(L, "kind", kind);
+    if (!whole) set_integer(L, "axis", step->axis);
+    lua_pushfstring(L, whole || step->placement->ndim == 1 ? "%s" : "%s along axis %d", kind, step->axis);
+    lua_setfield(L, -2, "text");
+    set_boolean(L, "communicates", step->kind > FL_BOX_RELABEL);
+    set_text(L, "from", whole ? fl_nd_sbp_text(text, before) : fl_sbp_text(text, step->from));
+    set_text(L, "to", whole ? fl_nd_sbp_text(text, step->after) : fl_sbp_text(text, step->to));
+    set_integer(L, "bytes", step->bytes);
+    lua_pushfstring(L, "%s%s", fl_dtype_name(from->dtype), fl_shape_text(shape, &from->shape));
+    lua_setfield(L, -2, "tensor");
+    if (whole) push_union(L, from->placement, to->placement);
+    else push_groups(L, step->placement, step->axis);
+    lua_setfield(L, -2, "groups");
+}
+
+/* The boxing of the last of the entry's inputs. */
+static void append_boxing(lua_State *L, const event *e)
+{
+    const fl_meta *from = e->tensor.meta, *to = e->tensor.to;
+    fl_nd_sbp before = from->nd_sbp;
+    char sbp[FL_ND_SBP_TEXT];
+    lua_newtable(L);
+    set_integer(L, "input", (int64_t)lua_rawlen(L, INPUTS));
+    set_text(L, "from", fl_nd_sbp_text(sbp, from->nd_sbp));
+    set_text(L, "to", fl_nd_sbp_text(sbp, to->nd_sbp));
+    set_integer(L, "bytes", e->tensor.plan->bytes);
+    lua_newtable(L);
+    for (int i = 0; i < e->tensor.plan->count; i++) {
+        const fl_box_step *step = &e->tensor.plan->steps[i];
+        push_step(L, step, before, from, to);
+        append(L, lua_gettop(L) - 1);
+        before = step->after;
+    }
+    lua_setfield(L, -2, "steps");
+    append(L, BOXING);
+}
+
+static void append_input(lua_State *L, const char *text, const event *boxed)
+{
+    char sbp[FL_ND_SBP_TEXT];
+    lua_newtable(L);
+    set_text(L, "text", text);
+    set_integer(L, "bytes", boxed ? boxed->tensor.plan->bytes : 0);
+    if (boxed) set_text(L, "boxed_to", fl_nd_sbp_text(sbp, boxed->tensor.to->nd_sbp));
+    append(L, INPUTS);
+    if (boxed) append_boxing(L, boxed);
+}
+
+/* "S(0) x B" */
+static void set_sbps(lua_State *L, const char *key, const fl_nd_sbp *sbp, int n, const char *between)
+{
+    char text[FL_ND_SBP_TEXT];
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    for (int i = 0; i < n; i++) {
+        if (i) luaL_addstring(&b, between);
+        luaL_addstring(&b, fl_nd_sbp_text(text, sbp[i]));
+    }
+    luaL_pushresult(&b);
+    lua_setfield(L, -2, key);
+}
+
+static void append_way(lua_State *L, const event *e)
+{
+    lua_newtable(L);
+    set_boolean(L, "chosen", e->way.chosen);
+    set_integer(L, "bytes", e->way.bytes);
+    set_sbps(L, "inputs", e->way.sbp, e->way.nin, " x ");
+    set_sbps(L, "outputs", e->way.sbp + e->way.nin, e->way.nout, " and ");
+    append(L, WAYS);
+}
+
+/* Puts an entry at the end of the report and its lists where the events after it find them. */
+static void append_entry(lua_State *L, const event *e)
+{
+    static const char *const lists[] = {"inputs", "outputs", "ways", "boxing"};
+    lua_settop(L, REPORT);
+    lua_newtable(L);
+    set_text(L, "op", e->entry.is_op ? e->entry.name : "to_global");
+    if (!e->entry.is_op) set_text(L, "by", e->entry.name);
+    set_text(L, "line", e->entry.where);
+    lua_pushvalue(L, ENTRY_TABLE);
+    append(L, REPORT);
+    for (int i = 0; i < 4; i++) {
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, ENTRY_TABLE, lists[i]);
+    }
+}
+
+static void append_event(lua_State *L, const event *e)
+{
+    char text[FL_META_TEXT];
+    switch (e->kind) {
+    case ENTRY: append_entry(L, e); break;
+    case INPUT: append_input(L, tensor_text(text, e->tensor.meta), e->tensor.to ? e : NULL); break;
+    case NUMBER: append_input(L, e->number, NULL); break;
+    case OUTPUT:
+        lua_pushstring(L, tensor_text(text, e->tensor.meta));
+        append(L, OUTPUTS);
+        break;
+    case WAY: append_way(L, e); break;
+    }
 }
 
 /* ---- beginning and end ---- */
@@ -237,28 +392,29 @@ static void watch(bool on)
     bool pretend = on ? fl_world_get()->dry || fl_boxing_pretend : pretended;
     fl_infer_observer = on ? observe_op : NULL;
     fl_boxing_observer = on ? observe_boxing : NULL;
-    announced_count = 0;
     if (on) pretended = fl_boxing_pretend;
     if (pretend == fl_boxing_pretend) return;
     fl_boxing_pretend = pretend;
     fl_boxing_forget();
 }
 
-/* flow._explain(true) begins; flow._explain(false) ends and returns the lines */
+/* flow._explain(true) begins; flow._explain(false) ends and returns the list of entries */
 static int explain(lua_State *L)
 {
     fl_lua_current = L;
     if (lua_toboolean(L, 1)) {
         if (fl_infer_observer) FL_RAISE(L, "explain: is running already");
-        record.length = 0;
-        record.truncated = false;
+        record_clear();
         watch(true);
         return 0;
     }
     watch(false);
-    lua_pushlstring(L, record.text, record.length);
-    free(record.text);
-    record = (struct record){NULL, 0, 0, false};
+    luaL_checkstack(L, 16, "explain");
+    lua_settop(L, 0);
+    lua_newtable(L);
+    for (int i = 0; i < record.count; i++) append_event(L, &record.events[i]);
+    lua_settop(L, REPORT);
+    record_clear();
     return 1;
 }
 

@@ -50,83 +50,26 @@ local M = {}
 ---@field bytes integer
 ---@field error string? what stopped f
 
--- ---- reading what was recorded ----
-
-local function fields_of(line)
-    local fields = {}
-    for field in (line .. "\t"):gmatch("(.-)\t") do fields[#fields + 1] = field end
-    return fields
-end
-
-local function add_entry(report, op, line)
-    report[#report + 1] = {
-        op = op, line = line, inputs = {}, outputs = {}, bytes = 0, ways = {}, boxing = {}, collectives = {},
-    }
-    return report[#report]
-end
-
-local function groups_of(text)
-    local groups = {}
-    for group in text:gmatch("[^;]+") do
-        local ranks = {}
-        for rank in group:gmatch("%d+") do ranks[#ranks + 1] = math.tointeger(rank) end
-        groups[#groups + 1] = ranks
-    end
-    return groups
-end
-
-local readers = {}
-
-function readers.op(report, fields) add_entry(report, fields[2], fields[3]) end
-
--- A boxing that no op asked for, as an entry of its own.
-function readers.box(report, fields)
-    local entry = add_entry(report, "to_global", fields[3])
-    entry.by = fields[2]
-end
-
-readers["in"] = function(report, fields)
-    local entry, bytes = report[#report], math.tointeger(fields[5])
-    local input = {text = fields[2], bytes = bytes}
-    entry.inputs[#entry.inputs + 1] = input
-    if fields[4] == "" then return end
-    input.boxed_to, input.steps = fields[4], ""
-    table.insert(entry.boxing, {
-        input = not entry.by and #entry.inputs or nil, from = fields[3], to = fields[4], bytes = bytes, steps = {},
-    })
-    entry.bytes = entry.bytes + bytes
-    report.bytes = report.bytes + bytes
-end
-
-function readers.out(report, fields) table.insert(report[#report].outputs, fields[2]) end
-
-function readers.way(report, fields)
-    table.insert(report[#report].ways, {
-        chosen = fields[2] == "1", bytes = math.tointeger(fields[3]), inputs = fields[4], outputs = fields[5],
-    })
-end
-
-function readers.step(report, fields)
-    local entry = report[#report]
-    local axis, input = math.tointeger(fields[4]), entry.inputs[#entry.inputs]
-    local step = {
-        kind = fields[2], communicates = fields[3] == "1", axis = axis >= 0 and axis or nil, from = fields[6],
-        to = fields[7], bytes = math.tointeger(fields[8]), tensor = fields[9], groups = groups_of(fields[10]),
-    }
-    step.text = step.axis and fields[5] ~= "1" and ("%s along axis %d"):format(step.kind, axis) or step.kind
-    table.insert(entry.boxing[#entry.boxing].steps, step)
-    input.steps = input.steps .. (input.steps == "" and "" or ", ") .. step.text
-    if not step.communicates then return end
-    step.op, step.by, step.line = entry.op, entry.by, entry.line
-    table.insert(entry.collectives, step)
-    table.insert(report.collectives, step)
-end
-
-local function parse(text)
-    local report = {collectives = {}, bytes = 0}
-    for line in text:gmatch("([^\n]+)\n") do
-        local fields = fields_of(line)
-        readers[fields[1]](report, fields)
+-- Adds the sums of what was recorded: bytes, and the collectives with the entry they belong to.
+local function complete(report)
+    report.collectives, report.bytes = {}, 0
+    for _, entry in ipairs(report) do
+        entry.collectives, entry.bytes = {}, 0
+        for _, boxing in ipairs(entry.boxing) do
+            local words = {}
+            for i, step in ipairs(boxing.steps) do
+                words[i] = step.text
+                if step.communicates then
+                    step.op, step.by, step.line = entry.op, entry.by, entry.line
+                    table.insert(entry.collectives, step)
+                    table.insert(report.collectives, step)
+                end
+            end
+            entry.inputs[boxing.input].steps = table.concat(words, ", ")
+            if entry.by then boxing.input = nil end -- no op asked for it
+            entry.bytes = entry.bytes + boxing.bytes
+        end
+        report.bytes = report.bytes + entry.bytes
     end
     return report
 end
@@ -256,7 +199,7 @@ function M.explain(f, ...)
     if type(f) ~= "function" then check.fail("explain: takes a function, got %s", type(f)) end
     flow._explain(true)
     local ok, message = flow._pcall(f, ...)
-    local report = parse(flow._explain(false))
+    local report = complete(flow._explain(false))
     if not ok then report.error = tostring(message) end
     return setmetatable(report, meta)
 end
