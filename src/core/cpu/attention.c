@@ -8,6 +8,8 @@
 #include "stage.h"
 #include "memory/scratch.h"
 
+#include <math.h>
+
 static const double NS_PER_MULTIPLICATION = 0.03, NS_PER_SCORE = 1;
 
 static const fl_attention_kernels *kernels_of(fl_dtype dtype)
@@ -113,4 +115,20 @@ void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *a, void *facto
     for (int64_t i = 0; i < count; i++)
         for (int64_t q = 0; q < a->queries; q++, out += (size_t)a->keys * fl_dtype_size(dtype))
             kernels_of(dtype)->dropout_row(out, a, head[i], a->first_query + q, 0, a->keys);
+}
+
+void fl_cpu_attention_mask_row(const fl_stage *s, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen,
+                               int64_t n)
+{
+    bool wide = s->dtype == FL_FLOAT64;
+    const fl_view *mask = &s->k->in[1];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = row * n + i, from = mask_at + i * mask_col;
+        double x = wide ? ((const double *)s->in[0])[at] : (double)((const float *)s->in[0])[at];
+        if (mask->data && mask->dtype == FL_BOOL) x = ((const uint8_t *)s->in[1])[from] ? x : -INFINITY;
+        else if (mask->data) x += wide ? ((const double *)s->in[1])[from] : (double)((const float *)s->in[1])[from];
+        if (i >= seen) x = -INFINITY;
+        if (wide) ((double *)s->out[0])[at] = x;
+        else ((float *)s->out[0])[at] = (float)x;
+    }
 }

@@ -7,7 +7,7 @@
 #ifndef FL_ATTENTION_H
 #define FL_ATTENTION_H
 
-#include "cpu.h"
+#include "stage.h"
 
 typedef enum fl_mask_kind { FL_MASK_NONE, FL_MASK_BOOL, FL_MASK_FLOAT } fl_mask_kind;
 
@@ -72,5 +72,10 @@ fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *a, const
 
 /* The dropout factors themselves, [count, queries, keys]. */
 void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *a, void *factor, const int64_t *head, int64_t count);
+
+/* One row of n scores, in[0] to out[0] of the stage: adds the mask in[1], which begins at mask_at and moves on by
+** mask_col, or takes out where it is false; takes out what lies behind the first `seen`. */
+void fl_cpu_attention_mask_row(const fl_stage *s, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen,
+                               int64_t n);
 
 #endif

@@ -522,22 +522,6 @@ static void sbp_dropout(fl_sigs *s)
     for (int i = 0; i + 1 < s->out[0].shape.ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));
 }
 
-/* One row of the scores: adds the mask, takes out what is not seen. */
-static void mask_row(const fl_stage *s, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen, int64_t n)
-{
-    bool wide = s->dtype == FL_FLOAT64;
-    const fl_view *mask = &s->k->in[1];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = row * n + i, from = mask_at + i * mask_col;
-        double x = wide ? ((const double *)s->in[0])[at] : (double)((const float *)s->in[0])[at];
-        if (mask->data && mask->dtype == FL_BOOL) x = ((const uint8_t *)s->in[1])[from] ? x : -INFINITY;
-        else if (mask->data) x += wide ? ((const double *)s->in[1])[from] : (double)((const float *)s->in[1])[from];
-        if (i >= seen) x = -INFINITY;
-        if (wide) ((double *)s->out[0])[at] = x;
-        else ((float *)s->out[0])[at] = (float)x;
-    }
-}
-
 static fl_status kernel_mask(fl_kernel *k)
 {
     const fl_view *x = &k->out[0], *mask = &k->in[1];
@@ -553,7 +537,7 @@ static fl_status kernel_mask(fl_kernel *k)
         int64_t at = 0,
                 seen = k->attrs->at[ATTR_CAUSAL].integer ? x->start[batch] + index[batch] + 1 - x->start[batch + 1] : n;
         for (int i = 0; mask->data && i <= batch; i++) at += index[i] * w.stride[i];
-        mask_row(&s, row, at, a.mask_col, seen, n);
+        fl_cpu_attention_mask_row(&s, row, at, a.mask_col, seen, n);
     }
     return fl_stage_close(&s);
 }

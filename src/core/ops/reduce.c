@@ -8,7 +8,6 @@
 #include "cpu/reduce.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define SAMPLES(...) \
     .samples = (const char *const[]) { __VA_ARGS__, NULL }
@@ -631,70 +630,12 @@ static void sbp_arg_find(fl_sigs *s)
     }
 }
 
-/* Equal as numbers; NaN is equal to NaN. */
-static bool same_number(fl_dtype dtype, const void *a, const void *b)
-{
-    double x, y;
-    switch (dtype) {
-    case FL_FLOAT16:
-        x = fl_float16_to_float(*(const fl_float16 *)a), y = fl_float16_to_float(*(const fl_float16 *)b);
-        break;
-    case FL_BFLOAT16:
-        x = fl_bfloat16_to_float(*(const fl_bfloat16 *)a), y = fl_bfloat16_to_float(*(const fl_bfloat16 *)b);
-        break;
-    case FL_FLOAT32: x = *(const float *)a, y = *(const float *)b; break;
-    case FL_FLOAT64: x = *(const double *)a, y = *(const double *)b; break;
-    default: return memcmp(a, b, fl_dtype_size(dtype)) == 0;
-    }
-    return x == y || (x != x && y != y);
-}
-
-/* A row-major position among the axes of mask of this rank's part, as one of the whole tensor. */
-static int64_t whole_position(const fl_view *x, uint32_t mask, int64_t local)
-{
-    int64_t position = 0, extent = 1;
-    for (int a = x->ndim - 1; a >= 0; a--) {
-        if (!(mask >> a & 1u)) continue;
-        position += (local % x->size[a] + x->start[a]) * extent;
-        local /= x->size[a];
-        extent *= x->logical[a];
-    }
-    return position;
-}
-
-/* Element number i, row-major, of a view. */
-static const char *element(const fl_view *v, int64_t i)
-{
-    int64_t at = 0;
-    for (int a = v->ndim - 1; a >= 0; a--) {
-        at += i % v->size[a] * v->stride[a];
-        i /= v->size[a];
-    }
-    return (const char *)v->data + at * (int64_t)fl_dtype_size(v->dtype);
-}
-
 static fl_status cpu_arg_find(fl_kernel *k)
 {
     uint32_t mask;
-    const fl_view *x = &k->in[0], *value = &k->in[1];
-    int64_t *positions = k->out[0].data, n = k->out[0].numel;
-    size_t item = fl_dtype_size(x->dtype);
-    fl_shape shape = logical_shape(x);
+    fl_shape shape = logical_shape(&k->in[0]);
     FL_TRY(axis_mask(&mask, k->op->name, &k->attrs->at[0], &shape));
-    for (int64_t i = 0; i < n; i++) positions[i] = INT64_MAX;
-    if (n == 0 || x->numel == 0) return FL_OK; /* nothing of the lines lies here */
-    char *found = malloc((size_t)n * item);
-    if (!found) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", k->op->name);
-    fl_view values = k->out[0];
-    values.data = found;
-    values.dtype = x->dtype;
-    fl_status status = fl_cpu_arg_reduce(&values, &k->out[0], x, mask, k->attrs->at[2].integer != 0);
-    for (int64_t i = 0; i < n && status == FL_OK; i++)
-        positions[i] = same_number(x->dtype, found + (size_t)i * item, element(value, i))
-            ? whole_position(x, mask, positions[i])
-            : INT64_MAX;
-    free(found);
-    return status;
+    return fl_cpu_arg_find(k, mask, k->attrs->at[2].integer != 0);
 }
 
 FL_OP(arg_find) = {
