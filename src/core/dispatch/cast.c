@@ -1,8 +1,8 @@
 /*
 ** cast.c -- boxing as an op, and local parts of global tensors.
 **
-** These casts, and the one in local.c, do not go through inference: they say themselves what their result is. They are
-** recorded like any op, with the SBP of the gradient in an attribute.
+** These casts, and the one in local.c, are ops with a body: there is no choice of SBP to infer, they say themselves what
+** their result is. Dispatch runs and records them like any other, with the SBP of the gradient in an attribute.
 */
 #include "cast.h"
 #include "record.h"
@@ -43,23 +43,6 @@ fl_nd_sbp fl_cast_dual(fl_nd_sbp s)
     return s;
 }
 
-fl_status fl_cast_record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, fl_tensor **out)
-{
-    const fl_operand in = fl_of(x);
-    fl_status status = FL_OK;
-    bool wanted = fl_record_wanted(op, &in, 1);
-    if (*out == x) {
-        if (!wanted) return FL_OK;
-        fl_tensor_unref(*out); /* nothing moved: the tape still needs a tensor of its own */
-        FL_TRY(fl_tensor_detach(out, x));
-    }
-    if (wanted) status = fl_recorder_now->record(op, &in, 1, attrs, out, 1);
-    if (status == FL_OK && (*out)->storage == x->storage && fl_dtype_is_float(x->meta->dtype))
-        status = fl_record_view(*out, x, op, attrs);
-    if (status != FL_OK) fl_tensor_unref(*out);
-    return status;
-}
-
 /* ---- global to global ---- */
 
 static fl_status to_global_grad(fl_grad *g)
@@ -76,52 +59,60 @@ static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *
     return fl_to_global(out, x, x->meta->placement, x->meta->nd_sbp, given_grad_sbp(&s, a));
 }
 
-FL_OP(to_global) = {
-    .name = "to_global",
-    .sig = "to_global(x, grad_sbp: int = nil)",
-    .nout = 1,
-    .flags = FL_OP_HIDDEN,
-    .doc = "The tensor on another placement or with another SBP.",
-    .replay = to_global_again,
-    .grad = to_global_grad,
-};
-
 /* A slice of a broadcast tensor becomes a copy: written in place, it must not change the other on this rank alone. */
 static fl_status own_storage(fl_tensor **t)
 {
     fl_tensor *copy;
-    fl_status status = FL_CALL_UNRECORDED(&copy, clone, fl_of(*t));
+    fl_status status = FL_CALL(&copy, clone, fl_of(*t));
     fl_tensor_unref(*t);
     if (status == FL_OK) *t = copy;
     return status;
 }
 
-fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
-                       const fl_nd_sbp *grad_sbp)
+static fl_status box(fl_tensor **out, fl_tensor *x, const fl_meta *to)
 {
+    fl_tensor *result = NULL;
+    FL_TRY(fl_boxing_apply(&result, x, to));
+    if (result->storage == x->storage && to != x->meta) FL_TRY(own_storage(&result));
+    *out = result;
+    return FL_OK;
+}
+
+static fl_status body_to_global(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_tensor *x = in[0].tensor;
+    const fl_meta *meta;
     char text[FL_META_TEXT];
     if (x->meta->is_local)
         return fl_fail(
             FL_ERR_SBP,
             "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
             fl_meta_text(text, x->meta));
-    const fl_meta *meta;
-    fl_status status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, placement, nd_sbp, false);
+    fl_status status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, attrs->placement, attrs->nd_sbp, false);
     if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
-    fl_tensor *result = NULL;
-    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_boxing(&status, out, "to_global", meta)) {
-        fl_meta_unref(meta);
-        return status;
-    }
-    status = fl_boxing_apply(&result, x, meta);
-    if (status == FL_OK && result->storage == x->storage && meta != x->meta) status = own_storage(&result);
+    if (FL_LIKELY(!fl_fault_armed) || !fl_fault_op(&status, out, "to_global", &meta, 1, NULL))
+        status = box(out, in[0].tensor, meta);
     fl_meta_unref(meta);
-    FL_TRY(status);
+    return status;
+}
+
+FL_OP(to_global) = {
+    .name = "to_global",
+    .sig = "to_global(x, grad_sbp: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN | FL_OP_VIEW,
+    .doc = "The tensor on another placement or with another SBP.",
+    .body = body_to_global,
+    .replay = to_global_again,
+    .grad = to_global_grad,
+};
+
+fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                       const fl_nd_sbp *grad_sbp)
+{
     fl_attrs attrs;
     fl_cast_attrs(&attrs, FL_OP_REF(to_global), placement, nd_sbp, grad_sbp);
-    FL_TRY(fl_cast_record(FL_OP_REF(to_global), x, &attrs, &result));
-    *out = result;
-    return FL_OK;
+    return FL_CALL_WITH(out, &attrs, to_global, fl_of(x));
 }
 
 /* ---- global to local ---- */
@@ -139,18 +130,9 @@ static fl_status to_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a
     return fl_to_local(out, x, given_grad_sbp(&s, a));
 }
 
-FL_OP(to_local) = {
-    .name = "to_local",
-    .sig = "to_local(x, grad_sbp: int = nil)",
-    .nout = 1,
-    .flags = FL_OP_HIDDEN,
-    .doc = "This rank's part of a global tensor, a view.",
-    .replay = to_local_again,
-    .grad = to_local_grad,
-};
-
-fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
+static fl_status body_to_local(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
+    fl_tensor *x = in[0].tensor;
     char text[FL_META_TEXT];
     if (x->meta->is_local)
         return fl_fail(FL_ERR_SBP, "to_local: this is a local tensor already (%s)", fl_meta_text(text, x->meta));
@@ -160,45 +142,58 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
     const fl_meta *meta;
     FL_TRY(fl_meta_get(&meta, x->meta->dtype, &part, fl_placement_local(x->meta->placement->type, -1),
                        fl_nd_sbp_fill(FL_B, 1), true));
-    fl_tensor *result = NULL;
-    fl_status status = fl_tensor_view(&result, x, meta, x->strides, x->offset);
+    fl_status status = fl_tensor_view(out, x, meta, x->strides, x->offset);
     fl_meta_unref(meta);
-    FL_TRY(status);
+    return status;
+}
+
+FL_OP(to_local) = {
+    .name = "to_local",
+    .sig = "to_local(x, grad_sbp: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN | FL_OP_VIEW,
+    .doc = "This rank's part of a global tensor, a view.",
+    .body = body_to_local,
+    .replay = to_local_again,
+    .grad = to_local_grad,
+};
+
+fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
+{
     fl_attrs attrs;
     fl_cast_attrs(&attrs, FL_OP_REF(to_local), x->meta->placement, x->meta->nd_sbp, grad_sbp);
-    FL_TRY(fl_cast_record(FL_OP_REF(to_local), x, &attrs, &result));
-    *out = result;
-    return FL_OK;
+    return FL_CALL_WITH(out, &attrs, to_local, fl_of(x));
 }
 
 /* ---- between devices of this rank ---- */
 
 static fl_status to_device_grad(fl_grad *g) { return fl_to_device(&g->gin[0], g->gout[0], g->in_meta[0]->placement); }
 
+static fl_status body_to_device(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_meta *x = in[0].tensor->meta, *meta;
+    if (!x->is_local) return fl_fail(FL_ERR_SBP, "to: a global tensor moves with to_global{placement = p, sbp = s}");
+    FL_TRY(fl_meta_get(&meta, x->dtype, &x->shape, attrs->placement, attrs->nd_sbp, true));
+    fl_status status = fl_boxing_apply(out, in[0].tensor, meta);
+    fl_meta_unref(meta);
+    return status;
+}
+
 FL_OP(to_device) = {
     .name = "to_device",
     .sig = "to_device(x, grad_sbp: int = nil)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN,
+    .flags = FL_OP_HIDDEN | FL_OP_VIEW,
     .doc = "The local tensor on another device.",
+    .body = body_to_device,
     .grad = to_device_grad,
 };
 
 fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device)
 {
-    const fl_meta *meta;
-    if (!x->meta->is_local)
-        return fl_fail(FL_ERR_SBP, "to: a global tensor moves with to_global{placement = p, sbp = s}");
-    FL_TRY(fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, device, fl_nd_sbp_fill(FL_B, 1), true));
-    fl_tensor *result = NULL;
-    fl_status status = fl_boxing_apply(&result, x, meta);
-    fl_meta_unref(meta);
-    FL_TRY(status);
     fl_attrs attrs;
     fl_cast_attrs(&attrs, FL_OP_REF(to_device), device, fl_nd_sbp_fill(FL_B, 1), NULL);
-    FL_TRY(fl_cast_record(FL_OP_REF(to_device), x, &attrs, &result));
-    *out = result;
-    return FL_OK;
+    return FL_CALL_WITH(out, &attrs, to_device, fl_of(x));
 }
 
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x)

@@ -42,9 +42,6 @@ fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape 
 void fl_cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
                    const fl_nd_sbp *grad_sbp);
 
-/* Records the cast of x to *out, which is released on failure; a result that shares x's storage is a view of it. */
-fl_status fl_cast_record(const fl_op *op, fl_tensor *x, const fl_attrs *attrs, fl_tensor **out);
-
 /* The SBP a gradient takes: as the value's, but the gradient of a partial value is whole on every rank. */
 fl_nd_sbp fl_cast_dual(fl_nd_sbp s);
 

@@ -486,6 +486,25 @@ static fl_status run_body_boxed(const fl_plan *plan, fl_tensor **out, const fl_o
     return status;
 }
 
+/* Records an op whose body has run. A result that shares the operand's storage is a view of it; one that is the operand
+** itself still needs a place of its own on the tape. */
+static fl_status record_body(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_tensor *x = in[0].kind == FL_TENSOR ? in[0].tensor : NULL;
+    bool views = op->flags & FL_OP_VIEW;
+    if (fl_record_wanted(op, in, nin)) {
+        if (views && out[0] == x) {
+            fl_tensor *own;
+            FL_TRY(fl_tensor_detach(&own, x));
+            fl_tensor_unref(x);
+            out[0] = own;
+        }
+        FL_TRY(fl_recorder_now->record(op, in, nin, attrs, out, op->nout));
+    }
+    if (!views || out[0] == x || out[0]->storage != x->storage || !fl_dtype_is_float(x->meta->dtype)) return FL_OK;
+    return fl_record_view(out[0], x, op, attrs);
+}
+
 /* Runs an op written in other ops, for all SBPs or as its plan says. When the op has a gradient of its own, that one is
 ** recorded. */
 static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
@@ -497,12 +516,10 @@ static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op,
                                            : (plan ? plan->body : op->body)(out, in, nin, attrs);
     fl_record_resume(enabled);
     if (status != FL_OK) return fail_in_body(op, status);
-    if (own && fl_record_wanted(op, in, nin)) {
-        status = fl_recorder_now->record(op, in, nin, attrs, out, op->nout);
-        for (int i = 0; status != FL_OK && i < op->nout; i++) {
-            fl_tensor_unref(out[i]);
-            out[i] = NULL;
-        }
+    if (!own || (status = record_body(out, op, in, nin, attrs)) == FL_OK) return FL_OK;
+    for (int i = 0; i < op->nout; i++) {
+        fl_tensor_unref(out[i]);
+        out[i] = NULL;
     }
     return status;
 }
@@ -584,6 +601,12 @@ static inline void note_in_journal(const call *c)
     if (c->plan->history) note_in_history(c);
 }
 
+/* FLOW_FAULT: see fl_fault_op. */
+static bool fault_op(fl_status *status, fl_tensor **out, const fl_plan *plan, fl_tensor *target)
+{
+    return fl_fault_op(status, out, plan->op->name, plan->out, plan->nout, target);
+}
+
 fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_attrs defaults;
@@ -598,8 +621,7 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     if (c.plan->body) return run_body(c.plan, out, op, in, nin, attrs);
     note_in_journal(&c);
     fl_status status;
-    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL))
-        return status;
+    if (FL_UNLIKELY(fl_fault_armed) && fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL)) return status;
     fl_tensor *stack[STACK_OPERANDS];
     c.tensors = stack;
     if (FL_UNLIKELY(nin > STACK_OPERANDS)) {
@@ -729,7 +751,7 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
     note_in_journal(&c);
     fl_status status;
-    if (FL_UNLIKELY(fl_fault_armed) && fl_fault_op(&status, out, c.plan, in[0].tensor)) return status;
+    if (FL_UNLIKELY(fl_fault_armed) && fault_op(&status, out, c.plan, in[0].tensor)) return status;
     fl_tensor *tensors[STACK_OPERANDS];
     c.tensors = tensors;
     if (!c.plan->boxes)

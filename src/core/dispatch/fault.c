@@ -77,24 +77,17 @@ static fault_kind take_turn(void)
 
 static fl_status fail(const char *name) { return fl_fail(FL_ERR_STATE, "%s: fails because FLOW_FAULT says so", name); }
 
-bool fl_fault_op(fl_status *status, fl_tensor **out, const fl_plan *plan, fl_tensor *target)
+bool fl_fault_op(fl_status *status, fl_tensor **out, const char *name, const fl_meta *const *metas, int nout,
+                 fl_tensor *target)
 {
     fault_kind kind = take_turn();
     if (kind != FAULT_skip && kind != FAULT_error) return false;
-    *status = kind == FAULT_error ? fail(plan->op->name) : FL_OK;
-    for (int i = 0; i < plan->nout && *status == FL_OK; i++) {
+    *status = kind == FAULT_error ? fail(name) : FL_OK;
+    for (int i = 0; i < nout && *status == FL_OK; i++) {
         if (target) out[i] = fl_tensor_ref(target);
-        else *status = fl_tensor_empty(&out[i], plan->out[i]);
+        else *status = fl_tensor_empty(&out[i], metas[i]);
         if (*status != FL_OK)
             while (--i >= 0) fl_tensor_unref(out[i]);
     }
-    return true;
-}
-
-bool fl_fault_boxing(fl_status *status, fl_tensor **out, const char *name, const fl_meta *meta)
-{
-    fault_kind kind = take_turn();
-    if (kind != FAULT_skip && kind != FAULT_error) return false;
-    *status = kind == FAULT_error ? fail(name) : fl_tensor_empty(out, meta);
     return true;
 }

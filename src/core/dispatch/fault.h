@@ -9,19 +9,17 @@
 #ifndef FL_FAULT_H
 #define FL_FAULT_H
 
-#include "infer/infer.h"
+#include "memory/tensor.h"
 
-/* Is FLOW_FAULT set? Then every op asks one of the two below, before it allocates or communicates anything. */
+/* Is FLOW_FAULT set? Then every op asks the function below, before it allocates or communicates anything. */
 extern bool fl_fault_armed;
 
 /* Reads FLOW_FAULT; an error says what is wrong with it. */
 fl_status fl_fault_init(void);
 
-/* Counts one op. True: the fault has decided it, *status says how; when that is FL_OK *out holds the results. `target`
-** is the tensor that the op writes, NULL when it makes new ones. */
-bool fl_fault_op(fl_status *status, fl_tensor **out, const fl_plan *plan, fl_tensor *target);
-
-/* The same for boxing as an op: `meta` is that of the result. */
-bool fl_fault_boxing(fl_status *status, fl_tensor **out, const char *name, const fl_meta *meta);
+/* Counts one op, which would give results of these metas. True: the fault has decided it, *status says how; when that is
+** FL_OK *out holds the results. `target` is the tensor that the op writes, NULL when it makes new ones. */
+bool fl_fault_op(fl_status *status, fl_tensor **out, const char *name, const fl_meta *const *metas, int nout,
+                 fl_tensor *target);
 
 #endif

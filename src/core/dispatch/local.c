@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { GRAD_SBP, WHOLE_SHAPE, MOVED };
+enum { GRAD_SBP, WHOLE_SHAPE };
 
 /* What a rank shows. */
 typedef struct part_facts {
@@ -292,7 +292,7 @@ static fl_status from_local_grad(fl_grad *g)
     fl_tensor *boxed;
     FL_TRY(fl_to_global(&boxed, g->gout[0], whole->placement, sbp, NULL));
     fl_status status;
-    if (g->attrs->at[MOVED].given && g->attrs->at[MOVED].integer)
+    if (g->in_meta[1]) /* the part had to move */
         status = give_back(&g->gin[0], boxed, g->in_meta[0], whole->placement, sbp);
     else status = fl_to_local(&g->gin[0], boxed, NULL);
     fl_tensor_unref(boxed);
@@ -306,64 +306,70 @@ static fl_status from_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs 
     return fl_global_from_part(out, x, &logical, a->placement, a->nd_sbp);
 }
 
+/* in[0]: what the rank gave; in[1]: its part of the balanced split, where that is another. */
+static fl_status body_from_local(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    char have[FL_META_TEXT], want[FL_SHAPE_TEXT];
+    fl_tensor *local = in[1].kind == FL_TENSOR ? in[1].tensor : in[0].tensor;
+    fl_shape logical = {attrs->at[WHOLE_SHAPE].count, {0}}, part = {logical.ndim, {0}};
+    const fl_meta *meta;
+    if (!local->meta->is_local)
+        return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
+    memcpy(logical.dims, attrs->at[WHOLE_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
+    fl_status status = fl_meta_get(&meta, local->meta->dtype, &logical, attrs->placement, attrs->nd_sbp, false);
+    if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
+    memcpy(part.dims, meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
+    if (!meta->holds) status = fl_tensor_empty(out, meta);
+    else if (fl_shape_equal(&part, &local->meta->shape))
+        status = fl_tensor_view(out, local, meta, local->strides, local->offset);
+    else
+        status = fl_fail(FL_ERR_SHAPE, "to_global: this rank's part must be %s, the tensor is %s",
+                         fl_shape_text(want, &part), fl_meta_text(have, local->meta));
+    fl_meta_unref(meta);
+    return status;
+}
+
 FL_OP(from_local) = {
     .name = "from_local",
-    .sig = "from_local(x, grad_sbp: int = nil, shape: ints = nil, moved: bool = false)",
+    .sig = "from_local(x, part?, grad_sbp: int = nil, shape: ints = nil)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN,
+    .flags = FL_OP_HIDDEN | FL_OP_VIEW,
     .doc = "The ranks' local parts put together.",
+    .body = body_from_local,
     .replay = from_local_again,
     .grad = from_local_grad,
 };
 
-static fl_status record_parts(fl_tensor **out, fl_tensor *local, fl_tensor *result, bool moved)
+/* part: where the tensor's own had to move; else NULL. */
+static fl_status from_local(fl_tensor **out, fl_tensor *local, fl_tensor *part, const fl_shape *logical,
+                            const fl_placement *placement, fl_nd_sbp nd_sbp)
 {
-    const fl_meta *meta = result->meta;
     fl_attrs attrs;
-    fl_cast_attrs(&attrs, FL_OP_REF(from_local), meta->placement, meta->nd_sbp, NULL);
-    fl_attr_set_list(&attrs, WHOLE_SHAPE, meta->shape.dims, meta->shape.ndim);
-    fl_attr_set(&attrs, MOVED, moved);
-    FL_TRY(fl_cast_record(FL_OP_REF(from_local), local, &attrs, &result));
-    *out = result;
-    return FL_OK;
+    fl_cast_attrs(&attrs, FL_OP_REF(from_local), placement, nd_sbp, NULL);
+    fl_attr_set_list(&attrs, WHOLE_SHAPE, logical->dims, logical->ndim);
+    return FL_CALL_WITH(out, &attrs, from_local, fl_of(local), fl_of(part));
 }
 
 fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement,
                               fl_nd_sbp nd_sbp)
 {
-    char have[FL_META_TEXT], want[FL_SHAPE_TEXT];
-    if (!local->meta->is_local)
-        return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
-    const fl_meta *meta;
-    fl_status status = fl_meta_get(&meta, local->meta->dtype, logical, placement, nd_sbp, false);
-    if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
-    fl_shape part = {logical->ndim, {0}};
-    memcpy(part.dims, meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
-    if (meta->holds && !fl_shape_equal(&part, &local->meta->shape)) {
-        fl_meta_unref(meta);
-        return fl_fail(FL_ERR_SHAPE, "to_global: this rank's part must be %s, the tensor is %s",
-                       fl_shape_text(want, &part), fl_meta_text(have, local->meta));
-    }
-    fl_tensor *result = NULL;
-    status = meta->holds ? fl_tensor_view(&result, local, meta, local->strides, local->offset)
-                         : fl_tensor_empty(&result, meta);
-    fl_meta_unref(meta);
-    return status == FL_OK ? record_parts(out, local, result, false) : status;
+    return from_local(out, local, NULL, logical, placement, nd_sbp);
 }
 
 /* The parts are known, and not all where a balanced split would have them. */
 static fl_status global_from_moved(fl_tensor **out, fl_tensor *local, const parts *all)
 {
     const fl_meta *meta;
-    fl_tensor *result = NULL;
+    fl_tensor *part = NULL;
     FL_TRY(fl_meta_get(&meta, all->dtype, &all->whole, all->p, all->sbp, false));
-    fl_status status = fl_tensor_empty(&result, meta);
-    if (status == FL_OK) {
-        status = move_parts(result, local, all, meta, false);
-        if (status != FL_OK) fl_tensor_unref(result);
-    }
+    fl_shape size = {all->whole.ndim, {0}};
+    memcpy(size.dims, meta->window.size, sizeof(int64_t) * (size_t)size.ndim);
+    fl_status status = fl_tensor_empty_local(&part, all->dtype, &size);
+    if (status == FL_OK) status = move_parts(part, local, all, meta, false);
+    if (status == FL_OK) status = from_local(out, local, part, &all->whole, all->p, all->sbp);
+    fl_tensor_unref(part);
     fl_meta_unref(meta);
-    return status == FL_OK ? record_parts(out, local, result, true) : status;
+    return status;
 }
 
 /* A rank outside of the placement: the logical tensor, and no part of it. */

@@ -164,7 +164,8 @@ typedef struct fl_grad {
 enum {
     /* result element i depends on elements i alone: in place allowed, x:name_() exists unless NEW_KIND */
     FL_OP_ELEMENTWISE = 1,
-    FL_OP_VIEW = 2,           /* result shares the input's storage when `view` says so; falls back to the kernel */
+    /* result shares the input's storage when `view` says so, else the kernel copies; of a body: when it may do so */
+    FL_OP_VIEW = 2,
     FL_OP_VIEW_ONLY = 4,      /* a view that cannot be made is an error (view, not reshape) */
     FL_OP_RANDOM = 8,         /* takes a seed and a counter */
     FL_OP_HIDDEN = 16,        /* no Lua name: gradients and bodies use it */

@@ -293,11 +293,13 @@ bool fl_sbp_parse(fl_sbp *out, const char *text, int ndim)
             *out = words[i].sbp;
             return true;
         }
-    int axis, end = 0;
-    if (sscanf(text, "S(%d)%n", &axis, &end) != 1 || end == 0 || text[end] != 0) return false;
+    if (text[0] != 'S' || text[1] != '(') return false;
+    char *end;
+    long axis = strtol(text + 2, &end, 10);
+    if (end == text + 2 || strcmp(end, ")") != 0) return false;
     if (axis < 0 && ndim > 0) axis += ndim;
     if (axis < 0 || axis >= FL_MAX_NDIM) return false;
-    *out = FL_S(axis);
+    *out = FL_S((int)axis);
     return true;
 }
 
