@@ -14,14 +14,7 @@ static const double NS_PER_MULTIPLICATION = 0.03, NS_PER_SCORE = 1;
 
 static const fl_attention_kernels *kernels_of(fl_dtype dtype)
 {
-    bool wide = dtype == FL_FLOAT64;
-    switch (fl_cpu_level()) {
-#ifdef __x86_64__
-    case FL_LEVEL_AVX512: return wide ? &fl_attention_kernels_f64_avx512 : &fl_attention_kernels_f32_avx512;
-    case FL_LEVEL_AVX2: return wide ? &fl_attention_kernels_f64_avx2 : &fl_attention_kernels_f32_avx2;
-#endif
-    default: return wide ? &fl_attention_kernels_f64_base : &fl_attention_kernels_f32_base;
-    }
+    return dtype == FL_FLOAT64 ? FL_BY_LEVEL(fl_attention_kernels_f64) : FL_BY_LEVEL(fl_attention_kernels_f32);
 }
 
 typedef struct attention_job {

@@ -50,14 +50,8 @@ typedef struct fl_attention_kernels {
     void (*dropout_row)(void *factor, const fl_attention *a, int64_t head, int64_t query, int64_t first_key, int64_t n);
 } fl_attention_kernels;
 
-#define FL_ATTENTION_DECLARE(level)                                              \
-    extern const fl_attention_kernels FL_PASTE(fl_attention_kernels_f32, level), \
-        FL_PASTE(fl_attention_kernels_f64, level);
-FL_ATTENTION_DECLARE(base)
-#ifdef __x86_64__
-FL_ATTENTION_DECLARE(avx2)
-FL_ATTENTION_DECLARE(avx512)
-#endif
+FL_DECLARE_LEVELS(const fl_attention_kernels, fl_attention_kernels_f32);
+FL_DECLARE_LEVELS(const fl_attention_kernels, fl_attention_kernels_f64);
 
 /* Elements of `packed` for one of K, V. */
 static inline int64_t fl_attention_packed_size(int64_t keys, int64_t width)

@@ -19,10 +19,7 @@ typedef struct fl_combine_kernels {
     fl_combine_fn at[FL_DTYPE_COUNT];
 } fl_combine_kernels;
 
-extern const fl_combine_kernels fl_combine_kernels_base;
-#ifdef __x86_64__
-extern const fl_combine_kernels fl_combine_kernels_avx2, fl_combine_kernels_avx512;
-#endif
+FL_DECLARE_LEVELS(const fl_combine_kernels, fl_combine_kernels);
 
 /* Of the level of this machine. */
 FL_EXPORT fl_combine_fn fl_cpu_combine(fl_dtype dtype);

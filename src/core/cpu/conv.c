@@ -21,17 +21,6 @@ static const int64_t PART_BYTES = 16 << 20;
 static const double NS_PER_MULTIPLICATION = 0.012;
 enum { PARTS_SCRATCH = 2 };
 
-static const fl_conv_kernels *kernels(void)
-{
-    switch (fl_cpu_level()) {
-#ifdef __x86_64__
-    case FL_LEVEL_AVX512: return &fl_conv_kernels_avx512;
-    case FL_LEVEL_AVX2: return &fl_conv_kernels_avx2;
-#endif
-    default: return &fl_conv_kernels_base;
-    }
-}
-
 /* One call, as its pieces see it. */
 typedef struct job {
     const fl_conv *c;
@@ -80,7 +69,7 @@ static bool columns_of(const char **out, int64_t *row, job *j, const char *x, in
         return true;
     }
     void *columns = columns_new(j, channels * fl_conv_taps(c));
-    if (columns) kernels()->unfold[j->type](columns, x, c, channels, begin, end);
+    if (columns) FL_BY_LEVEL(fl_conv_kernels)->unfold[j->type](columns, x, c, channels, begin, end);
     *row = (end - begin) * c->y_size[1];
     *out = columns;
     return columns != NULL;
@@ -118,7 +107,8 @@ static void forward_part(void *context, int64_t from, int64_t to)
                      .alpha = 1,
                      .beta = j->bias ? 1 : 0};
         for (int64_t o = 0; j->bias && o < c->out; o++)
-            kernels()->fill[j->type]((char *)g.c + o * plane * j->item, j->bias + (group * c->out + o) * j->item, g.n);
+            FL_BY_LEVEL(fl_conv_kernels)
+                ->fill[j->type]((char *)g.c + o * plane * j->item, j->bias + (group * c->out + o) * j->item, g.n);
         fl_gemm_kernel(j->dtype)(&g);
     }
 }
@@ -162,7 +152,7 @@ static void input_grad_part(void *context, int64_t from, int64_t to)
                          .c_row = direct ? y_plane : n,
                          .alpha = 1};
             fl_gemm_kernel(j->dtype)(&g);
-            if (!direct) kernels()->fold[j->type](dx, columns, c, c->in, begin, end);
+            if (!direct) FL_BY_LEVEL(fl_conv_kernels)->fold[j->type](dx, columns, c, c->in, begin, end);
         }
     }
 }
@@ -244,8 +234,8 @@ fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *c, void *dweigh
     FL_TRY(run(&j, units, multiplications, weight_grad_part));
     for (int64_t o = 0; o < c->groups * c->out; o++) {
         int64_t at = o / c->out * depth * c->out + o % c->out;
-        kernels()->sum[j.type]((char *)dweight + o * depth * j.item, j.out + at * j.item, depth, j.parts, numel,
-                               c->out);
+        FL_BY_LEVEL(fl_conv_kernels)
+            ->sum[j.type]((char *)dweight + o * depth * j.item, j.out + at * j.item, depth, j.parts, numel, c->out);
     }
     return FL_OK;
 }

@@ -25,9 +25,6 @@ typedef struct fl_conv_kernels {
     void (*fill[2])(void *out, const void *value, int64_t n);
 } fl_conv_kernels;
 
-extern const fl_conv_kernels fl_conv_kernels_base;
-#ifdef __x86_64__
-extern const fl_conv_kernels fl_conv_kernels_avx2, fl_conv_kernels_avx512;
-#endif
+FL_DECLARE_LEVELS(const fl_conv_kernels, fl_conv_kernels);
 
 #endif

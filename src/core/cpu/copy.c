@@ -36,16 +36,6 @@ typedef struct job {
     int64_t row_tiles, column_tiles;
 } job;
 
-static const fl_copy_kernels *level_kernels(void)
-{
-    static const fl_copy_kernels *const tables[FL_LEVEL_COUNT] = {&fl_copy_kernels_base,
-#ifdef __x86_64__
-                                                                  &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
-#endif
-    };
-    return tables[fl_cpu_level()];
-}
-
 /* The axes of both sides, simplified. */
 static void collect_axes(job *j, const fl_view *out, const fl_view *in)
 {
@@ -247,8 +237,11 @@ fl_status fl_cpu_copy(const fl_view *out, const fl_view *in)
         memcpy(out->data, in->data, (size_t)out->numel * width);
         return FL_OK;
     }
-    job j = {
-        .kernels = level_kernels(), .out = out->data, .in = in->data, .in_dtype = in->dtype, .out_dtype = out->dtype};
+    job j = {.kernels = FL_BY_LEVEL(fl_copy_kernels),
+             .out = out->data,
+             .in = in->data,
+             .in_dtype = in->dtype,
+             .out_dtype = out->dtype};
     collect_axes(&j, out, in);
     j.width = out->dtype == in->dtype ? __builtin_ctz((unsigned)width) : -1;
     j.stream = out->numel * (int64_t)width >= STREAM_FROM;

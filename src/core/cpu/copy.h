@@ -32,9 +32,6 @@ typedef struct fl_copy_kernels {
     void (*store[FL_THROUGH_COUNT][FL_DTYPE_COUNT])(char *out, int64_t out_stride, const void *buffer, int64_t n);
 } fl_copy_kernels;
 
-extern const fl_copy_kernels fl_copy_kernels_base;
-#ifdef __x86_64__
-extern const fl_copy_kernels fl_copy_kernels_avx2, fl_copy_kernels_avx512;
-#endif
+FL_DECLARE_LEVELS(const fl_copy_kernels, fl_copy_kernels);
 
 #endif

@@ -2,8 +2,8 @@
 ** cpu.h -- CPU kernels: the level chosen at run time, loops compiled once per level.
 **
 ** Files named *.lv.c are compiled once per level with -DFL_LEVEL=base|avx2|avx512 and the matching
-** machine flags; FL_LV(name) gives each copy a name of its own. The others ask fl_cpu_level() and take
-** the table of that level.
+** machine flags; FL_LV(name) gives each copy a name of its own. The others take that of this
+** machine: FL_BY_LEVEL(name).
 */
 #ifndef FL_CPU_H
 #define FL_CPU_H
@@ -23,6 +23,23 @@ void fl_cpu_level_limit(fl_level most);
 #define FL_PASTE_(a, b) a##_##b
 #define FL_PASTE(a, b) FL_PASTE_(a, b)
 #define FL_LV(name) FL_PASTE(name, FL_LEVEL)
+
+/* Declares the copies of FL_LV(name). */
+#define FL_DECLARE_LEVELS(type, name) \
+    extern type name##_base;          \
+    extern type name##_avx2;          \
+    extern type name##_avx512
+
+/* A pointer to the copy that this machine runs. */
+#ifdef __x86_64__
+#define FL_BY_LEVEL(name)                                                                                            \
+    ({                                                                                                               \
+        static __typeof__(&name##_base) const copies[FL_LEVEL_COUNT] = {&name##_base, &name##_avx2, &name##_avx512}; \
+        copies[fl_cpu_level()];                                                                                      \
+    })
+#else
+#define FL_BY_LEVEL(name) (&name##_base)
+#endif
 
 /* C[m,n] = alpha * op(A) op(B) + beta * C, row-major, float32; leading dimensions in elements. One call uses
 ** the team. oneDNN above the small-matrix limit when it is there, own code else. */

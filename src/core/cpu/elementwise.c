@@ -46,16 +46,6 @@ const fl_ew_row fl_ew_rows[FL_EW_COUNT] = {
 
 /* ---- loops ---- */
 
-static const fl_ew_loop (*level_loops(void))[FL_DTYPE_COUNT]
-{
-    static const fl_ew_loop(*const tables[FL_LEVEL_COUNT])[FL_DTYPE_COUNT] = {fl_ew_loops_base,
-#ifdef __x86_64__
-                                                                              fl_ew_loops_avx2, fl_ew_loops_avx512
-#endif
-    };
-    return tables[fl_cpu_level()];
-}
-
 static fl_status loop_failed(const fl_kernel *k, int bad)
 {
     return fl_fail(FL_ERR_VALUE, "%s: %s", k->name, fl_ew_complaint(bad));
@@ -223,16 +213,11 @@ static bool is_streamed(const walk *w, const fl_ew_row *row)
 
 static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
 {
-    static const fl_copy_kernels *const copies[FL_LEVEL_COUNT] = {&fl_copy_kernels_base,
-#ifdef __x86_64__
-                                                                  &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
-#endif
-    };
     const fl_view *out = &k->out[0];
     fl_dtype compute = fl_ew_compute_dtype(k);
     bool is_predicate = fl_ew_is_predicate(row->rule);
-    w->loop = level_loops()[k->row][compute];
-    w->copy = copies[fl_cpu_level()];
+    w->loop = (*FL_BY_LEVEL(fl_ew_loops))[k->row][compute];
+    w->copy = FL_BY_LEVEL(fl_copy_kernels);
     w->nin = k->nin;
     w->ndim = out->ndim;
     w->bad = 0;
@@ -439,7 +424,7 @@ fl_status fl_cpu_elementwise(fl_kernel *k)
     const fl_view *out = &k->out[0];
     bool is_predicate = fl_ew_is_predicate(row->rule);
     fl_dtype dtype = is_predicate ? k->in[0].dtype : out->dtype;
-    fl_ew_loop loop = level_loops()[k->row][dtype];
+    fl_ew_loop loop = (*FL_BY_LEVEL(fl_ew_loops))[k->row][dtype];
     bool plain = loop && out->numel <= SMALL && out->contiguous && (!is_predicate || out->dtype == FL_BOOL);
     const void *in[FL_EW_MAX_IN];
     _Alignas(64) int64_t numbers[FL_EW_MAX_IN][NUMBERS];
@@ -462,5 +447,5 @@ fl_flat_fn fl_cpu_elementwise_flat(int row_id, fl_dtype dtype)
 {
     const fl_ew_row *row = &fl_ew_rows[row_id];
     if (fl_ew_is_predicate(row->rule) || row->mask >= 0 || (dtype != FL_FLOAT32 && dtype != FL_FLOAT64)) return NULL;
-    return level_loops()[row_id][dtype];
+    return (*FL_BY_LEVEL(fl_ew_loops))[row_id][dtype];
 }

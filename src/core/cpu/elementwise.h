@@ -66,10 +66,8 @@ FL_EXPORT void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *k);
 ** NULL: the row has none. */
 typedef int (*fl_ew_loop)(void *out, const void *const *in, int64_t n, const fl_ew_attr *a);
 
-extern const fl_ew_loop fl_ew_loops_base[FL_EW_COUNT][FL_DTYPE_COUNT];
-#ifdef __x86_64__
-extern const fl_ew_loop fl_ew_loops_avx2[FL_EW_COUNT][FL_DTYPE_COUNT], fl_ew_loops_avx512[FL_EW_COUNT][FL_DTYPE_COUNT];
-#endif
+typedef fl_ew_loop fl_ew_table[FL_EW_COUNT][FL_DTYPE_COUNT];
+FL_DECLARE_LEVELS(const fl_ew_table, fl_ew_loops);
 
 /* Kernel of every row. */
 fl_status fl_cpu_elementwise(fl_kernel *k);

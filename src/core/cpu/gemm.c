@@ -97,14 +97,7 @@ static void onednn_serial(const fl_gemm *g)
 
 fl_gemm_fn fl_gemm_kernel(fl_dtype dtype)
 {
-    bool wide = dtype == FL_FLOAT64;
-    switch (fl_cpu_level()) {
-#ifdef __x86_64__
-    case FL_LEVEL_AVX512: return wide ? fl_gemm_f64_avx512 : fl_gemm_f32_avx512;
-    case FL_LEVEL_AVX2: return wide ? fl_gemm_f64_avx2 : fl_gemm_f32_avx2;
-#endif
-    default: return wide ? fl_gemm_f64_base : fl_gemm_f32_base;
-    }
+    return dtype == FL_FLOAT64 ? FL_BY_LEVEL(fl_gemm_f64) : FL_BY_LEVEL(fl_gemm_f32);
 }
 
 /* A product, and its activation while it lies in the cache. */

@@ -31,10 +31,8 @@ typedef void (*fl_gemm_fn)(const fl_gemm *g);
     void FL_PASTE(fl_gemm_pack_f64, level)(void *packed, int64_t stride, const void *b, int64_t row, int64_t col, \
                                            int64_t k, int64_t n);
 FL_GEMM_DECLARE(base)
-#ifdef __x86_64__
 FL_GEMM_DECLARE(avx2)
 FL_GEMM_DECLARE(avx512)
-#endif
 
 /* The serial kernel of this machine; dtype float32 or float64. */
 fl_gemm_fn fl_gemm_kernel(fl_dtype dtype);

@@ -10,16 +10,6 @@
 
 enum { STRETCH = 8192 }; /* elements of one unit of work */
 
-static const fl_optim_kernels *level_kernels(void)
-{
-    static const fl_optim_kernels *const tables[FL_LEVEL_COUNT] = {&fl_optim_kernels_base,
-#ifdef __x86_64__
-                                                                   &fl_optim_kernels_avx2, &fl_optim_kernels_avx512
-#endif
-    };
-    return tables[fl_cpu_level()];
-}
-
 /* ---- all tensors of a call, as stretches ---- */
 
 /* One tensor of each group. */
@@ -95,7 +85,7 @@ static fl_status write_back(pack *p)
 static fl_status open_pack(pack *p, fl_kernel *k, int members, int groups)
 {
     p->kernel = k;
-    p->kernels = level_kernels();
+    p->kernels = FL_BY_LEVEL(fl_optim_kernels);
     p->members = members;
     p->groups = groups;
     p->stretches = 0;
@@ -155,7 +145,10 @@ static const fl_step_fn *kernel_of(const fl_optim_kernels *kernels, fl_step_kind
 
 fl_status fl_cpu_step(fl_kernel *k, int groups, uint32_t written, fl_step_kind kind, const fl_step *numbers)
 {
-    pack p = {.written = written, .visit = visit_step, .step = kernel_of(level_kernels(), kind), .numbers = *numbers};
+    pack p = {.written = written,
+              .visit = visit_step,
+              .step = kernel_of(FL_BY_LEVEL(fl_optim_kernels), kind),
+              .numbers = *numbers};
     FL_TRY(open_pack(&p, k, k->nin / groups, groups));
     fl_team_for(p.stretches, STRETCH * 0.4, visit_stretches, &p);
     fl_status status = write_back(&p);

@@ -44,9 +44,6 @@ typedef struct fl_optim_kernels { /* [0]: float, [1]: double */
     void (*scale[2])(void *x, int64_t n, double factor);
 } fl_optim_kernels;
 
-extern const fl_optim_kernels fl_optim_kernels_base;
-#ifdef __x86_64__
-extern const fl_optim_kernels fl_optim_kernels_avx2, fl_optim_kernels_avx512;
-#endif
+FL_DECLARE_LEVELS(const fl_optim_kernels, fl_optim_kernels);
 
 #endif

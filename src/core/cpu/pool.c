@@ -7,17 +7,6 @@
 
 static const double NS_PER_TAP = 0.3, NS_PER_POSITION = 1.5;
 
-static const fl_pool_kernels *kernels(void)
-{
-    switch (fl_cpu_level()) {
-#ifdef __x86_64__
-    case FL_LEVEL_AVX512: return &fl_pool_kernels_avx512;
-    case FL_LEVEL_AVX2: return &fl_pool_kernels_avx2;
-#endif
-    default: return &fl_pool_kernels_base;
-    }
-}
-
 /* One call, as its rows see it. x and y: whichever of them is read is not written. */
 typedef struct job {
     const fl_pool *p;
@@ -44,26 +33,26 @@ static job job_of(fl_dtype dtype, const fl_pool *p, const void *x, const void *y
 
 static void max_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
 {
-    kernels()->max[j->type](y, taps, x, j->p, row);
+    FL_BY_LEVEL(fl_pool_kernels)->max[j->type](y, taps, x, j->p, row);
 }
 
 static void gather_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
 {
-    kernels()->gather[j->type](y, x, taps, j->p, &j->where, row);
+    FL_BY_LEVEL(fl_pool_kernels)->gather[j->type](y, x, taps, j->p, &j->where, row);
 }
 
 static void scatter_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
 {
-    kernels()->scatter[j->type](x, y, taps, j->p, &j->where, row);
+    FL_BY_LEVEL(fl_pool_kernels)->scatter[j->type](x, y, taps, j->p, &j->where, row);
 }
 
 static void average_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
 {
-    kernels()->average[j->type](y, x, j->p, j->mean, row);
+    FL_BY_LEVEL(fl_pool_kernels)->average[j->type](y, x, j->p, j->mean, row);
 }
 static void spread_row(const job *j, char *x, char *y, int32_t *taps, int64_t row)
 {
-    kernels()->spread[j->type](x, y, j->p, j->mean, row);
+    FL_BY_LEVEL(fl_pool_kernels)->spread[j->type](x, y, j->p, j->mean, row);
 }
 
 /* ---- all rows ---- */

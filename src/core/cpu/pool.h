@@ -41,9 +41,6 @@ typedef struct fl_pool_kernels {
     void (*spread[2])(void *x, const void *y, const fl_pool *p, fl_pool_mean mean, int64_t row);
 } fl_pool_kernels;
 
-extern const fl_pool_kernels fl_pool_kernels_base;
-#ifdef __x86_64__
-extern const fl_pool_kernels fl_pool_kernels_avx2, fl_pool_kernels_avx512;
-#endif
+FL_DECLARE_LEVELS(const fl_pool_kernels, fl_pool_kernels);
 
 #endif

@@ -14,16 +14,6 @@ enum {
     SCRAP = 1024   /* elements that go through a buffer on the stack */
 };
 
-static const fl_random_kernels *level_kernels(void)
-{
-    static const fl_random_kernels *const tables[FL_LEVEL_COUNT] = {&fl_random_kernels_base,
-#ifdef __x86_64__
-                                                                    &fl_random_kernels_avx2, &fl_random_kernels_avx512
-#endif
-    };
-    return tables[fl_cpu_level()];
-}
-
 /* ---- walking a part ---- */
 
 /* One op's work. `draw` writes local elements at .. at + n - 1, which are logical ones from `first` on. */
@@ -91,7 +81,7 @@ static void walk_part(work *w, const fl_view *part)
 /* Fills `part`: in place when it is contiguous and of the dtype that `draw` writes, else through a buffer. */
 static fl_status fill_part(fl_kernel *k, work *w, const fl_view *part)
 {
-    w->kernels = level_kernels();
+    w->kernels = FL_BY_LEVEL(fl_random_kernels);
     w->key = (fl_random_key){k->seed, k->counter};
     if (part->numel == 0) return FL_OK;
     if (part->contiguous && part->dtype == w->dtype) {
@@ -235,7 +225,7 @@ fl_status fl_cpu_randperm(fl_kernel *k)
     if (!order) return fl_fail(FL_ERR_MEMORY, "randperm: out of memory for %lld positions", (long long)n);
     int64_t *other = order + n;
     uint32_t *words = (uint32_t *)(other + n), *other_words = words + n;
-    level_kernels()->words(words, &key, 0, n);
+    FL_BY_LEVEL(fl_random_kernels)->words(words, &key, 0, n);
     for (int64_t i = 0; i < n; i++) order[i] = i;
     for (int shift = 0; shift < 32; shift += 16) {
         sort_pass(other_words, other, words, order, n, shift);

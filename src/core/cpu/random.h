@@ -41,9 +41,6 @@ typedef struct fl_random_kernels {
                     uint32_t threshold, float scale);
 } fl_random_kernels;
 
-extern const fl_random_kernels fl_random_kernels_base;
-#ifdef __x86_64__
-extern const fl_random_kernels fl_random_kernels_avx2, fl_random_kernels_avx512;
-#endif
+FL_DECLARE_LEVELS(const fl_random_kernels, fl_random_kernels);
 
 #endif

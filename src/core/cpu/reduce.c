@@ -39,26 +39,6 @@ typedef struct layout {
     int64_t element, width; /* bytes in memory, and of the type it is converted through */
 } layout;
 
-static const fl_copy_kernels *level_copies(void)
-{
-    static const fl_copy_kernels *const tables[FL_LEVEL_COUNT] = {&fl_copy_kernels_base,
-#ifdef __x86_64__
-                                                                  &fl_copy_kernels_avx2, &fl_copy_kernels_avx512
-#endif
-    };
-    return tables[fl_cpu_level()];
-}
-
-static const fl_reduce_loops *level_loops(void)
-{
-    static const fl_reduce_loops *const tables[FL_LEVEL_COUNT] = {&fl_reduce_loops_base,
-#ifdef __x86_64__
-                                                                  &fl_reduce_loops_avx2, &fl_reduce_loops_avx512
-#endif
-    };
-    return tables[fl_cpu_level()];
-}
-
 /* ---- the layout ---- */
 
 static void add_axis(axis_list *l, int64_t size, int64_t stride)
@@ -97,8 +77,8 @@ static void layout_init(layout *l, const fl_view *in, uint32_t mask)
     *l = (layout){.data = in->data,
                   .dtype = in->dtype,
                   .through = through(in->dtype),
-                  .copy = level_copies(),
-                  .loops = level_loops()};
+                  .copy = FL_BY_LEVEL(fl_copy_kernels),
+                  .loops = FL_BY_LEVEL(fl_reduce_loops)};
     l->element = (int64_t)fl_dtype_size(in->dtype);
     l->width = l->through == FL_THROUGH_FLOAT ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
     for (int i = 0; i < in->ndim; i++) {

@@ -55,10 +55,7 @@ typedef struct fl_reduce_loops {
     fl_arg_loops largest[FL_THROUGH_COUNT], smallest[FL_THROUGH_COUNT];
 } fl_reduce_loops;
 
-extern const fl_reduce_loops fl_reduce_loops_base;
-#ifdef __x86_64__
-extern const fl_reduce_loops fl_reduce_loops_avx2, fl_reduce_loops_avx512;
-#endif
+FL_DECLARE_LEVELS(const fl_reduce_loops, fl_reduce_loops);
 
 /* A total: int64 where integers were folded, double else. */
 typedef union fl_total {

@@ -13,14 +13,7 @@ static const double NS_PER_ELEMENT = 0.2;
 
 const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype)
 {
-    bool wide = dtype == FL_FLOAT64;
-    switch (fl_cpu_level()) {
-#ifdef __x86_64__
-    case FL_LEVEL_AVX512: return wide ? &fl_row_kernels_f64_avx512 : &fl_row_kernels_f32_avx512;
-    case FL_LEVEL_AVX2: return wide ? &fl_row_kernels_f64_avx2 : &fl_row_kernels_f32_avx2;
-#endif
-    default: return wide ? &fl_row_kernels_f64_base : &fl_row_kernels_f32_base;
-    }
+    return dtype == FL_FLOAT64 ? FL_BY_LEVEL(fl_row_kernels_f64) : FL_BY_LEVEL(fl_row_kernels_f32);
 }
 
 fl_row_shape fl_row_shape_of(const int64_t *size, int ndim, int axis)

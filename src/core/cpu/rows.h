@@ -61,13 +61,8 @@ typedef struct fl_row_kernels {
     void (*scatter)(void *x, const void *tile, int64_t lanes, int64_t n, int64_t inner);
 } fl_row_kernels;
 
-#define FL_ROWS_DECLARE(level) \
-    extern const fl_row_kernels FL_PASTE(fl_row_kernels_f32, level), FL_PASTE(fl_row_kernels_f64, level);
-FL_ROWS_DECLARE(base)
-#ifdef __x86_64__
-FL_ROWS_DECLARE(avx2)
-FL_ROWS_DECLARE(avx512)
-#endif
+FL_DECLARE_LEVELS(const fl_row_kernels, fl_row_kernels_f32);
+FL_DECLARE_LEVELS(const fl_row_kernels, fl_row_kernels_f64);
 
 /* dtype is float32 or float64 in all of these. */
 const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype);

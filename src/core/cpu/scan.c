@@ -193,29 +193,13 @@ static fl_status run_segments(scan_job *j, const char *who)
 
 /* ---- planning ---- */
 
-#ifdef __x86_64__
-#define LEVELS(table)                                 \
-    {                                                 \
-        &table##_base, &table##_avx2, &table##_avx512 \
-    }
-#else
-#define LEVELS(table) \
-    {                 \
-        &table##_base \
-    }
-#endif
-
 static void choose_loops(scan_job *j)
 {
-    static const fl_copy_kernels *const copies[FL_LEVEL_COUNT] = LEVELS(fl_copy_kernels);
-    static const fl_scan_table *const scans[FL_LEVEL_COUNT] = LEVELS(fl_scan_table);
-    static const fl_reduce_loops *const folds[FL_LEVEL_COUNT] = LEVELS(fl_reduce_loops);
-    fl_level level = fl_cpu_level();
     j->through = FL_THROUGH_INT64;
     if (fl_dtype_is_float(j->in_dtype)) j->through = j->in_dtype == FL_FLOAT64 ? FL_THROUGH_DOUBLE : FL_THROUGH_FLOAT;
-    j->copy = copies[level];
-    j->loops = &scans[level]->sum[j->through];
-    j->fold = &folds[level]->fold[j->through][FL_FOLD_SUM];
+    j->copy = FL_BY_LEVEL(fl_copy_kernels);
+    j->loops = &FL_BY_LEVEL(fl_scan_table)->sum[j->through];
+    j->fold = &FL_BY_LEVEL(fl_reduce_loops)->fold[j->through][FL_FOLD_SUM];
 }
 
 /* The axis becomes the line, the others say where lines are. */

@@ -24,10 +24,7 @@ typedef struct fl_scan_table {
     fl_scan_loops sum[FL_THROUGH_COUNT];
 } fl_scan_table;
 
-extern const fl_scan_table fl_scan_table_base;
-#ifdef __x86_64__
-extern const fl_scan_table fl_scan_table_avx2, fl_scan_table_avx512;
-#endif
+FL_DECLARE_LEVELS(const fl_scan_table, fl_scan_table);
 
 /* out = the sums of `in` along the axis from its first element to each; backwards: from its last one. out is
 ** contiguous; `who` is the op, for messages. */

@@ -3,12 +3,4 @@
 */
 #include "sort.h"
 
-fl_status fl_cpu_sort_rows(const char *who, const fl_sort_rows *s)
-{
-    fl_sort_rows_fn *const levels[FL_LEVEL_COUNT] = {fl_sort_rows_of_base,
-#ifdef __x86_64__
-                                                     fl_sort_rows_of_avx2, fl_sort_rows_of_avx512
-#endif
-    };
-    return levels[fl_cpu_level()](who, s);
-}
+fl_status fl_cpu_sort_rows(const char *who, const fl_sort_rows *s) { return (*FL_BY_LEVEL(fl_sort_rows_of))(who, s); }

@@ -21,9 +21,6 @@ typedef struct fl_sort_rows {
 typedef fl_status fl_sort_rows_fn(const char *who, const fl_sort_rows *s);
 fl_sort_rows_fn fl_cpu_sort_rows;
 
-extern fl_sort_rows_fn *const fl_sort_rows_of_base;
-#ifdef __x86_64__
-extern fl_sort_rows_fn *const fl_sort_rows_of_avx2, *const fl_sort_rows_of_avx512;
-#endif
+FL_DECLARE_LEVELS(fl_sort_rows_fn *const, fl_sort_rows_of);
 
 #endif
