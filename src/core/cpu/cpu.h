@@ -52,8 +52,8 @@ fl_status fl_cpu_copy(const fl_view *out, const fl_view *in);
 /* Every element of `out` becomes *value (of out's dtype). */
 fl_status fl_cpu_fill(const fl_view *out, const void *value);
 
-/* Zeroes what lies above (lower: below is kept) or below a diagonal of each matrix of `out`, which is contiguous and not
-** empty. diagonal: columns right of the main one, in logical positions. */
+/* Zeroes what lies above (lower: below is kept) or below a diagonal of each matrix of `out`, which is contiguous and
+** not empty. diagonal: columns right of the main one, in logical positions. */
 void fl_cpu_zero_triangle(const fl_view *out, int64_t diagonal, bool lower);
 
 #endif

@@ -40,7 +40,8 @@ fl_gemm_fn fl_gemm_kernel(fl_dtype dtype);
 /* One product with the team, through oneDNN where that is faster. dtype float32 or float64. */
 void fl_gemm_run(fl_dtype dtype, const fl_gemm *g);
 
-/* Same-shaped products with the team, of int64 too (serial; sums wrap around): problem i adds i-th offsets (in elements) to a, b, c and activated. */
+/* Same-shaped products with the team, of int64 too (serial; sums wrap around): problem i adds i-th offsets (in
+** elements) to a, b, c and activated. */
 typedef struct fl_gemm_batch {
     fl_gemm one;
     int64_t count;

@@ -1,7 +1,8 @@
 /*
 ** optim.h -- optimizer steps over all parameters in one pass.
 **
-** The operands of a kernel are groups of equally many tensors, one group after the other (parameters, gradients, states).
+** The operands of a kernel are groups of equally many tensors, one group after the other (parameters, gradients,
+** states).
 */
 #ifndef FL_CPU_OPTIM_H
 #define FL_CPU_OPTIM_H

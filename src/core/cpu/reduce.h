@@ -85,8 +85,8 @@ fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, co
 fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, const fl_view *in, uint32_t mask,
                             bool largest);
 
-/* out[0] = the position in the whole tensor of the largest (smallest) element of in[0] along the axes of mask where that
-** element equals in[1], the highest integer elsewhere. out[0] is contiguous. */
+/* out[0] = the position in the whole tensor of the largest (smallest) element of in[0] along the axes of mask where
+** that element equals in[1], the highest integer elsewhere. out[0] is contiguous. */
 fl_status fl_cpu_arg_find(fl_kernel *k, uint32_t mask, bool largest);
 
 #endif
