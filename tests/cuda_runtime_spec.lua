@@ -166,7 +166,7 @@ describe("the CUDA runtime", function()
 
     it("says which plug-in is missing", function()
         if emulated then pending "the emulated GPU is built" end
-        assert.matches("cuda: FLOW_CUDA_EMULATED=1 asks for the emulated GPU, which is not built: run make emulated",
+        assert.matches("cuda: FLOW_CUDA_EMULATED=1: the emulated GPU is not built; run make emulated",
             run("FLOW_CUDA_EMULATED=1", "flow.ones(2):to('cuda')"), 1, true)
     end)
 end)

@@ -64,7 +64,7 @@ describe("the CUDA plug-in", function()
         local text = run("CUDA_VISIBLE_DEVICES= FLOW_CUDA_EMULATED=", "flow.zeros(2, {device = \"cuda\"})")
         local line = text:match "[^\n]*cuda: [^\n]*" or text
         if not built then
-            assert.is_truthy(line:find("cuda: flowlua-cuda.so lies neither beside the program nor in ../lib/flowlua: install the package", 1, true), text)
+            assert.is_truthy(line:find("cuda: flowlua-cuda.so is neither beside the program nor in ../lib/flowlua; install the package", 1, true), text)
         elseif line:find("no NVIDIA driver", 1, true) then
             assert.is_truthy(line:find("cuda: no NVIDIA driver found (libcuda.so.1); install the driver of the GPU, or use device \"cpu\"", 1, true), text)
         else
@@ -93,6 +93,6 @@ describe("the CUDA plug-in", function()
     it("says that the emulated GPU is not built", function()
         if exists(folder .. "/emulated/flowlua-cuda.so") then pending "it is built" end
         local text = run("FLOW_CUDA_EMULATED=1", "flow.zeros(2, {device = \"cuda\"})")
-        assert.is_truthy(text:find("FLOW_CUDA_EMULATED=1 asks for the emulated GPU, which is not built: run make emulated", 1, true), text)
+        assert.is_truthy(text:find("FLOW_CUDA_EMULATED=1: the emulated GPU is not built; run make emulated", 1, true), text)
     end)
 end)

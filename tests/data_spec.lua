@@ -104,7 +104,7 @@ describe("a path", function()
             local name = write("good", "text")
             local ok, message = pcall(case[3], name .. "\0.txt")
             assert.is_false(ok)
-            assert.matches(("^.-data_spec.lua:%%d+: %s: the path '[^%%z]*' goes on behind a NUL, which no path has$"):format(case[2]), message)
+            assert.matches(("^.-data_spec.lua:%%d+: %s: the path '[^%%z]*' continues after a NUL; a path cannot contain one$"):format(case[2]), message)
         end)
     end
 
@@ -467,7 +467,7 @@ describe("the loader", function()
 
     local everywhere = flow.placement.all("cpu")
     for _, case in ipairs {
-        {"a placement alone", function() data.loader(set, {placement = everywhere}) end, "loader: placement and sbp come together"},
+        {"a placement alone", function() data.loader(set, {placement = everywhere}) end, "loader: placement and sbp must be given together"},
         {"a split of columns", function() data.loader(set, {placement = everywhere, sbp = "S(1)"}) end,
             "loader: sbp must be S(0), rows, or B for each of the 1 axes of the placement's hierarchy"},
         {"partial batches", function() data.loader(set, {placement = everywhere, sbp = "P"}) end,
@@ -479,7 +479,7 @@ describe("the loader", function()
         {"no dataset", function() data.loader(flow.ones(3)) end,
             "loader: takes a dataset, as data.tensors(x, y) gives (#dataset and dataset:batch(positions)), got float32 tensor"},
         {"too few items", function() data.loader(set, {batch_size = 11, drop_last = true}) end,
-            "loader: 10 items give no batch of 11"},
+            "loader: 10 items are too few for a batch of 11"},
         {"a state of nothing", function() data.loader(set):load_state({}) end,
             "load_state: epoch must be a whole number >= 0, got nil"},
         {"a state that is none", function() data.loader(set):load_state("x") end,
@@ -492,9 +492,9 @@ describe("the loader", function()
         {"a text for a dataset", function() data.loader(data.text "abc") end,
             "loader: takes a dataset, as data.tensors(x, y) gives (#dataset and dataset:batch(positions)), got table"},
         {"a call by hand", function() data.loader(set)() end,
-            "loader: is no function; write for batch in loader do, or loader:next()"},
+            "loader: not a function; write for batch in loader do, or loader:next()"},
         {"a call with something else", function() data.loader(set)(nil, {}) end,
-            "loader: is no function; write for batch in loader do, or loader:next()"},
+            "loader: not a function; write for batch in loader do, or loader:next()"},
         {"batches that are no tables", function()
             data.loader(setmetatable({batch = function() end}, {__len = function() return 3 end})):next()
         end, "loader: a dataset's batch must be a table, got nil"},

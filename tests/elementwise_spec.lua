@@ -438,7 +438,7 @@ describe("edges:", function()
         assert.are.same({math.mininteger, math.maxinteger}, list(flow.tensor({math.mininteger, math.maxinteger}):clamp(math.mininteger, math.maxinteger)))
         assert.are.same({0, 255}, list(flow.tensor({0, 255}, {dtype = "uint8"}):clamp(-5, 300)))
         assert.are.same({false, true}, list(flow.tensor({nan, 1.0}):clamp(0, 2):eq(1)))
-        assert.are.equal("clamp: max = 2.5 is no integer, but x is int64; convert x to a float first", message(function() flow.tensor({1}):clamp(0, 2.5) end))
+        assert.are.equal("clamp: max = 2.5 is not an integer, but x is int64; convert x to a float first", message(function() flow.tensor({1}):clamp(0, 2.5) end))
     end)
 
     it("where takes one side only", function()

@@ -159,7 +159,7 @@ describe("a rank that fails", function()
     end)
 
     with_ranks("by coming to its end too early is named by those who wait", function()
-        local story = "flowlua: ranks 0, 2: " .. at_collective .. "rank 1 has come to its end" .. past .. "; all ranks must call it\n" .. in_step
+        local story = "flowlua: ranks 0, 2: " .. at_collective .. "rank 1 has ended" .. past .. "; all ranks must call it\n" .. in_step
         check(story, 1, "gc 1 end")
         check(story, 1, "exit_well")
         check(story, 1, "exit_well_close")
@@ -209,7 +209,7 @@ describe("a rank that fails", function()
         local hint = ". All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)\n"
         for shared, whereabouts in pairs {["FLOW_SHARED=1"] = ", at train.lua:7" .. past, ["FLOW_SHARED=0"] = ""} do
             local once = at_collective .. "after 1 s still missing: rank 1" .. whereabouts .. hint .. at_collective ..
-                "an earlier collective of these ranks failed half way; they cannot communicate any more\n"
+                "an earlier collective of these ranks failed before its end; they can no longer communicate\n"
             check(once:rep(3), 0, "late 1 catch", shared)
         end
     end)

@@ -67,7 +67,7 @@ describe("FLOW_FAULT", function()
             print(pcall(function() return x * 2 end))
             print((x * 2)[0]:item())
         ]])
-        assert.are.equal("false\tscript.lua:3: mul: fails because FLOW_FAULT says so\n2.0\n", output)
+        assert.are.equal("false\tscript.lua:3: mul: made to fail by FLOW_FAULT\n2.0\n", output)
         assert.are.equal(0, status)
     end)
 
@@ -84,7 +84,7 @@ describe("FLOW_FAULT", function()
             local x = flow.zeros(2, {placement = flow.placement.all "cpu", sbp = "B"})
             print(pcall(x.to_global, x, {sbp = "S(0)"}))
         ]]
-        assert.are.equal("false\tscript.lua:3: to_global: fails because FLOW_FAULT says so\n", (run("0:2:error", code)))
+        assert.are.equal("false\tscript.lua:3: to_global: made to fail by FLOW_FAULT\n", (run("0:2:error", code)))
         code = [[
             local flow = require "flow"
             local x = flow.zeros(2)
@@ -92,7 +92,7 @@ describe("FLOW_FAULT", function()
             print(x[0]:item())
         ]]
         assert.are.equal("1.0\n", (run("0:9:error", code)))
-        assert.matches("add_?: fails because FLOW_FAULT says so", (run("0:2:error", code)))
+        assert.matches("add_?: made to fail by FLOW_FAULT", (run("0:2:error", code)))
     end)
 
     it("says what is wrong with its text", function()

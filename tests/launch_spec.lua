@@ -45,15 +45,15 @@ describe("--ranks", function()
 
     with_ranks("says what is missing", function()
         local output, code = run("PATH= @ --ranks 2 -e ''")
-        assert.are.equal(flowlua .. ": --ranks needs mpirun, which is not there: install the package openmpi-bin\n", output)
+        assert.are.equal(flowlua .. ": --ranks needs mpirun, which was not found: install the package openmpi-bin\n", output)
         assert.are.equal(1, code)
         assert(os.execute(("cp %s %s/alone"):format(flowlua, folder)))
         output, code = run("%/alone --ranks 2 -e ''")
         assert.are.equal(folder .. "/alone: --ranks needs flowlua-mpi.so, which was not built: install the package libopenmpi-dev and run make\n", output)
         assert.are.equal(1, code)
         output, code = run("OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=0 %/alone -e ''")
-        assert.are.equal(folder .. "/alone: the ranks of this job cannot work together: flowlua-mpi.so lies neither beside the program " ..
-            "nor in ../lib/flowlua: install the package libopenmpi-dev and run make\n", output)
+        assert.are.equal(folder .. "/alone: the ranks of this job cannot work together: flowlua-mpi.so is neither beside the program " ..
+            "nor in ../lib/flowlua; install the package libopenmpi-dev and run make\n", output)
         assert.are.equal(1, code)
     end)
 
@@ -158,7 +158,7 @@ describe("--ranks", function()
             end
             flow.barrier()]]):format(flowlua, flowlua))
         local output, code = run("@ --ranks 2 " .. script)
-        assert.are.equal("1\t0\t2.0\n1\n" .. flowlua .. ": --ranks 2: this process is in a job of mpirun already; leave out --ranks or mpirun\n", output)
+        assert.are.equal("1\t0\t2.0\n1\n" .. flowlua .. ": --ranks 2: this process already runs under mpirun; leave out --ranks or mpirun\n", output)
         assert.are.equal(0, code)
     end)
 

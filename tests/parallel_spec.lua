@@ -156,7 +156,7 @@ describe("a module over ranks", function()
         {'to_global: a module needs a placement: net:to_global{placement = p, sbp = "B"}', {}},
         {"to_global: unknown option 'rule'; did you mean 'rules'?", {rule = {}}},
         {'to_global: rule 2 must be {pattern, sbp}, as {"up%.weight", "S(0)"}', {rules = {{"up", {"B", "B"}}, {"down"}}}},
-        {"to_global: rule 1: no name has 'dwon.weight'; did you mean 'down.weight'?", {rules = {{"dwon.weight", {"B", "B"}}}}},
+        {"to_global: rule 1: no name matches 'dwon.weight'; did you mean 'down.weight'?", {rules = {{"dwon.weight", {"B", "B"}}}}},
         {"to_global: zero must be a hierarchy axis (0 to 1), got 2", {zero = 2}},
         {"to_global: zero must be a hierarchy axis (0 to 1), got true", {zero = true}},
         {'to_global: steps: sbp S(0): placement("cpu", {{0, 1}, {2, 3}}) has 2 hierarchy axes, and each needs one sbp; ' ..
@@ -282,7 +282,7 @@ describe("a loader with a placement", function()
 
     it("needs an sbp with it", function()
         set_world(2, 0)
-        assert.are.equal("loader: placement and sbp come together",
+        assert.are.equal("loader: placement and sbp must be given together",
             message_of(data.loader, data.tensors(flow.arange(3)), {placement = grid(2, 1)}))
     end)
 end)

@@ -24,8 +24,8 @@ local queued = os.getenv "FLOW_ENGINE" == "queued"
 M.differences = {
     {"is a copy", "a view of a split axis that had to move data is a copy, writing to it is an error"},
     {"cannot be viewed as", "what can be viewed depends on the strides, and parts have strides of their own"},
-    {"cannot be updated as that; convert it with to_global first", "the same"},
-    {"the result cannot be computed as that; assign instead", "a tensor is written in its SBP, so a partial one by linear ops only"},
+    {"cannot be updated in that sbp; convert it with to_global first", "the same"},
+    {"cannot hold the result in place; assign it instead", "a tensor is written in its SBP, so a partial one by linear ops only"},
 }
 
 local function pick(list) return list[random(#list)] end

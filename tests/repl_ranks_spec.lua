@@ -215,7 +215,7 @@ describe("a session over ranks", function()
         assert.are.equal("", t:ask "@1 y = 7")
         assert.are.equal("ranks 0, 2-3: nil\nrank 1: 7\n", t:ask "@* y")
         t:ask "x = flow.ones(8, {placement = flow.placement.all 'cpu', sbp = 'S(0)'})"
-        assert.are.equal("rank 2: stdin:1: item: all-reduce of float32[], P -> B: inside @2 only one rank runs, so nothing can be communicated",
+        assert.are.equal("rank 2: stdin:1: item: all-reduce of float32[], P -> B: only one rank runs inside @2, so ranks cannot communicate there",
             errors(t:ask "@2 x:sum():item()")[1])
         assert.are.equal("ranks 0-3: 8.0\n", t:ask "@* x:sum():item()")
         assert.are.equal("[2] here\n", t:ask "@2 flow.print 'here'")
@@ -238,7 +238,7 @@ describe("a session over ranks", function()
         -- also when a rank comes after the others have stopped waiting
         assert.are.same({"rank 2: stdin:1: boom"},
             errors(t:ask "if flow.rank() == 2 then error 'boom' end if flow.rank() == 1 then io.popen('sleep 0.5'):close() end flow.barrier()"))
-        assert.are.same({"rank 3: stdin:1: barrier (stdin:1): rank 0 is through with this line; all ranks must call it"},
+        assert.are.same({"rank 3: stdin:1: barrier (stdin:1): rank 0 has finished this line; all ranks must call it"},
             errors(t:ask "if flow.rank() == 3 then flow.barrier() end"))
         assert.are.equal("4.0\n", t:ask "flow.ones(4, {placement = flow.placement.all 'cpu', sbp = 'S(0)'}):sum():item()")
         -- in a group that only some have used, and after one that had to be met for the first time

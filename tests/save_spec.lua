@@ -202,7 +202,7 @@ describe("saving", function()
         {"a key that is a table", {x = {[{}] = 1}}, "save: a key in 'x' is a table, not a string or a whole number"},
         {"a key that is a fraction", {[0.5] = 1}, "save: a key in '' is a float, not a string or a whole number"},
         {"two tensors of one name", {a = {b = flow.ones(1)}, ["a.b"] = flow.zeros(1)},
-            "save: two tensors would be called 'a.b'"},
+            "save: two tensors would have the name 'a.b'"},
         {"a cycle", cycle, nil},
         {"a tensor called __metadata__", {__metadata__ = flow.ones(1)}, nil},
         {"no table", 3, "save: takes a table, got number; write flow.save(path, {x = x})"},
@@ -384,7 +384,7 @@ describe("loading", function()
         {"too few bytes for the shape", file_of('{"a":' .. tensor("F32", "2", 0, 4) .. "}", "1234"),
             'tensor "a", float32[2], has 4 bytes'},
         {"bytes beyond the end", file_of('{"a":' .. tensor("F32", "2", 0, 8) .. "}", "1234"),
-            'the bytes of tensor "a", 0 to 8, do not lie in the file\'s 4'},
+            'the bytes of tensor "a", 0 to 8, are outside the 4 bytes of data'},
         {"offsets that go back", file_of('{"a":' .. tensor("F32", "1", 4, 0) .. "}", "1234"), nil},
         {"offsets of 2^60", file_of('{"a":' .. tensor("F32", "1", "1152921504606846976", "1152921504606846980") .. "}", "1234"),
             'the data_offsets of tensor "a" are not two whole numbers'},
@@ -457,11 +457,11 @@ describe("loading", function()
 
     local p = flow.placement.all("cpu")
     for _, case in ipairs {
-        {"an sbp alone", {sbp = "B"}, "load: placement and sbp come together"},
+        {"an sbp alone", {sbp = "B"}, "load: placement and sbp must be given together"},
         {"a device beside a placement", {placement = p, sbp = "B", device = "cpu"},
-            "load: device is for local tensors; a placement has its own"},
+            "load: device applies to local tensors; a placement has its own"},
         {"a place for what stays in the file", {placement = p, sbp = "B", lazy = true},
-            'load: with lazy, read says where each tensor goes: t:read{placement = p, sbp = "S(0)"}'},
+            'load: with lazy, each tensor gets its place when it is read: t:read{placement = p, sbp = "S(0)"}'},
         {"an sbp for a name that is not there", {placement = p, sbp = {weigth = "S(0)"}},
             "load: sbp names 'weigth', which is not in the file; did you mean 'weight'?"},
         {"an axis that a tensor does not have", {placement = p, sbp = {bias = "S(1)"}}, nil},

@@ -84,14 +84,14 @@ describe("scatter", function()
         for _, case in ipairs {
             {"scatter: index must be integers, got float32[1]", function() x:scatter(0, flow.zeros(1), 1) end},
             {"scatter: axis 2 is out of range for shape [2, 3] (-2 to 1)", function() x:scatter(2, at, 1) end},
-            {"scatter: index [4, 2] must have as many axes as x [2, 3] and, but for axis 1, sizes up to those of x", function() x:scatter(1, at:rep(4, 1), 1) end},
-            {"scatter_: index [2] must have as many axes as x [2, 3] and, but for axis 0, sizes up to those of x", function() x:scatter_(0, at[0], 1) end},
+            {"scatter: index [4, 2] must have as many axes as x [2, 3] and, except along axis 1, at most the sizes of x", function() x:scatter(1, at:rep(4, 1), 1) end},
+            {"scatter_: index [2] must have as many axes as x [2, 3] and, except along axis 0, at most the sizes of x", function() x:scatter_(0, at[0], 1) end},
             {"scatter: src [1, 1] must have as many axes as index [1, 2] and at least its sizes", function() x:scatter(1, at, flow.zeros(1, 1)) end},
             {"scatter: src is int64 and x float32: dtypes must be equal", function() x:scatter(1, at, at) end},
             {"scatter_: value 300 does not fit into uint8", function() x:to("uint8"):scatter_(1, at, 300) end},
             {"scatter: index[0, 1] is 3, but this axis of x has 3 positions (0 to 2)", function() x:scatter(1, flow.tensor{{0, 3}}, 1) end},
             {"scatter: index[0, 0] is -1, but this axis of x has 2 positions (0 to 1)", function() x:scatter(0, flow.tensor{{-1, 7}}, flow.zeros(1, 2)) end},
-            {"scatter: axis 0 of x [0, 3] has no positions, but index [1, 2] names some", function() flow.zeros(0, 3):scatter(0, at, 1) end},
+            {"scatter: axis 0 of x [0, 3] is empty, but index [1, 2] is not", function() flow.zeros(0, 3):scatter(0, at, 1) end},
         } do assert.are.equal(case[1], support.message_of(case[2])) end
     end)
 end)
@@ -131,7 +131,7 @@ describe("scatter_add", function()
             {"scatter_add_: src is int64 and x float32: dtypes must be equal", function() x:scatter_add_(1, at, at) end},
             {"scatter_add: takes numbers, x is bool", function() x:gt(0):scatter_add(1, at, x:gt(0)) end},
             {"scatter_add: index[0, 1] is 3, but this axis of x has 3 positions (0 to 2)", function() x:scatter_add(1, flow.tensor{{0, 3}}, flow.ones(1, 2)) end},
-            {"scatter_add: axis 1 of x [2, 0] has no positions, but index [1, 2] names some", function() flow.zeros(2, 0):scatter_add(-1, at, flow.ones(1, 2)) end},
+            {"scatter_add: axis 1 of x [2, 0] is empty, but index [1, 2] is not", function() flow.zeros(2, 0):scatter_add(-1, at, flow.ones(1, 2)) end},
         } do assert.are.equal(case[1], support.message_of(case[2])) end
     end)
 end)
@@ -145,7 +145,7 @@ describe("scatter into a global tensor", function()
         local x = flow.zeros({2, 3}, {placement = p, sbp = "B"}):to_global{sbp = "P"}
         local index = flow.zeros({2, 1}, {placement = p, sbp = "B", dtype = "int64"})
         assert.are.equal("P", tostring(x:scatter_(1, index, flow.ones({2, 1}, {placement = p, sbp = "B"})).sbp))
-        assert.are.equal("scatter_: x is float32[2, 3] on placement(\"cpu\", {0, 1}) as P and cannot be updated as that; convert it with to_global first, "
+        assert.are.equal("scatter_: x is float32[2, 3] on placement(\"cpu\", {0, 1}) as P and cannot be updated in that sbp; convert it with to_global first, "
             .. "or assign the result of an op", support.message_of(function() x:scatter_(1, index, 1.5) end))
         assert.is_truthy(support.message_of(function() x:scatter(1, index, 1.5) end):find("all%-reduce"))
     end)

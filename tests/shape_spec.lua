@@ -195,7 +195,7 @@ describe("messages", function()
         {"index: mask [1] does not fit x [2, 3, 4] from axis 0 on", function() count():index(flow.tensor {true}) end},
         {"index: positions must be integers, a mask bool; this is float32", function() count():index(flow.zeros(2)) end},
         {"copy_: src [3] does not broadcast to x [2]", function() flow.zeros(2):copy_(flow.zeros(3)) end},
-        {"rep: 1 repeats given for [2, 3, 4], one for each axis is needed", function() count():rep(2) end},
+        {"rep: got 1 repeats for [2, 3, 4]; one for each axis is needed", function() count():rep(2) end},
     } do
         it(case[1], function()
             assert.are.equal(case[1], support.message_of(case[2]))

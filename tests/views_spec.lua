@@ -428,7 +428,7 @@ describe("messages", function()
     local function index(list) return flow.tensor(list) end
     for _, case in ipairs {
         {"reshape: [2, 3] with 6 elements cannot become [-1, 4]", function() x:reshape(-1, 4) end},
-        {"reshape: -1 in [-1, 0] can be any size, because [0, 3] has no elements", function() flow.zeros(0, 3):reshape(-1, 0) end},
+        {"reshape: -1 in [-1, 0] is ambiguous, because [0, 3] has no elements", function() flow.zeros(0, 3):reshape(-1, 0) end},
         {"reshape: size -3 of [2, -3] is negative", function() x:reshape(2, -3) end},
         {"reshape: size must be a whole number or a list of them, got string", function() x:reshape("a") end},
         {"reshape: size must be a whole number, got 1.5", function() x:reshape(2, 1.5) end},
@@ -465,8 +465,8 @@ describe("messages", function()
         {"rep: repeats must not be negative, one is -1", function() x:rep(2, -1) end},
         {"gather: index[0, 0] is 3, but this axis of x has 3 positions (0 to 2)", function() x:gather(1, index {{3}}) end},
         {"gather: index[0, 0] is -1, but this axis of x has 3 positions (0 to 2)", function() x:gather(1, index {{-1}}) end},
-        {"gather: index [1] must have as many axes as x [2, 3] and, but for axis 1, sizes up to those of x", function() x:gather(1, index {0}) end},
-        {"gather: index [3, 1] must have as many axes as x [2, 3] and, but for axis 1, sizes up to those of x", function() x:gather(1, index {{0}, {0}, {0}}) end},
+        {"gather: index [1] must have as many axes as x [2, 3] and, except along axis 1, at most the sizes of x", function() x:gather(1, index {0}) end},
+        {"gather: index [3, 1] must have as many axes as x [2, 3] and, except along axis 1, at most the sizes of x", function() x:gather(1, index {{0}, {0}, {0}}) end},
         {"gather: index must be integers, got float32[2, 3]", function() x:gather(1, flow.zeros(2, 3)) end},
         {"gather: axis must be a whole number, got tensor", function() x:gather(index {{0}}, 1) end},
         {"index_select: index[0] is 3, but this axis of x has 3 positions (0 to 2)", function() x:index_select(1, index {3}) end},

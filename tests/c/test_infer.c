@@ -297,8 +297,8 @@ static void in_place(void)
     CHECK(fl_infer_plan(&plan, &relu_op, &partial, 1, NULL, true) == FL_ERR_SBP);
     CHECK_TEXT(
         fl_message(),
-        "relu_: x is float32[8, 6] on placement(\"cpu\", {0, 1, 2, 3}) as P and the result cannot be computed as that; "
-        "assign instead: x = x:relu(...)");
+        "relu_: x is float32[8, 6] on placement(\"cpu\", {0, 1, 2, 3}) as P and cannot hold the result in place; "
+        "assign it instead: x = x:relu(...)");
     CHECK(fl_infer_plan(&plan, &add_op, (fl_operand[]){row, s0}, 2, NULL, true) == FL_ERR_SHAPE);
     CHECK_TEXT(fl_message(),
                "add_: x is float32[6] on placement(\"cpu\", {0, 1, 2, 3}) as B and the result has shape [8, 6]; write "
@@ -318,7 +318,7 @@ static void lists(void)
     CHECK(fl_infer_plan(&plan, &step_op, in, 3, NULL, false) == FL_ERR_VALUE);
     in[1] = FLOATS(p, "P", 8);
     CHECK(fl_infer_plan(&plan, &step_op, in, 4, NULL, false) == FL_ERR_SBP);
-    CHECK(strstr(fl_message(), "cannot be updated as that") != NULL);
+    CHECK(strstr(fl_message(), "cannot be updated in that sbp") != NULL);
     CHECK(fl_infer_plan(&plan, &step_op, NULL, 0, NULL, false) == FL_OK && plan->nin == 0);
     drop_tensors();
 }
@@ -370,7 +370,7 @@ static void new_tensors(void)
     CHECK_TEXT(fl_meta_text(text, plan->out[0]), "float32[8, 6] on placement(\"cpu\", {0, 1}) as S(1)");
     source_attrs(&a, &randn_op, PLACE(2), "P");
     CHECK(fl_infer_plan(&plan, &randn_op, NULL, 0, &a, false) == FL_ERR_SBP);
-    CHECK_TEXT(fl_message(), "randn: a new tensor is S or B, not P; use x:to_global{sbp = \"P\"}");
+    CHECK_TEXT(fl_message(), "randn: a new tensor must be S or B, not P; use x:to_global{sbp = \"P\"}");
     source_attrs(&a, &zeros_op, PLACE(2), "P");
     CHECK(fl_infer_plan(&plan, &zeros_op, NULL, 0, &a, false) == FL_OK);
     source_attrs(&a, &zeros_op, PLACE(2), "S(2)");

@@ -93,13 +93,13 @@ describe("NCCL", function()
 
     with_ranks("is left out, and that is said, where one rank cannot join", function()
         local lines = run(2, "FLOW_FAKE_NCCL=fail:1:0")
-        local said = "flowlua: NCCL cannot be used, tensors go by way of the CPUs: rank 1: joining of devices: NCCL: " ..
+        local said = "flowlua: NCCL cannot be used, tensors travel through host memory: rank 1: joining of devices: NCCL: " ..
             "remote process exited or there was a network error"
         assert.are.same({"0 12.0 0 3", "1 12.0 0 3", said}, lines)
     end)
 
     local doing = "all-reduce of float32[4], P -> B (train.lua:5)"
-    local later = "train.lua:5: " .. doing .. ": an earlier collective of these ranks failed half way; they cannot communicate any more"
+    local later = "train.lua:5: " .. doing .. ": an earlier collective of these ranks failed before its end; they can no longer communicate"
 
     with_ranks("that does not come to an end within the time-out is told on all ranks", function()
         for _, mode in ipairs {"1", "deferred"} do

@@ -144,8 +144,8 @@ describe("a checkpoint", function()
         if ranks.world > 1 then
             local g = flow.zeros({4}, {placement = everywhere, sbp = "B"})
             flow.on_rank(last, function()
-                assert.are.equal("save: 'g' is a global tensor and here one rank is alone; save its part, x:to_local(), or let all "
-                    .. "ranks save", message_of(flow.save, name, {g = g}))
+                assert.are.equal("save: 'g' is a global tensor, but only one rank runs here; " ..
+                    "save its part, x:to_local(), or save on all ranks", message_of(flow.save, name, {g = g}))
             end)
         end
         flow.barrier()
@@ -331,8 +331,8 @@ describe("when one rank fails", function()
     several("to see the folder, all fail", function()
         local mine = ranks.rank == last and path "elsewhere/old.st" or path "old.st"
         local message = message_of(flow.save, mine, big())
-        assert.matches("^" .. prefix .. "save: .*/elsewhere/old.st.%x+.%d+.0.tmp: No such file or directory; every rank writes its part " ..
-            "itself, so all of them need the same folder$", message)
+        assert.matches("^" .. prefix .. "save: .*/elsewhere/old.st.%x+.%d+.0.tmp: " ..
+            "No such file or directory; every rank writes its own part, so all ranks need the same folder$", message)
     end)
 
     several("because its disk is full, all fail", function()
@@ -360,8 +360,8 @@ describe("when one rank fails", function()
         flow.save(path "other.st", {x = "other"})
         local name = ranks.rank == last and path "other.st" or path "old.st"
         local message = message_of(flow.load, name, {lazy = true})
-        assert.are.equal(("load: %s is another file on rank %d than on rank 0; every rank reads its part itself, so all of them "
-            .. "need the same one"):format(name, ranks.world > 2 and last or 1), message)
+        assert.are.equal(("load: %s is not the same file on rank %d as on rank 0; " ..
+            "every rank reads its own part, so all ranks need the same file"):format(name, ranks.world > 2 and last or 1), message)
     end)
 
     several("in choosing an sbp, all fail", function()

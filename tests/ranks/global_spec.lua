@@ -127,20 +127,20 @@ describe("local tensors put together", function()
             {"dtypes that differ", "to_global: rank 0 has float32, rank LAST has int64; all parts must have one dtype", function()
                 flow.zeros(2, {dtype = me == last and "int64" or "float32"}):to_global {placement = all.value, sbp = "S(0)"}
             end},
-            {"numbers of axes that differ", "to_global: rank 0 has [2], rank LAST has [2, 2]; all parts must have as many axes", function()
+            {"numbers of axes that differ", "to_global: rank 0 has [2], rank LAST has [2, 2]; all parts must have the same number of axes", function()
                 (me == last and flow.zeros(2, 2) or flow.zeros(2)):to_global {placement = all.value, sbp = "S(0)"}
             end},
-            {"other axes that differ", "to_global: as S(0) the parts of ranks 0 and LAST must be equally long along axis 1; they have 3 and 4", function()
+            {"other axes that differ", "to_global: with S(0) the parts of ranks 0 and LAST must have equal sizes along axis 1; they have 3 and 4", function()
                 flow.zeros(2, me == last and 4 or 3):to_global {placement = all.value, sbp = "S(0)"}
             end},
-            {"partials of different shapes", "to_global: as P the parts of ranks 0 and LAST must be equally long along axis 0; they have 2 and 3", function()
+            {"partials of different shapes", "to_global: with P the parts of ranks 0 and LAST must have equal sizes along axis 0; they have 2 and 3", function()
                 flow.zeros(me == last and 3 or 2):to_global {placement = all.value, sbp = "P"}
             end},
-            {"replicas of different shapes", "to_global: as B the parts of ranks 0 and LAST must be equally long along axis 0; they have 2 and 3", function()
+            {"replicas of different shapes", "to_global: with B the parts of ranks 0 and LAST must have equal sizes along axis 0; they have 2 and 3", function()
                 flow.zeros(me == last and 3 or 2):to_global {placement = all.value, sbp = "B"}
             end},
-            {"replicas that differ", "to_global: ranks 0 and LAST hold different data, but B means that both hold the same; "
-                .. "make it on one rank's terms (P, S) or, if the difference is meant, {check = false}", function()
+            {"replicas that differ", "to_global: ranks 0 and LAST hold different data, but B requires equal data; " ..
+                "use another sbp (S, P), or {check = false} to accept the difference", function()
                 flow.full(100, me == last and 3 or 2):to_global {placement = all.value, sbp = "B"}
             end},
         } do
@@ -276,7 +276,7 @@ describe("one rank alone", function()
     if world > 1 then
         it("may not communicate there", function()
             local x = flow.ones(4, {placement = all.value, sbp = "S(0)"})
-            local rule = ": inside flow.on_rank only one rank runs, so nothing can be communicated"
+            local rule = ": only one rank runs inside flow.on_rank, so ranks cannot communicate there"
             for _, case in ipairs {
                 {"barrier", flow.barrier}, {"all-gather of float32[4], S(0) -> B", function() return x:to_global {sbp = "B"} end},
                 {"item: all-reduce of float32[], P -> B", function() return x:sum():item() end},

@@ -115,7 +115,7 @@ describe("random numbers", function()
             local line = message:match "^[^:]*:%d+"
             local doing = line .. " all-reduce of float32[3], P -> B"
             local want = "the ranks have drawn different random numbers for global tensors: rank 0 " .. doing .. ", rank 1 " .. doing ..
-                "; has one of them drawn or seeded alone, or gone on after an error? (flow.manual_seed on all ranks brings them together)"
+                "; one of them may have drawn or seeded alone, or continued after an error (flow.manual_seed on all ranks makes them agree again)"
             assert.are.equal(want, message:sub(-#want))
         end
         assert.are.equal(3, meet())

@@ -546,8 +546,7 @@ static fl_status seed(const pass *p, fl_tensor **out, fl_tensor *y, fl_tensor *g
         return status;
     }
     if (y->meta->numel != 1)
-        return fl_fail(FL_ERR_SHAPE,
-                       "%s: a gradient must be given for %s; only a tensor of one element has 1 as its own",
+        return fl_fail(FL_ERR_SHAPE, "%s: %s needs a gradient; only a tensor of one element has the default 1",
                        pass_name(p), fl_meta_text(want, y->meta));
     return FL_CALL(out, ones_like, fl_of(y));
 }

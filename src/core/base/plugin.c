@@ -43,7 +43,7 @@ fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, con
     if (!fl_plugin_find(path, name))
         return fl_fail(
             FL_ERR_MISSING,
-            "flowlua-%s.so lies neither beside the program nor in ../lib/flowlua: install the package %s and run make",
+            "flowlua-%s.so is neither beside the program nor in ../lib/flowlua; install the package %s and run make",
             name, package);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return fl_fail(FL_ERR_MISSING, "the plug-in cannot be opened: %s", dlerror());

@@ -135,7 +135,7 @@ static fl_status body_to_local(fl_tensor **out, const fl_operand *in, int nin, c
     fl_tensor *x = in[0].tensor;
     char text[FL_META_TEXT];
     if (x->meta->is_local)
-        return fl_fail(FL_ERR_SBP, "to_local: this is a local tensor already (%s)", fl_meta_text(text, x->meta));
+        return fl_fail(FL_ERR_SBP, "to_local: the tensor is already local (%s)", fl_meta_text(text, x->meta));
     fl_shape part = {x->meta->shape.ndim, {0}};
     memcpy(part.dims, x->meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
     if (!x->meta->holds && part.ndim == 0) part.ndim = 1; /* no part of a scalar: no elements */
@@ -172,7 +172,7 @@ static fl_status to_device_grad(fl_grad *g) { return fl_to_device(&g->gin[0], g-
 static fl_status body_to_device(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     const fl_meta *x = in[0].tensor->meta, *meta;
-    if (!x->is_local) return fl_fail(FL_ERR_SBP, "to: a global tensor moves with to_global{placement = p, sbp = s}");
+    if (!x->is_local) return fl_fail(FL_ERR_SBP, "to: a global tensor is moved by to_global{placement = p, sbp = s}");
     FL_TRY(fl_meta_get(&meta, x->dtype, &x->shape, attrs->placement, attrs->nd_sbp, true));
     fl_status status = fl_boxing_apply(out, in[0].tensor, meta);
     fl_meta_unref(meta);

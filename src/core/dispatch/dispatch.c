@@ -299,7 +299,7 @@ static fl_status issue_kernel(const call *c, fl_kernel *k)
     fl_var *stack[2 * STACK_OPERANDS], **reads = stack;
     size_t operands = (size_t)(c->nin + c->nout);
     if (!c->plan->kernel)
-        return fl_fail(FL_ERR_MISSING, "%s: there is no %s kernel for it; move the operands to the CPU: x:to(\"cpu\")",
+        return fl_fail(FL_ERR_MISSING, "%s: it has no %s kernel; move the operands to the CPU: x:to(\"cpu\")",
                        c->op->name, c->plan->device->name);
     if (operands > STACK_OPERANDS) reads = malloc(2 * operands * sizeof *reads);
     if (!reads) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu operands", c->op->name, operands);

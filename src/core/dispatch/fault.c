@@ -75,7 +75,7 @@ static fault_kind take_turn(void)
     return fault.kind;
 }
 
-static fl_status fail(const char *name) { return fl_fail(FL_ERR_STATE, "%s: fails because FLOW_FAULT says so", name); }
+static fl_status fail(const char *name) { return fl_fail(FL_ERR_STATE, "%s: made to fail by FLOW_FAULT", name); }
 
 bool fl_fault_op(fl_status *status, fl_tensor **out, const char *name, const fl_meta *const *metas, int nout,
                  fl_tensor *target)

@@ -75,7 +75,8 @@ static fl_status check_alike(const parts *all)
         fl_shape x = {first->ndim, {0}}, y = {f->ndim, {0}};
         memcpy(x.dims, first->dims, sizeof x.dims);
         memcpy(y.dims, f->dims, sizeof y.dims);
-        return fl_fail(FL_ERR_SHAPE, "to_global: rank %d has %s, rank %d has %s; all parts must have as many axes", r0,
+        return fl_fail(FL_ERR_SHAPE,
+                       "to_global: rank %d has %s, rank %d has %s; all parts must have the same number of axes", r0,
                        fl_shape_text(a, &x), r, fl_shape_text(b, &y));
     }
     return FL_OK;
@@ -92,7 +93,7 @@ static fl_status place_axis(parts *all, int axis)
         int64_t size = all->at[i]->dims[axis];
         if (size != all->at[counterpart]->dims[axis])
             return fl_fail(FL_ERR_SHAPE,
-                           "to_global: as %s the parts of ranks %d and %d must be equally long along axis %d; they "
+                           "to_global: with %s the parts of ranks %d and %d must have equal sizes along axis %d; they "
                            "have %lld and %lld",
                            fl_nd_sbp_text(text, all->sbp), all->p->ranks[counterpart], all->p->ranks[i], axis,
                            (long long)all->at[counterpart]->dims[axis], (long long)size);
@@ -119,8 +120,8 @@ static fl_status check_copies(const parts *all)
         int counterpart = index_of(all->p, coords);
         if (all->at[i]->hash == all->at[counterpart]->hash) continue;
         return fl_fail(FL_ERR_VALUE,
-                       "to_global: ranks %d and %d hold different data, but %s means that both hold the same; "
-                       "make it on one rank's terms (P, S) or, if the difference is meant, {check = false}",
+                       "to_global: ranks %d and %d hold different data, but %s requires equal data; use another sbp "
+                       "(S, P), or {check = false} to accept the difference",
                        all->p->ranks[counterpart], all->p->ranks[i], fl_nd_sbp_text(text, all->sbp));
     }
     return FL_OK;
@@ -314,7 +315,7 @@ static fl_status body_from_local(fl_tensor **out, const fl_operand *in, int nin,
     fl_shape logical = {attrs->at[WHOLE_SHAPE].count, {0}}, part = {logical.ndim, {0}};
     const fl_meta *meta;
     if (!local->meta->is_local)
-        return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
+        return fl_fail(FL_ERR_SBP, "to_global: the tensor is already global (%s)", fl_meta_text(have, local->meta));
     memcpy(logical.dims, attrs->at[WHOLE_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
     fl_status status = fl_meta_get(&meta, local->meta->dtype, &logical, attrs->placement, attrs->nd_sbp, false);
     if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
@@ -435,7 +436,7 @@ fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placeme
     char have[FL_META_TEXT];
     const fl_world *world = fl_world_get();
     if (!local->meta->is_local)
-        return fl_fail(FL_ERR_SBP, "to_global: this is global already (%s)", fl_meta_text(have, local->meta));
+        return fl_fail(FL_ERR_SBP, "to_global: the tensor is already global (%s)", fl_meta_text(have, local->meta));
     if (local->meta->placement->type != placement->type && placement->my_index >= 0) {
         fl_tensor *there;
         FL_TRY(fl_to_device(&there, local, fl_placement_local(placement->type, -1)));

@@ -105,7 +105,7 @@ fl_status fl_engine_check_later(fl_late_check *run, void *record)
     assert(t && raised.count < TOGETHER);
     FL_TRY(make_room());
     check *d = calloc(1, sizeof *d);
-    if (!d) return fl_fail(FL_ERR_MEMORY, "engine: out of memory for what a kernel may report");
+    if (!d) return fl_fail(FL_ERR_MEMORY, "engine: out of memory for the report of a kernel");
     d->refs = 1;
     d->open = true;
     d->stamp = (fl_stamp)t->lane << 56 | fl_lanes[t->lane].pushed;
@@ -291,7 +291,7 @@ static fl_status join_sets(const fl_task *t)
 {
     fl_poison *bad = NULL;
     fl_pending_checks *set = calloc(1, sizeof *set);
-    if (!set) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for what kernels may report", t->name);
+    if (!set) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the reports of kernels", t->name);
     fl_status status = collect(set, t, &bad);
     for (int i = 0; i < set->count; i++) __atomic_fetch_add(&set->at[i]->refs, 1, __ATOMIC_RELAXED);
     set->refs = 1;

@@ -109,7 +109,8 @@ static fl_status entry_offsets(fl_safetensors *s, fl_safetensors_entry *entry, c
         return fl_fail(FL_ERR_IO, "load: %s: the data_offsets of tensor \"%s\" are not two whole numbers", s->path,
                        s->shown);
     if (entry->start > end || end > data_bytes)
-        return fl_fail(FL_ERR_IO, "load: %s: the bytes of tensor \"%s\", %lld to %lld, do not lie in the file's %lld",
+        return fl_fail(FL_ERR_IO,
+                       "load: %s: the bytes of tensor \"%s\", %lld to %lld, are outside the %lld bytes of data",
                        s->path, s->shown, (long long)entry->start, (long long)end, (long long)data_bytes);
     entry->bytes = end - entry->start;
     int64_t numel = fl_shape_numel(&entry->shape), size = (int64_t)fl_dtype_size(entry->dtype);

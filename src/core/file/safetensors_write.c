@@ -336,12 +336,11 @@ static fl_status temporary_join(fl_safetensors_writer *w, const fl_safetensors_t
     struct stat info;
     w->file = open(w->temporary, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (w->file < 0 || fstat(w->file, &info) != 0)
-        return fl_fail(FL_ERR_IO,
-                       "save: %s: %s; every rank writes its part itself, so all of them need the same folder",
+        return fl_fail(FL_ERR_IO, "save: %s: %s; every rank writes its own part, so all ranks need the same folder",
                        w->temporary, strerror(errno));
     if (!S_ISREG(info.st_mode) || info.st_size != ticket->file_bytes
         || w->data_start + w->data_bytes != ticket->file_bytes)
-        return fl_fail(FL_ERR_IO, "save: %s is not the file that the other ranks write", w->temporary);
+        return fl_fail(FL_ERR_IO, "save: %s is not the file of the other ranks", w->temporary);
     return FL_OK;
 }
 

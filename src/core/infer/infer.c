@@ -148,8 +148,8 @@ static fl_status sbp_from_options(build *b)
         fl_sbp s = wanted.at[k];
         if (!fl_sbp_is_partial(s) || (s == FL_PSUM && strncmp(b->op->name, "zeros", 5) == 0)) continue;
         fl_sbp_text(text, s);
-        return fl_fail(FL_ERR_SBP, "%s: a new tensor is S or B, not %s; use x:to_global{sbp = \"%s\"}", b->name, text,
-                       text);
+        return fl_fail(FL_ERR_SBP, "%s: a new tensor must be S or B, not %s; use x:to_global{sbp = \"%s\"}", b->name,
+                       text, text);
     }
     for (int i = 0; i < b->nin; i++)
         if (b->metas[i]) b->in_sbp[i] = b->metas[i]->nd_sbp;
@@ -275,8 +275,8 @@ static fl_status choose_kernel(fl_plan *plan, const build *b)
     plan->lane = plan->device->lane(plan->device_index, FL_QUEUE_COMPUTE);
     plan->kernel = plan->device->kernel(b->op);
     if (plan->kernel || b->op->view) return FL_OK;
-    return fl_fail(FL_ERR_MISSING, "%s: there is no %s kernel for it; move the operands to the CPU: x:to(\"cpu\")",
-                   b->name, plan->device->name);
+    return fl_fail(FL_ERR_MISSING, "%s: it has no %s kernel; move the operands to the CPU: x:to(\"cpu\")", b->name,
+                   plan->device->name);
 }
 
 static fl_status fill_plan(fl_plan *plan, build *b)

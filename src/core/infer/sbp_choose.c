@@ -328,15 +328,14 @@ static fl_status fail_to_choose(const search *s)
     const fl_infer *c = s->shapes;
     char name[FL_OPERAND_NAME], text[FL_META_TEXT];
     if (s->in_place)
-        return fl_fail(FL_ERR_SBP,
-                       "%s: x is %s and the result cannot be computed as that; assign instead: x = x:%s(...)", c->name,
-                       fl_meta_text(text, s->in[0]), c->op->name);
+        return fl_fail(FL_ERR_SBP, "%s: x is %s and cannot hold the result in place; assign it instead: x = x:%s(...)",
+                       c->name, fl_meta_text(text, s->in[0]), c->op->name);
     int i = 0;
     while (i < s->nin - 1 && !(s->in[i] && fl_op_writes(c->op, i, s->nin, false))) i++;
-    return fl_fail(
-        FL_ERR_SBP,
-        "%s: %s is %s and cannot be updated as that; convert it with to_global first, or assign the result of an op",
-        c->name, fl_operand_name(name, c->op, i), s->in[i] ? fl_meta_text(text, s->in[i]) : "a number");
+    return fl_fail(FL_ERR_SBP,
+                   "%s: %s is %s and cannot be updated in that sbp; convert it with to_global first, or assign the "
+                   "result of an op",
+                   c->name, fl_operand_name(name, c->op, i), s->in[i] ? fl_meta_text(text, s->in[i]) : "a number");
 }
 
 static void search_free(search *s)

@@ -21,8 +21,7 @@ static fl_status open_cuda(void **entry, const char *symbol)
         return fl_plugin_open(entry, "cuda", symbol, "nvidia-cuda-toolkit");
     char path[FL_PLUGIN_PATH];
     if (!fl_plugin_find(path, "emulated/cuda"))
-        return fl_fail(FL_ERR_MISSING,
-                       "FLOW_CUDA_EMULATED=%s asks for the emulated GPU, which is not built: run make emulated",
+        return fl_fail(FL_ERR_MISSING, "FLOW_CUDA_EMULATED=%s: the emulated GPU is not built; run make emulated",
                        emulated);
     return fl_plugin_open(entry, "emulated/cuda", symbol, "nvidia-cuda-toolkit");
 }

@@ -21,7 +21,7 @@ static fl_status read_window(fl_window_geometry *w, const fl_infer *c)
     FL_TRY(fl_window_geometry_pair(w->dilation, c, FL_CONV_DILATION, "dilation", 1));
     for (int d = 0; d < 2; d++)
         if (fl_conv_keeps_size(c->attrs) && w->stride[d] != 1)
-            return fl_infer_fail(c, FL_ERR_VALUE, "padding \"same\" goes with stride 1 only, got stride %lld",
+            return fl_infer_fail(c, FL_ERR_VALUE, "padding \"same\" needs stride 1, got stride %lld",
                                  (long long)w->stride[d]);
     if (groups >= 1 && groups <= INT32_MAX) return FL_OK;
     return fl_infer_fail(c, FL_ERR_VALUE, "groups must be between 1 and %d, got %lld", INT32_MAX, (long long)groups);
@@ -37,7 +37,8 @@ static fl_status check_weight(const fl_infer *c, const fl_shape *w)
         return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has a window of more than %d rows or columns",
                              fl_shape_text(tw, w), INT32_MAX);
     if (w->dims[0] % groups != 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has %lld output channels, no multiple of %lld groups",
+        return fl_infer_fail(c, FL_ERR_SHAPE,
+                             "weight %s has %lld output channels, which is not a multiple of %lld groups",
                              fl_shape_text(tw, w), (long long)w->dims[0], (long long)groups);
     return FL_OK;
 }

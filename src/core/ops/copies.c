@@ -78,7 +78,7 @@ static fl_status infer_rep(fl_infer *c)
     char text[FL_SHAPE_TEXT];
     int pad = repeats->count - in->ndim;
     if (pad < 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "%d repeats given for %s, one for each axis is needed", repeats->count,
+        return fl_infer_fail(c, FL_ERR_SHAPE, "got %d repeats for %s; one for each axis is needed", repeats->count,
                              fl_shape_text(text, in));
     int64_t dims[FL_MAX_NDIM];
     for (int i = 0; i < repeats->count; i++) {

@@ -79,7 +79,7 @@ static fl_status read_term(term *out, const char *p, const char *equation, const
         if (*p != '.') return fl_fail(FL_ERR_VALUE, "einsum: '%c' in '%s' is not a letter", *p, equation);
         if (p[1] != '.' || p[2] != '.')
             return fl_fail(FL_ERR_VALUE, "einsum: '.' in '%s' is not part of '...'", equation);
-        if (out->ellipsis) return fl_fail(FL_ERR_VALUE, "einsum: '...' comes twice in %s", what);
+        if (out->ellipsis) return fl_fail(FL_ERR_VALUE, "einsum: '...' occurs twice in %s", what);
         out->ellipsis = true;
         p += 2;
     }
@@ -179,7 +179,7 @@ static fl_status read_result(labels *out, const reading *r, const char *arrow, c
     char text[LABEL_TEXT];
     term t = {.letters = implicit_count(r)};
     if (*arrow) FL_TRY(read_term(&t, arrow + 2, equation, "the result"));
-    if (*arrow && *t.to) return fl_fail(FL_ERR_VALUE, "einsum: '%s' goes on after the result", equation);
+    if (*arrow && *t.to) return fl_fail(FL_ERR_VALUE, "einsum: '%s' continues after the result", equation);
     int count = t.letters + (t.ellipsis ? r->extra : 0);
     if (count > FL_MAX_NDIM) return too_many_axes(count, "the result");
     *out = *arrow ? term_labels(&t, r->extra) : implicit_result(r);
@@ -187,7 +187,7 @@ static fl_status read_result(labels *out, const reading *r, const char *arrow, c
         if (r->times[out->at[i]] == 0)
             return fl_fail(FL_ERR_VALUE, "einsum: %s of the result is in no operand", label_text(text, out->at[i]));
         if (position_of(out, out->at[i]) != i)
-            return fl_fail(FL_ERR_VALUE, "einsum: %s comes twice in the result", label_text(text, out->at[i]));
+            return fl_fail(FL_ERR_VALUE, "einsum: %s occurs twice in the result", label_text(text, out->at[i]));
     }
     return FL_OK;
 }
@@ -205,7 +205,7 @@ static fl_status read_equation(factor *factors, labels *result, const char *equa
     reading r = {0};
     const char *p = equation;
     int terms = count_terms(equation);
-    if (terms != nin) return fl_fail(FL_ERR_VALUE, "einsum: '%s' is about %d operands, %d given", equation, terms, nin);
+    if (terms != nin) return fl_fail(FL_ERR_VALUE, "einsum: '%s' describes %d operands, got %d", equation, terms, nin);
     for (int i = 0; i < nin; i++) {
         term t;
         char what[LABEL_TEXT];

@@ -42,7 +42,7 @@ static fl_status check_clamp(const fl_operand *in, int nin, const fl_attrs *attr
     for (int i = 0; i < 2 && fl_dtype_is_integer(dtype); i++)
         if (attrs->at[i].given && attrs->at[i].kind == FL_NUM_FLOAT
             && attrs->at[i].number != floor(attrs->at[i].number))
-            return fl_fail(FL_ERR_DTYPE, "clamp: %s = %g is no integer, but x is %s; convert x to a float first",
+            return fl_fail(FL_ERR_DTYPE, "clamp: %s = %g is not an integer, but x is %s; convert x to a float first",
                            i ? "max" : "min", attrs->at[i].number, fl_dtype_name(dtype));
     return FL_OK;
 }

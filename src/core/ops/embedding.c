@@ -99,9 +99,10 @@ static fl_status infer_gather(fl_infer *c)
     bool fits = x->ndim == index->ndim;
     for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || index->dims[i] <= x->dims[i];
     if (!fits)
-        return fl_infer_fail(c, FL_ERR_SHAPE,
-                             "index %s must have as many axes as x %s and, but for axis %d, sizes up to those of x",
-                             fl_shape_text(ti, index), fl_shape_text(tx, x), axis);
+        return fl_infer_fail(
+            c, FL_ERR_SHAPE,
+            "index %s must have as many axes as x %s and, except along axis %d, at most the sizes of x",
+            fl_shape_text(ti, index), fl_shape_text(tx, x), axis);
     c->out[0].shape = *index;
     c->out[0].dtype = c->in[0].dtype;
     return FL_OK;

@@ -74,8 +74,7 @@ static fl_status mask_here(fl_tensor **out, fl_tensor *x, const char *who)
     if (mask->meta->holds) status = fl_host_part(out, mask);
     else
         status = fl_fail(FL_ERR_SBP,
-                         "%s: this rank holds no part of the tensor, so it cannot know how many elements there are",
-                         who);
+                         "%s: this rank holds no part of the tensor, so the number of elements is unknown here", who);
     fl_tensor_unref(mask);
     return status;
 }

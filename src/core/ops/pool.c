@@ -85,7 +85,7 @@ static fl_status check_pooled(const fl_infer *c, const fl_shape *y, const fl_sha
     fl_shape ceil;
     FL_TRY(pooled_shape(&ceil, c, x, dilated, true));
     if (is_pooled(c, y, x, dilated)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "%s is not what %s is pooled to", fl_shape_text(ty, y), fl_shape_text(tx, x));
+    return fl_infer_fail(c, FL_ERR_SHAPE, "%s is not a pooled shape of %s", fl_shape_text(ty, y), fl_shape_text(tx, x));
 }
 
 static fl_status check_taps(const fl_infer *c, const fl_shape *want)

@@ -112,10 +112,10 @@ static fl_status check_index(const char *who, const fl_tensor *x, const fl_tenso
     for (int a = 0; fits && a < xs->ndim; a++) fits = a == axis || is->dims[a] <= xs->dims[a];
     if (!fits)
         return fl_fail(FL_ERR_SHAPE,
-                       "%s: index %s must have as many axes as x %s and, but for axis %d, sizes up to those of x", who,
-                       fl_shape_text(ti, is), fl_shape_text(tx, xs), axis);
+                       "%s: index %s must have as many axes as x %s and, except along axis %d, at most the sizes of x",
+                       who, fl_shape_text(ti, is), fl_shape_text(tx, xs), axis);
     if (xs->ndim && xs->dims[axis] == 0 && fl_shape_numel(is) > 0) /* no kernel runs for an empty x */
-        return fl_fail(FL_ERR_SHAPE, "%s: axis %d of x %s has no positions, but index %s names some", who, axis,
+        return fl_fail(FL_ERR_SHAPE, "%s: axis %d of x %s is empty, but index %s is not", who, axis,
                        fl_shape_text(tx, xs), fl_shape_text(ti, is));
     return FL_OK;
 }

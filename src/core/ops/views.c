@@ -57,7 +57,7 @@ static fl_status resolve_sizes(fl_shape *out, const fl_infer *c, const fl_attr *
         else if (__builtin_mul_overflow(known, dims[i], &known)) known = INT64_MAX;
     }
     if (unknown >= 0 && known == 0 && numel == 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "-1 in %s can be any size, because %s has no elements",
+        return fl_infer_fail(c, FL_ERR_SHAPE, "-1 in %s is ambiguous, because %s has no elements",
                              fl_shape_text(to, &asked), fl_shape_text(from, in));
     bool fits = unknown >= 0 ? known > 0 && numel % known == 0 : known == numel;
     if (!fits)

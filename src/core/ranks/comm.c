@@ -224,7 +224,7 @@ static fl_status look_at(const fl_wait *w, int rank)
     if (!ended && (state == FL_RANK_STOPPED || !fl_rank_is_dead(rank))) return FL_OK;
     fl_rank_place_text(where, j);
     if (!ended) return fl_fail(FL_ERR_COMM, "%s: rank %d has died%s", mine, rank, where);
-    return fl_fail(FL_ERR_COMM, "%s: rank %d has come to its end%s; all ranks must call it", mine, rank, where);
+    return fl_fail(FL_ERR_COMM, "%s: rank %d has ended%s; all ranks must call it", mine, rank, where);
 }
 
 enum { ANSWER_MS = 300 };
@@ -291,8 +291,8 @@ static fl_status look_at_missing(const fl_wait *w, int i)
     if (!gone_on) status = look_at(w, rank);
     else if (is_stopping()) status = fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     else
-        status = fl_fail(FL_ERR_COMM, "%s: rank %d is through with this line; all ranks must call it",
-                         waiting_at(mine, w), rank);
+        status = fl_fail(FL_ERR_COMM, "%s: rank %d has finished this line; all ranks must call it", waiting_at(mine, w),
+                         rank);
     if (status == FL_OK || !w->missing(w->group, i)) return FL_OK; /* it came before that */
     fl_comm_peer_gone |= gone_on;
     return status;
@@ -400,11 +400,11 @@ static fl_status compare_entries(fl_group *g, int i, const fl_entry *mine)
     if (!same)
         return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?",
                        a, b);
-    return fl_fail(FL_ERR_COMM,
-                   "the ranks have drawn different random numbers for global tensors: %s, %s; has one of them drawn or "
-                   "seeded alone, "
-                   "or gone on after an error? (flow.manual_seed on all ranks brings them together)",
-                   a, b);
+    return fl_fail(
+        FL_ERR_COMM,
+        "the ranks have drawn different random numbers for global tensors: %s, %s; one of them may have drawn or "
+        "seeded alone, or continued after an error (flow.manual_seed on all ranks makes them agree again)",
+        a, b);
 }
 
 /* All members see the same entries and come to the same verdict. */
@@ -469,7 +469,7 @@ fl_status fl_comm_allowed(const fl_collective *collective)
 {
     char text[FL_COLLECTIVE_TEXT];
     if (FL_LIKELY(!fl_comm_refusal)) return FL_OK;
-    return fl_fail(FL_ERR_COMM, "%s: inside %s only one rank runs, so nothing can be communicated",
+    return fl_fail(FL_ERR_COMM, "%s: only one rank runs inside %s, so ranks cannot communicate there",
                    fl_collective_text(text, collective), fl_comm_refusal);
 }
 
@@ -478,7 +478,7 @@ fl_status fl_group_meet(fl_group *g, fl_entry *mine, const void *data, size_t by
     char text[FL_COLLECTIVE_TEXT];
     if (g->broken)
         return fl_fail(FL_ERR_COMM,
-                       "%s: an earlier collective of these ranks failed half way; they cannot communicate any more",
+                       "%s: an earlier collective of these ranks failed before its end; they can no longer communicate",
                        collective_at(text, &mine->collective));
     mine->sequence = ++g->sequence;
     mine->bytes = (uint32_t)bytes;

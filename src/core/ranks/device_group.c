@@ -44,8 +44,8 @@ static fl_status join(fl_device_group *d, fl_group *g, const fl_device *device, 
     int unable = status == FL_OK ? first_unable(all, g->count) : g->me;
     if (unable < 0) return FL_OK;
     if (status == FL_OK && g->me == unable)
-        fprintf(stderr, "flowlua: %s cannot be used, tensors go by way of the CPUs: rank %d: %s\n", device->comm->name,
-                g->ranks[unable], all[unable].error);
+        fprintf(stderr, "flowlua: %s cannot be used, tensors travel through host memory: rank %d: %s\n",
+                device->comm->name, g->ranks[unable], all[unable].error);
     device->comm->leave(d->handle);
     d->handle = NULL;
     return status;

@@ -76,11 +76,11 @@ fl_status fl_group_differs(fl_group *g, int i, const fl_entry *mine)
     memcpy(&said[1], fl_group_entry_data(g, i), sizeof said[1]);
     fl_collective_text(text, &first);
     if (index == 0)
-        return fl_fail(FL_ERR_COMM,
-                       "the ranks run different programs: not the same ops have led rank %d to %s and rank %d to %s "
-                       "(%s); is one of "
-                       "them inside `if rank == 0`?",
-                       g->ranks[0], first.where, g->ranks[i], other.where, text);
+        return fl_fail(
+            FL_ERR_COMM,
+            "the ranks run different programs: different ops led rank %d to %s and rank %d to %s (%s); is one of "
+            "them inside `if rank == 0`?",
+            g->ranks[0], first.where, g->ranks[i], other.where, text);
     word_op(op_a, g->ranks[0], &said[0], index <= a.total);
     word_op(op_b, g->ranks[i], &said[1], index <= b.total);
     return fl_fail(

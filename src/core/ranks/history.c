@@ -70,7 +70,7 @@ fl_status fl_history_get(fl_history **out, const int *ranks, int count)
     *out = NULL;
     if (count < 2 || !concerned || !fl_comm_get()) return FL_OK;
     fl_history *h = calloc(1, sizeof *h + (size_t)count * sizeof *ranks);
-    if (!h) return fl_fail(FL_ERR_MEMORY, "out of memory for what %d ranks did", count);
+    if (!h) return fl_fail(FL_ERR_MEMORY, "out of memory for the history of %d ranks", count);
     h->rank_count = count;
     sort_ranks(h->ranks, ranks, count);
     for (fl_history *other = histories; other; other = other->next)
@@ -103,7 +103,7 @@ fl_status fl_history_mark(fl_mark **out, fl_history *h, const int *ranks, int co
     if (!mark || !sorted) {
         free(mark);
         free(sorted);
-        return fl_fail(FL_ERR_MEMORY, "out of memory for what %d ranks did", count);
+        return fl_fail(FL_ERR_MEMORY, "out of memory for the history of %d ranks", count);
     }
     sort_ranks(sorted, ranks, count);
     for (fl_mark *m = h->marks; m && !*out; m = m->next)

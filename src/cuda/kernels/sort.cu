@@ -116,8 +116,8 @@ static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
 fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n)
 {
     if (n >= FL_CUDA_SORT_MOST)
-        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, there are %lld; use device \"cpu\"",
-                       who, (long long)n);
+        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, got %lld; use device \"cpu\"", who,
+                       (long long)n);
     size_t words = 4 * (size_t)n + DIGITS * (size_t)tiles_of(n) + DIGITS;
     FL_TRY(fl_cuda_malloc(&s->memory, words * sizeof *s->keys));
     s->n = n;

@@ -387,8 +387,8 @@ template<typename E>
 static fl_status sort_rows(const char *who, const job<E> &j)
 {
     if (j.n >= FL_CUDA_SORT_MOST)
-        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, there are %lld; use device \"cpu\"",
-                       who, (long long)j.n);
+        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, got %lld; use device \"cpu\"", who,
+                       (long long)j.n);
     if (j.n > SHORT && j.k > FEW) FL_TRY(sort_long(who, j));
     else if (j.n > SHORT) FL_TRY(select_long(j));
     else launch_short(j);

@@ -78,11 +78,12 @@ static fl_status no_driver(int version)
     if (version == 0)
         return fl_fail(FL_ERR_MISSING,
                        "no NVIDIA driver found (libcuda.so.1); install the driver of the GPU, or use device \"cpu\"");
-    return fl_fail(FL_ERR_MISSING,
-                   "the NVIDIA driver is too old: it knows CUDA %d.%d, and flowlua was built with CUDA %d.%d; update "
-                   "the driver, or "
-                   "build flowlua with a toolkit that is not newer",
-                   version / 1000, version / 10 % 100, CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
+    return fl_fail(
+        FL_ERR_MISSING,
+        "the NVIDIA driver is too old: it supports CUDA %d.%d, and flowlua was built with CUDA %d.%d; update "
+        "the driver, or "
+        "build flowlua with a toolkit that is not newer",
+        version / 1000, version / 10 % 100, CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
 }
 
 static fl_status no_device(void)

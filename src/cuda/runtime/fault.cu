@@ -48,7 +48,7 @@ static fl_status make_records(suspect **list)
     suspect *all = (suspect *)calloc(RECORDS, sizeof *all);
     fl_cuda_fault *records = NULL, *clear = NULL;
     unsigned *flags = NULL;
-    if (!all) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for what kernels report");
+    if (!all) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for the reports of kernels");
     FL_CUDA_TRY(cudaMalloc((void **)&records, RECORDS * sizeof *records));
     FL_TRY(fl_cuda_host_allocate((void **)&clear, RECORDS * sizeof *clear));
     FL_TRY(fl_cuda_host_allocate((void **)&flags, RECORDS * sizeof *flags));

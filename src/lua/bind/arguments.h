@@ -22,7 +22,7 @@ int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const ch
 
 /* A string among the keys of the list at index, such as an option that was put into it; NULL: there is none. */
 const char *fl_lua_stray_key(lua_State *L, int index);
-#define FL_STRAY_KEY "is a list, but has a key '%s'; options go in a table of their own"
+#define FL_STRAY_KEY "is a list, but has the key '%s'; put options in a separate table"
 
 /* An error when more than `most` arguments are given (nil at the end is none). usage: how the function is called. */
 void fl_lua_check_count(lua_State *L, int most, const char *who, const char *usage);

@@ -200,8 +200,8 @@ static fl_status check_alone(const save_job *job)
     for (int i = 0; fl_agree_count() < fl_world_get()->size && i < job->count; i++)
         if (!job->tensors[i]->meta->is_local)
             return fl_fail(FL_ERR_COMM,
-                           "save: '%s' is a global tensor and here one rank is alone; save its part, x:to_local(), or "
-                           "let all ranks save",
+                           "save: '%s' is a global tensor, but only one rank runs here; save its part, x:to_local(), "
+                           "or save on all ranks",
                            job->entries[i].name);
     return FL_OK;
 }
@@ -303,8 +303,8 @@ static fl_status agree_on_file(fl_status status, const fl_safetensors *reader, c
     for (int i = 1; i < count && status == FL_OK; i++)
         if (all[i] != all[0])
             status = fl_fail(FL_ERR_IO,
-                             "load: %s is another file on rank %d than on rank 0; every rank reads its part itself, so "
-                             "all of them need the same one",
+                             "load: %s is not the same file on rank %d as on rank 0; every rank reads its own part, so "
+                             "all ranks need the same file",
                              path, i);
     free(all);
     return status;

@@ -133,7 +133,7 @@ void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name)
     } else if (strcmp(name, "grad") == 0) {
         fl_tensor *grad = lua_isnil(L, 3) ? NULL : fl_lua_check_tensor(L, 3, "grad", "value");
         FL_CHECK(L, fl_autograd_set_grad(t, grad));
-    } else FL_RAISE(L, "a tensor's field '%s' cannot be assigned; only requires_grad and grad can", name);
+    } else FL_RAISE(L, "a tensor's field '%s' cannot be assigned; only requires_grad and grad can be", name);
 }
 
 void fl_lua_open_fields(lua_State *L, int methods)

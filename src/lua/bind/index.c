@@ -91,7 +91,7 @@ static void read_text(lua_State *L, parts *list, const char *key)
     for (;;) {
         p = read_entry(L, list, p);
         if (p && *p == 0) return;
-        if (!p || *p != ',') FL_RAISE(L, "index: \"%s\" is no index; an index is like \"0, 1:3, :, -1\"", key);
+        if (!p || *p != ',') FL_RAISE(L, "index: \"%s\" is not an index; an index is like \"0, 1:3, :, -1\"", key);
         p = skip_blank(p + 1);
     }
 }
@@ -240,7 +240,7 @@ static int rest_axes(lua_State *L, const parts *list, const fl_tensor *x)
         used += axes_used(L, &list->at[i]);
         rests += list->at[i].kind == PART_REST;
     }
-    if (rests > 1) FL_RAISE(L, "index: \"...\" may stand once");
+    if (rests > 1) FL_RAISE(L, "index: \"...\" may occur once");
     if (used > x->meta->shape.ndim)
         FL_RAISE(L, "index: %d entries for a tensor of shape %s", used, fl_shape_text(shape, &x->meta->shape));
     return x->meta->shape.ndim - used;
@@ -341,7 +341,7 @@ static void check_in_place(lua_State *L, const char *key)
 static int unknown_name(lua_State *L, const char *key)
 {
     if (strchr("0123456789:-.", *key))
-        FL_RAISE(L, "index: \"%s\" is no index; an index is like \"0, 1:3, :, -1\"", key);
+        FL_RAISE(L, "index: \"%s\" is not an index; an index is like \"0, 1:3, :, -1\"", key);
     check_self(L, key);
     check_in_place(L, key);
     fl_suggestion s = {.word = key, .place = "tensor"};

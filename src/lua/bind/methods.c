@@ -340,7 +340,7 @@ static int tensor_to_global(lua_State *L)
     if (has_grad && (local || grad_sbp.n != x->meta->nd_sbp.n))
         FL_RAISE(L,
                  local ? "to_global: grad_sbp is for global tensors"
-                       : "to_global: grad_sbp has not as many entries as x.sbp");
+                       : "to_global: grad_sbp must have as many entries as x.sbp");
     bool check = option(L, "check") ? lua_toboolean(L, -1) : fl_comm_get() != NULL;
     fl_box *box = fl_lua_new_box(L);
     if (local) FL_CHECK(L, fl_local_to_global(&box->tensor, x, p, sbp, check));

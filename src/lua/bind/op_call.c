@@ -309,7 +309,7 @@ static void read_named(lua_State *L, binding *b, int index)
     lua_pushnil(L);
     while (lua_next(L, index)) {
         if (lua_type(L, -2) != LUA_TSTRING)
-            FL_RAISE(L, "%s: options are named, got a key that is a %s", b->call->name, luaL_typename(L, -2));
+            FL_RAISE(L, "%s: options must have names, got a key of type %s", b->call->name, luaL_typename(L, -2));
         const char *key = lua_tostring(L, -2);
         int i = param_find(b->signature, key), value = lua_gettop(L);
         if (i >= 0 && !b->signature->params[i].is_list) {
@@ -357,7 +357,7 @@ static void too_many(lua_State *L, const binding *b, int index)
     const char *name = b->call->name;
     if (b->signature->has_options) fl_lua_refuse_bare_option(L, index, name);
     if (lua_isnil(L, index))
-        FL_RAISE(L, "%s: an argument too many, and it is nil (a misspelt variable?): %s", name,
+        FL_RAISE(L, "%s: one argument too many, which is nil (a misspelt variable?): %s", name,
                  fl_lua_push_usage(L, b->call));
     FL_RAISE(L, "%s: too many arguments: %s", name, fl_lua_push_usage(L, b->call));
 }
@@ -602,12 +602,12 @@ static int compare_error(lua_State *L)
 
 static int call_error(lua_State *L)
 {
-    FL_RAISE(L, "a tensor cannot be called: its parts are x[i], and to go through them write " FL_ITERATION);
+    FL_RAISE(L, "a tensor cannot be called; index it with x[i]; to iterate write " FL_ITERATION);
 }
 
 static int pairs_error(lua_State *L)
 {
-    FL_RAISE(L, "pairs: a tensor is no table; write " FL_ITERATION ", or pairs(x:totable())");
+    FL_RAISE(L, "pairs: a tensor is not a table; write " FL_ITERATION ", or pairs(x:totable())");
 }
 
 /* The operators on bits: upvalue 1 says what to write. */

@@ -69,7 +69,7 @@ static fl_device_type check_device_type(lua_State *L, int index, const char *who
 {
     const fl_placement *own = fl_lua_check_device(L, index, who);
     if (own->device_index >= 0)
-        FL_RAISE(L, "%s: every rank drives a GPU of its own; write \"cuda\", not \"%s\"", who, lua_tostring(L, index));
+        FL_RAISE(L, "%s: every rank uses a GPU of its own; write \"cuda\", not \"%s\"", who, lua_tostring(L, index));
     return own->type;
 }
 
@@ -172,7 +172,7 @@ static fl_sbp parse_sbp(lua_State *L, const char *text, int ndim, const char *wh
         FL_RAISE(L, "%s: sbp %s: the tensor has %d ax%ss; write \"S(-%d)\" to \"S(%d)\"", who, text, ndim,
                  ndim == 1 ? "i" : "e", ndim, ndim - 1);
     if (!fl_sbp_parse(&sbp, text, ndim))
-        FL_RAISE(L, "%s: '%s' is no sbp; an sbp is \"S(0)\", \"B\", \"P\", \"P(max)\" or \"P(min)\"", who, text);
+        FL_RAISE(L, "%s: '%s' is not an sbp; an sbp is \"S(0)\", \"B\", \"P\", \"P(max)\" or \"P(min)\"", who, text);
     return sbp;
 }
 
@@ -190,7 +190,7 @@ fl_nd_sbp fl_lua_check_sbp(lua_State *L, int index, int ndim, const char *who)
     for (int k = 0; k < (int)n; k++) {
         if (lua_rawgeti(L, index, k + 1) == LUA_TTABLE) FL_RAISE(L, "%s: entry %d of sbp is a list", who, k + 1);
         fl_nd_sbp one = fl_lua_check_sbp(L, lua_gettop(L), ndim, who);
-        if (one.n != 1) FL_RAISE(L, "%s: entry %d of sbp has %d entries itself", who, k + 1, one.n);
+        if (one.n != 1) FL_RAISE(L, "%s: entry %d of sbp must be one sbp, got a list of %d", who, k + 1, one.n);
         all.at[all.n++] = one.at[0];
         lua_pop(L, 1);
     }

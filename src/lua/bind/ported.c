@@ -107,7 +107,7 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"flow", "utils", "write flow.data.loader(dataset, {batch_size = 64})"},
     {"flow", "set_default_dtype", "write {dtype = \"float64\"} where a tensor is made"},
     {"flow", "distributed",
-     "tensors are distributed by placement and sbp; flow.rank() and flow.world_size() tell the ranks"},
+     "tensors are distributed by placement and sbp; see flow.rank() and flow.world_size()"},
     {"flow", "init", "write flow.nn.init"}, {"flow", "Module", "write flow.nn.Module"},
     {"flow", "Parameter", "write flow.nn.Parameter(t)"},
     {"flow", "inf", "write math.huge"}, {"flow", "nan", "write 0 / 0"}, {"flow", "pi", "write math.pi"},

@@ -30,7 +30,8 @@ const char *fl_lua_check_path(lua_State *L, int index, const char *who)
     size_t length;
     const char *path = lua_tolstring(L, index, &length);
     if (length == 0) FL_RAISE(L, "%s: the path is empty", who);
-    if (strlen(path) != length) FL_RAISE(L, "%s: the path '%s' goes on behind a NUL, which no path has", who, path);
+    if (strlen(path) != length)
+        FL_RAISE(L, "%s: the path '%s' continues after a NUL; a path cannot contain one", who, path);
     return path;
 }
 
@@ -94,7 +95,7 @@ int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const ch
     lua_pushnil(L);
     while (lua_next(L, index)) {
         if (lua_type(L, -2) == LUA_TSTRING)
-            FL_RAISE(L, "%s: %s is a list, but has a key '%s'; options go in a table of their own", who, name,
+            FL_RAISE(L, "%s: %s is a list, but has the key '%s'; put options in a separate table", who, name,
                      lua_tostring(L, -2));
         lua_pop(L, 1);
     }
@@ -164,7 +165,7 @@ void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *con
     while (lua_next(L, index)) {
         lua_pop(L, 1);
         if (lua_type(L, -1) != LUA_TSTRING)
-            FL_RAISE(L, "%s: options are named, got a key that is a %s", who, luaL_typename(L, -1));
+            FL_RAISE(L, "%s: options must have names, got a key of type %s", who, luaL_typename(L, -1));
         const char *key = lua_tostring(L, -1);
         if (!is_one_of(key, names)) raise_unknown(L, who, key, names);
     }

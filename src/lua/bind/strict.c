@@ -52,7 +52,7 @@ void fl_lua_set_strict(lua_State *L, const char *name)
 
 static int refuse_field(lua_State *L)
 {
-    FL_RAISE(L, "%s has no field that can be assigned, got '%s'", lua_tostring(L, lua_upvalueindex(1)),
+    FL_RAISE(L, "%s has no assignable field, got '%s'", lua_tostring(L, lua_upvalueindex(1)),
              luaL_tolstring(L, 2, NULL));
 }
 

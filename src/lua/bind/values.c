@@ -48,8 +48,8 @@ fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
     if (t->meta->is_local) return fl_host_part(out, t);
     if (fl_boxing_pretend)
         return fl_fail(FL_ERR_COMM,
-                       "the values of a global tensor are not known while flow.explain only pretends to communicate (a "
-                       "dry world)");
+                       "the values of a global tensor are unknown inside flow.explain in a dry world, where ranks do "
+                       "not communicate");
     const fl_placement *all = fl_placement_everywhere(t->meta->placement);
     if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
     fl_tensor *whole;
@@ -153,7 +153,7 @@ static void scan_leaf(lua_State *L, list_scan *s, int depth)
 {
     char path[PATH_TEXT];
     if (s->leaves && depth != s->shape.ndim)
-        FL_RAISE(L, "tensor: data%s is a %s where a list is needed", path_text(path, sizeof path, s, depth),
+        FL_RAISE(L, "tensor: data%s must be a list, got %s", path_text(path, sizeof path, s, depth),
                  luaL_typename(L, -1));
     if (lua_type(L, -1) == LUA_TNUMBER) {
         s->numbers = true;
@@ -166,7 +166,7 @@ static void scan_leaf(lua_State *L, list_scan *s, int depth)
         FL_RAISE(L, "tensor: data%s must be a number, a boolean or a list, got %s",
                  path_text(path, sizeof path, s, depth), luaL_typename(L, -1));
     if (!s->leaves && depth < s->shape.ndim)
-        FL_RAISE(L, "tensor: data%s is a %s where a list is needed", path_text(path, sizeof path, s, depth),
+        FL_RAISE(L, "tensor: data%s must be a list, got %s", path_text(path, sizeof path, s, depth),
                  luaL_typename(L, -1));
     s->leaves = true;
 }
@@ -183,7 +183,7 @@ static void scan_value(lua_State *L, list_scan *s, int depth)
         FL_RAISE(L, "tensor: data%s is nested deeper than %d lists%s", path_text(path, sizeof path, s, depth),
                  FL_MAX_NDIM, " (does a list hold itself?)");
     if (s->leaves && depth >= s->shape.ndim)
-        FL_RAISE(L, "tensor: data%s is a list where a number is needed", path_text(path, sizeof path, s, depth));
+        FL_RAISE(L, "tensor: data%s must be a number, got a list", path_text(path, sizeof path, s, depth));
     int64_t n = (int64_t)lua_rawlen(L, -1);
     if (n == 0 && lua_next(L, (lua_pushnil(L), -2)))
         FL_RAISE(L, "tensor: data%s is a table without a list part", path_text(path, sizeof path, s, depth));
@@ -191,7 +191,7 @@ static void scan_value(lua_State *L, list_scan *s, int depth)
     if (stray) FL_RAISE(L, "tensor: data%s " FL_STRAY_KEY, path_text(path, sizeof path, s, depth), stray);
     if (depth == s->shape.ndim) s->shape.dims[s->shape.ndim++] = n;
     if (s->shape.dims[depth] != n)
-        FL_RAISE(L, "tensor: data%s holds %lld values, the lists before it %lld",
+        FL_RAISE(L, "tensor: data%s has %lld values, the lists before it have %lld",
                  path_text(path, sizeof path, s, depth), (long long)n, (long long)s->shape.dims[depth]);
     luaL_checkstack(L, 4, "tensor");
     for (int64_t i = 1; i <= n; i++) {

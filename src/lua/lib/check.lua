@@ -351,7 +351,7 @@ end
 -- Puts what the table names among the arguments and into the options.
 local function spread_named(s, named, args, given, options)
     for _, key in ipairs(M.sorted_keys(named)) do
-        if type(key) ~= "string" then M.fail("%s: options are named, got a key that is a %s", s.who, type(key)) end
+        if type(key) ~= "string" then M.fail("%s: options must have names, got a key of type %s", s.who, type(key)) end
         local i = position_of(s, key)
         if i and i <= given then M.fail("%s: '%s' is given twice", s.who, key) end
         if i then

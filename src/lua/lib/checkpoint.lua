@@ -55,9 +55,9 @@ end
 local function pack_tensor(job, t, path)
     local known = job.names[t]
     if not known then
-        if job.taken[path] then check.fail("save: two tensors would be called '%s'", path) end
+        if job.taken[path] then check.fail("save: two tensors would have the name '%s'", path) end
         if path == "__metadata__" or path:find("\0", 1, true) or not utf8.len(path) then
-            check.fail("save: a tensor cannot be called %q", path)
+            check.fail("save: a tensor cannot have the name %q", path)
         end
         job.taken[path], job.names[t], known = true, path, path
         job.list[#job.list + 1] = {name = path, tensor = t, place = #job.list}
@@ -125,7 +125,7 @@ local function prepare(path, values, ...)
     end
     if path == "" then check.fail("save: the path is empty") end
     if path:find("\0", 1, true) then
-        check.fail("save: the path '%s' goes on behind a NUL, which no path has", path:match("^%Z*"))
+        check.fail("save: the path '%s' continues after a NUL; a path cannot contain one", path:match("^%Z*"))
     end
     if type(values) ~= "table" then
         check.fail("save: takes a table, got %s; write flow.save(path, {x = x})", check.type(values))
@@ -244,8 +244,8 @@ end
 ---Reads the tensor: local, on a device, or global. Of a global one each rank reads its own part; no rank waits.
 ---@param o {device: string, placement: any, sbp: any}?
 function Stored:read(o)
-    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("read: placement and sbp come together") end
-    if o.placement and o.device then check.fail("read: device is for local tensors; a placement has its own") end
+    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("read: placement and sbp must be given together") end
+    if o.placement and o.device then check.fail("read: device applies to local tensors; a placement has its own") end
     local t = io_.read(self.file, self.index, o.placement, o.sbp)
     return o.device and t:to(o.device) or t
 end
@@ -306,10 +306,10 @@ local function read_entries(file, entries, o)
 end
 
 local function check_places(o)
-    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("load: placement and sbp come together") end
-    if o.placement and o.device then check.fail("load: device is for local tensors; a placement has its own") end
+    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("load: placement and sbp must be given together") end
+    if o.placement and o.device then check.fail("load: device applies to local tensors; a placement has its own") end
     if o.lazy and (o.placement or o.device) then
-        check.fail("load: with lazy, read says where each tensor goes: t:read{placement = p, sbp = \"S(0)\"}")
+        check.fail("load: with lazy, each tensor gets its place when it is read: t:read{placement = p, sbp = \"S(0)\"}")
     end
 end
 

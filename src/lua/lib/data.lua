@@ -89,7 +89,7 @@ local function read_split(folder, name)
     local images = data.idx(find_idx(folder, name .. "-images-idx3-ubyte"))
     local labels = data.idx(find_idx(folder, name .. "-labels-idx1-ubyte"))
     if images:dim() ~= 3 or labels:dim() ~= 1 or images:size(0) ~= labels:size(0) then
-        check.fail("mnist: the %s images and labels in %s do not belong together: %s and %s", name, folder,
+        check.fail("mnist: the %s images and labels in %s do not match: %s and %s", name, folder,
             check.shape(images), check.shape(labels))
     end
     return {images = images, labels = labels:to("int64")}
@@ -187,7 +187,8 @@ Windows.__index = Windows
 ---@param opts {stride: integer}? distance between the beginnings of pieces, default 1
 function data.windows(tokens, length, opts)
     if tokens:dim() ~= 1 or tokens:size(0) <= length then
-        check.fail("windows: tokens of shape %s hold no window of %d and what follows it", check.shape(tokens), length)
+        check.fail("windows: tokens of shape %s are too few for a window of %d and the number after it",
+            check.shape(tokens), length)
     end
     local offsets = flow.arange(length + 1, {device = tokens.device})
     return setmetatable({tokens = tokens, length = length, stride = opts.stride, offsets = offsets}, Windows)
@@ -219,7 +220,7 @@ local function own_rows(count, placement, sbp)
 end
 
 local function check_places(o)
-    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("loader: placement and sbp come together") end
+    if (o.placement == nil) ~= (o.sbp == nil) then check.fail("loader: placement and sbp must be given together") end
     if o.placement and not pcall(own_rows, 1, o.placement, o.sbp) then
         check.fail("loader: sbp must be S(0), rows, or B for each of the %d axes of the placement's hierarchy",
             #o.placement.hierarchy)
@@ -251,7 +252,7 @@ function data.loader(dataset, opts)
         resumed = false,                                -- is `pass` for the next loop to go on with?
         passes = setmetatable({}, {__mode = "k"}),      -- batch -> the pass that gave it
     }, Loader)
-    if #self == 0 then check.fail("loader: %d items give no batch of %d", #dataset, opts.batch_size) end
+    if #self == 0 then check.fail("loader: %d items are too few for a batch of %d", #dataset, opts.batch_size) end
     return self
 end
 
@@ -330,7 +331,7 @@ end
 function Loader:__call(...)
     local _, last = ...
     if select("#", ...) ~= 2 or _ ~= nil or last ~= nil and not self.passes[last] then
-        check.fail("loader: is no function; write for batch in loader do, or loader:next()")
+        check.fail("loader: not a function; write for batch in loader do, or loader:next()")
     end
     if last ~= nil then return advance(self, self.passes[last]) end
     return advance(self, self.resumed and self.pass or begin(self))

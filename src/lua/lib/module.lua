@@ -81,7 +81,7 @@ end
 local function missing_number(self, key)
     local count = #self[FIELDS]
     if count == 0 and not self.is_list then
-        check.fail("%s is no list of modules, got [%s]; its parts are in %s:children()", class_name(self),
+        check.fail("%s is not a list of modules, got [%s]; its parts are in %s:children()", class_name(self),
             check.got(key), class_name(self):lower())
     end
     check.fail("%s has %s; Lua lists count from 1, got [%s]", class_name(self), count == 0 and "no modules" or
@@ -139,7 +139,7 @@ end
 -- A field called like a method would hide it, and net:parameters() would call a table.
 local function check_name(self, key, value)
     if type(key) ~= "string" then
-        check.fail("%s: a field is called by a name or a whole number, got %s", class_name(self), check.got(key))
+        check.fail("%s: a field's key must be a name or a whole number, got %s", class_name(self), check.got(key))
     elseif is_number_in_text(self, key) then
         check.fail("%s: %s cannot be assigned; index it by the number: [%d]", class_name(self), check.quote(key),
             tonumber(key))
@@ -404,7 +404,7 @@ end
 -- Makes the field `name` a parameter or a buffer. What has the name and is of another kind is not replaced.
 local function register(self, who, kind, name, t)
     if name == "" or name:find("[.%c]") then
-        check.fail("%s: a name is not empty and has no dot, got %s", who, check.quote(name))
+        check.fail("%s: a name must not be empty or contain a dot, got %s", who, check.quote(name))
     end
     local before = self[FIELDS][name] ~= nil and self[KINDS][name]
     if before and before ~= kind then
@@ -510,7 +510,7 @@ local function check_used(rules, names)
         local used = false
         for _, name in ipairs(names) do used = used or name:find(rule[1]) end
         if not used then
-            check.fail("to_global: rule %d: no name has '%s'%s", i, rule[1], check.suggest(rule[1], names))
+            check.fail("to_global: rule %d: no name matches '%s'%s", i, rule[1], check.suggest(rule[1], names))
         end
     end
 end

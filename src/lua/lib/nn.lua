@@ -330,7 +330,7 @@ local function padding_of(value, stride)
         local hint = check.suggest(value, {"same", "valid"})
         check.fail("Conv2d: padding must be numbers, \"same\" or \"valid\", got '%s'%s", value, hint)
     elseif value == "same" and (stride[1] ~= 1 or stride[2] ~= 1) then
-        check.fail("Conv2d: padding \"same\" goes with stride 1 only, got stride %s", pair_text(stride))
+        check.fail("Conv2d: padding \"same\" needs stride 1, got stride %s", pair_text(stride))
     end
     return value
 end
@@ -351,7 +351,7 @@ function Conv2d:init(inputs, outputs, kernel, opts)
     local o = opts
     self.inputs, self.outputs, self.groups = inputs, outputs, o.groups
     if inputs % o.groups ~= 0 or outputs % o.groups ~= 0 then
-        check.fail("Conv2d: %d inputs and %d outputs cannot be shared by %d groups", inputs, outputs, o.groups)
+        check.fail("Conv2d: %d inputs and %d outputs cannot be divided into %d groups", inputs, outputs, o.groups)
     end
     self.kernel = pair("Conv2d", "kernel", kernel, 1)
     self.stride = pair("Conv2d", "stride", o.stride, 1)
@@ -453,10 +453,10 @@ local function check_list(self, list, count)
     for key in pairs(list) do
         local name = getmetatable(self).__name
         if type(key) == "string" then
-            check.fail("%s: names of modules are not kept, got %s; give a list: nn.%s {a, b}", name, check.quote(key),
+            check.fail("%s: takes a list of modules without names, got %s; write nn.%s {a, b}", name, check.quote(key),
                 name)
         elseif math.type(key) ~= "integer" or key < 1 or key > count then
-            check.fail("%s: takes a list of modules without gaps, got one with a key %s", name, check.got(key))
+            check.fail("%s: takes a list of modules without gaps, got the key %s", name, check.got(key))
         end
     end
 end
@@ -522,7 +522,9 @@ nn.CausalSelfAttention = CausalSelfAttention
 ---@param opts {dropout: number, bias: boolean}?
 function CausalSelfAttention:init(width, heads, opts)
     self.heads, self.dropout = heads, opts.dropout
-    if width % heads ~= 0 then check.fail("CausalSelfAttention: width %d is no multiple of %d heads", width, heads) end
+    if width % heads ~= 0 then
+        check.fail("CausalSelfAttention: width %d is not a multiple of %d heads", width, heads)
+    end
     self.qkv = Linear(width, 3 * width, {bias = opts.bias})
     self.projection = Linear(width, width, {bias = opts.bias})
 end

@@ -26,7 +26,7 @@ local nn_module = require "flow.module"
 local function check_keys(who, params, count)
     for _, key in ipairs(check.sorted_keys(params)) do
         if math.type(key) ~= "integer" or key < 1 then
-            check.fail("%s: the list of parameters has a key %s", who, check.got(key))
+            check.fail("%s: the parameters must be a list, got the key %s", who, check.got(key))
         elseif key > count then
             check.fail("%s: parameter %d is nil, parameter %d is not", who, count + 1, key)
         end
@@ -297,7 +297,7 @@ end
 local function check_state(self, state)
     local who, options, count = self.name .. ":load_state_dict", {}, 0
     if type(state.groups) ~= "table" or type(state.state) ~= "table" then
-        check.fail("%s: takes what state_dict gave", who)
+        check.fail("%s: takes a table from state_dict", who)
     end
     if #state.groups ~= #self.groups then
         check.fail("%s: the state has %d groups, the optimizer %d", who, #state.groups, #self.groups)
@@ -346,7 +346,7 @@ end
 
 -- opt.lr = 0.1 would change nothing.
 function Optimizer:__newindex(key, value)
-    if key == nil or key ~= key then check.fail("%s: a field is called %s", self.name, check.got(key)) end
+    if key == nil or key ~= key then check.fail("%s: a field cannot have the key %s", self.name, check.got(key)) end
     if self.defaults[key] ~= nil then
         check.fail("%s: '%s' is an option of its groups: optimizer.groups[1].%s = value%s", self.name, key, key,
             key == "lr" and ", or optimizer:set_lr(value) for all" or "")
@@ -595,7 +595,7 @@ function Scheduler:load_state_dict(state)
     local rates = {}
     if math.type(state.steps) ~= "integer" or state.steps < 0 or type(state.rates) ~= "table"
         or #state.rates ~= #self.rates then
-        check.fail("Scheduler:load_state_dict: takes what state_dict gave, of %d groups", #self.rates)
+        check.fail("Scheduler:load_state_dict: takes a table from state_dict, of %d groups", #self.rates)
     end
     for i, rate in ipairs(state.rates) do
         rates[i] = check.number("Scheduler:load_state_dict", "a rate", rate, 0, math.huge)

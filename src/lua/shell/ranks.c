@@ -82,8 +82,8 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
 {
     char path[FL_PLUGIN_PATH], count[16];
     if (fl_launched(NULL))
-        return fl_fail(FL_ERR_STATE,
-                       "--ranks %d: this process is in a job of mpirun already; leave out --ranks or mpirun", ranks);
+        return fl_fail(FL_ERR_STATE, "--ranks %d: this process already runs under mpirun; leave out --ranks or mpirun",
+                       ranks);
     if (!fl_plugin_find(path, "mpi"))
         return fl_fail(
             FL_ERR_MISSING,
@@ -101,7 +101,7 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
     int why = errno;
     free(words);
     if (why == ENOENT)
-        return fl_fail(FL_ERR_MISSING, "--ranks needs mpirun, which is not there: install the package openmpi-bin");
+        return fl_fail(FL_ERR_MISSING, "--ranks needs mpirun, which was not found: install the package openmpi-bin");
     return fl_fail(FL_ERR_IO, "--ranks: mpirun cannot be started: %s", strerror(why));
 }
 
@@ -170,7 +170,7 @@ static fl_status put_back(const char *text, int64_t size)
     int why = errno;
     if (file >= 0) close(file);
     clearerr(stdin);
-    return good ? FL_OK : fl_fail(FL_ERR_IO, "stdin: the script cannot be kept: %s", strerror(why));
+    return good ? FL_OK : fl_fail(FL_ERR_IO, "stdin: the script cannot be stored: %s", strerror(why));
 }
 
 /* Every rank shows `size` bytes, of which those of rank 0 count. */

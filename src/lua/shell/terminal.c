@@ -164,7 +164,7 @@ static fl_status start_relay(void)
     int why = pthread_create(&thread, &detached, relay, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
-    return why ? fl_fail(FL_ERR_IO, "terminal: no thread for its keys: %s", strerror(why)) : FL_OK;
+    return why ? fl_fail(FL_ERR_IO, "terminal: cannot start the thread that reads keys: %s", strerror(why)) : FL_OK;
 }
 
 static fl_status open_pseudo_terminal(void)
@@ -176,7 +176,7 @@ static fl_status open_pseudo_terminal(void)
         terminal.near = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
         if (terminal.near >= 0 && tcsetattr(terminal.near, TCSANOW, &terminal.modes) == 0) return FL_OK;
     }
-    return fl_fail(FL_ERR_IO, "terminal: no pseudo terminal: %s", strerror(errno));
+    return fl_fail(FL_ERR_IO, "terminal: cannot open a pseudo terminal: %s", strerror(errno));
 }
 
 /* ---- taking it and giving it back ---- */
@@ -212,7 +212,8 @@ static fl_status start_guard(void)
     }
     close(ends[0]);
     terminal.guard_pipe = ends[1];
-    return terminal.guard > 0 ? FL_OK : fl_fail(FL_ERR_IO, "terminal: no process to guard it: %s", strerror(errno));
+    return terminal.guard > 0 ? FL_OK
+                              : fl_fail(FL_ERR_IO, "terminal: cannot start its guard process: %s", strerror(errno));
 }
 
 /* The launcher has the terminal as that descriptor: so has this process. What it was stays open: a rank whose output

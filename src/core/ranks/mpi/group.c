@@ -57,9 +57,7 @@ enum { TESTS_PER_STEP = 16 }; /* looks at the network between two looks at the c
 
 fl_status fl_mpi_usable(void)
 {
-    return given_up
-        ? fl_fail(FL_ERR_COMM, "mpi: an earlier transfer did not come to its end; nothing can be sent any more")
-        : FL_OK;
+    return given_up ? fl_fail(FL_ERR_COMM, "mpi: an earlier transfer did not finish; no more data can be sent") : FL_OK;
 }
 
 fl_status fl_mpi_give_up(fl_status status)
