@@ -22,8 +22,9 @@ fl_status fl_cpu_bernoulli(fl_kernel *k);
 /* out[0] = in[0] with elements zeroed with probability p and the others scaled by 1 / (1 - p). */
 fl_status fl_cpu_dropout(fl_kernel *k, double p);
 
-/* ---- inner loops, one table per CPU level (random.lv.c); each writes elements first to first + n - 1 of the op's logical
-** sequence ---- */
+/* ---- inner loops, one table per CPU level (random.lv.c) ---- */
+
+/* Each writes elements first to first + n - 1 of the op's logical sequence. */
 
 typedef struct fl_random_key {
     uint64_t seed, counter;
