@@ -1,8 +1,8 @@
 /*
 ** cast.c -- boxing as an op, and local parts of global tensors.
 **
-** These casts, and the one in local.c, are ops with a body: there is no choice of SBP to infer, they say themselves what
-** their result is. Dispatch runs and records them like any other, with the SBP of the gradient in an attribute.
+** These casts, and the one in local.c, are ops with a body: there is no choice of SBP to infer, they say themselves
+** what their result is. Dispatch runs and records them like any other, with the SBP of the gradient in an attribute.
 */
 #include "cast.h"
 #include "record.h"

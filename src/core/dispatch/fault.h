@@ -17,8 +17,8 @@ extern bool fl_fault_armed;
 /* Reads FLOW_FAULT; an error says what is wrong with it. */
 fl_status fl_fault_init(void);
 
-/* Counts one op, which would give results of these metas. True: the fault has decided it, *status says how; when that is
-** FL_OK *out holds the results. `target` is the tensor that the op writes, NULL when it makes new ones. */
+/* Counts one op, which would give results of these metas. True: the fault has decided it, *status says how; when that
+** is FL_OK *out holds the results. `target` is the tensor that the op writes, NULL when it makes new ones. */
 bool fl_fault_op(fl_status *status, fl_tensor **out, const char *name, const fl_meta *const *metas, int nout,
                  fl_tensor *target);
 
