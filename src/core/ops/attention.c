@@ -126,6 +126,8 @@ static fl_sbp mask_split(const fl_sigs *s, int mask, const fl_shape *scores, int
     return FL_S(own);
 }
 
+/* Batches and heads are independent, and so are queries: each needs all keys and values. Keys are not split, because
+** softmax needs whole rows of scores. The random key of the dropout is the same on all ranks. */
 static void sbp_rows(fl_sigs *s)
 {
     fl_shape scores = score_shape(&s->in_logical[IN_Q], &s->in_logical[IN_K]);
@@ -135,6 +137,7 @@ static void sbp_rows(fl_sigs *s)
     FL_SIG(s, NULL, FL_S(t), FL_B, FL_B, mask_split(s, IN_MASK, &scores, t), FL_S(t), FL_S(t), FL_B);
 }
 
+/* As sbp_rows; dk and dv are sums over the queries, so they are partial where queries are split. */
 static void sbp_backward(fl_sigs *s)
 {
     fl_shape scores = score_shape(&s->in_logical[BACK_Q], &s->in_logical[BACK_K]);
@@ -411,6 +414,8 @@ static fl_tensor *zeros_like(fl_expr *c, fl_tensor *like)
     return same;
 }
 
+/* q, k and v get theirs from the fused op; the mask, being added to the scores, gets the gradient of the scores
+** summed to its shape by the tape. */
 static fl_status grad_rows(fl_grad *g)
 {
     fl_expr c = {0};
@@ -511,12 +516,14 @@ static fl_status infer_factors(fl_infer *c)
     return fl_infer_same(c);
 }
 
+/* Element by element; the mask is split where it has the axis. */
 static void sbp_mask(fl_sigs *s)
 {
     const fl_shape *scores = &s->out_logical[0];
     for (int i = 0; i < scores->ndim; i++) FL_SIG(s, NULL, FL_S(i), mask_split(s, 1, scores, i), FL_S(i));
 }
 
+/* A factor is drawn by its query and key; the kernel counts keys from 0, so they are not split. */
 static void sbp_dropout(fl_sigs *s)
 {
     for (int i = 0; i + 1 < s->out[0].shape.ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));

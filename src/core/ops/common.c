@@ -125,6 +125,7 @@ static fl_sbp broadcast_split(const fl_sigs *s, int i, int axis)
     return own >= 0 && in->dims[own] == out->dims[axis] ? FL_S(own) : FL_B;
 }
 
+/* An element of the result depends on elements at its own position alone, so every axis may be split. */
 void fl_sbp_broadcast(fl_sigs *s)
 {
     fl_sbp sig[MAX_OPERANDS];
@@ -180,6 +181,7 @@ void fl_sbp_linear(fl_sigs *s)
     fl_sbp_partial(s, 1, FL_PSUM);
 }
 
+/* For ops that treat the lines along the axes of the mask as wholes: all other axes may be split. */
 void fl_sbp_except(fl_sigs *s, uint32_t mask)
 {
     fl_sbp sig[MAX_OPERANDS];

@@ -173,7 +173,10 @@ static void add(fl_sigs *s, fl_sbp x, fl_sbp weight, fl_sbp bias, fl_sbp y)
     else FL_SIG(s, NULL, x, weight, bias, y);
 }
 
-/* Which role is the result, and so is a partial sum where a summed axis is split. */
+/* conv2d and its two gradients are one sum of products over x, weight and y with another operand as its result; the
+** result is a partial sum where an axis is split that it does not have. Images and channels may be split; not rows
+** and columns, whose windows overlap. Of several groups a part holds whole ones. Linear in each operand, but a bias
+** beside a partial operand would be added once per rank. */
 static void sbp_conv(fl_sigs *s)
 {
     roles r = roles_of(s->op, s->in, s->out);
@@ -243,6 +246,8 @@ static fl_tensor *expr_conv(fl_expr *c, const fl_op *op, const fl_grad *g, fl_op
 
 static uint32_t all_but_channels(int ndim) { return ((1u << ndim) - 1) & ~(1u << fl_conv_channels(ndim)); }
 
+/* Each operand's gradient is the same sum of products with that operand as its result; the bias is added at all
+** positions, so it gets the sum over them. */
 static fl_status grad_conv(fl_grad *g)
 {
     fl_expr c = {0};
@@ -257,6 +262,7 @@ static fl_status grad_conv(fl_grad *g)
     return fl_expr_end(&c);
 }
 
+/* The op is linear in g and in weight: the same sum of products again. */
 static fl_status grad_input_grad(fl_grad *g)
 {
     fl_expr c = {0};
@@ -269,6 +275,7 @@ static fl_status grad_input_grad(fl_grad *g)
     return fl_expr_end(&c);
 }
 
+/* The op is linear in g and in x: the same sum of products again. */
 static fl_status grad_weight_grad(fl_grad *g)
 {
     fl_expr c = {0};

@@ -24,6 +24,7 @@ static fl_view laid_out(const fl_view *v, const layout *l, const int64_t *stride
     return view;
 }
 
+/* Elements stay at their positions; zeros that every part gets are zeros of the sum, the maximum and the minimum. */
 static void sbp_any(fl_sigs *s)
 {
     fl_sbp_except(s, 0);
@@ -115,6 +116,7 @@ fl_status fl_move_rep(fl_kernel *k, const fl_mover *m)
 
 static fl_status kernel_rep(fl_kernel *k) { return fl_move_rep(k, &fl_cpu_mover); }
 
+/* An axis that is not repeated keeps its split. Parts of a repeated one would lie in several places of the result. */
 static void sbp_rep(fl_sigs *s)
 {
     int map[FL_MAX_NDIM], pad = s->out_logical[0].ndim - s->in_logical[0].ndim;
@@ -142,6 +144,7 @@ static fl_status sum_repeats(fl_tensor **g, int64_t before, int64_t repeats)
     return FL_OK;
 }
 
+/* The sum over the copies, one repeated axis after the other. */
 static fl_status grad_rep(fl_grad *g)
 {
     const fl_shape *in = &g->in_meta[0]->shape;
@@ -271,6 +274,7 @@ static void sbp_joined(fl_sigs *s, int except, int inserted)
 
 static void sbp_cat(fl_sigs *s) { sbp_joined(s, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim), FL_MAX_NDIM); }
 
+/* Every operand gets its own interval of g. */
 static fl_status grad_cat(fl_grad *g)
 {
     int64_t start = 0;
@@ -344,6 +348,7 @@ static fl_status kernel_stack(fl_kernel *k) { return fl_move_stack(k, &fl_cpu_mo
 
 static void sbp_stack(fl_sigs *s) { sbp_joined(s, -1, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim)); }
 
+/* Every operand gets its own position of g. */
 static fl_status grad_stack(fl_grad *g)
 {
     fl_attrs attrs;
@@ -404,6 +409,7 @@ fl_status fl_move_copy_(fl_kernel *k, const fl_mover *m)
 
 static fl_status kernel_copy_(fl_kernel *k) { return fl_move_copy_(k, &fl_cpu_mover); }
 
+/* x and src are split alike or are the same kind of partial: values are only moved. */
 static void sbp_copy_(fl_sigs *s)
 {
     fl_sbp_broadcast(s);
@@ -463,6 +469,7 @@ fl_status fl_move_fill_integer(fl_kernel *k, const fl_mover *m, int64_t value)
 
 static fl_status kernel_fill_(fl_kernel *k) { return fl_move_fill(k, &fl_cpu_mover, 0); }
 
+/* Equal parts have the number as their maximum and minimum; their sum would be a multiple of it. */
 static void sbp_fill_(fl_sigs *s)
 {
     fl_sbp_except(s, 0);

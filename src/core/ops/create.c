@@ -43,6 +43,7 @@ static fl_status kernel_full(fl_kernel *k) { return fl_move_fill(k, &fl_cpu_move
 
 /* ---- zeros, ones, empty, full ---- */
 
+/* Zeros in every part are zeros of the sum, the maximum and the minimum. */
 static void sbp_zeros(fl_sigs *s)
 {
     sbp_source(s);
@@ -129,6 +130,7 @@ static fl_status infer_like(fl_infer *c)
     return FL_OK;
 }
 
+/* As sbp_zeros, with the SBP of x. */
 static void sbp_zeros_like(fl_sigs *s)
 {
     fl_sbp_except(s, 0);

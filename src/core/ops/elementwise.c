@@ -54,12 +54,16 @@ static fl_status check_masked_fill(const fl_operand *in, int nin, const fl_attrs
 
 /* ---- SBP of one hierarchy axis, beyond the splits ---- */
 
+/* Partial sums may be added part by part. A whole operand or a number beside a partial one would be added once per
+** rank. */
 static void sbp_add(fl_sigs *s)
 {
     fl_sbp_broadcast(s);
     fl_sbp_partial(s, 3, FL_PSUM);
 }
 
+/* Linear in each operand: one may be partial while the other is whole. A product of two sums is not a sum of
+** products. */
 static void sbp_mul(fl_sigs *s)
 {
     fl_sbp_broadcast(s);
@@ -67,12 +71,15 @@ static void sbp_mul(fl_sigs *s)
     fl_sbp_partial(s, 2, FL_PSUM);
 }
 
+/* Linear in the dividend only. */
 static void sbp_div(fl_sigs *s)
 {
     fl_sbp_broadcast(s);
     fl_sbp_partial(s, 1, FL_PSUM);
 }
 
+/* max(max x_r, max y_r) = max of max(x_r, y_r) over the ranks r, likewise min. A whole operand may stand beside a
+** partial one: taking the same value once per rank changes neither maximum nor minimum. */
 static void partial_of_any(fl_sigs *s, fl_sbp partial)
 {
     fl_sbp_broadcast(s);
@@ -97,6 +104,8 @@ static void sbp_sign(fl_sigs *s)
     else sbp_increasing(s);
 }
 
+/* cond picks the same operand in every part, so x and y may both be partial. Alone neither may: the ranks would add
+** up the whole one. */
 static void sbp_where(fl_sigs *s)
 {
     fl_sbp_broadcast(s);

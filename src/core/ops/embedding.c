@@ -134,6 +134,9 @@ static void sbp_partial_values(fl_sigs *s, int values, bool extremes)
 
 static bool can_sum(const fl_sigs *s) { return s->out[0].dtype != FL_BOOL; }
 
+/* A part of the indices gives that part of the result, columns of weight give columns. Where the rows of weight are
+** split, an index finds its row on one rank and zeros on the others: a partial sum. Rows are only moved, so partial
+** values stay what they are. */
 static void sbp_embedding(fl_sigs *s)
 {
     int ndim = s->in[0].shape.ndim;
@@ -143,6 +146,8 @@ static void sbp_embedding(fl_sigs *s)
     sbp_partial_values(s, 1, true);
 }
 
+/* Every rank adds up the rows of dy that it has: partial sums. Columns are independent. With whole operands a rank
+** may keep just the rows it holds of weight, without communication. Linear in dy. */
 static void sbp_embedding_backward(fl_sigs *s)
 {
     int ndim = s->in[1].shape.ndim;
@@ -152,6 +157,8 @@ static void sbp_embedding_backward(fl_sigs *s)
     sbp_partial_values(s, 0, false);
 }
 
+/* As sbp_embedding, along any axis: the index is split along its own axis, or x along one that is not indexed; x
+** split along the indexed axis gives zeros where a slice is elsewhere. */
 static void sbp_index_select(fl_sigs *s)
 {
     int axis = axis_of(s->attrs, &s->in[0].shape);
@@ -162,6 +169,7 @@ static void sbp_index_select(fl_sigs *s)
     sbp_partial_values(s, 0, true);
 }
 
+/* As sbp_embedding_backward, along any axis. */
 static void sbp_index_add(fl_sigs *s)
 {
     int axis = axis_of(s->attrs, &s->in[0].shape);
@@ -172,6 +180,9 @@ static void sbp_index_add(fl_sigs *s)
     sbp_partial_values(s, 0, false);
 }
 
+/* Along an axis that x and index share in full both are split alike: position i reads position i. Any axis of index
+** may be split beside a whole x. x split along the indexed axis gives zeros for elements of other ranks: a partial
+** sum. */
 static void sbp_gather(fl_sigs *s)
 {
     int axis = axis_of(s->attrs, &s->in[0].shape);
@@ -184,6 +195,8 @@ static void sbp_gather(fl_sigs *s)
     sbp_partial_values(s, 0, true);
 }
 
+/* As sbp_gather, turned round: parts of dy are added into zeros, so where dx is not split alike they are partial
+** sums. Linear in dy. */
 static void sbp_gather_backward(fl_sigs *s)
 {
     int axis = axis_of(s->attrs, &s->in[0].shape);
@@ -242,6 +255,8 @@ static fl_status kernel_gather_backward(fl_kernel *k) { return fl_cpu_gather_add
 
 /* ---- gradients ---- */
 
+/* The transpose of picking: every row of g is added to the row of weight that it came from. The indices have no
+** gradient. */
 static fl_status grad_embedding(fl_grad *g)
 {
     fl_attrs a;
@@ -252,6 +267,7 @@ static fl_status grad_embedding(fl_grad *g)
     return FL_CALL_WITH(&g->gin[1], &a, embedding_backward, fl_of(g->gout[0]), g->in[0]);
 }
 
+/* The transpose of picking slices. */
 static fl_status grad_index_select(fl_grad *g)
 {
     const fl_shape *x = &g->in_meta[0]->shape;
@@ -264,6 +280,7 @@ static fl_status grad_index_select(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &a, index_add, fl_of(g->gout[0]), g->in[1]);
 }
 
+/* The transpose of picking elements. */
 static fl_status grad_gather(fl_grad *g)
 {
     const fl_shape *x = &g->in_meta[0]->shape;

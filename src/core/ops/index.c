@@ -349,6 +349,8 @@ static fl_status kernel_index_write(fl_kernel *k)
                              "index_put_");
 }
 
+/* Every rank writes the positions in its own window, so the index is whole. value is split along with x except along
+** the indexed axis, where any entry may belong to any rank. Partial sums are overwritten by partial sums of value. */
 static void sbp_index_write(fl_sigs *s)
 {
     const fl_shape *x = &s->in_logical[0];
@@ -393,6 +395,7 @@ static fl_status kernel_index_zero(fl_kernel *k)
     return fl_cpu_write_rows(&k->out[0], &k->in[1], NULL, fl_axis_of(&k->attrs->at[0], k->out[0].ndim), "index_zero");
 }
 
+/* Zeros in every part are zeros of the sum. */
 static void sbp_index_zero(fl_sigs *s)
 {
     for (int i = 0; i < s->in_logical[0].ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));

@@ -110,12 +110,16 @@ static fl_status kernel_backward(fl_kernel *k)
     return fl_stage_close(&s);
 }
 
+/* A row is normalised as a whole, with the whole weight and bias: axes before the row may be split. Not linear in x,
+** so nothing is partial. */
 static void sbp_rows(fl_sigs *s)
 {
     for (int i = 0; i < row_axes(s->attrs, &s->in[0].shape); i++)
         FL_SIG(s, NULL, FL_S(i), FL_B, FL_B, FL_S(i), FL_S(i), FL_S(i));
 }
 
+/* As sbp_rows; dweight and dbias are sums over the rows, so they are partial where rows are split. All three results
+** are linear in dy. */
 static void sbp_backward(fl_sigs *s)
 {
     for (int i = 0; i < row_axes(s->attrs, &s->in[1].shape); i++)
@@ -163,6 +167,7 @@ static fl_tensor *through_statistics(fl_expr *c, const norm_axes *a, const fl_gr
     return sum;
 }
 
+/* y by the fused op; the kept mean and rstd are results too, with gradients of their own in a second derivative. */
 static fl_status grad_rows(fl_grad *g)
 {
     fl_expr c = {0};

@@ -169,6 +169,8 @@ static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, 
     return fl_expr_end(&c);
 }
 
+/* Rows are independent. With the classes split the body completes the log-sum-exp over the ranks; the rest of the loss
+** is a sum over classes, so it is a partial sum. The weight of a row is known to all. */
 static void sbp_cross_entropy_rows(fl_sigs *s)
 {
     int classes = class_axis(&s->in[0].shape);
@@ -180,6 +182,7 @@ static void sbp_cross_entropy_rows(fl_sigs *s)
         FL_SIG(s, body_cross_entropy_rows, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B, FL_B);
 }
 
+/* As sbp_cross_entropy_rows, without a log-sum-exp: each rank adds the terms of its own classes. */
 static void sbp_nll_rows(fl_sigs *s)
 {
     int classes = class_axis(&s->in[0].shape);
@@ -190,6 +193,7 @@ static void sbp_nll_rows(fl_sigs *s)
     FL_SIG(s, NULL, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B);
 }
 
+/* Rows are independent, and so are classes, given the log-sum-exp of the whole row. Linear in dy. */
 static void sbp_cross_entropy_backward(fl_sigs *s)
 {
     int classes = class_axis(&s->out[0].shape);
@@ -201,6 +205,8 @@ static void sbp_cross_entropy_backward(fl_sigs *s)
     FL_SIG(s, NULL, FL_PSUM, FL_B, FL_B, FL_B, FL_B, FL_PSUM);
 }
 
+/* Every element of the gradient depends on the label of its row alone, so classes may be split where the input was.
+** Linear in dy. */
 static void sbp_nll_backward(fl_sigs *s)
 {
     int classes = class_axis(&s->out[0].shape);
@@ -238,6 +244,7 @@ static fl_tensor *rows_backward(fl_expr *c, const fl_attrs *attrs, fl_tensor *dy
     return CHAIN_CALL(c, &a, cross_entropy_backward, fl_of(dy), input, target, lse, weight);
 }
 
+/* Of the loss: softmax - targets, times the weight. Of the log-sum-exp, kept for the gradient: softmax. */
 static fl_status grad_cross_entropy_rows(fl_grad *g)
 {
     fl_expr c = {0};
@@ -278,6 +285,7 @@ static fl_status grad_cross_entropy_backward(fl_grad *g)
     return fl_expr_end(&c);
 }
 
+/* Each row's gradient goes to the class of its label. */
 static fl_status grad_nll_rows(fl_grad *g)
 {
     const fl_shape *input = &g->in_meta[0]->shape;

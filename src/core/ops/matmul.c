@@ -135,6 +135,9 @@ static void add_parts(fl_sigs *s, const product *p)
     if (p->yn >= 0) add_product(s, NULL, FL_B, FL_S(p->yn), bias ? FL_S(0) : FL_B, FL_S(p->on));
 }
 
+/* Batch axes, rows of x and columns of y give parts of the result. Split along the contracted axis in both operands,
+** the parts' products add up. Linear in each operand, but a bias beside a partial operand would be added once per
+** rank. */
 static void sbp_product(fl_sigs *s)
 {
     product p = product_for(s->op, s->attrs, s->in[0].shape.ndim, s->in[1].shape.ndim);
@@ -194,6 +197,8 @@ static fl_status body_gelu_kept(fl_tensor **out, const fl_operand *in, int nin, 
 static void sbp_relu(fl_sigs *s) { sbp_activated(s, body_relu); }
 static void sbp_gelu_kept(fl_sigs *s) { sbp_activated(s, body_gelu_kept); }
 
+/* The sum runs over the rows, so split rows give partial sums; a split last axis of x or y is an axis of the result.
+** Linear in each operand. */
 static void sbp_contract(fl_sigs *s)
 {
     int last = s->in[0].shape.ndim - 1;
@@ -400,6 +405,7 @@ static fl_tensor *y_gradient(fl_expr *c, fl_tensor *x, fl_tensor *g, bool ta, bo
     return tb || y_ndim == 1 ? expr_gemm(c, g, x, true, ta) : expr_gemm(c, x, g, !ta, false);
 }
 
+/* out = x y: dx = g y^T, dy = x^T g, with a 1-D x as a row and a 1-D y as a column. */
 static fl_status grad_product(fl_grad *g)
 {
     fl_tensor *x = g->in[0].tensor, *y = g->in[1].tensor, *out = g->gout[0];
@@ -436,6 +442,7 @@ static void linear_gradients(fl_expr *c, fl_grad *g, fl_tensor *dy)
     if (db) g->gin[2] = fl_expr_take(c, db);
 }
 
+/* The result tells where relu let the product through: it is positive there. */
 static fl_status grad_relu(fl_grad *g)
 {
     fl_expr c = {0};

@@ -29,7 +29,8 @@ static fl_status infer_groups(fl_infer *c)
     return FL_OK;
 }
 
-/* All operands split along the same axis. */
+/* A step is elementwise over the tensors of all lists, so a group may be split along one axis alike. The sum of
+** squares over parts is a partial sum. */
 static void sbp_alike(fl_sigs *s)
 {
     fl_sbp sig[s->nin + s->nout];
@@ -199,6 +200,7 @@ static fl_status infer_clip(fl_infer *c)
     return FL_OK;
 }
 
+/* One factor for all: gradients may be split, or be partial sums, since scaling is linear. The norm is whole. */
 static void sbp_clip(fl_sigs *s)
 {
     fl_sbp sig[s->nin];

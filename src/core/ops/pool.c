@@ -164,6 +164,8 @@ static fl_status infer_spread(fl_infer *c)
 
 /* ---- SBP: planes are pooled each for itself ---- */
 
+/* Images and channels are independent; windows overlap along rows and columns. The maximum of a sum is no sum of
+** maxima. Serves ops of three tensors: one input with two results, or two with one. */
 static void sbp_max(fl_sigs *s)
 {
     for (int i = 0; i < s->in[0].shape.ndim - 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
@@ -176,6 +178,7 @@ static void sbp_taps(fl_sigs *s)
     fl_sbp_partial(s, 1, FL_PSUM);
 }
 
+/* As sbp_max, and a mean is linear. */
 static void sbp_average(fl_sigs *s)
 {
     for (int i = 0; i < s->in[0].shape.ndim - 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i));
@@ -274,15 +277,18 @@ static fl_status scatter(fl_grad *g, fl_operand taps)
     return FL_CALL_WITH(&g->gin[0], &a, max_pool2d_scatter, fl_of(g->gout[0]), taps);
 }
 
+/* The gradient goes to the tap that was the maximum. */
 static fl_status grad_max(fl_grad *g) { return g->gout[0] ? scatter(g, fl_of(g->out[1])) : FL_OK; }
 static fl_status grad_gather(fl_grad *g) { return scatter(g, g->in[1]); }
 
+/* Scattering and gathering at the taps are transposes of each other. */
 static fl_status grad_scatter(fl_grad *g)
 {
     fl_attrs a = like(FL_OP_REF(max_pool2d_gather), g, FL_POOL_DILATION + 1, 0, NULL);
     return FL_CALL_WITH(&g->gin[0], &a, max_pool2d_gather, fl_of(g->gout[0]), g->in[1]);
 }
 
+/* The transpose of averaging spreads every element evenly over its window. */
 static fl_status grad_average(fl_grad *g)
 {
     fl_attrs a = like(FL_OP_REF(avg_pool2d_spread), g, FL_POOL_DIVISOR + 1, FL_POOL_AVERAGE_SIZE, g->in_meta[0]);

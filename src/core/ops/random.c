@@ -47,6 +47,7 @@ static void sbp_source(fl_sigs *s)
     for (int i = 0; i < s->out_logical[0].ndim; i++) FL_SIG(s, NULL, FL_S(i));
 }
 
+/* An element's number depends on its logical position, not on the part it lies in. */
 static void sbp_same(fl_sigs *s) { fl_sbp_except(s, 0); }
 
 static fl_status kernel_rand(fl_kernel *k) { return fl_cpu_fill_random(k, false, 0, 1); }
@@ -289,6 +290,7 @@ static fl_status kernel_dropout(fl_kernel *k)
     return fl_cpu_dropout(k, k->attrs->at[0].number);
 }
 
+/* The mask depends on the logical position, so all parts have the same one: linear in x. */
 static void sbp_dropout(fl_sigs *s)
 {
     fl_sbp_except(s, 0);

@@ -109,24 +109,29 @@ static void sbp_reduced(fl_sigs *s, slots at, fl_sbp partial, fl_body body)
     reduced_sigs(s, mask, s->attrs->at[at.keepdim].integer != 0, partial, body);
 }
 
+/* Sums of parts are partial sums, and sums commute with sums. Also for mean: the kernel divides by the logical
+** count, so the results of the parts add up to the mean. */
 static void sbp_sum(fl_sigs *s)
 {
     sbp_reduced(s, usual, FL_PSUM, NULL);
     fl_sbp_partial(s, 1, FL_PSUM);
 }
 
+/* The maximum over the parts' maxima; any of bools is a maximum too. */
 static void sbp_largest(fl_sigs *s)
 {
     sbp_reduced(s, usual, FL_PMAX, NULL);
     fl_sbp_partial(s, 1, FL_PMAX);
 }
 
+/* The minimum over the parts' minima; all of bools is a minimum too. */
 static void sbp_smallest(fl_sigs *s)
 {
     sbp_reduced(s, usual, FL_PMIN, NULL);
     fl_sbp_partial(s, 1, FL_PMIN);
 }
 
+/* For prod: the products of parts would have to be multiplied, and there is no such partial. */
 static void sbp_kept_only(fl_sigs *s) { sbp_reduced(s, usual, FL_B, NULL); }
 
 /* ---- gradients ---- */
@@ -214,6 +219,7 @@ static fl_status cpu_mean(fl_kernel *k)
     return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SUM, .finish = finish_mean});
 }
 
+/* Every element has the share 1 / count. */
 static fl_status grad_mean(fl_grad *g)
 {
     uint32_t mask;
@@ -405,6 +411,7 @@ static fl_status cpu_min_all(fl_kernel *k)
                          &(fl_reduce_job){.name = "min", .fold = FL_FOLD_SMALLEST});
 }
 
+/* As sbp_largest, over all axes. */
 static void sbp_max_all(fl_sigs *s)
 {
     reduced_sigs(s, all_axes(s->in_logical[0].ndim), false, FL_PMAX, NULL);
@@ -567,6 +574,7 @@ FL_OP(argmin) = {
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
 };
 
+/* The gradient goes to the element at the position that was returned; equal ones get none. */
 static fl_status grad_extreme_axis(fl_grad *g)
 {
     const fl_shape *shape = &g->in_meta[0]->shape;
@@ -617,6 +625,8 @@ static fl_status infer_arg_find(fl_infer *c)
     return FL_OK;
 }
 
+/* A rank without the value along its part gives the highest integer, so the lowest position over the ranks is the
+** result. */
 static void sbp_arg_find(fl_sigs *s)
 {
     uint32_t mask;
@@ -730,7 +740,10 @@ static fl_status body_std(fl_tensor **out, const fl_operand *in, int nin, const 
     return fl_expr_end(&c);
 }
 
+/* Deviations are taken from the mean of all parts, which the body brings together first; their squares then add up. */
 static void sbp_var(fl_sigs *s) { sbp_reduced(s, around_correction, FL_PSUM, body_var); }
+
+/* A root of a sum is no sum of roots: the body completes the variance before it takes the root. */
 static void sbp_std(fl_sigs *s) { sbp_reduced(s, around_correction, FL_B, body_std); }
 
 /* The gradient g' of the sum of squared deviations, times 2 (x - mean) */
@@ -741,6 +754,7 @@ static fl_status grad_deviations(fl_grad *g, fl_expr *c, fl_tensor *scale, uint3
     return finish_grad(g, c, expr_mul(c, d, unreduce(c, scale, &x->meta->shape, mask)));
 }
 
+/* d/dx of sum((x - mean)^2) is 2 (x - mean): the term through the mean vanishes, because deviations add up to 0. */
 static fl_status grad_var(fl_grad *g)
 {
     uint32_t mask;
@@ -750,6 +764,7 @@ static fl_status grad_var(fl_grad *g)
     return grad_deviations(g, &c, expr_mul_number(&c, g->gout[0], 2.0 / left), mask);
 }
 
+/* As grad_var, through the root: d sqrt(v) = dv / (2 sqrt(v)). */
 static fl_status grad_std(fl_grad *g)
 {
     uint32_t mask;
@@ -836,6 +851,7 @@ static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const
     return fl_expr_end(&c);
 }
 
+/* As std: the root is taken of the sum over all parts. */
 static void sbp_norm(fl_sigs *s) { sbp_reduced(s, after_p, FL_B, body_norm); }
 
 /* Of largest and smallest magnitudes: equal ones share the gradient. */
@@ -861,6 +877,7 @@ static fl_tensor *grad_norm_power(fl_expr *c, fl_grad *g, uint32_t mask, double 
     return expr_mul(c, expr_mul(c, sign, power), unreduce(c, scale, &x->meta->shape, mask));
 }
 
+/* p = 2: x / norm; 0 where the norm is 0. */
 static fl_status grad_norm(fl_grad *g)
 {
     uint32_t mask;
@@ -932,6 +949,7 @@ static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, 
     return fl_expr_end(&c);
 }
 
+/* As std: the logarithm is taken of the sum over all parts, shifted by the maximum over all parts. */
 static void sbp_logsumexp(fl_sigs *s) { sbp_reduced(s, usual, FL_B, body_logsumexp); }
 
 FL_OP(logsumexp) = {

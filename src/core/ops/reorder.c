@@ -22,6 +22,7 @@ static fl_status infer_flip(fl_infer *c)
     return fl_infer_same(c);
 }
 
+/* Along a flipped axis elements change to other ranks; along the others they stay. Values are only moved. */
 static void sbp_flip(fl_sigs *s)
 {
     uint32_t mask;
@@ -103,6 +104,7 @@ static fl_status check_roll_axes(const fl_operand *in, int nin, const fl_attrs *
     return total_shifts(shifts, attrs, &in[0].tensor->meta->shape);
 }
 
+/* As sbp_flip, for the axes that are rolled. */
 static void sbp_roll_axes(fl_sigs *s)
 {
     uint32_t mask = 0;
@@ -166,6 +168,7 @@ fl_status fl_move_roll(fl_kernel *k, const fl_mover *m)
 
 static fl_status kernel_roll_axes(fl_kernel *k) { return fl_move_roll(k, &fl_cpu_mover); }
 
+/* The shifts the other way. */
 static fl_status grad_roll_axes(fl_grad *g)
 {
     const fl_shape *shape = &g->in_meta[0]->shape;

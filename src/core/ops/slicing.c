@@ -53,6 +53,7 @@ static fl_status infer_interval(fl_infer *c)
     return FL_OK;
 }
 
+/* An interval of a split axis would lie on some ranks only, unless it is the whole axis. Values are only moved. */
 static void sbp_interval(fl_sigs *s)
 {
     int axis = fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim);
@@ -133,6 +134,7 @@ static fl_status check_every(const fl_operand *in, int nin, const fl_attrs *attr
 
 static void view_every(fl_view_request *v) { view_interval(v, v->attrs->at[3].integer); }
 
+/* As sbp_interval, for intervals with a step. */
 static void sbp_every(fl_sigs *s)
 {
     int axis = fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim);
@@ -231,12 +233,14 @@ static void view_select(fl_view_request *v)
         v->offset = from_front(v->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
 }
 
+/* The axis of the position is gone; the others keep their splits. */
 static void sbp_select(fl_sigs *s)
 {
     sbp_other_axes(s, fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim), true);
     fl_sbp_moves(s, false);
 }
 
+/* The gradient as an interval of length 1 among zeros. */
 static fl_status grad_select(fl_grad *g)
 {
     const fl_meta *input = g->in_meta[0];
@@ -323,6 +327,7 @@ static void view_diagonal(fl_view_request *v)
     if (v->out_meta->local_numel) v->offset = offset;
 }
 
+/* The two axes are walked together, so neither is split. */
 static void sbp_diagonal(fl_sigs *s)
 {
     diagonal d;
@@ -333,6 +338,7 @@ static void sbp_diagonal(fl_sigs *s)
     fl_sbp_moves(s, false);
 }
 
+/* The gradient on the diagonal, zeros beside it. */
 static fl_status grad_diagonal(fl_grad *g)
 {
     const fl_shape *shape = &g->in_meta[0]->shape;
@@ -408,6 +414,7 @@ static fl_status kernel_narrow_backward(fl_kernel *k)
     return fl_cpu_copy(&part, g);
 }
 
+/* The same axes as sbp_interval. The zeros around the values are neutral for a sum, not for a maximum or minimum. */
 static void sbp_narrow_backward(fl_sigs *s)
 {
     int axis = fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim);
@@ -481,6 +488,7 @@ static fl_status kernel_diagonal_backward(fl_kernel *k)
     return fl_cpu_copy(&part, g);
 }
 
+/* As sbp_diagonal; its zeros are neutral for sums alone. */
 static void sbp_diagonal_backward(fl_sigs *s)
 {
     diagonal d;

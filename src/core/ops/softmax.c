@@ -98,6 +98,8 @@ static fl_status body_log_softmax_backward(fl_tensor **out, const fl_operand *in
     return fl_expr_end(&c);
 }
 
+/* A line along the axis is normalised as a whole; the other axes may be split. With the axis split the body combines
+** the maximum and the sum over the ranks. Softmax is not linear, so x is never partial. */
 static void sbp_with(fl_sigs *s, fl_body body)
 {
     int ndim = s->in[0].shape.ndim, axis = axis_of(s->attrs, ndim);

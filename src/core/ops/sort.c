@@ -53,6 +53,7 @@ static fl_status infer_topk(fl_infer *c)
 
 /* ---- SBP: lines stay whole ---- */
 
+/* A line is ordered as a whole, so its own axis is not split. */
 static void sbp_lines(fl_sigs *s, int slot)
 {
     int ndim = s->in_logical[0].ndim;
@@ -124,6 +125,7 @@ static fl_status kernel_topk(fl_kernel *k)
 
 /* ---- gradients: back to where the values came from ---- */
 
+/* Values were moved: each gradient returns to the position its value came from. */
 static fl_status grad_lines(fl_grad *g, int slot)
 {
     const fl_shape *shape = &g->in_meta[0]->shape;

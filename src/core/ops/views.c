@@ -20,6 +20,8 @@ static bool survives(const fl_sigs *s, fl_sbp partial)
     return true;
 }
 
+/* Each part moves its values alike, so partial values stay partial, of any kind; zeros that the op adds are neutral
+** for sums alone. */
 void fl_sbp_moves(fl_sigs *s, bool zeros)
 {
     static const fl_sbp partials[] = {FL_PSUM, FL_PMAX, FL_PMIN};
@@ -134,6 +136,7 @@ static bool boundaries_agree(const fl_sigs *s, int i, int j)
     return in_size * in_unit == out_size * out_unit;
 }
 
+/* An axis keeps its split as an axis of the result whose parts begin at the same elements. */
 static void sbp_reshape(fl_sigs *s)
 {
     int map[FL_MAX_NDIM];
@@ -251,6 +254,7 @@ static void view_squeeze(fl_view_request *v)
         if (!(mask >> i & 1u)) v->strides[j++] = v->in->strides[i];
 }
 
+/* Axes move up where those of size 1 before them are gone. */
 static void sbp_squeeze(fl_sigs *s)
 {
     int map[FL_MAX_NDIM];
@@ -300,6 +304,7 @@ static void view_unsqueeze(fl_view_request *v)
     for (int i = 0; i < ndim; i++) v->strides[i] = i == axis ? 1 : v->in->strides[i - (i > axis)];
 }
 
+/* Axes move by one where the new axis comes before them. */
 static void sbp_unsqueeze(fl_sigs *s)
 {
     int map[FL_MAX_NDIM], axis = fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim);
@@ -350,6 +355,7 @@ static void infer_order(fl_infer *c, const int *order)
     for (int j = 0; j < in->ndim; j++) c->out[0].shape.dims[j] = in->dims[order[j]];
 }
 
+/* A split follows its axis to the new position. */
 static void sbp_order(fl_sigs *s, const int *order)
 {
     int map[FL_MAX_NDIM];
@@ -383,6 +389,7 @@ static void view_permute(fl_view_request *v)
     if (permutation(order, "permute", &v->attrs->at[0], &v->in->meta->shape) == FL_OK) view_order(v, order);
 }
 
+/* The inverse permutation. */
 static fl_status grad_permute(fl_grad *g)
 {
     int order[FL_MAX_NDIM];
@@ -529,6 +536,7 @@ static void view_expand(fl_view_request *v)
         v->strides[i] = i < pad || in->dims[i - pad] != out->dims[i] ? 0 : v->in->strides[i - pad];
 }
 
+/* An expanded axis has one element, which no split divides; the others keep their splits. */
 static void sbp_expand(fl_sigs *s)
 {
     int map[FL_MAX_NDIM], pad = s->out_logical[0].ndim - s->in_logical[0].ndim;
