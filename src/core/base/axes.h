@@ -1,9 +1,9 @@
 /*
-** axes.h -- the axes of a loop over several operands, simplified: what the planners of copies and of elementwise
-** launches share, on the CPU and on devices.
+** axes.h -- the axes of a loop over several operands, simplified: what the planners of copies, reductions, elementwise
+** launches and regions of boxing share, on the CPU and on devices.
 **
-** Operand 0 is the one that is written. Strides are in bytes, so that a run of elements can be moved as one wider
-** element; they may be 0 or negative.
+** Operand 0 is the one that is written, if any. Most planners have strides in bytes, so that a run of elements can be
+** moved as one wider element; they may be 0 or negative.
 */
 #ifndef FL_AXES_H
 #define FL_AXES_H
@@ -35,30 +35,43 @@ static inline void fl_layout_order(fl_layout *l)
 {
     int count = 0;
     for (int i = 0; i < l->count; i++) {
-        fl_axis axis = l->axes[i];
-        if (axis.size == 1) continue;
-        int64_t reach = fl_layout_magnitude(axis.stride[0]);
+        if (l->axes[i].size == 1) continue;
+        int64_t reach = fl_layout_magnitude(l->axes[i].stride[0]);
         int at = count++;
+        if (at == i && (at == 0 || fl_layout_magnitude(l->axes[at - 1].stride[0]) >= reach)) continue; /* is there */
+        fl_axis axis = l->axes[i];
         for (; at > 0 && fl_layout_magnitude(l->axes[at - 1].stride[0]) < reach; at--) l->axes[at] = l->axes[at - 1];
         l->axes[at] = axis;
     }
     l->count = count;
 }
 
+/* Does an axis lie inside another in all operands? */
+static inline bool fl_axis_continues(const fl_axis *outer, const fl_axis *inner, int operands)
+{
+    for (int o = 0; o < operands; o++)
+        if (outer->stride[o] != inner->stride[o] * inner->size) return false;
+    return true;
+}
+
+/* Adds an axis inside those that are there. One of size 1 is dropped; one that lies inside the last in all operands
+** becomes one with it. */
+static inline void fl_layout_add(fl_layout *l, const fl_axis *axis)
+{
+    if (axis->size == 1) return;
+    int64_t outer = 1;
+    if (l->count > 0 && fl_axis_continues(&l->axes[l->count - 1], axis, l->operands)) outer = l->axes[--l->count].size;
+    fl_axis *added = &l->axes[l->count++];
+    *added = *axis;
+    added->size *= outer;
+}
+
 /* Makes one axis of neighbours that lie one inside the other in all operands. */
 static inline void fl_layout_merge(fl_layout *l)
 {
-    int count = l->count > 0;
-    for (int i = 1; i < l->count; i++) {
-        fl_axis inner = l->axes[i], *outer = &l->axes[count - 1];
-        bool merge = true;
-        for (int o = 0; o < l->operands; o++) merge &= outer->stride[o] == inner.stride[o] * inner.size;
-        if (merge) {
-            inner.size *= outer->size;
-            *outer = inner;
-        } else l->axes[count++] = inner;
-    }
-    l->count = count;
+    int count = l->count;
+    l->count = 0;
+    for (int i = 0; i < count; i++) fl_layout_add(l, &l->axes[i]);
 }
 
 /* No axis is left when there is just one element. */

@@ -5,6 +5,7 @@
 ** alone; so nothing about it is ever exchanged.
 */
 #include "move.h"
+#include "base/axes.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -31,46 +32,29 @@ static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "boxing: ou
 
 /* ---- regions ---- */
 
-/* Merges axes that lie together on both sides and drops those of size 1. */
-static void merge_axes(fl_region *r)
-{
-    int n = 0;
-    for (int i = 0; i < r->ndim; i++) {
-        if (r->size[i] == 1) continue;
-        bool joins = n > 0 && r->from_stride[n - 1] == r->size[i] * r->from_stride[i]
-            && r->to_stride[n - 1] == r->size[i] * r->to_stride[i];
-        int k = joins ? n - 1 : n++;
-        r->size[k] = joins ? r->size[k] * r->size[i] : r->size[i];
-        r->from_stride[k] = r->from_stride[i];
-        r->to_stride[k] = r->to_stride[i];
-    }
-    r->ndim = n;
-}
-
-static void strides_of(int64_t *strides, const fl_window *w, int ndim)
-{
-    int64_t step = 1;
-    for (int i = ndim - 1; i >= 0; i--) {
-        strides[i] = step;
-        step *= w->size[i];
-    }
-}
-
-/* What two windows share, seen from both parts; false: nothing. */
+/* What two windows share, seen from both parts, axes that lie together on both sides merged; false: nothing. */
 static bool intersect(fl_region *r, const fl_window *has, const fl_window *wants, int ndim)
 {
-    *r = (fl_region){.ndim = ndim};
-    strides_of(r->from_stride, has, ndim);
-    strides_of(r->to_stride, wants, ndim);
+    int64_t from[FL_MAX_NDIM], to[FL_MAX_NDIM];
+    fl_layout l = {.operands = 2};
+    *r = (fl_region){0};
+    fl_shape_strides(from, has->size, ndim);
+    fl_shape_strides(to, wants->size, ndim);
     for (int i = 0; i < ndim; i++) {
         int64_t start = has->start[i] > wants->start[i] ? has->start[i] : wants->start[i];
         int64_t end_a = has->start[i] + has->size[i], end_b = wants->start[i] + wants->size[i];
-        r->size[i] = (end_a < end_b ? end_a : end_b) - start;
-        if (r->size[i] <= 0) return false;
-        r->from += (start - has->start[i]) * r->from_stride[i];
-        r->to += (start - wants->start[i]) * r->to_stride[i];
+        fl_axis axis = {.size = (end_a < end_b ? end_a : end_b) - start, .stride = {to[i], from[i]}};
+        if (axis.size <= 0) return false;
+        r->from += (start - has->start[i]) * from[i];
+        r->to += (start - wants->start[i]) * to[i];
+        fl_layout_add(&l, &axis);
     }
-    merge_axes(r);
+    r->ndim = l.count;
+    for (int i = 0; i < l.count; i++) {
+        r->size[i] = l.axes[i].size;
+        r->to_stride[i] = l.axes[i].stride[0];
+        r->from_stride[i] = l.axes[i].stride[1];
+    }
     return true;
 }
 

@@ -23,14 +23,7 @@ fl_view fl_region_view(const void *data, const fl_region *r, int64_t start, cons
                      .numel = fl_region_numel(r)};
 }
 
-void fl_region_packed(int64_t *stride, const fl_region *r)
-{
-    int64_t step = 1;
-    for (int i = r->ndim - 1; i >= 0; i--) {
-        stride[i] = step;
-        step *= r->size[i];
-    }
-}
+void fl_region_packed(int64_t *stride, const fl_region *r) { fl_shape_strides(stride, r->size, r->ndim); }
 
 bool fl_region_is_packed(const fl_region *r, const int64_t *stride)
 {

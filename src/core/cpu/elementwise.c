@@ -7,6 +7,7 @@
 ** loops give an element the same bits wherever it falls, so results depend neither on layout nor on threads.
 */
 #include "elementwise.h"
+#include "base/axes.h"
 #include "copy.h"
 
 #include "op/promote.h"
@@ -136,55 +137,25 @@ static void walker_init(walker *w, const fl_view *v, fl_dtype compute, const fl_
     for (int i = 0; i < v->ndim; i++) w->strides[out->ndim - v->ndim + i] = v->size[i] == 1 ? 0 : v->stride[i] * size;
 }
 
-static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
-
-static void swap_axes(walk *w, int a, int b)
+/* The axes of the walk: in the order of the output's strides, neighbours merged where all operands allow. */
+static void set_axes(walk *w, const fl_view *out)
 {
-    int64_t size = w->sizes[a];
-    w->sizes[a] = w->sizes[b];
-    w->sizes[b] = size;
-    for (int i = 0; i <= w->nin; i++) {
-        int64_t *s = i < w->nin ? w->in[i].strides : w->out.strides, stride = s[a];
-        s[a] = s[b];
-        s[b] = stride;
+    fl_layout l;
+    l.count = out->ndim;
+    l.operands = 1 + w->nin;
+    for (int i = 0; i < out->ndim; i++) {
+        l.axes[i].size = out->size[i];
+        l.axes[i].stride[0] = w->out.strides[i];
+        for (int o = 0; o < w->nin; o++) l.axes[i].stride[1 + o] = w->in[o].strides[i];
     }
-}
-
-static bool mergeable(const walk *w, int outer, int inner)
-{
-    bool merge = w->out.strides[outer] == w->out.strides[inner] * w->sizes[inner];
-    for (int i = 0; i < w->nin; i++) merge &= w->in[i].strides[outer] == w->in[i].strides[inner] * w->sizes[inner];
-    return merge;
-}
-
-static void move_axis(walk *w, int to, int from)
-{
-    w->sizes[to] = w->sizes[from];
-    for (int i = 0; i < w->nin; i++) w->in[i].strides[to] = w->in[i].strides[from];
-    w->out.strides[to] = w->out.strides[from];
-}
-
-/* Axes in the order of the output's strides, those of size 1 dropped, neighbours merged where all operands allow. */
-static void simplify_axes(walk *w)
-{
-    int kept = 0;
-    for (int i = 0; i < w->ndim; i++)
-        if (w->sizes[i] != 1) move_axis(w, kept++, i);
-    for (int i = 1; i < kept; i++)
-        for (int j = i; j > 0 && magnitude(w->out.strides[j - 1]) < magnitude(w->out.strides[j]); j--)
-            swap_axes(w, j - 1, j);
-    w->ndim = 0;
-    for (int i = 0; i < kept; i++) {
-        if (w->ndim > 0 && mergeable(w, w->ndim - 1, i)) {
-            int64_t outer = w->sizes[w->ndim - 1];
-            move_axis(w, w->ndim - 1, i);
-            w->sizes[w->ndim - 1] *= outer;
-        } else move_axis(w, w->ndim++, i);
-    }
-    if (w->ndim == 0) { /* one element: one axis of size 1 */
-        w->ndim = 1;
-        w->sizes[0] = 1;
-        w->out.strides[0] = (int64_t)fl_dtype_size(w->out.dtype);
+    fl_layout_simplify(&l);
+    if (l.count == 0) /* one element: one axis of size 1 */
+        l.axes[l.count++] = (fl_axis){.size = 1, .stride = {(int64_t)fl_dtype_size(w->out.dtype)}};
+    w->ndim = l.count;
+    for (int i = 0; i < l.count; i++) {
+        w->sizes[i] = l.axes[i].size;
+        w->out.strides[i] = l.axes[i].stride[0];
+        for (int o = 0; o < w->nin; o++) w->in[o].strides[i] = l.axes[i].stride[1 + o];
     }
 }
 
@@ -219,14 +190,12 @@ static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
     w->loop = (*FL_BY_LEVEL(fl_ew_loops))[k->row][compute];
     w->copy = FL_BY_LEVEL(fl_copy_kernels);
     w->nin = k->nin;
-    w->ndim = out->ndim;
     w->bad = 0;
     w->total = out->numel;
-    for (int i = 0; i < out->ndim; i++) w->sizes[i] = out->size[i];
     fl_ew_attributes(w->attributes, k);
     for (int i = 0; i < k->nin; i++) walker_init(&w->in[i], &k->in[i], i == row->mask ? FL_BOOL : compute, out);
     walker_init(&w->out, out, is_predicate ? FL_BOOL : compute, out);
-    simplify_axes(w);
+    set_axes(w, out);
     classify(w, &w->out);
     w->flat = is_flat(&w->out);
     for (int i = 0; i < k->nin; i++) {

@@ -7,6 +7,7 @@
 ** are cut into segments of a fixed size, whose totals are joined in order, so threads never change a result.
 */
 #include "reduce.h"
+#include "base/axes.h"
 
 #include <assert.h>
 #include <math.h>
@@ -21,50 +22,28 @@ enum {
     SHORT_RUN = 16              /* shorter runs are folded as columns */
 };
 
-/* Axes of one sort, outermost first; strides in bytes. */
-typedef struct axis_list {
-    int count;
-    int64_t sizes[FL_MAX_NDIM], strides[FL_MAX_NDIM];
-    int64_t total; /* positions */
-} axis_list;
-
 typedef struct layout {
     const char *data;
     fl_dtype dtype;
     fl_copy_through through;
     const fl_copy_kernels *copy;
     const fl_reduce_loops *loops;
-    axis_list kept, reduced;
+    fl_layout kept, reduced;   /* strides in bytes */
+    int64_t results, elements; /* positions of the kept and of the reduced axes */
     bool columns;
     int64_t element, width; /* bytes in memory, and of the type it is converted through */
 } layout;
 
 /* ---- the layout ---- */
 
-static void add_axis(axis_list *l, int64_t size, int64_t stride)
+/* At least one axis, so that loops need not ask. Returns the number of positions. */
+static int64_t close_axes(fl_layout *l, int64_t element)
 {
-    if (size == 1) return;
-    int last = l->count - 1;
-    if (last >= 0 && l->strides[last] == stride * size) {
-        l->sizes[last] *= size;
-        l->strides[last] = stride;
-        return;
-    }
-    l->sizes[l->count] = size;
-    l->strides[l->count++] = stride;
+    if (l->count == 0) l->axes[l->count++] = (fl_axis){.size = 1, .stride = {element}};
+    return fl_layout_numel(l);
 }
 
-/* At least one axis, so that loops need not ask. */
-static void close_list(axis_list *l, int64_t element)
-{
-    l->total = 1;
-    for (int i = 0; i < l->count; i++) l->total *= l->sizes[i];
-    if (l->count == 0) {
-        l->count = 1;
-        l->sizes[0] = 1;
-        l->strides[0] = element;
-    }
-}
+static const fl_axis *innermost(const fl_layout *l) { return &l->axes[l->count - 1]; }
 
 static fl_copy_through through(fl_dtype d)
 {
@@ -74,33 +53,35 @@ static fl_copy_through through(fl_dtype d)
 
 static void layout_init(layout *l, const fl_view *in, uint32_t mask)
 {
-    *l = (layout){.data = in->data,
-                  .dtype = in->dtype,
-                  .through = through(in->dtype),
-                  .copy = FL_BY_LEVEL(fl_copy_kernels),
-                  .loops = FL_BY_LEVEL(fl_reduce_loops)};
+    l->data = in->data;
+    l->dtype = in->dtype;
+    l->through = through(in->dtype);
+    l->copy = FL_BY_LEVEL(fl_copy_kernels);
+    l->loops = FL_BY_LEVEL(fl_reduce_loops);
     l->element = (int64_t)fl_dtype_size(in->dtype);
     l->width = l->through == FL_THROUGH_FLOAT ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
+    l->kept.count = l->reduced.count = 0;
+    l->kept.operands = l->reduced.operands = 1;
     for (int i = 0; i < in->ndim; i++) {
-        axis_list *list = mask >> i & 1u ? &l->reduced : &l->kept;
-        add_axis(list, in->size[i], in->stride[i] * l->element);
+        fl_axis axis = {.size = in->size[i], .stride = {in->stride[i] * l->element}};
+        fl_layout_add(mask >> i & 1u ? &l->reduced : &l->kept, &axis);
     }
-    close_list(&l->kept, l->element);
-    close_list(&l->reduced, l->element);
-    int64_t run = l->reduced.sizes[l->reduced.count - 1], tile = l->kept.sizes[l->kept.count - 1];
-    int64_t run_stride = llabs(l->reduced.strides[l->reduced.count - 1]),
-            tile_stride = llabs(l->kept.strides[l->kept.count - 1]);
-    l->columns = tile > 1 && (run_stride > tile_stride || (run < SHORT_RUN && tile > run));
+    l->results = close_axes(&l->kept, l->element);
+    l->elements = close_axes(&l->reduced, l->element);
+    const fl_axis *run = innermost(&l->reduced), *tile = innermost(&l->kept);
+    l->columns = tile->size > 1
+        && (fl_layout_magnitude(run->stride[0]) > fl_layout_magnitude(tile->stride[0])
+            || (run->size < SHORT_RUN && tile->size > run->size));
 }
 
 /* Address of position `index` of a list, relative to base. */
-static const char *position(const axis_list *l, const char *base, int64_t index)
+static const char *position(const fl_layout *l, const char *base, int64_t index)
 {
     for (int i = l->count - 1; i > 0; i--) {
-        base += index % l->sizes[i] * l->strides[i];
-        index /= l->sizes[i];
+        base += index % l->axes[i].size * l->axes[i].stride[0];
+        index /= l->axes[i].size;
     }
-    return base + index * l->strides[0];
+    return base + index * l->axes[0].stride[0];
 }
 
 /* May elements `stride` bytes apart be read where they lie? */
@@ -131,14 +112,14 @@ static void fold_run(const layout *l, const fold_task *t, fl_total *total, const
     }
 }
 
-static int64_t pieces_of_run(const layout *l) { return (l->reduced.sizes[l->reduced.count - 1] + PIECE - 1) / PIECE; }
+static int64_t pieces_of_run(const layout *l) { return (innermost(&l->reduced)->size + PIECE - 1) / PIECE; }
 
 /* One result: pieces [begin, end) of its runs. */
 static void fold_pieces(const layout *l, const fold_task *t, fl_total *total, const char *base, int64_t begin,
                         int64_t end, double center)
 {
-    const axis_list *r = &l->reduced;
-    int64_t run = r->sizes[r->count - 1], stride = r->strides[r->count - 1], pieces = pieces_of_run(l);
+    const fl_layout *r = &l->reduced;
+    int64_t run = innermost(r)->size, stride = innermost(r)->stride[0], pieces = pieces_of_run(l);
     for (int64_t i = begin; i < end; i++) {
         int64_t at = i % pieces * PIECE, n = run - at < PIECE ? run - at : PIECE;
         fold_run(l, t, total, position(r, base, i / pieces * run + at), n, stride, center);
@@ -149,9 +130,8 @@ static void fold_pieces(const layout *l, const fold_task *t, fl_total *total, co
 static void fold_columns(const layout *l, const fold_task *t, fl_total *totals, const char *base, int64_t columns,
                          int64_t begin, int64_t end, const double *centers)
 {
-    const axis_list *r = &l->reduced;
-    int64_t inner = r->sizes[r->count - 1], stride = r->strides[r->count - 1],
-            tile_stride = l->kept.strides[l->kept.count - 1];
+    const fl_layout *r = &l->reduced;
+    int64_t inner = innermost(r)->size, stride = innermost(r)->stride[0], tile_stride = innermost(&l->kept)->stride[0];
     bool plain = is_plain(l, tile_stride) && stride % l->element == 0;
     _Alignas(64) int64_t buffer[FL_REDUCE_TILE];
     while (begin < end) {
@@ -171,7 +151,7 @@ static void fold_columns(const layout *l, const fold_task *t, fl_total *totals, 
 
 /* What threads share. A task is a batch of results (rows) or a tile of them (columns), of one segment. */
 typedef struct run_state {
-    layout l;
+    const layout *l;
     const fl_reduce_job *job;
     const fl_view *out;
     int64_t tasks;                          /* per segment */
@@ -201,22 +181,22 @@ static fl_total identity(fl_fold fold, const layout *l)
 /* First result and number of results of a task, and where the first one's elements begin. */
 static const char *task_results(const run_state *s, int64_t task, int64_t *first, int64_t *count)
 {
-    const axis_list *kept = &s->l.kept;
-    if (!s->l.columns) {
+    const fl_layout *kept = &s->l->kept;
+    if (!s->l->columns) {
         *first = task * s->batch;
-        *count = kept->total - *first < s->batch ? kept->total - *first : s->batch;
+        *count = s->l->results - *first < s->batch ? s->l->results - *first : s->batch;
         return NULL;
     }
-    int64_t inner = kept->sizes[kept->count - 1], at = task % s->tiles * s->batch;
+    int64_t inner = innermost(kept)->size, at = task % s->tiles * s->batch;
     *first = task / s->tiles * inner + at;
     *count = inner - at < s->batch ? inner - at : s->batch;
-    return position(kept, s->l.data, *first);
+    return position(kept, s->l->data, *first);
 }
 
 static void fold_results(const run_state *s, fl_fold fold, fl_total *totals, const double *centers, int64_t task,
                          int64_t segment)
 {
-    const layout *l = &s->l;
+    const layout *l = s->l;
     fold_task t = {&l->loops->fold[l->through][fold], s->job->p};
     int64_t first, count, begin = segment * s->segment_units, end = begin + s->segment_units;
     const char *base = task_results(s, task, &first, &count);
@@ -242,9 +222,9 @@ static void store_results(const run_state *s, fl_total *totals, const double *ce
 {
     if (s->job->finish)
         for (int64_t i = 0; i < n; i++) s->job->finish(&totals[i], centers ? centers[i] : 0, s->job);
-    fl_copy_through from = s->l.through == FL_THROUGH_INT64 ? FL_THROUGH_INT64 : FL_THROUGH_DOUBLE;
+    fl_copy_through from = s->l->through == FL_THROUGH_INT64 ? FL_THROUGH_INT64 : FL_THROUGH_DOUBLE;
     int64_t size = (int64_t)fl_dtype_size(s->out->dtype);
-    s->l.copy->store[from][s->out->dtype]((char *)s->out->data + first * size, size, totals, n);
+    s->l->copy->store[from][s->out->dtype]((char *)s->out->data + first * size, size, totals, n);
 }
 
 /* Whole results, one segment: every phase at once, while the elements are in the cache. */
@@ -272,7 +252,7 @@ static void segment_body(void *context, int64_t begin, int64_t end)
         int64_t task = i % s->tasks, segment = i / s->tasks, first, count;
         task_results(s, task, &first, &count);
         bool centered = s->job->centered && s->fold == s->job->fold;
-        fold_results(s, s->fold, s->partials + segment * s->l.kept.total + first, centered ? s->centers + first : NULL,
+        fold_results(s, s->fold, s->partials + segment * s->l->results + first, centered ? s->centers + first : NULL,
                      task, segment);
     }
 }
@@ -301,17 +281,17 @@ static void join(fl_total *a, const fl_total *b, fl_fold fold, bool integer)
 /* One phase over all segments; the joined totals are the first `kept.total` partials. */
 static void run_phase(run_state *s, fl_fold fold)
 {
-    int64_t results = s->l.kept.total;
+    int64_t results = s->l->results;
     s->fold = fold;
     fl_team_for(s->tasks * s->segments, (double)SEGMENT * 0.2, segment_body, s);
     for (int64_t k = 1; k < s->segments; k++)
         for (int64_t i = 0; i < results; i++)
-            join(&s->partials[i], &s->partials[k * results + i], fold, s->l.through == FL_THROUGH_INT64);
+            join(&s->partials[i], &s->partials[k * results + i], fold, s->l->through == FL_THROUGH_INT64);
 }
 
 static fl_status run_segments(run_state *s)
 {
-    int64_t results = s->l.kept.total;
+    int64_t results = s->l->results;
     size_t bytes = ((size_t)s->segments * sizeof(fl_total) + sizeof(double)) * (size_t)results;
     s->partials = malloc(bytes);
     if (!s->partials)
@@ -330,25 +310,25 @@ static fl_status run_segments(run_state *s)
 /* Cuts the work by the sizes alone. */
 static void plan_tasks(run_state *s)
 {
-    const axis_list *kept = &s->l.kept, *reduced = &s->l.reduced;
-    int64_t inner = kept->sizes[kept->count - 1], per_unit;
-    if (s->l.columns) {
+    const fl_layout *kept = &s->l->kept, *reduced = &s->l->reduced;
+    int64_t inner = innermost(kept)->size, per_unit;
+    if (s->l->columns) {
         s->batch = inner < FL_REDUCE_TILE ? inner : FL_REDUCE_TILE;
         s->tiles = (inner + s->batch - 1) / s->batch;
-        s->tasks = kept->total / inner * s->tiles;
-        s->units = reduced->total;
+        s->tasks = s->l->results / inner * s->tiles;
+        s->units = s->l->elements;
         per_unit = s->batch;
     } else {
-        int64_t run = reduced->sizes[reduced->count - 1];
-        s->batch = reduced->total >= PIECE ? 1 : PIECE / (reduced->total ? reduced->total : 1);
+        int64_t run = innermost(reduced)->size;
+        s->batch = s->l->elements >= PIECE ? 1 : PIECE / (s->l->elements ? s->l->elements : 1);
         if (s->batch > BATCH) s->batch = BATCH;
-        s->tasks = (kept->total + s->batch - 1) / s->batch;
-        s->units = reduced->total ? reduced->total / run * pieces_of_run(&s->l) : 0;
+        s->tasks = (s->l->results + s->batch - 1) / s->batch;
+        s->units = s->l->elements ? s->l->elements / run * pieces_of_run(s->l) : 0;
         per_unit = run < PIECE ? run : PIECE;
     }
     s->segments = 1;
     s->segment_units = s->units;
-    if (s->tasks >= MANY_TASKS || kept->total * reduced->total < SEGMENT_FROM) return;
+    if (s->tasks >= MANY_TASKS || s->l->results * s->l->elements < SEGMENT_FROM) return;
     s->segment_units = per_unit < SEGMENT ? SEGMENT / per_unit : 1;
     s->segments = (s->units + s->segment_units - 1) / s->segment_units;
 }
@@ -356,22 +336,23 @@ static void plan_tasks(run_state *s)
 fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, const fl_reduce_job *job)
 {
     fl_reduce_job own = *job;
-    run_state s = {.job = &own, .out = out};
+    layout l;
+    run_state s = {.l = &l, .job = &own, .out = out};
     assert(out->contiguous);
     if (out->numel == 0) return FL_OK;
-    layout_init(&s.l, in, mask);
-    own.local_count = s.l.reduced.total;
-    own.integer = s.l.through == FL_THROUGH_INT64;
+    layout_init(&l, in, mask);
+    own.local_count = l.elements;
+    own.integer = l.through == FL_THROUGH_INT64;
     plan_tasks(&s);
     if (s.segments > 1) return run_segments(&s);
-    fl_team_for(s.tasks, (double)s.batch * ((double)s.l.reduced.total * 0.2 + 5), whole_body, &s);
+    fl_team_for(s.tasks, (double)s.batch * ((double)l.elements * 0.2 + 5), whole_body, &s);
     return FL_OK;
 }
 
 /* ---- positions of extremes ---- */
 
 typedef struct arg_state {
-    layout l;
+    const layout *l;
     const fl_arg_loops *loops;
     const fl_view *values, *positions;
 } arg_state;
@@ -379,11 +360,11 @@ typedef struct arg_state {
 /* One result: every run of its elements, in order. */
 static void arg_one(const arg_state *s, void *best, int64_t *at, const char *base)
 {
-    const layout *l = &s->l;
-    const axis_list *r = &l->reduced;
-    int64_t run = r->sizes[r->count - 1], stride = r->strides[r->count - 1];
+    const layout *l = s->l;
+    const fl_layout *r = &l->reduced;
+    int64_t run = innermost(r)->size, stride = innermost(r)->stride[0];
     _Alignas(64) int64_t buffer[FL_REDUCE_BLOCK];
-    for (int64_t i = 0; i < r->total; i += run) {
+    for (int64_t i = 0; i < l->elements; i += run) {
         const char *x = position(r, base, i);
         if (is_plain(l, stride)) s->loops->run(best, at, x, run, i);
         else
@@ -398,10 +379,10 @@ static void arg_one(const arg_state *s, void *best, int64_t *at, const char *bas
 /* A tile of results, row by row. */
 static void arg_tile(const arg_state *s, void *best, int64_t *at, const char *base, int64_t columns)
 {
-    const layout *l = &s->l;
-    int64_t stride = l->kept.strides[l->kept.count - 1];
+    const layout *l = s->l;
+    int64_t stride = innermost(&l->kept)->stride[0];
     _Alignas(64) int64_t buffer[FL_REDUCE_TILE];
-    for (int64_t i = 0; i < l->reduced.total; i++) {
+    for (int64_t i = 0; i < l->elements; i++) {
         const void *x = position(&l->reduced, base, i);
         if (!is_plain(l, stride)) {
             l->copy->load[l->dtype](buffer, x, stride, columns);
@@ -414,8 +395,8 @@ static void arg_tile(const arg_state *s, void *best, int64_t *at, const char *ba
 static void arg_body(void *context, int64_t begin, int64_t end)
 {
     const arg_state *s = context;
-    const layout *l = &s->l;
-    int64_t inner = l->kept.sizes[l->kept.count - 1], at[FL_REDUCE_TILE];
+    const layout *l = s->l;
+    int64_t inner = innermost(&l->kept)->size, at[FL_REDUCE_TILE];
     _Alignas(64) int64_t best[FL_REDUCE_TILE]; /* of the type converted through */
     while (begin < end) {
         int64_t n = inner - begin % inner;
@@ -436,13 +417,14 @@ static void arg_body(void *context, int64_t begin, int64_t end)
 fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, const fl_view *in, uint32_t mask,
                             bool largest)
 {
-    arg_state s = {.values = values, .positions = positions};
+    layout l;
+    arg_state s = {.l = &l, .values = values, .positions = positions};
     assert((!values || values->contiguous) && (!positions || positions->contiguous));
-    layout_init(&s.l, in, mask);
-    if (s.l.kept.total == 0) return FL_OK;
-    assert(s.l.reduced.total > 0);
-    s.loops = largest ? &s.l.loops->largest[s.l.through] : &s.l.loops->smallest[s.l.through];
-    fl_team_for(s.l.kept.total, (double)s.l.reduced.total * 0.4 + 5, arg_body, &s);
+    layout_init(&l, in, mask);
+    if (l.results == 0) return FL_OK;
+    assert(l.elements > 0);
+    s.loops = largest ? &l.loops->largest[l.through] : &l.loops->smallest[l.through];
+    fl_team_for(l.results, (double)l.elements * 0.4 + 5, arg_body, &s);
     return FL_OK;
 }
 

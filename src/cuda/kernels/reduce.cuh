@@ -84,42 +84,20 @@ __device__ static inline int64_t fl_axes_locate(const fl_reduce_axes &l, int64_t
     return offset[0];
 }
 
-static inline void fl_axes_add(fl_reduce_axes *l, int64_t size, int64_t stride, int64_t other)
+/* From a layout of one or two operands, simplified: `other` is that of the second, 0 where there is none. */
+static inline void fl_axes_of(fl_reduce_axes *l, fl_layout *from)
 {
-    if (size == 1) return;
-    int at = l->count++;
-    for (; at > 0 && llabs(l->stride[at - 1]) > llabs(stride); at--) {
-        l->sizes[at] = l->sizes[at - 1];
-        l->stride[at] = l->stride[at - 1];
-        l->other[at] = l->other[at - 1];
-    }
-    l->sizes[at] = size;
-    l->stride[at] = stride;
-    l->other[at] = other;
-}
-
-/* Merges what can be walked as one axis. The other strides count only where they matter. */
-static inline void fl_axes_close(fl_reduce_axes *l, bool other_matters)
-{
-    int n = 0;
+    fl_layout_simplify(from);
+    if (from->count == 0) from->axes[from->count++] = fl_axis{1, {}};
+    l->count = from->count;
+    l->total = fl_layout_numel(from);
     for (int i = 0; i < l->count; i++) {
-        bool merges = n > 0 && l->stride[i] == l->stride[n - 1] * l->sizes[n - 1]
-            && (!other_matters || l->other[i] == l->other[n - 1] * l->sizes[n - 1]);
-        if (merges) {
-            l->sizes[n - 1] *= l->sizes[i];
-            continue;
-        }
-        l->sizes[n] = l->sizes[i];
-        l->stride[n] = l->stride[i];
-        l->other[n++] = l->other[i];
-    }
-    if (n == 0) l->sizes[n++] = 1, l->stride[0] = l->other[0] = 0;
-    l->count = n;
-    l->total = 1;
-    for (int i = 0; i < n; i++) l->total *= l->sizes[i];
-    for (int i = 0; i < n; i++) {
-        l->size[i] = fl_division_of(l->total >> 31 || l->total == 0 ? 1 : l->sizes[i]);
-        l->size_wide[i] = fl_division_wide_of(l->sizes[i] > 1 ? l->sizes[i] : 2);
+        const fl_axis *axis = &from->axes[l->count - 1 - i];
+        l->sizes[i] = axis->size;
+        l->stride[i] = axis->stride[0];
+        l->other[i] = axis->stride[1];
+        l->size[i] = fl_division_of(l->total >> 31 || l->total == 0 ? 1 : axis->size);
+        l->size_wide[i] = fl_division_wide_of(axis->size > 1 ? axis->size : 2);
     }
 }
 
@@ -152,14 +130,20 @@ struct fl_reduce_packs {
 static inline void fl_reduce_axes_of(fl_reduce_plan *p, const fl_view *in, uint32_t mask, bool positions)
 {
     int64_t result = 1, position = 1;
+    fl_layout kept, reduced;
+    kept.count = reduced.count = in->ndim;
+    kept.operands = 2;
+    reduced.operands = positions ? 2 : 1;
     memset(p, 0, sizeof *p);
     for (int i = in->ndim - 1; i >= 0; i--) {
-        bool reduced = mask >> i & 1u;
-        fl_axes_add(reduced ? &p->reduced : &p->kept, in->size[i], in->stride[i], reduced ? position : result);
-        *(reduced ? &position : &result) *= in->size[i];
+        bool is_reduced = mask >> i & 1u;
+        int64_t *other = is_reduced ? &position : &result;
+        (is_reduced ? &reduced : &kept)->axes[i] = fl_axis{in->size[i], {in->stride[i], *other}};
+        (is_reduced ? &kept : &reduced)->axes[i].size = 1;
+        *other *= in->size[i];
     }
-    fl_axes_close(&p->kept, true);
-    fl_axes_close(&p->reduced, positions);
+    fl_axes_of(&p->kept, &kept);
+    fl_axes_of(&p->reduced, &reduced);
     p->columns = p->kept.total > 1 && llabs(p->kept.stride[0]) < llabs(p->reduced.stride[0]);
 }
 
