@@ -18,8 +18,8 @@ typedef struct fl_node fl_node;
 /* Called with the gradient of a tensor; may replace it (out: NULL keeps it). */
 typedef fl_status (*fl_hook)(fl_tensor **out, fl_tensor *grad, void *context);
 
-/* May backward communicate to bring the gradients of leaves to the leaves' SBP? (no_sync clears it: they are kept as
-** they come and added to those of the next pass that may) */
+/* True: backward boxes the gradients of leaves to the leaves' SBP, which may communicate. no_sync clears it: gradients
+** are then kept as they are and added to those of the next pass with it set. */
 extern bool fl_grad_sync;
 
 /* Leaf tensors. */

@@ -46,7 +46,8 @@ static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "backward: 
 
 /* ---- gradients: sums, shapes ---- */
 
-/* May t be written, because nobody else has it or its storage? A view that had to move data is then like any tensor. */
+/* True if t may be written, because nothing else refers to it or its storage. A view that had to move data is then like
+** any tensor. */
 static bool is_own(fl_tensor *t)
 {
     if (t->refs != 1 || t->storage->refs != 1 || !t->contiguous) return false;

@@ -346,7 +346,7 @@ fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *t)
 
 /* ---- in place ---- */
 
-/* Does an in-place op leave a node? */
+/* True if an in-place op leaves a node. */
 static bool rewrites(const fl_operand *in, int nin)
 {
     if (target_wants_grad(in[0].tensor)) return true;

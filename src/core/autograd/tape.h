@@ -1,5 +1,5 @@
 /*
-** tape.h -- private to autograd: nodes, edges and what a tensor knows of the tape.
+** tape.h -- private to autograd: nodes, edges and the tape's record of a tensor.
 **
 ** Ownership: a tensor owns its fl_autograd; that holds the node which computed it; a node holds its
 ** edges (producer nodes, or leaves) and what it saved. A saved output is kept as a detached tensor, so

@@ -49,8 +49,8 @@ fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape
 ** itself. */
 fl_sbp fl_box_identity(const fl_placement *p, fl_nd_sbp sbp, int index);
 
-/* Is position s of p one of those from which position t of q takes what it wants? Every wanted part comes from the rank
-** itself if it has it, else from one of its copies in turn. */
+/* True if position t of q takes elements from position s of p. A rank takes elements from itself if it has them, else
+** from one of the ranks with a copy, in turn. */
 bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_placement *q, int t);
 
 /* x as `to` (same dtype and shape); without recording. Returns x itself (one more reference) when the metas
@@ -67,7 +67,7 @@ typedef struct fl_box_route {
 } fl_box_route;
 fl_status fl_boxing_route(fl_box_route *out, const fl_meta *from, const fl_meta *to);
 
-/* Forgets the compiled plans: what they say about this rank is no longer true (fl_world_set_dry). */
+/* Drops the compiled plans, which hold for the old rank only (fl_world_set_dry). */
 void fl_boxing_forget(void);
 
 /* Set while flow.explain watches: called with every plan that is about to be carried out. */

@@ -55,15 +55,15 @@ void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, const fl_pr
 ** once. */
 fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in);
 
-/* May the parts of m lie on the device (*direct), or have they to be brought to the CPUs? The members of m's group have
-** one answer; they meet when they are asked for the first time. */
+/* *direct: the devices can carry out m; else its parts go through host memory. All members of m's group get the same
+** answer; the first call is a meeting. */
 fl_status fl_move_is_direct(bool *direct, const fl_move *m, const fl_device *device);
 
 /* fl_move_push of parts that lie on a device (move_device.c): the meeting takes place at once, the data move in the
 ** order of the device's queue. */
 fl_status fl_move_push_device(fl_move *m, fl_tensor *out, fl_tensor *in);
 
-/* Collectives of parts on a device so far: moved by the devices, and by way of the CPUs. */
+/* Collectives of parts on a device so far: between the devices, and through host memory. */
 typedef struct fl_move_counts {
     int64_t direct, staged;
 } fl_move_counts;

@@ -48,7 +48,7 @@ typedef struct trip {
 
 static bool is_float(fl_dtype dtype) { return dtype >= FL_FLOAT16; }
 
-/* Does the library's reduction give what ours gives? Its extremes lose a NaN. */
+/* True if the library's reduction gives the result of ours. Its extremes lose a NaN. */
 static bool reduces(const fl_move *m) { return m->reduce == FL_REDUCE_SUM || !is_float(m->dtype); }
 
 /* One region of one size from or for each member. */
@@ -94,13 +94,13 @@ static int count_of(const fl_region_list *list, int peer)
     return n;
 }
 
-/* Is it all that goes to its member, in one piece? */
+/* True if the region is all that goes to its member, in one piece. */
 static bool sends_directly(const trip *t, const fl_region *r)
 {
     return count_of(&t->move->pushes, r->peer) == 1 && fl_region_is_packed(r, r->from_stride);
 }
 
-/* Is it all that comes from its member, in one piece, and joins nothing? */
+/* True if the region is all that comes from its member, in one piece, and is not added to anything. */
 static bool receives_directly(const trip *t, const fl_region *r)
 {
     const fl_region_list *list = &t->move->pulls;

@@ -123,7 +123,7 @@ static bool is_sum(const fl_placement *p, fl_nd_sbp s, int axis)
     return s.at[axis] == FL_PSUM && p->hierarchy[axis] > 1;
 }
 
-/* Would a sum along this axis come before one along a later axis? */
+/* True if a sum along this axis would come before one along a later axis. */
 static bool sums_too_early(const job *j, const fl_placement *p, fl_nd_sbp state, fl_nd_sbp to, int axis)
 {
     if (!j->rounds || !is_sum(p, state, axis)) return false;

@@ -32,7 +32,7 @@ fl_view fl_region_view(const void *data, const fl_region *r, int64_t start, cons
 /* The strides of a region whose elements lie one after the other. */
 void fl_region_packed(int64_t *stride, const fl_region *r);
 
-/* Does a region with these strides lie so? */
+/* True if the strides are those. */
 bool fl_region_is_packed(const fl_region *r, const int64_t *stride);
 
 /* How many pulls, from k on, go to the same place: regions gets them. They have the same shape too: parts of one

@@ -216,7 +216,7 @@ static fl_copy_through through(fl_dtype d)
     return fl_dtype_is_float(d) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
 }
 
-/* Is a buffer of d what elements are converted through? */
+/* True if elements are converted through a buffer of d. */
 static bool is_through(fl_dtype d) { return d == FL_INT64 || d == FL_FLOAT32 || d == FL_FLOAT64; }
 
 /* Converts n <= CHUNK elements; strides in bytes. */

@@ -84,7 +84,7 @@ static const char *position(const fl_layout *l, const char *base, int64_t index)
     return base + index * l->axes[0].stride[0];
 }
 
-/* May elements `stride` bytes apart be read where they lie? */
+/* True if elements `stride` bytes apart can be read in place. */
 static bool is_plain(const layout *l, int64_t stride)
 {
     return stride == l->element && (l->dtype == FL_INT64 || l->dtype == FL_FLOAT32 || l->dtype == FL_FLOAT64);

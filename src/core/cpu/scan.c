@@ -64,7 +64,7 @@ static piece piece_at(const scan_job *j, int64_t task, int64_t segment)
     return p;
 }
 
-/* Are elements of the type that is added, one behind the other? */
+/* True if elements are of the type that is added, and contiguous. */
 static bool is_plain(const scan_job *j, fl_dtype dtype, int64_t stride)
 {
     static const fl_dtype plain[FL_THROUGH_COUNT] = {

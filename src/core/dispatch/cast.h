@@ -28,8 +28,8 @@ fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device
 ** on the CPU; not connected to the tape. */
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x);
 
-/* Every rank that `whole` is placed on gives the same data, as the script promises: ranks whose data differ are told so
-** at their next collective. Waits for `local`. */
+/* All ranks of the placement of `whole` must pass the same data; if they differ, their next collective is an error.
+** Waits for `local`. */
 fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole);
 
 /* Tests: `local` is this rank's part of a tensor of this logical shape (checked against the window). */

@@ -245,7 +245,7 @@ static void collect_vars(const call *c, fl_var **reads, int *read_count, fl_var 
     }
 }
 
-/* Does the op replace all the bytes of its target's storage, and with values from elsewhere? */
+/* True if the op replaces all bytes of its target's storage by values from elsewhere. */
 static bool overwrites(const call *c)
 {
     if (!(c->op->flags & FL_OP_OVERWRITES)) return false;

@@ -58,7 +58,7 @@ fl_status fl_fault_init(void)
     return FL_OK;
 }
 
-/* Is it this op's turn to fail? Does what ends or stops the process; FAULT_skip and FAULT_error are left to the
+/* True if this op is to fail. Does what ends or stops the process; FAULT_skip and FAULT_error are left to the
 ** caller. */
 static fault_kind take_turn(void)
 {

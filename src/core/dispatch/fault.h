@@ -1,5 +1,5 @@
 /*
-** fault.h -- FLOW_FAULT: a rank that fails on purpose, for the tests of what the others say then.
+** fault.h -- FLOW_FAULT: a rank that fails on purpose, to test the reports of the others.
 **
 ** FLOW_FAULT=rank:op_number:kind, op_number counting from 1 the ops that this rank carries out (boxing by to_global is
 ** one, an op written in other ops is those). Kinds: exit, kill, segv: the process ends before the op; sleep: it stops
@@ -11,7 +11,7 @@
 
 #include "memory/tensor.h"
 
-/* Is FLOW_FAULT set? Then every op asks the function below, before it allocates or communicates anything. */
+/* True if FLOW_FAULT is set: every op then calls fl_fault_op before it allocates or communicates. */
 extern bool fl_fault_armed;
 
 /* Reads FLOW_FAULT; an error says what is wrong with it. */

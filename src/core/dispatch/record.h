@@ -1,8 +1,7 @@
 /*
-** record.h -- what dispatch tells whoever records ops for gradients.
+** record.h -- the functions by which dispatch records ops for gradients.
 **
-** Autograd registers itself here when the program starts; without it nothing is recorded and the core works all the
-** same.
+** Autograd registers them when the program starts; without it nothing is recorded, and all else works.
 */
 #ifndef FL_RECORD_H
 #define FL_RECORD_H
@@ -18,8 +17,8 @@ typedef struct fl_recorder {
                         int nout);
     /* `view` was just made from `base` by op: in-place writes to it reach the base. */
     fl_status (*note_view)(fl_tensor *view, fl_tensor *base, const fl_op *op, const fl_attrs *attrs);
-    /* Before an in-place op on target (in[0]): may it be written? *before: a copy of the target as it is, owned by the
-    ** caller, when a gradient will need it; else NULL. */
+    /* Before an in-place op on target (in[0]): an error if it may not be written. *before: a copy of the target's old
+    ** value, owned by the caller, if a gradient will need it; else NULL. */
     fl_status (*check_inplace)(fl_tensor **before, const fl_op *op, fl_tensor *target, const fl_operand *in, int nin);
     /* After it: histories are rewritten. */
     fl_status (*rewrite)(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin,
@@ -28,16 +27,16 @@ typedef struct fl_recorder {
     void (*release)(fl_autograd *record);
 } fl_recorder;
 
-/* NULL: nobody records. */
+/* NULL: nothing is recorded. */
 extern const fl_recorder *fl_recorder_now;
 
 /* Before any tensor exists. */
 void fl_recorder_set(const fl_recorder *recorder);
 
-/* Are ops recorded? (no_grad clears it; false where nobody records) */
+/* True while ops are recorded: cleared by no_grad, false without a recorder. */
 extern bool fl_grad_enabled;
 
-/* Does what is computed from t have a gradient? */
+/* True if results computed from t have a gradient. */
 static inline bool fl_requires_grad(const fl_tensor *t)
 {
     return t->requires_grad || (t->autograd && fl_recorder_now->view_wants(t));
@@ -57,7 +56,7 @@ static inline fl_status fl_record_view(fl_tensor *view, fl_tensor *base, const f
     return fl_recorder_now ? fl_recorder_now->note_view(view, base, op, attrs) : FL_OK;
 }
 
-/* A stretch in which ops are not recorded: what it returns is given back at its end. */
+/* Stops recording; the value returned goes to fl_record_resume. */
 static inline bool fl_record_pause(void)
 {
     bool before = fl_grad_enabled;

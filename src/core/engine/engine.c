@@ -34,8 +34,8 @@ typedef struct needs {
     fl_stamp at[FL_MAX_LANES];
 } needs;
 
-/* Is there nothing to wait for? A stream is not asked for its own ops, nor for another stream's: it follows without the
-** host. */
+/* True if nothing has to be waited for. A stream's own ops and those of another stream count as complete: it follows
+** them without the host. */
 static bool is_free(fl_stamp stamp, int lane)
 {
     if (!fl_lanes[lane].stream || stamp == 0) return fl_stamp_done(stamp);
@@ -156,7 +156,7 @@ static fl_status run_here(const fl_task *t)
     return status;
 }
 
-/* May a task that waits for nothing run on the caller? Driven lanes keep the order of what is not cheap. */
+/* True if a task that waits for nothing may run on the caller. Driven lanes keep the order of what is not cheap. */
 static bool may_run_here(const fl_task *t)
 {
     if (mode == FL_ENGINE_QUEUED) return false;

@@ -26,7 +26,7 @@ enum { FL_MAX_LANES = 72 }; /* 16 devices with 4 queues each, and the host's */
 
 typedef enum fl_lane_id { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_FREE } fl_lane_id;
 
-/* What a lane calls. `payload` is the lane's own copy. Returning an error poisons what it writes. */
+/* The function of a task. `payload` is the lane's own copy. An error poisons the variables it writes. */
 typedef fl_status (*fl_exec)(void *payload);
 
 enum {
@@ -65,8 +65,8 @@ fl_status fl_engine_push(const fl_task *task);
 ** script has seen it, and of updates and ops without outputs that were skipped. */
 fl_status fl_engine_wait_all(void);
 
-/* The script is over: the first error of a queued op that has come to light and that it has never met. wait: once
-** everything queued is done. */
+/* The script is over: the first error of a queued op that the script has not seen. wait: after everything queued is
+** done. */
 fl_status fl_engine_end(bool wait);
 
 /* Extra threaded lane (tests, devices); errors when FL_MAX_LANES exist. ring_size 0: default 1024. */
@@ -92,10 +92,10 @@ typedef struct fl_stream_ops {
 } fl_stream_ops;
 FL_EXPORT fl_status fl_engine_stream_new(int *lane, const char *name, void *stream, const fl_stream_ops *ops);
 
-/* What an op that was issued to a stream finds wrong in its data is known only when it has run. Called by its exec:
-** what the op writes, and what is computed from that, is pending from then on, until somebody needs to know. `run` is
-** called once, by the pusher, when the op is complete: true: the op has failed, `text` says why ("name: message", or
-** the message alone). At most FL_MAX_PENDING are open at once: before there are more, the oldest is waited for. */
+/* An error in the data of an op on a stream is known only when the op has run. Called by its exec: the results of the
+** op, and all results computed from them, are pending from then on, until a wait needs them. `run` is called once, by
+** the pusher, when the op is complete: true if the op has failed, with the reason in `text` ("name: message", or the
+** message alone). At most FL_MAX_PENDING are open at once: before there are more, the oldest is waited for. */
 enum { FL_MAX_PENDING = 512 };
 typedef bool fl_late_check(void *record, char *text, size_t size);
 FL_EXPORT fl_status fl_engine_check_later(fl_late_check *run, void *record);
@@ -117,7 +117,7 @@ extern bool (*fl_engine_interrupted)(void);
 
 typedef struct fl_engine_stats {
     int64_t inline_ops, queued_ops, waits, failed_ops;
-    int64_t follows; /* times that a stream was told to wait for another */
+    int64_t follows; /* waits of one stream for another */
     int lanes, threads;
 } fl_engine_stats;
 void fl_engine_stats_get(fl_engine_stats *out);

@@ -1,9 +1,9 @@
 /*
 ** engine_internal.h -- what the files of the engine share: lanes, slots, poison, pending checks, profile.
 **
-** engine.c decides (push, waits, modes), lane.c executes (rings, threads, sleeping), poison.c knows what
-** happens to the variables of an op that fails or is skipped, late_check.c to those of one that may still fail
-** on its device, profile.c remembers when ops ran.
+** engine.c decides (push, waits, modes), lane.c executes (rings, threads, sleeping), poison.c handles the
+** variables of an op that fails or is skipped, late_check.c those of one that may still fail on its device, profile.c
+** keeps the times of ops.
 ** "The pusher" is the one thread that pushes and waits.
 */
 #ifndef FL_ENGINE_INTERNAL_H
@@ -172,7 +172,7 @@ static inline uint64_t fl_stamp_seq(fl_stamp s) { return s & 0xffffffffffffffull
 /* The oldest event that covers op number seq of a stream; recorded now when there is none. */
 fl_status fl_stream_event(int *event, fl_lane *lane, uint64_t seq);
 
-/* Has the stream completed its op number seq? Records an event when there is none behind it yet. */
+/* True if the stream has completed its op number seq. Records an event behind it if there is none yet. */
 bool fl_stream_reached(fl_lane *lane, uint64_t seq);
 
 extern int64_t fl_stream_follows; /* times that a stream was told to wait for another */

@@ -207,13 +207,13 @@ fl_status fl_pending_settle(fl_var *v)
 
 /* ---- tasks ---- */
 
-/* Does what the task leaves in its targets depend on what was there? */
+/* True if the new values of the targets depend on the old ones. */
 static bool reads_targets(const fl_task *t)
 {
     return (t->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) == FL_TASK_UPDATES;
 }
 
-/* What was pending in targets that get new values is of no interest any more. */
+/* Pending checks of tensors that are overwritten are dropped. */
 static void forget_targets(const fl_task *t)
 {
     for (int i = 0; i < t->write_count; i++)
@@ -230,7 +230,7 @@ fl_status fl_pending_settle_task(const fl_task *t)
     return FL_OK;
 }
 
-/* Do all targets depend on every check that v depends on? Then an update cannot make them worse. */
+/* True if every check of v is also one of all targets: then an update adds no check to them. */
 static bool targets_share(const fl_task *t, const fl_var *v)
 {
     const fl_pending_checks *set = pending_of(v);

@@ -162,7 +162,7 @@ static void mark_writes(const fl_task *t, fl_poison *p)
         if (fl_poison_of(t->writes[i]) != p) fl_poison_put(t->writes[i], p);
 }
 
-/* Would nobody learn that the task did not run? */
+/* True if the script would not see otherwise that the task did not run. */
 static bool goes_unnoticed(const fl_task *t)
 {
     for (int i = 0; i < t->write_count; i++)

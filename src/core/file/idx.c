@@ -73,7 +73,7 @@ static fl_status head_read(const reader *r, int *type, fl_shape *shape)
     return fl_shape_make(shape, r->path, dims, head[3]) == FL_OK ? FL_OK : fl_fail_prefix(FL_ERR_IO, "idx: ");
 }
 
-/* Can the file hold a head of so many axes and that many bytes of elements? */
+/* True if the file can hold a header of so many axes and that many bytes of elements. */
 static fl_status claim_check(const reader *r, int ndim, int64_t bytes)
 {
     int64_t claimed = 4 + 4 * ndim + bytes;

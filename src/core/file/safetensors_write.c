@@ -162,7 +162,7 @@ static void name_temporary(fl_safetensors_writer *w, uint64_t host, int64_t pid,
             kept_length(base), base, host, pid, attempt);
 }
 
-/* Is `name` a temporary name made on this host, of any target? */
+/* True if `name` is a temporary name made on this host, of any target. */
 static bool is_leftover(const char *name, uint64_t host)
 {
     char mark[1 + 16 + 1 + 1];

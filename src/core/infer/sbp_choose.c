@@ -107,10 +107,10 @@ static uint32_t cut_by(const search *s, int i, fl_sbp cut, int axis)
     return mask;
 }
 
-/* Is the same interval left of all tensor axes that the row splits, on every rank? After gather's (B, S(i)) -> S(i) the
-** index is cut and x is whole, so (S(i), S(i)) -> S(i) would pair other positions. Equal sizes need equal cuts; where
-** sizes differ (groups of channels) the op lists the row only for parts of equal size, and these agree after equal cuts
-** too. */
+/* True if the same interval is left of all tensor axes that the row splits, on every rank. After gather's (B, S(i)) ->
+** S(i) the index is cut and x is whole, so (S(i), S(i)) -> S(i) would pair other positions. Equal sizes need equal
+** cuts; where sizes differ (groups of channels) the op lists the row only for parts of equal size, and these agree
+** after equal cuts too. */
 static bool intervals_agree(const search *s, const fl_sbp *row, int axis)
 {
     int first = -1;

@@ -1,8 +1,8 @@
 /*
 ** arena.h -- memory of this process that other processes can map: one large file, from which host storage comes.
 **
-** The first FL_ARENA_RESERVED bytes are never given out and zero at first: those who share the arena among ranks
-** (ranks/shared.h) lay in it what they please. The script's thread.
+** The first FL_ARENA_RESERVED bytes are never given out and zero at first: ranks/shared.h, which shares the
+** arena among ranks, lays out its own data there. The script's thread.
 */
 #ifndef FL_ARENA_H
 #define FL_ARENA_H
@@ -44,7 +44,7 @@ void *fl_arena_take(size_t bytes);
 /* Back to the arena, with the bytes asked for; huge pages that are free as a whole go back to the system. */
 void fl_arena_give(void *data, size_t bytes);
 
-/* Does data lie in this process's arena? */
+/* True if data lies in this process's arena. */
 bool fl_arena_owns(const void *data);
 
 /* An anonymous file that only this user can open and that cannot be executed, closed on exec; -1 and errno. */

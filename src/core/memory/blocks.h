@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* AddressSanitizer: bytes nobody may touch, and those somebody may. FL_BLOCK_GUARD: hidden bytes behind each block. */
+/* AddressSanitizer: marks bytes as inaccessible, and as accessible. FL_BLOCK_GUARD: hidden bytes behind each block. */
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #define FL_HIDE(start, size) __asan_poison_memory_region((start), (size))

@@ -19,7 +19,7 @@ typedef enum fl_queue { FL_QUEUE_COMPUTE, FL_QUEUE_IN, FL_QUEUE_OUT, FL_QUEUE_CO
 typedef struct fl_device {
     const char *name; /* "cuda" */
     int count;        /* how many of them this process may use */
-    int own;          /* the one this rank uses unless told otherwise: rank on this host modulo count */
+    int own;          /* the one this rank uses by default: rank on this host modulo count */
     void (*describe)(char *text, size_t size, int index); /* "NVIDIA H100, compute 9.0, 79.2 GiB"; opens nothing */
     /* Memory that ops pushed to `queue` from now on may use, and others after these. The error is worded here;
     ** FL_ERR_MEMORY is tried again after trimming and collecting. */
@@ -38,13 +38,13 @@ typedef struct fl_device {
     /* Host memory that copies reach without the processor; cached. */
     fl_status (*host_allocate)(void **data, size_t bytes);
     void (*host_release)(void *data, size_t bytes);
-    /* What a move does with regions of parts: issued to the queue that was entered, all in device memory. */
+    /* Copies and fills of regions of parts: issued to the queue that was entered, all in device memory. */
     fl_status (*copy_view)(const fl_view *out, const fl_view *in);
     fl_status (*fill_view)(const fl_view *out, const void *value); /* value: host memory, of out's dtype */
     fl_status (*scratch)(void **data,
                          size_t bytes); /* in the order of the queue, until drop_scratch in the same queue */
     void (*drop_scratch)(void *data);   /* NULL is fine */
-    const struct fl_device_comm *comm;  /* device_comm.h; NULL: what moves between ranks goes by way of the CPUs */
+    const struct fl_device_comm *comm;  /* device_comm.h; NULL: transfers between ranks go through host memory */
 } fl_device;
 
 /* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING says what is

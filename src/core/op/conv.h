@@ -35,7 +35,7 @@ static inline bool fl_conv_is_pointwise(const fl_conv *c)
 /* The axis of x and y that holds the channels; after it come rows and columns. */
 static inline int fl_conv_channels(int ndim) { return ndim - 3; }
 
-/* Does the padding give the result the size of x? */
+/* True if the padding gives the result the size of x. */
 static inline bool fl_conv_keeps_size(const fl_attrs *attrs)
 {
     const fl_attr *a = &attrs->at[FL_CONV_PADDING];

@@ -223,7 +223,7 @@ extern const fl_op *const __start_fl_ops[];
 extern const fl_op *const __stop_fl_ops[];
 #define FL_FOR_EACH_OP(var) for (const fl_op *const *var = __start_fl_ops; var < __stop_fl_ops; var++)
 
-/* Does x:name_() exist? */
+/* True if x:name_() exists. */
 static inline bool fl_op_in_place(const fl_op *op)
 {
     return (op->flags & (FL_OP_ELEMENTWISE | FL_OP_NEW_KIND)) == FL_OP_ELEMENTWISE;

@@ -152,8 +152,8 @@ static bool holds_integers(fl_dtype from, fl_dtype to)
     return to != FL_BOOL && (to == FL_UINT8 ? !is_signed : fl_dtype_size(from) + !is_signed <= fl_dtype_size(to));
 }
 
-/* Do max and min commute with the conversion? (to a float, to integers that hold all values, of uint8 to bool; -1 and 0
-** as bool are true and false) */
+/* True if max and min commute with the conversion: to a float, to integers that hold all values, of uint8 to bool (-1
+** and 0 as bool are true and false). */
 static bool order_exact(fl_dtype from, fl_dtype to)
 {
     if (from == to || fl_dtype_is_float(to)) return true;

@@ -47,14 +47,14 @@ void fl_sbp_linear(fl_sigs *s);
 /* The tensors of the mask partial, the other operands B -> partial; nothing when one of the mask is a number, or when
 ** the partial would not survive the op's change of dtype. */
 void fl_sbp_partial(fl_sigs *s, uint32_t operands, fl_sbp partial);
-/* Do sums commute with the conversion? (same dtype, or to a wider float; never bool) */
+/* True if sums commute with the conversion: same dtype, or to a wider float; never bool. */
 bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to);
 /* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
 void fl_sbp_except(fl_sigs *s, uint32_t mask);
 
-/* A gradient may be split although all it is computed from is whole; it is where the value is that it belongs to. Such
-** an op has an attribute `like` for the value's nd-SBP: set it when dispatching the gradient, ask for it among the
-** signatures (true as well when it is absent). */
+/* A gradient may be split although all its inputs are whole, if the value it belongs to is split. Such an op has an
+** attribute `like`, the nd-SBP of the value: set it when dispatching the gradient, test it in the signatures (true also
+** if it is absent). */
 void fl_attr_set_like(fl_attrs *attrs, int slot, const fl_meta *value);
 bool fl_sbp_is_like(const fl_sigs *s, int slot, fl_sbp sbp);
 

@@ -115,7 +115,7 @@ static void view_reshape(fl_view_request *v)
     while (out_axis >= 0) v->strides[out_axis--] = 1;
 }
 
-/* Do all parts of in axis i and out axis j end at the same elements? Both axes have equally many elements before
+/* True if all parts of in axis i and out axis j end at the same elements: both axes have equally many elements before
 ** them; when their sizes differ the parts must be equal, or a further split would cut them differently. */
 static bool boundaries_agree(const fl_sigs *s, int i, int j)
 {

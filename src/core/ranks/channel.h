@@ -8,8 +8,7 @@
 
 typedef struct fl_channel fl_channel;
 
-/* A wait that fails is the end of its channel: whoever waits in it or comes later gets the same error, word for
-** word. */
+/* A failed wait ends its channel: every member that waits in it, then or later, gets the same error, word for word. */
 
 /* The channel of a group whose members are all mapped here; `out` is &g->channel. Waits until every member has opened
 ** it. */
@@ -19,7 +18,7 @@ fl_status fl_channel_open(fl_channel **out, fl_group *g);
 ** number (mine->sequence). */
 fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 
-/* What member i showed: valid until this rank enters the next meeting, even when i is there already. */
+/* The entry of member i; valid until this rank enters the next meeting, even if i has already entered it. */
 const fl_entry *fl_channel_entry(const fl_channel *c, int i);
 const void *fl_channel_data(const fl_channel *c, int i);
 
@@ -38,7 +37,7 @@ typedef struct fl_standing {
 } fl_standing;
 void fl_channel_standing(fl_standing *out, int rank);
 
-/* Has a member of that group not entered that meeting? */
+/* True if a member of that group has not entered that meeting. */
 bool fl_channel_lacks(const fl_standing *s, int rank);
 
 /* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet

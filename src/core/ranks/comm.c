@@ -298,7 +298,7 @@ static fl_status look_at_missing(const fl_wait *w, int i)
     return status;
 }
 
-/* Do the missing members get on with something else? Then their time has not run out. */
+/* True if the missing members make progress elsewhere: then they are not timed out. */
 static uint64_t progress_of_missing(const fl_wait *w)
 {
     uint64_t sum = 0;
@@ -387,7 +387,7 @@ uint64_t fl_fingerprint(const fl_collective *d, uint64_t tag)
     return fl_hash_mix(fl_hash_mix(h, fl_nd_sbp_bits(d->from)), fl_nd_sbp_bits(d->to));
 }
 
-/* Does member i run the same program as the first one? */
+/* FL_OK if member i runs the same program as the first one. */
 static fl_status compare_entries(fl_group *g, int i, const fl_entry *mine)
 {
     const fl_entry *first = fl_group_entry(g, 0), *e = fl_group_entry(g, i);

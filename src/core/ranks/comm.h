@@ -1,13 +1,13 @@
 /*
 ** comm.h -- ranks that work together: groups, meetings, control messages, and the table a transport fills.
 **
-** A collective is a meeting and then, unless somebody has bad error, the movement of data. In the meeting every
-** member of the group shows an entry: what it is about to do, where in the script, whether its input is poisoned.
-** Entries that differ are an error on all members that names both lines; so is a member that does not come. On one
-** host the meeting takes place in shared memory (channel.h), across hosts the transport carries it.
+** A collective is a meeting and then, unless a member reports an error, the transfer of data. In the meeting every
+** member of the group shows an entry: the collective it enters, the line of the script, the error of a poisoned input.
+** If entries differ, or a member does not enter, all members get an error that names both lines or the missing rank.
+** On one host the meeting takes place in shared memory (channel.h), across hosts the transport carries it.
 **
-** World size 1 has no transport: collectives of one rank do nothing and are never asked for. In the dry world asking
-** is an error. Everything here that communicates runs on the communication lane (fl_comm_run), in push order.
+** World size 1 has no transport: collectives of one rank do nothing and are never requested. In the dry world they are
+** an error. Everything here that communicates runs on the communication lane (fl_comm_run), in push order.
 */
 #ifndef FL_COMM_H
 #define FL_COMM_H
@@ -63,7 +63,7 @@ enum {                           /* entry->flags */
        FL_ENTRY_PRIVATE = 4      /* this rank's part lies outside of the shared arena and does not fit into `data` */
 };
 
-/* A collective in numbers, worded only when somebody has to read it. */
+/* A collective in numbers; the text is made only for a message. */
 typedef struct fl_collective {
     char name[FL_COLLECTIVE_NAME]; /* "all-reduce", "barrier"; "": nothing yet */
     fl_shape shape;                /* of the tensor; ndim -1: no tensor is concerned */
@@ -72,7 +72,7 @@ typedef struct fl_collective {
     char where[FL_WHERE_TEXT]; /* "train.lua:41"; not part of the fingerprint */
 } fl_collective;
 
-/* What a rank shows when it enters a collective. */
+/* The entry of a rank in a meeting. */
 typedef struct fl_entry {
     uint64_t sequence;    /* of the meetings of this group, from 1; set by fl_group_meet */
     uint64_t fingerprint; /* of collective and tag: equal on members that run the same program (fl_fingerprint) */
@@ -100,17 +100,17 @@ enum {
 ** or have ended, Ctrl-C. Poison is no error here: see fl_group_poison. */
 fl_status fl_group_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 
-/* In a meeting to come this rank shows what it has done since the last one. */
+/* Puts into e the ops of this rank since the last meeting. */
 void fl_entry_look_back(fl_entry *e, fl_trail trail);
 
-/* What member i showed in the last meeting: valid until the next one of this group. */
+/* The entry of member i in the last meeting; valid until the next one of this group. */
 const fl_entry *fl_group_entry(const fl_group *g, int i);
 const void *fl_group_entry_data(const fl_group *g, int i);
 
-/* FL_OK, or the error of the first member whose input was poisoned, with its rank. */
+/* FL_OK, or the error of the first member with a poisoned input, with its rank. */
 fl_status fl_group_poison(const fl_group *g);
 
-/* In a meeting to come this rank's input is missing: `error` says why. */
+/* Puts into e that this rank's input is missing, with the reason. */
 void fl_entry_poison(fl_entry *e, const char *error);
 
 uint64_t fl_fingerprint(const fl_collective *collective, uint64_t tag);
@@ -130,7 +130,7 @@ typedef struct fl_wait {
     const fl_group *group;
     unsigned flags;                            /* FL_WAIT_IDLE, FL_WAIT_DATA, FL_WAIT_DEVICE */
     const fl_collective *collective;           /* what waits; NULL: the collective this rank entered last */
-    bool (*missing)(const fl_group *g, int i); /* has member i not come yet? NULL: unknown */
+    bool (*missing)(const fl_group *g, int i); /* true if member i has not entered; NULL: unknown */
     int spins;                                 /* from here on the wait's own, 0 at first */
     uint64_t started, looked, interrupted, progress;
 } fl_wait;
@@ -139,7 +139,7 @@ typedef struct fl_wait {
 ** a missing member that has ended, died or failed, Ctrl-C. */
 FL_EXPORT fl_status fl_wait_step(fl_wait *w);
 
-/* The same without a pause, for those who look now and then: clock and deaths. */
+/* The same without a pause, for callers that poll now and then: clock and deaths. */
 FL_EXPORT fl_status fl_wait_poll(fl_wait *w);
 
 /* FLOW_TIMEOUT in seconds, 300 unless set. */
@@ -160,18 +160,18 @@ fl_status fl_comm_barrier(fl_group *g);
 
 /* ---- sessions: lines of input that all ranks evaluate ---- */
 
-/* Has Ctrl-C been pressed? Then the next meeting stops all its members at the same point. NULL: nobody can press it. */
+/* True after Ctrl-C: the next meeting then stops all its members at the same point. NULL: no session. */
 extern bool (*fl_comm_stopping)(void);
 
-/* Has this rank stopped waiting because a missing member was through with the line (its journal says so), or because
-** another rank has stopped for that? */
+/* True if this rank stopped waiting because a missing member had finished the line (by its journal), or because another
+** rank stopped for that reason. */
 extern bool fl_comm_peer_gone;
 
 /* The highest number that a meeting of this rank, or a step of one, has had; those of the session aside. */
 uint64_t fl_comm_counted(void);
 
-/* After a line that may have failed half way: all groups, also those still to come, are whole again and count on from
-** `number`, which no rank has counted beyond. All ranks call it at the same point, with nothing under way. */
+/* After a line that may have failed: all groups, also future ones, are usable again and count on from `number`, which
+** no rank has passed. All ranks call it at the same point, with nothing under way. */
 void fl_comm_reset(uint64_t number);
 
 /* ---- the transport ---- */
@@ -204,8 +204,8 @@ void fl_comm_register(const fl_comm *comm);
 /* Ends the job because of this rank: with a transport all ranks, within seconds; otherwise exit(code). */
 void fl_comm_abort(int code);
 
-/* May this rank communicate now? (false inside flow.on_rank and the REPL's "@2"): then collectives are an error that
-** says so. */
+/* Set where this rank may not communicate (flow.on_rank, "@2" in a session): collectives are then an error with this
+** text. */
 extern const char *fl_comm_refusal; /* NULL, or what forbids it */
 
 /* Asked on the script's thread before anything is queued: FL_OK, or the error of `collective` where it is forbidden. */

@@ -154,7 +154,7 @@ static void append_rank(int rank, const fl_standing *s)
     append(s->count > LISTED_RANKS ? ", ...}" : "}");
 }
 
-/* Is there a lower rank of the cycles in the same meeting? */
+/* True if a lower rank of the cycles is in the same meeting. */
 static bool is_named(int rank)
 {
     for (int r = 0; r < rank; r++)

@@ -8,7 +8,7 @@
 #include "comm.h"
 #include "memory/device.h"
 
-/* What goes to a member or comes from it: bytes that lie together in device memory. */
+/* A message to or from a member: contiguous bytes in device memory. */
 typedef struct fl_segment {
     int peer; /* position in the group */
     void *data;
@@ -19,13 +19,13 @@ typedef struct fl_segment {
 enum { FL_DEVICE_HANDSHAKE = 256 };
 typedef struct fl_device_comm {
     const char *name; /* "NCCL" */
-    /* Can this process take part? The library is opened at the first call; the error says what is missing. */
+    /* FL_OK if this process can take part; else the error names what is missing. The first call opens the library. */
     fl_status (*open)(void);
     void (*describe)(char *text, size_t size); /* "NCCL 2.28.9", when it is open */
     /* What the members show each other before they join: FL_DEVICE_HANDSHAKE bytes about device `index`. `inviting`:
     ** this member's handshake is the one that the others join by. */
     fl_status (*handshake)(void *handshake, int index, bool inviting);
-    /* Can these go together? FL_OK, or the same error on all members: two share a device, .. */
+    /* FL_OK if these members can communicate, or the same error on all of them: two share a device, .. */
     fl_status (*compare)(const void *handshakes, int count, const int *ranks);
     /* *handle is this member's. Errors: what was in the way, here; then nobody may use it. handshakes[0] invites. */
     fl_status (*join)(void **handle, fl_group *g, const void *handshakes, int index);

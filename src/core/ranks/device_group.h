@@ -1,16 +1,16 @@
 /*
-** device_group.h -- do the devices of a group's members move data among themselves, or do the CPUs for them?
+** device_group.h -- how the members of a group exchange parts that lie on devices.
 **
-** Asked once, at the first collective of parts that lie on a device, by all members at the same point, and answered
-** alike on all of them: the device's own way (fl_device_comm) where every member has its library and a device of its
-** own, else by way of the CPUs. FLOW_NCCL=0 on any of them: by way of the CPUs.
+** Decided once, at the first such collective, by all members at the same point and alike: by the device's own
+** communication (fl_device_comm) if every member has its library and a device of its own, else through host memory.
+** FLOW_NCCL=0 on any member: through host memory.
 */
 #ifndef FL_DEVICE_GROUP_H
 #define FL_DEVICE_GROUP_H
 
 #include "device_comm.h"
 
-/* Has it been asked? */
+/* True once it is decided. */
 bool fl_device_group_known(const fl_group *g);
 
 /* *handle: this member's in `group`, NULL when the CPUs move the data. Every member calls it; all wait for each

@@ -55,7 +55,7 @@ static void word_op(char *out, int rank, const words *w, bool is_there)
                  w->what[0] ? w->what : "an op");
 }
 
-/* Have the two members carried out the same op, as far as its words tell? */
+/* True if the two members carried out the same op, by its text. */
 static bool is_worded_alike(const words said[2]) { return said[0].what[0] && strcmp(said[0].what, said[1].what) == 0; }
 
 fl_status fl_group_differs(fl_group *g, int i, const fl_entry *mine)

@@ -137,7 +137,7 @@ static void tell_own(const char *message, const char *details)
 /* From here on the others see that this rank has failed. */
 static void note_failure(void) { __atomic_store_n(&fl_journal_own->state, FL_RANK_FAILED, __ATOMIC_RELEASE); }
 
-/* May rank still fail, or say more than it has? */
+/* True if the rank may still fail, or report more. */
 static bool is_open(int rank)
 {
     const fl_journal *j = fl_journal_of(rank);
@@ -279,7 +279,7 @@ static void on_crash(int number)
     die_of(number);
 }
 
-/* Has another thread of this process begun to tell? Then it may finish. */
+/* True if another thread of this process has begun to report: then it may finish. */
 static void let_tell(void)
 {
     for (int ms = 0; ms < 100 && reported() == REPORTING; ms += 2) pause_ms(2);

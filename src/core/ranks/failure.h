@@ -1,10 +1,10 @@
 /*
-** failure.h -- how a job ends when one of its ranks fails: all of them, within seconds, with one report reported once.
+** failure.h -- how a job ends when one of its ranks fails: all ranks, within seconds, with one report.
 **
 ** The report names the rank and the script's line. It is reported by the rank that fails when it still can (an error,
-** os.exit, a crash), by another one of its host when it was killed. Who tells is decided in the journal of the host's
-** first rank, and ranks that fail only because another has failed come too late there. Without several ranks all of
-** this does nothing and a program ends as any other.
+** os.exit, a crash), by another one of its host when it was killed. The reporter is chosen in the
+** journal of the host's first rank; ranks that fail only because another has failed come too late there. With one rank
+** all of this does nothing.
 */
 #ifndef FL_FAILURE_H
 #define FL_FAILURE_H

@@ -51,7 +51,7 @@ static bool same_set(const int *a, int a_count, const int *b, int b_count)
     return a_count == b_count && memcmp(a, b, (size_t)a_count * sizeof *a) == 0;
 }
 
-/* Are all of a in b? */
+/* True if all of a are in b. */
 static bool is_within(const int *a, int a_count, const int *b, int b_count)
 {
     for (int i = 0, j = 0; i < a_count; i++, j++) {

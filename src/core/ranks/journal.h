@@ -18,11 +18,11 @@ typedef struct fl_journal {
     int32_t rank, pid;
     int32_t state; /* fl_rank_state */
     int32_t reporter,
-        reported;             /* atomic; of the host's first rank: who tells the user how the job failed (failure.c) */
+        reported;             /* atomic; of the host's first rank: which rank reports how the job failed (failure.c) */
     int64_t op;               /* of the last op dispatched: FL_JOURNAL_PLACE of its descriptor; 0: none yet */
     uint64_t ops;             /* dispatched so far: progress that a wait can see */
     uint64_t meetings;        /* collectives entered so far, of all groups */
-    uint64_t evaluations;     /* lines of a session that this rank is through with */
+    uint64_t evaluations;     /* lines of a session that this rank has finished */
     fl_collective collective; /* the last collective entered */
     int32_t listens;          /* SIGUSR2 asks this rank for its line */
     uint32_t answers;         /* atomic: given so far */
@@ -55,7 +55,7 @@ fl_journal *fl_journal_first(void);
 const char *fl_journal_op(const fl_journal *j);
 
 /* Where a journal's rank is: ", in all-gather of float32[8], S(0) -> B (train.lua:44); its last op is matmul"; "" when
-** it tells nothing. A signal handler may ask. */
+** there is nothing in it. Async-signal-safe. */
 enum { FL_RANK_PLACE_TEXT = FL_COLLECTIVE_TEXT + 64 };
 const char *fl_rank_place_text(char *buffer, const fl_journal *j);
 

@@ -100,7 +100,7 @@ static void joined_text(char *text, long process)
     snprintf(text, JOINED_TEXT, "%.200s/%ld", job ? job : "", process);
 }
 
-/* Has another process, whose child this one is, joined the same job as this rank? */
+/* True if a process above this one has already joined the job as this rank. */
 static bool joined_by_parent(void)
 {
     char mine[JOINED_TEXT];

@@ -21,8 +21,8 @@ typedef struct fl_transport {
 #define FL_TRANSPORT_ENTRY "fl_transport_start"
 typedef fl_status (*fl_transport_entry)(fl_transport *out);
 
-/* Is this process in a job of a launcher, as a rank or as a program that a rank started? *ranks (NULL: not asked): how
-** many the launcher started; 0 when only the transport can tell. */
+/* True if this process belongs to a job of a launcher, as a rank or as a program that a rank started. *ranks (may be
+** NULL): how many ranks the launcher started; 0 if only the transport knows. */
 bool fl_launched(int *ranks);
 
 /* The process that started this rank: mpirun, or its daemon on another host. */

@@ -70,7 +70,8 @@ static bool environment_tells_apart(void)
     return false;
 }
 
-/* Is that process an mpirun that passes on what the ranks write as it is? Its options end where the program begins. */
+/* True if that process is an mpirun that passes the ranks' output on unchanged. Its options end where the program
+** begins. */
 static bool passes_plainly(int pid)
 {
     char *words = malloc(2 * WORDS_BYTES), *mine = words + WORDS_BYTES;
@@ -108,7 +109,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Does the process hold the other end of that pseudo terminal or pipe? */
+/* True if the process holds the other end of that pseudo terminal or pipe. */
 static bool holds_other_end(int pid, const struct stat *s)
 {
     char path[PATH_TEXT];
@@ -131,7 +132,7 @@ static bool look_at(struct stat *out, int pid, int descriptor)
     return stat(path, out) == 0;
 }
 
-/* Is that descriptor of a rank what the launcher gave it? */
+/* True if that descriptor of a rank is still the launcher's. */
 static bool is_given(int launcher, int pid, int descriptor)
 {
     struct stat s;

@@ -28,10 +28,10 @@ bool fl_shared_attach(int rank, const void *handshake, bool *same_host);
 /* Gives all of it up again (not all ranks of the host could attach). Before any storage was taken from the arena. */
 void fl_shared_stop(void);
 
-/* Is rank's memory mapped here? True for this rank itself when it has an arena. */
+/* True if the arena of the rank is mapped here; also for this rank itself, if it has one. */
 bool fl_shared_has(int rank);
 
-/* Has the process of a rank of this host ended? A signal handler may ask. */
+/* True if the process of a rank of this host has ended. Async-signal-safe. */
 bool fl_rank_is_dead(int rank);
 
 /* ---- a lock among the ranks of this host ---- */

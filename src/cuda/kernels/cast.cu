@@ -56,7 +56,7 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* Can groups of g elements be moved at once? A single axis may have elements left over. */
+/* True if groups of g elements can be moved at once. A single axis may have elements left over. */
 static bool takes_groups(const fl_layout *l, const void *out, int64_t to, const void *in, int64_t from, int64_t g)
 {
     if (l->count == 0) return false;

@@ -87,7 +87,7 @@ static int widen(fl_layout *l, const char *const *data, int width)
     return unit;
 }
 
-/* Is the input read in runs, or with strides that fall as the output's do? */
+/* True if the input is read in runs, or with strides in the output's order. */
 static bool reads_in_order(const fl_cuda_copy_job *j)
 {
     const fl_layout *l = &j->layout;

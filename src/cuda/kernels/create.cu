@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(THREADS) keep_triangle(char *out, const char *
     *(fl_pack<T, N> *)(out + offset[0][0]) = x;
 }
 
-/* Can the last axis be moved 16 bytes at a time? It counts packs then. */
+/* True if the last axis can be moved 16 bytes at a time; it then counts packs. */
 static bool pack_last(fl_layout *l, const void *out, const void *in, int64_t width)
 {
     if (l->count == 0) return false;

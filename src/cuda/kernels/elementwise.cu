@@ -15,7 +15,7 @@
 
 enum { THREADS = 256, GROUPS = 2, ELEMENTS = 4, OPERANDS = FL_EW_MAX_IN + 1 };
 
-/* Does the expression of a row use `bad`, so that it can fail? */
+/* True if the expression of a row uses `bad`, so that it can fail. */
 static constexpr bool says_bad(const char *text)
 {
     for (; *text; text++)

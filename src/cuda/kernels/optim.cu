@@ -236,7 +236,7 @@ static void close_pack(pack *p)
     free(p->list);
 }
 
-/* Can the kernels read the operands of this member in their own dtypes? */
+/* True if the kernels can read the operands of this member in their own dtypes. */
 static bool is_plain(const pack *p, int index)
 {
     fl_dtype dtype = operand(p, index, 0)->dtype, state = p->groups > 2 ? operand(p, index, 2)->dtype : dtype;

@@ -147,7 +147,7 @@ static inline void fl_reduce_axes_of(fl_reduce_plan *p, const fl_view *in, uint3
     p->columns = p->kept.total > 1 && llabs(p->kept.stride[0]) < llabs(p->reduced.stride[0]);
 }
 
-/* May vectors of `width` elements be loaded along the first axis of `along`? */
+/* True if vectors of `width` elements can be loaded along the first axis of `along`. */
 static inline bool fl_reduce_fits(const fl_reduce_plan *p, const void *data, size_t item, int width)
 {
     const fl_reduce_axes *along = p->columns ? &p->kept : &p->reduced;

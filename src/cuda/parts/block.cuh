@@ -101,7 +101,7 @@ __device__ static inline int fl_row_shift(const T *row)
 /* Vectors begin at elements e, e + apart, ... of a row of n; apart is a multiple of WIDTH, so all of them are aligned
 ** or none is. I: int, or int64_t for long rows. */
 
-/* Is the whole vector at e inside the row? */
+/* True if the whole vector at e is inside the row. */
 template<typename T, typename I>
 __device__ static inline bool fl_row_holds(bool aligned, I e, I n)
 {

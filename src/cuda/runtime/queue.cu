@@ -60,7 +60,7 @@ static void note_issued(fl_cuda_queue *q, const char *what)
 
 /* ---- errors ---- */
 
-/* Can nothing be done with the device after this error? */
+/* True if the device is unusable after this error. */
 static bool ends_device(cudaError_t error)
 {
     switch (error) {

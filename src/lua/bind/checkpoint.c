@@ -90,7 +90,7 @@ static fl_status layout_fail(const save_job *job, int count)
     return status;
 }
 
-/* Do all ranks save the same tensors? */
+/* FL_OK if all ranks save the same tensors. */
 static fl_status layout_check(save_job *job, const save_facts *all)
 {
     bool same = true;
@@ -138,7 +138,7 @@ static fl_nd_sbp written_as(const fl_meta *m, const fl_safetensors_entry *entry)
     return stretch >= FL_SHORT_STRETCH || few || m->shape.dims[0] < parts ? s : rows;
 }
 
-/* Does this rank write its part? Of copies only the first holder does. */
+/* True if this rank writes its part. Of equal copies only the first holder writes. */
 static bool writes_part(const fl_meta *m)
 {
     if (m->is_local) return fl_agree_rank() == 0;

@@ -46,7 +46,7 @@ static const char *skip_blank(const char *p)
     return p;
 }
 
-/* Is this string an index, and no name? */
+/* True if the string is an index, not a name. */
 static bool is_index_text(const char *key) { return *key && key[strspn(key, "0123456789:,.- \t")] == 0; }
 
 /* An optional number; *given tells. */
@@ -170,7 +170,7 @@ static size_t op_prefix(const char *message)
     return fl_op_find(name) ? n + 2 : 0;
 }
 
-/* Is this x[i] of a loop `for i, row in ipairs(x)`? */
+/* True for the x[i] of a loop `for i, row in ipairs(x)`. */
 static bool read_by_ipairs(lua_State *L)
 {
     lua_Debug ar;
@@ -448,7 +448,7 @@ static void assign_at(lua_State *L, fl_tensor *target, const part *p, const fl_o
     fl_tensor_unref(out);
 }
 
-/* Does a position or a range of the key lie on an axis that is split over ranks? */
+/* True if a position or a range of the key is on an axis that is split over ranks. */
 static bool cuts_split_axis(lua_State *L, const parts *list, const fl_tensor *x)
 {
     int axis = 0, rest = rest_axes(L, list, x);

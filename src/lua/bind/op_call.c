@@ -28,7 +28,7 @@ typedef struct binding {
 
 /* ---- one operand ---- */
 
-/* Is the first parameter a tensor? Then the op is a method. */
+/* True if the first parameter is a tensor: then the op is a method. */
 static bool tensor_first(const fl_op *op)
 {
     const char *p = strchr(op->sig, '(') + 1;

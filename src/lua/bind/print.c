@@ -192,7 +192,7 @@ static void add_values(printer *p)
 
 /* ---- the elements of a global tensor that are shown ---- */
 
-/* Is all of it here, on this rank? */
+/* True if this rank holds all of it. */
 static bool is_whole(const fl_meta *m)
 {
     bool whole = m->holds && m->local_numel == m->numel;

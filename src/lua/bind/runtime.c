@@ -164,7 +164,7 @@ static int flow_is_tensor(lua_State *L)
     return 1;
 }
 
-/* Is there one argument, a tensor? Every call of a module asks. */
+/* True if there is one argument, a tensor. Called by every call of a module. */
 static int flow_is_one_tensor(lua_State *L)
 {
     lua_pushboolean(L, lua_gettop(L) == 1 && fl_lua_box(L, 1) != NULL);

@@ -217,7 +217,7 @@ local types = {
     end},
 }
 
--- Is the value, or each entry of a list of them, an sbp or the text of one?
+-- True if the value, or each entry of a list of them, is an sbp or the text of one.
 local function is_sbp(value, nested)
     if type(value) == "string" then return true end
     if type(value) == "userdata" then return debug.getmetatable(value) == debug.getmetatable(flow.sbp.broadcast) end
@@ -449,7 +449,7 @@ function M.takes(t, signatures)
     end
 end
 
--- Is getmetatable(value) this class, or one that has it as __index, at any depth?
+-- True if getmetatable(value) is this class, or has it as __index at any depth.
 local function instance_test(class)
     return function(value)
         local meta = type(value) == "table" and getmetatable(value)

@@ -89,7 +89,7 @@ end
 
 local closers = {[")"] = "(", ["]"] = "[", ["}"] = "{"}
 
--- Can an expression end with this token?
+-- True if an expression can end with this token.
 local function is_end(token)
     return token ~= nil and (token.kind == "name" or token.kind == "string" or closers[token.text] ~= nil)
 end

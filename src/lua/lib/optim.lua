@@ -257,7 +257,7 @@ local function check_names(self, who, saved, known, what)
     end
 end
 
--- Does the saved state `entry` fit parameter number `count`?
+-- Checks that the saved state `entry` fits parameter number `count`.
 local function check_entry(self, who, group, p, entry, count)
     if type(entry) ~= "table" or math.type(entry.step) ~= "integer" or entry.step < 0 then
         check.fail("%s: the state of parameter %d is missing", who, count)

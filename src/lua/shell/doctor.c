@@ -44,7 +44,7 @@ static void product(void *context)
     fl_cpu_sgemm(false, false, SIDE, SIDE, SIDE, 1, m, SIDE, m + SIDE * SIDE, SIDE, 0, m + 2 * SIDE * SIDE, SIDE);
 }
 
-/* Has the program opened this library? */
+/* True if the program has opened this library. */
 static bool is_loaded(const char *name)
 {
     void *library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);

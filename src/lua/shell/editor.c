@@ -252,7 +252,7 @@ static int complete_text(lua_State *L)
     return 1;
 }
 
-/* Is there nothing but blanks before the cursor in its line? */
+/* True if only blanks precede the cursor in its line. */
 static bool is_at_margin(const LineInfo *info)
 {
     const char *at = info->cursor;
@@ -409,7 +409,7 @@ void fl_editor_close(void)
     edit.history = NULL;
 }
 
-/* Does the terminal mark what is pasted, from now on? */
+/* Switches the terminal's marks around pasted text on or off. */
 static void mark_pasted(bool on)
 {
     if (!fl_style_has_codes()) return;

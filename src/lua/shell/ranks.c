@@ -26,7 +26,7 @@ static bool mpirun_may_speak(void)
     return shared && strcmp(shared, "0") == 0;
 }
 
-/* Is there a program of this name that the shell would find? */
+/* True if the shell finds a program of this name. */
 static bool in_path(const char *name)
 {
     char path[FL_PLUGIN_PATH];

@@ -174,7 +174,7 @@ static void push_exit(lua_State *L)
     lua_remove(L, -2);
 }
 
-/* Is the text at index 1 quit, exit, quit() or exit(), and has the user no other use for that name? */
+/* True if the text at index 1 is quit, exit, quit() or exit(), and the user has not defined that name. */
 static bool asks_to_quit(lua_State *L)
 {
     const char *text = lua_tostring(L, 1);

@@ -22,8 +22,8 @@ bool fl_terminal_is_there(void);
 fl_status fl_terminal_take(void);
 void fl_terminal_give_back(void);
 
-/* Is that descriptor, 1 or 2, of a session that has begun a terminal on which somebody reads? A launcher gives its
-** ranks pseudo terminals, whatever its own output is. */
+/* True if that descriptor, 1 or 2, of a session that has begun is a terminal with a reader. A launcher gives its ranks
+** pseudo terminals, whatever its own output is. */
 bool fl_terminal_shows(int descriptor);
 
 /* For a process that does not take it: errors go straight to the terminal where the launcher has it there. Returns
@@ -36,7 +36,7 @@ typedef enum fl_style { FL_BOLD, FL_DIM, FL_RED } fl_style;
 
 /* Finds out what the terminal can show, when standard output and errors are what they will be. */
 void fl_style_open(void);
-/* Is standard output a terminal? One that understands control sequences? */
+/* True if standard output is a terminal; if it is one that understands control sequences. */
 bool fl_style_on_terminal(void);
 bool fl_style_has_codes(void);
 bool fl_style_has_colours(FILE *to);

@@ -27,7 +27,7 @@
 
 /* ---- the launcher ---- */
 
-/* Is that descriptor of a process the terminal of this session? */
+/* True if that descriptor of a process is the terminal of this session. */
 static bool is_terminal_of(int pid, int descriptor)
 {
     char path[64];

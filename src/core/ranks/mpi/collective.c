@@ -22,8 +22,8 @@ static int64_t sum_of(const int64_t *counts, int n)
 
 static bool is_half(fl_dtype dtype) { return dtype == FL_FLOAT16 || dtype == FL_BFLOAT16; }
 
-/* Does MPI reduce `count` elements over `members` ranks? Its order of the members is its own, and counts in a sum of
-** floats. */
+/* True if MPI reduces `count` elements over `members` ranks. Its order of the members is unspecified, which matters in
+** a sum of floats. */
 static bool mpi_reduces(int64_t count, fl_dtype dtype, int members, fl_reduce reduce)
 {
     bool ordered = fl_dtype_is_float(dtype) && members > 2 && (reduce == FL_REDUCE_SUM || reduce == FL_REDUCE_PROD);

@@ -1,9 +1,9 @@
 /*
 ** internal.h -- what the files of the MPI transport share. Only these files include mpi.h.
 **
-** MPI calls are non-blocking and polled, so that a wait can end: with a time-out, or because a rank has failed. What
-** then is still under way can't be called back, and its buffers belong to the caller: so after a wait that failed the
-** transport does nothing any more (fl_mpi_usable).
+** MPI calls are non-blocking and polled, so that a wait can end with a time-out or because a rank has failed. Transfers
+** still under way then cannot be cancelled, and their buffers belong to the caller: after a failed wait the transport
+** refuses all further calls (fl_mpi_usable).
 */
 #ifndef FL_MPI_INTERNAL_H
 #define FL_MPI_INTERNAL_H
@@ -16,7 +16,7 @@
 typedef struct fl_mpi_group {
     MPI_Comm comm;         /* of the members, in their order; MPI_COMM_NULL until all have met */
     int tag;               /* of its packets; tag + 1: of its notes */
-    unsigned char *mail;   /* owned; one letter per member, this rank's own is the one it sends */
+    unsigned char *mail;   /* owned; one packet per member, this rank's own is the one it sends */
     MPI_Request *requests; /* owned; 2 * count */
 } fl_mpi_group;
 
