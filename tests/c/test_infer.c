@@ -434,13 +434,16 @@ static void candidates(void)
     fl_spec specs[2];
     const fl_meta *metas[] = {in[0].tensor->meta, in[1].tensor->meta};
     fl_nd_sbp in_sbp[2], out_sbp[1];
-    fl_body body;
+    fl_box_plan *boxings[2];
+    fl_choice choice = {in_sbp, out_sbp, boxings, NULL};
     report r = {0};
     for (int i = 0; i < 2; i++) fl_spec_of(&specs[i], &in[i]);
     fl_infer c = {.op = &add_op, .name = "add", .in = specs, .nin = 2, .nout = 1};
     c.out[0] = specs[0];
-    CHECK(fl_infer_choose(in_sbp, out_sbp, &body, &c, metas, p, false, note_candidate, &r) == FL_OK);
+    CHECK(fl_infer_choose(&choice, &c, metas, p, false, note_candidate, &r) == FL_OK);
     CHECK(r.candidates == 3 && r.chosen == 1 && r.bytes == 40); /* S(0), S(1), B; P is not reachable */
+    CHECK(!boxings[0] && boxings[1] && boxings[1]->count == 1 && boxings[1]->bytes == r.bytes);
+    free(boxings[1]);
     drop_tensors();
 }
 

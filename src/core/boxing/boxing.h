@@ -35,14 +35,17 @@ typedef struct fl_box_step {
 enum { FL_MAX_BOX_STEPS = 4 * FL_MAX_HIERARCHY };
 typedef struct fl_box_plan {
     int count;
-    int64_t bytes; /* sum over the steps: the cost */
-    bool local;    /* no step needs a peer */
-    fl_box_step steps[FL_MAX_BOX_STEPS];
+    int64_t bytes;                       /* sum over the steps: the cost */
+    bool local;                          /* no step needs a peer */
+    fl_box_step steps[FL_MAX_BOX_STEPS]; /* a plan that was copied ends with the last of `count` */
 } fl_box_plan;
 
 /* Every pair works. Deterministic: the same on every rank. */
 fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from,
                          fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp);
+
+/* A copy in memory of its own, as small as its steps allow; free() it. NULL: out of memory. */
+fl_box_plan *fl_box_plan_copy(const fl_box_plan *plan);
 
 /* The partial whose identity position `index` holds after an exchange that made sbp: the last P axis on which it is not
 ** the first (later axes are put together first: the lowest of a maximum must not be added up). 0: it holds the value
@@ -56,6 +59,9 @@ bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_plac
 /* x as `to` (same dtype and shape); without recording. Returns x itself (one more reference) when the metas
 ** are equal. Error FL_ERR_COMM in the dry world when a peer is needed: names the step. */
 fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to);
+
+/* The same by a plan that is there already, for these metas. */
+fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *to, const fl_box_plan *plan);
 
 /* An all-reduce among several ranks: tensors with equal routes can travel together. */
 typedef struct fl_box_route {

@@ -1,8 +1,9 @@
 /*
 ** carry.c -- carrying out boxing plans.
 **
-** A plan and its compiled steps are kept per pair of metas. A part of what this rank already holds is a view of the
-** same storage; the other steps are put into the engine as moves (move.h) and have memory of their own.
+** A plan, mostly the one that the choice of SBP has priced, and its compiled steps are kept per pair of metas. A part of
+** what this rank already holds is a view of the same storage; the other steps are put into the engine as moves (move.h)
+** and have memory of their own.
 */
 #include "boxing.h"
 #include "engine/engine.h"
@@ -62,11 +63,20 @@ static fl_status needs_peer(const program *p, int i)
                           fl_shape_text(shape, &p->from->shape), strchr("ae", name[0]) ? "an" : "a", name);
 }
 
-static fl_status program_compile(program *p)
+static fl_status plan_program(program *p, const fl_box_plan *plan)
 {
     const fl_meta *from = p->from, *to = p->to;
-    FL_TRY(
-        fl_boxing_plan(&p->plan, from->dtype, &from->shape, from->placement, from->nd_sbp, to->placement, to->nd_sbp));
+    if (!plan)
+        return fl_boxing_plan(&p->plan, from->dtype, &from->shape, from->placement, from->nd_sbp, to->placement,
+                              to->nd_sbp);
+    memcpy(&p->plan, plan, offsetof(fl_box_plan, steps) + (size_t)plan->count * sizeof *plan->steps);
+    return FL_OK;
+}
+
+static fl_status program_compile(program *p, const fl_box_plan *plan)
+{
+    const fl_meta *from = p->from, *to = p->to;
+    FL_TRY(plan_program(p, plan));
     for (int i = 0; i < p->plan.count; i++) {
         const fl_box_step *step = &p->plan.steps[i];
         bool last = i + 1 == p->plan.count;
@@ -80,8 +90,8 @@ static fl_status program_compile(program *p)
     return FL_OK;
 }
 
-/* Borrowed: the table may drop it at the next call. */
-static fl_status program_get(program **out, const fl_meta *from, const fl_meta *to)
+/* Borrowed: the table may drop it at the next call. plan: NULL where there is none yet. */
+static fl_status program_get(program **out, const fl_meta *from, const fl_meta *to, const fl_box_plan *plan)
 {
     program **slot = &programs[(from->hash * 31 + to->hash) % PROGRAMS];
     if (FL_LIKELY(*slot && (*slot)->from == from && (*slot)->to == to)) {
@@ -93,7 +103,7 @@ static fl_status program_get(program **out, const fl_meta *from, const fl_meta *
     p->refs = 1;
     p->from = fl_meta_ref(from);
     p->to = fl_meta_ref(to);
-    fl_status status = program_compile(p);
+    fl_status status = program_compile(p, plan);
     if (status != FL_OK) {
         program_unref(p);
         return status;
@@ -253,7 +263,7 @@ static fl_status program_run(const program *p, fl_tensor **out, fl_tensor *x)
     return FL_OK;
 }
 
-fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
+fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *to, const fl_box_plan *plan)
 {
     const fl_meta *from = x->meta;
     if (from == to) {
@@ -262,7 +272,7 @@ fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
     }
     assert(from->dtype == to->dtype && fl_shape_equal(&from->shape, &to->shape));
     program *p = NULL;
-    FL_TRY(program_get(&p, from, to));
+    FL_TRY(program_get(&p, from, to, plan));
     if (FL_UNLIKELY(fl_boxing_observer != NULL)) fl_boxing_observer(&p->plan, from, to);
     p->refs++; /* memory it asks for may run finalizers, and these more programs */
     fl_status status = program_run(p, out, x);
@@ -270,11 +280,16 @@ fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
     return status;
 }
 
+fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
+{
+    return fl_boxing_apply_planned(out, x, to, NULL);
+}
+
 fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to)
 {
     program *p = NULL;
     if (!fl_boxing_observer) return FL_OK;
-    FL_TRY(program_get(&p, from, to));
+    FL_TRY(program_get(&p, from, to, NULL));
     fl_boxing_observer(&p->plan, from, to);
     return FL_OK;
 }
@@ -284,7 +299,7 @@ fl_status fl_boxing_route(fl_box_route *out, const fl_meta *from, const fl_meta 
     program *p = NULL;
     *out = (fl_box_route){.group = NULL};
     if (from == to) return FL_OK;
-    FL_TRY(program_get(&p, from, to));
+    FL_TRY(program_get(&p, from, to, NULL));
     const fl_box_step *step = &p->plan.steps[0];
     if (p->plan.count != 1 || step->kind != FL_BOX_ALL_REDUCE || !p->moves[0]) return FL_OK;
     *out = (fl_box_route){p->moves[0]->group, from->placement, from->dtype, step->axis, step->from};

@@ -500,6 +500,13 @@ static fl_status plan_by_cpus(fl_box_plan *out, const job *j, const fl_placement
     return FL_OK;
 }
 
+fl_box_plan *fl_box_plan_copy(const fl_box_plan *plan)
+{
+    size_t size = offsetof(fl_box_plan, steps) + (size_t)plan->count * sizeof *plan->steps;
+    fl_box_plan *copy = malloc(size);
+    return copy ? memcpy(copy, plan, size) : NULL;
+}
+
 fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from,
                          fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp)
 {

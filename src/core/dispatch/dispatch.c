@@ -429,7 +429,7 @@ static fl_status box_inputs(call *c)
             c->tensors[i] = t;
             continue;
         }
-        fl_status status = fl_boxing_apply(&c->tensors[i], t, c->plan->in[i]);
+        fl_status status = fl_boxing_apply_planned(&c->tensors[i], t, c->plan->in[i], c->plan->boxings[i]);
         if (status != FL_OK) {
             while (--i >= 0)
                 if (c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]);

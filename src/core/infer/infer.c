@@ -20,11 +20,10 @@ typedef struct build {
     fl_infer c;
     fl_spec *specs;        /* nin */
     const fl_meta **metas; /* nin, borrowed; NULL for numbers and absent operands */
-    fl_nd_sbp *in_sbp;     /* nin */
     fl_nd_sbp out_sbp[FL_MAX_OUT];
+    fl_choice choice; /* in_sbp: nin; boxings: the plan's */
     const fl_placement *placement;
     bool is_local;
-    fl_body body;
 } build;
 
 void fl_spec_of(fl_spec *out, const fl_operand *in)
@@ -152,7 +151,7 @@ static fl_status sbp_from_options(build *b)
                        text, text);
     }
     for (int i = 0; i < b->nin; i++)
-        if (b->metas[i]) b->in_sbp[i] = b->metas[i]->nd_sbp;
+        if (b->metas[i]) b->choice.in_sbp[i] = b->metas[i]->nd_sbp;
     for (int i = 0; i < b->c.nout; i++) b->out_sbp[i] = wanted;
     b->placement = b->attrs->placement;
     b->is_local = b->attrs->is_local;
@@ -161,7 +160,7 @@ static fl_status sbp_from_options(build *b)
 
 static void all_broadcast(build *b)
 {
-    for (int i = 0; i < b->nin; i++) b->in_sbp[i] = fl_nd_sbp_fill(FL_B, b->placement->ndim);
+    for (int i = 0; i < b->nin; i++) b->choice.in_sbp[i] = fl_nd_sbp_fill(FL_B, b->placement->ndim);
     for (int i = 0; i < b->c.nout; i++) b->out_sbp[i] = fl_nd_sbp_fill(FL_B, b->placement->ndim);
 }
 
@@ -174,6 +173,8 @@ static fl_status choose_by_position(build *b)
     fl_spec specs[MAX_GROUPS];
     const fl_meta *metas[MAX_GROUPS];
     fl_nd_sbp in_sbp[MAX_GROUPS];
+    fl_box_plan *boxings[MAX_GROUPS];
+    fl_choice one = {in_sbp, b->out_sbp, boxings, NULL};
     if (groups > MAX_GROUPS) return fl_fail(FL_ERR_VALUE, "%s: more than %d groups", b->name, MAX_GROUPS);
     for (int i = 0; i < length; i++) {
         fl_infer c = b->c;
@@ -183,8 +184,12 @@ static fl_status choose_by_position(build *b)
         }
         c.in = specs;
         c.nin = groups;
-        FL_TRY(fl_infer_choose(in_sbp, b->out_sbp, &b->body, &c, metas, b->placement, false, NULL, NULL));
-        for (int g = 0; g < groups; g++) b->in_sbp[g * length + i] = in_sbp[g];
+        FL_TRY(fl_infer_choose(&one, &c, metas, b->placement, false, NULL, NULL));
+        for (int g = 0; g < groups; g++) {
+            b->choice.in_sbp[g * length + i] = in_sbp[g];
+            b->choice.boxings[g * length + i] = boxings[g];
+        }
+        b->choice.body = one.body;
     }
     return FL_OK;
 }
@@ -197,7 +202,7 @@ static fl_status infer_sbp(build *b)
         return FL_OK;
     }
     if (b->op->groups && b->op->nout == 0) return choose_by_position(b);
-    return fl_infer_choose(b->in_sbp, b->out_sbp, &b->body, &b->c, b->metas, b->placement, b->in_place, NULL, NULL);
+    return fl_infer_choose(&b->choice, &b->c, b->metas, b->placement, b->in_place, NULL, NULL);
 }
 
 /* ---- the plan ---- */
@@ -205,8 +210,19 @@ static fl_status infer_sbp(build *b)
 void fl_plan_release(fl_plan *plan)
 {
     for (int i = 0; plan->in && i < plan->nin; i++) fl_meta_unref(plan->in[i]);
+    for (int i = 0; plan->boxings && i < plan->nin; i++) free(plan->boxings[i]);
     for (int i = 0; i < FL_MAX_OUT; i++) fl_meta_unref(plan->out[i]);
     free(plan->in);
+    free(plan->boxings);
+}
+
+/* Where no choice has priced it: op->flags or the options say how the input must be. */
+static fl_status plan_boxing(fl_box_plan **out, const fl_meta *from, const fl_meta *to)
+{
+    fl_box_plan plan;
+    FL_TRY(fl_boxing_plan(&plan, from->dtype, &from->shape, from->placement, from->nd_sbp, to->placement, to->nd_sbp));
+    *out = fl_box_plan_copy(&plan);
+    return *out ? FL_OK : fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
 }
 
 static fl_status set_inputs(fl_plan *plan, const build *b)
@@ -215,8 +231,9 @@ static fl_status set_inputs(fl_plan *plan, const build *b)
         const fl_meta *m = b->metas[i];
         if (!m) continue;
         const fl_placement *p = b->op->flags & FL_OP_FETCHES ? b->placement : m->placement;
-        if (p == m->placement && fl_nd_sbp_equal(b->in_sbp[i], m->nd_sbp)) plan->in[i] = fl_meta_ref(m);
-        else FL_TRY(fl_meta_get(&plan->in[i], m->dtype, &m->shape, p, b->in_sbp[i], m->is_local));
+        if (p == m->placement && fl_nd_sbp_equal(b->choice.in_sbp[i], m->nd_sbp)) plan->in[i] = fl_meta_ref(m);
+        else FL_TRY(fl_meta_get(&plan->in[i], m->dtype, &m->shape, p, b->choice.in_sbp[i], m->is_local));
+        if (plan->in[i] != m && !plan->boxings[i]) FL_TRY(plan_boxing(&plan->boxings[i], m, plan->in[i]));
         plan->boxes = plan->boxes || plan->in[i] != m;
     }
     return FL_OK;
@@ -266,7 +283,7 @@ static fl_flat_fn flat_loop(const fl_plan *plan, const build *b)
 /* The body, or the kernel of the device that holds the operands. */
 static fl_status choose_kernel(fl_plan *plan, const build *b)
 {
-    plan->body = b->body ? b->body : b->op->body;
+    plan->body = b->choice.body ? b->choice.body : b->op->body;
     if (plan->body) return FL_OK;
     plan->kernel = b->op->cpu;
     if (b->placement->type == FL_CPU || !plan->holds) return FL_OK;
@@ -351,12 +368,16 @@ fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, in
     }
     snprintf(b.name, sizeof b.name, in_place ? "%s_" : "%s", op->name);
     size_t n = nin ? (size_t)nin : 1;
-    *plan = (fl_plan){.op = op, .nin = nin, .in = calloc(n, sizeof *plan->in)};
+    *plan =
+        (fl_plan){.op = op, .nin = nin, .in = calloc(n, sizeof *plan->in), .boxings = calloc(n, sizeof *plan->boxings)};
     b.specs = calloc(n, sizeof *b.specs);
     b.metas = calloc(n, sizeof *b.metas);
-    b.in_sbp = calloc(n, sizeof *b.in_sbp);
+    b.choice.in_sbp = calloc(n, sizeof *b.choice.in_sbp);
+    b.choice.out_sbp = b.out_sbp;
+    b.choice.boxings = plan->boxings;
     fl_status status = FL_OK;
-    if (!plan->in || !b.specs || !b.metas || !b.in_sbp) status = fl_fail(FL_ERR_MEMORY, "%s: out of memory", b.name);
+    if (!plan->in || !plan->boxings || !b.specs || !b.metas || !b.choice.in_sbp)
+        status = fl_fail(FL_ERR_MEMORY, "%s: out of memory", b.name);
     for (int i = 0; status == FL_OK && i < nin; i++) {
         fl_spec_of(&b.specs[i], &in[i]);
         b.metas[i] = in[i].kind == FL_TENSOR ? in[i].tensor->meta : NULL;
@@ -368,6 +389,6 @@ fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, in
     }
     free(b.specs);
     free(b.metas);
-    free(b.in_sbp);
+    free(b.choice.in_sbp);
     return status;
 }

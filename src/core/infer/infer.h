@@ -31,6 +31,7 @@ typedef struct fl_plan {
     bool boxes;                     /* some input must be boxed */
     bool holds;                     /* this rank holds a part of the outputs */
     const fl_meta **in;             /* owned: metas the inputs must have (NULL for numbers and absent ones) */
+    fl_box_plan **boxings;          /* owned: how each input becomes that, as it was priced; NULL: it is that */
     const fl_meta *out[FL_MAX_OUT]; /* owned */
     fl_history *history;            /* NULL: the op is of no interest to other ranks */
     uint64_t content;               /* names the key on all ranks alike */
@@ -57,12 +58,19 @@ void fl_infer_stats_get(fl_infer_stats *out);
 void fl_infer_clear(void);
 enum { FL_INFER_CAPACITY = 16384 };
 
-/* The n-D choice itself, for tests and explain: chooses among the product tree of op's signatures.
-** Metas of the inputs in, chosen nd-SBPs out. report may be NULL; else it is called per candidate. */
+/* What is chosen: the caller provides the arrays. */
+typedef struct fl_choice {
+    fl_nd_sbp *in_sbp, *out_sbp; /* of the inputs and results */
+    /* how each input becomes that, as it was priced; the plans are the caller's, NULL: it is that. NULL: not asked */
+    fl_box_plan **boxings;
+    fl_body body; /* NULL: the kernel */
+} fl_choice;
+
+/* The n-D choice itself, for tests and explain: chooses among the product tree of op's signatures. report may be NULL;
+** else it is called per candidate. */
 typedef void (*fl_candidate_fn)(void *context, const fl_candidate *candidate, int nin, int nout);
-fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes,
-                          const fl_meta *const *in, const fl_placement *placement, bool in_place,
-                          fl_candidate_fn report, void *context);
+fl_status fl_infer_choose(fl_choice *choice, const fl_infer *shapes, const fl_meta *const *in,
+                          const fl_placement *placement, bool in_place, fl_candidate_fn report, void *context);
 
 /* Reports every signature over a hierarchy that some inputs of these shapes and dtypes could be given for: the tests
 ** prove each. SBPs of the tensor operands, then of the results. */

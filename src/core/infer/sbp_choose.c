@@ -13,7 +13,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { MEMO_SIZE = 256, COMPLETE_AXES = 3 };
+enum { PRICE_BUCKETS = 256, COMPLETE_AXES = 3 };
 
 /* Signatures of one hierarchy axis: `count` rows of `width` SBPs. */
 struct fl_sig_list {
@@ -30,12 +30,13 @@ typedef struct score {
     int64_t largest_kept; /* bytes */
 } score;
 
-/* Boxing costs met before; a later one may take the slot. */
-typedef struct memo {
-    uint64_t wanted; /* bits of the nd-SBP; 0: free */
+/* The boxing of an input that a leaf needs, with its price. */
+typedef struct priced {
+    struct priced *next; /* of its bucket */
+    uint64_t wanted;     /* bits of the nd-SBP */
     int input;
-    int64_t bytes;
-} memo;
+    fl_box_plan *plan; /* owned; NULL when it has been chosen */
+} priced;
 
 typedef struct search {
     const fl_infer *shapes;
@@ -53,7 +54,7 @@ typedef struct search {
     fl_candidate_fn report; /* second pass: every leaf is reported */
     fl_signature_fn list;   /* instead of choosing: every leaf of any inputs is reported */
     void *context;
-    memo memos[MEMO_SIZE];
+    priced *prices[PRICE_BUCKETS];
     struct fl_sig_list lists[FL_MAX_HIERARCHY];
 } search;
 
@@ -154,17 +155,31 @@ static bool is_allowed(const search *s, const fl_sbp *row, fl_body body, int axi
 
 /* ---- leaves ---- */
 
-static fl_status boxing_cost(int64_t *bytes, search *s, int i)
+static fl_status price(priced **out, const search *s, int i, fl_nd_sbp wanted)
 {
     const fl_meta *m = s->in[i];
-    uint64_t wanted = fl_nd_sbp_bits(s->now[i]);
-    memo *slot = &s->memos[fl_hash_mix(wanted, (uint64_t)i << 4) % MEMO_SIZE];
-    if (slot->wanted != wanted || slot->input != i) {
-        fl_box_plan plan;
-        FL_TRY(fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, s->placement, s->now[i]));
-        *slot = (memo){wanted, i, plan.bytes};
+    fl_box_plan plan;
+    FL_TRY(fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, s->placement, wanted));
+    priced *p = malloc(sizeof *p);
+    if (p) *p = (priced){.wanted = fl_nd_sbp_bits(wanted), .input = i, .plan = fl_box_plan_copy(&plan)};
+    if (p && p->plan) {
+        *out = p;
+        return FL_OK;
     }
-    *bytes = slot->bytes;
+    free(p);
+    return fl_fail(FL_ERR_MEMORY, "%s: out of memory while inferring the SBP", s->shapes->name);
+}
+
+/* Input i as `wanted`: priced when it is asked for the first time. */
+static fl_status find_price(priced **out, search *s, int i, fl_nd_sbp wanted)
+{
+    uint64_t bits = fl_nd_sbp_bits(wanted);
+    priced **bucket = &s->prices[fl_hash_mix(bits, (uint64_t)i << 4) % PRICE_BUCKETS];
+    for (*out = *bucket; *out; *out = (*out)->next)
+        if ((*out)->wanted == bits && (*out)->input == i) return FL_OK;
+    FL_TRY(price(out, s, i, wanted));
+    (*out)->next = *bucket;
+    *bucket = *out;
     return FL_OK;
 }
 
@@ -181,9 +196,9 @@ static fl_status score_of(score *out, search *s)
             if (size > out->largest_kept) out->largest_kept = size;
             continue;
         }
-        int64_t bytes;
-        FL_TRY(boxing_cost(&bytes, s, i));
-        out->bytes += bytes;
+        priced *p;
+        FL_TRY(find_price(&p, s, i, s->now[i]));
+        out->bytes += p->plan->bytes;
         if (s->best_leaf >= 0 && !s->report && out->bytes > s->best_score.bytes) return FL_OK; /* cannot win any more */
     }
     return FL_OK;
@@ -338,8 +353,19 @@ static fl_status fail_to_choose(const search *s)
                    c->name, fl_operand_name(name, c->op, i), s->in[i] ? fl_meta_text(text, s->in[i]) : "a number");
 }
 
+static void prices_free(priced *p)
+{
+    while (p) {
+        priced *next = p->next;
+        free(p->plan);
+        free(p);
+        p = next;
+    }
+}
+
 static void search_free(search *s)
 {
+    for (int b = 0; b < PRICE_BUCKETS; b++) prices_free(s->prices[b]);
     for (int k = 0; k < FL_MAX_HIERARCHY; k++) {
         free(s->lists[k].rows);
         free(s->lists[k].bodies);
@@ -451,9 +477,25 @@ static void check_windows(const search *s)
 
 /* ---- the search ---- */
 
-fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, const fl_infer *shapes,
-                          const fl_meta *const *in, const fl_placement *placement, bool in_place,
-                          fl_candidate_fn report, void *context)
+/* Hands over what the best leaf says, with the boxings that were priced for it. */
+static fl_status take_best(fl_choice *choice, search *s)
+{
+    memcpy(choice->in_sbp, s->best, (size_t)s->nin * sizeof *s->best);
+    memcpy(choice->out_sbp, s->best + s->nin, (size_t)s->shapes->nout * sizeof *s->best);
+    choice->body = s->best_body;
+    for (int i = 0; i < s->nin && choice->boxings; i++) {
+        priced *p;
+        choice->boxings[i] = NULL;
+        if (!s->in[i] || fl_nd_sbp_equal(s->in[i]->nd_sbp, s->best[i])) continue;
+        FL_TRY(find_price(&p, s, i, s->best[i]));
+        choice->boxings[i] = p->plan;
+        p->plan = NULL;
+    }
+    return FL_OK;
+}
+
+fl_status fl_infer_choose(fl_choice *choice, const fl_infer *shapes, const fl_meta *const *in,
+                          const fl_placement *placement, bool in_place, fl_candidate_fn report, void *context)
 {
     search *s = search_new(shapes, placement);
     if (!s) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while inferring the SBP", shapes->name);
@@ -470,11 +512,7 @@ fl_status fl_infer_choose(fl_nd_sbp *in_sbp, fl_nd_sbp *out_sbp, fl_body *body, 
 #ifndef NDEBUG
     if (status == FL_OK) check_windows(s);
 #endif
-    if (status == FL_OK) {
-        memcpy(in_sbp, s->best, (size_t)s->nin * sizeof *in_sbp);
-        memcpy(out_sbp, s->best + s->nin, (size_t)shapes->nout * sizeof *out_sbp);
-        *body = s->best_body;
-    }
+    if (status == FL_OK) status = take_best(choice, s);
     search_free(s);
     return status;
 }

@@ -89,7 +89,7 @@ static void note_entry(bool is_op, const char *name, const char *suffix)
 /* A tensor; as an input it may become `to` (else NULL) by `plan`. */
 static event *note_tensor(event_kind kind, const fl_meta *meta, const fl_meta *to, const fl_box_plan *plan)
 {
-    fl_box_plan *copy = to ? malloc(sizeof *copy) : NULL;
+    fl_box_plan *copy = to ? fl_box_plan_copy(plan) : NULL;
     event *e = to && !copy ? NULL : note(kind);
     if (!e) {
         record.truncated = true;
@@ -98,7 +98,6 @@ static event *note_tensor(event_kind kind, const fl_meta *meta, const fl_meta *t
     }
     e->tensor.meta = fl_meta_ref(meta);
     if (!to) return e;
-    *copy = *plan;
     e->tensor.to = fl_meta_ref(to);
     e->tensor.plan = copy;
     return e;
@@ -146,19 +145,15 @@ static void note_number(const fl_operand *o)
     else snprintf(e->number, sizeof e->number, "%lld", (long long)o->integer);
 }
 
-static void note_input(const fl_operand *o, const fl_meta *wanted)
+/* plan: how it becomes `wanted`; NULL: it stays as it is. */
+static void note_input(const fl_operand *o, const fl_meta *wanted, const fl_box_plan *plan)
 {
-    fl_box_plan plan;
     if (o->kind != FL_TENSOR) {
         note_number(o);
         return;
     }
-    const fl_meta *m = o->tensor->meta;
-    bool boxed = wanted && wanted != m
-        && fl_boxing_plan(&plan, m->dtype, &m->shape, m->placement, m->nd_sbp, wanted->placement, wanted->nd_sbp)
-            == FL_OK;
-    event *e = note_tensor(INPUT, m, boxed ? wanted : NULL, &plan);
-    if (e) e->tensor.expected = boxed;
+    event *e = note_tensor(INPUT, o->tensor->meta, plan ? wanted : NULL, plan);
+    if (e) e->tensor.expected = plan != NULL;
 }
 
 static void note_candidate(void *context, const fl_candidate *c, int nin, int nout)
@@ -180,7 +175,7 @@ static void note_candidates(const fl_plan *plan, const fl_operand *in, const fl_
     const fl_meta *metas[FL_MAX_PARAMS], *placed = plan->out[0];
     fl_spec specs[FL_MAX_PARAMS];
     fl_nd_sbp in_sbp[FL_MAX_PARAMS], out_sbp[FL_MAX_OUT];
-    fl_body body;
+    fl_choice choice = {in_sbp, out_sbp, NULL, NULL};
     if (!placed || placed->is_local || placed->placement->count == 1 || plan->nin > FL_MAX_PARAMS || op->groups
         || (op->flags & FL_OP_SOURCE))
         return;
@@ -191,7 +186,7 @@ static void note_candidates(const fl_plan *plan, const fl_operand *in, const fl_
     }
     for (int i = 0; i < plan->nout; i++) c.out[i].kind = FL_TENSOR;
     if (op->infer(&c) != FL_OK) return;
-    fl_infer_choose(in_sbp, out_sbp, &body, &c, metas, placed->placement, in_place, note_candidate, (void *)plan);
+    fl_infer_choose(&choice, &c, metas, placed->placement, in_place, note_candidate, (void *)plan);
 }
 
 static void observe_op(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place)
@@ -203,7 +198,8 @@ static void observe_op(const fl_plan *plan, const fl_operand *in, const fl_attrs
     }
     note_entry(true, plan->op->name, in_place ? "_" : "");
     for (int i = 0; i < plan->nin; i++)
-        note_input(&in[i], plan->body ? NULL : plan->in[i]); /* the ops of a body box for themselves */
+        note_input(&in[i], plan->in[i],
+                   plan->body ? NULL : plan->boxings[i]); /* the ops of a body box for themselves */
     for (int i = 0; i < plan->nout; i++)
         if (plan->out[i]) note_tensor(OUTPUT, plan->out[i], NULL, NULL);
     note_candidates(plan, in, attrs, in_place);
