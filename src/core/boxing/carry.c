@@ -1,9 +1,9 @@
 /*
 ** carry.c -- carrying out boxing plans.
 **
-** A plan, mostly the one that the choice of SBP has priced, and its compiled steps are kept per pair of metas. A part of
-** what this rank already holds is a view of the same storage; the other steps are put into the engine as moves (move.h)
-** and have memory of their own.
+** A plan, mostly the one that the choice of SBP has priced, and its compiled steps are kept per pair of metas. A part
+** of what this rank already holds is a view of the same storage; the other steps are put into the engine as moves
+** (move.h) and have memory of their own.
 */
 #include "boxing.h"
 #include "engine/engine.h"
