@@ -47,7 +47,7 @@ struct fl_autograd {
 };
 
 typedef struct tape_edge {
-    fl_node *node;   /* owned; NULL for leaves and for inputs that want no gradient */
+    fl_node *node;   /* owned; NULL for leaves and for inputs that need no gradient */
     fl_tensor *leaf; /* owned; the leaf itself */
     int slot;
     const fl_meta *meta; /* owned; of the input; NULL for numbers */
@@ -78,7 +78,7 @@ struct fl_node {
     tape_hook *hooks;
     tape_region *region; /* owned; in place on a view: edge 0 is the base */
     bool freed;          /* saved values are gone */
-    bool wanted;         /* during a backward: leads to something asked for */
+    bool wanted;         /* during a backward: on a path to a requested tensor */
     void *run;           /* the backward that uses pending now */
     fl_node *next_dead;  /* while a chain is freed without recursion */
 };

@@ -1,5 +1,5 @@
 /*
-** hash.h -- hashes of words and of bytes. They tell values apart and protect against nobody.
+** hash.h -- hashes of words and of bytes. They distinguish values and give no protection against attacks.
 **
 ** Equal on all ranks of one build; the hash of bytes (FNV-1a, 64 bits) is also the same in every build.
 */

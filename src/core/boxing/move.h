@@ -19,7 +19,7 @@ typedef struct fl_move {
     fl_dtype dtype;
     fl_reduce reduce;            /* of regions that add */
     fl_mark *mark;               /* of the group, in the history of its ranks or of a placement that has them all */
-    fl_group *group;             /* NULL: nobody else is concerned, the only peer is this rank */
+    fl_group *group;             /* NULL: the only peer is this rank */
     int64_t in_numel, out_numel; /* of this rank's parts */
     fl_sbp filled; /* what the pulls leave out gets the identity of this partial first; 0: they leave nothing out */
     fl_region_list pulls, pushes; /* an all-reduce has none */

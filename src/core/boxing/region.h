@@ -1,8 +1,8 @@
 /*
 ** region.h -- what one rank takes out of another rank's part: a rectangle, seen from both parts.
 **
-** Parts are contiguous; offsets and strides count elements. A region says where it lies in the part of the one that has
-** it and in the part of the one that wants it.
+** Parts are contiguous; offsets and strides count elements. A region has its place in the part of its source and
+** in the part of its destination.
 */
 #ifndef FL_REGION_H
 #define FL_REGION_H
@@ -11,12 +11,12 @@
 #include "value/placement.h"
 
 typedef struct fl_region {
-    int peer; /* position in the group: who has it (pulls), who wants it (pushes) */
+    int peer; /* position in the group: the source (pulls), the destination (pushes) */
     bool add; /* joins what an earlier pull has put there; false: the first */
     int ndim; /* axes left after those that lie together were merged */
     int64_t size[FL_MAX_NDIM];
-    int64_t from, from_stride[FL_MAX_NDIM]; /* in the part of the one that has it */
-    int64_t to, to_stride[FL_MAX_NDIM];     /* in the part of the one that wants it */
+    int64_t from, from_stride[FL_MAX_NDIM]; /* in the part of the source */
+    int64_t to, to_stride[FL_MAX_NDIM];     /* in the part of the destination */
 } fl_region;
 
 typedef struct fl_region_list {

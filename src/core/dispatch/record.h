@@ -12,7 +12,7 @@
 typedef struct fl_recorder {
     /* t (which has a record) is a view of a tensor whose history was rewritten since, and that requires grad by now. */
     bool (*view_wants)(const fl_tensor *t);
-    /* An op that has run, of which some input wants a gradient: connects its outputs. */
+    /* An op that has run, with an input that needs a gradient: connects its outputs. */
     fl_status (*record)(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out,
                         int nout);
     /* `view` was just made from `base` by op: in-place writes to it reach the base. */

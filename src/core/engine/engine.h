@@ -111,7 +111,7 @@ fl_status fl_engine_hand_over(fl_var *v, int lane);
 ** queued, profiled or failed. */
 FL_EXPORT extern void (*fl_engine_where)(char *buffer, size_t size);
 
-/* Set by the host program; returns true when the user asked to stop (Ctrl-C): waits then return
+/* Set by the host program; returns true after Ctrl-C: waits then return
 ** FL_ERR_INTERRUPTED and the engine stays usable. */
 extern bool (*fl_engine_interrupted)(void);
 
@@ -138,7 +138,7 @@ fl_status fl_engine_profile_dump(const char *path); /* Chrome-trace JSON */
 
 /* Cancels what is queued ("cancelled" poison), joins the threads; < 1 s. The next push starts anew. false: a lane is
 ** still in an op, so nothing that ops use may be torn down: the process must end without exit. Libraries that ops use
-** are torn down by exit before its handlers come to the engine, so whoever calls exit stops the engine first. */
+** are torn down by exit before its handlers come to the engine, so the caller of exit stops the engine first. */
 bool fl_engine_stop(void);
 
 #endif

@@ -46,7 +46,7 @@ fl_status fl_poison_raise_filed(bool updates);
 /* Runs a task on the calling thread under the rules of poison; returns its error, or a poisoned input's. */
 fl_status fl_task_run_here(const fl_task *t);
 
-/* The same for a queued task; what nobody would notice otherwise is filed. */
+/* The same for a queued task; errors that no result carries are filed. */
 void fl_task_run_queued(const fl_task *t, const char *line);
 
 /* Instead of running: the task's outputs are "cancelled". */
@@ -175,7 +175,7 @@ fl_status fl_stream_event(int *event, fl_lane *lane, uint64_t seq);
 /* True if the stream has completed its op number seq. Records an event behind it if there is none yet. */
 bool fl_stream_reached(fl_lane *lane, uint64_t seq);
 
-extern int64_t fl_stream_follows; /* times that a stream was told to wait for another */
+extern int64_t fl_stream_follows; /* waits of one stream for another */
 
 /* What is issued to `lane` from now on waits for op number seq of `other`; both are streams. */
 fl_status fl_stream_follow(fl_lane *lane, fl_lane *other, uint64_t seq);
@@ -233,7 +233,7 @@ void fl_profile_add(const char *name, const char *line, int lane, uint64_t pushe
 
 /* ---- small things ---- */
 
-/* Where the script is, "" when nobody knows. */
+/* Where the script is, "" if unknown. */
 static inline void fl_line_now(char *line)
 {
     line[0] = '\0';

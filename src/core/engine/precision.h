@@ -21,7 +21,7 @@ typedef enum fl_precision {
 
 extern const char *const fl_precision_names[FL_PRECISION_COUNT];
 
-/* highest until it is set. Kernels ask when they are issued. */
+/* highest until it is set. Read when a kernel is issued. */
 FL_EXPORT fl_precision fl_precision_get(void);
 
 /* Waits for everything queued, so that what was called before is computed as it was then; fails as

@@ -1,5 +1,5 @@
 /*
-** var.h -- the variable that orders functions: every storage has one, and whoever reads or writes the storage names it.
+** var.h -- the variable that orders functions: every storage has one, and a task names those that it reads and writes.
 */
 #ifndef FL_VAR_H
 #define FL_VAR_H
@@ -18,7 +18,7 @@ enum { FL_VAR_READERS = 4 };
 typedef struct fl_poison fl_poison;
 
 /* Embedded in every storage. Zero-initialised is a fresh variable. Only the pushing thread touches
-** the stamps and the version; `poison` is written by whoever ran the op (with __atomic builtins). */
+** the stamps and the version; `poison` is written by the thread that ran the op (with __atomic builtins). */
 typedef struct fl_var {
     fl_stamp write;                 /* last write */
     fl_stamp reads[FL_VAR_READERS]; /* reads since, one per lane */

@@ -28,7 +28,7 @@ extern const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT];
 /* Bytes that lie next to each other in the file, of a window of an entry: a window is so many stretches. */
 int64_t fl_safetensors_stretch(const fl_safetensors_entry *entry, const fl_window *window);
 
-enum { FL_SHORT_STRETCH = 4096 }; /* bytes: shorter ones cost more to ask for than to move */
+enum { FL_SHORT_STRETCH = 4096 }; /* bytes: below, a request costs more than the copy */
 
 /* ---- reading ---- */
 
@@ -37,7 +37,7 @@ typedef struct fl_safetensors {
     int count;
     int metadata_count;
     const char **metadata; /* key, value, key, value, ... */
-    uint64_t hash;         /* of header and size: tells files apart, protects against nobody */
+    uint64_t hash;         /* of header and size: distinguishes files, no protection against attacks */
     /* the reader's own */
     char *path;
     struct cJSON *header;

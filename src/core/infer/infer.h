@@ -33,7 +33,7 @@ typedef struct fl_plan {
     const fl_meta **in;             /* owned: metas the inputs must have (NULL for numbers and absent ones) */
     fl_box_plan **boxings;          /* owned: how each input becomes that, as it was priced; NULL: it is that */
     const fl_meta *out[FL_MAX_OUT]; /* owned */
-    fl_history *history;            /* NULL: the op is of no interest to other ranks */
+    fl_history *history;            /* NULL: no other rank takes part in the op */
     uint64_t content;               /* names the key on all ranks alike */
     uint64_t number_operands;       /* those that are Lua numbers, a bit each */
     uint32_t numbers;               /* value attributes, a bit each */

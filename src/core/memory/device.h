@@ -1,7 +1,7 @@
 /*
 ** device.h -- what a device other than the CPU registers: memory, queues, kernels, copies.
 **
-** Its plug-in is opened when a script first asks for the device (plugin.h). Ops are issued by the script's thread into
+** Its plug-in is opened when a script first uses the device (plugin.h). Ops are issued by the script's thread into
 ** queues of the device; each queue is a lane of the engine (fl_engine_stream_new), so variables order them like all
 ** others and the script runs ahead.
 */

@@ -24,14 +24,14 @@ typedef struct fl_storage {
     int8_t device_index;            /* of device memory: which one, never -1 */
     int16_t size_class;             /* allocator's own */
     struct fl_storage *prev, *next; /* allocator's own: free list, limbo, large blocks */
-    char site[32];                  /* large blocks: the script's line that asked for them */
+    char site[32];                  /* large blocks: the script's line that allocated them */
     unsigned char small[FL_STORAGE_INLINE] __attribute__((aligned(64)));
 } fl_storage;
 
 /* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. The first to use
 ** the device's memory is an op of this of its queues (fl_queue), which waits for no other to have it. Walks the
 ** out-of-memory ladder (reclaim limbo, wait for the lanes, trim caches, ask the host program to collect garbage, retry)
-** before FL_ERR_MEMORY, whose message says what was asked, what is live and who allocated the most. */
+** before FL_ERR_MEMORY, whose message has the bytes requested, the bytes live and the lines that allocated most. */
 fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue);
 
 static inline fl_storage *fl_storage_ref(fl_storage *s)

@@ -18,7 +18,7 @@ extern void (*fl_tensor_release_record)(fl_autograd *record);
 typedef struct fl_tensor {
     int refs;
     bool contiguous;              /* the local part is row-major without gaps */
-    bool requires_grad;           /* a leaf that wants a gradient, or computed from one */
+    bool requires_grad;           /* a leaf with a gradient, or computed from one */
     bool moved_view;              /* a view that had to move data: writing to it in place is an error */
     const fl_meta *meta;          /* owned */
     fl_storage *storage;          /* owned */

@@ -7,7 +7,7 @@
 #include "device.h"
 #include "storage.h"
 
-/* This is the FL_CUDA device from now on; NULL: none, the plug-in is asked again. */
+/* This is the FL_CUDA device from now on; NULL: none, the plug-in is opened again. */
 void fl_device_register(const fl_device *device);
 
 /* fl_storage_new_for by the compute queue. */

@@ -156,7 +156,7 @@ typedef struct fl_grad {
     const fl_meta *const *in_meta; /* metas of all tensor inputs, saved or not */
     const fl_meta *const *out_meta;
     fl_tensor **gout; /* gradients of the outputs; NULL: zero */
-    const bool *need; /* which inputs want a gradient */
+    const bool *need; /* which inputs need a gradient */
     fl_tensor **gin;  /* results, owned by the caller; NULL: zero */
 } fl_grad;
 
@@ -174,7 +174,7 @@ enum {
     FL_OP_NO_GRAD = 128,      /* result never requires grad (comparisons, argmax) */
     FL_OP_SOURCE = 256,       /* no tensor input: placement and SBP come from the options */
     FL_OP_LOCAL_ONLY = 512,   /* result shape depends on data: local or all-B only */
-    FL_OP_OVERWRITES = 1024,  /* writes operand 0 without reading it: the value it had is of no interest */
+    FL_OP_OVERWRITES = 1024,  /* writes operand 0 without reading it: its old value is not used */
     FL_OP_FETCHES = 2048,     /* local operands may be on other devices than the first: they are copied there */
     /* the elements of x in the same row-major order under other axes (reshape): which of its parts are parts of the
     ** result is for the op's own signatures to say */

@@ -1,7 +1,7 @@
 /*
 ** view.h -- what a kernel receives: operands as views of this rank's parts, attributes, random counters.
 **
-** A kernel knows dtypes, shapes and views; it knows no tensor and no op descriptor.
+** A kernel sees dtypes, shapes and views; no tensor and no op descriptor.
 */
 #ifndef FL_VIEW_H
 #define FL_VIEW_H

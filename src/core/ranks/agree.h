@@ -2,7 +2,7 @@
 ** agree.h -- the ranks of the world succeed together or fail together.
 **
 ** What each rank does on its own (opening a file, writing its part) can fail on one of them. They agree before they
-** go on, so that nobody waits for a rank that has given up, and all report the same error.
+** continue, so that no rank waits for one that has failed, and all report the same error.
 */
 #ifndef FL_AGREE_H
 #define FL_AGREE_H

@@ -36,7 +36,7 @@ typedef struct fl_group {
     struct fl_channel *channel;      /* channel.h's own; NULL unless local */
     struct fl_entry *entries;        /* owned; met across hosts: `count` entries */
     unsigned char *data;             /* owned; what came with them, FL_EAGER_BYTES each */
-    fl_mark *mark;                   /* where all its members met last; NULL: nobody has asked, or there is none */
+    fl_mark *mark;                   /* where all its members met last; NULL: not looked up yet, or there is none */
     struct fl_device_group *devices; /* owned; how the devices of the members communicate (device_group.h) */
     struct fl_group *next;
     int ranks[]; /* world ranks, in the order of the placement */

@@ -27,7 +27,8 @@ typedef struct fl_device_comm {
     fl_status (*handshake)(void *handshake, int index, bool inviting);
     /* FL_OK if these members can communicate, or the same error on all of them: two share a device, .. */
     fl_status (*compare)(const void *handshakes, int count, const int *ranks);
-    /* *handle is this member's. Errors: what was in the way, here; then nobody may use it. handshakes[0] invites. */
+    /* *handle is this member's. Errors: why this member cannot join; then no member may use it. handshakes[0]
+    ** invites. */
     fl_status (*join)(void **handle, fl_group *g, const void *handshakes, int index);
     /* Ends what is under way and gives the handle up, without the others. NULL is fine. */
     void (*leave)(void *handle);

@@ -14,7 +14,7 @@
 bool fl_device_group_known(const fl_group *g);
 
 /* *handle: this member's in `group`, NULL when the CPUs move the data. Every member calls it; all wait for each
-** other when it is asked for the first time, and once more after fl_comm_reset. Errors: of those meetings. */
+** other at the first call, and once more after fl_comm_reset. Errors: of those meetings. */
 fl_status fl_device_group_get(void **handle, fl_group *group, const fl_device *device);
 
 #endif

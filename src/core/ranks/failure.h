@@ -20,7 +20,7 @@ void fl_failure_watch(const char *program);
 ** once. */
 _Noreturn void fl_failure_end(int code, const char *message, const char *details);
 
-/* The script asks to end with a code that is not 0. When all ranks ask for it nothing is reported. */
+/* The script ends with a code that is not 0. If all ranks do, nothing is reported. */
 _Noreturn void fl_failure_exit(int code);
 
 /* The script has come to its end on this rank. */

@@ -1,5 +1,5 @@
 /*
-** history.h -- the ops on global tensors that this rank has carried out, so that a collective can tell ranks that run
+** history.h -- the ops on global tensors that this rank has carried out, so that a collective can detect ranks that run
 ** different programs.
 **
 ** Every set of ranks that placements name has one history: its ranks, and no others, carry out the ops of these
@@ -32,7 +32,7 @@ typedef struct fl_trail {
     uint64_t hash;             /* of these ops: equal on ranks that did the same */
 } fl_trail;
 
-/* Interned by the set of ranks, kept until exit. *out is NULL when there is nobody to differ from: one rank, a set
+/* Interned by the set of ranks, kept until exit. *out is NULL when there is no rank to compare with: one rank, a set
 ** without this rank, no transport. Errors: FL_ERR_MEMORY. */
 fl_status fl_history_get(fl_history **out, const int *ranks, int count);
 

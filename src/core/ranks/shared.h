@@ -22,7 +22,7 @@ enum { FL_SHARED_HANDSHAKE = 128 };
 /* Makes this rank's arena and writes a handshake by which ranks of the same host find it. false: not possible here. */
 bool fl_shared_create(void *handshake, int rank, int world_size);
 
-/* Maps the arena of another rank. false: it is on another host or cannot be opened; *same_host tells which. */
+/* Maps the arena of another rank. false: it is on another host or cannot be opened; *same_host: which of the two. */
 bool fl_shared_attach(int rank, const void *handshake, bool *same_host);
 
 /* Gives all of it up again (not all ranks of the host could attach). Before any storage was taken from the arena. */

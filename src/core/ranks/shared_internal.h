@@ -14,7 +14,7 @@ enum { FL_CHANNEL_BUCKETS = 128 };
 /* Each word has one writer, the rank that owns the arena, save for the counters of the journal marked atomic and the
 ** lock, which the kernel releases. */
 typedef struct fl_shared_head {
-    uint64_t cookie; /* peers know by it that they opened the right file */
+    uint64_t cookie; /* by which peers check that they opened the right file */
     fl_journal journal;
     pthread_mutex_t lock;                  /* of the host's first rank: fl_shared_lock */
     uint64_t channel_bytes;                /* taken behind the head so far; never given back */

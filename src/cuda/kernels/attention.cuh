@@ -343,7 +343,7 @@ __device__ static inline void fetch_first(const columns<P> &c, int64_t first, bo
     if (!wide && P::STAGES > 1) fetch<P>(c, first, 0);
 }
 
-/* Waits for tile number n, which begins at row `first`, and asks for the one after it. Its stage is returned. */
+/* Waits for tile number n, which begins at row `first`, and requests the one after it. Returns its stage. */
 template<typename P>
 __device__ static inline int fetch_next(const columns<P> &c, int64_t first, int n, bool wide)
 {

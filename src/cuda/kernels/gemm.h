@@ -30,13 +30,13 @@ fl_status fl_cuda_gemm_own(const fl_cuda_gemm *g);
 /* C = activation(from), both as large as C; from may be C. Floats. */
 fl_status fl_cuda_gemm_activate(const fl_cuda_gemm *g, const char *from);
 
-/* Whether cuBLASLt is there. Where it is not, a real GPU's user is told once. */
+/* True if cuBLASLt is found. If not, a warning is printed once on a real GPU. */
 bool fl_cublas_open(void);
 
 /* Whether cuBLASLt reads a matrix with these strides where it lies. */
 bool fl_cublas_takes(int64_t row, int64_t col, int64_t rows, int64_t cols);
 
-/* Floats, k > 0, both operands as fl_cublas_takes wants them. *done = false: it has no kernel for this product. */
+/* Floats, k > 0, both operands as fl_cublas_takes requires. *done = false: it has no kernel for this product. */
 fl_status fl_cublas_gemm(bool *done, const fl_cuda_gemm *g);
 
 #endif

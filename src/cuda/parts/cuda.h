@@ -64,7 +64,7 @@ extern "C" void fl_cuda_allow_shared(const void *kernel, size_t bytes);
 /* The error of the launches since the last check ("what: message"), FL_OK when there is none. */
 extern "C" fl_status fl_cuda_check(const char *what);
 
-/* Temporary device memory in the order of the queue: freed by the op that asked for it with fl_cuda_free. */
+/* Temporary device memory in the order of the queue: freed with fl_cuda_free by the op that allocated it. */
 extern "C" fl_status fl_cuda_malloc(void **data, size_t bytes);
 extern "C" void fl_cuda_free(void *data);
 
@@ -181,7 +181,8 @@ typedef struct fl_cuda_entry {
     fl_kernel_fn kernel;
 } fl_cuda_entry;
 
-/* FL_CUDA_OP(softmax, launch_softmax): the kernel of an op. One kernel may serve several ops (k->op tells which). */
+/* FL_CUDA_OP(softmax, launch_softmax): the kernel of an op. One kernel may serve several ops (k->op is the one
+** called). */
 #define FL_CUDA_OP(name, function) \
     static const fl_cuda_entry fl_cuda_entry_##name __attribute__((section("fl_cuda_ops"), used)) = {#name, function}
 

@@ -40,7 +40,7 @@ typedef struct fl_nccl_id {
 typedef struct fl_nccl_config {
     size_t size;
     unsigned magic, version;
-    int blocking; /* 0: calls return at once; what became of them is asked */
+    int blocking; /* 0: calls return at once; their result is queried later */
     int unset;    /* what fills the struct is read as a field of later versions */
 } fl_nccl_config;
 #define FL_NCCL_CONFIG                                        \

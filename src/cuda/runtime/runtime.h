@@ -23,10 +23,10 @@ enum { FL_CUDA_FLIGHT = 64, FL_CUDA_LINE = 64 };
 
 typedef struct fl_cuda_issued {
     const char *what;        /* a constant */
-    char line[FL_CUDA_LINE]; /* of the script; "" when nobody knows */
+    char line[FL_CUDA_LINE]; /* of the script; "" if unknown */
 } fl_cuda_issued;
 
-/* A stream of a device. Only the pusher issues to it; any thread may ask whether an event is reached. */
+/* A stream of a device. Only the pusher issues to it; any thread may query whether an event is reached. */
 typedef struct fl_cuda_queue {
     int device;
     fl_queue kind;
@@ -81,7 +81,7 @@ int fl_cuda_count(void);
 
 /* Asks the driver how many there are. Errors say what is missing. */
 fl_status fl_cuda_find(void);
-int fl_cuda_own(void);       /* the one this rank uses unless told otherwise */
+int fl_cuda_own(void);       /* the one this rank uses by default */
 int fl_cuda_processes(void); /* of this job on this host, per device, rounded up */
 
 /* ---- other ranks ---- */

@@ -17,7 +17,7 @@ void fl_lua_close_state(lua_State *L);
 ** stops it. Returns Lua's status. */
 int fl_lua_protected_call(lua_State *L, int nargs, int nresults);
 
-/* ---- Ctrl-C, and ranks that ask where the script is (interrupt.c) ---- */
+/* ---- Ctrl-C, and ranks that query where the script is (interrupt.c) ---- */
 
 /* A protected call begins: Ctrl-C stops it with "interrupted!"; what the call before met is forgotten. */
 void fl_lua_interrupt_begin(lua_State *L);
@@ -29,7 +29,7 @@ bool fl_lua_interrupted(void);
 /* True once Ctrl-C was pressed. Among several ranks collectives stop then, all at the same point; code that enters no
 ** collective is interrupted some time later. */
 bool fl_lua_interrupt_asked(void);
-/* Set in a session over several ranks: tells the others of Ctrl-C. A signal handler calls it. */
+/* Set in a session over several ranks: reports Ctrl-C to the others. A signal handler calls it. */
 extern void (*fl_lua_pass_interrupt)(void);
 /* True when Ctrl-C ended the last protected call, or an error after it did. */
 bool fl_lua_was_interrupted(void);
