@@ -1,9 +1,9 @@
 -- bad_input_spec.lua -- what a hostile user does: every mistake is an error that pcall catches, with the whole message; nothing
 -- is lost and nothing crashes. Messages of single ops stand in their families' specs, those of files in save_spec and data_spec.
 local flow = require "flow"
+local process = require "tests.process"
 local nn, optim = flow.nn, flow.optim
 
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
 local nan, inf = 0 / 0, 1 / 0
 
 -- The message without its position, which must be there. With FLOW_ENGINE=queued some come late and name the line of the op.
@@ -691,16 +691,10 @@ describe("random calls", function()
     local function fuzz(script, ...)
         local words, option = {...}, ""
         if script:sub(1, 2) == "--" then option, script = script, table.remove(words, 1) end
-        local folder = os.tmpname()
-        os.remove(folder)
-        assert(os.execute("mkdir -p " .. folder))
-        local pwd = io.popen("pwd"):read("l")
-        local program = flowlua:sub(1, 1) == "/" and flowlua or pwd .. "/" .. flowlua
+        local folder, pwd = process.folder(), process.output("pwd"):match "[^\n]*"
         local limit = (os.getenv("ASAN_OPTIONS") or option ~= "") and "" or "ulimit -v 4000000; "
-        local pipe = io.popen(("cd %s && (%sexec timeout 120 %s %s %s/tests/%s %s) 2>&1"):format(folder, limit, program, option, pwd, script,
-            table.concat(words, " ")))
-        local output = pipe:read("a")
-        pipe:close()
+        local output = process.output(("cd %s && (%sexec timeout 120 %s %s %s/tests/%s %s) 2>&1")
+            :format(folder, limit, process.absolute(), option, pwd, script, table.concat(words, " ")))
         os.execute("rm -rf " .. folder)
         return output
     end
@@ -739,8 +733,9 @@ describe("random calls", function()
     end)
 
     it("of readers on two ranks, which come to the same end", function()
-        if not os.execute("command -v mpirun > /dev/null") or not io.open(flowlua .. "-mpi.so") then
-            pending("needs mpirun and " .. flowlua .. "-mpi.so")
+        local plugin = process.flowlua .. "-mpi.so"
+        if not process.has "mpirun" or not process.exists(plugin) then
+            pending("needs mpirun and " .. plugin)
             return
         end
         local output = fuzz("--ranks 2", "fuzz_files.lua", 2, 1, 300)

@@ -1,5 +1,6 @@
 -- conv_spec.lua -- convolution and pooling against loops over every window, their gradients, what does not fit.
 local flow = require "flow"
+local process = require "tests.process"
 local support = require "tests.support"
 
 local function fails(message, f, ...)
@@ -142,17 +143,7 @@ describe("conv2d", function()
             local loss = (y * y):sum()
             loss:backward()
             for _, t in ipairs {y, x.grad, w.grad, b.grad} do io.write(("%a "):format(t:abs():to("float64"):sum():item())) end]]
-        local function run(threads)
-            local file = os.tmpname()
-            local handle = assert(io.open(file, "w"))
-            handle:write(text)
-            handle:close()
-            local pipe = io.popen(("FLOW_THREADS=%d %s %s 2>&1"):format(threads, os.getenv "FLOWLUA" or "build/flowlua", file))
-            local got = pipe:read "a"
-            pipe:close()
-            os.remove(file)
-            return got
-        end
+        local function run(threads) return (process.run("FLOW_THREADS=" .. threads, text)) end
         local want = run(1)
         assert.is_truthy(want:find "^0x")
         assert.are.equal(want, run(2))

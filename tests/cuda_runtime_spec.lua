@@ -1,37 +1,15 @@
 -- cuda_runtime_spec.lua -- devices, queues, memory and copies of the CUDA plug-in, on the emulated GPU: in order, and with
 -- what was issued done at random moments that respect only streams and events.
-local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
-local folder = flowlua:match "^(.*)/" or "."
-local sanitized = folder:find "asan" ~= nil
-
-local function exists(path)
-    local file = io.open(path)
-    if file then file:close() end
-    return file ~= nil
-end
-
-local emulated = exists(folder .. "/emulated/flowlua-cuda.so")
+local process = require "tests.process"
+local sanitized = process.build:find "asan" ~= nil
+local emulated = process.exists(process.build .. "/emulated/flowlua-cuda.so")
 
 local function with_emulation(name, body)
-    it(name, function()
-        if not emulated then pending "the emulated GPU is not built: there is no CUDA toolkit here" end
-        body()
-    end)
+    process.it_unless(not emulated and "the emulated GPU is not built: there is no CUDA toolkit here", name, body)
 end
 
 -- Output and exit code of a script in an environment; in messages the script is script.lua.
-local function run(environment, code)
-    local path = os.tmpname()
-    local file = assert(io.open(path, "w"))
-    file:write("local flow = require 'flow'\n", code)
-    file:close()
-    local pipe = assert(io.popen(("%s %s %s 2>&1; echo status $?"):format(environment, flowlua, path)))
-    local text = pipe:read "a":gsub(path:gsub("%p", "%%%0"), "script.lua")
-    pipe:close()
-    os.remove(path)
-    local output, status = text:match "^(.*)status (%d+)\n$"
-    return output, tonumber(status)
-end
+local function run(environment, code) return process.run(environment, "local flow = require 'flow'\n" .. code) end
 
 -- A random program on tensors that move between the CPU and two GPUs, each with a twin that stays on the CPU.
 local program = [[
@@ -69,10 +47,7 @@ print "right"
 
 describe("the emulation of CUDA", function()
     with_emulation("obeys and checks its rules when work is deferred too", function()
-        local pipe = io.popen("FLOW_CUDA_EMULATED=deferred " .. folder .. "/tests/emulate 2>&1")
-        local text = pipe:read "a"
-        pipe:close()
-        assert.matches("^%d+ passed, 0 failed, 0 skipped\n$", text)
+        assert.matches("^%d+ passed, 0 failed, 0 skipped\n$", (process.output("FLOW_CUDA_EMULATED=deferred " .. process.build .. "/tests/emulate 2>&1")))
     end)
 end)
 

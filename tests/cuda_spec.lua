@@ -1,26 +1,17 @@
 -- cuda_spec.lua -- the CUDA device on machines of every kind: all kernels are there, and where there is no GPU, or the plug-in
 -- was not built, that is said. What needs a GPU, real or emulated, is in tests/cuda.
 local flow = require "flow"
+local process = require "tests.process"
 local support = require "tests.support"
 local testing = flow._testing
 
-local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
-local folder = flowlua:match "^(.*)/" or "."
+local function exists(plugin) return process.exists(process.build .. "/" .. plugin) end
 
-local function exists(path)
-    local file = io.open(path)
-    if file then file:close() end
-    return file ~= nil
-end
-
-local built = exists(folder .. "/flowlua-cuda.so")
+local built = exists "flowlua-cuda.so"
 
 -- What a program prints that runs with this environment.
 local function run(environment, code)
-    local pipe = io.popen(("%s %s -e '%s' 2>&1"):format(environment, flowlua, code))
-    local text = pipe:read "a"
-    pipe:close()
-    return text
+    return (process.output(("%s %s -e '%s' 2>&1"):format(environment, process.flowlua, code)))
 end
 
 describe("the CUDA plug-in", function()
@@ -36,15 +27,13 @@ describe("the CUDA plug-in", function()
 
     it("says of every kernel how many threads it may have", function()   -- or ptxas may give it more registers than they can have
         local without = {}
-        local files = io.popen "find src/cuda -name '*.cu' -o -name '*.cuh'"
-        for path in files:lines() do
+        for _, path in ipairs(process.lines(process.output "find src/cuda -name '*.cu' -o -name '*.cuh'")) do
             for line in io.lines(path) do
                 if line:find("__global__ ", 1, true) and not line:find("__launch_bounds__", 1, true) then
                     without[#without + 1] = path .. ": " .. line
                 end
             end
         end
-        files:close()
         assert.are.equal("", table.concat(without, "\n"))
     end)
 
@@ -83,7 +72,7 @@ describe("the CUDA plug-in", function()
         assert.is_truthy(message:find("device_count: takes \"cpu\" or \"cuda\", got 'cuda:1'", 1, true), message)
         message = support.message_of(flow.device_count)
         assert.is_truthy(message:find("device_count: device must be a string, got nothing", 1, true), message)
-        local emulated = exists(folder .. "/emulated/flowlua-cuda.so")
+        local emulated = exists "emulated/flowlua-cuda.so"
         for devices = 0, 3 do
             local environment = ("FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=%d"):format(devices)
             assert.are.equal(("%d\n"):format(emulated and devices or 0), run(environment, count))
@@ -91,7 +80,7 @@ describe("the CUDA plug-in", function()
     end)
 
     it("says that the emulated GPU is not built", function()
-        if exists(folder .. "/emulated/flowlua-cuda.so") then pending "it is built" end
+        if exists "emulated/flowlua-cuda.so" then pending "it is built" end
         local text = run("FLOW_CUDA_EMULATED=1", "flow.zeros(2, {device = \"cuda\"})")
         assert.is_truthy(text:find("FLOW_CUDA_EMULATED=1: the emulated GPU is not built; run make emulated", 1, true), text)
     end)

@@ -1,21 +1,11 @@
 -- data_spec.lua -- readers, datasets, the loader's order and its resumption; options of scripts; progress.
 local flow = require "flow"
+local process = require "tests.process"
 local data, cli, progress = flow.data, flow.cli, flow.progress
 
-local folder
+local folder, write
 
-local function write(name, bytes)
-    local file = assert(io.open(folder .. "/" .. name, "wb"))
-    file:write(bytes)
-    file:close()
-    return folder .. "/" .. name
-end
-
-setup(function()
-    folder = os.tmpname()
-    os.remove(folder)
-    assert(os.execute("mkdir -p " .. folder))
-end)
+setup(function() folder, write = process.folder() end)
 teardown(function() os.execute("rm -rf " .. folder) end)
 
 describe("IDX files", function()
@@ -61,9 +51,7 @@ describe("IDX files", function()
     it("cut off or damaged in their compressed form are refused", function()
         local name = write("z.idx", "\0\0\8\1\0\0\3\232" .. ("0123456789"):rep(100))
         assert(os.execute("gzip -kf " .. name))
-        local file = io.open(name .. ".gz", "rb")
-        local bytes = file:read("a")
-        file:close()
+        local bytes = process.read(name .. ".gz")
         for length = 1, #bytes - 1 do assert.is_false(pcall(data.idx, write("cut.gz", bytes:sub(1, length)))) end
         assert.is_false(pcall(data.idx, write("cut.gz", bytes:sub(1, -6) .. "\0" .. bytes:sub(-4))))
     end)
@@ -71,9 +59,7 @@ describe("IDX files", function()
     it("that promise more than deflate can hold are refused from the header", function()
         local name = write("claim.idx", "\0\0\8\2\0\16\0\0\0\0\4\0" .. ("\0"):rep(1000))        -- 1 GiB
         assert(os.execute("gzip -9 -nf " .. name))
-        local pipe = io.popen(("stat -c %%s %s.gz"):format(name))
-        local size = pipe:read("n")
-        pipe:close()
+        local size = #process.read(name .. ".gz")
         local ok, message = pcall(data.idx, name .. ".gz")
         assert.is_false(ok)
         assert.are.equal(("idx: %s.gz: the header promises 1073741824 bytes of elements; %d compressed bytes hold at most 1032 times as many")
@@ -699,10 +685,7 @@ describe("progress", function()
             for step = 1, 40 do bar:update(step, "loss 1.5") end
             bar:print("between")
             bar:clear()]]):format(options))
-        local pipe = io.popen((os.getenv("FLOWLUA") or "build/flowlua") .. " " .. script .. " 2>&1")
-        local text = pipe:read("a")
-        pipe:close()
-        return text
+        return (process.output(process.flowlua .. " " .. script .. " 2>&1"))
     end
     it("prints plain lines where there is no terminal", function()
         local text = output_of("lines = 4")
@@ -718,15 +701,12 @@ describe("progress", function()
         for line in text:gmatch("[^\r\n]+") do assert.is_true(#line < 80) end
     end)
     it("follows a terminal that is resized", function()
-        if not os.execute("command -v script >/dev/null 2>&1") then pending("needs script") return end
+        if not process.has "script" then pending("needs script") return end
         local script = write("resize.lua", [[
             local bar = require "flow".progress.bar(2)
             os.execute("stty cols 90") bar:update(1, "one")
             os.execute("stty cols 70") bar:update(2, "two")]])
-        local command = "script -qec '%s %s' /dev/null </dev/null"
-        local pipe = io.popen(command:format(os.getenv("FLOWLUA") or "build/flowlua", script))
-        local text = pipe:read("a")
-        pipe:close()
+        local text = process.output(("script -qec '%s %s' /dev/null </dev/null"):format(process.flowlua, script))
         local first, second = text:match("(%[[#.]+%] step 1/2[^\r]*)\r(%[[#.]+%] step 2/2[^\r]*)")
         assert.is_truthy(second, text)
         assert.is_true(#first > 75 and #first < 90, first)

@@ -1,4 +1,6 @@
 -- digits.lua -- IDX files of small images of digits, as MNIST's four files are, drawn alike in every process.
+local process = require "tests.process"
+
 local M = {}
 
 -- Ten digits as a display with seven segments shows them: top, upper left, upper right, middle, lower left, lower
@@ -41,10 +43,8 @@ local function write_split(folder, name, count, compress)
         images[i], labels[i] = image(digit), string.char(digit)
     end
     local function write(file_name, bytes)
-        local file = assert(io.open(folder .. "/" .. file_name, "wb"))
-        file:write(bytes)
-        file:close()
-        if compress then assert(os.execute("gzip -f " .. folder .. "/" .. file_name)) end
+        local path = process.write(folder .. "/" .. file_name, bytes)
+        if compress then assert(os.execute("gzip -f " .. path)) end
     end
     write(name .. "-images-idx3-ubyte", (">I4I4I4I4"):pack(0x803, count, 8, 8) .. table.concat(images))
     write(name .. "-labels-idx1-ubyte", (">I4I4"):pack(0x801, count) .. table.concat(labels))

@@ -1,5 +1,6 @@
 -- dtype_spec.lua -- promotion as in PyTorch, and conversions between all dtypes, bit by bit for the 16-bit floats.
 local flow = require "flow"
+local process = require "tests.process"
 local ref = require "tests.reference"
 
 local inf, nan = math.huge, 0 / 0
@@ -107,9 +108,7 @@ describe("conversion", function()
             local header = ('{"x":{"dtype":"%s","shape":[65536],"data_offsets":[0,131072]}}'):format(dtype == h and "F16" or "BF16")
             local parts = {string.pack("<I8", #header), header}
             for i = 0, 65535 do parts[#parts + 1] = string.pack("<I2", i) end
-            local file <close> = assert(io.open(path, "wb"))
-            file:write(table.concat(parts))
-            file:close()
+            process.write(path, table.concat(parts))
             local x = flow.load(path).x
             local bits, bias, mantissa = dtype == h and 5 or 8, dtype == h and 15 or 127, dtype == h and 10 or 7
             local list = x:to(d):totable()

@@ -1,33 +1,18 @@
 -- engine_spec.lua -- the engine as scripts meet it: the same results in every mode, errors of queued ops, traces, the end
 -- of the program, child processes. Its queues are tested in C (tests/c/test_engine.c).
 local json = require "flow.json"
+local process = require "tests.process"
 
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
-local program = flowlua:sub(1, 1) == "/" and flowlua or io.popen("pwd"):read("l") .. "/" .. flowlua
-local folder
+local program, lines = process.absolute(), process.lines
+local folder, write
 
-setup(function()
-    folder = os.tmpname()
-    os.remove(folder)
-    assert(os.execute("mkdir -p " .. folder))
-end)
+setup(function() folder, write = process.folder() end)
 teardown(function() os.execute("rm -rf " .. folder) end)
 
 -- Runs a script of that text, called test.lua in messages; its output and how it ended.
 local function run(text, environment, options)
-    local file = assert(io.open(folder .. "/test.lua", "w"))
-    file:write(text)
-    file:close()
-    local pipe = io.popen(("cd %s && %s %s %s test.lua 2>&1"):format(folder, environment or "", program, options or ""))
-    local output = pipe:read("a")
-    local _, _, code = pipe:close()
-    return output, code
-end
-
-local function lines(text)
-    local list = {}
-    for line in text:gmatch("[^\n]+") do list[#list + 1] = line end
-    return list
+    write("test.lua", text)
+    return process.output(("cd %s && %s %s %s test.lua 2>&1"):format(folder, environment or "", program, options or ""))
 end
 
 describe("a training", function()
@@ -147,7 +132,7 @@ describe("a queued op that fails", function()
     end)
 
     it("that writes in place poisons its target until all of it is overwritten", function()
-        for _, write in ipairs {"x:zero_()", "x:fill_(0)", "x:copy_(flow.tensor {0, 0})", "x:copy_(0 * flow.tensor {0})"} do
+        for _, overwrite in ipairs {"x:zero_()", "x:fill_(0)", "x:copy_(flow.tensor {0, 0})", "x:copy_(0 * flow.tensor {0})"} do
             assert.are.same({"false", "false", "0\t0", "true"}, queued([[
                 local flow = require 'flow'
                 local x = flow.tensor {1, 2}
@@ -155,10 +140,10 @@ describe("a queued op that fails", function()
                 print((pcall(function() return x:totable() end)))
                 x[0] = 1
                 print((pcall(function() return x:totable() end)))
-                ]] .. write .. [[
+                ]] .. overwrite .. [[
 
                 print(table.unpack(x:totable()))
-                print((pcall(flow.sync)))]]), write)
+                print((pcall(flow.sync)))]]), overwrite)
         end
     end)
 
@@ -260,9 +245,7 @@ describe("--trace", function()
         it("writes the ops and the script's lines as a Chrome trace, " .. mode, function()
             local output, code = run(script, "FLOW_ENGINE=" .. mode, "--trace trace.json")
             assert.are.equal(0, code, output)
-            local file = assert(io.open(folder .. "/trace.json"))
-            local trace = json.decode(file:read("a"))
-            file:close()
+            local trace = json.decode(process.read(folder .. "/trace.json"))
             local found, threads = {}, {}
             for _, event in ipairs(trace.traceEvents) do
                 if event.ph == "X" then
@@ -283,9 +266,7 @@ describe("--trace", function()
         for _, ending in ipairs {"error 'stop'", "os.exit(0)", "os.exit(0, true)"} do
             os.remove(folder .. "/trace.json")
             run("local flow = require 'flow'\nflow.ones(3):sum()\n" .. ending, "", "--trace trace.json")
-            local file = assert(io.open(folder .. "/trace.json"), ending)
-            assert.is_truthy(json.decode(file:read("a")).traceEvents[5], ending)
-            file:close()
+            assert.is_truthy(json.decode(process.read(folder .. "/trace.json")).traceEvents[5], ending)
         end
     end)
 
@@ -308,9 +289,7 @@ describe("the end of a program", function()
                 local file = io.open("end", "w") file:write(os.time()) file:close()
                 ]] .. ending, "FLOW_ENGINE=queued FLOW_THREADS=1")
             assert.matches("^true", output, ending)
-            local file = assert(io.open(folder .. "/end"))
-            local ended = file:read("n")
-            file:close()
+            local ended = tonumber(process.read(folder .. "/end"))
             assert.is_true(os.time() - ended <= 2, ("took %d s to end: %s"):format(os.time() - ended, ending))
         end
     end)

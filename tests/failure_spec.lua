@@ -1,6 +1,6 @@
 -- failure_spec.lua -- one of several ranks fails, in every way there is: the job ends soon, with one story that names the rank
 -- and the line, with the script's exit code, and leaves no process behind.
-local jobs = require "tests.jobs"
+local process = require "tests.process"
 
 -- Seconds in which a job ends: 5 on a machine with nothing else to do, more where it has.
 local function busy()
@@ -10,6 +10,7 @@ local function busy()
     return math.max(1, load / 2)
 end
 local SOON = 5 * busy()
+local with_ranks = process.it_with_ranks
 local folder, write, flowlua
 
 -- Line 9 is the collective that all ranks enter.
@@ -70,12 +71,10 @@ end
 -- What the job wrote to stderr, its exit code, and its seconds. `launch` may be "mpirun": without --ranks.
 local function run(arguments, environment, ranks, launch)
     ranks = ranks or 3
-    local starter = launch and ("mpirun --oversubscribe $([ $(id -u) -ne 0 ] || echo --allow-run-as-root) -n %d %s"):format(ranks, flowlua)
+    local starter = launch and ("%s -n %d %s"):format(process.mpirun, ranks, flowlua)
         or ("%s --ranks %d"):format(flowlua, ranks)
-    local pipe = io.popen(("cd %s; began=$(date +%%s%%N); %s FLOW_TIMEOUT=1 %s timeout -k 1 60 %s %s/train.lua %s 2>&1 >/dev/null </dev/null; " ..
-        "echo \"rc=$? $(($(date +%%s%%N) - began))\""):format(folder, jobs.no_leaks, environment or "", starter, folder, arguments))
-    local text = pipe:read("a")
-    pipe:close()
+    local text = process.output(("cd %s; began=$(date +%%s%%N); %s FLOW_TIMEOUT=1 %s timeout -k 1 60 %s %s/train.lua %s 2>&1 >/dev/null </dev/null; " ..
+        "echo \"rc=$? $(($(date +%%s%%N) - began))\""):format(folder, process.no_leaks, environment or "", starter, folder, arguments))
     local output, code, took = text:match "^(.-)rc=(%d+) (%d+)\n$"
     output = output:gsub(flowlua:gsub("%p", "%%%0"), "flowlua"):gsub((folder .. "/"):gsub("%p", "%%%0"), "")
     return output, tonumber(code), took / 1e9
@@ -83,11 +82,8 @@ end
 
 -- Processes of the job that are there two seconds after it: mpirun may end some milliseconds before its ranks do.
 local function left_behind()
-    local pipe = io.popen(("for try in $(seq 20); do left=$(pgrep -f '[ ]%s/train.lua') || break; sleep 0.1; done; [ -z \"$left\" ] || echo \"$left\"")
-        :format(folder))
-    local text = pipe:read("a")
-    pipe:close()
-    return text
+    local command = "for try in $(seq 20); do left=$(pgrep -f '[ ]%s/train.lua') || break; sleep 0.1; done; [ -z \"$left\" ] || echo \"$left\""
+    return (process.output(command:format(folder)))
 end
 
 -- The same with all that every job must keep to.
@@ -102,21 +98,11 @@ end
 
 describe("a rank that fails", function()
     setup(function()
-        folder, write = jobs.folder()
+        folder, write = process.folder()
         write("train.lua", script)
-        local pipe = io.popen("realpath " .. jobs.flowlua)
-        flowlua = pipe:read "l"
-        pipe:close()
+        flowlua = process.absolute()
     end)
     teardown(function() os.execute("rm -r " .. folder) end)
-
-    local function with_ranks(name, body)
-        it(name, function()
-            local why = jobs.obstacle()
-            if why then pending(why) end
-            body()
-        end)
-    end
 
     with_ranks("by an error tells it once, with its traceback", function()
         local boom = "flowlua: rank 1: train.lua:12: boom\n" .. traceback("function 'error'", 12)
@@ -185,11 +171,8 @@ describe("a rank that fails", function()
 
     with_ranks("by SIGTERM is told, unless it is the whole job", function()
         check("flowlua: rank 1 was ended by SIGTERM" .. past .. "\n", 143, "term")
-        write("stop.sh", ("%s FLOW_TIMEOUT=60 %s --ranks 3 %s/train.lua loop 0 & sleep 1; kill -TERM $!; wait $!"):format(jobs.no_leaks, flowlua, folder))
-        local pipe = io.popen(("sh %s/stop.sh 2>&1"):format(folder))
-        local output = pipe:read("a")
-        pipe:close()
-        assert.are.equal("", output)
+        write("stop.sh", ("%s FLOW_TIMEOUT=60 %s --ranks 3 %s/train.lua loop 0 & sleep 1; kill -TERM $!; wait $!"):format(process.no_leaks, flowlua, folder))
+        assert.are.equal("", (process.output(("sh %s/stop.sh 2>&1"):format(folder))))
         assert.are.equal("", left_behind())
     end)
 
@@ -237,9 +220,7 @@ describe("a rank that fails", function()
     end)
 
     with_ranks("with an option that does not exist says so once", function()
-        local pipe = io.popen(("%s mpirun --oversubscribe $([ $(id -u) -ne 0 ] || echo --allow-run-as-root) -n 3 %s --nonsense 2>&1"):format(jobs.no_leaks, flowlua))
-        local output = pipe:read("a")
-        pipe:close()
+        local output = process.output(("%s %s -n 3 %s --nonsense 2>&1"):format(process.no_leaks, process.mpirun, flowlua))
         assert.truthy(output:find(flowlua .. ": all ranks: unrecognized option '--nonsense'\nusage: flowlua [options]", 1, true), output)
         local _, count = output:gsub("usage:", "")
         assert.are.equal(1, count)
@@ -288,11 +269,9 @@ io.stderr:write(("%d: %s\n"):format(me, ok and "no error" or message))
 
 describe("ranks that wait for each other in different groups", function()
     setup(function()
-        folder, write = jobs.folder()
+        folder, write = process.folder()
         write("train.lua", waits)
-        local pipe = io.popen("realpath " .. jobs.flowlua)
-        flowlua = pipe:read "l"
-        pipe:close()
+        flowlua = process.absolute()
     end)
     teardown(function() os.execute("rm -r " .. folder) end)
 
@@ -317,9 +296,7 @@ describe("ranks that wait for each other in different groups", function()
         return lines, took
     end
 
-    it("get the same error at once", function()
-        local why = jobs.obstacle()
-        if why then pending(why) end
+    with_ranks("get the same error at once", function()
         for _, case in ipairs(cases) do
             local way, ranks, who, environment = table.unpack(case)
             local lines, took = say(way, environment or "", ranks)
@@ -330,9 +307,7 @@ describe("ranks that wait for each other in different groups", function()
         end
     end)
 
-    it("get no error where a rank is late", function()
-        local why = jobs.obstacle()
-        if why then pending(why) end
+    with_ranks("get no error where a rank is late", function()
         assert.are.same({"0: no error", "1: no error", "2: no error"}, (say("late", "", 3)))
     end)
 end)

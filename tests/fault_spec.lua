@@ -1,6 +1,6 @@
 -- fault_spec.lua -- FLOW_FAULT on the only rank there is: which op it hits, what each kind does. What the other ranks
 -- say about it is tested with several ranks.
-local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
+local process = require "tests.process"
 
 local script = [[
 local flow = require "flow"
@@ -17,17 +17,7 @@ print "done"
 
 -- Output of the script under a fault, and how it ended: "exit" or "signal", and the code.
 local function run(fault, code, before)
-    local path = os.tmpname()
-    local file = assert(io.open(path, "w"))
-    file:write(code or script)
-    file:close()
-    local command = "export ASAN_OPTIONS=\"$ASAN_OPTIONS:handle_segv=0\"; FLOW_FAULT='%s' %s %s %s 2>&1; echo status $?"
-    local pipe = assert(io.popen(command:format(fault, before or "", flowlua, path)))
-    local text = pipe:read("a"):gsub(path:gsub("%p", "%%%0"), "script.lua")
-    pipe:close()
-    os.remove(path)
-    local output, status = text:match("^(.*)status (%d+)\n$")
-    return output, tonumber(status)
+    return process.run(("export ASAN_OPTIONS=\"$ASAN_OPTIONS:handle_segv=0\"; FLOW_FAULT='%s' %s"):format(fault, before or ""), code or script)
 end
 
 describe("FLOW_FAULT", function()

@@ -1,6 +1,7 @@
 -- global_spec.lua -- global tensors: placements, SBPs, what ranks hold, mixing, training, random programs. World size 1, and
 -- dry worlds, in which one process is any rank of many but nothing can be communicated.
 local flow = require "flow"
+local process = require "tests.process"
 local support = require "tests.support"
 local testing = flow._testing
 local nn, optim = flow.nn, flow.optim
@@ -528,12 +529,8 @@ describe("the infer cache", function()
 end)
 
 describe("a world from outside", function()
-    local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
     local function run(environment, text)
-        local pipe = io.popen(("%s %s -e '%s' 2>&1"):format(environment, flowlua, text))
-        local output = pipe:read("a")
-        pipe:close()
-        return output
+        return (process.output(("%s %s -e '%s' 2>&1"):format(environment, process.flowlua, text)))
     end
 
     it("is that of FLOW_WORLD and FLOW_RANK", function()

@@ -1,18 +1,11 @@
 -- hardening_spec.lua -- what the linker and the compiler were told, as the release's ELF files show it: read here from their
 -- headers, so that no tool is needed.
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+local process = require "tests.process"
 
 -- Numbers of the ELF specification (https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html) and of GNU.
 local ET_DYN, PT_LOAD, PT_DYNAMIC, PT_GNU_STACK, PT_GNU_RELRO = 3, 1, 2, 0x6474e551, 0x6474e552
 local DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_BIND_NOW, DT_FLAGS, DT_FLAGS_1 = 5, 6, 10, 24, 30, 0x6ffffffb
 local DF_BIND_NOW, DF_1_NOW, DF_1_PIE, PF_X, PF_W = 8, 1, 0x08000000, 1, 2
-
-local function read(path)
-    local file = io.open(path, "rb")
-    local bytes = file and file:read("a")
-    if file then file:close() end
-    return bytes
-end
 
 -- {type, segments = {{kind, flags, offset, address, size, memory}}, dynamic = {[tag] = value}, imports = {[name] = true}}
 local function elf_of(bytes)
@@ -54,24 +47,24 @@ local function segment(elf, kind)
 end
 
 -- The files of a release build: those that are here.
-local files = {flowlua}
+local files = {process.flowlua}
 for _, name in ipairs {"mpi", "cuda"} do
-    local path = ("%s-%s.so"):format(flowlua, name)
-    if read(path) then files[#files + 1] = path end
+    local path = ("%s-%s.so"):format(process.flowlua, name)
+    if process.exists(path) then files[#files + 1] = path end
 end
 
 describe("a release build", function()
-    if os.getenv("ASAN_OPTIONS") or not (os.getenv("FLOWLUA") or "build/flowlua"):find("build/flowlua$") then
+    if os.getenv("ASAN_OPTIONS") or not process.flowlua:find("build/flowlua$") then
         pending("is not what runs here")
         return
     end
     for _, path in ipairs(files) do
-        local elf = elf_of(read(path))
+        local elf = elf_of(process.read(path))
         local name = path:match("[^/]*$")
 
         it("loads " .. name .. " at any address", function()
             assert.are.equal(ET_DYN, elf.type)
-            if path == flowlua then assert.are_not.equal(0, (elf.dynamic[DT_FLAGS_1] or 0) & DF_1_PIE) end
+            if path == process.flowlua then assert.are_not.equal(0, (elf.dynamic[DT_FLAGS_1] or 0) & DF_1_PIE) end
         end)
 
         it("binds all of " .. name .. "'s imports at the start and makes their table read-only", function()

@@ -1,34 +1,20 @@
 -- What the program takes on its command line: everything lua takes, and its own long options.
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+local process = require "tests.process"
 
-local folder
+local flowlua = process.flowlua
+local folder, write
 
 local function path(name) return folder .. "/" .. name end
-
-local function write(name, text)
-    local file = assert(io.open(path(name), "wb"))
-    file:write(text)
-    file:close()
-    return path(name)
-end
 
 -- Output (with errors) and exit code of a shell command; the word @ stands for the program, % for the folder.
 local function run(command, stdin)
     command = (command .. " "):gsub("@ ", function() return flowlua .. " " end):gsub("%%", function() return folder end)
     local input = stdin and write("stdin", stdin) or "/dev/null"
-    local pipe = io.popen(("{ %s; } <%s 2>&1; echo \"rc=$?\""):format(command, input))
-    local text = pipe:read("a")
-    pipe:close()
-    local output, code = text:match("^(.-)rc=(%d+)\n$")
-    return output, tonumber(code)
+    return process.output(("{ %s; } <%s 2>&1"):format(command, input))
 end
 
 describe("the interpreter", function()
-    setup(function()
-        folder = os.tmpname()
-        os.remove(folder)
-        assert(os.execute("mkdir " .. folder))
-    end)
+    setup(function() folder, write = process.folder() end)
     teardown(function() os.execute("rm -r " .. folder) end)
 
     -- {command, standard input or nil, output, exit code}
@@ -134,11 +120,9 @@ describe("the interpreter", function()
     -- What each variable does to the script without -E; with it, nothing.
     it("ignores FLOW_* with -E, in the program and in the ranks that it starts", function()
         local names = {}
-        local pipe = io.popen("grep -rhoE 'FLOW_[A-Z_]+' src | sort -u")
-        for name in pipe:lines() do
+        for _, name in ipairs(process.lines(process.output "grep -rhoE 'FLOW_[A-Z_]+' src | sort -u")) do
             if name ~= "FLOW_JOINED" then names[#names + 1] = name end -- no setting: a rank sets it for what it starts
         end
-        pipe:close()
         assert.is_true(#names > 8)
         local all = "env " .. table.concat(names, "=? ") .. "=? "
         local script = write("env.lua", [[
@@ -151,7 +135,7 @@ describe("the interpreter", function()
         assert.are.equal(1, code, output)
         assert.are.same({"2.0\t1\t0\n", 0}, {run(all .. flowlua .. " -E" .. words .. " 2>&1")})
         assert.are.same({"2.0\t1\t0\n", 0}, {run(all .. flowlua .. " -W -E" .. words .. " 2>&1")})
-        if os.execute("command -v mpirun > /dev/null") and io.open(flowlua .. "-mpi.so") then
+        if process.has "mpirun" and process.exists(flowlua .. "-mpi.so") then
             assert.are.same({"2.0\t2\t0\n", 0}, {run(all .. flowlua .. " --ranks 2 -E" .. words .. " 2>&1")})
         end
     end)
@@ -160,7 +144,7 @@ describe("the interpreter", function()
         local output, code = run("@ --trace %/trace.json -e 'local x = flow.ones(4) for i = 1, 3 do x = x + 1 end'")
         assert.are.equal("", output)
         assert.are.equal(0, code)
-        local text = io.open(path("trace.json")):read("a")
+        local text = process.read(path("trace.json"))
         local _, count = text:gsub('"name":"add"', "")
         assert.are.equal(3, count)
         assert.truthy(text:find('"line":"(command line):1"', 1, true))
@@ -169,7 +153,7 @@ describe("the interpreter", function()
     it("writes the trace when the script ends with os.exit", function()
         local _, code = run("@ --trace=%/exit.json -e 'local x = flow.ones(4) os.exit(5)'")
         assert.are.equal(5, code)
-        assert.truthy(io.open(path("exit.json")):read("a"):find('"name":"ones"', 1, true))
+        assert.truthy(process.read(path("exit.json")):find('"name":"ones"', 1, true))
     end)
 
     it("stops a script at Ctrl-C with interrupted!", function()
@@ -275,15 +259,9 @@ end)
 describe("garbage", function()
     -- Runs a script in a process of its own and returns the numbers it prints.
     local function numbers(code)
-        local name = os.tmpname()
-        local file = io.open(name, "w")
-        file:write(code)
-        file:close()
-        local pipe = io.popen(flowlua .. " " .. name)
-        local text = pipe:read("a")
-        pipe:close()
+        local name = process.temporary(code)
+        local text, list = process.output(flowlua .. " " .. name), {}
         os.remove(name)
-        local list = {}
         for word in text:gmatch("%S+") do list[#list + 1] = tonumber(word) end
         return table.unpack(list)
     end

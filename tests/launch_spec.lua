@@ -1,42 +1,26 @@
 -- launch_spec.lua -- flowlua --ranks N: what every rank sees, what reaches mpirun's caller, what goes wrong.
-local jobs = require "tests.jobs"
+local process = require "tests.process"
 
-local flowlua, no_leaks = jobs.flowlua, jobs.no_leaks
+local flowlua, with_ranks = process.flowlua, process.it_with_ranks
 local folder, write
 
 -- Output (with errors) and exit code of a shell command; the word @ stands for the program, % for the folder.
 local function run(command, stdin)
     command = (command .. " "):gsub("@ ", function() return flowlua .. " " end):gsub("%%", function() return folder end)
     local input = stdin and write("stdin", stdin) or "/dev/null"
-    local pipe = io.popen(("{ %s timeout 60 sh -c '%s'; } <%s 2>&1; echo \"rc=$?\""):format(no_leaks, command:gsub("'", "'\\''"), input))
-    local text = pipe:read("a")
-    pipe:close()
-    local output, code = text:match("^(.-)rc=(%d+)\n$")
-    return output, tonumber(code)
+    return process.output(("{ %s timeout 60 sh -c '%s'; } <%s 2>&1"):format(process.no_leaks, command:gsub("'", "'\\''"), input))
 end
 
 -- The lines of all ranks, in an order that does not depend on who was first.
 local function lines(output)
-    local list = {}
-    for line in output:gmatch("[^\n]+") do list[#list + 1] = line end
+    local list = process.lines(output)
     table.sort(list)
     return list
 end
 
 describe("--ranks", function()
-    setup(function()
-        folder, write = jobs.folder()
-    end)
+    setup(function() folder, write = process.folder() end)
     teardown(function() os.execute("rm -r " .. folder) end)
-
-    -- it(), where several ranks can run
-    local function with_ranks(name, body)
-        it(name, function()
-            local why = jobs.obstacle()
-            if why then pending(why) end
-            body()
-        end)
-    end
 
     it("takes one rank without mpirun", function()
         assert.are.same({"1\n", 0}, {run("PATH= @ --ranks 1 -e 'print(flow.world_size())'")})
@@ -71,7 +55,7 @@ describe("--ranks", function()
 
     with_ranks("finds the plug-in of an installed program", function()
         assert(os.execute(("mkdir -p %s/usr/bin %s/usr/lib/flowlua && cp %s %s/usr/bin && cp %s/flowlua-mpi.so %s/usr/lib/flowlua"):format(
-            folder, folder, flowlua, folder, flowlua:match("^(.*)/") or ".", folder)))
+            folder, folder, flowlua, folder, process.build, folder)))
         local output = run("%/usr/bin/flowlua --ranks 2 -e 'print(flow.world_size())'")
         assert.are.equal("2\n2\n", output)
     end)
@@ -115,7 +99,7 @@ describe("--ranks", function()
     end)
 
     with_ranks("gives every rank its share of the cores and equally many threads", function()
-        local cores = tonumber(io.popen("nproc --all"):read("l"))
+        local cores = tonumber((process.output "nproc --all"))
         local ranks = cores >= 4 and 2 or cores
         local output = run(("@ --ranks %d -e 'print(flow.get_num_threads())'"):format(ranks))
         for _, line in ipairs(lines(output)) do assert.are.equal(tostring(cores // ranks), line) end
@@ -259,9 +243,7 @@ describe("--ranks", function()
                 if #line ~= 50000 or line ~= line:sub(1, 1):rep(50000) then broken = broken + 1 end
             end
             assert.is_true(count > 3 and broken <= 3, ("%d of %d lines are broken"):format(broken, count)) -- the ends of the ranks
-            local file = assert(io.open(folder .. "/err"))
-            assert.truthy(file:read "a":find(("rank %d was killed (SIGKILL? out of memory?)"):format(rank), 1, true))
-            file:close()
+            assert.truthy(process.read(folder .. "/err"):find(("rank %d was killed (SIGKILL? out of memory?)"):format(rank), 1, true))
         end
     end)
 
@@ -293,9 +275,7 @@ describe("--ranks", function()
         write("sum.lua", "local flow = require 'flow'\nlocal x = flow.ones({4, 4}, {placement = flow.placement.all 'cpu', sbp = 'S(0)'})\n" ..
             "for _ = 1, 100 do x:sum(0):to_global{sbp = 'B'} end")
         assert.are.same({"", 0}, {run("@ --ranks 3 --trace %/trace.json %/sum.lua")})
-        local file = assert(io.open(folder .. "/trace.json"))
-        local trace = require "flow.json".decode(file:read "a")
-        file:close()
+        local trace = require "flow.json".decode(process.read(folder .. "/trace.json"))
         local processes, seen, started, ended = {}, {0, 0, 0}, {}, {}
         for _, event in ipairs(trace.traceEvents) do
             local rank = math.tointeger(event.pid)
@@ -351,7 +331,7 @@ describe("a launcher that Open MPI does not know", function()
     }
 
     it("leaves each process alone, as the first of them says once", function()
-        folder, write = jobs.folder()
+        folder, write = process.folder()
         for _, case in ipairs(cases) do
             assert.are.same({case[2] .. "1\n", 0}, {run(case[1] .. " @ -e 'print(1)'")}, case[1])
         end
@@ -361,20 +341,16 @@ describe("a launcher that Open MPI does not know", function()
         os.execute("rm -r " .. folder)
     end)
 
-    it("leaves each process alone where Open MPI does not reach it", function()
-        local why = jobs.obstacle()
-        if why then pending(why) end
-        folder, write = jobs.folder()
+    with_ranks("leaves each process alone where Open MPI does not reach it", function()
+        folder, write = process.folder()
         for _, case in ipairs(unreached) do
             assert.are.same({case[2] .. "1\n", 0}, {run(case[1] .. " @ -e 'print(1)'")}, case[1])
         end
         os.execute("rm -r " .. folder)
     end)
 
-    it("does not matter to mpirun's ranks", function()
-        local why = jobs.obstacle()
-        if why then pending(why) end
-        folder, write = jobs.folder()
+    with_ranks("does not matter to mpirun's ranks", function()
+        folder, write = process.folder()
         assert.are.same({"2\n2\n", 0}, {run("SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 @ --ranks 2 -e 'print(flow.world_size())'")})
         os.execute("rm -r " .. folder)
     end)

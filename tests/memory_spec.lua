@@ -1,15 +1,13 @@
 -- memory_spec.lua -- bytes: what a process needs at most, what it gives back, what it says about it, what happens when there is
 -- no more. Everything that measures a process runs in one of its own.
 local flow = require "flow"
+local process = require "tests.process"
 
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
 local sanitized = os.getenv("ASAN_OPTIONS") ~= nil -- its shadow memory is counted too, and cannot be limited
 
 -- Runs a script after a shell command and returns what it prints, line by line. `peak()` and `now()` are MiB of the process.
 local function run(text, before)
-    local name = os.tmpname()
-    local file = assert(io.open(name, "w"))
-    file:write([[
+    local output = process.run(("export FLOW_ENGINE=auto; %s exec"):format(before or ""), [[
         local flow = require "flow"
         local function status(field)
             for line in io.lines("/proc/self/status") do
@@ -20,13 +18,7 @@ local function run(text, before)
         local function peak() return status "VmHWM" end
         local function now() return status "VmRSS" end
     ]] .. text)
-    file:close()
-    local pipe = io.popen(("export FLOW_ENGINE=auto; %s exec %s %s 2>&1"):format(before or "", flowlua, name))
-    local list = {}
-    for printed in pipe:lines() do list[#list + 1] = printed end
-    pipe:close()
-    os.remove(name)
-    return list
+    return process.lines(output)
 end
 
 local function numbers(text)
@@ -168,8 +160,8 @@ describe("without memory", function()
             list = nil
             print(flow.ones(64 * 1024 * 1024):numel())
             print(keep:sum():item())]], limit)
-        local place = "false\t/tmp/[%w_.]+:%d+: "
-        assert.matches("^" .. place .. "ones: out of memory: 4.0 GiB asked for, 4.0 MiB live in %d+ blocks; most by /tmp/[%w_.]+:%d+ %(4.0 MiB%)$", output[1])
+        local place = "false\tscript.lua:%d+: "
+        assert.matches("^" .. place .. "ones: out of memory: 4.0 GiB asked for, 4.0 MiB live in %d+ blocks; most by script.lua:%d+ %(4.0 MiB%)$", output[1])
         assert.are.equal("1048576.0\t100.0", output[2])
         assert.matches("^" .. place .. "ones: out of memory: 16.0 MiB asked for, %d+.0 MiB live in %d+ blocks; most by ", output[3])
         assert.are.equal("true", output[4])

@@ -1,20 +1,15 @@
 -- mnist_spec.lua -- scripts/mnist.lua learns from IDX files that digits.lua draws.
 local digits = require "tests.digits"
+local process = require "tests.process"
 
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
 local folder
 
 local function run(arguments)
-    local pipe = io.popen(("%s scripts/mnist.lua %s 2>&1"):format(flowlua, arguments))
-    local output = pipe:read("a")
-    return output, pipe:close() == true
+    local output, status = process.output(("%s scripts/mnist.lua %s 2>&1"):format(process.flowlua, arguments))
+    return output, status == 0
 end
 
-setup(function()
-    folder = os.tmpname()
-    os.remove(folder)
-    assert(os.execute("mkdir -p " .. folder))
-end)
+setup(function() folder = process.folder() end)
 teardown(function() os.execute("rm -rf " .. folder) end)
 
 describe("mnist.lua", function()

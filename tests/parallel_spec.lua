@@ -1,6 +1,7 @@
 -- parallel_spec.lua -- models over several ranks: modules whose parameters are split, pins, loaders that read a rank's rows,
 -- and what scripts/train.lua communicates under each scheme. Dry worlds: one process is any rank of several.
 local flow = require "flow"
+local process = require "tests.process"
 local training = require "tests.training"
 local nn, data = flow.nn, flow.data
 local set_world = flow._testing.set_world
@@ -172,16 +173,10 @@ describe("a module over ranks", function()
     end
 
     it("says the script's line once where there is no GPU", function()
-        local path = os.tmpname()
-        local file = assert(io.open(path, "w"))
-        file:write('local flow = require "flow"\n',
+        local text = process.run("CUDA_VISIBLE_DEVICES= FLOW_CUDA_EMULATED=", 'local flow = require "flow"\n' ..
             'flow.nn.Linear(2, 2):to_global{placement = flow.placement("cuda", {0}), sbp = "B"}\n')
-        file:close()
-        local pipe = assert(io.popen(("CUDA_VISIBLE_DEVICES= FLOW_CUDA_EMULATED= %s %s 2>&1"):format(os.getenv "FLOWLUA" or "build/flowlua", path)))
-        local line = pipe:read "l"
-        pipe:close()
-        os.remove(path)
-        assert.is_truthy(line:find(path .. ":2: to_global: weight: cuda: ", 1, true), line)
+        local line = text:match "[^\n]*"
+        assert.is_truthy(line:find("script.lua:2: to_global: weight: cuda: ", 1, true), line)
     end)
 end)
 

@@ -1,5 +1,6 @@
 -- How tensors are written.
 local flow = require "flow"
+local process = require "tests.process"
 
 describe("a tensor prints", function()
     local inf, nan = math.huge, 0 / 0
@@ -70,10 +71,7 @@ describe("a tensor prints", function()
 
     -- What a script prints as rank 1 of a dry world of four.
     local function printed(script)
-        local pipe = io.popen(("FLOW_WORLD=4 FLOW_RANK=1 %s -e '%s'"):format(os.getenv("FLOWLUA") or "build/flowlua", script))
-        local text = pipe:read("a")
-        pipe:close()
-        return text
+        return (process.output(("FLOW_WORLD=4 FLOW_RANK=1 %s -e '%s'"):format(process.flowlua, script)))
     end
 
     -- {tensor, text}
@@ -122,13 +120,8 @@ describe("a tensor prints", function()
     end)
 
     it("on all ranks as missing, with the reason, when one rank's part is", function()
-        local program = os.getenv("FLOWLUA") or "build/flowlua"
-        local plugin = os.execute("command -v mpirun >/dev/null 2>&1") and io.open((program:match("^(.*)/") or ".") .. "/flowlua-mpi.so")
-        if not plugin then pending("needs mpirun and the transport") return end
-        plugin:close()
-        local script = os.tmpname()
-        local file = assert(io.open(script, "w"))
-        file:write([[
+        if not process.has "mpirun" or not process.exists(process.build .. "/flowlua-mpi.so") then pending("needs mpirun and the transport") return end
+        local text = process.run("FLOW_ENGINE=queued FLOW_TIMEOUT=20", [[
             local flow = require "flow"
             local p = flow.placement.all("cpu")
             local index = flow.zeros({600}, {dtype = "int64", placement = p, sbp = "B"})
@@ -136,13 +129,7 @@ describe("a tensor prints", function()
             local rows = flow.embedding(index:to_global{sbp = "S(0)"}, flow.ones({10, 4}, {placement = p, sbp = "B"}))
             local ok, message = pcall(tostring, rows)
             local fine = tostring(flow.ones({4}, {placement = p, sbp = "S(0)"}))
-            io.write(flow.rank(), " ", tostring(ok), " ", message, "; ", fine, "\n")]])
-        file:close()
-        local command = "FLOW_ENGINE=queued FLOW_TIMEOUT=20 %s --ranks 2 %s 2>&1"
-        local pipe = io.popen(command:format(program, script))
-        local text = pipe:read("a")
-        pipe:close()
-        os.remove(script)
+            io.write(flow.rank(), " ", tostring(ok), " ", message, "; ", fine, "\n")]], "--ranks 2")
         for rank = 0, 1 do
             assert.matches(rank .. " false [^\n]*: rank 1: [^\n]*embedding %([^\n]*:5%): indices%[599%] is 99, but weight has 10 rows " ..
                 "%(0 to 9%); %[1.0, 1.0, 1.0, 1.0%]  float32%[4%] on ", text)

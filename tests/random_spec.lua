@@ -1,5 +1,6 @@
 -- random_spec.lua -- random ops: known words, ranges, moments, dtypes, dropout's mask in the gradient.
 local flow = require "flow"
+local process = require "tests.process"
 local support = require "tests.support"
 
 describe("uniforms", function()
@@ -249,12 +250,8 @@ describe("a seed", function()
     end)
 
     it("without manual_seed differs from run to run", function()
-        local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
         local function run()
-            local pipe = assert(io.popen(flowlua .. " -e 'print(flow.randint(0, 1 << 60, {2}):sum():item())'"))
-            local text = pipe:read "a"
-            pipe:close()
-            return text
+            return (process.output(process.flowlua .. " -e 'print(flow.randint(0, 1 << 60, {2}):sum():item())'"))
         end
         assert.are_not.equal(run(), run())
     end)
@@ -262,12 +259,11 @@ end)
 
 -- Runs tests/deterministic.lua as other processes and compares what they save.
 describe("results are the same", function()
-    local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
     local ref = require "tests.reference"
 
     local function run(settings)
         local path = os.tmpname()
-        assert.is_true((os.execute(("%s %s tests/deterministic.lua %s"):format(settings, flowlua, path))))
+        assert.is_true((os.execute(("%s %s tests/deterministic.lua %s"):format(settings, process.flowlua, path))))
         local results = flow.load(path)
         os.remove(path)
         local flat = {}

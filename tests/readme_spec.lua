@@ -1,34 +1,15 @@
 -- readme_spec.lua -- what the README says is true: its scripts print what it shows, its commands exist.
-local function read(path)
-    local file = assert(io.open(path))
-    local text = file:read "a"
-    file:close()
-    return text
-end
+local process = require "tests.process"
 
+local read = process.read
 local readme = read "README.md"
-local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
-
--- Output of a command, standard error included.
-local function output(command)
-    local pipe = assert(io.popen(command .. " 2>&1"))
-    local text = pipe:read "a"
-    return text, pipe:close()
-end
 
 describe("the README", function()
     local count = 0
     for code, shown in readme:gmatch("```lua\n(.-)```\n\n```text\n(.-)```") do
         count = count + 1
         it("prints what script " .. count .. " prints", function()
-            local path = os.tmpname()
-            local file = assert(io.open(path, "w"))
-            file:write(code)
-            file:close()
-            local options = code:match("^%-%- flowlua (%-%-ranks %d+) script.lua\n") or ""
-            local text = output(flowlua .. " " .. options .. " " .. path)
-            os.remove(path)
-            assert.are.equal(shown, (text:gsub(path:gsub("%p", "%%%0"), "script.lua")))
+            assert.are.equal(shown, (process.run("", code, code:match "^%-%- flowlua (%-%-ranks %d+) script.lua\n")))
         end)
     end
 
@@ -53,13 +34,10 @@ describe("the README", function()
 
         it("names files and folders that exist, in " .. document, function()
             local folders = {"", "scripts/", "scripts/bench/", "tests/", "tests/cuda/"}
-            local tree = io.popen "find src -type d"
-            for folder in tree:lines() do folders[#folders + 1] = folder .. "/" end
-            tree:close()
+            for _, folder in ipairs(process.lines(process.output "find src -type d")) do folders[#folders + 1] = folder .. "/" end
             local function exists(path)
                 for _, folder in ipairs(folders) do
-                    local file = io.open(folder .. path)
-                    if file then return file:close() end
+                    if process.exists(folder .. path) then return true end
                 end
             end
             local text = read(document)

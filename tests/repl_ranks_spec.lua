@@ -1,37 +1,17 @@
 -- repl_ranks_spec.lua -- the interactive session over several ranks: on a terminal (keys on a pseudo terminal that `script`
 -- makes), from a pipe, and without shared memory.
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+local process = require "tests.process"
+
+local flowlua, on_ranks = process.flowlua, process.it_with_ranks
 
 local LIMIT = 20        -- seconds that anything may take
 local END = "\4"        -- Ctrl-D
 local STOP = "\3"       -- Ctrl-C
 
-local folder
+local folder, write
 
-local function exists(command) return (os.execute(("command -v %s >/dev/null 2>&1"):format(command))) end
-
-local function obstacle(terminal)
-    if not exists "mpirun" then return "mpirun is missing (apt install openmpi-bin)" end
-    local plugin = io.open((flowlua:match("^(.*)/") or ".") .. "/flowlua-mpi.so")
-    if not plugin then return "flowlua-mpi.so is missing: this build has no transport" end
-    plugin:close()
-    if os.getenv("OMPI_COMM_WORLD_SIZE") then return "this is a job of mpirun itself" end
-    if terminal and not exists "script" then return "script is missing (util-linux)" end
-end
-
-local function read(path)
-    local file = io.open(path, "rb")
-    local text = file and file:read("a") or ""
-    if file then file:close() end
-    return text
-end
-
-local function write(name, text)
-    local file = assert(io.open(folder .. "/" .. name, "wb"))
-    file:write(text)
-    file:close()
-    return folder .. "/" .. name
-end
+-- What is in a file so far: nothing where it is not there yet.
+local function read(path) return process.exists(path) and process.read(path) or "" end
 
 local function mpirun(n)
     return ("mpirun -q -n %d --oversubscribe $([ $(id -u) -ne 0 ] || echo --allow-run-as-root) %s"):format(n, flowlua)
@@ -114,8 +94,7 @@ local function session(n, environment, command)
 end
 
 local function lines(text)
-    local list = {}
-    for line in text:gmatch("[^\n]+") do list[#list + 1] = line end
+    local list = process.lines(text)
     table.sort(list)
     return list
 end
@@ -131,11 +110,7 @@ end
 
 describe("a session over ranks", function()
     local open
-    setup(function()
-        folder = os.tmpname()
-        os.remove(folder)
-        assert(os.execute("mkdir " .. folder))
-    end)
+    setup(function() folder, write = process.folder() end)
     teardown(function() os.execute("rm -rf " .. folder) end)
     after_each(function()
         if open then pcall(open.keys.close, open.keys) end
@@ -143,21 +118,12 @@ describe("a session over ranks", function()
     end)
 
     local function on_terminal(name, body)
-        it(name, function()
-            local why = obstacle(true)
-            if why then pending(why) return end
+        local obstacle = process.obstacle() or not process.has "script" and "script is missing (util-linux)"
+        process.it_unless(obstacle, name, function()
             body(function(...)
                 open = session(...)
                 return open
             end)
-        end)
-    end
-
-    local function on_ranks(name, body)
-        it(name, function()
-            local why = obstacle()
-            if why then pending(why) return end
-            body()
         end)
     end
 
@@ -341,10 +307,7 @@ describe("a session over ranks", function()
     -- ---- without a terminal ----
 
     local function piped(command, text)
-        local pipe = io.popen(("export ASAN_OPTIONS=\"$ASAN_OPTIONS:detect_leaks=0\"; timeout 60 %s <%s 2>&1"):format(command, write("lines", text)))
-        local output = pipe:read("a")
-        pipe:close()
-        return output
+        return (process.output(("export %s; timeout 60 %s <%s 2>&1"):format(process.no_leaks, command, write("lines", text))))
     end
 
     on_ranks("evaluates a script from a pipe", function()

@@ -1,16 +1,13 @@
 -- The interactive session: plain input here, keys on a terminal below.
 local flow = require "flow"
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
+local process = require "tests.process"
+
+local flowlua = process.flowlua
 
 -- What a session without a terminal prints for these lines: prompts, the lines themselves, errors.
 local function session(lines)
-    local name = os.tmpname()
-    local file = io.open(name, "w")
-    file:write(lines)
-    file:close()
-    local pipe = io.popen(("%s -i <%s 2>&1"):format(flowlua, name))
-    local text = pipe:read("a")
-    pipe:close()
+    local name = process.temporary(lines)
+    local text = process.output(("%s -i <%s 2>&1"):format(flowlua, name))
     os.remove(name)
     return (text:gsub("^flowlua[^\n]*\n", ""))
 end
@@ -71,26 +68,19 @@ describe("the session", function()
     end)
 
     it("leaves what a script before it has set", function()
-        local name = os.tmpname()
-        local file = io.open(name, "w")
-        file:write "data, quit = 1, 2"
-        file:close()
-        local pipe = io.popen(("printf 'data\\nquit\\nnn == flow.nn\\n' | %s -i %s"):format(flowlua, name))
-        assert.are.equal("> data\n1\n> quit\n2\n> nn == flow.nn\ntrue\n> \n", (pipe:read "a":gsub("^flowlua[^\n]*\n", "")))
-        pipe:close()
+        local name = process.temporary "data, quit = 1, 2"
+        local text = process.output(("printf 'data\\nquit\\nnn == flow.nn\\n' | %s -i %s"):format(flowlua, name))
         os.remove(name)
+        assert.are.equal("> data\n1\n> quit\n2\n> nn == flow.nn\ntrue\n> \n", (text:gsub("^flowlua[^\n]*\n", "")))
     end)
 
     it("gives scripts no globals", function()
-        local pipe = io.popen(("echo 'print(nn, optim, data, quit, exit)' | %s -"):format(flowlua))
-        assert.are.equal("nil\tnil\tnil\tnil\tnil\n", pipe:read "a")
-        pipe:close()
+        assert.are.equal("nil\tnil\tnil\tnil\tnil\n", (process.output(("echo 'print(nn, optim, data, quit, exit)' | %s -"):format(flowlua))))
     end)
 
     it("ends with the status that quit is given", function()
-        local pipe = io.popen(("echo 'if true then quit(3) end' | %s -i >/dev/null; echo $?"):format(flowlua))
-        assert.are.equal("3\n", pipe:read "a")
-        pipe:close()
+        local _, status = process.output(("echo 'if true then quit(3) end' | %s -i >/dev/null"):format(flowlua))
+        assert.are.equal(3, status)
     end)
 
     it("goes on after an error", function()
@@ -342,23 +332,17 @@ local function terminal(home, keys, environment)
         parts[#parts + 1] = type(key) == "number" and "sleep " .. key or ("printf '%s'; sleep 0.1"):format(key)
     end
     local command = "{ %s; } | HOME=%s TERM=xterm NO_COLOR= %s timeout 20 script -qec '%s' /dev/null"
-    local pipe = io.popen(command:format(table.concat(parts, "; "), home, environment or "", flowlua))
-    local text = pipe:read("a"):gsub("\r", "")
-    pipe:close()
+    local text = process.output(command:format(table.concat(parts, "; "), home, environment or "", flowlua)):gsub("\r", "")
     return text:gsub("\27%[[%d;?]*%a", ""), text
 end
 
 local function paste(text) return "\\033[200~" .. text:gsub("\n", "\\r"):gsub("\t", "\\t") .. "\\033[201~" end
 
 describe("a terminal", function()
-    local has_script = os.execute("command -v script >/dev/null 2>&1")
+    local has_script = process.has "script"
     local has_editor = os.execute("ldconfig -p 2>/dev/null | grep -q libedit.so.2")
     local home
-    setup(function()
-        home = os.tmpname()
-        os.remove(home)
-        os.execute("mkdir " .. home)
-    end)
+    setup(function() home = process.folder() end)
     teardown(function() os.execute("rm -r " .. home) end)
 
     it("completes, cancels lines, stops a loop and remembers", function()
@@ -372,7 +356,7 @@ describe("a terminal", function()
         assert.truthy(text:find("interrupted!", 1, true), text)
         assert.truthy(text:find("\nstill here\n", 1, true), text)
         assert.falsy(text:find("syntax error", 1, true), text)
-        local history = io.open(home .. "/.flowlua_history"):read("a")
+        local history = process.read(home .. "/.flowlua_history")
         assert.truthy(history:find("40", 1, true))
     end)
 
@@ -453,7 +437,7 @@ describe("a terminal", function()
         terminal(home, {0.7, "first_line = 1\\n", "os.exit(0)\\n", 0.3})
         local text = terminal(home, {0.7, "\\033[A\\033[A\\n", "first_line\\n", "quit\\n", 0.3})
         assert.truthy(text:find("\n1\n", 1, true), text)
-        local history = io.open(home .. "/.flowlua_history"):read("a")
+        local history = process.read(home .. "/.flowlua_history")
         assert.truthy(history:find("os.exit", 1, true), history)
         assert.truthy(history:find("quit", 1, true), history)
     end)

@@ -1,14 +1,12 @@
 -- run_ranks_spec.lua -- the runner of the multi-rank specs: what it says, and that it always ends, when ranks fail, hang or
 -- die. The specs that do so are in ranks/trouble/.
-local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
-local out = flowlua:match "^(.*)/[^/]*$" or "."
+local process = require "tests.process"
 
 -- Output and seconds of the runner.
 local function run(environment, spec, folder)
     local start = os.time()
-    local pipe = assert(io.popen(("RANKS=3 RANKS_APART= RANKS_QUEUED= %s sh tests/run-ranks.sh %s %s 2>&1"):format(environment, folder or out, spec)))
-    local text = pipe:read "a"
-    pipe:close()
+    local text = process.output(("RANKS=3 RANKS_APART= RANKS_QUEUED= %s sh tests/run-ranks.sh %s %s 2>&1")
+        :format(environment, folder or process.build, spec))
     return text, os.time() - start
 end
 
@@ -23,9 +21,7 @@ describe("run-ranks.sh", function()
             "0 passed, 0 failed, 1 skipped\n")
     end)
 
-    local plugin = io.open(out .. "/flowlua-mpi.so")
-    if not plugin or not os.execute "command -v mpirun >/dev/null" then return pending "needs mpirun and the transport" end
-    plugin:close()
+    if not process.exists(process.build .. "/flowlua-mpi.so") or not process.has "mpirun" then return pending "needs mpirun and the transport" end
 
     it("names the rank that failed, and the ranks go on together", function()
         local text, seconds = run("", "tests/ranks/trouble/fails.lua")

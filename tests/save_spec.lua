@@ -2,35 +2,20 @@
 local flow = require "flow"
 local nn = flow.nn
 local json = require "flow.json"
+local process = require "tests.process"
 local support = require "tests.support"
 
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
-local folder
+local flowlua = process.flowlua
+local folder, write
 
 local function path(name) return folder .. "/" .. name end
 
-local function write(name, bytes)
-    local file = assert(io.open(path(name), "wb"))
-    file:write(bytes)
-    file:close()
-    return path(name)
-end
-
-local function read(name)
-    local file = assert(io.open(path(name), "rb"))
-    local bytes = file:read("a")
-    file:close()
-    return bytes
-end
+local function read(name) return process.read(path(name)) end
 
 -- A safetensors file from its parts.
 local function file_of(header, data) return ("<s8"):pack(header) .. (data or "") end
 
-setup(function()
-    folder = os.tmpname()
-    os.remove(folder)
-    assert(os.execute("mkdir -p " .. folder))
-end)
+setup(function() folder, write = process.folder() end)
 teardown(function() os.execute("rm -rf " .. folder) end)
 
 describe("a saved table", function()
@@ -231,9 +216,7 @@ describe("saving", function()
         assert(os.execute("chmod 640 " .. path("only.st")))
         flow.save(path("only.st"), {x = 2})
         assert.are.equal(2, flow.load(path("only.st")).x)
-        local pipe = io.popen("stat -c %a " .. path("only.st") .. "; ls " .. folder .. " | grep -c tmp")
-        assert.are.equal("640\n0\n", pipe:read("a"))
-        pipe:close()
+        assert.are.equal("640\n0\n", (process.output("stat -c %a " .. path("only.st") .. "; ls " .. folder .. " | grep -c tmp")))
     end)
 
     -- Temporary names of a target as the writer makes them, by a save that is killed between two writes.
@@ -254,10 +237,7 @@ describe("saving", function()
     end
 
     local function temporaries()
-        local pipe = io.popen("ls " .. folder .. " | grep '[.]tmp$'")
-        local list = {}
-        for name in pipe:lines() do list[#list + 1] = name end
-        pipe:close()
+        local list = process.lines(process.output("ls " .. folder .. " | grep '[.]tmp$'"))
         table.sort(list)
         return list
     end
@@ -318,9 +298,7 @@ describe("saving", function()
         flow.save(path("locked.st"), {x = 1})
         assert(os.execute("chmod 400 " .. path("locked.st")))
         flow.save(path("locked.st"), {x = 2})
-        local pipe = io.popen("stat -c %a " .. path("locked.st"))
-        assert.are.equal("400\n", pipe:read("a"))
-        pipe:close()
+        assert.are.equal("400\n", (process.output("stat -c %a " .. path("locked.st"))))
     end)
 
     it("on a full disk is an error, and the old file is as it was", function()
@@ -330,13 +308,9 @@ describe("saving", function()
             local ok, message = pcall(flow.save, "%s", {big = flow.zeros(1000, 1000)})
             assert(not ok and message:find("File too large"), message)
             print("refused")]]):format(path("old.st")))
-        local pipe = io.popen(("ulimit -f 100; %s %s 2>&1"):format(flowlua, script))
-        assert.are.equal("refused\n", pipe:read("a"))
-        pipe:close()
+        assert.are.equal("refused\n", (process.output(("ulimit -f 100; %s %s 2>&1"):format(flowlua, script))))
         assert.are.equal("kept", flow.load(path("old.st")).x)
-        pipe = io.popen("ls " .. folder .. " | grep -c tmp")
-        assert.are.equal("0\n", pipe:read("a"))
-        pipe:close()
+        assert.are.equal("0\n", (process.output("ls " .. folder .. " | grep -c tmp")))
     end)
 end)
 

@@ -1,18 +1,15 @@
 -- train_spec.lua -- scripts/train.lua: options, log, checkpoints that continue bit for bit, the last line.
 local flow = require "flow"
+local process = require "tests.process"
+local training = require "tests.training"
 
-local flowlua = os.getenv("FLOWLUA") or "build/flowlua"
 local small = " --layers 1 --width 16 --heads 2 --context 8 --batch 4 --data %s/text "
-local folder
+local folder, write
 
 -- Runs the script: output (both streams), true when it ended with status 0.
 local function run(arguments)
-    local command = ("%s scripts/train.lua %s > %s/out 2>&1"):format(flowlua, arguments:gsub("@", folder), folder)
-    local ok = os.execute(command)
-    local file = assert(io.open(folder .. "/out"))
-    local output = file:read("a")
-    file:close()
-    return output, ok == true
+    local output, status = process.output(("%s scripts/train.lua %s 2>&1"):format(process.flowlua, (arguments:gsub("@", folder))))
+    return output, status == 0
 end
 
 local function train(arguments) return run(small:format(folder) .. arguments) end
@@ -38,12 +35,8 @@ local function losses(name, first)
 end
 
 setup(function()
-    folder = os.tmpname()
-    os.remove(folder)
-    assert(os.execute("mkdir -p " .. folder))
-    local file = assert(io.open(folder .. "/text", "w"))
-    for i = 1, 200 do file:write("line ", i, " of the text: ", i * i, " and é.\n") end
-    file:close()
+    folder, write = process.folder()
+    write("text", training.text())
 end)
 teardown(function() os.execute("rm -rf " .. folder) end)
 
@@ -136,9 +129,7 @@ describe("train.lua", function()
     end)
 
     it("learns from several files, one after the other", function()
-        local file = assert(io.open(folder .. "/more", "w"))
-        file:write(("More text.\n"):rep(50))
-        file:close()
+        write("more", ("More text.\n"):rep(50))
         local _, ok = train("--data @/more @/text --steps 2 --log @/log")
         assert.is_true(ok)
         assert.matches("^%d+ characters", (train("--data @/more @/text --steps 1")))
@@ -269,7 +260,7 @@ describe("train.lua", function()
         train("--steps 2 --checkpoint @/p.st")
         local before = flow.load(folder .. "/p.st").step
         local command = "ulimit -f 20; %s scripts/train.lua --resume %s/p.st --steps 4 --checkpoint %s/p.st > /dev/null 2>&1"
-        local ok = os.execute(command:format(flowlua, folder, folder))
+        local ok = os.execute(command:format(process.flowlua, folder, folder))
         assert.is_falsy(ok)
         assert.are.equal(before, flow.load(folder .. "/p.st").step)
     end)

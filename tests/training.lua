@@ -1,14 +1,22 @@
 -- training.lua -- what specs need to run scripts/train.lua inside their own process or beside a job, and the collectives that
 -- textbooks list for its schemes of parallelism.
 local flow = require "flow"
+local process = require "tests.process"
 
 local M = {}
 
+-- A text whose lines differ.
+function M.text()
+    local lines = {}
+    for i = 1, 200 do lines[i] = ("line %d of the text: %d and é.\n"):format(i, i * i) end
+    return table.concat(lines)
+end
+
 -- A text of 10 different characters.
 function M.write_text(path)
-    local file = assert(io.open(path, "w"))
-    for i = 1, 300 do file:write("abc " .. ("defgh"):sub(1 + i % 5) .. "\n") end
-    file:close()
+    local lines = {}
+    for i = 1, 300 do lines[i] = "abc " .. ("defgh"):sub(1 + i % 5) .. "\n" end
+    process.write(path, table.concat(lines))
 end
 
 -- What runs alone does so in an environment of its own.
@@ -27,16 +35,14 @@ end
 -- The same in one process of its own, outside of this job, started by rank 0 while the others wait.
 function M.run_alone(arguments, script)
     if flow.rank() == 0 then
-        local kept, out = {}, os.tmpname()
+        local kept = {}
         for _, name in ipairs(KEPT) do
             local value = os.getenv(name)
             if value then kept[#kept + 1] = ("%s='%s'"):format(name, value) end
         end
-        local ok = os.execute(("env -i %s %s %s %s > %s 2>&1"):format(table.concat(kept, " "), os.getenv "FLOWLUA",
-            script or "scripts/train.lua", arguments, out))
-        local said = io.open(out):read "a"
-        os.remove(out)
-        if not ok then error(said, 0) end
+        local said, status = process.output(("env -i %s %s %s %s 2>&1"):format(table.concat(kept, " "), process.flowlua,
+            script or "scripts/train.lua", arguments))
+        if status ~= 0 then error(said, 0) end
     end
     flow.barrier()
 end

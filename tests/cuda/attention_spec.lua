@@ -2,6 +2,7 @@
 -- masks, the same dropout, heads that lie anywhere; queries that see nothing, no keys, no queries.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
+local process = require "tests.process"
 local testing = flow._testing
 
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
@@ -114,7 +115,7 @@ describe("attention on the GPU", function()
     -- Sums of all results on the CPU and on a GPU of another compute capability, whose blocks have less or more shared memory.
     cuda.it("fits into the shared memory of every GPU", function()
         if not cuda.emulated then pending "a GPU is as it is" end
-        local script, flowlua = [[
+        local script = [[
       local flow = require "flow"
       local function sums(device, dtype, width)
         flow.manual_seed(3)
@@ -132,17 +133,10 @@ describe("attention on the GPU", function()
         end
       end
       print "done"
-    ]], os.getenv "FLOWLUA" or "build/flowlua"
-        local path = os.tmpname()
-        local file = assert(io.open(path, "w"))
-        file:write(script)
-        file:close()
+    ]]
         for _, compute in ipairs {75, 86, 90} do
-            local pipe = io.popen(("FLOW_CUDA_EMULATED_COMPUTE=%d %s %s 2>&1"):format(compute, flowlua, path))
-            assert.are.equal("done\n", pipe:read "a", "compute " .. compute)
-            pipe:close()
+            assert.are.equal("done\n", (process.run("FLOW_CUDA_EMULATED_COMPUTE=" .. compute, script)), "compute " .. compute)
         end
-        os.remove(path)
     end)
 
     cuda.it("hands on what is no number", function()

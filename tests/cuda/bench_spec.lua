@@ -1,16 +1,7 @@
 -- bench_spec.lua -- the benchmarks on a GPU run without one: every case on the emulation, and PyTorch's on the CPU where it is
 -- installed. What they measure there means nothing; that each has a figure does. And a side that fails costs one case only.
 local json = require "flow.json"
-
-local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
-local out = flowlua:match "^(.*)/[^/]*$" or "."
-
-local function read_all(command)
-    local pipe = assert(io.popen(command))
-    local text = pipe:read "a"
-    pipe:close()
-    return text
-end
+local process = require "tests.process"
 
 -- Answers well, with a note, with an error, not at all; dies; tells which process it is.
 local WORKER = [[while read -r group case seconds; do
@@ -37,22 +28,12 @@ local ASKS = [[
     sides.stop()
 ]]
 
-local function written(text)
-    local path = os.tmpname()
-    local file = assert(io.open(path, "w"))
-    file:write(text)
-    file:close()
-    return path
-end
-
 describe("a side of the benchmarks", function()
     local folder, worker, asks
 
     setup(function()
-        folder = os.tmpname()
-        os.remove(folder)
-        assert(os.execute("mkdir " .. folder))
-        worker, asks = written(WORKER), written(ASKS)
+        folder = process.folder()
+        worker, asks = process.temporary(WORKER), process.temporary(ASKS)
     end)
     teardown(function()
         os.execute("rm -r " .. folder)
@@ -61,7 +42,8 @@ describe("a side of the benchmarks", function()
     end)
 
     local function ask(fresh, ...)
-        return read_all(("BENCH_FOLDER=%s %s %s %s %s %s 2>&1"):format(folder, flowlua, asks, worker, fresh, table.concat({...}, " ")))
+        return (process.output(("BENCH_FOLDER=%s %s %s %s %s %s 2>&1")
+            :format(folder, process.flowlua, asks, worker, fresh, table.concat({...}, " "))))
     end
 
     it("answers, and goes on after an error", function()
@@ -83,19 +65,17 @@ describe("a side of the benchmarks", function()
 end)
 
 describe("the benchmarks on a GPU", function()
-    local emulated = io.open(out .. "/emulated/flowlua-cuda.so")
-    if not emulated then
+    if not process.exists(process.build .. "/emulated/flowlua-cuda.so") then
         pending("have a figure of every case: the emulation is not built (make emulated)")
         return
     end
-    emulated:close()
 
     it("have a figure of every case", function()
-        local text = read_all(("GPU_DRY=1 BENCH_LIMIT=600 OUT_LOGS= sh scripts/bench/gpu.sh %s 2>&1"):format(out))
+        local text = process.output(("GPU_DRY=1 BENCH_LIMIT=600 OUT_LOGS= sh scripts/bench/gpu.sh %s 2>&1"):format(process.build))
         local has_peer = not text:find("PyTorch is not installed", 1, true)
         local units = {["GB/s"] = true, ["TF/s"] = true, ["steps/s"] = true, ["kop/s"] = true, us = true, ms = true, MiB = true}
         local seen = {}
-        for line in io.lines(out .. "/bench-gpu-dry.jsonl") do
+        for line in io.lines(process.build .. "/bench-gpu-dry.jsonl") do
             local row = json.decode(line)
             local what = ("%s, %s"):format(row.group, row.case)
             seen[row.group] = (seen[row.group] or 0) + 1

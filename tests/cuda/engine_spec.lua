@@ -2,6 +2,7 @@
 -- alone; the script waits only for what it asks for; what fails is told where it is asked for.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
+local process = require "tests.process"
 local testing = flow._testing
 
 local STEPS = tonumber(os.getenv "FLOW_TEST_STEPS") or (cuda.emulated and 3000 or 10000)
@@ -305,18 +306,7 @@ describe("the environment", function()
         for _ = 1, 20 do x = (x * 0.5 + 1):clone() end
         print(x:sum():item())
     ]]
-    local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
-    local function output(environment)
-        local path = os.tmpname()
-        local file = assert(io.open(path, "w"))
-        file:write(script)
-        file:close()
-        local pipe = io.popen(("%s %s %s 2>&1"):format(environment, flowlua, path))
-        local text = pipe:read "a"
-        pipe:close()
-        os.remove(path)
-        return text
-    end
+    local function output(environment) return (process.run(environment, script)) end
 
     cuda.it("FLOW_ENGINE=naive changes nothing", function()
         local want = output ""
@@ -327,14 +317,11 @@ describe("the environment", function()
 
     cuda.it("--trace has what ran on the GPU", function()
         local path = os.tmpname()
-        local pipe = io.popen(("%s --trace %s -e 'local x = flow.ones(100, {device = \"cuda\"}) print((x:exp() + x):sum():item())' 2>&1")
-            :format(flowlua, path))
-        local text = pipe:read "a"
-        assert.is_true(pipe:close(), text)
+        local text, status = process.output(("%s --trace %s -e 'local x = flow.ones(100, {device = \"cuda\"}) print((x:exp() + x):sum():item())' 2>&1")
+            :format(process.flowlua, path))
+        assert.are.equal(0, status, text)
         local trace = flow.json and flow.json or require "flow.json"
-        local file = assert(io.open(path))
-        local events = trace.decode(file:read "a")
-        file:close()
+        local events = trace.decode(process.read(path))
         os.remove(path)
         local seen, lanes = {}, {}
         for _, event in ipairs(events.traceEvents or events) do

@@ -2,7 +2,7 @@
 -- bias; once with the kernel that serves everywhere, once through cuBLASLt (in the emulation: a stand-in, fake_cublaslt.cc).
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
-local jobs = require "tests.jobs"
+local process = require "tests.process"
 local testing = flow._testing
 
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
@@ -160,9 +160,7 @@ describe("matmul on the GPU", function()
       flow.set_float32_matmul_precision "high"
       local x = flow.full({64, 64}, 1 + 2 ^ -12, {device = "cuda"})
       print(x:matmul(flow.ones(64, 64, {device = "cuda"})):amax():item())]]
-        local pipe = io.popen(("FLOW_CUDA_EMULATED_COMPUTE=75 %s -e '%s'"):format(jobs.flowlua, script))
-        assert.are.equal("64.015625\n", pipe:read "a")
-        pipe:close()
+        assert.are.equal("64.015625\n", (process.output(("FLOW_CUDA_EMULATED_COMPUTE=75 %s -e '%s'"):format(process.flowlua, script))))
     end) end
 
     cuda.it("sums outer products of rows", function()

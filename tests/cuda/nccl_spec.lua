@@ -1,9 +1,8 @@
 -- nccl_spec.lua -- when NCCL moves tensors and when the CPUs do, and what is said when it fails: jobs of several ranks on emulated
 -- GPUs with a stand-in for NCCL (fake_nccl.cc).
-local jobs = require "tests.jobs"
+local process = require "tests.process"
 
-local out = jobs.flowlua:match "^(.*)/" or "."
-local folder, write
+local folder, write, flowlua, out
 
 -- Line 5 is the collective. Prints what each rank made of it: its sum, or the error.
 local script = [[
@@ -33,13 +32,11 @@ if not ok then os.exit(0) end
 -- Sorted lines of all ranks, without the story of a job that fails.
 local function run(ranks, environment, argument)
     local command = ("cd %s; %s FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=4 FLOW_NCCL=%s/emulated/fake_nccl.so FLOW_TIMEOUT=1 %s timeout 60 " ..
-        "%s --ranks %d train.lua %s 2>&1 </dev/null"):format(folder, jobs.no_leaks, out, environment, jobs.flowlua, ranks, argument or "")
-    local pipe = io.popen(command)
+        "%s --ranks %d train.lua %s 2>&1 </dev/null"):format(folder, process.no_leaks, out, environment, flowlua, ranks, argument or "")
     local lines = {}
-    for line in pipe:lines() do
+    for line in process.output(command):gmatch "([^\n]*)\n" do
         if not line:find("^%S*flowlua: rank %d: ") then lines[#lines + 1] = (line:gsub(folder .. "/", "")) end
     end
-    pipe:close()
     table.sort(lines)
     return lines
 end
@@ -52,23 +49,16 @@ local function well(ranks, direct, staged)
 end
 
 describe("NCCL", function()
-    local why = jobs.obstacle()
-    local file = io.open(out .. "/emulated/fake_nccl.so")
-    if file then file:close() else why = why or "the emulation was not built (make emulated)" end
+    local why = process.obstacle()
+    if not process.exists(process.build .. "/emulated/fake_nccl.so") then why = why or "the emulation was not built (make emulated)" end
 
-    local function with_ranks(name, body)
-        it(name, function()
-            if why then pending(why) end
-            body()
-        end)
-    end
+    local function with_ranks(name, body) process.it_unless(why, name, body) end
 
     setup(function()
-        folder, write = jobs.folder()
+        folder, write = process.folder()
         write("train.lua", script)
-        local pipe = io.popen(("realpath %s %s"):format(jobs.flowlua, out))
-        jobs.flowlua, out = pipe:read "l", pipe:read "l"
-        pipe:close()
+        flowlua = process.absolute()
+        out = flowlua:match "^(.*)/"
     end)
     teardown(function() os.execute("rm -r " .. folder) end)
 
@@ -85,10 +75,8 @@ describe("NCCL", function()
         assert.are.same(well(3, 0, 3), run(3, "FLOW_CUDA_EMULATED_DEVICES=2"))
         write("one.sh", [=[[ "$OMPI_COMM_WORLD_RANK" = 1 ] && export FLOW_NCCL=0; exec "$@"]=])
         local environment = ("FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=2 FLOW_NCCL=%s/emulated/fake_nccl.so"):format(out)
-        local pipe = io.popen(("cd %s; %s %s mpirun --oversubscribe $([ $(id -u) -ne 0 ] || echo --allow-run-as-root) -n 2 sh one.sh %s train.lua | sort")
-            :format(folder, jobs.no_leaks, environment, jobs.flowlua))
-        assert.are.equal("0 12.0 0 3\n1 12.0 0 3\n", pipe:read "a")
-        pipe:close()
+        assert.are.equal("0 12.0 0 3\n1 12.0 0 3\n", (process.output(("cd %s; %s %s %s -n 2 sh one.sh %s train.lua | sort")
+            :format(folder, process.no_leaks, environment, process.mpirun, flowlua))))
     end)
 
     with_ranks("is left out, and that is said, where one rank cannot join", function()

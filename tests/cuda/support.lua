@@ -5,6 +5,7 @@
 local assert = require "luassert"
 local busted = require "busted"
 local flow = require "flow"
+local process = require "tests.process"
 local support = require "tests.support"
 
 local M = {device = "cuda"}
@@ -19,14 +20,12 @@ M.obstacle = not reached and (tostring(problem):gsub("^.-:%d+: ", "")) or nil
 -- it(), where there is a GPU: real or emulated (which must work where it is asked for).
 function M.it(name, body)
     if M.obstacle and M.emulated then busted.it(name, function() error(M.obstacle, 0) end)
-    elseif M.obstacle then busted.pending(name .. ": " .. M.obstacle)
-    else busted.it(name, body) end
+    else process.it_unless(M.obstacle, name, body) end
 end
 
 -- it(), where there is a real one: what takes its memory or its speed.
 function M.it_real(name, body)
-    if M.emulated then busted.pending(name .. ": needs a GPU that is not emulated")
-    else M.it(name, body) end
+    process.it_unless(M.emulated and "needs a GPU that is not emulated" or M.obstacle, name, body)
 end
 
 ---- values nested in lists ----

@@ -1,20 +1,17 @@
 -- train_spec.lua -- scripts/train.lua --device cuda: the losses of the CPU, checkpoints that go from one to the other.
 local cuda = require "tests.cuda.support"
 local flow = require "flow"
-local jobs = require "tests.jobs"
+local process = require "tests.process"
+local training = require "tests.training"
 
-local flowlua = os.getenv "FLOWLUA" or "build/flowlua"
-local folder
+local flowlua = process.flowlua
+local folder, write
 local small = "--layers 2 --width 32 --heads 2 --context 16 --batch 4 --sample 5"
 
 -- Runs the script and returns what it printed.
 local function train(arguments)
-    local command = ("%s scripts/train.lua %s > %s/out 2>&1"):format(flowlua, arguments:gsub("@", folder), folder)
-    local ok = os.execute(command)
-    local file = assert(io.open(folder .. "/out"))
-    local output = file:read "a"
-    file:close()
-    assert.is_true(ok, output)
+    local output, status = process.output(("%s scripts/train.lua %s 2>&1"):format(flowlua, (arguments:gsub("@", folder))))
+    assert.are.equal(0, status, output)
     return output
 end
 
@@ -37,12 +34,8 @@ local function near(want, got, eps, what)
 end
 
 setup(function()
-    folder = os.tmpname()
-    os.remove(folder)
-    assert(os.execute("mkdir " .. folder))
-    local file = assert(io.open(folder .. "/text", "w"))
-    for i = 1, 200 do file:write("line ", i, " of the text: ", i * i, " and é.\n") end
-    file:close()
+    folder, write = process.folder()
+    write("text", training.text())
 end)
 teardown(function() os.execute("rm -r " .. folder) end)
 
@@ -82,18 +75,17 @@ describe("train.lua --device cuda", function()
     end)
 
     cuda.it("says that one GPU is not for several ranks", function()
-        local obstacle = jobs.obstacle()
+        local obstacle = process.obstacle()
         if obstacle then pending(obstacle) end
-        local pipe = io.popen(("%s %s --ranks 2 scripts/train.lua --device cuda:0 --steps 1 2>&1"):format(jobs.no_leaks, flowlua))
-        assert.are.equal("train.lua: --device cuda:0 is one GPU, and each of the 2 ranks drives its own: --device cuda\n", pipe:read "a")
-        assert.is_falsy(pipe:close())
+        local output, status = process.output(("%s %s --ranks 2 scripts/train.lua --device cuda:0 --steps 1 2>&1"):format(process.no_leaks, flowlua))
+        assert.are.equal("train.lua: --device cuda:0 is one GPU, and each of the 2 ranks drives its own: --device cuda\n", output)
+        assert.are_not.equal(0, status)
     end)
 
     it("says what is missing where there is no GPU", function()
         if not cuda.obstacle then pending "there is one" end
-        local pipe = io.popen(("%s scripts/train.lua --device cuda --steps 1 2>&1"):format(flowlua))
-        local text = pipe:read "a"
-        assert.is_falsy(pipe:close())
+        local text, status = process.output(("%s scripts/train.lua --device cuda --steps 1 2>&1"):format(flowlua))
+        assert.are_not.equal(0, status)
         assert.is_truthy(text:find("cuda: ", 1, true), text)
         assert.are.equal(0, select(2, text:gsub("stack traceback", "")), text)
         assert.is_number(flow.world_size())

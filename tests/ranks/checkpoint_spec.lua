@@ -1,25 +1,19 @@
 -- checkpoint_spec.lua -- files that all ranks write and read together: every SBP, dtype and placement, bit for bit; what
 -- one rank's failure does to the others; files that are cut off by kill -9; other numbers of ranks.
 local flow = require "flow"
+local process = require "tests.process"
 local ranks = require "tests.ranks.support"
 local nn, optim = flow.nn, flow.optim
 
 local folder = os.getenv "RANKS_FOLDER"
-local flowlua = os.getenv "FLOWLUA"
+local flowlua = process.flowlua
 local last = ranks.world - 1
 local everywhere = flow.placement.all "cpu"
 
 local function path(name) return folder .. "/" .. name end
 
-local function output_of(command)
-    local pipe = io.popen(command)
-    local text = pipe:read "a"
-    pipe:close()
-    return text
-end
-
 -- Temporary files that are left.
-local function litter() return output_of(("ls %s | grep -c '[.]tmp$'"):format(folder)):match "%d+" end
+local function litter() return process.output(("ls %s | grep -c '[.]tmp$'"):format(folder)):match "%d+" end
 
 -- What f(...) fails with, without the position.
 local function message_of(f, ...)
@@ -117,9 +111,7 @@ describe("a checkpoint", function()
                 }, {sbp})
             end
             flow.save(path("same" .. i), {values = values, n = 1})
-            local file = assert(io.open(path("same" .. i), "rb"))
-            files[i] = file:read "a"
-            file:close()
+            files[i] = process.read(path("same" .. i))
         end
         assert.are.equal(files[1], files[2])
         assert.are.equal(files[1], files[3])
@@ -270,7 +262,7 @@ local function several(name, f) if ranks.world > 1 then it(name, f) end end
 local function alone(name, f) if ranks.world == 1 then it(name, f) end end
 local function alone_with_mpirun(name, f)
     if ranks.world > 1 then return end
-    if os.execute "command -v mpirun >/dev/null" and io.open(flowlua .. "-mpi.so") then it(name, f) else pending(name, f) end
+    if process.has "mpirun" and process.exists(flowlua .. "-mpi.so") then it(name, f) else pending(name, f) end
 end
 
 describe("when one rank fails", function()
@@ -395,10 +387,7 @@ end)
 local mpirun = "mpirun --allow-run-as-root --oversubscribe"
 
 local function script(name, text)
-    local file = assert(io.open(path(name), "w"))
-    file:write('local flow = require "flow"\n', text)
-    file:close()
-    return path(name)
+    return process.write(path(name), 'local flow = require "flow"\n' .. text)
 end
 
 describe("a checkpoint of other ranks", function()
@@ -423,7 +412,7 @@ describe("a checkpoint of other ranks", function()
             end
             flow.print("equal on", flow.world_size())]]):format(path "four.st", path "four.st"))
         local function run(n, file)
-            return output_of(("timeout 60 %s -n %d %s %s 2>&1"):format(n > 1 and mpirun or "env", n, flowlua, file):gsub("env %-n 1", "env"))
+            return (process.output((("timeout 60 %s -n %d %s %s 2>&1"):format(n > 1 and mpirun or "env", n, flowlua, file):gsub("env %-n 1", "env"))))
         end
         for _, writers in ipairs {4, 1} do
             assert.are.equal("", run(writers, save))
