@@ -438,7 +438,7 @@ static fl_status deliver(pass *p, fl_node *n, int i, fl_tensor *g)
     return FL_OK;
 }
 
-/* Keeps or returns the gradient of an output that somebody asked for. */
+/* Keeps or returns the requested gradient of an output. */
 static fl_status deliver_outputs(pass *p, fl_node *n)
 {
     for (int s = 0; s < n->nout; s++) {

@@ -82,7 +82,7 @@ static fl_status run_together(fl_tensor **out, fl_tensor *const *xs, const fl_me
     return status;
 }
 
-/* Unrecorded; whoever watches is told of every tensor, not of the line they travel in. */
+/* Unrecorded; an observer sees every tensor, not the line that they are joined to. */
 static fl_status apply_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, const fl_box_route *r,
                                 int count)
 {

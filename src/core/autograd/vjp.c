@@ -285,7 +285,7 @@ static void attr_from_value(fl_attr *a, const value *v, bool is_float)
     else a->list[0] = v->operand.integer;
 }
 
-/* Puts evaluated arguments where the called op's signature wants them, then dispatches. */
+/* Arranges evaluated arguments by the signature of the called op, then dispatches. */
 static fl_status call_with(fl_tensor **out, const fl_op *op, const value *values, int count)
 {
     const fl_signature *s = fl_op_signature(op);

@@ -324,7 +324,7 @@ static bool same_parts(const side *from, const side *to)
     return true;
 }
 
-/* Appends one exchange; or, when it turns out that nobody lacks anything, a local step. */
+/* Appends one exchange, or a local step if every rank already has its elements. */
 static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp from_sbp,
                               const fl_placement *q, fl_nd_sbp to_sbp)
 {

@@ -53,7 +53,7 @@ static void view_of(fl_view *v, const fl_tensor *t)
     v->numel = meta->local_numel;
 }
 
-/* Writes a Lua number into the view in the dtype the plan wants. */
+/* Writes a Lua number into the view in the plan's dtype. */
 static void view_of_number(fl_view *v, const fl_operand *o, fl_dtype dtype)
 {
     double number = o->kind == FL_NUM_FLOAT ? o->number : (double)o->integer;
@@ -449,7 +449,7 @@ static void release_boxed(call *c)
 
 static bool has_own_gradient(const fl_op *op) { return op->grad || op->vjp; }
 
-/* A failure inside a body is told in the name of the op that the script called. */
+/* An error inside a body is reported under the name of the op that the script called. */
 static fl_status fail_in_body(const fl_op *op, fl_status status)
 {
     const char *message = fl_message();
@@ -551,7 +551,7 @@ static fl_status execute(call *c)
 
 static fl_status dispatch_mutating(fl_tensor **out, call *c);
 
-/* "sum of float32[8, 4] S(0)": an op is told from others by what it reads, or else by what it makes. */
+/* "sum of float32[8, 4] S(0)": an op is identified by its inputs, or else by its results. */
 static void word_plan(char *buffer, const void *what)
 {
     const fl_plan *plan = what;

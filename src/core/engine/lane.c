@@ -62,7 +62,7 @@ static void wakeup_signal(fl_wakeup *b)
     syscall(SYS_futex, &b->rings, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Pauses (some 40 ns each) worth spending before sleeping: few where spinners would take somebody's core. */
+/* Pauses (some 40 ns each) worth spending before sleeping: few where a spinner would take the core of another. */
 static int spin_limit(void)
 {
     static int limit = -1; /* a race would compute the same value */

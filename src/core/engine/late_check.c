@@ -64,7 +64,7 @@ static void run_check(check *d)
     if (d->run(d->record, text, sizeof text)) d->poison = fl_poison_late(FL_ERR_VALUE, d->op, d->line, text, NULL);
 }
 
-/* Runs d when its op is known to be complete; asks no device. */
+/* Runs d if its op is known to be complete, without a query to the device. */
 static void run_if_seen(check *d)
 {
     if (d->open && fl_lanes[fl_stamp_lane(d->stamp)].seen >= fl_stamp_seq(d->stamp)) run_check(d);

@@ -41,14 +41,14 @@ void fl_poison_unref(fl_poison *p)
 }
 
 /* Length of the name that the message begins with ("cross_entropy: target[3] is 10": 13), 0 when there is none. A
-** kernel may work for another op, and its message knows for which. */
+** kernel may serve several ops; its message has the name of the one called. */
 static size_t name_length(const char *message)
 {
     size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz_0123456789");
     return n < FL_NAME_TEXT && message[n] == ':' && message[n + 1] == ' ' ? n : 0;
 }
 
-/* Length of "rank 1" where the message begins so: it came from that rank, whose op and line it tells. Else 0. */
+/* Length of "rank 1" where the message begins so: it came from that rank, with its op and line. Else 0. */
 static size_t origin_length(const char *message)
 {
     static const char word[] = "rank ";
@@ -176,7 +176,7 @@ static void skip(const fl_task *t, fl_poison *p)
     if (!(t->flags & FL_TASK_UPDATES)) mark_writes(t, p);
 }
 
-/* Once it is filed: who sees the number can be told what it was. */
+/* After the error is filed, so that a reader of the count finds it. */
 static void count_failure(void) { __atomic_fetch_add(&failures, 1, __ATOMIC_RELEASE); }
 
 fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause)

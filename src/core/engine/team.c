@@ -50,7 +50,7 @@ static uint32_t generation;
 
 /* ---- waiting ---- */
 
-/* Returns when *word is no longer `old`. `sleeping` tells the other side that a wake-up is needed. */
+/* Returns when *word is no longer `old`. `sleeping`: the other side must wake this one. */
 static void wait_change(uint32_t *word, uint32_t old, uint32_t *sleeping)
 {
     for (int i = 0; i < SPINS; i++) {
@@ -198,7 +198,7 @@ static void call_workers(int threads)
     for (int i = 1; i < threads; i++) change(&workers[i].call, generation, &workers[i].asleep);
 }
 
-/* Nobody may join any more; returns when nobody is in it. */
+/* Closes the loop to further threads; returns when none is in it. */
 static void close_job(void)
 {
     uint64_t state = __atomic_and_fetch(&job.state, ~OPEN, __ATOMIC_SEQ_CST);

@@ -175,7 +175,7 @@ static bool is_leftover(const char *name, uint64_t host)
     return sscanf(at, "%" SCNd64 ".%" SCNd64 ".tmp%n", &pid, &attempt, &end) == 2 && end > 0 && !at[end];
 }
 
-/* Removes a temporary file if nobody holds its lock. */
+/* Removes a temporary file if no process holds its lock. */
 static void leftover_remove(int folder, const char *name)
 {
     struct stat info;
@@ -221,7 +221,7 @@ static fl_status check_target(fl_safetensors_writer *w)
 }
 
 /* Locks the new temporary file. false: another process took it for one that was left, and removes it. A file system
-** without locks is fine: nobody can lock the file, so nobody removes it. */
+** without locks is fine: no process can lock the file, so none removes it. */
 static bool temporary_lock(const fl_safetensors_writer *w)
 {
     struct stat info;

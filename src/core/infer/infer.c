@@ -38,7 +38,7 @@ void fl_spec_of(fl_spec *out, const fl_operand *in)
 
 /* ---- placements of the operands ---- */
 
-/* The name for messages: a hidden op goes by that of the function it works for, and its inference knows which. */
+/* The name for messages; for a hidden op that of its public function, set by its inference. */
 static const char *spoken_name(const build *b)
 {
     fl_infer c = {.op = b->op, .name = b->name, .attrs = b->attrs, .in = b->specs, .nin = b->nin, .nout = b->op->nout};

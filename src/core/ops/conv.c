@@ -231,8 +231,8 @@ static fl_status kernel_weight_grad(fl_kernel *k)
 
 /* ---- gradients ---- */
 
-/* A call of one of the three ops with the attributes of another. size: whose rows and columns the result has, where the
-** op asks. */
+/* A call of one of the three ops with the attributes of another. size: rows and columns of the result, if the op has
+** that attribute. */
 static fl_tensor *expr_conv(fl_expr *c, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b,
                             const fl_meta *size)
 {

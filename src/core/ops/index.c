@@ -47,7 +47,7 @@ FL_OP(wrap_index) = {
 };
 
 /* x whole on every rank of the world: ranks outside of its placement count too, since the result's shape is theirs as
-** well. In the dry world, where nobody can be asked, on its placement alone. */
+** well. In the dry world, without communication, on its placement alone. */
 static fl_status whole_here(fl_tensor **out, fl_tensor *x, const char *who)
 {
     const fl_placement *own = x->meta->placement, *all = fl_world_get()->dry ? own : fl_placement_everywhere(own);

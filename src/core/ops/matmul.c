@@ -442,7 +442,7 @@ static void linear_gradients(fl_expr *c, fl_grad *g, fl_tensor *dy)
     if (db) g->gin[2] = fl_expr_take(c, db);
 }
 
-/* The result tells where relu let the product through: it is positive there. */
+/* The result is positive exactly where relu passed the product through. */
 static fl_status grad_relu(fl_grad *g)
 {
     fl_expr c = {0};

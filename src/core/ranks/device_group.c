@@ -13,7 +13,7 @@ typedef struct fl_device_group {
     void *handle;   /* owned; NULL: the CPUs move the data */
 } fl_device_group;
 
-/* What a member tells the others. */
+/* The data that a member shows the others. */
 typedef struct notice {
     bool able;
     char error[FL_ERROR_TEXT]; /* why not */

@@ -49,7 +49,7 @@ static int my_rank(void) { return fl_world_get()->rank; }
 
 static int state_of(const fl_journal *j) { return __atomic_load_n(&j->state, __ATOMIC_ACQUIRE); }
 
-/* ---- who tells ---- */
+/* ---- the reporter ---- */
 
 static int reported(void) { return __atomic_load_n(&fl_journal_first()->reported, __ATOMIC_ACQUIRE); }
 
@@ -73,7 +73,7 @@ static void write_all(const char *text)
     for (ssize_t n; length > 0 && (n = write(STDERR_FILENO, text, length)) > 0; length -= (size_t)n) text += n;
 }
 
-/* "flowlua: rank 2: train.lua:31: attempt to ...", and what follows it. Nobody tells a second one. */
+/* "flowlua: rank 2: train.lua:31: attempt to ...", and what follows it. Only the first is reported. */
 static void tell(const char *head, const char *message, const char *details)
 {
     char line[LINE_BYTES];
@@ -166,7 +166,7 @@ static _Noreturn void leave(int code)
     _exit(code);
 }
 
-/* Another rank tells, and ends this one; if it cannot, this rank does. */
+/* Another rank reports, and ends this one; if it cannot, this rank does. */
 static void await_reporter(void)
 {
     for (int ms = 0; ms < PATIENCE_MS && reported() != REPORTED; ms += 2) pause_ms(2);

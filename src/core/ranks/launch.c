@@ -118,7 +118,8 @@ static void note_joined(void)
     setenv("FLOW_JOINED", text, 1);
 }
 
-/* What a launcher told this process; Open MPI changes the environment of one that it cannot join to others. */
+/* A process's place as its launcher's environment has it. Open MPI changes the environment of one that it cannot join
+** to others. */
 typedef struct start {
     const struct launcher *launcher; /* NULL: of several processes nothing is known */
     int size;

@@ -219,7 +219,7 @@ void fl_placement_coords(int *coords, const fl_placement *p, int index)
 
 /* ---- text ---- */
 
-/* Appends to a fixed buffer; n may run past the end, which tells that it did not fit. */
+/* Appends to a fixed buffer; n past the end: the text did not fit. */
 struct text {
     char *at;
     size_t n, size;

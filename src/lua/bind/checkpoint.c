@@ -27,7 +27,7 @@ typedef struct save_job {
     fl_safetensors_writer *writer; /* owned */
 } save_job;
 
-/* What every rank tells the others before anything is written. */
+/* The facts that ranks exchange before anything is written. */
 typedef struct save_facts {
     uint64_t layout;   /* hash of all tensors' names, dtypes, shapes, placements and SBPs */
     uint64_t metadata; /* hash of it */
@@ -250,7 +250,7 @@ static void *new_array(lua_State *L, size_t item, int count)
 
 /* _io.save(path, names, tensors, metadata, failure) -> differs: every rank calls it. metadata is a list of key, value,
 ** key, value ...; failure: what has gone wrong on this rank already, nil for nothing. Where the ranks' metadata differ
-** nothing is written, and all of them are told. */
+** nothing is written, and all get the error. */
 static int io_save(lua_State *L)
 {
     save_job job = {.path = lua_toboolean(L, 5) ? "" : fl_lua_check_path(L, 1, "save")};

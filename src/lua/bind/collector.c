@@ -1,7 +1,7 @@
 /*
 ** collector.c -- Lua's collector, driven by the bytes of tensors.
 **
-** Lua's collector does not see the bytes of tensors, so it is told: generational mode, a young
+** Lua's collector does not see the bytes of tensors, so they are reported to it: generational mode, a young
 ** collection for every 4 MiB allocated, and a full one when the live bytes exceed twice what the last
 ** full one left (young ones alone leak what outlives two of them).
 */

@@ -49,7 +49,7 @@ static const char *skip_blank(const char *p)
 /* True if the string is an index, not a name. */
 static bool is_index_text(const char *key) { return *key && key[strspn(key, "0123456789:,.- \t")] == 0; }
 
-/* An optional number; *given tells. */
+/* An optional number; *given: it is there. */
 static const char *read_number(const char *p, int64_t *out, bool *given)
 {
     char *end;

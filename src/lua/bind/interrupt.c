@@ -117,7 +117,7 @@ void fl_lua_interrupt_raised(void)
 
 bool fl_lua_was_interrupted(void) { return raised; }
 
-/* ---- another rank asks where the script is ---- */
+/* ---- the script's line, queried by another rank ---- */
 
 static void line_hook(lua_State *L, lua_Debug *ar)
 {

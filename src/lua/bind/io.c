@@ -107,7 +107,7 @@ static int io_clean(lua_State *L)
     return 1;
 }
 
-/* _io.hash(text) -> 16 digits (FNV-1a, 64 bits): recognises a file, protects against nobody. */
+/* _io.hash(text) -> 16 digits (FNV-1a, 64 bits): recognises a file, no protection against attacks. */
 static int io_hash(lua_State *L)
 {
     size_t size;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Our own modules are loaded with chunk names that begin so; a user wants the line in his script. */
+/* Our own modules are loaded with chunk names that begin so; a message has the line of the script. */
 static const char own_chunk[] = "=flow.";
 
 bool fl_lua_is_own(const lua_Debug *ar) { return strncmp(ar->source, own_chunk, sizeof own_chunk - 1) == 0; }

@@ -202,7 +202,7 @@ static void read_options(options *o, char **argv)
 }
 
 /* -E: no part of the program, and no process that it starts, sees a setting of ours. Before anything has asked for
-** one. FLOW_JOINED is none: by it a rank tells the processes that it starts that they are not ranks. */
+** one. FLOW_JOINED is none: it marks the processes that a rank starts as no ranks. */
 static void forget_variables(void)
 {
     char name[64];
@@ -498,8 +498,8 @@ static bool start_trace(void)
     return true;
 }
 
-/* The script has ended well. A fault that it has not met is told all the same, as far as it is known: nothing waits for
-** ops whose results nobody wants, except where other ranks may. */
+/* The script has ended well. A fault that it has not seen is reported, as far as it is known: ops without a reader are
+** not waited for, except where other ranks may be affected. */
 static bool leave(void)
 {
     fl_lua_leave_ranks();

@@ -15,7 +15,7 @@
 
 /* ---- --ranks N ---- */
 
-/* What mpirun is told before the program: every rank chooses its cores itself. */
+/* Options of mpirun: every rank chooses its cores itself. */
 static const char *const mpirun_words[] = {"mpirun", "--oversubscribe", "--bind-to", "none"};
 enum { MPIRUN_WORDS = sizeof mpirun_words / sizeof *mpirun_words, MORE_WORDS = 6 };
 

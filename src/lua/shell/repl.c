@@ -355,7 +355,7 @@ static void read_statement(lua_State *L, fl_line *line, bool editing)
     line->end = r == READ_END;
 }
 
-/* How long an input took, if somebody may have waited for it. */
+/* The time of an input, if it was long enough to be noticed. */
 static void print_time(double seconds)
 {
     if (seconds < LONG_TIME || !fl_style_on_terminal()) return;

@@ -39,7 +39,7 @@ static void *share(const char *what, const void *mine, size_t bytes)
 
 /* ---- Ctrl-C ---- */
 
-/* Who a rank is; the host tells whether its process can be reached. */
+/* The identity of a rank; by the host it is decided whether its process can be reached. */
 typedef struct hello {
     int32_t pid;
     char host[60];
@@ -288,7 +288,7 @@ static void print_texts(FILE *to, const outcomes *o, fl_outcome outcome, bool pl
     }
 }
 
-/* Ctrl-C is told once, for all. */
+/* Ctrl-C is reported once, for all. */
 static void print_interrupt(const outcomes *o)
 {
     int i = 0;
