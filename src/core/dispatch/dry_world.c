@@ -4,11 +4,12 @@
 #include "dry_world.h"
 #include "boxing/boxing.h"
 #include "infer/infer.h"
-#include "value/placement.h"
+#include "value/meta.h"
 
 fl_status fl_world_set_dry(int size, int rank)
 {
     FL_TRY(fl_world_pretend(size, rank));
+    fl_meta_refresh_all();
     fl_infer_clear();
     fl_boxing_forget();
     return FL_OK;
