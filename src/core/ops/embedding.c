@@ -312,6 +312,7 @@ FL_OP(embedding) = {
     .samples = embedding_samples,
 };
 
+/* Linear in dy; picking the rows is its transpose. */
 static const char *const embedding_backward_vjp[] = {"embedding(indices, g)", NULL};
 static const char *const embedding_backward_samples[] = {"flow.randn(3, 2, 4), flow.randint(0, 5, {3, 2}), 5",
                                                          "flow.randn(2, 40), flow.tensor{1, 1}, 2", NULL};
@@ -345,6 +346,7 @@ FL_OP(index_select) = {
     .samples = index_select_samples,
 };
 
+/* Linear in dy; picking the slices is its transpose. */
 static const char *const index_add_vjp[] = {"index_select(g, axis, index)", NULL};
 static const char *const index_add_samples[] = {"flow.randn(3, 2), 0, flow.tensor{1, 3, 1}, 5",
                                                 "flow.randn(2, 3, 4), 1, flow.tensor{0, 2, 2}, 3", NULL};
@@ -379,6 +381,7 @@ FL_OP(gather) = {
     .samples = gather_samples,
 };
 
+/* Linear in dy; gather is its transpose. */
 static const char *const gather_backward_vjp[] = {"gather(g, axis, index)", NULL};
 static const char *const gather_backward_samples[] = {
     "flow.randn(3, 2), 1, flow.randint(0, 4, {3, 2}), {3, 4}",

@@ -364,6 +364,7 @@ static void sbp_index_write(fl_sigs *s)
     if (tensor && fl_sbp_sum_exact(s->in[2].dtype, s->in[0].dtype)) FL_SIG(s, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
 }
 
+/* What is overwritten has no gradient; each entry of value has that of its position. */
 static const char *const index_write_vjp[] = {"index_zero(g, index, axis)", NULL, "index_select(g, axis, index)"};
 static const char *const index_write_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), flow.randn(2, 3), 0",
                                                   "flow.randn(2, 5), flow.tensor({4}), 1.5, 1",
@@ -402,6 +403,7 @@ static void sbp_index_zero(fl_sigs *s)
     if (s->in[0].dtype != FL_BOOL) FL_SIG(s, NULL, FL_PSUM, FL_B, FL_PSUM);
 }
 
+/* A mask of positions is its own transpose. */
 static const char *const index_zero_vjp[] = {"index_zero(g, index, axis)", NULL};
 static const char *const index_zero_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), 0",
                                                  "flow.randn(4, 3), flow.tensor({1}), 1", NULL};

@@ -524,6 +524,7 @@ FL_OP(gemm) = {
     .samples = gemm_samples,
 };
 
+/* y = x W^T + b: dx = g W, dW = g^T x summed over all rows, db = g summed over all rows. */
 static const char *const linear_vjp[] = {"gemm(g, weight)", "contract_rows(g, x)", "sum_to(g, bias)"};
 static const char *const linear_samples[] = {"flow.randn(3, 4), flow.randn(5, 4), flow.randn(5)",
                                              "flow.randn(2, 3, 4), flow.randn(5, 4)",
@@ -598,6 +599,7 @@ FL_OP(linear_gelu) = {
     .samples = linear_samples,
 };
 
+/* out = x^T y over all rows: dx = y g^T, dy = x g. */
 static const char *const contract_vjp[] = {"linear(y, g)", "gemm(x, g)"};
 static const char *const contract_samples[] = {"flow.randn(2, 3, 4), flow.randn(2, 3, 5)",
                                                "flow.randn(3, 4), flow.randn(3, 2)", "flow.randn(4), flow.randn(5)",

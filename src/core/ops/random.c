@@ -297,6 +297,7 @@ static void sbp_dropout(fl_sigs *s)
     fl_sbp_partial(s, 1, FL_PSUM);
 }
 
+/* A mask is its own transpose. */
 static const char *const dropout_apply_vjp[] = {"dropout_apply(g, p, seed, counter)"};
 static const char *const dropout_apply_samples[] = {"flow.randn(4, 5), 0.5, 1, 2",
                                                     "flow.randn(70):narrow(0, 3, 60), 0.25, 7, 0",

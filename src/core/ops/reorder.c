@@ -52,6 +52,7 @@ fl_status fl_move_flip(fl_kernel *k, const fl_mover *m)
 
 static fl_status kernel_flip(fl_kernel *k) { return fl_move_flip(k, &fl_cpu_mover); }
 
+/* A flip is its own inverse and its own transpose. */
 static const char *const flip_vjp[] = {"flip(g, axes)"};
 static const char *const flip_samples[] = {"flow.randn(3, 4), 0",      "flow.randn(3, 4), {-1, 0}",
                                            "flow.randn(2, 3, 5), {1}", "flow.randn(2, 3), {}",

@@ -61,6 +61,7 @@ static fl_status kernel_zero(fl_kernel *k)
     return fl_cpu_scatter(k, axis_of(k->attrs, k->out[0].ndim), &zero, none);
 }
 
+/* What is overwritten has no gradient; each element of src has that of its position. */
 static const char *const write_vjp[] = {"scatter_zero(g, axis, index)", NULL, "gather(g, axis, index)"};
 static const char *const write_samples[] = {
     "flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 2}}, flow.randn(3, 2)",
@@ -81,6 +82,7 @@ FL_OP(scatter_write_) = {
     .samples = write_samples,
 };
 
+/* A mask of positions is its own transpose. */
 static const char *const zero_vjp[] = {"scatter_zero(g, axis, index)", NULL};
 static const char *const zero_samples[] = {"flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 3}}",
                                            "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {0, 2}}", NULL};

@@ -498,6 +498,7 @@ static void sbp_diagonal_backward(fl_sigs *s)
     fl_sbp_moves(s, true);
 }
 
+/* Linear in g; reading the diagonal is its transpose. */
 static const char *const diagonal_backward_vjp[] = {"diagonal(g, offset, axis0, axis1)"};
 static const char *const diagonal_backward_samples[] = {"flow.randn(3), 0, 0, 1, {3, 4}",
                                                         "flow.randn(3, 2), 0, 2, 0, {2, 3, 4}", NULL};

@@ -120,6 +120,7 @@ static void sbp_log_softmax_backward(fl_sigs *s) { sbp_with(s, body_log_softmax_
 static const char *const softmax_samples[] = {"flow.randn(3, 5), 1", "flow.randn(2, 7, 3), 1", "flow.randn(4), -1",
                                               "flow.randn(20, 2), 0", NULL};
 
+/* dx = y (g - sum(g y)): each score moves the whole line through the sum. */
 static const char *const softmax_vjp[] = {"softmax_backward(g, out, axis)"};
 FL_OP(softmax) = {
     .name = "softmax",
@@ -133,6 +134,7 @@ FL_OP(softmax) = {
     .samples = softmax_samples,
 };
 
+/* dx = g - e^y sum(g) */
 static const char *const log_softmax_vjp[] = {"log_softmax_backward(g, out, axis)"};
 FL_OP(log_softmax) = {
     .name = "log_softmax",
@@ -149,6 +151,7 @@ FL_OP(log_softmax) = {
 static const char *const backward_samples[] = {"flow.randn(3, 5), flow.randn(3, 5), 1",
                                                "flow.randn(4, 2), flow.randn(4, 2), 0", NULL};
 
+/* Linear in dy, so its own gradient there; y stands in both factors of y (dy - sum(dy y)). */
 static const char *const softmax_backward_vjp[] = {"softmax_backward(g, y, axis)",
                                                    "g * (dy - sum(dy * y, axis, true)) - dy * sum(g * y, axis, true)"};
 FL_OP(softmax_backward) = {
@@ -164,6 +167,7 @@ FL_OP(softmax_backward) = {
     .samples = backward_samples,
 };
 
+/* dy - e^y sum(dy): linear in dy; y stands in e^y alone. */
 static const char *const log_softmax_backward_vjp[] = {"g - sum(g * exp(y), axis, true)",
                                                        "-(g * exp(y) * sum(dy, axis, true))"};
 FL_OP(log_softmax_backward) = {

@@ -449,6 +449,7 @@ static void view_transpose(fl_view_request *v)
     if (exchange(order, "transpose", v->attrs, &v->in->meta->shape) == FL_OK) view_order(v, order);
 }
 
+/* An exchange is its own inverse. */
 static const char *const transpose_vjp[] = {"transpose(g, axis0, axis1)"};
 static const char *const transpose_samples[] = {"flow.randn(2, 3, 4), 0, 2", "flow.randn(2, 3), -1, -2",
                                                 "flow.tensor(1.5), 0, 0", NULL};
@@ -482,6 +483,7 @@ static fl_status infer_t(fl_infer *c)
 static void sbp_t(fl_sigs *s) { sbp_order(s, matrix_order(&s->in_logical[0])); }
 static void view_t(fl_view_request *v) { view_order(v, matrix_order(&v->in->meta->shape)); }
 
+/* An exchange is its own inverse. */
 static const char *const t_vjp[] = {"t(g)"};
 static const char *const t_samples[] = {"flow.randn(2, 3)", "flow.randn(3)", "flow.tensor(1.5)", NULL};
 FL_OP(t) = {
