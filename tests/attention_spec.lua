@@ -16,10 +16,7 @@ end
 
 local function largest(x, y) return (x - y):abs():amax():item() end
 
-local function fails(message, f, ...)
-    local got = support.message_of(f, ...)
-    assert.is_truthy(got:find(message, 1, true), got)
-end
+local fails = support.fails
 
 describe("scaled_dot_product_attention", function()
     it("agrees with the composed form, forward and backward", function()

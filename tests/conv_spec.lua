@@ -3,10 +3,7 @@ local flow = require "flow"
 local process = require "tests.process"
 local support = require "tests.support"
 
-local function fails(message, f, ...)
-    local got = support.message_of(f, ...)
-    assert.is_truthy(got:find(message, 1, true), got)
-end
+local fails = support.fails
 
 local function pair(v)
     if type(v) == "table" then return v[1], v[2] end

@@ -3,7 +3,7 @@ local flow = require "flow"
 local ref = require "tests.reference"
 local support = require "tests.support"
 
-local function text(list) return "[" .. table.concat(list, ", ") .. "]" end
+local text = support.shape_text
 
 -- An array that counts, and its tensor.
 local function counting(shape, dtype)

@@ -8,11 +8,7 @@ local nn, optim = flow.nn, flow.optim
 
 local function world(size, rank) testing.set_world(size, rank or 0) end
 
-local function message_of(f, ...)
-    local ok, message = pcall(f, ...)
-    assert.is_false(ok, "no error")
-    return (tostring(message):gsub("^[^:\n]+:%d+: ", ""))
-end
+local message_of = support.error_of
 
 local function refuses(cases)
     for _, case in ipairs(cases) do

@@ -7,10 +7,7 @@ local function near(want, got, eps)
     assert.is_true(math.abs(want - got) <= (eps or 1e-6), ("expected %.9g, got %.9g"):format(want, got))
 end
 
-local function fails(message, f, ...)
-    local got = support.message_of(f, ...)
-    assert.is_truthy(got:find(message, 1, true), got)
-end
+local fails = support.fails
 
 -- Per row: loss and the weight that counts in the mean. x: scores of the classes, label from 0.
 local function row_loss(x, label, weight, ignore, smoothing)

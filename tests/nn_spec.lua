@@ -3,7 +3,7 @@ local flow = require "flow"
 local nn = flow.nn
 local support = require "tests.support"
 
-local function shape(t) return "[" .. table.concat(t.shape, ", ") .. "]" end
+local function shape(t) return support.shape_text(t.shape) end
 
 local Pair = nn.Module:extend("Pair")
 function Pair:init()

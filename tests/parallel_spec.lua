@@ -2,15 +2,12 @@
 -- and what scripts/train.lua communicates under each scheme. Dry worlds: one process is any rank of several.
 local flow = require "flow"
 local process = require "tests.process"
+local support = require "tests.support"
 local training = require "tests.training"
 local nn, data = flow.nn, flow.data
 local set_world = flow._testing.set_world
 
-local function message_of(f, ...)
-    local ok, message = pcall(f, ...)
-    assert.is_false(ok, "no error")
-    return (tostring(message):gsub("^[^:\n]+:%d+: ", ""))
-end
+local message_of = support.error_of
 
 -- Ranks as a grid of dp x tp.
 local function grid(dp, tp)

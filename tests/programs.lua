@@ -10,6 +10,7 @@
 -- the global one, so that errors do not grow from line to line and what picks or sorts sees the same numbers. Programs
 -- with gradients keep both values apart and compare the gradients of the inputs at the end.
 local flow = require "flow"
+local count = require("tests.reference").count
 local testing = flow._testing
 
 local M = {}
@@ -38,12 +39,6 @@ local function hash(...)
         h = h ~ (h >> 29)
     end
     return h >> 12
-end
-
-local function count(shape)
-    local n = 1
-    for _, size in ipairs(shape) do n = n * size end
-    return n
 end
 
 local floats = {float16 = 2.0 ^ -10, bfloat16 = 2.0 ^ -7, float32 = 2.0 ^ -23, float64 = 2.0 ^ -52}

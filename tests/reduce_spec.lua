@@ -57,14 +57,7 @@ end
 
 ---- ops: name, call(x, axes, keepdim), reference, {ulps in float32, in float64} ----
 
-local function method(name, ...)
-    local before = table.pack(...)
-    return function(x, axes, keepdim)
-        local args = table.move(before, 1, before.n, 1, {})
-        args[before.n + 1], args[before.n + 2] = axes, keepdim
-        return x[name](x, table.unpack(args, 1, before.n + 2))
-    end
-end
+local method = support.reduction
 
 local ops = {
     {"sum", method "sum", sum, {4, 4}, same = true},

@@ -9,12 +9,7 @@ local ops = testing.ops()
 table.sort(ops, function(a, b) return a.name < b.name end)
 for _, op in ipairs(ops) do op.mutates = op.mutates or op.name:sub(-1) == "_" end
 
--- Calls an op with the values a sample expression gives.
-local function arguments(op, sample)
-    flow.manual_seed(support.seed(op.name .. sample))
-    local chunk = assert(load("local flow = ... return " .. sample, "=sample of " .. op.name))
-    return table.pack(chunk(flow))
-end
+local arguments = support.arguments
 
 local function call(op, args)
     flow.manual_seed(7)

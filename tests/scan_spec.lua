@@ -4,7 +4,7 @@ local flow = require "flow"
 local ref = require "tests.reference"
 local support = require "tests.support"
 
-local function text(list) return "[" .. table.concat(list, ", ") .. "]" end
+local text = support.shape_text
 
 -- Along every axis in every layout, forwards and, as the gradient of a weighted sum, backwards.
 local function check(a, dtype, ulps, slack)

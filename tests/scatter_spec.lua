@@ -4,7 +4,7 @@ local flow = require "flow"
 local ref = require "tests.reference"
 local support = require "tests.support"
 
-local function text(list) return "[" .. table.concat(list, ", ") .. "]" end
+local text = support.shape_text
 
 -- {shape of x, axis, shape of the index, shape of src}
 local cases = {

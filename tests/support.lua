@@ -29,6 +29,36 @@ function M.message_of(f, ...)
     return (message:gsub("^.-:%d+: ", ""):gsub("^([%w_]+) %([^()]+:%d+%): ", "%1: "))
 end
 
+-- f(...) fails with a message that has this in it.
+function M.fails(message, f, ...)
+    local got = M.message_of(f, ...)
+    assert.is_truthy(got:find(message, 1, true), got)
+end
+
+-- What f(...) itself fails with, without the position: what it queued is not waited for, and positions of ops are left.
+function M.error_of(f, ...)
+    local ok, message = pcall(f, ...)
+    assert.is_false(ok, "no error")
+    return (tostring(message):gsub("^[^:\n]+:%d+: ", ""))
+end
+
+-- The values that a sample expression of an op gives, packed.
+function M.arguments(op, sample)
+    flow.manual_seed(M.seed(op.name .. sample))
+    local chunk = assert(load("local flow = ... return " .. sample, "=sample of " .. op.name))
+    return table.pack(chunk(flow))
+end
+
+-- The method of that name with these arguments first, as a function of x, axes and keepdim.
+function M.reduction(name, ...)
+    local before = table.pack(...)
+    return function(x, axes, keepdim)
+        local args = table.move(before, 1, before.n, 1, {})
+        args[before.n + 1], args[before.n + 2] = axes, keepdim
+        return x[name](x, table.unpack(args, 1, before.n + 2))
+    end
+end
+
 -- The same values in a layout with gaps.
 function M.strided(t)
     if t.ndim == 0 or t.requires_grad then return t end
@@ -48,7 +78,8 @@ local function near(a, b, eps)
     return math.abs(a - b) <= eps * math.max(1, math.abs(a), math.abs(b))
 end
 
-local function describe_shape(t) return "[" .. table.concat(t.shape, ", ") .. "]" end
+-- A shape as it is printed: "[2, 3]".
+function M.shape_text(shape) return "[" .. table.concat(shape, ", ") .. "]" end
 
 -- Equal shapes and nearly equal values.
 function M.close(want, got, eps, what)
@@ -56,7 +87,7 @@ function M.close(want, got, eps, what)
         assert.are.equal(want, got, what)
         return
     end
-    assert.are.equal(describe_shape(want), describe_shape(got), what .. ": shape")
+    assert.are.equal(M.shape_text(want.shape), M.shape_text(got.shape), what .. ": shape")
     local a, b = M.values(want), M.values(got)
     for i = 1, #a do
         if not near(a[i], b[i], eps) then

@@ -2,10 +2,9 @@
 -- blocks of the copy kernels. shape_spec.lua has the small examples and the parts of other ranks.
 local flow = require "flow"
 local ref = require "tests.reference"
-
-local message = require("tests.support").message_of
-
-local function text(list) return "[" .. table.concat(list, ", ") .. "]" end
+local support = require "tests.support"
+local message = support.message_of
+local text = support.shape_text
 
 -- An array that counts, wrapped into the dtype, and its tensor.
 local function counting(shape, dtype)

@@ -3,17 +3,11 @@
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
 local process = require "tests.process"
-local testing = flow._testing
 
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
 
-local function op_named(name)
-    for _, op in ipairs(testing.ops()) do
-        if op.name == name then return op.call end
-    end
-end
-local rows, backward = op_named "attention_rows", op_named "attention_backward"
-local masked, factors = op_named "attention_mask", op_named "attention_dropout"
+local rows, backward = flow._op.attention_rows, flow._op.attention_backward
+local masked, factors = flow._op.attention_mask, flow._op.attention_dropout
 
 -- Attention of args q, k, v, dy and a mask, with log-sum-exp and key, and gradients made from these.
 local function attention(options)

@@ -3,6 +3,7 @@
 -- place, what cannot be computed. Every row by its samples is in registry_spec.lua.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
+local support = require "tests.support"
 
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
 local ALL = {"bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"}
@@ -16,8 +17,6 @@ local function numbers(dtype, shape, zeros)
     if not zeros then x = x * (flow.randint(0, 2, shape) * 2 - 1) end
     return x:to(dtype) * (dtype:find "float" and 0.375 or 1)
 end
-
-local function shape_text(t) return "[" .. table.concat(t.shape, ", ") .. "]" end
 
 local function try(what, f, ...)
     return cuda.agree(what, function(args) return f(table.unpack(args, 1, args.n)) end, table.pack(...))
@@ -53,8 +52,8 @@ describe("elementwise on the GPU", function()
             for _, shape in ipairs {{32}, {5, 1}, {6, 1, 1}, {6, 1, 32}, {1}, {1, 5, 32}, {6, 5, 1}, {}} do
                 local y = #shape == 0 and numbers(dtype, {1}, true):view({}) or numbers(dtype, shape, true)
                 for name, f in pairs(BINARY) do
-                    agree(("%s %s of %s"):format(name, dtype, shape_text(y)), f, x, y)
-                    agree(("%s %s of %s, first"):format(name, dtype, shape_text(y)), f, y, x)
+                    agree(("%s %s of %s"):format(name, dtype, support.shape_text(y.shape)), f, x, y)
+                    agree(("%s %s of %s, first"):format(name, dtype, support.shape_text(y.shape)), f, y, x)
                 end
             end
             local odd = numbers(dtype, {4, 3, 7}, true)

@@ -3,7 +3,6 @@
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
 local process = require "tests.process"
-local testing = flow._testing
 
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
 local DTYPES = {"float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8"}
@@ -24,12 +23,6 @@ local function layouts_of(t)
 end
 
 local function product(args) return args[1]:matmul(args[2]) end
-
-local function op_named(name)
-    for _, op in ipairs(testing.ops()) do
-        if op.name == name then return op.call end
-    end
-end
 
 describe("matmul on the GPU", function()
     before_each(function() flow.manual_seed(11) end)
@@ -100,10 +93,10 @@ describe("matmul on the GPU", function()
 
     -- Rows that cuBLASLt takes what it keeps in (a multiple of 8 elements), and rows it does not.
     local ACTIVATIONS = {
-        {"relu", function(args) return op_named "linear_relu"(args[1], args[2], args[3]) end},
-        {"gelu", function(args) return op_named "linear_gelu_kept"(args[1], args[2], args[3]) end},
-        {"gelu (tanh)", function(args) return op_named "linear_gelu_kept"(args[1], args[2], args[3], "tanh") end},
-        {"gelu (tanh), nothing kept", function(args) return (op_named "linear_gelu_kept"(args[1], args[2], args[3], "tanh", false)) end},
+        {"relu", function(args) return flow._op.linear_relu(args[1], args[2], args[3]) end},
+        {"gelu", function(args) return flow._op.linear_gelu_kept(args[1], args[2], args[3]) end},
+        {"gelu (tanh)", function(args) return flow._op.linear_gelu_kept(args[1], args[2], args[3], "tanh") end},
+        {"gelu (tanh), nothing kept", function(args) return (flow._op.linear_gelu_kept(args[1], args[2], args[3], "tanh", false)) end},
     }
 
     cuda.it("applies the activation of linear, and keeps what it is applied to", function()
@@ -164,7 +157,7 @@ describe("matmul on the GPU", function()
     end) end
 
     cuda.it("sums outer products of rows", function()
-        local contract = op_named "contract_rows"
+        local contract = flow._op.contract_rows
         local f = function(args) return contract(args[1], args[2]) end
         for _, dtype in ipairs(DTYPES) do cuda.agree(dtype, f, {numbers(dtype, 3, 17, 6), numbers(dtype, 3, 17, 5)}) end
         for _, x in ipairs(layouts_of(flow.randn(3, 4, 6))) do cuda.agree(x[1], f, {x[2], flow.randn(3, 4, 5)}) end

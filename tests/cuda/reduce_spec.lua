@@ -2,13 +2,13 @@
 -- layouts, empty tensors, NaN, ties, positions in parts of a tensor, and the same bits every time.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
+local support = require "tests.support"
 
 local inf, nan = math.huge, 0 / 0
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
 local ALL = {"float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"}
 
-local hidden = {}
-for _, op in ipairs(flow._testing.ops()) do hidden[op.name] = op.call end
+local hidden = flow._op
 
 -- Numbers of which many are equal, some 0; sums stay small beside the dtype's precision.
 local function numbers(dtype, shape)
@@ -20,14 +20,7 @@ end
 
 ---- ops: name, call(x, axes, keepdim), dtypes, may the axes be empty? ----
 
-local function method(name, ...)
-    local before = table.pack(...)
-    return function(x, axes, keepdim)
-        local args = table.move(before, 1, before.n, 1, {})
-        args[before.n + 1], args[before.n + 2] = axes, keepdim
-        return x[name](x, table.unpack(args, 1, before.n + 2))
-    end
-end
+local method = support.reduction
 
 local OPS = {
     {"sum", method "sum", ALL},

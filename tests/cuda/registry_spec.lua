@@ -10,12 +10,7 @@ table.sort(ops, function(a, b) return a.name < b.name end)
 local LARGE = cuda.emulated and 3000 or 300000
 local DTYPES = {"float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"}
 
--- Calls an op with the values a sample expression gives.
-local function arguments(op, sample)
-    flow.manual_seed(support.seed(op.name .. sample))
-    local chunk = assert(load("local flow = ... return " .. sample, "=sample of " .. op.name))
-    return table.pack(chunk(flow))
-end
+local arguments = support.arguments
 
 local function mapped(args, f)
     local list = cuda.map(args, f)

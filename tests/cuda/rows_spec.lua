@@ -8,8 +8,7 @@ local inf, nan = math.huge, 0 / 0
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
 local LENGTHS = {1, 7, 32, 65, 256, 1000, 1024, 5000}
 
-local hidden = {}
-for _, op in ipairs(flow._testing.ops()) do hidden[op.name] = op.call end
+local hidden = flow._op
 
 local function randn(shape, dtype) return flow.randn(shape):to(dtype) end
 

@@ -4,13 +4,7 @@ local flow = require "flow"
 local cuda = require "tests.cuda.support"
 local support = require "tests.support"
 
-local function equal(what, f, ...)
-    local args = table.pack(...)
-    local there = cuda.map(args, cuda.to_gpu)
-    local want, got = f(table.unpack(args, 1, args.n)), f(table.unpack(there, 1, args.n))
-    assert.are.equal("cuda", got.device, what)
-    support.same(want, got:to("cpu"), what, 0)
-end
+local equal = cuda.equal
 
 -- {shape of x, axis, shape of the index}
 local cases = {{{40}, 0, {300}}, {{7, 50}, 1, {7, 90}}, {{7, 50}, 0, {20, 31}}, {{30, 9}, 1, {30, 1}}, {{3, 8, 20}, 1, {2, 30, 20}}, {{9000, 3}, 1, {9000, 5}}}

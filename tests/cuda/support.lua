@@ -190,4 +190,13 @@ function M.agree(what, f, args, writes, layout)
     return want, got
 end
 
+-- f(...) on the CPU and on the GPU: the result is equal to the last bit.
+function M.equal(what, f, ...)
+    local args = table.pack(...)
+    local there = M.map(args, M.to_gpu)
+    local want, got = f(table.unpack(args, 1, args.n)), f(table.unpack(there, 1, args.n))
+    assert.are.equal(M.device, got.device, what)
+    support.same(want, got:to("cpu"), what, 0)
+end
+
 return M

@@ -8,11 +8,7 @@ local me, world = ranks.rank, ranks.world
 local places = ranks.placements()
 local all = places[1]
 
-local function message_of(f, ...)
-    local ok, message = pcall(f, ...)
-    assert.is_false(ok, "no error")
-    return (tostring(message):gsub("^[^:\n]+:%d+: ", ""))
-end
+local message_of = support.error_of
 
 -- This rank's part of a whole local tensor under an nd-SBP of splits and broadcasts; no elements outside the placement.
 local function part_of(whole, place, nd_sbp)

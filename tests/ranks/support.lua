@@ -5,12 +5,13 @@
 -- parts are made of numbers that depend on the rank's coordinates on the partial axes and on the element, differ in sign
 -- and give the value when they are put together; every number is small enough to be exact in every dtype.
 local flow = require "flow"
+local support = require "tests.support"
 local testing = flow._testing
 
 local M = {}
 
 M.rank, M.world = flow.rank(), flow.world_size()
-M.all = os.getenv "FLOW_TEST_ALL" == "1"
+M.all = support.all
 
 ---- numbers ----
 
@@ -140,11 +141,7 @@ function M.whole(shape, dtype, seed)
     return {shape = shape, dtype = dtype, values = values, seed = seed}
 end
 
--- Start and size of one of the parts of a balanced split.
-function M.split(n, parts, index)
-    local base, extra = n // parts, n % parts
-    return base * index + math.min(index, extra), base + (index < extra and 1 or 0)
-end
+M.split = support.split
 
 -- One rank's number of a partial element with value v; `path` tells the coordinates of the partial axes so far.
 local function partial(kind, v, dtype, coord, parts, path, element)
@@ -288,7 +285,7 @@ end
 
 function M.list_text(list) return "{" .. table.concat(list, ", ") .. "}" end
 
-function M.shape_text(shape) return "[" .. table.concat(shape, ", ") .. "]" end
+M.shape_text = support.shape_text
 
 -- Complaints of many cases, told together: add(text) and check() at the end, so that one wrong value on one rank does not
 -- leave the others alone.
