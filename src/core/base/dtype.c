@@ -15,6 +15,18 @@ const uint8_t fl_dtype_categories[FL_DTYPE_COUNT] = {
 #undef X
 };
 
+const fl_integer_range fl_dtype_ranges[FL_DTYPE_COUNT] = {
+    [FL_BOOL] = {0, 1},
+    [FL_UINT8] = {0, UINT8_MAX},
+    [FL_INT8] = {INT8_MIN, INT8_MAX},
+    [FL_INT32] = {INT32_MIN, INT32_MAX},
+    [FL_INT64] = {INT64_MIN, INT64_MAX},
+    [FL_FLOAT16] = {INT64_MIN, INT64_MAX},
+    [FL_BFLOAT16] = {INT64_MIN, INT64_MAX},
+    [FL_FLOAT32] = {INT64_MIN, INT64_MAX},
+    [FL_FLOAT64] = {INT64_MIN, INT64_MAX},
+};
+
 static const char *const names[FL_DTYPE_COUNT] = {
 #define X(E, T, N, C) N,
     FL_DTYPES(X)

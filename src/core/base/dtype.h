@@ -39,6 +39,12 @@ typedef enum fl_dtype {
 FL_EXPORT extern const uint8_t fl_dtype_sizes[FL_DTYPE_COUNT];
 FL_EXPORT extern const uint8_t fl_dtype_categories[FL_DTYPE_COUNT];
 
+/* The integers that a dtype holds; of floats: those of int64, from which they are made. */
+typedef struct fl_integer_range {
+    int64_t lowest, highest;
+} fl_integer_range;
+FL_EXPORT extern const fl_integer_range fl_dtype_ranges[FL_DTYPE_COUNT];
+
 static inline size_t fl_dtype_size(fl_dtype d) { return fl_dtype_sizes[d]; }
 static inline bool fl_dtype_is_float(fl_dtype d) { return fl_dtype_categories[d] == 2; }
 static inline bool fl_dtype_is_integer(fl_dtype d) { return fl_dtype_categories[d] == 1; }

@@ -59,12 +59,13 @@ void fl_reduce_identity(void *out, fl_dtype dtype, fl_sbp partial)
 {
     bool sum = partial == FL_PSUM, max = partial == FL_PMAX;
     double limit = sum ? 0 : max ? -INFINITY : INFINITY;
+    int64_t whole = sum ? 0 : max ? fl_dtype_ranges[dtype].lowest : fl_dtype_ranges[dtype].highest;
     switch (dtype) {
-    case FL_BOOL: *(uint8_t *)out = !sum && !max; break;
-    case FL_UINT8: *(uint8_t *)out = sum || max ? 0 : UINT8_MAX; break;
-    case FL_INT8: *(int8_t *)out = sum ? 0 : max ? INT8_MIN : INT8_MAX; break;
-    case FL_INT32: *(int32_t *)out = sum ? 0 : max ? INT32_MIN : INT32_MAX; break;
-    case FL_INT64: *(int64_t *)out = sum ? 0 : max ? INT64_MIN : INT64_MAX; break;
+    case FL_BOOL:
+    case FL_UINT8: *(uint8_t *)out = (uint8_t)whole; break;
+    case FL_INT8: *(int8_t *)out = (int8_t)whole; break;
+    case FL_INT32: *(int32_t *)out = (int32_t)whole; break;
+    case FL_INT64: *(int64_t *)out = whole; break;
     case FL_FLOAT16: *(fl_float16 *)out = fl_float16_from_float((float)limit); break;
     case FL_BFLOAT16: *(fl_bfloat16 *)out = fl_bfloat16_from_float((float)limit); break;
     case FL_FLOAT32: *(float *)out = (float)limit; break;

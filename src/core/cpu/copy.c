@@ -84,17 +84,11 @@ static int64_t positions(const job *j, int count)
 
 /* ---- lines: the innermost axis, element by element or as one block ---- */
 
-static fl_copy_through through(fl_dtype d)
-{
-    if (d == FL_FLOAT64) return FL_THROUGH_DOUBLE;
-    return fl_dtype_is_float(d) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
-}
-
 static void convert_line(const job *j, char *out, const char *in, const axis *a)
 {
     int64_t buffer[CONVERT];
     const fl_copy_kernels *k = j->kernels;
-    fl_copy_through middle = through(j->in_dtype);
+    fl_copy_through middle = fl_copy_through_of(j->in_dtype);
     for (int64_t i = 0; i < a->size; i += CONVERT) {
         int64_t n = a->size - i < CONVERT ? a->size - i : CONVERT;
         k->load[j->in_dtype](buffer, in + i * a->in, a->in, n);

@@ -18,6 +18,12 @@ typedef enum fl_copy_through {
     FL_THROUGH_COUNT
 } fl_copy_through;
 
+static inline fl_copy_through fl_copy_through_of(fl_dtype d)
+{
+    if (d == FL_FLOAT64) return FL_THROUGH_DOUBLE;
+    return fl_dtype_is_float(d) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
+}
+
 typedef struct fl_copy_kernels {
     /* out[i * out_stride] = in[i * in_stride], 0 <= i < n */
     void (*move[FL_COPY_WIDTHS])(char *out, int64_t out_stride, const char *in, int64_t in_stride, int64_t n);

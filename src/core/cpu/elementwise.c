@@ -106,14 +106,10 @@ static fl_dtype promoted(const fl_kernel *k, uint32_t operands)
 /* Integers are compared as what they are, though a number or a 0-d tensor may not fit the dtype of the others. */
 static fl_dtype holding_all(const fl_kernel *k, fl_dtype d)
 {
-    static const int64_t lowest[FL_DTYPE_COUNT] = {
-        [FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
-    static const int64_t highest[FL_DTYPE_COUNT] = {
-        [FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
     for (int i = 0; i < k->nin; i++) {
         const fl_view *v = &k->in[i];
         if (v->data != v->scalar) d = fl_dtype_promote(d, v->dtype);
-        else if (v->scalar[0] < lowest[d] || v->scalar[0] > highest[d]) d = FL_INT64;
+        else if (v->scalar[0] < fl_dtype_ranges[d].lowest || v->scalar[0] > fl_dtype_ranges[d].highest) d = FL_INT64;
     }
     return d;
 }
@@ -210,12 +206,6 @@ static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
 
 /* ---- moving elements between operands and buffers ---- */
 
-static fl_copy_through through(fl_dtype d)
-{
-    if (d == FL_FLOAT64) return FL_THROUGH_DOUBLE;
-    return fl_dtype_is_float(d) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
-}
-
 /* True if elements are converted through a buffer of d. */
 static bool is_through(fl_dtype d) { return d == FL_INT64 || d == FL_FLOAT32 || d == FL_FLOAT64; }
 
@@ -224,11 +214,11 @@ static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, in
                     fl_dtype from_dtype, int64_t from_stride, int64_t n)
 {
     int64_t size = (int64_t)fl_dtype_size(to_dtype);
-    fl_copy_through middle = through(from_dtype);
+    fl_copy_through middle = fl_copy_through_of(from_dtype);
     if (to_dtype == from_dtype) {
         if (to_stride == size && from_stride == size) memcpy(to, from, (size_t)(n * size));
         else copy->move[__builtin_ctzll((unsigned long long)size)](to, to_stride, from, from_stride, n);
-    } else if (is_through(to_dtype) && through(to_dtype) == middle && to_stride == size) {
+    } else if (is_through(to_dtype) && fl_copy_through_of(to_dtype) == middle && to_stride == size) {
         copy->load[from_dtype](to, from, from_stride, n);
     } else if (is_through(from_dtype) && from_stride == (int64_t)fl_dtype_size(from_dtype)) {
         copy->store[middle][to_dtype](to, to_stride, from, n);

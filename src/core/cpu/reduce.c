@@ -45,17 +45,11 @@ static int64_t close_axes(fl_layout *l, int64_t element)
 
 static const fl_axis *innermost(const fl_layout *l) { return &l->axes[l->count - 1]; }
 
-static fl_copy_through through(fl_dtype d)
-{
-    if (d == FL_FLOAT64) return FL_THROUGH_DOUBLE;
-    return fl_dtype_is_float(d) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
-}
-
 static void layout_init(layout *l, const fl_view *in, uint32_t mask)
 {
     l->data = in->data;
     l->dtype = in->dtype;
-    l->through = through(in->dtype);
+    l->through = fl_copy_through_of(in->dtype);
     l->copy = FL_BY_LEVEL(fl_copy_kernels);
     l->loops = FL_BY_LEVEL(fl_reduce_loops);
     l->element = (int64_t)fl_dtype_size(in->dtype);
@@ -165,16 +159,13 @@ typedef struct run_state {
 
 static fl_total identity(fl_fold fold, const layout *l)
 {
-    static const int64_t lowest[FL_DTYPE_COUNT] = {
-        [FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
-    static const int64_t highest[FL_DTYPE_COUNT] = {
-        [FL_BOOL] = 1, [FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
     bool integer = l->through == FL_THROUGH_INT64;
     fl_total t = {.integer = 0}; /* the bits of 0.0 too */
     if (fold == FL_FOLD_PRODUCT) integer ? (void)(t.integer = 1) : (void)(t.number = 1);
-    if (fold == FL_FOLD_LARGEST) integer ? (void)(t.integer = lowest[l->dtype]) : (void)(t.number = -INFINITY);
+    if (fold == FL_FOLD_LARGEST)
+        integer ? (void)(t.integer = fl_dtype_ranges[l->dtype].lowest) : (void)(t.number = -INFINITY);
     if (fold == FL_FOLD_SMALLEST || fold == FL_FOLD_SMALLEST_ABS)
-        integer ? (void)(t.integer = highest[l->dtype]) : (void)(t.number = INFINITY);
+        integer ? (void)(t.integer = fl_dtype_ranges[l->dtype].highest) : (void)(t.number = INFINITY);
     return t;
 }
 

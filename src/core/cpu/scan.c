@@ -195,8 +195,7 @@ static fl_status run_segments(scan_job *j, const char *who)
 
 static void choose_loops(scan_job *j)
 {
-    j->through = FL_THROUGH_INT64;
-    if (fl_dtype_is_float(j->in_dtype)) j->through = j->in_dtype == FL_FLOAT64 ? FL_THROUGH_DOUBLE : FL_THROUGH_FLOAT;
+    j->through = fl_copy_through_of(j->in_dtype);
     j->copy = FL_BY_LEVEL(fl_copy_kernels);
     j->loops = &FL_BY_LEVEL(fl_scan_table)->sum[j->through];
     j->fold = &FL_BY_LEVEL(fl_reduce_loops)->fold[j->through][FL_FOLD_SUM];

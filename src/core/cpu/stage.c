@@ -62,6 +62,13 @@ fl_status fl_stage_open(fl_stage *s, fl_kernel *k, uint32_t as_is)
     return FL_OK;
 }
 
+void fl_stage_strides(int64_t *strides, const fl_stage *s, int i)
+{
+    const fl_view *v = &s->k->in[i];
+    if (s->in[i] == v->data) memcpy(strides, v->stride, sizeof(int64_t) * (size_t)v->ndim);
+    else fl_shape_strides(strides, v->size, v->ndim);
+}
+
 fl_status fl_stage_close(fl_stage *s)
 {
     for (int i = 0; i < s->k->nout; i++) {

@@ -24,6 +24,9 @@ typedef struct fl_stage {
 ** not touched: their views tell where they are. */
 fl_status fl_stage_open(fl_stage *s, fl_kernel *k, uint32_t as_is);
 
+/* Strides of operand i after staging, in elements. */
+void fl_stage_strides(int64_t *strides, const fl_stage *s, int i);
+
 /* Converts the results that were computed in scratch memory. */
 fl_status fl_stage_close(fl_stage *s);
 

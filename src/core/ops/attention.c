@@ -151,14 +151,6 @@ static void sbp_backward(fl_sigs *s)
 
 /* ---- kernels ---- */
 
-/* Strides in elements of an operand after staging. */
-static void strides_of(int64_t *strides, const fl_stage *s, int i)
-{
-    const fl_view *v = &s->k->in[i];
-    if (s->in[i] == v->data) memcpy(strides, v->stride, sizeof(int64_t) * (size_t)v->ndim);
-    else fl_shape_strides(strides, v->size, v->ndim);
-}
-
 /* Operands whose rows can be read where they lie. The mask may have any strides if the kernel reads its dtype. */
 static uint32_t readable(const fl_kernel *k, uint32_t candidates, int mask)
 {
@@ -186,7 +178,7 @@ static head_walk walk_in(const fl_stage *s, int i, int batch)
     const fl_view *v = &s->k->in[i];
     head_walk w = {.data = s->in[i], .item = fl_dtype_size(s->dtype)};
     int64_t strides[FL_MAX_NDIM];
-    strides_of(strides, s, i);
+    fl_stage_strides(strides, s, i);
     memcpy(w.stride, strides, sizeof(int64_t) * (size_t)batch);
     if (v->ndim > batch) w.row = strides[batch];
     return w;
@@ -219,7 +211,7 @@ static head_walk walk_mask(fl_attention *a, const fl_stage *s, int i, int batch)
     int64_t strides[FL_MAX_NDIM], aligned[FL_MAX_NDIM] = {0};
     if (!w.data) return w;
     a->mask_kind = v->dtype == FL_BOOL ? FL_MASK_BOOL : FL_MASK_FLOAT;
-    strides_of(strides, s, i);
+    fl_stage_strides(strides, s, i);
     for (int d = 0; d < v->ndim; d++)
         if (v->size[d] != 1) aligned[batch + 2 - v->ndim + d] = strides[d];
     memcpy(w.stride, aligned, sizeof(int64_t) * (size_t)batch);

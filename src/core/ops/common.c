@@ -44,18 +44,15 @@ fl_status fl_require_float(const fl_infer *c, int operand)
 
 fl_status fl_require_fits(const char *who, fl_dtype dtype, const fl_operand *value)
 {
-    static const int64_t lowest[FL_DTYPE_COUNT] = {
-        [FL_INT8] = INT8_MIN, [FL_INT32] = INT32_MIN, [FL_INT64] = INT64_MIN};
-    static const int64_t highest[FL_DTYPE_COUNT] = {
-        [FL_UINT8] = UINT8_MAX, [FL_INT8] = INT8_MAX, [FL_INT32] = INT32_MAX, [FL_INT64] = INT64_MAX};
     if (value->kind <= FL_TENSOR || !fl_dtype_is_integer(dtype)) return FL_OK;
+    const fl_integer_range *range = &fl_dtype_ranges[dtype];
     if (value->kind != FL_NUM_FLOAT) {
-        if (value->integer >= lowest[dtype] && value->integer <= highest[dtype]) return FL_OK;
+        if (value->integer >= range->lowest && value->integer <= range->highest) return FL_OK;
         return fl_fail(FL_ERR_VALUE, "%s: value %lld does not fit into %s", who, (long long)value->integer,
                        fl_dtype_name(dtype));
     }
     double whole = trunc(value->number);
-    if (whole >= (double)lowest[dtype] && (dtype == FL_INT64 ? whole < 0x1p63 : whole <= (double)highest[dtype]))
+    if (whole >= (double)range->lowest && (dtype == FL_INT64 ? whole < 0x1p63 : whole <= (double)range->highest))
         return FL_OK;
     if (value->number != value->number)
         return fl_fail(FL_ERR_VALUE, "%s: value nan does not fit into %s", who, fl_dtype_name(dtype));
@@ -205,6 +202,16 @@ bool fl_sbp_is_like(const fl_sigs *s, int slot, fl_sbp sbp)
     if (!s->attrs->at[slot].given) return true;
     memcpy(&like, &s->attrs->at[slot].integer, sizeof like);
     return like.at[s->axis] == sbp;
+}
+
+/* ---- small calls ---- */
+
+fl_status fl_reshaped(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int ndim)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(reshape));
+    fl_attr_set_list(&attrs, 0, sizes, ndim);
+    return FL_CALL_WITH(out, &attrs, reshape, fl_of(x));
 }
 
 /* ---- copies through kernels ---- */

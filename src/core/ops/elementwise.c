@@ -71,13 +71,6 @@ static void sbp_mul(fl_sigs *s)
     fl_sbp_partial(s, 2, FL_PSUM);
 }
 
-/* Linear in the dividend only. */
-static void sbp_div(fl_sigs *s)
-{
-    fl_sbp_broadcast(s);
-    fl_sbp_partial(s, 1, FL_PSUM);
-}
-
 /* max(max x_r, max y_r) = max of max(x_r, y_r) over the ranks r, likewise min. A whole operand may stand beside a
 ** partial one: taking the same value once per rank changes neither maximum nor minimum. */
 static void partial_of_any(fl_sigs *s, fl_sbp partial)

@@ -134,14 +134,6 @@ FL_OP(nonzero) = {
 
 /* ---- small calls ---- */
 
-static fl_status reshaped(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int ndim)
-{
-    fl_attrs attrs;
-    fl_attrs_init(&attrs, FL_OP_REF(reshape));
-    fl_attr_set_list(&attrs, 0, sizes, ndim);
-    return FL_CALL_WITH(out, &attrs, reshape, fl_of(x));
-}
-
 static fl_status expanded(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int ndim)
 {
     fl_attrs attrs;
@@ -198,7 +190,7 @@ static fl_status merged(fl_tensor **out, fl_tensor *x, int axis, int count, cons
     fl_shape shape, one = {1, {1}};
     for (int i = 0; i < count; i++) one.dims[0] *= x->meta->shape.dims[axis + i];
     FL_TRY(spliced(&shape, who, &x->meta->shape, axis, count, &one));
-    return reshaped(out, x, shape.dims, shape.ndim);
+    return fl_reshaped(out, x, shape.dims, shape.ndim);
 }
 
 /* Positions along one axis, from integers or a mask, as one list. */
@@ -210,7 +202,7 @@ static fl_status flat_positions(fl_tensor **out, fl_tensor *index, int64_t size,
     fl_attrs_init(&attrs, FL_OP_REF(wrap_index));
     fl_attr_set(&attrs, 0, size);
     FL_TRY(FL_CALL_WITH(&wrapped, &attrs, wrap_index, fl_of(index)));
-    fl_status status = reshaped(out, wrapped, (int64_t[]){index->meta->numel}, 1);
+    fl_status status = fl_reshaped(out, wrapped, (int64_t[]){index->meta->numel}, 1);
     fl_tensor_unref(wrapped);
     return status;
 }
@@ -253,7 +245,7 @@ static fl_status body_index(fl_tensor **out, const fl_operand *in, int nin, cons
         *out = taken;
         return FL_OK;
     }
-    status = reshaped(out, taken, shape.dims, shape.ndim);
+    status = fl_reshaped(out, taken, shape.dims, shape.ndim);
     fl_tensor_unref(taken);
     return status;
 }
@@ -285,10 +277,10 @@ static fl_status body_masked_select(fl_tensor **out, const fl_operand *in, int n
     fl_status status = expanded(&wide_mask, mask, shape.dims, shape.ndim);
     if (status == FL_OK && shape.ndim == 0) { /* one element: a list of one or none */
         fl_tensor *next;
-        status = reshaped(&next, wide, (int64_t[]){1}, 1);
+        status = fl_reshaped(&next, wide, (int64_t[]){1}, 1);
         status = replace(&wide, status, next);
         if (status == FL_OK) {
-            status = reshaped(&next, wide_mask, (int64_t[]){1}, 1);
+            status = fl_reshaped(&next, wide_mask, (int64_t[]){1}, 1);
             status = replace(&wide_mask, status, next);
         }
         if (status != FL_OK) fl_tensor_unref(wide_mask);
@@ -456,7 +448,7 @@ static fl_status fill_masked(fl_tensor *x, fl_tensor *mask, int axis, fl_operand
     int ndim = x->meta->shape.ndim - axis;
     for (int i = 0; i < ndim; i++) sizes[i] = i < mask->meta->shape.ndim ? mask->meta->shape.dims[i] : 1;
     FL_TRY(held_by(&value, &cast, x->meta->dtype));
-    fl_status status = reshaped(&wide, mask, sizes, ndim);
+    fl_status status = fl_reshaped(&wide, mask, sizes, ndim);
     if (status == FL_OK) {
         fl_operand in[] = {fl_of(x), fl_of(wide), value};
         status = fl_dispatch_inplace(&same, FL_OP_REF(masked_fill), in, 3, NULL);
@@ -491,7 +483,7 @@ static fl_status put_masked(fl_tensor *x, fl_tensor *mask, int axis, fl_operand 
         fl_tensor_unref(positions);
     }
     if (status == FL_OK && flat->storage != x->storage) { /* it was a copy */
-        status = reshaped(&back, flat, x->meta->shape.dims, x->meta->shape.ndim);
+        status = fl_reshaped(&back, flat, x->meta->shape.dims, x->meta->shape.ndim);
         if (status == FL_OK) {
             status = FL_CALL(&same, copy_, fl_of(x), fl_of(back));
             if (status == FL_OK) fl_tensor_unref(same);
@@ -510,7 +502,7 @@ static fl_status flat_value(fl_tensor **out, fl_tensor *value, const fl_shape *x
     FL_TRY(spliced(&region, "index_put_", x, axis, 1, &index->meta->shape));
     FL_TRY(spliced(&rows, "index_put_", x, axis, 1, &list));
     FL_TRY(expanded(&wide, value, region.dims, region.ndim));
-    fl_status status = reshaped(out, wide, rows.dims, rows.ndim);
+    fl_status status = fl_reshaped(out, wide, rows.dims, rows.ndim);
     fl_tensor_unref(wide);
     return status;
 }

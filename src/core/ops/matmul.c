@@ -218,14 +218,6 @@ typedef struct batched {
     int64_t size[FL_MAX_NDIM], x_step[FL_MAX_NDIM], y_step[FL_MAX_NDIM];
 } batched;
 
-/* Where an operand lies after staging. */
-static void strides_of(int64_t *strides, const fl_stage *s, int i)
-{
-    const fl_view *v = &s->k->in[i];
-    if (s->in[i] == v->data) memcpy(strides, v->stride, sizeof(int64_t) * (size_t)v->ndim);
-    else fl_shape_strides(strides, v->size, v->ndim);
-}
-
 /* Batch axes that only x has, and that continue its rows, become rows. */
 static void merge_rows(batched *b)
 {
@@ -301,8 +293,8 @@ static batched product_of_kernel(const fl_stage *s, void *c)
     const fl_view *x = &k->in[0], *y = &k->in[1];
     product p = product_for(k->op, k->attrs, x->ndim, y->ndim);
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
-    strides_of(xs, s, 0);
-    strides_of(ys, s, 1);
+    fl_stage_strides(xs, s, 0);
+    fl_stage_strides(ys, s, 1);
     batched b = {.ndim = p.batch};
     b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm],
                       .n = p.yn < 0 ? 1 : y->size[p.yn],
@@ -367,8 +359,8 @@ static fl_status kernel_contract(fl_kernel *k)
     for (int i = 0; i < 2; i++)
         if (!product_rows(&rows, &x_row, &k->in[i], k->in[i].stride)) as_is &= ~(1u << i);
     FL_TRY(fl_stage_open(&s, k, as_is));
-    strides_of(xs, &s, 0);
-    strides_of(ys, &s, 1);
+    fl_stage_strides(xs, &s, 0);
+    fl_stage_strides(ys, &s, 1);
     product_rows(&rows, &x_row, x, xs);
     product_rows(&rows, &y_row, y, ys);
     batched b = {.one = {.m = x->size[x->ndim - 1],

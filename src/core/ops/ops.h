@@ -42,7 +42,7 @@ static inline int fl_axis_of(const fl_attr *a, int ndim)
 /* Operands broadcast against out[0]: for every out axis (S(i) where the operand has that axis with that size, else B)
 ** -> S(i). Numbers and absent operands take B. */
 void fl_sbp_broadcast(fl_sigs *s);
-/* As above, and P(sum) -> P(sum) (linear functions of one tensor), P(max), P(min) not. */
+/* As above, and P(sum) -> P(sum) of in[0] (linear functions of it), P(max), P(min) not. */
 void fl_sbp_linear(fl_sigs *s);
 /* The tensors of the mask partial, the other operands B -> partial; nothing when one of the mask is a number, or when
 ** the partial would not survive the op's change of dtype. */
@@ -73,6 +73,9 @@ fl_status fl_require_attr_fits(const char *who, fl_dtype dtype, const fl_attr *v
 
 /* The value of a scalar attribute in a dtype's own bytes. */
 void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar);
+
+/* x with other sizes of the same number of elements. */
+fl_status fl_reshaped(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int ndim);
 
 /* How a device copies and fills. Kernels that only move values are written once, for any of them. */
 typedef struct fl_mover {

@@ -115,16 +115,7 @@ static fl_status check_bounds(const char *who, int64_t low, int64_t high, fl_dty
     if (high <= low)
         return fl_fail(FL_ERR_VALUE, "%s: high %lld must be greater than low %lld", who, (long long)high,
                        (long long)low);
-    int64_t least = dtype == FL_INT8            ? INT8_MIN
-        : dtype == FL_INT32                     ? INT32_MIN
-        : dtype == FL_UINT8 || dtype == FL_BOOL ? 0
-                                                : INT64_MIN;
-    int64_t most = dtype == FL_INT8 ? INT8_MAX
-        : dtype == FL_INT32         ? INT32_MAX
-        : dtype == FL_UINT8         ? UINT8_MAX
-        : dtype == FL_BOOL          ? 1
-                                    : INT64_MAX;
-    if (low >= least && high - 1 <= most) return FL_OK;
+    if (low >= fl_dtype_ranges[dtype].lowest && high - 1 <= fl_dtype_ranges[dtype].highest) return FL_OK;
     return fl_fail(FL_ERR_VALUE, "%s: %lld to %lld does not fit %s", who, (long long)low, (long long)high - 1,
                    fl_dtype_name(dtype));
 }

@@ -202,14 +202,6 @@ FL_OP(roll_axes) = {
     .samples = roll_axes_samples,
 };
 
-static fl_status reshaped(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int ndim)
-{
-    fl_attrs attrs;
-    fl_attrs_init(&attrs, FL_OP_REF(reshape));
-    fl_attr_set_list(&attrs, 0, sizes, ndim);
-    return FL_CALL_WITH(out, &attrs, reshape, fl_of(x));
-}
-
 static fl_status body_roll(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     const fl_shape *shape = &in[0].tensor->meta->shape;
@@ -219,11 +211,11 @@ static fl_status body_roll(fl_tensor **out, const fl_operand *in, int nin, const
     if (attrs->at[0].count != 1)
         return fl_fail(FL_ERR_VALUE, "roll: without axes there must be one shift, got %d", attrs->at[0].count);
     fl_attr_set_list(&a, 1, (const int64_t[]){0}, 1);
-    FL_TRY(reshaped(&line, in[0].tensor, (const int64_t[]){in[0].tensor->meta->numel}, 1));
+    FL_TRY(fl_reshaped(&line, in[0].tensor, (const int64_t[]){in[0].tensor->meta->numel}, 1));
     fl_status status = FL_CALL_WITH(&rolled, &a, roll_axes, fl_of(line));
     fl_tensor_unref(line);
     FL_TRY(status);
-    status = reshaped(out, rolled, shape->dims, shape->ndim);
+    status = fl_reshaped(out, rolled, shape->dims, shape->ndim);
     fl_tensor_unref(rolled);
     return status;
 }

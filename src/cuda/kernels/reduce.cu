@@ -116,12 +116,8 @@ template<typename X>
 static X least_of(fl_dtype dtype, bool smallest, bool absolute)
 {
     if (fl_dtype_is_float(dtype)) return smallest || !absolute ? (X)-INFINITY : (X)0; /* smallest: turned */
-    static const int64_t lowest[FL_DTYPE_COUNT] = {0, 0, INT8_MIN, INT32_MIN, INT64_MIN},
-                         highest[FL_DTYPE_COUNT] = {1, UINT8_MAX, INT8_MAX, INT32_MAX, INT64_MAX};
-    return (X)(smallest ? ~highest[dtype] : lowest[dtype]);
+    return (X)(smallest ? ~fl_dtype_ranges[dtype].highest : fl_dtype_ranges[dtype].lowest);
 }
-
-static_assert(FL_BOOL == 0 && FL_UINT8 == 1 && FL_INT8 == 2 && FL_INT32 == 3 && FL_INT64 == 4, "order of least_of");
 
 static fl_status extreme(const fl_view *in, uint32_t mask, const fl_results &r, bool smallest, bool absolute)
 {
