@@ -228,6 +228,7 @@ SGD(
         {"a negative rate", function() optim.SGD({p}, {lr = -1}) end, "SGD: lr must be a number >= 0, got -1"},
         {"a rate of NaN", function() optim.SGD({p}, {lr = 0 / 0}) end, nil},
         {"no parameters", function() optim.AdamW({}) end, "AdamW: the list of parameters is empty"},
+        {"a module of flow as a parameter", function() optim.Adam({flow}) end, "Adam: parameter 1 must be a tensor, got table"},
         {"whole numbers", function() optim.Adam({flow.zeros(2, {dtype = "int64"})}) end,
             "Adam: parameter 1 is of dtype int64; only floating-point tensors have gradients"},
         {"the state of another optimizer", function()

@@ -71,7 +71,7 @@ local function parameter_list(who, params)
 end
 
 local function is_group(item)
-    return type(item) == "table" and not ordered.is(item) and not nn_module.is_module(item) and item.params ~= nil
+    return type(item) == "table" and not ordered.is(item) and not nn_module.is_module(item) and rawget(item, "params") ~= nil
 end
 
 -- Bounds of the options that are numbers.
