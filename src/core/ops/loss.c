@@ -50,7 +50,8 @@ static fl_status check_weight(fl_infer *c, const fl_shape *input, int weight)
 /* The name users know. */
 static const char *public_name(const fl_op *op)
 {
-    return strncmp(op->name, "nll", 3) == 0 ? "nll_loss" : "cross_entropy";
+    bool of_logs = op == FL_OP_REF(nll_loss) || op == FL_OP_REF(nll_rows) || op == FL_OP_REF(nll_backward);
+    return of_logs ? "nll_loss" : "cross_entropy";
 }
 
 /* Operands (input, target, weight?): outputs of one number per row. */

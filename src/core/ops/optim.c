@@ -45,17 +45,23 @@ static void sbp_alike(fl_sigs *s)
     }
 }
 
+/* Attributes of the steps, in the order of their signatures. */
+enum { ADAM_LR, ADAM_BETA1, ADAM_BETA2, ADAM_EPS, ADAM_DECAY, ADAM_STEP, ADAM_DECOUPLED, ADAM_MAXIMIZE };
+enum { PLAIN_LR, PLAIN_DECAY, PLAIN_MAXIMIZE };
+enum { SGD_LR, SGD_MOMENTUM, SGD_DAMPENING, SGD_DECAY, SGD_NESTEROV, SGD_FIRST, SGD_MAXIMIZE };
+
 static fl_status kernel_adamw(fl_kernel *k)
 {
     const fl_attr *a = k->attrs->at;
-    double lr = a[0].number, beta1 = a[1].number, beta2 = a[2].number, decay = a[4].number, step = (double)a[5].integer;
-    bool decoupled = a[6].integer;
-    fl_step s = {.gradient_scale = a[7].integer ? -1 : 1,
+    double lr = a[ADAM_LR].number, beta1 = a[ADAM_BETA1].number, beta2 = a[ADAM_BETA2].number;
+    double decay = a[ADAM_DECAY].number, step = (double)a[ADAM_STEP].integer;
+    bool decoupled = a[ADAM_DECOUPLED].integer;
+    fl_step s = {.gradient_scale = a[ADAM_MAXIMIZE].integer ? -1 : 1,
                  .decay = decoupled ? 0 : decay,
                  .shrink = decoupled ? 1 - lr * decay : 1,
                  .beta1 = beta1,
                  .beta2 = beta2,
-                 .eps = a[3].number,
+                 .eps = a[ADAM_EPS].number,
                  .rate = lr / (1 - pow(beta1, step)),
                  .root_correction = 1 / sqrt(1 - pow(beta2, step))};
     return fl_cpu_step(k, k->op->groups, k->op->mutates, FL_STEP_ADAM, &s);
@@ -64,11 +70,11 @@ static fl_status kernel_adamw(fl_kernel *k)
 static fl_status check_adamw(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     const fl_attr *a = attrs->at;
-    for (int i = 1; i <= 2; i++)
+    for (int i = ADAM_BETA1; i <= ADAM_BETA2; i++)
         if (!(a[i].number >= 0 && a[i].number < 1))
-            return fl_fail(FL_ERR_VALUE, "adamw_step: beta%d %g is not in [0, 1)", i, a[i].number);
-    if (a[5].integer < 1)
-        return fl_fail(FL_ERR_VALUE, "adamw_step: step %lld must count from 1", (long long)a[5].integer);
+            return fl_fail(FL_ERR_VALUE, "adamw_step: beta%d %g is not in [0, 1)", i - ADAM_LR, a[i].number);
+    if (a[ADAM_STEP].integer < 1)
+        return fl_fail(FL_ERR_VALUE, "adamw_step: step %lld must count from 1", (long long)a[ADAM_STEP].integer);
     return FL_OK;
 }
 
@@ -96,7 +102,9 @@ FL_OP(adamw_step) = {
 static fl_status kernel_sgd(fl_kernel *k)
 {
     const fl_attr *a = k->attrs->at;
-    fl_step s = {.rate = a[0].number, .decay = a[1].number, .gradient_scale = a[2].integer ? -1 : 1};
+    fl_step s = {.rate = a[PLAIN_LR].number,
+                 .decay = a[PLAIN_DECAY].number,
+                 .gradient_scale = a[PLAIN_MAXIMIZE].integer ? -1 : 1};
     return fl_cpu_step(k, k->op->groups, k->op->mutates, FL_STEP_SGD, &s);
 }
 
@@ -118,13 +126,13 @@ FL_OP(sgd_plain_step) = {
 static fl_status kernel_sgd_momentum(fl_kernel *k)
 {
     const fl_attr *a = k->attrs->at;
-    bool first = a[5].integer; /* the buffers' contents do not count yet: they become the gradients */
-    fl_step s = {.rate = a[0].number,
-                 .momentum = a[1].number,
-                 .damping = first ? 1 : 1 - a[2].number,
-                 .decay = a[3].number,
-                 .nesterov = a[4].integer,
-                 .gradient_scale = a[6].integer ? -1 : 1};
+    bool first = a[SGD_FIRST].integer; /* the buffers' contents do not count yet: they become the gradients */
+    fl_step s = {.rate = a[SGD_LR].number,
+                 .momentum = a[SGD_MOMENTUM].number,
+                 .damping = first ? 1 : 1 - a[SGD_DAMPENING].number,
+                 .decay = a[SGD_DECAY].number,
+                 .nesterov = a[SGD_NESTEROV].integer,
+                 .gradient_scale = a[SGD_MAXIMIZE].integer ? -1 : 1};
     for (int i = 2 * k->nin / 3; i < k->nin && first; i++) {
         const int64_t zero = 0;
         FL_TRY(fl_cpu_fill(&k->in[i], &zero));

@@ -27,7 +27,7 @@ static const slots usual = {0, 1}, after_p = {1, 2}, around_correction = {0, 2};
 static const char *shown_name(const fl_op *op)
 {
     if (!(op->flags & FL_OP_HIDDEN)) return op->name;
-    return strncmp(op->name, "max", 3) == 0 ? "max" : "min";
+    return op == FL_OP_REF(max_all) || op == FL_OP_REF(max_axis) ? "max" : "min";
 }
 
 static fl_status infer_reduced(fl_infer *c, slots at, fl_dtype dtype)
