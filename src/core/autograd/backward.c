@@ -48,10 +48,10 @@ static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "backward: 
 
 /* True if t may be written, because nothing else refers to it or its storage. A view that had to move data is then like
 ** any tensor. */
-static bool is_own(fl_tensor *t)
+static bool is_own(fl_tensor *tensor)
 {
-    if (t->refs != 1 || t->storage->refs != 1 || !t->contiguous) return false;
-    t->moved_view = false;
+    if (tensor->refs != 1 || tensor->storage->refs != 1 || !tensor->contiguous) return false;
+    tensor->moved_view = false;
     return true;
 }
 
@@ -166,14 +166,15 @@ static fl_status reserve(void **list, size_t size, int64_t *capacity, int64_t co
     return FL_OK;
 }
 
-static fl_status reach(pass *p, fl_node *n)
+static fl_status reach(pass *p, fl_node *node)
 {
-    if (!n || n->run == p) return FL_OK;
-    if (n->run) return fl_fail(FL_ERR_STATE, "backward: called from inside a backward over the same graph (a hook?)");
+    if (!node || node->run == p) return FL_OK;
+    if (node->run)
+        return fl_fail(FL_ERR_STATE, "backward: called from inside a backward over the same graph (a hook?)");
     FL_TRY(reserve((void **)&p->nodes, sizeof *p->nodes, &p->capacity, p->count));
-    p->nodes[p->count++] = fl_node_ref(n);
-    n->run = p;
-    n->wanted = false;
+    p->nodes[p->count++] = fl_node_ref(node);
+    node->run = p;
+    node->wanted = false;
     return FL_OK;
 }
 
@@ -252,28 +253,28 @@ static bool edge_wanted(const pass *p, const tape_edge *e)
 /* ---- leaves ---- */
 
 /* Adds a final gradient to .grad, taking over its reference. */
-static fl_status add_to_grad(fl_autograd *a, fl_tensor *g, bool create_graph)
+static fl_status add_to_grad(fl_autograd *record, fl_tensor *g, bool create_graph)
 {
     fl_status status = FL_OK;
-    if (!a->grad && !is_own(g) && !create_graph) {
+    if (!record->grad && !is_own(g) && !create_graph) {
         fl_tensor *copy;
         status = FL_CALL(&copy, clone, fl_of(g));
         fl_tensor_unref(g);
         FL_TRY(status);
         g = copy;
     }
-    if (!a->grad) {
-        a->grad = g;
+    if (!record->grad) {
+        record->grad = g;
         return FL_OK;
     }
     fl_tensor *total;
-    const fl_operand in[2] = {fl_of(a->grad), fl_of(g)};
+    const fl_operand in[2] = {fl_of(record->grad), fl_of(g)};
     status = create_graph ? fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL)
                           : fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL);
     fl_tensor_unref(g);
     FL_TRY(status);
-    fl_tensor_unref(a->grad);
-    a->grad = total;
+    fl_tensor_unref(record->grad);
+    record->grad = total;
     return FL_OK;
 }
 
@@ -384,15 +385,15 @@ static fl_status box_to_base(fl_tensor **g, const fl_meta *base, const tape_link
 }
 
 /* Gradient of an in-place op on a view: the base's gradient with the written region taken out. */
-static fl_status region_gradient(fl_grad *g, fl_node *n, fl_status (*inner)(fl_grad *))
+static fl_status region_gradient(fl_grad *g, fl_node *node, fl_status (*inner)(fl_grad *))
 {
     fl_tensor *whole = NULL, *part = NULL, *copy = NULL, *done = NULL, *base_grad = g->gout[0];
     fl_status status = copy_for_views(&whole, base_grad, g->out_meta[0]);
-    if (status == FL_OK) status = box_to_base(&whole, g->out_meta[0], n->region->link);
-    if (status == FL_OK) status = fl_tape_replay(&part, whole, n->region->link);
+    if (status == FL_OK) status = box_to_base(&whole, g->out_meta[0], node->region->link);
+    if (status == FL_OK) status = fl_tape_replay(&part, whole, node->region->link);
     if (status == FL_OK) status = FL_CALL(&copy, clone, fl_of(part));
     const fl_meta *metas[FL_MAX_PARAMS] = {NULL};
-    for (int i = 0; i < n->nin && i < FL_MAX_PARAMS; i++) metas[i] = i == 0 && part ? part->meta : g->in_meta[i];
+    for (int i = 0; i < node->nin && i < FL_MAX_PARAMS; i++) metas[i] = i == 0 && part ? part->meta : g->in_meta[i];
     if (status == FL_OK) {
         fl_grad sub = *g;
         sub.gout = &copy;
@@ -413,17 +414,17 @@ static fl_status region_gradient(fl_grad *g, fl_node *n, fl_status (*inner)(fl_g
     return status;
 }
 
-static fl_status node_gradient(fl_grad *g, fl_node *n)
+static fl_status node_gradient(fl_grad *g, fl_node *node)
 {
-    fl_status (*inner)(fl_grad *) = n->op->grad ? n->op->grad : n->op->vjp ? fl_vjp_eval : NULL;
-    if (!inner) return fl_fail(FL_ERR_STATE, "backward: %s has no gradient", n->op->name);
-    return n->region ? region_gradient(g, n, inner) : inner(g);
+    fl_status (*inner)(fl_grad *) = node->op->grad ? node->op->grad : node->op->vjp ? fl_vjp_eval : NULL;
+    if (!inner) return fl_fail(FL_ERR_STATE, "backward: %s has no gradient", node->op->name);
+    return node->region ? region_gradient(g, node, inner) : inner(g);
 }
 
 /* Hands gin[i] (owned or NULL) to where edge i leads. */
-static fl_status deliver(pass *p, fl_node *n, int i, fl_tensor *g)
+static fl_status deliver(pass *p, fl_node *node, int i, fl_tensor *g)
 {
-    tape_edge *e = &n->edges[i];
+    tape_edge *e = &node->edges[i];
     if (g && (e->node || e->leaf)) {
         fl_status status = fit_gradient(&g, e->meta);
         if (status != FL_OK) {
@@ -439,16 +440,16 @@ static fl_status deliver(pass *p, fl_node *n, int i, fl_tensor *g)
 }
 
 /* Keeps or returns the requested gradient of an output. */
-static fl_status deliver_outputs(pass *p, fl_node *n)
+static fl_status deliver_outputs(pass *p, fl_node *node)
 {
-    for (int s = 0; s < n->nout; s++) {
-        if (!n->pending[s]) continue;
-        FL_TRY(run_hooks(&n->pending[s], n->hooks, s));
-        if (p->accumulate && n->retain[s])
-            FL_TRY(add_to_grad(n->retain[s], fl_tensor_ref(n->pending[s]), p->create_graph));
+    for (int s = 0; s < node->nout; s++) {
+        if (!node->pending[s]) continue;
+        FL_TRY(run_hooks(&node->pending[s], node->hooks, s));
+        if (p->accumulate && node->retain[s])
+            FL_TRY(add_to_grad(node->retain[s], fl_tensor_ref(node->pending[s]), p->create_graph));
         for (int i = 0; i < p->xcount; i++) {
             fl_autograd *a = p->xs[i]->autograd;
-            if (a && a->node == n && a->slot == s && !p->found[i]) p->found[i] = fl_tensor_ref(n->pending[s]);
+            if (a && a->node == node && a->slot == s && !p->found[i]) p->found[i] = fl_tensor_ref(node->pending[s]);
         }
     }
     return FL_OK;
@@ -457,12 +458,12 @@ static fl_status deliver_outputs(pass *p, fl_node *n)
 enum { STACK_INPUTS = 16 };
 
 /* Runs one node's gradient and hands out the results. */
-static fl_status visit(pass *p, fl_node *n)
+static fl_status visit(pass *p, fl_node *node)
 {
     bool any = false, useful = false;
-    for (int s = 0; s < n->nout; s++) any |= n->pending[s] != NULL;
-    FL_TRY(deliver_outputs(p, n));
-    size_t nin = (size_t)n->nin, size = nin * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool));
+    for (int s = 0; s < node->nout; s++) any |= node->pending[s] != NULL;
+    FL_TRY(deliver_outputs(p, node));
+    size_t nin = (size_t)node->nin, size = nin * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool));
     char local[STACK_INPUTS * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool))] __attribute__((aligned(16))),
         *block = local;
     if (nin > STACK_INPUTS && !(block = malloc(size))) return out_of_memory();
@@ -474,22 +475,23 @@ static fl_status visit(pass *p, fl_node *n)
     bool *need = (bool *)(gin + nin);
     fl_status status = FL_OK;
     for (size_t i = 0; i < nin && any; i++) {
-        useful |= need[i] = edge_wanted(p, &n->edges[i]);
-        metas[i] = n->edges[i].meta;
+        useful |= need[i] = edge_wanted(p, &node->edges[i]);
+        metas[i] = node->edges[i].meta;
     }
     if (useful) {
-        fl_grad g = {n->op, n->attrs, n->nin, n->nout, in, outs, metas, n->out_meta, n->pending, need, gin};
-        status = fl_tape_unpack(&g, n);
-        if (status == FL_OK) status = node_gradient(&g, n);
+        fl_grad g = {node->op, node->attrs,    node->nin,     node->nout, in, outs,
+                     metas,    node->out_meta, node->pending, need,       gin};
+        status = fl_tape_unpack(&g, node);
+        if (status == FL_OK) status = node_gradient(&g, node);
         fl_tape_release_grad(&g);
-        if (status == FL_OK && !p->retain) fl_tape_forget(n);
+        if (status == FL_OK && !p->retain) fl_tape_forget(node);
     }
-    for (int s = 0; s < n->nout; s++) {
-        fl_tensor_unref(n->pending[s]);
-        n->pending[s] = NULL;
+    for (int s = 0; s < node->nout; s++) {
+        fl_tensor_unref(node->pending[s]);
+        node->pending[s] = NULL;
     }
     for (size_t i = 0; i < nin; i++) {
-        if (status == FL_OK) status = deliver(p, n, (int)i, gin[i]);
+        if (status == FL_OK) status = deliver(p, node, (int)i, gin[i]);
         else fl_tensor_unref(gin[i]);
     }
     if (block != local) free(block);

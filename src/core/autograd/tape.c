@@ -82,84 +82,85 @@ static void saved_release(tape_saved *s)
 }
 
 /* Drops what the node saved for its gradient. */
-void fl_tape_forget(fl_node *n)
+void fl_tape_forget(fl_node *node)
 {
-    for (int i = 0; i < n->nin; i++) saved_release(&n->in[i]);
-    for (int i = 0; i < n->nout; i++) saved_release(&n->out[i]);
-    hooks_free(n->hooks); /* they cannot run again, and may hold the tensors they hang on */
-    n->hooks = NULL;
-    n->freed = true;
+    for (int i = 0; i < node->nin; i++) saved_release(&node->in[i]);
+    for (int i = 0; i < node->nout; i++) saved_release(&node->out[i]);
+    hooks_free(node->hooks); /* they cannot run again, and may hold the tensors they hang on */
+    node->hooks = NULL;
+    node->freed = true;
 }
 
 /* Frees a node whose count is 0; chains of any length are freed without recursion. */
-void fl_node_unref(fl_node *n)
+void fl_node_unref(fl_node *node)
 {
     static fl_node *dead; /* nodes waiting to be freed by the outermost call */
     static bool freeing;
-    if (!n || --n->refs > 0) return;
-    n->next_dead = dead;
-    dead = n;
+    if (!node || --node->refs > 0) return;
+    node->next_dead = dead;
+    dead = node;
     if (freeing) return;
     freeing = true;
-    while ((n = dead) != NULL) {
-        dead = n->next_dead;
-        fl_tape_forget(n);
-        for (int i = 0; i < n->nin; i++) {
-            fl_node_unref(n->edges[i].node);
-            fl_tensor_unref(n->edges[i].leaf);
-            if (n->edges[i].meta) fl_meta_unref(n->edges[i].meta);
+    while ((node = dead) != NULL) {
+        dead = node->next_dead;
+        fl_tape_forget(node);
+        for (int i = 0; i < node->nin; i++) {
+            fl_node_unref(node->edges[i].node);
+            fl_tensor_unref(node->edges[i].leaf);
+            if (node->edges[i].meta) fl_meta_unref(node->edges[i].meta);
         }
-        for (int i = 0; i < n->nout; i++) {
-            fl_meta_unref(n->out_meta[i]);
-            fl_tensor_unref(n->pending[i]);
+        for (int i = 0; i < node->nout; i++) {
+            fl_meta_unref(node->out_meta[i]);
+            fl_tensor_unref(node->pending[i]);
         }
-        hooks_free(n->hooks);
-        if (n->region) {
-            link_unref(n->region->link);
-            free(n->region);
+        hooks_free(node->hooks);
+        if (node->region) {
+            link_unref(node->region->link);
+            free(node->region);
         }
-        free(n);
+        free(node);
     }
     freeing = false;
 }
 
 /* ---- records ---- */
 
-fl_autograd *fl_tape_record_of(fl_tensor *t)
+fl_autograd *fl_tape_record_of(fl_tensor *tensor)
 {
-    if (t->autograd) return t->autograd;
+    if (tensor->autograd) return tensor->autograd;
     fl_autograd *a = pool;
     if (a) pool = (fl_autograd *)a->base;
     else if (!(a = malloc(sizeof *a))) return NULL;
     *a = (fl_autograd){.refs = 1};
-    t->autograd = a;
+    tensor->autograd = a;
     return a;
 }
 
 /* The node forgets that this record wanted its gradient. */
-static void leave_node(fl_autograd *a)
+static void leave_node(fl_autograd *record)
 {
-    if (a->retain && a->node && a->node->retain[a->slot] == a) a->node->retain[a->slot] = NULL;
+    if (record->retain && record->node && record->node->retain[record->slot] == record)
+        record->node->retain[record->slot] = NULL;
 }
 
-static void release_record(fl_autograd *a)
+static void release_record(fl_autograd *record)
 {
-    if (!a || --a->refs > 0) return;
-    leave_node(a);
-    fl_node_unref(a->node);
-    fl_tensor_unref(a->grad);
-    fl_tensor_unref(a->unsynced);
-    fl_tensor_unref(a->base);
-    fl_tensor_unref(a->pending);
-    link_unref(a->link);
-    hooks_free(a->hooks);
-    a->base = (fl_tensor *)pool;
-    pool = a;
+    if (!record || --record->refs > 0) return;
+    leave_node(record);
+    fl_node_unref(record->node);
+    fl_tensor_unref(record->grad);
+    fl_tensor_unref(record->unsynced);
+    fl_tensor_unref(record->base);
+    fl_tensor_unref(record->pending);
+    link_unref(record->link);
+    hooks_free(record->hooks);
+    record->base = (fl_tensor *)pool;
+    pool = record;
 }
 
-static bool view_wants(const fl_tensor *t)
+static bool view_wants(const fl_tensor *tensor)
 {
-    const fl_autograd *a = t->autograd;
+    const fl_autograd *a = tensor->autograd;
     return a->base && a->base->requires_grad && a->base->autograd && a->base->autograd->history != a->base_history;
 }
 
@@ -171,29 +172,30 @@ typedef struct in_place {
     fl_tensor *before; /* a copy of its old value; NULL when no gradient needs that */
 } in_place;
 
-static void save_value(tape_saved *s, const fl_operand *o, const in_place *w)
+static void save_value(tape_saved *s, const fl_operand *operand, const in_place *w)
 {
-    s->value = *o;
-    if (o->kind != FL_TENSOR) return;
-    if (w && w->before && o->tensor == w->target) s->value = fl_of(w->before);
+    s->value = *operand;
+    if (operand->kind != FL_TENSOR) return;
+    if (w && w->before && operand->tensor == w->target) s->value = fl_of(w->before);
     fl_tensor *t = fl_tensor_ref(s->value.tensor);
     s->version = t->storage->var.version;
     if (w && t->storage == w->target->storage) s->version--; /* as it was before the in-place op */
 }
 
-static fl_status save_output(tape_saved *s, fl_tensor *t)
+static fl_status save_output(tape_saved *s, fl_tensor *tensor)
 {
     fl_tensor *plain;
-    FL_TRY(fl_tensor_detach(&plain, t));
+    FL_TRY(fl_tensor_detach(&plain, tensor));
     s->value = fl_of(plain);
-    s->version = t->storage->var.version;
+    s->version = tensor->storage->var.version;
     return FL_OK;
 }
 
 /* A target takes the gradient of its base, also as a view made under no_grad. */
-static bool target_wants_grad(const fl_tensor *t)
+static bool target_wants_grad(const fl_tensor *tensor)
 {
-    return fl_requires_grad(t) || (t->autograd && t->autograd->base && t->autograd->base->requires_grad);
+    return fl_requires_grad(tensor)
+        || (tensor->autograd && tensor->autograd->base && tensor->autograd->base->requires_grad);
 }
 
 /* Which inputs and outputs the gradients of the inputs that want one need. target: in[0] is written in place. */
@@ -210,14 +212,14 @@ static void what_to_save(const fl_op *op, const fl_operand *in, int nin, bool ta
     fl_vjp_saves(op, wanted, save_in, save_out);
 }
 
-static fl_status edge_to(tape_edge *e, fl_tensor *t)
+static fl_status edge_to(tape_edge *e, fl_tensor *tensor)
 {
-    e->meta = fl_meta_ref(t->meta);
-    if (!fl_requires_grad(t) || !fl_dtype_is_float(t->meta->dtype)) return FL_OK;
+    e->meta = fl_meta_ref(tensor->meta);
+    if (!fl_requires_grad(tensor) || !fl_dtype_is_float(tensor->meta->dtype)) return FL_OK;
     fl_node *node;
-    FL_TRY(fl_tape_node_of(&node, &e->slot, t));
+    FL_TRY(fl_tape_node_of(&node, &e->slot, tensor));
     if (node) e->node = fl_node_ref(node);
-    else e->leaf = fl_tensor_ref(t);
+    else e->leaf = fl_tensor_ref(tensor);
     return FL_OK;
 }
 
@@ -248,24 +250,24 @@ static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, 
 }
 
 /* Makes t output `slot` of node. */
-static fl_status attach(fl_tensor *t, fl_node *node, int slot)
+static fl_status attach(fl_tensor *tensor, fl_node *node, int slot)
 {
-    fl_autograd *a = fl_tape_record_of(t);
+    fl_autograd *a = fl_tape_record_of(tensor);
     if (!a) return out_of_memory();
     fl_node *old = a->node;
     leave_node(a);
     a->node = fl_node_ref(node);
     a->slot = slot;
     if (a->retain) node->retain[slot] = a;
-    t->requires_grad = true;
+    tensor->requires_grad = true;
     fl_node_unref(old);
     return FL_OK;
 }
 
 /* A body may end in a view of a tensor of its own, which off the tape means nothing. */
-static void forget_base(fl_tensor *t)
+static void forget_base(fl_tensor *tensor)
 {
-    fl_autograd *a = t->autograd;
+    fl_autograd *a = tensor->autograd;
     if (!a || !a->base) return;
     fl_tensor_unref(a->base);
     link_unref(a->link);
@@ -332,13 +334,13 @@ static fl_status catch_up(fl_tensor *view)
     return status;
 }
 
-fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *t)
+fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *tensor)
 {
-    fl_autograd *a = t->autograd;
+    fl_autograd *a = tensor->autograd;
     *node = NULL;
     *slot = 0;
     if (!a) return FL_OK;
-    if (a->base && a->base->autograd && a->base->autograd->history != a->base_history) FL_TRY(catch_up(t));
+    if (a->base && a->base->autograd && a->base->autograd->history != a->base_history) FL_TRY(catch_up(tensor));
     *node = a->node;
     *slot = a->slot;
     return FL_OK;
@@ -397,32 +399,32 @@ static fl_status check_inplace(fl_tensor **before, const fl_op *op, fl_tensor *t
 }
 
 /* A saved result is kept as the whole base: the gradient takes its region, connected to the tape where that records. */
-static fl_status save_base_instead(fl_node *n, fl_tensor *base)
+static fl_status save_base_instead(fl_node *node, fl_tensor *base)
 {
-    if (n->out[0].value.kind != FL_TENSOR) return FL_OK;
-    saved_release(&n->out[0]);
-    return save_output(&n->out[0], base);
+    if (node->out[0].value.kind != FL_TENSOR) return FL_OK;
+    saved_release(&node->out[0]);
+    return save_output(&node->out[0], base);
 }
 
 /* The base's history becomes: what it was, with the region that `view` names replaced by the op's result. */
-static fl_status rewrite_base(fl_node *n, fl_tensor *view)
+static fl_status rewrite_base(fl_node *node, fl_tensor *view)
 {
     fl_autograd *a = view->autograd;
     fl_tensor *base = a->base;
-    n->region = malloc(sizeof *n->region);
-    if (!n->region) return out_of_memory();
-    n->region->link = a->link;
-    n->region->link->refs++;
+    node->region = malloc(sizeof *node->region);
+    if (!node->region) return out_of_memory();
+    node->region->link = a->link;
+    node->region->link->refs++;
     /* edge 0 leads to the base as it was, not to the view */
-    fl_node_unref(n->edges[0].node);
-    fl_tensor_unref(n->edges[0].leaf);
-    if (n->edges[0].meta) fl_meta_unref(n->edges[0].meta);
-    memset(&n->edges[0], 0, sizeof n->edges[0]);
-    FL_TRY(edge_to(&n->edges[0], base));
-    fl_meta_unref(n->out_meta[0]);
-    n->out_meta[0] = fl_meta_ref(base->meta);
-    FL_TRY(save_base_instead(n, base));
-    FL_TRY(attach(base, n, 0));
+    fl_node_unref(node->edges[0].node);
+    fl_tensor_unref(node->edges[0].leaf);
+    if (node->edges[0].meta) fl_meta_unref(node->edges[0].meta);
+    memset(&node->edges[0], 0, sizeof node->edges[0]);
+    FL_TRY(edge_to(&node->edges[0], base));
+    fl_meta_unref(node->out_meta[0]);
+    node->out_meta[0] = fl_meta_ref(base->meta);
+    FL_TRY(save_base_instead(node, base));
+    FL_TRY(attach(base, node, 0));
     base->autograd->history++;
     return catch_up(view);
 }
@@ -445,40 +447,40 @@ static fl_status rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, 
 
 /* ---- unpacking for the gradient ---- */
 
-static fl_status check_version(const fl_node *n, const tape_saved *s, const char *what, int index)
+static fl_status check_version(const fl_node *node, const tape_saved *s, const char *what, int index)
 {
     if (s->value.kind != FL_TENSOR || s->value.tensor->storage->var.version == s->version) return FL_OK;
     char text[FL_META_TEXT];
     return fl_fail(FL_ERR_STATE,
                    "backward: %s %d of %s (%s), needed for its gradient, was changed in place after it was used; "
                    "change a clone() of it instead",
-                   what, index, n->op->name, fl_meta_text(text, s->value.tensor->meta));
+                   what, index, node->op->name, fl_meta_text(text, s->value.tensor->meta));
 }
 
 /* A saved output, connected to its node again when the tape records. */
-static fl_status unpack_output(fl_tensor **out, fl_node *n, int i)
+static fl_status unpack_output(fl_tensor **out, fl_node *node, int i)
 {
     fl_tensor *t;
-    FL_TRY(fl_tensor_detach(&t, n->out[i].value.tensor));
-    fl_status status = fl_grad_enabled ? attach(t, n, i) : FL_OK;
-    if (status == FL_OK && n->region) status = fl_tape_replay(out, t, n->region->link);
+    FL_TRY(fl_tensor_detach(&t, node->out[i].value.tensor));
+    fl_status status = fl_grad_enabled ? attach(t, node, i) : FL_OK;
+    if (status == FL_OK && node->region) status = fl_tape_replay(out, t, node->region->link);
     else if (status == FL_OK) *out = fl_tensor_ref(t);
     fl_tensor_unref(t);
     return status;
 }
 
-fl_status fl_tape_unpack(fl_grad *g, fl_node *n)
+fl_status fl_tape_unpack(fl_grad *g, fl_node *node)
 {
-    if (n->freed)
+    if (node->freed)
         return fl_fail(FL_ERR_STATE,
                        "backward: the graph of %s has been freed by an earlier backward; "
                        "use {retain_graph = true} in the earlier one",
-                       n->op->name);
-    for (int i = 0; i < n->nin; i++) FL_TRY(check_version(n, &n->in[i], "input", i));
-    for (int i = 0; i < n->nout; i++) FL_TRY(check_version(n, &n->out[i], "output", i));
-    for (int i = 0; i < n->nin; i++) g->in[i] = n->in[i].value;
-    for (int i = 0; i < n->nout; i++)
-        if (n->out[i].value.kind == FL_TENSOR) FL_TRY(unpack_output(&g->out[i], n, i));
+                       node->op->name);
+    for (int i = 0; i < node->nin; i++) FL_TRY(check_version(node, &node->in[i], "input", i));
+    for (int i = 0; i < node->nout; i++) FL_TRY(check_version(node, &node->out[i], "output", i));
+    for (int i = 0; i < node->nin; i++) g->in[i] = node->in[i].value;
+    for (int i = 0; i < node->nout; i++)
+        if (node->out[i].value.kind == FL_TENSOR) FL_TRY(unpack_output(&g->out[i], node, i));
     return FL_OK;
 }
 
@@ -489,32 +491,35 @@ void fl_tape_release_grad(fl_grad *g)
 
 /* ---- leaves ---- */
 
-fl_status fl_autograd_set_requires_grad(fl_tensor *t, bool value)
+fl_status fl_autograd_set_requires_grad(fl_tensor *tensor, bool value)
 {
-    if (value && !fl_dtype_is_float(t->meta->dtype))
+    if (value && !fl_dtype_is_float(tensor->meta->dtype))
         return fl_fail(FL_ERR_DTYPE, "requires_grad: only float tensors have gradients, this is %s",
-                       fl_dtype_name(t->meta->dtype));
-    if (!fl_autograd_is_leaf(t)) {
+                       fl_dtype_name(tensor->meta->dtype));
+    if (!fl_autograd_is_leaf(tensor)) {
         if (value) return FL_OK;
         return fl_fail(FL_ERR_STATE,
                        "requires_grad: this tensor was computed by %s from tensors that require grad; "
                        "use x:detach() for one that does not",
-                       fl_autograd_node_name(t));
+                       fl_autograd_node_name(tensor));
     }
-    t->requires_grad = value;
+    tensor->requires_grad = value;
     return FL_OK;
 }
 
-bool fl_autograd_is_leaf(const fl_tensor *t) { return !t->autograd || (!t->autograd->node && !view_wants(t)); }
-
-const char *fl_autograd_node_name(const fl_tensor *t)
+bool fl_autograd_is_leaf(const fl_tensor *tensor)
 {
-    const fl_autograd *a = t->autograd;
-    if (a && view_wants(t)) return a->link->op->name;
+    return !tensor->autograd || (!tensor->autograd->node && !view_wants(tensor));
+}
+
+const char *fl_autograd_node_name(const fl_tensor *tensor)
+{
+    const fl_autograd *a = tensor->autograd;
+    if (a && view_wants(tensor)) return a->link->op->name;
     return a && a->node ? a->node->op->name : NULL;
 }
 
-fl_tensor *fl_autograd_grad_of(const fl_tensor *t) { return t->autograd ? t->autograd->grad : NULL; }
+fl_tensor *fl_autograd_grad_of(const fl_tensor *tensor) { return tensor->autograd ? tensor->autograd->grad : NULL; }
 
 fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
 {
@@ -538,31 +543,31 @@ fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
     return FL_OK;
 }
 
-fl_status fl_autograd_retain(fl_tensor *t)
+fl_status fl_autograd_retain(fl_tensor *tensor)
 {
-    if (!fl_requires_grad(t)) return fl_fail(FL_ERR_STATE, "retain_grad: this tensor does not require grad");
+    if (!fl_requires_grad(tensor)) return fl_fail(FL_ERR_STATE, "retain_grad: this tensor does not require grad");
     fl_node *node;
     int slot;
-    FL_TRY(fl_tape_node_of(&node, &slot, t));
+    FL_TRY(fl_tape_node_of(&node, &slot, tensor));
     if (!node) return FL_OK; /* leaves keep theirs anyway */
-    t->autograd->retain = true;
-    node->retain[slot] = t->autograd;
+    tensor->autograd->retain = true;
+    node->retain[slot] = tensor->autograd;
     return FL_OK;
 }
 
-fl_status fl_autograd_add_hook(fl_tensor *t, fl_hook hook, void *context, void (*release)(void *))
+fl_status fl_autograd_add_hook(fl_tensor *tensor, fl_hook hook, void *context, void (*release)(void *))
 {
-    if (!fl_requires_grad(t)) return fl_fail(FL_ERR_STATE, "register_hook: this tensor does not require grad");
+    if (!fl_requires_grad(tensor)) return fl_fail(FL_ERR_STATE, "register_hook: this tensor does not require grad");
     fl_node *node;
     int slot;
-    FL_TRY(fl_tape_node_of(&node, &slot, t));
+    FL_TRY(fl_tape_node_of(&node, &slot, tensor));
     tape_hook *h = malloc(sizeof *h);
-    if (!h || (!node && !fl_tape_record_of(t))) {
+    if (!h || (!node && !fl_tape_record_of(tensor))) {
         free(h);
         return out_of_memory();
     }
     *h = (tape_hook){NULL, hook, context, release, slot};
-    tape_hook **last = node ? &node->hooks : &t->autograd->hooks;
+    tape_hook **last = node ? &node->hooks : &tensor->autograd->hooks;
     while (*last) last = &(*last)->next;
     *last = h;
     return FL_OK;

@@ -83,28 +83,28 @@ struct fl_node {
     fl_node *next_dead;  /* while a chain is freed without recursion */
 };
 
-void fl_node_unref(fl_node *n);
-static inline fl_node *fl_node_ref(fl_node *n)
+void fl_node_unref(fl_node *node);
+static inline fl_node *fl_node_ref(fl_node *node)
 {
-    n->refs++;
-    return n;
+    node->refs++;
+    return node;
 }
 
 /* The autograd record of t, made when missing; NULL when out of memory. */
-fl_autograd *fl_tape_record_of(fl_tensor *t);
+fl_autograd *fl_tape_record_of(fl_tensor *tensor);
 
 /* The node that computed t and its slot, after catching up with in-place writes to its base; NULL for a leaf. */
-fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *t);
+fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *tensor);
 
 /* Applies the steps of a view to another base. */
 fl_status fl_tape_replay(fl_tensor **out, fl_tensor *base, const tape_link *link);
 
 /* Drops what a node saved for its gradient: a second backward over it is an error. */
-void fl_tape_forget(fl_node *n);
+void fl_tape_forget(fl_node *node);
 
 /* What a node saved, with its version checked. Outputs are connected to the tape again when it records.
 ** Fills g; fl_tape_release_grad drops what it took. */
-fl_status fl_tape_unpack(fl_grad *g, fl_node *n);
+fl_status fl_tape_unpack(fl_grad *g, fl_node *node);
 void fl_tape_release_grad(fl_grad *g);
 
 #endif

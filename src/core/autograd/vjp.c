@@ -269,20 +269,20 @@ static fl_status zeros_of(fl_tensor **out, const fl_meta *meta)
     return status;
 }
 
-static void attr_from_value(fl_attr *a, const value *v, bool is_float)
+static void attr_from_value(fl_attr *attr, const value *v, bool is_float)
 {
     if (v->attr) {
-        *a = *v->attr;
+        *attr = *v->attr;
         return;
     }
-    a->given = v->operand.kind != FL_NONE;
-    a->count = 1;
-    a->kind = v->operand.kind;
+    attr->given = v->operand.kind != FL_NONE;
+    attr->count = 1;
+    attr->kind = v->operand.kind;
     if (is_float && v->operand.kind == FL_NUM_INT) {
-        a->kind = FL_NUM_FLOAT;
-        a->number = (double)v->operand.integer;
-    } else if (v->operand.kind == FL_NUM_FLOAT) a->number = v->operand.number;
-    else a->list[0] = v->operand.integer;
+        attr->kind = FL_NUM_FLOAT;
+        attr->number = (double)v->operand.integer;
+    } else if (v->operand.kind == FL_NUM_FLOAT) attr->number = v->operand.number;
+    else attr->list[0] = v->operand.integer;
 }
 
 /* Arranges evaluated arguments by the signature of the called op, then dispatches. */

@@ -33,7 +33,7 @@ static const char *const names[FL_DTYPE_COUNT] = {
 #undef X
 };
 
-const char *fl_dtype_name(fl_dtype d) { return (unsigned)d < FL_DTYPE_COUNT ? names[d] : "no dtype"; }
+const char *fl_dtype_name(fl_dtype dtype) { return (unsigned)dtype < FL_DTYPE_COUNT ? names[dtype] : "no dtype"; }
 
 fl_dtype fl_dtype_parse(const char *name)
 {

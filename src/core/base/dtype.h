@@ -45,11 +45,11 @@ typedef struct fl_integer_range {
 } fl_integer_range;
 FL_EXPORT extern const fl_integer_range fl_dtype_ranges[FL_DTYPE_COUNT];
 
-static inline size_t fl_dtype_size(fl_dtype d) { return fl_dtype_sizes[d]; }
-static inline bool fl_dtype_is_float(fl_dtype d) { return fl_dtype_categories[d] == 2; }
-static inline bool fl_dtype_is_integer(fl_dtype d) { return fl_dtype_categories[d] == 1; }
+static inline size_t fl_dtype_size(fl_dtype dtype) { return fl_dtype_sizes[dtype]; }
+static inline bool fl_dtype_is_float(fl_dtype dtype) { return fl_dtype_categories[dtype] == 2; }
+static inline bool fl_dtype_is_integer(fl_dtype dtype) { return fl_dtype_categories[dtype] == 1; }
 
-const char *fl_dtype_name(fl_dtype d);
+const char *fl_dtype_name(fl_dtype dtype);
 
 /* FL_DTYPE_COUNT when there is no such name. */
 fl_dtype fl_dtype_parse(const char *name);
@@ -58,10 +58,13 @@ fl_dtype fl_dtype_parse(const char *name);
 fl_dtype fl_dtype_promote(fl_dtype a, fl_dtype b);
 
 /* The dtype float functions give: itself if it is a float, else float32. */
-static inline fl_dtype fl_dtype_to_float(fl_dtype d) { return fl_dtype_is_float(d) ? d : FL_FLOAT32; }
+static inline fl_dtype fl_dtype_to_float(fl_dtype dtype) { return fl_dtype_is_float(dtype) ? dtype : FL_FLOAT32; }
 
 /* The type kernels compute in: float16 and bfloat16 go through float32. */
-static inline fl_dtype fl_dtype_compute(fl_dtype d) { return d == FL_FLOAT16 || d == FL_BFLOAT16 ? FL_FLOAT32 : d; }
+static inline fl_dtype fl_dtype_compute(fl_dtype dtype)
+{
+    return dtype == FL_FLOAT16 || dtype == FL_BFLOAT16 ? FL_FLOAT32 : dtype;
+}
 
 static inline float fl_bfloat16_to_float(fl_bfloat16 h)
 {

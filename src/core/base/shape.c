@@ -17,7 +17,7 @@ static const char *dims_text(char *buffer, const int64_t *dims, int ndim)
     return buffer;
 }
 
-const char *fl_shape_text(char *buffer, const fl_shape *s) { return dims_text(buffer, s->dims, s->ndim); }
+const char *fl_shape_text(char *buffer, const fl_shape *shape) { return dims_text(buffer, shape->dims, shape->ndim); }
 
 fl_status fl_shape_make(fl_shape *out, const char *who, const int64_t *dims, int ndim)
 {
@@ -43,10 +43,10 @@ bool fl_shape_equal(const fl_shape *a, const fl_shape *b)
     return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof a->dims[0]) == 0;
 }
 
-int64_t fl_shape_numel(const fl_shape *s)
+int64_t fl_shape_numel(const fl_shape *shape)
 {
     int64_t numel = 1;
-    for (int i = 0; i < s->ndim; i++) numel *= s->dims[i];
+    for (int i = 0; i < shape->ndim; i++) numel *= shape->dims[i];
     return numel;
 }
 
@@ -76,13 +76,13 @@ fl_status fl_shape_broadcast(fl_shape *out, const char *who, const fl_shape *a, 
     return fl_shape_make(out, who, dims, ndim);
 }
 
-fl_status fl_shape_axis(int *out, const char *who, int64_t axis, const fl_shape *s)
+fl_status fl_shape_axis(int *out, const char *who, int64_t axis, const fl_shape *shape)
 {
-    int ndim = s->ndim ? s->ndim : 1;
+    int ndim = shape->ndim ? shape->ndim : 1;
     if (axis < -ndim || axis >= ndim) {
         char text[FL_SHAPE_TEXT];
         return fl_fail(FL_ERR_SHAPE, "%s: axis %" PRId64 " is out of range for shape %s (%d to %d)", who, axis,
-                       fl_shape_text(text, s), -ndim, ndim - 1);
+                       fl_shape_text(text, shape), -ndim, ndim - 1);
     }
     *out = (int)(axis < 0 ? axis + ndim : axis);
     return FL_OK;

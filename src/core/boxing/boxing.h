@@ -50,7 +50,7 @@ fl_box_plan *fl_box_plan_copy(const fl_box_plan *plan);
 /* The partial whose identity position `index` holds after an exchange that made sbp: the last P axis on which it is not
 ** the first (later axes are put together first: the lowest of a maximum must not be added up). 0: it holds the value
 ** itself. */
-fl_sbp fl_box_identity(const fl_placement *p, fl_nd_sbp sbp, int index);
+fl_sbp fl_box_identity(const fl_placement *placement, fl_nd_sbp sbp, int index);
 
 /* True if position t of q takes elements from position s of p. A rank takes elements from itself if it has them, else
 ** from one of the ranks with a copy, in turn. */

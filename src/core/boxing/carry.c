@@ -204,11 +204,11 @@ static fl_status apply_copy(fl_tensor **out, fl_tensor *x, const fl_meta *to)
 }
 
 /* m with its placement's CPUs. */
-static fl_status meta_on_cpu(const fl_meta **out, const fl_meta *m)
+static fl_status meta_on_cpu(const fl_meta **out, const fl_meta *meta)
 {
     const fl_placement *counterpart;
-    FL_TRY(fl_placement_on_cpu(&counterpart, m->placement));
-    return fl_meta_get(out, m->dtype, &m->shape, counterpart, m->nd_sbp, false);
+    FL_TRY(fl_placement_on_cpu(&counterpart, meta->placement));
+    return fl_meta_get(out, meta->dtype, &meta->shape, counterpart, meta->nd_sbp, false);
 }
 
 /* A move between parts that lie on a device, by way of the CPUs. */

@@ -19,13 +19,13 @@ typedef struct geometry {
     int mine; /* position of this rank in q (p and q of a collective are the same) */
 } geometry;
 
-void fl_move_free(fl_move *m)
+void fl_move_free(fl_move *move)
 {
-    if (!m) return;
-    fl_engine_wait_idle(&m->busy);
-    free(m->pulls.at);
-    free(m->pushes.at);
-    free(m);
+    if (!move) return;
+    fl_engine_wait_idle(&move->busy);
+    free(move->pulls.at);
+    free(move->pushes.at);
+    free(move);
 }
 
 static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "boxing: out of memory"); }
@@ -33,11 +33,11 @@ static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "boxing: ou
 /* ---- regions ---- */
 
 /* What two windows share, seen from both parts, axes that lie together on both sides merged; false: nothing. */
-static bool intersect(fl_region *r, const fl_window *has, const fl_window *wants, int ndim)
+static bool intersect(fl_region *region, const fl_window *has, const fl_window *wants, int ndim)
 {
     int64_t from[FL_MAX_NDIM], to[FL_MAX_NDIM];
     fl_layout l = {.operands = 2};
-    *r = (fl_region){0};
+    *region = (fl_region){0};
     fl_shape_strides(from, has->size, ndim);
     fl_shape_strides(to, wants->size, ndim);
     for (int i = 0; i < ndim; i++) {
@@ -45,20 +45,20 @@ static bool intersect(fl_region *r, const fl_window *has, const fl_window *wants
         int64_t end_a = has->start[i] + has->size[i], end_b = wants->start[i] + wants->size[i];
         fl_axis axis = {.size = (end_a < end_b ? end_a : end_b) - start, .stride = {to[i], from[i]}};
         if (axis.size <= 0) return false;
-        r->from += (start - has->start[i]) * from[i];
-        r->to += (start - wants->start[i]) * to[i];
+        region->from += (start - has->start[i]) * from[i];
+        region->to += (start - wants->start[i]) * to[i];
         fl_layout_add(&l, &axis);
     }
-    r->ndim = l.count;
+    region->ndim = l.count;
     for (int i = 0; i < l.count; i++) {
-        r->size[i] = l.axes[i].size;
-        r->to_stride[i] = l.axes[i].stride[0];
-        r->from_stride[i] = l.axes[i].stride[1];
+        region->size[i] = l.axes[i].size;
+        region->to_stride[i] = l.axes[i].stride[0];
+        region->from_stride[i] = l.axes[i].stride[1];
     }
     return true;
 }
 
-static fl_status add_region(fl_region_list *list, const fl_region *r)
+static fl_status add_region(fl_region_list *list, const fl_region *region)
 {
     if (list->count == list->capacity) {
         int capacity = list->capacity ? 2 * list->capacity : 4;
@@ -67,7 +67,7 @@ static fl_status add_region(fl_region_list *list, const fl_region *r)
         list->at = grown;
         list->capacity = capacity;
     }
-    list->at[list->count++] = *r;
+    list->at[list->count++] = *region;
     return FL_OK;
 }
 
@@ -171,79 +171,79 @@ static fl_status pulls_of(fl_region_list *list, const geometry *g, const fl_grou
 }
 
 /* What others take from here, in the order of those who take it. */
-static fl_status find_pushes(fl_move *m, const geometry *g)
+static fl_status find_pushes(fl_move *move, const geometry *g)
 {
     fl_status status = FL_OK;
-    for (int i = 0; i < m->group->count && status == FL_OK; i++) {
+    for (int i = 0; i < move->group->count && status == FL_OK; i++) {
         fl_region_list theirs = {0};
-        status = pulls_of(&theirs, g, m->group, i);
+        status = pulls_of(&theirs, g, move->group, i);
         for (int k = 0; k < theirs.count && status == FL_OK; k++) {
-            if (theirs.at[k].peer != m->group->me) continue;
+            if (theirs.at[k].peer != move->group->me) continue;
             theirs.at[k].peer = i;
-            status = add_region(&m->pushes, &theirs.at[k]);
+            status = add_region(&move->pushes, &theirs.at[k]);
         }
         free(theirs.at);
     }
     return status;
 }
 
-static fl_status compile_shared(fl_move *m, const geometry *g)
+static fl_status compile_shared(fl_move *move, const geometry *g)
 {
-    FL_TRY(g->step->kind == FL_BOX_EXCHANGE ? exchange_group(&m->group, g) : axis_group(&m->group, g));
-    if (m->kind == FL_BOX_ALL_REDUCE) return FL_OK;
-    FL_TRY(pulls_of(&m->pulls, g, m->group, m->group->me));
-    return find_pushes(m, g);
+    FL_TRY(g->step->kind == FL_BOX_EXCHANGE ? exchange_group(&move->group, g) : axis_group(&move->group, g));
+    if (move->kind == FL_BOX_ALL_REDUCE) return FL_OK;
+    FL_TRY(pulls_of(&move->pulls, g, move->group, move->group->me));
+    return find_pushes(move, g);
 }
 
 /* B -> P and S -> P: what this rank keeps, within the identity. Of S every rank keeps its own region, of B the first
 ** rank keeps all. */
-static fl_status compile_fill(fl_move *m, const geometry *g)
+static fl_status compile_fill(fl_move *move, const geometry *g)
 {
     fl_window target, own;
     int k = g->step->axis, coords[FL_MAX_HIERARCHY];
     fl_placement_coords(coords, g->q, g->mine);
     bool split = k >= 0 && fl_sbp_is_split(g->step->from);
-    m->filled = k < 0 ? fl_box_identity(g->q, g->step->after, g->mine) : split || coords[k] > 0 ? g->step->to : 0;
-    if (m->filled && !split) return FL_OK;
+    move->filled = k < 0 ? fl_box_identity(g->q, g->step->after, g->mine) : split || coords[k] > 0 ? g->step->to : 0;
+    if (move->filled && !split) return FL_OK;
     fl_window_of(&target, g->shape, g->q, g->step->after, g->mine);
     fl_window_of(&own, g->shape, g->p, g->before, fl_placement_index(g->p, g->q->ranks[g->mine]));
-    return add_overlap(&m->pulls, 0, &own, &target, g->shape->ndim);
+    return add_overlap(&move->pulls, 0, &own, &target, g->shape->ndim);
 }
 
-static int64_t part_numel(const geometry *g, const fl_placement *p, fl_nd_sbp s)
+static int64_t part_numel(const geometry *g, const fl_placement *placement, fl_nd_sbp nd_sbp)
 {
     fl_window w;
     int64_t n = 1;
-    int index = fl_placement_index(p, fl_world_get()->rank);
+    int index = fl_placement_index(placement, fl_world_get()->rank);
     if (index < 0) return 0;
-    fl_window_of(&w, g->shape, p, s, index);
+    fl_window_of(&w, g->shape, placement, nd_sbp, index);
     for (int i = 0; i < g->shape->ndim; i++) n *= w.size[i];
     return n;
 }
 
-static void describe(fl_move *m, const geometry *g, const fl_meta *from)
+static void describe(fl_move *move, const geometry *g, const fl_meta *from)
 {
-    strncpy(m->collective.name, fl_box_kind_name(m->kind), FL_COLLECTIVE_NAME - 1);
-    m->collective.shape = from->shape;
-    m->collective.dtype = (uint8_t)from->dtype;
-    m->collective.from = g->before;
-    m->collective.to = g->step->after;
-    m->tag = g->p->hash * 31 + g->q->hash;
-    m->fingerprint = fl_fingerprint(&m->collective, m->tag);
+    strncpy(move->collective.name, fl_box_kind_name(move->kind), FL_COLLECTIVE_NAME - 1);
+    move->collective.shape = from->shape;
+    move->collective.dtype = (uint8_t)from->dtype;
+    move->collective.from = g->before;
+    move->collective.to = g->step->after;
+    move->tag = g->p->hash * 31 + g->q->hash;
+    move->fingerprint = fl_fingerprint(&move->collective, move->tag);
 }
 
 /* Where the members of m's group leave their mark. */
-static fl_status find_mark(fl_move *m, const fl_placement *p, const fl_placement *q)
+static fl_status find_mark(fl_move *move, const fl_placement *p, const fl_placement *q)
 {
-    const fl_group *g = m->group;
+    const fl_group *g = move->group;
     const struct {
         const int *ranks;
         int count;
     } sets[] = {{p->ranks, p->count}, {q->ranks, q->count}, {g ? g->ranks : NULL, g ? g->count : 0}};
-    for (int i = 0; i < 3 && g && !m->mark; i++) {
+    for (int i = 0; i < 3 && g && !move->mark; i++) {
         fl_history *h;
         FL_TRY(fl_history_get(&h, sets[i].ranks, sets[i].count));
-        FL_TRY(fl_history_mark(&m->mark, h, g->ranks, g->count));
+        FL_TRY(fl_history_mark(&move->mark, h, g->ranks, g->count));
     }
     return FL_OK;
 }
@@ -287,14 +287,14 @@ static bool same_copy(const fl_meta *whole, int i, int j)
     return true;
 }
 
-static int64_t window_numel(const fl_window *w, int ndim)
+static int64_t window_numel(const fl_window *window, int ndim)
 {
     int64_t n = 1;
-    for (int i = 0; i < ndim; i++) n *= w->size[i];
+    for (int i = 0; i < ndim; i++) n *= window->size[i];
     return n;
 }
 
-static fl_status find_parts(fl_move *m, const fl_meta *whole, const fl_window *windows, bool back)
+static fl_status find_parts(fl_move *move, const fl_meta *whole, const fl_window *windows, bool back)
 {
     int mine = whole->placement->my_index, ndim = whole->shape.ndim;
     fl_window own, other;
@@ -302,13 +302,13 @@ static fl_status find_parts(fl_move *m, const fl_meta *whole, const fl_window *w
     for (int i = 0; i < whole->placement->count; i++) {
         if (!same_copy(whole, mine, i)) continue;
         fl_meta_window(&other, whole, i);
-        FL_TRY(add_overlap(&m->pulls, i, back ? &other : &windows[i], back ? &windows[mine] : &own, ndim));
-        FL_TRY(add_overlap(&m->pushes, i, back ? &own : &windows[mine], back ? &windows[i] : &other, ndim));
+        FL_TRY(add_overlap(&move->pulls, i, back ? &other : &windows[i], back ? &windows[mine] : &own, ndim));
+        FL_TRY(add_overlap(&move->pushes, i, back ? &own : &windows[mine], back ? &windows[i] : &other, ndim));
     }
-    for (int k = 0; k < m->pulls.count; k++) m->pulls.at[k].add = false;
-    for (int k = 0; k < m->pushes.count; k++) m->pushes.at[k].add = false;
-    m->in_numel = back ? window_numel(&own, ndim) : window_numel(&windows[mine], ndim);
-    m->out_numel = back ? window_numel(&windows[mine], ndim) : window_numel(&own, ndim);
+    for (int k = 0; k < move->pulls.count; k++) move->pulls.at[k].add = false;
+    for (int k = 0; k < move->pushes.count; k++) move->pushes.at[k].add = false;
+    move->in_numel = back ? window_numel(&own, ndim) : window_numel(&windows[mine], ndim);
+    move->out_numel = back ? window_numel(&windows[mine], ndim) : window_numel(&own, ndim);
     return FL_OK;
 }
 

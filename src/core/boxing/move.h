@@ -36,7 +36,7 @@ fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const f
 fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_window *windows, bool back);
 
 /* Waits until no task carries it out any more. NULL is fine. */
-void fl_move_free(fl_move *m);
+void fl_move_free(fl_move *move);
 
 /* How far this rank has come when it issues a move. */
 typedef struct fl_progress {
@@ -45,23 +45,24 @@ typedef struct fl_progress {
 } fl_progress;
 
 /* Of m, which has a group; its members meet now. */
-fl_progress fl_move_progress(const fl_move *m);
+fl_progress fl_move_progress(const fl_move *move);
 
 /* What this rank shows in the meeting of m; `where`: FL_WHERE_TEXT bytes, in: of its part. */
-void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, const fl_progress *progress, const fl_var *in);
+void fl_move_entry(fl_entry *entry, const fl_move *move, const char *where, const fl_progress *progress,
+                   const fl_var *in);
 
 /* Puts the move into the engine: in (contiguous, this rank's part before) is read, out (uninitialised, this rank's part
 ** after) written; both lie on the CPU, or both on a device that moves them itself. Errors: of a move that ran at
 ** once. */
-fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in);
+fl_status fl_move_push(fl_move *move, fl_tensor *out, fl_tensor *in);
 
 /* *direct: the devices can carry out m; else its parts go through host memory. All members of m's group get the same
 ** answer; the first call is a meeting. */
-fl_status fl_move_is_direct(bool *direct, const fl_move *m, const fl_device *device);
+fl_status fl_move_is_direct(bool *direct, const fl_move *move, const fl_device *device);
 
 /* fl_move_push of parts that lie on a device (move_device.c): the meeting takes place at once, the data move in the
 ** order of the device's queue. */
-fl_status fl_move_push_device(fl_move *m, fl_tensor *out, fl_tensor *in);
+fl_status fl_move_push_device(fl_move *move, fl_tensor *out, fl_tensor *in);
 
 /* Collectives of parts on a device so far: between the devices, and through host memory. */
 typedef struct fl_move_counts {

@@ -49,7 +49,7 @@ typedef struct trip {
 static bool is_float(fl_dtype dtype) { return dtype >= FL_FLOAT16; }
 
 /* True if the library's reduction gives the result of ours. Its extremes lose a NaN. */
-static bool reduces(const fl_move *m) { return m->reduce == FL_REDUCE_SUM || !is_float(m->dtype); }
+static bool reduces(const fl_move *move) { return move->reduce == FL_REDUCE_SUM || !is_float(move->dtype); }
 
 /* One region of one size from or for each member. */
 static bool is_even(const fl_region_list *list, int members)
@@ -60,12 +60,13 @@ static bool is_even(const fl_region_list *list, int members)
     return true;
 }
 
-static way way_of(const fl_move *m)
+static way way_of(const fl_move *move)
 {
-    if (!m->group) return WAY_ALONE;
-    if (m->kind == FL_BOX_ALL_REDUCE) return reduces(m) ? WAY_REDUCE : WAY_SHARES;
-    if (m->kind == FL_BOX_ALL_GATHER && is_even(&m->pulls, m->group->count)) return WAY_GATHER;
-    if (m->kind == FL_BOX_REDUCE_SCATTER && reduces(m) && is_even(&m->pushes, m->group->count)) return WAY_SCATTER;
+    if (!move->group) return WAY_ALONE;
+    if (move->kind == FL_BOX_ALL_REDUCE) return reduces(move) ? WAY_REDUCE : WAY_SHARES;
+    if (move->kind == FL_BOX_ALL_GATHER && is_even(&move->pulls, move->group->count)) return WAY_GATHER;
+    if (move->kind == FL_BOX_REDUCE_SCATTER && reduces(move) && is_even(&move->pushes, move->group->count))
+        return WAY_SCATTER;
     return WAY_REGIONS;
 }
 
@@ -73,7 +74,7 @@ static way way_of(const fl_move *m)
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-static size_t bytes_of(const trip *t, const fl_region *r) { return (size_t)fl_region_numel(r) * t->item; }
+static size_t bytes_of(const trip *t, const fl_region *region) { return (size_t)fl_region_numel(region) * t->item; }
 
 /* Regions of an even list that follow one another in the part: it can be sent or received as it is. */
 static bool is_line(const fl_region_list *list, bool from)
@@ -95,18 +96,19 @@ static int count_of(const fl_region_list *list, int peer)
 }
 
 /* True if the region is all that goes to its member, in one piece. */
-static bool sends_directly(const trip *t, const fl_region *r)
+static bool sends_directly(const trip *t, const fl_region *region)
 {
-    return count_of(&t->move->pushes, r->peer) == 1 && fl_region_is_packed(r, r->from_stride);
+    return count_of(&t->move->pushes, region->peer) == 1 && fl_region_is_packed(region, region->from_stride);
 }
 
 /* True if the region is all that comes from its member, in one piece, and is not added to anything. */
-static bool receives_directly(const trip *t, const fl_region *r)
+static bool receives_directly(const trip *t, const fl_region *region)
 {
     const fl_region_list *list = &t->move->pulls;
     const fl_region *same[list->count];
-    if (r->add || count_of(list, r->peer) != 1 || !fl_region_is_packed(r, r->to_stride)) return false;
-    return fl_region_together(list, (int)(r - list->at), same) == 1;
+    if (region->add || count_of(list, region->peer) != 1 || !fl_region_is_packed(region, region->to_stride))
+        return false;
+    return fl_region_together(list, (int)(region - list->at), same) == 1;
 }
 
 /* Bytes in scratch for what goes to (or comes from) one member; 0: it needs none. */
@@ -182,18 +184,18 @@ static void drop_scratch(trip *t)
 
 /* A region of the part `in` to one of the part `out`; each lies there as its strides say. */
 static fl_status copy(const trip *t, char *out, int64_t to, const int64_t *to_stride, const char *in, int64_t from,
-                      const int64_t *from_stride, const fl_region *r)
+                      const int64_t *from_stride, const fl_region *region)
 {
-    fl_view target = fl_region_view(out, r, to, to_stride, t->move->dtype),
-            source = fl_region_view(in, r, from, from_stride, t->move->dtype);
+    fl_view target = fl_region_view(out, region, to, to_stride, t->move->dtype),
+            source = fl_region_view(in, region, from, from_stride, t->move->dtype);
     return t->device->copy_view(&target, &source);
 }
 
-static fl_status pack(const trip *t, char *packed, const fl_region *r)
+static fl_status pack(const trip *t, char *packed, const fl_region *region)
 {
     int64_t stride[FL_MAX_NDIM];
-    fl_region_packed(stride, r);
-    return copy(t, packed, 0, stride, t->in, r->from, r->from_stride, r);
+    fl_region_packed(stride, region);
+    return copy(t, packed, 0, stride, t->in, region->from, region->from_stride, region);
 }
 
 static fl_status prefill(const trip *t)
@@ -416,28 +418,28 @@ static fl_status meet_here(void *context)
 }
 
 /* obstacle: FL_OK, or what this rank could not do for the step: all hear of it, as of an input that is missing. */
-static fl_status meet(meeting *at, const fl_move *m, const fl_var *in, fl_status obstacle)
+static fl_status meet(meeting *at, const fl_move *move, const fl_var *in, fl_status obstacle)
 {
     char where[FL_WHERE_TEXT] = "", error[FL_ERROR_TEXT];
     snprintf(error, sizeof error, "%s", obstacle == FL_OK ? "" : fl_message());
-    *at = (meeting){.group = m->group};
+    *at = (meeting){.group = move->group};
     if (fl_engine_where) fl_engine_where(where, sizeof where);
-    fl_progress progress = fl_move_progress(m);
-    fl_move_entry(&at->entry, m, where, &progress, in);
+    fl_progress progress = fl_move_progress(move);
+    fl_move_entry(&at->entry, move, where, &progress, in);
     if (obstacle != FL_OK) fl_entry_poison(&at->entry, error);
-    return fl_comm_run(m->collective.name, meet_here, at);
+    return fl_comm_run(move->collective.name, meet_here, at);
 }
 
-fl_status fl_move_is_direct(bool *direct, const fl_move *m, const fl_device *device)
+fl_status fl_move_is_direct(bool *direct, const fl_move *move, const fl_device *device)
 {
     static const fl_var clean;
     void *handle;
     meeting at;
     *direct = true;
-    if (!m->group) return FL_OK;
-    FL_TRY(fl_comm_allowed(&m->collective));
-    if (!fl_device_group_known(m->group)) FL_TRY(meet(&at, m, &clean, FL_OK));
-    FL_TRY(fl_device_group_get(&handle, m->group, device));
+    if (!move->group) return FL_OK;
+    FL_TRY(fl_comm_allowed(&move->collective));
+    if (!fl_device_group_known(move->group)) FL_TRY(meet(&at, move, &clean, FL_OK));
+    FL_TRY(fl_device_group_get(&handle, move->group, device));
     *direct = handle != NULL;
     return FL_OK;
 }
@@ -456,10 +458,10 @@ static fl_status run_trip(void *payload)
     return comm->end(t->handle, go(t));
 }
 
-static fl_status push(trip *t, fl_move *m, fl_var *out, fl_var *in)
+static fl_status push(trip *t, fl_move *move, fl_var *out, fl_var *in)
 {
-    fl_var *reads[] = {in, &m->busy};
-    fl_task task = {.name = m->collective.name,
+    fl_var *reads[] = {in, &move->busy};
+    fl_task task = {.name = move->collective.name,
                     .run = run_trip,
                     .payload = t,
                     .payload_size = sizeof *t,
@@ -483,33 +485,33 @@ static void spoil(const meeting *at, fl_var *out, const fl_var *in)
 }
 
 /* Whether the input is there must be certain before the meeting. */
-static fl_status meet_and_push(trip *t, fl_move *m, fl_var *out, fl_var *in)
+static fl_status meet_and_push(trip *t, fl_move *move, fl_var *out, fl_var *in)
 {
     meeting at;
     fl_status status = fl_pending_settle(in);
     if (status == FL_OK) status = t->device->enter(t->device->own, FL_QUEUE_COMM);
     if (status == FL_OK) status = take_scratch(t);
-    status = meet(&at, m, in, status);
+    status = meet(&at, move, in, status);
     if (status == FL_OK && at.poison[0]) spoil(&at, out, in);
-    else if (status == FL_OK) status = push(t, m, out, in);
+    else if (status == FL_OK) status = push(t, move, out, in);
     if (t->device->enter(t->device->own, FL_QUEUE_COMM) == FL_OK) drop_scratch(t);
     return status;
 }
 
-fl_status fl_move_push_device(fl_move *m, fl_tensor *out, fl_tensor *in)
+fl_status fl_move_push_device(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
-    trip t = {.move = m,
-              .way = way_of(m),
-              .members = m->group ? m->group->count : 1,
-              .me = m->group ? m->group->me : 0,
-              .item = fl_dtype_size(m->dtype),
+    trip t = {.move = move,
+              .way = way_of(move),
+              .members = move->group ? move->group->count : 1,
+              .me = move->group ? move->group->me : 0,
+              .item = fl_dtype_size(move->dtype),
               .out = fl_tensor_data(out),
               .in = fl_tensor_data(in)};
     FL_TRY(fl_device_get(&t.device, out->storage->device));
-    if (!m->group) return push(&t, m, &out->storage->var, &in->storage->var);
-    FL_TRY(fl_comm_allowed(&m->collective));
-    FL_TRY(fl_device_group_get(&t.handle, m->group, t.device));
+    if (!move->group) return push(&t, move, &out->storage->var, &in->storage->var);
+    FL_TRY(fl_comm_allowed(&move->collective));
+    FL_TRY(fl_device_group_get(&t.handle, move->group, t.device));
     assert(t.handle);
     fl_move_counted.direct++;
-    return meet_and_push(&t, m, &out->storage->var, &in->storage->var);
+    return meet_and_push(&t, move, &out->storage->var, &in->storage->var);
 }

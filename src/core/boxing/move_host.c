@@ -42,84 +42,84 @@ typedef struct rows {
     int outer; /* axes outside of the row */
 } rows;
 
-static rows rows_of(const fl_region *r)
+static rows rows_of(const fl_region *region)
 {
-    int last = r->ndim - 1;
-    rows w = {.from = r->from, .to = r->to, .outer = r->ndim, .length = 1};
-    if (r->ndim && r->from_stride[last] == 1 && r->to_stride[last] == 1) {
+    int last = region->ndim - 1;
+    rows w = {.from = region->from, .to = region->to, .outer = region->ndim, .length = 1};
+    if (region->ndim && region->from_stride[last] == 1 && region->to_stride[last] == 1) {
         w.outer = last;
-        w.length = r->size[last];
+        w.length = region->size[last];
     }
     return w;
 }
 
-static bool next_row(rows *w, const fl_region *r)
+static bool next_row(rows *w, const fl_region *region)
 {
     for (int i = w->outer - 1; i >= 0; i--) {
-        w->from += r->from_stride[i];
-        w->to += r->to_stride[i];
-        if (++w->at[i] < r->size[i]) return true;
+        w->from += region->from_stride[i];
+        w->to += region->to_stride[i];
+        if (++w->at[i] < region->size[i]) return true;
         w->at[i] = 0;
-        w->from -= r->size[i] * r->from_stride[i];
-        w->to -= r->size[i] * r->to_stride[i];
+        w->from -= region->size[i] * region->from_stride[i];
+        w->to -= region->size[i] * region->to_stride[i];
     }
     return false;
 }
 
 /* A region out of the part that has it, into its place in the target's part. (A copy that converts nothing cannot
 ** fail.) */
-static void copy_region(char *out, const char *in, const fl_region *r, fl_dtype dtype)
+static void copy_region(char *out, const char *in, const fl_region *region, fl_dtype dtype)
 {
-    fl_view target = fl_region_view(out, r, r->to, r->to_stride, dtype),
-            source = fl_region_view(in, r, r->from, r->from_stride, dtype);
+    fl_view target = fl_region_view(out, region, region->to, region->to_stride, dtype),
+            source = fl_region_view(in, region, region->from, region->from_stride, dtype);
     (void)fl_cpu_copy(&target, &source);
 }
 
 /* Returns where the next one is packed. */
-static char *pack_region(char *packed, const char *in, const fl_region *r, fl_dtype dtype)
+static char *pack_region(char *packed, const char *in, const fl_region *region, fl_dtype dtype)
 {
-    fl_region packing = *r;
+    fl_region packing = *region;
     packing.to = 0;
-    fl_region_packed(packing.to_stride, r);
+    fl_region_packed(packing.to_stride, region);
     copy_region(packed, in, &packing, dtype);
-    return packed + (size_t)fl_region_numel(r) * fl_dtype_size(dtype);
+    return packed + (size_t)fl_region_numel(region) * fl_dtype_size(dtype);
 }
 
 /* The same region of several parts, ins[i] at its beginning and laid out as regions[i], added up into out: row by
 ** row. */
 static void combine_rows(char *out, const char *const *ins, const fl_region *const *regions, int count,
-                         const fl_move *m, bool stream)
+                         const fl_move *move, bool stream)
 {
-    size_t item = fl_dtype_size(m->dtype);
-    fl_combine_fn combine = fl_cpu_combine(m->dtype);
+    size_t item = fl_dtype_size(move->dtype);
+    fl_combine_fn combine = fl_cpu_combine(move->dtype);
     rows walks[count];
     const void *rows_in[count];
     for (int k = 0; k < count; k++) walks[k] = rows_of(regions[k]);
     for (bool more = true; more;) {
         void *row = out + (size_t)walks[0].to * item;
         for (int k = 0; k < count; k++) rows_in[k] = ins[k] + (size_t)walks[k].from * item;
-        combine(&row, 1, rows_in, count, walks[0].length, m->reduce, stream);
+        combine(&row, 1, rows_in, count, walks[0].length, move->reduce, stream);
         for (int k = 0; k < count; k++) more = next_row(&walks[k], regions[k]);
     }
 }
 
 /* The axes of r from `axis` on, `length` steps of that axis from `start` on; w: where the axes outside of them are. */
-static fl_region piece_of(const fl_region *r, const rows *w, int axis, int64_t start, int64_t length)
+static fl_region piece_of(const fl_region *region, const rows *w, int axis, int64_t start, int64_t length)
 {
-    fl_region piece = {.ndim = r->ndim - axis,
-                       .from = w->from + start * r->from_stride[axis],
-                       .to = w->to + start * r->to_stride[axis]};
+    fl_region piece = {.ndim = region->ndim - axis,
+                       .from = w->from + start * region->from_stride[axis],
+                       .to = w->to + start * region->to_stride[axis]};
     for (int i = 0; i < piece.ndim; i++) {
-        piece.size[i] = r->size[axis + i];
-        piece.from_stride[i] = r->from_stride[axis + i];
-        piece.to_stride[i] = r->to_stride[axis + i];
+        piece.size[i] = region->size[axis + i];
+        piece.from_stride[i] = region->from_stride[axis + i];
+        piece.to_stride[i] = region->to_stride[axis + i];
     }
     piece.size[0] = length;
     return piece;
 }
 
 /* The pieces at one place, packed into stage, added up there and put into out. */
-static void combine_piece(char *out, const char *const *ins, const fl_region *pieces, int count, const fl_move *m,
+static void combine_piece(char *out, const char *const *ins, const fl_region *pieces, int count, const fl_move *move,
                           char *stage)
 {
     const void *packed[count];
@@ -128,18 +128,18 @@ static void combine_piece(char *out, const char *const *ins, const fl_region *pi
     char *end = stage;
     for (int k = 0; k < count; k++) {
         packed[k] = end;
-        end = pack_region(end, ins[k], &pieces[k], m->dtype);
+        end = pack_region(end, ins[k], &pieces[k], move->dtype);
     }
-    fl_cpu_combine(m->dtype)(&sum, 1, packed, count, n, m->reduce, false);
+    fl_cpu_combine(move->dtype)(&sum, 1, packed, count, n, move->reduce, false);
     fl_region back = pieces[0];
     back.from = 0;
     fl_region_packed(back.from_stride, &back);
-    copy_region(out, stage, &back, m->dtype);
+    copy_region(out, stage, &back, move->dtype);
 }
 
 /* Many short rows: as many of them at once as make STAGED elements. */
 static void combine_staged(char *out, const char *const *ins, const fl_region *const *regions, int count,
-                           const fl_move *m, char *stage)
+                           const fl_move *move, char *stage)
 {
     const fl_region *r = regions[0];
     rows walks[count];
@@ -153,35 +153,35 @@ static void combine_staged(char *out, const char *const *ins, const fl_region *c
         for (int64_t at = 0; at < r->size[axis]; at += step) {
             int64_t length = r->size[axis] - at < step ? r->size[axis] - at : step;
             for (int k = 0; k < count; k++) pieces[k] = piece_of(regions[k], &walks[k], axis, at, length);
-            combine_piece(out, ins, pieces, count, m, stage);
+            combine_piece(out, ins, pieces, count, move, stage);
         }
         for (int k = 0; k < count; k++) more = next_row(&walks[k], regions[k]);
     }
 }
 
 static void combine_regions(char *out, const char *const *ins, const fl_region *const *regions, int count,
-                            const fl_move *m, bool stream)
+                            const fl_move *move, bool stream)
 {
     bool brief = rows_of(regions[0]).length < SHORT_ROW && regions[0]->ndim > 0;
-    char *stage = brief ? fl_scratch(2, (size_t)count * STAGED * fl_dtype_size(m->dtype)) : NULL;
-    if (stage) combine_staged(out, ins, regions, count, m, stage);
-    else combine_rows(out, ins, regions, count, m, stream);
+    char *stage = brief ? fl_scratch(2, (size_t)count * STAGED * fl_dtype_size(move->dtype)) : NULL;
+    if (stage) combine_staged(out, ins, regions, count, move, stage);
+    else combine_rows(out, ins, regions, count, move, stream);
 }
 
 /* ---- pulling out of the others' parts ---- */
 
 /* Where the pulls find the part of member i. */
-static const char *part_of(const fl_move *m, int i)
+static const char *part_of(const fl_move *move, int i)
 {
-    const fl_entry *e = fl_group_entry(m->group, i);
-    return e->bytes ? fl_group_entry_data(m->group, i) : fl_shared_address(m->group->ranks[i], e->in);
+    const fl_entry *e = fl_group_entry(move->group, i);
+    return e->bytes ? fl_group_entry_data(move->group, i) : fl_shared_address(move->group->ranks[i], e->in);
 }
 
 /* Regions of one place are put in at once; they come from parts of one window, so they have the same rows. */
-static void pull_all(const fl_move *m, char *out, const char *const *parts)
+static void pull_all(const fl_move *move, char *out, const char *const *parts)
 {
-    const fl_region_list *list = &m->pulls;
-    size_t item = fl_dtype_size(m->dtype);
+    const fl_region_list *list = &move->pulls;
+    size_t item = fl_dtype_size(move->dtype);
     for (int k = 0; k < list->count; k++) {
         const fl_region *regions[list->count];
         const char *ins[list->count];
@@ -189,29 +189,29 @@ static void pull_all(const fl_move *m, char *out, const char *const *parts)
         int n = fl_region_together(list, k, regions);
         for (int i = 0; i < n; i++) ins[i] = parts[regions[i]->peer];
         bool stream = (size_t)fl_region_numel(regions[0]) * item >= STREAM_BYTES;
-        if (n == 1) copy_region(out, ins[0], regions[0], m->dtype);
-        else combine_regions(out, ins, regions, n, m, stream);
+        if (n == 1) copy_region(out, ins[0], regions[0], move->dtype);
+        else combine_regions(out, ins, regions, n, move, stream);
     }
 }
 
-static void prefill(const fl_move *m, char *out)
+static void prefill(const fl_move *move, char *out)
 {
     int64_t identity;
-    if (!m->filled) return;
-    fl_reduce_identity(&identity, m->dtype, m->filled);
-    fill(out, m->out_numel, fl_dtype_size(m->dtype), &identity);
+    if (!move->filled) return;
+    fl_reduce_identity(&identity, move->dtype, move->filled);
+    fill(out, move->out_numel, fl_dtype_size(move->dtype), &identity);
 }
 
 /* ---- in shared memory ---- */
 
 /* Everybody's whole part, shown in the meeting, added up here. */
-static void all_reduce_shown(const fl_move *m, char *out)
+static void all_reduce_shown(const fl_move *move, char *out)
 {
-    int count = m->group->count;
+    int count = move->group->count;
     const void *ins[count];
     void *outs[1] = {out};
-    for (int i = 0; i < count; i++) ins[i] = fl_group_entry_data(m->group, i);
-    fl_cpu_combine(m->dtype)(outs, 1, ins, count, m->in_numel, m->reduce, false);
+    for (int i = 0; i < count; i++) ins[i] = fl_group_entry_data(move->group, i);
+    fl_cpu_combine(move->dtype)(outs, 1, ins, count, move->in_numel, move->reduce, false);
 }
 
 /* A part of the work that threads share: pieces of PIECE elements of the same stretch of all parts. */
@@ -240,30 +240,30 @@ static void combine_pieces(void *context, int64_t begin, int64_t end)
 }
 
 /* This member's share of the elements, in whole cache lines. */
-static void all_reduce_share(const fl_move *m)
+static void all_reduce_share(const fl_move *move)
 {
-    const fl_group *g = m->group;
-    int64_t item = (int64_t)fl_dtype_size(m->dtype), line = 64 / item, lines = (m->in_numel + line - 1) / line, first,
-            n;
+    const fl_group *g = move->group;
+    int64_t item = (int64_t)fl_dtype_size(move->dtype), line = 64 / item, lines = (move->in_numel + line - 1) / line,
+            first, n;
     fl_split(&first, &n, lines, g->count, g->me);
-    int64_t start = first * line, end = (first + n) * line < m->in_numel ? (first + n) * line : m->in_numel;
-    stretch s = {m, fl_cpu_combine(m->dtype), start, end - start, m->in_numel * item >= STREAM_BYTES};
+    int64_t start = first * line, end = (first + n) * line < move->in_numel ? (first + n) * line : move->in_numel;
+    stretch s = {move, fl_cpu_combine(move->dtype), start, end - start, move->in_numel * item >= STREAM_BYTES};
     fl_team_for((s.count + PIECE - 1) / PIECE, PIECE * 0.1 * (double)(item * g->count), combine_pieces, &s);
 }
 
-static fl_status move_shared(const fl_move *m, char *out)
+static fl_status move_shared(const fl_move *move, char *out)
 {
-    const fl_group *g = m->group;
+    const fl_group *g = move->group;
     bool all_shown = true;
     const char *parts[g->count];
     int i = 0;
     do {
         all_shown = all_shown && fl_group_entry(g, i)->in == FL_PRIVATE;
-        parts[i] = part_of(m, i);
+        parts[i] = part_of(move, i);
     } while (++i < g->count);
-    if (m->kind == FL_BOX_ALL_REDUCE && all_shown) all_reduce_shown(m, out);
-    else if (m->kind == FL_BOX_ALL_REDUCE) all_reduce_share(m);
-    else pull_all(m, out, parts);
+    if (move->kind == FL_BOX_ALL_REDUCE && all_shown) all_reduce_shown(move, out);
+    else if (move->kind == FL_BOX_ALL_REDUCE) all_reduce_share(move);
+    else pull_all(move, out, parts);
     return all_shown ? FL_OK : fl_channel_leave(g->channel);
 }
 
@@ -271,21 +271,21 @@ static fl_status move_shared(const fl_move *m, char *out)
 
 /* Received regions lie one after the other: each becomes a part of its own whose strides are those of its packed
 ** form. */
-static void unpack(const fl_move *m, char *out, const char *packed, const int64_t *starts)
+static void unpack(const fl_move *move, char *out, const char *packed, const int64_t *starts)
 {
-    int members = m->group->count;
-    size_t item = fl_dtype_size(m->dtype);
-    fl_move as_packed = *m;
-    fl_region regions[m->pulls.count + 1];
+    int members = move->group->count;
+    size_t item = fl_dtype_size(move->dtype);
+    fl_move as_packed = *move;
+    fl_region regions[move->pulls.count + 1];
     const char *parts[members];
     int64_t used[members];
     for (int i = 0; i < members; i++) {
         parts[i] = packed + (size_t)starts[i] * item;
         used[i] = 0;
     }
-    for (int k = 0; k < m->pulls.count; k++) {
+    for (int k = 0; k < move->pulls.count; k++) {
         fl_region *r = &regions[k];
-        *r = m->pulls.at[k];
+        *r = move->pulls.at[k];
         r->from = used[r->peer];
         fl_region_packed(r->from_stride, r);
         used[r->peer] += fl_region_numel(r);
@@ -300,91 +300,94 @@ typedef struct buffers {
 } buffers;
 
 /* Asked for before the meeting: a rank without them must say so there. */
-static fl_status take_buffers(buffers *b, const fl_move *m)
+static fl_status take_buffers(buffers *b, const fl_move *move)
 {
-    int members = m->group->count;
+    int members = move->group->count;
     int64_t counts[members], starts[members];
-    size_t item = fl_dtype_size(m->dtype);
+    size_t item = fl_dtype_size(move->dtype);
     *b = (buffers){NULL, NULL};
-    if (m->kind == FL_BOX_ALL_REDUCE) return FL_OK;
-    if (m->kind != FL_BOX_ALL_GATHER) {
-        b->sent = fl_scratch(0, (size_t)fl_region_counts(counts, starts, &m->pushes, members) * item + 1);
-        if (!b->sent) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->collective.name);
+    if (move->kind == FL_BOX_ALL_REDUCE) return FL_OK;
+    if (move->kind != FL_BOX_ALL_GATHER) {
+        b->sent = fl_scratch(0, (size_t)fl_region_counts(counts, starts, &move->pushes, members) * item + 1);
+        if (!b->sent) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", move->collective.name);
     }
-    if (m->kind == FL_BOX_REDUCE_SCATTER) return FL_OK;
-    b->received = fl_scratch(1, (size_t)fl_region_counts(counts, starts, &m->pulls, members) * item + 1);
-    return b->received ? FL_OK : fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", m->collective.name);
+    if (move->kind == FL_BOX_REDUCE_SCATTER) return FL_OK;
+    b->received = fl_scratch(1, (size_t)fl_region_counts(counts, starts, &move->pulls, members) * item + 1);
+    return b->received ? FL_OK : fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", move->collective.name);
 }
 
-static void pack_all(const fl_move *m, char *sent, const char *in)
+static void pack_all(const fl_move *move, char *sent, const char *in)
 {
-    for (int i = 0; i < m->group->count; i++)
-        for (int k = 0; k < m->pushes.count; k++)
-            if (m->pushes.at[k].peer == i) sent = pack_region(sent, in, &m->pushes.at[k], m->dtype);
+    for (int i = 0; i < move->group->count; i++)
+        for (int k = 0; k < move->pushes.count; k++)
+            if (move->pushes.at[k].peer == i) sent = pack_region(sent, in, &move->pushes.at[k], move->dtype);
 }
 
-static fl_status move_packed(const fl_move *m, char *out, const char *in, const buffers *b)
+static fl_status move_packed(const fl_move *move, char *out, const char *in, const buffers *b)
 {
-    fl_group *g = m->group;
+    fl_group *g = move->group;
     const fl_comm *comm = fl_comm_get();
     int64_t out_counts[g->count], out_starts[g->count], in_counts[g->count], in_starts[g->count];
     if (!g->handle) FL_TRY(comm->open(g));
-    if (m->kind == FL_BOX_ALL_REDUCE) {
-        if (m->in_numel) memcpy(out, in, (size_t)m->in_numel * fl_dtype_size(m->dtype));
-        return comm->all_reduce(g, out, m->in_numel, m->dtype, m->reduce);
+    if (move->kind == FL_BOX_ALL_REDUCE) {
+        if (move->in_numel) memcpy(out, in, (size_t)move->in_numel * fl_dtype_size(move->dtype));
+        return comm->all_reduce(g, out, move->in_numel, move->dtype, move->reduce);
     }
-    fl_region_counts(in_counts, in_starts, &m->pushes, g->count);
-    fl_region_counts(out_counts, out_starts, &m->pulls, g->count);
-    if (m->kind != FL_BOX_ALL_GATHER) pack_all(m, b->sent, in);
-    if (m->kind == FL_BOX_REDUCE_SCATTER) return comm->reduce_scatter(g, out, in_counts, b->sent, m->dtype, m->reduce);
-    if (m->kind == FL_BOX_ALL_GATHER) FL_TRY(comm->all_gather(g, b->received, out_counts, out_starts, in, m->dtype));
-    else FL_TRY(comm->all_to_all(g, b->received, out_counts, out_starts, b->sent, in_counts, in_starts, m->dtype));
-    unpack(m, out, b->received, out_starts);
+    fl_region_counts(in_counts, in_starts, &move->pushes, g->count);
+    fl_region_counts(out_counts, out_starts, &move->pulls, g->count);
+    if (move->kind != FL_BOX_ALL_GATHER) pack_all(move, b->sent, in);
+    if (move->kind == FL_BOX_REDUCE_SCATTER)
+        return comm->reduce_scatter(g, out, in_counts, b->sent, move->dtype, move->reduce);
+    if (move->kind == FL_BOX_ALL_GATHER)
+        FL_TRY(comm->all_gather(g, b->received, out_counts, out_starts, in, move->dtype));
+    else FL_TRY(comm->all_to_all(g, b->received, out_counts, out_starts, b->sent, in_counts, in_starts, move->dtype));
+    unpack(move, out, b->received, out_starts);
     return FL_OK;
 }
 
 /* ---- one step ---- */
 
 /* What this member shows: its part when it is small, else where it lies. Returns the bytes of data to show. */
-static size_t address(fl_entry *e, const transfer *t)
+static size_t address(fl_entry *entry, const transfer *t)
 {
     const fl_move *m = t->move;
     size_t bytes = (size_t)m->in_numel * fl_dtype_size(m->dtype);
     if (!m->group->local) return 0;
     if (bytes <= FL_EAGER_BYTES) return bytes;
     bool whole = m->kind == FL_BOX_ALL_REDUCE;
-    if (!fl_arena_owns(t->in) || (whole && !fl_arena_owns(t->out))) e->flags |= FL_ENTRY_PRIVATE;
-    else e->in = fl_shared_offset(t->in);
-    if (whole && e->in != FL_PRIVATE) e->out = fl_shared_offset(t->out);
+    if (!fl_arena_owns(t->in) || (whole && !fl_arena_owns(t->out))) entry->flags |= FL_ENTRY_PRIVATE;
+    else entry->in = fl_shared_offset(t->in);
+    if (whole && entry->in != FL_PRIVATE) entry->out = fl_shared_offset(t->out);
     return 0;
 }
 
 /* All members come to the same answer: they have seen the same entries. */
-static bool is_shared(const fl_group *g)
+static bool is_shared(const fl_group *group)
 {
-    for (int i = 0; i < g->count; i++)
-        if (fl_group_entry(g, i)->flags & FL_ENTRY_PRIVATE) return false;
-    return g->local;
+    for (int i = 0; i < group->count; i++)
+        if (fl_group_entry(group, i)->flags & FL_ENTRY_PRIVATE) return false;
+    return group->local;
 }
 
-fl_progress fl_move_progress(const fl_move *m)
+fl_progress fl_move_progress(const fl_move *move)
 {
-    return (fl_progress){.drawn = fl_random_drawn(), .trail = fl_history_meet(m->mark)};
+    return (fl_progress){.drawn = fl_random_drawn(), .trail = fl_history_meet(move->mark)};
 }
 
-void fl_move_entry(fl_entry *e, const fl_move *m, const char *where, const fl_progress *progress, const fl_var *in)
+void fl_move_entry(fl_entry *entry, const fl_move *move, const char *where, const fl_progress *progress,
+                   const fl_var *in)
 {
     char error[FL_ERROR_TEXT];
-    e->flags = 0;
-    e->error[0] = '\0';
-    e->collective = m->collective;
-    e->tag = m->tag;
-    e->drawn = progress->drawn;
-    fl_entry_look_back(e, progress->trail);
-    e->fingerprint = m->fingerprint;
-    memcpy(e->collective.where, where, FL_WHERE_TEXT);
-    e->in = e->out = FL_PRIVATE;
-    if (fl_var_error(error, sizeof error, in)) fl_entry_poison(e, error);
+    entry->flags = 0;
+    entry->error[0] = '\0';
+    entry->collective = move->collective;
+    entry->tag = move->tag;
+    entry->drawn = progress->drawn;
+    fl_entry_look_back(entry, progress->trail);
+    entry->fingerprint = move->fingerprint;
+    memcpy(entry->collective.where, where, FL_WHERE_TEXT);
+    entry->in = entry->out = FL_PRIVATE;
+    if (fl_var_error(error, sizeof error, in)) fl_entry_poison(entry, error);
 }
 
 /* A meeting of this step. b: takes the buffers of the transport; NULL: none are needed. */
@@ -426,13 +429,13 @@ static fl_status run_transfer(void *payload)
 }
 
 /* Poison of a collective is everybody's: it is entered all the same, so that the others learn of it. */
-fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in)
+fl_status fl_move_push(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
-    if (out->storage->device != FL_CPU) return fl_move_push_device(m, out, in);
-    bool alone = !m->group, brief = m->in_numel * (int64_t)fl_dtype_size(m->dtype) <= SHORT_BYTES;
-    transfer t = {.move = m, .in = fl_tensor_data(in), .out = fl_tensor_data(out), .var = &in->storage->var};
-    fl_var *reads[] = {&in->storage->var, &m->busy}, *writes[] = {&out->storage->var};
-    fl_task task = {.name = m->collective.name,
+    if (out->storage->device != FL_CPU) return fl_move_push_device(move, out, in);
+    bool alone = !move->group, brief = move->in_numel * (int64_t)fl_dtype_size(move->dtype) <= SHORT_BYTES;
+    transfer t = {.move = move, .in = fl_tensor_data(in), .out = fl_tensor_data(out), .var = &in->storage->var};
+    fl_var *reads[] = {&in->storage->var, &move->busy}, *writes[] = {&out->storage->var};
+    fl_task task = {.name = move->collective.name,
                     .run = run_transfer,
                     .payload = &t,
                     .payload_size = sizeof t,
@@ -441,8 +444,8 @@ fl_status fl_move_push(fl_move *m, fl_tensor *out, fl_tensor *in)
                     .read_count = 2,
                     .write_count = 1,
                     .lane = alone ? FL_LANE_CPU : FL_LANE_COMM};
-    if (!alone) FL_TRY(fl_comm_allowed(&m->collective));
-    if (!alone) t.progress = fl_move_progress(m);
+    if (!alone) FL_TRY(fl_comm_allowed(&move->collective));
+    if (!alone) t.progress = fl_move_progress(move);
     if (!alone && fl_engine_where) fl_engine_where(t.where, sizeof t.where);
     task.flags = alone ? FL_TASK_CHEAP : FL_TASK_NO_SKIP | (brief ? FL_TASK_SHORT : 0);
     return fl_engine_push(&task);

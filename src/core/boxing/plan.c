@@ -57,13 +57,13 @@ static int64_t all_to_all_elements(const int64_t *size, int64_t numel, int i, in
 
 /* Bytes of converting hierarchy axis `axis` of `state`, for the busiest rank. The group of coordinate 0 on all
 ** other axes has the largest parts. */
-static int64_t step_bytes(const job *j, const fl_placement *p, fl_nd_sbp state, int axis, fl_sbp to)
+static int64_t step_bytes(const job *j, const fl_placement *placement, fl_nd_sbp state, int axis, fl_sbp to)
 {
     fl_sbp from = state.at[axis];
-    int parts = p->hierarchy[axis];
+    int parts = placement->hierarchy[axis];
     fl_window group;
     state.at[axis] = FL_B;
-    fl_window_of(&group, j->shape, p, state, 0);
+    fl_window_of(&group, j->shape, placement, state, 0);
     int64_t numel = 1;
     for (int i = 0; i < j->shape->ndim; i++) numel *= group.size[i];
     if (numel == 0 || parts == 1) return 0;
@@ -85,18 +85,21 @@ static void plan_add(fl_box_plan *plan, fl_box_step step)
 }
 
 /* Converts one hierarchy axis and moves *state on. Partials of one kind become another's by way of B. */
-static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp *state, int axis,
+static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *placement, fl_nd_sbp *state, int axis,
                            fl_sbp to)
 {
     fl_sbp from = state->at[axis];
-    bool trivial = p->hierarchy[axis] == 1 || fl_shape_numel(j->shape) == 0;
+    bool trivial = placement->hierarchy[axis] == 1 || fl_shape_numel(j->shape) == 0;
     if (!trivial && fl_sbp_is_partial(from) && fl_sbp_is_partial(to)) {
-        add_conversion(plan, j, p, state, axis, FL_B);
+        add_conversion(plan, j, placement, state, axis, FL_B);
         from = FL_B;
     }
-    fl_box_step step = {
-        .kind = trivial ? FL_BOX_RELABEL : kind_of(from, to), .axis = axis, .from = from, .to = to, .placement = p};
-    step.bytes = trivial ? 0 : step_bytes(j, p, *state, axis, to);
+    fl_box_step step = {.kind = trivial ? FL_BOX_RELABEL : kind_of(from, to),
+                        .axis = axis,
+                        .from = from,
+                        .to = to,
+                        .placement = placement};
+    step.bytes = trivial ? 0 : step_bytes(j, placement, *state, axis, to);
     if (step.kind == FL_BOX_ALL_TO_ALL && step.bytes == 0) step.kind = FL_BOX_SLICE; /* whoever gets something has it */
     state->at[axis] = to;
     step.after = *state;
@@ -105,12 +108,12 @@ static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *
 
 /* ---- the order of the axes on one placement ---- */
 
-static bool can_convert(const fl_placement *p, fl_nd_sbp state, int axis, fl_sbp to)
+static bool can_convert(const fl_placement *placement, fl_nd_sbp state, int axis, fl_sbp to)
 {
     fl_sbp from = state.at[axis];
     for (int l = axis + 1; l < state.n; l++) {
         fl_sbp later = state.at[l];
-        if (p->hierarchy[l] == 1) continue;
+        if (placement->hierarchy[l] == 1) continue;
         if (fl_sbp_is_split(later) && (later == from || later == to)) return false;
         if (!fl_sbp_is_partial(later)) continue;
         if ((fl_sbp_is_partial(from) && from != later) || (fl_sbp_is_partial(to) && to != later)) return false;
@@ -118,26 +121,26 @@ static bool can_convert(const fl_placement *p, fl_nd_sbp state, int axis, fl_sbp
     return true;
 }
 
-static bool is_sum(const fl_placement *p, fl_nd_sbp s, int axis)
+static bool is_sum(const fl_placement *placement, fl_nd_sbp nd_sbp, int axis)
 {
-    return s.at[axis] == FL_PSUM && p->hierarchy[axis] > 1;
+    return nd_sbp.at[axis] == FL_PSUM && placement->hierarchy[axis] > 1;
 }
 
 /* True if a sum along this axis would come before one along a later axis. */
-static bool sums_too_early(const job *j, const fl_placement *p, fl_nd_sbp state, fl_nd_sbp to, int axis)
+static bool sums_too_early(const job *j, const fl_placement *placement, fl_nd_sbp state, fl_nd_sbp to, int axis)
 {
-    if (!j->rounds || !is_sum(p, state, axis)) return false;
+    if (!j->rounds || !is_sum(placement, state, axis)) return false;
     for (int l = axis + 1; l < state.n; l++)
-        if (is_sum(p, state, l) && to.at[l] != FL_PSUM) return true;
+        if (is_sum(placement, state, l) && to.at[l] != FL_PSUM) return true;
     return false;
 }
 
 /* How many ranks hold (or share in) the same element. */
-static int64_t copies(const fl_placement *p, fl_nd_sbp s)
+static int64_t copies(const fl_placement *placement, fl_nd_sbp nd_sbp)
 {
     int64_t n = 1;
-    for (int k = 0; k < s.n; k++)
-        if (!fl_sbp_is_split(s.at[k])) n *= p->hierarchy[k];
+    for (int k = 0; k < nd_sbp.n; k++)
+        if (!fl_sbp_is_split(nd_sbp.at[k])) n *= placement->hierarchy[k];
     return n;
 }
 
@@ -155,16 +158,16 @@ static fl_nd_sbp mixed(fl_nd_sbp from, fl_nd_sbp to, unsigned converted)
     return from;
 }
 
-static int64_t conversion_bytes(const job *j, const fl_placement *p, fl_nd_sbp state, int axis, fl_sbp to)
+static int64_t conversion_bytes(const job *j, const fl_placement *placement, fl_nd_sbp state, int axis, fl_sbp to)
 {
     bool two = fl_sbp_is_partial(state.at[axis]) && fl_sbp_is_partial(to);
-    return step_bytes(j, p, state, axis, two ? FL_B : to);
+    return step_bytes(j, placement, state, axis, two ? FL_B : to);
 }
 
 /* Sets have larger masks than their subsets, so one pass in order of the masks finds every shortest path. */
-static void find_routes(routes *r, const job *j, const fl_placement *p, fl_nd_sbp from, fl_nd_sbp to)
+static void find_routes(routes *r, const job *j, const fl_placement *placement, fl_nd_sbp from, fl_nd_sbp to)
 {
-    int64_t most = copies(p, from) > copies(p, to) ? copies(p, from) : copies(p, to);
+    int64_t most = copies(placement, from) > copies(placement, to) ? copies(placement, from) : copies(placement, to);
     r->all = 0;
     for (int k = 0; k < to.n; k++) r->all |= (unsigned)(from.at[k] != to.at[k]) << k;
     memset(r->best, -1, (r->all + 1) * sizeof *r->best);
@@ -174,9 +177,9 @@ static void find_routes(routes *r, const job *j, const fl_placement *p, fl_nd_sb
         fl_nd_sbp state = mixed(from, to, done);
         for (int k = 0; k < to.n; k++) {
             unsigned next = done | 1u << k;
-            if (next == done || !(r->all >> k & 1) || !can_convert(p, state, k, to.at[k])) continue;
-            if (copies(p, mixed(from, to, next)) > most || sums_too_early(j, p, state, to, k)) continue;
-            int64_t bytes = r->best[done] + conversion_bytes(j, p, state, k, to.at[k]);
+            if (next == done || !(r->all >> k & 1) || !can_convert(placement, state, k, to.at[k])) continue;
+            if (copies(placement, mixed(from, to, next)) > most || sums_too_early(j, placement, state, to, k)) continue;
+            int64_t bytes = r->best[done] + conversion_bytes(j, placement, state, k, to.at[k]);
             if (r->best[next] >= 0 && r->best[next] <= bytes) continue;
             r->best[next] = bytes;
             r->last[next] = (signed char)k;
@@ -185,12 +188,12 @@ static void find_routes(routes *r, const job *j, const fl_placement *p, fl_nd_sb
 }
 
 /* Appends the steps that lead to the set `converted`. */
-static void add_route(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *p, fl_nd_sbp *state,
+static void add_route(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *placement, fl_nd_sbp *state,
                       fl_nd_sbp to, unsigned converted)
 {
     int order[FL_MAX_HIERARCHY], n = 0;
     for (unsigned set = converted; set; set &= ~(1u << r->last[set])) order[n++] = r->last[set];
-    while (n-- > 0) add_conversion(plan, j, p, state, order[n], to.at[order[n]]);
+    while (n-- > 0) add_conversion(plan, j, placement, state, order[n], to.at[order[n]]);
 }
 
 /* ---- exchange of windows ---- */
@@ -201,29 +204,29 @@ static bool same_device(const fl_placement *p, const fl_placement *q)
 }
 
 /* Which part of the tensor a position has (coordinates on S and P axes) and which copy of it (on B axes). */
-static void locate(int *part, int *replica, const fl_placement *p, fl_nd_sbp sbp, int index)
+static void locate(int *part, int *replica, const fl_placement *placement, fl_nd_sbp sbp, int index)
 {
     int coords[FL_MAX_HIERARCHY];
     *part = *replica = 0;
-    fl_placement_coords(coords, p, index);
-    for (int k = 0; k < p->ndim; k++) {
+    fl_placement_coords(coords, placement, index);
+    for (int k = 0; k < placement->ndim; k++) {
         int *key = sbp.at[k] == FL_B ? replica : part;
-        *key = *key * p->hierarchy[k] + coords[k];
+        *key = *key * placement->hierarchy[k] + coords[k];
     }
 }
 
-static int replica_count(const fl_placement *p, fl_nd_sbp sbp)
+static int replica_count(const fl_placement *placement, fl_nd_sbp sbp)
 {
     int n = 1;
-    for (int k = 0; k < p->ndim; k++) n *= sbp.at[k] == FL_B ? p->hierarchy[k] : 1;
+    for (int k = 0; k < placement->ndim; k++) n *= sbp.at[k] == FL_B ? placement->hierarchy[k] : 1;
     return n;
 }
 
-fl_sbp fl_box_identity(const fl_placement *p, fl_nd_sbp sbp, int index)
+fl_sbp fl_box_identity(const fl_placement *placement, fl_nd_sbp sbp, int index)
 {
     int coords[FL_MAX_HIERARCHY];
-    fl_placement_coords(coords, p, index);
-    for (int k = p->ndim - 1; k >= 0; k--)
+    fl_placement_coords(coords, placement, index);
+    for (int k = placement->ndim - 1; k >= 0; k--)
         if (fl_sbp_is_partial(sbp.at[k]) && coords[k] > 0) return sbp.at[k];
     return 0;
 }
@@ -251,20 +254,21 @@ static void side_free(side *s)
     free(s->identity);
 }
 
-static fl_status side_init(side *s, const job *j, const fl_placement *p, fl_nd_sbp sbp)
+static fl_status side_init(side *s, const job *j, const fl_placement *placement, fl_nd_sbp sbp)
 {
-    size_t n = (size_t)p->count;
-    *s = (side){.p = p, .sbp = sbp};
+    size_t n = (size_t)placement->count;
+    *s = (side){.p = placement, .sbp = sbp};
     s->windows = calloc(n, sizeof *s->windows);
     s->identity = calloc(n, sizeof *s->identity);
     if (!s->windows || !s->identity) {
         side_free(s);
         return fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
     }
-    for (int k = 0; k < p->ndim; k++) s->partial = s->partial || (fl_sbp_is_partial(sbp.at[k]) && p->hierarchy[k] > 1);
-    for (int i = 0; i < p->count; i++) {
-        fl_window_of(&s->windows[i], j->shape, p, sbp, i);
-        s->identity[i] = fl_box_identity(p, sbp, i) != 0;
+    for (int k = 0; k < placement->ndim; k++)
+        s->partial = s->partial || (fl_sbp_is_partial(sbp.at[k]) && placement->hierarchy[k] > 1);
+    for (int i = 0; i < placement->count; i++) {
+        fl_window_of(&s->windows[i], j->shape, placement, sbp, i);
+        s->identity[i] = fl_box_identity(placement, sbp, i) != 0;
     }
     return FL_OK;
 }
@@ -360,16 +364,16 @@ static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placemen
 
 /* sbp with its partials (or broadcasts) split instead, where an axis can be: the last hierarchy axis first, each along
 ** the tensor axis with the most elements left that no later axis splits. What cannot be split becomes B. */
-static fl_nd_sbp spread(const job *j, const fl_placement *p, fl_nd_sbp sbp, bool partials)
+static fl_nd_sbp spread(const job *j, const fl_placement *placement, fl_nd_sbp sbp, bool partials)
 {
-    for (int k = p->ndim - 1; k >= 0; k--) {
-        if (p->hierarchy[k] == 1 || (partials ? !fl_sbp_is_partial(sbp.at[k]) : sbp.at[k] != FL_B)) continue;
+    for (int k = placement->ndim - 1; k >= 0; k--) {
+        if (placement->hierarchy[k] == 1 || (partials ? !fl_sbp_is_partial(sbp.at[k]) : sbp.at[k] != FL_B)) continue;
         fl_window left;
-        fl_window_of(&left, j->shape, p, sbp, 0);
+        fl_window_of(&left, j->shape, placement, sbp, 0);
         int64_t most = 1;
         fl_sbp choice = FL_B;
         for (int i = 0; i < j->shape->ndim; i++) {
-            if (left.size[i] <= most || !can_convert(p, sbp, k, FL_S(i))) continue;
+            if (left.size[i] <= most || !can_convert(placement, sbp, k, FL_S(i))) continue;
             most = left.size[i];
             choice = FL_S(i);
         }
@@ -378,18 +382,19 @@ static fl_nd_sbp spread(const job *j, const fl_placement *p, fl_nd_sbp sbp, bool
     return sbp;
 }
 
-static void add_conversions(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp state, fl_nd_sbp to)
+static void add_conversions(fl_box_plan *plan, const job *j, const fl_placement *placement, fl_nd_sbp state,
+                            fl_nd_sbp to)
 {
-    for (int k = p->ndim - 1; k >= 0; k--)
-        if (state.at[k] != to.at[k]) add_conversion(plan, j, p, &state, k, to.at[k]);
+    for (int k = placement->ndim - 1; k >= 0; k--)
+        if (state.at[k] != to.at[k]) add_conversion(plan, j, placement, &state, k, to.at[k]);
 }
 
 /* Partials of different kinds, which no single exchange can put together. */
-static bool mixes_partials(const fl_placement *p, fl_nd_sbp sbp)
+static bool mixes_partials(const fl_placement *placement, fl_nd_sbp sbp)
 {
     fl_sbp kind = 0;
-    for (int k = 0; k < p->ndim; k++) {
-        if (!fl_sbp_is_partial(sbp.at[k]) || p->hierarchy[k] == 1) continue;
+    for (int k = 0; k < placement->ndim; k++) {
+        if (!fl_sbp_is_partial(sbp.at[k]) || placement->hierarchy[k] == 1) continue;
         if (kind && kind != sbp.at[k]) return true;
         kind = sbp.at[k];
     }
@@ -397,10 +402,10 @@ static bool mixes_partials(const fl_placement *p, fl_nd_sbp sbp)
 }
 
 /* Sums along several axes, which an exchange would not add up axis by axis. */
-static bool sums_nested(const job *j, const fl_placement *p, fl_nd_sbp sbp)
+static bool sums_nested(const job *j, const fl_placement *placement, fl_nd_sbp sbp)
 {
     int sums = 0;
-    for (int k = 0; k < p->ndim; k++) sums += is_sum(p, sbp, k);
+    for (int k = 0; k < placement->ndim; k++) sums += is_sum(placement, sbp, k);
     return j->rounds && sums > 1;
 }
 
@@ -427,16 +432,16 @@ static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *
 }
 
 /* No order of collectives leads to `to`: converts some of the axes, whatever is cheapest, and exchanges the rest. */
-static fl_status plan_nested(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *p, fl_nd_sbp from,
-                             fl_nd_sbp to)
+static fl_status plan_nested(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *placement,
+                             fl_nd_sbp from, fl_nd_sbp to)
 {
     fl_box_plan best = {.count = -1};
     for (unsigned set = 0; set < r->all; set++) {
         if (r->best[set] < 0 || (best.count >= 0 && plan->bytes + r->best[set] >= best.bytes)) continue;
         fl_box_plan candidate = *plan;
         fl_nd_sbp state = from;
-        add_route(&candidate, r, j, p, &state, to, set);
-        FL_TRY(add_moves(&candidate, j, p, state, p, to));
+        add_route(&candidate, r, j, placement, &state, to, set);
+        FL_TRY(add_moves(&candidate, j, placement, state, placement, to));
         if (best.count < 0 || candidate.bytes < best.bytes) best = candidate;
     }
     *plan = best;
@@ -456,32 +461,33 @@ static bool same_ranks(const fl_placement *p, const fl_placement *q)
 static bool empty_tensor(const fl_shape *shape) { return fl_shape_numel(shape) == 0; }
 
 /* From one SBP to another on the ranks of one placement. */
-static fl_status plan_here(fl_box_plan *out, const job *j, const fl_placement *p, fl_nd_sbp state, fl_nd_sbp to_sbp)
+static fl_status plan_here(fl_box_plan *out, const job *j, const fl_placement *placement, fl_nd_sbp state,
+                           fl_nd_sbp to_sbp)
 {
-    for (int k = 0; k < p->ndim; k++) /* nothing moves along these */
-        if (state.at[k] != to_sbp.at[k] && (empty_tensor(j->shape) || p->hierarchy[k] == 1))
-            add_conversion(out, j, p, &state, k, to_sbp.at[k]);
+    for (int k = 0; k < placement->ndim; k++) /* nothing moves along these */
+        if (state.at[k] != to_sbp.at[k] && (empty_tensor(j->shape) || placement->hierarchy[k] == 1))
+            add_conversion(out, j, placement, &state, k, to_sbp.at[k]);
     if (fl_nd_sbp_equal(state, to_sbp)) return FL_OK;
     routes r;
-    find_routes(&r, j, p, state, to_sbp);
-    if (r.best[r.all] < 0) return plan_nested(out, &r, j, p, state, to_sbp);
-    add_route(out, &r, j, p, &state, to_sbp, r.all);
+    find_routes(&r, j, placement, state, to_sbp);
+    if (r.best[r.all] < 0) return plan_nested(out, &r, j, placement, state, to_sbp);
+    add_route(out, &r, j, placement, &state, to_sbp, r.all);
     return FL_OK;
 }
 
 /* The same ranks' other device: every rank copies what it has. */
-static void add_copy(fl_box_plan *plan, const job *j, const fl_placement *q, fl_nd_sbp sbp)
+static void add_copy(fl_box_plan *plan, const job *j, const fl_placement *placement, fl_nd_sbp sbp)
 {
     fl_window w;
     int64_t numel = 1;
-    fl_window_of(&w, j->shape, q, sbp, 0);
+    fl_window_of(&w, j->shape, placement, sbp, 0);
     for (int i = 0; i < j->shape->ndim; i++) numel *= w.size[i];
     plan_add(plan,
              (fl_box_step){.kind = FL_BOX_COPY,
                            .axis = -1,
                            .from = sbp.at[0],
                            .to = sbp.at[0],
-                           .placement = q,
+                           .placement = placement,
                            .after = sbp,
                            .bytes = numel * j->item});
 }

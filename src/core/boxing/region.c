@@ -5,32 +5,35 @@
 
 #include <math.h>
 
-int64_t fl_region_numel(const fl_region *r)
+int64_t fl_region_numel(const fl_region *region)
 {
     int64_t n = 1;
-    for (int i = 0; i < r->ndim; i++) n *= r->size[i];
+    for (int i = 0; i < region->ndim; i++) n *= region->size[i];
     return n;
 }
 
-fl_view fl_region_view(const void *data, const fl_region *r, int64_t start, const int64_t *stride, fl_dtype dtype)
+fl_view fl_region_view(const void *data, const fl_region *region, int64_t start, const int64_t *stride, fl_dtype dtype)
 {
     return (fl_view){.data = (char *)data + start * (int64_t)fl_dtype_size(dtype),
                      .dtype = dtype,
-                     .ndim = r->ndim,
-                     .size = r->size,
+                     .ndim = region->ndim,
+                     .size = region->size,
                      .stride = stride,
-                     .contiguous = r->ndim == 0 || (r->ndim == 1 && stride[0] == 1),
-                     .numel = fl_region_numel(r)};
+                     .contiguous = region->ndim == 0 || (region->ndim == 1 && stride[0] == 1),
+                     .numel = fl_region_numel(region)};
 }
 
-void fl_region_packed(int64_t *stride, const fl_region *r) { fl_shape_strides(stride, r->size, r->ndim); }
+void fl_region_packed(int64_t *stride, const fl_region *region)
+{
+    fl_shape_strides(stride, region->size, region->ndim);
+}
 
-bool fl_region_is_packed(const fl_region *r, const int64_t *stride)
+bool fl_region_is_packed(const fl_region *region, const int64_t *stride)
 {
     int64_t step = 1;
-    for (int i = r->ndim - 1; i >= 0; i--) {
+    for (int i = region->ndim - 1; i >= 0; i--) {
         if (stride[i] != step) return false;
-        step *= r->size[i];
+        step *= region->size[i];
     }
     return true;
 }

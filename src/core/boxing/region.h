@@ -24,16 +24,16 @@ typedef struct fl_region_list {
     int count, capacity;
 } fl_region_list;
 
-int64_t fl_region_numel(const fl_region *r);
+int64_t fl_region_numel(const fl_region *region);
 
 /* A region where it lies: `start` and strides in elements of the part at `data`. */
-fl_view fl_region_view(const void *data, const fl_region *r, int64_t start, const int64_t *stride, fl_dtype dtype);
+fl_view fl_region_view(const void *data, const fl_region *region, int64_t start, const int64_t *stride, fl_dtype dtype);
 
 /* The strides of a region whose elements lie one after the other. */
-void fl_region_packed(int64_t *stride, const fl_region *r);
+void fl_region_packed(int64_t *stride, const fl_region *region);
 
 /* True if the strides are those. */
-bool fl_region_is_packed(const fl_region *r, const int64_t *stride);
+bool fl_region_is_packed(const fl_region *region, const int64_t *stride);
 
 /* How many pulls, from k on, go to the same place: regions gets them. They have the same shape too: parts of one
 ** window. */

@@ -35,9 +35,9 @@ static char *thread_scratch(attention_job *j, int64_t packed)
 }
 
 /* Cheap and dear blocks of a causal head alternate, so that contiguous ranges cost the same. */
-static int64_t balanced_block(const fl_attention *a, int64_t unit, int64_t blocks)
+static int64_t balanced_block(const fl_attention *attention, int64_t unit, int64_t blocks)
 {
-    if (!a->causal) return unit;
+    if (!attention->causal) return unit;
     return unit % 2 ? blocks - 1 - unit / 2 : unit / 2;
 }
 
@@ -75,10 +75,10 @@ static void backward_heads(void *context, int64_t begin, int64_t end)
     }
 }
 
-static double head_ns(const fl_attention *a)
+static double head_ns(const fl_attention *attention)
 {
-    double scores = (double)a->queries * (double)a->keys * (a->causal ? 0.5 : 1);
-    return scores * ((double)(a->width + a->value_width) * NS_PER_MULTIPLICATION + NS_PER_SCORE);
+    double scores = (double)attention->queries * (double)attention->keys * (attention->causal ? 0.5 : 1);
+    return scores * ((double)(attention->width + attention->value_width) * NS_PER_MULTIPLICATION + NS_PER_SCORE);
 }
 
 static fl_status finished(const attention_job *j)
@@ -86,42 +86,44 @@ static fl_status finished(const attention_job *j)
     return j->failed ? fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for scratch space") : FL_OK;
 }
 
-fl_status fl_cpu_attention(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads, int64_t count)
+fl_status fl_cpu_attention(fl_dtype dtype, const fl_attention *attention, const fl_attention_head *heads, int64_t count)
 {
-    attention_job j = {kernels_of(dtype), a, heads, fl_dtype_size(dtype), 0};
-    int64_t blocks = fl_attention_query_blocks(a);
-    if (blocks) fl_team_for(count * blocks, head_ns(a) / (double)blocks, forward_blocks, &j);
+    attention_job j = {kernels_of(dtype), attention, heads, fl_dtype_size(dtype), 0};
+    int64_t blocks = fl_attention_query_blocks(attention);
+    if (blocks) fl_team_for(count * blocks, head_ns(attention) / (double)blocks, forward_blocks, &j);
     return finished(&j);
 }
 
-fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads,
+fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *attention, const fl_attention_head *heads,
                                     int64_t count)
 {
-    attention_job j = {kernels_of(dtype), a, heads, fl_dtype_size(dtype), 0};
-    fl_team_for(count, 2.5 * head_ns(a), backward_heads, &j);
+    attention_job j = {kernels_of(dtype), attention, heads, fl_dtype_size(dtype), 0};
+    fl_team_for(count, 2.5 * head_ns(attention), backward_heads, &j);
     return finished(&j);
 }
 
-void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *a, void *factor, const int64_t *head, int64_t count)
+void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *attention, void *factor, const int64_t *head,
+                              int64_t count)
 {
     char *out = factor;
     for (int64_t i = 0; i < count; i++)
-        for (int64_t q = 0; q < a->queries; q++, out += (size_t)a->keys * fl_dtype_size(dtype))
-            kernels_of(dtype)->dropout_row(out, a, head[i], a->first_query + q, 0, a->keys);
+        for (int64_t q = 0; q < attention->queries; q++, out += (size_t)attention->keys * fl_dtype_size(dtype))
+            kernels_of(dtype)->dropout_row(out, attention, head[i], attention->first_query + q, 0, attention->keys);
 }
 
-void fl_cpu_attention_mask_row(const fl_stage *s, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen,
+void fl_cpu_attention_mask_row(const fl_stage *stage, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen,
                                int64_t n)
 {
-    bool wide = s->dtype == FL_FLOAT64;
-    const fl_view *mask = &s->k->in[1];
+    bool wide = stage->dtype == FL_FLOAT64;
+    const fl_view *mask = &stage->k->in[1];
     for (int64_t i = 0; i < n; i++) {
         int64_t at = row * n + i, from = mask_at + i * mask_col;
-        double x = wide ? ((const double *)s->in[0])[at] : (double)((const float *)s->in[0])[at];
-        if (mask->data && mask->dtype == FL_BOOL) x = ((const uint8_t *)s->in[1])[from] ? x : -INFINITY;
-        else if (mask->data) x += wide ? ((const double *)s->in[1])[from] : (double)((const float *)s->in[1])[from];
+        double x = wide ? ((const double *)stage->in[0])[at] : (double)((const float *)stage->in[0])[at];
+        if (mask->data && mask->dtype == FL_BOOL) x = ((const uint8_t *)stage->in[1])[from] ? x : -INFINITY;
+        else if (mask->data)
+            x += wide ? ((const double *)stage->in[1])[from] : (double)((const float *)stage->in[1])[from];
         if (i >= seen) x = -INFINITY;
-        if (wide) ((double *)s->out[0])[at] = x;
-        else ((float *)s->out[0])[at] = (float)x;
+        if (wide) ((double *)stage->out[0])[at] = x;
+        else ((float *)stage->out[0])[at] = (float)x;
     }
 }

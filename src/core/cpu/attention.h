@@ -33,21 +33,22 @@ typedef struct fl_attention {
 enum { FL_ATTENTION_QUERIES = 32, FL_ATTENTION_KEYS = 64 }; /* a block */
 enum { FL_ATTENTION_WORK = 2 * FL_ATTENTION_QUERIES * FL_ATTENTION_KEYS };
 
-static inline int64_t fl_attention_query_blocks(const fl_attention *a)
+static inline int64_t fl_attention_query_blocks(const fl_attention *attention)
 {
-    return (a->queries + FL_ATTENTION_QUERIES - 1) / FL_ATTENTION_QUERIES;
+    return (attention->queries + FL_ATTENTION_QUERIES - 1) / FL_ATTENTION_QUERIES;
 }
 
 /* Of one level and type; serial. work: scratch memory for FL_ATTENTION_WORK elements; packed: K (and for backward V)
 ** transposed in blocks of keys. */
 typedef struct fl_attention_kernels {
     void (*pack)(void *packed, const void *rows, int64_t count, int64_t width, int64_t row);
-    void (*forward)(const fl_attention *a, const fl_attention_head *h, int64_t query_block, const void *packed_k,
-                    void *work);
-    void (*backward)(const fl_attention *a, const fl_attention_head *h, const void *packed_k, const void *packed_v,
-                     void *work);
+    void (*forward)(const fl_attention *attention, const fl_attention_head *h, int64_t query_block,
+                    const void *packed_k, void *work);
+    void (*backward)(const fl_attention *attention, const fl_attention_head *h, const void *packed_k,
+                     const void *packed_v, void *work);
     /* 1 / (1 - dropout) or 0 for keys [first_key, first_key + n) of a logical query */
-    void (*dropout_row)(void *factor, const fl_attention *a, int64_t head, int64_t query, int64_t first_key, int64_t n);
+    void (*dropout_row)(void *factor, const fl_attention *attention, int64_t head, int64_t query, int64_t first_key,
+                        int64_t n);
 } fl_attention_kernels;
 
 FL_DECLARE_LEVELS(const fl_attention_kernels, fl_attention_kernels_f32);
@@ -60,16 +61,18 @@ static inline int64_t fl_attention_packed_size(int64_t keys, int64_t width)
 }
 
 /* All heads with the team. dtype is float32 or float64. */
-fl_status fl_cpu_attention(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads, int64_t count);
-fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *a, const fl_attention_head *heads,
+fl_status fl_cpu_attention(fl_dtype dtype, const fl_attention *attention, const fl_attention_head *heads,
+                           int64_t count);
+fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *attention, const fl_attention_head *heads,
                                     int64_t count);
 
 /* The dropout factors themselves, [count, queries, keys]. */
-void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *a, void *factor, const int64_t *head, int64_t count);
+void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *attention, void *factor, const int64_t *head,
+                              int64_t count);
 
 /* One row of n scores, in[0] to out[0] of the stage: adds the mask in[1], which begins at mask_at and moves on by
 ** mask_col, or takes out where it is false; takes out what lies behind the first `seen`. */
-void fl_cpu_attention_mask_row(const fl_stage *s, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen,
+void fl_cpu_attention_mask_row(const fl_stage *stage, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen,
                                int64_t n);
 
 #endif

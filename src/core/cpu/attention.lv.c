@@ -36,10 +36,10 @@ static void philox_words(uint32_t *words, uint64_t seed, uint64_t counter, uint6
 }
 
 /* Keys of a query block that any of its rows may see, from the start of the part. */
-static int64_t visible_keys(const fl_attention *a, int64_t first_row, int64_t rows)
+static int64_t visible_keys(const fl_attention *attention, int64_t first_row, int64_t rows)
 {
-    int64_t seen = a->first_query + first_row + rows;
-    return a->causal && seen < a->keys ? seen : a->keys;
+    int64_t seen = attention->first_query + first_row + rows;
+    return attention->causal && seen < attention->keys ? seen : attention->keys;
 }
 
 #define T float

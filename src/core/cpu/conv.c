@@ -34,14 +34,14 @@ typedef struct job {
     bool failed;           /* a thread had no memory */
 } job;
 
-static job job_of(fl_dtype dtype, const fl_conv *c, int64_t depth)
+static job job_of(fl_dtype dtype, const fl_conv *conv, int64_t depth)
 {
-    job j = {.c = c, .dtype = dtype, .type = dtype == FL_FLOAT64, .item = (int64_t)fl_dtype_size(dtype)};
-    int64_t row_bytes = depth * c->y_size[1] * j.item;
-    j.rows = row_bytes > 0 ? COLUMN_BYTES / row_bytes : c->y_size[0];
+    job j = {.c = conv, .dtype = dtype, .type = dtype == FL_FLOAT64, .item = (int64_t)fl_dtype_size(dtype)};
+    int64_t row_bytes = depth * conv->y_size[1] * j.item;
+    j.rows = row_bytes > 0 ? COLUMN_BYTES / row_bytes : conv->y_size[0];
     if (j.rows < 1) j.rows = 1;
-    if (j.rows > c->y_size[0]) j.rows = c->y_size[0];
-    j.pieces = (c->y_size[0] + j.rows - 1) / j.rows;
+    if (j.rows > conv->y_size[0]) j.rows = conv->y_size[0];
+    j.pieces = (conv->y_size[0] + j.rows - 1) / j.rows;
     return j;
 }
 
@@ -113,15 +113,15 @@ static void forward_part(void *context, int64_t from, int64_t to)
     }
 }
 
-fl_status fl_cpu_conv(fl_dtype dtype, const fl_conv *c, void *y, const void *x, const void *weight, const void *bias)
+fl_status fl_cpu_conv(fl_dtype dtype, const fl_conv *conv, void *y, const void *x, const void *weight, const void *bias)
 {
-    job j = job_of(dtype, c, fl_conv_depth(c));
+    job j = job_of(dtype, conv, fl_conv_depth(conv));
     j.x = x;
     j.weight = weight;
     j.bias = bias;
     j.out = y;
-    double multiplications = (double)c->out * (double)fl_conv_depth(c) * (double)(j.rows * c->y_size[1]);
-    return run(&j, c->images * c->groups * j.pieces, multiplications, forward_part);
+    double multiplications = (double)conv->out * (double)fl_conv_depth(conv) * (double)(j.rows * conv->y_size[1]);
+    return run(&j, conv->images * conv->groups * j.pieces, multiplications, forward_part);
 }
 
 /* ---- gradient of the input ---- */
@@ -157,14 +157,14 @@ static void input_grad_part(void *context, int64_t from, int64_t to)
     }
 }
 
-fl_status fl_cpu_conv_input_grad(fl_dtype dtype, const fl_conv *c, void *dx, const void *dy, const void *weight)
+fl_status fl_cpu_conv_input_grad(fl_dtype dtype, const fl_conv *conv, void *dx, const void *dy, const void *weight)
 {
-    job j = job_of(dtype, c, fl_conv_depth(c));
+    job j = job_of(dtype, conv, fl_conv_depth(conv));
     j.dy = dy;
     j.weight = weight;
     j.out = dx;
-    double multiplications = (double)c->out * (double)fl_conv_depth(c) * (double)fl_conv_y_plane(c);
-    return run(&j, c->images * c->groups, multiplications, input_grad_part);
+    double multiplications = (double)conv->out * (double)fl_conv_depth(conv) * (double)fl_conv_y_plane(conv);
+    return run(&j, conv->images * conv->groups, multiplications, input_grad_part);
 }
 
 /* ---- gradient of the weight ---- */
@@ -215,27 +215,27 @@ static void weight_grad_part(void *context, int64_t from, int64_t to)
         sum_images(j, j->out, i / j->blocks / j->c->groups, i / j->blocks % j->c->groups, i % j->blocks);
 }
 
-fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *c, void *dweight, const void *dy, const void *x)
+fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *conv, void *dweight, const void *dy, const void *x)
 {
-    job j = job_of(dtype, c, fl_conv_depth(c));
-    int64_t depth = fl_conv_depth(c), numel = c->groups * c->out * depth;
+    job j = job_of(dtype, conv, fl_conv_depth(conv));
+    int64_t depth = fl_conv_depth(conv), numel = conv->groups * conv->out * depth;
     j.parts = PART_BYTES / (numel * j.item);
     if (j.parts > PARTS) j.parts = PARTS;
-    if (j.parts > c->images) j.parts = c->images;
+    if (j.parts > conv->images) j.parts = conv->images;
     if (j.parts < 1) j.parts = 1;
-    j.blocks = (UNITS + j.parts * c->groups - 1) / (j.parts * c->groups);
-    if (j.blocks > c->in) j.blocks = c->in;
+    j.blocks = (UNITS + j.parts * conv->groups - 1) / (j.parts * conv->groups);
+    if (j.blocks > conv->in) j.blocks = conv->in;
     j.x = x;
     j.dy = dy;
     j.out = fl_scratch(PARTS_SCRATCH, (size_t)(j.parts * numel * j.item));
     if (!j.out) return fl_fail(FL_ERR_MEMORY, "conv2d_weight_grad: out of memory for the sums over images");
-    int64_t units = j.parts * c->groups * j.blocks;
-    double multiplications = (double)numel * (double)c->images * (double)fl_conv_y_plane(c) / (double)units;
+    int64_t units = j.parts * conv->groups * j.blocks;
+    double multiplications = (double)numel * (double)conv->images * (double)fl_conv_y_plane(conv) / (double)units;
     FL_TRY(run(&j, units, multiplications, weight_grad_part));
-    for (int64_t o = 0; o < c->groups * c->out; o++) {
-        int64_t at = o / c->out * depth * c->out + o % c->out;
+    for (int64_t o = 0; o < conv->groups * conv->out; o++) {
+        int64_t at = o / conv->out * depth * conv->out + o % conv->out;
         FL_BY_LEVEL(fl_conv_kernels)
-            ->sum[j.type]((char *)dweight + o * depth * j.item, j.out + at * j.item, depth, j.parts, numel, c->out);
+            ->sum[j.type]((char *)dweight + o * depth * j.item, j.out + at * j.item, depth, j.parts, numel, conv->out);
     }
     return FL_OK;
 }

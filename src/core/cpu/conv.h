@@ -8,9 +8,10 @@
 #include "cpu.h"
 
 /* bias [groups * out] or NULL. */
-fl_status fl_cpu_conv(fl_dtype dtype, const fl_conv *c, void *y, const void *x, const void *weight, const void *bias);
-fl_status fl_cpu_conv_input_grad(fl_dtype dtype, const fl_conv *c, void *dx, const void *dy, const void *weight);
-fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *c, void *dweight, const void *dy, const void *x);
+fl_status fl_cpu_conv(fl_dtype dtype, const fl_conv *conv, void *y, const void *x, const void *weight,
+                      const void *bias);
+fl_status fl_cpu_conv_input_grad(fl_dtype dtype, const fl_conv *conv, void *dx, const void *dy, const void *weight);
+fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *conv, void *dweight, const void *dy, const void *x);
 
 /* ---- loops of one CPU level ([0]: float, [1]: double) ---- */
 

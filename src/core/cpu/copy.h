@@ -18,10 +18,10 @@ typedef enum fl_copy_through {
     FL_THROUGH_COUNT
 } fl_copy_through;
 
-static inline fl_copy_through fl_copy_through_of(fl_dtype d)
+static inline fl_copy_through fl_copy_through_of(fl_dtype dtype)
 {
-    if (d == FL_FLOAT64) return FL_THROUGH_DOUBLE;
-    return fl_dtype_is_float(d) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
+    if (dtype == FL_FLOAT64) return FL_THROUGH_DOUBLE;
+    return fl_dtype_is_float(dtype) ? FL_THROUGH_FLOAT : FL_THROUGH_INT64;
 }
 
 typedef struct fl_copy_kernels {

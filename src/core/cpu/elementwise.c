@@ -47,9 +47,9 @@ const fl_ew_row fl_ew_rows[FL_EW_COUNT] = {
 
 /* ---- loops ---- */
 
-static fl_status loop_failed(const fl_kernel *k, int bad)
+static fl_status loop_failed(const fl_kernel *kernel, int bad)
 {
-    return fl_fail(FL_ERR_VALUE, "%s: %s", k->name, fl_ew_complaint(bad));
+    return fl_fail(FL_ERR_VALUE, "%s: %s", kernel->name, fl_ew_complaint(bad));
 }
 
 static int64_t nearest_integer(double v)
@@ -58,11 +58,11 @@ static int64_t nearest_integer(double v)
     return v < 0x1p63 ? (int64_t)v : INT64_MAX;
 }
 
-void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *k)
+void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *kernel)
 {
     memset(a, 0, FL_EW_ATTRS * sizeof *a);
-    for (int i = 0; i < k->attrs->count && i < FL_EW_ATTRS; i++) {
-        const fl_attr *attr = &k->attrs->at[i];
+    for (int i = 0; i < kernel->attrs->count && i < FL_EW_ATTRS; i++) {
+        const fl_attr *attr = &kernel->attrs->at[i];
         a[i].number = attr->given ? fl_attr_number(attr) : i == 0 ? -INFINITY : INFINITY;
         a[i].integer = attr->given && attr->kind != FL_NUM_FLOAT ? attr->integer : nearest_integer(a[i].number);
     }
@@ -92,11 +92,11 @@ typedef struct walk {
 } walk;
 
 /* The dtype operands are promoted to: numbers only raise the category. */
-static fl_dtype promoted(const fl_kernel *k, uint32_t operands)
+static fl_dtype promoted(const fl_kernel *kernel, uint32_t operands)
 {
     fl_promotion p = fl_promotion_begin();
-    for (int i = 0; i < k->nin; i++) {
-        const fl_view *v = &k->in[i];
+    for (int i = 0; i < kernel->nin; i++) {
+        const fl_view *v = &kernel->in[i];
         if (operands >> i & 1u)
             fl_promotion_add(&p, v->dtype, v->data == v->scalar ? FL_TIER_NUMBER : fl_tier_of(v->ndim));
     }
@@ -104,24 +104,25 @@ static fl_dtype promoted(const fl_kernel *k, uint32_t operands)
 }
 
 /* Integers are compared as what they are, though a number or a 0-d tensor may not fit the dtype of the others. */
-static fl_dtype holding_all(const fl_kernel *k, fl_dtype d)
+static fl_dtype holding_all(const fl_kernel *kernel, fl_dtype dtype)
 {
-    for (int i = 0; i < k->nin; i++) {
-        const fl_view *v = &k->in[i];
-        if (v->data != v->scalar) d = fl_dtype_promote(d, v->dtype);
-        else if (v->scalar[0] < fl_dtype_ranges[d].lowest || v->scalar[0] > fl_dtype_ranges[d].highest) d = FL_INT64;
+    for (int i = 0; i < kernel->nin; i++) {
+        const fl_view *v = &kernel->in[i];
+        if (v->data != v->scalar) dtype = fl_dtype_promote(dtype, v->dtype);
+        else if (v->scalar[0] < fl_dtype_ranges[dtype].lowest || v->scalar[0] > fl_dtype_ranges[dtype].highest)
+            dtype = FL_INT64;
     }
-    return d;
+    return dtype;
 }
 
-fl_dtype fl_ew_compute_dtype(const fl_kernel *k)
+fl_dtype fl_ew_compute_dtype(const fl_kernel *kernel)
 {
-    const fl_ew_row *row = &fl_ew_rows[k->row];
+    const fl_ew_row *row = &fl_ew_rows[kernel->row];
     if (row->rule == FL_EW_LOGIC) return FL_BOOL;
-    if (row->rule == FL_EW_FILL) return fl_dtype_compute(k->in[0].dtype);
-    fl_dtype d = promoted(k, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
+    if (row->rule == FL_EW_FILL) return fl_dtype_compute(kernel->in[0].dtype);
+    fl_dtype d = promoted(kernel, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
     if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) d = fl_dtype_to_float(d);
-    if (row->rule == FL_EW_COMPARE && fl_dtype_is_integer(d)) d = holding_all(k, d);
+    if (row->rule == FL_EW_COMPARE && fl_dtype_is_integer(d)) d = holding_all(kernel, d);
     return fl_dtype_compute(d);
 }
 
@@ -178,23 +179,24 @@ static bool is_streamed(const walk *w, const fl_ew_row *row)
     return stream;
 }
 
-static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
+static void walk_init(walk *w, const fl_kernel *kernel, const fl_ew_row *row)
 {
-    const fl_view *out = &k->out[0];
-    fl_dtype compute = fl_ew_compute_dtype(k);
+    const fl_view *out = &kernel->out[0];
+    fl_dtype compute = fl_ew_compute_dtype(kernel);
     bool is_predicate = fl_ew_is_predicate(row->rule);
-    w->loop = (*FL_BY_LEVEL(fl_ew_loops))[k->row][compute];
+    w->loop = (*FL_BY_LEVEL(fl_ew_loops))[kernel->row][compute];
     w->copy = FL_BY_LEVEL(fl_copy_kernels);
-    w->nin = k->nin;
+    w->nin = kernel->nin;
     w->bad = 0;
     w->total = out->numel;
-    fl_ew_attributes(w->attributes, k);
-    for (int i = 0; i < k->nin; i++) walker_init(&w->in[i], &k->in[i], i == row->mask ? FL_BOOL : compute, out);
+    fl_ew_attributes(w->attributes, kernel);
+    for (int i = 0; i < kernel->nin; i++)
+        walker_init(&w->in[i], &kernel->in[i], i == row->mask ? FL_BOOL : compute, out);
     walker_init(&w->out, out, is_predicate ? FL_BOOL : compute, out);
     set_axes(w, out);
     classify(w, &w->out);
     w->flat = is_flat(&w->out);
-    for (int i = 0; i < k->nin; i++) {
+    for (int i = 0; i < kernel->nin; i++) {
         classify(w, &w->in[i]);
         w->flat &= is_flat(&w->in[i]);
     }
@@ -207,7 +209,7 @@ static void walk_init(walk *w, const fl_kernel *k, const fl_ew_row *row)
 /* ---- moving elements between operands and buffers ---- */
 
 /* True if elements are converted through a buffer of d. */
-static bool is_through(fl_dtype d) { return d == FL_INT64 || d == FL_FLOAT32 || d == FL_FLOAT64; }
+static bool is_through(fl_dtype dtype) { return dtype == FL_INT64 || dtype == FL_FLOAT32 || dtype == FL_FLOAT64; }
 
 /* Converts n <= CHUNK elements; strides in bytes. */
 static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, int64_t to_stride, const char *from,
@@ -349,57 +351,57 @@ static double element_cost(const walk *w, const fl_ew_row *row)
     return w->flat ? cost : cost + 0.3;
 }
 
-static fl_status run_walk(fl_kernel *k, const fl_ew_row *row)
+static fl_status run_walk(fl_kernel *kernel, const fl_ew_row *row)
 {
     walk w;
-    if (k->out[0].numel == 0) return FL_OK;
-    walk_init(&w, k, row);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    walk_init(&w, kernel, row);
     int64_t units = w.total / w.row * w.pieces;
     int64_t unit_size = w.row < CHUNK ? w.row : CHUNK;
     if (w.total <= CHUNK) walk_body(&w, 0, units);
     else fl_team_for(units, (double)unit_size * element_cost(&w, row), walk_body, &w);
-    return w.bad ? loop_failed(k, w.bad) : FL_OK;
+    return w.bad ? loop_failed(kernel, w.bad) : FL_OK;
 }
 
 /* A number of the compute type among small contiguous operands: repeated in a buffer. false: it is something else. */
-static bool repeat_number(const fl_view *v, fl_dtype dtype, void *buffer, int64_t n)
+static bool repeat_number(const fl_view *view, fl_dtype dtype, void *buffer, int64_t n)
 {
-    if (v->numel != 1 || v->dtype != dtype || n > NUMBERS) return false;
+    if (view->numel != 1 || view->dtype != dtype || n > NUMBERS) return false;
     if (fl_dtype_size(dtype) == sizeof(int32_t)) {
         int32_t bits, *to = buffer;
-        memcpy(&bits, v->data, sizeof bits);
+        memcpy(&bits, view->data, sizeof bits);
         for (int64_t i = 0; i < n; i++) to[i] = bits;
     } else if (fl_dtype_size(dtype) == sizeof(int64_t)) {
         int64_t bits, *to = buffer;
-        memcpy(&bits, v->data, sizeof bits);
+        memcpy(&bits, view->data, sizeof bits);
         for (int64_t i = 0; i < n; i++) to[i] = bits;
     } else return false;
     return true;
 }
 
-fl_status fl_cpu_elementwise(fl_kernel *k)
+fl_status fl_cpu_elementwise(fl_kernel *kernel)
 {
-    const fl_ew_row *row = &fl_ew_rows[k->row];
-    const fl_view *out = &k->out[0];
+    const fl_ew_row *row = &fl_ew_rows[kernel->row];
+    const fl_view *out = &kernel->out[0];
     bool is_predicate = fl_ew_is_predicate(row->rule);
-    fl_dtype dtype = is_predicate ? k->in[0].dtype : out->dtype;
-    fl_ew_loop loop = (*FL_BY_LEVEL(fl_ew_loops))[k->row][dtype];
+    fl_dtype dtype = is_predicate ? kernel->in[0].dtype : out->dtype;
+    fl_ew_loop loop = (*FL_BY_LEVEL(fl_ew_loops))[kernel->row][dtype];
     bool plain = loop && out->numel <= SMALL && out->contiguous && (!is_predicate || out->dtype == FL_BOOL);
     const void *in[FL_EW_MAX_IN];
     _Alignas(64) int64_t numbers[FL_EW_MAX_IN][NUMBERS];
-    for (int i = 0; i < k->nin && plain; i++) {
-        const fl_view *v = &k->in[i];
+    for (int i = 0; i < kernel->nin && plain; i++) {
+        const fl_view *v = &kernel->in[i];
         fl_dtype wanted = i == row->mask ? FL_BOOL : dtype;
         in[i] = v->data;
         if (v->contiguous & (v->numel == out->numel) & (v->dtype == wanted)) continue;
         in[i] = numbers[i];
         plain = repeat_number(v, wanted, numbers[i], out->numel);
     }
-    if (!plain) return run_walk(k, row);
+    if (!plain) return run_walk(kernel, row);
     fl_ew_attr attributes[FL_EW_ATTRS];
-    fl_ew_attributes(attributes, k);
+    fl_ew_attributes(attributes, kernel);
     int bad = loop(out->data, in, out->numel, attributes);
-    return FL_UNLIKELY(bad) ? loop_failed(k, bad) : FL_OK;
+    return FL_UNLIKELY(bad) ? loop_failed(kernel, bad) : FL_OK;
 }
 
 fl_flat_fn fl_cpu_elementwise_flat(int row_id, fl_dtype dtype)

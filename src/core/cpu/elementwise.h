@@ -43,7 +43,7 @@ typedef struct fl_ew_row {
 FL_EXPORT extern const fl_ew_row fl_ew_rows[FL_EW_COUNT];
 
 /* The dtype a call computes in. */
-FL_EXPORT fl_dtype fl_ew_compute_dtype(const fl_kernel *k);
+FL_EXPORT fl_dtype fl_ew_compute_dtype(const fl_kernel *kernel);
 
 /* What a loop found wrong. */
 enum { FL_EW_DIVISION_BY_ZERO = 1, FL_EW_NEGATIVE_POWER = 2 };
@@ -60,7 +60,7 @@ typedef struct fl_ew_attr {
 } fl_ew_attr;
 
 /* The scalar attributes of a call, FL_EW_ATTRS of them; an absent bound is infinite. */
-FL_EXPORT void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *k);
+FL_EXPORT void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *kernel);
 
 /* out[i] = row(in[0][i], ...), 0 <= i < n; out may be one of the inputs. a: FL_EW_ATTRS scalar attributes;
 ** NULL: the row has none. */
@@ -70,7 +70,7 @@ typedef fl_ew_loop fl_ew_table[FL_EW_COUNT][FL_DTYPE_COUNT];
 FL_DECLARE_LEVELS(const fl_ew_table, fl_ew_loops);
 
 /* Kernel of every row. */
-fl_status fl_cpu_elementwise(fl_kernel *k);
+fl_status fl_cpu_elementwise(fl_kernel *kernel);
 
 /* The bare loop of a row, where operands and result have one float dtype: float loops report no errors. */
 fl_flat_fn fl_cpu_elementwise_flat(int row, fl_dtype dtype);

@@ -64,30 +64,31 @@ static bool blas_layout(bool *transposed, int64_t *ld, int64_t rows, int64_t col
     return !*transposed || (row == 1 && col >= rows);
 }
 
-static bool suits_onednn(const fl_gemm *g)
+static bool suits_onednn(const fl_gemm *gemm)
 {
     bool transposed;
     int64_t ld;
-    return !(g->bias && g->beta != 0) && blas_layout(&transposed, &ld, g->m, g->k, g->a_row, g->a_col)
-        && blas_layout(&transposed, &ld, g->k, g->n, g->b_row, g->b_col);
+    return !(gemm->bias && gemm->beta != 0) && blas_layout(&transposed, &ld, gemm->m, gemm->k, gemm->a_row, gemm->a_col)
+        && blas_layout(&transposed, &ld, gemm->k, gemm->n, gemm->b_row, gemm->b_col);
 }
 
 /* On the calling thread alone. */
-static void onednn_serial(const fl_gemm *g)
+static void onednn_serial(const fl_gemm *gemm)
 {
     bool ta, tb;
     int64_t lda, ldb;
-    float *c = g->c;
-    blas_layout(&ta, &lda, g->m, g->k, g->a_row, g->a_col);
-    blas_layout(&tb, &ldb, g->k, g->n, g->b_row, g->b_col);
+    float *c = gemm->c;
+    blas_layout(&ta, &lda, gemm->m, gemm->k, gemm->a_row, gemm->a_col);
+    blas_layout(&tb, &ldb, gemm->k, gemm->n, gemm->b_row, gemm->b_col);
     if (set_onednn_threads) set_onednn_threads(1);
-    for (int64_t i = 0; g->bias && i < g->m; i++) memcpy(c + i * g->c_row, g->bias, sizeof(float) * (size_t)g->n);
-    float beta = g->bias ? 1 : (float)g->beta;
-    if (onednn()(ta ? 'T' : 'N', tb ? 'T' : 'N', g->m, g->n, g->k, (float)g->alpha, g->a, lda, g->b, ldb, beta, c,
-                 g->c_row)
+    for (int64_t i = 0; gemm->bias && i < gemm->m; i++)
+        memcpy(c + i * gemm->c_row, gemm->bias, sizeof(float) * (size_t)gemm->n);
+    float beta = gemm->bias ? 1 : (float)gemm->beta;
+    if (onednn()(ta ? 'T' : 'N', tb ? 'T' : 'N', gemm->m, gemm->n, gemm->k, (float)gemm->alpha, gemm->a, lda, gemm->b,
+                 ldb, beta, c, gemm->c_row)
         == 0)
         return;
-    fl_gemm own = *g;
+    fl_gemm own = *gemm;
     own.bias = NULL;
     own.beta = beta;
     fl_gemm_kernel(FL_FLOAT32)(&own);
@@ -101,23 +102,24 @@ fl_gemm_fn fl_gemm_kernel(fl_dtype dtype)
 }
 
 /* A product, and its activation while it lies in the cache. */
-static void run_serial(const fl_gemm *g, fl_gemm_fn kernel, size_t item)
+static void run_serial(const fl_gemm *gemm, fl_gemm_fn kernel, size_t item)
 {
-    kernel(g);
-    if (!g->activation) return;
-    bool whole = g->c_row == g->n;
-    int64_t rows = whole ? 1 : g->m, length = whole ? g->m * g->n : g->n, step = g->c_row * (int64_t)item;
+    kernel(gemm);
+    if (!gemm->activation) return;
+    bool whole = gemm->c_row == gemm->n;
+    int64_t rows = whole ? 1 : gemm->m, length = whole ? gemm->m * gemm->n : gemm->n,
+            step = gemm->c_row * (int64_t)item;
     for (int64_t i = 0; i < rows; i++) {
-        const void *in = (const char *)g->c + i * step;
-        g->activation((char *)g->activated + i * step, &in, length, g->attributes);
+        const void *in = (const char *)gemm->c + i * step;
+        gemm->activation((char *)gemm->activated + i * step, &in, length, gemm->attributes);
     }
 }
 
 /* Moves C by so many bytes. */
-static void move_result(fl_gemm *g, int64_t bytes)
+static void move_result(fl_gemm *gemm, int64_t bytes)
 {
-    g->c = (char *)g->c + bytes;
-    if (g->activation) g->activated = (char *)g->activated + bytes;
+    gemm->c = (char *)gemm->c + bytes;
+    if (gemm->activation) gemm->activated = (char *)gemm->activated + bytes;
 }
 
 typedef struct team_product {
@@ -147,23 +149,23 @@ static void team_product_part(void *context, int64_t begin, int64_t end)
     run_serial(&part, p->kernel, p->item);
 }
 
-static double multiplications(const fl_gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
+static double multiplications(const fl_gemm *gemm) { return (double)gemm->m * (double)gemm->n * (double)gemm->k; }
 
-static void run_on_team(fl_dtype dtype, const fl_gemm *g, fl_gemm_fn kernel)
+static void run_on_team(fl_dtype dtype, const fl_gemm *gemm, fl_gemm_fn kernel)
 {
-    team_product p = {.g = g, .kernel = kernel, .item = fl_dtype_size(dtype)};
+    team_product p = {.g = gemm, .kernel = kernel, .item = fl_dtype_size(dtype)};
     int64_t team = fl_team_size();
-    p.by_columns = g->n >= 64 * team; /* each thread then packs its own columns of B only */
+    p.by_columns = gemm->n >= 64 * team; /* each thread then packs its own columns of B only */
     p.grain = p.by_columns ? 32 : 12;
-    p.parts = ((p.by_columns ? g->n : g->m) + p.grain - 1) / p.grain;
-    fl_team_for(p.parts, multiplications(g) * NS_PER_MULTIPLICATION / (double)p.parts, team_product_part, &p);
+    p.parts = ((p.by_columns ? gemm->n : gemm->m) + p.grain - 1) / p.grain;
+    fl_team_for(p.parts, multiplications(gemm) * NS_PER_MULTIPLICATION / (double)p.parts, team_product_part, &p);
 }
 
-void fl_gemm_run(fl_dtype dtype, const fl_gemm *g)
+void fl_gemm_run(fl_dtype dtype, const fl_gemm *gemm)
 {
-    if (g->m == 0 || g->n == 0) return;
-    bool large = dtype == FL_FLOAT32 && multiplications(g) >= ONEDNN_FROM[fl_cpu_level()];
-    run_on_team(dtype, g, large && onednn() && suits_onednn(g) ? onednn_serial : fl_gemm_kernel(dtype));
+    if (gemm->m == 0 || gemm->n == 0) return;
+    bool large = dtype == FL_FLOAT32 && multiplications(gemm) >= ONEDNN_FROM[fl_cpu_level()];
+    run_on_team(dtype, gemm, large && onednn() && suits_onednn(gemm) ? onednn_serial : fl_gemm_kernel(dtype));
 }
 
 /* ---- batches ---- */
@@ -193,15 +195,16 @@ static void team_batch_part(void *context, int64_t begin, int64_t end)
 }
 
 /* Integers: plain loops, wrapping around as unsigned arithmetic does. */
-static void multiply_integers(const fl_gemm *g)
+static void multiply_integers(const fl_gemm *gemm)
 {
-    const uint64_t *a = g->a, *b = g->b;
-    uint64_t *c = g->c;
-    for (int64_t i = 0; i < g->m; i++)
-        for (int64_t j = 0; j < g->n; j++) {
-            uint64_t sum = g->bias ? ((const uint64_t *)g->bias)[j] : 0;
-            for (int64_t p = 0; p < g->k; p++) sum += a[i * g->a_row + p * g->a_col] * b[p * g->b_row + j * g->b_col];
-            c[i * g->c_row + j] = sum;
+    const uint64_t *a = gemm->a, *b = gemm->b;
+    uint64_t *c = gemm->c;
+    for (int64_t i = 0; i < gemm->m; i++)
+        for (int64_t j = 0; j < gemm->n; j++) {
+            uint64_t sum = gemm->bias ? ((const uint64_t *)gemm->bias)[j] : 0;
+            for (int64_t p = 0; p < gemm->k; p++)
+                sum += a[i * gemm->a_row + p * gemm->a_col] * b[p * gemm->b_row + j * gemm->b_col];
+            c[i * gemm->c_row + j] = sum;
         }
 }
 

@@ -20,7 +20,7 @@ typedef struct fl_gemm {
 } fl_gemm;
 
 /* Serial, without the activation. An element's value does not depend on m, n or on its place in C. */
-typedef void (*fl_gemm_fn)(const fl_gemm *g);
+typedef void (*fl_gemm_fn)(const fl_gemm *gemm);
 
 /* The kernels, and fl_gemm_pack: packed[p * stride + j] = b[p * row + j * col] for p < k, j < n. */
 #define FL_GEMM_DECLARE(level)                                                                                    \
@@ -38,7 +38,7 @@ FL_GEMM_DECLARE(avx512)
 fl_gemm_fn fl_gemm_kernel(fl_dtype dtype);
 
 /* One product with the team, through oneDNN where that is faster. dtype float32 or float64. */
-void fl_gemm_run(fl_dtype dtype, const fl_gemm *g);
+void fl_gemm_run(fl_dtype dtype, const fl_gemm *gemm);
 
 /* Same-shaped products with the team, of int64 too (serial; sums wrap around): problem i adds i-th offsets (in
 ** elements) to a, b, c and activated. */

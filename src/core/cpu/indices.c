@@ -7,15 +7,15 @@
 
 #include <stdio.h>
 
-fl_status fl_indices_open(const int64_t **out, const fl_kernel *k, int operand)
+fl_status fl_indices_open(const int64_t **out, const fl_kernel *kernel, int operand)
 {
-    const fl_view *v = &k->in[operand];
+    const fl_view *v = &kernel->in[operand];
     if (v->contiguous && v->dtype == FL_INT64) {
         *out = v->data;
         return FL_OK;
     }
     int64_t strides[FL_MAX_NDIM], *copy = fl_scratch(FL_STAGE_SCRATCH, sizeof(int64_t) * (size_t)v->numel + 64);
-    if (!copy) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld indices", k->name, (long long)v->numel);
+    if (!copy) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld indices", kernel->name, (long long)v->numel);
     fl_shape_strides(strides, v->size, v->ndim);
     fl_view array = *v;
     array.data = copy;
@@ -27,30 +27,30 @@ fl_status fl_indices_open(const int64_t **out, const fl_kernel *k, int operand)
 }
 
 /* "[2, 0]", the logical position of local element i; "" for a 0-d operand. */
-static void position_text(char *out, size_t size, const fl_view *v, int64_t i)
+static void position_text(char *out, size_t size, const fl_view *view, int64_t i)
 {
     int64_t at[FL_MAX_NDIM];
     size_t used = 0;
-    for (int a = v->ndim - 1; a >= 0; a--) {
-        at[a] = v->start[a] + i % v->size[a];
-        i /= v->size[a];
+    for (int a = view->ndim - 1; a >= 0; a--) {
+        at[a] = view->start[a] + i % view->size[a];
+        i /= view->size[a];
     }
     out[0] = 0;
-    for (int a = 0; a < v->ndim; a++)
+    for (int a = 0; a < view->ndim; a++)
         used += (size_t)snprintf(out + used, size - used, "%s%lld%s", a ? ", " : "[", (long long)at[a],
-                                 a + 1 == v->ndim ? "]" : "");
+                                 a + 1 == view->ndim ? "]" : "");
 }
 
-fl_status fl_indices_check(const int64_t *values, const fl_view *v, const fl_index_rule *rule)
+fl_status fl_indices_check(const int64_t *values, const fl_view *view, const fl_index_rule *rule)
 {
     int64_t i = 0;
-    for (; i < v->numel; i++) {
+    for (; i < view->numel; i++) {
         bool fits = (uint64_t)values[i] < (uint64_t)rule->limit || (rule->has_skip && values[i] == rule->skip);
         if (FL_UNLIKELY(!fits)) break;
     }
-    if (i == v->numel) return FL_OK;
+    if (i == view->numel) return FL_OK;
     char position[FL_SHAPE_TEXT];
-    position_text(position, sizeof position, v, i);
+    position_text(position, sizeof position, view, i);
     if (rule->limit == 0)
         return fl_fail(FL_ERR_VALUE, "%s: %s%s is %lld, but %s has no %s", rule->who, rule->param, position,
                        (long long)values[i], rule->owner, rule->noun);

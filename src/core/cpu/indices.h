@@ -7,7 +7,7 @@
 #include "cpu.h"
 
 /* The values as a row-major int64 array: the operand itself, or a copy in fl_scratch(FL_STAGE_SCRATCH). */
-fl_status fl_indices_open(const int64_t **out, const fl_kernel *k, int operand);
+fl_status fl_indices_open(const int64_t **out, const fl_kernel *kernel, int operand);
 
 /* What a value may be: 0 to limit - 1, or `skip` when has_skip. The words are for the message:
 ** "cross_entropy: target[17] is 65, but input has 65 classes (0 to 64)". */
@@ -16,7 +16,7 @@ typedef struct fl_index_rule {
     int64_t limit, skip;
     bool has_skip;
 } fl_index_rule;
-fl_status fl_indices_check(const int64_t *values, const fl_view *v, const fl_index_rule *rule);
+fl_status fl_indices_check(const int64_t *values, const fl_view *view, const fl_index_rule *rule);
 
 /* Negative positions of an axis of that size count from its end; others out of range are errors. In place. */
 fl_status fl_indices_wrap(int64_t *values, int64_t n, int64_t size);

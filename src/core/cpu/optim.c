@@ -82,20 +82,20 @@ static fl_status write_back(pack *p)
     return FL_OK;
 }
 
-static fl_status open_pack(pack *p, fl_kernel *k, int members, int groups)
+static fl_status open_pack(pack *p, fl_kernel *kernel, int members, int groups)
 {
-    p->kernel = k;
+    p->kernel = kernel;
     p->kernels = FL_BY_LEVEL(fl_optim_kernels);
     p->members = members;
     p->groups = groups;
     p->stretches = 0;
     p->list = calloc((size_t)members, sizeof *p->list);
-    if (!p->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", k->name, members);
+    if (!p->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", kernel->name, members);
     fl_status status = FL_OK;
     for (int i = 0; i < members; i++) {
         member *m = &p->list[i];
-        m->numel = k->in[i].numel;
-        m->is_double = k->in[i].dtype == FL_FLOAT64;
+        m->numel = kernel->in[i].numel;
+        m->is_double = kernel->in[i].dtype == FL_FLOAT64;
         m->first = p->stretches;
         p->stretches += (m->numel + STRETCH - 1) / STRETCH;
         for (int g = 0; g < groups && status == FL_OK; g++) status = open_operand(p, i, g);
@@ -143,13 +143,13 @@ static const fl_step_fn *kernel_of(const fl_optim_kernels *kernels, fl_step_kind
     return kind == FL_STEP_ADAM ? kernels->adam : kind == FL_STEP_SGD ? kernels->sgd : kernels->sgd_momentum;
 }
 
-fl_status fl_cpu_step(fl_kernel *k, int groups, uint32_t written, fl_step_kind kind, const fl_step *numbers)
+fl_status fl_cpu_step(fl_kernel *kernel, int groups, uint32_t written, fl_step_kind kind, const fl_step *numbers)
 {
     pack p = {.written = written,
               .visit = visit_step,
               .step = kernel_of(FL_BY_LEVEL(fl_optim_kernels), kind),
               .numbers = *numbers};
-    FL_TRY(open_pack(&p, k, k->nin / groups, groups));
+    FL_TRY(open_pack(&p, kernel, kernel->nin / groups, groups));
     fl_team_for(p.stretches, STRETCH * 0.4, visit_stretches, &p);
     fl_status status = write_back(&p);
     close_pack(&p);
@@ -164,20 +164,20 @@ static void visit_squares(const pack *p, const member *m, int64_t at, int64_t n,
     p->partial[stretch] = p->kernels->squares[m->is_double](data + at * (m->is_double ? 8 : 4), n);
 }
 
-fl_status fl_cpu_squares(fl_kernel *k)
+fl_status fl_cpu_squares(fl_kernel *kernel)
 {
     double sum = 0;
     pack p = {.visit = visit_squares};
-    FL_TRY(open_pack(&p, k, k->nin, 1));
+    FL_TRY(open_pack(&p, kernel, kernel->nin, 1));
     p.partial = malloc(sizeof *p.partial * (size_t)(p.stretches + 1));
     if (!p.partial) {
         close_pack(&p);
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld sums", k->name, (long long)p.stretches);
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld sums", kernel->name, (long long)p.stretches);
     }
     fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
     for (int64_t i = 0; i < p.stretches; i++) sum += p.partial[i];
-    if (k->out[0].dtype == FL_FLOAT64) *(double *)k->out[0].data = sum;
-    else *(float *)k->out[0].data = (float)sum;
+    if (kernel->out[0].dtype == FL_FLOAT64) *(double *)kernel->out[0].data = sum;
+    else *(float *)kernel->out[0].data = (float)sum;
     free(p.partial);
     close_pack(&p);
     return FL_OK;
@@ -189,10 +189,10 @@ static void visit_scale(const pack *p, const member *m, int64_t at, int64_t n, i
     p->kernels->scale[m->is_double](data + at * (m->is_double ? 8 : 4), n, p->factor);
 }
 
-fl_status fl_cpu_scale(fl_kernel *k, int members, double factor)
+fl_status fl_cpu_scale(fl_kernel *kernel, int members, double factor)
 {
     pack p = {.visit = visit_scale, .written = 1, .factor = factor};
-    FL_TRY(open_pack(&p, k, members, 1));
+    FL_TRY(open_pack(&p, kernel, members, 1));
     fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
     fl_status status = write_back(&p);
     close_pack(&p);

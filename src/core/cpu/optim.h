@@ -24,13 +24,13 @@ typedef struct fl_step {
 typedef enum fl_step_kind { FL_STEP_ADAM, FL_STEP_SGD, FL_STEP_SGD_MOMENTUM } fl_step_kind;
 
 /* One step in place. written: the groups that it changes, a bit each. */
-fl_status fl_cpu_step(fl_kernel *k, int groups, uint32_t written, fl_step_kind kind, const fl_step *numbers);
+fl_status fl_cpu_step(fl_kernel *kernel, int groups, uint32_t written, fl_step_kind kind, const fl_step *numbers);
 
 /* out[0] = the sum of the squares of all elements of all operands, in a fixed order. */
-fl_status fl_cpu_squares(fl_kernel *k);
+fl_status fl_cpu_squares(fl_kernel *kernel);
 
 /* Multiplies the first `members` operands by the factor, in place. */
-fl_status fl_cpu_scale(fl_kernel *k, int members, double factor);
+fl_status fl_cpu_scale(fl_kernel *kernel, int members, double factor);
 
 /* ---- inner loops, one table per CPU level (optim.lv.c) ---- */
 

@@ -37,14 +37,14 @@ static void pick_slices(void *context, int64_t begin, int64_t end)
 }
 
 /* One slice of v along axis. */
-static fl_view slice_of(const fl_view *v, int axis, int64_t at, int64_t *sizes)
+static fl_view slice_of(const fl_view *view, int axis, int64_t at, int64_t *sizes)
 {
-    fl_view slice = *v;
-    memcpy(sizes, v->size, sizeof(int64_t) * (size_t)v->ndim);
+    fl_view slice = *view;
+    memcpy(sizes, view->size, sizeof(int64_t) * (size_t)view->ndim);
     sizes[axis] = 1;
     slice.size = sizes;
-    slice.data = (char *)v->data + at * v->stride[axis] * (int64_t)fl_dtype_size(v->dtype);
-    slice.numel = v->size[axis] ? v->numel / v->size[axis] : 0;
+    slice.data = (char *)view->data + at * view->stride[axis] * (int64_t)fl_dtype_size(view->dtype);
+    slice.numel = view->size[axis] ? view->numel / view->size[axis] : 0;
     slice.contiguous = false;
     return slice;
 }
@@ -101,12 +101,12 @@ static void add_columns(void *context, int64_t begin, int64_t end)
     }
 }
 
-fl_status fl_cpu_add_along(fl_kernel *k, int axis, int64_t count)
+fl_status fl_cpu_add_along(fl_kernel *kernel, int axis, int64_t count)
 {
     fl_stage s;
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     if (out->numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(fl_stage_open(&s, kernel, 0));
     memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(s.dtype));
     add_job a = {.out = s.out[0],
                  .dy = s.in[0],
@@ -186,14 +186,14 @@ static void gather_rows(void *context, int64_t begin, int64_t end)
     }
 }
 
-fl_status fl_cpu_gather(fl_kernel *k, int axis)
+fl_status fl_cpu_gather(fl_kernel *kernel, int axis)
 {
-    const fl_view *x = &k->in[0], *index = &k->in[1];
+    const fl_view *x = &kernel->in[0], *index = &kernel->in[1];
     gather_job g = {.w = {.index = index, .target = x, .strides = x->stride, .axis = axis},
-                    .out = k->out[0].data,
+                    .out = kernel->out[0].data,
                     .x = x->data,
                     .item = fl_dtype_size(x->dtype)};
-    FL_TRY(fl_indices_open(&g.w.values, k, 1));
+    FL_TRY(fl_indices_open(&g.w.values, kernel, 1));
     fl_index_rule rule = {.who = "gather",
                           .param = "index",
                           .owner = "this axis of x",
@@ -206,12 +206,12 @@ fl_status fl_cpu_gather(fl_kernel *k, int axis)
     return FL_OK;
 }
 
-fl_status fl_cpu_gather_add(fl_kernel *k, int axis)
+fl_status fl_cpu_gather_add(fl_kernel *kernel, int axis)
 {
     fl_stage s;
-    const fl_view *out = &k->out[0], *index = &k->in[1];
+    const fl_view *out = &kernel->out[0], *index = &kernel->in[1];
     if (out->numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(fl_stage_open(&s, kernel, 0));
     fl_dtype dtype = fl_dtype_is_float(s.dtype) ? s.dtype : FL_INT64;
     int64_t strides[FL_MAX_NDIM], step;
     fl_shape_strides(strides, out->size, out->ndim);

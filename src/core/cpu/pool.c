@@ -19,9 +19,9 @@ typedef struct job {
     void (*row)(const struct job *j, char *x, char *y, int32_t *taps, int64_t row);
 } job;
 
-static job job_of(fl_dtype dtype, const fl_pool *p, const void *x, const void *y, const int32_t *taps)
+static job job_of(fl_dtype dtype, const fl_pool *pool, const void *x, const void *y, const int32_t *taps)
 {
-    return (job){.p = p,
+    return (job){.p = pool,
                  .type = dtype == FL_FLOAT64,
                  .item = fl_dtype_size(dtype),
                  .x = (char *)x,
@@ -85,15 +85,15 @@ static void run_planes(job *j, double ns_per_window)
     fl_team_for(j->p->planes, ns, planes_part, j);
 }
 
-static double ns_of_taps(const fl_pool *p)
+static double ns_of_taps(const fl_pool *pool)
 {
-    return NS_PER_TAP * (double)p->window.size[0] * (double)p->window.size[1];
+    return NS_PER_TAP * (double)pool->window.size[0] * (double)pool->window.size[1];
 }
 
 /* The taps of a window, in scratch memory. */
-static fl_status taps_open(fl_pool_taps *where, const fl_pool *p)
+static fl_status taps_open(fl_pool_taps *where, const fl_pool *pool)
 {
-    const fl_window_geometry *w = &p->window;
+    const fl_window_geometry *w = &pool->window;
     where->count = w->size[0] * w->size[1];
     where->row = fl_scratch(FL_KERNEL_SCRATCH, 2 * sizeof(int32_t) * (size_t)where->count);
     if (!where->row) return fl_fail(FL_ERR_MEMORY, "max_pool2d: out of memory for %lld taps", (long long)where->count);
@@ -105,43 +105,43 @@ static fl_status taps_open(fl_pool_taps *where, const fl_pool *p)
     return FL_OK;
 }
 
-void fl_cpu_pool_max(fl_dtype dtype, const fl_pool *p, void *y, int32_t *taps, const void *x)
+void fl_cpu_pool_max(fl_dtype dtype, const fl_pool *pool, void *y, int32_t *taps, const void *x)
 {
-    job j = job_of(dtype, p, x, y, taps);
+    job j = job_of(dtype, pool, x, y, taps);
     j.row = max_row;
-    run_rows(&j, ns_of_taps(p));
+    run_rows(&j, ns_of_taps(pool));
 }
 
-fl_status fl_cpu_pool_gather(fl_dtype dtype, const fl_pool *p, void *y, const void *x, const int32_t *taps)
+fl_status fl_cpu_pool_gather(fl_dtype dtype, const fl_pool *pool, void *y, const void *x, const int32_t *taps)
 {
-    job j = job_of(dtype, p, x, y, taps);
+    job j = job_of(dtype, pool, x, y, taps);
     j.row = gather_row;
-    FL_TRY(taps_open(&j.where, p));
+    FL_TRY(taps_open(&j.where, pool));
     run_rows(&j, NS_PER_POSITION);
     return FL_OK;
 }
 
-fl_status fl_cpu_pool_scatter(fl_dtype dtype, const fl_pool *p, void *x, const void *y, const int32_t *taps)
+fl_status fl_cpu_pool_scatter(fl_dtype dtype, const fl_pool *pool, void *x, const void *y, const int32_t *taps)
 {
-    job j = job_of(dtype, p, x, y, taps);
+    job j = job_of(dtype, pool, x, y, taps);
     j.row = scatter_row;
-    FL_TRY(taps_open(&j.where, p));
+    FL_TRY(taps_open(&j.where, pool));
     run_planes(&j, NS_PER_POSITION);
     return FL_OK;
 }
 
-void fl_cpu_pool_average(fl_dtype dtype, const fl_pool *p, fl_pool_mean mean, void *y, const void *x)
+void fl_cpu_pool_average(fl_dtype dtype, const fl_pool *pool, fl_pool_mean mean, void *y, const void *x)
 {
-    job j = job_of(dtype, p, x, y, NULL);
+    job j = job_of(dtype, pool, x, y, NULL);
     j.row = average_row;
     j.mean = mean;
-    run_rows(&j, ns_of_taps(p));
+    run_rows(&j, ns_of_taps(pool));
 }
 
-void fl_cpu_pool_spread(fl_dtype dtype, const fl_pool *p, fl_pool_mean mean, void *x, const void *y)
+void fl_cpu_pool_spread(fl_dtype dtype, const fl_pool *pool, fl_pool_mean mean, void *x, const void *y)
 {
-    job j = job_of(dtype, p, x, y, NULL);
+    job j = job_of(dtype, pool, x, y, NULL);
     j.row = spread_row;
     j.mean = mean;
-    run_planes(&j, ns_of_taps(p));
+    run_planes(&j, ns_of_taps(pool));
 }

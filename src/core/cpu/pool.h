@@ -9,19 +9,19 @@
 
 /* y: the largest element of every window, taps: which one of the window's it is, counted in rows. The first of equals;
 ** a NaN is larger than anything before it. */
-void fl_cpu_pool_max(fl_dtype dtype, const fl_pool *p, void *y, int32_t *taps, const void *x);
+void fl_cpu_pool_max(fl_dtype dtype, const fl_pool *pool, void *y, int32_t *taps, const void *x);
 
 /* y: the element of x at every window's tap, 0 in the padding. */
-fl_status fl_cpu_pool_gather(fl_dtype dtype, const fl_pool *p, void *y, const void *x, const int32_t *taps);
+fl_status fl_cpu_pool_gather(fl_dtype dtype, const fl_pool *pool, void *y, const void *x, const int32_t *taps);
 
 /* x: zeros, to which y is added at every window's tap. */
-fl_status fl_cpu_pool_scatter(fl_dtype dtype, const fl_pool *p, void *x, const void *y, const int32_t *taps);
+fl_status fl_cpu_pool_scatter(fl_dtype dtype, const fl_pool *pool, void *x, const void *y, const int32_t *taps);
 
 /* y: the mean of every window. */
-void fl_cpu_pool_average(fl_dtype dtype, const fl_pool *p, fl_pool_mean mean, void *y, const void *x);
+void fl_cpu_pool_average(fl_dtype dtype, const fl_pool *pool, fl_pool_mean mean, void *y, const void *x);
 
 /* x: the adjoint; every element of y is shared out over its window. */
-void fl_cpu_pool_spread(fl_dtype dtype, const fl_pool *p, fl_pool_mean mean, void *x, const void *y);
+void fl_cpu_pool_spread(fl_dtype dtype, const fl_pool *pool, fl_pool_mean mean, void *x, const void *y);
 
 /* ---- loops of one CPU level ([0]: float, [1]: double): one row of y, of one plane of x ---- */
 

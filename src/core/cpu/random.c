@@ -79,10 +79,10 @@ static void walk_part(work *w, const fl_view *part)
 }
 
 /* Fills `part`: in place when it is contiguous and of the dtype that `draw` writes, else through a buffer. */
-static fl_status fill_part(fl_kernel *k, work *w, const fl_view *part)
+static fl_status fill_part(fl_kernel *kernel, work *w, const fl_view *part)
 {
     w->kernels = FL_BY_LEVEL(fl_random_kernels);
-    w->key = (fl_random_key){k->seed, k->counter};
+    w->key = (fl_random_key){kernel->seed, kernel->counter};
     if (part->numel == 0) return FL_OK;
     if (part->contiguous && part->dtype == w->dtype) {
         w->out = part->data;
@@ -97,7 +97,8 @@ static fl_status fill_part(fl_kernel *k, work *w, const fl_view *part)
     drawn.contiguous = true;
     drawn.data = w->out = malloc((size_t)part->numel * fl_dtype_size(w->dtype));
     if (!w->out)
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld random numbers", k->name, (long long)part->numel);
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld random numbers", kernel->name,
+                       (long long)part->numel);
     walk_part(w, part);
     fl_status status = fl_cpu_copy(part, &drawn);
     free(w->out);
@@ -146,9 +147,9 @@ static void draw_double(const work *w, int64_t at, uint64_t first, int64_t n)
     }
 }
 
-fl_status fl_cpu_fill_random(fl_kernel *k, bool normal, double low, double range)
+fl_status fl_cpu_fill_random(fl_kernel *kernel, bool normal, double low, double range)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     bool is_double = out->dtype == FL_FLOAT64;
     int bits = out->dtype == FL_FLOAT16 ? 11 : out->dtype == FL_BFLOAT16 ? 8 : 24;
     work w = {.draw = is_double ? draw_double
@@ -158,7 +159,7 @@ fl_status fl_cpu_fill_random(fl_kernel *k, bool normal, double low, double range
               .low = low,
               .range = range,
               .bits = normal ? 0 : bits};
-    return fill_part(k, &w, out);
+    return fill_part(kernel, &w, out);
 }
 
 /* Element i: the high half of word i times span, an error of the probabilities below span * 2^-32. */
@@ -188,12 +189,12 @@ static void draw_long_integers(const work *w, int64_t at, uint64_t first, int64_
     }
 }
 
-fl_status fl_cpu_fill_random_integers(fl_kernel *k, int64_t low, int64_t high)
+fl_status fl_cpu_fill_random_integers(fl_kernel *kernel, int64_t low, int64_t high)
 {
     uint64_t span = (uint64_t)high - (uint64_t)low;
     bool wide = span > (uint64_t)1 << 32;
     work w = {.draw = wide ? draw_long_integers : draw_integers, .dtype = FL_INT64, .base = low, .span = span};
-    return fill_part(k, &w, &k->out[0]);
+    return fill_part(kernel, &w, &kernel->out[0]);
 }
 
 /* ---- permutations: positions 0 .. n - 1 sorted by their words, equal words by position ---- */
@@ -215,12 +216,12 @@ static void sort_pass(uint32_t *to_words, int64_t *to, const uint32_t *words, co
     }
 }
 
-fl_status fl_cpu_randperm(fl_kernel *k)
+fl_status fl_cpu_randperm(fl_kernel *kernel)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     if (out->numel == 0) return FL_OK;
     int64_t n = out->logical[0];
-    fl_random_key key = {k->seed, k->counter};
+    fl_random_key key = {kernel->seed, kernel->counter};
     int64_t *order = malloc((size_t)n * 2 * (sizeof(int64_t) + sizeof(uint32_t)));
     if (!order) return fl_fail(FL_ERR_MEMORY, "randperm: out of memory for %lld positions", (long long)n);
     int64_t *other = order + n;
@@ -255,18 +256,18 @@ static void draw_bernoulli(const work *w, int64_t at, uint64_t first, int64_t n)
     }
 }
 
-fl_status fl_cpu_bernoulli(fl_kernel *k)
+fl_status fl_cpu_bernoulli(fl_kernel *kernel)
 {
     const void *data;
     void *copy;
-    FL_TRY(contiguous_input(&data, &copy, &k->in[0], FL_FLOAT64, k->name));
+    FL_TRY(contiguous_input(&data, &copy, &kernel->in[0], FL_FLOAT64, kernel->name));
     const double *p = data;
     fl_status status = FL_OK;
-    for (int64_t i = 0; i < k->in[0].numel && status == FL_OK; i++)
+    for (int64_t i = 0; i < kernel->in[0].numel && status == FL_OK; i++)
         if (!(p[i] >= 0 && p[i] <= 1))
             status = fl_fail(FL_ERR_VALUE, "bernoulli: probability %g is not between 0 and 1", p[i]);
     work w = {.draw = draw_bernoulli, .dtype = FL_FLOAT32, .in = p};
-    if (status == FL_OK) status = fill_part(k, &w, &k->out[0]);
+    if (status == FL_OK) status = fill_part(kernel, &w, &kernel->out[0]);
     free(copy);
     return status;
 }
@@ -290,9 +291,9 @@ static void draw_dropout_double(const work *w, int64_t at, uint64_t first, int64
     }
 }
 
-fl_status fl_cpu_dropout(fl_kernel *k, double p)
+fl_status fl_cpu_dropout(fl_kernel *kernel, double p)
 {
-    const fl_view *in = &k->in[0], *out = &k->out[0];
+    const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
     double kept = p < 1 ? 1 / (1 - p) : 0;
     bool is_double = out->dtype == FL_FLOAT64;
     work w = {.draw = is_double ? draw_dropout_double : draw_dropout,
@@ -301,8 +302,8 @@ fl_status fl_cpu_dropout(fl_kernel *k, double p)
               .scale = (float)kept,
               .threshold = (uint32_t)(p * 0x1p24 + 0.5)};
     void *copy;
-    FL_TRY(contiguous_input(&w.in, &copy, in, w.dtype, k->name));
-    fl_status status = fill_part(k, &w, out);
+    FL_TRY(contiguous_input(&w.in, &copy, in, w.dtype, kernel->name));
+    fl_status status = fill_part(kernel, &w, out);
     free(copy);
     return status;
 }

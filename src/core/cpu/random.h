@@ -8,19 +8,19 @@
 #include "cpu.h"
 
 /* Fills out[0]: low + range * u with u uniform in [0, 1), or normal of mean low and deviation range. */
-fl_status fl_cpu_fill_random(fl_kernel *k, bool normal, double low, double range);
+fl_status fl_cpu_fill_random(fl_kernel *kernel, bool normal, double low, double range);
 
 /* Fills out[0] with integers from low to high - 1. */
-fl_status fl_cpu_fill_random_integers(fl_kernel *k, int64_t low, int64_t high);
+fl_status fl_cpu_fill_random_integers(fl_kernel *kernel, int64_t low, int64_t high);
 
 /* out[0] = a part of the numbers 0 to n - 1 sorted by their random words, equal words by number. */
-fl_status fl_cpu_randperm(fl_kernel *k);
+fl_status fl_cpu_randperm(fl_kernel *kernel);
 
 /* out[0] = 1 with the probability in[0], else 0. */
-fl_status fl_cpu_bernoulli(fl_kernel *k);
+fl_status fl_cpu_bernoulli(fl_kernel *kernel);
 
 /* out[0] = in[0] with elements zeroed with probability p and the others scaled by 1 / (1 - p). */
-fl_status fl_cpu_dropout(fl_kernel *k, double p);
+fl_status fl_cpu_dropout(fl_kernel *kernel, double p);
 
 /* ---- inner loops, one table per CPU level (random.lv.c) ---- */
 

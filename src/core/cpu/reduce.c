@@ -453,29 +453,29 @@ static int64_t whole_position(const fl_view *x, uint32_t mask, int64_t local)
 }
 
 /* Element number i, row-major, of a view. */
-static const char *element(const fl_view *v, int64_t i)
+static const char *element(const fl_view *view, int64_t i)
 {
     int64_t at = 0;
-    for (int a = v->ndim - 1; a >= 0; a--) {
-        at += i % v->size[a] * v->stride[a];
-        i /= v->size[a];
+    for (int a = view->ndim - 1; a >= 0; a--) {
+        at += i % view->size[a] * view->stride[a];
+        i /= view->size[a];
     }
-    return (const char *)v->data + at * (int64_t)fl_dtype_size(v->dtype);
+    return (const char *)view->data + at * (int64_t)fl_dtype_size(view->dtype);
 }
 
-fl_status fl_cpu_arg_find(fl_kernel *k, uint32_t mask, bool largest)
+fl_status fl_cpu_arg_find(fl_kernel *kernel, uint32_t mask, bool largest)
 {
-    const fl_view *x = &k->in[0], *value = &k->in[1];
-    int64_t *positions = k->out[0].data, n = k->out[0].numel;
+    const fl_view *x = &kernel->in[0], *value = &kernel->in[1];
+    int64_t *positions = kernel->out[0].data, n = kernel->out[0].numel;
     size_t item = fl_dtype_size(x->dtype);
     for (int64_t i = 0; i < n; i++) positions[i] = INT64_MAX;
     if (n == 0 || x->numel == 0) return FL_OK; /* nothing of the lines lies here */
     char *found = malloc((size_t)n * item);
-    if (!found) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", k->name);
-    fl_view values = k->out[0];
+    if (!found) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", kernel->name);
+    fl_view values = kernel->out[0];
     values.data = found;
     values.dtype = x->dtype;
-    fl_status status = fl_cpu_arg_reduce(&values, &k->out[0], x, mask, largest);
+    fl_status status = fl_cpu_arg_reduce(&values, &kernel->out[0], x, mask, largest);
     for (int64_t i = 0; i < n && status == FL_OK; i++)
         positions[i] = same_number(x->dtype, found + (size_t)i * item, element(value, i))
             ? whole_position(x, mask, positions[i])

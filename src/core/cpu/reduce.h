@@ -87,6 +87,6 @@ fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, con
 
 /* out[0] = the position in the whole tensor of the largest (smallest) element of in[0] along the axes of mask where
 ** that element equals in[1], the highest integer elsewhere. out[0] is contiguous. */
-fl_status fl_cpu_arg_find(fl_kernel *k, uint32_t mask, bool largest);
+fl_status fl_cpu_arg_find(fl_kernel *kernel, uint32_t mask, bool largest);
 
 #endif

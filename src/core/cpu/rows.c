@@ -146,15 +146,15 @@ static void nll_backward_body(const void *a, const fl_row_kernels *kernels, int6
     kernels->nll_backward(a, row, rows, out, in[0]);
 }
 
-fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *a, const void *x, fl_row_shape shape)
+fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *nll, const void *x, fl_row_shape shape)
 {
-    row_job j = {.shape = shape, .body = nll_body, .context = a, .in = {x}};
+    row_job j = {.shape = shape, .body = nll_body, .context = nll, .in = {x}};
     return run_rows(&j, dtype);
 }
 
-fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *a, void *dx, const void *x, fl_row_shape shape)
+fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *nll, void *dx, const void *x, fl_row_shape shape)
 {
-    row_job j = {.shape = shape, .body = nll_backward_body, .context = a, .out = dx, .in = {x}};
+    row_job j = {.shape = shape, .body = nll_backward_body, .context = nll, .out = dx, .in = {x}};
     return run_rows(&j, dtype);
 }
 
@@ -175,10 +175,10 @@ static void norm_rows(void *context, int64_t begin, int64_t end)
     j->kernels->layer_norm(j->a, begin, end - begin);
 }
 
-void fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *a, int64_t rows)
+void fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows)
 {
-    norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = a};
-    fl_team_for(rows, (double)a->n * NS_PER_ELEMENT, norm_rows, &j);
+    norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = norm};
+    fl_team_for(rows, (double)norm->n * NS_PER_ELEMENT, norm_rows, &j);
 }
 
 static void norm_blocks(void *context, int64_t begin, int64_t end)
@@ -204,18 +204,19 @@ static void norm_sums(void *context, int64_t begin, int64_t end)
     j->kernels->sum_rows(j->sums + skip, j->partial + skip, j->blocks, columns, to - from);
 }
 
-fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *a, int64_t rows, void *dweight, void *dbias)
+fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows, void *dweight,
+                                     void *dbias)
 {
-    norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = a, .item = fl_dtype_size(dtype), .rows = rows};
+    norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = norm, .item = fl_dtype_size(dtype), .rows = rows};
     j.block = (rows + 63) / 64 < 32 ? 32 : (rows + 63) / 64;
     j.blocks = (rows + j.block - 1) / j.block;
-    size_t row_bytes = (size_t)a->n * j.item;
+    size_t row_bytes = (size_t)norm->n * j.item;
     if (row_bytes == 0) return FL_OK;
     j.sums = fl_scratch(FL_KERNEL_SCRATCH, (size_t)(j.blocks + 1) * 2 * row_bytes + 64);
     if (!j.sums) return fl_fail(FL_ERR_MEMORY, "layer_norm: out of memory for scratch space");
     j.partial = j.sums + 2 * row_bytes;
-    fl_team_for(j.blocks, (double)(j.block * a->n) * NS_PER_ELEMENT, norm_blocks, &j);
-    fl_team_for((2 * a->n + SUM_COLUMNS - 1) / SUM_COLUMNS, (double)(j.blocks * SUM_COLUMNS) * 0.1, norm_sums, &j);
+    fl_team_for(j.blocks, (double)(j.block * norm->n) * NS_PER_ELEMENT, norm_blocks, &j);
+    fl_team_for((2 * norm->n + SUM_COLUMNS - 1) / SUM_COLUMNS, (double)(j.blocks * SUM_COLUMNS) * 0.1, norm_sums, &j);
     memcpy(dweight, j.sums, row_bytes);
     memcpy(dbias, j.sums + row_bytes, row_bytes);
     return FL_OK;

@@ -50,10 +50,10 @@ typedef struct fl_layer_norm {
 typedef struct fl_row_kernels {
     void (*softmax)(void *y, const void *x, int64_t rows, int64_t n, bool logs);
     void (*softmax_backward)(void *dx, const void *g, const void *y, int64_t rows, int64_t n, bool logs);
-    void (*nll)(const fl_nll *a, int64_t row, int64_t rows, const void *x);
-    void (*nll_backward)(const fl_nll *a, int64_t row, int64_t rows, void *dx, const void *x);
-    void (*layer_norm)(const fl_layer_norm *a, int64_t row, int64_t rows);
-    void (*layer_norm_backward)(const fl_layer_norm *a, int64_t row, int64_t rows, void *dweight, void *dbias);
+    void (*nll)(const fl_nll *nll, int64_t row, int64_t rows, const void *x);
+    void (*nll_backward)(const fl_nll *nll, int64_t row, int64_t rows, void *dx, const void *x);
+    void (*layer_norm)(const fl_layer_norm *norm, int64_t row, int64_t rows);
+    void (*layer_norm_backward)(const fl_layer_norm *norm, int64_t row, int64_t rows, void *dweight, void *dbias);
     void (*sum_rows)(void *out, const void *x, int64_t rows, int64_t stride, int64_t n);
     void (*add)(void *y, const void *x, int64_t n); /* y[0..n) += x[0..n) */
     /* rows [lane][n] from or to `lanes` neighbouring strided rows */
@@ -69,11 +69,12 @@ const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype);
 fl_status fl_cpu_softmax(fl_dtype dtype, void *y, const void *x, fl_row_shape shape, bool logs);
 fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape,
                                   bool logs);
-fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *a, const void *x, fl_row_shape shape);
+fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *nll, const void *x, fl_row_shape shape);
 /* x is NULL without lse. */
-fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *a, void *dx, const void *x, fl_row_shape shape);
-void fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *a, int64_t rows);
+fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *nll, void *dx, const void *x, fl_row_shape shape);
+void fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows);
 /* dweight and dbias are summed over blocks of rows whose size depends on `rows` alone. */
-fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *a, int64_t rows, void *dweight, void *dbias);
+fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows, void *dweight,
+                                     void *dbias);
 
 #endif

@@ -107,11 +107,11 @@ static bool arrange(write_job *j, const fl_view *out, const fl_view *index, cons
     return out->numel > 0 && index->numel > 0;
 }
 
-fl_status fl_cpu_scatter(fl_kernel *k, int axis, const void *src, const int64_t *src_strides)
+fl_status fl_cpu_scatter(fl_kernel *kernel, int axis, const void *src, const int64_t *src_strides)
 {
-    const fl_view *out = &k->out[0], *index = &k->in[1];
+    const fl_view *out = &kernel->out[0], *index = &kernel->in[1];
     const int64_t *positions;
-    FL_TRY(fl_indices_open(&positions, k, 1));
+    FL_TRY(fl_indices_open(&positions, kernel, 1));
     fl_index_rule rule = {.who = "scatter",
                           .param = "index",
                           .owner = "this axis of x",

@@ -12,18 +12,21 @@ static fl_dtype staged_dtype(fl_dtype own, fl_dtype compute)
     return own == FL_BOOL ? FL_BOOL : FL_INT64;
 }
 
-static bool fits(const fl_view *v, fl_dtype dtype) { return !v->data || (v->contiguous && v->dtype == dtype); }
-
-static size_t staged_bytes(const fl_view *v, fl_dtype dtype)
+static bool fits(const fl_view *view, fl_dtype dtype)
 {
-    return fits(v, dtype) ? 0 : ((size_t)v->numel * fl_dtype_size(dtype) + 63) & ~(size_t)63;
+    return !view->data || (view->contiguous && view->dtype == dtype);
+}
+
+static size_t staged_bytes(const fl_view *view, fl_dtype dtype)
+{
+    return fits(view, dtype) ? 0 : ((size_t)view->numel * fl_dtype_size(dtype) + 63) & ~(size_t)63;
 }
 
 /* v's elements as a row-major array of `dtype` at data. */
-static fl_view array_like(const fl_view *v, void *data, fl_dtype dtype, int64_t *strides)
+static fl_view array_like(const fl_view *view, void *data, fl_dtype dtype, int64_t *strides)
 {
-    fl_view array = *v;
-    fl_shape_strides(strides, v->size, v->ndim);
+    fl_view array = *view;
+    fl_shape_strides(strides, view->size, view->ndim);
     array.data = data;
     array.dtype = dtype;
     array.contiguous = true;
@@ -31,51 +34,52 @@ static fl_view array_like(const fl_view *v, void *data, fl_dtype dtype, int64_t 
     return array;
 }
 
-fl_status fl_stage_open(fl_stage *s, fl_kernel *k, uint32_t as_is)
+fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is)
 {
     size_t bytes = 0;
-    assert(k->nin <= FL_STAGE_OPERANDS);
-    s->k = k;
-    s->dtype = fl_dtype_compute(k->out[0].dtype);
-    for (int i = 0; i < k->nin; i++)
-        if (!(as_is >> i & 1u)) bytes += staged_bytes(&k->in[i], staged_dtype(k->in[i].dtype, s->dtype));
-    for (int i = 0; i < k->nout; i++) bytes += staged_bytes(&k->out[i], staged_dtype(k->out[i].dtype, s->dtype));
+    assert(kernel->nin <= FL_STAGE_OPERANDS);
+    stage->k = kernel;
+    stage->dtype = fl_dtype_compute(kernel->out[0].dtype);
+    for (int i = 0; i < kernel->nin; i++)
+        if (!(as_is >> i & 1u)) bytes += staged_bytes(&kernel->in[i], staged_dtype(kernel->in[i].dtype, stage->dtype));
+    for (int i = 0; i < kernel->nout; i++)
+        bytes += staged_bytes(&kernel->out[i], staged_dtype(kernel->out[i].dtype, stage->dtype));
     char *scratch = bytes ? fl_scratch(FL_STAGE_SCRATCH, bytes) : NULL;
     if (bytes && !scratch)
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", k->name, bytes);
-    for (int i = 0; i < k->nin; i++) {
-        const fl_view *v = &k->in[i];
-        fl_dtype dtype = staged_dtype(v->dtype, s->dtype);
-        s->in[i] = v->data;
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", kernel->name, bytes);
+    for (int i = 0; i < kernel->nin; i++) {
+        const fl_view *v = &kernel->in[i];
+        fl_dtype dtype = staged_dtype(v->dtype, stage->dtype);
+        stage->in[i] = v->data;
         if (as_is >> i & 1u || fits(v, dtype)) continue;
         int64_t strides[FL_MAX_NDIM];
         fl_view array = array_like(v, scratch, dtype, strides);
         FL_TRY(fl_cpu_copy(&array, v));
-        s->in[i] = scratch;
+        stage->in[i] = scratch;
         scratch += staged_bytes(v, dtype);
     }
-    for (int i = 0; i < k->nout; i++) {
-        fl_dtype dtype = staged_dtype(k->out[i].dtype, s->dtype);
-        s->out[i] = fits(&k->out[i], dtype) ? k->out[i].data : scratch;
-        scratch += staged_bytes(&k->out[i], dtype);
+    for (int i = 0; i < kernel->nout; i++) {
+        fl_dtype dtype = staged_dtype(kernel->out[i].dtype, stage->dtype);
+        stage->out[i] = fits(&kernel->out[i], dtype) ? kernel->out[i].data : scratch;
+        scratch += staged_bytes(&kernel->out[i], dtype);
     }
     return FL_OK;
 }
 
-void fl_stage_strides(int64_t *strides, const fl_stage *s, int i)
+void fl_stage_strides(int64_t *strides, const fl_stage *stage, int i)
 {
-    const fl_view *v = &s->k->in[i];
-    if (s->in[i] == v->data) memcpy(strides, v->stride, sizeof(int64_t) * (size_t)v->ndim);
+    const fl_view *v = &stage->k->in[i];
+    if (stage->in[i] == v->data) memcpy(strides, v->stride, sizeof(int64_t) * (size_t)v->ndim);
     else fl_shape_strides(strides, v->size, v->ndim);
 }
 
-fl_status fl_stage_close(fl_stage *s)
+fl_status fl_stage_close(fl_stage *stage)
 {
-    for (int i = 0; i < s->k->nout; i++) {
-        const fl_view *v = &s->k->out[i];
-        if (s->out[i] == v->data) continue;
+    for (int i = 0; i < stage->k->nout; i++) {
+        const fl_view *v = &stage->k->out[i];
+        if (stage->out[i] == v->data) continue;
         int64_t strides[FL_MAX_NDIM];
-        fl_view array = array_like(v, s->out[i], staged_dtype(v->dtype, s->dtype), strides);
+        fl_view array = array_like(v, stage->out[i], staged_dtype(v->dtype, stage->dtype), strides);
         FL_TRY(fl_cpu_copy(v, &array));
     }
     return FL_OK;

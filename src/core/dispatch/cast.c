@@ -12,35 +12,35 @@
 
 enum { GRAD_SBP };
 
-void fl_cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
+void fl_cast_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
                    const fl_nd_sbp *grad_sbp)
 {
-    fl_attrs_init(a, op);
-    a->placement = placement;
-    a->nd_sbp = nd_sbp;
-    a->has_placement = true;
-    if (grad_sbp) fl_attr_set(a, GRAD_SBP, (int64_t)fl_nd_sbp_bits(*grad_sbp));
+    fl_attrs_init(attrs, op);
+    attrs->placement = placement;
+    attrs->nd_sbp = nd_sbp;
+    attrs->has_placement = true;
+    if (grad_sbp) fl_attr_set(attrs, GRAD_SBP, (int64_t)fl_nd_sbp_bits(*grad_sbp));
 }
 
 /* The SBP asked for the gradient, NULL when none was. */
-static const fl_nd_sbp *given_grad_sbp(fl_nd_sbp *s, const fl_attrs *a)
+static const fl_nd_sbp *given_grad_sbp(fl_nd_sbp *nd_sbp, const fl_attrs *attrs)
 {
-    if (!a->at[GRAD_SBP].given) return NULL;
-    memcpy(s, &a->at[GRAD_SBP].integer, sizeof *s);
-    return s;
+    if (!attrs->at[GRAD_SBP].given) return NULL;
+    memcpy(nd_sbp, &attrs->at[GRAD_SBP].integer, sizeof *nd_sbp);
+    return nd_sbp;
 }
 
-static fl_nd_sbp grad_sbp_of(const fl_attrs *a, fl_nd_sbp otherwise)
+static fl_nd_sbp grad_sbp_of(const fl_attrs *attrs, fl_nd_sbp otherwise)
 {
     fl_nd_sbp s;
-    return given_grad_sbp(&s, a) ? s : otherwise;
+    return given_grad_sbp(&s, attrs) ? s : otherwise;
 }
 
-fl_nd_sbp fl_cast_dual(fl_nd_sbp s)
+fl_nd_sbp fl_cast_dual(fl_nd_sbp nd_sbp)
 {
-    for (int i = 0; i < s.n; i++)
-        if (fl_sbp_is_partial(s.at[i])) s.at[i] = FL_B;
-    return s;
+    for (int i = 0; i < nd_sbp.n; i++)
+        if (fl_sbp_is_partial(nd_sbp.at[i])) nd_sbp.at[i] = FL_B;
+    return nd_sbp;
 }
 
 /* ---- global to global ---- */
@@ -53,10 +53,10 @@ static fl_status to_global_grad(fl_grad *g)
 
 /* Only where nothing moved is the result a view. The gradient of a partial tensor lies in another SBP, and is as little
 ** moved. */
-static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
+static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs)
 {
     fl_nd_sbp s;
-    return fl_to_global(out, x, x->meta->placement, x->meta->nd_sbp, given_grad_sbp(&s, a));
+    return fl_to_global(out, x, x->meta->placement, x->meta->nd_sbp, given_grad_sbp(&s, attrs));
 }
 
 /* A slice of a broadcast tensor becomes a copy: written in place, it must not change the other on this rank alone. */
@@ -124,10 +124,10 @@ static fl_status to_local_grad(fl_grad *g)
     return fl_global_from_part(&g->gin[0], g->gout[0], &x->shape, x->placement, nd_sbp);
 }
 
-static fl_status to_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
+static fl_status to_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs)
 {
     fl_nd_sbp s;
-    return fl_to_local(out, x, given_grad_sbp(&s, a));
+    return fl_to_local(out, x, given_grad_sbp(&s, attrs));
 }
 
 static fl_status body_to_local(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)

@@ -39,10 +39,10 @@ fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape 
 /* ---- what casts have in common ---- */
 
 /* Attributes of a cast: where the result is, and optionally the SBP its gradient is boxed to. */
-void fl_cast_attrs(fl_attrs *a, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
+void fl_cast_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
                    const fl_nd_sbp *grad_sbp);
 
 /* The SBP a gradient takes: as the value's, but the gradient of a partial value is whole on every rank. */
-fl_nd_sbp fl_cast_dual(fl_nd_sbp s);
+fl_nd_sbp fl_cast_dual(fl_nd_sbp nd_sbp);
 
 #endif

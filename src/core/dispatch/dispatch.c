@@ -39,62 +39,62 @@ typedef struct call {
 
 /* ---- operands as kernels see them ---- */
 
-static void view_of(fl_view *v, const fl_tensor *t)
+static void view_of(fl_view *view, const fl_tensor *tensor)
 {
-    const fl_meta *meta = t->meta;
-    v->data = fl_tensor_data(t);
-    v->dtype = meta->dtype;
-    v->ndim = meta->shape.ndim;
-    v->contiguous = t->contiguous;
-    v->size = meta->window.size;
-    v->stride = t->strides;
-    v->start = meta->window.start;
-    v->logical = meta->shape.dims;
-    v->numel = meta->local_numel;
+    const fl_meta *meta = tensor->meta;
+    view->data = fl_tensor_data(tensor);
+    view->dtype = meta->dtype;
+    view->ndim = meta->shape.ndim;
+    view->contiguous = tensor->contiguous;
+    view->size = meta->window.size;
+    view->stride = tensor->strides;
+    view->start = meta->window.start;
+    view->logical = meta->shape.dims;
+    view->numel = meta->local_numel;
 }
 
 /* Writes a Lua number into the view in the plan's dtype. */
-static void view_of_number(fl_view *v, const fl_operand *o, fl_dtype dtype)
+static void view_of_number(fl_view *view, const fl_operand *operand, fl_dtype dtype)
 {
-    double number = o->kind == FL_NUM_FLOAT ? o->number : (double)o->integer;
-    int64_t integer = o->kind == FL_NUM_FLOAT ? (int64_t)o->number : o->integer;
-    v->data = v->scalar;
-    v->dtype = dtype;
-    v->ndim = 0;
-    v->contiguous = true;
-    v->size = v->stride = v->start = v->logical = zeros;
-    v->numel = 1;
+    double number = operand->kind == FL_NUM_FLOAT ? operand->number : (double)operand->integer;
+    int64_t integer = operand->kind == FL_NUM_FLOAT ? (int64_t)operand->number : operand->integer;
+    view->data = view->scalar;
+    view->dtype = dtype;
+    view->ndim = 0;
+    view->contiguous = true;
+    view->size = view->stride = view->start = view->logical = zeros;
+    view->numel = 1;
     switch (dtype) {
-    case FL_FLOAT64: memcpy(v->scalar, &number, sizeof number); break;
+    case FL_FLOAT64: memcpy(view->scalar, &number, sizeof number); break;
     case FL_FLOAT32: {
         float f = (float)number;
-        memcpy(v->scalar, &f, sizeof f);
+        memcpy(view->scalar, &f, sizeof f);
         break;
     }
     case FL_FLOAT16: {
         fl_float16 h = fl_float16_from_float((float)number);
-        memcpy(v->scalar, &h, sizeof h);
+        memcpy(view->scalar, &h, sizeof h);
         break;
     }
     case FL_BFLOAT16: {
         fl_bfloat16 h = fl_bfloat16_from_float((float)number);
-        memcpy(v->scalar, &h, sizeof h);
+        memcpy(view->scalar, &h, sizeof h);
         break;
     }
-    case FL_INT64: v->scalar[0] = integer; break;
+    case FL_INT64: view->scalar[0] = integer; break;
     case FL_INT32: {
         int32_t i = (int32_t)integer;
-        memcpy(v->scalar, &i, sizeof i);
+        memcpy(view->scalar, &i, sizeof i);
         break;
     }
     case FL_BOOL: {
         uint8_t b = number != 0;
-        memcpy(v->scalar, &b, sizeof b);
+        memcpy(view->scalar, &b, sizeof b);
         break;
     }
     default: {
         uint8_t b = (uint8_t)integer;
-        memcpy(v->scalar, &b, sizeof b);
+        memcpy(view->scalar, &b, sizeof b);
         break;
     }
     }
@@ -177,12 +177,12 @@ static fl_status packed_run(void *payload)
 }
 
 /* Copies a view's arrays to `at` (an offset in base) and replaces its pointers by offsets. */
-static size_t pack_view(char *base, size_t at, fl_view *v)
+static size_t pack_view(char *base, size_t at, fl_view *view)
 {
-    const int64_t **arrays[4] = {&v->size, &v->stride, &v->start, &v->logical};
-    if (v->data == v->scalar) v->data = (void *)&zeros; /* a mark: the number travels in the view */
+    const int64_t **arrays[4] = {&view->size, &view->stride, &view->start, &view->logical};
+    if (view->data == view->scalar) view->data = (void *)&zeros; /* a mark: the number travels in the view */
     for (int j = 0; j < 4; j++) {
-        size_t bytes = (size_t)v->ndim * sizeof(int64_t);
+        size_t bytes = (size_t)view->ndim * sizeof(int64_t);
         if (bytes) memcpy(base + at, *arrays[j], bytes);
         *arrays[j] = (const int64_t *)(uintptr_t)at;
         at += bytes;
@@ -190,44 +190,44 @@ static size_t pack_view(char *base, size_t at, fl_view *v)
     return at;
 }
 
-static size_t packed_size(const fl_kernel *k)
+static size_t packed_size(const fl_kernel *kernel)
 {
-    size_t size = sizeof(packed) + sizeof(fl_view) * (size_t)(k->nin + k->nout);
-    size += offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)k->attrs->count;
-    for (int i = 0; i < k->nin; i++) size += 4 * sizeof(int64_t) * (size_t)k->in[i].ndim;
-    for (int i = 0; i < k->nout; i++) size += 4 * sizeof(int64_t) * (size_t)k->out[i].ndim;
+    size_t size = sizeof(packed) + sizeof(fl_view) * (size_t)(kernel->nin + kernel->nout);
+    size += offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)kernel->attrs->count;
+    for (int i = 0; i < kernel->nin; i++) size += 4 * sizeof(int64_t) * (size_t)kernel->in[i].ndim;
+    for (int i = 0; i < kernel->nout; i++) size += 4 * sizeof(int64_t) * (size_t)kernel->out[i].ndim;
     return size;
 }
 
-static void pack(char *base, const fl_kernel *k, fl_kernel_fn run)
+static void pack(char *base, const fl_kernel *kernel, fl_kernel_fn run)
 {
     packed *p = (packed *)base;
     size_t at = sizeof *p;
-    p->kernel = *k;
+    p->kernel = *kernel;
     p->run = run;
     p->kernel.in = (fl_view *)(uintptr_t)at;
     fl_view *views = (fl_view *)(base + at);
     /* a number's data pointer must be recognised before the view moves */
-    for (int i = 0; i < k->nin; i++)
-        if (k->in[i].data == k->in[i].scalar) k->in[i].data = (void *)&zeros;
-    memcpy(views, k->in, sizeof(fl_view) * (size_t)k->nin);
-    memcpy(views + k->nin, k->out, sizeof(fl_view) * (size_t)k->nout);
-    at += sizeof(fl_view) * (size_t)k->nin;
+    for (int i = 0; i < kernel->nin; i++)
+        if (kernel->in[i].data == kernel->in[i].scalar) kernel->in[i].data = (void *)&zeros;
+    memcpy(views, kernel->in, sizeof(fl_view) * (size_t)kernel->nin);
+    memcpy(views + kernel->nin, kernel->out, sizeof(fl_view) * (size_t)kernel->nout);
+    at += sizeof(fl_view) * (size_t)kernel->nin;
     p->kernel.out = (fl_view *)(uintptr_t)at;
-    at += sizeof(fl_view) * (size_t)k->nout;
+    at += sizeof(fl_view) * (size_t)kernel->nout;
     p->attrs = (fl_attrs *)(uintptr_t)at;
-    size_t attr_bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)k->attrs->count;
-    memcpy(base + at, k->attrs, attr_bytes);
+    size_t attr_bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)kernel->attrs->count;
+    memcpy(base + at, kernel->attrs, attr_bytes);
     at += attr_bytes;
-    for (int i = 0; i < k->nin + k->nout; i++) at = pack_view(base, at, &views[i]);
+    for (int i = 0; i < kernel->nin + kernel->nout; i++) at = pack_view(base, at, &views[i]);
 }
 
 /* Adds var to list unless it is there. */
-static void add_var(fl_var **list, int *count, fl_var *v)
+static void add_var(fl_var **list, int *count, fl_var *var)
 {
     for (int i = 0; i < *count; i++)
-        if (list[i] == v) return;
-    list[(*count)++] = v;
+        if (list[i] == var) return;
+    list[(*count)++] = var;
 }
 
 static void collect_vars(const call *c, fl_var **reads, int *read_count, fl_var **writes, int *write_count)
@@ -255,14 +255,14 @@ static bool overwrites(const call *c)
     return t->contiguous && (size_t)t->meta->local_numel * fl_dtype_size(t->meta->dtype) == t->storage->bytes;
 }
 
-static fl_status push_kernel(const call *c, fl_kernel *k)
+static fl_status push_kernel(const call *c, fl_kernel *kernel)
 {
-    size_t size = (packed_size(k) + 7) & ~(size_t)7;
+    size_t size = (packed_size(kernel) + 7) & ~(size_t)7;
     size_t operands = (size_t)(c->nin + c->nout);
     char *block = malloc(size + 2 * operands * sizeof(fl_var *));
     if (!block) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while queueing", c->op->name);
     fl_var **reads = (fl_var **)(block + size), **writes = reads + operands;
-    pack(block, k, c->plan->kernel);
+    pack(block, kernel, c->plan->kernel);
     fl_task task = {.name = c->op->name,
                     .run = packed_run,
                     .payload = block,
@@ -294,7 +294,7 @@ static fl_status issue_run(void *payload)
 }
 
 /* The kernel's launches go into the device's queue now; they run when what they read is there. */
-static fl_status issue_kernel(const call *c, fl_kernel *k)
+static fl_status issue_kernel(const call *c, fl_kernel *kernel)
 {
     fl_var *stack[2 * STACK_OPERANDS], **reads = stack;
     size_t operands = (size_t)(c->nin + c->nout);
@@ -303,7 +303,7 @@ static fl_status issue_kernel(const call *c, fl_kernel *k)
                        c->op->name, c->plan->device->name);
     if (operands > STACK_OPERANDS) reads = malloc(2 * operands * sizeof *reads);
     if (!reads) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu operands", c->op->name, operands);
-    issued payload = {c->plan, k};
+    issued payload = {c->plan, kernel};
     fl_task task = {.name = c->op->name,
                     .run = issue_run,
                     .payload = &payload,

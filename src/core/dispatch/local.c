@@ -37,10 +37,10 @@ typedef struct parts {
 
 /* ---- where the parts lie ---- */
 
-static int index_of(const fl_placement *p, const int *coords)
+static int index_of(const fl_placement *placement, const int *coords)
 {
     int index = 0;
-    for (int k = 0; k < p->ndim; k++) index = index * p->hierarchy[k] + coords[k];
+    for (int k = 0; k < placement->ndim; k++) index = index * placement->hierarchy[k] + coords[k];
     return index;
 }
 
@@ -200,11 +200,11 @@ fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole)
 }
 
 /* What all members of g have; freed by the caller. */
-static fl_status exchange_facts(part_facts **out, fl_group *g, const part_facts *mine)
+static fl_status exchange_facts(part_facts **out, fl_group *group, const part_facts *mine)
 {
-    part_facts *all = malloc((size_t)g->count * sizeof *all);
+    part_facts *all = malloc((size_t)group->count * sizeof *all);
     if (!all) return fl_fail(FL_ERR_MEMORY, "to_global: out of memory");
-    fl_status status = fl_comm_share(g, "local to global", all, mine, sizeof *mine, 0);
+    fl_status status = fl_comm_share(group, "local to global", all, mine, sizeof *mine, 0);
     if (status == FL_OK) *out = all;
     else free(all);
     return status;
@@ -217,16 +217,16 @@ static void parts_free(parts *all)
 }
 
 /* facts: by position in `group`. */
-static fl_status parts_init(parts *all, const part_facts *facts, const fl_group *group, const fl_placement *p,
+static fl_status parts_init(parts *all, const part_facts *facts, const fl_group *group, const fl_placement *placement,
                             fl_nd_sbp sbp)
 {
-    *all = (parts){.p = p, .sbp = sbp};
-    all->at = calloc((size_t)p->count, sizeof *all->at);
-    all->windows = calloc((size_t)p->count, sizeof *all->windows);
+    *all = (parts){.p = placement, .sbp = sbp};
+    all->at = calloc((size_t)placement->count, sizeof *all->at);
+    all->windows = calloc((size_t)placement->count, sizeof *all->windows);
     fl_status status = all->at && all->windows ? FL_OK : fl_fail(FL_ERR_MEMORY, "to_global: out of memory");
-    for (int i = 0; i < p->count && status == FL_OK; i++)
+    for (int i = 0; i < placement->count && status == FL_OK; i++)
         for (int m = 0; m < group->count; m++)
-            if (group->ranks[m] == p->ranks[i]) all->at[i] = &facts[m];
+            if (group->ranks[m] == placement->ranks[i]) all->at[i] = &facts[m];
     if (status == FL_OK) status = check_errors(all);
     if (status == FL_OK) status = place_parts(all);
     if (status != FL_OK) parts_free(all);
@@ -263,17 +263,18 @@ static fl_status move_parts(fl_tensor *out, fl_tensor *in, const parts *all, con
 }
 
 /* The ranks' own parts of a gradient that lies in the balanced split. */
-static fl_status give_back(fl_tensor **out, fl_tensor *grad, const fl_meta *part, const fl_placement *p, fl_nd_sbp sbp)
+static fl_status give_back(fl_tensor **out, fl_tensor *grad, const fl_meta *part, const fl_placement *placement,
+                           fl_nd_sbp sbp)
 {
     fl_group *group;
     part_facts mine = {.dtype = (int32_t)part->dtype, .ndim = part->shape.ndim}, *facts;
     parts all;
     memcpy(mine.dims, part->shape.dims, sizeof mine.dims);
     FL_TRY(fl_tensor_empty_local(out, grad->meta->dtype, &part->shape));
-    fl_status status = fl_group_get(&group, p->ranks, p->count);
-    if (status == FL_OK && p->my_index >= 0) status = exchange_facts(&facts, group, &mine);
-    if (status == FL_OK && p->my_index >= 0) {
-        status = parts_init(&all, facts, group, p, sbp);
+    fl_status status = fl_group_get(&group, placement->ranks, placement->count);
+    if (status == FL_OK && placement->my_index >= 0) status = exchange_facts(&facts, group, &mine);
+    if (status == FL_OK && placement->my_index >= 0) {
+        status = parts_init(&all, facts, group, placement, sbp);
         if (status == FL_OK) {
             status = move_parts(*out, grad, &all, grad->meta, true);
             parts_free(&all);
@@ -300,11 +301,11 @@ static fl_status from_local_grad(fl_grad *g)
     return status;
 }
 
-static fl_status from_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *a)
+static fl_status from_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs)
 {
-    fl_shape logical = {a->at[WHOLE_SHAPE].count, {0}};
-    memcpy(logical.dims, a->at[WHOLE_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
-    return fl_global_from_part(out, x, &logical, a->placement, a->nd_sbp);
+    fl_shape logical = {attrs->at[WHOLE_SHAPE].count, {0}};
+    memcpy(logical.dims, attrs->at[WHOLE_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
+    return fl_global_from_part(out, x, &logical, attrs->placement, attrs->nd_sbp);
 }
 
 /* in[0]: what the rank gave; in[1]: its part of the balanced split, where that is another. */
@@ -384,45 +385,46 @@ static fl_status global_outside(fl_tensor **out, const parts *all)
 }
 
 /* Parts on devices that are no balanced split are moved by the CPUs; every rank of the world calls this. */
-static fl_status put_together_on_cpus(fl_tensor **out, fl_tensor *local, const fl_placement *p, fl_nd_sbp sbp)
+static fl_status put_together_on_cpus(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp sbp)
 {
     const fl_placement *cpus;
     fl_tensor *here, *whole;
-    FL_TRY(fl_placement_get(&cpus, FL_CPU, p->ranks, p->count, p->hierarchy, p->ndim));
+    FL_TRY(fl_placement_get(&cpus, FL_CPU, placement->ranks, placement->count, placement->hierarchy, placement->ndim));
     FL_TRY(fl_to_device(&here, local, fl_placement_local(FL_CPU, -1)));
     fl_status status = fl_local_to_global(&whole, here, cpus, sbp, false);
     fl_tensor_unref(here);
     FL_TRY(status);
-    status = fl_to_global(out, whole, p, sbp, NULL);
+    status = fl_to_global(out, whole, placement, sbp, NULL);
     fl_tensor_unref(whole);
     return status;
 }
 
-static bool has(const fl_placement *p, fl_nd_sbp sbp, bool (*is)(fl_sbp))
+static bool has(const fl_placement *placement, fl_nd_sbp sbp, bool (*is)(fl_sbp))
 {
-    for (int k = 0; k < p->ndim; k++)
-        if (p->hierarchy[k] > 1 && is(sbp.at[k])) return true;
+    for (int k = 0; k < placement->ndim; k++)
+        if (placement->hierarchy[k] > 1 && is(sbp.at[k])) return true;
     return false;
 }
 
-static bool is_split(fl_sbp s) { return fl_sbp_is_split(s); }
-static bool is_broadcast(fl_sbp s) { return s == FL_B; }
+static bool is_split(fl_sbp sbp) { return fl_sbp_is_split(sbp); }
+static bool is_broadcast(fl_sbp sbp) { return sbp == FL_B; }
 
-static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placement *p, fl_nd_sbp sbp, bool check)
+static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp sbp,
+                              bool check)
 {
     fl_group *world;
     part_facts mine = facts_of(local), *facts;
     FL_TRY(fl_group_world(&world));
-    bool hashes = check && p->my_index >= 0 && has(p, sbp, is_broadcast);
+    bool hashes = check && placement->my_index >= 0 && has(placement, sbp, is_broadcast);
     if (hashes && hash_of(&mine.hash, local) != FL_OK) snprintf(mine.error, sizeof mine.error, "%s", fl_message());
     FL_TRY(exchange_facts(&facts, world, &mine));
     parts all;
-    fl_status status = parts_init(&all, facts, world, p, sbp);
+    fl_status status = parts_init(&all, facts, world, placement, sbp);
     if (status == FL_OK) {
         bool balanced = is_balanced(&all);
-        if (!balanced && p->type != FL_CPU) status = put_together_on_cpus(out, local, p, sbp);
-        else if (p->my_index < 0) status = global_outside(out, &all);
-        else if (balanced) status = fl_global_from_part(out, local, &all.whole, p, sbp);
+        if (!balanced && placement->type != FL_CPU) status = put_together_on_cpus(out, local, placement, sbp);
+        else if (placement->my_index < 0) status = global_outside(out, &all);
+        else if (balanced) status = fl_global_from_part(out, local, &all.whole, placement, sbp);
         else status = global_from_moved(out, local, &all);
         parts_free(&all);
     }

@@ -11,7 +11,7 @@
 
 typedef struct fl_recorder {
     /* t (which has a record) is a view of a tensor whose history was rewritten since, and that requires grad by now. */
-    bool (*view_wants)(const fl_tensor *t);
+    bool (*view_wants)(const fl_tensor *tensor);
     /* An op that has run, with an input that needs a gradient: connects its outputs. */
     fl_status (*record)(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out,
                         int nout);
@@ -37,9 +37,9 @@ void fl_recorder_set(const fl_recorder *recorder);
 extern bool fl_grad_enabled;
 
 /* True if results computed from t have a gradient. */
-static inline bool fl_requires_grad(const fl_tensor *t)
+static inline bool fl_requires_grad(const fl_tensor *tensor)
 {
-    return t->requires_grad || (t->autograd && fl_recorder_now->view_wants(t));
+    return tensor->requires_grad || (tensor->autograd && fl_recorder_now->view_wants(tensor));
 }
 
 static inline bool fl_record_wanted(const fl_op *op, const fl_operand *in, int nin)

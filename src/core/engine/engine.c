@@ -55,25 +55,25 @@ static void need(needs *n, fl_stamp stamp, int lane)
     n->at[n->count++] = stamp;
 }
 
-static void collect_needs(needs *n, const fl_task *t)
+static void collect_needs(needs *n, const fl_task *task)
 {
     n->count = 0;
-    for (int i = 0; i < t->read_count; i++) need(n, t->reads[i]->write, t->lane);
-    for (int i = 0; i < t->write_count; i++) {
-        const fl_var *v = t->writes[i];
-        need(n, v->write, t->lane);
-        for (uint32_t j = 0; j < v->reader_count; j++) need(n, v->reads[j], t->lane);
+    for (int i = 0; i < task->read_count; i++) need(n, task->reads[i]->write, task->lane);
+    for (int i = 0; i < task->write_count; i++) {
+        const fl_var *v = task->writes[i];
+        need(n, v->write, task->lane);
+        for (uint32_t j = 0; j < v->reader_count; j++) need(n, v->reads[j], task->lane);
     }
 }
 
-bool fl_var_settle(fl_var *v)
+bool fl_var_settle(fl_var *var)
 {
     uint32_t kept = 0;
-    if (fl_stamp_done(v->write)) v->write = 0;
-    for (uint32_t i = 0; i < v->reader_count; i++)
-        if (!fl_stamp_done(v->reads[i])) v->reads[kept++] = v->reads[i];
-    v->reader_count = kept;
-    return v->write == 0 && kept == 0;
+    if (fl_stamp_done(var->write)) var->write = 0;
+    for (uint32_t i = 0; i < var->reader_count; i++)
+        if (!fl_stamp_done(var->reads[i])) var->reads[kept++] = var->reads[i];
+    var->reader_count = kept;
+    return var->write == 0 && kept == 0;
 }
 
 /* ---- waiting ---- */
@@ -101,23 +101,23 @@ static fl_status wait_lanes(bool interruptible)
 
 fl_status fl_engine_wait_lanes(void) { return wait_lanes(true); }
 
-fl_status fl_engine_wait_var(fl_var *v)
+fl_status fl_engine_wait_var(fl_var *var)
 {
-    if (FL_UNLIKELY(v->write)) {
-        FL_TRY(fl_engine_wait_stamp(v->write, true));
-        v->write = 0;
+    if (FL_UNLIKELY(var->write)) {
+        FL_TRY(fl_engine_wait_stamp(var->write, true));
+        var->write = 0;
     }
-    if (FL_UNLIKELY(fl_is_pending(v))) FL_TRY(fl_pending_settle(v));
-    if (FL_UNLIKELY(v->poison != NULL)) return fl_poison_raise(v->poison);
+    if (FL_UNLIKELY(fl_is_pending(var))) FL_TRY(fl_pending_settle(var));
+    if (FL_UNLIKELY(var->poison != NULL)) return fl_poison_raise(var->poison);
     return FL_OK;
 }
 
-void fl_engine_wait_idle(fl_var *v)
+void fl_engine_wait_idle(fl_var *var)
 {
-    fl_engine_wait_stamp(v->write, false);
-    for (uint32_t i = 0; i < v->reader_count; i++) fl_engine_wait_stamp(v->reads[i], false);
-    v->write = 0;
-    v->reader_count = 0;
+    fl_engine_wait_stamp(var->write, false);
+    for (uint32_t i = 0; i < var->reader_count; i++) fl_engine_wait_stamp(var->reads[i], false);
+    var->write = 0;
+    var->reader_count = 0;
 }
 
 fl_status fl_engine_wait_all(void)
@@ -136,47 +136,47 @@ fl_status fl_engine_end(bool wait)
 
 /* ---- running on the caller ---- */
 
-static fl_status run_here(const fl_task *t)
+static fl_status run_here(const fl_task *task)
 {
     stats.inline_ops++;
-    for (int i = 0; i < t->write_count; i++) {
-        fl_var *v = t->writes[i];
+    for (int i = 0; i < task->write_count; i++) {
+        fl_var *v = task->writes[i];
         v->version++;
         v->write = 0;
         v->reader_count = 0;
     }
-    if (FL_LIKELY(!fl_engine_profiling)) return fl_task_run_here(t);
+    if (FL_LIKELY(!fl_engine_profiling)) return fl_task_run_here(task);
     char line[FL_LINE_TEXT];
     fl_line_now(line);
     uint64_t started = fl_now();
-    fl_status status = fl_task_run_here(t);
+    fl_status status = fl_task_run_here(task);
     /* what overtakes a lane's thread is shown where the caller's other ops are */
-    int lane = fl_lanes[t->lane].running ? FL_LANE_CPU : t->lane;
-    fl_profile_add(t->name, line, lane, started, started, fl_now());
+    int lane = fl_lanes[task->lane].running ? FL_LANE_CPU : task->lane;
+    fl_profile_add(task->name, line, lane, started, started, fl_now());
     return status;
 }
 
 /* True if a task that waits for nothing may run on the caller. Driven lanes keep the order of what is not cheap. */
-static bool may_run_here(const fl_task *t)
+static bool may_run_here(const fl_task *task)
 {
     if (mode == FL_ENGINE_QUEUED) return false;
-    if (t->flags & FL_TASK_CHEAP) return true;
-    fl_lane *lane = &fl_lanes[t->lane];
+    if (task->flags & FL_TASK_CHEAP) return true;
+    fl_lane *lane = &fl_lanes[task->lane];
     bool empty = fl_lane_reached(lane, lane->pushed);
-    return empty && (!lane->threaded || t->flags & FL_TASK_SHORT);
+    return empty && (!lane->threaded || task->flags & FL_TASK_SHORT);
 }
 
 /* ---- issuing to a stream ---- */
 
 /* Where a read on this lane can be noted: FL_VAR_READERS when every slot is taken by another lane. */
-static uint32_t reader_slot(const fl_var *v, int lane)
+static uint32_t reader_slot(const fl_var *var, int lane)
 {
-    for (uint32_t i = 0; i < v->reader_count; i++)
-        if (fl_stamp_lane(v->reads[i]) == lane || fl_stamp_done(v->reads[i])) return i;
-    return v->reader_count;
+    for (uint32_t i = 0; i < var->reader_count; i++)
+        if (fl_stamp_lane(var->reads[i]) == lane || fl_stamp_done(var->reads[i])) return i;
+    return var->reader_count;
 }
 
-static void stamp_vars(const fl_task *t);
+static void stamp_vars(const fl_task *task);
 
 static fl_status follow_needs(fl_lane *lane, const needs *n)
 {
@@ -189,41 +189,41 @@ static fl_status follow_needs(fl_lane *lane, const needs *n)
 }
 
 /* Naive: the op's own error is raised here. */
-static fl_status wait_for_issued(const fl_task *t)
+static fl_status wait_for_issued(const fl_task *task)
 {
-    fl_status status = fl_engine_wait_stamp(newest_stamp(t->lane), true);
-    for (int i = 0; status == FL_OK && i < t->write_count; i++) status = fl_engine_wait_var(t->writes[i]);
+    fl_status status = fl_engine_wait_stamp(newest_stamp(task->lane), true);
+    for (int i = 0; status == FL_OK && i < task->write_count; i++) status = fl_engine_wait_var(task->writes[i]);
     return status;
 }
 
-static fl_status run_issuing(const fl_task *t)
+static fl_status run_issuing(const fl_task *task)
 {
-    fl_lane *lane = &fl_lanes[t->lane];
+    fl_lane *lane = &fl_lanes[task->lane];
     bool timed = fl_engine_profiling;
-    fl_issuing = t;
+    fl_issuing = task;
     lane->stream->issuing = lane->pushed;
-    fl_status status = FL_UNLIKELY(timed) ? fl_stream_time_begin(lane, t->name) : FL_OK;
-    if (FL_LIKELY(status == FL_OK)) status = fl_task_run_here(t);
+    fl_status status = FL_UNLIKELY(timed) ? fl_stream_time_begin(lane, task->name) : FL_OK;
+    if (FL_LIKELY(status == FL_OK)) status = fl_task_run_here(task);
     fl_issuing = NULL;
     lane->stream->issuing = 0;
     return status == FL_OK && FL_UNLIKELY(timed) ? fl_stream_time_end(lane) : status;
 }
 
 /* The task is issued now, from the caller's payload, and completes later. */
-static fl_status issue(const fl_task *t, const needs *n)
+static fl_status issue(const fl_task *task, const needs *n)
 {
-    fl_lane *lane = &fl_lanes[t->lane];
-    FL_TRY(fl_pending_before(t));
+    fl_lane *lane = &fl_lanes[task->lane];
+    FL_TRY(fl_pending_before(task));
     FL_TRY(follow_needs(lane, n));
-    for (int i = 0; i < t->read_count; i++)
-        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS)
-            FL_TRY(fl_engine_wait_stamp(t->reads[i]->reads[0], true));
+    for (int i = 0; i < task->read_count; i++)
+        if (reader_slot(task->reads[i], task->lane) == FL_VAR_READERS)
+            FL_TRY(fl_engine_wait_stamp(task->reads[i]->reads[0], true));
     lane->pushed++;
-    stamp_vars(t);
+    stamp_vars(task);
     stats.queued_ops++;
-    FL_TRY(run_issuing(t));
-    FL_TRY(fl_pending_after(t));
-    return FL_UNLIKELY(mode == FL_ENGINE_NAIVE) ? wait_for_issued(t) : FL_OK;
+    FL_TRY(run_issuing(task));
+    FL_TRY(fl_pending_after(task));
+    return FL_UNLIKELY(mode == FL_ENGINE_NAIVE) ? wait_for_issued(task) : FL_OK;
 }
 
 fl_stamp fl_engine_issued(int lane)
@@ -232,49 +232,49 @@ fl_stamp fl_engine_issued(int lane)
     return newest_stamp(lane);
 }
 
-fl_status fl_engine_hand_over(fl_var *v, int lane)
+fl_status fl_engine_hand_over(fl_var *var, int lane)
 {
-    fl_var *writes[] = {v};
+    fl_var *writes[] = {var};
     fl_task end = {.writes = writes, .write_count = 1, .lane = lane};
     needs n;
     collect_needs(&n, &end);
     FL_TRY(follow_needs(&fl_lanes[lane], &n));
-    v->write = 0;
-    v->reader_count = 0;
+    var->write = 0;
+    var->reader_count = 0;
     return FL_OK;
 }
 
-static fl_status run_naive(const fl_task *t, const needs *n)
+static fl_status run_naive(const fl_task *task, const needs *n)
 {
     for (int i = 0; i < n->count; i++) FL_TRY(fl_engine_wait_stamp(n->at[i], true));
-    return run_here(t);
+    return run_here(task);
 }
 
 /* ---- queueing ---- */
 
-static fl_status make_room(fl_lane *lane, const fl_task *t)
+static fl_status make_room(fl_lane *lane, const fl_task *task)
 {
-    FL_TRY(fl_lane_open(lane, t->name));
+    FL_TRY(fl_lane_open(lane, task->name));
     if (lane->pushed >= lane->size)
-        FL_TRY(fl_engine_wait_stamp((fl_stamp)t->lane << 56 | (lane->pushed + 1 - lane->size), true));
-    for (int i = 0; i < t->read_count; i++)
-        if (reader_slot(t->reads[i], t->lane) == FL_VAR_READERS)
-            FL_TRY(fl_engine_wait_stamp(t->reads[i]->reads[0], true));
+        FL_TRY(fl_engine_wait_stamp((fl_stamp)task->lane << 56 | (lane->pushed + 1 - lane->size), true));
+    for (int i = 0; i < task->read_count; i++)
+        if (reader_slot(task->reads[i], task->lane) == FL_VAR_READERS)
+            FL_TRY(fl_engine_wait_stamp(task->reads[i]->reads[0], true));
     return FL_OK;
 }
 
 /* The variables remember the op just queued. */
-static void stamp_vars(const fl_task *t)
+static void stamp_vars(const fl_task *task)
 {
-    fl_stamp stamp = newest_stamp(t->lane);
-    for (int i = 0; i < t->read_count; i++) {
-        fl_var *v = t->reads[i];
-        uint32_t slot = reader_slot(v, t->lane);
+    fl_stamp stamp = newest_stamp(task->lane);
+    for (int i = 0; i < task->read_count; i++) {
+        fl_var *v = task->reads[i];
+        uint32_t slot = reader_slot(v, task->lane);
         if (slot == v->reader_count) v->reader_count++;
         v->reads[slot] = stamp;
     }
-    for (int i = 0; i < t->write_count; i++) {
-        fl_var *v = t->writes[i];
+    for (int i = 0; i < task->write_count; i++) {
+        fl_var *v = task->writes[i];
         v->version++;
         v->write = stamp;
         v->reader_count = 0;
@@ -283,31 +283,31 @@ static void stamp_vars(const fl_task *t)
 
 static void prepare_process(void);
 
-static fl_status enqueue(const fl_task *t, needs *n)
+static fl_status enqueue(const fl_task *task, needs *n)
 {
-    fl_lane *lane = &fl_lanes[t->lane];
+    fl_lane *lane = &fl_lanes[task->lane];
     if (FL_UNLIKELY(!prepared)) prepare_process();
-    FL_TRY(make_room(lane, t));
+    FL_TRY(make_room(lane, task));
     int kept = 0; /* order within a lane is free */
     for (int i = 0; i < n->count; i++)
-        if (fl_stamp_lane(n->at[i]) != t->lane) n->at[kept++] = n->at[i];
-    FL_TRY(fl_lane_put(lane, t, n->at, kept));
-    stamp_vars(t);
+        if (fl_stamp_lane(n->at[i]) != task->lane) n->at[kept++] = n->at[i];
+    FL_TRY(fl_lane_put(lane, task, n->at, kept));
+    stamp_vars(task);
     stats.queued_ops++;
     return FL_OK;
 }
 
-fl_status fl_engine_push(const fl_task *t)
+fl_status fl_engine_push(const fl_task *task)
 {
     needs n;
     if (FL_UNLIKELY(!mode_known)) fl_engine_mode_get();
     while (FL_UNLIKELY(fl_driven_pending) && fl_lanes_drive()) continue;
-    collect_needs(&n, t);
-    if (FL_UNLIKELY(fl_lanes[t->lane].stream != NULL)) return issue(t, &n);
-    FL_TRY(fl_pending_settle_task(t));
-    if (FL_UNLIKELY(mode == FL_ENGINE_NAIVE)) return run_naive(t, &n);
-    if (FL_LIKELY(n.count == 0 && may_run_here(t))) return run_here(t);
-    return enqueue(t, &n);
+    collect_needs(&n, task);
+    if (FL_UNLIKELY(fl_lanes[task->lane].stream != NULL)) return issue(task, &n);
+    FL_TRY(fl_pending_settle_task(task));
+    if (FL_UNLIKELY(mode == FL_ENGINE_NAIVE)) return run_naive(task, &n);
+    if (FL_LIKELY(n.count == 0 && may_run_here(task))) return run_here(task);
+    return enqueue(task, &n);
 }
 
 /* ---- modes and statistics ---- */

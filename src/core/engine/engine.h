@@ -105,7 +105,7 @@ fl_stamp fl_engine_issued(int lane);
 
 /* Makes everything issued to `lane` (a stream) from now on wait for all that still touches v; v is forgotten. So its
 ** memory may be released in the lane's order. */
-fl_status fl_engine_hand_over(fl_var *v, int lane);
+fl_status fl_engine_hand_over(fl_var *var, int lane);
 
 /* Where the script is: writes "train.lua:41" into buffer. Set by the host program; called when an op is
 ** queued, profiled or failed. */

@@ -31,26 +31,26 @@ struct fl_poison {
 };
 
 /* Borrowed; NULL: v is clean, or pending. */
-fl_poison *fl_poison_of(const fl_var *v);
+fl_poison *fl_poison_of(const fl_var *var);
 
 /* Puts p (borrowed; NULL: clean) in place of v's poison. */
-void fl_poison_put(fl_var *v, fl_poison *p);
+void fl_poison_put(fl_var *var, fl_poison *poison);
 
 /* Words p as this thread's error ("op (train.lua:41): message") and returns its status. */
-fl_status fl_poison_raise(fl_poison *p);
+fl_status fl_poison_raise(fl_poison *poison);
 
 /* Raises the first filed error that the script has not seen, and empties the file; updates: or that an update was
 ** skipped for an error that it has seen. */
 fl_status fl_poison_raise_filed(bool updates);
 
 /* Runs a task on the calling thread under the rules of poison; returns its error, or a poisoned input's. */
-fl_status fl_task_run_here(const fl_task *t);
+fl_status fl_task_run_here(const fl_task *task);
 
 /* The same for a queued task; errors that no result carries are filed. */
-void fl_task_run_queued(const fl_task *t, const char *line);
+void fl_task_run_queued(const fl_task *task, const char *line);
 
 /* Instead of running: the task's outputs are "cancelled". */
-void fl_task_cancel(const fl_task *t, const char *line);
+void fl_task_cancel(const fl_task *task, const char *line);
 
 /* Failed ops so far. */
 int64_t fl_poison_failures(void);
@@ -59,31 +59,31 @@ int64_t fl_poison_failures(void);
 fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause);
 
 /* NULL is fine. */
-void fl_poison_unref(fl_poison *p);
+void fl_poison_unref(fl_poison *poison);
 
 /* ---- pending checks ---- */
 
 /* v->poison is a poison, or a set of pending checks with its lowest bit set: whether the value is there is known
 ** later. */
 typedef struct fl_pending_checks fl_pending_checks;
-static inline bool fl_is_pending(const fl_var *v)
+static inline bool fl_is_pending(const fl_var *var)
 {
-    return (uintptr_t)__atomic_load_n(&v->poison, __ATOMIC_ACQUIRE) & 1;
+    return (uintptr_t)__atomic_load_n(&var->poison, __ATOMIC_ACQUIRE) & 1;
 }
 
 /* Waits until it is certain whether v has its value: then v is clean or poisoned. Errors: of the wait. */
-fl_status fl_pending_settle(fl_var *v);
+fl_status fl_pending_settle(fl_var *var);
 
 /* The same for all that the task reads, also in its targets when it updates them; when not, they are not pending any
 ** more. */
-fl_status fl_pending_settle_task(const fl_task *t);
+fl_status fl_pending_settle_task(const fl_task *task);
 
 /* Before a task is issued to a stream: what must be certain is waited for, what is certain by now is put into its
 ** variables. */
-fl_status fl_pending_before(const fl_task *t);
+fl_status fl_pending_before(const fl_task *task);
 
 /* After it: what it wrote is pending where what it read is, or itself (fl_engine_check_later). */
-fl_status fl_pending_after(const fl_task *t);
+fl_status fl_pending_after(const fl_task *task);
 
 /* All ops are complete: runs all checks. */
 void fl_pending_run_all(void);
@@ -204,7 +204,7 @@ static inline bool fl_stamp_done(fl_stamp s)
 fl_status fl_lane_open(fl_lane *lane, const char *op);
 
 /* Copies the task into the ring's next slot (there is room) and publishes it. */
-fl_status fl_lane_put(fl_lane *lane, const fl_task *t, const fl_stamp *needs, int need_count);
+fl_status fl_lane_put(fl_lane *lane, const fl_task *task, const fl_stamp *needs, int need_count);
 
 /* Runs one ready op of a driven lane; false when there is none. */
 bool fl_lanes_drive(void);

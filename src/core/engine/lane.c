@@ -40,26 +40,26 @@ static fl_wakeup pusher_wakeup;
 #define LOAD(place) __atomic_load_n((place), __ATOMIC_SEQ_CST)
 #define STORE(place, value) __atomic_store_n((place), (value), __ATOMIC_SEQ_CST)
 
-static uint32_t wakeup_ticket(fl_wakeup *b)
+static uint32_t wakeup_ticket(fl_wakeup *wakeup)
 {
-    __atomic_add_fetch(&b->sleepers, 1, __ATOMIC_SEQ_CST);
-    return LOAD(&b->rings);
+    __atomic_add_fetch(&wakeup->sleepers, 1, __ATOMIC_SEQ_CST);
+    return LOAD(&wakeup->rings);
 }
 
 /* Until the next ring after the ticket; milliseconds 0: without a limit. */
-static void wakeup_sleep(fl_wakeup *b, uint32_t ticket, int milliseconds)
+static void wakeup_sleep(fl_wakeup *wakeup, uint32_t ticket, int milliseconds)
 {
     struct timespec limit = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
-    syscall(SYS_futex, &b->rings, FUTEX_WAIT_PRIVATE, ticket, milliseconds ? &limit : NULL, NULL, 0);
+    syscall(SYS_futex, &wakeup->rings, FUTEX_WAIT_PRIVATE, ticket, milliseconds ? &limit : NULL, NULL, 0);
 }
 
-static void wakeup_leave(fl_wakeup *b) { __atomic_sub_fetch(&b->sleepers, 1, __ATOMIC_SEQ_CST); }
+static void wakeup_leave(fl_wakeup *wakeup) { __atomic_sub_fetch(&wakeup->sleepers, 1, __ATOMIC_SEQ_CST); }
 
-static void wakeup_signal(fl_wakeup *b)
+static void wakeup_signal(fl_wakeup *wakeup)
 {
-    if (!LOAD(&b->sleepers)) return;
-    __atomic_add_fetch(&b->rings, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, &b->rings, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    if (!LOAD(&wakeup->sleepers)) return;
+    __atomic_add_fetch(&wakeup->rings, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &wakeup->rings, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Pauses (some 40 ns each) worth spending before sleeping: few where a spinner would take the core of another. */
@@ -205,31 +205,31 @@ void fl_lane_close(fl_lane *lane)
 
 /* Copies payload and lists behind each other into the slot, or into a block of its own when they are large; leaves room
 ** for the needs. */
-static fl_status copy_task(fl_slot *slot, const fl_task *t, int need_count)
+static fl_status copy_task(fl_slot *slot, const fl_task *task, int need_count)
 {
-    size_t payload = (t->payload_size + 15) & ~(size_t)15, needs = (size_t)need_count * sizeof *slot->needs;
-    size_t reads = (size_t)t->read_count * sizeof(fl_var *), writes = (size_t)t->write_count * sizeof(fl_var *);
+    size_t payload = (task->payload_size + 15) & ~(size_t)15, needs = (size_t)need_count * sizeof *slot->needs;
+    size_t reads = (size_t)task->read_count * sizeof(fl_var *), writes = (size_t)task->write_count * sizeof(fl_var *);
     unsigned char *bytes = slot->bytes;
     if (payload + needs + reads + writes > FL_SLOT_BYTES) {
         bytes = slot->block = malloc(payload + needs + reads + writes);
-        if (!bytes) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while queueing", t->name);
+        if (!bytes) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while queueing", task->name);
     }
-    slot->task = *t;
+    slot->task = *task;
     slot->task.payload = bytes;
-    if (t->payload_size) memcpy(bytes, t->payload, t->payload_size);
+    if (task->payload_size) memcpy(bytes, task->payload, task->payload_size);
     slot->needs = (fl_need *)(bytes += payload);
     slot->need_count = need_count;
     slot->task.reads = (fl_var *const *)(bytes += needs);
-    if (reads) memcpy(bytes, t->reads, reads);
+    if (reads) memcpy(bytes, task->reads, reads);
     slot->task.writes = (fl_var *const *)(bytes += reads);
-    if (writes) memcpy(bytes, t->writes, writes);
+    if (writes) memcpy(bytes, task->writes, writes);
     return FL_OK;
 }
 
-fl_status fl_lane_put(fl_lane *lane, const fl_task *t, const fl_stamp *needs, int need_count)
+fl_status fl_lane_put(fl_lane *lane, const fl_task *task, const fl_stamp *needs, int need_count)
 {
     fl_slot *slot = slot_at(lane, lane->pushed + 1);
-    FL_TRY(copy_task(slot, t, need_count));
+    FL_TRY(copy_task(slot, task, need_count));
     for (int i = 0; i < need_count; i++) {
         fl_lane *other = &fl_lanes[fl_stamp_lane(needs[i])];
         slot->needs[i] = (fl_need){needs[i], 0};

@@ -136,9 +136,9 @@ void fl_pending_run_done(void)
 
 /* ---- sets ---- */
 
-static fl_pending_checks *pending_of(const fl_var *v)
+static fl_pending_checks *pending_of(const fl_var *var)
 {
-    uintptr_t p = (uintptr_t)__atomic_load_n(&v->poison, __ATOMIC_ACQUIRE);
+    uintptr_t p = (uintptr_t)__atomic_load_n(&var->poison, __ATOMIC_ACQUIRE);
     return p & 1 ? (fl_pending_checks *)(p - 1) : NULL;
 }
 
@@ -150,11 +150,11 @@ void fl_pending_unref(fl_poison *tagged)
     free(set);
 }
 
-static void put_pending(fl_var *v, fl_pending_checks *set)
+static void put_pending(fl_var *var, fl_pending_checks *set)
 {
     __atomic_fetch_add(&set->refs, 1, __ATOMIC_RELAXED);
-    fl_poison_put(v, NULL);
-    __atomic_store_n(&v->poison, (fl_poison *)((uintptr_t)set + 1), __ATOMIC_RELEASE);
+    fl_poison_put(var, NULL);
+    __atomic_store_n(&var->poison, (fl_poison *)((uintptr_t)set + 1), __ATOMIC_RELEASE);
 }
 
 static bool set_has(const fl_pending_checks *set, const check *d)
@@ -182,9 +182,9 @@ static fl_status set_add(fl_pending_checks *set, check *d, fl_poison **bad)
 /* ---- variables ---- */
 
 /* Checks that can run without a wait run; v is clean or poisoned as soon as that is certain. */
-static void refresh(fl_var *v)
+static void refresh(fl_var *var)
 {
-    const fl_pending_checks *set = pending_of(v);
+    const fl_pending_checks *set = pending_of(var);
     fl_poison *bad = NULL;
     int open = 0;
     if (FL_LIKELY(!set)) return;
@@ -193,49 +193,49 @@ static void refresh(fl_var *v)
         if (set->at[i]->poison && !bad) bad = set->at[i]->poison;
         open += set->at[i]->open;
     }
-    if (bad || !open) fl_poison_put(v, bad);
+    if (bad || !open) fl_poison_put(var, bad);
 }
 
-fl_status fl_pending_settle(fl_var *v)
+fl_status fl_pending_settle(fl_var *var)
 {
-    const fl_pending_checks *set = pending_of(v);
+    const fl_pending_checks *set = pending_of(var);
     if (!set) return FL_OK;
     for (int i = 0; i < set->count; i++) FL_TRY(wait_and_run(set->at[i]));
-    refresh(v);
+    refresh(var);
     return FL_OK;
 }
 
 /* ---- tasks ---- */
 
 /* True if the new values of the targets depend on the old ones. */
-static bool reads_targets(const fl_task *t)
+static bool reads_targets(const fl_task *task)
 {
-    return (t->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) == FL_TASK_UPDATES;
+    return (task->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) == FL_TASK_UPDATES;
 }
 
 /* Pending checks of tensors that are overwritten are dropped. */
-static void forget_targets(const fl_task *t)
+static void forget_targets(const fl_task *task)
 {
-    for (int i = 0; i < t->write_count; i++)
-        if (FL_UNLIKELY(fl_is_pending(t->writes[i]))) fl_poison_put(t->writes[i], NULL);
+    for (int i = 0; i < task->write_count; i++)
+        if (FL_UNLIKELY(fl_is_pending(task->writes[i]))) fl_poison_put(task->writes[i], NULL);
 }
 
-fl_status fl_pending_settle_task(const fl_task *t)
+fl_status fl_pending_settle_task(const fl_task *task)
 {
-    if (!reads_targets(t)) forget_targets(t);
-    for (int i = 0; i < t->read_count; i++)
-        if (FL_UNLIKELY(fl_is_pending(t->reads[i]))) FL_TRY(fl_pending_settle(t->reads[i]));
-    for (int i = 0; i < t->write_count; i++)
-        if (FL_UNLIKELY(fl_is_pending(t->writes[i]))) FL_TRY(fl_pending_settle(t->writes[i]));
+    if (!reads_targets(task)) forget_targets(task);
+    for (int i = 0; i < task->read_count; i++)
+        if (FL_UNLIKELY(fl_is_pending(task->reads[i]))) FL_TRY(fl_pending_settle(task->reads[i]));
+    for (int i = 0; i < task->write_count; i++)
+        if (FL_UNLIKELY(fl_is_pending(task->writes[i]))) FL_TRY(fl_pending_settle(task->writes[i]));
     return FL_OK;
 }
 
 /* True if every check of v is also one of all targets: then an update adds no check to them. */
-static bool targets_share(const fl_task *t, const fl_var *v)
+static bool targets_share(const fl_task *task, const fl_var *var)
 {
-    const fl_pending_checks *set = pending_of(v);
-    for (int i = 0; i < t->write_count; i++) {
-        const fl_pending_checks *own = pending_of(t->writes[i]);
+    const fl_pending_checks *set = pending_of(var);
+    for (int i = 0; i < task->write_count; i++) {
+        const fl_pending_checks *own = pending_of(task->writes[i]);
         if (own == set) continue;
         for (int j = 0; j < set->count; j++)
             if (!own || !set_has(own, set->at[j])) return false;
@@ -243,42 +243,42 @@ static bool targets_share(const fl_task *t, const fl_var *v)
     return true;
 }
 
-fl_status fl_pending_before(const fl_task *t)
+fl_status fl_pending_before(const fl_task *task)
 {
     raised.count = 0;
-    if (FL_LIKELY(!oldest)) return fl_pending_settle_task(t);
-    if (t->flags & FL_TASK_NO_SKIP) return fl_pending_settle_task(t);
-    if (!reads_targets(t)) forget_targets(t);
-    for (int i = 0; i < t->write_count; i++) refresh(t->writes[i]);
-    for (int i = 0; i < t->read_count; i++) {
-        fl_var *v = t->reads[i];
+    if (FL_LIKELY(!oldest)) return fl_pending_settle_task(task);
+    if (task->flags & FL_TASK_NO_SKIP) return fl_pending_settle_task(task);
+    if (!reads_targets(task)) forget_targets(task);
+    for (int i = 0; i < task->write_count; i++) refresh(task->writes[i]);
+    for (int i = 0; i < task->read_count; i++) {
+        fl_var *v = task->reads[i];
         refresh(v);
-        if (t->flags & FL_TASK_UPDATES && fl_is_pending(v) && !targets_share(t, v)) FL_TRY(fl_pending_settle(v));
+        if (task->flags & FL_TASK_UPDATES && fl_is_pending(v) && !targets_share(task, v)) FL_TRY(fl_pending_settle(v));
     }
     return FL_OK;
 }
 
-static fl_status add_all(fl_pending_checks *set, const fl_var *v, fl_poison **bad)
+static fl_status add_all(fl_pending_checks *set, const fl_var *var, fl_poison **bad)
 {
-    const fl_pending_checks *own = pending_of(v);
+    const fl_pending_checks *own = pending_of(var);
     for (int i = 0; own && i < own->count; i++) FL_TRY(set_add(set, own->at[i], bad));
     return FL_OK;
 }
 
-static fl_status collect(fl_pending_checks *set, const fl_task *t, fl_poison **bad)
+static fl_status collect(fl_pending_checks *set, const fl_task *task, fl_poison **bad)
 {
-    for (int i = 0; i < t->read_count; i++) FL_TRY(add_all(set, t->reads[i], bad));
-    for (int i = 0; i < t->write_count; i++) FL_TRY(add_all(set, t->writes[i], bad));
+    for (int i = 0; i < task->read_count; i++) FL_TRY(add_all(set, task->reads[i], bad));
+    for (int i = 0; i < task->write_count; i++) FL_TRY(add_all(set, task->writes[i], bad));
     for (int i = 0; i < raised.count; i++) FL_TRY(set_add(set, raised.at[i], bad));
     return FL_OK;
 }
 
 /* Sets among the task's variables: 2 when there are several; *set: the first. */
-static int count_sets(const fl_task *t, fl_pending_checks **set)
+static int count_sets(const fl_task *task, fl_pending_checks **set)
 {
     *set = NULL;
-    for (int i = 0; i < t->read_count + t->write_count; i++) {
-        fl_pending_checks *own = pending_of(i < t->read_count ? t->reads[i] : t->writes[i - t->read_count]);
+    for (int i = 0; i < task->read_count + task->write_count; i++) {
+        fl_pending_checks *own = pending_of(i < task->read_count ? task->reads[i] : task->writes[i - task->read_count]);
         if (!own || own == *set) continue;
         if (*set) return 2;
         *set = own;
@@ -287,34 +287,34 @@ static int count_sets(const fl_task *t, fl_pending_checks **set)
 }
 
 /* A set of its own for what the task wrote. */
-static fl_status join_sets(const fl_task *t)
+static fl_status join_sets(const fl_task *task)
 {
     fl_poison *bad = NULL;
     fl_pending_checks *set = calloc(1, sizeof *set);
-    if (!set) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the reports of kernels", t->name);
-    fl_status status = collect(set, t, &bad);
+    if (!set) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the reports of kernels", task->name);
+    fl_status status = collect(set, task, &bad);
     for (int i = 0; i < set->count; i++) __atomic_fetch_add(&set->at[i]->refs, 1, __ATOMIC_RELAXED);
     set->refs = 1;
-    for (int i = 0; i < t->write_count; i++) {
-        if (bad) fl_poison_put(t->writes[i], bad);
-        else put_pending(t->writes[i], set);
+    for (int i = 0; i < task->write_count; i++) {
+        if (bad) fl_poison_put(task->writes[i], bad);
+        else put_pending(task->writes[i], set);
     }
     fl_pending_unref((fl_poison *)((uintptr_t)set + 1));
     return status;
 }
 
-fl_status fl_pending_after(const fl_task *t)
+fl_status fl_pending_after(const fl_task *task)
 {
     fl_pending_checks *set;
     int event;
     if (FL_LIKELY(!oldest)) return FL_OK;
     if (raised.count) {
-        FL_TRY(fl_stream_event(&event, &fl_lanes[t->lane], fl_stamp_seq(raised.at[0]->stamp)));
-        return join_sets(t);
+        FL_TRY(fl_stream_event(&event, &fl_lanes[task->lane], fl_stamp_seq(raised.at[0]->stamp)));
+        return join_sets(task);
     }
-    int sets = count_sets(t, &set);
-    if (sets > 1) return join_sets(t);
-    for (int i = 0; sets && i < t->write_count; i++)
-        if (pending_of(t->writes[i]) != set) put_pending(t->writes[i], set);
+    int sets = count_sets(task, &set);
+    if (sets > 1) return join_sets(task);
+    for (int i = 0; sets && i < task->write_count; i++)
+        if (pending_of(task->writes[i]) != set) put_pending(task->writes[i], set);
     return FL_OK;
 }

@@ -25,18 +25,18 @@ static int filed_count;
 
 /* ---- the counted object ---- */
 
-static fl_poison *poison_ref(fl_poison *p)
+static fl_poison *poison_ref(fl_poison *poison)
 {
-    __atomic_fetch_add(&p->refs, 1, __ATOMIC_RELAXED);
-    return p;
+    __atomic_fetch_add(&poison->refs, 1, __ATOMIC_RELAXED);
+    return poison;
 }
 
-void fl_poison_unref(fl_poison *p)
+void fl_poison_unref(fl_poison *poison)
 {
-    while (p && __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) == 0) {
-        fl_poison *cause = p->cause;
-        free(p);
-        p = cause;
+    while (poison && __atomic_sub_fetch(&poison->refs, 1, __ATOMIC_ACQ_REL) == 0) {
+        fl_poison *cause = poison->cause;
+        free(poison);
+        poison = cause;
     }
 }
 
@@ -80,31 +80,31 @@ static fl_poison *poison_new(fl_status status, const char *op, const char *line,
     return p;
 }
 
-void fl_poison_put(fl_var *v, fl_poison *p)
+void fl_poison_put(fl_var *var, fl_poison *poison)
 {
-    if (p) poison_ref(p);
-    fl_poison *before = __atomic_exchange_n(&v->poison, p, __ATOMIC_ACQ_REL);
+    if (poison) poison_ref(poison);
+    fl_poison *before = __atomic_exchange_n(&var->poison, poison, __ATOMIC_ACQ_REL);
     if (FL_UNLIKELY((uintptr_t)before & 1)) fl_pending_unref(before);
     else fl_poison_unref(before);
 }
 
-fl_poison *fl_poison_of(const fl_var *v)
+fl_poison *fl_poison_of(const fl_var *var)
 {
-    fl_poison *p = __atomic_load_n(&v->poison, __ATOMIC_ACQUIRE);
+    fl_poison *p = __atomic_load_n(&var->poison, __ATOMIC_ACQUIRE);
     return FL_UNLIKELY((uintptr_t)p & 1) ? NULL : p;
 }
 
 /* The script has seen p, and with it what caused it. */
-static void report(fl_poison *p)
+static void report(fl_poison *poison)
 {
-    for (; p; p = p->cause) __atomic_store_n(&p->reported, true, __ATOMIC_RELAXED);
+    for (; poison; poison = poison->cause) __atomic_store_n(&poison->reported, true, __ATOMIC_RELAXED);
 }
 
-fl_status fl_poison_raise(fl_poison *p)
+fl_status fl_poison_raise(fl_poison *poison)
 {
-    report(p);
-    if (!p->line[0]) return fl_fail(p->status, "%s: %s", p->op, p->message);
-    return fl_fail(p->status, "%s (%s): %s", p->op, p->line, p->message);
+    report(poison);
+    if (!poison->line[0]) return fl_fail(poison->status, "%s: %s", poison->op, poison->message);
+    return fl_fail(poison->status, "%s (%s): %s", poison->op, poison->line, poison->message);
 }
 
 /* ---- the file ---- */
@@ -114,7 +114,7 @@ static bool is_unreported(const struct filed *f, bool updates)
     return (f->skipped && updates) || !__atomic_load_n(&f->poison->reported, __ATOMIC_RELAXED);
 }
 
-static void file_error(fl_poison *p, bool skipped)
+static void file_error(fl_poison *poison, bool skipped)
 {
     pthread_mutex_lock(&file_lock);
     if (filed_count == MAX_FILED) { /* drop what the script has met since */
@@ -125,7 +125,7 @@ static void file_error(fl_poison *p, bool skipped)
         }
         filed_count = kept;
     }
-    if (filed_count < MAX_FILED) file[filed_count++] = (struct filed){poison_ref(p), skipped};
+    if (filed_count < MAX_FILED) file[filed_count++] = (struct filed){poison_ref(poison), skipped};
     pthread_mutex_unlock(&file_lock);
 }
 
@@ -145,35 +145,35 @@ fl_status fl_poison_raise_filed(bool updates)
 /* ---- running under these rules ---- */
 
 /* The first poisoned variable the task would read. */
-static fl_poison *input_poison(const fl_task *t)
+static fl_poison *input_poison(const fl_task *task)
 {
     fl_poison *p;
-    for (int i = 0; i < t->read_count; i++)
-        if ((p = fl_poison_of(t->reads[i]))) return p;
-    if ((t->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) != FL_TASK_UPDATES) return NULL;
-    for (int i = 0; i < t->write_count; i++)
-        if ((p = fl_poison_of(t->writes[i]))) return p;
+    for (int i = 0; i < task->read_count; i++)
+        if ((p = fl_poison_of(task->reads[i]))) return p;
+    if ((task->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) != FL_TASK_UPDATES) return NULL;
+    for (int i = 0; i < task->write_count; i++)
+        if ((p = fl_poison_of(task->writes[i]))) return p;
     return NULL;
 }
 
-static void mark_writes(const fl_task *t, fl_poison *p)
+static void mark_writes(const fl_task *task, fl_poison *poison)
 {
-    for (int i = 0; i < t->write_count; i++)
-        if (fl_poison_of(t->writes[i]) != p) fl_poison_put(t->writes[i], p);
+    for (int i = 0; i < task->write_count; i++)
+        if (fl_poison_of(task->writes[i]) != poison) fl_poison_put(task->writes[i], poison);
 }
 
 /* True if the script would not see otherwise that the task did not run. */
-static bool goes_unnoticed(const fl_task *t)
+static bool goes_unnoticed(const fl_task *task)
 {
-    for (int i = 0; i < t->write_count; i++)
-        if (!fl_poison_of(t->writes[i])) return true;
-    return t->write_count == 0;
+    for (int i = 0; i < task->write_count; i++)
+        if (!fl_poison_of(task->writes[i])) return true;
+    return task->write_count == 0;
 }
 
 /* The task does not start because of p (borrowed). */
-static void skip(const fl_task *t, fl_poison *p)
+static void skip(const fl_task *task, fl_poison *poison)
 {
-    if (!(t->flags & FL_TASK_UPDATES)) mark_writes(t, p);
+    if (!(task->flags & FL_TASK_UPDATES)) mark_writes(task, poison);
 }
 
 /* After the error is filed, so that a reader of the count finds it. */
@@ -188,78 +188,78 @@ fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, co
 }
 
 /* The task ran and failed, perhaps because of the poison of its input (borrowed): returns its own, one reference. */
-static fl_poison *fail(const fl_task *t, fl_status status, const char *line, fl_poison *input)
+static fl_poison *fail(const fl_task *task, fl_status status, const char *line, fl_poison *input)
 {
-    fl_poison *p = poison_new(status, t->name, line, fl_message(), input);
-    mark_writes(t, p);
+    fl_poison *p = poison_new(status, task->name, line, fl_message(), input);
+    mark_writes(task, p);
     return p;
 }
 
-fl_status fl_task_run_here(const fl_task *t)
+fl_status fl_task_run_here(const fl_task *task)
 {
-    fl_poison *input = input_poison(t);
-    if (FL_UNLIKELY(input && !(t->flags & FL_TASK_NO_SKIP))) {
-        skip(t, input);
+    fl_poison *input = input_poison(task);
+    if (FL_UNLIKELY(input && !(task->flags & FL_TASK_NO_SKIP))) {
+        skip(task, input);
         /* what is issued to a device is told of where its value is needed, whenever the fault came to light */
-        return t == fl_issuing && !(t->flags & FL_TASK_UPDATES) ? FL_OK : fl_poison_raise(input);
+        return task == fl_issuing && !(task->flags & FL_TASK_UPDATES) ? FL_OK : fl_poison_raise(input);
     }
-    fl_status status = t->run((void *)t->payload);
+    fl_status status = task->run((void *)task->payload);
     if (FL_UNLIKELY(status != FL_OK)) {
-        fl_poison *p = fail(t, status, NULL, input);
+        fl_poison *p = fail(task, status, NULL, input);
         report(p);
         fl_poison_unref(p);
         count_failure();
-    } else mark_writes(t, input);
+    } else mark_writes(task, input);
     return status;
 }
 
-void fl_task_run_queued(const fl_task *t, const char *line)
+void fl_task_run_queued(const fl_task *task, const char *line)
 {
-    fl_poison *input = input_poison(t);
-    if (FL_UNLIKELY(input && !(t->flags & FL_TASK_NO_SKIP))) {
-        skip(t, input);
-        if (goes_unnoticed(t)) file_error(input, true);
+    fl_poison *input = input_poison(task);
+    if (FL_UNLIKELY(input && !(task->flags & FL_TASK_NO_SKIP))) {
+        skip(task, input);
+        if (goes_unnoticed(task)) file_error(input, true);
         return;
     }
-    fl_status status = t->run((void *)t->payload);
+    fl_status status = task->run((void *)task->payload);
     if (FL_UNLIKELY(status != FL_OK)) {
-        fl_poison *p = fail(t, status, line, input);
+        fl_poison *p = fail(task, status, line, input);
         file_error(p, false);
         fl_poison_unref(p);
         count_failure();
-    } else mark_writes(t, input);
+    } else mark_writes(task, input);
 }
 
-void fl_task_cancel(const fl_task *t, const char *line)
+void fl_task_cancel(const fl_task *task, const char *line)
 {
-    fl_poison *p = poison_new(FL_ERR_STATE, t->name, line, "cancelled", NULL);
-    skip(t, p);
+    fl_poison *p = poison_new(FL_ERR_STATE, task->name, line, "cancelled", NULL);
+    skip(task, p);
     file_error(p, false);
     fl_poison_unref(p);
 }
 
 /* ---- variables ---- */
 
-void fl_var_clear(fl_var *v)
+void fl_var_clear(fl_var *var)
 {
-    fl_engine_wait_idle(v);
-    fl_poison_put(v, NULL);
+    fl_engine_wait_idle(var);
+    fl_poison_put(var, NULL);
 }
 
-bool fl_var_error(char *buffer, size_t size, const fl_var *v)
+bool fl_var_error(char *buffer, size_t size, const fl_var *var)
 {
-    const fl_poison *p = fl_poison_of(v);
+    const fl_poison *p = fl_poison_of(var);
     if (!p) return false;
     if (p->line[0]) snprintf(buffer, size, "%s (%s): %s", p->op, p->line, p->message);
     else snprintf(buffer, size, "%s: %s", p->op, p->message);
     return true;
 }
 
-void fl_var_poison(fl_var *v, const char *op)
+void fl_var_poison(fl_var *var, const char *op)
 {
-    fl_engine_wait_idle(v);
+    fl_engine_wait_idle(var);
     fl_poison *p = poison_new(FL_ERR_STATE, op, NULL, fl_message(), NULL);
-    fl_poison_put(v, p);
+    fl_poison_put(var, p);
     fl_poison_unref(p);
 }
 

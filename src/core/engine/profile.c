@@ -60,51 +60,51 @@ fl_status fl_engine_profile_start(void)
 }
 
 /* A JSON string. */
-static void write_string(FILE *f, const char *text)
+static void write_string(FILE *stream, const char *text)
 {
-    putc('"', f);
+    putc('"', stream);
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\') fprintf(f, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f) fprintf(f, "\\u%04x", c);
-        else putc(c, f);
+        if (c == '"' || c == '\\') fprintf(stream, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f) fprintf(stream, "\\u%04x", c);
+        else putc(c, stream);
     }
-    putc('"', f);
+    putc('"', stream);
 }
 
 static double microseconds(uint64_t time) { return (double)time / 1e3; }
 
-static void write_entry(FILE *f, const entry *e)
+static void write_entry(FILE *stream, const entry *e)
 {
-    fprintf(f, ",\n{\"ph\":\"X\",\"pid\":%d,\"name\":", fl_world_get()->rank);
-    write_string(f, e->name);
-    fprintf(f, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"line\":", e->lane, microseconds(e->started),
+    fprintf(stream, ",\n{\"ph\":\"X\",\"pid\":%d,\"name\":", fl_world_get()->rank);
+    write_string(stream, e->name);
+    fprintf(stream, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"line\":", e->lane, microseconds(e->started),
             (double)(e->ended - e->started) / 1e3);
-    write_string(f, e->line);
-    fprintf(f, ",\"waited\":%.3f}}", (double)(e->started - e->pushed) / 1e3);
+    write_string(stream, e->line);
+    fprintf(stream, ",\"waited\":%.3f}}", (double)(e->started - e->pushed) / 1e3);
 }
 
-static void write_names(FILE *f)
+static void write_names(FILE *stream)
 {
     int rank = fl_world_get()->rank;
-    fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank, rank);
+    fprintf(stream, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank, rank);
     for (int i = 0; i < fl_lane_count; i++) {
-        fprintf(f, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", rank, i);
-        write_string(f, fl_lanes[i].name);
-        fputs("}}", f);
+        fprintf(stream, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", rank, i);
+        write_string(stream, fl_lanes[i].name);
+        fputs("}}", stream);
     }
 }
 
 /* After what other ranks have written, whose end is moved: the file is whole after each of them. */
-static void write_trace(FILE *f)
+static void write_trace(FILE *stream)
 {
     static const char head[] = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n", end[] = "\n]}\n";
-    bool first_rank = fseek(f, 1 - (long)sizeof end, SEEK_END) != 0;
-    fputs(first_rank ? head : ",\n", f);
-    write_names(f);
+    bool first_rank = fseek(stream, 1 - (long)sizeof end, SEEK_END) != 0;
+    fputs(first_rank ? head : ",\n", stream);
+    write_names(stream);
     uint64_t first = recorded > PROFILE_ENTRIES ? recorded - PROFILE_ENTRIES : 0;
-    for (uint64_t i = first; i < recorded; i++) write_entry(f, &entries[i % PROFILE_ENTRIES]);
-    fputs(end, f);
+    for (uint64_t i = first; i < recorded; i++) write_entry(stream, &entries[i % PROFILE_ENTRIES]);
+    fputs(end, stream);
 }
 
 /* Opened for this process alone until it is closed. */

@@ -14,7 +14,7 @@
 int64_t fl_stream_follows;
 
 /* The ring's slot of event number i, counted from the oldest. */
-static int slot_of(const fl_stream *s, int i) { return (s->first + i) % FL_STREAM_EVENTS; }
+static int slot_of(const fl_stream *stream, int i) { return (stream->first + i) % FL_STREAM_EVENTS; }
 
 /* Ops that lie before an event recorded now: not the one that is being issued, which may wait for earlier ones
 ** meanwhile. */
@@ -73,7 +73,7 @@ fl_status fl_stream_follow(fl_lane *lane, fl_lane *other, uint64_t seq)
 
 /* ---- times for the trace ---- */
 
-static fl_timed *timed_at(const fl_stream *s, uint64_t n) { return &s->timed[n % FL_STREAM_TIMES]; }
+static fl_timed *timed_at(const fl_stream *stream, uint64_t n) { return &stream->timed[n % FL_STREAM_TIMES]; }
 
 void fl_stream_times(fl_lane *lane)
 {

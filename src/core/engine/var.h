@@ -29,32 +29,32 @@ typedef struct fl_var {
 
 /* True when `var` may be read (no pending write) or written (nothing pending): the inline fast path of
 ** dispatch checks this, runs the kernel itself and calls fl_var_bump on what it wrote. */
-static inline bool fl_var_readable(const fl_var *v) { return v->write == 0 && v->poison == NULL; }
-static inline bool fl_var_writable(const fl_var *v)
+static inline bool fl_var_readable(const fl_var *var) { return var->write == 0 && var->poison == NULL; }
+static inline bool fl_var_writable(const fl_var *var)
 {
-    return v->write == 0 && v->reader_count == 0 && v->poison == NULL;
+    return var->write == 0 && var->reader_count == 0 && var->poison == NULL;
 }
-static inline void fl_var_bump(fl_var *v) { v->version++; }
+static inline void fl_var_bump(fl_var *var) { var->version++; }
 
 /* True when everything queued on it has completed; forgets completed stamps, so that the checks above
 ** become true. */
-bool fl_var_settle(fl_var *v);
+bool fl_var_settle(fl_var *var);
 
 /* Waits for the last writer (not for readers); then the poison as an error: message, op and line. */
-fl_status fl_engine_wait_var(fl_var *v);
+fl_status fl_engine_wait_var(fl_var *var);
 
 /* Waits for the last writer and for all readers: the memory may then be touched or freed. Not an error when
 ** poisoned. */
-void fl_engine_wait_idle(fl_var *v);
+void fl_engine_wait_idle(fl_var *var);
 
 /* Drops the poison of v (zero_grad, an overwrite). */
-void fl_var_clear(fl_var *v);
+void fl_var_clear(fl_var *var);
 
 /* Why the value of v is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for v's
 ** writer. */
-bool fl_var_error(char *buffer, size_t size, const fl_var *v);
+bool fl_var_error(char *buffer, size_t size, const fl_var *var);
 
 /* Poisons v with this thread's last message. */
-void fl_var_poison(fl_var *v, const char *op);
+void fl_var_poison(fl_var *var, const char *op);
 
 #endif

@@ -50,13 +50,13 @@ typedef struct fl_safetensors {
 fl_status fl_safetensors_open(fl_safetensors **out, const char *path);
 
 /* Reads `bytes` bytes of entry `index`, from byte `first` of that entry on. */
-fl_status fl_safetensors_read(fl_safetensors *s, int index, void *data, int64_t first, int64_t bytes);
+fl_status fl_safetensors_read(fl_safetensors *file, int index, void *data, int64_t first, int64_t bytes);
 
 /* Reads the elements of a window of entry `index` (row-major, without gaps); between short stretches also what lies
 ** there. */
-fl_status fl_safetensors_read_window(fl_safetensors *s, int index, void *data, const fl_window *window);
+fl_status fl_safetensors_read_window(fl_safetensors *file, int index, void *data, const fl_window *window);
 
-void fl_safetensors_close(fl_safetensors *s);
+void fl_safetensors_close(fl_safetensors *file);
 
 /* ---- writing ---- */
 
@@ -75,7 +75,7 @@ typedef struct fl_safetensors_ticket {
 fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, fl_safetensors_entry *entries, int count,
                                 const char *const *metadata, int metadata_count);
 
-void fl_safetensors_ticket_get(fl_safetensors_ticket *out, const fl_safetensors_writer *w);
+void fl_safetensors_ticket_get(fl_safetensors_ticket *out, const fl_safetensors_writer *writer);
 
 /* Another process's writer of the same file, with entries of the same names, dtypes and shapes in the same order. It
 ** only writes: the file is put in its place, or dropped, by the process that made it. */
@@ -83,21 +83,21 @@ fl_status fl_safetensors_join(fl_safetensors_writer **out, const char *path, fl_
                               const fl_safetensors_ticket *ticket);
 
 /* Writes bytes of an entry, from byte `first` of that entry on. */
-fl_status fl_safetensors_write(fl_safetensors_writer *w, const fl_safetensors_entry *entry, const void *data,
+fl_status fl_safetensors_write(fl_safetensors_writer *writer, const fl_safetensors_entry *entry, const void *data,
                                int64_t first, int64_t bytes);
 
 /* Writes the elements of a window of an entry (data: row-major, without gaps), and touches no others. */
-fl_status fl_safetensors_write_window(fl_safetensors_writer *w, const fl_safetensors_entry *entry, const void *data,
-                                      const fl_window *window);
+fl_status fl_safetensors_write_window(fl_safetensors_writer *writer, const fl_safetensors_entry *entry,
+                                      const void *data, const fl_window *window);
 
 /* What this process has written goes to the disk. */
-fl_status fl_safetensors_flush(fl_safetensors_writer *w);
+fl_status fl_safetensors_flush(fl_safetensors_writer *writer);
 
 /* Puts the file in its place: data to the disk, rename, folder to the disk. On an error the target is as it was. Ends
 ** the writer in either case. One that joined only ends. */
-fl_status fl_safetensors_commit(fl_safetensors_writer *w);
+fl_status fl_safetensors_commit(fl_safetensors_writer *writer);
 
 /* Ends the writer and drops the temporary file, unless it joined another's. Takes NULL. */
-void fl_safetensors_abandon(fl_safetensors_writer *w);
+void fl_safetensors_abandon(fl_safetensors_writer *writer);
 
 #endif

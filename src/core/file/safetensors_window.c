@@ -77,12 +77,12 @@ static fl_status read_stretch(void *context, int64_t in_entry, int64_t in_part, 
     return FL_OK;
 }
 
-fl_status fl_safetensors_read_window(fl_safetensors *s, int index, void *data, const fl_window *window)
+fl_status fl_safetensors_read_window(fl_safetensors *file, int index, void *data, const fl_window *window)
 {
-    const fl_safetensors_entry *entry = &s->entries[index];
+    const fl_safetensors_entry *entry = &file->entries[index];
     int outer;
     int64_t bytes = stretch_of(&outer, entry, window);
-    read_job j = {s, index, data, NULL, 0, 0};
+    read_job j = {file, index, data, NULL, 0, 0};
     if (outer > 0 && bytes < FL_SHORT_STRETCH) j.ahead = malloc(AHEAD); /* without it, it is only slower */
     fl_status status = for_stretches(entry, window, read_stretch, &j);
     free(j.ahead);
@@ -101,9 +101,9 @@ static fl_status write_stretch(void *context, int64_t in_entry, int64_t in_part,
     return fl_safetensors_write(j->file, j->entry, j->data + in_part, in_entry, bytes);
 }
 
-fl_status fl_safetensors_write_window(fl_safetensors_writer *w, const fl_safetensors_entry *entry, const void *data,
-                                      const fl_window *window)
+fl_status fl_safetensors_write_window(fl_safetensors_writer *writer, const fl_safetensors_entry *entry,
+                                      const void *data, const fl_window *window)
 {
-    write_job j = {w, entry, data};
+    write_job j = {writer, entry, data};
     return for_stretches(entry, window, write_stretch, &j);
 }

@@ -111,18 +111,18 @@ static void text_header(text *t, const fl_safetensors_entry *entries, int count,
 
 /* ---- files ---- */
 
-static fl_status failed(const fl_safetensors_writer *w, int error)
+static fl_status failed(const fl_safetensors_writer *writer, int error)
 {
-    return fl_fail(FL_ERR_IO, "save: %s: %s", w->path, strerror(error));
+    return fl_fail(FL_ERR_IO, "save: %s: %s", writer->path, strerror(error));
 }
 
-static fl_status write_all(const fl_safetensors_writer *w, const void *data, int64_t bytes, int64_t offset)
+static fl_status write_all(const fl_safetensors_writer *writer, const void *data, int64_t bytes, int64_t offset)
 {
     const char *at = data;
     while (bytes > 0) {
-        ssize_t done = pwrite(w->file, at, bytes > INT32_MAX ? INT32_MAX : (size_t)bytes, offset);
+        ssize_t done = pwrite(writer->file, at, bytes > INT32_MAX ? INT32_MAX : (size_t)bytes, offset);
         if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return failed(w, done < 0 ? errno : ENOSPC);
+        if (done <= 0) return failed(writer, done < 0 ? errno : ENOSPC);
         at += done, offset += done, bytes -= done;
     }
     return FL_OK;
@@ -153,13 +153,13 @@ static int kept_length(const char *base)
     return (int)most;
 }
 
-static void name_temporary(fl_safetensors_writer *w, uint64_t host, int64_t pid, int64_t attempt)
+static void name_temporary(fl_safetensors_writer *writer, uint64_t host, int64_t pid, int64_t attempt)
 {
-    const char *base = base_name(w->path);
-    w->host = host;
-    w->attempt = attempt;
-    sprintf(w->temporary, "%.*s%.*s.%016" PRIx64 ".%" PRId64 ".%" PRId64 ".tmp", (int)(base - w->path), w->path,
-            kept_length(base), base, host, pid, attempt);
+    const char *base = base_name(writer->path);
+    writer->host = host;
+    writer->attempt = attempt;
+    sprintf(writer->temporary, "%.*s%.*s.%016" PRIx64 ".%" PRId64 ".%" PRId64 ".tmp", (int)(base - writer->path),
+            writer->path, kept_length(base), base, host, pid, attempt);
 }
 
 /* True if `name` is a temporary name made on this host, of any target. */
@@ -196,9 +196,9 @@ static int folder_open(const char *path)
     return file;
 }
 
-static void leftovers_remove(const fl_safetensors_writer *w)
+static void leftovers_remove(const fl_safetensors_writer *writer)
 {
-    int file = folder_open(w->path);
+    int file = folder_open(writer->path);
     DIR *folder = file >= 0 ? fdopendir(file) : NULL;
     if (!folder) {
         if (file >= 0) close(file);
@@ -211,55 +211,56 @@ static void leftovers_remove(const fl_safetensors_writer *w)
 }
 
 /* The target must not be there or be a regular file; w->mode becomes its mode. */
-static fl_status check_target(fl_safetensors_writer *w)
+static fl_status check_target(fl_safetensors_writer *writer)
 {
     struct stat info;
-    if (lstat(w->path, &info) != 0) return errno == ENOENT ? FL_OK : failed(w, errno);
-    if (!S_ISREG(info.st_mode)) return fl_fail(FL_ERR_IO, "save: %s exists and is not a regular file", w->path);
-    w->mode = info.st_mode & 07777;
+    if (lstat(writer->path, &info) != 0) return errno == ENOENT ? FL_OK : failed(writer, errno);
+    if (!S_ISREG(info.st_mode)) return fl_fail(FL_ERR_IO, "save: %s exists and is not a regular file", writer->path);
+    writer->mode = info.st_mode & 07777;
     return FL_OK;
 }
 
 /* Locks the new temporary file. false: another process took it for one that was left, and removes it. A file system
 ** without locks is fine: no process can lock the file, so none removes it. */
-static bool temporary_lock(const fl_safetensors_writer *w)
+static bool temporary_lock(const fl_safetensors_writer *writer)
 {
     struct stat info;
-    if (flock(w->file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-    return fstat(w->file, &info) != 0 || info.st_nlink > 0;
+    if (flock(writer->file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+    return fstat(writer->file, &info) != 0 || info.st_nlink > 0;
 }
 
 /* Opens a new file beside the target, readable by whom the target was (a new target: as umask says). */
-static fl_status temporary_open(fl_safetensors_writer *w)
+static fl_status temporary_open(fl_safetensors_writer *writer)
 {
-    FL_TRY(check_target(w));
-    leftovers_remove(w);
+    FL_TRY(check_target(writer));
+    leftovers_remove(writer);
     uint64_t host = host_hash();
-    for (int64_t attempt = 0; w->file < 0; attempt++) {
-        name_temporary(w, host, getpid(), attempt);
-        w->file = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (w->file < 0 && (errno != EEXIST || attempt == 1000)) {
+    for (int64_t attempt = 0; writer->file < 0; attempt++) {
+        name_temporary(writer, host, getpid(), attempt);
+        writer->file = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (writer->file < 0 && (errno != EEXIST || attempt == 1000)) {
             int error = errno;
-            w->temporary[0] = '\0'; /* not ours */
-            return failed(w, error);
+            writer->temporary[0] = '\0'; /* not ours */
+            return failed(writer, error);
         }
-        if (w->file >= 0 && !temporary_lock(w)) {
-            close(w->file);
-            w->file = -1;
+        if (writer->file >= 0 && !temporary_lock(writer)) {
+            close(writer->file);
+            writer->file = -1;
         }
     }
-    if (!w->mode) return FL_OK;
-    return fchmod(w->file, w->mode | S_IWUSR) == 0 ? FL_OK : failed(w, errno); /* those who join must write */
+    if (!writer->mode) return FL_OK;
+    return fchmod(writer->file, writer->mode | S_IWUSR) == 0 ? FL_OK
+                                                             : failed(writer, errno); /* those who join must write */
 }
 
 /* Gives the file its size. Room on the disk is taken now where the file system can, so that a full one is known
 ** early. */
-static fl_status file_reserve(const fl_safetensors_writer *w)
+static fl_status file_reserve(const fl_safetensors_writer *writer)
 {
-    int64_t size = w->data_start + w->data_bytes;
-    if (fallocate(w->file, 0, 0, size) == 0) return FL_OK;
-    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return failed(w, errno);
-    return ftruncate(w->file, size) == 0 ? FL_OK : failed(w, errno);
+    int64_t size = writer->data_start + writer->data_bytes;
+    if (fallocate(writer->file, 0, 0, size) == 0) return FL_OK;
+    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return failed(writer, errno);
+    return ftruncate(writer->file, size) == 0 ? FL_OK : failed(writer, errno);
 }
 
 /* Makes the rename itself survive a crash. A file system that cannot sync folders is no reason to fail. */
@@ -287,23 +288,23 @@ static fl_status writer_new(fl_safetensors_writer **out, const char *path)
     return FL_OK;
 }
 
-static fl_status header_write(fl_safetensors_writer *w, const text *header)
+static fl_status header_write(fl_safetensors_writer *writer, const text *header)
 {
     if (header->failed) return fl_fail(FL_ERR_MEMORY, "save: out of memory");
     if (header->size > 100 * 1000 * 1000)
-        return fl_fail(FL_ERR_IO, "save: %s: the plain values take more than 100 MB", w->path);
-    FL_TRY(temporary_open(w));
-    w->data_start = (int64_t)header->size;
-    FL_TRY(file_reserve(w));
-    return write_all(w, header->at, (int64_t)header->size, 0);
+        return fl_fail(FL_ERR_IO, "save: %s: the plain values take more than 100 MB", writer->path);
+    FL_TRY(temporary_open(writer));
+    writer->data_start = (int64_t)header->size;
+    FL_TRY(file_reserve(writer));
+    return write_all(writer, header->at, (int64_t)header->size, 0);
 }
 
-static void lay_out(fl_safetensors_writer *w, fl_safetensors_entry *entries, int count)
+static void lay_out(fl_safetensors_writer *writer, fl_safetensors_entry *entries, int count)
 {
     for (int i = 0; i < count; i++) {
-        entries[i].start = w->data_bytes;
+        entries[i].start = writer->data_bytes;
         entries[i].bytes = fl_shape_numel(&entries[i].shape) * (int64_t)fl_dtype_size(entries[i].dtype);
-        w->data_bytes += entries[i].bytes;
+        writer->data_bytes += entries[i].bytes;
     }
 }
 
@@ -325,22 +326,23 @@ fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, f
     return FL_OK;
 }
 
-void fl_safetensors_ticket_get(fl_safetensors_ticket *out, const fl_safetensors_writer *w)
+void fl_safetensors_ticket_get(fl_safetensors_ticket *out, const fl_safetensors_writer *writer)
 {
-    *out = (fl_safetensors_ticket){w->host, getpid(), w->attempt, w->data_start, w->data_start + w->data_bytes};
+    *out = (fl_safetensors_ticket){writer->host, getpid(), writer->attempt, writer->data_start,
+                                   writer->data_start + writer->data_bytes};
 }
 
 /* A file of this name that is not the one meant would be another host's. */
-static fl_status temporary_join(fl_safetensors_writer *w, const fl_safetensors_ticket *ticket)
+static fl_status temporary_join(fl_safetensors_writer *writer, const fl_safetensors_ticket *ticket)
 {
     struct stat info;
-    w->file = open(w->temporary, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (w->file < 0 || fstat(w->file, &info) != 0)
+    writer->file = open(writer->temporary, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (writer->file < 0 || fstat(writer->file, &info) != 0)
         return fl_fail(FL_ERR_IO, "save: %s: %s; every rank writes its own part, so all ranks need the same folder",
-                       w->temporary, strerror(errno));
+                       writer->temporary, strerror(errno));
     if (!S_ISREG(info.st_mode) || info.st_size != ticket->file_bytes
-        || w->data_start + w->data_bytes != ticket->file_bytes)
-        return fl_fail(FL_ERR_IO, "save: %s is not the file of the other ranks", w->temporary);
+        || writer->data_start + writer->data_bytes != ticket->file_bytes)
+        return fl_fail(FL_ERR_IO, "save: %s is not the file of the other ranks", writer->temporary);
     return FL_OK;
 }
 
@@ -362,43 +364,46 @@ fl_status fl_safetensors_join(fl_safetensors_writer **out, const char *path, fl_
     return FL_OK;
 }
 
-fl_status fl_safetensors_write(fl_safetensors_writer *w, const fl_safetensors_entry *entry, const void *data,
+fl_status fl_safetensors_write(fl_safetensors_writer *writer, const fl_safetensors_entry *entry, const void *data,
                                int64_t first, int64_t bytes)
 {
-    return write_all(w, data, bytes, w->data_start + entry->start + first);
+    return write_all(writer, data, bytes, writer->data_start + entry->start + first);
 }
 
-fl_status fl_safetensors_flush(fl_safetensors_writer *w) { return fsync(w->file) == 0 ? FL_OK : failed(w, errno); }
-
-static fl_status put_in_place(fl_safetensors_writer *w)
+fl_status fl_safetensors_flush(fl_safetensors_writer *writer)
 {
-    FL_TRY(check_target(w));
-    if (w->mode && fchmod(w->file, w->mode) != 0) return failed(w, errno);
-    FL_TRY(fl_safetensors_flush(w));
-    int lock = dup(w->file); /* the lock outlives the close, whose result counts, until the file has its name */
-    int error = close(w->file) != 0 ? errno : 0;
-    w->file = -1;
-    if (!error && rename(w->temporary, w->path) != 0) error = errno;
+    return fsync(writer->file) == 0 ? FL_OK : failed(writer, errno);
+}
+
+static fl_status put_in_place(fl_safetensors_writer *writer)
+{
+    FL_TRY(check_target(writer));
+    if (writer->mode && fchmod(writer->file, writer->mode) != 0) return failed(writer, errno);
+    FL_TRY(fl_safetensors_flush(writer));
+    int lock = dup(writer->file); /* the lock outlives the close, whose result counts, until the file has its name */
+    int error = close(writer->file) != 0 ? errno : 0;
+    writer->file = -1;
+    if (!error && rename(writer->temporary, writer->path) != 0) error = errno;
     if (lock >= 0) close(lock);
-    if (error) return failed(w, error);
-    w->temporary[0] = '\0';
-    folder_sync(w->path);
+    if (error) return failed(writer, error);
+    writer->temporary[0] = '\0';
+    folder_sync(writer->path);
     return FL_OK;
 }
 
-fl_status fl_safetensors_commit(fl_safetensors_writer *w)
+fl_status fl_safetensors_commit(fl_safetensors_writer *writer)
 {
-    fl_status status = w->joined ? FL_OK : put_in_place(w);
-    fl_safetensors_abandon(w);
+    fl_status status = writer->joined ? FL_OK : put_in_place(writer);
+    fl_safetensors_abandon(writer);
     return status;
 }
 
-void fl_safetensors_abandon(fl_safetensors_writer *w)
+void fl_safetensors_abandon(fl_safetensors_writer *writer)
 {
-    if (!w) return;
-    if (w->file >= 0) close(w->file);
-    if (!w->joined && w->temporary && w->temporary[0]) unlink(w->temporary);
-    free(w->temporary);
-    free(w->path);
-    free(w);
+    if (!writer) return;
+    if (writer->file >= 0) close(writer->file);
+    if (!writer->joined && writer->temporary && writer->temporary[0]) unlink(writer->temporary);
+    free(writer->temporary);
+    free(writer->path);
+    free(writer);
 }

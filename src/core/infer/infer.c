@@ -316,10 +316,10 @@ static fl_status fill_plan(fl_plan *plan, build *b)
 /* ---- what other ranks may know of it ---- */
 
 /* A local operand is this rank's own affair, its shape too. */
-static uint64_t operand_content(uint64_t h, const fl_operand *o)
+static uint64_t operand_content(uint64_t h, const fl_operand *operand)
 {
-    if (o->kind != FL_TENSOR) return fl_hash_mix(h, (uint64_t)o->kind);
-    const fl_meta *m = o->tensor->meta;
+    if (operand->kind != FL_TENSOR) return fl_hash_mix(h, (uint64_t)operand->kind);
+    const fl_meta *m = operand->tensor->meta;
     return fl_hash_mix(h, m->is_local ? (uint64_t)m->dtype << 8 | 1 : m->hash);
 }
 

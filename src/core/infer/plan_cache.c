@@ -34,11 +34,11 @@ static size_t word_capacity;
 /* ---- keys ---- */
 
 /* Number of values in a shape attribute. An empty list has none, everything else at least one. */
-static int values_of(const fl_signature *s, const fl_attr *a, int slot)
+static int values_of(const fl_signature *signature, const fl_attr *attr, int slot)
 {
-    if (a->count > 0) return a->count;
-    for (int i = 0; i < s->param_count; i++) {
-        const fl_param *p = &s->params[i];
+    if (attr->count > 0) return attr->count;
+    for (int i = 0; i < signature->param_count; i++) {
+        const fl_param *p = &signature->params[i];
         if (!p->is_tensor && p->slot == slot)
             return p->type != FL_ATTR_AXES && p->type != FL_ATTR_INTS && p->type != FL_ATTR_SIZES;
     }

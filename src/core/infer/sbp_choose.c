@@ -73,9 +73,9 @@ static bool list_reserve(struct fl_sig_list *list)
     return true;
 }
 
-void fl_sig_add(fl_sigs *s, fl_body body, const fl_sbp *in_out)
+void fl_sig_add(fl_sigs *sigs, fl_body body, const fl_sbp *in_out)
 {
-    struct fl_sig_list *list = s->list;
+    struct fl_sig_list *list = sigs->list;
     if (!list_reserve(list)) {
         list->failed = true;
         return;

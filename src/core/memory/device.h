@@ -59,9 +59,9 @@ int fl_device_count(fl_device_type type);
 fl_status fl_device_kernel_of(fl_kernel_fn *out, fl_device_type type, const fl_op *op);
 
 /* The index that a placement means on this rank. */
-static inline int fl_device_index(const fl_device *d, const fl_placement *p)
+static inline int fl_device_index(const fl_device *device, const fl_placement *placement)
 {
-    return p->device_index >= 0 ? p->device_index : d->own;
+    return placement->device_index >= 0 ? placement->device_index : device->own;
 }
 
 /* A plug-in has two entry points: fl_device_start sets *out, which lives until exit; fl_device_kernel finds kernels,

@@ -171,60 +171,61 @@ static fl_storage *storage_take(void)
     return s;
 }
 
-static void storage_put(fl_storage *s)
+static void storage_put(fl_storage *storage)
 {
-    s->next = free_storages;
-    free_storages = s;
+    storage->next = free_storages;
+    free_storages = storage;
 }
 
 /* ---- live large blocks ---- */
 
-static void link_large(fl_storage *s)
+static void link_large(fl_storage *storage)
 {
-    s->prev = NULL;
-    s->next = large_blocks;
-    if (large_blocks) large_blocks->prev = s;
-    large_blocks = s;
+    storage->prev = NULL;
+    storage->next = large_blocks;
+    if (large_blocks) large_blocks->prev = storage;
+    large_blocks = storage;
     char line[128] = "";
     if (fl_engine_where) fl_engine_where(line, sizeof line);
-    size_t length = strlen(line), cut = length < sizeof s->site ? 0 : length - sizeof s->site + 1;
-    memcpy(s->site, line + cut, length - cut + 1);
+    size_t length = strlen(line), cut = length < sizeof storage->site ? 0 : length - sizeof storage->site + 1;
+    memcpy(storage->site, line + cut, length - cut + 1);
 }
 
-static void unlink_large(fl_storage *s)
+static void unlink_large(fl_storage *storage)
 {
-    if (s->prev) s->prev->next = s->next;
-    else large_blocks = s->next;
-    if (s->next) s->next->prev = s->prev;
+    if (storage->prev) storage->prev->next = storage->next;
+    else large_blocks = storage->next;
+    if (storage->next) storage->next->prev = storage->prev;
 }
 
-static bool is_large(const fl_storage *s) { return s->bytes >= FL_BLOCK_LARGE; }
+static bool is_large(const fl_storage *storage) { return storage->bytes >= FL_BLOCK_LARGE; }
 
 /* ---- freeing ---- */
 
-static const fl_device *device_of(const fl_storage *s)
+static const fl_device *device_of(const fl_storage *storage)
 {
     const fl_device *d = NULL;
-    return fl_device_get(&d, s->device) == FL_OK ? d : NULL; /* it is there: the memory came from it */
+    return fl_device_get(&d, storage->device) == FL_OK ? d : NULL; /* it is there: the memory came from it */
 }
 
 /* No queued op touches s any more, or only ops of the queue in whose order the device takes its memory back. */
-static void storage_release(fl_storage *s)
+static void storage_release(fl_storage *storage)
 {
-    if (FL_UNLIKELY(s->var.poison != NULL)) fl_var_clear(&s->var);
-    if (s->size_class > 0) give_back(s->data, s->size_class);
-    else if (s->size_class == DEVICE_CLASS) device_of(s)->release(s->data, s->bytes, s->device_index, s->queue);
-    else FL_SHOW(s->small, sizeof s->small);
-    storage_put(s);
+    if (FL_UNLIKELY(storage->var.poison != NULL)) fl_var_clear(&storage->var);
+    if (storage->size_class > 0) give_back(storage->data, storage->size_class);
+    else if (storage->size_class == DEVICE_CLASS)
+        device_of(storage)->release(storage->data, storage->bytes, storage->device_index, storage->queue);
+    else FL_SHOW(storage->small, sizeof storage->small);
+    storage_put(storage);
 }
 
-static void limbo_add(fl_storage *s)
+static void limbo_add(fl_storage *storage)
 {
-    s->next = NULL;
-    if (limbo_last) limbo_last->next = s;
-    else limbo_first = s;
-    limbo_last = s;
-    stats.limbo_bytes += (int64_t)s->bytes;
+    storage->next = NULL;
+    if (limbo_last) limbo_last->next = storage;
+    else limbo_first = storage;
+    limbo_last = storage;
+    stats.limbo_bytes += (int64_t)storage->bytes;
 }
 
 /* Takes from limbo, oldest first, what is complete. */
@@ -249,16 +250,16 @@ static void limbo_limit(void)
     }
 }
 
-void fl_storage_free(fl_storage *s)
+void fl_storage_free(fl_storage *storage)
 {
-    fl_storage_live -= (int64_t)s->bytes;
+    fl_storage_live -= (int64_t)storage->bytes;
     stats.live_blocks--;
-    if (FL_UNLIKELY(is_large(s))) unlink_large(s);
-    if (FL_UNLIKELY(s->size_class == DEVICE_CLASS)) {
-        fl_engine_hand_over(&s->var, device_of(s)->lane(s->device_index, FL_QUEUE_COMPUTE));
-        storage_release(s);
-    } else if (FL_LIKELY(fl_var_settle(&s->var))) storage_release(s);
-    else limbo_add(s);
+    if (FL_UNLIKELY(is_large(storage))) unlink_large(storage);
+    if (FL_UNLIKELY(storage->size_class == DEVICE_CLASS)) {
+        fl_engine_hand_over(&storage->var, device_of(storage)->lane(storage->device_index, FL_QUEUE_COMPUTE));
+        storage_release(storage);
+    } else if (FL_LIKELY(fl_var_settle(&storage->var))) storage_release(storage);
+    else limbo_add(storage);
 }
 
 /* ---- out of memory ---- */
@@ -363,46 +364,47 @@ static void *take_block_hard(int c)
     return take_fresh(c);
 }
 
-static fl_status host_data(fl_storage *s, size_t bytes)
+static fl_status host_data(fl_storage *storage, size_t bytes)
 {
     if (bytes > FL_BLOCK_MAX) return memory_error(bytes);
     int c = fl_block_class(bytes);
     note_peak(fl_block_bytes(c));
-    s->data = take_block(c);
-    if (FL_UNLIKELY(!s->data)) s->data = take_block_hard(c);
-    if (FL_UNLIKELY(!s->data)) return memory_error(bytes);
-    s->size_class = (int16_t)c;
-    FL_HIDE((char *)s->data + bytes, fl_block_bytes(c) + FL_BLOCK_GUARD - bytes);
+    storage->data = take_block(c);
+    if (FL_UNLIKELY(!storage->data)) storage->data = take_block_hard(c);
+    if (FL_UNLIKELY(!storage->data)) return memory_error(bytes);
+    storage->size_class = (int16_t)c;
+    FL_HIDE((char *)storage->data + bytes, fl_block_bytes(c) + FL_BLOCK_GUARD - bytes);
     return FL_OK;
 }
 
 /* The device's own memory, asked for again after each thing that may free some. */
-static fl_status device_data(fl_storage *s, size_t bytes, fl_device_type type, int *index)
+static fl_status device_data(fl_storage *storage, size_t bytes, fl_device_type type, int *index)
 {
     const fl_device *d = NULL;
     FL_TRY(fl_device_get(&d, type));
     if (*index < 0) *index = d->own;
-    s->size_class = DEVICE_CLASS;
-    s->data = NULL;
+    storage->size_class = DEVICE_CLASS;
+    storage->data = NULL;
     if (bytes == 0) return FL_OK;
-    fl_status status = d->allocate(&s->data, bytes, *index, s->queue);
+    fl_status status = d->allocate(&storage->data, bytes, *index, storage->queue);
     if (status == FL_ERR_MEMORY) {
         if (fl_storage_collect) fl_storage_collect();
         d->trim(*index);
-        status = d->allocate(&s->data, bytes, *index, s->queue);
+        status = d->allocate(&storage->data, bytes, *index, storage->queue);
         if (status == FL_ERR_MEMORY) return device_memory_error(type, *index);
     }
-    if (status == FL_OK) s->var.write = fl_engine_issued(d->lane(*index, s->queue)); /* other queues follow it */
+    if (status == FL_OK)
+        storage->var.write = fl_engine_issued(d->lane(*index, storage->queue)); /* other queues follow it */
     return status;
 }
 
-static fl_status set_data(fl_storage *s, size_t bytes, fl_device_type device, int *index)
+static fl_status set_data(fl_storage *storage, size_t bytes, fl_device_type device, int *index)
 {
-    s->size_class = INLINE_CLASS;
-    if (FL_UNLIKELY(device != FL_CPU)) return device_data(s, bytes, device, index);
-    if (bytes > FL_STORAGE_INLINE) return host_data(s, bytes);
-    s->data = bytes ? s->small : NULL;
-    FL_HIDE(s->small + bytes, sizeof s->small - bytes);
+    storage->size_class = INLINE_CLASS;
+    if (FL_UNLIKELY(device != FL_CPU)) return device_data(storage, bytes, device, index);
+    if (bytes > FL_STORAGE_INLINE) return host_data(storage, bytes);
+    storage->data = bytes ? storage->small : NULL;
+    FL_HIDE(storage->small + bytes, sizeof storage->small - bytes);
     return FL_OK;
 }
 

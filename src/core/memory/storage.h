@@ -34,15 +34,15 @@ typedef struct fl_storage {
 ** before FL_ERR_MEMORY, whose message has the bytes requested, the bytes live and the lines that allocated most. */
 fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue);
 
-static inline fl_storage *fl_storage_ref(fl_storage *s)
+static inline fl_storage *fl_storage_ref(fl_storage *storage)
 {
-    s->refs++;
-    return s;
+    storage->refs++;
+    return storage;
 }
-void fl_storage_free(fl_storage *s); /* the last reference is gone */
-static inline void fl_storage_unref(fl_storage *s)
+void fl_storage_free(fl_storage *storage); /* the last reference is gone */
+static inline void fl_storage_unref(fl_storage *storage)
 {
-    if (s && --s->refs == 0) fl_storage_free(s);
+    if (storage && --storage->refs == 0) fl_storage_free(storage);
 }
 
 void fl_storage_stats(fl_memory_stats *out);

@@ -25,13 +25,13 @@ static fl_tensor *tensor_take(void)
 
 static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "out of memory for the description of a tensor"); }
 
-void fl_tensor_free(fl_tensor *t)
+void fl_tensor_free(fl_tensor *tensor)
 {
-    if (t->autograd) fl_tensor_release_record(t->autograd);
-    fl_storage_unref(t->storage);
-    fl_meta_unref(t->meta);
-    t->storage = (fl_storage *)pool;
-    pool = t;
+    if (tensor->autograd) fl_tensor_release_record(tensor->autograd);
+    fl_storage_unref(tensor->storage);
+    fl_meta_unref(tensor->meta);
+    tensor->storage = (fl_storage *)pool;
+    pool = tensor;
     live--;
 }
 
@@ -71,16 +71,16 @@ fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape 
 }
 
 /* Sets t->contiguous from strides and the local shape. */
-static void update_contiguous(fl_tensor *t)
+static void update_contiguous(fl_tensor *tensor)
 {
     int64_t expected = 1;
-    const int64_t *size = fl_tensor_local_shape(t);
-    t->contiguous = true;
-    if (t->meta->local_numel == 0) return;
-    for (int i = t->meta->shape.ndim - 1; i >= 0; i--) {
+    const int64_t *size = fl_tensor_local_shape(tensor);
+    tensor->contiguous = true;
+    if (tensor->meta->local_numel == 0) return;
+    for (int i = tensor->meta->shape.ndim - 1; i >= 0; i--) {
         if (size[i] == 1) continue;
-        if (t->strides[i] != expected) {
-            t->contiguous = false;
+        if (tensor->strides[i] != expected) {
+            tensor->contiguous = false;
             return;
         }
         expected *= size[i];
@@ -101,9 +101,9 @@ fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, 
     return FL_OK;
 }
 
-fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *t)
+fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *tensor)
 {
-    return fl_tensor_view(out, t, t->meta, t->strides, t->offset);
+    return fl_tensor_view(out, tensor, tensor->meta, tensor->strides, tensor->offset);
 }
 
-fl_status fl_tensor_wait(fl_tensor *t) { return fl_engine_wait_var(&t->storage->var); }
+fl_status fl_tensor_wait(fl_tensor *tensor) { return fl_engine_wait_var(&tensor->storage->var); }

@@ -27,15 +27,15 @@ typedef struct fl_tensor {
     int64_t strides[FL_MAX_NDIM]; /* of the local part, in elements */
 } fl_tensor;
 
-static inline fl_tensor *fl_tensor_ref(fl_tensor *t)
+static inline fl_tensor *fl_tensor_ref(fl_tensor *tensor)
 {
-    t->refs++;
-    return t;
+    tensor->refs++;
+    return tensor;
 }
-void fl_tensor_free(fl_tensor *t); /* the last reference is gone */
-static inline void fl_tensor_unref(fl_tensor *t)
+void fl_tensor_free(fl_tensor *tensor); /* the last reference is gone */
+static inline void fl_tensor_unref(fl_tensor *tensor)
 {
-    if (t && --t->refs == 0) fl_tensor_free(t);
+    if (tensor && --tensor->refs == 0) fl_tensor_free(tensor);
 }
 
 /* Uninitialised contiguous tensor of this meta. */
@@ -51,17 +51,17 @@ fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape 
 fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, const int64_t *strides, int64_t offset);
 
 /* Same storage, not connected to the tape. */
-fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *t);
+fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *tensor);
 
-static inline void *fl_tensor_data(const fl_tensor *t)
+static inline void *fl_tensor_data(const fl_tensor *tensor)
 {
-    return (char *)t->storage->data + t->offset * (int64_t)fl_dtype_size(t->meta->dtype);
+    return (char *)tensor->storage->data + tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype);
 }
-static inline const int64_t *fl_tensor_local_shape(const fl_tensor *t) { return t->meta->window.size; }
-static inline bool fl_tensor_is_scalar(const fl_tensor *t) { return t->meta->shape.ndim == 0; }
+static inline const int64_t *fl_tensor_local_shape(const fl_tensor *tensor) { return tensor->meta->window.size; }
+static inline bool fl_tensor_is_scalar(const fl_tensor *tensor) { return tensor->meta->shape.ndim == 0; }
 
 /* Waits for the value; a poisoned one is an error. */
-fl_status fl_tensor_wait(fl_tensor *t);
+fl_status fl_tensor_wait(fl_tensor *tensor);
 
 /* Live tensors (for leak tests). */
 int64_t fl_tensor_count(void);

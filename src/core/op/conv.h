@@ -20,16 +20,17 @@ typedef struct fl_conv {
     int64_t x_size[2], y_size[2];    /* rows, columns */
 } fl_conv;
 
-static inline int64_t fl_conv_taps(const fl_conv *c) { return c->window.size[0] * c->window.size[1]; }
-static inline int64_t fl_conv_depth(const fl_conv *c) { return c->in * fl_conv_taps(c); }
-static inline int64_t fl_conv_x_plane(const fl_conv *c) { return c->x_size[0] * c->x_size[1]; }
-static inline int64_t fl_conv_y_plane(const fl_conv *c) { return c->y_size[0] * c->y_size[1]; }
+static inline int64_t fl_conv_taps(const fl_conv *conv) { return conv->window.size[0] * conv->window.size[1]; }
+static inline int64_t fl_conv_depth(const fl_conv *conv) { return conv->in * fl_conv_taps(conv); }
+static inline int64_t fl_conv_x_plane(const fl_conv *conv) { return conv->x_size[0] * conv->x_size[1]; }
+static inline int64_t fl_conv_y_plane(const fl_conv *conv) { return conv->y_size[0] * conv->y_size[1]; }
 
 /* What a window of one element sees is the image itself. */
-static inline bool fl_conv_is_pointwise(const fl_conv *c)
+static inline bool fl_conv_is_pointwise(const fl_conv *conv)
 {
-    const fl_window_geometry *w = &c->window;
-    return fl_conv_taps(c) == 1 && w->stride[0] == 1 && w->stride[1] == 1 && w->padding[0] == 0 && w->padding[1] == 0;
+    const fl_window_geometry *w = &conv->window;
+    return fl_conv_taps(conv) == 1 && w->stride[0] == 1 && w->stride[1] == 1 && w->padding[0] == 0
+        && w->padding[1] == 0;
 }
 
 /* The axis of x and y that holds the channels; after it come rows and columns. */
@@ -44,12 +45,14 @@ static inline bool fl_conv_keeps_size(const fl_attrs *attrs)
 
 /* Sets the padding before the image of a window that is known else. Where "same" is odd in all, the one more follows
 ** the image. */
-static inline void fl_conv_pad(fl_window_geometry *w, const fl_attrs *attrs)
+static inline void fl_conv_pad(fl_window_geometry *geometry, const fl_attrs *attrs)
 {
     bool keeps_size = fl_conv_keeps_size(attrs);
-    if (attrs->at[FL_CONV_PADDING].kind != FL_WORD) fl_window_geometry_read(w->padding, &attrs->at[FL_CONV_PADDING]);
+    if (attrs->at[FL_CONV_PADDING].kind != FL_WORD)
+        fl_window_geometry_read(geometry->padding, &attrs->at[FL_CONV_PADDING]);
     else
-        for (int d = 0; d < 2; d++) w->padding[d] = keeps_size ? (fl_window_geometry_span(w, d) - 1) / 2 : 0;
+        for (int d = 0; d < 2; d++)
+            geometry->padding[d] = keeps_size ? (fl_window_geometry_span(geometry, d) - 1) / 2 : 0;
 }
 
 /* The convolution of these parts. Groups are counted from the channels, because ranks may share groups. */

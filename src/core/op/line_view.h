@@ -12,17 +12,17 @@ typedef struct fl_line_view {
     int64_t size[FL_MAX_NDIM], stride[FL_MAX_NDIM];
 } fl_line_view;
 
-static inline void fl_line_view_init(fl_line_view *l, const fl_view *v, int axis)
+static inline void fl_line_view_init(fl_line_view *l, const fl_view *view, int axis)
 {
     int count = 0;
     int64_t inner = 1;
-    for (int i = 0; i <= v->ndim; i++) {
-        int from = i < v->ndim ? i : axis;
-        if (i == axis || from >= v->ndim) continue;
-        l->size[count] = v->size[from];
-        l->stride[count++] = v->stride[from];
+    for (int i = 0; i <= view->ndim; i++) {
+        int from = i < view->ndim ? i : axis;
+        if (i == axis || from >= view->ndim) continue;
+        l->size[count] = view->size[from];
+        l->stride[count++] = view->stride[from];
     }
-    l->v = *v;
+    l->v = *view;
     l->v.size = l->size;
     l->v.stride = l->stride;
     l->v.contiguous = true;

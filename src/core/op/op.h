@@ -38,11 +38,11 @@ typedef struct fl_operand {
     };
 } fl_operand;
 
-static inline fl_operand fl_of(fl_tensor *t)
+static inline fl_operand fl_of(fl_tensor *tensor)
 {
     fl_operand o = {FL_TENSOR, {0}};
-    o.tensor = t;
-    if (!t) o.kind = FL_NONE;
+    o.tensor = tensor;
+    if (!tensor) o.kind = FL_NONE;
     return o;
 }
 static inline fl_operand fl_of_number(double v)
@@ -131,7 +131,7 @@ typedef fl_status (*fl_body)(fl_tensor **out, const fl_operand *in, int nin, con
 /* Adds a signature: nin SBPs of the inputs, then nout of the outputs. body NULL: the kernel. The tensor axes that it
 ** splits are parts of one logical axis: it is taken only where the hierarchy axes before have left the same interval of
 ** each. */
-void fl_sig_add(fl_sigs *s, fl_body body, const fl_sbp *in_out);
+void fl_sig_add(fl_sigs *sigs, fl_body body, const fl_sbp *in_out);
 /* The same written out: FL_SIG(s, NULL, FL_S(0), FL_B, FL_S(0)) */
 #define FL_SIG(s, body, ...) fl_sig_add((s), (body), (const fl_sbp[]){__VA_ARGS__})
 
@@ -196,14 +196,14 @@ struct fl_op {
     ** then counts groups. 0: no groups */
     int groups;
     uint32_t saves_in, saves_out; /* what a `grad` function needs; derived for `vjp` strings */
-    fl_status (*infer)(fl_infer *c);
+    fl_status (*infer)(fl_infer *infer);
     /* at every call: what value attributes and data allow (index ranges); may be NULL */
     fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);
-    void (*sbp)(fl_sigs *s); /* NULL: all-B only */
+    void (*sbp)(fl_sigs *sigs); /* NULL: all-B only */
     fl_kernel_fn cpu;
     fl_flat_fn (*flat)(int row, fl_dtype dtype); /* the loop of `row`; NULL where there is none */
     fl_body body;                                /* the whole op in other ops (no kernel) */
-    void (*view)(fl_view_request *v);
+    void (*view)(fl_view_request *request);
     /* makes a view again, where fl_dispatch cannot (cast.c); else NULL */
     fl_status (*replay)(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs);
     fl_status (*grad)(fl_grad *g);

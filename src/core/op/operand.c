@@ -18,15 +18,15 @@ const char *fl_operand_name(char *buffer, const fl_op *op, int i)
     return buffer;
 }
 
-fl_dtype fl_infer_promote_some(const fl_infer *c, uint32_t operands)
+fl_dtype fl_infer_promote_some(const fl_infer *infer, uint32_t operands)
 {
     fl_promotion p = fl_promotion_begin();
-    for (int i = 0; i < c->nin; i++) {
-        const fl_spec *s = &c->in[i];
+    for (int i = 0; i < infer->nin; i++) {
+        const fl_spec *s = &infer->in[i];
         if (s->kind == FL_NONE || (i < 32 && !(operands >> i & 1u))) continue;
         fl_promotion_add(&p, s->dtype, s->kind == FL_TENSOR ? fl_tier_of(s->shape.ndim) : FL_TIER_NUMBER);
     }
     return fl_promotion_end(&p);
 }
 
-fl_dtype fl_infer_promote(const fl_infer *c) { return fl_infer_promote_some(c, UINT32_MAX); }
+fl_dtype fl_infer_promote(const fl_infer *infer) { return fl_infer_promote_some(infer, UINT32_MAX); }

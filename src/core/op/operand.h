@@ -18,8 +18,8 @@ static inline bool fl_op_writes(const fl_op *op, int i, int nin, bool in_place)
 }
 
 /* Promoted dtype of all tensor and number operands (promote.h). */
-fl_dtype fl_infer_promote(const fl_infer *c);
+fl_dtype fl_infer_promote(const fl_infer *infer);
 /* The same over the operands of a mask (bit i: operand i). */
-fl_dtype fl_infer_promote_some(const fl_infer *c, uint32_t operands);
+fl_dtype fl_infer_promote_some(const fl_infer *infer, uint32_t operands);
 
 #endif

@@ -19,8 +19,8 @@ typedef struct fl_pool {
     int64_t x_size[2], y_size[2]; /* rows, columns */
 } fl_pool;
 
-static inline int64_t fl_pool_x_plane(const fl_pool *p) { return p->x_size[0] * p->x_size[1]; }
-static inline int64_t fl_pool_y_plane(const fl_pool *p) { return p->y_size[0] * p->y_size[1]; }
+static inline int64_t fl_pool_x_plane(const fl_pool *pool) { return pool->x_size[0] * pool->x_size[1]; }
+static inline int64_t fl_pool_y_plane(const fl_pool *pool) { return pool->y_size[0] * pool->y_size[1]; }
 
 /* What a sum over a window is divided by: `divisor`, or when that is 0 the number of elements, with padding or
 ** without. */
@@ -37,23 +37,24 @@ static inline fl_pool_mean fl_pool_mean_of(const fl_attrs *attrs)
 }
 
 /* Elements along axis d of the window at `position`, with padding or without. */
-static inline int64_t fl_pool_reach(const fl_pool *p, int d, int64_t position, bool padding)
+static inline int64_t fl_pool_reach(const fl_pool *pool, int d, int64_t position, bool padding)
 {
-    int64_t begin = position * p->window.stride[d] - p->window.padding[d], end = begin + p->window.size[d];
-    int64_t last = p->x_size[d] + (padding ? p->window.padding[d] : 0);
+    int64_t begin = position * pool->window.stride[d] - pool->window.padding[d], end = begin + pool->window.size[d];
+    int64_t last = pool->x_size[d] + (padding ? pool->window.padding[d] : 0);
     if (end > last) end = last;
     if (!padding && begin < 0) begin = 0;
     return end - begin;
 }
 
 /* The window that checked attributes describe; without a stride it moves by its own size. */
-static inline void fl_pool_window(fl_window_geometry *w, const fl_attrs *attrs, bool dilated)
+static inline void fl_pool_window(fl_window_geometry *geometry, const fl_attrs *attrs, bool dilated)
 {
-    fl_window_geometry_read(w->size, &attrs->at[FL_POOL_KERNEL]);
-    fl_window_geometry_read(w->stride, &attrs->at[attrs->at[FL_POOL_STRIDE].given ? FL_POOL_STRIDE : FL_POOL_KERNEL]);
-    fl_window_geometry_read(w->padding, &attrs->at[FL_POOL_PADDING]);
-    w->dilation[0] = w->dilation[1] = 1;
-    if (dilated) fl_window_geometry_read(w->dilation, &attrs->at[FL_POOL_DILATION]);
+    fl_window_geometry_read(geometry->size, &attrs->at[FL_POOL_KERNEL]);
+    fl_window_geometry_read(geometry->stride,
+                            &attrs->at[attrs->at[FL_POOL_STRIDE].given ? FL_POOL_STRIDE : FL_POOL_KERNEL]);
+    fl_window_geometry_read(geometry->padding, &attrs->at[FL_POOL_PADDING]);
+    geometry->dilation[0] = geometry->dilation[1] = 1;
+    if (dilated) fl_window_geometry_read(geometry->dilation, &attrs->at[FL_POOL_DILATION]);
 }
 
 /* The pooling of these parts, [n, channels, rows, columns] or [channels, rows, columns] both. */

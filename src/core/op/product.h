@@ -40,25 +40,25 @@ static inline product product_for(const fl_op *op, const fl_attrs *attrs, int x_
 }
 
 /* Steps of an operand along the batch axes of the result: 0 where it is broadcast. */
-static inline void product_batch_steps(int64_t *steps, const fl_view *v, const int64_t *strides, int batch,
+static inline void product_batch_steps(int64_t *steps, const fl_view *view, const int64_t *strides, int batch,
                                        int own_batch)
 {
     for (int b = 0; b < batch; b++) {
         int axis = b - (batch - own_batch);
-        steps[b] = axis < 0 || v->size[axis] == 1 ? 0 : strides[axis];
+        steps[b] = axis < 0 || view->size[axis] == 1 ? 0 : strides[axis];
     }
 }
 
 /* Leading axes as rows of one matrix, *row elements apart; false when they are not equally far apart. */
-static inline bool product_rows(int64_t *rows, int64_t *row, const fl_view *v, const int64_t *strides)
+static inline bool product_rows(int64_t *rows, int64_t *row, const fl_view *view, const int64_t *strides)
 {
     *rows = 1;
-    *row = v->size[v->ndim - 1];
-    for (int i = v->ndim - 2; i >= 0; i--) {
-        if (v->size[i] == 1) continue;
+    *row = view->size[view->ndim - 1];
+    for (int i = view->ndim - 2; i >= 0; i--) {
+        if (view->size[i] == 1) continue;
         if (*rows != 1 && strides[i] != *rows * *row) return false;
         if (*rows == 1) *row = strides[i];
-        *rows *= v->size[i];
+        *rows *= view->size[i];
     }
     return true;
 }

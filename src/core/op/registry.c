@@ -124,10 +124,10 @@ static const char *read_default(fl_param *param, const char *p)
 }
 
 /* One parameter, from its first character to the , or ) after it. */
-static const char *read_param(fl_signature *s, const char *p)
+static const char *read_param(fl_signature *signature, const char *p)
 {
-    assert(s->param_count < FL_MAX_PARAMS);
-    fl_param *param = &s->params[s->param_count++];
+    assert(signature->param_count < FL_MAX_PARAMS);
+    fl_param *param = &signature->params[signature->param_count++];
     if (*p == '~') {
         param->is_value = true;
         p++;
@@ -137,14 +137,14 @@ static const char *read_param(fl_signature *s, const char *p)
         param->type = FL_ATTR_OPTIONS;
         param->optional = true;
         param->slot = -1;
-        s->has_options = true;
+        signature->has_options = true;
         return p;
     }
     if (*p != ':') {
         param->is_tensor = true;
-        param->slot = s->tensor_count++;
+        param->slot = signature->tensor_count++;
         if (strncmp(p, "...", 3) == 0) {
-            param->is_list = s->variadic = true;
+            param->is_list = signature->variadic = true;
             p += 3;
         }
         if (strncmp(p, "|n", 2) == 0) {
@@ -157,10 +157,10 @@ static const char *read_param(fl_signature *s, const char *p)
         }
         return skip_space(p);
     }
-    param->slot = s->attr_count++;
+    param->slot = signature->attr_count++;
     assert(param->slot < FL_MAX_ATTRS);
     param->required = true;
-    if (!param->is_value) s->shape_mask |= 1u << param->slot;
+    if (!param->is_value) signature->shape_mask |= 1u << param->slot;
     p = skip_space(read_type(param, skip_space(p + 1)));
     if (*p == '=') p = read_default(param, skip_space(p + 1));
     return skip_space(p);
@@ -201,11 +201,11 @@ void fl_attrs_init(fl_attrs *attrs, const fl_op *op)
         if (!s->params[i].is_tensor && s->params[i].slot >= 0) attrs->at[s->params[i].slot] = s->params[i].initial;
 }
 
-void fl_attr_set_list(fl_attrs *a, int slot, const int64_t *values, int count)
+void fl_attr_set_list(fl_attrs *attrs, int slot, const int64_t *values, int count)
 {
-    a->at[slot].given = true;
-    a->at[slot].kind = FL_NUM_INT;
-    a->at[slot].count = count;
-    memset(a->at[slot].list, 0, sizeof a->at[slot].list);
-    for (int i = 0; i < count; i++) a->at[slot].list[i] = values[i];
+    attrs->at[slot].given = true;
+    attrs->at[slot].kind = FL_NUM_INT;
+    attrs->at[slot].count = count;
+    memset(attrs->at[slot].list, 0, sizeof attrs->at[slot].list);
+    for (int i = 0; i < count; i++) attrs->at[slot].list[i] = values[i];
 }

@@ -51,27 +51,27 @@ typedef struct fl_attrs {
 } fl_attrs;
 
 /* Value of a scalar attribute as a double. */
-static inline double fl_attr_number(const fl_attr *a)
+static inline double fl_attr_number(const fl_attr *attr)
 {
-    return a->kind == FL_NUM_FLOAT ? a->number : (double)a->integer;
+    return attr->kind == FL_NUM_FLOAT ? attr->number : (double)attr->integer;
 }
 
 /* Attribute setters for C callers: a is an initialised fl_attrs. */
-static inline void fl_attr_set(fl_attrs *a, int slot, int64_t v)
+static inline void fl_attr_set(fl_attrs *attrs, int slot, int64_t v)
 {
-    a->at[slot].given = true;
-    a->at[slot].kind = FL_NUM_INT;
-    a->at[slot].count = 1;
-    a->at[slot].integer = v;
+    attrs->at[slot].given = true;
+    attrs->at[slot].kind = FL_NUM_INT;
+    attrs->at[slot].count = 1;
+    attrs->at[slot].integer = v;
 }
-static inline void fl_attr_set_number(fl_attrs *a, int slot, double v)
+static inline void fl_attr_set_number(fl_attrs *attrs, int slot, double v)
 {
-    a->at[slot].given = true;
-    a->at[slot].kind = FL_NUM_FLOAT;
-    a->at[slot].count = 1;
-    a->at[slot].number = v;
+    attrs->at[slot].given = true;
+    attrs->at[slot].kind = FL_NUM_FLOAT;
+    attrs->at[slot].count = 1;
+    attrs->at[slot].number = v;
 }
-void fl_attr_set_list(fl_attrs *a, int slot, const int64_t *values, int count);
+void fl_attr_set_list(fl_attrs *attrs, int slot, const int64_t *values, int count);
 
 /* ---- operands ---- */
 
@@ -99,7 +99,7 @@ typedef struct fl_kernel {
     uint64_t seed, counter; /* random ops */
 } fl_kernel;
 
-typedef fl_status (*fl_kernel_fn)(fl_kernel *k);
+typedef fl_status (*fl_kernel_fn)(fl_kernel *kernel);
 
 /* The bare loop of an elementwise op over contiguous operands of one dtype, where it cannot fail: out[i] from in[0][i],
 ** ... It is the shortest way for small tensors. attributes: of ops that have any (elementwise.h). */

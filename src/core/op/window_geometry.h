@@ -15,33 +15,33 @@ typedef struct fl_window_geometry {
 } fl_window_geometry;
 
 /* Reads a checked attribute of one number or two (rows, columns). */
-static inline void fl_window_geometry_read(int64_t pair[2], const fl_attr *a)
+static inline void fl_window_geometry_read(int64_t pair[2], const fl_attr *attr)
 {
-    pair[0] = a->list[0];
-    pair[1] = a->list[a->count > 1];
+    pair[0] = attr->list[0];
+    pair[1] = attr->list[attr->count > 1];
 }
 
 /* Elements that a window spans along axis d. */
-static inline int64_t fl_window_geometry_span(const fl_window_geometry *w, int d)
+static inline int64_t fl_window_geometry_span(const fl_window_geometry *geometry, int d)
 {
-    return (w->size[d] - 1) * w->dilation[d] + 1;
+    return (geometry->size[d] - 1) * geometry->dilation[d] + 1;
 }
 
 /* Positions of the window along axis d of n elements; not above 0 where it does not fit. With `ceil` a last window may
 ** reach over the end, but begins before it or in the padding before the axis. */
-static inline int64_t fl_window_geometry_count(const fl_window_geometry *w, int d, int64_t n, bool ceil)
+static inline int64_t fl_window_geometry_count(const fl_window_geometry *geometry, int d, int64_t n, bool ceil)
 {
-    int64_t room = n + 2 * w->padding[d] - fl_window_geometry_span(w, d), stride = w->stride[d];
-    if (room < 0) return ceil && room + stride > 0 && w->padding[d] + n > 0 ? 1 : 0;
+    int64_t room = n + 2 * geometry->padding[d] - fl_window_geometry_span(geometry, d), stride = geometry->stride[d];
+    if (room < 0) return ceil && room + stride > 0 && geometry->padding[d] + n > 0 ? 1 : 0;
     int64_t count = (ceil ? room + stride - 1 : room) / stride + 1;
-    return ceil && (count - 1) * stride >= n + w->padding[d] ? count - 1 : count;
+    return ceil && (count - 1) * stride >= n + geometry->padding[d] ? count - 1 : count;
 }
 
 /* The positions [*from, *to) out of `count` at which tap t lies on the axis of n elements. */
-static inline void fl_window_geometry_range(int64_t *from, int64_t *to, const fl_window_geometry *w, int d, int64_t t,
-                                            int64_t n, int64_t count)
+static inline void fl_window_geometry_range(int64_t *from, int64_t *to, const fl_window_geometry *geometry, int d,
+                                            int64_t t, int64_t n, int64_t count)
 {
-    int64_t stride = w->stride[d], before = w->padding[d] - t * w->dilation[d], end = n + before;
+    int64_t stride = geometry->stride[d], before = geometry->padding[d] - t * geometry->dilation[d], end = n + before;
     *from = before <= 0 ? 0 : (before + stride - 1) / stride;
     *to = end <= 0 ? 0 : (end + stride - 1) / stride;
     if (*to > count) *to = count;

@@ -24,13 +24,14 @@ static bool same_batch(const fl_shape *a, const fl_shape *b)
     return a->ndim == b->ndim && a->ndim >= 2 && memcmp(a->dims, b->dims, sizeof(int64_t) * (size_t)(a->ndim - 2)) == 0;
 }
 
-static fl_status check_shapes(const fl_infer *c, const fl_shape *q, const fl_shape *k, const fl_shape *v)
+static fl_status check_shapes(const fl_infer *infer, const fl_shape *q, const fl_shape *k, const fl_shape *v)
 {
     char tq[FL_SHAPE_TEXT], tk[FL_SHAPE_TEXT], tv[FL_SHAPE_TEXT];
     int t = q->ndim - 2, d = q->ndim - 1;
     bool fits = same_batch(q, k) && same_batch(k, v) && q->dims[d] == k->dims[d] && k->dims[t] == v->dims[t];
     if (fits) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "q [..., t, d], k [..., s, d] and v [..., s, e] do not fit: %s, %s and %s",
+    return fl_infer_fail(infer, FL_ERR_SHAPE,
+                         "q [..., t, d], k [..., s, d] and v [..., s, e] do not fit: %s, %s and %s",
                          fl_shape_text(tq, q), fl_shape_text(tk, k), fl_shape_text(tv, v));
 }
 
@@ -42,75 +43,75 @@ static fl_shape score_shape(const fl_shape *q, const fl_shape *k)
     return s;
 }
 
-static fl_status check_mask(const fl_infer *c, const fl_spec *mask, const fl_shape *scores)
+static fl_status check_mask(const fl_infer *infer, const fl_spec *mask, const fl_shape *scores)
 {
     char tm[FL_SHAPE_TEXT], ts[FL_SHAPE_TEXT];
     fl_shape both;
     if (mask->kind == FL_NONE) return FL_OK;
     if (mask->dtype != FL_BOOL && !fl_dtype_is_float(mask->dtype))
-        return fl_infer_fail(c, FL_ERR_DTYPE,
+        return fl_infer_fail(infer, FL_ERR_DTYPE,
                              "mask must be bool (true takes part) or float (added to the scores), got %s",
                              fl_dtype_name(mask->dtype));
-    if (fl_shape_broadcast(&both, c->name, &mask->shape, scores) == FL_OK && fl_shape_equal(&both, scores))
+    if (fl_shape_broadcast(&both, infer->name, &mask->shape, scores) == FL_OK && fl_shape_equal(&both, scores))
         return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "mask %s does not broadcast to the scores %s",
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "mask %s does not broadcast to the scores %s",
                          fl_shape_text(tm, &mask->shape), fl_shape_text(ts, scores));
 }
 
-static fl_status infer_rows(fl_infer *c)
+static fl_status infer_rows(fl_infer *infer)
 {
-    const fl_shape *q = &c->in[IN_Q].shape, *k = &c->in[IN_K].shape, *v = &c->in[IN_V].shape;
-    c->name = "scaled_dot_product_attention";
-    for (int i = IN_Q; i <= IN_V; i++) FL_TRY(fl_require_float(c, i));
-    FL_TRY(check_shapes(c, q, k, v));
+    const fl_shape *q = &infer->in[IN_Q].shape, *k = &infer->in[IN_K].shape, *v = &infer->in[IN_V].shape;
+    infer->name = "scaled_dot_product_attention";
+    for (int i = IN_Q; i <= IN_V; i++) FL_TRY(fl_require_float(infer, i));
+    FL_TRY(check_shapes(infer, q, k, v));
     fl_shape scores = score_shape(q, k);
-    FL_TRY(check_mask(c, &c->in[IN_MASK], &scores));
-    c->out[0].dtype = fl_infer_promote_some(c, 7);
-    c->out[1].dtype = fl_dtype_compute(
-        c->out[0].dtype); /* weights are e^(score - lse): 16 bits would be off by percents */
-    c->out[0].shape = *q;
-    c->out[0].shape.dims[q->ndim - 1] = v->dims[v->ndim - 1];
-    fl_reduce_shape(&c->out[1].shape, q, 1u << (q->ndim - 1), false);
-    c->out[2].dtype = FL_INT64;
-    c->out[2].shape = (fl_shape){1, {2}};
+    FL_TRY(check_mask(infer, &infer->in[IN_MASK], &scores));
+    infer->out[0].dtype = fl_infer_promote_some(infer, 7);
+    infer->out[1].dtype = fl_dtype_compute(
+        infer->out[0].dtype); /* weights are e^(score - lse): 16 bits would be off by percents */
+    infer->out[0].shape = *q;
+    infer->out[0].shape.dims[q->ndim - 1] = v->dims[v->ndim - 1];
+    fl_reduce_shape(&infer->out[1].shape, q, 1u << (q->ndim - 1), false);
+    infer->out[2].dtype = FL_INT64;
+    infer->out[2].shape = (fl_shape){1, {2}};
     return FL_OK;
 }
 
 /* An operand of a gradient has the shape of what it belongs to. */
-static fl_status check_like(const fl_infer *c, int i, const fl_shape *want, const char *what)
+static fl_status check_like(const fl_infer *infer, int i, const fl_shape *want, const char *what)
 {
     char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
-    if (c->in[i].kind == FL_NONE || fl_shape_equal(&c->in[i].shape, want)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "%s must be %s, got %s", what, fl_shape_text(tw, want),
-                         fl_shape_text(tx, &c->in[i].shape));
+    if (infer->in[i].kind == FL_NONE || fl_shape_equal(&infer->in[i].shape, want)) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "%s must be %s, got %s", what, fl_shape_text(tw, want),
+                         fl_shape_text(tx, &infer->in[i].shape));
 }
 
-static fl_status check_key(const fl_infer *c, int i)
+static fl_status check_key(const fl_infer *infer, int i)
 {
     fl_shape pair = {1, {2}};
-    if (c->in[i].dtype != FL_INT64)
-        return fl_infer_fail(c, FL_ERR_DTYPE, "key must be int64, got %s", fl_dtype_name(c->in[i].dtype));
-    return check_like(c, i, &pair, "key");
+    if (infer->in[i].dtype != FL_INT64)
+        return fl_infer_fail(infer, FL_ERR_DTYPE, "key must be int64, got %s", fl_dtype_name(infer->in[i].dtype));
+    return check_like(infer, i, &pair, "key");
 }
 
-static fl_status infer_backward(fl_infer *c)
+static fl_status infer_backward(fl_infer *infer)
 {
-    const fl_shape *q = &c->in[BACK_Q].shape, *k = &c->in[BACK_K].shape, *v = &c->in[BACK_V].shape;
+    const fl_shape *q = &infer->in[BACK_Q].shape, *k = &infer->in[BACK_K].shape, *v = &infer->in[BACK_V].shape;
     for (int i = BACK_DY; i <= BACK_DLSE; i++)
-        if (i != BACK_MASK && i != BACK_KEY && c->in[i].kind != FL_NONE) FL_TRY(fl_require_float(c, i));
-    FL_TRY(check_shapes(c, q, k, v));
+        if (i != BACK_MASK && i != BACK_KEY && infer->in[i].kind != FL_NONE) FL_TRY(fl_require_float(infer, i));
+    FL_TRY(check_shapes(infer, q, k, v));
     fl_shape scores = score_shape(q, k), out = *q, lse;
     out.dims[q->ndim - 1] = v->dims[v->ndim - 1];
     fl_reduce_shape(&lse, q, 1u << (q->ndim - 1), false);
-    FL_TRY(check_mask(c, &c->in[BACK_MASK], &scores));
-    FL_TRY(check_like(c, BACK_DY, &out, "dy"));
-    FL_TRY(check_like(c, BACK_OUT, &out, "out"));
-    FL_TRY(check_like(c, BACK_LSE, &lse, "lse"));
-    FL_TRY(check_like(c, BACK_DLSE, &lse, "dlse"));
-    FL_TRY(check_key(c, BACK_KEY));
+    FL_TRY(check_mask(infer, &infer->in[BACK_MASK], &scores));
+    FL_TRY(check_like(infer, BACK_DY, &out, "dy"));
+    FL_TRY(check_like(infer, BACK_OUT, &out, "out"));
+    FL_TRY(check_like(infer, BACK_LSE, &lse, "lse"));
+    FL_TRY(check_like(infer, BACK_DLSE, &lse, "dlse"));
+    FL_TRY(check_key(infer, BACK_KEY));
     for (int i = 0; i < 3; i++) {
-        c->out[i].dtype = c->in[BACK_OUT].dtype;
-        c->out[i].shape = c->in[BACK_Q + i].shape;
+        infer->out[i].dtype = infer->in[BACK_OUT].dtype;
+        infer->out[i].shape = infer->in[BACK_Q + i].shape;
     }
     return FL_OK;
 }
@@ -118,50 +119,52 @@ static fl_status infer_backward(fl_infer *c)
 /* ---- SBP ---- */
 
 /* The mask's axis that belongs to axis i of the scores, B where it broadcasts. */
-static fl_sbp mask_split(const fl_sigs *s, int mask, const fl_shape *scores, int i)
+static fl_sbp mask_split(const fl_sigs *sigs, int mask, const fl_shape *scores, int i)
 {
-    const fl_shape *m = &s->in_logical[mask];
+    const fl_shape *m = &sigs->in_logical[mask];
     int own = i - (scores->ndim - m->ndim);
-    if (s->in[mask].kind == FL_NONE || own < 0 || m->dims[own] != scores->dims[i] || m->dims[own] == 1) return FL_B;
+    if (sigs->in[mask].kind == FL_NONE || own < 0 || m->dims[own] != scores->dims[i] || m->dims[own] == 1) return FL_B;
     return FL_S(own);
 }
 
 /* Batches and heads are independent, and so are queries: each needs all keys and values. Keys are not split, because
 ** softmax needs whole rows of scores. The random key of the dropout is the same on all ranks. */
-static void sbp_rows(fl_sigs *s)
+static void sbp_rows(fl_sigs *sigs)
 {
-    fl_shape scores = score_shape(&s->in_logical[IN_Q], &s->in_logical[IN_K]);
+    fl_shape scores = score_shape(&sigs->in_logical[IN_Q], &sigs->in_logical[IN_K]);
     int t = scores.ndim - 2;
     for (int i = 0; i < t; i++)
-        FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i), mask_split(s, IN_MASK, &scores, i), FL_S(i), FL_S(i), FL_B);
-    FL_SIG(s, NULL, FL_S(t), FL_B, FL_B, mask_split(s, IN_MASK, &scores, t), FL_S(t), FL_S(t), FL_B);
+        FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i), mask_split(sigs, IN_MASK, &scores, i), FL_S(i), FL_S(i), FL_B);
+    FL_SIG(sigs, NULL, FL_S(t), FL_B, FL_B, mask_split(sigs, IN_MASK, &scores, t), FL_S(t), FL_S(t), FL_B);
 }
 
 /* As sbp_rows; dk and dv are sums over the queries, so they are partial where queries are split. */
-static void sbp_backward(fl_sigs *s)
+static void sbp_backward(fl_sigs *sigs)
 {
-    fl_shape scores = score_shape(&s->in_logical[BACK_Q], &s->in_logical[BACK_K]);
+    fl_shape scores = score_shape(&sigs->in_logical[BACK_Q], &sigs->in_logical[BACK_K]);
     int t = scores.ndim - 2;
     for (int i = 0; i <= t; i++) {
         fl_sbp at = FL_S(i), keys = i < t ? at : FL_B, grads = i < t ? at : FL_PSUM;
-        fl_sbp dlse = s->in[BACK_DLSE].kind == FL_TENSOR ? at : FL_B;
-        FL_SIG(s, NULL, at, at, keys, keys, mask_split(s, BACK_MASK, &scores, i), at, at, FL_B, dlse, at, grads, grads);
+        fl_sbp dlse = sigs->in[BACK_DLSE].kind == FL_TENSOR ? at : FL_B;
+        FL_SIG(sigs, NULL, at, at, keys, keys, mask_split(sigs, BACK_MASK, &scores, i), at, at, FL_B, dlse, at, grads,
+               grads);
     }
 }
 
 /* ---- kernels ---- */
 
 /* Operands whose rows can be read where they lie. The mask may have any strides if the kernel reads its dtype. */
-static uint32_t readable(const fl_kernel *k, uint32_t candidates, int mask)
+static uint32_t readable(const fl_kernel *kernel, uint32_t candidates, int mask)
 {
-    fl_dtype dtype = fl_dtype_compute(k->out[0].dtype);
+    fl_dtype dtype = fl_dtype_compute(kernel->out[0].dtype);
     uint32_t found = 0;
-    for (int i = 0; i < k->nin; i++) {
-        const fl_view *v = &k->in[i];
+    for (int i = 0; i < kernel->nin; i++) {
+        const fl_view *v = &kernel->in[i];
         if (!(candidates >> i & 1u) || !v->data || v->dtype != dtype) continue;
         if (v->size[v->ndim - 1] <= 1 || v->stride[v->ndim - 1] == 1) found |= 1u << i;
     }
-    if (k->in[mask].data && (k->in[mask].dtype == FL_BOOL || k->in[mask].dtype == dtype)) found |= 1u << mask;
+    if (kernel->in[mask].data && (kernel->in[mask].dtype == FL_BOOL || kernel->in[mask].dtype == dtype))
+        found |= 1u << mask;
     return found;
 }
 
@@ -173,12 +176,12 @@ typedef struct head_walk {
     int64_t row;                 /* of axis t or s */
 } head_walk;
 
-static head_walk walk_in(const fl_stage *s, int i, int batch)
+static head_walk walk_in(const fl_stage *stage, int i, int batch)
 {
-    const fl_view *v = &s->k->in[i];
-    head_walk w = {.data = s->in[i], .item = fl_dtype_size(s->dtype)};
+    const fl_view *v = &stage->k->in[i];
+    head_walk w = {.data = stage->in[i], .item = fl_dtype_size(stage->dtype)};
     int64_t strides[FL_MAX_NDIM];
-    fl_stage_strides(strides, s, i);
+    fl_stage_strides(strides, stage, i);
     memcpy(w.stride, strides, sizeof(int64_t) * (size_t)batch);
     if (v->ndim > batch) w.row = strides[batch];
     return w;
@@ -204,59 +207,59 @@ static void *walk_to(const head_walk *w, const int64_t *index, int batch)
 }
 
 /* The mask's strides aligned with the scores: 0 where it broadcasts. */
-static head_walk walk_mask(fl_attention *a, const fl_stage *s, int i, int batch)
+static head_walk walk_mask(fl_attention *attention, const fl_stage *stage, int i, int batch)
 {
-    const fl_view *v = &s->k->in[i];
-    head_walk w = {.data = s->in[i], .item = v->dtype == FL_BOOL ? 1 : fl_dtype_size(s->dtype)};
+    const fl_view *v = &stage->k->in[i];
+    head_walk w = {.data = stage->in[i], .item = v->dtype == FL_BOOL ? 1 : fl_dtype_size(stage->dtype)};
     int64_t strides[FL_MAX_NDIM], aligned[FL_MAX_NDIM] = {0};
     if (!w.data) return w;
-    a->mask_kind = v->dtype == FL_BOOL ? FL_MASK_BOOL : FL_MASK_FLOAT;
-    fl_stage_strides(strides, s, i);
+    attention->mask_kind = v->dtype == FL_BOOL ? FL_MASK_BOOL : FL_MASK_FLOAT;
+    fl_stage_strides(strides, stage, i);
     for (int d = 0; d < v->ndim; d++)
         if (v->size[d] != 1) aligned[batch + 2 - v->ndim + d] = strides[d];
     memcpy(w.stride, aligned, sizeof(int64_t) * (size_t)batch);
-    a->mask_row = aligned[batch];
-    a->mask_col = aligned[batch + 1];
+    attention->mask_row = aligned[batch];
+    attention->mask_col = aligned[batch + 1];
     return w;
 }
 
 /* What all heads share, from q, k, v and the attributes. */
-static fl_attention attention_of(const fl_kernel *k, const fl_view *q, const fl_view *key, const fl_view *v,
+static fl_attention attention_of(const fl_kernel *kernel, const fl_view *q, const fl_view *key, const fl_view *v,
                                  uint64_t seed, uint64_t counter)
 {
     int t = q->ndim - 2;
-    const fl_attr *scale = &k->attrs->at[ATTR_SCALE];
+    const fl_attr *scale = &kernel->attrs->at[ATTR_SCALE];
     return (fl_attention){.queries = q->size[t],
                           .keys = key->size[t],
                           .width = q->size[t + 1],
                           .value_width = v->size[t + 1],
-                          .causal = k->attrs->at[ATTR_CAUSAL].integer,
+                          .causal = kernel->attrs->at[ATTR_CAUSAL].integer,
                           .first_query = q->start[t],
                           .logical_queries = q->logical[t],
                           .scale = scale->given ? scale->number : 1 / sqrt((double)q->logical[t + 1]),
-                          .dropout = k->attrs->at[ATTR_DROPOUT].number,
+                          .dropout = kernel->attrs->at[ATTR_DROPOUT].number,
                           .seed = seed,
                           .counter = counter};
 }
 
 /* Moves index to the next head of this part. */
-static void next_head(int64_t *index, const fl_view *q, int batch)
+static void next_head(int64_t *index, const fl_view *view, int batch)
 {
-    for (int i = batch - 1; i >= 0 && ++index[i] == q->size[i]; i--) index[i] = 0;
+    for (int i = batch - 1; i >= 0 && ++index[i] == view->size[i]; i--) index[i] = 0;
 }
 
 /* Position of the head among all heads of the logical tensor. */
-static int64_t logical_head(const int64_t *index, const fl_view *q, int batch)
+static int64_t logical_head(const int64_t *index, const fl_view *view, int batch)
 {
     int64_t at = 0;
-    for (int i = 0; i < batch; i++) at = at * q->logical[i] + q->start[i] + index[i];
+    for (int i = 0; i < batch; i++) at = at * view->logical[i] + view->start[i] + index[i];
     return at;
 }
 
-static int64_t head_count(const fl_view *q)
+static int64_t head_count(const fl_view *view)
 {
     int64_t count = 1;
-    for (int i = 0; i < q->ndim - 2; i++) count *= q->size[i];
+    for (int i = 0; i < view->ndim - 2; i++) count *= view->size[i];
     return count;
 }
 
@@ -270,19 +273,19 @@ static fl_status heads_new(fl_attention_head **out, int64_t count)
     return FL_OK;
 }
 
-static fl_status kernel_rows(fl_kernel *k)
+static fl_status kernel_rows(fl_kernel *kernel)
 {
-    const fl_view *q = &k->in[IN_Q];
+    const fl_view *q = &kernel->in[IN_Q];
     int batch = q->ndim - 2;
     int64_t count = head_count(q), index[FL_MAX_NDIM] = {0};
     fl_attention_head *heads;
     fl_stage s;
-    ((int64_t *)k->out[2].data)[0] = (int64_t)k->seed;
-    ((int64_t *)k->out[2].data)[1] = (int64_t)k->counter;
-    if (k->out[0].numel == 0 && k->out[1].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, readable(k, 7, IN_MASK)));
+    ((int64_t *)kernel->out[2].data)[0] = (int64_t)kernel->seed;
+    ((int64_t *)kernel->out[2].data)[1] = (int64_t)kernel->counter;
+    if (kernel->out[0].numel == 0 && kernel->out[1].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, readable(kernel, 7, IN_MASK)));
     FL_TRY(heads_new(&heads, count));
-    fl_attention a = attention_of(k, q, &k->in[IN_K], &k->in[IN_V], k->seed, k->counter);
+    fl_attention a = attention_of(kernel, q, &kernel->in[IN_K], &kernel->in[IN_V], kernel->seed, kernel->counter);
     size_t item = fl_dtype_size(s.dtype);
     head_walk wq = walk_in(&s, IN_Q, batch), wk = walk_in(&s, IN_K, batch), wv = walk_in(&s, IN_V, batch),
               wm = walk_mask(&a, &s, IN_MASK, batch);
@@ -304,17 +307,19 @@ static fl_status kernel_rows(fl_kernel *k)
 }
 
 /* dlse enters through delta: the gradient of a score is p (dp - sum(dy out) + dlse). */
-static fl_status kernel_backward(fl_kernel *k)
+static fl_status kernel_backward(fl_kernel *kernel)
 {
-    const fl_view *q = &k->in[BACK_Q];
+    const fl_view *q = &kernel->in[BACK_Q];
     int batch = q->ndim - 2;
     int64_t count = head_count(q), index[FL_MAX_NDIM] = {0};
     fl_attention_head *heads;
     fl_stage s;
-    FL_TRY(fl_stage_open(&s, k, readable(k, 1u << BACK_DY | 1u << BACK_Q | 1u << BACK_K | 1u << BACK_V, BACK_MASK)));
+    FL_TRY(fl_stage_open(&s, kernel,
+                         readable(kernel, 1u << BACK_DY | 1u << BACK_Q | 1u << BACK_K | 1u << BACK_V, BACK_MASK)));
     FL_TRY(heads_new(&heads, count));
     const int64_t *key = s.in[BACK_KEY];
-    fl_attention a = attention_of(k, q, &k->in[BACK_K], &k->in[BACK_V], (uint64_t)key[0], (uint64_t)key[1]);
+    fl_attention a = attention_of(kernel, q, &kernel->in[BACK_K], &kernel->in[BACK_V], (uint64_t)key[0],
+                                  (uint64_t)key[1]);
     size_t item = fl_dtype_size(s.dtype);
     head_walk wg = walk_in(&s, BACK_DY, batch), wq = walk_in(&s, BACK_Q, batch), wk = walk_in(&s, BACK_K, batch),
               wv = walk_in(&s, BACK_V, batch);
@@ -356,10 +361,10 @@ static fl_attrs attention_attrs(const fl_op *op, const fl_attrs *from)
     return a;
 }
 
-static double scale_of(const fl_attrs *attrs, const fl_tensor *q)
+static double scale_of(const fl_attrs *attrs, const fl_tensor *tensor)
 {
     const fl_attr *scale = &attrs->at[ATTR_SCALE];
-    return scale->given ? scale->number : 1 / sqrt((double)q->meta->shape.dims[q->meta->shape.ndim - 1]);
+    return scale->given ? scale->number : 1 / sqrt((double)tensor->meta->shape.dims[tensor->meta->shape.ndim - 1]);
 }
 
 /* What attention_backward's formulas are made of; see grad_backward. */
@@ -369,39 +374,42 @@ typedef struct weights {
 } weights;
 
 /* x with the dropout factors applied */
-static fl_tensor *dropped(fl_expr *c, const weights *w, fl_tensor *x) { return w->keep ? expr_mul(c, x, w->keep) : x; }
+static fl_tensor *dropped(fl_expr *expr, const weights *w, fl_tensor *x)
+{
+    return w->keep ? expr_mul(expr, x, w->keep) : x;
+}
 
 /* p, and what is needed to repeat the dropout; from (q, k, mask, lse, key). */
-static void weights_of(weights *w, fl_expr *c, const fl_attrs *attrs, fl_tensor *q, fl_tensor *k, fl_operand mask,
+static void weights_of(weights *w, fl_expr *expr, const fl_attrs *attrs, fl_tensor *q, fl_tensor *k, fl_operand mask,
                        fl_tensor *lse, fl_operand key)
 {
     fl_attrs a = attention_attrs(FL_OP_REF(attention_mask), attrs);
-    fl_tensor *scores = expr_mul_number(c, expr_gemm(c, q, k, false, true), scale_of(attrs, q));
-    fl_tensor *masked = CHAIN_CALL(c, &a, attention_mask, fl_of(scores), mask);
-    w->p = expr_exp(c, expr_sub(c, masked, expr_unsqueeze(c, lse, lse->meta->shape.ndim)));
-    w->keep = attrs->at[ATTR_DROPOUT].number > 0 ? CHAIN_CALL(c, &a, attention_dropout, fl_of(scores), key) : NULL;
+    fl_tensor *scores = expr_mul_number(expr, expr_gemm(expr, q, k, false, true), scale_of(attrs, q));
+    fl_tensor *masked = CHAIN_CALL(expr, &a, attention_mask, fl_of(scores), mask);
+    w->p = expr_exp(expr, expr_sub(expr, masked, expr_unsqueeze(expr, lse, lse->meta->shape.ndim)));
+    w->keep = attrs->at[ATTR_DROPOUT].number > 0 ? CHAIN_CALL(expr, &a, attention_dropout, fl_of(scores), key) : NULL;
 }
 
-static void weights_backward(weights *w, fl_expr *c, fl_tensor *dy, fl_tensor *v, fl_tensor *out, fl_tensor *dlse)
+static void weights_backward(weights *w, fl_expr *expr, fl_tensor *dy, fl_tensor *v, fl_tensor *out, fl_tensor *dlse)
 {
     int last = dy->meta->shape.ndim - 1;
-    w->dp = dropped(c, w, expr_gemm(c, dy, v, false, true));
-    w->delta = expr_sum(c, expr_mul(c, dy, out), 1u << last, true);
-    if (dlse) w->delta = expr_sub(c, w->delta, expr_unsqueeze(c, dlse, last));
+    w->dp = dropped(expr, w, expr_gemm(expr, dy, v, false, true));
+    w->delta = expr_sum(expr, expr_mul(expr, dy, out), 1u << last, true);
+    if (dlse) w->delta = expr_sub(expr, w->delta, expr_unsqueeze(expr, dlse, last));
 }
 
 /* Gradient of the scores (and so of a float mask). */
-static fl_tensor *score_gradient(fl_expr *c, const weights *w)
+static fl_tensor *score_gradient(fl_expr *expr, const weights *w)
 {
-    return expr_mul(c, w->p, expr_sub(c, w->dp, w->delta));
+    return expr_mul(expr, w->p, expr_sub(expr, w->dp, w->delta));
 }
 
-static fl_tensor *zeros_like(fl_expr *c, fl_tensor *like)
+static fl_tensor *zeros_like(fl_expr *expr, fl_tensor *like)
 {
     fl_tensor *zeros;
-    if (c->status == FL_OK) c->status = fl_tensor_empty(&zeros, like->meta);
-    if (c->status != FL_OK) return NULL;
-    fl_tensor *same = CHAIN_CALL(c, NULL, zero_, fl_of(zeros));
+    if (expr->status == FL_OK) expr->status = fl_tensor_empty(&zeros, like->meta);
+    if (expr->status != FL_OK) return NULL;
+    fl_tensor *same = CHAIN_CALL(expr, NULL, zero_, fl_of(zeros));
     fl_tensor_unref(zeros);
     return same;
 }
@@ -434,7 +442,10 @@ static fl_status grad_rows(fl_grad *g)
     return fl_expr_end(&c);
 }
 
-static fl_tensor *add_maybe(fl_expr *c, fl_tensor *x, fl_tensor *y) { return !x ? y : !y ? x : expr_add(c, x, y); }
+static fl_tensor *add_maybe(fl_expr *expr, fl_tensor *x, fl_tensor *y)
+{
+    return !x ? y : !y ? x : expr_add(expr, x, y);
+}
 
 /* Adjoint of attention_backward, for the gradients hq, hk, hv of its results. With ds = p (dp - delta) it computes dq =
 ** scale ds k, dk = scale ds^T q, dv = (p keep)^T dy; dp = (dy v^T) keep, delta = sum(dy out) - dlse, p = e^(scores -
@@ -484,79 +495,81 @@ static fl_status grad_backward(fl_grad *g)
 
 /* ---- the two masks as ops ---- */
 
-static fl_status check_scores(const fl_infer *c)
+static fl_status check_scores(const fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT];
-    FL_TRY(fl_require_float(c, 0));
-    if (c->in[0].shape.ndim >= 2) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "takes scores [..., t, s], got %s", fl_shape_text(tx, &c->in[0].shape));
+    FL_TRY(fl_require_float(infer, 0));
+    if (infer->in[0].shape.ndim >= 2) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "takes scores [..., t, s], got %s",
+                         fl_shape_text(tx, &infer->in[0].shape));
 }
 
-static fl_status infer_masked(fl_infer *c)
+static fl_status infer_masked(fl_infer *infer)
 {
-    c->name = "scaled_dot_product_attention";
-    FL_TRY(check_scores(c));
-    FL_TRY(check_mask(c, &c->in[1], &c->in[0].shape));
-    return fl_infer_same(c);
+    infer->name = "scaled_dot_product_attention";
+    FL_TRY(check_scores(infer));
+    FL_TRY(check_mask(infer, &infer->in[1], &infer->in[0].shape));
+    return fl_infer_same(infer);
 }
 
-static fl_status infer_factors(fl_infer *c)
+static fl_status infer_factors(fl_infer *infer)
 {
-    c->name = "scaled_dot_product_attention";
-    FL_TRY(check_scores(c));
-    FL_TRY(check_key(c, 1));
-    return fl_infer_same(c);
+    infer->name = "scaled_dot_product_attention";
+    FL_TRY(check_scores(infer));
+    FL_TRY(check_key(infer, 1));
+    return fl_infer_same(infer);
 }
 
 /* Element by element; the mask is split where it has the axis. */
-static void sbp_mask(fl_sigs *s)
+static void sbp_mask(fl_sigs *sigs)
 {
-    const fl_shape *scores = &s->out_logical[0];
-    for (int i = 0; i < scores->ndim; i++) FL_SIG(s, NULL, FL_S(i), mask_split(s, 1, scores, i), FL_S(i));
+    const fl_shape *scores = &sigs->out_logical[0];
+    for (int i = 0; i < scores->ndim; i++) FL_SIG(sigs, NULL, FL_S(i), mask_split(sigs, 1, scores, i), FL_S(i));
 }
 
 /* A factor is drawn by its query and key; the kernel counts keys from 0, so they are not split. */
-static void sbp_dropout(fl_sigs *s)
+static void sbp_dropout(fl_sigs *sigs)
 {
-    for (int i = 0; i + 1 < s->out[0].shape.ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));
+    for (int i = 0; i + 1 < sigs->out[0].shape.ndim; i++) FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_S(i));
 }
 
-static fl_status kernel_mask(fl_kernel *k)
+static fl_status kernel_mask(fl_kernel *kernel)
 {
-    const fl_view *x = &k->out[0], *mask = &k->in[1];
+    const fl_view *x = &kernel->out[0], *mask = &kernel->in[1];
     int batch = x->ndim - 2;
     int64_t n = x->size[x->ndim - 1], index[FL_MAX_NDIM] = {0};
     fl_stage s;
     if (x->numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(fl_stage_open(&s, kernel, 0));
     fl_attention a = {0};
     head_walk w = walk_mask(&a, &s, 1, batch);
     w.stride[batch] = a.mask_row;
     for (int64_t row = 0; row < x->numel / n; row++, next_head(index, x, batch + 1)) {
         int64_t at = 0,
-                seen = k->attrs->at[ATTR_CAUSAL].integer ? x->start[batch] + index[batch] + 1 - x->start[batch + 1] : n;
+                seen = kernel->attrs->at[ATTR_CAUSAL].integer ? x->start[batch] + index[batch] + 1 - x->start[batch + 1]
+                                                              : n;
         for (int i = 0; mask->data && i <= batch; i++) at += index[i] * w.stride[i];
         fl_cpu_attention_mask_row(&s, row, at, a.mask_col, seen, n);
     }
     return fl_stage_close(&s);
 }
 
-static fl_status kernel_dropout(fl_kernel *k)
+static fl_status kernel_dropout(fl_kernel *kernel)
 {
-    const fl_view *x = &k->out[0];
+    const fl_view *x = &kernel->out[0];
     int batch = x->ndim - 2;
     int64_t count = head_count(x), index[FL_MAX_NDIM] = {0},
             *head = fl_scratch(HEAD_SCRATCH, sizeof *head * (size_t)(count + 1));
     fl_stage s;
     if (!head)
         return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
-    FL_TRY(fl_stage_open(&s, k, 1));
+    FL_TRY(fl_stage_open(&s, kernel, 1));
     const int64_t *key = s.in[1];
     fl_attention a = {.queries = x->size[batch],
                       .keys = x->size[batch + 1],
                       .first_query = x->start[batch],
                       .logical_queries = x->logical[batch],
-                      .dropout = k->attrs->at[ATTR_DROPOUT].number,
+                      .dropout = kernel->attrs->at[ATTR_DROPOUT].number,
                       .seed = (uint64_t)key[0],
                       .counter = (uint64_t)key[1]};
     for (int64_t i = 0; i < count; i++, next_head(index, x, batch)) head[i] = logical_head(index, x, batch);

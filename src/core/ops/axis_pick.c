@@ -11,44 +11,45 @@
 
 /* Both ops: axis in slot 0, keepdim in slot 1. The shape of the lines of x, which `index` must have: the axis away, or
 ** of size 1. */
-static fl_status line_shape(fl_shape *out, const fl_infer *c, const fl_shape *x)
+static fl_status line_shape(fl_shape *out, const fl_infer *infer, const fl_shape *x)
 {
     int axis;
     char ti[FL_SHAPE_TEXT], tl[FL_SHAPE_TEXT];
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, x));
-    fl_reduce_shape(out, x, x->ndim ? 1u << axis : 0, c->attrs->at[1].integer != 0);
-    if (c->in[1].dtype == FL_INT64 && fl_shape_equal(&c->in[1].shape, out)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "index must be int64%s, got %s%s", fl_shape_text(tl, out),
-                         fl_dtype_name(c->in[1].dtype), fl_shape_text(ti, &c->in[1].shape));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, x));
+    fl_reduce_shape(out, x, x->ndim ? 1u << axis : 0, infer->attrs->at[1].integer != 0);
+    if (infer->in[1].dtype == FL_INT64 && fl_shape_equal(&infer->in[1].shape, out)) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "index must be int64%s, got %s%s", fl_shape_text(tl, out),
+                         fl_dtype_name(infer->in[1].dtype), fl_shape_text(ti, &infer->in[1].shape));
 }
 
 /* ---- axis_gather ---- */
 
-static fl_status infer_axis_gather(fl_infer *c)
+static fl_status infer_axis_gather(fl_infer *infer)
 {
-    c->out[0].dtype = c->in[0].dtype;
-    return line_shape(&c->out[0].shape, c, &c->in[0].shape);
+    infer->out[0].dtype = infer->in[0].dtype;
+    return line_shape(&infer->out[0].shape, infer, &infer->in[0].shape);
 }
 
 /* Signatures of (x, index) -> line, or (line, index) -> x: every axis but the picked one, and P(sum) of the values. */
-static void sbp_lines(fl_sigs *s, const fl_shape *x, bool gathers)
+static void sbp_lines(fl_sigs *sigs, const fl_shape *x, bool gathers)
 {
-    int axis = fl_axis_of(&s->attrs->at[0], x->ndim);
-    bool keepdim = s->attrs->at[1].integer != 0;
+    int axis = fl_axis_of(&sigs->attrs->at[0], x->ndim);
+    bool keepdim = sigs->attrs->at[1].integer != 0;
     for (int a = 0; a < x->ndim; a++) {
         if (a == axis) continue;
         fl_sbp line = FL_S(keepdim || a < axis ? a : a - 1);
-        if (gathers) FL_SIG(s, NULL, FL_S(a), line, line);
-        else FL_SIG(s, NULL, line, line, FL_S(a));
+        if (gathers) FL_SIG(sigs, NULL, FL_S(a), line, line);
+        else FL_SIG(sigs, NULL, line, line, FL_S(a));
     }
-    fl_sbp_partial(s, 1, FL_PSUM);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
-static void sbp_axis_gather(fl_sigs *s) { sbp_lines(s, &s->in_logical[0], true); }
+static void sbp_axis_gather(fl_sigs *sigs) { sbp_lines(sigs, &sigs->in_logical[0], true); }
 
-static fl_status kernel_axis_gather(fl_kernel *k)
+static fl_status kernel_axis_gather(fl_kernel *kernel)
 {
-    return fl_cpu_axis_gather(&k->out[0], &k->in[0], &k->in[1], fl_axis_of(&k->attrs->at[0], k->in[0].ndim));
+    return fl_cpu_axis_gather(&kernel->out[0], &kernel->in[0], &kernel->in[1],
+                              fl_axis_of(&kernel->attrs->at[0], kernel->in[0].ndim));
 }
 
 static fl_status grad_axis_gather(fl_grad *g)
@@ -78,24 +79,25 @@ FL_OP(axis_gather) = {
 
 /* ---- axis_scatter ---- */
 
-static fl_status infer_axis_scatter(fl_infer *c)
+static fl_status infer_axis_scatter(fl_infer *infer)
 {
-    const fl_attr *sizes = &c->attrs->at[2];
+    const fl_attr *sizes = &infer->attrs->at[2];
     fl_shape want;
     char tg[FL_SHAPE_TEXT], tl[FL_SHAPE_TEXT];
-    FL_TRY(fl_shape_make(&c->out[0].shape, c->name, sizes->list, sizes->count));
-    FL_TRY(line_shape(&want, c, &c->out[0].shape));
-    c->out[0].dtype = c->in[0].dtype;
-    if (fl_shape_equal(&c->in[0].shape, &want)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "line must be %s, got %s", fl_shape_text(tl, &want),
-                         fl_shape_text(tg, &c->in[0].shape));
+    FL_TRY(fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count));
+    FL_TRY(line_shape(&want, infer, &infer->out[0].shape));
+    infer->out[0].dtype = infer->in[0].dtype;
+    if (fl_shape_equal(&infer->in[0].shape, &want)) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "line must be %s, got %s", fl_shape_text(tl, &want),
+                         fl_shape_text(tg, &infer->in[0].shape));
 }
 
-static void sbp_axis_scatter(fl_sigs *s) { sbp_lines(s, &s->out_logical[0], false); }
+static void sbp_axis_scatter(fl_sigs *sigs) { sbp_lines(sigs, &sigs->out_logical[0], false); }
 
-static fl_status kernel_axis_scatter(fl_kernel *k)
+static fl_status kernel_axis_scatter(fl_kernel *kernel)
 {
-    return fl_cpu_axis_scatter(&k->out[0], &k->in[0], &k->in[1], fl_axis_of(&k->attrs->at[0], k->out[0].ndim));
+    return fl_cpu_axis_scatter(&kernel->out[0], &kernel->in[0], &kernel->in[1],
+                               fl_axis_of(&kernel->attrs->at[0], kernel->out[0].ndim));
 }
 
 static fl_status grad_axis_scatter(fl_grad *g)

@@ -5,21 +5,21 @@
 */
 #include "ops.h"
 
-static fl_status infer_cast(fl_infer *c)
+static fl_status infer_cast(fl_infer *infer)
 {
-    FL_TRY(fl_infer_same(c));
-    c->out[0].dtype = (fl_dtype)c->attrs->at[0].integer;
+    FL_TRY(fl_infer_same(infer));
+    infer->out[0].dtype = (fl_dtype)infer->attrs->at[0].integer;
     return FL_OK;
 }
 
 /* Sums survive a wider float, maxima and minima any conversion that keeps the order. */
-static void sbp_cast(fl_sigs *s)
+static void sbp_cast(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(s);
-    fl_sbp_partial(s, 1, FL_PSUM);
-    if (fl_sbp_sum_exact(s->in[0].dtype, s->out[0].dtype)) {
-        fl_sbp_partial(s, 1, FL_PMAX);
-        fl_sbp_partial(s, 1, FL_PMIN);
+    fl_sbp_broadcast(sigs);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
+    if (fl_sbp_sum_exact(sigs->in[0].dtype, sigs->out[0].dtype)) {
+        fl_sbp_partial(sigs, 1, FL_PMAX);
+        fl_sbp_partial(sigs, 1, FL_PMIN);
     }
 }
 

@@ -10,14 +10,14 @@
 
 enum { MAX_OPERANDS = 16 }; /* inputs and outputs of the ops these rules serve */
 
-fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...)
+fl_status fl_infer_fail(const fl_infer *infer, fl_status code, const char *format, ...)
 {
     char text[1024];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return fl_fail(code, "%s: %s", c->name, text);
+    return fl_fail(code, "%s: %s", infer->name, text);
 }
 
 /* Name of an operand in the signature; the last tensor parameter stands for all of a list. */
@@ -30,13 +30,13 @@ static const char *operand_name(const fl_op *op, int operand)
     return name;
 }
 
-fl_status fl_require_float(const fl_infer *c, int operand)
+fl_status fl_require_float(const fl_infer *infer, int operand)
 {
-    const fl_spec *s = &c->in[operand];
+    const fl_spec *s = &infer->in[operand];
     if (s->kind == FL_NONE || fl_dtype_is_float(s->dtype)) return FL_OK;
     char shape[FL_SHAPE_TEXT];
-    const char *name = operand_name(c->op, operand);
-    return fl_infer_fail(c, FL_ERR_DTYPE, "takes a float tensor, %s is %s%s; write %s:to(\"float32\")", name,
+    const char *name = operand_name(infer->op, operand);
+    return fl_infer_fail(infer, FL_ERR_DTYPE, "takes a float tensor, %s is %s%s; write %s:to(\"float32\")", name,
                          fl_dtype_name(s->dtype), fl_shape_text(shape, &s->shape), name);
 }
 
@@ -67,19 +67,20 @@ fl_status fl_require_attr_fits(const char *who, fl_dtype dtype, const fl_attr *v
 
 /* ---- shapes ---- */
 
-fl_status fl_infer_broadcast_shape(fl_infer *c)
+fl_status fl_infer_broadcast_shape(fl_infer *infer)
 {
-    fl_shape shape = c->in[0].shape;
-    for (int i = 1; i < c->nin; i++)
-        if (c->in[i].kind == FL_TENSOR) FL_TRY(fl_shape_broadcast(&shape, c->name, &shape, &c->in[i].shape));
-    c->out[0].shape = shape;
+    fl_shape shape = infer->in[0].shape;
+    for (int i = 1; i < infer->nin; i++)
+        if (infer->in[i].kind == FL_TENSOR)
+            FL_TRY(fl_shape_broadcast(&shape, infer->name, &shape, &infer->in[i].shape));
+    infer->out[0].shape = shape;
     return FL_OK;
 }
 
-fl_status fl_infer_same(fl_infer *c)
+fl_status fl_infer_same(fl_infer *infer)
 {
-    c->out[0].shape = c->in[0].shape;
-    c->out[0].dtype = c->in[0].dtype;
+    infer->out[0].shape = infer->in[0].shape;
+    infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
 }
 
@@ -114,23 +115,23 @@ void fl_reduce_shape(fl_shape *out, const fl_shape *in, uint32_t mask, bool keep
 /* ---- SBP of one hierarchy axis ---- */
 
 /* What operand i must be for out[0] to be S(axis): split there too, or whole where it is broadcast along that axis. */
-static fl_sbp broadcast_split(const fl_sigs *s, int i, int axis)
+static fl_sbp broadcast_split(const fl_sigs *sigs, int i, int axis)
 {
-    if (s->in[i].kind != FL_TENSOR) return FL_B;
-    const fl_shape *in = &s->in_logical[i], *out = &s->out_logical[0];
+    if (sigs->in[i].kind != FL_TENSOR) return FL_B;
+    const fl_shape *in = &sigs->in_logical[i], *out = &sigs->out_logical[0];
     int own = axis - (out->ndim - in->ndim);
     return own >= 0 && in->dims[own] == out->dims[axis] ? FL_S(own) : FL_B;
 }
 
 /* An element of the result depends on elements at its own position alone, so every axis may be split. */
-void fl_sbp_broadcast(fl_sigs *s)
+void fl_sbp_broadcast(fl_sigs *sigs)
 {
     fl_sbp sig[MAX_OPERANDS];
-    assert(s->nin + s->nout <= MAX_OPERANDS);
-    for (int axis = 0; axis < s->out_logical[0].ndim; axis++) {
-        for (int i = 0; i < s->nin; i++) sig[i] = broadcast_split(s, i, axis);
-        for (int i = 0; i < s->nout; i++) sig[s->nin + i] = FL_S(axis);
-        fl_sig_add(s, NULL, sig);
+    assert(sigs->nin + sigs->nout <= MAX_OPERANDS);
+    for (int axis = 0; axis < sigs->out_logical[0].ndim; axis++) {
+        for (int i = 0; i < sigs->nin; i++) sig[i] = broadcast_split(sigs, i, axis);
+        for (int i = 0; i < sigs->nout; i++) sig[sigs->nin + i] = FL_S(axis);
+        fl_sig_add(sigs, NULL, sig);
     }
 }
 
@@ -158,36 +159,36 @@ static bool order_exact(fl_dtype from, fl_dtype to)
     return !fl_dtype_is_float(from) && holds_integers(from, to);
 }
 
-void fl_sbp_partial(fl_sigs *s, uint32_t operands, fl_sbp partial)
+void fl_sbp_partial(fl_sigs *sigs, uint32_t operands, fl_sbp partial)
 {
     fl_sbp sig[MAX_OPERANDS];
     bool (*survives)(fl_dtype from, fl_dtype to) = partial == FL_PSUM ? fl_sbp_sum_exact : order_exact;
-    assert(s->nin + s->nout <= MAX_OPERANDS);
-    for (int i = 0; i < s->nin; i++) {
+    assert(sigs->nin + sigs->nout <= MAX_OPERANDS);
+    for (int i = 0; i < sigs->nin; i++) {
         bool takes = operands >> i & 1u;
-        if (takes && (s->in[i].kind != FL_TENSOR || !survives(s->in[i].dtype, s->out[0].dtype))) return;
+        if (takes && (sigs->in[i].kind != FL_TENSOR || !survives(sigs->in[i].dtype, sigs->out[0].dtype))) return;
         sig[i] = takes ? partial : FL_B;
     }
-    for (int i = 0; i < s->nout; i++) sig[s->nin + i] = partial;
-    fl_sig_add(s, NULL, sig);
+    for (int i = 0; i < sigs->nout; i++) sig[sigs->nin + i] = partial;
+    fl_sig_add(sigs, NULL, sig);
 }
 
-void fl_sbp_linear(fl_sigs *s)
+void fl_sbp_linear(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(s);
-    fl_sbp_partial(s, 1, FL_PSUM);
+    fl_sbp_broadcast(sigs);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
 /* For ops that treat the lines along the axes of the mask as wholes: all other axes may be split. */
-void fl_sbp_except(fl_sigs *s, uint32_t mask)
+void fl_sbp_except(fl_sigs *sigs, uint32_t mask)
 {
     fl_sbp sig[MAX_OPERANDS];
-    assert(s->nin + s->nout <= MAX_OPERANDS);
-    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+    assert(sigs->nin + sigs->nout <= MAX_OPERANDS);
+    for (int axis = 0; axis < sigs->in_logical[0].ndim; axis++) {
         if (mask >> axis & 1u) continue;
-        for (int i = 0; i < s->nin; i++) sig[i] = s->in[i].kind == FL_TENSOR ? FL_S(axis) : FL_B;
-        for (int i = 0; i < s->nout; i++) sig[s->nin + i] = FL_S(axis);
-        fl_sig_add(s, NULL, sig);
+        for (int i = 0; i < sigs->nin; i++) sig[i] = sigs->in[i].kind == FL_TENSOR ? FL_S(axis) : FL_B;
+        for (int i = 0; i < sigs->nout; i++) sig[sigs->nin + i] = FL_S(axis);
+        fl_sig_add(sigs, NULL, sig);
     }
 }
 
@@ -196,12 +197,12 @@ void fl_attr_set_like(fl_attrs *attrs, int slot, const fl_meta *value)
     if (!value->is_local) fl_attr_set(attrs, slot, (int64_t)fl_nd_sbp_bits(value->nd_sbp));
 }
 
-bool fl_sbp_is_like(const fl_sigs *s, int slot, fl_sbp sbp)
+bool fl_sbp_is_like(const fl_sigs *sigs, int slot, fl_sbp sbp)
 {
     fl_nd_sbp like;
-    if (!s->attrs->at[slot].given) return true;
-    memcpy(&like, &s->attrs->at[slot].integer, sizeof like);
-    return like.at[s->axis] == sbp;
+    if (!sigs->attrs->at[slot].given) return true;
+    memcpy(&like, &sigs->attrs->at[slot].integer, sizeof like);
+    return like.at[sigs->axis] == sbp;
 }
 
 /* ---- small calls ---- */
@@ -234,18 +235,18 @@ static bool same_sizes(const fl_view *a, const fl_view *b)
 
 const fl_mover fl_cpu_mover = {fl_cpu_copy, fl_cpu_fill};
 
-fl_status fl_mover_copy(fl_kernel *k, const fl_mover *m)
+fl_status fl_mover_copy(fl_kernel *kernel, const fl_mover *mover)
 {
-    const fl_view *in = &k->in[0], *out = &k->out[0];
-    if (same_sizes(in, out)) return m->copy(out, in);
+    const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
+    if (same_sizes(in, out)) return mover->copy(out, in);
     int64_t strides[FL_MAX_NDIM];
     assert(in->numel == out->numel && (in->contiguous || out->contiguous));
     if (out->contiguous) {
         fl_view view = reshaped(out, in, strides);
-        return m->copy(&view, in);
+        return mover->copy(&view, in);
     }
     fl_view view = reshaped(in, out, strides);
-    return m->copy(out, &view);
+    return mover->copy(out, &view);
 }
 
-fl_status fl_kernel_copy(fl_kernel *k) { return fl_mover_copy(k, &fl_cpu_mover); }
+fl_status fl_kernel_copy(fl_kernel *kernel) { return fl_mover_copy(kernel, &fl_cpu_mover); }

@@ -12,34 +12,35 @@
 /* ---- inference ---- */
 
 /* Everything but the size, and what follows from it. */
-static fl_status read_window(fl_window_geometry *w, const fl_infer *c)
+static fl_status read_window(fl_window_geometry *geometry, const fl_infer *infer)
 {
-    int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
-    FL_TRY(fl_window_geometry_pair(w->stride, c, FL_CONV_STRIDE, "stride", 1));
-    if (c->attrs->at[FL_CONV_PADDING].kind != FL_WORD)
-        FL_TRY(fl_window_geometry_pair(w->padding, c, FL_CONV_PADDING, "padding", 0));
-    FL_TRY(fl_window_geometry_pair(w->dilation, c, FL_CONV_DILATION, "dilation", 1));
+    int64_t groups = infer->attrs->at[FL_CONV_GROUPS].integer;
+    FL_TRY(fl_window_geometry_pair(geometry->stride, infer, FL_CONV_STRIDE, "stride", 1));
+    if (infer->attrs->at[FL_CONV_PADDING].kind != FL_WORD)
+        FL_TRY(fl_window_geometry_pair(geometry->padding, infer, FL_CONV_PADDING, "padding", 0));
+    FL_TRY(fl_window_geometry_pair(geometry->dilation, infer, FL_CONV_DILATION, "dilation", 1));
     for (int d = 0; d < 2; d++)
-        if (fl_conv_keeps_size(c->attrs) && w->stride[d] != 1)
-            return fl_infer_fail(c, FL_ERR_VALUE, "padding \"same\" needs stride 1, got stride %lld",
-                                 (long long)w->stride[d]);
+        if (fl_conv_keeps_size(infer->attrs) && geometry->stride[d] != 1)
+            return fl_infer_fail(infer, FL_ERR_VALUE, "padding \"same\" needs stride 1, got stride %lld",
+                                 (long long)geometry->stride[d]);
     if (groups >= 1 && groups <= INT32_MAX) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_VALUE, "groups must be between 1 and %d, got %lld", INT32_MAX, (long long)groups);
+    return fl_infer_fail(infer, FL_ERR_VALUE, "groups must be between 1 and %d, got %lld", INT32_MAX,
+                         (long long)groups);
 }
 
-static fl_status check_weight(const fl_infer *c, const fl_shape *w)
+static fl_status check_weight(const fl_infer *infer, const fl_shape *shape)
 {
     char tw[FL_SHAPE_TEXT];
-    int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer;
-    if (fl_shape_numel(w) == 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has an axis of size 0", fl_shape_text(tw, w));
-    if (w->dims[2] > INT32_MAX || w->dims[3] > INT32_MAX)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "weight %s has a window of more than %d rows or columns",
-                             fl_shape_text(tw, w), INT32_MAX);
-    if (w->dims[0] % groups != 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE,
+    int64_t groups = infer->attrs->at[FL_CONV_GROUPS].integer;
+    if (fl_shape_numel(shape) == 0)
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "weight %s has an axis of size 0", fl_shape_text(tw, shape));
+    if (shape->dims[2] > INT32_MAX || shape->dims[3] > INT32_MAX)
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "weight %s has a window of more than %d rows or columns",
+                             fl_shape_text(tw, shape), INT32_MAX);
+    if (shape->dims[0] % groups != 0)
+        return fl_infer_fail(infer, FL_ERR_SHAPE,
                              "weight %s has %lld output channels, which is not a multiple of %lld groups",
-                             fl_shape_text(tw, w), (long long)w->dims[0], (long long)groups);
+                             fl_shape_text(tw, shape), (long long)shape->dims[0], (long long)groups);
     return FL_OK;
 }
 
@@ -47,108 +48,108 @@ static fl_status check_weight(const fl_infer *c, const fl_shape *w)
 static bool is_image(const fl_shape *x) { return x->ndim == 4 || x->ndim == 3; }
 
 /* Images as many as `like` has, or one. */
-static fl_status image_shape(fl_shape *out, const fl_infer *c, const fl_shape *like, int64_t channels,
+static fl_status image_shape(fl_shape *out, const fl_infer *infer, const fl_shape *like, int64_t channels,
                              const int64_t size[2])
 {
     const int64_t dims[4] = {like->dims[0], channels, size[0], size[1]};
-    return fl_shape_make(out, c->name, dims + 4 - like->ndim, like->ndim);
+    return fl_shape_make(out, infer->name, dims + 4 - like->ndim, like->ndim);
 }
 
 /* The shape of conv2d's result. */
-static fl_status output_shape(fl_shape *out, const fl_infer *c, const fl_shape *x, const fl_shape *w)
+static fl_status output_shape(fl_shape *out, const fl_infer *infer, const fl_shape *x, const fl_shape *w)
 {
     char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
-    int64_t groups = c->attrs->at[FL_CONV_GROUPS].integer, size[2];
+    int64_t groups = infer->attrs->at[FL_CONV_GROUPS].integer, size[2];
     int channels = fl_conv_channels(x->ndim);
     fl_window_geometry window;
     if (!is_image(x) || w->ndim != 4)
         return fl_infer_fail(
-            c, FL_ERR_SHAPE,
+            infer, FL_ERR_SHAPE,
             "takes x [n, in, height, width] or [in, height, width] and weight [out, in / groups, height, width], "
             "got %s and %s",
             fl_shape_text(tx, x), fl_shape_text(tw, w));
-    FL_TRY(read_window(&window, c));
-    FL_TRY(check_weight(c, w));
+    FL_TRY(read_window(&window, infer));
+    FL_TRY(check_weight(infer, w));
     if (x->dims[channels] % groups != 0 || x->dims[channels] / groups != w->dims[1])
-        return fl_infer_fail(c, FL_ERR_SHAPE, "x %s has %lld channels, weight %s takes %lld in each of %lld groups",
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "x %s has %lld channels, weight %s takes %lld in each of %lld groups",
                              fl_shape_text(tx, x), (long long)x->dims[channels], fl_shape_text(tw, w),
                              (long long)w->dims[1], (long long)groups);
     memcpy(window.size, w->dims + 2, sizeof window.size);
-    fl_conv_pad(&window, c->attrs);
+    fl_conv_pad(&window, infer->attrs);
     for (int d = 0; d < 2; d++) {
         int axis = channels + 1 + d;
-        size[d] = fl_conv_keeps_size(c->attrs) ? x->dims[axis]
-                                               : fl_window_geometry_count(&window, d, x->dims[axis], false);
+        size[d] = fl_conv_keeps_size(infer->attrs) ? x->dims[axis]
+                                                   : fl_window_geometry_count(&window, d, x->dims[axis], false);
         if (size[d] <= 0)
             return fl_infer_fail(
-                c, FL_ERR_SHAPE,
+                infer, FL_ERR_SHAPE,
                 "the window of weight %s, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
                 fl_shape_text(tw, w), (long long)window.dilation[d], axis, fl_shape_text(tx, x),
                 (long long)window.padding[d]);
     }
-    return image_shape(out, c, x, w->dims[0], size);
+    return image_shape(out, infer, x, w->dims[0], size);
 }
 
-static fl_status infer_dtypes(fl_infer *c)
+static fl_status infer_dtypes(fl_infer *infer)
 {
-    for (int i = 0; i < c->nin; i++) FL_TRY(fl_require_float(c, i));
-    c->out[0].dtype = fl_infer_promote(c);
+    for (int i = 0; i < infer->nin; i++) FL_TRY(fl_require_float(infer, i));
+    infer->out[0].dtype = fl_infer_promote(infer);
     return FL_OK;
 }
 
-static fl_status infer_conv(fl_infer *c)
+static fl_status infer_conv(fl_infer *infer)
 {
     char tw[FL_SHAPE_TEXT], tb[FL_SHAPE_TEXT];
-    const fl_shape *w = &c->in[1].shape, *bias = &c->in[2].shape;
-    FL_TRY(infer_dtypes(c));
-    FL_TRY(output_shape(&c->out[0].shape, c, &c->in[0].shape, w));
-    if (c->in[2].kind != FL_TENSOR || (bias->ndim == 1 && bias->dims[0] == w->dims[0])) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0],
+    const fl_shape *w = &infer->in[1].shape, *bias = &infer->in[2].shape;
+    FL_TRY(infer_dtypes(infer));
+    FL_TRY(output_shape(&infer->out[0].shape, infer, &infer->in[0].shape, w));
+    if (infer->in[2].kind != FL_TENSOR || (bias->ndim == 1 && bias->dims[0] == w->dims[0])) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0],
                          fl_shape_text(tw, w), fl_shape_text(tb, bias));
 }
 
 /* The gradient that x or the weight is to get belongs to these shapes. */
-static fl_status check_gradient(const fl_infer *c, const fl_shape *g, const fl_shape *x, const fl_shape *w)
+static fl_status check_gradient(const fl_infer *infer, const fl_shape *g, const fl_shape *x, const fl_shape *w)
 {
     char tg[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
     fl_shape y;
-    FL_TRY(output_shape(&y, c, x, w));
+    FL_TRY(output_shape(&y, infer, x, w));
     if (fl_shape_equal(&y, g)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "g must be %s, got %s", fl_shape_text(ty, &y), fl_shape_text(tg, g));
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "g must be %s, got %s", fl_shape_text(ty, &y), fl_shape_text(tg, g));
 }
 
-static fl_status check_operands(const fl_infer *c, bool fits)
+static fl_status check_operands(const fl_infer *infer, bool fits)
 {
     char tg[FL_SHAPE_TEXT], tx[FL_SHAPE_TEXT];
-    const fl_shape *g = &c->in[0].shape, *x = &c->in[1].shape;
+    const fl_shape *g = &infer->in[0].shape, *x = &infer->in[1].shape;
     if (fits) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "takes images and a weight or images, got %s and %s", fl_shape_text(tg, g),
-                         fl_shape_text(tx, x));
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "takes images and a weight or images, got %s and %s",
+                         fl_shape_text(tg, g), fl_shape_text(tx, x));
 }
 
-static fl_status infer_input_grad(fl_infer *c)
+static fl_status infer_input_grad(fl_infer *infer)
 {
-    int64_t size[2], groups = c->attrs->at[FL_CONV_GROUPS].integer;
-    const fl_shape *g = &c->in[0].shape, *w = &c->in[1].shape;
-    FL_TRY(infer_dtypes(c));
-    FL_TRY(check_operands(c, is_image(g) && w->ndim == 4));
-    FL_TRY(fl_window_geometry_pair(size, c, FL_CONV_SIZE, "size", 0));
+    int64_t size[2], groups = infer->attrs->at[FL_CONV_GROUPS].integer;
+    const fl_shape *g = &infer->in[0].shape, *w = &infer->in[1].shape;
+    FL_TRY(infer_dtypes(infer));
+    FL_TRY(check_operands(infer, is_image(g) && w->ndim == 4));
+    FL_TRY(fl_window_geometry_pair(size, infer, FL_CONV_SIZE, "size", 0));
     int64_t channels = w->dims[1] * (groups > 0 && groups <= INT32_MAX ? groups : 1);
-    FL_TRY(image_shape(&c->out[0].shape, c, g, channels, size));
-    return check_gradient(c, g, &c->out[0].shape, w);
+    FL_TRY(image_shape(&infer->out[0].shape, infer, g, channels, size));
+    return check_gradient(infer, g, &infer->out[0].shape, w);
 }
 
-static fl_status infer_weight_grad(fl_infer *c)
+static fl_status infer_weight_grad(fl_infer *infer)
 {
-    int64_t size[2], groups = c->attrs->at[FL_CONV_GROUPS].integer;
-    const fl_shape *g = &c->in[0].shape, *x = &c->in[1].shape;
-    FL_TRY(infer_dtypes(c));
-    FL_TRY(check_operands(c, is_image(g) && x->ndim == g->ndim));
-    FL_TRY(fl_window_geometry_pair(size, c, FL_CONV_SIZE, "size", 1));
+    int64_t size[2], groups = infer->attrs->at[FL_CONV_GROUPS].integer;
+    const fl_shape *g = &infer->in[0].shape, *x = &infer->in[1].shape;
+    FL_TRY(infer_dtypes(infer));
+    FL_TRY(check_operands(infer, is_image(g) && x->ndim == g->ndim));
+    FL_TRY(fl_window_geometry_pair(size, infer, FL_CONV_SIZE, "size", 1));
     int channels = fl_conv_channels(x->ndim);
     int64_t dims[4] = {g->dims[channels], x->dims[channels] / (groups > 0 ? groups : 1), size[0], size[1]};
-    FL_TRY(fl_shape_make(&c->out[0].shape, c->name, dims, 4));
-    return check_gradient(c, g, x, &c->out[0].shape);
+    FL_TRY(fl_shape_make(&infer->out[0].shape, infer->name, dims, 4));
+    return check_gradient(infer, g, x, &infer->out[0].shape);
 }
 
 /* Specs of x, weight and result among operands and results of any of the three ops. */
@@ -166,65 +167,66 @@ static roles roles_of(const fl_op *op, const fl_spec *in, const fl_spec *out)
 /* ---- SBP ---- */
 
 /* Adds a signature given as those of x, weight, bias and y. */
-static void add(fl_sigs *s, fl_sbp x, fl_sbp weight, fl_sbp bias, fl_sbp y)
+static void add(fl_sigs *sigs, fl_sbp x, fl_sbp weight, fl_sbp bias, fl_sbp y)
 {
-    if (s->op == FL_OP_REF(conv2d_input_grad)) FL_SIG(s, NULL, y, weight, x);
-    else if (s->op == FL_OP_REF(conv2d_weight_grad)) FL_SIG(s, NULL, y, x, weight);
-    else FL_SIG(s, NULL, x, weight, bias, y);
+    if (sigs->op == FL_OP_REF(conv2d_input_grad)) FL_SIG(sigs, NULL, y, weight, x);
+    else if (sigs->op == FL_OP_REF(conv2d_weight_grad)) FL_SIG(sigs, NULL, y, x, weight);
+    else FL_SIG(sigs, NULL, x, weight, bias, y);
 }
 
 /* conv2d and its two gradients are one sum of products over x, weight and y with another operand as its result; the
 ** result is a partial sum where an axis is split that it does not have. Images and channels may be split; not rows
 ** and columns, whose windows overlap. Of several groups a part holds whole ones. Linear in each operand, but a bias
 ** beside a partial operand would be added once per rank. */
-static void sbp_conv(fl_sigs *s)
+static void sbp_conv(fl_sigs *sigs)
 {
-    roles r = roles_of(s->op, s->in, s->out);
-    bool gives_x = r.x == s->out, gives_weight = r.weight == s->out, bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
+    roles r = roles_of(sigs->op, sigs->in, sigs->out);
+    bool gives_x = r.x == sigs->out, gives_weight = r.weight == sigs->out,
+         bias = sigs->nin == 3 && sigs->in[2].kind == FL_TENSOR;
     fl_sbp shared = bias ? FL_S(0) : FL_B;
-    int64_t groups = s->attrs->at[FL_CONV_GROUPS].integer;
+    int64_t groups = sigs->attrs->at[FL_CONV_GROUPS].integer;
     int channels = fl_conv_channels(r.x->shape.ndim);
-    if (channels) add(s, FL_S(0), gives_weight ? FL_PSUM : FL_B, FL_B, FL_S(0));
+    if (channels) add(sigs, FL_S(0), gives_weight ? FL_PSUM : FL_B, FL_B, FL_S(0));
     if (groups == 1) {
-        add(s, gives_x ? FL_PSUM : FL_B, FL_S(0), shared, FL_S(channels));
-        add(s, FL_S(channels), FL_S(1), FL_B, gives_x || gives_weight ? FL_B : FL_PSUM);
-    } else if (r.x->shape.dims[channels] / r.weight->shape.dims[1] % s->parts == 0) {
-        add(s, FL_S(channels), FL_S(0), shared, FL_S(channels)); /* whole groups */
+        add(sigs, gives_x ? FL_PSUM : FL_B, FL_S(0), shared, FL_S(channels));
+        add(sigs, FL_S(channels), FL_S(1), FL_B, gives_x || gives_weight ? FL_B : FL_PSUM);
+    } else if (r.x->shape.dims[channels] / r.weight->shape.dims[1] % sigs->parts == 0) {
+        add(sigs, FL_S(channels), FL_S(0), shared, FL_S(channels)); /* whole groups */
     }
     if (bias) return;
-    fl_sbp_partial(s, 1, FL_PSUM);
-    fl_sbp_partial(s, 2, FL_PSUM);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
+    fl_sbp_partial(sigs, 2, FL_PSUM);
 }
 
 /* ---- kernels ---- */
 
 /* The rank that holds the first channels of the weight adds the bias. */
-static fl_status kernel_conv(fl_kernel *k)
+static fl_status kernel_conv(fl_kernel *kernel)
 {
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    fl_conv c = fl_conv_of(k->attrs, &k->in[0], &k->in[1], &k->out[0]);
-    FL_TRY(fl_cpu_conv(s.dtype, &c, s.out[0], s.in[0], s.in[1], k->in[1].start[1] == 0 ? s.in[2] : NULL));
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[0], &kernel->in[1], &kernel->out[0]);
+    FL_TRY(fl_cpu_conv(s.dtype, &c, s.out[0], s.in[0], s.in[1], kernel->in[1].start[1] == 0 ? s.in[2] : NULL));
     return fl_stage_close(&s);
 }
 
-static fl_status kernel_input_grad(fl_kernel *k)
+static fl_status kernel_input_grad(fl_kernel *kernel)
 {
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    fl_conv c = fl_conv_of(k->attrs, &k->out[0], &k->in[1], &k->in[0]);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->out[0], &kernel->in[1], &kernel->in[0]);
     FL_TRY(fl_cpu_conv_input_grad(s.dtype, &c, s.out[0], s.in[0], s.in[1]));
     return fl_stage_close(&s);
 }
 
-static fl_status kernel_weight_grad(fl_kernel *k)
+static fl_status kernel_weight_grad(fl_kernel *kernel)
 {
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    fl_conv c = fl_conv_of(k->attrs, &k->in[1], &k->out[0], &k->in[0]);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[1], &kernel->out[0], &kernel->in[0]);
     FL_TRY(fl_cpu_conv_weight_grad(s.dtype, &c, s.out[0], s.in[0], s.in[1]));
     return fl_stage_close(&s);
 }
@@ -233,7 +235,7 @@ static fl_status kernel_weight_grad(fl_kernel *k)
 
 /* A call of one of the three ops with the attributes of another. size: rows and columns of the result, if the op has
 ** that attribute. */
-static fl_tensor *expr_conv(fl_expr *c, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b,
+static fl_tensor *expr_conv(fl_expr *expr, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b,
                             const fl_meta *size)
 {
     fl_attrs attrs;
@@ -241,7 +243,7 @@ static fl_tensor *expr_conv(fl_expr *c, const fl_op *op, const fl_grad *g, fl_op
     for (int i = FL_CONV_STRIDE; i <= FL_CONV_GROUPS; i++) attrs.at[i] = g->attrs->at[i];
     if (size) fl_attr_set_list(&attrs, FL_CONV_SIZE, size->shape.dims + size->shape.ndim - 2, 2);
     const fl_operand in[3] = {a, b};
-    return fl_expr_call(c, op, in, size ? 2 : 3, &attrs);
+    return fl_expr_call(expr, op, in, size ? 2 : 3, &attrs);
 }
 
 static uint32_t all_but_channels(int ndim) { return ((1u << ndim) - 1) & ~(1u << fl_conv_channels(ndim)); }

@@ -25,10 +25,10 @@ static fl_view laid_out(const fl_view *v, const layout *l, const int64_t *stride
 }
 
 /* Elements stay at their positions; zeros that every part gets are zeros of the sum, the maximum and the minimum. */
-static void sbp_any(fl_sigs *s)
+static void sbp_any(fl_sigs *sigs)
 {
-    fl_sbp_except(s, 0);
-    fl_sbp_moves(s, false);
+    fl_sbp_except(sigs, 0);
+    fl_sbp_moves(sigs, false);
 }
 
 static const char *const same_vjp[] = {"g"};
@@ -72,33 +72,33 @@ FL_OP(contiguous) = {
 
 /* ---- repetition ---- */
 
-static fl_status infer_rep(fl_infer *c)
+static fl_status infer_rep(fl_infer *infer)
 {
-    const fl_attr *repeats = &c->attrs->at[0];
-    const fl_shape *in = &c->in[0].shape;
+    const fl_attr *repeats = &infer->attrs->at[0];
+    const fl_shape *in = &infer->in[0].shape;
     char text[FL_SHAPE_TEXT];
     int pad = repeats->count - in->ndim;
     if (pad < 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "got %d repeats for %s; one for each axis is needed", repeats->count,
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "got %d repeats for %s; one for each axis is needed", repeats->count,
                              fl_shape_text(text, in));
     int64_t dims[FL_MAX_NDIM];
     for (int i = 0; i < repeats->count; i++) {
         if (repeats->list[i] < 0)
-            return fl_infer_fail(c, FL_ERR_VALUE, "repeats must not be negative, one is %lld",
+            return fl_infer_fail(infer, FL_ERR_VALUE, "repeats must not be negative, one is %lld",
                                  (long long)repeats->list[i]);
         if (__builtin_mul_overflow(repeats->list[i], i < pad ? 1 : in->dims[i - pad], &dims[i]))
-            return fl_infer_fail(c, FL_ERR_SHAPE, "%s repeated %lld times is too large", fl_shape_text(text, in),
+            return fl_infer_fail(infer, FL_ERR_SHAPE, "%s repeated %lld times is too large", fl_shape_text(text, in),
                                  (long long)repeats->list[i]);
     }
-    c->out[0].dtype = c->in[0].dtype;
-    return fl_shape_make(&c->out[0].shape, c->name, dims, repeats->count);
+    infer->out[0].dtype = infer->in[0].dtype;
+    return fl_shape_make(&infer->out[0].shape, infer->name, dims, repeats->count);
 }
 
 /* out [r0, d0, r1, d1, ...] <- in [d0, d1, ...], not moving along the r axes */
-fl_status fl_move_rep(fl_kernel *k, const fl_mover *m)
+fl_status fl_move_rep(fl_kernel *kernel, const fl_mover *mover)
 {
-    const fl_view *in = &k->in[0], *out = &k->out[0];
-    const int64_t *repeats = k->attrs->at[0].list;
+    const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
+    const int64_t *repeats = kernel->attrs->at[0].list;
     layout l = {.ndim = 2 * out->ndim};
     if (out->numel == 0) return FL_OK;
     for (int i = 0; i < out->ndim; i++) {
@@ -111,18 +111,18 @@ fl_status fl_move_rep(fl_kernel *k, const fl_mover *m)
         l.in[2 * i + 1] = own < 0 ? 0 : in->stride[own];
     }
     fl_view to = laid_out(out, &l, l.out), from = laid_out(in, &l, l.in);
-    return m->copy(&to, &from);
+    return mover->copy(&to, &from);
 }
 
-static fl_status kernel_rep(fl_kernel *k) { return fl_move_rep(k, &fl_cpu_mover); }
+static fl_status kernel_rep(fl_kernel *kernel) { return fl_move_rep(kernel, &fl_cpu_mover); }
 
 /* An axis that is not repeated keeps its split. Parts of a repeated one would lie in several places of the result. */
-static void sbp_rep(fl_sigs *s)
+static void sbp_rep(fl_sigs *sigs)
 {
-    int map[FL_MAX_NDIM], pad = s->out_logical[0].ndim - s->in_logical[0].ndim;
-    for (int i = 0; i < s->in_logical[0].ndim; i++) map[i] = s->attrs->at[0].list[i + pad] == 1 ? i + pad : -1;
-    fl_sbp_map(s, map);
-    fl_sbp_moves(s, false);
+    int map[FL_MAX_NDIM], pad = sigs->out_logical[0].ndim - sigs->in_logical[0].ndim;
+    for (int i = 0; i < sigs->in_logical[0].ndim; i++) map[i] = sigs->attrs->at[0].list[i + pad] == 1 ? i + pad : -1;
+    fl_sbp_map(sigs, map);
+    fl_sbp_moves(sigs, false);
 }
 
 /* g as [before, repeats, rest], summed over the repeats; takes over g. */
@@ -210,69 +210,72 @@ FL_OP(tile) = {
 
 /* ---- cat, stack ---- */
 
-static fl_status same_but_axis(const fl_infer *c, int i, int axis)
+static fl_status same_but_axis(const fl_infer *infer, int i, int axis)
 {
-    const fl_shape *first = &c->in[0].shape, *other = &c->in[i].shape;
+    const fl_shape *first = &infer->in[0].shape, *other = &infer->in[i].shape;
     bool fits = first->ndim == other->ndim;
     for (int a = 0; fits && a < first->ndim; a++) fits = a == axis || first->dims[a] == other->dims[a];
     if (fits) return FL_OK;
     char x[FL_SHAPE_TEXT], y[FL_SHAPE_TEXT];
     if (axis < 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: shapes must be equal",
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: shapes must be equal",
                              fl_shape_text(x, first), i + 1, fl_shape_text(y, other));
-    return fl_infer_fail(c, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: only axis %d may differ",
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "xs[1] is %s and xs[%d] is %s: only axis %d may differ",
                          fl_shape_text(x, first), i + 1, fl_shape_text(y, other), axis);
 }
 
-static fl_status infer_cat(fl_infer *c)
+static fl_status infer_cat(fl_infer *infer)
 {
     int axis;
-    if (c->nin == 0) return fl_infer_fail(c, FL_ERR_VALUE, "needs at least one tensor");
-    fl_shape out = c->in[0].shape;
-    if (out.ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "tensors without axes cannot be joined; use stack");
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, &out));
-    for (int i = 1; i < c->nin; i++) {
-        FL_TRY(same_but_axis(c, i, axis));
-        out.dims[axis] += c->in[i].shape.dims[axis];
+    if (infer->nin == 0) return fl_infer_fail(infer, FL_ERR_VALUE, "needs at least one tensor");
+    fl_shape out = infer->in[0].shape;
+    if (out.ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "tensors without axes cannot be joined; use stack");
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, &out));
+    for (int i = 1; i < infer->nin; i++) {
+        FL_TRY(same_but_axis(infer, i, axis));
+        out.dims[axis] += infer->in[i].shape.dims[axis];
     }
-    c->out[0].dtype = fl_infer_promote(c);
-    return fl_shape_make(&c->out[0].shape, c->name, out.dims, out.ndim);
+    infer->out[0].dtype = fl_infer_promote(infer);
+    return fl_shape_make(&infer->out[0].shape, infer->name, out.dims, out.ndim);
 }
 
-fl_status fl_move_cat(fl_kernel *k, const fl_mover *m)
+fl_status fl_move_cat(fl_kernel *kernel, const fl_mover *mover)
 {
-    const fl_view *out = &k->out[0];
-    int axis = fl_axis_of(&k->attrs->at[0], out->ndim);
+    const fl_view *out = &kernel->out[0];
+    int axis = fl_axis_of(&kernel->attrs->at[0], out->ndim);
     char *data = out->data;
-    for (int i = 0; i < k->nin; i++) {
-        fl_view part = k->in[i];
+    for (int i = 0; i < kernel->nin; i++) {
+        fl_view part = kernel->in[i];
         if (part.numel == 0) continue;
         part.data = data;
         part.dtype = out->dtype;
         part.stride = out->stride;
         part.contiguous = part.numel == out->numel;
-        FL_TRY(m->copy(&part, &k->in[i]));
-        data += k->in[i].size[axis] * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
+        FL_TRY(mover->copy(&part, &kernel->in[i]));
+        data += kernel->in[i].size[axis] * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
     }
     return FL_OK;
 }
 
-static fl_status kernel_cat(fl_kernel *k) { return fl_move_cat(k, &fl_cpu_mover); }
+static fl_status kernel_cat(fl_kernel *kernel) { return fl_move_cat(kernel, &fl_cpu_mover); }
 
 /* All operands S(i) -> S(i), moved up by one from `inserted` on; not along `except`. */
-static void sbp_joined(fl_sigs *s, int except, int inserted)
+static void sbp_joined(fl_sigs *sigs, int except, int inserted)
 {
-    fl_sbp sig[s->nin + 1];
-    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+    fl_sbp sig[sigs->nin + 1];
+    for (int axis = 0; axis < sigs->in_logical[0].ndim; axis++) {
         if (axis == except) continue;
-        for (int i = 0; i < s->nin; i++) sig[i] = FL_S(axis);
-        sig[s->nin] = FL_S(axis + (axis >= inserted));
-        fl_sig_add(s, NULL, sig);
+        for (int i = 0; i < sigs->nin; i++) sig[i] = FL_S(axis);
+        sig[sigs->nin] = FL_S(axis + (axis >= inserted));
+        fl_sig_add(sigs, NULL, sig);
     }
-    fl_sbp_moves(s, false);
+    fl_sbp_moves(sigs, false);
 }
 
-static void sbp_cat(fl_sigs *s) { sbp_joined(s, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim), FL_MAX_NDIM); }
+static void sbp_cat(fl_sigs *sigs)
+{
+    sbp_joined(sigs, fl_axis_of(&sigs->attrs->at[0], sigs->out_logical[0].ndim), FL_MAX_NDIM);
+}
 
 /* Every operand gets its own interval of g. */
 static fl_status grad_cat(fl_grad *g)
@@ -308,45 +311,48 @@ FL_OP(cat) = {
     .samples = cat_samples,
 };
 
-static fl_status infer_stack(fl_infer *c)
+static fl_status infer_stack(fl_infer *infer)
 {
     char text[FL_SHAPE_TEXT];
-    if (c->nin == 0) return fl_infer_fail(c, FL_ERR_VALUE, "needs at least one tensor");
-    const fl_shape *in = &c->in[0].shape;
-    int64_t axis = c->attrs->at[0].integer;
-    if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(c, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
+    if (infer->nin == 0) return fl_infer_fail(infer, FL_ERR_VALUE, "needs at least one tensor");
+    const fl_shape *in = &infer->in[0].shape;
+    int64_t axis = infer->attrs->at[0].integer;
+    if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(infer, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
     if (axis < -(in->ndim + 1) || axis > in->ndim)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis,
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis,
                              fl_shape_text(text, in), -(in->ndim + 1), in->ndim);
     if (axis < 0) axis += in->ndim + 1;
-    for (int i = 1; i < c->nin; i++) FL_TRY(same_but_axis(c, i, -1));
+    for (int i = 1; i < infer->nin; i++) FL_TRY(same_but_axis(infer, i, -1));
     fl_shape out = {in->ndim + 1, {0}};
-    for (int i = 0; i < out.ndim; i++) out.dims[i] = i == axis ? c->nin : in->dims[i - (i > axis)];
-    c->out[0].dtype = fl_infer_promote(c);
-    return fl_shape_make(&c->out[0].shape, c->name, out.dims, out.ndim);
+    for (int i = 0; i < out.ndim; i++) out.dims[i] = i == axis ? infer->nin : in->dims[i - (i > axis)];
+    infer->out[0].dtype = fl_infer_promote(infer);
+    return fl_shape_make(&infer->out[0].shape, infer->name, out.dims, out.ndim);
 }
 
-fl_status fl_move_stack(fl_kernel *k, const fl_mover *m)
+fl_status fl_move_stack(fl_kernel *kernel, const fl_mover *mover)
 {
-    const fl_view *out = &k->out[0];
-    int axis = fl_axis_of(&k->attrs->at[0], out->ndim);
+    const fl_view *out = &kernel->out[0];
+    int axis = fl_axis_of(&kernel->attrs->at[0], out->ndim);
     int64_t strides[FL_MAX_NDIM];
     for (int i = 0, j = 0; i < out->ndim; i++)
         if (i != axis) strides[j++] = out->stride[i];
-    for (int i = 0; i < k->nin; i++) {
-        fl_view part = k->in[i];
+    for (int i = 0; i < kernel->nin; i++) {
+        fl_view part = kernel->in[i];
         part.data = (char *)out->data + i * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
         part.dtype = out->dtype;
         part.stride = strides;
         part.contiguous = part.numel == out->numel;
-        FL_TRY(m->copy(&part, &k->in[i]));
+        FL_TRY(mover->copy(&part, &kernel->in[i]));
     }
     return FL_OK;
 }
 
-static fl_status kernel_stack(fl_kernel *k) { return fl_move_stack(k, &fl_cpu_mover); }
+static fl_status kernel_stack(fl_kernel *kernel) { return fl_move_stack(kernel, &fl_cpu_mover); }
 
-static void sbp_stack(fl_sigs *s) { sbp_joined(s, -1, fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim)); }
+static void sbp_stack(fl_sigs *sigs)
+{
+    sbp_joined(sigs, -1, fl_axis_of(&sigs->attrs->at[0], sigs->out_logical[0].ndim));
+}
 
 /* Every operand gets its own position of g. */
 static fl_status grad_stack(fl_grad *g)
@@ -379,22 +385,22 @@ FL_OP(stack) = {
 
 /* ---- writing in place ---- */
 
-static fl_status infer_copy_(fl_infer *c)
+static fl_status infer_copy_(fl_infer *infer)
 {
     char from[FL_SHAPE_TEXT], to[FL_SHAPE_TEXT];
-    const fl_shape *x = &c->in[0].shape, *src = &c->in[1].shape;
+    const fl_shape *x = &infer->in[0].shape, *src = &infer->in[1].shape;
     bool fits = src->ndim <= x->ndim;
     for (int i = 0; fits && i < src->ndim; i++)
         fits = src->dims[i] == 1 || src->dims[i] == x->dims[i + x->ndim - src->ndim];
     if (!fits)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "src %s does not broadcast to x %s", fl_shape_text(from, src),
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "src %s does not broadcast to x %s", fl_shape_text(from, src),
                              fl_shape_text(to, x));
-    return fl_infer_same(c);
+    return fl_infer_same(infer);
 }
 
-fl_status fl_move_copy_(fl_kernel *k, const fl_mover *m)
+fl_status fl_move_copy_(fl_kernel *kernel, const fl_mover *mover)
 {
-    const fl_view *src = &k->in[1], *out = &k->out[0];
+    const fl_view *src = &kernel->in[1], *out = &kernel->out[0];
     int64_t strides[FL_MAX_NDIM];
     int pad = out->ndim - src->ndim;
     for (int i = 0; i < out->ndim; i++)
@@ -404,16 +410,16 @@ fl_status fl_move_copy_(fl_kernel *k, const fl_mover *m)
     from.size = out->size;
     from.stride = strides;
     from.contiguous = src->contiguous && src->numel == out->numel;
-    return m->copy(out, &from);
+    return mover->copy(out, &from);
 }
 
-static fl_status kernel_copy_(fl_kernel *k) { return fl_move_copy_(k, &fl_cpu_mover); }
+static fl_status kernel_copy_(fl_kernel *kernel) { return fl_move_copy_(kernel, &fl_cpu_mover); }
 
 /* x and src are split alike or are the same kind of partial: values are only moved. */
-static void sbp_copy_(fl_sigs *s)
+static void sbp_copy_(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(s);
-    fl_sbp_moves(s, false);
+    fl_sbp_broadcast(sigs);
+    fl_sbp_moves(sigs, false);
 }
 
 static const char *const copy_vjp[] = {NULL, "g"};
@@ -452,29 +458,29 @@ static fl_status check_fill(const fl_operand *in, int nin, const fl_attrs *attrs
     return fl_require_attr_fits("fill_", in[0].tensor->meta->dtype, &attrs->at[0]);
 }
 
-fl_status fl_move_fill(fl_kernel *k, const fl_mover *m, int slot)
+fl_status fl_move_fill(fl_kernel *kernel, const fl_mover *mover, int slot)
 {
     int64_t value[1];
-    fl_attr_bytes(value, k->out[0].dtype, &k->attrs->at[slot]);
-    return m->fill(&k->out[0], value);
+    fl_attr_bytes(value, kernel->out[0].dtype, &kernel->attrs->at[slot]);
+    return mover->fill(&kernel->out[0], value);
 }
 
-fl_status fl_move_fill_integer(fl_kernel *k, const fl_mover *m, int64_t value)
+fl_status fl_move_fill_integer(fl_kernel *kernel, const fl_mover *mover, int64_t value)
 {
     int64_t bytes[1];
     fl_attr number = {.given = true, .kind = FL_NUM_INT, .count = 1, .integer = value};
-    fl_attr_bytes(bytes, k->out[0].dtype, &number);
-    return m->fill(&k->out[0], bytes);
+    fl_attr_bytes(bytes, kernel->out[0].dtype, &number);
+    return mover->fill(&kernel->out[0], bytes);
 }
 
-static fl_status kernel_fill_(fl_kernel *k) { return fl_move_fill(k, &fl_cpu_mover, 0); }
+static fl_status kernel_fill_(fl_kernel *kernel) { return fl_move_fill(kernel, &fl_cpu_mover, 0); }
 
 /* Equal parts have the number as their maximum and minimum; their sum would be a multiple of it. */
-static void sbp_fill_(fl_sigs *s)
+static void sbp_fill_(fl_sigs *sigs)
 {
-    fl_sbp_except(s, 0);
-    FL_SIG(s, NULL, FL_PMAX, FL_PMAX);
-    FL_SIG(s, NULL, FL_PMIN, FL_PMIN);
+    fl_sbp_except(sigs, 0);
+    FL_SIG(sigs, NULL, FL_PMAX, FL_PMAX);
+    FL_SIG(sigs, NULL, FL_PMIN, FL_PMIN);
 }
 
 static const char *const no_vjp[] = {NULL}; /* what was there is gone */
@@ -495,7 +501,7 @@ FL_OP(fill_) = {
     .samples = fill_samples,
 };
 
-static fl_status kernel_zero_(fl_kernel *k) { return fl_move_fill_integer(k, &fl_cpu_mover, 0); }
+static fl_status kernel_zero_(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &fl_cpu_mover, 0); }
 
 static const char *const zero_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", NULL};
 FL_OP(zero_) = {
@@ -514,25 +520,25 @@ FL_OP(zero_) = {
 
 /* ---- triangles ---- */
 
-static fl_status infer_triangle(fl_infer *c)
+static fl_status infer_triangle(fl_infer *infer)
 {
     char text[FL_SHAPE_TEXT];
-    if (c->in[0].shape.ndim < 2)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes matrices, x is %s", fl_shape_text(text, &c->in[0].shape));
-    return fl_infer_same(c);
+    if (infer->in[0].shape.ndim < 2)
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "takes matrices, x is %s", fl_shape_text(text, &infer->in[0].shape));
+    return fl_infer_same(infer);
 }
 
-static fl_status keep_triangle(fl_kernel *k, bool lower)
+static fl_status keep_triangle(fl_kernel *kernel, bool lower)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     if (out->numel == 0) return FL_OK;
-    FL_TRY(fl_cpu_copy(out, &k->in[0]));
-    fl_cpu_zero_triangle(out, k->attrs->at[0].integer, lower);
+    FL_TRY(fl_cpu_copy(out, &kernel->in[0]));
+    fl_cpu_zero_triangle(out, kernel->attrs->at[0].integer, lower);
     return FL_OK;
 }
 
-static fl_status kernel_tril(fl_kernel *k) { return keep_triangle(k, true); }
-static fl_status kernel_triu(fl_kernel *k) { return keep_triangle(k, false); }
+static fl_status kernel_tril(fl_kernel *kernel) { return keep_triangle(kernel, true); }
+static fl_status kernel_triu(fl_kernel *kernel) { return keep_triangle(kernel, false); }
 
 static fl_status check_diagonal(const fl_operand *in, int nin, const fl_attrs *attrs)
 {

@@ -11,22 +11,22 @@
 
 /* ---- what sources share ---- */
 
-static fl_dtype option_or(const fl_infer *c, fl_dtype otherwise)
+static fl_dtype option_or(const fl_infer *infer, fl_dtype otherwise)
 {
-    return c->attrs->has_dtype ? c->attrs->option_dtype : otherwise;
+    return infer->attrs->has_dtype ? infer->attrs->option_dtype : otherwise;
 }
 
-static fl_status infer_sizes(fl_infer *c)
+static fl_status infer_sizes(fl_infer *infer)
 {
-    const fl_attr *sizes = &c->attrs->at[0];
-    c->out[0].dtype = option_or(c, FL_FLOAT32);
-    return fl_shape_make(&c->out[0].shape, c->name, sizes->list, sizes->count);
+    const fl_attr *sizes = &infer->attrs->at[0];
+    infer->out[0].dtype = option_or(infer, FL_FLOAT32);
+    return fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count);
 }
 
 /* A source can be made split along any of its axes. */
-static void sbp_source(fl_sigs *s)
+static void sbp_source(fl_sigs *sigs)
 {
-    for (int i = 0; i < s->out_logical[0].ndim; i++) FL_SIG(s, NULL, FL_S(i));
+    for (int i = 0; i < sigs->out_logical[0].ndim; i++) FL_SIG(sigs, NULL, FL_S(i));
 }
 
 static fl_status fill_number(const fl_view *out, const fl_attr *value)
@@ -36,20 +36,20 @@ static fl_status fill_number(const fl_view *out, const fl_attr *value)
     return fl_cpu_fill(out, bytes);
 }
 
-static fl_status kernel_zeros(fl_kernel *k) { return fl_move_fill_integer(k, &fl_cpu_mover, 0); }
-static fl_status kernel_ones(fl_kernel *k) { return fl_move_fill_integer(k, &fl_cpu_mover, 1); }
-static fl_status kernel_empty(fl_kernel *k) { return FL_OK; }
-static fl_status kernel_full(fl_kernel *k) { return fl_move_fill(k, &fl_cpu_mover, 1); }
+static fl_status kernel_zeros(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &fl_cpu_mover, 0); }
+static fl_status kernel_ones(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &fl_cpu_mover, 1); }
+static fl_status kernel_empty(fl_kernel *kernel) { return FL_OK; }
+static fl_status kernel_full(fl_kernel *kernel) { return fl_move_fill(kernel, &fl_cpu_mover, 1); }
 
 /* ---- zeros, ones, empty, full ---- */
 
 /* Zeros in every part are zeros of the sum, the maximum and the minimum. */
-static void sbp_zeros(fl_sigs *s)
+static void sbp_zeros(fl_sigs *sigs)
 {
-    sbp_source(s);
-    if (s->out[0].dtype != FL_BOOL) FL_SIG(s, NULL, FL_PSUM);
-    FL_SIG(s, NULL, FL_PMAX);
-    FL_SIG(s, NULL, FL_PMIN);
+    sbp_source(sigs);
+    if (sigs->out[0].dtype != FL_BOOL) FL_SIG(sigs, NULL, FL_PSUM);
+    FL_SIG(sigs, NULL, FL_PMAX);
+    FL_SIG(sigs, NULL, FL_PMIN);
 }
 
 static const char *const zeros_samples[] = {"2, 3", "{4}", "0, 2", "{2, 3}, {dtype = \"int64\"}", NULL};
@@ -89,15 +89,15 @@ FL_OP(empty) = {
     .samples = empty_samples,
 };
 
-static fl_dtype dtype_of_number(const fl_attr *a)
+static fl_dtype dtype_of_number(const fl_attr *attr)
 {
-    return a->kind == FL_NUM_BOOL ? FL_BOOL : a->kind == FL_NUM_INT ? FL_INT64 : FL_FLOAT32;
+    return attr->kind == FL_NUM_BOOL ? FL_BOOL : attr->kind == FL_NUM_INT ? FL_INT64 : FL_FLOAT32;
 }
 
-static fl_status infer_full(fl_infer *c)
+static fl_status infer_full(fl_infer *infer)
 {
-    FL_TRY(infer_sizes(c));
-    c->out[0].dtype = option_or(c, dtype_of_number(&c->attrs->at[1]));
+    FL_TRY(infer_sizes(infer));
+    infer->out[0].dtype = option_or(infer, dtype_of_number(&infer->attrs->at[1]));
     return FL_OK;
 }
 
@@ -123,27 +123,27 @@ FL_OP(full) = {
 
 /* ---- like ---- */
 
-static fl_status infer_like(fl_infer *c)
+static fl_status infer_like(fl_infer *infer)
 {
-    c->out[0].shape = c->in[0].shape;
-    c->out[0].dtype = option_or(c, c->in[0].dtype);
+    infer->out[0].shape = infer->in[0].shape;
+    infer->out[0].dtype = option_or(infer, infer->in[0].dtype);
     return FL_OK;
 }
 
 /* As sbp_zeros, with the SBP of x. */
-static void sbp_zeros_like(fl_sigs *s)
+static void sbp_zeros_like(fl_sigs *sigs)
 {
-    fl_sbp_except(s, 0);
-    fl_sbp_moves(s, false);
+    fl_sbp_except(sigs, 0);
+    fl_sbp_moves(sigs, false);
 }
 
 /* No value of x is read, so partial ones need not be added up. */
-static void sbp_like(fl_sigs *s)
+static void sbp_like(fl_sigs *sigs)
 {
-    fl_sbp_except(s, 0);
-    FL_SIG(s, NULL, FL_PSUM, FL_B);
-    FL_SIG(s, NULL, FL_PMAX, FL_B);
-    FL_SIG(s, NULL, FL_PMIN, FL_B);
+    fl_sbp_except(sigs, 0);
+    FL_SIG(sigs, NULL, FL_PSUM, FL_B);
+    FL_SIG(sigs, NULL, FL_PMAX, FL_B);
+    FL_SIG(sigs, NULL, FL_PMIN, FL_B);
 }
 
 static fl_status check_full_like(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -152,7 +152,7 @@ static fl_status check_full_like(const fl_operand *in, int nin, const fl_attrs *
     return fl_require_attr_fits("full_like", attrs->has_dtype ? attrs->option_dtype : own, &attrs->at[0]);
 }
 
-static fl_status kernel_full_like(fl_kernel *k) { return fl_move_fill(k, &fl_cpu_mover, 0); }
+static fl_status kernel_full_like(fl_kernel *kernel) { return fl_move_fill(kernel, &fl_cpu_mover, 0); }
 
 static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", "flow.randn(3), {dtype = \"float64\"}",
                                            NULL};
@@ -206,18 +206,19 @@ FL_OP(full_like) = {
 
 /* ---- eye ---- */
 
-static fl_status infer_eye(fl_infer *c)
+static fl_status infer_eye(fl_infer *infer)
 {
-    int64_t rows = c->attrs->at[0].integer, columns = c->attrs->at[1].given ? c->attrs->at[1].integer : rows;
-    c->out[0].dtype = option_or(c, FL_FLOAT32);
-    return fl_shape_make(&c->out[0].shape, c->name, (int64_t[]){rows, columns}, 2);
+    int64_t rows = infer->attrs->at[0].integer,
+            columns = infer->attrs->at[1].given ? infer->attrs->at[1].integer : rows;
+    infer->out[0].dtype = option_or(infer, FL_FLOAT32);
+    return fl_shape_make(&infer->out[0].shape, infer->name, (int64_t[]){rows, columns}, 2);
 }
 
-static fl_status kernel_eye(fl_kernel *k)
+static fl_status kernel_eye(fl_kernel *kernel)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     fl_attr one = {.given = true, .kind = FL_NUM_INT, .count = 1, .integer = 1};
-    FL_TRY(kernel_zeros(k));
+    FL_TRY(kernel_zeros(kernel));
     int64_t row = out->start[1] > out->start[0] ? out->start[1] - out->start[0] : 0; /* local, of the first 1 */
     int64_t column = row + out->start[0] - out->start[1];
     int64_t length = out->size[0] - row < out->size[1] - column ? out->size[0] - row : out->size[1] - column;
@@ -297,20 +298,20 @@ static fl_status arange_of(progression *p, const fl_attrs *attrs)
     return arange_integers(p, start->integer, stop->integer, step->integer);
 }
 
-static fl_status infer_arange(fl_infer *c)
+static fl_status infer_arange(fl_infer *infer)
 {
     progression p;
-    FL_TRY(arange_of(&p, c->attrs));
-    c->out[0].dtype = option_or(c, p.integers ? FL_INT64 : FL_FLOAT32);
-    return fl_shape_make(&c->out[0].shape, c->name, &p.count, 1);
+    FL_TRY(arange_of(&p, infer->attrs));
+    infer->out[0].dtype = option_or(infer, p.integers ? FL_INT64 : FL_FLOAT32);
+    return fl_shape_make(&infer->out[0].shape, infer->name, &p.count, 1);
 }
 
-static fl_status kernel_arange(fl_kernel *k)
+static fl_status kernel_arange(fl_kernel *kernel)
 {
     progression p;
-    FL_TRY(arange_of(&p, k->attrs));
-    if (p.integers) return fl_cpu_count(&k->out[0], p.first, p.stride);
-    return fl_cpu_arange(&k->out[0], p.start, p.step);
+    FL_TRY(arange_of(&p, kernel->attrs));
+    if (p.integers) return fl_cpu_count(&kernel->out[0], p.first, p.stride);
+    return fl_cpu_arange(&kernel->out[0], p.start, p.step);
 }
 
 static const char *const arange_samples[] = {"5", "2, 9", "9, 2, -3", "0, 1, 0.25", "3, 3", "4, {dtype = \"float64\"}",
@@ -327,12 +328,12 @@ FL_OP(arange) = {
     .samples = arange_samples,
 };
 
-static fl_status infer_linspace(fl_infer *c)
+static fl_status infer_linspace(fl_infer *infer)
 {
-    int64_t steps = c->attrs->at[2].integer;
-    if (steps < 0) return fl_infer_fail(c, FL_ERR_VALUE, "steps %lld is negative", (long long)steps);
-    c->out[0].dtype = option_or(c, FL_FLOAT32);
-    return fl_shape_make(&c->out[0].shape, c->name, &steps, 1);
+    int64_t steps = infer->attrs->at[2].integer;
+    if (steps < 0) return fl_infer_fail(infer, FL_ERR_VALUE, "steps %lld is negative", (long long)steps);
+    infer->out[0].dtype = option_or(infer, FL_FLOAT32);
+    return fl_shape_make(&infer->out[0].shape, infer->name, &steps, 1);
 }
 
 static fl_status check_linspace(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -342,9 +343,10 @@ static fl_status check_linspace(const fl_operand *in, int nin, const fl_attrs *a
     return fl_fail(FL_ERR_VALUE, "linspace: needs finite numbers, got %g and %g", start, stop);
 }
 
-static fl_status kernel_linspace(fl_kernel *k)
+static fl_status kernel_linspace(fl_kernel *kernel)
 {
-    return fl_cpu_linspace(&k->out[0], fl_attr_number(&k->attrs->at[0]), fl_attr_number(&k->attrs->at[1]));
+    return fl_cpu_linspace(&kernel->out[0], fl_attr_number(&kernel->attrs->at[0]),
+                           fl_attr_number(&kernel->attrs->at[1]));
 }
 
 static const char *const linspace_samples[] = {"0, 1, 5", "3, -3, 4", "2, 5, 1", "0, 1, 0", NULL};

@@ -229,7 +229,7 @@ static labels without(const labels *l, uint32_t axes)
 }
 
 /* Diagonals of the axes that have one letter. */
-static factor without_repeats(fl_expr *c, factor f)
+static factor without_repeats(fl_expr *expr, factor f)
 {
     for (int i = 0; i < f.axes.count; i++) {
         int first = position_of(&f.axes, f.axes.at[i]), label = f.axes.at[i];
@@ -238,7 +238,7 @@ static factor without_repeats(fl_expr *c, factor f)
         fl_attrs_init(&a, FL_OP_REF(diagonal));
         fl_attr_set(&a, 1, first);
         fl_attr_set(&a, 2, i);
-        f.x = CHAIN_CALL(c, &a, diagonal, fl_of(f.x));
+        f.x = CHAIN_CALL(expr, &a, diagonal, fl_of(f.x));
         f.axes = without(&f.axes, 1u << first | 1u << i);
         append(&f.axes, label); /* the diagonal is the last axis */
         i = -1;
@@ -247,40 +247,40 @@ static factor without_repeats(fl_expr *c, factor f)
 }
 
 /* Sums over the labels that are not in keep. */
-static factor summed(fl_expr *c, factor f, uint64_t keep)
+static factor summed(fl_expr *expr, factor f, uint64_t keep)
 {
     uint32_t axes = 0;
     for (int i = 0; i < f.axes.count; i++)
         if (!has(keep, f.axes.at[i])) axes |= 1u << i;
     if (!axes) return f;
-    return (factor){expr_sum(c, f.x, axes, false), without(&f.axes, axes)};
+    return (factor){expr_sum(expr, f.x, axes, false), without(&f.axes, axes)};
 }
 
 static int64_t size_at(const factor *f, int label) { return f->x->meta->shape.dims[position_of(&f->axes, label)]; }
 
 /* f without the axes of size 1 that broadcast to larger ones of `other`. */
-static factor without_broadcast(fl_expr *c, factor f, const factor *other)
+static factor without_broadcast(fl_expr *expr, factor f, const factor *other)
 {
     uint32_t axes = 0;
     fl_shape shape;
-    if (c->status != FL_OK) return f;
+    if (expr->status != FL_OK) return f;
     for (int i = 0; i < f.axes.count; i++) {
         bool shared = position_of(&other->axes, f.axes.at[i]) >= 0;
         if (shared && f.x->meta->shape.dims[i] == 1 && size_at(other, f.axes.at[i]) != 1) axes |= 1u << i;
     }
     if (!axes) return f;
     fl_reduce_shape(&shape, &f.x->meta->shape, axes, false);
-    return (factor){expr_reshape(c, f.x, &shape), without(&f.axes, axes)};
+    return (factor){expr_reshape(expr, f.x, &shape), without(&f.axes, axes)};
 }
 
-static fl_tensor *permuted(fl_expr *c, const factor *f, const labels *order)
+static fl_tensor *permuted(fl_expr *expr, const factor *f, const labels *order)
 {
     int64_t axes[FL_MAX_NDIM];
     fl_attrs a;
     for (int i = 0; i < order->count; i++) axes[i] = position_of(&f->axes, order->at[i]);
     fl_attrs_init(&a, FL_OP_REF(permute));
     fl_attr_set_list(&a, 0, axes, order->count);
-    return CHAIN_CALL(c, &a, permute, fl_of(f->x));
+    return CHAIN_CALL(expr, &a, permute, fl_of(f->x));
 }
 
 /* ---- two operands ---- */
@@ -324,18 +324,18 @@ static void append_sizes(fl_shape *shape, const factor *f, const labels *l)
 }
 
 /* f as matrices [batch..., one, two]. */
-static fl_tensor *matrices(fl_expr *c, const factor *f, const labels *batch, const labels *one, const labels *two)
+static fl_tensor *matrices(fl_expr *expr, const factor *f, const labels *batch, const labels *one, const labels *two)
 {
     fl_shape shape = {0};
     labels sides = joined(one, two), order = joined(batch, &sides);
     append_sizes(&shape, f, batch);
     shape.dims[shape.ndim++] = numel_at(f, one);
     shape.dims[shape.ndim++] = numel_at(f, two);
-    return expr_reshape(c, permuted(c, f, &order), &shape);
+    return expr_reshape(expr, permuted(expr, f, &order), &shape);
 }
 
 /* f as [batch..., rows..., columns...], those it does not have of size 1. */
-static fl_tensor *spread(fl_expr *c, const factor *f, const labels *all)
+static fl_tensor *spread(fl_expr *expr, const factor *f, const labels *all)
 {
     fl_shape shape = {all->count, {0}};
     labels own = {0};
@@ -344,33 +344,33 @@ static fl_tensor *spread(fl_expr *c, const factor *f, const labels *all)
         shape.dims[i] = there ? size_at(f, all->at[i]) : 1;
         if (there) append(&own, all->at[i]);
     }
-    return expr_reshape(c, permuted(c, f, &own), &shape);
+    return expr_reshape(expr, permuted(expr, f, &own), &shape);
 }
 
 /* The product of two operands over the labels of keep. */
-static factor product_of(fl_expr *c, factor x, factor y, uint64_t keep)
+static factor product_of(fl_expr *expr, factor x, factor y, uint64_t keep)
 {
-    x = without_broadcast(c, x, &y);
-    y = without_broadcast(c, y, &x);
-    x = summed(c, x, keep | mask_of(&y.axes));
-    y = summed(c, y, keep | mask_of(&x.axes));
-    if (c->status != FL_OK) return (factor){0};
+    x = without_broadcast(expr, x, &y);
+    y = without_broadcast(expr, y, &x);
+    x = summed(expr, x, keep | mask_of(&y.axes));
+    y = summed(expr, y, keep | mask_of(&x.axes));
+    if (expr->status != FL_OK) return (factor){0};
     roles r = roles_of(&x, &y, keep);
     int count = r.batch.count + r.rows.count + r.columns.count;
     bool multiplies = r.inner.count == 0;
     if (count > FL_MAX_NDIM || (!multiplies && r.batch.count + 2 > FL_MAX_NDIM)) {
-        c->status = too_many_axes(count > FL_MAX_NDIM ? count : r.batch.count + 2, "a product of operands");
+        expr->status = too_many_axes(count > FL_MAX_NDIM ? count : r.batch.count + 2, "a product of operands");
         return (factor){0};
     }
     labels sides = joined(&r.rows, &r.columns), all = joined(&r.batch, &sides);
-    if (multiplies) return (factor){expr_mul(c, spread(c, &x, &all), spread(c, &y, &all)), all};
+    if (multiplies) return (factor){expr_mul(expr, spread(expr, &x, &all), spread(expr, &y, &all)), all};
     fl_shape shape = {0};
     append_sizes(&shape, &x, &r.batch);
     append_sizes(&shape, &x, &r.rows);
     append_sizes(&shape, &y, &r.columns);
-    fl_tensor *p = CHAIN_CALL(c, NULL, matmul, fl_of(matrices(c, &x, &r.batch, &r.rows, &r.inner)),
-                              fl_of(matrices(c, &y, &r.batch, &r.inner, &r.columns)));
-    return (factor){expr_reshape(c, p, &shape), all};
+    fl_tensor *p = CHAIN_CALL(expr, NULL, matmul, fl_of(matrices(expr, &x, &r.batch, &r.rows, &r.inner)),
+                              fl_of(matrices(expr, &y, &r.batch, &r.inner, &r.columns)));
+    return (factor){expr_reshape(expr, p, &shape), all};
 }
 
 /* ---- all ---- */

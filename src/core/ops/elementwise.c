@@ -9,29 +9,29 @@
 /* ---- inference ---- */
 
 /* masked_fill keeps the dtype of x, which must be able to hold the value. */
-static fl_status check_fill(const fl_infer *c)
+static fl_status check_fill(const fl_infer *infer)
 {
-    const fl_spec *x = &c->in[0], *value = &c->in[2];
+    const fl_spec *x = &infer->in[0], *value = &infer->in[2];
     if (fl_dtype_categories[value->dtype] <= fl_dtype_categories[x->dtype]) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_DTYPE, "x is %s and cannot hold a value of %s", fl_dtype_name(x->dtype),
+    return fl_infer_fail(infer, FL_ERR_DTYPE, "x is %s and cannot hold a value of %s", fl_dtype_name(x->dtype),
                          fl_dtype_name(value->dtype));
 }
 
-static fl_status infer_row(fl_infer *c)
+static fl_status infer_row(fl_infer *infer)
 {
-    const fl_ew_row *row = &fl_ew_rows[c->op->row];
-    FL_TRY(fl_infer_broadcast_shape(c));
-    if (row->mask >= 0 && c->in[row->mask].dtype != FL_BOOL)
-        return fl_infer_fail(c, FL_ERR_DTYPE, "the condition must be bool, it is %s",
-                             fl_dtype_name(c->in[row->mask].dtype));
-    if (row->rule == FL_EW_FILL) FL_TRY(check_fill(c));
+    const fl_ew_row *row = &fl_ew_rows[infer->op->row];
+    FL_TRY(fl_infer_broadcast_shape(infer));
+    if (row->mask >= 0 && infer->in[row->mask].dtype != FL_BOOL)
+        return fl_infer_fail(infer, FL_ERR_DTYPE, "the condition must be bool, it is %s",
+                             fl_dtype_name(infer->in[row->mask].dtype));
+    if (row->rule == FL_EW_FILL) FL_TRY(check_fill(infer));
     fl_dtype dtype = row->rule == FL_EW_FILL
-        ? c->in[0].dtype
-        : fl_infer_promote_some(c, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
+        ? infer->in[0].dtype
+        : fl_infer_promote_some(infer, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
     if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) dtype = fl_dtype_to_float(dtype);
     if (row->rule != FL_EW_LOGIC && !(row->categories >> fl_dtype_categories[dtype] & 1))
-        return fl_infer_fail(c, FL_ERR_DTYPE, "takes no %s tensors", fl_dtype_name(dtype));
-    c->out[0].dtype = fl_ew_is_predicate(row->rule) ? FL_BOOL : dtype;
+        return fl_infer_fail(infer, FL_ERR_DTYPE, "takes no %s tensors", fl_dtype_name(dtype));
+    infer->out[0].dtype = fl_ew_is_predicate(row->rule) ? FL_BOOL : dtype;
     return FL_OK;
 }
 
@@ -56,53 +56,53 @@ static fl_status check_masked_fill(const fl_operand *in, int nin, const fl_attrs
 
 /* Partial sums may be added part by part. A whole operand or a number beside a partial one would be added once per
 ** rank. */
-static void sbp_add(fl_sigs *s)
+static void sbp_add(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(s);
-    fl_sbp_partial(s, 3, FL_PSUM);
+    fl_sbp_broadcast(sigs);
+    fl_sbp_partial(sigs, 3, FL_PSUM);
 }
 
 /* Linear in each operand: one may be partial while the other is whole. A product of two sums is not a sum of
 ** products. */
-static void sbp_mul(fl_sigs *s)
+static void sbp_mul(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(s);
-    fl_sbp_partial(s, 1, FL_PSUM);
-    fl_sbp_partial(s, 2, FL_PSUM);
+    fl_sbp_broadcast(sigs);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
+    fl_sbp_partial(sigs, 2, FL_PSUM);
 }
 
 /* max(max x_r, max y_r) = max of max(x_r, y_r) over the ranks r, likewise min. A whole operand may stand beside a
 ** partial one: taking the same value once per rank changes neither maximum nor minimum. */
-static void partial_of_any(fl_sigs *s, fl_sbp partial)
+static void partial_of_any(fl_sigs *sigs, fl_sbp partial)
 {
-    fl_sbp_broadcast(s);
-    for (uint32_t operands = 3; operands > 0; operands--) fl_sbp_partial(s, operands, partial);
+    fl_sbp_broadcast(sigs);
+    for (uint32_t operands = 3; operands > 0; operands--) fl_sbp_partial(sigs, operands, partial);
 }
 
-static void sbp_maximum(fl_sigs *s) { partial_of_any(s, FL_PMAX); }
-static void sbp_minimum(fl_sigs *s) { partial_of_any(s, FL_PMIN); }
+static void sbp_maximum(fl_sigs *sigs) { partial_of_any(sigs, FL_PMAX); }
+static void sbp_minimum(fl_sigs *sigs) { partial_of_any(sigs, FL_PMIN); }
 
 /* Increasing functions commute with max and min. */
-static void sbp_increasing(fl_sigs *s)
+static void sbp_increasing(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(s);
-    fl_sbp_partial(s, 1, FL_PMAX);
-    fl_sbp_partial(s, 1, FL_PMIN);
+    fl_sbp_broadcast(sigs);
+    fl_sbp_partial(sigs, 1, FL_PMAX);
+    fl_sbp_partial(sigs, 1, FL_PMIN);
 }
 
 /* The sign of NaN is 0, which may lose against the sign of a number that NaN wins over. */
-static void sbp_sign(fl_sigs *s)
+static void sbp_sign(fl_sigs *sigs)
 {
-    if (fl_dtype_is_float(s->in[0].dtype)) fl_sbp_broadcast(s);
-    else sbp_increasing(s);
+    if (fl_dtype_is_float(sigs->in[0].dtype)) fl_sbp_broadcast(sigs);
+    else sbp_increasing(sigs);
 }
 
 /* cond picks the same operand in every part, so x and y may both be partial. Alone neither may: the ranks would add
 ** up the whole one. */
-static void sbp_where(fl_sigs *s)
+static void sbp_where(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(s);
-    fl_sbp_partial(s, 6, FL_PSUM);
+    fl_sbp_broadcast(sigs);
+    fl_sbp_partial(sigs, 6, FL_PSUM);
 }
 
 /* ---- gradients that are more than one expression ---- */

@@ -11,247 +11,257 @@
 
 /* ---- inference ---- */
 
-static fl_status require_indices(const fl_infer *c, int operand, const char *name)
+static fl_status require_indices(const fl_infer *infer, int operand, const char *name)
 {
     char text[FL_SHAPE_TEXT];
-    const fl_spec *s = &c->in[operand];
+    const fl_spec *s = &infer->in[operand];
     if (fl_dtype_is_integer(s->dtype)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_DTYPE, "%s must be integers, got %s%s", name, fl_dtype_name(s->dtype),
+    return fl_infer_fail(infer, FL_ERR_DTYPE, "%s must be integers, got %s%s", name, fl_dtype_name(s->dtype),
                          fl_shape_text(text, &s->shape));
 }
 
-static fl_status infer_embedding(fl_infer *c)
+static fl_status infer_embedding(fl_infer *infer)
 {
     char text[FL_SHAPE_TEXT];
-    const fl_shape *indices = &c->in[0].shape, *weight = &c->in[1].shape;
-    fl_shape *out = &c->out[0].shape;
-    FL_TRY(require_indices(c, 0, "indices"));
+    const fl_shape *indices = &infer->in[0].shape, *weight = &infer->in[1].shape;
+    fl_shape *out = &infer->out[0].shape;
+    FL_TRY(require_indices(infer, 0, "indices"));
     if (weight->ndim != 2)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "weight must be [rows, width], got %s", fl_shape_text(text, weight));
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "weight must be [rows, width], got %s", fl_shape_text(text, weight));
     if (indices->ndim == FL_MAX_NDIM)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "indices %s have too many axes", fl_shape_text(text, indices));
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "indices %s have too many axes", fl_shape_text(text, indices));
     *out = *indices;
     out->dims[out->ndim++] = weight->dims[1];
-    c->out[0].dtype = c->in[1].dtype;
+    infer->out[0].dtype = infer->in[1].dtype;
     return FL_OK;
 }
 
 /* The gradients' operands belong together. */
-static fl_status misfit(const fl_infer *c)
+static fl_status misfit(const fl_infer *infer)
 {
     char tdy[FL_SHAPE_TEXT], ti[FL_SHAPE_TEXT];
-    return fl_infer_fail(c, FL_ERR_SHAPE, "dy %s does not fit indices %s", fl_shape_text(tdy, &c->in[0].shape),
-                         fl_shape_text(ti, &c->in[1].shape));
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "dy %s does not fit indices %s", fl_shape_text(tdy, &infer->in[0].shape),
+                         fl_shape_text(ti, &infer->in[1].shape));
 }
 
-static fl_status infer_embedding_backward(fl_infer *c)
+static fl_status infer_embedding_backward(fl_infer *infer)
 {
-    const fl_shape *dy = &c->in[0].shape, *indices = &c->in[1].shape;
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(require_indices(c, 1, "indices"));
+    const fl_shape *dy = &infer->in[0].shape, *indices = &infer->in[1].shape;
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(require_indices(infer, 1, "indices"));
     bool fits = dy->ndim == indices->ndim + 1;
     for (int i = 0; fits && i < indices->ndim; i++) fits = dy->dims[i] == indices->dims[i];
-    if (!fits) return misfit(c);
-    c->out[0].dtype = c->in[0].dtype;
-    return fl_shape_make(&c->out[0].shape, c->name, (const int64_t[]){c->attrs->at[0].integer, dy->dims[dy->ndim - 1]},
-                         2);
+    if (!fits) return misfit(infer);
+    infer->out[0].dtype = infer->in[0].dtype;
+    return fl_shape_make(&infer->out[0].shape, infer->name,
+                         (const int64_t[]){infer->attrs->at[0].integer, dy->dims[dy->ndim - 1]}, 2);
 }
 
 static int axis_of(const fl_attrs *attrs, const fl_shape *shape) { return fl_axis_of(&attrs->at[0], shape->ndim); }
 
-static fl_status infer_along(fl_infer *c, int64_t size)
+static fl_status infer_along(fl_infer *infer, int64_t size)
 {
     int axis;
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, &c->in[0].shape));
-    FL_TRY(fl_infer_same(c));
-    if (c->out[0].shape.ndim) c->out[0].shape.dims[axis] = size;
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, &infer->in[0].shape));
+    FL_TRY(fl_infer_same(infer));
+    if (infer->out[0].shape.ndim) infer->out[0].shape.dims[axis] = size;
     return FL_OK;
 }
 
-static fl_status infer_index_select(fl_infer *c)
+static fl_status infer_index_select(fl_infer *infer)
 {
     char text[FL_SHAPE_TEXT];
-    const fl_shape *index = &c->in[1].shape;
-    FL_TRY(require_indices(c, 1, "index"));
-    if (index->ndim > 1) return fl_infer_fail(c, FL_ERR_SHAPE, "index must be 1-D, got %s", fl_shape_text(text, index));
-    if (c->in[0].shape.ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "x has no axes to select along");
-    return infer_along(c, fl_shape_numel(index));
+    const fl_shape *index = &infer->in[1].shape;
+    FL_TRY(require_indices(infer, 1, "index"));
+    if (index->ndim > 1)
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "index must be 1-D, got %s", fl_shape_text(text, index));
+    if (infer->in[0].shape.ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "x has no axes to select along");
+    return infer_along(infer, fl_shape_numel(index));
 }
 
-static fl_status infer_index_add(fl_infer *c)
+static fl_status infer_index_add(fl_infer *infer)
 {
-    const fl_shape *dy = &c->in[0].shape, *index = &c->in[1].shape;
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(require_indices(c, 1, "index"));
-    FL_TRY(infer_along(c, c->attrs->at[1].integer));
+    const fl_shape *dy = &infer->in[0].shape, *index = &infer->in[1].shape;
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(require_indices(infer, 1, "index"));
+    FL_TRY(infer_along(infer, infer->attrs->at[1].integer));
     bool fits = dy->ndim > 0 && index->ndim <= 1;
-    if (!fits || dy->dims[axis_of(c->attrs, dy)] != fl_shape_numel(index)) return misfit(c);
+    if (!fits || dy->dims[axis_of(infer->attrs, dy)] != fl_shape_numel(index)) return misfit(infer);
     return FL_OK;
 }
 
-static fl_status infer_gather(fl_infer *c)
+static fl_status infer_gather(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT], ti[FL_SHAPE_TEXT];
-    const fl_shape *x = &c->in[0].shape, *index = &c->in[1].shape;
+    const fl_shape *x = &infer->in[0].shape, *index = &infer->in[1].shape;
     int axis;
-    FL_TRY(require_indices(c, 1, "index"));
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, x));
+    FL_TRY(require_indices(infer, 1, "index"));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, x));
     bool fits = x->ndim == index->ndim;
     for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || index->dims[i] <= x->dims[i];
     if (!fits)
         return fl_infer_fail(
-            c, FL_ERR_SHAPE,
+            infer, FL_ERR_SHAPE,
             "index %s must have as many axes as x %s and, except along axis %d, at most the sizes of x",
             fl_shape_text(ti, index), fl_shape_text(tx, x), axis);
-    c->out[0].shape = *index;
-    c->out[0].dtype = c->in[0].dtype;
+    infer->out[0].shape = *index;
+    infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
 }
 
-static fl_status infer_gather_backward(fl_infer *c)
+static fl_status infer_gather_backward(fl_infer *infer)
 {
-    if (c->in[0].dtype == FL_BOOL) return fl_infer_fail(c, FL_ERR_DTYPE, "dy must be numbers, got bool");
-    FL_TRY(require_indices(c, 1, "index"));
-    const fl_shape *index = &c->in[1].shape;
-    const fl_attr *sizes = &c->attrs->at[1];
-    int axis = axis_of(c->attrs, index);
-    bool fits = fl_shape_equal(&c->in[0].shape, index) && index->ndim == sizes->count;
+    if (infer->in[0].dtype == FL_BOOL) return fl_infer_fail(infer, FL_ERR_DTYPE, "dy must be numbers, got bool");
+    FL_TRY(require_indices(infer, 1, "index"));
+    const fl_shape *index = &infer->in[1].shape;
+    const fl_attr *sizes = &infer->attrs->at[1];
+    int axis = axis_of(infer->attrs, index);
+    bool fits = fl_shape_equal(&infer->in[0].shape, index) && index->ndim == sizes->count;
     for (int i = 0; fits && i < index->ndim; i++) fits = i == axis || index->dims[i] <= sizes->list[i];
-    if (!fits) return misfit(c);
-    c->out[0].dtype = c->in[0].dtype;
-    return fl_shape_make(&c->out[0].shape, c->name, c->attrs->at[1].list, c->attrs->at[1].count);
+    if (!fits) return misfit(infer);
+    infer->out[0].dtype = infer->in[0].dtype;
+    return fl_shape_make(&infer->out[0].shape, infer->name, infer->attrs->at[1].list, infer->attrs->at[1].count);
 }
 
 /* ---- SBP ---- */
 
 /* The values partial (operand `values`), the indices whole. */
-static void sbp_partial_values(fl_sigs *s, int values, bool extremes)
+static void sbp_partial_values(fl_sigs *sigs, int values, bool extremes)
 {
-    fl_sbp_partial(s, 1u << values, FL_PSUM);
-    if (extremes) fl_sbp_partial(s, 1u << values, FL_PMAX);
-    if (extremes) fl_sbp_partial(s, 1u << values, FL_PMIN);
+    fl_sbp_partial(sigs, 1u << values, FL_PSUM);
+    if (extremes) fl_sbp_partial(sigs, 1u << values, FL_PMAX);
+    if (extremes) fl_sbp_partial(sigs, 1u << values, FL_PMIN);
 }
 
-static bool can_sum(const fl_sigs *s) { return s->out[0].dtype != FL_BOOL; }
+static bool can_sum(const fl_sigs *sigs) { return sigs->out[0].dtype != FL_BOOL; }
 
 /* A part of the indices gives that part of the result, columns of weight give columns. Where the rows of weight are
 ** split, an index finds its row on one rank and zeros on the others: a partial sum. Rows are only moved, so partial
 ** values stay what they are. */
-static void sbp_embedding(fl_sigs *s)
+static void sbp_embedding(fl_sigs *sigs)
 {
-    int ndim = s->in[0].shape.ndim;
-    for (int i = 0; i < ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));
-    FL_SIG(s, NULL, FL_B, FL_S(1), FL_S(ndim));
-    if (can_sum(s)) FL_SIG(s, NULL, FL_B, FL_S(0), FL_PSUM);
-    sbp_partial_values(s, 1, true);
+    int ndim = sigs->in[0].shape.ndim;
+    for (int i = 0; i < ndim; i++) FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_S(i));
+    FL_SIG(sigs, NULL, FL_B, FL_S(1), FL_S(ndim));
+    if (can_sum(sigs)) FL_SIG(sigs, NULL, FL_B, FL_S(0), FL_PSUM);
+    sbp_partial_values(sigs, 1, true);
 }
 
 /* Every rank adds up the rows of dy that it has: partial sums. Columns are independent. With whole operands a rank
 ** may keep just the rows it holds of weight, without communication. Linear in dy. */
-static void sbp_embedding_backward(fl_sigs *s)
+static void sbp_embedding_backward(fl_sigs *sigs)
 {
-    int ndim = s->in[1].shape.ndim;
-    for (int i = 0; i < ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_PSUM);
-    FL_SIG(s, NULL, FL_S(ndim), FL_B, FL_S(1));
-    if (fl_sbp_is_like(s, 1, FL_S(0))) FL_SIG(s, NULL, FL_B, FL_B, FL_S(0));
-    sbp_partial_values(s, 0, false);
+    int ndim = sigs->in[1].shape.ndim;
+    for (int i = 0; i < ndim; i++) FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_PSUM);
+    FL_SIG(sigs, NULL, FL_S(ndim), FL_B, FL_S(1));
+    if (fl_sbp_is_like(sigs, 1, FL_S(0))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_S(0));
+    sbp_partial_values(sigs, 0, false);
 }
 
 /* As sbp_embedding, along any axis: the index is split along its own axis, or x along one that is not indexed; x
 ** split along the indexed axis gives zeros where a slice is elsewhere. */
-static void sbp_index_select(fl_sigs *s)
+static void sbp_index_select(fl_sigs *sigs)
 {
-    int axis = axis_of(s->attrs, &s->in[0].shape);
-    for (int i = 0; i < s->in[0].shape.ndim; i++)
-        if (i != axis) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));
-    if (s->in[1].shape.ndim) FL_SIG(s, NULL, FL_B, FL_S(0), FL_S(axis));
-    if (can_sum(s)) FL_SIG(s, NULL, FL_S(axis), FL_B, FL_PSUM);
-    sbp_partial_values(s, 0, true);
+    int axis = axis_of(sigs->attrs, &sigs->in[0].shape);
+    for (int i = 0; i < sigs->in[0].shape.ndim; i++)
+        if (i != axis) FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_S(i));
+    if (sigs->in[1].shape.ndim) FL_SIG(sigs, NULL, FL_B, FL_S(0), FL_S(axis));
+    if (can_sum(sigs)) FL_SIG(sigs, NULL, FL_S(axis), FL_B, FL_PSUM);
+    sbp_partial_values(sigs, 0, true);
 }
 
 /* As sbp_embedding_backward, along any axis. */
-static void sbp_index_add(fl_sigs *s)
+static void sbp_index_add(fl_sigs *sigs)
 {
-    int axis = axis_of(s->attrs, &s->in[0].shape);
-    for (int i = 0; i < s->in[0].shape.ndim; i++)
-        if (i != axis) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));
-    if (s->in[1].shape.ndim) FL_SIG(s, NULL, FL_S(axis), FL_S(0), FL_PSUM);
-    if (fl_sbp_is_like(s, 2, FL_S(axis))) FL_SIG(s, NULL, FL_B, FL_B, FL_S(axis));
-    sbp_partial_values(s, 0, false);
+    int axis = axis_of(sigs->attrs, &sigs->in[0].shape);
+    for (int i = 0; i < sigs->in[0].shape.ndim; i++)
+        if (i != axis) FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_S(i));
+    if (sigs->in[1].shape.ndim) FL_SIG(sigs, NULL, FL_S(axis), FL_S(0), FL_PSUM);
+    if (fl_sbp_is_like(sigs, 2, FL_S(axis))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_S(axis));
+    sbp_partial_values(sigs, 0, false);
 }
 
 /* Along an axis that x and index share in full both are split alike: position i reads position i. Any axis of index
 ** may be split beside a whole x. x split along the indexed axis gives zeros for elements of other ranks: a partial
 ** sum. */
-static void sbp_gather(fl_sigs *s)
+static void sbp_gather(fl_sigs *sigs)
 {
-    int axis = axis_of(s->attrs, &s->in[0].shape);
-    for (int i = 0; i < s->in[0].shape.ndim; i++) {
-        if (i != axis && s->in_logical[0].dims[i] == s->in_logical[1].dims[i])
-            FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
-        FL_SIG(s, NULL, FL_B, FL_S(i), FL_S(i));
+    int axis = axis_of(sigs->attrs, &sigs->in[0].shape);
+    for (int i = 0; i < sigs->in[0].shape.ndim; i++) {
+        if (i != axis && sigs->in_logical[0].dims[i] == sigs->in_logical[1].dims[i])
+            FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i));
+        FL_SIG(sigs, NULL, FL_B, FL_S(i), FL_S(i));
     }
-    if (can_sum(s)) FL_SIG(s, NULL, FL_S(axis), FL_B, FL_PSUM);
-    sbp_partial_values(s, 0, true);
+    if (can_sum(sigs)) FL_SIG(sigs, NULL, FL_S(axis), FL_B, FL_PSUM);
+    sbp_partial_values(sigs, 0, true);
 }
 
 /* As sbp_gather, turned round: parts of dy are added into zeros, so where dx is not split alike they are partial
 ** sums. Linear in dy. */
-static void sbp_gather_backward(fl_sigs *s)
+static void sbp_gather_backward(fl_sigs *sigs)
 {
-    int axis = axis_of(s->attrs, &s->in[0].shape);
-    for (int i = 0; i < s->in[0].shape.ndim; i++) {
-        if (i != axis && s->in_logical[0].dims[i] == s->out_logical[0].dims[i])
-            FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
-        FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_PSUM);
+    int axis = axis_of(sigs->attrs, &sigs->in[0].shape);
+    for (int i = 0; i < sigs->in[0].shape.ndim; i++) {
+        if (i != axis && sigs->in_logical[0].dims[i] == sigs->out_logical[0].dims[i])
+            FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i));
+        FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_PSUM);
     }
-    if (fl_sbp_is_like(s, 2, FL_S(axis))) FL_SIG(s, NULL, FL_B, FL_B, FL_S(axis));
-    sbp_partial_values(s, 0, false);
+    if (fl_sbp_is_like(sigs, 2, FL_S(axis))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_S(axis));
+    sbp_partial_values(sigs, 0, false);
 }
 
 /* ---- kernels ---- */
 
-static fl_status kernel_embedding(fl_kernel *k)
+static fl_status kernel_embedding(fl_kernel *kernel)
 {
-    const fl_view *weight = &k->in[1];
+    const fl_view *weight = &kernel->in[1];
     const int64_t *index;
-    FL_TRY(fl_indices_open(&index, k, 0));
+    FL_TRY(fl_indices_open(&index, kernel, 0));
     fl_index_rule rule = {
         .who = "embedding", .param = "indices", .owner = "weight", .noun = "rows", .limit = weight->logical[0]};
-    FL_TRY(fl_indices_check(index, &k->in[0], &rule));
-    fl_view out = k->out[0];
-    int64_t sizes[2] = {k->in[0].numel, weight->size[1]}, strides[2] = {weight->size[1], 1};
+    FL_TRY(fl_indices_check(index, &kernel->in[0], &rule));
+    fl_view out = kernel->out[0];
+    int64_t sizes[2] = {kernel->in[0].numel, weight->size[1]}, strides[2] = {weight->size[1], 1};
     out.ndim = 2;
     out.size = sizes;
     out.stride = strides;
     return fl_cpu_pick_along(&out, weight, 0, index, sizes[0]);
 }
 
-static fl_status kernel_index_select(fl_kernel *k)
+static fl_status kernel_index_select(fl_kernel *kernel)
 {
-    const fl_view *x = &k->in[0];
-    int axis = fl_axis_of(&k->attrs->at[0], x->ndim);
+    const fl_view *x = &kernel->in[0];
+    int axis = fl_axis_of(&kernel->attrs->at[0], x->ndim);
     const int64_t *index;
-    FL_TRY(fl_indices_open(&index, k, 1));
+    FL_TRY(fl_indices_open(&index, kernel, 1));
     fl_index_rule rule = {.who = "index_select",
                           .param = "index",
                           .owner = "this axis of x",
                           .noun = "positions",
                           .limit = x->logical[axis]};
-    FL_TRY(fl_indices_check(index, &k->in[1], &rule));
-    return fl_cpu_pick_along(&k->out[0], x, axis, index, k->in[1].numel);
+    FL_TRY(fl_indices_check(index, &kernel->in[1], &rule));
+    return fl_cpu_pick_along(&kernel->out[0], x, axis, index, kernel->in[1].numel);
 }
 
-static fl_status kernel_embedding_backward(fl_kernel *k) { return fl_cpu_add_along(k, 0, k->in[1].numel); }
-
-static fl_status kernel_index_add(fl_kernel *k)
+static fl_status kernel_embedding_backward(fl_kernel *kernel)
 {
-    return fl_cpu_add_along(k, fl_axis_of(&k->attrs->at[0], k->out[0].ndim), k->in[1].numel);
+    return fl_cpu_add_along(kernel, 0, kernel->in[1].numel);
 }
 
-static int gather_axis(const fl_kernel *k, int ndim) { return ndim ? fl_axis_of(&k->attrs->at[0], ndim) : 0; }
-static fl_status kernel_gather(fl_kernel *k) { return fl_cpu_gather(k, gather_axis(k, k->in[0].ndim)); }
-static fl_status kernel_gather_backward(fl_kernel *k) { return fl_cpu_gather_add(k, gather_axis(k, k->out[0].ndim)); }
+static fl_status kernel_index_add(fl_kernel *kernel)
+{
+    return fl_cpu_add_along(kernel, fl_axis_of(&kernel->attrs->at[0], kernel->out[0].ndim), kernel->in[1].numel);
+}
+
+static int gather_axis(const fl_kernel *kernel, int ndim) { return ndim ? fl_axis_of(&kernel->attrs->at[0], ndim) : 0; }
+static fl_status kernel_gather(fl_kernel *kernel)
+{
+    return fl_cpu_gather(kernel, gather_axis(kernel, kernel->in[0].ndim));
+}
+static fl_status kernel_gather_backward(fl_kernel *kernel)
+{
+    return fl_cpu_gather_add(kernel, gather_axis(kernel, kernel->out[0].ndim));
+}
 
 /* ---- gradients ---- */
 

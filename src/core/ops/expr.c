@@ -6,127 +6,142 @@
 
 #include <assert.h>
 
-fl_tensor *fl_expr_call(fl_expr *c, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+fl_tensor *fl_expr_call(fl_expr *expr, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_tensor *results[FL_MAX_OUT] = {NULL};
-    if (c->status != FL_OK) return NULL;
-    c->status = fl_dispatch(results, op, in, nin, attrs);
-    if (c->status != FL_OK) return NULL;
-    assert(c->count + op->nout <= FL_EXPR_LENGTH);
-    for (int i = 0; i < op->nout; i++) c->owned[c->count++] = results[i];
+    if (expr->status != FL_OK) return NULL;
+    expr->status = fl_dispatch(results, op, in, nin, attrs);
+    if (expr->status != FL_OK) return NULL;
+    assert(expr->count + op->nout <= FL_EXPR_LENGTH);
+    for (int i = 0; i < op->nout; i++) expr->owned[expr->count++] = results[i];
     return results[0];
 }
 
-fl_tensor *fl_expr_take(fl_expr *c, fl_tensor *t) { return c->status == FL_OK ? fl_tensor_ref(t) : NULL; }
-
-fl_status fl_expr_end(fl_expr *c)
+fl_tensor *fl_expr_take(fl_expr *expr, fl_tensor *tensor)
 {
-    for (int i = 0; i < c->count; i++) fl_tensor_unref(c->owned[i]);
-    c->count = 0;
-    return c->status;
+    return expr->status == FL_OK ? fl_tensor_ref(tensor) : NULL;
 }
 
-fl_tensor *expr_add(fl_expr *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, add, fl_of(x), fl_of(y)); }
-fl_tensor *expr_sub(fl_expr *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, sub, fl_of(x), fl_of(y)); }
-fl_tensor *expr_mul(fl_expr *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, mul, fl_of(x), fl_of(y)); }
-fl_tensor *expr_div(fl_expr *c, fl_tensor *x, fl_tensor *y) { return CHAIN_CALL(c, NULL, div, fl_of(x), fl_of(y)); }
-
-fl_tensor *expr_add_number(fl_expr *c, fl_tensor *x, double y)
+fl_status fl_expr_end(fl_expr *expr)
 {
-    return CHAIN_CALL(c, NULL, add, fl_of(x), fl_of_number(y));
+    for (int i = 0; i < expr->count; i++) fl_tensor_unref(expr->owned[i]);
+    expr->count = 0;
+    return expr->status;
 }
 
-fl_tensor *expr_mul_number(fl_expr *c, fl_tensor *x, double y)
+fl_tensor *expr_add(fl_expr *expr, fl_tensor *x, fl_tensor *y)
 {
-    return CHAIN_CALL(c, NULL, mul, fl_of(x), fl_of_number(y));
+    return CHAIN_CALL(expr, NULL, add, fl_of(x), fl_of(y));
+}
+fl_tensor *expr_sub(fl_expr *expr, fl_tensor *x, fl_tensor *y)
+{
+    return CHAIN_CALL(expr, NULL, sub, fl_of(x), fl_of(y));
+}
+fl_tensor *expr_mul(fl_expr *expr, fl_tensor *x, fl_tensor *y)
+{
+    return CHAIN_CALL(expr, NULL, mul, fl_of(x), fl_of(y));
+}
+fl_tensor *expr_div(fl_expr *expr, fl_tensor *x, fl_tensor *y)
+{
+    return CHAIN_CALL(expr, NULL, div, fl_of(x), fl_of(y));
 }
 
-fl_tensor *expr_neg(fl_expr *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, neg, fl_of(x)); }
-fl_tensor *expr_exp(fl_expr *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, exp, fl_of(x)); }
-fl_tensor *expr_log(fl_expr *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, log, fl_of(x)); }
+fl_tensor *expr_add_number(fl_expr *expr, fl_tensor *x, double y)
+{
+    return CHAIN_CALL(expr, NULL, add, fl_of(x), fl_of_number(y));
+}
 
-static fl_tensor *reduce(fl_expr *c, const fl_op *op, fl_tensor *x, uint32_t axes, bool keepdim)
+fl_tensor *expr_mul_number(fl_expr *expr, fl_tensor *x, double y)
+{
+    return CHAIN_CALL(expr, NULL, mul, fl_of(x), fl_of_number(y));
+}
+
+fl_tensor *expr_neg(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, neg, fl_of(x)); }
+fl_tensor *expr_exp(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, exp, fl_of(x)); }
+fl_tensor *expr_log(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, log, fl_of(x)); }
+
+static fl_tensor *reduce(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t axes, bool keepdim)
 {
     int64_t list[FL_MAX_NDIM];
     int count = 0;
     fl_attrs a;
-    if (c->status != FL_OK) return NULL;
+    if (expr->status != FL_OK) return NULL;
     for (int i = 0; i < FL_MAX_NDIM; i++)
         if (axes >> i & 1u) list[count++] = i;
     fl_attrs_init(&a, op);
     fl_attr_set_list(&a, 0, list, count);
     fl_attr_set(&a, 1, keepdim);
-    return fl_expr_call(c, op, (const fl_operand[]){fl_of(x)}, 1, &a);
+    return fl_expr_call(expr, op, (const fl_operand[]){fl_of(x)}, 1, &a);
 }
 
-fl_tensor *expr_sum(fl_expr *c, fl_tensor *x, uint32_t axes, bool keepdim)
+fl_tensor *expr_sum(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim)
 {
-    return reduce(c, FL_OP_REF(sum), x, axes, keepdim);
+    return reduce(expr, FL_OP_REF(sum), x, axes, keepdim);
 }
 
-fl_tensor *expr_mean(fl_expr *c, fl_tensor *x, uint32_t axes, bool keepdim)
+fl_tensor *expr_mean(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim)
 {
-    return reduce(c, FL_OP_REF(mean), x, axes, keepdim);
+    return reduce(expr, FL_OP_REF(mean), x, axes, keepdim);
 }
 
-fl_tensor *expr_amax(fl_expr *c, fl_tensor *x, uint32_t axes, bool keepdim)
+fl_tensor *expr_amax(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim)
 {
-    return reduce(c, FL_OP_REF(amax), x, axes, keepdim);
+    return reduce(expr, FL_OP_REF(amax), x, axes, keepdim);
 }
 
-fl_tensor *expr_reshape(fl_expr *c, fl_tensor *x, const fl_shape *shape)
+fl_tensor *expr_reshape(fl_expr *expr, fl_tensor *x, const fl_shape *shape)
 {
     fl_attrs a;
-    if (c->status != FL_OK) return NULL;
+    if (expr->status != FL_OK) return NULL;
     fl_attrs_init(&a, FL_OP_REF(reshape));
     fl_attr_set_list(&a, 0, shape->dims, shape->ndim);
-    return CHAIN_CALL(c, &a, reshape, fl_of(x));
+    return CHAIN_CALL(expr, &a, reshape, fl_of(x));
 }
 
-fl_tensor *expr_unsqueeze(fl_expr *c, fl_tensor *x, int axis)
+fl_tensor *expr_unsqueeze(fl_expr *expr, fl_tensor *x, int axis)
 {
-    if (c->status != FL_OK) return NULL;
+    if (expr->status != FL_OK) return NULL;
     fl_shape shape = x->meta->shape;
     for (int i = shape.ndim++; i > axis; i--) shape.dims[i] = shape.dims[i - 1];
     shape.dims[axis] = 1;
-    return expr_reshape(c, x, &shape);
+    return expr_reshape(expr, x, &shape);
 }
 
-fl_tensor *expr_cast(fl_expr *c, fl_tensor *x, fl_dtype dtype)
+fl_tensor *expr_cast(fl_expr *expr, fl_tensor *x, fl_dtype dtype)
 {
     if (!x || x->meta->dtype == dtype) return x;
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cast));
     fl_attr_set(&a, 0, dtype);
-    return CHAIN_CALL(c, &a, cast, fl_of(x));
+    return CHAIN_CALL(expr, &a, cast, fl_of(x));
 }
 
-fl_tensor *expr_widen(fl_expr *c, fl_tensor *x)
+fl_tensor *expr_widen(fl_expr *expr, fl_tensor *x)
 {
-    return x && fl_dtype_is_float(x->meta->dtype) && fl_dtype_size(x->meta->dtype) == 2 ? expr_cast(c, x, FL_FLOAT32)
+    return x && fl_dtype_is_float(x->meta->dtype) && fl_dtype_size(x->meta->dtype) == 2 ? expr_cast(expr, x, FL_FLOAT32)
                                                                                         : x;
 }
 
-fl_tensor *expr_whole(fl_expr *c, fl_tensor *x)
+fl_tensor *expr_whole(fl_expr *expr, fl_tensor *x)
 {
     fl_tensor *whole = NULL;
-    if (c->status != FL_OK) return NULL;
+    if (expr->status != FL_OK) return NULL;
     fl_nd_sbp s = x->meta->nd_sbp;
     for (int k = 0; k < s.n; k++)
         if (fl_sbp_is_partial(s.at[k])) s.at[k] = FL_B;
     if (x->meta->is_local || fl_nd_sbp_equal(s, x->meta->nd_sbp)) return x;
-    c->status = fl_to_global(&whole, x, x->meta->placement, s, NULL);
-    if (c->status != FL_OK) return NULL;
-    assert(c->count < FL_EXPR_LENGTH);
-    return c->owned[c->count++] = whole;
+    expr->status = fl_to_global(&whole, x, x->meta->placement, s, NULL);
+    if (expr->status != FL_OK) return NULL;
+    assert(expr->count < FL_EXPR_LENGTH);
+    return expr->owned[expr->count++] = whole;
 }
 
-fl_tensor *expr_gemm(fl_expr *c, fl_tensor *x, fl_tensor *y, bool ta, bool tb)
+fl_tensor *expr_gemm(fl_expr *expr, fl_tensor *x, fl_tensor *y, bool ta, bool tb)
 {
     fl_attrs a;
-    if (c->status != FL_OK) return NULL;
+    if (expr->status != FL_OK) return NULL;
     fl_attrs_init(&a, FL_OP_REF(gemm));
     fl_attr_set(&a, 0, ta);
     fl_attr_set(&a, 1, tb);
-    return CHAIN_CALL(c, &a, gemm, fl_of(x), fl_of(y));
+    return CHAIN_CALL(expr, &a, gemm, fl_of(x), fl_of(y));
 }

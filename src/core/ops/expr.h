@@ -24,43 +24,43 @@ typedef struct fl_expr {
 
 /* Any op; returns its first result (the others are owned too, and follow in c->owned). NULL operands that are
 ** tensors mean an earlier failure or an absent operand. */
-fl_tensor *fl_expr_call(fl_expr *c, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
+fl_tensor *fl_expr_call(fl_expr *expr, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
 #define CHAIN_CALL(c, attrs, ident, ...)                                   \
     fl_expr_call((c), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__}, \
                  (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attrs))
 
-fl_tensor *expr_add(fl_expr *c, fl_tensor *x, fl_tensor *y);
-fl_tensor *expr_sub(fl_expr *c, fl_tensor *x, fl_tensor *y);
-fl_tensor *expr_mul(fl_expr *c, fl_tensor *x, fl_tensor *y);
-fl_tensor *expr_div(fl_expr *c, fl_tensor *x, fl_tensor *y);
-fl_tensor *expr_add_number(fl_expr *c, fl_tensor *x, double y);
-fl_tensor *expr_mul_number(fl_expr *c, fl_tensor *x, double y);
-fl_tensor *expr_neg(fl_expr *c, fl_tensor *x);
-fl_tensor *expr_exp(fl_expr *c, fl_tensor *x);
-fl_tensor *expr_log(fl_expr *c, fl_tensor *x);
+fl_tensor *expr_add(fl_expr *expr, fl_tensor *x, fl_tensor *y);
+fl_tensor *expr_sub(fl_expr *expr, fl_tensor *x, fl_tensor *y);
+fl_tensor *expr_mul(fl_expr *expr, fl_tensor *x, fl_tensor *y);
+fl_tensor *expr_div(fl_expr *expr, fl_tensor *x, fl_tensor *y);
+fl_tensor *expr_add_number(fl_expr *expr, fl_tensor *x, double y);
+fl_tensor *expr_mul_number(fl_expr *expr, fl_tensor *x, double y);
+fl_tensor *expr_neg(fl_expr *expr, fl_tensor *x);
+fl_tensor *expr_exp(fl_expr *expr, fl_tensor *x);
+fl_tensor *expr_log(fl_expr *expr, fl_tensor *x);
 /* Reductions over the axes of a mask, at least one. */
-fl_tensor *expr_sum(fl_expr *c, fl_tensor *x, uint32_t axes, bool keepdim);
-fl_tensor *expr_mean(fl_expr *c, fl_tensor *x, uint32_t axes, bool keepdim);
-fl_tensor *expr_amax(fl_expr *c, fl_tensor *x, uint32_t axes, bool keepdim);
-fl_tensor *expr_reshape(fl_expr *c, fl_tensor *x, const fl_shape *shape);
-fl_tensor *expr_unsqueeze(fl_expr *c, fl_tensor *x, int axis);
+fl_tensor *expr_sum(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim);
+fl_tensor *expr_mean(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim);
+fl_tensor *expr_amax(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim);
+fl_tensor *expr_reshape(fl_expr *expr, fl_tensor *x, const fl_shape *shape);
+fl_tensor *expr_unsqueeze(fl_expr *expr, fl_tensor *x, int axis);
 
 /* x in a dtype, x itself where it has that. */
-fl_tensor *expr_cast(fl_expr *c, fl_tensor *x, fl_dtype dtype);
+fl_tensor *expr_cast(fl_expr *expr, fl_tensor *x, fl_dtype dtype);
 /* x as float32 where it is a float of 16 bits: its squares, powers and sums would leave its range, and kernels compute
 ** them in float32 too. */
-fl_tensor *expr_widen(fl_expr *c, fl_tensor *x);
+fl_tensor *expr_widen(fl_expr *expr, fl_tensor *x);
 
 /* x whole on every rank where it is partial: small results that several ops need are added up once. */
-fl_tensor *expr_whole(fl_expr *c, fl_tensor *x);
+fl_tensor *expr_whole(fl_expr *expr, fl_tensor *x);
 
 /* x y with the last two axes of x, of y exchanged. */
-fl_tensor *expr_gemm(fl_expr *c, fl_tensor *x, fl_tensor *y, bool ta, bool tb);
+fl_tensor *expr_gemm(fl_expr *expr, fl_tensor *x, fl_tensor *y, bool ta, bool tb);
 
 /* Takes a result out of the chain: one reference for the caller (NULL after a failure). */
-fl_tensor *fl_expr_take(fl_expr *c, fl_tensor *t);
+fl_tensor *fl_expr_take(fl_expr *expr, fl_tensor *tensor);
 /* Releases what is left. Returns the chain's status. */
-fl_status fl_expr_end(fl_expr *c);
+fl_status fl_expr_end(fl_expr *expr);
 
 #endif

@@ -13,24 +13,24 @@
 
 /* ---- positions ---- */
 
-static fl_status infer_wrap(fl_infer *c)
+static fl_status infer_wrap(fl_infer *infer)
 {
-    if (!fl_dtype_is_integer(c->in[0].dtype))
+    if (!fl_dtype_is_integer(infer->in[0].dtype))
         return fl_fail(FL_ERR_DTYPE, "index: positions must be integers, a mask bool; this is %s",
-                       fl_dtype_name(c->in[0].dtype));
-    FL_TRY(fl_infer_same(c));
-    c->out[0].dtype = FL_INT64;
+                       fl_dtype_name(infer->in[0].dtype));
+    FL_TRY(fl_infer_same(infer));
+    infer->out[0].dtype = FL_INT64;
     return FL_OK;
 }
 
-static fl_status kernel_wrap(fl_kernel *k)
+static fl_status kernel_wrap(fl_kernel *kernel)
 {
-    int64_t *at = k->out[0].data, size = k->attrs->at[0].integer;
-    FL_TRY(fl_cpu_copy(&k->out[0], &k->in[0]));
-    return fl_indices_wrap(at, k->out[0].numel, size);
+    int64_t *at = kernel->out[0].data, size = kernel->attrs->at[0].integer;
+    FL_TRY(fl_cpu_copy(&kernel->out[0], &kernel->in[0]));
+    return fl_indices_wrap(at, kernel->out[0].numel, size);
 }
 
-static void sbp_each(fl_sigs *s) { fl_sbp_except(s, 0); }
+static void sbp_each(fl_sigs *sigs) { fl_sbp_except(sigs, 0); }
 
 static const char *const wrap_samples[] = {"flow.tensor({0, -1, 2}), 3",
                                            "flow.tensor({{-4, 3}}, {dtype = \"int8\"}), 4", NULL};
@@ -307,53 +307,54 @@ FL_OP(masked_select) = {
 
 /* ---- writing ---- */
 
-static fl_status require_positions(const fl_infer *c, int operand)
+static fl_status require_positions(const fl_infer *infer, int operand)
 {
-    if (fl_dtype_is_integer(c->in[operand].dtype)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_DTYPE, "index must be a tensor of integers, not %s",
-                         fl_dtype_name(c->in[operand].dtype));
+    if (fl_dtype_is_integer(infer->in[operand].dtype)) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_DTYPE, "index must be a tensor of integers, not %s",
+                         fl_dtype_name(infer->in[operand].dtype));
 }
 
 /* Rows of x along `axis`, at plain positions. */
-static fl_status infer_index_write(fl_infer *c)
+static fl_status infer_index_write(fl_infer *infer)
 {
-    const fl_shape *x = &c->in[0].shape, *index = &c->in[1].shape;
-    int axis = fl_axis_of(&c->attrs->at[0], x->ndim);
-    c->name = "index_put_";
-    FL_TRY(require_positions(c, 1));
-    if (index->ndim != 1) return fl_infer_fail(c, FL_ERR_SHAPE, "index must have one axis");
-    if (c->in[2].kind == FL_TENSOR) {
+    const fl_shape *x = &infer->in[0].shape, *index = &infer->in[1].shape;
+    int axis = fl_axis_of(&infer->attrs->at[0], x->ndim);
+    infer->name = "index_put_";
+    FL_TRY(require_positions(infer, 1));
+    if (index->ndim != 1) return fl_infer_fail(infer, FL_ERR_SHAPE, "index must have one axis");
+    if (infer->in[2].kind == FL_TENSOR) {
         fl_shape rows, broadcast;
         char value[FL_SHAPE_TEXT], wanted[FL_SHAPE_TEXT];
-        FL_TRY(spliced(&rows, c->name, x, axis, 1, index));
-        bool fits = fl_shape_broadcast(&broadcast, c->name, &rows, &c->in[2].shape) == FL_OK
+        FL_TRY(spliced(&rows, infer->name, x, axis, 1, index));
+        bool fits = fl_shape_broadcast(&broadcast, infer->name, &rows, &infer->in[2].shape) == FL_OK
             && fl_shape_equal(&broadcast, &rows);
         if (!fits)
-            return fl_infer_fail(c, FL_ERR_SHAPE, "value %s does not broadcast to %s",
-                                 fl_shape_text(value, &c->in[2].shape), fl_shape_text(wanted, &rows));
+            return fl_infer_fail(infer, FL_ERR_SHAPE, "value %s does not broadcast to %s",
+                                 fl_shape_text(value, &infer->in[2].shape), fl_shape_text(wanted, &rows));
     }
-    return fl_infer_same(c);
+    return fl_infer_same(infer);
 }
 
-static fl_status kernel_index_write(fl_kernel *k)
+static fl_status kernel_index_write(fl_kernel *kernel)
 {
-    return fl_cpu_write_rows(&k->out[0], &k->in[1], &k->in[2], fl_axis_of(&k->attrs->at[0], k->out[0].ndim),
-                             "index_put_");
+    return fl_cpu_write_rows(&kernel->out[0], &kernel->in[1], &kernel->in[2],
+                             fl_axis_of(&kernel->attrs->at[0], kernel->out[0].ndim), "index_put_");
 }
 
 /* Every rank writes the positions in its own window, so the index is whole. value is split along with x except along
 ** the indexed axis, where any entry may belong to any rank. Partial sums are overwritten by partial sums of value. */
-static void sbp_index_write(fl_sigs *s)
+static void sbp_index_write(fl_sigs *sigs)
 {
-    const fl_shape *x = &s->in_logical[0];
-    int axis = fl_axis_of(&s->attrs->at[0], x->ndim);
-    bool tensor = s->in[2].kind == FL_TENSOR;
+    const fl_shape *x = &sigs->in_logical[0];
+    int axis = fl_axis_of(&sigs->attrs->at[0], x->ndim);
+    bool tensor = sigs->in[2].kind == FL_TENSOR;
     for (int i = 0; i < x->ndim; i++) {
-        int own = tensor ? i - (x->ndim - s->in_logical[2].ndim) : -1;
-        bool along = i != axis && own >= 0 && s->in_logical[2].dims[own] == x->dims[i];
-        FL_SIG(s, NULL, FL_S(i), FL_B, along ? FL_S(own) : FL_B, FL_S(i));
+        int own = tensor ? i - (x->ndim - sigs->in_logical[2].ndim) : -1;
+        bool along = i != axis && own >= 0 && sigs->in_logical[2].dims[own] == x->dims[i];
+        FL_SIG(sigs, NULL, FL_S(i), FL_B, along ? FL_S(own) : FL_B, FL_S(i));
     }
-    if (tensor && fl_sbp_sum_exact(s->in[2].dtype, s->in[0].dtype)) FL_SIG(s, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
+    if (tensor && fl_sbp_sum_exact(sigs->in[2].dtype, sigs->in[0].dtype))
+        FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
 }
 
 /* What is overwritten has no gradient; each entry of value has that of its position. */
@@ -375,24 +376,25 @@ FL_OP(index_write_) = {
     .samples = index_write_samples,
 };
 
-static fl_status infer_index_zero(fl_infer *c)
+static fl_status infer_index_zero(fl_infer *infer)
 {
-    FL_TRY(require_positions(c, 1));
-    return fl_infer_same(c);
+    FL_TRY(require_positions(infer, 1));
+    return fl_infer_same(infer);
 }
 
-static fl_status kernel_index_zero(fl_kernel *k)
+static fl_status kernel_index_zero(fl_kernel *kernel)
 {
-    FL_TRY(fl_cpu_copy(&k->out[0], &k->in[0]));
-    if (k->out[0].numel == 0) return FL_OK;
-    return fl_cpu_write_rows(&k->out[0], &k->in[1], NULL, fl_axis_of(&k->attrs->at[0], k->out[0].ndim), "index_zero");
+    FL_TRY(fl_cpu_copy(&kernel->out[0], &kernel->in[0]));
+    if (kernel->out[0].numel == 0) return FL_OK;
+    return fl_cpu_write_rows(&kernel->out[0], &kernel->in[1], NULL,
+                             fl_axis_of(&kernel->attrs->at[0], kernel->out[0].ndim), "index_zero");
 }
 
 /* Zeros in every part are zeros of the sum. */
-static void sbp_index_zero(fl_sigs *s)
+static void sbp_index_zero(fl_sigs *sigs)
 {
-    for (int i = 0; i < s->in_logical[0].ndim; i++) FL_SIG(s, NULL, FL_S(i), FL_B, FL_S(i));
-    if (s->in[0].dtype != FL_BOOL) FL_SIG(s, NULL, FL_PSUM, FL_B, FL_PSUM);
+    for (int i = 0; i < sigs->in_logical[0].ndim; i++) FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_S(i));
+    if (sigs->in[0].dtype != FL_BOOL) FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_PSUM);
 }
 
 /* A mask of positions is its own transpose. */

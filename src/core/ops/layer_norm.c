@@ -22,14 +22,15 @@ typedef struct norm_shapes {
     fl_shape rows, columns;
 } norm_shapes;
 
-static fl_status infer_shapes(norm_shapes *out, const fl_infer *c, int operand)
+static fl_status infer_shapes(norm_shapes *out, const fl_infer *infer, int operand)
 {
     char text[FL_SHAPE_TEXT];
-    const fl_shape *x = &c->in[operand].shape;
-    int leading = row_axes(c->attrs, x);
-    FL_TRY(fl_require_float(c, operand));
+    const fl_shape *x = &infer->in[operand].shape;
+    int leading = row_axes(infer->attrs, x);
+    FL_TRY(fl_require_float(infer, operand));
     if (leading < 0 || leading >= x->ndim)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "x %s has no %d last axes", fl_shape_text(text, x), x->ndim - leading);
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "x %s has no %d last axes", fl_shape_text(text, x),
+                             x->ndim - leading);
     *out = (norm_shapes){{leading, {0}}, {x->ndim - leading, {0}}};
     memcpy(out->rows.dims, x->dims, sizeof(int64_t) * (size_t)leading);
     memcpy(out->columns.dims, x->dims + leading, sizeof(int64_t) * (size_t)out->columns.ndim);
@@ -37,68 +38,69 @@ static fl_status infer_shapes(norm_shapes *out, const fl_infer *c, int operand)
 }
 
 /* Operands of the mask that are there have this shape. */
-static fl_status require_shapes(const fl_infer *c, uint32_t operands, const fl_shape *want)
+static fl_status require_shapes(const fl_infer *infer, uint32_t operands, const fl_shape *want)
 {
     char got_text[FL_SHAPE_TEXT], want_text[FL_SHAPE_TEXT];
-    for (int i = 0; i < c->nin; i++) {
-        if (!(operands >> i & 1u) || c->in[i].kind == FL_NONE || fl_shape_equal(&c->in[i].shape, want)) continue;
-        return fl_infer_fail(c, FL_ERR_SHAPE, "operand %d must be %s, got %s", i, fl_shape_text(want_text, want),
-                             fl_shape_text(got_text, &c->in[i].shape));
+    for (int i = 0; i < infer->nin; i++) {
+        if (!(operands >> i & 1u) || infer->in[i].kind == FL_NONE || fl_shape_equal(&infer->in[i].shape, want))
+            continue;
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "operand %d must be %s, got %s", i, fl_shape_text(want_text, want),
+                             fl_shape_text(got_text, &infer->in[i].shape));
     }
     return FL_OK;
 }
 
-static fl_status infer_rows(fl_infer *c)
+static fl_status infer_rows(fl_infer *infer)
 {
     norm_shapes shapes;
-    FL_TRY(infer_shapes(&shapes, c, 0));
-    FL_TRY(require_shapes(c, 1u << 1 | 1u << 2, &shapes.columns));
-    FL_TRY(fl_infer_same(c));
+    FL_TRY(infer_shapes(&shapes, infer, 0));
+    FL_TRY(require_shapes(infer, 1u << 1 | 1u << 2, &shapes.columns));
+    FL_TRY(fl_infer_same(infer));
     for (int i = 1; i < 3; i++) {
-        c->out[i].dtype = c->in[0].dtype;
-        c->out[i].shape = shapes.rows;
+        infer->out[i].dtype = infer->in[0].dtype;
+        infer->out[i].shape = shapes.rows;
     }
     return FL_OK;
 }
 
 /* (dy, x, mean, rstd, weight?) -> dx, dweight, dbias */
-static fl_status infer_backward(fl_infer *c)
+static fl_status infer_backward(fl_infer *infer)
 {
     norm_shapes shapes;
-    FL_TRY(infer_shapes(&shapes, c, 1));
-    FL_TRY(require_shapes(c, 1u << 0, &c->in[1].shape));
-    FL_TRY(require_shapes(c, 1u << 2 | 1u << 3, &shapes.rows));
-    FL_TRY(require_shapes(c, 1u << 4, &shapes.columns));
-    c->out[0].dtype = c->out[1].dtype = c->out[2].dtype = c->in[1].dtype;
-    c->out[0].shape = c->in[1].shape;
-    c->out[1].shape = c->out[2].shape = shapes.columns;
+    FL_TRY(infer_shapes(&shapes, infer, 1));
+    FL_TRY(require_shapes(infer, 1u << 0, &infer->in[1].shape));
+    FL_TRY(require_shapes(infer, 1u << 2 | 1u << 3, &shapes.rows));
+    FL_TRY(require_shapes(infer, 1u << 4, &shapes.columns));
+    infer->out[0].dtype = infer->out[1].dtype = infer->out[2].dtype = infer->in[1].dtype;
+    infer->out[0].shape = infer->in[1].shape;
+    infer->out[1].shape = infer->out[2].shape = shapes.columns;
     return FL_OK;
 }
 
-static fl_status kernel_rows(fl_kernel *k)
+static fl_status kernel_rows(fl_kernel *kernel)
 {
-    const fl_view *x = &k->in[0];
-    int leading = x->ndim - (int)k->attrs->at[0].integer;
+    const fl_view *x = &kernel->in[0];
+    int leading = x->ndim - (int)kernel->attrs->at[0].integer;
     fl_stage s;
-    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(fl_stage_open(&s, kernel, 0));
     fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
-                       .eps = k->attrs->at[1].number,
+                       .eps = kernel->attrs->at[1].number,
                        .x = s.in[0],
                        .weight = s.in[1],
                        .bias = s.in[2],
                        .y = s.out[0],
                        .mean = s.out[1],
                        .rstd = s.out[2]};
-    fl_cpu_layer_norm(s.dtype, &a, k->out[1].numel);
+    fl_cpu_layer_norm(s.dtype, &a, kernel->out[1].numel);
     return fl_stage_close(&s);
 }
 
-static fl_status kernel_backward(fl_kernel *k)
+static fl_status kernel_backward(fl_kernel *kernel)
 {
-    const fl_view *x = &k->in[1];
-    int leading = x->ndim - (int)k->attrs->at[0].integer;
+    const fl_view *x = &kernel->in[1];
+    int leading = x->ndim - (int)kernel->attrs->at[0].integer;
     fl_stage s;
-    FL_TRY(fl_stage_open(&s, k, 0));
+    FL_TRY(fl_stage_open(&s, kernel, 0));
     fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
                        .g = s.in[0],
                        .x = s.in[1],
@@ -106,25 +108,25 @@ static fl_status kernel_backward(fl_kernel *k)
                        .rstd_in = s.in[3],
                        .weight = s.in[4],
                        .dx = s.out[0]};
-    FL_TRY(fl_cpu_layer_norm_backward(s.dtype, &a, k->in[2].numel, s.out[1], s.out[2]));
+    FL_TRY(fl_cpu_layer_norm_backward(s.dtype, &a, kernel->in[2].numel, s.out[1], s.out[2]));
     return fl_stage_close(&s);
 }
 
 /* A row is normalised as a whole, with the whole weight and bias: axes before the row may be split. Not linear in x,
 ** so nothing is partial. */
-static void sbp_rows(fl_sigs *s)
+static void sbp_rows(fl_sigs *sigs)
 {
-    for (int i = 0; i < row_axes(s->attrs, &s->in[0].shape); i++)
-        FL_SIG(s, NULL, FL_S(i), FL_B, FL_B, FL_S(i), FL_S(i), FL_S(i));
+    for (int i = 0; i < row_axes(sigs->attrs, &sigs->in[0].shape); i++)
+        FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_B, FL_S(i), FL_S(i), FL_S(i));
 }
 
 /* As sbp_rows; dweight and dbias are sums over the rows, so they are partial where rows are split. All three results
 ** are linear in dy. */
-static void sbp_backward(fl_sigs *s)
+static void sbp_backward(fl_sigs *sigs)
 {
-    for (int i = 0; i < row_axes(s->attrs, &s->in[1].shape); i++)
-        FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i), FL_S(i), FL_B, FL_S(i), FL_PSUM, FL_PSUM);
-    FL_SIG(s, NULL, FL_PSUM, FL_B, FL_B, FL_B, FL_B, FL_PSUM, FL_PSUM, FL_PSUM);
+    for (int i = 0; i < row_axes(sigs->attrs, &sigs->in[1].shape); i++)
+        FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i), FL_S(i), FL_B, FL_S(i), FL_PSUM, FL_PSUM);
+    FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_B, FL_B, FL_B, FL_PSUM, FL_PSUM, FL_PSUM);
 }
 
 /* ---- gradients ---- */
@@ -148,21 +150,21 @@ static norm_axes axes_of(const fl_attrs *attrs, const fl_shape *x)
 }
 
 /* z = (x - mean) rstd */
-static fl_tensor *normalised(fl_expr *c, const norm_axes *a, fl_tensor *x, fl_tensor *mean, fl_tensor *rstd)
+static fl_tensor *normalised(fl_expr *expr, const norm_axes *a, fl_tensor *x, fl_tensor *mean, fl_tensor *rstd)
 {
-    return expr_mul(c, expr_sub(c, x, expr_reshape(c, mean, &a->kept)), expr_reshape(c, rstd, &a->kept));
+    return expr_mul(expr, expr_sub(expr, x, expr_reshape(expr, mean, &a->kept)), expr_reshape(expr, rstd, &a->kept));
 }
 
 /* Gradient through the kept mean and rstd themselves: d mean = 1 / n, d rstd = -rstd^2 z / n. */
-static fl_tensor *through_statistics(fl_expr *c, const norm_axes *a, const fl_grad *g)
+static fl_tensor *through_statistics(fl_expr *expr, const norm_axes *a, const fl_grad *g)
 {
     fl_tensor *x = g->in[0].tensor, *mean = g->out[1], *rstd = g->out[2], *sum = NULL;
-    if (g->gout[1]) sum = expr_mul_number(c, expr_reshape(c, g->gout[1], &a->kept), 1 / a->n);
+    if (g->gout[1]) sum = expr_mul_number(expr, expr_reshape(expr, g->gout[1], &a->kept), 1 / a->n);
     if (g->gout[2]) {
-        fl_tensor *scale = expr_mul(c, g->gout[2], expr_mul(c, rstd, rstd));
-        fl_tensor *part = expr_mul(c, normalised(c, a, x, mean, rstd),
-                                   expr_mul_number(c, expr_reshape(c, scale, &a->kept), -1 / a->n));
-        sum = sum ? expr_add(c, sum, part) : part;
+        fl_tensor *scale = expr_mul(expr, g->gout[2], expr_mul(expr, rstd, rstd));
+        fl_tensor *part = expr_mul(expr, normalised(expr, a, x, mean, rstd),
+                                   expr_mul_number(expr, expr_reshape(expr, scale, &a->kept), -1 / a->n));
+        sum = sum ? expr_add(expr, sum, part) : part;
     }
     return sum;
 }

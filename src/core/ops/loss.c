@@ -19,31 +19,31 @@ enum { NLL_NAMED_CROSS_ENTROPY = 2 };          /* of nll_rows: it works for cros
 static int class_axis(const fl_shape *input) { return input->ndim > 1; }
 
 /* input [n, classes, d...] or [classes]; target [n, d...] */
-static fl_status check_labels(fl_infer *c, const fl_shape *input, int target)
+static fl_status check_labels(fl_infer *infer, const fl_shape *input, int target)
 {
     char ti[FL_SHAPE_TEXT], tt[FL_SHAPE_TEXT];
-    const fl_shape *t = &c->in[target].shape;
-    if (!fl_dtype_is_integer(c->in[target].dtype))
-        return fl_infer_fail(c, FL_ERR_DTYPE, "target must be integers (class labels), got %s%s",
-                             fl_dtype_name(c->in[target].dtype), fl_shape_text(tt, t));
-    if (input->ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "input has no axis of classes");
+    const fl_shape *t = &infer->in[target].shape;
+    if (!fl_dtype_is_integer(infer->in[target].dtype))
+        return fl_infer_fail(infer, FL_ERR_DTYPE, "target must be integers (class labels), got %s%s",
+                             fl_dtype_name(infer->in[target].dtype), fl_shape_text(tt, t));
+    if (input->ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "input has no axis of classes");
     fl_shape want;
     fl_reduce_shape(&want, input, 1u << class_axis(input), false);
     if (!fl_shape_equal(&want, t))
-        return fl_infer_fail(c, FL_ERR_SHAPE, "input %s and target %s do not fit; target must be %s",
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "input %s and target %s do not fit; target must be %s",
                              fl_shape_text(ti, input), fl_shape_text(tt, t),
                              fl_shape_text((char[FL_SHAPE_TEXT]){0}, &want));
     return FL_OK;
 }
 
-static fl_status check_weight(fl_infer *c, const fl_shape *input, int weight)
+static fl_status check_weight(fl_infer *infer, const fl_shape *input, int weight)
 {
     char ti[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
-    const fl_shape *w = &c->in[weight].shape;
-    if (c->in[weight].kind == FL_NONE) return FL_OK;
-    FL_TRY(fl_require_float(c, weight));
+    const fl_shape *w = &infer->in[weight].shape;
+    if (infer->in[weight].kind == FL_NONE) return FL_OK;
+    FL_TRY(fl_require_float(infer, weight));
     if (w->ndim == 1 && w->dims[0] == input->dims[class_axis(input)]) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "weight must have one number for each class of input %s, got %s",
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "weight must have one number for each class of input %s, got %s",
                          fl_shape_text(ti, input), fl_shape_text(tw, w));
 }
 
@@ -55,16 +55,16 @@ static const char *public_name(const fl_op *op)
 }
 
 /* Operands (input, target, weight?): outputs of one number per row. */
-static fl_status infer_rows(fl_infer *c)
+static fl_status infer_rows(fl_infer *infer)
 {
-    const fl_shape *input = &c->in[0].shape;
-    c->name = public_name(c->op);
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(check_labels(c, input, 1));
-    FL_TRY(check_weight(c, input, 2));
-    for (int i = 0; i < c->nout; i++) {
-        c->out[i].dtype = c->in[0].dtype;
-        c->out[i].shape = c->in[1].shape;
+    const fl_shape *input = &infer->in[0].shape;
+    infer->name = public_name(infer->op);
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(check_labels(infer, input, 1));
+    FL_TRY(check_weight(infer, input, 2));
+    for (int i = 0; i < infer->nout; i++) {
+        infer->out[i].dtype = infer->in[0].dtype;
+        infer->out[i].shape = infer->in[1].shape;
     }
     return FL_OK;
 }
@@ -72,73 +72,75 @@ static fl_status infer_rows(fl_infer *c)
 /* ---- kernels ---- */
 
 /* What forward and backward have in common; classes and window come from `view`, which has the class axis. */
-static fl_status nll_open(fl_nll *a, const fl_kernel *k, const fl_stage *s, const fl_view *view, int target, int weight)
+static fl_status nll_open(fl_nll *nll, const fl_kernel *kernel, const fl_stage *stage, const fl_view *view, int target,
+                          int weight)
 {
     int axis = view->ndim > 1;
-    *a = (fl_nll){.n = view->size[axis],
-                  .first = view->start[axis],
-                  .classes = view->logical[axis],
-                  .target = s->in[target],
-                  .weight = s->in[weight],
-                  .ignore = k->attrs->at[ROWS_IGNORE].integer,
-                  .smoothing = k->attrs->at[ROWS_SMOOTHING].number};
-    a->weight_sum = (double)a->classes;
-    if (s->in[weight]) a->weight_sum = 0;
-    for (int64_t i = 0; s->in[weight] && i < a->classes; i++)
-        a->weight_sum += s->dtype == FL_FLOAT64 ? ((const double *)s->in[weight])[i]
-                                                : ((const float *)s->in[weight])[i];
-    bool named = k->op == FL_OP_REF(nll_rows) && k->attrs->at[NLL_NAMED_CROSS_ENTROPY].integer;
-    fl_index_rule rule = {.who = named ? "cross_entropy" : public_name(k->op),
+    *nll = (fl_nll){.n = view->size[axis],
+                    .first = view->start[axis],
+                    .classes = view->logical[axis],
+                    .target = stage->in[target],
+                    .weight = stage->in[weight],
+                    .ignore = kernel->attrs->at[ROWS_IGNORE].integer,
+                    .smoothing = kernel->attrs->at[ROWS_SMOOTHING].number};
+    nll->weight_sum = (double)nll->classes;
+    if (stage->in[weight]) nll->weight_sum = 0;
+    for (int64_t i = 0; stage->in[weight] && i < nll->classes; i++)
+        nll->weight_sum += stage->dtype == FL_FLOAT64 ? ((const double *)stage->in[weight])[i]
+                                                      : ((const float *)stage->in[weight])[i];
+    bool named = kernel->op == FL_OP_REF(nll_rows) && kernel->attrs->at[NLL_NAMED_CROSS_ENTROPY].integer;
+    fl_index_rule rule = {.who = named ? "cross_entropy" : public_name(kernel->op),
                           .param = "target",
                           .owner = "input",
                           .noun = "classes",
-                          .limit = a->classes,
-                          .skip = a->ignore,
+                          .limit = nll->classes,
+                          .skip = nll->ignore,
                           .has_skip = true};
-    return fl_indices_check(s->in[target], &k->in[target], &rule);
+    return fl_indices_check(stage->in[target], &kernel->in[target], &rule);
 }
 
-static fl_status kernel_rows(fl_kernel *k)
+static fl_status kernel_rows(fl_kernel *kernel)
 {
     fl_stage s;
     fl_nll a;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    FL_TRY(nll_open(&a, k, &s, &k->in[0], 1, 2));
-    a.with_lse = k->op == FL_OP_REF(cross_entropy_rows);
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    FL_TRY(nll_open(&a, kernel, &s, &kernel->in[0], 1, 2));
+    a.with_lse = kernel->op == FL_OP_REF(cross_entropy_rows);
     a.loss = s.out[0];
-    a.count = s.out[k->nout - 1];
+    a.count = s.out[kernel->nout - 1];
     a.lse = a.with_lse ? s.out[1] : NULL;
-    FL_TRY(fl_cpu_nll(s.dtype, &a, s.in[0], fl_row_shape_of(k->in[0].size, k->in[0].ndim, k->in[0].ndim > 1)));
+    FL_TRY(fl_cpu_nll(s.dtype, &a, s.in[0],
+                      fl_row_shape_of(kernel->in[0].size, kernel->in[0].ndim, kernel->in[0].ndim > 1)));
     return fl_stage_close(&s);
 }
 
 /* (dy, input, target, lse, weight?) */
-static fl_status kernel_cross_entropy_backward(fl_kernel *k)
+static fl_status kernel_cross_entropy_backward(fl_kernel *kernel)
 {
     fl_stage s;
     fl_nll a;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    FL_TRY(nll_open(&a, k, &s, &k->out[0], 2, 4));
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    FL_TRY(nll_open(&a, kernel, &s, &kernel->out[0], 2, 4));
     a.with_lse = true;
-    a.targets = k->attrs->at[2].integer;
+    a.targets = kernel->attrs->at[2].integer;
     a.lse = s.in[3];
     a.g = s.in[0];
     FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], s.in[1],
-                               fl_row_shape_of(k->out[0].size, k->out[0].ndim, k->out[0].ndim > 1)));
+                               fl_row_shape_of(kernel->out[0].size, kernel->out[0].ndim, kernel->out[0].ndim > 1)));
     return fl_stage_close(&s);
 }
 
 /* (dy, target, weight?) */
-static fl_status kernel_nll_backward(fl_kernel *k)
+static fl_status kernel_nll_backward(fl_kernel *kernel)
 {
     fl_stage s;
     fl_nll a;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    FL_TRY(nll_open(&a, k, &s, &k->out[0], 1, 2));
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    FL_TRY(nll_open(&a, kernel, &s, &kernel->out[0], 1, 2));
     a.targets = true;
     a.g = s.in[0];
     FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], NULL,
-                               fl_row_shape_of(k->out[0].size, k->out[0].ndim, k->out[0].ndim > 1)));
+                               fl_row_shape_of(kernel->out[0].size, kernel->out[0].ndim, kernel->out[0].ndim > 1)));
     return fl_stage_close(&s);
 }
 
@@ -172,51 +174,51 @@ static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, 
 
 /* Rows are independent. With the classes split the body completes the log-sum-exp over the ranks; the rest of the loss
 ** is a sum over classes, so it is a partial sum. The weight of a row is known to all. */
-static void sbp_cross_entropy_rows(fl_sigs *s)
+static void sbp_cross_entropy_rows(fl_sigs *sigs)
 {
-    int classes = class_axis(&s->in[0].shape);
-    for (int i = 0; i < s->in[0].shape.ndim; i++) {
+    int classes = class_axis(&sigs->in[0].shape);
+    for (int i = 0; i < sigs->in[0].shape.ndim; i++) {
         fl_sbp t = FL_S(target_axis(i));
-        if (i != classes) FL_SIG(s, NULL, FL_S(i), t, FL_B, t, t, t);
+        if (i != classes) FL_SIG(sigs, NULL, FL_S(i), t, FL_B, t, t, t);
     }
-    if (s->in_logical[0].dims[classes] > 0)
-        FL_SIG(s, body_cross_entropy_rows, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B, FL_B);
+    if (sigs->in_logical[0].dims[classes] > 0)
+        FL_SIG(sigs, body_cross_entropy_rows, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B, FL_B);
 }
 
 /* As sbp_cross_entropy_rows, without a log-sum-exp: each rank adds the terms of its own classes. */
-static void sbp_nll_rows(fl_sigs *s)
+static void sbp_nll_rows(fl_sigs *sigs)
 {
-    int classes = class_axis(&s->in[0].shape);
-    for (int i = 0; i < s->in[0].shape.ndim; i++) {
+    int classes = class_axis(&sigs->in[0].shape);
+    for (int i = 0; i < sigs->in[0].shape.ndim; i++) {
         fl_sbp t = FL_S(target_axis(i));
-        if (i != classes) FL_SIG(s, NULL, FL_S(i), t, FL_B, t, t);
+        if (i != classes) FL_SIG(sigs, NULL, FL_S(i), t, FL_B, t, t);
     }
-    FL_SIG(s, NULL, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B);
+    FL_SIG(sigs, NULL, FL_S(classes), FL_B, FL_B, FL_PSUM, FL_B);
 }
 
 /* Rows are independent, and so are classes, given the log-sum-exp of the whole row. Linear in dy. */
-static void sbp_cross_entropy_backward(fl_sigs *s)
+static void sbp_cross_entropy_backward(fl_sigs *sigs)
 {
-    int classes = class_axis(&s->out[0].shape);
-    for (int i = 0; i < s->out[0].shape.ndim; i++) {
+    int classes = class_axis(&sigs->out[0].shape);
+    for (int i = 0; i < sigs->out[0].shape.ndim; i++) {
         fl_sbp t = FL_S(target_axis(i));
-        if (i != classes) FL_SIG(s, NULL, t, FL_S(i), t, t, FL_B, FL_S(i));
+        if (i != classes) FL_SIG(sigs, NULL, t, FL_S(i), t, t, FL_B, FL_S(i));
     }
-    FL_SIG(s, NULL, FL_B, FL_S(classes), FL_B, FL_B, FL_B, FL_S(classes));
-    FL_SIG(s, NULL, FL_PSUM, FL_B, FL_B, FL_B, FL_B, FL_PSUM);
+    FL_SIG(sigs, NULL, FL_B, FL_S(classes), FL_B, FL_B, FL_B, FL_S(classes));
+    FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_B, FL_B, FL_B, FL_PSUM);
 }
 
 /* Every element of the gradient depends on the label of its row alone, so classes may be split where the input was.
 ** Linear in dy. */
-static void sbp_nll_backward(fl_sigs *s)
+static void sbp_nll_backward(fl_sigs *sigs)
 {
-    int classes = class_axis(&s->out[0].shape);
-    for (int i = 0; i < s->out[0].shape.ndim; i++) {
+    int classes = class_axis(&sigs->out[0].shape);
+    for (int i = 0; i < sigs->out[0].shape.ndim; i++) {
         fl_sbp t = FL_S(target_axis(i));
-        if (i != classes) FL_SIG(s, NULL, t, t, FL_B, FL_S(i));
+        if (i != classes) FL_SIG(sigs, NULL, t, t, FL_B, FL_S(i));
     }
-    if (fl_sbp_is_like(s, 3, FL_S(classes))) FL_SIG(s, NULL, FL_B, FL_B, FL_B, FL_S(classes));
-    FL_SIG(s, NULL, FL_PSUM, FL_B, FL_B, FL_PSUM);
+    if (fl_sbp_is_like(sigs, 3, FL_S(classes))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_B, FL_S(classes));
+    FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_B, FL_PSUM);
 }
 
 /* ---- gradients ---- */
@@ -237,12 +239,12 @@ static fl_attrs with_rows_attrs(const fl_op *op, const fl_attrs *from)
 }
 
 /* dy per row -> gradient of the input; targets false: of the log-sum-exp alone, counted as often as the loss does */
-static fl_tensor *rows_backward(fl_expr *c, const fl_attrs *attrs, fl_tensor *dy, fl_operand input, fl_operand target,
-                                fl_operand lse, fl_operand weight, bool targets)
+static fl_tensor *rows_backward(fl_expr *expr, const fl_attrs *attrs, fl_tensor *dy, fl_operand input,
+                                fl_operand target, fl_operand lse, fl_operand weight, bool targets)
 {
     fl_attrs a = with_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
     fl_attr_set(&a, 2, targets);
-    return CHAIN_CALL(c, &a, cross_entropy_backward, fl_of(dy), input, target, lse, weight);
+    return CHAIN_CALL(expr, &a, cross_entropy_backward, fl_of(dy), input, target, lse, weight);
 }
 
 /* Of the loss: softmax - targets, times the weight. Of the log-sum-exp, kept for the gradient: softmax. */
@@ -312,38 +314,38 @@ static fl_status grad_nll_backward(fl_grad *g)
 }
 
 /* A value per row has the shape of the labels. */
-static fl_status check_per_row(const fl_infer *c, int operand, int target)
+static fl_status check_per_row(const fl_infer *infer, int operand, int target)
 {
     char to[FL_SHAPE_TEXT], tt[FL_SHAPE_TEXT];
-    const fl_shape *shape = &c->in[operand].shape, *want = &c->in[target].shape;
+    const fl_shape *shape = &infer->in[operand].shape, *want = &infer->in[target].shape;
     if (fl_shape_equal(shape, want)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "operand %d must be %s as target, got %s", operand, fl_shape_text(tt, want),
-                         fl_shape_text(to, shape));
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "operand %d must be %s as target, got %s", operand,
+                         fl_shape_text(tt, want), fl_shape_text(to, shape));
 }
 
 /* (dy, input, target, lse, weight?) */
-static fl_status infer_cross_entropy_backward(fl_infer *c)
+static fl_status infer_cross_entropy_backward(fl_infer *infer)
 {
-    c->name = public_name(c->op);
-    FL_TRY(fl_require_float(c, 1));
-    FL_TRY(check_per_row(c, 0, 2));
-    FL_TRY(check_per_row(c, 3, 2));
-    FL_TRY(check_weight(c, &c->in[1].shape, 4));
-    c->out[0].dtype = c->in[1].dtype;
-    c->out[0].shape = c->in[1].shape;
-    return check_labels(c, &c->in[1].shape, 2);
+    infer->name = public_name(infer->op);
+    FL_TRY(fl_require_float(infer, 1));
+    FL_TRY(check_per_row(infer, 0, 2));
+    FL_TRY(check_per_row(infer, 3, 2));
+    FL_TRY(check_weight(infer, &infer->in[1].shape, 4));
+    infer->out[0].dtype = infer->in[1].dtype;
+    infer->out[0].shape = infer->in[1].shape;
+    return check_labels(infer, &infer->in[1].shape, 2);
 }
 
 /* (dy, target, weight?) */
-static fl_status infer_nll_backward(fl_infer *c)
+static fl_status infer_nll_backward(fl_infer *infer)
 {
-    c->name = public_name(c->op);
-    c->out[0].dtype = c->in[0].dtype;
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(check_per_row(c, 0, 1));
-    FL_TRY(fl_shape_make(&c->out[0].shape, c->name, c->attrs->at[2].list, c->attrs->at[2].count));
-    FL_TRY(check_labels(c, &c->out[0].shape, 1));
-    return check_weight(c, &c->out[0].shape, 2);
+    infer->name = public_name(infer->op);
+    infer->out[0].dtype = infer->in[0].dtype;
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(check_per_row(infer, 0, 1));
+    FL_TRY(fl_shape_make(&infer->out[0].shape, infer->name, infer->attrs->at[2].list, infer->attrs->at[2].count));
+    FL_TRY(check_labels(infer, &infer->out[0].shape, 1));
+    return check_weight(infer, &infer->out[0].shape, 2);
 }
 
 /* ---- row ops ---- */
@@ -419,24 +421,24 @@ FL_OP(nll_backward) = {
 
 /* ---- public losses ---- */
 
-static fl_tensor *sum_all(fl_expr *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, sum, fl_of(x)); }
-static fl_tensor *mean_all(fl_expr *c, fl_tensor *x) { return CHAIN_CALL(c, NULL, mean, fl_of(x)); }
+static fl_tensor *sum_all(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, sum, fl_of(x)); }
+static fl_tensor *mean_all(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, mean, fl_of(x)); }
 
 /* loss per element, reduced as the word says */
-static fl_tensor *reduced(fl_expr *c, fl_tensor *loss, int64_t reduction)
+static fl_tensor *reduced(fl_expr *expr, fl_tensor *loss, int64_t reduction)
 {
-    if (c->status != FL_OK || reduction == REDUCE_NONE) return loss;
-    return reduction == REDUCE_SUM ? sum_all(c, loss) : mean_all(c, loss);
+    if (expr->status != FL_OK || reduction == REDUCE_NONE) return loss;
+    return reduction == REDUCE_SUM ? sum_all(expr, loss) : mean_all(expr, loss);
 }
 
 /* loss per row, the mean over what counts */
-static fl_tensor *reduced_rows(fl_expr *c, fl_tensor *loss, fl_tensor *count, int64_t reduction)
+static fl_tensor *reduced_rows(fl_expr *expr, fl_tensor *loss, fl_tensor *count, int64_t reduction)
 {
-    if (c->status != FL_OK || reduction != REDUCE_MEAN) return reduced(c, loss, reduction);
+    if (expr->status != FL_OK || reduction != REDUCE_MEAN) return reduced(expr, loss, reduction);
     fl_tensor *plain;
-    c->status = fl_tensor_detach(&plain, count);
-    if (c->status != FL_OK) return NULL;
-    fl_tensor *mean = expr_div(c, sum_all(c, loss), expr_whole(c, sum_all(c, plain)));
+    expr->status = fl_tensor_detach(&plain, count);
+    if (expr->status != FL_OK) return NULL;
+    fl_tensor *mean = expr_div(expr, sum_all(expr, loss), expr_whole(expr, sum_all(expr, plain)));
     fl_tensor_unref(plain);
     return mean;
 }
@@ -501,12 +503,12 @@ static fl_status body_mse_loss(fl_tensor **out, const fl_operand *in, int nin, c
 }
 
 /* log(1 + e^x) - x y, per element */
-static fl_tensor *logits_loss(fl_expr *c, fl_tensor *x, fl_tensor *y)
+static fl_tensor *logits_loss(fl_expr *expr, fl_tensor *x, fl_tensor *y)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(softplus));
     fl_attr_set_number(&a, 1, 40); /* from there on softplus is x in float64 too */
-    return expr_sub(c, CHAIN_CALL(c, &a, softplus, fl_of(x)), expr_mul(c, x, y));
+    return expr_sub(expr, CHAIN_CALL(expr, &a, softplus, fl_of(x)), expr_mul(expr, x, y));
 }
 
 static fl_status body_bce_with_logits(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)

@@ -21,141 +21,141 @@ static bool keeps_product(const fl_attrs *attrs) { return attrs->at[1].integer !
 /* ---- inference ---- */
 
 /* All operands integers, or all floats. */
-static fl_status infer_dtype(fl_infer *c)
+static fl_status infer_dtype(fl_infer *infer)
 {
-    fl_dtype x = c->in[0].dtype;
-    if (x == FL_BOOL) return fl_infer_fail(c, FL_ERR_DTYPE, "does not take bool tensors; convert them first");
-    for (int i = 1; i < c->nin; i++)
-        if (c->in[i].kind == FL_TENSOR && fl_dtype_categories[c->in[i].dtype] != fl_dtype_categories[x])
-            return fl_infer_fail(c, FL_ERR_DTYPE, "cannot multiply %s by %s; convert one of them", fl_dtype_name(x),
-                                 fl_dtype_name(c->in[i].dtype));
-    c->out[0].dtype = fl_infer_promote(c);
+    fl_dtype x = infer->in[0].dtype;
+    if (x == FL_BOOL) return fl_infer_fail(infer, FL_ERR_DTYPE, "does not take bool tensors; convert them first");
+    for (int i = 1; i < infer->nin; i++)
+        if (infer->in[i].kind == FL_TENSOR && fl_dtype_categories[infer->in[i].dtype] != fl_dtype_categories[x])
+            return fl_infer_fail(infer, FL_ERR_DTYPE, "cannot multiply %s by %s; convert one of them", fl_dtype_name(x),
+                                 fl_dtype_name(infer->in[i].dtype));
+    infer->out[0].dtype = fl_infer_promote(infer);
     return FL_OK;
 }
 
-static fl_status infer_product(fl_infer *c)
+static fl_status infer_product(fl_infer *infer)
 {
-    const fl_shape *x = &c->in[0].shape, *y = &c->in[1].shape;
+    const fl_shape *x = &infer->in[0].shape, *y = &infer->in[1].shape;
     char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
     fl_shape_text(tx, x);
     fl_shape_text(ty, y);
     if (x->ndim == 0 || y->ndim == 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes tensors with axes, got %s and %s", tx, ty);
-    product p = product_for(c->op, c->attrs, x->ndim, y->ndim);
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "takes tensors with axes, got %s and %s", tx, ty);
+    product p = product_for(infer->op, infer->attrs, x->ndim, y->ndim);
     if (x->dims[p.xk] != y->dims[p.yk])
-        return fl_infer_fail(c, FL_ERR_SHAPE,
+        return fl_infer_fail(infer, FL_ERR_SHAPE,
                              "%s and %s do not fit: axis %d of x has size %lld, axis %d of y has size %lld", tx, ty,
                              p.xk, (long long)x->dims[p.xk], p.yk, (long long)y->dims[p.yk]);
-    fl_shape xb = {p.x_batch, {0}}, yb = {p.y_batch, {0}}, *out = &c->out[0].shape;
+    fl_shape xb = {p.x_batch, {0}}, yb = {p.y_batch, {0}}, *out = &infer->out[0].shape;
     memcpy(xb.dims, x->dims, sizeof(int64_t) * (size_t)p.x_batch);
     memcpy(yb.dims, y->dims, sizeof(int64_t) * (size_t)p.y_batch);
-    if (fl_shape_broadcast(out, c->name, &xb, &yb) != FL_OK)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "batch axes of %s and %s do not broadcast", tx, ty);
+    if (fl_shape_broadcast(out, infer->name, &xb, &yb) != FL_OK)
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "batch axes of %s and %s do not broadcast", tx, ty);
     if (p.xm >= 0) out->dims[out->ndim++] = x->dims[p.xm];
     if (p.yn >= 0) out->dims[out->ndim++] = y->dims[p.yn];
-    return infer_dtype(c);
+    return infer_dtype(infer);
 }
 
-static fl_status infer_bmm(fl_infer *c)
+static fl_status infer_bmm(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
-    const fl_shape *x = &c->in[0].shape, *y = &c->in[1].shape;
+    const fl_shape *x = &infer->in[0].shape, *y = &infer->in[1].shape;
     if (x->ndim != 3 || y->ndim != 3 || x->dims[0] != y->dims[0])
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes [b, m, k] and [b, k, n], got %s and %s", fl_shape_text(tx, x),
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "takes [b, m, k] and [b, k, n], got %s and %s", fl_shape_text(tx, x),
                              fl_shape_text(ty, y));
-    return infer_product(c);
+    return infer_product(infer);
 }
 
-static fl_status infer_linear(fl_infer *c)
+static fl_status infer_linear(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
-    const fl_shape *x = &c->in[0].shape, *w = &c->in[1].shape, *bias = &c->in[2].shape;
+    const fl_shape *x = &infer->in[0].shape, *w = &infer->in[1].shape, *bias = &infer->in[2].shape;
     fl_shape_text(tx, x);
     fl_shape_text(tw, w);
     if (w->ndim != 2 || x->ndim == 0 || x->dims[x->ndim - 1] != w->dims[1])
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes x [..., in] and weight [out, in], got %s and %s", tx, tw);
-    if (c->in[2].kind == FL_TENSOR && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
-        return fl_infer_fail(c, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0], tw,
-                             fl_shape_text(tx, bias));
-    return infer_product(c);
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "takes x [..., in] and weight [out, in], got %s and %s", tx, tw);
+    if (infer->in[2].kind == FL_TENSOR && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0],
+                             tw, fl_shape_text(tx, bias));
+    return infer_product(infer);
 }
 
-static fl_status infer_activated(fl_infer *c)
+static fl_status infer_activated(fl_infer *infer)
 {
-    FL_TRY(fl_require_float(c, 0));
-    return infer_linear(c);
+    FL_TRY(fl_require_float(infer, 0));
+    return infer_linear(infer);
 }
 
 /* The product before the activation, or nothing. */
-static fl_status infer_gelu_kept(fl_infer *c)
+static fl_status infer_gelu_kept(fl_infer *infer)
 {
-    FL_TRY(infer_activated(c));
-    c->out[1] = c->out[0];
-    if (!keeps_product(c->attrs)) c->out[1].shape = (fl_shape){1, {0}};
+    FL_TRY(infer_activated(infer));
+    infer->out[1] = infer->out[0];
+    if (!keeps_product(infer->attrs)) infer->out[1].shape = (fl_shape){1, {0}};
     return FL_OK;
 }
 
-static fl_status infer_contract(fl_infer *c)
+static fl_status infer_contract(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
-    const fl_shape *x = &c->in[0].shape, *y = &c->in[1].shape;
+    const fl_shape *x = &infer->in[0].shape, *y = &infer->in[1].shape;
     int last = x->ndim - 1;
     if (x->ndim != y->ndim || last < 0 || memcmp(x->dims, y->dims, sizeof(int64_t) * (size_t)last) != 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes [..., p] and [..., q], got %s and %s", fl_shape_text(tx, x),
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "takes [..., p] and [..., q], got %s and %s", fl_shape_text(tx, x),
                              fl_shape_text(ty, y));
-    c->out[0].shape = (fl_shape){2, {x->dims[last], y->dims[last]}};
-    return infer_dtype(c);
+    infer->out[0].shape = (fl_shape){2, {x->dims[last], y->dims[last]}};
+    return infer_dtype(infer);
 }
 
 /* ---- SBP ---- */
 
 /* Operand's axis for batch axis b of the result, B where it is broadcast along it. */
-static fl_sbp batch_split(const fl_sigs *s, int operand, int b, int batch, int own_batch)
+static fl_sbp batch_split(const fl_sigs *sigs, int operand, int b, int batch, int own_batch)
 {
     int axis = b - (batch - own_batch);
-    return axis >= 0 && s->in_logical[operand].dims[axis] == s->out_logical[0].dims[b] ? FL_S(axis) : FL_B;
+    return axis >= 0 && sigs->in_logical[operand].dims[axis] == sigs->out_logical[0].dims[b] ? FL_S(axis) : FL_B;
 }
 
 /* Of a product before its activation, which lies as the result does where it is kept. */
-static void add_product(fl_sigs *s, fl_body body, fl_sbp x, fl_sbp y, fl_sbp bias, fl_sbp out)
+static void add_product(fl_sigs *sigs, fl_body body, fl_sbp x, fl_sbp y, fl_sbp bias, fl_sbp out)
 {
-    fl_sbp before = s->nout == 2 && keeps_product(s->attrs) ? out : FL_B;
-    if (s->nin == 3) FL_SIG(s, body, x, y, bias, out, before);
-    else FL_SIG(s, body, x, y, out);
+    fl_sbp before = sigs->nout == 2 && keeps_product(sigs->attrs) ? out : FL_B;
+    if (sigs->nin == 3) FL_SIG(sigs, body, x, y, bias, out, before);
+    else FL_SIG(sigs, body, x, y, out);
 }
 
 /* Every rank makes a part of the result. */
-static void add_parts(fl_sigs *s, const product *p)
+static void add_parts(fl_sigs *sigs, const product *p)
 {
-    bool bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
+    bool bias = sigs->nin == 3 && sigs->in[2].kind == FL_TENSOR;
     for (int b = 0; b < p->batch; b++)
-        add_product(s, NULL, batch_split(s, 0, b, p->batch, p->x_batch), batch_split(s, 1, b, p->batch, p->y_batch),
-                    FL_B, FL_S(b));
-    if (p->xm >= 0) add_product(s, NULL, FL_S(p->xm), FL_B, FL_B, FL_S(p->om));
-    if (p->yn >= 0) add_product(s, NULL, FL_B, FL_S(p->yn), bias ? FL_S(0) : FL_B, FL_S(p->on));
+        add_product(sigs, NULL, batch_split(sigs, 0, b, p->batch, p->x_batch),
+                    batch_split(sigs, 1, b, p->batch, p->y_batch), FL_B, FL_S(b));
+    if (p->xm >= 0) add_product(sigs, NULL, FL_S(p->xm), FL_B, FL_B, FL_S(p->om));
+    if (p->yn >= 0) add_product(sigs, NULL, FL_B, FL_S(p->yn), bias ? FL_S(0) : FL_B, FL_S(p->on));
 }
 
 /* Batch axes, rows of x and columns of y give parts of the result. Split along the contracted axis in both operands,
 ** the parts' products add up. Linear in each operand, but a bias beside a partial operand would be added once per
 ** rank. */
-static void sbp_product(fl_sigs *s)
+static void sbp_product(fl_sigs *sigs)
 {
-    product p = product_for(s->op, s->attrs, s->in[0].shape.ndim, s->in[1].shape.ndim);
-    bool bias = s->nin == 3 && s->in[2].kind == FL_TENSOR;
-    add_parts(s, &p);
+    product p = product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
+    bool bias = sigs->nin == 3 && sigs->in[2].kind == FL_TENSOR;
+    add_parts(sigs, &p);
     /* the rank that holds the first k adds the bias, so there must be one */
-    if (!bias || s->in_logical[0].dims[p.xk] > 0) add_product(s, NULL, FL_S(p.xk), FL_S(p.yk), FL_B, FL_PSUM);
+    if (!bias || sigs->in_logical[0].dims[p.xk] > 0) add_product(sigs, NULL, FL_S(p.xk), FL_S(p.yk), FL_B, FL_PSUM);
     if (bias) return;
-    fl_sbp_partial(s, 1, FL_PSUM);
-    fl_sbp_partial(s, 2, FL_PSUM);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
+    fl_sbp_partial(sigs, 2, FL_PSUM);
 }
 
 /* An activation is not linear: partial sums are added up before it. */
-static void sbp_activated(fl_sigs *s, fl_body body)
+static void sbp_activated(fl_sigs *sigs, fl_body body)
 {
-    product p = product_for(s->op, s->attrs, s->in[0].shape.ndim, s->in[1].shape.ndim);
-    add_parts(s, &p);
-    if (s->in_logical[0].dims[p.xk] > 0) add_product(s, body, FL_S(p.xk), FL_S(p.yk), FL_B, FL_B);
+    product p = product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
+    add_parts(sigs, &p);
+    if (sigs->in_logical[0].dims[p.xk] > 0) add_product(sigs, body, FL_S(p.xk), FL_S(p.yk), FL_B, FL_B);
 }
 
 static fl_status body_relu(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -166,22 +166,22 @@ static fl_status body_relu(fl_tensor **out, const fl_operand *in, int nin, const
     return fl_expr_end(&c);
 }
 
-static fl_tensor *nothing_of(fl_expr *c, fl_tensor *x)
+static fl_tensor *nothing_of(fl_expr *expr, fl_tensor *x)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(narrow));
     fl_attr_set(&a, 0, 0);
     fl_attr_set(&a, 1, 0);
     fl_attr_set(&a, 2, 0);
-    return CHAIN_CALL(c, &a, narrow, fl_of(CHAIN_CALL(c, NULL, flatten, fl_of(x))));
+    return CHAIN_CALL(expr, &a, narrow, fl_of(CHAIN_CALL(expr, NULL, flatten, fl_of(x))));
 }
 
-static fl_tensor *expr_gelu(fl_expr *c, fl_tensor *x, const fl_attrs *attrs)
+static fl_tensor *expr_gelu(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(gelu));
     a.at[0] = attrs->at[0];
-    return CHAIN_CALL(c, &a, gelu, fl_of(x));
+    return CHAIN_CALL(expr, &a, gelu, fl_of(x));
 }
 
 static fl_status body_gelu_kept(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -194,19 +194,19 @@ static fl_status body_gelu_kept(fl_tensor **out, const fl_operand *in, int nin, 
     return fl_expr_end(&c);
 }
 
-static void sbp_relu(fl_sigs *s) { sbp_activated(s, body_relu); }
-static void sbp_gelu_kept(fl_sigs *s) { sbp_activated(s, body_gelu_kept); }
+static void sbp_relu(fl_sigs *sigs) { sbp_activated(sigs, body_relu); }
+static void sbp_gelu_kept(fl_sigs *sigs) { sbp_activated(sigs, body_gelu_kept); }
 
 /* The sum runs over the rows, so split rows give partial sums; a split last axis of x or y is an axis of the result.
 ** Linear in each operand. */
-static void sbp_contract(fl_sigs *s)
+static void sbp_contract(fl_sigs *sigs)
 {
-    int last = s->in[0].shape.ndim - 1;
-    for (int i = 0; i < last; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_PSUM);
-    FL_SIG(s, NULL, FL_S(last), FL_B, FL_S(0));
-    FL_SIG(s, NULL, FL_B, FL_S(last), FL_S(1));
-    fl_sbp_partial(s, 1, FL_PSUM);
-    fl_sbp_partial(s, 2, FL_PSUM);
+    int last = sigs->in[0].shape.ndim - 1;
+    for (int i = 0; i < last; i++) FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_PSUM);
+    FL_SIG(sigs, NULL, FL_S(last), FL_B, FL_S(0));
+    FL_SIG(sigs, NULL, FL_B, FL_S(last), FL_S(1));
+    fl_sbp_partial(sigs, 1, FL_PSUM);
+    fl_sbp_partial(sigs, 2, FL_PSUM);
 }
 
 /* ---- kernel ---- */
@@ -276,31 +276,31 @@ static fl_status run_batched(const batched *b, fl_dtype dtype, const char *name)
 }
 
 /* Operands that can be read where they lie: of the dtype that is computed in. */
-static uint32_t readable(const fl_kernel *k)
+static uint32_t readable(const fl_kernel *kernel)
 {
     uint32_t mask = 0;
-    fl_dtype dtype = k->out[0].dtype;
+    fl_dtype dtype = kernel->out[0].dtype;
     if (!fl_dtype_is_float(dtype)) dtype = FL_INT64;
     for (int i = 0; i < 2; i++)
-        if (k->in[i].dtype == fl_dtype_compute(dtype)) mask |= 1u << i;
+        if (kernel->in[i].dtype == fl_dtype_compute(dtype)) mask |= 1u << i;
     return mask;
 }
 
 /* The product of k's operands where they lie after staging, into `c`. */
-static batched product_of_kernel(const fl_stage *s, void *c)
+static batched product_of_kernel(const fl_stage *stage, void *c)
 {
-    const fl_kernel *k = s->k;
+    const fl_kernel *k = stage->k;
     const fl_view *x = &k->in[0], *y = &k->in[1];
     product p = product_for(k->op, k->attrs, x->ndim, y->ndim);
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
-    fl_stage_strides(xs, s, 0);
-    fl_stage_strides(ys, s, 1);
+    fl_stage_strides(xs, stage, 0);
+    fl_stage_strides(ys, stage, 1);
     batched b = {.ndim = p.batch};
     b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm],
                       .n = p.yn < 0 ? 1 : y->size[p.yn],
                       .k = x->size[p.xk],
-                      .a = s->in[0],
-                      .b = s->in[1],
+                      .a = stage->in[0],
+                      .b = stage->in[1],
                       .c = c,
                       .a_row = p.xm < 0 ? 0 : xs[p.xm],
                       .a_col = xs[p.xk],
@@ -308,57 +308,57 @@ static batched product_of_kernel(const fl_stage *s, void *c)
                       .b_col = p.yn < 0 ? 1 : ys[p.yn],
                       .alpha = 1};
     b.one.c_row = b.one.n;
-    if (k->nin == 3 && s->in[2] && x->start[p.xk] == 0) b.one.bias = s->in[2];
+    if (k->nin == 3 && stage->in[2] && x->start[p.xk] == 0) b.one.bias = stage->in[2];
     memcpy(b.size, k->out[0].size, sizeof(int64_t) * (size_t)p.batch);
     product_batch_steps(b.x_step, x, xs, p.batch, p.x_batch);
     product_batch_steps(b.y_step, y, ys, p.batch, p.y_batch);
     return b;
 }
 
-static fl_status kernel_product(fl_kernel *k)
+static fl_status kernel_product(fl_kernel *kernel)
 {
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, readable(k)));
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, readable(kernel)));
     batched b = product_of_kernel(&s, s.out[0]);
     merge_rows(&b);
-    FL_TRY(run_batched(&b, fl_dtype_is_float(k->out[0].dtype) ? s.dtype : FL_INT64, k->op->name));
+    FL_TRY(run_batched(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
     return fl_stage_close(&s);
 }
 
 /* activation: an elementwise op. `kept`: the result that holds the product before it, -1: none. */
-static fl_status run_activated(fl_kernel *k, const fl_op *activation, const fl_ew_attr *attributes, int kept)
+static fl_status run_activated(fl_kernel *kernel, const fl_op *activation, const fl_ew_attr *attributes, int kept)
 {
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, readable(k)));
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, readable(kernel)));
     batched b = product_of_kernel(&s, s.out[kept < 0 ? 0 : kept]);
     b.one.activation = fl_cpu_elementwise_flat(activation->row, s.dtype);
     b.one.attributes = attributes;
     b.one.activated = s.out[0];
     merge_rows(&b);
-    FL_TRY(run_batched(&b, s.dtype, k->op->name));
+    FL_TRY(run_batched(&b, s.dtype, kernel->op->name));
     return fl_stage_close(&s);
 }
 
-static fl_status kernel_relu(fl_kernel *k) { return run_activated(k, FL_OP_REF(relu), NULL, -1); }
+static fl_status kernel_relu(fl_kernel *kernel) { return run_activated(kernel, FL_OP_REF(relu), NULL, -1); }
 
-static fl_status kernel_gelu_kept(fl_kernel *k)
+static fl_status kernel_gelu_kept(fl_kernel *kernel)
 {
-    fl_ew_attr form[FL_EW_ATTRS] = {{(double)k->attrs->at[0].integer, k->attrs->at[0].integer}};
-    return run_activated(k, FL_OP_REF(gelu), form, keeps_product(k->attrs) ? 1 : -1);
+    fl_ew_attr form[FL_EW_ATTRS] = {{(double)kernel->attrs->at[0].integer, kernel->attrs->at[0].integer}};
+    return run_activated(kernel, FL_OP_REF(gelu), form, keeps_product(kernel->attrs) ? 1 : -1);
 }
 
-static fl_status kernel_contract(fl_kernel *k)
+static fl_status kernel_contract(fl_kernel *kernel)
 {
-    const fl_view *x = &k->in[0], *y = &k->in[1];
+    const fl_view *x = &kernel->in[0], *y = &kernel->in[1];
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM], rows, x_row, y_row;
-    uint32_t as_is = readable(k);
+    uint32_t as_is = readable(kernel);
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
+    if (kernel->out[0].numel == 0) return FL_OK;
     for (int i = 0; i < 2; i++)
-        if (!product_rows(&rows, &x_row, &k->in[i], k->in[i].stride)) as_is &= ~(1u << i);
-    FL_TRY(fl_stage_open(&s, k, as_is));
+        if (!product_rows(&rows, &x_row, &kernel->in[i], kernel->in[i].stride)) as_is &= ~(1u << i);
+    FL_TRY(fl_stage_open(&s, kernel, as_is));
     fl_stage_strides(xs, &s, 0);
     fl_stage_strides(ys, &s, 1);
     product_rows(&rows, &x_row, x, xs);
@@ -375,7 +375,7 @@ static fl_status kernel_contract(fl_kernel *k)
                          .b_col = ys[y->ndim - 1],
                          .alpha = 1}};
     b.one.c_row = b.one.n;
-    FL_TRY(run_batched(&b, fl_dtype_is_float(k->out[0].dtype) ? s.dtype : FL_INT64, k->op->name));
+    FL_TRY(run_batched(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
     return fl_stage_close(&s);
 }
 
@@ -383,18 +383,18 @@ static fl_status kernel_contract(fl_kernel *k)
 
 /* Gradients with respect to x[.., m, k] and y[.., k, n] with axes of size 1 where they had none. Extra leading axes are
 ** summed away by the tape. A 1-D y gets its gradient as a row. */
-static fl_tensor *x_gradient(fl_expr *c, fl_tensor *y, fl_tensor *g, bool ta, bool tb)
+static fl_tensor *x_gradient(fl_expr *expr, fl_tensor *y, fl_tensor *g, bool ta, bool tb)
 {
-    return ta ? expr_gemm(c, y, g, tb, true) : expr_gemm(c, g, y, false, !tb);
+    return ta ? expr_gemm(expr, y, g, tb, true) : expr_gemm(expr, g, y, false, !tb);
 }
 
-static fl_tensor *y_gradient(fl_expr *c, fl_tensor *x, fl_tensor *g, bool ta, bool tb, int y_ndim)
+static fl_tensor *y_gradient(fl_expr *expr, fl_tensor *x, fl_tensor *g, bool ta, bool tb, int y_ndim)
 {
     bool rows = !ta && y_ndim == 2 && x->meta->shape.ndim > 2; /* all batch axes summed in one product */
     if (rows)
-        return tb ? CHAIN_CALL(c, NULL, contract_rows, fl_of(g), fl_of(x))
-                  : CHAIN_CALL(c, NULL, contract_rows, fl_of(x), fl_of(g));
-    return tb || y_ndim == 1 ? expr_gemm(c, g, x, true, ta) : expr_gemm(c, x, g, !ta, false);
+        return tb ? CHAIN_CALL(expr, NULL, contract_rows, fl_of(g), fl_of(x))
+                  : CHAIN_CALL(expr, NULL, contract_rows, fl_of(x), fl_of(g));
+    return tb || y_ndim == 1 ? expr_gemm(expr, g, x, true, ta) : expr_gemm(expr, x, g, !ta, false);
 }
 
 /* out = x y: dx = g y^T, dy = x^T g, with a 1-D x as a row and a 1-D y as a column. */
@@ -419,19 +419,19 @@ static fl_status grad_product(fl_grad *g)
 }
 
 /* Gradients of linear from that of its result. */
-static void linear_gradients(fl_expr *c, fl_grad *g, fl_tensor *dy)
+static void linear_gradients(fl_expr *expr, fl_grad *g, fl_tensor *dy)
 {
     const fl_meta *bias = g->in_meta[2];
-    fl_tensor *dx = g->need[0] ? expr_gemm(c, dy, g->in[1].tensor, false, false) : NULL;
-    fl_tensor *dw = g->need[1] ? CHAIN_CALL(c, NULL, contract_rows, fl_of(dy), g->in[0]) : NULL;
+    fl_tensor *dx = g->need[0] ? expr_gemm(expr, dy, g->in[1].tensor, false, false) : NULL;
+    fl_tensor *dw = g->need[1] ? CHAIN_CALL(expr, NULL, contract_rows, fl_of(dy), g->in[0]) : NULL;
     fl_tensor *db = NULL;
     if (g->need[2]) {
         int rows = g->out_meta[0]->shape.ndim - bias->shape.ndim;
-        db = rows > 0 ? expr_sum(c, dy, (1u << rows) - 1, false) : dy;
+        db = rows > 0 ? expr_sum(expr, dy, (1u << rows) - 1, false) : dy;
     }
-    if (dx) g->gin[0] = fl_expr_take(c, dx);
-    if (dw) g->gin[1] = fl_expr_take(c, dw);
-    if (db) g->gin[2] = fl_expr_take(c, db);
+    if (dx) g->gin[0] = fl_expr_take(expr, dx);
+    if (dw) g->gin[1] = fl_expr_take(expr, dw);
+    if (db) g->gin[2] = fl_expr_take(expr, db);
 }
 
 /* The result is positive exactly where relu passed the product through. */
@@ -443,12 +443,12 @@ static fl_status grad_relu(fl_grad *g)
 }
 
 /* A product that was not kept is made again. */
-static fl_tensor *gelu_gradient(fl_expr *c, const fl_grad *g)
+static fl_tensor *gelu_gradient(fl_expr *expr, const fl_grad *g)
 {
     fl_tensor *before = g->out[1];
-    if (!keeps_product(g->attrs)) before = CHAIN_CALL(c, NULL, linear, g->in[0], g->in[1], g->in[2]);
-    return g->attrs->at[0].integer ? CHAIN_CALL(c, NULL, gelu_tanh_backward, fl_of(g->gout[0]), fl_of(before))
-                                   : CHAIN_CALL(c, NULL, gelu_backward, fl_of(g->gout[0]), fl_of(before));
+    if (!keeps_product(g->attrs)) before = CHAIN_CALL(expr, NULL, linear, g->in[0], g->in[1], g->in[2]);
+    return g->attrs->at[0].integer ? CHAIN_CALL(expr, NULL, gelu_tanh_backward, fl_of(g->gout[0]), fl_of(before))
+                                   : CHAIN_CALL(expr, NULL, gelu_backward, fl_of(g->gout[0]), fl_of(before));
 }
 
 static fl_status grad_gelu_kept(fl_grad *g)

@@ -12,18 +12,19 @@
 /* ---- steps ---- */
 
 /* Groups of equal length, their tensors of equal shapes, all floats. */
-static fl_status infer_groups(fl_infer *c)
+static fl_status infer_groups(fl_infer *infer)
 {
-    int groups = c->op->groups;
-    if (c->nin == 0 || c->nin % groups)
-        return fl_infer_fail(c, FL_ERR_VALUE, "takes %d lists of equally many tensors, got %d tensors", groups, c->nin);
-    int members = c->nin / groups;
-    for (int i = 0; i < c->nin; i++) {
-        FL_TRY(fl_require_float(c, i));
-        const fl_shape *first = &c->in[i % members].shape, *other = &c->in[i].shape;
+    int groups = infer->op->groups;
+    if (infer->nin == 0 || infer->nin % groups)
+        return fl_infer_fail(infer, FL_ERR_VALUE, "takes %d lists of equally many tensors, got %d tensors", groups,
+                             infer->nin);
+    int members = infer->nin / groups;
+    for (int i = 0; i < infer->nin; i++) {
+        FL_TRY(fl_require_float(infer, i));
+        const fl_shape *first = &infer->in[i % members].shape, *other = &infer->in[i].shape;
         if (fl_shape_equal(first, other)) continue;
         char x[FL_SHAPE_TEXT], y[FL_SHAPE_TEXT];
-        return fl_infer_fail(c, FL_ERR_SHAPE, "parameter %d is %s, list %d has %s there", i % members + 1,
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "parameter %d is %s, list %d has %s there", i % members + 1,
                              fl_shape_text(x, first), i / members + 1, fl_shape_text(y, other));
     }
     return FL_OK;
@@ -31,17 +32,17 @@ static fl_status infer_groups(fl_infer *c)
 
 /* A step is elementwise over the tensors of all lists, so a group may be split along one axis alike. The sum of
 ** squares over parts is a partial sum. */
-static void sbp_alike(fl_sigs *s)
+static void sbp_alike(fl_sigs *sigs)
 {
-    fl_sbp sig[s->nin + s->nout];
+    fl_sbp sig[sigs->nin + sigs->nout];
     for (int axis = 0; axis < FL_MAX_NDIM; axis++) {
         bool fits = true;
-        for (int i = 0; i < s->nin; i++) {
-            fits = fits && axis < s->in_logical[i].ndim;
+        for (int i = 0; i < sigs->nin; i++) {
+            fits = fits && axis < sigs->in_logical[i].ndim;
             sig[i] = FL_S(axis);
         }
-        for (int i = 0; i < s->nout; i++) sig[s->nin + i] = FL_PSUM;
-        if (fits) fl_sig_add(s, NULL, sig);
+        for (int i = 0; i < sigs->nout; i++) sig[sigs->nin + i] = FL_PSUM;
+        if (fits) fl_sig_add(sigs, NULL, sig);
     }
 }
 
@@ -50,9 +51,9 @@ enum { ADAM_LR, ADAM_BETA1, ADAM_BETA2, ADAM_EPS, ADAM_DECAY, ADAM_STEP, ADAM_DE
 enum { PLAIN_LR, PLAIN_DECAY, PLAIN_MAXIMIZE };
 enum { SGD_LR, SGD_MOMENTUM, SGD_DAMPENING, SGD_DECAY, SGD_NESTEROV, SGD_FIRST, SGD_MAXIMIZE };
 
-static fl_status kernel_adamw(fl_kernel *k)
+static fl_status kernel_adamw(fl_kernel *kernel)
 {
-    const fl_attr *a = k->attrs->at;
+    const fl_attr *a = kernel->attrs->at;
     double lr = a[ADAM_LR].number, beta1 = a[ADAM_BETA1].number, beta2 = a[ADAM_BETA2].number;
     double decay = a[ADAM_DECAY].number, step = (double)a[ADAM_STEP].integer;
     bool decoupled = a[ADAM_DECOUPLED].integer;
@@ -64,7 +65,7 @@ static fl_status kernel_adamw(fl_kernel *k)
                  .eps = a[ADAM_EPS].number,
                  .rate = lr / (1 - pow(beta1, step)),
                  .root_correction = 1 / sqrt(1 - pow(beta2, step))};
-    return fl_cpu_step(k, k->op->groups, k->op->mutates, FL_STEP_ADAM, &s);
+    return fl_cpu_step(kernel, kernel->op->groups, kernel->op->mutates, FL_STEP_ADAM, &s);
 }
 
 static fl_status check_adamw(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -99,13 +100,13 @@ FL_OP(adamw_step) = {
     .samples = adamw_samples,
 };
 
-static fl_status kernel_sgd(fl_kernel *k)
+static fl_status kernel_sgd(fl_kernel *kernel)
 {
-    const fl_attr *a = k->attrs->at;
+    const fl_attr *a = kernel->attrs->at;
     fl_step s = {.rate = a[PLAIN_LR].number,
                  .decay = a[PLAIN_DECAY].number,
                  .gradient_scale = a[PLAIN_MAXIMIZE].integer ? -1 : 1};
-    return fl_cpu_step(k, k->op->groups, k->op->mutates, FL_STEP_SGD, &s);
+    return fl_cpu_step(kernel, kernel->op->groups, kernel->op->mutates, FL_STEP_SGD, &s);
 }
 
 static const char *const sgd_plain_samples[] = {
@@ -123,9 +124,9 @@ FL_OP(sgd_plain_step) = {
     .samples = sgd_plain_samples,
 };
 
-static fl_status kernel_sgd_momentum(fl_kernel *k)
+static fl_status kernel_sgd_momentum(fl_kernel *kernel)
 {
-    const fl_attr *a = k->attrs->at;
+    const fl_attr *a = kernel->attrs->at;
     bool first = a[SGD_FIRST].integer; /* the buffers' contents do not count yet: they become the gradients */
     fl_step s = {.rate = a[SGD_LR].number,
                  .momentum = a[SGD_MOMENTUM].number,
@@ -133,11 +134,11 @@ static fl_status kernel_sgd_momentum(fl_kernel *k)
                  .decay = a[SGD_DECAY].number,
                  .nesterov = a[SGD_NESTEROV].integer,
                  .gradient_scale = a[SGD_MAXIMIZE].integer ? -1 : 1};
-    for (int i = 2 * k->nin / 3; i < k->nin && first; i++) {
+    for (int i = 2 * kernel->nin / 3; i < kernel->nin && first; i++) {
         const int64_t zero = 0;
-        FL_TRY(fl_cpu_fill(&k->in[i], &zero));
+        FL_TRY(fl_cpu_fill(&kernel->in[i], &zero));
     }
-    return fl_cpu_step(k, k->op->groups, k->op->mutates, FL_STEP_SGD_MOMENTUM, &s);
+    return fl_cpu_step(kernel, kernel->op->groups, kernel->op->mutates, FL_STEP_SGD_MOMENTUM, &s);
 }
 
 static const char *const sgd_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), "
@@ -159,14 +160,14 @@ FL_OP(sgd_step) = {
 
 /* ---- clipping by the total norm ---- */
 
-static fl_status infer_squares(fl_infer *c)
+static fl_status infer_squares(fl_infer *infer)
 {
-    if (c->nin == 0) return fl_infer_fail(c, FL_ERR_VALUE, "needs at least one tensor");
-    c->out[0].dtype = FL_FLOAT32;
-    c->out[0].shape = (fl_shape){0};
-    for (int i = 0; i < c->nin; i++) {
-        FL_TRY(fl_require_float(c, i));
-        if (c->in[i].dtype == FL_FLOAT64) c->out[0].dtype = FL_FLOAT64;
+    if (infer->nin == 0) return fl_infer_fail(infer, FL_ERR_VALUE, "needs at least one tensor");
+    infer->out[0].dtype = FL_FLOAT32;
+    infer->out[0].shape = (fl_shape){0};
+    for (int i = 0; i < infer->nin; i++) {
+        FL_TRY(fl_require_float(infer, i));
+        if (infer->in[i].dtype == FL_FLOAT64) infer->out[0].dtype = FL_FLOAT64;
     }
     return FL_OK;
 }
@@ -186,40 +187,40 @@ FL_OP(grad_norm_squares) = {
 };
 
 /* xs: the gradients, then for each of them the same 0-d norm. */
-static fl_status kernel_clip(fl_kernel *k)
+static fl_status kernel_clip(fl_kernel *kernel)
 {
-    int members = k->nin / 2;
-    const fl_view *norm = &k->in[members];
+    int members = kernel->nin / 2;
+    const fl_view *norm = &kernel->in[members];
     double length = norm->dtype == FL_FLOAT64 ? *(const double *)norm->data : *(const float *)norm->data;
-    double factor = k->attrs->at[0].number / (length + 1e-6);
-    return factor < 1 ? fl_cpu_scale(k, members, factor) : FL_OK;
+    double factor = kernel->attrs->at[0].number / (length + 1e-6);
+    return factor < 1 ? fl_cpu_scale(kernel, members, factor) : FL_OK;
 }
 
-static fl_status infer_clip(fl_infer *c)
+static fl_status infer_clip(fl_infer *infer)
 {
-    if (c->nin == 0 || c->nin % 2)
-        return fl_infer_fail(c, FL_ERR_VALUE, "takes the gradients, then the norm once for each");
-    for (int i = 0; i < c->nin; i++) {
-        FL_TRY(fl_require_float(c, i));
-        bool norm = i >= c->nin / 2;
-        if (norm && (c->in[i].shape.ndim || (c->in[i].dtype != FL_FLOAT32 && c->in[i].dtype != FL_FLOAT64)))
-            return fl_infer_fail(c, FL_ERR_SHAPE, "the norm must be a float32 or float64 tensor without axes");
+    if (infer->nin == 0 || infer->nin % 2)
+        return fl_infer_fail(infer, FL_ERR_VALUE, "takes the gradients, then the norm once for each");
+    for (int i = 0; i < infer->nin; i++) {
+        FL_TRY(fl_require_float(infer, i));
+        bool norm = i >= infer->nin / 2;
+        if (norm && (infer->in[i].shape.ndim || (infer->in[i].dtype != FL_FLOAT32 && infer->in[i].dtype != FL_FLOAT64)))
+            return fl_infer_fail(infer, FL_ERR_SHAPE, "the norm must be a float32 or float64 tensor without axes");
     }
     return FL_OK;
 }
 
 /* One factor for all: gradients may be split, or be partial sums, since scaling is linear. The norm is whole. */
-static void sbp_clip(fl_sigs *s)
+static void sbp_clip(fl_sigs *sigs)
 {
-    fl_sbp sig[s->nin];
-    int members = s->nin / 2;
+    fl_sbp sig[sigs->nin];
+    int members = sigs->nin / 2;
     for (int axis = 0; axis <= FL_MAX_NDIM; axis++) {
         bool fits = true, sum = axis == FL_MAX_NDIM;
-        for (int i = 0; i < s->nin; i++) {
-            fits = fits && (sum || i >= members || axis < s->in_logical[i].ndim);
+        for (int i = 0; i < sigs->nin; i++) {
+            fits = fits && (sum || i >= members || axis < sigs->in_logical[i].ndim);
             sig[i] = i >= members ? FL_B : sum ? FL_PSUM : FL_S(axis);
         }
-        if (fits) fl_sig_add(s, NULL, sig);
+        if (fits) fl_sig_add(sigs, NULL, sig);
     }
 }
 

@@ -14,151 +14,156 @@ enum { TAPS_SCRATCH = 2 };
 
 /* ---- inference ---- */
 
-static fl_status read_window(fl_window_geometry *w, const fl_infer *c, bool dilated)
+static fl_status read_window(fl_window_geometry *geometry, const fl_infer *infer, bool dilated)
 {
-    FL_TRY(fl_window_geometry_pair(w->size, c, FL_POOL_KERNEL, "kernel_size", 1));
-    if (c->attrs->at[FL_POOL_STRIDE].given) FL_TRY(fl_window_geometry_pair(w->stride, c, FL_POOL_STRIDE, "stride", 1));
-    FL_TRY(fl_window_geometry_pair(w->padding, c, FL_POOL_PADDING, "padding", 0));
-    if (dilated) FL_TRY(fl_window_geometry_pair(w->dilation, c, FL_POOL_DILATION, "dilation", 1));
-    fl_pool_window(w, c->attrs, dilated);
-    if (w->size[0] * w->size[1] > INT32_MAX)
-        return fl_infer_fail(c, FL_ERR_VALUE, "kernel_size %lld x %lld holds more than %d elements",
-                             (long long)w->size[0], (long long)w->size[1], INT32_MAX);
+    FL_TRY(fl_window_geometry_pair(geometry->size, infer, FL_POOL_KERNEL, "kernel_size", 1));
+    if (infer->attrs->at[FL_POOL_STRIDE].given)
+        FL_TRY(fl_window_geometry_pair(geometry->stride, infer, FL_POOL_STRIDE, "stride", 1));
+    FL_TRY(fl_window_geometry_pair(geometry->padding, infer, FL_POOL_PADDING, "padding", 0));
+    if (dilated) FL_TRY(fl_window_geometry_pair(geometry->dilation, infer, FL_POOL_DILATION, "dilation", 1));
+    fl_pool_window(geometry, infer->attrs, dilated);
+    if (geometry->size[0] * geometry->size[1] > INT32_MAX)
+        return fl_infer_fail(infer, FL_ERR_VALUE, "kernel_size %lld x %lld holds more than %d elements",
+                             (long long)geometry->size[0], (long long)geometry->size[1], INT32_MAX);
     for (int d = 0; d < 2; d++)
-        if (2 * w->padding[d] > w->size[d])
+        if (2 * geometry->padding[d] > geometry->size[d])
             return fl_infer_fail(
-                c, FL_ERR_VALUE,
+                infer, FL_ERR_VALUE,
                 "padding must be at most half of the kernel size, got padding %lld and kernel size %lld",
-                (long long)w->padding[d], (long long)w->size[d]);
+                (long long)geometry->padding[d], (long long)geometry->size[d]);
     return FL_OK;
 }
 
-static fl_status require_image(const fl_infer *c, const char *name, const fl_shape *x)
+static fl_status require_image(const fl_infer *infer, const char *name, const fl_shape *x)
 {
     char tx[FL_SHAPE_TEXT];
     if (x->ndim == 4 || x->ndim == 3) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "takes %s [n, channels, height, width] or [channels, height, width], got %s",
-                         name, fl_shape_text(tx, x));
+    return fl_infer_fail(infer, FL_ERR_SHAPE,
+                         "takes %s [n, channels, height, width] or [channels, height, width], got %s", name,
+                         fl_shape_text(tx, x));
 }
 
 /* The planes of x in another size. */
-static fl_status resized(fl_shape *out, const fl_infer *c, const fl_shape *x, const int64_t size[2])
+static fl_status resized(fl_shape *out, const fl_infer *infer, const fl_shape *x, const int64_t size[2])
 {
     fl_shape y = *x;
     for (int d = 0; d < 2; d++) y.dims[y.ndim - 2 + d] = size[d];
-    return fl_shape_make(out, c->name, y.dims, y.ndim);
+    return fl_shape_make(out, infer->name, y.dims, y.ndim);
 }
 
 /* The shape that x is pooled to. */
-static fl_status pooled_shape(fl_shape *y, const fl_infer *c, const fl_shape *x, bool dilated, bool ceil)
+static fl_status pooled_shape(fl_shape *y, const fl_infer *infer, const fl_shape *x, bool dilated, bool ceil)
 {
     char tx[FL_SHAPE_TEXT];
     int64_t size[2];
     fl_window_geometry w;
-    FL_TRY(require_image(c, "x", x));
-    FL_TRY(read_window(&w, c, dilated));
+    FL_TRY(require_image(infer, "x", x));
+    FL_TRY(read_window(&w, infer, dilated));
     for (int d = 0; d < 2; d++) {
         int axis = x->ndim - 2 + d;
         size[d] = fl_window_geometry_count(&w, d, x->dims[axis], ceil);
         if (x->dims[axis] == 0 || size[d] <= 0)
             return fl_infer_fail(
-                c, FL_ERR_SHAPE,
+                infer, FL_ERR_SHAPE,
                 "a window of %lld, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
                 (long long)w.size[d], (long long)w.dilation[d], axis, fl_shape_text(tx, x), (long long)w.padding[d]);
     }
-    return resized(y, c, x, size);
+    return resized(y, infer, x, size);
 }
 
 /* Two spellings of one size: with windows that reach over the end or without. */
-static bool is_pooled(const fl_infer *c, const fl_shape *y, const fl_shape *x, bool dilated)
+static bool is_pooled(const fl_infer *infer, const fl_shape *y, const fl_shape *x, bool dilated)
 {
     fl_shape floor, ceil;
-    return pooled_shape(&ceil, c, x, dilated, true) == FL_OK
+    return pooled_shape(&ceil, infer, x, dilated, true) == FL_OK
         && (fl_shape_equal(y, &ceil)
-            || (pooled_shape(&floor, c, x, dilated, false) == FL_OK && fl_shape_equal(y, &floor)));
+            || (pooled_shape(&floor, infer, x, dilated, false) == FL_OK && fl_shape_equal(y, &floor)));
 }
 
 /* y is what x may be pooled to. */
-static fl_status check_pooled(const fl_infer *c, const fl_shape *y, const fl_shape *x, bool dilated)
+static fl_status check_pooled(const fl_infer *infer, const fl_shape *y, const fl_shape *x, bool dilated)
 {
     char ty[FL_SHAPE_TEXT], tx[FL_SHAPE_TEXT];
     fl_shape ceil;
-    FL_TRY(pooled_shape(&ceil, c, x, dilated, true));
-    if (is_pooled(c, y, x, dilated)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "%s is not a pooled shape of %s", fl_shape_text(ty, y), fl_shape_text(tx, x));
+    FL_TRY(pooled_shape(&ceil, infer, x, dilated, true));
+    if (is_pooled(infer, y, x, dilated)) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "%s is not a pooled shape of %s", fl_shape_text(ty, y),
+                         fl_shape_text(tx, x));
 }
 
-static fl_status check_taps(const fl_infer *c, const fl_shape *want)
+static fl_status check_taps(const fl_infer *infer, const fl_shape *want)
 {
     char tt[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
-    if (c->in[1].dtype == FL_INT32 && fl_shape_equal(&c->in[1].shape, want)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_SHAPE, "taps must be int32%s, got %s%s", fl_shape_text(tw, want),
-                         fl_dtype_name(c->in[1].dtype), fl_shape_text(tt, &c->in[1].shape));
+    if (infer->in[1].dtype == FL_INT32 && fl_shape_equal(&infer->in[1].shape, want)) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "taps must be int32%s, got %s%s", fl_shape_text(tw, want),
+                         fl_dtype_name(infer->in[1].dtype), fl_shape_text(tt, &infer->in[1].shape));
 }
 
 /* Images with the planes of in[0] and the size that an attribute gives. */
-static fl_status unpooled_shape(fl_shape *x, const fl_infer *c, int slot)
+static fl_status unpooled_shape(fl_shape *x, const fl_infer *infer, int slot)
 {
     int64_t size[2];
-    FL_TRY(require_image(c, "g", &c->in[0].shape));
-    FL_TRY(fl_window_geometry_pair(size, c, slot, "size", 1));
-    return resized(x, c, &c->in[0].shape, size);
+    FL_TRY(require_image(infer, "g", &infer->in[0].shape));
+    FL_TRY(fl_window_geometry_pair(size, infer, slot, "size", 1));
+    return resized(x, infer, &infer->in[0].shape, size);
 }
 
-static fl_status infer_max(fl_infer *c)
+static fl_status infer_max(fl_infer *infer)
 {
-    c->name = "max_pool2d";
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(pooled_shape(&c->out[0].shape, c, &c->in[0].shape, true, c->attrs->at[FL_POOL_MAX_CEIL].integer != 0));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[1].dtype = FL_INT32;
-    c->out[1].shape = c->out[0].shape;
+    infer->name = "max_pool2d";
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(pooled_shape(&infer->out[0].shape, infer, &infer->in[0].shape, true,
+                        infer->attrs->at[FL_POOL_MAX_CEIL].integer != 0));
+    infer->out[0].dtype = infer->in[0].dtype;
+    infer->out[1].dtype = FL_INT32;
+    infer->out[1].shape = infer->out[0].shape;
     return FL_OK;
 }
 
-static fl_status infer_gather(fl_infer *c)
+static fl_status infer_gather(fl_infer *infer)
 {
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(check_pooled(c, &c->in[1].shape, &c->in[0].shape, true));
-    FL_TRY(check_taps(c, &c->in[1].shape));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[1].shape;
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(check_pooled(infer, &infer->in[1].shape, &infer->in[0].shape, true));
+    FL_TRY(check_taps(infer, &infer->in[1].shape));
+    infer->out[0].dtype = infer->in[0].dtype;
+    infer->out[0].shape = infer->in[1].shape;
     return FL_OK;
 }
 
-static fl_status infer_scatter(fl_infer *c)
+static fl_status infer_scatter(fl_infer *infer)
 {
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(unpooled_shape(&c->out[0].shape, c, FL_POOL_MAX_SIZE));
-    FL_TRY(check_pooled(c, &c->in[0].shape, &c->out[0].shape, true));
-    FL_TRY(check_taps(c, &c->in[0].shape));
-    c->out[0].dtype = c->in[0].dtype;
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(unpooled_shape(&infer->out[0].shape, infer, FL_POOL_MAX_SIZE));
+    FL_TRY(check_pooled(infer, &infer->in[0].shape, &infer->out[0].shape, true));
+    FL_TRY(check_taps(infer, &infer->in[0].shape));
+    infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
 }
 
-static fl_status check_divisor(const fl_infer *c)
+static fl_status check_divisor(const fl_infer *infer)
 {
-    const fl_attr *a = &c->attrs->at[FL_POOL_DIVISOR];
+    const fl_attr *a = &infer->attrs->at[FL_POOL_DIVISOR];
     if (!a->given || a->integer != 0) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_VALUE, "divisor_override must not be 0");
+    return fl_infer_fail(infer, FL_ERR_VALUE, "divisor_override must not be 0");
 }
 
-static fl_status infer_average(fl_infer *c)
+static fl_status infer_average(fl_infer *infer)
 {
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(check_divisor(c));
-    FL_TRY(pooled_shape(&c->out[0].shape, c, &c->in[0].shape, false, c->attrs->at[FL_POOL_AVERAGE_CEIL].integer != 0));
-    c->out[0].dtype = c->in[0].dtype;
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(check_divisor(infer));
+    FL_TRY(pooled_shape(&infer->out[0].shape, infer, &infer->in[0].shape, false,
+                        infer->attrs->at[FL_POOL_AVERAGE_CEIL].integer != 0));
+    infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
 }
 
-static fl_status infer_spread(fl_infer *c)
+static fl_status infer_spread(fl_infer *infer)
 {
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(check_divisor(c));
-    FL_TRY(unpooled_shape(&c->out[0].shape, c, FL_POOL_AVERAGE_SIZE));
-    FL_TRY(check_pooled(c, &c->in[0].shape, &c->out[0].shape, false));
-    c->out[0].dtype = c->in[0].dtype;
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(check_divisor(infer));
+    FL_TRY(unpooled_shape(&infer->out[0].shape, infer, FL_POOL_AVERAGE_SIZE));
+    FL_TRY(check_pooled(infer, &infer->in[0].shape, &infer->out[0].shape, false));
+    infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
 }
 
@@ -166,108 +171,109 @@ static fl_status infer_spread(fl_infer *c)
 
 /* Images and channels are independent; windows overlap along rows and columns. The maximum of a sum is no sum of
 ** maxima. Serves ops of three tensors: one input with two results, or two with one. */
-static void sbp_max(fl_sigs *s)
+static void sbp_max(fl_sigs *sigs)
 {
-    for (int i = 0; i < s->in[0].shape.ndim - 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i), FL_S(i));
+    for (int i = 0; i < sigs->in[0].shape.ndim - 2; i++) FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i));
 }
 
 /* Also of gathering, which has two inputs in place of two results: linear in the first. */
-static void sbp_taps(fl_sigs *s)
+static void sbp_taps(fl_sigs *sigs)
 {
-    sbp_max(s);
-    fl_sbp_partial(s, 1, FL_PSUM);
+    sbp_max(sigs);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
 /* As sbp_max, and a mean is linear. */
-static void sbp_average(fl_sigs *s)
+static void sbp_average(fl_sigs *sigs)
 {
-    for (int i = 0; i < s->in[0].shape.ndim - 2; i++) FL_SIG(s, NULL, FL_S(i), FL_S(i));
-    fl_sbp_partial(s, 1, FL_PSUM);
+    for (int i = 0; i < sigs->in[0].shape.ndim - 2; i++) FL_SIG(sigs, NULL, FL_S(i), FL_S(i));
+    fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
 /* ---- kernels ---- */
 
-static fl_status kernel_max(fl_kernel *k)
+static fl_status kernel_max(fl_kernel *kernel)
 {
-    fl_kernel values = *k; /* without the taps, which are written where they lie */
+    fl_kernel values = *kernel; /* without the taps, which are written where they lie */
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
+    if (kernel->out[0].numel == 0) return FL_OK;
     values.nout = 1;
     FL_TRY(fl_stage_open(&s, &values, 0));
-    fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], true);
-    fl_cpu_pool_max(s.dtype, &p, s.out[0], k->out[1].data, s.in[0]);
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
+    fl_cpu_pool_max(s.dtype, &p, s.out[0], kernel->out[1].data, s.in[0]);
     return fl_stage_close(&s);
 }
 
 /* Taps as a row-major array. */
-static fl_status open_taps(const int32_t **taps, const fl_kernel *k)
+static fl_status open_taps(const int32_t **taps, const fl_kernel *kernel)
 {
-    const fl_view *v = &k->in[1];
+    const fl_view *v = &kernel->in[1];
     int64_t strides[FL_MAX_NDIM];
     fl_view array = *v;
     *taps = v->data;
     if (v->contiguous) return FL_OK;
     *taps = array.data = fl_scratch(TAPS_SCRATCH, sizeof **taps * (size_t)v->numel);
-    if (!array.data) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld taps", k->op->name, (long long)v->numel);
+    if (!array.data)
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld taps", kernel->op->name, (long long)v->numel);
     fl_shape_strides(strides, v->size, v->ndim);
     array.stride = strides;
     array.contiguous = true;
     return fl_cpu_copy(&array, v);
 }
 
-static fl_status kernel_gather(fl_kernel *k)
+static fl_status kernel_gather(fl_kernel *kernel)
 {
     fl_stage s;
     const int32_t *taps;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 1u << 1));
-    FL_TRY(open_taps(&taps, k));
-    fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], true);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 1u << 1));
+    FL_TRY(open_taps(&taps, kernel));
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
     FL_TRY(fl_cpu_pool_gather(s.dtype, &p, s.out[0], s.in[0], taps));
     return fl_stage_close(&s);
 }
 
-static fl_status kernel_scatter(fl_kernel *k)
+static fl_status kernel_scatter(fl_kernel *kernel)
 {
     fl_stage s;
     const int32_t *taps;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 1u << 1));
-    FL_TRY(open_taps(&taps, k));
-    fl_pool p = fl_pool_of(k->attrs, &k->out[0], &k->in[0], true);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 1u << 1));
+    FL_TRY(open_taps(&taps, kernel));
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], true);
     FL_TRY(fl_cpu_pool_scatter(s.dtype, &p, s.out[0], s.in[0], taps));
     return fl_stage_close(&s);
 }
 
-static fl_status kernel_average(fl_kernel *k)
+static fl_status kernel_average(fl_kernel *kernel)
 {
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], false);
-    fl_cpu_pool_average(s.dtype, &p, fl_pool_mean_of(k->attrs), s.out[0], s.in[0]);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], false);
+    fl_cpu_pool_average(s.dtype, &p, fl_pool_mean_of(kernel->attrs), s.out[0], s.in[0]);
     return fl_stage_close(&s);
 }
 
-static fl_status kernel_spread(fl_kernel *k)
+static fl_status kernel_spread(fl_kernel *kernel)
 {
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    fl_pool p = fl_pool_of(k->attrs, &k->out[0], &k->in[0], false);
-    fl_cpu_pool_spread(s.dtype, &p, fl_pool_mean_of(k->attrs), s.out[0], s.in[0]);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], false);
+    fl_cpu_pool_spread(s.dtype, &p, fl_pool_mean_of(kernel->attrs), s.out[0], s.in[0]);
     return fl_stage_close(&s);
 }
 
 /* ---- gradients ---- */
 
 /* Attributes of an op that begin as those of the op whose gradient this is; `size` is that of the images x. */
-static fl_attrs like(const fl_op *op, const fl_grad *g, int count, int size, const fl_meta *x)
+static fl_attrs like(const fl_op *op, const fl_grad *g, int count, int size, const fl_meta *meta)
 {
     fl_attrs a;
     fl_attrs_init(&a, op);
     for (int i = 0; i < count; i++) a.at[i] = g->attrs->at[i];
-    if (x) fl_attr_set_list(&a, size, x->shape.dims + x->shape.ndim - 2, 2);
+    if (meta) fl_attr_set_list(&a, size, meta->shape.dims + meta->shape.ndim - 2, 2);
     return a;
 }
 

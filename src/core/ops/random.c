@@ -10,48 +10,48 @@
 
 /* ---- sources and their likes ---- */
 
-static fl_status require_float_result(const fl_infer *c)
+static fl_status require_float_result(const fl_infer *infer)
 {
-    if (fl_dtype_is_float(c->out[0].dtype)) return FL_OK;
-    return fl_infer_fail(c, FL_ERR_DTYPE, "takes a float dtype, not %s", fl_dtype_name(c->out[0].dtype));
+    if (fl_dtype_is_float(infer->out[0].dtype)) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_DTYPE, "takes a float dtype, not %s", fl_dtype_name(infer->out[0].dtype));
 }
 
-static fl_status infer_source(fl_infer *c, int sizes_slot, fl_dtype otherwise)
+static fl_status infer_source(fl_infer *infer, int sizes_slot, fl_dtype otherwise)
 {
-    const fl_attr *sizes = &c->attrs->at[sizes_slot];
-    c->out[0].dtype = c->attrs->has_dtype ? c->attrs->option_dtype : otherwise;
-    return fl_shape_make(&c->out[0].shape, c->name, sizes->list, sizes->count);
+    const fl_attr *sizes = &infer->attrs->at[sizes_slot];
+    infer->out[0].dtype = infer->attrs->has_dtype ? infer->attrs->option_dtype : otherwise;
+    return fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count);
 }
 
-static fl_status infer_float_source(fl_infer *c)
+static fl_status infer_float_source(fl_infer *infer)
 {
-    FL_TRY(infer_source(c, 0, FL_FLOAT32));
-    return require_float_result(c);
+    FL_TRY(infer_source(infer, 0, FL_FLOAT32));
+    return require_float_result(infer);
 }
 
-static fl_status infer_like(fl_infer *c)
+static fl_status infer_like(fl_infer *infer)
 {
-    c->out[0].shape = c->in[0].shape;
-    c->out[0].dtype = c->attrs->has_dtype ? c->attrs->option_dtype : c->in[0].dtype;
+    infer->out[0].shape = infer->in[0].shape;
+    infer->out[0].dtype = infer->attrs->has_dtype ? infer->attrs->option_dtype : infer->in[0].dtype;
     return FL_OK;
 }
 
-static fl_status infer_float_like(fl_infer *c)
+static fl_status infer_float_like(fl_infer *infer)
 {
-    FL_TRY(infer_like(c));
-    return require_float_result(c);
+    FL_TRY(infer_like(infer));
+    return require_float_result(infer);
 }
 
-static void sbp_source(fl_sigs *s)
+static void sbp_source(fl_sigs *sigs)
 {
-    for (int i = 0; i < s->out_logical[0].ndim; i++) FL_SIG(s, NULL, FL_S(i));
+    for (int i = 0; i < sigs->out_logical[0].ndim; i++) FL_SIG(sigs, NULL, FL_S(i));
 }
 
 /* An element's number depends on its logical position, not on the part it lies in. */
-static void sbp_same(fl_sigs *s) { fl_sbp_except(s, 0); }
+static void sbp_same(fl_sigs *sigs) { fl_sbp_except(sigs, 0); }
 
-static fl_status kernel_rand(fl_kernel *k) { return fl_cpu_fill_random(k, false, 0, 1); }
-static fl_status kernel_randn(fl_kernel *k) { return fl_cpu_fill_random(k, true, 0, 1); }
+static fl_status kernel_rand(fl_kernel *kernel) { return fl_cpu_fill_random(kernel, false, 0, 1); }
+static fl_status kernel_randn(fl_kernel *kernel) { return fl_cpu_fill_random(kernel, true, 0, 1); }
 
 enum {
     SOURCE = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY | FL_OP_RANDOM,
@@ -132,11 +132,11 @@ static fl_status check_randint_like(const fl_operand *in, int nin, const fl_attr
     return check_bounds("randint_like", attrs->at[0].integer, attrs->at[1].integer, dtype);
 }
 
-static fl_status infer_randint(fl_infer *c) { return infer_source(c, 2, FL_INT64); }
+static fl_status infer_randint(fl_infer *infer) { return infer_source(infer, 2, FL_INT64); }
 
-static fl_status kernel_randint(fl_kernel *k)
+static fl_status kernel_randint(fl_kernel *kernel)
 {
-    return fl_cpu_fill_random_integers(k, k->attrs->at[0].integer, k->attrs->at[1].integer);
+    return fl_cpu_fill_random_integers(kernel, kernel->attrs->at[0].integer, kernel->attrs->at[1].integer);
 }
 
 static const char *const randint_samples[] = {"0, 10, {2, 3}", "-5, 5, {70}", "0, 2, {4}, {dtype = \"bool\"}",
@@ -170,12 +170,12 @@ FL_OP(randint_like) = {
 
 /* ---- permutations ---- */
 
-static fl_status infer_randperm(fl_infer *c)
+static fl_status infer_randperm(fl_infer *infer)
 {
-    if (c->attrs->at[0].integer < 0)
-        return fl_infer_fail(c, FL_ERR_VALUE, "n %lld is negative", (long long)c->attrs->at[0].integer);
-    c->out[0].dtype = c->attrs->has_dtype ? c->attrs->option_dtype : FL_INT64;
-    return fl_shape_make(&c->out[0].shape, c->name, &c->attrs->at[0].integer, 1);
+    if (infer->attrs->at[0].integer < 0)
+        return fl_infer_fail(infer, FL_ERR_VALUE, "n %lld is negative", (long long)infer->attrs->at[0].integer);
+    infer->out[0].dtype = infer->attrs->has_dtype ? infer->attrs->option_dtype : FL_INT64;
+    return fl_shape_make(&infer->out[0].shape, infer->name, &infer->attrs->at[0].integer, 1);
 }
 
 static const char *const randperm_samples[] = {"10", "0", "1", "300, {dtype = \"int32\"}", NULL};
@@ -193,10 +193,10 @@ FL_OP(randperm) = {
 
 /* ---- bernoulli ---- */
 
-static fl_status infer_float_operand(fl_infer *c)
+static fl_status infer_float_operand(fl_infer *infer)
 {
-    FL_TRY(fl_require_float(c, 0));
-    return fl_infer_same(c);
+    FL_TRY(fl_require_float(infer, 0));
+    return fl_infer_same(infer);
 }
 
 static const char *const bernoulli_samples[] = {"flow.rand(2, 3)", "flow.rand(4, 3):t()",
@@ -215,15 +215,15 @@ FL_OP(bernoulli) = {
 
 /* ---- in place ---- */
 
-static fl_status kernel_uniform_(fl_kernel *k)
+static fl_status kernel_uniform_(fl_kernel *kernel)
 {
-    double low = k->attrs->at[0].number, high = k->attrs->at[1].number;
-    return fl_cpu_fill_random(k, false, low, high - low);
+    double low = kernel->attrs->at[0].number, high = kernel->attrs->at[1].number;
+    return fl_cpu_fill_random(kernel, false, low, high - low);
 }
 
-static fl_status kernel_normal_(fl_kernel *k)
+static fl_status kernel_normal_(fl_kernel *kernel)
 {
-    return fl_cpu_fill_random(k, true, k->attrs->at[0].number, k->attrs->at[1].number);
+    return fl_cpu_fill_random(kernel, true, kernel->attrs->at[0].number, kernel->attrs->at[1].number);
 }
 
 static fl_status check_uniform_(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -274,18 +274,18 @@ FL_OP(normal_) = {
 /* ---- dropout ---- */
 
 /* attributes: p, seed, counter */
-static fl_status kernel_dropout(fl_kernel *k)
+static fl_status kernel_dropout(fl_kernel *kernel)
 {
-    k->seed = (uint64_t)k->attrs->at[1].integer;
-    k->counter = (uint64_t)k->attrs->at[2].integer;
-    return fl_cpu_dropout(k, k->attrs->at[0].number);
+    kernel->seed = (uint64_t)kernel->attrs->at[1].integer;
+    kernel->counter = (uint64_t)kernel->attrs->at[2].integer;
+    return fl_cpu_dropout(kernel, kernel->attrs->at[0].number);
 }
 
 /* The mask depends on the logical position, so all parts have the same one: linear in x. */
-static void sbp_dropout(fl_sigs *s)
+static void sbp_dropout(fl_sigs *sigs)
 {
-    fl_sbp_except(s, 0);
-    fl_sbp_partial(s, 1, FL_PSUM);
+    fl_sbp_except(sigs, 0);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
 /* A mask is its own transpose. */

@@ -30,32 +30,32 @@ static const char *shown_name(const fl_op *op)
     return op == FL_OP_REF(max_all) || op == FL_OP_REF(max_axis) ? "max" : "min";
 }
 
-static fl_status infer_reduced(fl_infer *c, slots at, fl_dtype dtype)
+static fl_status infer_reduced(fl_infer *infer, slots at, fl_dtype dtype)
 {
     uint32_t mask;
-    FL_TRY(fl_reduce_axes(&mask, c->name, &c->attrs->at[at.axis], &c->in[0].shape));
-    fl_reduce_shape(&c->out[0].shape, &c->in[0].shape, mask, c->attrs->at[at.keepdim].integer != 0);
-    c->out[0].dtype = dtype;
+    FL_TRY(fl_reduce_axes(&mask, infer->name, &infer->attrs->at[at.axis], &infer->in[0].shape));
+    fl_reduce_shape(&infer->out[0].shape, &infer->in[0].shape, mask, infer->attrs->at[at.keepdim].integer != 0);
+    infer->out[0].dtype = dtype;
     return FL_OK;
 }
 
 /* An extreme of nothing does not exist. */
-static fl_status require_elements(const fl_infer *c, uint32_t mask)
+static fl_status require_elements(const fl_infer *infer, uint32_t mask)
 {
-    const fl_shape *shape = &c->in[0].shape;
+    const fl_shape *shape = &infer->in[0].shape;
     char text[FL_SHAPE_TEXT];
     for (int i = 0; i < shape->ndim; i++)
         if (mask >> i & 1u && shape->dims[i] == 0)
-            return fl_fail(FL_ERR_SHAPE, "%s: axis %d of %s is empty, so there is no result", shown_name(c->op), i,
+            return fl_fail(FL_ERR_SHAPE, "%s: axis %d of %s is empty, so there is no result", shown_name(infer->op), i,
                            fl_shape_text(text, shape));
     return FL_OK;
 }
 
 /* The logical shape of a kernel's operand. */
-static fl_shape logical_shape(const fl_view *v)
+static fl_shape logical_shape(const fl_view *view)
 {
-    fl_shape shape = {.ndim = v->ndim};
-    for (int i = 0; i < v->ndim; i++) shape.dims[i] = v->logical[i];
+    fl_shape shape = {.ndim = view->ndim};
+    for (int i = 0; i < view->ndim; i++) shape.dims[i] = view->logical[i];
     return shape;
 }
 
@@ -67,14 +67,14 @@ static int64_t count_of(const fl_shape *shape, uint32_t mask)
     return count;
 }
 
-static fl_status run_reduce(fl_kernel *k, slots at, fl_reduce_job job)
+static fl_status run_reduce(fl_kernel *kernel, slots at, fl_reduce_job job)
 {
     uint32_t mask;
-    fl_shape shape = logical_shape(&k->in[0]);
-    FL_TRY(fl_reduce_axes(&mask, k->op->name, &k->attrs->at[at.axis], &shape));
-    job.name = k->op->name;
+    fl_shape shape = logical_shape(&kernel->in[0]);
+    FL_TRY(fl_reduce_axes(&mask, kernel->op->name, &kernel->attrs->at[at.axis], &shape));
+    job.name = kernel->op->name;
     job.logical_count = count_of(&shape, mask);
-    return fl_cpu_reduce(&k->out[0], &k->in[0], mask, &job);
+    return fl_cpu_reduce(&kernel->out[0], &kernel->in[0], mask, &job);
 }
 
 /* ---- SBP ---- */
@@ -87,81 +87,81 @@ static int axis_after(int axis, uint32_t mask, bool keepdim)
 
 /* Kept axes stay split; over a split reduced axis every output becomes `partial` (B: not allowed, unless by the body).
 ** Where there is nothing to reduce the kernel gives every rank the value of nothing. */
-static void reduced_sigs(fl_sigs *s, uint32_t mask, bool keepdim, fl_sbp partial, fl_body body)
+static void reduced_sigs(fl_sigs *sigs, uint32_t mask, bool keepdim, fl_sbp partial, fl_body body)
 {
     fl_sbp sig[1 + FL_MAX_OUT];
-    bool nothing = body && count_of(&s->in_logical[0], mask) == 0;
+    bool nothing = body && count_of(&sigs->in_logical[0], mask) == 0;
     if (nothing) partial = FL_B;
-    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+    for (int axis = 0; axis < sigs->in_logical[0].ndim; axis++) {
         bool reduced = mask >> axis & 1u;
         if (reduced && partial == FL_B && !body) continue;
         sig[0] = FL_S(axis);
-        for (int i = 0; i < s->nout; i++) sig[1 + i] = reduced ? partial : FL_S(axis_after(axis, mask, keepdim));
-        fl_sig_add(s, reduced && !nothing ? body : NULL, sig);
+        for (int i = 0; i < sigs->nout; i++) sig[1 + i] = reduced ? partial : FL_S(axis_after(axis, mask, keepdim));
+        fl_sig_add(sigs, reduced && !nothing ? body : NULL, sig);
     }
 }
 
-static void sbp_reduced(fl_sigs *s, slots at, fl_sbp partial, fl_body body)
+static void sbp_reduced(fl_sigs *sigs, slots at, fl_sbp partial, fl_body body)
 {
     uint32_t mask;
-    if (fl_reduce_axes(&mask, s->op->name, &s->attrs->at[at.axis], &s->in_logical[0]) != FL_OK)
+    if (fl_reduce_axes(&mask, sigs->op->name, &sigs->attrs->at[at.axis], &sigs->in_logical[0]) != FL_OK)
         return; /* inference has accepted them */
-    reduced_sigs(s, mask, s->attrs->at[at.keepdim].integer != 0, partial, body);
+    reduced_sigs(sigs, mask, sigs->attrs->at[at.keepdim].integer != 0, partial, body);
 }
 
 /* Sums of parts are partial sums, and sums commute with sums. Also for mean: the kernel divides by the logical
 ** count, so the results of the parts add up to the mean. */
-static void sbp_sum(fl_sigs *s)
+static void sbp_sum(fl_sigs *sigs)
 {
-    sbp_reduced(s, usual, FL_PSUM, NULL);
-    fl_sbp_partial(s, 1, FL_PSUM);
+    sbp_reduced(sigs, usual, FL_PSUM, NULL);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
 /* The maximum over the parts' maxima; any of bools is a maximum too. */
-static void sbp_largest(fl_sigs *s)
+static void sbp_largest(fl_sigs *sigs)
 {
-    sbp_reduced(s, usual, FL_PMAX, NULL);
-    fl_sbp_partial(s, 1, FL_PMAX);
+    sbp_reduced(sigs, usual, FL_PMAX, NULL);
+    fl_sbp_partial(sigs, 1, FL_PMAX);
 }
 
 /* The minimum over the parts' minima; all of bools is a minimum too. */
-static void sbp_smallest(fl_sigs *s)
+static void sbp_smallest(fl_sigs *sigs)
 {
-    sbp_reduced(s, usual, FL_PMIN, NULL);
-    fl_sbp_partial(s, 1, FL_PMIN);
+    sbp_reduced(sigs, usual, FL_PMIN, NULL);
+    fl_sbp_partial(sigs, 1, FL_PMIN);
 }
 
 /* For prod: the products of parts would have to be multiplied, and there is no such partial. */
-static void sbp_kept_only(fl_sigs *s) { sbp_reduced(s, usual, FL_B, NULL); }
+static void sbp_kept_only(fl_sigs *sigs) { sbp_reduced(sigs, usual, FL_B, NULL); }
 
 /* ---- gradients ---- */
 
 /* t with the reduced axes put back, stretched to `shape`. */
-static fl_tensor *unreduce(fl_expr *c, fl_tensor *t, const fl_shape *shape, uint32_t mask)
+static fl_tensor *unreduce(fl_expr *expr, fl_tensor *tensor, const fl_shape *shape, uint32_t mask)
 {
     fl_shape kept;
     fl_attrs sizes;
     fl_reduce_shape(&kept, shape, mask, true);
-    fl_tensor *whole = expr_reshape(c, t, &kept);
-    if (c->status != FL_OK) return NULL;
+    fl_tensor *whole = expr_reshape(expr, tensor, &kept);
+    if (expr->status != FL_OK) return NULL;
     fl_attrs_init(&sizes, FL_OP_REF(expand));
     fl_attr_set_list(&sizes, 0, shape->dims, shape->ndim);
-    return CHAIN_CALL(c, &sizes, expand, fl_of(whole));
+    return CHAIN_CALL(expr, &sizes, expand, fl_of(whole));
 }
 
 /* A reduction with axes in slot 0 and keepdim in slot 1. */
-static fl_tensor *over_axes(fl_expr *c, const fl_op *op, fl_tensor *x, uint32_t mask, bool keepdim)
+static fl_tensor *over_axes(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t mask, bool keepdim)
 {
     int64_t axes[FL_MAX_NDIM];
     int count = 0;
     fl_attrs a;
-    if (c->status != FL_OK) return NULL;
+    if (expr->status != FL_OK) return NULL;
     for (int i = 0; i < FL_MAX_NDIM; i++)
         if (mask >> i & 1u) axes[count++] = i;
     fl_attrs_init(&a, op);
     fl_attr_set_list(&a, 0, axes, count);
     fl_attr_set(&a, 1, keepdim);
-    return fl_expr_call(c, op, (const fl_operand[]){fl_of(x)}, 1, &a);
+    return fl_expr_call(expr, op, (const fl_operand[]){fl_of(x)}, 1, &a);
 }
 
 /* Axes of a call whose gradient is wanted. */
@@ -170,26 +170,26 @@ static fl_status grad_axes(uint32_t *mask, const fl_grad *g, slots at)
     return fl_reduce_axes(mask, g->op->name, &g->attrs->at[at.axis], &g->in_meta[0]->shape);
 }
 
-static fl_status finish_grad(fl_grad *g, fl_expr *c, fl_tensor *result)
+static fl_status finish_grad(fl_grad *g, fl_expr *expr, fl_tensor *result)
 {
-    g->gin[0] = fl_expr_take(c, result);
-    return fl_expr_end(c);
+    g->gin[0] = fl_expr_take(expr, result);
+    return fl_expr_end(expr);
 }
 
 /* t, but 0 where `divisor` is 0 */
-static fl_tensor *zero_where(fl_expr *c, fl_tensor *divisor, fl_tensor *t)
+static fl_tensor *zero_where(fl_expr *expr, fl_tensor *divisor, fl_tensor *t)
 {
-    fl_tensor *hit = CHAIN_CALL(c, NULL, eq, fl_of(divisor), fl_of_integer(0));
-    return CHAIN_CALL(c, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(t));
+    fl_tensor *hit = CHAIN_CALL(expr, NULL, eq, fl_of(divisor), fl_of_integer(0));
+    return CHAIN_CALL(expr, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(t));
 }
 
 /* ---- sum, mean, prod ---- */
 
-static fl_dtype sum_dtype(fl_dtype d) { return fl_dtype_is_float(d) ? d : FL_INT64; }
+static fl_dtype sum_dtype(fl_dtype dtype) { return fl_dtype_is_float(dtype) ? dtype : FL_INT64; }
 
-static fl_status infer_sum(fl_infer *c) { return infer_reduced(c, usual, sum_dtype(c->in[0].dtype)); }
+static fl_status infer_sum(fl_infer *infer) { return infer_reduced(infer, usual, sum_dtype(infer->in[0].dtype)); }
 
-static fl_status cpu_sum(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SUM}); }
+static fl_status cpu_sum(fl_kernel *kernel) { return run_reduce(kernel, usual, (fl_reduce_job){.fold = FL_FOLD_SUM}); }
 
 FL_OP(sum) = {
     .name = "sum",
@@ -203,10 +203,10 @@ FL_OP(sum) = {
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
 };
 
-static fl_status infer_float_reduction(fl_infer *c)
+static fl_status infer_float_reduction(fl_infer *infer)
 {
-    FL_TRY(fl_require_float(c, 0));
-    return infer_reduced(c, usual, c->in[0].dtype);
+    FL_TRY(fl_require_float(infer, 0));
+    return infer_reduced(infer, usual, infer->in[0].dtype);
 }
 
 static void finish_mean(fl_total *total, double center, const fl_reduce_job *job)
@@ -214,9 +214,9 @@ static void finish_mean(fl_total *total, double center, const fl_reduce_job *job
     total->number /= (double)job->logical_count;
 }
 
-static fl_status cpu_mean(fl_kernel *k)
+static fl_status cpu_mean(fl_kernel *kernel)
 {
-    return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SUM, .finish = finish_mean});
+    return run_reduce(kernel, usual, (fl_reduce_job){.fold = FL_FOLD_SUM, .finish = finish_mean});
 }
 
 /* Every element has the share 1 / count. */
@@ -242,7 +242,10 @@ FL_OP(mean) = {
     SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0", "flow.randn(2, 3, 4), {1, 2}, true"),
 };
 
-static fl_status cpu_prod(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_PRODUCT}); }
+static fl_status cpu_prod(fl_kernel *kernel)
+{
+    return run_reduce(kernel, usual, (fl_reduce_job){.fold = FL_FOLD_PRODUCT});
+}
 
 /* The product of the other elements: 0 where one of them is 0, else the product over non-zero ones without x. */
 static fl_status grad_prod(fl_grad *g)
@@ -278,7 +281,7 @@ FL_OP(prod) = {
 
 /* ---- any, all ---- */
 
-static fl_status infer_bool(fl_infer *c) { return infer_reduced(c, usual, FL_BOOL); }
+static fl_status infer_bool(fl_infer *infer) { return infer_reduced(infer, usual, FL_BOOL); }
 
 static void finish_any(fl_total *total, double center, const fl_reduce_job *job)
 {
@@ -292,13 +295,13 @@ static void finish_all(fl_total *total, double center, const fl_reduce_job *job)
     else total->number = total->number == (double)job->local_count;
 }
 
-static fl_status cpu_any(fl_kernel *k)
+static fl_status cpu_any(fl_kernel *kernel)
 {
-    return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_any});
+    return run_reduce(kernel, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_any});
 }
-static fl_status cpu_all(fl_kernel *k)
+static fl_status cpu_all(fl_kernel *kernel)
 {
-    return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_all});
+    return run_reduce(kernel, usual, (fl_reduce_job){.fold = FL_FOLD_COUNT, .finish = finish_all});
 }
 
 FL_OP(any) = {
@@ -327,16 +330,22 @@ FL_OP(all) = {
 
 /* ---- extremes: values ---- */
 
-static fl_status infer_extreme(fl_infer *c)
+static fl_status infer_extreme(fl_infer *infer)
 {
     uint32_t mask;
-    FL_TRY(infer_reduced(c, usual, c->in[0].dtype));
-    FL_TRY(fl_reduce_axes(&mask, c->name, &c->attrs->at[0], &c->in[0].shape));
-    return require_elements(c, mask);
+    FL_TRY(infer_reduced(infer, usual, infer->in[0].dtype));
+    FL_TRY(fl_reduce_axes(&mask, infer->name, &infer->attrs->at[0], &infer->in[0].shape));
+    return require_elements(infer, mask);
 }
 
-static fl_status cpu_amax(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_LARGEST}); }
-static fl_status cpu_amin(fl_kernel *k) { return run_reduce(k, usual, (fl_reduce_job){.fold = FL_FOLD_SMALLEST}); }
+static fl_status cpu_amax(fl_kernel *kernel)
+{
+    return run_reduce(kernel, usual, (fl_reduce_job){.fold = FL_FOLD_LARGEST});
+}
+static fl_status cpu_amin(fl_kernel *kernel)
+{
+    return run_reduce(kernel, usual, (fl_reduce_job){.fold = FL_FOLD_SMALLEST});
+}
 
 /* Equal extremes share the gradient. What there is one of per line is added up before it is stretched. */
 static fl_status share_gradient(fl_grad *g, uint32_t mask)
@@ -392,36 +401,36 @@ FL_OP(amin) = {
 
 static uint32_t all_axes(int ndim) { return (1u << ndim) - 1; }
 
-static fl_status infer_extreme_of_all(fl_infer *c)
+static fl_status infer_extreme_of_all(fl_infer *infer)
 {
-    c->out[0].shape = (fl_shape){0};
-    c->out[0].dtype = c->in[0].dtype;
-    return require_elements(c, all_axes(c->in[0].shape.ndim));
+    infer->out[0].shape = (fl_shape){0};
+    infer->out[0].dtype = infer->in[0].dtype;
+    return require_elements(infer, all_axes(infer->in[0].shape.ndim));
 }
 
-static fl_status cpu_max_all(fl_kernel *k)
+static fl_status cpu_max_all(fl_kernel *kernel)
 {
-    return fl_cpu_reduce(&k->out[0], &k->in[0], all_axes(k->in[0].ndim),
+    return fl_cpu_reduce(&kernel->out[0], &kernel->in[0], all_axes(kernel->in[0].ndim),
                          &(fl_reduce_job){.name = "max", .fold = FL_FOLD_LARGEST});
 }
 
-static fl_status cpu_min_all(fl_kernel *k)
+static fl_status cpu_min_all(fl_kernel *kernel)
 {
-    return fl_cpu_reduce(&k->out[0], &k->in[0], all_axes(k->in[0].ndim),
+    return fl_cpu_reduce(&kernel->out[0], &kernel->in[0], all_axes(kernel->in[0].ndim),
                          &(fl_reduce_job){.name = "min", .fold = FL_FOLD_SMALLEST});
 }
 
 /* As sbp_largest, over all axes. */
-static void sbp_max_all(fl_sigs *s)
+static void sbp_max_all(fl_sigs *sigs)
 {
-    reduced_sigs(s, all_axes(s->in_logical[0].ndim), false, FL_PMAX, NULL);
-    fl_sbp_partial(s, 1, FL_PMAX);
+    reduced_sigs(sigs, all_axes(sigs->in_logical[0].ndim), false, FL_PMAX, NULL);
+    fl_sbp_partial(sigs, 1, FL_PMAX);
 }
 
-static void sbp_min_all(fl_sigs *s)
+static void sbp_min_all(fl_sigs *sigs)
 {
-    reduced_sigs(s, all_axes(s->in_logical[0].ndim), false, FL_PMIN, NULL);
-    fl_sbp_partial(s, 1, FL_PMIN);
+    reduced_sigs(sigs, all_axes(sigs->in_logical[0].ndim), false, FL_PMIN, NULL);
+    fl_sbp_partial(sigs, 1, FL_PMIN);
 }
 
 static fl_status grad_extreme_of_all(fl_grad *g) { return share_gradient(g, all_axes(g->in_meta[0]->shape.ndim)); }
@@ -469,15 +478,15 @@ static fl_status axis_mask(uint32_t *mask, const char *who, const fl_attr *axis,
     return FL_OK;
 }
 
-static fl_status infer_arg(fl_infer *c)
+static fl_status infer_arg(fl_infer *infer)
 {
     uint32_t mask;
-    FL_TRY(axis_mask(&mask, shown_name(c->op), &c->attrs->at[0], &c->in[0].shape));
-    FL_TRY(require_elements(c, mask));
-    for (int i = 0; i < c->nout; i++)
-        fl_reduce_shape(&c->out[i].shape, &c->in[0].shape, mask, c->attrs->at[1].integer != 0);
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[c->nout - 1].dtype = FL_INT64;
+    FL_TRY(axis_mask(&mask, shown_name(infer->op), &infer->attrs->at[0], &infer->in[0].shape));
+    FL_TRY(require_elements(infer, mask));
+    for (int i = 0; i < infer->nout; i++)
+        fl_reduce_shape(&infer->out[i].shape, &infer->in[0].shape, mask, infer->attrs->at[1].integer != 0);
+    infer->out[0].dtype = infer->in[0].dtype;
+    infer->out[infer->nout - 1].dtype = FL_INT64;
     return FL_OK;
 }
 
@@ -520,35 +529,36 @@ static fl_status body_min_axis(fl_tensor **out, const fl_operand *in, int nin, c
 }
 
 /* Kept axes stay split; over a split reduced axis the positions are the lowest of all ranks. */
-static void sbp_arg_with(fl_sigs *s, fl_body body)
+static void sbp_arg_with(fl_sigs *sigs, fl_body body)
 {
     uint32_t mask;
-    bool keepdim = s->attrs->at[1].integer != 0;
-    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK)
+    bool keepdim = sigs->attrs->at[1].integer != 0;
+    if (axis_mask(&mask, sigs->op->name, &sigs->attrs->at[0], &sigs->in_logical[0]) != FL_OK)
         return; /* inference has accepted it */
-    reduced_sigs(s, mask, keepdim, FL_B, NULL);
-    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+    reduced_sigs(sigs, mask, keepdim, FL_B, NULL);
+    for (int axis = 0; axis < sigs->in_logical[0].ndim; axis++) {
         if (!(mask >> axis & 1u)) continue;
-        if (s->nout == 2) FL_SIG(s, body, FL_S(axis), FL_B, FL_PMIN);
-        else FL_SIG(s, body, FL_S(axis), FL_PMIN);
+        if (sigs->nout == 2) FL_SIG(sigs, body, FL_S(axis), FL_B, FL_PMIN);
+        else FL_SIG(sigs, body, FL_S(axis), FL_PMIN);
     }
 }
 
-static void sbp_argmax(fl_sigs *s) { sbp_arg_with(s, body_argmax); }
-static void sbp_argmin(fl_sigs *s) { sbp_arg_with(s, body_argmin); }
-static void sbp_max_axis(fl_sigs *s) { sbp_arg_with(s, body_max_axis); }
-static void sbp_min_axis(fl_sigs *s) { sbp_arg_with(s, body_min_axis); }
+static void sbp_argmax(fl_sigs *sigs) { sbp_arg_with(sigs, body_argmax); }
+static void sbp_argmin(fl_sigs *sigs) { sbp_arg_with(sigs, body_argmin); }
+static void sbp_max_axis(fl_sigs *sigs) { sbp_arg_with(sigs, body_max_axis); }
+static void sbp_min_axis(fl_sigs *sigs) { sbp_arg_with(sigs, body_min_axis); }
 
-static fl_status run_arg(fl_kernel *k, bool largest)
+static fl_status run_arg(fl_kernel *kernel, bool largest)
 {
     uint32_t mask;
-    fl_shape shape = logical_shape(&k->in[0]);
-    FL_TRY(axis_mask(&mask, k->op->name, &k->attrs->at[0], &shape));
-    return fl_cpu_arg_reduce(k->nout == 2 ? &k->out[0] : NULL, &k->out[k->nout - 1], &k->in[0], mask, largest);
+    fl_shape shape = logical_shape(&kernel->in[0]);
+    FL_TRY(axis_mask(&mask, kernel->op->name, &kernel->attrs->at[0], &shape));
+    return fl_cpu_arg_reduce(kernel->nout == 2 ? &kernel->out[0] : NULL, &kernel->out[kernel->nout - 1], &kernel->in[0],
+                             mask, largest);
 }
 
-static fl_status cpu_arg_largest(fl_kernel *k) { return run_arg(k, true); }
-static fl_status cpu_arg_smallest(fl_kernel *k) { return run_arg(k, false); }
+static fl_status cpu_arg_largest(fl_kernel *kernel) { return run_arg(kernel, true); }
+static fl_status cpu_arg_smallest(fl_kernel *kernel) { return run_arg(kernel, false); }
 
 FL_OP(argmax) = {
     .name = "argmax",
@@ -617,35 +627,35 @@ FL_OP(min_axis) = {
 
 /* ---- extremes: positions of a value that is known ---- */
 
-static fl_status infer_arg_find(fl_infer *c)
+static fl_status infer_arg_find(fl_infer *infer)
 {
-    FL_TRY(infer_arg(c));
-    if (c->in[1].dtype != c->in[0].dtype || !fl_shape_equal(&c->in[1].shape, &c->out[0].shape))
-        return fl_infer_fail(c, FL_ERR_SHAPE, "value must have the dtype of x and the shape of the result");
+    FL_TRY(infer_arg(infer));
+    if (infer->in[1].dtype != infer->in[0].dtype || !fl_shape_equal(&infer->in[1].shape, &infer->out[0].shape))
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "value must have the dtype of x and the shape of the result");
     return FL_OK;
 }
 
 /* A rank without the value along its part gives the highest integer, so the lowest position over the ranks is the
 ** result. */
-static void sbp_arg_find(fl_sigs *s)
+static void sbp_arg_find(fl_sigs *sigs)
 {
     uint32_t mask;
-    bool keepdim = s->attrs->at[1].integer != 0;
-    if (axis_mask(&mask, s->op->name, &s->attrs->at[0], &s->in_logical[0]) != FL_OK)
+    bool keepdim = sigs->attrs->at[1].integer != 0;
+    if (axis_mask(&mask, sigs->op->name, &sigs->attrs->at[0], &sigs->in_logical[0]) != FL_OK)
         return; /* inference has accepted it */
-    for (int axis = 0; axis < s->in_logical[0].ndim; axis++) {
+    for (int axis = 0; axis < sigs->in_logical[0].ndim; axis++) {
         fl_sbp line = FL_S(axis_after(axis, mask, keepdim));
-        if (mask >> axis & 1u) FL_SIG(s, NULL, FL_S(axis), FL_B, FL_PMIN);
-        else FL_SIG(s, NULL, FL_S(axis), line, line);
+        if (mask >> axis & 1u) FL_SIG(sigs, NULL, FL_S(axis), FL_B, FL_PMIN);
+        else FL_SIG(sigs, NULL, FL_S(axis), line, line);
     }
 }
 
-static fl_status cpu_arg_find(fl_kernel *k)
+static fl_status cpu_arg_find(fl_kernel *kernel)
 {
     uint32_t mask;
-    fl_shape shape = logical_shape(&k->in[0]);
-    FL_TRY(axis_mask(&mask, k->op->name, &k->attrs->at[0], &shape));
-    return fl_cpu_arg_find(k, mask, k->attrs->at[2].integer != 0);
+    fl_shape shape = logical_shape(&kernel->in[0]);
+    FL_TRY(axis_mask(&mask, kernel->op->name, &kernel->attrs->at[0], &shape));
+    return fl_cpu_arg_find(kernel, mask, kernel->attrs->at[2].integer != 0);
 }
 
 FL_OP(arg_find) = {
@@ -671,10 +681,10 @@ static double divisor(const fl_attrs *attrs, int64_t count)
     return left > 0 ? left : 0;
 }
 
-static fl_status infer_var(fl_infer *c)
+static fl_status infer_var(fl_infer *infer)
 {
-    FL_TRY(fl_require_float(c, 0));
-    return infer_reduced(c, around_correction, c->in[0].dtype);
+    FL_TRY(fl_require_float(infer, 0));
+    return infer_reduced(infer, around_correction, infer->in[0].dtype);
 }
 
 static void center_mean(double *center, const fl_reduce_job *job) { *center /= (double)job->local_count; }
@@ -689,39 +699,39 @@ static void finish_std(fl_total *total, double center, const fl_reduce_job *job)
     total->number = sqrt(total->number);
 }
 
-static fl_reduce_job deviations(const fl_kernel *k)
+static fl_reduce_job deviations(const fl_kernel *kernel)
 {
     return (fl_reduce_job){.first = FL_FOLD_SUM,
                            .fold = FL_FOLD_DEVIATIONS,
                            .centered = true,
                            .center = center_mean,
-                           .correction = (double)k->attrs->at[1].integer};
+                           .correction = (double)kernel->attrs->at[1].integer};
 }
 
-static fl_status cpu_var(fl_kernel *k)
+static fl_status cpu_var(fl_kernel *kernel)
 {
-    fl_reduce_job job = deviations(k);
+    fl_reduce_job job = deviations(kernel);
     job.finish = finish_var;
-    return run_reduce(k, around_correction, job);
+    return run_reduce(kernel, around_correction, job);
 }
 
-static fl_status cpu_std(fl_kernel *k)
+static fl_status cpu_std(fl_kernel *kernel)
 {
-    fl_reduce_job job = deviations(k);
+    fl_reduce_job job = deviations(kernel);
     job.finish = finish_std;
-    return run_reduce(k, around_correction, job);
+    return run_reduce(kernel, around_correction, job);
 }
 
 /* The variance in other ops, for a split axis; that of 16-bit floats in float32. */
-static fl_tensor *expr_var(fl_expr *c, fl_tensor *x, const fl_attrs *attrs)
+static fl_tensor *expr_var(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)
 {
     uint32_t mask;
     const fl_shape *shape = &x->meta->shape;
-    c->status = fl_reduce_axes(&mask, "var", &attrs->at[0], shape);
-    x = expr_widen(c, x);
-    fl_tensor *d = expr_sub(c, x, expr_mean(c, x, mask, true));
-    fl_tensor *squares = CHAIN_CALL(c, NULL, square, fl_of(d));
-    return expr_mul_number(c, expr_sum(c, squares, mask, attrs->at[2].integer != 0),
+    expr->status = fl_reduce_axes(&mask, "var", &attrs->at[0], shape);
+    x = expr_widen(expr, x);
+    fl_tensor *d = expr_sub(expr, x, expr_mean(expr, x, mask, true));
+    fl_tensor *squares = CHAIN_CALL(expr, NULL, square, fl_of(d));
+    return expr_mul_number(expr, expr_sum(expr, squares, mask, attrs->at[2].integer != 0),
                            1.0 / divisor(attrs, count_of(shape, mask)));
 }
 
@@ -741,17 +751,17 @@ static fl_status body_std(fl_tensor **out, const fl_operand *in, int nin, const 
 }
 
 /* Deviations are taken from the mean of all parts, which the body brings together first; their squares then add up. */
-static void sbp_var(fl_sigs *s) { sbp_reduced(s, around_correction, FL_PSUM, body_var); }
+static void sbp_var(fl_sigs *sigs) { sbp_reduced(sigs, around_correction, FL_PSUM, body_var); }
 
 /* A root of a sum is no sum of roots: the body completes the variance before it takes the root. */
-static void sbp_std(fl_sigs *s) { sbp_reduced(s, around_correction, FL_B, body_std); }
+static void sbp_std(fl_sigs *sigs) { sbp_reduced(sigs, around_correction, FL_B, body_std); }
 
 /* The gradient g' of the sum of squared deviations, times 2 (x - mean) */
-static fl_status grad_deviations(fl_grad *g, fl_expr *c, fl_tensor *scale, uint32_t mask)
+static fl_status grad_deviations(fl_grad *g, fl_expr *expr, fl_tensor *scale, uint32_t mask)
 {
     fl_tensor *x = g->in[0].tensor;
-    fl_tensor *d = expr_sub(c, x, expr_mean(c, x, mask, true));
-    return finish_grad(g, c, expr_mul(c, d, unreduce(c, scale, &x->meta->shape, mask)));
+    fl_tensor *d = expr_sub(expr, x, expr_mean(expr, x, mask, true));
+    return finish_grad(g, expr, expr_mul(expr, d, unreduce(expr, scale, &x->meta->shape, mask)));
 }
 
 /* d/dx of sum((x - mean)^2) is 2 (x - mean): the term through the mean vanishes, because deviations add up to 0. */
@@ -805,10 +815,10 @@ FL_OP(std) = {
 
 /* ---- norm ---- */
 
-static fl_status infer_norm(fl_infer *c)
+static fl_status infer_norm(fl_infer *infer)
 {
-    FL_TRY(fl_require_float(c, 0));
-    return infer_reduced(c, after_p, c->in[0].dtype);
+    FL_TRY(fl_require_float(infer, 0));
+    return infer_reduced(infer, after_p, infer->in[0].dtype);
 }
 
 static void finish_root(fl_total *total, double center, const fl_reduce_job *job)
@@ -816,15 +826,15 @@ static void finish_root(fl_total *total, double center, const fl_reduce_job *job
     total->number = job->p == 2 ? sqrt(total->number) : pow(total->number, 1 / job->p);
 }
 
-static fl_status cpu_norm(fl_kernel *k)
+static fl_status cpu_norm(fl_kernel *kernel)
 {
-    double p = fl_attr_number(&k->attrs->at[0]);
+    double p = fl_attr_number(&kernel->attrs->at[0]);
     fl_reduce_job job = {.fold = FL_FOLD_POWERS, .p = p, .finish = finish_root};
     if (p == 2) job.fold = FL_FOLD_SQUARES;
     else if (p == 1) job = (fl_reduce_job){.fold = FL_FOLD_ABS_SUM};
     else if (p == 0) job = (fl_reduce_job){.fold = FL_FOLD_COUNT};
     else if (isinf(p)) job = (fl_reduce_job){.fold = p > 0 ? FL_FOLD_LARGEST_ABS : FL_FOLD_SMALLEST_ABS};
-    return run_reduce(k, after_p, job);
+    return run_reduce(kernel, after_p, job);
 }
 
 /* The norm in other ops, for a split axis: sums of powers add up, not their roots. */
@@ -852,29 +862,29 @@ static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const
 }
 
 /* As std: the root is taken of the sum over all parts. */
-static void sbp_norm(fl_sigs *s) { sbp_reduced(s, after_p, FL_B, body_norm); }
+static void sbp_norm(fl_sigs *sigs) { sbp_reduced(sigs, after_p, FL_B, body_norm); }
 
 /* Of largest and smallest magnitudes: equal ones share the gradient. */
-static fl_tensor *grad_norm_infinite(fl_expr *c, fl_grad *g, uint32_t mask)
+static fl_tensor *grad_norm_infinite(fl_expr *expr, fl_grad *g, uint32_t mask)
 {
     fl_tensor *x = g->in[0].tensor;
     const fl_shape *shape = &x->meta->shape;
-    fl_tensor *magnitude = CHAIN_CALL(c, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(c, NULL, sign, fl_of(x));
-    fl_tensor *hit = CHAIN_CALL(c, NULL, eq, fl_of(magnitude), fl_of(unreduce(c, g->out[0], shape, mask)));
-    fl_tensor *share = expr_div(c, unreduce(c, g->gout[0], shape, mask), expr_sum(c, hit, mask, true));
-    return CHAIN_CALL(c, NULL, where, fl_of(hit), fl_of(expr_mul(c, sign, share)), fl_of_integer(0));
+    fl_tensor *magnitude = CHAIN_CALL(expr, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(expr, NULL, sign, fl_of(x));
+    fl_tensor *hit = CHAIN_CALL(expr, NULL, eq, fl_of(magnitude), fl_of(unreduce(expr, g->out[0], shape, mask)));
+    fl_tensor *share = expr_div(expr, unreduce(expr, g->gout[0], shape, mask), expr_sum(expr, hit, mask, true));
+    return CHAIN_CALL(expr, NULL, where, fl_of(hit), fl_of(expr_mul(expr, sign, share)), fl_of_integer(0));
 }
 
 /* sign(x) |x|^(p-1) / norm^(p-1), 0 where the norm is 0 */
-static fl_tensor *grad_norm_power(fl_expr *c, fl_grad *g, uint32_t mask, double p)
+static fl_tensor *grad_norm_power(fl_expr *expr, fl_grad *g, uint32_t mask, double p)
 {
     fl_tensor *x = g->in[0].tensor;
-    fl_tensor *magnitude = CHAIN_CALL(c, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(c, NULL, sign, fl_of(x));
-    fl_tensor *power = CHAIN_CALL(c, NULL, pow, fl_of(magnitude), fl_of_number(p - 1));
-    fl_tensor *total = CHAIN_CALL(c, NULL, pow, fl_of(g->out[0]), fl_of_number(p - 1));
-    fl_tensor *scale = zero_where(c, g->out[0], expr_div(c, g->gout[0], total));
-    if (p < 1) power = zero_where(c, x, power);
-    return expr_mul(c, expr_mul(c, sign, power), unreduce(c, scale, &x->meta->shape, mask));
+    fl_tensor *magnitude = CHAIN_CALL(expr, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(expr, NULL, sign, fl_of(x));
+    fl_tensor *power = CHAIN_CALL(expr, NULL, pow, fl_of(magnitude), fl_of_number(p - 1));
+    fl_tensor *total = CHAIN_CALL(expr, NULL, pow, fl_of(g->out[0]), fl_of_number(p - 1));
+    fl_tensor *scale = zero_where(expr, g->out[0], expr_div(expr, g->gout[0], total));
+    if (p < 1) power = zero_where(expr, x, power);
+    return expr_mul(expr, expr_mul(expr, sign, power), unreduce(expr, scale, &x->meta->shape, mask));
 }
 
 /* p = 2: x / norm; 0 where the norm is 0. */
@@ -922,9 +932,9 @@ static void finish_log(fl_total *total, double center, const fl_reduce_job *job)
     total->number = log(total->number) + center;
 }
 
-static fl_status cpu_logsumexp(fl_kernel *k)
+static fl_status cpu_logsumexp(fl_kernel *kernel)
 {
-    return run_reduce(k, usual,
+    return run_reduce(kernel, usual,
                       (fl_reduce_job){.first = FL_FOLD_LARGEST,
                                       .fold = FL_FOLD_EXPS,
                                       .centered = true,
@@ -950,7 +960,7 @@ static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, 
 }
 
 /* As std: the logarithm is taken of the sum over all parts, shifted by the maximum over all parts. */
-static void sbp_logsumexp(fl_sigs *s) { sbp_reduced(s, usual, FL_B, body_logsumexp); }
+static void sbp_logsumexp(fl_sigs *sigs) { sbp_reduced(sigs, usual, FL_B, body_logsumexp); }
 
 FL_OP(logsumexp) = {
     .name = "logsumexp",

@@ -15,27 +15,28 @@ static fl_status flipped_axes(uint32_t *mask, const fl_attr *axes, const fl_shap
     return axes->count ? fl_reduce_axes(mask, "flip", axes, shape) : FL_OK;
 }
 
-static fl_status infer_flip(fl_infer *c)
+static fl_status infer_flip(fl_infer *infer)
 {
     uint32_t mask;
-    FL_TRY(flipped_axes(&mask, &c->attrs->at[0], &c->in[0].shape));
-    return fl_infer_same(c);
+    FL_TRY(flipped_axes(&mask, &infer->attrs->at[0], &infer->in[0].shape));
+    return fl_infer_same(infer);
 }
 
 /* Along a flipped axis elements change to other ranks; along the others they stay. Values are only moved. */
-static void sbp_flip(fl_sigs *s)
+static void sbp_flip(fl_sigs *sigs)
 {
     uint32_t mask;
-    if (flipped_axes(&mask, &s->attrs->at[0], &s->in_logical[0]) != FL_OK) return; /* inference has accepted them */
-    fl_sbp_except(s, mask);
-    fl_sbp_moves(s, false);
+    if (flipped_axes(&mask, &sigs->attrs->at[0], &sigs->in_logical[0]) != FL_OK)
+        return; /* inference has accepted them */
+    fl_sbp_except(sigs, mask);
+    fl_sbp_moves(sigs, false);
 }
 
-fl_status fl_move_flip(fl_kernel *k, const fl_mover *m)
+fl_status fl_move_flip(fl_kernel *kernel, const fl_mover *mover)
 {
-    fl_view from = k->in[0];
+    fl_view from = kernel->in[0];
     int64_t strides[FL_MAX_NDIM], offset = 0;
-    const fl_attr *axes = &k->attrs->at[0];
+    const fl_attr *axes = &kernel->attrs->at[0];
     if (from.numel == 0) return FL_OK;
     for (int a = 0; a < from.ndim; a++) strides[a] = from.stride[a];
     for (int i = 0; i < axes->count && from.ndim; i++) {
@@ -47,10 +48,10 @@ fl_status fl_move_flip(fl_kernel *k, const fl_mover *m)
     }
     from.stride = strides;
     from.data = (char *)from.data + offset * (int64_t)fl_dtype_size(from.dtype);
-    return m->copy(&k->out[0], &from);
+    return mover->copy(&kernel->out[0], &from);
 }
 
-static fl_status kernel_flip(fl_kernel *k) { return fl_move_flip(k, &fl_cpu_mover); }
+static fl_status kernel_flip(fl_kernel *kernel) { return fl_move_flip(kernel, &fl_cpu_mover); }
 
 /* A flip is its own inverse and its own transpose. */
 static const char *const flip_vjp[] = {"flip(g, axes)"};
@@ -89,13 +90,13 @@ static fl_status total_shifts(int64_t *shifts, const fl_attrs *attrs, const fl_s
     return FL_OK;
 }
 
-static fl_status infer_roll_axes(fl_infer *c)
+static fl_status infer_roll_axes(fl_infer *infer)
 {
-    for (int i = 0; i < c->attrs->at[1].count; i++) {
+    for (int i = 0; i < infer->attrs->at[1].count; i++) {
         int axis;
-        FL_TRY(fl_shape_axis(&axis, "roll", c->attrs->at[1].list[i], &c->in[0].shape));
+        FL_TRY(fl_shape_axis(&axis, "roll", infer->attrs->at[1].list[i], &infer->in[0].shape));
     }
-    return fl_infer_same(c);
+    return fl_infer_same(infer);
 }
 
 /* The shifts are in no plan's key. */
@@ -106,36 +107,36 @@ static fl_status check_roll_axes(const fl_operand *in, int nin, const fl_attrs *
 }
 
 /* As sbp_flip, for the axes that are rolled. */
-static void sbp_roll_axes(fl_sigs *s)
+static void sbp_roll_axes(fl_sigs *sigs)
 {
     uint32_t mask = 0;
-    const fl_attr *axes = &s->attrs->at[1];
-    int ndim = s->in[0].shape.ndim;
+    const fl_attr *axes = &sigs->attrs->at[1];
+    int ndim = sigs->in[0].shape.ndim;
     for (int i = 0; i < axes->count && ndim; i++)
         mask |= 1u << (axes->list[i] < 0 ? axes->list[i] + ndim : axes->list[i]);
-    fl_sbp_except(s, mask);
-    fl_sbp_moves(s, false);
+    fl_sbp_except(sigs, mask);
+    fl_sbp_moves(sigs, false);
 }
 
 /* `v` from position `begin` on, `sizes` long. */
-static fl_view part_of(const fl_view *v, const int64_t *begin, const int64_t *sizes)
+static fl_view part_of(const fl_view *view, const int64_t *begin, const int64_t *sizes)
 {
-    fl_view part = *v;
+    fl_view part = *view;
     int64_t offset = 0;
     part.numel = 1;
-    for (int a = 0; a < v->ndim; a++) {
-        offset += begin[a] * v->stride[a];
+    for (int a = 0; a < view->ndim; a++) {
+        offset += begin[a] * view->stride[a];
         part.numel *= sizes[a];
     }
-    part.data = (char *)v->data + offset * (int64_t)fl_dtype_size(v->dtype);
+    part.data = (char *)view->data + offset * (int64_t)fl_dtype_size(view->dtype);
     part.size = sizes;
-    part.contiguous = v->contiguous && part.numel == v->numel;
+    part.contiguous = view->contiguous && part.numel == view->numel;
     return part;
 }
 
 /* The part of which bit a says whether it wraps round the end of axis a. */
 static fl_status move_part(const fl_view *out, const fl_view *in, const int64_t *shifts, uint32_t wraps,
-                           const fl_mover *m)
+                           const fl_mover *mover)
 {
     int64_t sizes[FL_MAX_NDIM], from[FL_MAX_NDIM], to[FL_MAX_NDIM];
     for (int a = 0; a < in->ndim; a++) {
@@ -146,28 +147,28 @@ static fl_status move_part(const fl_view *out, const fl_view *in, const int64_t 
         to[a] = round ? 0 : shifts[a];
     }
     fl_view target = part_of(out, to, sizes), source = part_of(in, from, sizes);
-    return m->copy(&target, &source);
+    return mover->copy(&target, &source);
 }
 
-fl_status fl_move_roll(fl_kernel *k, const fl_mover *m)
+fl_status fl_move_roll(fl_kernel *kernel, const fl_mover *mover)
 {
-    const fl_view *in = &k->in[0];
+    const fl_view *in = &kernel->in[0];
     fl_shape shape = {.ndim = in->ndim};
     int64_t shifts[FL_MAX_NDIM];
     uint32_t moved = 0, wraps = 0;
     if (in->numel == 0) return FL_OK;
     for (int a = 0; a < in->ndim; a++) shape.dims[a] = in->logical[a];
-    FL_TRY(total_shifts(shifts, k->attrs, &shape));
+    FL_TRY(total_shifts(shifts, kernel->attrs, &shape));
     for (int a = 0; a < in->ndim; a++)
         if (shifts[a]) moved |= 1u << a;
     do { /* all sets of moved axes */
-        FL_TRY(move_part(&k->out[0], in, shifts, wraps, m));
+        FL_TRY(move_part(&kernel->out[0], in, shifts, wraps, mover));
         wraps = (wraps - moved) & moved;
     } while (wraps);
     return FL_OK;
 }
 
-static fl_status kernel_roll_axes(fl_kernel *k) { return fl_move_roll(k, &fl_cpu_mover); }
+static fl_status kernel_roll_axes(fl_kernel *kernel) { return fl_move_roll(kernel, &fl_cpu_mover); }
 
 /* The shifts the other way. */
 static fl_status grad_roll_axes(fl_grad *g)

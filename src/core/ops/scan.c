@@ -6,29 +6,29 @@
 #include "cpu/scan.h"
 #include "ops.h"
 
-static fl_status infer_cumsum(fl_infer *c)
+static fl_status infer_cumsum(fl_infer *infer)
 {
     int axis;
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, &c->in[0].shape));
-    FL_TRY(fl_infer_same(c));
-    if (!fl_dtype_is_float(c->in[0].dtype)) c->out[0].dtype = FL_INT64;
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, &infer->in[0].shape));
+    FL_TRY(fl_infer_same(infer));
+    if (!fl_dtype_is_float(infer->in[0].dtype)) infer->out[0].dtype = FL_INT64;
     return FL_OK;
 }
 
 static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[0], ndim); }
 
 /* A split of the axis itself is not among them: each part would need the sums of all parts before it. */
-static void sbp_cumsum(fl_sigs *s)
+static void sbp_cumsum(fl_sigs *sigs)
 {
-    int ndim = s->in[0].shape.ndim;
-    fl_sbp_except(s, ndim ? 1u << axis_of(s->attrs, ndim) : 0);
-    fl_sbp_partial(s, 1, FL_PSUM);
+    int ndim = sigs->in[0].shape.ndim;
+    fl_sbp_except(sigs, ndim ? 1u << axis_of(sigs->attrs, ndim) : 0);
+    fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
-static fl_status kernel_cumsum(fl_kernel *k)
+static fl_status kernel_cumsum(fl_kernel *kernel)
 {
-    return fl_cpu_scan("cumsum", &k->out[0], &k->in[0], axis_of(k->attrs, k->in[0].ndim),
-                       k->op == FL_OP_REF(cumsum_backward));
+    return fl_cpu_scan("cumsum", &kernel->out[0], &kernel->in[0], axis_of(kernel->attrs, kernel->in[0].ndim),
+                       kernel->op == FL_OP_REF(cumsum_backward));
 }
 
 static const char *const samples[] = {

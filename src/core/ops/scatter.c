@@ -12,53 +12,54 @@
 static int axis_of(const fl_attrs *attrs, int ndim) { return ndim ? fl_axis_of(&attrs->at[0], ndim) : 0; }
 
 /* Sizes have been checked by who calls it. */
-static fl_status infer_write(fl_infer *c)
+static fl_status infer_write(fl_infer *infer)
 {
-    const fl_shape *x = &c->in[0].shape, *index = &c->in[1].shape;
+    const fl_shape *x = &infer->in[0].shape, *index = &infer->in[1].shape;
     int axis;
-    c->name = "scatter_";
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, x));
-    bool fits = fl_dtype_is_integer(c->in[1].dtype) && index->ndim == x->ndim;
+    infer->name = "scatter_";
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, x));
+    bool fits = fl_dtype_is_integer(infer->in[1].dtype) && index->ndim == x->ndim;
     for (int a = 0; fits && a < x->ndim; a++) fits = a == axis || index->dims[a] <= x->dims[a];
-    if (fits && c->nin == 3 && c->in[2].kind == FL_TENSOR)
-        fits = c->in[2].dtype == c->in[0].dtype && fl_shape_equal(&c->in[2].shape, index);
-    if (!fits) return fl_infer_fail(c, FL_ERR_SHAPE, "operands do not fit");
-    return fl_infer_same(c);
+    if (fits && infer->nin == 3 && infer->in[2].kind == FL_TENSOR)
+        fits = infer->in[2].dtype == infer->in[0].dtype && fl_shape_equal(&infer->in[2].shape, index);
+    if (!fits) return fl_infer_fail(infer, FL_ERR_SHAPE, "operands do not fit");
+    return fl_infer_same(infer);
 }
 
 /* Each part of x takes what belongs to it, from an index that is whole or split alike. */
-static void sbp_write(fl_sigs *s)
+static void sbp_write(fl_sigs *sigs)
 {
-    const fl_shape *x = &s->in_logical[0], *index = &s->in_logical[1];
-    int axis = axis_of(s->attrs, x->ndim);
+    const fl_shape *x = &sigs->in_logical[0], *index = &sigs->in_logical[1];
+    int axis = axis_of(sigs->attrs, x->ndim);
     for (int a = 0; a < x->ndim; a++) {
         bool alike = a != axis && index->dims[a] == x->dims[a];
-        fl_sbp part = FL_S(a), src = s->nin == 3 && s->in[2].kind == FL_TENSOR && alike ? part : FL_B;
-        if (s->nin == 3) FL_SIG(s, NULL, part, alike ? part : FL_B, src, part);
-        else FL_SIG(s, NULL, part, alike ? part : FL_B, part);
+        fl_sbp part = FL_S(a), src = sigs->nin == 3 && sigs->in[2].kind == FL_TENSOR && alike ? part : FL_B;
+        if (sigs->nin == 3) FL_SIG(sigs, NULL, part, alike ? part : FL_B, src, part);
+        else FL_SIG(sigs, NULL, part, alike ? part : FL_B, part);
     }
-    if (s->in[0].dtype == FL_BOOL) return;
-    if (s->nin == 2) FL_SIG(s, NULL, FL_PSUM, FL_B, FL_PSUM);
-    else if (s->in[2].kind == FL_TENSOR) FL_SIG(s, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
+    if (sigs->in[0].dtype == FL_BOOL) return;
+    if (sigs->nin == 2) FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_PSUM);
+    else if (sigs->in[2].kind == FL_TENSOR) FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
 }
 
 static const int64_t none[FL_MAX_NDIM]; /* strides of one number for all */
 
-static fl_status kernel_write(fl_kernel *k)
+static fl_status kernel_write(fl_kernel *kernel)
 {
-    const fl_view *src = &k->in[2];
+    const fl_view *src = &kernel->in[2];
     int64_t number[1] = {0};
-    if (src->data != src->scalar) return fl_cpu_scatter(k, axis_of(k->attrs, k->out[0].ndim), src->data, src->stride);
-    fl_view value = {.data = number, .dtype = k->out[0].dtype, .contiguous = true, .numel = 1};
+    if (src->data != src->scalar)
+        return fl_cpu_scatter(kernel, axis_of(kernel->attrs, kernel->out[0].ndim), src->data, src->stride);
+    fl_view value = {.data = number, .dtype = kernel->out[0].dtype, .contiguous = true, .numel = 1};
     FL_TRY(fl_cpu_copy(&value, src));
-    return fl_cpu_scatter(k, axis_of(k->attrs, k->out[0].ndim), number, none);
+    return fl_cpu_scatter(kernel, axis_of(kernel->attrs, kernel->out[0].ndim), number, none);
 }
 
-static fl_status kernel_zero(fl_kernel *k)
+static fl_status kernel_zero(fl_kernel *kernel)
 {
     const int64_t zero = 0;
-    FL_TRY(fl_cpu_copy(&k->out[0], &k->in[0]));
-    return fl_cpu_scatter(k, axis_of(k->attrs, k->out[0].ndim), &zero, none);
+    FL_TRY(fl_cpu_copy(&kernel->out[0], &kernel->in[0]));
+    return fl_cpu_scatter(kernel, axis_of(kernel->attrs, kernel->out[0].ndim), &zero, none);
 }
 
 /* What is overwritten has no gradient; each element of src has that of its position. */

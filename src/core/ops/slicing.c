@@ -9,11 +9,11 @@
 /* ---- intervals: narrow, slice, select ---- */
 
 /* Every axis but `axis`; `dropped`: the axes after it move up. */
-static void sbp_other_axes(fl_sigs *s, int axis, bool dropped)
+static void sbp_other_axes(fl_sigs *sigs, int axis, bool dropped)
 {
     int map[FL_MAX_NDIM];
-    for (int i = 0; i < s->in_logical[0].ndim; i++) map[i] = i == axis ? -1 : i - (dropped && i > axis);
-    fl_sbp_map(s, map);
+    for (int i = 0; i < sigs->in_logical[0].ndim; i++) map[i] = i == axis ? -1 : i - (dropped && i > axis);
+    fl_sbp_map(sigs, map);
 }
 
 /* How many elements of an axis of `size` lie at start, start + step, ... and must: errors name axis and sizes. */
@@ -35,43 +35,43 @@ static fl_status check_interval(const char *who, const fl_tensor *x, int64_t axi
     return FL_OK;
 }
 
-static fl_status infer_interval(fl_infer *c)
+static fl_status infer_interval(fl_infer *infer)
 {
     int axis;
     char text[FL_SHAPE_TEXT];
-    const fl_shape *in = &c->in[0].shape;
-    int64_t length = c->attrs->at[2].integer;
-    if (in->ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "x has no axes");
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, in));
-    if (length < 0) return fl_infer_fail(c, FL_ERR_VALUE, "length %lld is negative", (long long)length);
+    const fl_shape *in = &infer->in[0].shape;
+    int64_t length = infer->attrs->at[2].integer;
+    if (in->ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "x has no axes");
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, in));
+    if (length < 0) return fl_infer_fail(infer, FL_ERR_VALUE, "length %lld is negative", (long long)length);
     if (length > in->dims[axis])
-        return fl_infer_fail(c, FL_ERR_VALUE, "length %lld exceeds size %lld of axis %d of %s", (long long)length,
+        return fl_infer_fail(infer, FL_ERR_VALUE, "length %lld exceeds size %lld of axis %d of %s", (long long)length,
                              (long long)in->dims[axis], axis, fl_shape_text(text, in));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = *in;
-    c->out[0].shape.dims[axis] = length;
+    infer->out[0].dtype = infer->in[0].dtype;
+    infer->out[0].shape = *in;
+    infer->out[0].shape.dims[axis] = length;
     return FL_OK;
 }
 
 /* An interval of a split axis would lie on some ranks only, unless it is the whole axis. Values are only moved. */
-static void sbp_interval(fl_sigs *s)
+static void sbp_interval(fl_sigs *sigs)
 {
-    int axis = fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim);
-    bool whole = s->attrs->at[2].integer == s->in_logical[0].dims[axis];
-    sbp_other_axes(s, whole ? -1 : axis, false);
-    fl_sbp_moves(s, false);
+    int axis = fl_axis_of(&sigs->attrs->at[0], sigs->in_logical[0].ndim);
+    bool whole = sigs->attrs->at[2].integer == sigs->in_logical[0].dims[axis];
+    sbp_other_axes(sigs, whole ? -1 : axis, false);
+    fl_sbp_moves(sigs, false);
 }
 
 static int64_t from_front(int64_t position, int64_t size) { return position < 0 ? position + size : position; }
 
-static void view_interval(fl_view_request *v, int64_t step)
+static void view_interval(fl_view_request *request, int64_t step)
 {
-    const fl_tensor *x = v->in;
-    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&v->attrs->at[0], ndim);
-    memcpy(v->strides, x->strides, sizeof v->strides);
-    v->strides[axis] *= step;
-    if (v->out_meta->local_numel)
-        v->offset = from_front(v->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
+    const fl_tensor *x = request->in;
+    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&request->attrs->at[0], ndim);
+    memcpy(request->strides, x->strides, sizeof request->strides);
+    request->strides[axis] *= step;
+    if (request->out_meta->local_numel)
+        request->offset = from_front(request->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
 }
 
 static fl_status check_narrow(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -79,7 +79,7 @@ static fl_status check_narrow(const fl_operand *in, int nin, const fl_attrs *att
     return check_interval("narrow", in[0].tensor, attrs->at[0].integer, attrs->at[1].integer, attrs->at[2].integer, 1);
 }
 
-static void view_narrow(fl_view_request *v) { view_interval(v, 1); }
+static void view_narrow(fl_view_request *request) { view_interval(request, 1); }
 
 /* Zeros of the input's shape with g in the place it was taken from. */
 static fl_status put_back(fl_tensor **out, fl_tensor *g, const fl_meta *input, int axis, int64_t start, int64_t step)
@@ -118,11 +118,12 @@ FL_OP(narrow) = {
     .samples = narrow_samples,
 };
 
-static fl_status infer_every(fl_infer *c)
+static fl_status infer_every(fl_infer *infer)
 {
-    if (c->attrs->at[3].integer < 1)
-        return fl_infer_fail(c, FL_ERR_VALUE, "step %lld must be at least 1", (long long)c->attrs->at[3].integer);
-    return infer_interval(c);
+    if (infer->attrs->at[3].integer < 1)
+        return fl_infer_fail(infer, FL_ERR_VALUE, "step %lld must be at least 1",
+                             (long long)infer->attrs->at[3].integer);
+    return infer_interval(infer);
 }
 
 static fl_status check_every(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -132,14 +133,14 @@ static fl_status check_every(const fl_operand *in, int nin, const fl_attrs *attr
                           step);
 }
 
-static void view_every(fl_view_request *v) { view_interval(v, v->attrs->at[3].integer); }
+static void view_every(fl_view_request *request) { view_interval(request, request->attrs->at[3].integer); }
 
 /* As sbp_interval, for intervals with a step. */
-static void sbp_every(fl_sigs *s)
+static void sbp_every(fl_sigs *sigs)
 {
-    int axis = fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim);
-    sbp_other_axes(s, axis, false);
-    fl_sbp_moves(s, false);
+    int axis = fl_axis_of(&sigs->attrs->at[0], sigs->in_logical[0].ndim);
+    sbp_other_axes(sigs, axis, false);
+    fl_sbp_moves(sigs, false);
 }
 
 static fl_status grad_every(fl_grad *g)
@@ -199,14 +200,14 @@ FL_OP(slice) = {
     .samples = slice_samples,
 };
 
-static fl_status infer_select(fl_infer *c)
+static fl_status infer_select(fl_infer *infer)
 {
     int axis;
-    const fl_shape *in = &c->in[0].shape;
-    if (in->ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "x has no axes");
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, in));
-    fl_reduce_shape(&c->out[0].shape, in, 1u << axis, false);
-    c->out[0].dtype = c->in[0].dtype;
+    const fl_shape *in = &infer->in[0].shape;
+    if (in->ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "x has no axes");
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, in));
+    fl_reduce_shape(&infer->out[0].shape, in, 1u << axis, false);
+    infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
 }
 
@@ -223,21 +224,21 @@ static fl_status check_select(const fl_operand *in, int nin, const fl_attrs *att
                    fl_shape_text(text, shape));
 }
 
-static void view_select(fl_view_request *v)
+static void view_select(fl_view_request *request)
 {
-    const fl_tensor *x = v->in;
-    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&v->attrs->at[0], ndim);
+    const fl_tensor *x = request->in;
+    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&request->attrs->at[0], ndim);
     for (int i = 0, j = 0; i < ndim; i++)
-        if (i != axis) v->strides[j++] = x->strides[i];
-    if (v->out_meta->local_numel)
-        v->offset = from_front(v->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
+        if (i != axis) request->strides[j++] = x->strides[i];
+    if (request->out_meta->local_numel)
+        request->offset = from_front(request->attrs->at[1].integer, x->meta->shape.dims[axis]) * x->strides[axis];
 }
 
 /* The axis of the position is gone; the others keep their splits. */
-static void sbp_select(fl_sigs *s)
+static void sbp_select(fl_sigs *sigs)
 {
-    sbp_other_axes(s, fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim), true);
-    fl_sbp_moves(s, false);
+    sbp_other_axes(sigs, fl_axis_of(&sigs->attrs->at[0], sigs->in_logical[0].ndim), true);
+    fl_sbp_moves(sigs, false);
 }
 
 /* The gradient as an interval of length 1 among zeros. */
@@ -296,14 +297,14 @@ static fl_status diagonal_of(diagonal *d, const char *who, const fl_attrs *attrs
     return FL_OK;
 }
 
-static fl_status infer_diagonal(fl_infer *c)
+static fl_status infer_diagonal(fl_infer *infer)
 {
     diagonal d;
-    const fl_shape *in = &c->in[0].shape;
-    FL_TRY(diagonal_of(&d, c->name, c->attrs, in));
-    fl_reduce_shape(&c->out[0].shape, in, 1u << d.axis0 | 1u << d.axis1, false);
-    c->out[0].shape.dims[c->out[0].shape.ndim++] = d.length;
-    c->out[0].dtype = c->in[0].dtype;
+    const fl_shape *in = &infer->in[0].shape;
+    FL_TRY(diagonal_of(&d, infer->name, infer->attrs, in));
+    fl_reduce_shape(&infer->out[0].shape, in, 1u << d.axis0 | 1u << d.axis1, false);
+    infer->out[0].shape.dims[infer->out[0].shape.ndim++] = d.length;
+    infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
 }
 
@@ -318,24 +319,24 @@ static int64_t diagonal_strides(int64_t *out, const diagonal *d, const int64_t *
     return d->offset >= 0 ? d->offset * strides[d->axis1] : -d->offset * strides[d->axis0];
 }
 
-static void view_diagonal(fl_view_request *v)
+static void view_diagonal(fl_view_request *request)
 {
     diagonal d;
-    const fl_meta *in = v->in->meta;
-    if (diagonal_of(&d, "diagonal", v->attrs, &in->shape) != FL_OK) return;
-    int64_t offset = diagonal_strides(v->strides, &d, v->in->strides, in->shape.ndim);
-    if (v->out_meta->local_numel) v->offset = offset;
+    const fl_meta *in = request->in->meta;
+    if (diagonal_of(&d, "diagonal", request->attrs, &in->shape) != FL_OK) return;
+    int64_t offset = diagonal_strides(request->strides, &d, request->in->strides, in->shape.ndim);
+    if (request->out_meta->local_numel) request->offset = offset;
 }
 
 /* The two axes are walked together, so neither is split. */
-static void sbp_diagonal(fl_sigs *s)
+static void sbp_diagonal(fl_sigs *sigs)
 {
     diagonal d;
     int map[FL_MAX_NDIM];
-    if (diagonal_of(&d, "diagonal", s->attrs, &s->in_logical[0]) != FL_OK) return;
-    for (int i = 0, j = 0; i < s->in_logical[0].ndim; i++) map[i] = i == d.axis0 || i == d.axis1 ? -1 : j++;
-    fl_sbp_map(s, map);
-    fl_sbp_moves(s, false);
+    if (diagonal_of(&d, "diagonal", sigs->attrs, &sigs->in_logical[0]) != FL_OK) return;
+    for (int i = 0, j = 0; i < sigs->in_logical[0].ndim; i++) map[i] = i == d.axis0 || i == d.axis1 ? -1 : j++;
+    fl_sbp_map(sigs, map);
+    fl_sbp_moves(sigs, false);
 }
 
 /* The gradient on the diagonal, zeros beside it. */
@@ -368,16 +369,17 @@ FL_OP(diagonal) = {
 
 /* ---- gradients of views: zeros with g in its place ---- */
 
-static fl_status infer_narrow_backward(fl_infer *c)
+static fl_status infer_narrow_backward(fl_infer *infer)
 {
-    if (c->in[0].shape.ndim == 0) return fl_infer_fail(c, FL_ERR_SHAPE, "x has no axes");
-    int axis = fl_axis_of(&c->attrs->at[0], c->in[0].shape.ndim);
-    int64_t size = c->attrs->at[2].integer, step = c->attrs->at[3].integer, length = c->in[0].shape.dims[axis];
+    if (infer->in[0].shape.ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "x has no axes");
+    int axis = fl_axis_of(&infer->attrs->at[0], infer->in[0].shape.ndim);
+    int64_t size = infer->attrs->at[2].integer, step = infer->attrs->at[3].integer,
+            length = infer->in[0].shape.dims[axis];
     if (step < 1 || length > size)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "%lld positions do not fit size %lld", (long long)length,
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "%lld positions do not fit size %lld", (long long)length,
                              (long long)size);
-    c->out[0] = c->in[0];
-    c->out[0].shape.dims[axis] = size;
+    infer->out[0] = infer->in[0];
+    infer->out[0].shape.dims[axis] = size;
     return FL_OK;
 }
 
@@ -398,16 +400,16 @@ static fl_status zero_out(const fl_view *out)
     return fl_cpu_fill(out, &zero);
 }
 
-static fl_status kernel_narrow_backward(fl_kernel *k)
+static fl_status kernel_narrow_backward(fl_kernel *kernel)
 {
-    const fl_view *g = &k->in[0], *out = &k->out[0];
-    int axis = fl_axis_of(&k->attrs->at[0], g->ndim);
-    int64_t strides[FL_MAX_NDIM], step = k->attrs->at[3].integer;
+    const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
+    int axis = fl_axis_of(&kernel->attrs->at[0], g->ndim);
+    int64_t strides[FL_MAX_NDIM], step = kernel->attrs->at[3].integer;
     if (g->numel < out->numel) FL_TRY(zero_out(out));
     if (g->numel == 0) return FL_OK;
     memcpy(strides, out->stride, sizeof *strides * (size_t)out->ndim);
     fl_view part = *g;
-    part.data = (char *)out->data + k->attrs->at[1].integer * strides[axis] * (int64_t)fl_dtype_size(out->dtype);
+    part.data = (char *)out->data + kernel->attrs->at[1].integer * strides[axis] * (int64_t)fl_dtype_size(out->dtype);
     strides[axis] *= step;
     part.stride = strides;
     part.contiguous = out->contiguous && g->numel == out->numel;
@@ -415,11 +417,11 @@ static fl_status kernel_narrow_backward(fl_kernel *k)
 }
 
 /* The same axes as sbp_interval. The zeros around the values are neutral for a sum, not for a maximum or minimum. */
-static void sbp_narrow_backward(fl_sigs *s)
+static void sbp_narrow_backward(fl_sigs *sigs)
 {
-    int axis = fl_axis_of(&s->attrs->at[0], s->in_logical[0].ndim);
-    sbp_other_axes(s, s->in_logical[0].dims[axis] == s->attrs->at[2].integer ? -1 : axis, false);
-    fl_sbp_moves(s, true);
+    int axis = fl_axis_of(&sigs->attrs->at[0], sigs->in_logical[0].ndim);
+    sbp_other_axes(sigs, sigs->in_logical[0].dims[axis] == sigs->attrs->at[2].integer ? -1 : axis, false);
+    fl_sbp_moves(sigs, true);
 }
 
 /* The same interval of the gradient's gradient. */
@@ -454,30 +456,30 @@ FL_OP(narrow_backward) = {
     .samples = narrow_backward_samples,
 };
 
-static fl_status infer_diagonal_backward(fl_infer *c)
+static fl_status infer_diagonal_backward(fl_infer *infer)
 {
-    const fl_attr *sizes = &c->attrs->at[3];
+    const fl_attr *sizes = &infer->attrs->at[3];
     diagonal d;
     fl_shape expected, whole;
-    FL_TRY(fl_shape_make(&whole, c->name, sizes->list, sizes->count));
-    FL_TRY(diagonal_of(&d, c->name, c->attrs, &whole));
+    FL_TRY(fl_shape_make(&whole, infer->name, sizes->list, sizes->count));
+    FL_TRY(diagonal_of(&d, infer->name, infer->attrs, &whole));
     fl_reduce_shape(&expected, &whole, 1u << d.axis0 | 1u << d.axis1, false);
     expected.dims[expected.ndim++] = d.length;
-    if (!fl_shape_equal(&expected, &c->in[0].shape))
-        return fl_infer_fail(c, FL_ERR_SHAPE, "g is no diagonal of that shape");
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = whole;
+    if (!fl_shape_equal(&expected, &infer->in[0].shape))
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "g is no diagonal of that shape");
+    infer->out[0].dtype = infer->in[0].dtype;
+    infer->out[0].shape = whole;
     return FL_OK;
 }
 
-static fl_status kernel_diagonal_backward(fl_kernel *k)
+static fl_status kernel_diagonal_backward(fl_kernel *kernel)
 {
-    const fl_view *g = &k->in[0], *out = &k->out[0];
+    const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
     diagonal d;
     fl_shape whole = {out->ndim, {0}};
     memcpy(whole.dims, out->logical, sizeof *whole.dims * (size_t)out->ndim);
     FL_TRY(zero_out(out));
-    FL_TRY(diagonal_of(&d, "diagonal_backward", k->attrs, &whole));
+    FL_TRY(diagonal_of(&d, "diagonal_backward", kernel->attrs, &whole));
     if (g->numel == 0) return FL_OK;
     int64_t strides[FL_MAX_NDIM];
     int64_t offset = diagonal_strides(strides, &d, out->stride, out->ndim);
@@ -489,13 +491,13 @@ static fl_status kernel_diagonal_backward(fl_kernel *k)
 }
 
 /* As sbp_diagonal; its zeros are neutral for sums alone. */
-static void sbp_diagonal_backward(fl_sigs *s)
+static void sbp_diagonal_backward(fl_sigs *sigs)
 {
     diagonal d;
-    if (diagonal_of(&d, "diagonal_backward", s->attrs, &s->out_logical[0]) != FL_OK) return;
-    for (int i = 0, j = 0; i < s->out_logical[0].ndim; i++)
-        if (i != d.axis0 && i != d.axis1) FL_SIG(s, NULL, FL_S(j++), FL_S(i));
-    fl_sbp_moves(s, true);
+    if (diagonal_of(&d, "diagonal_backward", sigs->attrs, &sigs->out_logical[0]) != FL_OK) return;
+    for (int i = 0, j = 0; i < sigs->out_logical[0].ndim; i++)
+        if (i != d.axis0 && i != d.axis1) FL_SIG(sigs, NULL, FL_S(j++), FL_S(i));
+    fl_sbp_moves(sigs, true);
 }
 
 /* Linear in g; reading the diagonal is its transpose. */

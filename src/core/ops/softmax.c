@@ -10,52 +10,52 @@
 /* The axis is the first attribute of all four. */
 static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[0], ndim); }
 
-static fl_status infer_softmax(fl_infer *c)
+static fl_status infer_softmax(fl_infer *infer)
 {
     int axis;
-    FL_TRY(fl_require_float(c, 0));
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, &c->in[0].shape));
-    return fl_infer_same(c);
+    FL_TRY(fl_require_float(infer, 0));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, &infer->in[0].shape));
+    return fl_infer_same(infer);
 }
 
-static fl_status infer_backward(fl_infer *c)
+static fl_status infer_backward(fl_infer *infer)
 {
-    if (!fl_shape_equal(&c->in[0].shape, &c->in[1].shape))
-        return fl_infer_fail(c, FL_ERR_SHAPE, "gradient and result differ in shape");
-    return infer_softmax(c);
+    if (!fl_shape_equal(&infer->in[0].shape, &infer->in[1].shape))
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "gradient and result differ in shape");
+    return infer_softmax(infer);
 }
 
 /* ---- kernels ---- */
 
-static fl_row_shape rows_of(const fl_kernel *k)
+static fl_row_shape rows_of(const fl_kernel *kernel)
 {
-    return fl_row_shape_of(k->out[0].size, k->out[0].ndim, axis_of(k->attrs, k->out[0].ndim));
+    return fl_row_shape_of(kernel->out[0].size, kernel->out[0].ndim, axis_of(kernel->attrs, kernel->out[0].ndim));
 }
 
-static fl_status kernel_softmax(fl_kernel *k)
+static fl_status kernel_softmax(fl_kernel *kernel)
 {
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    FL_TRY(fl_cpu_softmax(s.dtype, s.out[0], s.in[0], rows_of(k), k->op == FL_OP_REF(log_softmax)));
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    FL_TRY(fl_cpu_softmax(s.dtype, s.out[0], s.in[0], rows_of(kernel), kernel->op == FL_OP_REF(log_softmax)));
     return fl_stage_close(&s);
 }
 
-static fl_status kernel_backward(fl_kernel *k)
+static fl_status kernel_backward(fl_kernel *kernel)
 {
     fl_stage s;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, k, 0));
-    FL_TRY(fl_cpu_softmax_backward(s.dtype, s.out[0], s.in[0], s.in[1], rows_of(k),
-                                   k->op == FL_OP_REF(log_softmax_backward)));
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    FL_TRY(fl_cpu_softmax_backward(s.dtype, s.out[0], s.in[0], s.in[1], rows_of(kernel),
+                                   kernel->op == FL_OP_REF(log_softmax_backward)));
     return fl_stage_close(&s);
 }
 
 /* ---- in other ops, for a split axis ---- */
 
-static uint32_t axis_mask(const fl_operand *x, const fl_attrs *attrs)
+static uint32_t axis_mask(const fl_operand *operand, const fl_attrs *attrs)
 {
-    return 1u << axis_of(attrs, x->tensor->meta->shape.ndim);
+    return 1u << axis_of(attrs, operand->tensor->meta->shape.ndim);
 }
 
 static fl_status body_softmax(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -100,20 +100,20 @@ static fl_status body_log_softmax_backward(fl_tensor **out, const fl_operand *in
 
 /* A line along the axis is normalised as a whole; the other axes may be split. With the axis split the body combines
 ** the maximum and the sum over the ranks. Softmax is not linear, so x is never partial. */
-static void sbp_with(fl_sigs *s, fl_body body)
+static void sbp_with(fl_sigs *sigs, fl_body body)
 {
-    int ndim = s->in[0].shape.ndim, axis = axis_of(s->attrs, ndim);
+    int ndim = sigs->in[0].shape.ndim, axis = axis_of(sigs->attrs, ndim);
     if (ndim == 0) return;
-    if (s->in_logical[0].dims[axis] == 0) body = NULL; /* every part is empty, and nothing has no largest element */
-    fl_sbp_except(s, 1u << axis);
-    if (s->nin == 2) FL_SIG(s, body, FL_S(axis), FL_S(axis), FL_S(axis));
-    else FL_SIG(s, body, FL_S(axis), FL_S(axis));
+    if (sigs->in_logical[0].dims[axis] == 0) body = NULL; /* every part is empty, and nothing has no largest element */
+    fl_sbp_except(sigs, 1u << axis);
+    if (sigs->nin == 2) FL_SIG(sigs, body, FL_S(axis), FL_S(axis), FL_S(axis));
+    else FL_SIG(sigs, body, FL_S(axis), FL_S(axis));
 }
 
-static void sbp_softmax(fl_sigs *s) { sbp_with(s, body_softmax); }
-static void sbp_log_softmax(fl_sigs *s) { sbp_with(s, body_log_softmax); }
-static void sbp_softmax_backward(fl_sigs *s) { sbp_with(s, body_softmax_backward); }
-static void sbp_log_softmax_backward(fl_sigs *s) { sbp_with(s, body_log_softmax_backward); }
+static void sbp_softmax(fl_sigs *sigs) { sbp_with(sigs, body_softmax); }
+static void sbp_log_softmax(fl_sigs *sigs) { sbp_with(sigs, body_log_softmax); }
+static void sbp_softmax_backward(fl_sigs *sigs) { sbp_with(sigs, body_softmax_backward); }
+static void sbp_log_softmax_backward(fl_sigs *sigs) { sbp_with(sigs, body_log_softmax_backward); }
 
 /* ---- descriptors ---- */
 

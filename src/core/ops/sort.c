@@ -16,52 +16,52 @@
 /* ---- inference ---- */
 
 /* Values and positions with `count` elements along the axis. */
-static void infer_picked(fl_infer *c, int axis, int64_t count)
+static void infer_picked(fl_infer *infer, int axis, int64_t count)
 {
-    fl_shape shape = c->in[0].shape;
+    fl_shape shape = infer->in[0].shape;
     if (shape.ndim) shape.dims[axis] = count;
-    c->out[0].shape = c->out[1].shape = shape;
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[1].dtype = FL_INT64;
+    infer->out[0].shape = infer->out[1].shape = shape;
+    infer->out[0].dtype = infer->in[0].dtype;
+    infer->out[1].dtype = FL_INT64;
 }
 
 static int64_t elements_along(const fl_shape *shape, int axis) { return shape->ndim ? shape->dims[axis] : 1; }
 
-static fl_status infer_sort(fl_infer *c)
+static fl_status infer_sort(fl_infer *infer)
 {
     int axis;
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[0].integer, &c->in[0].shape));
-    infer_picked(c, axis, elements_along(&c->in[0].shape, axis));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, &infer->in[0].shape));
+    infer_picked(infer, axis, elements_along(&infer->in[0].shape, axis));
     return FL_OK;
 }
 
-static fl_status infer_topk(fl_infer *c)
+static fl_status infer_topk(fl_infer *infer)
 {
-    const fl_shape *x = &c->in[0].shape;
-    int64_t k = c->attrs->at[0].integer;
+    const fl_shape *x = &infer->in[0].shape;
+    int64_t k = infer->attrs->at[0].integer;
     char text[FL_SHAPE_TEXT];
     int axis;
-    FL_TRY(fl_shape_axis(&axis, c->name, c->attrs->at[1].integer, x));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[1].integer, x));
     int64_t n = elements_along(x, axis);
     if (k < 0 || k > n)
-        return fl_infer_fail(c, FL_ERR_VALUE, "k is %lld, but axis %d of %s has %lld elements", (long long)k, axis,
+        return fl_infer_fail(infer, FL_ERR_VALUE, "k is %lld, but axis %d of %s has %lld elements", (long long)k, axis,
                              fl_shape_text(text, x), (long long)n);
-    infer_picked(c, axis, k);
-    if (!x->ndim && k == 0) c->out[0].shape = c->out[1].shape = (fl_shape){1, {0}};
+    infer_picked(infer, axis, k);
+    if (!x->ndim && k == 0) infer->out[0].shape = infer->out[1].shape = (fl_shape){1, {0}};
     return FL_OK;
 }
 
 /* ---- SBP: lines stay whole ---- */
 
 /* A line is ordered as a whole, so its own axis is not split. */
-static void sbp_lines(fl_sigs *s, int slot)
+static void sbp_lines(fl_sigs *sigs, int slot)
 {
-    int ndim = s->in_logical[0].ndim;
-    fl_sbp_except(s, ndim ? 1u << fl_axis_of(&s->attrs->at[slot], ndim) : 0);
+    int ndim = sigs->in_logical[0].ndim;
+    fl_sbp_except(sigs, ndim ? 1u << fl_axis_of(&sigs->attrs->at[slot], ndim) : 0);
 }
 
-static void sbp_sort(fl_sigs *s) { sbp_lines(s, 0); }
-static void sbp_topk(fl_sigs *s) { sbp_lines(s, 1); }
+static void sbp_sort(fl_sigs *sigs) { sbp_lines(sigs, 0); }
+static void sbp_topk(fl_sigs *sigs) { sbp_lines(sigs, 1); }
 
 /* ---- kernel ---- */
 
@@ -84,43 +84,43 @@ static fl_view rows_of(const fl_line_view *l, char **scratch, int64_t *strides)
 }
 
 /* The first elements of each line along the axis, as many as the results have. */
-static fl_status sort_lines(fl_kernel *k, int axis, bool descending)
+static fl_status sort_lines(fl_kernel *kernel, int axis, bool descending)
 {
     fl_line_view lines[3];
     fl_view rows[3];
     int64_t strides[3][FL_MAX_NDIM];
     size_t bytes = 0;
-    if (k->out[0].numel == 0) return FL_OK;
+    if (kernel->out[0].numel == 0) return FL_OK;
     for (int i = 0; i < 3; i++) {
-        fl_line_view_init(&lines[i], i ? &k->out[i - 1] : &k->in[0], axis);
+        fl_line_view_init(&lines[i], i ? &kernel->out[i - 1] : &kernel->in[0], axis);
         bytes += staged_bytes(&lines[i]);
     }
     char *scratch = bytes ? fl_scratch(FL_STAGE_SCRATCH, bytes) : NULL;
     if (bytes && !scratch)
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", k->op->name, bytes);
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", kernel->op->name, bytes);
     for (int i = 0; i < 3; i++) rows[i] = rows_of(&lines[i], &scratch, strides[i]);
-    if (rows[0].data != k->in[0].data) FL_TRY(fl_cpu_copy(&rows[0], &lines[0].v));
+    if (rows[0].data != kernel->in[0].data) FL_TRY(fl_cpu_copy(&rows[0], &lines[0].v));
     fl_sort_rows s = {.x = rows[0].data,
                       .values = rows[1].data,
                       .positions = rows[2].data,
-                      .dtype = k->in[0].dtype,
+                      .dtype = kernel->in[0].dtype,
                       .n = fl_line_length(&lines[0]),
                       .k = fl_line_length(&lines[1]),
                       .descending = descending};
-    s.rows = k->in[0].numel / s.n;
-    FL_TRY(fl_cpu_sort_rows(k->op->name, &s));
+    s.rows = kernel->in[0].numel / s.n;
+    FL_TRY(fl_cpu_sort_rows(kernel->op->name, &s));
     for (int i = 1; i < 3; i++)
-        if (rows[i].data != k->out[i - 1].data) FL_TRY(fl_cpu_copy(&lines[i].v, &rows[i]));
+        if (rows[i].data != kernel->out[i - 1].data) FL_TRY(fl_cpu_copy(&lines[i].v, &rows[i]));
     return FL_OK;
 }
 
-static fl_status kernel_sort(fl_kernel *k)
+static fl_status kernel_sort(fl_kernel *kernel)
 {
-    return sort_lines(k, fl_axis_of(&k->attrs->at[0], k->in[0].ndim), k->attrs->at[1].integer != 0);
+    return sort_lines(kernel, fl_axis_of(&kernel->attrs->at[0], kernel->in[0].ndim), kernel->attrs->at[1].integer != 0);
 }
-static fl_status kernel_topk(fl_kernel *k)
+static fl_status kernel_topk(fl_kernel *kernel)
 {
-    return sort_lines(k, fl_axis_of(&k->attrs->at[1], k->in[0].ndim), k->attrs->at[2].integer != 0);
+    return sort_lines(kernel, fl_axis_of(&kernel->attrs->at[1], kernel->in[0].ndim), kernel->attrs->at[2].integer != 0);
 }
 
 /* ---- gradients: back to where the values came from ---- */

@@ -10,11 +10,11 @@
 /* ---- SBP of views ---- */
 
 /* Partial values survive when nothing is converted; sums also on the way to a wider float. */
-static bool survives(const fl_sigs *s, fl_sbp partial)
+static bool survives(const fl_sigs *sigs, fl_sbp partial)
 {
-    for (int i = 0; i < s->nin; i++) {
-        if (s->in[i].kind != FL_TENSOR) continue;
-        fl_dtype from = s->in[i].dtype, to = s->out[0].dtype;
+    for (int i = 0; i < sigs->nin; i++) {
+        if (sigs->in[i].kind != FL_TENSOR) continue;
+        fl_dtype from = sigs->in[i].dtype, to = sigs->out[0].dtype;
         if (partial == FL_PSUM ? !fl_sbp_sum_exact(from, to) : from != to) return false;
     }
     return true;
@@ -22,135 +22,136 @@ static bool survives(const fl_sigs *s, fl_sbp partial)
 
 /* Each part moves its values alike, so partial values stay partial, of any kind; zeros that the op adds are neutral
 ** for sums alone. */
-void fl_sbp_moves(fl_sigs *s, bool zeros)
+void fl_sbp_moves(fl_sigs *sigs, bool zeros)
 {
     static const fl_sbp partials[] = {FL_PSUM, FL_PMAX, FL_PMIN};
-    fl_sbp sig[s->nin + s->nout];
+    fl_sbp sig[sigs->nin + sigs->nout];
     for (int p = 0; p < (zeros ? 1 : 3); p++) {
-        for (int i = 0; i < s->nin + s->nout; i++)
-            sig[i] = i < s->nin && s->in[i].kind != FL_TENSOR ? FL_B : partials[p];
-        if (survives(s, partials[p])) fl_sig_add(s, NULL, sig);
+        for (int i = 0; i < sigs->nin + sigs->nout; i++)
+            sig[i] = i < sigs->nin && sigs->in[i].kind != FL_TENSOR ? FL_B : partials[p];
+        if (survives(sigs, partials[p])) fl_sig_add(sigs, NULL, sig);
     }
 }
 
-void fl_sbp_map(fl_sigs *s, const int *map)
+void fl_sbp_map(fl_sigs *sigs, const int *map)
 {
-    for (int i = 0; i < s->in_logical[0].ndim; i++)
-        if (map[i] >= 0) FL_SIG(s, NULL, FL_S(i), FL_S(map[i]));
+    for (int i = 0; i < sigs->in_logical[0].ndim; i++)
+        if (map[i] >= 0) FL_SIG(sigs, NULL, FL_S(i), FL_S(map[i]));
 }
 
 /* ---- reshape and its relatives ---- */
 
-static fl_status resolve_sizes(fl_shape *out, const fl_infer *c, const fl_attr *sizes)
+static fl_status resolve_sizes(fl_shape *out, const fl_infer *infer, const fl_attr *sizes)
 {
     char from[FL_SHAPE_TEXT], to[FL_SHAPE_TEXT];
-    const fl_shape *in = &c->in[0].shape;
+    const fl_shape *in = &infer->in[0].shape;
     int64_t numel = fl_shape_numel(in), known = 1, dims[FL_MAX_NDIM] = {0};
     int unknown = -1;
     fl_shape asked = {sizes->count, {0}};
     for (int i = 0; i < sizes->count; i++) asked.dims[i] = dims[i] = sizes->list[i];
     for (int i = 0; i < sizes->count; i++) {
         if (dims[i] == -1 && unknown >= 0)
-            return fl_infer_fail(c, FL_ERR_SHAPE, "only one size can be -1, not %s", fl_shape_text(to, &asked));
+            return fl_infer_fail(infer, FL_ERR_SHAPE, "only one size can be -1, not %s", fl_shape_text(to, &asked));
         if (dims[i] == -1) unknown = i;
         else if (dims[i] < 0)
-            return fl_infer_fail(c, FL_ERR_SHAPE, "size %lld of %s is negative", (long long)dims[i],
+            return fl_infer_fail(infer, FL_ERR_SHAPE, "size %lld of %s is negative", (long long)dims[i],
                                  fl_shape_text(to, &asked));
         else if (__builtin_mul_overflow(known, dims[i], &known)) known = INT64_MAX;
     }
     if (unknown >= 0 && known == 0 && numel == 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "-1 in %s is ambiguous, because %s has no elements",
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "-1 in %s is ambiguous, because %s has no elements",
                              fl_shape_text(to, &asked), fl_shape_text(from, in));
     bool fits = unknown >= 0 ? known > 0 && numel % known == 0 : known == numel;
     if (!fits)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "%s with %lld elements cannot become %s", fl_shape_text(from, in),
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "%s with %lld elements cannot become %s", fl_shape_text(from, in),
                              (long long)numel, fl_shape_text(to, &asked));
     if (unknown >= 0) dims[unknown] = numel / known;
-    return fl_shape_make(out, c->name, dims, sizes->count);
+    return fl_shape_make(out, infer->name, dims, sizes->count);
 }
 
-static fl_status infer_reshape(fl_infer *c)
+static fl_status infer_reshape(fl_infer *infer)
 {
-    c->out[0].dtype = c->in[0].dtype;
-    return resolve_sizes(&c->out[0].shape, c, &c->attrs->at[0]);
+    infer->out[0].dtype = infer->in[0].dtype;
+    return resolve_sizes(&infer->out[0].shape, infer, &infer->attrs->at[0]);
 }
 
 /* Sizes of a part, of an empty one as if it had a row: what the other ranks can view, it views too, so that all record
 ** the same. */
-static void sizes_of_rows(int64_t *out, const fl_meta *m)
+static void sizes_of_rows(int64_t *out, const fl_meta *meta)
 {
-    for (int i = 0; i < m->shape.ndim; i++) out[i] = m->window.size[i] || m->numel == 0 ? m->window.size[i] : 1;
+    for (int i = 0; i < meta->shape.ndim; i++)
+        out[i] = meta->window.size[i] || meta->numel == 0 ? meta->window.size[i] : 1;
 }
 
 /* Strides of the input's local part seen as the result's local sizes; v->possible says whether there are any. Walks
 ** from the last axis: a run of input axes that lie one inside the other can be cut anew in any way. */
-static void view_reshape(fl_view_request *v)
+static void view_reshape(fl_view_request *request)
 {
     int64_t in[FL_MAX_NDIM], out[FL_MAX_NDIM];
-    int in_axis = v->in->meta->shape.ndim - 1, out_axis = v->out_meta->shape.ndim - 1;
-    sizes_of_rows(in, v->in->meta);
-    sizes_of_rows(out, v->out_meta);
-    v->offset = 0;
-    if (v->out_meta->local_numel ? v->in->contiguous : v->out_meta->numel == 0) {
-        fl_shape_strides(v->strides, out, out_axis + 1);
+    int in_axis = request->in->meta->shape.ndim - 1, out_axis = request->out_meta->shape.ndim - 1;
+    sizes_of_rows(in, request->in->meta);
+    sizes_of_rows(out, request->out_meta);
+    request->offset = 0;
+    if (request->out_meta->local_numel ? request->in->contiguous : request->out_meta->numel == 0) {
+        fl_shape_strides(request->strides, out, out_axis + 1);
         return;
     }
     int64_t run = 1, taken = 1, base = 1; /* elements of the run, those cut off so far, stride of its last axis */
     for (bool fresh = true; in_axis >= 0; in_axis--) {
-        if (fresh) base = v->in->strides[in_axis];
+        if (fresh) base = request->in->strides[in_axis];
         fresh = false;
         run *= in[in_axis];
-        if (in_axis > 0 && (in[in_axis - 1] == 1 || v->in->strides[in_axis - 1] == run * base)) continue;
+        if (in_axis > 0 && (in[in_axis - 1] == 1 || request->in->strides[in_axis - 1] == run * base)) continue;
         while (out_axis >= 0 && (taken < run || out[out_axis] == 1)) {
-            v->strides[out_axis] = taken * base;
+            request->strides[out_axis] = taken * base;
             taken *= out[out_axis--];
         }
         if (taken != run) {
-            v->possible = false;
+            request->possible = false;
             return;
         }
         run = taken = 1;
         fresh = true;
     }
-    while (out_axis >= 0) v->strides[out_axis--] = 1;
+    while (out_axis >= 0) request->strides[out_axis--] = 1;
 }
 
 /* True if all parts of in axis i and out axis j end at the same elements: both axes have equally many elements before
 ** them; when their sizes differ the parts must be equal, or a further split would cut them differently. */
-static bool boundaries_agree(const fl_sigs *s, int i, int j)
+static bool boundaries_agree(const fl_sigs *sigs, int i, int j)
 {
     int64_t before_in = 1, before_out = 1, in_unit = 1, out_unit = 1;
-    for (int a = 0; a < i; a++) before_in *= s->in[0].shape.dims[a];
-    for (int a = 0; a < j; a++) before_out *= s->out[0].shape.dims[a];
+    for (int a = 0; a < i; a++) before_in *= sigs->in[0].shape.dims[a];
+    for (int a = 0; a < j; a++) before_out *= sigs->out[0].shape.dims[a];
     if (before_in != before_out) return false;
-    for (int a = i + 1; a < s->in[0].shape.ndim; a++) in_unit *= s->in[0].shape.dims[a];
-    for (int a = j + 1; a < s->out[0].shape.ndim; a++) out_unit *= s->out[0].shape.dims[a];
-    int64_t in_size = s->in[0].shape.dims[i], out_size = s->out[0].shape.dims[j];
+    for (int a = i + 1; a < sigs->in[0].shape.ndim; a++) in_unit *= sigs->in[0].shape.dims[a];
+    for (int a = j + 1; a < sigs->out[0].shape.ndim; a++) out_unit *= sigs->out[0].shape.dims[a];
+    int64_t in_size = sigs->in[0].shape.dims[i], out_size = sigs->out[0].shape.dims[j];
     if (in_size == out_size) return in_unit == out_unit;
-    for (int part = 0; part < s->parts; part++) {
+    for (int part = 0; part < sigs->parts; part++) {
         int64_t in_start, out_start, size;
-        fl_split(&in_start, &size, in_size, s->parts, part);
-        fl_split(&out_start, &size, out_size, s->parts, part);
+        fl_split(&in_start, &size, in_size, sigs->parts, part);
+        fl_split(&out_start, &size, out_size, sigs->parts, part);
         if (in_start * in_unit != out_start * out_unit) return false;
     }
     return in_size * in_unit == out_size * out_unit;
 }
 
 /* An axis keeps its split as an axis of the result whose parts begin at the same elements. */
-static void sbp_reshape(fl_sigs *s)
+static void sbp_reshape(fl_sigs *sigs)
 {
     int map[FL_MAX_NDIM];
-    for (int i = 0; i < s->in_logical[0].ndim; i++) {
+    for (int i = 0; i < sigs->in_logical[0].ndim; i++) {
         map[i] = -1;
-        for (int j = 0; j < s->out_logical[0].ndim; j++) {
-            if (!boundaries_agree(s, i, j)) continue;
-            bool same = s->in[0].shape.dims[i] == s->out[0].shape.dims[j];
+        for (int j = 0; j < sigs->out_logical[0].ndim; j++) {
+            if (!boundaries_agree(sigs, i, j)) continue;
+            bool same = sigs->in[0].shape.dims[i] == sigs->out[0].shape.dims[j];
             if (map[i] < 0 || same) map[i] = j;
             if (same) break;
         }
     }
-    fl_sbp_map(s, map);
-    fl_sbp_moves(s, false);
+    fl_sbp_map(sigs, map);
+    fl_sbp_moves(sigs, false);
 }
 
 static const char *const back_to_x[] = {"reshape_to(g, x)"};
@@ -193,21 +194,21 @@ FL_OP(view) = {
     .samples = view_samples,
 };
 
-static fl_status infer_flatten(fl_infer *c)
+static fl_status infer_flatten(fl_infer *infer)
 {
-    const fl_shape *in = &c->in[0].shape;
+    const fl_shape *in = &infer->in[0].shape;
     int first, last;
-    FL_TRY(fl_shape_axis(&first, c->name, c->attrs->at[0].integer, in));
-    FL_TRY(fl_shape_axis(&last, c->name, c->attrs->at[1].integer, in));
-    if (first > last) return fl_infer_fail(c, FL_ERR_SHAPE, "start_axis %d comes after end_axis %d", first, last);
+    FL_TRY(fl_shape_axis(&first, infer->name, infer->attrs->at[0].integer, in));
+    FL_TRY(fl_shape_axis(&last, infer->name, infer->attrs->at[1].integer, in));
+    if (first > last) return fl_infer_fail(infer, FL_ERR_SHAPE, "start_axis %d comes after end_axis %d", first, last);
     fl_shape out = {0};
     for (int i = 0; i < in->ndim; i++) {
         if (i > first && i <= last) out.dims[out.ndim - 1] *= in->dims[i];
         else out.dims[out.ndim++] = in->dims[i];
     }
     if (in->ndim == 0) out = (fl_shape){1, {1}};
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = out;
+    infer->out[0].dtype = infer->in[0].dtype;
+    infer->out[0].shape = out;
     return FL_OK;
 }
 
@@ -236,33 +237,34 @@ static fl_status squeezed_axes(uint32_t *mask, const char *who, const fl_attr *a
     return FL_OK;
 }
 
-static fl_status infer_squeeze(fl_infer *c)
+static fl_status infer_squeeze(fl_infer *infer)
 {
     uint32_t mask;
-    FL_TRY(squeezed_axes(&mask, c->name, &c->attrs->at[0], &c->in[0].shape));
-    fl_reduce_shape(&c->out[0].shape, &c->in[0].shape, mask, false);
-    c->out[0].dtype = c->in[0].dtype;
+    FL_TRY(squeezed_axes(&mask, infer->name, &infer->attrs->at[0], &infer->in[0].shape));
+    fl_reduce_shape(&infer->out[0].shape, &infer->in[0].shape, mask, false);
+    infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
 }
 
-static void view_squeeze(fl_view_request *v)
+static void view_squeeze(fl_view_request *request)
 {
     uint32_t mask;
-    const fl_shape *shape = &v->in->meta->shape;
-    if (squeezed_axes(&mask, "squeeze", &v->attrs->at[0], shape) != FL_OK) return; /* inference has accepted them */
+    const fl_shape *shape = &request->in->meta->shape;
+    if (squeezed_axes(&mask, "squeeze", &request->attrs->at[0], shape) != FL_OK)
+        return; /* inference has accepted them */
     for (int i = 0, j = 0; i < shape->ndim; i++)
-        if (!(mask >> i & 1u)) v->strides[j++] = v->in->strides[i];
+        if (!(mask >> i & 1u)) request->strides[j++] = request->in->strides[i];
 }
 
 /* Axes move up where those of size 1 before them are gone. */
-static void sbp_squeeze(fl_sigs *s)
+static void sbp_squeeze(fl_sigs *sigs)
 {
     int map[FL_MAX_NDIM];
     uint32_t mask;
-    if (squeezed_axes(&mask, "squeeze", &s->attrs->at[0], &s->in_logical[0]) != FL_OK) return;
-    for (int i = 0, j = 0; i < s->in_logical[0].ndim; i++) map[i] = mask >> i & 1u ? -1 : j++;
-    fl_sbp_map(s, map);
-    fl_sbp_moves(s, false);
+    if (squeezed_axes(&mask, "squeeze", &sigs->attrs->at[0], &sigs->in_logical[0]) != FL_OK) return;
+    for (int i = 0, j = 0; i < sigs->in_logical[0].ndim; i++) map[i] = mask >> i & 1u ? -1 : j++;
+    fl_sbp_map(sigs, map);
+    fl_sbp_moves(sigs, false);
 }
 
 static const char *const squeeze_samples[] = {"flow.randn(1, 3, 1, 2)", "flow.randn(1, 3, 1, 2), 2",
@@ -281,36 +283,36 @@ FL_OP(squeeze) = {
     .samples = squeeze_samples,
 };
 
-static fl_status infer_unsqueeze(fl_infer *c)
+static fl_status infer_unsqueeze(fl_infer *infer)
 {
-    const fl_shape *in = &c->in[0].shape;
-    int64_t axis = c->attrs->at[0].integer;
-    if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(c, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
+    const fl_shape *in = &infer->in[0].shape;
+    int64_t axis = infer->attrs->at[0].integer;
+    if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(infer, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
     char text[FL_SHAPE_TEXT];
     if (axis < -(in->ndim + 1) || axis > in->ndim)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis,
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis,
                              fl_shape_text(text, in), -(in->ndim + 1), in->ndim);
     if (axis < 0) axis += in->ndim + 1;
     fl_shape out = {in->ndim + 1, {0}};
     for (int i = 0; i < out.ndim; i++) out.dims[i] = i == axis ? 1 : in->dims[i - (i > axis)];
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = out;
+    infer->out[0].dtype = infer->in[0].dtype;
+    infer->out[0].shape = out;
     return FL_OK;
 }
 
-static void view_unsqueeze(fl_view_request *v)
+static void view_unsqueeze(fl_view_request *request)
 {
-    int ndim = v->out_meta->shape.ndim, axis = fl_axis_of(&v->attrs->at[0], ndim);
-    for (int i = 0; i < ndim; i++) v->strides[i] = i == axis ? 1 : v->in->strides[i - (i > axis)];
+    int ndim = request->out_meta->shape.ndim, axis = fl_axis_of(&request->attrs->at[0], ndim);
+    for (int i = 0; i < ndim; i++) request->strides[i] = i == axis ? 1 : request->in->strides[i - (i > axis)];
 }
 
 /* Axes move by one where the new axis comes before them. */
-static void sbp_unsqueeze(fl_sigs *s)
+static void sbp_unsqueeze(fl_sigs *sigs)
 {
-    int map[FL_MAX_NDIM], axis = fl_axis_of(&s->attrs->at[0], s->out_logical[0].ndim);
-    for (int i = 0; i < s->in_logical[0].ndim; i++) map[i] = i + (i >= axis);
-    fl_sbp_map(s, map);
-    fl_sbp_moves(s, false);
+    int map[FL_MAX_NDIM], axis = fl_axis_of(&sigs->attrs->at[0], sigs->out_logical[0].ndim);
+    for (int i = 0; i < sigs->in_logical[0].ndim; i++) map[i] = i + (i >= axis);
+    fl_sbp_map(sigs, map);
+    fl_sbp_moves(sigs, false);
 }
 
 static const char *const unsqueeze_samples[] = {"flow.randn(2, 3), 0", "flow.randn(2, 3), -1", "flow.randn(2, 3), 1",
@@ -347,46 +349,47 @@ static fl_status permutation(int *order, const char *who, const fl_attr *axes, c
     return FL_OK;
 }
 
-static void infer_order(fl_infer *c, const int *order)
+static void infer_order(fl_infer *infer, const int *order)
 {
-    const fl_shape *in = &c->in[0].shape;
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = (fl_shape){in->ndim, {0}};
-    for (int j = 0; j < in->ndim; j++) c->out[0].shape.dims[j] = in->dims[order[j]];
+    const fl_shape *in = &infer->in[0].shape;
+    infer->out[0].dtype = infer->in[0].dtype;
+    infer->out[0].shape = (fl_shape){in->ndim, {0}};
+    for (int j = 0; j < in->ndim; j++) infer->out[0].shape.dims[j] = in->dims[order[j]];
 }
 
 /* A split follows its axis to the new position. */
-static void sbp_order(fl_sigs *s, const int *order)
+static void sbp_order(fl_sigs *sigs, const int *order)
 {
     int map[FL_MAX_NDIM];
-    for (int j = 0; j < s->in_logical[0].ndim; j++) map[order[j]] = j;
-    fl_sbp_map(s, map);
-    fl_sbp_moves(s, false);
+    for (int j = 0; j < sigs->in_logical[0].ndim; j++) map[order[j]] = j;
+    fl_sbp_map(sigs, map);
+    fl_sbp_moves(sigs, false);
 }
 
-static void view_order(fl_view_request *v, const int *order)
+static void view_order(fl_view_request *request, const int *order)
 {
-    for (int j = 0; j < v->out_meta->shape.ndim; j++) v->strides[j] = v->in->strides[order[j]];
+    for (int j = 0; j < request->out_meta->shape.ndim; j++) request->strides[j] = request->in->strides[order[j]];
 }
 
-static fl_status infer_permute(fl_infer *c)
+static fl_status infer_permute(fl_infer *infer)
 {
     int order[FL_MAX_NDIM];
-    FL_TRY(permutation(order, c->name, &c->attrs->at[0], &c->in[0].shape));
-    infer_order(c, order);
+    FL_TRY(permutation(order, infer->name, &infer->attrs->at[0], &infer->in[0].shape));
+    infer_order(infer, order);
     return FL_OK;
 }
 
-static void sbp_permute(fl_sigs *s)
+static void sbp_permute(fl_sigs *sigs)
 {
     int order[FL_MAX_NDIM];
-    if (permutation(order, "permute", &s->attrs->at[0], &s->in_logical[0]) == FL_OK) sbp_order(s, order);
+    if (permutation(order, "permute", &sigs->attrs->at[0], &sigs->in_logical[0]) == FL_OK) sbp_order(sigs, order);
 }
 
-static void view_permute(fl_view_request *v)
+static void view_permute(fl_view_request *request)
 {
     int order[FL_MAX_NDIM];
-    if (permutation(order, "permute", &v->attrs->at[0], &v->in->meta->shape) == FL_OK) view_order(v, order);
+    if (permutation(order, "permute", &request->attrs->at[0], &request->in->meta->shape) == FL_OK)
+        view_order(request, order);
 }
 
 /* The inverse permutation. */
@@ -429,24 +432,24 @@ static fl_status exchange(int *order, const char *who, const fl_attrs *attrs, co
     return FL_OK;
 }
 
-static fl_status infer_transpose(fl_infer *c)
+static fl_status infer_transpose(fl_infer *infer)
 {
     int order[FL_MAX_NDIM];
-    FL_TRY(exchange(order, c->name, c->attrs, &c->in[0].shape));
-    infer_order(c, order);
+    FL_TRY(exchange(order, infer->name, infer->attrs, &infer->in[0].shape));
+    infer_order(infer, order);
     return FL_OK;
 }
 
-static void sbp_transpose(fl_sigs *s)
+static void sbp_transpose(fl_sigs *sigs)
 {
     int order[FL_MAX_NDIM];
-    if (exchange(order, "transpose", s->attrs, &s->in_logical[0]) == FL_OK) sbp_order(s, order);
+    if (exchange(order, "transpose", sigs->attrs, &sigs->in_logical[0]) == FL_OK) sbp_order(sigs, order);
 }
 
-static void view_transpose(fl_view_request *v)
+static void view_transpose(fl_view_request *request)
 {
     int order[FL_MAX_NDIM];
-    if (exchange(order, "transpose", v->attrs, &v->in->meta->shape) == FL_OK) view_order(v, order);
+    if (exchange(order, "transpose", request->attrs, &request->in->meta->shape) == FL_OK) view_order(request, order);
 }
 
 /* An exchange is its own inverse. */
@@ -470,18 +473,18 @@ FL_OP(transpose) = {
 static const int swapped[] = {1, 0}, unchanged[] = {0};
 static const int *matrix_order(const fl_shape *shape) { return shape->ndim == 2 ? swapped : unchanged; }
 
-static fl_status infer_t(fl_infer *c)
+static fl_status infer_t(fl_infer *infer)
 {
     char text[FL_SHAPE_TEXT];
-    if (c->in[0].shape.ndim > 2)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "takes a matrix, x is %s; use transpose(axis0, axis1)",
-                             fl_shape_text(text, &c->in[0].shape));
-    infer_order(c, matrix_order(&c->in[0].shape));
+    if (infer->in[0].shape.ndim > 2)
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "takes a matrix, x is %s; use transpose(axis0, axis1)",
+                             fl_shape_text(text, &infer->in[0].shape));
+    infer_order(infer, matrix_order(&infer->in[0].shape));
     return FL_OK;
 }
 
-static void sbp_t(fl_sigs *s) { sbp_order(s, matrix_order(&s->in_logical[0])); }
-static void view_t(fl_view_request *v) { view_order(v, matrix_order(&v->in->meta->shape)); }
+static void sbp_t(fl_sigs *sigs) { sbp_order(sigs, matrix_order(&sigs->in_logical[0])); }
+static void view_t(fl_view_request *request) { view_order(request, matrix_order(&request->in->meta->shape)); }
 
 /* An exchange is its own inverse. */
 static const char *const t_vjp[] = {"t(g)"};
@@ -502,50 +505,50 @@ FL_OP(t) = {
 
 /* ---- expand ---- */
 
-static fl_status infer_expand(fl_infer *c)
+static fl_status infer_expand(fl_infer *infer)
 {
-    const fl_attr *sizes = &c->attrs->at[0];
-    const fl_shape *in = &c->in[0].shape;
+    const fl_attr *sizes = &infer->attrs->at[0];
+    const fl_shape *in = &infer->in[0].shape;
     char from[FL_SHAPE_TEXT], to[FL_SHAPE_TEXT];
     fl_shape asked = {sizes->count, {0}};
     for (int i = 0; i < asked.ndim; i++) asked.dims[i] = sizes->list[i];
     int pad = asked.ndim - in->ndim;
     if (pad < 0)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "%s has more axes than %s", fl_shape_text(from, in),
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "%s has more axes than %s", fl_shape_text(from, in),
                              fl_shape_text(to, &asked));
     fl_shape out = asked;
     for (int i = 0; i < out.ndim; i++) {
         int64_t own = i < pad ? 1 : in->dims[i - pad];
         if (out.dims[i] == -1 && i >= pad) out.dims[i] = own;
         if (out.dims[i] < 0)
-            return fl_infer_fail(c, FL_ERR_SHAPE, "size %lld of %s is %s", (long long)out.dims[i],
+            return fl_infer_fail(infer, FL_ERR_SHAPE, "size %lld of %s is %s", (long long)out.dims[i],
                                  fl_shape_text(to, &asked),
                                  out.dims[i] == -1 ? "not allowed for a new axis" : "negative");
         if (own != 1 && own != out.dims[i])
-            return fl_infer_fail(c, FL_ERR_SHAPE, "%s cannot be expanded to %s: axis %d has size %lld",
+            return fl_infer_fail(infer, FL_ERR_SHAPE, "%s cannot be expanded to %s: axis %d has size %lld",
                                  fl_shape_text(from, in), fl_shape_text(to, &asked), i - pad, (long long)own);
     }
-    c->out[0].dtype = c->in[0].dtype;
-    return fl_shape_make(&c->out[0].shape, c->name, out.dims, out.ndim);
+    infer->out[0].dtype = infer->in[0].dtype;
+    return fl_shape_make(&infer->out[0].shape, infer->name, out.dims, out.ndim);
 }
 
 /* An axis is stretched when its logical sizes differ; the local ones may agree by chance. */
-static void view_expand(fl_view_request *v)
+static void view_expand(fl_view_request *request)
 {
-    const fl_shape *in = &v->in->meta->shape, *out = &v->out_meta->shape;
+    const fl_shape *in = &request->in->meta->shape, *out = &request->out_meta->shape;
     int pad = out->ndim - in->ndim;
     for (int i = 0; i < out->ndim; i++)
-        v->strides[i] = i < pad || in->dims[i - pad] != out->dims[i] ? 0 : v->in->strides[i - pad];
+        request->strides[i] = i < pad || in->dims[i - pad] != out->dims[i] ? 0 : request->in->strides[i - pad];
 }
 
 /* An expanded axis has one element, which no split divides; the others keep their splits. */
-static void sbp_expand(fl_sigs *s)
+static void sbp_expand(fl_sigs *sigs)
 {
-    int map[FL_MAX_NDIM], pad = s->out_logical[0].ndim - s->in_logical[0].ndim;
-    for (int i = 0; i < s->in_logical[0].ndim; i++)
-        map[i] = s->in_logical[0].dims[i] == s->out_logical[0].dims[i + pad] ? i + pad : -1;
-    fl_sbp_map(s, map);
-    fl_sbp_moves(s, false);
+    int map[FL_MAX_NDIM], pad = sigs->out_logical[0].ndim - sigs->in_logical[0].ndim;
+    for (int i = 0; i < sigs->in_logical[0].ndim; i++)
+        map[i] = sigs->in_logical[0].dims[i] == sigs->out_logical[0].dims[i + pad] ? i + pad : -1;
+    fl_sbp_map(sigs, map);
+    fl_sbp_moves(sigs, false);
 }
 
 static const char *const expand_vjp[] = {"g"}; /* the tape sums it to x's shape */

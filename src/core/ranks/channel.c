@@ -56,42 +56,45 @@ static side *side_of(int rank, uint64_t hash, const int *ranks, int count)
     return NULL;
 }
 
-static side *side_find(int rank, const fl_group *g) { return side_of(rank, g->hash, g->ranks, g->count); }
+static side *side_find(int rank, const fl_group *group)
+{
+    return side_of(rank, group->hash, group->ranks, group->count);
+}
 
 /* Makes this rank's side and shows it to the others. */
-static side *side_new(const fl_group *g)
+static side *side_new(const fl_group *group)
 {
-    size_t bytes = (sizeof(side) + (size_t)g->count * sizeof(int32_t) + LINE - 1) / LINE * LINE;
+    size_t bytes = (sizeof(side) + (size_t)group->count * sizeof(int32_t) + LINE - 1) / LINE * LINE;
     fl_shared_head *head = fl_shared_head_of(fl_shared_me());
-    uint64_t start = FL_ARENA_PAGE + head->channel_bytes, *bucket = &head->channels[g->hash % FL_CHANNEL_BUCKETS];
+    uint64_t start = FL_ARENA_PAGE + head->channel_bytes, *bucket = &head->channels[group->hash % FL_CHANNEL_BUCKETS];
     if (bytes > FL_ARENA_RESERVED - start) return NULL;
     side *s = fl_shared_address(fl_shared_me(), start);
     head->channel_bytes += bytes;
     s->next = *bucket;
-    s->hash = g->hash;
-    s->count = g->count;
-    memcpy(s->ranks, g->ranks, (size_t)g->count * sizeof *g->ranks);
+    s->hash = group->hash;
+    s->count = group->count;
+    memcpy(s->ranks, group->ranks, (size_t)group->count * sizeof *group->ranks);
     __atomic_store_n(bucket, fl_shared_offset(s), __ATOMIC_RELEASE);
     return s;
 }
 
 /* This rank stops waiting with this thread's error: it is that of the others, who wait or come later, too. */
-static fl_status give_up(side *mine, const fl_group *g, fl_status status)
+static fl_status give_up(side *mine, const fl_group *group, fl_status status)
 {
     snprintf(mine->words, sizeof mine->words, "%s", fl_message());
     mine->gone = (int32_t)status;
     mine->peer_gone = fl_comm_peer_gone;
-    __atomic_store_n(&mine->gone_at, g->sequence, __ATOMIC_RELEASE);
+    __atomic_store_n(&mine->gone_at, group->sequence, __ATOMIC_RELEASE);
     return status;
 }
 
 /* FL_OK, or the error of a member that has given up since the group began to count. */
-static fl_status look_for_gone(const fl_channel *c)
+static fl_status look_for_gone(const fl_channel *channel)
 {
-    for (int i = 0; i < c->group->count; i++) {
-        const side *s = c->sides[i];
+    for (int i = 0; i < channel->group->count; i++) {
+        const side *s = channel->sides[i];
         uint64_t gone_at = __atomic_load_n(&s->gone_at, __ATOMIC_ACQUIRE);
-        if (FL_LIKELY(gone_at <= c->group->begun)) continue;
+        if (FL_LIKELY(gone_at <= channel->group->begun)) continue;
         fl_comm_peer_gone |= s->peer_gone;
         return fl_fail((fl_status)s->gone, "%s", s->words);
     }
@@ -104,25 +107,25 @@ static void stand(const side *mine)
     if (fl_journal_own->meeting) __atomic_store_n(&fl_journal_own->channel, fl_shared_offset(mine), __ATOMIC_RELEASE);
 }
 
-static bool has_not_opened(const fl_group *g, int i) { return !side_find(g->ranks[i], g); }
+static bool has_not_opened(const fl_group *group, int i) { return !side_find(group->ranks[i], group); }
 
-fl_status fl_channel_open(fl_channel **out, fl_group *g)
+fl_status fl_channel_open(fl_channel **out, fl_group *group)
 {
-    side *mine = side_find(fl_shared_me(), g);
-    if (!mine) mine = side_new(g);
-    fl_channel *c = mine ? calloc(1, sizeof *c + (size_t)g->count * sizeof *c->sides) : NULL;
-    if (!c) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
-    c->group = g;
+    side *mine = side_find(fl_shared_me(), group);
+    if (!mine) mine = side_new(group);
+    fl_channel *c = mine ? calloc(1, sizeof *c + (size_t)group->count * sizeof *c->sides) : NULL;
+    if (!c) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", group->count);
+    c->group = group;
     c->mine = mine;
-    fl_channel_reset(c, g->begun);
+    fl_channel_reset(c, group->begun);
     stand(mine);
-    fl_wait wait = {.group = g, .missing = has_not_opened};
-    for (int i = 0; i < g->count; i++)
-        while (!(c->sides[i] = side_find(g->ranks[i], g))) {
+    fl_wait wait = {.group = group, .missing = has_not_opened};
+    for (int i = 0; i < group->count; i++)
+        while (!(c->sides[i] = side_find(group->ranks[i], group))) {
             fl_status status = fl_wait_step(&wait);
             if (status == FL_OK) continue;
             free(c);
-            return give_up(mine, g, status);
+            return give_up(mine, group, status);
         }
     *out = c;
     return FL_OK;
@@ -136,52 +139,58 @@ static void entry_copy(fl_entry *out, const fl_entry *e)
     else out->error[0] = '\0';
 }
 
-static bool has_not_entered(const fl_group *g, int i)
+static bool has_not_entered(const fl_group *group, int i)
 {
-    uint64_t sequence = g->channel->sequence;
-    return __atomic_load_n(&g->channel->sides[i]->shows[sequence & 1].entry.sequence, __ATOMIC_ACQUIRE) < sequence;
+    uint64_t sequence = group->channel->sequence;
+    return __atomic_load_n(&group->channel->sides[i]->shows[sequence & 1].entry.sequence, __ATOMIC_ACQUIRE) < sequence;
 }
 
-static bool has_not_left(const fl_group *g, int i)
+static bool has_not_left(const fl_group *group, int i)
 {
-    return __atomic_load_n(&g->channel->sides[i]->left, __ATOMIC_ACQUIRE) < g->channel->left;
+    return __atomic_load_n(&group->channel->sides[i]->left, __ATOMIC_ACQUIRE) < group->channel->left;
 }
 
 enum { STEPS_PER_LOOK = 64 };
 
-static fl_status wait_for_all(const fl_channel *c, bool (*missing)(const fl_group *, int), unsigned flags)
+static fl_status wait_for_all(const fl_channel *channel, bool (*missing)(const fl_group *, int), unsigned flags)
 {
-    fl_wait wait = {.group = c->group, .flags = flags, .missing = missing};
-    for (int i = 0; i < c->group->count; i++)
-        while (missing(c->group, i)) {
+    fl_wait wait = {.group = channel->group, .flags = flags, .missing = missing};
+    for (int i = 0; i < channel->group->count; i++)
+        while (missing(channel->group, i)) {
             fl_status status = fl_wait_step(&wait);
-            if (status == FL_OK && wait.spins % STEPS_PER_LOOK == 0) status = look_for_gone(c);
+            if (status == FL_OK && wait.spins % STEPS_PER_LOOK == 0) status = look_for_gone(channel);
             if (status == FL_OK) continue;
-            fl_status gone = look_for_gone(c);
-            return give_up(c->mine, c->group, gone != FL_OK ? gone : status);
+            fl_status gone = look_for_gone(channel);
+            return give_up(channel->mine, channel->group, gone != FL_OK ? gone : status);
         }
-    return look_for_gone(c);
+    return look_for_gone(channel);
 }
 
-fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+fl_status fl_channel_enter(fl_channel *channel, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
 {
-    showing *s = &c->mine->shows[mine->sequence & 1];
+    showing *s = &channel->mine->shows[mine->sequence & 1];
     entry_copy(&s->entry, mine);
     if (bytes) memcpy(s->data, data, bytes);
-    c->sequence = mine->sequence;
-    __atomic_store_n(&s->entry.sequence, c->sequence, __ATOMIC_RELEASE);
-    if (!(flags & FL_WAIT_IDLE)) stand(c->mine);
-    return wait_for_all(c, has_not_entered, flags);
+    channel->sequence = mine->sequence;
+    __atomic_store_n(&s->entry.sequence, channel->sequence, __ATOMIC_RELEASE);
+    if (!(flags & FL_WAIT_IDLE)) stand(channel->mine);
+    return wait_for_all(channel, has_not_entered, flags);
 }
 
-const fl_entry *fl_channel_entry(const fl_channel *c, int i) { return &c->sides[i]->shows[c->sequence & 1].entry; }
-
-const void *fl_channel_data(const fl_channel *c, int i) { return c->sides[i]->shows[c->sequence & 1].data; }
-
-fl_status fl_channel_leave(fl_channel *c)
+const fl_entry *fl_channel_entry(const fl_channel *channel, int i)
 {
-    __atomic_store_n(&c->mine->left, ++c->left, __ATOMIC_RELEASE);
-    return wait_for_all(c, has_not_left, FL_WAIT_DATA);
+    return &channel->sides[i]->shows[channel->sequence & 1].entry;
+}
+
+const void *fl_channel_data(const fl_channel *channel, int i)
+{
+    return channel->sides[i]->shows[channel->sequence & 1].data;
+}
+
+fl_status fl_channel_leave(fl_channel *channel)
+{
+    __atomic_store_n(&channel->mine->left, ++channel->left, __ATOMIC_RELEASE);
+    return wait_for_all(channel, has_not_left, FL_WAIT_DATA);
 }
 
 /* Read in the order in which fl_group_meet does not write it; what changed meanwhile is no wait. */
@@ -208,10 +217,10 @@ bool fl_channel_lacks(const fl_standing *s, int rank)
     return !theirs || __atomic_load_n(&theirs->shows[s->sequence & 1].entry.sequence, __ATOMIC_ACQUIRE) < s->sequence;
 }
 
-uint64_t fl_channel_counted(const fl_channel *c) { return c->left; }
+uint64_t fl_channel_counted(const fl_channel *channel) { return channel->left; }
 
-void fl_channel_reset(fl_channel *c, uint64_t number)
+void fl_channel_reset(fl_channel *channel, uint64_t number)
 {
-    c->left = number;
-    __atomic_store_n(&c->mine->left, number, __ATOMIC_RELEASE);
+    channel->left = number;
+    __atomic_store_n(&channel->mine->left, number, __ATOMIC_RELEASE);
 }

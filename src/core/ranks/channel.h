@@ -12,20 +12,20 @@ typedef struct fl_channel fl_channel;
 
 /* The channel of a group whose members are all mapped here; `out` is &g->channel. Waits until every member has opened
 ** it. */
-fl_status fl_channel_open(fl_channel **out, fl_group *g);
+fl_status fl_channel_open(fl_channel **out, fl_group *group);
 
 /* Publishes the entry with its data (copied) and returns when every member has entered its meeting of the same
 ** number (mine->sequence). */
-fl_status fl_channel_enter(fl_channel *c, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
+fl_status fl_channel_enter(fl_channel *channel, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 
 /* The entry of member i; valid until this rank enters the next meeting, even if i has already entered it. */
-const fl_entry *fl_channel_entry(const fl_channel *c, int i);
-const void *fl_channel_data(const fl_channel *c, int i);
+const fl_entry *fl_channel_entry(const fl_channel *channel, int i);
+const void *fl_channel_data(const fl_channel *channel, int i);
 
 /* Waits until every member has called it after the last enter (and after each leave before): whatever was read or
 ** written in between is finished. Ctrl-C does not end that. May be called several times in one meeting: steps of an
 ** algorithm. */
-fl_status fl_channel_leave(fl_channel *c);
+fl_status fl_channel_leave(fl_channel *channel);
 
 /* What a rank waits in, as its journal says. */
 typedef struct fl_standing {
@@ -42,7 +42,7 @@ bool fl_channel_lacks(const fl_standing *s, int rank);
 
 /* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet
 ** again. */
-uint64_t fl_channel_counted(const fl_channel *c);
-void fl_channel_reset(fl_channel *c, uint64_t number);
+uint64_t fl_channel_counted(const fl_channel *channel);
+void fl_channel_reset(fl_channel *channel, uint64_t number);
 
 #endif

@@ -96,12 +96,12 @@ fl_status fl_group_session(fl_group **out)
 }
 
 /* The mark of a group in the history of its own ranks. */
-static fl_status find_mark(fl_group *g)
+static fl_status find_mark(fl_group *group)
 {
     fl_history *h;
-    if (g->mark) return FL_OK;
-    FL_TRY(fl_history_get(&h, g->ranks, g->count));
-    return fl_history_mark(&g->mark, h, g->ranks, g->count);
+    if (group->mark) return FL_OK;
+    FL_TRY(fl_history_get(&h, group->ranks, group->count));
+    return fl_history_mark(&group->mark, h, group->ranks, group->count);
 }
 
 /* ---- beginning anew ---- */
@@ -133,32 +133,34 @@ void fl_comm_reset(uint64_t number)
 
 /* ---- words ---- */
 
-const char *fl_collective_text(char *buffer, const fl_collective *d)
+const char *fl_collective_text(char *buffer, const fl_collective *collective)
 {
-    if (d->shape.ndim < 0) {
-        snprintf(buffer, FL_COLLECTIVE_TEXT, "%s", d->name);
+    if (collective->shape.ndim < 0) {
+        snprintf(buffer, FL_COLLECTIVE_TEXT, "%s", collective->name);
         return buffer;
     }
     char shape[FL_SHAPE_TEXT], from[FL_ND_SBP_TEXT], to[FL_ND_SBP_TEXT];
-    snprintf(buffer, FL_COLLECTIVE_TEXT, "%s of %s%s, %s -> %s", d->name, fl_dtype_name(d->dtype),
-             fl_shape_text(shape, &d->shape), fl_nd_sbp_text(from, d->from), fl_nd_sbp_text(to, d->to));
+    snprintf(buffer, FL_COLLECTIVE_TEXT, "%s of %s%s, %s -> %s", collective->name, fl_dtype_name(collective->dtype),
+             fl_shape_text(shape, &collective->shape), fl_nd_sbp_text(from, collective->from),
+             fl_nd_sbp_text(to, collective->to));
     return buffer;
 }
 
 /* "all-reduce of float32[8, 6], P -> B (train.lua:41)" */
-static const char *collective_at(char *buffer, const fl_collective *d)
+static const char *collective_at(char *buffer, const fl_collective *collective)
 {
-    fl_collective_text(buffer, d);
+    fl_collective_text(buffer, collective);
     size_t n = strlen(buffer);
-    if (d->where[0]) snprintf(buffer + n, FL_COLLECTIVE_TEXT - n, " (%s)", d->where);
+    if (collective->where[0]) snprintf(buffer + n, FL_COLLECTIVE_TEXT - n, " (%s)", collective->where);
     return buffer;
 }
 
 /* "rank 0 train.lua:41 all-reduce of float32[8, 6], P -> B" */
-static const char *rank_at(char *buffer, size_t size, int rank, const fl_collective *d)
+static const char *rank_at(char *buffer, size_t size, int rank, const fl_collective *collective)
 {
     char text[FL_COLLECTIVE_TEXT];
-    snprintf(buffer, size, "rank %d %s%s%s", rank, d->where, d->where[0] ? " " : "", fl_collective_text(text, d));
+    snprintf(buffer, size, "rank %d %s%s%s", rank, collective->where, collective->where[0] ? " " : "",
+             fl_collective_text(text, collective));
     return buffer;
 }
 
@@ -188,15 +190,15 @@ static bool oversubscribed(void)
     return answer;
 }
 
-const char *fl_rank_place_text(char *buffer, const fl_journal *j)
+const char *fl_rank_place_text(char *buffer, const fl_journal *journal)
 {
     char collective[FL_COLLECTIVE_TEXT];
-    const char *op = fl_journal_op(j);
+    const char *op = fl_journal_op(journal);
     int n = 0;
     buffer[0] = '\0';
-    if (j->collective.name[0])
-        n = snprintf(buffer, FL_RANK_PLACE_TEXT, ", %s %s", j->meeting ? "in" : "past",
-                     collective_at(collective, &j->collective));
+    if (journal->collective.name[0])
+        n = snprintf(buffer, FL_RANK_PLACE_TEXT, ", %s %s", journal->meeting ? "in" : "past",
+                     collective_at(collective, &journal->collective));
     if (op && n < FL_RANK_PLACE_TEXT)
         snprintf(buffer + n, (size_t)(FL_RANK_PLACE_TEXT - n), "%s its last op is %s", n ? ";" : ",", op);
     return buffer;
@@ -204,23 +206,23 @@ const char *fl_rank_place_text(char *buffer, const fl_journal *j)
 
 static bool is_stopping(void) { return fl_comm_stopping && fl_comm_stopping(); }
 
-static const char *waiting_at(char *buffer, const fl_wait *w)
+static const char *waiting_at(char *buffer, const fl_wait *wait)
 {
-    return collective_at(buffer, w->collective ? w->collective : &fl_journal_own->collective);
+    return collective_at(buffer, wait->collective ? wait->collective : &fl_journal_own->collective);
 }
 
 /* What has become of a member that is missing: FL_OK when it may still come. */
-static fl_status look_at(const fl_wait *w, int rank)
+static fl_status look_at(const fl_wait *wait, int rank)
 {
     const fl_journal *j = fl_journal_of(rank);
     char mine[FL_COLLECTIVE_TEXT], where[FL_RANK_PLACE_TEXT];
     if (!j || rank == fl_world_get()->rank) return FL_OK;
     int state = __atomic_load_n(&j->state, __ATOMIC_ACQUIRE);
-    waiting_at(mine, w);
+    waiting_at(mine, wait);
     if (state == FL_RANK_FAILED)
         return fl_fail(FL_ERR_COMM, "%s: rank %d%s%s", mine, rank, j->message[0] == ':' ? " failed" : "", j->message);
     bool ended = state == FL_RANK_ENDED;
-    if (ended && w->flags & FL_WAIT_DEVICE) return FL_OK;
+    if (ended && wait->flags & FL_WAIT_DEVICE) return FL_OK;
     if (!ended && (state == FL_RANK_STOPPED || !fl_rank_is_dead(rank))) return FL_OK;
     fl_rank_place_text(where, j);
     if (!ended) return fl_fail(FL_ERR_COMM, "%s: rank %d has died%s", mine, rank, where);
@@ -230,11 +232,11 @@ static fl_status look_at(const fl_wait *w, int rank)
 enum { ANSWER_MS = 300 };
 
 /* Asks the members that are missing for the line their scripts are at. Who runs a kernel or waits does not answer. */
-static void ask_for_lines(const fl_wait *w, uint32_t *answers)
+static void ask_for_lines(const fl_wait *wait, uint32_t *answers)
 {
     bool open = true;
-    for (int i = 0; i < w->group->count && w->missing; i++) {
-        const fl_journal *j = w->missing(w->group, i) ? fl_journal_of(w->group->ranks[i]) : NULL;
+    for (int i = 0; i < wait->group->count && wait->missing; i++) {
+        const fl_journal *j = wait->missing(wait->group, i) ? fl_journal_of(wait->group->ranks[i]) : NULL;
         if (!j || !j->listens) continue;
         answers[i] = __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE);
         kill(j->pid, SIGUSR2);
@@ -242,28 +244,28 @@ static void ask_for_lines(const fl_wait *w, uint32_t *answers)
     for (int ms = 0; ms < ANSWER_MS && open; ms++) {
         open = false;
         usleep(1000);
-        for (int i = 0; i < w->group->count && w->missing; i++) {
-            const fl_journal *j = w->missing(w->group, i) ? fl_journal_of(w->group->ranks[i]) : NULL;
+        for (int i = 0; i < wait->group->count && wait->missing; i++) {
+            const fl_journal *j = wait->missing(wait->group, i) ? fl_journal_of(wait->group->ranks[i]) : NULL;
             open = open || (j && j->listens && __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE) == answers[i]);
         }
     }
 }
 
-static fl_status time_out(const fl_wait *w)
+static fl_status time_out(const fl_wait *wait)
 {
     char mine[FL_COLLECTIVE_TEXT], where[FL_RANK_PLACE_TEXT], text[1024] = "";
-    uint32_t answers[w->group->count];
+    uint32_t answers[wait->group->count];
     size_t n = 0;
-    waiting_at(mine, w);
-    ask_for_lines(w, answers);
-    for (int i = 0; i < w->group->count && w->missing && n < sizeof text; i++) {
-        if (!w->missing(w->group, i)) continue;
-        const fl_journal *j = fl_journal_of(w->group->ranks[i]);
+    waiting_at(mine, wait);
+    ask_for_lines(wait, answers);
+    for (int i = 0; i < wait->group->count && wait->missing && n < sizeof text; i++) {
+        if (!wait->missing(wait->group, i)) continue;
+        const fl_journal *j = fl_journal_of(wait->group->ranks[i]);
         bool answered = j && j->listens && __atomic_load_n(&j->answers, __ATOMIC_ACQUIRE) != answers[i];
-        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s%s%s", n ? "; " : "", w->group->ranks[i],
+        n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s%s%s", n ? "; " : "", wait->group->ranks[i],
                               answered ? ", at " : "", answered ? j->line : "", j ? fl_rank_place_text(where, j) : "");
     }
-    if (n && w->flags & FL_WAIT_DEVICE)
+    if (n && wait->flags & FL_WAIT_DEVICE)
         return fl_fail(FL_ERR_COMM,
                        "%s: after %g s the devices have not moved their data; this one waits for %s (FLOW_TIMEOUT sets "
                        "the seconds)",
@@ -280,123 +282,124 @@ static fl_status time_out(const fl_wait *w)
 
 /* FL_OK when missing member i may still come: not when its rank has ended, nor when it is through with the line of a
 ** session that this rank still evaluates. */
-static fl_status look_at_missing(const fl_wait *w, int i)
+static fl_status look_at_missing(const fl_wait *wait, int i)
 {
     char mine[FL_COLLECTIVE_TEXT];
-    int rank = w->group->ranks[i];
+    int rank = wait->group->ranks[i];
     const fl_journal *j = fl_journal_of(rank);
-    bool gone_on = j && !(w->flags & FL_WAIT_DEVICE)
+    bool gone_on = j && !(wait->flags & FL_WAIT_DEVICE)
         && __atomic_load_n(&j->evaluations, __ATOMIC_ACQUIRE) > fl_journal_own->evaluations;
     fl_status status = FL_OK;
-    if (!gone_on) status = look_at(w, rank);
+    if (!gone_on) status = look_at(wait, rank);
     else if (is_stopping()) status = fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     else
-        status = fl_fail(FL_ERR_COMM, "%s: rank %d has finished this line; all ranks must call it", waiting_at(mine, w),
-                         rank);
-    if (status == FL_OK || !w->missing(w->group, i)) return FL_OK; /* it came before that */
+        status = fl_fail(FL_ERR_COMM, "%s: rank %d has finished this line; all ranks must call it",
+                         waiting_at(mine, wait), rank);
+    if (status == FL_OK || !wait->missing(wait->group, i)) return FL_OK; /* it came before that */
     fl_comm_peer_gone |= gone_on;
     return status;
 }
 
 /* True if the missing members make progress elsewhere: then they are not timed out. */
-static uint64_t progress_of_missing(const fl_wait *w)
+static uint64_t progress_of_missing(const fl_wait *wait)
 {
     uint64_t sum = 0;
-    for (int i = 0; i < w->group->count && w->missing; i++) {
-        const fl_journal *j = w->missing(w->group, i) ? fl_journal_of(w->group->ranks[i]) : NULL;
+    for (int i = 0; i < wait->group->count && wait->missing; i++) {
+        const fl_journal *j = wait->missing(wait->group, i) ? fl_journal_of(wait->group->ranks[i]) : NULL;
         if (j) sum += j->ops + j->meetings;
     }
     return sum;
 }
 
 /* The slow part of a step: clock, deaths, Ctrl-C. */
-static fl_status poll_peers(fl_wait *w)
+static fl_status poll_peers(fl_wait *wait)
 {
     uint64_t t = fl_now();
-    if (!w->started) w->started = w->looked = t;
-    if (t - w->looked < (w->flags & FL_WAIT_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
-    w->looked = t;
-    if (w->missing && !(w->flags & (FL_WAIT_IDLE | FL_WAIT_DATA)))
+    if (!wait->started) wait->started = wait->looked = t;
+    if (t - wait->looked < (wait->flags & FL_WAIT_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
+    wait->looked = t;
+    if (wait->missing && !(wait->flags & (FL_WAIT_IDLE | FL_WAIT_DATA)))
         FL_TRY(fl_deadlock_look()); /* first: a rank that knew has ended by now */
-    for (int i = 0; i < w->group->count && w->missing; i++)
-        if (w->missing(w->group, i)) FL_TRY(look_at_missing(w, i));
-    uint64_t progress = progress_of_missing(w);
-    if (progress != w->progress) w->started = t;
-    w->progress = progress;
-    double seconds = (double)(t - w->started) * 1e-9;
-    if (!(w->flags & (FL_WAIT_IDLE | FL_WAIT_DATA)) && is_stopping()) {
-        if (!w->interrupted) w->interrupted = t;
-        if (t - w->interrupted > GRACE_SECONDS * 1000000000ull) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    for (int i = 0; i < wait->group->count && wait->missing; i++)
+        if (wait->missing(wait->group, i)) FL_TRY(look_at_missing(wait, i));
+    uint64_t progress = progress_of_missing(wait);
+    if (progress != wait->progress) wait->started = t;
+    wait->progress = progress;
+    double seconds = (double)(t - wait->started) * 1e-9;
+    if (!(wait->flags & (FL_WAIT_IDLE | FL_WAIT_DATA)) && is_stopping()) {
+        if (!wait->interrupted) wait->interrupted = t;
+        if (t - wait->interrupted > GRACE_SECONDS * 1000000000ull) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     }
-    return !(w->flags & FL_WAIT_IDLE) && seconds > fl_comm_timeout() ? time_out(w) : FL_OK;
+    return !(wait->flags & FL_WAIT_IDLE) && seconds > fl_comm_timeout() ? time_out(wait) : FL_OK;
 }
 
-fl_status fl_wait_poll(fl_wait *w) { return poll_peers(w); }
+fl_status fl_wait_poll(fl_wait *wait) { return poll_peers(wait); }
 
 /* Microseconds to sleep: ever longer at a prompt, short in the middle of work. */
-static void back_off(const fl_wait *w)
+static void back_off(const fl_wait *wait)
 {
-    int most = w->flags & FL_WAIT_IDLE ? 10000 : 200, want = (w->spins - YIELDS) / 4 + 50;
+    int most = wait->flags & FL_WAIT_IDLE ? 10000 : 200, want = (wait->spins - YIELDS) / 4 + 50;
     usleep((useconds_t)(want < most ? want : most));
 }
 
-fl_status fl_wait_step(fl_wait *w)
+fl_status fl_wait_step(fl_wait *wait)
 {
-    int n = w->spins++;
+    int n = wait->spins++;
     if (n < SPINS && !oversubscribed()) {
         fl_pause();
         return FL_OK;
     }
     if (n < YIELDS) sched_yield();
     else {
-        back_off(w);
-        return poll_peers(w);
+        back_off(wait);
+        return poll_peers(wait);
     }
-    return n % LOOK_EVERY ? FL_OK : poll_peers(w);
+    return n % LOOK_EVERY ? FL_OK : poll_peers(wait);
 }
 
 /* ---- meetings ---- */
 
-const fl_entry *fl_group_entry(const fl_group *g, int i)
+const fl_entry *fl_group_entry(const fl_group *group, int i)
 {
-    return g->channel ? fl_channel_entry(g->channel, i) : &g->entries[i];
+    return group->channel ? fl_channel_entry(group->channel, i) : &group->entries[i];
 }
 
-const void *fl_group_entry_data(const fl_group *g, int i)
+const void *fl_group_entry_data(const fl_group *group, int i)
 {
-    return g->channel ? fl_channel_data(g->channel, i) : g->data + (size_t)i * FL_EAGER_BYTES;
+    return group->channel ? fl_channel_data(group->channel, i) : group->data + (size_t)i * FL_EAGER_BYTES;
 }
 
-void fl_entry_poison(fl_entry *e, const char *error)
+void fl_entry_poison(fl_entry *entry, const char *error)
 {
-    e->flags |= FL_ENTRY_POISONED;
-    snprintf(e->error, sizeof e->error, "%s", error);
+    entry->flags |= FL_ENTRY_POISONED;
+    snprintf(entry->error, sizeof entry->error, "%s", error);
 }
 
-void fl_entry_look_back(fl_entry *e, fl_trail trail)
+void fl_entry_look_back(fl_entry *entry, fl_trail trail)
 {
-    e->trail = trail;
-    e->past = trail.hash;
+    entry->trail = trail;
+    entry->past = trail.hash;
 }
 
-uint64_t fl_fingerprint(const fl_collective *d, uint64_t tag)
+uint64_t fl_fingerprint(const fl_collective *collective, uint64_t tag)
 {
-    uint64_t h = fl_hash_words(tag, d->name, strlen(d->name));
-    if (d->shape.ndim < 0) return h;
-    h = fl_hash_words(fl_hash_mix(h, (uint64_t)d->dtype), d->shape.dims, sizeof(int64_t) * (size_t)d->shape.ndim);
-    return fl_hash_mix(fl_hash_mix(h, fl_nd_sbp_bits(d->from)), fl_nd_sbp_bits(d->to));
+    uint64_t h = fl_hash_words(tag, collective->name, strlen(collective->name));
+    if (collective->shape.ndim < 0) return h;
+    h = fl_hash_words(fl_hash_mix(h, (uint64_t)collective->dtype), collective->shape.dims,
+                      sizeof(int64_t) * (size_t)collective->shape.ndim);
+    return fl_hash_mix(fl_hash_mix(h, fl_nd_sbp_bits(collective->from)), fl_nd_sbp_bits(collective->to));
 }
 
 /* FL_OK if member i runs the same program as the first one. */
-static fl_status compare_entries(fl_group *g, int i, const fl_entry *mine)
+static fl_status compare_entries(fl_group *group, int i, const fl_entry *mine)
 {
-    const fl_entry *first = fl_group_entry(g, 0), *e = fl_group_entry(g, i);
+    const fl_entry *first = fl_group_entry(group, 0), *e = fl_group_entry(group, i);
     char a[FL_COLLECTIVE_TEXT], b[FL_COLLECTIVE_TEXT];
     bool same = e->fingerprint == first->fingerprint && e->sequence == first->sequence;
     if (FL_LIKELY(same && e->past == first->past && e->drawn == first->drawn)) return FL_OK;
-    if (same && e->drawn == first->drawn) return fl_group_differs(g, i, mine);
-    rank_at(a, sizeof a, g->ranks[0], &first->collective);
-    rank_at(b, sizeof b, g->ranks[i], &e->collective);
+    if (same && e->drawn == first->drawn) return fl_group_differs(group, i, mine);
+    rank_at(a, sizeof a, group->ranks[0], &first->collective);
+    rank_at(b, sizeof b, group->ranks[i], &e->collective);
     if (!same)
         return fl_fail(FL_ERR_COMM, "the ranks run different programs: %s, %s; is one of them inside `if rank == 0`?",
                        a, b);
@@ -408,33 +411,33 @@ static fl_status compare_entries(fl_group *g, int i, const fl_entry *mine)
 }
 
 /* All members see the same entries and come to the same verdict. */
-static fl_status check_entries(fl_group *g, const fl_entry *mine)
+static fl_status check_entries(fl_group *group, const fl_entry *mine)
 {
-    for (int i = 0; i < g->count; i++)
-        if (fl_group_entry(g, i)->flags & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
-    for (int i = 1; i < g->count; i++) FL_TRY(compare_entries(g, i, mine));
+    for (int i = 0; i < group->count; i++)
+        if (fl_group_entry(group, i)->flags & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    for (int i = 1; i < group->count; i++) FL_TRY(compare_entries(group, i, mine));
     return FL_OK;
 }
 
 /* News that came through a collective before tell their rank already. */
 static bool tells_rank(const char *error) { return strncmp(error, "rank ", 5) == 0; }
 
-fl_status fl_group_poison(const fl_group *g)
+fl_status fl_group_poison(const fl_group *group)
 {
-    for (int i = 0; i < g->count; i++) {
-        const fl_entry *e = fl_group_entry(g, i);
+    for (int i = 0; i < group->count; i++) {
+        const fl_entry *e = fl_group_entry(group, i);
         if (!(e->flags & FL_ENTRY_POISONED)) continue;
         return tells_rank(e->error) ? fl_fail(FL_ERR_STATE, "%s", e->error)
-                                    : fl_fail(FL_ERR_STATE, "rank %d: %s", g->ranks[i], e->error);
+                                    : fl_fail(FL_ERR_STATE, "rank %d: %s", group->ranks[i], e->error);
     }
     return FL_OK;
 }
 
-static void note_in_journal(const fl_entry *e)
+static void note_in_journal(const fl_entry *entry)
 {
     fl_journal *j = fl_journal_own;
-    j->collective = e->collective;
-    j->sequence = e->sequence;
+    j->collective = entry->collective;
+    j->sequence = entry->sequence;
     __atomic_store_n(&j->meetings, j->meetings + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&j->meeting, j->meetings, __ATOMIC_RELEASE);
 }
@@ -448,21 +451,23 @@ static void note_end_in_journal(void)
 }
 
 /* First meeting of a group: what its members need to meet at all. */
-static fl_status prepare(fl_group *g)
+static fl_status prepare(fl_group *group)
 {
-    if (g->local && !g->channel) return fl_channel_open(&g->channel, g);
-    if (g->local || g->data) return FL_OK;
-    if (!g->entries) g->entries = calloc((size_t)g->count, sizeof *g->entries);
-    if (g->entries) g->data = malloc((size_t)g->count * FL_EAGER_BYTES);
-    return g->entries && g->data ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
+    if (group->local && !group->channel) return fl_channel_open(&group->channel, group);
+    if (group->local || group->data) return FL_OK;
+    if (!group->entries) group->entries = calloc((size_t)group->count, sizeof *group->entries);
+    if (group->entries) group->data = malloc((size_t)group->count * FL_EAGER_BYTES);
+    return group->entries && group->data
+        ? FL_OK
+        : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", group->count);
 }
 
-static fl_status enter(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+static fl_status enter(fl_group *group, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
 {
-    FL_TRY(prepare(g));
-    if (g->local) return fl_channel_enter(g->channel, mine, data, bytes, flags);
-    FL_TRY(transport->meet(g, mine, data, bytes, flags));
-    return g->opened ? FL_OK : transport->open(g);
+    FL_TRY(prepare(group));
+    if (group->local) return fl_channel_enter(group->channel, mine, data, bytes, flags);
+    FL_TRY(transport->meet(group, mine, data, bytes, flags));
+    return group->opened ? FL_OK : transport->open(group);
 }
 
 fl_status fl_comm_allowed(const fl_collective *collective)
@@ -473,25 +478,25 @@ fl_status fl_comm_allowed(const fl_collective *collective)
                    fl_collective_text(text, collective), fl_comm_refusal);
 }
 
-fl_status fl_group_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+fl_status fl_group_meet(fl_group *group, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
 {
     char text[FL_COLLECTIVE_TEXT];
-    if (g->broken)
+    if (group->broken)
         return fl_fail(FL_ERR_COMM,
                        "%s: an earlier collective of these ranks failed before its end; they can no longer communicate",
                        collective_at(text, &mine->collective));
-    mine->sequence = ++g->sequence;
+    mine->sequence = ++group->sequence;
     mine->bytes = (uint32_t)bytes;
     if (!(flags & FL_WAIT_IDLE) && is_stopping()) mine->flags |= FL_ENTRY_INTERRUPTED;
     note_in_journal(mine);
-    fl_status status = enter(g, mine, data, bytes, flags);
+    fl_status status = enter(group, mine, data, bytes, flags);
     note_end_in_journal();
     if (status != FL_OK) {
-        g->broken = true;
+        group->broken = true;
         return status;
     }
-    g->opened = true;
-    return check_entries(g, mine);
+    group->opened = true;
+    return check_entries(group, mine);
 }
 
 /* ---- control messages ---- */
@@ -552,22 +557,22 @@ static fl_status share_here(void *context)
     return FL_OK;
 }
 
-fl_status fl_comm_share(fl_group *g, const char *what, void *all, const void *mine, size_t bytes, unsigned flags)
+fl_status fl_comm_share(fl_group *group, const char *what, void *all, const void *mine, size_t bytes, unsigned flags)
 {
-    share_job j = {.group = g, .all = all, .mine = mine, .bytes = bytes, .flags = flags, .entry = {.tag = bytes}};
+    share_job j = {.group = group, .all = all, .mine = mine, .bytes = bytes, .flags = flags, .entry = {.tag = bytes}};
     j.entry.collective.shape.ndim = -1;
     snprintf(j.entry.collective.name, FL_COLLECTIVE_NAME, "%s", what);
     j.entry.fingerprint = fl_fingerprint(&j.entry.collective, bytes);
     FL_TRY(fl_comm_allowed(&j.entry.collective));
-    FL_TRY(find_mark(g));
-    fl_trail trail = fl_history_meet(g->mark);
+    FL_TRY(find_mark(group));
+    fl_trail trail = fl_history_meet(group->mark);
     if (!(flags & FL_WAIT_IDLE)) fl_entry_look_back(&j.entry, trail); /* a session begins anew at every line */
     if (fl_engine_where) fl_engine_where(j.entry.collective.where, FL_WHERE_TEXT);
     return fl_comm_run(what, share_here, &j);
 }
 
-fl_status fl_comm_barrier(fl_group *g)
+fl_status fl_comm_barrier(fl_group *group)
 {
     char all[1] = {0};
-    return fl_comm_share(g, "barrier", all, all, 0, 0);
+    return fl_comm_share(group, "barrier", all, all, 0, 0);
 }

@@ -98,49 +98,49 @@ enum {
 /* Every member calls this for the same meeting; returns when all have entered. `bytes` (at most FL_EAGER_BYTES) of
 ** data go along. Errors, worded alike on all members: programs that differ, members that are missing after the time-out
 ** or have ended, Ctrl-C. Poison is no error here: see fl_group_poison. */
-fl_status fl_group_meet(fl_group *g, fl_entry *mine, const void *data, size_t bytes, unsigned flags);
+fl_status fl_group_meet(fl_group *group, fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 
 /* Puts into e the ops of this rank since the last meeting. */
-void fl_entry_look_back(fl_entry *e, fl_trail trail);
+void fl_entry_look_back(fl_entry *entry, fl_trail trail);
 
 /* The entry of member i in the last meeting; valid until the next one of this group. */
-const fl_entry *fl_group_entry(const fl_group *g, int i);
-const void *fl_group_entry_data(const fl_group *g, int i);
+const fl_entry *fl_group_entry(const fl_group *group, int i);
+const void *fl_group_entry_data(const fl_group *group, int i);
 
 /* FL_OK, or the error of the first member with a poisoned input, with its rank. */
-fl_status fl_group_poison(const fl_group *g);
+fl_status fl_group_poison(const fl_group *group);
 
 /* Puts into e that this rank's input is missing, with the reason. */
-void fl_entry_poison(fl_entry *e, const char *error);
+void fl_entry_poison(fl_entry *entry, const char *error);
 
 uint64_t fl_fingerprint(const fl_collective *collective, uint64_t tag);
 
 /* Member i has not done what the first one has since they met last, as all members know: the error that names the first
 ** op in which they differ. The members meet for it. */
-fl_status fl_group_differs(fl_group *g, int i, const fl_entry *mine);
+fl_status fl_group_differs(fl_group *group, int i, const fl_entry *mine);
 
 /* "all-reduce of float32[8, 6], P -> B" */
 enum { FL_COLLECTIVE_TEXT = 512 };
-FL_EXPORT const char *fl_collective_text(char *buffer, const fl_collective *d);
+FL_EXPORT const char *fl_collective_text(char *buffer, const fl_collective *collective);
 
 /* ---- waiting for others ---- */
 
 /* One wait for other ranks: spins, then yields (at once when the host has more ranks than cores), then sleeps. */
 typedef struct fl_wait {
     const fl_group *group;
-    unsigned flags;                            /* FL_WAIT_IDLE, FL_WAIT_DATA, FL_WAIT_DEVICE */
-    const fl_collective *collective;           /* what waits; NULL: the collective this rank entered last */
-    bool (*missing)(const fl_group *g, int i); /* true if member i has not entered; NULL: unknown */
-    int spins;                                 /* from here on the wait's own, 0 at first */
+    unsigned flags;                                /* FL_WAIT_IDLE, FL_WAIT_DATA, FL_WAIT_DEVICE */
+    const fl_collective *collective;               /* what waits; NULL: the collective this rank entered last */
+    bool (*missing)(const fl_group *group, int i); /* true if member i has not entered; NULL: unknown */
+    int spins;                                     /* from here on the wait's own, 0 at first */
     uint64_t started, looked, interrupted, progress;
 } fl_wait;
 
 /* To be called between looks. An error ends the wait: time-out (worded with who is missing and where they are),
 ** a missing member that has ended, died or failed, Ctrl-C. */
-FL_EXPORT fl_status fl_wait_step(fl_wait *w);
+FL_EXPORT fl_status fl_wait_step(fl_wait *wait);
 
 /* The same without a pause, for callers that poll now and then: clock and deaths. */
-FL_EXPORT fl_status fl_wait_poll(fl_wait *w);
+FL_EXPORT fl_status fl_wait_poll(fl_wait *wait);
 
 /* FLOW_TIMEOUT in seconds, 300 unless set. */
 double fl_comm_timeout(void);
@@ -154,9 +154,9 @@ extern int fl_comm_host_ranks;
 fl_status fl_comm_run(const char *name, fl_status (*call)(void *context), void *context);
 
 /* `bytes` from every member, in order, to all of them: all [count][bytes]. Any size. what names it in messages. */
-fl_status fl_comm_share(fl_group *g, const char *what, void *all, const void *mine, size_t bytes, unsigned flags);
+fl_status fl_comm_share(fl_group *group, const char *what, void *all, const void *mine, size_t bytes, unsigned flags);
 
-fl_status fl_comm_barrier(fl_group *g);
+fl_status fl_comm_barrier(fl_group *group);
 
 /* ---- sessions: lines of input that all ranks evaluate ---- */
 
@@ -179,20 +179,21 @@ void fl_comm_reset(uint64_t number);
 /* Buffers are contiguous and this rank's own; counts and displacements in elements; `counts` and `starts` have g->count
 ** entries. A call is preceded by a meeting of the same group, so all members are there. Errors break the group. */
 typedef struct fl_comm {
-    const char *name;               /* "mpi" */
-    fl_status (*open)(fl_group *g); /* sets g->handle; all members are there */
-    fl_status (*meet)(fl_group *g, const fl_entry *mine, const void *data, size_t bytes,
+    const char *name;                   /* "mpi" */
+    fl_status (*open)(fl_group *group); /* sets g->handle; all members are there */
+    fl_status (*meet)(fl_group *group, const fl_entry *mine, const void *data, size_t bytes,
                       unsigned flags); /* fills g->entries, g->data */
-    fl_status (*all_reduce)(fl_group *g, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce); /* in place */
-    fl_status (*all_gather)(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in,
+    fl_status (*all_reduce)(fl_group *group, void *data, int64_t count, fl_dtype dtype,
+                            fl_reduce reduce); /* in place */
+    fl_status (*all_gather)(fl_group *group, void *out, const int64_t *counts, const int64_t *starts, const void *in,
                             fl_dtype dtype);
-    fl_status (*reduce_scatter)(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype,
+    fl_status (*reduce_scatter)(fl_group *group, void *out, const int64_t *counts, const void *in, fl_dtype dtype,
                                 fl_reduce reduce);
-    fl_status (*all_to_all)(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts,
+    fl_status (*all_to_all)(fl_group *group, void *out, const int64_t *out_counts, const int64_t *out_starts,
                             const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
-    void (*reset)(fl_group *g); /* forgets a meeting that failed half way, on this rank */
-    void (*abort)(int code);    /* ends the whole job; does not return */
-    void (*finish)(void);       /* the job has ended well on this rank: waits for the others */
+    void (*reset)(fl_group *group); /* forgets a meeting that failed half way, on this rank */
+    void (*abort)(int code);        /* ends the whole job; does not return */
+    void (*finish)(void);           /* the job has ended well on this rank: waits for the others */
 } fl_comm;
 
 /* The transport of this process, NULL when there is none. */

@@ -29,7 +29,7 @@ typedef struct fl_device_comm {
     fl_status (*compare)(const void *handshakes, int count, const int *ranks);
     /* *handle is this member's. Errors: why this member cannot join; then no member may use it. handshakes[0]
     ** invites. */
-    fl_status (*join)(void **handle, fl_group *g, const void *handshakes, int index);
+    fl_status (*join)(void **handle, fl_group *group, const void *handshakes, int index);
     /* Ends what is under way and gives the handle up, without the others. NULL is fine. */
     void (*leave)(void *handle);
     /* From here on calls issue to the queue that was entered, and return; the members have met, and all make the same

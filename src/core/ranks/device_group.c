@@ -35,23 +35,23 @@ static int first_unable(const notice *all, int count)
 }
 
 /* Every member has what it takes; now they join, and it counts only if all of them have. */
-static fl_status join(fl_device_group *d, fl_group *g, const fl_device *device, notice *all, const void *handshakes)
+static fl_status join(fl_device_group *group, fl_group *g, const fl_device *device, notice *all, const void *handshakes)
 {
     notice mine = {.able = false};
     if (device->comm->compare(handshakes, g->count, g->ranks) != FL_OK) return FL_OK;
-    tell(&mine, device->comm->join(&d->handle, g, handshakes, device->own));
+    tell(&mine, device->comm->join(&group->handle, g, handshakes, device->own));
     fl_status status = fl_comm_share(g, "joining of devices", all, &mine, sizeof mine, 0);
     int unable = status == FL_OK ? first_unable(all, g->count) : g->me;
     if (unable < 0) return FL_OK;
     if (status == FL_OK && g->me == unable)
         fprintf(stderr, "flowlua: %s cannot be used, tensors travel through host memory: rank %d: %s\n",
                 device->comm->name, g->ranks[unable], all[unable].error);
-    device->comm->leave(d->handle);
-    d->handle = NULL;
+    device->comm->leave(group->handle);
+    group->handle = NULL;
     return status;
 }
 
-static fl_status ask(fl_device_group *d, fl_group *g, const fl_device *device)
+static fl_status ask(fl_device_group *group, fl_group *g, const fl_device *device)
 {
     notice mine = {.able = false}, *all = malloc((size_t)g->count * sizeof *all);
     unsigned char *handshakes = malloc((size_t)g->count * FL_DEVICE_HANDSHAKE);
@@ -63,29 +63,29 @@ static fl_status ask(fl_device_group *d, fl_group *g, const fl_device *device)
     if (status == FL_OK && first_unable(all, g->count) < 0) {
         for (int i = 0; i < g->count; i++)
             memcpy(handshakes + (size_t)i * FL_DEVICE_HANDSHAKE, all[i].handshake, FL_DEVICE_HANDSHAKE);
-        status = join(d, g, device, all, handshakes);
+        status = join(group, g, device, all, handshakes);
     }
     free(handshakes);
     free(all);
     return status;
 }
 
-bool fl_device_group_known(const fl_group *g)
+bool fl_device_group_known(const fl_group *group)
 {
-    return g->devices && g->devices->asked && g->devices->begun == g->begun;
+    return group->devices && group->devices->asked && group->devices->begun == group->begun;
 }
 
-fl_status fl_device_group_get(void **handle, fl_group *g, const fl_device *device)
+fl_status fl_device_group_get(void **handle, fl_group *group, const fl_device *device)
 {
-    fl_device_group *d = g->devices;
-    if (!d) d = g->devices = calloc(1, sizeof *d);
-    if (!d) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
-    if (!fl_device_group_known(g)) {
+    fl_device_group *d = group->devices;
+    if (!d) d = group->devices = calloc(1, sizeof *d);
+    if (!d) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", group->count);
+    if (!fl_device_group_known(group)) {
         if (d->handle) device->comm->leave(d->handle);
         *d = (fl_device_group){.asked = false};
-        FL_TRY(ask(d, g, device));
+        FL_TRY(ask(d, group, device));
         d->asked = true;
-        d->begun = g->begun;
+        d->begun = group->begun;
     }
     *handle = d->handle;
     return FL_OK;

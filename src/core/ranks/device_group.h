@@ -11,7 +11,7 @@
 #include "device_comm.h"
 
 /* True once it is decided. */
-bool fl_device_group_known(const fl_group *g);
+bool fl_device_group_known(const fl_group *group);
 
 /* *handle: this member's in `group`, NULL when the CPUs move the data. Every member calls it; all wait for each
 ** other at the first call, and once more after fl_comm_reset. Errors: of those meetings. */

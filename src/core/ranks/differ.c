@@ -37,12 +37,12 @@ static uint64_t first_difference(const hashes *a, const hashes *b)
     return known ? least + 1 : 0;
 }
 
-static fl_status show(fl_group *g, const fl_entry *mine, const void *data, size_t bytes)
+static fl_status show(fl_group *group, const fl_entry *mine, const void *data, size_t bytes)
 {
     fl_entry e = {.collective = mine->collective};
     snprintf(e.collective.name, FL_COLLECTIVE_NAME, "comparison");
     e.fingerprint = fl_fingerprint(&e.collective, bytes);
-    return fl_group_meet(g, &e, data, bytes, 0);
+    return fl_group_meet(group, &e, data, bytes, 0);
 }
 
 /* "rank 0 train.lua:41 sum of float32[8, 4] S(0)" */
@@ -58,31 +58,31 @@ static void word_op(char *out, int rank, const words *w, bool is_there)
 /* True if the two members carried out the same op, by its text. */
 static bool is_worded_alike(const words said[2]) { return said[0].what[0] && strcmp(said[0].what, said[1].what) == 0; }
 
-fl_status fl_group_differs(fl_group *g, int i, const fl_entry *mine)
+fl_status fl_group_differs(fl_group *group, int i, const fl_entry *mine)
 {
-    const fl_collective first = fl_group_entry(g, 0)->collective, other = fl_group_entry(g, i)->collective;
+    const fl_collective first = fl_group_entry(group, 0)->collective, other = fl_group_entry(group, i)->collective;
     hashes own = {.total = mine->trail.to - mine->trail.from}, a, b;
     words word, said[2];
     char text[FL_COLLECTIVE_TEXT], op_a[OP_WORDS], op_b[OP_WORDS];
     if (mine->trail.history) own.count = (uint64_t)fl_history_recall(&own.first, own.at, &mine->trail);
-    FL_TRY(show(g, mine, &own, sizeof own));
-    memcpy(&a, fl_group_entry_data(g, 0), sizeof a);
-    memcpy(&b, fl_group_entry_data(g, i), sizeof b);
+    FL_TRY(show(group, mine, &own, sizeof own));
+    memcpy(&a, fl_group_entry_data(group, 0), sizeof a);
+    memcpy(&b, fl_group_entry_data(group, i), sizeof b);
     uint64_t index = first_difference(&a, &b);
     memset(&word, 0, sizeof word);
     if (mine->trail.history) fl_history_recall_op(word.what, word.where, &mine->trail, index);
-    FL_TRY(show(g, mine, &word, sizeof word));
-    memcpy(&said[0], fl_group_entry_data(g, 0), sizeof said[0]);
-    memcpy(&said[1], fl_group_entry_data(g, i), sizeof said[1]);
+    FL_TRY(show(group, mine, &word, sizeof word));
+    memcpy(&said[0], fl_group_entry_data(group, 0), sizeof said[0]);
+    memcpy(&said[1], fl_group_entry_data(group, i), sizeof said[1]);
     fl_collective_text(text, &first);
     if (index == 0)
         return fl_fail(
             FL_ERR_COMM,
             "the ranks run different programs: different ops led rank %d to %s and rank %d to %s (%s); is one of "
             "them inside `if rank == 0`?",
-            g->ranks[0], first.where, g->ranks[i], other.where, text);
-    word_op(op_a, g->ranks[0], &said[0], index <= a.total);
-    word_op(op_b, g->ranks[i], &said[1], index <= b.total);
+            group->ranks[0], first.where, group->ranks[i], other.where, text);
+    word_op(op_a, group->ranks[0], &said[0], index <= a.total);
+    word_op(op_b, group->ranks[i], &said[1], index <= b.total);
     return fl_fail(
         FL_ERR_COMM,
         "the ranks run different programs: %s, %s%s (before the %s, %s); is one of them inside `if rank == 0`?", op_a,

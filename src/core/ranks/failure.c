@@ -47,7 +47,7 @@ static void pause_ms(int ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000
 
 static int my_rank(void) { return fl_world_get()->rank; }
 
-static int state_of(const fl_journal *j) { return __atomic_load_n(&j->state, __ATOMIC_ACQUIRE); }
+static int state_of(const fl_journal *journal) { return __atomic_load_n(&journal->state, __ATOMIC_ACQUIRE); }
 
 /* ---- the reporter ---- */
 

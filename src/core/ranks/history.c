@@ -94,10 +94,10 @@ static void set_mark(fl_mark *mark)
         }
 }
 
-fl_status fl_history_mark(fl_mark **out, fl_history *h, const int *ranks, int count)
+fl_status fl_history_mark(fl_mark **out, fl_history *history, const int *ranks, int count)
 {
     *out = NULL;
-    if (!h) return FL_OK;
+    if (!history) return FL_OK;
     fl_mark *mark = calloc(1, sizeof *mark);
     int *sorted = malloc((size_t)count * sizeof *sorted);
     if (!mark || !sorted) {
@@ -106,17 +106,17 @@ fl_status fl_history_mark(fl_mark **out, fl_history *h, const int *ranks, int co
         return fl_fail(FL_ERR_MEMORY, "out of memory for the history of %d ranks", count);
     }
     sort_ranks(sorted, ranks, count);
-    for (fl_mark *m = h->marks; m && !*out; m = m->next)
+    for (fl_mark *m = history->marks; m && !*out; m = m->next)
         if (same_set(sorted, count, m->ranks, m->rank_count)) *out = m;
-    if (*out || !is_within(sorted, count, h->ranks, h->rank_count)) {
+    if (*out || !is_within(sorted, count, history->ranks, history->rank_count)) {
         free(mark);
         free(sorted);
         return FL_OK;
     }
-    *mark = (fl_mark){.history = h, .ranks = sorted, .rank_count = count};
+    *mark = (fl_mark){.history = history, .ranks = sorted, .rank_count = count};
     set_mark(mark);
-    mark->next = h->marks;
-    *out = h->marks = mark;
+    mark->next = history->marks;
+    *out = history->marks = mark;
     return FL_OK;
 }
 
@@ -178,38 +178,38 @@ void fl_history_remember(uint64_t context, fl_history_words *words, const void *
 /* ---- looking back ---- */
 
 /* What is at the place of op number n (from 0), unless it is forgotten or being written. */
-static bool recall(past *out, const fl_history *h, uint64_t n)
+static bool recall(past *out, const fl_history *history, uint64_t n)
 {
-    const past *p = &h->recent[n % FL_HISTORY_RECENT];
+    const past *p = &history->recent[n % FL_HISTORY_RECENT];
     *out = (past){LOAD(&p->hash), LOAD(&p->context)};
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return LOAD(&h->count) < n + FL_HISTORY_RECENT;
+    return LOAD(&history->count) < n + FL_HISTORY_RECENT;
 }
 
-int fl_history_recall(uint64_t *first, uint64_t *hashes, const fl_trail *t)
+int fl_history_recall(uint64_t *first, uint64_t *hashes, const fl_trail *trail)
 {
-    uint64_t count = t->to - t->from, n = count < FL_HISTORY_RECENT ? count : FL_HISTORY_RECENT;
+    uint64_t count = trail->to - trail->from, n = count < FL_HISTORY_RECENT ? count : FL_HISTORY_RECENT;
     int kept = 0;
     *first = 0;
     for (uint64_t index = count - n + 1; n > 0 && index <= count; index++) {
         past p;
-        if (!recall(&p, t->history, t->from + index - 1)) {
+        if (!recall(&p, trail->history, trail->from + index - 1)) {
             kept = 0;
             continue;
         }
         if (!kept) *first = index;
-        hashes[kept++] = p.hash - t->hash_from * power(index);
+        hashes[kept++] = p.hash - trail->hash_from * power(index);
     }
     return kept;
 }
 
-void fl_history_recall_op(char what[FL_PAST_WHAT], char where[FL_PAST_WHERE], const fl_trail *t, uint64_t index)
+void fl_history_recall_op(char what[FL_PAST_WHAT], char where[FL_PAST_WHERE], const fl_trail *trail, uint64_t index)
 {
     uint64_t copy[WORDS];
     past p;
     memset(what, 0, FL_PAST_WHAT);
     memset(where, 0, FL_PAST_WHERE);
-    if (index < 1 || index > t->to - t->from || !recall(&p, t->history, t->from + index - 1)) return;
+    if (index < 1 || index > trail->to - trail->from || !recall(&p, trail->history, trail->from + index - 1)) return;
     size_t line = fl_history_line(p.context);
     const uint64_t *context = &fl_history_lines[line];
     if ((__atomic_load_n(context, __ATOMIC_ACQUIRE) | 1) != (p.context | 1)) return;

@@ -37,7 +37,7 @@ typedef struct fl_trail {
 fl_status fl_history_get(fl_history **out, const int *ranks, int count);
 
 /* The mark of these ranks in h; *out is NULL when h is, or has not all of them. Errors: FL_ERR_MEMORY. */
-fl_status fl_history_mark(fl_mark **out, fl_history *h, const int *ranks, int count);
+fl_status fl_history_mark(fl_mark **out, fl_history *history, const int *ranks, int count);
 
 /* What was carried out since the ranks of the mark met last: they meet now. NULL is fine. */
 fl_trail fl_history_meet(fl_mark *mark);
@@ -80,17 +80,17 @@ void fl_history_remember(uint64_t context, fl_history_words *words, const void *
 
 /* An op: `content` is a hash that is the same on all ranks and tells it from others save for its numbers, `numbers` a
 ** hash of those. Not inside flow.on_rank. Every op on global tensors comes here: some twenty instructions. */
-static inline void fl_history_note(fl_history *h, uint64_t content, uint64_t numbers, fl_history_words *words,
+static inline void fl_history_note(fl_history *history, uint64_t content, uint64_t numbers, fl_history_words *words,
                                    const void *what)
 {
-    uint64_t count = h->count, hash = h->hash * FL_HISTORY_BASE + (content ^ numbers),
-             context = h->context << 16 ^ content;
-    struct fl_history_past *past = &h->recent[count % FL_HISTORY_RECENT];
-    h->hash = hash;
-    h->context = context;
+    uint64_t count = history->count, hash = history->hash * FL_HISTORY_BASE + (content ^ numbers),
+             context = history->context << 16 ^ content;
+    struct fl_history_past *past = &history->recent[count % FL_HISTORY_RECENT];
+    history->hash = hash;
+    history->context = context;
     __atomic_store_n(&past->hash, hash, __ATOMIC_RELAXED);
     __atomic_store_n(&past->context, context, __ATOMIC_RELAXED);
-    __atomic_store_n(&h->count, count + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&history->count, count + 1, __ATOMIC_RELAXED);
     if (FL_UNLIKELY(fl_history_lines[fl_history_line(context)] != context)) fl_history_remember(context, words, what);
 }
 
@@ -99,9 +99,9 @@ static inline void fl_history_note(fl_history *h, uint64_t content, uint64_t num
 /* The hashes of the trail's first, second, ... op up to each of those that are remembered: hashes[k] is that of the
 ** first
 ** *first + k. Returns how many; the newest are remembered. */
-int fl_history_recall(uint64_t *first, uint64_t *hashes, const fl_trail *t);
+int fl_history_recall(uint64_t *first, uint64_t *hashes, const fl_trail *trail);
 
 /* What op number `index` of the trail (from 1) was, and on which line it stood; "" what is forgotten. */
-void fl_history_recall_op(char what[FL_PAST_WHAT], char where[FL_PAST_WHERE], const fl_trail *t, uint64_t index);
+void fl_history_recall_op(char what[FL_PAST_WHAT], char where[FL_PAST_WHERE], const fl_trail *trail, uint64_t index);
 
 #endif

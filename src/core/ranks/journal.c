@@ -23,8 +23,8 @@ fl_journal *fl_journal_first(void)
     return first ? &first->journal : fl_journal_own;
 }
 
-const char *fl_journal_op(const fl_journal *j)
+const char *fl_journal_op(const fl_journal *journal)
 {
-    int64_t place = __atomic_load_n(&j->op, __ATOMIC_RELAXED);
+    int64_t place = __atomic_load_n(&journal->op, __ATOMIC_RELAXED);
     return place ? ((const fl_op *)((intptr_t)&fl_journal_own + place))->name : NULL;
 }

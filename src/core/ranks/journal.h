@@ -52,11 +52,11 @@ fl_journal *fl_journal_first(void);
 
 /* Name of the last op that a journal's rank dispatched, NULL before the first. All ranks run the same program file, so
 ** a descriptor lies at the same distance from the program's start. */
-const char *fl_journal_op(const fl_journal *j);
+const char *fl_journal_op(const fl_journal *journal);
 
 /* Where a journal's rank is: ", in all-gather of float32[8], S(0) -> B (train.lua:44); its last op is matmul"; "" when
 ** there is nothing in it. Async-signal-safe. */
 enum { FL_RANK_PLACE_TEXT = FL_COLLECTIVE_TEXT + 64 };
-const char *fl_rank_place_text(char *buffer, const fl_journal *j);
+const char *fl_rank_place_text(char *buffer, const fl_journal *journal);
 
 #endif

@@ -244,33 +244,33 @@ static bool may_share(int rank)
     return !text || strcmp(text, "0") != 0;
 }
 
-static void make_offer(offer *mine, const fl_transport *t)
+static void make_offer(offer *mine, const fl_transport *transport)
 {
     memset(mine, 0, sizeof *mine);
     gethostname(mine->host, sizeof mine->host - 1);
     mine->seed = fl_generator_current()->seed;
     mine->level = fl_cpu_level();
-    mine->shares = may_share(t->rank) && fl_shared_create(mine->handshake, t->rank, t->size);
+    mine->shares = may_share(transport->rank) && fl_shared_create(mine->handshake, transport->rank, transport->size);
 }
 
 /* Ranks on this rank's host and its position among them. */
-static void count_host(int *ranks, int *index, const offer *all, const fl_transport *t)
+static void count_host(int *ranks, int *index, const offer *all, const fl_transport *transport)
 {
     *ranks = *index = 0;
-    for (int r = 0; r < t->size; r++) {
-        if (strcmp(all[r].host, all[t->rank].host) != 0) continue;
-        *index += r < t->rank;
+    for (int r = 0; r < transport->size; r++) {
+        if (strcmp(all[r].host, all[transport->rank].host) != 0) continue;
+        *index += r < transport->rank;
         ++*ranks;
     }
 }
 
 /* Maps the memory of the ranks of this host; false: some of them cannot be mapped. */
-static bool attach_peers(const offer *all, const fl_transport *t)
+static bool attach_peers(const offer *all, const fl_transport *transport)
 {
     bool good = true;
-    for (int r = 0; r < t->size && all[t->rank].shares; r++) {
-        bool same_host = strcmp(all[r].host, all[t->rank].host) == 0;
-        if (r == t->rank) continue;
+    for (int r = 0; r < transport->size && all[transport->rank].shares; r++) {
+        bool same_host = strcmp(all[r].host, all[transport->rank].host) == 0;
+        if (r == transport->rank) continue;
         if (!all[r].shares) good &= !same_host;
         else good &= fl_shared_attach(r, all[r].handshake, &same_host) || !same_host;
     }
@@ -280,29 +280,29 @@ static bool attach_peers(const offer *all, const fl_transport *t)
 /* Threads this rank would use on its own: its cores, one where ranks share cores, FLOW_THREADS before both. */
 static int wanted_threads(int cores) { return cores || given("FLOW_THREADS") ? fl_team_size() : 1; }
 
-static void take_offers(verdict *mine, const offer *all, const fl_transport *t)
+static void take_offers(verdict *mine, const offer *all, const fl_transport *transport)
 {
     int ranks, index, cores;
     fl_level level = FL_LEVEL_COUNT;
-    count_host(&ranks, &index, all, t);
+    count_host(&ranks, &index, all, transport);
     cores = bind_cores(ranks, index);
     own_cores = cores ? cores : 1;
     fl_comm_host_ranks = ranks;
-    for (int r = 0; r < t->size; r++)
+    for (int r = 0; r < transport->size; r++)
         if (all[r].level < (int32_t)level) level = (fl_level)all[r].level;
     fl_cpu_level_limit(level);
     fl_manual_seed(all[0].seed);
     memset(mine, 0, sizeof *mine);
     mine->threads = wanted_threads(cores);
-    mine->cannot_share = !attach_peers(all, t);
-    if (ranks == t->size && fl_shared_has(0)) fl_output_join(fl_journal_of(0)->pid);
+    mine->cannot_share = !attach_peers(all, transport);
+    if (ranks == transport->size && fl_shared_has(0)) fl_output_join(fl_journal_of(0)->pid);
 }
 
-static void take_verdicts(const verdict *all, const fl_transport *t)
+static void take_verdicts(const verdict *all, const fl_transport *transport)
 {
     int threads = all[0].threads;
     bool share = true;
-    for (int r = 0; r < t->size; r++) {
+    for (int r = 0; r < transport->size; r++) {
         if (all[r].threads < threads) threads = all[r].threads;
         share &= !all[r].cannot_share;
     }
@@ -311,20 +311,21 @@ static void take_verdicts(const verdict *all, const fl_transport *t)
     if (!share) fl_shared_stop();
 }
 
-static fl_status agree(const fl_transport *t)
+static fl_status agree(const fl_transport *transport)
 {
-    offer mine, *offers = calloc((size_t)t->size, sizeof *offers);
-    verdict my_verdict, *verdicts = calloc((size_t)t->size, sizeof *verdicts);
-    fl_status status = offers && verdicts ? FL_OK : fl_fail(FL_ERR_MEMORY, "out of memory for %d ranks", t->size);
+    offer mine, *offers = calloc((size_t)transport->size, sizeof *offers);
+    verdict my_verdict, *verdicts = calloc((size_t)transport->size, sizeof *verdicts);
+    fl_status status = offers && verdicts ? FL_OK
+                                          : fl_fail(FL_ERR_MEMORY, "out of memory for %d ranks", transport->size);
     if (status == FL_OK) {
-        make_offer(&mine, t);
-        status = t->gather(offers, &mine, sizeof mine);
+        make_offer(&mine, transport);
+        status = transport->gather(offers, &mine, sizeof mine);
     }
     if (status == FL_OK) {
-        take_offers(&my_verdict, offers, t);
-        status = t->gather(verdicts, &my_verdict, sizeof my_verdict);
+        take_offers(&my_verdict, offers, transport);
+        status = transport->gather(verdicts, &my_verdict, sizeof my_verdict);
     }
-    if (status == FL_OK) take_verdicts(verdicts, t);
+    if (status == FL_OK) take_verdicts(verdicts, transport);
     free(offers);
     free(verdicts);
     return status;

@@ -35,19 +35,19 @@ void fl_window_of(fl_window *out, const fl_shape *shape, const fl_placement *pla
     }
 }
 
-void fl_meta_window(fl_window *out, const fl_meta *m, int index)
+void fl_meta_window(fl_window *out, const fl_meta *meta, int index)
 {
-    fl_window_of(out, &m->shape, m->placement, m->nd_sbp, index);
+    fl_window_of(out, &meta->shape, meta->placement, meta->nd_sbp, index);
 }
 
 /* What this rank holds. */
-static void refresh(fl_meta *m)
+static void refresh(fl_meta *meta)
 {
-    m->holds = m->placement->my_index >= 0;
-    fl_meta_window(&m->window, m, m->placement->my_index);
-    m->local_numel = m->holds;
-    for (int i = 0; i < m->shape.ndim; i++) m->local_numel *= m->window.size[i];
-    fl_shape_strides(m->strides, m->window.size, m->shape.ndim);
+    meta->holds = meta->placement->my_index >= 0;
+    fl_meta_window(&meta->window, meta, meta->placement->my_index);
+    meta->local_numel = meta->holds;
+    for (int i = 0; i < meta->shape.ndim; i++) meta->local_numel *= meta->window.size[i];
+    fl_shape_strides(meta->strides, meta->window.size, meta->shape.ndim);
 }
 
 void fl_meta_refresh_all(void)
@@ -176,22 +176,23 @@ void fl_meta_free(const fl_meta *dead)
 
 int64_t fl_meta_count(void) { return meta_count; }
 
-const char *fl_meta_text(char *buffer, const fl_meta *m)
+const char *fl_meta_text(char *buffer, const fl_meta *meta)
 {
     char shape[FL_SHAPE_TEXT], place[FL_PLACEMENT_TEXT], sbp[FL_ND_SBP_TEXT];
-    fl_shape_text(shape, &m->shape);
-    if (m->is_local) snprintf(buffer, FL_META_TEXT, "%s%s", fl_dtype_name(m->dtype), shape);
+    fl_shape_text(shape, &meta->shape);
+    if (meta->is_local) snprintf(buffer, FL_META_TEXT, "%s%s", fl_dtype_name(meta->dtype), shape);
     else
-        snprintf(buffer, FL_META_TEXT, "%s%s on %s as %s", fl_dtype_name(m->dtype), shape,
-                 fl_placement_text(place, m->placement), fl_nd_sbp_text(sbp, m->nd_sbp));
+        snprintf(buffer, FL_META_TEXT, "%s%s on %s as %s", fl_dtype_name(meta->dtype), shape,
+                 fl_placement_text(place, meta->placement), fl_nd_sbp_text(sbp, meta->nd_sbp));
     return buffer;
 }
 
-const char *fl_meta_placed_text(char *buffer, const fl_meta *m)
+const char *fl_meta_placed_text(char *buffer, const fl_meta *meta)
 {
     char device[FL_DEVICE_TEXT];
-    fl_meta_text(buffer, m);
+    fl_meta_text(buffer, meta);
     size_t n = strlen(buffer);
-    if (m->is_local) snprintf(buffer + n, FL_META_TEXT - n, " on %s", fl_placement_device_text(device, m->placement));
+    if (meta->is_local)
+        snprintf(buffer + n, FL_META_TEXT - n, " on %s", fl_placement_device_text(device, meta->placement));
     return buffer;
 }

@@ -41,27 +41,27 @@ fl_status fl_meta_get(const fl_meta **out, fl_dtype dtype, const fl_shape *shape
 /* Meta of a local tensor on this rank's CPU. */
 fl_status fl_meta_local(const fl_meta **out, fl_dtype dtype, const fl_shape *shape);
 
-static inline const fl_meta *fl_meta_ref(const fl_meta *m)
+static inline const fl_meta *fl_meta_ref(const fl_meta *meta)
 {
-    ((fl_meta *)m)->refs++;
-    return m;
+    ((fl_meta *)meta)->refs++;
+    return meta;
 }
-void fl_meta_free(const fl_meta *m); /* the last reference is gone */
-static inline void fl_meta_unref(const fl_meta *m)
+void fl_meta_free(const fl_meta *meta); /* the last reference is gone */
+static inline void fl_meta_unref(const fl_meta *meta)
 {
-    if (m && --((fl_meta *)m)->refs == 0) fl_meta_free(m);
+    if (meta && --((fl_meta *)meta)->refs == 0) fl_meta_free(meta);
 }
 
 /* The window of position `index` of the placement (any rank's, not only this one's). */
-void fl_meta_window(fl_window *out, const fl_meta *m, int index);
+void fl_meta_window(fl_window *out, const fl_meta *meta, int index);
 void fl_window_of(fl_window *out, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, int index);
 
 /* `float32[8, 6]`, and for a global tensor ` on placement("cpu", {0, 1}) as S(0)`. */
 enum { FL_META_TEXT = 640 };
-const char *fl_meta_text(char *buffer, const fl_meta *m);
+const char *fl_meta_text(char *buffer, const fl_meta *meta);
 
 /* The same, with the device of a local tensor: `float32[8, 6] on cuda`. */
-const char *fl_meta_placed_text(char *buffer, const fl_meta *m);
+const char *fl_meta_placed_text(char *buffer, const fl_meta *meta);
 
 /* Recomputes what live metas say about this rank (after fl_world_set_dry). */
 void fl_meta_refresh_all(void);

@@ -28,10 +28,10 @@ static const char *const type_names[] = {"cpu", "cuda"};
 
 const fl_world *fl_world_get(void) { return &world; }
 
-int fl_placement_index(const fl_placement *p, int rank)
+int fl_placement_index(const fl_placement *placement, int rank)
 {
-    for (int i = 0; i < p->count; i++)
-        if (p->ranks[i] == rank) return i;
+    for (int i = 0; i < placement->count; i++)
+        if (placement->ranks[i] == rank) return i;
     return -1;
 }
 
@@ -129,12 +129,12 @@ static fl_status check_hierarchy(int count, const int *hierarchy, int ndim)
     return fl_fail(FL_ERR_SBP, "placement: a hierarchy of %s does not hold %d ranks", text, count);
 }
 
-static bool placement_is(const fl_placement *p, fl_device_type type, const int *ranks, int count, const int *hierarchy,
-                         int ndim)
+static bool placement_is(const fl_placement *placement, fl_device_type type, const int *ranks, int count,
+                         const int *hierarchy, int ndim)
 {
-    return p->type == type && p->count == count && p->ndim == ndim
-        && memcmp(p->hierarchy, hierarchy, (size_t)ndim * sizeof *hierarchy) == 0
-        && memcmp(p->ranks, ranks, (size_t)count * sizeof *ranks) == 0;
+    return placement->type == type && placement->count == count && placement->ndim == ndim
+        && memcmp(placement->hierarchy, hierarchy, (size_t)ndim * sizeof *hierarchy) == 0
+        && memcmp(placement->ranks, ranks, (size_t)count * sizeof *ranks) == 0;
 }
 
 fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count,
@@ -178,12 +178,12 @@ const fl_placement *fl_placement_local(fl_device_type type, int index)
     return p;
 }
 
-fl_status fl_placement_on_cpu(const fl_placement **out, const fl_placement *p)
+fl_status fl_placement_on_cpu(const fl_placement **out, const fl_placement *placement)
 {
-    *out = p;
-    if (p->type == FL_CPU) return FL_OK;
-    if (p != fl_placement_local(p->type, p->device_index))
-        return fl_placement_get(out, FL_CPU, p->ranks, p->count, p->hierarchy, p->ndim);
+    *out = placement;
+    if (placement->type == FL_CPU) return FL_OK;
+    if (placement != fl_placement_local(placement->type, placement->device_index))
+        return fl_placement_get(out, FL_CPU, placement->ranks, placement->count, placement->hierarchy, placement->ndim);
     *out = fl_placement_local(FL_CPU, -1);
     return FL_OK;
 }
@@ -204,11 +204,11 @@ const fl_placement *fl_placement_everywhere(const fl_placement *own)
     return own->count == world.size ? own : fl_placement_all(own->type);
 }
 
-void fl_placement_coords(int *coords, const fl_placement *p, int index)
+void fl_placement_coords(int *coords, const fl_placement *placement, int index)
 {
-    for (int k = p->ndim - 1; k >= 0; k--) {
-        coords[k] = index % p->hierarchy[k];
-        index /= p->hierarchy[k];
+    for (int k = placement->ndim - 1; k >= 0; k--) {
+        coords[k] = index % placement->hierarchy[k];
+        index /= placement->hierarchy[k];
     }
 }
 
@@ -226,51 +226,52 @@ static void text_add(struct text *t, const char *format, int value)
 }
 
 /* Ranks from *next on, as nested lists of hierarchy axes axis.. */
-static void add_ranks(struct text *t, const fl_placement *p, int axis, int *next)
+static void add_ranks(struct text *t, const fl_placement *placement, int axis, int *next)
 {
     text_add(t, "{", 0);
-    for (int i = 0; i < p->hierarchy[axis] && t->n < t->size; i++) {
+    for (int i = 0; i < placement->hierarchy[axis] && t->n < t->size; i++) {
         if (i) text_add(t, ", ", 0);
-        if (axis + 1 < p->ndim) add_ranks(t, p, axis + 1, next);
-        else text_add(t, "%d", p->ranks[(*next)++]);
+        if (axis + 1 < placement->ndim) add_ranks(t, placement, axis + 1, next);
+        else text_add(t, "%d", placement->ranks[(*next)++]);
     }
     text_add(t, "}", 0);
 }
 
-const char *fl_placement_device_text(char *buffer, const fl_placement *p)
+const char *fl_placement_device_text(char *buffer, const fl_placement *placement)
 {
-    const char *type = type_names[p->type];
-    if (p->device_index < 0) snprintf(buffer, FL_DEVICE_TEXT, "%s", type);
-    else snprintf(buffer, FL_DEVICE_TEXT, "%s:%d", type, p->device_index);
+    const char *type = type_names[placement->type];
+    if (placement->device_index < 0) snprintf(buffer, FL_DEVICE_TEXT, "%s", type);
+    else snprintf(buffer, FL_DEVICE_TEXT, "%s:%d", type, placement->device_index);
     return buffer;
 }
 
-const char *fl_placement_text(char *buffer, const fl_placement *p)
+const char *fl_placement_text(char *buffer, const fl_placement *placement)
 {
     struct text t = {buffer, 0, FL_PLACEMENT_TEXT};
     int next = 0;
     text_add(&t, "placement(\"", 0);
-    text_add(&t, type_names[p->type], 0);
-    if (p->device_index >= 0) text_add(&t, ":%d", p->device_index);
+    text_add(&t, type_names[placement->type], 0);
+    if (placement->device_index >= 0) text_add(&t, ":%d", placement->device_index);
     text_add(&t, "\", ", 0);
     size_t head = t.n;
-    add_ranks(&t, p, 0, &next);
+    add_ranks(&t, placement, 0, &next);
     text_add(&t, ")", 0);
     if (t.n < t.size) return buffer;
     t.n = head; /* too long: first and last ranks, and the hierarchy */
-    text_add(&t, "{%d", p->ranks[0]);
-    text_add(&t, ", %d, ..., ", p->ranks[1]);
-    text_add(&t, "%d}", p->ranks[p->count - 1]);
-    for (int k = 0; k < p->ndim; k++) text_add(&t, k ? ", %d" : ", hierarchy {%d", p->hierarchy[k]);
+    text_add(&t, "{%d", placement->ranks[0]);
+    text_add(&t, ", %d, ..., ", placement->ranks[1]);
+    text_add(&t, "%d}", placement->ranks[placement->count - 1]);
+    for (int k = 0; k < placement->ndim; k++) text_add(&t, k ? ", %d" : ", hierarchy {%d", placement->hierarchy[k]);
     text_add(&t, "})", 0);
     return buffer;
 }
 
-fl_status fl_nd_sbp_check(fl_nd_sbp s, const fl_placement *p)
+fl_status fl_nd_sbp_check(fl_nd_sbp nd_sbp, const fl_placement *placement)
 {
     char sbp[FL_ND_SBP_TEXT], place[FL_PLACEMENT_TEXT], fit[FL_ND_SBP_SOURCE];
-    if (s.n == p->ndim) return FL_OK;
+    if (nd_sbp.n == placement->ndim) return FL_OK;
     return fl_fail(FL_ERR_SBP, "sbp %s: %s has %d hierarchy %s, and each needs one sbp; write sbp = %s",
-                   fl_nd_sbp_text(sbp, s), fl_placement_text(place, p), p->ndim, p->ndim == 1 ? "axis" : "axes",
-                   fl_nd_sbp_source(fit, fl_nd_sbp_fit(s, p->ndim)));
+                   fl_nd_sbp_text(sbp, nd_sbp), fl_placement_text(place, placement), placement->ndim,
+                   placement->ndim == 1 ? "axis" : "axes",
+                   fl_nd_sbp_source(fit, fl_nd_sbp_fit(nd_sbp, placement->ndim)));
 }

@@ -52,7 +52,7 @@ fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const 
 const fl_placement *fl_placement_local(fl_device_type type, int index);
 
 /* The same ranks with their CPUs; of a local placement, this rank's CPU. */
-fl_status fl_placement_on_cpu(const fl_placement **out, const fl_placement *p);
+fl_status fl_placement_on_cpu(const fl_placement **out, const fl_placement *placement);
 
 /* All ranks of the world, 1-D. */
 const fl_placement *fl_placement_all(fl_device_type type);
@@ -62,20 +62,20 @@ const fl_placement *fl_placement_all(fl_device_type type);
 const fl_placement *fl_placement_everywhere(const fl_placement *own);
 
 /* Position of a rank in p->ranks, -1 outside. */
-int fl_placement_index(const fl_placement *p, int rank);
+int fl_placement_index(const fl_placement *placement, int rank);
 
 /* Coordinates in the hierarchy of position `index`. */
-void fl_placement_coords(int *coords, const fl_placement *p, int index);
+void fl_placement_coords(int *coords, const fl_placement *placement, int index);
 
 /* What a script calls the device of local tensors placed so: "cpu", "cuda", "cuda:1". */
 enum { FL_DEVICE_TEXT = 24 };
-const char *fl_placement_device_text(char *buffer, const fl_placement *p);
+const char *fl_placement_device_text(char *buffer, const fl_placement *placement);
 
 /* `placement("cpu", {{0, 1}, {2, 3}})` */
 enum { FL_PLACEMENT_TEXT = 256 };
-const char *fl_placement_text(char *buffer, const fl_placement *p);
+const char *fl_placement_text(char *buffer, const fl_placement *placement);
 
 /* FL_OK, or the error of an s that has not one entry for each hierarchy axis of p. */
-fl_status fl_nd_sbp_check(fl_nd_sbp s, const fl_placement *p);
+fl_status fl_nd_sbp_check(fl_nd_sbp nd_sbp, const fl_placement *placement);
 
 #endif

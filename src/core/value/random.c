@@ -36,18 +36,18 @@ fl_generator *fl_generator_current(void)
     return current;
 }
 
-fl_generator *fl_generator_use(fl_generator *g)
+fl_generator *fl_generator_use(fl_generator *generator)
 {
     fl_generator *old = fl_generator_current();
-    current = g ? g : default_one();
+    current = generator ? generator : default_one();
     return old;
 }
 
 static uint64_t drawn;
 
-void fl_random_agree(fl_generator g)
+void fl_random_agree(fl_generator generator)
 {
-    *fl_generator_current() = g;
+    *fl_generator_current() = generator;
     drawn = 0;
 }
 

@@ -21,7 +21,7 @@ typedef struct fl_generator {
 /* The generator ops draw from now; never NULL. */
 fl_generator *fl_generator_current(void);
 /* Replaces the current one (evaluation, samplers); NULL: the default one. Returns the old. */
-fl_generator *fl_generator_use(fl_generator *g);
+fl_generator *fl_generator_use(fl_generator *generator);
 void fl_manual_seed(uint64_t seed); /* fl_random_agree, counter 0 */
 
 /* What an op draws with: the current generator, which counts the op. agreed: every rank of the world draws now, and
@@ -30,6 +30,6 @@ fl_generator fl_random_draw(bool agreed);
 /* All draws for global tensors in one number: equal on ranks that drew the same since they agreed. */
 uint64_t fl_random_drawn(void);
 /* The current generator goes on from g, and nothing has been drawn before. All ranks call it. */
-void fl_random_agree(fl_generator g);
+void fl_random_agree(fl_generator generator);
 
 #endif

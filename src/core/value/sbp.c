@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-fl_nd_sbp fl_nd_sbp_fill(fl_sbp s, int n)
+fl_nd_sbp fl_nd_sbp_fill(fl_sbp sbp, int n)
 {
     fl_nd_sbp all = {.n = (uint8_t)n};
-    for (int k = 0; k < n; k++) all.at[k] = s;
+    for (int k = 0; k < n; k++) all.at[k] = sbp;
     return all;
 }
 
@@ -38,42 +38,47 @@ bool fl_sbp_parse(fl_sbp *out, const char *text, int ndim)
     return true;
 }
 
-const char *fl_sbp_text(char *buffer, fl_sbp s)
+const char *fl_sbp_text(char *buffer, fl_sbp sbp)
 {
-    if (fl_sbp_is_split(s)) snprintf(buffer, FL_SBP_TEXT, "S(%d)", s);
-    else snprintf(buffer, FL_SBP_TEXT, "%s", s == FL_B ? "B" : s == FL_PSUM ? "P" : s == FL_PMAX ? "P(max)" : "P(min)");
+    if (fl_sbp_is_split(sbp)) snprintf(buffer, FL_SBP_TEXT, "S(%d)", sbp);
+    else
+        snprintf(buffer, FL_SBP_TEXT, "%s",
+                 sbp == FL_B          ? "B"
+                     : sbp == FL_PSUM ? "P"
+                     : sbp == FL_PMAX ? "P(max)"
+                                      : "P(min)");
     return buffer;
 }
 
-const char *fl_nd_sbp_text(char *buffer, fl_nd_sbp s)
+const char *fl_nd_sbp_text(char *buffer, fl_nd_sbp nd_sbp)
 {
-    if (s.n == 1) return fl_sbp_text(buffer, s.at[0]);
+    if (nd_sbp.n == 1) return fl_sbp_text(buffer, nd_sbp.at[0]);
     size_t n = (size_t)snprintf(buffer, FL_ND_SBP_TEXT, "(");
-    for (int k = 0; k < s.n; k++) {
+    for (int k = 0; k < nd_sbp.n; k++) {
         char one[FL_SBP_TEXT];
-        n += (size_t)snprintf(buffer + n, FL_ND_SBP_TEXT - n, k ? ", %s" : "%s", fl_sbp_text(one, s.at[k]));
+        n += (size_t)snprintf(buffer + n, FL_ND_SBP_TEXT - n, k ? ", %s" : "%s", fl_sbp_text(one, nd_sbp.at[k]));
     }
     snprintf(buffer + n, FL_ND_SBP_TEXT - n, ")");
     return buffer;
 }
 
-const char *fl_nd_sbp_source(char *buffer, fl_nd_sbp s)
+const char *fl_nd_sbp_source(char *buffer, fl_nd_sbp nd_sbp)
 {
     size_t n = 0;
-    for (int k = 0; k < s.n; k++) {
+    for (int k = 0; k < nd_sbp.n; k++) {
         char one[FL_SBP_TEXT];
         n += (size_t)snprintf(buffer + n, FL_ND_SBP_SOURCE - n, "%s\"%s\"%s",
-                              k             ? ", "
-                                  : s.n > 1 ? "{"
-                                            : "",
-                              fl_sbp_text(one, s.at[k]), s.n > 1 && k + 1 == s.n ? "}" : "");
+                              k                  ? ", "
+                                  : nd_sbp.n > 1 ? "{"
+                                                 : "",
+                              fl_sbp_text(one, nd_sbp.at[k]), nd_sbp.n > 1 && k + 1 == nd_sbp.n ? "}" : "");
     }
     return buffer;
 }
 
-fl_nd_sbp fl_nd_sbp_fit(fl_nd_sbp s, int n)
+fl_nd_sbp fl_nd_sbp_fit(fl_nd_sbp nd_sbp, int n)
 {
     fl_nd_sbp fit = fl_nd_sbp_fill(FL_B, n);
-    memcpy(fit.at, s.at, (size_t)(s.n < n ? s.n : n) * sizeof *s.at);
+    memcpy(fit.at, nd_sbp.at, (size_t)(nd_sbp.n < n ? nd_sbp.n : n) * sizeof *nd_sbp.at);
     return fit;
 }

@@ -19,24 +19,24 @@ enum { /* 0..7: S(axis) */
        FL_PMIN = 0x22
 };
 #define FL_S(axis) ((fl_sbp)(axis))
-static inline bool fl_sbp_is_split(fl_sbp s) { return s < 0x10; }
-static inline bool fl_sbp_is_partial(fl_sbp s) { return (s & 0x20) != 0; }
+static inline bool fl_sbp_is_split(fl_sbp sbp) { return sbp < 0x10; }
+static inline bool fl_sbp_is_partial(fl_sbp sbp) { return (sbp & 0x20) != 0; }
 
 typedef struct fl_nd_sbp {
     uint8_t n;                   /* = ndim of the placement's hierarchy */
     fl_sbp at[FL_MAX_HIERARCHY]; /* entries from n on are 0 */
 } fl_nd_sbp;
 
-static inline uint64_t fl_nd_sbp_bits(fl_nd_sbp s)
+static inline uint64_t fl_nd_sbp_bits(fl_nd_sbp nd_sbp)
 {
     uint64_t bits;
-    __builtin_memcpy(&bits, &s, sizeof bits);
+    __builtin_memcpy(&bits, &nd_sbp, sizeof bits);
     return bits;
 }
 static inline bool fl_nd_sbp_equal(fl_nd_sbp a, fl_nd_sbp b) { return fl_nd_sbp_bits(a) == fl_nd_sbp_bits(b); }
 
 /* n entries all equal to s. */
-fl_nd_sbp fl_nd_sbp_fill(fl_sbp s, int n);
+fl_nd_sbp fl_nd_sbp_fill(fl_sbp sbp, int n);
 
 /* "S(0)", "B", "P", "P(max)", "P(min)"; "P(sum)" is read as well, and S(-1) when ndim (of the tensor) is known: pass 0
 ** when it is not. false when it is none of these; an axis the tensor lacks is fl_meta_get's error. */
@@ -44,16 +44,16 @@ bool fl_sbp_parse(fl_sbp *out, const char *text, int ndim);
 
 /* "S(0)" */
 enum { FL_SBP_TEXT = 16, FL_ND_SBP_TEXT = 128 };
-const char *fl_sbp_text(char *buffer, fl_sbp s);
+const char *fl_sbp_text(char *buffer, fl_sbp sbp);
 
 /* "S(0)" for one axis, "(S(0), B)" for more. */
-const char *fl_nd_sbp_text(char *buffer, fl_nd_sbp s);
+const char *fl_nd_sbp_text(char *buffer, fl_nd_sbp nd_sbp);
 
 /* As scripts write it: `"S(0)"`, `{"S(0)", "B"}`. */
 enum { FL_ND_SBP_SOURCE = FL_ND_SBP_TEXT + 2 * FL_MAX_HIERARCHY };
-const char *fl_nd_sbp_source(char *buffer, fl_nd_sbp s);
+const char *fl_nd_sbp_source(char *buffer, fl_nd_sbp nd_sbp);
 
 /* s for a hierarchy of n axes: the first of its entries, then B. */
-fl_nd_sbp fl_nd_sbp_fit(fl_nd_sbp s, int n);
+fl_nd_sbp fl_nd_sbp_fit(fl_nd_sbp nd_sbp, int n);
 
 #endif

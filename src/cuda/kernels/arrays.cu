@@ -26,13 +26,13 @@ void fl_cuda_number_bytes(int64_t bytes[1], fl_dtype dtype, const fl_view *numbe
     });
 }
 
-fl_status fl_cuda_array_room(fl_cuda_array *a, const fl_view *v, fl_dtype dtype)
+fl_status fl_cuda_array_room(fl_cuda_array *a, const fl_view *view, fl_dtype dtype)
 {
-    a->view = *v;
+    a->view = *view;
     a->memory = NULL;
-    if (v->numel == 0 || (v->contiguous && v->dtype == dtype)) return FL_OK;
-    FL_TRY(fl_cuda_malloc(&a->memory, (size_t)v->numel * fl_dtype_size(dtype)));
-    fl_cuda_strides(a->stride, v->size, v->ndim);
+    if (view->numel == 0 || (view->contiguous && view->dtype == dtype)) return FL_OK;
+    FL_TRY(fl_cuda_malloc(&a->memory, (size_t)view->numel * fl_dtype_size(dtype)));
+    fl_cuda_strides(a->stride, view->size, view->ndim);
     a->view.data = a->memory;
     a->view.dtype = dtype;
     a->view.stride = a->stride;
@@ -40,17 +40,17 @@ fl_status fl_cuda_array_room(fl_cuda_array *a, const fl_view *v, fl_dtype dtype)
     return FL_OK;
 }
 
-fl_status fl_cuda_array_open(fl_cuda_array *a, const fl_view *v, fl_dtype dtype)
+fl_status fl_cuda_array_open(fl_cuda_array *a, const fl_view *view, fl_dtype dtype)
 {
-    FL_TRY(fl_cuda_array_room(a, v, dtype));
-    fl_status status = a->memory ? fl_cuda_copy_view(&a->view, v) : FL_OK;
+    FL_TRY(fl_cuda_array_room(a, view, dtype));
+    fl_status status = a->memory ? fl_cuda_copy_view(&a->view, view) : FL_OK;
     if (status != FL_OK) fl_cuda_array_close(a);
     return status;
 }
 
-fl_status fl_cuda_array_store(const fl_view *v, const fl_cuda_array *a)
+fl_status fl_cuda_array_store(const fl_view *view, const fl_cuda_array *a)
 {
-    return a->memory ? fl_cuda_copy_view(v, &a->view) : FL_OK;
+    return a->memory ? fl_cuda_copy_view(view, &a->view) : FL_OK;
 }
 
 void fl_cuda_array_close(fl_cuda_array *a)

@@ -15,11 +15,11 @@ typedef struct fl_cuda_array {
 } fl_cuda_array;
 
 /* The operand's values. On failure there is nothing to close. */
-fl_status fl_cuda_array_open(fl_cuda_array *a, const fl_view *v, fl_dtype dtype);
+fl_status fl_cuda_array_open(fl_cuda_array *a, const fl_view *view, fl_dtype dtype);
 
 /* Room for the operand's values, which fl_cuda_array_store writes to where they belong. */
-fl_status fl_cuda_array_room(fl_cuda_array *a, const fl_view *v, fl_dtype dtype);
-fl_status fl_cuda_array_store(const fl_view *v, const fl_cuda_array *a);
+fl_status fl_cuda_array_room(fl_cuda_array *a, const fl_view *view, fl_dtype dtype);
+fl_status fl_cuda_array_store(const fl_view *view, const fl_cuda_array *a);
 
 void fl_cuda_array_close(fl_cuda_array *a);
 
@@ -30,9 +30,9 @@ void fl_cuda_number_bytes(int64_t bytes[1], fl_dtype dtype, const fl_view *numbe
 void fl_cuda_strides(int64_t *strides, const int64_t *size, int ndim);
 
 /* Axis of an already validated attribute. */
-static inline int fl_cuda_axis(const fl_attr *a, int ndim)
+static inline int fl_cuda_axis(const fl_attr *attr, int ndim)
 {
-    return (int)(a->integer < 0 ? a->integer + (ndim ? ndim : 1) : a->integer);
+    return (int)(attr->integer < 0 ? attr->integer + (ndim ? ndim : 1) : attr->integer);
 }
 
 #endif

@@ -24,9 +24,9 @@ typedef struct operands {
     void *delta;
 } operands;
 
-static fl_dtype dtype_of(const fl_kernel *k)
+static fl_dtype dtype_of(const fl_kernel *kernel)
 {
-    fl_dtype dtype = k->out[0].dtype;
+    fl_dtype dtype = kernel->out[0].dtype;
     bool half = dtype == FL_FLOAT16 || dtype == FL_BFLOAT16;
     return half && fl_cuda_current()->capability < 80 ? FL_FLOAT32 : dtype;
 }
@@ -109,11 +109,11 @@ static void place(attention *a, const fl_view *scores, const fl_attrs *attrs)
     a->threshold = (uint32_t)ceil(dropout * 16777216.0);
 }
 
-static attention attention_of(const fl_kernel *k, const fl_view *q, const fl_view *key, const fl_view *v)
+static attention attention_of(const fl_kernel *kernel, const fl_view *q, const fl_view *key, const fl_view *v)
 {
     attention a = {};
-    const fl_attr *scale = &k->attrs->at[ATTR_SCALE];
-    place(&a, q, k->attrs);
+    const fl_attr *scale = &kernel->attrs->at[ATTR_SCALE];
+    place(&a, q, kernel->attrs);
     a.keys = key->size[a.batch];
     a.seen_keys = a.causal && a.first_query + a.queries < a.keys ? a.first_query + a.queries : a.keys;
     a.width = q->size[a.batch + 1];
@@ -153,15 +153,15 @@ static fl_status forward_with(operands *o, attention *a)
     return store_results(o, 1);
 }
 
-static fl_status launch_rows(fl_kernel *k)
+static fl_status launch_rows(fl_kernel *kernel)
 {
     operands o = {};
-    int64_t *key = (int64_t *)k->out[2].data;
-    FL_LAUNCH(keep_key, 1, 1, 0, key, (int64_t)k->seed, (int64_t)k->counter);
-    if (k->out[0].numel == 0 && k->out[1].numel == 0) return fl_cuda_check(k->op->name);
-    o.k = k;
-    o.dtype = dtype_of(k);
-    attention a = attention_of(k, &k->in[IN_Q], &k->in[IN_K], &k->in[IN_V]);
+    int64_t *key = (int64_t *)kernel->out[2].data;
+    FL_LAUNCH(keep_key, 1, 1, 0, key, (int64_t)kernel->seed, (int64_t)kernel->counter);
+    if (kernel->out[0].numel == 0 && kernel->out[1].numel == 0) return fl_cuda_check(kernel->op->name);
+    o.k = kernel;
+    o.dtype = dtype_of(kernel);
+    attention a = attention_of(kernel, &kernel->in[IN_Q], &kernel->in[IN_K], &kernel->in[IN_V]);
     a.key = key;
     fl_status status = forward_with(&o, &a);
     close_operands(&o);
@@ -195,12 +195,12 @@ static fl_status backward_with(operands *o, attention *a)
     return store_results(o, 3);
 }
 
-static fl_status launch_backward(fl_kernel *k)
+static fl_status launch_backward(fl_kernel *kernel)
 {
     operands o = {};
-    o.k = k;
-    o.dtype = dtype_of(k);
-    attention a = attention_of(k, &k->in[BACK_Q], &k->in[BACK_K], &k->in[BACK_V]);
+    o.k = kernel;
+    o.dtype = dtype_of(kernel);
+    attention a = attention_of(kernel, &kernel->in[BACK_Q], &kernel->in[BACK_K], &kernel->in[BACK_V]);
     fl_status status = backward_with(&o, &a);
     close_operands(&o);
     return status;
@@ -276,22 +276,22 @@ static fl_status dropout_with(operands *o, attention *a)
 }
 
 /* One of the two over scores [heads, queries, keys]. */
-static fl_status launch_scores(fl_kernel *k, fl_status (*with)(operands *o, attention *a))
+static fl_status launch_scores(fl_kernel *kernel, fl_status (*with)(operands *o, attention *a))
 {
     operands o = {};
     attention a = {};
-    if (k->out[0].numel == 0) return FL_OK;
-    o.k = k;
-    o.dtype = k->out[0].dtype;
-    place(&a, &k->out[0], k->attrs);
-    a.keys = k->out[0].size[a.batch + 1];
+    if (kernel->out[0].numel == 0) return FL_OK;
+    o.k = kernel;
+    o.dtype = kernel->out[0].dtype;
+    place(&a, &kernel->out[0], kernel->attrs);
+    a.keys = kernel->out[0].size[a.batch + 1];
     fl_status status = with(&o, &a);
     close_operands(&o);
     return status;
 }
 
-static fl_status launch_mask(fl_kernel *k) { return launch_scores(k, mask_with); }
-static fl_status launch_dropout(fl_kernel *k) { return launch_scores(k, dropout_with); }
+static fl_status launch_mask(fl_kernel *kernel) { return launch_scores(kernel, mask_with); }
+static fl_status launch_dropout(fl_kernel *kernel) { return launch_scores(kernel, dropout_with); }
 
 FL_CUDA_OP(attention_rows, launch_rows);
 FL_CUDA_OP(attention_backward, launch_backward);

@@ -24,9 +24,10 @@ typedef struct sizes {
     int64_t x_plane, y_plane, taps, depth; /* depth: of all groups */
 } sizes;
 
-static sizes sizes_of(const fl_conv *c)
+static sizes sizes_of(const fl_conv *conv)
 {
-    return {*c, fl_conv_x_plane(c), fl_conv_y_plane(c), fl_conv_taps(c), c->groups * fl_conv_depth(c)};
+    return {*conv, fl_conv_x_plane(conv), fl_conv_y_plane(conv), fl_conv_taps(conv),
+            conv->groups * fl_conv_depth(conv)};
 }
 
 /* Element i of [images, channels, window rows, window columns, rows of y, columns of y]. I: counts them all. */
@@ -50,10 +51,10 @@ __global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_
 }
 
 /* The position of the window at which its tap t sees element i; -1: at none. */
-__device__ static inline int64_t seen_at(const fl_window_geometry &w, int d, int64_t i, int64_t t, int64_t count)
+__device__ static inline int64_t seen_at(const fl_window_geometry &geometry, int d, int64_t i, int64_t t, int64_t count)
 {
-    int64_t from = i + w.padding[d] - t * w.dilation[d], position = from / w.stride[d];
-    return from < 0 || from % w.stride[d] != 0 || position >= count ? -1 : position;
+    int64_t from = i + geometry.padding[d] - t * geometry.dilation[d], position = from / geometry.stride[d];
+    return from < 0 || from % geometry.stride[d] != 0 || position >= count ? -1 : position;
 }
 
 /* Element i of x: the sum of the columns that were taken from it, taps in order. */
@@ -100,38 +101,38 @@ __global__ void __launch_bounds__(THREADS)
 /* ---- issuing ---- */
 
 /* Columns of the images of c, image_step and depth_step elements apart. */
-static void issue_unfold(fl_dtype dtype, void *columns, const void *x, const fl_conv *c, int64_t image_step,
+static void issue_unfold(fl_dtype dtype, void *columns, const void *x, const fl_conv *conv, int64_t image_step,
                          int64_t depth_step)
 {
-    int64_t total = c->images * c->groups * fl_conv_depth(c) * fl_conv_y_plane(c);
+    int64_t total = conv->images * conv->groups * fl_conv_depth(conv) * fl_conv_y_plane(conv);
     if (total == 0) return;
     dim3 grid(fl_blocks(total, THREADS));
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
         if (total >> 31)
             FL_LAUNCH((unfold<T, uint64_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step,
-                      depth_step, sizes_of(c));
+                      depth_step, sizes_of(conv));
         else
             FL_LAUNCH((unfold<T, uint32_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step,
-                      depth_step, sizes_of(c));
+                      depth_step, sizes_of(conv));
         return FL_OK;
     });
 }
 
-static void issue_fold(fl_dtype dtype, void *x, const void *columns, const fl_conv *c)
+static void issue_fold(fl_dtype dtype, void *x, const void *columns, const fl_conv *conv)
 {
-    int64_t total = c->images * c->groups * c->in * fl_conv_x_plane(c);
+    int64_t total = conv->images * conv->groups * conv->in * fl_conv_x_plane(conv);
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
         FL_LAUNCH((fold<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)x, (const T *)columns, total,
-                  sizes_of(c));
+                  sizes_of(conv));
         return FL_OK;
     });
 }
 
-static void issue_bias(fl_dtype dtype, void *y, const void *bias, const fl_conv *c)
+static void issue_bias(fl_dtype dtype, void *y, const void *bias, const fl_conv *conv)
 {
-    int64_t plane = fl_conv_y_plane(c), channels = c->groups * c->out, total = c->images * channels * plane;
+    int64_t plane = fl_conv_y_plane(conv), channels = conv->groups * conv->out, total = conv->images * channels * plane;
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
         FL_LAUNCH((add_bias<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)y, (const T *)bias, total,
@@ -156,15 +157,15 @@ typedef struct pieces {
     char *columns;      /* NULL: x itself */
 } pieces;
 
-static fl_status pieces_open(pieces *p, const fl_conv *c, fl_dtype dtype, bool direct)
+static fl_status pieces_open(pieces *p, const fl_conv *conv, fl_dtype dtype, bool direct)
 {
     p->dtype = dtype;
     p->item = (int64_t)fl_dtype_size(dtype);
     p->columns = NULL;
-    int64_t image_bytes = c->groups * fl_conv_depth(c) * fl_conv_y_plane(c) * p->item;
-    p->most = direct || image_bytes == 0 ? c->images : COLUMN_BYTES / image_bytes;
+    int64_t image_bytes = conv->groups * fl_conv_depth(conv) * fl_conv_y_plane(conv) * p->item;
+    p->most = direct || image_bytes == 0 ? conv->images : COLUMN_BYTES / image_bytes;
     if (p->most < 1) p->most = 1;
-    if (p->most > c->images) p->most = c->images;
+    if (p->most > conv->images) p->most = conv->images;
     if (direct || image_bytes == 0) return FL_OK;
     return fl_cuda_malloc((void **)&p->columns, (size_t)(p->most * image_bytes));
 }
@@ -175,39 +176,39 @@ static void pieces_close(pieces *p)
 }
 
 /* The images of a piece that begins at image `first`. */
-static fl_conv piece_at(const pieces *p, const fl_conv *c, int64_t first)
+static fl_conv piece_at(const pieces *p, const fl_conv *conv, int64_t first)
 {
-    fl_conv piece = *c;
-    piece.images = c->images - first < p->most ? c->images - first : p->most;
+    fl_conv piece = *conv;
+    piece.images = conv->images - first < p->most ? conv->images - first : p->most;
     return piece;
 }
 
 /* ---- forward ---- */
 
-static fl_status forward(const fl_conv *c, fl_dtype dtype, char *y, char *x, char *weight)
+static fl_status forward(const fl_conv *conv, fl_dtype dtype, char *y, char *x, char *weight)
 {
     pieces p;
-    FL_TRY(pieces_open(&p, c, dtype, fl_conv_is_pointwise(c)));
-    int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c),
-            x_image = c->groups * c->in * fl_conv_x_plane(c) * p.item;
+    FL_TRY(pieces_open(&p, conv, dtype, fl_conv_is_pointwise(conv)));
+    int64_t depth = fl_conv_depth(conv), plane = fl_conv_y_plane(conv),
+            x_image = conv->groups * conv->in * fl_conv_x_plane(conv) * p.item;
     fl_status status = FL_OK;
-    for (int64_t first = 0; first < c->images && status == FL_OK; first += p.most) {
-        fl_conv piece = piece_at(&p, c, first);
-        if (p.columns) issue_unfold(dtype, p.columns, x + first * x_image, &piece, c->groups * depth * plane, plane);
+    for (int64_t first = 0; first < conv->images && status == FL_OK; first += p.most) {
+        fl_conv piece = piece_at(&p, conv, first);
+        if (p.columns) issue_unfold(dtype, p.columns, x + first * x_image, &piece, conv->groups * depth * plane, plane);
         fl_cuda_gemm g = {};
         g.dtype = dtype;
-        g.m = c->out;
+        g.m = conv->out;
         g.n = plane;
         g.k = depth;
         g.a = weight;
         g.b = p.columns ? p.columns : x + first * x_image;
-        g.c = y + first * c->groups * c->out * plane * p.item;
+        g.c = y + first * conv->groups * conv->out * plane * p.item;
         g.a_row = depth;
         g.a_col = 1;
         g.b_row = plane;
         g.b_col = 1;
-        batch_axis(&g, piece.images, 0, c->groups * depth * plane);
-        batch_axis(&g, c->groups, c->out * depth, depth * plane);
+        batch_axis(&g, piece.images, 0, conv->groups * depth * plane);
+        batch_axis(&g, conv->groups, conv->out * depth, depth * plane);
         status = fl_cuda_gemm_run(&g);
     }
     pieces_close(&p);
@@ -216,29 +217,29 @@ static fl_status forward(const fl_conv *c, fl_dtype dtype, char *y, char *x, cha
 
 /* ---- gradient of the input ---- */
 
-static fl_status input_grad(const fl_conv *c, fl_dtype dtype, char *dx, char *dy, char *weight)
+static fl_status input_grad(const fl_conv *conv, fl_dtype dtype, char *dx, char *dy, char *weight)
 {
     pieces p;
-    FL_TRY(pieces_open(&p, c, dtype, fl_conv_is_pointwise(c)));
-    int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c),
-            x_image = c->groups * c->in * fl_conv_x_plane(c) * p.item;
+    FL_TRY(pieces_open(&p, conv, dtype, fl_conv_is_pointwise(conv)));
+    int64_t depth = fl_conv_depth(conv), plane = fl_conv_y_plane(conv),
+            x_image = conv->groups * conv->in * fl_conv_x_plane(conv) * p.item;
     fl_status status = FL_OK;
-    for (int64_t first = 0; first < c->images && status == FL_OK; first += p.most) {
-        fl_conv piece = piece_at(&p, c, first);
+    for (int64_t first = 0; first < conv->images && status == FL_OK; first += p.most) {
+        fl_conv piece = piece_at(&p, conv, first);
         fl_cuda_gemm g = {};
         g.dtype = dtype;
         g.m = depth;
         g.n = plane;
-        g.k = c->out;
+        g.k = conv->out;
         g.a = weight;
-        g.b = dy + first * c->groups * c->out * plane * p.item;
+        g.b = dy + first * conv->groups * conv->out * plane * p.item;
         g.c = p.columns ? p.columns : dx + first * x_image;
         g.a_row = 1;
         g.a_col = depth;
         g.b_row = plane;
         g.b_col = 1;
-        batch_axis(&g, piece.images, 0, c->groups * c->out * plane);
-        batch_axis(&g, c->groups, c->out * depth, c->out * plane);
+        batch_axis(&g, piece.images, 0, conv->groups * conv->out * plane);
+        batch_axis(&g, conv->groups, conv->out * depth, conv->out * plane);
         status = fl_cuda_gemm_run(&g);
         if (status == FL_OK && p.columns) issue_fold(dtype, dx + first * x_image, p.columns, &piece);
     }
@@ -294,11 +295,12 @@ typedef struct sums {
     char *rows, *part, *sum;
 } sums;
 
-static fl_status sums_open(sums *s, const pieces *p, const fl_conv *c, int64_t numel)
+static fl_status sums_open(sums *s, const pieces *p, const fl_conv *conv, int64_t numel)
 {
     int64_t wide = (int64_t)fl_dtype_size(fl_dtype_compute(p->dtype));
-    FL_TRY(fl_cuda_malloc((void **)&s->rows, (size_t)(c->groups * c->out * p->most * fl_conv_y_plane(c) * p->item)));
-    if (p->most == c->images) return FL_OK;
+    FL_TRY(fl_cuda_malloc((void **)&s->rows,
+                          (size_t)(conv->groups * conv->out * p->most * fl_conv_y_plane(conv) * p->item)));
+    if (p->most == conv->images) return FL_OK;
     FL_TRY(fl_cuda_malloc((void **)&s->part, (size_t)(numel * p->item)));
     return fl_cuda_malloc((void **)&s->sum, (size_t)(numel * wide));
 }
@@ -321,27 +323,27 @@ static void issue_add(fl_dtype dtype, void *out, const sums *s, int64_t numel, b
     });
 }
 
-static fl_status add_pieces(const fl_conv *c, const pieces *p, const sums *s, char *dweight, char *dy, char *x)
+static fl_status add_pieces(const fl_conv *conv, const pieces *p, const sums *s, char *dweight, char *dy, char *x)
 {
-    int64_t plane = fl_conv_y_plane(c), numel = c->groups * c->out * fl_conv_depth(c);
-    for (int64_t first = 0; first < c->images; first += p->most) {
-        fl_conv piece = piece_at(p, c, first);
-        FL_TRY(gather_rows(s->rows, dy + first * c->groups * c->out * plane * p->item, &piece, p->dtype));
-        issue_unfold(p->dtype, p->columns, x + first * c->groups * c->in * fl_conv_x_plane(c) * p->item, &piece, plane,
-                     piece.images * plane);
+    int64_t plane = fl_conv_y_plane(conv), numel = conv->groups * conv->out * fl_conv_depth(conv);
+    for (int64_t first = 0; first < conv->images; first += p->most) {
+        fl_conv piece = piece_at(p, conv, first);
+        FL_TRY(gather_rows(s->rows, dy + first * conv->groups * conv->out * plane * p->item, &piece, p->dtype));
+        issue_unfold(p->dtype, p->columns, x + first * conv->groups * conv->in * fl_conv_x_plane(conv) * p->item,
+                     &piece, plane, piece.images * plane);
         FL_TRY(multiply_piece(s->part ? s->part : dweight, s->rows, p, &piece));
-        if (s->part) issue_add(p->dtype, dweight, s, numel, first == 0, first + p->most >= c->images);
+        if (s->part) issue_add(p->dtype, dweight, s, numel, first == 0, first + p->most >= conv->images);
     }
     return FL_OK;
 }
 
-static fl_status weight_grad(const fl_conv *c, fl_dtype dtype, char *dweight, char *dy, char *x)
+static fl_status weight_grad(const fl_conv *conv, fl_dtype dtype, char *dweight, char *dy, char *x)
 {
     pieces p;
     sums s = {};
-    FL_TRY(pieces_open(&p, c, dtype, false));
-    fl_status status = sums_open(&s, &p, c, c->groups * c->out * fl_conv_depth(c));
-    if (status == FL_OK) status = add_pieces(c, &p, &s, dweight, dy, x);
+    FL_TRY(pieces_open(&p, conv, dtype, false));
+    fl_status status = sums_open(&s, &p, conv, conv->groups * conv->out * fl_conv_depth(conv));
+    if (status == FL_OK) status = add_pieces(conv, &p, &s, dweight, dy, x);
     sums_close(&s);
     pieces_close(&p);
     return status;
@@ -353,58 +355,58 @@ typedef struct operands {
     fl_cuda_operand a, b, bias, out;
 } operands;
 
-static fl_status open_operands(operands *o, const fl_kernel *k)
+static fl_status open_operands(operands *o, const fl_kernel *kernel)
 {
-    fl_dtype dtype = k->out[0].dtype;
-    FL_TRY(fl_cuda_operand_in(&o->a, &k->in[0], dtype, false));
-    FL_TRY(fl_cuda_operand_in(&o->b, &k->in[1], dtype, false));
-    if (k->nin == 3) FL_TRY(fl_cuda_operand_in(&o->bias, &k->in[2], dtype, false));
-    return fl_cuda_operand_out(&o->out, &k->out[0], dtype);
+    fl_dtype dtype = kernel->out[0].dtype;
+    FL_TRY(fl_cuda_operand_in(&o->a, &kernel->in[0], dtype, false));
+    FL_TRY(fl_cuda_operand_in(&o->b, &kernel->in[1], dtype, false));
+    if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&o->bias, &kernel->in[2], dtype, false));
+    return fl_cuda_operand_out(&o->out, &kernel->out[0], dtype);
 }
 
-static fl_status close_operands(operands *o, const fl_kernel *k, fl_status status)
+static fl_status close_operands(operands *o, const fl_kernel *kernel, fl_status status)
 {
-    if (status == FL_OK) status = fl_cuda_operand_store(&o->out, &k->out[0], k->out[0].dtype);
+    if (status == FL_OK) status = fl_cuda_operand_store(&o->out, &kernel->out[0], kernel->out[0].dtype);
     fl_cuda_operand_close(&o->out);
     fl_cuda_operand_close(&o->bias);
     fl_cuda_operand_close(&o->b);
     fl_cuda_operand_close(&o->a);
-    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
 /* The rank that holds the first channels of the weight adds the bias. */
-static fl_status launch_conv(fl_kernel *k)
+static fl_status launch_conv(fl_kernel *kernel)
 {
     operands o = {};
-    if (k->out[0].numel == 0) return FL_OK;
-    fl_conv c = fl_conv_of(k->attrs, &k->in[0], &k->in[1], &k->out[0]);
-    fl_status status = open_operands(&o, k);
-    if (status == FL_OK) status = forward(&c, k->out[0].dtype, o.out.data, o.a.data, o.b.data);
-    if (status == FL_OK && o.bias.data && k->in[1].start[1] == 0)
-        issue_bias(k->out[0].dtype, o.out.data, o.bias.data, &c);
-    return close_operands(&o, k, status);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[0], &kernel->in[1], &kernel->out[0]);
+    fl_status status = open_operands(&o, kernel);
+    if (status == FL_OK) status = forward(&c, kernel->out[0].dtype, o.out.data, o.a.data, o.b.data);
+    if (status == FL_OK && o.bias.data && kernel->in[1].start[1] == 0)
+        issue_bias(kernel->out[0].dtype, o.out.data, o.bias.data, &c);
+    return close_operands(&o, kernel, status);
 }
 
-static fl_status launch_input_grad(fl_kernel *k)
+static fl_status launch_input_grad(fl_kernel *kernel)
 {
     operands o = {};
-    if (k->out[0].numel == 0) return FL_OK;
-    fl_conv c = fl_conv_of(k->attrs, &k->out[0], &k->in[1], &k->in[0]);
-    fl_status status = open_operands(&o, k);
-    if (status == FL_OK) status = input_grad(&c, k->out[0].dtype, o.out.data, o.a.data, o.b.data);
-    return close_operands(&o, k, status);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->out[0], &kernel->in[1], &kernel->in[0]);
+    fl_status status = open_operands(&o, kernel);
+    if (status == FL_OK) status = input_grad(&c, kernel->out[0].dtype, o.out.data, o.a.data, o.b.data);
+    return close_operands(&o, kernel, status);
 }
 
-static fl_status launch_weight_grad(fl_kernel *k)
+static fl_status launch_weight_grad(fl_kernel *kernel)
 {
     operands o = {};
     int64_t zero = 0;
-    if (k->out[0].numel == 0) return FL_OK;
-    fl_conv c = fl_conv_of(k->attrs, &k->in[1], &k->out[0], &k->in[0]);
-    if (c.images == 0) return fl_cuda_fill_view(&k->out[0], &zero);
-    fl_status status = open_operands(&o, k);
-    if (status == FL_OK) status = weight_grad(&c, k->out[0].dtype, o.out.data, o.a.data, o.b.data);
-    return close_operands(&o, k, status);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[1], &kernel->out[0], &kernel->in[0]);
+    if (c.images == 0) return fl_cuda_fill_view(&kernel->out[0], &zero);
+    fl_status status = open_operands(&o, kernel);
+    if (status == FL_OK) status = weight_grad(&c, kernel->out[0].dtype, o.out.data, o.a.data, o.b.data);
+    return close_operands(&o, kernel, status);
 }
 
 FL_CUDA_OP(conv2d, launch_conv);

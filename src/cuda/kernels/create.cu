@@ -53,11 +53,11 @@ __global__ void __launch_bounds__(THREADS)
     });
 }
 
-static fl_status launch_arange(fl_kernel *k)
+static fl_status launch_arange(fl_kernel *kernel)
 {
     static const fl_attr zero = {true, FL_NUM_INT, 1, {0}};
-    const fl_view *out = &k->out[0];
-    const fl_attr *at = k->attrs->at, *start = at[1].given ? &at[0] : &zero, *stop = at[1].given ? &at[1] : &at[0],
+    const fl_view *out = &kernel->out[0];
+    const fl_attr *at = kernel->attrs->at, *start = at[1].given ? &at[0] : &zero, *stop = at[1].given ? &at[1] : &at[0],
                   *step = &at[2];
     bool floats = start->kind == FL_NUM_FLOAT || stop->kind == FL_NUM_FLOAT || step->kind == FL_NUM_FLOAT;
     if (out->numel == 0) return FL_OK;
@@ -72,13 +72,13 @@ static fl_status launch_arange(fl_kernel *k)
                       start->integer, step->integer);
         return FL_OK;
     });
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_linspace(fl_kernel *k)
+static fl_status launch_linspace(fl_kernel *kernel)
 {
-    const fl_view *out = &k->out[0];
-    double start = fl_attr_number(&k->attrs->at[0]), stop = fl_attr_number(&k->attrs->at[1]);
+    const fl_view *out = &kernel->out[0];
+    double start = fl_attr_number(&kernel->attrs->at[0]), stop = fl_attr_number(&kernel->attrs->at[1]);
     int64_t steps = out->numel ? out->logical[0] : 0;
     double step = steps > 1 ? (stop - start) / (double)(steps - 1) : 0;
     if (steps == 0) return FL_OK;
@@ -88,7 +88,7 @@ static fl_status launch_linspace(fl_kernel *k)
                   out->start[0], start, stop, step, steps);
         return FL_OK;
     });
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
 FL_CUDA_OP(arange, launch_arange);
@@ -96,9 +96,9 @@ FL_CUDA_OP(linspace, launch_linspace);
 
 /* ---- eye ---- */
 
-static fl_status launch_eye(fl_kernel *k)
+static fl_status launch_eye(fl_kernel *kernel)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     const int64_t zero[2] = {0};
     int64_t one[2] = {0};
     if (out->numel == 0) return FL_OK;
@@ -179,9 +179,9 @@ static void launch_triangle(const fl_layout *l, const fl_view *out, const fl_vie
     });
 }
 
-static fl_status launch_half(fl_kernel *k, bool lower)
+static fl_status launch_half(fl_kernel *kernel, bool lower)
 {
-    const fl_view *in = &k->in[0], *out = &k->out[0];
+    const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
     int row = out->ndim - 2, column = out->ndim - 1;
     int64_t width = (int64_t)fl_dtype_size(out->dtype);
     fl_layout l;
@@ -196,7 +196,7 @@ static fl_status launch_half(fl_kernel *k, bool lower)
                                      : 0,
                       0}};
     fl_layout_simplify(&l);
-    triangle t = {out->start[row] - out->start[column] + k->attrs->at[0].integer,
+    triangle t = {out->start[row] - out->start[column] + kernel->attrs->at[0].integer,
                   l.count ? l.axes[l.count - 1].stride[2] : 0, lower};
     bool packed = pack_last(&l, out->data, in->data, width);
     fl_cuda_by_unit((int)width, [&](auto like) {
@@ -204,11 +204,11 @@ static fl_status launch_half(fl_kernel *k, bool lower)
         if (packed) launch_triangle<T, 16 / sizeof(T)>(&l, out, in, t);
         else launch_triangle<T, 1>(&l, out, in, t);
     });
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_tril(fl_kernel *k) { return launch_half(k, true); }
-static fl_status launch_triu(fl_kernel *k) { return launch_half(k, false); }
+static fl_status launch_tril(fl_kernel *kernel) { return launch_half(kernel, true); }
+static fl_status launch_triu(fl_kernel *kernel) { return launch_half(kernel, false); }
 
 FL_CUDA_OP(tril, launch_tril);
 FL_CUDA_OP(triu, launch_triu);

@@ -372,11 +372,11 @@ using wide_of = typename std::conditional<sizeof(S) == 2, float, S>::type;
 
 /* A number in the bytes of the type that is computed in. */
 template<typename S>
-static int64_t number_bytes(const fl_view *v)
+static int64_t number_bytes(const fl_view *view)
 {
     int64_t bytes = 0;
-    fl_cuda_by_storage(v->dtype, [&](auto like) {
-        memcpy(&like, v->scalar, sizeof like);
+    fl_cuda_by_storage(view->dtype, [&](auto like) {
+        memcpy(&like, view->scalar, sizeof like);
         auto number = fl_load(fl_convert<S>(like));
         memcpy(&bytes, &number, sizeof number);
         return FL_OK;
@@ -526,19 +526,19 @@ static fl_dtype common_dtype(const ew_call *c, bool predicate)
     return common != FL_DTYPE_COUNT && fl_dtype_compute(common) == c->compute ? common : c->compute;
 }
 
-static fl_status elementwise(fl_kernel *k)
+static fl_status elementwise(fl_kernel *kernel)
 {
     ew_call c;
-    const fl_ew_row *row = &fl_ew_rows[k->op->row];
-    if (k->out[0].numel == 0) return FL_OK;
-    c.k = k;
+    const fl_ew_row *row = &fl_ew_rows[kernel->op->row];
+    if (kernel->out[0].numel == 0) return FL_OK;
+    c.k = kernel;
     c.mask = row->mask;
-    c.compute = fl_ew_compute_dtype(k);
-    c.job.out = (char *)k->out[0].data;
-    c.job.out_dtype = (uint8_t)k->out[0].dtype;
+    c.compute = fl_ew_compute_dtype(kernel);
+    c.job.out = (char *)kernel->out[0].data;
+    c.job.out_dtype = (uint8_t)kernel->out[0].dtype;
     c.job.fault = NULL;
     for (int i = 0; i < FL_EW_MAX_IN; i++) {
-        const fl_view *v = i < k->nin ? &k->in[i] : NULL;
+        const fl_view *v = i < kernel->nin ? &kernel->in[i] : NULL;
         bool number = !v || v->data == v->scalar;
         c.job.in[i] = number ? NULL : (const char *)v->data;
         c.job.in_dtype[i] = v ? (uint8_t)v->dtype : 0;
@@ -546,7 +546,7 @@ static fl_status elementwise(fl_kernel *k)
     }
     lay_out(&c);
     fl_dtype dtype = common_dtype(&c, fl_ew_is_predicate(row->rule));
-    return launch(&c, &kernels_of[k->op->row][dtype], dtype);
+    return launch(&c, &kernels_of[kernel->op->row][dtype], dtype);
 }
 
 #define EW(id, ...) FL_CUDA_OP(id, elementwise);

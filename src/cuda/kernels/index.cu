@@ -158,10 +158,10 @@ static void launch_pick(fl_layout *l, char *out, const char *x, const int64_t *v
 
 /* Picks by operand `index_at` from operand `x_at`. The result has the axes of `l`, whose third operand counts positions
 ** in elements; it is completed here. */
-static fl_status pick_into(fl_kernel *k, fl_layout *l, int x_at, int index_at, int axis, int64_t base,
+static fl_status pick_into(fl_kernel *kernel, fl_layout *l, int x_at, int index_at, int axis, int64_t base,
                            const pick_words &words)
 {
-    const fl_view *x = &k->in[x_at], *index = &k->in[index_at], *out = &k->out[0];
+    const fl_view *x = &kernel->in[x_at], *index = &kernel->in[index_at], *out = &kernel->out[0];
     int64_t width = (int64_t)fl_dtype_size(x->dtype);
     picked_axis along = {0, 1, 1, 0};
     if (x->ndim) along = {x->start[axis], x->size[axis], x->logical[axis], x->stride[axis] * width};
@@ -178,7 +178,7 @@ static fl_status pick_into(fl_kernel *k, fl_layout *l, int x_at, int index_at, i
         FL_LAUNCH(check_positions, fl_blocks(index->numel, THREADS), THREADS, 0, (const int64_t *)p.view.data,
                   index->numel, along.limit, fault);
     fl_cuda_array_close(&p);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
 static void add_axis(fl_layout *l, int64_t size, int64_t first, int64_t second, int64_t third)
@@ -190,22 +190,22 @@ static void add_axis(fl_layout *l, int64_t size, int64_t first, int64_t second, 
     a->stride[2] = third;
 }
 
-static fl_status launch_embedding(fl_kernel *k)
+static fl_status launch_embedding(fl_kernel *kernel)
 {
-    const fl_view *index = &k->in[0], *weight = &k->in[1], *out = &k->out[0];
+    const fl_view *index = &kernel->in[0], *weight = &kernel->in[1], *out = &kernel->out[0];
     int64_t width = (int64_t)fl_dtype_size(weight->dtype);
     fl_layout l;
     l.count = 0;
     l.operands = 3;
     add_axis(&l, index->numel, weight->size[1] * width, 0, sizeof(int64_t));
     add_axis(&l, weight->size[1], out->stride[out->ndim - 1] * width, weight->stride[1] * width, 0);
-    return pick_into(k, &l, 1, 0, 0, 0, {"embedding", "indices", "weight", "rows"});
+    return pick_into(kernel, &l, 1, 0, 0, 0, {"embedding", "indices", "weight", "rows"});
 }
 
-static fl_status launch_index_select(fl_kernel *k)
+static fl_status launch_index_select(fl_kernel *kernel)
 {
-    const fl_view *x = &k->in[0], *out = &k->out[0];
-    int axis = fl_cuda_axis(&k->attrs->at[0], x->ndim);
+    const fl_view *x = &kernel->in[0], *out = &kernel->out[0];
+    int axis = fl_cuda_axis(&kernel->attrs->at[0], x->ndim);
     int64_t width = (int64_t)fl_dtype_size(x->dtype);
     fl_layout l;
     l.count = 0;
@@ -213,13 +213,13 @@ static fl_status launch_index_select(fl_kernel *k)
     for (int a = 0; a < out->ndim; a++)
         add_axis(&l, out->size[a], out->stride[a] * width, a == axis ? 0 : x->stride[a] * width,
                  a == axis ? sizeof(int64_t) : 0);
-    return pick_into(k, &l, 0, 1, axis, 0, {"index_select", "index", "this axis of x", "positions"});
+    return pick_into(kernel, &l, 0, 1, axis, 0, {"index_select", "index", "this axis of x", "positions"});
 }
 
-static fl_status launch_gather(fl_kernel *k)
+static fl_status launch_gather(fl_kernel *kernel)
 {
-    const fl_view *x = &k->in[0], *index = &k->in[1], *out = &k->out[0];
-    int axis = x->ndim ? fl_cuda_axis(&k->attrs->at[0], x->ndim) : 0;
+    const fl_view *x = &kernel->in[0], *index = &kernel->in[1], *out = &kernel->out[0];
+    int axis = x->ndim ? fl_cuda_axis(&kernel->attrs->at[0], x->ndim) : 0;
     int64_t width = (int64_t)fl_dtype_size(x->dtype), base = 0, strides[FL_MAX_NDIM];
     fl_layout l;
     l.count = 0;
@@ -230,7 +230,7 @@ static fl_status launch_gather(fl_kernel *k)
                  strides[a] * (int64_t)sizeof(int64_t));
         if (a != axis) base += (index->start[a] - x->start[a]) * x->stride[a];
     }
-    return pick_into(k, &l, 0, 1, axis, base, {"gather", "index", "this axis of x", "positions"});
+    return pick_into(kernel, &l, 0, 1, axis, base, {"gather", "index", "this axis of x", "positions"});
 }
 
 FL_CUDA_OP(embedding, launch_embedding);
@@ -255,10 +255,10 @@ __global__ void __launch_bounds__(THREADS)
     out[i] = at < 0 ? at + size : at;
 }
 
-static fl_status launch_wrap(fl_kernel *k)
+static fl_status launch_wrap(fl_kernel *kernel)
 {
-    const fl_view *in = &k->in[0], *out = &k->out[0];
-    int64_t size = k->attrs->at[0].integer, *at = (int64_t *)out->data;
+    const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
+    int64_t size = kernel->attrs->at[0].integer, *at = (int64_t *)out->data;
     bool plain = in->contiguous && in->dtype == FL_INT64;
     fl_cuda_fault *fault;
     if (out->numel == 0) return FL_OK;
@@ -266,7 +266,7 @@ static fl_status launch_wrap(fl_kernel *k)
     if (!plain) FL_TRY(fl_cuda_copy_view(out, in));
     FL_LAUNCH(wrap, fl_blocks(out->numel, THREADS), THREADS, 0, at, plain ? (const int64_t *)in->data : at, out->numel,
               size, fault);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
 FL_CUDA_OP(wrap_index, launch_wrap);
@@ -419,10 +419,10 @@ static fl_status write_at(const fl_view *out, const fl_view *positions, const ch
     return FL_OK;
 }
 
-static fl_status write_rows(fl_kernel *k, const char *value, const int64_t *value_strides, const void *same, int axis,
-                            const char *who)
+static fl_status write_rows(fl_kernel *kernel, const char *value, const int64_t *value_strides, const void *same,
+                            int axis, const char *who)
 {
-    const fl_view *out = &k->out[0], *index = &k->in[1];
+    const fl_view *out = &kernel->out[0], *index = &kernel->in[1];
     write_context context = {who, out->logical[axis], axis};
     fl_cuda_array positions;
     fl_cuda_fault *fault;
@@ -432,17 +432,17 @@ static fl_status write_rows(fl_kernel *k, const char *value, const int64_t *valu
     fl_status status = write_at(out, &positions.view, value, value_strides, same, axis, fault);
     fl_cuda_array_close(&positions);
     FL_TRY(status);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_index_write(fl_kernel *k)
+static fl_status launch_index_write(fl_kernel *kernel)
 {
-    const fl_view *out = &k->out[0], *value = &k->in[2];
-    int axis = fl_cuda_axis(&k->attrs->at[0], out->ndim), pad = out->ndim - value->ndim;
+    const fl_view *out = &kernel->out[0], *value = &kernel->in[2];
+    int axis = fl_cuda_axis(&kernel->attrs->at[0], out->ndim), pad = out->ndim - value->ndim;
     int64_t along[FL_MAX_NDIM] = {0}, number[2] = {0};
     if (value->data == value->scalar) {
         fl_cuda_number_bytes(number, out->dtype, value);
-        return write_rows(k, NULL, along, number, axis, "index_put_");
+        return write_rows(kernel, NULL, along, number, axis, "index_put_");
     }
     fl_cuda_array converted;
     if (value->dtype != out->dtype) {
@@ -451,17 +451,17 @@ static fl_status launch_index_write(fl_kernel *k)
     }
     for (int a = pad; a < out->ndim; a++)
         if (value->logical[a - pad] != 1) along[a] = value->stride[a - pad];
-    fl_status status = write_rows(k, (const char *)value->data, along, NULL, axis, "index_put_");
+    fl_status status = write_rows(kernel, (const char *)value->data, along, NULL, axis, "index_put_");
     if (value == &converted.view) fl_cuda_array_close(&converted);
     return status;
 }
 
-static fl_status launch_index_zero(fl_kernel *k)
+static fl_status launch_index_zero(fl_kernel *kernel)
 {
     const int64_t none[FL_MAX_NDIM] = {0}, zero[2] = {0};
-    FL_TRY(fl_cuda_copy_view(&k->out[0], &k->in[0]));
-    if (k->out[0].numel == 0) return FL_OK;
-    return write_rows(k, NULL, none, zero, fl_cuda_axis(&k->attrs->at[0], k->out[0].ndim), "index_zero");
+    FL_TRY(fl_cuda_copy_view(&kernel->out[0], &kernel->in[0]));
+    if (kernel->out[0].numel == 0) return FL_OK;
+    return write_rows(kernel, NULL, none, zero, fl_cuda_axis(&kernel->attrs->at[0], kernel->out[0].ndim), "index_zero");
 }
 
 FL_CUDA_OP(index_write_, launch_index_write);
@@ -500,11 +500,11 @@ static fl_status put_in_place(const fl_view *out, const fl_view *g, int64_t offs
     return fl_cuda_copy_view(&part, g);
 }
 
-static fl_status launch_narrow_backward(fl_kernel *k)
+static fl_status launch_narrow_backward(fl_kernel *kernel)
 {
-    const fl_view *g = &k->in[0], *out = &k->out[0];
-    int axis = fl_cuda_axis(&k->attrs->at[0], g->ndim);
-    int64_t strides[FL_MAX_NDIM], start = k->attrs->at[1].integer, step = k->attrs->at[3].integer;
+    const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
+    int axis = fl_cuda_axis(&kernel->attrs->at[0], g->ndim);
+    int64_t strides[FL_MAX_NDIM], start = kernel->attrs->at[1].integer, step = kernel->attrs->at[3].integer;
     if (out->numel == 0) return FL_OK;
     if (g->numel == 0) return zero_view(out);
     if (step == 1) { /* what lies before and behind: nothing is written twice */
@@ -516,11 +516,12 @@ static fl_status launch_narrow_backward(fl_kernel *k)
     return put_in_place(out, g, start * out->stride[axis], strides);
 }
 
-static fl_status launch_diagonal_backward(fl_kernel *k)
+static fl_status launch_diagonal_backward(fl_kernel *kernel)
 {
-    const fl_view *g = &k->in[0], *out = &k->out[0];
-    int axis0 = fl_cuda_axis(&k->attrs->at[1], out->ndim), axis1 = fl_cuda_axis(&k->attrs->at[2], out->ndim), n = 0;
-    int64_t strides[FL_MAX_NDIM], shift = k->attrs->at[0].integer;
+    const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
+    int axis0 = fl_cuda_axis(&kernel->attrs->at[1], out->ndim), axis1 = fl_cuda_axis(&kernel->attrs->at[2], out->ndim),
+        n = 0;
+    int64_t strides[FL_MAX_NDIM], shift = kernel->attrs->at[0].integer;
     FL_TRY(zero_view(out));
     if (g->numel == 0) return FL_OK;
     for (int a = 0; a < out->ndim; a++)

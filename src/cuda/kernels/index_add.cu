@@ -232,23 +232,23 @@ static fl_status add_sorted(const add_job &j, fl_cuda_sort *sort, fl_dtype dtype
     return status;
 }
 
-static fl_status too_large(const fl_kernel *k)
+static fl_status too_large(const fl_kernel *kernel)
 {
     return fl_fail(FL_ERR_VALUE,
                    "%s: a GPU takes axes and indices of fewer than 2^31 elements here; use device \"cpu\"",
-                   k->op->name);
+                   kernel->op->name);
 }
 
 /* dy and positions are contiguous here. */
-static fl_status add_slices(fl_kernel *k, const fl_view *dy, const fl_view *positions, int axis)
+static fl_status add_slices(fl_kernel *kernel, const fl_view *dy, const fl_view *positions, int axis)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     add_job j = {(char *)out->data, (const char *)dy->data, 1, out->size[axis], 1, positions->numel};
     fl_cuda_sort sort;
     for (int a = axis + 1; a < out->ndim; a++) j.inner *= out->size[a];
     for (int a = 0; a < axis; a++) j.outer *= out->size[a];
-    if (j.rows >= FL_CUDA_SORT_MOST) return too_large(k);
-    FL_TRY(fl_cuda_sort_open(&sort, k->op->name, j.count));
+    if (j.rows >= FL_CUDA_SORT_MOST) return too_large(kernel);
+    FL_TRY(fl_cuda_sort_open(&sort, kernel->op->name, j.count));
     if (j.count)
         FL_LAUNCH(row_keys, fl_blocks(j.count, THREADS), THREADS, 0, sort.keys, (const int64_t *)positions->data,
                   (uint32_t)j.count, out->start[axis], (uint32_t)j.rows);
@@ -259,31 +259,34 @@ static fl_status add_slices(fl_kernel *k, const fl_view *dy, const fl_view *posi
 
 /* Calls add(dy, positions) with both operands as arrays. */
 template<typename F>
-static fl_status with_arrays(fl_kernel *k, F &&add)
+static fl_status with_arrays(fl_kernel *kernel, F &&add)
 {
     fl_cuda_array dy, positions;
-    if (k->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_cuda_array_open(&dy, &k->in[0], k->out[0].dtype));
-    fl_status status = fl_cuda_array_open(&positions, &k->in[1], FL_INT64);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_cuda_array_open(&dy, &kernel->in[0], kernel->out[0].dtype));
+    fl_status status = fl_cuda_array_open(&positions, &kernel->in[1], FL_INT64);
     if (status == FL_OK) {
         status = add(&dy.view, &positions.view);
         fl_cuda_array_close(&positions);
     }
     fl_cuda_array_close(&dy);
     FL_TRY(status);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_embedding_backward(fl_kernel *k)
+static fl_status launch_embedding_backward(fl_kernel *kernel)
 {
-    return with_arrays(k, [&](const fl_view *dy, const fl_view *positions) { return add_slices(k, dy, positions, 0); });
+    return with_arrays(kernel, [&](const fl_view *dy, const fl_view *positions) {
+        return add_slices(kernel, dy, positions, 0);
+    });
 }
 
-static fl_status launch_index_add(fl_kernel *k)
+static fl_status launch_index_add(fl_kernel *kernel)
 {
-    int axis = fl_cuda_axis(&k->attrs->at[0], k->out[0].ndim);
-    return with_arrays(k,
-                       [&](const fl_view *dy, const fl_view *positions) { return add_slices(k, dy, positions, axis); });
+    int axis = fl_cuda_axis(&kernel->attrs->at[0], kernel->out[0].ndim);
+    return with_arrays(kernel, [&](const fl_view *dy, const fl_view *positions) {
+        return add_slices(kernel, dy, positions, axis);
+    });
 }
 
 FL_CUDA_OP(embedding_backward, launch_embedding_backward);
@@ -338,13 +341,13 @@ typedef struct scatter {
     int64_t length, lines;
 } scatter;
 
-static void scatter_of(scatter *s, fl_kernel *k, const fl_view *dy, const fl_view *positions)
+static void scatter_of(scatter *s, fl_kernel *kernel, const fl_view *dy, const fl_view *positions)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     s->dy = dy;
     s->positions = positions;
     s->out = out;
-    s->axis = out->ndim ? fl_cuda_axis(&k->attrs->at[0], out->ndim) : 0;
+    s->axis = out->ndim ? fl_cuda_axis(&kernel->attrs->at[0], out->ndim) : 0;
     s->base = 0;
     fl_cuda_strides(s->strides, out->size, out->ndim);
     fl_cuda_strides(s->steps, positions->size, positions->ndim);
@@ -397,7 +400,7 @@ static fl_status add_by_lines(const scatter *s)
 }
 
 /* All elements sorted by their places. */
-static fl_status add_by_places(fl_kernel *k, const scatter *s)
+static fl_status add_by_places(fl_kernel *kernel, const scatter *s)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     add_job j = {(char *)s->out->data, (const char *)s->dy->data, 1, s->out->numel, 1, s->positions->numel};
@@ -410,7 +413,7 @@ static fl_status add_by_places(fl_kernel *k, const scatter *s)
         add_axis(&l, s->positions->size[a], step, step, a == s->axis ? 0 : s->strides[a], 0);
     }
     fl_layout_simplify(&l);
-    FL_TRY(fl_cuda_sort_open(&sort, k->op->name, j.count));
+    FL_TRY(fl_cuda_sort_open(&sort, kernel->op->name, j.count));
     fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
         fl_walk<3, FL_LAYOUT_AXES> walk;
         uint32_t total = (uint32_t)fl_layout_numel(piece);
@@ -424,18 +427,18 @@ static fl_status add_by_places(fl_kernel *k, const scatter *s)
     return status;
 }
 
-static fl_status launch_gather_backward(fl_kernel *k)
+static fl_status launch_gather_backward(fl_kernel *kernel)
 {
-    return with_arrays(k, [&](const fl_view *dy, const fl_view *positions) {
+    return with_arrays(kernel, [&](const fl_view *dy, const fl_view *positions) {
         const int64_t none[2] = {0};
         scatter s;
-        if (positions->numel == 0) return fl_cuda_fill_view(&k->out[0], none);
-        scatter_of(&s, k, dy, positions);
-        FL_TRY(fl_cuda_check_positions("scatter_add", &k->in[1], (const int64_t *)positions->data,
+        if (positions->numel == 0) return fl_cuda_fill_view(&kernel->out[0], none);
+        scatter_of(&s, kernel, dy, positions);
+        FL_TRY(fl_cuda_check_positions("scatter_add", &kernel->in[1], (const int64_t *)positions->data,
                                        s.out->ndim ? s.out->logical[s.axis] : 1));
         bool sortable = s.out->numel < FL_CUDA_SORT_MOST && positions->numel < FL_CUDA_SORT_MOST;
         if (s.lines >= ENOUGH_LINES || s.length <= SHORT_LINE || !sortable) return add_by_lines(&s);
-        return add_by_places(k, &s);
+        return add_by_places(kernel, &s);
     });
 }
 

@@ -51,22 +51,22 @@ struct columns {
 };
 
 /* The operand as it is if it has the dtype of x, else in the type of arithmetic. */
-static fl_status open_columns(fl_rows_of *r, const fl_view *v, fl_dtype dtype)
+static fl_status open_columns(fl_rows_of *r, const fl_view *view, fl_dtype dtype)
 {
-    return fl_rows_open(r, v, 0, v->dtype == dtype ? dtype : fl_dtype_compute(dtype));
+    return fl_rows_open(r, view, 0, view->dtype == dtype ? dtype : fl_dtype_compute(dtype));
 }
 
 template<typename T>
-static columns<T> columns_of(const fl_rows_of *r, const fl_view *v, fl_dtype dtype)
+static columns<T> columns_of(const fl_rows_of *r, const fl_view *view, fl_dtype dtype)
 {
-    columns<T> c = {r->data, v->dtype != dtype};
+    columns<T> c = {r->data, view->dtype != dtype};
     return c;
 }
 
-static int64_t row_length(const fl_view *v, int leading)
+static int64_t row_length(const fl_view *view, int leading)
 {
     int64_t n = 1;
-    for (int i = leading; i < v->ndim; i++) n *= v->size[i];
+    for (int i = leading; i < view->ndim; i++) n *= view->size[i];
     return n;
 }
 
@@ -174,21 +174,22 @@ static fl_status norm_in_two(const norm_job<T> &j, const fl_rows_of *x)
 }
 
 template<typename T>
-static fl_status norm(fl_kernel *k, const fl_rows_of *x, const fl_rows_of *weight, const fl_rows_of *bias, int64_t n)
+static fl_status norm(fl_kernel *kernel, const fl_rows_of *x, const fl_rows_of *weight, const fl_rows_of *bias,
+                      int64_t n)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
-    fl_dtype dtype = k->in[0].dtype;
+    fl_dtype dtype = kernel->in[0].dtype;
     bool aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
-    norm_job<T> j = {(T *)k->out[0].data,
-                     (T *)k->out[1].data,
-                     (T *)k->out[2].data,
+    norm_job<T> j = {(T *)kernel->out[0].data,
+                     (T *)kernel->out[1].data,
+                     (T *)kernel->out[2].data,
                      (const T *)x->data,
                      x->stride,
-                     k->out[1].numel,
+                     kernel->out[1].numel,
                      n,
-                     (wide<T>)k->attrs->at[1].number,
-                     columns_of<T>(weight, &k->in[1], dtype),
-                     columns_of<T>(bias, &k->in[2], dtype)};
+                     (wide<T>)kernel->attrs->at[1].number,
+                     columns_of<T>(weight, &kernel->in[1], dtype),
+                     columns_of<T>(bias, &kernel->in[2], dtype)};
     fl_row_plan p = fl_row_plan_of(j.rows, n, WIDTH, MOST, aligned);
     if (p.packs == 0) return norm_in_two(j, x);
     if (p.threads > FL_ROW_THREADS)
@@ -202,23 +203,23 @@ static fl_status norm(fl_kernel *k, const fl_rows_of *x, const fl_rows_of *weigh
     return FL_OK;
 }
 
-static fl_status launch_norm(fl_kernel *k)
+static fl_status launch_norm(fl_kernel *kernel)
 {
-    const fl_view *x = &k->in[0];
-    int leading = x->ndim - (int)k->attrs->at[0].integer;
+    const fl_view *x = &kernel->in[0];
+    int leading = x->ndim - (int)kernel->attrs->at[0].integer;
     fl_rows_of rows, weight = {}, bias = {};
-    if (k->out[1].numel == 0) return FL_OK;
+    if (kernel->out[1].numel == 0) return FL_OK;
     fl_status status = fl_rows_open(&rows, x, leading, x->dtype);
-    if (status == FL_OK) status = open_columns(&weight, &k->in[1], x->dtype);
-    if (status == FL_OK) status = open_columns(&bias, &k->in[2], x->dtype);
+    if (status == FL_OK) status = open_columns(&weight, &kernel->in[1], x->dtype);
+    if (status == FL_OK) status = open_columns(&bias, &kernel->in[2], x->dtype);
     if (status == FL_OK)
         status = fl_cuda_by_float(x->dtype, [&](auto like) {
-            return norm<decltype(like)>(k, &rows, &weight, &bias, row_length(x, leading));
+            return norm<decltype(like)>(kernel, &rows, &weight, &bias, row_length(x, leading));
         });
     fl_rows_close(&rows);
     fl_rows_close(&weight);
     fl_rows_close(&bias);
-    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
 FL_CUDA_OP(layer_norm_rows, launch_norm);
@@ -409,7 +410,7 @@ static int gradient_segments(int64_t rows, int64_t n, int width)
 }
 
 template<typename T>
-static fl_status gradient(fl_kernel *k, gradient_job<T> j)
+static fl_status gradient(fl_kernel *kernel, gradient_job<T> j)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, BACKWARD_BYTES>::PACKS };
     fl_row_plan p = fl_row_plan_of(j.rows, (j.n + WIDTH - 1) / WIDTH * WIDTH, WIDTH, MOST, true);
@@ -427,26 +428,27 @@ static fl_status gradient(fl_kernel *k, gradient_job<T> j)
             FL_LAUNCH((gradient_rows<T, decltype(packs)::value>), dim3((unsigned)blocks), dim3((unsigned)p.threads),
                       shared, j, p.group);
         });
-    FL_LAUNCH((join_sums<T>), dim3(fl_blocks(2 * j.n, JOIN_WIDE)), dim3(JOIN_WIDE, JOIN_HIGH), 0, (T *)k->out[1].data,
-              (T *)k->out[2].data, (const wide<T> *)memory, blocks, j.n);
+    FL_LAUNCH((join_sums<T>), dim3(fl_blocks(2 * j.n, JOIN_WIDE)), dim3(JOIN_WIDE, JOIN_HIGH), 0,
+              (T *)kernel->out[1].data, (T *)kernel->out[2].data, (const wide<T> *)memory, blocks, j.n);
     fl_cuda_free(memory);
     return FL_OK;
 }
 
 /* (dy, x, mean, rstd, weight?) */
-static fl_status launch_gradient(fl_kernel *k)
+static fl_status launch_gradient(fl_kernel *kernel)
 {
     enum { OPERANDS = 4 };
-    const fl_view *x = &k->in[1];
-    int leading = x->ndim - (int)k->attrs->at[0].integer;
-    int64_t n = row_length(x, leading), rows = k->in[2].numel;
+    const fl_view *x = &kernel->in[1];
+    int leading = x->ndim - (int)kernel->attrs->at[0].integer;
+    int64_t n = row_length(x, leading), rows = kernel->in[2].numel;
     fl_rows_of r[OPERANDS] = {}, weight = {};
-    fl_status status = open_columns(&weight, &k->in[4], x->dtype);
-    for (int i = 0; i < OPERANDS && status == FL_OK; i++) status = fl_rows_open(&r[i], &k->in[i], leading, x->dtype);
+    fl_status status = open_columns(&weight, &kernel->in[4], x->dtype);
+    for (int i = 0; i < OPERANDS && status == FL_OK; i++)
+        status = fl_rows_open(&r[i], &kernel->in[i], leading, x->dtype);
     if (status == FL_OK && n > 0)
         status = fl_cuda_by_float(x->dtype, [&](auto like) {
             typedef decltype(like) T;
-            gradient_job<T> j = {(T *)k->out[0].data,
+            gradient_job<T> j = {(T *)kernel->out[0].data,
                                  (const T *)r[0].data,
                                  (const T *)r[1].data,
                                  (const T *)r[2].data,
@@ -457,13 +459,13 @@ static fl_status launch_gradient(fl_kernel *k)
                                  r[3].stride,
                                  rows,
                                  n,
-                                 columns_of<T>(&weight, &k->in[4], x->dtype),
+                                 columns_of<T>(&weight, &kernel->in[4], x->dtype),
                                  NULL};
-            return gradient<T>(k, j);
+            return gradient<T>(kernel, j);
         });
     for (int i = 0; i < OPERANDS; i++) fl_rows_close(&r[i]);
     fl_rows_close(&weight);
-    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
 FL_CUDA_OP(layer_norm_backward, launch_gradient);

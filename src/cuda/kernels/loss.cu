@@ -91,13 +91,13 @@ typedef struct slots {
     int input, target, weight, g, lse;
 } slots;
 
-static fl_status open_operand(fl_rows_of *r, fl_kernel *k, int slot, int leading, fl_dtype dtype)
+static fl_status open_operand(fl_rows_of *r, fl_kernel *kernel, int slot, int leading, fl_dtype dtype)
 {
     if (slot < 0) return FL_OK;
-    return fl_rows_open(r, &k->in[slot], leading, dtype);
+    return fl_rows_open(r, &kernel->in[slot], leading, dtype);
 }
 
-static int class_axis(const fl_view *v) { return v->ndim > 1; }
+static int class_axis(const fl_view *view) { return view->ndim > 1; }
 
 /* The sum of all weights, which smoothing needs. */
 template<typename X>
@@ -117,19 +117,19 @@ static fl_status sum_weights(operands *o, const fl_view *weight)
 }
 
 /* `view` has the class axis: the input, or its gradient. */
-static fl_status operands_open(operands *o, fl_kernel *k, const slots *s, const fl_view *view)
+static fl_status operands_open(operands *o, fl_kernel *kernel, const slots *s, const fl_view *view)
 {
     fl_dtype dtype = view->dtype, compute = fl_dtype_compute(dtype);
     int axis = class_axis(view);
     memset(o, 0, sizeof *o);
     o->shape = fl_row_shape_of(view, axis);
-    if (s->input >= 0) FL_TRY(fl_rows_open_along(&o->input, &k->in[s->input], axis, &o->shape, true, dtype));
-    FL_TRY(open_operand(&o->target, k, s->target, k->in[s->target].ndim, FL_INT64));
-    FL_TRY(open_operand(&o->weight, k, s->weight, 0, compute));
-    FL_TRY(open_operand(&o->g, k, s->g, k->in[s->target].ndim, dtype));
-    FL_TRY(open_operand(&o->lse, k, s->lse, k->in[s->target].ndim, dtype));
-    if (!o->weight.data || k->attrs->at[SMOOTHING].number <= 0) return FL_OK;
-    const fl_view *weight = &k->in[s->weight];
+    if (s->input >= 0) FL_TRY(fl_rows_open_along(&o->input, &kernel->in[s->input], axis, &o->shape, true, dtype));
+    FL_TRY(open_operand(&o->target, kernel, s->target, kernel->in[s->target].ndim, FL_INT64));
+    FL_TRY(open_operand(&o->weight, kernel, s->weight, 0, compute));
+    FL_TRY(open_operand(&o->g, kernel, s->g, kernel->in[s->target].ndim, dtype));
+    FL_TRY(open_operand(&o->lse, kernel, s->lse, kernel->in[s->target].ndim, dtype));
+    if (!o->weight.data || kernel->attrs->at[SMOOTHING].number <= 0) return FL_OK;
+    const fl_view *weight = &kernel->in[s->weight];
     return compute == FL_FLOAT64 ? sum_weights<double>(o, weight) : sum_weights<float>(o, weight);
 }
 
@@ -144,13 +144,15 @@ static void operands_close(operands *o)
 }
 
 template<typename X>
-static fl_status labels_init(labels<X> *l, fl_kernel *k, const operands *o, const fl_view *view, const fl_view *target)
+static fl_status labels_init(labels<X> *l, fl_kernel *kernel, const operands *o, const fl_view *view,
+                             const fl_view *target)
 {
     int axis = class_axis(view);
     label_words words = {};
-    bool named = strcmp(k->op->name, "nll_rows") == 0 && k->attrs->at[2].integer; /* it works for cross_entropy */
+    bool named = strcmp(kernel->op->name, "nll_rows") == 0
+        && kernel->attrs->at[2].integer; /* it works for cross_entropy */
     snprintf(words.who, sizeof words.who, "%s",
-             strncmp(k->op->name, "nll", 3) == 0 && !named ? "nll_loss" : "cross_entropy");
+             strncmp(kernel->op->name, "nll", 3) == 0 && !named ? "nll_loss" : "cross_entropy");
     words.ndim = target->ndim;
     words.classes = view->logical[axis];
     for (int i = 0; i < target->ndim; i++) words.size[i] = target->size[i], words.start[i] = target->start[i];
@@ -161,8 +163,8 @@ static fl_status labels_init(labels<X> *l, fl_kernel *k, const operands *o, cons
     l->first = view->start[axis];
     l->n = view->size[axis];
     l->classes = view->logical[axis];
-    l->ignore = k->attrs->at[IGNORE].integer;
-    l->smoothing = k->attrs->at[SMOOTHING].number;
+    l->ignore = kernel->attrs->at[IGNORE].integer;
+    l->smoothing = kernel->attrs->at[SMOOTHING].number;
     return fl_cuda_fault_new(&l->fault, word_label, &words, sizeof words);
 }
 
@@ -238,32 +240,32 @@ __global__ void __launch_bounds__(FL_MAP_THREADS)
 }
 
 template<typename T>
-static fl_status forward(fl_kernel *k, const operands *o)
+static fl_status forward(fl_kernel *kernel, const operands *o)
 {
     nll_fold<T> fold = {};
     int64_t rows = o->shape.outer * o->shape.inner;
-    FL_TRY(labels_init(&fold.of, k, o, &k->in[0], &k->in[1]));
+    FL_TRY(labels_init(&fold.of, kernel, o, &kernel->in[0], &kernel->in[1]));
     fold.x = (const T *)o->input.data;
     fold.class_stride = o->shape.inner;
-    fold.loss = (T *)k->out[0].data;
-    fold.lse = k->nout == 3 ? (T *)k->out[1].data : NULL;
-    fold.count = (T *)k->out[k->nout - 1].data;
+    fold.loss = (T *)kernel->out[0].data;
+    fold.lse = kernel->nout == 3 ? (T *)kernel->out[1].data : NULL;
+    fold.count = (T *)kernel->out[kernel->nout - 1].data;
     if (fold.lse || fold.of.smoothing > 0) return fl_reduce_each_row<T>(&o->input, &o->shape, fold, true);
     FL_LAUNCH((nll_picked<T>), dim3(fl_blocks(rows, FL_MAP_THREADS)), dim3(FL_MAP_THREADS), 0, fold, rows,
               o->input.stride, o->shape);
     return FL_OK;
 }
 
-static fl_status launch_forward(fl_kernel *k)
+static fl_status launch_forward(fl_kernel *kernel)
 {
     static const slots s = {0, 1, 2, -1, -1};
     operands o;
-    if (k->out[0].numel == 0) return FL_OK;
-    fl_status status = operands_open(&o, k, &s, &k->in[0]);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    fl_status status = operands_open(&o, kernel, &s, &kernel->in[0]);
     if (status == FL_OK)
-        status = fl_cuda_by_float(k->in[0].dtype, [&](auto like) { return forward<decltype(like)>(k, &o); });
+        status = fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) { return forward<decltype(like)>(kernel, &o); });
     operands_close(&o);
-    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
 FL_CUDA_OP(cross_entropy_rows, launch_forward);
@@ -313,38 +315,38 @@ struct nll_map {
 };
 
 template<typename T, int INPUTS>
-static fl_status backward(fl_kernel *k, const operands *o, const fl_view *target, bool targets)
+static fl_status backward(fl_kernel *kernel, const operands *o, const fl_view *target, bool targets)
 {
     nll_map<T, INPUTS> map = {};
-    FL_TRY(labels_init(&map.of, k, o, &k->out[0], target));
+    FL_TRY(labels_init(&map.of, kernel, o, &kernel->out[0], target));
     map.g = (const T *)o->g.data;
     map.g_stride = o->g.stride;
     map.lse = (const T *)o->lse.data;
     map.lse_stride = o->lse.stride;
     map.targets = targets;
-    fl_map_operands<T> m = {(T *)k->out[0].data, (const T *)o->input.data, NULL, o->input.stride, 0, o->shape};
+    fl_map_operands<T> m = {(T *)kernel->out[0].data, (const T *)o->input.data, NULL, o->input.stride, 0, o->shape};
     fl_map_rows(m, map);
     return FL_OK;
 }
 
 /* (dy, input, target, lse, weight?) or (dy, target, weight?) */
-static fl_status launch_backward(fl_kernel *k)
+static fl_status launch_backward(fl_kernel *kernel)
 {
     static const slots of_scores = {1, 2, 4, 0, 3}, of_logs = {-1, 1, 2, 0, -1};
-    bool scores = strcmp(k->op->name, "cross_entropy_backward") == 0;
+    bool scores = strcmp(kernel->op->name, "cross_entropy_backward") == 0;
     const slots *s = scores ? &of_scores : &of_logs;
     operands o;
-    if (k->out[0].numel == 0) return FL_OK;
-    fl_status status = operands_open(&o, k, s, &k->out[0]);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    fl_status status = operands_open(&o, kernel, s, &kernel->out[0]);
     if (status == FL_OK)
-        status = fl_cuda_by_float(k->out[0].dtype, [&](auto like) {
+        status = fl_cuda_by_float(kernel->out[0].dtype, [&](auto like) {
             typedef decltype(like) T;
-            const fl_view *target = &k->in[s->target];
-            return scores ? backward<T, 1>(k, &o, target, k->attrs->at[TARGETS].integer != 0)
-                          : backward<T, 0>(k, &o, target, true);
+            const fl_view *target = &kernel->in[s->target];
+            return scores ? backward<T, 1>(kernel, &o, target, kernel->attrs->at[TARGETS].integer != 0)
+                          : backward<T, 0>(kernel, &o, target, true);
         });
     operands_close(&o);
-    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
 FL_CUDA_OP(cross_entropy_backward, launch_backward);

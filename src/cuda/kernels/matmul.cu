@@ -123,37 +123,37 @@ typedef struct factors {
     fl_cuda_operand x, y, bias, out, before;
 } factors;
 
-static fl_status open_factors(factors *f, const fl_kernel *k, bool x_as_is, bool y_as_is)
+static fl_status open_factors(factors *f, const fl_kernel *kernel, bool x_as_is, bool y_as_is)
 {
-    fl_dtype dtype = k->out[0].dtype;
-    FL_TRY(fl_cuda_operand_in(&f->x, &k->in[0], dtype, x_as_is));
-    FL_TRY(fl_cuda_operand_in(&f->y, &k->in[1], dtype, y_as_is));
-    if (k->nin == 3) FL_TRY(fl_cuda_operand_in(&f->bias, &k->in[2], dtype, false));
-    if (k->nout == 2 && k->out[1].numel > 0) FL_TRY(fl_cuda_operand_out(&f->before, &k->out[1], dtype));
-    return fl_cuda_operand_out(&f->out, &k->out[0], dtype);
+    fl_dtype dtype = kernel->out[0].dtype;
+    FL_TRY(fl_cuda_operand_in(&f->x, &kernel->in[0], dtype, x_as_is));
+    FL_TRY(fl_cuda_operand_in(&f->y, &kernel->in[1], dtype, y_as_is));
+    if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&f->bias, &kernel->in[2], dtype, false));
+    if (kernel->nout == 2 && kernel->out[1].numel > 0) FL_TRY(fl_cuda_operand_out(&f->before, &kernel->out[1], dtype));
+    return fl_cuda_operand_out(&f->out, &kernel->out[0], dtype);
 }
 
-static fl_status close_factors(factors *f, const fl_kernel *k, fl_status status)
+static fl_status close_factors(factors *f, const fl_kernel *kernel, fl_status status)
 {
-    fl_dtype dtype = k->out[0].dtype;
-    if (status == FL_OK) status = fl_cuda_operand_store(&f->out, &k->out[0], dtype);
-    if (status == FL_OK && f->before.data) status = fl_cuda_operand_store(&f->before, &k->out[1], dtype);
+    fl_dtype dtype = kernel->out[0].dtype;
+    if (status == FL_OK) status = fl_cuda_operand_store(&f->out, &kernel->out[0], dtype);
+    if (status == FL_OK && f->before.data) status = fl_cuda_operand_store(&f->before, &kernel->out[1], dtype);
     fl_cuda_operand_close(&f->before);
     fl_cuda_operand_close(&f->out);
     fl_cuda_operand_close(&f->bias);
     fl_cuda_operand_close(&f->y);
     fl_cuda_operand_close(&f->x);
-    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
 /* The rank that holds the first k adds the bias. */
-static fl_cuda_gemm gemm_of(const fl_kernel *k, const factors *f, const product *p)
+static fl_cuda_gemm gemm_of(const fl_kernel *kernel, const factors *f, const product *p)
 {
-    const fl_view *x = &k->in[0], *y = &k->in[1];
+    const fl_view *x = &kernel->in[0], *y = &kernel->in[1];
     const int64_t *xs = f->x.stride, *ys = f->y.stride;
     int64_t a_step[FL_MAX_NDIM], b_step[FL_MAX_NDIM];
     fl_cuda_gemm g = {};
-    g.dtype = k->out[0].dtype;
+    g.dtype = kernel->out[0].dtype;
     g.m = p->xm < 0 ? 1 : x->size[p->xm];
     g.n = p->yn < 0 ? 1 : y->size[p->yn];
     g.k = x->size[p->xk];
@@ -168,44 +168,44 @@ static fl_cuda_gemm gemm_of(const fl_kernel *k, const factors *f, const product 
     if (x->start[p->xk] == 0) g.bias = f->bias.data;
     product_batch_steps(a_step, x, xs, p->batch, p->x_batch);
     product_batch_steps(b_step, y, ys, p->batch, p->y_batch);
-    merge_batch(&g, p->batch, k->out[0].size, a_step, b_step);
+    merge_batch(&g, p->batch, kernel->out[0].size, a_step, b_step);
     merge_rows(&g);
     return g;
 }
 
-static fl_status launch_activated(fl_kernel *k, fl_cuda_activation activation)
+static fl_status launch_activated(fl_kernel *kernel, fl_cuda_activation activation)
 {
-    product p = product_for(k->op, k->attrs, k->in[0].ndim, k->in[1].ndim);
+    product p = product_for(kernel->op, kernel->attrs, kernel->in[0].ndim, kernel->in[1].ndim);
     factors f = {};
-    if (k->out[0].numel == 0) return FL_OK;
-    fl_status status = open_factors(&f, k, true, true);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    fl_status status = open_factors(&f, kernel, true, true);
     if (status == FL_OK) {
-        fl_cuda_gemm g = gemm_of(k, &f, &p);
+        fl_cuda_gemm g = gemm_of(kernel, &f, &p);
         g.activation = activation;
         status = fl_cuda_gemm_run(&g);
     }
-    return close_factors(&f, k, status);
+    return close_factors(&f, kernel, status);
 }
 
-static fl_status launch_product(fl_kernel *k) { return launch_activated(k, FL_CUDA_NONE); }
-static fl_status launch_relu(fl_kernel *k) { return launch_activated(k, FL_CUDA_RELU); }
+static fl_status launch_product(fl_kernel *kernel) { return launch_activated(kernel, FL_CUDA_NONE); }
+static fl_status launch_relu(fl_kernel *kernel) { return launch_activated(kernel, FL_CUDA_RELU); }
 
-static fl_status launch_gelu(fl_kernel *k)
+static fl_status launch_gelu(fl_kernel *kernel)
 {
-    return launch_activated(k, k->attrs->at[0].integer ? FL_CUDA_GELU_TANH : FL_CUDA_GELU);
+    return launch_activated(kernel, kernel->attrs->at[0].integer ? FL_CUDA_GELU_TANH : FL_CUDA_GELU);
 }
 
-static fl_status launch_contract(fl_kernel *k)
+static fl_status launch_contract(fl_kernel *kernel)
 {
-    const fl_view *x = &k->in[0], *y = &k->in[1];
+    const fl_view *x = &kernel->in[0], *y = &kernel->in[1];
     int64_t rows, row;
     factors f = {};
-    if (k->out[0].numel == 0) return FL_OK;
-    fl_status status = open_factors(&f, k, product_rows(&rows, &row, x, x->stride),
+    if (kernel->out[0].numel == 0) return FL_OK;
+    fl_status status = open_factors(&f, kernel, product_rows(&rows, &row, x, x->stride),
                                     product_rows(&rows, &row, y, y->stride));
     if (status == FL_OK) {
         fl_cuda_gemm g = {};
-        g.dtype = k->out[0].dtype;
+        g.dtype = kernel->out[0].dtype;
         g.m = x->size[x->ndim - 1];
         g.n = y->size[y->ndim - 1];
         g.a = f.x.data;
@@ -217,7 +217,7 @@ static fl_status launch_contract(fl_kernel *k)
         g.b_col = f.y.stride[y->ndim - 1];
         status = fl_cuda_gemm_run(&g);
     }
-    return close_factors(&f, k, status);
+    return close_factors(&f, kernel, status);
 }
 
 FL_CUDA_OP(matmul, launch_product);

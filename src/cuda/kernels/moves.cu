@@ -9,17 +9,17 @@ extern "C" {
 
 static const fl_mover mover = {fl_cuda_copy_view, fl_cuda_fill_view};
 
-static fl_status copy_first(fl_kernel *k) { return fl_mover_copy(k, &mover); }
-static fl_status rep(fl_kernel *k) { return fl_move_rep(k, &mover); }
-static fl_status cat(fl_kernel *k) { return fl_move_cat(k, &mover); }
-static fl_status stack(fl_kernel *k) { return fl_move_stack(k, &mover); }
-static fl_status flip(fl_kernel *k) { return fl_move_flip(k, &mover); }
-static fl_status roll(fl_kernel *k) { return fl_move_roll(k, &mover); }
-static fl_status copy_into(fl_kernel *k) { return fl_move_copy_(k, &mover); }
-static fl_status fill_first(fl_kernel *k) { return fl_move_fill(k, &mover, 0); }
-static fl_status fill_second(fl_kernel *k) { return fl_move_fill(k, &mover, 1); }
-static fl_status zeros(fl_kernel *k) { return fl_move_fill_integer(k, &mover, 0); }
-static fl_status ones(fl_kernel *k) { return fl_move_fill_integer(k, &mover, 1); }
+static fl_status copy_first(fl_kernel *kernel) { return fl_mover_copy(kernel, &mover); }
+static fl_status rep(fl_kernel *kernel) { return fl_move_rep(kernel, &mover); }
+static fl_status cat(fl_kernel *kernel) { return fl_move_cat(kernel, &mover); }
+static fl_status stack(fl_kernel *kernel) { return fl_move_stack(kernel, &mover); }
+static fl_status flip(fl_kernel *kernel) { return fl_move_flip(kernel, &mover); }
+static fl_status roll(fl_kernel *kernel) { return fl_move_roll(kernel, &mover); }
+static fl_status copy_into(fl_kernel *kernel) { return fl_move_copy_(kernel, &mover); }
+static fl_status fill_first(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, 0); }
+static fl_status fill_second(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, 1); }
+static fl_status zeros(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &mover, 0); }
+static fl_status ones(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &mover, 1); }
 
 FL_CUDA_OP(clone, copy_first);
 FL_CUDA_OP(cast, copy_first);

@@ -18,10 +18,10 @@ typedef struct fl_cuda_operand {
 } fl_cuda_operand;
 
 /* v's shape as a row-major array at data. */
-static inline fl_view fl_cuda_array_like(const fl_view *v, void *data, fl_dtype dtype, int64_t *strides)
+static inline fl_view fl_cuda_array_like(const fl_view *view, void *data, fl_dtype dtype, int64_t *strides)
 {
-    fl_view array = *v;
-    fl_shape_strides(strides, v->size, v->ndim);
+    fl_view array = *view;
+    fl_shape_strides(strides, view->size, view->ndim);
     array.data = data;
     array.dtype = dtype;
     array.contiguous = true;
@@ -30,38 +30,38 @@ static inline fl_view fl_cuda_array_like(const fl_view *v, void *data, fl_dtype 
 }
 
 /* as_is: its strides suit the kernel, so it is copied only if the dtype differs. */
-static inline fl_status fl_cuda_operand_in(fl_cuda_operand *o, const fl_view *v, fl_dtype dtype, bool as_is)
+static inline fl_status fl_cuda_operand_in(fl_cuda_operand *o, const fl_view *view, fl_dtype dtype, bool as_is)
 {
-    o->data = (char *)v->data;
-    if (!v->data) return FL_OK;
-    if (v->dtype == dtype && (as_is || v->contiguous)) {
-        memcpy(o->stride, v->stride, sizeof(int64_t) * (size_t)v->ndim);
+    o->data = (char *)view->data;
+    if (!view->data) return FL_OK;
+    if (view->dtype == dtype && (as_is || view->contiguous)) {
+        memcpy(o->stride, view->stride, sizeof(int64_t) * (size_t)view->ndim);
         return FL_OK;
     }
-    FL_TRY(fl_cuda_malloc(&o->temporary, (size_t)v->numel * fl_dtype_size(dtype)));
-    fl_view array = fl_cuda_array_like(v, o->temporary, dtype, o->stride);
+    FL_TRY(fl_cuda_malloc(&o->temporary, (size_t)view->numel * fl_dtype_size(dtype)));
+    fl_view array = fl_cuda_array_like(view, o->temporary, dtype, o->stride);
     o->data = (char *)o->temporary;
-    return fl_cuda_copy_view(&array, v);
+    return fl_cuda_copy_view(&array, view);
 }
 
 /* Row-major memory for a result that the kernel computes in `dtype`. */
-static inline fl_status fl_cuda_operand_out(fl_cuda_operand *o, const fl_view *v, fl_dtype dtype)
+static inline fl_status fl_cuda_operand_out(fl_cuda_operand *o, const fl_view *view, fl_dtype dtype)
 {
-    fl_shape_strides(o->stride, v->size, v->ndim);
-    o->data = (char *)v->data;
-    if (v->dtype == dtype && v->contiguous) return FL_OK;
-    FL_TRY(fl_cuda_malloc(&o->temporary, (size_t)v->numel * fl_dtype_size(dtype)));
+    fl_shape_strides(o->stride, view->size, view->ndim);
+    o->data = (char *)view->data;
+    if (view->dtype == dtype && view->contiguous) return FL_OK;
+    FL_TRY(fl_cuda_malloc(&o->temporary, (size_t)view->numel * fl_dtype_size(dtype)));
     o->data = (char *)o->temporary;
     return FL_OK;
 }
 
 /* Brings a result to where it belongs. */
-static inline fl_status fl_cuda_operand_store(const fl_cuda_operand *o, const fl_view *v, fl_dtype dtype)
+static inline fl_status fl_cuda_operand_store(const fl_cuda_operand *o, const fl_view *view, fl_dtype dtype)
 {
     int64_t strides[FL_MAX_NDIM];
     if (!o->temporary) return FL_OK;
-    fl_view array = fl_cuda_array_like(v, o->temporary, dtype, strides);
-    return fl_cuda_copy_view(v, &array);
+    fl_view array = fl_cuda_array_like(view, o->temporary, dtype, strides);
+    return fl_cuda_copy_view(view, &array);
 }
 
 static inline void fl_cuda_operand_close(fl_cuda_operand *o)

@@ -275,13 +275,13 @@ static fl_status open_member(pack *p, int index)
     return FL_OK;
 }
 
-static fl_status open_pack(pack *p, fl_kernel *k, int members, int groups)
+static fl_status open_pack(pack *p, fl_kernel *kernel, int members, int groups)
 {
-    p->kernel = k;
+    p->kernel = kernel;
     p->members = members;
     p->groups = groups;
     p->list = (member *)calloc((size_t)members, sizeof *p->list);
-    if (!p->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", k->op->name, members);
+    if (!p->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", kernel->op->name, members);
     fl_status status = FL_OK;
     for (int i = 0; i < members && status == FL_OK; i++) status = open_member(p, i);
     if (status != FL_OK) close_pack(p);
@@ -333,10 +333,10 @@ static void each_pair(F &&run)
 
 /* make(W): the step in the type that arithmetic is done in. */
 template<typename F>
-static fl_status run_pack(fl_kernel *k, int members, int groups, unsigned written, F &&make)
+static fl_status run_pack(fl_kernel *kernel, int members, int groups, unsigned written, F &&make)
 {
     pack p;
-    FL_TRY(open_pack(&p, k, members, groups));
+    FL_TRY(open_pack(&p, kernel, members, groups));
     each_pair([&](auto t_like, auto s_like, fl_dtype dtype, fl_dtype state) {
         typedef decltype(t_like) T;
         typedef decltype(s_like) S;
@@ -348,19 +348,19 @@ static fl_status run_pack(fl_kernel *k, int members, int groups, unsigned writte
     fl_status status = write_back(&p, written);
     close_pack(&p);
     FL_TRY(status);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
 /* ---- the ops ---- */
 
-static fl_status launch_adamw(fl_kernel *k)
+static fl_status launch_adamw(fl_kernel *kernel)
 {
-    const fl_attr *a = k->attrs->at;
+    const fl_attr *a = kernel->attrs->at;
     double lr = a[0].number, beta1 = a[1].number, beta2 = a[2].number, decay = a[4].number, step = (double)a[5].integer;
     bool decoupled = a[6].integer;
     double sign = a[7].integer ? -1 : 1, shrink = decoupled ? 1 - lr * decay : 1, rate = lr / (1 - pow(beta1, step)),
            root = 1 / sqrt(1 - pow(beta2, step));
-    return run_pack(k, k->nin / 4, 4, k->op->mutates, [&](auto like) {
+    return run_pack(kernel, kernel->nin / 4, 4, kernel->op->mutates, [&](auto like) {
         typedef decltype(like) W;
         return adam_step<W>{(W)sign,        (W)(decoupled ? 0 : decay),
                             (W)shrink,      (W)beta1,
@@ -370,20 +370,20 @@ static fl_status launch_adamw(fl_kernel *k)
     });
 }
 
-static fl_status launch_sgd(fl_kernel *k)
+static fl_status launch_sgd(fl_kernel *kernel)
 {
-    const fl_attr *a = k->attrs->at;
-    return run_pack(k, k->nin / 2, 2, k->op->mutates, [&](auto like) {
+    const fl_attr *a = kernel->attrs->at;
+    return run_pack(kernel, kernel->nin / 2, 2, kernel->op->mutates, [&](auto like) {
         typedef decltype(like) W;
         return sgd_step<W>{(W)(a[2].integer ? -1 : 1), (W)a[1].number, (W)a[0].number};
     });
 }
 
-static fl_status launch_momentum(fl_kernel *k)
+static fl_status launch_momentum(fl_kernel *kernel)
 {
-    const fl_attr *a = k->attrs->at;
+    const fl_attr *a = kernel->attrs->at;
     bool nesterov = a[4].integer, first = a[5].integer;
-    return run_pack(k, k->nin / 3, 3, k->op->mutates, [&](auto like) {
+    return run_pack(kernel, kernel->nin / 3, 3, kernel->op->mutates, [&](auto like) {
         typedef decltype(like) W;
         W momentum = (W)a[1].number, damping = (W)(first ? 1 : 1 - a[2].number);
         return momentum_step<W>{
@@ -417,12 +417,12 @@ static void launch_sums(const pack *p, double *partial)
     });
 }
 
-static fl_status launch_squares(fl_kernel *k)
+static fl_status launch_squares(fl_kernel *kernel)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     void *partial = NULL;
     pack p;
-    FL_TRY(open_pack(&p, k, k->nin, 1));
+    FL_TRY(open_pack(&p, kernel, kernel->nin, 1));
     int64_t stretches = stretches_of(&p);
     fl_status status = fl_cuda_malloc(&partial, sizeof(double) * (size_t)(stretches + 1));
     if (status == FL_OK) {
@@ -434,16 +434,16 @@ static fl_status launch_squares(fl_kernel *k)
     }
     close_pack(&p);
     FL_TRY(status);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
 /* xs: the gradients, then for each of them the same 0-d norm. */
-static fl_status launch_clip(fl_kernel *k)
+static fl_status launch_clip(fl_kernel *kernel)
 {
-    int members = k->nin / 2;
-    const fl_view *norm = &k->in[members];
-    double most = k->attrs->at[0].number;
-    return run_pack(k, members, 1, 1, [&](auto like) {
+    int members = kernel->nin / 2;
+    const fl_view *norm = &kernel->in[members];
+    double most = kernel->attrs->at[0].number;
+    return run_pack(kernel, members, 1, 1, [&](auto like) {
         return clip_step<decltype(like)>{norm->data, norm->dtype == FL_FLOAT64, most, 1};
     });
 }

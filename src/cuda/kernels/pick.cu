@@ -98,51 +98,44 @@ struct pick_fold {
     }
 };
 
-static uint32_t line_mask(const fl_kernel *k)
+static uint32_t line_mask(const fl_kernel *kernel)
 {
-    const fl_attr *a = &k->attrs->at[0];
-    int ndim = k->in[0].ndim;
+    const fl_attr *a = &kernel->attrs->at[0];
+    int ndim = kernel->in[0].ndim;
     if (!a->given) return (1u << ndim) - 1;
     return ndim > 0 ? 1u << (a->integer < 0 ? a->integer + ndim : a->integer) : 0;
 }
 
-static fl_status pick(fl_kernel *k, bool smallest, const fl_view *values, const fl_view *positions, const find &where)
+static fl_status pick(fl_kernel *kernel, bool smallest, const fl_view *values, const fl_view *positions,
+                      const find &where)
 {
     fl_results r = {};
     if (values) r.out = (char *)values->data, r.dtype = values->dtype, r.size = (int64_t)fl_dtype_size(values->dtype);
-    FL_TRY(fl_cuda_by_dtype(k->in[0].dtype, [&](auto like) {
+    FL_TRY(fl_cuda_by_dtype(kernel->in[0].dtype, [&](auto like) {
         pick_fold<typename fl_element<decltype(like)>::type> fold = {r, positions ? (int64_t *)positions->data : NULL,
                                                                      smallest, where};
-        return fl_fold_axes<decltype(like)>(&k->in[0], line_mask(k), fold, true);
+        return fl_fold_axes<decltype(like)>(&kernel->in[0], line_mask(kernel), fold, true);
     }));
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_position(fl_kernel *k, bool smallest)
+static fl_status launch_position(fl_kernel *kernel, bool smallest)
 {
-    return pick(k, smallest, k->nout == 2 ? &k->out[0] : NULL, &k->out[k->nout - 1], find());
+    return pick(kernel, smallest, kernel->nout == 2 ? &kernel->out[0] : NULL, &kernel->out[kernel->nout - 1], find());
 }
-static fl_status launch_largest(fl_kernel *k) { return launch_position(k, false); }
-static fl_status launch_smallest(fl_kernel *k) { return launch_position(k, true); }
+static fl_status launch_largest(fl_kernel *kernel) { return launch_position(kernel, false); }
+static fl_status launch_smallest(fl_kernel *kernel) { return launch_position(kernel, true); }
 
-static fl_status launch_arg_find(fl_kernel *k)
+static fl_status launch_arg_find(fl_kernel *kernel)
 {
-    const fl_view *x = &k->in[0], *value = &k->in[1];
-    find f = {(const char *)value->data,
-              value->dtype,
-              value->ndim,
-              x->ndim,
-              (int64_t)fl_dtype_size(value->dtype),
-              {},
-              {},
-              line_mask(k),
-              {},
-              {},
-              {}};
-    if (k->out[0].numel == 0) return FL_OK;
+    const fl_view *x = &kernel->in[0], *value = &kernel->in[1];
+    find f = {
+        (const char *)value->data, value->dtype, value->ndim, x->ndim, (int64_t)fl_dtype_size(value->dtype), {}, {},
+        line_mask(kernel),         {},           {},          {}};
+    if (kernel->out[0].numel == 0) return FL_OK;
     for (int i = 0; i < value->ndim; i++) f.value_sizes[i] = value->size[i], f.value_strides[i] = value->stride[i];
     for (int i = 0; i < x->ndim; i++) f.sizes[i] = x->size[i], f.start[i] = x->start[i], f.logical[i] = x->logical[i];
-    return pick(k, !k->attrs->at[2].integer, NULL, &k->out[0], f);
+    return pick(kernel, !kernel->attrs->at[2].integer, NULL, &kernel->out[0], f);
 }
 
 FL_CUDA_OP(argmax, launch_largest);
@@ -245,28 +238,28 @@ static void by_width(fl_dtype dtype, F &&f)
     }
 }
 
-static fl_status launch_axis_gather(fl_kernel *k)
+static fl_status launch_axis_gather(fl_kernel *kernel)
 {
     lines l;
-    lines_init(&l, &k->in[0], &k->in[1], &k->out[0], &k->attrs->at[0]);
+    lines_init(&l, &kernel->in[0], &kernel->in[1], &kernel->out[0], &kernel->attrs->at[0]);
     if (l.total == 0) return FL_OK;
-    by_width(k->out[0].dtype, [&](auto like) {
+    by_width(kernel->out[0].dtype, [&](auto like) {
         typedef decltype(like) W;
-        FL_LAUNCH((gather_lines<W>), dim3(fl_blocks(l.total, THREADS)), dim3(THREADS), 0, (W *)k->out[0].data,
-                  (const W *)k->in[0].data, (const int64_t *)k->in[1].data, l);
+        FL_LAUNCH((gather_lines<W>), dim3(fl_blocks(l.total, THREADS)), dim3(THREADS), 0, (W *)kernel->out[0].data,
+                  (const W *)kernel->in[0].data, (const int64_t *)kernel->in[1].data, l);
     });
     return fl_cuda_check("axis_gather");
 }
 
-static fl_status launch_axis_scatter(fl_kernel *k)
+static fl_status launch_axis_scatter(fl_kernel *kernel)
 {
     lines l;
-    lines_init(&l, &k->out[0], &k->in[1], &k->in[0], &k->attrs->at[0]);
-    if (k->out[0].numel == 0) return FL_OK;
-    by_width(k->out[0].dtype, [&](auto like) {
+    lines_init(&l, &kernel->out[0], &kernel->in[1], &kernel->in[0], &kernel->attrs->at[0]);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    by_width(kernel->out[0].dtype, [&](auto like) {
         typedef decltype(like) W;
-        FL_LAUNCH((scatter_lines<W>), dim3(fl_blocks(k->out[0].numel, THREADS)), dim3(THREADS), 0, (W *)k->out[0].data,
-                  (const W *)k->in[0].data, (const int64_t *)k->in[1].data, l);
+        FL_LAUNCH((scatter_lines<W>), dim3(fl_blocks(kernel->out[0].numel, THREADS)), dim3(THREADS), 0,
+                  (W *)kernel->out[0].data, (const W *)kernel->in[0].data, (const int64_t *)kernel->in[1].data, l);
     });
     return fl_cuda_check("axis_scatter");
 }

@@ -24,35 +24,35 @@ __device__ static inline place place_of(int64_t i, const int64_t *size)
 }
 
 /* Element of x at tap (ky, kx) of the window at `at`, by its position; -1: in the padding. */
-__device__ static inline int64_t seen_from(const fl_pool &p, const place &at, int64_t ky, int64_t kx)
+__device__ static inline int64_t seen_from(const fl_pool &pool, const place &at, int64_t ky, int64_t kx)
 {
-    const fl_window_geometry &w = p.window;
+    const fl_window_geometry &w = pool.window;
     int64_t row = at.row * w.stride[0] - w.padding[0] + ky * w.dilation[0],
             column = at.column * w.stride[1] - w.padding[1] + kx * w.dilation[1];
-    bool inside = row >= 0 && row < p.x_size[0] && column >= 0 && column < p.x_size[1];
-    return inside ? (at.plane * p.x_size[0] + row) * p.x_size[1] + column : -1;
+    bool inside = row >= 0 && row < pool.x_size[0] && column >= 0 && column < pool.x_size[1];
+    return inside ? (at.plane * pool.x_size[0] + row) * pool.x_size[1] + column : -1;
 }
 
 /* The position along axis d of the window that sees element i at tap t; -1: there is none. */
-__device__ static inline int64_t seen_at(const fl_pool &p, int d, int64_t i, int64_t t)
+__device__ static inline int64_t seen_at(const fl_pool &pool, int d, int64_t i, int64_t t)
 {
-    const fl_window_geometry &w = p.window;
+    const fl_window_geometry &w = pool.window;
     int64_t from = i + w.padding[d] - t * w.dilation[d], position = from / w.stride[d];
-    return from < 0 || from % w.stride[d] != 0 || position >= p.y_size[d] ? -1 : position;
+    return from < 0 || from % w.stride[d] != 0 || position >= pool.y_size[d] ? -1 : position;
 }
 
 /* As fl_pool_reach, on the device. */
-__device__ static inline int64_t reach(const fl_pool &p, int d, int64_t position, bool padding)
+__device__ static inline int64_t reach(const fl_pool &pool, int d, int64_t position, bool padding)
 {
-    int64_t begin = position * p.window.stride[d] - p.window.padding[d], end = begin + p.window.size[d];
-    int64_t last = p.x_size[d] + (padding ? p.window.padding[d] : 0);
+    int64_t begin = position * pool.window.stride[d] - pool.window.padding[d], end = begin + pool.window.size[d];
+    int64_t last = pool.x_size[d] + (padding ? pool.window.padding[d] : 0);
     return (end > last ? last : end) - (!padding && begin < 0 ? 0 : begin);
 }
 
 /* What the sum of the window at (row, column) is divided by. */
-__device__ static inline int64_t divisor_of(const fl_pool &p, const fl_pool_mean &mean, int64_t row, int64_t column)
+__device__ static inline int64_t divisor_of(const fl_pool &pool, const fl_pool_mean &mean, int64_t row, int64_t column)
 {
-    return mean.divisor ? mean.divisor : reach(p, 0, row, mean.padding) * reach(p, 1, column, mean.padding);
+    return mean.divisor ? mean.divisor : reach(pool, 0, row, mean.padding) * reach(pool, 1, column, mean.padding);
 }
 
 /* ---- kernels ---- */
@@ -93,17 +93,17 @@ __global__ void __launch_bounds__(THREADS)
 
 /* share(y's element, tap, row, column): what element x gets of the window at (row, column) that sees it at this tap. */
 template<typename T, typename F>
-__device__ static inline void collect(T *x, int64_t i, const fl_pool &p, const F &share)
+__device__ static inline void collect(T *x, int64_t i, const fl_pool &pool, const F &share)
 {
     typename fl_wide<T>::type sum = 0;
-    place at = place_of(i, p.x_size);
-    for (int64_t ky = 0; ky < p.window.size[0]; ky++) {
-        int64_t row = seen_at(p, 0, at.row, ky);
-        for (int64_t kx = 0; row >= 0 && kx < p.window.size[1]; kx++) {
-            int64_t column = seen_at(p, 1, at.column, kx);
+    place at = place_of(i, pool.x_size);
+    for (int64_t ky = 0; ky < pool.window.size[0]; ky++) {
+        int64_t row = seen_at(pool, 0, at.row, ky);
+        for (int64_t kx = 0; row >= 0 && kx < pool.window.size[1]; kx++) {
+            int64_t column = seen_at(pool, 1, at.column, kx);
             if (column >= 0)
-                sum += share((at.plane * p.y_size[0] + row) * p.y_size[1] + column, ky * p.window.size[1] + kx, row,
-                             column);
+                sum += share((at.plane * pool.y_size[0] + row) * pool.y_size[1] + column, ky * pool.window.size[1] + kx,
+                             row, column);
         }
     }
     x[i] = fl_store<T>(sum);
@@ -156,82 +156,82 @@ typedef struct operands {
     fl_cuda_operand in, taps, out;
 } operands;
 
-static fl_status open_operands(operands *o, const fl_kernel *k)
+static fl_status open_operands(operands *o, const fl_kernel *kernel)
 {
-    FL_TRY(fl_cuda_operand_in(&o->in, &k->in[0], k->out[0].dtype, false));
-    if (k->nin == 2) FL_TRY(fl_cuda_operand_in(&o->taps, &k->in[1], FL_INT32, false));
-    return fl_cuda_operand_out(&o->out, &k->out[0], k->out[0].dtype);
+    FL_TRY(fl_cuda_operand_in(&o->in, &kernel->in[0], kernel->out[0].dtype, false));
+    if (kernel->nin == 2) FL_TRY(fl_cuda_operand_in(&o->taps, &kernel->in[1], FL_INT32, false));
+    return fl_cuda_operand_out(&o->out, &kernel->out[0], kernel->out[0].dtype);
 }
 
-static fl_status close_operands(operands *o, const fl_kernel *k, fl_status status)
+static fl_status close_operands(operands *o, const fl_kernel *kernel, fl_status status)
 {
-    if (status == FL_OK) status = fl_cuda_operand_store(&o->out, &k->out[0], k->out[0].dtype);
+    if (status == FL_OK) status = fl_cuda_operand_store(&o->out, &kernel->out[0], kernel->out[0].dtype);
     fl_cuda_operand_close(&o->out);
     fl_cuda_operand_close(&o->taps);
     fl_cuda_operand_close(&o->in);
-    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
 /* issue(an element of the op's dtype, operands, blocks, elements of the result) */
 template<typename F>
-static fl_status launch(fl_kernel *k, const F &issue)
+static fl_status launch(fl_kernel *kernel, const F &issue)
 {
     operands o = {};
-    if (k->out[0].numel == 0) return FL_OK;
-    fl_status status = open_operands(&o, k);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    fl_status status = open_operands(&o, kernel);
     if (status == FL_OK)
-        status = fl_cuda_by_float(k->out[0].dtype, [&](auto like) {
-            issue(like, o, dim3(fl_blocks(k->out[0].numel, THREADS)), k->out[0].numel);
+        status = fl_cuda_by_float(kernel->out[0].dtype, [&](auto like) {
+            issue(like, o, dim3(fl_blocks(kernel->out[0].numel, THREADS)), kernel->out[0].numel);
             return FL_OK;
         });
-    return close_operands(&o, k, status);
+    return close_operands(&o, kernel, status);
 }
 
-static fl_status launch_max(fl_kernel *k)
+static fl_status launch_max(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], true);
-    return launch(k, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
+    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((largest<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (int32_t *)k->out[1].data,
+        FL_LAUNCH((largest<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (int32_t *)kernel->out[1].data,
                   (const T *)o.in.data, total, p);
     });
 }
 
-static fl_status launch_gather(fl_kernel *k)
+static fl_status launch_gather(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], true);
-    return launch(k, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
+    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
         FL_LAUNCH((gather<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
                   (const int32_t *)o.taps.data, total, p);
     });
 }
 
-static fl_status launch_scatter(fl_kernel *k)
+static fl_status launch_scatter(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(k->attrs, &k->out[0], &k->in[0], true);
-    return launch(k, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], true);
+    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
         FL_LAUNCH((scatter<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
                   (const int32_t *)o.taps.data, total, p);
     });
 }
 
-static fl_status launch_average(fl_kernel *k)
+static fl_status launch_average(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(k->attrs, &k->in[0], &k->out[0], false);
-    fl_pool_mean mean = fl_pool_mean_of(k->attrs);
-    return launch(k, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], false);
+    fl_pool_mean mean = fl_pool_mean_of(kernel->attrs);
+    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
         FL_LAUNCH((average<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, total, mean, p);
     });
 }
 
-static fl_status launch_spread(fl_kernel *k)
+static fl_status launch_spread(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(k->attrs, &k->out[0], &k->in[0], false);
-    fl_pool_mean mean = fl_pool_mean_of(k->attrs);
-    return launch(k, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    fl_pool p = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], false);
+    fl_pool_mean mean = fl_pool_mean_of(kernel->attrs);
+    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
         FL_LAUNCH((spread<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, total, mean, p);
     });

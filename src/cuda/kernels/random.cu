@@ -191,25 +191,25 @@ typedef struct runs {
     int64_t base;          /* logical index of the first element of the inner axes */
 } runs;
 
-static void runs_of(runs *r, const fl_view *v, int made)
+static void runs_of(runs *r, const fl_view *view, int made)
 {
     int64_t unit = 1;
-    r->outer = v->ndim;
+    r->outer = view->ndim;
     r->run = 1;
     while (r->outer > 0) { /* whole axes join the run, and one more that need not be whole */
         int a = --r->outer;
-        r->run *= v->size[a];
-        if (v->size[a] != v->logical[a]) break;
+        r->run *= view->size[a];
+        if (view->size[a] != view->logical[a]) break;
     }
     r->base = 0;
-    for (int a = v->ndim - 1; a >= 0; a--) {
-        if (a >= r->outer) r->base += v->start[a] * unit;
-        r->size[a] = v->size[a];
-        r->start[a] = v->start[a];
+    for (int a = view->ndim - 1; a >= 0; a--) {
+        if (a >= r->outer) r->base += view->start[a] * unit;
+        r->size[a] = view->size[a];
+        r->start[a] = view->start[a];
         r->unit[a] = unit;
-        unit *= v->logical[a];
+        unit *= view->logical[a];
     }
-    r->count = v->numel / r->run;
+    r->count = view->numel / r->run;
     r->blocks = (r->run + made - 2) / made + 1;
 }
 
@@ -257,9 +257,9 @@ __global__ void __launch_bounds__(THREADS)
 
 /* Draws the contiguous view `part`. */
 template<typename T, typename Recipe>
-static void launch_draw(const fl_kernel *k, const fl_view *part, const Recipe &recipe)
+static void launch_draw(const fl_kernel *kernel, const fl_view *part, const Recipe &recipe)
 {
-    random_key key = {k->seed, k->counter};
+    random_key key = {kernel->seed, kernel->counter};
     runs r;
     runs_of(&r, part, Recipe::MADE);
     int64_t units = r.count * r.blocks;
@@ -271,9 +271,9 @@ static void launch_draw(const fl_kernel *k, const fl_view *part, const Recipe &r
 
 /* Calls fill(view) with the result as an array. */
 template<typename F>
-static fl_status fill_result(fl_kernel *k, F &&fill)
+static fl_status fill_result(fl_kernel *kernel, F &&fill)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     fl_cuda_array array;
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_cuda_array_room(&array, out, out->dtype));
@@ -281,7 +281,7 @@ static fl_status fill_result(fl_kernel *k, F &&fill)
     fl_status status = fl_cuda_array_store(out, &array);
     fl_cuda_array_close(&array);
     FL_TRY(status);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
 /* ---- floats ---- */
@@ -289,29 +289,31 @@ static fl_status fill_result(fl_kernel *k, F &&fill)
 /* Bits of a uniform: as many as the format has, so that it stays below 1. */
 static int uniform_bits(fl_dtype dtype) { return dtype == FL_FLOAT16 ? 11 : dtype == FL_BFLOAT16 ? 8 : 24; }
 
-static fl_status fill_floats(fl_kernel *k, bool normal, double low, double range)
+static fl_status fill_floats(fl_kernel *kernel, bool normal, double low, double range)
 {
-    return fill_result(k, [&](const fl_view *part) {
+    return fill_result(kernel, [&](const fl_view *part) {
         int bits = uniform_bits(part->dtype);
         fl_cuda_by_float(part->dtype, [&](auto like) {
             typedef decltype(like) T;
             typedef typename fl_wide<T>::type W;
-            if (normal) launch_draw<T>(k, part, made_normals<W>{(W)low, (W)range});
-            else launch_draw<T>(k, part, made_uniforms<W>{32 - bits, 1.0f / (float)(1u << bits), (W)low, (W)range});
+            if (normal) launch_draw<T>(kernel, part, made_normals<W>{(W)low, (W)range});
+            else
+                launch_draw<T>(kernel, part, made_uniforms<W>{32 - bits, 1.0f / (float)(1u << bits), (W)low, (W)range});
             return FL_OK;
         });
     });
 }
 
-static fl_status launch_rand(fl_kernel *k) { return fill_floats(k, false, 0, 1); }
-static fl_status launch_randn(fl_kernel *k) { return fill_floats(k, true, 0, 1); }
-static fl_status launch_uniform(fl_kernel *k)
+static fl_status launch_rand(fl_kernel *kernel) { return fill_floats(kernel, false, 0, 1); }
+static fl_status launch_randn(fl_kernel *kernel) { return fill_floats(kernel, true, 0, 1); }
+static fl_status launch_uniform(fl_kernel *kernel)
 {
-    return fill_floats(k, false, k->attrs->at[0].number, k->attrs->at[1].number - k->attrs->at[0].number);
+    return fill_floats(kernel, false, kernel->attrs->at[0].number,
+                       kernel->attrs->at[1].number - kernel->attrs->at[0].number);
 }
-static fl_status launch_normal(fl_kernel *k)
+static fl_status launch_normal(fl_kernel *kernel)
 {
-    return fill_floats(k, true, k->attrs->at[0].number, k->attrs->at[1].number);
+    return fill_floats(kernel, true, kernel->attrs->at[0].number, kernel->attrs->at[1].number);
 }
 
 FL_CUDA_OP(rand, launch_rand);
@@ -323,16 +325,16 @@ FL_CUDA_OP(normal_, launch_normal);
 
 /* ---- integers ---- */
 
-static fl_status launch_randint(fl_kernel *k)
+static fl_status launch_randint(fl_kernel *kernel)
 {
-    int64_t low = k->attrs->at[0].integer;
-    uint64_t span = (uint64_t)k->attrs->at[1].integer - (uint64_t)low;
+    int64_t low = kernel->attrs->at[0].integer;
+    uint64_t span = (uint64_t)kernel->attrs->at[1].integer - (uint64_t)low;
     bool wide = span > (uint64_t)1 << 32;
-    return fill_result(k, [&](const fl_view *part) {
+    return fill_result(kernel, [&](const fl_view *part) {
         fl_cuda_by_storage(part->dtype, [&](auto like) {
             typedef decltype(like) T;
-            if (wide) launch_draw<T>(k, part, made_long_integers{low, span});
-            else launch_draw<T>(k, part, made_integers{low, span});
+            if (wide) launch_draw<T>(kernel, part, made_long_integers{low, span});
+            else launch_draw<T>(kernel, part, made_integers{low, span});
             return FL_OK;
         });
     });
@@ -350,19 +352,19 @@ __global__ void __launch_bounds__(THREADS) take_order(T *out, const uint32_t *or
 }
 
 /* Positions sorted by their words, equal words by position; every rank sorts them all and takes its part. */
-static fl_status launch_randperm(fl_kernel *k)
+static fl_status launch_randperm(fl_kernel *kernel)
 {
-    const fl_view *out = &k->out[0];
+    const fl_view *out = &kernel->out[0];
     fl_cuda_sort sort;
     if (out->numel == 0) return FL_OK;
     int64_t n = out->logical[0], start = 0;
-    FL_TRY(fl_cuda_sort_open(&sort, k->op->name, n));
+    FL_TRY(fl_cuda_sort_open(&sort, kernel->op->name, n));
     fl_view words = *out;
     words.data = sort.keys;
     words.size = &n;
     words.start = &start;
     words.numel = n;
-    launch_draw<uint32_t>(k, &words, made_words());
+    launch_draw<uint32_t>(kernel, &words, made_words());
     fl_status status = fl_cuda_sort_run(&sort, 32);
     fl_cuda_by_storage(out->dtype, [&](auto like) {
         typedef decltype(like) T;
@@ -372,7 +374,7 @@ static fl_status launch_randperm(fl_kernel *k)
     });
     fl_cuda_sort_close(&sort);
     FL_TRY(status);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
 FL_CUDA_OP(randperm, launch_randperm);
@@ -388,11 +390,11 @@ static void word_bernoulli(char *text, size_t size, const void *, long long, lon
 
 /* Calls draw(like, values, view) with operand 0 as an array of the result's dtype, and the result as one. */
 template<typename F>
-static fl_status fill_from(fl_kernel *k, F &&fill)
+static fl_status fill_from(fl_kernel *kernel, F &&fill)
 {
     fl_cuda_array in;
-    FL_TRY(fl_cuda_array_open(&in, &k->in[0], k->out[0].dtype));
-    fl_status status = fill_result(k, [&](const fl_view *part) {
+    FL_TRY(fl_cuda_array_open(&in, &kernel->in[0], kernel->out[0].dtype));
+    fl_status status = fill_result(kernel, [&](const fl_view *part) {
         fl_cuda_by_float(part->dtype, [&](auto like) {
             fill((const decltype(like) *)in.view.data, part);
             return FL_OK;
@@ -402,27 +404,27 @@ static fl_status fill_from(fl_kernel *k, F &&fill)
     return status;
 }
 
-static fl_status launch_bernoulli(fl_kernel *k)
+static fl_status launch_bernoulli(fl_kernel *kernel)
 {
     fl_cuda_fault *fault;
-    if (k->out[0].numel == 0) return FL_OK;
+    if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_cuda_fault_new(&fault, word_bernoulli, NULL, 0));
-    return fill_from(k, [&](auto *in, const fl_view *part) {
+    return fill_from(kernel, [&](auto *in, const fl_view *part) {
         typedef typename std::remove_cv<typename std::remove_pointer<decltype(in)>::type>::type T;
-        launch_draw<T>(k, part, made_bernoulli<T>{in, fault});
+        launch_draw<T>(kernel, part, made_bernoulli<T>{in, fault});
     });
 }
 
 /* attributes: p, seed, counter */
-static fl_status launch_dropout(fl_kernel *k)
+static fl_status launch_dropout(fl_kernel *kernel)
 {
-    double p = k->attrs->at[0].number, kept = p < 1 ? 1 / (1 - p) : 0;
+    double p = kernel->attrs->at[0].number, kept = p < 1 ? 1 / (1 - p) : 0;
     uint32_t threshold = (uint32_t)(p * 16777216.0 + 0.5);
-    k->seed = (uint64_t)k->attrs->at[1].integer;
-    k->counter = (uint64_t)k->attrs->at[2].integer;
-    return fill_from(k, [&](auto *in, const fl_view *part) {
+    kernel->seed = (uint64_t)kernel->attrs->at[1].integer;
+    kernel->counter = (uint64_t)kernel->attrs->at[2].integer;
+    return fill_from(kernel, [&](auto *in, const fl_view *part) {
         typedef typename std::remove_cv<typename std::remove_pointer<decltype(in)>::type>::type T;
-        launch_draw<T>(k, part, made_dropout<T>{in, (typename fl_wide<T>::type)kept, threshold});
+        launch_draw<T>(kernel, part, made_dropout<T>{in, (typename fl_wide<T>::type)kept, threshold});
     });
 }
 

@@ -13,10 +13,10 @@ enum { AXIS = 0, AXIS_AFTER_P = 1, CORRECTION = 1 };
 static int axis_at(int64_t axis, int ndim) { return (int)(axis < 0 ? axis + ndim : axis); }
 
 /* The axes of an `axes` or `axis` attribute, all of them when it is absent. */
-static uint32_t axes_of(const fl_kernel *k, int slot)
+static uint32_t axes_of(const fl_kernel *kernel, int slot)
 {
-    const fl_attr *a = &k->attrs->at[slot];
-    int ndim = k->in[0].ndim;
+    const fl_attr *a = &kernel->attrs->at[slot];
+    int ndim = kernel->in[0].ndim;
     uint32_t mask = 0;
     if (!a->given || a->count == 0) return (1u << ndim) - 1;
     for (int i = 0; i < a->count && ndim > 0; i++) mask |= 1u << axis_at(a->list[i], ndim);
@@ -66,46 +66,48 @@ static fl_status sum_floats(const fl_view *in, uint32_t mask, const fl_results &
     });
 }
 
-static fl_status launch_sum(fl_kernel *k)
+static fl_status launch_sum(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(k, AXIS);
-    FL_TRY(sum_any<FL_MAP_SAME>(&k->in[0], mask, results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE)));
+    uint32_t mask = axes_of(kernel, AXIS);
+    FL_TRY(
+        sum_any<FL_MAP_SAME>(&kernel->in[0], mask, results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE)));
     return fl_cuda_check("sum");
 }
 
-static fl_status launch_mean(fl_kernel *k)
+static fl_status launch_mean(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(k, AXIS);
-    FL_TRY(sum_floats<FL_MAP_SAME>(&k->in[0], mask, results_of(&k->out[0], &k->in[0], mask, FL_FINISH_MEAN)));
+    uint32_t mask = axes_of(kernel, AXIS);
+    FL_TRY(sum_floats<FL_MAP_SAME>(&kernel->in[0], mask,
+                                   results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_MEAN)));
     return fl_cuda_check("mean");
 }
 
-static fl_status launch_prod(fl_kernel *k)
+static fl_status launch_prod(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(k, AXIS);
-    fl_results r = results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE);
-    FL_TRY(fl_cuda_by_dtype(k->in[0].dtype, [&](auto like) {
+    uint32_t mask = axes_of(kernel, AXIS);
+    fl_results r = results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE);
+    FL_TRY(fl_cuda_by_dtype(kernel->in[0].dtype, [&](auto like) {
         fl_product_fold<element_of<decltype(like)>> fold = {r};
-        return fl_fold_axes<decltype(like)>(&k->in[0], mask, fold, false);
+        return fl_fold_axes<decltype(like)>(&kernel->in[0], mask, fold, false);
     }));
     return fl_cuda_check("prod");
 }
 
-static fl_status count(fl_kernel *k, fl_finish finish)
+static fl_status count(fl_kernel *kernel, fl_finish finish)
 {
-    uint32_t mask = axes_of(k, AXIS);
-    return sum_any<FL_MAP_NOT_ZERO>(&k->in[0], mask, results_of(&k->out[0], &k->in[0], mask, finish));
+    uint32_t mask = axes_of(kernel, AXIS);
+    return sum_any<FL_MAP_NOT_ZERO>(&kernel->in[0], mask, results_of(&kernel->out[0], &kernel->in[0], mask, finish));
 }
 
-static fl_status launch_any(fl_kernel *k)
+static fl_status launch_any(fl_kernel *kernel)
 {
-    FL_TRY(count(k, FL_FINISH_ANY));
+    FL_TRY(count(kernel, FL_FINISH_ANY));
     return fl_cuda_check("any");
 }
 
-static fl_status launch_all(fl_kernel *k)
+static fl_status launch_all(fl_kernel *kernel)
 {
-    FL_TRY(count(k, FL_FINISH_ALL));
+    FL_TRY(count(kernel, FL_FINISH_ALL));
     return fl_cuda_check("all");
 }
 
@@ -128,42 +130,49 @@ static fl_status extreme(const fl_view *in, uint32_t mask, const fl_results &r, 
     });
 }
 
-static fl_status extreme_over(fl_kernel *k, uint32_t mask, bool smallest)
+static fl_status extreme_over(fl_kernel *kernel, uint32_t mask, bool smallest)
 {
-    FL_TRY(extreme(&k->in[0], mask, results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE), smallest, false));
-    return fl_cuda_check(k->op->name);
+    FL_TRY(extreme(&kernel->in[0], mask, results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE), smallest,
+                   false));
+    return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_amax(fl_kernel *k) { return extreme_over(k, axes_of(k, AXIS), false); }
-static fl_status launch_amin(fl_kernel *k) { return extreme_over(k, axes_of(k, AXIS), true); }
-static fl_status launch_max_all(fl_kernel *k) { return extreme_over(k, (1u << k->in[0].ndim) - 1, false); }
-static fl_status launch_min_all(fl_kernel *k) { return extreme_over(k, (1u << k->in[0].ndim) - 1, true); }
+static fl_status launch_amax(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, AXIS), false); }
+static fl_status launch_amin(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, AXIS), true); }
+static fl_status launch_max_all(fl_kernel *kernel)
+{
+    return extreme_over(kernel, (1u << kernel->in[0].ndim) - 1, false);
+}
+static fl_status launch_min_all(fl_kernel *kernel)
+{
+    return extreme_over(kernel, (1u << kernel->in[0].ndim) - 1, true);
+}
 
 /* ---- statistics ---- */
 
-static fl_status variance(fl_kernel *k, fl_finish finish)
+static fl_status variance(fl_kernel *kernel, fl_finish finish)
 {
-    uint32_t mask = axes_of(k, AXIS);
-    fl_results r = results_of(&k->out[0], &k->in[0], mask, finish);
-    double left = (double)r.local_count - (double)k->attrs->at[CORRECTION].integer;
+    uint32_t mask = axes_of(kernel, AXIS);
+    fl_results r = results_of(&kernel->out[0], &kernel->in[0], mask, finish);
+    double left = (double)r.local_count - (double)kernel->attrs->at[CORRECTION].integer;
     r.divisor = left > 0 ? left : 0;
-    FL_TRY(fl_cuda_by_float(k->in[0].dtype, [&](auto like) {
+    FL_TRY(fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) {
         fl_variance_fold<element_of<decltype(like)>> fold;
         fold.results = r;
-        return fl_fold_axes<decltype(like)>(&k->in[0], mask, fold, false);
+        return fl_fold_axes<decltype(like)>(&kernel->in[0], mask, fold, false);
     }));
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_var(fl_kernel *k) { return variance(k, FL_FINISH_VARIANCE); }
-static fl_status launch_std(fl_kernel *k) { return variance(k, FL_FINISH_DEVIATION); }
+static fl_status launch_var(fl_kernel *kernel) { return variance(kernel, FL_FINISH_VARIANCE); }
+static fl_status launch_std(fl_kernel *kernel) { return variance(kernel, FL_FINISH_DEVIATION); }
 
-static fl_status launch_norm(fl_kernel *k)
+static fl_status launch_norm(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(k, AXIS_AFTER_P);
-    const fl_view *x = &k->in[0];
-    fl_results r = results_of(&k->out[0], x, mask, FL_FINISH_NONE);
-    r.p = fl_attr_number(&k->attrs->at[0]);
+    uint32_t mask = axes_of(kernel, AXIS_AFTER_P);
+    const fl_view *x = &kernel->in[0];
+    fl_results r = results_of(&kernel->out[0], x, mask, FL_FINISH_NONE);
+    r.p = fl_attr_number(&kernel->attrs->at[0]);
     if (isinf(r.p)) FL_TRY(extreme(x, mask, r, r.p < 0, true));
     else if (r.p == 0) FL_TRY(sum_floats<FL_MAP_NOT_ZERO>(x, mask, r));
     else if (r.p == 1) FL_TRY(sum_floats<FL_MAP_ABSOLUTE>(x, mask, r));
@@ -174,13 +183,13 @@ static fl_status launch_norm(fl_kernel *k)
     return fl_cuda_check("norm");
 }
 
-static fl_status launch_logsumexp(fl_kernel *k)
+static fl_status launch_logsumexp(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(k, AXIS);
-    FL_TRY(fl_cuda_by_float(k->in[0].dtype, [&](auto like) {
+    uint32_t mask = axes_of(kernel, AXIS);
+    FL_TRY(fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) {
         fl_logsumexp_fold<element_of<decltype(like)>> fold;
-        fold.results = results_of(&k->out[0], &k->in[0], mask, FL_FINISH_NONE);
-        return fl_fold_axes<decltype(like)>(&k->in[0], mask, fold, false);
+        fold.results = results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE);
+        return fl_fold_axes<decltype(like)>(&kernel->in[0], mask, fold, false);
     }));
     return fl_cuda_check("logsumexp");
 }

@@ -21,44 +21,45 @@ typedef struct fl_rows_of {
 } fl_rows_of;
 
 /* The axes from `leading` on are a row: do they lie without gaps, and the rows at equal distances? */
-static inline bool fl_rows_fit(int64_t *stride, const fl_view *v, int leading)
+static inline bool fl_rows_fit(int64_t *stride, const fl_view *view, int leading)
 {
     int64_t run = 1, apart = 0, rows = 1;
-    for (int i = v->ndim - 1; i >= leading; i--) {
-        if (v->size[i] != 1 && v->stride[i] != run) return false;
-        run *= v->size[i];
+    for (int i = view->ndim - 1; i >= leading; i--) {
+        if (view->size[i] != 1 && view->stride[i] != run) return false;
+        run *= view->size[i];
     }
     for (int i = leading - 1; i >= 0; i--) {
-        if (v->size[i] == 1) continue;
-        if (rows == 1) apart = v->stride[i];
-        else if (v->stride[i] != apart * rows) return false;
-        rows *= v->size[i];
+        if (view->size[i] == 1) continue;
+        if (rows == 1) apart = view->stride[i];
+        else if (view->stride[i] != apart * rows) return false;
+        rows *= view->size[i];
     }
     *stride = apart;
     return true;
 }
 
 /* The operand as rows of `dtype`, copied if it is not that already. */
-static inline fl_status fl_rows_open(fl_rows_of *r, const fl_view *v, int leading, fl_dtype dtype)
+static inline fl_status fl_rows_open(fl_rows_of *r, const fl_view *view, int leading, fl_dtype dtype)
 {
     memset(r, 0, sizeof *r);
-    r->data = v->data;
-    if (!v->data || v->numel == 0 || (v->dtype == dtype && fl_rows_fit(&r->stride, v, leading))) return FL_OK;
+    r->data = view->data;
+    if (!view->data || view->numel == 0 || (view->dtype == dtype && fl_rows_fit(&r->stride, view, leading)))
+        return FL_OK;
     int64_t strides[FL_MAX_NDIM], run = 1;
-    for (int i = v->ndim - 1; i >= 0; i--) {
+    for (int i = view->ndim - 1; i >= 0; i--) {
         strides[i] = run;
-        run *= v->size[i];
+        run *= view->size[i];
         if (i >= leading) r->stride = run;
     }
-    if (leading == v->ndim) r->stride = 1;
-    FL_TRY(fl_cuda_malloc(&r->owned, (size_t)v->numel * fl_dtype_size(dtype)));
-    fl_view array = *v;
+    if (leading == view->ndim) r->stride = 1;
+    FL_TRY(fl_cuda_malloc(&r->owned, (size_t)view->numel * fl_dtype_size(dtype)));
+    fl_view array = *view;
     array.data = r->owned;
     array.dtype = dtype;
     array.stride = strides;
     array.contiguous = true;
     r->data = r->owned;
-    return fl_cuda_copy_view(&array, v);
+    return fl_cuda_copy_view(&array, view);
 }
 
 static inline void fl_rows_close(fl_rows_of *r)
@@ -71,21 +72,21 @@ typedef struct fl_row_shape {
     int64_t outer, n, inner;
 } fl_row_shape;
 
-static inline fl_row_shape fl_row_shape_of(const fl_view *v, int axis)
+static inline fl_row_shape fl_row_shape_of(const fl_view *view, int axis)
 {
-    fl_row_shape s = {1, v->ndim ? v->size[axis] : 1, 1};
-    for (int i = 0; i < axis; i++) s.outer *= v->size[i];
-    for (int i = axis + 1; i < v->ndim; i++) s.inner *= v->size[i];
+    fl_row_shape s = {1, view->ndim ? view->size[axis] : 1, 1};
+    for (int i = 0; i < axis; i++) s.outer *= view->size[i];
+    for (int i = axis + 1; i < view->ndim; i++) s.inner *= view->size[i];
     return s;
 }
 
 /* The operand as rows along an axis. `apart`: rows along the last axis (inner 1) may lie apart; else there are no gaps
 ** at all. */
-static inline fl_status fl_rows_open_along(fl_rows_of *r, const fl_view *v, int axis, const fl_row_shape *shape,
+static inline fl_status fl_rows_open_along(fl_rows_of *r, const fl_view *view, int axis, const fl_row_shape *shape,
                                            bool apart, fl_dtype dtype)
 {
-    if (apart && shape->inner == 1) return fl_rows_open(r, v, v->ndim ? axis : 0, dtype);
-    FL_TRY(fl_rows_open(r, v, 0, dtype));
+    if (apart && shape->inner == 1) return fl_rows_open(r, view, view->ndim ? axis : 0, dtype);
+    FL_TRY(fl_rows_open(r, view, 0, dtype));
     r->stride = shape->n;
     return FL_OK;
 }

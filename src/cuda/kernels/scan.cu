@@ -147,23 +147,23 @@ static scan_shape shape_of(const fl_view *x, int axis, bool backwards)
     return s;
 }
 
-static fl_status launch(fl_kernel *k, bool backwards)
+static fl_status launch(fl_kernel *kernel, bool backwards)
 {
-    const fl_view *x = &k->in[0], *out = &k->out[0];
+    const fl_view *x = &kernel->in[0], *out = &kernel->out[0];
     fl_cuda_array array;
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_cuda_array_open(&array, x, x->dtype));
-    scan_shape s = shape_of(x, fl_cuda_axis(&k->attrs->at[0], x->ndim), backwards);
+    scan_shape s = shape_of(x, fl_cuda_axis(&kernel->attrs->at[0], x->ndim), backwards);
     fl_status status = fl_cuda_by_dtype(x->dtype, [&](auto like) {
         return scan_typed<decltype(like)>(out->data, array.view.data, s);
     });
     fl_cuda_array_close(&array);
     FL_TRY(status);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_cumsum(fl_kernel *k) { return launch(k, false); }
-static fl_status launch_cumsum_backward(fl_kernel *k) { return launch(k, true); }
+static fl_status launch_cumsum(fl_kernel *kernel) { return launch(kernel, false); }
+static fl_status launch_cumsum_backward(fl_kernel *kernel) { return launch(kernel, true); }
 
 FL_CUDA_OP(cumsum, launch_cumsum);
 FL_CUDA_OP(cumsum_backward, launch_cumsum_backward);

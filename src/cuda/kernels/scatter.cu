@@ -146,11 +146,11 @@ static fl_status find_last(scatter_job *j, int64_t numel)
 }
 
 /* src NULL: `same` everywhere. */
-static fl_status write_values(fl_kernel *k, const fl_view *src, const int64_t *same)
+static fl_status write_values(fl_kernel *kernel, const fl_view *src, const int64_t *same)
 {
     const int64_t none[FL_MAX_NDIM] = {0};
-    const fl_view *out = &k->out[0], *index = &k->in[1];
-    int axis = out->ndim ? fl_cuda_axis(&k->attrs->at[0], out->ndim) : 0;
+    const fl_view *out = &kernel->out[0], *index = &kernel->in[1];
+    int axis = out->ndim ? fl_cuda_axis(&kernel->attrs->at[0], out->ndim) : 0;
     fl_cuda_array positions;
     FL_TRY(fl_cuda_array_open(&positions, index, FL_INT64));
     const int64_t *values = (const int64_t *)positions.view.data;
@@ -165,23 +165,23 @@ static fl_status write_values(fl_kernel *k, const fl_view *src, const int64_t *s
     }
     fl_cuda_array_close(&positions);
     FL_TRY(status);
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_scatter_write(fl_kernel *k)
+static fl_status launch_scatter_write(fl_kernel *kernel)
 {
-    const fl_view *src = &k->in[2];
+    const fl_view *src = &kernel->in[2];
     int64_t number[2] = {0};
-    if (src->data != src->scalar) return write_values(k, src, number);
-    fl_cuda_number_bytes(number, k->out[0].dtype, src);
-    return write_values(k, NULL, number);
+    if (src->data != src->scalar) return write_values(kernel, src, number);
+    fl_cuda_number_bytes(number, kernel->out[0].dtype, src);
+    return write_values(kernel, NULL, number);
 }
 
-static fl_status launch_scatter_zero(fl_kernel *k)
+static fl_status launch_scatter_zero(fl_kernel *kernel)
 {
     const int64_t zero[2] = {0};
-    FL_TRY(fl_cuda_copy_view(&k->out[0], &k->in[0]));
-    return write_values(k, NULL, zero);
+    FL_TRY(fl_cuda_copy_view(&kernel->out[0], &kernel->in[0]));
+    return write_values(kernel, NULL, zero);
 }
 
 FL_CUDA_OP(scatter_write_, launch_scatter_write);

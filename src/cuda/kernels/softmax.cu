@@ -11,10 +11,10 @@ enum {
     LONG = 4096      /* rows up to it fit into registers, backward too */
 };
 
-static int axis_of(const fl_kernel *k)
+static int axis_of(const fl_kernel *kernel)
 {
-    int64_t axis = k->attrs->at[0].integer;
-    return (int)(axis < 0 && k->out[0].ndim ? axis + k->out[0].ndim : axis);
+    int64_t axis = kernel->attrs->at[0].integer;
+    return (int)(axis < 0 && kernel->out[0].ndim ? axis + kernel->out[0].ndim : axis);
 }
 
 /* ---- forward ---- */
@@ -92,12 +92,12 @@ static fl_status softmax_in_two(const fl_map_operands<T> &m, const fl_rows_of *x
 }
 
 template<typename T>
-static fl_status softmax(fl_kernel *k, const fl_rows_of *x, fl_row_shape shape)
+static fl_status softmax(fl_kernel *kernel, const fl_rows_of *x, fl_row_shape shape)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
-    bool logs = strcmp(k->op->name, "log_softmax") == 0,
+    bool logs = strcmp(kernel->op->name, "log_softmax") == 0,
          aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
-    fl_map_operands<T> m = {(T *)k->out[0].data, (const T *)x->data, NULL, x->stride, 0, shape};
+    fl_map_operands<T> m = {(T *)kernel->out[0].data, (const T *)x->data, NULL, x->stride, 0, shape};
     fl_row_plan p = fl_row_plan_of(shape.outer, shape.n, WIDTH, MOST, aligned);
     if (shape.inner > 1 || p.packs == 0) return softmax_in_two(m, x, logs);
     fl_by_packs<MOST>(p.packs, [&](auto packs) {
@@ -107,16 +107,16 @@ static fl_status softmax(fl_kernel *k, const fl_rows_of *x, fl_row_shape shape)
     return FL_OK;
 }
 
-static fl_status launch_softmax(fl_kernel *k)
+static fl_status launch_softmax(fl_kernel *kernel)
 {
     fl_rows_of x;
-    if (k->out[0].numel == 0) return FL_OK;
-    fl_row_shape shape = fl_row_shape_of(&k->out[0], axis_of(k));
-    FL_TRY(fl_rows_open_along(&x, &k->in[0], axis_of(k), &shape, true, k->out[0].dtype));
-    fl_status status = fl_cuda_by_float(k->out[0].dtype,
-                                        [&](auto like) { return softmax<decltype(like)>(k, &x, shape); });
+    if (kernel->out[0].numel == 0) return FL_OK;
+    fl_row_shape shape = fl_row_shape_of(&kernel->out[0], axis_of(kernel));
+    FL_TRY(fl_rows_open_along(&x, &kernel->in[0], axis_of(kernel), &shape, true, kernel->out[0].dtype));
+    fl_status status = fl_cuda_by_float(kernel->out[0].dtype,
+                                        [&](auto like) { return softmax<decltype(like)>(kernel, &x, shape); });
     fl_rows_close(&x);
-    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
 /* ---- backward ---- */
@@ -209,12 +209,13 @@ static fl_status backward_in_two(const fl_map_operands<T> &m, const fl_rows_of *
 }
 
 template<typename T>
-static fl_status backward(fl_kernel *k, const fl_rows_of *g, const fl_rows_of *y, fl_row_shape shape)
+static fl_status backward(fl_kernel *kernel, const fl_rows_of *g, const fl_rows_of *y, fl_row_shape shape)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES / 2>::PACKS };
-    bool logs = strcmp(k->op->name, "log_softmax_backward") == 0,
+    bool logs = strcmp(kernel->op->name, "log_softmax_backward") == 0,
          aligned = (uintptr_t)y->data % 16 == 0 && y->stride % WIDTH == 0;
-    fl_map_operands<T> m = {(T *)k->out[0].data, (const T *)g->data, (const T *)y->data, g->stride, y->stride, shape};
+    fl_map_operands<T> m = {
+        (T *)kernel->out[0].data, (const T *)g->data, (const T *)y->data, g->stride, y->stride, shape};
     fl_row_plan p = fl_row_plan_of(shape.outer, shape.n, WIDTH, MOST, aligned);
     if (shape.inner > 1 || p.packs == 0) return backward_in_two(m, g, logs);
     fl_by_packs<MOST>(p.packs, [&](auto packs) {
@@ -224,21 +225,21 @@ static fl_status backward(fl_kernel *k, const fl_rows_of *g, const fl_rows_of *y
     return FL_OK;
 }
 
-static fl_status launch_backward(fl_kernel *k)
+static fl_status launch_backward(fl_kernel *kernel)
 {
     fl_rows_of g, y = {};
-    if (k->out[0].numel == 0) return FL_OK;
-    int axis = axis_of(k);
-    fl_dtype dtype = k->out[0].dtype;
-    fl_row_shape shape = fl_row_shape_of(&k->out[0], axis);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    int axis = axis_of(kernel);
+    fl_dtype dtype = kernel->out[0].dtype;
+    fl_row_shape shape = fl_row_shape_of(&kernel->out[0], axis);
     bool apart = shape.n <= LONG; /* rows that are reduced and then mapped lie alike in both operands */
-    fl_status status = fl_rows_open_along(&g, &k->in[0], axis, &shape, apart, dtype);
-    if (status == FL_OK) status = fl_rows_open_along(&y, &k->in[1], axis, &shape, apart, dtype);
+    fl_status status = fl_rows_open_along(&g, &kernel->in[0], axis, &shape, apart, dtype);
+    if (status == FL_OK) status = fl_rows_open_along(&y, &kernel->in[1], axis, &shape, apart, dtype);
     if (status == FL_OK)
-        status = fl_cuda_by_float(dtype, [&](auto like) { return backward<decltype(like)>(k, &g, &y, shape); });
+        status = fl_cuda_by_float(dtype, [&](auto like) { return backward<decltype(like)>(kernel, &g, &y, shape); });
     fl_rows_close(&g);
     fl_rows_close(&y);
-    return status == FL_OK ? fl_cuda_check(k->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
 FL_CUDA_OP(softmax, launch_softmax);

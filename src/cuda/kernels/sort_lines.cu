@@ -396,41 +396,47 @@ static fl_status sort_rows(const char *who, const job<E> &j)
 }
 
 /* in, then values and positions: lines as rows, results where they belong at the end. */
-static fl_status sort_lines(fl_kernel *k, int axis, bool descending)
+static fl_status sort_lines(fl_kernel *kernel, int axis, bool descending)
 {
     fl_line_view lines[3];
     fl_cuda_operand o[3] = {};
-    if (k->out[0].numel == 0) return FL_OK;
-    for (int i = 0; i < 3; i++) fl_line_view_init(&lines[i], i ? &k->out[i - 1] : &k->in[0], axis);
-    fl_status status = fl_cuda_operand_in(&o[0], &lines[0].v, k->in[0].dtype, false);
+    if (kernel->out[0].numel == 0) return FL_OK;
+    for (int i = 0; i < 3; i++) fl_line_view_init(&lines[i], i ? &kernel->out[i - 1] : &kernel->in[0], axis);
+    fl_status status = fl_cuda_operand_in(&o[0], &lines[0].v, kernel->in[0].dtype, false);
     for (int i = 1; i < 3 && status == FL_OK; i++)
-        status = fl_cuda_operand_out(&o[i], &lines[i].v, k->out[i - 1].dtype);
+        status = fl_cuda_operand_out(&o[i], &lines[i].v, kernel->out[i - 1].dtype);
     if (status == FL_OK)
-        status = fl_cuda_by_dtype(k->in[0].dtype, [&](auto like) {
+        status = fl_cuda_by_dtype(kernel->in[0].dtype, [&](auto like) {
             typedef element<decltype(like)> E;
             int64_t n = fl_line_length(&lines[0]);
             job<E> j = {(const typename E::word *)o[0].data,
                         (typename E::word *)o[1].data,
                         (int64_t *)o[2].data,
-                        k->in[0].numel / n,
+                        kernel->in[0].numel / n,
                         n,
                         fl_line_length(&lines[1]),
                         0};
             if (descending) j.flip = (typename E::key)(~UINT64_C(0) >> (64 - 8 * sizeof(typename E::word)));
-            return sort_rows(k->op->name, j);
+            return sort_rows(kernel->op->name, j);
         });
     for (int i = 1; i < 3 && status == FL_OK; i++)
-        status = fl_cuda_operand_store(&o[i], &lines[i].v, k->out[i - 1].dtype);
+        status = fl_cuda_operand_store(&o[i], &lines[i].v, kernel->out[i - 1].dtype);
     for (int i = 0; i < 3; i++) fl_cuda_operand_close(&o[i]);
     return status;
 }
 
-static int axis_at(const fl_kernel *k, int slot)
+static int axis_at(const fl_kernel *kernel, int slot)
 {
-    return (int)(k->attrs->at[slot].integer + (k->attrs->at[slot].integer < 0 ? k->in[0].ndim : 0));
+    return (int)(kernel->attrs->at[slot].integer + (kernel->attrs->at[slot].integer < 0 ? kernel->in[0].ndim : 0));
 }
-static fl_status launch_sort(fl_kernel *k) { return sort_lines(k, axis_at(k, 0), k->attrs->at[1].integer != 0); }
-static fl_status launch_topk(fl_kernel *k) { return sort_lines(k, axis_at(k, 1), k->attrs->at[2].integer != 0); }
+static fl_status launch_sort(fl_kernel *kernel)
+{
+    return sort_lines(kernel, axis_at(kernel, 0), kernel->attrs->at[1].integer != 0);
+}
+static fl_status launch_topk(fl_kernel *kernel)
+{
+    return sort_lines(kernel, axis_at(kernel, 1), kernel->attrs->at[2].integer != 0);
+}
 
 FL_CUDA_OP(sort, launch_sort);
 FL_CUDA_OP(topk, launch_topk);

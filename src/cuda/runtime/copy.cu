@@ -37,20 +37,20 @@ typedef struct fl_cuda_stage {
 
 /* ---- landing ---- */
 
-void fl_cuda_land(fl_cuda_queue *q)
+void fl_cuda_land(fl_cuda_queue *queue)
 {
-    while (q->landings && q->landings->number <= q->done) {
-        fl_cuda_landing *l = q->landings;
+    while (queue->landings && queue->landings->number <= queue->done) {
+        fl_cuda_landing *l = queue->landings;
         memcpy(l->out, l->in, l->bytes);
-        q->landings = l->next;
-        if (!q->landings) q->landings_end = &q->landings;
+        queue->landings = l->next;
+        if (!queue->landings) queue->landings_end = &queue->landings;
         free(l);
     }
 }
 
-static bool has_landing_at(const fl_cuda_queue *q, const char *data, size_t bytes)
+static bool has_landing_at(const fl_cuda_queue *queue, const char *data, size_t bytes)
 {
-    for (const fl_cuda_landing *l = q->landings; l; l = l->next)
+    for (const fl_cuda_landing *l = queue->landings; l; l = l->next)
         if (l->out < data + bytes && data < l->out + l->bytes) return true;
     return false;
 }
@@ -74,14 +74,14 @@ static fl_status settle_host(const void *data, size_t bytes, const fl_cuda_queue
 /* ---- chunks ---- */
 
 /* Waits until what went through the chunk is where it belongs. */
-static fl_status empty_chunk(fl_cuda_queue *q, chunk *c)
+static fl_status empty_chunk(fl_cuda_queue *queue, chunk *c)
 {
-    fl_nccl_await(q->stream, c->full);
+    fl_nccl_await(queue->stream, c->full);
     FL_CUDA_TRY(cudaEventSynchronize(c->full));
-    pthread_mutex_lock(&q->lock);
-    if (q->done < c->number) q->done = c->number;
-    fl_cuda_land(q);
-    pthread_mutex_unlock(&q->lock);
+    pthread_mutex_lock(&queue->lock);
+    if (queue->done < c->number) queue->done = c->number;
+    fl_cuda_land(queue);
+    pthread_mutex_unlock(&queue->lock);
     c->used = 0;
     return FL_OK;
 }
@@ -96,33 +96,33 @@ static fl_status new_chunk(fl_cuda_stage *s)
 }
 
 /* Goes to the next chunk: the oldest one if it is free or all are there, else a new one. */
-static fl_status next_chunk(fl_cuda_queue *q)
+static fl_status next_chunk(fl_cuda_queue *queue)
 {
-    fl_cuda_stage *s = q->stage;
+    fl_cuda_stage *s = queue->stage;
     if (s->count) {
         chunk *c = &s->chunks[s->now];
-        FL_CUDA_TRY(cudaEventRecord(c->full, q->stream));
-        c->number = q->issued;
+        FL_CUDA_TRY(cudaEventRecord(c->full, queue->stream));
+        c->number = queue->issued;
         chunk *oldest = &s->chunks[(s->now + 1) % s->count];
         bool is_free = oldest != c && cudaEventQuery(oldest->full) == cudaSuccess;
         cudaGetLastError();
         if (is_free || s->count == CHUNKS) {
             s->now = (s->now + 1) % s->count;
-            return empty_chunk(q, oldest);
+            return empty_chunk(queue, oldest);
         }
     }
     return new_chunk(s);
 }
 
 /* At least 1 and at most `wanted` bytes of pinned memory. */
-static fl_status take_pinned(char **out, size_t *bytes, size_t wanted, fl_cuda_queue *q)
+static fl_status take_pinned(char **out, size_t *bytes, size_t wanted, fl_cuda_queue *queue)
 {
-    if (!q->stage) q->stage = (fl_cuda_stage *)calloc(1, sizeof *q->stage);
-    if (!q->stage) return fl_fail(FL_ERR_MEMORY, "copy: out of memory");
-    chunk *c = &q->stage->chunks[q->stage->now];
-    if (!q->stage->count || c->used == CHUNK) {
-        FL_TRY(next_chunk(q));
-        c = &q->stage->chunks[q->stage->now];
+    if (!queue->stage) queue->stage = (fl_cuda_stage *)calloc(1, sizeof *queue->stage);
+    if (!queue->stage) return fl_fail(FL_ERR_MEMORY, "copy: out of memory");
+    chunk *c = &queue->stage->chunks[queue->stage->now];
+    if (!queue->stage->count || c->used == CHUNK) {
+        FL_TRY(next_chunk(queue));
+        c = &queue->stage->chunks[queue->stage->now];
     }
     *bytes = wanted < CHUNK - c->used ? wanted : CHUNK - c->used;
     *out = c->data + c->used;
@@ -132,43 +132,43 @@ static fl_status take_pinned(char **out, size_t *bytes, size_t wanted, fl_cuda_q
 
 /* ---- copies ---- */
 
-static fl_status copy_in(char *out, const char *in, size_t bytes, fl_cuda_queue *q)
+static fl_status copy_in(char *out, const char *in, size_t bytes, fl_cuda_queue *queue)
 {
     FL_TRY(settle_host(in, bytes, NULL));
     while (bytes) {
         char *pinned;
         size_t part;
-        FL_TRY(take_pinned(&pinned, &part, bytes, q));
+        FL_TRY(take_pinned(&pinned, &part, bytes, queue));
         memcpy(pinned, in, part);
-        FL_CUDA_TRY(cudaMemcpyAsync(out, pinned, part, cudaMemcpyHostToDevice, q->stream));
+        FL_CUDA_TRY(cudaMemcpyAsync(out, pinned, part, cudaMemcpyHostToDevice, queue->stream));
         FL_TRY(fl_cuda_check("copy"));
         in += part, out += part, bytes -= part;
     }
     return FL_OK;
 }
 
-static fl_status copy_out(char *out, const char *in, size_t bytes, fl_cuda_queue *q)
+static fl_status copy_out(char *out, const char *in, size_t bytes, fl_cuda_queue *queue)
 {
-    FL_TRY(settle_host(out, bytes, q));
+    FL_TRY(settle_host(out, bytes, queue));
     while (bytes) {
         char *pinned;
         size_t part;
         fl_cuda_landing *l = (fl_cuda_landing *)malloc(sizeof *l);
         if (!l) return fl_fail(FL_ERR_MEMORY, "copy: out of memory");
-        fl_status status = take_pinned(&pinned, &part, bytes, q);
+        fl_status status = take_pinned(&pinned, &part, bytes, queue);
         if (status == FL_OK) {
-            cudaMemcpyAsync(pinned, in, part, cudaMemcpyDeviceToHost, q->stream);
+            cudaMemcpyAsync(pinned, in, part, cudaMemcpyDeviceToHost, queue->stream);
             status = fl_cuda_check("copy");
         }
         if (status != FL_OK) {
             free(l);
             return status;
         }
-        *l = {NULL, out, pinned, part, q->issued};
-        pthread_mutex_lock(&q->lock);
-        *q->landings_end = l;
-        q->landings_end = &l->next;
-        pthread_mutex_unlock(&q->lock);
+        *l = {NULL, out, pinned, part, queue->issued};
+        pthread_mutex_lock(&queue->lock);
+        *queue->landings_end = l;
+        queue->landings_end = &l->next;
+        pthread_mutex_unlock(&queue->lock);
         in += part, out += part, bytes -= part;
     }
     return FL_OK;
@@ -185,10 +185,10 @@ static int device_of(const void *data)
 }
 
 /* GPU memory of pools is not mapped by other GPUs: a copy between two names both. */
-static fl_status copy_device(void *out, int to, const void *in, int from, size_t bytes, fl_cuda_queue *q)
+static fl_status copy_device(void *out, int to, const void *in, int from, size_t bytes, fl_cuda_queue *queue)
 {
-    if (to == from) FL_CUDA_TRY(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, q->stream));
-    else FL_CUDA_TRY(cudaMemcpyPeerAsync(out, to, in, from, bytes, q->stream));
+    if (to == from) FL_CUDA_TRY(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, queue->stream));
+    else FL_CUDA_TRY(cudaMemcpyPeerAsync(out, to, in, from, bytes, queue->stream));
     return fl_cuda_check("copy");
 }
 

@@ -13,10 +13,10 @@ int fl_cuda_count(void) { return count; }
 
 /* ---- opening ---- */
 
-static fl_status read_properties(fl_cuda_device *d, int index)
+static fl_status read_properties(fl_cuda_device *device, int index)
 {
     int major, minor, shared, pools;
-    FL_CUDA_TRY(cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, index));
+    FL_CUDA_TRY(cudaDeviceGetAttribute(&device->processors, cudaDevAttrMultiProcessorCount, index));
     FL_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
     FL_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
     FL_CUDA_TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, index));
@@ -24,9 +24,9 @@ static fl_status read_properties(fl_cuda_device *d, int index)
     if (!pools)
         return fl_fail(FL_ERR_MISSING,
                        "cuda:%d: the driver has no memory pools for this GPU (CUDA 11.2 or later, no vGPU)", index);
-    d->index = index;
-    d->capability = 10 * major + minor;
-    d->shared_bytes = (size_t)shared;
+    device->index = index;
+    device->capability = 10 * major + minor;
+    device->shared_bytes = (size_t)shared;
     return FL_OK;
 }
 

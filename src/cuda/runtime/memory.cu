@@ -115,12 +115,12 @@ static fl_status out_of_memory(size_t bytes, int device)
                    device, asked, live, peak, left, whole);
 }
 
-static fl_status pool_take(void **out, size_t bytes, fl_cuda_queue *q)
+static fl_status pool_take(void **out, size_t bytes, fl_cuda_queue *queue)
 {
-    cudaError_t error = cudaMallocAsync(out, bytes, q->stream);
-    if (error == cudaErrorMemoryAllocation) return out_of_memory(bytes, q->device);
+    cudaError_t error = cudaMallocAsync(out, bytes, queue->stream);
+    if (error == cudaErrorMemoryAllocation) return out_of_memory(bytes, queue->device);
     if (error != cudaSuccess) return fl_cuda_fail(error, "cuda");
-    arenas[q->device].stats.system_allocations++;
+    arenas[queue->device].stats.system_allocations++;
     return FL_OK;
 }
 
@@ -153,23 +153,23 @@ static void count_dead(arena *a, size_t bytes)
     a->stats.live_bytes -= (int64_t)bytes;
 }
 
-static fl_status allocate_on(void **out, size_t bytes, fl_cuda_queue *q)
+static fl_status allocate_on(void **out, size_t bytes, fl_cuda_queue *queue)
 {
-    arena *a = &arenas[q->device];
+    arena *a = &arenas[queue->device];
     void *data = NULL;
     if (bytes <= SMALL) {
         int c = class_of(bytes ? bytes : 1);
-        data = take_kept(a, c, q->stream);
-        if (!data) FL_TRY(pool_take(&data, EXACT ? (bytes ? bytes : 1) : class_bytes(c), q));
-    } else FL_TRY(pool_take(&data, bytes, q));
+        data = take_kept(a, c, queue->stream);
+        if (!data) FL_TRY(pool_take(&data, EXACT ? (bytes ? bytes : 1) : class_bytes(c), queue));
+    } else FL_TRY(pool_take(&data, bytes, queue));
     count_live(a, bytes);
     *out = data;
     return FL_OK;
 }
 
-static void release_on(void *data, size_t bytes, fl_cuda_queue *q)
+static void release_on(void *data, size_t bytes, fl_cuda_queue *queue)
 {
-    arena *a = &arenas[q->device];
+    arena *a = &arenas[queue->device];
     count_dead(a, bytes);
     if (bytes <= SMALL) {
         int c = class_of(bytes ? bytes : 1);
@@ -179,7 +179,7 @@ static void release_on(void *data, size_t bytes, fl_cuda_queue *q)
             return;
         }
     }
-    cudaFreeAsync(data, q->stream);
+    cudaFreeAsync(data, queue->stream);
 }
 
 /* A queue of a device, open. */
@@ -194,16 +194,16 @@ static fl_status open_queue(fl_cuda_queue **out, int device, fl_queue kind)
 
 /* The copies of a queue are at most twice AHEAD before the compute queue, in whose order their memory comes back: its
 ** new ones wait for what was computed when AHEAD bytes less had been copied. */
-static fl_status stay_near(fl_cuda_queue *q, size_t bytes)
+static fl_status stay_near(fl_cuda_queue *queue, size_t bytes)
 {
-    arena *a = &arenas[q->device];
+    arena *a = &arenas[queue->device];
     fl_cuda_queue *compute;
-    FL_TRY(open_queue(&compute, q->device, FL_QUEUE_COMPUTE));
+    FL_TRY(open_queue(&compute, queue->device, FL_QUEUE_COMPUTE));
     a->ahead += bytes;
     if (a->ahead < AHEAD) return FL_OK;
     a->ahead = 0;
     FL_CUDA_TRY(
-        cudaStreamWaitEvent(q->stream, a->near, 0)); /* at first it has never been recorded: nothing to wait for */
+        cudaStreamWaitEvent(queue->stream, a->near, 0)); /* at first it has never been recorded: nothing to wait for */
     FL_CUDA_TRY(cudaEventRecord(a->near, compute->stream));
     return FL_OK;
 }

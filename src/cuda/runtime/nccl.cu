@@ -123,12 +123,12 @@ static member *members;         /* all, the aborted too */
 static bool aborted;            /* atomic: some are */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all the above, and of every call of NCCL */
 
-static bool is_other(const fl_group *g, int i) { return i != g->me; }
+static bool is_other(const fl_group *group, int i) { return i != group->me; }
 
-static fl_wait wait_for_others(const fl_group *g, const fl_collective *collective)
+static fl_wait wait_for_others(const fl_group *group, const fl_collective *collective)
 {
     fl_wait w = {};
-    w.group = g;
+    w.group = group;
     w.flags = FL_WAIT_DATA | FL_WAIT_DEVICE;
     w.collective = collective;
     w.missing = is_other;
@@ -310,7 +310,7 @@ static void nccl_leave(void *handle)
 }
 
 /* A member stays in the list, for what is under way and for its errors. */
-static fl_status nccl_join(void **handle, fl_group *g, const void *handshakes, int index)
+static fl_status nccl_join(void **handle, fl_group *group, const void *handshakes, int index)
 {
     fl_nccl_config config = FL_NCCL_CONFIG;
     fl_collective collective;
@@ -320,10 +320,10 @@ static fl_status nccl_join(void **handle, fl_group *g, const void *handshakes, i
     memset(&collective, 0, sizeof collective);
     snprintf(collective.name, sizeof collective.name, "joining of devices");
     collective.shape.ndim = -1;
-    m->group = g;
-    m->begun = g->begun;
+    m->group = group;
+    m->begun = group->begun;
     pthread_mutex_lock(&lock);
-    int result = nccl.CommInitRankConfig(&m->comm, g->count, handshake_at(handshakes, 0).id, g->me, &config);
+    int result = nccl.CommInitRankConfig(&m->comm, group->count, handshake_at(handshakes, 0).id, group->me, &config);
     fl_status status = m->comm || result != FL_NCCL_SUCCESS ? settle(m, &collective, result) : FL_OK;
     if (status != FL_OK && m->comm) nccl.CommAbort(m->comm);
     if (status == FL_OK) {

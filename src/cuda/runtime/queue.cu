@@ -23,9 +23,9 @@ extern "C" cudaStream_t fl_cuda_stream(void) { return current->stream; }
 
 /* ---- what is in flight ---- */
 
-static uint64_t oldest_in_flight(const fl_cuda_queue *q)
+static uint64_t oldest_in_flight(const fl_cuda_queue *queue)
 {
-    return q->issued > q->done + FL_CUDA_FLIGHT ? q->issued - FL_CUDA_FLIGHT : q->done;
+    return queue->issued > queue->done + FL_CUDA_FLIGHT ? queue->issued - FL_CUDA_FLIGHT : queue->done;
 }
 
 /* "softmax (train.lua:41), add (train.lua:42)": the ops that may have failed, oldest first. */
@@ -49,13 +49,13 @@ static void list_flight(char *text, size_t size)
     if (more) snprintf(text + length, size - length, " and %d more", more);
 }
 
-static void note_issued(fl_cuda_queue *q, const char *what)
+static void note_issued(fl_cuda_queue *queue, const char *what)
 {
-    fl_cuda_issued *op = &q->flight[q->issued % FL_CUDA_FLIGHT];
+    fl_cuda_issued *op = &queue->flight[queue->issued % FL_CUDA_FLIGHT];
     op->what = what;
     op->line[0] = '\0';
     if (fl_engine_where) fl_engine_where(op->line, sizeof op->line);
-    q->issued++;
+    queue->issued++;
 }
 
 /* ---- errors ---- */
@@ -130,29 +130,30 @@ static fl_status use_device(int device)
     return FL_OK;
 }
 
-static fl_status open_queue(fl_cuda_queue *q)
+static fl_status open_queue(fl_cuda_queue *queue)
 {
     const fl_cuda_device *d;
-    if (FL_LIKELY(q->stream != NULL)) return FL_OK;
-    FL_TRY(fl_cuda_open(&d, q->device));
+    if (FL_LIKELY(queue->stream != NULL)) return FL_OK;
+    FL_TRY(fl_cuda_open(&d, queue->device));
     current_device = -1;
-    FL_TRY(use_device(q->device));
-    q->landings_end = &q->landings;
-    pthread_mutex_init(&q->lock, NULL);
-    FL_CUDA_TRY(cudaStreamCreateWithPriority(&q->stream, cudaStreamNonBlocking, q->kind == FL_QUEUE_COMPUTE ? 0 : -1));
+    FL_TRY(use_device(queue->device));
+    queue->landings_end = &queue->landings;
+    pthread_mutex_init(&queue->lock, NULL);
+    FL_CUDA_TRY(
+        cudaStreamCreateWithPriority(&queue->stream, cudaStreamNonBlocking, queue->kind == FL_QUEUE_COMPUTE ? 0 : -1));
     return FL_OK;
 }
 
-fl_status fl_cuda_drain(fl_cuda_queue *q)
+fl_status fl_cuda_drain(fl_cuda_queue *queue)
 {
-    uint64_t issued = q->issued;
-    FL_TRY(open_queue(q));
-    fl_nccl_await(q->stream, NULL);
-    FL_CUDA_TRY(cudaStreamSynchronize(q->stream));
-    pthread_mutex_lock(&q->lock);
-    if (q->done < issued) q->done = issued;
-    fl_cuda_land(q);
-    pthread_mutex_unlock(&q->lock);
+    uint64_t issued = queue->issued;
+    FL_TRY(open_queue(queue));
+    fl_nccl_await(queue->stream, NULL);
+    FL_CUDA_TRY(cudaStreamSynchronize(queue->stream));
+    pthread_mutex_lock(&queue->lock);
+    if (queue->done < issued) queue->done = issued;
+    fl_cuda_land(queue);
+    pthread_mutex_unlock(&queue->lock);
     return FL_OK;
 }
 
@@ -160,10 +161,10 @@ fl_status fl_cuda_drain(fl_cuda_queue *q)
 
 /* An event of q's device. The current queue may be of another one and about to launch: its device stays the current
 ** one. */
-static fl_status make_event(cudaEvent_t *event, fl_cuda_queue *q)
+static fl_status make_event(cudaEvent_t *event, fl_cuda_queue *queue)
 {
-    FL_TRY(open_queue(q));
-    FL_TRY(use_device(q->device));
+    FL_TRY(open_queue(queue));
+    FL_TRY(use_device(queue->device));
     FL_CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     return current ? use_device(current->device) : FL_OK;
 }
@@ -216,17 +217,17 @@ static fl_status stream_follow(void *handle, void *other, int event)
 
 /* ---- queues ---- */
 
-static fl_status give_lane(fl_cuda_queue *q, int device, fl_queue kind)
+static fl_status give_lane(fl_cuda_queue *queue, int device, fl_queue kind)
 {
     static const fl_stream_ops ops = {stream_record, stream_reached, stream_errors,
                                       stream_follow, fl_cuda_time,   fl_cuda_times};
     static const char *const names[FL_QUEUES] = {"compute", "copy in", "copy out", "comm"};
     char name[24];
-    if (FL_LIKELY(q->lane != 0)) return FL_OK;
-    q->device = device;
-    q->kind = kind;
+    if (FL_LIKELY(queue->lane != 0)) return FL_OK;
+    queue->device = device;
+    queue->kind = kind;
     snprintf(name, sizeof name, "cuda:%d %s", device, names[kind]);
-    return fl_engine_stream_new(&q->lane, name, q, &ops);
+    return fl_engine_stream_new(&queue->lane, name, queue, &ops);
 }
 
 int fl_cuda_lane(int device, fl_queue kind)

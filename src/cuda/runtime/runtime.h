@@ -59,7 +59,7 @@ fl_status fl_cuda_time(void *queue, int slot, bool end);
 bool fl_cuda_times(void *queue, int slot, uint64_t *started, uint64_t *ended);
 
 /* Waits until everything issued to the queue is complete. */
-fl_status fl_cuda_drain(fl_cuda_queue *q);
+fl_status fl_cuda_drain(fl_cuda_queue *queue);
 
 /* ---- errors ---- */
 
@@ -115,6 +115,6 @@ fl_status fl_cuda_copy(void *out, const void *in, size_t bytes);
 
 /* Copies to pageable memory whose bytes have arrived in pinned memory are brought to their target. Under the queue's
 ** lock. */
-void fl_cuda_land(fl_cuda_queue *q);
+void fl_cuda_land(fl_cuda_queue *queue);
 
 #endif

@@ -41,23 +41,23 @@ typedef struct fl_lua_options {
 } fl_lua_options;
 /* Takes the value at index for `key`; false when the key is none of the five. ndim: of the tensor, for "S(-1)"; 0:
 ** unknown. */
-bool fl_lua_option(lua_State *L, fl_lua_options *o, const char *key, int index, int ndim, const char *who);
+bool fl_lua_option(lua_State *L, fl_lua_options *options, const char *key, int index, int ndim, const char *who);
 /* An error when a dtype or a device stands where a table of options is expected. */
 void fl_lua_refuse_bare_option(lua_State *L, int index, const char *who);
 /* All keys of the table at index (nil: none); an unknown one is an error. */
-void fl_lua_read_options(lua_State *L, fl_lua_options *o, int index, int ndim, const char *who);
+void fl_lua_read_options(lua_State *L, fl_lua_options *options, int index, int ndim, const char *who);
 /* Checks that they fit together and puts them into attrs. */
-void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *o, const char *who);
+void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *options, const char *who);
 void fl_lua_suggest_options(fl_suggestion *s);
 
 /* ---- placements and SBPs (placement.c) ---- */
 
 const fl_placement *fl_lua_check_placement(lua_State *L, int index, const char *who);
-void fl_lua_push_placement(lua_State *L, const fl_placement *p);
+void fl_lua_push_placement(lua_State *L, const fl_placement *placement);
 /* One SBP, a word, or a list of them. ndim: of the tensor, for "S(-1)"; 0: unknown. */
 fl_nd_sbp fl_lua_check_sbp(lua_State *L, int index, int ndim, const char *who);
 /* An error unless sbp has one entry for each hierarchy axis of p. */
-void fl_lua_check_fit(lua_State *L, fl_nd_sbp sbp, const fl_placement *p, const char *who);
+void fl_lua_check_fit(lua_State *L, fl_nd_sbp sbp, const fl_placement *placement, const char *who);
 void fl_lua_push_sbp(lua_State *L, fl_nd_sbp sbp);
 
 #endif

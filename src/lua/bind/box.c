@@ -64,13 +64,13 @@ fl_box *fl_lua_new_box_fast(lua_State *L)
     return box;
 }
 
-void fl_lua_push_tensor(lua_State *L, fl_tensor *t)
+void fl_lua_push_tensor(lua_State *L, fl_tensor *tensor)
 {
-    if (!t) {
+    if (!tensor) {
         lua_pushnil(L);
         return;
     }
-    fl_lua_new_box(L)->tensor = fl_tensor_ref(t);
+    fl_lua_new_box(L)->tensor = fl_tensor_ref(tensor);
 }
 
 fl_tensor *fl_lua_check_tensor(lua_State *L, int index, const char *who, const char *name)

@@ -105,15 +105,15 @@ static fl_status layout_check(save_job *job, const save_facts *all)
 
 /* nd_sbp without partials, so that every element has an owner: P becomes S of the first axis long enough that no later
 ** hierarchy axis splits (one reduce-scatter), B where there is none. */
-static fl_nd_sbp without_partials(const fl_meta *m)
+static fl_nd_sbp without_partials(const fl_meta *meta)
 {
-    fl_nd_sbp s = m->nd_sbp;
+    fl_nd_sbp s = meta->nd_sbp;
     for (int k = s.n - 1; k >= 0; k--) {
         if (!fl_sbp_is_partial(s.at[k])) continue;
         s.at[k] = FL_B;
-        for (int axis = 0; axis < m->shape.ndim && s.at[k] == FL_B; axis++) {
-            bool free_axis = m->shape.dims[axis] >= m->placement->hierarchy[k];
-            for (int l = k + 1; l < s.n; l++) free_axis = free_axis && m->nd_sbp.at[l] != FL_S(axis);
+        for (int axis = 0; axis < meta->shape.ndim && s.at[k] == FL_B; axis++) {
+            bool free_axis = meta->shape.dims[axis] >= meta->placement->hierarchy[k];
+            for (int l = k + 1; l < s.n; l++) free_axis = free_axis && meta->nd_sbp.at[l] != FL_S(axis);
             if (free_axis) s.at[k] = FL_S(axis);
         }
     }
@@ -122,44 +122,45 @@ static fl_nd_sbp without_partials(const fl_meta *m)
 
 /* The SBP in which a global tensor is written: without partials; and whole rows where the parts would lie in the file
 ** in many short stretches, which moving the tensor first is cheaper than. */
-static fl_nd_sbp written_as(const fl_meta *m, const fl_safetensors_entry *entry)
+static fl_nd_sbp written_as(const fl_meta *meta, const fl_safetensors_entry *entry)
 {
     fl_window first;
-    fl_nd_sbp s = without_partials(m), rows = s;
+    fl_nd_sbp s = without_partials(meta), rows = s;
     int64_t parts = 1;
-    fl_window_of(&first, &m->shape, m->placement, s, 0); /* the largest */
+    fl_window_of(&first, &meta->shape, meta->placement, s, 0); /* the largest */
     int64_t stretch = fl_safetensors_stretch(entry, &first);
     for (int k = 0; k < s.n; k++) {
         if (!fl_sbp_is_split(s.at[k])) continue;
         rows.at[k] = FL_S(0);
-        parts *= m->placement->hierarchy[k];
+        parts *= meta->placement->hierarchy[k];
     }
-    bool few = m->numel * (int64_t)fl_dtype_size(m->dtype) / parts < 16 * FL_SHORT_STRETCH;
-    return stretch >= FL_SHORT_STRETCH || few || m->shape.dims[0] < parts ? s : rows;
+    bool few = meta->numel * (int64_t)fl_dtype_size(meta->dtype) / parts < 16 * FL_SHORT_STRETCH;
+    return stretch >= FL_SHORT_STRETCH || few || meta->shape.dims[0] < parts ? s : rows;
 }
 
 /* True if this rank writes its part. Of equal copies only the first holder writes. */
-static bool writes_part(const fl_meta *m)
+static bool writes_part(const fl_meta *meta)
 {
-    if (m->is_local) return fl_agree_rank() == 0;
-    if (!m->holds || m->local_numel == 0) return false;
+    if (meta->is_local) return fl_agree_rank() == 0;
+    if (!meta->holds || meta->local_numel == 0) return false;
     int coords[FL_MAX_HIERARCHY];
-    fl_placement_coords(coords, m->placement, m->placement->my_index);
-    for (int k = 0; k < m->nd_sbp.n; k++)
-        if (m->nd_sbp.at[k] == FL_B && coords[k] > 0) return false;
+    fl_placement_coords(coords, meta->placement, meta->placement->my_index);
+    for (int k = 0; k < meta->nd_sbp.n; k++)
+        if (meta->nd_sbp.at[k] == FL_B && coords[k] > 0) return false;
     return true;
 }
 
-static fl_status write_part(save_job *job, int i, fl_tensor *t)
+static fl_status write_part(save_job *job, int i, fl_tensor *tensor)
 {
     fl_tensor *host, *part;
-    FL_TRY(fl_host_part(&host, t));
+    FL_TRY(fl_host_part(&host, tensor));
     fl_status status = FL_CALL(&part, contiguous, fl_of(host));
     fl_tensor_unref(host);
     FL_TRY(status);
     status = fl_tensor_wait(part);
     if (status == FL_OK && part->meta->numel > 0)
-        status = fl_safetensors_write_window(job->writer, &job->entries[i], fl_tensor_data(part), &t->meta->window);
+        status = fl_safetensors_write_window(job->writer, &job->entries[i], fl_tensor_data(part),
+                                             &tensor->meta->window);
     fl_tensor_unref(part);
     return status;
 }

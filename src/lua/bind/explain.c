@@ -136,23 +136,23 @@ static void observe_boxing(const fl_box_plan *plan, const fl_meta *from, const f
 
 /* ---- ops ---- */
 
-static void note_number(const fl_operand *o)
+static void note_number(const fl_operand *operand)
 {
     event *e = note(NUMBER);
     if (!e) return;
-    if (o->kind == FL_NUM_FLOAT) snprintf(e->number, sizeof e->number, "%.6g", o->number);
-    else if (o->kind == FL_NONE) snprintf(e->number, sizeof e->number, "nil");
-    else snprintf(e->number, sizeof e->number, "%lld", (long long)o->integer);
+    if (operand->kind == FL_NUM_FLOAT) snprintf(e->number, sizeof e->number, "%.6g", operand->number);
+    else if (operand->kind == FL_NONE) snprintf(e->number, sizeof e->number, "nil");
+    else snprintf(e->number, sizeof e->number, "%lld", (long long)operand->integer);
 }
 
 /* plan: how it becomes `wanted`; NULL: it stays as it is. */
-static void note_input(const fl_operand *o, const fl_meta *wanted, const fl_box_plan *plan)
+static void note_input(const fl_operand *operand, const fl_meta *wanted, const fl_box_plan *plan)
 {
-    if (o->kind != FL_TENSOR) {
-        note_number(o);
+    if (operand->kind != FL_TENSOR) {
+        note_number(operand);
         return;
     }
-    event *e = note_tensor(INPUT, o->tensor->meta, plan ? wanted : NULL, plan);
+    event *e = note_tensor(INPUT, operand->tensor->meta, plan ? wanted : NULL, plan);
     if (e) e->tensor.expected = plan != NULL;
 }
 
@@ -232,9 +232,9 @@ static void set_boolean(lua_State *L, const char *key, bool value)
 }
 
 /* A tensor; of a local one also the device, unless that is the CPU. */
-static const char *tensor_text(char *buffer, const fl_meta *m)
+static const char *tensor_text(char *buffer, const fl_meta *meta)
 {
-    return m->placement->type == FL_CPU ? fl_meta_text(buffer, m) : fl_meta_placed_text(buffer, m);
+    return meta->placement->type == FL_CPU ? fl_meta_text(buffer, meta) : fl_meta_placed_text(buffer, meta);
 }
 
 static void append_rank(lua_State *L, int rank)
@@ -244,15 +244,15 @@ static void append_rank(lua_State *L, int rank)
 }
 
 /* The groups of ranks that differ only in hierarchy axis `axis`. */
-static void push_groups(lua_State *L, const fl_placement *p, int axis)
+static void push_groups(lua_State *L, const fl_placement *placement, int axis)
 {
     int stride = 1;
-    for (int k = axis + 1; k < p->ndim; k++) stride *= p->hierarchy[k];
+    for (int k = axis + 1; k < placement->ndim; k++) stride *= placement->hierarchy[k];
     lua_newtable(L);
-    for (int first = 0; first < p->count; first++) {
-        if (first / stride % p->hierarchy[axis] != 0) continue;
+    for (int first = 0; first < placement->count; first++) {
+        if (first / stride % placement->hierarchy[axis] != 0) continue;
         lua_newtable(L);
-        for (int i = 0; i < p->hierarchy[axis]; i++) append_rank(L, p->ranks[first + i * stride]);
+        for (int i = 0; i < placement->hierarchy[axis]; i++) append_rank(L, placement->ranks[first + i * stride]);
         append(L, lua_gettop(L) - 1);
     }
 }

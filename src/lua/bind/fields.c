@@ -27,9 +27,9 @@ void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions)
 }
 
 /* A shape is a plain list that prints as "[2, 3]". */
-static void get_shape(lua_State *L, fl_tensor *t)
+static void get_shape(lua_State *L, fl_tensor *tensor)
 {
-    const fl_shape *shape = &t->meta->shape;
+    const fl_shape *shape = &tensor->meta->shape;
     lua_createtable(L, shape->ndim, 0);
     for (int i = 0; i < shape->ndim; i++) {
         lua_pushinteger(L, shape->dims[i]);
@@ -84,30 +84,30 @@ static int list_equal(lua_State *L)
     return 1;
 }
 
-static void get_dtype(lua_State *L, fl_tensor *t) { lua_pushstring(L, fl_dtype_name(t->meta->dtype)); }
+static void get_dtype(lua_State *L, fl_tensor *tensor) { lua_pushstring(L, fl_dtype_name(tensor->meta->dtype)); }
 
-static void get_device(lua_State *L, fl_tensor *t)
+static void get_device(lua_State *L, fl_tensor *tensor)
 {
     char device[FL_DEVICE_TEXT];
-    lua_pushstring(L, fl_placement_device_text(device, t->meta->placement));
+    lua_pushstring(L, fl_placement_device_text(device, tensor->meta->placement));
 }
 
-static void get_ndim(lua_State *L, fl_tensor *t) { lua_pushinteger(L, t->meta->shape.ndim); }
-static void get_is_global(lua_State *L, fl_tensor *t) { lua_pushboolean(L, !t->meta->is_local); }
-static void get_is_leaf(lua_State *L, fl_tensor *t) { lua_pushboolean(L, fl_autograd_is_leaf(t)); }
-static void get_requires_grad(lua_State *L, fl_tensor *t) { lua_pushboolean(L, fl_requires_grad(t)); }
-static void get_grad(lua_State *L, fl_tensor *t) { fl_lua_push_tensor(L, fl_autograd_grad_of(t)); }
+static void get_ndim(lua_State *L, fl_tensor *tensor) { lua_pushinteger(L, tensor->meta->shape.ndim); }
+static void get_is_global(lua_State *L, fl_tensor *tensor) { lua_pushboolean(L, !tensor->meta->is_local); }
+static void get_is_leaf(lua_State *L, fl_tensor *tensor) { lua_pushboolean(L, fl_autograd_is_leaf(tensor)); }
+static void get_requires_grad(lua_State *L, fl_tensor *tensor) { lua_pushboolean(L, fl_requires_grad(tensor)); }
+static void get_grad(lua_State *L, fl_tensor *tensor) { fl_lua_push_tensor(L, fl_autograd_grad_of(tensor)); }
 
-static void get_placement(lua_State *L, fl_tensor *t)
+static void get_placement(lua_State *L, fl_tensor *tensor)
 {
-    if (t->meta->is_local) lua_pushnil(L);
-    else fl_lua_push_placement(L, t->meta->placement);
+    if (tensor->meta->is_local) lua_pushnil(L);
+    else fl_lua_push_placement(L, tensor->meta->placement);
 }
 
-static void get_sbp(lua_State *L, fl_tensor *t)
+static void get_sbp(lua_State *L, fl_tensor *tensor)
 {
-    if (t->meta->is_local) lua_pushnil(L);
-    else fl_lua_push_sbp(L, t->meta->nd_sbp);
+    if (tensor->meta->is_local) lua_pushnil(L);
+    else fl_lua_push_sbp(L, tensor->meta->nd_sbp);
 }
 
 static const fl_lua_field fields[] = {
@@ -125,14 +125,14 @@ bool fl_lua_is_field(const char *name)
     return false;
 }
 
-void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name)
+void fl_lua_set_field(lua_State *L, fl_tensor *tensor, const char *name)
 {
     if (strcmp(name, "requires_grad") == 0) {
         if (!lua_isboolean(L, 3)) FL_RAISE(L, "requires_grad must be true or false, got %s", fl_lua_type_name(L, 3));
-        FL_CHECK(L, fl_autograd_set_requires_grad(t, lua_toboolean(L, 3)));
+        FL_CHECK(L, fl_autograd_set_requires_grad(tensor, lua_toboolean(L, 3)));
     } else if (strcmp(name, "grad") == 0) {
         fl_tensor *grad = lua_isnil(L, 3) ? NULL : fl_lua_check_tensor(L, 3, "grad", "value");
-        FL_CHECK(L, fl_autograd_set_grad(t, grad));
+        FL_CHECK(L, fl_autograd_set_grad(tensor, grad));
     } else FL_RAISE(L, "a tensor's field '%s' cannot be assigned; only requires_grad and grad can be", name);
 }
 

@@ -6,14 +6,14 @@
 #include "op_call.h"
 
 /* Under which heading help(flow) lists an op. */
-static const char *subject(const fl_lua_call *c)
+static const char *subject(const fl_lua_call *call)
 {
-    unsigned flags = c->op->flags;
-    if (c->signature->has_options) return "creation";
+    unsigned flags = call->op->flags;
+    if (call->signature->has_options) return "creation";
     if (flags & FL_OP_ELEMENTWISE) return "elements";
     if (flags & FL_OP_VIEW) return "views";
-    for (int i = 0; i < c->signature->param_count; i++)
-        if (strcmp(c->signature->params[i].name, "keepdim") == 0) return "reductions";
+    for (int i = 0; i < call->signature->param_count; i++)
+        if (strcmp(call->signature->params[i].name, "keepdim") == 0) return "reductions";
     return "operations";
 }
 

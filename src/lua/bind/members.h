@@ -17,7 +17,7 @@ int fl_lua_newindex(lua_State *L);
 /* A field lies in the method table as a light userdata that points here. */
 typedef struct fl_lua_field {
     const char *name;
-    void (*get)(lua_State *L, fl_tensor *t); /* pushes the value */
+    void (*get)(lua_State *L, fl_tensor *tensor); /* pushes the value */
 } fl_lua_field;
 /* The list on top of the stack prints as "[2, 3]", compares by its entries, and says at position 0 that Lua counts from
 ** 1. */
@@ -26,7 +26,7 @@ void fl_lua_set_list(lua_State *L, fl_lua_list kind);
 void fl_lua_open_fields(lua_State *L, int methods); /* fields.c */
 bool fl_lua_is_field(const char *name);
 /* t.name = the value at index 3, for a field that can be assigned; else an error. */
-void fl_lua_set_field(lua_State *L, fl_tensor *t, const char *name);
+void fl_lua_set_field(lua_State *L, fl_tensor *tensor, const char *name);
 
 /* Each puts its functions into the flow table and the method table (stack indices); the functions' first
 ** upvalue is the boxes' metatable. */

@@ -46,45 +46,47 @@ static bool is_word_of(const char *words, const char *word)
 }
 
 /* Pushes what to write in place of a value that is no tensor, "" where nothing suggests itself. */
-static const char *push_operand_hint(lua_State *L, const fl_lua_call *c, int type, int index)
+static const char *push_operand_hint(lua_State *L, const fl_lua_call *call, int type, int index)
 {
     if (type == LUA_TTABLE) return lua_pushliteral(L, "; flow.tensor makes one of a list");
-    for (int i = 0; type == LUA_TSTRING && i < c->signature->param_count; i++) {
-        const fl_param *p = &c->signature->params[i];
+    for (int i = 0; type == LUA_TSTRING && i < call->signature->param_count; i++) {
+        const fl_param *p = &call->signature->params[i];
         if (p->is_tensor || p->type != FL_ATTR_WORD || !is_word_of(p->words, lua_tostring(L, index))) continue;
         return lua_pushfstring(L, "; options go in a table: {%s = \"%s\"}", p->name, lua_tostring(L, index));
     }
-    if (index != 1 || type == LUA_TNIL || !tensor_first(c->op) || (c->op->flags & FL_OP_FUNCTION_ONLY))
+    if (index != 1 || type == LUA_TNIL || !tensor_first(call->op) || (call->op->flags & FL_OP_FUNCTION_ONLY))
         return lua_pushliteral(L, "");
-    if (c->in_place || (c->op->flags & FL_OP_METHOD_ONLY)) return lua_pushfstring(L, "; write x:%s(...)", c->name);
-    return lua_pushfstring(L, "; write x:%s(...) or flow.%s(x, ...)", c->name, c->name);
+    if (call->in_place || (call->op->flags & FL_OP_METHOD_ONLY))
+        return lua_pushfstring(L, "; write x:%s(...)", call->name);
+    return lua_pushfstring(L, "; write x:%s(...) or flow.%s(x, ...)", call->name, call->name);
 }
 
 /* Reads a tensor, a number where the parameter takes one, or nil where it may be absent. */
-static void read_operand(lua_State *L, fl_operand *o, const fl_lua_call *c, const fl_param *p, int index)
+static void read_operand(lua_State *L, fl_operand *operand, const fl_lua_call *call, const fl_param *param, int index)
 {
     fl_box *box = fl_lua_box(L, index);
     if (FL_LIKELY(box != NULL)) {
-        o->kind = FL_TENSOR;
-        o->tensor = box->tensor;
+        operand->kind = FL_TENSOR;
+        operand->tensor = box->tensor;
         return;
     }
     int type = lua_type(L, index);
-    if (type == LUA_TNUMBER && p->number_allowed) {
-        if (lua_isinteger(L, index)) *o = fl_of_integer(lua_tointeger(L, index));
-        else *o = fl_of_number(lua_tonumber(L, index));
-    } else if (type == LUA_TBOOLEAN && p->number_allowed) {
-        o->kind = FL_NUM_BOOL;
-        o->integer = lua_toboolean(L, index);
-    } else if (type <= LUA_TNIL && p->optional) o->kind = FL_NONE;
+    if (type == LUA_TNUMBER && param->number_allowed) {
+        if (lua_isinteger(L, index)) *operand = fl_of_integer(lua_tointeger(L, index));
+        else *operand = fl_of_number(lua_tonumber(L, index));
+    } else if (type == LUA_TBOOLEAN && param->number_allowed) {
+        operand->kind = FL_NUM_BOOL;
+        operand->integer = lua_toboolean(L, index);
+    } else if (type <= LUA_TNIL && param->optional) operand->kind = FL_NONE;
     else {
-        const char *what = p->number_allowed ? "a tensor or a number" : "a tensor";
-        if (type == LUA_TNONE && (p->slot == 0 || (tensor_first(c->op) && !fl_lua_box(L, 1))))
-            FL_RAISE(L, "%s: missing argument '%s' (a method is called with a colon: x:%s())", c->name, p->name,
-                     c->name);
-        if (type == LUA_TNONE) FL_RAISE(L, "%s: missing argument '%s'", c->name, p->name);
+        const char *what = param->number_allowed ? "a tensor or a number" : "a tensor";
+        if (type == LUA_TNONE && (param->slot == 0 || (tensor_first(call->op) && !fl_lua_box(L, 1))))
+            FL_RAISE(L, "%s: missing argument '%s' (a method is called with a colon: x:%s())", call->name, param->name,
+                     call->name);
+        if (type == LUA_TNONE) FL_RAISE(L, "%s: missing argument '%s'", call->name, param->name);
         const char *given = fl_lua_type_name(L, index);
-        FL_RAISE(L, "%s: %s must be %s, got %s%s", c->name, p->name, what, given, push_operand_hint(L, c, type, index));
+        FL_RAISE(L, "%s: %s must be %s, got %s%s", call->name, param->name, what, given,
+                 push_operand_hint(L, call, type, index));
     }
 }
 
@@ -102,17 +104,17 @@ static void collect_tensors(lua_State *L, int index, int top)
 }
 
 /* Appends the tensors of the list at index; with `nested`, entries may be lists themselves. */
-static int read_list(lua_State *L, fl_operand *out, int count, int limit, const binding *b, const fl_param *p,
+static int read_list(lua_State *L, fl_operand *out, int count, int limit, const binding *b, const fl_param *param,
                      int index, bool nested)
 {
     int n = (int)lua_rawlen(L, index);
     for (int i = 1; i <= n; i++) {
         int type = lua_rawgeti(L, index, i);
-        if (type == LUA_TTABLE && nested) count = read_list(L, out, count, limit, b, p, lua_gettop(L), false);
+        if (type == LUA_TTABLE && nested) count = read_list(L, out, count, limit, b, param, lua_gettop(L), false);
         else {
             fl_box *box = fl_lua_box(L, -1);
             if (!box)
-                FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", b->call->name, i, p->name,
+                FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", b->call->name, i, param->name,
                          fl_lua_type_name(L, -1));
             if (count < limit) out[count] = fl_of(box->tensor);
             count++;
@@ -122,24 +124,24 @@ static int read_list(lua_State *L, fl_operand *out, int count, int limit, const 
     return count;
 }
 
-static void read_operands(lua_State *L, binding *b, const fl_param *p, int index)
+static void read_operands(lua_State *L, binding *b, const fl_param *param, int index)
 {
     const char *who = b->call->name;
     if (fl_lua_box(L, index))
-        FL_RAISE(L, "%s: %s must be a list of tensors, got tensor; write flow.%s({x, y})", who, p->name, who);
+        FL_RAISE(L, "%s: %s must be a list of tensors, got tensor; write flow.%s({x, y})", who, param->name, who);
     if (!lua_istable(L, index))
-        FL_RAISE(L, "%s: %s must be a list of tensors, got %s", who, p->name, fl_lua_type_name(L, index));
+        FL_RAISE(L, "%s: %s must be a list of tensors, got %s", who, param->name, fl_lua_type_name(L, index));
     const char *stray = fl_lua_stray_key(L, index);
-    if (stray) FL_RAISE(L, "%s: %s " FL_STRAY_KEY, who, p->name, stray);
+    if (stray) FL_RAISE(L, "%s: %s " FL_STRAY_KEY, who, param->name, stray);
     bool nested = b->call->op->groups > 0;
     luaL_checkstack(L, 8, b->call->name);
-    int count = p->slot + read_list(L, NULL, 0, 0, b, p, index, nested);
+    int count = param->slot + read_list(L, NULL, 0, 0, b, param, index, nested);
     if (count > FL_MAX_PARAMS) {
         fl_operand *many = lua_newuserdatauv(L, sizeof *many * (size_t)count, 0);
-        memcpy(many, b->in, sizeof *many * (size_t)p->slot);
+        memcpy(many, b->in, sizeof *many * (size_t)param->slot);
         b->in = many;
     }
-    read_list(L, b->in + p->slot, 0, count - p->slot, b, p, index, nested);
+    read_list(L, b->in + param->slot, 0, count - param->slot, b, param, index, nested);
     b->nin = count;
 }
 
@@ -152,67 +154,67 @@ static bool takes_numbers(fl_attr_type t)
     return is_list_type(t) || t == FL_ATTR_INT || t == FL_ATTR_FLOAT || t == FL_ATTR_SCALAR || t == FL_ATTR_AXIS;
 }
 
-static void read_scalar(lua_State *L, fl_attr *a, const char *who, const fl_param *p, int index)
+static void read_scalar(lua_State *L, fl_attr *attr, const char *who, const fl_param *param, int index)
 {
-    bool boolean = lua_isboolean(L, index) && p->type == FL_ATTR_SCALAR;
+    bool boolean = lua_isboolean(L, index) && param->type == FL_ATTR_SCALAR;
     if (!boolean && lua_type(L, index) != LUA_TNUMBER)
-        FL_RAISE(L, "%s: %s must be a number, got %s", who, p->name, fl_lua_type_name(L, index));
+        FL_RAISE(L, "%s: %s must be a number, got %s", who, param->name, fl_lua_type_name(L, index));
     if (boolean) {
-        a->kind = FL_NUM_BOOL;
-        a->integer = lua_toboolean(L, index);
-    } else if (p->type == FL_ATTR_SCALAR && lua_isinteger(L, index)) {
-        a->kind = FL_NUM_INT;
-        a->integer = lua_tointeger(L, index);
+        attr->kind = FL_NUM_BOOL;
+        attr->integer = lua_toboolean(L, index);
+    } else if (param->type == FL_ATTR_SCALAR && lua_isinteger(L, index)) {
+        attr->kind = FL_NUM_INT;
+        attr->integer = lua_tointeger(L, index);
     } else {
-        a->kind = FL_NUM_FLOAT;
-        a->number = lua_tonumber(L, index);
-        if (a->number != a->number) a->number = NAN; /* 0 / 0 has a sign that messages would show */
+        attr->kind = FL_NUM_FLOAT;
+        attr->number = lua_tonumber(L, index);
+        if (attr->number != attr->number) attr->number = NAN; /* 0 / 0 has a sign that messages would show */
     }
 }
 
 /* Position of the string at index among the words "mean|sum|none". */
-static int read_word(lua_State *L, const char *who, const fl_param *p, int index)
+static int read_word(lua_State *L, const char *who, const fl_param *param, int index)
 {
     if (lua_type(L, index) != LUA_TSTRING)
-        FL_RAISE(L, "%s: %s must be one of %s, got %s", who, p->name, p->words, fl_lua_type_name(L, index));
+        FL_RAISE(L, "%s: %s must be one of %s, got %s", who, param->name, param->words, fl_lua_type_name(L, index));
     const char *word = lua_tostring(L, index);
-    char words[sizeof p->words], *rest = words;
-    memcpy(words, p->words, sizeof words);
+    char words[sizeof param->words], *rest = words;
+    memcpy(words, param->words, sizeof words);
     fl_suggestion s = {.word = word};
     for (int i = 0; rest; i++) {
         const char *one = strsep(&rest, "|");
         if (strcmp(one, word) == 0) return i;
         fl_suggest_offer(&s, one);
     }
-    char best[sizeof p->words] = "";
+    char best[sizeof param->words] = "";
     if (s.best) snprintf(best, sizeof best, "; did you mean '%s'?", s.best);
-    FL_RAISE(L, "%s: %s must be one of %s, got '%s'%s", who, p->name, p->words, word, best);
+    FL_RAISE(L, "%s: %s must be one of %s, got '%s'%s", who, param->name, param->words, word, best);
 }
 
 /* Reads `numbers` values from index on (1, unless a greedy list takes more). */
-static void read_attr(lua_State *L, binding *b, const fl_param *p, int index, int numbers)
+static void read_attr(lua_State *L, binding *b, const fl_param *param, int index, int numbers)
 {
-    fl_attr *a = &b->attrs.at[p->slot];
+    fl_attr *a = &b->attrs.at[param->slot];
     const char *who = b->call->name;
     if (lua_isnil(L, index)) return;
     a->given = true;
     a->count = 1;
     a->kind = FL_NUM_INT;
-    switch (p->type) {
+    switch (param->type) {
     case FL_ATTR_BOOL:
         if (!lua_isboolean(L, index))
-            FL_RAISE(L, "%s: %s must be true or false, got %s", who, p->name, fl_lua_type_name(L, index));
+            FL_RAISE(L, "%s: %s must be true or false, got %s", who, param->name, fl_lua_type_name(L, index));
         a->integer = lua_toboolean(L, index);
         break;
     case FL_ATTR_INT:
-    case FL_ATTR_AXIS: a->integer = fl_lua_check_integer(L, index, who, p->name); break;
+    case FL_ATTR_AXIS: a->integer = fl_lua_check_integer(L, index, who, param->name); break;
     case FL_ATTR_FLOAT:
-    case FL_ATTR_SCALAR: read_scalar(L, a, who, p, index); break;
+    case FL_ATTR_SCALAR: read_scalar(L, a, who, param, index); break;
     case FL_ATTR_DTYPE: a->integer = fl_lua_check_dtype(L, index, who); break;
-    case FL_ATTR_WORD: a->integer = read_word(L, who, p, index); break;
+    case FL_ATTR_WORD: a->integer = read_word(L, who, param, index); break;
     case FL_ATTR_TEXT:
         if (lua_type(L, index) != LUA_TSTRING)
-            FL_RAISE(L, "%s: %s must be a string, got %s", who, p->name, fl_lua_type_name(L, index));
+            FL_RAISE(L, "%s: %s must be a string, got %s", who, param->name, fl_lua_type_name(L, index));
         a->text = lua_tostring(L, index);
         break;
     case FL_ATTR_OPTIONS: break;
@@ -220,17 +222,18 @@ static void read_attr(lua_State *L, binding *b, const fl_param *p, int index, in
     case FL_ATTR_INTS:
     case FL_ATTR_SIZES:
         memset(a->list, 0, sizeof a->list);
-        if (*p->words && lua_type(L, index) == LUA_TSTRING) {
+        if (*param->words && lua_type(L, index) == LUA_TSTRING) {
             a->kind = FL_WORD;
-            a->integer = read_word(L, who, p, index);
-        } else if (lua_istable(L, index)) a->count = fl_lua_check_list(L, index, a->list, FL_MAX_NDIM, who, p->name);
+            a->integer = read_word(L, who, param, index);
+        } else if (lua_istable(L, index))
+            a->count = fl_lua_check_list(L, index, a->list, FL_MAX_NDIM, who, param->name);
         else {
             if (numbers > FL_MAX_NDIM)
-                FL_RAISE(L, "%s: %s holds at most %d numbers, got %d", who, p->name, FL_MAX_NDIM, numbers);
+                FL_RAISE(L, "%s: %s holds at most %d numbers, got %d", who, param->name, FL_MAX_NDIM, numbers);
             if (lua_type(L, index) != LUA_TNUMBER)
-                FL_RAISE(L, "%s: %s must be a whole number or a list of them, got %s", who, p->name,
+                FL_RAISE(L, "%s: %s must be a whole number or a list of them, got %s", who, param->name,
                          fl_lua_type_name(L, index));
-            for (int i = 0; i < numbers; i++) a->list[i] = fl_lua_check_integer(L, index + i, who, p->name);
+            for (int i = 0; i < numbers; i++) a->list[i] = fl_lua_check_integer(L, index + i, who, param->name);
             a->count = numbers;
         }
     }
@@ -259,10 +262,10 @@ static int ndim_of(const binding *b)
     return b->nin > 0 && b->in[0].kind == FL_TENSOR ? b->in[0].tensor->meta->shape.ndim : 0;
 }
 
-static int param_find(const fl_signature *s, const char *name)
+static int param_find(const fl_signature *signature, const char *name)
 {
-    for (int i = 0; i < s->param_count; i++)
-        if (strcmp(s->params[i].name, name) == 0) return i;
+    for (int i = 0; i < signature->param_count; i++)
+        if (strcmp(signature->params[i].name, name) == 0) return i;
     return -1;
 }
 
@@ -347,9 +350,10 @@ const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call)
 static bool is_empty_table(lua_State *L, int index) { return lua_istable(L, index) && lua_rawlen(L, index) == 0; }
 
 /* A list that is the last parameter may be written as so many arguments: f("ij,jk", x, y). */
-static bool is_spread(lua_State *L, const fl_signature *s, int i, int index)
+static bool is_spread(lua_State *L, const fl_signature *signature, int i, int index)
 {
-    return s->params[i].is_tensor && s->params[i].is_list && i == s->param_count - 1 && fl_lua_box(L, index);
+    return signature->params[i].is_tensor && signature->params[i].is_list && i == signature->param_count - 1
+        && fl_lua_box(L, index);
 }
 
 static void too_many(lua_State *L, const binding *b, int index)
@@ -403,20 +407,20 @@ static void check_required(lua_State *L, const binding *b)
 /* ---- calling ---- */
 
 /* First call of this op: parses the signature. */
-static void prepare(lua_State *L, fl_lua_call *c)
+static void prepare(lua_State *L, fl_lua_call *call)
 {
-    const fl_signature *s = fl_op_signature(c->op);
-    c->defaults = malloc(sizeof *c->defaults);
-    if (!c->defaults) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "%s: out of memory", c->name));
-    fl_attrs_init(c->defaults, c->op);
+    const fl_signature *s = fl_op_signature(call->op);
+    call->defaults = malloc(sizeof *call->defaults);
+    if (!call->defaults) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "%s: out of memory", call->name));
+    fl_attrs_init(call->defaults, call->op);
     bool number_follows = false;
     for (int i = s->param_count - 1; i >= 0; i--) {
         const fl_param *p = &s->params[i];
         if (p->is_tensor || p->type == FL_ATTR_OPTIONS) continue;
-        if (is_list_type(p->type) && !number_follows) c->greedy |= 1u << i;
+        if (is_list_type(p->type) && !number_follows) call->greedy |= 1u << i;
         number_follows |= takes_numbers(p->type);
     }
-    c->signature = s;
+    call->signature = s;
 }
 
 static inline fl_lua_call *running_call(lua_State *L)
@@ -428,58 +432,58 @@ static inline fl_lua_call *running_call(lua_State *L)
 }
 
 /* Calls an op that writes its first operand; the result is that operand. */
-static int run_mutating(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin, const fl_attrs *attrs)
+static int run_mutating(lua_State *L, const fl_lua_call *call, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_tensor *out[FL_MAX_OUT] = {NULL};
-    if (c->in_place) FL_CHECK(L, fl_dispatch_inplace(out, c->op, in, nin, attrs));
-    else FL_CHECK(L, fl_dispatch(out, c->op, in, nin, attrs));
-    if (!c->in_place && c->op->nout == 0) return 0;
+    if (call->in_place) FL_CHECK(L, fl_dispatch_inplace(out, call->op, in, nin, attrs));
+    else FL_CHECK(L, fl_dispatch(out, call->op, in, nin, attrs));
+    if (!call->in_place && call->op->nout == 0) return 0;
     fl_tensor_unref(out[0]); /* the operand holds it */
     lua_settop(L, 1);
     return 1;
 }
 
-static int run_many(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin, const fl_attrs *attrs)
+static int run_many(lua_State *L, const fl_lua_call *call, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_tensor *out[FL_MAX_OUT] = {NULL};
     fl_box *boxes[FL_MAX_OUT];
-    luaL_checkstack(L, FL_MAX_OUT + 2, c->name);
-    for (int i = 0; i < c->op->nout; i++) boxes[i] = fl_lua_new_box_fast(L);
-    FL_CHECK(L, fl_dispatch(out, c->op, in, nin, attrs));
-    for (int i = 0; i < c->op->nout; i++) boxes[i]->tensor = out[i];
+    luaL_checkstack(L, FL_MAX_OUT + 2, call->name);
+    for (int i = 0; i < call->op->nout; i++) boxes[i] = fl_lua_new_box_fast(L);
+    FL_CHECK(L, fl_dispatch(out, call->op, in, nin, attrs));
+    for (int i = 0; i < call->op->nout; i++) boxes[i]->tensor = out[i];
     fl_lua_account(L);
-    return c->op->nout;
+    return call->op->nout;
 }
 
-static int run(lua_State *L, const fl_lua_call *c, const fl_operand *in, int nin, const fl_attrs *attrs)
+static int run(lua_State *L, const fl_lua_call *call, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    if (c->in_place || c->op->mutates) return run_mutating(L, c, in, nin, attrs);
-    if (FL_UNLIKELY(c->op->nout != 1)) return run_many(L, c, in, nin, attrs);
+    if (call->in_place || call->op->mutates) return run_mutating(L, call, in, nin, attrs);
+    if (FL_UNLIKELY(call->op->nout != 1)) return run_many(L, call, in, nin, attrs);
     fl_box *box = fl_lua_new_box_fast(L);
-    FL_CHECK(L, fl_dispatch(&box->tensor, c->op, in, nin, attrs));
+    FL_CHECK(L, fl_dispatch(&box->tensor, call->op, in, nin, attrs));
     if (FL_UNLIKELY(attrs->requires_grad)) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
     fl_lua_account(L);
     return 1;
 }
 
 /* Reads all arguments on the stack into b. */
-static void read_call(lua_State *L, binding *b, const fl_lua_call *c)
+static void read_call(lua_State *L, binding *b, const fl_lua_call *call)
 {
-    const fl_signature *s = c->signature;
-    b->call = c;
+    const fl_signature *s = call->signature;
+    b->call = call;
     b->signature = s;
     b->in = b->fixed;
     b->nin = s->tensor_count;
     b->given = 0;
     b->options = (fl_lua_options){0};
     memset(b->fixed, 0, sizeof *b->fixed * (size_t)s->tensor_count); /* and no more: this is every call's way */
-    memcpy(&b->attrs, c->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
+    memcpy(&b->attrs, call->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
     int top = lua_gettop(L);
     bool named = top > 0 && is_options(L, top);
     read_positional(L, b, named ? top - 1 : top);
     if (named) read_named(L, b, top);
     check_required(L, b);
-    if (s->has_options) fl_lua_apply_options(L, &b->attrs, &b->options, c->name);
+    if (s->has_options) fl_lua_apply_options(L, &b->attrs, &b->options, call->name);
 }
 
 /* The function of an op with attributes, options or lists. */
@@ -491,12 +495,12 @@ static int call_op(lua_State *L)
     return run(L, c, b.in, b.nin, &b.attrs);
 }
 
-fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, const int *hierarchy, int ndim, fl_signature_fn report,
-                            void *context)
+fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *call, const int *hierarchy, int ndim,
+                            fl_signature_fn report, void *context)
 {
     binding b;
-    read_call(L, &b, c);
-    return fl_infer_signatures(c->op, b.in, b.nin, &b.attrs, hierarchy, ndim, report, context);
+    read_call(L, &b, call);
+    return fl_infer_signatures(call->op, b.in, b.nin, &b.attrs, hierarchy, ndim, report, context);
 }
 
 /* The function of an op whose parameters are all single tensors. */
@@ -537,10 +541,10 @@ static bool only_tensors(const fl_op *op)
     return !strpbrk(op->sig, ":") && !strstr(op->sig, "...") && !strstr(op->sig, "options");
 }
 
-static void push_call(lua_State *L, fl_lua_call *c, lua_CFunction function)
+static void push_call(lua_State *L, fl_lua_call *call, lua_CFunction function)
 {
     fl_lua_push_metatable(L);
-    lua_pushlightuserdata(L, c);
+    lua_pushlightuserdata(L, call);
     lua_pushcclosure(L, function, 2);
 }
 

@@ -30,7 +30,7 @@ const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call);
 void fl_lua_call_rename(lua_State *L, int index, const char *name);
 
 /* Reads the arguments on the stack as a call of c and reports the op's signatures over a hierarchy. */
-fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *c, const int *hierarchy, int ndim, fl_signature_fn report,
-                            void *context);
+fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *call, const int *hierarchy, int ndim,
+                            fl_signature_fn report, void *context);
 
 #endif

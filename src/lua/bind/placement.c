@@ -16,10 +16,10 @@
 
 /* ---- placements ---- */
 
-void fl_lua_push_placement(lua_State *L, const fl_placement *p)
+void fl_lua_push_placement(lua_State *L, const fl_placement *placement)
 {
     const fl_placement **box = lua_newuserdatauv(L, sizeof *box, 0);
-    *box = p;
+    *box = placement;
     luaL_setmetatable(L, PLACEMENT_TYPE);
 }
 
@@ -98,12 +98,12 @@ static int placement_all(lua_State *L)
 }
 
 /* Pushes the ranks as nested lists of the hierarchy's axes from `axis` on. */
-static void push_ranks(lua_State *L, const fl_placement *p, int axis, int *next)
+static void push_ranks(lua_State *L, const fl_placement *placement, int axis, int *next)
 {
-    lua_createtable(L, p->hierarchy[axis], 0);
-    for (int i = 1; i <= p->hierarchy[axis]; i++) {
-        if (axis + 1 < p->ndim) push_ranks(L, p, axis + 1, next);
-        else lua_pushinteger(L, p->ranks[(*next)++]);
+    lua_createtable(L, placement->hierarchy[axis], 0);
+    for (int i = 1; i <= placement->hierarchy[axis]; i++) {
+        if (axis + 1 < placement->ndim) push_ranks(L, placement, axis + 1, next);
+        else lua_pushinteger(L, placement->ranks[(*next)++]);
         lua_rawseti(L, -2, i);
     }
     fl_lua_set_list(L, FL_LIST_RANKS);
@@ -157,9 +157,9 @@ void fl_lua_push_sbp(lua_State *L, fl_nd_sbp sbp)
     luaL_setmetatable(L, SBP_TYPE);
 }
 
-void fl_lua_check_fit(lua_State *L, fl_nd_sbp sbp, const fl_placement *p, const char *who)
+void fl_lua_check_fit(lua_State *L, fl_nd_sbp sbp, const fl_placement *placement, const char *who)
 {
-    fl_status status = fl_nd_sbp_check(sbp, p);
+    fl_status status = fl_nd_sbp_check(sbp, placement);
     if (status != FL_OK) fl_lua_error(L, fl_fail_prefix(status, "%s: ", who));
 }
 

@@ -124,9 +124,9 @@ static void choose_format(printer *p)
 
 /* ---- writing ---- */
 
-static void add_spaces(luaL_Buffer *b, int n)
+static void add_spaces(luaL_Buffer *buffer, int n)
 {
-    while (n-- > 0) luaL_addchar(b, ' ');
+    while (n-- > 0) luaL_addchar(buffer, ' ');
 }
 
 /* The last axis: numbers in columns, wrapped at the width of a line. */
@@ -193,11 +193,11 @@ static void add_values(printer *p)
 /* ---- the elements of a global tensor that are shown ---- */
 
 /* True if this rank holds all of it. */
-static bool is_whole(const fl_meta *m)
+static bool is_whole(const fl_meta *meta)
 {
-    bool whole = m->holds && m->local_numel == m->numel;
-    for (int k = 0; k < m->nd_sbp.n; k++)
-        whole = whole && (!fl_sbp_is_partial(m->nd_sbp.at[k]) || m->placement->hierarchy[k] == 1);
+    bool whole = meta->holds && meta->local_numel == meta->numel;
+    for (int k = 0; k < meta->nd_sbp.n; k++)
+        whole = whole && (!fl_sbp_is_partial(meta->nd_sbp.at[k]) || meta->placement->hierarchy[k] == 1);
     return whole;
 }
 
@@ -235,62 +235,62 @@ static void pack(const packing *k, int axis, const char *from, char *to)
 }
 
 /* What adding leaves as it is: -0.0 of floats (0 would change -0.0), else 0. */
-static void fill_neutral(fl_tensor *t, size_t item)
+static void fill_neutral(fl_tensor *tensor, size_t item)
 {
-    char *p = fl_tensor_data(t);
-    if (t->meta->local_numel > 0) memset(p, 0, item * (size_t)t->meta->local_numel);
-    for (int64_t i = 0; fl_dtype_is_float(t->meta->dtype) && i < t->meta->local_numel; i++)
+    char *p = fl_tensor_data(tensor);
+    if (tensor->meta->local_numel > 0) memset(p, 0, item * (size_t)tensor->meta->local_numel);
+    for (int64_t i = 0; fl_dtype_is_float(tensor->meta->dtype) && i < tensor->meta->local_numel; i++)
         p[(i + 1) * (int64_t)item - 1] = (char)0x80;
 }
 
 /* The meta of the shown elements: at most six an axis; what is split over ranks is now a sum over them. */
-static fl_status packed_meta(const fl_meta **out, const fl_meta *m)
+static fl_status packed_meta(const fl_meta **out, const fl_meta *meta)
 {
     const fl_placement *host;
-    fl_shape shape = m->shape;
-    fl_nd_sbp nd_sbp = m->nd_sbp;
+    fl_shape shape = meta->shape;
+    fl_nd_sbp nd_sbp = meta->nd_sbp;
     for (int i = 0; i < shape.ndim; i++)
         if (shape.dims[i] > 2 * EDGE) shape.dims[i] = 2 * EDGE;
     for (int k = 0; k < nd_sbp.n; k++)
         if (fl_sbp_is_split(nd_sbp.at[k])) nd_sbp.at[k] = FL_PSUM;
-    FL_TRY(fl_placement_on_cpu(&host, m->placement));
-    return fl_meta_get(out, m->dtype == FL_BOOL ? FL_UINT8 : m->dtype, &shape, host, nd_sbp, false);
+    FL_TRY(fl_placement_on_cpu(&host, meta->placement));
+    return fl_meta_get(out, meta->dtype == FL_BOOL ? FL_UINT8 : meta->dtype, &shape, host, nd_sbp, false);
 }
 
 /* A global tensor of the shown elements of t, on the host. A value that is missing here is missing there: all ranks
 ** then learn it in the boxing that follows. */
-static fl_status pack_shown(fl_tensor **out, fl_tensor *t)
+static fl_status pack_shown(fl_tensor **out, fl_tensor *tensor)
 {
     const fl_meta *meta;
     fl_tensor *packed = NULL, *part = NULL;
-    FL_TRY(packed_meta(&meta, t->meta));
+    FL_TRY(packed_meta(&meta, tensor->meta));
     fl_status status = fl_tensor_empty(&packed, meta);
     fl_meta_unref(meta);
     FL_TRY(status);
-    size_t item = fl_dtype_size(t->meta->dtype);
+    size_t item = fl_dtype_size(tensor->meta->dtype);
     fill_neutral(packed, item);
-    if (!t->meta->holds) status = FL_OK;
-    else if ((status = fl_host_part(&part, t)) != FL_OK) fl_var_poison(&packed->storage->var, "tostring");
-    else if (t->meta->local_numel > 0)
-        pack(&(packing){part, t->meta, packed->meta, item}, 0, fl_tensor_data(part), fl_tensor_data(packed));
+    if (!tensor->meta->holds) status = FL_OK;
+    else if ((status = fl_host_part(&part, tensor)) != FL_OK) fl_var_poison(&packed->storage->var, "tostring");
+    else if (tensor->meta->local_numel > 0)
+        pack(&(packing){part, tensor->meta, packed->meta, item}, 0, fl_tensor_data(part), fl_tensor_data(packed));
     fl_tensor_unref(part);
     *out = packed;
     return FL_OK;
 }
 
 /* What has to be on this rank to print t. */
-static fl_status fetch(fl_tensor **out, fl_tensor *t, bool packed)
+static fl_status fetch(fl_tensor **out, fl_tensor *tensor, bool packed)
 {
     fl_tensor *shown = NULL;
-    if (!packed) return fl_lua_host(out, t);
-    FL_TRY(pack_shown(&shown, t));
+    if (!packed) return fl_lua_host(out, tensor);
+    FL_TRY(pack_shown(&shown, tensor));
     fl_status status = fl_lua_host(out, shown);
     fl_tensor_unref(shown);
     return status;
 }
 
 /* Which part of a global tensor was shown. */
-static void add_part(luaL_Buffer *b, const fl_meta *meta, const char *because)
+static void add_part(luaL_Buffer *buffer, const fl_meta *meta, const char *because)
 {
     char text[64];
     bool partial = false;
@@ -298,29 +298,29 @@ static void add_part(luaL_Buffer *b, const fl_meta *meta, const char *because)
         partial |= fl_sbp_is_partial(meta->nd_sbp.at[k]) && meta->placement->hierarchy[k] > 1;
     int rank = fl_world_get()->rank;
     snprintf(text, sizeof text, meta->holds ? "\nshown is the part of rank %d" : "\nrank %d holds no part of it", rank);
-    luaL_addstring(b, text);
-    if (meta->holds && meta->local_numel != meta->numel) luaL_addstring(b, ": [");
+    luaL_addstring(buffer, text);
+    if (meta->holds && meta->local_numel != meta->numel) luaL_addstring(buffer, ": [");
     for (int i = 0; meta->holds && meta->local_numel != meta->numel && i < meta->shape.ndim; i++) {
         snprintf(text, sizeof text, "%s%lld:%lld%s", i ? ", " : "", (long long)meta->window.start[i],
                  (long long)(meta->window.start[i] + meta->window.size[i]), i + 1 < meta->shape.ndim ? "" : "]");
-        luaL_addstring(b, text);
+        luaL_addstring(buffer, text);
     }
-    if (partial && meta->holds) luaL_addstring(b, ", and the value combines what every rank holds");
-    lua_pushfstring(b->L, " (nothing is communicated in %s)", because);
-    luaL_addvalue(b);
+    if (partial && meta->holds) luaL_addstring(buffer, ", and the value combines what every rank holds");
+    lua_pushfstring(buffer->L, " (nothing is communicated in %s)", because);
+    luaL_addvalue(buffer);
 }
 
 /* because: why only this rank's part was shown, NULL when all was. */
-static void add_about(luaL_Buffer *b, const fl_tensor *t, const char *because)
+static void add_about(luaL_Buffer *buffer, const fl_tensor *tensor, const char *because)
 {
     char text[FL_META_TEXT];
-    luaL_addstring(b, fl_meta_placed_text(text, t->meta));
-    const char *made_by = fl_autograd_node_name(t);
+    luaL_addstring(buffer, fl_meta_placed_text(text, tensor->meta));
+    const char *made_by = fl_autograd_node_name(tensor);
     if (made_by) {
-        luaL_addstring(b, ", gradient through ");
-        luaL_addstring(b, made_by);
-    } else if (t->requires_grad) luaL_addstring(b, ", requires_grad");
-    if (because) add_part(b, t->meta, because);
+        luaL_addstring(buffer, ", gradient through ");
+        luaL_addstring(buffer, made_by);
+    } else if (tensor->requires_grad) luaL_addstring(buffer, ", requires_grad");
+    if (because) add_part(buffer, tensor->meta, because);
 }
 
 /* tostring(x) */

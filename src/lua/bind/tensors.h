@@ -49,7 +49,7 @@ fl_box *fl_lua_new_box(lua_State *L);
 fl_box *fl_lua_new_box_fast(lua_State *L);
 
 /* Pushes a tensor with one more reference; nil for NULL. */
-void fl_lua_push_tensor(lua_State *L, fl_tensor *t);
+void fl_lua_push_tensor(lua_State *L, fl_tensor *tensor);
 
 /* Pushes the metatable of boxes. */
 void fl_lua_push_metatable(lua_State *L);
@@ -87,9 +87,9 @@ void fl_heap_mark_box(fl_box *box);
 /* ---- their elements (values.c) ---- */
 
 /* t so that this process can read all its elements: local, on the host, waited for (any strides). One reference. */
-fl_status fl_lua_host(fl_tensor **out, fl_tensor *t);
+fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor);
 /* The same without gaps. */
-fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *t);
+fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *tensor);
 /* Element of a host tensor at p. */
 double fl_lua_read_number(fl_dtype dtype, const void *p);
 int64_t fl_lua_read_integer(fl_dtype dtype, const void *p);

@@ -43,18 +43,18 @@ static void push_element(lua_State *L, fl_dtype dtype, const void *p)
 
 /* ---- reading a tensor from here ---- */
 
-fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
+fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor)
 {
-    if (t->meta->is_local) return fl_host_part(out, t);
+    if (tensor->meta->is_local) return fl_host_part(out, tensor);
     if (fl_boxing_pretend)
         return fl_fail(FL_ERR_COMM,
                        "the values of a global tensor are unknown inside flow.explain in a dry world, where ranks do "
                        "not communicate");
-    const fl_placement *all = fl_placement_everywhere(t->meta->placement);
+    const fl_placement *all = fl_placement_everywhere(tensor->meta->placement);
     if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
     fl_tensor *whole;
     bool recording = fl_record_pause();
-    fl_status status = fl_to_global(&whole, t, all, fl_nd_sbp_fill(FL_B, all->ndim), NULL);
+    fl_status status = fl_to_global(&whole, tensor, all, fl_nd_sbp_fill(FL_B, all->ndim), NULL);
     if (status == FL_OK) {
         status = fl_host_part(out, whole);
         fl_tensor_unref(whole);
@@ -63,10 +63,10 @@ fl_status fl_lua_host(fl_tensor **out, fl_tensor *t)
     return status;
 }
 
-fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *t)
+fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *tensor)
 {
     fl_tensor *host;
-    FL_TRY(fl_lua_host(&host, t));
+    FL_TRY(fl_lua_host(&host, tensor));
     if (host->contiguous) {
         *out = host;
         return FL_OK;
@@ -103,11 +103,12 @@ static int tensor_item(lua_State *L)
     return 1;
 }
 
-static void push_nested(lua_State *L, const fl_tensor *t, int axis, int64_t offset)
+static void push_nested(lua_State *L, const fl_tensor *tensor, int axis, int64_t offset)
 {
-    const fl_shape *shape = &t->meta->shape;
+    const fl_shape *shape = &tensor->meta->shape;
     if (axis == shape->ndim) {
-        push_element(L, t->meta->dtype, (char *)t->storage->data + offset * (int64_t)fl_dtype_size(t->meta->dtype));
+        push_element(L, tensor->meta->dtype,
+                     (char *)tensor->storage->data + offset * (int64_t)fl_dtype_size(tensor->meta->dtype));
         return;
     }
     luaL_checkstack(L, 3, "totable");
@@ -115,7 +116,7 @@ static void push_nested(lua_State *L, const fl_tensor *t, int axis, int64_t offs
         FL_RAISE(L, "totable: axis %d has %lld elements, too many for a table", axis, (long long)shape->dims[axis]);
     lua_createtable(L, (int)shape->dims[axis], 0);
     for (int64_t i = 0; i < shape->dims[axis]; i++) {
-        push_nested(L, t, axis + 1, offset + i * t->strides[axis]);
+        push_nested(L, tensor, axis + 1, offset + i * tensor->strides[axis]);
         lua_rawseti(L, -2, i + 1);
     }
 }
@@ -315,20 +316,20 @@ static fl_status place(fl_box *box, const fl_attrs *attrs)
 }
 
 /* A copy of t that is not connected to the tape, in the dtype of the options. */
-static fl_status copy_of(fl_tensor **out, fl_tensor *t, const fl_lua_options *o)
+static fl_status copy_of(fl_tensor **out, fl_tensor *tensor, const fl_lua_options *options)
 {
-    if (!o->has_dtype || o->dtype == t->meta->dtype) return FL_CALL(out, clone, fl_of(t));
+    if (!options->has_dtype || options->dtype == tensor->meta->dtype) return FL_CALL(out, clone, fl_of(tensor));
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(cast));
-    fl_attr_set(&attrs, 0, o->dtype);
-    return FL_CALL_WITH(out, &attrs, cast, fl_of(t));
+    fl_attr_set(&attrs, 0, options->dtype);
+    return FL_CALL_WITH(out, &attrs, cast, fl_of(tensor));
 }
 
-static void push_copy(lua_State *L, fl_tensor *t, const fl_lua_options *o)
+static void push_copy(lua_State *L, fl_tensor *tensor, const fl_lua_options *options)
 {
     fl_box *box = fl_lua_new_box(L);
     bool recording = fl_record_pause();
-    fl_status status = copy_of(&box->tensor, t, o);
+    fl_status status = copy_of(&box->tensor, tensor, options);
     fl_record_resume(recording);
     FL_CHECK(L, status);
 }

@@ -112,11 +112,11 @@ static void probe_library(const char *what, const char *name, const char *missin
 }
 
 /* What moves tensors between the GPUs of several ranks. */
-static void probe_device_comm(const fl_device *d)
+static void probe_device_comm(const fl_device *device)
 {
     char text[64];
-    bool good = d->comm->open() == FL_OK;
-    if (good) d->comm->describe(text, sizeof text);
+    bool good = device->comm->open() == FL_OK;
+    if (good) device->comm->describe(text, sizeof text);
     line("gpus", good, "%s", good ? text : fl_message());
 }
 

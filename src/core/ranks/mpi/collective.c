@@ -88,17 +88,18 @@ static fl_status operation(MPI_Op *out, fl_reduce reduce)
 
 /* ---- the collectives ---- */
 
-static MPI_Comm comm_of(const fl_group *g) { return ((fl_mpi_group *)g->handle)->comm; }
+static MPI_Comm comm_of(const fl_group *group) { return ((fl_mpi_group *)group->handle)->comm; }
 
 /* Every member adds up its share, then all shares go to all. */
-static fl_status all_reduce_pairs(fl_group *g, char *data, int64_t count, fl_dtype dtype, fl_reduce reduce)
+static fl_status all_reduce_pairs(fl_group *group, char *data, int64_t count, fl_dtype dtype, fl_reduce reduce)
 {
-    int64_t counts[g->count], starts[g->count], same_counts[g->count], same_starts[g->count];
-    for (int i = 0; i < g->count; i++) fl_split(&starts[i], &counts[i], count, g->count, i);
-    FL_TRY(fl_mpi_reduce(g, data + starts[g->me] * (int64_t)fl_dtype_size(dtype), data, counts, starts, dtype, reduce));
-    for (int i = 0; i < g->count; i++) {
-        same_counts[i] = counts[g->me];
-        same_starts[i] = starts[g->me];
+    int64_t counts[group->count], starts[group->count], same_counts[group->count], same_starts[group->count];
+    for (int i = 0; i < group->count; i++) fl_split(&starts[i], &counts[i], count, group->count, i);
+    FL_TRY(fl_mpi_reduce(group, data + starts[group->me] * (int64_t)fl_dtype_size(dtype), data, counts, starts, dtype,
+                         reduce));
+    for (int i = 0; i < group->count; i++) {
+        same_counts[i] = counts[group->me];
+        same_starts[i] = starts[group->me];
     }
     fl_mpi_pairs p = {.in = data,
                       .in_counts = same_counts,
@@ -107,51 +108,51 @@ static fl_status all_reduce_pairs(fl_group *g, char *data, int64_t count, fl_dty
                       .out_counts = counts,
                       .out_starts = starts,
                       .dtype = dtype};
-    return fl_mpi_exchange(g, &p);
+    return fl_mpi_exchange(group, &p);
 }
 
-fl_status fl_mpi_all_reduce(fl_group *g, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce)
+fl_status fl_mpi_all_reduce(fl_group *group, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce)
 {
     MPI_Request request;
     MPI_Op op;
-    FL_TRY(fl_mpi_open(g));
+    FL_TRY(fl_mpi_open(group));
     if (count == 0) return FL_OK;
-    if (!mpi_reduces(count, dtype, g->count, reduce)) return all_reduce_pairs(g, data, count, dtype, reduce);
+    if (!mpi_reduces(count, dtype, group->count, reduce)) return all_reduce_pairs(group, data, count, dtype, reduce);
     FL_TRY(operation(&op, reduce));
-    MPI_TRY(MPI_Iallreduce, (MPI_IN_PLACE, data, (int)count, number_type(dtype), op, comm_of(g), &request));
-    return fl_mpi_wait(g, &request, 1);
+    MPI_TRY(MPI_Iallreduce, (MPI_IN_PLACE, data, (int)count, number_type(dtype), op, comm_of(group), &request));
+    return fl_mpi_wait(group, &request, 1);
 }
 
-fl_status fl_mpi_all_gather(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in,
+fl_status fl_mpi_all_gather(fl_group *group, void *out, const int64_t *counts, const int64_t *starts, const void *in,
                             fl_dtype dtype)
 {
-    int64_t same[g->count], none[g->count];
-    for (int i = 0; i < g->count; i++) {
-        same[i] = counts[g->me];
+    int64_t same[group->count], none[group->count];
+    for (int i = 0; i < group->count; i++) {
+        same[i] = counts[group->me];
         none[i] = 0;
     }
-    return fl_mpi_exchange(g, &(fl_mpi_pairs){in, same, none, out, counts, starts, dtype});
+    return fl_mpi_exchange(group, &(fl_mpi_pairs){in, same, none, out, counts, starts, dtype});
 }
 
-fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype,
+fl_status fl_mpi_reduce_scatter(fl_group *group, void *out, const int64_t *counts, const void *in, fl_dtype dtype,
                                 fl_reduce reduce)
 {
-    int64_t starts[g->count];
-    FL_TRY(fl_mpi_open(g));
-    for (int i = 0; i < g->count; i++) starts[i] = sum_of(counts, i);
-    if (!mpi_reduces(sum_of(counts, g->count), dtype, g->count, reduce))
-        return fl_mpi_reduce(g, out, in, counts, starts, dtype, reduce);
+    int64_t starts[group->count];
+    FL_TRY(fl_mpi_open(group));
+    for (int i = 0; i < group->count; i++) starts[i] = sum_of(counts, i);
+    if (!mpi_reduces(sum_of(counts, group->count), dtype, group->count, reduce))
+        return fl_mpi_reduce(group, out, in, counts, starts, dtype, reduce);
     MPI_Request request;
     MPI_Op op;
-    int whole_counts[g->count];
-    for (int i = 0; i < g->count; i++) whole_counts[i] = (int)counts[i];
+    int whole_counts[group->count];
+    for (int i = 0; i < group->count; i++) whole_counts[i] = (int)counts[i];
     FL_TRY(operation(&op, reduce));
-    MPI_TRY(MPI_Ireduce_scatter, (in, out, whole_counts, number_type(dtype), op, comm_of(g), &request));
-    return fl_mpi_wait(g, &request, 1);
+    MPI_TRY(MPI_Ireduce_scatter, (in, out, whole_counts, number_type(dtype), op, comm_of(group), &request));
+    return fl_mpi_wait(group, &request, 1);
 }
 
-fl_status fl_mpi_all_to_all(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts,
+fl_status fl_mpi_all_to_all(fl_group *group, void *out, const int64_t *out_counts, const int64_t *out_starts,
                             const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype)
 {
-    return fl_mpi_exchange(g, &(fl_mpi_pairs){in, in_counts, in_starts, out, out_counts, out_starts, dtype});
+    return fl_mpi_exchange(group, &(fl_mpi_pairs){in, in_counts, in_starts, out, out_counts, out_starts, dtype});
 }

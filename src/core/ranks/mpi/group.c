@@ -23,27 +23,27 @@ fl_status fl_mpi_groups_init(void)
     return FL_OK;
 }
 
-fl_status fl_mpi_handle(fl_mpi_group **out, fl_group *g)
+fl_status fl_mpi_handle(fl_mpi_group **out, fl_group *group)
 {
-    *out = g->handle;
+    *out = group->handle;
     if (*out) return FL_OK;
     fl_mpi_group *h = calloc(1, sizeof *h);
-    if (!h) return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for a group of %d ranks", g->count);
+    if (!h) return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for a group of %d ranks", group->count);
     h->comm = MPI_COMM_NULL;
-    h->tag = (int)(g->hash % (uint64_t)(highest_tag / 2)) * 2;
-    g->handle = *out = h;
+    h->tag = (int)(group->hash % (uint64_t)(highest_tag / 2)) * 2;
+    group->handle = *out = h;
     return FL_OK;
 }
 
-fl_status fl_mpi_open(fl_group *g)
+fl_status fl_mpi_open(fl_group *group)
 {
     fl_mpi_group *h;
     MPI_Group world, members;
     FL_TRY(fl_mpi_usable());
-    FL_TRY(fl_mpi_handle(&h, g));
+    FL_TRY(fl_mpi_handle(&h, group));
     if (h->comm != MPI_COMM_NULL) return FL_OK;
     MPI_TRY(MPI_Comm_group, (fl_mpi_post, &world));
-    MPI_TRY(MPI_Group_incl, (world, g->count, g->ranks, &members));
+    MPI_TRY(MPI_Group_incl, (world, group->count, group->ranks, &members));
     MPI_TRY(MPI_Comm_create_group, (fl_mpi_post, members, h->tag, &h->comm));
     MPI_TRY(MPI_Comm_set_errhandler, (h->comm, MPI_ERRORS_RETURN));
     MPI_Group_free(&members);
@@ -66,9 +66,9 @@ fl_status fl_mpi_give_up(fl_status status)
     return status;
 }
 
-fl_status fl_mpi_wait(const fl_group *g, MPI_Request *requests, int count)
+fl_status fl_mpi_wait(const fl_group *group, MPI_Request *requests, int count)
 {
-    fl_wait wait = {.group = g, .flags = FL_WAIT_DATA};
+    fl_wait wait = {.group = group, .flags = FL_WAIT_DATA};
     for (;;) {
         for (int i = 0, done = 0; i < TESTS_PER_STEP; i++) {
             MPI_TRY(MPI_Testall, (count, requests, &done, MPI_STATUSES_IGNORE));

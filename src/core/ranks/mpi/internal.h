@@ -36,13 +36,13 @@ fl_status fl_mpi_groups_init(void);
 extern MPI_Comm fl_mpi_post;
 
 /* The handle of g without a communicator: needs no other member. */
-fl_status fl_mpi_handle(fl_mpi_group **out, fl_group *g);
+fl_status fl_mpi_handle(fl_mpi_group **out, fl_group *group);
 
 /* fl_comm's open: makes the communicator when there is none yet; all members call it. */
-fl_status fl_mpi_open(fl_group *g);
+fl_status fl_mpi_open(fl_group *group);
 
 /* Waits for all requests; data of g moves meanwhile. */
-fl_status fl_mpi_wait(const fl_group *g, MPI_Request *requests, int count);
+fl_status fl_mpi_wait(const fl_group *group, MPI_Request *requests, int count);
 
 /* FL_OK, or the error that an earlier wait has failed. */
 fl_status fl_mpi_usable(void);
@@ -53,18 +53,18 @@ fl_status fl_mpi_give_up(fl_status status);
 /* ---- meetings (meet.c) ---- */
 
 /* fl_comm's reset. What was received late by then is dropped, what is still under way is left to itself. */
-void fl_mpi_reset(fl_group *g);
+void fl_mpi_reset(fl_group *group);
 
-fl_status fl_mpi_meet(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
+fl_status fl_mpi_meet(fl_group *group, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 
 /* ---- collectives (collective.c) ---- */
 
-fl_status fl_mpi_all_reduce(fl_group *g, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce);
-fl_status fl_mpi_all_gather(fl_group *g, void *out, const int64_t *counts, const int64_t *starts, const void *in,
+fl_status fl_mpi_all_reduce(fl_group *group, void *data, int64_t count, fl_dtype dtype, fl_reduce reduce);
+fl_status fl_mpi_all_gather(fl_group *group, void *out, const int64_t *counts, const int64_t *starts, const void *in,
                             fl_dtype dtype);
-fl_status fl_mpi_reduce_scatter(fl_group *g, void *out, const int64_t *counts, const void *in, fl_dtype dtype,
+fl_status fl_mpi_reduce_scatter(fl_group *group, void *out, const int64_t *counts, const void *in, fl_dtype dtype,
                                 fl_reduce reduce);
-fl_status fl_mpi_all_to_all(fl_group *g, void *out, const int64_t *out_counts, const int64_t *out_starts,
+fl_status fl_mpi_all_to_all(fl_group *group, void *out, const int64_t *out_counts, const int64_t *out_starts,
                             const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
 
 /* ---- by messages between pairs, in pieces (pairs.c) ---- */
@@ -84,11 +84,11 @@ int64_t fl_mpi_limit(void);
 /* The type that moves an element of a dtype. */
 MPI_Datatype fl_mpi_element(fl_dtype dtype);
 
-fl_status fl_mpi_exchange(fl_group *g, const fl_mpi_pairs *p);
+fl_status fl_mpi_exchange(fl_group *group, const fl_mpi_pairs *p);
 
 /* Adds up what all members have at [starts[me], starts[me] + counts[me]) into out, in the order of the members; out may
 ** be that place of in. */
-fl_status fl_mpi_reduce(fl_group *g, void *out, const void *in, const int64_t *counts, const int64_t *starts,
+fl_status fl_mpi_reduce(fl_group *group, void *out, const void *in, const int64_t *counts, const int64_t *starts,
                         fl_dtype dtype, fl_reduce reduce);
 
 #endif

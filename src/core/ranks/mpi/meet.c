@@ -33,7 +33,10 @@ enum {
     STEPS_PER_PROBE = 64
 };
 
-static unsigned char *mail_of(const fl_mpi_group *h, int i) { return h->mail + (size_t)i * PACKET_BYTES; }
+static unsigned char *mail_of(const fl_mpi_group *mpi_group, int i)
+{
+    return mpi_group->mail + (size_t)i * PACKET_BYTES;
+}
 
 /* ---- packets ---- */
 
@@ -51,33 +54,33 @@ static const unsigned char *take(void *out, const unsigned char *at, size_t n)
 
 static size_t dims_size(int ndim) { return ndim > 0 ? sizeof(int64_t) * (size_t)ndim : 0; }
 
-static int write_packet(unsigned char *at, const fl_entry *e, const void *data)
+static int write_packet(unsigned char *at, const fl_entry *entry, const void *data)
 {
-    packet l = {.sequence = e->sequence,
-                .fingerprint = e->fingerprint,
-                .tag = e->tag,
-                .drawn = e->drawn,
-                .past = e->past,
-                .from = e->collective.from,
-                .to = e->collective.to,
-                .flags = e->flags,
-                .bytes = e->bytes,
-                .ndim = (int8_t)e->collective.shape.ndim,
-                .dtype = e->collective.dtype,
-                .name = (uint8_t)strnlen(e->collective.name, FL_COLLECTIVE_NAME - 1),
-                .where = (uint8_t)strnlen(e->collective.where, FL_WHERE_TEXT - 1),
-                .error = (uint16_t)strnlen(e->error, FL_ERROR_TEXT - 1)};
+    packet l = {.sequence = entry->sequence,
+                .fingerprint = entry->fingerprint,
+                .tag = entry->tag,
+                .drawn = entry->drawn,
+                .past = entry->past,
+                .from = entry->collective.from,
+                .to = entry->collective.to,
+                .flags = entry->flags,
+                .bytes = entry->bytes,
+                .ndim = (int8_t)entry->collective.shape.ndim,
+                .dtype = entry->collective.dtype,
+                .name = (uint8_t)strnlen(entry->collective.name, FL_COLLECTIVE_NAME - 1),
+                .where = (uint8_t)strnlen(entry->collective.where, FL_WHERE_TEXT - 1),
+                .error = (uint16_t)strnlen(entry->error, FL_ERROR_TEXT - 1)};
     unsigned char *end = append(at, &l, sizeof l);
-    end = append(end, e->collective.shape.dims, dims_size(l.ndim));
-    end = append(end, e->collective.name, l.name);
-    end = append(end, e->collective.where, l.where);
-    end = append(end, e->error, l.error);
+    end = append(end, entry->collective.shape.dims, dims_size(l.ndim));
+    end = append(end, entry->collective.name, l.name);
+    end = append(end, entry->collective.where, l.where);
+    end = append(end, entry->error, l.error);
     end = append(end, data, l.bytes);
     return (int)(end - at);
 }
 
 /* false: it was not written by this version of the program. */
-static bool read_packet(fl_entry *e, void *data, const unsigned char *at, int size)
+static bool read_packet(fl_entry *entry, void *data, const unsigned char *at, int size)
 {
     packet l;
     if (size < (int)sizeof l) return false;
@@ -86,23 +89,23 @@ static bool read_packet(fl_entry *e, void *data, const unsigned char *at, int si
     if (want != (size_t)size || l.ndim > FL_MAX_NDIM || l.name >= FL_COLLECTIVE_NAME || l.where >= FL_WHERE_TEXT
         || l.error >= FL_ERROR_TEXT || l.bytes > FL_EAGER_BYTES)
         return false;
-    memset(e, 0, sizeof *e);
-    e->sequence = l.sequence;
-    e->fingerprint = l.fingerprint;
-    e->tag = l.tag;
-    e->drawn = l.drawn;
-    e->past = l.past;
-    e->flags = l.flags;
-    e->bytes = l.bytes;
-    e->in = e->out = FL_PRIVATE;
-    e->collective.from = l.from;
-    e->collective.to = l.to;
-    e->collective.dtype = l.dtype;
-    e->collective.shape.ndim = l.ndim;
-    at = take(e->collective.shape.dims, at, dims_size(l.ndim));
-    at = take(e->collective.name, at, l.name);
-    at = take(e->collective.where, at, l.where);
-    at = take(e->error, at, l.error);
+    memset(entry, 0, sizeof *entry);
+    entry->sequence = l.sequence;
+    entry->fingerprint = l.fingerprint;
+    entry->tag = l.tag;
+    entry->drawn = l.drawn;
+    entry->past = l.past;
+    entry->flags = l.flags;
+    entry->bytes = l.bytes;
+    entry->in = entry->out = FL_PRIVATE;
+    entry->collective.from = l.from;
+    entry->collective.to = l.to;
+    entry->collective.dtype = l.dtype;
+    entry->collective.shape.ndim = l.ndim;
+    at = take(entry->collective.shape.dims, at, dims_size(l.ndim));
+    at = take(entry->collective.name, at, l.name);
+    at = take(entry->collective.where, at, l.where);
+    at = take(entry->error, at, l.error);
     take(data, at, l.bytes);
     return true;
 }
@@ -110,16 +113,17 @@ static bool read_packet(fl_entry *e, void *data, const unsigned char *at, int si
 /* ---- notes ---- */
 
 /* This rank stops waiting with this thread's error: all others hear of it. What is sent is never freed. */
-static void send_notes(const fl_group *g, const fl_mpi_group *h, fl_status status)
+static void send_notes(const fl_group *group, const fl_mpi_group *mpi_group, fl_status status)
 {
     note *n = calloc(1, sizeof *n);
     if (!n) return;
     n->status = status;
     strncpy(n->message, fl_message(), sizeof n->message - 1);
-    for (int i = 0; i < g->count; i++) {
+    for (int i = 0; i < group->count; i++) {
         MPI_Request request;
-        if (i == g->me
-            || MPI_Isend(n, sizeof *n, MPI_BYTE, g->ranks[i], h->tag + 1, fl_mpi_post, &request) != MPI_SUCCESS)
+        if (i == group->me
+            || MPI_Isend(n, sizeof *n, MPI_BYTE, group->ranks[i], mpi_group->tag + 1, fl_mpi_post, &request)
+                != MPI_SUCCESS)
             continue;
         MPI_Request_free(&request);
     }
@@ -127,115 +131,119 @@ static void send_notes(const fl_group *g, const fl_mpi_group *h, fl_status statu
 
 /* FL_OK, or the error of a member that has stopped waiting. MPI reads what has come after it has looked: a second look
 ** finds what came before the first. */
-static fl_status look_for_notes(const fl_mpi_group *h)
+static fl_status look_for_notes(const fl_mpi_group *mpi_group)
 {
     int there = 0;
     MPI_Status from;
     note n;
-    for (int i = 0; i < 2 && !there; i++) MPI_TRY(MPI_Iprobe, (MPI_ANY_SOURCE, h->tag + 1, fl_mpi_post, &there, &from));
+    for (int i = 0; i < 2 && !there; i++)
+        MPI_TRY(MPI_Iprobe, (MPI_ANY_SOURCE, mpi_group->tag + 1, fl_mpi_post, &there, &from));
     if (!there) return FL_OK;
-    MPI_TRY(MPI_Recv, (&n, sizeof n, MPI_BYTE, from.MPI_SOURCE, h->tag + 1, fl_mpi_post, MPI_STATUS_IGNORE));
+    MPI_TRY(MPI_Recv, (&n, sizeof n, MPI_BYTE, from.MPI_SOURCE, mpi_group->tag + 1, fl_mpi_post, MPI_STATUS_IGNORE));
     return fl_fail((fl_status)n.status, "%s", n.message);
 }
 
 /* ---- meeting ---- */
 
-static fl_status prepare(fl_group *g, fl_mpi_group *h)
+static fl_status prepare(fl_group *group, fl_mpi_group *mpi_group)
 {
-    if (h->mail) return FL_OK;
-    if (!h->requests) h->requests = malloc(2 * (size_t)g->count * sizeof *h->requests);
-    unsigned char *mail = malloc((size_t)g->count * PACKET_BYTES);
-    if (!h->requests || !mail) {
+    if (mpi_group->mail) return FL_OK;
+    if (!mpi_group->requests) mpi_group->requests = malloc(2 * (size_t)group->count * sizeof *mpi_group->requests);
+    unsigned char *mail = malloc((size_t)group->count * PACKET_BYTES);
+    if (!mpi_group->requests || !mail) {
         free(mail);
-        return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the packets of %d ranks", g->count);
+        return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the packets of %d ranks", group->count);
     }
-    h->mail = mail;
+    mpi_group->mail = mail;
     return FL_OK;
 }
 
-static fl_status expect_packet(const fl_group *g, fl_mpi_group *h, int i)
+static fl_status expect_packet(const fl_group *group, fl_mpi_group *mpi_group, int i)
 {
-    MPI_TRY(MPI_Irecv, (mail_of(h, i), PACKET_BYTES, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[i]));
+    MPI_TRY(MPI_Irecv,
+            (mail_of(mpi_group, i), PACKET_BYTES, MPI_BYTE, group->ranks[i], mpi_group->tag, fl_mpi_post,
+             &mpi_group->requests[i]));
     return FL_OK;
 }
 
-static fl_status post_packets(fl_group *g, fl_mpi_group *h, const fl_entry *mine, const void *data)
+static fl_status post_packets(fl_group *group, fl_mpi_group *mpi_group, const fl_entry *mine, const void *data)
 {
-    int size = write_packet(mail_of(h, g->me), mine, data);
-    for (int i = 0; i < 2 * g->count; i++) h->requests[i] = MPI_REQUEST_NULL;
-    for (int i = 0; i < g->count; i++) {
-        g->entries[i].sequence = 0; /* not come yet */
-        if (i != g->me) FL_TRY(expect_packet(g, h, i));
+    int size = write_packet(mail_of(mpi_group, group->me), mine, data);
+    for (int i = 0; i < 2 * group->count; i++) mpi_group->requests[i] = MPI_REQUEST_NULL;
+    for (int i = 0; i < group->count; i++) {
+        group->entries[i].sequence = 0; /* not come yet */
+        if (i != group->me) FL_TRY(expect_packet(group, mpi_group, i));
     }
-    for (int k = 1; k < g->count; k++) { /* everybody begins with another one */
-        int i = (g->me + k) % g->count;
+    for (int k = 1; k < group->count; k++) { /* everybody begins with another one */
+        int i = (group->me + k) % group->count;
         MPI_TRY(MPI_Isend,
-                (mail_of(h, g->me), size, MPI_BYTE, g->ranks[i], h->tag, fl_mpi_post, &h->requests[g->count + i]));
+                (mail_of(mpi_group, group->me), size, MPI_BYTE, group->ranks[i], mpi_group->tag, fl_mpi_post,
+                 &mpi_group->requests[group->count + i]));
     }
-    g->entries[g->me] = *mine;
-    if (mine->bytes) memcpy(g->data + (size_t)g->me * FL_EAGER_BYTES, data, mine->bytes);
+    group->entries[group->me] = *mine;
+    if (mine->bytes) memcpy(group->data + (size_t)group->me * FL_EAGER_BYTES, data, mine->bytes);
     return FL_OK;
 }
 
 /* Reads the packets that have come; *left: how many have not. A packet of a meeting that failed before all groups began
 ** anew is dropped. */
-static fl_status read_mail(fl_group *g, fl_mpi_group *h, int *left)
+static fl_status read_mail(fl_group *group, fl_mpi_group *mpi_group, int *left)
 {
     *left = 0;
-    for (int i = 0; i < g->count; i++) {
+    for (int i = 0; i < group->count; i++) {
         MPI_Status status;
         int here, size;
-        if (g->entries[i].sequence) continue;
-        MPI_TRY(MPI_Test, (&h->requests[i], &here, &status));
+        if (group->entries[i].sequence) continue;
+        MPI_TRY(MPI_Test, (&mpi_group->requests[i], &here, &status));
         *left += !here;
         if (!here) continue;
         MPI_TRY(MPI_Get_count, (&status, MPI_BYTE, &size));
-        if (!read_packet(&g->entries[i], g->data + (size_t)i * FL_EAGER_BYTES, mail_of(h, i), size))
-            return fl_fail(FL_ERR_COMM, "mpi: rank %d runs another version of flowlua", g->ranks[i]);
-        if (g->entries[i].sequence > g->begun) continue;
-        g->entries[i].sequence = 0;
-        FL_TRY(expect_packet(g, h, i));
+        if (!read_packet(&group->entries[i], group->data + (size_t)i * FL_EAGER_BYTES, mail_of(mpi_group, i), size))
+            return fl_fail(FL_ERR_COMM, "mpi: rank %d runs another version of flowlua", group->ranks[i]);
+        if (group->entries[i].sequence > group->begun) continue;
+        group->entries[i].sequence = 0;
+        FL_TRY(expect_packet(group, mpi_group, i));
         ++*left;
     }
     return FL_OK;
 }
 
-static bool is_missing(const fl_group *g, int i) { return g->entries[i].sequence == 0; }
+static bool is_missing(const fl_group *group, int i) { return group->entries[i].sequence == 0; }
 
-static fl_status await_packets(fl_group *g, fl_mpi_group *h, unsigned flags)
+static fl_status await_packets(fl_group *group, fl_mpi_group *mpi_group, unsigned flags)
 {
-    fl_wait wait = {.group = g, .flags = flags, .missing = is_missing};
+    fl_wait wait = {.group = group, .flags = flags, .missing = is_missing};
     int left;
     for (unsigned step = 1;; step++) {
-        FL_TRY(read_mail(g, h, &left));
-        if (left == 0 || step % STEPS_PER_PROBE == 0) FL_TRY(look_for_notes(h));
+        FL_TRY(read_mail(group, mpi_group, &left));
+        if (left == 0 || step % STEPS_PER_PROBE == 0) FL_TRY(look_for_notes(mpi_group));
         if (left == 0) return FL_OK;
         fl_status status = fl_wait_step(&wait);
         if (status == FL_OK) continue;
-        send_notes(g, h, status);
+        send_notes(group, mpi_group, status);
         return status;
     }
 }
 
-fl_status fl_mpi_meet(fl_group *g, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+fl_status fl_mpi_meet(fl_group *group, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
 {
     fl_mpi_group *h;
     FL_TRY(fl_mpi_usable());
-    FL_TRY(fl_mpi_handle(&h, g));
-    FL_TRY(prepare(g, h));
-    FL_TRY(post_packets(g, h, mine, data));
-    FL_TRY(await_packets(g, h, flags));
-    return fl_mpi_wait(g, h->requests + g->count, g->count);
+    FL_TRY(fl_mpi_handle(&h, group));
+    FL_TRY(prepare(group, h));
+    FL_TRY(post_packets(group, h, mine, data));
+    FL_TRY(await_packets(group, h, flags));
+    return fl_mpi_wait(group, h->requests + group->count, group->count);
 }
 
 /* ---- beginning anew ---- */
 
 /* Letters that were never read are still under way, so their memory stays theirs. */
-static void abandon_mail(fl_mpi_group *h, int members)
+static void abandon_mail(fl_mpi_group *mpi_group, int members)
 {
     bool sending = false;
     for (int i = 0; i < 2 * members; i++) {
-        MPI_Request *r = &h->requests[i];
+        MPI_Request *r = &mpi_group->requests[i];
         int done = 1;
         if (*r != MPI_REQUEST_NULL) MPI_Test(r, &done, MPI_STATUS_IGNORE);
         if (done) continue;
@@ -247,13 +255,13 @@ static void abandon_mail(fl_mpi_group *h, int members)
             sending = true;
         }
     }
-    if (sending) h->mail = NULL;
+    if (sending) mpi_group->mail = NULL;
 }
 
-void fl_mpi_reset(fl_group *g)
+void fl_mpi_reset(fl_group *group)
 {
-    fl_mpi_group *h = g->handle;
+    fl_mpi_group *h = group->handle;
     if (!h || !h->mail) return;
-    abandon_mail(h, g->count);
+    abandon_mail(h, group->count);
     while (look_for_notes(h) != FL_OK) continue;
 }

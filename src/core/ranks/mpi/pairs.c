@@ -75,17 +75,18 @@ static fl_status send(round *r, int to, const char *data, int64_t count)
     return FL_OK;
 }
 
-static fl_status round_open(round *r, fl_group *g, fl_dtype dtype, int64_t piece_bytes)
+static fl_status round_open(round *r, fl_group *group, fl_dtype dtype, int64_t piece_bytes)
 {
     int64_t item = (int64_t)fl_dtype_size(dtype), piece = piece_bytes / item, limit = fl_mpi_limit();
-    FL_TRY(fl_mpi_open(g));
-    *r = (round){.group = g,
-                 .handle = g->handle,
+    FL_TRY(fl_mpi_open(group));
+    *r = (round){.group = group,
+                 .handle = group->handle,
                  .type = fl_mpi_element(dtype),
                  .item = item,
                  .piece = piece < limit ? piece : limit};
-    r->requests = malloc(2 * (size_t)g->count * sizeof *r->requests);
-    return r->requests ? FL_OK : fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the messages of %d ranks", g->count);
+    r->requests = malloc(2 * (size_t)group->count * sizeof *r->requests);
+    return r->requests ? FL_OK
+                       : fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the messages of %d ranks", group->count);
 }
 
 /* Ends a round and prepares the next. */
@@ -127,14 +128,14 @@ static fl_status exchange_round(round *r, const fl_mpi_pairs *p)
     return round_wait(r);
 }
 
-fl_status fl_mpi_exchange(fl_group *g, const fl_mpi_pairs *p)
+fl_status fl_mpi_exchange(fl_group *group, const fl_mpi_pairs *p)
 {
     round r;
-    int me = g->me;
-    int64_t out_most = largest(p->out_counts, g->count), in_most = largest(p->in_counts, g->count);
+    int me = group->me;
+    int64_t out_most = largest(p->out_counts, group->count), in_most = largest(p->in_counts, group->count);
     int64_t most = out_most > in_most ? out_most : in_most;
     fl_status status = FL_OK;
-    FL_TRY(round_open(&r, g, p->dtype, EXCHANGE_BYTES));
+    FL_TRY(round_open(&r, group, p->dtype, EXCHANGE_BYTES));
     char *out = p->out + p->out_starts[me] * r.item;
     const char *in = p->in + p->in_starts[me] * r.item;
     if (out != in && p->in_counts[me]) memcpy(out, in, (size_t)(p->in_counts[me] * r.item));
@@ -184,19 +185,19 @@ static fl_status reduce_round(round *r, const reduction *d)
     return FL_OK;
 }
 
-fl_status fl_mpi_reduce(fl_group *g, void *out, const void *in, const int64_t *counts, const int64_t *starts,
+fl_status fl_mpi_reduce(fl_group *group, void *out, const void *in, const int64_t *counts, const int64_t *starts,
                         fl_dtype dtype, fl_reduce reduce)
 {
     round r;
-    int64_t most = largest(counts, g->count), bytes = STAGE_BYTES / g->count;
+    int64_t most = largest(counts, group->count), bytes = STAGE_BYTES / group->count;
     reduction d = {
         .out = out, .in = in, .counts = counts, .starts = starts, .combine = fl_cpu_combine(dtype), .reduce = reduce};
     if (bytes > REDUCE_BYTES) bytes = REDUCE_BYTES;
     if (bytes < REDUCE_LEAST) bytes = REDUCE_LEAST;
-    fl_status status = round_open(&r, g, dtype, bytes);
+    fl_status status = round_open(&r, group, dtype, bytes);
     if (status != FL_OK) return status;
-    d.staged = stage((size_t)(r.piece * r.item * g->count));
-    if (!d.staged) status = fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the pieces of %d ranks", g->count);
+    d.staged = stage((size_t)(r.piece * r.item * group->count));
+    if (!d.staged) status = fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the pieces of %d ranks", group->count);
     while (status == FL_OK && r.at < most) status = reduce_round(&r, &d);
     return round_close(&r, status);
 }
