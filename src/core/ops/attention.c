@@ -385,9 +385,9 @@ static void weights_of(weights *w, fl_expr *expr, const fl_attrs *attrs, fl_tens
 {
     fl_attrs a = attention_attrs(FL_OP_REF(attention_mask), attrs);
     fl_tensor *scores = expr_mul_number(expr, expr_gemm(expr, q, k, false, true), scale_of(attrs, q));
-    fl_tensor *masked = CHAIN_CALL(expr, &a, attention_mask, fl_of(scores), mask);
+    fl_tensor *masked = EXPR_CALL(expr, &a, attention_mask, fl_of(scores), mask);
     w->p = expr_exp(expr, expr_sub(expr, masked, expr_unsqueeze(expr, lse, lse->meta->shape.ndim)));
-    w->keep = attrs->at[ATTR_DROPOUT].number > 0 ? CHAIN_CALL(expr, &a, attention_dropout, fl_of(scores), key) : NULL;
+    w->keep = attrs->at[ATTR_DROPOUT].number > 0 ? EXPR_CALL(expr, &a, attention_dropout, fl_of(scores), key) : NULL;
 }
 
 static void weights_backward(weights *w, fl_expr *expr, fl_tensor *dy, fl_tensor *v, fl_tensor *out, fl_tensor *dlse)
@@ -409,7 +409,7 @@ static fl_tensor *zeros_like(fl_expr *expr, fl_tensor *like)
     fl_tensor *zeros;
     if (expr->status == FL_OK) expr->status = fl_tensor_empty(&zeros, like->meta);
     if (expr->status != FL_OK) return NULL;
-    fl_tensor *same = CHAIN_CALL(expr, NULL, zero_, fl_of(zeros));
+    fl_tensor *same = EXPR_CALL(expr, NULL, zero_, fl_of(zeros));
     fl_tensor_unref(zeros);
     return same;
 }
@@ -425,8 +425,8 @@ static fl_status grad_rows(fl_grad *g)
     fl_operand key = fl_of(g->out[2]);
     fl_tensor *dq = NULL;
     if (g->need[IN_Q] || g->need[IN_K] || g->need[IN_V])
-        dq = CHAIN_CALL(&c, &a, attention_backward, fl_of(dy), g->in[IN_Q], g->in[IN_K], g->in[IN_V], g->in[IN_MASK],
-                        fl_of(out), fl_of(lse), key, fl_of(dlse));
+        dq = EXPR_CALL(&c, &a, attention_backward, fl_of(dy), g->in[IN_Q], g->in[IN_K], g->in[IN_V], g->in[IN_MASK],
+                       fl_of(out), fl_of(lse), key, fl_of(dlse));
     if (g->need[IN_MASK]) {
         fl_expr d = {0};
         weights w;

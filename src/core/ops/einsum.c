@@ -238,7 +238,7 @@ static factor without_repeats(fl_expr *expr, factor f)
         fl_attrs_init(&a, FL_OP_REF(diagonal));
         fl_attr_set(&a, 1, first);
         fl_attr_set(&a, 2, i);
-        f.x = CHAIN_CALL(expr, &a, diagonal, fl_of(f.x));
+        f.x = EXPR_CALL(expr, &a, diagonal, fl_of(f.x));
         f.axes = without(&f.axes, 1u << first | 1u << i);
         append(&f.axes, label); /* the diagonal is the last axis */
         i = -1;
@@ -280,7 +280,7 @@ static fl_tensor *permuted(fl_expr *expr, const factor *f, const labels *order)
     for (int i = 0; i < order->count; i++) axes[i] = position_of(&f->axes, order->at[i]);
     fl_attrs_init(&a, FL_OP_REF(permute));
     fl_attr_set_list(&a, 0, axes, order->count);
-    return CHAIN_CALL(expr, &a, permute, fl_of(f->x));
+    return EXPR_CALL(expr, &a, permute, fl_of(f->x));
 }
 
 /* ---- two operands ---- */
@@ -368,8 +368,8 @@ static factor product_of(fl_expr *expr, factor x, factor y, uint64_t keep)
     append_sizes(&shape, &x, &r.batch);
     append_sizes(&shape, &x, &r.rows);
     append_sizes(&shape, &y, &r.columns);
-    fl_tensor *p = CHAIN_CALL(expr, NULL, matmul, fl_of(matrices(expr, &x, &r.batch, &r.rows, &r.inner)),
-                              fl_of(matrices(expr, &y, &r.batch, &r.inner, &r.columns)));
+    fl_tensor *p = EXPR_CALL(expr, NULL, matmul, fl_of(matrices(expr, &x, &r.batch, &r.rows, &r.inner)),
+                             fl_of(matrices(expr, &y, &r.batch, &r.inner, &r.columns)));
     return (factor){expr_reshape(expr, p, &shape), all};
 }
 

@@ -31,34 +31,34 @@ fl_status fl_expr_end(fl_expr *expr)
 
 fl_tensor *expr_add(fl_expr *expr, fl_tensor *x, fl_tensor *y)
 {
-    return CHAIN_CALL(expr, NULL, add, fl_of(x), fl_of(y));
+    return EXPR_CALL(expr, NULL, add, fl_of(x), fl_of(y));
 }
 fl_tensor *expr_sub(fl_expr *expr, fl_tensor *x, fl_tensor *y)
 {
-    return CHAIN_CALL(expr, NULL, sub, fl_of(x), fl_of(y));
+    return EXPR_CALL(expr, NULL, sub, fl_of(x), fl_of(y));
 }
 fl_tensor *expr_mul(fl_expr *expr, fl_tensor *x, fl_tensor *y)
 {
-    return CHAIN_CALL(expr, NULL, mul, fl_of(x), fl_of(y));
+    return EXPR_CALL(expr, NULL, mul, fl_of(x), fl_of(y));
 }
 fl_tensor *expr_div(fl_expr *expr, fl_tensor *x, fl_tensor *y)
 {
-    return CHAIN_CALL(expr, NULL, div, fl_of(x), fl_of(y));
+    return EXPR_CALL(expr, NULL, div, fl_of(x), fl_of(y));
 }
 
 fl_tensor *expr_add_number(fl_expr *expr, fl_tensor *x, double y)
 {
-    return CHAIN_CALL(expr, NULL, add, fl_of(x), fl_of_number(y));
+    return EXPR_CALL(expr, NULL, add, fl_of(x), fl_of_number(y));
 }
 
 fl_tensor *expr_mul_number(fl_expr *expr, fl_tensor *x, double y)
 {
-    return CHAIN_CALL(expr, NULL, mul, fl_of(x), fl_of_number(y));
+    return EXPR_CALL(expr, NULL, mul, fl_of(x), fl_of_number(y));
 }
 
-fl_tensor *expr_neg(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, neg, fl_of(x)); }
-fl_tensor *expr_exp(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, exp, fl_of(x)); }
-fl_tensor *expr_log(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, log, fl_of(x)); }
+fl_tensor *expr_neg(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, neg, fl_of(x)); }
+fl_tensor *expr_exp(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, exp, fl_of(x)); }
+fl_tensor *expr_log(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, log, fl_of(x)); }
 
 static fl_tensor *reduce(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t axes, bool keepdim)
 {
@@ -95,7 +95,7 @@ fl_tensor *expr_reshape(fl_expr *expr, fl_tensor *x, const fl_shape *shape)
     if (expr->status != FL_OK) return NULL;
     fl_attrs_init(&a, FL_OP_REF(reshape));
     fl_attr_set_list(&a, 0, shape->dims, shape->ndim);
-    return CHAIN_CALL(expr, &a, reshape, fl_of(x));
+    return EXPR_CALL(expr, &a, reshape, fl_of(x));
 }
 
 fl_tensor *expr_unsqueeze(fl_expr *expr, fl_tensor *x, int axis)
@@ -113,7 +113,7 @@ fl_tensor *expr_cast(fl_expr *expr, fl_tensor *x, fl_dtype dtype)
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cast));
     fl_attr_set(&a, 0, dtype);
-    return CHAIN_CALL(expr, &a, cast, fl_of(x));
+    return EXPR_CALL(expr, &a, cast, fl_of(x));
 }
 
 fl_tensor *expr_widen(fl_expr *expr, fl_tensor *x)
@@ -143,5 +143,5 @@ fl_tensor *expr_gemm(fl_expr *expr, fl_tensor *x, fl_tensor *y, bool ta, bool tb
     fl_attrs_init(&a, FL_OP_REF(gemm));
     fl_attr_set(&a, 0, ta);
     fl_attr_set(&a, 1, tb);
-    return CHAIN_CALL(expr, &a, gemm, fl_of(x), fl_of(y));
+    return EXPR_CALL(expr, &a, gemm, fl_of(x), fl_of(y));
 }

@@ -1,8 +1,8 @@
 /*
 ** expr.h -- several ops as one C expression, for bodies and gradients.
 **
-** The first failure sticks: later calls do nothing and return NULL. The chain owns every intermediate
-** result; chain_end releases them.
+** The first failure sticks: later calls do nothing and return NULL. The expression owns every intermediate
+** result; fl_expr_end releases them.
 **
 **     fl_expr c = {0};
 **     fl_tensor *e = expr_exp(&c, expr_sub(&c, x, expr_amax(&c, x, axis)));
@@ -26,7 +26,7 @@ typedef struct fl_expr {
 ** tensors mean an earlier failure or an absent operand. */
 fl_tensor *fl_expr_call(fl_expr *expr, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
-#define CHAIN_CALL(c, attrs, ident, ...)                                   \
+#define EXPR_CALL(c, attrs, ident, ...)                                    \
     fl_expr_call((c), FL_OP_REF(ident), (const fl_operand[]){__VA_ARGS__}, \
                  (int)(sizeof((const fl_operand[]){__VA_ARGS__}) / sizeof(fl_operand)), (attrs))
 
@@ -58,9 +58,9 @@ fl_tensor *expr_whole(fl_expr *expr, fl_tensor *x);
 /* x y with the last two axes of x, of y exchanged. */
 fl_tensor *expr_gemm(fl_expr *expr, fl_tensor *x, fl_tensor *y, bool ta, bool tb);
 
-/* Takes a result out of the chain: one reference for the caller (NULL after a failure). */
+/* Takes a result out of the expression: one reference for the caller (NULL after a failure). */
 fl_tensor *fl_expr_take(fl_expr *expr, fl_tensor *tensor);
-/* Releases what is left. Returns the chain's status. */
+/* Releases what is left. Returns the status of the expression. */
 fl_status fl_expr_end(fl_expr *expr);
 
 #endif

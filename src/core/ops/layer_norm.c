@@ -179,8 +179,8 @@ static fl_status grad_rows(fl_grad *g)
         fl_attrs a;
         fl_attrs_init(&a, FL_OP_REF(layer_norm_backward));
         a.at[0] = g->attrs->at[0];
-        dx = CHAIN_CALL(&c, &a, layer_norm_backward, fl_of(g->gout[0]), g->in[0], fl_of(g->out[1]), fl_of(g->out[2]),
-                        g->in[1]);
+        dx = EXPR_CALL(&c, &a, layer_norm_backward, fl_of(g->gout[0]), g->in[0], fl_of(g->out[1]), fl_of(g->out[2]),
+                       g->in[1]);
         dweight = c.owned[1];
         dbias = c.owned[2];
     }

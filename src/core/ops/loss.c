@@ -163,7 +163,7 @@ static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, 
     fl_tensor *top = expr_whole(&c, expr_amax(&c, x, 1u << axis, true));
     fl_tensor *sum = expr_whole(&c, expr_sum(&c, expr_exp(&c, expr_sub(&c, x, top)), 1u << axis, true));
     fl_tensor *lse = expr_add(&c, expr_log(&c, sum), top);
-    fl_tensor *loss = CHAIN_CALL(&c, &a, nll_rows, fl_of(expr_sub(&c, x, lse)), in[1], in[2]);
+    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, fl_of(expr_sub(&c, x, lse)), in[1], in[2]);
     fl_tensor *count = c.status == FL_OK ? c.owned[c.count - 1] : NULL;
     fl_tensor *lse_rows = expr_reshape(&c, lse, &in[1].tensor->meta->shape);
     out[0] = fl_expr_take(&c, loss);
@@ -244,7 +244,7 @@ static fl_tensor *rows_backward(fl_expr *expr, const fl_attrs *attrs, fl_tensor 
 {
     fl_attrs a = with_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
     fl_attr_set(&a, 2, targets);
-    return CHAIN_CALL(expr, &a, cross_entropy_backward, fl_of(dy), input, target, lse, weight);
+    return EXPR_CALL(expr, &a, cross_entropy_backward, fl_of(dy), input, target, lse, weight);
 }
 
 /* Of the loss: softmax - targets, times the weight. Of the log-sum-exp, kept for the gradient: softmax. */
@@ -421,8 +421,8 @@ FL_OP(nll_backward) = {
 
 /* ---- public losses ---- */
 
-static fl_tensor *sum_all(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, sum, fl_of(x)); }
-static fl_tensor *mean_all(fl_expr *expr, fl_tensor *x) { return CHAIN_CALL(expr, NULL, mean, fl_of(x)); }
+static fl_tensor *sum_all(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, sum, fl_of(x)); }
+static fl_tensor *mean_all(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, mean, fl_of(x)); }
 
 /* loss per element, reduced as the word says */
 static fl_tensor *reduced(fl_expr *expr, fl_tensor *loss, int64_t reduction)
@@ -458,7 +458,7 @@ static fl_status body_cross_entropy(fl_tensor **out, const fl_operand *in, int n
     a.at[ROWS_IGNORE] = attrs->at[1];
     a.at[ROWS_SMOOTHING] = attrs->at[2];
     FL_TRY(check_smoothing(attrs->at[2].number));
-    fl_tensor *loss = CHAIN_CALL(&c, &a, cross_entropy_rows, in[0], in[1], in[2]);
+    fl_tensor *loss = EXPR_CALL(&c, &a, cross_entropy_rows, in[0], in[1], in[2]);
     fl_tensor *count = loss ? c.owned[2] : NULL;
     out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
     return fl_expr_end(&c);
@@ -470,7 +470,7 @@ static fl_status body_nll_loss(fl_tensor **out, const fl_operand *in, int nin, c
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(nll_rows));
     a.at[ROWS_IGNORE] = attrs->at[1];
-    fl_tensor *loss = CHAIN_CALL(&c, &a, nll_rows, in[0], in[1], in[2]);
+    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, in[0], in[1], in[2]);
     fl_tensor *count = loss ? c.owned[1] : NULL;
     out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
     return fl_expr_end(&c);
@@ -508,7 +508,7 @@ static fl_tensor *logits_loss(fl_expr *expr, fl_tensor *x, fl_tensor *y)
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(softplus));
     fl_attr_set_number(&a, 1, 40); /* from there on softplus is x in float64 too */
-    return expr_sub(expr, CHAIN_CALL(expr, &a, softplus, fl_of(x)), expr_mul(expr, x, y));
+    return expr_sub(expr, EXPR_CALL(expr, &a, softplus, fl_of(x)), expr_mul(expr, x, y));
 }
 
 static fl_status body_bce_with_logits(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)

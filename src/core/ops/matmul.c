@@ -161,8 +161,8 @@ static void sbp_activated(fl_sigs *sigs, fl_body body)
 static fl_status body_relu(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *sum = expr_whole(&c, CHAIN_CALL(&c, NULL, linear, in[0], in[1], in[2]));
-    out[0] = fl_expr_take(&c, CHAIN_CALL(&c, NULL, relu, fl_of(sum)));
+    fl_tensor *sum = expr_whole(&c, EXPR_CALL(&c, NULL, linear, in[0], in[1], in[2]));
+    out[0] = fl_expr_take(&c, EXPR_CALL(&c, NULL, relu, fl_of(sum)));
     return fl_expr_end(&c);
 }
 
@@ -173,7 +173,7 @@ static fl_tensor *nothing_of(fl_expr *expr, fl_tensor *x)
     fl_attr_set(&a, 0, 0);
     fl_attr_set(&a, 1, 0);
     fl_attr_set(&a, 2, 0);
-    return CHAIN_CALL(expr, &a, narrow, fl_of(CHAIN_CALL(expr, NULL, flatten, fl_of(x))));
+    return EXPR_CALL(expr, &a, narrow, fl_of(EXPR_CALL(expr, NULL, flatten, fl_of(x))));
 }
 
 static fl_tensor *expr_gelu(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)
@@ -181,13 +181,13 @@ static fl_tensor *expr_gelu(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(gelu));
     a.at[0] = attrs->at[0];
-    return CHAIN_CALL(expr, &a, gelu, fl_of(x));
+    return EXPR_CALL(expr, &a, gelu, fl_of(x));
 }
 
 static fl_status body_gelu_kept(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *sum = expr_whole(&c, CHAIN_CALL(&c, NULL, linear, in[0], in[1], in[2]));
+    fl_tensor *sum = expr_whole(&c, EXPR_CALL(&c, NULL, linear, in[0], in[1], in[2]));
     fl_tensor *y = expr_gelu(&c, sum, attrs), *kept = keeps_product(attrs) ? sum : nothing_of(&c, sum);
     out[0] = fl_expr_take(&c, y);
     out[1] = fl_expr_take(&c, kept);
@@ -392,8 +392,8 @@ static fl_tensor *y_gradient(fl_expr *expr, fl_tensor *x, fl_tensor *g, bool ta,
 {
     bool rows = !ta && y_ndim == 2 && x->meta->shape.ndim > 2; /* all batch axes summed in one product */
     if (rows)
-        return tb ? CHAIN_CALL(expr, NULL, contract_rows, fl_of(g), fl_of(x))
-                  : CHAIN_CALL(expr, NULL, contract_rows, fl_of(x), fl_of(g));
+        return tb ? EXPR_CALL(expr, NULL, contract_rows, fl_of(g), fl_of(x))
+                  : EXPR_CALL(expr, NULL, contract_rows, fl_of(x), fl_of(g));
     return tb || y_ndim == 1 ? expr_gemm(expr, g, x, true, ta) : expr_gemm(expr, x, g, !ta, false);
 }
 
@@ -423,7 +423,7 @@ static void linear_gradients(fl_expr *expr, fl_grad *g, fl_tensor *dy)
 {
     const fl_meta *bias = g->in_meta[2];
     fl_tensor *dx = g->need[0] ? expr_gemm(expr, dy, g->in[1].tensor, false, false) : NULL;
-    fl_tensor *dw = g->need[1] ? CHAIN_CALL(expr, NULL, contract_rows, fl_of(dy), g->in[0]) : NULL;
+    fl_tensor *dw = g->need[1] ? EXPR_CALL(expr, NULL, contract_rows, fl_of(dy), g->in[0]) : NULL;
     fl_tensor *db = NULL;
     if (g->need[2]) {
         int rows = g->out_meta[0]->shape.ndim - bias->shape.ndim;
@@ -438,7 +438,7 @@ static void linear_gradients(fl_expr *expr, fl_grad *g, fl_tensor *dy)
 static fl_status grad_relu(fl_grad *g)
 {
     fl_expr c = {0};
-    linear_gradients(&c, g, CHAIN_CALL(&c, NULL, relu_backward, fl_of(g->gout[0]), fl_of(g->out[0])));
+    linear_gradients(&c, g, EXPR_CALL(&c, NULL, relu_backward, fl_of(g->gout[0]), fl_of(g->out[0])));
     return fl_expr_end(&c);
 }
 
@@ -446,9 +446,9 @@ static fl_status grad_relu(fl_grad *g)
 static fl_tensor *gelu_gradient(fl_expr *expr, const fl_grad *g)
 {
     fl_tensor *before = g->out[1];
-    if (!keeps_product(g->attrs)) before = CHAIN_CALL(expr, NULL, linear, g->in[0], g->in[1], g->in[2]);
-    return g->attrs->at[0].integer ? CHAIN_CALL(expr, NULL, gelu_tanh_backward, fl_of(g->gout[0]), fl_of(before))
-                                   : CHAIN_CALL(expr, NULL, gelu_backward, fl_of(g->gout[0]), fl_of(before));
+    if (!keeps_product(g->attrs)) before = EXPR_CALL(expr, NULL, linear, g->in[0], g->in[1], g->in[2]);
+    return g->attrs->at[0].integer ? EXPR_CALL(expr, NULL, gelu_tanh_backward, fl_of(g->gout[0]), fl_of(before))
+                                   : EXPR_CALL(expr, NULL, gelu_backward, fl_of(g->gout[0]), fl_of(before));
 }
 
 static fl_status grad_gelu_kept(fl_grad *g)

@@ -146,7 +146,7 @@ static fl_tensor *unreduce(fl_expr *expr, fl_tensor *tensor, const fl_shape *sha
     if (expr->status != FL_OK) return NULL;
     fl_attrs_init(&sizes, FL_OP_REF(expand));
     fl_attr_set_list(&sizes, 0, shape->dims, shape->ndim);
-    return CHAIN_CALL(expr, &sizes, expand, fl_of(whole));
+    return EXPR_CALL(expr, &sizes, expand, fl_of(whole));
 }
 
 /* A reduction with axes in slot 0 and keepdim in slot 1. */
@@ -179,8 +179,8 @@ static fl_status finish_grad(fl_grad *g, fl_expr *expr, fl_tensor *result)
 /* t, but 0 where `divisor` is 0 */
 static fl_tensor *zero_where(fl_expr *expr, fl_tensor *divisor, fl_tensor *t)
 {
-    fl_tensor *hit = CHAIN_CALL(expr, NULL, eq, fl_of(divisor), fl_of_integer(0));
-    return CHAIN_CALL(expr, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(t));
+    fl_tensor *hit = EXPR_CALL(expr, NULL, eq, fl_of(divisor), fl_of_integer(0));
+    return EXPR_CALL(expr, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(t));
 }
 
 /* ---- sum, mean, prod ---- */
@@ -255,15 +255,15 @@ static fl_status grad_prod(fl_grad *g)
     fl_tensor *x = g->in[0].tensor;
     const fl_shape *shape = &x->meta->shape;
     FL_TRY(grad_axes(&mask, g, usual));
-    fl_tensor *zero = CHAIN_CALL(&c, NULL, eq, fl_of(x), fl_of_integer(0));
+    fl_tensor *zero = EXPR_CALL(&c, NULL, eq, fl_of(x), fl_of_integer(0));
     fl_tensor *other_zeros = expr_sub(&c, expr_sum(&c, zero, mask, true), zero);
-    fl_tensor *factors = CHAIN_CALL(&c, NULL, where, fl_of(zero), fl_of_integer(1), fl_of(x));
+    fl_tensor *factors = EXPR_CALL(&c, NULL, where, fl_of(zero), fl_of_integer(1), fl_of(x));
     fl_shape kept;
     fl_reduce_shape(&kept, shape, mask, true);
     fl_tensor *product = over_axes(&c, FL_OP_REF(prod), factors, mask, true);
     fl_tensor *scaled = expr_div(&c, expr_mul(&c, expr_reshape(&c, g->gout[0], &kept), product), factors);
-    fl_tensor *no_other = CHAIN_CALL(&c, NULL, eq, fl_of(other_zeros), fl_of_integer(0));
-    return finish_grad(g, &c, CHAIN_CALL(&c, NULL, where, fl_of(no_other), fl_of(scaled), fl_of_integer(0)));
+    fl_tensor *no_other = EXPR_CALL(&c, NULL, eq, fl_of(other_zeros), fl_of_integer(0));
+    return finish_grad(g, &c, EXPR_CALL(&c, NULL, where, fl_of(no_other), fl_of(scaled), fl_of_integer(0)));
 }
 
 FL_OP(prod) = {
@@ -355,11 +355,11 @@ static fl_status share_gradient(fl_grad *g, uint32_t mask)
     const fl_shape *shape = &x->meta->shape;
     fl_shape kept;
     fl_reduce_shape(&kept, shape, mask, true);
-    fl_tensor *hit = CHAIN_CALL(&c, NULL, eq, fl_of(x), fl_of(unreduce(&c, expr_whole(&c, g->out[0]), shape, mask)));
+    fl_tensor *hit = EXPR_CALL(&c, NULL, eq, fl_of(x), fl_of(unreduce(&c, expr_whole(&c, g->out[0]), shape, mask)));
     fl_tensor *count = expr_whole(&c, over_axes(&c, FL_OP_REF(sum), hit, mask, true));
     fl_tensor *share = expr_div(&c, expr_reshape(&c, g->gout[0], &kept), count);
     return finish_grad(
-        g, &c, CHAIN_CALL(&c, NULL, where, fl_of(hit), fl_of(unreduce(&c, share, shape, mask)), fl_of_integer(0)));
+        g, &c, EXPR_CALL(&c, NULL, where, fl_of(hit), fl_of(unreduce(&c, share, shape, mask)), fl_of_integer(0)));
 }
 
 static fl_status grad_extreme(fl_grad *g)
@@ -503,7 +503,7 @@ static fl_status arg_in_parts(fl_tensor **out, int nout, fl_tensor *x, const fl_
     a.at[0] = attrs->at[0];
     a.at[1] = attrs->at[1];
     fl_attr_set(&a, 2, largest);
-    out[nout - 1] = fl_expr_take(&c, CHAIN_CALL(&c, &a, arg_find, fl_of(x), fl_of(extreme)));
+    out[nout - 1] = fl_expr_take(&c, EXPR_CALL(&c, &a, arg_find, fl_of(x), fl_of(extreme)));
     if (nout == 2) out[0] = fl_expr_take(&c, extreme);
     return fl_expr_end(&c);
 }
@@ -730,7 +730,7 @@ static fl_tensor *expr_var(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)
     expr->status = fl_reduce_axes(&mask, "var", &attrs->at[0], shape);
     x = expr_widen(expr, x);
     fl_tensor *d = expr_sub(expr, x, expr_mean(expr, x, mask, true));
-    fl_tensor *squares = CHAIN_CALL(expr, NULL, square, fl_of(d));
+    fl_tensor *squares = EXPR_CALL(expr, NULL, square, fl_of(d));
     return expr_mul_number(expr, expr_sum(expr, squares, mask, attrs->at[2].integer != 0),
                            1.0 / divisor(attrs, count_of(shape, mask)));
 }
@@ -746,7 +746,7 @@ static fl_status body_std(fl_tensor **out, const fl_operand *in, int nin, const 
 {
     fl_expr c = {0};
     fl_tensor *variance = expr_var(&c, in[0].tensor, attrs);
-    *out = fl_expr_take(&c, expr_cast(&c, CHAIN_CALL(&c, NULL, sqrt, fl_of(variance)), in[0].tensor->meta->dtype));
+    *out = fl_expr_take(&c, expr_cast(&c, EXPR_CALL(&c, NULL, sqrt, fl_of(variance)), in[0].tensor->meta->dtype));
     return fl_expr_end(&c);
 }
 
@@ -846,16 +846,16 @@ static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const
     double p = fl_attr_number(&attrs->at[0]);
     bool keepdim = attrs->at[2].integer != 0;
     FL_TRY(fl_reduce_axes(&mask, "norm", &attrs->at[1], &x->meta->shape));
-    fl_tensor *magnitude = CHAIN_CALL(&c, NULL, abs, fl_of(expr_widen(&c, x)));
+    fl_tensor *magnitude = EXPR_CALL(&c, NULL, abs, fl_of(expr_widen(&c, x)));
     if (isinf(p)) result = over_axes(&c, p > 0 ? FL_OP_REF(amax) : FL_OP_REF(amin), magnitude, mask, keepdim);
     else if (p == 0) {
-        fl_tensor *nonzero = CHAIN_CALL(&c, NULL, sign, fl_of(magnitude));
+        fl_tensor *nonzero = EXPR_CALL(&c, NULL, sign, fl_of(magnitude));
         result = expr_sum(&c, nonzero, mask, keepdim);
     } else if (p == 1) result = expr_sum(&c, magnitude, mask, keepdim);
     else {
-        fl_tensor *powers = CHAIN_CALL(&c, NULL, pow, fl_of(magnitude), fl_of_number(p));
+        fl_tensor *powers = EXPR_CALL(&c, NULL, pow, fl_of(magnitude), fl_of_number(p));
         fl_tensor *sum = expr_sum(&c, powers, mask, keepdim);
-        result = CHAIN_CALL(&c, NULL, pow, fl_of(sum), fl_of_number(1 / p));
+        result = EXPR_CALL(&c, NULL, pow, fl_of(sum), fl_of_number(1 / p));
     }
     *out = fl_expr_take(&c, expr_cast(&c, result, x->meta->dtype));
     return fl_expr_end(&c);
@@ -869,19 +869,19 @@ static fl_tensor *grad_norm_infinite(fl_expr *expr, fl_grad *g, uint32_t mask)
 {
     fl_tensor *x = g->in[0].tensor;
     const fl_shape *shape = &x->meta->shape;
-    fl_tensor *magnitude = CHAIN_CALL(expr, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(expr, NULL, sign, fl_of(x));
-    fl_tensor *hit = CHAIN_CALL(expr, NULL, eq, fl_of(magnitude), fl_of(unreduce(expr, g->out[0], shape, mask)));
+    fl_tensor *magnitude = EXPR_CALL(expr, NULL, abs, fl_of(x)), *sign = EXPR_CALL(expr, NULL, sign, fl_of(x));
+    fl_tensor *hit = EXPR_CALL(expr, NULL, eq, fl_of(magnitude), fl_of(unreduce(expr, g->out[0], shape, mask)));
     fl_tensor *share = expr_div(expr, unreduce(expr, g->gout[0], shape, mask), expr_sum(expr, hit, mask, true));
-    return CHAIN_CALL(expr, NULL, where, fl_of(hit), fl_of(expr_mul(expr, sign, share)), fl_of_integer(0));
+    return EXPR_CALL(expr, NULL, where, fl_of(hit), fl_of(expr_mul(expr, sign, share)), fl_of_integer(0));
 }
 
 /* sign(x) |x|^(p-1) / norm^(p-1), 0 where the norm is 0 */
 static fl_tensor *grad_norm_power(fl_expr *expr, fl_grad *g, uint32_t mask, double p)
 {
     fl_tensor *x = g->in[0].tensor;
-    fl_tensor *magnitude = CHAIN_CALL(expr, NULL, abs, fl_of(x)), *sign = CHAIN_CALL(expr, NULL, sign, fl_of(x));
-    fl_tensor *power = CHAIN_CALL(expr, NULL, pow, fl_of(magnitude), fl_of_number(p - 1));
-    fl_tensor *total = CHAIN_CALL(expr, NULL, pow, fl_of(g->out[0]), fl_of_number(p - 1));
+    fl_tensor *magnitude = EXPR_CALL(expr, NULL, abs, fl_of(x)), *sign = EXPR_CALL(expr, NULL, sign, fl_of(x));
+    fl_tensor *power = EXPR_CALL(expr, NULL, pow, fl_of(magnitude), fl_of_number(p - 1));
+    fl_tensor *total = EXPR_CALL(expr, NULL, pow, fl_of(g->out[0]), fl_of_number(p - 1));
     fl_tensor *scale = zero_where(expr, g->out[0], expr_div(expr, g->gout[0], total));
     if (p < 1) power = zero_where(expr, x, power);
     return expr_mul(expr, expr_mul(expr, sign, power), unreduce(expr, scale, &x->meta->shape, mask));
@@ -951,8 +951,8 @@ static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, 
     fl_tensor *x = expr_widen(&c, in[0].tensor);
     fl_reduce_shape(&shape, &in[0].tensor->meta->shape, mask, attrs->at[1].integer != 0);
     fl_tensor *largest = expr_whole(&c, expr_amax(&c, x, mask, true));
-    fl_tensor *finite = CHAIN_CALL(&c, NULL, isfinite, fl_of(largest));
-    fl_tensor *center = CHAIN_CALL(&c, NULL, where, fl_of(finite), fl_of(largest), fl_of_integer(0));
+    fl_tensor *finite = EXPR_CALL(&c, NULL, isfinite, fl_of(largest));
+    fl_tensor *center = EXPR_CALL(&c, NULL, where, fl_of(finite), fl_of(largest), fl_of_integer(0));
     fl_tensor *sum = expr_whole(&c, expr_sum(&c, expr_exp(&c, expr_sub(&c, x, center)), mask, true));
     fl_tensor *result = expr_reshape(&c, expr_add(&c, expr_log(&c, sum), center), &shape);
     *out = fl_expr_take(&c, expr_cast(&c, result, in[0].tensor->meta->dtype));

@@ -190,7 +190,7 @@ static fl_status body_scatter(fl_tensor **out, const fl_operand *in, int nin, co
 {
     fl_expr c = {0};
     FL_TRY(checked("scatter", in, attrs));
-    fl_tensor *copy = CHAIN_CALL(&c, NULL, clone, fl_of(expr_whole(&c, in[0].tensor)));
+    fl_tensor *copy = EXPR_CALL(&c, NULL, clone, fl_of(expr_whole(&c, in[0].tensor)));
     if (copy) c.status = write_into(out, copy, in, attrs);
     return fl_expr_end(&c);
 }

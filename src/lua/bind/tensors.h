@@ -88,8 +88,6 @@ void fl_heap_mark_box(fl_box *box);
 
 /* t so that this process can read all its elements: local, on the host, waited for (any strides). One reference. */
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor);
-/* The same without gaps. */
-fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *tensor);
 /* Element of a host tensor at p. */
 double fl_lua_read_number(fl_dtype dtype, const void *p);
 int64_t fl_lua_read_integer(fl_dtype dtype, const void *p);

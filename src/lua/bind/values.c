@@ -63,22 +63,6 @@ fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor)
     return status;
 }
 
-fl_status fl_lua_host_copy(fl_tensor **out, fl_tensor *tensor)
-{
-    fl_tensor *host;
-    FL_TRY(fl_lua_host(&host, tensor));
-    if (host->contiguous) {
-        *out = host;
-        return FL_OK;
-    }
-    fl_status status = FL_CALL_UNRECORDED(out, contiguous, fl_of(host));
-    fl_tensor_unref(host);
-    FL_TRY(status);
-    status = fl_tensor_wait(*out);
-    if (status != FL_OK) fl_tensor_unref(*out);
-    return status;
-}
-
 /* Pushes a box that holds what this process needs to read all of the tensor at index 1. */
 static fl_tensor *push_host(lua_State *L, const char *who)
 {

@@ -71,7 +71,8 @@ local function parameter_list(who, params)
 end
 
 local function is_group(item)
-    return type(item) == "table" and not ordered.is(item) and not nn_module.is_module(item) and rawget(item, "params") ~= nil
+    if type(item) ~= "table" or ordered.is(item) or nn_module.is_module(item) then return false end
+    return rawget(item, "params") ~= nil
 end
 
 -- Bounds of the options that are numbers.
