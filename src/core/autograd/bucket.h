@@ -1,5 +1,5 @@
 /*
-** bucket.h -- boxing several gradients at once.
+** bucket.h -- gradients summed over the same ranks travel in one all-reduce.
 */
 #ifndef FL_BUCKET_H
 #define FL_BUCKET_H

@@ -4,8 +4,8 @@
 ** A permutation that is computed and not stored: an epoch over 10^9 pieces of text costs no memory and can be taken up
 ** anywhere. It depends on the seed and the epoch alone.
 */
-#ifndef FL_SHUFFLE_H
-#define FL_SHUFFLE_H
+#ifndef FL_BASE_SHUFFLE_H
+#define FL_BASE_SHUFFLE_H
 
 #include <stdint.h>
 

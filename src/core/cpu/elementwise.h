@@ -1,5 +1,5 @@
 /*
-** elementwise.h -- rows of ops/elementwise.def as the CPU sees them: one loop per row and compute type.
+** elementwise.h -- rows of op/elementwise.def as the CPU sees them: one loop per row and compute type.
 **
 ** float16 and bfloat16 have no loops: the driver converts them to float and back.
 */

@@ -4,8 +4,8 @@
 ** FL_SHUFFLE(a, b, pick, lanes): lane i of the result is lane pick[i] of a and b laid one after the other. The
 ** picks are constants after inlining, so both compilers turn this into the machine's permutations.
 */
-#ifndef FL_SHUFFLE_H
-#define FL_SHUFFLE_H
+#ifndef FL_CPU_SHUFFLE_H
+#define FL_CPU_SHUFFLE_H
 
 #if defined(__clang__)
 #define FL_SHUFFLE(a, b, pick, lanes)                                                                            \

@@ -32,7 +32,7 @@ fl_status fl_host_part(fl_tensor **out, fl_tensor *x);
 ** Waits for `local`. */
 fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole);
 
-/* Tests: `local` is this rank's part of a tensor of this logical shape (checked against the window). */
+/* The global tensor of which `local` is this rank's part; its shape is checked against the window. */
 fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement,
                               fl_nd_sbp nd_sbp);
 

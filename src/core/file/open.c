@@ -1,5 +1,5 @@
 /*
-** open.c -- opening what is to be read (see file.h).
+** open.c -- opening what is to be read (see open.h).
 */
 #include "open.h"
 

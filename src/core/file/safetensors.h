@@ -1,5 +1,5 @@
 /*
-** safetensors.h -- tensors by name in one file: length of the header, header (JSON), bytes.
+** safetensors.h -- tensors by name in one file, a checkpoint: length of the header, header (JSON), bytes.
 **
 ** The reader trusts nothing: every length, name, shape and offset is checked against the file before a byte is
 ** allocated for it, and the tensors' bytes must follow each other without holes or overlaps, as in the reference

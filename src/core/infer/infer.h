@@ -48,7 +48,7 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
 /* Set while flow.explain watches: called with every plan as it is about to be carried out. */
 extern void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place);
 
-/* Infers only shapes and dtypes (no cache, no SBP): c->in from the operands. */
+/* Kind, dtype and shape of one operand; a Lua number has the dtype of its kind. */
 void fl_spec_of(fl_spec *out, const fl_operand *in);
 
 typedef struct fl_infer_stats {

@@ -43,8 +43,8 @@ static inline bool fl_conv_keeps_size(const fl_attrs *attrs)
     return a->kind == FL_WORD && a->integer == FL_CONV_SAME;
 }
 
-/* Sets the padding before the image of a window that is known else. Where "same" is odd in all, the one more follows
-** the image. */
+/* Sets the padding before the image; the rest of the geometry is already set. If "same" needs an odd total, the extra
+** row or column goes after the image. */
 static inline void fl_conv_pad(fl_window_geometry *geometry, const fl_attrs *attrs)
 {
     bool keeps_size = fl_conv_keeps_size(attrs);

@@ -1,5 +1,5 @@
 /*
-** window_geometry.c -- attributes of windows: see window_geometry.h.
+** window_geometry.c -- attributes of windows: see ops.h.
 */
 #include "op/window_geometry.h"
 #include "ops.h"
