@@ -47,7 +47,9 @@ print "right"
 
 describe("the emulation of CUDA", function()
     with_emulation("obeys and checks its rules when work is deferred too", function()
-        assert.matches("^%d+ passed, 0 failed, 0 skipped\n$", (process.output("FLOW_CUDA_EMULATED=deferred " .. process.build .. "/tests/emulate 2>&1")))
+        local output = process.output("FLOW_CUDA_EMULATED=deferred " .. process.build .. "/tests/emulate 2>&1")
+        local without_keys = output:find("skipped test_host_touches_device_memory: this CPU has no protection keys", 1, true)
+        assert.matches(("%%d+ passed, 0 failed, %d skipped\n$"):format(without_keys and 1 or 0), output)
     end)
 end)
 

@@ -41,6 +41,12 @@ describe("--ranks", function()
         assert.are.equal(1, code)
     end)
 
+    with_ranks("says what FLOW_SHARED may be", function()
+        local output, code = run("FLOW_SHARED=maybe @ --ranks 2 -e \"print(require([[flow]]).world_size())\"")
+        assert.are.same({"2", "2", "flowlua: FLOW_SHARED=maybe is neither 0 nor 1; using 1"}, lines(output))
+        assert.are.equal(0, code)
+    end)
+
     with_ranks("takes standard streams that are closed", function()
         assert.are.same({"nil\nnil\n", 0}, {run("@ --ranks 2 -e 'print(io.read())' <&-")})
         assert.are.same({"", 0}, {run("@ --ranks 2 -e 'print(1)' >&-")})

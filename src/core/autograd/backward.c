@@ -46,8 +46,8 @@ static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "backward: 
 
 /* ---- gradients: sums, shapes ---- */
 
-/* True if t may be written, because nothing else refers to it or its storage. A view that had to move data is then like
-** any tensor. */
+/* True if the tensor may be written, because nothing else refers to it or its storage. A view that had to move data is
+** then like any tensor. */
 static bool is_own(fl_tensor *tensor)
 {
     if (tensor->refs != 1 || tensor->storage->refs != 1 || !tensor->contiguous) return false;

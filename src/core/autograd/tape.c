@@ -249,7 +249,7 @@ static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, 
     return FL_OK;
 }
 
-/* Makes t output `slot` of node. */
+/* Makes the tensor output `slot` of the node. */
 static fl_status attach(fl_tensor *tensor, fl_node *node, int slot)
 {
     fl_autograd *a = fl_tape_record_of(tensor);

@@ -90,10 +90,11 @@ static inline fl_node *fl_node_ref(fl_node *node)
     return node;
 }
 
-/* The autograd record of t, made when missing; NULL when out of memory. */
+/* The autograd record of the tensor, made when missing; NULL when out of memory. */
 fl_autograd *fl_tape_record_of(fl_tensor *tensor);
 
-/* The node that computed t and its slot, after catching up with in-place writes to its base; NULL for a leaf. */
+/* The node that computed the tensor and its slot, after catching up with in-place writes to its base; NULL for a
+** leaf. */
 fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *tensor);
 
 /* Applies the steps of a view to another base. */

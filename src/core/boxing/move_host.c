@@ -103,7 +103,8 @@ static void combine_rows(char *out, const char *const *ins, const fl_region *con
     }
 }
 
-/* The axes of r from `axis` on, `length` steps of that axis from `start` on; w: where the axes outside of them are. */
+/* The axes of the region from `axis` on, `length` steps of that axis from `start` on; w: where the axes outside of them
+** are. */
 static fl_region piece_of(const fl_region *region, const rows *w, int axis, int64_t start, int64_t length)
 {
     fl_region piece = {.ndim = region->ndim - axis,

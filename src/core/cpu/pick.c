@@ -36,7 +36,7 @@ static void pick_slices(void *context, int64_t begin, int64_t end)
     }
 }
 
-/* One slice of v along axis. */
+/* One slice of the view along the axis. */
 static fl_view slice_of(const fl_view *view, int axis, int64_t at, int64_t *sizes)
 {
     fl_view slice = *view;

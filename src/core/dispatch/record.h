@@ -36,7 +36,7 @@ void fl_recorder_set(const fl_recorder *recorder);
 /* True while ops are recorded: cleared by no_grad, false without a recorder. */
 extern bool fl_grad_enabled;
 
-/* True if results computed from t have a gradient. */
+/* True if results computed from the tensor have a gradient. */
 static inline bool fl_requires_grad(const fl_tensor *tensor)
 {
     return tensor->requires_grad || (tensor->autograd && fl_recorder_now->view_wants(tensor));

@@ -103,8 +103,8 @@ FL_EXPORT fl_status fl_engine_check_later(fl_late_check *run, void *record);
 /* Counts what was issued to `lane` (a stream) besides ops, so far: its stamp. */
 fl_stamp fl_engine_issued(int lane);
 
-/* Makes everything issued to `lane` (a stream) from now on wait for all that still touches v; v is forgotten. So its
-** memory may be released in the lane's order. */
+/* Makes everything issued to `lane` (a stream) from now on wait for all that still touches the variable, which is
+** forgotten. So its memory may be released in the lane's order. */
 fl_status fl_engine_hand_over(fl_var *var, int lane);
 
 /* Where the script is: writes "train.lua:41" into buffer. Set by the host program; called when an op is

@@ -30,13 +30,13 @@ struct fl_poison {
     char message[];
 };
 
-/* Borrowed; NULL: v is clean, or pending. */
+/* Borrowed; NULL: the variable is clean, or pending. */
 fl_poison *fl_poison_of(const fl_var *var);
 
-/* Puts p (borrowed; NULL: clean) in place of v's poison. */
+/* Puts `poison` (borrowed; NULL: clean) in place of the variable's. */
 void fl_poison_put(fl_var *var, fl_poison *poison);
 
-/* Words p as this thread's error ("op (train.lua:41): message") and returns its status. */
+/* Words the poison as this thread's error ("op (train.lua:41): message") and returns its status. */
 fl_status fl_poison_raise(fl_poison *poison);
 
 /* Raises the first filed error that the script has not seen, and empties the file; updates: or that an update was
@@ -63,7 +63,7 @@ void fl_poison_unref(fl_poison *poison);
 
 /* ---- pending checks ---- */
 
-/* v->poison is a poison, or a set of pending checks with its lowest bit set: whether the value is there is known
+/* var->poison is a poison, or a set of pending checks with its lowest bit set: whether the value is there is known
 ** later. */
 typedef struct fl_pending_checks fl_pending_checks;
 static inline bool fl_is_pending(const fl_var *var)
@@ -71,7 +71,7 @@ static inline bool fl_is_pending(const fl_var *var)
     return (uintptr_t)__atomic_load_n(&var->poison, __ATOMIC_ACQUIRE) & 1;
 }
 
-/* Waits until it is certain whether v has its value: then v is clean or poisoned. Errors: of the wait. */
+/* Waits until it is certain whether the variable has its value: then it is clean or poisoned. Errors: of the wait. */
 fl_status fl_pending_settle(fl_var *var);
 
 /* The same for all that the task reads, also in its targets when it updates them; when not, they are not pending any

@@ -181,7 +181,7 @@ static fl_status set_add(fl_pending_checks *set, check *d, fl_poison **bad)
 
 /* ---- variables ---- */
 
-/* Checks that can run without a wait run; v is clean or poisoned as soon as that is certain. */
+/* Checks that can run without a wait run; the variable is clean or poisoned as soon as that is certain. */
 static void refresh(fl_var *var)
 {
     const fl_pending_checks *set = pending_of(var);
@@ -230,7 +230,7 @@ fl_status fl_pending_settle_task(const fl_task *task)
     return FL_OK;
 }
 
-/* True if every check of v is also one of all targets: then an update adds no check to them. */
+/* True if every check of the variable is also one of all targets: then an update adds no check to them. */
 static bool targets_share(const fl_task *task, const fl_var *var)
 {
     const fl_pending_checks *set = pending_of(var);

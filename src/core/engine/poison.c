@@ -94,7 +94,7 @@ fl_poison *fl_poison_of(const fl_var *var)
     return FL_UNLIKELY((uintptr_t)p & 1) ? NULL : p;
 }
 
-/* The script has seen p, and with it what caused it. */
+/* The script has seen the poison, and with it what caused it. */
 static void report(fl_poison *poison)
 {
     for (; poison; poison = poison->cause) __atomic_store_n(&poison->reported, true, __ATOMIC_RELAXED);
@@ -170,7 +170,7 @@ static bool goes_unnoticed(const fl_task *task)
     return task->write_count == 0;
 }
 
-/* The task does not start because of p (borrowed). */
+/* The task does not start because of the poison (borrowed). */
 static void skip(const fl_task *task, fl_poison *poison)
 {
     if (!(task->flags & FL_TASK_UPDATES)) mark_writes(task, poison);

@@ -47,14 +47,14 @@ fl_status fl_engine_wait_var(fl_var *var);
 ** poisoned. */
 void fl_engine_wait_idle(fl_var *var);
 
-/* Drops the poison of v (zero_grad, an overwrite). */
+/* Drops the poison of the variable (zero_grad, an overwrite). */
 void fl_var_clear(fl_var *var);
 
-/* Why the value of v is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for v's
-** writer. */
+/* Why the value of the variable is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for
+** its writer. */
 bool fl_var_error(char *buffer, size_t size, const fl_var *var);
 
-/* Poisons v with this thread's last message. */
+/* Poisons the variable with this thread's last message. */
 void fl_var_poison(fl_var *var, const char *op);
 
 #endif

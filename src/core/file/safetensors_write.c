@@ -210,7 +210,7 @@ static void leftovers_remove(const fl_safetensors_writer *writer)
     closedir(folder);
 }
 
-/* The target must not be there or be a regular file; w->mode becomes its mode. */
+/* The target must not be there or be a regular file; writer->mode becomes its mode. */
 static fl_status check_target(fl_safetensors_writer *writer)
 {
     struct stat info;

@@ -70,7 +70,7 @@ fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape 
     return status;
 }
 
-/* Sets t->contiguous from strides and the local shape. */
+/* Sets tensor->contiguous from strides and the local shape. */
 static void update_contiguous(fl_tensor *tensor)
 {
     int64_t expected = 1;

@@ -22,7 +22,7 @@ typedef struct fl_expr {
     fl_tensor *owned[FL_EXPR_LENGTH];
 } fl_expr;
 
-/* Any op; returns its first result (the others are owned too, and follow in c->owned). NULL operands that are
+/* Any op; returns its first result (the others are owned too, and follow in expr->owned). NULL operands that are
 ** tensors mean an earlier failure or an absent operand. */
 fl_tensor *fl_expr_call(fl_expr *expr, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 

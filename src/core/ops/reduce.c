@@ -136,7 +136,7 @@ static void sbp_kept_only(fl_sigs *sigs) { sbp_reduced(sigs, usual, FL_B, NULL);
 
 /* ---- gradients ---- */
 
-/* t with the reduced axes put back, stretched to `shape`. */
+/* The tensor with the reduced axes put back, stretched to `shape`. */
 static fl_tensor *unreduce(fl_expr *expr, fl_tensor *tensor, const fl_shape *shape, uint32_t mask)
 {
     fl_shape kept;

@@ -118,7 +118,7 @@ static void sbp_roll_axes(fl_sigs *sigs)
     fl_sbp_moves(sigs, false);
 }
 
-/* `v` from position `begin` on, `sizes` long. */
+/* `view` from position `begin` on, `sizes` long. */
 static fl_view part_of(const fl_view *view, const int64_t *begin, const int64_t *sizes)
 {
     fl_view part = *view;

@@ -83,8 +83,8 @@ static void sizes_of_rows(int64_t *out, const fl_meta *meta)
         out[i] = meta->window.size[i] || meta->numel == 0 ? meta->window.size[i] : 1;
 }
 
-/* Strides of the input's local part seen as the result's local sizes; v->possible says whether there are any. Walks
-** from the last axis: a run of input axes that lie one inside the other can be cut anew in any way. */
+/* Strides of the input's local part seen as the result's local sizes; request->possible says whether there are any.
+** Walks from the last axis: a run of input axes that lie one inside the other can be cut anew in any way. */
 static void view_reshape(fl_view_request *request)
 {
     int64_t in[FL_MAX_NDIM], out[FL_MAX_NDIM];

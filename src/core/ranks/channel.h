@@ -10,8 +10,8 @@ typedef struct fl_channel fl_channel;
 
 /* A failed wait ends its channel: every member that waits in it, then or later, gets the same error, word for word. */
 
-/* The channel of a group whose members are all mapped here; `out` is &g->channel. Waits until every member has opened
-** it. */
+/* The channel of a group whose members are all mapped here; `out` is &group->channel. Waits until every member has
+** opened it. */
 fl_status fl_channel_open(fl_channel **out, fl_group *group);
 
 /* Publishes the entry with its data (copied) and returns when every member has entered its meeting of the same

@@ -100,7 +100,7 @@ enum {
 ** or have ended, Ctrl-C. Poison is no error here: see fl_group_poison. */
 fl_status fl_group_meet(fl_group *group, fl_entry *mine, const void *data, size_t bytes, unsigned flags);
 
-/* Puts into e the ops of this rank since the last meeting. */
+/* Puts into the entry the ops of this rank since the last meeting. */
 void fl_entry_look_back(fl_entry *entry, fl_trail trail);
 
 /* The entry of member i in the last meeting; valid until the next one of this group. */
@@ -110,7 +110,7 @@ const void *fl_group_entry_data(const fl_group *group, int i);
 /* FL_OK, or the error of the first member with a poisoned input, with its rank. */
 fl_status fl_group_poison(const fl_group *group);
 
-/* Puts into e that this rank's input is missing, with the reason. */
+/* Puts into the entry that this rank's input is missing, with the reason. */
 void fl_entry_poison(fl_entry *entry, const char *error);
 
 uint64_t fl_fingerprint(const fl_collective *collective, uint64_t tag);
@@ -176,13 +176,14 @@ void fl_comm_reset(uint64_t number);
 
 /* ---- the transport ---- */
 
-/* Buffers are contiguous and this rank's own; counts and displacements in elements; `counts` and `starts` have g->count
-** entries. A call is preceded by a meeting of the same group, so all members are there. Errors break the group. */
+/* Buffers are contiguous and this rank's own; counts and displacements in elements; `counts` and `starts` have
+** group->count entries. A call is preceded by a meeting of the same group, so all members are there. Errors break the
+** group. */
 typedef struct fl_comm {
     const char *name;                   /* "mpi" */
-    fl_status (*open)(fl_group *group); /* sets g->handle; all members are there */
+    fl_status (*open)(fl_group *group); /* sets group->handle; all members are there */
     fl_status (*meet)(fl_group *group, const fl_entry *mine, const void *data, size_t bytes,
-                      unsigned flags); /* fills g->entries, g->data */
+                      unsigned flags); /* fills group->entries, group->data */
     fl_status (*all_reduce)(fl_group *group, void *data, int64_t count, fl_dtype dtype,
                             fl_reduce reduce); /* in place */
     fl_status (*all_gather)(fl_group *group, void *out, const int64_t *counts, const int64_t *starts, const void *in,

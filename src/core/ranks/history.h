@@ -36,7 +36,7 @@ typedef struct fl_trail {
 ** without this rank, no transport. Errors: FL_ERR_MEMORY. */
 fl_status fl_history_get(fl_history **out, const int *ranks, int count);
 
-/* The mark of these ranks in h; *out is NULL when h is, or has not all of them. Errors: FL_ERR_MEMORY. */
+/* The mark of these ranks in the history; *out is NULL when that is, or has not all of them. Errors: FL_ERR_MEMORY. */
 fl_status fl_history_mark(fl_mark **out, fl_history *history, const int *ranks, int count);
 
 /* What was carried out since the ranks of the mark met last: they meet now. NULL is fine. */

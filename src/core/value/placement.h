@@ -61,7 +61,7 @@ const fl_placement *fl_placement_all(fl_device_type type);
 ** memory. */
 const fl_placement *fl_placement_everywhere(const fl_placement *own);
 
-/* Position of a rank in p->ranks, -1 outside. */
+/* Position of a rank in placement->ranks, -1 outside. */
 int fl_placement_index(const fl_placement *placement, int rank);
 
 /* Coordinates in the hierarchy of position `index`. */

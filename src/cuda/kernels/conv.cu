@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- issuing ---- */
 
-/* Columns of the images of c, image_step and depth_step elements apart. */
+/* Columns of the images of a convolution, image_step and depth_step elements apart. */
 static void issue_unfold(fl_dtype dtype, void *columns, const void *x, const fl_conv *conv, int64_t image_step,
                          int64_t depth_step)
 {

@@ -181,7 +181,7 @@ typedef struct fl_cuda_entry {
     fl_kernel_fn kernel;
 } fl_cuda_entry;
 
-/* FL_CUDA_OP(softmax, launch_softmax): the kernel of an op. One kernel may serve several ops (k->op is the one
+/* FL_CUDA_OP(softmax, launch_softmax): the kernel of an op. One kernel may serve several ops (kernel->op is the one
 ** called). */
 #define FL_CUDA_OP(name, function) \
     static const fl_cuda_entry fl_cuda_entry_##name __attribute__((section("fl_cuda_ops"), used)) = {#name, function}

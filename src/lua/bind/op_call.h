@@ -29,7 +29,7 @@ const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call);
 /* Messages of the op's function at index call it `name` (a literal) from now on. */
 void fl_lua_call_rename(lua_State *L, int index, const char *name);
 
-/* Reads the arguments on the stack as a call of c and reports the op's signatures over a hierarchy. */
+/* Reads the arguments on the stack as a call of the op and reports the op's signatures over a hierarchy. */
 fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *call, const int *hierarchy, int ndim,
                             fl_signature_fn report, void *context);
 

@@ -257,8 +257,8 @@ static fl_status packed_meta(const fl_meta **out, const fl_meta *meta)
     return fl_meta_get(out, meta->dtype == FL_BOOL ? FL_UINT8 : meta->dtype, &shape, host, nd_sbp, false);
 }
 
-/* A global tensor of the shown elements of t, on the host. A value that is missing here is missing there: all ranks
-** then learn it in the boxing that follows. */
+/* A global tensor of the shown elements of the tensor, on the host. A value that is missing here is missing there: all
+** ranks then learn it in the boxing that follows. */
 static fl_status pack_shown(fl_tensor **out, fl_tensor *tensor)
 {
     const fl_meta *meta;

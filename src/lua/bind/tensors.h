@@ -86,7 +86,8 @@ void fl_heap_mark_box(fl_box *box);
 
 /* ---- their elements (values.c) ---- */
 
-/* t so that this process can read all its elements: local, on the host, waited for (any strides). One reference. */
+/* The tensor so that this process can read all its elements: local, on the host, waited for (any strides). One
+** reference. */
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor);
 /* Element of a host tensor at p. */
 double fl_lua_read_number(fl_dtype dtype, const void *p);

@@ -299,7 +299,7 @@ static fl_status place(fl_box *box, const fl_attrs *attrs)
     return FL_OK;
 }
 
-/* A copy of t that is not connected to the tape, in the dtype of the options. */
+/* A copy of the tensor that is not connected to the tape, in the dtype of the options. */
 static fl_status copy_of(fl_tensor **out, fl_tensor *tensor, const fl_lua_options *options)
 {
     if (!options->has_dtype || options->dtype == tensor->meta->dtype) return FL_CALL(out, clone, fl_of(tensor));

@@ -12,7 +12,7 @@
 
 #include <mpi.h>
 
-/* g->handle: kept until exit. */
+/* group->handle: kept until exit. */
 typedef struct fl_mpi_group {
     MPI_Comm comm;         /* of the members, in their order; MPI_COMM_NULL until all have met */
     int tag;               /* of its packets; tag + 1: of its notes */
