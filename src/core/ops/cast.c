@@ -15,7 +15,7 @@ static fl_status infer_cast(fl_infer *infer)
 /* Sums survive a wider float, maxima and minima any conversion that keeps the order. */
 static void sbp_cast(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(sigs);
+    fl_sbp_elementwise(sigs);
     fl_sbp_partial(sigs, 1, FL_PSUM);
     if (fl_sbp_sum_exact(sigs->in[0].dtype, sigs->out[0].dtype)) {
         fl_sbp_partial(sigs, 1, FL_PMAX);

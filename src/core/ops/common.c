@@ -124,7 +124,7 @@ static fl_sbp broadcast_split(const fl_sigs *sigs, int i, int axis)
 }
 
 /* An element of the result depends on elements at its own position alone, so every axis may be split. */
-void fl_sbp_broadcast(fl_sigs *sigs)
+void fl_sbp_elementwise(fl_sigs *sigs)
 {
     fl_sbp sig[MAX_OPERANDS];
     assert(sigs->nin + sigs->nout <= MAX_OPERANDS);
@@ -175,7 +175,7 @@ void fl_sbp_partial(fl_sigs *sigs, uint32_t operands, fl_sbp partial)
 
 void fl_sbp_linear(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(sigs);
+    fl_sbp_elementwise(sigs);
     fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 

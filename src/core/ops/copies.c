@@ -418,7 +418,7 @@ static fl_status kernel_copy_(fl_kernel *kernel) { return fl_move_copy_(kernel, 
 /* x and src are split alike or are the same kind of partial: values are only moved. */
 static void sbp_copy_(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(sigs);
+    fl_sbp_elementwise(sigs);
     fl_sbp_moves(sigs, false);
 }
 

@@ -58,7 +58,7 @@ static fl_status check_masked_fill(const fl_operand *in, int nin, const fl_attrs
 ** rank. */
 static void sbp_add(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(sigs);
+    fl_sbp_elementwise(sigs);
     fl_sbp_partial(sigs, 3, FL_PSUM);
 }
 
@@ -66,7 +66,7 @@ static void sbp_add(fl_sigs *sigs)
 ** products. */
 static void sbp_mul(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(sigs);
+    fl_sbp_elementwise(sigs);
     fl_sbp_partial(sigs, 1, FL_PSUM);
     fl_sbp_partial(sigs, 2, FL_PSUM);
 }
@@ -75,7 +75,7 @@ static void sbp_mul(fl_sigs *sigs)
 ** partial one: taking the same value once per rank changes neither maximum nor minimum. */
 static void partial_of_any(fl_sigs *sigs, fl_sbp partial)
 {
-    fl_sbp_broadcast(sigs);
+    fl_sbp_elementwise(sigs);
     for (uint32_t operands = 3; operands > 0; operands--) fl_sbp_partial(sigs, operands, partial);
 }
 
@@ -85,7 +85,7 @@ static void sbp_minimum(fl_sigs *sigs) { partial_of_any(sigs, FL_PMIN); }
 /* Increasing functions commute with max and min. */
 static void sbp_increasing(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(sigs);
+    fl_sbp_elementwise(sigs);
     fl_sbp_partial(sigs, 1, FL_PMAX);
     fl_sbp_partial(sigs, 1, FL_PMIN);
 }
@@ -93,7 +93,7 @@ static void sbp_increasing(fl_sigs *sigs)
 /* The sign of NaN is 0, which may lose against the sign of a number that NaN wins over. */
 static void sbp_sign(fl_sigs *sigs)
 {
-    if (fl_dtype_is_float(sigs->in[0].dtype)) fl_sbp_broadcast(sigs);
+    if (fl_dtype_is_float(sigs->in[0].dtype)) fl_sbp_elementwise(sigs);
     else sbp_increasing(sigs);
 }
 
@@ -101,7 +101,7 @@ static void sbp_sign(fl_sigs *sigs)
 ** up the whole one. */
 static void sbp_where(fl_sigs *sigs)
 {
-    fl_sbp_broadcast(sigs);
+    fl_sbp_elementwise(sigs);
     fl_sbp_partial(sigs, 6, FL_PSUM);
 }
 

@@ -41,7 +41,7 @@ static inline int fl_axis_of(const fl_attr *attr, int ndim)
 
 /* Operands broadcast against out[0]: for every out axis (S(i) where the operand has that axis with that size, else B)
 ** -> S(i). Numbers and absent operands take B. */
-void fl_sbp_broadcast(fl_sigs *sigs);
+void fl_sbp_elementwise(fl_sigs *sigs);
 /* As above, and P(sum) -> P(sum) of in[0] (linear functions of it), P(max), P(min) not. */
 void fl_sbp_linear(fl_sigs *sigs);
 /* The tensors of the mask partial, the other operands B -> partial; nothing when one of the mask is a number, or when
