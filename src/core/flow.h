@@ -12,7 +12,7 @@
 /* Gradients: the tape, backward, hooks. */
 #include "autograd/autograd.h"
 /* Casts between local and global, devices and SBPs. */
-#include "dispatch/cast.h"
+#include "dispatch/to_global.h"
 /* The SBP that an op's result has, and why (explain, the signatures of the registry). */
 #include "infer/infer.h"
 /* The plan that moves a tensor from one SBP to another, and what it costs. */

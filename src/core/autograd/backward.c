@@ -7,7 +7,7 @@
 ** their all-reduces travel together.
 */
 #include "bucket.h"
-#include "dispatch/cast.h"
+#include "dispatch/to_global.h"
 #include "tape.h"
 
 #include <stdlib.h>
@@ -359,11 +359,8 @@ static fl_status contribute(pass *p, fl_tensor *leaf, fl_tensor *g)
 static fl_status copy_for_views(fl_tensor **out, fl_tensor *g, const fl_meta *base)
 {
     if (base->is_local) return FL_CALL(out, clone, fl_of(g));
-    fl_nd_sbp nd_sbp = base->nd_sbp;
-    for (int k = 0; k < nd_sbp.n; k++)
-        if (fl_sbp_is_partial(nd_sbp.at[k])) nd_sbp.at[k] = FL_B;
     fl_tensor *boxed;
-    FL_TRY(fl_to_global(&boxed, g, base->placement, nd_sbp, NULL));
+    FL_TRY(fl_to_global(&boxed, g, base->placement, fl_nd_sbp_reduced(base->nd_sbp), NULL));
     fl_status status = FL_CALL(out, clone, fl_of(boxed));
     fl_tensor_unref(boxed);
     return status;
@@ -374,11 +371,8 @@ static fl_status box_to_base(fl_tensor **g, const fl_meta *base, const tape_link
 {
     while (link && !link->op->replay) link = link->before;
     if (!link || base->is_local) return FL_OK;
-    fl_nd_sbp want = base->nd_sbp;
-    for (int i = 0; i < want.n; i++)
-        if (fl_sbp_is_partial(want.at[i])) want.at[i] = FL_B;
     fl_tensor *boxed;
-    FL_TRY(fl_to_global(&boxed, *g, base->placement, want, NULL));
+    FL_TRY(fl_to_global(&boxed, *g, base->placement, fl_nd_sbp_reduced(base->nd_sbp), NULL));
     fl_tensor_unref(*g);
     *g = boxed;
     return FL_OK;

@@ -5,7 +5,7 @@
 */
 #include "bucket.h"
 #include "boxing/boxing.h"
-#include "dispatch/cast.h"
+#include "dispatch/to_global.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/record.h"
 

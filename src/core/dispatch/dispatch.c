@@ -9,7 +9,7 @@
 #include "dispatch.h"
 #include "boxing/boxing.h"
 #include "fault.h"
-#include "cast.h"
+#include "to_global.h"
 #include "infer/infer.h"
 #include "value/random.h"
 #include "ranks/journal.h"

@@ -204,7 +204,7 @@ struct fl_op {
     fl_flat_fn (*flat)(int row, fl_dtype dtype); /* the loop of `row`; NULL where there is none */
     fl_body body;                                /* the whole op in other ops (no kernel) */
     void (*view)(fl_view_request *request);
-    /* makes a view again, where fl_dispatch cannot (cast.c); else NULL */
+    /* makes a view again, where fl_dispatch cannot (to_global.c, from_local.c); else NULL */
     fl_status (*replay)(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs);
     fl_status (*grad)(fl_grad *g);
     const char *const *vjp;     /* gradient per operand as an expression in ops: "g * y" (vjp.c); NULL entry: none */

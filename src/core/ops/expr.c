@@ -2,7 +2,7 @@
 ** expr.c -- several ops as one C expression: see expr.h.
 */
 #include "expr.h"
-#include "dispatch/cast.h"
+#include "dispatch/to_global.h"
 
 #include <assert.h>
 
@@ -126,9 +126,7 @@ fl_tensor *expr_whole(fl_expr *expr, fl_tensor *x)
 {
     fl_tensor *whole = NULL;
     if (expr->status != FL_OK) return NULL;
-    fl_nd_sbp s = x->meta->nd_sbp;
-    for (int k = 0; k < s.n; k++)
-        if (fl_sbp_is_partial(s.at[k])) s.at[k] = FL_B;
+    fl_nd_sbp s = fl_nd_sbp_reduced(x->meta->nd_sbp);
     if (x->meta->is_local || fl_nd_sbp_equal(s, x->meta->nd_sbp)) return x;
     expr->status = fl_to_global(&whole, x, x->meta->placement, s, NULL);
     if (expr->status != FL_OK) return NULL;

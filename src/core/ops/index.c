@@ -6,7 +6,7 @@
 ** the first one out of range.
 */
 #include "boxing/boxing.h"
-#include "dispatch/cast.h"
+#include "dispatch/to_global.h"
 #include "cpu/indices.h"
 #include "cpu/pick.h"
 #include "ops.h"

@@ -15,6 +15,13 @@ fl_nd_sbp fl_nd_sbp_fill(fl_sbp sbp, int n)
     return all;
 }
 
+fl_nd_sbp fl_nd_sbp_reduced(fl_nd_sbp nd_sbp)
+{
+    for (int k = 0; k < nd_sbp.n; k++)
+        if (fl_sbp_is_partial(nd_sbp.at[k])) nd_sbp.at[k] = FL_B;
+    return nd_sbp;
+}
+
 bool fl_sbp_parse(fl_sbp *out, const char *text, int ndim)
 {
     static const struct {

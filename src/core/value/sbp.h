@@ -53,6 +53,9 @@ const char *fl_nd_sbp_text(char *buffer, fl_nd_sbp nd_sbp);
 enum { FL_ND_SBP_SOURCE = FL_ND_SBP_TEXT + 2 * FL_MAX_HIERARCHY };
 const char *fl_nd_sbp_source(char *buffer, fl_nd_sbp nd_sbp);
 
+/* P, P(max) and P(min) replaced by B: the SBP of the value once it is reduced, and of its gradient. */
+fl_nd_sbp fl_nd_sbp_reduced(fl_nd_sbp nd_sbp);
+
 /* s for a hierarchy of n axes: the first of its entries, then B. */
 fl_nd_sbp fl_nd_sbp_fit(fl_nd_sbp nd_sbp, int n);
 

@@ -1,8 +1,8 @@
 /*
-** cast.h -- global tensors: boxing as an op, local parts, local tensors put together.
+** to_global.h -- a tensor on another placement or in another SBP: boxing, local parts, local tensors put together.
 */
-#ifndef FL_CAST_H
-#define FL_CAST_H
+#ifndef FL_TO_GLOBAL_H
+#define FL_TO_GLOBAL_H
 
 #include "op/op.h"
 
@@ -36,13 +36,8 @@ fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole);
 fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement,
                               fl_nd_sbp nd_sbp);
 
-/* ---- what casts have in common ---- */
-
-/* Attributes of a cast: where the result is, and optionally the SBP its gradient is boxed to. */
-void fl_cast_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
-                   const fl_nd_sbp *grad_sbp);
-
-/* The SBP a gradient takes: as the value's, but the gradient of a partial value is whole on every rank. */
-fl_nd_sbp fl_cast_dual(fl_nd_sbp nd_sbp);
+/* Attributes of these ops: where the result is, and optionally the SBP its gradient is boxed to. */
+void fl_to_global_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                        const fl_nd_sbp *grad_sbp);
 
 #endif

@@ -1,10 +1,11 @@
 /*
-** cast.c -- boxing as an op, and local parts of global tensors.
+** to_global.c -- to_global (boxing as an op), to_local (this rank's part) and to_device.
 **
-** These casts, and the one in local.c, are ops with a body: there is no choice of SBP to infer, they say themselves
-** what their result is. Dispatch runs and records them like any other, with the SBP of the gradient in an attribute.
+** These ops, and from_local.c's, change where and how a tensor is held, not its value. They have a body: no SBP is
+** inferred, their attributes give the placement and the SBP of the result. Dispatch runs and records them like any
+** other, with the SBP of the gradient in an attribute.
 */
-#include "cast.h"
+#include "to_global.h"
 #include "record.h"
 #include "dispatch.h"
 #include "boxing/boxing.h"
@@ -12,8 +13,8 @@
 
 enum { GRAD_SBP };
 
-void fl_cast_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
-                   const fl_nd_sbp *grad_sbp)
+void fl_to_global_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                        const fl_nd_sbp *grad_sbp)
 {
     fl_attrs_init(attrs, op);
     attrs->placement = placement;
@@ -36,19 +37,13 @@ static fl_nd_sbp grad_sbp_of(const fl_attrs *attrs, fl_nd_sbp otherwise)
     return given_grad_sbp(&s, attrs) ? s : otherwise;
 }
 
-fl_nd_sbp fl_cast_dual(fl_nd_sbp nd_sbp)
-{
-    for (int i = 0; i < nd_sbp.n; i++)
-        if (fl_sbp_is_partial(nd_sbp.at[i])) nd_sbp.at[i] = FL_B;
-    return nd_sbp;
-}
-
 /* ---- global to global ---- */
 
 static fl_status to_global_grad(fl_grad *g)
 {
     const fl_meta *x = g->in_meta[0];
-    return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, fl_cast_dual(x->nd_sbp)), NULL);
+    return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, fl_nd_sbp_reduced(x->nd_sbp)),
+                        NULL);
 }
 
 /* Only where nothing moved is the result a view. The gradient of a partial tensor lies in another SBP, and is as little
@@ -111,7 +106,7 @@ fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placem
                        const fl_nd_sbp *grad_sbp)
 {
     fl_attrs attrs;
-    fl_cast_attrs(&attrs, FL_OP_REF(to_global), placement, nd_sbp, grad_sbp);
+    fl_to_global_attrs(&attrs, FL_OP_REF(to_global), placement, nd_sbp, grad_sbp);
     return FL_CALL_WITH(out, &attrs, to_global, fl_of(x));
 }
 
@@ -120,7 +115,7 @@ fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placem
 static fl_status to_local_grad(fl_grad *g)
 {
     const fl_meta *x = g->in_meta[0];
-    fl_nd_sbp nd_sbp = grad_sbp_of(g->attrs, fl_cast_dual(x->nd_sbp));
+    fl_nd_sbp nd_sbp = grad_sbp_of(g->attrs, fl_nd_sbp_reduced(x->nd_sbp));
     return fl_global_from_part(&g->gin[0], g->gout[0], &x->shape, x->placement, nd_sbp);
 }
 
@@ -161,7 +156,7 @@ FL_OP(to_local) = {
 fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp)
 {
     fl_attrs attrs;
-    fl_cast_attrs(&attrs, FL_OP_REF(to_local), x->meta->placement, x->meta->nd_sbp, grad_sbp);
+    fl_to_global_attrs(&attrs, FL_OP_REF(to_local), x->meta->placement, x->meta->nd_sbp, grad_sbp);
     return FL_CALL_WITH(out, &attrs, to_local, fl_of(x));
 }
 
@@ -192,7 +187,7 @@ FL_OP(to_device) = {
 fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device)
 {
     fl_attrs attrs;
-    fl_cast_attrs(&attrs, FL_OP_REF(to_device), device, fl_nd_sbp_fill(FL_B, 1), NULL);
+    fl_to_global_attrs(&attrs, FL_OP_REF(to_device), device, fl_nd_sbp_fill(FL_B, 1), NULL);
     return FL_CALL_WITH(out, &attrs, to_device, fl_of(x));
 }
 

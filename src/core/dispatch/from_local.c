@@ -1,14 +1,14 @@
 /*
-** local.c -- local tensors of the ranks put together to a global one.
+** from_local.c -- local tensors of the ranks put together to a global one.
 **
-** All ranks show what they have (dtype, shape, a hash of the data) and come to the same verdict from the same facts.
-** Parts that are no balanced split are moved into one, in one exchange.
+** The ranks exchange the facts of their parts (dtype, shape, a hash of the data) and all check the same facts, so that
+** all of them fail or none. Parts that are no balanced split are moved into one, in one exchange.
 */
 #include "record.h"
 #include "dispatch.h"
 #include "boxing/boxing.h"
 #include "ranks/comm.h"
-#include "cast.h"
+#include "to_global.h"
 #include "boxing/move.h"
 #include "boxing/pack.h"
 
@@ -17,7 +17,7 @@
 
 enum { GRAD_SBP, WHOLE_SHAPE };
 
-/* What a rank shows. */
+/* What a rank gives to the others. */
 typedef struct part_facts {
     int32_t dtype, ndim;
     int64_t dims[FL_MAX_NDIM];
@@ -290,7 +290,7 @@ static fl_status give_back(fl_tensor **out, fl_tensor *grad, const fl_meta *part
 static fl_status from_local_grad(fl_grad *g)
 {
     const fl_meta *whole = g->out_meta[0];
-    fl_nd_sbp sbp = fl_cast_dual(whole->nd_sbp);
+    fl_nd_sbp sbp = fl_nd_sbp_reduced(whole->nd_sbp);
     fl_tensor *boxed;
     FL_TRY(fl_to_global(&boxed, g->gout[0], whole->placement, sbp, NULL));
     fl_status status;
@@ -347,7 +347,7 @@ static fl_status from_local(fl_tensor **out, fl_tensor *local, fl_tensor *part, 
                             const fl_placement *placement, fl_nd_sbp nd_sbp)
 {
     fl_attrs attrs;
-    fl_cast_attrs(&attrs, FL_OP_REF(from_local), placement, nd_sbp, NULL);
+    fl_to_global_attrs(&attrs, FL_OP_REF(from_local), placement, nd_sbp, NULL);
     fl_attr_set_list(&attrs, WHOLE_SHAPE, logical->dims, logical->ndim);
     return FL_CALL_WITH(out, &attrs, from_local, fl_of(local), fl_of(part));
 }
