@@ -165,13 +165,13 @@ for _, line in ipairs(lines_of(("nm -A -g %s 2>/dev/null"):format(objects))) do
         if folder and kind ~= "U" and symbol:find "^fl" then home[symbol] = folder end
     end
 end
-local told = {}
+local reported = {}
 for _, need in ipairs(needs) do
     local object, from, symbol = table.unpack(need)
     local to = home[symbol]
     local above = to and to ~= from and floor_of[to] and floor_of[from] and floor_of[to] >= floor_of[from]
-    if above and not is_descriptor(symbol) and not told[object .. symbol] then
-        told[object .. symbol] = true
+    if above and not is_descriptor(symbol) and not reported[object .. symbol] then
+        reported[object .. symbol] = true
         problem("%s needs %s of %s", object:sub(#build + 2), symbol, to)
     end
 end

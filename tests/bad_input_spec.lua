@@ -581,7 +581,7 @@ describe("a message", function()
         assert.are.equal("script.lua:4: add: shapes [2] and [3] do not broadcast", select(2, pcall(chunk, flow)))
     end)
 
-    it("of a function that is made of others is told in its own name", function()
+    it("of a function that is made of others is reported in its own name", function()
         local global = flow.ones(2, {placement = flow.placement("cpu", {0}), sbp = "B"})
         for name, f in pairs {
             mse_loss = function() flow.mse_loss(flow.ones(2), global) end,

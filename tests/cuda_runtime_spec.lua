@@ -11,7 +11,7 @@ end
 -- Output and exit code of a script in an environment; in messages the script is script.lua.
 local function run(environment, code) return process.run(environment, "local flow = require 'flow'\n" .. code) end
 
--- A random program on tensors that move between the CPU and two GPUs, each with a twin that stays on the CPU.
+-- A random program on tensors that move between the CPU and two GPUs, each with a copy that stays on the CPU.
 local program = [[
 local steps, seed = %d, %d
 math.randomseed(seed)
@@ -20,10 +20,10 @@ local pairs_ = {}
 local function fresh()
     local n = sizes[math.random(#sizes)]
     local x = flow.arange(n, {dtype = "int32"}) + math.random(100)
-    return {twin = x + 0, there = x:to(devices[math.random(3)]), n = n}
+    return {on_cpu = x + 0, there = x:to(devices[math.random(3)]), n = n}
 end
 local function check(p)
-    local wrong = (p.there:to("cpu") - p.twin):abs():max():item()
+    local wrong = (p.there:to("cpu") - p.on_cpu):abs():max():item()
     if wrong ~= 0 then error(("step of seed %%d: %%d is wrong on %%s"):format(seed, p.n, p.there.device)) end
 end
 for i = 1, 12 do pairs_[i] = fresh() end
@@ -31,12 +31,12 @@ for _ = 1, steps do
     local i, what, k = math.random(#pairs_), math.random(10), math.random(9)
     local p = pairs_[i]
     if what <= 3 then p.there = p.there:to(devices[math.random(3)])
-    elseif what <= 5 then p.there, p.twin = p.there + k, p.twin + k
-    elseif what == 6 then p.there:add_(k) p.twin:add_(k)
-    elseif what == 7 then p.there, p.twin = p.there:to("cpu") * 2 + k, p.twin * 2 + k
+    elseif what <= 5 then p.there, p.on_cpu = p.there + k, p.on_cpu + k
+    elseif what == 6 then p.there:add_(k) p.on_cpu:add_(k)
+    elseif what == 7 then p.there, p.on_cpu = p.there:to("cpu") * 2 + k, p.on_cpu * 2 + k
     elseif what == 8 then
         local q = pairs_[math.random(#pairs_)]
-        if q.n == p.n then p.there, p.twin = p.there + q.there:to(p.there.device), p.twin + q.twin end
+        if q.n == p.n then p.there, p.on_cpu = p.there + q.there:to(p.there.device), p.on_cpu + q.on_cpu end
     elseif what == 9 then pairs_[i] = fresh()
     else check(p) end
 end
@@ -130,7 +130,7 @@ describe("the CUDA runtime", function()
             "15.4 MiB of 95.4 MiB are free; most by script.lua:3 (80.0 MiB)\n2\n20971520.0\n", output)
     end)
 
-    with_emulation("tells at the next wait what a kernel found wrong, once", function()
+    with_emulation("reports at the next wait what a kernel found wrong, once", function()
         local output = run("FLOW_CUDA_EMULATED=deferred", [[
             local x = flow.arange(3):to("cuda")
             local y = x:index_select(0, flow.tensor({0, 7}):to("cuda"))

@@ -42,7 +42,7 @@ describe("the CUDA plug-in", function()
         assert.is_true(testing.has_kernel("add", "cpu"))
     end)
 
-    it("is not asked for where nobody wants a GPU", function()
+    it("is not opened where no GPU is used", function()
         local log = run("LD_DEBUG=files", "print(flow.ones(3):sum():item())")
         assert.is_truthy(log:find("3.0\n", 1, true))
         assert.is_nil(log:find("flowlua-cuda", 1, true))

@@ -101,7 +101,7 @@ describe("a queued op that fails", function()
     }
     for _, failure in ipairs(failures) do
         for _, way in ipairs(ways) do
-            it(failure[1] .. " is told at " .. way[1], function()
+            it(failure[1] .. " is reported at " .. way[1], function()
                 local output = queued(("local flow = require 'flow'\nlocal y = %s\nprint 'made'\nlocal function use() %s end\nprint(select(2, pcall(use)))")
                     :format(failure[2], way[2]))
                 assert.are.equal("made", output[1])
@@ -112,7 +112,7 @@ describe("a queued op that fails", function()
         end
     end
 
-    it("is told once at sync", function()
+    it("is reported once at sync", function()
         assert.are.same({"false\ttest.lua:3: floor_divide (test.lua:2): division by zero", "true"}, queued [[
             local flow = require 'flow'
             local y = flow.tensor {1} // 0
@@ -296,13 +296,13 @@ describe("the end of a program", function()
 
     local bad = "local flow = require 'flow'\nlocal y = flow.ones(3):index_select(0, flow.tensor{9})\n"
 
-    it("tells a fault that has come to light and that nobody met", function()
+    it("reports an error that was found and that no wait has raised", function()
         local output, code = run(bad .. "while flow.engine.stats().failed_ops == 0 do end", "FLOW_ENGINE=queued")
         assert.matches(": index_select %(test%.lua:2%): index%[0%] is 9, [^\n]*\n$", output)
         assert.are.equal(1, code)
     end)
 
-    it("does not tell one again that was met", function()
+    it("does not report one again that was raised", function()
         for _, ending in ipairs {"pcall(y.totable, y)", "pcall(flow.sync)", "local w = flow.ones(1) pcall(w.add_, w, y) pcall(y.totable, y)"} do
             assert.are.same({"", 0}, {run(bad .. ending, "FLOW_ENGINE=queued")})
         end

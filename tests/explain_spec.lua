@@ -143,7 +143,7 @@ describe("explain", function()
         end, true)
     end)
 
-    it("tells a boxing once, by the op that asked for it", function()
+    it("gives a boxing once, under the op that needed it", function()
         in_world(2, 0, function()
             local p = flow.placement("cpu", {0, 1})
             local x = flow.zeros({4, 4}, {placement = p, sbp = "S(0)"})

@@ -1,4 +1,4 @@
--- failure_spec.lua -- one of several ranks fails, in every way there is: the job ends soon, with one story that names the rank
+-- failure_spec.lua -- one of several ranks fails, in every way there is: the job ends soon, with one report that names the rank
 -- and the line, with the script's exit code, and leaves no process behind.
 local process = require "tests.process"
 
@@ -104,7 +104,7 @@ describe("a rank that fails", function()
     end)
     teardown(function() os.execute("rm -r " .. folder) end)
 
-    with_ranks("by an error tells it once, with its traceback", function()
+    with_ranks("by an error reports it once, with its traceback", function()
         local boom = "flowlua: rank 1: train.lua:12: boom\n" .. traceback("function 'error'", 12)
         check(boom, 1, "error")
         check(boom, 1, "error 1 busy")
@@ -114,21 +114,21 @@ describe("a rank that fails", function()
         check("flowlua: rank 0: train.lua:14: " .. ("long "):rep(1000) .. "end\n" .. traceback("function 'error'", 14), 1, "long 0")
     end)
 
-    with_ranks("like all others is told once", function()
+    with_ranks("like all others is reported once", function()
         local missing = "train.lua:15: tensor has no method or field 'foo'\n" .. traceback("metamethod 'index'", 15)
         check("flowlua: all ranks: " .. missing, 1, "method -1")
         check("flowlua: rank 0: " .. missing, 1, "method -1", "FLOW_SHARED=0")
         local output, code = run("error -1", "FLOW_FAULT=nonsense")
         assert.truthy(output:find("^flowlua: all ranks: train.lua:1: FLOW_FAULT=nonsense: must be [^\n]+\nstack traceback:"), output)
-        local _, stories = output:gsub("flowlua: ", "")
-        assert.are.same({1, 1}, {stories, code})
+        local _, reports = output:gsub("flowlua: ", "")
+        assert.are.same({1, 1}, {reports, code})
     end)
 
     with_ranks("by os.exit ends the job with its code", function()
         for _, case in ipairs {{"exit", 3, 16}, {"exit_false", 1, 17}, {"exit_close", 4, 18}, {"exit_byte", 255, 19}, {"coroutine", 6, 22}} do
             local name, code, line = table.unpack(case)
-            local story = ("flowlua: rank 1 called os.exit(%d) at train.lua:%d\n"):format(code, line)
-            check(story, code, name)
+            local report = ("flowlua: rank 1 called os.exit(%d) at train.lua:%d\n"):format(code, line)
+            check(report, code, name)
             check("", code, name .. " -1")
         end
         check("flowlua: rank 1 called os.exit(3) at train.lua:16\n", 3, "exit", "FLOW_SHARED=0")
@@ -136,7 +136,7 @@ describe("a rank that fails", function()
         check("flowlua: rank 1 called os.exit(3) at train.lua:16\n", 3, "exit", nil, 3, "mpirun")
     end)
 
-    with_ranks("to wait for the others, or for nobody, is no failure", function()
+    with_ranks("to wait for the others, or for none, is no failure", function()
         check("", 0, "gc -1")
         check("", 0, "exit_well -1")
         check("", 0, "exit_well_close -1")
@@ -145,13 +145,13 @@ describe("a rank that fails", function()
     end)
 
     with_ranks("by coming to its end too early is named by those who wait", function()
-        local story = "flowlua: ranks 0, 2: " .. at_collective .. "rank 1 has ended" .. past .. "; all ranks must call it\n" .. in_step
-        check(story, 1, "gc 1 end")
-        check(story, 1, "exit_well")
-        check(story, 1, "exit_well_close")
+        local report = "flowlua: ranks 0, 2: " .. at_collective .. "rank 1 has ended" .. past .. "; all ranks must call it\n" .. in_step
+        check(report, 1, "gc 1 end")
+        check(report, 1, "exit_well")
+        check(report, 1, "exit_well_close")
     end)
 
-    with_ranks("by a crash tells the signal, the line and the last op", function()
+    with_ranks("by a crash reports the signal, the line and the last op", function()
         check("flowlua: rank 1 crashed (SIGSEGV) at train.lua:9" .. past .. "\n", 139, "gc -1", "FLOW_FAULT=1:7:segv")
         local output, code = run("gc -1", "FLOW_SHARED=0 FLOW_FAULT=2:7:segv")
         assert.are.equal("flowlua: rank 2 crashed (SIGSEGV) at train.lua:9" .. past .. "\n", output:match "^.-\n")
@@ -159,24 +159,24 @@ describe("a rank that fails", function()
         check("flowlua: rank 1 crashed (SIGSEGV) at train.lua:5, its last op is ones\n", 139, "gc -1", "FLOW_FAULT=1:1:segv", 2)
     end)
 
-    with_ranks("by kill -9 is told by another one", function()
-        local story = "flowlua: rank 1 was killed (SIGKILL? out of memory?)" .. past .. "\n"
-        check(story, 137, "kill")
-        check(story, 137, "kill 1 busy")
-        check(story, 137, "gc -1", "FLOW_FAULT=1:7:kill")
+    with_ranks("by kill -9 is reported by another one", function()
+        local report = "flowlua: rank 1 was killed (SIGKILL? out of memory?)" .. past .. "\n"
+        check(report, 137, "kill")
+        check(report, 137, "kill 1 busy")
+        check(report, 137, "gc -1", "FLOW_FAULT=1:7:kill")
         local output, code = run("kill", "FLOW_SHARED=0")
         assert.truthy(output:find("rank 1 ", 1, true) and output:find("signal 9", 1, true), output)
         assert.are.equal(137, code)
     end)
 
-    with_ranks("by SIGTERM is told, unless it is the whole job", function()
+    with_ranks("by SIGTERM is reported, unless it is the whole job", function()
         check("flowlua: rank 1 was ended by SIGTERM" .. past .. "\n", 143, "term")
         write("stop.sh", ("%s FLOW_TIMEOUT=60 %s --ranks 3 %s/train.lua loop 0 & sleep 1; kill -TERM $!; wait $!"):format(process.no_leaks, flowlua, folder))
         assert.are.equal("", (process.output(("sh %s/stop.sh 2>&1"):format(folder))))
         assert.are.equal("", left_behind())
     end)
 
-    with_ranks("by exit of some library is told", function()
+    with_ranks("by exit of some library is reported", function()
         check("flowlua: rank 1 called exit at train.lua:9\n", 1, "gc -1", "FLOW_FAULT=1:7:exit")
     end)
 
@@ -190,8 +190,8 @@ describe("a rank that fails", function()
 
     with_ranks("to come in time is an error that all catch in the same words, the late one too; nothing hangs after it", function()
         local hint = ". All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)\n"
-        for shared, whereabouts in pairs {["FLOW_SHARED=1"] = ", at train.lua:7" .. past, ["FLOW_SHARED=0"] = ""} do
-            local once = at_collective .. "after 1 s still missing: rank 1" .. whereabouts .. hint .. at_collective ..
+        for shared, place in pairs {["FLOW_SHARED=1"] = ", at train.lua:7" .. past, ["FLOW_SHARED=0"] = ""} do
+            local once = at_collective .. "after 1 s still missing: rank 1" .. place .. hint .. at_collective ..
                 "an earlier collective of these ranks failed before its end; they can no longer communicate\n"
             check(once:rep(3), 0, "late 1 catch", shared)
         end
@@ -203,7 +203,7 @@ describe("a rank that fails", function()
         assert.is_true(took > 2.9)
     end)
 
-    with_ranks("by running something else is told with both lines", function()
+    with_ranks("by running something else is reported with both lines", function()
         local output, code, took = run("barrier")
         local both = "the ranks run different programs: rank 0 train.lua:9 all-reduce of float32[4], P -> B, rank 1 train.lua:29 barrier; " ..
             "is one of them inside `if rank == 0`?\n"
@@ -213,7 +213,7 @@ describe("a rank that fails", function()
         assert.is_true(took < SOON)
     end)
 
-    with_ranks("by leaving out a collective is told at the next one", function()
+    with_ranks("by leaving out a collective is reported at the next one", function()
         local both = "train.lua:9: the ranks run different programs: rank 0 nothing more, rank 1 train.lua:9 mul of float32[4, 4] S(0) " ..
             "(before the all-reduce of float32[4], P -> B, train.lua:9); is one of them inside `if rank == 0`?\n"
         check("flowlua: all ranks: " .. both .. in_step, 1, "gc -1", "FLOW_FAULT=1:7:skip")

@@ -1,4 +1,4 @@
--- hardening_spec.lua -- what the linker and the compiler were told, as the release's ELF files show it: read here from their
+-- hardening_spec.lua -- the options of linker and compiler, as the release's ELF files show it: read here from their
 -- headers, so that no tool is needed.
 local process = require "tests.process"
 

@@ -50,7 +50,7 @@ replace("tensor", function(...)
     return tensor(data, placed(options))
 end)
 
--- Where values are read from files: on the device too, unless told otherwise.
+-- Where values are read from files: on the device too, unless the call names one.
 local load = flow.load
 replace("load", function(path, options)
     if options and (options.lazy or options.device or options.placement) then return load(path, options) end
@@ -65,7 +65,7 @@ replace("placement", setmetatable({
     __call = function(_, kind, ...) return placement(kind == "cpu" and type_of_device or kind, ...) end,
 }))
 
--- f() with the functions as they are for everybody.
+-- f() with the original functions.
 function M.without(f)
     local here = {}
     for name, value in pairs(replaced) do here[name], flow[name] = flow[name], value end

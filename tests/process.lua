@@ -83,7 +83,7 @@ end
 -- mpirun for more ranks than there are cores, by root too.
 M.mpirun = "mpirun --oversubscribe $([ $(id -u) -ne 0 ] || echo --allow-run-as-root)"
 
--- What an address sanitizer that checks for leaks is told: Open MPI keeps memory until the end.
+-- Settings of an address sanitizer that checks for leaks: Open MPI keeps memory until the end.
 M.no_leaks = ("ASAN_OPTIONS=%s:detect_leaks=0"):format(os.getenv "ASAN_OPTIONS" or "")
 
 -- Why several ranks cannot be started here; nil when they can.

@@ -467,7 +467,7 @@ static void updates_spare_their_targets(void)
         CHECK(fl_engine_wait_var(&parameter) == FL_OK && fl_engine_wait_var(&moment) == FL_OK);
         CHECK(weight == 7 && parameter.version == 1);
         CHECK(fl_engine_wait_var(&gradient) == FL_ERR_VALUE);
-        CHECK(fl_engine_wait_all() == FL_ERR_VALUE); /* the skipped step is news */
+        CHECK(fl_engine_wait_all() == FL_ERR_VALUE); /* the skipped step is reported */
         CHECK_TEXT(fl_message(), "matmul: boom");
         CHECK(fl_engine_wait_all() == FL_OK);
         fl_var_clear(&gradient);

@@ -53,7 +53,7 @@ static int rank, ranks;
 static pid_t pids[MOST];
 static unsigned char handshakes[MOST][FL_SHARED_HANDSHAKE];
 
-/* Everybody's bytes to everybody, around shared memory. */
+/* An all-gather through pipes, around shared memory. */
 static bool exchange(void *all, const void *mine, size_t bytes)
 {
     bool good = true;
@@ -63,7 +63,7 @@ static bool exchange(void *all, const void *mine, size_t bytes)
     return good;
 }
 
-static void everybody(void)
+static void barrier(void)
 {
     char all[MOST], mine = 1;
     CHECK(exchange(all, &mine, 1));
@@ -201,7 +201,7 @@ static void see_each_other(void)
     CHECK(fl_shared_address(rank, mine) == block);
     CHECK(exchange(offsets, &mine, sizeof mine));
     for (int i = 0; i < ranks; i++) ((int *)fl_shared_address(i, offsets[i]))[rank] = 100 * i + rank;
-    everybody();
+    barrier();
     for (int i = 0; i < ranks; i++) CHECK(block[i] == 100 * rank + i);
     CHECK(!fl_shared_has(-1) && !fl_shared_has(ranks) && fl_journal_of(ranks) == NULL);
 }
@@ -229,7 +229,7 @@ static void try_bad_handshakes(void)
         else others++;
     }
     CHECK(others >= 36 && strangers >= 24);
-    everybody();
+    barrier();
 }
 static void handshakes_that_do_not_fit(void) { with_ranks(2, try_bad_handshakes); }
 
@@ -242,7 +242,7 @@ static void refuse_to_be_opened(void)
     CHECK(exchange(handshakes, handshake, sizeof handshake));
     if (rank == 0 && root) CHECK(setresuid(65534, 65534, 65534) == 0);
     if (rank == 0) CHECK(!fl_shared_attach(1, handshakes[1], &same_host) && same_host && !fl_shared_has(1));
-    everybody();
+    barrier();
 }
 static void memory_that_cannot_be_opened(void) { with_ranks(2, refuse_to_be_opened); }
 
@@ -251,14 +251,14 @@ static void give_up(void)
     fl_journal_own->evaluations = 41;
     share();
     fl_journal_own->evaluations++;
-    everybody();
+    barrier();
     fl_shared_stop();
     CHECK(!fl_shared_has(0) && !fl_shared_has(1) && fl_arena_take(5000) == NULL && fl_journal_of(1 - rank) == NULL);
     CHECK(fl_journal_own->evaluations == 42);
-    everybody();
+    barrier();
     share(); /* and it can be had again */
     CHECK(fl_journal_own->evaluations == 42 && fl_arena_take(5000) != NULL);
-    everybody();
+    barrier();
 }
 static void sharing_can_be_given_up(void) { with_ranks(2, give_up); }
 
@@ -467,9 +467,9 @@ static void fork_a_child(void)
         for (size_t i = 0; i < s->bytes; i++) changed += ((unsigned char *)s->data)[i] != 55;
         CHECK(changed == 0 && fl_journal_own->evaluations == 9);
     }
-    everybody();
+    barrier();
     CHECK(fl_journal_of(0)->evaluations == 9);
-    everybody();
+    barrier();
 }
 static void children_do_not_disturb(void) { with_ranks(2, fork_a_child); }
 
@@ -480,7 +480,7 @@ static void write_journals(void)
     share();
     fl_journal_own->meetings = 1000 + (uint64_t)rank;
     snprintf(fl_journal_own->message, sizeof fl_journal_own->message, "rank %d says so", rank);
-    everybody();
+    barrier();
     for (int i = 0; i < ranks; i++) {
         char wanted[64];
         const fl_journal *j = fl_journal_of(i);
@@ -490,7 +490,7 @@ static void write_journals(void)
         CHECK(!strcmp(j->message, wanted) && fl_journal_op(j) == NULL);
     }
     CHECK(fl_journal_of(rank) == fl_journal_own);
-    everybody();
+    barrier();
 }
 static void journals_are_read_by_peers(void) { with_ranks(3, write_journals); }
 
@@ -611,7 +611,7 @@ static void meet_in_groups(void)
             if (writing) write_to_peers(g);
         }
     }
-    everybody();
+    barrier();
 }
 static void two_ranks_meet(void) { with_ranks(2, meet_in_groups); }
 static void three_ranks_meet(void) { with_ranks(3, meet_in_groups); }
@@ -631,7 +631,7 @@ static void run_ahead(void)
         const int *data = fl_channel_data(g->channel, 1 - rank);
         CHECK(fl_channel_entry(g->channel, 1 - rank)->fingerprint == (uint64_t)(100 * i + 1 - rank) && *data == i);
     }
-    everybody();
+    barrier();
 }
 static void the_last_entry_stays_valid(void) { with_ranks(2, run_ahead); }
 
@@ -649,7 +649,7 @@ static void stop_in_the_middle(void)
     else sleep(4); /* longer than a meeting would be waited for */
     CHECK(fl_channel_leave(g->channel) == FL_OK);
     fl_comm_stopping = NULL;
-    everybody();
+    barrier();
 }
 static void an_interrupt_waits_for_the_data(void) { with_ranks(2, stop_in_the_middle); }
 
@@ -663,7 +663,7 @@ static void meet_until_an_error(void)
     share();
     fl_group *g = group_of(all, ranks);
     CHECK(!fl_rank_is_dead(0) && !fl_rank_is_dead(1) && !fl_rank_is_dead(2));
-    everybody();
+    barrier();
     while (status == FL_OK) {
         e.sequence++;
         status = fl_channel_enter(g->channel, &e, NULL, 0, 0);
@@ -699,7 +699,7 @@ static void wait_to_open(void)
     g->count = 2;
     g->hash = 5;
     memcpy(g->ranks, all, sizeof all);
-    everybody();
+    barrier();
     if (rank == 1) return;
     CHECK(fl_channel_open(&g->channel, g) == FL_ERR_COMM && g->channel == NULL);
     free(g);
@@ -722,7 +722,7 @@ static void count_under_lock(void)
         *count = *count + 1;
         fl_shared_unlock();
     }
-    everybody();
+    barrier();
     CHECK(*count == 20000l * ranks);
     if (rank != 0) return;
     CHECK(fl_shared_lock() && !fl_shared_lock()); /* this thread has it */
@@ -734,7 +734,7 @@ static void die_with_the_lock(void)
 {
     share();
     if (rank == 1) CHECK(fl_shared_lock());
-    everybody();
+    barrier();
     if (rank == 1) kill(getpid(), SIGKILL);
     double start = seconds();
     for (int i = 0; i < 100; i++) {

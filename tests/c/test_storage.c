@@ -108,9 +108,9 @@ static void blocks_of_a_class_are_reused(void)
 static void counts_add_up(void)
 {
     fl_memory_stats before = stats_now();
-    int64_t debt = fl_storage_unaccounted, live = fl_storage_live;
+    int64_t unaccounted = fl_storage_unaccounted, live = fl_storage_live;
     fl_storage *a = take(1000), *b = take(100), *c = fl_storage_ref(a);
-    CHECK(fl_storage_live - live == 1100 && fl_storage_unaccounted - debt >= 1100);
+    CHECK(fl_storage_live - live == 1100 && fl_storage_unaccounted - unaccounted >= 1100);
     fl_storage_unref(c);
     fl_memory_stats m = stats_now();
     CHECK(m.live_blocks - before.live_blocks == 2 && m.allocations - before.allocations == 2);

@@ -164,7 +164,7 @@ describe("two GPUs of one process", function()
         local x, y = flow.arange(8):to("cuda:0"), flow.arange(8):to("cuda:1")
         local i, j = flow.tensor({1, 7}):to("cuda:0"), flow.tensor({2, 6}):to("cuda:1")
         local a, b
-        for _ = 1, 600 do       -- more than there may be in doubt at once
+        for _ = 1, 600 do       -- more than may have a pending check at once
             a, b = x:index_select(0, i), y:index_select(0, j)
         end
         assert.are.same({1, 7}, a:totable())

@@ -1,5 +1,5 @@
 -- engine_spec.lua -- ops of the CPU and of the GPU in one program: whatever the order, the results are those of the CPU
--- alone; the script waits only for what it asks for; what fails is told where it is asked for.
+-- alone; the script waits only for what it asks for; an error is raised where the value is needed.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
 local process = require "tests.process"
@@ -210,7 +210,7 @@ describe("the script", function()
         assert.are.equal(12, w:sum():item())
         assert.are.equal(6, good:sum():item())
         assert.is_false(pcall(sum.item, sum))
-        flow.sync() -- everybody has been told
+        flow.sync() -- all of them have been raised
     end)
 
     cuda.it("can write in place what may be missing, and overwrite it", function()
@@ -224,11 +224,11 @@ describe("the script", function()
         local ok, message = pcall(bad.totable, bad)
         assert.is_false(ok)
         assert.is_truthy(message:find(complaint), message)
-        assert.is_false(pcall(flow.sync)) -- of `gone`, which nobody asked for
+        assert.is_false(pcall(flow.sync)) -- of `gone`, which was not read
         flow.sync()
     end)
 
-    cuda.it("finds one bad op among more than can be in doubt", function()
+    cuda.it("finds one bad op among more than can have a pending check", function()
         local w = flow.ones(4, 3, {device = cuda.device})
         for _, at in ipairs {3, 700, 1199} do
             local bad, sums = nil, {}
@@ -253,7 +253,7 @@ describe("the script", function()
         assert.are.equal(6, here:sum():item())
     end)
 
-    cuda.it("is told at once when the engine is naive", function()
+    cuda.it("is reported at once when the engine is naive", function()
         local before = testing.engine "naive"
         local x = flow.randn(4, 3, {device = cuda.device})
         local ok, message = pcall(flow.embedding, flow.tensor({0, 9}, {device = cuda.device}), x)

@@ -29,7 +29,7 @@ io.stdout:flush()
 if not ok then os.exit(0) end
 ]]
 
--- Sorted lines of all ranks, without the story of a job that fails.
+-- Sorted lines of all ranks, without the report of a job that fails.
 local function run(ranks, environment, argument)
     local command = ("cd %s; %s FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=4 FLOW_NCCL=%s/emulated/fake_nccl.so FLOW_TIMEOUT=1 %s timeout 60 " ..
         "%s --ranks %d train.lua %s 2>&1 </dev/null"):format(folder, process.no_leaks, out, environment, flowlua, ranks, argument or "")
@@ -89,16 +89,16 @@ describe("NCCL", function()
     local doing = "all-reduce of float32[4], P -> B (train.lua:5)"
     local later = "train.lua:5: " .. doing .. ": an earlier collective of these ranks failed before its end; they can no longer communicate"
 
-    with_ranks("that does not come to an end within the time-out is told on all ranks", function()
+    with_ranks("that does not come to an end within the time-out is reported on all ranks", function()
         for _, mode in ipairs {"1", "deferred"} do
             local lines = run(2, "FLOW_FAKE_NCCL=hang:1:2 FLOW_CUDA_EMULATED=" .. mode)
-            local function story(me, other)
+            local function report(me, other)
                 return ("^%d train.lua:14: item: %s: after 1 s the devices have not moved their data; this one waits for rank %d.*%s 3 0$")
                     :format(me, doing:gsub("%p", "%%%0"), other, "%(FLOW_TIMEOUT sets the seconds%)")
             end
             assert.are.equal(4, #lines, table.concat(lines, "\n"))
-            assert.matches(story(0, 1), lines[1])
-            assert.matches(story(1, 0), lines[2])
+            assert.matches(report(0, 1), lines[1])
+            assert.matches(report(1, 0), lines[2])
             assert.are.same({later, later}, {lines[3], lines[4]})
         end
     end)
@@ -108,10 +108,10 @@ describe("NCCL", function()
         for rank = 0, 1 do assert.matches(("^%d train.lua:%%d+: .*after 1 s the devices have not moved their data"):format(rank), lines[rank + 1]) end
     end)
 
-    with_ranks("tells an error of its own", function()
+    with_ranks("reports an error of its own", function()
         local lines = run(2, "FLOW_FAKE_NCCL=fail:0:2")
-        local told = "0 train.lua:5: all-reduce of float32[4], P -> B (train.lua:5): NCCL: remote process exited or there was a network error"
-        assert.are.equal(told, lines[1]:sub(1, #told))
+        local message = "0 train.lua:5: all-reduce of float32[4], P -> B (train.lua:5): NCCL: remote process exited or there was a network error"
+        assert.are.equal(message, lines[1]:sub(1, #message))
         assert.truthy(lines[2]:find("1 train.lua:", 1, true), lines[2])
     end)
 

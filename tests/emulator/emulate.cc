@@ -124,7 +124,7 @@ static fiber scheduler, *running;
 fl_emulated_now fl_emulated_running;
 thread_local bool fl_emulated_in_kernel;
 
-/* AddressSanitizer is told, before and after, that the stack is another one. */
+/* Calls AddressSanitizer before and after a switch to another stack. */
 static void fiber_leave(fiber *from, const fiber *to)
 {
 #ifdef __SANITIZE_ADDRESS__

@@ -90,7 +90,7 @@ void *fl_emulated_shared(void);
 typedef struct fl_emulated_stream {
     void (*issue)(cudaStream_t stream, std::function<void()> run);
     /* `run` when `ready` says so, which is asked again and again, also by a thread of its own: what other processes
-    ** must have part in. Until then the stream stands still, and nobody else waits. */
+    ** must have part in. Until then the stream stands still, and no other thread waits. */
     void (*issue_when)(cudaStream_t stream, std::function<bool()> ready, std::function<void()> run);
 } fl_emulated_stream;
 

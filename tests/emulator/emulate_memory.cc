@@ -1,7 +1,7 @@
 /*
 ** emulate_memory.cc -- the memory of emulated GPUs: who touches what is not theirs ends the process with a message.
 **
-** Each block ends where its last page ends, as far as its alignment allows, between two pages that nobody may touch;
+** Each block ends where its last page ends, as far as its alignment allows, between two pages without access rights;
 ** what its pages hold besides has a pattern that is looked at when the block is freed (with AddressSanitizer it is
 ** poisoned). Freed pages stay untouchable for a while. Device memory has a protection key (pkeys(7)), where the CPU has
 ** them: a thread may touch it only while it runs a kernel or a copy.

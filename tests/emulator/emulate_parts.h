@@ -31,7 +31,7 @@ typedef struct fl_emulated_memory {
 /* 512-byte aligned; NULL when the system has no more. */
 void *fl_emulated_memory_new(size_t bytes, int device);
 
-/* Its addresses are not given out again for a while: who touches them is told. */
+/* Its addresses are not given out again for a while: an access to them is reported. */
 void fl_emulated_memory_free(void *data);
 
 /* The block that holds the address and how many bytes of it are left there, or NULL. */

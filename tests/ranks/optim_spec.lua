@@ -43,7 +43,7 @@ local function check_parts(wholes, globals, limit, what)
     wrong.check(#globals)
 end
 
--- Parameters of all shapes, in SBPs drawn at random from S and B, and their local twins.
+-- Parameters of all shapes, in SBPs drawn at random from S and B, and local copies of them.
 local function parameters(place_list, seed)
     local random, globals, locals = ranks.random(seed), {}, {}
     for i, shape in ipairs(shapes) do

@@ -1,5 +1,5 @@
 -- poison_spec.lua -- what is missing on one rank: every rank hears of it, from whom and which line; no model is harmed, and
--- the ranks go on together. Ranks that no longer draw the same random numbers are told so.
+-- the ranks go on together. Ranks that no longer draw the same random numbers fail with an error.
 local flow = require "flow"
 local ranks = require "tests.ranks.support"
 local nn = flow.nn
@@ -46,10 +46,10 @@ describe("a part that is missing on one rank", function()
                 check_missing(partial:to_global{sbp = "S(0)"}, "reduce-scatter")
                 check_missing(partial:to_global{sbp = "S(0)"}:to_global{sbp = "S(1)"}:to_global{sbp = "B"}, "one after another")
             end)
-            flow.sync()     -- what was met is not told again
+            flow.sync()     -- what was met is not reported again
         end)
 
-        it(("of %d numbers is told by flow.sync where nobody meets it"):format(n), function()
+        it(("of %d numbers is reported by flow.sync where no other call raises it"):format(n), function()
             queued(function()
                 local m = n // 4 * ranks.world * 4
                 local _ = flow._testing.from_part(missing(m):view(-1, 4), {m // 4, 4}, everywhere, "P"):to_global{sbp = "B"}
@@ -60,7 +60,7 @@ describe("a part that is missing on one rank", function()
         end)
     end
 
-    it("is told where copies are compared", function()
+    it("is reported where copies are compared", function()
         queued(function()
             local ok, message = pcall(function() return missing(3):to_global{placement = everywhere, sbp = "B", check = true} end)
             assert.is_false(ok)

@@ -120,7 +120,7 @@ describe("rank 0 alone", function()
 end)
 
 describe("explain", function()
-    it("tells every rank the same", function()
+    it("is the same on every rank", function()
         local p = flow.placement.all("cpu")
         local x = flow.ones({8, 4}, {placement = p, sbp = "S(0)"})
         local w = flow.ones({4}, {placement = p, sbp = "B", requires_grad = true})

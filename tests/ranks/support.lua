@@ -143,7 +143,7 @@ end
 
 M.split = support.split
 
--- One rank's number of a partial element with value v; `path` tells the coordinates of the partial axes so far.
+-- One rank's number of a partial element with value v; `path`: the coordinates of the partial axes so far.
 local function partial(kind, v, dtype, coord, parts, path, element)
     if kind == "P" then
         if coord < parts - 1 then return hash(path, element, coord) % 19 - 9 end
@@ -287,7 +287,7 @@ function M.list_text(list) return "{" .. table.concat(list, ", ") .. "}" end
 
 M.shape_text = support.shape_text
 
--- Complaints of many cases, told together: add(text) and check() at the end, so that one wrong value on one rank does not
+-- Complaints of many cases, raised together: add(text) and check() at the end, so that one wrong value on one rank does not
 -- leave the others alone.
 function M.complaints()
     local list = {}

@@ -29,7 +29,7 @@ for r = 0, ranks - 1 do
     most = math.max(most, #runs[r].its)
 end
 
--- Ranks that say the same are told together: "ranks 0, 2: message".
+-- Ranks with the same message are listed together: "ranks 0, 2: message".
 local function gather()
     local order, by_text = {}, {}
     return function(r, text)
@@ -56,8 +56,8 @@ local function fail(name, text)
     print(("failed: %s: %s\n%s"):format(title, name, text))
 end
 
--- What rank r says about its i-th `it`; nil: it passed.
-local function verdict(r, i, name)
+-- Why the i-th `it` failed on rank r; nil: it passed.
+local function complaint(r, i, name)
     local it = runs[r].its[i]
     if not it then return runs[r].stopped and "ended the job before it" or "did not come to it" end
     if it.name ~= name then return "was in another: " .. it.name end
@@ -71,7 +71,7 @@ for i = 1, most do
     local add, text = gather()
     local bad, pending = false, true
     for r = 0, ranks - 1 do
-        local said, it = verdict(r, i, name), runs[r].its[i]
+        local said, it = complaint(r, i, name), runs[r].its[i]
         if said then add(r, said) end
         bad = bad or said ~= nil
         pending = pending and it ~= nil and it.status == "pending"

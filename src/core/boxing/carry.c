@@ -274,7 +274,7 @@ fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *
     program *p = NULL;
     FL_TRY(program_get(&p, from, to, plan));
     if (FL_UNLIKELY(fl_boxing_observer != NULL)) fl_boxing_observer(&p->plan, from, to);
-    p->refs++; /* memory it asks for may run finalizers, and these more programs */
+    p->refs++; /* its allocations may run finalizers, and these more programs */
     fl_status status = program_run(p, out, x);
     program_unref(p);
     return status;

@@ -1,5 +1,5 @@
 /*
-** move.c -- compiling a boxing step: who takes which region from whom.
+** move.c -- compiling a boxing step: which member takes which region from which other.
 **
 ** The geometry follows from the windows of all members before and after the step, which every rank can compute
 ** alone; so nothing about it is ever exchanged.

@@ -23,7 +23,7 @@ typedef struct fl_move {
     int64_t in_numel, out_numel; /* of this rank's parts */
     fl_sbp filled; /* what the pulls leave out gets the identity of this partial first; 0: they leave nothing out */
     fl_region_list pulls, pushes; /* an all-reduce has none */
-    fl_collective collective;     /* what the meeting says, and its fingerprint */
+    fl_collective collective;     /* the collective as messages name it, and its fingerprint */
     uint64_t tag, fingerprint;
 } fl_move;
 
@@ -31,8 +31,8 @@ typedef struct fl_move {
 ** it. */
 fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const fl_meta *from);
 
-/* The move between parts that lie at windows[i] (position i of whole's placement; nothing else agrees with whole's SBP)
-** and whole's balanced split: into the split, or `back`. This rank is in the placement. */
+/* The move between parts that lie at windows[i] (position i of whole's placement; they need not follow whole's SBP) and
+** whole's balanced split: into the split, or `back`. This rank is in the placement. */
 fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_window *windows, bool back);
 
 /* Waits until no task carries it out any more. NULL is fine. */

@@ -6,7 +6,7 @@
 ** nothing moves. Else the script's thread issues the step to the communication queue of its device and goes on.
 ** Everything that could fail on one rank alone is done before the meeting.
 **
-** What a member wants of this rank's part and what this one gets is packed by the device where it does not lie
+** What a member takes of this rank's part and what this one gets is packed by the device where it does not lie
 ** together. Sums are left to the library; regions of an exchange that add, and maxima and minima of floats, in which a
 ** NaN must win, are put together here, in the order of the ranks, as on the CPU.
 */
@@ -22,29 +22,29 @@ enum { ALIGNMENT = 256 };
 
 fl_move_counts fl_move_counted;
 
-typedef enum way {
-    WAY_ALONE,  /* no other rank is concerned */
-    WAY_REDUCE, /* the library's all-reduce */
-    WAY_SHARES, /* an all-reduce in two exchanges: every member puts a share together */
-    WAY_GATHER,
-    WAY_SCATTER, /* the library's all-gather and reduce-scatter: all parts have one size */
-    WAY_REGIONS  /* everything else */
-} way;
+typedef enum method {
+    METHOD_ALONE,  /* no other rank is concerned */
+    METHOD_REDUCE, /* the library's all-reduce */
+    METHOD_SHARES, /* an all-reduce in two exchanges: every member puts a share together */
+    METHOD_GATHER,
+    METHOD_SCATTER, /* the library's all-gather and reduce-scatter: all parts have one size */
+    METHOD_REGIONS  /* everything else */
+} method;
 
 /* A step as it is issued. */
-typedef struct trip {
+typedef struct transfer {
     const fl_move *move;
     const fl_device *device;
     void *handle;
-    way way;
+    method method;
     int members, me;
     size_t item;
     char *out;
     const char *in;
     char *sent, *received, *stage; /* owned scratch; NULL: not needed */
-} trip;
+} transfer;
 
-/* ---- which way ---- */
+/* ---- which method ---- */
 
 static bool is_float(fl_dtype dtype) { return dtype >= FL_FLOAT16; }
 
@@ -60,21 +60,21 @@ static bool is_even(const fl_region_list *list, int members)
     return true;
 }
 
-static way way_of(const fl_move *move)
+static method method_of(const fl_move *move)
 {
-    if (!move->group) return WAY_ALONE;
-    if (move->kind == FL_BOX_ALL_REDUCE) return reduces(move) ? WAY_REDUCE : WAY_SHARES;
-    if (move->kind == FL_BOX_ALL_GATHER && is_even(&move->pulls, move->group->count)) return WAY_GATHER;
+    if (!move->group) return METHOD_ALONE;
+    if (move->kind == FL_BOX_ALL_REDUCE) return reduces(move) ? METHOD_REDUCE : METHOD_SHARES;
+    if (move->kind == FL_BOX_ALL_GATHER && is_even(&move->pulls, move->group->count)) return METHOD_GATHER;
     if (move->kind == FL_BOX_REDUCE_SCATTER && reduces(move) && is_even(&move->pushes, move->group->count))
-        return WAY_SCATTER;
-    return WAY_REGIONS;
+        return METHOD_SCATTER;
+    return METHOD_REGIONS;
 }
 
 /* ---- what lies together ---- */
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-static size_t bytes_of(const trip *t, const fl_region *region) { return (size_t)fl_region_numel(region) * t->item; }
+static size_t bytes_of(const transfer *t, const fl_region *region) { return (size_t)fl_region_numel(region) * t->item; }
 
 /* Regions of an even list that follow one another in the part: it can be sent or received as it is. */
 static bool is_line(const fl_region_list *list, bool from)
@@ -96,13 +96,13 @@ static int count_of(const fl_region_list *list, int peer)
 }
 
 /* True if the region is all that goes to its member, in one piece. */
-static bool sends_directly(const trip *t, const fl_region *region)
+static bool sends_directly(const transfer *t, const fl_region *region)
 {
     return count_of(&t->move->pushes, region->peer) == 1 && fl_region_is_packed(region, region->from_stride);
 }
 
 /* True if the region is all that comes from its member, in one piece, and is not added to anything. */
-static bool receives_directly(const trip *t, const fl_region *region)
+static bool receives_directly(const transfer *t, const fl_region *region)
 {
     const fl_region_list *list = &t->move->pulls;
     const fl_region *same[list->count];
@@ -112,7 +112,7 @@ static bool receives_directly(const trip *t, const fl_region *region)
 }
 
 /* Bytes in scratch for what goes to (or comes from) one member; 0: it needs none. */
-static size_t scratch_for(const trip *t, int peer, bool pushes)
+static size_t scratch_for(const transfer *t, int peer, bool pushes)
 {
     const fl_region_list *list = pushes ? &t->move->pushes : &t->move->pulls;
     size_t bytes = 0;
@@ -128,7 +128,7 @@ static size_t scratch_for(const trip *t, int peer, bool pushes)
 
 /* ---- scratch ---- */
 
-static size_t all_scratch(const trip *t, bool pushes)
+static size_t all_scratch(const transfer *t, bool pushes)
 {
     size_t bytes = 0;
     for (int i = 0; i < t->members; i++) bytes += scratch_for(t, i, pushes);
@@ -136,7 +136,7 @@ static size_t all_scratch(const trip *t, bool pushes)
 }
 
 /* This rank's region where several join, and what they give, when these do not lie together. */
-static size_t stage_bytes(const trip *t)
+static size_t stage_bytes(const transfer *t)
 {
     size_t most = 0;
     for (int k = 0; k < t->move->pulls.count; k++)
@@ -145,26 +145,26 @@ static size_t stage_bytes(const trip *t)
     return 2 * most;
 }
 
-static size_t share_bytes(const trip *t)
+static size_t share_bytes(const transfer *t)
 {
     int64_t start, n;
     fl_split(&start, &n, t->move->in_numel, t->members, t->me);
     return aligned((size_t)n * t->item);
 }
 
-static fl_status take(const trip *t, char **data, size_t bytes)
+static fl_status take(const transfer *t, char **data, size_t bytes)
 {
     return bytes ? t->device->scratch((void **)data, bytes) : FL_OK;
 }
 
-static fl_status take_scratch(trip *t)
+static fl_status take_scratch(transfer *t)
 {
     const fl_move *m = t->move;
-    switch (t->way) {
-    case WAY_GATHER: return take(t, &t->received, is_line(&m->pulls, false) ? 0 : (size_t)m->out_numel * t->item);
-    case WAY_SCATTER: return take(t, &t->sent, is_line(&m->pushes, true) ? 0 : (size_t)m->in_numel * t->item);
-    case WAY_SHARES: return take(t, &t->received, (size_t)t->members * share_bytes(t));
-    case WAY_REGIONS:
+    switch (t->method) {
+    case METHOD_GATHER: return take(t, &t->received, is_line(&m->pulls, false) ? 0 : (size_t)m->out_numel * t->item);
+    case METHOD_SCATTER: return take(t, &t->sent, is_line(&m->pushes, true) ? 0 : (size_t)m->in_numel * t->item);
+    case METHOD_SHARES: return take(t, &t->received, (size_t)t->members * share_bytes(t));
+    case METHOD_REGIONS:
         FL_TRY(take(t, &t->sent, all_scratch(t, true)));
         FL_TRY(take(t, &t->received, all_scratch(t, false)));
         return take(t, &t->stage, stage_bytes(t));
@@ -172,7 +172,7 @@ static fl_status take_scratch(trip *t)
     }
 }
 
-static void drop_scratch(trip *t)
+static void drop_scratch(transfer *t)
 {
     t->device->drop_scratch(t->stage);
     t->device->drop_scratch(t->received);
@@ -183,7 +183,7 @@ static void drop_scratch(trip *t)
 /* ---- regions on the device ---- */
 
 /* A region of the part `in` to one of the part `out`; each lies there as its strides say. */
-static fl_status copy(const trip *t, char *out, int64_t to, const int64_t *to_stride, const char *in, int64_t from,
+static fl_status copy(const transfer *t, char *out, int64_t to, const int64_t *to_stride, const char *in, int64_t from,
                       const int64_t *from_stride, const fl_region *region)
 {
     fl_view target = fl_region_view(out, region, to, to_stride, t->move->dtype),
@@ -191,14 +191,14 @@ static fl_status copy(const trip *t, char *out, int64_t to, const int64_t *to_st
     return t->device->copy_view(&target, &source);
 }
 
-static fl_status pack(const trip *t, char *packed, const fl_region *region)
+static fl_status pack(const transfer *t, char *packed, const fl_region *region)
 {
     int64_t stride[FL_MAX_NDIM];
     fl_region_packed(stride, region);
     return copy(t, packed, 0, stride, t->in, region->from, region->from_stride, region);
 }
 
-static fl_status prefill(const trip *t)
+static fl_status prefill(const transfer *t)
 {
     int64_t identity, stride = 1;
     const fl_region whole = {.ndim = 1, .size = {t->move->out_numel}};
@@ -209,7 +209,7 @@ static fl_status prefill(const trip *t)
 }
 
 /* Regions of one place, regions[i] within parts[its peer], put together. */
-static fl_status join_regions(const trip *t, const fl_region *const *regions, int count, const char *const *parts)
+static fl_status join_regions(const transfer *t, const fl_region *const *regions, int count, const char *const *parts)
 {
     const fl_region *first = regions[0];
     const void *ins[count];
@@ -231,7 +231,7 @@ static fl_status join_regions(const trip *t, const fl_region *const *regions, in
 }
 
 /* What was received, and this rank's own, to where it belongs; regions[k] is pull k where it lies now. */
-static fl_status deliver(const trip *t, fl_region *regions, const char *const *parts)
+static fl_status deliver(const transfer *t, fl_region *regions, const char *const *parts)
 {
     const fl_region_list *pulls = &t->move->pulls, list = {.at = regions, .count = pulls->count};
     for (int k = 0; k < list.count; k++) {
@@ -246,7 +246,7 @@ static fl_status deliver(const trip *t, fl_region *regions, const char *const *p
 }
 
 /* The pulls where they lie when they have been received into scratch. */
-static void locate(const trip *t, fl_region *regions)
+static void locate(const transfer *t, fl_region *regions)
 {
     const fl_region_list *pulls = &t->move->pulls;
     int64_t used[t->members];
@@ -263,7 +263,7 @@ static void locate(const trip *t, fl_region *regions)
 
 /* ---- the ways ---- */
 
-static fl_status go_alone(const trip *t)
+static fl_status go_alone(const transfer *t)
 {
     fl_region regions[t->move->pulls.count + 1];
     FL_TRY(prefill(t));
@@ -271,7 +271,7 @@ static fl_status go_alone(const trip *t)
     return deliver(t, regions, &t->in);
 }
 
-static fl_status go_gather(const trip *t)
+static fl_status go_gather(const transfer *t)
 {
     const fl_region_list *pulls = &t->move->pulls;
     char *received = t->received ? t->received : t->out;
@@ -285,7 +285,7 @@ static fl_status go_gather(const trip *t)
     return FL_OK;
 }
 
-static fl_status go_scatter(const trip *t)
+static fl_status go_scatter(const transfer *t)
 {
     const fl_region_list *pushes = &t->move->pushes;
     size_t bytes = bytes_of(t, &pushes->at[0]);
@@ -295,7 +295,7 @@ static fl_status go_scatter(const trip *t)
 }
 
 /* Where member i's share of the elements lies in a part; its bytes. */
-static size_t share_of(size_t *start, const trip *t, int i)
+static size_t share_of(size_t *start, const transfer *t, int i)
 {
     int64_t first, n;
     fl_split(&first, &n, t->move->in_numel, t->members, i);
@@ -303,8 +303,8 @@ static size_t share_of(size_t *start, const trip *t, int i)
     return (size_t)n * t->item;
 }
 
-/* Everybody sends everybody its share, or what it has made of its own. */
-static fl_status exchange_shares(const trip *t, bool results)
+/* Each member sends every other its share, or the result of its own. */
+static fl_status exchange_shares(const transfer *t, bool results)
 {
     fl_segment sent[t->members], received[t->members];
     int sends = 0, receives = 0;
@@ -321,7 +321,7 @@ static fl_status exchange_shares(const trip *t, bool results)
     return t->device->comm->exchange(t->handle, sent, sends, received, receives);
 }
 
-static fl_status go_shares(const trip *t)
+static fl_status go_shares(const transfer *t)
 {
     const void *ins[t->members];
     size_t own, mine = share_of(&own, t, t->me);
@@ -334,7 +334,7 @@ static fl_status go_shares(const trip *t)
 }
 
 /* What goes to member i: packed at `scratch`, or where it lies. */
-static fl_status address_push(fl_segment *segment, const trip *t, int i, char *scratch)
+static fl_status address_push(fl_segment *segment, const transfer *t, int i, char *scratch)
 {
     const fl_region_list *pushes = &t->move->pushes;
     bool packs = scratch_for(t, i, true) > 0;
@@ -349,7 +349,7 @@ static fl_status address_push(fl_segment *segment, const trip *t, int i, char *s
     return FL_OK;
 }
 
-static void address_pull(fl_segment *segment, const trip *t, int i, char *scratch)
+static void address_pull(fl_segment *segment, const transfer *t, int i, char *scratch)
 {
     const fl_region_list *pulls = &t->move->pulls;
     bool direct = scratch_for(t, i, false) == 0;
@@ -362,7 +362,7 @@ static void address_pull(fl_segment *segment, const trip *t, int i, char *scratc
     }
 }
 
-static fl_status go_regions(const trip *t)
+static fl_status go_regions(const transfer *t)
 {
     fl_segment sent[t->members], received[t->members];
     const char *parts[t->members];
@@ -385,17 +385,17 @@ static fl_status go_regions(const trip *t)
     return deliver(t, regions, parts);
 }
 
-static fl_status go(const trip *t)
+static fl_status go(const transfer *t)
 {
     const fl_move *m = t->move;
-    switch (t->way) {
-    case WAY_ALONE: return go_alone(t);
-    case WAY_REDUCE:
+    switch (t->method) {
+    case METHOD_ALONE: return go_alone(t);
+    case METHOD_REDUCE:
         return m->in_numel ? t->device->comm->all_reduce(t->handle, t->out, t->in, m->in_numel, m->dtype, m->reduce)
                            : FL_OK;
-    case WAY_SHARES: return go_shares(t);
-    case WAY_GATHER: return go_gather(t);
-    case WAY_SCATTER: return go_scatter(t);
+    case METHOD_SHARES: return go_shares(t);
+    case METHOD_GATHER: return go_gather(t);
+    case METHOD_SCATTER: return go_scatter(t);
     default: return go_regions(t);
     }
 }
@@ -405,7 +405,7 @@ static fl_status go(const trip *t)
 typedef struct meeting {
     fl_group *group;
     fl_entry entry;
-    char poison[FL_ERROR_TEXT + 32]; /* whose input is missing and why; "": nobody's */
+    char poison[FL_ERROR_TEXT + 32]; /* whose input is missing and why; "": no input is */
 } meeting;
 
 static fl_status meet_here(void *context)
@@ -417,7 +417,7 @@ static fl_status meet_here(void *context)
     return FL_OK;
 }
 
-/* obstacle: FL_OK, or what this rank could not do for the step: all hear of it, as of an input that is missing. */
+/* obstacle: FL_OK, or what this rank could not do for the step; all members fail with it, as with a missing input. */
 static fl_status meet(meeting *at, const fl_move *move, const fl_var *in, fl_status obstacle)
 {
     char where[FL_WHERE_TEXT] = "", error[FL_ERROR_TEXT];
@@ -448,7 +448,7 @@ fl_status fl_move_is_direct(bool *direct, const fl_move *move, const fl_device *
 
 static fl_status run_trip(void *payload)
 {
-    const trip *t = payload;
+    const transfer *t = payload;
     const fl_device_comm *comm = t->device->comm;
     FL_TRY(t->device->enter(t->device->own, t->handle ? FL_QUEUE_COMM : FL_QUEUE_COMPUTE));
     if (!t->handle) return go(t);
@@ -458,7 +458,7 @@ static fl_status run_trip(void *payload)
     return comm->end(t->handle, go(t));
 }
 
-static fl_status push(trip *t, fl_move *move, fl_var *out, fl_var *in)
+static fl_status push(transfer *t, fl_move *move, fl_var *out, fl_var *in)
 {
     fl_var *reads[] = {in, &move->busy};
     fl_task task = {.name = move->collective.name,
@@ -485,7 +485,7 @@ static void spoil(const meeting *at, fl_var *out, const fl_var *in)
 }
 
 /* Whether the input is there must be certain before the meeting. */
-static fl_status meet_and_push(trip *t, fl_move *move, fl_var *out, fl_var *in)
+static fl_status meet_and_push(transfer *t, fl_move *move, fl_var *out, fl_var *in)
 {
     meeting at;
     fl_status status = fl_pending_settle(in);
@@ -500,13 +500,13 @@ static fl_status meet_and_push(trip *t, fl_move *move, fl_var *out, fl_var *in)
 
 fl_status fl_move_push_device(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
-    trip t = {.move = move,
-              .way = way_of(move),
-              .members = move->group ? move->group->count : 1,
-              .me = move->group ? move->group->me : 0,
-              .item = fl_dtype_size(move->dtype),
-              .out = fl_tensor_data(out),
-              .in = fl_tensor_data(in)};
+    transfer t = {.move = move,
+                  .method = method_of(move),
+                  .members = move->group ? move->group->count : 1,
+                  .me = move->group ? move->group->me : 0,
+                  .item = fl_dtype_size(move->dtype),
+                  .out = fl_tensor_data(out),
+                  .in = fl_tensor_data(in)};
     FL_TRY(fl_device_get(&t.device, out->storage->device));
     if (!move->group) return push(&t, move, &out->storage->var, &in->storage->var);
     FL_TRY(fl_comm_allowed(&move->collective));

@@ -1,10 +1,10 @@
 /*
 ** move_host.c -- carrying out a compiled boxing step: the meeting, then the data.
 **
-** Parts of at most FL_EAGER_BYTES are shown in the meeting itself, so a small collective is one meeting and nothing
-** else. Larger parts are read where they are, in the shared memory of their owners; then nobody goes on before all have
-** finished reading. A large all-reduce is shared out: every member adds up its share of the elements and writes it
-** into everybody's result. Where memory is not shared, or a part happens to lie outside of the shared arena, the
+** Parts of at most FL_EAGER_BYTES go along with the meeting itself, so a small collective is one meeting and nothing
+** else. Larger parts are read where they are, in the shared memory of their owners; then no rank continues before all
+** have finished reading. A large all-reduce is shared out: every member adds up its share of the elements and writes it
+** into the results of all. Where memory is not shared, or a part happens to lie outside of the shared arena, the
 ** transport moves packed buffers.
 */
 #include "cpu/combine.h"
@@ -223,7 +223,7 @@ typedef struct stretch {
     bool stream;
 } stretch;
 
-/* Pieces [begin, end) added up into everybody's result. */
+/* Pieces [begin, end) added up into the results of all members. */
 static void combine_pieces(void *context, int64_t begin, int64_t end)
 {
     const stretch *s = context;
@@ -300,7 +300,7 @@ typedef struct buffers {
     char *sent, *received;
 } buffers;
 
-/* Asked for before the meeting: a rank without them must say so there. */
+/* Allocated before the meeting: a rank that gets none must report that there. */
 static fl_status take_buffers(buffers *b, const fl_move *move)
 {
     int members = move->group->count;
@@ -409,7 +409,7 @@ static fl_status run_with_others(const transfer *t)
     size_t shown = address(&mine, t);
     FL_TRY(meet(&mine, t, shown, m->group->local ? NULL : &b));
     bool shared = is_shared(m->group);
-    if (m->group->local && !shared) FL_TRY(meet(&mine, t, shown, &b)); /* now everybody needs buffers */
+    if (m->group->local && !shared) FL_TRY(meet(&mine, t, shown, &b)); /* now all members need buffers */
     prefill(m, t->out);
     fl_status status = shared ? move_shared(m, t->out) : move_packed(m, t->out, t->in, &b);
     if (status != FL_OK) m->group->broken = true;
@@ -429,7 +429,7 @@ static fl_status run_transfer(void *payload)
     return t->move->group ? run_with_others(t) : run_alone(t);
 }
 
-/* Poison of a collective is everybody's: it is entered all the same, so that the others learn of it. */
+/* Poison of one member is that of all: the collective is entered all the same, so that the others get the error. */
 fl_status fl_move_push(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
     if (out->storage->device != FL_CPU) return fl_move_push_device(move, out, in);

@@ -100,7 +100,7 @@ static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *
                         .to = to,
                         .placement = placement};
     step.bytes = trivial ? 0 : step_bytes(j, placement, *state, axis, to);
-    if (step.kind == FL_BOX_ALL_TO_ALL && step.bytes == 0) step.kind = FL_BOX_SLICE; /* whoever gets something has it */
+    if (step.kind == FL_BOX_ALL_TO_ALL && step.bytes == 0) step.kind = FL_BOX_SLICE; /* each rank has its new part */
     state->at[axis] = to;
     step.after = *state;
     plan_add(plan, step);

@@ -1,5 +1,5 @@
 /*
-** region.c -- regions of parts: their views, their packed form, what of them goes to whom.
+** region.c -- regions of parts: their views, their packed form, which peer gets which of them.
 */
 #include "region.h"
 

@@ -19,7 +19,7 @@ static int64_t failures; /* atomic */
 static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct filed {
     fl_poison *poison; /* owned */
-    bool skipped;      /* an update was skipped: news even if the poison is not */
+    bool skipped;      /* an update was skipped: reported even if the poison has been */
 } file[MAX_FILED];
 static int filed_count;
 
@@ -200,7 +200,7 @@ fl_status fl_task_run_here(const fl_task *task)
     fl_poison *input = input_poison(task);
     if (FL_UNLIKELY(input && !(task->flags & FL_TASK_NO_SKIP))) {
         skip(task, input);
-        /* what is issued to a device is told of where its value is needed, whenever the fault came to light */
+        /* the error of an op issued to a device is raised where its value is needed, whenever it was found */
         return task == fl_issuing && !(task->flags & FL_TASK_UPDATES) ? FL_OK : fl_poison_raise(input);
     }
     fl_status status = task->run((void *)task->payload);

@@ -1,5 +1,5 @@
 /*
-** agree.c -- one control message in which every rank says how its part went (see agree.h).
+** agree.c -- one control message that carries the outcome of every rank's part (see agree.h).
 */
 #include "agree.h"
 #include "comm.h"
@@ -46,7 +46,7 @@ fl_status fl_agree(const char *what, fl_status mine, void *all, const void *fact
     fl_status status = fl_group_world(&world);
     if (status != FL_OK) return mine != FL_OK ? fl_fail(mine, "%s", own.message) : fl_fail_prefix(status, "%s: ", what);
     size_t each = sizeof own + bytes;
-    char *buffer = calloc((size_t)count + 1, each); /* mine, then everybody's */
+    char *buffer = calloc((size_t)count + 1, each); /* this rank's, then those of all ranks */
     if (!buffer) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", what);
     memcpy(buffer, &own, sizeof own);
     if (bytes > 0) memcpy(buffer + sizeof own, facts, bytes);

@@ -1,8 +1,8 @@
 /*
 ** agree.h -- the ranks of the world succeed together or fail together.
 **
-** What each rank does on its own (opening a file, writing its part) can fail on one of them. They agree before they
-** continue, so that no rank waits for one that has failed, and all report the same error.
+** What each rank does on its own (opening a file, writing its part) can fail on one of them. They exchange the outcome
+** before they continue, so that no rank waits for one that has failed, and all report the same error.
 */
 #ifndef FL_AGREE_H
 #define FL_AGREE_H
@@ -17,7 +17,8 @@
 ** `mine`. Errors of its own: FL_ERR_COMM, FL_ERR_MEMORY. */
 fl_status fl_agree(const char *what, fl_status mine, void *all, const void *facts, size_t bytes);
 
-/* How many ranks agree, and which of them this is: those of the world; inside flow.on_rank a rank is alone, 0 of 1. */
+/* Number of ranks that exchange outcomes, and the index of this one: those of the world; inside flow.on_rank a rank is
+** alone, 0 of 1. */
 int fl_agree_count(void);
 int fl_agree_rank(void);
 

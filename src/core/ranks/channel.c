@@ -15,8 +15,8 @@
 
 enum { LINE = 64 };
 
-/* What one member shows in one meeting. The sequence is written last and says that the rest is there: who waits for it
-** has the beginning of the entry in the same cache line. */
+/* What one member shows in one meeting. The sequence is written last: once it is there, so is the rest. A reader that
+** waits for it gets the beginning of the entry in the same cache line. */
 typedef struct showing {
     _Alignas(LINE) fl_entry entry;
     _Alignas(LINE) unsigned char data[FL_EAGER_BYTES];
@@ -29,7 +29,7 @@ typedef struct side {
     uint64_t next; /* in the bucket: offset; 0: the last one */
     uint64_t hash;
     uint64_t gone_at;             /* the sequence at which this member gave up waiting; 0: never */
-    int32_t gone;                 /* with which error; `words` say it */
+    int32_t gone;                 /* its error; the text is in `words` */
     bool peer_gone;               /* because a member was through with the line: fl_comm_peer_gone */
     _Alignas(LINE) uint64_t left; /* counts its leaves */
     showing shows[2];             /* by the parity of the sequence */
@@ -101,7 +101,7 @@ static fl_status look_for_gone(const fl_channel *channel)
     return FL_OK;
 }
 
-/* The others see where this rank waits for them, once fl_group_meet has said for what. */
+/* Writes into the journal that this rank waits here; fl_group_meet has written for which collective. */
 static void stand(const side *mine)
 {
     if (fl_journal_own->meeting) __atomic_store_n(&fl_journal_own->channel, fl_shared_offset(mine), __ATOMIC_RELEASE);

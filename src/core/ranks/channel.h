@@ -27,7 +27,7 @@ const void *fl_channel_data(const fl_channel *channel, int i);
 ** algorithm. */
 fl_status fl_channel_leave(fl_channel *channel);
 
-/* What a rank waits in, as its journal says. */
+/* The meeting in which a rank waits, as written in its journal. */
 typedef struct fl_standing {
     uint64_t meeting;        /* its number on that rank; 0: it waits in none, or in one that is not in shared memory */
     uint64_t hash, sequence; /* of the group, and of the meeting in it */

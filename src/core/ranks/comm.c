@@ -1,8 +1,8 @@
 /*
 ** comm.c -- groups, meetings and waits: what all transports have in common.
 **
-** The rules of a meeting (who must agree on what, what a time-out says) are here and nowhere else; shared memory
-** and the transport only carry the entries.
+** The rules of a meeting (what must be equal on all members, how a time-out is worded) are here and nowhere else;
+** shared memory and the transport only carry the entries.
 */
 #define _GNU_SOURCE
 #include "comm.h"
@@ -104,7 +104,7 @@ static fl_status find_mark(fl_group *group)
     return fl_history_mark(&group->mark, h, group->ranks, group->count);
 }
 
-/* ---- beginning anew ---- */
+/* ---- reset ---- */
 
 uint64_t fl_comm_counted(void)
 {
@@ -319,7 +319,7 @@ static fl_status poll_peers(fl_wait *wait)
     if (t - wait->looked < (wait->flags & FL_WAIT_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
     wait->looked = t;
     if (wait->missing && !(wait->flags & (FL_WAIT_IDLE | FL_WAIT_DATA)))
-        FL_TRY(fl_deadlock_look()); /* first: a rank that knew has ended by now */
+        FL_TRY(fl_deadlock_look()); /* first: a rank that found the deadlock earlier has ended by now */
     for (int i = 0; i < wait->group->count && wait->missing; i++)
         if (wait->missing(wait->group, i)) FL_TRY(look_at_missing(wait, i));
     uint64_t progress = progress_of_missing(wait);
@@ -410,7 +410,7 @@ static fl_status compare_entries(fl_group *group, int i, const fl_entry *mine)
         a, b);
 }
 
-/* All members see the same entries and come to the same verdict. */
+/* All members compare the same entries, so all of them fail or none. */
 static fl_status check_entries(fl_group *group, const fl_entry *mine)
 {
     for (int i = 0; i < group->count; i++)
@@ -419,15 +419,15 @@ static fl_status check_entries(fl_group *group, const fl_entry *mine)
     return FL_OK;
 }
 
-/* News that came through a collective before tell their rank already. */
-static bool tells_rank(const char *error) { return strncmp(error, "rank ", 5) == 0; }
+/* An error that another collective has passed on names its rank already. */
+static bool names_rank(const char *error) { return strncmp(error, "rank ", 5) == 0; }
 
 fl_status fl_group_poison(const fl_group *group)
 {
     for (int i = 0; i < group->count; i++) {
         const fl_entry *e = fl_group_entry(group, i);
         if (!(e->flags & FL_ENTRY_POISONED)) continue;
-        return tells_rank(e->error) ? fl_fail(FL_ERR_STATE, "%s", e->error)
+        return names_rank(e->error) ? fl_fail(FL_ERR_STATE, "%s", e->error)
                                     : fl_fail(FL_ERR_STATE, "rank %d: %s", group->ranks[i], e->error);
     }
     return FL_OK;
@@ -566,7 +566,7 @@ fl_status fl_comm_share(fl_group *group, const char *what, void *all, const void
     FL_TRY(fl_comm_allowed(&j.entry.collective));
     FL_TRY(find_mark(group));
     fl_trail trail = fl_history_meet(group->mark);
-    if (!(flags & FL_WAIT_IDLE)) fl_entry_look_back(&j.entry, trail); /* a session begins anew at every line */
+    if (!(flags & FL_WAIT_IDLE)) fl_entry_look_back(&j.entry, trail); /* a session resets its groups at every line */
     if (fl_engine_where) fl_engine_where(j.entry.collective.where, FL_WHERE_TEXT);
     return fl_comm_run(what, share_here, &j);
 }

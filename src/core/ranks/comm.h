@@ -31,7 +31,7 @@ typedef struct fl_group {
     uint64_t begun;                  /* where it began to count: fl_comm_reset */
     bool local;                      /* all members map each other's memory */
     bool opened;                     /* the transport has seen it */
-    bool broken;                     /* a meeting timed out: its members no longer agree on the sequence */
+    bool broken;                     /* a meeting timed out: the sequence numbers of its members may differ */
     void *handle;                    /* the transport's own (a communicator) */
     struct fl_channel *channel;      /* channel.h's own; NULL unless local */
     struct fl_entry *entries;        /* owned; met across hosts: `count` entries */
@@ -58,7 +58,7 @@ enum { FL_EAGER_BYTES = 8192, FL_WHERE_TEXT = 64, FL_COLLECTIVE_NAME = 24, FL_ER
 #define FL_PRIVATE UINT64_MAX
 
 enum {                           /* entry->flags */
-       FL_ENTRY_POISONED = 1,    /* this rank's input is missing: `error` says why */
+       FL_ENTRY_POISONED = 1,    /* this rank's input is missing; the reason is in `error` */
        FL_ENTRY_INTERRUPTED = 2, /* Ctrl-C on this rank: all members stop here */
        FL_ENTRY_PRIVATE = 4      /* this rank's part lies outside of the shared arena and does not fit into `data` */
 };
@@ -78,7 +78,7 @@ typedef struct fl_entry {
     uint64_t fingerprint; /* of collective and tag: equal on members that run the same program (fl_fingerprint) */
     uint32_t flags;
     uint32_t bytes; /* of the data shown with it; set by fl_group_meet */
-    uint64_t tag;   /* what else must agree: placements, number of bytes */
+    uint64_t tag;   /* what else must be equal: placements, number of bytes */
     /* the random numbers of global tensors so far (fl_random_drawn): equal on all members; 0 in control messages,
     ** which bring ranks together again */
     uint64_t drawn;
@@ -115,8 +115,8 @@ void fl_entry_poison(fl_entry *entry, const char *error);
 
 uint64_t fl_fingerprint(const fl_collective *collective, uint64_t tag);
 
-/* Member i has not done what the first one has since they met last, as all members know: the error that names the first
-** op in which they differ. The members meet for it. */
+/* Member i has run other ops than the first one since they met last, which all members have found: the error that names
+** the first op in which they differ. The members meet for it. */
 fl_status fl_group_differs(fl_group *group, int i, const fl_entry *mine);
 
 /* "all-reduce of float32[8, 6], P -> B" */
@@ -192,7 +192,7 @@ typedef struct fl_comm {
                                 fl_reduce reduce);
     fl_status (*all_to_all)(fl_group *group, void *out, const int64_t *out_counts, const int64_t *out_starts,
                             const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
-    void (*reset)(fl_group *group); /* forgets a meeting that failed half way, on this rank */
+    void (*reset)(fl_group *group); /* clears a meeting that failed half way, on this rank */
     void (*abort)(int code);        /* ends the whole job; does not return */
     void (*finish)(void);           /* the job has ended well on this rank: waits for the others */
 } fl_comm;

@@ -6,8 +6,8 @@
 ** time-out. What a rank waits in is in its journal; the waits that were read are valid when all of them still last at
 ** the end, for then there was a moment in which all of them did.
 **
-** The ranks in all cycles through one meeting are the same for each of them. Each says in its journal that it knows,
-** and leaves when all do: so none of them finds the others gone.
+** The ranks in all cycles through one meeting are the same for each of them. Each writes into its journal that it has
+** found the deadlock, and leaves when all have written it: so none of them finds the others gone.
 */
 #include "deadlock.h"
 #include "channel.h"

@@ -8,8 +8,8 @@
 #include <string.h>
 
 typedef struct fl_device_group {
-    bool asked;
-    uint64_t begun; /* group->begun when it was asked */
+    bool negotiated;
+    uint64_t begun; /* group->begun when it was negotiated */
     void *handle;   /* owned; NULL: the CPUs move the data */
 } fl_device_group;
 
@@ -20,7 +20,7 @@ typedef struct notice {
     unsigned char handshake[FL_DEVICE_HANDSHAKE];
 } notice;
 
-static void tell(notice *mine, fl_status status)
+static void set_ability(notice *mine, fl_status status)
 {
     mine->able = status == FL_OK;
     snprintf(mine->error, sizeof mine->error, "%s", mine->able ? "" : fl_message());
@@ -39,7 +39,7 @@ static fl_status join(fl_device_group *group, fl_group *g, const fl_device *devi
 {
     notice mine = {.able = false};
     if (device->comm->compare(handshakes, g->count, g->ranks) != FL_OK) return FL_OK;
-    tell(&mine, device->comm->join(&group->handle, g, handshakes, device->own));
+    set_ability(&mine, device->comm->join(&group->handle, g, handshakes, device->own));
     fl_status status = fl_comm_share(g, "joining of devices", all, &mine, sizeof mine, 0);
     int unable = status == FL_OK ? first_unable(all, g->count) : g->me;
     if (unable < 0) return FL_OK;
@@ -51,14 +51,14 @@ static fl_status join(fl_device_group *group, fl_group *g, const fl_device *devi
     return status;
 }
 
-static fl_status ask(fl_device_group *group, fl_group *g, const fl_device *device)
+static fl_status negotiate(fl_device_group *group, fl_group *g, const fl_device *device)
 {
     notice mine = {.able = false}, *all = malloc((size_t)g->count * sizeof *all);
     unsigned char *handshakes = malloc((size_t)g->count * FL_DEVICE_HANDSHAKE);
     fl_status status = all && handshakes ? FL_OK
                                          : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
-    if (status == FL_OK && device->comm) tell(&mine, device->comm->open());
-    if (mine.able) tell(&mine, device->comm->handshake(mine.handshake, device->own, g->me == 0));
+    if (status == FL_OK && device->comm) set_ability(&mine, device->comm->open());
+    if (mine.able) set_ability(&mine, device->comm->handshake(mine.handshake, device->own, g->me == 0));
     if (status == FL_OK) status = fl_comm_share(g, "meeting of devices", all, &mine, sizeof mine, 0);
     if (status == FL_OK && first_unable(all, g->count) < 0) {
         for (int i = 0; i < g->count; i++)
@@ -72,7 +72,7 @@ static fl_status ask(fl_device_group *group, fl_group *g, const fl_device *devic
 
 bool fl_device_group_known(const fl_group *group)
 {
-    return group->devices && group->devices->asked && group->devices->begun == group->begun;
+    return group->devices && group->devices->negotiated && group->devices->begun == group->begun;
 }
 
 fl_status fl_device_group_get(void **handle, fl_group *group, const fl_device *device)
@@ -82,9 +82,9 @@ fl_status fl_device_group_get(void **handle, fl_group *group, const fl_device *d
     if (!d) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", group->count);
     if (!fl_device_group_known(group)) {
         if (d->handle) device->comm->leave(d->handle);
-        *d = (fl_device_group){.asked = false};
-        FL_TRY(ask(d, group, device));
-        d->asked = true;
+        *d = (fl_device_group){.negotiated = false};
+        FL_TRY(negotiate(d, group, device));
+        d->negotiated = true;
         d->begun = group->begun;
     }
     *handle = d->handle;

@@ -1,9 +1,9 @@
 /*
 ** differ.c -- ranks that run different programs: which op they differ in first.
 **
-** The hashes that the ranks have shown tell only that they differ since they met last. So they meet twice more: they
-** show the hash after each op they remember, which tells all of them which op is the first that differs, and then what
-** that op is on each of them. Nothing of this is done, nor kept, while programs agree.
+** The hashes exchanged so far show only that the programs differ since the ranks met last. So the ranks meet twice
+** more: they exchange the hash after each op they remember, from which all of them find the first op that differs, and
+** then that op as each of them ran it. Nothing of this is done, nor kept, while programs are the same.
 */
 #include "comm.h"
 

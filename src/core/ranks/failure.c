@@ -1,16 +1,16 @@
 /*
 ** failure.c -- the end of a job of several ranks, reported once.
 **
-** A rank that fails first claims to be the reporter, then says in its journal that it has failed; so a rank that fails
-** because of that (its collective ends with an error) finds the claim taken and is silent. The reporter gives the
+** A rank that fails first claims to be the reporter, then writes into its journal that it has failed; so a rank that
+** fails because of that (its collective ends with an error) finds the claim taken and is silent. The reporter gives the
 ** others a moment: ranks that fail with the same words are reported together, and a rank that was killed is the better
 ** report. Then it ends the job, before anything that could wait for other ranks.
 **
-** The launcher ends the other ranks by SIGTERM. Whoever gets it looks for a rank that died without having said
-** anything and tells its report if nobody has.
+** The launcher ends the other ranks by SIGTERM. A rank that gets it looks for one that died without a report, and
+** reports that if no other rank has.
 **
 ** What runs in a signal handler touches journals and the stack alone: read, write, and snprintf of texts and whole
-** numbers, which in the C libraries we know takes no lock and no memory.
+** numbers, which in the usual C libraries takes no lock and no memory.
 */
 #define _GNU_SOURCE
 #include "comm.h"
@@ -29,7 +29,7 @@
 
 enum {
     GRACE_MS = 500,      /* for the others to fail with the same words */
-    HEAD_START_MS = 300, /* of each rank before the next, where they cannot see each other: they may say the same */
+    HEAD_START_MS = 300, /* of each rank before the next, without journals of each other: both may report the same */
     HEAD_START_MOST_MS = 1500,
     PATIENCE_MS = 3000 /* until a reporter must have reported, and the launcher have ended this rank */
 };
@@ -53,7 +53,7 @@ static int state_of(const fl_journal *journal) { return __atomic_load_n(&journal
 
 static int reported(void) { return __atomic_load_n(&fl_journal_first()->reported, __ATOMIC_ACQUIRE); }
 
-/* The first rank of this host to ask is the reporter; another one when that has died over it. */
+/* The first rank of this host to call this is the reporter; another one once that has died before it reported. */
 static bool claim(void)
 {
     int32_t me = my_rank() + 1, *reporter = &fl_journal_first()->reporter,
@@ -94,7 +94,7 @@ static int find_killed(void)
 {
     for (int r = 0; r < fl_world_get()->size; r++) {
         const fl_journal *j = fl_journal_of(r);
-        /* asked in this order: a rank that is about to stop says so before it dies */
+        /* in this order: a rank that is about to stop writes that before it dies */
         if (j && r != my_rank() && fl_rank_is_dead(r) && state_of(j) == FL_RANK_RUNNING) return r;
     }
     return -1;
@@ -124,7 +124,7 @@ static void name_ranks(char *head)
             n += snprintf(head + n, (size_t)(HEAD_BYTES - n), added++ ? ", %d" : "%d", r);
 }
 
-/* How this rank fails, as its journal says or in full. */
+/* How this rank fails: the text of its journal, or in full. */
 static void tell_own(const char *message, const char *details)
 {
     char head[HEAD_BYTES];
@@ -134,7 +134,7 @@ static void tell_own(const char *message, const char *details)
 
 /* ---- failing ---- */
 
-/* From here on the others see that this rank has failed. */
+/* From here on this rank's journal shows the others that it has failed. */
 static void note_failure(void) { __atomic_store_n(&fl_journal_own->state, FL_RANK_FAILED, __ATOMIC_RELEASE); }
 
 /* True if the rank may still fail, or report more. */
@@ -191,7 +191,7 @@ static _Noreturn void end(int code, const char *message, const char *details, bo
     int killed = find_killed();
     if (killed >= 0) {
         tell_killed(killed);
-        code = KILLED_CODE; /* as mpirun has it that sees the killed rank first */
+        code = KILLED_CODE; /* as mpirun gives it, which finds the killed rank first */
     } else if (quiet_when_all && all_say_the_same())
         __atomic_store_n(&fl_journal_first()->reported, REPORTED, __ATOMIC_RELEASE);
     else tell_own(message, details);
@@ -285,8 +285,8 @@ static void let_tell(void)
     for (int ms = 0; ms < 100 && reported() == REPORTING; ms += 2) pause_ms(2);
 }
 
-/* From the launcher: the job ends, because another rank has failed or the user wants it. From somebody else: it is this
-** rank that was chosen. From itself: Ctrl-C did not stop it and came again. */
+/* From the launcher: the job ends, because another rank has failed or at the user's request. From another process: this
+** rank was chosen. From itself: Ctrl-C did not stop it and came again. */
 static void on_terminate(int number, siginfo_t *info, void *context)
 {
     if (getpid() != watch.pid) die_of(number);

@@ -3,7 +3,7 @@
 **
 ** An op costs two multiplications and a few stores. Asking for its line would cost a hundred times that, so lines are
 ** kept by context, a hash of the op and the few before it, and one that was the same in its context TRUSTED times is
-** not asked for again: a loop asks in its first passes.
+** not read again: a loop reads it in its first passes.
 */
 #include "history.h"
 #include "comm.h"

@@ -8,8 +8,8 @@
 ** ranks has a mark of its own in a history, where it met last, and a group that meets moves the marks of all groups
 ** within it.
 **
-** Local tensors, and what one rank does inside flow.on_rank, are in no history. Script's thread, where nothing else is
-** said.
+** Local tensors, and what one rank does inside flow.on_rank, are in no history. For the script's thread, unless a
+** contract names another.
 */
 #ifndef FL_HISTORY_H
 #define FL_HISTORY_H
@@ -78,8 +78,8 @@ static inline size_t fl_history_line(uint64_t context) { return fl_hash_slot(con
 /* Notes the words of the op in this context, in place of those of another context. */
 void fl_history_remember(uint64_t context, fl_history_words *words, const void *what);
 
-/* An op: `content` is a hash that is the same on all ranks and tells it from others save for its numbers, `numbers` a
-** hash of those. Not inside flow.on_rank. Every op on global tensors comes here: some twenty instructions. */
+/* An op: `content` is a hash that is the same on all ranks and identifies it but for its numbers, `numbers` a hash of
+** those. Not inside flow.on_rank. Every op on global tensors comes here: some twenty instructions. */
 static inline void fl_history_note(fl_history *history, uint64_t content, uint64_t numbers, fl_history_words *words,
                                    const void *what)
 {

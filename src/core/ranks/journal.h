@@ -1,5 +1,5 @@
 /*
-** journal.h -- what each rank is doing, readable by its peers on the host even when it is dead.
+** journal.h -- the state of each rank, readable by its peers on the host even when it is dead.
 */
 #ifndef FL_JOURNAL_H
 #define FL_JOURNAL_H
@@ -10,7 +10,7 @@ typedef enum fl_rank_state {
     FL_RANK_STARTING,
     FL_RANK_RUNNING,
     FL_RANK_ENDED,  /* the script is through */
-    FL_RANK_FAILED, /* `message` says how */
+    FL_RANK_FAILED, /* see `message` */
     FL_RANK_STOPPED /* the launcher ends it, because the job ends */
 } fl_rank_state;
 
@@ -20,11 +20,11 @@ typedef struct fl_journal {
     int32_t reporter,
         reported;             /* atomic; of the host's first rank: which rank reports how the job failed (failure.c) */
     int64_t op;               /* of the last op dispatched: FL_JOURNAL_PLACE of its descriptor; 0: none yet */
-    uint64_t ops;             /* dispatched so far: progress that a wait can see */
+    uint64_t ops;             /* dispatched so far: progress that a waiting peer can read */
     uint64_t meetings;        /* collectives entered so far, of all groups */
     uint64_t evaluations;     /* lines of a session that this rank has finished */
     fl_collective collective; /* the last collective entered */
-    int32_t listens;          /* SIGUSR2 asks this rank for its line */
+    int32_t listens;          /* SIGUSR2 makes this rank write its line */
     uint32_t answers;         /* atomic: given so far */
     char line[FL_WHERE_TEXT]; /* the last answer */
     uint64_t meeting;         /* atomic; it waits there for the others: its number, of `meetings`; 0: it does not */

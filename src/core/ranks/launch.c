@@ -59,9 +59,9 @@ int fl_launcher(void)
     return pid;
 }
 
-/* Launchers and what they tell each process: those that only start processes or speak what Open MPI does not, and the
-** mpirun of another Open MPI. The nearest one to the process is first, a count of one host's ranks last. SLURM_NTASKS
-** is no sign: a batch script has it too. */
+/* Launchers and the variables they set for each process: launchers without a protocol that Open MPI understands, and
+** the mpirun of another Open MPI. The nearest one to the process is first, a count of one host's ranks last.
+** SLURM_NTASKS is no sign: a batch script has it too. */
 static const struct launcher {
     const char *size, *rank, *job, *instead;
 } launchers[] = {
@@ -75,8 +75,8 @@ static const struct launcher {
     {"MPI_LOCALNRANKS", "MPI_LOCALRANKID", "PMI_JOBID", "the mpirun of Open MPI"},
 };
 
-/* A PMIx server that Open MPI cannot reach says no size; its rank 1 shows that there are several, and is the one that
-** says so. */
+/* A PMIx server that Open MPI cannot reach gives no size; its rank 1 shows that there are several, and prints the
+** warning. */
 static const struct launcher pmix = {"PMIX_RANK", NULL, "PMIX_NAMESPACE",
                                      "the mpirun of Open MPI, or by srun --mpi=pmix where Open MPI has PMIx"};
 
@@ -123,7 +123,7 @@ static void note_joined(void)
 typedef struct start {
     const struct launcher *launcher; /* NULL: of several processes nothing is known */
     int size;
-    bool speaks; /* is the first of them, or does not know its rank */
+    bool warns; /* prints the warning: rank 0, or a process that was given no rank */
 } start;
 
 static start read_start(void)
@@ -134,13 +134,13 @@ static start read_start(void)
     return (start){l, atoi(given(l->size)), !rank || atoi(rank) == 0};
 }
 
-/* Says that this process runs alone though a launcher started several: once for all of them, where they know their
+/* Prints that this process runs alone though a launcher started several: once for all of them, where they were given
 ** ranks, and in no program that one of them starts. */
-static void tell_alone(const start *s)
+static void warn_alone(const start *s)
 {
     if (!s->launcher || joined_by_parent()) return;
     note_joined();
-    if (!s->speaks) return;
+    if (!s->warns) return;
     fprintf(stderr,
             "flowlua: %s is %d, but these processes cannot join each other and each runs alone as rank 0 of 1; start "
             "them by %s\n",
@@ -228,10 +228,10 @@ typedef struct offer {
     bool shares; /* has an arena and a handshake */
 } offer;
 
-typedef struct verdict {
+typedef struct rank_setting {
     int32_t threads;
     bool cannot_share; /* a peer of this host could not be attached */
-} verdict;
+} rank_setting;
 
 static int own_cores = 1; /* how many cores this process has to itself */
 
@@ -280,7 +280,7 @@ static bool attach_peers(const offer *all, const fl_transport *transport)
 /* Threads this rank would use on its own: its cores, one where ranks share cores, FLOW_THREADS before both. */
 static int wanted_threads(int cores) { return cores || given("FLOW_THREADS") ? fl_team_size() : 1; }
 
-static void take_offers(verdict *mine, const offer *all, const fl_transport *transport)
+static void take_offers(rank_setting *mine, const offer *all, const fl_transport *transport)
 {
     int ranks, index, cores;
     fl_level level = FL_LEVEL_COUNT;
@@ -298,7 +298,7 @@ static void take_offers(verdict *mine, const offer *all, const fl_transport *tra
     if (ranks == transport->size && fl_shared_has(0)) fl_output_join(fl_journal_of(0)->pid);
 }
 
-static void take_verdicts(const verdict *all, const fl_transport *transport)
+static void take_settings(const rank_setting *all, const fl_transport *transport)
 {
     int threads = all[0].threads;
     bool share = true;
@@ -314,20 +314,20 @@ static void take_verdicts(const verdict *all, const fl_transport *transport)
 static fl_status agree(const fl_transport *transport)
 {
     offer mine, *offers = calloc((size_t)transport->size, sizeof *offers);
-    verdict my_verdict, *verdicts = calloc((size_t)transport->size, sizeof *verdicts);
-    fl_status status = offers && verdicts ? FL_OK
+    rank_setting my_setting, *settings = calloc((size_t)transport->size, sizeof *settings);
+    fl_status status = offers && settings ? FL_OK
                                           : fl_fail(FL_ERR_MEMORY, "out of memory for %d ranks", transport->size);
     if (status == FL_OK) {
         make_offer(&mine, transport);
         status = transport->gather(offers, &mine, sizeof mine);
     }
     if (status == FL_OK) {
-        take_offers(&my_verdict, offers, transport);
-        status = transport->gather(verdicts, &my_verdict, sizeof my_verdict);
+        take_offers(&my_setting, offers, transport);
+        status = transport->gather(settings, &my_setting, sizeof my_setting);
     }
-    if (status == FL_OK) take_verdicts(verdicts, transport);
+    if (status == FL_OK) take_settings(settings, transport);
     free(offers);
-    free(verdicts);
+    free(settings);
     return status;
 }
 
@@ -338,9 +338,9 @@ fl_status fl_launch_join(void)
     int ranks;
     fl_transport t;
     void *entry;
-    start told = read_start();
+    start at_start = read_start();
     if (given("FLOW_WORLD")) return FL_OK;
-    if (!fl_launched(&ranks)) tell_alone(&told);
+    if (!fl_launched(&ranks)) warn_alone(&at_start);
     if (!fl_launched(NULL) || joined_by_parent()) return FL_OK;
     if (ranks == 1) {
         own_cores = bind_cores(1, 0);
@@ -352,7 +352,7 @@ fl_status fl_launch_join(void)
     note_joined();
     FL_TRY(fl_world_set(t.size, t.rank));
     if (t.size == 1) {
-        tell_alone(&told);
+        warn_alone(&at_start);
         return FL_OK;
     }
     fl_comm_register(t.comm);

@@ -28,7 +28,7 @@
 
 enum { PATH_TEXT = 64, WORDS_BYTES = 1 << 16 };
 
-/* ---- what mpirun was asked for ---- */
+/* ---- the options of mpirun ---- */
 
 /* The words of a process's command line, each with its NUL; their bytes, 0 when it cannot be read. */
 static size_t read_words(char *words, int pid)

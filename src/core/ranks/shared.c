@@ -1,7 +1,7 @@
 /*
 ** shared.c -- memory that all ranks of a host map: finding each other's arenas, the lock, who is dead.
 **
-** Peers find an arena as /proc/<pid>/fd/<fd> and know by a random cookie that it is the right one.
+** Peers find an arena as /proc/<pid>/fd/<fd> and identify it by a random cookie.
 */
 #define _GNU_SOURCE
 #include "shared.h"
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What peers learn first; FL_SHARED_HANDSHAKE bytes at most. */
+/* What peers get first; FL_SHARED_HANDSHAKE bytes at most. */
 typedef struct handshake {
     char boot[40];          /* the kernel's boot id: which host */
     uint64_t pid_namespace; /* in which pids mean the same */

@@ -28,7 +28,7 @@ fl_shared_head *fl_shared_head_of(int rank);
 /* The rank of this process as its peers count, -1 without an arena of its own. */
 int fl_shared_me(void);
 
-/* The journal goes on in `place`, where peers see it; NULL: in private memory again. */
+/* The journal goes on in `place`, where peers can read it; NULL: in private memory again. */
 void fl_journal_move(fl_journal *place);
 
 /* That of the first rank of this host that has an arena; NULL: nothing is shared. */

@@ -63,7 +63,7 @@ static uint64_t item_hash(const save_job *job, int i)
     return mix(mix(hash, &m->placement->hash, sizeof m->placement->hash), &m->nd_sbp, sizeof m->nd_sbp);
 }
 
-/* The ranks' tensors differ: finds the first one that does and says so, alike on all ranks. count: the smallest. */
+/* The ranks' tensors differ: finds the first one that does; the error is the same on all ranks. count: the smallest. */
 static fl_status layout_fail(const save_job *job, int count)
 {
     int world = fl_agree_count(), at = count, rank = 0;
@@ -327,7 +327,7 @@ static void push_entry(lua_State *L, const fl_safetensors_entry *entry)
 }
 
 /* _io.open(path, together) -> file, list of {name, dtype, shape}, metadata (as _io.save takes it). together: every rank
-** of the world calls it, and all must see the same file. */
+** of the world calls it, and all must find the same file. */
 static int io_open(lua_State *L)
 {
     const char *path = fl_lua_check_path(L, 1, "load");
@@ -454,7 +454,7 @@ static fl_status words_fail(lua_State *L, int64_t least, uint64_t *own, uint64_t
 }
 
 /* _io.same(what, rule, words): every rank of the world calls it with its list of strings; that they differ is an error
-** that says the rule and the first two that do. */
+** that gives the rule and the first two that do. */
 static int io_same(lua_State *L)
 {
     struct {

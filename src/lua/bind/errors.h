@@ -45,7 +45,7 @@ const char *fl_lua_type_name(lua_State *L, int index);
 const char *fl_lua_push_colon(lua_State *L, const char *object, const char *method);
 
 /* An error when the running function, one of the flow table, was called as flow:print(x). For functions that take any
-** value, or call others; the errors of all others say so of themselves. */
+** value, or call others; all others report it in the error about their first argument. */
 void fl_lua_refuse_colon(lua_State *L);
 
 /* ---- tables and objects whose unknown names are errors (strict.c) ---- */

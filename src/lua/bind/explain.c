@@ -1,5 +1,5 @@
 /*
-** explain.c -- what flow.explain sees: every plan as it is carried out, with boxing and the alternatives.
+** explain.c -- what flow.explain records: every plan as it is carried out, with boxing and the alternatives.
 **
 ** The observers run inside the core, where a Lua error may not be raised, so they note events; tables are made of
 ** them when the recording ends. Metas are held until then, SBPs and plans are copied.
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* An entry is an op or a boxing that no op asked for; the events after it, up to the next entry, are its own. */
+/* An entry is an op or a boxing outside any op; the events after it, up to the next entry, are its own. */
 typedef enum event_kind { ENTRY, INPUT, NUMBER, OUTPUT, WAY } event_kind;
 
 typedef struct event {
@@ -105,7 +105,7 @@ static event *note_tensor(event_kind kind, const fl_meta *meta, const fl_meta *t
 
 /* ---- boxing ---- */
 
-/* True for a boxing of the last op's inputs, which was noted with them: that it is carried out says nothing new. */
+/* True for a boxing of the last op's inputs, which was noted with them: that it is carried out adds nothing. */
 static bool was_noted(const fl_meta *from, const fl_meta *to)
 {
     for (int i = record.op; i < record.count; i++) {
@@ -414,7 +414,7 @@ static int explain(lua_State *L)
     return 1;
 }
 
-/* flow._pcall(f, ...): pcall, but f may not yield: somebody else would run in its place and be recorded */
+/* flow._pcall(f, ...): pcall, but f may not yield: other code would run in its place and be recorded */
 static int pcall_whole(lua_State *L)
 {
     bool good = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0) == LUA_OK;

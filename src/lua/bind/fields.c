@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-/* Lists that functions and fields give: what reading position 0 of each says. Their addresses are their metatables'
-** keys. */
+/* Lists that functions and fields give: the message for reading position 0 of each. Their addresses are their
+** metatables' keys. */
 static const char *const list_texts[FL_LIST_COUNT] = {
     [FL_LIST_SHAPE] = "x.shape is a Lua list: x.shape[1] is the size of axis 0, or x:size(0); x:size(-1) is the size "
                       "of the last axis",

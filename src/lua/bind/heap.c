@@ -1,11 +1,11 @@
 /*
 ** heap.c -- Lua's allocator: size classes on slabs, and boxes without finalizers.
 **
-** Lua's objects are small and short-lived: free lists of 16-byte classes cost a few nanoseconds where
-** malloc and free cost thirty. Every slab begins with one mark per 16 bytes, set where a tensor's box
-** lies; when the collector frees such a block the heap drops the box's tensor. That spares every tensor
-** Lua's way of finalizers (a protected call and one more cycle of life), and its bytes are free as soon
-** as the collector sees that nobody holds them. A foreign state or a sanitizer build uses __gc instead.
+** Lua's objects are small and short-lived: free lists of 16-byte classes cost a few nanoseconds where malloc and free
+** cost thirty. Every slab begins with one mark per 16 bytes, set where a tensor's box lies; when the collector frees
+** such a block the heap drops the box's tensor. That spares every tensor Lua's way of finalizers (a protected call and
+** one more cycle of life), and its bytes are free as soon as the collector finds them unreachable. A foreign state or a
+** sanitizer build uses __gc instead.
 */
 #include "tensors.h"
 

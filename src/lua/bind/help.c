@@ -1,5 +1,5 @@
 /*
-** help.c -- what help.lua and complete.lua need to know: descriptors of ops, sources of modules.
+** help.c -- what help.lua and complete.lua read: descriptors of ops, sources of modules.
 */
 #include "members.h"
 #include "modules.h"

@@ -1,5 +1,5 @@
 /*
-** interrupt.c -- Ctrl-C stops the Lua code that runs, and another rank may ask where it is.
+** interrupt.c -- Ctrl-C stops the Lua code that runs, and another rank can have its line written.
 **
 ** A signal handler may not call Lua but may set a hook: the hook then runs at the next instruction, where raising and
 ** reading the line are safe.
@@ -43,7 +43,7 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
     if (raised && fl_lua_is_own(ar)) return; /* our modules put right what an error left behind */
     if (!raised && !fl_lua_interrupted()) return;
     fl_lua_interrupt_raised();
-    lua_pushliteral(L, "interrupted!"); /* as lua says it: no line, the traceback tells */
+    lua_pushliteral(L, "interrupted!"); /* as in lua: no line, the traceback has it */
     lua_error(L);
 }
 
@@ -61,7 +61,7 @@ static void on_signal_together(int number)
     int saved = errno;
     int64_t now = milliseconds();
     if (!pressed) pressed = now;
-    if (now - pressed > PATIENCE_MS) kill(getpid(), SIGTERM); /* told as Ctrl-C by failure.c */
+    if (now - pressed > PATIENCE_MS) kill(getpid(), SIGTERM); /* reported as Ctrl-C by failure.c */
     fl_lua_pass_interrupt();
     if (in_call) {
         interrupted = 1;

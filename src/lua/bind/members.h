@@ -11,7 +11,7 @@
 
 int fl_lua_index(lua_State *L); /* index.c: x[key]; upvalues: metatable, methods */
 int fl_lua_newindex(lua_State *L);
-/* How messages say to go through a tensor. */
+/* How messages name the way to iterate over a tensor. */
 #define FL_ITERATION "for i = 0, #x - 1 do local row = x[i] ... end"
 
 /* A field lies in the method table as a light userdata that points here. */
@@ -19,8 +19,8 @@ typedef struct fl_lua_field {
     const char *name;
     void (*get)(lua_State *L, fl_tensor *tensor); /* pushes the value */
 } fl_lua_field;
-/* The list on top of the stack prints as "[2, 3]", compares by its entries, and says at position 0 that Lua counts from
-** 1. */
+/* The list on top of the stack prints as "[2, 3]", compares by its entries, and raises at position 0 that Lua counts
+** from 1. */
 typedef enum fl_lua_list { FL_LIST_SHAPE, FL_LIST_STRIDE, FL_LIST_RANKS, FL_LIST_HIERARCHY, FL_LIST_COUNT } fl_lua_list;
 void fl_lua_set_list(lua_State *L, fl_lua_list kind);
 void fl_lua_open_fields(lua_State *L, int methods); /* fields.c */

@@ -1,5 +1,5 @@
 /*
-** modules.c -- the embedded Lua modules: package.preload knows them by name, each is compiled at first use.
+** modules.c -- the embedded Lua modules: in package.preload by name, each compiled at first use.
 */
 #include "modules.h"
 

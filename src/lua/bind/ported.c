@@ -176,7 +176,7 @@ static const char *advice_in(const char *place, const char *word)
     return NULL;
 }
 
-/* What is said of a method holds for the function of that name too. */
+/* Advice for a method holds for the function of that name too. */
 const char *fl_lua_advice(const char *place, const char *word)
 {
     const char *text = advice_in(place, word);

@@ -201,7 +201,7 @@ static bool is_whole(const fl_meta *meta)
     return whole;
 }
 
-/* Why nothing can be asked of other ranks here, NULL when it can. */
+/* Why nothing can be communicated here, NULL when it can. */
 static const char *alone_because(void)
 {
     if (fl_world_get()->size == 1) return NULL;
@@ -257,8 +257,8 @@ static fl_status packed_meta(const fl_meta **out, const fl_meta *meta)
     return fl_meta_get(out, meta->dtype == FL_BOOL ? FL_UINT8 : meta->dtype, &shape, host, nd_sbp, false);
 }
 
-/* A global tensor of the shown elements of the tensor, on the host. A value that is missing here is missing there: all
-** ranks then learn it in the boxing that follows. */
+/* A global tensor of the shown elements of the tensor, on the host. A value that is missing here is missing there: the
+** boxing that follows fails on all ranks. */
 static fl_status pack_shown(fl_tensor **out, fl_tensor *tensor)
 {
     const fl_meta *meta;

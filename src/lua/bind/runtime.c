@@ -1,5 +1,5 @@
 /*
-** runtime.c -- the runtime as scripts see it: seeds, waiting, memory, statistics, ranks.
+** runtime.c -- the runtime for scripts: seeds, waiting, memory, statistics, ranks.
 */
 #include "core/process.h"
 #include "arguments.h"
@@ -54,7 +54,7 @@ static void read_memory(lua_State *L, fl_memory_stats *out)
     if (reset) fl_storage_reset_peak();
 }
 
-/* flow.memory() -> a table of bytes; flow.memory{reset_peak = true} lets the peak begin anew after reading it;
+/* flow.memory() -> a table of bytes; flow.memory{reset_peak = true} resets the peak after reading it;
 ** flow.memory{device = "cuda"}: of that device */
 static int flow_memory(lua_State *L)
 {

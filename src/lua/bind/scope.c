@@ -1,7 +1,7 @@
 /*
 ** scope.c -- what is set for a while: recording gradients, synchronising them, the generator that ops draw from.
 **
-** A scope belongs to the coroutine that opens it. While that one is suspended, or when it is dropped, everybody else
+** A scope belongs to the coroutine that opens it. While that one is suspended, or when it is dropped, all other code
 ** has the settings of before; when it is resumed, it has its own again. Outside scopes of its own a coroutine has the
 ** settings of the code that resumes it, as a function has those of its caller.
 **

@@ -34,8 +34,8 @@ extern void (*fl_lua_pass_interrupt)(void);
 /* True when Ctrl-C ended the last protected call, or an error after it did. */
 bool fl_lua_was_interrupted(void);
 
-/* From now on SIGUSR2 makes the script write the line it is at into this rank's journal: ranks that wait for it in vain
-** ask. */
+/* From now on SIGUSR2 makes the script write its current line into this rank's journal; ranks that wait for it in vain
+** send it. */
 void fl_lua_answer_questions(void);
 /* Ctrl-C has become an error. A script may catch the first of a call, as under lua; what comes after it, and in the
 ** session already the first, is raised again at every instruction of Lua until the call ends, whatever pcall

@@ -1,5 +1,5 @@
 /*
-** testing.c -- flow._testing: what the generic specs need to see of the registry and of other ranks.
+** testing.c -- flow._testing: what the generic specs read of the registry and of other ranks.
 */
 #include "core/process.h"
 #include "arguments.h"
@@ -63,7 +63,7 @@ static int testing_ops(lua_State *L)
 }
 
 /* set_world(size, rank, pretend): a dry world; set_world(1, 0) leaves it. pretend: what needs a peer is no error but
-** gives numbers of no meaning, so that explain sees whole programs */
+** gives numbers of no meaning, so that explain gets through whole programs */
 static int testing_set_world(lua_State *L)
 {
     fl_boxing_pretend = lua_toboolean(L, 3);

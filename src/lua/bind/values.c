@@ -115,7 +115,7 @@ static int tensor_totable(lua_State *L)
 
 /* ---- making a tensor from a value ---- */
 
-/* What the first pass learns, and where it is. */
+/* What the first pass finds, and where it is. */
 typedef struct list_scan {
     fl_shape shape;
     int64_t at[FL_MAX_NDIM];
@@ -266,7 +266,7 @@ fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dt
     return box->tensor;
 }
 
-/* Replaces the local tensor in `box` by the same data as the options want it: a global tensor, or on a device. Every
+/* Replaces the local tensor in `box` by the same data as the options name it: a global tensor, or on a device. Every
 ** rank gave the same data, so a global tensor begins as B. */
 static fl_status place(fl_box *box, const fl_attrs *attrs)
 {

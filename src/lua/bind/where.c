@@ -31,7 +31,7 @@ bool fl_lua_in_script(lua_State *L)
     return fl_lua_find_line(L, &ar) && !fl_lua_is_own(&ar);
 }
 
-/* Every queued op and every collective asks for this: it is written without printf. */
+/* Called for every queued op and every collective: so without printf. */
 void fl_lua_where(lua_State *L, char *buffer, size_t size)
 {
     lua_Debug ar;

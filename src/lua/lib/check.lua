@@ -1,4 +1,4 @@
--- check.lua -- what the Lua modules say when something is wrong: at the script's line, with "did you mean".
+-- check.lua -- the errors of the Lua modules: at the script's line, with "did you mean".
 --
 -- Functions check their arguments by their signatures, written as a module's last statements:
 --

@@ -215,7 +215,7 @@ function unpack_value(value, tensors, path)
     end
     local names = {}
     for name in pairs(value) do names[#names + 1] = name end
-    table.sort(names)           -- so that every rank meets the same mistake first
+    table.sort(names)           -- so that every rank reports the same mistake first
     for _, name in ipairs(names) do result[name] = unpack_value(value[name], tensors, path) end
     return result
 end
@@ -274,7 +274,7 @@ end
 
 -- ---- loading ----
 
--- What the option sbp says of each entry: one sbp for all, a table by name (others are B), or a function.
+-- The option sbp for each entry: one sbp for all, a table by name (others are B), or a function.
 local function sbp_rule(o, entries)
     local sbp = o.sbp
     if type(sbp) == "function" then

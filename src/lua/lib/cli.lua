@@ -5,7 +5,7 @@
 --         {"--data FILE...", nil, "text to learn from"},
 --     })
 --
--- The word behind a name says what the option takes: N a whole number >= 1, C a count (>= 0), I any whole number,
+-- The word behind a name stands for the option's value: N a whole number >= 1, C a count (>= 0), I any whole number,
 -- X a number >= 0, D a device that can be used here, anything else text; with "..." all words until the next option; no
 -- word: a switch. Of an option given twice the last counts. --help prints the list.
 

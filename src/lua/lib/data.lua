@@ -5,8 +5,8 @@
 -- draws random numbers and however many ranks there are, and can be saved and taken up again. With a placement a batch
 -- is global, and each rank asks the dataset for its own rows alone; nothing is communicated.
 --
--- A generic `for` calls the loader itself, with the batch that it got last: so the loader knows whose turn it is, and
--- each loop makes a pass of its own.
+-- A generic `for` calls the loader itself, with the batch that it got last: so the loader can tell the loops
+-- apart, and each makes a pass of its own.
 
 local flow = require "flow"
 local check = require "flow.check"

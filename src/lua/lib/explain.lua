@@ -27,7 +27,7 @@ local M = {}
 ---@field line string?
 
 ---@class flow.explain.Boxing
----@field input integer? of the op; nil: no op asked for it
+---@field input integer? of the op; nil: outside any op
 ---@field from string SBP before
 ---@field to string SBP after
 ---@field bytes integer
@@ -36,7 +36,7 @@ local M = {}
 ---An op, or a boxing outside an op (to_global, the gradient of a leaf): then op is "to_global".
 ---@class flow.explain.Entry
 ---@field op string
----@field by string? of a boxing that no op asked for: what the script called ("to_global", "backward")
+---@field by string? of a boxing outside any op: what the script called ("to_global", "backward")
 ---@field line string of the script
 ---@field inputs {text: string, boxed_to: string?, bytes: integer, steps: string?}[]
 ---@field outputs string[]
@@ -66,7 +66,7 @@ local function complete(report)
                 end
             end
             entry.inputs[boxing.input].steps = table.concat(words, ", ")
-            if entry.by then boxing.input = nil end -- no op asked for it
+            if entry.by then boxing.input = nil end -- a boxing outside any op
             entry.bytes = entry.bytes + boxing.bytes
         end
         report.bytes = report.bytes + entry.bytes
@@ -151,7 +151,7 @@ local function title(entry, text_of)
         by)
 end
 
--- Adds an entry's lines; a placement is told where it changes. Returns the one that holds from here on.
+-- Adds an entry's lines; a placement is printed where it changes. Returns the one that holds from here on.
 local function describe(entry, lines, current)
     local place = placement_of(entry)
     if place and place ~= current then lines[#lines + 1] = "on " .. place end

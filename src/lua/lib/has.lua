@@ -3,7 +3,7 @@
 local flow = require "flow"
 local check = require "flow.check"
 
--- Modules and functions that flow loads when they are first asked for.
+-- Modules and functions that flow loads at first use.
 local function is_lazy(word)
     for _, name in ipairs(getmetatable(flow).__names) do
         if name == word then return true end

@@ -24,7 +24,7 @@ help(flow.nn)        what a module has      Tab             completes names
 nn  optim  data      flow.nn and so on      quit  Ctrl-D    end the session
 ]]
 
--- Lines of an embedded module, kept, for a search looks at all of its functions; nil when there is none.
+-- Lines of an embedded module, kept, because a search goes through all of its functions; nil when there is none.
 local sources = {}
 local function source_of(module)
     local text = not sources[module] and flow._source(module)
@@ -121,7 +121,7 @@ local function is_module_class(x)
         and type(x.init) == "function"
 end
 
--- A class of modules: how it is made, what it says of itself, its arguments.
+-- A class of modules: how it is made, its comment, its arguments.
 local function print_module_class(class)
     local init, usage = check.original(class.init)
     local info = debug.getinfo(init, "S")
@@ -245,8 +245,8 @@ local function search(word)
         local holder, before = place[1], place[2]
         for _, name in ipairs(public_names(holder)) do
             local value = value_of(holder, name)
-            local twin = name:match("^(.+)_$")
-            local is_new = value ~= nil and not seen[value] and not (twin and rawget(holder, twin))
+            local out_of_place = name:match("^(.+)_$")
+            local is_new = value ~= nil and not seen[value] and not (out_of_place and rawget(holder, out_of_place))
             local about = is_new and M.of_callable(value)
             if about then
                 seen[value] = true

@@ -227,7 +227,7 @@ local function forward_gathered(self, ...)
     return give(flow._pcall(self.forward, self, ...))
 end
 
--- Only the outermost call is protected: an error then knows which module was running, and calls inside cost nothing.
+-- Only the outermost call is protected: its error names the module that was running, and calls inside cost nothing.
 local function call(self, ...)
     local outer = running
     running = self
@@ -471,7 +471,7 @@ end
 ---creating an optimizer.
 ---@param where string
 function Module:to(where)
-    flow.empty(0):to(where)     -- says what is wrong with `where`, whatever the module holds
+    flow.empty(0):to(where)     -- an error about `where` comes first, whatever the module holds
     local is_device = where:match("^cpu") or where:match("^cuda")
     for name, p in (is_device or where:match("float")) and ordered.new() or self:named_parameters() do
         if p.requires_grad then check.fail("to: '%s' requires grad and cannot become %s", name, where) end

@@ -248,7 +248,7 @@ function Optimizer:state_dict()
     return result
 end
 
--- A state dict of another kind of optimizer has options or tensors that this one does not know.
+-- A state dict of another kind of optimizer has options or tensors that this one lacks.
 local function check_names(self, who, saved, known, what)
     for _, key in ipairs(check.sorted_keys(saved)) do
         if known[key] == nil then

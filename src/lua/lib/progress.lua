@@ -1,6 +1,6 @@
 -- progress.lua -- how far a long loop is: a bar on a terminal, plain lines elsewhere. Only rank 0 prints.
 --
--- Rank 0 draws when its clock says so, but texts may need all ranks (loss:item()): with several ranks they are made at
+-- Rank 0 draws at intervals of time, but texts may need all ranks (loss:item()): with several ranks they are made at
 -- steps that are the same on all of them.
 
 local flow = require "flow"
@@ -76,7 +76,7 @@ local function draw(self, text)
     self.drawn = #line
 end
 
--- The text all ranks agree on: made anew at some steps, the last one in between.
+-- The text, the same on all ranks: made at some steps, the last one in between.
 local function shared_text(self, step, text)
     if type(text) ~= "function" then return text end
     if step % self.pace == 0 or step % self.every == 0 or step >= self.total then self.text = text() end

@@ -67,7 +67,7 @@ local function ranks_named(list)
     return (#list == 1 and math.type(list[1]) and "rank " or "ranks ") .. ranks_text(list)
 end
 
--- ---- regions: what is held, and by whom ----
+-- ---- regions: which rank holds what ----
 
 local function numel(holder)
     local n = 1
@@ -171,7 +171,7 @@ end
 
 -- ---- drawing ----
 
--- Boxes in Unicode, unless the locale says that the terminal has none.
+-- Boxes in Unicode, unless the locale has another encoding.
 local function is_unicode()
     for _, name in ipairs{"LC_ALL", "LC_CTYPE", "LANG"} do
         local value = os.getenv(name) or ""

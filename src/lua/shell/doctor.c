@@ -142,7 +142,7 @@ static void probe_gpu(lua_State *L)
     if (d->comm) probe_device_comm(d);
 }
 
-/* What two ranks, started as a user would start them, say; *seconds: how long that took. */
+/* The output of two ranks, started as a user would start them; *seconds: how long that took. */
 static bool ask_two_ranks(char *answer, size_t size, double *seconds)
 {
     char self[FL_PLUGIN_PATH], command[FL_PLUGIN_PATH + 128];
@@ -178,7 +178,7 @@ static void probe_ranks(void)
 
 bool fl_lua_doctor(lua_State *L)
 {
-    if (fl_comm_get() && fl_world_get()->rank != 0) return true; /* one rank speaks */
+    if (fl_comm_get() && fl_world_get()->rank != 0) return true; /* one rank prints */
     line("flowlua", true, "%s, %s", FL_VERSION, LUA_RELEASE);
     line("cpu", true, "%s kernels, %d threads", fl_cpu_level_name(fl_cpu_level()), fl_team_size());
     bool good = probe_ops(L);

@@ -29,11 +29,11 @@ static const char *trace_path;
 
 enum { MAX_RANKS = 1024 };
 
-/* What the command line says, beside the -e and -l options that run in order. */
+/* The command line, beside the -e and -l options that run in order. */
 typedef struct options {
     int script;                /* index of the script in argv; 0: none */
     int ranks;                 /* how many are to be started; 0: not asked */
-    int ranks_at, ranks_words; /* where in argv that is said */
+    int ranks_at, ranks_words; /* where in argv that is given */
     bool interactive, version, ignore_environment, warnings, execute, doctor, help;
     const char *bad; /* an option that is wrong */
     const char *why;
@@ -201,8 +201,8 @@ static void read_options(options *o, char **argv)
     o->script = argv[i] ? i : 0;
 }
 
-/* -E: no part of the program, and no process that it starts, sees a setting of ours. Before anything has asked for
-** one. FLOW_JOINED is none: it marks the processes that a rank starts as no ranks. */
+/* -E: no part of the program, and no process that it starts, gets a FLOW_ variable. Before any of them is read.
+** FLOW_JOINED stays: it marks the processes that a rank starts as no ranks. */
 static void forget_variables(void)
 {
     char name[64];
@@ -229,7 +229,7 @@ static void set_arg(lua_State *L, char **argv, int argc, int script)
     lua_setglobal(L, "arg");
 }
 
-/* ---- where require looks ---- */
+/* ---- where require searches ---- */
 
 /* The script's folder, "." for one without a folder; of a link, the folder of what it points to. */
 static void folder_of(char *folder, const char *script)
@@ -270,7 +270,7 @@ static void look_in(lua_State *L, const char *field, const char *folder, const c
     lua_pop(L, 2);
 }
 
-/* require looks beside the script too. A folder whose name means something in a path is left out. */
+/* require searches beside the script too. A folder whose name means something in a path is left out. */
 static void look_beside(lua_State *L, const char *script, bool ignore_environment)
 {
     char folder[PATH_MAX];
@@ -397,7 +397,7 @@ static bool join_ranks(char **argv, const options *o)
     return status == FL_OK;
 }
 
-/* The ranks of a script that asks math.random must not go different ways. */
+/* The ranks of a script that branches on math.random must not go different ways. */
 static void seed_lua(lua_State *L)
 {
     lua_getglobal(L, "math");
@@ -470,8 +470,8 @@ static void write_trace(void)
     if (fl_engine_profile_dump(trace_path) != FL_OK) say(fl_message());
 }
 
-/* Empties a file to which all ranks add in the end. What hinders is said before the script runs and not after it has
-** run for hours. */
+/* Empties a file to which all ranks add in the end. An error is reported before the script runs, not after it has run
+** for hours. */
 static bool empty_file(const char *path)
 {
     FILE *file = fopen(path, "wb");

@@ -19,7 +19,8 @@
 static const char *const mpirun_words[] = {"mpirun", "--oversubscribe", "--bind-to", "none"};
 enum { MPIRUN_WORDS = sizeof mpirun_words / sizeof *mpirun_words, MORE_WORDS = 6 };
 
-/* Without shared memory nobody but mpirun knows which rank was killed; otherwise its words add nothing to ours. */
+/* Without shared memory only mpirun's output names the rank that was killed; otherwise it adds nothing to our
+** report. */
 static bool mpirun_may_speak(void)
 {
     const char *shared = getenv("FLOW_SHARED");
@@ -39,8 +40,8 @@ static bool in_path(const char *name)
     return false;
 }
 
-/* mpirun looks for the program that starts ranks elsewhere even where none is to be, and fails in containers that lack
-** it. */
+/* mpirun searches for the program that starts ranks on other hosts even where none is needed, and fails in containers
+** that lack it. */
 static void stay_on_this_host(void)
 {
     if (!in_path("ssh") && !in_path("rsh")) setenv("OMPI_MCA_plm", "isolated", 0);
@@ -156,7 +157,7 @@ static fl_status read_all(char **out, int64_t *size)
     return text ? FL_OK : fl_fail(FL_ERR_MEMORY, "stdin: out of memory");
 }
 
-/* Standard input begins anew, with this text. */
+/* Replaces standard input by this text. */
 static fl_status put_back(const char *text, int64_t size)
 {
     int file = fl_arena_memfd("stdin");

@@ -30,7 +30,7 @@ bool fl_terminal_shows(int descriptor);
 ** where output goes: a descriptor of the terminal, else standard output. */
 int fl_terminal_join(void);
 
-/* ---- how it looks (style.c) ---- */
+/* ---- appearance (style.c) ---- */
 
 typedef enum fl_style { FL_BOLD, FL_DIM, FL_RED } fl_style;
 
@@ -82,11 +82,11 @@ typedef enum fl_outcome {
 fl_status fl_session_start(lua_State *L);
 void fl_session_stop(void);
 
-/* Rank 0's line becomes everybody's: its text, at the top of rank 0's stack, is pushed by the others. */
+/* Rank 0's line goes to all ranks: its text, at the top of rank 0's stack, is pushed by the others. */
 fl_status fl_session_share(lua_State *L, fl_line *line);
 
 /* This rank is through with the line; pops the text, if there is one. Rank 0 shows what became of it on all ranks, and
-** all begin anew: the next line finds groups and random numbers in step. */
+** all groups are reset: the next line finds groups and random numbers in step. */
 fl_status fl_session_finish(lua_State *L, const fl_line *line, fl_outcome mine);
 
 #endif

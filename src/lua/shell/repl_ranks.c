@@ -1,13 +1,13 @@
 /*
 ** repl_ranks.c -- a session over several ranks: lines travel to all of them, and what becomes of them travels back.
 **
-** Ranks agree twice a line, in a group of the session's own: rank 0 hands the line out, and all tell how it went. In
-** between a rank may fail, or stop by Ctrl-C, while others wait for it in a collective: they see in its journal that it
-** is through with the line and stop too (a rank on another host, which has no journal here, is waited for until the
-** time-out). Then nothing is under way, so all groups begin anew and the next line works.
+** Ranks meet twice a line, in a group of the session's own: rank 0 hands the line out, and all report its outcome. In
+** between a rank may fail, or stop by Ctrl-C, while others wait for it in a collective: they read in its journal that
+** it is through with the line and stop too (a rank on another host, which has no journal here, is waited for until the
+** time-out). Then nothing is under way, so all groups are reset and the next line works.
 **
-** Ctrl-C comes to rank 0 alone, which passes the signal on to the ranks of its host; a rank elsewhere learns of it in
-** the next collective. Output of the other ranks is marked "[2] " line by line.
+** Ctrl-C comes to rank 0 alone, which passes the signal on to the ranks of its host; a rank elsewhere stops in the next
+** collective. Output of the other ranks is marked "[2] " line by line.
 */
 #define _GNU_SOURCE
 #include "core/process.h"
@@ -25,7 +25,7 @@
 
 static fl_group *session; /* NULL: one rank */
 
-/* `bytes` of every rank in order, owned by the caller; NULL: fl_message says why. */
+/* `bytes` of every rank in order, owned by the caller; NULL: the reason is in fl_message. */
 static void *share(const char *what, const void *mine, size_t bytes)
 {
     char *all = malloc((size_t)session->count * bytes + 1);
@@ -64,7 +64,7 @@ static fl_status meet_peers(void)
         if (strcmp(all[i].host, mine.host) == 0) peers[peer_count++] = all[i].pid;
     free(all);
     fl_lua_pass_interrupt = pass_to_peers;
-    fl_lua_interrupt_arm(NULL); /* from now on Ctrl-C ends nobody */
+    fl_lua_interrupt_arm(NULL); /* from now on Ctrl-C ends no rank */
     fl_lua_interrupt_disarm();
     return peers ? FL_OK : fl_fail(FL_ERR_MEMORY, "session: out of memory");
 }
@@ -220,7 +220,7 @@ typedef struct outcome_message {
     char text[SHORT_TEXT];
 } outcome_message;
 
-/* What all ranks said. */
+/* The outcomes of all ranks. */
 typedef struct outcomes {
     int count;
     outcome_message *messages; /* owned */
@@ -246,7 +246,7 @@ static int count_of(const outcomes *o, fl_outcome outcome)
     return n;
 }
 
-/* "ranks 0-2, 5: ", of all ranks that said the same as `first`. */
+/* "ranks 0-2, 5: ", of all ranks with the same message as `first`. */
 static void print_who(FILE *to, const outcomes *o, int first)
 {
     int n = 0;
@@ -271,13 +271,13 @@ static void print_text(FILE *to, const char *text, size_t size, bool is_answer)
     fputc('\n', to);
 }
 
-/* The texts of one kind of outcome, equal ones once; who said it is said unless it is plain. */
+/* The texts of one kind of outcome, equal ones once, with their ranks unless these are plain. */
 static void print_texts(FILE *to, const outcomes *o, fl_outcome outcome, bool plain)
 {
     for (int i = 0; i < o->count; i++) {
-        bool told = o->messages[i].outcome != (int32_t)outcome;
-        for (int j = 0; j < i && !told; j++) told = is_same(o, j, i);
-        if (told) continue;
+        bool printed = o->messages[i].outcome != (int32_t)outcome;
+        for (int j = 0; j < i && !printed; j++) printed = is_same(o, j, i);
+        if (printed) continue;
         const char *text = text_of(o, i);
         size_t size = (size_t)o->messages[i].size;
         if (!plain) {
@@ -303,7 +303,7 @@ static bool all_say_the_same(const outcomes *o)
     return true;
 }
 
-/* A rank that stopped because of another one has nothing to tell when that one has. */
+/* True for a rank that stopped because of another one, when that one has a message. */
 static void print_outcomes(const outcomes *o, const fl_line *line)
 {
     int failed = count_of(o, FL_FAILED), interrupted = count_of(o, FL_INTERRUPTED);
@@ -346,7 +346,7 @@ static void reset(const outcomes *o)
         if (o->messages[i].counted > number) number = o->messages[i].counted;
     fl_comm_reset(number);
     if (count_of(o, FL_DONE) + count_of(o, FL_ANSWERED) == o->count) return;
-    fl_engine_wait_all(); /* its error has been told */
+    fl_engine_wait_all(); /* its error has been reported */
     fl_random_agree(o->messages[0].generator);
 }
 

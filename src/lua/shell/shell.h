@@ -24,7 +24,7 @@ void fl_lua_join_errors(lua_State *L);
 extern void (*fl_lua_last)(void);
 /* Ends the process with the engine stopped. */
 _Noreturn void fl_lua_exit(int code);
-/* Several ranks: reports an error that nobody caught, with its traceback, and ends the job. */
+/* Several ranks: reports an uncaught error, with its traceback, and ends the job. */
 _Noreturn void fl_lua_fail(const char *text);
 /* The script is through: waits for what is queued. Nothing happens when there is one rank. */
 void fl_lua_leave_ranks(void);

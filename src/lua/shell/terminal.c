@@ -1,11 +1,11 @@
 /*
 ** terminal.c -- the terminal of a session over several ranks.
 **
-** A launcher keeps the terminal to itself, reads it and gives rank 0 a pipe: whoever else takes the foreground or
-** reads it makes mpirun stop. So rank 0 leaves it there, but sets it to hand over every key, and puts a pseudo terminal
-** between the pipe and the session: line editing works there as ever, and Ctrl-C becomes a signal to rank 0 alone.
-** A guard, a small child process in a group of its own, holds a pipe from rank 0 and restores the terminal when that is
-** closed, however rank 0 has ended.
+** A launcher keeps the terminal to itself, reads it and gives rank 0 a pipe: another process that takes the foreground
+** or reads it makes mpirun stop. So rank 0 leaves it there, but sets it to hand over every key, and puts a pseudo
+** terminal between the pipe and the session: line editing works there as ever, and Ctrl-C becomes a signal to rank 0
+** alone. A guard, a small child process in a group of its own, holds a pipe from rank 0 and restores the terminal when
+** that is closed, however rank 0 has ended.
 */
 #define _GNU_SOURCE
 #include "core/process.h"
@@ -65,7 +65,7 @@ static struct {
     int far, near; /* ends of the pseudo terminal: this file's, and what the session reads */
 } terminal = {.file = -1};
 
-/* A key that is no input while the session does not ask for all keys. */
+/* A key that is no input while the session does not read all keys. */
 static int signal_of(const struct termios *modes, char key)
 {
     if (!(modes->c_lflag & ISIG)) return 0;
@@ -107,7 +107,7 @@ static void send_keys(void)
     memmove(keys.at, keys.at + n, keys.count);
 }
 
-/* A signal forgets the keys before it, as a terminal does. */
+/* A signal drops the keys before it, as in a terminal. */
 static void pass_keys(const char *text, ssize_t n)
 {
     struct termios modes;

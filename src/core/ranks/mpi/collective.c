@@ -1,8 +1,9 @@
 /*
 ** collective.c -- the collectives of a group: small reductions by MPI, all else by messages between pairs.
 **
-** Which of the two is decided by counts that all members know, so all of them decide alike. MPI's non-blocking gathers
-** are messages between pairs as well, and of an all-to-all between pairs nothing is sent where there is nothing.
+** Which of the two is decided by counts that are the same on all members, so all of them decide alike. MPI's
+** non-blocking gathers are messages between pairs as well, and of an all-to-all between pairs nothing is sent where
+** there is nothing.
 */
 #include "cpu/combine.h"
 #include "internal.h"
@@ -33,7 +34,7 @@ static bool mpi_reduces(int64_t count, fl_dtype dtype, int members, fl_reduce re
 
 /* ---- types and operations ---- */
 
-/* A type of its own for every dtype that MPI reduces, so that an operation can tell them apart. */
+/* A type of its own for every dtype that MPI reduces, so that an operation can distinguish them. */
 static MPI_Datatype number_type(fl_dtype dtype)
 {
     switch (dtype) {

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-MPI_Comm fl_mpi_post = MPI_COMM_NULL;
+MPI_Comm fl_mpi_messages = MPI_COMM_NULL;
 static int highest_tag = 32767; /* what the standard promises */
 static bool given_up;
 
@@ -17,8 +17,8 @@ static bool given_up;
 fl_status fl_mpi_groups_init(void)
 {
     int *value, found;
-    MPI_TRY(MPI_Comm_dup, (MPI_COMM_WORLD, &fl_mpi_post));
-    MPI_TRY(MPI_Comm_get_attr, (fl_mpi_post, MPI_TAG_UB, &value, &found));
+    MPI_TRY(MPI_Comm_dup, (MPI_COMM_WORLD, &fl_mpi_messages));
+    MPI_TRY(MPI_Comm_get_attr, (fl_mpi_messages, MPI_TAG_UB, &value, &found));
     if (found) highest_tag = *value;
     return FL_OK;
 }
@@ -42,9 +42,9 @@ fl_status fl_mpi_open(fl_group *group)
     FL_TRY(fl_mpi_usable());
     FL_TRY(fl_mpi_handle(&h, group));
     if (h->comm != MPI_COMM_NULL) return FL_OK;
-    MPI_TRY(MPI_Comm_group, (fl_mpi_post, &world));
+    MPI_TRY(MPI_Comm_group, (fl_mpi_messages, &world));
     MPI_TRY(MPI_Group_incl, (world, group->count, group->ranks, &members));
-    MPI_TRY(MPI_Comm_create_group, (fl_mpi_post, members, h->tag, &h->comm));
+    MPI_TRY(MPI_Comm_create_group, (fl_mpi_messages, members, h->tag, &h->comm));
     MPI_TRY(MPI_Comm_set_errhandler, (h->comm, MPI_ERRORS_RETURN));
     MPI_Group_free(&members);
     MPI_Group_free(&world);
@@ -53,7 +53,7 @@ fl_status fl_mpi_open(fl_group *group)
 
 /* ---- waiting ---- */
 
-enum { TESTS_PER_STEP = 16 }; /* looks at the network between two looks at the clock */
+enum { TESTS_PER_STEP = 16 }; /* polls of the network between two readings of the clock */
 
 fl_status fl_mpi_usable(void)
 {

@@ -14,10 +14,10 @@
 
 /* group->handle: kept until exit. */
 typedef struct fl_mpi_group {
-    MPI_Comm comm;         /* of the members, in their order; MPI_COMM_NULL until all have met */
-    int tag;               /* of its packets; tag + 1: of its notes */
-    unsigned char *mail;   /* owned; one packet per member, this rank's own is the one it sends */
-    MPI_Request *requests; /* owned; 2 * count */
+    MPI_Comm comm;          /* of the members, in their order; MPI_COMM_NULL until all have met */
+    int tag;                /* of its packets; tag + 1: of its notes */
+    unsigned char *packets; /* owned; one packet per member, this rank's own is the one it sends */
+    MPI_Request *requests;  /* owned; 2 * count */
 } fl_mpi_group;
 
 /* Words the failure of an MPI call: "mpi: MPI_Iallreduce: MPI_ERR_COUNT: invalid count argument". */
@@ -33,7 +33,7 @@ fl_status fl_mpi_fail(const char *call, int code);
 
 /* Called once at the start: makes the duplicate of the world that packets travel on. */
 fl_status fl_mpi_groups_init(void);
-extern MPI_Comm fl_mpi_post;
+extern MPI_Comm fl_mpi_messages;
 
 /* The handle of g without a communicator: needs no other member. */
 fl_status fl_mpi_handle(fl_mpi_group **out, fl_group *group);

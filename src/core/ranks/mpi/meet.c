@@ -1,9 +1,9 @@
 /*
-** meet.c -- meetings of members that do not share memory: everybody writes to everybody.
+** meet.c -- meetings of members that do not share memory: each sends to all others.
 **
-** A packet is the used part of an entry with its data. Every member sends its own to all others and so knows by itself
-** who has not come. One that stops waiting sends all others a note with its error: those who came stop with the same
-** words at once, and one that comes late learns that nobody is left.
+** A packet is the used part of an entry with its data. Every member sends its own to all others, so each of them finds
+** by itself which members are missing. One that stops waiting sends its error to all others: those that wait stop with
+** the same text at once, one that enters late stops with it too.
 */
 #include "internal.h"
 
@@ -33,9 +33,9 @@ enum {
     STEPS_PER_PROBE = 64
 };
 
-static unsigned char *mail_of(const fl_mpi_group *mpi_group, int i)
+static unsigned char *packet_of(const fl_mpi_group *mpi_group, int i)
 {
-    return mpi_group->mail + (size_t)i * PACKET_BYTES;
+    return mpi_group->packets + (size_t)i * PACKET_BYTES;
 }
 
 /* ---- packets ---- */
@@ -112,7 +112,7 @@ static bool read_packet(fl_entry *entry, void *data, const unsigned char *at, in
 
 /* ---- notes ---- */
 
-/* This rank stops waiting with this thread's error: all others hear of it. What is sent is never freed. */
+/* This rank stops waiting with this thread's error, which is sent to all others. What is sent is never freed. */
 static void send_notes(const fl_group *group, const fl_mpi_group *mpi_group, fl_status status)
 {
     note *n = calloc(1, sizeof *n);
@@ -122,7 +122,7 @@ static void send_notes(const fl_group *group, const fl_mpi_group *mpi_group, fl_
     for (int i = 0; i < group->count; i++) {
         MPI_Request request;
         if (i == group->me
-            || MPI_Isend(n, sizeof *n, MPI_BYTE, group->ranks[i], mpi_group->tag + 1, fl_mpi_post, &request)
+            || MPI_Isend(n, sizeof *n, MPI_BYTE, group->ranks[i], mpi_group->tag + 1, fl_mpi_messages, &request)
                 != MPI_SUCCESS)
             continue;
         MPI_Request_free(&request);
@@ -137,9 +137,10 @@ static fl_status look_for_notes(const fl_mpi_group *mpi_group)
     MPI_Status from;
     note n;
     for (int i = 0; i < 2 && !there; i++)
-        MPI_TRY(MPI_Iprobe, (MPI_ANY_SOURCE, mpi_group->tag + 1, fl_mpi_post, &there, &from));
+        MPI_TRY(MPI_Iprobe, (MPI_ANY_SOURCE, mpi_group->tag + 1, fl_mpi_messages, &there, &from));
     if (!there) return FL_OK;
-    MPI_TRY(MPI_Recv, (&n, sizeof n, MPI_BYTE, from.MPI_SOURCE, mpi_group->tag + 1, fl_mpi_post, MPI_STATUS_IGNORE));
+    MPI_TRY(MPI_Recv,
+            (&n, sizeof n, MPI_BYTE, from.MPI_SOURCE, mpi_group->tag + 1, fl_mpi_messages, MPI_STATUS_IGNORE));
     return fl_fail((fl_status)n.status, "%s", n.message);
 }
 
@@ -147,37 +148,37 @@ static fl_status look_for_notes(const fl_mpi_group *mpi_group)
 
 static fl_status prepare(fl_group *group, fl_mpi_group *mpi_group)
 {
-    if (mpi_group->mail) return FL_OK;
+    if (mpi_group->packets) return FL_OK;
     if (!mpi_group->requests) mpi_group->requests = malloc(2 * (size_t)group->count * sizeof *mpi_group->requests);
-    unsigned char *mail = malloc((size_t)group->count * PACKET_BYTES);
-    if (!mpi_group->requests || !mail) {
-        free(mail);
+    unsigned char *packets = malloc((size_t)group->count * PACKET_BYTES);
+    if (!mpi_group->requests || !packets) {
+        free(packets);
         return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the packets of %d ranks", group->count);
     }
-    mpi_group->mail = mail;
+    mpi_group->packets = packets;
     return FL_OK;
 }
 
 static fl_status expect_packet(const fl_group *group, fl_mpi_group *mpi_group, int i)
 {
     MPI_TRY(MPI_Irecv,
-            (mail_of(mpi_group, i), PACKET_BYTES, MPI_BYTE, group->ranks[i], mpi_group->tag, fl_mpi_post,
+            (packet_of(mpi_group, i), PACKET_BYTES, MPI_BYTE, group->ranks[i], mpi_group->tag, fl_mpi_messages,
              &mpi_group->requests[i]));
     return FL_OK;
 }
 
 static fl_status post_packets(fl_group *group, fl_mpi_group *mpi_group, const fl_entry *mine, const void *data)
 {
-    int size = write_packet(mail_of(mpi_group, group->me), mine, data);
+    int size = write_packet(packet_of(mpi_group, group->me), mine, data);
     for (int i = 0; i < 2 * group->count; i++) mpi_group->requests[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < group->count; i++) {
         group->entries[i].sequence = 0; /* not come yet */
         if (i != group->me) FL_TRY(expect_packet(group, mpi_group, i));
     }
-    for (int k = 1; k < group->count; k++) { /* everybody begins with another one */
+    for (int k = 1; k < group->count; k++) { /* each member begins with another one */
         int i = (group->me + k) % group->count;
         MPI_TRY(MPI_Isend,
-                (mail_of(mpi_group, group->me), size, MPI_BYTE, group->ranks[i], mpi_group->tag, fl_mpi_post,
+                (packet_of(mpi_group, group->me), size, MPI_BYTE, group->ranks[i], mpi_group->tag, fl_mpi_messages,
                  &mpi_group->requests[group->count + i]));
     }
     group->entries[group->me] = *mine;
@@ -185,9 +186,9 @@ static fl_status post_packets(fl_group *group, fl_mpi_group *mpi_group, const fl
     return FL_OK;
 }
 
-/* Reads the packets that have come; *left: how many have not. A packet of a meeting that failed before all groups began
-** anew is dropped. */
-static fl_status read_mail(fl_group *group, fl_mpi_group *mpi_group, int *left)
+/* Reads the packets that have come; *left: how many have not. A packet of a meeting that failed before all groups were
+** reset is dropped. */
+static fl_status read_packets(fl_group *group, fl_mpi_group *mpi_group, int *left)
 {
     *left = 0;
     for (int i = 0; i < group->count; i++) {
@@ -198,7 +199,7 @@ static fl_status read_mail(fl_group *group, fl_mpi_group *mpi_group, int *left)
         *left += !here;
         if (!here) continue;
         MPI_TRY(MPI_Get_count, (&status, MPI_BYTE, &size));
-        if (!read_packet(&group->entries[i], group->data + (size_t)i * FL_EAGER_BYTES, mail_of(mpi_group, i), size))
+        if (!read_packet(&group->entries[i], group->data + (size_t)i * FL_EAGER_BYTES, packet_of(mpi_group, i), size))
             return fl_fail(FL_ERR_COMM, "mpi: rank %d runs another version of flowlua", group->ranks[i]);
         if (group->entries[i].sequence > group->begun) continue;
         group->entries[i].sequence = 0;
@@ -215,7 +216,7 @@ static fl_status await_packets(fl_group *group, fl_mpi_group *mpi_group, unsigne
     fl_wait wait = {.group = group, .flags = flags, .missing = is_missing};
     int left;
     for (unsigned step = 1;; step++) {
-        FL_TRY(read_mail(group, mpi_group, &left));
+        FL_TRY(read_packets(group, mpi_group, &left));
         if (left == 0 || step % STEPS_PER_PROBE == 0) FL_TRY(look_for_notes(mpi_group));
         if (left == 0) return FL_OK;
         fl_status status = fl_wait_step(&wait);
@@ -236,10 +237,10 @@ fl_status fl_mpi_meet(fl_group *group, const fl_entry *mine, const void *data, s
     return fl_mpi_wait(group, h->requests + group->count, group->count);
 }
 
-/* ---- beginning anew ---- */
+/* ---- reset ---- */
 
 /* Letters that were never read are still under way, so their memory stays theirs. */
-static void abandon_mail(fl_mpi_group *mpi_group, int members)
+static void abandon_packets(fl_mpi_group *mpi_group, int members)
 {
     bool sending = false;
     for (int i = 0; i < 2 * members; i++) {
@@ -255,13 +256,13 @@ static void abandon_mail(fl_mpi_group *mpi_group, int members)
             sending = true;
         }
     }
-    if (sending) mpi_group->mail = NULL;
+    if (sending) mpi_group->packets = NULL;
 }
 
 void fl_mpi_reset(fl_group *group)
 {
     fl_mpi_group *h = group->handle;
-    if (!h || !h->mail) return;
-    abandon_mail(h, group->count);
+    if (!h || !h->packets) return;
+    abandon_packets(h, group->count);
     while (look_for_notes(h) != FL_OK) continue;
 }

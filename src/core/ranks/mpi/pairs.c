@@ -2,8 +2,8 @@
 ** pairs.c -- collectives made of messages between pairs, in pieces.
 **
 ** Counts beyond 2^31 - 1 elements are pieces like any other, and float16 and bfloat16 are added up in float32 and
-** rounded once. Every pair moves the same pieces in the same order and nobody starts a round before its own last one is
-** done, so two rounds are never mixed up.
+** rounded once. Every pair moves the same pieces in the same order and no rank starts a round before its own last one
+** is done, so two rounds are never mixed up.
 */
 #include "cpu/combine.h"
 #include "internal.h"

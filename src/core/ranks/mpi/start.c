@@ -50,7 +50,7 @@ int ompi_mpi_abort(MPI_Comm comm, int code) __attribute__((weak));
 
 enum { ABORT_SECONDS = 2 };
 
-/* A rank that cannot even say that it ends is ended by its alarm. */
+/* A rank that cannot even report its end is ended by its alarm. */
 static void abort_job(int code)
 {
     signal(SIGALRM, SIG_DFL);
@@ -67,7 +67,7 @@ enum { FINISH_NAP_MOST = 5000 }; /* microseconds */
 static void finish(void)
 {
     MPI_Request all;
-    int there = MPI_Ibarrier(fl_mpi_post, &all) != MPI_SUCCESS;
+    int there = MPI_Ibarrier(fl_mpi_messages, &all) != MPI_SUCCESS;
     for (useconds_t back_off = 20; !there; back_off += back_off < FINISH_NAP_MOST ? back_off / 8 : 0) {
         if (MPI_Test(&all, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
         if (!there) usleep(back_off);
@@ -92,7 +92,7 @@ FL_EXPORT fl_status fl_transport_start(fl_transport *out)
 {
     int level;
     choose_components();
-    setenv("OMPI_MCA_opal_signal", "", 1); /* crashes are told by failure.c */
+    setenv("OMPI_MCA_opal_signal", "", 1); /* crashes are reported by failure.c */
     MPI_TRY(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
     MPI_TRY(MPI_Comm_set_errhandler, (MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_size, (MPI_COMM_WORLD, &out->size));
