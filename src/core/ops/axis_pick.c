@@ -6,9 +6,6 @@
 #include "cpu/pick.h"
 #include "ops.h"
 
-#define SAMPLES(...) \
-    .samples = (const char *const[]) { __VA_ARGS__, NULL }
-
 /* Both ops: axis in slot 0, keepdim in slot 1. The shape of the lines of x, which `index` must have: the axis away, or
 ** of size 1. */
 static fl_status line_shape(fl_shape *out, const fl_infer *infer, const fl_shape *x)
@@ -74,7 +71,7 @@ FL_OP(axis_gather) = {
     .cpu = kernel_axis_gather,
     .grad = grad_axis_gather,
     .saves_in = 2,
-    SAMPLES("flow.randn(3, 4), flow.tensor({1, 0, 3}), 1", "flow.randn(3, 4), flow.tensor({{1, 0, 2, 1}}), 0, true"),
+    FL_SAMPLES("flow.randn(3, 4), flow.tensor({1, 0, 3}), 1", "flow.randn(3, 4), flow.tensor({{1, 0, 2, 1}}), 0, true"),
 };
 
 /* ---- axis_scatter ---- */
@@ -120,5 +117,5 @@ FL_OP(axis_scatter) = {
     .cpu = kernel_axis_scatter,
     .grad = grad_axis_scatter,
     .saves_in = 2,
-    SAMPLES("flow.randn(3), flow.tensor({1, 0, 3}), 1, false, {3, 4}"),
+    FL_SAMPLES("flow.randn(3), flow.tensor({1, 0, 3}), 1, false, {3, 4}"),
 };

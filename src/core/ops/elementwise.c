@@ -122,8 +122,7 @@ static fl_status grad_gelu(fl_grad *g)
 
 /* ---- descriptors ---- */
 
-#define VJP(...) \
-    .vjp = (const char *const[]) { __VA_ARGS__ }
+#define VJP(...) FL_VJP(__VA_ARGS__)
 #define NO_VJP .vjp = NULL
 #define GELU_GRADIENT .grad = grad_gelu, .saves_in = 1
 #define FILL_GRADIENT VJP("masked_fill(g, mask, 0)", NULL, "where(mask, g, 0)"), .check = check_masked_fill

@@ -60,7 +60,7 @@ fl_tensor *expr_neg(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, 
 fl_tensor *expr_exp(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, exp, fl_of(x)); }
 fl_tensor *expr_log(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, log, fl_of(x)); }
 
-static fl_tensor *reduce(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t axes, bool keepdim)
+fl_tensor *expr_reduce(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t axes, bool keepdim)
 {
     int64_t list[FL_MAX_NDIM];
     int count = 0;
@@ -76,17 +76,17 @@ static fl_tensor *reduce(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t 
 
 fl_tensor *expr_sum(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim)
 {
-    return reduce(expr, FL_OP_REF(sum), x, axes, keepdim);
+    return expr_reduce(expr, FL_OP_REF(sum), x, axes, keepdim);
 }
 
 fl_tensor *expr_mean(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim)
 {
-    return reduce(expr, FL_OP_REF(mean), x, axes, keepdim);
+    return expr_reduce(expr, FL_OP_REF(mean), x, axes, keepdim);
 }
 
 fl_tensor *expr_amax(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim)
 {
-    return reduce(expr, FL_OP_REF(amax), x, axes, keepdim);
+    return expr_reduce(expr, FL_OP_REF(amax), x, axes, keepdim);
 }
 
 fl_tensor *expr_reshape(fl_expr *expr, fl_tensor *x, const fl_shape *shape)

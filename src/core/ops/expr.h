@@ -39,7 +39,8 @@ fl_tensor *expr_mul_number(fl_expr *expr, fl_tensor *x, double y);
 fl_tensor *expr_neg(fl_expr *expr, fl_tensor *x);
 fl_tensor *expr_exp(fl_expr *expr, fl_tensor *x);
 fl_tensor *expr_log(fl_expr *expr, fl_tensor *x);
-/* Reductions over the axes of a mask, at least one. */
+/* Reductions over the axes of a mask, at least one; `op` has its axes in slot 0 and keepdim in slot 1. */
+fl_tensor *expr_reduce(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t axes, bool keepdim);
 fl_tensor *expr_sum(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim);
 fl_tensor *expr_mean(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim);
 fl_tensor *expr_amax(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim);

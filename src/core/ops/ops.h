@@ -9,6 +9,12 @@
 #include "cpu/cpu.h"
 #include "dispatch/dispatch.h"
 
+/* Fields of a descriptor: expressions for the generic tests, and one gradient per operand. */
+#define FL_SAMPLES(...) \
+    .samples = (const char *const[]) { __VA_ARGS__, NULL }
+#define FL_VJP(...) \
+    .vjp = (const char *const[]) { __VA_ARGS__ }
+
 /* ---- inference ---- */
 
 /* out[0] gets the shape all operands broadcast to. */

@@ -9,11 +9,6 @@
 
 #include <math.h>
 
-#define SAMPLES(...) \
-    .samples = (const char *const[]) { __VA_ARGS__, NULL }
-#define VJP(...) \
-    .vjp = (const char *const[]) { __VA_ARGS__ }
-
 /* ---- what the ops of this file share ---- */
 
 /* Where an op keeps its attributes. */
@@ -149,21 +144,6 @@ static fl_tensor *unreduce(fl_expr *expr, fl_tensor *tensor, const fl_shape *sha
     return EXPR_CALL(expr, &sizes, expand, fl_of(whole));
 }
 
-/* A reduction with axes in slot 0 and keepdim in slot 1. */
-static fl_tensor *over_axes(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t mask, bool keepdim)
-{
-    int64_t axes[FL_MAX_NDIM];
-    int count = 0;
-    fl_attrs a;
-    if (expr->status != FL_OK) return NULL;
-    for (int i = 0; i < FL_MAX_NDIM; i++)
-        if (mask >> i & 1u) axes[count++] = i;
-    fl_attrs_init(&a, op);
-    fl_attr_set_list(&a, 0, axes, count);
-    fl_attr_set(&a, 1, keepdim);
-    return fl_expr_call(expr, op, (const fl_operand[]){fl_of(x)}, 1, &a);
-}
-
 /* Axes of a call whose gradient is wanted. */
 static fl_status grad_axes(uint32_t *mask, const fl_grad *g, slots at)
 {
@@ -199,8 +179,8 @@ FL_OP(sum) = {
     .infer = infer_sum,
     .sbp = sbp_sum,
     .cpu = cpu_sum,
-    VJP("unreduce(g, axis, keepdim, x)"),
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
+    FL_VJP("unreduce(g, axis, keepdim, x)"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
 };
 
 static fl_status infer_float_reduction(fl_infer *infer)
@@ -239,7 +219,7 @@ FL_OP(mean) = {
     .sbp = sbp_sum,
     .cpu = cpu_mean,
     .grad = grad_mean,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0", "flow.randn(2, 3, 4), {1, 2}, true"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0", "flow.randn(2, 3, 4), {1, 2}, true"),
 };
 
 static fl_status cpu_prod(fl_kernel *kernel)
@@ -260,7 +240,7 @@ static fl_status grad_prod(fl_grad *g)
     fl_tensor *factors = EXPR_CALL(&c, NULL, where, fl_of(zero), fl_of_integer(1), fl_of(x));
     fl_shape kept;
     fl_reduce_shape(&kept, shape, mask, true);
-    fl_tensor *product = over_axes(&c, FL_OP_REF(prod), factors, mask, true);
+    fl_tensor *product = expr_reduce(&c, FL_OP_REF(prod), factors, mask, true);
     fl_tensor *scaled = expr_div(&c, expr_mul(&c, expr_reshape(&c, g->gout[0], &kept), product), factors);
     fl_tensor *no_other = EXPR_CALL(&c, NULL, eq, fl_of(other_zeros), fl_of_integer(0));
     return finish_grad(g, &c, EXPR_CALL(&c, NULL, where, fl_of(no_other), fl_of(scaled), fl_of_integer(0)));
@@ -276,7 +256,7 @@ FL_OP(prod) = {
     .cpu = cpu_prod,
     .grad = grad_prod,
     .saves_in = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true"),
 };
 
 /* ---- any, all ---- */
@@ -313,7 +293,7 @@ FL_OP(any) = {
     .infer = infer_bool,
     .sbp = sbp_largest,
     .cpu = cpu_any,
-    SAMPLES("flow.randn(3, 4):gt(1)", "flow.randn(3, 4):gt(1), 1"),
+    FL_SAMPLES("flow.randn(3, 4):gt(1)", "flow.randn(3, 4):gt(1), 1"),
 };
 
 FL_OP(all) = {
@@ -325,7 +305,7 @@ FL_OP(all) = {
     .infer = infer_bool,
     .sbp = sbp_smallest,
     .cpu = cpu_all,
-    SAMPLES("flow.randn(3, 4):gt(-1)", "flow.randn(3, 4):gt(-1), 1"),
+    FL_SAMPLES("flow.randn(3, 4):gt(-1)", "flow.randn(3, 4):gt(-1), 1"),
 };
 
 /* ---- extremes: values ---- */
@@ -356,7 +336,7 @@ static fl_status share_gradient(fl_grad *g, uint32_t mask)
     fl_shape kept;
     fl_reduce_shape(&kept, shape, mask, true);
     fl_tensor *hit = EXPR_CALL(&c, NULL, eq, fl_of(x), fl_of(unreduce(&c, expr_whole(&c, g->out[0]), shape, mask)));
-    fl_tensor *count = expr_whole(&c, over_axes(&c, FL_OP_REF(sum), hit, mask, true));
+    fl_tensor *count = expr_whole(&c, expr_reduce(&c, FL_OP_REF(sum), hit, mask, true));
     fl_tensor *share = expr_div(&c, expr_reshape(&c, g->gout[0], &kept), count);
     return finish_grad(
         g, &c, EXPR_CALL(&c, NULL, where, fl_of(hit), fl_of(unreduce(&c, share, shape, mask)), fl_of_integer(0)));
@@ -381,7 +361,7 @@ FL_OP(amax) = {
     .grad = grad_extreme,
     .saves_in = 1,
     .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
 };
 
 FL_OP(amin) = {
@@ -396,7 +376,7 @@ FL_OP(amin) = {
     .grad = grad_extreme,
     .saves_in = 1,
     .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
 };
 
 static uint32_t all_axes(int ndim) { return (1u << ndim) - 1; }
@@ -447,7 +427,7 @@ FL_OP(max_all) = {
     .grad = grad_extreme_of_all,
     .saves_in = 1,
     .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)"),
+    FL_SAMPLES("flow.randn(3, 4)"),
 };
 
 FL_OP(min_all) = {
@@ -462,7 +442,7 @@ FL_OP(min_all) = {
     .grad = grad_extreme_of_all,
     .saves_in = 1,
     .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)"),
+    FL_SAMPLES("flow.randn(3, 4)"),
 };
 
 /* ---- extremes: positions ---- */
@@ -497,8 +477,8 @@ static fl_status arg_in_parts(fl_tensor **out, int nout, fl_tensor *x, const fl_
     fl_expr c = {0};
     fl_attrs a;
     FL_TRY(axis_mask(&mask, "arg_find", &attrs->at[0], &x->meta->shape));
-    fl_tensor *extreme =
-        expr_whole(&c, over_axes(&c, largest ? FL_OP_REF(amax) : FL_OP_REF(amin), x, mask, attrs->at[1].integer != 0));
+    fl_tensor *extreme = expr_whole(
+        &c, expr_reduce(&c, largest ? FL_OP_REF(amax) : FL_OP_REF(amin), x, mask, attrs->at[1].integer != 0));
     fl_attrs_init(&a, FL_OP_REF(arg_find));
     a.at[0] = attrs->at[0];
     a.at[1] = attrs->at[1];
@@ -569,7 +549,7 @@ FL_OP(argmax) = {
     .infer = infer_arg,
     .sbp = sbp_argmax,
     .cpu = cpu_arg_largest,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
 };
 
 FL_OP(argmin) = {
@@ -581,7 +561,7 @@ FL_OP(argmin) = {
     .infer = infer_arg,
     .sbp = sbp_argmin,
     .cpu = cpu_arg_smallest,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
 };
 
 /* The gradient goes to the element at the position that was returned; equal ones get none. */
@@ -608,7 +588,7 @@ FL_OP(max_axis) = {
     .cpu = cpu_arg_largest,
     .grad = grad_extreme_axis,
     .saves_out = 2,
-    SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
+    FL_SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
 };
 
 FL_OP(min_axis) = {
@@ -622,7 +602,7 @@ FL_OP(min_axis) = {
     .cpu = cpu_arg_smallest,
     .grad = grad_extreme_axis,
     .saves_out = 2,
-    SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
+    FL_SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
 };
 
 /* ---- extremes: positions of a value that is known ---- */
@@ -668,9 +648,9 @@ FL_OP(arg_find) = {
     .infer = infer_arg_find,
     .sbp = sbp_arg_find,
     .cpu = cpu_arg_find,
-    SAMPLES("flow.randn(3, 4):clamp(-1, 0.25), flow.full({3}, 0.25), 1",
-            "flow.randn(3, 4):clamp(-0.5, 1), flow.full({1, 4}, -0.5), 0, true, false",
-            "flow.randn(3, 4):clamp(-1, 0.25), flow.full({}, 0.25)"),
+    FL_SAMPLES("flow.randn(3, 4):clamp(-1, 0.25), flow.full({3}, 0.25), 1",
+               "flow.randn(3, 4):clamp(-0.5, 1), flow.full({1, 4}, -0.5), 0, true, false",
+               "flow.randn(3, 4):clamp(-1, 0.25), flow.full({}, 0.25)"),
 };
 
 /* ---- var, std ---- */
@@ -796,7 +776,7 @@ FL_OP(var) = {
     .cpu = cpu_var,
     .grad = grad_var,
     .saves_in = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true"),
 };
 
 FL_OP(std) = {
@@ -810,7 +790,7 @@ FL_OP(std) = {
     .grad = grad_std,
     .saves_in = 1,
     .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true"),
 };
 
 /* ---- norm ---- */
@@ -847,7 +827,7 @@ static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const
     bool keepdim = attrs->at[2].integer != 0;
     FL_TRY(fl_reduce_axes(&mask, "norm", &attrs->at[1], &x->meta->shape));
     fl_tensor *magnitude = EXPR_CALL(&c, NULL, abs, fl_of(expr_widen(&c, x)));
-    if (isinf(p)) result = over_axes(&c, p > 0 ? FL_OP_REF(amax) : FL_OP_REF(amin), magnitude, mask, keepdim);
+    if (isinf(p)) result = expr_reduce(&c, p > 0 ? FL_OP_REF(amax) : FL_OP_REF(amin), magnitude, mask, keepdim);
     else if (p == 0) {
         fl_tensor *nonzero = EXPR_CALL(&c, NULL, sign, fl_of(magnitude));
         result = expr_sum(&c, nonzero, mask, keepdim);
@@ -916,8 +896,8 @@ FL_OP(norm) = {
     .grad = grad_norm,
     .saves_in = 1,
     .saves_out = 1,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, 1", "flow.randn(2, 3, 4), 3, {0, 2}, true",
-            "flow.randn(3, 4), math.huge, 0"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, 1", "flow.randn(2, 3, 4), 3, {0, 2}, true",
+               "flow.randn(3, 4), math.huge, 0"),
 };
 
 /* ---- logsumexp ---- */
@@ -970,6 +950,6 @@ FL_OP(logsumexp) = {
     .infer = infer_float_reduction,
     .sbp = sbp_logsumexp,
     .cpu = cpu_logsumexp,
-    VJP("exp(x - unreduce(out, axis, keepdim, x)) * unreduce(g, axis, keepdim, x)"),
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
+    FL_VJP("exp(x - unreduce(out, axis, keepdim, x)) * unreduce(g, axis, keepdim, x)"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
 };

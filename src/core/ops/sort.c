@@ -10,9 +10,6 @@
 #include "memory/scratch.h"
 #include "expr.h"
 
-#define SAMPLES(...) \
-    .samples = (const char *const[]) { __VA_ARGS__, NULL }
-
 /* ---- inference ---- */
 
 /* Values and positions with `count` elements along the axis. */
@@ -154,8 +151,8 @@ FL_OP(sort) = {
     .cpu = kernel_sort,
     .grad = grad_sort,
     .saves_out = 2,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true", "flow.randn(2, 5, 3), 1",
-            "flow.randint(0, 4, {3, 9}), -1, true", "flow.tensor(2.5)", "flow.zeros(3, 0)"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true", "flow.randn(2, 5, 3), 1",
+               "flow.randint(0, 4, {3, 9}), -1, true", "flow.tensor(2.5)", "flow.zeros(3, 0)"),
 };
 
 FL_OP(topk) = {
@@ -169,8 +166,8 @@ FL_OP(topk) = {
     .cpu = kernel_topk,
     .grad = grad_topk,
     .saves_out = 2,
-    SAMPLES("flow.randn(3, 7), 2", "flow.randn(5, 4), 3, 0, false", "flow.randn(2, 5, 3), 4, 1",
-            "flow.randint(0, 4, {3, 9}), 5, -1, false, false", "flow.tensor(2.5), 1", "flow.randn(3, 4), 0"),
+    FL_SAMPLES("flow.randn(3, 7), 2", "flow.randn(5, 4), 3, 0, false", "flow.randn(2, 5, 3), 4, 1",
+               "flow.randint(0, 4, {3, 9}), 5, -1, false, false", "flow.tensor(2.5), 1", "flow.randn(3, 4), 0"),
 };
 
 static fl_status body_argsort(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -189,5 +186,5 @@ FL_OP(argsort) = {
     .flags = FL_OP_NO_GRAD,
     .doc = "The positions of the values in sorted order, as sort returns them.",
     .body = body_argsort,
-    SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true"),
 };
