@@ -2,7 +2,7 @@
 ** reduce.cu -- sums, products, extremes, statistics and norms over axes.
 **
 ** The folds are in folds.cuh, the engine in reduce.cuh; here each op chooses its own. What decides the result (empty
-** parts, NaN, the dtype of totals) is as in core/ops/reduce.c and core/cpu/reduce.c.
+** parts, NaN, the dtype of totals) is as in core/ops (sums.c, extremes.c, norms.c) and core/cpu/reduce.c.
 */
 #include "folds.cuh"
 
