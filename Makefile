@@ -6,12 +6,13 @@ CC ?= gcc
 AR ?= ar
 
 # What a Debian or Ubuntu machine needs (`make install-deps` installs it, `make deps` prints it).
-PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libcjson-dev libopenmpi-dev libedit-dev
+PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libjansson-dev libopenmpi-dev libedit-dev
 PACKAGES_RUN = libdnnl-dev libedit2 openmpi-bin
 PACKAGES_TEST = lua-busted lua-check
 
 LUA_CFLAGS := $(shell pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
 LUA_LIB := $(shell ls /usr/lib/$$($(CC) -dumpmachine)/liblua5.4.a /usr/lib/liblua5.4.a 2>/dev/null | head -n 1)
+JANSSON_LIB := $(or $(shell ls /usr/lib/$$($(CC) -dumpmachine)/libjansson.a /usr/lib/libjansson.a 2>/dev/null | head -n 1),-ljansson)
 
 WARNINGS = -Wall -Wextra -Wshadow -Wno-unused-parameter $(WARNINGS_C)
 WARNINGS_C = -Wstrict-prototypes -Werror=implicit-function-declaration -Werror=int-conversion
@@ -30,7 +31,7 @@ FLAGS_asan = -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer
 FLAGS_tsan = -O1 -g -fsanitize=thread
 FLAGS_checked = $(FLAGS_release)
 CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) $(HARDEN_$(CONFIG)) $(PIE_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP -Isrc -Isrc/core $(LUA_CFLAGS) $(CFLAGS)
-LDLIBS_ALL = -lcjson -lz -lm -ldl -lpthread
+LDLIBS_ALL = $(JANSSON_LIB) -Wl,--exclude-libs,libjansson.a -lz -lm -ldl -lpthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
 LEVELS := base $(if $(filter x86_64,$(ARCH)),avx2 avx512)

@@ -21,7 +21,7 @@ purpose() {
         gcc | libc6-dev | make | pkg-config) echo "to build" ;;
         liblua5.4-dev) echo "the Lua interpreter inside" ;;
         zlib1g-dev) echo "compressed data files" ;;
-        libcjson-dev) echo "headers of checkpoint files" ;;
+        libjansson-dev) echo "headers of checkpoint files, JSON" ;;
         libdnnl-dev) echo "large matrix products" ;;
         libopenmpi-dev) echo "the transport between ranks" ;;
         openmpi-bin) echo "to start ranks (mpirun)" ;;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # pack-gpu.sh FOLDER -- packs what a bare machine with a GPU (CUDA toolkit, gcc, make, perhaps PyTorch) lacks for building and
-# testing flowlua: Lua with its headers, busted, cJSON, zlib, libedit, oneDNN, Open MPI. Run it where these are installed (make
+# testing flowlua: Lua with its headers, busted, jansson, zlib, libedit, oneDNN, Open MPI. Run it where these are installed (make
 # install-deps), copy the folder beside the sources, and there:
 #
 #     . FOLDER/env.sh && make -j"$(nproc)" all && make -k test-gpu bench-gpu
@@ -32,17 +32,17 @@ library() {
 
 need /usr/include/lua5.4 liblua5.4-dev
 need "$system/liblua5.4.a" liblua5.4-dev
-need "$system/libcjson.so" libcjson-dev
+need "$system/libjansson.a" libjansson-dev
 need "$system/libz.so" zlib1g-dev
 need /usr/include/histedit.h libedit-dev
 need /usr/share/lua/5.4/busted lua-busted
 cp -RL /usr/include/lua5.4 "$folder/include/"
 [ ! -f "/usr/include/$triple/lua5.4-deb-multiarch.h" ] || cp -L "/usr/include/$triple/lua5.4-deb-multiarch.h" "$folder/include/lua5.4/"
-cp -RL /usr/include/cjson /usr/include/zlib.h /usr/include/zconf.h /usr/include/histedit.h "$folder/include/"
+cp -L /usr/include/jansson.h /usr/include/jansson_config.h /usr/include/zlib.h /usr/include/zconf.h /usr/include/histedit.h "$folder/include/"
 [ ! -f "/usr/include/$triple/zconf.h" ] || cp -L "/usr/include/$triple/zconf.h" "$folder/include/"
 [ ! -d /usr/include/editline ] || cp -RL /usr/include/editline "$folder/include/"
-cp -L "$system/liblua5.4.a" "$folder/lib/"
-for name in libcjson.so libcjson.so.1 libz.so libz.so.1 libedit.so.2; do library "$system/$name"; done
+cp -L "$system/liblua5.4.a" "$system/libjansson.a" "$folder/lib/"
+for name in libz.so libz.so.1 libedit.so.2; do library "$system/$name"; done
 for path in "$system"/libdnnl.so.[0-9]; do [ ! -e "$path" ] || library "$path"; done
 
 # ---- busted and the modules it uses ----
@@ -114,7 +114,7 @@ if [ ! -d "$pack/lib" ]; then
     system=$(ldconfig -p 2>/dev/null || /sbin/ldconfig -p)
     for file in "$pack"/lib/*.so.*; do
         case $(basename "$file") in
-            libmpi* | libopen-* | libmca* | libpmix* | libdnnl* | libcjson* | libedit*) ;;
+            libmpi* | libopen-* | libmca* | libpmix* | libdnnl* | libedit*) ;;
             *) case $system in *"$(basename "$file") "*) rm "$file" ;; esac ;;
         esac
     done
@@ -141,7 +141,7 @@ print(*glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*/lib/libcublasLt.s
         if [ -n "$FLOW_CUBLASLT" ]; then export FLOW_CUBLASLT; else unset FLOW_CUBLASLT; fi
     fi
     # make: no packages to install, Lua and Open MPI lie here
-    MAKEFLAGS="${MAKEFLAGS:-} LUA_CFLAGS=-I$pack/include/lua5.4 LUA_LIB=$pack/lib/liblua5.4.a PACKAGES_BUILD= PACKAGES_RUN= PACKAGES_TEST="
+    MAKEFLAGS="${MAKEFLAGS:-} LUA_CFLAGS=-I$pack/include/lua5.4 LUA_LIB=$pack/lib/liblua5.4.a JANSSON_LIB=$pack/lib/libjansson.a PACKAGES_BUILD= PACKAGES_RUN= PACKAGES_TEST="
     [ ! -d "$pack/openmpi" ] || MAKEFLAGS="$MAKEFLAGS MPI_CFLAGS=-I$pack/openmpi/include MPI_LIBS=$pack/openmpi/lib/libmpi.so"
     export MAKEFLAGS
 fi

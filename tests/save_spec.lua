@@ -328,15 +328,20 @@ describe("loading", function()
         {"a header length of 2^63", ("<I8"):pack(1 << 63), "a header of 9223372036854775808 bytes is longer than 100000000 (is this a safetensors file?)"},
         {"a header length of 2^64 - 1", ("<I8"):pack(-1), "a header of 18446744073709551615 bytes is longer than 100000000 (is this a safetensors file?)"},
         {"text", ("hello world, this is text\n"):rep(20), nil},
-        {"no JSON", file_of("hello"), "the header is not JSON (is this a safetensors file?)"},
+        {"no JSON", file_of("hello"), "bad header: invalid token near 'hello' at byte 5 (line 1)"},
         {"a list", file_of("[]"), "the header is not a JSON object"},
-        {"text after the JSON", file_of("{} x"), "text after the header's JSON"},
-        {"deep nesting", file_of('{"a":' .. deep .. "}"), "the header is not JSON (is this a safetensors file?)"},
-        {"a NUL", file_of('{"a\0b":' .. ok4 .. "}", "1234"), "the header contains a NUL"},
-        {"an escaped NUL", file_of('{"a\\u0000b":' .. ok4 .. "}", "1234"), "the header contains a NUL"},
+        {"text after the JSON", file_of("{} x"), "bad header: text after the value at byte 4 (line 1)"},
+        {"deep nesting", file_of('{"a":' .. deep .. "}"), "bad header: too many nested lists and objects at byte 205 (line 1)"},
+        {"a NUL", file_of('{"a\0b":' .. ok4 .. "}", "1234"), "bad header: control character 0x0 near '\"a' at byte 4 (line 1)"},
+        {"an escaped NUL in a name", file_of('{"a\\u0000b":' .. ok4 .. "}", "1234"), "bad header: a NUL in a key at byte 11 (line 1)"},
+        {"an escaped NUL in metadata", file_of('{"__metadata__":{"a":"\\u0000"}}'), "bad header: a NUL in a string at byte 29 (line 1)"},
         {"a name twice", file_of('{"a":' .. ok4 .. ',"a":' .. tensor("F32", "1", 4, 8) .. "}", "12345678"),
-            'the name "a" occurs twice'},
-        {"metadata twice", file_of('{"__metadata__":{},"__metadata__":{}}'), 'the name "__metadata__" occurs twice'},
+            'bad header: the key "a" occurs twice at byte 57 (line 1)'},
+        {"a size that float64 does not hold", file_of('{"a":' .. tensor("U8", "9007199254740993", 0, 4) .. "}", "1234"),
+            'tensor "a", uint8[9007199254740993], has 4 bytes'},
+        {"a size of 2^63", file_of('{"a":' .. tensor("U8", "9223372036854775808", 0, 4) .. "}", "1234"),
+            "bad header: too big integer near '9223372036854775808' at byte 47 (line 1)"},
+        {"metadata twice", file_of('{"__metadata__":{},"__metadata__":{}}'), 'bad header: the key "__metadata__" occurs twice at byte 33 (line 1)'},
         {"metadata that is no object", file_of('{"__metadata__":3}'), "__metadata__ is not an object"},
         {"metadata that is no text", file_of('{"__metadata__":{"a":1}}'), '"a" of __metadata__ is not a string'},
         {"a tensor that is no object", file_of('{"a":3}'), 'tensor "a" is not described by an object'},
@@ -361,7 +366,7 @@ describe("loading", function()
             'the bytes of tensor "a", 0 to 8, are outside the 4 bytes of data'},
         {"offsets that go back", file_of('{"a":' .. tensor("F32", "1", 4, 0) .. "}", "1234"), nil},
         {"offsets of 2^60", file_of('{"a":' .. tensor("F32", "1", "1152921504606846976", "1152921504606846980") .. "}", "1234"),
-            'the data_offsets of tensor "a" are not two whole numbers'},
+            'the bytes of tensor "a", 1152921504606846976 to 1152921504606846980, are outside the 4 bytes of data'},
         {"overlapping tensors", file_of('{"a":' .. ok4 .. ',"b":' .. tensor("F32", "1", 2, 6) .. "}", "123456"),
             'the bytes of tensor "b" overlap another tensor\'s'},
         {"the same bytes twice", file_of('{"a":' .. ok4 .. ',"b":' .. ok4 .. "}", "1234"),
@@ -395,9 +400,14 @@ describe("loading", function()
         {"a name of 2.4 MB", file_of('{"' .. long .. '":3}'), 'tensor "' .. ("é"):rep(78) .. '..." is not described by an object'},
         {"a dtype of 2.4 MB", file_of('{"a":{"dtype":"' .. long .. '"}}'), 'tensor "a" has the unknown dtype "' .. ("é"):rep(16) .. '"'},
         {"control characters in a name", file_of('{"\\u001b[31mred\\n\\u0007":3}'), 'tensor "\\x1b[31mred\\x0a\\x07" is not described by an object'},
-        {"raw control characters in a name", file_of('{"' .. escape .. '":3}'),
-            'tensor "\\x1b]0;title\\x07\\x1b[31m\\x7f\\xc2\\x9b" is not described by an object'},
-        {"a name that is not UTF-8", file_of('{"\255\128a":3}'), 'tensor "\\xff\\x80a" is not described by an object'},
+        {"control characters in a name that JSON allows", file_of('{"\127\194\155":3}'), 'tensor "\\x7f\\xc2\\x9b" is not described by an object'},
+        {"raw control characters in a name", file_of('{"a' .. escape .. '":3}'),
+            "bad header: control character 0x1b near '\"a' at byte 4 (line 1)"},
+        {"a name that is not UTF-8", file_of('{"\255\128a":3}'), "bad header: not UTF-8 at byte 3 (line 1)"},
+        {"a name twice, with quotes and control characters", file_of('{"a\\"\194\155":1,"a\\"\194\155":1}'),
+            'bad header: the key "a\\"\\xc2\\x9b" occurs twice at byte 18 (line 1)'},
+        {"a name of 2.4 MB twice", file_of('{"' .. long .. '":3,"' .. long .. '":3}'),
+            'bad header: the key "' .. ("é"):rep(78) .. '..." occurs twice at byte 4800008 (line 1)'},
         {"control characters in metadata", file_of('{"__metadata__":{"\\u001b[2J":1}}'), '"\\x1b[2J" of __metadata__ is not a string'},
     } do
         it("says in short what is wrong with " .. case[1], function()
@@ -520,19 +530,61 @@ describe("loading what another program wrote", function()
 end)
 
 describe("json", function()
+    local function nested(depth, value, key)
+        for _ = 1, depth do value = {[key] = value} end
+        return value
+    end
+
     for _, case in ipairs {
         {"[1, -2, 3.5, 1e2, -0.0]", {1, -2, 3.5, 100.0, -0.0}}, {'{"a": {"b": [true, false]}}', {a = {b = {true, false}}}},
         {'"\\u00e9\\ud83d\\ude00\\n\\/"', "é😀\n/"}, {"9223372036854775807", math.maxinteger}, {"  {}  ", {}},
-        {'"\127"', "\127"},
+        {'"\127"', "\127"}, {"-9223372036854775808", math.mininteger}, {"9007199254740993", 9007199254740993},
+        {"1e-400", 0.0}, {'"\\u0000a"', "\0a"}, {" null ", json.null}, {'"\244\143\191\191"', "\u{10ffff}"},
+        {('{"a":'):rep(199) .. "[]" .. ("}"):rep(199), nested(199, {}, "a")}, {("["):rep(200) .. "7" .. ("]"):rep(200), nested(200, 7, 1)},
     } do
-        it("reads " .. case[1], function() assert.are.same(case[2], json.decode(case[1])) end)
+        it("reads " .. case[1]:sub(1, 40), function()
+            local value = json.decode(case[1])
+            assert.are.same(case[2], value)
+            assert.are.equal(math.type(case[2]), math.type(value))
+        end)
     end
     for _, text in ipairs {
         "", "{", "[1,]", '{"a":1,}', '{"a":1,"a":2}', "01", "1.", "+1", ".5", "nan", "tru", '"\\x"', '"\\ud800"', '"a', "[1 2]",
-        "{1:2}", "[1] 2", "\"\n\"", ("["):rep(1000), "-", "1e",
+        "{1:2}", "[1] 2", "\"\n\"", ("["):rep(1000), "-", "1e", "[1", "//", "/**/1", "NaN", "Infinity", "'a'", "\239\187\1911", "[1]\0",
+        '"\\udc00\\ud800"', '"\237\160\128"', '"\192\128"', ("["):rep(3000000), ('{"a":'):rep(1000000),
     } do
         it("refuses " .. ("%q"):format(text:sub(1, 12)), function() assert.is_false(pcall(json.decode, text)) end)
     end
+    for _, case in ipairs {
+        {"", "the text ends early at byte 0 (line 1)"}, {'[1,\n"a', "the text ends early at byte 6 (line 2)"},
+        {'{"a" 5}', "':' expected near '5' at byte 6 (line 1)"}, {"[1,\n2,\n]", "unexpected token near ']' at byte 8 (line 3)"},
+        {'"a\tb"', "control character 0x9 near '\"a' at byte 3 (line 1)"}, {'"\\x"', "invalid escape near '\"\\x' at byte 3 (line 1)"},
+        {"[1]\n2", "text after the value at byte 5 (line 2)"}, {'["\255"]', "not UTF-8 at byte 3 (line 1)"},
+        {'{"a":1,\n"a":2}', 'the key "a" occurs twice at byte 11 (line 2)'},
+        {'{"\\\\":1,"\\\\":2}', 'the key "\\\\" occurs twice at byte 12 (line 1)'},
+        {'{"":1,"":2}', 'the key "" occurs twice at byte 8 (line 1)'},
+        {'{"a\\u0000b":1}', "a NUL in a key at byte 11 (line 1)"},
+        {"9223372036854775808", "too big integer near '9223372036854775808' at byte 19 (line 1)"},
+        {"[-9223372036854775809]", "too big negative integer near '-9223372036854775809' at byte 21 (line 1)"},
+        {"[1e400]", "real number overflow near '1e400' at byte 6 (line 1)"},
+        {("["):rep(201) .. ("]"):rep(201), "too many nested lists and objects at byte 201 (line 1)"},
+    } do
+        it("says what is wrong with " .. ("%q"):format(case[1]:sub(1, 24)), function()
+            assert.are.equal("json: " .. case[2], (support.message_of(json.decode, case[1]):gsub("^.-:%d+: ", "", 1)))
+        end)
+    end
+    it("writes nothing that it does not read", function()
+        for _, value in ipairs {nested(199, {}, "a"), nested(199, {7}, 1), {math.mininteger, math.maxinteger, -0.0, 5e-324, 1.7976931348623157e308},
+            {["\127\194\155\""] = "\0\1\127\\/"}} do
+            local text = json.encode(value)
+            assert.are.equal(text, json.encode(json.decode(text)))
+        end
+        assert.are.equal("json: a key contains a NUL, which no reader takes", (support.message_of(json.encode, {["a\0"] = 1}):gsub("^.-:%d+: ", "", 1)))
+        assert.is_false(pcall(json.encode, nested(200, {}, "a")))
+    end)
+    it("takes a text and nothing else", function()
+        assert.are.equal("decode: text must be a string, got nil", (support.message_of(json.decode, nil):gsub("^.-:%d+: ", "", 1)))
+    end)
     it("writes sorted keys and every number exactly", function()
         assert.are.equal('{"a":[1,2.0,0.10000000000000001],"b":"\\"\\\\\\u0001"}', json.encode {b = '"\\\1', a = {1, 2.0, 0.1}})
         assert.are.equal("null", json.encode(json.null))

@@ -22,8 +22,9 @@
 #include "base/shuffle.h"
 #include "value/random.h"
 
-/* Files: safetensors, IDX; paths that may be opened. */
+/* Files: safetensors, IDX, JSON; paths that may be opened. */
 #include "file/idx.h"
+#include "file/json.h"
 #include "file/open.h"
 #include "file/safetensors.h"
 

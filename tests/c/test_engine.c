@@ -9,8 +9,8 @@
 #include "core/engine/engine.h"
 #include "core/engine/team.h"
 
-#include <cjson/cJSON.h>
 #include <dirent.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -668,15 +668,9 @@ static void one_team_of_threads(void)
 
 /* ---- the profile ---- */
 
-static cJSON *read_json(const char *path)
+static const char *text_of(const json_t *event, const char *key)
 {
-    static char text[1 << 22];
-    FILE *f = fopen(path, "r");
-    if (!f) return NULL;
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = '\0';
-    return cJSON_Parse(text);
+    return json_string_value(json_object_get(event, key));
 }
 
 static void odd_place(char *buffer, size_t size) { snprintf(buffer, size, "a\"b\\c\n\x01.lua:7"); }
@@ -695,23 +689,23 @@ static void profile_parses(void)
     push_nothing(FL_LANE_CPU, FL_TASK_CHEAP, NO_VARS, NO_VARS);
     fl_engine_where = NULL;
     CHECK(fl_engine_profile_dump(path) == FL_OK && !fl_engine_profiling);
-    cJSON *json = read_json(path), *event;
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *event;
+    size_t i;
     int ops = 0, names = 0;
     CHECK(json != NULL);
-    cJSON_ArrayForEach(event, cJSON_GetObjectItem(json, "traceEvents"))
+    json_array_foreach(json_object_get(json, "traceEvents"), i, event)
     {
-        const char *phase = cJSON_GetStringValue(cJSON_GetObjectItem(event, "ph"));
+        const char *phase = text_of(event, "ph");
         names += !strcmp(phase, "M");
         if (strcmp(phase, "X")) continue;
         ops++;
-        CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(cJSON_GetObjectItem(event, "args"), "line")),
-                   "a\"b\\c\n\x01.lua:7");
-        if (cJSON_GetObjectItem(event, "tid")->valueint != threaded[0]) continue;
-        CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(event, "name")), "sleep \"well\"");
-        CHECK(cJSON_GetObjectItem(event, "dur")->valuedouble >= 1900);
+        CHECK_TEXT(text_of(json_object_get(event, "args"), "line"), "a\"b\\c\n\x01.lua:7");
+        if (json_integer_value(json_object_get(event, "tid")) != threaded[0]) continue;
+        CHECK_TEXT(text_of(event, "name"), "sleep \"well\"");
+        CHECK(json_number_value(json_object_get(event, "dur")) >= 1900);
     }
     CHECK(ops == 3 && names >= 4);
-    cJSON_Delete(json);
+    json_decref(json);
     unlink(path);
 }
 

@@ -1,12 +1,13 @@
 /*
 ** safetensors.c -- reader of safetensors files (see safetensors.h; the writer is safetensors_write.c).
 */
+#include "json.h"
 #include "open.h"
 #include "safetensors.h"
 #include "base/hash.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -14,7 +15,6 @@ enum {
     MAX_HEADER = 100 * 1000 * 1000, /* as in the reference implementation */
     MAX_VALUES = 4 * 1000 * 1000    /* what the parser makes of a header must fit in memory, too */
 };
-#define EXACT_INTEGER 9007199254740992.0 /* 2^53: JSON numbers are read as doubles */
 
 const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT] = {"BOOL", "U8",   "I8",  "I32", "I64",
                                                            "F16",  "BF16", "F32", "F64"};
@@ -34,85 +34,58 @@ static fl_status read_all(fl_safetensors *file, void *data, int64_t bytes, int64
 
 /* ---- header ---- */
 
-/* What the JSON parser would let pass: NUL in strings, which cuts C strings short, and more values than memory is
-** for. */
-static fl_status header_scan(const fl_safetensors *file, const char *text, size_t size)
-{
-    size_t values = 1;
-    bool in_string = false;
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] == '\0' || (in_string && size - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0))
-            return fl_fail(FL_ERR_IO, "load: %s: the header contains a NUL", file->path);
-        if (text[i] == '"') in_string = !in_string;
-        else if (in_string && text[i] == '\\') i++;
-        else if (!in_string) values += text[i] == ',' || text[i] == '[' || text[i] == '{';
-    }
-    if (values > MAX_VALUES) return fl_fail(FL_ERR_IO, "load: %s: the header has too many values", file->path);
-    return FL_OK;
-}
-
 static fl_status header_parse(fl_safetensors *file, const char *text, size_t size)
 {
-    FL_TRY(header_scan(file, text, size));
-    const char *end = NULL;
-    file->header = cJSON_ParseWithLengthOpts(text, size, &end, false);
-    if (!file->header)
-        return fl_fail(FL_ERR_IO, "load: %s: the header is not JSON (is this a safetensors file?)", file->path);
-    if (!cJSON_IsObject(file->header))
+    fl_json_limits limits = {.values = MAX_VALUES, .no_nul = true}; /* names are C strings */
+    fl_status status = fl_json_read(&file->header, text, size, limits);
+    if (status != FL_OK) return fl_fail_prefix(status, "load: %s: bad header: ", file->path);
+    if (!json_is_object(file->header))
         return fl_fail(FL_ERR_IO, "load: %s: the header is not a JSON object", file->path);
-    for (; end < text + size; end++)
-        if (!memchr(" \t\r\n", *end, 4))
-            return fl_fail(FL_ERR_IO, "load: %s: text after the header's JSON", file->path);
     return FL_OK;
 }
 
-/* A number of the header as an integer in 0 .. 2^53 - 1. */
-static bool exact_integer(int64_t *out, const cJSON *item)
+/* An integer that is not negative. */
+static bool whole_number(int64_t *out, const json_t *item)
 {
-    double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
-    if (!(value >= 0 && value < EXACT_INTEGER) || value != (double)(int64_t)value) return false;
-    *out = (int64_t)value;
-    return true;
+    *out = json_integer_value(item);
+    return json_is_integer(item) && *out >= 0;
 }
 
-static fl_status entry_dtype(fl_safetensors *file, fl_safetensors_entry *entry, const cJSON *dtype)
+static fl_status entry_dtype(fl_safetensors *file, fl_safetensors_entry *entry, const json_t *dtype)
 {
-    if (!cJSON_IsString(dtype))
-        return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has no dtype", file->path, file->shown);
+    const char *name = json_string_value(dtype);
+    if (!name) return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has no dtype", file->path, file->shown);
     for (int d = 0; d < FL_DTYPE_COUNT; d++)
-        if (strcmp(dtype->valuestring, fl_safetensors_dtypes[d]) == 0) {
+        if (strcmp(name, fl_safetensors_dtypes[d]) == 0) {
             entry->dtype = (fl_dtype)d;
             return FL_OK;
         }
-    return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has the unknown dtype \"%.32s\"", file->path, file->shown,
-                   dtype->valuestring);
+    return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has the unknown dtype \"%.32s\"", file->path, file->shown, name);
 }
 
-static fl_status entry_shape(fl_safetensors *file, fl_safetensors_entry *entry, const cJSON *shape)
+static fl_status entry_shape(fl_safetensors *file, fl_safetensors_entry *entry, const json_t *shape)
 {
     int64_t dims[FL_MAX_NDIM];
-    int ndim = 0;
-    if (!cJSON_IsArray(shape))
+    size_t ndim = json_array_size(shape);
+    if (!json_is_array(shape))
         return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has no shape", file->path, file->shown);
-    for (const cJSON *size = shape->child; size; size = size->next) {
-        if (ndim == FL_MAX_NDIM)
-            return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has more than %d axes", file->path, file->shown,
-                           FL_MAX_NDIM);
-        if (!exact_integer(&dims[ndim++], size))
+    if (ndim > FL_MAX_NDIM)
+        return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" has more than %d axes", file->path, file->shown,
+                       FL_MAX_NDIM);
+    for (size_t i = 0; i < ndim; i++)
+        if (!whole_number(&dims[i], json_array_get(shape, i)))
             return fl_fail(FL_ERR_IO, "load: %s: a size of tensor \"%s\" is not a whole number", file->path,
                            file->shown);
-    }
-    fl_status status = fl_shape_make(&entry->shape, file->shown, dims, ndim);
+    fl_status status = fl_shape_make(&entry->shape, file->shown, dims, (int)ndim);
     return status == FL_OK ? FL_OK : fl_fail_prefix(FL_ERR_IO, "load: %s: ", file->path);
 }
 
-static fl_status entry_offsets(fl_safetensors *file, fl_safetensors_entry *entry, const cJSON *offsets,
+static fl_status entry_offsets(fl_safetensors *file, fl_safetensors_entry *entry, const json_t *offsets,
                                int64_t data_bytes)
 {
     int64_t end;
-    const cJSON *first = cJSON_IsArray(offsets) ? offsets->child : NULL;
-    if (!first || !first->next || first->next->next || !exact_integer(&entry->start, first)
-        || !exact_integer(&end, first->next))
+    if (json_array_size(offsets) != 2 || !whole_number(&entry->start, json_array_get(offsets, 0))
+        || !whole_number(&end, json_array_get(offsets, 1)))
         return fl_fail(FL_ERR_IO, "load: %s: the data_offsets of tensor \"%s\" are not two whole numbers", file->path,
                        file->shown);
     if (entry->start > end || end > data_bytes)
@@ -129,40 +102,37 @@ static fl_status entry_offsets(fl_safetensors *file, fl_safetensors_entry *entry
     return FL_OK;
 }
 
-static fl_status entry_read(fl_safetensors *file, const cJSON *item, int64_t data_bytes)
+static fl_status entry_read(fl_safetensors *file, const char *name, const json_t *item, int64_t data_bytes)
 {
     fl_safetensors_entry *entry = &file->entries[file->count++];
-    entry->name = item->string;
-    fl_text_name(file->shown, entry->name);
-    if (!cJSON_IsObject(item))
+    entry->name = name;
+    fl_text_name(file->shown, name);
+    if (!json_is_object(item))
         return fl_fail(FL_ERR_IO, "load: %s: tensor \"%s\" is not described by an object", file->path, file->shown);
-    FL_TRY(entry_dtype(file, entry, cJSON_GetObjectItemCaseSensitive(item, "dtype")));
-    FL_TRY(entry_shape(file, entry, cJSON_GetObjectItemCaseSensitive(item, "shape")));
-    return entry_offsets(file, entry, cJSON_GetObjectItemCaseSensitive(item, "data_offsets"), data_bytes);
+    FL_TRY(entry_dtype(file, entry, json_object_get(item, "dtype")));
+    FL_TRY(entry_shape(file, entry, json_object_get(item, "shape")));
+    return entry_offsets(file, entry, json_object_get(item, "data_offsets"), data_bytes);
 }
 
-static fl_status metadata_read(fl_safetensors *file, const cJSON *metadata)
+static fl_status metadata_read(fl_safetensors *file, json_t *metadata)
 {
-    if (!cJSON_IsObject(metadata)) return fl_fail(FL_ERR_IO, "load: %s: __metadata__ is not an object", file->path);
-    if (file->metadata) return fl_fail(FL_ERR_IO, "load: %s: the name \"__metadata__\" occurs twice", file->path);
-    file->metadata = malloc(sizeof *file->metadata * (2 * (size_t)cJSON_GetArraySize(metadata) + 1));
+    const char *key;
+    json_t *value;
+    if (!json_is_object(metadata)) return fl_fail(FL_ERR_IO, "load: %s: __metadata__ is not an object", file->path);
+    file->metadata = malloc(sizeof *file->metadata * (2 * json_object_size(metadata) + 1));
     if (!file->metadata) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
-    for (const cJSON *item = metadata->child; item; item = item->next) {
-        if (!cJSON_IsString(item))
+    json_object_foreach(metadata, key, value)
+    {
+        if (!json_is_string(value))
             return fl_fail(FL_ERR_IO, "load: %s: \"%s\" of __metadata__ is not a string", file->path,
-                           fl_text_name(file->shown, item->string));
-        file->metadata[2 * file->metadata_count] = item->string;
-        file->metadata[2 * file->metadata_count++ + 1] = item->valuestring;
+                           fl_text_name(file->shown, key));
+        file->metadata[2 * file->metadata_count] = key;
+        file->metadata[2 * file->metadata_count++ + 1] = json_string_value(value);
     }
     return FL_OK;
 }
 
 /* ---- rules between entries ---- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const fl_safetensors_entry *)a)->name, ((const fl_safetensors_entry *)b)->name);
-}
 
 static int by_place(const void *a, const void *b)
 {
@@ -172,14 +142,18 @@ static int by_place(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+static void sort_by_place(fl_safetensors *file)
+{
+    for (int i = 1; i < file->count; i++)
+        if (by_place(&file->entries[i - 1], &file->entries[i]) > 0) {
+            qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_place);
+            return;
+        }
+}
+
 static fl_status entries_check(fl_safetensors *file, int64_t data_bytes)
 {
-    qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_name);
-    for (int i = 1; i < file->count; i++)
-        if (strcmp(file->entries[i - 1].name, file->entries[i].name) == 0)
-            return fl_fail(FL_ERR_IO, "load: %s: the name \"%s\" occurs twice", file->path,
-                           fl_text_name(file->shown, file->entries[i].name));
-    qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_place);
+    sort_by_place(file);
     int64_t end = 0;
     for (int i = 0; i < file->count; i++) {
         const fl_safetensors_entry *entry = &file->entries[i];
@@ -197,12 +171,15 @@ static fl_status entries_check(fl_safetensors *file, int64_t data_bytes)
 
 static fl_status header_read(fl_safetensors *file, int64_t data_bytes)
 {
-    int count = cJSON_GetArraySize(file->header);
-    file->entries = calloc((size_t)count + 1, sizeof *file->entries);
+    const char *name;
+    json_t *item;
+    file->entries = calloc(json_object_size(file->header) + 1, sizeof *file->entries);
     if (!file->entries) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
-    for (const cJSON *item = file->header->child; item; item = item->next)
-        FL_TRY(strcmp(item->string, "__metadata__") == 0 ? metadata_read(file, item)
-                                                         : entry_read(file, item, data_bytes));
+    json_object_foreach(file->header, name, item)
+    {
+        if (strcmp(name, "__metadata__") == 0) FL_TRY(metadata_read(file, item));
+        else FL_TRY(entry_read(file, name, item, data_bytes));
+    }
     return entries_check(file, data_bytes);
 }
 
@@ -228,7 +205,7 @@ static fl_status file_read(fl_safetensors *file)
     char *text = malloc((size_t)length + 1);
     if (!text) return fl_fail(FL_ERR_MEMORY, "load: out of memory");
     fl_status status = read_all(file, text, (int64_t)length, 8);
-    if (status == FL_OK) file->hash = fl_hash_bytes(FL_HASH_START ^ (uint64_t)size, text, (size_t)length);
+    if (status == FL_OK) file->hash = fl_hash_words(FL_HASH_START ^ (uint64_t)size, text, (size_t)length);
     if (status == FL_OK) status = header_parse(file, text, (size_t)length);
     free(text);
     FL_TRY(status);
@@ -262,7 +239,7 @@ void fl_safetensors_close(fl_safetensors *file)
 {
     if (!file) return;
     if (file->file >= 0) close(file->file);
-    cJSON_Delete(file->header);
+    json_decref(file->header);
     free(file->entries);
     free(file->metadata);
     free(file->path);

@@ -40,7 +40,7 @@ typedef struct fl_safetensors {
     uint64_t hash;         /* of header and size: distinguishes files, no protection against attacks */
     /* the reader's own */
     char *path;
-    struct cJSON *header;
+    struct json_t *header;
     int file;
     int64_t data_start;
     char shown[FL_SHOWN_TEXT]; /* the name in a message */

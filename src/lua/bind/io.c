@@ -1,8 +1,8 @@
 /*
 ** io.c -- flow._io: what the Lua modules need of the system.
 **
-** IDX files, text as numbers, folders, the clock and the terminal; checkpoint.c adds files of tensors. Everything
-** that must be closed or freed belongs to a userdata before a Lua error can happen.
+** IDX files, text as numbers, folders, the clock and the terminal; checkpoint.c adds files of tensors, json.c JSON.
+** Everything that must be closed or freed belongs to a userdata before a Lua error can happen.
 */
 #include "arguments.h"
 #include "members.h"
@@ -272,5 +272,6 @@ void fl_lua_open_io(lua_State *L, int flow)
     lua_pop(L, 1);
     luaL_newlib(L, functions);
     fl_lua_open_checkpoint(L, lua_gettop(L));
+    fl_lua_open_json(L, lua_gettop(L));
     lua_setfield(L, flow, "_io");
 }

@@ -3,8 +3,11 @@
 -- encode writes the keys of plain tables sorted, those of ordered ones in their order. decode gives plain tables; null
 -- becomes json.null. An empty table is written as [].
 
+local flow = require "flow"
 local check = require "flow.check"
 local ordered = require "flow.ordered"
+
+local io_ = flow._io
 
 local M = {}
 
@@ -47,6 +50,7 @@ local function encode_map(map, depth)
     local parts = {}
     local function add(key, value)
         if type(key) ~= "string" then check.fail("json: a key is %s, not a string", tostring(key)) end
+        if key:find("\0", 1, true) then check.fail("json: a key contains a NUL, which no reader takes") end
         parts[#parts + 1] = encode_string(key) .. ":" .. encode_value(value, depth)
     end
     if ordered.is(map) then
@@ -92,114 +96,12 @@ end
 
 -- ---- reading ----
 
-local function decode_error(text, at, what)
-    local _, lines = text:sub(1, at):gsub("\n", "\n")
-    check.fail("json: %s at byte %d (line %d)", what, at, lines + 1)
-end
-
-local function skip_space(text, at)
-    return text:find("[^ \t\r\n]", at) or #text + 1
-end
-
-local unescapes = {b = "\b", f = "\f", n = "\n", r = "\r", t = "\t", ['"'] = '"', ["\\"] = "\\", ["/"] = "/"}
-
--- The character of \uXXXX at `at` (which points behind the u) and the position after it; surrogates are joined.
-local function decode_unicode(text, at)
-    local code = tonumber(text:match("^%x%x%x%x", at) or decode_error(text, at, "a bad \\u escape"), 16)
-    if code < 0xd800 or code > 0xdfff then return utf8.char(code), at + 4 end
-    local low = text:match("^\\u([dD][c-fC-F]%x%x)", at + 4)
-    if code > 0xdbff or not low then decode_error(text, at, "half a surrogate pair") end
-    return utf8.char(0x10000 + (code - 0xd800) * 0x400 + tonumber(low, 16) - 0xdc00), at + 10
-end
-
-local function decode_string(text, at)
-    local parts, from = {}, at + 1
-    while true do
-        local stop = text:find('["\\%c]', from) or decode_error(text, #text, "a string without end")
-        parts[#parts + 1] = text:sub(from, stop - 1)
-        local character = text:sub(stop, stop)
-        if character == '"' then return table.concat(parts), stop + 1 end
-        local escaped = text:sub(stop + 1, stop + 1)
-        if character ~= "\\" then
-            if character ~= "\127" then decode_error(text, stop, "a control character in a string") end
-            parts[#parts + 1], from = character, stop + 1
-        elseif escaped == "u" then
-            parts[#parts + 1], from = decode_unicode(text, stop + 2)
-        else
-            parts[#parts + 1] = unescapes[escaped] or decode_error(text, stop, "a bad escape")
-            from = stop + 2
-        end
-    end
-end
-
-local function decode_number(text, at)
-    local number = text:match("^-?%d+%.?%d*[eE]?[+-]?%d*", at) or decode_error(text, at, "an unexpected character")
-    local value = tonumber(number)
-    if not value or number:find("^%-?0%d") or number:find("%.$") or number:find("%.[eE]") then
-        decode_error(text, at, "a bad number")
-    end
-    return value, at + #number
-end
-
-local decode_value
-
-local function decode_list(text, at, depth)
-    local list = {}
-    at = skip_space(text, at + 1)
-    if text:sub(at, at) == "]" then return list, at + 1 end
-    while true do
-        list[#list + 1], at = decode_value(text, at, depth)
-        at = skip_space(text, at)
-        local mark = text:sub(at, at)
-        if mark == "]" then return list, at + 1 end
-        if mark ~= "," then decode_error(text, at, "a list without , or ]") end
-        at = at + 1
-    end
-end
-
-local function decode_map(text, at, depth)
-    local map = {}
-    at = skip_space(text, at + 1)
-    if text:sub(at, at) == "}" then return map, at + 1 end
-    while true do
-        at = skip_space(text, at)
-        if text:sub(at, at) ~= '"' then decode_error(text, at, "a key that is no string") end
-        local key
-        key, at = decode_string(text, at)
-        if map[key] ~= nil then decode_error(text, at, ("the key %q twice"):format(key)) end
-        at = skip_space(text, at)
-        if text:sub(at, at) ~= ":" then decode_error(text, at, "a key without :") end
-        map[key], at = decode_value(text, at + 1, depth)
-        at = skip_space(text, at)
-        local mark = text:sub(at, at)
-        if mark == "}" then return map, at + 1 end
-        if mark ~= "," then decode_error(text, at, "an object without , or }") end
-        at = at + 1
-    end
-end
-
-local words = {["true"] = true, ["false"] = false, null = M.null}
-
-function decode_value(text, at, depth)
-    if depth > DEPTH then decode_error(text, at, "too many nested lists and objects") end
-    at = skip_space(text, at)
-    local first = text:sub(at, at)
-    if first == "{" then return decode_map(text, at, depth + 1) end
-    if first == "[" then return decode_list(text, at, depth + 1) end
-    if first == '"' then return decode_string(text, at) end
-    local word = text:match("^%a+", at)
-    if word and words[word] ~= nil then return words[word], at + #word end
-    return decode_number(text, at)
-end
-
 ---@param text string
 ---@return any
 function M.decode(text)
-    check.refuse_colon("decode", text)
-    local value, at = decode_value(text, 1, 1)
-    at = skip_space(text, at)
-    if at <= #text then decode_error(text, at, "text after the value") end
-    return value
+    return io_.json(text, M.null)
 end
+
+check.takes(M, {"decode(text: string)"})
 
 return check.strict("json", M)
