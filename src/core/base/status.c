@@ -43,7 +43,7 @@ size_t fl_text_clean(char *out, size_t size, const char *text, size_t length, co
     for (size_t i = 0; i < length;) {
         const unsigned char *s = (const unsigned char *)text + i;
         size_t n = character_length(s, length - i), step = n ? n : 1, width = step;
-        bool kept = n == 1 && s[0] && strchr(keep, s[0]), escaped = !kept && (n == 0 || is_control(s, n));
+        bool escaped = n == 0 || (is_control(s, n) && (n > 1 || !s[0] || !strchr(keep, s[0])));
         if (escaped) width = 4 * step;
         if (used + width >= size) {
             memcpy(out + safe, "...", 4);

@@ -313,7 +313,7 @@ static fl_status agree_on_file(fl_status status, const fl_safetensors *reader, c
 
 static void push_entry(lua_State *L, const fl_safetensors_entry *entry)
 {
-    lua_createtable(L, 0, 3);
+    lua_createtable(L, 0, 5); /* checkpoint.lua adds two */
     lua_pushstring(L, entry->name);
     lua_setfield(L, -2, "name");
     lua_pushstring(L, fl_dtype_name(entry->dtype));

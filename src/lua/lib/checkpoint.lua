@@ -241,13 +241,17 @@ local function all_broadcast(placement)
     return sbp
 end
 
+local function read(stored, o)
+    local t = io_.read(stored.file, stored.index, o.placement, o.sbp)
+    return o.device and t:to(o.device) or t
+end
+
 ---Reads the tensor: local, on a device, or global. Of a global one each rank reads its own part; no rank waits.
 ---@param o {device: string, placement: any, sbp: any}?
 function Stored:read(o)
     if (o.placement == nil) ~= (o.sbp == nil) then check.fail("read: placement and sbp must be given together") end
     if o.placement and o.device then check.fail("read: device applies to local tensors; a placement has its own") end
-    local t = io_.read(self.file, self.index, o.placement, o.sbp)
-    return o.device and t:to(o.device) or t
+    return read(self, o)
 end
 
 check.methods(Stored, "t", {"read({device: string?, placement: placement?, sbp: sbp?})"})
@@ -296,11 +300,11 @@ local function read_entries(file, entries, o)
     local tensors = {}
     local rule = o.placement and sbp_rule(o, entries)
     for i, entry in ipairs(entries) do
-        local stored = setmetatable({
-            file = file, index = i, name = entry.name, dtype = entry.dtype, shape = entry.shape,
-        }, Stored)
-        tensors[entry.name] = o.lazy and stored
-            or stored:read{device = o.device, placement = o.placement, sbp = rule and rule(entry)}
+        local stored = setmetatable(entry, Stored)
+        stored.file, stored.index = file, i
+        if o.lazy then tensors[entry.name] = stored
+        elseif rule then tensors[entry.name] = stored:read{placement = o.placement, sbp = rule(entry)}
+        else tensors[entry.name] = read(stored, o) end
     end
     return tensors
 end
