@@ -16,8 +16,8 @@ local sees = {
     ["core/cpu"] = {
         ["core/engine"] = {"team.h"},
         ["core/memory"] = {"scratch.h"},
-        ["core/op"] = {"view.h", "elementwise.def", "promote.h", "conv.h", "pool.h", "product.h", "line_view.h",
-            "window_geometry.h"},
+        ["core/op"] = {"view.h", "elementwise.def", "elementwise_classes.h", "elementwise_formulas.inc", "promote.h",
+            "conv.h", "pool.h", "product.h", "line_view.h", "window_geometry.h"},
     },
 }
 

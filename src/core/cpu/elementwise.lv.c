@@ -5,26 +5,11 @@
 ** guarantees, that out is one of the inputs exactly or apart from them all.
 */
 #include "elementwise.h"
+#include "op/elementwise_classes.h"
 #include "vmath.h"
 
+#define FL_FORMULA FL_VMATH
 #define INDEPENDENT _Pragma("GCC ivdep")
-
-/* ROW_<types>_<class>: defines the row where its types include the class. */
-#define ROW_F_F(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_F_I(shape, id, e)
-#define ROW_F_B(shape, id, e)
-#define ROW_FI_F(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_FI_I(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_FI_B(shape, id, e)
-#define ROW_FIB_F(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_FIB_I(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_FIB_B(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_IB_F(shape, id, e)
-#define ROW_IB_I(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_IB_B(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_B_F(shape, id, e)
-#define ROW_B_I(shape, id, e)
-#define ROW_B_B(shape, id, e) DEFINE_##shape(id, e)
 
 #define T float
 #define U uint32_t
@@ -32,8 +17,8 @@
 #define M(name) fl_##name##_f32
 #define FAR(id) id##f
 #define CLASS F
-#define CLASS_IS_F 1
-#define CLASS_IS_I 0
+#define IS_FLOAT 1
+#define IS_INTEGER 0
 #define EXPRESSION(f, i, b) f
 #include "elementwise.inc"
 #undef FAR
@@ -44,8 +29,8 @@
 #define M(name) fl_##name##_f64
 #define FAR(id) id
 #define CLASS F
-#define CLASS_IS_F 1
-#define CLASS_IS_I 0
+#define IS_FLOAT 1
+#define IS_INTEGER 0
 #define EXPRESSION(f, i, b) f
 #include "elementwise.inc"
 #undef FAR
@@ -54,8 +39,8 @@
 #define U uint32_t
 #define FN(name) FL_PASTE(name, u8)
 #define CLASS I
-#define CLASS_IS_F 0
-#define CLASS_IS_I 1
+#define IS_FLOAT 0
+#define IS_INTEGER 1
 #define EXPRESSION(f, i, b) i
 #include "elementwise.inc"
 
@@ -63,8 +48,8 @@
 #define U uint32_t
 #define FN(name) FL_PASTE(name, i8)
 #define CLASS I
-#define CLASS_IS_F 0
-#define CLASS_IS_I 1
+#define IS_FLOAT 0
+#define IS_INTEGER 1
 #define EXPRESSION(f, i, b) i
 #include "elementwise.inc"
 
@@ -72,8 +57,8 @@
 #define U uint32_t
 #define FN(name) FL_PASTE(name, i32)
 #define CLASS I
-#define CLASS_IS_F 0
-#define CLASS_IS_I 1
+#define IS_FLOAT 0
+#define IS_INTEGER 1
 #define EXPRESSION(f, i, b) i
 #include "elementwise.inc"
 
@@ -81,8 +66,8 @@
 #define U uint64_t
 #define FN(name) FL_PASTE(name, i64)
 #define CLASS I
-#define CLASS_IS_F 0
-#define CLASS_IS_I 1
+#define IS_FLOAT 0
+#define IS_INTEGER 1
 #define EXPRESSION(f, i, b) i
 #include "elementwise.inc"
 
@@ -90,8 +75,8 @@
 #define U uint32_t
 #define FN(name) FL_PASTE(name, b8)
 #define CLASS B
-#define CLASS_IS_F 0
-#define CLASS_IS_I 0
+#define IS_FLOAT 0
+#define IS_INTEGER 0
 #define EXPRESSION(f, i, b) b
 #include "elementwise.inc"
 

@@ -4,6 +4,8 @@
 #include "reduce.h"
 #include "vmath.h"
 
+#define FL_FORMULA FL_VMATH
+
 enum {
     LANES = 64, /* four of the widest vectors of floats: additions overlap */
     FEW_LANES = 16,

@@ -5,6 +5,7 @@
 ** thread loads, computes and stores 16 bytes of each at once. `scattered` takes any strides and any mixture of dtypes,
 ** element by element. It exists once per dtype that is computed in, and finds out the operands' dtypes as it runs.
 */
+#include "core/op/elementwise_classes.h"
 #include "cuda/parts/convert.h"
 #include "elementwise_math.h"
 #include "index.h"
@@ -24,23 +25,6 @@ static constexpr bool says_bad(const char *text)
 }
 
 /* ---- rows ---- */
-
-/* ROW_<types>_<class>: defines the row where its types include the class. */
-#define ROW_F_F(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_F_I(shape, id, e)
-#define ROW_F_B(shape, id, e)
-#define ROW_FI_F(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_FI_I(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_FI_B(shape, id, e)
-#define ROW_FIB_F(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_FIB_I(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_FIB_B(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_IB_F(shape, id, e)
-#define ROW_IB_I(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_IB_B(shape, id, e) DEFINE_##shape(id, e)
-#define ROW_B_F(shape, id, e)
-#define ROW_B_I(shape, id, e)
-#define ROW_B_B(shape, id, e) DEFINE_##shape(id, e)
 
 #define CLASS F
 #define EXPRESSION(f, i, b) f
