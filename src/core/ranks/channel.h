@@ -4,7 +4,7 @@
 #ifndef FL_CHANNEL_H
 #define FL_CHANNEL_H
 
-#include "comm.h"
+#include "meet.h"
 
 typedef struct fl_channel fl_channel;
 

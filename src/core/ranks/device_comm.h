@@ -5,7 +5,9 @@
 #ifndef FL_DEVICE_COMM_H
 #define FL_DEVICE_COMM_H
 
-#include "comm.h"
+#include "base/reduce.h"
+#include "group.h"
+#include "site.h"
 #include "memory/device.h"
 
 /* A message to or from a member: contiguous bytes in device memory. */

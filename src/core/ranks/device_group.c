@@ -2,6 +2,7 @@
 ** device_group.c -- the members of a group find out whether their devices can communicate.
 */
 #include "device_group.h"
+#include "comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>

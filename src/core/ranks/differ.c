@@ -5,7 +5,7 @@
 ** more: they exchange the hash after each op they remember, from which all of them find the first op that differs, and
 ** then that op as each of them ran it. Nothing of this is done, nor kept, while programs are the same.
 */
-#include "comm.h"
+#include "meet.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,6 +5,8 @@
 #include "shared.h"
 #include "shared_internal.h"
 
+#include <stdio.h>
+
 static fl_journal private_journal;
 fl_journal *fl_journal_own = &private_journal;
 
@@ -27,4 +29,18 @@ const char *fl_journal_op(const fl_journal *journal)
 {
     int64_t place = __atomic_load_n(&journal->op, __ATOMIC_RELAXED);
     return place ? ((const fl_op *)((intptr_t)&fl_journal_own + place))->name : NULL;
+}
+
+const char *fl_rank_place_text(char *buffer, const fl_journal *journal)
+{
+    char collective[FL_COLLECTIVE_TEXT];
+    const char *op = fl_journal_op(journal);
+    int n = 0;
+    buffer[0] = '\0';
+    if (journal->collective.name[0])
+        n = snprintf(buffer, FL_RANK_PLACE_TEXT, ", %s %s", journal->meeting ? "in" : "past",
+                     fl_collective_at(collective, &journal->collective));
+    if (op && n < FL_RANK_PLACE_TEXT)
+        snprintf(buffer + n, (size_t)(FL_RANK_PLACE_TEXT - n), "%s its last op is %s", n ? ";" : ",", op);
+    return buffer;
 }

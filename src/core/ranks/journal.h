@@ -4,7 +4,7 @@
 #ifndef FL_JOURNAL_H
 #define FL_JOURNAL_H
 
-#include "comm.h"
+#include "site.h"
 
 typedef enum fl_rank_state {
     FL_RANK_STARTING,

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "shared.h"
 #include "journal.h"
+#include "meet.h"
 #include "shared_internal.h"
 
 #include <errno.h>

@@ -15,6 +15,7 @@
 extern "C" {
 #include "core/base/clock.h"
 #include "core/ranks/device_comm.h"
+#include "core/ranks/wait.h"
 }
 
 #include <dlfcn.h>
