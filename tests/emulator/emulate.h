@@ -1,7 +1,7 @@
 /*
 ** emulate.h -- what the plug-in's sources use of CUDA, run on the CPU by g++.
 **
-** Types and declarations of the runtime are the toolkit's own headers; emulate.cc defines the functions. The blocks of
+** Types and declarations of the runtime are the toolkit's own headers; emulate_*.cc define the functions. The blocks of
 ** a launch run one after the other, so a static array is a block's shared memory. A thread runs until it waits for
 ** others and only then becomes a fiber: kernels without barriers cost a function call per thread. Every other block
 ** runs its threads in reverse order, half of the launches their blocks, so that what only works in one order is seen.

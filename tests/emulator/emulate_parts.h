@@ -1,15 +1,31 @@
 /*
 ** emulate_parts.h -- what the parts of the emulation share.
 **
-** emulate.cc has threads, launches, streams, copies; emulate_memory.cc the blocks of memory and who may touch them;
-** emulate_check.cc looks at each access that a kernel makes, where the plug-in was compiled for that.
+** emulate_fiber.cc has the stacks of threads, emulate_block.cc a launch, emulate_stream.cc streams and events,
+** emulate_copy.cc allocation and copies, emulate_device.cc devices and errors, emulate_memory.cc the blocks of memory
+** with their access rights; emulate_check.cc checks each access of a kernel, where the plug-in was compiled for that.
+**
+** One lock guards everything: kernels, copies and calls of the runtime run one at a time, whichever thread makes them.
+** What breaks CUDA's rules in a way that a GPU would not report (a barrier that not all threads reach, a copy across
+** the end of a block or from the wrong side) ends the process with a message: it is a defect of the plug-in.
 */
 #ifndef FL_EMULATE_PARTS_H
 #define FL_EMULATE_PARTS_H
 
 #include "emulate.h"
 
+#include <deque>
 #include <mutex>
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
+
+/* What lives until the end lives longer than static objects: others end later. */
+template<typename T>
+static inline T &fl_emulated_immortal(void)
+{
+    return *new T();
+}
 
 /* Held by whoever calls the runtime or runs a kernel. */
 extern std::recursive_mutex &fl_emulated_lock;
@@ -20,6 +36,92 @@ void __attribute__((noreturn, format(printf, 1, 2))) fl_emulated_broken(const ch
 
 /* Where the running kernel is: "here.cu:7: block (0, 0, 0), thread 5"; when none runs, which was launched last. */
 void fl_emulated_place(char *text, size_t size);
+
+/* ---- devices and errors ---- */
+
+/* Of this thread: the current device. */
+extern thread_local int fl_emulated_device;
+
+/* Remembers an error for cudaGetLastError; returns it. */
+cudaError_t fl_emulated_fail(cudaError_t error);
+
+/* The number in a variable of the environment. */
+int fl_emulated_setting(const char *name, int otherwise);
+
+/* Most dynamic shared memory of a block. */
+int fl_emulated_shared_limit(void);
+
+/* Memory of a device. */
+int64_t fl_emulated_device_bytes(void);
+
+/* ---- fibers ---- */
+
+/* A place where execution can stop and go on: a stack of its own, or (the scheduler's) the caller's. */
+struct fl_emulated_fiber {
+    char *stack;        /* NULL: the caller's */
+    const void *bottom; /* for AddressSanitizer */
+    size_t size;
+    void *shadow;
+#ifdef __x86_64__
+    void *pointer; /* stack pointer while it is stopped */
+#else
+    ucontext_t context;
+#endif
+};
+
+extern fl_emulated_fiber fl_emulated_scheduler, *fl_emulated_fiber_now;
+
+/* A stack on which fl_emulated_fiber_main begins when it is first switched to. */
+fl_emulated_fiber *fl_emulated_fiber_new(void);
+
+/* Stops the fiber that runs and goes on with another one. */
+void fl_emulated_fiber_switch(fl_emulated_fiber *to);
+
+/* To be called first by fl_emulated_fiber_main. */
+void fl_emulated_fiber_arrive(fl_emulated_fiber *at);
+
+/* Runs threads of blocks; never returns. */
+void fl_emulated_fiber_main(void);
+
+/* ---- launches ---- */
+
+enum { FL_EMULATED_THREADS = 1024 }; /* of a block, at most */
+
+struct fl_emulated_launch {
+    int device;
+    dim3 grid, threads;
+    size_t shared;
+    std::function<void()> body;
+    const char *file;
+    int line;
+};
+void fl_emulated_run_launch(const fl_emulated_launch &l);
+
+/* ---- streams ---- */
+
+/* Something issued; `after`, if any, must have come so far before, and `ready`, if any, must return true. */
+struct fl_emulated_item {
+    std::function<void()> run;
+    CUstream_st *after;
+    uint64_t position;
+    std::function<bool()> ready;
+};
+
+struct CUstream_st : fl_emulated_stream {
+    int device;
+    std::deque<fl_emulated_item> queue;
+    uint64_t issued, done;
+};
+
+/* The stream, which must not be the default one. `what` names the caller. */
+CUstream_st *fl_emulated_stream_of(cudaStream_t s, const char *what);
+
+void fl_emulated_issue(CUstream_st *s, std::function<void()> run, CUstream_st *after = NULL, uint64_t position = 0,
+                       std::function<bool()> ready = nullptr);
+
+/* The caller waits until the stream has come so far; the others go on meanwhile. */
+void fl_emulated_finish(CUstream_st *s, uint64_t position);
+void fl_emulated_finish_all(void);
 
 /* ---- memory ---- */
 
