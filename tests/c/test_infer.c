@@ -99,8 +99,11 @@ static fl_status source_infer(fl_infer *c)
     return fl_shape_make(&c->out[0].shape, c->name, c->attrs->at[0].list, c->attrs->at[0].count);
 }
 
-static const fl_op zeros_op = {
-    .name = "zeros", .sig = "zeros(size: sizes, options)", .nout = 1, .infer = source_infer, .flags = FL_OP_SOURCE};
+static const fl_op zeros_op = {.name = "zeros",
+                               .sig = "zeros(size: sizes, options)",
+                               .nout = 1,
+                               .infer = source_infer,
+                               .flags = FL_OP_SOURCE | FL_OP_ZEROS};
 static const fl_op randn_op = {
     .name = "randn", .sig = "randn(size: sizes, options)", .nout = 1, .infer = source_infer, .flags = FL_OP_SOURCE};
 

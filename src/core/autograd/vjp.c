@@ -8,6 +8,7 @@
 */
 #include "autograd.h"
 #include "base/hash.h"
+#include "cpu/elementwise.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -344,18 +345,20 @@ static double value_number(const value *v)
 static fl_status number_call(value *out, const term *t, const value *v)
 {
     double a = value_number(&v[0]), b = t->count > 1 ? value_number(&v[1]) : 0;
-    const char *name = t->call->name;
+    int row = t->call->row;
     double r;
-    if (strcmp(name, "add") == 0) r = a + b;
-    else if (strcmp(name, "sub") == 0) r = a - b;
-    else if (strcmp(name, "mul") == 0) r = a * b;
-    else if (strcmp(name, "div") == 0) r = a / b;
-    else if (strcmp(name, "neg") == 0) r = -a;
-    else if (strcmp(name, "pow") == 0) r = __builtin_pow(a, b);
-    else if (strcmp(name, "log") == 0) r = __builtin_log(a);
-    else return fl_fail(FL_ERR_STATE, "backward: the gradient calls %s with numbers alone", name);
-    bool whole = r == (double)(int64_t)r && strcmp(name, "div") != 0 && strcmp(name, "log") != 0
-        && v[0].operand.kind != FL_NUM_FLOAT && (t->count < 2 || v[1].operand.kind != FL_NUM_FLOAT);
+    switch (row) {
+    case FL_EW_add: r = a + b; break;
+    case FL_EW_sub: r = a - b; break;
+    case FL_EW_mul: r = a * b; break;
+    case FL_EW_div: r = a / b; break;
+    case FL_EW_neg: r = -a; break;
+    case FL_EW_pow: r = __builtin_pow(a, b); break;
+    case FL_EW_log: r = __builtin_log(a); break;
+    default: return fl_fail(FL_ERR_STATE, "backward: the gradient calls %s with numbers alone", t->call->name);
+    }
+    bool whole = r == (double)(int64_t)r && fl_ew_rows[row].rule == FL_EW_SAME && v[0].operand.kind != FL_NUM_FLOAT
+        && (t->count < 2 || v[1].operand.kind != FL_NUM_FLOAT);
     *out = (value){whole ? fl_of_integer((int64_t)r) : fl_of_number(r), NULL};
     return FL_OK;
 }

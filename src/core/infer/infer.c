@@ -145,7 +145,7 @@ static fl_status sbp_from_options(build *b)
     for (int k = 0; k < wanted.n; k++) {
         char text[FL_SBP_TEXT];
         fl_sbp s = wanted.at[k];
-        if (!fl_sbp_is_partial(s) || (s == FL_PSUM && strncmp(b->op->name, "zeros", 5) == 0)) continue;
+        if (!fl_sbp_is_partial(s) || (s == FL_PSUM && b->op->flags & FL_OP_ZEROS)) continue;
         fl_sbp_text(text, s);
         return fl_fail(FL_ERR_SBP, "%s: a new tensor must be S or B, not %s; use x:to_global{sbp = \"%s\"}", b->name,
                        text, text);

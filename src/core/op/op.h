@@ -180,7 +180,8 @@ enum {
     ** result is for the op's own signatures to say */
     FL_OP_REGROUPS = 4096,
     /* elementwise, but the result is no new value of operand 0: bool of numbers, or a choice by it */
-    FL_OP_NEW_KIND = 8192
+    FL_OP_NEW_KIND = 8192,
+    FL_OP_ZEROS = 16384 /* the result is zeros, which a script may ask for as a partial sum */
 };
 
 struct fl_op {
@@ -210,6 +211,7 @@ struct fl_op {
     const char *const *vjp;     /* gradient per operand as an expression in ops: "g * y" (vjp.c); NULL entry: none */
     const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */
     int row;                    /* elementwise rows: fl_ew_id of the .def table, 0 otherwise */
+    int variant; /* which op of its family, where hooks or kernels serve several: an enum of the family */
 };
 
 /* Defines and registers a descriptor: FL_OP(softmax) = { .name = "softmax", ... }; */

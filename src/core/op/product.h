@@ -6,8 +6,6 @@
 
 #include "op.h"
 
-#include <string.h>
-
 /* Axes by their part in x[batch, m, k] y[batch, k, n]; -1: there is none (1-D operands have no rows, or no columns). */
 typedef struct product {
     int batch, x_batch, y_batch; /* batch axes of the result, of x, of y */
@@ -30,13 +28,15 @@ static inline product product_of(int x_ndim, int y_ndim, bool ta, bool tb)
     return p;
 }
 
-/* linear, with an activation or without, multiplies by the transposed weight; gemm has attributes for both; the others
-** have none. */
+/* op->variant of the products: as the operands are; by the transposed weight; as the attributes say */
+enum { FL_PRODUCT_PLAIN, FL_PRODUCT_LINEAR, FL_PRODUCT_GEMM };
+enum { FL_GEMM_TRANSPOSES_X, FL_GEMM_TRANSPOSES_Y }; /* attributes of FL_PRODUCT_GEMM */
+
 static inline product product_for(const fl_op *op, const fl_attrs *attrs, int x_ndim, int y_ndim)
 {
-    if (strncmp(op->name, "linear", 6) == 0) return product_of(x_ndim, y_ndim, false, true);
-    bool flags = strcmp(op->name, "gemm") == 0;
-    return product_of(x_ndim, y_ndim, flags && attrs->at[0].integer, flags && attrs->at[1].integer);
+    bool gemm = op->variant == FL_PRODUCT_GEMM, linear = op->variant == FL_PRODUCT_LINEAR;
+    return product_of(x_ndim, y_ndim, gemm && attrs->at[FL_GEMM_TRANSPOSES_X].integer,
+                      linear || (gemm && attrs->at[FL_GEMM_TRANSPOSES_Y].integer));
 }
 
 /* Steps of an operand along the batch axes of the result: 0 where it is broadcast. */

@@ -9,6 +9,8 @@
 #include "cpu/stage.h"
 #include "expr.h"
 
+enum { CONV_FORWARD, CONV_INPUT_GRAD, CONV_WEIGHT_GRAD }; /* op->variant */
+
 /* ---- inference ---- */
 
 /* Everything but the size, and what follows from it. */
@@ -159,8 +161,8 @@ typedef struct roles {
 
 static roles roles_of(const fl_op *op, const fl_spec *in, const fl_spec *out)
 {
-    if (op == FL_OP_REF(conv2d_input_grad)) return (roles){out, &in[1], &in[0]};
-    if (op == FL_OP_REF(conv2d_weight_grad)) return (roles){&in[1], out, &in[0]};
+    if (op->variant == CONV_INPUT_GRAD) return (roles){out, &in[1], &in[0]};
+    if (op->variant == CONV_WEIGHT_GRAD) return (roles){&in[1], out, &in[0]};
     return (roles){&in[0], &in[1], out};
 }
 
@@ -169,8 +171,8 @@ static roles roles_of(const fl_op *op, const fl_spec *in, const fl_spec *out)
 /* Adds a signature given as those of x, weight, bias and y. */
 static void add(fl_sigs *sigs, fl_sbp x, fl_sbp weight, fl_sbp bias, fl_sbp y)
 {
-    if (sigs->op == FL_OP_REF(conv2d_input_grad)) FL_SIG(sigs, NULL, y, weight, x);
-    else if (sigs->op == FL_OP_REF(conv2d_weight_grad)) FL_SIG(sigs, NULL, y, x, weight);
+    if (sigs->op->variant == CONV_INPUT_GRAD) FL_SIG(sigs, NULL, y, weight, x);
+    else if (sigs->op->variant == CONV_WEIGHT_GRAD) FL_SIG(sigs, NULL, y, x, weight);
     else FL_SIG(sigs, NULL, x, weight, bias, y);
 }
 
@@ -312,6 +314,7 @@ FL_OP(conv2d) = {
     .doc = "Convolution of images x [n, in, height, width] (or one image without n) with weight [out, in / groups, "
            "height, width], plus bias [out].",
     .saves_in = 3,
+    .variant = CONV_FORWARD,
     .infer = infer_conv,
     .sbp = sbp_conv,
     .cpu = kernel_conv,
@@ -336,6 +339,7 @@ FL_OP(conv2d_input_grad) = {
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to images of `size` (height, width).",
     .saves_in = 3,
+    .variant = CONV_INPUT_GRAD,
     .infer = infer_input_grad,
     .sbp = sbp_conv,
     .cpu = kernel_input_grad,
@@ -358,6 +362,7 @@ FL_OP(conv2d_weight_grad) = {
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to a weight whose window has `size` (height, width).",
     .saves_in = 3,
+    .variant = CONV_WEIGHT_GRAD,
     .infer = infer_weight_grad,
     .sbp = sbp_conv,
     .cpu = kernel_weight_grad,

@@ -6,11 +6,13 @@
 */
 #include "reduce.h"
 
+enum { EXTREME_LARGEST, EXTREME_SMALLEST }; /* op->variant of max_all, min_all, max_axis, min_axis */
+
 /* Users call max_all and max_axis "max". */
 static const char *shown_name(const fl_op *op)
 {
     if (!(op->flags & FL_OP_HIDDEN)) return op->name;
-    return op == FL_OP_REF(max_all) || op == FL_OP_REF(max_axis) ? "max" : "min";
+    return op->variant == EXTREME_LARGEST ? "max" : "min";
 }
 
 /* An extreme of nothing does not exist. */
@@ -139,6 +141,7 @@ FL_OP(max_all) = {
     .doc = "The largest value; NaN counts as the largest. Equal ones share the gradient evenly.",
     .nout = 1,
     .flags = FL_OP_HIDDEN,
+    .variant = EXTREME_LARGEST,
     .infer = infer_extreme_of_all,
     .sbp = sbp_max_all,
     .cpu = cpu_max_all,
@@ -154,6 +157,7 @@ FL_OP(min_all) = {
     .doc = "The smallest value; NaN counts as the smallest. Equal ones share the gradient evenly.",
     .nout = 1,
     .flags = FL_OP_HIDDEN,
+    .variant = EXTREME_SMALLEST,
     .infer = infer_extreme_of_all,
     .sbp = sbp_min_all,
     .cpu = cpu_min_all,
@@ -301,6 +305,7 @@ FL_OP(max_axis) = {
     .nout = 2,
     .flags = FL_OP_HIDDEN,
     .doc = "Largest values along an axis and their positions, the lowest of equal ones; NaN counts as the largest.",
+    .variant = EXTREME_LARGEST,
     .infer = infer_arg,
     .sbp = sbp_max_axis,
     .cpu = cpu_arg_largest,
@@ -315,6 +320,7 @@ FL_OP(min_axis) = {
     .nout = 2,
     .flags = FL_OP_HIDDEN,
     .doc = "Smallest values along an axis and their positions, the lowest of equal ones; NaN counts as the smallest.",
+    .variant = EXTREME_SMALLEST,
     .infer = infer_arg,
     .sbp = sbp_min_axis,
     .cpu = cpu_arg_smallest,

@@ -402,8 +402,9 @@ static fl_status grad_product(fl_grad *g)
 {
     fl_tensor *x = g->in[0].tensor, *y = g->in[1].tensor, *out = g->gout[0];
     int x_ndim = x->meta->shape.ndim, y_ndim = y->meta->shape.ndim;
-    bool flags = g->op == FL_OP_REF(gemm), ta = flags && x_ndim > 1 && g->attrs->at[0].integer,
-         tb = flags && y_ndim > 1 && g->attrs->at[1].integer;
+    bool gemm = g->op->variant == FL_PRODUCT_GEMM,
+         ta = gemm && x_ndim > 1 && g->attrs->at[FL_GEMM_TRANSPOSES_X].integer,
+         tb = gemm && y_ndim > 1 && g->attrs->at[FL_GEMM_TRANSPOSES_Y].integer;
     fl_expr c = {0};
     if (x_ndim == 1) {
         out = expr_unsqueeze(&c, out, out->meta->shape.ndim - (y_ndim > 1));
@@ -509,6 +510,7 @@ FL_OP(gemm) = {
     .flags = FL_OP_HIDDEN,
     .doc = "Matrix product of x and y, each optionally with its last two axes exchanged.",
     .saves_in = 3,
+    .variant = FL_PRODUCT_GEMM,
     .infer = infer_product,
     .sbp = sbp_product,
     .cpu = kernel_product,
@@ -527,6 +529,7 @@ FL_OP(linear) = {
     .nout = 1,
     .flags = FL_OP_FUNCTION_ONLY,
     .doc = "x times the transposed weight, plus bias: x [..., in], weight [out, in], bias [out].",
+    .variant = FL_PRODUCT_LINEAR,
     .infer = infer_linear,
     .sbp = sbp_product,
     .cpu = kernel_product,
@@ -542,6 +545,7 @@ FL_OP(linear_relu) = {
     .doc = "relu of linear, in one pass.",
     .saves_in = 3,
     .saves_out = 1,
+    .variant = FL_PRODUCT_LINEAR,
     .infer = infer_activated,
     .sbp = sbp_relu,
     .cpu = kernel_relu,
@@ -560,6 +564,7 @@ FL_OP(linear_gelu_kept) = {
     .doc = "gelu of linear, in one pass, and the result of linear for the gradient (empty without `keep`).",
     .saves_in = 7,
     .saves_out = 2,
+    .variant = FL_PRODUCT_LINEAR,
     .infer = infer_gelu_kept,
     .sbp = sbp_gelu_kept,
     .cpu = kernel_gelu_kept,

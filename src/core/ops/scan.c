@@ -6,6 +6,8 @@
 #include "cpu/scan.h"
 #include "ops.h"
 
+enum { FROM_FIRST, FROM_LAST }; /* op->variant: the element a running sum begins with */
+
 static fl_status infer_cumsum(fl_infer *infer)
 {
     int axis;
@@ -28,7 +30,7 @@ static void sbp_cumsum(fl_sigs *sigs)
 static fl_status kernel_cumsum(fl_kernel *kernel)
 {
     return fl_cpu_scan("cumsum", &kernel->out[0], &kernel->in[0], axis_of(kernel->attrs, kernel->in[0].ndim),
-                       kernel->op == FL_OP_REF(cumsum_backward));
+                       kernel->op->variant == FROM_LAST);
 }
 
 static const char *const samples[] = {
@@ -41,6 +43,7 @@ FL_OP(cumsum) = {
     .sig = "cumsum(x, axis: axis)",
     .nout = 1,
     .doc = "Running sums along an axis, from its first element; integers and bool give int64.",
+    .variant = FROM_FIRST,
     .infer = infer_cumsum,
     .sbp = sbp_cumsum,
     .cpu = kernel_cumsum,
@@ -55,6 +58,7 @@ FL_OP(cumsum_backward) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of cumsum: running sums along the axis, from its last element.",
+    .variant = FROM_LAST,
     .infer = infer_cumsum,
     .sbp = sbp_cumsum,
     .cpu = kernel_cumsum,

@@ -6,6 +6,7 @@
 #include "cpu/rows.h"
 #include "cpu/stage.h"
 #include "expr.h"
+#include "op/softmax.h"
 
 /* The axis is the first attribute of all four. */
 static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[0], ndim); }
@@ -37,7 +38,7 @@ static fl_status kernel_softmax(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(fl_cpu_softmax(s.dtype, s.out[0], s.in[0], rows_of(kernel), kernel->op == FL_OP_REF(log_softmax)));
+    FL_TRY(fl_cpu_softmax(s.dtype, s.out[0], s.in[0], rows_of(kernel), kernel->op->variant == FL_SOFTMAX_LOGS));
     return fl_stage_close(&s);
 }
 
@@ -47,7 +48,7 @@ static fl_status kernel_backward(fl_kernel *kernel)
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
     FL_TRY(fl_cpu_softmax_backward(s.dtype, s.out[0], s.in[0], s.in[1], rows_of(kernel),
-                                   kernel->op == FL_OP_REF(log_softmax_backward)));
+                                   kernel->op->variant == FL_SOFTMAX_LOGS));
     return fl_stage_close(&s);
 }
 
@@ -127,6 +128,7 @@ FL_OP(softmax) = {
     .sig = "softmax(x, axis: axis)",
     .nout = 1,
     .doc = "e^x divided by its sum along the axis: positive numbers that add up to 1.",
+    .variant = FL_SOFTMAX_PLAIN,
     .infer = infer_softmax,
     .sbp = sbp_softmax,
     .cpu = kernel_softmax,
@@ -141,6 +143,7 @@ FL_OP(log_softmax) = {
     .sig = "log_softmax(x, axis: axis)",
     .nout = 1,
     .doc = "Logarithm of softmax along the axis, computed without overflow.",
+    .variant = FL_SOFTMAX_LOGS,
     .infer = infer_softmax,
     .sbp = sbp_log_softmax,
     .cpu = kernel_softmax,
@@ -160,6 +163,7 @@ FL_OP(softmax_backward) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of softmax from its result: y (dy - sum(dy y)).",
+    .variant = FL_SOFTMAX_PLAIN,
     .infer = infer_backward,
     .sbp = sbp_softmax_backward,
     .cpu = kernel_backward,
@@ -176,6 +180,7 @@ FL_OP(log_softmax_backward) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of log_softmax from its result: dy - e^y sum(dy).",
+    .variant = FL_SOFTMAX_LOGS,
     .infer = infer_backward,
     .sbp = sbp_log_softmax_backward,
     .cpu = kernel_backward,

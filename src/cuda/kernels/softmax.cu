@@ -1,6 +1,7 @@
 /*
 ** softmax.cu -- softmax and log_softmax along one axis, forward and backward.
 */
+#include "core/op/softmax.h"
 #include "rows.cuh"
 
 template<typename T>
@@ -95,7 +96,7 @@ template<typename T>
 static fl_status softmax(fl_kernel *kernel, const fl_rows_of *x, fl_row_shape shape)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
-    bool logs = strcmp(kernel->op->name, "log_softmax") == 0,
+    bool logs = kernel->op->variant == FL_SOFTMAX_LOGS,
          aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
     fl_map_operands<T> m = {(T *)kernel->out[0].data, (const T *)x->data, NULL, x->stride, 0, shape};
     fl_row_plan p = fl_row_plan_of(shape.outer, shape.n, WIDTH, MOST, aligned);
@@ -212,7 +213,7 @@ template<typename T>
 static fl_status backward(fl_kernel *kernel, const fl_rows_of *g, const fl_rows_of *y, fl_row_shape shape)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES / 2>::PACKS };
-    bool logs = strcmp(kernel->op->name, "log_softmax_backward") == 0,
+    bool logs = kernel->op->variant == FL_SOFTMAX_LOGS,
          aligned = (uintptr_t)y->data % 16 == 0 && y->stride % WIDTH == 0;
     fl_map_operands<T> m = {
         (T *)kernel->out[0].data, (const T *)g->data, (const T *)y->data, g->stride, y->stride, shape};
