@@ -146,6 +146,15 @@ static void nll_backward_body(const void *a, const fl_row_kernels *kernels, int6
     kernels->nll_backward(a, row, rows, out, in[0]);
 }
 
+double fl_cpu_nll_weights(fl_dtype dtype, const void *weight, int64_t classes)
+{
+    double sum = 0;
+    if (!weight) return (double)classes;
+    for (int64_t i = 0; i < classes; i++)
+        sum += dtype == FL_FLOAT64 ? ((const double *)weight)[i] : ((const float *)weight)[i];
+    return sum;
+}
+
 fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *nll, const void *x, fl_row_shape shape)
 {
     row_job j = {.shape = shape, .body = nll_body, .context = nll, .in = {x}};

@@ -69,6 +69,8 @@ const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype);
 fl_status fl_cpu_softmax(fl_dtype dtype, void *y, const void *x, fl_row_shape shape, bool logs);
 fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape,
                                   bool logs);
+/* The sum of the weights of `classes` classes; weight NULL: ones. */
+double fl_cpu_nll_weights(fl_dtype dtype, const void *weight, int64_t classes);
 fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *nll, const void *x, fl_row_shape shape);
 /* x is NULL without lse. */
 fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *nll, void *dx, const void *x, fl_row_shape shape);

@@ -9,10 +9,12 @@
 #include "cpu/rows.h"
 #include "cpu/stage.h"
 #include "expr.h"
+#include "op/loss.h"
 
 enum { REDUCE_MEAN, REDUCE_SUM, REDUCE_NONE }; /* words of `reduction` */
-enum { ROWS_IGNORE, ROWS_SMOOTHING };          /* attributes of the row ops, in this order in all of them */
-enum { NLL_NAMED_CROSS_ENTROPY = 2 };          /* of nll_rows: it works for cross_entropy, which messages name */
+
+/* Attributes of the public losses. */
+enum { LOSS_REDUCTION, PUBLIC_IGNORE, PUBLIC_SMOOTHING };
 
 /* ---- labels ---- */
 
@@ -48,48 +50,41 @@ static fl_status check_weight(fl_infer *infer, const fl_shape *input, int weight
 }
 
 /* The name users know. */
-static const char *public_name(const fl_op *op)
-{
-    bool of_logs = op == FL_OP_REF(nll_loss) || op == FL_OP_REF(nll_rows) || op == FL_OP_REF(nll_backward);
-    return of_logs ? "nll_loss" : "cross_entropy";
-}
+static const char *public_name(const fl_op *op) { return fl_loss_name(op->variant, false); }
 
 /* Operands (input, target, weight?): outputs of one number per row. */
 static fl_status infer_rows(fl_infer *infer)
 {
-    const fl_shape *input = &infer->in[0].shape;
+    const fl_shape *input = &infer->in[ROWS_INPUT].shape;
     infer->name = public_name(infer->op);
-    FL_TRY(fl_require_float(infer, 0));
-    FL_TRY(check_labels(infer, input, 1));
-    FL_TRY(check_weight(infer, input, 2));
+    FL_TRY(fl_require_float(infer, ROWS_INPUT));
+    FL_TRY(check_labels(infer, input, ROWS_TARGET));
+    FL_TRY(check_weight(infer, input, ROWS_WEIGHT));
     for (int i = 0; i < infer->nout; i++) {
-        infer->out[i].dtype = infer->in[0].dtype;
-        infer->out[i].shape = infer->in[1].shape;
+        infer->out[i].dtype = infer->in[ROWS_INPUT].dtype;
+        infer->out[i].shape = infer->in[ROWS_TARGET].shape;
     }
     return FL_OK;
 }
 
 /* ---- kernels ---- */
 
-/* What forward and backward have in common; classes and window come from `view`, which has the class axis. */
-static fl_status nll_open(fl_nll *nll, const fl_kernel *kernel, const fl_stage *stage, const fl_view *view, int target,
-                          int weight)
+/* What forward and backward have in common; classes and window come from `view`, which has the class axis. who: the
+** loss that messages name. */
+static fl_status nll_open(fl_nll *nll, const fl_stage *stage, const fl_view *view, int target, int weight,
+                          const char *who)
 {
+    const fl_kernel *kernel = stage->k;
     int axis = view->ndim > 1;
     *nll = (fl_nll){.n = view->size[axis],
                     .first = view->start[axis],
                     .classes = view->logical[axis],
                     .target = stage->in[target],
                     .weight = stage->in[weight],
-                    .ignore = kernel->attrs->at[ROWS_IGNORE].integer,
-                    .smoothing = kernel->attrs->at[ROWS_SMOOTHING].number};
-    nll->weight_sum = (double)nll->classes;
-    if (stage->in[weight]) nll->weight_sum = 0;
-    for (int64_t i = 0; stage->in[weight] && i < nll->classes; i++)
-        nll->weight_sum += stage->dtype == FL_FLOAT64 ? ((const double *)stage->in[weight])[i]
-                                                      : ((const float *)stage->in[weight])[i];
-    bool named = kernel->op == FL_OP_REF(nll_rows) && kernel->attrs->at[NLL_NAMED_CROSS_ENTROPY].integer;
-    fl_index_rule rule = {.who = named ? "cross_entropy" : public_name(kernel->op),
+                    .ignore = kernel->attrs->at[LOSS_IGNORE].integer,
+                    .smoothing = kernel->attrs->at[LOSS_SMOOTHING].number};
+    nll->weight_sum = fl_cpu_nll_weights(stage->dtype, nll->weight, nll->classes);
+    fl_index_rule rule = {.who = who,
                           .param = "target",
                           .owner = "input",
                           .noun = "classes",
@@ -99,48 +94,49 @@ static fl_status nll_open(fl_nll *nll, const fl_kernel *kernel, const fl_stage *
     return fl_indices_check(stage->in[target], &kernel->in[target], &rule);
 }
 
+/* The class axis of a view as rows. */
+static fl_row_shape class_rows(const fl_view *view) { return fl_row_shape_of(view->size, view->ndim, view->ndim > 1); }
+
 static fl_status kernel_rows(fl_kernel *kernel)
 {
     fl_stage s;
     fl_nll a;
+    const fl_view *input = &kernel->in[ROWS_INPUT];
+    bool of_scores = kernel->op->variant == FL_LOSS_OF_SCORES;
+    bool named = !of_scores && kernel->attrs->at[NLL_NAMED_CROSS_ENTROPY].integer;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(nll_open(&a, kernel, &s, &kernel->in[0], 1, 2));
-    a.with_lse = kernel->op == FL_OP_REF(cross_entropy_rows);
-    a.loss = s.out[0];
-    a.count = s.out[kernel->nout - 1];
-    a.lse = a.with_lse ? s.out[1] : NULL;
-    FL_TRY(fl_cpu_nll(s.dtype, &a, s.in[0],
-                      fl_row_shape_of(kernel->in[0].size, kernel->in[0].ndim, kernel->in[0].ndim > 1)));
+    FL_TRY(nll_open(&a, &s, input, ROWS_TARGET, ROWS_WEIGHT, fl_loss_name(kernel->op->variant, named)));
+    a.with_lse = of_scores;
+    a.loss = s.out[of_scores ? SCORES_ROWS_LOSS : LOGS_ROWS_LOSS];
+    a.count = s.out[of_scores ? SCORES_ROWS_COUNT : LOGS_ROWS_COUNT];
+    a.lse = of_scores ? s.out[SCORES_ROWS_LSE] : NULL;
+    FL_TRY(fl_cpu_nll(s.dtype, &a, s.in[ROWS_INPUT], class_rows(input)));
     return fl_stage_close(&s);
 }
 
-/* (dy, input, target, lse, weight?) */
 static fl_status kernel_cross_entropy_backward(fl_kernel *kernel)
 {
     fl_stage s;
     fl_nll a;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(nll_open(&a, kernel, &s, &kernel->out[0], 2, 4));
+    FL_TRY(nll_open(&a, &s, &kernel->out[0], SCORES_TARGET, SCORES_WEIGHT, public_name(kernel->op)));
     a.with_lse = true;
-    a.targets = kernel->attrs->at[2].integer;
-    a.lse = s.in[3];
-    a.g = s.in[0];
-    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], s.in[1],
-                               fl_row_shape_of(kernel->out[0].size, kernel->out[0].ndim, kernel->out[0].ndim > 1)));
+    a.targets = kernel->attrs->at[SCORES_TARGETS].integer;
+    a.lse = s.in[SCORES_LSE];
+    a.g = s.in[SCORES_DY];
+    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], s.in[SCORES_INPUT], class_rows(&kernel->out[0])));
     return fl_stage_close(&s);
 }
 
-/* (dy, target, weight?) */
 static fl_status kernel_nll_backward(fl_kernel *kernel)
 {
     fl_stage s;
     fl_nll a;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(nll_open(&a, kernel, &s, &kernel->out[0], 1, 2));
+    FL_TRY(nll_open(&a, &s, &kernel->out[0], LOGS_TARGET, LOGS_WEIGHT, public_name(kernel->op)));
     a.targets = true;
-    a.g = s.in[0];
-    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], NULL,
-                               fl_row_shape_of(kernel->out[0].size, kernel->out[0].ndim, kernel->out[0].ndim > 1)));
+    a.g = s.in[LOGS_DY];
+    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], NULL, class_rows(&kernel->out[0])));
     return fl_stage_close(&s);
 }
 
@@ -153,22 +149,22 @@ static int target_axis(int axis) { return axis > 1 ? axis - 1 : axis; }
 static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *x = in[0].tensor;
+    fl_tensor *x = in[ROWS_INPUT].tensor;
     int axis = class_axis(&x->meta->shape);
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(nll_rows));
-    a.at[ROWS_IGNORE] = attrs->at[ROWS_IGNORE];
-    a.at[ROWS_SMOOTHING] = attrs->at[ROWS_SMOOTHING];
+    a.at[LOSS_IGNORE] = attrs->at[LOSS_IGNORE];
+    a.at[LOSS_SMOOTHING] = attrs->at[LOSS_SMOOTHING];
     fl_attr_set(&a, NLL_NAMED_CROSS_ENTROPY, true);
     fl_tensor *top = expr_whole(&c, expr_amax(&c, x, 1u << axis, true));
     fl_tensor *sum = expr_whole(&c, expr_sum(&c, expr_exp(&c, expr_sub(&c, x, top)), 1u << axis, true));
     fl_tensor *lse = expr_add(&c, expr_log(&c, sum), top);
-    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, fl_of(expr_sub(&c, x, lse)), in[1], in[2]);
+    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, fl_of(expr_sub(&c, x, lse)), in[ROWS_TARGET], in[ROWS_WEIGHT]);
     fl_tensor *count = c.status == FL_OK ? c.owned[c.count - 1] : NULL;
-    fl_tensor *lse_rows = expr_reshape(&c, lse, &in[1].tensor->meta->shape);
-    out[0] = fl_expr_take(&c, loss);
-    out[1] = fl_expr_take(&c, lse_rows);
-    out[2] = fl_expr_take(&c, count);
+    fl_tensor *lse_rows = expr_reshape(&c, lse, &in[ROWS_TARGET].tensor->meta->shape);
+    out[SCORES_ROWS_LOSS] = fl_expr_take(&c, loss);
+    out[SCORES_ROWS_LSE] = fl_expr_take(&c, lse_rows);
+    out[SCORES_ROWS_COUNT] = fl_expr_take(&c, count);
     return fl_expr_end(&c);
 }
 
@@ -233,8 +229,8 @@ static fl_attrs with_rows_attrs(const fl_op *op, const fl_attrs *from)
 {
     fl_attrs a;
     fl_attrs_init(&a, op);
-    a.at[ROWS_IGNORE] = from->at[ROWS_IGNORE];
-    a.at[ROWS_SMOOTHING] = from->at[ROWS_SMOOTHING];
+    a.at[LOSS_IGNORE] = from->at[LOSS_IGNORE];
+    a.at[LOSS_SMOOTHING] = from->at[LOSS_SMOOTHING];
     return a;
 }
 
@@ -243,7 +239,7 @@ static fl_tensor *rows_backward(fl_expr *expr, const fl_attrs *attrs, fl_tensor 
                                 fl_operand target, fl_operand lse, fl_operand weight, bool targets)
 {
     fl_attrs a = with_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
-    fl_attr_set(&a, 2, targets);
+    fl_attr_set(&a, SCORES_TARGETS, targets);
     return EXPR_CALL(expr, &a, cross_entropy_backward, fl_of(dy), input, target, lse, weight);
 }
 
@@ -251,17 +247,19 @@ static fl_tensor *rows_backward(fl_expr *expr, const fl_attrs *attrs, fl_tensor 
 static fl_status grad_cross_entropy_rows(fl_grad *g)
 {
     fl_expr c = {0};
-    FL_TRY(no_weight_gradient(g, 2));
-    if (!g->need[0]) return FL_OK;
-    fl_tensor *x = g->in[0].tensor, *lse = g->out[1], *dx = NULL;
+    FL_TRY(no_weight_gradient(g, ROWS_WEIGHT));
+    if (!g->need[ROWS_INPUT]) return FL_OK;
+    fl_tensor *x = g->in[ROWS_INPUT].tensor, *lse = g->out[SCORES_ROWS_LSE], *dx = NULL;
     int axis = class_axis(&x->meta->shape);
-    if (g->gout[0]) dx = rows_backward(&c, g->attrs, g->gout[0], g->in[0], g->in[1], fl_of(lse), g->in[2], true);
-    if (g->gout[1]) { /* of the log-sum-exp: softmax */
+    if (g->gout[SCORES_ROWS_LOSS])
+        dx = rows_backward(&c, g->attrs, g->gout[SCORES_ROWS_LOSS], g->in[ROWS_INPUT], g->in[ROWS_TARGET], fl_of(lse),
+                           g->in[ROWS_WEIGHT], true);
+    if (g->gout[SCORES_ROWS_LSE]) { /* of the log-sum-exp: softmax */
         fl_tensor *softmax = expr_exp(&c, expr_sub(&c, x, expr_unsqueeze(&c, lse, axis)));
-        fl_tensor *more = expr_mul(&c, softmax, expr_unsqueeze(&c, g->gout[1], axis));
+        fl_tensor *more = expr_mul(&c, softmax, expr_unsqueeze(&c, g->gout[SCORES_ROWS_LSE], axis));
         dx = dx ? expr_add(&c, dx, more) : more;
     }
-    if (dx) g->gin[0] = fl_expr_take(&c, dx);
+    if (dx) g->gin[ROWS_INPUT] = fl_expr_take(&c, dx);
     return fl_expr_end(&c);
 }
 
@@ -269,47 +267,52 @@ static fl_status grad_cross_entropy_rows(fl_grad *g)
 static fl_status grad_cross_entropy_backward(fl_grad *g)
 {
     fl_expr c = {0};
-    fl_tensor *h = g->gout[0], *dy = g->in[0].tensor, *d_input = NULL, *d_lse = NULL, *d_dy = NULL;
-    uint32_t axis = 1u << class_axis(&g->in[1].tensor->meta->shape);
-    bool targets = g->attrs->at[2].integer;
-    FL_TRY(no_weight_gradient(g, 4));
-    if (g->need[1] || g->need[3])
-        d_input = expr_mul(&c, h, rows_backward(&c, g->attrs, dy, g->in[1], g->in[2], g->in[3], g->in[4], false));
-    if (g->need[3]) d_lse = expr_neg(&c, expr_sum(&c, d_input, axis, false));
-    if (g->need[0]) {
+    fl_tensor *h = g->gout[0], *dy = g->in[SCORES_DY].tensor, *d_input = NULL, *d_lse = NULL, *d_dy = NULL;
+    uint32_t axis = 1u << class_axis(&g->in[SCORES_INPUT].tensor->meta->shape);
+    bool targets = g->attrs->at[SCORES_TARGETS].integer;
+    FL_TRY(no_weight_gradient(g, SCORES_WEIGHT));
+    if (g->need[SCORES_INPUT] || g->need[SCORES_LSE])
+        d_input = expr_mul(&c, h,
+                           rows_backward(&c, g->attrs, dy, g->in[SCORES_INPUT], g->in[SCORES_TARGET], g->in[SCORES_LSE],
+                                         g->in[SCORES_WEIGHT], false));
+    if (g->need[SCORES_LSE]) d_lse = expr_neg(&c, expr_sum(&c, d_input, axis, false));
+    if (g->need[SCORES_DY]) {
         fl_tensor *ones = expr_add_number(&c, expr_mul_number(&c, dy, 0), 1);
-        d_dy = expr_sum(
-            &c, expr_mul(&c, h, rows_backward(&c, g->attrs, ones, g->in[1], g->in[2], g->in[3], g->in[4], targets)),
-            axis, false);
+        d_dy = expr_sum(&c,
+                        expr_mul(&c, h,
+                                 rows_backward(&c, g->attrs, ones, g->in[SCORES_INPUT], g->in[SCORES_TARGET],
+                                               g->in[SCORES_LSE], g->in[SCORES_WEIGHT], targets)),
+                        axis, false);
     }
-    if (d_dy) g->gin[0] = fl_expr_take(&c, d_dy);
-    if (g->need[1]) g->gin[1] = fl_expr_take(&c, d_input);
-    if (d_lse) g->gin[3] = fl_expr_take(&c, d_lse);
+    if (d_dy) g->gin[SCORES_DY] = fl_expr_take(&c, d_dy);
+    if (g->need[SCORES_INPUT]) g->gin[SCORES_INPUT] = fl_expr_take(&c, d_input);
+    if (d_lse) g->gin[SCORES_LSE] = fl_expr_take(&c, d_lse);
     return fl_expr_end(&c);
 }
 
 /* Each row's gradient goes to the class of its label. */
 static fl_status grad_nll_rows(fl_grad *g)
 {
-    const fl_shape *input = &g->in_meta[0]->shape;
-    FL_TRY(no_weight_gradient(g, 2));
-    if (!g->need[0] || !g->gout[0]) return FL_OK;
+    const fl_shape *input = &g->in_meta[ROWS_INPUT]->shape;
+    FL_TRY(no_weight_gradient(g, ROWS_WEIGHT));
+    if (!g->need[ROWS_INPUT] || !g->gout[LOGS_ROWS_LOSS]) return FL_OK;
     fl_attrs a = with_rows_attrs(FL_OP_REF(nll_backward), g->attrs);
-    fl_attr_set_list(&a, 2, input->dims, input->ndim);
-    fl_attr_set_like(&a, 3, g->in_meta[0]);
-    return FL_CALL_WITH(&g->gin[0], &a, nll_backward, fl_of(g->gout[0]), g->in[1], g->in[2]);
+    fl_attr_set_list(&a, LOGS_SIZES, input->dims, input->ndim);
+    fl_attr_set_like(&a, LOGS_LIKE, g->in_meta[ROWS_INPUT]);
+    return FL_CALL_WITH(&g->gin[ROWS_INPUT], &a, nll_backward, fl_of(g->gout[LOGS_ROWS_LOSS]), g->in[ROWS_TARGET],
+                        g->in[ROWS_WEIGHT]);
 }
 
 /* Linear in dy, with the loss itself as its transpose. */
 static fl_status grad_nll_backward(fl_grad *g)
 {
     fl_tensor *results[2];
-    FL_TRY(no_weight_gradient(g, 2));
-    if (!g->need[0]) return FL_OK;
+    FL_TRY(no_weight_gradient(g, LOGS_WEIGHT));
+    if (!g->need[LOGS_DY]) return FL_OK;
     fl_attrs a = with_rows_attrs(FL_OP_REF(nll_rows), g->attrs);
-    FL_TRY(FL_CALL_WITH(results, &a, nll_rows, fl_of(g->gout[0]), g->in[1], g->in[2]));
-    fl_tensor_unref(results[1]);
-    g->gin[0] = results[0];
+    FL_TRY(FL_CALL_WITH(results, &a, nll_rows, fl_of(g->gout[0]), g->in[LOGS_TARGET], g->in[LOGS_WEIGHT]));
+    fl_tensor_unref(results[LOGS_ROWS_COUNT]);
+    g->gin[LOGS_DY] = results[LOGS_ROWS_LOSS];
     return FL_OK;
 }
 
@@ -323,29 +326,28 @@ static fl_status check_per_row(const fl_infer *infer, int operand, int target)
                          fl_shape_text(tt, want), fl_shape_text(to, shape));
 }
 
-/* (dy, input, target, lse, weight?) */
 static fl_status infer_cross_entropy_backward(fl_infer *infer)
 {
     infer->name = public_name(infer->op);
-    FL_TRY(fl_require_float(infer, 1));
-    FL_TRY(check_per_row(infer, 0, 2));
-    FL_TRY(check_per_row(infer, 3, 2));
-    FL_TRY(check_weight(infer, &infer->in[1].shape, 4));
-    infer->out[0].dtype = infer->in[1].dtype;
-    infer->out[0].shape = infer->in[1].shape;
-    return check_labels(infer, &infer->in[1].shape, 2);
+    FL_TRY(fl_require_float(infer, SCORES_INPUT));
+    FL_TRY(check_per_row(infer, SCORES_DY, SCORES_TARGET));
+    FL_TRY(check_per_row(infer, SCORES_LSE, SCORES_TARGET));
+    FL_TRY(check_weight(infer, &infer->in[SCORES_INPUT].shape, SCORES_WEIGHT));
+    infer->out[0].dtype = infer->in[SCORES_INPUT].dtype;
+    infer->out[0].shape = infer->in[SCORES_INPUT].shape;
+    return check_labels(infer, &infer->in[SCORES_INPUT].shape, SCORES_TARGET);
 }
 
-/* (dy, target, weight?) */
 static fl_status infer_nll_backward(fl_infer *infer)
 {
     infer->name = public_name(infer->op);
-    infer->out[0].dtype = infer->in[0].dtype;
-    FL_TRY(fl_require_float(infer, 0));
-    FL_TRY(check_per_row(infer, 0, 1));
-    FL_TRY(fl_shape_make(&infer->out[0].shape, infer->name, infer->attrs->at[2].list, infer->attrs->at[2].count));
-    FL_TRY(check_labels(infer, &infer->out[0].shape, 1));
-    return check_weight(infer, &infer->out[0].shape, 2);
+    infer->out[0].dtype = infer->in[LOGS_DY].dtype;
+    FL_TRY(fl_require_float(infer, LOGS_DY));
+    FL_TRY(check_per_row(infer, LOGS_DY, LOGS_TARGET));
+    const fl_attr *sizes = &infer->attrs->at[LOGS_SIZES];
+    FL_TRY(fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count));
+    FL_TRY(check_labels(infer, &infer->out[0].shape, LOGS_TARGET));
+    return check_weight(infer, &infer->out[0].shape, LOGS_WEIGHT);
 }
 
 /* ---- row ops ---- */
@@ -359,8 +361,9 @@ FL_OP(cross_entropy_rows) = {
     .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "The loss of every row, the log-sum-exp of its scores and its weight in the mean.",
-    .saves_in = 7,
-    .saves_out = 2,
+    .variant = FL_LOSS_OF_SCORES,
+    .saves_in = 1u << ROWS_INPUT | 1u << ROWS_TARGET | 1u << ROWS_WEIGHT,
+    .saves_out = 1u << SCORES_ROWS_LSE,
     .infer = infer_rows,
     .sbp = sbp_cross_entropy_rows,
     .cpu = kernel_rows,
@@ -375,7 +378,8 @@ FL_OP(nll_rows) = {
     .nout = 2,
     .flags = FL_OP_HIDDEN,
     .doc = "The loss of every row of log-probabilities and its weight in the mean.",
-    .saves_in = 6,
+    .variant = FL_LOSS_OF_LOGS,
+    .saves_in = 1u << ROWS_TARGET | 1u << ROWS_WEIGHT,
     .infer = infer_rows,
     .sbp = sbp_nll_rows,
     .cpu = kernel_rows,
@@ -394,7 +398,8 @@ FL_OP(cross_entropy_backward) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of cross_entropy_rows: softmax minus targets, times dy of the row.",
-    .saves_in = 31,
+    .variant = FL_LOSS_OF_SCORES,
+    .saves_in = (1u << (SCORES_WEIGHT + 1)) - 1, /* all */
     .infer = infer_cross_entropy_backward,
     .sbp = sbp_cross_entropy_backward,
     .cpu = kernel_cross_entropy_backward,
@@ -411,7 +416,8 @@ FL_OP(nll_backward) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of nll_rows with respect to the log-probabilities.",
-    .saves_in = 6,
+    .variant = FL_LOSS_OF_LOGS,
+    .saves_in = 1u << LOGS_TARGET | 1u << LOGS_WEIGHT,
     .infer = infer_nll_backward,
     .sbp = sbp_nll_backward,
     .cpu = kernel_nll_backward,
@@ -455,12 +461,12 @@ static fl_status body_cross_entropy(fl_tensor **out, const fl_operand *in, int n
     fl_expr c = {0};
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cross_entropy_rows));
-    a.at[ROWS_IGNORE] = attrs->at[1];
-    a.at[ROWS_SMOOTHING] = attrs->at[2];
-    FL_TRY(check_smoothing(attrs->at[2].number));
+    a.at[LOSS_IGNORE] = attrs->at[PUBLIC_IGNORE];
+    a.at[LOSS_SMOOTHING] = attrs->at[PUBLIC_SMOOTHING];
+    FL_TRY(check_smoothing(attrs->at[PUBLIC_SMOOTHING].number));
     fl_tensor *loss = EXPR_CALL(&c, &a, cross_entropy_rows, in[0], in[1], in[2]);
-    fl_tensor *count = loss ? c.owned[2] : NULL;
-    out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
+    fl_tensor *count = loss ? c.owned[SCORES_ROWS_COUNT] : NULL;
+    out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
 }
 
@@ -469,10 +475,10 @@ static fl_status body_nll_loss(fl_tensor **out, const fl_operand *in, int nin, c
     fl_expr c = {0};
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(nll_rows));
-    a.at[ROWS_IGNORE] = attrs->at[1];
+    a.at[LOSS_IGNORE] = attrs->at[PUBLIC_IGNORE];
     fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, in[0], in[1], in[2]);
-    fl_tensor *count = loss ? c.owned[1] : NULL;
-    out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[0].integer));
+    fl_tensor *count = loss ? c.owned[LOGS_ROWS_COUNT] : NULL;
+    out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
 }
 
@@ -498,7 +504,7 @@ static fl_status body_mse_loss(fl_tensor **out, const fl_operand *in, int nin, c
     FL_TRY(float_input("mse_loss", in));
     FL_TRY(same_shapes("mse_loss", in));
     fl_tensor *difference = expr_sub(&c, in[0].tensor, in[1].tensor);
-    out[0] = fl_expr_take(&c, reduced(&c, expr_mul(&c, difference, difference), attrs->at[0].integer));
+    out[0] = fl_expr_take(&c, reduced(&c, expr_mul(&c, difference, difference), attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
 }
 
@@ -518,7 +524,7 @@ static fl_status body_bce_with_logits(fl_tensor **out, const fl_operand *in, int
     FL_TRY(same_shapes("binary_cross_entropy_with_logits", in));
     fl_tensor *loss = logits_loss(&c, in[0].tensor, in[1].tensor);
     if (in[2].kind == FL_TENSOR) loss = expr_mul(&c, loss, in[2].tensor);
-    out[0] = fl_expr_take(&c, reduced(&c, loss, attrs->at[0].integer));
+    out[0] = fl_expr_take(&c, reduced(&c, loss, attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
 }
 

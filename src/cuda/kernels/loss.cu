@@ -5,14 +5,13 @@
 ** The formula is fl_nll's (core/cpu/rows.h). Scores are read once, forward: the fold collects the log-sum-exp and what
 ** smoothing needs. A label out of range is reported when its row is finished, with the text of the CPU.
 */
+#include "core/op/loss.h"
 #include "rows.cuh"
 
 #include <stdio.h>
 
 template<typename T>
 using wide = typename fl_wide<T>::type;
-
-enum { IGNORE, SMOOTHING, TARGETS }; /* attributes of the row ops */
 
 /* ---- labels ---- */
 
@@ -128,7 +127,7 @@ static fl_status operands_open(operands *o, fl_kernel *kernel, const slots *s, c
     FL_TRY(open_operand(&o->weight, kernel, s->weight, 0, compute));
     FL_TRY(open_operand(&o->g, kernel, s->g, kernel->in[s->target].ndim, dtype));
     FL_TRY(open_operand(&o->lse, kernel, s->lse, kernel->in[s->target].ndim, dtype));
-    if (!o->weight.data || kernel->attrs->at[SMOOTHING].number <= 0) return FL_OK;
+    if (!o->weight.data || kernel->attrs->at[LOSS_SMOOTHING].number <= 0) return FL_OK;
     const fl_view *weight = &kernel->in[s->weight];
     return compute == FL_FLOAT64 ? sum_weights<double>(o, weight) : sum_weights<float>(o, weight);
 }
@@ -145,14 +144,11 @@ static void operands_close(operands *o)
 
 template<typename X>
 static fl_status labels_init(labels<X> *l, fl_kernel *kernel, const operands *o, const fl_view *view,
-                             const fl_view *target)
+                             const fl_view *target, bool named_cross_entropy)
 {
     int axis = class_axis(view);
     label_words words = {};
-    bool named = strcmp(kernel->op->name, "nll_rows") == 0
-        && kernel->attrs->at[2].integer; /* it works for cross_entropy */
-    snprintf(words.who, sizeof words.who, "%s",
-             strncmp(kernel->op->name, "nll", 3) == 0 && !named ? "nll_loss" : "cross_entropy");
+    snprintf(words.who, sizeof words.who, "%s", fl_loss_name(kernel->op->variant, named_cross_entropy));
     words.ndim = target->ndim;
     words.classes = view->logical[axis];
     for (int i = 0; i < target->ndim; i++) words.size[i] = target->size[i], words.start[i] = target->start[i];
@@ -163,8 +159,8 @@ static fl_status labels_init(labels<X> *l, fl_kernel *kernel, const operands *o,
     l->first = view->start[axis];
     l->n = view->size[axis];
     l->classes = view->logical[axis];
-    l->ignore = kernel->attrs->at[IGNORE].integer;
-    l->smoothing = kernel->attrs->at[SMOOTHING].number;
+    l->ignore = kernel->attrs->at[LOSS_IGNORE].integer;
+    l->smoothing = kernel->attrs->at[LOSS_SMOOTHING].number;
     return fl_cuda_fault_new(&l->fault, word_label, &words, sizeof words);
 }
 
@@ -244,12 +240,14 @@ static fl_status forward(fl_kernel *kernel, const operands *o)
 {
     nll_fold<T> fold = {};
     int64_t rows = o->shape.outer * o->shape.inner;
-    FL_TRY(labels_init(&fold.of, kernel, o, &kernel->in[0], &kernel->in[1]));
+    bool of_scores = kernel->op->variant == FL_LOSS_OF_SCORES;
+    bool named = !of_scores && kernel->attrs->at[NLL_NAMED_CROSS_ENTROPY].integer;
+    FL_TRY(labels_init(&fold.of, kernel, o, &kernel->in[ROWS_INPUT], &kernel->in[ROWS_TARGET], named));
     fold.x = (const T *)o->input.data;
     fold.class_stride = o->shape.inner;
-    fold.loss = (T *)kernel->out[0].data;
-    fold.lse = kernel->nout == 3 ? (T *)kernel->out[1].data : NULL;
-    fold.count = (T *)kernel->out[kernel->nout - 1].data;
+    fold.loss = (T *)kernel->out[of_scores ? SCORES_ROWS_LOSS : LOGS_ROWS_LOSS].data;
+    fold.lse = of_scores ? (T *)kernel->out[SCORES_ROWS_LSE].data : NULL;
+    fold.count = (T *)kernel->out[of_scores ? SCORES_ROWS_COUNT : LOGS_ROWS_COUNT].data;
     if (fold.lse || fold.of.smoothing > 0) return fl_reduce_each_row<T>(&o->input, &o->shape, fold, true);
     FL_LAUNCH((nll_picked<T>), dim3(fl_blocks(rows, FL_MAP_THREADS)), dim3(FL_MAP_THREADS), 0, fold, rows,
               o->input.stride, o->shape);
@@ -258,10 +256,10 @@ static fl_status forward(fl_kernel *kernel, const operands *o)
 
 static fl_status launch_forward(fl_kernel *kernel)
 {
-    static const slots s = {0, 1, 2, -1, -1};
+    static const slots s = {ROWS_INPUT, ROWS_TARGET, ROWS_WEIGHT, -1, -1};
     operands o;
     if (kernel->out[0].numel == 0) return FL_OK;
-    fl_status status = operands_open(&o, kernel, &s, &kernel->in[0]);
+    fl_status status = operands_open(&o, kernel, &s, &kernel->in[ROWS_INPUT]);
     if (status == FL_OK)
         status = fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) { return forward<decltype(like)>(kernel, &o); });
     operands_close(&o);
@@ -318,7 +316,7 @@ template<typename T, int INPUTS>
 static fl_status backward(fl_kernel *kernel, const operands *o, const fl_view *target, bool targets)
 {
     nll_map<T, INPUTS> map = {};
-    FL_TRY(labels_init(&map.of, kernel, o, &kernel->out[0], target));
+    FL_TRY(labels_init(&map.of, kernel, o, &kernel->out[0], target, false));
     map.g = (const T *)o->g.data;
     map.g_stride = o->g.stride;
     map.lse = (const T *)o->lse.data;
@@ -329,11 +327,11 @@ static fl_status backward(fl_kernel *kernel, const operands *o, const fl_view *t
     return FL_OK;
 }
 
-/* (dy, input, target, lse, weight?) or (dy, target, weight?) */
 static fl_status launch_backward(fl_kernel *kernel)
 {
-    static const slots of_scores = {1, 2, 4, 0, 3}, of_logs = {-1, 1, 2, 0, -1};
-    bool scores = strcmp(kernel->op->name, "cross_entropy_backward") == 0;
+    static const slots of_scores = {SCORES_INPUT, SCORES_TARGET, SCORES_WEIGHT, SCORES_DY, SCORES_LSE},
+                       of_logs = {-1, LOGS_TARGET, LOGS_WEIGHT, LOGS_DY, -1};
+    bool scores = kernel->op->variant == FL_LOSS_OF_SCORES;
     const slots *s = scores ? &of_scores : &of_logs;
     operands o;
     if (kernel->out[0].numel == 0) return FL_OK;
@@ -342,7 +340,7 @@ static fl_status launch_backward(fl_kernel *kernel)
         status = fl_cuda_by_float(kernel->out[0].dtype, [&](auto like) {
             typedef decltype(like) T;
             const fl_view *target = &kernel->in[s->target];
-            return scores ? backward<T, 1>(kernel, &o, target, kernel->attrs->at[TARGETS].integer != 0)
+            return scores ? backward<T, 1>(kernel, &o, target, kernel->attrs->at[SCORES_TARGETS].integer != 0)
                           : backward<T, 0>(kernel, &o, target, true);
         });
     operands_close(&o);
