@@ -21,7 +21,7 @@ typedef struct fl_attention_head {
 
 typedef struct fl_attention {
     int64_t queries, keys, width, value_width;
-    int64_t q_row, k_row, v_row, g_row, mask_row, mask_col;
+    int64_t q_row, k_row, v_row, g_row, mask_row, mask_col; /* set from the operands */
     fl_mask_kind mask_kind; /* bool: true takes part; float: added to the scores, of the kernel's type */
     bool causal;            /* query i sees keys up to i */
     int64_t first_query;    /* logical position of query 0 of this part */
@@ -60,19 +60,13 @@ static inline int64_t fl_attention_packed_size(int64_t keys, int64_t width)
     return (keys + FL_ATTENTION_KEYS - 1) / FL_ATTENTION_KEYS * FL_ATTENTION_KEYS * width;
 }
 
-/* All heads with the team. dtype is float32 or float64. */
-fl_status fl_cpu_attention(fl_dtype dtype, const fl_attention *attention, const fl_attention_head *heads,
-                           int64_t count);
-fl_status fl_cpu_attention_backward(fl_dtype dtype, const fl_attention *attention, const fl_attention_head *heads,
-                                    int64_t count);
-
-/* The dropout factors themselves, [count, queries, keys]. */
-void fl_cpu_attention_dropout(fl_dtype dtype, const fl_attention *attention, void *factor, const int64_t *head,
-                              int64_t count);
-
-/* One row of n scores, in[0] to out[0] of the stage: adds the mask in[1], which begins at mask_at and moves on by
-** mask_col, or takes out where it is false; takes out what lies behind the first `seen`. */
-void fl_cpu_attention_mask_row(const fl_stage *stage, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen,
-                               int64_t n);
+/* The kernels of attention_rows, attention_backward, attention_dropout and attention_mask on staged operands, which
+** op/attention.h names. attention: what all heads share. The first two use the team. */
+fl_status fl_cpu_attention(const fl_stage *stage, const fl_attention *attention);
+fl_status fl_cpu_attention_backward(const fl_stage *stage, const fl_attention *attention);
+/* The dropout factors themselves, [..., queries, keys]. */
+void fl_cpu_attention_dropout(const fl_stage *stage, const fl_attention *attention);
+/* Scores plus the mask, or without what it takes out; causal: also without the keys behind each query. */
+void fl_cpu_attention_mask(const fl_stage *stage, bool causal);
 
 #endif

@@ -7,15 +7,10 @@
 #include "cpu/attention.h"
 #include "cpu/stage.h"
 #include "value/random.h"
-#include "memory/scratch.h"
 #include "expr.h"
+#include "op/attention.h"
 
 #include <math.h>
-
-/* Operands of attention_rows, and of attention_backward after dy and dlse. */
-enum { IN_Q, IN_K, IN_V, IN_MASK };
-enum { BACK_DY, BACK_Q, BACK_K, BACK_V, BACK_MASK, BACK_OUT, BACK_LSE, BACK_KEY, BACK_DLSE };
-enum { ATTR_CAUSAL, ATTR_DROPOUT, ATTR_SCALE }; /* in the same order everywhere */
 
 /* ---- inference ---- */
 
@@ -66,14 +61,14 @@ static fl_status infer_rows(fl_infer *infer)
     FL_TRY(check_shapes(infer, q, k, v));
     fl_shape scores = score_shape(q, k);
     FL_TRY(check_mask(infer, &infer->in[IN_MASK], &scores));
-    infer->out[0].dtype = fl_infer_promote_some(infer, 7);
-    infer->out[1].dtype = fl_dtype_compute(
-        infer->out[0].dtype); /* weights are e^(score - lse): 16 bits would be off by percents */
-    infer->out[0].shape = *q;
-    infer->out[0].shape.dims[q->ndim - 1] = v->dims[v->ndim - 1];
-    fl_reduce_shape(&infer->out[1].shape, q, 1u << (q->ndim - 1), false);
-    infer->out[2].dtype = FL_INT64;
-    infer->out[2].shape = (fl_shape){1, {2}};
+    infer->out[ROWS_OUT].dtype = fl_infer_promote_some(infer, 1u << IN_Q | 1u << IN_K | 1u << IN_V);
+    infer->out[ROWS_LSE].dtype = fl_dtype_compute(
+        infer->out[ROWS_OUT].dtype); /* weights are e^(score - lse): 16 bits would be off by percents */
+    infer->out[ROWS_OUT].shape = *q;
+    infer->out[ROWS_OUT].shape.dims[q->ndim - 1] = v->dims[v->ndim - 1];
+    fl_reduce_shape(&infer->out[ROWS_LSE].shape, q, 1u << (q->ndim - 1), false);
+    infer->out[ROWS_KEY].dtype = FL_INT64;
+    infer->out[ROWS_KEY].shape = (fl_shape){1, {2}};
     return FL_OK;
 }
 
@@ -168,61 +163,6 @@ static uint32_t readable(const fl_kernel *kernel, uint32_t candidates, int mask)
     return found;
 }
 
-/* One operand's way through the heads. */
-typedef struct head_walk {
-    char *data;
-    size_t item;
-    int64_t stride[FL_MAX_NDIM]; /* of the batch axes */
-    int64_t row;                 /* of axis t or s */
-} head_walk;
-
-static head_walk walk_in(const fl_stage *stage, int i, int batch)
-{
-    const fl_view *v = &stage->k->in[i];
-    head_walk w = {.data = stage->in[i], .item = fl_dtype_size(stage->dtype)};
-    int64_t strides[FL_MAX_NDIM];
-    fl_stage_strides(strides, stage, i);
-    memcpy(w.stride, strides, sizeof(int64_t) * (size_t)batch);
-    if (v->ndim > batch) w.row = strides[batch];
-    return w;
-}
-
-/* A result, or an operand that staging made contiguous; `inner` elements per head. */
-static head_walk walk_contiguous(void *data, size_t item, const int64_t *size, int batch, int64_t inner)
-{
-    head_walk w = {.data = data, .item = item};
-    for (int i = batch - 1; i >= 0; i--) {
-        w.stride[i] = inner;
-        inner *= size[i];
-    }
-    return w;
-}
-
-static void *walk_to(const head_walk *w, const int64_t *index, int batch)
-{
-    int64_t at = 0;
-    if (!w->data) return NULL;
-    for (int i = 0; i < batch; i++) at += index[i] * w->stride[i];
-    return w->data + at * (int64_t)w->item;
-}
-
-/* The mask's strides aligned with the scores: 0 where it broadcasts. */
-static head_walk walk_mask(fl_attention *attention, const fl_stage *stage, int i, int batch)
-{
-    const fl_view *v = &stage->k->in[i];
-    head_walk w = {.data = stage->in[i], .item = v->dtype == FL_BOOL ? 1 : fl_dtype_size(stage->dtype)};
-    int64_t strides[FL_MAX_NDIM], aligned[FL_MAX_NDIM] = {0};
-    if (!w.data) return w;
-    attention->mask_kind = v->dtype == FL_BOOL ? FL_MASK_BOOL : FL_MASK_FLOAT;
-    fl_stage_strides(strides, stage, i);
-    for (int d = 0; d < v->ndim; d++)
-        if (v->size[d] != 1) aligned[batch + 2 - v->ndim + d] = strides[d];
-    memcpy(w.stride, aligned, sizeof(int64_t) * (size_t)batch);
-    attention->mask_row = aligned[batch];
-    attention->mask_col = aligned[batch + 1];
-    return w;
-}
-
 /* What all heads share, from q, k, v and the attributes. */
 static fl_attention attention_of(const fl_kernel *kernel, const fl_view *q, const fl_view *key, const fl_view *v,
                                  uint64_t seed, uint64_t counter)
@@ -242,112 +182,30 @@ static fl_attention attention_of(const fl_kernel *kernel, const fl_view *q, cons
                           .counter = counter};
 }
 
-/* Moves index to the next head of this part. */
-static void next_head(int64_t *index, const fl_view *view, int batch)
-{
-    for (int i = batch - 1; i >= 0 && ++index[i] == view->size[i]; i--) index[i] = 0;
-}
-
-/* Position of the head among all heads of the logical tensor. */
-static int64_t logical_head(const int64_t *index, const fl_view *view, int batch)
-{
-    int64_t at = 0;
-    for (int i = 0; i < batch; i++) at = at * view->logical[i] + view->start[i] + index[i];
-    return at;
-}
-
-static int64_t head_count(const fl_view *view)
-{
-    int64_t count = 1;
-    for (int i = 0; i < view->ndim - 2; i++) count *= view->size[i];
-    return count;
-}
-
-enum { HEAD_SCRATCH = 2 };
-
-static fl_status heads_new(fl_attention_head **out, int64_t count)
-{
-    *out = fl_scratch(HEAD_SCRATCH, sizeof **out * (size_t)(count + 1));
-    if (!*out)
-        return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
-    return FL_OK;
-}
-
 static fl_status kernel_rows(fl_kernel *kernel)
 {
-    const fl_view *q = &kernel->in[IN_Q];
-    int batch = q->ndim - 2;
-    int64_t count = head_count(q), index[FL_MAX_NDIM] = {0};
-    fl_attention_head *heads;
     fl_stage s;
-    ((int64_t *)kernel->out[2].data)[0] = (int64_t)kernel->seed;
-    ((int64_t *)kernel->out[2].data)[1] = (int64_t)kernel->counter;
-    if (kernel->out[0].numel == 0 && kernel->out[1].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, kernel, readable(kernel, 7, IN_MASK)));
-    FL_TRY(heads_new(&heads, count));
-    fl_attention a = attention_of(kernel, q, &kernel->in[IN_K], &kernel->in[IN_V], kernel->seed, kernel->counter);
-    size_t item = fl_dtype_size(s.dtype);
-    head_walk wq = walk_in(&s, IN_Q, batch), wk = walk_in(&s, IN_K, batch), wv = walk_in(&s, IN_V, batch),
-              wm = walk_mask(&a, &s, IN_MASK, batch);
-    head_walk wo = walk_contiguous(s.out[0], item, q->size, batch, a.queries * a.value_width),
-              wl = walk_contiguous(s.out[1], item, q->size, batch, a.queries);
-    a.q_row = wq.row;
-    a.k_row = wk.row;
-    a.v_row = wv.row;
-    for (int64_t i = 0; i < count; i++, next_head(index, q, batch))
-        heads[i] = (fl_attention_head){.q = walk_to(&wq, index, batch),
-                                       .k = walk_to(&wk, index, batch),
-                                       .v = walk_to(&wv, index, batch),
-                                       .mask = walk_to(&wm, index, batch),
-                                       .out = walk_to(&wo, index, batch),
-                                       .lse = walk_to(&wl, index, batch),
-                                       .index = logical_head(index, q, batch)};
-    FL_TRY(fl_cpu_attention(s.dtype, &a, heads, count));
+    int64_t *key = kernel->out[ROWS_KEY].data;
+    key[0] = (int64_t)kernel->seed;
+    key[1] = (int64_t)kernel->counter;
+    if (kernel->out[ROWS_OUT].numel == 0 && kernel->out[ROWS_LSE].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, readable(kernel, 1u << IN_Q | 1u << IN_K | 1u << IN_V, IN_MASK)));
+    fl_attention a = attention_of(kernel, &kernel->in[IN_Q], &kernel->in[IN_K], &kernel->in[IN_V], kernel->seed,
+                                  kernel->counter);
+    FL_TRY(fl_cpu_attention(&s, &a));
     return fl_stage_close(&s);
 }
 
 /* dlse enters through delta: the gradient of a score is p (dp - sum(dy out) + dlse). */
 static fl_status kernel_backward(fl_kernel *kernel)
 {
-    const fl_view *q = &kernel->in[BACK_Q];
-    int batch = q->ndim - 2;
-    int64_t count = head_count(q), index[FL_MAX_NDIM] = {0};
-    fl_attention_head *heads;
     fl_stage s;
     FL_TRY(fl_stage_open(&s, kernel,
                          readable(kernel, 1u << BACK_DY | 1u << BACK_Q | 1u << BACK_K | 1u << BACK_V, BACK_MASK)));
-    FL_TRY(heads_new(&heads, count));
     const int64_t *key = s.in[BACK_KEY];
-    fl_attention a = attention_of(kernel, q, &kernel->in[BACK_K], &kernel->in[BACK_V], (uint64_t)key[0],
-                                  (uint64_t)key[1]);
-    size_t item = fl_dtype_size(s.dtype);
-    head_walk wg = walk_in(&s, BACK_DY, batch), wq = walk_in(&s, BACK_Q, batch), wk = walk_in(&s, BACK_K, batch),
-              wv = walk_in(&s, BACK_V, batch);
-    head_walk wm = walk_mask(&a, &s, BACK_MASK, batch),
-              wo = walk_contiguous(s.in[BACK_OUT], item, q->size, batch, a.queries * a.value_width);
-    head_walk wl = walk_contiguous(s.in[BACK_LSE], item, q->size, batch, a.queries),
-              wd = walk_contiguous(s.in[BACK_DLSE], item, q->size, batch, a.queries);
-    head_walk gq = walk_contiguous(s.out[0], item, q->size, batch, a.queries * a.width),
-              gk = walk_contiguous(s.out[1], item, q->size, batch, a.keys * a.width);
-    head_walk gv = walk_contiguous(s.out[2], item, q->size, batch, a.keys * a.value_width);
-    a.g_row = wg.row;
-    a.q_row = wq.row;
-    a.k_row = wk.row;
-    a.v_row = wv.row;
-    for (int64_t i = 0; i < count; i++, next_head(index, q, batch))
-        heads[i] = (fl_attention_head){.g = walk_to(&wg, index, batch),
-                                       .q = walk_to(&wq, index, batch),
-                                       .k = walk_to(&wk, index, batch),
-                                       .v = walk_to(&wv, index, batch),
-                                       .mask = walk_to(&wm, index, batch),
-                                       .out_in = walk_to(&wo, index, batch),
-                                       .lse_in = walk_to(&wl, index, batch),
-                                       .dlse = walk_to(&wd, index, batch),
-                                       .dq = walk_to(&gq, index, batch),
-                                       .dk = walk_to(&gk, index, batch),
-                                       .dv = walk_to(&gv, index, batch),
-                                       .index = logical_head(index, q, batch)};
-    FL_TRY(fl_cpu_attention_backward(s.dtype, &a, heads, count));
+    fl_attention a = attention_of(kernel, &kernel->in[BACK_Q], &kernel->in[BACK_K], &kernel->in[BACK_V],
+                                  (uint64_t)key[0], (uint64_t)key[1]);
+    FL_TRY(fl_cpu_attention_backward(&s, &a));
     return fl_stage_close(&s);
 }
 
@@ -420,9 +278,9 @@ static fl_status grad_rows(fl_grad *g)
 {
     fl_expr c = {0};
     fl_attrs a = attention_attrs(FL_OP_REF(attention_backward), g->attrs);
-    fl_tensor *out = g->out[0], *lse = g->out[1], *dlse = g->gout[1];
-    fl_tensor *dy = g->gout[0] ? g->gout[0] : zeros_like(&c, out), *dmask = NULL;
-    fl_operand key = fl_of(g->out[2]);
+    fl_tensor *out = g->out[ROWS_OUT], *lse = g->out[ROWS_LSE], *dlse = g->gout[ROWS_LSE];
+    fl_tensor *dy = g->gout[ROWS_OUT] ? g->gout[ROWS_OUT] : zeros_like(&c, out), *dmask = NULL;
+    fl_operand key = fl_of(g->out[ROWS_KEY]);
     fl_tensor *dq = NULL;
     if (g->need[IN_Q] || g->need[IN_K] || g->need[IN_V])
         dq = EXPR_CALL(&c, &a, attention_backward, fl_of(dy), g->in[IN_Q], g->in[IN_K], g->in[IN_V], g->in[IN_MASK],
@@ -457,7 +315,7 @@ static fl_status grad_backward(fl_grad *g)
               *v = g->in[BACK_V].tensor, *out = g->in[BACK_OUT].tensor;
     fl_tensor *lse = g->in[BACK_LSE].tensor,
               *dlse = g->in[BACK_DLSE].kind == FL_TENSOR ? g->in[BACK_DLSE].tensor : NULL;
-    fl_tensor *hq = g->gout[0], *hk = g->gout[1], *hv = g->gout[2];
+    fl_tensor *hq = g->gout[BACK_DQ], *hk = g->gout[BACK_DK], *hv = g->gout[BACK_DV];
     double scale = scale_of(g->attrs, q);
     int last = q->meta->shape.ndim - 1;
     weights w;
@@ -508,7 +366,7 @@ static fl_status infer_masked(fl_infer *infer)
 {
     infer->name = "scaled_dot_product_attention";
     FL_TRY(check_scores(infer));
-    FL_TRY(check_mask(infer, &infer->in[1], &infer->in[0].shape));
+    FL_TRY(check_mask(infer, &infer->in[MASK_MASK], &infer->in[MASK_SCORES].shape));
     return fl_infer_same(infer);
 }
 
@@ -516,7 +374,7 @@ static fl_status infer_factors(fl_infer *infer)
 {
     infer->name = "scaled_dot_product_attention";
     FL_TRY(check_scores(infer));
-    FL_TRY(check_key(infer, 1));
+    FL_TRY(check_key(infer, DROPOUT_KEY));
     return fl_infer_same(infer);
 }
 
@@ -524,7 +382,7 @@ static fl_status infer_factors(fl_infer *infer)
 static void sbp_mask(fl_sigs *sigs)
 {
     const fl_shape *scores = &sigs->out_logical[0];
-    for (int i = 0; i < scores->ndim; i++) FL_SIG(sigs, NULL, FL_S(i), mask_split(sigs, 1, scores, i), FL_S(i));
+    for (int i = 0; i < scores->ndim; i++) FL_SIG(sigs, NULL, FL_S(i), mask_split(sigs, MASK_MASK, scores, i), FL_S(i));
 }
 
 /* A factor is drawn by its query and key; the kernel counts keys from 0, so they are not split. */
@@ -535,45 +393,28 @@ static void sbp_dropout(fl_sigs *sigs)
 
 static fl_status kernel_mask(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->out[0], *mask = &kernel->in[1];
-    int batch = x->ndim - 2;
-    int64_t n = x->size[x->ndim - 1], index[FL_MAX_NDIM] = {0};
     fl_stage s;
-    if (x->numel == 0) return FL_OK;
+    if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_attention a = {0};
-    head_walk w = walk_mask(&a, &s, 1, batch);
-    w.stride[batch] = a.mask_row;
-    for (int64_t row = 0; row < x->numel / n; row++, next_head(index, x, batch + 1)) {
-        int64_t at = 0,
-                seen = kernel->attrs->at[ATTR_CAUSAL].integer ? x->start[batch] + index[batch] + 1 - x->start[batch + 1]
-                                                              : n;
-        for (int i = 0; mask->data && i <= batch; i++) at += index[i] * w.stride[i];
-        fl_cpu_attention_mask_row(&s, row, at, a.mask_col, seen, n);
-    }
+    fl_cpu_attention_mask(&s, kernel->attrs->at[ATTR_CAUSAL].integer);
     return fl_stage_close(&s);
 }
 
 static fl_status kernel_dropout(fl_kernel *kernel)
 {
     const fl_view *x = &kernel->out[0];
-    int batch = x->ndim - 2;
-    int64_t count = head_count(x), index[FL_MAX_NDIM] = {0},
-            *head = fl_scratch(HEAD_SCRATCH, sizeof *head * (size_t)(count + 1));
+    int t = x->ndim - 2;
     fl_stage s;
-    if (!head)
-        return fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for %lld heads", (long long)count);
-    FL_TRY(fl_stage_open(&s, kernel, 1));
-    const int64_t *key = s.in[1];
-    fl_attention a = {.queries = x->size[batch],
-                      .keys = x->size[batch + 1],
-                      .first_query = x->start[batch],
-                      .logical_queries = x->logical[batch],
+    FL_TRY(fl_stage_open(&s, kernel, 1u << DROPOUT_SCORES));
+    const int64_t *key = s.in[DROPOUT_KEY];
+    fl_attention a = {.queries = x->size[t],
+                      .keys = x->size[t + 1],
+                      .first_query = x->start[t],
+                      .logical_queries = x->logical[t],
                       .dropout = kernel->attrs->at[ATTR_DROPOUT].number,
                       .seed = (uint64_t)key[0],
                       .counter = (uint64_t)key[1]};
-    for (int64_t i = 0; i < count; i++, next_head(index, x, batch)) head[i] = logical_head(index, x, batch);
-    fl_cpu_attention_dropout(s.dtype, &a, s.out[0], head, count);
+    fl_cpu_attention_dropout(&s, &a);
     return fl_stage_close(&s);
 }
 
@@ -589,9 +430,9 @@ static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, 
     fl_generator before = *fl_generator_current();
     FL_TRY(FL_CALL_WITH(results, &a, attention_rows, in[0], in[1], in[2], in[3]));
     if (dropout == 0) *fl_generator_current() = before; /* nothing was drawn */
-    fl_tensor_unref(results[1]);
-    fl_tensor_unref(results[2]);
-    out[0] = results[0];
+    fl_tensor_unref(results[ROWS_LSE]);
+    fl_tensor_unref(results[ROWS_KEY]);
+    out[0] = results[ROWS_OUT];
     return FL_OK;
 }
 
@@ -629,7 +470,7 @@ FL_OP(attention_rows) = {
     .flags = FL_OP_HIDDEN | FL_OP_RANDOM,
     .doc = "Attention, the log-sum-exp of every query's scores, and the random key of its dropout.",
     .saves_in = 1u << IN_Q | 1u << IN_K | 1u << IN_V | 1u << IN_MASK,
-    .saves_out = 7,
+    .saves_out = 1u << ROWS_OUT | 1u << ROWS_LSE | 1u << ROWS_KEY,
     .infer = infer_rows,
     .sbp = sbp_rows,
     .cpu = kernel_rows,
@@ -649,7 +490,7 @@ FL_OP(attention_backward) = {
     .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradients of attention_rows with respect to q, k and v.",
-    .saves_in = (1u << (BACK_DLSE + 1)) - 1, /* all */
+    .saves_in = (1u << BACK_OPERANDS) - 1,
     .infer = infer_backward,
     .sbp = sbp_backward,
     .cpu = kernel_backward,

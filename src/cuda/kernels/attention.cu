@@ -5,14 +5,11 @@
 ** Operands are read where they lie if their rows are contiguous. A GPU without mma.m16n8k16 (before compute 8.0)
 ** computes float16 and bfloat16 in float32.
 */
+#include "core/op/attention.h"
 #include "attention.cuh"
 #include "operand.h"
 
 #include <math.h>
-
-enum { IN_Q, IN_K, IN_V, IN_MASK };
-enum { BACK_DY, BACK_Q, BACK_K, BACK_V, BACK_MASK, BACK_OUT, BACK_LSE, BACK_KEY, BACK_DLSE, BACK_OPERANDS };
-enum { ATTR_CAUSAL, ATTR_DROPOUT, ATTR_SCALE };
 
 /* ---- operands ---- */
 
