@@ -22,6 +22,9 @@
 #include "base/shuffle.h"
 #include "value/random.h"
 
+/* Hashes of bytes. */
+#include "base/hash.h"
+
 /* Files: safetensors, IDX, JSON; paths that may be opened. */
 #include "file/idx.h"
 #include "file/json.h"

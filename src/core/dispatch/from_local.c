@@ -6,6 +6,7 @@
 */
 #include "record.h"
 #include "dispatch.h"
+#include "base/hash.h"
 #include "boxing/boxing.h"
 #include "ranks/comm.h"
 #include "to_global.h"
@@ -165,15 +166,7 @@ static fl_status hash_of(uint64_t *out, fl_tensor *local)
     status = fl_tensor_wait(whole);
     if (status == FL_OK) {
         size_t bytes = (size_t)whole->meta->local_numel * fl_dtype_size(whole->meta->dtype);
-        const unsigned char *data = fl_tensor_data(whole);
-        uint64_t h = 0xcbf29ce484222325u, word;
-        for (; bytes >= sizeof word; bytes -= sizeof word, data += sizeof word) {
-            memcpy(&word, data, sizeof word);
-            h = (h ^ word) * 0x100000001b3u;
-            h ^= h >> 32;
-        }
-        for (; bytes; bytes--) h = (h ^ *data++) * 0x100000001b3u;
-        *out = h | 1;
+        *out = fl_hash_words(FL_HASH_START, fl_tensor_data(whole), bytes) | 1;
     }
     fl_tensor_unref(whole);
     return status;

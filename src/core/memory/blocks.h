@@ -4,6 +4,8 @@
 #ifndef FL_BLOCKS_H
 #define FL_BLOCKS_H
 
+#include "base/size_class.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,23 +24,11 @@ enum { FL_BLOCK_GUARD = 0 };
 enum { FL_BLOCK_UNIT = 64, FL_BLOCK_CLASSES = 320, FL_BLOCK_LARGE = 1 << 20 }; /* from LARGE on a block is mapped */
 static const size_t FL_BLOCK_MAX = (size_t)1 << 46;
 
-/* The class whose blocks hold so many bytes (1 to FL_BLOCK_MAX): classes 1 to 8 are that many units; above, 8 classes
-** per doubling. */
-static inline int fl_block_class(size_t bytes)
-{
-    size_t units = (bytes + FL_BLOCK_UNIT - 1) / FL_BLOCK_UNIT;
-    if (units <= 8) return (int)units;
-    int shift = 60 - __builtin_clzll((unsigned long long)(units - 1));
-    return shift * 8 + (int)((units - 1) >> shift) + 1;
-}
+/* The class whose blocks hold so many bytes (1 to FL_BLOCK_MAX). */
+static inline int fl_block_class(size_t bytes) { return fl_size_class((bytes + FL_BLOCK_UNIT - 1) / FL_BLOCK_UNIT); }
 
 /* Bytes a block of a class holds. */
-static inline size_t fl_block_bytes(int c)
-{
-    if (c <= 8) return (size_t)c * FL_BLOCK_UNIT;
-    int shift = (c - 9) / 8;
-    return (size_t)(c - 8 * shift) << shift << 6;
-}
+static inline size_t fl_block_bytes(int c) { return fl_size_class_units(c) * FL_BLOCK_UNIT; }
 
 /* A block of class c, aligned to FL_BLOCK_UNIT; NULL when there is no memory. */
 void *fl_block_new(int c);

@@ -22,7 +22,8 @@ bool fl_comm_peer_gone;
 
 enum { SPINS = 4000, YIELDS = 20000, LOOK_EVERY = 64, GRACE_SECONDS = 3, LOOK_NS = 5000000, IDLE_LOOK_NS = 200000000 };
 
-double fl_comm_timeout(void)
+/* FLOW_TIMEOUT in seconds, 300 unless set. */
+static double timeout_seconds(void)
 {
     static double seconds;
     if (seconds > 0) return seconds;
@@ -107,15 +108,15 @@ static fl_status time_out(const fl_wait *wait)
         return fl_fail(FL_ERR_COMM,
                        "%s: after %g s the devices have not moved their data; this one waits for %s (FLOW_TIMEOUT sets "
                        "the seconds)",
-                       mine, fl_comm_timeout(), text);
+                       mine, timeout_seconds(), text);
     if (!n)
         return fl_fail(FL_ERR_COMM,
                        "%s: after %g s the data of some rank is still missing (FLOW_TIMEOUT sets the seconds)", mine,
-                       fl_comm_timeout());
+                       timeout_seconds());
     return fl_fail(FL_ERR_COMM,
                    "%s: after %g s still missing: %s. All ranks must call it: is it inside `if rank == 0`? "
                    "(FLOW_TIMEOUT sets the seconds)",
-                   mine, fl_comm_timeout(), text);
+                   mine, timeout_seconds(), text);
 }
 
 /* FL_OK when missing member i may still come: not when its rank has ended, nor when it is through with the line of a
@@ -168,7 +169,7 @@ static fl_status poll_peers(fl_wait *wait)
         if (!wait->interrupted) wait->interrupted = t;
         if (t - wait->interrupted > GRACE_SECONDS * 1000000000ull) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     }
-    return !(wait->flags & FL_WAIT_IDLE) && seconds > fl_comm_timeout() ? time_out(wait) : FL_OK;
+    return !(wait->flags & FL_WAIT_IDLE) && seconds > timeout_seconds() ? time_out(wait) : FL_OK;
 }
 
 fl_status fl_wait_poll(fl_wait *wait) { return poll_peers(wait); }

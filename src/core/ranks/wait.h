@@ -30,9 +30,6 @@ FL_EXPORT fl_status fl_wait_step(fl_wait *wait);
 /* The same without a pause, for callers that poll now and then: clock and deaths. */
 FL_EXPORT fl_status fl_wait_poll(fl_wait *wait);
 
-/* FLOW_TIMEOUT in seconds, 300 unless set. */
-double fl_comm_timeout(void);
-
 /* Ranks on this host, set by the transport: with more than cores, waits yield at once. */
 extern int fl_comm_host_ranks;
 

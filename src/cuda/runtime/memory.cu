@@ -11,6 +11,7 @@
 ** complete, or behind an event that they follow anyway; it adds no wait of its own.
 */
 #include "runtime.h"
+#include "core/base/size_class.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,21 +60,8 @@ typedef struct arena {
 } arena;
 static arena arenas[FL_CUDA_DEVICES];
 
-/* Classes 1 to 8 are that many units; above, 8 classes per doubling. */
-static int class_of(size_t bytes)
-{
-    size_t units = (bytes + UNIT - 1) / UNIT;
-    if (units <= 8) return (int)units;
-    int shift = 60 - __builtin_clzll((unsigned long long)(units - 1));
-    return shift * 8 + (int)((units - 1) >> shift) + 1;
-}
-
-static size_t class_bytes(int c)
-{
-    if (c <= 8) return (size_t)c * UNIT;
-    int shift = (c - 9) / 8;
-    return ((size_t)(c - 8 * shift) << shift) * UNIT;
-}
+static int class_of(size_t bytes) { return fl_size_class(bytes ? (bytes + UNIT - 1) / UNIT : 1); }
+static size_t class_bytes(int c) { return fl_size_class_units(c) * UNIT; }
 
 /* The device is the current one. A process that has a GPU for itself lets the pool keep all it ever needed; others keep
 ** their share. */
@@ -158,7 +146,7 @@ static fl_status allocate_on(void **out, size_t bytes, fl_cuda_queue *queue)
     arena *a = &arenas[queue->device];
     void *data = NULL;
     if (bytes <= SMALL) {
-        int c = class_of(bytes ? bytes : 1);
+        int c = class_of(bytes);
         data = take_kept(a, c, queue->stream);
         if (!data) FL_TRY(pool_take(&data, EXACT ? (bytes ? bytes : 1) : class_bytes(c), queue));
     } else FL_TRY(pool_take(&data, bytes, queue));
@@ -172,7 +160,7 @@ static void release_on(void *data, size_t bytes, fl_cuda_queue *queue)
     arena *a = &arenas[queue->device];
     count_dead(a, bytes);
     if (bytes <= SMALL) {
-        int c = class_of(bytes ? bytes : 1);
+        int c = class_of(bytes);
         int64_t whole = (int64_t)class_bytes(c);
         if (a->stats.cached_bytes + whole <= CACHE_LIMIT && stack_push(&a->small[c], data)) {
             a->stats.cached_bytes += whole;

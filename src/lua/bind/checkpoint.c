@@ -35,14 +35,6 @@ typedef struct save_facts {
     fl_safetensors_ticket ticket; /* of rank 0 */
 } save_facts;
 
-static const uint64_t HASH_START = 0xcbf29ce484222325u;
-
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
-{
-    for (const unsigned char *at = data; bytes > 0; bytes--) hash = (hash ^ *at++) * 0x100000001b3u;
-    return hash;
-}
-
 /* "w, float32[2, 3] on placement("cpu", {0, 1}) as S(0)" */
 enum { ITEM_TEXT = FL_META_TEXT + 64 };
 static const char *item_text(char *buffer, const save_job *job, int i)
@@ -56,11 +48,12 @@ static uint64_t item_hash(const save_job *job, int i)
 {
     const fl_meta *m = job->tensors[i]->meta;
     const char *name = job->entries[i].name;
-    uint64_t hash = mix(HASH_START, name, strlen(name) + 1);
-    hash = mix(hash, &m->dtype, sizeof m->dtype);
-    hash = mix(hash, m->shape.dims, sizeof(int64_t) * (size_t)m->shape.ndim);
-    if (m->is_local) return mix(hash, "local", 5);
-    return mix(mix(hash, &m->placement->hash, sizeof m->placement->hash), &m->nd_sbp, sizeof m->nd_sbp);
+    uint64_t hash = fl_hash_bytes(FL_HASH_START, name, strlen(name) + 1);
+    hash = fl_hash_bytes(hash, &m->dtype, sizeof m->dtype);
+    hash = fl_hash_bytes(hash, m->shape.dims, sizeof(int64_t) * (size_t)m->shape.ndim);
+    if (m->is_local) return fl_hash_bytes(hash, "local", 5);
+    return fl_hash_bytes(fl_hash_bytes(hash, &m->placement->hash, sizeof m->placement->hash), &m->nd_sbp,
+                         sizeof m->nd_sbp);
 }
 
 /* The ranks' tensors differ: finds the first one that does; the error is the same on all ranks. count: the smallest. */
@@ -210,14 +203,14 @@ static fl_status check_alone(const save_job *job)
 /* All ranks agree on what is written, and rank 0 has made the file. */
 static fl_status save_begin(save_job *job, const char *failure, save_facts *all)
 {
-    save_facts facts = {.layout = HASH_START, .metadata = HASH_START, .count = job->count};
+    save_facts facts = {.layout = FL_HASH_START, .metadata = FL_HASH_START, .count = job->count};
     fl_status status = failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : check_alone(job);
     for (int i = 0; i < job->count; i++) {
         uint64_t hash = item_hash(job, i);
-        facts.layout = mix(facts.layout, &hash, sizeof hash);
+        facts.layout = fl_hash_bytes(facts.layout, &hash, sizeof hash);
     }
     for (int i = 0; i < 2 * job->metadata_count; i++)
-        facts.metadata = mix(facts.metadata, job->metadata[i], strlen(job->metadata[i]) + 1);
+        facts.metadata = fl_hash_bytes(facts.metadata, job->metadata[i], strlen(job->metadata[i]) + 1);
     if (status == FL_OK && fl_agree_rank() == 0)
         status = fl_safetensors_create(&job->writer, job->path, job->entries, job->count, job->metadata,
                                        job->metadata_count);
@@ -436,7 +429,7 @@ static fl_status words_fail(lua_State *L, int64_t least, uint64_t *own, uint64_t
         size_t length;
         lua_rawgeti(L, 3, i + 1);
         const char *text = lua_tolstring(L, -1, &length);
-        own[i] = mix(HASH_START, text, length);
+        own[i] = fl_hash_bytes(FL_HASH_START, text, length);
     }
     FL_TRY(fl_agree(what, FL_OK, all, own, sizeof *own * (size_t)least));
     for (at = 0; at < least && rank == 0; at += rank == 0)
@@ -460,7 +453,7 @@ static int io_same(lua_State *L)
     struct {
         uint64_t hash;
         int64_t count;
-    } mine = {HASH_START, (int64_t)lua_rawlen(L, 3)}, *facts;
+    } mine = {FL_HASH_START, (int64_t)lua_rawlen(L, 3)}, *facts;
     int world = fl_agree_count();
     if (world == 1 || fl_world_get()->dry) return 0;
     facts = new_array(L, sizeof *facts, world);
@@ -468,7 +461,7 @@ static int io_same(lua_State *L)
         size_t length;
         lua_rawgeti(L, 3, i + 1);
         const char *text = luaL_checklstring(L, -1, &length);
-        mine.hash = mix(mine.hash, text, length + 1);
+        mine.hash = fl_hash_bytes(mine.hash, text, length + 1);
     }
     FL_CHECK(L, fl_agree(lua_tostring(L, 1), FL_OK, facts, &mine, sizeof mine));
     bool same = true;

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 bool fl_lua_in_session;
@@ -26,12 +25,7 @@ static lua_State *interrupt_state;
 ** long a second Ctrl-C ends a program that does not stop. */
 enum { AGREE_MS = 300, PATIENCE_MS = 3000 };
 
-static int64_t milliseconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000 + 1;
-}
+static int64_t milliseconds(void) { return (int64_t)(fl_now() / 1000000) + 1; }
 
 bool fl_lua_interrupt_asked(void) { return interrupted != 0; }
 

@@ -4,6 +4,7 @@
 ** IDX files, text as numbers, folders, the clock and the terminal; checkpoint.c adds files of tensors, json.c JSON.
 ** Everything that must be closed or freed belongs to a userdata before a Lua error can happen.
 */
+#include "core/process.h"
 #include "arguments.h"
 #include "members.h"
 #include "tensors.h"
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- files ---- */
@@ -112,10 +112,8 @@ static int io_hash(lua_State *L)
 {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
     char digits[17];
-    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)hash);
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)fl_hash_bytes(FL_HASH_START, text, size));
     lua_pushstring(L, digits);
     return 1;
 }
@@ -218,9 +216,7 @@ static int io_shuffled(lua_State *L)
 /* _io.clock() -> seconds since some moment in the past */
 static int io_clock(lua_State *L)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    lua_pushnumber(L, (lua_Number)now.tv_sec + 1e-9 * (lua_Number)now.tv_nsec);
+    lua_pushnumber(L, fl_now_seconds());
     return 1;
 }
 

@@ -60,12 +60,6 @@ fl_status fl_mpi_usable(void)
     return given_up ? fl_fail(FL_ERR_COMM, "mpi: an earlier transfer did not finish; no more data can be sent") : FL_OK;
 }
 
-fl_status fl_mpi_give_up(fl_status status)
-{
-    given_up = true;
-    return status;
-}
-
 fl_status fl_mpi_wait(const fl_group *group, MPI_Request *requests, int count)
 {
     fl_wait wait = {.group = group, .flags = FL_WAIT_DATA};
@@ -75,6 +69,9 @@ fl_status fl_mpi_wait(const fl_group *group, MPI_Request *requests, int count)
             if (done) return FL_OK;
         }
         fl_status status = fl_wait_step(&wait);
-        if (status != FL_OK) return fl_mpi_give_up(status);
+        if (status != FL_OK) {
+            given_up = true; /* from now on fl_mpi_usable is an error */
+            return status;
+        }
     }
 }

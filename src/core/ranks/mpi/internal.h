@@ -47,9 +47,6 @@ fl_status fl_mpi_wait(const fl_group *group, MPI_Request *requests, int count);
 /* FL_OK, or the error that an earlier wait has failed. */
 fl_status fl_mpi_usable(void);
 
-/* From now on fl_mpi_usable is an error. Returns status. */
-fl_status fl_mpi_give_up(fl_status status);
-
 /* ---- meetings (meet.c) ---- */
 
 /* fl_comm's reset. What was received late by then is dropped, what is still under way is left to itself. */
@@ -80,9 +77,6 @@ typedef struct fl_mpi_pairs {
 
 /* Elements that one MPI call may count: FLOW_MPI_LIMIT, else 2^31 - 1. */
 int64_t fl_mpi_limit(void);
-
-/* The type that moves an element of a dtype. */
-MPI_Datatype fl_mpi_element(fl_dtype dtype);
 
 fl_status fl_mpi_exchange(fl_group *group, const fl_mpi_pairs *p);
 

@@ -32,7 +32,8 @@ int64_t fl_mpi_limit(void)
     return limit;
 }
 
-MPI_Datatype fl_mpi_element(fl_dtype dtype)
+/* The type that moves an element of a dtype. */
+static MPI_Datatype element_type(fl_dtype dtype)
 {
     switch (fl_dtype_size(dtype)) {
     case 1: return MPI_UINT8_T;
@@ -81,7 +82,7 @@ static fl_status round_open(round *r, fl_group *group, fl_dtype dtype, int64_t p
     FL_TRY(fl_mpi_open(group));
     *r = (round){.group = group,
                  .handle = group->handle,
-                 .type = fl_mpi_element(dtype),
+                 .type = element_type(dtype),
                  .item = item,
                  .piece = piece < limit ? piece : limit};
     r->requests = malloc(2 * (size_t)group->count * sizeof *r->requests);
