@@ -22,18 +22,6 @@ static size_t staged_bytes(const fl_view *view, fl_dtype dtype)
     return fits(view, dtype) ? 0 : ((size_t)view->numel * fl_dtype_size(dtype) + 63) & ~(size_t)63;
 }
 
-/* v's elements as a row-major array of `dtype` at data. */
-static fl_view array_like(const fl_view *view, void *data, fl_dtype dtype, int64_t *strides)
-{
-    fl_view array = *view;
-    fl_shape_strides(strides, view->size, view->ndim);
-    array.data = data;
-    array.dtype = dtype;
-    array.contiguous = true;
-    array.stride = strides;
-    return array;
-}
-
 fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is)
 {
     size_t bytes = 0;
@@ -53,7 +41,7 @@ fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is)
         stage->in[i] = v->data;
         if (as_is >> i & 1u || fits(v, dtype)) continue;
         int64_t strides[FL_MAX_NDIM];
-        fl_view array = array_like(v, scratch, dtype, strides);
+        fl_view array = fl_view_array(v, scratch, dtype, strides);
         FL_TRY(fl_cpu_copy(&array, v));
         stage->in[i] = scratch;
         scratch += staged_bytes(v, dtype);
@@ -79,7 +67,7 @@ fl_status fl_stage_close(fl_stage *stage)
         const fl_view *v = &stage->k->out[i];
         if (stage->out[i] == v->data) continue;
         int64_t strides[FL_MAX_NDIM];
-        fl_view array = array_like(v, stage->out[i], staged_dtype(v->dtype, stage->dtype), strides);
+        fl_view array = fl_view_array(v, stage->out[i], staged_dtype(v->dtype, stage->dtype), strides);
         FL_TRY(fl_cpu_copy(v, &array));
     }
     return FL_OK;

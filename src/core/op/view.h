@@ -89,6 +89,37 @@ typedef struct fl_view {
     int64_t scalar[1];      /* holds the bytes of a Lua number: data points here */
 } fl_view;
 
+/* A row-major array of `dtype` at data, of the view's shape; strides: room for the view's axes. */
+static inline fl_view fl_view_array(const fl_view *view, void *data, fl_dtype dtype, int64_t *strides)
+{
+    fl_view array = *view;
+    fl_shape_strides(strides, view->size, view->ndim);
+    array.data = data;
+    array.dtype = dtype;
+    array.contiguous = true;
+    array.stride = strides;
+    return array;
+}
+
+/* What this rank has of the diagonal of a matrix; numel 0: nothing. size, stride: room for its only axis. */
+static inline fl_view fl_view_diagonal(const fl_view *matrix, int64_t *size, int64_t *stride)
+{
+    int64_t past = matrix->start[1] - matrix->start[0], row = past > 0 ? past : 0, column = row - past;
+    int64_t rows = matrix->size[0] - row, columns = matrix->size[1] - column;
+    int64_t from = row * matrix->stride[0] + column * matrix->stride[1];
+    fl_view diagonal = *matrix;
+    *size = rows < columns ? rows : columns;
+    if (*size < 0) *size = 0;
+    *stride = matrix->stride[0] + matrix->stride[1];
+    if (*size) diagonal.data = (char *)matrix->data + from * (int64_t)fl_dtype_size(matrix->dtype);
+    diagonal.ndim = 1;
+    diagonal.size = size;
+    diagonal.stride = stride;
+    diagonal.numel = *size;
+    diagonal.contiguous = false;
+    return diagonal;
+}
+
 typedef struct fl_kernel {
     const fl_op *op;  /* for code above this layer: a kernel in cpu/ does not look into it */
     const char *name; /* op->name, for messages */

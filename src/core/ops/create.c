@@ -219,19 +219,9 @@ static fl_status kernel_eye(fl_kernel *kernel)
     const fl_view *out = &kernel->out[0];
     fl_attr one = {.given = true, .kind = FL_NUM_INT, .count = 1, .integer = 1};
     FL_TRY(kernel_zeros(kernel));
-    int64_t row = out->start[1] > out->start[0] ? out->start[1] - out->start[0] : 0; /* local, of the first 1 */
-    int64_t column = row + out->start[0] - out->start[1];
-    int64_t length = out->size[0] - row < out->size[1] - column ? out->size[0] - row : out->size[1] - column;
-    if (length <= 0) return FL_OK;
-    int64_t stride = out->stride[0] + out->stride[1];
-    fl_view diagonal = *out;
-    diagonal.data = (char *)out->data
-        + (row * out->stride[0] + column * out->stride[1]) * (int64_t)fl_dtype_size(out->dtype);
-    diagonal.ndim = 1;
-    diagonal.size = &length;
-    diagonal.stride = &stride;
-    diagonal.numel = length;
-    diagonal.contiguous = false;
+    int64_t size, stride;
+    fl_view diagonal = fl_view_diagonal(out, &size, &stride);
+    if (size == 0) return FL_OK;
     return fill_number(&diagonal, &one);
 }
 

@@ -183,6 +183,29 @@ static fl_conv piece_at(const pieces *p, const fl_conv *conv, int64_t first)
     return piece;
 }
 
+/* Of each image and group: out = weight in, or, transposed, out = weight^T in. The weight is
+** [groups, piece->out, depth], in and out are [images, groups, rows, plane]. */
+static fl_status multiply_images(char *out, char *weight, char *in, const fl_conv *piece, fl_dtype dtype,
+                                 bool transposed)
+{
+    int64_t depth = fl_conv_depth(piece), plane = fl_conv_y_plane(piece);
+    fl_cuda_gemm g = {};
+    g.dtype = dtype;
+    g.m = transposed ? depth : piece->out;
+    g.n = plane;
+    g.k = transposed ? piece->out : depth;
+    g.a = weight;
+    g.b = in;
+    g.c = out;
+    g.a_row = transposed ? 1 : depth;
+    g.a_col = transposed ? depth : 1;
+    g.b_row = plane;
+    g.b_col = 1;
+    batch_axis(&g, piece->images, 0, piece->groups * g.k * plane);
+    batch_axis(&g, piece->groups, piece->out * depth, g.k * plane);
+    return fl_cuda_gemm_run(&g);
+}
+
 /* ---- forward ---- */
 
 static fl_status forward(const fl_conv *conv, fl_dtype dtype, char *y, char *x, char *weight)
@@ -195,21 +218,8 @@ static fl_status forward(const fl_conv *conv, fl_dtype dtype, char *y, char *x, 
     for (int64_t first = 0; first < conv->images && status == FL_OK; first += p.most) {
         fl_conv piece = piece_at(&p, conv, first);
         if (p.columns) issue_unfold(dtype, p.columns, x + first * x_image, &piece, conv->groups * depth * plane, plane);
-        fl_cuda_gemm g = {};
-        g.dtype = dtype;
-        g.m = conv->out;
-        g.n = plane;
-        g.k = depth;
-        g.a = weight;
-        g.b = p.columns ? p.columns : x + first * x_image;
-        g.c = y + first * conv->groups * conv->out * plane * p.item;
-        g.a_row = depth;
-        g.a_col = 1;
-        g.b_row = plane;
-        g.b_col = 1;
-        batch_axis(&g, piece.images, 0, conv->groups * depth * plane);
-        batch_axis(&g, conv->groups, conv->out * depth, depth * plane);
-        status = fl_cuda_gemm_run(&g);
+        status = multiply_images(y + first * conv->groups * conv->out * plane * p.item, weight,
+                                 p.columns ? p.columns : x + first * x_image, &piece, dtype, false);
     }
     pieces_close(&p);
     return status;
@@ -221,26 +231,12 @@ static fl_status input_grad(const fl_conv *conv, fl_dtype dtype, char *dx, char 
 {
     pieces p;
     FL_TRY(pieces_open(&p, conv, dtype, fl_conv_is_pointwise(conv)));
-    int64_t depth = fl_conv_depth(conv), plane = fl_conv_y_plane(conv),
-            x_image = conv->groups * conv->in * fl_conv_x_plane(conv) * p.item;
+    int64_t plane = fl_conv_y_plane(conv), x_image = conv->groups * conv->in * fl_conv_x_plane(conv) * p.item;
     fl_status status = FL_OK;
     for (int64_t first = 0; first < conv->images && status == FL_OK; first += p.most) {
         fl_conv piece = piece_at(&p, conv, first);
-        fl_cuda_gemm g = {};
-        g.dtype = dtype;
-        g.m = depth;
-        g.n = plane;
-        g.k = conv->out;
-        g.a = weight;
-        g.b = dy + first * conv->groups * conv->out * plane * p.item;
-        g.c = p.columns ? p.columns : dx + first * x_image;
-        g.a_row = 1;
-        g.a_col = depth;
-        g.b_row = plane;
-        g.b_col = 1;
-        batch_axis(&g, piece.images, 0, conv->groups * conv->out * plane);
-        batch_axis(&g, conv->groups, conv->out * depth, conv->out * plane);
-        status = fl_cuda_gemm_run(&g);
+        status = multiply_images(p.columns ? p.columns : dx + first * x_image, weight,
+                                 dy + first * conv->groups * conv->out * plane * p.item, &piece, dtype, true);
         if (status == FL_OK && p.columns) issue_fold(dtype, dx + first * x_image, p.columns, &piece);
     }
     pieces_close(&p);

@@ -103,24 +103,14 @@ static fl_status launch_eye(fl_kernel *kernel)
     int64_t one[2] = {0};
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_cuda_fill_view(out, zero));
-    int64_t row = out->start[1] > out->start[0] ? out->start[1] - out->start[0] : 0; /* local, of the first 1 */
-    int64_t column = row + out->start[0] - out->start[1];
-    int64_t length = out->size[0] - row < out->size[1] - column ? out->size[0] - row : out->size[1] - column;
-    if (length <= 0) return FL_OK;
+    int64_t size, stride;
+    fl_view diagonal = fl_view_diagonal(out, &size, &stride);
+    if (size == 0) return FL_OK;
     fl_cuda_by_storage(out->dtype, [&](auto like) {
         like = fl_convert<decltype(like)>((int64_t)1);
         memcpy(one, &like, sizeof like);
         return FL_OK;
     });
-    int64_t stride = out->stride[0] + out->stride[1];
-    fl_view diagonal = *out;
-    diagonal.data = (char *)out->data
-        + (row * out->stride[0] + column * out->stride[1]) * (int64_t)fl_dtype_size(out->dtype);
-    diagonal.ndim = 1;
-    diagonal.size = &length;
-    diagonal.stride = &stride;
-    diagonal.numel = length;
-    diagonal.contiguous = false;
     return fl_cuda_fill_view(&diagonal, one);
 }
 

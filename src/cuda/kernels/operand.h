@@ -17,18 +17,6 @@ typedef struct fl_cuda_operand {
     void *temporary;
 } fl_cuda_operand;
 
-/* v's shape as a row-major array at data. */
-static inline fl_view fl_cuda_array_like(const fl_view *view, void *data, fl_dtype dtype, int64_t *strides)
-{
-    fl_view array = *view;
-    fl_shape_strides(strides, view->size, view->ndim);
-    array.data = data;
-    array.dtype = dtype;
-    array.contiguous = true;
-    array.stride = strides;
-    return array;
-}
-
 /* as_is: its strides suit the kernel, so it is copied only if the dtype differs. */
 static inline fl_status fl_cuda_operand_in(fl_cuda_operand *o, const fl_view *view, fl_dtype dtype, bool as_is)
 {
@@ -39,7 +27,7 @@ static inline fl_status fl_cuda_operand_in(fl_cuda_operand *o, const fl_view *vi
         return FL_OK;
     }
     FL_TRY(fl_cuda_malloc(&o->temporary, (size_t)view->numel * fl_dtype_size(dtype)));
-    fl_view array = fl_cuda_array_like(view, o->temporary, dtype, o->stride);
+    fl_view array = fl_view_array(view, o->temporary, dtype, o->stride);
     o->data = (char *)o->temporary;
     return fl_cuda_copy_view(&array, view);
 }
@@ -60,7 +48,7 @@ static inline fl_status fl_cuda_operand_store(const fl_cuda_operand *o, const fl
 {
     int64_t strides[FL_MAX_NDIM];
     if (!o->temporary) return FL_OK;
-    fl_view array = fl_cuda_array_like(view, o->temporary, dtype, strides);
+    fl_view array = fl_view_array(view, o->temporary, dtype, strides);
     return fl_cuda_copy_view(view, &array);
 }
 
