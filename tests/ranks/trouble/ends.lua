@@ -1,4 +1,4 @@
--- Read by runner_spec.lua: ends the last rank in the way that TROUBLE names.
+-- Read by run_ranks_spec.lua: ends the last rank in the way that TROUBLE names.
 local flow = require "flow"
 local last = flow.rank() == flow.world_size() - 1
 local all = flow.placement.all "cpu"

@@ -1,4 +1,4 @@
--- Read by runner_spec.lua: specs that fail, as they fail in life.
+-- Read by run_ranks_spec.lua: specs that fail, as they fail in life.
 local flow = require "flow"
 local me, last = flow.rank(), flow.world_size() - 1
 local all = flow.placement.all "cpu"
