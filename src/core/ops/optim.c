@@ -5,6 +5,7 @@
 ** Parameters of one call may have different SBPs; those at one position of the lists are split alike.
 */
 #include "cpu/optim.h"
+#include "op/optim.h"
 #include "ops.h"
 
 #include <math.h>
@@ -46,11 +47,6 @@ static void sbp_alike(fl_sigs *sigs)
     }
 }
 
-/* Attributes of the steps, in the order of their signatures. */
-enum { ADAM_LR, ADAM_BETA1, ADAM_BETA2, ADAM_EPS, ADAM_DECAY, ADAM_STEP, ADAM_DECOUPLED, ADAM_MAXIMIZE };
-enum { PLAIN_LR, PLAIN_DECAY, PLAIN_MAXIMIZE };
-enum { SGD_LR, SGD_MOMENTUM, SGD_DAMPENING, SGD_DECAY, SGD_NESTEROV, SGD_FIRST, SGD_MAXIMIZE };
-
 static fl_status kernel_adamw(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
@@ -87,8 +83,8 @@ static const char *const adamw_samples[] = {
     NULL};
 FL_OP(adamw_step) = {
     .name = "adamw_step",
-    .groups = 4,
-    .mutates = 1 | 4 | 8,
+    .groups = ADAM_GROUPS,
+    .mutates = 1u << STEP_PARAMETERS | 1u << ADAM_FIRST_MOMENTS | 1u << ADAM_SECOND_MOMENTS,
     .flags = STEP,
     .sig = "adamw_step(xs..., ~lr: float, ~beta1: float, ~beta2: float, ~eps: float, ~weight_decay: float, ~step: int, "
            "~decoupled: bool = true, ~maximize: bool = false)",
@@ -113,8 +109,8 @@ static const char *const sgd_plain_samples[] = {
     "{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5)}, 0.1, 0.01", NULL};
 FL_OP(sgd_plain_step) = {
     .name = "sgd_plain_step",
-    .groups = 2,
-    .mutates = 1,
+    .groups = PLAIN_GROUPS,
+    .mutates = 1u << STEP_PARAMETERS,
     .flags = STEP,
     .sig = "sgd_plain_step(xs..., ~lr: float, ~weight_decay: float = 0, ~maximize: bool = false)",
     .doc = "One step of gradient descent over parameters and gradients.",
@@ -134,7 +130,7 @@ static fl_status kernel_sgd_momentum(fl_kernel *kernel)
                  .decay = a[SGD_DECAY].number,
                  .nesterov = a[SGD_NESTEROV].integer,
                  .gradient_scale = a[SGD_MAXIMIZE].integer ? -1 : 1};
-    for (int i = 2 * kernel->nin / 3; i < kernel->nin && first; i++) {
+    for (int i = SGD_BUFFERS * kernel->nin / SGD_GROUPS; i < kernel->nin && first; i++) {
         const int64_t zero = 0;
         FL_TRY(fl_cpu_fill(&kernel->in[i], &zero));
     }
@@ -146,8 +142,8 @@ static const char *const sgd_samples[] = {"{flow.randn(3, 2), flow.randn(5), flo
                                           NULL};
 FL_OP(sgd_step) = {
     .name = "sgd_step",
-    .groups = 3,
-    .mutates = 1 | 4,
+    .groups = SGD_GROUPS,
+    .mutates = 1u << STEP_PARAMETERS | 1u << SGD_BUFFERS,
     .flags = STEP,
     .sig = "sgd_step(xs..., ~lr: float, ~momentum: float, ~dampening: float = 0, ~weight_decay: float = 0, ~nesterov: "
            "bool = false, ~first: bool = false, ~maximize: bool = false)",
@@ -189,10 +185,10 @@ FL_OP(grad_norm_squares) = {
 /* xs: the gradients, then for each of them the same 0-d norm. */
 static fl_status kernel_clip(fl_kernel *kernel)
 {
-    int members = kernel->nin / 2;
+    int members = kernel->nin / CLIP_GROUPS;
     const fl_view *norm = &kernel->in[members];
     double length = norm->dtype == FL_FLOAT64 ? *(const double *)norm->data : *(const float *)norm->data;
-    double factor = kernel->attrs->at[0].number / (length + 1e-6);
+    double factor = kernel->attrs->at[CLIP_MAX_NORM].number / (length + 1e-6);
     return factor < 1 ? fl_cpu_scale(kernel, members, factor) : FL_OK;
 }
 
@@ -229,8 +225,8 @@ static const char *const clip_samples[] = {"{flow.randn(3, 2), flow.randn(5), fl
 FL_OP(clip_scale_) = {
     .name = "clip_scale_",
     .sig = "clip_scale_(xs..., ~max_norm: float)",
-    .groups = 2,
-    .mutates = 1,
+    .groups = CLIP_GROUPS,
+    .mutates = 1u << CLIP_GRADIENTS,
     .flags = STEP,
     .doc = "Multiplies all gradients by max_norm / norm if that is below 1.",
     .infer = infer_clip,

@@ -6,6 +6,7 @@
 ** Positions out of range are reported by the kernel that meets them and read as zeros. Sums at positions are in
 ** index_add.cu.
 */
+#include "core/op/slicing.h"
 #include "arrays.h"
 #include "cuda/parts/convert.h"
 #include "copies.h"
@@ -503,8 +504,9 @@ static fl_status put_in_place(const fl_view *out, const fl_view *g, int64_t offs
 static fl_status launch_narrow_backward(fl_kernel *kernel)
 {
     const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
-    int axis = fl_cuda_axis(&kernel->attrs->at[0], g->ndim);
-    int64_t strides[FL_MAX_NDIM], start = kernel->attrs->at[1].integer, step = kernel->attrs->at[3].integer;
+    int axis = fl_cuda_axis(&kernel->attrs->at[SLICE_AXIS], g->ndim);
+    int64_t strides[FL_MAX_NDIM], start = kernel->attrs->at[SLICE_START].integer,
+                                  step = kernel->attrs->at[SLICE_STEP].integer;
     if (out->numel == 0) return FL_OK;
     if (g->numel == 0) return zero_view(out);
     if (step == 1) { /* what lies before and behind: nothing is written twice */
@@ -519,9 +521,9 @@ static fl_status launch_narrow_backward(fl_kernel *kernel)
 static fl_status launch_diagonal_backward(fl_kernel *kernel)
 {
     const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
-    int axis0 = fl_cuda_axis(&kernel->attrs->at[1], out->ndim), axis1 = fl_cuda_axis(&kernel->attrs->at[2], out->ndim),
-        n = 0;
-    int64_t strides[FL_MAX_NDIM], shift = kernel->attrs->at[0].integer;
+    int axis0 = fl_cuda_axis(&kernel->attrs->at[DIAGONAL_AXIS0], out->ndim),
+        axis1 = fl_cuda_axis(&kernel->attrs->at[DIAGONAL_AXIS1], out->ndim), n = 0;
+    int64_t strides[FL_MAX_NDIM], shift = kernel->attrs->at[DIAGONAL_OFFSET].integer;
     FL_TRY(zero_view(out));
     if (g->numel == 0) return FL_OK;
     for (int a = 0; a < out->ndim; a++)

@@ -7,6 +7,7 @@
 ** are, states in float32 or the same dtype; operands in any other combination, or not contiguous, go through copies.
 */
 #include "arrays.h"
+#include "core/op/optim.h"
 #include "cuda/parts/convert.h"
 #include "index.h"
 
@@ -356,39 +357,43 @@ static fl_status run_pack(fl_kernel *kernel, int members, int groups, unsigned w
 static fl_status launch_adamw(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
-    double lr = a[0].number, beta1 = a[1].number, beta2 = a[2].number, decay = a[4].number, step = (double)a[5].integer;
-    bool decoupled = a[6].integer;
-    double sign = a[7].integer ? -1 : 1, shrink = decoupled ? 1 - lr * decay : 1, rate = lr / (1 - pow(beta1, step)),
-           root = 1 / sqrt(1 - pow(beta2, step));
-    return run_pack(kernel, kernel->nin / 4, 4, kernel->op->mutates, [&](auto like) {
+    double lr = a[ADAM_LR].number, beta1 = a[ADAM_BETA1].number, beta2 = a[ADAM_BETA2].number,
+           decay = a[ADAM_DECAY].number, step = (double)a[ADAM_STEP].integer;
+    bool decoupled = a[ADAM_DECOUPLED].integer;
+    double sign = a[ADAM_MAXIMIZE].integer ? -1 : 1, shrink = decoupled ? 1 - lr * decay : 1,
+           rate = lr / (1 - pow(beta1, step)), root = 1 / sqrt(1 - pow(beta2, step));
+    return run_pack(kernel, kernel->nin / ADAM_GROUPS, ADAM_GROUPS, kernel->op->mutates, [&](auto like) {
         typedef decltype(like) W;
-        return adam_step<W>{(W)sign,        (W)(decoupled ? 0 : decay),
-                            (W)shrink,      (W)beta1,
-                            (W)beta2,       (W)(1 - beta1),
-                            (W)(1 - beta2), (W)rate,
-                            (W)root,        (W)a[3].number};
+        return adam_step<W>{
+            (W)sign, (W)(decoupled ? 0 : decay), (W)shrink, (W)beta1, (W)beta2, (W)(1 - beta1), (W)(1 - beta2), (W)rate,
+            (W)root, (W)a[ADAM_EPS].number};
     });
 }
 
 static fl_status launch_sgd(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
-    return run_pack(kernel, kernel->nin / 2, 2, kernel->op->mutates, [&](auto like) {
+    return run_pack(kernel, kernel->nin / PLAIN_GROUPS, PLAIN_GROUPS, kernel->op->mutates, [&](auto like) {
         typedef decltype(like) W;
-        return sgd_step<W>{(W)(a[2].integer ? -1 : 1), (W)a[1].number, (W)a[0].number};
+        return sgd_step<W>{(W)(a[PLAIN_MAXIMIZE].integer ? -1 : 1), (W)a[PLAIN_DECAY].number, (W)a[PLAIN_LR].number};
     });
 }
 
 static fl_status launch_momentum(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
-    bool nesterov = a[4].integer, first = a[5].integer;
-    return run_pack(kernel, kernel->nin / 3, 3, kernel->op->mutates, [&](auto like) {
+    bool nesterov = a[SGD_NESTEROV].integer, first = a[SGD_FIRST].integer;
+    return run_pack(kernel, kernel->nin / SGD_GROUPS, SGD_GROUPS, kernel->op->mutates, [&](auto like) {
         typedef decltype(like) W;
-        W momentum = (W)a[1].number, damping = (W)(first ? 1 : 1 - a[2].number);
-        return momentum_step<W>{
-            (W)(a[6].integer ? -1 : 1), (W)a[3].number, (W)a[0].number, momentum, damping, (W)(nesterov ? 1 : 0),
-            nesterov ? momentum : (W)1, first};
+        W momentum = (W)a[SGD_MOMENTUM].number, damping = (W)(first ? 1 : 1 - a[SGD_DAMPENING].number);
+        return momentum_step<W>{(W)(a[SGD_MAXIMIZE].integer ? -1 : 1),
+                                (W)a[SGD_DECAY].number,
+                                (W)a[SGD_LR].number,
+                                momentum,
+                                damping,
+                                (W)(nesterov ? 1 : 0),
+                                nesterov ? momentum : (W)1,
+                                first};
     });
 }
 
@@ -440,10 +445,10 @@ static fl_status launch_squares(fl_kernel *kernel)
 /* xs: the gradients, then for each of them the same 0-d norm. */
 static fl_status launch_clip(fl_kernel *kernel)
 {
-    int members = kernel->nin / 2;
+    int members = kernel->nin / CLIP_GROUPS;
     const fl_view *norm = &kernel->in[members];
-    double most = kernel->attrs->at[0].number;
-    return run_pack(kernel, members, 1, 1, [&](auto like) {
+    double most = kernel->attrs->at[CLIP_MAX_NORM].number;
+    return run_pack(kernel, members, 1, 1u << CLIP_GRADIENTS, [&](auto like) {
         return clip_step<decltype(like)>{norm->data, norm->dtype == FL_FLOAT64, most, 1};
     });
 }
