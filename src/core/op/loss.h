@@ -15,9 +15,8 @@ enum { ROWS_INPUT, ROWS_TARGET, ROWS_WEIGHT };
 enum { SCORES_DY, SCORES_INPUT, SCORES_TARGET, SCORES_LSE, SCORES_WEIGHT };
 enum { LOGS_DY, LOGS_TARGET, LOGS_WEIGHT };
 
-/* Results: of cross_entropy_rows, of nll_rows. */
-enum { SCORES_ROWS_LOSS, SCORES_ROWS_LSE, SCORES_ROWS_COUNT };
-enum { LOGS_ROWS_LOSS, LOGS_ROWS_COUNT };
+/* Results: the first of both, then those of one. */
+enum { ROWS_LOSS, SCORES_ROWS_LSE, SCORES_ROWS_COUNT, LOGS_ROWS_COUNT = 1 };
 
 /* Attributes: the first two of all four, then those of one. */
 enum {

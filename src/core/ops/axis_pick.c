@@ -6,6 +6,8 @@
 #include "cpu/pick.h"
 #include "ops.h"
 
+enum { PICK_VALUES, PICK_INDEX }; /* operands of both ops */
+
 /* Both ops: axis in slot 0, keepdim in slot 1. The shape of the lines of x, which `index` must have: the axis away, or
 ** of size 1. */
 static fl_status line_shape(fl_shape *out, const fl_infer *infer, const fl_shape *x)
@@ -70,7 +72,7 @@ FL_OP(axis_gather) = {
     .sbp = sbp_axis_gather,
     .cpu = kernel_axis_gather,
     .grad = grad_axis_gather,
-    .saves_in = 2,
+    .saves_in = 1u << PICK_INDEX,
     FL_SAMPLES("flow.randn(3, 4), flow.tensor({1, 0, 3}), 1", "flow.randn(3, 4), flow.tensor({{1, 0, 2, 1}}), 0, true"),
 };
 
@@ -116,6 +118,6 @@ FL_OP(axis_scatter) = {
     .sbp = sbp_axis_scatter,
     .cpu = kernel_axis_scatter,
     .grad = grad_axis_scatter,
-    .saves_in = 2,
+    .saves_in = 1u << PICK_INDEX,
     FL_SAMPLES("flow.randn(3), flow.tensor({1, 0, 3}), 1, false, {3, 4}"),
 };

@@ -9,6 +9,9 @@
 #include "cpu/stage.h"
 #include "expr.h"
 
+/* Operands of conv2d; its gradients have g, then what is not asked for. */
+enum { CONV_X, CONV_WEIGHT, CONV_BIAS };
+enum { GRAD_G, GRAD_OTHER };
 enum { CONV_FORWARD, CONV_INPUT_GRAD, CONV_WEIGHT_GRAD }; /* op->variant */
 
 /* ---- inference ---- */
@@ -257,12 +260,14 @@ static fl_status grad_conv(fl_grad *g)
     fl_expr c = {0};
     fl_operand dy = fl_of(g->gout[0]);
     fl_tensor *dx = NULL, *dw = NULL, *db = NULL;
-    if (g->need[0]) dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, dy, g->in[1], g->in_meta[0]);
-    if (g->need[1]) dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, dy, g->in[0], g->in_meta[1]);
-    if (g->need[2]) db = expr_sum(&c, g->gout[0], all_but_channels(g->out_meta[0]->shape.ndim), false);
-    if (dx) g->gin[0] = fl_expr_take(&c, dx);
-    if (dw) g->gin[1] = fl_expr_take(&c, dw);
-    if (db) g->gin[2] = fl_expr_take(&c, db);
+    if (g->need[CONV_X])
+        dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, dy, g->in[CONV_WEIGHT], g->in_meta[CONV_X]);
+    if (g->need[CONV_WEIGHT])
+        dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, dy, g->in[CONV_X], g->in_meta[CONV_WEIGHT]);
+    if (g->need[CONV_BIAS]) db = expr_sum(&c, g->gout[0], all_but_channels(g->out_meta[0]->shape.ndim), false);
+    if (dx) g->gin[CONV_X] = fl_expr_take(&c, dx);
+    if (dw) g->gin[CONV_WEIGHT] = fl_expr_take(&c, dw);
+    if (db) g->gin[CONV_BIAS] = fl_expr_take(&c, db);
     return fl_expr_end(&c);
 }
 
@@ -272,10 +277,11 @@ static fl_status grad_input_grad(fl_grad *g)
     fl_expr c = {0};
     fl_operand dx = fl_of(g->gout[0]);
     fl_tensor *dg = NULL, *dw = NULL;
-    if (g->need[0]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, dx, g->in[1], NULL);
-    if (g->need[1]) dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, g->in[0], dx, g->in_meta[1]);
-    if (dg) g->gin[0] = fl_expr_take(&c, dg);
-    if (dw) g->gin[1] = fl_expr_take(&c, dw);
+    if (g->need[GRAD_G]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, dx, g->in[GRAD_OTHER], NULL);
+    if (g->need[GRAD_OTHER])
+        dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, g->in[GRAD_G], dx, g->in_meta[GRAD_OTHER]);
+    if (dg) g->gin[GRAD_G] = fl_expr_take(&c, dg);
+    if (dw) g->gin[GRAD_OTHER] = fl_expr_take(&c, dw);
     return fl_expr_end(&c);
 }
 
@@ -285,10 +291,11 @@ static fl_status grad_weight_grad(fl_grad *g)
     fl_expr c = {0};
     fl_operand dw = fl_of(g->gout[0]);
     fl_tensor *dg = NULL, *dx = NULL;
-    if (g->need[0]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, g->in[1], dw, NULL);
-    if (g->need[1]) dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, g->in[0], dw, g->in_meta[1]);
-    if (dg) g->gin[0] = fl_expr_take(&c, dg);
-    if (dx) g->gin[1] = fl_expr_take(&c, dx);
+    if (g->need[GRAD_G]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, g->in[GRAD_OTHER], dw, NULL);
+    if (g->need[GRAD_OTHER])
+        dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, g->in[GRAD_G], dw, g->in_meta[GRAD_OTHER]);
+    if (dg) g->gin[GRAD_G] = fl_expr_take(&c, dg);
+    if (dx) g->gin[GRAD_OTHER] = fl_expr_take(&c, dx);
     return fl_expr_end(&c);
 }
 
@@ -313,7 +320,7 @@ FL_OP(conv2d) = {
     .flags = FL_OP_FUNCTION_ONLY,
     .doc = "Convolution of images x [n, in, height, width] (or one image without n) with weight [out, in / groups, "
            "height, width], plus bias [out].",
-    .saves_in = 3,
+    .saves_in = 1u << CONV_X | 1u << CONV_WEIGHT,
     .variant = CONV_FORWARD,
     .infer = infer_conv,
     .sbp = sbp_conv,
@@ -338,7 +345,7 @@ FL_OP(conv2d_input_grad) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to images of `size` (height, width).",
-    .saves_in = 3,
+    .saves_in = 1u << GRAD_G | 1u << GRAD_OTHER,
     .variant = CONV_INPUT_GRAD,
     .infer = infer_input_grad,
     .sbp = sbp_conv,
@@ -361,7 +368,7 @@ FL_OP(conv2d_weight_grad) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to a weight whose window has `size` (height, width).",
-    .saves_in = 3,
+    .saves_in = 1u << GRAD_G | 1u << GRAD_OTHER,
     .variant = CONV_WEIGHT_GRAD,
     .infer = infer_weight_grad,
     .sbp = sbp_conv,

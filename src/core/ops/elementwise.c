@@ -124,7 +124,8 @@ static fl_status grad_gelu(fl_grad *g)
 
 #define VJP(...) FL_VJP(__VA_ARGS__)
 #define NO_VJP .vjp = NULL
-#define GELU_GRADIENT .grad = grad_gelu, .saves_in = 1
+enum { GELU_X }; /* the operand of gelu */
+#define GELU_GRADIENT .grad = grad_gelu, .saves_in = 1u << GELU_X
 #define FILL_GRADIENT VJP("masked_fill(g, mask, 0)", NULL, "where(mask, g, 0)"), .check = check_masked_fill
 #define CLAMP_GRADIENT VJP("clamp_backward(g, x, min, max)"), .check = check_clamp
 #define SAMPLES(...) \

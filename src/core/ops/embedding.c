@@ -9,6 +9,10 @@
 #include "cpu/pick.h"
 #include "ops.h"
 
+/* Operands: of embedding; of index_select and gather. */
+enum { EMBEDDING_INDICES, EMBEDDING_WEIGHT };
+enum { TAKEN_X, TAKEN_INDEX };
+
 /* ---- inference ---- */
 
 static fl_status require_indices(const fl_infer *infer, int operand, const char *name)
@@ -314,7 +318,7 @@ FL_OP(embedding) = {
     .nout = 1,
     .flags = FL_OP_FUNCTION_ONLY,
     .doc = "The rows of weight at the indices.",
-    .saves_in = 1,
+    .saves_in = 1u << EMBEDDING_INDICES,
     .infer = infer_embedding,
     .sbp = sbp_embedding,
     .cpu = kernel_embedding,
@@ -348,7 +352,7 @@ FL_OP(index_select) = {
     .sig = "index_select(x, axis: axis, index)",
     .nout = 1,
     .doc = "The slices of x at the positions of a 1-D index along the axis.",
-    .saves_in = 2,
+    .saves_in = 1u << TAKEN_INDEX,
     .infer = infer_index_select,
     .sbp = sbp_index_select,
     .cpu = kernel_index_select,
@@ -383,7 +387,7 @@ FL_OP(gather) = {
     .nout = 1,
     .doc = "For every element of index: the element of x at the same position, with the position along the axis "
            "replaced by that element.",
-    .saves_in = 2,
+    .saves_in = 1u << TAKEN_INDEX,
     .infer = infer_gather,
     .sbp = sbp_gather,
     .cpu = kernel_gather,

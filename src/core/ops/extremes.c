@@ -6,6 +6,7 @@
 */
 #include "reduce.h"
 
+enum { EXTREME_VALUES, EXTREME_POSITIONS }; /* results of max_axis and min_axis */
 enum { EXTREME_LARGEST, EXTREME_SMALLEST }; /* op->variant of max_all, min_all, max_axis, min_axis */
 
 /* Users call max_all and max_axis "max". */
@@ -79,8 +80,8 @@ FL_OP(amax) = {
     .sbp = fl_reduce_sbp_largest,
     .cpu = cpu_amax,
     .grad = grad_extreme,
-    .saves_in = 1,
-    .saves_out = 1,
+    .saves_in = SAVES_X,
+    .saves_out = SAVES_RESULT,
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
 };
 
@@ -94,8 +95,8 @@ FL_OP(amin) = {
     .sbp = fl_reduce_sbp_smallest,
     .cpu = cpu_amin,
     .grad = grad_extreme,
-    .saves_in = 1,
-    .saves_out = 1,
+    .saves_in = SAVES_X,
+    .saves_out = SAVES_RESULT,
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
 };
 
@@ -146,8 +147,8 @@ FL_OP(max_all) = {
     .sbp = sbp_max_all,
     .cpu = cpu_max_all,
     .grad = grad_extreme_of_all,
-    .saves_in = 1,
-    .saves_out = 1,
+    .saves_in = SAVES_X,
+    .saves_out = SAVES_RESULT,
     FL_SAMPLES("flow.randn(3, 4)"),
 };
 
@@ -162,8 +163,8 @@ FL_OP(min_all) = {
     .sbp = sbp_min_all,
     .cpu = cpu_min_all,
     .grad = grad_extreme_of_all,
-    .saves_in = 1,
-    .saves_out = 1,
+    .saves_in = SAVES_X,
+    .saves_out = SAVES_RESULT,
     FL_SAMPLES("flow.randn(3, 4)"),
 };
 
@@ -310,7 +311,7 @@ FL_OP(max_axis) = {
     .sbp = sbp_max_axis,
     .cpu = cpu_arg_largest,
     .grad = grad_extreme_axis,
-    .saves_out = 2,
+    .saves_out = 1u << EXTREME_POSITIONS,
     FL_SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
 };
 
@@ -325,7 +326,7 @@ FL_OP(min_axis) = {
     .sbp = sbp_min_axis,
     .cpu = cpu_arg_smallest,
     .grad = grad_extreme_axis,
-    .saves_out = 2,
+    .saves_out = 1u << EXTREME_POSITIONS,
     FL_SAMPLES("flow.randn(3, 4), 1", "flow.randn(3, 4), 0, true"),
 };
 

@@ -7,8 +7,15 @@
 #include "cpu/stage.h"
 #include "expr.h"
 
+/* Operands, results and attributes of layer_norm_rows and of layer_norm_backward. */
+enum { ROWS_X, ROWS_WEIGHT, ROWS_BIAS };
+enum { ROWS_Y, ROWS_MEAN, ROWS_RSTD };
+enum { BACK_DY, BACK_X, BACK_MEAN, BACK_RSTD, BACK_WEIGHT, BACK_OPERANDS };
+enum { BACK_DX, BACK_DWEIGHT, BACK_DBIAS };
+enum { ATTR_AXES, ATTR_EPS };
+
 /* Number of leading axes, those that are not normalised; the first attribute counts the others. */
-static int row_axes(const fl_attrs *attrs, const fl_shape *x) { return x->ndim - (int)attrs->at[0].integer; }
+static int row_axes(const fl_attrs *attrs, const fl_shape *x) { return x->ndim - (int)attrs->at[ATTR_AXES].integer; }
 
 static int64_t row_length(const int64_t *size, int ndim, int leading)
 {
@@ -53,11 +60,11 @@ static fl_status require_shapes(const fl_infer *infer, uint32_t operands, const 
 static fl_status infer_rows(fl_infer *infer)
 {
     norm_shapes shapes;
-    FL_TRY(infer_shapes(&shapes, infer, 0));
-    FL_TRY(require_shapes(infer, 1u << 1 | 1u << 2, &shapes.columns));
+    FL_TRY(infer_shapes(&shapes, infer, ROWS_X));
+    FL_TRY(require_shapes(infer, 1u << ROWS_WEIGHT | 1u << ROWS_BIAS, &shapes.columns));
     FL_TRY(fl_infer_same(infer));
-    for (int i = 1; i < 3; i++) {
-        infer->out[i].dtype = infer->in[0].dtype;
+    for (int i = ROWS_MEAN; i <= ROWS_RSTD; i++) {
+        infer->out[i].dtype = infer->in[ROWS_X].dtype;
         infer->out[i].shape = shapes.rows;
     }
     return FL_OK;
@@ -67,48 +74,49 @@ static fl_status infer_rows(fl_infer *infer)
 static fl_status infer_backward(fl_infer *infer)
 {
     norm_shapes shapes;
-    FL_TRY(infer_shapes(&shapes, infer, 1));
-    FL_TRY(require_shapes(infer, 1u << 0, &infer->in[1].shape));
-    FL_TRY(require_shapes(infer, 1u << 2 | 1u << 3, &shapes.rows));
-    FL_TRY(require_shapes(infer, 1u << 4, &shapes.columns));
-    infer->out[0].dtype = infer->out[1].dtype = infer->out[2].dtype = infer->in[1].dtype;
-    infer->out[0].shape = infer->in[1].shape;
-    infer->out[1].shape = infer->out[2].shape = shapes.columns;
+    FL_TRY(infer_shapes(&shapes, infer, BACK_X));
+    FL_TRY(require_shapes(infer, 1u << BACK_DY, &infer->in[BACK_X].shape));
+    FL_TRY(require_shapes(infer, 1u << BACK_MEAN | 1u << BACK_RSTD, &shapes.rows));
+    FL_TRY(require_shapes(infer, 1u << BACK_WEIGHT, &shapes.columns));
+    infer->out[BACK_DX].dtype = infer->out[BACK_DWEIGHT].dtype = infer->out[BACK_DBIAS].dtype = infer->in[BACK_X].dtype;
+    infer->out[BACK_DX].shape = infer->in[BACK_X].shape;
+    infer->out[BACK_DWEIGHT].shape = infer->out[BACK_DBIAS].shape = shapes.columns;
     return FL_OK;
 }
 
 static fl_status kernel_rows(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[0];
-    int leading = x->ndim - (int)kernel->attrs->at[0].integer;
+    const fl_view *x = &kernel->in[ROWS_X];
+    int leading = x->ndim - (int)kernel->attrs->at[ATTR_AXES].integer;
     fl_stage s;
     FL_TRY(fl_stage_open(&s, kernel, 0));
     fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
-                       .eps = kernel->attrs->at[1].number,
-                       .x = s.in[0],
-                       .weight = s.in[1],
-                       .bias = s.in[2],
-                       .y = s.out[0],
-                       .mean = s.out[1],
-                       .rstd = s.out[2]};
-    fl_cpu_layer_norm(s.dtype, &a, kernel->out[1].numel);
+                       .eps = kernel->attrs->at[ATTR_EPS].number,
+                       .x = s.in[ROWS_X],
+                       .weight = s.in[ROWS_WEIGHT],
+                       .bias = s.in[ROWS_BIAS],
+                       .y = s.out[ROWS_Y],
+                       .mean = s.out[ROWS_MEAN],
+                       .rstd = s.out[ROWS_RSTD]};
+    fl_cpu_layer_norm(s.dtype, &a, kernel->out[ROWS_MEAN].numel);
     return fl_stage_close(&s);
 }
 
 static fl_status kernel_backward(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[1];
-    int leading = x->ndim - (int)kernel->attrs->at[0].integer;
+    const fl_view *x = &kernel->in[BACK_X];
+    int leading = x->ndim - (int)kernel->attrs->at[ATTR_AXES].integer;
     fl_stage s;
     FL_TRY(fl_stage_open(&s, kernel, 0));
     fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
-                       .g = s.in[0],
-                       .x = s.in[1],
-                       .mean_in = s.in[2],
-                       .rstd_in = s.in[3],
-                       .weight = s.in[4],
-                       .dx = s.out[0]};
-    FL_TRY(fl_cpu_layer_norm_backward(s.dtype, &a, kernel->in[2].numel, s.out[1], s.out[2]));
+                       .g = s.in[BACK_DY],
+                       .x = s.in[BACK_X],
+                       .mean_in = s.in[BACK_MEAN],
+                       .rstd_in = s.in[BACK_RSTD],
+                       .weight = s.in[BACK_WEIGHT],
+                       .dx = s.out[BACK_DX]};
+    FL_TRY(
+        fl_cpu_layer_norm_backward(s.dtype, &a, kernel->in[BACK_MEAN].numel, s.out[BACK_DWEIGHT], s.out[BACK_DBIAS]));
     return fl_stage_close(&s);
 }
 
@@ -158,10 +166,10 @@ static fl_tensor *normalised(fl_expr *expr, const norm_axes *a, fl_tensor *x, fl
 /* Gradient through the kept mean and rstd themselves: d mean = 1 / n, d rstd = -rstd^2 z / n. */
 static fl_tensor *through_statistics(fl_expr *expr, const norm_axes *a, const fl_grad *g)
 {
-    fl_tensor *x = g->in[0].tensor, *mean = g->out[1], *rstd = g->out[2], *sum = NULL;
-    if (g->gout[1]) sum = expr_mul_number(expr, expr_reshape(expr, g->gout[1], &a->kept), 1 / a->n);
-    if (g->gout[2]) {
-        fl_tensor *scale = expr_mul(expr, g->gout[2], expr_mul(expr, rstd, rstd));
+    fl_tensor *x = g->in[ROWS_X].tensor, *mean = g->out[ROWS_MEAN], *rstd = g->out[ROWS_RSTD], *sum = NULL;
+    if (g->gout[ROWS_MEAN]) sum = expr_mul_number(expr, expr_reshape(expr, g->gout[ROWS_MEAN], &a->kept), 1 / a->n);
+    if (g->gout[ROWS_RSTD]) {
+        fl_tensor *scale = expr_mul(expr, g->gout[ROWS_RSTD], expr_mul(expr, rstd, rstd));
         fl_tensor *part = expr_mul(expr, normalised(expr, a, x, mean, rstd),
                                    expr_mul_number(expr, expr_reshape(expr, scale, &a->kept), -1 / a->n));
         sum = sum ? expr_add(expr, sum, part) : part;
@@ -173,22 +181,22 @@ static fl_tensor *through_statistics(fl_expr *expr, const norm_axes *a, const fl
 static fl_status grad_rows(fl_grad *g)
 {
     fl_expr c = {0};
-    norm_axes axes = axes_of(g->attrs, &g->in_meta[0]->shape);
+    norm_axes axes = axes_of(g->attrs, &g->in_meta[ROWS_X]->shape);
     fl_tensor *dx = NULL, *dweight = NULL, *dbias = NULL;
-    if (g->gout[0]) {
+    if (g->gout[ROWS_Y]) {
         fl_attrs a;
         fl_attrs_init(&a, FL_OP_REF(layer_norm_backward));
-        a.at[0] = g->attrs->at[0];
-        dx = EXPR_CALL(&c, &a, layer_norm_backward, fl_of(g->gout[0]), g->in[0], fl_of(g->out[1]), fl_of(g->out[2]),
-                       g->in[1]);
-        dweight = c.owned[1];
-        dbias = c.owned[2];
+        a.at[ATTR_AXES] = g->attrs->at[ATTR_AXES];
+        dx = EXPR_CALL(&c, &a, layer_norm_backward, fl_of(g->gout[ROWS_Y]), g->in[ROWS_X], fl_of(g->out[ROWS_MEAN]),
+                       fl_of(g->out[ROWS_RSTD]), g->in[ROWS_WEIGHT]);
+        dweight = c.owned[BACK_DWEIGHT];
+        dbias = c.owned[BACK_DBIAS];
     }
-    fl_tensor *more = g->need[0] ? through_statistics(&c, &axes, g) : NULL;
+    fl_tensor *more = g->need[ROWS_X] ? through_statistics(&c, &axes, g) : NULL;
     if (more) dx = dx ? expr_add(&c, dx, more) : more;
-    if (g->need[0] && dx) g->gin[0] = fl_expr_take(&c, dx);
-    if (g->need[1] && dweight) g->gin[1] = fl_expr_take(&c, dweight);
-    if (g->need[2] && dbias) g->gin[2] = fl_expr_take(&c, dbias);
+    if (g->need[ROWS_X] && dx) g->gin[ROWS_X] = fl_expr_take(&c, dx);
+    if (g->need[ROWS_WEIGHT] && dweight) g->gin[ROWS_WEIGHT] = fl_expr_take(&c, dweight);
+    if (g->need[ROWS_BIAS] && dbias) g->gin[ROWS_BIAS] = fl_expr_take(&c, dbias);
     return fl_expr_end(&c);
 }
 
@@ -198,14 +206,14 @@ static fl_status grad_rows(fl_grad *g)
 static fl_status grad_backward(fl_grad *g)
 {
     fl_expr c = {0};
-    fl_tensor *dy = g->in[0].tensor, *x = g->in[1].tensor, *mean = g->in[2].tensor, *rstd = g->in[3].tensor,
-              *w = g->in[4].tensor;
-    fl_tensor *h = g->gout[0], *hw = g->gout[1], *hb = g->gout[2], *d_dy = NULL, *dz = NULL, *d_rstd = NULL,
-              *d_w = NULL;
+    fl_tensor *dy = g->in[BACK_DY].tensor, *x = g->in[BACK_X].tensor, *mean = g->in[BACK_MEAN].tensor,
+              *rstd = g->in[BACK_RSTD].tensor, *w = g->in[BACK_WEIGHT].tensor;
+    fl_tensor *h = g->gout[BACK_DX], *hw = g->gout[BACK_DWEIGHT], *hb = g->gout[BACK_DBIAS], *d_dy = NULL, *dz = NULL,
+              *d_rstd = NULL, *d_w = NULL;
     norm_axes axes = axes_of(g->attrs, &x->meta->shape);
     uint32_t row = axes.normalised;
     fl_tensor *r = expr_reshape(&c, rstd, &axes.kept), *z = normalised(&c, &axes, x, mean, rstd);
-    bool weighted = g->in[4].kind == FL_TENSOR;
+    bool weighted = g->in[BACK_WEIGHT].kind == FL_TENSOR;
     if (h) {
         fl_tensor *a = weighted ? expr_mul(&c, dy, w) : dy;
         fl_tensor *m_az = expr_mean(&c, expr_mul(&c, a, z), row, true),
@@ -214,7 +222,7 @@ static fl_status grad_backward(fl_grad *g)
         fl_tensor *centred_h = expr_sub(&c, expr_sub(&c, h, expr_mean(&c, h, row, true)), expr_mul(&c, z, m_hz));
         fl_tensor *da = expr_mul(&c, centred_h, r);
         d_dy = weighted ? expr_mul(&c, da, w) : da;
-        if (weighted && g->need[4]) d_w = expr_mul(&c, da, dy); /* the tape sums it over the rows */
+        if (weighted && g->need[BACK_WEIGHT]) d_w = expr_mul(&c, da, dy); /* the tape sums it over the rows */
         dz = expr_neg(&c, expr_mul(&c, r, expr_add(&c, expr_mul(&c, h, m_az), expr_mul(&c, a, m_hz))));
         d_rstd = expr_sum(&c, expr_mul(&c, h, centred_a), row, true);
     }
@@ -229,12 +237,12 @@ static fl_status grad_backward(fl_grad *g)
         d_rstd = d_rstd ? expr_add(&c, d_rstd, through_r) : through_r;
         fl_tensor *d_mean = expr_reshape(&c, expr_neg(&c, expr_sum(&c, dx, row, true)), &mean->meta->shape);
         d_rstd = expr_reshape(&c, d_rstd, &rstd->meta->shape);
-        if (g->need[1]) g->gin[1] = fl_expr_take(&c, dx);
-        if (g->need[2]) g->gin[2] = fl_expr_take(&c, d_mean);
-        if (g->need[3]) g->gin[3] = fl_expr_take(&c, d_rstd);
+        if (g->need[BACK_X]) g->gin[BACK_X] = fl_expr_take(&c, dx);
+        if (g->need[BACK_MEAN]) g->gin[BACK_MEAN] = fl_expr_take(&c, d_mean);
+        if (g->need[BACK_RSTD]) g->gin[BACK_RSTD] = fl_expr_take(&c, d_rstd);
     }
-    if (g->need[0] && d_dy) g->gin[0] = fl_expr_take(&c, d_dy);
-    if (d_w) g->gin[4] = fl_expr_take(&c, d_w);
+    if (g->need[BACK_DY] && d_dy) g->gin[BACK_DY] = fl_expr_take(&c, d_dy);
+    if (d_w) g->gin[BACK_WEIGHT] = fl_expr_take(&c, d_w);
     return fl_expr_end(&c);
 }
 
@@ -303,8 +311,8 @@ FL_OP(layer_norm_rows) = {
     .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "layer_norm over the last `axes` axes, and the mean and 1 / deviation of every row.",
-    .saves_in = 3,
-    .saves_out = 6,
+    .saves_in = 1u << ROWS_X | 1u << ROWS_WEIGHT,
+    .saves_out = 1u << ROWS_MEAN | 1u << ROWS_RSTD,
     .infer = infer_rows,
     .sbp = sbp_rows,
     .cpu = kernel_rows,
@@ -321,7 +329,7 @@ FL_OP(layer_norm_backward) = {
     .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradients of layer_norm_rows with respect to x, weight and bias.",
-    .saves_in = 31,
+    .saves_in = (1u << BACK_OPERANDS) - 1,
     .infer = infer_backward,
     .sbp = sbp_backward,
     .cpu = kernel_backward,

@@ -107,7 +107,7 @@ static fl_status kernel_rows(fl_kernel *kernel)
     FL_TRY(fl_stage_open(&s, kernel, 0));
     FL_TRY(nll_open(&a, &s, input, ROWS_TARGET, ROWS_WEIGHT, fl_loss_name(kernel->op->variant, named)));
     a.with_lse = of_scores;
-    a.loss = s.out[of_scores ? SCORES_ROWS_LOSS : LOGS_ROWS_LOSS];
+    a.loss = s.out[ROWS_LOSS];
     a.count = s.out[of_scores ? SCORES_ROWS_COUNT : LOGS_ROWS_COUNT];
     a.lse = of_scores ? s.out[SCORES_ROWS_LSE] : NULL;
     FL_TRY(fl_cpu_nll(s.dtype, &a, s.in[ROWS_INPUT], class_rows(input)));
@@ -162,7 +162,7 @@ static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, 
     fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, fl_of(expr_sub(&c, x, lse)), in[ROWS_TARGET], in[ROWS_WEIGHT]);
     fl_tensor *count = c.status == FL_OK ? c.owned[c.count - 1] : NULL;
     fl_tensor *lse_rows = expr_reshape(&c, lse, &in[ROWS_TARGET].tensor->meta->shape);
-    out[SCORES_ROWS_LOSS] = fl_expr_take(&c, loss);
+    out[ROWS_LOSS] = fl_expr_take(&c, loss);
     out[SCORES_ROWS_LSE] = fl_expr_take(&c, lse_rows);
     out[SCORES_ROWS_COUNT] = fl_expr_take(&c, count);
     return fl_expr_end(&c);
@@ -251,8 +251,8 @@ static fl_status grad_cross_entropy_rows(fl_grad *g)
     if (!g->need[ROWS_INPUT]) return FL_OK;
     fl_tensor *x = g->in[ROWS_INPUT].tensor, *lse = g->out[SCORES_ROWS_LSE], *dx = NULL;
     int axis = class_axis(&x->meta->shape);
-    if (g->gout[SCORES_ROWS_LOSS])
-        dx = rows_backward(&c, g->attrs, g->gout[SCORES_ROWS_LOSS], g->in[ROWS_INPUT], g->in[ROWS_TARGET], fl_of(lse),
+    if (g->gout[ROWS_LOSS])
+        dx = rows_backward(&c, g->attrs, g->gout[ROWS_LOSS], g->in[ROWS_INPUT], g->in[ROWS_TARGET], fl_of(lse),
                            g->in[ROWS_WEIGHT], true);
     if (g->gout[SCORES_ROWS_LSE]) { /* of the log-sum-exp: softmax */
         fl_tensor *softmax = expr_exp(&c, expr_sub(&c, x, expr_unsqueeze(&c, lse, axis)));
@@ -295,11 +295,11 @@ static fl_status grad_nll_rows(fl_grad *g)
 {
     const fl_shape *input = &g->in_meta[ROWS_INPUT]->shape;
     FL_TRY(no_weight_gradient(g, ROWS_WEIGHT));
-    if (!g->need[ROWS_INPUT] || !g->gout[LOGS_ROWS_LOSS]) return FL_OK;
+    if (!g->need[ROWS_INPUT] || !g->gout[ROWS_LOSS]) return FL_OK;
     fl_attrs a = with_rows_attrs(FL_OP_REF(nll_backward), g->attrs);
     fl_attr_set_list(&a, LOGS_SIZES, input->dims, input->ndim);
     fl_attr_set_like(&a, LOGS_LIKE, g->in_meta[ROWS_INPUT]);
-    return FL_CALL_WITH(&g->gin[ROWS_INPUT], &a, nll_backward, fl_of(g->gout[LOGS_ROWS_LOSS]), g->in[ROWS_TARGET],
+    return FL_CALL_WITH(&g->gin[ROWS_INPUT], &a, nll_backward, fl_of(g->gout[ROWS_LOSS]), g->in[ROWS_TARGET],
                         g->in[ROWS_WEIGHT]);
 }
 
@@ -312,7 +312,7 @@ static fl_status grad_nll_backward(fl_grad *g)
     fl_attrs a = with_rows_attrs(FL_OP_REF(nll_rows), g->attrs);
     FL_TRY(FL_CALL_WITH(results, &a, nll_rows, fl_of(g->gout[0]), g->in[LOGS_TARGET], g->in[LOGS_WEIGHT]));
     fl_tensor_unref(results[LOGS_ROWS_COUNT]);
-    g->gin[LOGS_DY] = results[LOGS_ROWS_LOSS];
+    g->gin[LOGS_DY] = results[ROWS_LOSS];
     return FL_OK;
 }
 

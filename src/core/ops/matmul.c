@@ -15,8 +15,13 @@
 #include "expr.h"
 #include "op/product.h"
 
-/* linear_gelu_kept(..., approximate, keep) */
-static bool keeps_product(const fl_attrs *attrs) { return attrs->at[1].integer != 0; }
+/* Operands of products and of linear; results with an activation; attributes of linear_gelu_kept. */
+enum { PRODUCT_X, PRODUCT_Y };
+enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS };
+enum { ACTIVATED, GELU_KEPT };
+enum { GELU_APPROXIMATE, GELU_KEEP };
+
+static bool keeps_product(const fl_attrs *attrs) { return attrs->at[GELU_KEEP].integer != 0; }
 
 /* ---- inference ---- */
 
@@ -90,8 +95,8 @@ static fl_status infer_activated(fl_infer *infer)
 static fl_status infer_gelu_kept(fl_infer *infer)
 {
     FL_TRY(infer_activated(infer));
-    infer->out[1] = infer->out[0];
-    if (!keeps_product(infer->attrs)) infer->out[1].shape = (fl_shape){1, {0}};
+    infer->out[GELU_KEPT] = infer->out[ACTIVATED];
+    if (!keeps_product(infer->attrs)) infer->out[GELU_KEPT].shape = (fl_shape){1, {0}};
     return FL_OK;
 }
 
@@ -345,8 +350,9 @@ static fl_status kernel_relu(fl_kernel *kernel) { return run_activated(kernel, F
 
 static fl_status kernel_gelu_kept(fl_kernel *kernel)
 {
-    fl_ew_attr form[FL_EW_ATTRS] = {{(double)kernel->attrs->at[0].integer, kernel->attrs->at[0].integer}};
-    return run_activated(kernel, FL_OP_REF(gelu), form, keeps_product(kernel->attrs) ? 1 : -1);
+    fl_ew_attr form[FL_EW_ATTRS] = {
+        {(double)kernel->attrs->at[GELU_APPROXIMATE].integer, kernel->attrs->at[GELU_APPROXIMATE].integer}};
+    return run_activated(kernel, FL_OP_REF(gelu), form, keeps_product(kernel->attrs) ? GELU_KEPT : -1);
 }
 
 static fl_status kernel_contract(fl_kernel *kernel)
@@ -422,17 +428,17 @@ static fl_status grad_product(fl_grad *g)
 /* Gradients of linear from that of its result. */
 static void linear_gradients(fl_expr *expr, fl_grad *g, fl_tensor *dy)
 {
-    const fl_meta *bias = g->in_meta[2];
-    fl_tensor *dx = g->need[0] ? expr_gemm(expr, dy, g->in[1].tensor, false, false) : NULL;
-    fl_tensor *dw = g->need[1] ? EXPR_CALL(expr, NULL, contract_rows, fl_of(dy), g->in[0]) : NULL;
+    const fl_meta *bias = g->in_meta[LINEAR_BIAS];
+    fl_tensor *dx = g->need[LINEAR_X] ? expr_gemm(expr, dy, g->in[LINEAR_WEIGHT].tensor, false, false) : NULL;
+    fl_tensor *dw = g->need[LINEAR_WEIGHT] ? EXPR_CALL(expr, NULL, contract_rows, fl_of(dy), g->in[LINEAR_X]) : NULL;
     fl_tensor *db = NULL;
-    if (g->need[2]) {
+    if (g->need[LINEAR_BIAS]) {
         int rows = g->out_meta[0]->shape.ndim - bias->shape.ndim;
         db = rows > 0 ? expr_sum(expr, dy, (1u << rows) - 1, false) : dy;
     }
-    if (dx) g->gin[0] = fl_expr_take(expr, dx);
-    if (dw) g->gin[1] = fl_expr_take(expr, dw);
-    if (db) g->gin[2] = fl_expr_take(expr, db);
+    if (dx) g->gin[LINEAR_X] = fl_expr_take(expr, dx);
+    if (dw) g->gin[LINEAR_WEIGHT] = fl_expr_take(expr, dw);
+    if (db) g->gin[LINEAR_BIAS] = fl_expr_take(expr, db);
 }
 
 /* The result is positive exactly where relu passed the product through. */
@@ -446,16 +452,18 @@ static fl_status grad_relu(fl_grad *g)
 /* A product that was not kept is made again. */
 static fl_tensor *gelu_gradient(fl_expr *expr, const fl_grad *g)
 {
-    fl_tensor *before = g->out[1];
+    fl_tensor *before = g->out[GELU_KEPT];
     if (!keeps_product(g->attrs)) before = EXPR_CALL(expr, NULL, linear, g->in[0], g->in[1], g->in[2]);
-    return g->attrs->at[0].integer ? EXPR_CALL(expr, NULL, gelu_tanh_backward, fl_of(g->gout[0]), fl_of(before))
-                                   : EXPR_CALL(expr, NULL, gelu_backward, fl_of(g->gout[0]), fl_of(before));
+    return g->attrs->at[GELU_APPROXIMATE].integer
+        ? EXPR_CALL(expr, NULL, gelu_tanh_backward, fl_of(g->gout[0]), fl_of(before))
+        : EXPR_CALL(expr, NULL, gelu_backward, fl_of(g->gout[0]), fl_of(before));
 }
 
 static fl_status grad_gelu_kept(fl_grad *g)
 {
     fl_expr c = {0};
-    fl_tensor *dy = g->gout[0] ? gelu_gradient(&c, g) : NULL, *kept = keeps_product(g->attrs) ? g->gout[1] : NULL;
+    fl_tensor *dy = g->gout[0] ? gelu_gradient(&c, g) : NULL,
+              *kept = keeps_product(g->attrs) ? g->gout[GELU_KEPT] : NULL;
     if (kept) dy = dy ? expr_add(&c, dy, kept) : kept;
     if (dy) linear_gradients(&c, g, dy);
     return fl_expr_end(&c);
@@ -477,7 +485,7 @@ FL_OP(matmul) = {
     .sig = "matmul(x, y)",
     .nout = 1,
     .doc = "Matrix product over the last two axes; the axes before them broadcast; a 1-D x is a row, a 1-D y a column.",
-    .saves_in = 3,
+    .saves_in = 1u << PRODUCT_X | 1u << PRODUCT_Y,
     .infer = infer_product,
     .sbp = sbp_product,
     .cpu = kernel_product,
@@ -491,7 +499,7 @@ FL_OP(bmm) = {
     .sig = "bmm(x, y)",
     .nout = 1,
     .doc = "Matrix products of a batch: [b, m, k] times [b, k, n].",
-    .saves_in = 3,
+    .saves_in = 1u << PRODUCT_X | 1u << PRODUCT_Y,
     .infer = infer_bmm,
     .sbp = sbp_product,
     .cpu = kernel_product,
@@ -509,7 +517,7 @@ FL_OP(gemm) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Matrix product of x and y, each optionally with its last two axes exchanged.",
-    .saves_in = 3,
+    .saves_in = 1u << PRODUCT_X | 1u << PRODUCT_Y,
     .variant = FL_PRODUCT_GEMM,
     .infer = infer_product,
     .sbp = sbp_product,
@@ -543,8 +551,8 @@ FL_OP(linear_relu) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "relu of linear, in one pass.",
-    .saves_in = 3,
-    .saves_out = 1,
+    .saves_in = 1u << LINEAR_X | 1u << LINEAR_WEIGHT,
+    .saves_out = 1u << ACTIVATED,
     .variant = FL_PRODUCT_LINEAR,
     .infer = infer_activated,
     .sbp = sbp_relu,
@@ -562,8 +570,8 @@ FL_OP(linear_gelu_kept) = {
     .flags = FL_OP_HIDDEN,
     .sig = "linear_gelu_kept(x, weight, bias?, approximate: none|tanh = none, keep: bool = true)",
     .doc = "gelu of linear, in one pass, and the result of linear for the gradient (empty without `keep`).",
-    .saves_in = 7,
-    .saves_out = 2,
+    .saves_in = 1u << LINEAR_X | 1u << LINEAR_WEIGHT | 1u << LINEAR_BIAS,
+    .saves_out = 1u << GELU_KEPT,
     .variant = FL_PRODUCT_LINEAR,
     .infer = infer_gelu_kept,
     .sbp = sbp_gelu_kept,
@@ -578,8 +586,8 @@ static fl_status body_linear_gelu(fl_tensor **out, const fl_operand *in, int nin
     fl_tensor *results[2];
     const fl_op *op = FL_OP_REF(linear_gelu_kept);
     fl_attrs_init(&a, op);
-    a.at[0] = attrs->at[0];
-    fl_attr_set(&a, 1, fl_record_wanted(op, in, nin));
+    a.at[GELU_APPROXIMATE] = attrs->at[GELU_APPROXIMATE];
+    fl_attr_set(&a, GELU_KEEP, fl_record_wanted(op, in, nin));
     FL_TRY(fl_dispatch(results, op, in, nin, &a));
     fl_tensor_unref(results[1]);
     out[0] = results[0];

@@ -132,7 +132,7 @@ FL_OP(var) = {
     .sbp = sbp_var,
     .cpu = cpu_var,
     .grad = grad_var,
-    .saves_in = 1,
+    .saves_in = SAVES_X,
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true"),
 };
 
@@ -145,8 +145,8 @@ FL_OP(std) = {
     .sbp = sbp_std,
     .cpu = cpu_std,
     .grad = grad_std,
-    .saves_in = 1,
-    .saves_out = 1,
+    .saves_in = SAVES_X,
+    .saves_out = SAVES_RESULT,
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true"),
 };
 
@@ -251,8 +251,8 @@ FL_OP(norm) = {
     .sbp = sbp_norm,
     .cpu = cpu_norm,
     .grad = grad_norm,
-    .saves_in = 1,
-    .saves_out = 1,
+    .saves_in = SAVES_X,
+    .saves_out = SAVES_RESULT,
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, 1", "flow.randn(2, 3, 4), 3, {0, 2}, true",
                "flow.randn(3, 4), math.huge, 0"),
 };

@@ -11,6 +11,7 @@
 #include "expr.h"
 
 enum { TAPS_SCRATCH = 2 };
+enum { POOL_VALUES, POOL_TAPS }; /* results of max_pool2d_taps, operands of its gradients */
 
 /* ---- inference ---- */
 
@@ -344,7 +345,7 @@ FL_OP(max_pool2d_taps) = {
     .nout = 2,
     .flags = FL_OP_HIDDEN,
     .doc = "max_pool2d, and the position of each maximum in its window, counted by rows.",
-    .saves_out = 2,
+    .saves_out = 1u << POOL_TAPS,
     .infer = infer_max,
     .sbp = sbp_max,
     .cpu = kernel_max,
@@ -362,7 +363,7 @@ FL_OP(max_pool2d_gather) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "The element of every window of the images x at the window's tap; 0 outside x.",
-    .saves_in = 2,
+    .saves_in = 1u << POOL_TAPS,
     .infer = infer_gather,
     .sbp = sbp_taps,
     .cpu = kernel_gather,
@@ -380,7 +381,7 @@ FL_OP(max_pool2d_scatter) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Images of `size` (height, width): every element of g is added at its window's tap.",
-    .saves_in = 2,
+    .saves_in = 1u << POOL_TAPS,
     .infer = infer_scatter,
     .sbp = sbp_taps,
     .cpu = kernel_scatter,

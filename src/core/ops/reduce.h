@@ -8,6 +8,9 @@
 #include "expr.h"
 #include "cpu/reduce.h"
 
+/* saves_in, saves_out: the one operand, the one result */
+enum { SAVES_X = 1u << 0, SAVES_RESULT = 1u << 0 };
+
 /* Where an op keeps its attributes. */
 typedef struct fl_reduce_slots {
     int axis, keepdim;

@@ -10,6 +10,8 @@
 #include "memory/scratch.h"
 #include "expr.h"
 
+enum { SORTED_VALUES, SORTED_POSITIONS }; /* results of sort and topk */
+
 /* ---- inference ---- */
 
 /* Values and positions with `count` elements along the axis. */
@@ -150,7 +152,7 @@ FL_OP(sort) = {
     .sbp = sbp_sort,
     .cpu = kernel_sort,
     .grad = grad_sort,
-    .saves_out = 2,
+    .saves_out = 1u << SORTED_POSITIONS,
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true", "flow.randn(2, 5, 3), 1",
                "flow.randint(0, 4, {3, 9}), -1, true", "flow.tensor(2.5)", "flow.zeros(3, 0)"),
 };
@@ -165,7 +167,7 @@ FL_OP(topk) = {
     .sbp = sbp_topk,
     .cpu = kernel_topk,
     .grad = grad_topk,
-    .saves_out = 2,
+    .saves_out = 1u << SORTED_POSITIONS,
     FL_SAMPLES("flow.randn(3, 7), 2", "flow.randn(5, 4), 3, 0, false", "flow.randn(2, 5, 3), 4, 1",
                "flow.randint(0, 4, {3, 9}), 5, -1, false, false", "flow.tensor(2.5), 1", "flow.randn(3, 4), 0"),
 };

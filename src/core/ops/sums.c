@@ -110,7 +110,7 @@ FL_OP(prod) = {
     .sbp = sbp_kept_only,
     .cpu = cpu_prod,
     .grad = grad_prod,
-    .saves_in = 1,
+    .saves_in = SAVES_X,
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true"),
 };
 

@@ -245,7 +245,7 @@ static fl_status forward(fl_kernel *kernel, const operands *o)
     FL_TRY(labels_init(&fold.of, kernel, o, &kernel->in[ROWS_INPUT], &kernel->in[ROWS_TARGET], named));
     fold.x = (const T *)o->input.data;
     fold.class_stride = o->shape.inner;
-    fold.loss = (T *)kernel->out[of_scores ? SCORES_ROWS_LOSS : LOGS_ROWS_LOSS].data;
+    fold.loss = (T *)kernel->out[ROWS_LOSS].data;
     fold.lse = of_scores ? (T *)kernel->out[SCORES_ROWS_LSE].data : NULL;
     fold.count = (T *)kernel->out[of_scores ? SCORES_ROWS_COUNT : LOGS_ROWS_COUNT].data;
     if (fold.lse || fold.of.smoothing > 0) return fl_reduce_each_row<T>(&o->input, &o->shape, fold, true);
