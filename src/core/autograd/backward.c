@@ -13,34 +13,34 @@
 #include <stdlib.h>
 
 /* A leaf of this pass, and what a pass around this one (which called a hook) had left in its record. */
-typedef struct reached_leaf {
+struct reached_leaf {
     fl_tensor *leaf; /* owned */
     fl_tensor *outer_pending;
     int outer_expected;
     void *outer_run;
-} reached_leaf;
+};
 
 /* Final gradients that wait to be boxed together. */
 enum { MAX_WAITING = 64, SMALL_BYTES = 64 << 10, WAITING_BYTES = 256 << 10 };
-typedef struct waiting {
+struct waiting {
     int count;
     int64_t bytes;
     fl_tensor *leaves[MAX_WAITING], *gradients[MAX_WAITING]; /* owned */
-} waiting;
+};
 
 /* One backward pass. */
-typedef struct pass {
+struct pass {
     fl_node **nodes; /* reached, to be sorted newest first; owned refs */
     int64_t count, capacity;
-    reached_leaf *leaves;
+    struct reached_leaf *leaves;
     int64_t leaf_count, leaf_capacity;
     bool retain, create_graph;
     bool accumulate; /* backward: add to .grad; else: deliver to xs */
-    waiting waiting;
+    struct waiting waiting;
     fl_tensor *const *xs; /* what flow.grad asks for */
     fl_tensor **found;    /* their gradients */
     int xcount;
-} pass;
+};
 
 static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "backward: out of memory for the graph"); }
 
@@ -166,28 +166,28 @@ static fl_status reserve(void **list, size_t size, int64_t *capacity, int64_t co
     return FL_OK;
 }
 
-static fl_status reach(pass *p, fl_node *node)
+static fl_status reach(struct pass *pass, fl_node *node)
 {
-    if (!node || node->run == p) return FL_OK;
+    if (!node || node->run == pass) return FL_OK;
     if (node->run)
         return fl_fail(FL_ERR_STATE, "backward: called from inside a backward over the same graph (a hook?)");
-    FL_TRY(reserve((void **)&p->nodes, sizeof *p->nodes, &p->capacity, p->count));
-    p->nodes[p->count++] = fl_node_ref(node);
-    node->run = p;
+    FL_TRY(reserve((void **)&pass->nodes, sizeof *pass->nodes, &pass->capacity, pass->count));
+    pass->nodes[pass->count++] = fl_node_ref(node);
+    node->run = pass;
     node->wanted = false;
     return FL_OK;
 }
 
-static fl_status reach_leaf(pass *p, fl_tensor *leaf)
+static fl_status reach_leaf(struct pass *pass, fl_tensor *leaf)
 {
     fl_autograd *a = fl_tape_record_of(leaf);
     if (!a) return out_of_memory();
-    if (a->run != p) {
-        FL_TRY(reserve((void **)&p->leaves, sizeof *p->leaves, &p->leaf_capacity, p->leaf_count));
-        p->leaves[p->leaf_count++] = (reached_leaf){fl_tensor_ref(leaf), a->pending, a->expected, a->run};
+    if (a->run != pass) {
+        FL_TRY(reserve((void **)&pass->leaves, sizeof *pass->leaves, &pass->leaf_capacity, pass->leaf_count));
+        pass->leaves[pass->leaf_count++] = (struct reached_leaf){fl_tensor_ref(leaf), a->pending, a->expected, a->run};
         a->pending = NULL;
         a->expected = 0;
-        a->run = p;
+        a->run = pass;
     }
     a->expected++;
     return FL_OK;
@@ -200,54 +200,54 @@ static int newest_first(const void *a, const void *b)
 }
 
 /* All nodes and leaves below the roots (nodes[0..count) hold the roots on entry). */
-static fl_status reach_all(pass *p)
+static fl_status reach_all(struct pass *pass)
 {
     bool sorted = true;
-    for (int64_t i = 0; i < p->count; i++) {
-        fl_node *n = p->nodes[i];
+    for (int64_t i = 0; i < pass->count; i++) {
+        fl_node *n = pass->nodes[i];
         for (int j = 0; j < n->nin; j++) {
-            if (n->edges[j].node) FL_TRY(reach(p, n->edges[j].node));
-            if (n->edges[j].leaf) FL_TRY(reach_leaf(p, n->edges[j].leaf));
+            if (n->edges[j].node) FL_TRY(reach(pass, n->edges[j].node));
+            if (n->edges[j].leaf) FL_TRY(reach_leaf(pass, n->edges[j].leaf));
         }
     }
-    for (int64_t i = 1; i < p->count && sorted; i++) sorted = p->nodes[i - 1]->seq > p->nodes[i]->seq;
-    if (!sorted) qsort(p->nodes, (size_t)p->count, sizeof *p->nodes, newest_first);
+    for (int64_t i = 1; i < pass->count && sorted; i++) sorted = pass->nodes[i - 1]->seq > pass->nodes[i]->seq;
+    if (!sorted) qsort(pass->nodes, (size_t)pass->count, sizeof *pass->nodes, newest_first);
     return FL_OK;
 }
 
 /* ---- what is asked for ---- */
 
-static bool asked_leaf(const pass *p, const fl_tensor *leaf)
+static bool asked_leaf(const struct pass *pass, const fl_tensor *leaf)
 {
-    for (int i = 0; i < p->xcount; i++)
-        if (p->xs[i] == leaf) return true;
+    for (int i = 0; i < pass->xcount; i++)
+        if (pass->xs[i] == leaf) return true;
     return false;
 }
 
 /* Marks nodes that lead to something asked for (oldest first: producers before consumers). */
-static fl_status mark_wanted(pass *p)
+static fl_status mark_wanted(struct pass *pass)
 {
-    for (int i = 0; i < p->xcount; i++) {
+    for (int i = 0; i < pass->xcount; i++) {
         fl_node *n;
         int slot;
-        FL_TRY(fl_tape_node_of(&n, &slot, p->xs[i]));
-        if (n && n->run == p) n->wanted = true;
+        FL_TRY(fl_tape_node_of(&n, &slot, pass->xs[i]));
+        if (n && n->run == pass) n->wanted = true;
     }
-    for (int64_t i = p->count - 1; i >= 0; i--) {
-        fl_node *n = p->nodes[i];
+    for (int64_t i = pass->count - 1; i >= 0; i--) {
+        fl_node *n = pass->nodes[i];
         for (int j = 0; j < n->nin && !n->wanted; j++) {
             const tape_edge *e = &n->edges[j];
-            n->wanted = p->accumulate ? e->node || e->leaf
-                                      : (e->node && e->node->wanted) || (e->leaf && asked_leaf(p, e->leaf));
+            n->wanted = pass->accumulate ? e->node || e->leaf
+                                         : (e->node && e->node->wanted) || (e->leaf && asked_leaf(pass, e->leaf));
         }
     }
     return FL_OK;
 }
 
-static bool edge_wanted(const pass *p, const tape_edge *e)
+static bool edge_wanted(const struct pass *pass, const tape_edge *e)
 {
     if (e->node) return e->node->wanted;
-    return e->leaf && (p->accumulate || asked_leaf(p, e->leaf));
+    return e->leaf && (pass->accumulate || asked_leaf(pass, e->leaf));
 }
 
 /* ---- leaves ---- */
@@ -279,19 +279,19 @@ static fl_status add_to_grad(fl_autograd *record, fl_tensor *g, bool create_grap
 }
 
 /* The gradient of a leaf, in the leaf's own SBP (g: taken over), goes where it is wanted. */
-static fl_status hand_over(pass *p, fl_tensor *leaf, fl_tensor *g)
+static fl_status hand_over(struct pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
-    if (p->accumulate && leaf->requires_grad) return add_to_grad(leaf->autograd, g, p->create_graph);
-    for (int i = 0; i < p->xcount; i++)
-        if (p->xs[i] == leaf) p->found[i] = fl_tensor_ref(g);
+    if (pass->accumulate && leaf->requires_grad) return add_to_grad(leaf->autograd, g, pass->create_graph);
+    for (int i = 0; i < pass->xcount; i++)
+        if (pass->xs[i] == leaf) pass->found[i] = fl_tensor_ref(g);
     fl_tensor_unref(g);
     return FL_OK;
 }
 
 /* Boxes what waits, in the order of the tape. */
-static fl_status box_waiting(pass *p)
+static fl_status box_waiting(struct pass *pass)
 {
-    waiting *w = &p->waiting;
+    struct waiting *w = &pass->waiting;
     fl_tensor *boxed[MAX_WAITING];
     const fl_meta *metas[MAX_WAITING] = {NULL};
     int count = w->count;
@@ -300,7 +300,7 @@ static fl_status box_waiting(pass *p)
     w->count = 0;
     w->bytes = 0;
     for (int i = 0; i < count; i++) {
-        if (status == FL_OK) status = hand_over(p, w->leaves[i], boxed[i]);
+        if (status == FL_OK) status = hand_over(pass, w->leaves[i], boxed[i]);
         else if (boxed[i]) fl_tensor_unref(boxed[i]);
         fl_tensor_unref(w->gradients[i]);
         fl_tensor_unref(w->leaves[i]);
@@ -310,37 +310,37 @@ static fl_status box_waiting(pass *p)
 
 /* Boxes a final gradient (taken over) to the leaf's own SBP: at once, or soon with others. A graph of gradients records
 ** every boxing by itself. */
-static fl_status box_to_leaf(pass *p, fl_tensor *leaf, fl_tensor *g)
+static fl_status box_to_leaf(struct pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
-    waiting *w = &p->waiting;
-    if (g->meta == leaf->meta) return hand_over(p, leaf, g);
-    if (p->create_graph || leaf->meta->is_local) {
+    struct waiting *w = &pass->waiting;
+    if (g->meta == leaf->meta) return hand_over(pass, leaf, g);
+    if (pass->create_graph || leaf->meta->is_local) {
         fl_tensor *boxed;
         fl_status status = fl_to_global(&boxed, g, leaf->meta->placement, leaf->meta->nd_sbp, NULL);
         fl_tensor_unref(g);
-        return status == FL_OK ? hand_over(p, leaf, boxed) : status;
+        return status == FL_OK ? hand_over(pass, leaf, boxed) : status;
     }
     int64_t bytes = leaf->meta->numel * (int64_t)fl_dtype_size(leaf->meta->dtype);
     w->leaves[w->count] = fl_tensor_ref(leaf);
     w->gradients[w->count++] = g;
     w->bytes += bytes;
-    return bytes > SMALL_BYTES || w->bytes > WAITING_BYTES || w->count == MAX_WAITING ? box_waiting(p) : FL_OK;
+    return bytes > SMALL_BYTES || w->bytes > WAITING_BYTES || w->count == MAX_WAITING ? box_waiting(pass) : FL_OK;
 }
 
 bool fl_grad_sync = true;
 
 /* A contribution to a leaf has come (g: owned, or NULL when this path gives none). */
-static fl_status contribute(pass *p, fl_tensor *leaf, fl_tensor *g)
+static fl_status contribute(struct pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
     fl_autograd *a = leaf->autograd;
-    if (g) FL_TRY(add_gradient(&a->pending, g, p->create_graph));
+    if (g) FL_TRY(add_gradient(&a->pending, g, pass->create_graph));
     if (--a->expected > 0 || !a->pending) return FL_OK;
     fl_tensor *final = a->pending;
     a->pending = NULL;
     fl_status status = run_hooks(&final, a->hooks, 0);
-    bool kept = p->accumulate && final->meta != leaf->meta && !fl_grad_sync; /* for a later pass to box */
-    if (status == FL_OK && p->accumulate && a->unsynced && (kept || fl_grad_sync)) {
-        status = add_gradient(&a->unsynced, final, p->create_graph);
+    bool kept = pass->accumulate && final->meta != leaf->meta && !fl_grad_sync; /* for a later pass to box */
+    if (status == FL_OK && pass->accumulate && a->unsynced && (kept || fl_grad_sync)) {
+        status = add_gradient(&a->unsynced, final, pass->create_graph);
         final = a->unsynced;
         a->unsynced = NULL;
     }
@@ -348,7 +348,7 @@ static fl_status contribute(pass *p, fl_tensor *leaf, fl_tensor *g)
         a->unsynced = final;
         return FL_OK;
     }
-    if (status == FL_OK) return box_to_leaf(p, leaf, final);
+    if (status == FL_OK) return box_to_leaf(pass, leaf, final);
     fl_tensor_unref(final);
     return status;
 }
@@ -416,7 +416,7 @@ static fl_status node_gradient(fl_grad *g, fl_node *node)
 }
 
 /* Hands gin[i] (owned or NULL) to where edge i leads. */
-static fl_status deliver(pass *p, fl_node *node, int i, fl_tensor *g)
+static fl_status deliver(struct pass *pass, fl_node *node, int i, fl_tensor *g)
 {
     tape_edge *e = &node->edges[i];
     if (g && (e->node || e->leaf)) {
@@ -426,24 +426,25 @@ static fl_status deliver(pass *p, fl_node *node, int i, fl_tensor *g)
             return status;
         }
     }
-    if (e->leaf) return contribute(p, e->leaf, g);
+    if (e->leaf) return contribute(pass, e->leaf, g);
     if (!g) return FL_OK;
-    if (e->node && e->node->wanted) return add_gradient(&e->node->pending[e->slot], g, p->create_graph);
+    if (e->node && e->node->wanted) return add_gradient(&e->node->pending[e->slot], g, pass->create_graph);
     fl_tensor_unref(g);
     return FL_OK;
 }
 
 /* Keeps or returns the requested gradient of an output. */
-static fl_status deliver_outputs(pass *p, fl_node *node)
+static fl_status deliver_outputs(struct pass *pass, fl_node *node)
 {
     for (int s = 0; s < node->nout; s++) {
         if (!node->pending[s]) continue;
         FL_TRY(run_hooks(&node->pending[s], node->hooks, s));
-        if (p->accumulate && node->retain[s])
-            FL_TRY(add_to_grad(node->retain[s], fl_tensor_ref(node->pending[s]), p->create_graph));
-        for (int i = 0; i < p->xcount; i++) {
-            fl_autograd *a = p->xs[i]->autograd;
-            if (a && a->node == node && a->slot == s && !p->found[i]) p->found[i] = fl_tensor_ref(node->pending[s]);
+        if (pass->accumulate && node->retain[s])
+            FL_TRY(add_to_grad(node->retain[s], fl_tensor_ref(node->pending[s]), pass->create_graph));
+        for (int i = 0; i < pass->xcount; i++) {
+            fl_autograd *a = pass->xs[i]->autograd;
+            if (a && a->node == node && a->slot == s && !pass->found[i])
+                pass->found[i] = fl_tensor_ref(node->pending[s]);
         }
     }
     return FL_OK;
@@ -452,11 +453,11 @@ static fl_status deliver_outputs(pass *p, fl_node *node)
 enum { STACK_INPUTS = 16 };
 
 /* Runs one node's gradient and hands out the results. */
-static fl_status visit(pass *p, fl_node *node)
+static fl_status visit(struct pass *pass, fl_node *node)
 {
     bool any = false, useful = false;
     for (int s = 0; s < node->nout; s++) any |= node->pending[s] != NULL;
-    FL_TRY(deliver_outputs(p, node));
+    FL_TRY(deliver_outputs(pass, node));
     size_t nin = (size_t)node->nin, size = nin * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool));
     char local[STACK_INPUTS * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool))] __attribute__((aligned(16))),
         *block = local;
@@ -469,7 +470,7 @@ static fl_status visit(pass *p, fl_node *node)
     bool *need = (bool *)(gin + nin);
     fl_status status = FL_OK;
     for (size_t i = 0; i < nin && any; i++) {
-        useful |= need[i] = edge_wanted(p, &node->edges[i]);
+        useful |= need[i] = edge_wanted(pass, &node->edges[i]);
         metas[i] = node->edges[i].meta;
     }
     if (useful) {
@@ -478,14 +479,14 @@ static fl_status visit(pass *p, fl_node *node)
         status = fl_tape_unpack(&g, node);
         if (status == FL_OK) status = node_gradient(&g, node);
         fl_tape_release_grad(&g);
-        if (status == FL_OK && !p->retain) fl_tape_forget(node);
+        if (status == FL_OK && !pass->retain) fl_tape_forget(node);
     }
     for (int s = 0; s < node->nout; s++) {
         fl_tensor_unref(node->pending[s]);
         node->pending[s] = NULL;
     }
     for (size_t i = 0; i < nin; i++) {
-        if (status == FL_OK) status = deliver(p, node, (int)i, gin[i]);
+        if (status == FL_OK) status = deliver(pass, node, (int)i, gin[i]);
         else fl_tensor_unref(gin[i]);
     }
     if (block != local) free(block);
@@ -494,23 +495,23 @@ static fl_status visit(pass *p, fl_node *node)
 
 /* ---- the whole pass ---- */
 
-static void pass_end(pass *p)
+static void pass_end(struct pass *pass)
 {
-    for (int i = 0; i < p->waiting.count; i++) { /* left by an error */
-        fl_tensor_unref(p->waiting.gradients[i]);
-        fl_tensor_unref(p->waiting.leaves[i]);
+    for (int i = 0; i < pass->waiting.count; i++) { /* left by an error */
+        fl_tensor_unref(pass->waiting.gradients[i]);
+        fl_tensor_unref(pass->waiting.leaves[i]);
     }
-    for (int64_t i = 0; i < p->count; i++) {
-        fl_node *n = p->nodes[i];
+    for (int64_t i = 0; i < pass->count; i++) {
+        fl_node *n = pass->nodes[i];
         n->run = NULL;
         for (int s = 0; s < n->nout; s++) {
             fl_tensor_unref(n->pending[s]);
             n->pending[s] = NULL;
         }
     }
-    for (int64_t i = 0; i < p->count; i++) fl_node_unref(p->nodes[i]);
-    for (int64_t i = 0; i < p->leaf_count; i++) {
-        reached_leaf *r = &p->leaves[i];
+    for (int64_t i = 0; i < pass->count; i++) fl_node_unref(pass->nodes[i]);
+    for (int64_t i = 0; i < pass->leaf_count; i++) {
+        struct reached_leaf *r = &pass->leaves[i];
         fl_autograd *a = r->leaf->autograd;
         fl_tensor_unref(a->pending);
         a->pending = r->outer_pending;
@@ -518,23 +519,23 @@ static void pass_end(pass *p)
         a->run = r->outer_run;
         fl_tensor_unref(r->leaf);
     }
-    free(p->nodes);
-    free(p->leaves);
+    free(pass->nodes);
+    free(pass->leaves);
 }
 
 /* What the script called. */
-static const char *pass_name(const pass *p) { return p->accumulate ? "backward" : "grad"; }
+static const char *pass_name(const struct pass *pass) { return pass->accumulate ? "backward" : "grad"; }
 
 /* The gradient backward starts with: given, or ones for a 0-d y. */
-static fl_status seed(const pass *p, fl_tensor **out, fl_tensor *y, fl_tensor *grad)
+static fl_status seed(const struct pass *pass, fl_tensor **out, fl_tensor *y, fl_tensor *grad)
 {
     char have[FL_META_TEXT], want[FL_META_TEXT];
     if (grad) {
         if (!fl_shape_equal(&grad->meta->shape, &y->meta->shape))
-            return fl_fail(FL_ERR_SHAPE, "%s: the gradient given is %s, the tensor is %s", pass_name(p),
+            return fl_fail(FL_ERR_SHAPE, "%s: the gradient given is %s, the tensor is %s", pass_name(pass),
                            fl_meta_text(have, grad->meta), fl_meta_text(want, y->meta));
         if (grad->meta->is_local != y->meta->is_local)
-            return fl_fail(FL_ERR_SBP, "%s: the gradient given is %s (%s), the tensor is %s (%s)", pass_name(p),
+            return fl_fail(FL_ERR_SBP, "%s: the gradient given is %s (%s), the tensor is %s (%s)", pass_name(pass),
                            grad->meta->is_local ? "local" : "global", fl_meta_text(have, grad->meta),
                            y->meta->is_local ? "local" : "global", fl_meta_text(want, y->meta));
         *out = fl_tensor_ref(grad);
@@ -544,61 +545,63 @@ static fl_status seed(const pass *p, fl_tensor **out, fl_tensor *y, fl_tensor *g
     }
     if (y->meta->numel != 1)
         return fl_fail(FL_ERR_SHAPE, "%s: %s needs a gradient; only a tensor of one element has the default 1",
-                       pass_name(p), fl_meta_text(want, y->meta));
+                       pass_name(pass), fl_meta_text(want, y->meta));
     return FL_CALL(out, ones_like, fl_of(y));
 }
 
-static fl_status start(pass *p, fl_tensor *y, fl_tensor *grad, fl_node **node, int *slot)
+static fl_status start(struct pass *pass, fl_tensor *y, fl_tensor *grad, fl_node **node, int *slot)
 {
     FL_TRY(fl_tape_node_of(node, slot, y));
     if (!y->requires_grad && !*node)
         return fl_fail(FL_ERR_STATE,
                        "%s: this tensor does not require grad: nothing it was computed from has requires_grad = true",
-                       pass_name(p));
-    if (*node) return reach(p, *node);
-    return reach_leaf(p, y);
+                       pass_name(pass));
+    if (*node) return reach(pass, *node);
+    return reach_leaf(pass, y);
 }
 
-static fl_status run(pass *p, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
+static fl_status run(struct pass *pass, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
 {
     fl_status status = FL_OK;
     fl_node *nodes[FL_MAX_PARAMS];
     int slots[FL_MAX_PARAMS];
     if (ycount > FL_MAX_PARAMS) return fl_fail(FL_ERR_VALUE, "backward: at most %d tensors at once", FL_MAX_PARAMS);
     for (int i = 0; i < ycount && status == FL_OK; i++)
-        status = start(p, ys[i], grads ? grads[i] : NULL, &nodes[i], &slots[i]);
-    if (status == FL_OK) status = reach_all(p);
-    if (status == FL_OK) status = mark_wanted(p);
+        status = start(pass, ys[i], grads ? grads[i] : NULL, &nodes[i], &slots[i]);
+    if (status == FL_OK) status = reach_all(pass);
+    if (status == FL_OK) status = mark_wanted(pass);
     for (int i = 0; i < ycount && status == FL_OK; i++) {
         fl_tensor *g;
-        status = seed(p, &g, ys[i], grads ? grads[i] : NULL);
+        status = seed(pass, &g, ys[i], grads ? grads[i] : NULL);
         if (status != FL_OK) break;
-        status = nodes[i] ? add_gradient(&nodes[i]->pending[slots[i]], g, p->create_graph) : contribute(p, ys[i], g);
+        status = nodes[i] ? add_gradient(&nodes[i]->pending[slots[i]], g, pass->create_graph)
+                          : contribute(pass, ys[i], g);
     }
-    for (int64_t i = 0; i < p->count && status == FL_OK; i++) status = visit(p, p->nodes[i]);
-    return status == FL_OK ? box_waiting(p) : status;
+    for (int64_t i = 0; i < pass->count && status == FL_OK; i++) status = visit(pass, pass->nodes[i]);
+    return status == FL_OK ? box_waiting(pass) : status;
 }
 
-static fl_status run_pass(pass *p, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
+static fl_status run_pass(struct pass *pass, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
 {
     bool enabled = fl_grad_enabled;
-    fl_grad_enabled = p->create_graph;
-    fl_status status = run(p, ys, grads, ycount);
+    fl_grad_enabled = pass->create_graph;
+    fl_status status = run(pass, ys, grads, ycount);
     fl_grad_enabled = enabled;
-    pass_end(p);
+    pass_end(pass);
     return status;
 }
 
 fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, int count, bool retain, bool create_graph)
 {
-    pass p = {.retain = retain || create_graph, .create_graph = create_graph, .accumulate = true};
+    struct pass p = {.retain = retain || create_graph, .create_graph = create_graph, .accumulate = true};
     return run_pass(&p, ys, grads, count);
 }
 
 fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *const *grads, int ycount,
                            fl_tensor *const *xs, int xcount, bool retain, bool create_graph, bool allow_unused)
 {
-    pass p = {.retain = retain || create_graph, .create_graph = create_graph, .xs = xs, .found = out, .xcount = xcount};
+    struct pass p = {
+        .retain = retain || create_graph, .create_graph = create_graph, .xs = xs, .found = out, .xcount = xcount};
     for (int i = 0; i < xcount; i++) out[i] = NULL;
     fl_status status = run_pass(&p, ys, grads, ycount);
     for (int i = 0; i < xcount && status == FL_OK && !allow_unused; i++)

@@ -167,19 +167,19 @@ static bool view_wants(const fl_tensor *tensor)
 /* ---- recording an op ---- */
 
 /* What an in-place op wrote: its version has been bumped already. */
-typedef struct in_place {
+struct in_place {
     fl_tensor *target;
     fl_tensor *before; /* a copy of its old value; NULL when no gradient needs that */
-} in_place;
+};
 
-static void save_value(tape_saved *s, const fl_operand *operand, const in_place *w)
+static void save_value(tape_saved *s, const fl_operand *operand, const struct in_place *place)
 {
     s->value = *operand;
     if (operand->kind != FL_TENSOR) return;
-    if (w && w->before && operand->tensor == w->target) s->value = fl_of(w->before);
+    if (place && place->before && operand->tensor == place->target) s->value = fl_of(place->before);
     fl_tensor *t = fl_tensor_ref(s->value.tensor);
     s->version = t->storage->var.version;
-    if (w && t->storage == w->target->storage) s->version--; /* as it was before the in-place op */
+    if (place && t->storage == place->target->storage) s->version--; /* as it was before the in-place op */
 }
 
 static fl_status save_output(tape_saved *s, fl_tensor *tensor)
@@ -225,17 +225,17 @@ static fl_status edge_to(tape_edge *e, fl_tensor *tensor)
 
 /* A node for a call; w: NULL unless it was in place. */
 static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
-                          fl_tensor *const *results, int nout, const in_place *w)
+                          fl_tensor *const *results, int nout, const struct in_place *place)
 {
     fl_node *n = node_new(op, nin, nout, attrs);
     if (!n) return out_of_memory();
     for (int i = 0; i < nout; i++) n->out_meta[i] = fl_meta_ref(results[i]->meta);
     uint32_t save_in, save_out;
-    what_to_save(op, in, nin, w != NULL, &save_in, &save_out);
+    what_to_save(op, in, nin, place != NULL, &save_in, &save_out);
     fl_status status = FL_OK;
     for (int i = 0; i < nin && status == FL_OK; i++) {
         bool saved = save_in >> (i < 31 ? i : 31) & 1u;
-        if (saved || in[i].kind != FL_TENSOR) save_value(&n->in[i], &in[i], w);
+        if (saved || in[i].kind != FL_TENSOR) save_value(&n->in[i], &in[i], place);
         if (in[i].kind == FL_TENSOR) status = edge_to(&n->edges[i], in[i].tensor);
     }
     for (int i = 0; i < nout && status == FL_OK; i++)
@@ -434,7 +434,7 @@ static fl_status rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, 
 {
     if (!fl_grad_enabled || !rewrites(in, nin)) return FL_OK;
     fl_node *n;
-    FL_TRY(node_for(&n, op, in, nin, attrs, &target, 1, &(in_place){target, before}));
+    FL_TRY(node_for(&n, op, in, nin, attrs, &target, 1, &(struct in_place){target, before}));
     fl_status status;
     if (target->autograd && target->autograd->base) status = rewrite_base(n, target);
     else {

@@ -30,7 +30,7 @@ static const char *const like_names[LIKE_COUNT] = {"expand_to", "reshape_to", "s
 
 enum { MAX_ARGS = 8 };
 
-typedef struct term {
+struct term {
     term_kind kind;
     int index; /* operand, output, attribute; like_kind of TERM_LIKE */
     double number;
@@ -38,48 +38,48 @@ typedef struct term {
     const fl_op *call;
     int count;
     struct term *args[MAX_ARGS];
-} term;
+};
 
-typedef struct program {
+struct program {
     const fl_op *op;
-    term *inputs[FL_MAX_PARAMS];                                /* gradient of each operand; NULL: none */
+    struct term *inputs[FL_MAX_PARAMS];                         /* gradient of each operand; NULL: none */
     uint32_t saves_in[FL_MAX_PARAMS], saves_out[FL_MAX_PARAMS]; /* what each of them mentions */
-} program;
+};
 
 /* ---- parsing ---- */
 
-typedef struct parser {
+struct parser {
     const char *at;
     const fl_op *op;
     uint32_t saves_in, saves_out; /* mentioned so far */
-} parser;
+};
 
-static term *parse_sum(parser *p);
+static struct term *parse_sum(struct parser *parser);
 
-static term *term_new(term_kind kind)
+static struct term *term_new(term_kind kind)
 {
-    term *t = calloc(1, sizeof *t);
+    struct term *t = calloc(1, sizeof *t);
     if (!t) abort(); /* a few bytes, once per op */
     t->kind = kind;
     return t;
 }
 
-static void skip_space(parser *p)
+static void skip_space(struct parser *parser)
 {
-    while (*p->at == ' ') p->at++;
+    while (*parser->at == ' ') parser->at++;
 }
 
-static bool accept(parser *p, char c)
+static bool accept(struct parser *parser, char c)
 {
-    skip_space(p);
-    if (*p->at != c) return false;
-    p->at++;
+    skip_space(parser);
+    if (*parser->at != c) return false;
+    parser->at++;
     return true;
 }
 
-static term *call_term(const char *name, term *a, term *b)
+static struct term *call_term(const char *name, struct term *a, struct term *b)
 {
-    term *t = term_new(TERM_CALL);
+    struct term *t = term_new(TERM_CALL);
     t->call = fl_op_find(name);
     assert(t->call && "a gradient calls an op that is not registered");
     t->args[0] = a;
@@ -96,9 +96,9 @@ static int param_called(const fl_op *op, const char *name, bool tensor)
     return -1;
 }
 
-static term *parse_call(parser *p, const char *name)
+static struct term *parse_call(struct parser *parser, const char *name)
 {
-    term *t = NULL;
+    struct term *t = NULL;
     for (int i = 0; i < LIKE_COUNT; i++)
         if (strcmp(name, like_names[i]) == 0) {
             t = term_new(TERM_LIKE);
@@ -106,36 +106,36 @@ static term *parse_call(parser *p, const char *name)
         }
     if (!t) t = call_term(name, NULL, NULL);
     t->count = 0;
-    uint32_t saved = p->saves_in;
-    while (!accept(p, ')')) {
+    uint32_t saved = parser->saves_in;
+    while (!accept(parser, ')')) {
         assert(t->count < MAX_ARGS);
-        saved = p->saves_in;
-        t->args[t->count++] = parse_sum(p);
-        accept(p, ',');
+        saved = parser->saves_in;
+        t->args[t->count++] = parse_sum(parser);
+        accept(parser, ',');
     }
-    if (t->kind == TERM_LIKE) p->saves_in = saved; /* the last argument gives only its shape */
+    if (t->kind == TERM_LIKE) parser->saves_in = saved; /* the last argument gives only its shape */
     return t;
 }
 
-static term *parse_name(parser *p)
+static struct term *parse_name(struct parser *parser)
 {
     char name[32];
     size_t n = 0;
-    while (isalnum((unsigned char)*p->at) || *p->at == '_') {
+    while (isalnum((unsigned char)*parser->at) || *parser->at == '_') {
         assert(n + 1 < sizeof name);
-        name[n++] = *p->at++;
+        name[n++] = *parser->at++;
     }
     name[n] = 0;
-    if (accept(p, '(')) return parse_call(p, name);
-    term *t = term_new(TERM_INTEGER);
+    if (accept(parser, '(')) return parse_call(parser, name);
+    struct term *t = term_new(TERM_INTEGER);
     if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0) {
         t->integer = name[0] == 't';
         return t;
     }
-    if ((t->index = param_called(p->op, name, true)) >= 0) {
+    if ((t->index = param_called(parser->op, name, true)) >= 0) {
         t->kind = TERM_IN;
-        p->saves_in |= 1u << t->index;
-    } else if ((t->index = param_called(p->op, name, false)) >= 0) {
+        parser->saves_in |= 1u << t->index;
+    } else if ((t->index = param_called(parser->op, name, false)) >= 0) {
         t->kind = TERM_ATTR;
     } else if (name[0] == 'g' && (!name[1] || (isdigit((unsigned char)name[1]) && !name[2]))) {
         t->kind = TERM_GRAD;
@@ -144,58 +144,58 @@ static term *parse_name(parser *p)
         assert(strncmp(name, "out", 3) == 0 && "unknown name in a gradient");
         t->kind = TERM_OUT;
         t->index = name[3] ? name[3] - '0' : 0;
-        p->saves_out |= 1u << t->index;
+        parser->saves_out |= 1u << t->index;
     }
     return t;
 }
 
-static term *parse_primary(parser *p)
+static struct term *parse_primary(struct parser *parser)
 {
-    if (accept(p, '(')) {
-        term *t = parse_sum(p);
-        bool closed = accept(p, ')');
+    if (accept(parser, '(')) {
+        struct term *t = parse_sum(parser);
+        bool closed = accept(parser, ')');
         assert(closed);
         (void)closed;
         return t;
     }
-    if (!isdigit((unsigned char)*p->at)) return parse_name(p);
+    if (!isdigit((unsigned char)*parser->at)) return parse_name(parser);
     char *end;
-    term *t = term_new(TERM_NUMBER);
-    t->number = strtod(p->at, &end);
+    struct term *t = term_new(TERM_NUMBER);
+    t->number = strtod(parser->at, &end);
     t->integer = (int64_t)t->number;
-    if (!memchr(p->at, '.', (size_t)(end - p->at)) && !memchr(p->at, 'e', (size_t)(end - p->at)))
+    if (!memchr(parser->at, '.', (size_t)(end - parser->at)) && !memchr(parser->at, 'e', (size_t)(end - parser->at)))
         t->kind = TERM_INTEGER;
-    p->at = end;
+    parser->at = end;
     return t;
 }
 
-static term *parse_unary(parser *p)
+static struct term *parse_unary(struct parser *parser)
 {
-    if (accept(p, '-')) return call_term("neg", parse_unary(p), NULL);
-    term *t = parse_primary(p);
-    if (accept(p, '^')) return call_term("pow", t, parse_unary(p));
+    if (accept(parser, '-')) return call_term("neg", parse_unary(parser), NULL);
+    struct term *t = parse_primary(parser);
+    if (accept(parser, '^')) return call_term("pow", t, parse_unary(parser));
     return t;
 }
 
-static term *parse_product(parser *p)
+static struct term *parse_product(struct parser *parser)
 {
-    term *t = parse_unary(p);
+    struct term *t = parse_unary(parser);
     for (;;) {
-        if (accept(p, '*')) t = call_term("mul", t, parse_unary(p));
-        else if (accept(p, '/')) t = call_term("div", t, parse_unary(p));
+        if (accept(parser, '*')) t = call_term("mul", t, parse_unary(parser));
+        else if (accept(parser, '/')) t = call_term("div", t, parse_unary(parser));
         else return t;
     }
 }
 
-static term *parse_sum(parser *p)
+static struct term *parse_sum(struct parser *parser)
 {
-    skip_space(p);
-    term *t = parse_product(p);
+    skip_space(parser);
+    struct term *t = parse_product(parser);
     for (;;) {
-        if (accept(p, '+')) t = call_term("add", t, parse_product(p));
-        else if (accept(p, '-')) t = call_term("sub", t, parse_product(p));
+        if (accept(parser, '+')) t = call_term("add", t, parse_product(parser));
+        else if (accept(parser, '-')) t = call_term("sub", t, parse_product(parser));
         else {
-            skip_space(p);
+            skip_space(parser);
             return t;
         }
     }
@@ -204,17 +204,17 @@ static term *parse_sum(parser *p)
 /* ---- programs, parsed at first use ---- */
 
 enum { TABLE_BITS = 10, TABLE_SIZE = 1 << TABLE_BITS };
-static program *table[TABLE_SIZE];
+static struct program *table[TABLE_SIZE];
 
-static program *parse_program(const fl_op *op)
+static struct program *parse_program(const fl_op *op)
 {
-    program *g = calloc(1, sizeof *g);
+    struct program *g = calloc(1, sizeof *g);
     if (!g) abort(); /* once per op */
     g->op = op;
     int count = fl_op_signature(op)->tensor_count;
     for (int i = 0; i < count; i++) {
         if (!op->vjp[i]) continue;
-        parser p = {op->vjp[i], op, 0, 0};
+        struct parser p = {op->vjp[i], op, 0, 0};
         g->inputs[i] = parse_sum(&p);
         g->saves_in[i] = p.saves_in;
         g->saves_out[i] = p.saves_out;
@@ -223,7 +223,7 @@ static program *parse_program(const fl_op *op)
     return g;
 }
 
-static const program *program_of(const fl_op *op)
+static const struct program *program_of(const fl_op *op)
 {
     size_t at = fl_hash_slot((uintptr_t)op >> 5, TABLE_BITS);
     while (table[at] && table[at]->op != op) at = (at + 1) % TABLE_SIZE;
@@ -233,7 +233,7 @@ static const program *program_of(const fl_op *op)
 
 void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t *saves_out)
 {
-    const program *p = program_of(op);
+    const struct program *p = program_of(op);
     *saves_in = *saves_out = 0;
     for (int i = 0; wanted; i++, wanted >>= 1) {
         if (!(wanted & 1u)) continue;
@@ -245,17 +245,17 @@ void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t
 /* ---- evaluating ---- */
 
 /* A value while evaluating; tensors are owned. */
-typedef struct value {
+struct value {
     fl_operand operand;
     const fl_attr *attr; /* instead of the operand: an attribute of the op */
-} value;
+};
 
-static fl_status eval(value *out, const term *t, fl_grad *g);
+static fl_status eval(struct value *out, const struct term *term, fl_grad *g);
 
-static void value_release(value *v)
+static void value_release(struct value *value)
 {
-    if (v->operand.kind == FL_TENSOR) fl_tensor_unref(v->operand.tensor);
-    v->operand.kind = FL_NONE;
+    if (value->operand.kind == FL_TENSOR) fl_tensor_unref(value->operand.tensor);
+    value->operand.kind = FL_NONE;
 }
 
 /* Gradient of an output that nothing used: zeros. */
@@ -270,24 +270,24 @@ static fl_status zeros_of(fl_tensor **out, const fl_meta *meta)
     return status;
 }
 
-static void attr_from_value(fl_attr *attr, const value *v, bool is_float)
+static void attr_from_value(fl_attr *attr, const struct value *value, bool is_float)
 {
-    if (v->attr) {
-        *attr = *v->attr;
+    if (value->attr) {
+        *attr = *value->attr;
         return;
     }
-    attr->given = v->operand.kind != FL_NONE;
+    attr->given = value->operand.kind != FL_NONE;
     attr->count = 1;
-    attr->kind = v->operand.kind;
-    if (is_float && v->operand.kind == FL_NUM_INT) {
+    attr->kind = value->operand.kind;
+    if (is_float && value->operand.kind == FL_NUM_INT) {
         attr->kind = FL_NUM_FLOAT;
-        attr->number = (double)v->operand.integer;
-    } else if (v->operand.kind == FL_NUM_FLOAT) attr->number = v->operand.number;
-    else attr->list[0] = v->operand.integer;
+        attr->number = (double)value->operand.integer;
+    } else if (value->operand.kind == FL_NUM_FLOAT) attr->number = value->operand.number;
+    else attr->list[0] = value->operand.integer;
 }
 
 /* Arranges evaluated arguments by the signature of the called op, then dispatches. */
-static fl_status call_with(fl_tensor **out, const fl_op *op, const value *values, int count)
+static fl_status call_with(fl_tensor **out, const fl_op *op, const struct value *values, int count)
 {
     const fl_signature *s = fl_op_signature(op);
     fl_operand in[FL_MAX_PARAMS] = {{FL_NONE, {0}}};
@@ -312,40 +312,40 @@ static fl_status call_with(fl_tensor **out, const fl_op *op, const value *values
     return FL_OK;
 }
 
-static fl_status number_call(value *out, const term *t, const value *v);
+static fl_status number_call(struct value *out, const struct term *term, const struct value *v);
 
-static fl_status eval_call(value *out, const term *t, fl_grad *g)
+static fl_status eval_call(struct value *out, const struct term *term, fl_grad *g)
 {
-    value values[MAX_ARGS] = {{{FL_NONE, {0}}, NULL}};
+    struct value values[MAX_ARGS] = {{{FL_NONE, {0}}, NULL}};
     fl_status status = FL_OK;
     bool tensors = false;
-    for (int i = 0; i < t->count && status == FL_OK; i++) {
-        status = eval(&values[i], t->args[i], g);
+    for (int i = 0; i < term->count && status == FL_OK; i++) {
+        status = eval(&values[i], term->args[i], g);
         tensors |= values[i].operand.kind == FL_TENSOR;
     }
     if (status == FL_OK) {
-        if (!tensors) status = number_call(out, t, values);
+        if (!tensors) status = number_call(out, term, values);
         else {
             fl_tensor *result = NULL;
-            status = call_with(&result, t->call, values, t->count);
-            *out = (value){fl_of(result), NULL};
+            status = call_with(&result, term->call, values, term->count);
+            *out = (struct value){fl_of(result), NULL};
         }
     }
-    for (int i = 0; i < t->count; i++) value_release(&values[i]);
+    for (int i = 0; i < term->count; i++) value_release(&values[i]);
     return status;
 }
 
-static double value_number(const value *v)
+static double value_number(const struct value *value)
 {
-    if (v->attr) return fl_attr_number(v->attr);
-    return v->operand.kind == FL_NUM_FLOAT ? v->operand.number : (double)v->operand.integer;
+    if (value->attr) return fl_attr_number(value->attr);
+    return value->operand.kind == FL_NUM_FLOAT ? value->operand.number : (double)value->operand.integer;
 }
 
 /* Arithmetic between numbers alone ("y - 1" where y is a Lua number). */
-static fl_status number_call(value *out, const term *t, const value *v)
+static fl_status number_call(struct value *out, const struct term *term, const struct value *v)
 {
-    double a = value_number(&v[0]), b = t->count > 1 ? value_number(&v[1]) : 0;
-    int row = t->call->row;
+    double a = value_number(&v[0]), b = term->count > 1 ? value_number(&v[1]) : 0;
+    int row = term->call->row;
     double r;
     switch (row) {
     case FL_EW_add: r = a + b; break;
@@ -355,11 +355,11 @@ static fl_status number_call(value *out, const term *t, const value *v)
     case FL_EW_neg: r = -a; break;
     case FL_EW_pow: r = __builtin_pow(a, b); break;
     case FL_EW_log: r = __builtin_log(a); break;
-    default: return fl_fail(FL_ERR_STATE, "backward: the gradient calls %s with numbers alone", t->call->name);
+    default: return fl_fail(FL_ERR_STATE, "backward: the gradient calls %s with numbers alone", term->call->name);
     }
     bool whole = r == (double)(int64_t)r && fl_ew_rows[row].rule == FL_EW_SAME && v[0].operand.kind != FL_NUM_FLOAT
-        && (t->count < 2 || v[1].operand.kind != FL_NUM_FLOAT);
-    *out = (value){whole ? fl_of_integer((int64_t)r) : fl_of_number(r), NULL};
+        && (term->count < 2 || v[1].operand.kind != FL_NUM_FLOAT);
+    *out = (struct value){whole ? fl_of_integer((int64_t)r) : fl_of_number(r), NULL};
     return FL_OK;
 }
 
@@ -383,20 +383,20 @@ static void kept_shape(fl_shape *out, const fl_shape *x, const fl_attr *axes)
     }
 }
 
-static fl_status eval_like(value *out, const term *t, fl_grad *g)
+static fl_status eval_like(struct value *out, const struct term *term, fl_grad *g)
 {
-    const fl_shape *shape = &g->in_meta[t->args[t->count - 1]->index]->shape;
-    value v, axes = {{FL_NONE, {0}}, NULL};
-    FL_TRY(eval(&v, t->args[0], g));
+    const fl_shape *shape = &g->in_meta[term->args[term->count - 1]->index]->shape;
+    struct value v, axes = {{FL_NONE, {0}}, NULL};
+    FL_TRY(eval(&v, term->args[0], g));
     fl_tensor *x = v.operand.tensor, *result = NULL;
     fl_status status = FL_OK;
-    if (t->index == LIKE_RESHAPE) status = with_sizes(&result, FL_OP_REF(reshape), x, shape);
-    else if (t->index == LIKE_EXPAND) status = with_sizes(&result, FL_OP_REF(expand), x, shape);
-    else if (t->index == LIKE_SUM) result = fl_tensor_ref(x); /* the tape sums every gradient to its input's shape */
+    if (term->index == LIKE_RESHAPE) status = with_sizes(&result, FL_OP_REF(reshape), x, shape);
+    else if (term->index == LIKE_EXPAND) status = with_sizes(&result, FL_OP_REF(expand), x, shape);
+    else if (term->index == LIKE_SUM) result = fl_tensor_ref(x); /* the tape sums every gradient to its input's shape */
     else {
         fl_shape kept;
         fl_tensor *whole = NULL;
-        status = eval(&axes, t->args[1], g);
+        status = eval(&axes, term->args[1], g);
         if (status == FL_OK) {
             kept_shape(&kept, shape, axes.attr);
             status = with_sizes(&whole, FL_OP_REF(reshape), x, &kept);
@@ -405,29 +405,29 @@ static fl_status eval_like(value *out, const term *t, fl_grad *g)
         fl_tensor_unref(whole);
     }
     value_release(&v);
-    *out = (value){fl_of(result), NULL};
+    *out = (struct value){fl_of(result), NULL};
     return status;
 }
 
-static fl_status eval(value *out, const term *t, fl_grad *g)
+static fl_status eval(struct value *out, const struct term *term, fl_grad *g)
 {
     fl_tensor *zeros = NULL;
-    *out = (value){{FL_NONE, {0}}, NULL};
-    switch (t->kind) {
-    case TERM_NUMBER: out->operand = fl_of_number(t->number); return FL_OK;
-    case TERM_INTEGER: out->operand = fl_of_integer(t->integer); return FL_OK;
-    case TERM_IN: out->operand = g->in[t->index]; break;
-    case TERM_OUT: out->operand = fl_of(g->out[t->index]); break;
-    case TERM_ATTR: out->attr = &g->attrs->at[t->index]; return FL_OK;
-    case TERM_CALL: return eval_call(out, t, g);
-    case TERM_LIKE: return eval_like(out, t, g);
+    *out = (struct value){{FL_NONE, {0}}, NULL};
+    switch (term->kind) {
+    case TERM_NUMBER: out->operand = fl_of_number(term->number); return FL_OK;
+    case TERM_INTEGER: out->operand = fl_of_integer(term->integer); return FL_OK;
+    case TERM_IN: out->operand = g->in[term->index]; break;
+    case TERM_OUT: out->operand = fl_of(g->out[term->index]); break;
+    case TERM_ATTR: out->attr = &g->attrs->at[term->index]; return FL_OK;
+    case TERM_CALL: return eval_call(out, term, g);
+    case TERM_LIKE: return eval_like(out, term, g);
     case TERM_GRAD:
-        if (!g->gout[t->index]) {
-            FL_TRY(zeros_of(&zeros, g->out_meta[t->index]));
+        if (!g->gout[term->index]) {
+            FL_TRY(zeros_of(&zeros, g->out_meta[term->index]));
             out->operand = fl_of(zeros);
             return FL_OK;
         }
-        out->operand = fl_of(g->gout[t->index]);
+        out->operand = fl_of(g->gout[term->index]);
         break;
     }
     if (out->operand.kind == FL_TENSOR) fl_tensor_ref(out->operand.tensor);
@@ -436,10 +436,10 @@ static fl_status eval(value *out, const term *t, fl_grad *g)
 
 fl_status fl_vjp_eval(fl_grad *g)
 {
-    const program *p = program_of(g->op);
+    const struct program *p = program_of(g->op);
     for (int i = 0; i < g->nin; i++) {
         if (!g->need[i] || !p->inputs[i]) continue;
-        value v;
+        struct value v;
         FL_TRY(eval(&v, p->inputs[i], g));
         if (v.operand.kind == FL_TENSOR) g->gin[i] = v.operand.tensor;
     }

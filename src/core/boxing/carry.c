@@ -19,28 +19,28 @@ bool fl_boxing_pretend;
 
 /* ---- programs: plans with their moves ---- */
 
-typedef struct program {
+struct program {
     int refs;                 /* the table's, and one while it is carried out */
     const fl_meta *from, *to; /* owned */
     fl_box_plan plan;
     fl_move *moves[FL_MAX_BOX_STEPS];       /* owned; NULL: the step is a view, or this rank has no part in it */
     const fl_meta *after[FL_MAX_BOX_STEPS]; /* owned */
-} program;
+};
 
 enum { PROGRAMS = 4096 };
-static program *programs[PROGRAMS];
+static struct program *programs[PROGRAMS];
 
 /* NULL is fine. */
-static void program_unref(program *p)
+static void program_unref(struct program *program)
 {
-    if (!p || --p->refs > 0) return;
-    for (int i = 0; i < p->plan.count; i++) {
-        fl_move_free(p->moves[i]);
-        fl_meta_unref(p->after[i]);
+    if (!program || --program->refs > 0) return;
+    for (int i = 0; i < program->plan.count; i++) {
+        fl_move_free(program->moves[i]);
+        fl_meta_unref(program->after[i]);
     }
-    fl_meta_unref(p->from);
-    fl_meta_unref(p->to);
-    free(p);
+    fl_meta_unref(program->from);
+    fl_meta_unref(program->to);
+    free(program);
 }
 
 void fl_boxing_forget(void)
@@ -54,51 +54,52 @@ void fl_boxing_forget(void)
 static bool is_view(fl_box_kind kind) { return kind == FL_BOX_SLICE || kind == FL_BOX_RELABEL; }
 
 /* "an all-gather", "a reduce-scatter" */
-static fl_status needs_peer(const program *p, int i)
+static fl_status needs_peer(const struct program *program, int i)
 {
     char a[FL_ND_SBP_TEXT], b[FL_ND_SBP_TEXT], shape[FL_SHAPE_TEXT];
-    const char *name = fl_box_kind_name(p->plan.steps[i].kind);
-    return fl_fail_prefix(FL_ERR_COMM, "boxing %s -> %s of %s%s needs %s %s, and ", fl_nd_sbp_text(a, p->from->nd_sbp),
-                          fl_nd_sbp_text(b, p->to->nd_sbp), fl_dtype_name(p->from->dtype),
-                          fl_shape_text(shape, &p->from->shape), strchr("ae", name[0]) ? "an" : "a", name);
+    const char *name = fl_box_kind_name(program->plan.steps[i].kind);
+    return fl_fail_prefix(FL_ERR_COMM, "boxing %s -> %s of %s%s needs %s %s, and ",
+                          fl_nd_sbp_text(a, program->from->nd_sbp), fl_nd_sbp_text(b, program->to->nd_sbp),
+                          fl_dtype_name(program->from->dtype), fl_shape_text(shape, &program->from->shape),
+                          strchr("ae", name[0]) ? "an" : "a", name);
 }
 
-static fl_status plan_program(program *p, const fl_box_plan *plan)
+static fl_status plan_program(struct program *program, const fl_box_plan *plan)
 {
-    const fl_meta *from = p->from, *to = p->to;
+    const fl_meta *from = program->from, *to = program->to;
     if (!plan)
-        return fl_boxing_plan(&p->plan, from->dtype, &from->shape, from->placement, from->nd_sbp, to->placement,
+        return fl_boxing_plan(&program->plan, from->dtype, &from->shape, from->placement, from->nd_sbp, to->placement,
                               to->nd_sbp);
-    memcpy(&p->plan, plan, offsetof(fl_box_plan, steps) + (size_t)plan->count * sizeof *plan->steps);
+    memcpy(&program->plan, plan, offsetof(fl_box_plan, steps) + (size_t)plan->count * sizeof *plan->steps);
     return FL_OK;
 }
 
-static fl_status program_compile(program *p, const fl_box_plan *plan)
+static fl_status program_compile(struct program *program, const fl_box_plan *plan)
 {
-    const fl_meta *from = p->from, *to = p->to;
-    FL_TRY(plan_program(p, plan));
-    for (int i = 0; i < p->plan.count; i++) {
-        const fl_box_step *step = &p->plan.steps[i];
-        bool last = i + 1 == p->plan.count;
-        if (last) p->after[i] = fl_meta_ref(to);
-        else FL_TRY(fl_meta_get(&p->after[i], from->dtype, &from->shape, step->placement, step->after, false));
+    const fl_meta *from = program->from, *to = program->to;
+    FL_TRY(plan_program(program, plan));
+    for (int i = 0; i < program->plan.count; i++) {
+        const fl_box_step *step = &program->plan.steps[i];
+        bool last = i + 1 == program->plan.count;
+        if (last) program->after[i] = fl_meta_ref(to);
+        else FL_TRY(fl_meta_get(&program->after[i], from->dtype, &from->shape, step->placement, step->after, false));
         if (is_view(step->kind) || step->kind == FL_BOX_COPY) continue;
-        fl_status status = fl_move_compile(&p->moves[i], &p->plan, i, from);
+        fl_status status = fl_move_compile(&program->moves[i], &program->plan, i, from);
         if (status == FL_ERR_COMM && fl_boxing_pretend) continue;
-        if (status != FL_OK) return status == FL_ERR_COMM ? needs_peer(p, i) : status;
+        if (status != FL_OK) return status == FL_ERR_COMM ? needs_peer(program, i) : status;
     }
     return FL_OK;
 }
 
 /* Borrowed: the table may drop it at the next call. plan: NULL where there is none yet. */
-static fl_status program_get(program **out, const fl_meta *from, const fl_meta *to, const fl_box_plan *plan)
+static fl_status program_get(struct program **out, const fl_meta *from, const fl_meta *to, const fl_box_plan *plan)
 {
-    program **slot = &programs[(from->hash * 31 + to->hash) % PROGRAMS];
+    struct program **slot = &programs[(from->hash * 31 + to->hash) % PROGRAMS];
     if (FL_LIKELY(*slot && (*slot)->from == from && (*slot)->to == to)) {
         *out = *slot;
         return FL_OK;
     }
-    program *p = calloc(1, sizeof *p);
+    struct program *p = calloc(1, sizeof *p);
     if (!p) return fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
     p->refs = 1;
     p->from = fl_meta_ref(from);
@@ -145,18 +146,18 @@ static fl_status apply_move(fl_tensor **out, fl_tensor *x, fl_move *move, const 
 
 /* ---- devices ---- */
 
-typedef struct device_copy {
+struct device_copy {
     const fl_device *device;
     int index;
     fl_queue queue;
     void *out;
     const void *in;
     size_t bytes;
-} device_copy;
+};
 
 static fl_status copy_run(void *payload)
 {
-    const device_copy *c = payload;
+    const struct device_copy *c = payload;
     FL_TRY(c->device->enter(c->index, c->queue));
     return c->device->copy(c->out, c->in, c->bytes);
 }
@@ -171,10 +172,10 @@ static fl_queue copy_queue(fl_device_type to, fl_device_type from)
 static fl_status push_copy(fl_tensor *out, fl_tensor *in)
 {
     const fl_storage *far = in->storage->device == FL_CPU ? out->storage : in->storage;
-    device_copy c = {.index = far->device_index,
-                     .out = fl_tensor_data(out),
-                     .in = fl_tensor_data(in),
-                     .bytes = (size_t)in->meta->local_numel * fl_dtype_size(in->meta->dtype)};
+    struct device_copy c = {.index = far->device_index,
+                            .out = fl_tensor_data(out),
+                            .in = fl_tensor_data(in),
+                            .bytes = (size_t)in->meta->local_numel * fl_dtype_size(in->meta->dtype)};
     FL_TRY(fl_device_get(&c.device, far->device));
     c.queue = copy_queue(out->storage->device, in->storage->device);
     fl_var *reads[] = {&in->storage->var}, *writes[] = {&out->storage->var};
@@ -239,22 +240,23 @@ static fl_status apply_on_device(fl_tensor **out, fl_tensor *x, fl_move *move, c
     return apply_staged(out, x, move, to);
 }
 
-static fl_status apply_step(fl_tensor **out, fl_tensor *x, const program *p, int i)
+static fl_status apply_step(fl_tensor **out, fl_tensor *x, const struct program *program, int i)
 {
-    fl_box_kind kind = p->plan.steps[i].kind;
-    if (is_view(kind)) return apply_slice(out, x, p->after[i]);
-    if (kind == FL_BOX_COPY) return apply_copy(out, x, p->after[i]);
-    if (p->after[i]->placement->type != FL_CPU) return apply_on_device(out, x, p->moves[i], p->after[i]);
-    return apply_move(out, x, p->moves[i], p->after[i]);
+    fl_box_kind kind = program->plan.steps[i].kind;
+    if (is_view(kind)) return apply_slice(out, x, program->after[i]);
+    if (kind == FL_BOX_COPY) return apply_copy(out, x, program->after[i]);
+    if (program->after[i]->placement->type != FL_CPU)
+        return apply_on_device(out, x, program->moves[i], program->after[i]);
+    return apply_move(out, x, program->moves[i], program->after[i]);
 }
 
-static fl_status program_run(const program *p, fl_tensor **out, fl_tensor *x)
+static fl_status program_run(const struct program *program, fl_tensor **out, fl_tensor *x)
 {
-    if (p->plan.count == 0) return apply_slice(out, x, p->to);
+    if (program->plan.count == 0) return apply_slice(out, x, program->to);
     fl_tensor *now = fl_tensor_ref(x);
-    for (int i = 0; i < p->plan.count; i++) {
+    for (int i = 0; i < program->plan.count; i++) {
         fl_tensor *next;
-        fl_status status = apply_step(&next, now, p, i);
+        fl_status status = apply_step(&next, now, program, i);
         fl_tensor_unref(now);
         FL_TRY(status);
         now = next;
@@ -271,7 +273,7 @@ fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *
         return FL_OK;
     }
     assert(from->dtype == to->dtype && fl_shape_equal(&from->shape, &to->shape));
-    program *p = NULL;
+    struct program *p = NULL;
     FL_TRY(program_get(&p, from, to, plan));
     if (FL_UNLIKELY(fl_boxing_observer != NULL)) fl_boxing_observer(&p->plan, from, to);
     p->refs++; /* its allocations may run finalizers, and these more programs */
@@ -287,7 +289,7 @@ fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
 
 fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to)
 {
-    program *p = NULL;
+    struct program *p = NULL;
     if (!fl_boxing_observer) return FL_OK;
     FL_TRY(program_get(&p, from, to, NULL));
     fl_boxing_observer(&p->plan, from, to);
@@ -296,7 +298,7 @@ fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to)
 
 fl_status fl_boxing_route(fl_box_route *out, const fl_meta *from, const fl_meta *to)
 {
-    program *p = NULL;
+    struct program *p = NULL;
     *out = (fl_box_route){.group = NULL};
     if (from == to) return FL_OK;
     FL_TRY(program_get(&p, from, to, NULL));

@@ -11,13 +11,13 @@
 #include <stdlib.h>
 
 /* What a step does to one tensor. */
-typedef struct geometry {
+struct geometry {
     const fl_shape *shape;
     const fl_box_step *step;
     const fl_placement *p, *q; /* before, after */
     fl_nd_sbp before;
     int mine; /* position of this rank in q (p and q of a collective are the same) */
-} geometry;
+};
 
 void fl_move_free(fl_move *move)
 {
@@ -84,33 +84,33 @@ static fl_status add_overlap(fl_region_list *list, int peer, const fl_window *ha
 /* ---- collectives along one hierarchy axis ---- */
 
 /* Position in the placement of the member with coordinate c on the step's axis, beside this rank. */
-static int member(const geometry *g, int c)
+static int member(const struct geometry *geometry, int c)
 {
     int coords[FL_MAX_HIERARCHY], index = 0;
-    fl_placement_coords(coords, g->q, g->mine);
-    coords[g->step->axis] = c;
-    for (int k = 0; k < g->q->ndim; k++) index = index * g->q->hierarchy[k] + coords[k];
+    fl_placement_coords(coords, geometry->q, geometry->mine);
+    coords[geometry->step->axis] = c;
+    for (int k = 0; k < geometry->q->ndim; k++) index = index * geometry->q->hierarchy[k] + coords[k];
     return index;
 }
 
-static fl_status axis_group(fl_group **out, const geometry *g)
+static fl_status axis_group(fl_group **out, const struct geometry *geometry)
 {
-    int count = g->q->hierarchy[g->step->axis], *ranks = malloc((size_t)count * sizeof *ranks);
+    int count = geometry->q->hierarchy[geometry->step->axis], *ranks = malloc((size_t)count * sizeof *ranks);
     if (!ranks) return out_of_memory();
-    for (int c = 0; c < count; c++) ranks[c] = g->q->ranks[member(g, c)];
+    for (int c = 0; c < count; c++) ranks[c] = geometry->q->ranks[member(geometry, c)];
     fl_status status = fl_group_get(out, ranks, count);
     free(ranks);
     return status;
 }
 
 /* What member `wants` takes from all others. */
-static fl_status axis_pulls(fl_region_list *list, const geometry *g, int wants)
+static fl_status axis_pulls(fl_region_list *list, const struct geometry *geometry, int wants)
 {
     fl_window target, source;
-    fl_window_of(&target, g->shape, g->q, g->step->after, member(g, wants));
-    for (int c = 0; c < g->q->hierarchy[g->step->axis]; c++) {
-        fl_window_of(&source, g->shape, g->p, g->before, member(g, c));
-        FL_TRY(add_overlap(list, c, &source, &target, g->shape->ndim));
+    fl_window_of(&target, geometry->shape, geometry->q, geometry->step->after, member(geometry, wants));
+    for (int c = 0; c < geometry->q->hierarchy[geometry->step->axis]; c++) {
+        fl_window_of(&source, geometry->shape, geometry->p, geometry->before, member(geometry, c));
+        FL_TRY(add_overlap(list, c, &source, &target, geometry->shape->ndim));
     }
     return FL_OK;
 }
@@ -118,13 +118,13 @@ static fl_status axis_pulls(fl_region_list *list, const geometry *g, int wants)
 /* ---- exchanges between any two placements ---- */
 
 /* All ranks of p, then those of q that are not among them. */
-static fl_status exchange_group(fl_group **out, const geometry *g)
+static fl_status exchange_group(fl_group **out, const struct geometry *geometry)
 {
-    int count = g->p->count, *ranks = malloc((size_t)(g->p->count + g->q->count) * sizeof *ranks);
+    int count = geometry->p->count, *ranks = malloc((size_t)(geometry->p->count + geometry->q->count) * sizeof *ranks);
     if (!ranks) return out_of_memory();
-    memcpy(ranks, g->p->ranks, (size_t)count * sizeof *ranks);
-    for (int i = 0; i < g->q->count; i++)
-        if (fl_placement_index(g->p, g->q->ranks[i]) < 0) ranks[count++] = g->q->ranks[i];
+    memcpy(ranks, geometry->p->ranks, (size_t)count * sizeof *ranks);
+    for (int i = 0; i < geometry->q->count; i++)
+        if (fl_placement_index(geometry->p, geometry->q->ranks[i]) < 0) ranks[count++] = geometry->q->ranks[i];
     fl_status status = fl_group_get(out, ranks, count);
     free(ranks);
     return status;
@@ -132,51 +132,51 @@ static fl_status exchange_group(fl_group **out, const geometry *g)
 
 /* What position t of q takes: from the positions of p that are its sources. A source's position in p is its position in
 ** the group. */
-static fl_status exchange_pulls(fl_region_list *list, const geometry *g, int t)
+static fl_status exchange_pulls(fl_region_list *list, const struct geometry *geometry, int t)
 {
     fl_window target, source;
-    if (fl_box_identity(g->q, g->step->after, t)) return FL_OK;
-    fl_window_of(&target, g->shape, g->q, g->step->after, t);
-    for (int s = 0; s < g->p->count; s++) {
-        if (!fl_box_is_source(g->p, g->before, s, g->q, t)) continue;
-        fl_window_of(&source, g->shape, g->p, g->before, s);
-        FL_TRY(add_overlap(list, s, &source, &target, g->shape->ndim));
+    if (fl_box_identity(geometry->q, geometry->step->after, t)) return FL_OK;
+    fl_window_of(&target, geometry->shape, geometry->q, geometry->step->after, t);
+    for (int s = 0; s < geometry->p->count; s++) {
+        if (!fl_box_is_source(geometry->p, geometry->before, s, geometry->q, t)) continue;
+        fl_window_of(&source, geometry->shape, geometry->p, geometry->before, s);
+        FL_TRY(add_overlap(list, s, &source, &target, geometry->shape->ndim));
     }
     return FL_OK;
 }
 
 /* Position in q of member i of an exchange's group; -1: it takes nothing. */
-static int target_of(const geometry *g, const fl_group *group, int i)
+static int target_of(const struct geometry *geometry, const fl_group *group, int i)
 {
-    return fl_placement_index(g->q, group->ranks[i]);
+    return fl_placement_index(geometry->q, group->ranks[i]);
 }
 
 /* ---- compiling ---- */
 
 /* How the parts of a step's source are put together; an exchange has partials of one kind at most. */
-static fl_reduce reduce_of(const geometry *g)
+static fl_reduce reduce_of(const struct geometry *geometry)
 {
-    fl_sbp kind = g->step->axis >= 0 ? g->step->from : FL_PSUM;
-    for (int k = 0; k < g->p->ndim && g->step->axis < 0; k++)
-        if (fl_sbp_is_partial(g->before.at[k]) && g->p->hierarchy[k] > 1) kind = g->before.at[k];
+    fl_sbp kind = geometry->step->axis >= 0 ? geometry->step->from : FL_PSUM;
+    for (int k = 0; k < geometry->p->ndim && geometry->step->axis < 0; k++)
+        if (fl_sbp_is_partial(geometry->before.at[k]) && geometry->p->hierarchy[k] > 1) kind = geometry->before.at[k];
     return kind == FL_PMAX ? FL_REDUCE_MAX : kind == FL_PMIN ? FL_REDUCE_MIN : FL_REDUCE_SUM;
 }
 
 /* Regions that members of the group pull: member `wants` of a collective or an exchange. */
-static fl_status pulls_of(fl_region_list *list, const geometry *g, const fl_group *group, int wants)
+static fl_status pulls_of(fl_region_list *list, const struct geometry *geometry, const fl_group *group, int wants)
 {
-    if (g->step->kind != FL_BOX_EXCHANGE) return axis_pulls(list, g, wants);
-    int t = target_of(g, group, wants);
-    return t < 0 ? FL_OK : exchange_pulls(list, g, t);
+    if (geometry->step->kind != FL_BOX_EXCHANGE) return axis_pulls(list, geometry, wants);
+    int t = target_of(geometry, group, wants);
+    return t < 0 ? FL_OK : exchange_pulls(list, geometry, t);
 }
 
 /* What others take from here, in the order of those who take it. */
-static fl_status find_pushes(fl_move *move, const geometry *g)
+static fl_status find_pushes(fl_move *move, const struct geometry *geometry)
 {
     fl_status status = FL_OK;
     for (int i = 0; i < move->group->count && status == FL_OK; i++) {
         fl_region_list theirs = {0};
-        status = pulls_of(&theirs, g, move->group, i);
+        status = pulls_of(&theirs, geometry, move->group, i);
         for (int k = 0; k < theirs.count && status == FL_OK; k++) {
             if (theirs.at[k].peer != move->group->me) continue;
             theirs.at[k].peer = i;
@@ -187,48 +187,52 @@ static fl_status find_pushes(fl_move *move, const geometry *g)
     return status;
 }
 
-static fl_status compile_shared(fl_move *move, const geometry *g)
+static fl_status compile_shared(fl_move *move, const struct geometry *geometry)
 {
-    FL_TRY(g->step->kind == FL_BOX_EXCHANGE ? exchange_group(&move->group, g) : axis_group(&move->group, g));
+    FL_TRY(geometry->step->kind == FL_BOX_EXCHANGE ? exchange_group(&move->group, geometry)
+                                                   : axis_group(&move->group, geometry));
     if (move->kind == FL_BOX_ALL_REDUCE) return FL_OK;
-    FL_TRY(pulls_of(&move->pulls, g, move->group, move->group->me));
-    return find_pushes(move, g);
+    FL_TRY(pulls_of(&move->pulls, geometry, move->group, move->group->me));
+    return find_pushes(move, geometry);
 }
 
 /* B -> P and S -> P: what this rank keeps, within the identity. Of S every rank keeps its own region, of B the first
 ** rank keeps all. */
-static fl_status compile_fill(fl_move *move, const geometry *g)
+static fl_status compile_fill(fl_move *move, const struct geometry *geometry)
 {
     fl_window target, own;
-    int k = g->step->axis, coords[FL_MAX_HIERARCHY];
-    fl_placement_coords(coords, g->q, g->mine);
-    bool split = k >= 0 && fl_sbp_is_split(g->step->from);
-    move->filled = k < 0 ? fl_box_identity(g->q, g->step->after, g->mine) : split || coords[k] > 0 ? g->step->to : 0;
+    int k = geometry->step->axis, coords[FL_MAX_HIERARCHY];
+    fl_placement_coords(coords, geometry->q, geometry->mine);
+    bool split = k >= 0 && fl_sbp_is_split(geometry->step->from);
+    move->filled = k < 0         ? fl_box_identity(geometry->q, geometry->step->after, geometry->mine)
+        : split || coords[k] > 0 ? geometry->step->to
+                                 : 0;
     if (move->filled && !split) return FL_OK;
-    fl_window_of(&target, g->shape, g->q, g->step->after, g->mine);
-    fl_window_of(&own, g->shape, g->p, g->before, fl_placement_index(g->p, g->q->ranks[g->mine]));
-    return add_overlap(&move->pulls, 0, &own, &target, g->shape->ndim);
+    fl_window_of(&target, geometry->shape, geometry->q, geometry->step->after, geometry->mine);
+    fl_window_of(&own, geometry->shape, geometry->p, geometry->before,
+                 fl_placement_index(geometry->p, geometry->q->ranks[geometry->mine]));
+    return add_overlap(&move->pulls, 0, &own, &target, geometry->shape->ndim);
 }
 
-static int64_t part_numel(const geometry *g, const fl_placement *placement, fl_nd_sbp nd_sbp)
+static int64_t part_numel(const struct geometry *geometry, const fl_placement *placement, fl_nd_sbp nd_sbp)
 {
     fl_window w;
     int64_t n = 1;
     int index = fl_placement_index(placement, fl_world_get()->rank);
     if (index < 0) return 0;
-    fl_window_of(&w, g->shape, placement, nd_sbp, index);
-    for (int i = 0; i < g->shape->ndim; i++) n *= w.size[i];
+    fl_window_of(&w, geometry->shape, placement, nd_sbp, index);
+    for (int i = 0; i < geometry->shape->ndim; i++) n *= w.size[i];
     return n;
 }
 
-static void describe(fl_move *move, const geometry *g, const fl_meta *from)
+static void describe(fl_move *move, const struct geometry *geometry, const fl_meta *from)
 {
     strncpy(move->collective.name, fl_box_kind_name(move->kind), FL_COLLECTIVE_NAME - 1);
     move->collective.shape = from->shape;
     move->collective.dtype = (uint8_t)from->dtype;
-    move->collective.from = g->before;
-    move->collective.to = g->step->after;
-    move->tag = g->p->hash * 31 + g->q->hash;
+    move->collective.from = geometry->before;
+    move->collective.to = geometry->step->after;
+    move->tag = geometry->p->hash * 31 + geometry->q->hash;
     move->fingerprint = fl_fingerprint(&move->collective, move->tag);
 }
 
@@ -251,12 +255,12 @@ static fl_status find_mark(fl_move *move, const fl_placement *p, const fl_placem
 fl_status fl_move_compile(fl_move **out, const fl_box_plan *plan, int i, const fl_meta *from)
 {
     const fl_box_step *step = &plan->steps[i];
-    geometry g = {&from->shape,
-                  step,
-                  i ? plan->steps[i - 1].placement : from->placement,
-                  step->placement,
-                  i ? plan->steps[i - 1].after : from->nd_sbp,
-                  step->placement->my_index};
+    struct geometry g = {&from->shape,
+                         step,
+                         i ? plan->steps[i - 1].placement : from->placement,
+                         step->placement,
+                         i ? plan->steps[i - 1].after : from->nd_sbp,
+                         step->placement->my_index};
     *out = NULL;
     if (g.mine < 0 && (step->kind != FL_BOX_EXCHANGE || g.p->my_index < 0)) return FL_OK;
     fl_move *m = calloc(1, sizeof *m);

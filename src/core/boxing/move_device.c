@@ -32,7 +32,7 @@ typedef enum method {
 } method;
 
 /* A step as it is issued. */
-typedef struct transfer {
+struct transfer {
     const fl_move *move;
     const fl_device *device;
     void *handle;
@@ -42,7 +42,7 @@ typedef struct transfer {
     char *out;
     const char *in;
     char *sent, *received, *stage; /* owned scratch; NULL: not needed */
-} transfer;
+};
 
 /* ---- which method ---- */
 
@@ -74,7 +74,10 @@ static method method_of(const fl_move *move)
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-static size_t bytes_of(const transfer *t, const fl_region *region) { return (size_t)fl_region_numel(region) * t->item; }
+static size_t bytes_of(const struct transfer *transfer, const fl_region *region)
+{
+    return (size_t)fl_region_numel(region) * transfer->item;
+}
 
 /* Regions of an even list that follow one another in the part: it can be sent or received as it is. */
 static bool is_line(const fl_region_list *list, bool from)
@@ -96,15 +99,15 @@ static int count_of(const fl_region_list *list, int peer)
 }
 
 /* True if the region is all that goes to its member, in one piece. */
-static bool sends_directly(const transfer *t, const fl_region *region)
+static bool sends_directly(const struct transfer *transfer, const fl_region *region)
 {
-    return count_of(&t->move->pushes, region->peer) == 1 && fl_region_is_packed(region, region->from_stride);
+    return count_of(&transfer->move->pushes, region->peer) == 1 && fl_region_is_packed(region, region->from_stride);
 }
 
 /* True if the region is all that comes from its member, in one piece, and is not added to anything. */
-static bool receives_directly(const transfer *t, const fl_region *region)
+static bool receives_directly(const struct transfer *transfer, const fl_region *region)
 {
-    const fl_region_list *list = &t->move->pulls;
+    const fl_region_list *list = &transfer->move->pulls;
     const fl_region *same[list->count];
     if (region->add || count_of(list, region->peer) != 1 || !fl_region_is_packed(region, region->to_stride))
         return false;
@@ -112,149 +115,154 @@ static bool receives_directly(const transfer *t, const fl_region *region)
 }
 
 /* Bytes in scratch for what goes to (or comes from) one member; 0: it needs none. */
-static size_t scratch_for(const transfer *t, int peer, bool pushes)
+static size_t scratch_for(const struct transfer *transfer, int peer, bool pushes)
 {
-    const fl_region_list *list = pushes ? &t->move->pushes : &t->move->pulls;
+    const fl_region_list *list = pushes ? &transfer->move->pushes : &transfer->move->pulls;
     size_t bytes = 0;
-    if (peer == t->me) return 0;
+    if (peer == transfer->me) return 0;
     for (int k = 0; k < list->count; k++) {
         const fl_region *r = &list->at[k];
         if (r->peer != peer) continue;
-        if (pushes ? sends_directly(t, r) : receives_directly(t, r)) return 0;
-        bytes += bytes_of(t, r);
+        if (pushes ? sends_directly(transfer, r) : receives_directly(transfer, r)) return 0;
+        bytes += bytes_of(transfer, r);
     }
     return aligned(bytes);
 }
 
 /* ---- scratch ---- */
 
-static size_t all_scratch(const transfer *t, bool pushes)
+static size_t all_scratch(const struct transfer *transfer, bool pushes)
 {
     size_t bytes = 0;
-    for (int i = 0; i < t->members; i++) bytes += scratch_for(t, i, pushes);
+    for (int i = 0; i < transfer->members; i++) bytes += scratch_for(transfer, i, pushes);
     return bytes;
 }
 
 /* This rank's region where several join, and what they give, when these do not lie together. */
-static size_t stage_bytes(const transfer *t)
+static size_t stage_bytes(const struct transfer *transfer)
 {
     size_t most = 0;
-    for (int k = 0; k < t->move->pulls.count; k++)
-        if (t->move->pulls.at[k].add && aligned(bytes_of(t, &t->move->pulls.at[k])) > most)
-            most = aligned(bytes_of(t, &t->move->pulls.at[k]));
+    for (int k = 0; k < transfer->move->pulls.count; k++)
+        if (transfer->move->pulls.at[k].add && aligned(bytes_of(transfer, &transfer->move->pulls.at[k])) > most)
+            most = aligned(bytes_of(transfer, &transfer->move->pulls.at[k]));
     return 2 * most;
 }
 
-static size_t share_bytes(const transfer *t)
+static size_t share_bytes(const struct transfer *transfer)
 {
     int64_t start, n;
-    fl_split(&start, &n, t->move->in_numel, t->members, t->me);
-    return aligned((size_t)n * t->item);
+    fl_split(&start, &n, transfer->move->in_numel, transfer->members, transfer->me);
+    return aligned((size_t)n * transfer->item);
 }
 
-static fl_status take(const transfer *t, char **data, size_t bytes)
+static fl_status take(const struct transfer *transfer, char **data, size_t bytes)
 {
-    return bytes ? t->device->scratch((void **)data, bytes) : FL_OK;
+    return bytes ? transfer->device->scratch((void **)data, bytes) : FL_OK;
 }
 
-static fl_status take_scratch(transfer *t)
+static fl_status take_scratch(struct transfer *transfer)
 {
-    const fl_move *m = t->move;
-    switch (t->method) {
-    case METHOD_GATHER: return take(t, &t->received, is_line(&m->pulls, false) ? 0 : (size_t)m->out_numel * t->item);
-    case METHOD_SCATTER: return take(t, &t->sent, is_line(&m->pushes, true) ? 0 : (size_t)m->in_numel * t->item);
-    case METHOD_SHARES: return take(t, &t->received, (size_t)t->members * share_bytes(t));
+    const fl_move *m = transfer->move;
+    switch (transfer->method) {
+    case METHOD_GATHER:
+        return take(transfer, &transfer->received,
+                    is_line(&m->pulls, false) ? 0 : (size_t)m->out_numel * transfer->item);
+    case METHOD_SCATTER:
+        return take(transfer, &transfer->sent, is_line(&m->pushes, true) ? 0 : (size_t)m->in_numel * transfer->item);
+    case METHOD_SHARES: return take(transfer, &transfer->received, (size_t)transfer->members * share_bytes(transfer));
     case METHOD_REGIONS:
-        FL_TRY(take(t, &t->sent, all_scratch(t, true)));
-        FL_TRY(take(t, &t->received, all_scratch(t, false)));
-        return take(t, &t->stage, stage_bytes(t));
+        FL_TRY(take(transfer, &transfer->sent, all_scratch(transfer, true)));
+        FL_TRY(take(transfer, &transfer->received, all_scratch(transfer, false)));
+        return take(transfer, &transfer->stage, stage_bytes(transfer));
     default: return FL_OK;
     }
 }
 
-static void drop_scratch(transfer *t)
+static void drop_scratch(struct transfer *transfer)
 {
-    t->device->drop_scratch(t->stage);
-    t->device->drop_scratch(t->received);
-    t->device->drop_scratch(t->sent);
-    t->stage = t->received = t->sent = NULL;
+    transfer->device->drop_scratch(transfer->stage);
+    transfer->device->drop_scratch(transfer->received);
+    transfer->device->drop_scratch(transfer->sent);
+    transfer->stage = transfer->received = transfer->sent = NULL;
 }
 
 /* ---- regions on the device ---- */
 
 /* A region of the part `in` to one of the part `out`; each lies there as its strides say. */
-static fl_status copy(const transfer *t, char *out, int64_t to, const int64_t *to_stride, const char *in, int64_t from,
-                      const int64_t *from_stride, const fl_region *region)
+static fl_status copy(const struct transfer *transfer, char *out, int64_t to, const int64_t *to_stride, const char *in,
+                      int64_t from, const int64_t *from_stride, const fl_region *region)
 {
-    fl_view target = fl_region_view(out, region, to, to_stride, t->move->dtype),
-            source = fl_region_view(in, region, from, from_stride, t->move->dtype);
-    return t->device->copy_view(&target, &source);
+    fl_view target = fl_region_view(out, region, to, to_stride, transfer->move->dtype),
+            source = fl_region_view(in, region, from, from_stride, transfer->move->dtype);
+    return transfer->device->copy_view(&target, &source);
 }
 
-static fl_status pack(const transfer *t, char *packed, const fl_region *region)
+static fl_status pack(const struct transfer *transfer, char *packed, const fl_region *region)
 {
     int64_t stride[FL_MAX_NDIM];
     fl_region_packed(stride, region);
-    return copy(t, packed, 0, stride, t->in, region->from, region->from_stride, region);
+    return copy(transfer, packed, 0, stride, transfer->in, region->from, region->from_stride, region);
 }
 
-static fl_status prefill(const transfer *t)
+static fl_status prefill(const struct transfer *transfer)
 {
     int64_t identity, stride = 1;
-    const fl_region whole = {.ndim = 1, .size = {t->move->out_numel}};
-    if (!t->move->filled || !t->move->out_numel) return FL_OK;
-    fl_reduce_identity(&identity, t->move->dtype, t->move->filled);
-    fl_view view = fl_region_view(t->out, &whole, 0, &stride, t->move->dtype);
-    return t->device->fill_view(&view, &identity);
+    const fl_region whole = {.ndim = 1, .size = {transfer->move->out_numel}};
+    if (!transfer->move->filled || !transfer->move->out_numel) return FL_OK;
+    fl_reduce_identity(&identity, transfer->move->dtype, transfer->move->filled);
+    fl_view view = fl_region_view(transfer->out, &whole, 0, &stride, transfer->move->dtype);
+    return transfer->device->fill_view(&view, &identity);
 }
 
 /* Regions of one place, regions[i] within parts[its peer], put together. */
-static fl_status join_regions(const transfer *t, const fl_region *const *regions, int count, const char *const *parts)
+static fl_status join_regions(const struct transfer *transfer, const fl_region *const *regions, int count,
+                              const char *const *parts)
 {
     const fl_region *first = regions[0];
     const void *ins[count];
-    char *stage = t->stage;
+    char *stage = transfer->stage;
     int64_t stride[FL_MAX_NDIM];
     fl_region_packed(stride, first);
     for (int i = 0; i < count; i++) {
         const fl_region *r = regions[i];
-        ins[i] = parts[r->peer] + r->from * (int64_t)t->item;
+        ins[i] = parts[r->peer] + r->from * (int64_t)transfer->item;
         if (fl_region_is_packed(r, r->from_stride)) continue;
-        FL_TRY(copy(t, stage, 0, stride, parts[r->peer], r->from, r->from_stride, r));
+        FL_TRY(copy(transfer, stage, 0, stride, parts[r->peer], r->from, r->from_stride, r));
         ins[i] = stage;
-        stage += aligned(bytes_of(t, r));
+        stage += aligned(bytes_of(transfer, r));
     }
     bool direct = fl_region_is_packed(first, first->to_stride);
-    char *result = direct ? t->out + first->to * (int64_t)t->item : stage;
-    FL_TRY(t->device->comm->combine(result, ins, count, fl_region_numel(first), t->move->dtype, t->move->reduce));
-    return direct ? FL_OK : copy(t, t->out, first->to, first->to_stride, result, 0, stride, first);
+    char *result = direct ? transfer->out + first->to * (int64_t)transfer->item : stage;
+    FL_TRY(transfer->device->comm->combine(result, ins, count, fl_region_numel(first), transfer->move->dtype,
+                                           transfer->move->reduce));
+    return direct ? FL_OK : copy(transfer, transfer->out, first->to, first->to_stride, result, 0, stride, first);
 }
 
 /* What was received, and this rank's own, to where it belongs; regions[k] is pull k where it lies now. */
-static fl_status deliver(const transfer *t, fl_region *regions, const char *const *parts)
+static fl_status deliver(const struct transfer *transfer, fl_region *regions, const char *const *parts)
 {
-    const fl_region_list *pulls = &t->move->pulls, list = {.at = regions, .count = pulls->count};
+    const fl_region_list *pulls = &transfer->move->pulls, list = {.at = regions, .count = pulls->count};
     for (int k = 0; k < list.count; k++) {
         const fl_region *r = &regions[k], *same[list.count];
         if (r->add) continue;
         int n = fl_region_together(&list, k, same);
-        if (n > 1) FL_TRY(join_regions(t, same, n, parts));
-        else if (r->peer == t->me || !receives_directly(t, &pulls->at[k]))
-            FL_TRY(copy(t, t->out, r->to, r->to_stride, parts[r->peer], r->from, r->from_stride, r));
+        if (n > 1) FL_TRY(join_regions(transfer, same, n, parts));
+        else if (r->peer == transfer->me || !receives_directly(transfer, &pulls->at[k]))
+            FL_TRY(copy(transfer, transfer->out, r->to, r->to_stride, parts[r->peer], r->from, r->from_stride, r));
     }
     return FL_OK;
 }
 
 /* The pulls where they lie when they have been received into scratch. */
-static void locate(const transfer *t, fl_region *regions)
+static void locate(const struct transfer *transfer, fl_region *regions)
 {
-    const fl_region_list *pulls = &t->move->pulls;
-    int64_t used[t->members];
+    const fl_region_list *pulls = &transfer->move->pulls;
+    int64_t used[transfer->members];
     memset(used, 0, sizeof used);
     for (int k = 0; k < pulls->count; k++) {
         fl_region *r = &regions[k];
         *r = pulls->at[k];
-        if (r->peer == t->me) continue;
+        if (r->peer == transfer->me) continue;
         r->from = used[r->peer];
         fl_region_packed(r->from_stride, r);
         used[r->peer] += fl_region_numel(r);
@@ -263,154 +271,164 @@ static void locate(const transfer *t, fl_region *regions)
 
 /* ---- the ways ---- */
 
-static fl_status go_alone(const transfer *t)
+static fl_status go_alone(const struct transfer *transfer)
 {
-    fl_region regions[t->move->pulls.count + 1];
-    FL_TRY(prefill(t));
-    locate(t, regions);
-    return deliver(t, regions, &t->in);
+    fl_region regions[transfer->move->pulls.count + 1];
+    FL_TRY(prefill(transfer));
+    locate(transfer, regions);
+    return deliver(transfer, regions, &transfer->in);
 }
 
-static fl_status go_gather(const transfer *t)
+static fl_status go_gather(const struct transfer *transfer)
 {
-    const fl_region_list *pulls = &t->move->pulls;
-    char *received = t->received ? t->received : t->out;
+    const fl_region_list *pulls = &transfer->move->pulls;
+    char *received = transfer->received ? transfer->received : transfer->out;
     int64_t n = fl_region_numel(&pulls->at[0]);
-    FL_TRY(t->device->comm->all_gather(t->handle, received, t->in, n, t->move->dtype));
-    for (int i = 0; i < pulls->count && t->received; i++) {
+    FL_TRY(transfer->device->comm->all_gather(transfer->handle, received, transfer->in, n, transfer->move->dtype));
+    for (int i = 0; i < pulls->count && transfer->received; i++) {
         int64_t stride[FL_MAX_NDIM];
         fl_region_packed(stride, &pulls->at[i]);
-        FL_TRY(copy(t, t->out, pulls->at[i].to, pulls->at[i].to_stride, received, i * n, stride, &pulls->at[i]));
+        FL_TRY(copy(transfer, transfer->out, pulls->at[i].to, pulls->at[i].to_stride, received, i * n, stride,
+                    &pulls->at[i]));
     }
     return FL_OK;
 }
 
-static fl_status go_scatter(const transfer *t)
+static fl_status go_scatter(const struct transfer *transfer)
 {
-    const fl_region_list *pushes = &t->move->pushes;
-    size_t bytes = bytes_of(t, &pushes->at[0]);
-    for (int i = 0; i < pushes->count && t->sent; i++) FL_TRY(pack(t, t->sent + (size_t)i * bytes, &pushes->at[i]));
-    return t->device->comm->reduce_scatter(t->handle, t->out, t->sent ? t->sent : t->in,
-                                           fl_region_numel(&pushes->at[0]), t->move->dtype, t->move->reduce);
+    const fl_region_list *pushes = &transfer->move->pushes;
+    size_t bytes = bytes_of(transfer, &pushes->at[0]);
+    for (int i = 0; i < pushes->count && transfer->sent; i++)
+        FL_TRY(pack(transfer, transfer->sent + (size_t)i * bytes, &pushes->at[i]));
+    return transfer->device->comm->reduce_scatter(transfer->handle, transfer->out,
+                                                  transfer->sent ? transfer->sent : transfer->in,
+                                                  fl_region_numel(&pushes->at[0]), transfer->move->dtype,
+                                                  transfer->move->reduce);
 }
 
 /* Where member i's share of the elements lies in a part; its bytes. */
-static size_t share_of(size_t *start, const transfer *t, int i)
+static size_t share_of(size_t *start, const struct transfer *transfer, int i)
 {
     int64_t first, n;
-    fl_split(&first, &n, t->move->in_numel, t->members, i);
-    *start = (size_t)first * t->item;
-    return (size_t)n * t->item;
+    fl_split(&first, &n, transfer->move->in_numel, transfer->members, i);
+    *start = (size_t)first * transfer->item;
+    return (size_t)n * transfer->item;
 }
 
 /* Each member sends every other its share, or the result of its own. */
-static fl_status exchange_shares(const transfer *t, bool results)
+static fl_status exchange_shares(const struct transfer *transfer, bool results)
 {
-    fl_segment sent[t->members], received[t->members];
+    fl_segment sent[transfer->members], received[transfer->members];
     int sends = 0, receives = 0;
-    size_t start, own, mine = share_of(&own, t, t->me);
-    for (int i = 0; i < t->members; i++) {
-        size_t bytes = share_of(&start, t, i);
-        if (i == t->me) continue;
+    size_t start, own, mine = share_of(&own, transfer, transfer->me);
+    for (int i = 0; i < transfer->members; i++) {
+        size_t bytes = share_of(&start, transfer, i);
+        if (i == transfer->me) continue;
         if (results ? mine : bytes)
-            sent[sends++] = (fl_segment){i, results ? t->out + own : (char *)t->in + start, results ? mine : bytes};
+            sent[sends++] = (fl_segment){i, results ? transfer->out + own : (char *)transfer->in + start,
+                                         results ? mine : bytes};
         if (results ? bytes : mine)
-            received[receives++] = (fl_segment){i, results ? t->out + start : t->received + (size_t)i * share_bytes(t),
+            received[receives++] = (fl_segment){i,
+                                                results ? transfer->out + start
+                                                        : transfer->received + (size_t)i * share_bytes(transfer),
                                                 results ? bytes : mine};
     }
-    return t->device->comm->exchange(t->handle, sent, sends, received, receives);
+    return transfer->device->comm->exchange(transfer->handle, sent, sends, received, receives);
 }
 
-static fl_status go_shares(const transfer *t)
+static fl_status go_shares(const struct transfer *transfer)
 {
-    const void *ins[t->members];
-    size_t own, mine = share_of(&own, t, t->me);
-    FL_TRY(exchange_shares(t, false));
-    for (int i = 0; i < t->members; i++) ins[i] = i == t->me ? t->in + own : t->received + (size_t)i * share_bytes(t);
+    const void *ins[transfer->members];
+    size_t own, mine = share_of(&own, transfer, transfer->me);
+    FL_TRY(exchange_shares(transfer, false));
+    for (int i = 0; i < transfer->members; i++)
+        ins[i] = i == transfer->me ? transfer->in + own : transfer->received + (size_t)i * share_bytes(transfer);
     if (mine)
-        FL_TRY(t->device->comm->combine(t->out + own, ins, t->members, (int64_t)(mine / t->item), t->move->dtype,
-                                        t->move->reduce));
-    return exchange_shares(t, true);
+        FL_TRY(transfer->device->comm->combine(transfer->out + own, ins, transfer->members,
+                                               (int64_t)(mine / transfer->item), transfer->move->dtype,
+                                               transfer->move->reduce));
+    return exchange_shares(transfer, true);
 }
 
 /* What goes to member i: packed at `scratch`, or where it lies. */
-static fl_status address_push(fl_segment *segment, const transfer *t, int i, char *scratch)
+static fl_status address_push(fl_segment *segment, const struct transfer *transfer, int i, char *scratch)
 {
-    const fl_region_list *pushes = &t->move->pushes;
-    bool packs = scratch_for(t, i, true) > 0;
+    const fl_region_list *pushes = &transfer->move->pushes;
+    bool packs = scratch_for(transfer, i, true) > 0;
     *segment = (fl_segment){.peer = i, .data = scratch};
     for (int k = 0; k < pushes->count; k++) {
         const fl_region *r = &pushes->at[k];
         if (r->peer != i) continue;
-        if (packs) FL_TRY(pack(t, scratch + segment->bytes, r));
-        else segment->data = (char *)t->in + r->from * (int64_t)t->item;
-        segment->bytes += bytes_of(t, r);
+        if (packs) FL_TRY(pack(transfer, scratch + segment->bytes, r));
+        else segment->data = (char *)transfer->in + r->from * (int64_t)transfer->item;
+        segment->bytes += bytes_of(transfer, r);
     }
     return FL_OK;
 }
 
-static void address_pull(fl_segment *segment, const transfer *t, int i, char *scratch)
+static void address_pull(fl_segment *segment, const struct transfer *transfer, int i, char *scratch)
 {
-    const fl_region_list *pulls = &t->move->pulls;
-    bool direct = scratch_for(t, i, false) == 0;
+    const fl_region_list *pulls = &transfer->move->pulls;
+    bool direct = scratch_for(transfer, i, false) == 0;
     *segment = (fl_segment){.peer = i, .data = scratch};
     for (int k = 0; k < pulls->count; k++) {
         const fl_region *r = &pulls->at[k];
         if (r->peer != i) continue;
-        if (direct) segment->data = t->out + r->to * (int64_t)t->item;
-        segment->bytes += bytes_of(t, r);
+        if (direct) segment->data = transfer->out + r->to * (int64_t)transfer->item;
+        segment->bytes += bytes_of(transfer, r);
     }
 }
 
-static fl_status go_regions(const transfer *t)
+static fl_status go_regions(const struct transfer *transfer)
 {
-    fl_segment sent[t->members], received[t->members];
-    const char *parts[t->members];
-    fl_region regions[t->move->pulls.count + 1];
-    char *send_at = t->sent, *receive_at = t->received;
+    fl_segment sent[transfer->members], received[transfer->members];
+    const char *parts[transfer->members];
+    fl_region regions[transfer->move->pulls.count + 1];
+    char *send_at = transfer->sent, *receive_at = transfer->received;
     int sends = 0, receives = 0;
-    for (int i = 0; i < t->members; i++) {
-        parts[i] = i == t->me ? t->in : receive_at;
-        if (i == t->me) continue;
-        FL_TRY(address_push(&sent[sends], t, i, send_at));
-        address_pull(&received[receives], t, i, receive_at);
+    for (int i = 0; i < transfer->members; i++) {
+        parts[i] = i == transfer->me ? transfer->in : receive_at;
+        if (i == transfer->me) continue;
+        FL_TRY(address_push(&sent[sends], transfer, i, send_at));
+        address_pull(&received[receives], transfer, i, receive_at);
         sends += sent[sends].bytes > 0;
         receives += received[receives].bytes > 0;
-        send_at += scratch_for(t, i, true);
-        receive_at += scratch_for(t, i, false);
+        send_at += scratch_for(transfer, i, true);
+        receive_at += scratch_for(transfer, i, false);
     }
-    FL_TRY(prefill(t));
-    FL_TRY(t->device->comm->exchange(t->handle, sent, sends, received, receives));
-    locate(t, regions);
-    return deliver(t, regions, parts);
+    FL_TRY(prefill(transfer));
+    FL_TRY(transfer->device->comm->exchange(transfer->handle, sent, sends, received, receives));
+    locate(transfer, regions);
+    return deliver(transfer, regions, parts);
 }
 
-static fl_status go(const transfer *t)
+static fl_status go(const struct transfer *transfer)
 {
-    const fl_move *m = t->move;
-    switch (t->method) {
-    case METHOD_ALONE: return go_alone(t);
+    const fl_move *m = transfer->move;
+    switch (transfer->method) {
+    case METHOD_ALONE: return go_alone(transfer);
     case METHOD_REDUCE:
-        return m->in_numel ? t->device->comm->all_reduce(t->handle, t->out, t->in, m->in_numel, m->dtype, m->reduce)
+        return m->in_numel ? transfer->device->comm->all_reduce(transfer->handle, transfer->out, transfer->in,
+                                                                m->in_numel, m->dtype, m->reduce)
                            : FL_OK;
-    case METHOD_SHARES: return go_shares(t);
-    case METHOD_GATHER: return go_gather(t);
-    case METHOD_SCATTER: return go_scatter(t);
-    default: return go_regions(t);
+    case METHOD_SHARES: return go_shares(transfer);
+    case METHOD_GATHER: return go_gather(transfer);
+    case METHOD_SCATTER: return go_scatter(transfer);
+    default: return go_regions(transfer);
     }
 }
 
 /* ---- the meeting ---- */
 
-typedef struct meeting {
+struct meeting {
     fl_group *group;
     fl_entry entry;
     char poison[FL_ERROR_TEXT + 32]; /* whose input is missing and why; "": no input is */
-} meeting;
+};
 
 static fl_status meet_here(void *context)
 {
-    meeting *at = context;
+    struct meeting *at = context;
     char none[1] = {0};
     FL_TRY(fl_group_meet(at->group, &at->entry, none, 0, 0));
     if (fl_group_poison(at->group) != FL_OK) snprintf(at->poison, sizeof at->poison, "%s", fl_message());
@@ -418,11 +436,11 @@ static fl_status meet_here(void *context)
 }
 
 /* obstacle: FL_OK, or what this rank could not do for the step; all members fail with it, as with a missing input. */
-static fl_status meet(meeting *at, const fl_move *move, const fl_var *in, fl_status obstacle)
+static fl_status meet(struct meeting *at, const fl_move *move, const fl_var *in, fl_status obstacle)
 {
     char where[FL_WHERE_TEXT] = "", error[FL_ERROR_TEXT];
     snprintf(error, sizeof error, "%s", obstacle == FL_OK ? "" : fl_message());
-    *at = (meeting){.group = move->group};
+    *at = (struct meeting){.group = move->group};
     if (fl_engine_where) fl_engine_where(where, sizeof where);
     fl_progress progress = fl_move_progress(move);
     fl_move_entry(&at->entry, move, where, &progress, in);
@@ -434,7 +452,7 @@ fl_status fl_move_is_direct(bool *direct, const fl_move *move, const fl_device *
 {
     static const fl_var clean;
     void *handle;
-    meeting at;
+    struct meeting at;
     *direct = true;
     if (!move->group) return FL_OK;
     FL_TRY(fl_comm_allowed(&move->collective));
@@ -448,7 +466,7 @@ fl_status fl_move_is_direct(bool *direct, const fl_move *move, const fl_device *
 
 static fl_status run_trip(void *payload)
 {
-    const transfer *t = payload;
+    const struct transfer *t = payload;
     const fl_device_comm *comm = t->device->comm;
     FL_TRY(t->device->enter(t->device->own, t->handle ? FL_QUEUE_COMM : FL_QUEUE_COMPUTE));
     if (!t->handle) return go(t);
@@ -458,24 +476,25 @@ static fl_status run_trip(void *payload)
     return comm->end(t->handle, go(t));
 }
 
-static fl_status push(transfer *t, fl_move *move, fl_var *out, fl_var *in)
+static fl_status push(struct transfer *transfer, fl_move *move, fl_var *out, fl_var *in)
 {
     fl_var *reads[] = {in, &move->busy};
     fl_task task = {.name = move->collective.name,
                     .run = run_trip,
-                    .payload = t,
-                    .payload_size = sizeof *t,
+                    .payload = transfer,
+                    .payload_size = sizeof *transfer,
                     .reads = reads,
                     .writes = &out,
                     .read_count = 2,
                     .write_count = 1,
-                    .flags = t->handle ? FL_TASK_NO_SKIP : 0,
-                    .lane = t->device->lane(t->device->own, t->handle ? FL_QUEUE_COMM : FL_QUEUE_COMPUTE)};
+                    .flags = transfer->handle ? FL_TASK_NO_SKIP : 0,
+                    .lane = transfer->device->lane(transfer->device->own,
+                                                   transfer->handle ? FL_QUEUE_COMM : FL_QUEUE_COMPUTE)};
     return fl_engine_push(&task);
 }
 
 /* Nothing moves: the output is missing as the input of some rank was. */
-static void spoil(const meeting *at, fl_var *out, const fl_var *in)
+static void spoil(const struct meeting *at, fl_var *out, const fl_var *in)
 {
     fl_poison *p = fl_poison_late(FL_ERR_STATE, at->entry.collective.name, at->entry.collective.where, at->poison,
                                   fl_poison_of(in));
@@ -485,28 +504,28 @@ static void spoil(const meeting *at, fl_var *out, const fl_var *in)
 }
 
 /* Whether the input is there must be certain before the meeting. */
-static fl_status meet_and_push(transfer *t, fl_move *move, fl_var *out, fl_var *in)
+static fl_status meet_and_push(struct transfer *transfer, fl_move *move, fl_var *out, fl_var *in)
 {
-    meeting at;
+    struct meeting at;
     fl_status status = fl_pending_settle(in);
-    if (status == FL_OK) status = t->device->enter(t->device->own, FL_QUEUE_COMM);
-    if (status == FL_OK) status = take_scratch(t);
+    if (status == FL_OK) status = transfer->device->enter(transfer->device->own, FL_QUEUE_COMM);
+    if (status == FL_OK) status = take_scratch(transfer);
     status = meet(&at, move, in, status);
     if (status == FL_OK && at.poison[0]) spoil(&at, out, in);
-    else if (status == FL_OK) status = push(t, move, out, in);
-    if (t->device->enter(t->device->own, FL_QUEUE_COMM) == FL_OK) drop_scratch(t);
+    else if (status == FL_OK) status = push(transfer, move, out, in);
+    if (transfer->device->enter(transfer->device->own, FL_QUEUE_COMM) == FL_OK) drop_scratch(transfer);
     return status;
 }
 
 fl_status fl_move_push_device(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
-    transfer t = {.move = move,
-                  .method = method_of(move),
-                  .members = move->group ? move->group->count : 1,
-                  .me = move->group ? move->group->me : 0,
-                  .item = fl_dtype_size(move->dtype),
-                  .out = fl_tensor_data(out),
-                  .in = fl_tensor_data(in)};
+    struct transfer t = {.move = move,
+                         .method = method_of(move),
+                         .members = move->group ? move->group->count : 1,
+                         .me = move->group ? move->group->me : 0,
+                         .item = fl_dtype_size(move->dtype),
+                         .out = fl_tensor_data(out),
+                         .in = fl_tensor_data(in)};
     FL_TRY(fl_device_get(&t.device, out->storage->device));
     if (!move->group) return push(&t, move, &out->storage->var, &in->storage->var);
     FL_TRY(fl_comm_allowed(&move->collective));

@@ -20,14 +20,14 @@
 enum { STREAM_BYTES = 4 << 20, SHORT_BYTES = 256 << 10, PIECE = 16384, SHORT_ROW = 256, STAGED = 8192 };
 
 /* What a task carries. */
-typedef struct transfer {
+struct transfer {
     const fl_move *move;
     const char *in;
     char *out;
     const fl_var *var;    /* of in: poisoned? */
     fl_progress progress; /* shown to others */
     char where[FL_WHERE_TEXT];
-} transfer;
+};
 
 /* ---- copying regions ---- */
 
@@ -37,15 +37,15 @@ static void fill(char *out, int64_t n, size_t item, const void *value)
 }
 
 /* A walk over the rows (innermost runs) of a region. */
-typedef struct rows {
+struct rows {
     int64_t at[FL_MAX_NDIM], from, to, length;
     int outer; /* axes outside of the row */
-} rows;
+};
 
-static rows rows_of(const fl_region *region)
+static struct rows rows_of(const fl_region *region)
 {
     int last = region->ndim - 1;
-    rows w = {.from = region->from, .to = region->to, .outer = region->ndim, .length = 1};
+    struct rows w = {.from = region->from, .to = region->to, .outer = region->ndim, .length = 1};
     if (region->ndim && region->from_stride[last] == 1 && region->to_stride[last] == 1) {
         w.outer = last;
         w.length = region->size[last];
@@ -53,15 +53,15 @@ static rows rows_of(const fl_region *region)
     return w;
 }
 
-static bool next_row(rows *w, const fl_region *region)
+static bool next_row(struct rows *rows, const fl_region *region)
 {
-    for (int i = w->outer - 1; i >= 0; i--) {
-        w->from += region->from_stride[i];
-        w->to += region->to_stride[i];
-        if (++w->at[i] < region->size[i]) return true;
-        w->at[i] = 0;
-        w->from -= region->size[i] * region->from_stride[i];
-        w->to -= region->size[i] * region->to_stride[i];
+    for (int i = rows->outer - 1; i >= 0; i--) {
+        rows->from += region->from_stride[i];
+        rows->to += region->to_stride[i];
+        if (++rows->at[i] < region->size[i]) return true;
+        rows->at[i] = 0;
+        rows->from -= region->size[i] * region->from_stride[i];
+        rows->to -= region->size[i] * region->to_stride[i];
     }
     return false;
 }
@@ -92,7 +92,7 @@ static void combine_rows(char *out, const char *const *ins, const fl_region *con
 {
     size_t item = fl_dtype_size(move->dtype);
     fl_combine_fn combine = fl_cpu_combine(move->dtype);
-    rows walks[count];
+    struct rows walks[count];
     const void *rows_in[count];
     for (int k = 0; k < count; k++) walks[k] = rows_of(regions[k]);
     for (bool more = true; more;) {
@@ -103,13 +103,13 @@ static void combine_rows(char *out, const char *const *ins, const fl_region *con
     }
 }
 
-/* The axes of the region from `axis` on, `length` steps of that axis from `start` on; w: where the axes outside of them
+/* The axes of the region from `axis` on, `length` steps of that axis from `start` on; rows: where the axes outside
 ** are. */
-static fl_region piece_of(const fl_region *region, const rows *w, int axis, int64_t start, int64_t length)
+static fl_region piece_of(const fl_region *region, const struct rows *rows, int axis, int64_t start, int64_t length)
 {
     fl_region piece = {.ndim = region->ndim - axis,
-                       .from = w->from + start * region->from_stride[axis],
-                       .to = w->to + start * region->to_stride[axis]};
+                       .from = rows->from + start * region->from_stride[axis],
+                       .to = rows->to + start * region->to_stride[axis]};
     for (int i = 0; i < piece.ndim; i++) {
         piece.size[i] = region->size[axis + i];
         piece.from_stride[i] = region->from_stride[axis + i];
@@ -143,13 +143,14 @@ static void combine_staged(char *out, const char *const *ins, const fl_region *c
                            const fl_move *move, char *stage)
 {
     const fl_region *r = regions[0];
-    rows walks[count];
+    struct rows walks[count];
     fl_region pieces[count];
     int64_t inner = 1;
     int axis = r->ndim - 1;
     while (axis > 0 && inner * r->size[axis] <= STAGED) inner *= r->size[axis--];
     int64_t step = STAGED / inner;
-    for (int k = 0; k < count; k++) walks[k] = (rows){.from = regions[k]->from, .to = regions[k]->to, .outer = axis};
+    for (int k = 0; k < count; k++)
+        walks[k] = (struct rows){.from = regions[k]->from, .to = regions[k]->to, .outer = axis};
     for (bool more = true; more;) {
         for (int64_t at = 0; at < r->size[axis]; at += step) {
             int64_t length = r->size[axis] - at < step ? r->size[axis] - at : step;
@@ -216,17 +217,17 @@ static void all_reduce_shown(const fl_move *move, char *out)
 }
 
 /* A part of the work that threads share: pieces of PIECE elements of the same stretch of all parts. */
-typedef struct stretch {
+struct stretch {
     const fl_move *move;
     fl_combine_fn combine;
     int64_t start, count; /* in elements of the parts */
     bool stream;
-} stretch;
+};
 
 /* Pieces [begin, end) added up into the results of all members. */
 static void combine_pieces(void *context, int64_t begin, int64_t end)
 {
-    const stretch *s = context;
+    const struct stretch *s = context;
     const fl_group *g = s->move->group;
     int64_t item = (int64_t)fl_dtype_size(s->move->dtype), at = begin * PIECE,
             stop = end * PIECE < s->count ? end * PIECE : s->count;
@@ -248,7 +249,7 @@ static void all_reduce_share(const fl_move *move)
             first, n;
     fl_split(&first, &n, lines, g->count, g->me);
     int64_t start = first * line, end = (first + n) * line < move->in_numel ? (first + n) * line : move->in_numel;
-    stretch s = {move, fl_cpu_combine(move->dtype), start, end - start, move->in_numel * item >= STREAM_BYTES};
+    struct stretch s = {move, fl_cpu_combine(move->dtype), start, end - start, move->in_numel * item >= STREAM_BYTES};
     fl_team_for((s.count + PIECE - 1) / PIECE, PIECE * 0.1 * (double)(item * g->count), combine_pieces, &s);
 }
 
@@ -296,25 +297,26 @@ static void unpack(const fl_move *move, char *out, const char *packed, const int
 }
 
 /* Memory of this thread for what is sent and received. */
-typedef struct buffers {
+struct buffers {
     char *sent, *received;
-} buffers;
+};
 
 /* Allocated before the meeting: a rank that gets none must report that there. */
-static fl_status take_buffers(buffers *b, const fl_move *move)
+static fl_status take_buffers(struct buffers *buffers, const fl_move *move)
 {
     int members = move->group->count;
     int64_t counts[members], starts[members];
     size_t item = fl_dtype_size(move->dtype);
-    *b = (buffers){NULL, NULL};
+    *buffers = (struct buffers){NULL, NULL};
     if (move->kind == FL_BOX_ALL_REDUCE) return FL_OK;
     if (move->kind != FL_BOX_ALL_GATHER) {
-        b->sent = fl_scratch(0, (size_t)fl_region_counts(counts, starts, &move->pushes, members) * item + 1);
-        if (!b->sent) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", move->collective.name);
+        buffers->sent = fl_scratch(0, (size_t)fl_region_counts(counts, starts, &move->pushes, members) * item + 1);
+        if (!buffers->sent) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", move->collective.name);
     }
     if (move->kind == FL_BOX_REDUCE_SCATTER) return FL_OK;
-    b->received = fl_scratch(1, (size_t)fl_region_counts(counts, starts, &move->pulls, members) * item + 1);
-    return b->received ? FL_OK : fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", move->collective.name);
+    buffers->received = fl_scratch(1, (size_t)fl_region_counts(counts, starts, &move->pulls, members) * item + 1);
+    return buffers->received ? FL_OK
+                             : fl_fail(FL_ERR_MEMORY, "%s: out of memory for the buffers", move->collective.name);
 }
 
 static void pack_all(const fl_move *move, char *sent, const char *in)
@@ -324,7 +326,7 @@ static void pack_all(const fl_move *move, char *sent, const char *in)
             if (move->pushes.at[k].peer == i) sent = pack_region(sent, in, &move->pushes.at[k], move->dtype);
 }
 
-static fl_status move_packed(const fl_move *move, char *out, const char *in, const buffers *b)
+static fl_status move_packed(const fl_move *move, char *out, const char *in, const struct buffers *buffers)
 {
     fl_group *g = move->group;
     const fl_comm *comm = fl_comm_get();
@@ -336,29 +338,31 @@ static fl_status move_packed(const fl_move *move, char *out, const char *in, con
     }
     fl_region_counts(in_counts, in_starts, &move->pushes, g->count);
     fl_region_counts(out_counts, out_starts, &move->pulls, g->count);
-    if (move->kind != FL_BOX_ALL_GATHER) pack_all(move, b->sent, in);
+    if (move->kind != FL_BOX_ALL_GATHER) pack_all(move, buffers->sent, in);
     if (move->kind == FL_BOX_REDUCE_SCATTER)
-        return comm->reduce_scatter(g, out, in_counts, b->sent, move->dtype, move->reduce);
+        return comm->reduce_scatter(g, out, in_counts, buffers->sent, move->dtype, move->reduce);
     if (move->kind == FL_BOX_ALL_GATHER)
-        FL_TRY(comm->all_gather(g, b->received, out_counts, out_starts, in, move->dtype));
-    else FL_TRY(comm->all_to_all(g, b->received, out_counts, out_starts, b->sent, in_counts, in_starts, move->dtype));
-    unpack(move, out, b->received, out_starts);
+        FL_TRY(comm->all_gather(g, buffers->received, out_counts, out_starts, in, move->dtype));
+    else
+        FL_TRY(comm->all_to_all(g, buffers->received, out_counts, out_starts, buffers->sent, in_counts, in_starts,
+                                move->dtype));
+    unpack(move, out, buffers->received, out_starts);
     return FL_OK;
 }
 
 /* ---- one step ---- */
 
 /* What this member shows: its part when it is small, else where it lies. Returns the bytes of data to show. */
-static size_t address(fl_entry *entry, const transfer *t)
+static size_t address(fl_entry *entry, const struct transfer *transfer)
 {
-    const fl_move *m = t->move;
+    const fl_move *m = transfer->move;
     size_t bytes = (size_t)m->in_numel * fl_dtype_size(m->dtype);
     if (!m->group->local) return 0;
     if (bytes <= FL_EAGER_BYTES) return bytes;
     bool whole = m->kind == FL_BOX_ALL_REDUCE;
-    if (!fl_arena_owns(t->in) || (whole && !fl_arena_owns(t->out))) entry->flags |= FL_ENTRY_PRIVATE;
-    else entry->in = fl_shared_offset(t->in);
-    if (whole && entry->in != FL_PRIVATE) entry->out = fl_shared_offset(t->out);
+    if (!fl_arena_owns(transfer->in) || (whole && !fl_arena_owns(transfer->out))) entry->flags |= FL_ENTRY_PRIVATE;
+    else entry->in = fl_shared_offset(transfer->in);
+    if (whole && entry->in != FL_PRIVATE) entry->out = fl_shared_offset(transfer->out);
     return 0;
 }
 
@@ -391,41 +395,41 @@ void fl_move_entry(fl_entry *entry, const fl_move *move, const char *where, cons
     if (fl_var_error(error, sizeof error, in)) fl_entry_poison(entry, error);
 }
 
-/* A meeting of this step. b: takes the buffers of the transport; NULL: none are needed. */
-static fl_status meet(fl_entry *mine, const transfer *t, size_t shown, buffers *b)
+/* A meeting of this step. buffers: takes the buffers of the transport; NULL: none are needed. */
+static fl_status meet(fl_entry *mine, const struct transfer *transfer, size_t shown, struct buffers *buffers)
 {
-    fl_group *g = t->move->group;
-    if (b && take_buffers(b, t->move) != FL_OK) fl_entry_poison(mine, fl_message());
-    FL_TRY(fl_group_meet(g, mine, t->in, shown, 0));
+    fl_group *g = transfer->move->group;
+    if (buffers && take_buffers(buffers, transfer->move) != FL_OK) fl_entry_poison(mine, fl_message());
+    FL_TRY(fl_group_meet(g, mine, transfer->in, shown, 0));
     return fl_group_poison(g);
 }
 
-static fl_status run_with_others(const transfer *t)
+static fl_status run_with_others(const struct transfer *transfer)
 {
-    const fl_move *m = t->move;
+    const fl_move *m = transfer->move;
     fl_entry mine;
-    buffers b;
-    fl_move_entry(&mine, m, t->where, &t->progress, t->var);
-    size_t shown = address(&mine, t);
-    FL_TRY(meet(&mine, t, shown, m->group->local ? NULL : &b));
+    struct buffers b;
+    fl_move_entry(&mine, m, transfer->where, &transfer->progress, transfer->var);
+    size_t shown = address(&mine, transfer);
+    FL_TRY(meet(&mine, transfer, shown, m->group->local ? NULL : &b));
     bool shared = is_shared(m->group);
-    if (m->group->local && !shared) FL_TRY(meet(&mine, t, shown, &b)); /* now all members need buffers */
-    prefill(m, t->out);
-    fl_status status = shared ? move_shared(m, t->out) : move_packed(m, t->out, t->in, &b);
+    if (m->group->local && !shared) FL_TRY(meet(&mine, transfer, shown, &b)); /* now all members need buffers */
+    prefill(m, transfer->out);
+    fl_status status = shared ? move_shared(m, transfer->out) : move_packed(m, transfer->out, transfer->in, &b);
     if (status != FL_OK) m->group->broken = true;
     return status;
 }
 
-static fl_status run_alone(const transfer *t)
+static fl_status run_alone(const struct transfer *transfer)
 {
-    prefill(t->move, t->out);
-    pull_all(t->move, t->out, &t->in);
+    prefill(transfer->move, transfer->out);
+    pull_all(transfer->move, transfer->out, &transfer->in);
     return FL_OK;
 }
 
 static fl_status run_transfer(void *payload)
 {
-    const transfer *t = payload;
+    const struct transfer *t = payload;
     return t->move->group ? run_with_others(t) : run_alone(t);
 }
 
@@ -434,7 +438,7 @@ fl_status fl_move_push(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
     if (out->storage->device != FL_CPU) return fl_move_push_device(move, out, in);
     bool alone = !move->group, brief = move->in_numel * (int64_t)fl_dtype_size(move->dtype) <= SHORT_BYTES;
-    transfer t = {.move = move, .in = fl_tensor_data(in), .out = fl_tensor_data(out), .var = &in->storage->var};
+    struct transfer t = {.move = move, .in = fl_tensor_data(in), .out = fl_tensor_data(out), .var = &in->storage->var};
     fl_var *reads[] = {&in->storage->var, &move->busy}, *writes[] = {&out->storage->var};
     fl_task task = {.name = move->collective.name,
                     .run = run_transfer,

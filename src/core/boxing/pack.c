@@ -7,18 +7,18 @@
 #include "memory/device.h"
 #include "region.h"
 
-typedef struct packing {
+struct packing {
     const fl_device *device; /* NULL: the CPU */
     int index;               /* of the device */
     fl_dtype dtype;
     fl_region part;
     void *out;
     const void *in;
-} packing;
+};
 
 static fl_status run_packing(void *payload)
 {
-    const packing *p = payload;
+    const struct packing *p = payload;
     fl_view out = fl_region_view(p->out, &p->part, 0, p->part.to_stride, p->dtype),
             in = fl_region_view(p->in, &p->part, 0, p->part.from_stride, p->dtype);
     if (!p->device) return fl_cpu_copy(&out, &in);
@@ -28,11 +28,11 @@ static fl_status run_packing(void *payload)
 
 static fl_status push_packing(fl_tensor *out, fl_tensor *in)
 {
-    packing p = {.index = in->storage->device_index,
-                 .dtype = in->meta->dtype,
-                 .part.ndim = in->meta->shape.ndim,
-                 .out = fl_tensor_data(out),
-                 .in = fl_tensor_data(in)};
+    struct packing p = {.index = in->storage->device_index,
+                        .dtype = in->meta->dtype,
+                        .part.ndim = in->meta->shape.ndim,
+                        .out = fl_tensor_data(out),
+                        .in = fl_tensor_data(in)};
     FL_TRY(fl_device_get(&p.device, in->storage->device));
     memcpy(p.part.size, in->meta->window.size, sizeof p.part.size);
     memcpy(p.part.from_stride, in->strides, sizeof p.part.from_stride);

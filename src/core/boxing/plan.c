@@ -14,11 +14,11 @@
 #include <stdlib.h>
 
 /* What is moved; shared by all the functions below. */
-typedef struct job {
+struct job {
     const fl_shape *shape;
     int64_t item; /* bytes of an element */
     bool rounds;  /* sums depend on their order */
-} job;
+};
 
 static const char *const kind_names[] = {"slice",          "zero fill",  "copy",       "relabelling", "all-reduce",
                                          "reduce-scatter", "all-gather", "all-to-all", "exchange"};
@@ -57,21 +57,21 @@ static int64_t all_to_all_elements(const int64_t *size, int64_t numel, int i, in
 
 /* Bytes of converting hierarchy axis `axis` of `state`, for the busiest rank. The group of coordinate 0 on all
 ** other axes has the largest parts. */
-static int64_t step_bytes(const job *j, const fl_placement *placement, fl_nd_sbp state, int axis, fl_sbp to)
+static int64_t step_bytes(const struct job *job, const fl_placement *placement, fl_nd_sbp state, int axis, fl_sbp to)
 {
     fl_sbp from = state.at[axis];
     int parts = placement->hierarchy[axis];
     fl_window group;
     state.at[axis] = FL_B;
-    fl_window_of(&group, j->shape, placement, state, 0);
+    fl_window_of(&group, job->shape, placement, state, 0);
     int64_t numel = 1;
-    for (int i = 0; i < j->shape->ndim; i++) numel *= group.size[i];
+    for (int i = 0; i < job->shape->ndim; i++) numel *= group.size[i];
     if (numel == 0 || parts == 1) return 0;
     switch (kind_of(from, to)) {
-    case FL_BOX_ALL_REDUCE: return 2 * missing(numel, parts) * j->item;
-    case FL_BOX_REDUCE_SCATTER: return numel / group.size[to] * missing(group.size[to], parts) * j->item;
-    case FL_BOX_ALL_GATHER: return numel / group.size[from] * missing(group.size[from], parts) * j->item;
-    case FL_BOX_ALL_TO_ALL: return all_to_all_elements(group.size, numel, from, to, parts) * j->item;
+    case FL_BOX_ALL_REDUCE: return 2 * missing(numel, parts) * job->item;
+    case FL_BOX_REDUCE_SCATTER: return numel / group.size[to] * missing(group.size[to], parts) * job->item;
+    case FL_BOX_ALL_GATHER: return numel / group.size[from] * missing(group.size[from], parts) * job->item;
+    case FL_BOX_ALL_TO_ALL: return all_to_all_elements(group.size, numel, from, to, parts) * job->item;
     default: return 0;
     }
 }
@@ -85,13 +85,13 @@ static void plan_add(fl_box_plan *plan, fl_box_step step)
 }
 
 /* Converts one hierarchy axis and moves *state on. Partials of one kind become another's by way of B. */
-static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *placement, fl_nd_sbp *state, int axis,
-                           fl_sbp to)
+static void add_conversion(fl_box_plan *plan, const struct job *job, const fl_placement *placement, fl_nd_sbp *state,
+                           int axis, fl_sbp to)
 {
     fl_sbp from = state->at[axis];
-    bool trivial = placement->hierarchy[axis] == 1 || fl_shape_numel(j->shape) == 0;
+    bool trivial = placement->hierarchy[axis] == 1 || fl_shape_numel(job->shape) == 0;
     if (!trivial && fl_sbp_is_partial(from) && fl_sbp_is_partial(to)) {
-        add_conversion(plan, j, placement, state, axis, FL_B);
+        add_conversion(plan, job, placement, state, axis, FL_B);
         from = FL_B;
     }
     fl_box_step step = {.kind = trivial ? FL_BOX_RELABEL : kind_of(from, to),
@@ -99,7 +99,7 @@ static void add_conversion(fl_box_plan *plan, const job *j, const fl_placement *
                         .from = from,
                         .to = to,
                         .placement = placement};
-    step.bytes = trivial ? 0 : step_bytes(j, placement, *state, axis, to);
+    step.bytes = trivial ? 0 : step_bytes(job, placement, *state, axis, to);
     if (step.kind == FL_BOX_ALL_TO_ALL && step.bytes == 0) step.kind = FL_BOX_SLICE; /* each rank has its new part */
     state->at[axis] = to;
     step.after = *state;
@@ -127,9 +127,10 @@ static bool is_sum(const fl_placement *placement, fl_nd_sbp nd_sbp, int axis)
 }
 
 /* True if a sum along this axis would come before one along a later axis. */
-static bool sums_too_early(const job *j, const fl_placement *placement, fl_nd_sbp state, fl_nd_sbp to, int axis)
+static bool sums_too_early(const struct job *job, const fl_placement *placement, fl_nd_sbp state, fl_nd_sbp to,
+                           int axis)
 {
-    if (!j->rounds || !is_sum(placement, state, axis)) return false;
+    if (!job->rounds || !is_sum(placement, state, axis)) return false;
     for (int l = axis + 1; l < state.n; l++)
         if (is_sum(placement, state, l) && to.at[l] != FL_PSUM) return true;
     return false;
@@ -145,11 +146,11 @@ static int64_t copies(const fl_placement *placement, fl_nd_sbp nd_sbp)
 }
 
 /* Cheapest ways from a source to each set of axes already converted (bit mask; best < 0: there is none). */
-typedef struct routes {
+struct routes {
     int64_t best[1 << FL_MAX_HIERARCHY];
     signed char last[1 << FL_MAX_HIERARCHY]; /* axis converted last */
     unsigned all;                            /* mask of the axes that differ */
-} routes;
+};
 
 static fl_nd_sbp mixed(fl_nd_sbp from, fl_nd_sbp to, unsigned converted)
 {
@@ -158,42 +159,45 @@ static fl_nd_sbp mixed(fl_nd_sbp from, fl_nd_sbp to, unsigned converted)
     return from;
 }
 
-static int64_t conversion_bytes(const job *j, const fl_placement *placement, fl_nd_sbp state, int axis, fl_sbp to)
+static int64_t conversion_bytes(const struct job *job, const fl_placement *placement, fl_nd_sbp state, int axis,
+                                fl_sbp to)
 {
     bool two = fl_sbp_is_partial(state.at[axis]) && fl_sbp_is_partial(to);
-    return step_bytes(j, placement, state, axis, two ? FL_B : to);
+    return step_bytes(job, placement, state, axis, two ? FL_B : to);
 }
 
 /* Sets have larger masks than their subsets, so one pass in order of the masks finds every shortest path. */
-static void find_routes(routes *r, const job *j, const fl_placement *placement, fl_nd_sbp from, fl_nd_sbp to)
+static void find_routes(struct routes *routes, const struct job *job, const fl_placement *placement, fl_nd_sbp from,
+                        fl_nd_sbp to)
 {
     int64_t most = copies(placement, from) > copies(placement, to) ? copies(placement, from) : copies(placement, to);
-    r->all = 0;
-    for (int k = 0; k < to.n; k++) r->all |= (unsigned)(from.at[k] != to.at[k]) << k;
-    memset(r->best, -1, (r->all + 1) * sizeof *r->best);
-    r->best[0] = 0;
-    for (unsigned done = 0; done < r->all; done++) {
-        if (r->best[done] < 0) continue;
+    routes->all = 0;
+    for (int k = 0; k < to.n; k++) routes->all |= (unsigned)(from.at[k] != to.at[k]) << k;
+    memset(routes->best, -1, (routes->all + 1) * sizeof *routes->best);
+    routes->best[0] = 0;
+    for (unsigned done = 0; done < routes->all; done++) {
+        if (routes->best[done] < 0) continue;
         fl_nd_sbp state = mixed(from, to, done);
         for (int k = 0; k < to.n; k++) {
             unsigned next = done | 1u << k;
-            if (next == done || !(r->all >> k & 1) || !can_convert(placement, state, k, to.at[k])) continue;
-            if (copies(placement, mixed(from, to, next)) > most || sums_too_early(j, placement, state, to, k)) continue;
-            int64_t bytes = r->best[done] + conversion_bytes(j, placement, state, k, to.at[k]);
-            if (r->best[next] >= 0 && r->best[next] <= bytes) continue;
-            r->best[next] = bytes;
-            r->last[next] = (signed char)k;
+            if (next == done || !(routes->all >> k & 1) || !can_convert(placement, state, k, to.at[k])) continue;
+            if (copies(placement, mixed(from, to, next)) > most || sums_too_early(job, placement, state, to, k))
+                continue;
+            int64_t bytes = routes->best[done] + conversion_bytes(job, placement, state, k, to.at[k]);
+            if (routes->best[next] >= 0 && routes->best[next] <= bytes) continue;
+            routes->best[next] = bytes;
+            routes->last[next] = (signed char)k;
         }
     }
 }
 
 /* Appends the steps that lead to the set `converted`. */
-static void add_route(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *placement, fl_nd_sbp *state,
-                      fl_nd_sbp to, unsigned converted)
+static void add_route(fl_box_plan *plan, const struct routes *routes, const struct job *job,
+                      const fl_placement *placement, fl_nd_sbp *state, fl_nd_sbp to, unsigned converted)
 {
     int order[FL_MAX_HIERARCHY], n = 0;
-    for (unsigned set = converted; set; set &= ~(1u << r->last[set])) order[n++] = r->last[set];
-    while (n-- > 0) add_conversion(plan, j, placement, state, order[n], to.at[order[n]]);
+    for (unsigned set = converted; set; set &= ~(1u << routes->last[set])) order[n++] = routes->last[set];
+    while (n-- > 0) add_conversion(plan, job, placement, state, order[n], to.at[order[n]]);
 }
 
 /* ---- exchange of windows ---- */
@@ -240,35 +244,35 @@ bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_plac
 }
 
 /* One side of an exchange, per position of the placement. */
-typedef struct side {
+struct side {
     const fl_placement *p;
     fl_nd_sbp sbp;
     fl_window *windows;
     bool *identity; /* a partial that holds nothing but the identity: not first on a P axis */
     bool partial;
-} side;
+};
 
-static void side_free(side *s)
+static void side_free(struct side *side)
 {
-    free(s->windows);
-    free(s->identity);
+    free(side->windows);
+    free(side->identity);
 }
 
-static fl_status side_init(side *s, const job *j, const fl_placement *placement, fl_nd_sbp sbp)
+static fl_status side_init(struct side *side, const struct job *job, const fl_placement *placement, fl_nd_sbp sbp)
 {
     size_t n = (size_t)placement->count;
-    *s = (side){.p = placement, .sbp = sbp};
-    s->windows = calloc(n, sizeof *s->windows);
-    s->identity = calloc(n, sizeof *s->identity);
-    if (!s->windows || !s->identity) {
-        side_free(s);
+    *side = (struct side){.p = placement, .sbp = sbp};
+    side->windows = calloc(n, sizeof *side->windows);
+    side->identity = calloc(n, sizeof *side->identity);
+    if (!side->windows || !side->identity) {
+        side_free(side);
         return fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
     }
     for (int k = 0; k < placement->ndim; k++)
-        s->partial = s->partial || (fl_sbp_is_partial(sbp.at[k]) && placement->hierarchy[k] > 1);
+        side->partial = side->partial || (fl_sbp_is_partial(sbp.at[k]) && placement->hierarchy[k] > 1);
     for (int i = 0; i < placement->count; i++) {
-        fl_window_of(&s->windows[i], j->shape, placement, sbp, i);
-        s->identity[i] = fl_box_identity(placement, sbp, i) != 0;
+        fl_window_of(&side->windows[i], job->shape, placement, sbp, i);
+        side->identity[i] = fl_box_identity(placement, sbp, i) != 0;
     }
     return FL_OK;
 }
@@ -287,7 +291,7 @@ static int64_t overlap(const fl_window *a, const fl_window *b, int ndim)
 
 /* Most elements that one rank receives or sends. Every wanted part comes from the rank itself if it has it, else from
 ** one of its copies in turn. Elements that stay on a rank count when they change the device. */
-static int64_t exchange_elements(const job *j, const side *from, const side *to, int64_t *sent)
+static int64_t exchange_elements(const struct job *job, const struct side *from, const struct side *to, int64_t *sent)
 {
     int64_t most = 0;
     memset(sent, 0, (size_t)from->p->count * sizeof *sent);
@@ -298,7 +302,7 @@ static int64_t exchange_elements(const job *j, const side *from, const side *to,
         for (int s = 0; s < from->p->count; s++) {
             if (!fl_box_is_source(from->p, from->sbp, s, to->p, t)) continue;
             if (s == own && same_device(from->p, to->p)) continue;
-            int64_t n = overlap(&from->windows[s], &to->windows[t], j->shape->ndim);
+            int64_t n = overlap(&from->windows[s], &to->windows[t], job->shape->ndim);
             received += n;
             sent[s] += n;
         }
@@ -310,7 +314,7 @@ static int64_t exchange_elements(const job *j, const side *from, const side *to,
 }
 
 /* Every rank holds the same numbers before and after: the same windows, and partials of one kind over all ranks. */
-static bool same_parts(const side *from, const side *to)
+static bool same_parts(const struct side *from, const struct side *to)
 {
     const fl_placement *p = from->p, *q = to->p;
     fl_sbp kind = 0;
@@ -329,12 +333,12 @@ static bool same_parts(const side *from, const side *to)
 }
 
 /* Appends one exchange, or a local step if every rank already has its elements. */
-static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp from_sbp,
+static fl_status add_exchange(fl_box_plan *plan, const struct job *job, const fl_placement *p, fl_nd_sbp from_sbp,
                               const fl_placement *q, fl_nd_sbp to_sbp)
 {
-    side from, to;
-    FL_TRY(side_init(&from, j, p, from_sbp));
-    fl_status status = side_init(&to, j, q, to_sbp);
+    struct side from, to;
+    FL_TRY(side_init(&from, job, p, from_sbp));
+    fl_status status = side_init(&to, job, q, to_sbp);
     if (status != FL_OK) {
         side_free(&from);
         return status;
@@ -349,7 +353,7 @@ static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placemen
     if (!sent) status = fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
     else if (same_parts(&from, &to)) step.kind = FL_BOX_RELABEL;
     else {
-        step.bytes = exchange_elements(j, &from, &to, sent) * j->item;
+        step.bytes = exchange_elements(job, &from, &to, sent) * job->item;
         if (step.bytes == 0 && !from.partial && same_device(p, q))
             step.kind = to.partial ? FL_BOX_ZERO_FILL : FL_BOX_SLICE;
     }
@@ -364,15 +368,15 @@ static fl_status add_exchange(fl_box_plan *plan, const job *j, const fl_placemen
 
 /* sbp with its partials (or broadcasts) split instead, where an axis can be: the last hierarchy axis first, each along
 ** the tensor axis with the most elements left that no later axis splits. What cannot be split becomes B. */
-static fl_nd_sbp spread(const job *j, const fl_placement *placement, fl_nd_sbp sbp, bool partials)
+static fl_nd_sbp spread(const struct job *job, const fl_placement *placement, fl_nd_sbp sbp, bool partials)
 {
     for (int k = placement->ndim - 1; k >= 0; k--) {
         if (placement->hierarchy[k] == 1 || (partials ? !fl_sbp_is_partial(sbp.at[k]) : sbp.at[k] != FL_B)) continue;
         fl_window left;
-        fl_window_of(&left, j->shape, placement, sbp, 0);
+        fl_window_of(&left, job->shape, placement, sbp, 0);
         int64_t most = 1;
         fl_sbp choice = FL_B;
-        for (int i = 0; i < j->shape->ndim; i++) {
+        for (int i = 0; i < job->shape->ndim; i++) {
             if (left.size[i] <= most || !can_convert(placement, sbp, k, FL_S(i))) continue;
             most = left.size[i];
             choice = FL_S(i);
@@ -382,11 +386,11 @@ static fl_nd_sbp spread(const job *j, const fl_placement *placement, fl_nd_sbp s
     return sbp;
 }
 
-static void add_conversions(fl_box_plan *plan, const job *j, const fl_placement *placement, fl_nd_sbp state,
+static void add_conversions(fl_box_plan *plan, const struct job *job, const fl_placement *placement, fl_nd_sbp state,
                             fl_nd_sbp to)
 {
     for (int k = placement->ndim - 1; k >= 0; k--)
-        if (state.at[k] != to.at[k]) add_conversion(plan, j, placement, &state, k, to.at[k]);
+        if (state.at[k] != to.at[k]) add_conversion(plan, job, placement, &state, k, to.at[k]);
 }
 
 /* Partials of different kinds, which no single exchange can put together. */
@@ -402,29 +406,29 @@ static bool mixes_partials(const fl_placement *placement, fl_nd_sbp sbp)
 }
 
 /* Sums along several axes, which an exchange would not add up axis by axis. */
-static bool sums_nested(const job *j, const fl_placement *placement, fl_nd_sbp sbp)
+static bool sums_nested(const struct job *job, const fl_placement *placement, fl_nd_sbp sbp)
 {
     int sums = 0;
     for (int k = 0; k < placement->ndim; k++) sums += is_sum(placement, sbp, k);
-    return j->rounds && sums > 1;
+    return job->rounds && sums > 1;
 }
 
 /* Appends the cheapest of four ways: straight; partials reduced and scattered first, so that every element is sent
 ** once; broadcasts sent as parts and gathered there, so that no rank sends the same to many; both. */
-static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *p, fl_nd_sbp from,
+static fl_status add_moves(fl_box_plan *plan, const struct job *job, const fl_placement *p, fl_nd_sbp from,
                            const fl_placement *q, fl_nd_sbp to)
 {
-    fl_nd_sbp reduced = spread(j, p, from, true), parts = spread(j, q, to, false);
+    fl_nd_sbp reduced = spread(job, p, from, true), parts = spread(job, q, to, false);
     fl_box_plan best = {.count = -1};
     for (int way = 0; way < 4; way++) {
         fl_nd_sbp first = way & 1 ? reduced : from, second = way & 2 ? parts : to;
         if (mixes_partials(p, first)) continue;
         if ((way & 1 && fl_nd_sbp_equal(reduced, from)) || (way & 2 && fl_nd_sbp_equal(parts, to))) continue;
         fl_box_plan candidate = *plan;
-        add_conversions(&candidate, j, p, from, first);
-        FL_TRY(add_exchange(&candidate, j, p, first, q, second));
-        if (sums_nested(j, p, first) && !candidate.local) continue;
-        add_conversions(&candidate, j, q, second, to);
+        add_conversions(&candidate, job, p, from, first);
+        FL_TRY(add_exchange(&candidate, job, p, first, q, second));
+        if (sums_nested(job, p, first) && !candidate.local) continue;
+        add_conversions(&candidate, job, q, second, to);
         if (best.count < 0 || candidate.bytes < best.bytes) best = candidate;
     }
     *plan = best;
@@ -432,16 +436,16 @@ static fl_status add_moves(fl_box_plan *plan, const job *j, const fl_placement *
 }
 
 /* No order of collectives leads to `to`: converts some of the axes, whatever is cheapest, and exchanges the rest. */
-static fl_status plan_nested(fl_box_plan *plan, const routes *r, const job *j, const fl_placement *placement,
-                             fl_nd_sbp from, fl_nd_sbp to)
+static fl_status plan_nested(fl_box_plan *plan, const struct routes *routes, const struct job *job,
+                             const fl_placement *placement, fl_nd_sbp from, fl_nd_sbp to)
 {
     fl_box_plan best = {.count = -1};
-    for (unsigned set = 0; set < r->all; set++) {
-        if (r->best[set] < 0 || (best.count >= 0 && plan->bytes + r->best[set] >= best.bytes)) continue;
+    for (unsigned set = 0; set < routes->all; set++) {
+        if (routes->best[set] < 0 || (best.count >= 0 && plan->bytes + routes->best[set] >= best.bytes)) continue;
         fl_box_plan candidate = *plan;
         fl_nd_sbp state = from;
-        add_route(&candidate, r, j, placement, &state, to, set);
-        FL_TRY(add_moves(&candidate, j, placement, state, placement, to));
+        add_route(&candidate, routes, job, placement, &state, to, set);
+        FL_TRY(add_moves(&candidate, job, placement, state, placement, to));
         if (best.count < 0 || candidate.bytes < best.bytes) best = candidate;
     }
     *plan = best;
@@ -461,27 +465,27 @@ static bool same_ranks(const fl_placement *p, const fl_placement *q)
 static bool empty_tensor(const fl_shape *shape) { return fl_shape_numel(shape) == 0; }
 
 /* From one SBP to another on the ranks of one placement. */
-static fl_status plan_here(fl_box_plan *out, const job *j, const fl_placement *placement, fl_nd_sbp state,
+static fl_status plan_here(fl_box_plan *out, const struct job *job, const fl_placement *placement, fl_nd_sbp state,
                            fl_nd_sbp to_sbp)
 {
     for (int k = 0; k < placement->ndim; k++) /* nothing moves along these */
-        if (state.at[k] != to_sbp.at[k] && (empty_tensor(j->shape) || placement->hierarchy[k] == 1))
-            add_conversion(out, j, placement, &state, k, to_sbp.at[k]);
+        if (state.at[k] != to_sbp.at[k] && (empty_tensor(job->shape) || placement->hierarchy[k] == 1))
+            add_conversion(out, job, placement, &state, k, to_sbp.at[k]);
     if (fl_nd_sbp_equal(state, to_sbp)) return FL_OK;
-    routes r;
-    find_routes(&r, j, placement, state, to_sbp);
-    if (r.best[r.all] < 0) return plan_nested(out, &r, j, placement, state, to_sbp);
-    add_route(out, &r, j, placement, &state, to_sbp, r.all);
+    struct routes r;
+    find_routes(&r, job, placement, state, to_sbp);
+    if (r.best[r.all] < 0) return plan_nested(out, &r, job, placement, state, to_sbp);
+    add_route(out, &r, job, placement, &state, to_sbp, r.all);
     return FL_OK;
 }
 
 /* The same ranks' other device: every rank copies what it has. */
-static void add_copy(fl_box_plan *plan, const job *j, const fl_placement *placement, fl_nd_sbp sbp)
+static void add_copy(fl_box_plan *plan, const struct job *job, const fl_placement *placement, fl_nd_sbp sbp)
 {
     fl_window w;
     int64_t numel = 1;
-    fl_window_of(&w, j->shape, placement, sbp, 0);
-    for (int i = 0; i < j->shape->ndim; i++) numel *= w.size[i];
+    fl_window_of(&w, job->shape, placement, sbp, 0);
+    for (int i = 0; i < job->shape->ndim; i++) numel *= w.size[i];
     plan_add(plan,
              (fl_box_step){.kind = FL_BOX_COPY,
                            .axis = -1,
@@ -489,20 +493,20 @@ static void add_copy(fl_box_plan *plan, const job *j, const fl_placement *placem
                            .to = sbp.at[0],
                            .placement = placement,
                            .after = sbp,
-                           .bytes = numel * j->item});
+                           .bytes = numel * job->item});
 }
 
 /* Between ranks of different devices data goes from CPU to CPU. */
-static fl_status plan_by_cpus(fl_box_plan *out, const job *j, const fl_placement *from, fl_nd_sbp from_sbp,
+static fl_status plan_by_cpus(fl_box_plan *out, const struct job *job, const fl_placement *from, fl_nd_sbp from_sbp,
                               const fl_placement *to, fl_nd_sbp to_sbp)
 {
     const fl_placement *p, *q;
     FL_TRY(fl_placement_on_cpu(&p, from));
     FL_TRY(fl_placement_on_cpu(&q, to));
-    if (p != from) add_copy(out, j, p, from_sbp);
-    if (same_ranks(p, q)) FL_TRY(plan_here(out, j, p, from_sbp, to_sbp));
-    else FL_TRY(add_moves(out, j, p, from_sbp, q, to_sbp));
-    if (q != to) add_copy(out, j, to, to_sbp);
+    if (p != from) add_copy(out, job, p, from_sbp);
+    if (same_ranks(p, q)) FL_TRY(plan_here(out, job, p, from_sbp, to_sbp));
+    else FL_TRY(add_moves(out, job, p, from_sbp, q, to_sbp));
+    if (q != to) add_copy(out, job, to, to_sbp);
     return FL_OK;
 }
 
@@ -516,7 +520,7 @@ fl_box_plan *fl_box_plan_copy(const fl_box_plan *plan)
 fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from,
                          fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp)
 {
-    job j = {shape, (int64_t)fl_dtype_size(dtype), fl_dtype_is_float(dtype)};
+    struct job j = {shape, (int64_t)fl_dtype_size(dtype), fl_dtype_is_float(dtype)};
     *out = (fl_box_plan){.local = true};
     if (same_ranks(from, to) && same_device(from, to)) return plan_here(out, &j, to, from_sbp, to_sbp);
     if (empty_tensor(shape)) {

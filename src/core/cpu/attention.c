@@ -20,20 +20,20 @@ static const fl_attention_kernels *kernels_of(fl_dtype dtype)
     return dtype == FL_FLOAT64 ? FL_BY_LEVEL(fl_attention_kernels_f64) : FL_BY_LEVEL(fl_attention_kernels_f32);
 }
 
-typedef struct attention_job {
+struct attention_job {
     const fl_attention_kernels *kernels;
     const fl_attention *a;
     const fl_attention_head *heads;
     size_t item;
     int failed;
-} attention_job;
+};
 
 /* Scratch of this thread: `packed` elements of packed matrices, then the work space; NULL when out of memory. */
-static char *thread_scratch(attention_job *j, int64_t packed)
+static char *thread_scratch(struct attention_job *job, int64_t packed)
 {
-    size_t bytes = (size_t)(packed + FL_ATTENTION_WORK) * j->item + 64;
+    size_t bytes = (size_t)(packed + FL_ATTENTION_WORK) * job->item + 64;
     char *scratch = fl_scratch(FL_KERNEL_SCRATCH, bytes);
-    if (!scratch) __atomic_store_n(&j->failed, 1, __ATOMIC_RELAXED);
+    if (!scratch) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
     return scratch;
 }
 
@@ -46,7 +46,7 @@ static int64_t balanced_block(const fl_attention *attention, int64_t unit, int64
 
 static void forward_blocks(void *context, int64_t begin, int64_t end)
 {
-    attention_job *j = context;
+    struct attention_job *j = context;
     const fl_attention *a = j->a;
     int64_t blocks = fl_attention_query_blocks(a), packed_size = fl_attention_packed_size(a->keys, a->width),
             packed_head = -1;
@@ -63,7 +63,7 @@ static void forward_blocks(void *context, int64_t begin, int64_t end)
 
 static void backward_heads(void *context, int64_t begin, int64_t end)
 {
-    attention_job *j = context;
+    struct attention_job *j = context;
     const fl_attention *a = j->a;
     int64_t size_k = fl_attention_packed_size(a->keys, a->width),
             size_v = fl_attention_packed_size(a->keys, a->value_width);
@@ -84,25 +84,26 @@ static double head_ns(const fl_attention *attention)
     return scores * ((double)(attention->width + attention->value_width) * NS_PER_MULTIPLICATION + NS_PER_SCORE);
 }
 
-static fl_status finished(const attention_job *j)
+static fl_status finished(const struct attention_job *job)
 {
-    return j->failed ? fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for scratch space") : FL_OK;
+    return job->failed ? fl_fail(FL_ERR_MEMORY, "scaled_dot_product_attention: out of memory for scratch space")
+                       : FL_OK;
 }
 
 /* ---- heads ---- */
 
 /* One operand's way through the heads. */
-typedef struct head_walk {
+struct head_walk {
     char *data;
     size_t item;
     int64_t stride[FL_MAX_NDIM]; /* of the batch axes */
     int64_t row;                 /* of axis t or s */
-} head_walk;
+};
 
-static head_walk walk_in(const fl_stage *stage, int i, int batch)
+static struct head_walk walk_in(const fl_stage *stage, int i, int batch)
 {
     const fl_view *v = &stage->k->in[i];
-    head_walk w = {.data = stage->in[i], .item = fl_dtype_size(stage->dtype)};
+    struct head_walk w = {.data = stage->in[i], .item = fl_dtype_size(stage->dtype)};
     int64_t strides[FL_MAX_NDIM];
     fl_stage_strides(strides, stage, i);
     memcpy(w.stride, strides, sizeof(int64_t) * (size_t)batch);
@@ -111,9 +112,9 @@ static head_walk walk_in(const fl_stage *stage, int i, int batch)
 }
 
 /* A result, or an operand that staging made contiguous; `inner` elements per head. */
-static head_walk walk_contiguous(void *data, size_t item, const int64_t *size, int batch, int64_t inner)
+static struct head_walk walk_contiguous(void *data, size_t item, const int64_t *size, int batch, int64_t inner)
 {
-    head_walk w = {.data = data, .item = item};
+    struct head_walk w = {.data = data, .item = item};
     for (int i = batch - 1; i >= 0; i--) {
         w.stride[i] = inner;
         inner *= size[i];
@@ -121,19 +122,19 @@ static head_walk walk_contiguous(void *data, size_t item, const int64_t *size, i
     return w;
 }
 
-static void *walk_to(const head_walk *w, const int64_t *index, int batch)
+static void *walk_to(const struct head_walk *walk, const int64_t *index, int batch)
 {
     int64_t at = 0;
-    if (!w->data) return NULL;
-    for (int i = 0; i < batch; i++) at += index[i] * w->stride[i];
-    return w->data + at * (int64_t)w->item;
+    if (!walk->data) return NULL;
+    for (int i = 0; i < batch; i++) at += index[i] * walk->stride[i];
+    return walk->data + at * (int64_t)walk->item;
 }
 
 /* The mask's strides aligned with the scores: 0 where it broadcasts. */
-static head_walk walk_mask(fl_attention *attention, const fl_stage *stage, int i, int batch)
+static struct head_walk walk_mask(fl_attention *attention, const fl_stage *stage, int i, int batch)
 {
     const fl_view *v = &stage->k->in[i];
-    head_walk w = {.data = stage->in[i], .item = v->dtype == FL_BOOL ? 1 : fl_dtype_size(stage->dtype)};
+    struct head_walk w = {.data = stage->in[i], .item = v->dtype == FL_BOOL ? 1 : fl_dtype_size(stage->dtype)};
     int64_t strides[FL_MAX_NDIM], aligned[FL_MAX_NDIM] = {0};
     if (!w.data) return w;
     attention->mask_kind = v->dtype == FL_BOOL ? FL_MASK_BOOL : FL_MASK_FLOAT;
@@ -185,10 +186,10 @@ fl_status fl_cpu_attention(const fl_stage *stage, const fl_attention *attention)
     fl_attention_head *heads;
     FL_TRY(heads_new(&heads, count));
     size_t item = fl_dtype_size(stage->dtype);
-    head_walk wq = walk_in(stage, IN_Q, batch), wk = walk_in(stage, IN_K, batch), wv = walk_in(stage, IN_V, batch),
-              wm = walk_mask(&a, stage, IN_MASK, batch);
-    head_walk wo = walk_contiguous(stage->out[ROWS_OUT], item, q->size, batch, a.queries * a.value_width),
-              wl = walk_contiguous(stage->out[ROWS_LSE], item, q->size, batch, a.queries);
+    struct head_walk wq = walk_in(stage, IN_Q, batch), wk = walk_in(stage, IN_K, batch),
+                     wv = walk_in(stage, IN_V, batch), wm = walk_mask(&a, stage, IN_MASK, batch);
+    struct head_walk wo = walk_contiguous(stage->out[ROWS_OUT], item, q->size, batch, a.queries * a.value_width),
+                     wl = walk_contiguous(stage->out[ROWS_LSE], item, q->size, batch, a.queries);
     a.q_row = wq.row;
     a.k_row = wk.row;
     a.v_row = wv.row;
@@ -200,7 +201,7 @@ fl_status fl_cpu_attention(const fl_stage *stage, const fl_attention *attention)
                                        .out = walk_to(&wo, index, batch),
                                        .lse = walk_to(&wl, index, batch),
                                        .index = logical_head(index, q, batch)};
-    attention_job j = {kernels_of(stage->dtype), &a, heads, item, 0};
+    struct attention_job j = {kernels_of(stage->dtype), &a, heads, item, 0};
     int64_t blocks = fl_attention_query_blocks(&a);
     if (blocks) fl_team_for(count * blocks, head_ns(&a) / (double)blocks, forward_blocks, &j);
     return finished(&j);
@@ -215,15 +216,15 @@ fl_status fl_cpu_attention_backward(const fl_stage *stage, const fl_attention *a
     fl_attention_head *heads;
     FL_TRY(heads_new(&heads, count));
     size_t item = fl_dtype_size(stage->dtype);
-    head_walk wg = walk_in(stage, BACK_DY, batch), wq = walk_in(stage, BACK_Q, batch),
-              wk = walk_in(stage, BACK_K, batch), wv = walk_in(stage, BACK_V, batch),
-              wm = walk_mask(&a, stage, BACK_MASK, batch);
-    head_walk wo = walk_contiguous(stage->in[BACK_OUT], item, q->size, batch, a.queries * a.value_width),
-              wl = walk_contiguous(stage->in[BACK_LSE], item, q->size, batch, a.queries),
-              wd = walk_contiguous(stage->in[BACK_DLSE], item, q->size, batch, a.queries);
-    head_walk gq = walk_contiguous(stage->out[BACK_DQ], item, q->size, batch, a.queries * a.width),
-              gk = walk_contiguous(stage->out[BACK_DK], item, q->size, batch, a.keys * a.width),
-              gv = walk_contiguous(stage->out[BACK_DV], item, q->size, batch, a.keys * a.value_width);
+    struct head_walk wg = walk_in(stage, BACK_DY, batch), wq = walk_in(stage, BACK_Q, batch),
+                     wk = walk_in(stage, BACK_K, batch), wv = walk_in(stage, BACK_V, batch),
+                     wm = walk_mask(&a, stage, BACK_MASK, batch);
+    struct head_walk wo = walk_contiguous(stage->in[BACK_OUT], item, q->size, batch, a.queries * a.value_width),
+                     wl = walk_contiguous(stage->in[BACK_LSE], item, q->size, batch, a.queries),
+                     wd = walk_contiguous(stage->in[BACK_DLSE], item, q->size, batch, a.queries);
+    struct head_walk gq = walk_contiguous(stage->out[BACK_DQ], item, q->size, batch, a.queries * a.width),
+                     gk = walk_contiguous(stage->out[BACK_DK], item, q->size, batch, a.keys * a.width),
+                     gv = walk_contiguous(stage->out[BACK_DV], item, q->size, batch, a.keys * a.value_width);
     a.g_row = wg.row;
     a.q_row = wq.row;
     a.k_row = wk.row;
@@ -241,7 +242,7 @@ fl_status fl_cpu_attention_backward(const fl_stage *stage, const fl_attention *a
                                        .dk = walk_to(&gk, index, batch),
                                        .dv = walk_to(&gv, index, batch),
                                        .index = logical_head(index, q, batch)};
-    attention_job j = {kernels_of(stage->dtype), &a, heads, item, 0};
+    struct attention_job j = {kernels_of(stage->dtype), &a, heads, item, 0};
     fl_team_for(count, 2.5 * head_ns(&a), backward_heads, &j);
     return finished(&j);
 }
@@ -286,7 +287,7 @@ void fl_cpu_attention_mask(const fl_stage *stage, bool causal)
     int batch = x->ndim - 2;
     int64_t n = x->size[x->ndim - 1], index[FL_MAX_NDIM] = {0};
     fl_attention a = {0};
-    head_walk w = walk_mask(&a, stage, MASK_MASK, batch);
+    struct head_walk w = walk_mask(&a, stage, MASK_MASK, batch);
     w.stride[batch] = a.mask_row;
     for (int64_t row = 0; row < x->numel / n; row++, next_head(index, x, batch + 1)) {
         int64_t at = 0, seen = causal ? x->start[batch] + index[batch] + 1 - x->start[batch + 1] : n;

@@ -22,7 +22,7 @@ static const double NS_PER_MULTIPLICATION = 0.012;
 enum { PARTS_SCRATCH = 2 };
 
 /* One call, as its pieces see it. */
-typedef struct job {
+struct job {
     const fl_conv *c;
     fl_dtype dtype;
     int type;     /* of fl_conv_kernels */
@@ -32,11 +32,11 @@ typedef struct job {
     int64_t rows, pieces;  /* rows of y in a piece of an image, pieces of an image */
     int64_t parts, blocks; /* weight gradient: of the images, of the channels */
     bool failed;           /* a thread had no memory */
-} job;
+};
 
-static job job_of(fl_dtype dtype, const fl_conv *conv, int64_t depth)
+static struct job job_of(fl_dtype dtype, const fl_conv *conv, int64_t depth)
 {
-    job j = {.c = conv, .dtype = dtype, .type = dtype == FL_FLOAT64, .item = (int64_t)fl_dtype_size(dtype)};
+    struct job j = {.c = conv, .dtype = dtype, .type = dtype == FL_FLOAT64, .item = (int64_t)fl_dtype_size(dtype)};
     int64_t row_bytes = depth * conv->y_size[1] * j.item;
     j.rows = row_bytes > 0 ? COLUMN_BYTES / row_bytes : conv->y_size[0];
     if (j.rows < 1) j.rows = 1;
@@ -45,47 +45,47 @@ static job job_of(fl_dtype dtype, const fl_conv *conv, int64_t depth)
     return j;
 }
 
-static void *columns_new(job *j, int64_t depth)
+static void *columns_new(struct job *job, int64_t depth)
 {
-    void *columns = fl_scratch(FL_KERNEL_SCRATCH, (size_t)(depth * j->rows * j->c->y_size[1] * j->item));
-    if (!columns) __atomic_store_n(&j->failed, true, __ATOMIC_RELAXED);
+    void *columns = fl_scratch(FL_KERNEL_SCRATCH, (size_t)(depth * job->rows * job->c->y_size[1] * job->item));
+    if (!columns) __atomic_store_n(&job->failed, true, __ATOMIC_RELAXED);
     return columns;
 }
 
-static fl_status run(job *j, int64_t count, double multiplications, fl_team_body body)
+static fl_status run(struct job *job, int64_t count, double multiplications, fl_team_body body)
 {
-    fl_team_for(count, multiplications * NS_PER_MULTIPLICATION, body, j);
-    return j->failed ? fl_fail(FL_ERR_MEMORY, "conv2d: out of memory for the columns of an image") : FL_OK;
+    fl_team_for(count, multiplications * NS_PER_MULTIPLICATION, body, job);
+    return job->failed ? fl_fail(FL_ERR_MEMORY, "conv2d: out of memory for the columns of an image") : FL_OK;
 }
 
 /* Where the columns of rows [begin, end) of an image's group lie, and how far apart; false without memory. */
-static bool columns_of(const char **out, int64_t *row, job *j, const char *x, int64_t channels, int64_t begin,
+static bool columns_of(const char **out, int64_t *row, struct job *job, const char *x, int64_t channels, int64_t begin,
                        int64_t end)
 {
-    const fl_conv *c = j->c;
+    const fl_conv *c = job->c;
     if (fl_conv_is_pointwise(c)) {
         *row = fl_conv_x_plane(c);
-        *out = x + begin * c->y_size[1] * j->item;
+        *out = x + begin * c->y_size[1] * job->item;
         return true;
     }
-    void *columns = columns_new(j, channels * fl_conv_taps(c));
-    if (columns) FL_BY_LEVEL(fl_conv_kernels)->unfold[j->type](columns, x, c, channels, begin, end);
+    void *columns = columns_new(job, channels * fl_conv_taps(c));
+    if (columns) FL_BY_LEVEL(fl_conv_kernels)->unfold[job->type](columns, x, c, channels, begin, end);
     *row = (end - begin) * c->y_size[1];
     *out = columns;
     return columns != NULL;
 }
 
-static int64_t piece_end(const job *j, int64_t begin)
+static int64_t piece_end(const struct job *job, int64_t begin)
 {
-    int64_t end = begin + j->rows;
-    return end < j->c->y_size[0] ? end : j->c->y_size[0];
+    int64_t end = begin + job->rows;
+    return end < job->c->y_size[0] ? end : job->c->y_size[0];
 }
 
 /* ---- forward ---- */
 
 static void forward_part(void *context, int64_t from, int64_t to)
 {
-    job *j = context;
+    struct job *j = context;
     const fl_conv *c = j->c;
     int64_t depth = fl_conv_depth(c), plane = fl_conv_y_plane(c);
     for (int64_t i = from; i < to; i++) {
@@ -115,7 +115,7 @@ static void forward_part(void *context, int64_t from, int64_t to)
 
 fl_status fl_cpu_conv(fl_dtype dtype, const fl_conv *conv, void *y, const void *x, const void *weight, const void *bias)
 {
-    job j = job_of(dtype, conv, fl_conv_depth(conv));
+    struct job j = job_of(dtype, conv, fl_conv_depth(conv));
     j.x = x;
     j.weight = weight;
     j.bias = bias;
@@ -128,7 +128,7 @@ fl_status fl_cpu_conv(fl_dtype dtype, const fl_conv *conv, void *y, const void *
 
 static void input_grad_part(void *context, int64_t from, int64_t to)
 {
-    job *j = context;
+    struct job *j = context;
     const fl_conv *c = j->c;
     int64_t depth = fl_conv_depth(c), y_plane = fl_conv_y_plane(c), x_bytes = c->in * fl_conv_x_plane(c) * j->item;
     bool direct = fl_conv_is_pointwise(c);
@@ -159,7 +159,7 @@ static void input_grad_part(void *context, int64_t from, int64_t to)
 
 fl_status fl_cpu_conv_input_grad(fl_dtype dtype, const fl_conv *conv, void *dx, const void *dy, const void *weight)
 {
-    job j = job_of(dtype, conv, fl_conv_depth(conv));
+    struct job j = job_of(dtype, conv, fl_conv_depth(conv));
     j.dy = dy;
     j.weight = weight;
     j.out = dx;
@@ -170,32 +170,32 @@ fl_status fl_cpu_conv_input_grad(fl_dtype dtype, const fl_conv *conv, void *dx, 
 /* ---- gradient of the weight ---- */
 
 /* Channels of a block of a weight gradient: [*begin, *end). */
-static void block_of(int64_t *begin, int64_t *end, const job *j, int64_t block)
+static void block_of(int64_t *begin, int64_t *end, const struct job *job, int64_t block)
 {
-    *begin = j->c->in * block / j->blocks;
-    *end = j->c->in * (block + 1) / j->blocks;
+    *begin = job->c->in * block / job->blocks;
+    *end = job->c->in * (block + 1) / job->blocks;
 }
 
 /* Adds the images of one part to its sums [groups, depth, out], for one block of channels. */
-static void sum_images(job *j, char *sums, int64_t part, int64_t group, int64_t block)
+static void sum_images(struct job *job, char *sums, int64_t part, int64_t group, int64_t block)
 {
-    const fl_conv *c = j->c;
+    const fl_conv *c = job->c;
     int64_t first, last, plane = fl_conv_y_plane(c), taps = fl_conv_taps(c);
-    block_of(&first, &last, j, block);
-    int64_t image = c->images * part / j->parts, end_image = c->images * (part + 1) / j->parts, row;
-    char *out = sums + ((part * c->groups + group) * fl_conv_depth(c) + first * taps) * c->out * j->item;
-    if (image == end_image || plane == 0) memset(out, 0, (size_t)((last - first) * taps * c->out * j->item));
+    block_of(&first, &last, job, block);
+    int64_t image = c->images * part / job->parts, end_image = c->images * (part + 1) / job->parts, row;
+    char *out = sums + ((part * c->groups + group) * fl_conv_depth(c) + first * taps) * c->out * job->item;
+    if (image == end_image || plane == 0) memset(out, 0, (size_t)((last - first) * taps * c->out * job->item));
     for (bool started = false; image < end_image; image++)
         for (int64_t begin = 0, end; begin < c->y_size[0]; begin = end, started = true) {
-            end = piece_end(j, begin);
+            end = piece_end(job, begin);
             int64_t at = image * c->groups + group;
-            const char *x = j->x + (at * c->in + first) * fl_conv_x_plane(c) * j->item, *columns;
-            if (!columns_of(&columns, &row, j, x, last - first, begin, end)) return;
+            const char *x = job->x + (at * c->in + first) * fl_conv_x_plane(c) * job->item, *columns;
+            if (!columns_of(&columns, &row, job, x, last - first, begin, end)) return;
             fl_gemm g = {.m = (last - first) * taps,
                          .n = c->out,
                          .k = (end - begin) * c->y_size[1],
                          .a = columns,
-                         .b = j->dy + (at * c->out * plane + begin * c->y_size[1]) * j->item,
+                         .b = job->dy + (at * c->out * plane + begin * c->y_size[1]) * job->item,
                          .c = out,
                          .a_row = row,
                          .a_col = 1,
@@ -204,20 +204,20 @@ static void sum_images(job *j, char *sums, int64_t part, int64_t group, int64_t 
                          .c_row = c->out,
                          .alpha = 1,
                          .beta = started ? 1 : 0};
-            fl_gemm_kernel(j->dtype)(&g);
+            fl_gemm_kernel(job->dtype)(&g);
         }
 }
 
 static void weight_grad_part(void *context, int64_t from, int64_t to)
 {
-    job *j = context;
+    struct job *j = context;
     for (int64_t i = from; i < to; i++)
         sum_images(j, j->out, i / j->blocks / j->c->groups, i / j->blocks % j->c->groups, i % j->blocks);
 }
 
 fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *conv, void *dweight, const void *dy, const void *x)
 {
-    job j = job_of(dtype, conv, fl_conv_depth(conv));
+    struct job j = job_of(dtype, conv, fl_conv_depth(conv));
     int64_t depth = fl_conv_depth(conv), numel = conv->groups * conv->out * depth;
     j.parts = PART_BYTES / (numel * j.item);
     if (j.parts > PARTS) j.parts = PARTS;

@@ -18,26 +18,26 @@ enum {
     LARGE_TILE = 256       /* transposes in memory: tile side, 256 KiB of floats */
 };
 
-typedef struct axis {
+struct axis {
     int64_t size, in, out; /* strides in bytes */
-} axis;
+};
 
-typedef struct job {
+struct job {
     const fl_copy_kernels *kernels;
     char *out;
     const char *in;
     int count; /* axes, outermost first in the output */
-    axis axes[2 * FL_MAX_NDIM + 1];
+    struct axis axes[2 * FL_MAX_NDIM + 1];
     int width; /* log2 of the bytes of an element; -1: dtypes differ */
     fl_dtype in_dtype, out_dtype;
     bool rows;   /* the innermost axis is contiguous on both sides */
     bool stream; /* bypass the caches */
     int tile;    /* of transposes: side, and tiles along both axes */
     int64_t row_tiles, column_tiles;
-} job;
+};
 
 /* The axes of both sides, simplified. */
-static void collect_axes(job *j, const fl_view *out, const fl_view *in)
+static void collect_axes(struct job *job, const fl_view *out, const fl_view *in)
 {
     int64_t out_width = (int64_t)fl_dtype_size(out->dtype), in_width = (int64_t)fl_dtype_size(in->dtype);
     fl_layout l;
@@ -46,77 +46,78 @@ static void collect_axes(job *j, const fl_view *out, const fl_view *in)
     for (int i = 0; i < out->ndim; i++)
         l.axes[i] = (fl_axis){out->size[i], {out->stride[i] * out_width, in->stride[i] * in_width}};
     fl_layout_simplify(&l);
-    for (int i = 0; i < l.count; i++) j->axes[i] = (axis){l.axes[i].size, l.axes[i].stride[1], l.axes[i].stride[0]};
-    j->count = l.count;
+    for (int i = 0; i < l.count; i++)
+        job->axes[i] = (struct axis){l.axes[i].size, l.axes[i].stride[1], l.axes[i].stride[0]};
+    job->count = l.count;
 }
 
 /* A run that is contiguous on both sides and 2, 4, 8 or 16 bytes long becomes the element. */
-static void widen(job *j)
+static void widen(struct job *job)
 {
-    while (j->count > 0) {
-        const axis *last = &j->axes[j->count - 1];
-        int64_t width = (int64_t)1 << j->width;
+    while (job->count > 0) {
+        const struct axis *last = &job->axes[job->count - 1];
+        int64_t width = (int64_t)1 << job->width;
         if (last->in != width || last->out != width) return;
         int64_t run = last->size * width;
         if (run > 16 || (run & (run - 1))) return;
-        j->width = __builtin_ctzll((unsigned long long)run);
-        j->count--;
+        job->width = __builtin_ctzll((unsigned long long)run);
+        job->count--;
     }
 }
 
 /* Adds the offsets of position `index` over the first `count` axes, in bytes. */
-static void locate(const job *j, int count, int64_t index, char **out, const char **in)
+static void locate(const struct job *job, int count, int64_t index, char **out, const char **in)
 {
     for (int i = count - 1; i >= 0; i--) {
-        int64_t at = index % j->axes[i].size;
-        index /= j->axes[i].size;
-        *out += at * j->axes[i].out;
-        *in += at * j->axes[i].in;
+        int64_t at = index % job->axes[i].size;
+        index /= job->axes[i].size;
+        *out += at * job->axes[i].out;
+        *in += at * job->axes[i].in;
     }
 }
 
-static int64_t positions(const job *j, int count)
+static int64_t positions(const struct job *job, int count)
 {
     int64_t n = 1;
-    for (int i = 0; i < count; i++) n *= j->axes[i].size;
+    for (int i = 0; i < count; i++) n *= job->axes[i].size;
     return n;
 }
 
 /* ---- lines: the innermost axis, element by element or as one block ---- */
 
-static void convert_line(const job *j, char *out, const char *in, const axis *a)
+static void convert_line(const struct job *job, char *out, const char *in, const struct axis *axis)
 {
     int64_t buffer[CONVERT];
-    const fl_copy_kernels *k = j->kernels;
-    fl_copy_through middle = fl_copy_through_of(j->in_dtype);
-    for (int64_t i = 0; i < a->size; i += CONVERT) {
-        int64_t n = a->size - i < CONVERT ? a->size - i : CONVERT;
-        k->load[j->in_dtype](buffer, in + i * a->in, a->in, n);
-        k->store[middle][j->out_dtype](out + i * a->out, a->out, buffer, n);
+    const fl_copy_kernels *k = job->kernels;
+    fl_copy_through middle = fl_copy_through_of(job->in_dtype);
+    for (int64_t i = 0; i < axis->size; i += CONVERT) {
+        int64_t n = axis->size - i < CONVERT ? axis->size - i : CONVERT;
+        k->load[job->in_dtype](buffer, in + i * axis->in, axis->in, n);
+        k->store[middle][job->out_dtype](out + i * axis->out, axis->out, buffer, n);
     }
 }
 
-static void copy_block(const job *j, char *out, const char *in, int64_t bytes)
+static void copy_block(const struct job *job, char *out, const char *in, int64_t bytes)
 {
-    int64_t head = j->stream ? (int64_t)(-(uintptr_t)out & 63) : bytes;
+    int64_t head = job->stream ? (int64_t)(-(uintptr_t)out & 63) : bytes;
     if (head > bytes) head = bytes;
     memcpy(out, in, (size_t)head);
     int64_t middle = (bytes - head) & ~(int64_t)63;
-    if (middle) j->kernels->stream(out + head, in + head, middle);
+    if (middle) job->kernels->stream(out + head, in + head, middle);
     memcpy(out + head + middle, in + head + middle, (size_t)(bytes - head - middle));
 }
 
-static void copy_line(const job *j, char *out, const char *in, const axis *a)
+static void copy_line(const struct job *job, char *out, const char *in, const struct axis *axis)
 {
-    if (j->width < 0) convert_line(j, out, in, a);
-    else if (j->rows) copy_block(j, out, in, a->size << j->width);
-    else j->kernels->move[j->width](out, a->out, in, a->in, a->size);
+    if (job->width < 0) convert_line(job, out, in, axis);
+    else if (job->rows) copy_block(job, out, in, axis->size << job->width);
+    else job->kernels->move[job->width](out, axis->out, in, axis->in, axis->size);
 }
 
 static void lines_body(void *context, int64_t begin, int64_t end)
 {
-    const job *j = context;
-    const axis *row = &j->axes[j->count - 2], *line = &j->axes[j->count - 1];
+    const struct job *j = context;
+    const struct axis *row = &j->axes[j->count - 2], *line = &j->axes[j->count - 1];
     while (begin < end) {
         int64_t at = begin % row->size, rows = row->size - at < end - begin ? row->size - at : end - begin;
         char *out = j->out + at * row->out;
@@ -129,56 +130,56 @@ static void lines_body(void *context, int64_t begin, int64_t end)
 }
 
 /* At least two axes; the longer of the two innermost ones is the line, unless whole rows can be moved. */
-static void arrange_lines(job *j)
+static void arrange_lines(struct job *job)
 {
-    if (j->count < 2) {
-        for (int i = j->count; i > 0; i--) j->axes[2 - j->count + i - 1] = j->axes[i - 1];
-        for (int i = 0; i < 2 - j->count; i++) j->axes[i] = (axis){1, 0, 0};
-        j->count = 2;
+    if (job->count < 2) {
+        for (int i = job->count; i > 0; i--) job->axes[2 - job->count + i - 1] = job->axes[i - 1];
+        for (int i = 0; i < 2 - job->count; i++) job->axes[i] = (struct axis){1, 0, 0};
+        job->count = 2;
     }
-    axis *row = &j->axes[j->count - 2], *line = &j->axes[j->count - 1];
-    int64_t width = j->width < 0 ? 0 : (int64_t)1 << j->width;
-    j->rows = width && line->in == width && line->out == width;
-    if (!j->rows && line->size < 16 && row->size > line->size) {
-        axis swap = *row;
+    struct axis *row = &job->axes[job->count - 2], *line = &job->axes[job->count - 1];
+    int64_t width = job->width < 0 ? 0 : (int64_t)1 << job->width;
+    job->rows = width && line->in == width && line->out == width;
+    if (!job->rows && line->size < 16 && row->size > line->size) {
+        struct axis swap = *row;
         *row = *line;
         *line = swap;
     }
 }
 
-static void run_lines(job *j)
+static void run_lines(struct job *job)
 {
-    arrange_lines(j);
-    axis *line = &j->axes[j->count - 1];
-    int64_t rows = positions(j, j->count - 1), n = line->size;
+    arrange_lines(job);
+    struct axis *line = &job->axes[job->count - 1];
+    int64_t rows = positions(job, job->count - 1), n = line->size;
     if (rows == 1 && n > LINE) { /* one long line: cut it into rows, the rest by itself */
         int64_t whole = n / LINE;
-        axis tail = {n - whole * LINE, line->in, line->out};
-        j->axes[j->count - 2] = (axis){whole, line->in * LINE, line->out * LINE};
+        struct axis tail = {n - whole * LINE, line->in, line->out};
+        job->axes[job->count - 2] = (struct axis){whole, line->in * LINE, line->out * LINE};
         line->size = LINE;
-        if (tail.size) copy_line(j, j->out + whole * LINE * line->out, j->in + whole * LINE * line->in, &tail);
+        if (tail.size) copy_line(job, job->out + whole * LINE * line->out, job->in + whole * LINE * line->in, &tail);
         rows = whole;
     }
-    double bytes = j->width < 0 ? 8 : (double)((int64_t)1 << j->width);
-    double cost = 5 + (double)line->size * (j->rows ? bytes * 0.1 : j->width < 0 || line->out != bytes ? 1.0 : 0.5);
-    fl_team_for(rows, cost, lines_body, j);
+    double bytes = job->width < 0 ? 8 : (double)((int64_t)1 << job->width);
+    double cost = 5 + (double)line->size * (job->rows ? bytes * 0.1 : job->width < 0 || line->out != bytes ? 1.0 : 0.5);
+    fl_team_for(rows, cost, lines_body, job);
 }
 
 /* ---- transposes: out [row, column] <- in [column, row], both contiguous along their last axis ---- */
 
 /* Through a buffer that holds the transposed tile, so that whole rows are written at once. */
-static void buffered_tile(const job *j, char *buffer, char *out, int64_t out_row, const char *in, int64_t in_row,
-                          int64_t rows, int64_t columns)
+static void buffered_tile(const struct job *job, char *buffer, char *out, int64_t out_row, const char *in,
+                          int64_t in_row, int64_t rows, int64_t columns)
 {
-    int64_t bytes = columns << j->width, pitch = ((int64_t)j->tile << j->width) + 64;
-    j->kernels->transpose[j->width](buffer, pitch, in, in_row, rows, columns);
-    for (int64_t r = 0; r < rows; r++) copy_block(j, out + r * out_row, buffer + r * pitch, bytes);
+    int64_t bytes = columns << job->width, pitch = ((int64_t)job->tile << job->width) + 64;
+    job->kernels->transpose[job->width](buffer, pitch, in, in_row, rows, columns);
+    for (int64_t r = 0; r < rows; r++) copy_block(job, out + r * out_row, buffer + r * pitch, bytes);
 }
 
 static void tiles_body(void *context, int64_t begin, int64_t end)
 {
-    const job *j = context;
-    const axis *row = &j->axes[j->count - 2], *column = &j->axes[j->count - 1];
+    const struct job *j = context;
+    const struct axis *row = &j->axes[j->count - 2], *column = &j->axes[j->count - 1];
     int64_t width = (int64_t)1 << j->width, per_batch = j->row_tiles * j->column_tiles;
     char *buffer = j->stream ? fl_scratch(3, (size_t)j->tile * (size_t)((j->tile << j->width) + 64)) : NULL;
     for (int64_t unit = begin; unit < end; unit++) {
@@ -196,31 +197,31 @@ static void tiles_body(void *context, int64_t begin, int64_t end)
 }
 
 /* Moves the axis along which the input is contiguous next to the innermost one. False: not a transpose. */
-static bool arrange_transpose(job *j)
+static bool arrange_transpose(struct job *job)
 {
-    if (j->width < 0 || j->count < 2) return false;
-    int64_t width = (int64_t)1 << j->width;
-    int last = j->count - 1, found = -1;
-    if (j->axes[last].out != width || j->axes[last].size < 4) return false;
+    if (job->width < 0 || job->count < 2) return false;
+    int64_t width = (int64_t)1 << job->width;
+    int last = job->count - 1, found = -1;
+    if (job->axes[last].out != width || job->axes[last].size < 4) return false;
     for (int i = 0; i < last; i++)
-        if (j->axes[i].in == width && j->axes[i].size >= 4) found = i;
+        if (job->axes[i].in == width && job->axes[i].size >= 4) found = i;
     if (found < 0) return false;
-    axis row = j->axes[found];
-    for (int i = found; i < last - 1; i++) j->axes[i] = j->axes[i + 1];
-    j->axes[last - 1] = row;
+    struct axis row = job->axes[found];
+    for (int i = found; i < last - 1; i++) job->axes[i] = job->axes[i + 1];
+    job->axes[last - 1] = row;
     return true;
 }
 
-static void run_tiles(job *j)
+static void run_tiles(struct job *job)
 {
-    const axis *row = &j->axes[j->count - 2], *column = &j->axes[j->count - 1];
-    j->tile = j->stream ? LARGE_TILE : SMALL_TILE;
-    while (j->stream && (j->tile * j->tile) << j->width > (LARGE_TILE * LARGE_TILE) << 2) j->tile /= 2;
-    j->row_tiles = (row->size + j->tile - 1) / j->tile;
-    j->column_tiles = (column->size + j->tile - 1) / j->tile;
-    int64_t units = positions(j, j->count - 2) * j->row_tiles * j->column_tiles;
-    double tile_bytes = (double)(row->size * column->size << j->width) / (double)(j->row_tiles * j->column_tiles);
-    fl_team_for(units, 10 + tile_bytes * 0.1, tiles_body, j);
+    const struct axis *row = &job->axes[job->count - 2], *column = &job->axes[job->count - 1];
+    job->tile = job->stream ? LARGE_TILE : SMALL_TILE;
+    while (job->stream && (job->tile * job->tile) << job->width > (LARGE_TILE * LARGE_TILE) << 2) job->tile /= 2;
+    job->row_tiles = (row->size + job->tile - 1) / job->tile;
+    job->column_tiles = (column->size + job->tile - 1) / job->tile;
+    int64_t units = positions(job, job->count - 2) * job->row_tiles * job->column_tiles;
+    double tile_bytes = (double)(row->size * column->size << job->width) / (double)(job->row_tiles * job->column_tiles);
+    fl_team_for(units, 10 + tile_bytes * 0.1, tiles_body, job);
 }
 
 fl_status fl_cpu_copy(const fl_view *out, const fl_view *in)
@@ -231,11 +232,11 @@ fl_status fl_cpu_copy(const fl_view *out, const fl_view *in)
         memcpy(out->data, in->data, (size_t)out->numel * width);
         return FL_OK;
     }
-    job j = {.kernels = FL_BY_LEVEL(fl_copy_kernels),
-             .out = out->data,
-             .in = in->data,
-             .in_dtype = in->dtype,
-             .out_dtype = out->dtype};
+    struct job j = {.kernels = FL_BY_LEVEL(fl_copy_kernels),
+                    .out = out->data,
+                    .in = in->data,
+                    .in_dtype = in->dtype,
+                    .out_dtype = out->dtype};
     collect_axes(&j, out, in);
     j.width = out->dtype == in->dtype ? __builtin_ctz((unsigned)width) : -1;
     j.stream = out->numel * (int64_t)width >= STREAM_FROM;
@@ -257,17 +258,17 @@ fl_status fl_cpu_fill(const fl_view *out, const void *value)
 
 /* ---- triangles ---- */
 
-typedef struct triangle {
+struct triangle {
     char *data;
     int64_t rows, columns, width; /* of the local part; bytes of an element */
     int64_t shift;                /* local column minus local row of the diagonal's elements */
     bool lower;
-} triangle;
+};
 
 /* Zeroes what lies on the other side of the diagonal; rows of all matrices counted on. */
 static void triangle_body(void *context, int64_t begin, int64_t end)
 {
-    const triangle *t = context;
+    const struct triangle *t = context;
     for (int64_t row = begin; row < end; row++) {
         int64_t at = row % t->rows + t->shift, from = t->lower ? at + 1 : 0, to = t->lower ? t->columns : at;
         if (from < 0) from = 0;
@@ -279,11 +280,11 @@ static void triangle_body(void *context, int64_t begin, int64_t end)
 void fl_cpu_zero_triangle(const fl_view *out, int64_t diagonal, bool lower)
 {
     int row = out->ndim - 2, column = out->ndim - 1;
-    triangle t = {.data = out->data,
-                  .rows = out->size[row],
-                  .columns = out->size[column],
-                  .width = (int64_t)fl_dtype_size(out->dtype),
-                  .shift = out->start[row] - out->start[column] + diagonal,
-                  .lower = lower};
+    struct triangle t = {.data = out->data,
+                         .rows = out->size[row],
+                         .columns = out->size[column],
+                         .width = (int64_t)fl_dtype_size(out->dtype),
+                         .shift = out->start[row] - out->start[column] + diagonal,
+                         .lower = lower};
     fl_team_for(out->numel / t.columns, 5 + 0.05 * (double)(t.columns * t.width), triangle_body, &t);
 }

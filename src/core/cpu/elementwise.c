@@ -71,15 +71,15 @@ void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *kernel)
 /* ---- the walk ---- */
 
 /* An operand in the walk's axes; strides in bytes, 0 where it is broadcast. */
-typedef struct walker {
+struct walker {
     char *data;
     fl_dtype dtype, compute;
     bool linear;   /* element i lies at data + i * size */
     bool constant; /* one element for all */
     int64_t strides[FL_MAX_NDIM];
-} walker;
+};
 
-typedef struct walk {
+struct walk {
     fl_ew_loop loop;
     const fl_copy_kernels *copy;
     int nin, ndim, bad;
@@ -88,8 +88,8 @@ typedef struct walk {
     int64_t total, row, pieces; /* elements; length of a row and its chunks, when rows are chunked one by one */
     int64_t sizes[FL_MAX_NDIM];
     fl_ew_attr attributes[FL_EW_ATTRS];
-    walker in[FL_EW_MAX_IN], out;
-} walk;
+    struct walker in[FL_EW_MAX_IN], out;
+};
 
 /* The dtype operands are promoted to: numbers only raise the category. */
 static fl_dtype promoted(const fl_kernel *kernel, uint32_t operands)
@@ -127,83 +127,84 @@ fl_dtype fl_ew_compute_dtype(const fl_kernel *kernel)
 }
 
 /* Byte strides of v along the axes of an output with `ndim` axes: aligned at the end. */
-static void walker_init(walker *w, const fl_view *v, fl_dtype compute, const fl_view *out)
+static void walker_init(struct walker *walker, const fl_view *v, fl_dtype compute, const fl_view *out)
 {
-    *w = (walker){.data = v->data, .dtype = v->dtype, .compute = compute};
+    *walker = (struct walker){.data = v->data, .dtype = v->dtype, .compute = compute};
     int64_t size = (int64_t)fl_dtype_size(v->dtype);
-    for (int i = 0; i < v->ndim; i++) w->strides[out->ndim - v->ndim + i] = v->size[i] == 1 ? 0 : v->stride[i] * size;
+    for (int i = 0; i < v->ndim; i++)
+        walker->strides[out->ndim - v->ndim + i] = v->size[i] == 1 ? 0 : v->stride[i] * size;
 }
 
 /* The axes of the walk: in the order of the output's strides, neighbours merged where all operands allow. */
-static void set_axes(walk *w, const fl_view *out)
+static void set_axes(struct walk *walk, const fl_view *out)
 {
     fl_layout l;
     l.count = out->ndim;
-    l.operands = 1 + w->nin;
+    l.operands = 1 + walk->nin;
     for (int i = 0; i < out->ndim; i++) {
         l.axes[i].size = out->size[i];
-        l.axes[i].stride[0] = w->out.strides[i];
-        for (int o = 0; o < w->nin; o++) l.axes[i].stride[1 + o] = w->in[o].strides[i];
+        l.axes[i].stride[0] = walk->out.strides[i];
+        for (int o = 0; o < walk->nin; o++) l.axes[i].stride[1 + o] = walk->in[o].strides[i];
     }
     fl_layout_simplify(&l);
     if (l.count == 0) /* one element: one axis of size 1 */
-        l.axes[l.count++] = (fl_axis){.size = 1, .stride = {(int64_t)fl_dtype_size(w->out.dtype)}};
-    w->ndim = l.count;
+        l.axes[l.count++] = (fl_axis){.size = 1, .stride = {(int64_t)fl_dtype_size(walk->out.dtype)}};
+    walk->ndim = l.count;
     for (int i = 0; i < l.count; i++) {
-        w->sizes[i] = l.axes[i].size;
-        w->out.strides[i] = l.axes[i].stride[0];
-        for (int o = 0; o < w->nin; o++) w->in[o].strides[i] = l.axes[i].stride[1 + o];
+        walk->sizes[i] = l.axes[i].size;
+        walk->out.strides[i] = l.axes[i].stride[0];
+        for (int o = 0; o < walk->nin; o++) walk->in[o].strides[i] = l.axes[i].stride[1 + o];
     }
 }
 
-static void classify(const walk *w, walker *o)
+static void classify(const struct walk *walk, struct walker *walker)
 {
-    int64_t expected = (int64_t)fl_dtype_size(o->dtype);
-    o->linear = o->constant = true;
-    for (int i = w->ndim - 1; i >= 0; i--) {
-        o->linear &= o->strides[i] == expected;
-        o->constant &= o->strides[i] == 0;
-        expected *= w->sizes[i];
+    int64_t expected = (int64_t)fl_dtype_size(walker->dtype);
+    walker->linear = walker->constant = true;
+    for (int i = walk->ndim - 1; i >= 0; i--) {
+        walker->linear &= walker->strides[i] == expected;
+        walker->constant &= walker->strides[i] == 0;
+        expected *= walk->sizes[i];
     }
 }
 
-static bool is_flat(const walker *o) { return o->linear && o->dtype == o->compute; }
+static bool is_flat(const struct walker *walker) { return walker->linear && walker->dtype == walker->compute; }
 
 /* Results far larger than the caches go past them, so the lines they fill are not read first. Only where memory is what
 ** takes the time: bursts of such stores hold up longer computations. */
-static bool is_streamed(const walk *w, const fl_ew_row *row)
+static bool is_streamed(const struct walk *walk, const fl_ew_row *row)
 {
-    bool stream = w->flat && row->cost_ns < 0.5f && w->total * (int64_t)fl_dtype_size(w->out.dtype) >= STREAM_FROM
-        && (uintptr_t)w->out.data % 64 == 0;
-    for (int i = 0; i < w->nin; i++) stream &= w->in[i].data != w->out.data;
+    bool stream = walk->flat && row->cost_ns < 0.5f
+        && walk->total * (int64_t)fl_dtype_size(walk->out.dtype) >= STREAM_FROM && (uintptr_t)walk->out.data % 64 == 0;
+    for (int i = 0; i < walk->nin; i++) stream &= walk->in[i].data != walk->out.data;
     return stream;
 }
 
-static void walk_init(walk *w, const fl_kernel *kernel, const fl_ew_row *row)
+static void walk_init(struct walk *walk, const fl_kernel *kernel, const fl_ew_row *row)
 {
     const fl_view *out = &kernel->out[0];
     fl_dtype compute = fl_ew_compute_dtype(kernel);
     bool is_predicate = fl_ew_is_predicate(row->rule);
-    w->loop = (*FL_BY_LEVEL(fl_ew_loops))[kernel->row][compute];
-    w->copy = FL_BY_LEVEL(fl_copy_kernels);
-    w->nin = kernel->nin;
-    w->bad = 0;
-    w->total = out->numel;
-    fl_ew_attributes(w->attributes, kernel);
+    walk->loop = (*FL_BY_LEVEL(fl_ew_loops))[kernel->row][compute];
+    walk->copy = FL_BY_LEVEL(fl_copy_kernels);
+    walk->nin = kernel->nin;
+    walk->bad = 0;
+    walk->total = out->numel;
+    fl_ew_attributes(walk->attributes, kernel);
     for (int i = 0; i < kernel->nin; i++)
-        walker_init(&w->in[i], &kernel->in[i], i == row->mask ? FL_BOOL : compute, out);
-    walker_init(&w->out, out, is_predicate ? FL_BOOL : compute, out);
-    set_axes(w, out);
-    classify(w, &w->out);
-    w->flat = is_flat(&w->out);
+        walker_init(&walk->in[i], &kernel->in[i], i == row->mask ? FL_BOOL : compute, out);
+    walker_init(&walk->out, out, is_predicate ? FL_BOOL : compute, out);
+    set_axes(walk, out);
+    classify(walk, &walk->out);
+    walk->flat = is_flat(&walk->out);
     for (int i = 0; i < kernel->nin; i++) {
-        classify(w, &w->in[i]);
-        w->flat &= is_flat(&w->in[i]);
+        classify(walk, &walk->in[i]);
+        walk->flat &= is_flat(&walk->in[i]);
     }
-    w->streamed = is_streamed(w, row);
-    bool rows = w->ndim > 1 && w->sizes[w->ndim - 1] >= LONG_ROW;
-    w->row = rows ? w->sizes[w->ndim - 1] : w->total;
-    w->pieces = (w->row + CHUNK - 1) / CHUNK;
+    walk->streamed = is_streamed(walk, row);
+    bool rows = walk->ndim > 1 && walk->sizes[walk->ndim - 1] >= LONG_ROW;
+    walk->row = rows ? walk->sizes[walk->ndim - 1] : walk->total;
+    walk->pieces = (walk->row + CHUNK - 1) / CHUNK;
 }
 
 /* ---- moving elements between operands and buffers ---- */
@@ -232,128 +233,131 @@ static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, in
 }
 
 /* Position of element `first` in the walk's axes. */
-static void locate(int64_t *at, const walk *w, int64_t first)
+static void locate(int64_t *at, const struct walk *walk, int64_t first)
 {
-    for (int i = w->ndim - 1; i >= 0; i--) {
-        at[i] = first % w->sizes[i];
-        first /= w->sizes[i];
+    for (int i = walk->ndim - 1; i >= 0; i--) {
+        at[i] = first % walk->sizes[i];
+        first /= walk->sizes[i];
     }
 }
 
-static char *address(const walk *w, const walker *o, const int64_t *at)
+static char *address(const struct walk *walk, const struct walker *walker, const int64_t *at)
 {
-    char *p = o->data;
-    for (int i = 0; i < w->ndim; i++) p += at[i] * o->strides[i];
+    char *p = walker->data;
+    for (int i = 0; i < walk->ndim; i++) p += at[i] * walker->strides[i];
     return p;
 }
 
 /* Gathers n elements from position `start` on into the buffer, or scatters them, run by run of the last axis. */
-static void move_runs(const walk *w, const walker *o, const int64_t *start, int64_t n, char *buffer, bool scatter)
+static void move_runs(const struct walk *walk, const struct walker *walker, const int64_t *start, int64_t n,
+                      char *buffer, bool scatter)
 {
-    int64_t at[FL_MAX_NDIM], size = (int64_t)fl_dtype_size(o->compute), last = w->ndim - 1;
+    int64_t at[FL_MAX_NDIM], size = (int64_t)fl_dtype_size(walker->compute), last = walk->ndim - 1;
     memcpy(at, start, sizeof at);
-    char *p = address(w, o, at);
+    char *p = address(walk, walker, at);
     while (n > 0) {
-        int64_t run = w->sizes[last] - at[last], stride = o->strides[last];
+        int64_t run = walk->sizes[last] - at[last], stride = walker->strides[last];
         if (run > n) run = n;
-        if (scatter) convert(w->copy, p, o->dtype, stride, buffer, o->compute, size, run);
-        else convert(w->copy, buffer, o->compute, size, p, o->dtype, stride, run);
+        if (scatter) convert(walk->copy, p, walker->dtype, stride, buffer, walker->compute, size, run);
+        else convert(walk->copy, buffer, walker->compute, size, p, walker->dtype, stride, run);
         buffer += run * size;
         n -= run;
         at[last] += run;
         p += run * stride;
-        for (int64_t i = last; i > 0 && at[i] == w->sizes[i]; i--) {
+        for (int64_t i = last; i > 0 && at[i] == walk->sizes[i]; i--) {
             at[i] = 0;
             at[i - 1]++;
-            p += o->strides[i - 1] - w->sizes[i] * o->strides[i];
+            p += walker->strides[i - 1] - walk->sizes[i] * walker->strides[i];
         }
     }
 }
 
 /* The operand's elements of this chunk in memory as the loop takes them, or NULL when they need the buffer. */
-static char *direct(const walk *w, const walker *o, const int64_t *at, int64_t first)
+static char *direct(const struct walk *walk, const struct walker *walker, const int64_t *at, int64_t first)
 {
-    int64_t size = (int64_t)fl_dtype_size(o->dtype);
-    if (o->dtype != o->compute) return NULL;
-    if (o->linear) return o->data + first * size;
-    return w->row < w->total && o->strides[w->ndim - 1] == size ? address(w, o, at) : NULL;
+    int64_t size = (int64_t)fl_dtype_size(walker->dtype);
+    if (walker->dtype != walker->compute) return NULL;
+    if (walker->linear) return walker->data + first * size;
+    return walk->row < walk->total && walker->strides[walk->ndim - 1] == size ? address(walk, walker, at) : NULL;
 }
 
 /* The one value of a constant operand, n times. */
-static void fill(const walk *w, const walker *o, char *buffer, int64_t n)
+static void fill(const struct walk *walk, const struct walker *walker, char *buffer, int64_t n)
 {
-    convert(w->copy, buffer, o->compute, (int64_t)fl_dtype_size(o->compute), o->data, o->dtype, 0, n);
+    convert(walk->copy, buffer, walker->compute, (int64_t)fl_dtype_size(walker->compute), walker->data, walker->dtype,
+            0, n);
 }
 
-static void walk_chunks(walk *w, int64_t begin, int64_t end)
+static void walk_chunks(struct walk *walk, int64_t begin, int64_t end)
 {
     _Alignas(64) char buffers[FL_EW_MAX_IN + 1][CHUNK * sizeof(int64_t)];
     int64_t at[FL_MAX_NDIM] = {0};
     int bad = 0;
-    for (int i = 0; i < w->nin; i++)
-        if (w->in[i].constant) fill(w, &w->in[i], buffers[i], w->row < CHUNK ? w->row : CHUNK);
+    for (int i = 0; i < walk->nin; i++)
+        if (walk->in[i].constant) fill(walk, &walk->in[i], buffers[i], walk->row < CHUNK ? walk->row : CHUNK);
     for (int64_t unit = begin; unit < end; unit++) {
-        int64_t offset = unit % w->pieces * CHUNK, first = unit / w->pieces * w->row + offset;
-        int64_t n = w->row - offset < CHUNK ? w->row - offset : CHUNK;
+        int64_t offset = unit % walk->pieces * CHUNK, first = unit / walk->pieces * walk->row + offset;
+        int64_t n = walk->row - offset < CHUNK ? walk->row - offset : CHUNK;
         const void *in[FL_EW_MAX_IN];
-        locate(at, w, first);
-        for (int i = 0; i < w->nin; i++) {
-            char *p = w->in[i].constant ? buffers[i] : direct(w, &w->in[i], at, first);
-            if (!p) move_runs(w, &w->in[i], at, n, p = buffers[i], false);
+        locate(at, walk, first);
+        for (int i = 0; i < walk->nin; i++) {
+            char *p = walk->in[i].constant ? buffers[i] : direct(walk, &walk->in[i], at, first);
+            if (!p) move_runs(walk, &walk->in[i], at, n, p = buffers[i], false);
             in[i] = p;
         }
-        char *p = direct(w, &w->out, at, first);
-        bad |= w->loop(p ? p : buffers[w->nin], in, n, w->attributes);
-        if (!p) move_runs(w, &w->out, at, n, buffers[w->nin], true);
+        char *p = direct(walk, &walk->out, at, first);
+        bad |= walk->loop(p ? p : buffers[walk->nin], in, n, walk->attributes);
+        if (!p) move_runs(walk, &walk->out, at, n, buffers[walk->nin], true);
     }
-    if (bad) __atomic_fetch_or(&w->bad, bad, __ATOMIC_RELAXED);
+    if (bad) __atomic_fetch_or(&walk->bad, bad, __ATOMIC_RELAXED);
 }
 
-static void walk_streamed(walk *w, int64_t begin, int64_t end)
+static void walk_streamed(struct walk *walk, int64_t begin, int64_t end)
 {
     _Alignas(64) char buffer[CHUNK * sizeof(int64_t)];
-    int64_t size = (int64_t)fl_dtype_size(w->out.dtype);
+    int64_t size = (int64_t)fl_dtype_size(walk->out.dtype);
     int bad = 0;
     for (int64_t unit = begin; unit < end; unit++) {
-        int64_t first = unit * CHUNK, n = w->total - first < CHUNK ? w->total - first : CHUNK;
+        int64_t first = unit * CHUNK, n = walk->total - first < CHUNK ? walk->total - first : CHUNK;
         const void *in[FL_EW_MAX_IN];
-        for (int i = 0; i < w->nin; i++) in[i] = w->in[i].data + first * (int64_t)fl_dtype_size(w->in[i].dtype);
-        bad |= w->loop(buffer, in, n, w->attributes);
-        if (n == CHUNK) w->copy->stream(w->out.data + first * size, buffer, n * size);
-        else memcpy(w->out.data + first * size, buffer, (size_t)(n * size));
+        for (int i = 0; i < walk->nin; i++)
+            in[i] = walk->in[i].data + first * (int64_t)fl_dtype_size(walk->in[i].dtype);
+        bad |= walk->loop(buffer, in, n, walk->attributes);
+        if (n == CHUNK) walk->copy->stream(walk->out.data + first * size, buffer, n * size);
+        else memcpy(walk->out.data + first * size, buffer, (size_t)(n * size));
     }
-    w->copy->fence();
-    if (bad) __atomic_fetch_or(&w->bad, bad, __ATOMIC_RELAXED);
+    walk->copy->fence();
+    if (bad) __atomic_fetch_or(&walk->bad, bad, __ATOMIC_RELAXED);
 }
 
-static void walk_flat(walk *w, int64_t begin, int64_t end)
+static void walk_flat(struct walk *walk, int64_t begin, int64_t end)
 {
-    int64_t first = begin * CHUNK, n = (end * CHUNK < w->total ? end * CHUNK : w->total) - first;
+    int64_t first = begin * CHUNK, n = (end * CHUNK < walk->total ? end * CHUNK : walk->total) - first;
     const void *in[FL_EW_MAX_IN];
-    for (int i = 0; i < w->nin; i++) in[i] = w->in[i].data + first * (int64_t)fl_dtype_size(w->in[i].dtype);
-    int bad = w->loop(w->out.data + first * (int64_t)fl_dtype_size(w->out.dtype), in, n, w->attributes);
-    if (bad) __atomic_fetch_or(&w->bad, bad, __ATOMIC_RELAXED);
+    for (int i = 0; i < walk->nin; i++) in[i] = walk->in[i].data + first * (int64_t)fl_dtype_size(walk->in[i].dtype);
+    int bad = walk->loop(walk->out.data + first * (int64_t)fl_dtype_size(walk->out.dtype), in, n, walk->attributes);
+    if (bad) __atomic_fetch_or(&walk->bad, bad, __ATOMIC_RELAXED);
 }
 
 static void walk_body(void *context, int64_t begin, int64_t end)
 {
-    walk *w = context;
+    struct walk *w = context;
     if (w->streamed) walk_streamed(w, begin, end);
     else if (w->flat) walk_flat(w, begin, end);
     else walk_chunks(w, begin, end);
 }
 
 /* Nanoseconds per element: the C library's functions, doubles and conversions cost more. */
-static double element_cost(const walk *w, const fl_ew_row *row)
+static double element_cost(const struct walk *walk, const fl_ew_row *row)
 {
     double cost = row->cost_ns;
-    if (w->out.compute == FL_FLOAT64) cost = cost < 0.5 ? cost * 2 : cost * 10;
-    return w->flat ? cost : cost + 0.3;
+    if (walk->out.compute == FL_FLOAT64) cost = cost < 0.5 ? cost * 2 : cost * 10;
+    return walk->flat ? cost : cost + 0.3;
 }
 
 static fl_status run_walk(fl_kernel *kernel, const fl_ew_row *row)
 {
-    walk w;
+    struct walk w;
     if (kernel->out[0].numel == 0) return FL_OK;
     walk_init(&w, kernel, row);
     int64_t units = w.total / w.row * w.pieces;

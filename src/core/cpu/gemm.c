@@ -122,17 +122,17 @@ static void move_result(fl_gemm *gemm, int64_t bytes)
     if (gemm->activation) gemm->activated = (char *)gemm->activated + bytes;
 }
 
-typedef struct team_product {
+struct team_product {
     const fl_gemm *g;
     fl_gemm_fn kernel;
     size_t item; /* bytes of an element */
     bool by_columns;
     int64_t grain, parts; /* columns or rows of one part; number of parts */
-} team_product;
+};
 
 static void team_product_part(void *context, int64_t begin, int64_t end)
 {
-    team_product *p = context;
+    struct team_product *p = context;
     fl_gemm part = *p->g;
     int64_t whole = p->by_columns ? part.n : part.m, from = begin * p->grain,
             to = end * p->grain < whole ? end * p->grain : whole;
@@ -153,7 +153,7 @@ static double multiplications(const fl_gemm *gemm) { return (double)gemm->m * (d
 
 static void run_on_team(fl_dtype dtype, const fl_gemm *gemm, fl_gemm_fn kernel)
 {
-    team_product p = {.g = gemm, .kernel = kernel, .item = fl_dtype_size(dtype)};
+    struct team_product p = {.g = gemm, .kernel = kernel, .item = fl_dtype_size(dtype)};
     int64_t team = fl_team_size();
     p.by_columns = gemm->n >= 64 * team; /* each thread then packs its own columns of B only */
     p.grain = p.by_columns ? 32 : 12;
@@ -170,11 +170,11 @@ void fl_gemm_run(fl_dtype dtype, const fl_gemm *gemm)
 
 /* ---- batches ---- */
 
-typedef struct team_batch {
+struct team_batch {
     const fl_gemm_batch *batch;
     fl_gemm_fn kernel;
     size_t item;
-} team_batch;
+};
 
 static void batch_item(fl_gemm *out, const fl_gemm_batch *batch, int64_t i, size_t item)
 {
@@ -186,7 +186,7 @@ static void batch_item(fl_gemm *out, const fl_gemm_batch *batch, int64_t i, size
 
 static void team_batch_part(void *context, int64_t begin, int64_t end)
 {
-    team_batch *t = context;
+    struct team_batch *t = context;
     for (int64_t i = begin; i < end; i++) {
         fl_gemm one;
         batch_item(&one, t->batch, i, t->item);
@@ -227,7 +227,7 @@ void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch)
     }
     double each = multiplications(&batch->one);
     if (batch->count > 1 && each <= BATCH_SERIAL_UP_TO) {
-        team_batch t = {batch, fl_gemm_kernel(dtype), fl_dtype_size(dtype)};
+        struct team_batch t = {batch, fl_gemm_kernel(dtype), fl_dtype_size(dtype)};
         fl_team_for(batch->count, 20 + each * NS_PER_MULTIPLICATION, team_batch_part, &t);
         return;
     }

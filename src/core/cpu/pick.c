@@ -13,16 +13,16 @@ static const double NS_PER_BYTE = 0.05, NS_PER_ADDITION = 0.1;
 /* ---- picking slices ---- */
 
 /* out[o, j, :] = x[o, index[j] - first, :], zeros outside [0, n). All in bytes: a slice is `slice` of them. */
-typedef struct pick {
+struct pick {
     char *out;
     const char *x;
     const int64_t *index;
     int64_t count, n, first, slice;
-} pick;
+};
 
 static void pick_slices(void *context, int64_t begin, int64_t end)
 {
-    const pick *p = context;
+    const struct pick *p = context;
     for (int64_t i = begin; i < end; i++) {
         int64_t outer = i / p->count, at = p->index[i % p->count] - p->first;
         char *to = p->out + i * p->slice;
@@ -66,7 +66,8 @@ fl_status fl_cpu_pick_along(const fl_view *out, const fl_view *x, int axis, cons
 {
     if (out->numel == 0) return FL_OK;
     if (!x->contiguous && x->numel) return pick_strided(out, x, axis, index);
-    pick p = {out->data, x->data, index, count, x->size[axis], x->start[axis], (int64_t)fl_dtype_size(out->dtype)};
+    struct pick p = {
+        out->data, x->data, index, count, x->size[axis], x->start[axis], (int64_t)fl_dtype_size(out->dtype)};
     int64_t outer = 1;
     for (int i = axis + 1; i < x->ndim; i++) p.slice *= x->size[i];
     for (int i = 0; i < axis; i++) outer *= x->size[i];
@@ -77,18 +78,18 @@ fl_status fl_cpu_pick_along(const fl_view *out, const fl_view *x, int axis, cons
 /* ---- adding slices ---- */
 
 /* out[o, index[j] - first, :] += dy[o, j, :]; a unit of work is `columns` columns of one outer position. */
-typedef struct add_job {
+struct add_job {
     char *out;
     const char *dy;
     const int64_t *index;
     int64_t count, n, first, inner, columns, units; /* units per outer position */
     int64_t item;
     void (*add)(void *y, const void *x, int64_t n);
-} add_job;
+};
 
 static void add_columns(void *context, int64_t begin, int64_t end)
 {
-    const add_job *a = context;
+    const struct add_job *a = context;
     for (int64_t u = begin; u < end; u++) {
         int64_t outer = u / a->units, from = u % a->units * a->columns,
                 columns = from + a->columns < a->inner ? a->columns : a->inner - from;
@@ -108,16 +109,16 @@ fl_status fl_cpu_add_along(fl_kernel *kernel, int axis, int64_t count)
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
     memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(s.dtype));
-    add_job a = {.out = s.out[0],
-                 .dy = s.in[0],
-                 .index = s.in[1],
-                 .count = count,
-                 .n = out->size[axis],
-                 .first = out->start[axis],
-                 .inner = 1,
-                 .columns = 64,
-                 .item = (int64_t)fl_dtype_size(s.dtype),
-                 .add = fl_row_kernels_of(s.dtype)->add};
+    struct add_job a = {.out = s.out[0],
+                        .dy = s.in[0],
+                        .index = s.in[1],
+                        .count = count,
+                        .n = out->size[axis],
+                        .first = out->start[axis],
+                        .inner = 1,
+                        .columns = 64,
+                        .item = (int64_t)fl_dtype_size(s.dtype),
+                        .add = fl_row_kernels_of(s.dtype)->add};
     int64_t outer = 1;
     for (int i = axis + 1; i < out->ndim; i++) a.inner *= out->size[i];
     for (int i = 0; i < axis; i++) outer *= out->size[i];
@@ -130,49 +131,49 @@ fl_status fl_cpu_add_along(fl_kernel *kernel, int axis, int64_t count)
 
 /* Walks the elements of `index` in order: for each, where the element of `target` lies that has the same position but
 ** for the axis. Offsets are in elements of target; -1: the part does not hold it. */
-typedef struct walk {
+struct walk {
     const fl_view *index, *target;
     const int64_t *values, *strides; /* strides of the target */
     int axis;
-} walk;
+};
 
 /* Offset of element i of the index but for the axis's own share. */
-static int64_t walk_base(const walk *w, int64_t i)
+static int64_t walk_base(const struct walk *walk, int64_t i)
 {
     int64_t base = 0;
-    for (int a = w->index->ndim - 1; a >= 0; a--) {
-        int64_t at = i % w->index->size[a];
-        i /= w->index->size[a];
-        if (a != w->axis) base += (at + w->index->start[a] - w->target->start[a]) * w->strides[a];
+    for (int a = walk->index->ndim - 1; a >= 0; a--) {
+        int64_t at = i % walk->index->size[a];
+        i /= walk->index->size[a];
+        if (a != walk->axis) base += (at + walk->index->start[a] - walk->target->start[a]) * walk->strides[a];
     }
     return base;
 }
 
-static int64_t walk_to(const walk *w, int64_t base, int64_t i)
+static int64_t walk_to(const struct walk *walk, int64_t base, int64_t i)
 {
-    if (w->target->ndim == 0) return 0;
-    int64_t at = w->values[i] - w->target->start[w->axis];
-    return at < 0 || at >= w->target->size[w->axis] ? -1 : base + at * w->strides[w->axis];
+    if (walk->target->ndim == 0) return 0;
+    int64_t at = walk->values[i] - walk->target->start[walk->axis];
+    return at < 0 || at >= walk->target->size[walk->axis] ? -1 : base + at * walk->strides[walk->axis];
 }
 
 /* Elements along the last axis of the index, and how far the target moves for each. */
-static int64_t walk_row(const walk *w, int64_t *step)
+static int64_t walk_row(const struct walk *walk, int64_t *step)
 {
-    int last = w->index->ndim - 1;
-    *step = last >= 0 && last != w->axis ? w->strides[last] : 0;
-    return last < 0 ? 1 : w->index->size[last];
+    int last = walk->index->ndim - 1;
+    *step = last >= 0 && last != walk->axis ? walk->strides[last] : 0;
+    return last < 0 ? 1 : walk->index->size[last];
 }
 
-typedef struct gather_job {
-    walk w;
+struct gather_job {
+    struct walk w;
     char *out;
     const char *x;
     size_t item;
-} gather_job;
+};
 
 static void gather_rows(void *context, int64_t begin, int64_t end)
 {
-    const gather_job *g = context;
+    const struct gather_job *g = context;
     int64_t step, row = walk_row(&g->w, &step);
     for (int64_t r = begin; r < end; r++) {
         int64_t base = walk_base(&g->w, r * row);
@@ -189,10 +190,10 @@ static void gather_rows(void *context, int64_t begin, int64_t end)
 fl_status fl_cpu_gather(fl_kernel *kernel, int axis)
 {
     const fl_view *x = &kernel->in[0], *index = &kernel->in[1];
-    gather_job g = {.w = {.index = index, .target = x, .strides = x->stride, .axis = axis},
-                    .out = kernel->out[0].data,
-                    .x = x->data,
-                    .item = fl_dtype_size(x->dtype)};
+    struct gather_job g = {.w = {.index = index, .target = x, .strides = x->stride, .axis = axis},
+                           .out = kernel->out[0].data,
+                           .x = x->data,
+                           .item = fl_dtype_size(x->dtype)};
     FL_TRY(fl_indices_open(&g.w.values, kernel, 1));
     fl_index_rule rule = {.who = "gather",
                           .param = "index",
@@ -215,7 +216,7 @@ fl_status fl_cpu_gather_add(fl_kernel *kernel, int axis)
     fl_dtype dtype = fl_dtype_is_float(s.dtype) ? s.dtype : FL_INT64;
     int64_t strides[FL_MAX_NDIM], step;
     fl_shape_strides(strides, out->size, out->ndim);
-    walk w = {.index = index, .target = out, .values = s.in[1], .strides = strides, .axis = axis};
+    struct walk w = {.index = index, .target = out, .values = s.in[1], .strides = strides, .axis = axis};
     fl_index_rule rule = {.who = "scatter_add",
                           .param = "index",
                           .owner = "this axis of x",
@@ -240,37 +241,37 @@ fl_status fl_cpu_gather_add(fl_kernel *kernel, int axis)
 /* ---- one element per line ---- */
 
 /* Calls per line: offsets in elements of its first element in `x`, of its index and of its single element. */
-typedef struct lines {
+struct lines {
     const fl_view *x, *index, *one;
     int axis;
     int64_t width;
-} lines;
+};
 
 /* Line number i: addresses of its picked element in x and of the single element. false: the position is not on the
 ** line, so nothing is picked. */
-static bool line_at(const lines *l, int64_t i, char **in_x, char **in_one)
+static bool line_at(const struct lines *lines, int64_t i, char **in_x, char **in_one)
 {
     int64_t x = 0, index = 0, one = 0;
-    bool keepdim = l->index->ndim == l->x->ndim;
-    for (int a = l->x->ndim - 1; a >= 0; a--) {
-        if (a == l->axis) continue;
-        int b = keepdim || a < l->axis ? a : a - 1;
-        int64_t at = i % l->x->size[a];
-        i /= l->x->size[a];
-        x += at * l->x->stride[a];
-        index += at * l->index->stride[b];
-        one += at * l->one->stride[b];
+    bool keepdim = lines->index->ndim == lines->x->ndim;
+    for (int a = lines->x->ndim - 1; a >= 0; a--) {
+        if (a == lines->axis) continue;
+        int b = keepdim || a < lines->axis ? a : a - 1;
+        int64_t at = i % lines->x->size[a];
+        i /= lines->x->size[a];
+        x += at * lines->x->stride[a];
+        index += at * lines->index->stride[b];
+        one += at * lines->one->stride[b];
     }
-    int64_t picked = ((const int64_t *)l->index->data)[index];
-    if (l->x->ndim) x += picked * l->x->stride[l->axis];
-    *in_x = (char *)l->x->data + x * l->width;
-    *in_one = (char *)l->one->data + one * l->width;
-    return (uint64_t)picked < (uint64_t)(l->x->ndim ? l->x->size[l->axis] : 1);
+    int64_t picked = ((const int64_t *)lines->index->data)[index];
+    if (lines->x->ndim) x += picked * lines->x->stride[lines->axis];
+    *in_x = (char *)lines->x->data + x * lines->width;
+    *in_one = (char *)lines->one->data + one * lines->width;
+    return (uint64_t)picked < (uint64_t)(lines->x->ndim ? lines->x->size[lines->axis] : 1);
 }
 
 fl_status fl_cpu_axis_gather(const fl_view *out, const fl_view *x, const fl_view *index, int axis)
 {
-    lines l = {x, index, out, axis, (int64_t)fl_dtype_size(x->dtype)};
+    struct lines l = {x, index, out, axis, (int64_t)fl_dtype_size(x->dtype)};
     for (int64_t i = 0; i < out->numel; i++) {
         char *in_x, *in_one;
         if (line_at(&l, i, &in_x, &in_one)) memcpy(in_one, in_x, (size_t)l.width);
@@ -281,7 +282,7 @@ fl_status fl_cpu_axis_gather(const fl_view *out, const fl_view *x, const fl_view
 
 fl_status fl_cpu_axis_scatter(const fl_view *out, const fl_view *line, const fl_view *index, int axis)
 {
-    lines l = {out, index, line, axis, (int64_t)fl_dtype_size(out->dtype)};
+    struct lines l = {out, index, line, axis, (int64_t)fl_dtype_size(out->dtype)};
     if (out->numel == 0) return FL_OK; /* the data pointer may be NULL */
     memset(out->data, 0, (size_t)(out->numel * l.width));
     for (int64_t i = 0; i < index->numel; i++) {

@@ -17,7 +17,7 @@ enum {
 /* ---- walking a part ---- */
 
 /* One op's work. `draw` writes local elements at .. at + n - 1, which are logical ones from `first` on. */
-typedef struct work {
+struct work {
     const fl_random_kernels *kernels;
     fl_random_key key;
     void (*draw)(const struct work *w, int64_t at, uint64_t first, int64_t n);
@@ -35,16 +35,16 @@ typedef struct work {
     int64_t run;    /* neighbouring logical elements */
     int64_t pieces; /* of a run */
     const fl_view *part;
-} work;
+};
 
 /* Logical index of the first element of run r. */
-static uint64_t run_start(const work *w, int64_t r)
+static uint64_t run_start(const struct work *work, int64_t r)
 {
-    const fl_view *v = w->part;
+    const fl_view *v = work->part;
     uint64_t index = 0, unit = 1;
     for (int i = v->ndim - 1; i >= 0; i--) {
         int64_t at = v->start[i];
-        if (i < w->outer) {
+        if (i < work->outer) {
             at += r % v->size[i];
             r /= v->size[i];
         }
@@ -56,7 +56,7 @@ static uint64_t run_start(const work *w, int64_t r)
 
 static void walk(void *context, int64_t begin, int64_t end)
 {
-    const work *w = context;
+    const struct work *w = context;
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t r = unit / w->pieces, skip = unit % w->pieces * PIECE;
         int64_t n = w->run - skip < PIECE ? w->run - skip : PIECE;
@@ -64,44 +64,45 @@ static void walk(void *context, int64_t begin, int64_t end)
     }
 }
 
-static void walk_part(work *w, const fl_view *part)
+static void walk_part(struct work *work, const fl_view *part)
 {
-    w->part = part;
-    w->outer = part->ndim;
-    w->run = 1;
-    while (w->outer > 0) { /* whole axes join the run, and one more that need not be whole */
-        int i = --w->outer;
-        w->run *= part->size[i];
+    work->part = part;
+    work->outer = part->ndim;
+    work->run = 1;
+    while (work->outer > 0) { /* whole axes join the run, and one more that need not be whole */
+        int i = --work->outer;
+        work->run *= part->size[i];
         if (part->size[i] != part->logical[i]) break;
     }
-    w->pieces = (w->run + PIECE - 1) / PIECE;
-    fl_team_for(part->numel / w->run * w->pieces, (double)w->run / (double)w->pieces * 0.8 + 40, walk, w);
+    work->pieces = (work->run + PIECE - 1) / PIECE;
+    fl_team_for(part->numel / work->run * work->pieces, (double)work->run / (double)work->pieces * 0.8 + 40, walk,
+                work);
 }
 
 /* Fills `part`: in place when it is contiguous and of the dtype that `draw` writes, else through a buffer. */
-static fl_status fill_part(fl_kernel *kernel, work *w, const fl_view *part)
+static fl_status fill_part(fl_kernel *kernel, struct work *work, const fl_view *part)
 {
-    w->kernels = FL_BY_LEVEL(fl_random_kernels);
-    w->key = (fl_random_key){kernel->seed, kernel->counter};
+    work->kernels = FL_BY_LEVEL(fl_random_kernels);
+    work->key = (fl_random_key){kernel->seed, kernel->counter};
     if (part->numel == 0) return FL_OK;
-    if (part->contiguous && part->dtype == w->dtype) {
-        w->out = part->data;
-        walk_part(w, part);
+    if (part->contiguous && part->dtype == work->dtype) {
+        work->out = part->data;
+        walk_part(work, part);
         return FL_OK;
     }
     int64_t strides[FL_MAX_NDIM];
     fl_view drawn = *part;
     fl_shape_strides(strides, part->size, part->ndim);
-    drawn.dtype = w->dtype;
+    drawn.dtype = work->dtype;
     drawn.stride = strides;
     drawn.contiguous = true;
-    drawn.data = w->out = malloc((size_t)part->numel * fl_dtype_size(w->dtype));
-    if (!w->out)
+    drawn.data = work->out = malloc((size_t)part->numel * fl_dtype_size(work->dtype));
+    if (!work->out)
         return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld random numbers", kernel->name,
                        (long long)part->numel);
-    walk_part(w, part);
+    walk_part(work, part);
     fl_status status = fl_cpu_copy(part, &drawn);
-    free(w->out);
+    free(work->out);
     return status;
 }
 
@@ -125,25 +126,26 @@ static fl_status contiguous_input(const void **data, void **copy, const fl_view 
 
 /* ---- what is drawn ---- */
 
-static void draw_uniform(const work *w, int64_t at, uint64_t first, int64_t n)
+static void draw_uniform(const struct work *work, int64_t at, uint64_t first, int64_t n)
 {
-    w->kernels->uniform((float *)w->out + at, &w->key, first, n, w->bits, (float)w->low, (float)w->range);
+    work->kernels->uniform((float *)work->out + at, &work->key, first, n, work->bits, (float)work->low,
+                           (float)work->range);
 }
 
-static void draw_normal(const work *w, int64_t at, uint64_t first, int64_t n)
+static void draw_normal(const struct work *work, int64_t at, uint64_t first, int64_t n)
 {
-    w->kernels->normal((float *)w->out + at, &w->key, first, n, (float)w->low, (float)w->range);
+    work->kernels->normal((float *)work->out + at, &work->key, first, n, (float)work->low, (float)work->range);
 }
 
 /* float64: low + range * (a float32 draw), in double precision. */
-static void draw_double(const work *w, int64_t at, uint64_t first, int64_t n)
+static void draw_double(const struct work *work, int64_t at, uint64_t first, int64_t n)
 {
     float scrap[SCRAP];
     for (int64_t i = 0; i < n; i += SCRAP) {
         int64_t count = n - i < SCRAP ? n - i : SCRAP;
-        if (w->bits) w->kernels->uniform(scrap, &w->key, first + (uint64_t)i, count, w->bits, 0, 1);
-        else w->kernels->normal(scrap, &w->key, first + (uint64_t)i, count, 0, 1);
-        for (int64_t j = 0; j < count; j++) ((double *)w->out)[at + i + j] = scrap[j] * w->range + w->low;
+        if (work->bits) work->kernels->uniform(scrap, &work->key, first + (uint64_t)i, count, work->bits, 0, 1);
+        else work->kernels->normal(scrap, &work->key, first + (uint64_t)i, count, 0, 1);
+        for (int64_t j = 0; j < count; j++) ((double *)work->out)[at + i + j] = scrap[j] * work->range + work->low;
     }
 }
 
@@ -152,39 +154,40 @@ fl_status fl_cpu_fill_random(fl_kernel *kernel, bool normal, double low, double 
     const fl_view *out = &kernel->out[0];
     bool is_double = out->dtype == FL_FLOAT64;
     int bits = out->dtype == FL_FLOAT16 ? 11 : out->dtype == FL_BFLOAT16 ? 8 : 24;
-    work w = {.draw = is_double ? draw_double
-                  : normal      ? draw_normal
-                                : draw_uniform,
-              .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
-              .low = low,
-              .range = range,
-              .bits = normal ? 0 : bits};
+    struct work w = {.draw = is_double ? draw_double
+                         : normal      ? draw_normal
+                                       : draw_uniform,
+                     .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
+                     .low = low,
+                     .range = range,
+                     .bits = normal ? 0 : bits};
     return fill_part(kernel, &w, out);
 }
 
 /* Element i: the high half of word i times span, an error of the probabilities below span * 2^-32. */
-static void draw_integers(const work *w, int64_t at, uint64_t first, int64_t n)
+static void draw_integers(const struct work *work, int64_t at, uint64_t first, int64_t n)
 {
     uint32_t scrap[SCRAP];
     for (int64_t i = 0; i < n; i += SCRAP) {
         int64_t count = n - i < SCRAP ? n - i : SCRAP;
-        w->kernels->words(scrap, &w->key, first + (uint64_t)i, count);
+        work->kernels->words(scrap, &work->key, first + (uint64_t)i, count);
         for (int64_t j = 0; j < count; j++)
-            ((int64_t *)w->out)[at + i + j] = (int64_t)((uint64_t)w->base + ((uint64_t)scrap[j] * w->span >> 32));
+            ((int64_t *)work->out)[at + i + j] = (int64_t)((uint64_t)work->base
+                                                           + ((uint64_t)scrap[j] * work->span >> 32));
     }
 }
 
 /* Spans above 2^32: element i has 64 bits, words 2i and 2i + 1 of the op. */
-static void draw_long_integers(const work *w, int64_t at, uint64_t first, int64_t n)
+static void draw_long_integers(const struct work *work, int64_t at, uint64_t first, int64_t n)
 {
     uint32_t scrap[SCRAP];
     for (int64_t i = 0; i < n; i += SCRAP / 2) {
         int64_t count = n - i < SCRAP / 2 ? n - i : SCRAP / 2;
-        w->kernels->words(scrap, &w->key, 2 * (first + (uint64_t)i), 2 * count);
+        work->kernels->words(scrap, &work->key, 2 * (first + (uint64_t)i), 2 * count);
         for (int64_t j = 0; j < count; j++) {
             uint64_t bits = scrap[2 * j] | (uint64_t)scrap[2 * j + 1] << 32;
-            uint64_t scaled = w->span ? (uint64_t)((unsigned __int128)bits * w->span >> 64) : bits;
-            ((int64_t *)w->out)[at + i + j] = (int64_t)((uint64_t)w->base + scaled);
+            uint64_t scaled = work->span ? (uint64_t)((unsigned __int128)bits * work->span >> 64) : bits;
+            ((int64_t *)work->out)[at + i + j] = (int64_t)((uint64_t)work->base + scaled);
         }
     }
 }
@@ -193,7 +196,7 @@ fl_status fl_cpu_fill_random_integers(fl_kernel *kernel, int64_t low, int64_t hi
 {
     uint64_t span = (uint64_t)high - (uint64_t)low;
     bool wide = span > (uint64_t)1 << 32;
-    work w = {.draw = wide ? draw_long_integers : draw_integers, .dtype = FL_INT64, .base = low, .span = span};
+    struct work w = {.draw = wide ? draw_long_integers : draw_integers, .dtype = FL_INT64, .base = low, .span = span};
     return fill_part(kernel, &w, &kernel->out[0]);
 }
 
@@ -244,15 +247,15 @@ fl_status fl_cpu_randperm(fl_kernel *kernel)
 
 /* ---- bernoulli ---- */
 
-static void draw_bernoulli(const work *w, int64_t at, uint64_t first, int64_t n)
+static void draw_bernoulli(const struct work *work, int64_t at, uint64_t first, int64_t n)
 {
     uint32_t scrap[SCRAP];
-    const double *p = w->in;
+    const double *p = work->in;
     for (int64_t i = 0; i < n; i += SCRAP) {
         int64_t count = n - i < SCRAP ? n - i : SCRAP;
-        w->kernels->words(scrap, &w->key, first + (uint64_t)i, count);
+        work->kernels->words(scrap, &work->key, first + (uint64_t)i, count);
         for (int64_t j = 0; j < count; j++)
-            ((float *)w->out)[at + i + j] = (double)(scrap[j] >> 8) * 0x1p-24 < p[at + i + j] ? 1.0f : 0.0f;
+            ((float *)work->out)[at + i + j] = (double)(scrap[j] >> 8) * 0x1p-24 < p[at + i + j] ? 1.0f : 0.0f;
     }
 }
 
@@ -266,7 +269,7 @@ fl_status fl_cpu_bernoulli(fl_kernel *kernel)
     for (int64_t i = 0; i < kernel->in[0].numel && status == FL_OK; i++)
         if (!(p[i] >= 0 && p[i] <= 1))
             status = fl_fail(FL_ERR_VALUE, "bernoulli: probability %g is not between 0 and 1", p[i]);
-    work w = {.draw = draw_bernoulli, .dtype = FL_FLOAT32, .in = p};
+    struct work w = {.draw = draw_bernoulli, .dtype = FL_FLOAT32, .in = p};
     if (status == FL_OK) status = fill_part(kernel, &w, &kernel->out[0]);
     free(copy);
     return status;
@@ -274,20 +277,21 @@ fl_status fl_cpu_bernoulli(fl_kernel *kernel)
 
 /* ---- dropout ---- */
 
-static void draw_dropout(const work *w, int64_t at, uint64_t first, int64_t n)
+static void draw_dropout(const struct work *work, int64_t at, uint64_t first, int64_t n)
 {
-    w->kernels->dropout((float *)w->out + at, (const float *)w->in + at, &w->key, first, n, w->threshold, w->scale);
+    work->kernels->dropout((float *)work->out + at, (const float *)work->in + at, &work->key, first, n, work->threshold,
+                           work->scale);
 }
 
-static void draw_dropout_double(const work *w, int64_t at, uint64_t first, int64_t n)
+static void draw_dropout_double(const struct work *work, int64_t at, uint64_t first, int64_t n)
 {
     uint32_t scrap[SCRAP];
-    const double *in = (const double *)w->in + at;
-    double *out = (double *)w->out + at;
+    const double *in = (const double *)work->in + at;
+    double *out = (double *)work->out + at;
     for (int64_t i = 0; i < n; i += SCRAP) {
         int64_t count = n - i < SCRAP ? n - i : SCRAP;
-        w->kernels->words(scrap, &w->key, first + (uint64_t)i, count);
-        for (int64_t j = 0; j < count; j++) out[i + j] = scrap[j] >> 8 >= w->threshold ? in[i + j] * w->range : 0;
+        work->kernels->words(scrap, &work->key, first + (uint64_t)i, count);
+        for (int64_t j = 0; j < count; j++) out[i + j] = scrap[j] >> 8 >= work->threshold ? in[i + j] * work->range : 0;
     }
 }
 
@@ -296,11 +300,11 @@ fl_status fl_cpu_dropout(fl_kernel *kernel, double p)
     const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
     double kept = p < 1 ? 1 / (1 - p) : 0;
     bool is_double = out->dtype == FL_FLOAT64;
-    work w = {.draw = is_double ? draw_dropout_double : draw_dropout,
-              .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
-              .range = kept,
-              .scale = (float)kept,
-              .threshold = (uint32_t)(p * 0x1p24 + 0.5)};
+    struct work w = {.draw = is_double ? draw_dropout_double : draw_dropout,
+                     .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
+                     .range = kept,
+                     .scale = (float)kept,
+                     .threshold = (uint32_t)(p * 0x1p24 + 0.5)};
     void *copy;
     FL_TRY(contiguous_input(&w.in, &copy, in, w.dtype, kernel->name));
     fl_status status = fill_part(kernel, &w, out);

@@ -103,9 +103,9 @@ INLINE words zip(words a, words b, bool upper)
 
 /* ---- Philox ---- */
 
-typedef struct group {
+struct group {
     words at[4];
-} group;
+};
 
 INLINE void multiply(words *high, words *low, words a, uint32_t b)
 {
@@ -117,7 +117,7 @@ INLINE void multiply(words *high, words *low, words a, uint32_t b)
 }
 
 /* Lane i of at[j]: word j of block + i. */
-INLINE group philox(const fl_random_key *key, uint64_t block)
+INLINE struct group philox(const fl_random_key *key, uint64_t block)
 {
     const words iota = IOTA, zero = {0};
     words c0 = (uint32_t)block + iota, c1 = zero + (uint32_t)(block >> 32) - (words)(c0 < iota);
@@ -135,16 +135,16 @@ INLINE group philox(const fl_random_key *key, uint64_t block)
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return (group){{c0, c1, c2, c3}};
+    return (struct group){{c0, c1, c2, c3}};
 }
 
 /* Element order: the words of block 0, then of block 1, ... */
-INLINE group in_order(group g)
+INLINE struct group in_order(struct group group)
 {
-    words low_even = zip(g.at[0], g.at[2], false), low_odd = zip(g.at[1], g.at[3], false);
-    words high_even = zip(g.at[0], g.at[2], true), high_odd = zip(g.at[1], g.at[3], true);
-    return (group){{zip(low_even, low_odd, false), zip(low_even, low_odd, true), zip(high_even, high_odd, false),
-                    zip(high_even, high_odd, true)}};
+    words low_even = zip(group.at[0], group.at[2], false), low_odd = zip(group.at[1], group.at[3], false);
+    words high_even = zip(group.at[0], group.at[2], true), high_odd = zip(group.at[1], group.at[3], true);
+    return (struct group){{zip(low_even, low_odd, false), zip(low_even, low_odd, true), zip(high_even, high_odd, false),
+                           zip(high_even, high_odd, true)}};
 }
 
 /* ---- normals ---- */
@@ -195,34 +195,34 @@ INLINE void normal_pair(words *a, words *b)
 /* ---- loops ---- */
 
 /* What is made of a group of words, in element order. */
-typedef struct recipe {
+struct recipe {
     bool normal;
     int shift; /* -1: the words themselves */
     float scale, low, range;
-} recipe;
+};
 
-INLINE group cook(group g, const recipe *r)
+INLINE struct group cook(struct group group, const struct recipe *recipe)
 {
-    if (r->normal) {
-        normal_pair(&g.at[0], &g.at[1]);
-        normal_pair(&g.at[2], &g.at[3]);
+    if (recipe->normal) {
+        normal_pair(&group.at[0], &group.at[1]);
+        normal_pair(&group.at[2], &group.at[3]);
     }
-    g = in_order(g);
-    if (r->shift < 0) return g;
+    group = in_order(group);
+    if (recipe->shift < 0) return group;
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
-        floats v = r->normal ? (floats)g.at[j] : to_floats(g.at[j] >> r->shift) * r->scale;
-        g.at[j] = (words)(v * r->range + r->low);
+        floats v = recipe->normal ? (floats)group.at[j] : to_floats(group.at[j] >> recipe->shift) * recipe->scale;
+        group.at[j] = (words)(v * recipe->range + recipe->low);
     }
-    return g;
+    return group;
 }
 
 /* Whole groups go straight to `out`; the first one may begin inside a block, the last one may be cut. */
-INLINE void fill(uint32_t *out, const fl_random_key *key, uint64_t first, int64_t n, const recipe *r)
+INLINE void fill(uint32_t *out, const fl_random_key *key, uint64_t first, int64_t n, const struct recipe *recipe)
 {
     for (int64_t i = 0; i < n;) {
         int64_t skip = (int64_t)((first + (uint64_t)i) & 3), take = GROUP - skip < n - i ? GROUP - skip : n - i;
-        group g = cook(philox(key, (first + (uint64_t)i) >> 2), r);
+        struct group g = cook(philox(key, (first + (uint64_t)i) >> 2), recipe);
         if (take == GROUP) memcpy(out + i, &g, sizeof g);
         else memcpy(out + i, (const uint32_t *)&g + skip, (size_t)take * sizeof *out);
         i += take;
@@ -231,19 +231,19 @@ INLINE void fill(uint32_t *out, const fl_random_key *key, uint64_t first, int64_
 
 static void fill_words(uint32_t *out, const fl_random_key *key, uint64_t first, int64_t n)
 {
-    fill(out, key, first, n, &(recipe){.shift = -1});
+    fill(out, key, first, n, &(struct recipe){.shift = -1});
 }
 
 static void fill_uniform(float *out, const fl_random_key *key, uint64_t first, int64_t n, int bits, float low,
                          float range)
 {
     fill((uint32_t *)out, key, first, n,
-         &(recipe){.shift = 32 - bits, .scale = 1.0f / (float)(1u << bits), .low = low, .range = range});
+         &(struct recipe){.shift = 32 - bits, .scale = 1.0f / (float)(1u << bits), .low = low, .range = range});
 }
 
 static void fill_normal(float *out, const fl_random_key *key, uint64_t first, int64_t n, float mean, float std)
 {
-    fill((uint32_t *)out, key, first, n, &(recipe){.normal = true, .low = mean, .range = std});
+    fill((uint32_t *)out, key, first, n, &(struct recipe){.normal = true, .low = mean, .range = std});
 }
 
 static void dropout(float *out, const float *in, const fl_random_key *key, uint64_t first, int64_t n,
@@ -251,7 +251,7 @@ static void dropout(float *out, const float *in, const fl_random_key *key, uint6
 {
     for (int64_t i = 0; i < n;) {
         int64_t skip = (int64_t)((first + (uint64_t)i) & 3), take = GROUP - skip < n - i ? GROUP - skip : n - i;
-        group g = in_order(philox(key, (first + (uint64_t)i) >> 2)), x = {{{0}}};
+        struct group g = in_order(philox(key, (first + (uint64_t)i) >> 2)), x = {{{0}}};
         memcpy((float *)&x + skip, in + i, (size_t)take * sizeof *in);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) x.at[j] = (words)((floats)x.at[j] * scale) & (words)((g.at[j] >> 8) >= threshold);

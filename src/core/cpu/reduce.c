@@ -22,7 +22,7 @@ enum {
     SHORT_RUN = 16              /* shorter runs are folded as columns */
 };
 
-typedef struct layout {
+struct layout {
     const char *data;
     fl_dtype dtype;
     fl_copy_through through;
@@ -32,7 +32,7 @@ typedef struct layout {
     int64_t results, elements; /* positions of the kept and of the reduced axes */
     bool columns;
     int64_t element, width; /* bytes in memory, and of the type it is converted through */
-} layout;
+};
 
 /* ---- the layout ---- */
 
@@ -45,25 +45,25 @@ static int64_t close_axes(fl_layout *l, int64_t element)
 
 static const fl_axis *innermost(const fl_layout *l) { return &l->axes[l->count - 1]; }
 
-static void layout_init(layout *l, const fl_view *in, uint32_t mask)
+static void layout_init(struct layout *layout, const fl_view *in, uint32_t mask)
 {
-    l->data = in->data;
-    l->dtype = in->dtype;
-    l->through = fl_copy_through_of(in->dtype);
-    l->copy = FL_BY_LEVEL(fl_copy_kernels);
-    l->loops = FL_BY_LEVEL(fl_reduce_loops);
-    l->element = (int64_t)fl_dtype_size(in->dtype);
-    l->width = l->through == FL_THROUGH_FLOAT ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
-    l->kept.count = l->reduced.count = 0;
-    l->kept.operands = l->reduced.operands = 1;
+    layout->data = in->data;
+    layout->dtype = in->dtype;
+    layout->through = fl_copy_through_of(in->dtype);
+    layout->copy = FL_BY_LEVEL(fl_copy_kernels);
+    layout->loops = FL_BY_LEVEL(fl_reduce_loops);
+    layout->element = (int64_t)fl_dtype_size(in->dtype);
+    layout->width = layout->through == FL_THROUGH_FLOAT ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
+    layout->kept.count = layout->reduced.count = 0;
+    layout->kept.operands = layout->reduced.operands = 1;
     for (int i = 0; i < in->ndim; i++) {
-        fl_axis axis = {.size = in->size[i], .stride = {in->stride[i] * l->element}};
-        fl_layout_add(mask >> i & 1u ? &l->reduced : &l->kept, &axis);
+        fl_axis axis = {.size = in->size[i], .stride = {in->stride[i] * layout->element}};
+        fl_layout_add(mask >> i & 1u ? &layout->reduced : &layout->kept, &axis);
     }
-    l->results = close_axes(&l->kept, l->element);
-    l->elements = close_axes(&l->reduced, l->element);
-    const fl_axis *run = innermost(&l->reduced), *tile = innermost(&l->kept);
-    l->columns = tile->size > 1
+    layout->results = close_axes(&layout->kept, layout->element);
+    layout->elements = close_axes(&layout->reduced, layout->element);
+    const fl_axis *run = innermost(&layout->reduced), *tile = innermost(&layout->kept);
+    layout->columns = tile->size > 1
         && (fl_layout_magnitude(run->stride[0]) > fl_layout_magnitude(tile->stride[0])
             || (run->size < SHORT_RUN && tile->size > run->size));
 }
@@ -79,63 +79,68 @@ static const char *position(const fl_layout *l, const char *base, int64_t index)
 }
 
 /* True if elements `stride` bytes apart can be read in place. */
-static bool is_plain(const layout *l, int64_t stride)
+static bool is_plain(const struct layout *layout, int64_t stride)
 {
-    return stride == l->element && (l->dtype == FL_INT64 || l->dtype == FL_FLOAT32 || l->dtype == FL_FLOAT64);
+    return stride == layout->element
+        && (layout->dtype == FL_INT64 || layout->dtype == FL_FLOAT32 || layout->dtype == FL_FLOAT64);
 }
 
 /* ---- folding ---- */
 
-typedef struct fold_task {
+struct fold_task {
     const fl_fold_loops *loops;
     double p;
-} fold_task;
+};
 
-static void fold_run(const layout *l, const fold_task *t, fl_total *total, const char *x, int64_t n, int64_t stride,
-                     double center)
+static void fold_run(const struct layout *layout, const struct fold_task *task, fl_total *total, const char *x,
+                     int64_t n, int64_t stride, double center)
 {
-    if (is_plain(l, stride)) {
-        t->loops->run(total, x, n, center, t->p);
+    if (is_plain(layout, stride)) {
+        task->loops->run(total, x, n, center, task->p);
         return;
     }
     _Alignas(64) int64_t buffer[FL_REDUCE_BLOCK];
     for (int64_t i = 0; i < n; i += FL_REDUCE_BLOCK) {
         int64_t m = n - i < FL_REDUCE_BLOCK ? n - i : FL_REDUCE_BLOCK;
-        l->copy->load[l->dtype](buffer, x + i * stride, stride, m);
-        t->loops->run(total, buffer, m, center, t->p);
+        layout->copy->load[layout->dtype](buffer, x + i * stride, stride, m);
+        task->loops->run(total, buffer, m, center, task->p);
     }
 }
 
-static int64_t pieces_of_run(const layout *l) { return (innermost(&l->reduced)->size + PIECE - 1) / PIECE; }
+static int64_t pieces_of_run(const struct layout *layout)
+{
+    return (innermost(&layout->reduced)->size + PIECE - 1) / PIECE;
+}
 
 /* One result: pieces [begin, end) of its runs. */
-static void fold_pieces(const layout *l, const fold_task *t, fl_total *total, const char *base, int64_t begin,
-                        int64_t end, double center)
+static void fold_pieces(const struct layout *layout, const struct fold_task *task, fl_total *total, const char *base,
+                        int64_t begin, int64_t end, double center)
 {
-    const fl_layout *r = &l->reduced;
-    int64_t run = innermost(r)->size, stride = innermost(r)->stride[0], pieces = pieces_of_run(l);
+    const fl_layout *r = &layout->reduced;
+    int64_t run = innermost(r)->size, stride = innermost(r)->stride[0], pieces = pieces_of_run(layout);
     for (int64_t i = begin; i < end; i++) {
         int64_t at = i % pieces * PIECE, n = run - at < PIECE ? run - at : PIECE;
-        fold_run(l, t, total, position(r, base, i / pieces * run + at), n, stride, center);
+        fold_run(layout, task, total, position(r, base, i / pieces * run + at), n, stride, center);
     }
 }
 
 /* `columns` neighbouring results: rows [begin, end) of the reduced positions. */
-static void fold_columns(const layout *l, const fold_task *t, fl_total *totals, const char *base, int64_t columns,
-                         int64_t begin, int64_t end, const double *centers)
+static void fold_columns(const struct layout *layout, const struct fold_task *task, fl_total *totals, const char *base,
+                         int64_t columns, int64_t begin, int64_t end, const double *centers)
 {
-    const fl_layout *r = &l->reduced;
-    int64_t inner = innermost(r)->size, stride = innermost(r)->stride[0], tile_stride = innermost(&l->kept)->stride[0];
-    bool plain = is_plain(l, tile_stride) && stride % l->element == 0;
+    const fl_layout *r = &layout->reduced;
+    int64_t inner = innermost(r)->size, stride = innermost(r)->stride[0],
+            tile_stride = innermost(&layout->kept)->stride[0];
+    bool plain = is_plain(layout, tile_stride) && stride % layout->element == 0;
     _Alignas(64) int64_t buffer[FL_REDUCE_TILE];
     while (begin < end) {
         int64_t at = begin % inner, rows = inner - at < end - begin ? inner - at : end - begin;
         const char *x = position(r, base, begin);
-        if (plain) t->loops->columns(totals, x, stride / l->element, rows, columns, centers, t->p);
+        if (plain) task->loops->columns(totals, x, stride / layout->element, rows, columns, centers, task->p);
         else
             for (int64_t i = 0; i < rows; i++) {
-                l->copy->load[l->dtype](buffer, x + i * stride, tile_stride, columns);
-                t->loops->columns(totals, buffer, 0, 1, columns, centers, t->p);
+                layout->copy->load[layout->dtype](buffer, x + i * stride, tile_stride, columns);
+                task->loops->columns(totals, buffer, 0, 1, columns, centers, task->p);
             }
         begin += rows;
     }
@@ -144,8 +149,8 @@ static void fold_columns(const layout *l, const fold_task *t, fl_total *totals, 
 /* ---- jobs ---- */
 
 /* What threads share. A task is a batch of results (rows) or a tile of them (columns), of one segment. */
-typedef struct run_state {
-    const layout *l;
+struct run_state {
+    const struct layout *l;
     const fl_reduce_job *job;
     const fl_view *out;
     int64_t tasks;                          /* per segment */
@@ -155,43 +160,43 @@ typedef struct run_state {
     fl_fold fold;                           /* of the phase that runs now */
     fl_total *partials;                     /* segments x results; NULL: one segment */
     double *centers;                        /* one per result, with partials */
-} run_state;
+};
 
-static fl_total identity(fl_fold fold, const layout *l)
+static fl_total identity(fl_fold fold, const struct layout *layout)
 {
-    bool integer = l->through == FL_THROUGH_INT64;
+    bool integer = layout->through == FL_THROUGH_INT64;
     fl_total t = {.integer = 0}; /* the bits of 0.0 too */
     if (fold == FL_FOLD_PRODUCT) integer ? (void)(t.integer = 1) : (void)(t.number = 1);
     if (fold == FL_FOLD_LARGEST)
-        integer ? (void)(t.integer = fl_dtype_ranges[l->dtype].lowest) : (void)(t.number = -INFINITY);
+        integer ? (void)(t.integer = fl_dtype_ranges[layout->dtype].lowest) : (void)(t.number = -INFINITY);
     if (fold == FL_FOLD_SMALLEST || fold == FL_FOLD_SMALLEST_ABS)
-        integer ? (void)(t.integer = fl_dtype_ranges[l->dtype].highest) : (void)(t.number = INFINITY);
+        integer ? (void)(t.integer = fl_dtype_ranges[layout->dtype].highest) : (void)(t.number = INFINITY);
     return t;
 }
 
 /* First result and number of results of a task, and where the first one's elements begin. */
-static const char *task_results(const run_state *s, int64_t task, int64_t *first, int64_t *count)
+static const char *task_results(const struct run_state *state, int64_t task, int64_t *first, int64_t *count)
 {
-    const fl_layout *kept = &s->l->kept;
-    if (!s->l->columns) {
-        *first = task * s->batch;
-        *count = s->l->results - *first < s->batch ? s->l->results - *first : s->batch;
+    const fl_layout *kept = &state->l->kept;
+    if (!state->l->columns) {
+        *first = task * state->batch;
+        *count = state->l->results - *first < state->batch ? state->l->results - *first : state->batch;
         return NULL;
     }
-    int64_t inner = innermost(kept)->size, at = task % s->tiles * s->batch;
-    *first = task / s->tiles * inner + at;
-    *count = inner - at < s->batch ? inner - at : s->batch;
-    return position(kept, s->l->data, *first);
+    int64_t inner = innermost(kept)->size, at = task % state->tiles * state->batch;
+    *first = task / state->tiles * inner + at;
+    *count = inner - at < state->batch ? inner - at : state->batch;
+    return position(kept, state->l->data, *first);
 }
 
-static void fold_results(const run_state *s, fl_fold fold, fl_total *totals, const double *centers, int64_t task,
-                         int64_t segment)
+static void fold_results(const struct run_state *state, fl_fold fold, fl_total *totals, const double *centers,
+                         int64_t task, int64_t segment)
 {
-    const layout *l = s->l;
-    fold_task t = {&l->loops->fold[l->through][fold], s->job->p};
-    int64_t first, count, begin = segment * s->segment_units, end = begin + s->segment_units;
-    const char *base = task_results(s, task, &first, &count);
-    if (end > s->units) end = s->units;
+    const struct layout *l = state->l;
+    struct fold_task t = {&l->loops->fold[l->through][fold], state->job->p};
+    int64_t first, count, begin = segment * state->segment_units, end = begin + state->segment_units;
+    const char *base = task_results(state, task, &first, &count);
+    if (end > state->units) end = state->units;
     for (int64_t i = 0; i < count; i++) totals[i] = identity(fold, l);
     if (l->columns) fold_columns(l, &t, totals, base, count, begin, end, centers);
     else
@@ -209,19 +214,20 @@ static void centers_of(double *centers, const fl_total *totals, int64_t n, const
 }
 
 /* Finishes n totals and stores them from result `first` on. */
-static void store_results(const run_state *s, fl_total *totals, const double *centers, int64_t first, int64_t n)
+static void store_results(const struct run_state *state, fl_total *totals, const double *centers, int64_t first,
+                          int64_t n)
 {
-    if (s->job->finish)
-        for (int64_t i = 0; i < n; i++) s->job->finish(&totals[i], centers ? centers[i] : 0, s->job);
-    fl_copy_through from = s->l->through == FL_THROUGH_INT64 ? FL_THROUGH_INT64 : FL_THROUGH_DOUBLE;
-    int64_t size = (int64_t)fl_dtype_size(s->out->dtype);
-    s->l->copy->store[from][s->out->dtype]((char *)s->out->data + first * size, size, totals, n);
+    if (state->job->finish)
+        for (int64_t i = 0; i < n; i++) state->job->finish(&totals[i], centers ? centers[i] : 0, state->job);
+    fl_copy_through from = state->l->through == FL_THROUGH_INT64 ? FL_THROUGH_INT64 : FL_THROUGH_DOUBLE;
+    int64_t size = (int64_t)fl_dtype_size(state->out->dtype);
+    state->l->copy->store[from][state->out->dtype]((char *)state->out->data + first * size, size, totals, n);
 }
 
 /* Whole results, one segment: every phase at once, while the elements are in the cache. */
 static void whole_body(void *context, int64_t begin, int64_t end)
 {
-    const run_state *s = context;
+    const struct run_state *s = context;
     fl_total totals[BATCH];
     double centers[BATCH];
     for (int64_t task = begin; task < end; task++) {
@@ -238,7 +244,7 @@ static void whole_body(void *context, int64_t begin, int64_t end)
 
 static void segment_body(void *context, int64_t begin, int64_t end)
 {
-    const run_state *s = context;
+    const struct run_state *s = context;
     for (int64_t i = begin; i < end; i++) {
         int64_t task = i % s->tasks, segment = i / s->tasks, first, count;
         task_results(s, task, &first, &count);
@@ -270,65 +276,65 @@ static void join(fl_total *a, const fl_total *b, fl_fold fold, bool integer)
 }
 
 /* One phase over all segments; the joined totals are the first `kept.total` partials. */
-static void run_phase(run_state *s, fl_fold fold)
+static void run_phase(struct run_state *state, fl_fold fold)
 {
-    int64_t results = s->l->results;
-    s->fold = fold;
-    fl_team_for(s->tasks * s->segments, (double)SEGMENT * 0.2, segment_body, s);
-    for (int64_t k = 1; k < s->segments; k++)
+    int64_t results = state->l->results;
+    state->fold = fold;
+    fl_team_for(state->tasks * state->segments, (double)SEGMENT * 0.2, segment_body, state);
+    for (int64_t k = 1; k < state->segments; k++)
         for (int64_t i = 0; i < results; i++)
-            join(&s->partials[i], &s->partials[k * results + i], fold, s->l->through == FL_THROUGH_INT64);
+            join(&state->partials[i], &state->partials[k * results + i], fold, state->l->through == FL_THROUGH_INT64);
 }
 
-static fl_status run_segments(run_state *s)
+static fl_status run_segments(struct run_state *state)
 {
-    int64_t results = s->l->results;
-    size_t bytes = ((size_t)s->segments * sizeof(fl_total) + sizeof(double)) * (size_t)results;
-    s->partials = malloc(bytes);
-    if (!s->partials)
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu bytes of partial results", s->job->name, bytes);
-    s->centers = (double *)(s->partials + s->segments * results);
-    if (s->job->centered) {
-        run_phase(s, s->job->first);
-        centers_of(s->centers, s->partials, results, s->job);
+    int64_t results = state->l->results;
+    size_t bytes = ((size_t)state->segments * sizeof(fl_total) + sizeof(double)) * (size_t)results;
+    state->partials = malloc(bytes);
+    if (!state->partials)
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu bytes of partial results", state->job->name, bytes);
+    state->centers = (double *)(state->partials + state->segments * results);
+    if (state->job->centered) {
+        run_phase(state, state->job->first);
+        centers_of(state->centers, state->partials, results, state->job);
     }
-    run_phase(s, s->job->fold);
-    store_results(s, s->partials, s->job->centered ? s->centers : NULL, 0, results);
-    free(s->partials);
+    run_phase(state, state->job->fold);
+    store_results(state, state->partials, state->job->centered ? state->centers : NULL, 0, results);
+    free(state->partials);
     return FL_OK;
 }
 
 /* Cuts the work by the sizes alone. */
-static void plan_tasks(run_state *s)
+static void plan_tasks(struct run_state *state)
 {
-    const fl_layout *kept = &s->l->kept, *reduced = &s->l->reduced;
+    const fl_layout *kept = &state->l->kept, *reduced = &state->l->reduced;
     int64_t inner = innermost(kept)->size, per_unit;
-    if (s->l->columns) {
-        s->batch = inner < FL_REDUCE_TILE ? inner : FL_REDUCE_TILE;
-        s->tiles = (inner + s->batch - 1) / s->batch;
-        s->tasks = s->l->results / inner * s->tiles;
-        s->units = s->l->elements;
-        per_unit = s->batch;
+    if (state->l->columns) {
+        state->batch = inner < FL_REDUCE_TILE ? inner : FL_REDUCE_TILE;
+        state->tiles = (inner + state->batch - 1) / state->batch;
+        state->tasks = state->l->results / inner * state->tiles;
+        state->units = state->l->elements;
+        per_unit = state->batch;
     } else {
         int64_t run = innermost(reduced)->size;
-        s->batch = s->l->elements >= PIECE ? 1 : PIECE / (s->l->elements ? s->l->elements : 1);
-        if (s->batch > BATCH) s->batch = BATCH;
-        s->tasks = (s->l->results + s->batch - 1) / s->batch;
-        s->units = s->l->elements ? s->l->elements / run * pieces_of_run(s->l) : 0;
+        state->batch = state->l->elements >= PIECE ? 1 : PIECE / (state->l->elements ? state->l->elements : 1);
+        if (state->batch > BATCH) state->batch = BATCH;
+        state->tasks = (state->l->results + state->batch - 1) / state->batch;
+        state->units = state->l->elements ? state->l->elements / run * pieces_of_run(state->l) : 0;
         per_unit = run < PIECE ? run : PIECE;
     }
-    s->segments = 1;
-    s->segment_units = s->units;
-    if (s->tasks >= MANY_TASKS || s->l->results * s->l->elements < SEGMENT_FROM) return;
-    s->segment_units = per_unit < SEGMENT ? SEGMENT / per_unit : 1;
-    s->segments = (s->units + s->segment_units - 1) / s->segment_units;
+    state->segments = 1;
+    state->segment_units = state->units;
+    if (state->tasks >= MANY_TASKS || state->l->results * state->l->elements < SEGMENT_FROM) return;
+    state->segment_units = per_unit < SEGMENT ? SEGMENT / per_unit : 1;
+    state->segments = (state->units + state->segment_units - 1) / state->segment_units;
 }
 
 fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, const fl_reduce_job *job)
 {
     fl_reduce_job own = *job;
-    layout l;
-    run_state s = {.l = &l, .job = &own, .out = out};
+    struct layout l;
+    struct run_state s = {.l = &l, .job = &own, .out = out};
     assert(out->contiguous);
     if (out->numel == 0) return FL_OK;
     layout_init(&l, in, mask);
@@ -342,35 +348,35 @@ fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, co
 
 /* ---- positions of extremes ---- */
 
-typedef struct arg_state {
-    const layout *l;
+struct arg_state {
+    const struct layout *l;
     const fl_arg_loops *loops;
     const fl_view *values, *positions;
-} arg_state;
+};
 
 /* One result: every run of its elements, in order. */
-static void arg_one(const arg_state *s, void *best, int64_t *at, const char *base)
+static void arg_one(const struct arg_state *state, void *best, int64_t *at, const char *base)
 {
-    const layout *l = s->l;
+    const struct layout *l = state->l;
     const fl_layout *r = &l->reduced;
     int64_t run = innermost(r)->size, stride = innermost(r)->stride[0];
     _Alignas(64) int64_t buffer[FL_REDUCE_BLOCK];
     for (int64_t i = 0; i < l->elements; i += run) {
         const char *x = position(r, base, i);
-        if (is_plain(l, stride)) s->loops->run(best, at, x, run, i);
+        if (is_plain(l, stride)) state->loops->run(best, at, x, run, i);
         else
             for (int64_t j = 0; j < run; j += FL_REDUCE_BLOCK) {
                 int64_t n = run - j < FL_REDUCE_BLOCK ? run - j : FL_REDUCE_BLOCK;
                 l->copy->load[l->dtype](buffer, x + j * stride, stride, n);
-                s->loops->run(best, at, buffer, n, i + j);
+                state->loops->run(best, at, buffer, n, i + j);
             }
     }
 }
 
 /* A tile of results, row by row. */
-static void arg_tile(const arg_state *s, void *best, int64_t *at, const char *base, int64_t columns)
+static void arg_tile(const struct arg_state *state, void *best, int64_t *at, const char *base, int64_t columns)
 {
-    const layout *l = s->l;
+    const struct layout *l = state->l;
     int64_t stride = innermost(&l->kept)->stride[0];
     _Alignas(64) int64_t buffer[FL_REDUCE_TILE];
     for (int64_t i = 0; i < l->elements; i++) {
@@ -379,14 +385,14 @@ static void arg_tile(const arg_state *s, void *best, int64_t *at, const char *ba
             l->copy->load[l->dtype](buffer, x, stride, columns);
             x = buffer;
         }
-        s->loops->row(best, at, x, columns, i);
+        state->loops->row(best, at, x, columns, i);
     }
 }
 
 static void arg_body(void *context, int64_t begin, int64_t end)
 {
-    const arg_state *s = context;
-    const layout *l = s->l;
+    const struct arg_state *s = context;
+    const struct layout *l = s->l;
     int64_t inner = innermost(&l->kept)->size, at[FL_REDUCE_TILE];
     _Alignas(64) int64_t best[FL_REDUCE_TILE]; /* of the type converted through */
     while (begin < end) {
@@ -408,8 +414,8 @@ static void arg_body(void *context, int64_t begin, int64_t end)
 fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, const fl_view *in, uint32_t mask,
                             bool largest)
 {
-    layout l;
-    arg_state s = {.l = &l, .values = values, .positions = positions};
+    struct layout l;
+    struct arg_state s = {.l = &l, .values = values, .positions = positions};
     assert((!values || values->contiguous) && (!positions || positions->contiguous));
     layout_init(&l, in, mask);
     if (l.results == 0) return FL_OK;

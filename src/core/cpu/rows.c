@@ -32,7 +32,7 @@ enum { ROW_INPUTS = 2 };
 typedef void (*row_body)(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
                          const void *const *in);
 
-typedef struct row_job {
+struct row_job {
     const fl_row_kernels *kernels;
     fl_row_shape shape;
     size_t item;
@@ -41,11 +41,11 @@ typedef struct row_job {
     void *out;                  /* NULL: no result of the array's shape */
     const void *in[ROW_INPUTS]; /* NULL: absent */
     int failed;
-} row_job;
+};
 
 static void contiguous_rows(void *context, int64_t begin, int64_t end)
 {
-    row_job *j = context;
+    struct row_job *j = context;
     int64_t skip = begin * j->shape.n * (int64_t)j->item;
     const void *in[ROW_INPUTS];
     for (int i = 0; i < ROW_INPUTS; i++) in[i] = j->in[i] ? (const char *)j->in[i] + skip : NULL;
@@ -53,26 +53,26 @@ static void contiguous_rows(void *context, int64_t begin, int64_t end)
 }
 
 /* One tile of neighbouring rows. */
-static void tile_rows(row_job *j, int64_t outer, int64_t i, char *scratch)
+static void tile_rows(struct row_job *job, int64_t outer, int64_t i, char *scratch)
 {
-    const fl_row_shape *s = &j->shape;
+    const fl_row_shape *s = &job->shape;
     int64_t lanes = s->inner - i < TILE_LANES ? s->inner - i : TILE_LANES,
-            skip = (outer * s->n * s->inner + i) * (int64_t)j->item;
-    size_t tile = (size_t)(TILE_LANES * s->n) * j->item;
+            skip = (outer * s->n * s->inner + i) * (int64_t)job->item;
+    size_t tile = (size_t)(TILE_LANES * s->n) * job->item;
     const void *in[ROW_INPUTS];
     for (int p = 0; p < ROW_INPUTS; p++) {
-        in[p] = j->in[p] ? scratch + (size_t)p * tile : NULL;
-        if (j->in[p])
-            j->kernels->gather(scratch + (size_t)p * tile, (const char *)j->in[p] + skip, lanes, s->n, s->inner);
+        in[p] = job->in[p] ? scratch + (size_t)p * tile : NULL;
+        if (job->in[p])
+            job->kernels->gather(scratch + (size_t)p * tile, (const char *)job->in[p] + skip, lanes, s->n, s->inner);
     }
-    void *out = j->out ? scratch + ROW_INPUTS * tile : NULL;
-    j->body(j->context, j->kernels, outer * s->inner + i, lanes, out, in);
-    if (j->out) j->kernels->scatter((char *)j->out + skip, out, lanes, s->n, s->inner);
+    void *out = job->out ? scratch + ROW_INPUTS * tile : NULL;
+    job->body(job->context, job->kernels, outer * s->inner + i, lanes, out, in);
+    if (job->out) job->kernels->scatter((char *)job->out + skip, out, lanes, s->n, s->inner);
 }
 
 static void strided_rows(void *context, int64_t begin, int64_t end)
 {
-    row_job *j = context;
+    struct row_job *j = context;
     int64_t tiles = (j->shape.inner + TILE_LANES - 1) / TILE_LANES;
     char *scratch = fl_scratch(FL_KERNEL_SCRATCH, (ROW_INPUTS + 1) * (size_t)(TILE_LANES * j->shape.n) * j->item + 64);
     if (!scratch) {
@@ -82,29 +82,29 @@ static void strided_rows(void *context, int64_t begin, int64_t end)
     for (int64_t t = begin; t < end; t++) tile_rows(j, t / tiles, t % tiles * TILE_LANES, scratch);
 }
 
-static fl_status run_rows(row_job *j, fl_dtype dtype)
+static fl_status run_rows(struct row_job *job, fl_dtype dtype)
 {
-    const fl_row_shape *s = &j->shape;
-    j->kernels = fl_row_kernels_of(dtype);
-    j->item = fl_dtype_size(dtype);
+    const fl_row_shape *s = &job->shape;
+    job->kernels = fl_row_kernels_of(dtype);
+    job->item = fl_dtype_size(dtype);
     double row_ns = (double)s->n * NS_PER_ELEMENT;
-    if (s->inner == 1) fl_team_for(s->outer, row_ns, contiguous_rows, j);
-    else fl_team_for(s->outer * ((s->inner + TILE_LANES - 1) / TILE_LANES), 3 * row_ns * TILE_LANES, strided_rows, j);
-    return j->failed ? fl_fail(FL_ERR_MEMORY, "out of memory for scratch space of rows of %lld", (long long)s->n)
-                     : FL_OK;
+    if (s->inner == 1) fl_team_for(s->outer, row_ns, contiguous_rows, job);
+    else fl_team_for(s->outer * ((s->inner + TILE_LANES - 1) / TILE_LANES), 3 * row_ns * TILE_LANES, strided_rows, job);
+    return job->failed ? fl_fail(FL_ERR_MEMORY, "out of memory for scratch space of rows of %lld", (long long)s->n)
+                       : FL_OK;
 }
 
 /* ---- softmax ---- */
 
-typedef struct softmax_kind {
+struct softmax_kind {
     int64_t n;
     bool logs;
-} softmax_kind;
+};
 
 static void softmax_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
                          const void *const *in)
 {
-    const softmax_kind *kind = context;
+    const struct softmax_kind *kind = context;
     (void)row;
     kernels->softmax(out, in[0], rows, kind->n, kind->logs);
 }
@@ -112,22 +112,22 @@ static void softmax_body(const void *context, const fl_row_kernels *kernels, int
 static void softmax_backward_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows,
                                   void *out, const void *const *in)
 {
-    const softmax_kind *kind = context;
+    const struct softmax_kind *kind = context;
     (void)row;
     kernels->softmax_backward(out, in[0], in[1], rows, kind->n, kind->logs);
 }
 
 fl_status fl_cpu_softmax(fl_dtype dtype, void *y, const void *x, fl_row_shape shape, bool logs)
 {
-    softmax_kind kind = {shape.n, logs};
-    row_job j = {.shape = shape, .body = softmax_body, .context = &kind, .out = y, .in = {x}};
+    struct softmax_kind kind = {shape.n, logs};
+    struct row_job j = {.shape = shape, .body = softmax_body, .context = &kind, .out = y, .in = {x}};
     return run_rows(&j, dtype);
 }
 
 fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape, bool logs)
 {
-    softmax_kind kind = {shape.n, logs};
-    row_job j = {.shape = shape, .body = softmax_backward_body, .context = &kind, .out = dx, .in = {g, y}};
+    struct softmax_kind kind = {shape.n, logs};
+    struct row_job j = {.shape = shape, .body = softmax_backward_body, .context = &kind, .out = dx, .in = {g, y}};
     return run_rows(&j, dtype);
 }
 
@@ -157,42 +157,42 @@ double fl_cpu_nll_weights(fl_dtype dtype, const void *weight, int64_t classes)
 
 fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *nll, const void *x, fl_row_shape shape)
 {
-    row_job j = {.shape = shape, .body = nll_body, .context = nll, .in = {x}};
+    struct row_job j = {.shape = shape, .body = nll_body, .context = nll, .in = {x}};
     return run_rows(&j, dtype);
 }
 
 fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *nll, void *dx, const void *x, fl_row_shape shape)
 {
-    row_job j = {.shape = shape, .body = nll_backward_body, .context = nll, .out = dx, .in = {x}};
+    struct row_job j = {.shape = shape, .body = nll_backward_body, .context = nll, .out = dx, .in = {x}};
     return run_rows(&j, dtype);
 }
 
 /* ---- layer_norm ---- */
 
-typedef struct norm_job {
+struct norm_job {
     const fl_row_kernels *kernels;
     const fl_layer_norm *a;
     size_t item;
     int64_t rows, block, blocks; /* rows of a block; number of blocks */
     char *partial;               /* [blocks][2][n]: sums for dweight and dbias */
     char *sums;                  /* [2][n] */
-} norm_job;
+};
 
 static void norm_rows(void *context, int64_t begin, int64_t end)
 {
-    norm_job *j = context;
+    struct norm_job *j = context;
     j->kernels->layer_norm(j->a, begin, end - begin);
 }
 
 void fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows)
 {
-    norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = norm};
+    struct norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = norm};
     fl_team_for(rows, (double)norm->n * NS_PER_ELEMENT, norm_rows, &j);
 }
 
 static void norm_blocks(void *context, int64_t begin, int64_t end)
 {
-    norm_job *j = context;
+    struct norm_job *j = context;
     size_t row_bytes = (size_t)j->a->n * j->item;
     for (int64_t b = begin; b < end; b++) {
         int64_t first = b * j->block, rows = j->rows - first < j->block ? j->rows - first : j->block;
@@ -206,7 +206,7 @@ enum { SUM_COLUMNS = 64 };
 /* Columns [begin, end) * SUM_COLUMNS of the two sums side by side. */
 static void norm_sums(void *context, int64_t begin, int64_t end)
 {
-    norm_job *j = context;
+    struct norm_job *j = context;
     int64_t columns = 2 * j->a->n, from = begin * SUM_COLUMNS,
             to = end * SUM_COLUMNS < columns ? end * SUM_COLUMNS : columns;
     size_t skip = (size_t)from * j->item;
@@ -216,7 +216,7 @@ static void norm_sums(void *context, int64_t begin, int64_t end)
 fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows, void *dweight,
                                      void *dbias)
 {
-    norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = norm, .item = fl_dtype_size(dtype), .rows = rows};
+    struct norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = norm, .item = fl_dtype_size(dtype), .rows = rows};
     j.block = (rows + 63) / 64 < 32 ? 32 : (rows + 63) / 64;
     j.blocks = (rows + j.block - 1) / j.block;
     size_t row_bytes = (size_t)norm->n * j.item;

@@ -8,7 +8,7 @@
 enum { BESIDE = 64 }; /* lines beside each other that are one unit of work */
 
 /* Lines along the axis; strides in bytes: out, src, positions. */
-typedef struct write_job {
+struct write_job {
     char *out;
     const char *src, *positions;
     fl_layout lines;       /* without the axis */
@@ -17,10 +17,10 @@ typedef struct write_job {
     int64_t place;         /* bytes from one to the next */
     int64_t beside, tiles; /* lines of a unit, units of one row of lines */
     size_t item;
-} write_job;
+};
 
 /* Goes through a unit, `inner` for each step of `outer`. `item` is a constant where it is called. */
-static inline __attribute__((always_inline)) void write_lines(const write_job *j, const int64_t *offset,
+static inline __attribute__((always_inline)) void write_lines(const struct write_job *j, const int64_t *offset,
                                                               const fl_axis *outer, const fl_axis *inner, size_t item)
 {
     const int64_t first = j->first, held = j->held, place = j->place;
@@ -38,26 +38,26 @@ static inline __attribute__((always_inline)) void write_lines(const write_job *j
     }
 }
 
-static void write_unit(const write_job *j, int64_t unit)
+static void write_unit(const struct write_job *job, int64_t unit)
 {
-    const fl_axis *last = &j->lines.axes[j->lines.count - 1];
-    int64_t from = unit % j->tiles * j->beside, lines = last->size - from < j->beside ? last->size - from : j->beside,
-            row = unit / j->tiles;
+    const fl_axis *last = &job->lines.axes[job->lines.count - 1];
+    int64_t from = unit % job->tiles * job->beside,
+            lines = last->size - from < job->beside ? last->size - from : job->beside, row = unit / job->tiles;
     int64_t offset[3];
     for (int o = 0; o < 3; o++) offset[o] = from * last->stride[o];
-    for (int a = j->lines.count - 2; a >= 0; a--) {
-        const fl_axis *axis = &j->lines.axes[a];
+    for (int a = job->lines.count - 2; a >= 0; a--) {
+        const fl_axis *axis = &job->lines.axes[a];
         for (int o = 0; o < 3; o++) offset[o] += row % axis->size * axis->stride[o];
         row /= axis->size;
     }
     fl_axis beside = *last;
     beside.size = lines;
-    const fl_axis *outer = lines > 1 ? &j->along : &beside, *inner = lines > 1 ? &beside : &j->along;
-    switch (j->item) {
-    case 1: write_lines(j, offset, outer, inner, 1); break;
-    case 2: write_lines(j, offset, outer, inner, 2); break;
-    case 4: write_lines(j, offset, outer, inner, 4); break;
-    default: write_lines(j, offset, outer, inner, 8);
+    const fl_axis *outer = lines > 1 ? &job->along : &beside, *inner = lines > 1 ? &beside : &job->along;
+    switch (job->item) {
+    case 1: write_lines(job, offset, outer, inner, 1); break;
+    case 2: write_lines(job, offset, outer, inner, 2); break;
+    case 4: write_lines(job, offset, outer, inner, 4); break;
+    default: write_lines(job, offset, outer, inner, 8);
     }
 }
 
@@ -78,32 +78,33 @@ static int64_t overlap(int64_t *in_index, int64_t *in_out, const fl_view *index,
 }
 
 /* src_strides in elements. false: nothing is written here. */
-static bool arrange(write_job *j, const fl_view *out, const fl_view *index, const int64_t *src_strides, int axis)
+static bool arrange(struct write_job *job, const fl_view *out, const fl_view *index, const int64_t *src_strides,
+                    int axis)
 {
-    int64_t item = (int64_t)j->item, word = (int64_t)sizeof(int64_t), strides[FL_MAX_NDIM], in_index, in_out;
+    int64_t item = (int64_t)job->item, word = (int64_t)sizeof(int64_t), strides[FL_MAX_NDIM], in_index, in_out;
     fl_shape_strides(strides, index->size, index->ndim);
-    j->lines.operands = 3;
-    j->along = (fl_axis){1, {0}};
-    j->held = 1;
+    job->lines.operands = 3;
+    job->along = (fl_axis){1, {0}};
+    job->held = 1;
     for (int a = 0; a < out->ndim; a++) {
         fl_axis own = {index->size[a], {out->stride[a] * item, src_strides[a] * item, strides[a] * word}};
         if (a == axis) {
-            j->place = own.stride[0];
+            job->place = own.stride[0];
             own.stride[0] = 0;
-            j->along = own;
-            j->first = out->start[a];
-            j->held = out->size[a];
+            job->along = own;
+            job->first = out->start[a];
+            job->held = out->size[a];
             continue;
         }
         own.size = overlap(&in_index, &in_out, index, out, a);
         if (own.size == 0) return false;
-        j->out += in_out * own.stride[0];
-        j->src += in_index * own.stride[1];
-        j->positions += in_index * own.stride[2];
-        j->lines.axes[j->lines.count++] = own;
+        job->out += in_out * own.stride[0];
+        job->src += in_index * own.stride[1];
+        job->positions += in_index * own.stride[2];
+        job->lines.axes[job->lines.count++] = own;
     }
-    fl_layout_simplify(&j->lines);
-    if (j->lines.count == 0) j->lines.axes[j->lines.count++] = (fl_axis){1, {0}};
+    fl_layout_simplify(&job->lines);
+    if (job->lines.count == 0) job->lines.axes[job->lines.count++] = (fl_axis){1, {0}};
     return out->numel > 0 && index->numel > 0;
 }
 
@@ -118,7 +119,7 @@ fl_status fl_cpu_scatter(fl_kernel *kernel, int axis, const void *src, const int
                           .noun = "positions",
                           .limit = out->ndim ? out->logical[axis] : 1};
     FL_TRY(fl_indices_check(positions, index, &rule));
-    write_job j = {
+    struct write_job j = {
         .out = out->data, .src = src, .positions = (const char *)positions, .item = fl_dtype_size(out->dtype)};
     if (!arrange(&j, out, index, src_strides, axis)) return FL_OK;
     int64_t row = j.lines.axes[j.lines.count - 1].size;

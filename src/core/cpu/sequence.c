@@ -17,17 +17,17 @@ static fl_status write_piece(const fl_view *out, int64_t at, int64_t n, const vo
     return fl_cpu_copy(&to, &from);
 }
 
-typedef union piece {
+union piece {
     int64_t integers[PIECE];
     double floats[PIECE];
-} piece;
+};
 
 /* n elements, the first of them at logical position `first`. */
-typedef void fill(piece *values, int64_t first, int64_t n, const void *context);
+typedef void fill(union piece *values, int64_t first, int64_t n, const void *context);
 
 static fl_status fill_pieces(const fl_view *out, fl_dtype dtype, fill *compute, const void *context)
 {
-    piece values;
+    union piece values;
     for (int64_t at = 0; at < out->numel; at += PIECE) {
         int64_t n = out->numel - at < PIECE ? out->numel - at : PIECE;
         compute(&values, out->start[0] + at, n, context);
@@ -36,7 +36,7 @@ static fl_status fill_pieces(const fl_view *out, fl_dtype dtype, fill *compute, 
     return FL_OK;
 }
 
-static void fill_integers(piece *values, int64_t first, int64_t n, const void *context)
+static void fill_integers(union piece *values, int64_t first, int64_t n, const void *context)
 {
     const int64_t *from = context; /* start, step */
     for (int64_t i = 0; i < n; i++)
@@ -48,7 +48,7 @@ fl_status fl_cpu_count(const fl_view *out, int64_t start, int64_t step)
     return fill_pieces(out, FL_INT64, fill_integers, (const int64_t[]){start, step});
 }
 
-static void fill_floats(piece *values, int64_t first, int64_t n, const void *context)
+static void fill_floats(union piece *values, int64_t first, int64_t n, const void *context)
 {
     const double *from = context; /* start, step */
     for (int64_t i = 0; i < n; i++) values->floats[i] = from[0] + (double)(first + i) * from[1];
@@ -59,15 +59,15 @@ fl_status fl_cpu_arange(const fl_view *out, double start, double step)
     return fill_pieces(out, FL_FLOAT64, fill_floats, (const double[]){start, step});
 }
 
-typedef struct range {
+struct range {
     double start, stop, step;
     int64_t steps;
-} range;
+};
 
 /* From both ends, so that the last element is exactly `stop`. */
-static void fill_range(piece *values, int64_t first, int64_t n, const void *context)
+static void fill_range(union piece *values, int64_t first, int64_t n, const void *context)
 {
-    const range *r = context;
+    const struct range *r = context;
     for (int64_t i = 0; i < n; i++) {
         int64_t index = first + i;
         values->floats[i] = index < (r->steps + 1) / 2 ? r->start + r->step * (double)index
@@ -78,6 +78,6 @@ static void fill_range(piece *values, int64_t first, int64_t n, const void *cont
 fl_status fl_cpu_linspace(const fl_view *out, double start, double stop)
 {
     int64_t steps = out->numel ? out->logical[0] : 0;
-    range r = {start, stop, steps > 1 ? (stop - start) / (double)(steps - 1) : 0, steps};
+    struct range r = {start, stop, steps > 1 ? (stop - start) / (double)(steps - 1) : 0, steps};
     return fill_pieces(out, FL_FLOAT64, fill_range, &r);
 }

@@ -25,7 +25,7 @@ enum { STACK_OPERANDS = 12 };
 static const int64_t zeros[FL_MAX_NDIM];
 
 /* Everything one call works with. `tensors` are the inputs after boxing. */
-typedef struct call {
+struct call {
     const fl_op *op;
     const fl_plan *plan;
     const fl_attrs *attrs;
@@ -35,7 +35,7 @@ typedef struct call {
     fl_tensor **out;
     fl_tensor *target; /* in place: operand 0 */
     bool writes;       /* in place, or an op that mutates operands */
-} call;
+};
 
 /* ---- operands as kernels see them ---- */
 
@@ -100,16 +100,16 @@ static void view_of_number(fl_view *view, const fl_operand *operand, fl_dtype dt
     }
 }
 
-static void fill_views(fl_view *in, fl_view *out, const call *c)
+static void fill_views(fl_view *in, fl_view *out, const struct call *call)
 {
-    for (int i = 0; i < c->nin; i++) {
-        if (c->tensors[i]) view_of(&in[i], c->tensors[i]);
-        else if (c->in[i].kind == FL_NONE) memset(&in[i], 0, sizeof in[i]);
-        else view_of_number(&in[i], &c->in[i], c->plan->number_dtype);
+    for (int i = 0; i < call->nin; i++) {
+        if (call->tensors[i]) view_of(&in[i], call->tensors[i]);
+        else if (call->in[i].kind == FL_NONE) memset(&in[i], 0, sizeof in[i]);
+        else view_of_number(&in[i], &call->in[i], call->plan->number_dtype);
     }
-    if (c->target) out[0] = in[0];
+    if (call->target) out[0] = in[0];
     else
-        for (int i = 0; i < c->nout; i++) view_of(&out[i], c->out[i]);
+        for (int i = 0; i < call->nout; i++) view_of(&out[i], call->out[i]);
 }
 
 /* ---- which operands an op writes ---- */
@@ -121,17 +121,20 @@ static bool operand_mutated(const fl_op *op, int i, int nin)
     return group < 32 && (op->mutates >> group & 1u);
 }
 
-static bool writes_operand(const call *c, int i) { return (c->target && i == 0) || operand_mutated(c->op, i, c->nin); }
+static bool writes_operand(const struct call *call, int i)
+{
+    return (call->target && i == 0) || operand_mutated(call->op, i, call->nin);
+}
 
 /* ---- running ---- */
 
-static bool ready_to_run(const call *c)
+static bool ready_to_run(const struct call *call)
 {
     if (FL_UNLIKELY(!fl_engine_direct)) return false;
-    for (int i = 0; i < c->nin; i++) {
-        if (!c->tensors[i]) continue;
-        fl_var *v = &c->tensors[i]->storage->var;
-        bool ready = c->writes && writes_operand(c, i) ? fl_var_writable(v) : fl_var_readable(v);
+    for (int i = 0; i < call->nin; i++) {
+        if (!call->tensors[i]) continue;
+        fl_var *v = &call->tensors[i]->storage->var;
+        bool ready = call->writes && writes_operand(call, i) ? fl_var_writable(v) : fl_var_readable(v);
         if (FL_UNLIKELY(!ready)) {
             if (!fl_var_settle(v) || v->poison) return false;
         }
@@ -140,27 +143,27 @@ static bool ready_to_run(const call *c)
 }
 
 /* After a kernel that ran on the caller: versions, and poison when it failed half way. */
-static void note_writes(const call *c, fl_status status)
+static void note_writes(const struct call *call, fl_status status)
 {
-    for (int i = 0; i < c->nin; i++) {
-        if (!c->tensors[i] || !writes_operand(c, i)) continue;
-        fl_var_bump(&c->tensors[i]->storage->var);
-        if (status != FL_OK) fl_var_poison(&c->tensors[i]->storage->var, c->op->name);
+    for (int i = 0; i < call->nin; i++) {
+        if (!call->tensors[i] || !writes_operand(call, i)) continue;
+        fl_var_bump(&call->tensors[i]->storage->var);
+        if (status != FL_OK) fl_var_poison(&call->tensors[i]->storage->var, call->op->name);
     }
 }
 
 /* A call packed for a lane: one block with copies of the views, attributes, shapes and strides. Pointers into the
 ** block are kept as offsets from its start, because the lane keeps a copy of its own. */
-typedef struct packed {
+struct packed {
     fl_kernel kernel;
     fl_kernel_fn run;
     fl_attrs *attrs;
-} packed;
+};
 
 static fl_status packed_run(void *payload)
 {
     char *base = payload;
-    packed *p = payload;
+    struct packed *p = payload;
     fl_kernel k = p->kernel;
     k.in = (fl_view *)(base + (uintptr_t)k.in);
     k.out = (fl_view *)(base + (uintptr_t)k.out);
@@ -192,7 +195,7 @@ static size_t pack_view(char *base, size_t at, fl_view *view)
 
 static size_t packed_size(const fl_kernel *kernel)
 {
-    size_t size = sizeof(packed) + sizeof(fl_view) * (size_t)(kernel->nin + kernel->nout);
+    size_t size = sizeof(struct packed) + sizeof(fl_view) * (size_t)(kernel->nin + kernel->nout);
     size += offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)kernel->attrs->count;
     for (int i = 0; i < kernel->nin; i++) size += 4 * sizeof(int64_t) * (size_t)kernel->in[i].ndim;
     for (int i = 0; i < kernel->nout; i++) size += 4 * sizeof(int64_t) * (size_t)kernel->out[i].ndim;
@@ -201,7 +204,7 @@ static size_t packed_size(const fl_kernel *kernel)
 
 static void pack(char *base, const fl_kernel *kernel, fl_kernel_fn run)
 {
-    packed *p = (packed *)base;
+    struct packed *p = (struct packed *)base;
     size_t at = sizeof *p;
     p->kernel = *kernel;
     p->run = run;
@@ -230,15 +233,15 @@ static void add_var(fl_var **list, int *count, fl_var *var)
     list[(*count)++] = var;
 }
 
-static void collect_vars(const call *c, fl_var **reads, int *read_count, fl_var **writes, int *write_count)
+static void collect_vars(const struct call *call, fl_var **reads, int *read_count, fl_var **writes, int *write_count)
 {
     *read_count = *write_count = 0;
-    for (int i = 0; i < c->nout; i++) add_var(writes, write_count, &c->out[i]->storage->var);
-    for (int i = 0; i < c->nin; i++)
-        if (c->tensors[i] && writes_operand(c, i)) add_var(writes, write_count, &c->tensors[i]->storage->var);
-    for (int i = 0; i < c->nin; i++) {
-        if (!c->tensors[i] || writes_operand(c, i)) continue;
-        fl_var *v = &c->tensors[i]->storage->var;
+    for (int i = 0; i < call->nout; i++) add_var(writes, write_count, &call->out[i]->storage->var);
+    for (int i = 0; i < call->nin; i++)
+        if (call->tensors[i] && writes_operand(call, i)) add_var(writes, write_count, &call->tensors[i]->storage->var);
+    for (int i = 0; i < call->nin; i++) {
+        if (!call->tensors[i] || writes_operand(call, i)) continue;
+        fl_var *v = &call->tensors[i]->storage->var;
         bool written = false;
         for (int j = 0; j < *write_count; j++) written |= writes[j] == v;
         if (!written) add_var(reads, read_count, v);
@@ -246,24 +249,24 @@ static void collect_vars(const call *c, fl_var **reads, int *read_count, fl_var 
 }
 
 /* True if the op replaces all bytes of its target's storage by values from elsewhere. */
-static bool overwrites(const call *c)
+static bool overwrites(const struct call *call)
 {
-    if (!(c->op->flags & FL_OP_OVERWRITES)) return false;
-    const fl_tensor *t = c->tensors[0];
-    for (int i = 1; i < c->nin; i++)
-        if (c->tensors[i] && c->tensors[i]->storage == t->storage) return false;
+    if (!(call->op->flags & FL_OP_OVERWRITES)) return false;
+    const fl_tensor *t = call->tensors[0];
+    for (int i = 1; i < call->nin; i++)
+        if (call->tensors[i] && call->tensors[i]->storage == t->storage) return false;
     return t->contiguous && (size_t)t->meta->local_numel * fl_dtype_size(t->meta->dtype) == t->storage->bytes;
 }
 
-static fl_status push_kernel(const call *c, fl_kernel *kernel)
+static fl_status push_kernel(const struct call *call, fl_kernel *kernel)
 {
     size_t size = (packed_size(kernel) + 7) & ~(size_t)7;
-    size_t operands = (size_t)(c->nin + c->nout);
+    size_t operands = (size_t)(call->nin + call->nout);
     char *block = malloc(size + 2 * operands * sizeof(fl_var *));
-    if (!block) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while queueing", c->op->name);
+    if (!block) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while queueing", call->op->name);
     fl_var **reads = (fl_var **)(block + size), **writes = reads + operands;
-    pack(block, kernel, c->plan->kernel);
-    fl_task task = {.name = c->op->name,
+    pack(block, kernel, call->plan->kernel);
+    fl_task task = {.name = call->op->name,
                     .run = packed_run,
                     .payload = block,
                     .payload_size = size,
@@ -271,9 +274,9 @@ static fl_status push_kernel(const call *c, fl_kernel *kernel)
                     .writes = writes,
                     .lane = FL_LANE_CPU,
                     .flags = FL_TASK_CHEAP};
-    collect_vars(c, reads, &task.read_count, writes, &task.write_count);
-    if (c->writes) task.flags |= FL_TASK_UPDATES;
-    if (overwrites(c)) task.flags |= FL_TASK_OVERWRITES;
+    collect_vars(call, reads, &task.read_count, writes, &task.write_count);
+    if (call->writes) task.flags |= FL_TASK_UPDATES;
+    if (overwrites(call)) task.flags |= FL_TASK_OVERWRITES;
     fl_status status = fl_engine_push(&task);
     free(block);
     return status;
@@ -281,39 +284,39 @@ static fl_status push_kernel(const call *c, fl_kernel *kernel)
 
 /* ---- on a device ---- */
 
-typedef struct issued {
+struct issued {
     const fl_plan *plan;
     fl_kernel *kernel;
-} issued;
+};
 
 static fl_status issue_run(void *payload)
 {
-    const issued *i = payload;
+    const struct issued *i = payload;
     FL_TRY(i->plan->device->enter(i->plan->device_index, FL_QUEUE_COMPUTE));
     return i->plan->kernel(i->kernel);
 }
 
 /* The kernel's launches go into the device's queue now; they run when what they read is there. */
-static fl_status issue_kernel(const call *c, fl_kernel *kernel)
+static fl_status issue_kernel(const struct call *call, fl_kernel *kernel)
 {
     fl_var *stack[2 * STACK_OPERANDS], **reads = stack;
-    size_t operands = (size_t)(c->nin + c->nout);
-    if (!c->plan->kernel)
+    size_t operands = (size_t)(call->nin + call->nout);
+    if (!call->plan->kernel)
         return fl_fail(FL_ERR_MISSING, "%s: it has no %s kernel; move the operands to the CPU: x:to(\"cpu\")",
-                       c->op->name, c->plan->device->name);
+                       call->op->name, call->plan->device->name);
     if (operands > STACK_OPERANDS) reads = malloc(2 * operands * sizeof *reads);
-    if (!reads) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu operands", c->op->name, operands);
-    issued payload = {c->plan, kernel};
-    fl_task task = {.name = c->op->name,
+    if (!reads) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu operands", call->op->name, operands);
+    struct issued payload = {call->plan, kernel};
+    fl_task task = {.name = call->op->name,
                     .run = issue_run,
                     .payload = &payload,
                     .payload_size = sizeof payload,
                     .reads = reads,
                     .writes = reads + operands,
-                    .lane = c->plan->lane,
-                    .flags = c->writes ? FL_TASK_UPDATES : 0};
-    collect_vars(c, reads, &task.read_count, reads + operands, &task.write_count);
-    if (overwrites(c)) task.flags |= FL_TASK_OVERWRITES;
+                    .lane = call->plan->lane,
+                    .flags = call->writes ? FL_TASK_UPDATES : 0};
+    collect_vars(call, reads, &task.read_count, reads + operands, &task.write_count);
+    if (overwrites(call)) task.flags |= FL_TASK_OVERWRITES;
     fl_status status = fl_engine_push(&task);
     if (reads != stack) free(reads);
     return status;
@@ -322,127 +325,128 @@ static fl_status issue_kernel(const call *c, fl_kernel *kernel)
 /* ---- on the CPU ---- */
 
 /* Runs the plan's bare loop when the operands are ready and contiguous; false: the kernel must see to it. */
-static bool run_flat(const call *c)
+static bool run_flat(const struct call *call)
 {
     const void *in[FL_FLAT_MAX_IN];
-    const fl_tensor *out = c->out[0];
+    const fl_tensor *out = call->out[0];
     if (FL_UNLIKELY(!fl_engine_direct || !out->contiguous)) return false;
-    for (int i = 0; i < c->nin; i++) {
-        const fl_tensor *t = c->tensors[i];
+    for (int i = 0; i < call->nin; i++) {
+        const fl_tensor *t = call->tensors[i];
         const fl_var *v = &t->storage->var;
-        if (!t->contiguous || !(c->writes && i == 0 ? fl_var_writable(v) : fl_var_readable(v))) return false;
+        if (!t->contiguous || !(call->writes && i == 0 ? fl_var_writable(v) : fl_var_readable(v))) return false;
         in[i] = fl_tensor_data(t);
     }
-    c->plan->flat(fl_tensor_data(out), in, out->meta->local_numel, NULL);
-    if (c->writes) fl_var_bump(&c->out[0]->storage->var);
+    call->plan->flat(fl_tensor_data(out), in, out->meta->local_numel, NULL);
+    if (call->writes) fl_var_bump(&call->out[0]->storage->var);
     fl_engine_direct_ops++;
     return true;
 }
 
 fl_generator fl_dispatch_draw(const fl_meta *meta) { return fl_random_draw(!meta->is_local && !fl_comm_refusal); }
 
-static fl_status run_kernel(const call *c)
+static fl_status run_kernel(const struct call *call)
 {
-    if (c->plan->flat && FL_LIKELY(run_flat(c))) return FL_OK;
+    if (call->plan->flat && FL_LIKELY(run_flat(call))) return FL_OK;
     fl_view stack[STACK_OPERANDS], *views = stack;
-    int count = c->nin + c->nout;
+    int count = call->nin + call->nout;
     if (FL_UNLIKELY(count > STACK_OPERANDS)) {
         views = malloc(sizeof *views * (size_t)count);
-        if (!views) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d operands", c->op->name, count);
+        if (!views) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d operands", call->op->name, count);
     }
-    fl_kernel k = {c->op, c->op->name, c->op->row, c->attrs, views, views + c->nin, c->nin, c->nout, 0, 0};
-    fill_views(k.in, k.out, c);
-    if (c->op->flags & FL_OP_RANDOM) {
-        fl_generator g = fl_dispatch_draw(c->out[0]->meta);
+    fl_kernel k = {call->op,          call->op->name, call->op->row, call->attrs, views,
+                   views + call->nin, call->nin,      call->nout,    0,           0};
+    fill_views(k.in, k.out, call);
+    if (call->op->flags & FL_OP_RANDOM) {
+        fl_generator g = fl_dispatch_draw(call->out[0]->meta);
         k.seed = g.seed;
         k.counter = g.counter;
     }
     fl_status status;
-    if (FL_UNLIKELY(c->plan->device != NULL)) status = issue_kernel(c, &k);
-    else if (FL_LIKELY(ready_to_run(c))) {
-        status = c->plan->kernel(&k);
-        if (c->writes) note_writes(c, status);
+    if (FL_UNLIKELY(call->plan->device != NULL)) status = issue_kernel(call, &k);
+    else if (FL_LIKELY(ready_to_run(call))) {
+        status = call->plan->kernel(&k);
+        if (call->writes) note_writes(call, status);
         fl_engine_direct_ops++;
-    } else status = push_kernel(c, &k);
+    } else status = push_kernel(call, &k);
     if (views != stack) free(views);
     return status;
 }
 
 /* A rank without a part counts the op all the same: counters agree on all ranks. */
-static void skip_draw(const call *c)
+static void skip_draw(const struct call *call)
 {
-    if (c->op->flags & FL_OP_RANDOM) fl_dispatch_draw(c->out[0]->meta);
+    if (call->op->flags & FL_OP_RANDOM) fl_dispatch_draw(call->out[0]->meta);
 }
 
 /* ---- outputs ---- */
 
-static void release_outputs(call *c, int count)
+static void release_outputs(struct call *call, int count)
 {
     for (int i = 0; i < count; i++) {
-        fl_tensor_unref(c->out[i]);
-        c->out[i] = NULL;
+        fl_tensor_unref(call->out[i]);
+        call->out[i] = NULL;
     }
 }
 
-static fl_status allocate_outputs(call *c)
+static fl_status allocate_outputs(struct call *call)
 {
-    for (int i = 0; i < c->nout; i++) {
-        fl_status status = fl_tensor_empty(&c->out[i], c->plan->out[i]);
+    for (int i = 0; i < call->nout; i++) {
+        fl_status status = fl_tensor_empty(&call->out[i], call->plan->out[i]);
         if (FL_UNLIKELY(status != FL_OK)) {
-            release_outputs(c, i);
-            return status == FL_ERR_MEMORY ? fl_fail_prefix(status, "%s: ", c->op->name) : status;
+            release_outputs(call, i);
+            return status == FL_ERR_MEMORY ? fl_fail_prefix(status, "%s: ", call->op->name) : status;
         }
     }
     return FL_OK;
 }
 
 /* Tries to make out[0] a view of the input. */
-static fl_status try_view(call *c, bool *made)
+static fl_status try_view(struct call *call, bool *made)
 {
-    fl_tensor *base = c->tensors[0];
-    fl_view_request v = {c->attrs, base, c->plan->out[0], {0}, 0, true};
+    fl_tensor *base = call->tensors[0];
+    fl_view_request v = {call->attrs, base, call->plan->out[0], {0}, 0, true};
     *made = false;
-    c->op->view(&v);
+    call->op->view(&v);
     if (v.possible) {
-        FL_TRY(fl_tensor_view(&c->out[0], base, v.out_meta, v.strides, base->offset + v.offset));
-        c->out[0]->moved_view |= base != c->in[0].tensor;
+        FL_TRY(fl_tensor_view(&call->out[0], base, v.out_meta, v.strides, base->offset + v.offset));
+        call->out[0]->moved_view |= base != call->in[0].tensor;
         *made = true;
         return FL_OK;
     }
-    if (!(c->op->flags & FL_OP_VIEW_ONLY)) return FL_OK;
+    if (!(call->op->flags & FL_OP_VIEW_ONLY)) return FL_OK;
     char from[FL_SHAPE_TEXT], strides[FL_SHAPE_TEXT], to[FL_SHAPE_TEXT];
     fl_shape as_shape = {base->meta->shape.ndim, {0}};
     memcpy(as_shape.dims, base->strides, sizeof as_shape.dims);
-    return fl_fail(FL_ERR_SHAPE, "%s: %s with strides %s cannot be viewed as %s; use reshape", c->op->name,
+    return fl_fail(FL_ERR_SHAPE, "%s: %s with strides %s cannot be viewed as %s; use reshape", call->op->name,
                    fl_shape_text(from, &base->meta->shape), fl_shape_text(strides, &as_shape),
                    fl_shape_text(to, &v.out_meta->shape));
 }
 
 /* ---- inputs ---- */
 
-/* Boxes the inputs whose SBP differs; what was boxed is owned by c->tensors. */
-static fl_status box_inputs(call *c)
+/* Boxes the inputs whose SBP differs; what was boxed is owned by call->tensors. */
+static fl_status box_inputs(struct call *call)
 {
-    for (int i = 0; i < c->nin; i++) {
-        fl_tensor *t = c->in[i].kind == FL_TENSOR ? c->in[i].tensor : NULL;
-        if (!t || t->meta == c->plan->in[i]) {
-            c->tensors[i] = t;
+    for (int i = 0; i < call->nin; i++) {
+        fl_tensor *t = call->in[i].kind == FL_TENSOR ? call->in[i].tensor : NULL;
+        if (!t || t->meta == call->plan->in[i]) {
+            call->tensors[i] = t;
             continue;
         }
-        fl_status status = fl_boxing_apply_planned(&c->tensors[i], t, c->plan->in[i], c->plan->boxings[i]);
+        fl_status status = fl_boxing_apply_planned(&call->tensors[i], t, call->plan->in[i], call->plan->boxings[i]);
         if (status != FL_OK) {
             while (--i >= 0)
-                if (c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]);
-            return fl_fail_prefix(status, "%s%s: ", c->op->name, c->target ? "_" : "");
+                if (call->tensors[i] != call->in[i].tensor) fl_tensor_unref(call->tensors[i]);
+            return fl_fail_prefix(status, "%s%s: ", call->op->name, call->target ? "_" : "");
         }
     }
     return FL_OK;
 }
 
-static void release_boxed(call *c)
+static void release_boxed(struct call *call)
 {
-    for (int i = 0; i < c->nin; i++)
-        if (c->in[i].kind == FL_TENSOR && c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]);
+    for (int i = 0; i < call->nin; i++)
+        if (call->in[i].kind == FL_TENSOR && call->tensors[i] != call->in[i].tensor) fl_tensor_unref(call->tensors[i]);
 }
 
 /* ---- bodies ---- */
@@ -526,30 +530,31 @@ static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op,
 
 /* ---- dispatch ---- */
 
-static fl_status execute(call *c)
+static fl_status execute(struct call *call)
 {
     bool made = false;
-    if (c->plan->boxes) FL_TRY(box_inputs(c));
+    if (call->plan->boxes) FL_TRY(box_inputs(call));
     fl_status status = FL_OK;
-    if (c->op->flags & FL_OP_VIEW) status = try_view(c, &made);
+    if (call->op->flags & FL_OP_VIEW) status = try_view(call, &made);
     if (status == FL_OK && !made) {
-        status = allocate_outputs(c);
-        if (status == FL_OK && c->plan->holds) {
-            status = run_kernel(c);
-            if (FL_UNLIKELY(status != FL_OK)) release_outputs(c, c->nout);
-        } else if (status == FL_OK) skip_draw(c);
+        status = allocate_outputs(call);
+        if (status == FL_OK && call->plan->holds) {
+            status = run_kernel(call);
+            if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
+        } else if (status == FL_OK) skip_draw(call);
     }
-    if (c->plan->boxes) release_boxed(c);
+    if (call->plan->boxes) release_boxed(call);
     FL_TRY(status);
-    if (FL_UNLIKELY(fl_record_wanted(c->op, c->in, c->nin)))
-        status = fl_recorder_now->record(c->op, c->in, c->nin, c->attrs, c->out, c->nout);
-    if (made && status == FL_OK && fl_dtype_is_float(c->out[0]->meta->dtype) && c->plan->in[0] == c->in[0].tensor->meta)
-        status = fl_record_view(c->out[0], c->in[0].tensor, c->op, c->attrs);
-    if (status != FL_OK) release_outputs(c, c->nout);
+    if (FL_UNLIKELY(fl_record_wanted(call->op, call->in, call->nin)))
+        status = fl_recorder_now->record(call->op, call->in, call->nin, call->attrs, call->out, call->nout);
+    if (made && status == FL_OK && fl_dtype_is_float(call->out[0]->meta->dtype)
+        && call->plan->in[0] == call->in[0].tensor->meta)
+        status = fl_record_view(call->out[0], call->in[0].tensor, call->op, call->attrs);
+    if (status != FL_OK) release_outputs(call, call->nout);
     return status;
 }
 
-static fl_status dispatch_mutating(fl_tensor **out, call *c);
+static fl_status dispatch_mutating(fl_tensor **out, struct call *call);
 
 /* "sum of float32[8, 4] S(0)": an op is identified by its inputs, or else by its results. */
 static void word_plan(char *buffer, const void *what)
@@ -567,14 +572,14 @@ static void word_plan(char *buffer, const void *what)
 }
 
 /* The numbers of a call, which the plan does not know. */
-static uint64_t hash_numbers(const call *c)
+static uint64_t hash_numbers(const struct call *call)
 {
-    const fl_plan *plan = c->plan;
+    const fl_plan *plan = call->plan;
     uint64_t h = 0;
     for (uint64_t left = plan->number_operands; left; left &= left - 1)
-        h = fl_hash_mix(h, (uint64_t)c->in[__builtin_ctzll(left)].integer);
+        h = fl_hash_mix(h, (uint64_t)call->in[__builtin_ctzll(left)].integer);
     for (uint32_t left = plan->numbers; left; left &= left - 1) {
-        const fl_attr *a = &c->attrs->at[__builtin_ctz(left)];
+        const fl_attr *a = &call->attrs->at[__builtin_ctz(left)];
         int i = 0;
         if (!a->given) continue;
         do h = fl_hash_mix(h, (uint64_t)a->list[i]);
@@ -584,7 +589,7 @@ static uint64_t hash_numbers(const call *c)
 }
 
 /* Apart, so that an op on local tensors saves no registers for it. */
-static __attribute__((noinline)) void note_in_history(const call *c)
+static __attribute__((noinline)) void note_in_history(const struct call *c)
 {
     const fl_plan *plan = c->plan;
     if (FL_UNLIKELY(fl_comm_refusal != NULL)) return;
@@ -593,12 +598,12 @@ static __attribute__((noinline)) void note_in_history(const call *c)
 }
 
 /* What this rank does, for the others to see. */
-static inline void note_in_journal(const call *c)
+static inline void note_in_journal(const struct call *call)
 {
     fl_journal *j = fl_journal_own;
-    j->op = FL_JOURNAL_PLACE(c->op);
+    j->op = FL_JOURNAL_PLACE(call->op);
     j->ops++;
-    if (c->plan->history) note_in_history(c);
+    if (call->plan->history) note_in_history(call);
 }
 
 /* FLOW_FAULT: see fl_fault_op. */
@@ -616,7 +621,8 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     }
     if (op->check) FL_TRY(op->check(in, nin, attrs));
     if (op->body) return run_body(NULL, out, op, in, nin, attrs);
-    call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
+    struct call c = {
+        .op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
     if (c.plan->body) return run_body(c.plan, out, op, in, nin, attrs);
     note_in_journal(&c);
@@ -676,66 +682,68 @@ static fl_status check_target(const fl_op *op, const fl_tensor *target)
     return FL_OK;
 }
 
-/* Replaces read operands that overlap the target askew by copies; owned by c->tensors then. */
-static fl_status separate_operands(call *c, const fl_tensor *target, bool *copied)
+/* Replaces read operands that overlap the target askew by copies; owned by call->tensors then. */
+static fl_status separate_operands(struct call *call, const fl_tensor *target, bool *copied)
 {
-    for (int i = 1; i < c->nin; i++) {
-        if (!c->tensors[i] || c->tensors[i]->storage != target->storage) continue;
-        if (writes_operand(c, i) || !overlaps_askew(target, c->tensors[i])) continue;
+    for (int i = 1; i < call->nin; i++) {
+        if (!call->tensors[i] || call->tensors[i]->storage != target->storage) continue;
+        if (writes_operand(call, i) || !overlaps_askew(target, call->tensors[i])) continue;
         fl_tensor *copy;
-        fl_status status = FL_CALL_UNRECORDED(&copy, clone, fl_of(c->tensors[i]));
+        fl_status status = FL_CALL_UNRECORDED(&copy, clone, fl_of(call->tensors[i]));
         FL_TRY(status);
-        if (c->tensors[i] != c->in[i].tensor) fl_tensor_unref(c->tensors[i]); /* boxed before */
-        c->tensors[i] = copy;
+        if (call->tensors[i] != call->in[i].tensor) fl_tensor_unref(call->tensors[i]); /* boxed before */
+        call->tensors[i] = copy;
         *copied = true;
     }
     return FL_OK;
 }
 
 /* Some operand has a place on the tape, so histories and rules of in-place writes matter. */
-static bool on_the_tape(const call *c)
+static bool on_the_tape(const struct call *call)
 {
-    for (int i = 0; i < c->nin; i++)
-        if (c->in[i].kind == FL_TENSOR && (c->in[i].tensor->requires_grad || c->in[i].tensor->autograd)) return true;
+    for (int i = 0; i < call->nin; i++)
+        if (call->in[i].kind == FL_TENSOR && (call->in[i].tensor->requires_grad || call->in[i].tensor->autograd))
+            return true;
     return false;
 }
 
 /* Boxes the inputs and runs. */
-static fl_status run_writing(call *c, const fl_tensor *target)
+static fl_status run_writing(struct call *call, const fl_tensor *target)
 {
-    if (c->plan->boxes) FL_TRY(box_inputs(c));
-    bool copied = c->plan->boxes;
-    fl_status status = c->op->groups ? FL_OK : separate_operands(c, target, &copied);
-    if (status == FL_OK && c->plan->holds) status = run_kernel(c);
+    if (call->plan->boxes) FL_TRY(box_inputs(call));
+    bool copied = call->plan->boxes;
+    fl_status status = call->op->groups ? FL_OK : separate_operands(call, target, &copied);
+    if (status == FL_OK && call->plan->holds) status = run_kernel(call);
     else if (status == FL_OK) {
-        skip_draw(c);
-        note_writes(c, FL_OK); /* versions agree on all ranks */
+        skip_draw(call);
+        note_writes(call, FL_OK); /* versions agree on all ranks */
     }
-    if (copied) release_boxed(c);
+    if (copied) release_boxed(call);
     return status;
 }
 
 /* Checks, runs and records an op that writes operand 0 (and, with groups, many more). */
-static fl_status write_into(call *c, fl_tensor **out)
+static fl_status write_into(struct call *call, fl_tensor **out)
 {
-    fl_tensor *target = c->in[0].tensor;
-    bool taped = !c->op->groups && on_the_tape(c);
-    if (!c->op->groups) FL_TRY(check_target(c->op, target));
+    fl_tensor *target = call->in[0].tensor;
+    bool taped = !call->op->groups && on_the_tape(call);
+    if (!call->op->groups) FL_TRY(check_target(call->op, target));
     fl_tensor *before = NULL;
-    if (taped) FL_TRY(fl_recorder_now->check_inplace(&before, c->op, target, c->in, c->nin));
-    fl_status status = run_writing(c, target);
-    if (status == FL_OK && taped) status = fl_recorder_now->rewrite(c->op, target, before, c->in, c->nin, c->attrs);
+    if (taped) FL_TRY(fl_recorder_now->check_inplace(&before, call->op, target, call->in, call->nin));
+    fl_status status = run_writing(call, target);
+    if (status == FL_OK && taped)
+        status = fl_recorder_now->rewrite(call->op, target, before, call->in, call->nin, call->attrs);
     fl_tensor_unref(before);
     FL_TRY(status);
-    if (c->op->nout) out[0] = fl_tensor_ref(target);
+    if (call->op->nout) out[0] = fl_tensor_ref(target);
     return FL_OK;
 }
 
-static fl_status dispatch_mutating(fl_tensor **out, call *c)
+static fl_status dispatch_mutating(fl_tensor **out, struct call *call)
 {
-    fl_tensor *target = c->in[0].tensor;
-    c->out = &target;
-    return write_into(c, out);
+    fl_tensor *target = call->in[0].tensor;
+    call->out = &target;
+    return write_into(call, out);
 }
 
 fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -747,7 +755,7 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
     }
     if (in[0].kind != FL_TENSOR) return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
     if (op->check) FL_TRY(op->check(in, nin, attrs));
-    call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
+    struct call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
     note_in_journal(&c);
     fl_status status;

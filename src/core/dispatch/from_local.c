@@ -19,22 +19,22 @@
 enum { GRAD_SBP, WHOLE_SHAPE };
 
 /* What a rank gives to the others. */
-typedef struct part_facts {
+struct part_facts {
     int32_t dtype, ndim;
     int64_t dims[FL_MAX_NDIM];
     uint64_t hash;             /* of the data; 0: not asked for */
     char error[FL_ERROR_TEXT]; /* why there are no data to hash; "": there are */
-} part_facts;
+};
 
 /* The parts of all positions of a placement. */
-typedef struct parts {
+struct parts {
     const fl_placement *p;
     fl_nd_sbp sbp;
-    const part_facts **at; /* by position */
-    fl_window *windows;    /* by position: where each part lies in the whole */
+    const struct part_facts **at; /* by position */
+    fl_window *windows;           /* by position: where each part lies in the whole */
     fl_shape whole;
     fl_dtype dtype;
-} parts;
+};
 
 /* ---- where the parts lie ---- */
 
@@ -46,7 +46,7 @@ static int index_of(const fl_placement *placement, const int *coords)
 }
 
 /* Position that `index` becomes when its coordinates on the hierarchy axes for which keep() is false are 0. */
-static int project(const parts *all, int index, int axis)
+static int project(const struct parts *all, int index, int axis)
 {
     int coords[FL_MAX_HIERARCHY];
     fl_placement_coords(coords, all->p, index);
@@ -55,19 +55,19 @@ static int project(const parts *all, int index, int axis)
     return index_of(all->p, coords);
 }
 
-static fl_status check_errors(const parts *all)
+static fl_status check_errors(const struct parts *all)
 {
     for (int i = 0; i < all->p->count; i++)
         if (all->at[i]->error[0]) return fl_fail(FL_ERR_STATE, "rank %d: %s", all->p->ranks[i], all->at[i]->error);
     return FL_OK;
 }
 
-static fl_status check_alike(const parts *all)
+static fl_status check_alike(const struct parts *all)
 {
     char a[FL_SHAPE_TEXT], b[FL_SHAPE_TEXT];
-    const part_facts *first = all->at[0];
+    const struct part_facts *first = all->at[0];
     for (int i = 1; i < all->p->count; i++) {
-        const part_facts *f = all->at[i];
+        const struct part_facts *f = all->at[i];
         int r0 = all->p->ranks[0], r = all->p->ranks[i];
         if (f->dtype != first->dtype)
             return fl_fail(FL_ERR_DTYPE, "to_global: rank %d has %s, rank %d has %s; all parts must have one dtype", r0,
@@ -85,7 +85,7 @@ static fl_status check_alike(const parts *all)
 
 /* Along each tensor axis the parts follow one another in the order of the hierarchy axes that split it; on all other
 ** coordinates a part is as long as its neighbours. */
-static fl_status place_axis(parts *all, int axis)
+static fl_status place_axis(struct parts *all, int axis)
 {
     char text[FL_ND_SBP_TEXT];
     int64_t total = 0;
@@ -110,7 +110,7 @@ static fl_status place_axis(parts *all, int axis)
 }
 
 /* Copies of one part have equal data. */
-static fl_status check_copies(const parts *all)
+static fl_status check_copies(const struct parts *all)
 {
     char text[FL_ND_SBP_TEXT];
     for (int i = 0; i < all->p->count; i++) {
@@ -128,7 +128,7 @@ static fl_status check_copies(const parts *all)
     return FL_OK;
 }
 
-static fl_status place_parts(parts *all)
+static fl_status place_parts(struct parts *all)
 {
     char text[FL_ND_SBP_TEXT];
     FL_TRY(check_alike(all));
@@ -142,7 +142,7 @@ static fl_status place_parts(parts *all)
     return check_copies(all);
 }
 
-static bool is_balanced(const parts *all)
+static bool is_balanced(const struct parts *all)
 {
     for (int i = 0; i < all->p->count; i++) {
         fl_window w;
@@ -193,9 +193,9 @@ fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole)
 }
 
 /* What all members of g have; freed by the caller. */
-static fl_status exchange_facts(part_facts **out, fl_group *group, const part_facts *mine)
+static fl_status exchange_facts(struct part_facts **out, fl_group *group, const struct part_facts *mine)
 {
-    part_facts *all = malloc((size_t)group->count * sizeof *all);
+    struct part_facts *all = malloc((size_t)group->count * sizeof *all);
     if (!all) return fl_fail(FL_ERR_MEMORY, "to_global: out of memory");
     fl_status status = fl_comm_share(group, "local to global", all, mine, sizeof *mine, 0);
     if (status == FL_OK) *out = all;
@@ -203,17 +203,17 @@ static fl_status exchange_facts(part_facts **out, fl_group *group, const part_fa
     return status;
 }
 
-static void parts_free(parts *all)
+static void parts_free(struct parts *all)
 {
     free(all->at);
     free(all->windows);
 }
 
 /* facts: by position in `group`. */
-static fl_status parts_init(parts *all, const part_facts *facts, const fl_group *group, const fl_placement *placement,
-                            fl_nd_sbp sbp)
+static fl_status parts_init(struct parts *all, const struct part_facts *facts, const fl_group *group,
+                            const fl_placement *placement, fl_nd_sbp sbp)
 {
-    *all = (parts){.p = placement, .sbp = sbp};
+    *all = (struct parts){.p = placement, .sbp = sbp};
     all->at = calloc((size_t)placement->count, sizeof *all->at);
     all->windows = calloc((size_t)placement->count, sizeof *all->windows);
     fl_status status = all->at && all->windows ? FL_OK : fl_fail(FL_ERR_MEMORY, "to_global: out of memory");
@@ -226,9 +226,9 @@ static fl_status parts_init(parts *all, const part_facts *facts, const fl_group 
     return status;
 }
 
-static part_facts facts_of(const fl_tensor *local)
+static struct part_facts facts_of(const fl_tensor *local)
 {
-    part_facts f = {.dtype = (int32_t)local->meta->dtype, .ndim = local->meta->shape.ndim};
+    struct part_facts f = {.dtype = (int32_t)local->meta->dtype, .ndim = local->meta->shape.ndim};
     memcpy(f.dims, local->meta->shape.dims, sizeof(int64_t) * (size_t)f.ndim);
     return f;
 }
@@ -245,7 +245,7 @@ static fl_status push_packed(fl_move *move, fl_tensor *out, fl_tensor *in)
 }
 
 /* back: from the balanced split to the ranks' own parts. *out: uninitialised, takes what this rank gets. */
-static fl_status move_parts(fl_tensor *out, fl_tensor *in, const parts *all, const fl_meta *whole, bool back)
+static fl_status move_parts(fl_tensor *out, fl_tensor *in, const struct parts *all, const fl_meta *whole, bool back)
 {
     fl_move *move = NULL;
     if (whole->placement->my_index < 0) return FL_OK;
@@ -260,8 +260,8 @@ static fl_status give_back(fl_tensor **out, fl_tensor *grad, const fl_meta *part
                            fl_nd_sbp sbp)
 {
     fl_group *group;
-    part_facts mine = {.dtype = (int32_t)part->dtype, .ndim = part->shape.ndim}, *facts;
-    parts all;
+    struct part_facts mine = {.dtype = (int32_t)part->dtype, .ndim = part->shape.ndim}, *facts;
+    struct parts all;
     memcpy(mine.dims, part->shape.dims, sizeof mine.dims);
     FL_TRY(fl_tensor_empty_local(out, grad->meta->dtype, &part->shape));
     fl_status status = fl_group_get(&group, placement->ranks, placement->count);
@@ -352,7 +352,7 @@ fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape 
 }
 
 /* The parts are known, and not all where a balanced split would have them. */
-static fl_status global_from_moved(fl_tensor **out, fl_tensor *local, const parts *all)
+static fl_status global_from_moved(fl_tensor **out, fl_tensor *local, const struct parts *all)
 {
     const fl_meta *meta;
     fl_tensor *part = NULL;
@@ -368,7 +368,7 @@ static fl_status global_from_moved(fl_tensor **out, fl_tensor *local, const part
 }
 
 /* A rank outside of the placement: the logical tensor, and no part of it. */
-static fl_status global_outside(fl_tensor **out, const parts *all)
+static fl_status global_outside(fl_tensor **out, const struct parts *all)
 {
     const fl_meta *meta;
     FL_TRY(fl_meta_get(&meta, all->dtype, &all->whole, all->p, all->sbp, false));
@@ -406,12 +406,12 @@ static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placem
                               bool check)
 {
     fl_group *world;
-    part_facts mine = facts_of(local), *facts;
+    struct part_facts mine = facts_of(local), *facts;
     FL_TRY(fl_group_world(&world));
     bool hashes = check && placement->my_index >= 0 && has(placement, sbp, is_broadcast);
     if (hashes && hash_of(&mine.hash, local) != FL_OK) snprintf(mine.error, sizeof mine.error, "%s", fl_message());
     FL_TRY(exchange_facts(&facts, world, &mine));
-    parts all;
+    struct parts all;
     fl_status status = parts_init(&all, facts, world, placement, sbp);
     if (status == FL_OK) {
         bool balanced = is_balanced(&all);

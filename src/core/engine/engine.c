@@ -29,10 +29,10 @@ static fl_engine_stats stats;
 /* ---- stamps ---- */
 
 /* The pending stamps a task depends on, at most one per lane. */
-typedef struct needs {
+struct needs {
     int count;
     fl_stamp at[FL_MAX_LANES];
-} needs;
+};
 
 /* True if nothing has to be waited for. A stream's own ops and those of another stream count as complete: it follows
 ** them without the host. */
@@ -44,25 +44,25 @@ static bool is_free(fl_stamp stamp, int lane)
     return other->stream ? other->seen >= fl_stamp_seq(stamp) : fl_stamp_done(stamp);
 }
 
-static void need(needs *n, fl_stamp stamp, int lane)
+static void need(struct needs *needs, fl_stamp stamp, int lane)
 {
     if (is_free(stamp, lane)) return;
-    for (int i = 0; i < n->count; i++)
-        if (fl_stamp_lane(n->at[i]) == fl_stamp_lane(stamp)) {
-            if (stamp > n->at[i]) n->at[i] = stamp;
+    for (int i = 0; i < needs->count; i++)
+        if (fl_stamp_lane(needs->at[i]) == fl_stamp_lane(stamp)) {
+            if (stamp > needs->at[i]) needs->at[i] = stamp;
             return;
         }
-    n->at[n->count++] = stamp;
+    needs->at[needs->count++] = stamp;
 }
 
-static void collect_needs(needs *n, const fl_task *task)
+static void collect_needs(struct needs *needs, const fl_task *task)
 {
-    n->count = 0;
-    for (int i = 0; i < task->read_count; i++) need(n, task->reads[i]->write, task->lane);
+    needs->count = 0;
+    for (int i = 0; i < task->read_count; i++) need(needs, task->reads[i]->write, task->lane);
     for (int i = 0; i < task->write_count; i++) {
         const fl_var *v = task->writes[i];
-        need(n, v->write, task->lane);
-        for (uint32_t j = 0; j < v->reader_count; j++) need(n, v->reads[j], task->lane);
+        need(needs, v->write, task->lane);
+        for (uint32_t j = 0; j < v->reader_count; j++) need(needs, v->reads[j], task->lane);
     }
 }
 
@@ -178,12 +178,12 @@ static uint32_t reader_slot(const fl_var *var, int lane)
 
 static void stamp_vars(const fl_task *task);
 
-static fl_status follow_needs(fl_lane *lane, const needs *n)
+static fl_status follow_needs(fl_lane *lane, const struct needs *needs)
 {
-    for (int i = 0; i < n->count; i++) {
-        fl_lane *other = &fl_lanes[fl_stamp_lane(n->at[i])];
-        if (other->stream) FL_TRY(fl_stream_follow(lane, other, fl_stamp_seq(n->at[i])));
-        else FL_TRY(fl_engine_wait_stamp(n->at[i], true));
+    for (int i = 0; i < needs->count; i++) {
+        fl_lane *other = &fl_lanes[fl_stamp_lane(needs->at[i])];
+        if (other->stream) FL_TRY(fl_stream_follow(lane, other, fl_stamp_seq(needs->at[i])));
+        else FL_TRY(fl_engine_wait_stamp(needs->at[i], true));
     }
     return FL_OK;
 }
@@ -210,11 +210,11 @@ static fl_status run_issuing(const fl_task *task)
 }
 
 /* The task is issued now, from the caller's payload, and completes later. */
-static fl_status issue(const fl_task *task, const needs *n)
+static fl_status issue(const fl_task *task, const struct needs *needs)
 {
     fl_lane *lane = &fl_lanes[task->lane];
     FL_TRY(fl_pending_before(task));
-    FL_TRY(follow_needs(lane, n));
+    FL_TRY(follow_needs(lane, needs));
     for (int i = 0; i < task->read_count; i++)
         if (reader_slot(task->reads[i], task->lane) == FL_VAR_READERS)
             FL_TRY(fl_engine_wait_stamp(task->reads[i]->reads[0], true));
@@ -236,7 +236,7 @@ fl_status fl_engine_hand_over(fl_var *var, int lane)
 {
     fl_var *writes[] = {var};
     fl_task end = {.writes = writes, .write_count = 1, .lane = lane};
-    needs n;
+    struct needs n;
     collect_needs(&n, &end);
     FL_TRY(follow_needs(&fl_lanes[lane], &n));
     var->write = 0;
@@ -244,9 +244,9 @@ fl_status fl_engine_hand_over(fl_var *var, int lane)
     return FL_OK;
 }
 
-static fl_status run_naive(const fl_task *task, const needs *n)
+static fl_status run_naive(const fl_task *task, const struct needs *needs)
 {
-    for (int i = 0; i < n->count; i++) FL_TRY(fl_engine_wait_stamp(n->at[i], true));
+    for (int i = 0; i < needs->count; i++) FL_TRY(fl_engine_wait_stamp(needs->at[i], true));
     return run_here(task);
 }
 
@@ -283,15 +283,15 @@ static void stamp_vars(const fl_task *task)
 
 static void prepare_process(void);
 
-static fl_status enqueue(const fl_task *task, needs *n)
+static fl_status enqueue(const fl_task *task, struct needs *needs)
 {
     fl_lane *lane = &fl_lanes[task->lane];
     if (FL_UNLIKELY(!prepared)) prepare_process();
     FL_TRY(make_room(lane, task));
     int kept = 0; /* order within a lane is free */
-    for (int i = 0; i < n->count; i++)
-        if (fl_stamp_lane(n->at[i]) != task->lane) n->at[kept++] = n->at[i];
-    FL_TRY(fl_lane_put(lane, task, n->at, kept));
+    for (int i = 0; i < needs->count; i++)
+        if (fl_stamp_lane(needs->at[i]) != task->lane) needs->at[kept++] = needs->at[i];
+    FL_TRY(fl_lane_put(lane, task, needs->at, kept));
     stamp_vars(task);
     stats.queued_ops++;
     return FL_OK;
@@ -299,7 +299,7 @@ static fl_status enqueue(const fl_task *task, needs *n)
 
 fl_status fl_engine_push(const fl_task *task)
 {
-    needs n;
+    struct needs n;
     if (FL_UNLIKELY(!mode_known)) fl_engine_mode_get();
     while (FL_UNLIKELY(fl_driven_pending) && fl_lanes_drive()) continue;
     collect_needs(&n, task);

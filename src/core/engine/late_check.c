@@ -18,70 +18,71 @@
 
 enum { TOGETHER = 8, TEXT = 512 };
 
-typedef struct check { /* of one op */
-    int refs;          /* atomic: the list's while it is open, and the sets' */
-    bool open;         /* it has not run */
-    fl_stamp stamp;    /* of the op */
+struct check {      /* of one op */
+    int refs;       /* atomic: the list's while it is open, and the sets' */
+    bool open;      /* it has not run */
+    fl_stamp stamp; /* of the op */
     fl_late_check *run;
     void *record;
     fl_poison *poison;  /* owned; when it is not open: NULL: nothing was wrong */
     struct check *next; /* in the list */
     const char *op;
     char line[FL_LINE_TEXT];
-} check;
+};
 
 /* What a variable depends on. Never changed, so variables share it. */
 struct fl_pending_checks {
     int refs; /* atomic */
     int count;
-    check *at[TOGETHER]; /* owned */
+    struct check *at[TOGETHER]; /* owned */
 };
 
 const fl_task *fl_issuing;
 
-static check *oldest, *youngest; /* the list: open ones, and done ones behind an open one */
+static struct check *oldest, *youngest; /* the list: open ones, and done ones behind an open one */
 static int listed;
 static struct {
     int count;
-    check *at[TOGETHER];
+    struct check *at[TOGETHER];
 } raised; /* by the op that is being issued; borrowed of the list */
 
 /* ---- one check ---- */
 
-static void check_unref(check *d)
+static void check_unref(struct check *check)
 {
-    if (__atomic_sub_fetch(&d->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
-    fl_poison_unref(d->poison);
-    free(d);
+    if (__atomic_sub_fetch(&check->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+    fl_poison_unref(check->poison);
+    free(check);
 }
 
-/* The op of d is complete. */
-static void run_check(check *d)
+/* The op of the check is complete. */
+static void run_check(struct check *check)
 {
     char text[TEXT];
-    if (!d->open) return;
-    d->open = false;
-    if (d->run(d->record, text, sizeof text)) d->poison = fl_poison_late(FL_ERR_VALUE, d->op, d->line, text, NULL);
+    if (!check->open) return;
+    check->open = false;
+    if (check->run(check->record, text, sizeof text))
+        check->poison = fl_poison_late(FL_ERR_VALUE, check->op, check->line, text, NULL);
 }
 
-/* Runs d if its op is known to be complete, without a query to the device. */
-static void run_if_seen(check *d)
+/* Runs the check if its op is known to be complete, without a query to the device. */
+static void run_if_seen(struct check *check)
 {
-    if (d->open && fl_lanes[fl_stamp_lane(d->stamp)].seen >= fl_stamp_seq(d->stamp)) run_check(d);
+    if (check->open && fl_lanes[fl_stamp_lane(check->stamp)].seen >= fl_stamp_seq(check->stamp)) run_check(check);
 }
 
-static fl_status wait_and_run(check *d)
+static fl_status wait_and_run(struct check *check)
 {
-    if (!d->open) return FL_OK;
-    FL_TRY(fl_engine_wait_stamp(d->stamp, true));
-    run_check(d);
+    if (!check->open) return FL_OK;
+    FL_TRY(fl_engine_wait_stamp(check->stamp, true));
+    run_check(check);
     return FL_OK;
 }
 
 static void drop_done(void)
 {
     while (oldest && !oldest->open) {
-        check *d = oldest;
+        struct check *d = oldest;
         oldest = d->next;
         listed--;
         check_unref(d);
@@ -91,7 +92,7 @@ static void drop_done(void)
 
 static fl_status make_room(void)
 {
-    for (check *d = oldest; d; d = d->next) run_if_seen(d);
+    for (struct check *d = oldest; d; d = d->next) run_if_seen(d);
     drop_done();
     if (listed < FL_MAX_PENDING) return FL_OK;
     FL_TRY(wait_and_run(oldest));
@@ -104,7 +105,7 @@ fl_status fl_engine_check_later(fl_late_check *run, void *record)
     const fl_task *t = fl_issuing;
     assert(t && raised.count < TOGETHER);
     FL_TRY(make_room());
-    check *d = calloc(1, sizeof *d);
+    struct check *d = calloc(1, sizeof *d);
     if (!d) return fl_fail(FL_ERR_MEMORY, "engine: out of memory for the report of a kernel");
     d->refs = 1;
     d->open = true;
@@ -123,13 +124,13 @@ fl_status fl_engine_check_later(fl_late_check *run, void *record)
 
 void fl_pending_run_all(void)
 {
-    for (check *d = oldest; d; d = d->next) run_check(d);
+    for (struct check *d = oldest; d; d = d->next) run_check(d);
     drop_done();
 }
 
 void fl_pending_run_done(void)
 {
-    for (check *d = oldest; d; d = d->next)
+    for (struct check *d = oldest; d; d = d->next)
         if (fl_stamp_done(d->stamp)) run_check(d);
     drop_done();
 }
@@ -157,25 +158,25 @@ static void put_pending(fl_var *var, fl_pending_checks *set)
     __atomic_store_n(&var->poison, (fl_poison *)((uintptr_t)set + 1), __ATOMIC_RELEASE);
 }
 
-static bool set_has(const fl_pending_checks *set, const check *d)
+static bool set_has(const fl_pending_checks *set, const struct check *check)
 {
     for (int i = 0; i < set->count; i++)
-        if (set->at[i] == d) return true;
+        if (set->at[i] == check) return true;
     return false;
 }
 
 /* Adds an open check that is not there; the oldest makes room, which may take until its op is complete. *bad: the
 ** poison of one that failed. */
-static fl_status set_add(fl_pending_checks *set, check *d, fl_poison **bad)
+static fl_status set_add(fl_pending_checks *set, struct check *check, fl_poison **bad)
 {
-    if (set_has(set, d)) return FL_OK;
+    if (set_has(set, check)) return FL_OK;
     if (set->count == TOGETHER) {
         FL_TRY(wait_and_run(set->at[0]));
         if (set->at[0]->poison) *bad = set->at[0]->poison;
         for (int i = 1; i < TOGETHER; i++) set->at[i - 1] = set->at[i];
         set->count--;
     }
-    set->at[set->count++] = d;
+    set->at[set->count++] = check;
     return FL_OK;
 }
 

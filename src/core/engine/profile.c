@@ -18,24 +18,24 @@
 
 enum { PROFILE_ENTRIES = 1 << 16 };
 
-typedef struct entry {
+struct entry {
     const char *name;
     char line[FL_LINE_TEXT];
     int lane;
     uint64_t pushed, started, ended; /* ns */
-} entry;
+};
 
 bool fl_engine_profiling;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static entry *entries; /* owned; NULL while off */
+static struct entry *entries; /* owned; NULL while off */
 static uint64_t recorded;
 
 void fl_profile_add(const char *name, const char *line, int lane, uint64_t pushed, uint64_t started, uint64_t ended)
 {
     pthread_mutex_lock(&lock);
     if (entries) {
-        entry *e = &entries[recorded++ % PROFILE_ENTRIES];
+        struct entry *e = &entries[recorded++ % PROFILE_ENTRIES];
         e->name = name;
         snprintf(e->line, sizeof e->line, "%s", line);
         e->lane = lane;
@@ -74,14 +74,14 @@ static void write_string(FILE *stream, const char *text)
 
 static double microseconds(uint64_t time) { return (double)time / 1e3; }
 
-static void write_entry(FILE *stream, const entry *e)
+static void write_entry(FILE *stream, const struct entry *entry)
 {
     fprintf(stream, ",\n{\"ph\":\"X\",\"pid\":%d,\"name\":", fl_world_get()->rank);
-    write_string(stream, e->name);
-    fprintf(stream, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"line\":", e->lane, microseconds(e->started),
-            (double)(e->ended - e->started) / 1e3);
-    write_string(stream, e->line);
-    fprintf(stream, ",\"waited\":%.3f}}", (double)(e->started - e->pushed) / 1e3);
+    write_string(stream, entry->name);
+    fprintf(stream, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"line\":", entry->lane,
+            microseconds(entry->started), (double)(entry->ended - entry->started) / 1e3);
+    write_string(stream, entry->line);
+    fprintf(stream, ",\"waited\":%.3f}}", (double)(entry->started - entry->pushed) / 1e3);
 }
 
 static void write_names(FILE *stream)

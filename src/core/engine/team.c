@@ -37,15 +37,15 @@ static struct {
 
 #define OPEN ((uint64_t)1 << 31)
 
-typedef struct worker {
+struct worker {
     _Alignas(64) uint32_t call; /* generation of the job it is called for */
     uint32_t asleep;            /* it sleeps on `call` */
-} worker;
+};
 
-static worker workers[MAX_THREADS]; /* 0 is the caller and unused */
-static int started = 1;             /* threads that exist, the caller included */
-static int team_size;               /* 0: not read yet */
-static bool taken;                  /* a loop is running on the team */
+static struct worker workers[MAX_THREADS]; /* 0 is the caller and unused */
+static int started = 1;                    /* threads that exist, the caller included */
+static int team_size;                      /* 0: not read yet */
+static bool taken;                         /* a loop is running on the team */
 static uint32_t generation;
 
 /* ---- waiting ---- */
@@ -108,7 +108,7 @@ static void leave_job(void)
 
 static void *work(void *argument)
 {
-    worker *w = argument;
+    struct worker *w = argument;
     for (uint32_t seen = 0;;) {
         wait_change(&w->call, seen, &w->asleep);
         seen = __atomic_load_n(&w->call, __ATOMIC_ACQUIRE);
@@ -127,7 +127,7 @@ static void start(int wanted)
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the script's: Ctrl-C goes to the thread that runs Lua */
     while (started < wanted) {
         pthread_t thread;
-        workers[started] = (worker){.call = 0};
+        workers[started] = (struct worker){.call = 0};
         if (pthread_create(&thread, NULL, work, &workers[started]) != 0) break;
         pthread_detach(thread);
         started++;

@@ -55,17 +55,17 @@ static fl_status for_stretches(const fl_safetensors_entry *entry, const fl_windo
 
 enum { AHEAD = 256 * 1024 };
 
-typedef struct read_job {
+struct read_job {
     fl_safetensors *file;
     int index;
     char *data;
     char *ahead; /* owned; [AHEAD] bytes of the entry; NULL when stretches are long */
     int64_t ahead_first, ahead_bytes;
-} read_job;
+};
 
 static fl_status read_stretch(void *context, int64_t in_entry, int64_t in_part, int64_t bytes)
 {
-    read_job *j = context;
+    struct read_job *j = context;
     if (!j->ahead) return fl_safetensors_read(j->file, j->index, j->data + in_part, in_entry, bytes);
     if (in_entry < j->ahead_first || in_entry + bytes > j->ahead_first + j->ahead_bytes) {
         int64_t rest = j->file->entries[j->index].bytes - in_entry;
@@ -82,28 +82,28 @@ fl_status fl_safetensors_read_window(fl_safetensors *file, int index, void *data
     const fl_safetensors_entry *entry = &file->entries[index];
     int outer;
     int64_t bytes = stretch_of(&outer, entry, window);
-    read_job j = {file, index, data, NULL, 0, 0};
+    struct read_job j = {file, index, data, NULL, 0, 0};
     if (outer > 0 && bytes < FL_SHORT_STRETCH) j.ahead = malloc(AHEAD); /* without it, it is only slower */
     fl_status status = for_stretches(entry, window, read_stretch, &j);
     free(j.ahead);
     return status;
 }
 
-typedef struct write_job {
+struct write_job {
     fl_safetensors_writer *file;
     const fl_safetensors_entry *entry;
     const char *data;
-} write_job;
+};
 
 static fl_status write_stretch(void *context, int64_t in_entry, int64_t in_part, int64_t bytes)
 {
-    const write_job *j = context;
+    const struct write_job *j = context;
     return fl_safetensors_write(j->file, j->entry, j->data + in_part, in_entry, bytes);
 }
 
 fl_status fl_safetensors_write_window(fl_safetensors_writer *writer, const fl_safetensors_entry *entry,
                                       const void *data, const fl_window *window)
 {
-    write_job j = {writer, entry, data};
+    struct write_job j = {writer, entry, data};
     return for_stretches(entry, window, write_stretch, &j);
 }

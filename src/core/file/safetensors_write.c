@@ -37,76 +37,76 @@ struct fl_safetensors_writer {
 
 /* ---- text ---- */
 
-typedef struct text {
+struct text {
     char *at;
     size_t size, room;
     bool failed; /* out of memory */
-} text;
+};
 
-static void text_add(text *t, const char *bytes, size_t size)
+static void text_add(struct text *text, const char *bytes, size_t size)
 {
-    if (t->room - t->size < size && !t->failed) {
-        size_t room = 2 * (t->size + size) + 256;
-        char *at = realloc(t->at, room);
-        t->failed = at == NULL;
-        if (at) t->at = at, t->room = room;
+    if (text->room - text->size < size && !text->failed) {
+        size_t room = 2 * (text->size + size) + 256;
+        char *at = realloc(text->at, room);
+        text->failed = at == NULL;
+        if (at) text->at = at, text->room = room;
     }
-    if (t->failed) return;
-    memcpy(t->at + t->size, bytes, size);
-    t->size += size;
+    if (text->failed) return;
+    memcpy(text->at + text->size, bytes, size);
+    text->size += size;
 }
 
-static void text_format(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void text_format(text *t, const char *format, ...)
+static void text_format(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void text_format(struct text *text, const char *format, ...)
 {
     char buffer[64];
     va_list arguments;
     va_start(arguments, format);
     int size = vsnprintf(buffer, sizeof buffer, format, arguments);
     va_end(arguments);
-    text_add(t, buffer, (size_t)size);
+    text_add(text, buffer, (size_t)size);
 }
 
-static void text_string(text *t, const char *s)
+static void text_string(struct text *text, const char *s)
 {
-    text_add(t, "\"", 1);
+    text_add(text, "\"", 1);
     for (; *s; s++) {
-        if (*s == '"' || *s == '\\') text_format(t, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20) text_format(t, "\\u%04x", *s);
-        else text_add(t, s, 1);
+        if (*s == '"' || *s == '\\') text_format(text, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20) text_format(text, "\\u%04x", *s);
+        else text_add(text, s, 1);
     }
-    text_add(t, "\"", 1);
+    text_add(text, "\"", 1);
 }
 
-static void text_entry(text *t, const fl_safetensors_entry *entry)
+static void text_entry(struct text *text, const fl_safetensors_entry *entry)
 {
-    text_string(t, entry->name);
-    text_format(t, ":{\"dtype\":\"%s\",\"shape\":[", fl_safetensors_dtypes[entry->dtype]);
-    for (int i = 0; i < entry->shape.ndim; i++) text_format(t, "%s%" PRId64, i ? "," : "", entry->shape.dims[i]);
-    text_format(t, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", entry->start, entry->start + entry->bytes);
+    text_string(text, entry->name);
+    text_format(text, ":{\"dtype\":\"%s\",\"shape\":[", fl_safetensors_dtypes[entry->dtype]);
+    for (int i = 0; i < entry->shape.ndim; i++) text_format(text, "%s%" PRId64, i ? "," : "", entry->shape.dims[i]);
+    text_format(text, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", entry->start, entry->start + entry->bytes);
 }
 
 /* Length (8 bytes, little end first), JSON, padding. */
-static void text_header(text *t, const fl_safetensors_entry *entries, int count, const char *const *metadata,
+static void text_header(struct text *text, const fl_safetensors_entry *entries, int count, const char *const *metadata,
                         int metadata_count)
 {
     unsigned char length[8] = {0};
-    text_add(t, (const char *)length, 8);
-    text_add(t, "{", 1);
+    text_add(text, (const char *)length, 8);
+    text_add(text, "{", 1);
     for (int i = 0; i < metadata_count; i++) {
-        text_format(t, "%s", i ? "," : "\"__metadata__\":{");
-        text_string(t, metadata[2 * i]);
-        text_add(t, ":", 1);
-        text_string(t, metadata[2 * i + 1]);
+        text_format(text, "%s", i ? "," : "\"__metadata__\":{");
+        text_string(text, metadata[2 * i]);
+        text_add(text, ":", 1);
+        text_string(text, metadata[2 * i + 1]);
     }
-    if (metadata_count) text_format(t, "}%s", count ? "," : "");
+    if (metadata_count) text_format(text, "}%s", count ? "," : "");
     for (int i = 0; i < count; i++) {
-        if (i) text_add(t, ",", 1);
-        text_entry(t, &entries[i]);
+        if (i) text_add(text, ",", 1);
+        text_entry(text, &entries[i]);
     }
-    text_add(t, "}", 1);
-    while (!t->failed && t->size % 8 != 0) text_add(t, " ", 1);
-    for (int i = 0; i < 8 && !t->failed; i++) t->at[i] = (char)((t->size - 8) >> (8 * i) & 0xff);
+    text_add(text, "}", 1);
+    while (!text->failed && text->size % 8 != 0) text_add(text, " ", 1);
+    for (int i = 0; i < 8 && !text->failed; i++) text->at[i] = (char)((text->size - 8) >> (8 * i) & 0xff);
 }
 
 /* ---- files ---- */
@@ -288,7 +288,7 @@ static fl_status writer_new(fl_safetensors_writer **out, const char *path)
     return FL_OK;
 }
 
-static fl_status header_write(fl_safetensors_writer *writer, const text *header)
+static fl_status header_write(fl_safetensors_writer *writer, const struct text *header)
 {
     if (header->failed) return fl_fail(FL_ERR_MEMORY, "save: out of memory");
     if (header->size > 100 * 1000 * 1000)
@@ -314,7 +314,7 @@ fl_status fl_safetensors_create(fl_safetensors_writer **out, const char *path, f
     fl_safetensors_writer *w = NULL;
     FL_TRY(writer_new(&w, path));
     lay_out(w, entries, count);
-    text header = {0};
+    struct text header = {0};
     text_header(&header, entries, count, metadata, metadata_count);
     fl_status status = header_write(w, &header);
     free(header.at);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* One inference under way. */
-typedef struct build {
+struct build {
     const fl_op *op;
     const fl_operand *in;
     int nin;
@@ -24,7 +24,7 @@ typedef struct build {
     fl_choice choice; /* in_sbp: nin; boxings: the plan's */
     const fl_placement *placement;
     bool is_local;
-} build;
+};
 
 void fl_spec_of(fl_spec *out, const fl_operand *in)
 {
@@ -39,39 +39,44 @@ void fl_spec_of(fl_spec *out, const fl_operand *in)
 /* ---- placements of the operands ---- */
 
 /* The name for messages; for a hidden op that of its public function, set by its inference. */
-static const char *spoken_name(const build *b)
+static const char *spoken_name(const struct build *build)
 {
-    fl_infer c = {.op = b->op, .name = b->name, .attrs = b->attrs, .in = b->specs, .nin = b->nin, .nout = b->op->nout};
-    if (b->op->flags & FL_OP_HIDDEN) b->op->infer(&c); /* whether the shapes fit is of no interest here */
+    fl_infer c = {.op = build->op,
+                  .name = build->name,
+                  .attrs = build->attrs,
+                  .in = build->specs,
+                  .nin = build->nin,
+                  .nout = build->op->nout};
+    if (build->op->flags & FL_OP_HIDDEN) build->op->infer(&c); /* whether the shapes fit is of no interest here */
     return c.name;
 }
 
 /* Operands a and b, one local and one global. */
-static fl_status fail_mixed(const build *b, int first, int other)
+static fl_status fail_mixed(const struct build *build, int first, int other)
 {
-    int local = b->metas[first]->is_local ? first : other, global = local == first ? other : first;
+    int local = build->metas[first]->is_local ? first : other, global = local == first ? other : first;
     char ln[FL_OPERAND_NAME], gn[FL_OPERAND_NAME], lt[FL_META_TEXT], gt[FL_META_TEXT], sbp[FL_ND_SBP_SOURCE];
-    fl_operand_name(ln, b->op, local);
-    fl_operand_name(gn, b->op, global);
+    fl_operand_name(ln, build->op, local);
+    fl_operand_name(gn, build->op, global);
     return fl_fail(
         FL_ERR_SBP,
         "%s: %s is a local tensor (%s) and %s is global (%s); write %s:to_global{placement = %s.placement, sbp = %s}",
-        spoken_name(b), ln, fl_meta_text(lt, b->metas[local]), gn, fl_meta_text(gt, b->metas[global]), ln, gn,
-        fl_nd_sbp_source(sbp, fl_nd_sbp_fill(FL_B, b->metas[global]->nd_sbp.n)));
+        spoken_name(build), ln, fl_meta_text(lt, build->metas[local]), gn, fl_meta_text(gt, build->metas[global]), ln,
+        gn, fl_nd_sbp_source(sbp, fl_nd_sbp_fill(FL_B, build->metas[global]->nd_sbp.n)));
 }
 
 /* Local operands on two devices, or global ones on two placements. */
-static fl_status fail_placements(const build *b, int first, int other)
+static fl_status fail_placements(const struct build *build, int first, int other)
 {
-    const fl_meta *f = b->metas[first], *o = b->metas[other];
+    const fl_meta *f = build->metas[first], *o = build->metas[other];
     char fn[FL_OPERAND_NAME], on[FL_OPERAND_NAME], ft[FL_META_TEXT], ot[FL_META_TEXT], sbp[FL_ND_SBP_SOURCE],
         option[FL_ND_SBP_SOURCE + 16] = "";
-    fl_operand_name(fn, b->op, first);
-    fl_operand_name(on, b->op, other);
-    if (b->is_local) { /* what should move is likely what was left on the CPU, but not what is written */
+    fl_operand_name(fn, build->op, first);
+    fl_operand_name(on, build->op, other);
+    if (build->is_local) { /* what should move is likely what was left on the CPU, but not what is written */
         char fd[FL_DEVICE_TEXT], od[FL_DEVICE_TEXT];
-        bool first_moves = f->placement->type == FL_CPU && !b->in_place && !(b->op->mutates & 1u << first);
-        return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to(%s.device)", spoken_name(b), fn,
+        bool first_moves = f->placement->type == FL_CPU && !build->in_place && !(build->op->mutates & 1u << first);
+        return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to(%s.device)", spoken_name(build), fn,
                        fl_placement_device_text(fd, f->placement), on, fl_placement_device_text(od, o->placement),
                        first_moves ? fn : on, first_moves ? on : fn);
     }
@@ -79,130 +84,134 @@ static fl_status fail_placements(const build *b, int first, int other)
         snprintf(option, sizeof option, ", sbp = %s",
                  fl_nd_sbp_source(sbp, fl_nd_sbp_fit(o->nd_sbp, f->placement->ndim)));
     return fl_fail(FL_ERR_SBP, "%s: %s is %s and %s is %s; write %s:to_global{placement = %s.placement%s}",
-                   spoken_name(b), on, fl_meta_text(ot, o), fn, fl_meta_text(ft, f), on, fn, option);
+                   spoken_name(build), on, fl_meta_text(ot, o), fn, fl_meta_text(ft, f), on, fn, option);
 }
 
 /* All tensor operands share one placement, or are boxed to that of the first where the op says so; without any it is
 ** the options', or this rank. */
-static fl_status find_placement(build *b)
+static fl_status find_placement(struct build *build)
 {
     int first = -1;
-    for (int i = 0; i < b->nin; i++) {
-        const fl_meta *m = b->metas[i];
+    for (int i = 0; i < build->nin; i++) {
+        const fl_meta *m = build->metas[i];
         if (!m) continue;
         if (first < 0) {
             first = i;
-            b->placement = m->placement;
-            b->is_local = m->is_local;
+            build->placement = m->placement;
+            build->is_local = m->is_local;
         }
-        if (m->is_local != b->is_local) return fail_mixed(b, first, i);
-        if (m->placement == b->placement || (b->is_local && b->op->flags & FL_OP_FETCHES)) continue;
-        return fail_placements(b, first, i);
+        if (m->is_local != build->is_local) return fail_mixed(build, first, i);
+        if (m->placement == build->placement || (build->is_local && build->op->flags & FL_OP_FETCHES)) continue;
+        return fail_placements(build, first, i);
     }
     if (first >= 0) return FL_OK;
-    b->is_local = b->attrs->is_local || !b->attrs->has_placement;
-    b->placement = b->attrs->has_placement ? b->attrs->placement : fl_placement_local(FL_CPU, -1);
+    build->is_local = build->attrs->is_local || !build->attrs->has_placement;
+    build->placement = build->attrs->has_placement ? build->attrs->placement : fl_placement_local(FL_CPU, -1);
     return FL_OK;
 }
 
 /* ---- shapes and dtypes ---- */
 
 /* The result of x:op_() must fit into x: its shape, and a dtype of no higher category. */
-static fl_status fit_in_place(build *b)
+static fl_status fit_in_place(struct build *build)
 {
-    const fl_spec *x = &b->specs[0];
-    fl_spec *result = &b->c.out[0];
+    const fl_spec *x = &build->specs[0];
+    fl_spec *result = &build->c.out[0];
     char text[FL_META_TEXT], shape[FL_SHAPE_TEXT];
     if (!fl_shape_equal(&x->shape, &result->shape))
-        return fl_fail(FL_ERR_SHAPE, "%s: x is %s and the result has shape %s; write x = x:%s(...)", b->name,
-                       fl_meta_text(text, b->metas[0]), fl_shape_text(shape, &result->shape), b->op->name);
+        return fl_fail(FL_ERR_SHAPE, "%s: x is %s and the result has shape %s; write x = x:%s(...)", build->name,
+                       fl_meta_text(text, build->metas[0]), fl_shape_text(shape, &result->shape), build->op->name);
     if (fl_dtype_categories[result->dtype] > fl_dtype_categories[x->dtype])
-        return fl_fail(FL_ERR_DTYPE, "%s: x is %s and the result is %s; write x = x:%s(...)", b->name,
-                       fl_meta_text(text, b->metas[0]), fl_dtype_name(result->dtype), b->op->name);
+        return fl_fail(FL_ERR_DTYPE, "%s: x is %s and the result is %s; write x = x:%s(...)", build->name,
+                       fl_meta_text(text, build->metas[0]), fl_dtype_name(result->dtype), build->op->name);
     result->dtype = x->dtype;
     return FL_OK;
 }
 
-static fl_status infer_shapes(build *b)
+static fl_status infer_shapes(struct build *build)
 {
-    b->c =
-        (fl_infer){.op = b->op, .name = b->name, .attrs = b->attrs, .in = b->specs, .nin = b->nin, .nout = b->op->nout};
-    for (int i = 0; i < b->op->nout; i++) b->c.out[i].kind = FL_TENSOR;
-    FL_TRY(b->op->infer(&b->c));
-    for (int i = 0; i < b->c.nout; i++) {
+    build->c = (fl_infer){.op = build->op,
+                          .name = build->name,
+                          .attrs = build->attrs,
+                          .in = build->specs,
+                          .nin = build->nin,
+                          .nout = build->op->nout};
+    for (int i = 0; i < build->op->nout; i++) build->c.out[i].kind = FL_TENSOR;
+    FL_TRY(build->op->infer(&build->c));
+    for (int i = 0; i < build->c.nout; i++) {
         fl_shape same;
-        FL_TRY(fl_shape_make(&same, b->c.name, b->c.out[i].shape.dims, b->c.out[i].shape.ndim));
+        FL_TRY(fl_shape_make(&same, build->c.name, build->c.out[i].shape.dims, build->c.out[i].shape.ndim));
     }
-    return b->in_place ? fit_in_place(b) : FL_OK;
+    return build->in_place ? fit_in_place(build) : FL_OK;
 }
 
 /* ---- SBP ---- */
 
 /* Options that name a placement decide; the inputs (of ones_like and its kin) stay as they are. */
-static fl_status sbp_from_options(build *b)
+static fl_status sbp_from_options(struct build *build)
 {
-    fl_nd_sbp wanted = b->attrs->is_local ? fl_nd_sbp_fill(FL_B, 1) : b->attrs->nd_sbp;
+    fl_nd_sbp wanted = build->attrs->is_local ? fl_nd_sbp_fill(FL_B, 1) : build->attrs->nd_sbp;
     for (int k = 0; k < wanted.n; k++) {
         char text[FL_SBP_TEXT];
         fl_sbp s = wanted.at[k];
-        if (!fl_sbp_is_partial(s) || (s == FL_PSUM && b->op->flags & FL_OP_ZEROS)) continue;
+        if (!fl_sbp_is_partial(s) || (s == FL_PSUM && build->op->flags & FL_OP_ZEROS)) continue;
         fl_sbp_text(text, s);
-        return fl_fail(FL_ERR_SBP, "%s: a new tensor must be S or B, not %s; use x:to_global{sbp = \"%s\"}", b->name,
-                       text, text);
+        return fl_fail(FL_ERR_SBP, "%s: a new tensor must be S or B, not %s; use x:to_global{sbp = \"%s\"}",
+                       build->name, text, text);
     }
-    for (int i = 0; i < b->nin; i++)
-        if (b->metas[i]) b->choice.in_sbp[i] = b->metas[i]->nd_sbp;
-    for (int i = 0; i < b->c.nout; i++) b->out_sbp[i] = wanted;
-    b->placement = b->attrs->placement;
-    b->is_local = b->attrs->is_local;
+    for (int i = 0; i < build->nin; i++)
+        if (build->metas[i]) build->choice.in_sbp[i] = build->metas[i]->nd_sbp;
+    for (int i = 0; i < build->c.nout; i++) build->out_sbp[i] = wanted;
+    build->placement = build->attrs->placement;
+    build->is_local = build->attrs->is_local;
     return FL_OK;
 }
 
-static void all_broadcast(build *b)
+static void all_broadcast(struct build *build)
 {
-    for (int i = 0; i < b->nin; i++) b->choice.in_sbp[i] = fl_nd_sbp_fill(FL_B, b->placement->ndim);
-    for (int i = 0; i < b->c.nout; i++) b->out_sbp[i] = fl_nd_sbp_fill(FL_B, b->placement->ndim);
+    for (int i = 0; i < build->nin; i++) build->choice.in_sbp[i] = fl_nd_sbp_fill(FL_B, build->placement->ndim);
+    for (int i = 0; i < build->c.nout; i++) build->out_sbp[i] = fl_nd_sbp_fill(FL_B, build->placement->ndim);
 }
 
 /* Ops over lists in groups (an optimizer step over all parameters) treat position i of every group as a call of
 ** its own: each parameter has its own SBP. */
-static fl_status choose_by_position(build *b)
+static fl_status choose_by_position(struct build *build)
 {
     enum { MAX_GROUPS = 8 };
-    int groups = b->op->groups, length = b->nin / groups;
+    int groups = build->op->groups, length = build->nin / groups;
     fl_spec specs[MAX_GROUPS];
     const fl_meta *metas[MAX_GROUPS];
     fl_nd_sbp in_sbp[MAX_GROUPS];
     fl_box_plan *boxings[MAX_GROUPS];
-    fl_choice one = {in_sbp, b->out_sbp, boxings, NULL};
-    if (groups > MAX_GROUPS) return fl_fail(FL_ERR_VALUE, "%s: more than %d groups", b->name, MAX_GROUPS);
+    fl_choice one = {in_sbp, build->out_sbp, boxings, NULL};
+    if (groups > MAX_GROUPS) return fl_fail(FL_ERR_VALUE, "%s: more than %d groups", build->name, MAX_GROUPS);
     for (int i = 0; i < length; i++) {
-        fl_infer c = b->c;
+        fl_infer c = build->c;
         for (int g = 0; g < groups; g++) {
-            specs[g] = b->specs[g * length + i];
-            metas[g] = b->metas[g * length + i];
+            specs[g] = build->specs[g * length + i];
+            metas[g] = build->metas[g * length + i];
         }
         c.in = specs;
         c.nin = groups;
-        FL_TRY(fl_infer_choose(&one, &c, metas, b->placement, false, NULL, NULL));
+        FL_TRY(fl_infer_choose(&one, &c, metas, build->placement, false, NULL, NULL));
         for (int g = 0; g < groups; g++) {
-            b->choice.in_sbp[g * length + i] = in_sbp[g];
-            b->choice.boxings[g * length + i] = boxings[g];
+            build->choice.in_sbp[g * length + i] = in_sbp[g];
+            build->choice.boxings[g * length + i] = boxings[g];
         }
-        b->choice.body = one.body;
+        build->choice.body = one.body;
     }
     return FL_OK;
 }
 
-static fl_status infer_sbp(build *b)
+static fl_status infer_sbp(struct build *build)
 {
-    if (b->attrs->has_placement) return sbp_from_options(b);
-    if (b->is_local || (b->op->flags & (FL_OP_LOCAL_ONLY | FL_OP_SOURCE))) {
-        all_broadcast(b);
+    if (build->attrs->has_placement) return sbp_from_options(build);
+    if (build->is_local || (build->op->flags & (FL_OP_LOCAL_ONLY | FL_OP_SOURCE))) {
+        all_broadcast(build);
         return FL_OK;
     }
-    if (b->op->groups && b->op->nout == 0) return choose_by_position(b);
-    return fl_infer_choose(&b->choice, &b->c, b->metas, b->placement, b->in_place, NULL, NULL);
+    if (build->op->groups && build->op->nout == 0) return choose_by_position(build);
+    return fl_infer_choose(&build->choice, &build->c, build->metas, build->placement, build->in_place, NULL, NULL);
 }
 
 /* ---- the plan ---- */
@@ -225,91 +234,93 @@ static fl_status plan_boxing(fl_box_plan **out, const fl_meta *from, const fl_me
     return *out ? FL_OK : fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
 }
 
-static fl_status set_inputs(fl_plan *plan, const build *b)
+static fl_status set_inputs(fl_plan *plan, const struct build *build)
 {
-    for (int i = 0; i < b->nin; i++) {
-        const fl_meta *m = b->metas[i];
+    for (int i = 0; i < build->nin; i++) {
+        const fl_meta *m = build->metas[i];
         if (!m) continue;
-        const fl_placement *p = b->op->flags & FL_OP_FETCHES ? b->placement : m->placement;
-        if (p == m->placement && fl_nd_sbp_equal(b->choice.in_sbp[i], m->nd_sbp)) plan->in[i] = fl_meta_ref(m);
-        else FL_TRY(fl_meta_get(&plan->in[i], m->dtype, &m->shape, p, b->choice.in_sbp[i], m->is_local));
+        const fl_placement *p = build->op->flags & FL_OP_FETCHES ? build->placement : m->placement;
+        if (p == m->placement && fl_nd_sbp_equal(build->choice.in_sbp[i], m->nd_sbp)) plan->in[i] = fl_meta_ref(m);
+        else FL_TRY(fl_meta_get(&plan->in[i], m->dtype, &m->shape, p, build->choice.in_sbp[i], m->is_local));
         if (plan->in[i] != m && !plan->boxings[i]) FL_TRY(plan_boxing(&plan->boxings[i], m, plan->in[i]));
         plan->boxes = plan->boxes || plan->in[i] != m;
     }
     return FL_OK;
 }
 
-static fl_status set_outputs(fl_plan *plan, const build *b)
+static fl_status set_outputs(fl_plan *plan, const struct build *build)
 {
-    for (int i = 0; i < b->c.nout; i++) {
-        const fl_spec *spec = &b->c.out[i];
-        if (i == 0 && fl_op_writes(b->op, 0, b->nin, b->in_place)) plan->out[0] = fl_meta_ref(b->metas[0]);
+    for (int i = 0; i < build->c.nout; i++) {
+        const fl_spec *spec = &build->c.out[i];
+        if (i == 0 && fl_op_writes(build->op, 0, build->nin, build->in_place))
+            plan->out[0] = fl_meta_ref(build->metas[0]);
         else {
-            fl_status status = fl_meta_get(&plan->out[i], spec->dtype, &spec->shape, b->placement, b->out_sbp[i],
-                                           b->is_local);
-            if (status != FL_OK) return fl_fail_prefix(status, "%s: ", b->c.name);
+            fl_status status = fl_meta_get(&plan->out[i], spec->dtype, &spec->shape, build->placement,
+                                           build->out_sbp[i], build->is_local);
+            if (status != FL_OK) return fl_fail_prefix(status, "%s: ", build->c.name);
         }
     }
-    plan->holds = b->placement->my_index >= 0;
+    plan->holds = build->placement->my_index >= 0;
     return FL_OK;
 }
 
 /* The dtype Lua numbers are handed over in: that of the promoted operands, or a float when the result is one. Beside
 ** integers that are compared they stay whole: 300 is more than any uint8. */
-static fl_dtype number_dtype(const build *b)
+static fl_dtype number_dtype(const struct build *build)
 {
     bool numbers = false;
-    for (int i = 0; i < b->nin; i++) numbers = numbers || b->specs[i].kind > FL_TENSOR;
+    for (int i = 0; i < build->nin; i++) numbers = numbers || build->specs[i].kind > FL_TENSOR;
     if (!numbers) return FL_FLOAT32;
-    fl_dtype dtype = fl_infer_promote(&b->c);
-    if (b->c.nout > 0 && fl_dtype_is_float(b->c.out[0].dtype) && !fl_dtype_is_float(dtype)) dtype = b->c.out[0].dtype;
-    if (b->c.nout > 0 && b->c.out[0].dtype == FL_BOOL && fl_dtype_is_integer(dtype)) dtype = FL_INT64;
+    fl_dtype dtype = fl_infer_promote(&build->c);
+    if (build->c.nout > 0 && fl_dtype_is_float(build->c.out[0].dtype) && !fl_dtype_is_float(dtype))
+        dtype = build->c.out[0].dtype;
+    if (build->c.nout > 0 && build->c.out[0].dtype == FL_BOOL && fl_dtype_is_integer(dtype)) dtype = FL_INT64;
     return fl_dtype_compute(dtype);
 }
 
 enum { FLAT_UP_TO = 8192 }; /* elements: more may want the team */
 
-static fl_flat_fn flat_loop(const fl_plan *plan, const build *b)
+static fl_flat_fn flat_loop(const fl_plan *plan, const struct build *build)
 {
-    if (!b->op->flat || !plan->kernel || plan->device || !plan->holds || plan->boxes || b->attrs->count
+    if (!build->op->flat || !plan->kernel || plan->device || !plan->holds || plan->boxes || build->attrs->count
         || plan->nin > FL_FLAT_MAX_IN)
         return NULL;
     if (plan->out[0]->local_numel > FLAT_UP_TO) return NULL;
     for (int i = 0; i < plan->nin; i++)
         if (plan->in[i] != plan->out[0]) return NULL;
-    return b->op->flat(b->op->row, plan->out[0]->dtype);
+    return build->op->flat(build->op->row, plan->out[0]->dtype);
 }
 
 /* The body, or the kernel of the device that holds the operands. */
-static fl_status choose_kernel(fl_plan *plan, const build *b)
+static fl_status choose_kernel(fl_plan *plan, const struct build *build)
 {
-    plan->body = b->choice.body ? b->choice.body : b->op->body;
+    plan->body = build->choice.body ? build->choice.body : build->op->body;
     if (plan->body) return FL_OK;
-    plan->kernel = b->op->cpu;
-    if (b->placement->type == FL_CPU || !plan->holds) return FL_OK;
-    FL_TRY(fl_device_get(&plan->device, b->placement->type));
-    plan->device_index = fl_device_index(plan->device, b->placement);
+    plan->kernel = build->op->cpu;
+    if (build->placement->type == FL_CPU || !plan->holds) return FL_OK;
+    FL_TRY(fl_device_get(&plan->device, build->placement->type));
+    plan->device_index = fl_device_index(plan->device, build->placement);
     plan->lane = plan->device->lane(plan->device_index, FL_QUEUE_COMPUTE);
-    plan->kernel = plan->device->kernel(b->op);
-    if (plan->kernel || b->op->view) return FL_OK;
-    return fl_fail(FL_ERR_MISSING, "%s: it has no %s kernel; move the operands to the CPU: x:to(\"cpu\")", b->name,
+    plan->kernel = plan->device->kernel(build->op);
+    if (plan->kernel || build->op->view) return FL_OK;
+    return fl_fail(FL_ERR_MISSING, "%s: it has no %s kernel; move the operands to the CPU: x:to(\"cpu\")", build->name,
                    plan->device->name);
 }
 
-static fl_status fill_plan(fl_plan *plan, build *b)
+static fl_status fill_plan(fl_plan *plan, struct build *build)
 {
-    if (b->op->groups && b->nin % b->op->groups != 0)
-        return fl_fail(FL_ERR_VALUE, "%s: %d tensors do not make %d lists of equal length", b->name, b->nin,
-                       b->op->groups);
-    FL_TRY(find_placement(b));
-    FL_TRY(infer_shapes(b));
-    FL_TRY(infer_sbp(b));
-    plan->nout = b->c.nout;
-    FL_TRY(set_inputs(plan, b));
-    FL_TRY(set_outputs(plan, b));
-    FL_TRY(choose_kernel(plan, b));
-    plan->number_dtype = number_dtype(b);
-    plan->flat = flat_loop(plan, b);
+    if (build->op->groups && build->nin % build->op->groups != 0)
+        return fl_fail(FL_ERR_VALUE, "%s: %d tensors do not make %d lists of equal length", build->name, build->nin,
+                       build->op->groups);
+    FL_TRY(find_placement(build));
+    FL_TRY(infer_shapes(build));
+    FL_TRY(infer_sbp(build));
+    plan->nout = build->c.nout;
+    FL_TRY(set_inputs(plan, build));
+    FL_TRY(set_outputs(plan, build));
+    FL_TRY(choose_kernel(plan, build));
+    plan->number_dtype = number_dtype(build);
+    plan->flat = flat_loop(plan, build);
     return FL_OK;
 }
 
@@ -361,7 +372,7 @@ fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, in
                         bool in_place)
 {
     fl_attrs defaults;
-    build b = {.op = op, .in = in, .nin = nin, .attrs = attrs, .in_place = in_place};
+    struct build b = {.op = op, .in = in, .nin = nin, .attrs = attrs, .in_place = in_place};
     if (!attrs) {
         fl_attrs_init(&defaults, op);
         b.attrs = &defaults;

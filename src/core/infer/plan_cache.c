@@ -12,7 +12,7 @@
 
 enum { BUCKETS = 2 * FL_INFER_CAPACITY };
 
-typedef struct entry {
+struct entry {
     struct entry *next; /* of its bucket */
     uint64_t hash;
     uint64_t used;       /* time of the last use */
@@ -20,10 +20,10 @@ typedef struct entry {
     fl_plan plan;
     int count;        /* of words */
     uint64_t words[]; /* those from the second on are the operands: metas owned */
-} entry;
+};
 
-static entry *buckets[BUCKETS];
-static entry *heap[FL_INFER_CAPACITY]; /* heap by known_used, the oldest first */
+static struct entry *buckets[BUCKETS];
+static struct entry *heap[FL_INFER_CAPACITY]; /* heap by known_used, the oldest first */
 static int size;
 static uint64_t now;
 static int64_t hits, misses;
@@ -82,7 +82,7 @@ static fl_status reserve_words(size_t n)
 
 static void sift_down(int at)
 {
-    entry *e = heap[at];
+    struct entry *e = heap[at];
     for (int child; (child = 2 * at + 1) < size; at = child) {
         if (child + 1 < size && heap[child + 1]->known_used < heap[child]->known_used) child++;
         if (e->known_used <= heap[child]->known_used) break;
@@ -91,12 +91,12 @@ static void sift_down(int at)
     heap[at] = e;
 }
 
-static void entry_free(entry *e)
+static void entry_free(struct entry *entry)
 {
-    for (int i = 0; i < e->plan.nin; i++)
-        if (e->words[1 + i] > FL_NUM_FLOAT) fl_meta_unref((const fl_meta *)(uintptr_t)e->words[1 + i]);
-    fl_plan_release(&e->plan);
-    free(e);
+    for (int i = 0; i < entry->plan.nin; i++)
+        if (entry->words[1 + i] > FL_NUM_FLOAT) fl_meta_unref((const fl_meta *)(uintptr_t)entry->words[1 + i]);
+    fl_plan_release(&entry->plan);
+    free(entry);
 }
 
 static void evict_oldest(void)
@@ -105,8 +105,8 @@ static void evict_oldest(void)
         heap[0]->known_used = heap[0]->used;
         sift_down(0);
     }
-    entry *oldest = heap[0];
-    entry **link = &buckets[oldest->hash % BUCKETS];
+    struct entry *oldest = heap[0];
+    struct entry **link = &buckets[oldest->hash % BUCKETS];
     while (*link != oldest) link = &(*link)->next;
     *link = oldest->next;
     heap[0] = heap[--size];
@@ -115,12 +115,12 @@ static void evict_oldest(void)
 }
 
 /* The newest entry is a leaf of the heap as it is. */
-static void insert(entry *e)
+static void insert(struct entry *entry)
 {
     if (size == FL_INFER_CAPACITY) evict_oldest();
-    e->next = buckets[e->hash % BUCKETS];
-    buckets[e->hash % BUCKETS] = e;
-    heap[size++] = e;
+    entry->next = buckets[entry->hash % BUCKETS];
+    buckets[entry->hash % BUCKETS] = entry;
+    heap[size++] = entry;
 }
 
 void fl_infer_clear(void)
@@ -140,7 +140,7 @@ void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, const fl_at
 static fl_status remember(const fl_plan **out, uint64_t hash, int count, int attr_words, const fl_op *op,
                           const fl_operand *in, int nin, const fl_attrs *attrs, bool in_place)
 {
-    entry *e = malloc(sizeof *e + (size_t)count * sizeof *words);
+    struct entry *e = malloc(sizeof *e + (size_t)count * sizeof *words);
     if (!e) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", op->name);
     misses++;
     memcpy(e->words, words, (size_t)count * sizeof *words);
@@ -184,7 +184,7 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
     bool options = attrs && (attrs->has_dtype || attrs->is_local || attrs->has_placement);
     if (attrs && (attrs->count || options)) at = add_attrs(at, &hash, op, attrs);
     int count = (int)(at - words);
-    for (entry *e = buckets[hash % BUCKETS]; e; e = e->next)
+    for (struct entry *e = buckets[hash % BUCKETS]; e; e = e->next)
         if (e->hash == hash && e->count == count && words_equal(e->words, words, count)) {
             e->used = ++now;
             hits++;

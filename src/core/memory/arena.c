@@ -46,20 +46,20 @@ bool fl_arena_owns(const void *data) { return (uintptr_t)data - (uintptr_t)own.s
 ** first and last unit say how long it is, so that neighbours are found and joined without a search. */
 enum { BINS = 240 };
 
-typedef struct tag {
+struct tag {
     uint32_t free;       /* at both ends of a free range: its length; 0 elsewhere */
     uint32_t prev, next; /* at its first unit: the others in its bin; 0: none */
-} tag;
+};
 
-typedef struct zone {
+struct zone {
     size_t unit, offset; /* bytes; of the zone in the arena */
     uint32_t units;
-    tag *tags; /* owned (a mapping); unit i is tags[i + 1], taken tags stand at both ends */
+    struct tag *tags; /* owned (a mapping); unit i is tags[i + 1], taken tags stand at both ends */
     uint32_t bins[BINS];
     uint64_t filled[BINS / 64 + 1];
-} zone;
+};
 
-static zone small_zone, large_zone;
+static struct zone small_zone, large_zone;
 static unsigned char *backed; /* owned: has this 2 MiB of the small zone its pages? */
 
 static int bin_of(uint64_t length)
@@ -76,78 +76,78 @@ static int bin_above(uint64_t length)
     return bin_of(length + ((uint64_t)1 << (60 - __builtin_clzll(length))) - 1);
 }
 
-static void range_insert(zone *z, uint32_t at, uint32_t length)
+static void range_insert(struct zone *zone, uint32_t at, uint32_t length)
 {
     int b = bin_of(length);
-    z->tags[at] = (tag){length, 0, z->bins[b]};
-    z->tags[at + length - 1].free = length;
-    if (z->bins[b]) z->tags[z->bins[b]].prev = at;
-    z->bins[b] = at;
-    z->filled[b / 64] |= (uint64_t)1 << b % 64;
+    zone->tags[at] = (struct tag){length, 0, zone->bins[b]};
+    zone->tags[at + length - 1].free = length;
+    if (zone->bins[b]) zone->tags[zone->bins[b]].prev = at;
+    zone->bins[b] = at;
+    zone->filled[b / 64] |= (uint64_t)1 << b % 64;
 }
 
-static void range_remove(zone *z, uint32_t at)
+static void range_remove(struct zone *zone, uint32_t at)
 {
-    tag t = z->tags[at];
+    struct tag t = zone->tags[at];
     int b = bin_of(t.free);
-    z->tags[at].free = z->tags[at + t.free - 1].free = 0;
-    if (t.next) z->tags[t.next].prev = t.prev;
-    if (t.prev) z->tags[t.prev].next = t.next;
-    else if (!(z->bins[b] = t.next)) z->filled[b / 64] &= ~((uint64_t)1 << b % 64);
+    zone->tags[at].free = zone->tags[at + t.free - 1].free = 0;
+    if (t.next) zone->tags[t.next].prev = t.prev;
+    if (t.prev) zone->tags[t.prev].next = t.next;
+    else if (!(zone->bins[b] = t.next)) zone->filled[b / 64] &= ~((uint64_t)1 << b % 64);
 }
 
 /* A free range from the first bin that is filled from b on; 0: none. */
-static uint32_t range_find(const zone *z, int b)
+static uint32_t range_find(const struct zone *zone, int b)
 {
     for (int word = b / 64; word <= BINS / 64; word++) {
-        uint64_t bits = z->filled[word];
+        uint64_t bits = zone->filled[word];
         if (word == b / 64) bits &= ~(uint64_t)0 << b % 64;
-        if (bits) return z->bins[64 * word + __builtin_ctzll(bits)];
+        if (bits) return zone->bins[64 * word + __builtin_ctzll(bits)];
     }
     return 0;
 }
 
 /* Position (from 1) of `length` units; 0: no room. */
-static uint32_t zone_take(zone *z, uint32_t length)
+static uint32_t zone_take(struct zone *zone, uint32_t length)
 {
-    uint32_t at = range_find(z, bin_above(length));
+    uint32_t at = range_find(zone, bin_above(length));
     if (!at) return 0;
-    uint32_t whole = z->tags[at].free;
-    range_remove(z, at);
-    if (whole > length) range_insert(z, at + length, whole - length);
+    uint32_t whole = zone->tags[at].free;
+    range_remove(zone, at);
+    if (whole > length) range_insert(zone, at + length, whole - length);
     return at;
 }
 
 /* Joins what is given with its free neighbours: at and length of the range it lies in. */
-static void zone_give(zone *z, uint32_t *at, uint32_t *length)
+static void zone_give(struct zone *zone, uint32_t *at, uint32_t *length)
 {
-    uint32_t before = z->tags[*at - 1].free, after = z->tags[*at + *length].free;
-    if (after) range_remove(z, *at + *length);
-    if (before) range_remove(z, *at - before);
+    uint32_t before = zone->tags[*at - 1].free, after = zone->tags[*at + *length].free;
+    if (after) range_remove(zone, *at + *length);
+    if (before) range_remove(zone, *at - before);
     *at -= before;
     *length += before + after;
-    range_insert(z, *at, *length);
+    range_insert(zone, *at, *length);
 }
 
-static bool zone_start(zone *z, size_t unit, size_t offset, size_t bytes)
+static bool zone_start(struct zone *zone, size_t unit, size_t offset, size_t bytes)
 {
-    *z = (zone){.unit = unit, .offset = offset, .units = (uint32_t)(bytes / unit)};
-    z->tags = mmap(NULL, (z->units + (size_t)2) * sizeof(tag), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (z->tags == MAP_FAILED) return false;
-    range_insert(z, 1, z->units);
+    *zone = (struct zone){.unit = unit, .offset = offset, .units = (uint32_t)(bytes / unit)};
+    zone->tags = mmap(NULL, (zone->units + (size_t)2) * sizeof(struct tag), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (zone->tags == MAP_FAILED) return false;
+    range_insert(zone, 1, zone->units);
     return true;
 }
 
-static void zone_stop(zone *z)
+static void zone_stop(struct zone *zone)
 {
-    if (z->units && z->tags != MAP_FAILED) munmap(z->tags, (z->units + (size_t)2) * sizeof(tag));
-    *z = (zone){0};
+    if (zone->units && zone->tags != MAP_FAILED) munmap(zone->tags, (zone->units + (size_t)2) * sizeof(struct tag));
+    *zone = (struct zone){0};
 }
 
 /* ---- blocks ---- */
 
-static zone *zone_of(size_t bytes) { return bytes < HUGE_PAGE ? &small_zone : &large_zone; }
+static struct zone *zone_of(size_t bytes) { return bytes < HUGE_PAGE ? &small_zone : &large_zone; }
 
 /* Gives fresh memory its pages now, as huge ones. Shared memory has those only where the system's administrator asked
 ** for them, but on request the kernel merges pages into one wherever there is one (measured: 64 MiB in 3 ms; touched
@@ -174,7 +174,7 @@ static void back_small(size_t start, size_t end)
 void *fl_arena_take(size_t bytes)
 {
     if (!own.start || left || bytes == 0 || bytes > own.size) return NULL;
-    zone *z = zone_of(bytes);
+    struct zone *z = zone_of(bytes);
     uint32_t at = zone_take(z, (uint32_t)((bytes + z->unit - 1) / z->unit));
     if (!at) return NULL;
     size_t start = (at - 1) * z->unit;
@@ -187,7 +187,7 @@ void *fl_arena_take(size_t bytes)
 /* Small blocks lie in huge pages that go back when all of one is free; large blocks go back at once. */
 void fl_arena_give(void *data, size_t bytes)
 {
-    zone *z = zone_of(bytes);
+    struct zone *z = zone_of(bytes);
     size_t start = (size_t)((char *)data - own.start) - z->offset, end = start + bytes;
     uint32_t at = (uint32_t)(start / z->unit) + 1, length = (uint32_t)((bytes + z->unit - 1) / z->unit);
     zone_give(z, &at, &length);

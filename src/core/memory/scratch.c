@@ -7,21 +7,21 @@
 
 #include <pthread.h>
 
-typedef struct scratch {
+struct scratch {
     void *data;
     int size_class;
-} scratch;
+};
 
-static _Thread_local scratch buffers[FL_SCRATCH_SLOTS];
+static _Thread_local struct scratch buffers[FL_SCRATCH_SLOTS];
 static pthread_key_t scratch_key;
 static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
 
 static void scratch_free(void *own)
 {
-    scratch *list = own;
+    struct scratch *list = own;
     for (int i = 0; i < FL_SCRATCH_SLOTS; i++) {
         if (list[i].data) fl_block_release(list[i].data, list[i].size_class);
-        list[i] = (scratch){NULL, 0};
+        list[i] = (struct scratch){NULL, 0};
     }
 }
 
@@ -29,14 +29,14 @@ static void scratch_key_new(void) { pthread_key_create(&scratch_key, scratch_fre
 
 void *fl_scratch(int slot, size_t bytes)
 {
-    scratch *s = &buffers[slot];
+    struct scratch *s = &buffers[slot];
     if (bytes > FL_BLOCK_MAX) return NULL;
     int c = fl_block_class(bytes ? bytes : 1);
     if (FL_LIKELY(s->data && s->size_class >= c)) return s->data;
     pthread_once(&scratch_once, scratch_key_new);
     pthread_setspecific(scratch_key, buffers); /* frees them when the thread ends */
     if (s->data) fl_block_release(s->data, s->size_class);
-    *s = (scratch){fl_block_new(c), c};
+    *s = (struct scratch){fl_block_new(c), c};
     return s->data;
 }
 

@@ -35,22 +35,22 @@ enum {
     DEVICE_CLASS = -2
 };
 
-typedef struct block {
+struct block {
     struct block *next;
-} block; /* a cached block's first bytes */
+}; /* a cached block's first bytes */
 
 /* Structs come in slabs, which live until the shutdown. */
-typedef struct slab {
+struct slab {
     struct slab *next;
     _Alignas(64) fl_storage storages[SLAB_STORAGES];
-} slab;
+};
 
 int64_t fl_storage_unaccounted, fl_storage_live;
 void (*fl_storage_collect)(void);
 
-static slab *slabs;
+static struct slab *slabs;
 static fl_storage *free_storages;
-static block *cached[FL_BLOCK_CLASSES];
+static struct block *cached[FL_BLOCK_CLASSES];
 static fl_storage *limbo_first, *limbo_last;
 static fl_storage *large_blocks; /* live ones, for the error message */
 static fl_memory_stats stats;
@@ -105,7 +105,7 @@ static int64_t allowed_bytes(void)
 
 static void drop_cached(int c)
 {
-    block *b = cached[c];
+    struct block *b = cached[c];
     FL_SHOW(b, sizeof *b);
     cached[c] = b->next;
     system_release(b, c);
@@ -122,7 +122,7 @@ static void trim_to(int64_t held)
 
 static void *take_cached(int c)
 {
-    block *b = cached[c];
+    struct block *b = cached[c];
     if (!b) return NULL;
     FL_SHOW(b, fl_block_bytes(c));
     cached[c] = b->next;
@@ -143,7 +143,7 @@ static void *take_fresh(int c)
 
 static void give_back(void *data, int c)
 {
-    block *b = data;
+    struct block *b = data;
     FL_SHOW(data, fl_block_bytes(c));
     b->next = cached[c];
     cached[c] = b;
@@ -157,7 +157,7 @@ static void give_back(void *data, int c)
 static fl_storage *storage_take(void)
 {
     if (FL_UNLIKELY(!free_storages)) {
-        slab *fresh = aligned_alloc(64, sizeof *fresh);
+        struct slab *fresh = aligned_alloc(64, sizeof *fresh);
         if (!fresh) return NULL;
         fresh->next = slabs;
         slabs = fresh;
@@ -264,13 +264,13 @@ void fl_storage_free(fl_storage *storage)
 
 /* ---- out of memory ---- */
 
-typedef struct site {
+struct site {
     char name[32];
     int64_t bytes;
-} site;
+};
 
 /* Adds up the large blocks of a device by the line that asked for them, largest sum first; returns how many sums. */
-static int collect_sites(site *sites, fl_device_type device, int index)
+static int collect_sites(struct site *sites, fl_device_type device, int index)
 {
     int count = 0;
     for (const fl_storage *s = large_blocks; s; s = s->next) {
@@ -278,11 +278,11 @@ static int collect_sites(site *sites, fl_device_type device, int index)
         if (s->device != device || (device != FL_CPU && s->device_index != index)) continue;
         while (i < count && strcmp(sites[i].name, s->site)) i++;
         if (i == MAX_SITES) continue;
-        if (i == count) sites[count++] = (site){.bytes = 0};
+        if (i == count) sites[count++] = (struct site){.bytes = 0};
         memcpy(sites[i].name, s->site, sizeof s->site);
         sites[i].bytes += (int64_t)s->bytes;
         for (; i > 0 && sites[i].bytes > sites[i - 1].bytes; i--) {
-            site moved = sites[i];
+            struct site moved = sites[i];
             sites[i] = sites[i - 1];
             sites[i - 1] = moved;
         }
@@ -305,7 +305,7 @@ enum { MOST_TEXT = 256 };
 static const char *most_text(char *buffer, fl_device_type device, int index)
 {
     char sum[BYTES_TEXT];
-    site sites[MAX_SITES];
+    struct site sites[MAX_SITES];
     int count = collect_sites(sites, device, index), length = 0;
     buffer[0] = '\0';
     for (int i = 0; i < count && i < TOP_SITES; i++)
@@ -464,7 +464,7 @@ void fl_storage_shutdown(void)
     fl_scratch_release();
     if (stats.live_blocks || limbo_first) return; /* the program still holds some: slabs stay */
     while (slabs) {
-        slab *next = slabs->next;
+        struct slab *next = slabs->next;
         free(slabs);
         slabs = next;
     }

@@ -226,40 +226,42 @@ static double scale_of(const fl_attrs *attrs, const fl_tensor *tensor)
 }
 
 /* What attention_backward's formulas are made of; see grad_backward. */
-typedef struct weights {
+struct weights {
     fl_tensor *p, *keep;   /* e^(scores - lse); dropout factors or NULL */
     fl_tensor *dp, *delta; /* gradient of p; sum(dy out) - dlse per query */
-} weights;
+};
 
 /* x with the dropout factors applied */
-static fl_tensor *dropped(fl_expr *expr, const weights *w, fl_tensor *x)
+static fl_tensor *dropped(fl_expr *expr, const struct weights *weights, fl_tensor *x)
 {
-    return w->keep ? expr_mul(expr, x, w->keep) : x;
+    return weights->keep ? expr_mul(expr, x, weights->keep) : x;
 }
 
 /* p, and what is needed to repeat the dropout; from (q, k, mask, lse, key). */
-static void weights_of(weights *w, fl_expr *expr, const fl_attrs *attrs, fl_tensor *q, fl_tensor *k, fl_operand mask,
-                       fl_tensor *lse, fl_operand key)
+static void weights_of(struct weights *weights, fl_expr *expr, const fl_attrs *attrs, fl_tensor *q, fl_tensor *k,
+                       fl_operand mask, fl_tensor *lse, fl_operand key)
 {
     fl_attrs a = attention_attrs(FL_OP_REF(attention_mask), attrs);
     fl_tensor *scores = expr_mul_number(expr, expr_gemm(expr, q, k, false, true), scale_of(attrs, q));
     fl_tensor *masked = EXPR_CALL(expr, &a, attention_mask, fl_of(scores), mask);
-    w->p = expr_exp(expr, expr_sub(expr, masked, expr_unsqueeze(expr, lse, lse->meta->shape.ndim)));
-    w->keep = attrs->at[ATTR_DROPOUT].number > 0 ? EXPR_CALL(expr, &a, attention_dropout, fl_of(scores), key) : NULL;
+    weights->p = expr_exp(expr, expr_sub(expr, masked, expr_unsqueeze(expr, lse, lse->meta->shape.ndim)));
+    weights->keep = attrs->at[ATTR_DROPOUT].number > 0 ? EXPR_CALL(expr, &a, attention_dropout, fl_of(scores), key)
+                                                       : NULL;
 }
 
-static void weights_backward(weights *w, fl_expr *expr, fl_tensor *dy, fl_tensor *v, fl_tensor *out, fl_tensor *dlse)
+static void weights_backward(struct weights *weights, fl_expr *expr, fl_tensor *dy, fl_tensor *v, fl_tensor *out,
+                             fl_tensor *dlse)
 {
     int last = dy->meta->shape.ndim - 1;
-    w->dp = dropped(expr, w, expr_gemm(expr, dy, v, false, true));
-    w->delta = expr_sum(expr, expr_mul(expr, dy, out), 1u << last, true);
-    if (dlse) w->delta = expr_sub(expr, w->delta, expr_unsqueeze(expr, dlse, last));
+    weights->dp = dropped(expr, weights, expr_gemm(expr, dy, v, false, true));
+    weights->delta = expr_sum(expr, expr_mul(expr, dy, out), 1u << last, true);
+    if (dlse) weights->delta = expr_sub(expr, weights->delta, expr_unsqueeze(expr, dlse, last));
 }
 
 /* Gradient of the scores (and so of a float mask). */
-static fl_tensor *score_gradient(fl_expr *expr, const weights *w)
+static fl_tensor *score_gradient(fl_expr *expr, const struct weights *weights)
 {
-    return expr_mul(expr, w->p, expr_sub(expr, w->dp, w->delta));
+    return expr_mul(expr, weights->p, expr_sub(expr, weights->dp, weights->delta));
 }
 
 static fl_tensor *zeros_like(fl_expr *expr, fl_tensor *like)
@@ -287,7 +289,7 @@ static fl_status grad_rows(fl_grad *g)
                        fl_of(out), fl_of(lse), key, fl_of(dlse));
     if (g->need[IN_MASK]) {
         fl_expr d = {0};
-        weights w;
+        struct weights w;
         weights_of(&w, &d, g->attrs, g->in[IN_Q].tensor, g->in[IN_K].tensor, g->in[IN_MASK], lse, key);
         weights_backward(&w, &d, dy, g->in[IN_V].tensor, out, dlse);
         dmask = fl_expr_take(&d, score_gradient(&d, &w));
@@ -318,7 +320,7 @@ static fl_status grad_backward(fl_grad *g)
     fl_tensor *hq = g->gout[BACK_DQ], *hk = g->gout[BACK_DK], *hv = g->gout[BACK_DV];
     double scale = scale_of(g->attrs, q);
     int last = q->meta->shape.ndim - 1;
-    weights w;
+    struct weights w;
     weights_of(&w, &c, g->attrs, q, k, g->in[BACK_MASK], lse, g->in[BACK_KEY]);
     weights_backward(&w, &c, dy, v, out, dlse);
     fl_tensor *ds = expr_mul_number(&c, score_gradient(&c, &w), scale);

@@ -158,15 +158,15 @@ static fl_status infer_weight_grad(fl_infer *infer)
 }
 
 /* Specs of x, weight and result among operands and results of any of the three ops. */
-typedef struct roles {
+struct roles {
     const fl_spec *x, *weight, *y;
-} roles;
+};
 
-static roles roles_of(const fl_op *op, const fl_spec *in, const fl_spec *out)
+static struct roles roles_of(const fl_op *op, const fl_spec *in, const fl_spec *out)
 {
-    if (op->variant == CONV_INPUT_GRAD) return (roles){out, &in[1], &in[0]};
-    if (op->variant == CONV_WEIGHT_GRAD) return (roles){&in[1], out, &in[0]};
-    return (roles){&in[0], &in[1], out};
+    if (op->variant == CONV_INPUT_GRAD) return (struct roles){out, &in[1], &in[0]};
+    if (op->variant == CONV_WEIGHT_GRAD) return (struct roles){&in[1], out, &in[0]};
+    return (struct roles){&in[0], &in[1], out};
 }
 
 /* ---- SBP ---- */
@@ -185,7 +185,7 @@ static void add(fl_sigs *sigs, fl_sbp x, fl_sbp weight, fl_sbp bias, fl_sbp y)
 ** beside a partial operand would be added once per rank. */
 static void sbp_conv(fl_sigs *sigs)
 {
-    roles r = roles_of(sigs->op, sigs->in, sigs->out);
+    struct roles r = roles_of(sigs->op, sigs->in, sigs->out);
     bool gives_x = r.x == sigs->out, gives_weight = r.weight == sigs->out,
          bias = sigs->nin == 3 && sigs->in[2].kind == FL_TENSOR;
     fl_sbp shared = bias ? FL_S(0) : FL_B;

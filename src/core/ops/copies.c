@@ -7,20 +7,20 @@
 #include "ops.h"
 
 /* Sizes and strides of a copy with up to twice as many axes as a tensor has. */
-typedef struct layout {
+struct layout {
     int64_t size[2 * FL_MAX_NDIM], out[2 * FL_MAX_NDIM], in[2 * FL_MAX_NDIM];
     int ndim;
-} layout;
+};
 
-static fl_view laid_out(const fl_view *v, const layout *l, const int64_t *strides)
+static fl_view laid_out(const fl_view *v, const struct layout *layout, const int64_t *strides)
 {
     fl_view view = *v;
-    view.ndim = l->ndim;
-    view.size = l->size;
+    view.ndim = layout->ndim;
+    view.size = layout->size;
     view.stride = strides;
     view.contiguous = false;
     view.numel = 1;
-    for (int i = 0; i < l->ndim; i++) view.numel *= l->size[i];
+    for (int i = 0; i < layout->ndim; i++) view.numel *= layout->size[i];
     return view;
 }
 
@@ -99,7 +99,7 @@ fl_status fl_move_rep(fl_kernel *kernel, const fl_mover *mover)
 {
     const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
     const int64_t *repeats = kernel->attrs->at[0].list;
-    layout l = {.ndim = 2 * out->ndim};
+    struct layout l = {.ndim = 2 * out->ndim};
     if (out->numel == 0) return FL_OK;
     for (int i = 0; i < out->ndim; i++) {
         int own = i - (out->ndim - in->ndim);

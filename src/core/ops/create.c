@@ -241,14 +241,14 @@ FL_OP(eye) = {
 /* ---- arange, linspace ---- */
 
 /* Where a count begins, its step and how many there are. */
-typedef struct progression {
+struct progression {
     bool integers;
     int64_t first, stride; /* when all are integers: exact */
     double start, step;
     int64_t count;
-} progression;
+};
 
-static fl_status arange_integers(progression *p, int64_t start, int64_t stop, int64_t step)
+static fl_status arange_integers(struct progression *progression, int64_t start, int64_t stop, int64_t step)
 {
     __int128 span = (__int128)stop - start, magnitude = step < 0 ? -(__int128)step : step;
     if (step < 0) span = -span;
@@ -257,11 +257,11 @@ static fl_status arange_integers(progression *p, int64_t start, int64_t stop, in
                        (long long)stop, (long long)step);
     __int128 count = (span + magnitude - 1) / magnitude;
     if (count >= FL_MAX_NUMEL) return fl_fail(FL_ERR_SHAPE, "arange: too many elements");
-    *p = (progression){true, start, step, (double)start, (double)step, (int64_t)count};
+    *progression = (struct progression){true, start, step, (double)start, (double)step, (int64_t)count};
     return FL_OK;
 }
 
-static fl_status arange_floats(progression *p, double start, double stop, double step)
+static fl_status arange_floats(struct progression *progression, double start, double stop, double step)
 {
     double count = ceil((stop - start) / step);
     if (!isfinite(start) || !isfinite(stop) || !isfinite(step))
@@ -269,12 +269,12 @@ static fl_status arange_floats(progression *p, double start, double stop, double
     if ((stop - start) * (step < 0 ? -1 : 1) < 0)
         return fl_fail(FL_ERR_VALUE, "arange: from %g to %g with step %g never ends", start, stop, step);
     if (!(count < 4e18)) return fl_fail(FL_ERR_SHAPE, "arange: too many elements");
-    *p = (progression){false, 0, 0, start, step, (int64_t)count};
+    *progression = (struct progression){false, 0, 0, start, step, (int64_t)count};
     return FL_OK;
 }
 
 /* arange(stop), arange(start, stop), arange(start, stop, step) */
-static fl_status arange_of(progression *p, const fl_attrs *attrs)
+static fl_status arange_of(struct progression *progression, const fl_attrs *attrs)
 {
     static const fl_attr zero = {.given = true, .kind = FL_NUM_INT, .count = 1};
     const fl_attr *start = &attrs->at[0], *stop = &attrs->at[1], *step = &attrs->at[2];
@@ -284,13 +284,13 @@ static fl_status arange_of(progression *p, const fl_attrs *attrs)
     }
     if (fl_attr_number(step) == 0) return fl_fail(FL_ERR_VALUE, "arange: step must not be 0");
     bool floats = start->kind == FL_NUM_FLOAT || stop->kind == FL_NUM_FLOAT || step->kind == FL_NUM_FLOAT;
-    if (floats) return arange_floats(p, fl_attr_number(start), fl_attr_number(stop), fl_attr_number(step));
-    return arange_integers(p, start->integer, stop->integer, step->integer);
+    if (floats) return arange_floats(progression, fl_attr_number(start), fl_attr_number(stop), fl_attr_number(step));
+    return arange_integers(progression, start->integer, stop->integer, step->integer);
 }
 
 static fl_status infer_arange(fl_infer *infer)
 {
-    progression p;
+    struct progression p;
     FL_TRY(arange_of(&p, infer->attrs));
     infer->out[0].dtype = option_or(infer, p.integers ? FL_INT64 : FL_FLOAT32);
     return fl_shape_make(&infer->out[0].shape, infer->name, &p.count, 1);
@@ -298,7 +298,7 @@ static fl_status infer_arange(fl_infer *infer)
 
 static fl_status kernel_arange(fl_kernel *kernel)
 {
-    progression p;
+    struct progression p;
     FL_TRY(arange_of(&p, kernel->attrs));
     if (p.integers) return fl_cpu_count(&kernel->out[0], p.first, p.stride);
     return fl_cpu_arange(&kernel->out[0], p.start, p.step);

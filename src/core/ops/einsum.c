@@ -18,30 +18,30 @@ enum {
 }; /* A-Z, a-z; the last axis of "..." is LETTERS */
 
 /* The labels of a tensor's axes. */
-typedef struct labels {
+struct labels {
     int count;
     int8_t at[FL_MAX_NDIM];
-} labels;
+};
 
-typedef struct factor {
+struct factor {
     fl_tensor *x; /* borrowed */
-    labels axes;
-} factor;
+    struct labels axes;
+};
 
-static uint64_t mask_of(const labels *l)
+static uint64_t mask_of(const struct labels *labels)
 {
     uint64_t mask = 0;
-    for (int i = 0; i < l->count; i++) mask |= UINT64_C(1) << l->at[i];
+    for (int i = 0; i < labels->count; i++) mask |= UINT64_C(1) << labels->at[i];
     return mask;
 }
 
 static bool has(uint64_t mask, int label) { return mask >> label & 1u; }
-static void append(labels *l, int label) { l->at[l->count++] = (int8_t)label; }
+static void append(struct labels *labels, int label) { labels->at[labels->count++] = (int8_t)label; }
 
-static int position_of(const labels *l, int label)
+static int position_of(const struct labels *labels, int label)
 {
-    for (int i = 0; i < l->count; i++)
-        if (l->at[i] == label) return i;
+    for (int i = 0; i < labels->count; i++)
+        if (labels->at[i] == label) return i;
     return -1;
 }
 
@@ -57,19 +57,19 @@ static const char *label_text(char *buffer, int label)
 /* ---- the equation ---- */
 
 /* Where one operand, or the result, is spelled. */
-typedef struct term {
+struct term {
     const char *from, *to;
     int letters; /* how many, "..." not counted */
     bool ellipsis;
-} term;
+};
 
 /* Is there a "->" at p? */
 static bool is_arrow(const char *p) { return p[0] == '-' && p[1] == '>'; }
 
 /* Reads up to a comma, an arrow or the end. what: "operand 1", "the result", for messages. */
-static fl_status read_term(term *out, const char *p, const char *equation, const char *what)
+static fl_status read_term(struct term *out, const char *p, const char *equation, const char *what)
 {
-    *out = (term){.from = p};
+    *out = (struct term){.from = p};
     for (; *p && *p != ',' && !is_arrow(p); p++) {
         if (*p == ' ') continue;
         if (isalpha((unsigned char)*p)) {
@@ -88,10 +88,10 @@ static fl_status read_term(term *out, const char *p, const char *equation, const
 }
 
 /* The labels of a term, with `extra` axes for "...". There is room for them. */
-static labels term_labels(const term *t, int extra)
+static struct labels term_labels(const struct term *term, int extra)
 {
-    labels l = {0};
-    for (const char *p = t->from; p < t->to; p++) {
+    struct labels l = {0};
+    for (const char *p = term->from; p < term->to; p++) {
         if (isupper((unsigned char)*p)) append(&l, *p - 'A');
         else if (islower((unsigned char)*p)) append(&l, *p - 'a' + 26);
         else if (*p == '.') {
@@ -103,62 +103,63 @@ static labels term_labels(const term *t, int extra)
 }
 
 /* What the operands say together. */
-typedef struct reading {
+struct reading {
     int extra;         /* most axes that "..." stands for */
     int times[LABELS]; /* how often a label is used */
     int64_t size[LABELS];
     int owner[LABELS]; /* operand that the size is from */
-} reading;
+};
 
 /* Sizes of one label agree, or one of them is 1. */
-static fl_status note_label(reading *r, int label, int64_t size, int operand)
+static fl_status note_label(struct reading *reading, int label, int64_t size, int operand)
 {
     char text[LABEL_TEXT];
-    if (r->times[label]++ == 0 || r->size[label] == 1) {
-        r->size[label] = size;
-        r->owner[label] = operand;
+    if (reading->times[label]++ == 0 || reading->size[label] == 1) {
+        reading->size[label] = size;
+        reading->owner[label] = operand;
         return FL_OK;
     }
-    if (size == 1 || size == r->size[label]) return FL_OK;
+    if (size == 1 || size == reading->size[label]) return FL_OK;
     return fl_fail(FL_ERR_SHAPE, "einsum: %s is %lld in operand %d and %lld in operand %d", label_text(text, label),
-                   (long long)r->size[label], r->owner[label], (long long)size, operand);
+                   (long long)reading->size[label], reading->owner[label], (long long)size, operand);
 }
 
 /* A letter that one operand has twice: its diagonal, which needs equal sizes. */
-static fl_status note_twice(const labels *l, const fl_shape *shape, int operand)
+static fl_status note_twice(const struct labels *labels, const fl_shape *shape, int operand)
 {
     char text[LABEL_TEXT];
-    for (int i = 0; i < l->count; i++) {
-        int first = position_of(l, l->at[i]);
+    for (int i = 0; i < labels->count; i++) {
+        int first = position_of(labels, labels->at[i]);
         if (shape->dims[first] == shape->dims[i]) continue;
-        return fl_fail(FL_ERR_SHAPE, "einsum: %s is %lld and %lld in operand %d", label_text(text, l->at[i]),
+        return fl_fail(FL_ERR_SHAPE, "einsum: %s is %lld and %lld in operand %d", label_text(text, labels->at[i]),
                        (long long)shape->dims[first], (long long)shape->dims[i], operand);
     }
     return FL_OK;
 }
 
-static fl_status read_operand(factor *out, reading *r, const term *t, fl_tensor *x, int operand)
+static fl_status read_operand(struct factor *out, struct reading *reading, const struct term *term, fl_tensor *x,
+                              int operand)
 {
     const fl_shape *shape = &x->meta->shape;
     char text[FL_SHAPE_TEXT];
-    int extra = shape->ndim - t->letters;
-    if (extra < 0 || (extra > 0 && !t->ellipsis))
-        return fl_fail(FL_ERR_SHAPE, "einsum: '%.*s' names %d axes, but operand %d is %s", (int)(t->to - t->from),
-                       t->from, t->letters, operand, fl_shape_text(text, shape));
-    *out = (factor){x, term_labels(t, extra)};
-    if (extra > r->extra) r->extra = extra;
+    int extra = shape->ndim - term->letters;
+    if (extra < 0 || (extra > 0 && !term->ellipsis))
+        return fl_fail(FL_ERR_SHAPE, "einsum: '%.*s' names %d axes, but operand %d is %s", (int)(term->to - term->from),
+                       term->from, term->letters, operand, fl_shape_text(text, shape));
+    *out = (struct factor){x, term_labels(term, extra)};
+    if (extra > reading->extra) reading->extra = extra;
     FL_TRY(note_twice(&out->axes, shape, operand));
-    for (int i = 0; i < out->axes.count; i++) FL_TRY(note_label(r, out->axes.at[i], shape->dims[i], operand));
+    for (int i = 0; i < out->axes.count; i++) FL_TRY(note_label(reading, out->axes.at[i], shape->dims[i], operand));
     return FL_OK;
 }
 
 /* Without an arrow: the axes of "...", then the letters that come once, upper case before lower case. */
-static labels implicit_result(const reading *r)
+static struct labels implicit_result(const struct reading *reading)
 {
-    labels l = {0};
-    for (int i = r->extra; i-- > 0;) append(&l, LETTERS + i);
+    struct labels l = {0};
+    for (int i = reading->extra; i-- > 0;) append(&l, LETTERS + i);
     for (int i = 0; i < LETTERS && l.count < FL_MAX_NDIM; i++)
-        if (r->times[i] == 1) append(&l, i);
+        if (reading->times[i] == 1) append(&l, i);
     return l;
 }
 
@@ -167,24 +168,24 @@ static fl_status too_many_axes(int count, const char *what)
     return fl_fail(FL_ERR_SHAPE, "einsum: %s has %d axes; a tensor has at most %d", what, count, FL_MAX_NDIM);
 }
 
-static int implicit_count(const reading *r)
+static int implicit_count(const struct reading *reading)
 {
-    int count = r->extra;
-    for (int i = 0; i < LETTERS; i++) count += r->times[i] == 1;
+    int count = reading->extra;
+    for (int i = 0; i < LETTERS; i++) count += reading->times[i] == 1;
     return count;
 }
 
-static fl_status read_result(labels *out, const reading *r, const char *arrow, const char *equation)
+static fl_status read_result(struct labels *out, const struct reading *reading, const char *arrow, const char *equation)
 {
     char text[LABEL_TEXT];
-    term t = {.letters = implicit_count(r)};
+    struct term t = {.letters = implicit_count(reading)};
     if (*arrow) FL_TRY(read_term(&t, arrow + 2, equation, "the result"));
     if (*arrow && *t.to) return fl_fail(FL_ERR_VALUE, "einsum: '%s' continues after the result", equation);
-    int count = t.letters + (t.ellipsis ? r->extra : 0);
+    int count = t.letters + (t.ellipsis ? reading->extra : 0);
     if (count > FL_MAX_NDIM) return too_many_axes(count, "the result");
-    *out = *arrow ? term_labels(&t, r->extra) : implicit_result(r);
+    *out = *arrow ? term_labels(&t, reading->extra) : implicit_result(reading);
     for (int i = 0; i < out->count; i++) {
-        if (r->times[out->at[i]] == 0)
+        if (reading->times[out->at[i]] == 0)
             return fl_fail(FL_ERR_VALUE, "einsum: %s of the result is in no operand", label_text(text, out->at[i]));
         if (position_of(out, out->at[i]) != i)
             return fl_fail(FL_ERR_VALUE, "einsum: %s occurs twice in the result", label_text(text, out->at[i]));
@@ -200,14 +201,15 @@ static int count_terms(const char *equation)
 }
 
 /* factors: one per operand. */
-static fl_status read_equation(factor *factors, labels *result, const char *equation, const fl_operand *in, int nin)
+static fl_status read_equation(struct factor *factors, struct labels *result, const char *equation,
+                               const fl_operand *in, int nin)
 {
-    reading r = {0};
+    struct reading r = {0};
     const char *p = equation;
     int terms = count_terms(equation);
     if (terms != nin) return fl_fail(FL_ERR_VALUE, "einsum: '%s' describes %d operands, got %d", equation, terms, nin);
     for (int i = 0; i < nin; i++) {
-        term t;
+        struct term t;
         char what[LABEL_TEXT];
         snprintf(what, sizeof what, "operand %d", i);
         FL_TRY(read_term(&t, p, equation, what));
@@ -220,79 +222,82 @@ static fl_status read_equation(factor *factors, labels *result, const char *equa
 /* ---- one operand ---- */
 
 /* The labels but for those at the axes of a mask. */
-static labels without(const labels *l, uint32_t axes)
+static struct labels without(const struct labels *labels, uint32_t axes)
 {
-    labels rest = {0};
-    for (int i = 0; i < l->count; i++)
-        if (!(axes >> i & 1u)) append(&rest, l->at[i]);
+    struct labels rest = {0};
+    for (int i = 0; i < labels->count; i++)
+        if (!(axes >> i & 1u)) append(&rest, labels->at[i]);
     return rest;
 }
 
 /* Diagonals of the axes that have one letter. */
-static factor without_repeats(fl_expr *expr, factor f)
+static struct factor without_repeats(fl_expr *expr, struct factor factor)
 {
-    for (int i = 0; i < f.axes.count; i++) {
-        int first = position_of(&f.axes, f.axes.at[i]), label = f.axes.at[i];
+    for (int i = 0; i < factor.axes.count; i++) {
+        int first = position_of(&factor.axes, factor.axes.at[i]), label = factor.axes.at[i];
         if (first == i) continue;
         fl_attrs a;
         fl_attrs_init(&a, FL_OP_REF(diagonal));
         fl_attr_set(&a, 1, first);
         fl_attr_set(&a, 2, i);
-        f.x = EXPR_CALL(expr, &a, diagonal, fl_of(f.x));
-        f.axes = without(&f.axes, 1u << first | 1u << i);
-        append(&f.axes, label); /* the diagonal is the last axis */
+        factor.x = EXPR_CALL(expr, &a, diagonal, fl_of(factor.x));
+        factor.axes = without(&factor.axes, 1u << first | 1u << i);
+        append(&factor.axes, label); /* the diagonal is the last axis */
         i = -1;
     }
-    return f;
+    return factor;
 }
 
 /* Sums over the labels that are not in keep. */
-static factor summed(fl_expr *expr, factor f, uint64_t keep)
+static struct factor summed(fl_expr *expr, struct factor factor, uint64_t keep)
 {
     uint32_t axes = 0;
-    for (int i = 0; i < f.axes.count; i++)
-        if (!has(keep, f.axes.at[i])) axes |= 1u << i;
-    if (!axes) return f;
-    return (factor){expr_sum(expr, f.x, axes, false), without(&f.axes, axes)};
+    for (int i = 0; i < factor.axes.count; i++)
+        if (!has(keep, factor.axes.at[i])) axes |= 1u << i;
+    if (!axes) return factor;
+    return (struct factor){expr_sum(expr, factor.x, axes, false), without(&factor.axes, axes)};
 }
 
-static int64_t size_at(const factor *f, int label) { return f->x->meta->shape.dims[position_of(&f->axes, label)]; }
+static int64_t size_at(const struct factor *factor, int label)
+{
+    return factor->x->meta->shape.dims[position_of(&factor->axes, label)];
+}
 
-/* f without the axes of size 1 that broadcast to larger ones of `other`. */
-static factor without_broadcast(fl_expr *expr, factor f, const factor *other)
+/* The factor without the axes of size 1 that broadcast to larger ones of `other`. */
+static struct factor without_broadcast(fl_expr *expr, struct factor factor, const struct factor *other)
 {
     uint32_t axes = 0;
     fl_shape shape;
-    if (expr->status != FL_OK) return f;
-    for (int i = 0; i < f.axes.count; i++) {
-        bool shared = position_of(&other->axes, f.axes.at[i]) >= 0;
-        if (shared && f.x->meta->shape.dims[i] == 1 && size_at(other, f.axes.at[i]) != 1) axes |= 1u << i;
+    if (expr->status != FL_OK) return factor;
+    for (int i = 0; i < factor.axes.count; i++) {
+        bool shared = position_of(&other->axes, factor.axes.at[i]) >= 0;
+        if (shared && factor.x->meta->shape.dims[i] == 1 && size_at(other, factor.axes.at[i]) != 1) axes |= 1u << i;
     }
-    if (!axes) return f;
-    fl_reduce_shape(&shape, &f.x->meta->shape, axes, false);
-    return (factor){expr_reshape(expr, f.x, &shape), without(&f.axes, axes)};
+    if (!axes) return factor;
+    fl_reduce_shape(&shape, &factor.x->meta->shape, axes, false);
+    return (struct factor){expr_reshape(expr, factor.x, &shape), without(&factor.axes, axes)};
 }
 
-static fl_tensor *permuted(fl_expr *expr, const factor *f, const labels *order)
+static fl_tensor *permuted(fl_expr *expr, const struct factor *factor, const struct labels *order)
 {
     int64_t axes[FL_MAX_NDIM];
     fl_attrs a;
-    for (int i = 0; i < order->count; i++) axes[i] = position_of(&f->axes, order->at[i]);
+    for (int i = 0; i < order->count; i++) axes[i] = position_of(&factor->axes, order->at[i]);
     fl_attrs_init(&a, FL_OP_REF(permute));
     fl_attr_set_list(&a, 0, axes, order->count);
-    return EXPR_CALL(expr, &a, permute, fl_of(f->x));
+    return EXPR_CALL(expr, &a, permute, fl_of(factor->x));
 }
 
 /* ---- two operands ---- */
 
 /* Labels of a pair x, y by the part they play. */
-typedef struct roles {
-    labels batch, rows, columns, inner;
-} roles;
+struct roles {
+    struct labels batch, rows, columns, inner;
+};
 
-static roles roles_of(const factor *x, const factor *y, uint64_t keep)
+static struct roles roles_of(const struct factor *x, const struct factor *y, uint64_t keep)
 {
-    roles r = {0};
+    struct roles r = {0};
     uint64_t in_x = mask_of(&x->axes), in_y = mask_of(&y->axes);
     for (int i = 0; i < x->axes.count; i++) {
         int label = x->axes.at[i];
@@ -304,79 +309,80 @@ static roles roles_of(const factor *x, const factor *y, uint64_t keep)
 }
 
 /* The two lists one after the other. */
-static labels joined(const labels *x, const labels *y)
+static struct labels joined(const struct labels *x, const struct labels *y)
 {
-    labels l = *x;
+    struct labels l = *x;
     for (int i = 0; i < y->count; i++) append(&l, y->at[i]);
     return l;
 }
 
-static int64_t numel_at(const factor *f, const labels *l)
+static int64_t numel_at(const struct factor *factor, const struct labels *labels)
 {
     int64_t n = 1;
-    for (int i = 0; i < l->count; i++) n *= size_at(f, l->at[i]);
+    for (int i = 0; i < labels->count; i++) n *= size_at(factor, labels->at[i]);
     return n;
 }
 
-static void append_sizes(fl_shape *shape, const factor *f, const labels *l)
+static void append_sizes(fl_shape *shape, const struct factor *factor, const struct labels *labels)
 {
-    for (int i = 0; i < l->count; i++) shape->dims[shape->ndim++] = size_at(f, l->at[i]);
+    for (int i = 0; i < labels->count; i++) shape->dims[shape->ndim++] = size_at(factor, labels->at[i]);
 }
 
-/* f as matrices [batch..., one, two]. */
-static fl_tensor *matrices(fl_expr *expr, const factor *f, const labels *batch, const labels *one, const labels *two)
+/* The factor as matrices [batch..., one, two]. */
+static fl_tensor *matrices(fl_expr *expr, const struct factor *factor, const struct labels *batch,
+                           const struct labels *one, const struct labels *two)
 {
     fl_shape shape = {0};
-    labels sides = joined(one, two), order = joined(batch, &sides);
-    append_sizes(&shape, f, batch);
-    shape.dims[shape.ndim++] = numel_at(f, one);
-    shape.dims[shape.ndim++] = numel_at(f, two);
-    return expr_reshape(expr, permuted(expr, f, &order), &shape);
+    struct labels sides = joined(one, two), order = joined(batch, &sides);
+    append_sizes(&shape, factor, batch);
+    shape.dims[shape.ndim++] = numel_at(factor, one);
+    shape.dims[shape.ndim++] = numel_at(factor, two);
+    return expr_reshape(expr, permuted(expr, factor, &order), &shape);
 }
 
-/* f as [batch..., rows..., columns...], those it does not have of size 1. */
-static fl_tensor *spread(fl_expr *expr, const factor *f, const labels *all)
+/* The factor as [batch..., rows..., columns...], those it does not have of size 1. */
+static fl_tensor *spread(fl_expr *expr, const struct factor *factor, const struct labels *all)
 {
     fl_shape shape = {all->count, {0}};
-    labels own = {0};
+    struct labels own = {0};
     for (int i = 0; i < all->count; i++) {
-        bool there = position_of(&f->axes, all->at[i]) >= 0;
-        shape.dims[i] = there ? size_at(f, all->at[i]) : 1;
+        bool there = position_of(&factor->axes, all->at[i]) >= 0;
+        shape.dims[i] = there ? size_at(factor, all->at[i]) : 1;
         if (there) append(&own, all->at[i]);
     }
-    return expr_reshape(expr, permuted(expr, f, &own), &shape);
+    return expr_reshape(expr, permuted(expr, factor, &own), &shape);
 }
 
 /* The product of two operands over the labels of keep. */
-static factor product_of(fl_expr *expr, factor x, factor y, uint64_t keep)
+static struct factor product_of(fl_expr *expr, struct factor x, struct factor y, uint64_t keep)
 {
     x = without_broadcast(expr, x, &y);
     y = without_broadcast(expr, y, &x);
     x = summed(expr, x, keep | mask_of(&y.axes));
     y = summed(expr, y, keep | mask_of(&x.axes));
-    if (expr->status != FL_OK) return (factor){0};
-    roles r = roles_of(&x, &y, keep);
+    if (expr->status != FL_OK) return (struct factor){0};
+    struct roles r = roles_of(&x, &y, keep);
     int count = r.batch.count + r.rows.count + r.columns.count;
     bool multiplies = r.inner.count == 0;
     if (count > FL_MAX_NDIM || (!multiplies && r.batch.count + 2 > FL_MAX_NDIM)) {
         expr->status = too_many_axes(count > FL_MAX_NDIM ? count : r.batch.count + 2, "a product of operands");
-        return (factor){0};
+        return (struct factor){0};
     }
-    labels sides = joined(&r.rows, &r.columns), all = joined(&r.batch, &sides);
-    if (multiplies) return (factor){expr_mul(expr, spread(expr, &x, &all), spread(expr, &y, &all)), all};
+    struct labels sides = joined(&r.rows, &r.columns), all = joined(&r.batch, &sides);
+    if (multiplies) return (struct factor){expr_mul(expr, spread(expr, &x, &all), spread(expr, &y, &all)), all};
     fl_shape shape = {0};
     append_sizes(&shape, &x, &r.batch);
     append_sizes(&shape, &x, &r.rows);
     append_sizes(&shape, &y, &r.columns);
     fl_tensor *p = EXPR_CALL(expr, NULL, matmul, fl_of(matrices(expr, &x, &r.batch, &r.rows, &r.inner)),
                              fl_of(matrices(expr, &y, &r.batch, &r.inner, &r.columns)));
-    return (factor){expr_reshape(expr, p, &shape), all};
+    return (struct factor){expr_reshape(expr, p, &shape), all};
 }
 
 /* ---- all ---- */
 
 /* Labels that the result or an operand from `next` on has. */
-static uint64_t needed(const labels *result, const factor *factors, int next, int count)
+static uint64_t needed(const struct labels *result, const struct factor *factors, int next, int count)
 {
     uint64_t mask = mask_of(result);
     for (int i = next; i < count; i++) mask |= mask_of(&factors[i].axes);
@@ -384,22 +390,23 @@ static uint64_t needed(const labels *result, const factor *factors, int next, in
 }
 
 /* Takes the product of the operands so far into *sum, whose tensor it owns. */
-static fl_status multiply_by(factor *sum, const factor *factors, int i, int count, const labels *result)
+static fl_status multiply_by(struct factor *sum, const struct factor *factors, int i, int count,
+                             const struct labels *result)
 {
     fl_expr c = {0};
     uint64_t keep = needed(result, factors, i + 1, count);
-    factor x = without_repeats(&c, factors[i]);
-    factor next = sum->x ? product_of(&c, *sum, x, keep) : summed(&c, x, keep);
+    struct factor x = without_repeats(&c, factors[i]);
+    struct factor next = sum->x ? product_of(&c, *sum, x, keep) : summed(&c, x, keep);
     fl_tensor *owned = c.status == FL_OK ? fl_tensor_ref(next.x) : NULL;
     FL_TRY(fl_expr_end(&c));
     if (sum->x) fl_tensor_unref(sum->x);
-    *sum = (factor){owned, next.axes};
+    *sum = (struct factor){owned, next.axes};
     return FL_OK;
 }
 
-static fl_status contract(fl_tensor **out, const factor *factors, int count, const labels *result)
+static fl_status contract(fl_tensor **out, const struct factor *factors, int count, const struct labels *result)
 {
-    factor sum = {0};
+    struct factor sum = {0};
     fl_expr c = {0};
     for (int i = 0; i < count && c.status == FL_OK; i++) c.status = multiply_by(&sum, factors, i, count, result);
     if (c.status == FL_OK) *out = fl_expr_take(&c, permuted(&c, &sum, result));
@@ -409,8 +416,8 @@ static fl_status contract(fl_tensor **out, const factor *factors, int count, con
 
 static fl_status body_einsum(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    factor factors[FL_MAX_PARAMS];
-    labels result;
+    struct factor factors[FL_MAX_PARAMS];
+    struct labels result;
     if (nin == 0) return fl_fail(FL_ERR_VALUE, "einsum: takes at least one tensor");
     if (nin > FL_MAX_PARAMS)
         return fl_fail(FL_ERR_VALUE, "einsum: takes at most %d tensors, got %d", FL_MAX_PARAMS, nin);

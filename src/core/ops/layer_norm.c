@@ -25,11 +25,11 @@ static int64_t row_length(const int64_t *size, int ndim, int leading)
 }
 
 /* Shapes of a value per row and of a value per column. */
-typedef struct norm_shapes {
+struct norm_shapes {
     fl_shape rows, columns;
-} norm_shapes;
+};
 
-static fl_status infer_shapes(norm_shapes *out, const fl_infer *infer, int operand)
+static fl_status infer_shapes(struct norm_shapes *out, const fl_infer *infer, int operand)
 {
     char text[FL_SHAPE_TEXT];
     const fl_shape *x = &infer->in[operand].shape;
@@ -38,7 +38,7 @@ static fl_status infer_shapes(norm_shapes *out, const fl_infer *infer, int opera
     if (leading < 0 || leading >= x->ndim)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "x %s has no %d last axes", fl_shape_text(text, x),
                              x->ndim - leading);
-    *out = (norm_shapes){{leading, {0}}, {x->ndim - leading, {0}}};
+    *out = (struct norm_shapes){{leading, {0}}, {x->ndim - leading, {0}}};
     memcpy(out->rows.dims, x->dims, sizeof(int64_t) * (size_t)leading);
     memcpy(out->columns.dims, x->dims + leading, sizeof(int64_t) * (size_t)out->columns.ndim);
     return FL_OK;
@@ -59,7 +59,7 @@ static fl_status require_shapes(const fl_infer *infer, uint32_t operands, const 
 
 static fl_status infer_rows(fl_infer *infer)
 {
-    norm_shapes shapes;
+    struct norm_shapes shapes;
     FL_TRY(infer_shapes(&shapes, infer, ROWS_X));
     FL_TRY(require_shapes(infer, 1u << ROWS_WEIGHT | 1u << ROWS_BIAS, &shapes.columns));
     FL_TRY(fl_infer_same(infer));
@@ -73,7 +73,7 @@ static fl_status infer_rows(fl_infer *infer)
 /* (dy, x, mean, rstd, weight?) -> dx, dweight, dbias */
 static fl_status infer_backward(fl_infer *infer)
 {
-    norm_shapes shapes;
+    struct norm_shapes shapes;
     FL_TRY(infer_shapes(&shapes, infer, BACK_X));
     FL_TRY(require_shapes(infer, 1u << BACK_DY, &infer->in[BACK_X].shape));
     FL_TRY(require_shapes(infer, 1u << BACK_MEAN | 1u << BACK_RSTD, &shapes.rows));
@@ -140,16 +140,16 @@ static void sbp_backward(fl_sigs *sigs)
 /* ---- gradients ---- */
 
 /* Mask of the normalised axes, and what a value per row must look like to broadcast over x. */
-typedef struct norm_axes {
+struct norm_axes {
     uint32_t normalised;
     fl_shape kept;
     double n;
-} norm_axes;
+};
 
-static norm_axes axes_of(const fl_attrs *attrs, const fl_shape *x)
+static struct norm_axes axes_of(const fl_attrs *attrs, const fl_shape *x)
 {
     int leading = row_axes(attrs, x);
-    norm_axes a = {(1u << x->ndim) - (1u << leading), *x, 1};
+    struct norm_axes a = {(1u << x->ndim) - (1u << leading), *x, 1};
     for (int i = leading; i < x->ndim; i++) {
         a.n *= (double)x->dims[i];
         a.kept.dims[i] = 1;
@@ -158,20 +158,23 @@ static norm_axes axes_of(const fl_attrs *attrs, const fl_shape *x)
 }
 
 /* z = (x - mean) rstd */
-static fl_tensor *normalised(fl_expr *expr, const norm_axes *a, fl_tensor *x, fl_tensor *mean, fl_tensor *rstd)
+static fl_tensor *normalised(fl_expr *expr, const struct norm_axes *axes, fl_tensor *x, fl_tensor *mean,
+                             fl_tensor *rstd)
 {
-    return expr_mul(expr, expr_sub(expr, x, expr_reshape(expr, mean, &a->kept)), expr_reshape(expr, rstd, &a->kept));
+    return expr_mul(expr, expr_sub(expr, x, expr_reshape(expr, mean, &axes->kept)),
+                    expr_reshape(expr, rstd, &axes->kept));
 }
 
 /* Gradient through the kept mean and rstd themselves: d mean = 1 / n, d rstd = -rstd^2 z / n. */
-static fl_tensor *through_statistics(fl_expr *expr, const norm_axes *a, const fl_grad *g)
+static fl_tensor *through_statistics(fl_expr *expr, const struct norm_axes *axes, const fl_grad *g)
 {
     fl_tensor *x = g->in[ROWS_X].tensor, *mean = g->out[ROWS_MEAN], *rstd = g->out[ROWS_RSTD], *sum = NULL;
-    if (g->gout[ROWS_MEAN]) sum = expr_mul_number(expr, expr_reshape(expr, g->gout[ROWS_MEAN], &a->kept), 1 / a->n);
+    if (g->gout[ROWS_MEAN])
+        sum = expr_mul_number(expr, expr_reshape(expr, g->gout[ROWS_MEAN], &axes->kept), 1 / axes->n);
     if (g->gout[ROWS_RSTD]) {
         fl_tensor *scale = expr_mul(expr, g->gout[ROWS_RSTD], expr_mul(expr, rstd, rstd));
-        fl_tensor *part = expr_mul(expr, normalised(expr, a, x, mean, rstd),
-                                   expr_mul_number(expr, expr_reshape(expr, scale, &a->kept), -1 / a->n));
+        fl_tensor *part = expr_mul(expr, normalised(expr, axes, x, mean, rstd),
+                                   expr_mul_number(expr, expr_reshape(expr, scale, &axes->kept), -1 / axes->n));
         sum = sum ? expr_add(expr, sum, part) : part;
     }
     return sum;
@@ -181,7 +184,7 @@ static fl_tensor *through_statistics(fl_expr *expr, const norm_axes *a, const fl
 static fl_status grad_rows(fl_grad *g)
 {
     fl_expr c = {0};
-    norm_axes axes = axes_of(g->attrs, &g->in_meta[ROWS_X]->shape);
+    struct norm_axes axes = axes_of(g->attrs, &g->in_meta[ROWS_X]->shape);
     fl_tensor *dx = NULL, *dweight = NULL, *dbias = NULL;
     if (g->gout[ROWS_Y]) {
         fl_attrs a;
@@ -210,7 +213,7 @@ static fl_status grad_backward(fl_grad *g)
               *rstd = g->in[BACK_RSTD].tensor, *w = g->in[BACK_WEIGHT].tensor;
     fl_tensor *h = g->gout[BACK_DX], *hw = g->gout[BACK_DWEIGHT], *hb = g->gout[BACK_DBIAS], *d_dy = NULL, *dz = NULL,
               *d_rstd = NULL, *d_w = NULL;
-    norm_axes axes = axes_of(g->attrs, &x->meta->shape);
+    struct norm_axes axes = axes_of(g->attrs, &x->meta->shape);
     uint32_t row = axes.normalised;
     fl_tensor *r = expr_reshape(&c, rstd, &axes.kept), *z = normalised(&c, &axes, x, mean, rstd);
     bool weighted = g->in[BACK_WEIGHT].kind == FL_TENSOR;

@@ -281,30 +281,34 @@ FL_OP(select) = {
 /* ---- diagonal ---- */
 
 /* The two axes and the length of the diagonal `offset` columns to the right of the main one. */
-typedef struct diagonal {
+struct diagonal {
     int axis0, axis1;
     int64_t offset, length;
-} diagonal;
+};
 
-static fl_status diagonal_of(diagonal *d, const char *who, const fl_attrs *attrs, const fl_shape *shape)
+static fl_status diagonal_of(struct diagonal *diagonal, const char *who, const fl_attrs *attrs, const fl_shape *shape)
 {
     char text[FL_SHAPE_TEXT];
     if (shape->ndim < 2) return fl_fail(FL_ERR_SHAPE, "%s: needs two axes, x is %s", who, fl_shape_text(text, shape));
-    FL_TRY(fl_shape_axis(&d->axis0, who, attrs->at[DIAGONAL_AXIS0].integer, shape));
-    FL_TRY(fl_shape_axis(&d->axis1, who, attrs->at[DIAGONAL_AXIS1].integer, shape));
-    if (d->axis0 == d->axis1) return fl_fail(FL_ERR_SHAPE, "%s: axis %d is named twice", who, d->axis0);
-    d->offset = attrs->at[DIAGONAL_OFFSET].integer;
-    int64_t rows = shape->dims[d->axis0], columns = shape->dims[d->axis1];
+    FL_TRY(fl_shape_axis(&diagonal->axis0, who, attrs->at[DIAGONAL_AXIS0].integer, shape));
+    FL_TRY(fl_shape_axis(&diagonal->axis1, who, attrs->at[DIAGONAL_AXIS1].integer, shape));
+    if (diagonal->axis0 == diagonal->axis1)
+        return fl_fail(FL_ERR_SHAPE, "%s: axis %d is named twice", who, diagonal->axis0);
+    diagonal->offset = attrs->at[DIAGONAL_OFFSET].integer;
+    int64_t rows = shape->dims[diagonal->axis0], columns = shape->dims[diagonal->axis1];
     int64_t length;
-    if (d->offset >= 0) length = d->offset >= columns ? 0 : rows < columns - d->offset ? rows : columns - d->offset;
-    else length = d->offset <= -rows ? 0 : columns < rows + d->offset ? columns : rows + d->offset;
-    d->length = length;
+    if (diagonal->offset >= 0)
+        length = diagonal->offset >= columns    ? 0
+            : rows < columns - diagonal->offset ? rows
+                                                : columns - diagonal->offset;
+    else length = diagonal->offset <= -rows ? 0 : columns < rows + diagonal->offset ? columns : rows + diagonal->offset;
+    diagonal->length = length;
     return FL_OK;
 }
 
 static fl_status infer_diagonal(fl_infer *infer)
 {
-    diagonal d;
+    struct diagonal d;
     const fl_shape *in = &infer->in[0].shape;
     FL_TRY(diagonal_of(&d, infer->name, infer->attrs, in));
     fl_reduce_shape(&infer->out[0].shape, in, 1u << d.axis0 | 1u << d.axis1, false);
@@ -314,19 +318,20 @@ static fl_status infer_diagonal(fl_infer *infer)
 }
 
 /* Strides of the diagonal in memory laid out with these strides; the offset of its first element. */
-static int64_t diagonal_strides(int64_t *out, const diagonal *d, const int64_t *strides, int ndim)
+static int64_t diagonal_strides(int64_t *out, const struct diagonal *diagonal, const int64_t *strides, int ndim)
 {
     int n = 0;
     for (int i = 0; i < ndim; i++)
-        if (i != d->axis0 && i != d->axis1) out[n++] = strides[i];
-    out[n] = strides[d->axis0] + strides[d->axis1];
-    if (d->length == 0) return 0; /* the offset may be anything */
-    return d->offset >= 0 ? d->offset * strides[d->axis1] : -d->offset * strides[d->axis0];
+        if (i != diagonal->axis0 && i != diagonal->axis1) out[n++] = strides[i];
+    out[n] = strides[diagonal->axis0] + strides[diagonal->axis1];
+    if (diagonal->length == 0) return 0; /* the offset may be anything */
+    return diagonal->offset >= 0 ? diagonal->offset * strides[diagonal->axis1]
+                                 : -diagonal->offset * strides[diagonal->axis0];
 }
 
 static void view_diagonal(fl_view_request *request)
 {
-    diagonal d;
+    struct diagonal d;
     const fl_meta *in = request->in->meta;
     if (diagonal_of(&d, "diagonal", request->attrs, &in->shape) != FL_OK) return;
     int64_t offset = diagonal_strides(request->strides, &d, request->in->strides, in->shape.ndim);
@@ -336,7 +341,7 @@ static void view_diagonal(fl_view_request *request)
 /* The two axes are walked together, so neither is split. */
 static void sbp_diagonal(fl_sigs *sigs)
 {
-    diagonal d;
+    struct diagonal d;
     int map[FL_MAX_NDIM];
     if (diagonal_of(&d, "diagonal", sigs->attrs, &sigs->in_logical[0]) != FL_OK) return;
     for (int i = 0, j = 0; i < sigs->in_logical[0].ndim; i++) map[i] = i == d.axis0 || i == d.axis1 ? -1 : j++;
@@ -466,7 +471,7 @@ FL_OP(narrow_backward) = {
 static fl_status infer_diagonal_backward(fl_infer *infer)
 {
     const fl_attr *sizes = &infer->attrs->at[DIAGONAL_SIZES];
-    diagonal d;
+    struct diagonal d;
     fl_shape expected, whole;
     FL_TRY(fl_shape_make(&whole, infer->name, sizes->list, sizes->count));
     FL_TRY(diagonal_of(&d, infer->name, infer->attrs, &whole));
@@ -482,7 +487,7 @@ static fl_status infer_diagonal_backward(fl_infer *infer)
 static fl_status kernel_diagonal_backward(fl_kernel *kernel)
 {
     const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
-    diagonal d;
+    struct diagonal d;
     fl_shape whole = {out->ndim, {0}};
     memcpy(whole.dims, out->logical, sizeof *whole.dims * (size_t)out->ndim);
     FL_TRY(zero_out(out));
@@ -500,7 +505,7 @@ static fl_status kernel_diagonal_backward(fl_kernel *kernel)
 /* As sbp_diagonal; its zeros are neutral for sums alone. */
 static void sbp_diagonal_backward(fl_sigs *sigs)
 {
-    diagonal d;
+    struct diagonal d;
     if (diagonal_of(&d, "diagonal_backward", sigs->attrs, &sigs->out_logical[0]) != FL_OK) return;
     for (int i = 0, j = 0; i < sigs->out_logical[0].ndim; i++)
         if (i != d.axis0 && i != d.axis1) FL_SIG(sigs, NULL, FL_S(j++), FL_S(i));

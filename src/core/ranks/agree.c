@@ -10,22 +10,22 @@
 
 enum { TEXT = 1024 }; /* of an error; a longer one is cut */
 
-typedef struct report {
+struct report {
     int32_t status;
     char message[TEXT];
-} report;
+};
 
 /* reports [count][each] -> all [count][bytes], or the first error. */
 static fl_status read_reports(void *all, const char *reports, int count, size_t bytes)
 {
-    size_t each = sizeof(report) + bytes;
+    size_t each = sizeof(struct report) + bytes;
     for (int i = 0; i < count; i++) {
-        report r;
+        struct report r;
         memcpy(&r, reports + (size_t)i * each, sizeof r);
         if (r.status != FL_OK) return fl_fail((fl_status)r.status, "rank %d: %s", i, r.message);
     }
     for (int i = 0; i < count && bytes > 0; i++)
-        memcpy((char *)all + (size_t)i * bytes, reports + (size_t)i * each + sizeof(report), bytes);
+        memcpy((char *)all + (size_t)i * bytes, reports + (size_t)i * each + sizeof(struct report), bytes);
     return FL_OK;
 }
 
@@ -40,7 +40,7 @@ fl_status fl_agree(const char *what, fl_status mine, void *all, const void *fact
         if (mine == FL_OK && bytes > 0) memcpy(all, facts, bytes);
         return mine;
     }
-    report own = {.status = mine};
+    struct report own = {.status = mine};
     if (mine != FL_OK) snprintf(own.message, TEXT, "%s", fl_message());
     fl_group *world;
     fl_status status = fl_group_world(&world);

@@ -17,58 +17,58 @@ enum { LINE = 64 };
 
 /* What one member shows in one meeting. The sequence is written last: once it is there, so is the rest. A reader that
 ** waits for it gets the beginning of the entry in the same cache line. */
-typedef struct showing {
+struct showing {
     _Alignas(LINE) fl_entry entry;
     _Alignas(LINE) unsigned char data[FL_EAGER_BYTES];
-} showing;
+};
 
 enum { WORDS_BYTES = 1024 };
 
 /* One member's side of a channel, in its arena. Peers read it. */
-typedef struct side {
+struct side {
     uint64_t next; /* in the bucket: offset; 0: the last one */
     uint64_t hash;
     uint64_t gone_at;             /* the sequence at which this member gave up waiting; 0: never */
     int32_t gone;                 /* its error; the text is in `words` */
     bool peer_gone;               /* because a member was through with the line: fl_comm_peer_gone */
     _Alignas(LINE) uint64_t left; /* counts its leaves */
-    showing shows[2];             /* by the parity of the sequence */
+    struct showing shows[2];      /* by the parity of the sequence */
     char words[WORDS_BYTES];
     int32_t count, ranks[]; /* of the group */
-} side;
+};
 
 struct fl_channel {
     const fl_group *group; /* borrowed */
     uint64_t sequence, left;
-    side *mine;
-    side *sides[]; /* [group->count], in their arenas */
+    struct side *mine;
+    struct side *sides[]; /* [group->count], in their arenas */
 };
 
 /* The side of a rank in the channel of a group; NULL: it has not opened it yet. */
-static side *side_of(int rank, uint64_t hash, const int *ranks, int count)
+static struct side *side_of(int rank, uint64_t hash, const int *ranks, int count)
 {
     uint64_t offset = __atomic_load_n(&fl_shared_head_of(rank)->channels[hash % FL_CHANNEL_BUCKETS], __ATOMIC_ACQUIRE);
     while (offset) {
-        side *s = fl_shared_address(rank, offset);
+        struct side *s = fl_shared_address(rank, offset);
         if (s->hash == hash && s->count == count && !memcmp(s->ranks, ranks, (size_t)count * sizeof *ranks)) return s;
         offset = s->next;
     }
     return NULL;
 }
 
-static side *side_find(int rank, const fl_group *group)
+static struct side *side_find(int rank, const fl_group *group)
 {
     return side_of(rank, group->hash, group->ranks, group->count);
 }
 
 /* Makes this rank's side and shows it to the others. */
-static side *side_new(const fl_group *group)
+static struct side *side_new(const fl_group *group)
 {
-    size_t bytes = (sizeof(side) + (size_t)group->count * sizeof(int32_t) + LINE - 1) / LINE * LINE;
+    size_t bytes = (sizeof(struct side) + (size_t)group->count * sizeof(int32_t) + LINE - 1) / LINE * LINE;
     fl_shared_head *head = fl_shared_head_of(fl_shared_me());
     uint64_t start = FL_ARENA_PAGE + head->channel_bytes, *bucket = &head->channels[group->hash % FL_CHANNEL_BUCKETS];
     if (bytes > FL_ARENA_RESERVED - start) return NULL;
-    side *s = fl_shared_address(fl_shared_me(), start);
+    struct side *s = fl_shared_address(fl_shared_me(), start);
     head->channel_bytes += bytes;
     s->next = *bucket;
     s->hash = group->hash;
@@ -79,7 +79,7 @@ static side *side_new(const fl_group *group)
 }
 
 /* This rank stops waiting with this thread's error: it is that of the others, who wait or come later, too. */
-static fl_status give_up(side *mine, const fl_group *group, fl_status status)
+static fl_status give_up(struct side *mine, const fl_group *group, fl_status status)
 {
     snprintf(mine->words, sizeof mine->words, "%s", fl_message());
     mine->gone = (int32_t)status;
@@ -92,7 +92,7 @@ static fl_status give_up(side *mine, const fl_group *group, fl_status status)
 static fl_status look_for_gone(const fl_channel *channel)
 {
     for (int i = 0; i < channel->group->count; i++) {
-        const side *s = channel->sides[i];
+        const struct side *s = channel->sides[i];
         uint64_t gone_at = __atomic_load_n(&s->gone_at, __ATOMIC_ACQUIRE);
         if (FL_LIKELY(gone_at <= channel->group->begun)) continue;
         fl_comm_peer_gone |= s->peer_gone;
@@ -102,7 +102,7 @@ static fl_status look_for_gone(const fl_channel *channel)
 }
 
 /* Writes into the journal that this rank waits here; fl_group_meet has written for which collective. */
-static void stand(const side *mine)
+static void stand(const struct side *mine)
 {
     if (fl_journal_own->meeting) __atomic_store_n(&fl_journal_own->channel, fl_shared_offset(mine), __ATOMIC_RELEASE);
 }
@@ -111,7 +111,7 @@ static bool has_not_opened(const fl_group *group, int i) { return !side_find(gro
 
 fl_status fl_channel_open(fl_channel **out, fl_group *group)
 {
-    side *mine = side_find(fl_shared_me(), group);
+    struct side *mine = side_find(fl_shared_me(), group);
     if (!mine) mine = side_new(group);
     fl_channel *c = mine ? calloc(1, sizeof *c + (size_t)group->count * sizeof *c->sides) : NULL;
     if (!c) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", group->count);
@@ -168,7 +168,7 @@ static fl_status wait_for_all(const fl_channel *channel, bool (*missing)(const f
 
 fl_status fl_channel_enter(fl_channel *channel, const fl_entry *mine, const void *data, size_t bytes, unsigned flags)
 {
-    showing *s = &channel->mine->shows[mine->sequence & 1];
+    struct showing *s = &channel->mine->shows[mine->sequence & 1];
     entry_copy(&s->entry, mine);
     if (bytes) memcpy(s->data, data, bytes);
     channel->sequence = mine->sequence;
@@ -200,7 +200,7 @@ void fl_channel_standing(fl_standing *out, int rank)
     *out = (fl_standing){.meeting = __atomic_load_n(&j->meeting, __ATOMIC_ACQUIRE)};
     uint64_t offset = __atomic_load_n(&j->channel, __ATOMIC_ACQUIRE);
     if (out->meeting && offset) {
-        const side *s = fl_shared_address(rank, offset);
+        const struct side *s = fl_shared_address(rank, offset);
         out->hash = s->hash;
         out->ranks = s->ranks;
         out->count = s->count;
@@ -213,7 +213,7 @@ void fl_channel_standing(fl_standing *out, int rank)
 
 bool fl_channel_lacks(const fl_standing *s, int rank)
 {
-    const side *theirs = side_of(rank, s->hash, s->ranks, s->count);
+    const struct side *theirs = side_of(rank, s->hash, s->ranks, s->count);
     return !theirs || __atomic_load_n(&theirs->shows[s->sequence & 1].entry.sequence, __ATOMIC_ACQUIRE) < s->sequence;
 }
 

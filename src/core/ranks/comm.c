@@ -40,16 +40,16 @@ static fl_status find_mark(fl_group *group)
     return fl_history_mark(&group->mark, h, group->ranks, group->count);
 }
 
-typedef struct run_job {
+struct run_job {
     fl_status (*call)(void *context);
     void *context;
     fl_status status;
     char message[1024];
-} run_job;
+};
 
 static fl_status run_job_here(void *payload)
 {
-    run_job *job = *(run_job **)payload;
+    struct run_job *job = *(struct run_job **)payload;
     job->status = job->call(job->context);
     if (job->status != FL_OK) snprintf(job->message, sizeof job->message, "%s", fl_message());
     return FL_OK;
@@ -57,7 +57,7 @@ static fl_status run_job_here(void *payload)
 
 fl_status fl_comm_run(const char *name, fl_status (*call)(void *context), void *context)
 {
-    run_job job = {.call = call, .context = context}, *pointer = &job;
+    struct run_job job = {.call = call, .context = context}, *pointer = &job;
     fl_var done = {0}, *writes[] = {&done};
     fl_task task = {.name = name,
                     .run = run_job_here,
@@ -72,19 +72,19 @@ fl_status fl_comm_run(const char *name, fl_status (*call)(void *context), void *
     return job.status == FL_OK ? FL_OK : fl_fail(job.status, "%s", job.message);
 }
 
-typedef struct share_job {
+struct share_job {
     fl_group *group;
     fl_entry entry;
     char *all;
     const char *mine;
     size_t bytes;
     unsigned flags;
-} share_job;
+};
 
 /* In as many meetings as the bytes need, at least one. */
 static fl_status share_here(void *context)
 {
-    share_job *j = context;
+    struct share_job *j = context;
     size_t at = 0;
     do {
         size_t n = j->bytes - at < FL_EAGER_BYTES ? j->bytes - at : FL_EAGER_BYTES;
@@ -98,7 +98,8 @@ static fl_status share_here(void *context)
 
 fl_status fl_comm_share(fl_group *group, const char *what, void *all, const void *mine, size_t bytes, unsigned flags)
 {
-    share_job j = {.group = group, .all = all, .mine = mine, .bytes = bytes, .flags = flags, .entry = {.tag = bytes}};
+    struct share_job j = {
+        .group = group, .all = all, .mine = mine, .bytes = bytes, .flags = flags, .entry = {.tag = bytes}};
     j.entry.collective.shape.ndim = -1;
     snprintf(j.entry.collective.name, FL_COLLECTIVE_NAME, "%s", what);
     j.entry.fingerprint = fl_fingerprint(&j.entry.collective, bytes);

@@ -21,17 +21,17 @@
 enum { DEADLOCK_WORDS = 900, NAMED_RANKS = 4, LISTED_RANKS = 8 };
 
 /* A rank in the graph. */
-typedef struct node {
+struct node {
     fl_standing standing; /* count -1: not read yet */
     bool seen;            /* there is a path from this rank to it */
     bool back;            /* and one from it to this rank */
-} node;
+};
 
 /* Communication lane. */
 static struct {
     int world;
-    node *nodes; /* [world] */
-    int *queue;  /* [world]: the ranks seen, breadth first */
+    struct node *nodes; /* [world] */
+    int *queue;         /* [world]: the ranks seen, breadth first */
     int queued;
     uint64_t meeting;  /* of this rank, in a cycle of meetings; 0: in none */
     uint64_t *members; /* [world]: that of each rank in such a cycle with it; 0: it is in none */
@@ -50,20 +50,20 @@ static bool prepare(void)
     return look.world > 0;
 }
 
-static bool is_together(const node *n, const node *m)
+static bool is_together(const struct node *n, const struct node *m)
 {
     return n->standing.hash == m->standing.hash && n->standing.sequence == m->standing.sequence;
 }
 
 /* Does n wait for what m does, that of `rank`: in the same meeting, or for that rank, which waits in another one? */
-static bool leads_to(const node *n, int rank, const node *m)
+static bool leads_to(const struct node *n, int rank, const struct node *m)
 {
     return m->standing.meeting && (is_together(n, m) || fl_channel_lacks(&n->standing, rank));
 }
 
 static void add(int rank)
 {
-    node *n = &look.nodes[rank];
+    struct node *n = &look.nodes[rank];
     if (n->seen) return;
     n->seen = true;
     look.queue[look.queued++] = rank;
@@ -71,19 +71,19 @@ static void add(int rank)
 
 static void read_standing(int rank)
 {
-    node *n = &look.nodes[rank];
+    struct node *n = &look.nodes[rank];
     if (n->standing.count < 0) fl_channel_standing(&n->standing, rank);
 }
 
 /* Finds the ranks to which a path leads; false: there are none. */
 static bool follow(int me)
 {
-    for (int r = 0; r < look.world; r++) look.nodes[r] = (node){.standing.count = -1};
+    for (int r = 0; r < look.world; r++) look.nodes[r] = (struct node){.standing.count = -1};
     look.queued = 0;
     read_standing(me);
     add(me);
     for (int k = 0; k < look.queued; k++) {
-        const node *n = &look.nodes[look.queue[k]];
+        const struct node *n = &look.nodes[look.queue[k]];
         if (!n->standing.meeting) return false;
         for (int i = 0; i < n->standing.count; i++) {
             int other = n->standing.ranks[i];
@@ -95,11 +95,12 @@ static bool follow(int me)
     return look.queued > 1;
 }
 
-static bool leads_back(const node *n, int rank)
+static bool leads_back(const struct node *node, int rank)
 {
-    for (int i = 0; i < n->standing.count; i++) {
-        int other = n->standing.ranks[i];
-        if (other != rank && fl_shared_has(other) && look.nodes[other].back && leads_to(n, other, &look.nodes[other]))
+    for (int i = 0; i < node->standing.count; i++) {
+        int other = node->standing.ranks[i];
+        if (other != rank && fl_shared_has(other) && look.nodes[other].back
+            && leads_to(node, other, &look.nodes[other]))
             return true;
     }
     return false;
@@ -113,7 +114,7 @@ static bool follow_back(int me)
     while (more) {
         more = false;
         for (int k = 1; k < look.queued; k++) {
-            node *n = &look.nodes[look.queue[k]];
+            struct node *n = &look.nodes[look.queue[k]];
             if (n->back || !leads_back(n, look.queue[k])) continue;
             n->back = more = true;
             others = others || !is_together(n, &look.nodes[me]);
@@ -125,7 +126,7 @@ static bool follow_back(int me)
 static bool all_last(void)
 {
     for (int r = 0; r < look.world; r++) {
-        const node *n = &look.nodes[r];
+        const struct node *n = &look.nodes[r];
         if (n->back && __atomic_load_n(&fl_journal_of(r)->meeting, __ATOMIC_ACQUIRE) != n->standing.meeting)
             return false;
     }

@@ -8,27 +8,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct fl_device_group {
+struct fl_device_group {
     bool negotiated;
     uint64_t begun; /* group->begun when it was negotiated */
     void *handle;   /* owned; NULL: the CPUs move the data */
-} fl_device_group;
+};
 
 /* The data that a member shows the others. */
-typedef struct notice {
+struct notice {
     bool able;
     char error[FL_ERROR_TEXT]; /* why not */
     unsigned char handshake[FL_DEVICE_HANDSHAKE];
-} notice;
+};
 
-static void set_ability(notice *mine, fl_status status)
+static void set_ability(struct notice *mine, fl_status status)
 {
     mine->able = status == FL_OK;
     snprintf(mine->error, sizeof mine->error, "%s", mine->able ? "" : fl_message());
 }
 
 /* The first member that is not able; -1: all are. */
-static int first_unable(const notice *all, int count)
+static int first_unable(const struct notice *all, int count)
 {
     for (int i = 0; i < count; i++)
         if (!all[i].able) return i;
@@ -36,9 +36,10 @@ static int first_unable(const notice *all, int count)
 }
 
 /* Every member has what it takes; now they join, and it counts only if all of them have. */
-static fl_status join(fl_device_group *group, fl_group *g, const fl_device *device, notice *all, const void *handshakes)
+static fl_status join(struct fl_device_group *group, fl_group *g, const fl_device *device, struct notice *all,
+                      const void *handshakes)
 {
-    notice mine = {.able = false};
+    struct notice mine = {.able = false};
     if (device->comm->compare(handshakes, g->count, g->ranks) != FL_OK) return FL_OK;
     set_ability(&mine, device->comm->join(&group->handle, g, handshakes, device->own));
     fl_status status = fl_comm_share(g, "joining of devices", all, &mine, sizeof mine, 0);
@@ -52,9 +53,9 @@ static fl_status join(fl_device_group *group, fl_group *g, const fl_device *devi
     return status;
 }
 
-static fl_status negotiate(fl_device_group *group, fl_group *g, const fl_device *device)
+static fl_status negotiate(struct fl_device_group *group, fl_group *g, const fl_device *device)
 {
-    notice mine = {.able = false}, *all = malloc((size_t)g->count * sizeof *all);
+    struct notice mine = {.able = false}, *all = malloc((size_t)g->count * sizeof *all);
     unsigned char *handshakes = malloc((size_t)g->count * FL_DEVICE_HANDSHAKE);
     fl_status status = all && handshakes ? FL_OK
                                          : fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", g->count);
@@ -78,12 +79,12 @@ bool fl_device_group_known(const fl_group *group)
 
 fl_status fl_device_group_get(void **handle, fl_group *group, const fl_device *device)
 {
-    fl_device_group *d = group->devices;
+    struct fl_device_group *d = group->devices;
     if (!d) d = group->devices = calloc(1, sizeof *d);
     if (!d) return fl_fail(FL_ERR_MEMORY, "out of memory for a group of %d ranks", group->count);
     if (!fl_device_group_known(group)) {
         if (d->handle) device->comm->leave(d->handle);
-        *d = (fl_device_group){.negotiated = false};
+        *d = (struct fl_device_group){.negotiated = false};
         FL_TRY(negotiate(d, group, device));
         d->negotiated = true;
         d->begun = group->begun;

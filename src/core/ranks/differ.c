@@ -11,11 +11,11 @@
 #include <string.h>
 
 /* What the members show in the first meeting and in the second. */
-typedef struct hashes {
+struct hashes {
     uint64_t first, count, total; /* position in the trail of hashes[0]; how many; of the whole trail */
     uint64_t at[FL_HISTORY_RECENT];
-} hashes;
-_Static_assert(sizeof(hashes) <= FL_EAGER_BYTES, "goes along with an entry");
+};
+_Static_assert(sizeof(struct hashes) <= FL_EAGER_BYTES, "goes along with an entry");
 
 typedef struct words {
     char what[FL_PAST_WHAT], where[FL_PAST_WHERE];
@@ -23,7 +23,7 @@ typedef struct words {
 
 /* The first op that differs: its position in both trails, 0: it is forgotten. Ops before the first common one that is
 ** remembered are the same when the hashes there are. */
-static uint64_t first_difference(const hashes *a, const hashes *b)
+static uint64_t first_difference(const struct hashes *a, const struct hashes *b)
 {
     uint64_t start = a->first > b->first ? a->first : b->first, end_a = a->first + a->count,
              end_b = b->first + b->count;
@@ -61,7 +61,7 @@ static bool is_worded_alike(const words said[2]) { return said[0].what[0] && str
 fl_status fl_group_differs(fl_group *group, int i, const fl_entry *mine)
 {
     const fl_collective first = fl_group_entry(group, 0)->collective, other = fl_group_entry(group, i)->collective;
-    hashes own = {.total = mine->trail.to - mine->trail.from}, a, b;
+    struct hashes own = {.total = mine->trail.to - mine->trail.from}, a, b;
     words word, said[2];
     char text[FL_COLLECTIVE_TEXT], op_a[OP_WORDS], op_b[OP_WORDS];
     if (mine->trail.history) own.count = (uint64_t)fl_history_recall(&own.first, own.at, &mine->trail);

@@ -120,31 +120,31 @@ static void note_joined(void)
 
 /* A process's place as its launcher's environment has it. Open MPI changes the environment of one that it cannot join
 ** to others. */
-typedef struct start {
+struct start {
     const struct launcher *launcher; /* NULL: of several processes nothing is known */
     int size;
     bool warns; /* prints the warning: rank 0, or a process that was given no rank */
-} start;
+};
 
-static start read_start(void)
+static struct start read_start(void)
 {
     const struct launcher *l = find_launcher();
-    if (!l) return (start){0};
+    if (!l) return (struct start){0};
     const char *rank = l->rank ? given(l->rank) : NULL;
-    return (start){l, atoi(given(l->size)), !rank || atoi(rank) == 0};
+    return (struct start){l, atoi(given(l->size)), !rank || atoi(rank) == 0};
 }
 
 /* Prints that this process runs alone though a launcher started several: once for all of them, where they were given
 ** ranks, and in no program that one of them starts. */
-static void warn_alone(const start *s)
+static void warn_alone(const struct start *start)
 {
-    if (!s->launcher || joined_by_parent()) return;
+    if (!start->launcher || joined_by_parent()) return;
     note_joined();
-    if (!s->warns) return;
+    if (!start->warns) return;
     fprintf(stderr,
             "flowlua: %s is %d, but these processes cannot join each other and each runs alone as rank 0 of 1; start "
             "them by %s\n",
-            s->launcher->size, s->size, s->launcher->instead);
+            start->launcher->size, start->size, start->launcher->instead);
 }
 
 #ifdef __SANITIZE_ADDRESS__
@@ -157,9 +157,9 @@ FL_EXPORT int __lsan_is_turned_off(void) { return getenv("OMPI_COMM_WORLD_SIZE")
 
 enum { MAX_CORES = CPU_SETSIZE };
 
-typedef struct core {
+struct core {
     int package, number, cpu;
-} core;
+};
 
 static int read_topology(int cpu, const char *what)
 {
@@ -176,14 +176,14 @@ static int read_topology(int cpu, const char *what)
 /* Neighbours share as much as possible: threads of a core lie side by side, cores of a package too. */
 static int compare_cores(const void *a, const void *b)
 {
-    const core *x = a, *y = b;
+    const struct core *x = a, *y = b;
     if (x->package != y->package) return x->package < y->package ? -1 : 1;
     if (x->number != y->number) return x->number < y->number ? -1 : 1;
     return (x->cpu > y->cpu) - (x->cpu < y->cpu);
 }
 
 /* What the machine and the cgroup allow, whatever the launcher bound this process to. */
-static int allowed_cores(core *cores)
+static int allowed_cores(struct core *cores)
 {
     cpu_set_t set;
     int count = 0;
@@ -191,7 +191,8 @@ static int allowed_cores(core *cores)
     if (sched_setaffinity(0, sizeof set, &set) != 0 || sched_getaffinity(0, sizeof set, &set) != 0) return 0;
     for (int cpu = 0; cpu < MAX_CORES; cpu++)
         if (CPU_ISSET(cpu, &set))
-            cores[count++] = (core){read_topology(cpu, "physical_package_id"), read_topology(cpu, "core_id"), cpu};
+            cores[count++] = (struct core){read_topology(cpu, "physical_package_id"), read_topology(cpu, "core_id"),
+                                           cpu};
     qsort(cores, (size_t)count, sizeof *cores, compare_cores);
     return count;
 }
@@ -206,7 +207,7 @@ void fl_launch_share(int *first, int *many, int cores, int count, int index)
 /* Binds this process to its share; returns the number of cores it has to itself, 0 when ranks must share cores. */
 static int bind_cores(int ranks, int index)
 {
-    static core cores[MAX_CORES];
+    static struct core cores[MAX_CORES];
     cpu_set_t set;
     int first, many, count = allowed_cores(cores);
     if (ranks > count) return 0;
@@ -220,18 +221,18 @@ static int bind_cores(int ranks, int index)
 /* ---- agreeing ---- */
 
 /* What each rank shows the others. */
-typedef struct offer {
+struct offer {
     char handshake[FL_SHARED_HANDSHAKE];
     char host[64];
     uint64_t seed;
     int32_t level;
     bool shares; /* has an arena and a handshake */
-} offer;
+};
 
-typedef struct rank_setting {
+struct rank_setting {
     int32_t threads;
     bool cannot_share; /* a peer of this host could not be attached */
-} rank_setting;
+};
 
 static int own_cores = 1; /* how many cores this process has to itself */
 
@@ -244,7 +245,7 @@ static bool may_share(int rank)
     return !text || strcmp(text, "0") != 0;
 }
 
-static void make_offer(offer *mine, const fl_transport *transport)
+static void make_offer(struct offer *mine, const fl_transport *transport)
 {
     memset(mine, 0, sizeof *mine);
     gethostname(mine->host, sizeof mine->host - 1);
@@ -254,7 +255,7 @@ static void make_offer(offer *mine, const fl_transport *transport)
 }
 
 /* Ranks on this rank's host and its position among them. */
-static void count_host(int *ranks, int *index, const offer *all, const fl_transport *transport)
+static void count_host(int *ranks, int *index, const struct offer *all, const fl_transport *transport)
 {
     *ranks = *index = 0;
     for (int r = 0; r < transport->size; r++) {
@@ -265,7 +266,7 @@ static void count_host(int *ranks, int *index, const offer *all, const fl_transp
 }
 
 /* Maps the memory of the ranks of this host; false: some of them cannot be mapped. */
-static bool attach_peers(const offer *all, const fl_transport *transport)
+static bool attach_peers(const struct offer *all, const fl_transport *transport)
 {
     bool good = true;
     for (int r = 0; r < transport->size && all[transport->rank].shares; r++) {
@@ -280,7 +281,7 @@ static bool attach_peers(const offer *all, const fl_transport *transport)
 /* Threads this rank would use on its own: its cores, one where ranks share cores, FLOW_THREADS before both. */
 static int wanted_threads(int cores) { return cores || given("FLOW_THREADS") ? fl_team_size() : 1; }
 
-static void take_offers(rank_setting *mine, const offer *all, const fl_transport *transport)
+static void take_offers(struct rank_setting *mine, const struct offer *all, const fl_transport *transport)
 {
     int ranks, index, cores;
     fl_level level = FL_LEVEL_COUNT;
@@ -298,7 +299,7 @@ static void take_offers(rank_setting *mine, const offer *all, const fl_transport
     if (ranks == transport->size && fl_shared_has(0)) fl_output_join(fl_journal_of(0)->pid);
 }
 
-static void take_settings(const rank_setting *all, const fl_transport *transport)
+static void take_settings(const struct rank_setting *all, const fl_transport *transport)
 {
     int threads = all[0].threads;
     bool share = true;
@@ -313,8 +314,8 @@ static void take_settings(const rank_setting *all, const fl_transport *transport
 
 static fl_status agree(const fl_transport *transport)
 {
-    offer mine, *offers = calloc((size_t)transport->size, sizeof *offers);
-    rank_setting my_setting, *settings = calloc((size_t)transport->size, sizeof *settings);
+    struct offer mine, *offers = calloc((size_t)transport->size, sizeof *offers);
+    struct rank_setting my_setting, *settings = calloc((size_t)transport->size, sizeof *settings);
     fl_status status = offers && settings ? FL_OK
                                           : fl_fail(FL_ERR_MEMORY, "out of memory for %d ranks", transport->size);
     if (status == FL_OK) {
@@ -338,7 +339,7 @@ fl_status fl_launch_join(void)
     int ranks;
     fl_transport t;
     void *entry;
-    start at_start = read_start();
+    struct start at_start = read_start();
     if (given("FLOW_WORLD")) return FL_OK;
     if (!fl_launched(&ranks)) warn_alone(&at_start);
     if (!fl_launched(NULL) || joined_by_parent()) return FL_OK;

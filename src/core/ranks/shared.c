@@ -20,24 +20,24 @@
 #include <unistd.h>
 
 /* What peers get first; FL_SHARED_HANDSHAKE bytes at most. */
-typedef struct handshake {
+struct handshake {
     char boot[40];          /* the kernel's boot id: which host */
     uint64_t pid_namespace; /* in which pids mean the same */
     uint64_t cookie, size;  /* of the arena; 0: there is none */
     uint64_t layout;        /* of what is shared: differs between programs that do not fit together */
     int32_t pid, fd;
-} handshake;
-_Static_assert(sizeof(handshake) <= FL_SHARED_HANDSHAKE, "a handshake fits");
+};
+_Static_assert(sizeof(struct handshake) <= FL_SHARED_HANDSHAKE, "a handshake fits");
 
-typedef struct peer {
+struct peer {
     char *start; /* of its arena, mapped here; NULL: not */
     int pid;
     unsigned long long born; /* when the process started, as the kernel counts */
-} peer;
+};
 
 static struct {
     int rank, world_size; /* 0 without an arena, and in a forked child */
-    peer *peers;          /* owned, [world_size] */
+    struct peer *peers;   /* owned, [world_size] */
 } own;
 
 bool fl_shared_has(int rank) { return rank >= 0 && rank < own.world_size && own.peers[rank].start != NULL; }
@@ -68,15 +68,15 @@ static uint64_t shared_layout(void)
 }
 
 /* Fills in where this process runs. */
-static void handshake_place(handshake *c)
+static void handshake_place(struct handshake *handshake)
 {
     struct stat s;
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (f && fscanf(f, "%39s", c->boot) != 1) c->boot[0] = '\0';
+    if (f && fscanf(f, "%39s", handshake->boot) != 1) handshake->boot[0] = '\0';
     if (f) fclose(f);
-    if (stat("/proc/self/ns/pid", &s) == 0) c->pid_namespace = s.st_ino;
-    c->layout = shared_layout();
-    c->pid = (int32_t)getpid();
+    if (stat("/proc/self/ns/pid", &s) == 0) handshake->pid_namespace = s.st_ino;
+    handshake->layout = shared_layout();
+    handshake->pid = (int32_t)getpid();
 }
 
 /* What this rank has of its peers' arenas; its own stays. */
@@ -111,12 +111,12 @@ static void lock_make(pthread_mutex_t *lock)
 }
 
 /* Lays out the arena's first page. */
-static void head_make(fl_shared_head *head, const handshake *c, int rank)
+static void head_make(fl_shared_head *head, const struct handshake *handshake, int rank)
 {
-    head->cookie = c->cookie;
+    head->cookie = handshake->cookie;
     fl_journal_move(&head->journal);
     head->journal.rank = rank;
-    head->journal.pid = c->pid;
+    head->journal.pid = handshake->pid;
     lock_make(&head->lock);
 }
 
@@ -124,7 +124,7 @@ bool fl_shared_create(void *out, int rank, int world_size)
 {
     static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
     const fl_arena *arena = fl_arena_own();
-    handshake c = {.fd = -1};
+    struct handshake c = {.fd = -1};
     handshake_place(&c);
     memset(out, 0, FL_SHARED_HANDSHAKE);
     memcpy(out, &c, sizeof c);
@@ -138,7 +138,7 @@ bool fl_shared_create(void *out, int rank, int world_size)
     }
     own.rank = rank;
     own.world_size = world_size;
-    own.peers[rank] = (peer){.start = arena->start, .pid = c.pid};
+    own.peers[rank] = (struct peer){.start = arena->start, .pid = c.pid};
     pthread_once(&fork_once, fork_watch);
     head_make(fl_shared_head_of(rank), &c, rank);
     c.size = arena->size;
@@ -148,16 +148,17 @@ bool fl_shared_create(void *out, int rank, int world_size)
 }
 
 /* Opens what the handshake names, whatever that is by now; -1: it cannot be, or is not the arena. */
-static int handshake_open(const handshake *c)
+static int handshake_open(const struct handshake *handshake)
 {
     char path[64];
     struct stat s;
     uint64_t cookie = 0;
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", c->pid, c->fd);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", handshake->pid, handshake->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return -1;
     if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode)
-        && pread(fd, &cookie, sizeof cookie, offsetof(fl_shared_head, cookie)) == sizeof cookie && cookie == c->cookie)
+        && pread(fd, &cookie, sizeof cookie, offsetof(fl_shared_head, cookie)) == sizeof cookie
+        && cookie == handshake->cookie)
         return fd;
     close(fd);
     return -1;
@@ -186,7 +187,7 @@ static char process_state(int pid, unsigned long long *born)
 
 bool fl_shared_attach(int rank, const void *theirs, bool *same_host)
 {
-    handshake c, mine = {.fd = -1};
+    struct handshake c, mine = {.fd = -1};
     memcpy(&c, theirs, sizeof c);
     handshake_place(&mine);
     *same_host = c.boot[0] && !memcmp(c.boot, mine.boot, sizeof c.boot) && c.pid_namespace == mine.pid_namespace;
@@ -195,7 +196,7 @@ bool fl_shared_attach(int rank, const void *theirs, bool *same_host)
     if (!*same_host || c.size != fl_arena_own()->size || c.layout != mine.layout) return false;
     int fd = handshake_open(&c);
     if (fd < 0) return false;
-    peer p = {.pid = c.pid};
+    struct peer p = {.pid = c.pid};
     if (process_state(c.pid, &p.born)) p.start = fl_arena_map(fd);
     close(fd);
     if (!p.start) return false;

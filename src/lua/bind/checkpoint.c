@@ -17,7 +17,7 @@
 
 /* ---- saving ---- */
 
-typedef struct save_job {
+struct save_job {
     const char *path;
     fl_safetensors_entry *entries;
     fl_tensor **tensors; /* borrowed */
@@ -25,26 +25,26 @@ typedef struct save_job {
     int count, metadata_count;
     bool differs;                  /* the ranks' metadata do: nothing was written */
     fl_safetensors_writer *writer; /* owned */
-} save_job;
+};
 
 /* The facts that ranks exchange before anything is written. */
-typedef struct save_facts {
+struct save_facts {
     uint64_t layout;   /* hash of all tensors' names, dtypes, shapes, placements and SBPs */
     uint64_t metadata; /* hash of it */
     int64_t count;
     fl_safetensors_ticket ticket; /* of rank 0 */
-} save_facts;
+};
 
 /* "w, float32[2, 3] on placement("cpu", {0, 1}) as S(0)" */
 enum { ITEM_TEXT = FL_META_TEXT + 64 };
-static const char *item_text(char *buffer, const save_job *job, int i)
+static const char *item_text(char *buffer, const struct save_job *job, int i)
 {
     char meta[FL_META_TEXT];
     snprintf(buffer, ITEM_TEXT, "'%.48s', %s", job->entries[i].name, fl_meta_text(meta, job->tensors[i]->meta));
     return buffer;
 }
 
-static uint64_t item_hash(const save_job *job, int i)
+static uint64_t item_hash(const struct save_job *job, int i)
 {
     const fl_meta *m = job->tensors[i]->meta;
     const char *name = job->entries[i].name;
@@ -57,7 +57,7 @@ static uint64_t item_hash(const save_job *job, int i)
 }
 
 /* The ranks' tensors differ: finds the first one that does; the error is the same on all ranks. count: the smallest. */
-static fl_status layout_fail(const save_job *job, int count)
+static fl_status layout_fail(const struct save_job *job, int count)
 {
     int world = fl_agree_count(), at = count, rank = 0;
     uint64_t *own = malloc(sizeof *own * ((size_t)world + 1) * (size_t)(count + 1)), *all = own + count;
@@ -84,7 +84,7 @@ static fl_status layout_fail(const save_job *job, int count)
 }
 
 /* FL_OK if all ranks save the same tensors. */
-static fl_status layout_check(save_job *job, const save_facts *all)
+static fl_status layout_check(struct save_job *job, const struct save_facts *all)
 {
     bool same = true;
     int64_t least = job->count;
@@ -143,7 +143,7 @@ static bool writes_part(const fl_meta *meta)
     return true;
 }
 
-static fl_status write_part(save_job *job, int i, fl_tensor *tensor)
+static fl_status write_part(struct save_job *job, int i, fl_tensor *tensor)
 {
     fl_tensor *host, *part;
     FL_TRY(fl_host_part(&host, tensor));
@@ -159,7 +159,7 @@ static fl_status write_part(save_job *job, int i, fl_tensor *tensor)
 }
 
 /* Partials are added up by all ranks, also by those for which `write` is false. */
-static fl_status save_tensor(save_job *job, int i, bool write)
+static fl_status save_tensor(struct save_job *job, int i, bool write)
 {
     fl_tensor *t = job->tensors[i], *owned = NULL;
     const fl_meta *m = t->meta;
@@ -174,7 +174,7 @@ static fl_status save_tensor(save_job *job, int i, bool write)
 }
 
 /* Goes on to the last tensor whatever fails: the other ranks add up their partials. Returns the first failure. */
-static fl_status save_tensors(save_job *job, fl_status status)
+static fl_status save_tensors(struct save_job *job, fl_status status)
 {
     char *message = status == FL_OK ? NULL : strdup(fl_message());
     for (int i = 0; i < job->count; i++) {
@@ -189,7 +189,7 @@ static fl_status save_tensors(save_job *job, fl_status status)
 }
 
 /* A rank that is alone (flow.on_rank) has no part of a global tensor that it could call the tensor. */
-static fl_status check_alone(const save_job *job)
+static fl_status check_alone(const struct save_job *job)
 {
     for (int i = 0; fl_agree_count() < fl_world_get()->size && i < job->count; i++)
         if (!job->tensors[i]->meta->is_local)
@@ -201,9 +201,9 @@ static fl_status check_alone(const save_job *job)
 }
 
 /* All ranks agree on what is written, and rank 0 has made the file. */
-static fl_status save_begin(save_job *job, const char *failure, save_facts *all)
+static fl_status save_begin(struct save_job *job, const char *failure, struct save_facts *all)
 {
-    save_facts facts = {.layout = FL_HASH_START, .metadata = FL_HASH_START, .count = job->count};
+    struct save_facts facts = {.layout = FL_HASH_START, .metadata = FL_HASH_START, .count = job->count};
     fl_status status = failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : check_alone(job);
     for (int i = 0; i < job->count; i++) {
         uint64_t hash = item_hash(job, i);
@@ -219,9 +219,9 @@ static fl_status save_begin(save_job *job, const char *failure, save_facts *all)
     return layout_check(job, all);
 }
 
-static fl_status save_run(save_job *job, const char *failure)
+static fl_status save_run(struct save_job *job, const char *failure)
 {
-    save_facts *all = calloc((size_t)fl_agree_count(), sizeof *all);
+    struct save_facts *all = calloc((size_t)fl_agree_count(), sizeof *all);
     if (!all) return fl_fail(FL_ERR_MEMORY, "save: out of memory");
     fl_status status = save_begin(job, failure, all);
     fl_safetensors_ticket ticket = all[0].ticket;
@@ -247,7 +247,7 @@ static void *new_array(lua_State *L, size_t item, int count)
 ** nothing is written, and all get the error. */
 static int io_save(lua_State *L)
 {
-    save_job job = {.path = lua_toboolean(L, 5) ? "" : fl_lua_check_path(L, 1, "save")};
+    struct save_job job = {.path = lua_toboolean(L, 5) ? "" : fl_lua_check_path(L, 1, "save")};
     lua_settop(L, 5);
     for (int i = 2; i <= 4; i++) luaL_checktype(L, i, LUA_TTABLE);
     job.count = (int)lua_rawlen(L, 2);

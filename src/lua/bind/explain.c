@@ -16,7 +16,7 @@
 /* An entry is an op or a boxing outside any op; the events after it, up to the next entry, are its own. */
 typedef enum event_kind { ENTRY, INPUT, NUMBER, OUTPUT, WAY } event_kind;
 
-typedef struct event {
+struct event {
     event_kind kind;
     union {
         struct {
@@ -36,10 +36,10 @@ typedef struct event {
             fl_nd_sbp sbp[FL_MAX_PARAMS + FL_MAX_OUT]; /* of the inputs that are tensors, then of the outputs */
         } way;
     };
-} event;
+};
 
 static struct record {
-    event *events;
+    struct event *events;
     int count, capacity, op; /* op: where the last op begins */
     bool truncated;          /* out of memory: what is there is still good */
 } record;
@@ -47,7 +47,7 @@ static struct record {
 static void record_clear(void)
 {
     for (int i = 0; i < record.count; i++) {
-        event *e = &record.events[i];
+        struct event *e = &record.events[i];
         if (e->kind != INPUT && e->kind != OUTPUT) continue;
         fl_meta_unref(e->tensor.meta);
         fl_meta_unref(e->tensor.to);
@@ -58,12 +58,12 @@ static void record_clear(void)
 }
 
 /* The next event, zeroed; NULL: out of memory, now or earlier. */
-static event *note(event_kind kind)
+static struct event *note(event_kind kind)
 {
     if (record.truncated) return NULL;
     if (record.count == record.capacity) {
         int capacity = record.capacity ? 2 * record.capacity : 64;
-        event *grown = realloc(record.events, sizeof *grown * (size_t)capacity);
+        struct event *grown = realloc(record.events, sizeof *grown * (size_t)capacity);
         if (!grown) {
             record.truncated = true;
             return NULL;
@@ -71,14 +71,14 @@ static event *note(event_kind kind)
         record.events = grown;
         record.capacity = capacity;
     }
-    event *e = &record.events[record.count++];
-    *e = (event){.kind = kind};
+    struct event *e = &record.events[record.count++];
+    *e = (struct event){.kind = kind};
     return e;
 }
 
 static void note_entry(bool is_op, const char *name, const char *suffix)
 {
-    event *e = note(ENTRY);
+    struct event *e = note(ENTRY);
     if (!e) return;
     if (is_op) record.op = record.count;
     e->entry.is_op = is_op;
@@ -87,10 +87,10 @@ static void note_entry(bool is_op, const char *name, const char *suffix)
 }
 
 /* A tensor; as an input it may become `to` (else NULL) by `plan`. */
-static event *note_tensor(event_kind kind, const fl_meta *meta, const fl_meta *to, const fl_box_plan *plan)
+static struct event *note_tensor(event_kind kind, const fl_meta *meta, const fl_meta *to, const fl_box_plan *plan)
 {
     fl_box_plan *copy = to ? fl_box_plan_copy(plan) : NULL;
-    event *e = to && !copy ? NULL : note(kind);
+    struct event *e = to && !copy ? NULL : note(kind);
     if (!e) {
         record.truncated = true;
         free(copy);
@@ -109,7 +109,7 @@ static event *note_tensor(event_kind kind, const fl_meta *meta, const fl_meta *t
 static bool was_noted(const fl_meta *from, const fl_meta *to)
 {
     for (int i = record.op; i < record.count; i++) {
-        event *e = &record.events[i];
+        struct event *e = &record.events[i];
         if (e->kind == INPUT && e->tensor.expected && e->tensor.meta == from && e->tensor.to == to) {
             e->tensor.expected = false;
             return true;
@@ -138,7 +138,7 @@ static void observe_boxing(const fl_box_plan *plan, const fl_meta *from, const f
 
 static void note_number(const fl_operand *operand)
 {
-    event *e = note(NUMBER);
+    struct event *e = note(NUMBER);
     if (!e) return;
     if (operand->kind == FL_NUM_FLOAT) snprintf(e->number, sizeof e->number, "%.6g", operand->number);
     else if (operand->kind == FL_NONE) snprintf(e->number, sizeof e->number, "nil");
@@ -152,14 +152,14 @@ static void note_input(const fl_operand *operand, const fl_meta *wanted, const f
         note_number(operand);
         return;
     }
-    event *e = note_tensor(INPUT, operand->tensor->meta, plan ? wanted : NULL, plan);
+    struct event *e = note_tensor(INPUT, operand->tensor->meta, plan ? wanted : NULL, plan);
     if (e) e->tensor.expected = plan != NULL;
 }
 
 static void note_candidate(void *context, const fl_candidate *c, int nin, int nout)
 {
     const fl_plan *plan = context;
-    event *e = note(WAY);
+    struct event *e = note(WAY);
     if (!e) return;
     e->way.chosen = c->chosen;
     e->way.bytes = c->bytes;
@@ -291,19 +291,19 @@ static void push_step(lua_State *L, const fl_box_step *step, fl_nd_sbp before, c
 }
 
 /* The boxing of the last of the entry's inputs. */
-static void append_boxing(lua_State *L, const event *e)
+static void append_boxing(lua_State *L, const struct event *event)
 {
-    const fl_meta *from = e->tensor.meta, *to = e->tensor.to;
+    const fl_meta *from = event->tensor.meta, *to = event->tensor.to;
     fl_nd_sbp before = from->nd_sbp;
     char sbp[FL_ND_SBP_TEXT];
     lua_newtable(L);
     set_integer(L, "input", (int64_t)lua_rawlen(L, INPUTS));
     set_text(L, "from", fl_nd_sbp_text(sbp, from->nd_sbp));
     set_text(L, "to", fl_nd_sbp_text(sbp, to->nd_sbp));
-    set_integer(L, "bytes", e->tensor.plan->bytes);
+    set_integer(L, "bytes", event->tensor.plan->bytes);
     lua_newtable(L);
-    for (int i = 0; i < e->tensor.plan->count; i++) {
-        const fl_box_step *step = &e->tensor.plan->steps[i];
+    for (int i = 0; i < event->tensor.plan->count; i++) {
+        const fl_box_step *step = &event->tensor.plan->steps[i];
         push_step(L, step, before, from, to);
         append(L, lua_gettop(L) - 1);
         before = step->after;
@@ -312,7 +312,7 @@ static void append_boxing(lua_State *L, const event *e)
     append(L, BOXING);
 }
 
-static void append_input(lua_State *L, const char *text, const event *boxed)
+static void append_input(lua_State *L, const char *text, const struct event *boxed)
 {
     char sbp[FL_ND_SBP_TEXT];
     lua_newtable(L);
@@ -337,25 +337,25 @@ static void set_sbps(lua_State *L, const char *key, const fl_nd_sbp *sbp, int n,
     lua_setfield(L, -2, key);
 }
 
-static void append_way(lua_State *L, const event *e)
+static void append_way(lua_State *L, const struct event *event)
 {
     lua_newtable(L);
-    set_boolean(L, "chosen", e->way.chosen);
-    set_integer(L, "bytes", e->way.bytes);
-    set_sbps(L, "inputs", e->way.sbp, e->way.nin, " x ");
-    set_sbps(L, "outputs", e->way.sbp + e->way.nin, e->way.nout, " and ");
+    set_boolean(L, "chosen", event->way.chosen);
+    set_integer(L, "bytes", event->way.bytes);
+    set_sbps(L, "inputs", event->way.sbp, event->way.nin, " x ");
+    set_sbps(L, "outputs", event->way.sbp + event->way.nin, event->way.nout, " and ");
     append(L, WAYS);
 }
 
 /* Puts an entry at the end of the report and its lists where the events after it find them. */
-static void append_entry(lua_State *L, const event *e)
+static void append_entry(lua_State *L, const struct event *event)
 {
     static const char *const lists[] = {"inputs", "outputs", "ways", "boxing"};
     lua_settop(L, REPORT);
     lua_newtable(L);
-    set_text(L, "op", e->entry.is_op ? e->entry.name : "to_global");
-    if (!e->entry.is_op) set_text(L, "by", e->entry.name);
-    set_text(L, "line", e->entry.where);
+    set_text(L, "op", event->entry.is_op ? event->entry.name : "to_global");
+    if (!event->entry.is_op) set_text(L, "by", event->entry.name);
+    set_text(L, "line", event->entry.where);
     lua_pushvalue(L, ENTRY_TABLE);
     append(L, REPORT);
     for (int i = 0; i < 4; i++) {
@@ -365,18 +365,18 @@ static void append_entry(lua_State *L, const event *e)
     }
 }
 
-static void append_event(lua_State *L, const event *e)
+static void append_event(lua_State *L, const struct event *event)
 {
     char text[FL_META_TEXT];
-    switch (e->kind) {
-    case ENTRY: append_entry(L, e); break;
-    case INPUT: append_input(L, tensor_text(text, e->tensor.meta), e->tensor.to ? e : NULL); break;
-    case NUMBER: append_input(L, e->number, NULL); break;
+    switch (event->kind) {
+    case ENTRY: append_entry(L, event); break;
+    case INPUT: append_input(L, tensor_text(text, event->tensor.meta), event->tensor.to ? event : NULL); break;
+    case NUMBER: append_input(L, event->number, NULL); break;
     case OUTPUT:
-        lua_pushstring(L, tensor_text(text, e->tensor.meta));
+        lua_pushstring(L, tensor_text(text, event->tensor.meta));
         append(L, OUTPUTS);
         break;
-    case WAY: append_way(L, e); break;
+    case WAY: append_way(L, event); break;
     }
 }
 

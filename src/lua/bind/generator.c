@@ -10,24 +10,24 @@
 
 static const char generator_name[] = "flow.Generator";
 
-typedef struct generator {
+struct generator {
     fl_generator *state; /* &own, or the default generator of the core */
     fl_generator own;
-} generator;
+};
 
-static generator *check_generator(lua_State *L, int index, const char *who)
+static struct generator *check_generator(lua_State *L, int index, const char *who)
 {
-    generator *g = luaL_testudata(L, index, generator_name);
+    struct generator *g = luaL_testudata(L, index, generator_name);
     if (g) return g;
     const char *given = fl_lua_type_name(L, index);
     const char *hint = strcmp(who, "with_generator") == 0 ? "" : fl_lua_push_colon(L, "g", who);
     FL_RAISE(L, "%s: takes a generator, got %s%s", who, given, hint);
 }
 
-static generator *push_generator(lua_State *L)
+static struct generator *push_generator(lua_State *L)
 {
-    generator *g = lua_newuserdatauv(L, sizeof *g, 0);
-    *g = (generator){.state = &g->own};
+    struct generator *g = lua_newuserdatauv(L, sizeof *g, 0);
+    *g = (struct generator){.state = &g->own};
     luaL_setmetatable(L, generator_name);
     return g;
 }
@@ -45,7 +45,7 @@ static int generator_new(lua_State *L)
 static int generator_default(lua_State *L)
 {
     fl_lua_check_count(L, 0, "default_generator", "default_generator()");
-    generator *g = push_generator(L);
+    struct generator *g = push_generator(L);
     fl_generator *current = fl_generator_use(NULL);
     g->state = fl_generator_current();
     fl_generator_use(current);
@@ -55,7 +55,7 @@ static int generator_default(lua_State *L)
 /* g:state() -> {seed =, counter =} */
 static int generator_state(lua_State *L)
 {
-    generator *g = check_generator(L, 1, "state");
+    struct generator *g = check_generator(L, 1, "state");
     fl_lua_check_count(L, 1, "state", "g:state()");
     lua_createtable(L, 0, 2);
     lua_pushinteger(L, (lua_Integer)g->state->seed);
@@ -69,7 +69,7 @@ static int generator_state(lua_State *L)
 static int generator_load_state(lua_State *L)
 {
     static const char *const keys[] = {"seed", "counter", NULL};
-    generator *g = check_generator(L, 1, "load_state");
+    struct generator *g = check_generator(L, 1, "load_state");
     fl_lua_check_count(L, 2, "load_state", "g:load_state{seed =, counter =}");
     fl_lua_check_keys(L, 2, "load_state", keys);
     lua_getfield(L, 2, "seed");
@@ -83,7 +83,7 @@ static int generator_load_state(lua_State *L)
 /* g:manual_seed(seed) */
 static int generator_manual_seed(lua_State *L)
 {
-    generator *g = check_generator(L, 1, "manual_seed");
+    struct generator *g = check_generator(L, 1, "manual_seed");
     fl_lua_check_count(L, 2, "manual_seed", "g:manual_seed(seed)");
     *g->state = (fl_generator){(uint64_t)fl_lua_check_integer(L, 2, "manual_seed", "seed"), 0};
     return 0;
@@ -91,7 +91,7 @@ static int generator_manual_seed(lua_State *L)
 
 static int generator_tostring(lua_State *L)
 {
-    generator *g = check_generator(L, 1, "tostring");
+    struct generator *g = check_generator(L, 1, "tostring");
     lua_pushfstring(L, "generator(seed = %I, counter = %I)", (LUAI_UACINT)g->state->seed,
                     (LUAI_UACINT)g->state->counter);
     return 1;
@@ -102,7 +102,7 @@ static int generator_tostring(lua_State *L)
 /* flow.with_generator(g, f, ...) -> what f returns; without f: a value for `local _ <close> =` */
 static int with_generator(lua_State *L)
 {
-    generator *g = check_generator(L, 1, "with_generator");
+    struct generator *g = check_generator(L, 1, "with_generator");
     int given = lua_gettop(L);
     if (given > 1 && lua_type(L, 2) != LUA_TFUNCTION)
         FL_RAISE(L, "with_generator: f must be a function, got %s", fl_lua_type_name(L, 2));

@@ -11,15 +11,15 @@
 /* ---- lists of tensors ---- */
 
 /* Tensors of one value or a list, in memory of a userdata on the Lua stack. */
-typedef struct tensor_list {
+struct tensor_list {
     fl_tensor **at;
     int count;
     bool single;
-} tensor_list;
+};
 
-static tensor_list check_tensors(lua_State *L, int index, const char *who, const char *name)
+static struct tensor_list check_tensors(lua_State *L, int index, const char *who, const char *name)
 {
-    tensor_list list = {.count = 1};
+    struct tensor_list list = {.count = 1};
     list.single = fl_lua_to_tensor(L, index) != NULL;
     if (!list.single && !lua_istable(L, index))
         FL_RAISE(L, "%s: %s must be a tensor or a list of tensors, got %s", who, name, fl_lua_type_name(L, index));
@@ -78,7 +78,7 @@ static int tensor_backward(lua_State *L)
 }
 
 /* Pushes the gradients: one tensor when xs was one, else a list (false where there is none). */
-static void push_gradients(lua_State *L, fl_box *const *boxes, const tensor_list *xs, int first)
+static void push_gradients(lua_State *L, fl_box *const *boxes, const struct tensor_list *xs, int first)
 {
     if (xs->single) {
         if (boxes[0]->tensor) lua_pushvalue(L, first);
@@ -103,7 +103,7 @@ static int flow_grad(lua_State *L)
     fl_lua_check_count(L, 3, "grad", "grad(y, xs, {grad_outputs =, create_graph =, retain_graph =, allow_unused =})");
     lua_settop(L, 3);
     check_option_table(L, 3, "grad", names);
-    tensor_list ys = check_tensors(L, 1, "grad", "y"), xs = check_tensors(L, 2, "grad", "xs"), seeds = {0};
+    struct tensor_list ys = check_tensors(L, 1, "grad", "y"), xs = check_tensors(L, 2, "grad", "xs"), seeds = {0};
     if (lua_istable(L, 3) && lua_getfield(L, 3, "grad_outputs") != LUA_TNIL)
         seeds = check_tensors(L, lua_gettop(L), "grad", "grad_outputs");
     if (seeds.at && seeds.count != ys.count)
@@ -185,14 +185,14 @@ static int flow_is_grad_enabled(lua_State *L)
 static const char handle_type[] = "flow.hook";
 
 /* A Lua function called with a gradient. Shared by the core (until the tensor dies) and the handle. */
-typedef struct lua_hook {
+struct lua_hook {
     int function; /* registry reference; LUA_NOREF after remove */
     int owners;
-} lua_hook;
+};
 
 static void hook_release(void *context)
 {
-    lua_hook *hook = context;
+    struct lua_hook *hook = context;
     if (--hook->owners > 0) return;
     if (hook->function != LUA_NOREF) fl_lua_unref_later(hook->function);
     free(hook);
@@ -220,7 +220,7 @@ static int hook_prepare(lua_State *L)
 
 static fl_status hook_call(fl_tensor **out, fl_tensor *grad, void *context)
 {
-    lua_hook *hook = context;
+    struct lua_hook *hook = context;
     lua_State *L = fl_lua_current;
     *out = NULL;
     if (hook->function == LUA_NOREF) return FL_OK;
@@ -239,7 +239,7 @@ static fl_status hook_call(fl_tensor **out, fl_tensor *grad, void *context)
 
 static int handle_remove(lua_State *L)
 {
-    lua_hook **handle = luaL_testudata(L, 1, handle_type);
+    struct lua_hook **handle = luaL_testudata(L, 1, handle_type);
     if (!handle)
         FL_RAISE(L, "remove: a method is called with a colon, handle:remove(); got %s as the handle",
                  fl_lua_type_name(L, 1));
@@ -253,7 +253,7 @@ static int handle_remove(lua_State *L)
 
 static int handle_gc(lua_State *L)
 {
-    lua_hook **handle = luaL_checkudata(L, 1, handle_type);
+    struct lua_hook **handle = luaL_checkudata(L, 1, handle_type);
     if (*handle) hook_release(*handle);
     *handle = NULL;
     return 0;
@@ -265,12 +265,12 @@ static int tensor_register_hook(lua_State *L)
     fl_tensor *x = fl_lua_check_tensor(L, 1, "register_hook", "x");
     fl_lua_check_count(L, 2, "register_hook", "x:register_hook(f)");
     if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "register_hook: takes a function, got %s", fl_lua_type_name(L, 2));
-    lua_hook **handle = lua_newuserdatauv(L, sizeof *handle, 0);
+    struct lua_hook **handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = NULL;
     luaL_setmetatable(L, handle_type);
-    lua_hook *hook = malloc(sizeof *hook);
+    struct lua_hook *hook = malloc(sizeof *hook);
     if (!hook) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "register_hook: out of memory"));
-    *hook = (lua_hook){LUA_NOREF, 1};
+    *hook = (struct lua_hook){LUA_NOREF, 1};
     *handle = hook;
     lua_pushvalue(L, 2);
     hook->function = luaL_ref(L, LUA_REGISTRYINDEX);

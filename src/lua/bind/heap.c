@@ -20,11 +20,11 @@ enum {
     MARK_BYTES = SLAB_BYTES / GRAIN
 };
 
-typedef struct free_block {
+struct free_block {
     struct free_block *next;
-} free_block;
+};
 
-static free_block *free_lists[CLASSES];
+static struct free_block *free_lists[CLASSES];
 static struct {
     char *at, *end; /* the untouched rest of the newest slab */
 } fresh[CLASSES];
@@ -60,7 +60,7 @@ static void *slab_block(size_t class)
 static inline void *small_new(size_t size)
 {
     size_t class = class_of(size);
-    free_block *b = free_lists[class];
+    struct free_block *b = free_lists[class];
     if (FL_UNLIKELY(!b)) return newest = slab_block(class);
     free_lists[class] = b->next;
     return newest = b;
@@ -69,7 +69,7 @@ static inline void *small_new(size_t size)
 static inline void small_free(void *block, size_t size)
 {
     size_t class = class_of(size);
-    free_block *b = block;
+    struct free_block *b = block;
     b->next = free_lists[class];
     free_lists[class] = b;
 }

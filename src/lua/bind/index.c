@@ -15,26 +15,26 @@
 typedef enum part_kind { PART_POSITION, PART_RANGE, PART_ALL, PART_REST, PART_TENSOR } part_kind;
 
 /* What the key says about one axis. */
-typedef struct part {
+struct part {
     part_kind kind;
     int64_t position; /* PART_POSITION */
     bool has_start, has_stop;
     int64_t start, stop, step; /* PART_RANGE */
     int at;                    /* PART_TENSOR: its stack index */
     int axis;                  /* of the tensor it is applied to */
-} part;
+};
 
-typedef struct parts {
+struct parts {
     int count;
-    part at[FL_MAX_NDIM + 1];
+    struct part at[FL_MAX_NDIM + 1];
     int tensors; /* how many are PART_TENSOR */
-} parts;
+};
 
-static part *part_new(lua_State *L, parts *list, part_kind kind)
+static struct part *part_new(lua_State *L, struct parts *list, part_kind kind)
 {
     if (list->count == FL_MAX_NDIM + 1) FL_RAISE(L, "index: more than %d entries", FL_MAX_NDIM);
-    part *p = &list->at[list->count++];
-    *p = (part){.kind = kind, .step = 1};
+    struct part *p = &list->at[list->count++];
+    *p = (struct part){.kind = kind, .step = 1};
     return p;
 }
 
@@ -60,7 +60,7 @@ static const char *read_number(const char *p, int64_t *out, bool *given)
 }
 
 /* One entry: a number, a:b:c with any of them missing, or "..."; NULL when it is none. */
-static const char *read_entry(lua_State *L, parts *list, const char *p)
+static const char *read_entry(lua_State *L, struct parts *list, const char *p)
 {
     int64_t number = 0;
     bool given;
@@ -74,7 +74,7 @@ static const char *read_entry(lua_State *L, parts *list, const char *p)
         part_new(L, list, PART_POSITION)->position = number;
         return p;
     }
-    part *range = part_new(L, list, PART_RANGE);
+    struct part *range = part_new(L, list, PART_RANGE);
     range->has_start = given;
     range->start = number;
     p = read_number(skip_blank(p + 1), &range->stop, &range->has_stop);
@@ -85,7 +85,7 @@ static const char *read_entry(lua_State *L, parts *list, const char *p)
     return p;
 }
 
-static void read_text(lua_State *L, parts *list, const char *key)
+static void read_text(lua_State *L, struct parts *list, const char *key)
 {
     const char *p = skip_blank(key);
     for (;;) {
@@ -99,7 +99,7 @@ static void read_text(lua_State *L, parts *list, const char *key)
 /* ---- keys as lists ---- */
 
 /* {}, {a, b} or {a, b, step} */
-static void read_range(lua_State *L, parts *list, int index)
+static void read_range(lua_State *L, struct parts *list, int index)
 {
     int64_t numbers[3];
     int n = fl_lua_check_list(L, index, numbers, 3, "index", "a range");
@@ -107,7 +107,7 @@ static void read_range(lua_State *L, parts *list, int index)
         FL_RAISE(L,
                  "index: a range is {first, end} or {first, end, step}, got one number; a position is written without "
                  "braces");
-    part *p = part_new(L, list, n ? PART_RANGE : PART_ALL);
+    struct part *p = part_new(L, list, n ? PART_RANGE : PART_ALL);
     if (n == 0) return;
     p->has_start = p->has_stop = true;
     p->start = numbers[0];
@@ -116,7 +116,7 @@ static void read_range(lua_State *L, parts *list, int index)
 }
 
 /* The value on top of the stack as one entry; a tensor stays on the stack. */
-static void read_value(lua_State *L, parts *list, int where)
+static void read_value(lua_State *L, struct parts *list, int where)
 {
     switch (lua_type(L, -1)) {
     case LUA_TNUMBER:
@@ -139,7 +139,7 @@ static void read_value(lua_State *L, parts *list, int where)
     lua_pop(L, 1);
 }
 
-static void read_key(lua_State *L, parts *list, int index)
+static void read_key(lua_State *L, struct parts *list, int index)
 {
     luaL_checkstack(L, FL_MAX_NDIM + 8, "index");
     if (lua_istable(L, index)) {
@@ -210,29 +210,29 @@ static void apply_position(lua_State *L, fl_box *box, int axis, int64_t position
     step(L, box, op, &attrs);
 }
 
-static void apply_range(lua_State *L, fl_box *box, int axis, const part *p)
+static void apply_range(lua_State *L, fl_box *box, int axis, const struct part *part)
 {
     fl_attrs attrs;
     const fl_op *op = FL_OP_REF(slice);
     fl_attrs_init(&attrs, op);
     fl_attr_set(&attrs, 0, axis);
-    if (p->has_start) fl_attr_set(&attrs, 1, p->start);
-    if (p->has_stop) fl_attr_set(&attrs, 2, p->stop);
-    fl_attr_set(&attrs, 3, p->step);
+    if (part->has_start) fl_attr_set(&attrs, 1, part->start);
+    if (part->has_stop) fl_attr_set(&attrs, 2, part->stop);
+    fl_attr_set(&attrs, 3, part->step);
     step(L, box, op, &attrs);
 }
 
 /* Axes that an entry uses up; a mask uses as many as it has. */
-static int axes_used(lua_State *L, const part *p)
+static int axes_used(lua_State *L, const struct part *part)
 {
-    if (p->kind == PART_REST) return 0;
-    if (p->kind != PART_TENSOR) return 1;
-    const fl_meta *meta = fl_lua_to_tensor(L, p->at)->meta;
+    if (part->kind == PART_REST) return 0;
+    if (part->kind != PART_TENSOR) return 1;
+    const fl_meta *meta = fl_lua_to_tensor(L, part->at)->meta;
     return meta->dtype == FL_BOOL ? meta->shape.ndim : 1;
 }
 
 /* Axes that "..." stands for. */
-static int rest_axes(lua_State *L, const parts *list, const fl_tensor *x)
+static int rest_axes(lua_State *L, const struct parts *list, const fl_tensor *x)
 {
     int used = 0, rests = 0;
     char shape[FL_SHAPE_TEXT];
@@ -247,11 +247,11 @@ static int rest_axes(lua_State *L, const parts *list, const fl_tensor *x)
 }
 
 /* Makes views of positions and ranges. What tensors index comes later: their axes in the result so far are noted. */
-static void apply_parts(lua_State *L, fl_box *box, parts *list)
+static void apply_parts(lua_State *L, fl_box *box, struct parts *list)
 {
     int axis = 0, rest = rest_axes(L, list, box->tensor);
     for (int i = 0; i < list->count; i++) {
-        part *p = &list->at[i];
+        struct part *p = &list->at[i];
         p->axis = axis;
         switch (p->kind) {
         case PART_POSITION: apply_position(L, box, axis, p->position); break;
@@ -264,7 +264,7 @@ static void apply_parts(lua_State *L, fl_box *box, parts *list)
 }
 
 /* Pushes what positions and ranges of the key leave of x; tensors in the key are still to be applied. */
-static fl_box *push_selected(lua_State *L, parts *list, fl_tensor *x)
+static fl_box *push_selected(lua_State *L, struct parts *list, fl_tensor *x)
 {
     fl_box *box = fl_lua_new_box_fast(L);
     box->tensor = fl_tensor_ref(x);
@@ -273,15 +273,15 @@ static fl_box *push_selected(lua_State *L, parts *list, fl_tensor *x)
 }
 
 /* The only tensor of the key. */
-static const part *single_tensor(const parts *list)
+static const struct part *single_tensor(const struct parts *list)
 {
-    const part *p = list->at;
+    const struct part *p = list->at;
     while (p->kind != PART_TENSOR) p++;
     return p;
 }
 
 /* Calls indexing.lua for a key of several tensors: name(x, {axis, tensor, axis, tensor, ...}[, value]). */
-static void call_indexing(lua_State *L, const char *name, const parts *list, int selected, int value)
+static void call_indexing(lua_State *L, const char *name, const struct parts *list, int selected, int value)
 {
     int n = 0;
     fl_lua_push_module(L, "indexing");
@@ -299,13 +299,13 @@ static void call_indexing(lua_State *L, const char *name, const parts *list, int
     lua_call(L, value ? 3 : 2, value ? 0 : 1);
 }
 
-static void apply_tensor(lua_State *L, fl_box *box, const part *p)
+static void apply_tensor(lua_State *L, fl_box *box, const struct part *part)
 {
     fl_attrs attrs;
     fl_tensor *out;
     fl_attrs_init(&attrs, FL_OP_REF(index));
-    fl_attr_set(&attrs, 0, p->axis);
-    check(L, FL_CALL_WITH(&out, &attrs, index, fl_of(box->tensor), fl_of(fl_lua_to_tensor(L, p->at))));
+    fl_attr_set(&attrs, 0, part->axis);
+    check(L, FL_CALL_WITH(&out, &attrs, index, fl_of(box->tensor), fl_of(fl_lua_to_tensor(L, part->at))));
     fl_tensor_unref(box->tensor);
     box->tensor = out;
 }
@@ -377,7 +377,7 @@ int fl_lua_index(lua_State *L)
         box->tensor = fl_tensor_ref(x);
         apply_position(L, box, 0, position);
     } else {
-        parts list = {0};
+        struct parts list = {0};
         read_key(L, &list, 2);
         fl_box *box = push_selected(L, &list, x);
         if (list.tensors == 1) apply_tensor(L, box, single_tensor(&list));
@@ -438,22 +438,22 @@ static void assign(lua_State *L, fl_tensor *target, const fl_operand *value)
     fl_tensor_unref(out);
 }
 
-static void assign_at(lua_State *L, fl_tensor *target, const part *p, const fl_operand *value)
+static void assign_at(lua_State *L, fl_tensor *target, const struct part *part, const fl_operand *value)
 {
     fl_attrs attrs;
     fl_tensor *out = NULL;
     fl_attrs_init(&attrs, FL_OP_REF(index_put_));
-    fl_attr_set(&attrs, 0, p->axis);
-    check(L, FL_CALL_WITH(&out, &attrs, index_put_, fl_of(target), fl_of(fl_lua_to_tensor(L, p->at)), *value));
+    fl_attr_set(&attrs, 0, part->axis);
+    check(L, FL_CALL_WITH(&out, &attrs, index_put_, fl_of(target), fl_of(fl_lua_to_tensor(L, part->at)), *value));
     fl_tensor_unref(out);
 }
 
 /* True if a position or a range of the key is on an axis that is split over ranks. */
-static bool cuts_split_axis(lua_State *L, const parts *list, const fl_tensor *x)
+static bool cuts_split_axis(lua_State *L, const struct parts *list, const fl_tensor *x)
 {
     int axis = 0, rest = rest_axes(L, list, x);
     for (int i = 0; i < list->count; i++) {
-        const part *p = &list->at[i];
+        const struct part *p = &list->at[i];
         for (int k = 0; k < x->meta->nd_sbp.n; k++)
             if ((p->kind == PART_POSITION || p->kind == PART_RANGE) && x->meta->nd_sbp.at[k] == FL_S(axis)) return true;
         axis += p->kind == PART_REST ? rest : axes_used(L, p);
@@ -470,7 +470,7 @@ int fl_lua_newindex(lua_State *L)
         fl_lua_set_field(L, x, name);
         return 0;
     }
-    parts list = {0};
+    struct parts list = {0};
     read_key(L, &list, 2);
     if (!x->meta->is_local && !x->moved_view && cuts_split_axis(L, &list, x)) {
         fl_lua_push_module(L, "indexing");

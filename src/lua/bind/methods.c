@@ -114,10 +114,10 @@ static int tensor_equal(lua_State *L)
 
 /* ---- to ---- */
 
-typedef struct target {
+struct target {
     fl_dtype dtype;
     const fl_placement *device; /* NULL: where it is */
-} target;
+};
 
 static void unknown_target(lua_State *L, const char *word)
 {
@@ -130,7 +130,7 @@ static void unknown_target(lua_State *L, const char *word)
 }
 
 /* One positional argument of to: a dtype, a device, or a tensor to be like. */
-static void read_target(lua_State *L, target *to, int index)
+static void read_target(lua_State *L, struct target *to, int index)
 {
     fl_tensor *like = fl_lua_to_tensor(L, index);
     if (like) {
@@ -145,7 +145,7 @@ static void read_target(lua_State *L, target *to, int index)
     else unknown_target(L, lua_tostring(L, index));
 }
 
-static void read_targets(lua_State *L, target *to, int top)
+static void read_targets(lua_State *L, struct target *to, int top)
 {
     static const char *const names[] = {"dtype", "device", NULL};
     if (top < 2) FL_RAISE(L, "to: a dtype or a device is missing");
@@ -169,7 +169,7 @@ static bool same_device(const fl_placement *a, const fl_placement *b)
 static int tensor_to(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "to", "x");
-    target to = {x->meta->dtype, NULL};
+    struct target to = {x->meta->dtype, NULL};
     read_targets(L, &to, lua_gettop(L));
     lua_settop(L, 1);
     if (to.device && !same_device(x->meta->placement, to.device)) {

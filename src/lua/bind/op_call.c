@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 /* One call while its arguments are read. */
-typedef struct binding {
+struct binding {
     const fl_lua_call *call;
     const fl_signature *signature;
     fl_operand *in; /* `fixed`, or a userdata on the Lua stack */
@@ -24,7 +24,7 @@ typedef struct binding {
     fl_lua_options options;
     fl_attrs attrs;
     fl_operand fixed[FL_MAX_PARAMS];
-} binding;
+};
 
 /* ---- one operand ---- */
 
@@ -104,17 +104,17 @@ static void collect_tensors(lua_State *L, int index, int top)
 }
 
 /* Appends the tensors of the list at index; with `nested`, entries may be lists themselves. */
-static int read_list(lua_State *L, fl_operand *out, int count, int limit, const binding *b, const fl_param *param,
-                     int index, bool nested)
+static int read_list(lua_State *L, fl_operand *out, int count, int limit, const struct binding *binding,
+                     const fl_param *param, int index, bool nested)
 {
     int n = (int)lua_rawlen(L, index);
     for (int i = 1; i <= n; i++) {
         int type = lua_rawgeti(L, index, i);
-        if (type == LUA_TTABLE && nested) count = read_list(L, out, count, limit, b, param, lua_gettop(L), false);
+        if (type == LUA_TTABLE && nested) count = read_list(L, out, count, limit, binding, param, lua_gettop(L), false);
         else {
             fl_box *box = fl_lua_box(L, -1);
             if (!box)
-                FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", b->call->name, i, param->name,
+                FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", binding->call->name, i, param->name,
                          fl_lua_type_name(L, -1));
             if (count < limit) out[count] = fl_of(box->tensor);
             count++;
@@ -124,25 +124,25 @@ static int read_list(lua_State *L, fl_operand *out, int count, int limit, const 
     return count;
 }
 
-static void read_operands(lua_State *L, binding *b, const fl_param *param, int index)
+static void read_operands(lua_State *L, struct binding *binding, const fl_param *param, int index)
 {
-    const char *who = b->call->name;
+    const char *who = binding->call->name;
     if (fl_lua_box(L, index))
         FL_RAISE(L, "%s: %s must be a list of tensors, got tensor; write flow.%s({x, y})", who, param->name, who);
     if (!lua_istable(L, index))
         FL_RAISE(L, "%s: %s must be a list of tensors, got %s", who, param->name, fl_lua_type_name(L, index));
     const char *stray = fl_lua_stray_key(L, index);
     if (stray) FL_RAISE(L, "%s: %s " FL_STRAY_KEY, who, param->name, stray);
-    bool nested = b->call->op->groups > 0;
-    luaL_checkstack(L, 8, b->call->name);
-    int count = param->slot + read_list(L, NULL, 0, 0, b, param, index, nested);
+    bool nested = binding->call->op->groups > 0;
+    luaL_checkstack(L, 8, binding->call->name);
+    int count = param->slot + read_list(L, NULL, 0, 0, binding, param, index, nested);
     if (count > FL_MAX_PARAMS) {
         fl_operand *many = lua_newuserdatauv(L, sizeof *many * (size_t)count, 0);
-        memcpy(many, b->in, sizeof *many * (size_t)param->slot);
-        b->in = many;
+        memcpy(many, binding->in, sizeof *many * (size_t)param->slot);
+        binding->in = many;
     }
-    read_list(L, b->in + param->slot, 0, count - param->slot, b, param, index, nested);
-    b->nin = count;
+    read_list(L, binding->in + param->slot, 0, count - param->slot, binding, param, index, nested);
+    binding->nin = count;
 }
 
 /* ---- one attribute ---- */
@@ -192,10 +192,10 @@ static int read_word(lua_State *L, const char *who, const fl_param *param, int i
 }
 
 /* Reads `numbers` values from index on (1, unless a greedy list takes more). */
-static void read_attr(lua_State *L, binding *b, const fl_param *param, int index, int numbers)
+static void read_attr(lua_State *L, struct binding *binding, const fl_param *param, int index, int numbers)
 {
-    fl_attr *a = &b->attrs.at[param->slot];
-    const char *who = b->call->name;
+    fl_attr *a = &binding->attrs.at[param->slot];
+    const char *who = binding->call->name;
     if (lua_isnil(L, index)) return;
     a->given = true;
     a->count = 1;
@@ -253,13 +253,14 @@ static bool is_options(lua_State *L, int index)
 }
 
 /* Axes of the tensor that is made or taken, for "S(-1)"; 0 when not known. */
-static int ndim_of(const binding *b)
+static int ndim_of(const struct binding *binding)
 {
-    for (int i = 0; i < b->signature->param_count; i++) {
-        const fl_param *p = &b->signature->params[i];
-        if (!p->is_tensor && p->type == FL_ATTR_SIZES && b->attrs.at[p->slot].given) return b->attrs.at[p->slot].count;
+    for (int i = 0; i < binding->signature->param_count; i++) {
+        const fl_param *p = &binding->signature->params[i];
+        if (!p->is_tensor && p->type == FL_ATTR_SIZES && binding->attrs.at[p->slot].given)
+            return binding->attrs.at[p->slot].count;
     }
-    return b->nin > 0 && b->in[0].kind == FL_TENSOR ? b->in[0].tensor->meta->shape.ndim : 0;
+    return binding->nin > 0 && binding->in[0].kind == FL_TENSOR ? binding->in[0].tensor->meta->shape.ndim : 0;
 }
 
 static int param_find(const fl_signature *signature, const char *name)
@@ -269,59 +270,59 @@ static int param_find(const fl_signature *signature, const char *name)
     return -1;
 }
 
-static void read_param(lua_State *L, binding *b, int i, int index, int numbers)
+static void read_param(lua_State *L, struct binding *binding, int i, int index, int numbers)
 {
-    const fl_param *p = &b->signature->params[i];
+    const fl_param *p = &binding->signature->params[i];
     if (p->is_tensor) {
-        if (p->is_list) read_operands(L, b, p, index);
-        else read_operand(L, &b->in[p->slot], b->call, p, index);
-    } else read_attr(L, b, p, index, numbers);
-    b->given |= 1u << i;
+        if (p->is_list) read_operands(L, binding, p, index);
+        else read_operand(L, &binding->in[p->slot], binding->call, p, index);
+    } else read_attr(L, binding, p, index, numbers);
+    binding->given |= 1u << i;
 }
 
-static void unknown_option(lua_State *L, const binding *b, const char *key)
+static void unknown_option(lua_State *L, const struct binding *binding, const char *key)
 {
     fl_suggestion s = {.word = key};
-    for (int i = 0; i < b->signature->param_count; i++)
-        if (b->signature->params[i].type != FL_ATTR_OPTIONS || b->signature->params[i].is_tensor)
-            fl_suggest_offer(&s, b->signature->params[i].name);
-    if (b->signature->has_options) fl_lua_suggest_options(&s);
+    for (int i = 0; i < binding->signature->param_count; i++)
+        if (binding->signature->params[i].type != FL_ATTR_OPTIONS || binding->signature->params[i].is_tensor)
+            fl_suggest_offer(&s, binding->signature->params[i].name);
+    if (binding->signature->has_options) fl_lua_suggest_options(&s);
     char hint[FL_SUGGEST_TEXT];
-    FL_RAISE(L, "%s: unknown option '%s'%s", b->call->name, key, fl_suggest_text(hint, &s));
+    FL_RAISE(L, "%s: unknown option '%s'%s", binding->call->name, key, fl_suggest_text(hint, &s));
 }
 
 /* The list of operands named in the table at index; its memory stays on the stack. */
-static void read_named_list(lua_State *L, binding *b, int index)
+static void read_named_list(lua_State *L, struct binding *binding, int index)
 {
-    for (int i = 0; b->signature->variadic && i < b->signature->param_count; i++) {
-        const fl_param *p = &b->signature->params[i];
+    for (int i = 0; binding->signature->variadic && i < binding->signature->param_count; i++) {
+        const fl_param *p = &binding->signature->params[i];
         if (!p->is_list) continue;
         lua_pushstring(L, p->name);
         if (lua_rawget(L, index) == LUA_TNIL) continue;
-        if (b->given >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", b->call->name, p->name);
-        read_param(L, b, i, lua_gettop(L), 1);
+        if (binding->given >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", binding->call->name, p->name);
+        read_param(L, binding, i, lua_gettop(L), 1);
     }
 }
 
 /* The table at index names parameters and, where the signature says `options`, dtype, device, ... */
-static void read_named(lua_State *L, binding *b, int index)
+static void read_named(lua_State *L, struct binding *binding, int index)
 {
-    luaL_checkstack(L, FL_MAX_PARAMS + 8, b->call->name);
-    read_named_list(L, b, index);
-    uint32_t positional = b->given;
+    luaL_checkstack(L, FL_MAX_PARAMS + 8, binding->call->name);
+    read_named_list(L, binding, index);
+    uint32_t positional = binding->given;
     lua_pushnil(L);
     while (lua_next(L, index)) {
         if (lua_type(L, -2) != LUA_TSTRING)
-            FL_RAISE(L, "%s: options must have names, got a key of type %s", b->call->name, luaL_typename(L, -2));
+            FL_RAISE(L, "%s: options must have names, got a key of type %s", binding->call->name, luaL_typename(L, -2));
         const char *key = lua_tostring(L, -2);
-        int i = param_find(b->signature, key), value = lua_gettop(L);
-        if (i >= 0 && !b->signature->params[i].is_list) {
-            if (positional >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", b->call->name, key);
-            read_param(L, b, i, value, 1);
+        int i = param_find(binding->signature, key), value = lua_gettop(L);
+        if (i >= 0 && !binding->signature->params[i].is_list) {
+            if (positional >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", binding->call->name, key);
+            read_param(L, binding, i, value, 1);
         } else if (i < 0
-                   && (!b->signature->has_options
-                       || !fl_lua_option(L, &b->options, key, value, ndim_of(b), b->call->name)))
-            unknown_option(L, b, key);
+                   && (!binding->signature->has_options
+                       || !fl_lua_option(L, &binding->options, key, value, ndim_of(binding), binding->call->name)))
+            unknown_option(L, binding, key);
         lua_pop(L, 1);
     }
 }
@@ -356,28 +357,28 @@ static bool is_spread(lua_State *L, const fl_signature *signature, int i, int in
         && fl_lua_box(L, index);
 }
 
-static void too_many(lua_State *L, const binding *b, int index)
+static void too_many(lua_State *L, const struct binding *binding, int index)
 {
-    const char *name = b->call->name;
-    if (b->signature->has_options) fl_lua_refuse_bare_option(L, index, name);
+    const char *name = binding->call->name;
+    if (binding->signature->has_options) fl_lua_refuse_bare_option(L, index, name);
     if (lua_isnil(L, index))
         FL_RAISE(L, "%s: one argument too many, which is nil (a misspelt variable?): %s", name,
-                 fl_lua_push_usage(L, b->call));
-    FL_RAISE(L, "%s: too many arguments: %s", name, fl_lua_push_usage(L, b->call));
+                 fl_lua_push_usage(L, binding->call));
+    FL_RAISE(L, "%s: too many arguments: %s", name, fl_lua_push_usage(L, binding->call));
 }
 
 /* Arguments 1..top in the signature's order. An empty table at the end is an empty list, or else options none of which
 ** is set. */
-static void read_positional(lua_State *L, binding *b, int top)
+static void read_positional(lua_State *L, struct binding *binding, int top)
 {
-    const fl_signature *s = b->signature;
+    const fl_signature *s = binding->signature;
     int index = 1;
     for (int i = 0; i < s->param_count && index <= top; i++) {
         const fl_param *p = &s->params[i];
         int numbers = 1;
         if (!p->is_tensor && p->type == FL_ATTR_OPTIONS) continue;
         if (index == top && is_empty_table(L, top) && !(p->is_tensor ? p->is_list : is_list_type(p->type))) return;
-        if (!p->is_tensor && is_list_type(p->type) && (b->call->greedy >> i & 1u)) {
+        if (!p->is_tensor && is_list_type(p->type) && (binding->call->greedy >> i & 1u)) {
             numbers = count_numbers(L, index, top);
             if (numbers == 0) numbers = 1;
         }
@@ -385,22 +386,22 @@ static void read_positional(lua_State *L, binding *b, int top)
             collect_tensors(L, index, top);
             numbers = top - index + 1;
         }
-        if (p->is_tensor || !lua_isnil(L, index)) read_param(L, b, i, index, p->is_tensor ? 1 : numbers);
+        if (p->is_tensor || !lua_isnil(L, index)) read_param(L, binding, i, index, p->is_tensor ? 1 : numbers);
         index += numbers;
     }
-    if (index <= top && !(index == top && is_empty_table(L, top))) too_many(L, b, index);
+    if (index <= top && !(index == top && is_empty_table(L, top))) too_many(L, binding, index);
 }
 
-static void check_required(lua_State *L, const binding *b)
+static void check_required(lua_State *L, const struct binding *binding)
 {
-    const fl_signature *s = b->signature;
+    const fl_signature *s = binding->signature;
     for (int i = 0; i < s->param_count; i++) {
         const fl_param *p = &s->params[i];
         bool required = p->is_tensor ? !p->optional : p->type != FL_ATTR_OPTIONS && p->required;
-        if (!required || (b->given >> i & 1u)) continue;
+        if (!required || (binding->given >> i & 1u)) continue;
         if (p->is_tensor && !p->is_list)
-            read_operand(L, &b->in[p->slot], b->call, p, lua_gettop(L) + 1); /* words the error */
-        FL_RAISE(L, "%s: missing argument '%s': %s", b->call->name, p->name, fl_lua_push_usage(L, b->call));
+            read_operand(L, &binding->in[p->slot], binding->call, p, lua_gettop(L) + 1); /* words the error */
+        FL_RAISE(L, "%s: missing argument '%s': %s", binding->call->name, p->name, fl_lua_push_usage(L, binding->call));
     }
 }
 
@@ -466,31 +467,32 @@ static int run(lua_State *L, const fl_lua_call *call, const fl_operand *in, int 
     return 1;
 }
 
-/* Reads all arguments on the stack into b. */
-static void read_call(lua_State *L, binding *b, const fl_lua_call *call)
+/* Reads all arguments on the stack into the binding. */
+static void read_call(lua_State *L, struct binding *binding, const fl_lua_call *call)
 {
     const fl_signature *s = call->signature;
-    b->call = call;
-    b->signature = s;
-    b->in = b->fixed;
-    b->nin = s->tensor_count;
-    b->given = 0;
-    b->options = (fl_lua_options){0};
-    memset(b->fixed, 0, sizeof *b->fixed * (size_t)s->tensor_count); /* and no more: this is every call's way */
-    memcpy(&b->attrs, call->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
+    binding->call = call;
+    binding->signature = s;
+    binding->in = binding->fixed;
+    binding->nin = s->tensor_count;
+    binding->given = 0;
+    binding->options = (fl_lua_options){0};
+    memset(binding->fixed, 0,
+           sizeof *binding->fixed * (size_t)s->tensor_count); /* and no more: this is every call's way */
+    memcpy(&binding->attrs, call->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
     int top = lua_gettop(L);
     bool named = top > 0 && is_options(L, top);
-    read_positional(L, b, named ? top - 1 : top);
-    if (named) read_named(L, b, top);
-    check_required(L, b);
-    if (s->has_options) fl_lua_apply_options(L, &b->attrs, &b->options, call->name);
+    read_positional(L, binding, named ? top - 1 : top);
+    if (named) read_named(L, binding, top);
+    check_required(L, binding);
+    if (s->has_options) fl_lua_apply_options(L, &binding->attrs, &binding->options, call->name);
 }
 
 /* The function of an op with attributes, options or lists. */
 static int call_op(lua_State *L)
 {
     const fl_lua_call *c = running_call(L);
-    binding b;
+    struct binding b;
     read_call(L, &b, c);
     return run(L, c, b.in, b.nin, &b.attrs);
 }
@@ -498,7 +500,7 @@ static int call_op(lua_State *L)
 fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *call, const int *hierarchy, int ndim,
                             fl_signature_fn report, void *context)
 {
-    binding b;
+    struct binding b;
     read_call(L, &b, call);
     return fl_infer_signatures(call->op, b.in, b.nin, &b.attrs, hierarchy, ndim, report, context);
 }

@@ -31,12 +31,12 @@ const fl_placement *fl_lua_check_placement(lua_State *L, int index, const char *
 }
 
 /* What reading a nested list of ranks gathers; `ranks` is memory of a userdata on the stack. */
-typedef struct rank_list {
+struct rank_list {
     int *ranks, count, capacity;
     int hierarchy[FL_MAX_HIERARCHY], ndim;
-} rank_list;
+};
 
-static void read_ranks(lua_State *L, rank_list *list, int index, int depth)
+static void read_ranks(lua_State *L, struct rank_list *list, int index, int depth)
 {
     if (depth >= FL_MAX_HIERARCHY) FL_RAISE(L, "placement: ranks are nested deeper than %d", FL_MAX_HIERARCHY);
     luaL_checkstack(L, 4, "placement");
@@ -79,7 +79,7 @@ static int placement_new(lua_State *L)
     fl_lua_check_count(L, 3, "placement", "placement(type, ranks)");
     fl_device_type type = check_device_type(L, 2, "placement");
     if (!lua_istable(L, 3)) FL_RAISE(L, "placement: ranks must be a list, got %s", fl_lua_type_name(L, 3));
-    rank_list list = {.capacity = fl_world_get()->size + 1};
+    struct rank_list list = {.capacity = fl_world_get()->size + 1};
     list.ranks = lua_newuserdatauv(L, sizeof *list.ranks * (size_t)list.capacity, 0);
     read_ranks(L, &list, 3, 0);
     const fl_placement *p;

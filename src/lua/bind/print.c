@@ -23,7 +23,7 @@
 
 enum { THRESHOLD = 1000, EDGE = 3, PRECISION = 4, LINE_WIDTH = 80, NUMBER_TEXT = 48 };
 
-typedef struct printer {
+struct printer {
     const fl_tensor *t;  /* local, on the host */
     fl_dtype dtype;      /* of what is printed: packed booleans are bytes */
     const int64_t *size; /* shape of what is printed */
@@ -34,67 +34,70 @@ typedef struct printer {
     bool exponent, whole; /* how floats are written */
     int width;            /* of every number */
     luaL_Buffer *out;
-} printer;
+};
 
 /* ---- one number ---- */
 
-static int number_text(char *buffer, const printer *p, const void *at)
+static int number_text(char *buffer, const struct printer *printer, const void *at)
 {
-    fl_dtype dtype = p->dtype;
+    fl_dtype dtype = printer->dtype;
     if (dtype == FL_BOOL) return snprintf(buffer, NUMBER_TEXT, "%s", *(const uint8_t *)at ? "true" : "false");
     if (!fl_dtype_is_float(dtype))
         return snprintf(buffer, NUMBER_TEXT, "%lld", (long long)fl_lua_read_integer(dtype, at));
     double v = fl_lua_read_number(dtype, at);
     if (isnan(v)) return snprintf(buffer, NUMBER_TEXT, "nan");
     if (isinf(v)) return snprintf(buffer, NUMBER_TEXT, v > 0 ? "inf" : "-inf");
-    if (p->exponent) return snprintf(buffer, NUMBER_TEXT, "%.*e", PRECISION, v);
-    return snprintf(buffer, NUMBER_TEXT, "%.*f", p->whole ? 1 : PRECISION, v);
+    if (printer->exponent) return snprintf(buffer, NUMBER_TEXT, "%.*e", PRECISION, v);
+    return snprintf(buffer, NUMBER_TEXT, "%.*f", printer->whole ? 1 : PRECISION, v);
 }
 
-static const char *element_at(const printer *p, int64_t offset)
+static const char *element_at(const struct printer *printer, int64_t offset)
 {
-    return (const char *)p->t->storage->data + offset * (int64_t)fl_dtype_size(p->t->meta->dtype);
+    return (const char *)printer->t->storage->data + offset * (int64_t)fl_dtype_size(printer->t->meta->dtype);
 }
 
 /* ---- which elements are shown ---- */
 
 /* Position after i on this axis, skipping the middle. */
-static int64_t next_shown(const printer *p, int axis, int64_t i)
+static int64_t next_shown(const struct printer *printer, int axis, int64_t i)
 {
-    if (p->summarise && p->size[axis] > 2 * EDGE && i == EDGE - 1) return p->size[axis] - EDGE;
+    if (printer->summarise && printer->size[axis] > 2 * EDGE && i == EDGE - 1) return printer->size[axis] - EDGE;
     return i + 1;
 }
 
 /* Steps of t's strides from the beginning of the axis to position i. */
-static int64_t steps_to(const printer *p, int axis, int64_t i)
+static int64_t steps_to(const struct printer *printer, int axis, int64_t i)
 {
-    int64_t hidden = p->packed && p->size[axis] > 2 * EDGE ? p->size[axis] - 2 * EDGE : 0;
+    int64_t hidden = printer->packed && printer->size[axis] > 2 * EDGE ? printer->size[axis] - 2 * EDGE : 0;
     return i < EDGE ? i : i - hidden;
 }
 
-static int64_t offset_to(const printer *p, int axis, int64_t i) { return steps_to(p, axis, i) * p->t->strides[axis]; }
-
-typedef struct float_range {
-    double low, high; /* smallest and largest magnitude that is finite and not zero */
-    bool whole;
-} float_range;
-
-typedef void (*visitor)(printer *p, const void *at, void *context);
-
-static void visit(printer *p, int axis, int64_t offset, visitor f, void *context)
+static int64_t offset_to(const struct printer *printer, int axis, int64_t i)
 {
-    if (axis == p->ndim) {
-        f(p, element_at(p, offset), context);
-        return;
-    }
-    for (int64_t i = 0; i < p->size[axis]; i = next_shown(p, axis, i))
-        visit(p, axis + 1, offset + offset_to(p, axis, i), f, context);
+    return steps_to(printer, axis, i) * printer->t->strides[axis];
 }
 
-static void note_range(printer *p, const void *at, void *context)
+struct float_range {
+    double low, high; /* smallest and largest magnitude that is finite and not zero */
+    bool whole;
+};
+
+typedef void (*visitor)(struct printer *p, const void *at, void *context);
+
+static void visit(struct printer *printer, int axis, int64_t offset, visitor f, void *context)
 {
-    float_range *r = context;
-    double v = fabs(fl_lua_read_number(p->dtype, at));
+    if (axis == printer->ndim) {
+        f(printer, element_at(printer, offset), context);
+        return;
+    }
+    for (int64_t i = 0; i < printer->size[axis]; i = next_shown(printer, axis, i))
+        visit(printer, axis + 1, offset + offset_to(printer, axis, i), f, context);
+}
+
+static void note_range(struct printer *printer, const void *at, void *context)
+{
+    struct float_range *r = context;
+    double v = fabs(fl_lua_read_number(printer->dtype, at));
     if (!isfinite(v)) return;
     r->whole &= v == floor(v);
     if (v == 0) return;
@@ -102,24 +105,24 @@ static void note_range(printer *p, const void *at, void *context)
     if (v > r->high) r->high = v;
 }
 
-static void note_width(printer *p, const void *at, void *context)
+static void note_width(struct printer *printer, const void *at, void *context)
 {
     char text[NUMBER_TEXT];
-    int n = number_text(text, p, at);
-    if (n > p->width) p->width = n;
+    int n = number_text(text, printer, at);
+    if (n > printer->width) printer->width = n;
 }
 
 /* Chooses the format of floats and the width of the columns. */
-static void choose_format(printer *p)
+static void choose_format(struct printer *printer)
 {
-    if (p->numel == 0) return; /* a shape like [10^10, 0] has nothing to look at */
-    if (fl_dtype_is_float(p->dtype)) {
-        float_range r = {INFINITY, 0, true};
-        visit(p, 0, p->t->offset, note_range, &r);
-        p->whole = r.whole && r.high < 1e8;
-        p->exponent = r.high >= 1e8 || (!p->whole && r.high > 0 && (r.low < 1e-4 || r.high / r.low > 1e5));
+    if (printer->numel == 0) return; /* a shape like [10^10, 0] has nothing to look at */
+    if (fl_dtype_is_float(printer->dtype)) {
+        struct float_range r = {INFINITY, 0, true};
+        visit(printer, 0, printer->t->offset, note_range, &r);
+        printer->whole = r.whole && r.high < 1e8;
+        printer->exponent = r.high >= 1e8 || (!printer->whole && r.high > 0 && (r.low < 1e-4 || r.high / r.low > 1e5));
     }
-    visit(p, 0, p->t->offset, note_width, NULL);
+    visit(printer, 0, printer->t->offset, note_width, NULL);
 }
 
 /* ---- writing ---- */
@@ -130,64 +133,66 @@ static void add_spaces(luaL_Buffer *buffer, int n)
 }
 
 /* The last axis: numbers in columns, wrapped at the width of a line. */
-static void add_row(printer *p, int64_t offset, int indent)
+static void add_row(struct printer *printer, int64_t offset, int indent)
 {
     char text[NUMBER_TEXT];
-    int axis = p->ndim - 1, per_line = (LINE_WIDTH - indent - 1) / (p->width + 2), on_line = 0;
+    int axis = printer->ndim - 1, per_line = (LINE_WIDTH - indent - 1) / (printer->width + 2), on_line = 0;
     if (per_line < 1) per_line = 1;
-    luaL_addchar(p->out, '[');
-    for (int64_t i = 0; i < p->size[axis];) {
+    luaL_addchar(printer->out, '[');
+    for (int64_t i = 0; i < printer->size[axis];) {
         if (on_line == per_line) {
-            luaL_addchar(p->out, '\n');
-            add_spaces(p->out, indent + 1);
+            luaL_addchar(printer->out, '\n');
+            add_spaces(printer->out, indent + 1);
             on_line = 0;
         }
-        int n = number_text(text, p, element_at(p, offset + offset_to(p, axis, i)));
-        add_spaces(p->out, p->width - n);
-        luaL_addlstring(p->out, text, (size_t)n);
+        int n = number_text(text, printer, element_at(printer, offset + offset_to(printer, axis, i)));
+        add_spaces(printer->out, printer->width - n);
+        luaL_addlstring(printer->out, text, (size_t)n);
         on_line++;
-        int64_t next = next_shown(p, axis, i);
-        if (next < p->size[axis]) luaL_addstring(p->out, on_line < per_line || next != i + 1 ? ", " : ",");
+        int64_t next = next_shown(printer, axis, i);
+        if (next < printer->size[axis]) luaL_addstring(printer->out, on_line < per_line || next != i + 1 ? ", " : ",");
         if (next != i + 1) {
-            luaL_addstring(p->out, "..., ");
+            luaL_addstring(printer->out, "..., ");
             on_line++;
         }
         i = next;
     }
-    luaL_addchar(p->out, ']');
+    luaL_addchar(printer->out, ']');
 }
 
-static void add_axis(printer *p, int axis, int64_t offset)
+static void add_axis(struct printer *printer, int axis, int64_t offset)
 {
-    if (axis == p->ndim - 1) {
-        add_row(p, offset, axis);
+    if (axis == printer->ndim - 1) {
+        add_row(printer, offset, axis);
         return;
     }
-    luaL_addchar(p->out, '[');
-    for (int64_t i = 0; i < p->size[axis];) {
-        add_axis(p, axis + 1, offset + offset_to(p, axis, i));
-        int64_t next = next_shown(p, axis, i);
-        if (next < p->size[axis]) {
-            luaL_addchar(p->out, ',');
-            for (int line = 0; line < p->ndim - 1 - axis; line++) luaL_addchar(p->out, '\n');
-            add_spaces(p->out, axis + 1);
+    luaL_addchar(printer->out, '[');
+    for (int64_t i = 0; i < printer->size[axis];) {
+        add_axis(printer, axis + 1, offset + offset_to(printer, axis, i));
+        int64_t next = next_shown(printer, axis, i);
+        if (next < printer->size[axis]) {
+            luaL_addchar(printer->out, ',');
+            for (int line = 0; line < printer->ndim - 1 - axis; line++) luaL_addchar(printer->out, '\n');
+            add_spaces(printer->out, axis + 1);
             if (next != i + 1) {
-                luaL_addstring(p->out, "...,");
-                for (int line = 0; line < p->ndim - 1 - axis; line++) luaL_addchar(p->out, '\n');
-                add_spaces(p->out, axis + 1);
+                luaL_addstring(printer->out, "...,");
+                for (int line = 0; line < printer->ndim - 1 - axis; line++) luaL_addchar(printer->out, '\n');
+                add_spaces(printer->out, axis + 1);
             }
         }
         i = next;
     }
-    luaL_addchar(p->out, ']');
+    luaL_addchar(printer->out, ']');
 }
 
-static void add_values(printer *p)
+static void add_values(struct printer *printer)
 {
     char text[NUMBER_TEXT];
-    if (p->numel == 0) luaL_addstring(p->out, "[]");
-    else if (p->ndim == 0) luaL_addlstring(p->out, text, (size_t)number_text(text, p, element_at(p, p->t->offset)));
-    else add_axis(p, 0, p->t->offset);
+    if (printer->numel == 0) luaL_addstring(printer->out, "[]");
+    else if (printer->ndim == 0)
+        luaL_addlstring(printer->out, text,
+                        (size_t)number_text(text, printer, element_at(printer, printer->t->offset)));
+    else add_axis(printer, 0, printer->t->offset);
 }
 
 /* ---- the elements of a global tensor that are shown ---- */
@@ -212,25 +217,25 @@ static const char *alone_because(void)
 }
 
 /* Copies the shown elements of this rank's part: `from` points into the part, `to` into the packed tensor. */
-typedef struct packing {
+struct packing {
     const fl_tensor *part;
     const fl_meta *whole, *packed;
     size_t item;
-} packing;
+};
 
-static void pack(const packing *k, int axis, const char *from, char *to)
+static void pack(const struct packing *packing, int axis, const char *from, char *to)
 {
-    if (axis == k->whole->shape.ndim) {
-        memcpy(to, from, k->item);
+    if (axis == packing->whole->shape.ndim) {
+        memcpy(to, from, packing->item);
         return;
     }
-    int64_t n = k->whole->shape.dims[axis], shown = k->packed->shape.dims[axis];
-    int64_t start = k->whole->window.start[axis], end = start + k->whole->window.size[axis];
+    int64_t n = packing->whole->shape.dims[axis], shown = packing->packed->shape.dims[axis];
+    int64_t start = packing->whole->window.start[axis], end = start + packing->whole->window.size[axis];
     for (int64_t j = 0; j < shown; j++) {
         int64_t i = j < EDGE ? j : j + n - shown;
         if (i < start || i >= end) continue;
-        pack(k, axis + 1, from + (i - start) * k->part->strides[axis] * (int64_t)k->item,
-             to + j * k->packed->strides[axis] * (int64_t)k->item);
+        pack(packing, axis + 1, from + (i - start) * packing->part->strides[axis] * (int64_t)packing->item,
+             to + j * packing->packed->strides[axis] * (int64_t)packing->item);
     }
 }
 
@@ -272,7 +277,8 @@ static fl_status pack_shown(fl_tensor **out, fl_tensor *tensor)
     if (!tensor->meta->holds) status = FL_OK;
     else if ((status = fl_host_part(&part, tensor)) != FL_OK) fl_var_poison(&packed->storage->var, "tostring");
     else if (tensor->meta->local_numel > 0)
-        pack(&(packing){part, tensor->meta, packed->meta, item}, 0, fl_tensor_data(part), fl_tensor_data(packed));
+        pack(&(struct packing){part, tensor->meta, packed->meta, item}, 0, fl_tensor_data(part),
+             fl_tensor_data(packed));
     fl_tensor_unref(part);
     *out = packed;
     return FL_OK;
@@ -329,7 +335,7 @@ int fl_lua_tostring(lua_State *L)
     fl_tensor *t = fl_lua_check_tensor(L, 1, "tostring", "x");
     fl_box *box = fl_lua_new_box(L);
     luaL_Buffer b;
-    printer p = {.out = &b, .dtype = t->meta->dtype, .ndim = t->meta->shape.ndim};
+    struct printer p = {.out = &b, .dtype = t->meta->dtype, .ndim = t->meta->shape.ndim};
     const char *alone = t->meta->is_local ? NULL : alone_because();
     bool part = alone || t->meta->is_local;
     p.size = part ? t->meta->window.size : t->meta->shape.dims;

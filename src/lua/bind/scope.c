@@ -41,25 +41,25 @@ static void setting_set(int which, uintptr_t value)
 
 /* Those that its scopes set. A userdata whose user value is the innermost scope with a generator, which it keeps
 ** alive. */
-typedef struct settings {
+struct settings {
     unsigned own; /* a bit each */
     uintptr_t value[FL_SETTINGS];
-} settings;
+};
 
 /* The running coroutine since it was resumed. */
-typedef struct turn {
+struct turn {
     uint64_t number;
     lua_State *coroutine;         /* NULL: the main program */
-    settings *settings;           /* NULL: it has opened no scope yet */
+    struct settings *settings;    /* NULL: it has opened no scope yet */
     uintptr_t outer[FL_SETTINGS]; /* in force where it was resumed */
-} turn;
+};
 
-static turn now;
+static struct turn now;
 static uint64_t turns;
 static bool any_coroutine; /* has one ever opened a scope? */
 
 /* Pushes the settings of the running coroutine, made when there are none. */
-static settings *push_settings(lua_State *L)
+static struct settings *push_settings(lua_State *L)
 {
     lua_State *thread = now.coroutine;
     lua_rawgetp(L, LUA_REGISTRYINDEX, &settings_key);
@@ -72,8 +72,8 @@ static settings *push_settings(lua_State *L)
     lua_pushvalue(L, -1);
     if (lua_rawget(L, -3) == LUA_TNIL) {
         lua_pop(L, 1);
-        settings *s = lua_newuserdatauv(L, sizeof *s, 1);
-        *s = (settings){0};
+        struct settings *s = lua_newuserdatauv(L, sizeof *s, 1);
+        *s = (struct settings){0};
         lua_pushvalue(L, -2);
         lua_pushvalue(L, -2);
         lua_rawset(L, -5);
@@ -91,21 +91,21 @@ static settings *push_settings(lua_State *L)
 ** with such a value around this one. */
 enum { OF = 1, ANCHOR, AROUND };
 
-typedef struct scope {
-    settings *of; /* NULL when it is closed */
+struct scope {
+    struct settings *of; /* NULL when it is closed */
     int which;
     bool anchored;
     bool owned;      /* the coroutine had set it before, */
     uintptr_t value; /* to this */
     uint64_t turn;
     uintptr_t before; /* in force when the scope was opened, in that turn */
-} scope;
+};
 
 /* The scope on top belongs to the running coroutine, whose settings these become. */
-static settings *attach(lua_State *L, bool anchored)
+static struct settings *attach(lua_State *L, bool anchored)
 {
     if (now.settings && !now.coroutine && !anchored) return now.settings;
-    settings *of = push_settings(L);
+    struct settings *of = push_settings(L);
     if (anchored) {
         lua_getiuservalue(L, -1, 1);
         lua_setiuservalue(L, -3, AROUND);
@@ -119,14 +119,14 @@ static settings *attach(lua_State *L, bool anchored)
 void fl_lua_scope_open(lua_State *L, int which, uintptr_t value, int anchor)
 {
     anchor = anchor ? lua_absindex(L, anchor) : 0;
-    scope *s = lua_newuserdatauv(L, sizeof *s, anchor ? AROUND : OF);
-    *s = (scope){.which = which, .anchored = anchor != 0, .turn = now.number, .before = setting_get(which)};
+    struct scope *s = lua_newuserdatauv(L, sizeof *s, anchor ? AROUND : OF);
+    *s = (struct scope){.which = which, .anchored = anchor != 0, .turn = now.number, .before = setting_get(which)};
     luaL_setmetatable(L, scope_name);
     if (anchor) {
         lua_pushvalue(L, anchor);
         lua_setiuservalue(L, -2, ANCHOR);
     }
-    settings *of = attach(L, s->anchored);
+    struct settings *of = attach(L, s->anchored);
     s->of = of;
     s->owned = of->own >> which & 1u;
     s->value = of->value[which];
@@ -137,8 +137,8 @@ void fl_lua_scope_open(lua_State *L, int which, uintptr_t value, int anchor)
 
 static int scope_close(lua_State *L)
 {
-    scope *s = luaL_checkudata(L, 1, scope_name);
-    settings *of = s->of;
+    struct scope *s = luaL_checkudata(L, 1, scope_name);
+    struct settings *of = s->of;
     if (!of) return 0;
     if (s->anchored) {
         lua_getiuservalue(L, 1, OF);
@@ -166,17 +166,17 @@ int fl_lua_scope_call(lua_State *L)
 /* ---- coroutines ---- */
 
 /* What waits on the C stack while another coroutine runs. */
-typedef struct waiting {
-    turn turn;
-    settings settings;            /* as they were */
+struct waiting {
+    struct turn turn;
+    struct settings settings;     /* as they were */
     uintptr_t value[FL_SETTINGS]; /* in force */
-} waiting;
+};
 
 /* The coroutine at index runs from here on. */
-static void enter(lua_State *L, waiting *w, int index)
+static void enter(lua_State *L, struct waiting *waiting, int index)
 {
-    w->turn = now;
-    if (now.settings) w->settings = *now.settings;
+    waiting->turn = now;
+    if (now.settings) waiting->settings = *now.settings;
     now.settings = NULL;
     if (any_coroutine) {
         lua_rawgetp(L, LUA_REGISTRYINDEX, &settings_key);
@@ -188,20 +188,20 @@ static void enter(lua_State *L, waiting *w, int index)
     now.number = ++turns;
     now.coroutine = lua_tothread(L, index);
     for (int i = 0; i < FL_SETTINGS; i++) {
-        w->value[i] = now.outer[i] = setting_get(i);
+        waiting->value[i] = now.outer[i] = setting_get(i);
         if (now.settings && now.settings->own >> i & 1u) setting_set(i, now.settings->value[i]);
     }
 }
 
 /* The one that waited goes on. A scope of its own may have been closed meanwhile. */
-static void leave(lua_State *L, const waiting *w)
+static void leave(lua_State *L, const struct waiting *waiting)
 {
-    now = w->turn;
-    const settings *s = now.settings, *old = &w->settings;
+    now = waiting->turn;
+    const struct settings *s = now.settings, *old = &waiting->settings;
     for (int i = 0; i < FL_SETTINGS; i++) {
         unsigned own = s ? s->own >> i & 1u : 0;
         bool same = !s || ((old->own >> i & 1u) == own && old->value[i] == s->value[i]);
-        setting_set(i, same ? w->value[i] : own ? s->value[i] : now.outer[i]);
+        setting_set(i, same ? waiting->value[i] : own ? s->value[i] : now.outer[i]);
     }
     fl_lua_current = L;
 }
@@ -218,7 +218,7 @@ static lua_State *check_coroutine(lua_State *L)
 static int resume(lua_State *L, int index, int given)
 {
     lua_State *co = lua_tothread(L, index);
-    waiting w;
+    struct waiting w;
     int count = 0;
     if (!lua_checkstack(co, given)) {
         lua_pushliteral(L, "too many arguments to resume");
@@ -256,7 +256,7 @@ static int coroutine_resume(lua_State *L)
 static int reset(lua_State *L, int index)
 {
     lua_State *co = lua_tothread(L, index);
-    waiting w;
+    struct waiting w;
     enter(L, &w, index);
     int status = lua_resetthread(co);
     leave(L, &w);
@@ -334,6 +334,6 @@ void fl_lua_open_scopes(lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &settings_key);
     if (lua_getglobal(L, LUA_COLIBNAME) == LUA_TTABLE) luaL_setfuncs(L, functions, 0);
     lua_pop(L, 2);
-    now = (turn){0};
+    now = (struct turn){0};
     any_coroutine = false;
 }

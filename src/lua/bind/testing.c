@@ -107,15 +107,15 @@ static int testing_has_kernel(lua_State *L)
 }
 
 /* Collects the signatures of one call: encoded as text, since Lua may not be entered while the core runs. */
-typedef struct collected {
+struct collected {
     char *text;
     size_t used, size;
     bool failed;
-} collected;
+};
 
 static void collect(void *context, const fl_nd_sbp *in_out, int nin, int nout, bool has_body)
 {
-    collected *c = context;
+    struct collected *c = context;
     char sbp[FL_SBP_TEXT];
     size_t most = (size_t)(nin + nout + 1) * FL_SBP_TEXT * FL_MAX_HIERARCHY;
     if (c->size - c->used < most) {
@@ -151,7 +151,7 @@ static int testing_signatures(lua_State *L)
     lua_settop(L, lua_gettop(L) - 2);
     lua_remove(L, 1);
     lua_remove(L, 1);
-    collected c = {.used = 0};
+    struct collected c = {.used = 0};
     fl_status status = call->op->infer ? fl_lua_signatures(L, call, hierarchy, ndim, collect, &c) : FL_OK;
     if (!c.failed) lua_pushlstring(L, c.text ? c.text : "", c.used);
     free(c.text);

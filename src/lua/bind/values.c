@@ -116,73 +116,73 @@ static int tensor_totable(lua_State *L)
 /* ---- making a tensor from a value ---- */
 
 /* What the first pass finds, and where it is. */
-typedef struct list_scan {
+struct list_scan {
     fl_shape shape;
     int64_t at[FL_MAX_NDIM];
     bool leaves; /* some number was seen: shape.ndim is final */
     bool numbers, floats, booleans;
-} list_scan;
+};
 
 /* "[1][2]" */
-static const char *path_text(char *buffer, size_t size, const list_scan *s, int depth)
+static const char *path_text(char *buffer, size_t size, const struct list_scan *scan, int depth)
 {
     size_t n = 0;
     buffer[0] = 0;
     for (int i = 0; i < depth && n < size; i++)
-        n += (size_t)snprintf(buffer + n, size - n, "[%lld]", (long long)s->at[i]);
+        n += (size_t)snprintf(buffer + n, size - n, "[%lld]", (long long)scan->at[i]);
     return buffer;
 }
 enum { PATH_TEXT = 128 };
 
-static void scan_leaf(lua_State *L, list_scan *s, int depth)
+static void scan_leaf(lua_State *L, struct list_scan *scan, int depth)
 {
     char path[PATH_TEXT];
-    if (s->leaves && depth != s->shape.ndim)
-        FL_RAISE(L, "tensor: data%s must be a list, got %s", path_text(path, sizeof path, s, depth),
+    if (scan->leaves && depth != scan->shape.ndim)
+        FL_RAISE(L, "tensor: data%s must be a list, got %s", path_text(path, sizeof path, scan, depth),
                  luaL_typename(L, -1));
     if (lua_type(L, -1) == LUA_TNUMBER) {
-        s->numbers = true;
-        s->floats |= !lua_isinteger(L, -1);
-    } else if (lua_isboolean(L, -1)) s->booleans = true;
+        scan->numbers = true;
+        scan->floats |= !lua_isinteger(L, -1);
+    } else if (lua_isboolean(L, -1)) scan->booleans = true;
     else if (fl_lua_box(L, -1))
         FL_RAISE(L, "tensor: data%s is a tensor; put tensors together with flow.stack or flow.cat",
-                 path_text(path, sizeof path, s, depth));
+                 path_text(path, sizeof path, scan, depth));
     else
         FL_RAISE(L, "tensor: data%s must be a number, a boolean or a list, got %s",
-                 path_text(path, sizeof path, s, depth), luaL_typename(L, -1));
-    if (!s->leaves && depth < s->shape.ndim)
-        FL_RAISE(L, "tensor: data%s must be a list, got %s", path_text(path, sizeof path, s, depth),
+                 path_text(path, sizeof path, scan, depth), luaL_typename(L, -1));
+    if (!scan->leaves && depth < scan->shape.ndim)
+        FL_RAISE(L, "tensor: data%s must be a list, got %s", path_text(path, sizeof path, scan, depth),
                  luaL_typename(L, -1));
-    s->leaves = true;
+    scan->leaves = true;
 }
 
 /* The value on top of the stack, at `depth` lists deep. */
-static void scan_value(lua_State *L, list_scan *s, int depth)
+static void scan_value(lua_State *L, struct list_scan *scan, int depth)
 {
     char path[PATH_TEXT];
     if (!lua_istable(L, -1)) {
-        scan_leaf(L, s, depth);
+        scan_leaf(L, scan, depth);
         return;
     }
     if (depth == FL_MAX_NDIM)
-        FL_RAISE(L, "tensor: data%s is nested deeper than %d lists%s", path_text(path, sizeof path, s, depth),
+        FL_RAISE(L, "tensor: data%s is nested deeper than %d lists%s", path_text(path, sizeof path, scan, depth),
                  FL_MAX_NDIM, " (does a list hold itself?)");
-    if (s->leaves && depth >= s->shape.ndim)
-        FL_RAISE(L, "tensor: data%s must be a number, got a list", path_text(path, sizeof path, s, depth));
+    if (scan->leaves && depth >= scan->shape.ndim)
+        FL_RAISE(L, "tensor: data%s must be a number, got a list", path_text(path, sizeof path, scan, depth));
     int64_t n = (int64_t)lua_rawlen(L, -1);
     if (n == 0 && lua_next(L, (lua_pushnil(L), -2)))
-        FL_RAISE(L, "tensor: data%s is a table without a list part", path_text(path, sizeof path, s, depth));
+        FL_RAISE(L, "tensor: data%s is a table without a list part", path_text(path, sizeof path, scan, depth));
     const char *stray = fl_lua_stray_key(L, -1);
-    if (stray) FL_RAISE(L, "tensor: data%s " FL_STRAY_KEY, path_text(path, sizeof path, s, depth), stray);
-    if (depth == s->shape.ndim) s->shape.dims[s->shape.ndim++] = n;
-    if (s->shape.dims[depth] != n)
+    if (stray) FL_RAISE(L, "tensor: data%s " FL_STRAY_KEY, path_text(path, sizeof path, scan, depth), stray);
+    if (depth == scan->shape.ndim) scan->shape.dims[scan->shape.ndim++] = n;
+    if (scan->shape.dims[depth] != n)
         FL_RAISE(L, "tensor: data%s has %lld values, the lists before it have %lld",
-                 path_text(path, sizeof path, s, depth), (long long)n, (long long)s->shape.dims[depth]);
+                 path_text(path, sizeof path, scan, depth), (long long)n, (long long)scan->shape.dims[depth]);
     luaL_checkstack(L, 4, "tensor");
     for (int64_t i = 1; i <= n; i++) {
-        s->at[depth] = i;
+        scan->at[depth] = i;
         lua_rawgeti(L, -1, i);
-        scan_value(L, s, depth + 1);
+        scan_value(L, scan, depth + 1);
         lua_pop(L, 1);
     }
 }
@@ -194,7 +194,7 @@ static void integer_range(int64_t *low, int64_t *high, fl_dtype dtype)
     *high = dtype == FL_INT64 ? INT64_MAX : dtype == FL_INT32 ? INT32_MAX : dtype == FL_INT8 ? INT8_MAX : UINT8_MAX;
 }
 
-static int64_t leaf_integer(lua_State *L, fl_dtype dtype, const list_scan *s)
+static int64_t leaf_integer(lua_State *L, fl_dtype dtype, const struct list_scan *scan)
 {
     char path[PATH_TEXT];
     if (lua_isboolean(L, -1)) return lua_toboolean(L, -1);
@@ -211,21 +211,21 @@ static int64_t leaf_integer(lua_State *L, fl_dtype dtype, const list_scan *s)
     }
     if (!fits) {
         bool nan = lua_tonumber(L, -1) != lua_tonumber(L, -1);
-        FL_RAISE(L, "tensor: data%s = %s does not fit into %s", path_text(path, sizeof path, s, s->shape.ndim),
+        FL_RAISE(L, "tensor: data%s = %s does not fit into %s", path_text(path, sizeof path, scan, scan->shape.ndim),
                  nan ? "nan" : lua_tostring(L, -1), fl_dtype_name(dtype));
     }
     return value;
 }
 
-static void store_leaf(lua_State *L, void *p, fl_dtype dtype, const list_scan *s)
+static void store_leaf(lua_State *L, void *p, fl_dtype dtype, const struct list_scan *scan)
 {
     double number = lua_isboolean(L, -1) ? lua_toboolean(L, -1) : lua_tonumber(L, -1);
     switch (dtype) {
     case FL_BOOL: *(uint8_t *)p = number != 0; break;
-    case FL_UINT8: *(uint8_t *)p = (uint8_t)leaf_integer(L, dtype, s); break;
-    case FL_INT8: *(int8_t *)p = (int8_t)leaf_integer(L, dtype, s); break;
-    case FL_INT32: *(int32_t *)p = (int32_t)leaf_integer(L, dtype, s); break;
-    case FL_INT64: *(int64_t *)p = leaf_integer(L, dtype, s); break;
+    case FL_UINT8: *(uint8_t *)p = (uint8_t)leaf_integer(L, dtype, scan); break;
+    case FL_INT8: *(int8_t *)p = (int8_t)leaf_integer(L, dtype, scan); break;
+    case FL_INT32: *(int32_t *)p = (int32_t)leaf_integer(L, dtype, scan); break;
+    case FL_INT64: *(int64_t *)p = leaf_integer(L, dtype, scan); break;
     case FL_FLOAT16: *(fl_float16 *)p = fl_float16_from_float((float)number); break;
     case FL_BFLOAT16: *(fl_bfloat16 *)p = fl_bfloat16_from_float((float)number); break;
     case FL_FLOAT32: *(float *)p = (float)number; break;
@@ -234,24 +234,24 @@ static void store_leaf(lua_State *L, void *p, fl_dtype dtype, const list_scan *s
 }
 
 /* Stores the value on top of the stack from *at on. The lists cannot have changed since the scan: no Lua code ran. */
-static void store_value(lua_State *L, char **at, fl_dtype dtype, list_scan *s, int depth)
+static void store_value(lua_State *L, char **at, fl_dtype dtype, struct list_scan *scan, int depth)
 {
-    if (depth == s->shape.ndim) {
-        store_leaf(L, *at, dtype, s);
+    if (depth == scan->shape.ndim) {
+        store_leaf(L, *at, dtype, scan);
         *at += fl_dtype_size(dtype);
         return;
     }
-    for (int64_t i = 1; i <= s->shape.dims[depth]; i++) {
-        s->at[depth] = i;
+    for (int64_t i = 1; i <= scan->shape.dims[depth]; i++) {
+        scan->at[depth] = i;
         lua_rawgeti(L, -1, i);
-        store_value(L, at, dtype, s, depth + 1);
+        store_value(L, at, dtype, scan, depth + 1);
         lua_pop(L, 1);
     }
 }
 
 fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dtype dtype)
 {
-    list_scan s = {0};
+    struct list_scan s = {0};
     luaL_checkstack(L, 3 * FL_MAX_NDIM, "tensor");
     index = lua_absindex(L, index);
     fl_box *box = fl_lua_new_box(L);

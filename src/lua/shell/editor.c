@@ -116,42 +116,42 @@ static unsigned char on_down(EditLine *line, int key)
 
 /* ---- pasting ---- */
 
-typedef struct pasted {
+struct pasted {
     wchar_t *text; /* owned, ends with a 0 */
     size_t length, room;
-} pasted;
+};
 
-static bool paste_add(pasted *p, wchar_t c)
+static bool paste_add(struct pasted *pasted, wchar_t c)
 {
-    if (p->length + 2 > p->room) {
-        size_t room = p->room ? 2 * p->room : 1024;
-        wchar_t *text = realloc(p->text, room * sizeof *text);
+    if (pasted->length + 2 > pasted->room) {
+        size_t room = pasted->room ? 2 * pasted->room : 1024;
+        wchar_t *text = realloc(pasted->text, room * sizeof *text);
         if (!text) return false;
-        p->text = text;
-        p->room = room;
+        pasted->text = text;
+        pasted->room = room;
     }
-    p->text[p->length++] = c;
-    p->text[p->length] = 0;
+    pasted->text[pasted->length++] = c;
+    pasted->text[pasted->length] = 0;
     return true;
 }
 
 /* Takes the mark off that ends a paste. */
-static bool paste_ends(pasted *p)
+static bool paste_ends(struct pasted *pasted)
 {
     static const wchar_t mark[] = L"\033[201~";
     size_t n = wcslen(mark);
-    if (p->length < n || wcscmp(p->text + p->length - n, mark) != 0) return false;
-    p->text[p->length -= n] = 0;
+    if (pasted->length < n || wcscmp(pasted->text + pasted->length - n, mark) != 0) return false;
+    pasted->text[pasted->length -= n] = 0;
     return true;
 }
 
 /* Reads all up to the mark. False: no memory, no more input, or Ctrl-C, for a terminal may fail to send the mark. */
-static bool paste_read(EditLine *line, pasted *p)
+static bool paste_read(EditLine *line, struct pasted *pasted)
 {
     wchar_t c;
     while (edit.getc(line, &c) == 1 && c != CTRL_C) {
-        if (c != 0 && !paste_add(p, c == L'\r' ? L'\n' : c)) return false;
-        if (c == L'~' && paste_ends(p)) return true;
+        if (c != 0 && !paste_add(pasted, c == L'\r' ? L'\n' : c)) return false;
+        if (c == L'~' && paste_ends(pasted)) return true;
     }
     return false;
 }
@@ -159,7 +159,7 @@ static bool paste_read(EditLine *line, pasted *p)
 /* The block becomes part of the input as it is: no key in it acts. */
 static unsigned char on_paste(EditLine *line, int key)
 {
-    pasted p = {0};
+    struct pasted p = {0};
     unsigned char result = CC_ERROR;
     if (paste_read(line, &p)) result = p.length == 0 || edit.insert_wide(line, p.text) == 0 ? CC_REFRESH : CC_ERROR;
     free(p.text);

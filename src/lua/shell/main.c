@@ -30,14 +30,14 @@ static const char *trace_path;
 enum { MAX_RANKS = 1024 };
 
 /* The command line, beside the -e and -l options that run in order. */
-typedef struct options {
+struct options {
     int script;                /* index of the script in argv; 0: none */
     int ranks;                 /* how many are to be started; 0: not asked */
     int ranks_at, ranks_words; /* where in argv that is given */
     bool interactive, version, ignore_environment, warnings, execute, doctor, help;
     const char *bad; /* an option that is wrong */
     const char *why;
-} options;
+};
 
 /* ---- messages ---- */
 
@@ -93,13 +93,13 @@ static const char usage_text[] = "usage: flowlua [options] [script [args]]\n"
                                  "require searches the folder of the script, then the default folders. LUA_PATH and "
                                  "LUA_CPATH replace both; \";;\" in them stands for both.\n";
 
-static void bad_usage(const options *o)
+static void bad_usage(const struct options *options)
 {
     char message[256];
-    if (strcmp(o->bad, "-e") == 0 || strcmp(o->bad, "-l") == 0)
-        snprintf(message, sizeof message, "'%s' needs argument", o->bad);
-    else if (o->why) snprintf(message, sizeof message, "%s", o->why);
-    else snprintf(message, sizeof message, "unrecognized option '%s'", o->bad);
+    if (strcmp(options->bad, "-e") == 0 || strcmp(options->bad, "-l") == 0)
+        snprintf(message, sizeof message, "'%s' needs argument", options->bad);
+    else if (options->why) snprintf(message, sizeof message, "%s", options->why);
+    else snprintf(message, sizeof message, "unrecognized option '%s'", options->bad);
     if (fl_comm_get()) fl_failure_end(EXIT_FAILURE, message, usage_text);
     say(message);
     fputs(usage_text, stderr);
@@ -109,50 +109,50 @@ static void bad_usage(const options *o)
 
 static const char *const long_options[] = {"--trace", "--ranks", "--doctor", "--version", "--help"};
 
-static void unknown_long(options *o, const char *text)
+static void unknown_long(struct options *options, const char *text)
 {
     static char why[256];
     char hint[FL_SUGGEST_TEXT];
     fl_suggestion s = {.word = text};
     for (size_t i = 0; i < sizeof long_options / sizeof *long_options; i++) fl_suggest_offer(&s, long_options[i]);
     snprintf(why, sizeof why, "unrecognized option '%.100s'%s", text, fl_suggest_text(hint, &s));
-    o->bad = text;
-    o->why = why;
+    options->bad = text;
+    options->why = why;
 }
 
 /* Value of the long option `name` at argv[*i]: after '=' or the next argument. */
-static const char *long_value(options *o, char **argv, int *i, const char *name)
+static const char *long_value(struct options *options, char **argv, int *i, const char *name)
 {
     static char why[128];
     size_t n = strlen(name);
     if (argv[*i][n] == '=') return argv[*i] + n + 1;
     if (argv[*i + 1]) return argv[++*i];
     snprintf(why, sizeof why, "'%s' needs argument", name);
-    o->bad = name;
-    o->why = why;
+    options->bad = name;
+    options->why = why;
     return NULL;
 }
 
-static void read_ranks(options *o, char **argv, int *i)
+static void read_ranks(struct options *options, char **argv, int *i)
 {
     static char why[128];
     int at = *i;
-    const char *text = long_value(o, argv, i, "--ranks");
+    const char *text = long_value(options, argv, i, "--ranks");
     if (!text) return;
     char *end;
     errno = 0;
     long n = strtol(text, &end, 10);
     if (end == text || *end || errno || n < 1 || n > MAX_RANKS)
         snprintf(why, sizeof why, "--ranks takes a whole number from 1 to %d, got '%.40s'", MAX_RANKS, text);
-    else if (o->ranks) snprintf(why, sizeof why, "--ranks is given twice");
+    else if (options->ranks) snprintf(why, sizeof why, "--ranks is given twice");
     else {
-        o->ranks = (int)n;
-        o->ranks_at = at;
-        o->ranks_words = *i - at + 1;
+        options->ranks = (int)n;
+        options->ranks_at = at;
+        options->ranks_words = *i - at + 1;
         return;
     }
-    o->bad = "--ranks";
-    o->why = why;
+    options->bad = "--ranks";
+    options->why = why;
 }
 
 static bool is_long(const char *text, const char *name)
@@ -161,25 +161,25 @@ static bool is_long(const char *text, const char *name)
     return strncmp(text, name, n) == 0 && (text[n] == 0 || text[n] == '=');
 }
 
-static void read_long(options *o, char **argv, int *i)
+static void read_long(struct options *options, char **argv, int *i)
 {
     const char *text = argv[*i];
-    if (strcmp(text, "--version") == 0) o->version = true;
-    else if (strcmp(text, "--doctor") == 0) o->doctor = true;
-    else if (strcmp(text, "--help") == 0) o->help = true;
-    else if (is_long(text, "--trace")) trace_path = long_value(o, argv, i, "--trace");
-    else if (is_long(text, "--ranks")) read_ranks(o, argv, i);
-    else unknown_long(o, text);
+    if (strcmp(text, "--version") == 0) options->version = true;
+    else if (strcmp(text, "--doctor") == 0) options->doctor = true;
+    else if (strcmp(text, "--help") == 0) options->help = true;
+    else if (is_long(text, "--trace")) trace_path = long_value(options, argv, i, "--trace");
+    else if (is_long(text, "--ranks")) read_ranks(options, argv, i);
+    else unknown_long(options, text);
 }
 
 /* Reads argv up to the script; stops at the first mistake. */
-static void read_options(options *o, char **argv)
+static void read_options(struct options *options, char **argv)
 {
     int i;
-    for (i = 1; argv[i] && argv[i][0] == '-' && !o->bad; i++) {
+    for (i = 1; argv[i] && argv[i][0] == '-' && !options->bad; i++) {
         const char *text = argv[i];
         if (text[1] == '-' && text[2]) {
-            read_long(o, argv, &i);
+            read_long(options, argv, &i);
             continue;
         }
         if (text[1] == '-') {
@@ -188,17 +188,17 @@ static void read_options(options *o, char **argv)
         }
         if (text[1] == 0) break;
         bool single = text[2] == 0;
-        if (text[1] == 'E' && single) o->ignore_environment = true;
-        else if (text[1] == 'i' && single) o->interactive = o->version = true;
-        else if (text[1] == 'v' && single) o->version = true;
-        else if (text[1] == 'W' && single) o->warnings = true;
+        if (text[1] == 'E' && single) options->ignore_environment = true;
+        else if (text[1] == 'i' && single) options->interactive = options->version = true;
+        else if (text[1] == 'v' && single) options->version = true;
+        else if (text[1] == 'W' && single) options->warnings = true;
         else if (text[1] == 'e' || text[1] == 'l') {
-            o->execute |= text[1] == 'e';
-            if (single && (!argv[i + 1] || argv[i + 1][0] == '-')) o->bad = text[1] == 'e' ? "-e" : "-l";
+            options->execute |= text[1] == 'e';
+            if (single && (!argv[i + 1] || argv[i + 1][0] == '-')) options->bad = text[1] == 'e' ? "-e" : "-l";
             else if (single) i++;
-        } else o->bad = text;
+        } else options->bad = text;
     }
-    o->script = argv[i] ? i : 0;
+    options->script = argv[i] ? i : 0;
 }
 
 /* -E: no part of the program, and no process that it starts, gets a FLOW_ variable. Before any of them is read.
@@ -385,10 +385,11 @@ static bool open_flow(lua_State *L)
 }
 
 /* Before any tensor exists: starts the ranks that are asked for, in place of this process, or joins the others. */
-static bool join_ranks(char **argv, const options *o)
+static bool join_ranks(char **argv, const struct options *options)
 {
-    bool starts = o->ranks > 1;
-    fl_status status = starts ? fl_lua_start_ranks(argv, o->ranks_at, o->ranks_words, o->ranks) : fl_launch_join();
+    bool starts = options->ranks > 1;
+    fl_status status = starts ? fl_lua_start_ranks(argv, options->ranks_at, options->ranks_words, options->ranks)
+                              : fl_launch_join();
     if (fl_comm_get()) {
         fl_failure_watch(program);
         fl_lua_answer_questions();
@@ -412,7 +413,7 @@ static int protected_main(lua_State *L)
 {
     int argc = (int)lua_tointeger(L, 1);
     char **argv = lua_touserdata(L, 2);
-    options o = {0};
+    struct options o = {0};
     read_options(&o, argv);
     luaL_checkversion(L);
     bool only_tells = o.bad ? !fl_launched(NULL) : argc == 2 && (o.version || o.help) && !o.interactive;
@@ -519,7 +520,7 @@ static void hold_closed_streams(void)
 
 int main(int argc, char **argv)
 {
-    options o = {0};
+    struct options o = {0};
     hold_closed_streams();
     read_options(&o, argv);
     if (o.ignore_environment) forget_variables();

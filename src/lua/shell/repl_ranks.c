@@ -40,10 +40,10 @@ static void *share(const char *what, const void *mine, size_t bytes)
 /* ---- Ctrl-C ---- */
 
 /* The identity of a rank; by the host it is decided whether its process can be reached. */
-typedef struct hello {
+struct hello {
     int32_t pid;
     char host[60];
-} hello;
+};
 
 static int *peers; /* processes of this host's other ranks; owned, [peer_count] */
 static int peer_count;
@@ -55,9 +55,9 @@ static void pass_to_peers(void)
 
 static fl_status meet_peers(void)
 {
-    hello mine = {.pid = (int32_t)getpid()};
+    struct hello mine = {.pid = (int32_t)getpid()};
     gethostname(mine.host, sizeof mine.host - 1);
-    hello *all = share("session", &mine, sizeof mine);
+    struct hello *all = share("session", &mine, sizeof mine);
     if (!all) return FL_ERR_COMM;
     peers = calloc((size_t)session->count, sizeof *peers);
     for (int i = 1; peers && session->me == 0 && i < session->count; i++)
@@ -176,11 +176,11 @@ void fl_session_stop(void)
 
 enum { SHORT_TEXT = 2000 }; /* longer ones travel after the message */
 
-typedef struct line_message {
+struct line_message {
     fl_line line;
     int64_t size;
     char text[SHORT_TEXT];
-} line_message;
+};
 
 static fl_status push_long_text(lua_State *L, const char *mine, size_t size)
 {
@@ -196,12 +196,12 @@ static fl_status push_long_text(lua_State *L, const char *mine, size_t size)
 fl_status fl_session_share(lua_State *L, fl_line *line)
 {
     if (!session) return FL_OK;
-    line_message mine = {.line = *line};
+    struct line_message mine = {.line = *line};
     size_t size = 0;
     const char *text = session->me == 0 && !line->end ? lua_tolstring(L, -1, &size) : NULL;
     mine.size = (int64_t)size;
     if (text && size <= SHORT_TEXT) memcpy(mine.text, text, size);
-    line_message *all = share("prompt", &mine, sizeof mine);
+    struct line_message *all = share("prompt", &mine, sizeof mine);
     if (!all) return FL_ERR_COMM;
     *line = all[0].line;
     size = (size_t)all[0].size;
@@ -212,48 +212,49 @@ fl_status fl_session_share(lua_State *L, fl_line *line)
 
 /* ---- outcomes ---- */
 
-typedef struct outcome_message {
+struct outcome_message {
     int32_t outcome;
     int64_t size;
     uint64_t counted; /* fl_comm_counted */
     fl_generator generator;
     char text[SHORT_TEXT];
-} outcome_message;
+};
 
 /* The outcomes of all ranks. */
-typedef struct outcomes {
+struct outcomes {
     int count;
-    outcome_message *messages; /* owned */
-    char *texts;               /* owned; when one is long: `each` bytes per rank */
+    struct outcome_message *messages; /* owned */
+    char *texts;                      /* owned; when one is long: `each` bytes per rank */
     size_t each;
-} outcomes;
+};
 
-static const char *text_of(const outcomes *o, int rank)
+static const char *text_of(const struct outcomes *outcomes, int rank)
 {
-    return o->texts ? o->texts + (size_t)rank * o->each : o->messages[rank].text;
+    return outcomes->texts ? outcomes->texts + (size_t)rank * outcomes->each : outcomes->messages[rank].text;
 }
 
-static bool is_same(const outcomes *o, int a, int b)
+static bool is_same(const struct outcomes *outcomes, int a, int b)
 {
-    const outcome_message *x = &o->messages[a], *y = &o->messages[b];
-    return x->outcome == y->outcome && x->size == y->size && memcmp(text_of(o, a), text_of(o, b), (size_t)x->size) == 0;
+    const struct outcome_message *x = &outcomes->messages[a], *y = &outcomes->messages[b];
+    return x->outcome == y->outcome && x->size == y->size
+        && memcmp(text_of(outcomes, a), text_of(outcomes, b), (size_t)x->size) == 0;
 }
 
-static int count_of(const outcomes *o, fl_outcome outcome)
+static int count_of(const struct outcomes *outcomes, fl_outcome outcome)
 {
     int n = 0;
-    for (int i = 0; i < o->count; i++) n += o->messages[i].outcome == (int32_t)outcome;
+    for (int i = 0; i < outcomes->count; i++) n += outcomes->messages[i].outcome == (int32_t)outcome;
     return n;
 }
 
 /* "ranks 0-2, 5: ", of all ranks with the same message as `first`. */
-static void print_who(FILE *to, const outcomes *o, int first)
+static void print_who(FILE *to, const struct outcomes *outcomes, int first)
 {
     int n = 0;
-    for (int i = first; i < o->count; i++) n += is_same(o, first, i);
+    for (int i = first; i < outcomes->count; i++) n += is_same(outcomes, first, i);
     fputs(n == 1 ? "rank " : "ranks ", to);
-    for (int i = first, end; i < o->count; i = end + 1) {
-        for (end = i; end < o->count && is_same(o, first, end); end++) continue;
+    for (int i = first, end; i < outcomes->count; i = end + 1) {
+        for (end = i; end < outcomes->count && is_same(outcomes, first, end); end++) continue;
         if (end == i) continue;
         fprintf(to, i == first ? "%d" : ", %d", i);
         if (end - i > 1) fprintf(to, "-%d", end - 1);
@@ -272,16 +273,16 @@ static void print_text(FILE *to, const char *text, size_t size, bool is_answer)
 }
 
 /* The texts of one kind of outcome, equal ones once, with their ranks unless these are plain. */
-static void print_texts(FILE *to, const outcomes *o, fl_outcome outcome, bool plain)
+static void print_texts(FILE *to, const struct outcomes *outcomes, fl_outcome outcome, bool plain)
 {
-    for (int i = 0; i < o->count; i++) {
-        bool printed = o->messages[i].outcome != (int32_t)outcome;
-        for (int j = 0; j < i && !printed; j++) printed = is_same(o, j, i);
+    for (int i = 0; i < outcomes->count; i++) {
+        bool printed = outcomes->messages[i].outcome != (int32_t)outcome;
+        for (int j = 0; j < i && !printed; j++) printed = is_same(outcomes, j, i);
         if (printed) continue;
-        const char *text = text_of(o, i);
-        size_t size = (size_t)o->messages[i].size;
+        const char *text = text_of(outcomes, i);
+        size_t size = (size_t)outcomes->messages[i].size;
         if (!plain) {
-            print_who(to, o, i);
+            print_who(to, outcomes, i);
             fputc(outcome == FL_ANSWERED && memchr(text, '\n', size) ? '\n' : ' ', to);
         }
         print_text(to, text, size, outcome == FL_ANSWERED);
@@ -289,73 +290,73 @@ static void print_texts(FILE *to, const outcomes *o, fl_outcome outcome, bool pl
 }
 
 /* Ctrl-C is reported once, for all. */
-static void print_interrupt(const outcomes *o)
+static void print_interrupt(const struct outcomes *outcomes)
 {
     int i = 0;
-    while (o->messages[i].outcome != FL_INTERRUPTED) i++;
-    fl_style_print_error(stderr, text_of(o, i), (size_t)o->messages[i].size);
+    while (outcomes->messages[i].outcome != FL_INTERRUPTED) i++;
+    fl_style_print_error(stderr, text_of(outcomes, i), (size_t)outcomes->messages[i].size);
 }
 
-static bool all_say_the_same(const outcomes *o)
+static bool all_say_the_same(const struct outcomes *outcomes)
 {
-    for (int i = 1; i < o->count; i++)
-        if (!is_same(o, 0, i)) return false;
+    for (int i = 1; i < outcomes->count; i++)
+        if (!is_same(outcomes, 0, i)) return false;
     return true;
 }
 
 /* True for a rank that stopped because of another one, when that one has a message. */
-static void print_outcomes(const outcomes *o, const fl_line *line)
+static void print_outcomes(const struct outcomes *outcomes, const fl_line *line)
 {
-    int failed = count_of(o, FL_FAILED), interrupted = count_of(o, FL_INTERRUPTED);
-    bool plain = all_say_the_same(o);
-    print_texts(stdout, o, FL_ANSWERED, line->at >= 0);
+    int failed = count_of(outcomes, FL_FAILED), interrupted = count_of(outcomes, FL_INTERRUPTED);
+    bool plain = all_say_the_same(outcomes);
+    print_texts(stdout, outcomes, FL_ANSWERED, line->at >= 0);
     fflush(stdout);
-    if (interrupted) print_interrupt(o);
-    print_texts(stderr, o, FL_FAILED, plain);
-    if (!failed && !interrupted) print_texts(stderr, o, FL_DESERTED, plain);
+    if (interrupted) print_interrupt(outcomes);
+    print_texts(stderr, outcomes, FL_FAILED, plain);
+    if (!failed && !interrupted) print_texts(stderr, outcomes, FL_DESERTED, plain);
 }
 
-static fl_status gather_texts(outcomes *o, const char *text, size_t size)
+static fl_status gather_texts(struct outcomes *outcomes, const char *text, size_t size)
 {
-    for (int i = 0; i < o->count; i++)
-        if ((size_t)o->messages[i].size > o->each) o->each = (size_t)o->messages[i].size;
-    if (o->each <= SHORT_TEXT) return FL_OK;
-    char *mine = calloc(1, o->each);
+    for (int i = 0; i < outcomes->count; i++)
+        if ((size_t)outcomes->messages[i].size > outcomes->each) outcomes->each = (size_t)outcomes->messages[i].size;
+    if (outcomes->each <= SHORT_TEXT) return FL_OK;
+    char *mine = calloc(1, outcomes->each);
     if (!mine) return fl_fail(FL_ERR_MEMORY, "session: out of memory");
     if (size) memcpy(mine, text, size);
-    o->texts = share("line", mine, o->each);
+    outcomes->texts = share("line", mine, outcomes->each);
     free(mine);
-    return o->texts ? FL_OK : FL_ERR_COMM;
+    return outcomes->texts ? FL_OK : FL_ERR_COMM;
 }
 
-static fl_status gather(outcomes *o, fl_outcome outcome, const char *text, size_t size)
+static fl_status gather(struct outcomes *outcomes, fl_outcome outcome, const char *text, size_t size)
 {
-    outcome_message mine = {
+    struct outcome_message mine = {
         .outcome = outcome, .size = (int64_t)size, .counted = fl_comm_counted(), .generator = *fl_generator_current()};
     if (size && size <= SHORT_TEXT) memcpy(mine.text, text, size);
-    o->count = session->count;
-    o->messages = share("line", &mine, sizeof mine);
-    return o->messages ? gather_texts(o, text, size) : FL_ERR_COMM;
+    outcomes->count = session->count;
+    outcomes->messages = share("line", &mine, sizeof mine);
+    return outcomes->messages ? gather_texts(outcomes, text, size) : FL_ERR_COMM;
 }
 
 /* What a line that failed half way has left behind differs from rank to rank. */
-static void reset(const outcomes *o)
+static void reset(const struct outcomes *outcomes)
 {
     uint64_t number = 0;
-    for (int i = 0; i < o->count; i++)
-        if (o->messages[i].counted > number) number = o->messages[i].counted;
+    for (int i = 0; i < outcomes->count; i++)
+        if (outcomes->messages[i].counted > number) number = outcomes->messages[i].counted;
     fl_comm_reset(number);
-    if (count_of(o, FL_DONE) + count_of(o, FL_ANSWERED) == o->count) return;
+    if (count_of(outcomes, FL_DONE) + count_of(outcomes, FL_ANSWERED) == outcomes->count) return;
     fl_engine_wait_all(); /* its error has been reported */
-    fl_random_agree(o->messages[0].generator);
+    fl_random_agree(outcomes->messages[0].generator);
 }
 
 static fl_status nothing(void *context) { return FL_OK; }
 
 static fl_status finish_alone(const fl_line *line, fl_outcome outcome, const char *text, size_t size)
 {
-    outcome_message message = {.outcome = outcome, .size = (int64_t)size};
-    outcomes o = {.count = 1, .messages = &message, .texts = (char *)text};
+    struct outcome_message message = {.outcome = outcome, .size = (int64_t)size};
+    struct outcomes o = {.count = 1, .messages = &message, .texts = (char *)text};
     print_outcomes(&o, line);
     return FL_OK;
 }
@@ -364,7 +365,7 @@ fl_status fl_session_finish(lua_State *L, const fl_line *line, fl_outcome mine)
 {
     size_t size = 0;
     const char *text = mine != FL_DONE ? lua_tolstring(L, -1, &size) : NULL;
-    outcomes o = {0};
+    struct outcomes o = {0};
     finish_output();
     if (!session) return finish_alone(line, mine, text, size);
     FL_TRY(fl_comm_run("line", nothing, NULL)); /* collectives that are queued still take place */

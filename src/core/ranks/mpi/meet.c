@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* How a packet begins; then dims, name, where, error and data. */
-typedef struct packet {
+struct packet {
     uint64_t sequence, fingerprint, tag, drawn, past;
     fl_nd_sbp from, to;
     uint32_t flags, bytes;
@@ -19,16 +19,16 @@ typedef struct packet {
     uint8_t dtype, name, where; /* lengths of the texts */
     uint16_t error;
     uint16_t unused;
-} packet;
+};
 
-typedef struct note {
+struct note {
     int32_t status;
     char message[1020];
-} note;
+};
 
 enum {
-    PACKET_BYTES = (sizeof(packet) + sizeof(int64_t) * FL_MAX_NDIM + FL_COLLECTIVE_NAME + FL_WHERE_TEXT + FL_ERROR_TEXT
-                    + FL_EAGER_BYTES + 63)
+    PACKET_BYTES = (sizeof(struct packet) + sizeof(int64_t) * FL_MAX_NDIM + FL_COLLECTIVE_NAME + FL_WHERE_TEXT
+                    + FL_ERROR_TEXT + FL_EAGER_BYTES + 63)
         & ~63,
     STEPS_PER_PROBE = 64
 };
@@ -56,20 +56,20 @@ static size_t dims_size(int ndim) { return ndim > 0 ? sizeof(int64_t) * (size_t)
 
 static int write_packet(unsigned char *at, const fl_entry *entry, const void *data)
 {
-    packet l = {.sequence = entry->sequence,
-                .fingerprint = entry->fingerprint,
-                .tag = entry->tag,
-                .drawn = entry->drawn,
-                .past = entry->past,
-                .from = entry->collective.from,
-                .to = entry->collective.to,
-                .flags = entry->flags,
-                .bytes = entry->bytes,
-                .ndim = (int8_t)entry->collective.shape.ndim,
-                .dtype = entry->collective.dtype,
-                .name = (uint8_t)strnlen(entry->collective.name, FL_COLLECTIVE_NAME - 1),
-                .where = (uint8_t)strnlen(entry->collective.where, FL_WHERE_TEXT - 1),
-                .error = (uint16_t)strnlen(entry->error, FL_ERROR_TEXT - 1)};
+    struct packet l = {.sequence = entry->sequence,
+                       .fingerprint = entry->fingerprint,
+                       .tag = entry->tag,
+                       .drawn = entry->drawn,
+                       .past = entry->past,
+                       .from = entry->collective.from,
+                       .to = entry->collective.to,
+                       .flags = entry->flags,
+                       .bytes = entry->bytes,
+                       .ndim = (int8_t)entry->collective.shape.ndim,
+                       .dtype = entry->collective.dtype,
+                       .name = (uint8_t)strnlen(entry->collective.name, FL_COLLECTIVE_NAME - 1),
+                       .where = (uint8_t)strnlen(entry->collective.where, FL_WHERE_TEXT - 1),
+                       .error = (uint16_t)strnlen(entry->error, FL_ERROR_TEXT - 1)};
     unsigned char *end = append(at, &l, sizeof l);
     end = append(end, entry->collective.shape.dims, dims_size(l.ndim));
     end = append(end, entry->collective.name, l.name);
@@ -82,7 +82,7 @@ static int write_packet(unsigned char *at, const fl_entry *entry, const void *da
 /* false: it was not written by this version of the program. */
 static bool read_packet(fl_entry *entry, void *data, const unsigned char *at, int size)
 {
-    packet l;
+    struct packet l;
     if (size < (int)sizeof l) return false;
     at = take(&l, at, sizeof l);
     size_t want = sizeof l + dims_size(l.ndim) + l.name + l.where + l.error + l.bytes;
@@ -115,7 +115,7 @@ static bool read_packet(fl_entry *entry, void *data, const unsigned char *at, in
 /* This rank stops waiting with this thread's error, which is sent to all others. What is sent is never freed. */
 static void send_notes(const fl_group *group, const fl_mpi_group *mpi_group, fl_status status)
 {
-    note *n = calloc(1, sizeof *n);
+    struct note *n = calloc(1, sizeof *n);
     if (!n) return;
     n->status = status;
     strncpy(n->message, fl_message(), sizeof n->message - 1);
@@ -135,7 +135,7 @@ static fl_status look_for_notes(const fl_mpi_group *mpi_group)
 {
     int there = 0;
     MPI_Status from;
-    note n;
+    struct note n;
     for (int i = 0; i < 2 && !there; i++)
         MPI_TRY(MPI_Iprobe, (MPI_ANY_SOURCE, mpi_group->tag + 1, fl_mpi_messages, &there, &from));
     if (!there) return FL_OK;

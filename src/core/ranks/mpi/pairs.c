@@ -45,64 +45,67 @@ static MPI_Datatype element_type(fl_dtype dtype)
 
 /* ---- messages of one round ---- */
 
-typedef struct round {
+struct round {
     fl_group *group;
     fl_mpi_group *handle;
     MPI_Datatype type;
     int64_t item, piece, at; /* bytes of an element, elements of a piece, elements done before */
     int count;               /* requests so far */
     MPI_Request *requests;
-} round;
+};
 
 /* How much of `count` elements this round moves. */
-static int in_round(const round *r, int64_t count)
+static int in_round(const struct round *round, int64_t count)
 {
-    int64_t left = count - r->at;
-    return (int)(left < 0 ? 0 : left < r->piece ? left : r->piece);
+    int64_t left = count - round->at;
+    return (int)(left < 0 ? 0 : left < round->piece ? left : round->piece);
 }
 
-static fl_status receive(round *r, int from, void *data, int64_t count)
+static fl_status receive(struct round *round, int from, void *data, int64_t count)
 {
-    int n = in_round(r, count);
-    if (n) MPI_TRY(MPI_Irecv, (data, n, r->type, from, 0, r->handle->comm, &r->requests[r->count++]));
+    int n = in_round(round, count);
+    if (n) MPI_TRY(MPI_Irecv, (data, n, round->type, from, 0, round->handle->comm, &round->requests[round->count++]));
     return FL_OK;
 }
 
 /* data: of all rounds */
-static fl_status send(round *r, int to, const char *data, int64_t count)
+static fl_status send(struct round *round, int to, const char *data, int64_t count)
 {
-    int n = in_round(r, count);
-    if (n) MPI_TRY(MPI_Isend, (data + r->at * r->item, n, r->type, to, 0, r->handle->comm, &r->requests[r->count++]));
+    int n = in_round(round, count);
+    if (n)
+        MPI_TRY(MPI_Isend,
+                (data + round->at * round->item, n, round->type, to, 0, round->handle->comm,
+                 &round->requests[round->count++]));
     return FL_OK;
 }
 
-static fl_status round_open(round *r, fl_group *group, fl_dtype dtype, int64_t piece_bytes)
+static fl_status round_open(struct round *round, fl_group *group, fl_dtype dtype, int64_t piece_bytes)
 {
     int64_t item = (int64_t)fl_dtype_size(dtype), piece = piece_bytes / item, limit = fl_mpi_limit();
     FL_TRY(fl_mpi_open(group));
-    *r = (round){.group = group,
-                 .handle = group->handle,
-                 .type = element_type(dtype),
-                 .item = item,
-                 .piece = piece < limit ? piece : limit};
-    r->requests = malloc(2 * (size_t)group->count * sizeof *r->requests);
-    return r->requests ? FL_OK
-                       : fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the messages of %d ranks", group->count);
+    *round = (struct round){.group = group,
+                            .handle = group->handle,
+                            .type = element_type(dtype),
+                            .item = item,
+                            .piece = piece < limit ? piece : limit};
+    round->requests = malloc(2 * (size_t)group->count * sizeof *round->requests);
+    return round->requests ? FL_OK
+                           : fl_fail(FL_ERR_MEMORY, "mpi: out of memory for the messages of %d ranks", group->count);
 }
 
 /* Ends a round and prepares the next. */
-static fl_status round_wait(round *r)
+static fl_status round_wait(struct round *round)
 {
-    FL_TRY(fl_mpi_wait(r->group, r->requests, r->count));
-    r->count = 0;
-    r->at += r->piece;
+    FL_TRY(fl_mpi_wait(round->group, round->requests, round->count));
+    round->count = 0;
+    round->at += round->piece;
     return FL_OK;
 }
 
 /* Requests that are under way keep their memory. */
-static fl_status round_close(round *r, fl_status status)
+static fl_status round_close(struct round *round, fl_status status)
 {
-    if (status == FL_OK) free(r->requests);
+    if (status == FL_OK) free(round->requests);
     return status;
 }
 
@@ -115,23 +118,23 @@ static int64_t largest(const int64_t *counts, int n)
 
 /* ---- exchange ---- */
 
-static fl_status exchange_round(round *r, const fl_mpi_pairs *p)
+static fl_status exchange_round(struct round *round, const fl_mpi_pairs *p)
 {
-    int n = r->group->count, me = r->group->me;
+    int n = round->group->count, me = round->group->me;
     for (int k = 1; k < n; k++) {
         int from = (me - k + n) % n;
-        FL_TRY(receive(r, from, p->out + (p->out_starts[from] + r->at) * r->item, p->out_counts[from]));
+        FL_TRY(receive(round, from, p->out + (p->out_starts[from] + round->at) * round->item, p->out_counts[from]));
     }
     for (int k = 1; k < n; k++) {
         int to = (me + k) % n;
-        FL_TRY(send(r, to, p->in + p->in_starts[to] * r->item, p->in_counts[to]));
+        FL_TRY(send(round, to, p->in + p->in_starts[to] * round->item, p->in_counts[to]));
     }
-    return round_wait(r);
+    return round_wait(round);
 }
 
 fl_status fl_mpi_exchange(fl_group *group, const fl_mpi_pairs *p)
 {
-    round r;
+    struct round r;
     int me = group->me;
     int64_t out_most = largest(p->out_counts, group->count), in_most = largest(p->in_counts, group->count);
     int64_t most = out_most > in_most ? out_most : in_most;
@@ -158,40 +161,40 @@ static char *stage(size_t bytes)
     return memory;
 }
 
-typedef struct reduction {
+struct reduction {
     char *out, *staged;
     const char *in;
     const int64_t *counts, *starts;
     fl_combine_fn combine;
     fl_reduce reduce;
-} reduction;
+};
 
-static fl_status reduce_round(round *r, const reduction *d)
+static fl_status reduce_round(struct round *round, const struct reduction *reduction)
 {
-    int n = r->group->count, me = r->group->me, mine = in_round(r, d->counts[me]);
-    void *out = d->out + r->at * r->item;
+    int n = round->group->count, me = round->group->me, mine = in_round(round, reduction->counts[me]);
+    void *out = reduction->out + round->at * round->item;
     const void *ins[n];
-    for (int i = 0; i < n; i++) ins[i] = d->staged + (int64_t)i * r->piece * r->item;
+    for (int i = 0; i < n; i++) ins[i] = reduction->staged + (int64_t)i * round->piece * round->item;
     for (int k = 1; k < n; k++) {
         int from = (me - k + n) % n;
-        FL_TRY(receive(r, from, (void *)ins[from], d->counts[me]));
+        FL_TRY(receive(round, from, (void *)ins[from], reduction->counts[me]));
     }
     for (int k = 1; k < n; k++) {
         int to = (me + k) % n;
-        FL_TRY(send(r, to, d->in + d->starts[to] * r->item, d->counts[to]));
+        FL_TRY(send(round, to, reduction->in + reduction->starts[to] * round->item, reduction->counts[to]));
     }
-    ins[me] = d->in + (d->starts[me] + r->at) * r->item;
-    FL_TRY(round_wait(r));
-    if (mine) d->combine(&out, 1, ins, n, mine, d->reduce, false);
+    ins[me] = reduction->in + (reduction->starts[me] + round->at) * round->item;
+    FL_TRY(round_wait(round));
+    if (mine) reduction->combine(&out, 1, ins, n, mine, reduction->reduce, false);
     return FL_OK;
 }
 
 fl_status fl_mpi_reduce(fl_group *group, void *out, const void *in, const int64_t *counts, const int64_t *starts,
                         fl_dtype dtype, fl_reduce reduce)
 {
-    round r;
+    struct round r;
     int64_t most = largest(counts, group->count), bytes = STAGE_BYTES / group->count;
-    reduction d = {
+    struct reduction d = {
         .out = out, .in = in, .counts = counts, .starts = starts, .combine = fl_cpu_combine(dtype), .reduce = reduce};
     if (bytes > REDUCE_BYTES) bytes = REDUCE_BYTES;
     if (bytes < REDUCE_LEAST) bytes = REDUCE_LEAST;
