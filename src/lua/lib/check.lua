@@ -70,6 +70,9 @@ function M.quote(text)
     return "'" .. text:gsub("%c", "?") .. "'"
 end
 
+-- Tables of functions, also those of the objects of a class -> the name that scripts write.
+local owners = setmetatable({[flow] = "flow"}, {__mode = "k"})
+
 ---What was given, for "must be ..., got %s": numbers and words as they are, of other values the kind.
 ---@return string
 function M.got(value)
@@ -78,7 +81,7 @@ function M.got(value)
     if type(value) == "boolean" then return tostring(value) end
     if M.is_tensor(value) then return value.dtype .. " tensor" end
     local meta = debug.getmetatable(value)
-    local name = type(meta) == "table" and rawget(meta, "__name")
+    local name = type(meta) == "table" and (rawget(meta, "__name") or owners[meta])
     return type(name) == "string" and name or type(value)
 end
 
@@ -90,9 +93,6 @@ function M.sorted_keys(t)
     table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
     return keys
 end
-
--- Tables of functions -> the name that scripts write.
-local owners = setmetatable({[flow] = "flow"}, {__mode = "k"})
 
 ---An error when a function of a module (not one of its objects) is called as nn:pin(x): its first argument is then the
 ---module. Called by the function itself.
@@ -221,7 +221,7 @@ local types = {
 local function is_sbp(value, nested)
     if type(value) == "string" then return true end
     if type(value) == "userdata" then return debug.getmetatable(value) == debug.getmetatable(flow.sbp.broadcast) end
-    if type(value) ~= "table" or nested or #value == 0 then return false end
+    if type(value) ~= "table" or getmetatable(value) ~= nil or nested or #value == 0 then return false end
     for i = 1, #value do
         if not is_sbp(value[i], true) then return false end
     end

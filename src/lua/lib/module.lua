@@ -405,6 +405,9 @@ end
 local function register(self, who, kind, name, t)
     if name == "" or name:find("[.%c]") then
         check.fail("%s: a name must not be empty or contain a dot, got %s", who, check.quote(name))
+    elseif is_number_in_text(self, name) then
+        check.fail("%s: a name must not be a number, got %s; assign by the number: module[%d] = ...", who,
+            check.quote(name), tonumber(name))
     end
     local before = self[FIELDS][name] ~= nil and self[KINDS][name]
     if before and before ~= kind then

@@ -212,7 +212,7 @@ function LayerNorm:forward(x)
     return flow.layer_norm(x, self.sizes, self.weight, self.bias, self.eps)
 end
 
-signatures(LayerNorm, "LayerNorm(sizes: integer >= 1 or table, " ..
+signatures(LayerNorm, "LayerNorm(sizes: integer >= 1 or list, " ..
     "{eps: number >= 0 = 1e-5, affine: boolean = true, bias: boolean = true})", "forward(x: tensor)")
 
 function LayerNorm:extra()
@@ -524,6 +524,8 @@ function CausalSelfAttention:init(width, heads, opts)
     self.heads, self.dropout = heads, opts.dropout
     if width % heads ~= 0 then
         check.fail("CausalSelfAttention: width %d is not a multiple of %d heads", width, heads)
+    elseif width > math.maxinteger // 3 then
+        check.fail("CausalSelfAttention: width %d is too large", width)
     end
     self.qkv = Linear(width, 3 * width, {bias = opts.bias})
     self.projection = Linear(width, width, {bias = opts.bias})
