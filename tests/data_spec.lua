@@ -476,7 +476,7 @@ describe("the loader", function()
             data.loader(set):load_state({epoch = 2, position = 1, seed = 0, begun = 2})
         end, "load_state: begun must be a whole number >= 3, got 2"},
         {"a text for a dataset", function() data.loader(data.text "abc") end,
-            "loader: takes a dataset, as data.tensors(x, y) gives (#dataset and dataset:batch(positions)), got table"},
+            "loader: takes a dataset, as data.tensors(x, y) gives (#dataset and dataset:batch(positions)), got Text"},
         {"a call by hand", function() data.loader(set)() end,
             "loader: not a function; write for batch in loader do, or loader:next()"},
         {"a call with something else", function() data.loader(set)(nil, {}) end,
