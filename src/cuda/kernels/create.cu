@@ -3,6 +3,7 @@
 **
 ** Numbers come from the position in the logical tensor, by the CPU's correctly rounded operations.
 */
+#include "core/op/create.h"
 #include "arrays.h"
 #include "cuda/parts/convert.h"
 #include "copies.h"
@@ -57,8 +58,12 @@ static fl_status launch_arange(fl_kernel *kernel)
 {
     static const fl_attr zero = {true, FL_NUM_INT, 1, {0}};
     const fl_view *out = &kernel->out[0];
-    const fl_attr *at = kernel->attrs->at, *start = at[1].given ? &at[0] : &zero, *stop = at[1].given ? &at[1] : &at[0],
-                  *step = &at[2];
+    const fl_attr *start = &kernel->attrs->at[ARANGE_START], *stop = &kernel->attrs->at[ARANGE_STOP],
+                  *step = &kernel->attrs->at[ARANGE_STEP];
+    if (!stop->given) {
+        stop = start;
+        start = &zero;
+    }
     bool floats = start->kind == FL_NUM_FLOAT || stop->kind == FL_NUM_FLOAT || step->kind == FL_NUM_FLOAT;
     if (out->numel == 0) return FL_OK;
     unsigned blocks = fl_blocks(out->numel, THREADS, EACH);
@@ -78,7 +83,8 @@ static fl_status launch_arange(fl_kernel *kernel)
 static fl_status launch_linspace(fl_kernel *kernel)
 {
     const fl_view *out = &kernel->out[0];
-    double start = fl_attr_number(&kernel->attrs->at[0]), stop = fl_attr_number(&kernel->attrs->at[1]);
+    double start = fl_attr_number(&kernel->attrs->at[LINSPACE_START]),
+           stop = fl_attr_number(&kernel->attrs->at[LINSPACE_STOP]);
     int64_t steps = out->numel ? out->logical[0] : 0;
     double step = steps > 1 ? (stop - start) / (double)(steps - 1) : 0;
     if (steps == 0) return FL_OK;
@@ -186,7 +192,7 @@ static fl_status launch_half(fl_kernel *kernel, bool lower)
                                      : 0,
                       0}};
     fl_layout_simplify(&l);
-    triangle t = {out->start[row] - out->start[column] + kernel->attrs->at[0].integer,
+    triangle t = {out->start[row] - out->start[column] + kernel->attrs->at[TRIANGLE_DIAGONAL].integer,
                   l.count ? l.axes[l.count - 1].stride[2] : 0, lower};
     bool packed = pack_last(&l, out->data, in->data, width);
     fl_cuda_by_unit((int)width, [&](auto like) {

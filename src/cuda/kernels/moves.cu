@@ -1,6 +1,7 @@
 /*
 ** moves.cu -- the ops that only move values or fill: their kernels are the core's, over copies and fills of the device.
 */
+#include "core/op/create.h"
 #include "copies.h"
 
 extern "C" {
@@ -16,8 +17,8 @@ static fl_status stack(fl_kernel *kernel) { return fl_move_stack(kernel, &mover)
 static fl_status flip(fl_kernel *kernel) { return fl_move_flip(kernel, &mover); }
 static fl_status roll(fl_kernel *kernel) { return fl_move_roll(kernel, &mover); }
 static fl_status copy_into(fl_kernel *kernel) { return fl_move_copy_(kernel, &mover); }
-static fl_status fill_first(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, 0); }
-static fl_status fill_second(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, 1); }
+static fl_status fill(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, FILL_VALUE); }
+static fl_status full(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, FULL_VALUE); }
 static fl_status zeros(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &mover, 0); }
 static fl_status ones(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &mover, 1); }
 
@@ -44,11 +45,11 @@ FL_CUDA_OP(flip, flip);
 FL_CUDA_OP(roll_axes, roll);
 FL_CUDA_OP(copy_, copy_into);
 
-FL_CUDA_OP(fill_, fill_first);
+FL_CUDA_OP(fill_, fill);
 FL_CUDA_OP(zero_, zeros);
 FL_CUDA_OP(zeros, zeros);
 FL_CUDA_OP(ones, ones);
-FL_CUDA_OP(full, fill_second);
+FL_CUDA_OP(full, full);
 FL_CUDA_OP(zeros_like, zeros);
 FL_CUDA_OP(ones_like, ones);
-FL_CUDA_OP(full_like, fill_first);
+FL_CUDA_OP(full_like, fill);

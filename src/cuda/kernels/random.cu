@@ -6,6 +6,7 @@
 ** rounded one by one and fused where they are fused there, so they equal the CPU's bit for bit. cuRAND's Philox gives
 ** the same words.
 */
+#include "core/op/random.h"
 #include "arrays.h"
 #include "cuda/parts/convert.h"
 #include "copies.h"
@@ -308,12 +309,12 @@ static fl_status launch_rand(fl_kernel *kernel) { return fill_floats(kernel, fal
 static fl_status launch_randn(fl_kernel *kernel) { return fill_floats(kernel, true, 0, 1); }
 static fl_status launch_uniform(fl_kernel *kernel)
 {
-    return fill_floats(kernel, false, kernel->attrs->at[0].number,
-                       kernel->attrs->at[1].number - kernel->attrs->at[0].number);
+    double low = kernel->attrs->at[UNIFORM_LOW].number, high = kernel->attrs->at[UNIFORM_HIGH].number;
+    return fill_floats(kernel, false, low, high - low);
 }
 static fl_status launch_normal(fl_kernel *kernel)
 {
-    return fill_floats(kernel, true, kernel->attrs->at[0].number, kernel->attrs->at[1].number);
+    return fill_floats(kernel, true, kernel->attrs->at[NORMAL_MEAN].number, kernel->attrs->at[NORMAL_STD].number);
 }
 
 FL_CUDA_OP(rand, launch_rand);
@@ -327,8 +328,8 @@ FL_CUDA_OP(normal_, launch_normal);
 
 static fl_status launch_randint(fl_kernel *kernel)
 {
-    int64_t low = kernel->attrs->at[0].integer;
-    uint64_t span = (uint64_t)kernel->attrs->at[1].integer - (uint64_t)low;
+    int64_t low = kernel->attrs->at[RANDINT_LOW].integer;
+    uint64_t span = (uint64_t)kernel->attrs->at[RANDINT_HIGH].integer - (uint64_t)low;
     bool wide = span > (uint64_t)1 << 32;
     return fill_result(kernel, [&](const fl_view *part) {
         fl_cuda_by_storage(part->dtype, [&](auto like) {
@@ -418,10 +419,10 @@ static fl_status launch_bernoulli(fl_kernel *kernel)
 /* attributes: p, seed, counter */
 static fl_status launch_dropout(fl_kernel *kernel)
 {
-    double p = kernel->attrs->at[0].number, kept = p < 1 ? 1 / (1 - p) : 0;
+    double p = kernel->attrs->at[DROPOUT_P].number, kept = p < 1 ? 1 / (1 - p) : 0;
     uint32_t threshold = (uint32_t)(p * 16777216.0 + 0.5);
-    kernel->seed = (uint64_t)kernel->attrs->at[1].integer;
-    kernel->counter = (uint64_t)kernel->attrs->at[2].integer;
+    kernel->seed = (uint64_t)kernel->attrs->at[DROPOUT_SEED].integer;
+    kernel->counter = (uint64_t)kernel->attrs->at[DROPOUT_COUNTER].integer;
     return fill_from(kernel, [&](auto *in, const fl_view *part) {
         typedef typename std::remove_cv<typename std::remove_pointer<decltype(in)>::type>::type T;
         launch_draw<T>(kernel, part, made_dropout<T>{in, (typename fl_wide<T>::type)kept, threshold});
