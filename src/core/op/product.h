@@ -6,6 +6,12 @@
 
 #include "op.h"
 
+/* Operands of products and of linear; results with an activation; attributes of linear_gelu_kept. */
+enum { PRODUCT_X, PRODUCT_Y };
+enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS };
+enum { ACTIVATED, GELU_KEPT };
+enum { GELU_APPROXIMATE, GELU_KEEP };
+
 /* Axes by their part in x[batch, m, k] y[batch, k, n]; -1: there is none (1-D operands have no rows, or no columns). */
 typedef struct product {
     int batch, x_batch, y_batch; /* batch axes of the result, of x, of y */

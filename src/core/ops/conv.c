@@ -9,9 +9,6 @@
 #include "cpu/stage.h"
 #include "expr.h"
 
-/* Operands of conv2d; its gradients have g, then what is not asked for. */
-enum { CONV_X, CONV_WEIGHT, CONV_BIAS };
-enum { GRAD_G, GRAD_OTHER };
 enum { CONV_FORWARD, CONV_INPUT_GRAD, CONV_WEIGHT_GRAD }; /* op->variant */
 
 /* ---- inference ---- */
@@ -105,10 +102,10 @@ static fl_status infer_dtypes(fl_infer *infer)
 static fl_status infer_conv(fl_infer *infer)
 {
     char tw[FL_SHAPE_TEXT], tb[FL_SHAPE_TEXT];
-    const fl_shape *w = &infer->in[1].shape, *bias = &infer->in[2].shape;
+    const fl_shape *w = &infer->in[CONV_WEIGHT].shape, *bias = &infer->in[CONV_BIAS].shape;
     FL_TRY(infer_dtypes(infer));
-    FL_TRY(output_shape(&infer->out[0].shape, infer, &infer->in[0].shape, w));
-    if (infer->in[2].kind != FL_TENSOR || (bias->ndim == 1 && bias->dims[0] == w->dims[0])) return FL_OK;
+    FL_TRY(output_shape(&infer->out[0].shape, infer, &infer->in[CONV_X].shape, w));
+    if (infer->in[CONV_BIAS].kind != FL_TENSOR || (bias->ndim == 1 && bias->dims[0] == w->dims[0])) return FL_OK;
     return fl_infer_fail(infer, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0],
                          fl_shape_text(tw, w), fl_shape_text(tb, bias));
 }
@@ -126,7 +123,7 @@ static fl_status check_gradient(const fl_infer *infer, const fl_shape *g, const 
 static fl_status check_operands(const fl_infer *infer, bool fits)
 {
     char tg[FL_SHAPE_TEXT], tx[FL_SHAPE_TEXT];
-    const fl_shape *g = &infer->in[0].shape, *x = &infer->in[1].shape;
+    const fl_shape *g = &infer->in[GRAD_G].shape, *x = &infer->in[GRAD_OTHER].shape;
     if (fits) return FL_OK;
     return fl_infer_fail(infer, FL_ERR_SHAPE, "takes images and a weight or images, got %s and %s",
                          fl_shape_text(tg, g), fl_shape_text(tx, x));
@@ -135,7 +132,7 @@ static fl_status check_operands(const fl_infer *infer, bool fits)
 static fl_status infer_input_grad(fl_infer *infer)
 {
     int64_t size[2], groups = infer->attrs->at[FL_CONV_GROUPS].integer;
-    const fl_shape *g = &infer->in[0].shape, *w = &infer->in[1].shape;
+    const fl_shape *g = &infer->in[GRAD_G].shape, *w = &infer->in[GRAD_OTHER].shape;
     FL_TRY(infer_dtypes(infer));
     FL_TRY(check_operands(infer, is_image(g) && w->ndim == 4));
     FL_TRY(fl_window_geometry_pair(size, infer, FL_CONV_SIZE, "size", 0));
@@ -147,7 +144,7 @@ static fl_status infer_input_grad(fl_infer *infer)
 static fl_status infer_weight_grad(fl_infer *infer)
 {
     int64_t size[2], groups = infer->attrs->at[FL_CONV_GROUPS].integer;
-    const fl_shape *g = &infer->in[0].shape, *x = &infer->in[1].shape;
+    const fl_shape *g = &infer->in[GRAD_G].shape, *x = &infer->in[GRAD_OTHER].shape;
     FL_TRY(infer_dtypes(infer));
     FL_TRY(check_operands(infer, is_image(g) && x->ndim == g->ndim));
     FL_TRY(fl_window_geometry_pair(size, infer, FL_CONV_SIZE, "size", 1));
@@ -164,9 +161,9 @@ struct roles {
 
 static struct roles roles_of(const fl_op *op, const fl_spec *in, const fl_spec *out)
 {
-    if (op->variant == CONV_INPUT_GRAD) return (struct roles){out, &in[1], &in[0]};
-    if (op->variant == CONV_WEIGHT_GRAD) return (struct roles){&in[1], out, &in[0]};
-    return (struct roles){&in[0], &in[1], out};
+    if (op->variant == CONV_INPUT_GRAD) return (struct roles){out, &in[GRAD_OTHER], &in[GRAD_G]};
+    if (op->variant == CONV_WEIGHT_GRAD) return (struct roles){&in[GRAD_OTHER], out, &in[GRAD_G]};
+    return (struct roles){&in[CONV_X], &in[CONV_WEIGHT], out};
 }
 
 /* ---- SBP ---- */
@@ -187,7 +184,7 @@ static void sbp_conv(fl_sigs *sigs)
 {
     struct roles r = roles_of(sigs->op, sigs->in, sigs->out);
     bool gives_x = r.x == sigs->out, gives_weight = r.weight == sigs->out,
-         bias = sigs->nin == 3 && sigs->in[2].kind == FL_TENSOR;
+         bias = sigs->nin == 3 && sigs->in[CONV_BIAS].kind == FL_TENSOR;
     fl_sbp shared = bias ? FL_S(0) : FL_B;
     int64_t groups = sigs->attrs->at[FL_CONV_GROUPS].integer;
     int channels = fl_conv_channels(r.x->shape.ndim);
@@ -211,8 +208,9 @@ static fl_status kernel_conv(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[0], &kernel->in[1], &kernel->out[0]);
-    FL_TRY(fl_cpu_conv(s.dtype, &c, s.out[0], s.in[0], s.in[1], kernel->in[1].start[1] == 0 ? s.in[2] : NULL));
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[CONV_X], &kernel->in[CONV_WEIGHT], &kernel->out[0]);
+    const void *bias = kernel->in[CONV_WEIGHT].start[1] == 0 ? s.in[CONV_BIAS] : NULL;
+    FL_TRY(fl_cpu_conv(s.dtype, &c, s.out[0], s.in[CONV_X], s.in[CONV_WEIGHT], bias));
     return fl_stage_close(&s);
 }
 
@@ -221,8 +219,8 @@ static fl_status kernel_input_grad(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_conv c = fl_conv_of(kernel->attrs, &kernel->out[0], &kernel->in[1], &kernel->in[0]);
-    FL_TRY(fl_cpu_conv_input_grad(s.dtype, &c, s.out[0], s.in[0], s.in[1]));
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->out[0], &kernel->in[GRAD_OTHER], &kernel->in[GRAD_G]);
+    FL_TRY(fl_cpu_conv_input_grad(s.dtype, &c, s.out[0], s.in[GRAD_G], s.in[GRAD_OTHER]));
     return fl_stage_close(&s);
 }
 
@@ -231,8 +229,8 @@ static fl_status kernel_weight_grad(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[1], &kernel->out[0], &kernel->in[0]);
-    FL_TRY(fl_cpu_conv_weight_grad(s.dtype, &c, s.out[0], s.in[0], s.in[1]));
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[GRAD_OTHER], &kernel->out[0], &kernel->in[GRAD_G]);
+    FL_TRY(fl_cpu_conv_weight_grad(s.dtype, &c, s.out[0], s.in[GRAD_G], s.in[GRAD_OTHER]));
     return fl_stage_close(&s);
 }
 

@@ -3,16 +3,13 @@
 **
 ** The hidden op keeps mean and 1 / deviation of every row; its gradient is one op that reads everything once.
 */
+#include "op/layer_norm.h"
 #include "cpu/rows.h"
 #include "cpu/stage.h"
 #include "expr.h"
 
-/* Operands, results and attributes of layer_norm_rows and of layer_norm_backward. */
-enum { ROWS_X, ROWS_WEIGHT, ROWS_BIAS };
-enum { ROWS_Y, ROWS_MEAN, ROWS_RSTD };
-enum { BACK_DY, BACK_X, BACK_MEAN, BACK_RSTD, BACK_WEIGHT, BACK_OPERANDS };
-enum { BACK_DX, BACK_DWEIGHT, BACK_DBIAS };
-enum { ATTR_AXES, ATTR_EPS };
+/* Attributes of layer_norm; its operands are those of layer_norm_rows. */
+enum { PUBLIC_SIZES, PUBLIC_EPS };
 
 /* Number of leading axes, those that are not normalised; the first attribute counts the others. */
 static int row_axes(const fl_attrs *attrs, const fl_shape *x) { return x->ndim - (int)attrs->at[ATTR_AXES].integer; }
@@ -283,14 +280,14 @@ static fl_status body_layer_norm(fl_tensor **out, const fl_operand *in, int nin,
 {
     fl_attrs a;
     fl_tensor *results[3];
-    FL_TRY(check_sizes(in[0].tensor, &attrs->at[0], in));
+    FL_TRY(check_sizes(in[0].tensor, &attrs->at[PUBLIC_SIZES], in));
     fl_attrs_init(&a, FL_OP_REF(layer_norm_rows));
-    fl_attr_set(&a, 0, attrs->at[0].count);
-    a.at[1] = attrs->at[1];
-    FL_TRY(FL_CALL_WITH(results, &a, layer_norm_rows, in[0], in[1], in[2]));
-    fl_tensor_unref(results[1]);
-    fl_tensor_unref(results[2]);
-    out[0] = results[0];
+    fl_attr_set(&a, ATTR_AXES, attrs->at[PUBLIC_SIZES].count);
+    a.at[ATTR_EPS] = attrs->at[PUBLIC_EPS];
+    FL_TRY(FL_CALL_WITH(results, &a, layer_norm_rows, in[ROWS_X], in[ROWS_WEIGHT], in[ROWS_BIAS]));
+    fl_tensor_unref(results[ROWS_MEAN]);
+    fl_tensor_unref(results[ROWS_RSTD]);
+    out[0] = results[ROWS_Y];
     return FL_OK;
 }
 

@@ -14,12 +14,7 @@
 #include "memory/scratch.h"
 #include "expr.h"
 #include "op/product.h"
-
-/* Operands of products and of linear; results with an activation; attributes of linear_gelu_kept. */
-enum { PRODUCT_X, PRODUCT_Y };
-enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS };
-enum { ACTIVATED, GELU_KEPT };
-enum { GELU_APPROXIMATE, GELU_KEEP };
+#include "op/slicing.h"
 
 static bool keeps_product(const fl_attrs *attrs) { return attrs->at[GELU_KEEP].integer != 0; }
 
@@ -74,12 +69,13 @@ static fl_status infer_bmm(fl_infer *infer)
 static fl_status infer_linear(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
-    const fl_shape *x = &infer->in[0].shape, *w = &infer->in[1].shape, *bias = &infer->in[2].shape;
+    const fl_shape *x = &infer->in[LINEAR_X].shape, *w = &infer->in[LINEAR_WEIGHT].shape,
+                   *bias = &infer->in[LINEAR_BIAS].shape;
     fl_shape_text(tx, x);
     fl_shape_text(tw, w);
     if (w->ndim != 2 || x->ndim == 0 || x->dims[x->ndim - 1] != w->dims[1])
         return fl_infer_fail(infer, FL_ERR_SHAPE, "takes x [..., in] and weight [out, in], got %s and %s", tx, tw);
-    if (infer->in[2].kind == FL_TENSOR && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
+    if (infer->in[LINEAR_BIAS].kind == FL_TENSOR && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
         return fl_infer_fail(infer, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0],
                              tw, fl_shape_text(tx, bias));
     return infer_product(infer);
@@ -132,7 +128,7 @@ static void add_product(fl_sigs *sigs, fl_body body, fl_sbp x, fl_sbp y, fl_sbp 
 /* Every rank makes a part of the result. */
 static void add_parts(fl_sigs *sigs, const product *p)
 {
-    bool bias = sigs->nin == 3 && sigs->in[2].kind == FL_TENSOR;
+    bool bias = sigs->nin == 3 && sigs->in[LINEAR_BIAS].kind == FL_TENSOR;
     for (int b = 0; b < p->batch; b++)
         add_product(sigs, NULL, batch_split(sigs, 0, b, p->batch, p->x_batch),
                     batch_split(sigs, 1, b, p->batch, p->y_batch), FL_B, FL_S(b));
@@ -146,7 +142,7 @@ static void add_parts(fl_sigs *sigs, const product *p)
 static void sbp_product(fl_sigs *sigs)
 {
     product p = product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
-    bool bias = sigs->nin == 3 && sigs->in[2].kind == FL_TENSOR;
+    bool bias = sigs->nin == 3 && sigs->in[LINEAR_BIAS].kind == FL_TENSOR;
     add_parts(sigs, &p);
     /* the rank that holds the first k adds the bias, so there must be one */
     if (!bias || sigs->in_logical[0].dims[p.xk] > 0) add_product(sigs, NULL, FL_S(p.xk), FL_S(p.yk), FL_B, FL_PSUM);
@@ -166,7 +162,7 @@ static void sbp_activated(fl_sigs *sigs, fl_body body)
 static fl_status body_relu(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *sum = expr_whole(&c, EXPR_CALL(&c, NULL, linear, in[0], in[1], in[2]));
+    fl_tensor *sum = expr_whole(&c, EXPR_CALL(&c, NULL, linear, in[LINEAR_X], in[LINEAR_WEIGHT], in[LINEAR_BIAS]));
     out[0] = fl_expr_take(&c, EXPR_CALL(&c, NULL, relu, fl_of(sum)));
     return fl_expr_end(&c);
 }
@@ -175,9 +171,9 @@ static fl_tensor *nothing_of(fl_expr *expr, fl_tensor *x)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(narrow));
-    fl_attr_set(&a, 0, 0);
-    fl_attr_set(&a, 1, 0);
-    fl_attr_set(&a, 2, 0);
+    fl_attr_set(&a, SLICE_AXIS, 0);
+    fl_attr_set(&a, SLICE_START, 0);
+    fl_attr_set(&a, SLICE_LENGTH, 0);
     return EXPR_CALL(expr, &a, narrow, fl_of(EXPR_CALL(expr, NULL, flatten, fl_of(x))));
 }
 
@@ -185,14 +181,14 @@ static fl_tensor *expr_gelu(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(gelu));
-    a.at[0] = attrs->at[0];
+    a.at[0] = attrs->at[GELU_APPROXIMATE];
     return EXPR_CALL(expr, &a, gelu, fl_of(x));
 }
 
 static fl_status body_gelu_kept(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *sum = expr_whole(&c, EXPR_CALL(&c, NULL, linear, in[0], in[1], in[2]));
+    fl_tensor *sum = expr_whole(&c, EXPR_CALL(&c, NULL, linear, in[LINEAR_X], in[LINEAR_WEIGHT], in[LINEAR_BIAS]));
     fl_tensor *y = expr_gelu(&c, sum, attrs), *kept = keeps_product(attrs) ? sum : nothing_of(&c, sum);
     out[0] = fl_expr_take(&c, y);
     out[1] = fl_expr_take(&c, kept);
@@ -313,7 +309,7 @@ static struct batched product_of_kernel(const fl_stage *stage, void *c)
                       .b_col = p.yn < 0 ? 1 : ys[p.yn],
                       .alpha = 1};
     b.one.c_row = b.one.n;
-    if (k->nin == 3 && stage->in[2] && x->start[p.xk] == 0) b.one.bias = stage->in[2];
+    if (k->nin == 3 && stage->in[LINEAR_BIAS] && x->start[p.xk] == 0) b.one.bias = stage->in[LINEAR_BIAS];
     memcpy(b.size, k->out[0].size, sizeof(int64_t) * (size_t)p.batch);
     product_batch_steps(b.x_step, x, xs, p.batch, p.x_batch);
     product_batch_steps(b.y_step, y, ys, p.batch, p.y_batch);
@@ -453,7 +449,8 @@ static fl_status grad_relu(fl_grad *g)
 static fl_tensor *gelu_gradient(fl_expr *expr, const fl_grad *g)
 {
     fl_tensor *before = g->out[GELU_KEPT];
-    if (!keeps_product(g->attrs)) before = EXPR_CALL(expr, NULL, linear, g->in[0], g->in[1], g->in[2]);
+    if (!keeps_product(g->attrs))
+        before = EXPR_CALL(expr, NULL, linear, g->in[LINEAR_X], g->in[LINEAR_WEIGHT], g->in[LINEAR_BIAS]);
     return g->attrs->at[GELU_APPROXIMATE].integer
         ? EXPR_CALL(expr, NULL, gelu_tanh_backward, fl_of(g->gout[0]), fl_of(before))
         : EXPR_CALL(expr, NULL, gelu_backward, fl_of(g->gout[0]), fl_of(before));

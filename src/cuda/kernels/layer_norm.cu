@@ -5,6 +5,7 @@
 ** and bias grow in its registers beside the gradient of x. The blocks' sums are added by a second kernel, in order; how
 ** many blocks there are depends on the sizes and on the GPU.
 */
+#include "core/op/layer_norm.h"
 #include "rows.cuh"
 
 template<typename T>
@@ -178,18 +179,18 @@ static fl_status norm(fl_kernel *kernel, const fl_rows_of *x, const fl_rows_of *
                       int64_t n)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
-    fl_dtype dtype = kernel->in[0].dtype;
+    fl_dtype dtype = kernel->in[ROWS_X].dtype;
     bool aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
-    norm_job<T> j = {(T *)kernel->out[0].data,
-                     (T *)kernel->out[1].data,
-                     (T *)kernel->out[2].data,
+    norm_job<T> j = {(T *)kernel->out[ROWS_Y].data,
+                     (T *)kernel->out[ROWS_MEAN].data,
+                     (T *)kernel->out[ROWS_RSTD].data,
                      (const T *)x->data,
                      x->stride,
-                     kernel->out[1].numel,
+                     kernel->out[ROWS_MEAN].numel,
                      n,
-                     (wide<T>)kernel->attrs->at[1].number,
-                     columns_of<T>(weight, &kernel->in[1], dtype),
-                     columns_of<T>(bias, &kernel->in[2], dtype)};
+                     (wide<T>)kernel->attrs->at[ATTR_EPS].number,
+                     columns_of<T>(weight, &kernel->in[ROWS_WEIGHT], dtype),
+                     columns_of<T>(bias, &kernel->in[ROWS_BIAS], dtype)};
     fl_row_plan p = fl_row_plan_of(j.rows, n, WIDTH, MOST, aligned);
     if (p.packs == 0) return norm_in_two(j, x);
     if (p.threads > FL_ROW_THREADS)
@@ -205,13 +206,13 @@ static fl_status norm(fl_kernel *kernel, const fl_rows_of *x, const fl_rows_of *
 
 static fl_status launch_norm(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[0];
-    int leading = x->ndim - (int)kernel->attrs->at[0].integer;
+    const fl_view *x = &kernel->in[ROWS_X];
+    int leading = x->ndim - (int)kernel->attrs->at[ATTR_AXES].integer;
     fl_rows_of rows, weight = {}, bias = {};
-    if (kernel->out[1].numel == 0) return FL_OK;
+    if (kernel->out[ROWS_MEAN].numel == 0) return FL_OK;
     fl_status status = fl_rows_open(&rows, x, leading, x->dtype);
-    if (status == FL_OK) status = open_columns(&weight, &kernel->in[1], x->dtype);
-    if (status == FL_OK) status = open_columns(&bias, &kernel->in[2], x->dtype);
+    if (status == FL_OK) status = open_columns(&weight, &kernel->in[ROWS_WEIGHT], x->dtype);
+    if (status == FL_OK) status = open_columns(&bias, &kernel->in[ROWS_BIAS], x->dtype);
     if (status == FL_OK)
         status = fl_cuda_by_float(x->dtype, [&](auto like) {
             return norm<decltype(like)>(kernel, &rows, &weight, &bias, row_length(x, leading));
@@ -429,7 +430,8 @@ static fl_status gradient(fl_kernel *kernel, gradient_job<T> j)
                       shared, j, p.group);
         });
     FL_LAUNCH((join_sums<T>), dim3(fl_blocks(2 * j.n, JOIN_WIDE)), dim3(JOIN_WIDE, JOIN_HIGH), 0,
-              (T *)kernel->out[1].data, (T *)kernel->out[2].data, (const wide<T> *)memory, blocks, j.n);
+              (T *)kernel->out[BACK_DWEIGHT].data, (T *)kernel->out[BACK_DBIAS].data, (const wide<T> *)memory, blocks,
+              j.n);
     fl_cuda_free(memory);
     return FL_OK;
 }
@@ -437,29 +439,29 @@ static fl_status gradient(fl_kernel *kernel, gradient_job<T> j)
 /* (dy, x, mean, rstd, weight?) */
 static fl_status launch_gradient(fl_kernel *kernel)
 {
-    enum { OPERANDS = 4 };
-    const fl_view *x = &kernel->in[1];
-    int leading = x->ndim - (int)kernel->attrs->at[0].integer;
-    int64_t n = row_length(x, leading), rows = kernel->in[2].numel;
+    enum { OPERANDS = BACK_WEIGHT }; /* those with rows: all before the weight */
+    const fl_view *x = &kernel->in[BACK_X];
+    int leading = x->ndim - (int)kernel->attrs->at[ATTR_AXES].integer;
+    int64_t n = row_length(x, leading), rows = kernel->in[BACK_MEAN].numel;
     fl_rows_of r[OPERANDS] = {}, weight = {};
-    fl_status status = open_columns(&weight, &kernel->in[4], x->dtype);
+    fl_status status = open_columns(&weight, &kernel->in[BACK_WEIGHT], x->dtype);
     for (int i = 0; i < OPERANDS && status == FL_OK; i++)
         status = fl_rows_open(&r[i], &kernel->in[i], leading, x->dtype);
     if (status == FL_OK && n > 0)
         status = fl_cuda_by_float(x->dtype, [&](auto like) {
             typedef decltype(like) T;
-            gradient_job<T> j = {(T *)kernel->out[0].data,
-                                 (const T *)r[0].data,
-                                 (const T *)r[1].data,
-                                 (const T *)r[2].data,
-                                 (const T *)r[3].data,
-                                 r[0].stride,
-                                 r[1].stride,
-                                 r[2].stride,
-                                 r[3].stride,
+            gradient_job<T> j = {(T *)kernel->out[BACK_DX].data,
+                                 (const T *)r[BACK_DY].data,
+                                 (const T *)r[BACK_X].data,
+                                 (const T *)r[BACK_MEAN].data,
+                                 (const T *)r[BACK_RSTD].data,
+                                 r[BACK_DY].stride,
+                                 r[BACK_X].stride,
+                                 r[BACK_MEAN].stride,
+                                 r[BACK_RSTD].stride,
                                  rows,
                                  n,
-                                 columns_of<T>(&weight, &kernel->in[4], x->dtype),
+                                 columns_of<T>(&weight, &kernel->in[BACK_WEIGHT], x->dtype),
                                  NULL};
             return gradient<T>(kernel, j);
         });
