@@ -6,6 +6,7 @@
 ** contribution has come (`expected`); only then it is boxed and added to .grad. Small ones wait for others, so that
 ** their all-reduces travel together.
 */
+#include "op/reduce.h"
 #include "bucket.h"
 #include "dispatch/to_global.h"
 #include "tape.h"
@@ -87,8 +88,8 @@ static fl_status sum_to_shape(fl_tensor **g, const fl_shape *want)
     if (count) {
         fl_attrs a;
         fl_attrs_init(&a, FL_OP_REF(sum));
-        fl_attr_set_list(&a, 0, axes, count);
-        fl_attr_set(&a, 1, true);
+        fl_attr_set_list(&a, REDUCE_AXIS, axes, count);
+        fl_attr_set(&a, REDUCE_KEEPDIM, true);
         status = FL_CALL_WITH(&next, &a, sum, fl_of(t));
         fl_tensor_unref(t);
         FL_TRY(status);

@@ -3,22 +3,21 @@
 **
 ** The gradient of max and min along an axis. Each of the two ops is the other's gradient.
 */
+#include "op/reduce.h"
 #include "cpu/pick.h"
 #include "ops.h"
 
-enum { PICK_VALUES, PICK_INDEX }; /* operands of both ops */
-
-/* Both ops: axis in slot 0, keepdim in slot 1. The shape of the lines of x, which `index` must have: the axis away, or
+/* Both ops: the shape of the lines of x, which `index` must have: the axis away, or
 ** of size 1. */
 static fl_status line_shape(fl_shape *out, const fl_infer *infer, const fl_shape *x)
 {
     int axis;
     char ti[FL_SHAPE_TEXT], tl[FL_SHAPE_TEXT];
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, x));
-    fl_reduce_shape(out, x, x->ndim ? 1u << axis : 0, infer->attrs->at[1].integer != 0);
-    if (infer->in[1].dtype == FL_INT64 && fl_shape_equal(&infer->in[1].shape, out)) return FL_OK;
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[PICK_AXIS].integer, x));
+    fl_reduce_shape(out, x, x->ndim ? 1u << axis : 0, infer->attrs->at[PICK_KEEPDIM].integer != 0);
+    if (infer->in[PICK_INDEX].dtype == FL_INT64 && fl_shape_equal(&infer->in[PICK_INDEX].shape, out)) return FL_OK;
     return fl_infer_fail(infer, FL_ERR_SHAPE, "index must be int64%s, got %s%s", fl_shape_text(tl, out),
-                         fl_dtype_name(infer->in[1].dtype), fl_shape_text(ti, &infer->in[1].shape));
+                         fl_dtype_name(infer->in[PICK_INDEX].dtype), fl_shape_text(ti, &infer->in[PICK_INDEX].shape));
 }
 
 /* ---- axis_gather ---- */
@@ -32,8 +31,8 @@ static fl_status infer_axis_gather(fl_infer *infer)
 /* Signatures of (x, index) -> line, or (line, index) -> x: every axis but the picked one, and P(sum) of the values. */
 static void sbp_lines(fl_sigs *sigs, const fl_shape *x, bool gathers)
 {
-    int axis = fl_axis_of(&sigs->attrs->at[0], x->ndim);
-    bool keepdim = sigs->attrs->at[1].integer != 0;
+    int axis = fl_axis_of(&sigs->attrs->at[PICK_AXIS], x->ndim);
+    bool keepdim = sigs->attrs->at[PICK_KEEPDIM].integer != 0;
     for (int a = 0; a < x->ndim; a++) {
         if (a == axis) continue;
         fl_sbp line = FL_S(keepdim || a < axis ? a : a - 1);
@@ -47,8 +46,8 @@ static void sbp_axis_gather(fl_sigs *sigs) { sbp_lines(sigs, &sigs->in_logical[0
 
 static fl_status kernel_axis_gather(fl_kernel *kernel)
 {
-    return fl_cpu_axis_gather(&kernel->out[0], &kernel->in[0], &kernel->in[1],
-                              fl_axis_of(&kernel->attrs->at[0], kernel->in[0].ndim));
+    return fl_cpu_axis_gather(&kernel->out[0], &kernel->in[0], &kernel->in[PICK_INDEX],
+                              fl_axis_of(&kernel->attrs->at[PICK_AXIS], kernel->in[0].ndim));
 }
 
 static fl_status grad_axis_gather(fl_grad *g)
@@ -56,10 +55,10 @@ static fl_status grad_axis_gather(fl_grad *g)
     fl_attrs a;
     const fl_shape *shape = &g->in_meta[0]->shape;
     fl_attrs_init(&a, FL_OP_REF(axis_scatter));
-    a.at[0] = g->attrs->at[0];
-    a.at[1] = g->attrs->at[1];
-    fl_attr_set_list(&a, 2, shape->dims, shape->ndim);
-    return FL_CALL_WITH(&g->gin[0], &a, axis_scatter, fl_of(g->gout[0]), g->in[1]);
+    a.at[PICK_AXIS] = g->attrs->at[PICK_AXIS];
+    a.at[PICK_KEEPDIM] = g->attrs->at[PICK_KEEPDIM];
+    fl_attr_set_list(&a, PICK_SIZES, shape->dims, shape->ndim);
+    return FL_CALL_WITH(&g->gin[0], &a, axis_scatter, fl_of(g->gout[0]), g->in[PICK_INDEX]);
 }
 
 FL_OP(axis_gather) = {
@@ -80,7 +79,7 @@ FL_OP(axis_gather) = {
 
 static fl_status infer_axis_scatter(fl_infer *infer)
 {
-    const fl_attr *sizes = &infer->attrs->at[2];
+    const fl_attr *sizes = &infer->attrs->at[PICK_SIZES];
     fl_shape want;
     char tg[FL_SHAPE_TEXT], tl[FL_SHAPE_TEXT];
     FL_TRY(fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count));
@@ -95,17 +94,17 @@ static void sbp_axis_scatter(fl_sigs *sigs) { sbp_lines(sigs, &sigs->out_logical
 
 static fl_status kernel_axis_scatter(fl_kernel *kernel)
 {
-    return fl_cpu_axis_scatter(&kernel->out[0], &kernel->in[0], &kernel->in[1],
-                               fl_axis_of(&kernel->attrs->at[0], kernel->out[0].ndim));
+    return fl_cpu_axis_scatter(&kernel->out[0], &kernel->in[0], &kernel->in[PICK_INDEX],
+                               fl_axis_of(&kernel->attrs->at[PICK_AXIS], kernel->out[0].ndim));
 }
 
 static fl_status grad_axis_scatter(fl_grad *g)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(axis_gather));
-    a.at[0] = g->attrs->at[0];
-    a.at[1] = g->attrs->at[1];
-    return FL_CALL_WITH(&g->gin[0], &a, axis_gather, fl_of(g->gout[0]), g->in[1]);
+    a.at[PICK_AXIS] = g->attrs->at[PICK_AXIS];
+    a.at[PICK_KEEPDIM] = g->attrs->at[PICK_KEEPDIM];
+    return FL_CALL_WITH(&g->gin[0], &a, axis_gather, fl_of(g->gout[0]), g->in[PICK_INDEX]);
 }
 
 FL_OP(axis_scatter) = {

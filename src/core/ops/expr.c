@@ -1,6 +1,7 @@
 /*
 ** expr.c -- several ops as one C expression: see expr.h.
 */
+#include "op/reduce.h"
 #include "expr.h"
 #include "dispatch/to_global.h"
 
@@ -69,8 +70,8 @@ fl_tensor *expr_reduce(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t ax
     for (int i = 0; i < FL_MAX_NDIM; i++)
         if (axes >> i & 1u) list[count++] = i;
     fl_attrs_init(&a, op);
-    fl_attr_set_list(&a, 0, list, count);
-    fl_attr_set(&a, 1, keepdim);
+    fl_attr_set_list(&a, REDUCE_AXIS, list, count);
+    fl_attr_set(&a, REDUCE_KEEPDIM, keepdim);
     return fl_expr_call(expr, op, (const fl_operand[]){fl_of(x)}, 1, &a);
 }
 

@@ -5,6 +5,7 @@
 #ifndef FL_OPS_REDUCE_H
 #define FL_OPS_REDUCE_H
 
+#include "op/reduce.h"
 #include "expr.h"
 #include "cpu/reduce.h"
 
@@ -16,7 +17,7 @@ typedef struct fl_reduce_slots {
     int axis, keepdim;
 } fl_reduce_slots;
 
-static const fl_reduce_slots fl_reduce_usual = {0, 1};
+static const fl_reduce_slots fl_reduce_usual = {REDUCE_AXIS, REDUCE_KEEPDIM};
 
 /* ---- inference and kernels ---- */
 

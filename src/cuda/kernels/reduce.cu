@@ -4,11 +4,10 @@
 ** The folds are in folds.cuh, the engine in reduce.cuh; here each op chooses its own. What decides the result (empty
 ** parts, NaN, the dtype of totals) is as in core/ops (sums.c, extremes.c, norms.c) and core/cpu/reduce.c.
 */
+#include "core/op/reduce.h"
 #include "folds.cuh"
 
 /* ---- attributes ---- */
-
-enum { AXIS = 0, AXIS_AFTER_P = 1, CORRECTION = 1 };
 
 static int axis_at(int64_t axis, int ndim) { return (int)(axis < 0 ? axis + ndim : axis); }
 
@@ -68,7 +67,7 @@ static fl_status sum_floats(const fl_view *in, uint32_t mask, const fl_results &
 
 static fl_status launch_sum(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, AXIS);
+    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
     FL_TRY(
         sum_any<FL_MAP_SAME>(&kernel->in[0], mask, results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE)));
     return fl_cuda_check("sum");
@@ -76,7 +75,7 @@ static fl_status launch_sum(fl_kernel *kernel)
 
 static fl_status launch_mean(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, AXIS);
+    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
     FL_TRY(sum_floats<FL_MAP_SAME>(&kernel->in[0], mask,
                                    results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_MEAN)));
     return fl_cuda_check("mean");
@@ -84,7 +83,7 @@ static fl_status launch_mean(fl_kernel *kernel)
 
 static fl_status launch_prod(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, AXIS);
+    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
     fl_results r = results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE);
     FL_TRY(fl_cuda_by_dtype(kernel->in[0].dtype, [&](auto like) {
         fl_product_fold<element_of<decltype(like)>> fold = {r};
@@ -95,7 +94,7 @@ static fl_status launch_prod(fl_kernel *kernel)
 
 static fl_status count(fl_kernel *kernel, fl_finish finish)
 {
-    uint32_t mask = axes_of(kernel, AXIS);
+    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
     return sum_any<FL_MAP_NOT_ZERO>(&kernel->in[0], mask, results_of(&kernel->out[0], &kernel->in[0], mask, finish));
 }
 
@@ -137,8 +136,8 @@ static fl_status extreme_over(fl_kernel *kernel, uint32_t mask, bool smallest)
     return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_amax(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, AXIS), false); }
-static fl_status launch_amin(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, AXIS), true); }
+static fl_status launch_amax(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, REDUCE_AXIS), false); }
+static fl_status launch_amin(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, REDUCE_AXIS), true); }
 static fl_status launch_max_all(fl_kernel *kernel)
 {
     return extreme_over(kernel, (1u << kernel->in[0].ndim) - 1, false);
@@ -152,9 +151,9 @@ static fl_status launch_min_all(fl_kernel *kernel)
 
 static fl_status variance(fl_kernel *kernel, fl_finish finish)
 {
-    uint32_t mask = axes_of(kernel, AXIS);
+    uint32_t mask = axes_of(kernel, VAR_AXIS);
     fl_results r = results_of(&kernel->out[0], &kernel->in[0], mask, finish);
-    double left = (double)r.local_count - (double)kernel->attrs->at[CORRECTION].integer;
+    double left = (double)r.local_count - (double)kernel->attrs->at[VAR_CORRECTION].integer;
     r.divisor = left > 0 ? left : 0;
     FL_TRY(fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) {
         fl_variance_fold<element_of<decltype(like)>> fold;
@@ -169,10 +168,10 @@ static fl_status launch_std(fl_kernel *kernel) { return variance(kernel, FL_FINI
 
 static fl_status launch_norm(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, AXIS_AFTER_P);
+    uint32_t mask = axes_of(kernel, NORM_AXIS);
     const fl_view *x = &kernel->in[0];
     fl_results r = results_of(&kernel->out[0], x, mask, FL_FINISH_NONE);
-    r.p = fl_attr_number(&kernel->attrs->at[0]);
+    r.p = fl_attr_number(&kernel->attrs->at[NORM_P]);
     if (isinf(r.p)) FL_TRY(extreme(x, mask, r, r.p < 0, true));
     else if (r.p == 0) FL_TRY(sum_floats<FL_MAP_NOT_ZERO>(x, mask, r));
     else if (r.p == 1) FL_TRY(sum_floats<FL_MAP_ABSOLUTE>(x, mask, r));
@@ -185,7 +184,7 @@ static fl_status launch_norm(fl_kernel *kernel)
 
 static fl_status launch_logsumexp(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, AXIS);
+    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
     FL_TRY(fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) {
         fl_logsumexp_fold<element_of<decltype(like)>> fold;
         fold.results = results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE);

@@ -6,6 +6,7 @@
 ** that would keep one block busy for long is cut into parts, and the first of all parts are candidates. All of a long
 ** row are sorted by radix (sort.h), all rows at once: the last and most significant key is the row.
 */
+#include "core/op/reduce.h"
 #include "index.h"
 #include "operand.h"
 #include "sort.h"
@@ -431,11 +432,11 @@ static int axis_at(const fl_kernel *kernel, int slot)
 }
 static fl_status launch_sort(fl_kernel *kernel)
 {
-    return sort_lines(kernel, axis_at(kernel, 0), kernel->attrs->at[1].integer != 0);
+    return sort_lines(kernel, axis_at(kernel, SORT_AXIS), kernel->attrs->at[SORT_DESCENDING].integer != 0);
 }
 static fl_status launch_topk(fl_kernel *kernel)
 {
-    return sort_lines(kernel, axis_at(kernel, 1), kernel->attrs->at[2].integer != 0);
+    return sort_lines(kernel, axis_at(kernel, TOPK_AXIS), kernel->attrs->at[TOPK_LARGEST].integer != 0);
 }
 
 FL_CUDA_OP(sort, launch_sort);
