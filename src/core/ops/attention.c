@@ -430,7 +430,7 @@ static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, 
         return fl_fail(FL_ERR_VALUE, "scaled_dot_product_attention: dropout must be between 0 and 1, got %g", dropout);
     fl_attrs a = attention_attrs(FL_OP_REF(attention_rows), attrs);
     fl_generator before = *fl_generator_current();
-    FL_TRY(FL_CALL_WITH(results, &a, attention_rows, in[0], in[1], in[2], in[3]));
+    FL_TRY(FL_CALL_WITH(results, &a, attention_rows, in[IN_Q], in[IN_K], in[IN_V], in[IN_MASK]));
     if (dropout == 0) *fl_generator_current() = before; /* nothing was drawn */
     fl_tensor_unref(results[ROWS_LSE]);
     fl_tensor_unref(results[ROWS_KEY]);

@@ -6,6 +6,7 @@
 ** of them has are its rows or columns. The axes of "..." are labels like letters, counted from the last one, which
 ** broadcast.
 */
+#include "op/slicing.h"
 #include "expr.h"
 
 #include <ctype.h>
@@ -238,8 +239,8 @@ static struct factor without_repeats(fl_expr *expr, struct factor factor)
         if (first == i) continue;
         fl_attrs a;
         fl_attrs_init(&a, FL_OP_REF(diagonal));
-        fl_attr_set(&a, 1, first);
-        fl_attr_set(&a, 2, i);
+        fl_attr_set(&a, DIAGONAL_AXIS0, first);
+        fl_attr_set(&a, DIAGONAL_AXIS1, i);
         factor.x = EXPR_CALL(expr, &a, diagonal, fl_of(factor.x));
         factor.axes = without(&factor.axes, 1u << first | 1u << i);
         append(&factor.axes, label); /* the diagonal is the last axis */

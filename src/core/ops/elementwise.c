@@ -6,12 +6,14 @@
 
 #include <math.h>
 
+enum { MASKED_X, MASKED_MASK, MASKED_VALUE }; /* operands of masked_fill */
+
 /* ---- inference ---- */
 
 /* masked_fill keeps the dtype of x, which must be able to hold the value. */
 static fl_status check_fill(const fl_infer *infer)
 {
-    const fl_spec *x = &infer->in[0], *value = &infer->in[2];
+    const fl_spec *x = &infer->in[MASKED_X], *value = &infer->in[MASKED_VALUE];
     if (fl_dtype_categories[value->dtype] <= fl_dtype_categories[x->dtype]) return FL_OK;
     return fl_infer_fail(infer, FL_ERR_DTYPE, "x is %s and cannot hold a value of %s", fl_dtype_name(x->dtype),
                          fl_dtype_name(value->dtype));
@@ -49,7 +51,7 @@ static fl_status check_clamp(const fl_operand *in, int nin, const fl_attrs *attr
 
 static fl_status check_masked_fill(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    return fl_require_fits("masked_fill", in[0].tensor->meta->dtype, &in[2]);
+    return fl_require_fits("masked_fill", in[MASKED_X].tensor->meta->dtype, &in[MASKED_VALUE]);
 }
 
 /* ---- SBP of one hierarchy axis, beyond the splits ---- */

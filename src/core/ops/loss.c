@@ -464,7 +464,7 @@ static fl_status body_cross_entropy(fl_tensor **out, const fl_operand *in, int n
     a.at[LOSS_IGNORE] = attrs->at[PUBLIC_IGNORE];
     a.at[LOSS_SMOOTHING] = attrs->at[PUBLIC_SMOOTHING];
     FL_TRY(check_smoothing(attrs->at[PUBLIC_SMOOTHING].number));
-    fl_tensor *loss = EXPR_CALL(&c, &a, cross_entropy_rows, in[0], in[1], in[2]);
+    fl_tensor *loss = EXPR_CALL(&c, &a, cross_entropy_rows, in[ROWS_INPUT], in[ROWS_TARGET], in[ROWS_WEIGHT]);
     fl_tensor *count = loss ? c.owned[SCORES_ROWS_COUNT] : NULL;
     out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
@@ -476,7 +476,7 @@ static fl_status body_nll_loss(fl_tensor **out, const fl_operand *in, int nin, c
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(nll_rows));
     a.at[LOSS_IGNORE] = attrs->at[PUBLIC_IGNORE];
-    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, in[0], in[1], in[2]);
+    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, in[ROWS_INPUT], in[ROWS_TARGET], in[ROWS_WEIGHT]);
     fl_tensor *count = loss ? c.owned[LOGS_ROWS_COUNT] : NULL;
     out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
@@ -522,8 +522,8 @@ static fl_status body_bce_with_logits(fl_tensor **out, const fl_operand *in, int
     fl_expr c = {0};
     FL_TRY(float_input("binary_cross_entropy_with_logits", in));
     FL_TRY(same_shapes("binary_cross_entropy_with_logits", in));
-    fl_tensor *loss = logits_loss(&c, in[0].tensor, in[1].tensor);
-    if (in[2].kind == FL_TENSOR) loss = expr_mul(&c, loss, in[2].tensor);
+    fl_tensor *loss = logits_loss(&c, in[ROWS_INPUT].tensor, in[ROWS_TARGET].tensor);
+    if (in[ROWS_WEIGHT].kind == FL_TENSOR) loss = expr_mul(&c, loss, in[ROWS_WEIGHT].tensor);
     out[0] = fl_expr_take(&c, reduced(&c, loss, attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
 }

@@ -6,6 +6,8 @@
 */
 #include "ops.h"
 
+enum { ROLL_SHIFTS, ROLL_AXES }; /* attributes of roll and roll_axes */
+
 /* ---- flip ---- */
 
 /* An empty list of axes turns nothing, so it is not one that is absent. */
@@ -75,7 +77,7 @@ FL_OP(flip) = {
 /* How far each axis moves on, 0 to its size - 1; axes may be named twice. */
 static fl_status total_shifts(int64_t *shifts, const fl_attrs *attrs, const fl_shape *shape)
 {
-    const fl_attr *each = &attrs->at[0], *axes = &attrs->at[1];
+    const fl_attr *each = &attrs->at[ROLL_SHIFTS], *axes = &attrs->at[ROLL_AXES];
     for (int a = 0; a < shape->ndim; a++) shifts[a] = 0;
     if (each->count != axes->count)
         return fl_fail(FL_ERR_VALUE, "roll: there must be one shift for each axis, got %d for %d", each->count,
@@ -92,9 +94,10 @@ static fl_status total_shifts(int64_t *shifts, const fl_attrs *attrs, const fl_s
 
 static fl_status infer_roll_axes(fl_infer *infer)
 {
-    for (int i = 0; i < infer->attrs->at[1].count; i++) {
+    const fl_attr *axes = &infer->attrs->at[ROLL_AXES];
+    for (int i = 0; i < axes->count; i++) {
         int axis;
-        FL_TRY(fl_shape_axis(&axis, "roll", infer->attrs->at[1].list[i], &infer->in[0].shape));
+        FL_TRY(fl_shape_axis(&axis, "roll", axes->list[i], &infer->in[0].shape));
     }
     return fl_infer_same(infer);
 }
@@ -110,7 +113,7 @@ static fl_status check_roll_axes(const fl_operand *in, int nin, const fl_attrs *
 static void sbp_roll_axes(fl_sigs *sigs)
 {
     uint32_t mask = 0;
-    const fl_attr *axes = &sigs->attrs->at[1];
+    const fl_attr *axes = &sigs->attrs->at[ROLL_AXES];
     int ndim = sigs->in[0].shape.ndim;
     for (int i = 0; i < axes->count && ndim; i++)
         mask |= 1u << (axes->list[i] < 0 ? axes->list[i] + ndim : axes->list[i]);
@@ -182,8 +185,8 @@ static fl_status grad_roll_axes(fl_grad *g)
         axes[i] = i;
     }
     fl_attrs_init(&a, g->op);
-    fl_attr_set_list(&a, 0, shifts, shape->ndim);
-    fl_attr_set_list(&a, 1, axes, shape->ndim);
+    fl_attr_set_list(&a, ROLL_SHIFTS, shifts, shape->ndim);
+    fl_attr_set_list(&a, ROLL_AXES, axes, shape->ndim);
     return FL_CALL_WITH(&g->gin[0], &a, roll_axes, fl_of(g->gout[0]));
 }
 
@@ -208,10 +211,11 @@ static fl_status body_roll(fl_tensor **out, const fl_operand *in, int nin, const
     const fl_shape *shape = &in[0].tensor->meta->shape;
     fl_tensor *line, *rolled;
     fl_attrs a = *attrs;
-    if (attrs->at[1].given) return FL_CALL_WITH(out, attrs, roll_axes, in[0]);
-    if (attrs->at[0].count != 1)
-        return fl_fail(FL_ERR_VALUE, "roll: without axes there must be one shift, got %d", attrs->at[0].count);
-    fl_attr_set_list(&a, 1, (const int64_t[]){0}, 1);
+    if (attrs->at[ROLL_AXES].given) return FL_CALL_WITH(out, attrs, roll_axes, in[0]);
+    if (attrs->at[ROLL_SHIFTS].count != 1)
+        return fl_fail(FL_ERR_VALUE, "roll: without axes there must be one shift, got %d",
+                       attrs->at[ROLL_SHIFTS].count);
+    fl_attr_set_list(&a, ROLL_AXES, (const int64_t[]){0}, 1);
     FL_TRY(fl_reshaped(&line, in[0].tensor, (const int64_t[]){in[0].tensor->meta->numel}, 1));
     fl_status status = FL_CALL_WITH(&rolled, &a, roll_axes, fl_of(line));
     fl_tensor_unref(line);

@@ -7,6 +7,10 @@
 */
 #include "ops.h"
 
+/* Attributes of flatten, of transpose. */
+enum { FLATTEN_START, FLATTEN_END };
+enum { TRANSPOSE_AXIS0, TRANSPOSE_AXIS1 };
+
 /* ---- SBP of views ---- */
 
 /* Partial values survive when nothing is converted; sums also on the way to a wider float. */
@@ -198,8 +202,8 @@ static fl_status infer_flatten(fl_infer *infer)
 {
     const fl_shape *in = &infer->in[0].shape;
     int first, last;
-    FL_TRY(fl_shape_axis(&first, infer->name, infer->attrs->at[0].integer, in));
-    FL_TRY(fl_shape_axis(&last, infer->name, infer->attrs->at[1].integer, in));
+    FL_TRY(fl_shape_axis(&first, infer->name, infer->attrs->at[FLATTEN_START].integer, in));
+    FL_TRY(fl_shape_axis(&last, infer->name, infer->attrs->at[FLATTEN_END].integer, in));
     if (first > last) return fl_infer_fail(infer, FL_ERR_SHAPE, "start_axis %d comes after end_axis %d", first, last);
     fl_shape out = {0};
     for (int i = 0; i < in->ndim; i++) {
@@ -426,8 +430,8 @@ FL_OP(permute) = {
 static fl_status exchange(int *order, const char *who, const fl_attrs *attrs, const fl_shape *shape)
 {
     int a, b;
-    FL_TRY(fl_shape_axis(&a, who, attrs->at[0].integer, shape));
-    FL_TRY(fl_shape_axis(&b, who, attrs->at[1].integer, shape));
+    FL_TRY(fl_shape_axis(&a, who, attrs->at[TRANSPOSE_AXIS0].integer, shape));
+    FL_TRY(fl_shape_axis(&b, who, attrs->at[TRANSPOSE_AXIS1].integer, shape));
     for (int i = 0; i < shape->ndim; i++) order[i] = i == a ? b : i == b ? a : i;
     return FL_OK;
 }
