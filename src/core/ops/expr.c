@@ -1,6 +1,7 @@
 /*
 ** expr.c -- several ops as one C expression: see expr.h.
 */
+#include "op/product.h"
 #include "op/reduce.h"
 #include "expr.h"
 #include "dispatch/to_global.h"
@@ -140,7 +141,7 @@ fl_tensor *expr_gemm(fl_expr *expr, fl_tensor *x, fl_tensor *y, bool ta, bool tb
     fl_attrs a;
     if (expr->status != FL_OK) return NULL;
     fl_attrs_init(&a, FL_OP_REF(gemm));
-    fl_attr_set(&a, 0, ta);
-    fl_attr_set(&a, 1, tb);
+    fl_attr_set(&a, FL_GEMM_TRANSPOSES_X, ta);
+    fl_attr_set(&a, FL_GEMM_TRANSPOSES_Y, tb);
     return EXPR_CALL(expr, &a, gemm, fl_of(x), fl_of(y));
 }

@@ -15,6 +15,7 @@ enum { REDUCE_MEAN, REDUCE_SUM, REDUCE_NONE }; /* words of `reduction` */
 
 /* Attributes of the public losses. */
 enum { LOSS_REDUCTION, PUBLIC_IGNORE, PUBLIC_SMOOTHING };
+enum { SOFTPLUS_THRESHOLD = 1 }; /* of softplus, after beta */
 
 /* ---- labels ---- */
 
@@ -513,7 +514,7 @@ static fl_tensor *logits_loss(fl_expr *expr, fl_tensor *x, fl_tensor *y)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(softplus));
-    fl_attr_set_number(&a, 1, 40); /* from there on softplus is x in float64 too */
+    fl_attr_set_number(&a, SOFTPLUS_THRESHOLD, 40); /* from there on softplus is x in float64 too */
     return expr_sub(expr, EXPR_CALL(expr, &a, softplus, fl_of(x)), expr_mul(expr, x, y));
 }
 
