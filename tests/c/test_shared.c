@@ -655,6 +655,8 @@ static void an_interrupt_waits_for_the_data(void) { with_ranks(2, stop_in_the_mi
 
 /* ---- ranks that die ---- */
 
+static int *meeting; /* ranks that are about to meet; shared by all processes */
+
 static void meet_until_an_error(void)
 {
     static fl_entry e;
@@ -664,6 +666,7 @@ static void meet_until_an_error(void)
     fl_group *g = group_of(all, ranks);
     CHECK(!fl_rank_is_dead(0) && !fl_rank_is_dead(1) && !fl_rank_is_dead(2));
     barrier();
+    __atomic_add_fetch(meeting, 1, __ATOMIC_RELEASE);
     while (status == FL_OK) {
         e.sequence++;
         status = fl_channel_enter(g->channel, &e, NULL, 0, 0);
@@ -680,9 +683,13 @@ static void meet_until_an_error(void)
 static void the_dead_are_noticed(void)
 {
     random_state r = {(uint64_t)getpid()};
+    meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(meeting != MAP_FAILED);
     for (int i = 0; i < 6; i++) {
+        *meeting = 0;
         start_ranks(3, meet_until_an_error);
-        usleep(30000 + (useconds_t)below(&r, 5000));
+        for (int wait = 0; wait < 20000 && __atomic_load_n(meeting, __ATOMIC_ACQUIRE) < 3; wait++) usleep(1000);
+        usleep((useconds_t)below(&r, 5000));
         double start = seconds();
         kill(pids[1], SIGKILL);
         CHECK(ended_well(0) && ended_well(2));
