@@ -43,7 +43,7 @@ bool fl_style_has_colours(FILE *to);
 /* What has to be printed before and after a text; "" where there are no colours. */
 const char *fl_style_begin(FILE *to, fl_style style);
 const char *fl_style_end(FILE *to);
-/* An error with its traceback, and an end of line. */
+/* An error with its traceback, and an end of line, coloured as on stderr. */
 void fl_style_print_error(FILE *to, const char *text, size_t size);
 
 /* ---- the line editor (editor.c) ---- */

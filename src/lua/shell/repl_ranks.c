@@ -289,6 +289,18 @@ static void print_texts(FILE *to, const struct outcomes *outcomes, fl_outcome ou
     }
 }
 
+/* In one write: mpirun passes on what rank 0 prints to stdout through another pipe, and would put it into a line that
+** comes in parts. */
+static void print_errors(const struct outcomes *outcomes, fl_outcome outcome, bool plain)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *whole = open_memstream(&text, &size);
+    print_texts(whole ? whole : stderr, outcomes, outcome, plain);
+    if (whole && fclose(whole) == 0) fwrite(text, 1, size, stderr);
+    free(text);
+}
+
 /* Ctrl-C is reported once, for all. */
 static void print_interrupt(const struct outcomes *outcomes)
 {
@@ -312,8 +324,8 @@ static void print_outcomes(const struct outcomes *outcomes, const fl_line *line)
     print_texts(stdout, outcomes, FL_ANSWERED, line->at >= 0);
     fflush(stdout);
     if (interrupted) print_interrupt(outcomes);
-    print_texts(stderr, outcomes, FL_FAILED, plain);
-    if (!failed && !interrupted) print_texts(stderr, outcomes, FL_DESERTED, plain);
+    print_errors(outcomes, FL_FAILED, plain);
+    if (!failed && !interrupted) print_errors(outcomes, FL_DESERTED, plain);
 }
 
 static fl_status gather_texts(struct outcomes *outcomes, const char *text, size_t size)

@@ -42,9 +42,9 @@ const char *fl_style_end(FILE *to) { return fl_style_has_colours(to) ? "\033[0m"
 
 static void print_part(FILE *to, fl_style style, const char *text, size_t size)
 {
-    fputs(fl_style_begin(to, style), to);
+    fputs(fl_style_begin(stderr, style), to);
     fwrite(text, 1, size, to);
-    fputs(fl_style_end(to), to);
+    fputs(fl_style_end(stderr), to);
 }
 
 void fl_style_print_error(FILE *to, const char *text, size_t size)
