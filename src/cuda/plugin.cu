@@ -1,7 +1,7 @@
 /*
-** plugin.cu -- what the core sees of the plug-in: the table of the device, and kernels by the names of their ops.
+** plugin.cu -- the plug-in's interface to the core: the table of the device, and kernels by the names of their ops.
 **
-** Starting the plug-in asks the driver how many GPUs there are and no more.
+** Starting the plug-in only reads the number of GPUs from the driver.
 */
 #include "cuda/kernels/copies.h"
 #include "cuda/runtime/runtime.h"
@@ -14,7 +14,7 @@
 extern const fl_cuda_entry __start_fl_cuda_ops[] __attribute__((weak, visibility("hidden")));
 extern const fl_cuda_entry __stop_fl_cuda_ops[] __attribute__((weak, visibility("hidden")));
 
-/* The kernel of an op, NULL when there is none: also what the core's tests ask, where there is no GPU. */
+/* The kernel of an op, NULL when there is none: also called by the core's tests, where there is no GPU. */
 extern "C" __attribute__((visibility("default"))) fl_kernel_fn fl_device_kernel(const fl_op *op)
 {
     for (const fl_cuda_entry *e = __start_fl_cuda_ops; e < __stop_fl_cuda_ops; e++)

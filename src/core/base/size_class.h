@@ -1,5 +1,5 @@
 /*
-** size_class.h -- size classes of memory: 8 per doubling, so that a block is at most an eighth larger than asked for.
+** size_class.h -- size classes of memory: 8 per doubling, so that a block is at most an eighth larger than its use.
 **
 ** Counted in units, the smallest blocks; classes 1 to 8 are that many units.
 */

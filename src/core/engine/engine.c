@@ -263,7 +263,7 @@ static fl_status make_room(fl_lane *lane, const fl_task *task)
     return FL_OK;
 }
 
-/* The variables remember the op just queued. */
+/* Stamps the variables with the op just queued. */
 static void stamp_vars(const fl_task *task)
 {
     fl_stamp stamp = newest_stamp(task->lane);

@@ -61,11 +61,11 @@ typedef struct fl_task {
 ** of a poisoned input found on the spot, FL_ERR_MEMORY. */
 fl_status fl_engine_push(const fl_task *task);
 
-/* Waits for everything; returns the first error filed since the last call: of queued ops that failed, unless the
-** script has seen it, and of updates and ops without outputs that were skipped. */
+/* Waits for everything; returns the first error filed since the last call: of queued ops that failed, unless it was
+** raised already, and of updates and ops without outputs that were skipped. */
 fl_status fl_engine_wait_all(void);
 
-/* The script is over: the first error of a queued op that the script has not seen. wait: after everything queued is
+/* The script is over: the first error of a queued op that was not raised yet. wait: after everything queued is
 ** done. */
 fl_status fl_engine_end(bool wait);
 
@@ -81,7 +81,7 @@ void fl_engine_lane_drive(int lane);
 enum { FL_STREAM_EVENTS = 64, FL_STREAM_TIMES = 128 };
 typedef struct fl_stream_ops {
     fl_status (*record)(void *stream, int event); /* marks the end of what was issued so far */
-    bool (*reached)(void *stream, int event);     /* asks without waiting; also true after an error */
+    bool (*reached)(void *stream, int event);     /* does not wait; also true after an error */
     fl_status (*errors)(void *stream);            /* why the device cannot be used any more; cheap */
     fl_status (*follow)(void *stream, void *other,
                         int event); /* what is issued to stream from now on waits for other's event */

@@ -21,7 +21,7 @@ enum { FL_LINE_TEXT = 64, FL_SLOT_BYTES = 864 };
 enum { FL_NAME_TEXT = 40 };
 struct fl_poison {
     int refs;      /* atomic */
-    bool reported; /* atomic: the script has seen it */
+    bool reported; /* atomic: it was raised */
     struct fl_poison
         *cause; /* owned, or NULL: what was missing, on this rank, when a collective was entered all the same */
     fl_status status;
@@ -39,8 +39,8 @@ void fl_poison_put(fl_var *var, fl_poison *poison);
 /* Words the poison as this thread's error ("op (train.lua:41): message") and returns its status. */
 fl_status fl_poison_raise(fl_poison *poison);
 
-/* Raises the first filed error that the script has not seen, and empties the file; updates: or that an update was
-** skipped for an error that it has seen. */
+/* Raises the first filed error that was not raised yet, and empties the file; updates: or that an update was
+** skipped for an error that was raised before. */
 fl_status fl_poison_raise_filed(bool updates);
 
 /* Runs a task on the calling thread under the rules of poison; returns its error, or a poisoned input's. */
@@ -121,7 +121,7 @@ typedef struct fl_wakeup {
     int sleepers;
 } fl_wakeup;
 
-/* An op of a stream that is timed: what the trace says of it when it is complete. */
+/* An op of a stream that is timed: its line in the trace when it is complete. */
 typedef struct fl_timed {
     const char *name;
     char line[FL_LINE_TEXT];

@@ -4,7 +4,7 @@
 ** The pusher publishes slots by advancing `tail`; whoever runs the lane advances `done`. A slot belongs to
 ** the pusher before its number is published and after it is done, so nothing is locked. Sleepers announce
 ** themselves, look once more and then sleep; wakers publish and then look for sleepers: with sequentially
-** consistent operations one of the two sees the other.
+** consistent operations at least one of the two finds the other.
 **
 ** The pusher sleeps until one of the numbers in `wake_at` is reached: the one it waits for, and those the
 ** first ops of driven lanes wait for, because only the pusher can run these.
@@ -283,7 +283,7 @@ bool fl_lanes_drive(void)
     return false;
 }
 
-/* Asks to be woken when op `seq` of `lane` is complete; false when it is already. */
+/* Registers to be woken when op `seq` of `lane` is complete; false when it is already. */
 static bool want(fl_lane *lane, uint64_t seq)
 {
     if (lane->threaded && seq < lane->wake_at) STORE(&lane->wake_at, seq);

@@ -59,7 +59,7 @@ static size_t origin_length(const char *message)
     return digits && n < FL_NAME_TEXT && message[n] == ':' && message[n + 1] == ' ' ? n : 0;
 }
 
-/* Never fails: without memory for the message there is a shared poison that says so. cause: borrowed, or NULL. */
+/* Never fails: without memory for the message there is a shared poison for that. cause: borrowed, or NULL. */
 static fl_poison *poison_new(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause)
 {
     static fl_poison spare = {1, false, NULL, FL_ERR_MEMORY, "engine", {""}, {"out of memory for an error"}};
@@ -94,7 +94,7 @@ fl_poison *fl_poison_of(const fl_var *var)
     return FL_UNLIKELY((uintptr_t)p & 1) ? NULL : p;
 }
 
-/* The script has seen the poison, and with it what caused it. */
+/* The poison was raised, and with it what caused it. */
 static void report(fl_poison *poison)
 {
     for (; poison; poison = poison->cause) __atomic_store_n(&poison->reported, true, __ATOMIC_RELAXED);
@@ -162,7 +162,7 @@ static void mark_writes(const fl_task *task, fl_poison *poison)
         if (fl_poison_of(task->writes[i]) != poison) fl_poison_put(task->writes[i], poison);
 }
 
-/* True if the script would not see otherwise that the task did not run. */
+/* True if nothing else would show the script that the task did not run. */
 static bool goes_unnoticed(const fl_task *task)
 {
     for (int i = 0; i < task->write_count; i++)

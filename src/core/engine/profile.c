@@ -117,7 +117,7 @@ static FILE *open_locked(const char *path)
     return f;
 }
 
-/* Adds to a file and notices a full disk. */
+/* Adds to a file and reports a full disk. */
 static fl_status add_to_file(const char *path)
 {
     FILE *f = open_locked(path);

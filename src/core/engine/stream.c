@@ -1,7 +1,7 @@
 /*
 ** stream.c -- queues of a device as lanes.
 **
-** The pusher issues ops to a stream at once; they complete later and in order. An event says that everything issued
+** The pusher issues ops to a stream at once; they complete later and in order. An event is reached when everything issued
 ** before it is complete. Events are recorded only on demand (another stream, a wait of the host), so ops that
 ** follow one another in one stream cost none.
 */

@@ -36,7 +36,7 @@ static inline bool fl_var_writable(const fl_var *var)
 }
 static inline void fl_var_bump(fl_var *var) { var->version++; }
 
-/* True when everything queued on it has completed; forgets completed stamps, so that the checks above
+/* True when everything queued on it has completed; removes completed stamps, so that the checks above
 ** become true. */
 bool fl_var_settle(fl_var *var);
 

@@ -278,7 +278,7 @@ __device__ static inline void multiply_halves(sums<P> &o, const scores<P> &p, co
     }
 }
 
-/* By way of shared memory, where a warp sees its rows of p. */
+/* By way of shared memory, where a warp reads its rows of p. */
 template<typename P>
 __device__ static inline void multiply_plain(sums<P> &o, const scores<P> &p, const typename P::T *u,
                                              typename P::W *shared_p)

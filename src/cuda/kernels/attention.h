@@ -27,7 +27,7 @@ typedef enum mask_kind {
 typedef struct attention {
     int batch;
     int64_t size[BATCH], start[BATCH], logical[BATCH];
-    int64_t seen_keys; /* what any query of this part may see: the first of `keys` */
+    int64_t seen_keys; /* not masked for every query of this part: the first of `keys` */
     int64_t queries, keys, width, value_width, first_query, logical_queries;
     rows q, k, v, g, mask; /* mask: rows are queries */
     int64_t mask_col;

@@ -97,7 +97,7 @@ __device__ static inline void backward_scores(scores<P> &s, scores<P> &d, const 
         }
 }
 
-/* Keys that no query sees have no gradient, not even of a query that is no number. */
+/* Keys that are masked for every query have no gradient, not even of a query that is NaN. */
 template<typename P>
 __device__ static inline void clear_unseen(sums<P> &o, const attention &a, int64_t row)
 {

@@ -5,7 +5,7 @@
 #include "attention.h"
 #include "attention.cuh"
 
-/* What is known of the rows of a block so far, by row of this lane. */
+/* The sums so far of the rows of a block, by row of this lane. */
 template<typename P>
 struct running {
     typename P::W top[2 * P::TILES], sum[2 * P::TILES]; /* sum: of this lane's columns */
@@ -25,7 +25,7 @@ __device__ static inline typename P::W quad_sum(typename P::W x)
     return x;
 }
 
-/* Scales the scores and takes out what is not seen. */
+/* Scales the scores and takes out the masked ones. */
 template<typename P>
 __device__ static inline void finish_scores(scores<P> &s, const attention &a, const head<P> &h, int64_t row,
                                             int64_t key)
@@ -57,7 +57,7 @@ __device__ static inline void weigh(scores<P> &s, sums<P> &o, running<P> &r)
         for (int j = 0; j < P::COLS / 8; j++)
             most = max(most, max(s.at[i / 2][j][2 * (i % 2)], s.at[i / 2][j][2 * (i % 2) + 1]));
         most = quad_max<P>(most);
-        W shift = most == -(W)INFINITY ? (W)0 : most; /* nothing seen yet: all weights are 0 */
+        W shift = most == -(W)INFINITY ? (W)0 : most; /* all masked so far: all weights are 0 */
         W shrink = fl_exp_for<typename P::T>::of(r.top[i] - shift);
 #pragma unroll
         for (int j = 0; j < P::COLS / 8; j++)
@@ -93,7 +93,7 @@ __device__ static inline void drop(scores<P> &s, const attention &a, const head<
             }
 }
 
-/* A row of which nothing is seen gives zeros, and its weights in backward are zeros too: e^(s - inf). */
+/* A row that is masked whole gives zeros, and its weights in backward are zeros too: e^(s - inf). */
 template<typename P>
 __device__ static inline void store_forward(const attention &a, const head<P> &h, const sums<P> &o, running<P> &r,
                                             int64_t row, int64_t chunk)

@@ -1,5 +1,5 @@
 /*
-** conv.cu -- convolutions as matrix products of columns: what each tap of each window sees of an image.
+** conv.cu -- convolutions as matrix products of columns: the elements of an image under each tap of each window.
 **
 ** As on the CPU (cpu/conv.c): y = weight columns, dcolumns = weight^T dy and folded back, dweight = dy columns^T.
 ** Columns are made for some images at a time, so that they take little memory whatever the batch. Folding gathers, so
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_
     columns[(int64_t)image * image_step + (int64_t)k * depth_step + place] = inside ? x[from] : fl_store<T>(0);
 }
 
-/* The position of the window at which its tap t sees element i; -1: at none. */
+/* The position of the window at which its tap t is on element i; -1: at none. */
 __device__ static inline int64_t seen_at(const fl_window_geometry &geometry, int d, int64_t i, int64_t t, int64_t count)
 {
     int64_t from = i + geometry.padding[d] - t * geometry.dilation[d], position = from / geometry.stride[d];

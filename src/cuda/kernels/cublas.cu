@@ -2,11 +2,11 @@
 ** cublas.cu -- matrix products by cuBLASLt, which is opened when the first product is made.
 **
 ** C^T = B^T A^T: what is row-major for us is column-major for cuBLASLt, so B is its first operand and nothing is moved.
-** Which of its kernels serves a problem is asked once and remembered with the descriptors. Sums of 16-bit floats are
+** The library chooses its kernel for a problem once; it is kept with the descriptors. Sums of 16-bit floats are
 ** never rounded between parts of k (no reduction in the type of the result), so results do not depend on the schedule.
 **
 ** An activation is an epilogue where the library has that function: relu, max(x, 0), and gelu in its tanh form. How
-** exactly it computes tanh is nowhere said, so products of float32 that may not be rounded to TF32 do without that one:
+** exactly it computes tanh is not documented, so products of float32 that may not be rounded to TF32 do without that one:
 ** a kernel of ours then applies the activation to the product and its bias, as it does where there is no epilogue.
 **
 ** FLOW_CUBLASLT: the library to open instead of those that are looked for.
@@ -54,7 +54,7 @@ static void *open_library(void)
     const char *own = getenv("FLOW_CUBLASLT");
     if (own) return dlopen(own, RTLD_NOW | RTLD_LOCAL);
 #ifndef FL_EMULATED
-    /* The one of our own toolkit first: the driver is known to do for that. */
+    /* That of this build's toolkit first: the driver certainly supports it. */
     static const int majors[] = {CUDART_VERSION / 1000, CUDART_VERSION < 13000 ? 13 : 12};
     static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
     for (int major : majors)
@@ -166,7 +166,7 @@ static bool rounds_to_tf32(const fl_cuda_gemm *g)
     return g->dtype == FL_FLOAT32 && fl_precision_get() != FL_PRECISION_HIGHEST && fl_cuda_current()->capability >= 80;
 }
 
-/* Rows of what is kept before gelu are a multiple of 8 elements apart: the library wants it so. */
+/* Rows of what is kept before gelu are a multiple of 8 elements apart: the library requires it. */
 static bool has_epilogue(const fl_cuda_gemm *g)
 {
     enum { KEPT_ROWS = 8 };
@@ -248,8 +248,8 @@ static fl_status layout_new(cublasLtMatrixLayout_t *out, const problem *p, int64
     return FL_OK;
 }
 
-/* Where an epilogue finds bias and what it keeps; the alignment of addresses counts when the library is asked for a
-** kernel. */
+/* Where an epilogue finds bias and what it keeps; the library chooses its kernel by the alignment of these
+** addresses too. */
 static fl_status point_epilogue(cublasLtMatmulDesc_t product, int32_t epilogue, const void *bias, void *before)
 {
     if (adds_bias(epilogue))
@@ -404,7 +404,7 @@ static bool is_countable(const fl_cuda_gemm *g, int axis)
     return g->m <= INT32_MAX && g->n <= INT32_MAX && g->k <= INT32_MAX && (axis < 0 || g->size[axis] <= INT32_MAX);
 }
 
-/* The product with the epilogue that g asks for. *done = false: there is no kernel for it. */
+/* The product with the epilogue of g. *done = false: there is no kernel for it. */
 static fl_status run_choice(bool *done, const fl_cuda_gemm *g, double beta)
 {
     int axis = longest_axis(g);

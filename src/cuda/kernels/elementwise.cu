@@ -289,7 +289,7 @@ static __global__ void __launch_bounds__(THREADS) scattered(const __grid_constan
 
 /* ---- launching ---- */
 
-/* One call, before it is known which kernel takes it. */
+/* One call, before its kernel is chosen. */
 struct ew_call {
     const fl_kernel *k;
     fl_layout layout; /* operand 0: out; strides of numbers are 0 */
@@ -321,7 +321,7 @@ static bool takes_groups(ew_call *c, fl_dtype dtype, int64_t g)
     return takes;
 }
 
-/* The kernels of a row for operands of one dtype. Host code is told types as it runs: it is compiled once, not for each
+/* The kernels of a row for operands of one dtype. Host code takes types at run time: it is compiled once, not for each
 ** pair of kernels. */
 typedef void (*ew_kernel)(ew_job);
 struct ew_kernels {

@@ -183,7 +183,7 @@ __device__ static inline int64_t fl_turned(int64_t x) { return ~x; }
 template<typename X_>
 struct fl_extreme_fold {
     typedef X_ X;
-    typedef X_ Total; /* turned where the smallest is asked for */
+    typedef X_ Total; /* negated for the smallest */
     enum { VECTORS = 1 };
     fl_results results;
     bool smallest, absolute; /* absolute: floats only */

@@ -2,7 +2,7 @@
 ** index.cu -- elements and slices picked by position, and written by position.
 **
 ** Picking is one kernel for slices and for single elements: axes are those of the result, the indexed axis takes no
-** part in the offset, what the index says is added. What neighbours in memory is moved up to 16 bytes at a time.
+** part in the offset, the position times its stride is added. What neighbours in memory is moved up to 16 bytes at a time.
 ** Positions out of range are reported by the kernel that meets them and read as zeros. Sums at positions are in
 ** index_add.cu.
 */
@@ -284,8 +284,8 @@ typedef struct written_axis {
     const long long *last;              /* [held]: number of the last position that names it; NULL: all may write */
 } written_axis;
 
-/* Bytes to the place that the position at `position` names, where the walk has gone as far as its number says; false:
-** nothing is written. */
+/* Bytes from the place of the walk, which has moved by the position's number along the axis, to the place that the
+** position names; false: nothing is written. */
 __device__ static bool find_place(int64_t *move, const int64_t *position, const written_axis &axis,
                                   fl_cuda_fault *fault)
 {

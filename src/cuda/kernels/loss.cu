@@ -49,7 +49,7 @@ static void word_label(char *text, size_t size, const void *context, long long r
                  (long long)w->classes, (long long)w->classes - 1);
 }
 
-/* Labels, weights and attributes, as the kernels see them. X: the type of arithmetic. */
+/* Labels, weights and attributes, as the kernels take them. X: the type of arithmetic. */
 template<typename X>
 struct labels {
     const int64_t *target;

@@ -2,7 +2,7 @@
 ** permute.cu -- copies whose input has its fastest axis elsewhere than the output.
 **
 ** A block moves a tile through shared memory: it reads in the order of the input and writes in that of the output, so
-** that both sides see runs. Three kernels: `transpose` exchanges two axes in accesses of 4 to 16 bytes, turning small
+** that both sides are runs. Three kernels: `transpose` exchanges two axes in accesses of 4 to 16 bytes, turning small
 ** squares in registers; `tiles` takes any permutation, any sizes and strides, one unit at a time; `cast_tiles` the
 ** same, one element at a time, which it converts.
 */

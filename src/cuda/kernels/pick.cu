@@ -8,7 +8,7 @@
 
 /* arg_find: positions count only where the extreme is this value, and are those of the whole tensor. */
 typedef struct find {
-    const char *value; /* NULL: not asked for */
+    const char *value; /* NULL: not needed */
     int dtype, value_ndim, ndim;
     int64_t size, value_sizes[FL_MAX_NDIM], value_strides[FL_MAX_NDIM];
     uint32_t mask;
@@ -50,8 +50,8 @@ struct pick_fold {
         X value;
     };
     enum { VECTORS = 1 };
-    fl_results values;  /* out NULL: not asked for */
-    int64_t *positions; /* NULL: not asked for */
+    fl_results values;  /* out NULL: not needed */
+    int64_t *positions; /* NULL: not needed */
     bool smallest;
     find where;
 

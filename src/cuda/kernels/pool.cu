@@ -1,7 +1,7 @@
 /*
 ** pool.cu -- pooling: a thread makes one element of a result.
 **
-** What writes images gathers from all windows that see an element, taps in order, so nothing is added by two threads.
+** What writes images gathers from all windows that hold an element, taps in order, so nothing is added by two threads.
 */
 #include "index.h"
 #include "operand.h"
@@ -33,7 +33,7 @@ __device__ static inline int64_t seen_from(const fl_pool &pool, const place &at,
     return inside ? (at.plane * pool.x_size[0] + row) * pool.x_size[1] + column : -1;
 }
 
-/* The position along axis d of the window that sees element i at tap t; -1: there is none. */
+/* The position along axis d of the window that holds element i at tap t; -1: there is none. */
 __device__ static inline int64_t seen_at(const fl_pool &pool, int d, int64_t i, int64_t t)
 {
     const fl_window_geometry &w = pool.window;
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS)
     y[i] = from < 0 ? fl_store<T>(0) : x[from];
 }
 
-/* share(y's element, tap, row, column): what element x gets of the window at (row, column) that sees it at this tap. */
+/* share(y's element, tap, row, column): what element x gets of the window at (row, column) that holds it at this tap. */
 template<typename T, typename F>
 __device__ static inline void collect(T *x, int64_t i, const fl_pool &pool, const F &share)
 {

@@ -445,7 +445,7 @@ static inline void fl_reduce_plan_cut(fl_reduce_plan *p, const fl_view *in)
     else fl_reduce_plan_rows(p, width, packs);
 }
 
-/* Folds the axes of mask of `in`, whose elements are T. positions: the fold wants fl_place.at. */
+/* Folds the axes of mask of `in`, whose elements are T. positions: the fold reads fl_place.at. */
 template<typename T, typename F>
 static inline fl_status fl_fold_axes(const fl_view *in, uint32_t mask, const F &fold, bool positions)
 {

@@ -239,7 +239,7 @@ static inline void fl_map_rows(const fl_map_operands<T> &m, const OP &op)
               0, m, op, inner, n);
 }
 
-/* A contiguous array that was brought into rows, as the reductions want it: [outer, n, inner]. */
+/* A contiguous array that was brought into rows, as the reductions take it: [outer, n, inner]. */
 static inline fl_view fl_rows_view(const fl_rows_of *r, const fl_row_shape *s, fl_dtype dtype, int64_t *sizes,
                                    int64_t *strides)
 {
@@ -260,7 +260,7 @@ template<typename T, typename F>
 static inline fl_status fl_reduce_each_row(const fl_rows_of *r, const fl_row_shape *s, const F &fold, bool positions)
 {
     int64_t sizes[3], strides[3];
-    fl_view v = fl_rows_view(r, s, FL_FLOAT32, sizes, strides); /* T says what it is */
+    fl_view v = fl_rows_view(r, s, FL_FLOAT32, sizes, strides); /* its type is T */
     return fl_fold_axes<T>(&v, 2, fold, positions);
 }
 

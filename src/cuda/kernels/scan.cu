@@ -62,7 +62,7 @@ __device__ static inline W scan_warp(W value)
 __device__ static inline int64_t place(const scan_shape &s, int64_t i) { return s.backwards ? s.n - 1 - i : i; }
 
 /* inner is 1, a warp sums a chunk. before: [outer, chunks] inclusive sums of the chunks' totals, or NULL; out NULL:
-** only the totals are wanted. */
+** only the totals are computed. */
 template<typename X, typename Y, typename W>
 __global__ void __launch_bounds__(THREADS)
     scan_lines(Y *out, W *totals, const X *in, const W *before, const __grid_constant__ scan_shape s)

@@ -3,7 +3,7 @@
 **
 ** A pass counts the digits of every tile, adds the counts up over the tiles, and places the elements. Within a tile
 ** each warp has a stretch of its own and goes through it 32 elements at a time, so an element's rank among its like is
-** known without atomics and the sort is stable.
+** found without atomics and the sort is stable.
 */
 #include "sort.h"
 
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(THREADS) add_counts(uint32_t *counts, uint32_t
     if (threadIdx.x == 0) totals[blockIdx.x] = before;
 }
 
-/* Rank of each of the thread's elements among those of its warp with the same digit; seen[digit] of them in all. */
+/* Rank of each of the thread's elements among those of its warp with the same digit; seen[digit]: how many there are. */
 __device__ static void rank_elements(uint32_t *rank, uint32_t *seen, const uint32_t *digit, int lane)
 {
 #pragma unroll

@@ -198,7 +198,7 @@ __device__ inline __attribute__((noinline)) double fl_power(double x, double p) 
 __device__ static inline float fl_root(float x) { return sqrtf(x); }
 __device__ static inline double fl_root(double x) { return sqrt(x); }
 
-/* e^x for results of type T: those of 16 bits do not see the error of the fast one. */
+/* e^x for results of type T: those of 16 bits are coarser than the error of the fast one. */
 template<typename T>
 struct fl_exp_for {
     __device__ static inline float of(float x) { return __expf(x); }

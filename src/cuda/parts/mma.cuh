@@ -16,7 +16,7 @@
 
 /* ---- copies to shared memory ---- */
 
-/* 16 bytes, zeros where there is nothing to read; seen after fl_copy_wait and a barrier. */
+/* 16 bytes, zeros where there is nothing to read; visible after fl_copy_wait and a barrier. */
 __device__ static inline void fl_copy16(void *shared, const void *from, bool exists)
 {
 #ifdef FL_TENSOR_CORES

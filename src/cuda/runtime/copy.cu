@@ -3,7 +3,7 @@
 **
 ** The GPU reaches pinned memory on its own. Bytes from or to other host memory go through pinned chunks that each queue
 ** has: on the way in they are put there when the copy is issued; on the way out they are brought to their target, they
-** "land", when the engine learns that the copy is complete, which it does before anybody may read the target.
+** "land", when the engine finds the copy complete, which is before anybody may read the target.
 */
 #include "runtime.h"
 
@@ -22,7 +22,7 @@ typedef struct fl_cuda_landing {
     uint64_t number; /* of the copy in its queue */
 } fl_cuda_landing;
 
-/* Pinned memory that is filled from its start; when full, its event tells when it may be filled again. */
+/* Pinned memory that is filled from its start; when full, it may be filled again after its event. */
 typedef struct chunk {
     char *data;
     size_t used;

@@ -51,8 +51,8 @@ fl_status fl_cuda_open(const fl_cuda_device **out, int index)
 
 extern "C" const fl_cuda_device *fl_cuda_current(void) { return &devices[fl_cuda_queue_current()->device]; }
 
-/* The driver is told once: kernels and devices that it knows of are kept in a table, which merely tells it again when
-** it is full. */
+/* The driver is called once per kernel and device: a table keeps those that are set; when it is full, they are set
+** again. */
 extern "C" void fl_cuda_allow_shared(const void *kernel, size_t bytes)
 {
     static struct {

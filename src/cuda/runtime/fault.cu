@@ -2,8 +2,7 @@
 ** fault.cu -- what kernels find wrong in their data: an index out of range, a label that is none.
 **
 ** A kernel that may find something gets a record in its device's memory and a flag in pinned memory, which host and GPU
-** both see. The engine is told to run a late check when the op is complete. Only where the
-** flag is set is the record looked at.
+** share. The engine runs a late check when the op is complete. The record is read only if the flag is set.
 **
 ** What a record is before anything is reported also lies in pinned memory: from there cudaMemcpy returns when the
 ** record is written. From pageable memory it may return before, and no queue waits for it.
@@ -15,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORDS = FL_MAX_PENDING + 8 }; /* an op has a few records before the engine hears of them */
+enum { RECORDS = FL_MAX_PENDING + 8 }; /* an op has a few records before the engine has its checks */
 
-/* What the host knows of a record. */
+/* The host's side of a record. */
 typedef struct suspect {
     struct suspect **unused, *next; /* the list it goes back to */
     fl_cuda_fault *fault;           /* the device's */

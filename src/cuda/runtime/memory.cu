@@ -20,7 +20,7 @@
 enum { UNIT = 512, SMALL = 1 << 20, CLASSES = 97, TEMPORARIES = 32, AHEAD = 64 << 20 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-/* Each block is the driver's, with just its bytes: uses of released memory and of bytes behind the end are seen. */
+/* Each block is the driver's, with just its bytes: uses of released memory and of bytes behind the end are found. */
 static const bool EXACT = true;
 static const int64_t CACHE_LIMIT = 0;
 #else
@@ -112,7 +112,7 @@ static fl_status pool_take(void **out, size_t bytes, fl_cuda_queue *queue)
     return FL_OK;
 }
 
-/* A kept block, its bytes as new ones would be where they can be seen to be used before they are written. */
+/* A kept block, its bytes like those of a new one where a use of unwritten bytes is detected. */
 static void *take_kept(arena *a, int c, cudaStream_t stream)
 {
     void *data = stack_pop(&a->small[c]);
@@ -221,7 +221,7 @@ void fl_cuda_release(void *data, size_t bytes, int device, fl_queue kind)
 
 /* ---- temporary memory ---- */
 
-/* Those of the op that is being issued: what fl_cuda_free is not told. */
+/* Blocks of the op that is being issued, with their sizes: fl_cuda_free gets no size. */
 static struct {
     void *data;
     size_t bytes;

@@ -1,11 +1,10 @@
 /*
-** nccl.cu -- collectives between the GPUs of several ranks by NCCL, which is opened when the first of them is wanted.
+** nccl.cu -- collectives between the GPUs of several ranks by NCCL, which is opened for the first of them.
 **
 ** Communicators do not block: a call returns at once, and while its result is out the ranks that take part are watched
 ** as in every wait for others (comm.h). A collective that was issued lies between two events; when the host waits for
 ** the GPU and the first has been reached and the second not, its communicator is looked at: after an error of NCCL, a
-** death or the time-out it is aborted. What its collectives should have brought is then missing, and every wait says
-** so.
+** death or the time-out it is aborted. The results of its collectives are then missing, and every wait reports it.
 **
 ** FLOW_NCCL: 0: never; else the library to open instead of those that are looked for.
 */
@@ -193,7 +192,7 @@ static bool is_reached(cudaEvent_t event)
     return error != cudaErrorNotReady;
 }
 
-/* Forgets what is complete; the oldest that is not, or NULL. */
+/* Removes what is complete; the oldest that is not, or NULL. */
 static flight *oldest_flight(void)
 {
     while (first < next) {

@@ -1,8 +1,8 @@
 /*
 ** queue.cu -- streams as lanes of the engine: events, the ops in flight, and errors that end a device.
 **
-** A stream is made when its queue is first used. Its events are asked, never waited for: the engine polls. An error
-** of a kernel is known only when a later call fails, so each queue remembers the last ops issued to it with the
+** A stream is made when its queue is first used. Its events are queried, never waited for: the engine polls. An error
+** of a kernel is known only when a later call fails, so each queue keeps the last ops issued to it with the
 ** script's lines, and how many of them are complete for certain.
 */
 #include "runtime.h"

@@ -64,7 +64,7 @@ fl_status fl_cuda_drain(fl_cuda_queue *queue);
 /* ---- errors ---- */
 
 /* Words a failed call of the runtime: "what: message". An error after which the device can do nothing more is
-** remembered, with the ops in flight. */
+** kept, with the ops in flight. */
 fl_status fl_cuda_fail(cudaError_t error, const char *what);
 
 #define FL_CUDA_TRY(call)                                               \
@@ -79,7 +79,7 @@ fl_status fl_cuda_fail(cudaError_t error, const char *what);
 fl_status fl_cuda_open(const fl_cuda_device **out, int index);
 int fl_cuda_count(void);
 
-/* Asks the driver how many there are. Errors say what is missing. */
+/* Reads from the driver how many there are. Errors name what is missing. */
 fl_status fl_cuda_find(void);
 int fl_cuda_own(void);       /* the one this rank uses by default */
 int fl_cuda_processes(void); /* of this job on this host, per device, rounded up */
