@@ -15,7 +15,7 @@ enum { FL_PLUGIN_PATH = 4096 };
 bool fl_plugin_find(char *path, const char *name);
 
 /* Opens the plug-in for the life of the process, without showing its symbols to others, and finds its entry point.
-** Error FL_ERR_MISSING: not there (the message names the `package` to install), cannot be opened, of another version. */
+** Error FL_ERR_MISSING: not there (the message names `package` to install it), cannot be opened, of another version. */
 fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, const char *package);
 
 #endif

@@ -1,9 +1,9 @@
 /*
 ** stream.c -- queues of a device as lanes.
 **
-** The pusher issues ops to a stream at once; they complete later and in order. An event is reached when everything issued
-** before it is complete. Events are recorded only on demand (another stream, a wait of the host), so ops that
-** follow one another in one stream cost none.
+** The pusher issues ops to a stream at once; they complete later and in order. An event is reached when everything
+** issued before it is complete. Events are recorded only on demand (another stream, a wait of the host), so ops
+** that follow one another in one stream cost none.
 */
 #define _GNU_SOURCE
 #include "engine_internal.h"

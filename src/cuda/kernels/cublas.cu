@@ -6,7 +6,7 @@
 ** never rounded between parts of k (no reduction in the type of the result), so results do not depend on the schedule.
 **
 ** An activation is an epilogue where the library has that function: relu, max(x, 0), and gelu in its tanh form. How
-** exactly it computes tanh is not documented, so products of float32 that may not be rounded to TF32 do without that one:
+** exactly it computes tanh is not documented, so products of float32 that may not be rounded to TF32 do without it:
 ** a kernel of ours then applies the activation to the product and its bias, as it does where there is no epilogue.
 **
 ** FLOW_CUBLASLT: the library to open instead of those that are looked for.

@@ -2,7 +2,7 @@
 ** index.cu -- elements and slices picked by position, and written by position.
 **
 ** Picking is one kernel for slices and for single elements: axes are those of the result, the indexed axis takes no
-** part in the offset, the position times its stride is added. What neighbours in memory is moved up to 16 bytes at a time.
+** part in the offset, the position times its stride is added. Neighbours in memory are moved up to 16 bytes at a time.
 ** Positions out of range are reported by the kernel that meets them and read as zeros. Sums at positions are in
 ** index_add.cu.
 */

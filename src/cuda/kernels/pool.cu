@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS)
     y[i] = from < 0 ? fl_store<T>(0) : x[from];
 }
 
-/* share(y's element, tap, row, column): what element x gets of the window at (row, column) that holds it at this tap. */
+/* share(y's element, tap, row, column): what x's element gets of the window at (row, column) with it at this tap. */
 template<typename T, typename F>
 __device__ static inline void collect(T *x, int64_t i, const fl_pool &pool, const F &share)
 {

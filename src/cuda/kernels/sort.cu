@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(THREADS) add_counts(uint32_t *counts, uint32_t
     if (threadIdx.x == 0) totals[blockIdx.x] = before;
 }
 
-/* Rank of each of the thread's elements among those of its warp with the same digit; seen[digit]: how many there are. */
+/* Rank of each of the thread's elements among those of its warp with the same digit; seen[digit]: their number. */
 __device__ static void rank_elements(uint32_t *rank, uint32_t *seen, const uint32_t *digit, int lane)
 {
 #pragma unroll

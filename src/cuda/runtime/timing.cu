@@ -1,7 +1,7 @@
 /*
 ** timing.cu -- when the GPU ran an op, for the trace.
 **
-** Events with times stand before and behind an op. A clock of the device, an event whose time on the host is known, turns
+** Events with times stand before and behind an op. A clock of the device, an event whose host time is known, turns
 ** their distance into the host's time. It has a stream of its own, so that setting it anew waits for no op, and is set
 ** anew every second: a distance is a float of milliseconds.
 */
