@@ -179,17 +179,18 @@ static fl_status heads_new(fl_attention_head **out, int64_t count)
 
 fl_status fl_cpu_attention(const fl_stage *stage, const fl_attention *attention)
 {
-    const fl_view *q = &stage->k->in[IN_Q];
+    const fl_view *q = &stage->k->in[FL_ATTENTION_Q];
     int batch = q->ndim - 2;
     int64_t count = head_count(q), index[FL_MAX_NDIM] = {0};
     fl_attention a = *attention;
     fl_attention_head *heads;
     FL_TRY(heads_new(&heads, count));
     size_t item = fl_dtype_size(stage->dtype);
-    struct head_walk wq = walk_in(stage, IN_Q, batch), wk = walk_in(stage, IN_K, batch),
-                     wv = walk_in(stage, IN_V, batch), wm = walk_mask(&a, stage, IN_MASK, batch);
-    struct head_walk wo = walk_contiguous(stage->out[ROWS_OUT], item, q->size, batch, a.queries * a.value_width),
-                     wl = walk_contiguous(stage->out[ROWS_LSE], item, q->size, batch, a.queries);
+    struct head_walk wq = walk_in(stage, FL_ATTENTION_Q, batch), wk = walk_in(stage, FL_ATTENTION_K, batch),
+                     wv = walk_in(stage, FL_ATTENTION_V, batch), wm = walk_mask(&a, stage, FL_ATTENTION_MASK, batch);
+    struct head_walk wo = walk_contiguous(stage->out[FL_ATTENTION_OUT], item, q->size, batch,
+                                          a.queries * a.value_width),
+                     wl = walk_contiguous(stage->out[FL_ATTENTION_LSE], item, q->size, batch, a.queries);
     a.q_row = wq.row;
     a.k_row = wk.row;
     a.v_row = wv.row;
@@ -209,22 +210,24 @@ fl_status fl_cpu_attention(const fl_stage *stage, const fl_attention *attention)
 
 fl_status fl_cpu_attention_backward(const fl_stage *stage, const fl_attention *attention)
 {
-    const fl_view *q = &stage->k->in[BACK_Q];
+    const fl_view *q = &stage->k->in[FL_ATTENTION_BACK_Q];
     int batch = q->ndim - 2;
     int64_t count = head_count(q), index[FL_MAX_NDIM] = {0};
     fl_attention a = *attention;
     fl_attention_head *heads;
     FL_TRY(heads_new(&heads, count));
     size_t item = fl_dtype_size(stage->dtype);
-    struct head_walk wg = walk_in(stage, BACK_DY, batch), wq = walk_in(stage, BACK_Q, batch),
-                     wk = walk_in(stage, BACK_K, batch), wv = walk_in(stage, BACK_V, batch),
-                     wm = walk_mask(&a, stage, BACK_MASK, batch);
-    struct head_walk wo = walk_contiguous(stage->in[BACK_OUT], item, q->size, batch, a.queries * a.value_width),
-                     wl = walk_contiguous(stage->in[BACK_LSE], item, q->size, batch, a.queries),
-                     wd = walk_contiguous(stage->in[BACK_DLSE], item, q->size, batch, a.queries);
-    struct head_walk gq = walk_contiguous(stage->out[BACK_DQ], item, q->size, batch, a.queries * a.width),
-                     gk = walk_contiguous(stage->out[BACK_DK], item, q->size, batch, a.keys * a.width),
-                     gv = walk_contiguous(stage->out[BACK_DV], item, q->size, batch, a.keys * a.value_width);
+    struct head_walk wg = walk_in(stage, FL_ATTENTION_BACK_DY, batch), wq = walk_in(stage, FL_ATTENTION_BACK_Q, batch),
+                     wk = walk_in(stage, FL_ATTENTION_BACK_K, batch), wv = walk_in(stage, FL_ATTENTION_BACK_V, batch),
+                     wm = walk_mask(&a, stage, FL_ATTENTION_BACK_MASK, batch);
+    struct head_walk wo = walk_contiguous(stage->in[FL_ATTENTION_BACK_OUT], item, q->size, batch,
+                                          a.queries * a.value_width),
+                     wl = walk_contiguous(stage->in[FL_ATTENTION_BACK_LSE], item, q->size, batch, a.queries),
+                     wd = walk_contiguous(stage->in[FL_ATTENTION_BACK_DLSE], item, q->size, batch, a.queries);
+    struct head_walk gq = walk_contiguous(stage->out[FL_ATTENTION_BACK_DQ], item, q->size, batch, a.queries * a.width),
+                     gk = walk_contiguous(stage->out[FL_ATTENTION_BACK_DK], item, q->size, batch, a.keys * a.width),
+                     gv = walk_contiguous(stage->out[FL_ATTENTION_BACK_DV], item, q->size, batch,
+                                          a.keys * a.value_width);
     a.g_row = wg.row;
     a.q_row = wq.row;
     a.k_row = wk.row;
@@ -266,15 +269,16 @@ void fl_cpu_attention_dropout(const fl_stage *stage, const fl_attention *attenti
 static void mask_row(const fl_stage *stage, int64_t row, int64_t mask_at, int64_t mask_col, int64_t seen, int64_t n)
 {
     bool wide = stage->dtype == FL_FLOAT64;
-    const fl_view *mask = &stage->k->in[MASK_MASK];
+    const fl_view *mask = &stage->k->in[FL_ATTENTION_MASK_MASK];
     for (int64_t i = 0; i < n; i++) {
         int64_t at = row * n + i, from = mask_at + i * mask_col;
-        double x = wide ? ((const double *)stage->in[MASK_SCORES])[at]
-                        : (double)((const float *)stage->in[MASK_SCORES])[at];
-        if (mask->data && mask->dtype == FL_BOOL) x = ((const uint8_t *)stage->in[MASK_MASK])[from] ? x : -INFINITY;
+        double x = wide ? ((const double *)stage->in[FL_ATTENTION_MASK_SCORES])[at]
+                        : (double)((const float *)stage->in[FL_ATTENTION_MASK_SCORES])[at];
+        if (mask->data && mask->dtype == FL_BOOL)
+            x = ((const uint8_t *)stage->in[FL_ATTENTION_MASK_MASK])[from] ? x : -INFINITY;
         else if (mask->data)
-            x += wide ? ((const double *)stage->in[MASK_MASK])[from]
-                      : (double)((const float *)stage->in[MASK_MASK])[from];
+            x += wide ? ((const double *)stage->in[FL_ATTENTION_MASK_MASK])[from]
+                      : (double)((const float *)stage->in[FL_ATTENTION_MASK_MASK])[from];
         if (i >= seen) x = -INFINITY;
         if (wide) ((double *)stage->out[0])[at] = x;
         else ((float *)stage->out[0])[at] = (float)x;
@@ -287,7 +291,7 @@ void fl_cpu_attention_mask(const fl_stage *stage, bool causal)
     int batch = x->ndim - 2;
     int64_t n = x->size[x->ndim - 1], index[FL_MAX_NDIM] = {0};
     fl_attention a = {0};
-    struct head_walk w = walk_mask(&a, stage, MASK_MASK, batch);
+    struct head_walk w = walk_mask(&a, stage, FL_ATTENTION_MASK_MASK, batch);
     w.stride[batch] = a.mask_row;
     for (int64_t row = 0; row < x->numel / n; row++, next_head(index, x, batch + 1)) {
         int64_t at = 0, seen = causal ? x->start[batch] + index[batch] + 1 - x->start[batch + 1] : n;

@@ -7,8 +7,8 @@
 #include "window_geometry.h"
 
 /* Operands of conv2d; its gradients have g, then what is not asked for. */
-enum { CONV_X, CONV_WEIGHT, CONV_BIAS };
-enum { GRAD_G, GRAD_OTHER };
+enum { FL_CONV_X, FL_CONV_WEIGHT, FL_CONV_BIAS };
+enum { FL_CONV_GRAD_G, FL_CONV_GRAD_OTHER };
 
 /* The attributes of conv2d and of its gradients; SIZE of the gradients only. */
 enum { FL_CONV_STRIDE, FL_CONV_PADDING, FL_CONV_DILATION, FL_CONV_GROUPS, FL_CONV_SIZE };

@@ -5,11 +5,11 @@
 #ifndef FL_OP_CREATE_H
 #define FL_OP_CREATE_H
 
-enum { SOURCE_SIZE, FULL_VALUE }; /* zeros, ones, empty: a size; full: a size and a number */
-enum { FILL_VALUE };              /* full_like, fill_ */
-enum { EYE_ROWS, EYE_COLUMNS };
-enum { ARANGE_START, ARANGE_STOP, ARANGE_STEP };
-enum { LINSPACE_START, LINSPACE_STOP, LINSPACE_STEPS };
-enum { TRIANGLE_DIAGONAL }; /* tril, triu */
+enum { FL_SOURCE_SIZE, FL_FULL_VALUE }; /* zeros, ones, empty: a size; full: a size and a number */
+enum { FL_FILL_VALUE };                 /* full_like, fill_ */
+enum { FL_EYE_ROWS, FL_EYE_COLUMNS };
+enum { FL_ARANGE_START, FL_ARANGE_STOP, FL_ARANGE_STEP };
+enum { FL_LINSPACE_START, FL_LINSPACE_STOP, FL_LINSPACE_STEPS };
+enum { FL_TRIANGLE_DIAGONAL }; /* tril, triu */
 
 #endif

@@ -6,12 +6,12 @@
 #define FL_OP_INDEXING_H
 
 /* Operands: of embedding; of index_select, of gather and of all gradients; of those that write. */
-enum { EMBEDDING_INDICES, EMBEDDING_WEIGHT };
-enum { TAKEN_X, TAKEN_INDEX, TAKEN_DY = TAKEN_X };
-enum { WRITE_X, WRITE_INDEX, WRITE_VALUE };
+enum { FL_EMBEDDING_INDICES, FL_EMBEDDING_WEIGHT };
+enum { FL_TAKEN_X, FL_TAKEN_INDEX, FL_TAKEN_DY = FL_TAKEN_X };
+enum { FL_WRITE_X, FL_WRITE_INDEX, FL_WRITE_VALUE };
 
 /* Attributes: the axis of all but embedding; then those of index_add and of gather_backward. */
-enum { INDEXED_AXIS, INDEX_ADD_SIZE, INDEX_ADD_LIKE, GATHER_BACKWARD_SIZES = 1, GATHER_BACKWARD_LIKE };
-enum { EMBEDDING_ROWS, EMBEDDING_LIKE }; /* embedding_backward */
+enum { FL_INDEXED_AXIS, FL_INDEX_ADD_SIZE, FL_INDEX_ADD_LIKE, FL_GATHER_BACKWARD_SIZES = 1, FL_GATHER_BACKWARD_LIKE };
+enum { FL_EMBEDDING_ROWS, FL_EMBEDDING_LIKE }; /* embedding_backward */
 
 #endif

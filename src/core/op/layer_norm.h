@@ -6,13 +6,20 @@
 #define FL_OP_LAYER_NORM_H
 
 /* layer_norm_rows */
-enum { ROWS_X, ROWS_WEIGHT, ROWS_BIAS };
-enum { ROWS_Y, ROWS_MEAN, ROWS_RSTD };
+enum { FL_LAYER_NORM_X, FL_LAYER_NORM_WEIGHT, FL_LAYER_NORM_BIAS };
+enum { FL_LAYER_NORM_Y, FL_LAYER_NORM_MEAN, FL_LAYER_NORM_RSTD };
 
 /* layer_norm_backward */
-enum { BACK_DY, BACK_X, BACK_MEAN, BACK_RSTD, BACK_WEIGHT, BACK_OPERANDS };
-enum { BACK_DX, BACK_DWEIGHT, BACK_DBIAS };
+enum {
+    FL_LAYER_NORM_BACK_DY,
+    FL_LAYER_NORM_BACK_X,
+    FL_LAYER_NORM_BACK_MEAN,
+    FL_LAYER_NORM_BACK_RSTD,
+    FL_LAYER_NORM_BACK_WEIGHT,
+    FL_LAYER_NORM_BACK_OPERANDS
+};
+enum { FL_LAYER_NORM_BACK_DX, FL_LAYER_NORM_BACK_DWEIGHT, FL_LAYER_NORM_BACK_DBIAS };
 
-enum { ATTR_AXES, ATTR_EPS }; /* of both; eps: layer_norm_rows alone */
+enum { FL_LAYER_NORM_AXES, FL_LAYER_NORM_EPS }; /* of both; eps: layer_norm_rows alone */
 
 #endif

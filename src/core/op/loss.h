@@ -11,21 +11,21 @@
 enum { FL_LOSS_OF_SCORES, FL_LOSS_OF_LOGS };
 
 /* Operands of cross_entropy_rows and nll_rows, and of the gradient of each. */
-enum { ROWS_INPUT, ROWS_TARGET, ROWS_WEIGHT };
-enum { SCORES_DY, SCORES_INPUT, SCORES_TARGET, SCORES_LSE, SCORES_WEIGHT };
-enum { LOGS_DY, LOGS_TARGET, LOGS_WEIGHT };
+enum { FL_LOSS_INPUT, FL_LOSS_TARGET, FL_LOSS_WEIGHT };
+enum { FL_SCORES_DY, FL_SCORES_INPUT, FL_SCORES_TARGET, FL_SCORES_LSE, FL_SCORES_WEIGHT };
+enum { FL_LOGS_DY, FL_LOGS_TARGET, FL_LOGS_WEIGHT };
 
 /* Results: the first of both, then those of one. */
-enum { ROWS_LOSS, SCORES_ROWS_LSE, SCORES_ROWS_COUNT, LOGS_ROWS_COUNT = 1 };
+enum { FL_LOSS_ROWS, FL_SCORES_ROWS_LSE, FL_SCORES_ROWS_COUNT, FL_LOGS_ROWS_COUNT = 1 };
 
 /* Attributes: the first two of all four, then those of one. */
 enum {
-    LOSS_IGNORE,
-    LOSS_SMOOTHING,
-    NLL_NAMED_CROSS_ENTROPY = 2, /* of nll_rows: it works for cross_entropy, which messages name */
-    SCORES_TARGETS = 2,          /* of cross_entropy_backward: false: of the log-sum-exp alone */
-    LOGS_SIZES = 2,              /* of nll_backward */
-    LOGS_LIKE
+    FL_LOSS_IGNORE,
+    FL_LOSS_SMOOTHING,
+    FL_NLL_NAMED_CROSS_ENTROPY = 2, /* of nll_rows: it works for cross_entropy, which messages name */
+    FL_SCORES_TARGETS = 2,          /* of cross_entropy_backward: false: of the log-sum-exp alone */
+    FL_LOGS_SIZES = 2,              /* of nll_backward */
+    FL_LOGS_LIKE
 };
 
 /* The loss that a script called. */

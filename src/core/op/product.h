@@ -7,10 +7,10 @@
 #include "op.h"
 
 /* Operands of products and of linear; results with an activation; attributes of linear_gelu_kept. */
-enum { PRODUCT_X, PRODUCT_Y };
-enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS };
-enum { ACTIVATED, GELU_KEPT };
-enum { GELU_APPROXIMATE, GELU_KEEP };
+enum { FL_PRODUCT_X, FL_PRODUCT_Y };
+enum { FL_LINEAR_X, FL_LINEAR_WEIGHT, FL_LINEAR_BIAS };
+enum { FL_ACTIVATED, FL_GELU_KEPT };
+enum { FL_GELU_APPROXIMATE, FL_GELU_KEEP };
 
 /* Axes by their part in x[batch, m, k] y[batch, k, n]; -1: there is none (1-D operands have no rows, or no columns). */
 typedef struct product {

@@ -6,10 +6,10 @@
 #define FL_SLICING_H
 
 /* narrow, narrow_every; slice has a stop for the length, narrow_backward the size of the axis, select one position */
-enum { SLICE_AXIS, SLICE_START, SLICE_LENGTH, SLICE_STEP };
-enum { SLICE_POSITION = SLICE_START, SLICE_STOP = SLICE_LENGTH, SLICE_SIZE = SLICE_LENGTH };
+enum { FL_SLICE_AXIS, FL_SLICE_START, FL_SLICE_LENGTH, FL_SLICE_STEP };
+enum { FL_SLICE_POSITION = FL_SLICE_START, FL_SLICE_STOP = FL_SLICE_LENGTH, FL_SLICE_SIZE = FL_SLICE_LENGTH };
 
 /* diagonal, diagonal_backward */
-enum { DIAGONAL_OFFSET, DIAGONAL_AXIS0, DIAGONAL_AXIS1, DIAGONAL_SIZES };
+enum { FL_DIAGONAL_OFFSET, FL_DIAGONAL_AXIS0, FL_DIAGONAL_AXIS1, FL_DIAGONAL_SIZES };
 
 #endif

@@ -55,20 +55,22 @@ static fl_status check_mask(const fl_infer *infer, const fl_spec *mask, const fl
 
 static fl_status infer_rows(fl_infer *infer)
 {
-    const fl_shape *q = &infer->in[IN_Q].shape, *k = &infer->in[IN_K].shape, *v = &infer->in[IN_V].shape;
+    const fl_shape *q = &infer->in[FL_ATTENTION_Q].shape, *k = &infer->in[FL_ATTENTION_K].shape,
+                   *v = &infer->in[FL_ATTENTION_V].shape;
     infer->name = "scaled_dot_product_attention";
-    for (int i = IN_Q; i <= IN_V; i++) FL_TRY(fl_require_float(infer, i));
+    for (int i = FL_ATTENTION_Q; i <= FL_ATTENTION_V; i++) FL_TRY(fl_require_float(infer, i));
     FL_TRY(check_shapes(infer, q, k, v));
     fl_shape scores = score_shape(q, k);
-    FL_TRY(check_mask(infer, &infer->in[IN_MASK], &scores));
-    infer->out[ROWS_OUT].dtype = fl_infer_promote_some(infer, 1u << IN_Q | 1u << IN_K | 1u << IN_V);
-    infer->out[ROWS_LSE].dtype = fl_dtype_compute(
-        infer->out[ROWS_OUT].dtype); /* weights are e^(score - lse): 16 bits would be off by percents */
-    infer->out[ROWS_OUT].shape = *q;
-    infer->out[ROWS_OUT].shape.dims[q->ndim - 1] = v->dims[v->ndim - 1];
-    fl_reduce_shape(&infer->out[ROWS_LSE].shape, q, 1u << (q->ndim - 1), false);
-    infer->out[ROWS_KEY].dtype = FL_INT64;
-    infer->out[ROWS_KEY].shape = (fl_shape){1, {2}};
+    FL_TRY(check_mask(infer, &infer->in[FL_ATTENTION_MASK], &scores));
+    infer->out[FL_ATTENTION_OUT].dtype =
+        fl_infer_promote_some(infer, 1u << FL_ATTENTION_Q | 1u << FL_ATTENTION_K | 1u << FL_ATTENTION_V);
+    infer->out[FL_ATTENTION_LSE].dtype = fl_dtype_compute(
+        infer->out[FL_ATTENTION_OUT].dtype); /* weights are e^(score - lse): 16 bits would be off by percents */
+    infer->out[FL_ATTENTION_OUT].shape = *q;
+    infer->out[FL_ATTENTION_OUT].shape.dims[q->ndim - 1] = v->dims[v->ndim - 1];
+    fl_reduce_shape(&infer->out[FL_ATTENTION_LSE].shape, q, 1u << (q->ndim - 1), false);
+    infer->out[FL_ATTENTION_KEY].dtype = FL_INT64;
+    infer->out[FL_ATTENTION_KEY].shape = (fl_shape){1, {2}};
     return FL_OK;
 }
 
@@ -91,22 +93,24 @@ static fl_status check_key(const fl_infer *infer, int i)
 
 static fl_status infer_backward(fl_infer *infer)
 {
-    const fl_shape *q = &infer->in[BACK_Q].shape, *k = &infer->in[BACK_K].shape, *v = &infer->in[BACK_V].shape;
-    for (int i = BACK_DY; i <= BACK_DLSE; i++)
-        if (i != BACK_MASK && i != BACK_KEY && infer->in[i].kind != FL_NONE) FL_TRY(fl_require_float(infer, i));
+    const fl_shape *q = &infer->in[FL_ATTENTION_BACK_Q].shape, *k = &infer->in[FL_ATTENTION_BACK_K].shape,
+                   *v = &infer->in[FL_ATTENTION_BACK_V].shape;
+    for (int i = FL_ATTENTION_BACK_DY; i <= FL_ATTENTION_BACK_DLSE; i++)
+        if (i != FL_ATTENTION_BACK_MASK && i != FL_ATTENTION_BACK_KEY && infer->in[i].kind != FL_NONE)
+            FL_TRY(fl_require_float(infer, i));
     FL_TRY(check_shapes(infer, q, k, v));
     fl_shape scores = score_shape(q, k), out = *q, lse;
     out.dims[q->ndim - 1] = v->dims[v->ndim - 1];
     fl_reduce_shape(&lse, q, 1u << (q->ndim - 1), false);
-    FL_TRY(check_mask(infer, &infer->in[BACK_MASK], &scores));
-    FL_TRY(check_like(infer, BACK_DY, &out, "dy"));
-    FL_TRY(check_like(infer, BACK_OUT, &out, "out"));
-    FL_TRY(check_like(infer, BACK_LSE, &lse, "lse"));
-    FL_TRY(check_like(infer, BACK_DLSE, &lse, "dlse"));
-    FL_TRY(check_key(infer, BACK_KEY));
+    FL_TRY(check_mask(infer, &infer->in[FL_ATTENTION_BACK_MASK], &scores));
+    FL_TRY(check_like(infer, FL_ATTENTION_BACK_DY, &out, "dy"));
+    FL_TRY(check_like(infer, FL_ATTENTION_BACK_OUT, &out, "out"));
+    FL_TRY(check_like(infer, FL_ATTENTION_BACK_LSE, &lse, "lse"));
+    FL_TRY(check_like(infer, FL_ATTENTION_BACK_DLSE, &lse, "dlse"));
+    FL_TRY(check_key(infer, FL_ATTENTION_BACK_KEY));
     for (int i = 0; i < 3; i++) {
-        infer->out[i].dtype = infer->in[BACK_OUT].dtype;
-        infer->out[i].shape = infer->in[BACK_Q + i].shape;
+        infer->out[i].dtype = infer->in[FL_ATTENTION_BACK_OUT].dtype;
+        infer->out[i].shape = infer->in[FL_ATTENTION_BACK_Q + i].shape;
     }
     return FL_OK;
 }
@@ -126,23 +130,24 @@ static fl_sbp mask_split(const fl_sigs *sigs, int mask, const fl_shape *scores, 
 ** softmax needs whole rows of scores. The random key of the dropout is the same on all ranks. */
 static void sbp_rows(fl_sigs *sigs)
 {
-    fl_shape scores = score_shape(&sigs->in_logical[IN_Q], &sigs->in_logical[IN_K]);
+    fl_shape scores = score_shape(&sigs->in_logical[FL_ATTENTION_Q], &sigs->in_logical[FL_ATTENTION_K]);
     int t = scores.ndim - 2;
     for (int i = 0; i < t; i++)
-        FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i), mask_split(sigs, IN_MASK, &scores, i), FL_S(i), FL_S(i), FL_B);
-    FL_SIG(sigs, NULL, FL_S(t), FL_B, FL_B, mask_split(sigs, IN_MASK, &scores, t), FL_S(t), FL_S(t), FL_B);
+        FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i), mask_split(sigs, FL_ATTENTION_MASK, &scores, i), FL_S(i), FL_S(i),
+               FL_B);
+    FL_SIG(sigs, NULL, FL_S(t), FL_B, FL_B, mask_split(sigs, FL_ATTENTION_MASK, &scores, t), FL_S(t), FL_S(t), FL_B);
 }
 
 /* As sbp_rows; dk and dv are sums over the queries, so they are partial where queries are split. */
 static void sbp_backward(fl_sigs *sigs)
 {
-    fl_shape scores = score_shape(&sigs->in_logical[BACK_Q], &sigs->in_logical[BACK_K]);
+    fl_shape scores = score_shape(&sigs->in_logical[FL_ATTENTION_BACK_Q], &sigs->in_logical[FL_ATTENTION_BACK_K]);
     int t = scores.ndim - 2;
     for (int i = 0; i <= t; i++) {
         fl_sbp at = FL_S(i), keys = i < t ? at : FL_B, grads = i < t ? at : FL_PSUM;
-        fl_sbp dlse = sigs->in[BACK_DLSE].kind == FL_TENSOR ? at : FL_B;
-        FL_SIG(sigs, NULL, at, at, keys, keys, mask_split(sigs, BACK_MASK, &scores, i), at, at, FL_B, dlse, at, grads,
-               grads);
+        fl_sbp dlse = sigs->in[FL_ATTENTION_BACK_DLSE].kind == FL_TENSOR ? at : FL_B;
+        FL_SIG(sigs, NULL, at, at, keys, keys, mask_split(sigs, FL_ATTENTION_BACK_MASK, &scores, i), at, at, FL_B, dlse,
+               at, grads, grads);
     }
 }
 
@@ -168,16 +173,16 @@ static fl_attention attention_of(const fl_kernel *kernel, const fl_view *q, cons
                                  uint64_t seed, uint64_t counter)
 {
     int t = q->ndim - 2;
-    const fl_attr *scale = &kernel->attrs->at[ATTR_SCALE];
+    const fl_attr *scale = &kernel->attrs->at[FL_ATTENTION_SCALE];
     return (fl_attention){.queries = q->size[t],
                           .keys = key->size[t],
                           .width = q->size[t + 1],
                           .value_width = v->size[t + 1],
-                          .causal = kernel->attrs->at[ATTR_CAUSAL].integer,
+                          .causal = kernel->attrs->at[FL_ATTENTION_CAUSAL].integer,
                           .first_query = q->start[t],
                           .logical_queries = q->logical[t],
                           .scale = scale->given ? scale->number : 1 / sqrt((double)q->logical[t + 1]),
-                          .dropout = kernel->attrs->at[ATTR_DROPOUT].number,
+                          .dropout = kernel->attrs->at[FL_ATTENTION_DROPOUT].number,
                           .seed = seed,
                           .counter = counter};
 }
@@ -185,13 +190,15 @@ static fl_attention attention_of(const fl_kernel *kernel, const fl_view *q, cons
 static fl_status kernel_rows(fl_kernel *kernel)
 {
     fl_stage s;
-    int64_t *key = kernel->out[ROWS_KEY].data;
+    int64_t *key = kernel->out[FL_ATTENTION_KEY].data;
     key[0] = (int64_t)kernel->seed;
     key[1] = (int64_t)kernel->counter;
-    if (kernel->out[ROWS_OUT].numel == 0 && kernel->out[ROWS_LSE].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, kernel, readable(kernel, 1u << IN_Q | 1u << IN_K | 1u << IN_V, IN_MASK)));
-    fl_attention a = attention_of(kernel, &kernel->in[IN_Q], &kernel->in[IN_K], &kernel->in[IN_V], kernel->seed,
-                                  kernel->counter);
+    if (kernel->out[FL_ATTENTION_OUT].numel == 0 && kernel->out[FL_ATTENTION_LSE].numel == 0) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel,
+                         readable(kernel, 1u << FL_ATTENTION_Q | 1u << FL_ATTENTION_K | 1u << FL_ATTENTION_V,
+                                  FL_ATTENTION_MASK)));
+    fl_attention a = attention_of(kernel, &kernel->in[FL_ATTENTION_Q], &kernel->in[FL_ATTENTION_K],
+                                  &kernel->in[FL_ATTENTION_V], kernel->seed, kernel->counter);
     FL_TRY(fl_cpu_attention(&s, &a));
     return fl_stage_close(&s);
 }
@@ -201,10 +208,13 @@ static fl_status kernel_backward(fl_kernel *kernel)
 {
     fl_stage s;
     FL_TRY(fl_stage_open(&s, kernel,
-                         readable(kernel, 1u << BACK_DY | 1u << BACK_Q | 1u << BACK_K | 1u << BACK_V, BACK_MASK)));
-    const int64_t *key = s.in[BACK_KEY];
-    fl_attention a = attention_of(kernel, &kernel->in[BACK_Q], &kernel->in[BACK_K], &kernel->in[BACK_V],
-                                  (uint64_t)key[0], (uint64_t)key[1]);
+                         readable(kernel,
+                                  1u << FL_ATTENTION_BACK_DY | 1u << FL_ATTENTION_BACK_Q | 1u << FL_ATTENTION_BACK_K
+                                      | 1u << FL_ATTENTION_BACK_V,
+                                  FL_ATTENTION_BACK_MASK)));
+    const int64_t *key = s.in[FL_ATTENTION_BACK_KEY];
+    fl_attention a = attention_of(kernel, &kernel->in[FL_ATTENTION_BACK_Q], &kernel->in[FL_ATTENTION_BACK_K],
+                                  &kernel->in[FL_ATTENTION_BACK_V], (uint64_t)key[0], (uint64_t)key[1]);
     FL_TRY(fl_cpu_attention_backward(&s, &a));
     return fl_stage_close(&s);
 }
@@ -215,13 +225,13 @@ static fl_attrs attention_attrs(const fl_op *op, const fl_attrs *from)
 {
     fl_attrs a;
     fl_attrs_init(&a, op);
-    for (int i = ATTR_CAUSAL; i <= ATTR_SCALE; i++) a.at[i] = from->at[i];
+    for (int i = FL_ATTENTION_CAUSAL; i <= FL_ATTENTION_SCALE; i++) a.at[i] = from->at[i];
     return a;
 }
 
 static double scale_of(const fl_attrs *attrs, const fl_tensor *tensor)
 {
-    const fl_attr *scale = &attrs->at[ATTR_SCALE];
+    const fl_attr *scale = &attrs->at[FL_ATTENTION_SCALE];
     return scale->given ? scale->number : 1 / sqrt((double)tensor->meta->shape.dims[tensor->meta->shape.ndim - 1]);
 }
 
@@ -245,8 +255,9 @@ static void weights_of(struct weights *weights, fl_expr *expr, const fl_attrs *a
     fl_tensor *scores = expr_mul_number(expr, expr_gemm(expr, q, k, false, true), scale_of(attrs, q));
     fl_tensor *masked = EXPR_CALL(expr, &a, attention_mask, fl_of(scores), mask);
     weights->p = expr_exp(expr, expr_sub(expr, masked, expr_unsqueeze(expr, lse, lse->meta->shape.ndim)));
-    weights->keep = attrs->at[ATTR_DROPOUT].number > 0 ? EXPR_CALL(expr, &a, attention_dropout, fl_of(scores), key)
-                                                       : NULL;
+    weights->keep = attrs->at[FL_ATTENTION_DROPOUT].number > 0
+        ? EXPR_CALL(expr, &a, attention_dropout, fl_of(scores), key)
+        : NULL;
 }
 
 static void weights_backward(struct weights *weights, fl_expr *expr, fl_tensor *dy, fl_tensor *v, fl_tensor *out,
@@ -280,25 +291,26 @@ static fl_status grad_rows(fl_grad *g)
 {
     fl_expr c = {0};
     fl_attrs a = attention_attrs(FL_OP_REF(attention_backward), g->attrs);
-    fl_tensor *out = g->out[ROWS_OUT], *lse = g->out[ROWS_LSE], *dlse = g->gout[ROWS_LSE];
-    fl_tensor *dy = g->gout[ROWS_OUT] ? g->gout[ROWS_OUT] : zeros_like(&c, out), *dmask = NULL;
-    fl_operand key = fl_of(g->out[ROWS_KEY]);
+    fl_tensor *out = g->out[FL_ATTENTION_OUT], *lse = g->out[FL_ATTENTION_LSE], *dlse = g->gout[FL_ATTENTION_LSE];
+    fl_tensor *dy = g->gout[FL_ATTENTION_OUT] ? g->gout[FL_ATTENTION_OUT] : zeros_like(&c, out), *dmask = NULL;
+    fl_operand key = fl_of(g->out[FL_ATTENTION_KEY]);
     fl_tensor *dq = NULL;
-    if (g->need[IN_Q] || g->need[IN_K] || g->need[IN_V])
-        dq = EXPR_CALL(&c, &a, attention_backward, fl_of(dy), g->in[IN_Q], g->in[IN_K], g->in[IN_V], g->in[IN_MASK],
-                       fl_of(out), fl_of(lse), key, fl_of(dlse));
-    if (g->need[IN_MASK]) {
+    if (g->need[FL_ATTENTION_Q] || g->need[FL_ATTENTION_K] || g->need[FL_ATTENTION_V])
+        dq = EXPR_CALL(&c, &a, attention_backward, fl_of(dy), g->in[FL_ATTENTION_Q], g->in[FL_ATTENTION_K],
+                       g->in[FL_ATTENTION_V], g->in[FL_ATTENTION_MASK], fl_of(out), fl_of(lse), key, fl_of(dlse));
+    if (g->need[FL_ATTENTION_MASK]) {
         fl_expr d = {0};
         struct weights w;
-        weights_of(&w, &d, g->attrs, g->in[IN_Q].tensor, g->in[IN_K].tensor, g->in[IN_MASK], lse, key);
-        weights_backward(&w, &d, dy, g->in[IN_V].tensor, out, dlse);
+        weights_of(&w, &d, g->attrs, g->in[FL_ATTENTION_Q].tensor, g->in[FL_ATTENTION_K].tensor,
+                   g->in[FL_ATTENTION_MASK], lse, key);
+        weights_backward(&w, &d, dy, g->in[FL_ATTENTION_V].tensor, out, dlse);
         dmask = fl_expr_take(&d, score_gradient(&d, &w));
         fl_status status = fl_expr_end(&d);
         if (c.status == FL_OK) c.status = status;
     }
-    for (int i = IN_Q; dq && i <= IN_V; i++)
+    for (int i = FL_ATTENTION_Q; dq && i <= FL_ATTENTION_V; i++)
         if (g->need[i]) g->gin[i] = fl_expr_take(&c, c.owned[c.count - 3 + i]);
-    g->gin[IN_MASK] = dmask;
+    g->gin[FL_ATTENTION_MASK] = dmask;
     return fl_expr_end(&c);
 }
 
@@ -313,15 +325,17 @@ static fl_tensor *add_maybe(fl_expr *expr, fl_tensor *x, fl_tensor *y)
 static fl_status grad_backward(fl_grad *g)
 {
     fl_expr c = {0};
-    fl_tensor *dy = g->in[BACK_DY].tensor, *q = g->in[BACK_Q].tensor, *k = g->in[BACK_K].tensor,
-              *v = g->in[BACK_V].tensor, *out = g->in[BACK_OUT].tensor;
-    fl_tensor *lse = g->in[BACK_LSE].tensor,
-              *dlse = g->in[BACK_DLSE].kind == FL_TENSOR ? g->in[BACK_DLSE].tensor : NULL;
-    fl_tensor *hq = g->gout[BACK_DQ], *hk = g->gout[BACK_DK], *hv = g->gout[BACK_DV];
+    fl_tensor *dy = g->in[FL_ATTENTION_BACK_DY].tensor, *q = g->in[FL_ATTENTION_BACK_Q].tensor,
+              *k = g->in[FL_ATTENTION_BACK_K].tensor, *v = g->in[FL_ATTENTION_BACK_V].tensor,
+              *out = g->in[FL_ATTENTION_BACK_OUT].tensor;
+    fl_tensor *lse = g->in[FL_ATTENTION_BACK_LSE].tensor,
+              *dlse = g->in[FL_ATTENTION_BACK_DLSE].kind == FL_TENSOR ? g->in[FL_ATTENTION_BACK_DLSE].tensor : NULL;
+    fl_tensor *hq = g->gout[FL_ATTENTION_BACK_DQ], *hk = g->gout[FL_ATTENTION_BACK_DK],
+              *hv = g->gout[FL_ATTENTION_BACK_DV];
     double scale = scale_of(g->attrs, q);
     int last = q->meta->shape.ndim - 1;
     struct weights w;
-    weights_of(&w, &c, g->attrs, q, k, g->in[BACK_MASK], lse, g->in[BACK_KEY]);
+    weights_of(&w, &c, g->attrs, q, k, g->in[FL_ATTENTION_BACK_MASK], lse, g->in[FL_ATTENTION_BACK_KEY]);
     weights_backward(&w, &c, dy, v, out, dlse);
     fl_tensor *ds = expr_mul_number(&c, score_gradient(&c, &w), scale);
 
@@ -348,7 +362,7 @@ static fl_status grad_backward(fl_grad *g)
     fl_tensor *b_dlse = dlse ? expr_reshape(&c, expr_neg(&c, b_delta), &dlse->meta->shape) : NULL;
 
     fl_tensor *results[] = {b_dy, b_q, b_k, b_v, b_scores, b_out, b_lse, NULL, b_dlse};
-    for (int i = BACK_DY; i <= BACK_DLSE; i++)
+    for (int i = FL_ATTENTION_BACK_DY; i <= FL_ATTENTION_BACK_DLSE; i++)
         if (g->need[i] && results[i]) g->gin[i] = fl_expr_take(&c, results[i]);
     return fl_expr_end(&c);
 }
@@ -368,7 +382,7 @@ static fl_status infer_masked(fl_infer *infer)
 {
     infer->name = "scaled_dot_product_attention";
     FL_TRY(check_scores(infer));
-    FL_TRY(check_mask(infer, &infer->in[MASK_MASK], &infer->in[MASK_SCORES].shape));
+    FL_TRY(check_mask(infer, &infer->in[FL_ATTENTION_MASK_MASK], &infer->in[FL_ATTENTION_MASK_SCORES].shape));
     return fl_infer_same(infer);
 }
 
@@ -376,7 +390,7 @@ static fl_status infer_factors(fl_infer *infer)
 {
     infer->name = "scaled_dot_product_attention";
     FL_TRY(check_scores(infer));
-    FL_TRY(check_key(infer, DROPOUT_KEY));
+    FL_TRY(check_key(infer, FL_ATTENTION_DROPOUT_KEY));
     return fl_infer_same(infer);
 }
 
@@ -384,7 +398,8 @@ static fl_status infer_factors(fl_infer *infer)
 static void sbp_mask(fl_sigs *sigs)
 {
     const fl_shape *scores = &sigs->out_logical[0];
-    for (int i = 0; i < scores->ndim; i++) FL_SIG(sigs, NULL, FL_S(i), mask_split(sigs, MASK_MASK, scores, i), FL_S(i));
+    for (int i = 0; i < scores->ndim; i++)
+        FL_SIG(sigs, NULL, FL_S(i), mask_split(sigs, FL_ATTENTION_MASK_MASK, scores, i), FL_S(i));
 }
 
 /* A factor is drawn by its query and key; the kernel counts keys from 0, so they are not split. */
@@ -398,7 +413,7 @@ static fl_status kernel_mask(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_cpu_attention_mask(&s, kernel->attrs->at[ATTR_CAUSAL].integer);
+    fl_cpu_attention_mask(&s, kernel->attrs->at[FL_ATTENTION_CAUSAL].integer);
     return fl_stage_close(&s);
 }
 
@@ -407,13 +422,13 @@ static fl_status kernel_dropout(fl_kernel *kernel)
     const fl_view *x = &kernel->out[0];
     int t = x->ndim - 2;
     fl_stage s;
-    FL_TRY(fl_stage_open(&s, kernel, 1u << DROPOUT_SCORES));
-    const int64_t *key = s.in[DROPOUT_KEY];
+    FL_TRY(fl_stage_open(&s, kernel, 1u << FL_ATTENTION_DROPOUT_SCORES));
+    const int64_t *key = s.in[FL_ATTENTION_DROPOUT_KEY];
     fl_attention a = {.queries = x->size[t],
                       .keys = x->size[t + 1],
                       .first_query = x->start[t],
                       .logical_queries = x->logical[t],
-                      .dropout = kernel->attrs->at[ATTR_DROPOUT].number,
+                      .dropout = kernel->attrs->at[FL_ATTENTION_DROPOUT].number,
                       .seed = (uint64_t)key[0],
                       .counter = (uint64_t)key[1]};
     fl_cpu_attention_dropout(&s, &a);
@@ -425,16 +440,17 @@ static fl_status kernel_dropout(fl_kernel *kernel)
 static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_tensor *results[3];
-    double dropout = attrs->at[ATTR_DROPOUT].number;
+    double dropout = attrs->at[FL_ATTENTION_DROPOUT].number;
     if (!(dropout >= 0 && dropout <= 1))
         return fl_fail(FL_ERR_VALUE, "scaled_dot_product_attention: dropout must be between 0 and 1, got %g", dropout);
     fl_attrs a = attention_attrs(FL_OP_REF(attention_rows), attrs);
     fl_generator before = *fl_generator_current();
-    FL_TRY(FL_CALL_WITH(results, &a, attention_rows, in[IN_Q], in[IN_K], in[IN_V], in[IN_MASK]));
+    FL_TRY(FL_CALL_WITH(results, &a, attention_rows, in[FL_ATTENTION_Q], in[FL_ATTENTION_K], in[FL_ATTENTION_V],
+                        in[FL_ATTENTION_MASK]));
     if (dropout == 0) *fl_generator_current() = before; /* nothing was drawn */
-    fl_tensor_unref(results[ROWS_LSE]);
-    fl_tensor_unref(results[ROWS_KEY]);
-    out[0] = results[ROWS_OUT];
+    fl_tensor_unref(results[FL_ATTENTION_LSE]);
+    fl_tensor_unref(results[FL_ATTENTION_KEY]);
+    out[0] = results[FL_ATTENTION_OUT];
     return FL_OK;
 }
 
@@ -471,8 +487,8 @@ FL_OP(attention_rows) = {
     .nout = 3,
     .flags = FL_OP_HIDDEN | FL_OP_RANDOM,
     .doc = "Attention, the log-sum-exp of every query's scores, and the random key of its dropout.",
-    .saves_in = 1u << IN_Q | 1u << IN_K | 1u << IN_V | 1u << IN_MASK,
-    .saves_out = 1u << ROWS_OUT | 1u << ROWS_LSE | 1u << ROWS_KEY,
+    .saves_in = 1u << FL_ATTENTION_Q | 1u << FL_ATTENTION_K | 1u << FL_ATTENTION_V | 1u << FL_ATTENTION_MASK,
+    .saves_out = 1u << FL_ATTENTION_OUT | 1u << FL_ATTENTION_LSE | 1u << FL_ATTENTION_KEY,
     .infer = infer_rows,
     .sbp = sbp_rows,
     .cpu = kernel_rows,
@@ -492,7 +508,7 @@ FL_OP(attention_backward) = {
     .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradients of attention_rows with respect to q, k and v.",
-    .saves_in = (1u << BACK_OPERANDS) - 1,
+    .saves_in = (1u << FL_ATTENTION_BACK_OPERANDS) - 1,
     .infer = infer_backward,
     .sbp = sbp_backward,
     .cpu = kernel_backward,

@@ -102,10 +102,10 @@ static fl_status infer_dtypes(fl_infer *infer)
 static fl_status infer_conv(fl_infer *infer)
 {
     char tw[FL_SHAPE_TEXT], tb[FL_SHAPE_TEXT];
-    const fl_shape *w = &infer->in[CONV_WEIGHT].shape, *bias = &infer->in[CONV_BIAS].shape;
+    const fl_shape *w = &infer->in[FL_CONV_WEIGHT].shape, *bias = &infer->in[FL_CONV_BIAS].shape;
     FL_TRY(infer_dtypes(infer));
-    FL_TRY(output_shape(&infer->out[0].shape, infer, &infer->in[CONV_X].shape, w));
-    if (infer->in[CONV_BIAS].kind != FL_TENSOR || (bias->ndim == 1 && bias->dims[0] == w->dims[0])) return FL_OK;
+    FL_TRY(output_shape(&infer->out[0].shape, infer, &infer->in[FL_CONV_X].shape, w));
+    if (infer->in[FL_CONV_BIAS].kind != FL_TENSOR || (bias->ndim == 1 && bias->dims[0] == w->dims[0])) return FL_OK;
     return fl_infer_fail(infer, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0],
                          fl_shape_text(tw, w), fl_shape_text(tb, bias));
 }
@@ -123,7 +123,7 @@ static fl_status check_gradient(const fl_infer *infer, const fl_shape *g, const 
 static fl_status check_operands(const fl_infer *infer, bool fits)
 {
     char tg[FL_SHAPE_TEXT], tx[FL_SHAPE_TEXT];
-    const fl_shape *g = &infer->in[GRAD_G].shape, *x = &infer->in[GRAD_OTHER].shape;
+    const fl_shape *g = &infer->in[FL_CONV_GRAD_G].shape, *x = &infer->in[FL_CONV_GRAD_OTHER].shape;
     if (fits) return FL_OK;
     return fl_infer_fail(infer, FL_ERR_SHAPE, "takes images and a weight or images, got %s and %s",
                          fl_shape_text(tg, g), fl_shape_text(tx, x));
@@ -132,7 +132,7 @@ static fl_status check_operands(const fl_infer *infer, bool fits)
 static fl_status infer_input_grad(fl_infer *infer)
 {
     int64_t size[2], groups = infer->attrs->at[FL_CONV_GROUPS].integer;
-    const fl_shape *g = &infer->in[GRAD_G].shape, *w = &infer->in[GRAD_OTHER].shape;
+    const fl_shape *g = &infer->in[FL_CONV_GRAD_G].shape, *w = &infer->in[FL_CONV_GRAD_OTHER].shape;
     FL_TRY(infer_dtypes(infer));
     FL_TRY(check_operands(infer, is_image(g) && w->ndim == 4));
     FL_TRY(fl_window_geometry_pair(size, infer, FL_CONV_SIZE, "size", 0));
@@ -144,7 +144,7 @@ static fl_status infer_input_grad(fl_infer *infer)
 static fl_status infer_weight_grad(fl_infer *infer)
 {
     int64_t size[2], groups = infer->attrs->at[FL_CONV_GROUPS].integer;
-    const fl_shape *g = &infer->in[GRAD_G].shape, *x = &infer->in[GRAD_OTHER].shape;
+    const fl_shape *g = &infer->in[FL_CONV_GRAD_G].shape, *x = &infer->in[FL_CONV_GRAD_OTHER].shape;
     FL_TRY(infer_dtypes(infer));
     FL_TRY(check_operands(infer, is_image(g) && x->ndim == g->ndim));
     FL_TRY(fl_window_geometry_pair(size, infer, FL_CONV_SIZE, "size", 1));
@@ -161,9 +161,9 @@ struct roles {
 
 static struct roles roles_of(const fl_op *op, const fl_spec *in, const fl_spec *out)
 {
-    if (op->variant == CONV_INPUT_GRAD) return (struct roles){out, &in[GRAD_OTHER], &in[GRAD_G]};
-    if (op->variant == CONV_WEIGHT_GRAD) return (struct roles){&in[GRAD_OTHER], out, &in[GRAD_G]};
-    return (struct roles){&in[CONV_X], &in[CONV_WEIGHT], out};
+    if (op->variant == CONV_INPUT_GRAD) return (struct roles){out, &in[FL_CONV_GRAD_OTHER], &in[FL_CONV_GRAD_G]};
+    if (op->variant == CONV_WEIGHT_GRAD) return (struct roles){&in[FL_CONV_GRAD_OTHER], out, &in[FL_CONV_GRAD_G]};
+    return (struct roles){&in[FL_CONV_X], &in[FL_CONV_WEIGHT], out};
 }
 
 /* ---- SBP ---- */
@@ -184,7 +184,7 @@ static void sbp_conv(fl_sigs *sigs)
 {
     struct roles r = roles_of(sigs->op, sigs->in, sigs->out);
     bool gives_x = r.x == sigs->out, gives_weight = r.weight == sigs->out,
-         bias = sigs->nin == 3 && sigs->in[CONV_BIAS].kind == FL_TENSOR;
+         bias = sigs->nin == 3 && sigs->in[FL_CONV_BIAS].kind == FL_TENSOR;
     fl_sbp shared = bias ? FL_S(0) : FL_B;
     int64_t groups = sigs->attrs->at[FL_CONV_GROUPS].integer;
     int channels = fl_conv_channels(r.x->shape.ndim);
@@ -208,9 +208,9 @@ static fl_status kernel_conv(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[CONV_X], &kernel->in[CONV_WEIGHT], &kernel->out[0]);
-    const void *bias = kernel->in[CONV_WEIGHT].start[1] == 0 ? s.in[CONV_BIAS] : NULL;
-    FL_TRY(fl_cpu_conv(s.dtype, &c, s.out[0], s.in[CONV_X], s.in[CONV_WEIGHT], bias));
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[FL_CONV_X], &kernel->in[FL_CONV_WEIGHT], &kernel->out[0]);
+    const void *bias = kernel->in[FL_CONV_WEIGHT].start[1] == 0 ? s.in[FL_CONV_BIAS] : NULL;
+    FL_TRY(fl_cpu_conv(s.dtype, &c, s.out[0], s.in[FL_CONV_X], s.in[FL_CONV_WEIGHT], bias));
     return fl_stage_close(&s);
 }
 
@@ -219,8 +219,9 @@ static fl_status kernel_input_grad(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_conv c = fl_conv_of(kernel->attrs, &kernel->out[0], &kernel->in[GRAD_OTHER], &kernel->in[GRAD_G]);
-    FL_TRY(fl_cpu_conv_input_grad(s.dtype, &c, s.out[0], s.in[GRAD_G], s.in[GRAD_OTHER]));
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->out[0], &kernel->in[FL_CONV_GRAD_OTHER],
+                           &kernel->in[FL_CONV_GRAD_G]);
+    FL_TRY(fl_cpu_conv_input_grad(s.dtype, &c, s.out[0], s.in[FL_CONV_GRAD_G], s.in[FL_CONV_GRAD_OTHER]));
     return fl_stage_close(&s);
 }
 
@@ -229,8 +230,9 @@ static fl_status kernel_weight_grad(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[GRAD_OTHER], &kernel->out[0], &kernel->in[GRAD_G]);
-    FL_TRY(fl_cpu_conv_weight_grad(s.dtype, &c, s.out[0], s.in[GRAD_G], s.in[GRAD_OTHER]));
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[FL_CONV_GRAD_OTHER], &kernel->out[0],
+                           &kernel->in[FL_CONV_GRAD_G]);
+    FL_TRY(fl_cpu_conv_weight_grad(s.dtype, &c, s.out[0], s.in[FL_CONV_GRAD_G], s.in[FL_CONV_GRAD_OTHER]));
     return fl_stage_close(&s);
 }
 
@@ -258,14 +260,14 @@ static fl_status grad_conv(fl_grad *g)
     fl_expr c = {0};
     fl_operand dy = fl_of(g->gout[0]);
     fl_tensor *dx = NULL, *dw = NULL, *db = NULL;
-    if (g->need[CONV_X])
-        dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, dy, g->in[CONV_WEIGHT], g->in_meta[CONV_X]);
-    if (g->need[CONV_WEIGHT])
-        dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, dy, g->in[CONV_X], g->in_meta[CONV_WEIGHT]);
-    if (g->need[CONV_BIAS]) db = expr_sum(&c, g->gout[0], all_but_channels(g->out_meta[0]->shape.ndim), false);
-    if (dx) g->gin[CONV_X] = fl_expr_take(&c, dx);
-    if (dw) g->gin[CONV_WEIGHT] = fl_expr_take(&c, dw);
-    if (db) g->gin[CONV_BIAS] = fl_expr_take(&c, db);
+    if (g->need[FL_CONV_X])
+        dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, dy, g->in[FL_CONV_WEIGHT], g->in_meta[FL_CONV_X]);
+    if (g->need[FL_CONV_WEIGHT])
+        dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, dy, g->in[FL_CONV_X], g->in_meta[FL_CONV_WEIGHT]);
+    if (g->need[FL_CONV_BIAS]) db = expr_sum(&c, g->gout[0], all_but_channels(g->out_meta[0]->shape.ndim), false);
+    if (dx) g->gin[FL_CONV_X] = fl_expr_take(&c, dx);
+    if (dw) g->gin[FL_CONV_WEIGHT] = fl_expr_take(&c, dw);
+    if (db) g->gin[FL_CONV_BIAS] = fl_expr_take(&c, db);
     return fl_expr_end(&c);
 }
 
@@ -275,11 +277,11 @@ static fl_status grad_input_grad(fl_grad *g)
     fl_expr c = {0};
     fl_operand dx = fl_of(g->gout[0]);
     fl_tensor *dg = NULL, *dw = NULL;
-    if (g->need[GRAD_G]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, dx, g->in[GRAD_OTHER], NULL);
-    if (g->need[GRAD_OTHER])
-        dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, g->in[GRAD_G], dx, g->in_meta[GRAD_OTHER]);
-    if (dg) g->gin[GRAD_G] = fl_expr_take(&c, dg);
-    if (dw) g->gin[GRAD_OTHER] = fl_expr_take(&c, dw);
+    if (g->need[FL_CONV_GRAD_G]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, dx, g->in[FL_CONV_GRAD_OTHER], NULL);
+    if (g->need[FL_CONV_GRAD_OTHER])
+        dw = expr_conv(&c, FL_OP_REF(conv2d_weight_grad), g, g->in[FL_CONV_GRAD_G], dx, g->in_meta[FL_CONV_GRAD_OTHER]);
+    if (dg) g->gin[FL_CONV_GRAD_G] = fl_expr_take(&c, dg);
+    if (dw) g->gin[FL_CONV_GRAD_OTHER] = fl_expr_take(&c, dw);
     return fl_expr_end(&c);
 }
 
@@ -289,11 +291,11 @@ static fl_status grad_weight_grad(fl_grad *g)
     fl_expr c = {0};
     fl_operand dw = fl_of(g->gout[0]);
     fl_tensor *dg = NULL, *dx = NULL;
-    if (g->need[GRAD_G]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, g->in[GRAD_OTHER], dw, NULL);
-    if (g->need[GRAD_OTHER])
-        dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, g->in[GRAD_G], dw, g->in_meta[GRAD_OTHER]);
-    if (dg) g->gin[GRAD_G] = fl_expr_take(&c, dg);
-    if (dx) g->gin[GRAD_OTHER] = fl_expr_take(&c, dx);
+    if (g->need[FL_CONV_GRAD_G]) dg = expr_conv(&c, FL_OP_REF(conv2d), g, g->in[FL_CONV_GRAD_OTHER], dw, NULL);
+    if (g->need[FL_CONV_GRAD_OTHER])
+        dx = expr_conv(&c, FL_OP_REF(conv2d_input_grad), g, g->in[FL_CONV_GRAD_G], dw, g->in_meta[FL_CONV_GRAD_OTHER]);
+    if (dg) g->gin[FL_CONV_GRAD_G] = fl_expr_take(&c, dg);
+    if (dx) g->gin[FL_CONV_GRAD_OTHER] = fl_expr_take(&c, dx);
     return fl_expr_end(&c);
 }
 
@@ -318,7 +320,7 @@ FL_OP(conv2d) = {
     .flags = FL_OP_FUNCTION_ONLY,
     .doc = "Convolution of images x [n, in, height, width] (or one image without n) with weight [out, in / groups, "
            "height, width], plus bias [out].",
-    .saves_in = 1u << CONV_X | 1u << CONV_WEIGHT,
+    .saves_in = 1u << FL_CONV_X | 1u << FL_CONV_WEIGHT,
     .variant = CONV_FORWARD,
     .infer = infer_conv,
     .sbp = sbp_conv,
@@ -343,7 +345,7 @@ FL_OP(conv2d_input_grad) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to images of `size` (height, width).",
-    .saves_in = 1u << GRAD_G | 1u << GRAD_OTHER,
+    .saves_in = 1u << FL_CONV_GRAD_G | 1u << FL_CONV_GRAD_OTHER,
     .variant = CONV_INPUT_GRAD,
     .infer = infer_input_grad,
     .sbp = sbp_conv,
@@ -366,7 +368,7 @@ FL_OP(conv2d_weight_grad) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of conv2d with respect to a weight whose window has `size` (height, width).",
-    .saves_in = 1u << GRAD_G | 1u << GRAD_OTHER,
+    .saves_in = 1u << FL_CONV_GRAD_G | 1u << FL_CONV_GRAD_OTHER,
     .variant = CONV_WEIGHT_GRAD,
     .infer = infer_weight_grad,
     .sbp = sbp_conv,

@@ -288,9 +288,9 @@ static fl_status grad_cat(fl_grad *g)
         int64_t length = g->in_meta[i]->shape.dims[axis];
         fl_attrs attrs;
         fl_attrs_init(&attrs, FL_OP_REF(narrow));
-        fl_attr_set(&attrs, SLICE_AXIS, axis);
-        fl_attr_set(&attrs, SLICE_START, start);
-        fl_attr_set(&attrs, SLICE_LENGTH, length);
+        fl_attr_set(&attrs, FL_SLICE_AXIS, axis);
+        fl_attr_set(&attrs, FL_SLICE_START, start);
+        fl_attr_set(&attrs, FL_SLICE_LENGTH, length);
         if (g->need[i]) FL_TRY(FL_CALL_WITH(&g->gin[i], &attrs, narrow, fl_of(g->gout[0])));
         start += length;
     }
@@ -361,9 +361,9 @@ static fl_status grad_stack(fl_grad *g)
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(select));
-    fl_attr_set(&attrs, SLICE_AXIS, fl_axis_of(&g->attrs->at[0], g->out_meta[0]->shape.ndim));
+    fl_attr_set(&attrs, FL_SLICE_AXIS, fl_axis_of(&g->attrs->at[0], g->out_meta[0]->shape.ndim));
     for (int i = 0; i < g->nin; i++) {
-        fl_attr_set(&attrs, SLICE_POSITION, i);
+        fl_attr_set(&attrs, FL_SLICE_POSITION, i);
         if (g->need[i]) FL_TRY(FL_CALL_WITH(&g->gin[i], &attrs, select, fl_of(g->gout[0])));
     }
     return FL_OK;
@@ -457,7 +457,7 @@ void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar)
 
 static fl_status check_fill(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    return fl_require_attr_fits("fill_", in[0].tensor->meta->dtype, &attrs->at[FILL_VALUE]);
+    return fl_require_attr_fits("fill_", in[0].tensor->meta->dtype, &attrs->at[FL_FILL_VALUE]);
 }
 
 fl_status fl_move_fill(fl_kernel *kernel, const fl_mover *mover, int slot)
@@ -475,7 +475,7 @@ fl_status fl_move_fill_integer(fl_kernel *kernel, const fl_mover *mover, int64_t
     return mover->fill(&kernel->out[0], bytes);
 }
 
-static fl_status kernel_fill_(fl_kernel *kernel) { return fl_move_fill(kernel, &fl_cpu_mover, FILL_VALUE); }
+static fl_status kernel_fill_(fl_kernel *kernel) { return fl_move_fill(kernel, &fl_cpu_mover, FL_FILL_VALUE); }
 
 /* Equal parts have the number as their maximum and minimum; their sum would be a multiple of it. */
 static void sbp_fill_(fl_sigs *sigs)
@@ -535,7 +535,7 @@ static fl_status keep_triangle(fl_kernel *kernel, bool lower)
     const fl_view *out = &kernel->out[0];
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_cpu_copy(out, &kernel->in[0]));
-    fl_cpu_zero_triangle(out, kernel->attrs->at[TRIANGLE_DIAGONAL].integer, lower);
+    fl_cpu_zero_triangle(out, kernel->attrs->at[FL_TRIANGLE_DIAGONAL].integer, lower);
     return FL_OK;
 }
 
@@ -544,7 +544,7 @@ static fl_status kernel_triu(fl_kernel *kernel) { return keep_triangle(kernel, f
 
 static fl_status check_diagonal(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    int64_t limit = (int64_t)1 << 62, diagonal = attrs->at[TRIANGLE_DIAGONAL].integer;
+    int64_t limit = (int64_t)1 << 62, diagonal = attrs->at[FL_TRIANGLE_DIAGONAL].integer;
     if (diagonal > -limit && diagonal < limit) return FL_OK;
     return fl_fail(FL_ERR_VALUE, "tril and triu: diagonal %lld is out of range", (long long)diagonal);
 }

@@ -19,7 +19,7 @@ static fl_dtype option_or(const fl_infer *infer, fl_dtype otherwise)
 
 static fl_status infer_sizes(fl_infer *infer)
 {
-    const fl_attr *sizes = &infer->attrs->at[SOURCE_SIZE];
+    const fl_attr *sizes = &infer->attrs->at[FL_SOURCE_SIZE];
     infer->out[0].dtype = option_or(infer, FL_FLOAT32);
     return fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count);
 }
@@ -40,7 +40,7 @@ static fl_status fill_number(const fl_view *out, const fl_attr *value)
 static fl_status kernel_zeros(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &fl_cpu_mover, 0); }
 static fl_status kernel_ones(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &fl_cpu_mover, 1); }
 static fl_status kernel_empty(fl_kernel *kernel) { return FL_OK; }
-static fl_status kernel_full(fl_kernel *kernel) { return fl_move_fill(kernel, &fl_cpu_mover, FULL_VALUE); }
+static fl_status kernel_full(fl_kernel *kernel) { return fl_move_fill(kernel, &fl_cpu_mover, FL_FULL_VALUE); }
 
 /* ---- zeros, ones, empty, full ---- */
 
@@ -98,13 +98,13 @@ static fl_dtype dtype_of_number(const fl_attr *attr)
 static fl_status infer_full(fl_infer *infer)
 {
     FL_TRY(infer_sizes(infer));
-    infer->out[0].dtype = option_or(infer, dtype_of_number(&infer->attrs->at[FULL_VALUE]));
+    infer->out[0].dtype = option_or(infer, dtype_of_number(&infer->attrs->at[FL_FULL_VALUE]));
     return FL_OK;
 }
 
 static fl_status check_full(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    const fl_attr *value = &attrs->at[FULL_VALUE];
+    const fl_attr *value = &attrs->at[FL_FULL_VALUE];
     return fl_require_attr_fits("full", attrs->has_dtype ? attrs->option_dtype : dtype_of_number(value), value);
 }
 
@@ -150,10 +150,10 @@ static void sbp_like(fl_sigs *sigs)
 static fl_status check_full_like(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_dtype own = in[0].tensor->meta->dtype;
-    return fl_require_attr_fits("full_like", attrs->has_dtype ? attrs->option_dtype : own, &attrs->at[FILL_VALUE]);
+    return fl_require_attr_fits("full_like", attrs->has_dtype ? attrs->option_dtype : own, &attrs->at[FL_FILL_VALUE]);
 }
 
-static fl_status kernel_full_like(fl_kernel *kernel) { return fl_move_fill(kernel, &fl_cpu_mover, FILL_VALUE); }
+static fl_status kernel_full_like(fl_kernel *kernel) { return fl_move_fill(kernel, &fl_cpu_mover, FL_FILL_VALUE); }
 
 static const char *const like_samples[] = {"flow.randn(2, 3)", "flow.arange(4)", "flow.randn(3), {dtype = \"float64\"}",
                                            NULL};
@@ -209,7 +209,7 @@ FL_OP(full_like) = {
 
 static fl_status infer_eye(fl_infer *infer)
 {
-    const fl_attr *rows = &infer->attrs->at[EYE_ROWS], *columns = &infer->attrs->at[EYE_COLUMNS];
+    const fl_attr *rows = &infer->attrs->at[FL_EYE_ROWS], *columns = &infer->attrs->at[FL_EYE_COLUMNS];
     int64_t sizes[] = {rows->integer, columns->given ? columns->integer : rows->integer};
     infer->out[0].dtype = option_or(infer, FL_FLOAT32);
     return fl_shape_make(&infer->out[0].shape, infer->name, sizes, 2);
@@ -278,7 +278,8 @@ static fl_status arange_floats(struct progression *progression, double start, do
 static fl_status arange_of(struct progression *progression, const fl_attrs *attrs)
 {
     static const fl_attr zero = {.given = true, .kind = FL_NUM_INT, .count = 1};
-    const fl_attr *start = &attrs->at[ARANGE_START], *stop = &attrs->at[ARANGE_STOP], *step = &attrs->at[ARANGE_STEP];
+    const fl_attr *start = &attrs->at[FL_ARANGE_START], *stop = &attrs->at[FL_ARANGE_STOP],
+                  *step = &attrs->at[FL_ARANGE_STEP];
     if (!stop->given) {
         stop = start;
         start = &zero;
@@ -321,7 +322,7 @@ FL_OP(arange) = {
 
 static fl_status infer_linspace(fl_infer *infer)
 {
-    int64_t steps = infer->attrs->at[LINSPACE_STEPS].integer;
+    int64_t steps = infer->attrs->at[FL_LINSPACE_STEPS].integer;
     if (steps < 0) return fl_infer_fail(infer, FL_ERR_VALUE, "steps %lld is negative", (long long)steps);
     infer->out[0].dtype = option_or(infer, FL_FLOAT32);
     return fl_shape_make(&infer->out[0].shape, infer->name, &steps, 1);
@@ -329,15 +330,15 @@ static fl_status infer_linspace(fl_infer *infer)
 
 static fl_status check_linspace(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    double start = fl_attr_number(&attrs->at[LINSPACE_START]), stop = fl_attr_number(&attrs->at[LINSPACE_STOP]);
+    double start = fl_attr_number(&attrs->at[FL_LINSPACE_START]), stop = fl_attr_number(&attrs->at[FL_LINSPACE_STOP]);
     if (isfinite(start) && isfinite(stop)) return FL_OK;
     return fl_fail(FL_ERR_VALUE, "linspace: needs finite numbers, got %g and %g", start, stop);
 }
 
 static fl_status kernel_linspace(fl_kernel *kernel)
 {
-    return fl_cpu_linspace(&kernel->out[0], fl_attr_number(&kernel->attrs->at[LINSPACE_START]),
-                           fl_attr_number(&kernel->attrs->at[LINSPACE_STOP]));
+    return fl_cpu_linspace(&kernel->out[0], fl_attr_number(&kernel->attrs->at[FL_LINSPACE_START]),
+                           fl_attr_number(&kernel->attrs->at[FL_LINSPACE_STOP]));
 }
 
 static const char *const linspace_samples[] = {"0, 1, 5", "3, -3, 4", "2, 5, 1", "0, 1, 0", NULL};

@@ -239,8 +239,8 @@ static struct factor without_repeats(fl_expr *expr, struct factor factor)
         if (first == i) continue;
         fl_attrs a;
         fl_attrs_init(&a, FL_OP_REF(diagonal));
-        fl_attr_set(&a, DIAGONAL_AXIS0, first);
-        fl_attr_set(&a, DIAGONAL_AXIS1, i);
+        fl_attr_set(&a, FL_DIAGONAL_AXIS0, first);
+        fl_attr_set(&a, FL_DIAGONAL_AXIS1, i);
         factor.x = EXPR_CALL(expr, &a, diagonal, fl_of(factor.x));
         factor.axes = without(&factor.axes, 1u << first | 1u << i);
         append(&factor.axes, label); /* the diagonal is the last axis */

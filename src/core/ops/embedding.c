@@ -24,16 +24,16 @@ static fl_status require_indices(const fl_infer *infer, int operand, const char 
 static fl_status infer_embedding(fl_infer *infer)
 {
     char text[FL_SHAPE_TEXT];
-    const fl_shape *indices = &infer->in[EMBEDDING_INDICES].shape, *weight = &infer->in[EMBEDDING_WEIGHT].shape;
+    const fl_shape *indices = &infer->in[FL_EMBEDDING_INDICES].shape, *weight = &infer->in[FL_EMBEDDING_WEIGHT].shape;
     fl_shape *out = &infer->out[0].shape;
-    FL_TRY(require_indices(infer, EMBEDDING_INDICES, "indices"));
+    FL_TRY(require_indices(infer, FL_EMBEDDING_INDICES, "indices"));
     if (weight->ndim != 2)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "weight must be [rows, width], got %s", fl_shape_text(text, weight));
     if (indices->ndim == FL_MAX_NDIM)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "indices %s have too many axes", fl_shape_text(text, indices));
     *out = *indices;
     out->dims[out->ndim++] = weight->dims[1];
-    infer->out[0].dtype = infer->in[EMBEDDING_WEIGHT].dtype;
+    infer->out[0].dtype = infer->in[FL_EMBEDDING_WEIGHT].dtype;
     return FL_OK;
 }
 
@@ -42,31 +42,31 @@ static fl_status misfit(const fl_infer *infer)
 {
     char tdy[FL_SHAPE_TEXT], ti[FL_SHAPE_TEXT];
     return fl_infer_fail(infer, FL_ERR_SHAPE, "dy %s does not fit indices %s", fl_shape_text(tdy, &infer->in[0].shape),
-                         fl_shape_text(ti, &infer->in[TAKEN_INDEX].shape));
+                         fl_shape_text(ti, &infer->in[FL_TAKEN_INDEX].shape));
 }
 
 static fl_status infer_embedding_backward(fl_infer *infer)
 {
-    const fl_shape *dy = &infer->in[0].shape, *indices = &infer->in[TAKEN_INDEX].shape;
+    const fl_shape *dy = &infer->in[0].shape, *indices = &infer->in[FL_TAKEN_INDEX].shape;
     FL_TRY(fl_require_float(infer, 0));
-    FL_TRY(require_indices(infer, TAKEN_INDEX, "indices"));
+    FL_TRY(require_indices(infer, FL_TAKEN_INDEX, "indices"));
     bool fits = dy->ndim == indices->ndim + 1;
     for (int i = 0; fits && i < indices->ndim; i++) fits = dy->dims[i] == indices->dims[i];
     if (!fits) return misfit(infer);
     infer->out[0].dtype = infer->in[0].dtype;
     return fl_shape_make(&infer->out[0].shape, infer->name,
-                         (const int64_t[]){infer->attrs->at[EMBEDDING_ROWS].integer, dy->dims[dy->ndim - 1]}, 2);
+                         (const int64_t[]){infer->attrs->at[FL_EMBEDDING_ROWS].integer, dy->dims[dy->ndim - 1]}, 2);
 }
 
 static int axis_of(const fl_attrs *attrs, const fl_shape *shape)
 {
-    return fl_axis_of(&attrs->at[INDEXED_AXIS], shape->ndim);
+    return fl_axis_of(&attrs->at[FL_INDEXED_AXIS], shape->ndim);
 }
 
 static fl_status infer_along(fl_infer *infer, int64_t size)
 {
     int axis;
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[INDEXED_AXIS].integer, &infer->in[0].shape));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_INDEXED_AXIS].integer, &infer->in[0].shape));
     FL_TRY(fl_infer_same(infer));
     if (infer->out[0].shape.ndim) infer->out[0].shape.dims[axis] = size;
     return FL_OK;
@@ -75,8 +75,8 @@ static fl_status infer_along(fl_infer *infer, int64_t size)
 static fl_status infer_index_select(fl_infer *infer)
 {
     char text[FL_SHAPE_TEXT];
-    const fl_shape *index = &infer->in[TAKEN_INDEX].shape;
-    FL_TRY(require_indices(infer, TAKEN_INDEX, "index"));
+    const fl_shape *index = &infer->in[FL_TAKEN_INDEX].shape;
+    FL_TRY(require_indices(infer, FL_TAKEN_INDEX, "index"));
     if (index->ndim > 1)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "index must be 1-D, got %s", fl_shape_text(text, index));
     if (infer->in[0].shape.ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "x has no axes to select along");
@@ -85,10 +85,10 @@ static fl_status infer_index_select(fl_infer *infer)
 
 static fl_status infer_index_add(fl_infer *infer)
 {
-    const fl_shape *dy = &infer->in[0].shape, *index = &infer->in[TAKEN_INDEX].shape;
+    const fl_shape *dy = &infer->in[0].shape, *index = &infer->in[FL_TAKEN_INDEX].shape;
     FL_TRY(fl_require_float(infer, 0));
-    FL_TRY(require_indices(infer, TAKEN_INDEX, "index"));
-    FL_TRY(infer_along(infer, infer->attrs->at[INDEX_ADD_SIZE].integer));
+    FL_TRY(require_indices(infer, FL_TAKEN_INDEX, "index"));
+    FL_TRY(infer_along(infer, infer->attrs->at[FL_INDEX_ADD_SIZE].integer));
     bool fits = dy->ndim > 0 && index->ndim <= 1;
     if (!fits || dy->dims[axis_of(infer->attrs, dy)] != fl_shape_numel(index)) return misfit(infer);
     return FL_OK;
@@ -97,10 +97,10 @@ static fl_status infer_index_add(fl_infer *infer)
 static fl_status infer_gather(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT], ti[FL_SHAPE_TEXT];
-    const fl_shape *x = &infer->in[0].shape, *index = &infer->in[TAKEN_INDEX].shape;
+    const fl_shape *x = &infer->in[0].shape, *index = &infer->in[FL_TAKEN_INDEX].shape;
     int axis;
-    FL_TRY(require_indices(infer, TAKEN_INDEX, "index"));
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[INDEXED_AXIS].integer, x));
+    FL_TRY(require_indices(infer, FL_TAKEN_INDEX, "index"));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_INDEXED_AXIS].integer, x));
     bool fits = x->ndim == index->ndim;
     for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || index->dims[i] <= x->dims[i];
     if (!fits)
@@ -116,9 +116,9 @@ static fl_status infer_gather(fl_infer *infer)
 static fl_status infer_gather_backward(fl_infer *infer)
 {
     if (infer->in[0].dtype == FL_BOOL) return fl_infer_fail(infer, FL_ERR_DTYPE, "dy must be numbers, got bool");
-    FL_TRY(require_indices(infer, TAKEN_INDEX, "index"));
-    const fl_shape *index = &infer->in[TAKEN_INDEX].shape;
-    const fl_attr *sizes = &infer->attrs->at[GATHER_BACKWARD_SIZES];
+    FL_TRY(require_indices(infer, FL_TAKEN_INDEX, "index"));
+    const fl_shape *index = &infer->in[FL_TAKEN_INDEX].shape;
+    const fl_attr *sizes = &infer->attrs->at[FL_GATHER_BACKWARD_SIZES];
     int axis = axis_of(infer->attrs, index);
     bool fits = fl_shape_equal(&infer->in[0].shape, index) && index->ndim == sizes->count;
     for (int i = 0; fits && i < index->ndim; i++) fits = i == axis || index->dims[i] <= sizes->list[i];
@@ -144,22 +144,22 @@ static bool can_sum(const fl_sigs *sigs) { return sigs->out[0].dtype != FL_BOOL;
 ** values stay what they are. */
 static void sbp_embedding(fl_sigs *sigs)
 {
-    int ndim = sigs->in[EMBEDDING_INDICES].shape.ndim;
+    int ndim = sigs->in[FL_EMBEDDING_INDICES].shape.ndim;
     for (int i = 0; i < ndim; i++) FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_S(i));
     FL_SIG(sigs, NULL, FL_B, FL_S(1), FL_S(ndim));
     if (can_sum(sigs)) FL_SIG(sigs, NULL, FL_B, FL_S(0), FL_PSUM);
-    sbp_partial_values(sigs, EMBEDDING_WEIGHT, true);
+    sbp_partial_values(sigs, FL_EMBEDDING_WEIGHT, true);
 }
 
 /* Every rank adds up the rows of dy that it has: partial sums. Columns are independent. With whole operands a rank
 ** may keep just the rows it holds of weight, without communication. Linear in dy. */
 static void sbp_embedding_backward(fl_sigs *sigs)
 {
-    int ndim = sigs->in[TAKEN_INDEX].shape.ndim;
+    int ndim = sigs->in[FL_TAKEN_INDEX].shape.ndim;
     for (int i = 0; i < ndim; i++) FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_PSUM);
     FL_SIG(sigs, NULL, FL_S(ndim), FL_B, FL_S(1));
-    if (fl_sbp_is_like(sigs, EMBEDDING_LIKE, FL_S(0))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_S(0));
-    sbp_partial_values(sigs, TAKEN_DY, false);
+    if (fl_sbp_is_like(sigs, FL_EMBEDDING_LIKE, FL_S(0))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_S(0));
+    sbp_partial_values(sigs, FL_TAKEN_DY, false);
 }
 
 /* As sbp_embedding, along any axis: the index is split along its own axis, or x along one that is not indexed; x
@@ -169,9 +169,9 @@ static void sbp_index_select(fl_sigs *sigs)
     int axis = axis_of(sigs->attrs, &sigs->in[0].shape);
     for (int i = 0; i < sigs->in[0].shape.ndim; i++)
         if (i != axis) FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_S(i));
-    if (sigs->in[TAKEN_INDEX].shape.ndim) FL_SIG(sigs, NULL, FL_B, FL_S(0), FL_S(axis));
+    if (sigs->in[FL_TAKEN_INDEX].shape.ndim) FL_SIG(sigs, NULL, FL_B, FL_S(0), FL_S(axis));
     if (can_sum(sigs)) FL_SIG(sigs, NULL, FL_S(axis), FL_B, FL_PSUM);
-    sbp_partial_values(sigs, TAKEN_X, true);
+    sbp_partial_values(sigs, FL_TAKEN_X, true);
 }
 
 /* As sbp_embedding_backward, along any axis. */
@@ -180,9 +180,9 @@ static void sbp_index_add(fl_sigs *sigs)
     int axis = axis_of(sigs->attrs, &sigs->in[0].shape);
     for (int i = 0; i < sigs->in[0].shape.ndim; i++)
         if (i != axis) FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_S(i));
-    if (sigs->in[TAKEN_INDEX].shape.ndim) FL_SIG(sigs, NULL, FL_S(axis), FL_S(0), FL_PSUM);
-    if (fl_sbp_is_like(sigs, INDEX_ADD_LIKE, FL_S(axis))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_S(axis));
-    sbp_partial_values(sigs, TAKEN_DY, false);
+    if (sigs->in[FL_TAKEN_INDEX].shape.ndim) FL_SIG(sigs, NULL, FL_S(axis), FL_S(0), FL_PSUM);
+    if (fl_sbp_is_like(sigs, FL_INDEX_ADD_LIKE, FL_S(axis))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_S(axis));
+    sbp_partial_values(sigs, FL_TAKEN_DY, false);
 }
 
 /* Along an axis that x and index share in full both are split alike: position i reads position i. Any axis of index
@@ -192,12 +192,12 @@ static void sbp_gather(fl_sigs *sigs)
 {
     int axis = axis_of(sigs->attrs, &sigs->in[0].shape);
     for (int i = 0; i < sigs->in[0].shape.ndim; i++) {
-        if (i != axis && sigs->in_logical[0].dims[i] == sigs->in_logical[TAKEN_INDEX].dims[i])
+        if (i != axis && sigs->in_logical[0].dims[i] == sigs->in_logical[FL_TAKEN_INDEX].dims[i])
             FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i));
         FL_SIG(sigs, NULL, FL_B, FL_S(i), FL_S(i));
     }
     if (can_sum(sigs)) FL_SIG(sigs, NULL, FL_S(axis), FL_B, FL_PSUM);
-    sbp_partial_values(sigs, TAKEN_X, true);
+    sbp_partial_values(sigs, FL_TAKEN_X, true);
 }
 
 /* As sbp_gather, turned round: parts of dy are added into zeros, so where dx is not split alike they are partial
@@ -210,22 +210,22 @@ static void sbp_gather_backward(fl_sigs *sigs)
             FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i));
         FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_PSUM);
     }
-    if (fl_sbp_is_like(sigs, GATHER_BACKWARD_LIKE, FL_S(axis))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_S(axis));
-    sbp_partial_values(sigs, TAKEN_DY, false);
+    if (fl_sbp_is_like(sigs, FL_GATHER_BACKWARD_LIKE, FL_S(axis))) FL_SIG(sigs, NULL, FL_B, FL_B, FL_S(axis));
+    sbp_partial_values(sigs, FL_TAKEN_DY, false);
 }
 
 /* ---- kernels ---- */
 
 static fl_status kernel_embedding(fl_kernel *kernel)
 {
-    const fl_view *weight = &kernel->in[EMBEDDING_WEIGHT];
+    const fl_view *weight = &kernel->in[FL_EMBEDDING_WEIGHT];
     const int64_t *index;
-    FL_TRY(fl_indices_open(&index, kernel, EMBEDDING_INDICES));
+    FL_TRY(fl_indices_open(&index, kernel, FL_EMBEDDING_INDICES));
     fl_index_rule rule = {
         .who = "embedding", .param = "indices", .owner = "weight", .noun = "rows", .limit = weight->logical[0]};
-    FL_TRY(fl_indices_check(index, &kernel->in[EMBEDDING_INDICES], &rule));
+    FL_TRY(fl_indices_check(index, &kernel->in[FL_EMBEDDING_INDICES], &rule));
     fl_view out = kernel->out[0];
-    int64_t sizes[2] = {kernel->in[EMBEDDING_INDICES].numel, weight->size[1]}, strides[2] = {weight->size[1], 1};
+    int64_t sizes[2] = {kernel->in[FL_EMBEDDING_INDICES].numel, weight->size[1]}, strides[2] = {weight->size[1], 1};
     out.ndim = 2;
     out.size = sizes;
     out.stride = strides;
@@ -235,32 +235,32 @@ static fl_status kernel_embedding(fl_kernel *kernel)
 static fl_status kernel_index_select(fl_kernel *kernel)
 {
     const fl_view *x = &kernel->in[0];
-    int axis = fl_axis_of(&kernel->attrs->at[INDEXED_AXIS], x->ndim);
+    int axis = fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], x->ndim);
     const int64_t *index;
-    FL_TRY(fl_indices_open(&index, kernel, TAKEN_INDEX));
+    FL_TRY(fl_indices_open(&index, kernel, FL_TAKEN_INDEX));
     fl_index_rule rule = {.who = "index_select",
                           .param = "index",
                           .owner = "this axis of x",
                           .noun = "positions",
                           .limit = x->logical[axis]};
-    FL_TRY(fl_indices_check(index, &kernel->in[TAKEN_INDEX], &rule));
-    return fl_cpu_pick_along(&kernel->out[0], x, axis, index, kernel->in[TAKEN_INDEX].numel);
+    FL_TRY(fl_indices_check(index, &kernel->in[FL_TAKEN_INDEX], &rule));
+    return fl_cpu_pick_along(&kernel->out[0], x, axis, index, kernel->in[FL_TAKEN_INDEX].numel);
 }
 
 static fl_status kernel_embedding_backward(fl_kernel *kernel)
 {
-    return fl_cpu_add_along(kernel, 0, kernel->in[TAKEN_INDEX].numel);
+    return fl_cpu_add_along(kernel, 0, kernel->in[FL_TAKEN_INDEX].numel);
 }
 
 static fl_status kernel_index_add(fl_kernel *kernel)
 {
-    return fl_cpu_add_along(kernel, fl_axis_of(&kernel->attrs->at[INDEXED_AXIS], kernel->out[0].ndim),
-                            kernel->in[TAKEN_INDEX].numel);
+    return fl_cpu_add_along(kernel, fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim),
+                            kernel->in[FL_TAKEN_INDEX].numel);
 }
 
 static int gather_axis(const fl_kernel *kernel, int ndim)
 {
-    return ndim ? fl_axis_of(&kernel->attrs->at[INDEXED_AXIS], ndim) : 0;
+    return ndim ? fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], ndim) : 0;
 }
 static fl_status kernel_gather(fl_kernel *kernel)
 {
@@ -278,37 +278,38 @@ static fl_status kernel_gather_backward(fl_kernel *kernel)
 static fl_status grad_embedding(fl_grad *g)
 {
     fl_attrs a;
-    if (!g->need[EMBEDDING_WEIGHT]) return FL_OK;
+    if (!g->need[FL_EMBEDDING_WEIGHT]) return FL_OK;
     fl_attrs_init(&a, FL_OP_REF(embedding_backward));
-    fl_attr_set(&a, EMBEDDING_ROWS, g->in_meta[EMBEDDING_WEIGHT]->shape.dims[0]);
-    fl_attr_set_like(&a, EMBEDDING_LIKE, g->in_meta[EMBEDDING_WEIGHT]);
-    return FL_CALL_WITH(&g->gin[EMBEDDING_WEIGHT], &a, embedding_backward, fl_of(g->gout[0]), g->in[EMBEDDING_INDICES]);
+    fl_attr_set(&a, FL_EMBEDDING_ROWS, g->in_meta[FL_EMBEDDING_WEIGHT]->shape.dims[0]);
+    fl_attr_set_like(&a, FL_EMBEDDING_LIKE, g->in_meta[FL_EMBEDDING_WEIGHT]);
+    return FL_CALL_WITH(&g->gin[FL_EMBEDDING_WEIGHT], &a, embedding_backward, fl_of(g->gout[0]),
+                        g->in[FL_EMBEDDING_INDICES]);
 }
 
 /* The transpose of picking slices. */
 static fl_status grad_index_select(fl_grad *g)
 {
-    const fl_shape *x = &g->in_meta[TAKEN_X]->shape;
+    const fl_shape *x = &g->in_meta[FL_TAKEN_X]->shape;
     fl_attrs a;
-    if (!g->need[TAKEN_X]) return FL_OK;
+    if (!g->need[FL_TAKEN_X]) return FL_OK;
     fl_attrs_init(&a, FL_OP_REF(index_add));
-    fl_attr_set(&a, INDEXED_AXIS, g->attrs->at[INDEXED_AXIS].integer);
-    fl_attr_set(&a, INDEX_ADD_SIZE, x->dims[axis_of(g->attrs, x)]);
-    fl_attr_set_like(&a, INDEX_ADD_LIKE, g->in_meta[TAKEN_X]);
-    return FL_CALL_WITH(&g->gin[TAKEN_X], &a, index_add, fl_of(g->gout[0]), g->in[TAKEN_INDEX]);
+    fl_attr_set(&a, FL_INDEXED_AXIS, g->attrs->at[FL_INDEXED_AXIS].integer);
+    fl_attr_set(&a, FL_INDEX_ADD_SIZE, x->dims[axis_of(g->attrs, x)]);
+    fl_attr_set_like(&a, FL_INDEX_ADD_LIKE, g->in_meta[FL_TAKEN_X]);
+    return FL_CALL_WITH(&g->gin[FL_TAKEN_X], &a, index_add, fl_of(g->gout[0]), g->in[FL_TAKEN_INDEX]);
 }
 
 /* The transpose of picking elements. */
 static fl_status grad_gather(fl_grad *g)
 {
-    const fl_shape *x = &g->in_meta[TAKEN_X]->shape;
+    const fl_shape *x = &g->in_meta[FL_TAKEN_X]->shape;
     fl_attrs a;
-    if (!g->need[TAKEN_X]) return FL_OK;
+    if (!g->need[FL_TAKEN_X]) return FL_OK;
     fl_attrs_init(&a, FL_OP_REF(gather_backward));
-    fl_attr_set(&a, INDEXED_AXIS, g->attrs->at[INDEXED_AXIS].integer);
-    fl_attr_set_list(&a, GATHER_BACKWARD_SIZES, x->dims, x->ndim);
-    fl_attr_set_like(&a, GATHER_BACKWARD_LIKE, g->in_meta[TAKEN_X]);
-    return FL_CALL_WITH(&g->gin[TAKEN_X], &a, gather_backward, fl_of(g->gout[0]), g->in[TAKEN_INDEX]);
+    fl_attr_set(&a, FL_INDEXED_AXIS, g->attrs->at[FL_INDEXED_AXIS].integer);
+    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, x->dims, x->ndim);
+    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, g->in_meta[FL_TAKEN_X]);
+    return FL_CALL_WITH(&g->gin[FL_TAKEN_X], &a, gather_backward, fl_of(g->gout[0]), g->in[FL_TAKEN_INDEX]);
 }
 
 /* ---- descriptors ---- */
@@ -322,7 +323,7 @@ FL_OP(embedding) = {
     .nout = 1,
     .flags = FL_OP_FUNCTION_ONLY,
     .doc = "The rows of weight at the indices.",
-    .saves_in = 1u << EMBEDDING_INDICES,
+    .saves_in = 1u << FL_EMBEDDING_INDICES,
     .infer = infer_embedding,
     .sbp = sbp_embedding,
     .cpu = kernel_embedding,
@@ -356,7 +357,7 @@ FL_OP(index_select) = {
     .sig = "index_select(x, axis: axis, index)",
     .nout = 1,
     .doc = "The slices of x at the positions of a 1-D index along the axis.",
-    .saves_in = 1u << TAKEN_INDEX,
+    .saves_in = 1u << FL_TAKEN_INDEX,
     .infer = infer_index_select,
     .sbp = sbp_index_select,
     .cpu = kernel_index_select,
@@ -391,7 +392,7 @@ FL_OP(gather) = {
     .nout = 1,
     .doc = "For every element of index: the element of x at the same position, with the position along the axis "
            "replaced by that element.",
-    .saves_in = 1u << TAKEN_INDEX,
+    .saves_in = 1u << FL_TAKEN_INDEX,
     .infer = infer_gather,
     .sbp = sbp_gather,
     .cpu = kernel_gather,

@@ -235,7 +235,7 @@ static fl_status body_index(fl_tensor **out, const fl_operand *in, int nin, cons
     fl_tensor *x = in[0].tensor, *index = in[1].tensor, *positions, *taken;
     fl_shape shape;
     int axis;
-    FL_TRY(indexed_axis(&axis, "index", x, attrs->at[INDEXED_AXIS].integer));
+    FL_TRY(indexed_axis(&axis, "index", x, attrs->at[FL_INDEXED_AXIS].integer));
     if (index->meta->dtype == FL_BOOL) return take_masked(out, x, index, axis, "index");
     FL_TRY(spliced(&shape, "index", &x->meta->shape, axis, 1, &index->meta->shape));
     FL_TRY(flat_positions(&positions, index, x->meta->shape.dims[axis], "index"));
@@ -318,43 +318,43 @@ static fl_status require_positions(const fl_infer *infer, int operand)
 /* Rows of x along `axis`, at plain positions. */
 static fl_status infer_index_write(fl_infer *infer)
 {
-    const fl_shape *x = &infer->in[WRITE_X].shape, *index = &infer->in[WRITE_INDEX].shape;
-    int axis = fl_axis_of(&infer->attrs->at[INDEXED_AXIS], x->ndim);
+    const fl_shape *x = &infer->in[FL_WRITE_X].shape, *index = &infer->in[FL_WRITE_INDEX].shape;
+    int axis = fl_axis_of(&infer->attrs->at[FL_INDEXED_AXIS], x->ndim);
     infer->name = "index_put_";
-    FL_TRY(require_positions(infer, WRITE_INDEX));
+    FL_TRY(require_positions(infer, FL_WRITE_INDEX));
     if (index->ndim != 1) return fl_infer_fail(infer, FL_ERR_SHAPE, "index must have one axis");
-    if (infer->in[WRITE_VALUE].kind == FL_TENSOR) {
+    if (infer->in[FL_WRITE_VALUE].kind == FL_TENSOR) {
         fl_shape rows, broadcast;
         char value[FL_SHAPE_TEXT], wanted[FL_SHAPE_TEXT];
         FL_TRY(spliced(&rows, infer->name, x, axis, 1, index));
-        bool fits = fl_shape_broadcast(&broadcast, infer->name, &rows, &infer->in[WRITE_VALUE].shape) == FL_OK
+        bool fits = fl_shape_broadcast(&broadcast, infer->name, &rows, &infer->in[FL_WRITE_VALUE].shape) == FL_OK
             && fl_shape_equal(&broadcast, &rows);
         if (!fits)
             return fl_infer_fail(infer, FL_ERR_SHAPE, "value %s does not broadcast to %s",
-                                 fl_shape_text(value, &infer->in[WRITE_VALUE].shape), fl_shape_text(wanted, &rows));
+                                 fl_shape_text(value, &infer->in[FL_WRITE_VALUE].shape), fl_shape_text(wanted, &rows));
     }
     return fl_infer_same(infer);
 }
 
 static fl_status kernel_index_write(fl_kernel *kernel)
 {
-    return fl_cpu_write_rows(&kernel->out[0], &kernel->in[WRITE_INDEX], &kernel->in[WRITE_VALUE],
-                             fl_axis_of(&kernel->attrs->at[INDEXED_AXIS], kernel->out[0].ndim), "index_put_");
+    return fl_cpu_write_rows(&kernel->out[0], &kernel->in[FL_WRITE_INDEX], &kernel->in[FL_WRITE_VALUE],
+                             fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim), "index_put_");
 }
 
 /* Every rank writes the positions in its own window, so the index is whole. value is split along with x except along
 ** the indexed axis, where any entry may belong to any rank. Partial sums are overwritten by partial sums of value. */
 static void sbp_index_write(fl_sigs *sigs)
 {
-    const fl_shape *x = &sigs->in_logical[WRITE_X];
-    int axis = fl_axis_of(&sigs->attrs->at[INDEXED_AXIS], x->ndim);
-    bool tensor = sigs->in[WRITE_VALUE].kind == FL_TENSOR;
+    const fl_shape *x = &sigs->in_logical[FL_WRITE_X];
+    int axis = fl_axis_of(&sigs->attrs->at[FL_INDEXED_AXIS], x->ndim);
+    bool tensor = sigs->in[FL_WRITE_VALUE].kind == FL_TENSOR;
     for (int i = 0; i < x->ndim; i++) {
-        int own = tensor ? i - (x->ndim - sigs->in_logical[WRITE_VALUE].ndim) : -1;
-        bool along = i != axis && own >= 0 && sigs->in_logical[WRITE_VALUE].dims[own] == x->dims[i];
+        int own = tensor ? i - (x->ndim - sigs->in_logical[FL_WRITE_VALUE].ndim) : -1;
+        bool along = i != axis && own >= 0 && sigs->in_logical[FL_WRITE_VALUE].dims[own] == x->dims[i];
         FL_SIG(sigs, NULL, FL_S(i), FL_B, along ? FL_S(own) : FL_B, FL_S(i));
     }
-    if (tensor && fl_sbp_sum_exact(sigs->in[WRITE_VALUE].dtype, sigs->in[WRITE_X].dtype))
+    if (tensor && fl_sbp_sum_exact(sigs->in[FL_WRITE_VALUE].dtype, sigs->in[FL_WRITE_X].dtype))
         FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
 }
 
@@ -379,7 +379,7 @@ FL_OP(index_write_) = {
 
 static fl_status infer_index_zero(fl_infer *infer)
 {
-    FL_TRY(require_positions(infer, WRITE_INDEX));
+    FL_TRY(require_positions(infer, FL_WRITE_INDEX));
     return fl_infer_same(infer);
 }
 
@@ -387,8 +387,8 @@ static fl_status kernel_index_zero(fl_kernel *kernel)
 {
     FL_TRY(fl_cpu_copy(&kernel->out[0], &kernel->in[0]));
     if (kernel->out[0].numel == 0) return FL_OK;
-    return fl_cpu_write_rows(&kernel->out[0], &kernel->in[WRITE_INDEX], NULL,
-                             fl_axis_of(&kernel->attrs->at[INDEXED_AXIS], kernel->out[0].ndim), "index_zero");
+    return fl_cpu_write_rows(&kernel->out[0], &kernel->in[FL_WRITE_INDEX], NULL,
+                             fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim), "index_zero");
 }
 
 /* Zeros in every part are zeros of the sum. */
@@ -420,7 +420,7 @@ static fl_status write_positions(fl_tensor *x, int axis, fl_tensor *positions, f
     fl_tensor *same;
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(index_write_));
-    fl_attr_set(&attrs, INDEXED_AXIS, axis);
+    fl_attr_set(&attrs, FL_INDEXED_AXIS, axis);
     FL_TRY(FL_CALL_WITH(&same, &attrs, index_write_, fl_of(x), fl_of(positions), value));
     fl_tensor_unref(same);
     return FL_OK;
@@ -527,15 +527,16 @@ static fl_status put_positions(fl_tensor *x, fl_tensor *index, int axis, fl_oper
 
 static fl_status body_index_put(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_tensor *x = in[WRITE_X].tensor, *index = in[WRITE_INDEX].tensor;
+    fl_tensor *x = in[FL_WRITE_X].tensor, *index = in[FL_WRITE_INDEX].tensor;
     int axis;
-    FL_TRY(indexed_axis(&axis, "index_put_", x, attrs->at[INDEXED_AXIS].integer));
-    FL_TRY(fl_require_fits("index_put_", x->meta->dtype, &in[WRITE_VALUE]));
+    FL_TRY(indexed_axis(&axis, "index_put_", x, attrs->at[FL_INDEXED_AXIS].integer));
+    FL_TRY(fl_require_fits("index_put_", x->meta->dtype, &in[FL_WRITE_VALUE]));
     if (index->meta->dtype == FL_BOOL) {
-        bool single = in[WRITE_VALUE].kind != FL_TENSOR || fl_tensor_is_scalar(in[WRITE_VALUE].tensor);
+        bool single = in[FL_WRITE_VALUE].kind != FL_TENSOR || fl_tensor_is_scalar(in[FL_WRITE_VALUE].tensor);
         FL_TRY(check_mask("index_put_", x, index, axis));
-        FL_TRY(single ? fill_masked(x, index, axis, in[WRITE_VALUE]) : put_masked(x, index, axis, in[WRITE_VALUE]));
-    } else FL_TRY(put_positions(x, index, axis, in[WRITE_VALUE]));
+        FL_TRY(single ? fill_masked(x, index, axis, in[FL_WRITE_VALUE])
+                      : put_masked(x, index, axis, in[FL_WRITE_VALUE]));
+    } else FL_TRY(put_positions(x, index, axis, in[FL_WRITE_VALUE]));
     *out = fl_tensor_ref(x);
     return FL_OK;
 }

@@ -12,7 +12,10 @@
 enum { PUBLIC_SIZES, PUBLIC_EPS };
 
 /* Number of leading axes, those that are not normalised; the first attribute counts the others. */
-static int row_axes(const fl_attrs *attrs, const fl_shape *x) { return x->ndim - (int)attrs->at[ATTR_AXES].integer; }
+static int row_axes(const fl_attrs *attrs, const fl_shape *x)
+{
+    return x->ndim - (int)attrs->at[FL_LAYER_NORM_AXES].integer;
+}
 
 static int64_t row_length(const int64_t *size, int ndim, int leading)
 {
@@ -57,11 +60,11 @@ static fl_status require_shapes(const fl_infer *infer, uint32_t operands, const 
 static fl_status infer_rows(fl_infer *infer)
 {
     struct norm_shapes shapes;
-    FL_TRY(infer_shapes(&shapes, infer, ROWS_X));
-    FL_TRY(require_shapes(infer, 1u << ROWS_WEIGHT | 1u << ROWS_BIAS, &shapes.columns));
+    FL_TRY(infer_shapes(&shapes, infer, FL_LAYER_NORM_X));
+    FL_TRY(require_shapes(infer, 1u << FL_LAYER_NORM_WEIGHT | 1u << FL_LAYER_NORM_BIAS, &shapes.columns));
     FL_TRY(fl_infer_same(infer));
-    for (int i = ROWS_MEAN; i <= ROWS_RSTD; i++) {
-        infer->out[i].dtype = infer->in[ROWS_X].dtype;
+    for (int i = FL_LAYER_NORM_MEAN; i <= FL_LAYER_NORM_RSTD; i++) {
+        infer->out[i].dtype = infer->in[FL_LAYER_NORM_X].dtype;
         infer->out[i].shape = shapes.rows;
     }
     return FL_OK;
@@ -71,49 +74,50 @@ static fl_status infer_rows(fl_infer *infer)
 static fl_status infer_backward(fl_infer *infer)
 {
     struct norm_shapes shapes;
-    FL_TRY(infer_shapes(&shapes, infer, BACK_X));
-    FL_TRY(require_shapes(infer, 1u << BACK_DY, &infer->in[BACK_X].shape));
-    FL_TRY(require_shapes(infer, 1u << BACK_MEAN | 1u << BACK_RSTD, &shapes.rows));
-    FL_TRY(require_shapes(infer, 1u << BACK_WEIGHT, &shapes.columns));
-    infer->out[BACK_DX].dtype = infer->out[BACK_DWEIGHT].dtype = infer->out[BACK_DBIAS].dtype = infer->in[BACK_X].dtype;
-    infer->out[BACK_DX].shape = infer->in[BACK_X].shape;
-    infer->out[BACK_DWEIGHT].shape = infer->out[BACK_DBIAS].shape = shapes.columns;
+    FL_TRY(infer_shapes(&shapes, infer, FL_LAYER_NORM_BACK_X));
+    FL_TRY(require_shapes(infer, 1u << FL_LAYER_NORM_BACK_DY, &infer->in[FL_LAYER_NORM_BACK_X].shape));
+    FL_TRY(require_shapes(infer, 1u << FL_LAYER_NORM_BACK_MEAN | 1u << FL_LAYER_NORM_BACK_RSTD, &shapes.rows));
+    FL_TRY(require_shapes(infer, 1u << FL_LAYER_NORM_BACK_WEIGHT, &shapes.columns));
+    infer->out[FL_LAYER_NORM_BACK_DX].dtype = infer->out[FL_LAYER_NORM_BACK_DWEIGHT].dtype =
+        infer->out[FL_LAYER_NORM_BACK_DBIAS].dtype = infer->in[FL_LAYER_NORM_BACK_X].dtype;
+    infer->out[FL_LAYER_NORM_BACK_DX].shape = infer->in[FL_LAYER_NORM_BACK_X].shape;
+    infer->out[FL_LAYER_NORM_BACK_DWEIGHT].shape = infer->out[FL_LAYER_NORM_BACK_DBIAS].shape = shapes.columns;
     return FL_OK;
 }
 
 static fl_status kernel_rows(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[ROWS_X];
-    int leading = x->ndim - (int)kernel->attrs->at[ATTR_AXES].integer;
+    const fl_view *x = &kernel->in[FL_LAYER_NORM_X];
+    int leading = x->ndim - (int)kernel->attrs->at[FL_LAYER_NORM_AXES].integer;
     fl_stage s;
     FL_TRY(fl_stage_open(&s, kernel, 0));
     fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
-                       .eps = kernel->attrs->at[ATTR_EPS].number,
-                       .x = s.in[ROWS_X],
-                       .weight = s.in[ROWS_WEIGHT],
-                       .bias = s.in[ROWS_BIAS],
-                       .y = s.out[ROWS_Y],
-                       .mean = s.out[ROWS_MEAN],
-                       .rstd = s.out[ROWS_RSTD]};
-    fl_cpu_layer_norm(s.dtype, &a, kernel->out[ROWS_MEAN].numel);
+                       .eps = kernel->attrs->at[FL_LAYER_NORM_EPS].number,
+                       .x = s.in[FL_LAYER_NORM_X],
+                       .weight = s.in[FL_LAYER_NORM_WEIGHT],
+                       .bias = s.in[FL_LAYER_NORM_BIAS],
+                       .y = s.out[FL_LAYER_NORM_Y],
+                       .mean = s.out[FL_LAYER_NORM_MEAN],
+                       .rstd = s.out[FL_LAYER_NORM_RSTD]};
+    fl_cpu_layer_norm(s.dtype, &a, kernel->out[FL_LAYER_NORM_MEAN].numel);
     return fl_stage_close(&s);
 }
 
 static fl_status kernel_backward(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[BACK_X];
-    int leading = x->ndim - (int)kernel->attrs->at[ATTR_AXES].integer;
+    const fl_view *x = &kernel->in[FL_LAYER_NORM_BACK_X];
+    int leading = x->ndim - (int)kernel->attrs->at[FL_LAYER_NORM_AXES].integer;
     fl_stage s;
     FL_TRY(fl_stage_open(&s, kernel, 0));
     fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
-                       .g = s.in[BACK_DY],
-                       .x = s.in[BACK_X],
-                       .mean_in = s.in[BACK_MEAN],
-                       .rstd_in = s.in[BACK_RSTD],
-                       .weight = s.in[BACK_WEIGHT],
-                       .dx = s.out[BACK_DX]};
-    FL_TRY(
-        fl_cpu_layer_norm_backward(s.dtype, &a, kernel->in[BACK_MEAN].numel, s.out[BACK_DWEIGHT], s.out[BACK_DBIAS]));
+                       .g = s.in[FL_LAYER_NORM_BACK_DY],
+                       .x = s.in[FL_LAYER_NORM_BACK_X],
+                       .mean_in = s.in[FL_LAYER_NORM_BACK_MEAN],
+                       .rstd_in = s.in[FL_LAYER_NORM_BACK_RSTD],
+                       .weight = s.in[FL_LAYER_NORM_BACK_WEIGHT],
+                       .dx = s.out[FL_LAYER_NORM_BACK_DX]};
+    FL_TRY(fl_cpu_layer_norm_backward(s.dtype, &a, kernel->in[FL_LAYER_NORM_BACK_MEAN].numel,
+                                      s.out[FL_LAYER_NORM_BACK_DWEIGHT], s.out[FL_LAYER_NORM_BACK_DBIAS]));
     return fl_stage_close(&s);
 }
 
@@ -165,11 +169,12 @@ static fl_tensor *normalised(fl_expr *expr, const struct norm_axes *axes, fl_ten
 /* Gradient through the kept mean and rstd themselves: d mean = 1 / n, d rstd = -rstd^2 z / n. */
 static fl_tensor *through_statistics(fl_expr *expr, const struct norm_axes *axes, const fl_grad *g)
 {
-    fl_tensor *x = g->in[ROWS_X].tensor, *mean = g->out[ROWS_MEAN], *rstd = g->out[ROWS_RSTD], *sum = NULL;
-    if (g->gout[ROWS_MEAN])
-        sum = expr_mul_number(expr, expr_reshape(expr, g->gout[ROWS_MEAN], &axes->kept), 1 / axes->n);
-    if (g->gout[ROWS_RSTD]) {
-        fl_tensor *scale = expr_mul(expr, g->gout[ROWS_RSTD], expr_mul(expr, rstd, rstd));
+    fl_tensor *x = g->in[FL_LAYER_NORM_X].tensor, *mean = g->out[FL_LAYER_NORM_MEAN],
+              *rstd = g->out[FL_LAYER_NORM_RSTD], *sum = NULL;
+    if (g->gout[FL_LAYER_NORM_MEAN])
+        sum = expr_mul_number(expr, expr_reshape(expr, g->gout[FL_LAYER_NORM_MEAN], &axes->kept), 1 / axes->n);
+    if (g->gout[FL_LAYER_NORM_RSTD]) {
+        fl_tensor *scale = expr_mul(expr, g->gout[FL_LAYER_NORM_RSTD], expr_mul(expr, rstd, rstd));
         fl_tensor *part = expr_mul(expr, normalised(expr, axes, x, mean, rstd),
                                    expr_mul_number(expr, expr_reshape(expr, scale, &axes->kept), -1 / axes->n));
         sum = sum ? expr_add(expr, sum, part) : part;
@@ -181,22 +186,23 @@ static fl_tensor *through_statistics(fl_expr *expr, const struct norm_axes *axes
 static fl_status grad_rows(fl_grad *g)
 {
     fl_expr c = {0};
-    struct norm_axes axes = axes_of(g->attrs, &g->in_meta[ROWS_X]->shape);
+    struct norm_axes axes = axes_of(g->attrs, &g->in_meta[FL_LAYER_NORM_X]->shape);
     fl_tensor *dx = NULL, *dweight = NULL, *dbias = NULL;
-    if (g->gout[ROWS_Y]) {
+    if (g->gout[FL_LAYER_NORM_Y]) {
         fl_attrs a;
         fl_attrs_init(&a, FL_OP_REF(layer_norm_backward));
-        a.at[ATTR_AXES] = g->attrs->at[ATTR_AXES];
-        dx = EXPR_CALL(&c, &a, layer_norm_backward, fl_of(g->gout[ROWS_Y]), g->in[ROWS_X], fl_of(g->out[ROWS_MEAN]),
-                       fl_of(g->out[ROWS_RSTD]), g->in[ROWS_WEIGHT]);
-        dweight = c.owned[BACK_DWEIGHT];
-        dbias = c.owned[BACK_DBIAS];
+        a.at[FL_LAYER_NORM_AXES] = g->attrs->at[FL_LAYER_NORM_AXES];
+        dx = EXPR_CALL(&c, &a, layer_norm_backward, fl_of(g->gout[FL_LAYER_NORM_Y]), g->in[FL_LAYER_NORM_X],
+                       fl_of(g->out[FL_LAYER_NORM_MEAN]), fl_of(g->out[FL_LAYER_NORM_RSTD]),
+                       g->in[FL_LAYER_NORM_WEIGHT]);
+        dweight = c.owned[FL_LAYER_NORM_BACK_DWEIGHT];
+        dbias = c.owned[FL_LAYER_NORM_BACK_DBIAS];
     }
-    fl_tensor *more = g->need[ROWS_X] ? through_statistics(&c, &axes, g) : NULL;
+    fl_tensor *more = g->need[FL_LAYER_NORM_X] ? through_statistics(&c, &axes, g) : NULL;
     if (more) dx = dx ? expr_add(&c, dx, more) : more;
-    if (g->need[ROWS_X] && dx) g->gin[ROWS_X] = fl_expr_take(&c, dx);
-    if (g->need[ROWS_WEIGHT] && dweight) g->gin[ROWS_WEIGHT] = fl_expr_take(&c, dweight);
-    if (g->need[ROWS_BIAS] && dbias) g->gin[ROWS_BIAS] = fl_expr_take(&c, dbias);
+    if (g->need[FL_LAYER_NORM_X] && dx) g->gin[FL_LAYER_NORM_X] = fl_expr_take(&c, dx);
+    if (g->need[FL_LAYER_NORM_WEIGHT] && dweight) g->gin[FL_LAYER_NORM_WEIGHT] = fl_expr_take(&c, dweight);
+    if (g->need[FL_LAYER_NORM_BIAS] && dbias) g->gin[FL_LAYER_NORM_BIAS] = fl_expr_take(&c, dbias);
     return fl_expr_end(&c);
 }
 
@@ -206,14 +212,15 @@ static fl_status grad_rows(fl_grad *g)
 static fl_status grad_backward(fl_grad *g)
 {
     fl_expr c = {0};
-    fl_tensor *dy = g->in[BACK_DY].tensor, *x = g->in[BACK_X].tensor, *mean = g->in[BACK_MEAN].tensor,
-              *rstd = g->in[BACK_RSTD].tensor, *w = g->in[BACK_WEIGHT].tensor;
-    fl_tensor *h = g->gout[BACK_DX], *hw = g->gout[BACK_DWEIGHT], *hb = g->gout[BACK_DBIAS], *d_dy = NULL, *dz = NULL,
-              *d_rstd = NULL, *d_w = NULL;
+    fl_tensor *dy = g->in[FL_LAYER_NORM_BACK_DY].tensor, *x = g->in[FL_LAYER_NORM_BACK_X].tensor,
+              *mean = g->in[FL_LAYER_NORM_BACK_MEAN].tensor, *rstd = g->in[FL_LAYER_NORM_BACK_RSTD].tensor,
+              *w = g->in[FL_LAYER_NORM_BACK_WEIGHT].tensor;
+    fl_tensor *h = g->gout[FL_LAYER_NORM_BACK_DX], *hw = g->gout[FL_LAYER_NORM_BACK_DWEIGHT],
+              *hb = g->gout[FL_LAYER_NORM_BACK_DBIAS], *d_dy = NULL, *dz = NULL, *d_rstd = NULL, *d_w = NULL;
     struct norm_axes axes = axes_of(g->attrs, &x->meta->shape);
     uint32_t row = axes.normalised;
     fl_tensor *r = expr_reshape(&c, rstd, &axes.kept), *z = normalised(&c, &axes, x, mean, rstd);
-    bool weighted = g->in[BACK_WEIGHT].kind == FL_TENSOR;
+    bool weighted = g->in[FL_LAYER_NORM_BACK_WEIGHT].kind == FL_TENSOR;
     if (h) {
         fl_tensor *a = weighted ? expr_mul(&c, dy, w) : dy;
         fl_tensor *m_az = expr_mean(&c, expr_mul(&c, a, z), row, true),
@@ -222,7 +229,8 @@ static fl_status grad_backward(fl_grad *g)
         fl_tensor *centred_h = expr_sub(&c, expr_sub(&c, h, expr_mean(&c, h, row, true)), expr_mul(&c, z, m_hz));
         fl_tensor *da = expr_mul(&c, centred_h, r);
         d_dy = weighted ? expr_mul(&c, da, w) : da;
-        if (weighted && g->need[BACK_WEIGHT]) d_w = expr_mul(&c, da, dy); /* the tape sums it over the rows */
+        if (weighted && g->need[FL_LAYER_NORM_BACK_WEIGHT])
+            d_w = expr_mul(&c, da, dy); /* the tape sums it over the rows */
         dz = expr_neg(&c, expr_mul(&c, r, expr_add(&c, expr_mul(&c, h, m_az), expr_mul(&c, a, m_hz))));
         d_rstd = expr_sum(&c, expr_mul(&c, h, centred_a), row, true);
     }
@@ -237,12 +245,12 @@ static fl_status grad_backward(fl_grad *g)
         d_rstd = d_rstd ? expr_add(&c, d_rstd, through_r) : through_r;
         fl_tensor *d_mean = expr_reshape(&c, expr_neg(&c, expr_sum(&c, dx, row, true)), &mean->meta->shape);
         d_rstd = expr_reshape(&c, d_rstd, &rstd->meta->shape);
-        if (g->need[BACK_X]) g->gin[BACK_X] = fl_expr_take(&c, dx);
-        if (g->need[BACK_MEAN]) g->gin[BACK_MEAN] = fl_expr_take(&c, d_mean);
-        if (g->need[BACK_RSTD]) g->gin[BACK_RSTD] = fl_expr_take(&c, d_rstd);
+        if (g->need[FL_LAYER_NORM_BACK_X]) g->gin[FL_LAYER_NORM_BACK_X] = fl_expr_take(&c, dx);
+        if (g->need[FL_LAYER_NORM_BACK_MEAN]) g->gin[FL_LAYER_NORM_BACK_MEAN] = fl_expr_take(&c, d_mean);
+        if (g->need[FL_LAYER_NORM_BACK_RSTD]) g->gin[FL_LAYER_NORM_BACK_RSTD] = fl_expr_take(&c, d_rstd);
     }
-    if (g->need[BACK_DY] && d_dy) g->gin[BACK_DY] = fl_expr_take(&c, d_dy);
-    if (d_w) g->gin[BACK_WEIGHT] = fl_expr_take(&c, d_w);
+    if (g->need[FL_LAYER_NORM_BACK_DY] && d_dy) g->gin[FL_LAYER_NORM_BACK_DY] = fl_expr_take(&c, d_dy);
+    if (d_w) g->gin[FL_LAYER_NORM_BACK_WEIGHT] = fl_expr_take(&c, d_w);
     return fl_expr_end(&c);
 }
 
@@ -282,12 +290,13 @@ static fl_status body_layer_norm(fl_tensor **out, const fl_operand *in, int nin,
     fl_tensor *results[3];
     FL_TRY(check_sizes(in[0].tensor, &attrs->at[PUBLIC_SIZES], in));
     fl_attrs_init(&a, FL_OP_REF(layer_norm_rows));
-    fl_attr_set(&a, ATTR_AXES, attrs->at[PUBLIC_SIZES].count);
-    a.at[ATTR_EPS] = attrs->at[PUBLIC_EPS];
-    FL_TRY(FL_CALL_WITH(results, &a, layer_norm_rows, in[ROWS_X], in[ROWS_WEIGHT], in[ROWS_BIAS]));
-    fl_tensor_unref(results[ROWS_MEAN]);
-    fl_tensor_unref(results[ROWS_RSTD]);
-    out[0] = results[ROWS_Y];
+    fl_attr_set(&a, FL_LAYER_NORM_AXES, attrs->at[PUBLIC_SIZES].count);
+    a.at[FL_LAYER_NORM_EPS] = attrs->at[PUBLIC_EPS];
+    FL_TRY(FL_CALL_WITH(results, &a, layer_norm_rows, in[FL_LAYER_NORM_X], in[FL_LAYER_NORM_WEIGHT],
+                        in[FL_LAYER_NORM_BIAS]));
+    fl_tensor_unref(results[FL_LAYER_NORM_MEAN]);
+    fl_tensor_unref(results[FL_LAYER_NORM_RSTD]);
+    out[0] = results[FL_LAYER_NORM_Y];
     return FL_OK;
 }
 
@@ -311,8 +320,8 @@ FL_OP(layer_norm_rows) = {
     .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "layer_norm over the last `axes` axes, and the mean and 1 / deviation of every row.",
-    .saves_in = 1u << ROWS_X | 1u << ROWS_WEIGHT,
-    .saves_out = 1u << ROWS_MEAN | 1u << ROWS_RSTD,
+    .saves_in = 1u << FL_LAYER_NORM_X | 1u << FL_LAYER_NORM_WEIGHT,
+    .saves_out = 1u << FL_LAYER_NORM_MEAN | 1u << FL_LAYER_NORM_RSTD,
     .infer = infer_rows,
     .sbp = sbp_rows,
     .cpu = kernel_rows,
@@ -329,7 +338,7 @@ FL_OP(layer_norm_backward) = {
     .nout = 3,
     .flags = FL_OP_HIDDEN,
     .doc = "Gradients of layer_norm_rows with respect to x, weight and bias.",
-    .saves_in = (1u << BACK_OPERANDS) - 1,
+    .saves_in = (1u << FL_LAYER_NORM_BACK_OPERANDS) - 1,
     .infer = infer_backward,
     .sbp = sbp_backward,
     .cpu = kernel_backward,

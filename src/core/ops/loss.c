@@ -56,14 +56,14 @@ static const char *public_name(const fl_op *op) { return fl_loss_name(op->varian
 /* Operands (input, target, weight?): outputs of one number per row. */
 static fl_status infer_rows(fl_infer *infer)
 {
-    const fl_shape *input = &infer->in[ROWS_INPUT].shape;
+    const fl_shape *input = &infer->in[FL_LOSS_INPUT].shape;
     infer->name = public_name(infer->op);
-    FL_TRY(fl_require_float(infer, ROWS_INPUT));
-    FL_TRY(check_labels(infer, input, ROWS_TARGET));
-    FL_TRY(check_weight(infer, input, ROWS_WEIGHT));
+    FL_TRY(fl_require_float(infer, FL_LOSS_INPUT));
+    FL_TRY(check_labels(infer, input, FL_LOSS_TARGET));
+    FL_TRY(check_weight(infer, input, FL_LOSS_WEIGHT));
     for (int i = 0; i < infer->nout; i++) {
-        infer->out[i].dtype = infer->in[ROWS_INPUT].dtype;
-        infer->out[i].shape = infer->in[ROWS_TARGET].shape;
+        infer->out[i].dtype = infer->in[FL_LOSS_INPUT].dtype;
+        infer->out[i].shape = infer->in[FL_LOSS_TARGET].shape;
     }
     return FL_OK;
 }
@@ -82,8 +82,8 @@ static fl_status nll_open(fl_nll *nll, const fl_stage *stage, const fl_view *vie
                     .classes = view->logical[axis],
                     .target = stage->in[target],
                     .weight = stage->in[weight],
-                    .ignore = kernel->attrs->at[LOSS_IGNORE].integer,
-                    .smoothing = kernel->attrs->at[LOSS_SMOOTHING].number};
+                    .ignore = kernel->attrs->at[FL_LOSS_IGNORE].integer,
+                    .smoothing = kernel->attrs->at[FL_LOSS_SMOOTHING].number};
     nll->weight_sum = fl_cpu_nll_weights(stage->dtype, nll->weight, nll->classes);
     fl_index_rule rule = {.who = who,
                           .param = "target",
@@ -102,16 +102,16 @@ static fl_status kernel_rows(fl_kernel *kernel)
 {
     fl_stage s;
     fl_nll a;
-    const fl_view *input = &kernel->in[ROWS_INPUT];
+    const fl_view *input = &kernel->in[FL_LOSS_INPUT];
     bool of_scores = kernel->op->variant == FL_LOSS_OF_SCORES;
-    bool named = !of_scores && kernel->attrs->at[NLL_NAMED_CROSS_ENTROPY].integer;
+    bool named = !of_scores && kernel->attrs->at[FL_NLL_NAMED_CROSS_ENTROPY].integer;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(nll_open(&a, &s, input, ROWS_TARGET, ROWS_WEIGHT, fl_loss_name(kernel->op->variant, named)));
+    FL_TRY(nll_open(&a, &s, input, FL_LOSS_TARGET, FL_LOSS_WEIGHT, fl_loss_name(kernel->op->variant, named)));
     a.with_lse = of_scores;
-    a.loss = s.out[ROWS_LOSS];
-    a.count = s.out[of_scores ? SCORES_ROWS_COUNT : LOGS_ROWS_COUNT];
-    a.lse = of_scores ? s.out[SCORES_ROWS_LSE] : NULL;
-    FL_TRY(fl_cpu_nll(s.dtype, &a, s.in[ROWS_INPUT], class_rows(input)));
+    a.loss = s.out[FL_LOSS_ROWS];
+    a.count = s.out[of_scores ? FL_SCORES_ROWS_COUNT : FL_LOGS_ROWS_COUNT];
+    a.lse = of_scores ? s.out[FL_SCORES_ROWS_LSE] : NULL;
+    FL_TRY(fl_cpu_nll(s.dtype, &a, s.in[FL_LOSS_INPUT], class_rows(input)));
     return fl_stage_close(&s);
 }
 
@@ -120,12 +120,12 @@ static fl_status kernel_cross_entropy_backward(fl_kernel *kernel)
     fl_stage s;
     fl_nll a;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(nll_open(&a, &s, &kernel->out[0], SCORES_TARGET, SCORES_WEIGHT, public_name(kernel->op)));
+    FL_TRY(nll_open(&a, &s, &kernel->out[0], FL_SCORES_TARGET, FL_SCORES_WEIGHT, public_name(kernel->op)));
     a.with_lse = true;
-    a.targets = kernel->attrs->at[SCORES_TARGETS].integer;
-    a.lse = s.in[SCORES_LSE];
-    a.g = s.in[SCORES_DY];
-    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], s.in[SCORES_INPUT], class_rows(&kernel->out[0])));
+    a.targets = kernel->attrs->at[FL_SCORES_TARGETS].integer;
+    a.lse = s.in[FL_SCORES_LSE];
+    a.g = s.in[FL_SCORES_DY];
+    FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], s.in[FL_SCORES_INPUT], class_rows(&kernel->out[0])));
     return fl_stage_close(&s);
 }
 
@@ -134,9 +134,9 @@ static fl_status kernel_nll_backward(fl_kernel *kernel)
     fl_stage s;
     fl_nll a;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(nll_open(&a, &s, &kernel->out[0], LOGS_TARGET, LOGS_WEIGHT, public_name(kernel->op)));
+    FL_TRY(nll_open(&a, &s, &kernel->out[0], FL_LOGS_TARGET, FL_LOGS_WEIGHT, public_name(kernel->op)));
     a.targets = true;
-    a.g = s.in[LOGS_DY];
+    a.g = s.in[FL_LOGS_DY];
     FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], NULL, class_rows(&kernel->out[0])));
     return fl_stage_close(&s);
 }
@@ -150,22 +150,22 @@ static int target_axis(int axis) { return axis > 1 ? axis - 1 : axis; }
 static fl_status body_cross_entropy_rows(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *x = in[ROWS_INPUT].tensor;
+    fl_tensor *x = in[FL_LOSS_INPUT].tensor;
     int axis = class_axis(&x->meta->shape);
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(nll_rows));
-    a.at[LOSS_IGNORE] = attrs->at[LOSS_IGNORE];
-    a.at[LOSS_SMOOTHING] = attrs->at[LOSS_SMOOTHING];
-    fl_attr_set(&a, NLL_NAMED_CROSS_ENTROPY, true);
+    a.at[FL_LOSS_IGNORE] = attrs->at[FL_LOSS_IGNORE];
+    a.at[FL_LOSS_SMOOTHING] = attrs->at[FL_LOSS_SMOOTHING];
+    fl_attr_set(&a, FL_NLL_NAMED_CROSS_ENTROPY, true);
     fl_tensor *top = expr_whole(&c, expr_amax(&c, x, 1u << axis, true));
     fl_tensor *sum = expr_whole(&c, expr_sum(&c, expr_exp(&c, expr_sub(&c, x, top)), 1u << axis, true));
     fl_tensor *lse = expr_add(&c, expr_log(&c, sum), top);
-    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, fl_of(expr_sub(&c, x, lse)), in[ROWS_TARGET], in[ROWS_WEIGHT]);
+    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, fl_of(expr_sub(&c, x, lse)), in[FL_LOSS_TARGET], in[FL_LOSS_WEIGHT]);
     fl_tensor *count = c.status == FL_OK ? c.owned[c.count - 1] : NULL;
-    fl_tensor *lse_rows = expr_reshape(&c, lse, &in[ROWS_TARGET].tensor->meta->shape);
-    out[ROWS_LOSS] = fl_expr_take(&c, loss);
-    out[SCORES_ROWS_LSE] = fl_expr_take(&c, lse_rows);
-    out[SCORES_ROWS_COUNT] = fl_expr_take(&c, count);
+    fl_tensor *lse_rows = expr_reshape(&c, lse, &in[FL_LOSS_TARGET].tensor->meta->shape);
+    out[FL_LOSS_ROWS] = fl_expr_take(&c, loss);
+    out[FL_SCORES_ROWS_LSE] = fl_expr_take(&c, lse_rows);
+    out[FL_SCORES_ROWS_COUNT] = fl_expr_take(&c, count);
     return fl_expr_end(&c);
 }
 
@@ -230,8 +230,8 @@ static fl_attrs with_rows_attrs(const fl_op *op, const fl_attrs *from)
 {
     fl_attrs a;
     fl_attrs_init(&a, op);
-    a.at[LOSS_IGNORE] = from->at[LOSS_IGNORE];
-    a.at[LOSS_SMOOTHING] = from->at[LOSS_SMOOTHING];
+    a.at[FL_LOSS_IGNORE] = from->at[FL_LOSS_IGNORE];
+    a.at[FL_LOSS_SMOOTHING] = from->at[FL_LOSS_SMOOTHING];
     return a;
 }
 
@@ -240,7 +240,7 @@ static fl_tensor *rows_backward(fl_expr *expr, const fl_attrs *attrs, fl_tensor 
                                 fl_operand target, fl_operand lse, fl_operand weight, bool targets)
 {
     fl_attrs a = with_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
-    fl_attr_set(&a, SCORES_TARGETS, targets);
+    fl_attr_set(&a, FL_SCORES_TARGETS, targets);
     return EXPR_CALL(expr, &a, cross_entropy_backward, fl_of(dy), input, target, lse, weight);
 }
 
@@ -248,19 +248,19 @@ static fl_tensor *rows_backward(fl_expr *expr, const fl_attrs *attrs, fl_tensor 
 static fl_status grad_cross_entropy_rows(fl_grad *g)
 {
     fl_expr c = {0};
-    FL_TRY(no_weight_gradient(g, ROWS_WEIGHT));
-    if (!g->need[ROWS_INPUT]) return FL_OK;
-    fl_tensor *x = g->in[ROWS_INPUT].tensor, *lse = g->out[SCORES_ROWS_LSE], *dx = NULL;
+    FL_TRY(no_weight_gradient(g, FL_LOSS_WEIGHT));
+    if (!g->need[FL_LOSS_INPUT]) return FL_OK;
+    fl_tensor *x = g->in[FL_LOSS_INPUT].tensor, *lse = g->out[FL_SCORES_ROWS_LSE], *dx = NULL;
     int axis = class_axis(&x->meta->shape);
-    if (g->gout[ROWS_LOSS])
-        dx = rows_backward(&c, g->attrs, g->gout[ROWS_LOSS], g->in[ROWS_INPUT], g->in[ROWS_TARGET], fl_of(lse),
-                           g->in[ROWS_WEIGHT], true);
-    if (g->gout[SCORES_ROWS_LSE]) { /* of the log-sum-exp: softmax */
+    if (g->gout[FL_LOSS_ROWS])
+        dx = rows_backward(&c, g->attrs, g->gout[FL_LOSS_ROWS], g->in[FL_LOSS_INPUT], g->in[FL_LOSS_TARGET], fl_of(lse),
+                           g->in[FL_LOSS_WEIGHT], true);
+    if (g->gout[FL_SCORES_ROWS_LSE]) { /* of the log-sum-exp: softmax */
         fl_tensor *softmax = expr_exp(&c, expr_sub(&c, x, expr_unsqueeze(&c, lse, axis)));
-        fl_tensor *more = expr_mul(&c, softmax, expr_unsqueeze(&c, g->gout[SCORES_ROWS_LSE], axis));
+        fl_tensor *more = expr_mul(&c, softmax, expr_unsqueeze(&c, g->gout[FL_SCORES_ROWS_LSE], axis));
         dx = dx ? expr_add(&c, dx, more) : more;
     }
-    if (dx) g->gin[ROWS_INPUT] = fl_expr_take(&c, dx);
+    if (dx) g->gin[FL_LOSS_INPUT] = fl_expr_take(&c, dx);
     return fl_expr_end(&c);
 }
 
@@ -268,52 +268,52 @@ static fl_status grad_cross_entropy_rows(fl_grad *g)
 static fl_status grad_cross_entropy_backward(fl_grad *g)
 {
     fl_expr c = {0};
-    fl_tensor *h = g->gout[0], *dy = g->in[SCORES_DY].tensor, *d_input = NULL, *d_lse = NULL, *d_dy = NULL;
-    uint32_t axis = 1u << class_axis(&g->in[SCORES_INPUT].tensor->meta->shape);
-    bool targets = g->attrs->at[SCORES_TARGETS].integer;
-    FL_TRY(no_weight_gradient(g, SCORES_WEIGHT));
-    if (g->need[SCORES_INPUT] || g->need[SCORES_LSE])
+    fl_tensor *h = g->gout[0], *dy = g->in[FL_SCORES_DY].tensor, *d_input = NULL, *d_lse = NULL, *d_dy = NULL;
+    uint32_t axis = 1u << class_axis(&g->in[FL_SCORES_INPUT].tensor->meta->shape);
+    bool targets = g->attrs->at[FL_SCORES_TARGETS].integer;
+    FL_TRY(no_weight_gradient(g, FL_SCORES_WEIGHT));
+    if (g->need[FL_SCORES_INPUT] || g->need[FL_SCORES_LSE])
         d_input = expr_mul(&c, h,
-                           rows_backward(&c, g->attrs, dy, g->in[SCORES_INPUT], g->in[SCORES_TARGET], g->in[SCORES_LSE],
-                                         g->in[SCORES_WEIGHT], false));
-    if (g->need[SCORES_LSE]) d_lse = expr_neg(&c, expr_sum(&c, d_input, axis, false));
-    if (g->need[SCORES_DY]) {
+                           rows_backward(&c, g->attrs, dy, g->in[FL_SCORES_INPUT], g->in[FL_SCORES_TARGET],
+                                         g->in[FL_SCORES_LSE], g->in[FL_SCORES_WEIGHT], false));
+    if (g->need[FL_SCORES_LSE]) d_lse = expr_neg(&c, expr_sum(&c, d_input, axis, false));
+    if (g->need[FL_SCORES_DY]) {
         fl_tensor *ones = expr_add_number(&c, expr_mul_number(&c, dy, 0), 1);
         d_dy = expr_sum(&c,
                         expr_mul(&c, h,
-                                 rows_backward(&c, g->attrs, ones, g->in[SCORES_INPUT], g->in[SCORES_TARGET],
-                                               g->in[SCORES_LSE], g->in[SCORES_WEIGHT], targets)),
+                                 rows_backward(&c, g->attrs, ones, g->in[FL_SCORES_INPUT], g->in[FL_SCORES_TARGET],
+                                               g->in[FL_SCORES_LSE], g->in[FL_SCORES_WEIGHT], targets)),
                         axis, false);
     }
-    if (d_dy) g->gin[SCORES_DY] = fl_expr_take(&c, d_dy);
-    if (g->need[SCORES_INPUT]) g->gin[SCORES_INPUT] = fl_expr_take(&c, d_input);
-    if (d_lse) g->gin[SCORES_LSE] = fl_expr_take(&c, d_lse);
+    if (d_dy) g->gin[FL_SCORES_DY] = fl_expr_take(&c, d_dy);
+    if (g->need[FL_SCORES_INPUT]) g->gin[FL_SCORES_INPUT] = fl_expr_take(&c, d_input);
+    if (d_lse) g->gin[FL_SCORES_LSE] = fl_expr_take(&c, d_lse);
     return fl_expr_end(&c);
 }
 
 /* Each row's gradient goes to the class of its label. */
 static fl_status grad_nll_rows(fl_grad *g)
 {
-    const fl_shape *input = &g->in_meta[ROWS_INPUT]->shape;
-    FL_TRY(no_weight_gradient(g, ROWS_WEIGHT));
-    if (!g->need[ROWS_INPUT] || !g->gout[ROWS_LOSS]) return FL_OK;
+    const fl_shape *input = &g->in_meta[FL_LOSS_INPUT]->shape;
+    FL_TRY(no_weight_gradient(g, FL_LOSS_WEIGHT));
+    if (!g->need[FL_LOSS_INPUT] || !g->gout[FL_LOSS_ROWS]) return FL_OK;
     fl_attrs a = with_rows_attrs(FL_OP_REF(nll_backward), g->attrs);
-    fl_attr_set_list(&a, LOGS_SIZES, input->dims, input->ndim);
-    fl_attr_set_like(&a, LOGS_LIKE, g->in_meta[ROWS_INPUT]);
-    return FL_CALL_WITH(&g->gin[ROWS_INPUT], &a, nll_backward, fl_of(g->gout[ROWS_LOSS]), g->in[ROWS_TARGET],
-                        g->in[ROWS_WEIGHT]);
+    fl_attr_set_list(&a, FL_LOGS_SIZES, input->dims, input->ndim);
+    fl_attr_set_like(&a, FL_LOGS_LIKE, g->in_meta[FL_LOSS_INPUT]);
+    return FL_CALL_WITH(&g->gin[FL_LOSS_INPUT], &a, nll_backward, fl_of(g->gout[FL_LOSS_ROWS]), g->in[FL_LOSS_TARGET],
+                        g->in[FL_LOSS_WEIGHT]);
 }
 
 /* Linear in dy, with the loss itself as its transpose. */
 static fl_status grad_nll_backward(fl_grad *g)
 {
     fl_tensor *results[2];
-    FL_TRY(no_weight_gradient(g, LOGS_WEIGHT));
-    if (!g->need[LOGS_DY]) return FL_OK;
+    FL_TRY(no_weight_gradient(g, FL_LOGS_WEIGHT));
+    if (!g->need[FL_LOGS_DY]) return FL_OK;
     fl_attrs a = with_rows_attrs(FL_OP_REF(nll_rows), g->attrs);
-    FL_TRY(FL_CALL_WITH(results, &a, nll_rows, fl_of(g->gout[0]), g->in[LOGS_TARGET], g->in[LOGS_WEIGHT]));
-    fl_tensor_unref(results[LOGS_ROWS_COUNT]);
-    g->gin[LOGS_DY] = results[ROWS_LOSS];
+    FL_TRY(FL_CALL_WITH(results, &a, nll_rows, fl_of(g->gout[0]), g->in[FL_LOGS_TARGET], g->in[FL_LOGS_WEIGHT]));
+    fl_tensor_unref(results[FL_LOGS_ROWS_COUNT]);
+    g->gin[FL_LOGS_DY] = results[FL_LOSS_ROWS];
     return FL_OK;
 }
 
@@ -330,25 +330,25 @@ static fl_status check_per_row(const fl_infer *infer, int operand, int target)
 static fl_status infer_cross_entropy_backward(fl_infer *infer)
 {
     infer->name = public_name(infer->op);
-    FL_TRY(fl_require_float(infer, SCORES_INPUT));
-    FL_TRY(check_per_row(infer, SCORES_DY, SCORES_TARGET));
-    FL_TRY(check_per_row(infer, SCORES_LSE, SCORES_TARGET));
-    FL_TRY(check_weight(infer, &infer->in[SCORES_INPUT].shape, SCORES_WEIGHT));
-    infer->out[0].dtype = infer->in[SCORES_INPUT].dtype;
-    infer->out[0].shape = infer->in[SCORES_INPUT].shape;
-    return check_labels(infer, &infer->in[SCORES_INPUT].shape, SCORES_TARGET);
+    FL_TRY(fl_require_float(infer, FL_SCORES_INPUT));
+    FL_TRY(check_per_row(infer, FL_SCORES_DY, FL_SCORES_TARGET));
+    FL_TRY(check_per_row(infer, FL_SCORES_LSE, FL_SCORES_TARGET));
+    FL_TRY(check_weight(infer, &infer->in[FL_SCORES_INPUT].shape, FL_SCORES_WEIGHT));
+    infer->out[0].dtype = infer->in[FL_SCORES_INPUT].dtype;
+    infer->out[0].shape = infer->in[FL_SCORES_INPUT].shape;
+    return check_labels(infer, &infer->in[FL_SCORES_INPUT].shape, FL_SCORES_TARGET);
 }
 
 static fl_status infer_nll_backward(fl_infer *infer)
 {
     infer->name = public_name(infer->op);
-    infer->out[0].dtype = infer->in[LOGS_DY].dtype;
-    FL_TRY(fl_require_float(infer, LOGS_DY));
-    FL_TRY(check_per_row(infer, LOGS_DY, LOGS_TARGET));
-    const fl_attr *sizes = &infer->attrs->at[LOGS_SIZES];
+    infer->out[0].dtype = infer->in[FL_LOGS_DY].dtype;
+    FL_TRY(fl_require_float(infer, FL_LOGS_DY));
+    FL_TRY(check_per_row(infer, FL_LOGS_DY, FL_LOGS_TARGET));
+    const fl_attr *sizes = &infer->attrs->at[FL_LOGS_SIZES];
     FL_TRY(fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count));
-    FL_TRY(check_labels(infer, &infer->out[0].shape, LOGS_TARGET));
-    return check_weight(infer, &infer->out[0].shape, LOGS_WEIGHT);
+    FL_TRY(check_labels(infer, &infer->out[0].shape, FL_LOGS_TARGET));
+    return check_weight(infer, &infer->out[0].shape, FL_LOGS_WEIGHT);
 }
 
 /* ---- row ops ---- */
@@ -363,8 +363,8 @@ FL_OP(cross_entropy_rows) = {
     .flags = FL_OP_HIDDEN,
     .doc = "The loss of every row, the log-sum-exp of its scores and its weight in the mean.",
     .variant = FL_LOSS_OF_SCORES,
-    .saves_in = 1u << ROWS_INPUT | 1u << ROWS_TARGET | 1u << ROWS_WEIGHT,
-    .saves_out = 1u << SCORES_ROWS_LSE,
+    .saves_in = 1u << FL_LOSS_INPUT | 1u << FL_LOSS_TARGET | 1u << FL_LOSS_WEIGHT,
+    .saves_out = 1u << FL_SCORES_ROWS_LSE,
     .infer = infer_rows,
     .sbp = sbp_cross_entropy_rows,
     .cpu = kernel_rows,
@@ -380,7 +380,7 @@ FL_OP(nll_rows) = {
     .flags = FL_OP_HIDDEN,
     .doc = "The loss of every row of log-probabilities and its weight in the mean.",
     .variant = FL_LOSS_OF_LOGS,
-    .saves_in = 1u << ROWS_TARGET | 1u << ROWS_WEIGHT,
+    .saves_in = 1u << FL_LOSS_TARGET | 1u << FL_LOSS_WEIGHT,
     .infer = infer_rows,
     .sbp = sbp_nll_rows,
     .cpu = kernel_rows,
@@ -400,7 +400,7 @@ FL_OP(cross_entropy_backward) = {
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of cross_entropy_rows: softmax minus targets, times dy of the row.",
     .variant = FL_LOSS_OF_SCORES,
-    .saves_in = (1u << (SCORES_WEIGHT + 1)) - 1, /* all */
+    .saves_in = (1u << (FL_SCORES_WEIGHT + 1)) - 1, /* all */
     .infer = infer_cross_entropy_backward,
     .sbp = sbp_cross_entropy_backward,
     .cpu = kernel_cross_entropy_backward,
@@ -418,7 +418,7 @@ FL_OP(nll_backward) = {
     .flags = FL_OP_HIDDEN,
     .doc = "Gradient of nll_rows with respect to the log-probabilities.",
     .variant = FL_LOSS_OF_LOGS,
-    .saves_in = 1u << LOGS_TARGET | 1u << LOGS_WEIGHT,
+    .saves_in = 1u << FL_LOGS_TARGET | 1u << FL_LOGS_WEIGHT,
     .infer = infer_nll_backward,
     .sbp = sbp_nll_backward,
     .cpu = kernel_nll_backward,
@@ -462,11 +462,11 @@ static fl_status body_cross_entropy(fl_tensor **out, const fl_operand *in, int n
     fl_expr c = {0};
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cross_entropy_rows));
-    a.at[LOSS_IGNORE] = attrs->at[PUBLIC_IGNORE];
-    a.at[LOSS_SMOOTHING] = attrs->at[PUBLIC_SMOOTHING];
+    a.at[FL_LOSS_IGNORE] = attrs->at[PUBLIC_IGNORE];
+    a.at[FL_LOSS_SMOOTHING] = attrs->at[PUBLIC_SMOOTHING];
     FL_TRY(check_smoothing(attrs->at[PUBLIC_SMOOTHING].number));
-    fl_tensor *loss = EXPR_CALL(&c, &a, cross_entropy_rows, in[ROWS_INPUT], in[ROWS_TARGET], in[ROWS_WEIGHT]);
-    fl_tensor *count = loss ? c.owned[SCORES_ROWS_COUNT] : NULL;
+    fl_tensor *loss = EXPR_CALL(&c, &a, cross_entropy_rows, in[FL_LOSS_INPUT], in[FL_LOSS_TARGET], in[FL_LOSS_WEIGHT]);
+    fl_tensor *count = loss ? c.owned[FL_SCORES_ROWS_COUNT] : NULL;
     out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
 }
@@ -476,9 +476,9 @@ static fl_status body_nll_loss(fl_tensor **out, const fl_operand *in, int nin, c
     fl_expr c = {0};
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(nll_rows));
-    a.at[LOSS_IGNORE] = attrs->at[PUBLIC_IGNORE];
-    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, in[ROWS_INPUT], in[ROWS_TARGET], in[ROWS_WEIGHT]);
-    fl_tensor *count = loss ? c.owned[LOGS_ROWS_COUNT] : NULL;
+    a.at[FL_LOSS_IGNORE] = attrs->at[PUBLIC_IGNORE];
+    fl_tensor *loss = EXPR_CALL(&c, &a, nll_rows, in[FL_LOSS_INPUT], in[FL_LOSS_TARGET], in[FL_LOSS_WEIGHT]);
+    fl_tensor *count = loss ? c.owned[FL_LOGS_ROWS_COUNT] : NULL;
     out[0] = fl_expr_take(&c, reduced_rows(&c, loss, count, attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
 }
@@ -523,8 +523,8 @@ static fl_status body_bce_with_logits(fl_tensor **out, const fl_operand *in, int
     fl_expr c = {0};
     FL_TRY(float_input("binary_cross_entropy_with_logits", in));
     FL_TRY(same_shapes("binary_cross_entropy_with_logits", in));
-    fl_tensor *loss = logits_loss(&c, in[ROWS_INPUT].tensor, in[ROWS_TARGET].tensor);
-    if (in[ROWS_WEIGHT].kind == FL_TENSOR) loss = expr_mul(&c, loss, in[ROWS_WEIGHT].tensor);
+    fl_tensor *loss = logits_loss(&c, in[FL_LOSS_INPUT].tensor, in[FL_LOSS_TARGET].tensor);
+    if (in[FL_LOSS_WEIGHT].kind == FL_TENSOR) loss = expr_mul(&c, loss, in[FL_LOSS_WEIGHT].tensor);
     out[0] = fl_expr_take(&c, reduced(&c, loss, attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
 }

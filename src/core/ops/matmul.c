@@ -16,7 +16,7 @@
 #include "op/product.h"
 #include "op/slicing.h"
 
-static bool keeps_product(const fl_attrs *attrs) { return attrs->at[GELU_KEEP].integer != 0; }
+static bool keeps_product(const fl_attrs *attrs) { return attrs->at[FL_GELU_KEEP].integer != 0; }
 
 /* ---- inference ---- */
 
@@ -69,13 +69,13 @@ static fl_status infer_bmm(fl_infer *infer)
 static fl_status infer_linear(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
-    const fl_shape *x = &infer->in[LINEAR_X].shape, *w = &infer->in[LINEAR_WEIGHT].shape,
-                   *bias = &infer->in[LINEAR_BIAS].shape;
+    const fl_shape *x = &infer->in[FL_LINEAR_X].shape, *w = &infer->in[FL_LINEAR_WEIGHT].shape,
+                   *bias = &infer->in[FL_LINEAR_BIAS].shape;
     fl_shape_text(tx, x);
     fl_shape_text(tw, w);
     if (w->ndim != 2 || x->ndim == 0 || x->dims[x->ndim - 1] != w->dims[1])
         return fl_infer_fail(infer, FL_ERR_SHAPE, "takes x [..., in] and weight [out, in], got %s and %s", tx, tw);
-    if (infer->in[LINEAR_BIAS].kind == FL_TENSOR && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
+    if (infer->in[FL_LINEAR_BIAS].kind == FL_TENSOR && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
         return fl_infer_fail(infer, FL_ERR_SHAPE, "bias must be [%lld] for weight %s, got %s", (long long)w->dims[0],
                              tw, fl_shape_text(tx, bias));
     return infer_product(infer);
@@ -91,8 +91,8 @@ static fl_status infer_activated(fl_infer *infer)
 static fl_status infer_gelu_kept(fl_infer *infer)
 {
     FL_TRY(infer_activated(infer));
-    infer->out[GELU_KEPT] = infer->out[ACTIVATED];
-    if (!keeps_product(infer->attrs)) infer->out[GELU_KEPT].shape = (fl_shape){1, {0}};
+    infer->out[FL_GELU_KEPT] = infer->out[FL_ACTIVATED];
+    if (!keeps_product(infer->attrs)) infer->out[FL_GELU_KEPT].shape = (fl_shape){1, {0}};
     return FL_OK;
 }
 
@@ -128,7 +128,7 @@ static void add_product(fl_sigs *sigs, fl_body body, fl_sbp x, fl_sbp y, fl_sbp 
 /* Every rank makes a part of the result. */
 static void add_parts(fl_sigs *sigs, const product *p)
 {
-    bool bias = sigs->nin == 3 && sigs->in[LINEAR_BIAS].kind == FL_TENSOR;
+    bool bias = sigs->nin == 3 && sigs->in[FL_LINEAR_BIAS].kind == FL_TENSOR;
     for (int b = 0; b < p->batch; b++)
         add_product(sigs, NULL, batch_split(sigs, 0, b, p->batch, p->x_batch),
                     batch_split(sigs, 1, b, p->batch, p->y_batch), FL_B, FL_S(b));
@@ -142,7 +142,7 @@ static void add_parts(fl_sigs *sigs, const product *p)
 static void sbp_product(fl_sigs *sigs)
 {
     product p = product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
-    bool bias = sigs->nin == 3 && sigs->in[LINEAR_BIAS].kind == FL_TENSOR;
+    bool bias = sigs->nin == 3 && sigs->in[FL_LINEAR_BIAS].kind == FL_TENSOR;
     add_parts(sigs, &p);
     /* the rank that holds the first k adds the bias, so there must be one */
     if (!bias || sigs->in_logical[0].dims[p.xk] > 0) add_product(sigs, NULL, FL_S(p.xk), FL_S(p.yk), FL_B, FL_PSUM);
@@ -162,7 +162,8 @@ static void sbp_activated(fl_sigs *sigs, fl_body body)
 static fl_status body_relu(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *sum = expr_whole(&c, EXPR_CALL(&c, NULL, linear, in[LINEAR_X], in[LINEAR_WEIGHT], in[LINEAR_BIAS]));
+    fl_tensor *sum = expr_whole(&c,
+                                EXPR_CALL(&c, NULL, linear, in[FL_LINEAR_X], in[FL_LINEAR_WEIGHT], in[FL_LINEAR_BIAS]));
     out[0] = fl_expr_take(&c, EXPR_CALL(&c, NULL, relu, fl_of(sum)));
     return fl_expr_end(&c);
 }
@@ -171,9 +172,9 @@ static fl_tensor *nothing_of(fl_expr *expr, fl_tensor *x)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(narrow));
-    fl_attr_set(&a, SLICE_AXIS, 0);
-    fl_attr_set(&a, SLICE_START, 0);
-    fl_attr_set(&a, SLICE_LENGTH, 0);
+    fl_attr_set(&a, FL_SLICE_AXIS, 0);
+    fl_attr_set(&a, FL_SLICE_START, 0);
+    fl_attr_set(&a, FL_SLICE_LENGTH, 0);
     return EXPR_CALL(expr, &a, narrow, fl_of(EXPR_CALL(expr, NULL, flatten, fl_of(x))));
 }
 
@@ -181,14 +182,15 @@ static fl_tensor *expr_gelu(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(gelu));
-    a.at[0] = attrs->at[GELU_APPROXIMATE];
+    a.at[0] = attrs->at[FL_GELU_APPROXIMATE];
     return EXPR_CALL(expr, &a, gelu, fl_of(x));
 }
 
 static fl_status body_gelu_kept(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *sum = expr_whole(&c, EXPR_CALL(&c, NULL, linear, in[LINEAR_X], in[LINEAR_WEIGHT], in[LINEAR_BIAS]));
+    fl_tensor *sum = expr_whole(&c,
+                                EXPR_CALL(&c, NULL, linear, in[FL_LINEAR_X], in[FL_LINEAR_WEIGHT], in[FL_LINEAR_BIAS]));
     fl_tensor *y = expr_gelu(&c, sum, attrs), *kept = keeps_product(attrs) ? sum : nothing_of(&c, sum);
     out[0] = fl_expr_take(&c, y);
     out[1] = fl_expr_take(&c, kept);
@@ -309,7 +311,7 @@ static struct batched product_of_kernel(const fl_stage *stage, void *c)
                       .b_col = p.yn < 0 ? 1 : ys[p.yn],
                       .alpha = 1};
     b.one.c_row = b.one.n;
-    if (k->nin == 3 && stage->in[LINEAR_BIAS] && x->start[p.xk] == 0) b.one.bias = stage->in[LINEAR_BIAS];
+    if (k->nin == 3 && stage->in[FL_LINEAR_BIAS] && x->start[p.xk] == 0) b.one.bias = stage->in[FL_LINEAR_BIAS];
     memcpy(b.size, k->out[0].size, sizeof(int64_t) * (size_t)p.batch);
     product_batch_steps(b.x_step, x, xs, p.batch, p.x_batch);
     product_batch_steps(b.y_step, y, ys, p.batch, p.y_batch);
@@ -347,8 +349,8 @@ static fl_status kernel_relu(fl_kernel *kernel) { return run_activated(kernel, F
 static fl_status kernel_gelu_kept(fl_kernel *kernel)
 {
     fl_ew_attr form[FL_EW_ATTRS] = {
-        {(double)kernel->attrs->at[GELU_APPROXIMATE].integer, kernel->attrs->at[GELU_APPROXIMATE].integer}};
-    return run_activated(kernel, FL_OP_REF(gelu), form, keeps_product(kernel->attrs) ? GELU_KEPT : -1);
+        {(double)kernel->attrs->at[FL_GELU_APPROXIMATE].integer, kernel->attrs->at[FL_GELU_APPROXIMATE].integer}};
+    return run_activated(kernel, FL_OP_REF(gelu), form, keeps_product(kernel->attrs) ? FL_GELU_KEPT : -1);
 }
 
 static fl_status kernel_contract(fl_kernel *kernel)
@@ -424,17 +426,18 @@ static fl_status grad_product(fl_grad *g)
 /* Gradients of linear from that of its result. */
 static void linear_gradients(fl_expr *expr, fl_grad *g, fl_tensor *dy)
 {
-    const fl_meta *bias = g->in_meta[LINEAR_BIAS];
-    fl_tensor *dx = g->need[LINEAR_X] ? expr_gemm(expr, dy, g->in[LINEAR_WEIGHT].tensor, false, false) : NULL;
-    fl_tensor *dw = g->need[LINEAR_WEIGHT] ? EXPR_CALL(expr, NULL, contract_rows, fl_of(dy), g->in[LINEAR_X]) : NULL;
+    const fl_meta *bias = g->in_meta[FL_LINEAR_BIAS];
+    fl_tensor *dx = g->need[FL_LINEAR_X] ? expr_gemm(expr, dy, g->in[FL_LINEAR_WEIGHT].tensor, false, false) : NULL;
+    fl_tensor *dw = g->need[FL_LINEAR_WEIGHT] ? EXPR_CALL(expr, NULL, contract_rows, fl_of(dy), g->in[FL_LINEAR_X])
+                                              : NULL;
     fl_tensor *db = NULL;
-    if (g->need[LINEAR_BIAS]) {
+    if (g->need[FL_LINEAR_BIAS]) {
         int rows = g->out_meta[0]->shape.ndim - bias->shape.ndim;
         db = rows > 0 ? expr_sum(expr, dy, (1u << rows) - 1, false) : dy;
     }
-    if (dx) g->gin[LINEAR_X] = fl_expr_take(expr, dx);
-    if (dw) g->gin[LINEAR_WEIGHT] = fl_expr_take(expr, dw);
-    if (db) g->gin[LINEAR_BIAS] = fl_expr_take(expr, db);
+    if (dx) g->gin[FL_LINEAR_X] = fl_expr_take(expr, dx);
+    if (dw) g->gin[FL_LINEAR_WEIGHT] = fl_expr_take(expr, dw);
+    if (db) g->gin[FL_LINEAR_BIAS] = fl_expr_take(expr, db);
 }
 
 /* The result is positive exactly where relu passed the product through. */
@@ -448,10 +451,10 @@ static fl_status grad_relu(fl_grad *g)
 /* A product that was not kept is made again. */
 static fl_tensor *gelu_gradient(fl_expr *expr, const fl_grad *g)
 {
-    fl_tensor *before = g->out[GELU_KEPT];
+    fl_tensor *before = g->out[FL_GELU_KEPT];
     if (!keeps_product(g->attrs))
-        before = EXPR_CALL(expr, NULL, linear, g->in[LINEAR_X], g->in[LINEAR_WEIGHT], g->in[LINEAR_BIAS]);
-    return g->attrs->at[GELU_APPROXIMATE].integer
+        before = EXPR_CALL(expr, NULL, linear, g->in[FL_LINEAR_X], g->in[FL_LINEAR_WEIGHT], g->in[FL_LINEAR_BIAS]);
+    return g->attrs->at[FL_GELU_APPROXIMATE].integer
         ? EXPR_CALL(expr, NULL, gelu_tanh_backward, fl_of(g->gout[0]), fl_of(before))
         : EXPR_CALL(expr, NULL, gelu_backward, fl_of(g->gout[0]), fl_of(before));
 }
@@ -460,7 +463,7 @@ static fl_status grad_gelu_kept(fl_grad *g)
 {
     fl_expr c = {0};
     fl_tensor *dy = g->gout[0] ? gelu_gradient(&c, g) : NULL,
-              *kept = keeps_product(g->attrs) ? g->gout[GELU_KEPT] : NULL;
+              *kept = keeps_product(g->attrs) ? g->gout[FL_GELU_KEPT] : NULL;
     if (kept) dy = dy ? expr_add(&c, dy, kept) : kept;
     if (dy) linear_gradients(&c, g, dy);
     return fl_expr_end(&c);
@@ -482,7 +485,7 @@ FL_OP(matmul) = {
     .sig = "matmul(x, y)",
     .nout = 1,
     .doc = "Matrix product over the last two axes; the axes before them broadcast; a 1-D x is a row, a 1-D y a column.",
-    .saves_in = 1u << PRODUCT_X | 1u << PRODUCT_Y,
+    .saves_in = 1u << FL_PRODUCT_X | 1u << FL_PRODUCT_Y,
     .infer = infer_product,
     .sbp = sbp_product,
     .cpu = kernel_product,
@@ -496,7 +499,7 @@ FL_OP(bmm) = {
     .sig = "bmm(x, y)",
     .nout = 1,
     .doc = "Matrix products of a batch: [b, m, k] times [b, k, n].",
-    .saves_in = 1u << PRODUCT_X | 1u << PRODUCT_Y,
+    .saves_in = 1u << FL_PRODUCT_X | 1u << FL_PRODUCT_Y,
     .infer = infer_bmm,
     .sbp = sbp_product,
     .cpu = kernel_product,
@@ -514,7 +517,7 @@ FL_OP(gemm) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Matrix product of x and y, each optionally with its last two axes exchanged.",
-    .saves_in = 1u << PRODUCT_X | 1u << PRODUCT_Y,
+    .saves_in = 1u << FL_PRODUCT_X | 1u << FL_PRODUCT_Y,
     .variant = FL_PRODUCT_GEMM,
     .infer = infer_product,
     .sbp = sbp_product,
@@ -548,8 +551,8 @@ FL_OP(linear_relu) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "relu of linear, in one pass.",
-    .saves_in = 1u << LINEAR_X | 1u << LINEAR_WEIGHT,
-    .saves_out = 1u << ACTIVATED,
+    .saves_in = 1u << FL_LINEAR_X | 1u << FL_LINEAR_WEIGHT,
+    .saves_out = 1u << FL_ACTIVATED,
     .variant = FL_PRODUCT_LINEAR,
     .infer = infer_activated,
     .sbp = sbp_relu,
@@ -567,8 +570,8 @@ FL_OP(linear_gelu_kept) = {
     .flags = FL_OP_HIDDEN,
     .sig = "linear_gelu_kept(x, weight, bias?, approximate: none|tanh = none, keep: bool = true)",
     .doc = "gelu of linear, in one pass, and the result of linear for the gradient (empty without `keep`).",
-    .saves_in = 1u << LINEAR_X | 1u << LINEAR_WEIGHT | 1u << LINEAR_BIAS,
-    .saves_out = 1u << GELU_KEPT,
+    .saves_in = 1u << FL_LINEAR_X | 1u << FL_LINEAR_WEIGHT | 1u << FL_LINEAR_BIAS,
+    .saves_out = 1u << FL_GELU_KEPT,
     .variant = FL_PRODUCT_LINEAR,
     .infer = infer_gelu_kept,
     .sbp = sbp_gelu_kept,
@@ -583,8 +586,8 @@ static fl_status body_linear_gelu(fl_tensor **out, const fl_operand *in, int nin
     fl_tensor *results[2];
     const fl_op *op = FL_OP_REF(linear_gelu_kept);
     fl_attrs_init(&a, op);
-    a.at[GELU_APPROXIMATE] = attrs->at[GELU_APPROXIMATE];
-    fl_attr_set(&a, GELU_KEEP, fl_record_wanted(op, in, nin));
+    a.at[FL_GELU_APPROXIMATE] = attrs->at[FL_GELU_APPROXIMATE];
+    fl_attr_set(&a, FL_GELU_KEEP, fl_record_wanted(op, in, nin));
     FL_TRY(fl_dispatch(results, op, in, nin, &a));
     fl_tensor_unref(results[1]);
     out[0] = results[0];

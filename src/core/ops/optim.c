@@ -50,15 +50,15 @@ static void sbp_alike(fl_sigs *sigs)
 static fl_status kernel_adamw(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
-    double lr = a[ADAM_LR].number, beta1 = a[ADAM_BETA1].number, beta2 = a[ADAM_BETA2].number;
-    double decay = a[ADAM_DECAY].number, step = (double)a[ADAM_STEP].integer;
-    bool decoupled = a[ADAM_DECOUPLED].integer;
-    fl_step s = {.gradient_scale = a[ADAM_MAXIMIZE].integer ? -1 : 1,
+    double lr = a[FL_ADAM_LR].number, beta1 = a[FL_ADAM_BETA1].number, beta2 = a[FL_ADAM_BETA2].number;
+    double decay = a[FL_ADAM_DECAY].number, step = (double)a[FL_ADAM_STEP].integer;
+    bool decoupled = a[FL_ADAM_DECOUPLED].integer;
+    fl_step s = {.gradient_scale = a[FL_ADAM_MAXIMIZE].integer ? -1 : 1,
                  .decay = decoupled ? 0 : decay,
                  .shrink = decoupled ? 1 - lr * decay : 1,
                  .beta1 = beta1,
                  .beta2 = beta2,
-                 .eps = a[ADAM_EPS].number,
+                 .eps = a[FL_ADAM_EPS].number,
                  .rate = lr / (1 - pow(beta1, step)),
                  .root_correction = 1 / sqrt(1 - pow(beta2, step))};
     return fl_cpu_step(kernel, kernel->op->groups, kernel->op->mutates, FL_STEP_ADAM, &s);
@@ -67,11 +67,11 @@ static fl_status kernel_adamw(fl_kernel *kernel)
 static fl_status check_adamw(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     const fl_attr *a = attrs->at;
-    for (int i = ADAM_BETA1; i <= ADAM_BETA2; i++)
+    for (int i = FL_ADAM_BETA1; i <= FL_ADAM_BETA2; i++)
         if (!(a[i].number >= 0 && a[i].number < 1))
-            return fl_fail(FL_ERR_VALUE, "adamw_step: beta%d %g is not in [0, 1)", i - ADAM_LR, a[i].number);
-    if (a[ADAM_STEP].integer < 1)
-        return fl_fail(FL_ERR_VALUE, "adamw_step: step %lld must count from 1", (long long)a[ADAM_STEP].integer);
+            return fl_fail(FL_ERR_VALUE, "adamw_step: beta%d %g is not in [0, 1)", i - FL_ADAM_LR, a[i].number);
+    if (a[FL_ADAM_STEP].integer < 1)
+        return fl_fail(FL_ERR_VALUE, "adamw_step: step %lld must count from 1", (long long)a[FL_ADAM_STEP].integer);
     return FL_OK;
 }
 
@@ -83,8 +83,8 @@ static const char *const adamw_samples[] = {
     NULL};
 FL_OP(adamw_step) = {
     .name = "adamw_step",
-    .groups = ADAM_GROUPS,
-    .mutates = 1u << STEP_PARAMETERS | 1u << ADAM_FIRST_MOMENTS | 1u << ADAM_SECOND_MOMENTS,
+    .groups = FL_ADAM_GROUPS,
+    .mutates = 1u << FL_STEP_PARAMETERS | 1u << FL_ADAM_FIRST_MOMENTS | 1u << FL_ADAM_SECOND_MOMENTS,
     .flags = STEP,
     .sig = "adamw_step(xs..., ~lr: float, ~beta1: float, ~beta2: float, ~eps: float, ~weight_decay: float, ~step: int, "
            "~decoupled: bool = true, ~maximize: bool = false)",
@@ -99,9 +99,9 @@ FL_OP(adamw_step) = {
 static fl_status kernel_sgd(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
-    fl_step s = {.rate = a[PLAIN_LR].number,
-                 .decay = a[PLAIN_DECAY].number,
-                 .gradient_scale = a[PLAIN_MAXIMIZE].integer ? -1 : 1};
+    fl_step s = {.rate = a[FL_PLAIN_LR].number,
+                 .decay = a[FL_PLAIN_DECAY].number,
+                 .gradient_scale = a[FL_PLAIN_MAXIMIZE].integer ? -1 : 1};
     return fl_cpu_step(kernel, kernel->op->groups, kernel->op->mutates, FL_STEP_SGD, &s);
 }
 
@@ -109,8 +109,8 @@ static const char *const sgd_plain_samples[] = {
     "{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5)}, 0.1, 0.01", NULL};
 FL_OP(sgd_plain_step) = {
     .name = "sgd_plain_step",
-    .groups = PLAIN_GROUPS,
-    .mutates = 1u << STEP_PARAMETERS,
+    .groups = FL_PLAIN_GROUPS,
+    .mutates = 1u << FL_STEP_PARAMETERS,
     .flags = STEP,
     .sig = "sgd_plain_step(xs..., ~lr: float, ~weight_decay: float = 0, ~maximize: bool = false)",
     .doc = "One step of gradient descent over parameters and gradients.",
@@ -123,14 +123,14 @@ FL_OP(sgd_plain_step) = {
 static fl_status kernel_sgd_momentum(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
-    bool first = a[SGD_FIRST].integer; /* the buffers' contents do not count yet: they become the gradients */
-    fl_step s = {.rate = a[SGD_LR].number,
-                 .momentum = a[SGD_MOMENTUM].number,
-                 .damping = first ? 1 : 1 - a[SGD_DAMPENING].number,
-                 .decay = a[SGD_DECAY].number,
-                 .nesterov = a[SGD_NESTEROV].integer,
-                 .gradient_scale = a[SGD_MAXIMIZE].integer ? -1 : 1};
-    for (int i = SGD_BUFFERS * kernel->nin / SGD_GROUPS; i < kernel->nin && first; i++) {
+    bool first = a[FL_SGD_FIRST].integer; /* the buffers' contents do not count yet: they become the gradients */
+    fl_step s = {.rate = a[FL_SGD_LR].number,
+                 .momentum = a[FL_SGD_MOMENTUM].number,
+                 .damping = first ? 1 : 1 - a[FL_SGD_DAMPENING].number,
+                 .decay = a[FL_SGD_DECAY].number,
+                 .nesterov = a[FL_SGD_NESTEROV].integer,
+                 .gradient_scale = a[FL_SGD_MAXIMIZE].integer ? -1 : 1};
+    for (int i = FL_SGD_BUFFERS * kernel->nin / FL_SGD_GROUPS; i < kernel->nin && first; i++) {
         const int64_t zero = 0;
         FL_TRY(fl_cpu_fill(&kernel->in[i], &zero));
     }
@@ -142,8 +142,8 @@ static const char *const sgd_samples[] = {"{flow.randn(3, 2), flow.randn(5), flo
                                           NULL};
 FL_OP(sgd_step) = {
     .name = "sgd_step",
-    .groups = SGD_GROUPS,
-    .mutates = 1u << STEP_PARAMETERS | 1u << SGD_BUFFERS,
+    .groups = FL_SGD_GROUPS,
+    .mutates = 1u << FL_STEP_PARAMETERS | 1u << FL_SGD_BUFFERS,
     .flags = STEP,
     .sig = "sgd_step(xs..., ~lr: float, ~momentum: float, ~dampening: float = 0, ~weight_decay: float = 0, ~nesterov: "
            "bool = false, ~first: bool = false, ~maximize: bool = false)",
@@ -185,10 +185,10 @@ FL_OP(grad_norm_squares) = {
 /* xs: the gradients, then for each of them the same 0-d norm. */
 static fl_status kernel_clip(fl_kernel *kernel)
 {
-    int members = kernel->nin / CLIP_GROUPS;
+    int members = kernel->nin / FL_CLIP_GROUPS;
     const fl_view *norm = &kernel->in[members];
     double length = norm->dtype == FL_FLOAT64 ? *(const double *)norm->data : *(const float *)norm->data;
-    double factor = kernel->attrs->at[CLIP_MAX_NORM].number / (length + 1e-6);
+    double factor = kernel->attrs->at[FL_CLIP_MAX_NORM].number / (length + 1e-6);
     return factor < 1 ? fl_cpu_scale(kernel, members, factor) : FL_OK;
 }
 
@@ -225,8 +225,8 @@ static const char *const clip_samples[] = {"{flow.randn(3, 2), flow.randn(5), fl
 FL_OP(clip_scale_) = {
     .name = "clip_scale_",
     .sig = "clip_scale_(xs..., ~max_norm: float)",
-    .groups = CLIP_GROUPS,
-    .mutates = 1u << CLIP_GRADIENTS,
+    .groups = FL_CLIP_GROUPS,
+    .mutates = 1u << FL_CLIP_GRADIENTS,
     .flags = STEP,
     .doc = "Multiplies all gradients by max_norm / norm if that is below 1.",
     .infer = infer_clip,

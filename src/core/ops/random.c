@@ -26,7 +26,7 @@ static fl_status infer_source(fl_infer *infer, int sizes_slot, fl_dtype otherwis
 
 static fl_status infer_float_source(fl_infer *infer)
 {
-    FL_TRY(infer_source(infer, RAND_SIZE, FL_FLOAT32));
+    FL_TRY(infer_source(infer, FL_RAND_SIZE, FL_FLOAT32));
     return require_float_result(infer);
 }
 
@@ -123,22 +123,22 @@ static fl_status check_bounds(const char *who, int64_t low, int64_t high, fl_dty
 
 static fl_status check_randint(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    return check_bounds("randint", attrs->at[RANDINT_LOW].integer, attrs->at[RANDINT_HIGH].integer,
+    return check_bounds("randint", attrs->at[FL_RANDINT_LOW].integer, attrs->at[FL_RANDINT_HIGH].integer,
                         attrs->has_dtype ? attrs->option_dtype : FL_INT64);
 }
 
 static fl_status check_randint_like(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_dtype dtype = attrs->has_dtype ? attrs->option_dtype : in[0].tensor->meta->dtype;
-    return check_bounds("randint_like", attrs->at[RANDINT_LOW].integer, attrs->at[RANDINT_HIGH].integer, dtype);
+    return check_bounds("randint_like", attrs->at[FL_RANDINT_LOW].integer, attrs->at[FL_RANDINT_HIGH].integer, dtype);
 }
 
-static fl_status infer_randint(fl_infer *infer) { return infer_source(infer, RANDINT_SIZE, FL_INT64); }
+static fl_status infer_randint(fl_infer *infer) { return infer_source(infer, FL_RANDINT_SIZE, FL_INT64); }
 
 static fl_status kernel_randint(fl_kernel *kernel)
 {
-    return fl_cpu_fill_random_integers(kernel, kernel->attrs->at[RANDINT_LOW].integer,
-                                       kernel->attrs->at[RANDINT_HIGH].integer);
+    return fl_cpu_fill_random_integers(kernel, kernel->attrs->at[FL_RANDINT_LOW].integer,
+                                       kernel->attrs->at[FL_RANDINT_HIGH].integer);
 }
 
 static const char *const randint_samples[] = {"0, 10, {2, 3}", "-5, 5, {70}", "0, 2, {4}, {dtype = \"bool\"}",
@@ -219,27 +219,27 @@ FL_OP(bernoulli) = {
 
 static fl_status kernel_uniform_(fl_kernel *kernel)
 {
-    double low = kernel->attrs->at[UNIFORM_LOW].number, high = kernel->attrs->at[UNIFORM_HIGH].number;
+    double low = kernel->attrs->at[FL_UNIFORM_LOW].number, high = kernel->attrs->at[FL_UNIFORM_HIGH].number;
     return fl_cpu_fill_random(kernel, false, low, high - low);
 }
 
 static fl_status kernel_normal_(fl_kernel *kernel)
 {
-    return fl_cpu_fill_random(kernel, true, kernel->attrs->at[NORMAL_MEAN].number,
-                              kernel->attrs->at[NORMAL_STD].number);
+    return fl_cpu_fill_random(kernel, true, kernel->attrs->at[FL_NORMAL_MEAN].number,
+                              kernel->attrs->at[FL_NORMAL_STD].number);
 }
 
 static fl_status check_uniform_(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    double low = attrs->at[UNIFORM_LOW].number, high = attrs->at[UNIFORM_HIGH].number;
+    double low = attrs->at[FL_UNIFORM_LOW].number, high = attrs->at[FL_UNIFORM_HIGH].number;
     if (low <= high) return FL_OK;
     return fl_fail(FL_ERR_VALUE, "uniform_: low %g must not be greater than high %g", low, high);
 }
 
 static fl_status check_normal_(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    if (attrs->at[NORMAL_STD].number >= 0) return FL_OK;
-    return fl_fail(FL_ERR_VALUE, "normal_: std %g must not be negative", attrs->at[NORMAL_STD].number);
+    if (attrs->at[FL_NORMAL_STD].number >= 0) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "normal_: std %g must not be negative", attrs->at[FL_NORMAL_STD].number);
 }
 
 static const char *const no_vjp[] = {NULL}; /* what was there is gone */
@@ -278,9 +278,9 @@ FL_OP(normal_) = {
 
 static fl_status kernel_dropout(fl_kernel *kernel)
 {
-    kernel->seed = (uint64_t)kernel->attrs->at[DROPOUT_SEED].integer;
-    kernel->counter = (uint64_t)kernel->attrs->at[DROPOUT_COUNTER].integer;
-    return fl_cpu_dropout(kernel, kernel->attrs->at[DROPOUT_P].number);
+    kernel->seed = (uint64_t)kernel->attrs->at[FL_DROPOUT_SEED].integer;
+    kernel->counter = (uint64_t)kernel->attrs->at[FL_DROPOUT_COUNTER].integer;
+    return fl_cpu_dropout(kernel, kernel->attrs->at[FL_DROPOUT_P].number);
 }
 
 /* The mask depends on the logical position, so all parts have the same one: linear in x. */
@@ -310,22 +310,22 @@ FL_OP(dropout_apply) = {
 
 static fl_status body_dropout(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *given)
 {
-    double p = given->at[DROPOUT_P].number;
+    double p = given->at[FL_DROPOUT_P].number;
     char text[FL_META_TEXT];
     if (!fl_dtype_is_float(in[0].tensor->meta->dtype))
         return fl_fail(FL_ERR_DTYPE, "dropout: takes a float tensor, x is %s; write x:to(\"float32\")",
                        fl_meta_text(text, in[0].tensor->meta));
     if (!(p >= 0 && p <= 1)) return fl_fail(FL_ERR_VALUE, "dropout: p %g is not between 0 and 1", p);
-    if (!given->at[DROPOUT_TRAINING].integer || p == 0) {
+    if (!given->at[FL_DROPOUT_TRAINING].integer || p == 0) {
         *out = fl_tensor_ref(in[0].tensor);
         return FL_OK;
     }
     fl_generator g = fl_dispatch_draw(in[0].tensor->meta);
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(dropout_apply));
-    fl_attr_set_number(&attrs, DROPOUT_P, p);
-    fl_attr_set(&attrs, DROPOUT_SEED, (int64_t)g.seed);
-    fl_attr_set(&attrs, DROPOUT_COUNTER, (int64_t)g.counter);
+    fl_attr_set_number(&attrs, FL_DROPOUT_P, p);
+    fl_attr_set(&attrs, FL_DROPOUT_SEED, (int64_t)g.seed);
+    fl_attr_set(&attrs, FL_DROPOUT_COUNTER, (int64_t)g.counter);
     return FL_CALL_WITH(out, &attrs, dropout_apply, in[0]);
 }
 

@@ -11,20 +11,20 @@
 
 /* ---- writing ---- */
 
-static int axis_of(const fl_attrs *attrs, int ndim) { return ndim ? fl_axis_of(&attrs->at[INDEXED_AXIS], ndim) : 0; }
+static int axis_of(const fl_attrs *attrs, int ndim) { return ndim ? fl_axis_of(&attrs->at[FL_INDEXED_AXIS], ndim) : 0; }
 
 /* Sizes have been checked by who calls it. */
 static fl_status infer_write(fl_infer *infer)
 {
-    const fl_shape *x = &infer->in[WRITE_X].shape, *index = &infer->in[WRITE_INDEX].shape;
+    const fl_shape *x = &infer->in[FL_WRITE_X].shape, *index = &infer->in[FL_WRITE_INDEX].shape;
     int axis;
     infer->name = "scatter_";
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[INDEXED_AXIS].integer, x));
-    bool fits = fl_dtype_is_integer(infer->in[WRITE_INDEX].dtype) && index->ndim == x->ndim;
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_INDEXED_AXIS].integer, x));
+    bool fits = fl_dtype_is_integer(infer->in[FL_WRITE_INDEX].dtype) && index->ndim == x->ndim;
     for (int a = 0; fits && a < x->ndim; a++) fits = a == axis || index->dims[a] <= x->dims[a];
-    if (fits && infer->nin == 3 && infer->in[WRITE_VALUE].kind == FL_TENSOR)
-        fits = infer->in[WRITE_VALUE].dtype == infer->in[WRITE_X].dtype
-            && fl_shape_equal(&infer->in[WRITE_VALUE].shape, index);
+    if (fits && infer->nin == 3 && infer->in[FL_WRITE_VALUE].kind == FL_TENSOR)
+        fits = infer->in[FL_WRITE_VALUE].dtype == infer->in[FL_WRITE_X].dtype
+            && fl_shape_equal(&infer->in[FL_WRITE_VALUE].shape, index);
     if (!fits) return fl_infer_fail(infer, FL_ERR_SHAPE, "operands do not fit");
     return fl_infer_same(infer);
 }
@@ -32,24 +32,25 @@ static fl_status infer_write(fl_infer *infer)
 /* Each part of x takes what belongs to it, from an index that is whole or split alike. */
 static void sbp_write(fl_sigs *sigs)
 {
-    const fl_shape *x = &sigs->in_logical[WRITE_X], *index = &sigs->in_logical[WRITE_INDEX];
+    const fl_shape *x = &sigs->in_logical[FL_WRITE_X], *index = &sigs->in_logical[FL_WRITE_INDEX];
     int axis = axis_of(sigs->attrs, x->ndim);
     for (int a = 0; a < x->ndim; a++) {
         bool alike = a != axis && index->dims[a] == x->dims[a];
-        fl_sbp part = FL_S(a), src = sigs->nin == 3 && sigs->in[WRITE_VALUE].kind == FL_TENSOR && alike ? part : FL_B;
+        fl_sbp part = FL_S(a),
+               src = sigs->nin == 3 && sigs->in[FL_WRITE_VALUE].kind == FL_TENSOR && alike ? part : FL_B;
         if (sigs->nin == 3) FL_SIG(sigs, NULL, part, alike ? part : FL_B, src, part);
         else FL_SIG(sigs, NULL, part, alike ? part : FL_B, part);
     }
     if (sigs->in[0].dtype == FL_BOOL) return;
     if (sigs->nin == 2) FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_PSUM);
-    else if (sigs->in[WRITE_VALUE].kind == FL_TENSOR) FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
+    else if (sigs->in[FL_WRITE_VALUE].kind == FL_TENSOR) FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
 }
 
 static const int64_t none[FL_MAX_NDIM]; /* strides of one number for all */
 
 static fl_status kernel_write(fl_kernel *kernel)
 {
-    const fl_view *src = &kernel->in[WRITE_VALUE];
+    const fl_view *src = &kernel->in[FL_WRITE_VALUE];
     int64_t number[1] = {0};
     if (src->data != src->scalar)
         return fl_cpu_scatter(kernel, axis_of(kernel->attrs, kernel->out[0].ndim), src->data, src->stride);
@@ -113,7 +114,7 @@ static fl_status check_index(const char *who, const fl_tensor *x, const fl_tenso
     if (!fl_dtype_is_integer(index->meta->dtype))
         return fl_fail(FL_ERR_DTYPE, "%s: index must be integers, got %s%s", who, fl_dtype_name(index->meta->dtype),
                        fl_shape_text(ti, is));
-    FL_TRY(fl_shape_axis(&axis, who, attrs->at[INDEXED_AXIS].integer, xs));
+    FL_TRY(fl_shape_axis(&axis, who, attrs->at[FL_INDEXED_AXIS].integer, xs));
     bool fits = xs->ndim == is->ndim;
     for (int a = 0; fits && a < xs->ndim; a++) fits = a == axis || is->dims[a] <= xs->dims[a];
     if (!fits)
@@ -151,9 +152,9 @@ static fl_status covered(fl_tensor **out, fl_tensor *src, const fl_shape *index)
         fl_attrs attrs;
         if (part->meta->shape.dims[a] == index->dims[a]) continue;
         fl_attrs_init(&attrs, FL_OP_REF(narrow));
-        fl_attr_set(&attrs, SLICE_AXIS, a);
-        fl_attr_set(&attrs, SLICE_START, 0);
-        fl_attr_set(&attrs, SLICE_LENGTH, index->dims[a]);
+        fl_attr_set(&attrs, FL_SLICE_AXIS, a);
+        fl_attr_set(&attrs, FL_SLICE_START, 0);
+        fl_attr_set(&attrs, FL_SLICE_LENGTH, index->dims[a]);
         fl_status status = FL_CALL_WITH(&next, &attrs, narrow, fl_of(part));
         fl_tensor_unref(part);
         FL_TRY(status);
@@ -165,20 +166,20 @@ static fl_status covered(fl_tensor **out, fl_tensor *src, const fl_shape *index)
 
 static fl_status checked(const char *who, const fl_operand *in, const fl_attrs *attrs)
 {
-    FL_TRY(check_index(who, in[WRITE_X].tensor, in[WRITE_INDEX].tensor, attrs));
-    return check_src(who, in[WRITE_X].tensor, in[WRITE_INDEX].tensor, &in[WRITE_VALUE]);
+    FL_TRY(check_index(who, in[FL_WRITE_X].tensor, in[FL_WRITE_INDEX].tensor, attrs));
+    return check_src(who, in[FL_WRITE_X].tensor, in[FL_WRITE_INDEX].tensor, &in[FL_WRITE_VALUE]);
 }
 
 /* x is written; operands have been checked. */
 static fl_status write_into(fl_tensor **out, fl_tensor *x, const fl_operand *in, const fl_attrs *attrs)
 {
-    fl_operand src = in[WRITE_VALUE];
+    fl_operand src = in[FL_WRITE_VALUE];
     fl_tensor *part = NULL;
     if (src.kind == FL_TENSOR) {
-        FL_TRY(covered(&part, src.tensor, &in[WRITE_INDEX].tensor->meta->shape));
+        FL_TRY(covered(&part, src.tensor, &in[FL_WRITE_INDEX].tensor->meta->shape));
         src = fl_of(part);
     }
-    fl_status status = FL_CALL_WITH(out, attrs, scatter_write_, fl_of(x), in[WRITE_INDEX], src);
+    fl_status status = FL_CALL_WITH(out, attrs, scatter_write_, fl_of(x), in[FL_WRITE_INDEX], src);
     fl_tensor_unref(part);
     return status;
 }
@@ -186,14 +187,14 @@ static fl_status write_into(fl_tensor **out, fl_tensor *x, const fl_operand *in,
 static fl_status body_scatter_(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     FL_TRY(checked("scatter_", in, attrs));
-    return write_into(out, in[WRITE_X].tensor, in, attrs);
+    return write_into(out, in[FL_WRITE_X].tensor, in, attrs);
 }
 
 static fl_status body_scatter(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
     FL_TRY(checked("scatter", in, attrs));
-    fl_tensor *copy = EXPR_CALL(&c, NULL, clone, fl_of(expr_whole(&c, in[WRITE_X].tensor)));
+    fl_tensor *copy = EXPR_CALL(&c, NULL, clone, fl_of(expr_whole(&c, in[FL_WRITE_X].tensor)));
     if (copy) c.status = write_into(out, copy, in, attrs);
     return fl_expr_end(&c);
 }
@@ -201,17 +202,17 @@ static fl_status body_scatter(fl_tensor **out, const fl_operand *in, int nin, co
 /* What is added to x, in its shape. */
 static fl_status additions(fl_tensor **out, const char *who, const fl_operand *in, const fl_attrs *attrs)
 {
-    const fl_meta *x = in[WRITE_X].tensor->meta;
+    const fl_meta *x = in[FL_WRITE_X].tensor->meta;
     fl_tensor *part;
     fl_attrs a;
     FL_TRY(checked(who, in, attrs));
     if (x->dtype == FL_BOOL) return fl_fail(FL_ERR_DTYPE, "%s: takes numbers, x is bool", who);
-    FL_TRY(covered(&part, in[WRITE_VALUE].tensor, &in[WRITE_INDEX].tensor->meta->shape));
+    FL_TRY(covered(&part, in[FL_WRITE_VALUE].tensor, &in[FL_WRITE_INDEX].tensor->meta->shape));
     fl_attrs_init(&a, FL_OP_REF(gather_backward));
-    a.at[INDEXED_AXIS] = attrs->at[INDEXED_AXIS];
-    fl_attr_set_list(&a, GATHER_BACKWARD_SIZES, x->shape.dims, x->shape.ndim);
-    fl_attr_set_like(&a, GATHER_BACKWARD_LIKE, x);
-    fl_status status = FL_CALL_WITH(out, &a, gather_backward, fl_of(part), in[WRITE_INDEX]);
+    a.at[FL_INDEXED_AXIS] = attrs->at[FL_INDEXED_AXIS];
+    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, x->shape.dims, x->shape.ndim);
+    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, x);
+    fl_status status = FL_CALL_WITH(out, &a, gather_backward, fl_of(part), in[FL_WRITE_INDEX]);
     fl_tensor_unref(part);
     return status;
 }

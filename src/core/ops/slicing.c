@@ -41,9 +41,9 @@ static fl_status infer_interval(fl_infer *infer)
     int axis;
     char text[FL_SHAPE_TEXT];
     const fl_shape *in = &infer->in[0].shape;
-    int64_t length = infer->attrs->at[SLICE_LENGTH].integer;
+    int64_t length = infer->attrs->at[FL_SLICE_LENGTH].integer;
     if (in->ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "x has no axes");
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[SLICE_AXIS].integer, in));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_SLICE_AXIS].integer, in));
     if (length < 0) return fl_infer_fail(infer, FL_ERR_VALUE, "length %lld is negative", (long long)length);
     if (length > in->dims[axis])
         return fl_infer_fail(infer, FL_ERR_VALUE, "length %lld exceeds size %lld of axis %d of %s", (long long)length,
@@ -57,8 +57,8 @@ static fl_status infer_interval(fl_infer *infer)
 /* An interval of a split axis would lie on some ranks only, unless it is the whole axis. Values are only moved. */
 static void sbp_interval(fl_sigs *sigs)
 {
-    int axis = fl_axis_of(&sigs->attrs->at[SLICE_AXIS], sigs->in_logical[0].ndim);
-    bool whole = sigs->attrs->at[SLICE_LENGTH].integer == sigs->in_logical[0].dims[axis];
+    int axis = fl_axis_of(&sigs->attrs->at[FL_SLICE_AXIS], sigs->in_logical[0].ndim);
+    bool whole = sigs->attrs->at[FL_SLICE_LENGTH].integer == sigs->in_logical[0].dims[axis];
     sbp_other_axes(sigs, whole ? -1 : axis, false);
     fl_sbp_moves(sigs, false);
 }
@@ -68,18 +68,18 @@ static int64_t from_front(int64_t position, int64_t size) { return position < 0 
 static void view_interval(fl_view_request *request, int64_t step)
 {
     const fl_tensor *x = request->in;
-    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&request->attrs->at[SLICE_AXIS], ndim);
+    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&request->attrs->at[FL_SLICE_AXIS], ndim);
     memcpy(request->strides, x->strides, sizeof request->strides);
     request->strides[axis] *= step;
     if (request->out_meta->local_numel)
-        request->offset = from_front(request->attrs->at[SLICE_START].integer, x->meta->shape.dims[axis])
+        request->offset = from_front(request->attrs->at[FL_SLICE_START].integer, x->meta->shape.dims[axis])
             * x->strides[axis];
 }
 
 static fl_status check_narrow(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    return check_interval("narrow", in[0].tensor, attrs->at[SLICE_AXIS].integer, attrs->at[SLICE_START].integer,
-                          attrs->at[SLICE_LENGTH].integer, 1);
+    return check_interval("narrow", in[0].tensor, attrs->at[FL_SLICE_AXIS].integer, attrs->at[FL_SLICE_START].integer,
+                          attrs->at[FL_SLICE_LENGTH].integer, 1);
 }
 
 static void view_narrow(fl_view_request *request) { view_interval(request, 1); }
@@ -90,18 +90,18 @@ static fl_status put_back(fl_tensor **out, fl_tensor *g, const fl_meta *input, i
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(narrow_backward));
     int64_t size = input->shape.dims[axis];
-    fl_attr_set(&attrs, SLICE_AXIS, axis);
-    fl_attr_set(&attrs, SLICE_START, from_front(start, size));
-    fl_attr_set(&attrs, SLICE_SIZE, size);
-    fl_attr_set(&attrs, SLICE_STEP, step);
+    fl_attr_set(&attrs, FL_SLICE_AXIS, axis);
+    fl_attr_set(&attrs, FL_SLICE_START, from_front(start, size));
+    fl_attr_set(&attrs, FL_SLICE_SIZE, size);
+    fl_attr_set(&attrs, FL_SLICE_STEP, step);
     return FL_CALL_WITH(out, &attrs, narrow_backward, fl_of(g));
 }
 
 static fl_status grad_narrow(fl_grad *g)
 {
     const fl_meta *input = g->in_meta[0];
-    int axis = fl_axis_of(&g->attrs->at[SLICE_AXIS], input->shape.ndim);
-    return put_back(&g->gin[0], g->gout[0], input, axis, g->attrs->at[SLICE_START].integer, 1);
+    int axis = fl_axis_of(&g->attrs->at[FL_SLICE_AXIS], input->shape.ndim);
+    return put_back(&g->gin[0], g->gout[0], input, axis, g->attrs->at[FL_SLICE_START].integer, 1);
 }
 
 static const char *const narrow_samples[] = {"flow.randn(5, 3), 0, 1, 3", "flow.randn(5, 3), -1, -2, 2",
@@ -123,25 +123,25 @@ FL_OP(narrow) = {
 
 static fl_status infer_every(fl_infer *infer)
 {
-    if (infer->attrs->at[SLICE_STEP].integer < 1)
+    if (infer->attrs->at[FL_SLICE_STEP].integer < 1)
         return fl_infer_fail(infer, FL_ERR_VALUE, "step %lld must be at least 1",
-                             (long long)infer->attrs->at[SLICE_STEP].integer);
+                             (long long)infer->attrs->at[FL_SLICE_STEP].integer);
     return infer_interval(infer);
 }
 
 static fl_status check_every(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    int64_t step = attrs->at[SLICE_STEP].integer < 1 ? 1 : attrs->at[SLICE_STEP].integer;
-    return check_interval("slice", in[0].tensor, attrs->at[SLICE_AXIS].integer, attrs->at[SLICE_START].integer,
-                          attrs->at[SLICE_LENGTH].integer, step);
+    int64_t step = attrs->at[FL_SLICE_STEP].integer < 1 ? 1 : attrs->at[FL_SLICE_STEP].integer;
+    return check_interval("slice", in[0].tensor, attrs->at[FL_SLICE_AXIS].integer, attrs->at[FL_SLICE_START].integer,
+                          attrs->at[FL_SLICE_LENGTH].integer, step);
 }
 
-static void view_every(fl_view_request *request) { view_interval(request, request->attrs->at[SLICE_STEP].integer); }
+static void view_every(fl_view_request *request) { view_interval(request, request->attrs->at[FL_SLICE_STEP].integer); }
 
 /* As sbp_interval, for intervals with a step. */
 static void sbp_every(fl_sigs *sigs)
 {
-    int axis = fl_axis_of(&sigs->attrs->at[SLICE_AXIS], sigs->in_logical[0].ndim);
+    int axis = fl_axis_of(&sigs->attrs->at[FL_SLICE_AXIS], sigs->in_logical[0].ndim);
     sbp_other_axes(sigs, axis, false);
     fl_sbp_moves(sigs, false);
 }
@@ -149,9 +149,9 @@ static void sbp_every(fl_sigs *sigs)
 static fl_status grad_every(fl_grad *g)
 {
     const fl_meta *input = g->in_meta[0];
-    int axis = fl_axis_of(&g->attrs->at[SLICE_AXIS], input->shape.ndim);
-    return put_back(&g->gin[0], g->gout[0], input, axis, g->attrs->at[SLICE_START].integer,
-                    g->attrs->at[SLICE_STEP].integer);
+    int axis = fl_axis_of(&g->attrs->at[FL_SLICE_AXIS], input->shape.ndim);
+    return put_back(&g->gin[0], g->gout[0], input, axis, g->attrs->at[FL_SLICE_START].integer,
+                    g->attrs->at[FL_SLICE_STEP].integer);
 }
 
 static const char *const every_samples[] = {"flow.randn(7, 3), 0, 1, 3, 2", "flow.randn(2, 7), 1, 0, 3, 3", NULL};
@@ -176,20 +176,20 @@ static fl_status body_slice(fl_tensor **out, const fl_operand *in, int nin, cons
     fl_tensor *x = in[0].tensor;
     int axis;
     if (x->meta->shape.ndim == 0) return fl_fail(FL_ERR_SHAPE, "slice: x has no axes");
-    FL_TRY(fl_shape_axis(&axis, "slice", attrs->at[SLICE_AXIS].integer, &x->meta->shape));
-    int64_t size = x->meta->shape.dims[axis], step = attrs->at[SLICE_STEP].integer;
+    FL_TRY(fl_shape_axis(&axis, "slice", attrs->at[FL_SLICE_AXIS].integer, &x->meta->shape));
+    int64_t size = x->meta->shape.dims[axis], step = attrs->at[FL_SLICE_STEP].integer;
     if (step < 1) return fl_fail(FL_ERR_VALUE, "slice: step %lld must be at least 1", (long long)step);
-    int64_t start = attrs->at[SLICE_START].given ? from_front(attrs->at[SLICE_START].integer, size) : 0;
-    int64_t stop = attrs->at[SLICE_STOP].given ? from_front(attrs->at[SLICE_STOP].integer, size) : size;
+    int64_t start = attrs->at[FL_SLICE_START].given ? from_front(attrs->at[FL_SLICE_START].integer, size) : 0;
+    int64_t stop = attrs->at[FL_SLICE_STOP].given ? from_front(attrs->at[FL_SLICE_STOP].integer, size) : size;
     start = start < 0 ? 0 : start > size ? size : start;
     stop = stop < start ? start : stop > size ? size : stop;
     fl_attrs a;
     fl_attrs_init(&a, step == 1 ? FL_OP_REF(narrow) : FL_OP_REF(narrow_every));
-    fl_attr_set(&a, SLICE_AXIS, axis);
-    fl_attr_set(&a, SLICE_START, start);
-    fl_attr_set(&a, SLICE_LENGTH, stop > start ? (stop - start - 1) / step + 1 : 0);
+    fl_attr_set(&a, FL_SLICE_AXIS, axis);
+    fl_attr_set(&a, FL_SLICE_START, start);
+    fl_attr_set(&a, FL_SLICE_LENGTH, stop > start ? (stop - start - 1) / step + 1 : 0);
     if (step == 1) return FL_CALL_WITH(out, &a, narrow, in[0]);
-    fl_attr_set(&a, SLICE_STEP, step);
+    fl_attr_set(&a, FL_SLICE_STEP, step);
     return FL_CALL_WITH(out, &a, narrow_every, in[0]);
 }
 
@@ -209,7 +209,7 @@ static fl_status infer_select(fl_infer *infer)
     int axis;
     const fl_shape *in = &infer->in[0].shape;
     if (in->ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "x has no axes");
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[SLICE_AXIS].integer, in));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_SLICE_AXIS].integer, in));
     fl_reduce_shape(&infer->out[0].shape, in, 1u << axis, false);
     infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
@@ -221,8 +221,8 @@ static fl_status check_select(const fl_operand *in, int nin, const fl_attrs *att
     char text[FL_SHAPE_TEXT];
     const fl_shape *shape = &in[0].tensor->meta->shape;
     if (shape->ndim == 0) return fl_fail(FL_ERR_SHAPE, "select: x has no axes");
-    FL_TRY(fl_shape_axis(&axis, "select", attrs->at[SLICE_AXIS].integer, shape));
-    int64_t size = shape->dims[axis], index = attrs->at[SLICE_POSITION].integer;
+    FL_TRY(fl_shape_axis(&axis, "select", attrs->at[FL_SLICE_AXIS].integer, shape));
+    int64_t size = shape->dims[axis], index = attrs->at[FL_SLICE_POSITION].integer;
     if (index >= -size && index < size) return FL_OK;
     return fl_fail(FL_ERR_VALUE, "select: position %lld is out of range for axis %d of %s", (long long)index, axis,
                    fl_shape_text(text, shape));
@@ -231,18 +231,18 @@ static fl_status check_select(const fl_operand *in, int nin, const fl_attrs *att
 static void view_select(fl_view_request *request)
 {
     const fl_tensor *x = request->in;
-    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&request->attrs->at[SLICE_AXIS], ndim);
+    int ndim = x->meta->shape.ndim, axis = fl_axis_of(&request->attrs->at[FL_SLICE_AXIS], ndim);
     for (int i = 0, j = 0; i < ndim; i++)
         if (i != axis) request->strides[j++] = x->strides[i];
     if (request->out_meta->local_numel)
-        request->offset = from_front(request->attrs->at[SLICE_POSITION].integer, x->meta->shape.dims[axis])
+        request->offset = from_front(request->attrs->at[FL_SLICE_POSITION].integer, x->meta->shape.dims[axis])
             * x->strides[axis];
 }
 
 /* The axis of the position is gone; the others keep their splits. */
 static void sbp_select(fl_sigs *sigs)
 {
-    sbp_other_axes(sigs, fl_axis_of(&sigs->attrs->at[SLICE_AXIS], sigs->in_logical[0].ndim), true);
+    sbp_other_axes(sigs, fl_axis_of(&sigs->attrs->at[FL_SLICE_AXIS], sigs->in_logical[0].ndim), true);
     fl_sbp_moves(sigs, false);
 }
 
@@ -250,13 +250,13 @@ static void sbp_select(fl_sigs *sigs)
 static fl_status grad_select(fl_grad *g)
 {
     const fl_meta *input = g->in_meta[0];
-    int axis = fl_axis_of(&g->attrs->at[SLICE_AXIS], input->shape.ndim);
+    int axis = fl_axis_of(&g->attrs->at[FL_SLICE_AXIS], input->shape.ndim);
     fl_attrs attrs;
     fl_tensor *row;
     fl_attrs_init(&attrs, FL_OP_REF(unsqueeze));
     fl_attr_set(&attrs, 0, axis);
     FL_TRY(FL_CALL_WITH(&row, &attrs, unsqueeze, fl_of(g->gout[0])));
-    fl_status status = put_back(&g->gin[0], row, input, axis, g->attrs->at[SLICE_POSITION].integer, 1);
+    fl_status status = put_back(&g->gin[0], row, input, axis, g->attrs->at[FL_SLICE_POSITION].integer, 1);
     fl_tensor_unref(row);
     return status;
 }
@@ -290,11 +290,11 @@ static fl_status diagonal_of(struct diagonal *diagonal, const char *who, const f
 {
     char text[FL_SHAPE_TEXT];
     if (shape->ndim < 2) return fl_fail(FL_ERR_SHAPE, "%s: needs two axes, x is %s", who, fl_shape_text(text, shape));
-    FL_TRY(fl_shape_axis(&diagonal->axis0, who, attrs->at[DIAGONAL_AXIS0].integer, shape));
-    FL_TRY(fl_shape_axis(&diagonal->axis1, who, attrs->at[DIAGONAL_AXIS1].integer, shape));
+    FL_TRY(fl_shape_axis(&diagonal->axis0, who, attrs->at[FL_DIAGONAL_AXIS0].integer, shape));
+    FL_TRY(fl_shape_axis(&diagonal->axis1, who, attrs->at[FL_DIAGONAL_AXIS1].integer, shape));
     if (diagonal->axis0 == diagonal->axis1)
         return fl_fail(FL_ERR_SHAPE, "%s: axis %d is named twice", who, diagonal->axis0);
-    diagonal->offset = attrs->at[DIAGONAL_OFFSET].integer;
+    diagonal->offset = attrs->at[FL_DIAGONAL_OFFSET].integer;
     int64_t rows = shape->dims[diagonal->axis0], columns = shape->dims[diagonal->axis1];
     int64_t length;
     if (diagonal->offset >= 0)
@@ -355,8 +355,8 @@ static fl_status grad_diagonal(fl_grad *g)
     const fl_shape *shape = &g->in_meta[0]->shape;
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(diagonal_backward));
-    for (int i = DIAGONAL_OFFSET; i <= DIAGONAL_AXIS1; i++) attrs.at[i] = g->attrs->at[i];
-    fl_attr_set_list(&attrs, DIAGONAL_SIZES, shape->dims, shape->ndim);
+    for (int i = FL_DIAGONAL_OFFSET; i <= FL_DIAGONAL_AXIS1; i++) attrs.at[i] = g->attrs->at[i];
+    fl_attr_set_list(&attrs, FL_DIAGONAL_SIZES, shape->dims, shape->ndim);
     return FL_CALL_WITH(&g->gin[0], &attrs, diagonal_backward, fl_of(g->gout[0]));
 }
 
@@ -382,8 +382,8 @@ FL_OP(diagonal) = {
 static fl_status infer_narrow_backward(fl_infer *infer)
 {
     if (infer->in[0].shape.ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "x has no axes");
-    int axis = fl_axis_of(&infer->attrs->at[SLICE_AXIS], infer->in[0].shape.ndim);
-    int64_t size = infer->attrs->at[SLICE_SIZE].integer, step = infer->attrs->at[SLICE_STEP].integer,
+    int axis = fl_axis_of(&infer->attrs->at[FL_SLICE_AXIS], infer->in[0].shape.ndim);
+    int64_t size = infer->attrs->at[FL_SLICE_SIZE].integer, step = infer->attrs->at[FL_SLICE_STEP].integer,
             length = infer->in[0].shape.dims[axis];
     if (step < 1 || length > size)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "%lld positions do not fit size %lld", (long long)length,
@@ -396,9 +396,9 @@ static fl_status infer_narrow_backward(fl_infer *infer)
 static fl_status check_narrow_backward(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     const fl_shape *shape = &in[0].tensor->meta->shape;
-    int64_t start = attrs->at[SLICE_START].integer, size = attrs->at[SLICE_SIZE].integer,
-            step = attrs->at[SLICE_STEP].integer;
-    int64_t length = shape->dims[fl_axis_of(&attrs->at[SLICE_AXIS], shape->ndim)];
+    int64_t start = attrs->at[FL_SLICE_START].integer, size = attrs->at[FL_SLICE_SIZE].integer,
+            step = attrs->at[FL_SLICE_STEP].integer;
+    int64_t length = shape->dims[fl_axis_of(&attrs->at[FL_SLICE_AXIS], shape->ndim)];
     if (start >= 0 && step >= 1 && (length == 0 || (start < size && length - 1 <= (size - start - 1) / step)))
         return FL_OK;
     return fl_fail(FL_ERR_VALUE, "narrow_backward: start %lld, length %lld and step %lld exceed size %lld",
@@ -414,14 +414,14 @@ static fl_status zero_out(const fl_view *out)
 static fl_status kernel_narrow_backward(fl_kernel *kernel)
 {
     const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
-    int axis = fl_axis_of(&kernel->attrs->at[SLICE_AXIS], g->ndim);
-    int64_t strides[FL_MAX_NDIM], step = kernel->attrs->at[SLICE_STEP].integer;
+    int axis = fl_axis_of(&kernel->attrs->at[FL_SLICE_AXIS], g->ndim);
+    int64_t strides[FL_MAX_NDIM], step = kernel->attrs->at[FL_SLICE_STEP].integer;
     if (g->numel < out->numel) FL_TRY(zero_out(out));
     if (g->numel == 0) return FL_OK;
     memcpy(strides, out->stride, sizeof *strides * (size_t)out->ndim);
     fl_view part = *g;
     part.data = (char *)out->data
-        + kernel->attrs->at[SLICE_START].integer * strides[axis] * (int64_t)fl_dtype_size(out->dtype);
+        + kernel->attrs->at[FL_SLICE_START].integer * strides[axis] * (int64_t)fl_dtype_size(out->dtype);
     strides[axis] *= step;
     part.stride = strides;
     part.contiguous = out->contiguous && g->numel == out->numel;
@@ -431,8 +431,8 @@ static fl_status kernel_narrow_backward(fl_kernel *kernel)
 /* The same axes as sbp_interval. The zeros around the values are neutral for a sum, not for a maximum or minimum. */
 static void sbp_narrow_backward(fl_sigs *sigs)
 {
-    int axis = fl_axis_of(&sigs->attrs->at[SLICE_AXIS], sigs->in_logical[0].ndim);
-    sbp_other_axes(sigs, sigs->in_logical[0].dims[axis] == sigs->attrs->at[SLICE_SIZE].integer ? -1 : axis, false);
+    int axis = fl_axis_of(&sigs->attrs->at[FL_SLICE_AXIS], sigs->in_logical[0].ndim);
+    sbp_other_axes(sigs, sigs->in_logical[0].dims[axis] == sigs->attrs->at[FL_SLICE_SIZE].integer ? -1 : axis, false);
     fl_sbp_moves(sigs, true);
 }
 
@@ -440,15 +440,15 @@ static void sbp_narrow_backward(fl_sigs *sigs)
 static fl_status grad_narrow_backward(fl_grad *g)
 {
     const fl_shape *shape = &g->in_meta[0]->shape;
-    int axis = fl_axis_of(&g->attrs->at[SLICE_AXIS], shape->ndim);
-    bool plain = g->attrs->at[SLICE_STEP].integer == 1;
+    int axis = fl_axis_of(&g->attrs->at[FL_SLICE_AXIS], shape->ndim);
+    bool plain = g->attrs->at[FL_SLICE_STEP].integer == 1;
     fl_attrs attrs;
     fl_attrs_init(&attrs, plain ? FL_OP_REF(narrow) : FL_OP_REF(narrow_every));
-    fl_attr_set(&attrs, SLICE_AXIS, axis);
-    fl_attr_set(&attrs, SLICE_START, g->attrs->at[SLICE_START].integer);
-    fl_attr_set(&attrs, SLICE_LENGTH, shape->dims[axis]);
+    fl_attr_set(&attrs, FL_SLICE_AXIS, axis);
+    fl_attr_set(&attrs, FL_SLICE_START, g->attrs->at[FL_SLICE_START].integer);
+    fl_attr_set(&attrs, FL_SLICE_LENGTH, shape->dims[axis]);
     if (plain) return FL_CALL_WITH(&g->gin[0], &attrs, narrow, fl_of(g->gout[0]));
-    fl_attr_set(&attrs, SLICE_STEP, g->attrs->at[SLICE_STEP].integer);
+    fl_attr_set(&attrs, FL_SLICE_STEP, g->attrs->at[FL_SLICE_STEP].integer);
     return FL_CALL_WITH(&g->gin[0], &attrs, narrow_every, fl_of(g->gout[0]));
 }
 
@@ -470,7 +470,7 @@ FL_OP(narrow_backward) = {
 
 static fl_status infer_diagonal_backward(fl_infer *infer)
 {
-    const fl_attr *sizes = &infer->attrs->at[DIAGONAL_SIZES];
+    const fl_attr *sizes = &infer->attrs->at[FL_DIAGONAL_SIZES];
     struct diagonal d;
     fl_shape expected, whole;
     FL_TRY(fl_shape_make(&whole, infer->name, sizes->list, sizes->count));

@@ -133,9 +133,9 @@ static fl_status grad_lines(fl_grad *g, int slot)
     fl_attrs a;
     if (!g->gout[SORTED_VALUES]) return FL_OK;
     fl_attrs_init(&a, FL_OP_REF(gather_backward));
-    fl_attr_set(&a, INDEXED_AXIS, fl_axis_of(&g->attrs->at[slot], shape->ndim));
-    fl_attr_set_list(&a, GATHER_BACKWARD_SIZES, shape->dims, shape->ndim);
-    fl_attr_set_like(&a, GATHER_BACKWARD_LIKE, g->in_meta[0]);
+    fl_attr_set(&a, FL_INDEXED_AXIS, fl_axis_of(&g->attrs->at[slot], shape->ndim));
+    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, shape->dims, shape->ndim);
+    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, g->in_meta[0]);
     return FL_CALL_WITH(&g->gin[0], &a, gather_backward, fl_of(g->gout[SORTED_VALUES]),
                         fl_of(g->out[SORTED_POSITIONS]));
 }

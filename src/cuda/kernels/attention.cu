@@ -17,7 +17,7 @@
 typedef struct operands {
     const fl_kernel *k;
     fl_dtype dtype; /* of q, k, v, dy and the results */
-    fl_cuda_operand at[BACK_OPERANDS], out[FL_MAX_OUT];
+    fl_cuda_operand at[FL_ATTENTION_BACK_OPERANDS], out[FL_MAX_OUT];
     void *delta;
 } operands;
 
@@ -91,7 +91,7 @@ static fl_status store_results(const operands *o, int count)
 /* Batch axes, and the positions that dropout depends on; scores: a view of [..., t, any]. */
 static void place(attention *a, const fl_view *scores, const fl_attrs *attrs)
 {
-    double dropout = attrs->at[ATTR_DROPOUT].number;
+    double dropout = attrs->at[FL_ATTENTION_DROPOUT].number;
     a->batch = scores->ndim - 2;
     for (int d = 0; d < a->batch; d++) {
         a->size[d] = scores->size[d];
@@ -101,7 +101,7 @@ static void place(attention *a, const fl_view *scores, const fl_attrs *attrs)
     a->queries = scores->size[a->batch];
     a->first_query = scores->start[a->batch];
     a->logical_queries = scores->logical[a->batch];
-    a->causal = attrs->at[ATTR_CAUSAL].integer != 0;
+    a->causal = attrs->at[FL_ATTENTION_CAUSAL].integer != 0;
     a->keep = dropout < 1 ? 1 / (1 - dropout) : 0;
     a->threshold = (uint32_t)ceil(dropout * 16777216.0);
 }
@@ -109,7 +109,7 @@ static void place(attention *a, const fl_view *scores, const fl_attrs *attrs)
 static attention attention_of(const fl_kernel *kernel, const fl_view *q, const fl_view *key, const fl_view *v)
 {
     attention a = {};
-    const fl_attr *scale = &kernel->attrs->at[ATTR_SCALE];
+    const fl_attr *scale = &kernel->attrs->at[FL_ATTENTION_SCALE];
     place(&a, q, kernel->attrs);
     a.keys = key->size[a.batch];
     a.seen_keys = a.causal && a.first_query + a.queries < a.keys ? a.first_query + a.queries : a.keys;
@@ -137,10 +137,10 @@ __global__ void __launch_bounds__(1) keep_key(int64_t *out, int64_t seed, int64_
 static fl_status forward_with(operands *o, attention *a)
 {
     const fl_kernel *k = o->k;
-    FL_TRY(open_rows(&a->q, o, IN_Q));
-    FL_TRY(open_rows(&a->k, o, IN_K));
-    FL_TRY(open_rows(&a->v, o, IN_V));
-    FL_TRY(open_mask(a, o, IN_MASK));
+    FL_TRY(open_rows(&a->q, o, FL_ATTENTION_Q));
+    FL_TRY(open_rows(&a->k, o, FL_ATTENTION_K));
+    FL_TRY(open_rows(&a->v, o, FL_ATTENTION_V));
+    FL_TRY(open_mask(a, o, FL_ATTENTION_MASK));
     FL_TRY(open_results(o, 1));
     FL_TRY(fl_cuda_operand_out(&o->out[1], &k->out[1], attention_wide(o->dtype)));
     a->out = o->out[0].data;
@@ -158,7 +158,8 @@ static fl_status launch_rows(fl_kernel *kernel)
     if (kernel->out[0].numel == 0 && kernel->out[1].numel == 0) return fl_cuda_check(kernel->op->name);
     o.k = kernel;
     o.dtype = dtype_of(kernel);
-    attention a = attention_of(kernel, &kernel->in[IN_Q], &kernel->in[IN_K], &kernel->in[IN_V]);
+    attention a = attention_of(kernel, &kernel->in[FL_ATTENTION_Q], &kernel->in[FL_ATTENTION_K],
+                               &kernel->in[FL_ATTENTION_V]);
     a.key = key;
     fl_status status = forward_with(&o, &a);
     close_operands(&o);
@@ -171,24 +172,25 @@ static fl_status backward_with(operands *o, attention *a)
 {
     const fl_kernel *k = o->k;
     fl_dtype wide = attention_wide(o->dtype);
-    FL_TRY(open_rows(&a->g, o, BACK_DY));
-    FL_TRY(open_rows(&a->q, o, BACK_Q));
-    FL_TRY(open_rows(&a->k, o, BACK_K));
-    FL_TRY(open_rows(&a->v, o, BACK_V));
-    FL_TRY(open_mask(a, o, BACK_MASK));
-    FL_TRY(fl_cuda_operand_in(&o->at[BACK_OUT], &k->in[BACK_OUT], o->dtype, false));
-    FL_TRY(fl_cuda_operand_in(&o->at[BACK_LSE], &k->in[BACK_LSE], wide, false));
-    FL_TRY(fl_cuda_operand_in(&o->at[BACK_KEY], &k->in[BACK_KEY], FL_INT64, false));
-    FL_TRY(fl_cuda_operand_in(&o->at[BACK_DLSE], &k->in[BACK_DLSE], wide, false));
+    FL_TRY(open_rows(&a->g, o, FL_ATTENTION_BACK_DY));
+    FL_TRY(open_rows(&a->q, o, FL_ATTENTION_BACK_Q));
+    FL_TRY(open_rows(&a->k, o, FL_ATTENTION_BACK_K));
+    FL_TRY(open_rows(&a->v, o, FL_ATTENTION_BACK_V));
+    FL_TRY(open_mask(a, o, FL_ATTENTION_BACK_MASK));
+    FL_TRY(fl_cuda_operand_in(&o->at[FL_ATTENTION_BACK_OUT], &k->in[FL_ATTENTION_BACK_OUT], o->dtype, false));
+    FL_TRY(fl_cuda_operand_in(&o->at[FL_ATTENTION_BACK_LSE], &k->in[FL_ATTENTION_BACK_LSE], wide, false));
+    FL_TRY(fl_cuda_operand_in(&o->at[FL_ATTENTION_BACK_KEY], &k->in[FL_ATTENTION_BACK_KEY], FL_INT64, false));
+    FL_TRY(fl_cuda_operand_in(&o->at[FL_ATTENTION_BACK_DLSE], &k->in[FL_ATTENTION_BACK_DLSE], wide, false));
     FL_TRY(open_results(o, 3));
     FL_TRY(fl_cuda_malloc(&o->delta, (size_t)(head_count(a) * a->queries) * fl_dtype_size(wide)));
-    a->lse = o->at[BACK_LSE].data;
-    a->key = (const int64_t *)o->at[BACK_KEY].data;
+    a->lse = o->at[FL_ATTENTION_BACK_LSE].data;
+    a->key = (const int64_t *)o->at[FL_ATTENTION_BACK_KEY].data;
     a->delta = (char *)o->delta;
     a->dq = o->out[0].data;
     a->dk = o->out[1].data;
     a->dv = o->out[2].data;
-    FL_TRY(fl_cuda_attention_backward(o->dtype, a, head_count(a), o->at[BACK_OUT].data, o->at[BACK_DLSE].data));
+    FL_TRY(fl_cuda_attention_backward(o->dtype, a, head_count(a), o->at[FL_ATTENTION_BACK_OUT].data,
+                                      o->at[FL_ATTENTION_BACK_DLSE].data));
     return store_results(o, 3);
 }
 
@@ -197,7 +199,8 @@ static fl_status launch_backward(fl_kernel *kernel)
     operands o = {};
     o.k = kernel;
     o.dtype = dtype_of(kernel);
-    attention a = attention_of(kernel, &kernel->in[BACK_Q], &kernel->in[BACK_K], &kernel->in[BACK_V]);
+    attention a = attention_of(kernel, &kernel->in[FL_ATTENTION_BACK_Q], &kernel->in[FL_ATTENTION_BACK_K],
+                               &kernel->in[FL_ATTENTION_BACK_V]);
     fl_status status = backward_with(&o, &a);
     close_operands(&o);
     return status;

@@ -356,7 +356,7 @@ static fl_status open_operands(operands *o, const fl_kernel *kernel)
     fl_dtype dtype = kernel->out[0].dtype;
     FL_TRY(fl_cuda_operand_in(&o->a, &kernel->in[0], dtype, false));
     FL_TRY(fl_cuda_operand_in(&o->b, &kernel->in[1], dtype, false));
-    if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&o->bias, &kernel->in[CONV_BIAS], dtype, false));
+    if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&o->bias, &kernel->in[FL_CONV_BIAS], dtype, false));
     return fl_cuda_operand_out(&o->out, &kernel->out[0], dtype);
 }
 
@@ -375,10 +375,10 @@ static fl_status launch_conv(fl_kernel *kernel)
 {
     operands o = {};
     if (kernel->out[0].numel == 0) return FL_OK;
-    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[CONV_X], &kernel->in[CONV_WEIGHT], &kernel->out[0]);
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[FL_CONV_X], &kernel->in[FL_CONV_WEIGHT], &kernel->out[0]);
     fl_status status = open_operands(&o, kernel);
     if (status == FL_OK) status = forward(&c, kernel->out[0].dtype, o.out.data, o.a.data, o.b.data);
-    if (status == FL_OK && o.bias.data && kernel->in[CONV_WEIGHT].start[1] == 0)
+    if (status == FL_OK && o.bias.data && kernel->in[FL_CONV_WEIGHT].start[1] == 0)
         issue_bias(kernel->out[0].dtype, o.out.data, o.bias.data, &c);
     return close_operands(&o, kernel, status);
 }
@@ -387,7 +387,8 @@ static fl_status launch_input_grad(fl_kernel *kernel)
 {
     operands o = {};
     if (kernel->out[0].numel == 0) return FL_OK;
-    fl_conv c = fl_conv_of(kernel->attrs, &kernel->out[0], &kernel->in[GRAD_OTHER], &kernel->in[GRAD_G]);
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->out[0], &kernel->in[FL_CONV_GRAD_OTHER],
+                           &kernel->in[FL_CONV_GRAD_G]);
     fl_status status = open_operands(&o, kernel);
     if (status == FL_OK) status = input_grad(&c, kernel->out[0].dtype, o.out.data, o.a.data, o.b.data);
     return close_operands(&o, kernel, status);
@@ -398,7 +399,8 @@ static fl_status launch_weight_grad(fl_kernel *kernel)
     operands o = {};
     int64_t zero = 0;
     if (kernel->out[0].numel == 0) return FL_OK;
-    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[GRAD_OTHER], &kernel->out[0], &kernel->in[GRAD_G]);
+    fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[FL_CONV_GRAD_OTHER], &kernel->out[0],
+                           &kernel->in[FL_CONV_GRAD_G]);
     if (c.images == 0) return fl_cuda_fill_view(&kernel->out[0], &zero);
     fl_status status = open_operands(&o, kernel);
     if (status == FL_OK) status = weight_grad(&c, kernel->out[0].dtype, o.out.data, o.a.data, o.b.data);

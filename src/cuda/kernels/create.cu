@@ -58,8 +58,8 @@ static fl_status launch_arange(fl_kernel *kernel)
 {
     static const fl_attr zero = {true, FL_NUM_INT, 1, {0}};
     const fl_view *out = &kernel->out[0];
-    const fl_attr *start = &kernel->attrs->at[ARANGE_START], *stop = &kernel->attrs->at[ARANGE_STOP],
-                  *step = &kernel->attrs->at[ARANGE_STEP];
+    const fl_attr *start = &kernel->attrs->at[FL_ARANGE_START], *stop = &kernel->attrs->at[FL_ARANGE_STOP],
+                  *step = &kernel->attrs->at[FL_ARANGE_STEP];
     if (!stop->given) {
         stop = start;
         start = &zero;
@@ -83,8 +83,8 @@ static fl_status launch_arange(fl_kernel *kernel)
 static fl_status launch_linspace(fl_kernel *kernel)
 {
     const fl_view *out = &kernel->out[0];
-    double start = fl_attr_number(&kernel->attrs->at[LINSPACE_START]),
-           stop = fl_attr_number(&kernel->attrs->at[LINSPACE_STOP]);
+    double start = fl_attr_number(&kernel->attrs->at[FL_LINSPACE_START]),
+           stop = fl_attr_number(&kernel->attrs->at[FL_LINSPACE_STOP]);
     int64_t steps = out->numel ? out->logical[0] : 0;
     double step = steps > 1 ? (stop - start) / (double)(steps - 1) : 0;
     if (steps == 0) return FL_OK;
@@ -192,7 +192,7 @@ static fl_status launch_half(fl_kernel *kernel, bool lower)
                                      : 0,
                       0}};
     fl_layout_simplify(&l);
-    triangle t = {out->start[row] - out->start[column] + kernel->attrs->at[TRIANGLE_DIAGONAL].integer,
+    triangle t = {out->start[row] - out->start[column] + kernel->attrs->at[FL_TRIANGLE_DIAGONAL].integer,
                   l.count ? l.axes[l.count - 1].stride[2] : 0, lower};
     bool packed = pack_last(&l, out->data, in->data, width);
     fl_cuda_by_unit((int)width, [&](auto like) {

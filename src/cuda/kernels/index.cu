@@ -194,7 +194,7 @@ static void add_axis(fl_layout *l, int64_t size, int64_t first, int64_t second, 
 
 static fl_status launch_embedding(fl_kernel *kernel)
 {
-    const fl_view *index = &kernel->in[EMBEDDING_INDICES], *weight = &kernel->in[EMBEDDING_WEIGHT],
+    const fl_view *index = &kernel->in[FL_EMBEDDING_INDICES], *weight = &kernel->in[FL_EMBEDDING_WEIGHT],
                   *out = &kernel->out[0];
     int64_t width = (int64_t)fl_dtype_size(weight->dtype);
     fl_layout l;
@@ -202,13 +202,14 @@ static fl_status launch_embedding(fl_kernel *kernel)
     l.operands = 3;
     add_axis(&l, index->numel, weight->size[1] * width, 0, sizeof(int64_t));
     add_axis(&l, weight->size[1], out->stride[out->ndim - 1] * width, weight->stride[1] * width, 0);
-    return pick_into(kernel, &l, EMBEDDING_WEIGHT, EMBEDDING_INDICES, 0, 0, {"embedding", "indices", "weight", "rows"});
+    return pick_into(kernel, &l, FL_EMBEDDING_WEIGHT, FL_EMBEDDING_INDICES, 0, 0,
+                     {"embedding", "indices", "weight", "rows"});
 }
 
 static fl_status launch_index_select(fl_kernel *kernel)
 {
     const fl_view *x = &kernel->in[0], *out = &kernel->out[0];
-    int axis = fl_cuda_axis(&kernel->attrs->at[INDEXED_AXIS], x->ndim);
+    int axis = fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], x->ndim);
     int64_t width = (int64_t)fl_dtype_size(x->dtype);
     fl_layout l;
     l.count = 0;
@@ -216,14 +217,14 @@ static fl_status launch_index_select(fl_kernel *kernel)
     for (int a = 0; a < out->ndim; a++)
         add_axis(&l, out->size[a], out->stride[a] * width, a == axis ? 0 : x->stride[a] * width,
                  a == axis ? sizeof(int64_t) : 0);
-    return pick_into(kernel, &l, TAKEN_X, TAKEN_INDEX, axis, 0,
+    return pick_into(kernel, &l, FL_TAKEN_X, FL_TAKEN_INDEX, axis, 0,
                      {"index_select", "index", "this axis of x", "positions"});
 }
 
 static fl_status launch_gather(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[0], *index = &kernel->in[TAKEN_INDEX], *out = &kernel->out[0];
-    int axis = x->ndim ? fl_cuda_axis(&kernel->attrs->at[INDEXED_AXIS], x->ndim) : 0;
+    const fl_view *x = &kernel->in[0], *index = &kernel->in[FL_TAKEN_INDEX], *out = &kernel->out[0];
+    int axis = x->ndim ? fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], x->ndim) : 0;
     int64_t width = (int64_t)fl_dtype_size(x->dtype), base = 0, strides[FL_MAX_NDIM];
     fl_layout l;
     l.count = 0;
@@ -234,7 +235,8 @@ static fl_status launch_gather(fl_kernel *kernel)
                  strides[a] * (int64_t)sizeof(int64_t));
         if (a != axis) base += (index->start[a] - x->start[a]) * x->stride[a];
     }
-    return pick_into(kernel, &l, TAKEN_X, TAKEN_INDEX, axis, base, {"gather", "index", "this axis of x", "positions"});
+    return pick_into(kernel, &l, FL_TAKEN_X, FL_TAKEN_INDEX, axis, base,
+                     {"gather", "index", "this axis of x", "positions"});
 }
 
 FL_CUDA_OP(embedding, launch_embedding);
@@ -426,7 +428,7 @@ static fl_status write_at(const fl_view *out, const fl_view *positions, const ch
 static fl_status write_rows(fl_kernel *kernel, const char *value, const int64_t *value_strides, const void *same,
                             int axis, const char *who)
 {
-    const fl_view *out = &kernel->out[0], *index = &kernel->in[WRITE_INDEX];
+    const fl_view *out = &kernel->out[0], *index = &kernel->in[FL_WRITE_INDEX];
     write_context context = {who, out->logical[axis], axis};
     fl_cuda_array positions;
     fl_cuda_fault *fault;
@@ -441,8 +443,8 @@ static fl_status write_rows(fl_kernel *kernel, const char *value, const int64_t 
 
 static fl_status launch_index_write(fl_kernel *kernel)
 {
-    const fl_view *out = &kernel->out[0], *value = &kernel->in[WRITE_VALUE];
-    int axis = fl_cuda_axis(&kernel->attrs->at[INDEXED_AXIS], out->ndim), pad = out->ndim - value->ndim;
+    const fl_view *out = &kernel->out[0], *value = &kernel->in[FL_WRITE_VALUE];
+    int axis = fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], out->ndim), pad = out->ndim - value->ndim;
     int64_t along[FL_MAX_NDIM] = {0}, number[2] = {0};
     if (value->data == value->scalar) {
         fl_cuda_number_bytes(number, out->dtype, value);
@@ -465,7 +467,7 @@ static fl_status launch_index_zero(fl_kernel *kernel)
     const int64_t none[FL_MAX_NDIM] = {0}, zero[2] = {0};
     FL_TRY(fl_cuda_copy_view(&kernel->out[0], &kernel->in[0]));
     if (kernel->out[0].numel == 0) return FL_OK;
-    return write_rows(kernel, NULL, none, zero, fl_cuda_axis(&kernel->attrs->at[INDEXED_AXIS], kernel->out[0].ndim),
+    return write_rows(kernel, NULL, none, zero, fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim),
                       "index_zero");
 }
 
@@ -508,9 +510,9 @@ static fl_status put_in_place(const fl_view *out, const fl_view *g, int64_t offs
 static fl_status launch_narrow_backward(fl_kernel *kernel)
 {
     const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
-    int axis = fl_cuda_axis(&kernel->attrs->at[SLICE_AXIS], g->ndim);
-    int64_t strides[FL_MAX_NDIM], start = kernel->attrs->at[SLICE_START].integer,
-                                  step = kernel->attrs->at[SLICE_STEP].integer;
+    int axis = fl_cuda_axis(&kernel->attrs->at[FL_SLICE_AXIS], g->ndim);
+    int64_t strides[FL_MAX_NDIM], start = kernel->attrs->at[FL_SLICE_START].integer,
+                                  step = kernel->attrs->at[FL_SLICE_STEP].integer;
     if (out->numel == 0) return FL_OK;
     if (g->numel == 0) return zero_view(out);
     if (step == 1) { /* what lies before and behind: nothing is written twice */
@@ -525,9 +527,9 @@ static fl_status launch_narrow_backward(fl_kernel *kernel)
 static fl_status launch_diagonal_backward(fl_kernel *kernel)
 {
     const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
-    int axis0 = fl_cuda_axis(&kernel->attrs->at[DIAGONAL_AXIS0], out->ndim),
-        axis1 = fl_cuda_axis(&kernel->attrs->at[DIAGONAL_AXIS1], out->ndim), n = 0;
-    int64_t strides[FL_MAX_NDIM], shift = kernel->attrs->at[DIAGONAL_OFFSET].integer;
+    int axis0 = fl_cuda_axis(&kernel->attrs->at[FL_DIAGONAL_AXIS0], out->ndim),
+        axis1 = fl_cuda_axis(&kernel->attrs->at[FL_DIAGONAL_AXIS1], out->ndim), n = 0;
+    int64_t strides[FL_MAX_NDIM], shift = kernel->attrs->at[FL_DIAGONAL_OFFSET].integer;
     FL_TRY(zero_view(out));
     if (g->numel == 0) return FL_OK;
     for (int a = 0; a < out->ndim; a++)

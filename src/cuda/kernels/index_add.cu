@@ -264,8 +264,8 @@ static fl_status with_arrays(fl_kernel *kernel, F &&add)
 {
     fl_cuda_array dy, positions;
     if (kernel->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_cuda_array_open(&dy, &kernel->in[TAKEN_DY], kernel->out[0].dtype));
-    fl_status status = fl_cuda_array_open(&positions, &kernel->in[TAKEN_INDEX], FL_INT64);
+    FL_TRY(fl_cuda_array_open(&dy, &kernel->in[FL_TAKEN_DY], kernel->out[0].dtype));
+    fl_status status = fl_cuda_array_open(&positions, &kernel->in[FL_TAKEN_INDEX], FL_INT64);
     if (status == FL_OK) {
         status = add(&dy.view, &positions.view);
         fl_cuda_array_close(&positions);
@@ -284,7 +284,7 @@ static fl_status launch_embedding_backward(fl_kernel *kernel)
 
 static fl_status launch_index_add(fl_kernel *kernel)
 {
-    int axis = fl_cuda_axis(&kernel->attrs->at[INDEXED_AXIS], kernel->out[0].ndim);
+    int axis = fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim);
     return with_arrays(kernel, [&](const fl_view *dy, const fl_view *positions) {
         return add_slices(kernel, dy, positions, axis);
     });
@@ -348,7 +348,7 @@ static void scatter_of(scatter *s, fl_kernel *kernel, const fl_view *dy, const f
     s->dy = dy;
     s->positions = positions;
     s->out = out;
-    s->axis = out->ndim ? fl_cuda_axis(&kernel->attrs->at[INDEXED_AXIS], out->ndim) : 0;
+    s->axis = out->ndim ? fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], out->ndim) : 0;
     s->base = 0;
     fl_cuda_strides(s->strides, out->size, out->ndim);
     fl_cuda_strides(s->steps, positions->size, positions->ndim);
@@ -435,7 +435,7 @@ static fl_status launch_gather_backward(fl_kernel *kernel)
         scatter s;
         if (positions->numel == 0) return fl_cuda_fill_view(&kernel->out[0], none);
         scatter_of(&s, kernel, dy, positions);
-        FL_TRY(fl_cuda_check_positions("scatter_add", &kernel->in[TAKEN_INDEX], (const int64_t *)positions->data,
+        FL_TRY(fl_cuda_check_positions("scatter_add", &kernel->in[FL_TAKEN_INDEX], (const int64_t *)positions->data,
                                        s.out->ndim ? s.out->logical[s.axis] : 1));
         bool sortable = s.out->numel < FL_CUDA_SORT_MOST && positions->numel < FL_CUDA_SORT_MOST;
         if (s.lines >= ENOUGH_LINES || s.length <= SHORT_LINE || !sortable) return add_by_lines(&s);

@@ -179,18 +179,18 @@ static fl_status norm(fl_kernel *kernel, const fl_rows_of *x, const fl_rows_of *
                       int64_t n)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
-    fl_dtype dtype = kernel->in[ROWS_X].dtype;
+    fl_dtype dtype = kernel->in[FL_LAYER_NORM_X].dtype;
     bool aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
-    norm_job<T> j = {(T *)kernel->out[ROWS_Y].data,
-                     (T *)kernel->out[ROWS_MEAN].data,
-                     (T *)kernel->out[ROWS_RSTD].data,
+    norm_job<T> j = {(T *)kernel->out[FL_LAYER_NORM_Y].data,
+                     (T *)kernel->out[FL_LAYER_NORM_MEAN].data,
+                     (T *)kernel->out[FL_LAYER_NORM_RSTD].data,
                      (const T *)x->data,
                      x->stride,
-                     kernel->out[ROWS_MEAN].numel,
+                     kernel->out[FL_LAYER_NORM_MEAN].numel,
                      n,
-                     (wide<T>)kernel->attrs->at[ATTR_EPS].number,
-                     columns_of<T>(weight, &kernel->in[ROWS_WEIGHT], dtype),
-                     columns_of<T>(bias, &kernel->in[ROWS_BIAS], dtype)};
+                     (wide<T>)kernel->attrs->at[FL_LAYER_NORM_EPS].number,
+                     columns_of<T>(weight, &kernel->in[FL_LAYER_NORM_WEIGHT], dtype),
+                     columns_of<T>(bias, &kernel->in[FL_LAYER_NORM_BIAS], dtype)};
     fl_row_plan p = fl_row_plan_of(j.rows, n, WIDTH, MOST, aligned);
     if (p.packs == 0) return norm_in_two(j, x);
     if (p.threads > FL_ROW_THREADS)
@@ -206,13 +206,13 @@ static fl_status norm(fl_kernel *kernel, const fl_rows_of *x, const fl_rows_of *
 
 static fl_status launch_norm(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[ROWS_X];
-    int leading = x->ndim - (int)kernel->attrs->at[ATTR_AXES].integer;
+    const fl_view *x = &kernel->in[FL_LAYER_NORM_X];
+    int leading = x->ndim - (int)kernel->attrs->at[FL_LAYER_NORM_AXES].integer;
     fl_rows_of rows, weight = {}, bias = {};
-    if (kernel->out[ROWS_MEAN].numel == 0) return FL_OK;
+    if (kernel->out[FL_LAYER_NORM_MEAN].numel == 0) return FL_OK;
     fl_status status = fl_rows_open(&rows, x, leading, x->dtype);
-    if (status == FL_OK) status = open_columns(&weight, &kernel->in[ROWS_WEIGHT], x->dtype);
-    if (status == FL_OK) status = open_columns(&bias, &kernel->in[ROWS_BIAS], x->dtype);
+    if (status == FL_OK) status = open_columns(&weight, &kernel->in[FL_LAYER_NORM_WEIGHT], x->dtype);
+    if (status == FL_OK) status = open_columns(&bias, &kernel->in[FL_LAYER_NORM_BIAS], x->dtype);
     if (status == FL_OK)
         status = fl_cuda_by_float(x->dtype, [&](auto like) {
             return norm<decltype(like)>(kernel, &rows, &weight, &bias, row_length(x, leading));
@@ -430,8 +430,8 @@ static fl_status gradient(fl_kernel *kernel, gradient_job<T> j)
                       shared, j, p.group);
         });
     FL_LAUNCH((join_sums<T>), dim3(fl_blocks(2 * j.n, JOIN_WIDE)), dim3(JOIN_WIDE, JOIN_HIGH), 0,
-              (T *)kernel->out[BACK_DWEIGHT].data, (T *)kernel->out[BACK_DBIAS].data, (const wide<T> *)memory, blocks,
-              j.n);
+              (T *)kernel->out[FL_LAYER_NORM_BACK_DWEIGHT].data, (T *)kernel->out[FL_LAYER_NORM_BACK_DBIAS].data,
+              (const wide<T> *)memory, blocks, j.n);
     fl_cuda_free(memory);
     return FL_OK;
 }
@@ -439,29 +439,29 @@ static fl_status gradient(fl_kernel *kernel, gradient_job<T> j)
 /* (dy, x, mean, rstd, weight?) */
 static fl_status launch_gradient(fl_kernel *kernel)
 {
-    enum { OPERANDS = BACK_WEIGHT }; /* those with rows: all before the weight */
-    const fl_view *x = &kernel->in[BACK_X];
-    int leading = x->ndim - (int)kernel->attrs->at[ATTR_AXES].integer;
-    int64_t n = row_length(x, leading), rows = kernel->in[BACK_MEAN].numel;
+    enum { OPERANDS = FL_LAYER_NORM_BACK_WEIGHT }; /* those with rows: all before the weight */
+    const fl_view *x = &kernel->in[FL_LAYER_NORM_BACK_X];
+    int leading = x->ndim - (int)kernel->attrs->at[FL_LAYER_NORM_AXES].integer;
+    int64_t n = row_length(x, leading), rows = kernel->in[FL_LAYER_NORM_BACK_MEAN].numel;
     fl_rows_of r[OPERANDS] = {}, weight = {};
-    fl_status status = open_columns(&weight, &kernel->in[BACK_WEIGHT], x->dtype);
+    fl_status status = open_columns(&weight, &kernel->in[FL_LAYER_NORM_BACK_WEIGHT], x->dtype);
     for (int i = 0; i < OPERANDS && status == FL_OK; i++)
         status = fl_rows_open(&r[i], &kernel->in[i], leading, x->dtype);
     if (status == FL_OK && n > 0)
         status = fl_cuda_by_float(x->dtype, [&](auto like) {
             typedef decltype(like) T;
-            gradient_job<T> j = {(T *)kernel->out[BACK_DX].data,
-                                 (const T *)r[BACK_DY].data,
-                                 (const T *)r[BACK_X].data,
-                                 (const T *)r[BACK_MEAN].data,
-                                 (const T *)r[BACK_RSTD].data,
-                                 r[BACK_DY].stride,
-                                 r[BACK_X].stride,
-                                 r[BACK_MEAN].stride,
-                                 r[BACK_RSTD].stride,
+            gradient_job<T> j = {(T *)kernel->out[FL_LAYER_NORM_BACK_DX].data,
+                                 (const T *)r[FL_LAYER_NORM_BACK_DY].data,
+                                 (const T *)r[FL_LAYER_NORM_BACK_X].data,
+                                 (const T *)r[FL_LAYER_NORM_BACK_MEAN].data,
+                                 (const T *)r[FL_LAYER_NORM_BACK_RSTD].data,
+                                 r[FL_LAYER_NORM_BACK_DY].stride,
+                                 r[FL_LAYER_NORM_BACK_X].stride,
+                                 r[FL_LAYER_NORM_BACK_MEAN].stride,
+                                 r[FL_LAYER_NORM_BACK_RSTD].stride,
                                  rows,
                                  n,
-                                 columns_of<T>(&weight, &kernel->in[BACK_WEIGHT], x->dtype),
+                                 columns_of<T>(&weight, &kernel->in[FL_LAYER_NORM_BACK_WEIGHT], x->dtype),
                                  NULL};
             return gradient<T>(kernel, j);
         });

@@ -127,7 +127,7 @@ static fl_status operands_open(operands *o, fl_kernel *kernel, const slots *s, c
     FL_TRY(open_operand(&o->weight, kernel, s->weight, 0, compute));
     FL_TRY(open_operand(&o->g, kernel, s->g, kernel->in[s->target].ndim, dtype));
     FL_TRY(open_operand(&o->lse, kernel, s->lse, kernel->in[s->target].ndim, dtype));
-    if (!o->weight.data || kernel->attrs->at[LOSS_SMOOTHING].number <= 0) return FL_OK;
+    if (!o->weight.data || kernel->attrs->at[FL_LOSS_SMOOTHING].number <= 0) return FL_OK;
     const fl_view *weight = &kernel->in[s->weight];
     return compute == FL_FLOAT64 ? sum_weights<double>(o, weight) : sum_weights<float>(o, weight);
 }
@@ -159,8 +159,8 @@ static fl_status labels_init(labels<X> *l, fl_kernel *kernel, const operands *o,
     l->first = view->start[axis];
     l->n = view->size[axis];
     l->classes = view->logical[axis];
-    l->ignore = kernel->attrs->at[LOSS_IGNORE].integer;
-    l->smoothing = kernel->attrs->at[LOSS_SMOOTHING].number;
+    l->ignore = kernel->attrs->at[FL_LOSS_IGNORE].integer;
+    l->smoothing = kernel->attrs->at[FL_LOSS_SMOOTHING].number;
     return fl_cuda_fault_new(&l->fault, word_label, &words, sizeof words);
 }
 
@@ -241,13 +241,13 @@ static fl_status forward(fl_kernel *kernel, const operands *o)
     nll_fold<T> fold = {};
     int64_t rows = o->shape.outer * o->shape.inner;
     bool of_scores = kernel->op->variant == FL_LOSS_OF_SCORES;
-    bool named = !of_scores && kernel->attrs->at[NLL_NAMED_CROSS_ENTROPY].integer;
-    FL_TRY(labels_init(&fold.of, kernel, o, &kernel->in[ROWS_INPUT], &kernel->in[ROWS_TARGET], named));
+    bool named = !of_scores && kernel->attrs->at[FL_NLL_NAMED_CROSS_ENTROPY].integer;
+    FL_TRY(labels_init(&fold.of, kernel, o, &kernel->in[FL_LOSS_INPUT], &kernel->in[FL_LOSS_TARGET], named));
     fold.x = (const T *)o->input.data;
     fold.class_stride = o->shape.inner;
-    fold.loss = (T *)kernel->out[ROWS_LOSS].data;
-    fold.lse = of_scores ? (T *)kernel->out[SCORES_ROWS_LSE].data : NULL;
-    fold.count = (T *)kernel->out[of_scores ? SCORES_ROWS_COUNT : LOGS_ROWS_COUNT].data;
+    fold.loss = (T *)kernel->out[FL_LOSS_ROWS].data;
+    fold.lse = of_scores ? (T *)kernel->out[FL_SCORES_ROWS_LSE].data : NULL;
+    fold.count = (T *)kernel->out[of_scores ? FL_SCORES_ROWS_COUNT : FL_LOGS_ROWS_COUNT].data;
     if (fold.lse || fold.of.smoothing > 0) return fl_reduce_each_row<T>(&o->input, &o->shape, fold, true);
     FL_LAUNCH((nll_picked<T>), dim3(fl_blocks(rows, FL_MAP_THREADS)), dim3(FL_MAP_THREADS), 0, fold, rows,
               o->input.stride, o->shape);
@@ -256,10 +256,10 @@ static fl_status forward(fl_kernel *kernel, const operands *o)
 
 static fl_status launch_forward(fl_kernel *kernel)
 {
-    static const slots s = {ROWS_INPUT, ROWS_TARGET, ROWS_WEIGHT, -1, -1};
+    static const slots s = {FL_LOSS_INPUT, FL_LOSS_TARGET, FL_LOSS_WEIGHT, -1, -1};
     operands o;
     if (kernel->out[0].numel == 0) return FL_OK;
-    fl_status status = operands_open(&o, kernel, &s, &kernel->in[ROWS_INPUT]);
+    fl_status status = operands_open(&o, kernel, &s, &kernel->in[FL_LOSS_INPUT]);
     if (status == FL_OK)
         status = fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) { return forward<decltype(like)>(kernel, &o); });
     operands_close(&o);
@@ -329,8 +329,8 @@ static fl_status backward(fl_kernel *kernel, const operands *o, const fl_view *t
 
 static fl_status launch_backward(fl_kernel *kernel)
 {
-    static const slots of_scores = {SCORES_INPUT, SCORES_TARGET, SCORES_WEIGHT, SCORES_DY, SCORES_LSE},
-                       of_logs = {-1, LOGS_TARGET, LOGS_WEIGHT, LOGS_DY, -1};
+    static const slots of_scores = {FL_SCORES_INPUT, FL_SCORES_TARGET, FL_SCORES_WEIGHT, FL_SCORES_DY, FL_SCORES_LSE},
+                       of_logs = {-1, FL_LOGS_TARGET, FL_LOGS_WEIGHT, FL_LOGS_DY, -1};
     bool scores = kernel->op->variant == FL_LOSS_OF_SCORES;
     const slots *s = scores ? &of_scores : &of_logs;
     operands o;
@@ -340,7 +340,7 @@ static fl_status launch_backward(fl_kernel *kernel)
         status = fl_cuda_by_float(kernel->out[0].dtype, [&](auto like) {
             typedef decltype(like) T;
             const fl_view *target = &kernel->in[s->target];
-            return scores ? backward<T, 1>(kernel, &o, target, kernel->attrs->at[SCORES_TARGETS].integer != 0)
+            return scores ? backward<T, 1>(kernel, &o, target, kernel->attrs->at[FL_SCORES_TARGETS].integer != 0)
                           : backward<T, 0>(kernel, &o, target, true);
         });
     operands_close(&o);

@@ -128,9 +128,9 @@ static fl_status open_factors(factors *f, const fl_kernel *kernel, bool x_as_is,
     fl_dtype dtype = kernel->out[0].dtype;
     FL_TRY(fl_cuda_operand_in(&f->x, &kernel->in[0], dtype, x_as_is));
     FL_TRY(fl_cuda_operand_in(&f->y, &kernel->in[1], dtype, y_as_is));
-    if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&f->bias, &kernel->in[LINEAR_BIAS], dtype, false));
-    if (kernel->nout == 2 && kernel->out[GELU_KEPT].numel > 0)
-        FL_TRY(fl_cuda_operand_out(&f->before, &kernel->out[GELU_KEPT], dtype));
+    if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&f->bias, &kernel->in[FL_LINEAR_BIAS], dtype, false));
+    if (kernel->nout == 2 && kernel->out[FL_GELU_KEPT].numel > 0)
+        FL_TRY(fl_cuda_operand_out(&f->before, &kernel->out[FL_GELU_KEPT], dtype));
     return fl_cuda_operand_out(&f->out, &kernel->out[0], dtype);
 }
 
@@ -138,7 +138,8 @@ static fl_status close_factors(factors *f, const fl_kernel *kernel, fl_status st
 {
     fl_dtype dtype = kernel->out[0].dtype;
     if (status == FL_OK) status = fl_cuda_operand_store(&f->out, &kernel->out[0], dtype);
-    if (status == FL_OK && f->before.data) status = fl_cuda_operand_store(&f->before, &kernel->out[GELU_KEPT], dtype);
+    if (status == FL_OK && f->before.data)
+        status = fl_cuda_operand_store(&f->before, &kernel->out[FL_GELU_KEPT], dtype);
     fl_cuda_operand_close(&f->before);
     fl_cuda_operand_close(&f->out);
     fl_cuda_operand_close(&f->bias);
@@ -193,7 +194,7 @@ static fl_status launch_relu(fl_kernel *kernel) { return launch_activated(kernel
 
 static fl_status launch_gelu(fl_kernel *kernel)
 {
-    return launch_activated(kernel, kernel->attrs->at[GELU_APPROXIMATE].integer ? FL_CUDA_GELU_TANH : FL_CUDA_GELU);
+    return launch_activated(kernel, kernel->attrs->at[FL_GELU_APPROXIMATE].integer ? FL_CUDA_GELU_TANH : FL_CUDA_GELU);
 }
 
 static fl_status launch_contract(fl_kernel *kernel)

@@ -17,8 +17,8 @@ static fl_status stack(fl_kernel *kernel) { return fl_move_stack(kernel, &mover)
 static fl_status flip(fl_kernel *kernel) { return fl_move_flip(kernel, &mover); }
 static fl_status roll(fl_kernel *kernel) { return fl_move_roll(kernel, &mover); }
 static fl_status copy_into(fl_kernel *kernel) { return fl_move_copy_(kernel, &mover); }
-static fl_status fill(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, FILL_VALUE); }
-static fl_status full(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, FULL_VALUE); }
+static fl_status fill(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, FL_FILL_VALUE); }
+static fl_status full(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, FL_FULL_VALUE); }
 static fl_status zeros(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &mover, 0); }
 static fl_status ones(fl_kernel *kernel) { return fl_move_fill_integer(kernel, &mover, 1); }
 

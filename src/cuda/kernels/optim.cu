@@ -357,38 +357,39 @@ static fl_status run_pack(fl_kernel *kernel, int members, int groups, unsigned w
 static fl_status launch_adamw(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
-    double lr = a[ADAM_LR].number, beta1 = a[ADAM_BETA1].number, beta2 = a[ADAM_BETA2].number,
-           decay = a[ADAM_DECAY].number, step = (double)a[ADAM_STEP].integer;
-    bool decoupled = a[ADAM_DECOUPLED].integer;
-    double sign = a[ADAM_MAXIMIZE].integer ? -1 : 1, shrink = decoupled ? 1 - lr * decay : 1,
+    double lr = a[FL_ADAM_LR].number, beta1 = a[FL_ADAM_BETA1].number, beta2 = a[FL_ADAM_BETA2].number,
+           decay = a[FL_ADAM_DECAY].number, step = (double)a[FL_ADAM_STEP].integer;
+    bool decoupled = a[FL_ADAM_DECOUPLED].integer;
+    double sign = a[FL_ADAM_MAXIMIZE].integer ? -1 : 1, shrink = decoupled ? 1 - lr * decay : 1,
            rate = lr / (1 - pow(beta1, step)), root = 1 / sqrt(1 - pow(beta2, step));
-    return run_pack(kernel, kernel->nin / ADAM_GROUPS, ADAM_GROUPS, kernel->op->mutates, [&](auto like) {
+    return run_pack(kernel, kernel->nin / FL_ADAM_GROUPS, FL_ADAM_GROUPS, kernel->op->mutates, [&](auto like) {
         typedef decltype(like) W;
         return adam_step<W>{
             (W)sign, (W)(decoupled ? 0 : decay), (W)shrink, (W)beta1, (W)beta2, (W)(1 - beta1), (W)(1 - beta2), (W)rate,
-            (W)root, (W)a[ADAM_EPS].number};
+            (W)root, (W)a[FL_ADAM_EPS].number};
     });
 }
 
 static fl_status launch_sgd(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
-    return run_pack(kernel, kernel->nin / PLAIN_GROUPS, PLAIN_GROUPS, kernel->op->mutates, [&](auto like) {
+    return run_pack(kernel, kernel->nin / FL_PLAIN_GROUPS, FL_PLAIN_GROUPS, kernel->op->mutates, [&](auto like) {
         typedef decltype(like) W;
-        return sgd_step<W>{(W)(a[PLAIN_MAXIMIZE].integer ? -1 : 1), (W)a[PLAIN_DECAY].number, (W)a[PLAIN_LR].number};
+        return sgd_step<W>{(W)(a[FL_PLAIN_MAXIMIZE].integer ? -1 : 1), (W)a[FL_PLAIN_DECAY].number,
+                           (W)a[FL_PLAIN_LR].number};
     });
 }
 
 static fl_status launch_momentum(fl_kernel *kernel)
 {
     const fl_attr *a = kernel->attrs->at;
-    bool nesterov = a[SGD_NESTEROV].integer, first = a[SGD_FIRST].integer;
-    return run_pack(kernel, kernel->nin / SGD_GROUPS, SGD_GROUPS, kernel->op->mutates, [&](auto like) {
+    bool nesterov = a[FL_SGD_NESTEROV].integer, first = a[FL_SGD_FIRST].integer;
+    return run_pack(kernel, kernel->nin / FL_SGD_GROUPS, FL_SGD_GROUPS, kernel->op->mutates, [&](auto like) {
         typedef decltype(like) W;
-        W momentum = (W)a[SGD_MOMENTUM].number, damping = (W)(first ? 1 : 1 - a[SGD_DAMPENING].number);
-        return momentum_step<W>{(W)(a[SGD_MAXIMIZE].integer ? -1 : 1),
-                                (W)a[SGD_DECAY].number,
-                                (W)a[SGD_LR].number,
+        W momentum = (W)a[FL_SGD_MOMENTUM].number, damping = (W)(first ? 1 : 1 - a[FL_SGD_DAMPENING].number);
+        return momentum_step<W>{(W)(a[FL_SGD_MAXIMIZE].integer ? -1 : 1),
+                                (W)a[FL_SGD_DECAY].number,
+                                (W)a[FL_SGD_LR].number,
                                 momentum,
                                 damping,
                                 (W)(nesterov ? 1 : 0),
@@ -445,10 +446,10 @@ static fl_status launch_squares(fl_kernel *kernel)
 /* xs: the gradients, then for each of them the same 0-d norm. */
 static fl_status launch_clip(fl_kernel *kernel)
 {
-    int members = kernel->nin / CLIP_GROUPS;
+    int members = kernel->nin / FL_CLIP_GROUPS;
     const fl_view *norm = &kernel->in[members];
-    double most = kernel->attrs->at[CLIP_MAX_NORM].number;
-    return run_pack(kernel, members, 1, 1u << CLIP_GRADIENTS, [&](auto like) {
+    double most = kernel->attrs->at[FL_CLIP_MAX_NORM].number;
+    return run_pack(kernel, members, 1, 1u << FL_CLIP_GRADIENTS, [&](auto like) {
         return clip_step<decltype(like)>{norm->data, norm->dtype == FL_FLOAT64, most, 1};
     });
 }

@@ -309,12 +309,12 @@ static fl_status launch_rand(fl_kernel *kernel) { return fill_floats(kernel, fal
 static fl_status launch_randn(fl_kernel *kernel) { return fill_floats(kernel, true, 0, 1); }
 static fl_status launch_uniform(fl_kernel *kernel)
 {
-    double low = kernel->attrs->at[UNIFORM_LOW].number, high = kernel->attrs->at[UNIFORM_HIGH].number;
+    double low = kernel->attrs->at[FL_UNIFORM_LOW].number, high = kernel->attrs->at[FL_UNIFORM_HIGH].number;
     return fill_floats(kernel, false, low, high - low);
 }
 static fl_status launch_normal(fl_kernel *kernel)
 {
-    return fill_floats(kernel, true, kernel->attrs->at[NORMAL_MEAN].number, kernel->attrs->at[NORMAL_STD].number);
+    return fill_floats(kernel, true, kernel->attrs->at[FL_NORMAL_MEAN].number, kernel->attrs->at[FL_NORMAL_STD].number);
 }
 
 FL_CUDA_OP(rand, launch_rand);
@@ -328,8 +328,8 @@ FL_CUDA_OP(normal_, launch_normal);
 
 static fl_status launch_randint(fl_kernel *kernel)
 {
-    int64_t low = kernel->attrs->at[RANDINT_LOW].integer;
-    uint64_t span = (uint64_t)kernel->attrs->at[RANDINT_HIGH].integer - (uint64_t)low;
+    int64_t low = kernel->attrs->at[FL_RANDINT_LOW].integer;
+    uint64_t span = (uint64_t)kernel->attrs->at[FL_RANDINT_HIGH].integer - (uint64_t)low;
     bool wide = span > (uint64_t)1 << 32;
     return fill_result(kernel, [&](const fl_view *part) {
         fl_cuda_by_storage(part->dtype, [&](auto like) {
@@ -419,10 +419,10 @@ static fl_status launch_bernoulli(fl_kernel *kernel)
 /* attributes: p, seed, counter */
 static fl_status launch_dropout(fl_kernel *kernel)
 {
-    double p = kernel->attrs->at[DROPOUT_P].number, kept = p < 1 ? 1 / (1 - p) : 0;
+    double p = kernel->attrs->at[FL_DROPOUT_P].number, kept = p < 1 ? 1 / (1 - p) : 0;
     uint32_t threshold = (uint32_t)(p * 16777216.0 + 0.5);
-    kernel->seed = (uint64_t)kernel->attrs->at[DROPOUT_SEED].integer;
-    kernel->counter = (uint64_t)kernel->attrs->at[DROPOUT_COUNTER].integer;
+    kernel->seed = (uint64_t)kernel->attrs->at[FL_DROPOUT_SEED].integer;
+    kernel->counter = (uint64_t)kernel->attrs->at[FL_DROPOUT_COUNTER].integer;
     return fill_from(kernel, [&](auto *in, const fl_view *part) {
         typedef typename std::remove_cv<typename std::remove_pointer<decltype(in)>::type>::type T;
         launch_draw<T>(kernel, part, made_dropout<T>{in, (typename fl_wide<T>::type)kept, threshold});

@@ -150,8 +150,8 @@ static fl_status find_last(scatter_job *j, int64_t numel)
 static fl_status write_values(fl_kernel *kernel, const fl_view *src, const int64_t *same)
 {
     const int64_t none[FL_MAX_NDIM] = {0};
-    const fl_view *out = &kernel->out[0], *index = &kernel->in[WRITE_INDEX];
-    int axis = out->ndim ? fl_cuda_axis(&kernel->attrs->at[INDEXED_AXIS], out->ndim) : 0;
+    const fl_view *out = &kernel->out[0], *index = &kernel->in[FL_WRITE_INDEX];
+    int axis = out->ndim ? fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], out->ndim) : 0;
     fl_cuda_array positions;
     FL_TRY(fl_cuda_array_open(&positions, index, FL_INT64));
     const int64_t *values = (const int64_t *)positions.view.data;
@@ -171,7 +171,7 @@ static fl_status write_values(fl_kernel *kernel, const fl_view *src, const int64
 
 static fl_status launch_scatter_write(fl_kernel *kernel)
 {
-    const fl_view *src = &kernel->in[WRITE_VALUE];
+    const fl_view *src = &kernel->in[FL_WRITE_VALUE];
     int64_t number[2] = {0};
     if (src->data != src->scalar) return write_values(kernel, src, number);
     fl_cuda_number_bytes(number, kernel->out[0].dtype, src);
