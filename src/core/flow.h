@@ -18,6 +18,12 @@
 /* The plan that moves a tensor from one SBP to another, and what it costs. */
 #include "boxing/boxing.h"
 
+/* The attributes of the ops behind x[key], x[key] = value and x:to(). */
+#include "op/create.h"
+#include "op/indexing.h"
+#include "op/slicing.h"
+#include "op/views.h"
+
 /* Random numbers: generators, and the order of a shuffled data set. */
 #include "base/shuffle.h"
 #include "value/random.h"

@@ -7,6 +7,7 @@
 ** their all-reduces travel together.
 */
 #include "op/reduce.h"
+#include "op/views.h"
 #include "bucket.h"
 #include "dispatch/to_global.h"
 #include "tape.h"
@@ -97,7 +98,7 @@ static fl_status sum_to_shape(fl_tensor **g, const fl_shape *want)
     }
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(reshape));
-    fl_attr_set_list(&a, 0, want->dims, want->ndim);
+    fl_attr_set_list(&a, FL_VIEW_SIZE, want->dims, want->ndim);
     if (!fl_shape_equal(&t->meta->shape, want)) {
         status = FL_CALL_WITH(&next, &a, reshape, fl_of(t));
         fl_tensor_unref(t);
@@ -118,7 +119,7 @@ static fl_status fit_gradient(fl_tensor **g, const fl_meta *meta)
     fl_tensor *cast;
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cast));
-    fl_attr_set(&a, 0, meta->dtype);
+    fl_attr_set(&a, FL_CAST_DTYPE, meta->dtype);
     FL_TRY(FL_CALL_WITH(&cast, &a, cast, fl_of(*g)));
     fl_tensor_unref(*g);
     *g = cast;

@@ -9,6 +9,7 @@
 #include "autograd.h"
 #include "base/hash.h"
 #include "cpu/elementwise.h"
+#include "op/views.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -367,7 +368,7 @@ static fl_status with_sizes(fl_tensor **out, const fl_op *op, fl_tensor *x, cons
 {
     fl_attrs a;
     fl_attrs_init(&a, op);
-    fl_attr_set_list(&a, 0, shape->dims, shape->ndim);
+    fl_attr_set_list(&a, FL_VIEW_SIZE, shape->dims, shape->ndim);
     return fl_dispatch(out, op, (const fl_operand[]){fl_of(x)}, 1, &a);
 }
 

@@ -12,6 +12,7 @@ enum { FL_WRITE_X, FL_WRITE_INDEX, FL_WRITE_VALUE };
 
 /* Attributes: the axis of all but embedding; then those of index_add and of gather_backward. */
 enum { FL_INDEXED_AXIS, FL_INDEX_ADD_SIZE, FL_INDEX_ADD_LIKE, FL_GATHER_BACKWARD_SIZES = 1, FL_GATHER_BACKWARD_LIKE };
+enum { FL_WRAP_SIZE };                         /* wrap_index */
 enum { FL_EMBEDDING_ROWS, FL_EMBEDDING_LIKE }; /* embedding_backward */
 
 #endif

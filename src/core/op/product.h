@@ -6,7 +6,8 @@
 
 #include "op.h"
 
-/* Operands of products and of linear; results with an activation; attributes of linear_gelu_kept. */
+/* Operands of products and of linear; results with an activation; attributes of linear_gelu_kept;
+** approximate is the first one of gelu and linear_gelu too. */
 enum { FL_PRODUCT_X, FL_PRODUCT_Y };
 enum { FL_LINEAR_X, FL_LINEAR_WEIGHT, FL_LINEAR_BIAS };
 enum { FL_ACTIVATED, FL_GELU_KEPT };

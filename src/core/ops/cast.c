@@ -3,12 +3,13 @@
 **
 ** The tape converts every gradient to its input's dtype, so the gradient of a cast is the one that arrives.
 */
+#include "op/views.h"
 #include "ops.h"
 
 static fl_status infer_cast(fl_infer *infer)
 {
     FL_TRY(fl_infer_same(infer));
-    infer->out[0].dtype = (fl_dtype)infer->attrs->at[0].integer;
+    infer->out[0].dtype = (fl_dtype)infer->attrs->at[FL_CAST_DTYPE].integer;
     return FL_OK;
 }
 

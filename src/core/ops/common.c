@@ -1,6 +1,7 @@
 /*
 ** common.c -- what op families share: broadcasting, reduced shapes, SBP of one hierarchy axis.
 */
+#include "op/views.h"
 #include "ops.h"
 
 #include <assert.h>
@@ -211,7 +212,7 @@ fl_status fl_reshaped(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int n
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(reshape));
-    fl_attr_set_list(&attrs, 0, sizes, ndim);
+    fl_attr_set_list(&attrs, FL_VIEW_SIZE, sizes, ndim);
     return FL_CALL_WITH(out, &attrs, reshape, fl_of(x));
 }
 

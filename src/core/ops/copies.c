@@ -5,8 +5,14 @@
 ** one copy. Results of kernels are freshly allocated and contiguous.
 */
 #include "op/create.h"
+#include "op/reduce.h"
 #include "op/slicing.h"
+#include "op/views.h"
 #include "ops.h"
+
+/* Attributes of rep and tile, of cat and stack. */
+enum { REP_REPEATS };
+enum { JOINED_AXIS };
 
 /* Sizes and strides of a copy with up to twice as many axes as a tensor has. */
 struct layout {
@@ -76,7 +82,7 @@ FL_OP(contiguous) = {
 
 static fl_status infer_rep(fl_infer *infer)
 {
-    const fl_attr *repeats = &infer->attrs->at[0];
+    const fl_attr *repeats = &infer->attrs->at[REP_REPEATS];
     const fl_shape *in = &infer->in[0].shape;
     char text[FL_SHAPE_TEXT];
     int pad = repeats->count - in->ndim;
@@ -100,7 +106,7 @@ static fl_status infer_rep(fl_infer *infer)
 fl_status fl_move_rep(fl_kernel *kernel, const fl_mover *mover)
 {
     const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
-    const int64_t *repeats = kernel->attrs->at[0].list;
+    const int64_t *repeats = kernel->attrs->at[REP_REPEATS].list;
     struct layout l = {.ndim = 2 * out->ndim};
     if (out->numel == 0) return FL_OK;
     for (int i = 0; i < out->ndim; i++) {
@@ -122,7 +128,8 @@ static fl_status kernel_rep(fl_kernel *kernel) { return fl_move_rep(kernel, &fl_
 static void sbp_rep(fl_sigs *sigs)
 {
     int map[FL_MAX_NDIM], pad = sigs->out_logical[0].ndim - sigs->in_logical[0].ndim;
-    for (int i = 0; i < sigs->in_logical[0].ndim; i++) map[i] = sigs->attrs->at[0].list[i + pad] == 1 ? i + pad : -1;
+    for (int i = 0; i < sigs->in_logical[0].ndim; i++)
+        map[i] = sigs->attrs->at[REP_REPEATS].list[i + pad] == 1 ? i + pad : -1;
     fl_sbp_map(sigs, map);
     fl_sbp_moves(sigs, false);
 }
@@ -134,10 +141,10 @@ static fl_status sum_repeats(fl_tensor **g, int64_t before, int64_t repeats)
     fl_tensor *split, *sum;
     int64_t numel = (*g)->meta->numel, rest = numel / (before * repeats);
     fl_attrs_init(&attrs, FL_OP_REF(reshape));
-    fl_attr_set_list(&attrs, 0, (int64_t[]){before, repeats, rest}, 3);
+    fl_attr_set_list(&attrs, FL_VIEW_SIZE, (int64_t[]){before, repeats, rest}, 3);
     FL_TRY(FL_CALL_WITH(&split, &attrs, reshape, fl_of(*g)));
     fl_attrs_init(&attrs, FL_OP_REF(sum));
-    fl_attr_set_list(&attrs, 0, (int64_t[]){1}, 1);
+    fl_attr_set_list(&attrs, REDUCE_AXIS, (int64_t[]){1}, 1);
     fl_status status = FL_CALL_WITH(&sum, &attrs, sum, fl_of(split));
     fl_tensor_unref(split);
     FL_TRY(status);
@@ -150,7 +157,7 @@ static fl_status sum_repeats(fl_tensor **g, int64_t before, int64_t repeats)
 static fl_status grad_rep(fl_grad *g)
 {
     const fl_shape *in = &g->in_meta[0]->shape;
-    const fl_attr *repeats = &g->attrs->at[0];
+    const fl_attr *repeats = &g->attrs->at[REP_REPEATS];
     fl_tensor *sum = fl_tensor_ref(g->gout[0]);
     fl_status status = FL_OK;
     int64_t before = 1;
@@ -166,7 +173,7 @@ static fl_status grad_rep(fl_grad *g)
     }
     if (status == FL_OK) {
         fl_attrs_init(&attrs, FL_OP_REF(reshape));
-        fl_attr_set_list(&attrs, 0, in->dims, in->ndim);
+        fl_attr_set_list(&attrs, FL_VIEW_SIZE, in->dims, in->ndim);
         status = FL_CALL_WITH(&g->gin[0], &attrs, reshape, fl_of(sum));
     }
     fl_tensor_unref(sum);
@@ -190,13 +197,13 @@ FL_OP(rep) = {
 
 static fl_status body_tile(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *given)
 {
-    const fl_attr *repeats = &given->at[0];
+    const fl_attr *repeats = &given->at[REP_REPEATS];
     int64_t list[FL_MAX_NDIM];
     int ndim = in[0].tensor->meta->shape.ndim, pad = ndim > repeats->count ? ndim - repeats->count : 0;
     for (int i = 0; i < pad + repeats->count; i++) list[i] = i < pad ? 1 : repeats->list[i - pad];
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(rep));
-    fl_attr_set_list(&attrs, 0, list, pad + repeats->count);
+    fl_attr_set_list(&attrs, REP_REPEATS, list, pad + repeats->count);
     return FL_CALL_WITH(out, &attrs, rep, in[0]);
 }
 
@@ -232,7 +239,7 @@ static fl_status infer_cat(fl_infer *infer)
     if (infer->nin == 0) return fl_infer_fail(infer, FL_ERR_VALUE, "needs at least one tensor");
     fl_shape out = infer->in[0].shape;
     if (out.ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "tensors without axes cannot be joined; use stack");
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, &out));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[JOINED_AXIS].integer, &out));
     for (int i = 1; i < infer->nin; i++) {
         FL_TRY(same_but_axis(infer, i, axis));
         out.dims[axis] += infer->in[i].shape.dims[axis];
@@ -244,7 +251,7 @@ static fl_status infer_cat(fl_infer *infer)
 fl_status fl_move_cat(fl_kernel *kernel, const fl_mover *mover)
 {
     const fl_view *out = &kernel->out[0];
-    int axis = fl_axis_of(&kernel->attrs->at[0], out->ndim);
+    int axis = fl_axis_of(&kernel->attrs->at[JOINED_AXIS], out->ndim);
     char *data = out->data;
     for (int i = 0; i < kernel->nin; i++) {
         fl_view part = kernel->in[i];
@@ -276,14 +283,14 @@ static void sbp_joined(fl_sigs *sigs, int except, int inserted)
 
 static void sbp_cat(fl_sigs *sigs)
 {
-    sbp_joined(sigs, fl_axis_of(&sigs->attrs->at[0], sigs->out_logical[0].ndim), FL_MAX_NDIM);
+    sbp_joined(sigs, fl_axis_of(&sigs->attrs->at[JOINED_AXIS], sigs->out_logical[0].ndim), FL_MAX_NDIM);
 }
 
 /* Every operand gets its own interval of g. */
 static fl_status grad_cat(fl_grad *g)
 {
     int64_t start = 0;
-    int axis = fl_axis_of(&g->attrs->at[0], g->out_meta[0]->shape.ndim);
+    int axis = fl_axis_of(&g->attrs->at[JOINED_AXIS], g->out_meta[0]->shape.ndim);
     for (int i = 0; i < g->nin; i++) {
         int64_t length = g->in_meta[i]->shape.dims[axis];
         fl_attrs attrs;
@@ -318,7 +325,7 @@ static fl_status infer_stack(fl_infer *infer)
     char text[FL_SHAPE_TEXT];
     if (infer->nin == 0) return fl_infer_fail(infer, FL_ERR_VALUE, "needs at least one tensor");
     const fl_shape *in = &infer->in[0].shape;
-    int64_t axis = infer->attrs->at[0].integer;
+    int64_t axis = infer->attrs->at[JOINED_AXIS].integer;
     if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(infer, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
     if (axis < -(in->ndim + 1) || axis > in->ndim)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis,
@@ -334,7 +341,7 @@ static fl_status infer_stack(fl_infer *infer)
 fl_status fl_move_stack(fl_kernel *kernel, const fl_mover *mover)
 {
     const fl_view *out = &kernel->out[0];
-    int axis = fl_axis_of(&kernel->attrs->at[0], out->ndim);
+    int axis = fl_axis_of(&kernel->attrs->at[JOINED_AXIS], out->ndim);
     int64_t strides[FL_MAX_NDIM];
     for (int i = 0, j = 0; i < out->ndim; i++)
         if (i != axis) strides[j++] = out->stride[i];
@@ -353,7 +360,7 @@ static fl_status kernel_stack(fl_kernel *kernel) { return fl_move_stack(kernel, 
 
 static void sbp_stack(fl_sigs *sigs)
 {
-    sbp_joined(sigs, -1, fl_axis_of(&sigs->attrs->at[0], sigs->out_logical[0].ndim));
+    sbp_joined(sigs, -1, fl_axis_of(&sigs->attrs->at[JOINED_AXIS], sigs->out_logical[0].ndim));
 }
 
 /* Every operand gets its own position of g. */
@@ -361,7 +368,7 @@ static fl_status grad_stack(fl_grad *g)
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(select));
-    fl_attr_set(&attrs, FL_SLICE_AXIS, fl_axis_of(&g->attrs->at[0], g->out_meta[0]->shape.ndim));
+    fl_attr_set(&attrs, FL_SLICE_AXIS, fl_axis_of(&g->attrs->at[JOINED_AXIS], g->out_meta[0]->shape.ndim));
     for (int i = 0; i < g->nin; i++) {
         fl_attr_set(&attrs, FL_SLICE_POSITION, i);
         if (g->need[i]) FL_TRY(FL_CALL_WITH(&g->gin[i], &attrs, select, fl_of(g->gout[0])));

@@ -7,6 +7,7 @@
 ** broadcast.
 */
 #include "op/slicing.h"
+#include "op/views.h"
 #include "expr.h"
 
 #include <ctype.h>
@@ -16,7 +17,8 @@ enum {
     LETTERS = 52,
     LABELS = LETTERS + FL_MAX_NDIM,
     NO_ELLIPSIS = -1
-}; /* A-Z, a-z; the last axis of "..." is LETTERS */
+};                        /* A-Z, a-z; the last axis of "..." is LETTERS */
+enum { EINSUM_EQUATION }; /* the attribute of einsum */
 
 /* The labels of a tensor's axes. */
 struct labels {
@@ -285,7 +287,7 @@ static fl_tensor *permuted(fl_expr *expr, const struct factor *factor, const str
     fl_attrs a;
     for (int i = 0; i < order->count; i++) axes[i] = position_of(&factor->axes, order->at[i]);
     fl_attrs_init(&a, FL_OP_REF(permute));
-    fl_attr_set_list(&a, 0, axes, order->count);
+    fl_attr_set_list(&a, FL_PERMUTE_AXES, axes, order->count);
     return EXPR_CALL(expr, &a, permute, fl_of(factor->x));
 }
 
@@ -422,7 +424,7 @@ static fl_status body_einsum(fl_tensor **out, const fl_operand *in, int nin, con
     if (nin == 0) return fl_fail(FL_ERR_VALUE, "einsum: takes at least one tensor");
     if (nin > FL_MAX_PARAMS)
         return fl_fail(FL_ERR_VALUE, "einsum: takes at most %d tensors, got %d", FL_MAX_PARAMS, nin);
-    FL_TRY(read_equation(factors, &result, attrs->at[0].text, in, nin));
+    FL_TRY(read_equation(factors, &result, attrs->at[EINSUM_EQUATION].text, in, nin));
     return contract(out, factors, nin, &result);
 }
 

@@ -1,12 +1,15 @@
 /*
 ** elementwise.c -- descriptors of the elementwise ops, made from the rows of elementwise.def.
 */
-#include "ops.h"
+#include "op/product.h"
 #include "cpu/elementwise.h"
+#include "ops.h"
 
 #include <math.h>
 
+enum { CLAMP_MIN, CLAMP_MAX };                /* attributes of clamp */
 enum { MASKED_X, MASKED_MASK, MASKED_VALUE }; /* operands of masked_fill */
+enum { GELU_X };                              /* the operand of gelu */
 
 /* ---- inference ---- */
 
@@ -38,15 +41,19 @@ static fl_status infer_row(fl_infer *infer)
 }
 
 /* Bounds of an integer tensor are whole or infinite: there is no other value to bring an element to. */
+static fl_status check_bound(const char *name, const fl_attr *bound, fl_dtype dtype)
+{
+    if (!bound->given || bound->kind != FL_NUM_FLOAT || bound->number == floor(bound->number)) return FL_OK;
+    return fl_fail(FL_ERR_DTYPE, "clamp: %s = %g is not an integer, but x is %s; convert x to a float first", name,
+                   bound->number, fl_dtype_name(dtype));
+}
+
 static fl_status check_clamp(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_dtype dtype = in[0].tensor->meta->dtype;
-    for (int i = 0; i < 2 && fl_dtype_is_integer(dtype); i++)
-        if (attrs->at[i].given && attrs->at[i].kind == FL_NUM_FLOAT
-            && attrs->at[i].number != floor(attrs->at[i].number))
-            return fl_fail(FL_ERR_DTYPE, "clamp: %s = %g is not an integer, but x is %s; convert x to a float first",
-                           i ? "max" : "min", attrs->at[i].number, fl_dtype_name(dtype));
-    return FL_OK;
+    if (!fl_dtype_is_integer(dtype)) return FL_OK;
+    FL_TRY(check_bound("min", &attrs->at[CLAMP_MIN], dtype));
+    return check_bound("max", &attrs->at[CLAMP_MAX], dtype);
 }
 
 static fl_status check_masked_fill(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -111,7 +118,8 @@ static void sbp_where(fl_sigs *sigs)
 
 static fl_status grad_gelu(fl_grad *g)
 {
-    if (g->attrs->at[0].integer) return FL_CALL(&g->gin[0], gelu_tanh_backward, fl_of(g->gout[0]), g->in[0]);
+    if (g->attrs->at[FL_GELU_APPROXIMATE].integer)
+        return FL_CALL(&g->gin[0], gelu_tanh_backward, fl_of(g->gout[0]), g->in[0]);
     return FL_CALL(&g->gin[0], gelu_backward, fl_of(g->gout[0]), g->in[0]);
 }
 
@@ -126,7 +134,6 @@ static fl_status grad_gelu(fl_grad *g)
 
 #define VJP(...) FL_VJP(__VA_ARGS__)
 #define NO_VJP .vjp = NULL
-enum { GELU_X }; /* the operand of gelu */
 #define GELU_GRADIENT .grad = grad_gelu, .saves_in = 1u << GELU_X
 #define FILL_GRADIENT VJP("masked_fill(g, mask, 0)", NULL, "where(mask, g, 0)"), .check = check_masked_fill
 #define CLAMP_GRADIENT VJP("clamp_backward(g, x, min, max)"), .check = check_clamp

@@ -3,6 +3,7 @@
 */
 #include "op/product.h"
 #include "op/reduce.h"
+#include "op/views.h"
 #include "expr.h"
 #include "dispatch/to_global.h"
 
@@ -96,7 +97,7 @@ fl_tensor *expr_reshape(fl_expr *expr, fl_tensor *x, const fl_shape *shape)
     fl_attrs a;
     if (expr->status != FL_OK) return NULL;
     fl_attrs_init(&a, FL_OP_REF(reshape));
-    fl_attr_set_list(&a, 0, shape->dims, shape->ndim);
+    fl_attr_set_list(&a, FL_VIEW_SIZE, shape->dims, shape->ndim);
     return EXPR_CALL(expr, &a, reshape, fl_of(x));
 }
 
@@ -114,7 +115,7 @@ fl_tensor *expr_cast(fl_expr *expr, fl_tensor *x, fl_dtype dtype)
     if (!x || x->meta->dtype == dtype) return x;
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cast));
-    fl_attr_set(&a, 0, dtype);
+    fl_attr_set(&a, FL_CAST_DTYPE, dtype);
     return EXPR_CALL(expr, &a, cast, fl_of(x));
 }
 

@@ -8,6 +8,7 @@
 #include "boxing/boxing.h"
 #include "dispatch/to_global.h"
 #include "op/indexing.h"
+#include "op/views.h"
 #include "cpu/indices.h"
 #include "cpu/pick.h"
 #include "ops.h"
@@ -26,7 +27,7 @@ static fl_status infer_wrap(fl_infer *infer)
 
 static fl_status kernel_wrap(fl_kernel *kernel)
 {
-    int64_t *at = kernel->out[0].data, size = kernel->attrs->at[0].integer;
+    int64_t *at = kernel->out[0].data, size = kernel->attrs->at[FL_WRAP_SIZE].integer;
     FL_TRY(fl_cpu_copy(&kernel->out[0], &kernel->in[0]));
     return fl_indices_wrap(at, kernel->out[0].numel, size);
 }
@@ -139,7 +140,7 @@ static fl_status expanded(fl_tensor **out, fl_tensor *x, const int64_t *sizes, i
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(expand));
-    fl_attr_set_list(&attrs, 0, sizes, ndim);
+    fl_attr_set_list(&attrs, FL_VIEW_SIZE, sizes, ndim);
     return FL_CALL_WITH(out, &attrs, expand, fl_of(x));
 }
 
@@ -156,7 +157,7 @@ static fl_status selected(fl_tensor **out, fl_tensor *x, int axis, fl_tensor *po
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(index_select));
-    fl_attr_set(&attrs, 0, axis);
+    fl_attr_set(&attrs, FL_INDEXED_AXIS, axis);
     return FL_CALL_WITH(out, &attrs, index_select, fl_of(x), fl_of(positions));
 }
 
@@ -201,7 +202,7 @@ static fl_status flat_positions(fl_tensor **out, fl_tensor *index, int64_t size,
     fl_tensor *wrapped;
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(wrap_index));
-    fl_attr_set(&attrs, 0, size);
+    fl_attr_set(&attrs, FL_WRAP_SIZE, size);
     FL_TRY(FL_CALL_WITH(&wrapped, &attrs, wrap_index, fl_of(index)));
     fl_status status = fl_reshaped(out, wrapped, (int64_t[]){index->meta->numel}, 1);
     fl_tensor_unref(wrapped);
@@ -432,7 +433,7 @@ static fl_status held_by(fl_operand *value, fl_tensor **owned, fl_dtype dtype)
     if (value->kind == FL_TENSOR) {
         fl_attrs attrs;
         fl_attrs_init(&attrs, FL_OP_REF(cast));
-        fl_attr_set(&attrs, 0, dtype);
+        fl_attr_set(&attrs, FL_CAST_DTYPE, dtype);
         FL_TRY(FL_CALL_WITH(owned, &attrs, cast, *value));
         *value = fl_of(*owned);
     } else if (dtype == FL_BOOL) {

@@ -182,7 +182,7 @@ static fl_tensor *expr_gelu(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(gelu));
-    a.at[0] = attrs->at[FL_GELU_APPROXIMATE];
+    a.at[FL_GELU_APPROXIMATE] = attrs->at[FL_GELU_APPROXIMATE];
     return EXPR_CALL(expr, &a, gelu, fl_of(x));
 }
 

@@ -172,12 +172,14 @@ FL_OP(randint_like) = {
 
 /* ---- permutations ---- */
 
+enum { RANDPERM_N }; /* the attribute of randperm */
+
 static fl_status infer_randperm(fl_infer *infer)
 {
-    if (infer->attrs->at[0].integer < 0)
-        return fl_infer_fail(infer, FL_ERR_VALUE, "n %lld is negative", (long long)infer->attrs->at[0].integer);
+    int64_t n = infer->attrs->at[RANDPERM_N].integer;
+    if (n < 0) return fl_infer_fail(infer, FL_ERR_VALUE, "n %lld is negative", (long long)n);
     infer->out[0].dtype = infer->attrs->has_dtype ? infer->attrs->option_dtype : FL_INT64;
-    return fl_shape_make(&infer->out[0].shape, infer->name, &infer->attrs->at[0].integer, 1);
+    return fl_shape_make(&infer->out[0].shape, infer->name, &n, 1);
 }
 
 static const char *const randperm_samples[] = {"10", "0", "1", "300, {dtype = \"int32\"}", NULL};

@@ -6,6 +6,7 @@
 */
 #include "ops.h"
 
+enum { FLIP_AXES };
 enum { ROLL_SHIFTS, ROLL_AXES }; /* attributes of roll and roll_axes */
 
 /* ---- flip ---- */
@@ -20,7 +21,7 @@ static fl_status flipped_axes(uint32_t *mask, const fl_attr *axes, const fl_shap
 static fl_status infer_flip(fl_infer *infer)
 {
     uint32_t mask;
-    FL_TRY(flipped_axes(&mask, &infer->attrs->at[0], &infer->in[0].shape));
+    FL_TRY(flipped_axes(&mask, &infer->attrs->at[FLIP_AXES], &infer->in[0].shape));
     return fl_infer_same(infer);
 }
 
@@ -28,7 +29,7 @@ static fl_status infer_flip(fl_infer *infer)
 static void sbp_flip(fl_sigs *sigs)
 {
     uint32_t mask;
-    if (flipped_axes(&mask, &sigs->attrs->at[0], &sigs->in_logical[0]) != FL_OK)
+    if (flipped_axes(&mask, &sigs->attrs->at[FLIP_AXES], &sigs->in_logical[0]) != FL_OK)
         return; /* inference has accepted them */
     fl_sbp_except(sigs, mask);
     fl_sbp_moves(sigs, false);
@@ -38,7 +39,7 @@ fl_status fl_move_flip(fl_kernel *kernel, const fl_mover *mover)
 {
     fl_view from = kernel->in[0];
     int64_t strides[FL_MAX_NDIM], offset = 0;
-    const fl_attr *axes = &kernel->attrs->at[0];
+    const fl_attr *axes = &kernel->attrs->at[FLIP_AXES];
     if (from.numel == 0) return FL_OK;
     for (int a = 0; a < from.ndim; a++) strides[a] = from.stride[a];
     for (int i = 0; i < axes->count && from.ndim; i++) {

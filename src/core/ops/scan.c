@@ -3,6 +3,7 @@
 **
 ** The gradient of a running sum is the running sum from the other end, so there are two ops, each the other's gradient.
 */
+#include "op/scan.h"
 #include "cpu/scan.h"
 #include "ops.h"
 
@@ -11,13 +12,13 @@ enum { FROM_FIRST, FROM_LAST }; /* op->variant: the element a running sum begins
 static fl_status infer_cumsum(fl_infer *infer)
 {
     int axis;
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, &infer->in[0].shape));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_SCAN_AXIS].integer, &infer->in[0].shape));
     FL_TRY(fl_infer_same(infer));
     if (!fl_dtype_is_float(infer->in[0].dtype)) infer->out[0].dtype = FL_INT64;
     return FL_OK;
 }
 
-static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[0], ndim); }
+static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[FL_SCAN_AXIS], ndim); }
 
 /* A split of the axis itself is not among them: each part would need the sums of all parts before it. */
 static void sbp_cumsum(fl_sigs *sigs)

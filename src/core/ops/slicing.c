@@ -5,6 +5,7 @@
 ** gradient of such a view is zeros with g in its place, an op whose own gradient is the view again.
 */
 #include "op/slicing.h"
+#include "op/views.h"
 #include "ops.h"
 
 /* ---- intervals: narrow, slice, select ---- */
@@ -254,7 +255,7 @@ static fl_status grad_select(fl_grad *g)
     fl_attrs attrs;
     fl_tensor *row;
     fl_attrs_init(&attrs, FL_OP_REF(unsqueeze));
-    fl_attr_set(&attrs, 0, axis);
+    fl_attr_set(&attrs, FL_SQUEEZE_AXIS, axis);
     FL_TRY(FL_CALL_WITH(&row, &attrs, unsqueeze, fl_of(g->gout[0])));
     fl_status status = put_back(&g->gin[0], row, input, axis, g->attrs->at[FL_SLICE_POSITION].integer, 1);
     fl_tensor_unref(row);

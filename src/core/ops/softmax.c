@@ -9,13 +9,13 @@
 #include "op/softmax.h"
 
 /* The axis is the first attribute of all four. */
-static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[0], ndim); }
+static int axis_of(const fl_attrs *attrs, int ndim) { return fl_axis_of(&attrs->at[FL_SOFTMAX_AXIS], ndim); }
 
 static fl_status infer_softmax(fl_infer *infer)
 {
     int axis;
     FL_TRY(fl_require_float(infer, 0));
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[0].integer, &infer->in[0].shape));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_SOFTMAX_AXIS].integer, &infer->in[0].shape));
     return fl_infer_same(infer);
 }
 

@@ -5,6 +5,7 @@
 ** result's meta, which is why a signature may split an axis of a view. Where a tensor cannot be viewed, the
 ** kernel copies. Views of some positions of an axis are in slicing.c.
 */
+#include "op/views.h"
 #include "ops.h"
 
 /* Attributes of flatten, of transpose. */
@@ -76,7 +77,7 @@ static fl_status resolve_sizes(fl_shape *out, const fl_infer *infer, const fl_at
 static fl_status infer_reshape(fl_infer *infer)
 {
     infer->out[0].dtype = infer->in[0].dtype;
-    return resolve_sizes(&infer->out[0].shape, infer, &infer->attrs->at[0]);
+    return resolve_sizes(&infer->out[0].shape, infer, &infer->attrs->at[FL_VIEW_SIZE]);
 }
 
 /* Sizes of a part, of an empty one as if it had a row: what the other ranks can view, it views too, so that all record
@@ -244,7 +245,7 @@ static fl_status squeezed_axes(uint32_t *mask, const char *who, const fl_attr *a
 static fl_status infer_squeeze(fl_infer *infer)
 {
     uint32_t mask;
-    FL_TRY(squeezed_axes(&mask, infer->name, &infer->attrs->at[0], &infer->in[0].shape));
+    FL_TRY(squeezed_axes(&mask, infer->name, &infer->attrs->at[FL_SQUEEZE_AXIS], &infer->in[0].shape));
     fl_reduce_shape(&infer->out[0].shape, &infer->in[0].shape, mask, false);
     infer->out[0].dtype = infer->in[0].dtype;
     return FL_OK;
@@ -254,7 +255,7 @@ static void view_squeeze(fl_view_request *request)
 {
     uint32_t mask;
     const fl_shape *shape = &request->in->meta->shape;
-    if (squeezed_axes(&mask, "squeeze", &request->attrs->at[0], shape) != FL_OK)
+    if (squeezed_axes(&mask, "squeeze", &request->attrs->at[FL_SQUEEZE_AXIS], shape) != FL_OK)
         return; /* inference has accepted them */
     for (int i = 0, j = 0; i < shape->ndim; i++)
         if (!(mask >> i & 1u)) request->strides[j++] = request->in->strides[i];
@@ -265,7 +266,7 @@ static void sbp_squeeze(fl_sigs *sigs)
 {
     int map[FL_MAX_NDIM];
     uint32_t mask;
-    if (squeezed_axes(&mask, "squeeze", &sigs->attrs->at[0], &sigs->in_logical[0]) != FL_OK) return;
+    if (squeezed_axes(&mask, "squeeze", &sigs->attrs->at[FL_SQUEEZE_AXIS], &sigs->in_logical[0]) != FL_OK) return;
     for (int i = 0, j = 0; i < sigs->in_logical[0].ndim; i++) map[i] = mask >> i & 1u ? -1 : j++;
     fl_sbp_map(sigs, map);
     fl_sbp_moves(sigs, false);
@@ -290,7 +291,7 @@ FL_OP(squeeze) = {
 static fl_status infer_unsqueeze(fl_infer *infer)
 {
     const fl_shape *in = &infer->in[0].shape;
-    int64_t axis = infer->attrs->at[0].integer;
+    int64_t axis = infer->attrs->at[FL_SQUEEZE_AXIS].integer;
     if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(infer, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
     char text[FL_SHAPE_TEXT];
     if (axis < -(in->ndim + 1) || axis > in->ndim)
@@ -306,14 +307,14 @@ static fl_status infer_unsqueeze(fl_infer *infer)
 
 static void view_unsqueeze(fl_view_request *request)
 {
-    int ndim = request->out_meta->shape.ndim, axis = fl_axis_of(&request->attrs->at[0], ndim);
+    int ndim = request->out_meta->shape.ndim, axis = fl_axis_of(&request->attrs->at[FL_SQUEEZE_AXIS], ndim);
     for (int i = 0; i < ndim; i++) request->strides[i] = i == axis ? 1 : request->in->strides[i - (i > axis)];
 }
 
 /* Axes move by one where the new axis comes before them. */
 static void sbp_unsqueeze(fl_sigs *sigs)
 {
-    int map[FL_MAX_NDIM], axis = fl_axis_of(&sigs->attrs->at[0], sigs->out_logical[0].ndim);
+    int map[FL_MAX_NDIM], axis = fl_axis_of(&sigs->attrs->at[FL_SQUEEZE_AXIS], sigs->out_logical[0].ndim);
     for (int i = 0; i < sigs->in_logical[0].ndim; i++) map[i] = i + (i >= axis);
     fl_sbp_map(sigs, map);
     fl_sbp_moves(sigs, false);
@@ -378,7 +379,7 @@ static void view_order(fl_view_request *request, const int *order)
 static fl_status infer_permute(fl_infer *infer)
 {
     int order[FL_MAX_NDIM];
-    FL_TRY(permutation(order, infer->name, &infer->attrs->at[0], &infer->in[0].shape));
+    FL_TRY(permutation(order, infer->name, &infer->attrs->at[FL_PERMUTE_AXES], &infer->in[0].shape));
     infer_order(infer, order);
     return FL_OK;
 }
@@ -386,13 +387,14 @@ static fl_status infer_permute(fl_infer *infer)
 static void sbp_permute(fl_sigs *sigs)
 {
     int order[FL_MAX_NDIM];
-    if (permutation(order, "permute", &sigs->attrs->at[0], &sigs->in_logical[0]) == FL_OK) sbp_order(sigs, order);
+    if (permutation(order, "permute", &sigs->attrs->at[FL_PERMUTE_AXES], &sigs->in_logical[0]) == FL_OK)
+        sbp_order(sigs, order);
 }
 
 static void view_permute(fl_view_request *request)
 {
     int order[FL_MAX_NDIM];
-    if (permutation(order, "permute", &request->attrs->at[0], &request->in->meta->shape) == FL_OK)
+    if (permutation(order, "permute", &request->attrs->at[FL_PERMUTE_AXES], &request->in->meta->shape) == FL_OK)
         view_order(request, order);
 }
 
@@ -402,11 +404,11 @@ static fl_status grad_permute(fl_grad *g)
     int order[FL_MAX_NDIM];
     int64_t inverse[FL_MAX_NDIM];
     const fl_shape *shape = &g->in_meta[0]->shape;
-    FL_TRY(permutation(order, "permute", &g->attrs->at[0], shape));
+    FL_TRY(permutation(order, "permute", &g->attrs->at[FL_PERMUTE_AXES], shape));
     for (int j = 0; j < shape->ndim; j++) inverse[order[j]] = j;
     fl_attrs attrs;
     fl_attrs_init(&attrs, g->op);
-    fl_attr_set_list(&attrs, 0, inverse, shape->ndim);
+    fl_attr_set_list(&attrs, FL_PERMUTE_AXES, inverse, shape->ndim);
     return FL_CALL_WITH(&g->gin[0], &attrs, permute, fl_of(g->gout[0]));
 }
 
@@ -511,7 +513,7 @@ FL_OP(t) = {
 
 static fl_status infer_expand(fl_infer *infer)
 {
-    const fl_attr *sizes = &infer->attrs->at[0];
+    const fl_attr *sizes = &infer->attrs->at[FL_VIEW_SIZE];
     const fl_shape *in = &infer->in[0].shape;
     char from[FL_SHAPE_TEXT], to[FL_SHAPE_TEXT];
     fl_shape asked = {sizes->count, {0}};

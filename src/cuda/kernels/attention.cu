@@ -233,15 +233,15 @@ static unsigned blocks_for(int64_t count)
 static fl_status mask_with(operands *o, attention *a)
 {
     const fl_view *out = &o->k->out[0];
-    FL_TRY(fl_cuda_operand_in(&o->at[0], &o->k->in[0], o->dtype, false));
-    FL_TRY(open_mask(a, o, 1));
+    FL_TRY(fl_cuda_operand_in(&o->at[FL_ATTENTION_MASK_SCORES], &o->k->in[FL_ATTENTION_MASK_SCORES], o->dtype, false));
+    FL_TRY(open_mask(a, o, FL_ATTENTION_MASK_MASK));
     FL_TRY(open_results(o, 1));
     a->threshold = 0;                           /* a mask drops nothing */
     a->first_query -= out->start[a->batch + 1]; /* keys are counted from this part's first */
     FL_TRY(fl_cuda_by_float(o->dtype, [&](auto like) {
         typedef decltype(like) T;
-        FL_LAUNCH((mask_scores<T>), blocks_for(out->numel), THREADS, 0, (T *)o->out[0].data, (const T *)o->at[0].data,
-                  *a, out->numel);
+        FL_LAUNCH((mask_scores<T>), blocks_for(out->numel), THREADS, 0, (T *)o->out[0].data,
+                  (const T *)o->at[FL_ATTENTION_MASK_SCORES].data, *a, out->numel);
         return fl_cuda_check("attention_mask");
     }));
     return store_results(o, 1);
@@ -264,9 +264,9 @@ __global__ void __launch_bounds__(THREADS) dropout_factors(T *out, const __grid_
 static fl_status dropout_with(operands *o, attention *a)
 {
     int64_t count = o->k->out[0].numel;
-    FL_TRY(fl_cuda_operand_in(&o->at[1], &o->k->in[1], FL_INT64, false));
+    FL_TRY(fl_cuda_operand_in(&o->at[FL_ATTENTION_DROPOUT_KEY], &o->k->in[FL_ATTENTION_DROPOUT_KEY], FL_INT64, false));
     FL_TRY(open_results(o, 1));
-    a->key = (const int64_t *)o->at[1].data;
+    a->key = (const int64_t *)o->at[FL_ATTENTION_DROPOUT_KEY].data;
     FL_TRY(fl_cuda_by_float(o->dtype, [&](auto like) {
         typedef decltype(like) T;
         FL_LAUNCH((dropout_factors<T>), blocks_for(count), THREADS, 0, (T *)o->out[0].data, *a, count);

@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(THREADS)
 static fl_status launch_wrap(fl_kernel *kernel)
 {
     const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
-    int64_t size = kernel->attrs->at[0].integer, *at = (int64_t *)out->data;
+    int64_t size = kernel->attrs->at[FL_WRAP_SIZE].integer, *at = (int64_t *)out->data;
     bool plain = in->contiguous && in->dtype == FL_INT64;
     fl_cuda_fault *fault;
     if (out->numel == 0) return FL_OK;

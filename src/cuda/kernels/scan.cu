@@ -5,6 +5,7 @@
 ** are found first, then summed along the line, and each chunk begins with what is before it. Lines along the last axis
 ** are summed by warps, others by threads, whose neighbours have the neighbouring line.
 */
+#include "core/op/scan.h"
 #include "arrays.h"
 #include "cuda/parts/block.cuh"
 #include "index.h"
@@ -153,7 +154,7 @@ static fl_status launch(fl_kernel *kernel, bool backwards)
     fl_cuda_array array;
     if (out->numel == 0) return FL_OK;
     FL_TRY(fl_cuda_array_open(&array, x, x->dtype));
-    scan_shape s = shape_of(x, fl_cuda_axis(&kernel->attrs->at[0], x->ndim), backwards);
+    scan_shape s = shape_of(x, fl_cuda_axis(&kernel->attrs->at[FL_SCAN_AXIS], x->ndim), backwards);
     fl_status status = fl_cuda_by_dtype(x->dtype, [&](auto like) {
         return scan_typed<decltype(like)>(out->data, array.view.data, s);
     });

@@ -14,7 +14,7 @@ enum {
 
 static int axis_of(const fl_kernel *kernel)
 {
-    int64_t axis = kernel->attrs->at[0].integer;
+    int64_t axis = kernel->attrs->at[FL_SOFTMAX_AXIS].integer;
     return (int)(axis < 0 && kernel->out[0].ndim ? axis + kernel->out[0].ndim : axis);
 }
 

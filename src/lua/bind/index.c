@@ -205,8 +205,8 @@ static void apply_position(lua_State *L, fl_box *box, int axis, int64_t position
     fl_attrs attrs;
     const fl_op *op = FL_OP_REF(select);
     fl_attrs_init(&attrs, op);
-    fl_attr_set(&attrs, 0, axis);
-    fl_attr_set(&attrs, 1, position);
+    fl_attr_set(&attrs, FL_SLICE_AXIS, axis);
+    fl_attr_set(&attrs, FL_SLICE_POSITION, position);
     step(L, box, op, &attrs);
 }
 
@@ -215,10 +215,10 @@ static void apply_range(lua_State *L, fl_box *box, int axis, const struct part *
     fl_attrs attrs;
     const fl_op *op = FL_OP_REF(slice);
     fl_attrs_init(&attrs, op);
-    fl_attr_set(&attrs, 0, axis);
-    if (part->has_start) fl_attr_set(&attrs, 1, part->start);
-    if (part->has_stop) fl_attr_set(&attrs, 2, part->stop);
-    fl_attr_set(&attrs, 3, part->step);
+    fl_attr_set(&attrs, FL_SLICE_AXIS, axis);
+    if (part->has_start) fl_attr_set(&attrs, FL_SLICE_START, part->start);
+    if (part->has_stop) fl_attr_set(&attrs, FL_SLICE_STOP, part->stop);
+    fl_attr_set(&attrs, FL_SLICE_STEP, part->step);
     step(L, box, op, &attrs);
 }
 
@@ -304,7 +304,7 @@ static void apply_tensor(lua_State *L, fl_box *box, const struct part *part)
     fl_attrs attrs;
     fl_tensor *out;
     fl_attrs_init(&attrs, FL_OP_REF(index));
-    fl_attr_set(&attrs, 0, part->axis);
+    fl_attr_set(&attrs, FL_INDEXED_AXIS, part->axis);
     check(L, FL_CALL_WITH(&out, &attrs, index, fl_of(box->tensor), fl_of(fl_lua_to_tensor(L, part->at))));
     fl_tensor_unref(box->tensor);
     box->tensor = out;
@@ -421,7 +421,7 @@ static fl_status fill(fl_tensor **out, fl_tensor *target, const fl_operand *valu
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(fill_));
-    fl_attr *a = &attrs.at[0];
+    fl_attr *a = &attrs.at[FL_FILL_VALUE];
     a->given = true;
     a->count = 1;
     a->kind = value->kind;
@@ -443,7 +443,7 @@ static void assign_at(lua_State *L, fl_tensor *target, const struct part *part, 
     fl_attrs attrs;
     fl_tensor *out = NULL;
     fl_attrs_init(&attrs, FL_OP_REF(index_put_));
-    fl_attr_set(&attrs, 0, part->axis);
+    fl_attr_set(&attrs, FL_INDEXED_AXIS, part->axis);
     check(L, FL_CALL_WITH(&out, &attrs, index_put_, fl_of(target), fl_of(fl_lua_to_tensor(L, part->at)), *value));
     fl_tensor_unref(out);
 }

@@ -181,7 +181,7 @@ static int tensor_to(lua_State *L)
         fl_box *box = fl_lua_new_box_fast(L);
         fl_attrs attrs;
         fl_attrs_init(&attrs, FL_OP_REF(cast));
-        fl_attr_set(&attrs, 0, to.dtype);
+        fl_attr_set(&attrs, FL_CAST_DTYPE, to.dtype);
         FL_CHECK(L, FL_CALL_WITH(&box->tensor, &attrs, cast, fl_of(x)));
     }
     fl_lua_account(L);
@@ -195,9 +195,9 @@ static void push_narrow(lua_State *L, fl_tensor *x, int axis, int64_t start, int
     fl_box *box = fl_lua_new_box_fast(L);
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(narrow));
-    fl_attr_set(&attrs, 0, axis);
-    fl_attr_set(&attrs, 1, start);
-    fl_attr_set(&attrs, 2, length);
+    fl_attr_set(&attrs, FL_SLICE_AXIS, axis);
+    fl_attr_set(&attrs, FL_SLICE_START, start);
+    fl_attr_set(&attrs, FL_SLICE_LENGTH, length);
     FL_CHECK(L, FL_CALL_WITH(&box->tensor, &attrs, narrow, fl_of(x)));
 }
 

@@ -305,7 +305,7 @@ static fl_status copy_of(fl_tensor **out, fl_tensor *tensor, const fl_lua_option
     if (!options->has_dtype || options->dtype == tensor->meta->dtype) return FL_CALL(out, clone, fl_of(tensor));
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(cast));
-    fl_attr_set(&attrs, 0, options->dtype);
+    fl_attr_set(&attrs, FL_CAST_DTYPE, options->dtype);
     return FL_CALL_WITH(out, &attrs, cast, fl_of(tensor));
 }
 
