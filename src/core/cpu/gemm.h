@@ -50,6 +50,16 @@ typedef struct fl_gemm_batch {
 } fl_gemm_batch;
 void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch);
 
+/* The products along batch axes: the first matrices, and how far the others lie from them. */
+typedef struct fl_gemm_axes {
+    fl_gemm one;
+    int ndim;
+    int64_t size[FL_MAX_NDIM], a_step[FL_MAX_NDIM], b_step[FL_MAX_NDIM];
+} fl_gemm_axes;
+
+/* All of them, with the team; changes *axes. c and `activated` are contiguous. name: for messages. FL_ERR_MEMORY. */
+fl_status fl_gemm_run_axes(fl_gemm_axes *axes, fl_dtype dtype, const char *name);
+
 /* What computes large float32 products: "oneDNN 2.6 (libdnnl.so.2)" or "own kernels (avx512)". */
 
 #endif

@@ -11,7 +11,6 @@
 #include "cpu/elementwise.h"
 #include "cpu/gemm.h"
 #include "cpu/stage.h"
-#include "memory/scratch.h"
 #include "expr.h"
 #include "op/product.h"
 #include "op/slicing.h"
@@ -214,70 +213,6 @@ static void sbp_contract(fl_sigs *sigs)
 
 /* ---- kernel ---- */
 
-/* The product of one kernel call: the first matrices, and how far the others lie from them. */
-struct batched {
-    fl_gemm one;
-    int ndim; /* batch axes */
-    int64_t size[FL_MAX_NDIM], x_step[FL_MAX_NDIM], y_step[FL_MAX_NDIM];
-};
-
-/* Batch axes that only x has, and that continue its rows, become rows. */
-static void merge_rows(struct batched *batched)
-{
-    while (batched->ndim > 0) {
-        int last = batched->ndim - 1;
-        int64_t size = batched->size[last];
-        bool continues = batched->one.m == 1 || batched->x_step[last] == batched->one.m * batched->one.a_row;
-        if (size != 1 && (batched->y_step[last] != 0 || !continues)) return;
-        if (size != 1) {
-            if (batched->one.m == 1) batched->one.a_row = batched->x_step[last];
-            batched->one.m *= size;
-        }
-        batched->ndim--;
-    }
-}
-
-static int64_t batch_count(const struct batched *batched)
-{
-    int64_t count = 1;
-    for (int i = 0; i < batched->ndim; i++) count *= batched->size[i];
-    return count;
-}
-
-/* Offsets of every pair of matrices, in elements. */
-static void batch_offsets(int64_t *x_offset, int64_t *y_offset, const struct batched *batched, int64_t count)
-{
-    int64_t index[FL_MAX_NDIM] = {0}, x = 0, y = 0;
-    for (int64_t i = 0; i < count; i++) {
-        x_offset[i] = x;
-        y_offset[i] = y;
-        for (int a = batched->ndim - 1; a >= 0; a--) {
-            x += batched->x_step[a];
-            y += batched->y_step[a];
-            if (++index[a] < batched->size[a]) break;
-            x -= batched->x_step[a] * batched->size[a];
-            y -= batched->y_step[a] * batched->size[a];
-            index[a] = 0;
-        }
-    }
-}
-
-static fl_status run_batched(const struct batched *batched, fl_dtype dtype, const char *name)
-{
-    int64_t count = batch_count(batched), zero = 0;
-    fl_gemm_batch batch = {batched->one, count, &zero, &zero, batched->one.m * batched->one.n};
-    if (count > 1) {
-        int64_t *offsets = fl_scratch(FL_KERNEL_SCRATCH, 2 * sizeof(int64_t) * (size_t)count);
-        if (!offsets) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for a batch of %lld", name, (long long)count);
-        batch_offsets(offsets, offsets + count, batched, count);
-        batch.a_offset = offsets;
-        batch.b_offset = offsets + count;
-    }
-    if (count == 1 && fl_dtype_is_float(dtype)) fl_gemm_run(dtype, &batched->one);
-    else fl_gemm_run_batch(dtype, &batch);
-    return FL_OK;
-}
-
 /* Operands that can be read where they lie: of the dtype that is computed in. */
 static uint32_t readable(const fl_kernel *kernel)
 {
@@ -290,7 +225,7 @@ static uint32_t readable(const fl_kernel *kernel)
 }
 
 /* The product of k's operands where they lie after staging, into `c`. */
-static struct batched product_of_kernel(const fl_stage *stage, void *c)
+static fl_gemm_axes product_of_kernel(const fl_stage *stage, void *c)
 {
     const fl_kernel *k = stage->k;
     const fl_view *x = &k->in[0], *y = &k->in[1];
@@ -298,7 +233,7 @@ static struct batched product_of_kernel(const fl_stage *stage, void *c)
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
     fl_stage_strides(xs, stage, 0);
     fl_stage_strides(ys, stage, 1);
-    struct batched b = {.ndim = p.batch};
+    fl_gemm_axes b = {.ndim = p.batch};
     b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm],
                       .n = p.yn < 0 ? 1 : y->size[p.yn],
                       .k = x->size[p.xk],
@@ -313,8 +248,8 @@ static struct batched product_of_kernel(const fl_stage *stage, void *c)
     b.one.c_row = b.one.n;
     if (k->nin == 3 && stage->in[FL_LINEAR_BIAS] && x->start[p.xk] == 0) b.one.bias = stage->in[FL_LINEAR_BIAS];
     memcpy(b.size, k->out[0].size, sizeof(int64_t) * (size_t)p.batch);
-    product_batch_steps(b.x_step, x, xs, p.batch, p.x_batch);
-    product_batch_steps(b.y_step, y, ys, p.batch, p.y_batch);
+    product_batch_steps(b.a_step, x, xs, p.batch, p.x_batch);
+    product_batch_steps(b.b_step, y, ys, p.batch, p.y_batch);
     return b;
 }
 
@@ -323,9 +258,8 @@ static fl_status kernel_product(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, readable(kernel)));
-    struct batched b = product_of_kernel(&s, s.out[0]);
-    merge_rows(&b);
-    FL_TRY(run_batched(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
+    fl_gemm_axes b = product_of_kernel(&s, s.out[0]);
+    FL_TRY(fl_gemm_run_axes(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
     return fl_stage_close(&s);
 }
 
@@ -335,12 +269,11 @@ static fl_status run_activated(fl_kernel *kernel, const fl_op *activation, const
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, readable(kernel)));
-    struct batched b = product_of_kernel(&s, s.out[kept < 0 ? 0 : kept]);
+    fl_gemm_axes b = product_of_kernel(&s, s.out[kept < 0 ? 0 : kept]);
     b.one.activation = fl_cpu_elementwise_flat(activation->row, s.dtype);
     b.one.attributes = attributes;
     b.one.activated = s.out[0];
-    merge_rows(&b);
-    FL_TRY(run_batched(&b, s.dtype, kernel->op->name));
+    FL_TRY(fl_gemm_run_axes(&b, s.dtype, kernel->op->name));
     return fl_stage_close(&s);
 }
 
@@ -367,19 +300,19 @@ static fl_status kernel_contract(fl_kernel *kernel)
     fl_stage_strides(ys, &s, 1);
     product_rows(&rows, &x_row, x, xs);
     product_rows(&rows, &y_row, y, ys);
-    struct batched b = {.one = {.m = x->size[x->ndim - 1],
-                                .n = y->size[y->ndim - 1],
-                                .k = rows,
-                                .a = s.in[0],
-                                .b = s.in[1],
-                                .c = s.out[0],
-                                .a_row = xs[x->ndim - 1],
-                                .a_col = x_row,
-                                .b_row = y_row,
-                                .b_col = ys[y->ndim - 1],
-                                .alpha = 1}};
+    fl_gemm_axes b = {.one = {.m = x->size[x->ndim - 1],
+                              .n = y->size[y->ndim - 1],
+                              .k = rows,
+                              .a = s.in[0],
+                              .b = s.in[1],
+                              .c = s.out[0],
+                              .a_row = xs[x->ndim - 1],
+                              .a_col = x_row,
+                              .b_row = y_row,
+                              .b_col = ys[y->ndim - 1],
+                              .alpha = 1}};
     b.one.c_row = b.one.n;
-    FL_TRY(run_batched(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
+    FL_TRY(fl_gemm_run_axes(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
     return fl_stage_close(&s);
 }
 
