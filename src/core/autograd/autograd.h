@@ -25,9 +25,9 @@ extern bool fl_grad_sync;
 /* Leaf tensors. */
 fl_status fl_autograd_set_requires_grad(fl_tensor *tensor, bool value);
 bool fl_autograd_is_leaf(const fl_tensor *tensor);
-fl_tensor *fl_autograd_grad_of(const fl_tensor *tensor);       /* borrowed; NULL when there is none */
-fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad); /* NULL clears; else same meta */
-fl_status fl_autograd_retain(fl_tensor *tensor);               /* keep .grad of a non-leaf */
+fl_tensor *fl_autograd_grad_of(const fl_tensor *tensor);            /* borrowed; NULL when there is none */
+fl_status fl_autograd_set_grad(fl_tensor *tensor, fl_tensor *grad); /* NULL clears; else same meta */
+fl_status fl_autograd_retain(fl_tensor *tensor);                    /* keep .grad of a non-leaf */
 fl_status fl_autograd_add_hook(fl_tensor *tensor, fl_hook hook, void *context, void (*release)(void *));
 const char *fl_autograd_node_name(
     const fl_tensor *tensor); /* op that made it, of a view of what was rewritten since its own; or NULL */

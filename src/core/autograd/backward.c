@@ -137,12 +137,12 @@ static fl_status check_replaced(const fl_meta *new, const fl_meta *old)
                    old->is_local ? "local" : "global");
 }
 
-static fl_status run_hooks(fl_tensor **g, const tape_hook *h, int slot)
+static fl_status run_hooks(fl_tensor **g, const tape_hook *hook, int slot)
 {
-    for (; h; h = h->next) {
-        if (h->slot != slot) continue;
+    for (; hook; hook = hook->next) {
+        if (hook->slot != slot) continue;
         fl_tensor *replaced = NULL;
-        FL_TRY(h->call(&replaced, *g, h->context));
+        FL_TRY(hook->call(&replaced, *g, hook->context));
         if (!replaced) continue;
         fl_status status = check_replaced(replaced->meta, (*g)->meta);
         if (status != FL_OK) {
@@ -246,10 +246,10 @@ static fl_status mark_wanted(struct pass *pass)
     return FL_OK;
 }
 
-static bool edge_wanted(const struct pass *pass, const tape_edge *e)
+static bool edge_wanted(const struct pass *pass, const tape_edge *edge)
 {
-    if (e->node) return e->node->wanted;
-    return e->leaf && (pass->accumulate || asked_leaf(pass, e->leaf));
+    if (edge->node) return edge->node->wanted;
+    return edge->leaf && (pass->accumulate || asked_leaf(pass, edge->leaf));
 }
 
 /* ---- leaves ---- */

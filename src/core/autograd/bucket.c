@@ -41,14 +41,14 @@ static fl_status join_parts(fl_tensor **out, fl_tensor *const *xs, int count)
 }
 
 /* The joined parts as a tensor of their own that is partial along the same axis, reduced. */
-static fl_status reduce_joined(fl_tensor **out, fl_tensor *joined, const fl_box_route *r)
+static fl_status reduce_joined(fl_tensor **out, fl_tensor *joined, const fl_box_route *route)
 {
-    fl_nd_sbp whole = fl_nd_sbp_fill(FL_B, r->placement->ndim), partial = whole;
+    fl_nd_sbp whole = fl_nd_sbp_fill(FL_B, route->placement->ndim), partial = whole;
     const fl_meta *reduced;
     fl_tensor *x;
-    partial.at[r->axis] = r->partial;
-    FL_TRY(fl_global_from_part(&x, joined, &joined->meta->shape, r->placement, partial));
-    fl_status status = fl_meta_get(&reduced, joined->meta->dtype, &joined->meta->shape, r->placement, whole, false);
+    partial.at[route->axis] = route->partial;
+    FL_TRY(fl_global_from_part(&x, joined, &joined->meta->shape, route->placement, partial));
+    fl_status status = fl_meta_get(&reduced, joined->meta->dtype, &joined->meta->shape, route->placement, whole, false);
     if (status == FL_OK) {
         status = fl_boxing_apply(out, x, reduced);
         fl_meta_unref(reduced);
@@ -69,12 +69,12 @@ static fl_status cut_apart(fl_tensor **out, fl_tensor *line, const fl_meta *cons
     return FL_OK;
 }
 
-static fl_status run_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, const fl_box_route *r,
-                              int count)
+static fl_status run_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to,
+                              const fl_box_route *route, int count)
 {
     fl_tensor *joined, *line;
     FL_TRY(join_parts(&joined, xs, count));
-    fl_status status = reduce_joined(&line, joined, r);
+    fl_status status = reduce_joined(&line, joined, route);
     fl_tensor_unref(joined);
     FL_TRY(status);
     status = cut_apart(out, line, to, count);
@@ -83,15 +83,15 @@ static fl_status run_together(fl_tensor **out, fl_tensor *const *xs, const fl_me
 }
 
 /* Unrecorded; an observer sees every tensor, not the line that they are joined to. */
-static fl_status apply_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, const fl_box_route *r,
-                                int count)
+static fl_status apply_together(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to,
+                                const fl_box_route *route, int count)
 {
     if (count == 1) return fl_boxing_apply(out, xs[0], to[0]);
     for (int i = 0; i < count; i++) FL_TRY(fl_boxing_tell(xs[i]->meta, to[i]));
     bool recording = fl_record_pause();
     void (*observer)(const fl_box_plan *, const fl_meta *, const fl_meta *) = fl_boxing_observer;
     fl_boxing_observer = NULL;
-    fl_status status = run_together(out, xs, to, r, count);
+    fl_status status = run_together(out, xs, to, route, count);
     fl_boxing_observer = observer;
     fl_record_resume(recording);
     return status;

@@ -30,24 +30,24 @@ static tape_link *link_new(tape_link *before, const fl_op *op, const fl_attrs *a
     return l;
 }
 
-static void link_unref(tape_link *l)
+static void link_unref(tape_link *link)
 {
-    while (l && --l->refs == 0) {
-        tape_link *before = l->before;
-        free(l);
-        l = before;
+    while (link && --link->refs == 0) {
+        tape_link *before = link->before;
+        free(link);
+        link = before;
     }
 }
 
 /* ---- hooks ---- */
 
-static void hooks_free(tape_hook *h)
+static void hooks_free(tape_hook *hook)
 {
-    while (h) {
-        tape_hook *next = h->next;
-        if (h->release) h->release(h->context);
-        free(h);
-        h = next;
+    while (hook) {
+        tape_hook *next = hook->next;
+        if (hook->release) hook->release(hook->context);
+        free(hook);
+        hook = next;
     }
 }
 
@@ -75,10 +75,10 @@ static fl_node *node_new(const fl_op *op, int nin, int nout, const fl_attrs *att
     return n;
 }
 
-static void saved_release(tape_saved *s)
+static void saved_release(tape_saved *saved)
 {
-    if (s->value.kind == FL_TENSOR) fl_tensor_unref(s->value.tensor);
-    s->value.kind = FL_NONE;
+    if (saved->value.kind == FL_TENSOR) fl_tensor_unref(saved->value.tensor);
+    saved->value.kind = FL_NONE;
 }
 
 /* Drops what the node saved for its gradient. */
@@ -172,22 +172,22 @@ struct in_place {
     fl_tensor *before; /* a copy of its old value; NULL when no gradient needs that */
 };
 
-static void save_value(tape_saved *s, const fl_operand *operand, const struct in_place *place)
+static void save_value(tape_saved *saved, const fl_operand *operand, const struct in_place *place)
 {
-    s->value = *operand;
+    saved->value = *operand;
     if (operand->kind != FL_TENSOR) return;
-    if (place && place->before && operand->tensor == place->target) s->value = fl_of(place->before);
-    fl_tensor *t = fl_tensor_ref(s->value.tensor);
-    s->version = t->storage->var.version;
-    if (place && t->storage == place->target->storage) s->version--; /* as it was before the in-place op */
+    if (place && place->before && operand->tensor == place->target) saved->value = fl_of(place->before);
+    fl_tensor *t = fl_tensor_ref(saved->value.tensor);
+    saved->version = t->storage->var.version;
+    if (place && t->storage == place->target->storage) saved->version--; /* as it was before the in-place op */
 }
 
-static fl_status save_output(tape_saved *s, fl_tensor *tensor)
+static fl_status save_output(tape_saved *saved, fl_tensor *tensor)
 {
     fl_tensor *plain;
     FL_TRY(fl_tensor_detach(&plain, tensor));
-    s->value = fl_of(plain);
-    s->version = tensor->storage->var.version;
+    saved->value = fl_of(plain);
+    saved->version = tensor->storage->var.version;
     return FL_OK;
 }
 
@@ -212,14 +212,14 @@ static void what_to_save(const fl_op *op, const fl_operand *in, int nin, bool ta
     fl_vjp_saves(op, wanted, save_in, save_out);
 }
 
-static fl_status edge_to(tape_edge *e, fl_tensor *tensor)
+static fl_status edge_to(tape_edge *edge, fl_tensor *tensor)
 {
-    e->meta = fl_meta_ref(tensor->meta);
+    edge->meta = fl_meta_ref(tensor->meta);
     if (!fl_requires_grad(tensor) || !fl_dtype_is_float(tensor->meta->dtype)) return FL_OK;
     fl_node *node;
-    FL_TRY(fl_tape_node_of(&node, &e->slot, tensor));
-    if (node) e->node = fl_node_ref(node);
-    else e->leaf = fl_tensor_ref(tensor);
+    FL_TRY(fl_tape_node_of(&node, &edge->slot, tensor));
+    if (node) edge->node = fl_node_ref(node);
+    else edge->leaf = fl_tensor_ref(tensor);
     return FL_OK;
 }
 
@@ -447,14 +447,14 @@ static fl_status rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, 
 
 /* ---- unpacking for the gradient ---- */
 
-static fl_status check_version(const fl_node *node, const tape_saved *s, const char *what, int index)
+static fl_status check_version(const fl_node *node, const tape_saved *saved, const char *what, int index)
 {
-    if (s->value.kind != FL_TENSOR || s->value.tensor->storage->var.version == s->version) return FL_OK;
+    if (saved->value.kind != FL_TENSOR || saved->value.tensor->storage->var.version == saved->version) return FL_OK;
     char text[FL_META_TEXT];
     return fl_fail(FL_ERR_STATE,
                    "backward: %s %d of %s (%s), needed for its gradient, was changed in place after it was used; "
                    "change a clone() of it instead",
-                   what, index, node->op->name, fl_meta_text(text, s->value.tensor->meta));
+                   what, index, node->op->name, fl_meta_text(text, saved->value.tensor->meta));
 }
 
 /* A saved output, connected to its node again when the tape records. */
@@ -521,19 +521,19 @@ const char *fl_autograd_node_name(const fl_tensor *tensor)
 
 fl_tensor *fl_autograd_grad_of(const fl_tensor *tensor) { return tensor->autograd ? tensor->autograd->grad : NULL; }
 
-fl_status fl_autograd_set_grad(fl_tensor *t, fl_tensor *grad)
+fl_status fl_autograd_set_grad(fl_tensor *tensor, fl_tensor *grad)
 {
     char have[FL_META_TEXT], want[FL_META_TEXT];
-    if (grad && grad->meta != t->meta)
+    if (grad && grad->meta != tensor->meta)
         return fl_fail(FL_ERR_SHAPE, "grad: the gradient of %s must be of the same kind, this is %s",
-                       fl_meta_placed_text(want, t->meta), fl_meta_placed_text(have, grad->meta));
+                       fl_meta_placed_text(want, tensor->meta), fl_meta_placed_text(have, grad->meta));
     for (const fl_tensor *g = grad; g; g = g->autograd ? g->autograd->grad : NULL)
-        if (g == t || (g->storage == t->storage && t->storage))
+        if (g == tensor || (g->storage == tensor->storage && tensor->storage))
             return fl_fail(
                 FL_ERR_VALUE,
                 "grad: a tensor and its gradient must not share memory; write x.grad = x:clone() for a copy of it");
-    if (!grad && !t->autograd) return FL_OK;
-    fl_autograd *a = fl_tape_record_of(t);
+    if (!grad && !tensor->autograd) return FL_OK;
+    fl_autograd *a = fl_tape_record_of(tensor);
     if (!a) return out_of_memory();
     fl_tensor *old = a->grad;
     fl_tensor_unref(a->unsynced);

@@ -70,22 +70,22 @@ static void skip_space(struct parser *parser)
     while (*parser->at == ' ') parser->at++;
 }
 
-static bool accept(struct parser *parser, char c)
+static bool accept(struct parser *parser, char expected)
 {
     skip_space(parser);
-    if (*parser->at != c) return false;
+    if (*parser->at != expected) return false;
     parser->at++;
     return true;
 }
 
-static struct term *call_term(const char *name, struct term *a, struct term *b)
+static struct term *call_term(const char *name, struct term *first, struct term *second)
 {
     struct term *t = term_new(TERM_CALL);
     t->call = fl_op_find(name);
     assert(t->call && "a gradient calls an op that is not registered");
-    t->args[0] = a;
-    t->args[1] = b;
-    t->count = b ? 2 : 1;
+    t->args[0] = first;
+    t->args[1] = second;
+    t->count = second ? 2 : 1;
     return t;
 }
 
@@ -313,7 +313,7 @@ static fl_status call_with(fl_tensor **out, const fl_op *op, const struct value 
     return FL_OK;
 }
 
-static fl_status number_call(struct value *out, const struct term *term, const struct value *v);
+static fl_status number_call(struct value *out, const struct term *term, const struct value *values);
 
 static fl_status eval_call(struct value *out, const struct term *term, fl_grad *g)
 {
@@ -343,9 +343,9 @@ static double value_number(const struct value *value)
 }
 
 /* Arithmetic between numbers alone ("y - 1" where y is a Lua number). */
-static fl_status number_call(struct value *out, const struct term *term, const struct value *v)
+static fl_status number_call(struct value *out, const struct term *term, const struct value *values)
 {
-    double a = value_number(&v[0]), b = term->count > 1 ? value_number(&v[1]) : 0;
+    double a = value_number(&values[0]), b = term->count > 1 ? value_number(&values[1]) : 0;
     int row = term->call->row;
     double r;
     switch (row) {
@@ -358,8 +358,8 @@ static fl_status number_call(struct value *out, const struct term *term, const s
     case FL_EW_log: r = __builtin_log(a); break;
     default: return fl_fail(FL_ERR_STATE, "backward: the gradient calls %s with numbers alone", term->call->name);
     }
-    bool whole = r == (double)(int64_t)r && fl_ew_rows[row].rule == FL_EW_SAME && v[0].operand.kind != FL_NUM_FLOAT
-        && (term->count < 2 || v[1].operand.kind != FL_NUM_FLOAT);
+    bool whole = r == (double)(int64_t)r && fl_ew_rows[row].rule == FL_EW_SAME && values[0].operand.kind != FL_NUM_FLOAT
+        && (term->count < 2 || values[1].operand.kind != FL_NUM_FLOAT);
     *out = (struct value){whole ? fl_of_integer((int64_t)r) : fl_of_number(r), NULL};
     return FL_OK;
 }

@@ -21,29 +21,31 @@ typedef struct fl_layout {
     fl_axis axes[FL_LAYOUT_AXES]; /* outermost first */
 } fl_layout;
 
-static inline int64_t fl_layout_magnitude(int64_t v) { return v < 0 ? -v : v; }
+static inline int64_t fl_layout_magnitude(int64_t value) { return value < 0 ? -value : value; }
 
-static inline int64_t fl_layout_numel(const fl_layout *l)
+static inline int64_t fl_layout_numel(const fl_layout *layout)
 {
     int64_t n = 1;
-    for (int i = 0; i < l->count; i++) n *= l->axes[i].size;
+    for (int i = 0; i < layout->count; i++) n *= layout->axes[i].size;
     return n;
 }
 
 /* Drops axes of size 1 and puts the others in the order of operand 0's falling strides. */
-static inline void fl_layout_order(fl_layout *l)
+static inline void fl_layout_order(fl_layout *layout)
 {
     int count = 0;
-    for (int i = 0; i < l->count; i++) {
-        if (l->axes[i].size == 1) continue;
-        int64_t reach = fl_layout_magnitude(l->axes[i].stride[0]);
+    for (int i = 0; i < layout->count; i++) {
+        if (layout->axes[i].size == 1) continue;
+        int64_t reach = fl_layout_magnitude(layout->axes[i].stride[0]);
         int at = count++;
-        if (at == i && (at == 0 || fl_layout_magnitude(l->axes[at - 1].stride[0]) >= reach)) continue; /* is there */
-        fl_axis axis = l->axes[i];
-        for (; at > 0 && fl_layout_magnitude(l->axes[at - 1].stride[0]) < reach; at--) l->axes[at] = l->axes[at - 1];
-        l->axes[at] = axis;
+        if (at == i && (at == 0 || fl_layout_magnitude(layout->axes[at - 1].stride[0]) >= reach))
+            continue; /* is there */
+        fl_axis axis = layout->axes[i];
+        for (; at > 0 && fl_layout_magnitude(layout->axes[at - 1].stride[0]) < reach; at--)
+            layout->axes[at] = layout->axes[at - 1];
+        layout->axes[at] = axis;
     }
-    l->count = count;
+    layout->count = count;
 }
 
 /* Does an axis lie inside another in all operands? */
@@ -56,29 +58,30 @@ static inline bool fl_axis_continues(const fl_axis *outer, const fl_axis *inner,
 
 /* Adds an axis inside those that are there. One of size 1 is dropped; one that lies inside the last in all operands
 ** becomes one with it. */
-static inline void fl_layout_add(fl_layout *l, const fl_axis *axis)
+static inline void fl_layout_add(fl_layout *layout, const fl_axis *axis)
 {
     if (axis->size == 1) return;
     int64_t outer = 1;
-    if (l->count > 0 && fl_axis_continues(&l->axes[l->count - 1], axis, l->operands)) outer = l->axes[--l->count].size;
-    fl_axis *added = &l->axes[l->count++];
+    if (layout->count > 0 && fl_axis_continues(&layout->axes[layout->count - 1], axis, layout->operands))
+        outer = layout->axes[--layout->count].size;
+    fl_axis *added = &layout->axes[layout->count++];
     *added = *axis;
     added->size *= outer;
 }
 
 /* Makes one axis of neighbours that lie one inside the other in all operands. */
-static inline void fl_layout_merge(fl_layout *l)
+static inline void fl_layout_merge(fl_layout *layout)
 {
-    int count = l->count;
-    l->count = 0;
-    for (int i = 0; i < count; i++) fl_layout_add(l, &l->axes[i]);
+    int count = layout->count;
+    layout->count = 0;
+    for (int i = 0; i < count; i++) fl_layout_add(layout, &layout->axes[i]);
 }
 
 /* No axis is left when there is just one element. */
-static inline void fl_layout_simplify(fl_layout *l)
+static inline void fl_layout_simplify(fl_layout *layout)
 {
-    fl_layout_order(l);
-    fl_layout_merge(l);
+    fl_layout_order(layout);
+    fl_layout_merge(layout);
 }
 
 /* Cuts the longest axis but the last in two, or where there is no other the last one, at a multiple of `grain` if it is

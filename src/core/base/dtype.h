@@ -66,27 +66,27 @@ static inline fl_dtype fl_dtype_compute(fl_dtype dtype)
     return dtype == FL_FLOAT16 || dtype == FL_BFLOAT16 ? FL_FLOAT32 : dtype;
 }
 
-static inline float fl_bfloat16_to_float(fl_bfloat16 h)
+static inline float fl_bfloat16_to_float(fl_bfloat16 value)
 {
-    uint32_t bits = (uint32_t)h << 16;
+    uint32_t bits = (uint32_t)value << 16;
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 
 /* Round to nearest, ties to even; NaN stays NaN. */
-static inline fl_bfloat16 fl_bfloat16_from_float(float f)
+static inline fl_bfloat16 fl_bfloat16_from_float(float value)
 {
     uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
+    memcpy(&bits, &value, sizeof bits);
     uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     return (fl_bfloat16)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 }
 
-static inline float fl_float16_to_float(fl_float16 h)
+static inline float fl_float16_to_float(fl_float16 value)
 {
     /* Shift exponent and mantissa into place, then rescale: exact for subnormals too. */
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = (uint32_t)(h & 0x7fffu) << 13;
+    uint32_t sign = (uint32_t)(value & 0x8000u) << 16, rest = (uint32_t)(value & 0x7fffu) << 13;
     float f, scale;
     uint32_t scale_bits = 0x77800000u; /* 2^112 */
     memcpy(&f, &rest, sizeof f);
@@ -94,26 +94,25 @@ static inline float fl_float16_to_float(fl_float16 h)
     f *= scale;
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
-    if ((h & 0x7c00u) == 0x7c00u) bits = 0x7f800000u | rest;
+    if ((value & 0x7c00u) == 0x7c00u) bits = 0x7f800000u | rest;
     bits |= sign;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 
 /* Round to nearest, ties to even; overflow gives infinity, NaN stays NaN. */
-static inline fl_float16 fl_float16_from_float(float f)
+static inline fl_float16 fl_float16_from_float(float value)
 {
     uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
+    memcpy(&bits, &value, sizeof bits);
     uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu, half;
     if (magnitude > 0x7f800000u) half = 0x7e00u;
     else if (magnitude >= 0x477ff000u) half = 0x7c00u;
-    else if (magnitude < 0x38800000u) { /* subnormal: add 0.5 so that the unit in the last place is 2^-24 */
-        float value;
-        memcpy(&value, &magnitude, sizeof value);
-        value += 0.5f;
+    else if (magnitude < 0x38800000u) { /* subnormal: add 0.5 so that the unit in the last place is 2^-24 */ float sum;
+        memcpy(&sum, &magnitude, sizeof sum);
+        sum += 0.5f;
         uint32_t shifted;
-        memcpy(&shifted, &value, sizeof shifted);
+        memcpy(&shifted, &sum, sizeof shifted);
         half = shifted - 0x3f000000u;
     } else half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     return (fl_float16)(sign | half);

@@ -13,31 +13,31 @@
 #define FL_HASH_GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 divided by the golden ratio */
 #define FL_HASH_START UINT64_C(0xcbf29ce484222325)  /* of fl_hash_bytes */
 
-/* The hash h with one word more. */
-static inline uint64_t fl_hash_mix(uint64_t h, uint64_t word)
+/* The hash with one word more. */
+static inline uint64_t fl_hash_mix(uint64_t hash, uint64_t word)
 {
-    h = (h ^ word) * FL_HASH_GOLDEN;
-    return h ^ (h >> 32);
+    hash = (hash ^ word) * FL_HASH_GOLDEN;
+    return hash ^ (hash >> 32);
 }
 
-/* The hash h with these bytes more, eight at a time. */
-static inline uint64_t fl_hash_words(uint64_t h, const void *data, size_t bytes)
+/* The hash with these bytes more, eight at a time. */
+static inline uint64_t fl_hash_words(uint64_t hash, const void *data, size_t bytes)
 {
     const unsigned char *at = (const unsigned char *)data;
     for (uint64_t word; bytes >= sizeof word; bytes -= sizeof word, at += sizeof word) {
         memcpy(&word, at, sizeof word);
-        h = fl_hash_mix(h, word);
+        hash = fl_hash_mix(hash, word);
     }
-    for (; bytes; bytes--) h = fl_hash_mix(h, *at++);
-    return h;
+    for (; bytes; bytes--) hash = fl_hash_mix(hash, *at++);
+    return hash;
 }
 
-/* The hash h with these bytes more, one at a time. */
-static inline uint64_t fl_hash_bytes(uint64_t h, const void *data, size_t bytes)
+/* The hash with these bytes more, one at a time. */
+static inline uint64_t fl_hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
     for (const unsigned char *at = (const unsigned char *)data; bytes; bytes--)
-        h = (h ^ *at++) * UINT64_C(0x100000001b3);
-    return h;
+        hash = (hash ^ *at++) * UINT64_C(0x100000001b3);
+    return hash;
 }
 
 /* Where a key starts in a table of 2^bits places. */

@@ -16,30 +16,30 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-void fl_shuffle_init(fl_shuffle *s, int64_t count, uint64_t seed, uint64_t epoch)
+void fl_shuffle_init(fl_shuffle *shuffle, int64_t count, uint64_t seed, uint64_t epoch)
 {
-    s->count = (uint64_t)count;
-    s->half_bits = 1;
-    while (s->half_bits < 31 && (uint64_t)1 << (2 * s->half_bits) < s->count) s->half_bits++;
-    s->mask = ((uint64_t)1 << s->half_bits) - 1;
+    shuffle->count = (uint64_t)count;
+    shuffle->half_bits = 1;
+    while (shuffle->half_bits < 31 && (uint64_t)1 << (2 * shuffle->half_bits) < shuffle->count) shuffle->half_bits++;
+    shuffle->mask = ((uint64_t)1 << shuffle->half_bits) - 1;
     uint64_t state = mix(seed + 0x9e3779b97f4a7c15u) ^ mix(epoch * 0xd1342543de82ef95u + 1);
-    for (int i = 0; i < ROUNDS; i++) s->keys[i] = mix(state += 0x9e3779b97f4a7c15u);
+    for (int i = 0; i < ROUNDS; i++) shuffle->keys[i] = mix(state += 0x9e3779b97f4a7c15u);
 }
 
-static uint64_t permute(const fl_shuffle *s, uint64_t x)
+static uint64_t permute(const fl_shuffle *shuffle, uint64_t x)
 {
-    uint64_t left = x >> s->half_bits, right = x & s->mask;
+    uint64_t left = x >> shuffle->half_bits, right = x & shuffle->mask;
     for (int i = 0; i < ROUNDS; i++) {
-        uint64_t next = left ^ (mix(right ^ s->keys[i]) & s->mask);
+        uint64_t next = left ^ (mix(right ^ shuffle->keys[i]) & shuffle->mask);
         left = right;
         right = next;
     }
-    return left << s->half_bits | right;
+    return left << shuffle->half_bits | right;
 }
 
-int64_t fl_shuffle_at(const fl_shuffle *s, int64_t position)
+int64_t fl_shuffle_at(const fl_shuffle *shuffle, int64_t position)
 {
-    uint64_t x = permute(s, (uint64_t)position);
-    while (x >= s->count) x = permute(s, x);
+    uint64_t x = permute(shuffle, (uint64_t)position);
+    while (x >= shuffle->count) x = permute(shuffle, x);
     return (int64_t)x;
 }

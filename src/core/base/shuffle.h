@@ -15,9 +15,9 @@ typedef struct fl_shuffle {
     uint64_t keys[6];
 } fl_shuffle;
 
-void fl_shuffle_init(fl_shuffle *s, int64_t count, uint64_t seed, uint64_t epoch);
+void fl_shuffle_init(fl_shuffle *shuffle, int64_t count, uint64_t seed, uint64_t epoch);
 
 /* What comes at `position`, 0 <= position < count. */
-int64_t fl_shuffle_at(const fl_shuffle *s, int64_t position);
+int64_t fl_shuffle_at(const fl_shuffle *shuffle, int64_t position);
 
 #endif

@@ -17,11 +17,11 @@ static inline int fl_size_class(size_t units)
 }
 
 /* Units a block of a class holds. */
-static inline size_t fl_size_class_units(int c)
+static inline size_t fl_size_class_units(int index)
 {
-    if (c <= 8) return (size_t)c;
-    int shift = (c - 9) / 8;
-    return (size_t)(c - 8 * shift) << shift;
+    if (index <= 8) return (size_t)index;
+    int shift = (index - 9) / 8;
+    return (size_t)(index - 8 * shift) << shift;
 }
 
 #endif

@@ -52,9 +52,9 @@ fl_box_plan *fl_box_plan_copy(const fl_box_plan *plan);
 ** itself. */
 fl_sbp fl_box_identity(const fl_placement *placement, fl_nd_sbp sbp, int index);
 
-/* True if position t of q takes elements from position s of p. A rank takes elements from itself if it has them, else
-** from one of the ranks with a copy, in turn. */
-bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_placement *q, int t);
+/* True if position `target` of `to` takes elements from position `source` of `from`, which has this SBP. A rank takes
+** elements from itself if it has them, else from one of the ranks with a copy, in turn. */
+bool fl_box_is_source(const fl_placement *from, fl_nd_sbp sbp, int source, const fl_placement *to, int target);
 
 /* x as `to` (same dtype and shape); without recording. Returns x itself (one more reference) when the metas
 ** are equal. Error FL_ERR_COMM in the dry world when a peer is needed: names the step. */

@@ -83,12 +83,12 @@ static fl_status add_overlap(fl_region_list *list, int peer, const fl_window *ha
 
 /* ---- collectives along one hierarchy axis ---- */
 
-/* Position in the placement of the member with coordinate c on the step's axis, beside this rank. */
-static int member(const struct geometry *geometry, int c)
+/* Position in the placement of the member with this coordinate on the step's axis, beside this rank. */
+static int member(const struct geometry *geometry, int coordinate)
 {
     int coords[FL_MAX_HIERARCHY], index = 0;
     fl_placement_coords(coords, geometry->q, geometry->mine);
-    coords[geometry->step->axis] = c;
+    coords[geometry->step->axis] = coordinate;
     for (int k = 0; k < geometry->q->ndim; k++) index = index * geometry->q->hierarchy[k] + coords[k];
     return index;
 }
@@ -130,15 +130,15 @@ static fl_status exchange_group(fl_group **out, const struct geometry *geometry)
     return status;
 }
 
-/* What position t of q takes: from the positions of p that are its sources. A source's position in p is its position in
-** the group. */
-static fl_status exchange_pulls(fl_region_list *list, const struct geometry *geometry, int t)
+/* What this position of q takes: from the positions of p that are its sources. A source's position in p is its position
+** in the group. */
+static fl_status exchange_pulls(fl_region_list *list, const struct geometry *geometry, int target_index)
 {
     fl_window target, source;
-    if (fl_box_identity(geometry->q, geometry->step->after, t)) return FL_OK;
-    fl_window_of(&target, geometry->shape, geometry->q, geometry->step->after, t);
+    if (fl_box_identity(geometry->q, geometry->step->after, target_index)) return FL_OK;
+    fl_window_of(&target, geometry->shape, geometry->q, geometry->step->after, target_index);
     for (int s = 0; s < geometry->p->count; s++) {
-        if (!fl_box_is_source(geometry->p, geometry->before, s, geometry->q, t)) continue;
+        if (!fl_box_is_source(geometry->p, geometry->before, s, geometry->q, target_index)) continue;
         fl_window_of(&source, geometry->shape, geometry->p, geometry->before, s);
         FL_TRY(add_overlap(list, s, &source, &target, geometry->shape->ndim));
     }

@@ -40,16 +40,16 @@ static fl_box_kind kind_of(fl_sbp from, fl_sbp to)
 /* Part of n that a rank does not hold, at most: it may hold the smallest part. */
 static int64_t missing(int64_t n, int parts) { return n - n / parts; }
 
-/* The most any rank receives when S(i) becomes S(j); size: what the group holds. */
-static int64_t all_to_all_elements(const int64_t *size, int64_t numel, int i, int j, int parts)
+/* The most any rank receives when one split axis becomes another; size: what the group holds. */
+static int64_t all_to_all_elements(const int64_t *size, int64_t numel, int from_axis, int to_axis, int parts)
 {
     int64_t most = 0;
     if (numel == 0) return 0;
     for (int r = 0; r < parts; r++) {
         int64_t start, had, gets;
-        fl_split(&start, &had, size[i], parts, r);
-        fl_split(&start, &gets, size[j], parts, r);
-        int64_t received = (size[i] - had) * gets * (numel / size[i] / size[j]);
+        fl_split(&start, &had, size[from_axis], parts, r);
+        fl_split(&start, &gets, size[to_axis], parts, r);
+        int64_t received = (size[from_axis] - had) * gets * (numel / size[from_axis] / size[to_axis]);
         if (received > most) most = received;
     }
     return most;
@@ -235,12 +235,12 @@ fl_sbp fl_box_identity(const fl_placement *placement, fl_nd_sbp sbp, int index)
     return 0;
 }
 
-bool fl_box_is_source(const fl_placement *p, fl_nd_sbp sbp, int s, const fl_placement *q, int t)
+bool fl_box_is_source(const fl_placement *from, fl_nd_sbp sbp, int source, const fl_placement *to, int target)
 {
-    int part, replica, own_part, own_replica, own = fl_placement_index(p, q->ranks[t]);
-    locate(&part, &replica, p, sbp, s);
-    if (own >= 0) locate(&own_part, &own_replica, p, sbp, own);
-    return replica == (own >= 0 && own_part == part ? own_replica : t % replica_count(p, sbp));
+    int part, replica, own_part, own_replica, own = fl_placement_index(from, to->ranks[target]);
+    locate(&part, &replica, from, sbp, source);
+    if (own >= 0) locate(&own_part, &own_replica, from, sbp, own);
+    return replica == (own >= 0 && own_part == part ? own_replica : target % replica_count(from, sbp));
 }
 
 /* One side of an exchange, per position of the placement. */
@@ -333,12 +333,12 @@ static bool same_parts(const struct side *from, const struct side *to)
 }
 
 /* Appends one exchange, or a local step if every rank already has its elements. */
-static fl_status add_exchange(fl_box_plan *plan, const struct job *job, const fl_placement *p, fl_nd_sbp from_sbp,
-                              const fl_placement *q, fl_nd_sbp to_sbp)
+static fl_status add_exchange(fl_box_plan *plan, const struct job *job, const fl_placement *from_place,
+                              fl_nd_sbp from_sbp, const fl_placement *to_place, fl_nd_sbp to_sbp)
 {
     struct side from, to;
-    FL_TRY(side_init(&from, job, p, from_sbp));
-    fl_status status = side_init(&to, job, q, to_sbp);
+    FL_TRY(side_init(&from, job, from_place, from_sbp));
+    fl_status status = side_init(&to, job, to_place, to_sbp);
     if (status != FL_OK) {
         side_free(&from);
         return status;
@@ -347,14 +347,14 @@ static fl_status add_exchange(fl_box_plan *plan, const struct job *job, const fl
                         .axis = -1,
                         .from = from_sbp.at[0],
                         .to = to_sbp.at[0],
-                        .placement = q,
+                        .placement = to_place,
                         .after = to_sbp};
-    int64_t *sent = malloc((size_t)p->count * sizeof *sent);
+    int64_t *sent = malloc((size_t)from_place->count * sizeof *sent);
     if (!sent) status = fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
     else if (same_parts(&from, &to)) step.kind = FL_BOX_RELABEL;
     else {
         step.bytes = exchange_elements(job, &from, &to, sent) * job->item;
-        if (step.bytes == 0 && !from.partial && same_device(p, q))
+        if (step.bytes == 0 && !from.partial && same_device(from_place, to_place))
             step.kind = to.partial ? FL_BOX_ZERO_FILL : FL_BOX_SLICE;
     }
     if (status == FL_OK) plan_add(plan, step);
@@ -415,20 +415,20 @@ static bool sums_nested(const struct job *job, const fl_placement *placement, fl
 
 /* Appends the cheapest of four ways: straight; partials reduced and scattered first, so that every element is sent
 ** once; broadcasts sent as parts and gathered there, so that no rank sends the same to many; both. */
-static fl_status add_moves(fl_box_plan *plan, const struct job *job, const fl_placement *p, fl_nd_sbp from,
-                           const fl_placement *q, fl_nd_sbp to)
+static fl_status add_moves(fl_box_plan *plan, const struct job *job, const fl_placement *from_place, fl_nd_sbp from,
+                           const fl_placement *to_place, fl_nd_sbp to)
 {
-    fl_nd_sbp reduced = spread(job, p, from, true), parts = spread(job, q, to, false);
+    fl_nd_sbp reduced = spread(job, from_place, from, true), parts = spread(job, to_place, to, false);
     fl_box_plan best = {.count = -1};
     for (int way = 0; way < 4; way++) {
         fl_nd_sbp first = way & 1 ? reduced : from, second = way & 2 ? parts : to;
-        if (mixes_partials(p, first)) continue;
+        if (mixes_partials(from_place, first)) continue;
         if ((way & 1 && fl_nd_sbp_equal(reduced, from)) || (way & 2 && fl_nd_sbp_equal(parts, to))) continue;
         fl_box_plan candidate = *plan;
-        add_conversions(&candidate, job, p, from, first);
-        FL_TRY(add_exchange(&candidate, job, p, first, q, second));
-        if (sums_nested(job, p, first) && !candidate.local) continue;
-        add_conversions(&candidate, job, q, second, to);
+        add_conversions(&candidate, job, from_place, from, first);
+        FL_TRY(add_exchange(&candidate, job, from_place, first, to_place, second));
+        if (sums_nested(job, from_place, first) && !candidate.local) continue;
+        add_conversions(&candidate, job, to_place, second, to);
         if (best.count < 0 || candidate.bytes < best.bytes) best = candidate;
     }
     *plan = best;

@@ -26,7 +26,7 @@ struct pack {
     uint32_t written;    /* groups to be copied back */
     struct member *list; /* owned */
     int64_t stretches;
-    void (*visit)(const struct pack *p, const struct member *m, int64_t at, int64_t n, int64_t stretch);
+    void (*visit)(const struct pack *pack, const struct member *member, int64_t at, int64_t n, int64_t stretch);
     const fl_optim_kernels *kernels;
     /* what the visitors use */
     const fl_step_fn *step;

@@ -16,7 +16,7 @@ struct job {
     int32_t *taps;
     fl_pool_taps where;
     fl_pool_mean mean;
-    void (*row)(const struct job *j, char *x, char *y, int32_t *taps, int64_t row);
+    void (*row)(const struct job *job, char *x, char *y, int32_t *taps, int64_t row);
 };
 
 static struct job job_of(fl_dtype dtype, const fl_pool *pool, const void *x, const void *y, const int32_t *taps)

@@ -20,7 +20,7 @@ enum {
 struct work {
     const fl_random_kernels *kernels;
     fl_random_key key;
-    void (*draw)(const struct work *w, int64_t at, uint64_t first, int64_t n);
+    void (*draw)(const struct work *work, int64_t at, uint64_t first, int64_t n);
     void *out;      /* contiguous, of `dtype` */
     const void *in; /* contiguous, or NULL */
     fl_dtype dtype;
@@ -37,16 +37,16 @@ struct work {
     const fl_view *part;
 };
 
-/* Logical index of the first element of run r. */
-static uint64_t run_start(const struct work *work, int64_t r)
+/* Logical index of the first element of a run. */
+static uint64_t run_start(const struct work *work, int64_t run)
 {
     const fl_view *v = work->part;
     uint64_t index = 0, unit = 1;
     for (int i = v->ndim - 1; i >= 0; i--) {
         int64_t at = v->start[i];
         if (i < work->outer) {
-            at += r % v->size[i];
-            r /= v->size[i];
+            at += run % v->size[i];
+            run /= v->size[i];
         }
         index += (uint64_t)at * unit;
         unit *= (uint64_t)v->logical[i];

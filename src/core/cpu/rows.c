@@ -133,17 +133,17 @@ fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const
 
 /* ---- negative log-likelihood ---- */
 
-static void nll_body(const void *a, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
+static void nll_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
                      const void *const *in)
 {
     (void)out;
-    kernels->nll(a, row, rows, in[0]);
+    kernels->nll(context, row, rows, in[0]);
 }
 
-static void nll_backward_body(const void *a, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
+static void nll_backward_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
                               const void *const *in)
 {
-    kernels->nll_backward(a, row, rows, out, in[0]);
+    kernels->nll_backward(context, row, rows, out, in[0]);
 }
 
 double fl_cpu_nll_weights(fl_dtype dtype, const void *weight, int64_t classes)

@@ -67,13 +67,13 @@ static void write_units(void *context, int64_t begin, int64_t end)
 }
 
 /* The part of the index that falls into this part of out: where it begins in both, and its size. */
-static int64_t overlap(int64_t *in_index, int64_t *in_out, const fl_view *index, const fl_view *out, int a)
+static int64_t overlap(int64_t *in_index, int64_t *in_out, const fl_view *index, const fl_view *out, int axis)
 {
-    int64_t from = index->start[a] > out->start[a] ? index->start[a] : out->start[a];
-    int64_t index_end = index->start[a] + index->size[a], out_end = out->start[a] + out->size[a],
+    int64_t from = index->start[axis] > out->start[axis] ? index->start[axis] : out->start[axis];
+    int64_t index_end = index->start[axis] + index->size[axis], out_end = out->start[axis] + out->size[axis],
             end = index_end < out_end ? index_end : out_end;
-    *in_index = from - index->start[a];
-    *in_out = from - out->start[a];
+    *in_index = from - index->start[axis];
+    *in_out = from - out->start[axis];
     return end > from ? end - from : 0;
 }
 

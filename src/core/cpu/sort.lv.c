@@ -100,11 +100,11 @@ typedef struct wide_item {
 #define NAME(function) function##_wide
 #include "sort.inc"
 
-static fl_status sort_rows(const char *who, const fl_sort_rows *s)
+static fl_status sort_rows(const char *who, const fl_sort_rows *job)
 {
-    if (s->rows == 0 || s->k == 0) return FL_OK;
-    bool narrow = fl_dtype_size(s->dtype) <= 4 && s->n < UINT32_MAX;
-    return narrow ? sort_rows_narrow(who, s) : sort_rows_wide(who, s);
+    if (job->rows == 0 || job->k == 0) return FL_OK;
+    bool narrow = fl_dtype_size(job->dtype) <= 4 && job->n < UINT32_MAX;
+    return narrow ? sort_rows_narrow(who, job) : sort_rows_wide(who, job);
 }
 
 fl_sort_rows_fn *const FL_LV(fl_sort_rows_of) = sort_rows;

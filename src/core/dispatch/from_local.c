@@ -22,7 +22,7 @@ enum { GRAD_SBP, WHOLE_SHAPE };
 struct part_facts {
     int32_t dtype, ndim;
     int64_t dims[FL_MAX_NDIM];
-    uint64_t hash;             /* of the data; 0: not asked for */
+    uint64_t hash;             /* of the data; 0: not taken */
     char error[FL_ERROR_TEXT]; /* why there are no data to hash; "": there are */
 };
 
@@ -155,7 +155,7 @@ static bool is_balanced(const struct parts *all)
 
 /* ---- telling each other ---- */
 
-/* FNV-1a over words: equal data, equal hash; 0 is kept for "not asked". */
+/* Equal data, equal hash; 0 is kept for "not taken". */
 static fl_status hash_of(uint64_t *out, fl_tensor *local)
 {
     fl_tensor *whole, *host;

@@ -55,12 +55,12 @@ static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *
 }
 
 /* A slice of a broadcast tensor becomes a copy: written in place, it must not change the other on this rank alone. */
-static fl_status own_storage(fl_tensor **t)
+static fl_status own_storage(fl_tensor **tensor)
 {
     fl_tensor *copy;
-    fl_status status = FL_CALL(&copy, clone, fl_of(*t));
-    fl_tensor_unref(*t);
-    if (status == FL_OK) *t = copy;
+    fl_status status = FL_CALL(&copy, clone, fl_of(*tensor));
+    fl_tensor_unref(*tensor);
+    if (status == FL_OK) *tensor = copy;
     return status;
 }
 

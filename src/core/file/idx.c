@@ -49,9 +49,9 @@ static fl_status read_exactly(const struct reader *reader, void *data, size_t si
     return got == (int)size ? FL_OK : read_error(reader);
 }
 
-static uint32_t big_endian(const unsigned char *b)
+static uint32_t big_endian(const unsigned char *bytes)
 {
-    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
 /* Type and shape from the head of the file. */

@@ -28,8 +28,9 @@ int64_t fl_safetensors_stretch(const fl_safetensors_entry *entry, const fl_windo
     return stretch_of(&outer, entry, window);
 }
 
-/* Calls f for every stretch: bytes from the entry's beginning, from the part's beginning, and how many. */
-static fl_status for_stretches(const fl_safetensors_entry *entry, const fl_window *window, stretch_fn *f, void *context)
+/* Calls visit for every stretch: bytes from the entry's beginning, from the part's beginning, and how many. */
+static fl_status for_stretches(const fl_safetensors_entry *entry, const fl_window *window, stretch_fn *visit,
+                               void *context)
 {
     const fl_shape *shape = &entry->shape;
     int64_t first = 0, steps[FL_MAX_NDIM], at[FL_MAX_NDIM] = {0};
@@ -41,7 +42,7 @@ static fl_status for_stretches(const fl_safetensors_entry *entry, const fl_windo
     int outer;
     int64_t run = stretch_of(&outer, entry, window);
     for (int64_t part = 0;; part += run) {
-        FL_TRY(f(context, first, part, run));
+        FL_TRY(visit(context, first, part, run));
         int i = outer - 1;
         for (; i >= 0; i--) {
             first += steps[i];

@@ -56,7 +56,7 @@ static void text_add(struct text *text, const char *bytes, size_t size)
     text->size += size;
 }
 
-static void text_format(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void text_format(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void text_format(struct text *text, const char *format, ...)
 {
     char buffer[64];
@@ -67,13 +67,13 @@ static void text_format(struct text *text, const char *format, ...)
     text_add(text, buffer, (size_t)size);
 }
 
-static void text_string(struct text *text, const char *s)
+static void text_string(struct text *text, const char *string)
 {
     text_add(text, "\"", 1);
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\') text_format(text, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20) text_format(text, "\\u%04x", *s);
-        else text_add(text, s, 1);
+    for (; *string; string++) {
+        if (*string == '"' || *string == '\\') text_format(text, "\\%c", *string);
+        else if ((unsigned char)*string < 0x20) text_format(text, "\\u%04x", *string);
+        else text_add(text, string, 1);
     }
     text_add(text, "\"", 1);
 }

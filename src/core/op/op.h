@@ -45,16 +45,16 @@ static inline fl_operand fl_of(fl_tensor *tensor)
     if (!tensor) o.kind = FL_NONE;
     return o;
 }
-static inline fl_operand fl_of_number(double v)
+static inline fl_operand fl_of_number(double value)
 {
     fl_operand o = {FL_NUM_FLOAT, {0}};
-    o.number = v;
+    o.number = value;
     return o;
 }
-static inline fl_operand fl_of_integer(int64_t v)
+static inline fl_operand fl_of_integer(int64_t value)
 {
     fl_operand o = {FL_NUM_INT, {0}};
-    o.integer = v;
+    o.integer = value;
     return o;
 }
 

@@ -5,9 +5,9 @@
 
 fl_promotion fl_promotion_begin(void) { return (fl_promotion){{FL_DTYPE_COUNT, FL_DTYPE_COUNT, FL_DTYPE_COUNT}}; }
 
-void fl_promotion_add(fl_promotion *p, fl_dtype dtype, fl_tier tier)
+void fl_promotion_add(fl_promotion *promotion, fl_dtype dtype, fl_tier tier)
 {
-    fl_dtype *so_far = &p->tiers[tier];
+    fl_dtype *so_far = &promotion->tiers[tier];
     *so_far = *so_far == FL_DTYPE_COUNT ? dtype : fl_dtype_promote(*so_far, dtype);
 }
 
@@ -19,7 +19,8 @@ static fl_dtype raise_category(fl_dtype strong, fl_dtype weak)
     return fl_dtype_promote(strong, weak);
 }
 
-fl_dtype fl_promotion_end(const fl_promotion *p)
+fl_dtype fl_promotion_end(const fl_promotion *promotion)
 {
-    return raise_category(p->tiers[FL_TIER_TENSOR], raise_category(p->tiers[FL_TIER_SCALAR], p->tiers[FL_TIER_NUMBER]));
+    return raise_category(promotion->tiers[FL_TIER_TENSOR],
+                          raise_category(promotion->tiers[FL_TIER_SCALAR], promotion->tiers[FL_TIER_NUMBER]));
 }

@@ -20,7 +20,7 @@ typedef struct fl_promotion {
 
 /* Begin, add every operand, end: the promoted dtype, FL_DTYPE_COUNT of none. */
 fl_promotion fl_promotion_begin(void);
-void fl_promotion_add(fl_promotion *p, fl_dtype dtype, fl_tier tier);
-fl_dtype fl_promotion_end(const fl_promotion *p);
+void fl_promotion_add(fl_promotion *promotion, fl_dtype dtype, fl_tier tier);
+fl_dtype fl_promotion_end(const fl_promotion *promotion);
 
 #endif

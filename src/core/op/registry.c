@@ -35,22 +35,22 @@ const fl_op *fl_op_find(const char *name)
 
 /* ---- parsing ---- */
 
-static const char *skip_space(const char *p)
+static const char *skip_space(const char *at)
 {
-    while (*p == ' ') p++;
-    return p;
+    while (*at == ' ') at++;
+    return at;
 }
 
 /* Copies a run of [A-Za-z0-9_] and returns what follows. */
-static const char *read_word(char *out, size_t size, const char *p)
+static const char *read_word(char *out, size_t size, const char *at)
 {
     size_t n = 0;
-    while (isalnum((unsigned char)*p) || *p == '_') {
+    while (isalnum((unsigned char)*at) || *at == '_') {
         assert(n + 1 < size);
-        out[n++] = *p++;
+        out[n++] = *at++;
     }
     out[n] = 0;
-    return p;
+    return at;
 }
 
 static const struct {
@@ -63,25 +63,25 @@ static const struct {
 };
 
 /* Reads "float", "mean|sum|none" or "ints|same|valid" after the colon. */
-static const char *read_type(fl_param *param, const char *p)
+static const char *read_type(fl_param *param, const char *at)
 {
-    const char *start = p;
+    const char *start = at;
     char word[32];
-    p = read_word(word, sizeof word, p);
-    if (*p != '|') {
+    at = read_word(word, sizeof word, at);
+    if (*at != '|') {
         for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++)
             if (strcmp(type_names[i].name, word) == 0) {
                 param->type = type_names[i].type;
-                return p;
+                return at;
             }
         assert(!"unknown type in a signature");
     }
     param->type = strcmp(word, "ints") == 0 ? FL_ATTR_INTS : FL_ATTR_WORD;
-    if (param->type == FL_ATTR_INTS) start = p + 1;
-    while (*p == '|') p = read_word(word, sizeof word, p + 1);
-    assert((size_t)(p - start) < sizeof param->words);
-    memcpy(param->words, start, (size_t)(p - start));
-    return p;
+    if (param->type == FL_ATTR_INTS) start = at + 1;
+    while (*at == '|') at = read_word(word, sizeof word, at + 1);
+    assert((size_t)(at - start) < sizeof param->words);
+    memcpy(param->words, start, (size_t)(at - start));
+    return at;
 }
 
 /* Position of word in "a|b|c", -1 when it is not there. */
@@ -97,12 +97,12 @@ static int word_position(const char *words, const char *word)
 }
 
 /* Reads the default after "=" up to , or ). */
-static const char *read_default(fl_param *param, const char *p)
+static const char *read_default(fl_param *param, const char *at)
 {
-    size_t n = strcspn(p, ",)");
+    size_t n = strcspn(at, ",)");
     char text[48];
     assert(n < sizeof text);
-    memcpy(text, p, n);
+    memcpy(text, at, n);
     text[n] = 0;
     while (n && text[n - 1] == ' ') text[--n] = 0;
     fl_attr *a = &param->initial;
@@ -120,50 +120,50 @@ static const char *read_default(fl_param *param, const char *p)
         } else a->list[0] = strtoll(text, NULL, 10);
         assert(param->type != FL_ATTR_WORD || a->integer >= 0);
     }
-    return p + strcspn(p, ",)");
+    return at + strcspn(at, ",)");
 }
 
 /* One parameter, from its first character to the , or ) after it. */
-static const char *read_param(fl_signature *signature, const char *p)
+static const char *read_param(fl_signature *signature, const char *at)
 {
     assert(signature->param_count < FL_MAX_PARAMS);
     fl_param *param = &signature->params[signature->param_count++];
-    if (*p == '~') {
+    if (*at == '~') {
         param->is_value = true;
-        p++;
+        at++;
     }
-    p = skip_space(read_word(param->name, sizeof param->name, p));
+    at = skip_space(read_word(param->name, sizeof param->name, at));
     if (strcmp(param->name, "options") == 0) {
         param->type = FL_ATTR_OPTIONS;
         param->optional = true;
         param->slot = -1;
         signature->has_options = true;
-        return p;
+        return at;
     }
-    if (*p != ':') {
+    if (*at != ':') {
         param->is_tensor = true;
         param->slot = signature->tensor_count++;
-        if (strncmp(p, "...", 3) == 0) {
+        if (strncmp(at, "...", 3) == 0) {
             param->is_list = signature->variadic = true;
-            p += 3;
+            at += 3;
         }
-        if (strncmp(p, "|n", 2) == 0) {
+        if (strncmp(at, "|n", 2) == 0) {
             param->number_allowed = true;
-            p += 2;
+            at += 2;
         }
-        if (*p == '?') {
+        if (*at == '?') {
             param->optional = true;
-            p++;
+            at++;
         }
-        return skip_space(p);
+        return skip_space(at);
     }
     param->slot = signature->attr_count++;
     assert(param->slot < FL_MAX_ATTRS);
     param->required = true;
     if (!param->is_value) signature->shape_mask |= 1u << param->slot;
-    p = skip_space(read_type(param, skip_space(p + 1)));
-    if (*p == '=') p = read_default(param, skip_space(p + 1));
-    return skip_space(p);
+    at = skip_space(read_type(param, skip_space(at + 1)));
+    if (*at == '=') at = read_default(param, skip_space(at + 1));
+    return skip_space(at);
 }
 
 static fl_signature *parse(const fl_op *op)

@@ -57,19 +57,19 @@ static inline double fl_attr_number(const fl_attr *attr)
 }
 
 /* Attribute setters for C callers: a is an initialised fl_attrs. */
-static inline void fl_attr_set(fl_attrs *attrs, int slot, int64_t v)
+static inline void fl_attr_set(fl_attrs *attrs, int slot, int64_t value)
 {
     attrs->at[slot].given = true;
     attrs->at[slot].kind = FL_NUM_INT;
     attrs->at[slot].count = 1;
-    attrs->at[slot].integer = v;
+    attrs->at[slot].integer = value;
 }
-static inline void fl_attr_set_number(fl_attrs *attrs, int slot, double v)
+static inline void fl_attr_set_number(fl_attrs *attrs, int slot, double value)
 {
     attrs->at[slot].given = true;
     attrs->at[slot].kind = FL_NUM_FLOAT;
     attrs->at[slot].count = 1;
-    attrs->at[slot].number = v;
+    attrs->at[slot].number = value;
 }
 void fl_attr_set_list(fl_attrs *attrs, int slot, const int64_t *values, int count);
 

@@ -37,11 +37,11 @@ static inline int64_t fl_window_geometry_count(const fl_window_geometry *geometr
     return ceil && (count - 1) * stride >= n + geometry->padding[d] ? count - 1 : count;
 }
 
-/* The positions [*from, *to) out of `count` at which tap t lies on the axis of n elements. */
+/* The positions [*from, *to) out of `count` at which this tap lies on the axis of n elements. */
 static inline void fl_window_geometry_range(int64_t *from, int64_t *to, const fl_window_geometry *geometry, int d,
-                                            int64_t t, int64_t n, int64_t count)
+                                            int64_t tap, int64_t n, int64_t count)
 {
-    int64_t stride = geometry->stride[d], before = geometry->padding[d] - t * geometry->dilation[d], end = n + before;
+    int64_t stride = geometry->stride[d], before = geometry->padding[d] - tap * geometry->dilation[d], end = n + before;
     *from = before <= 0 ? 0 : (before + stride - 1) / stride;
     *to = end <= 0 ? 0 : (end + stride - 1) / stride;
     if (*to > count) *to = count;

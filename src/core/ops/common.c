@@ -218,10 +218,10 @@ fl_status fl_reshaped(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int n
 
 /* ---- copies through kernels ---- */
 
-/* `v`, a contiguous view, with other sizes of the same number of elements. */
-static fl_view reshaped(const fl_view *v, const fl_view *like, int64_t *strides)
+/* A contiguous view, with other sizes of the same number of elements. */
+static fl_view reshaped(const fl_view *view, const fl_view *like, int64_t *strides)
 {
-    fl_view out = *v;
+    fl_view out = *view;
     fl_shape_strides(strides, like->size, like->ndim);
     out.ndim = like->ndim;
     out.size = like->size;

@@ -58,25 +58,25 @@ static fl_status image_shape(fl_shape *out, const fl_infer *infer, const fl_shap
 }
 
 /* The shape of conv2d's result. */
-static fl_status output_shape(fl_shape *out, const fl_infer *infer, const fl_shape *x, const fl_shape *w)
+static fl_status output_shape(fl_shape *out, const fl_infer *infer, const fl_shape *x, const fl_shape *weight)
 {
     char tx[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
     int64_t groups = infer->attrs->at[FL_CONV_GROUPS].integer, size[2];
     int channels = fl_conv_channels(x->ndim);
     fl_window_geometry window;
-    if (!is_image(x) || w->ndim != 4)
+    if (!is_image(x) || weight->ndim != 4)
         return fl_infer_fail(
             infer, FL_ERR_SHAPE,
             "takes x [n, in, height, width] or [in, height, width] and weight [out, in / groups, height, width], "
             "got %s and %s",
-            fl_shape_text(tx, x), fl_shape_text(tw, w));
+            fl_shape_text(tx, x), fl_shape_text(tw, weight));
     FL_TRY(read_window(&window, infer));
-    FL_TRY(check_weight(infer, w));
-    if (x->dims[channels] % groups != 0 || x->dims[channels] / groups != w->dims[1])
+    FL_TRY(check_weight(infer, weight));
+    if (x->dims[channels] % groups != 0 || x->dims[channels] / groups != weight->dims[1])
         return fl_infer_fail(infer, FL_ERR_SHAPE, "x %s has %lld channels, weight %s takes %lld in each of %lld groups",
-                             fl_shape_text(tx, x), (long long)x->dims[channels], fl_shape_text(tw, w),
-                             (long long)w->dims[1], (long long)groups);
-    memcpy(window.size, w->dims + 2, sizeof window.size);
+                             fl_shape_text(tx, x), (long long)x->dims[channels], fl_shape_text(tw, weight),
+                             (long long)weight->dims[1], (long long)groups);
+    memcpy(window.size, weight->dims + 2, sizeof window.size);
     fl_conv_pad(&window, infer->attrs);
     for (int d = 0; d < 2; d++) {
         int axis = channels + 1 + d;
@@ -86,10 +86,10 @@ static fl_status output_shape(fl_shape *out, const fl_infer *infer, const fl_sha
             return fl_infer_fail(
                 infer, FL_ERR_SHAPE,
                 "the window of weight %s, spread by dilation %lld, is larger than axis %d of x %s with padding %lld",
-                fl_shape_text(tw, w), (long long)window.dilation[d], axis, fl_shape_text(tx, x),
+                fl_shape_text(tw, weight), (long long)window.dilation[d], axis, fl_shape_text(tx, x),
                 (long long)window.padding[d]);
     }
-    return image_shape(out, infer, x, w->dims[0], size);
+    return image_shape(out, infer, x, weight->dims[0], size);
 }
 
 static fl_status infer_dtypes(fl_infer *infer)
@@ -111,11 +111,11 @@ static fl_status infer_conv(fl_infer *infer)
 }
 
 /* The gradient that x or the weight is to get belongs to these shapes. */
-static fl_status check_gradient(const fl_infer *infer, const fl_shape *g, const fl_shape *x, const fl_shape *w)
+static fl_status check_gradient(const fl_infer *infer, const fl_shape *g, const fl_shape *x, const fl_shape *weight)
 {
     char tg[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
     fl_shape y;
-    FL_TRY(output_shape(&y, infer, x, w));
+    FL_TRY(output_shape(&y, infer, x, weight));
     if (fl_shape_equal(&y, g)) return FL_OK;
     return fl_infer_fail(infer, FL_ERR_SHAPE, "g must be %s, got %s", fl_shape_text(ty, &y), fl_shape_text(tg, g));
 }
@@ -240,14 +240,14 @@ static fl_status kernel_weight_grad(fl_kernel *kernel)
 
 /* A call of one of the three ops with the attributes of another. size: rows and columns of the result, if the op has
 ** that attribute. */
-static fl_tensor *expr_conv(fl_expr *expr, const fl_op *op, const fl_grad *g, fl_operand a, fl_operand b,
+static fl_tensor *expr_conv(fl_expr *expr, const fl_op *op, const fl_grad *g, fl_operand first, fl_operand second,
                             const fl_meta *size)
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, op);
     for (int i = FL_CONV_STRIDE; i <= FL_CONV_GROUPS; i++) attrs.at[i] = g->attrs->at[i];
     if (size) fl_attr_set_list(&attrs, FL_CONV_SIZE, size->shape.dims + size->shape.ndim - 2, 2);
-    const fl_operand in[3] = {a, b};
+    const fl_operand in[3] = {first, second};
     return fl_expr_call(expr, op, in, size ? 2 : 3, &attrs);
 }
 

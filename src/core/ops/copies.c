@@ -20,9 +20,9 @@ struct layout {
     int ndim;
 };
 
-static fl_view laid_out(const fl_view *v, const struct layout *layout, const int64_t *strides)
+static fl_view laid_out(const fl_view *whole, const struct layout *layout, const int64_t *strides)
 {
-    fl_view view = *v;
+    fl_view view = *whole;
     view.ndim = layout->ndim;
     view.size = layout->size;
     view.stride = strides;

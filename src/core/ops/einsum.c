@@ -66,27 +66,27 @@ struct term {
     bool ellipsis;
 };
 
-/* Is there a "->" at p? */
-static bool is_arrow(const char *p) { return p[0] == '-' && p[1] == '>'; }
+/* Is there a "->" here? */
+static bool is_arrow(const char *at) { return at[0] == '-' && at[1] == '>'; }
 
 /* Reads up to a comma, an arrow or the end. what: "operand 1", "the result", for messages. */
-static fl_status read_term(struct term *out, const char *p, const char *equation, const char *what)
+static fl_status read_term(struct term *out, const char *at, const char *equation, const char *what)
 {
-    *out = (struct term){.from = p};
-    for (; *p && *p != ',' && !is_arrow(p); p++) {
-        if (*p == ' ') continue;
-        if (isalpha((unsigned char)*p)) {
+    *out = (struct term){.from = at};
+    for (; *at && *at != ',' && !is_arrow(at); at++) {
+        if (*at == ' ') continue;
+        if (isalpha((unsigned char)*at)) {
             out->letters++;
             continue;
         }
-        if (*p != '.') return fl_fail(FL_ERR_VALUE, "einsum: '%c' in '%s' is not a letter", *p, equation);
-        if (p[1] != '.' || p[2] != '.')
+        if (*at != '.') return fl_fail(FL_ERR_VALUE, "einsum: '%c' in '%s' is not a letter", *at, equation);
+        if (at[1] != '.' || at[2] != '.')
             return fl_fail(FL_ERR_VALUE, "einsum: '.' in '%s' is not part of '...'", equation);
         if (out->ellipsis) return fl_fail(FL_ERR_VALUE, "einsum: '...' occurs twice in %s", what);
         out->ellipsis = true;
-        p += 2;
+        at += 2;
     }
-    out->to = p;
+    out->to = at;
     return FL_OK;
 }
 

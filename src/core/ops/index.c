@@ -144,12 +144,12 @@ static fl_status expanded(fl_tensor **out, fl_tensor *x, const int64_t *sizes, i
     return FL_CALL_WITH(out, &attrs, expand, fl_of(x));
 }
 
-/* The calls below replace *t by the result. */
-static fl_status replace(fl_tensor **t, fl_status status, fl_tensor *next)
+/* The calls below replace *tensor by the result. */
+static fl_status replace(fl_tensor **tensor, fl_status status, fl_tensor *next)
 {
     FL_TRY(status);
-    fl_tensor_unref(*t);
-    *t = next;
+    fl_tensor_unref(*tensor);
+    *tensor = next;
     return FL_OK;
 }
 

@@ -109,11 +109,11 @@ static fl_status infer_contract(fl_infer *infer)
 
 /* ---- SBP ---- */
 
-/* Operand's axis for batch axis b of the result, B where it is broadcast along it. */
-static fl_sbp batch_split(const fl_sigs *sigs, int operand, int b, int batch, int own_batch)
+/* Operand's axis for a batch axis of the result, B where it is broadcast along it. */
+static fl_sbp batch_split(const fl_sigs *sigs, int operand, int out_axis, int batch, int own_batch)
 {
-    int axis = b - (batch - own_batch);
-    return axis >= 0 && sigs->in_logical[operand].dims[axis] == sigs->out_logical[0].dims[b] ? FL_S(axis) : FL_B;
+    int axis = out_axis - (batch - own_batch);
+    return axis >= 0 && sigs->in_logical[operand].dims[axis] == sigs->out_logical[0].dims[out_axis] ? FL_S(axis) : FL_B;
 }
 
 /* Of a product before its activation, which lies as the result does where it is kept. */
@@ -224,8 +224,8 @@ static uint32_t readable(const fl_kernel *kernel)
     return mask;
 }
 
-/* The product of k's operands where they lie after staging, into `c`. */
-static fl_gemm_axes product_of_kernel(const fl_stage *stage, void *c)
+/* The product of k's operands where they lie after staging. */
+static fl_gemm_axes product_of_kernel(const fl_stage *stage, void *result)
 {
     const fl_kernel *k = stage->k;
     const fl_view *x = &k->in[0], *y = &k->in[1];
@@ -239,7 +239,7 @@ static fl_gemm_axes product_of_kernel(const fl_stage *stage, void *c)
                       .k = x->size[p.xk],
                       .a = stage->in[0],
                       .b = stage->in[1],
-                      .c = c,
+                      .c = result,
                       .a_row = p.xm < 0 ? 0 : xs[p.xm],
                       .a_col = xs[p.xk],
                       .b_row = ys[p.yk],

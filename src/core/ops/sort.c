@@ -64,21 +64,21 @@ static void sbp_topk(fl_sigs *sigs) { sbp_lines(sigs, TOPK_AXIS); }
 
 /* ---- kernel ---- */
 
-static size_t staged_bytes(const fl_line_view *l)
+static size_t staged_bytes(const fl_line_view *lines)
 {
-    return l->v.contiguous ? 0 : ((size_t)l->v.numel * fl_dtype_size(l->v.dtype) + 63) & ~(size_t)63;
+    return lines->v.contiguous ? 0 : ((size_t)lines->v.numel * fl_dtype_size(lines->v.dtype) + 63) & ~(size_t)63;
 }
 
 /* Where the lines are as rows: in place, or in memory at *scratch, which moves on. `strides` belongs to the copy. */
-static fl_view rows_of(const fl_line_view *l, char **scratch, int64_t *strides)
+static fl_view rows_of(const fl_line_view *lines, char **scratch, int64_t *strides)
 {
-    fl_view rows = l->v;
+    fl_view rows = lines->v;
     if (rows.contiguous) return rows;
-    fl_shape_strides(strides, l->size, rows.ndim);
+    fl_shape_strides(strides, lines->size, rows.ndim);
     rows.data = *scratch;
     rows.stride = strides;
     rows.contiguous = true;
-    *scratch += staged_bytes(l);
+    *scratch += staged_bytes(lines);
     return rows;
 }
 

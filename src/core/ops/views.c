@@ -121,17 +121,17 @@ static void view_reshape(fl_view_request *request)
     while (out_axis >= 0) request->strides[out_axis--] = 1;
 }
 
-/* True if all parts of in axis i and out axis j end at the same elements: both axes have equally many elements before
-** them; when their sizes differ the parts must be equal, or a further split would cut them differently. */
-static bool boundaries_agree(const fl_sigs *sigs, int i, int j)
+/* True if all parts of the two axes end at the same elements: both have equally many elements before them; when their
+** sizes differ the parts must be equal, or a further split would cut them differently. */
+static bool boundaries_agree(const fl_sigs *sigs, int in_axis, int out_axis)
 {
     int64_t before_in = 1, before_out = 1, in_unit = 1, out_unit = 1;
-    for (int a = 0; a < i; a++) before_in *= sigs->in[0].shape.dims[a];
-    for (int a = 0; a < j; a++) before_out *= sigs->out[0].shape.dims[a];
+    for (int a = 0; a < in_axis; a++) before_in *= sigs->in[0].shape.dims[a];
+    for (int a = 0; a < out_axis; a++) before_out *= sigs->out[0].shape.dims[a];
     if (before_in != before_out) return false;
-    for (int a = i + 1; a < sigs->in[0].shape.ndim; a++) in_unit *= sigs->in[0].shape.dims[a];
-    for (int a = j + 1; a < sigs->out[0].shape.ndim; a++) out_unit *= sigs->out[0].shape.dims[a];
-    int64_t in_size = sigs->in[0].shape.dims[i], out_size = sigs->out[0].shape.dims[j];
+    for (int a = in_axis + 1; a < sigs->in[0].shape.ndim; a++) in_unit *= sigs->in[0].shape.dims[a];
+    for (int a = out_axis + 1; a < sigs->out[0].shape.ndim; a++) out_unit *= sigs->out[0].shape.dims[a];
+    int64_t in_size = sigs->in[0].shape.dims[in_axis], out_size = sigs->out[0].shape.dims[out_axis];
     if (in_size == out_size) return in_unit == out_unit;
     for (int part = 0; part < sigs->parts; part++) {
         int64_t in_start, out_start, size;

@@ -132,10 +132,10 @@ fl_status fl_channel_open(fl_channel **out, fl_group *group)
 }
 
 /* Copies the parts of an entry that are in use, save for the sequence, its first field. */
-static void entry_copy(fl_entry *out, const fl_entry *e)
+static void entry_copy(fl_entry *out, const fl_entry *entry)
 {
-    memcpy(&out->fingerprint, &e->fingerprint, offsetof(fl_entry, error) - offsetof(fl_entry, fingerprint));
-    if (e->flags & FL_ENTRY_POISONED) memcpy(out->error, e->error, sizeof e->error);
+    memcpy(&out->fingerprint, &entry->fingerprint, offsetof(fl_entry, error) - offsetof(fl_entry, fingerprint));
+    if (entry->flags & FL_ENTRY_POISONED) memcpy(out->error, entry->error, sizeof entry->error);
     else out->error[0] = '\0';
 }
 
@@ -211,10 +211,12 @@ void fl_channel_standing(fl_standing *out, int rank)
     if (!offset || __atomic_load_n(&j->meeting, __ATOMIC_RELAXED) != out->meeting) out->meeting = 0;
 }
 
-bool fl_channel_lacks(const fl_standing *s, int rank)
+bool fl_channel_lacks(const fl_standing *standing, int rank)
 {
-    const struct side *theirs = side_of(rank, s->hash, s->ranks, s->count);
-    return !theirs || __atomic_load_n(&theirs->shows[s->sequence & 1].entry.sequence, __ATOMIC_ACQUIRE) < s->sequence;
+    const struct side *theirs = side_of(rank, standing->hash, standing->ranks, standing->count);
+    return !theirs
+        || __atomic_load_n(&theirs->shows[standing->sequence & 1].entry.sequence, __ATOMIC_ACQUIRE)
+        < standing->sequence;
 }
 
 uint64_t fl_channel_counted(const fl_channel *channel) { return channel->left; }

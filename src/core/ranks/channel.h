@@ -38,7 +38,7 @@ typedef struct fl_standing {
 void fl_channel_standing(fl_standing *out, int rank);
 
 /* True if a member of that group has not entered that meeting. */
-bool fl_channel_lacks(const fl_standing *s, int rank);
+bool fl_channel_lacks(const fl_standing *standing, int rank);
 
 /* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet
 ** again. */

@@ -50,15 +50,16 @@ static bool prepare(void)
     return look.world > 0;
 }
 
-static bool is_together(const struct node *n, const struct node *m)
+static bool is_together(const struct node *node, const struct node *other)
 {
-    return n->standing.hash == m->standing.hash && n->standing.sequence == m->standing.sequence;
+    return node->standing.hash == other->standing.hash && node->standing.sequence == other->standing.sequence;
 }
 
-/* Does n wait for what m does, that of `rank`: in the same meeting, or for that rank, which waits in another one? */
-static bool leads_to(const struct node *n, int rank, const struct node *m)
+/* True if `node` waits for what `rank`, the other node, does: in the same meeting, or for that rank, which waits in
+** another one. */
+static bool leads_to(const struct node *node, int rank, const struct node *other)
 {
-    return m->standing.meeting && (is_together(n, m) || fl_channel_lacks(&n->standing, rank));
+    return other->standing.meeting && (is_together(node, other) || fl_channel_lacks(&node->standing, rank));
 }
 
 static void add(int rank)
@@ -142,17 +143,17 @@ static void append(const char *text)
 }
 
 /* "rank 1 train.lua:41 all-reduce of float32[8, 6], P -> B among {1, 0}" */
-static void append_rank(int rank, const fl_standing *s)
+static void append_rank(int rank, const fl_standing *standing)
 {
     char text[FL_COLLECTIVE_TEXT + FL_WHERE_TEXT + 32], collective[FL_COLLECTIVE_TEXT];
-    snprintf(text, sizeof text, "rank %d %s%s%s among {", rank, s->collective.where, s->collective.where[0] ? " " : "",
-             fl_collective_text(collective, &s->collective));
+    snprintf(text, sizeof text, "rank %d %s%s%s among {", rank, standing->collective.where,
+             standing->collective.where[0] ? " " : "", fl_collective_text(collective, &standing->collective));
     append(text);
-    for (int i = 0; i < s->count && i < LISTED_RANKS; i++) {
-        snprintf(text, sizeof text, i ? ", %d" : "%d", s->ranks[i]);
+    for (int i = 0; i < standing->count && i < LISTED_RANKS; i++) {
+        snprintf(text, sizeof text, i ? ", %d" : "%d", standing->ranks[i]);
         append(text);
     }
-    append(s->count > LISTED_RANKS ? ", ...}" : "}");
+    append(standing->count > LISTED_RANKS ? ", ...}" : "}");
 }
 
 /* True if a lower rank of the cycles is in the same meeting. */

@@ -47,12 +47,12 @@ static fl_status show(fl_group *group, const fl_entry *mine, const void *data, s
 
 /* "rank 0 train.lua:41 sum of float32[8, 4] S(0)" */
 enum { OP_WORDS = FL_PAST_WHAT + FL_PAST_WHERE + 32 };
-static void word_op(char *out, int rank, const words *w, bool is_there)
+static void word_op(char *out, int rank, const words *op_words, bool is_there)
 {
     if (!is_there) snprintf(out, OP_WORDS, "rank %d nothing more", rank);
     else
-        snprintf(out, OP_WORDS, "rank %d %s%s%s", rank, w->where, w->where[0] ? " " : "",
-                 w->what[0] ? w->what : "an op");
+        snprintf(out, OP_WORDS, "rank %d %s%s%s", rank, op_words->where, op_words->where[0] ? " " : "",
+                 op_words->what[0] ? op_words->what : "an op");
 }
 
 /* True if the two members carried out the same op, by its text. */

@@ -110,16 +110,16 @@ static bool same_file(const struct stat *a, const struct stat *b)
 }
 
 /* True if the process holds the other end of that pseudo terminal or pipe. */
-static bool holds_other_end(int pid, const struct stat *s)
+static bool holds_other_end(int pid, const struct stat *pipe)
 {
     char path[PATH_TEXT];
     struct stat theirs;
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *folder = S_ISCHR(s->st_mode) || S_ISFIFO(s->st_mode) ? opendir(path) : NULL;
+    DIR *folder = S_ISCHR(pipe->st_mode) || S_ISFIFO(pipe->st_mode) ? opendir(path) : NULL;
     bool found = false;
     for (struct dirent *entry; folder && !found && (entry = readdir(folder));) {
-        if (S_ISCHR(s->st_mode)) found = far_end(pid, entry->d_name) == (int)minor(s->st_rdev);
-        else found = fstatat(dirfd(folder), entry->d_name, &theirs, 0) == 0 && same_file(s, &theirs);
+        if (S_ISCHR(pipe->st_mode)) found = far_end(pid, entry->d_name) == (int)minor(pipe->st_rdev);
+        else found = fstatat(dirfd(folder), entry->d_name, &theirs, 0) == 0 && same_file(pipe, &theirs);
     }
     if (folder) closedir(folder);
     return found;

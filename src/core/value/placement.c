@@ -220,21 +220,22 @@ struct text {
     size_t n, size;
 };
 
-static void text_add(struct text *t, const char *format, int value)
+static void text_add(struct text *text, const char *format, int value)
 {
-    t->n += (size_t)snprintf(t->n < t->size ? t->at + t->n : NULL, t->n < t->size ? t->size - t->n : 0, format, value);
+    text->n += (size_t)snprintf(text->n < text->size ? text->at + text->n : NULL,
+                                text->n < text->size ? text->size - text->n : 0, format, value);
 }
 
 /* Ranks from *next on, as nested lists of hierarchy axes axis.. */
-static void add_ranks(struct text *t, const fl_placement *placement, int axis, int *next)
+static void add_ranks(struct text *text, const fl_placement *placement, int axis, int *next)
 {
-    text_add(t, "{", 0);
-    for (int i = 0; i < placement->hierarchy[axis] && t->n < t->size; i++) {
-        if (i) text_add(t, ", ", 0);
-        if (axis + 1 < placement->ndim) add_ranks(t, placement, axis + 1, next);
-        else text_add(t, "%d", placement->ranks[(*next)++]);
+    text_add(text, "{", 0);
+    for (int i = 0; i < placement->hierarchy[axis] && text->n < text->size; i++) {
+        if (i) text_add(text, ", ", 0);
+        if (axis + 1 < placement->ndim) add_ranks(text, placement, axis + 1, next);
+        else text_add(text, "%d", placement->ranks[(*next)++]);
     }
-    text_add(t, "}", 0);
+    text_add(text, "}", 0);
 }
 
 const char *fl_placement_device_text(char *buffer, const fl_placement *placement)

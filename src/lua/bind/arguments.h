@@ -48,7 +48,7 @@ void fl_lua_refuse_bare_option(lua_State *L, int index, const char *who);
 void fl_lua_read_options(lua_State *L, fl_lua_options *options, int index, int ndim, const char *who);
 /* Checks that they fit together and puts them into attrs. */
 void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *options, const char *who);
-void fl_lua_suggest_options(fl_suggestion *s);
+void fl_lua_suggest_options(fl_suggestion *suggestion);
 
 /* ---- placements and SBPs (placement.c) ---- */
 

@@ -66,10 +66,10 @@ typedef struct fl_suggestion {
     const char *word, *place, *best;
     int distance;
 } fl_suggestion;
-void fl_suggest_offer(fl_suggestion *s, const char *name);
+void fl_suggest_offer(fl_suggestion *suggestion, const char *name);
 /* "; did you mean 'matmul'?", "; write x:to(\"float32\")" or "". */
 enum { FL_SUGGEST_TEXT = 192 };
-const char *fl_suggest_text(char *buffer, const fl_suggestion *s);
+const char *fl_suggest_text(char *buffer, const fl_suggestion *suggestion);
 
 /* ---- names that scripts bring along (ported.c) ---- */
 

@@ -156,16 +156,16 @@ static void note_input(const fl_operand *operand, const fl_meta *wanted, const f
     if (e) e->tensor.expected = plan != NULL;
 }
 
-static void note_candidate(void *context, const fl_candidate *c, int nin, int nout)
+static void note_candidate(void *context, const fl_candidate *candidate, int nin, int nout)
 {
     const fl_plan *plan = context;
     struct event *e = note(WAY);
     if (!e) return;
-    e->way.chosen = c->chosen;
-    e->way.bytes = c->bytes;
+    e->way.chosen = candidate->chosen;
+    e->way.bytes = candidate->bytes;
     for (int i = 0; i < nin; i++)
-        if (plan->in[i]) e->way.sbp[e->way.nin++] = c->in_out[i];
-    for (int i = 0; i < nout; i++) e->way.sbp[e->way.nin + e->way.nout++] = c->in_out[nin + i];
+        if (plan->in[i]) e->way.sbp[e->way.nin++] = candidate->in_out[i];
+    for (int i = 0; i < nout; i++) e->way.sbp[e->way.nin + e->way.nout++] = candidate->in_out[nin + i];
 }
 
 /* The signatures that were compared: only a tensor on several ranks has a choice. */

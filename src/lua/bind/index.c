@@ -40,49 +40,49 @@ static struct part *part_new(lua_State *L, struct parts *list, part_kind kind)
 
 /* ---- keys as text ---- */
 
-static const char *skip_blank(const char *p)
+static const char *skip_blank(const char *at)
 {
-    while (*p == ' ' || *p == '\t') p++;
-    return p;
+    while (*at == ' ' || *at == '\t') at++;
+    return at;
 }
 
 /* True if the string is an index, not a name. */
 static bool is_index_text(const char *key) { return *key && key[strspn(key, "0123456789:,.- \t")] == 0; }
 
 /* An optional number; *given: it is there. */
-static const char *read_number(const char *p, int64_t *out, bool *given)
+static const char *read_number(const char *at, int64_t *out, bool *given)
 {
     char *end;
-    long long value = strtoll(p, &end, 10);
-    *given = end != p;
+    long long value = strtoll(at, &end, 10);
+    *given = end != at;
     if (*given) *out = value;
     return skip_blank(end);
 }
 
 /* One entry: a number, a:b:c with any of them missing, or "..."; NULL when it is none. */
-static const char *read_entry(lua_State *L, struct parts *list, const char *p)
+static const char *read_entry(lua_State *L, struct parts *list, const char *at)
 {
     int64_t number = 0;
     bool given;
-    if (strncmp(p, "...", 3) == 0) {
+    if (strncmp(at, "...", 3) == 0) {
         part_new(L, list, PART_REST);
-        return skip_blank(p + 3);
+        return skip_blank(at + 3);
     }
-    p = read_number(p, &number, &given);
-    if (*p != ':') {
+    at = read_number(at, &number, &given);
+    if (*at != ':') {
         if (!given) return NULL;
         part_new(L, list, PART_POSITION)->position = number;
-        return p;
+        return at;
     }
     struct part *range = part_new(L, list, PART_RANGE);
     range->has_start = given;
     range->start = number;
-    p = read_number(skip_blank(p + 1), &range->stop, &range->has_stop);
-    if (*p == ':') {
-        p = read_number(skip_blank(p + 1), &range->step, &given);
+    at = read_number(skip_blank(at + 1), &range->stop, &range->has_stop);
+    if (*at == ':') {
+        at = read_number(skip_blank(at + 1), &range->step, &given);
         if (!given) range->step = 1;
     }
-    return p;
+    return at;
 }
 
 static void read_text(lua_State *L, struct parts *list, const char *key)

@@ -147,11 +147,15 @@ static void read_operands(lua_State *L, struct binding *binding, const fl_param 
 
 /* ---- one attribute ---- */
 
-static bool is_list_type(fl_attr_type t) { return t == FL_ATTR_AXES || t == FL_ATTR_INTS || t == FL_ATTR_SIZES; }
-
-static bool takes_numbers(fl_attr_type t)
+static bool is_list_type(fl_attr_type type)
 {
-    return is_list_type(t) || t == FL_ATTR_INT || t == FL_ATTR_FLOAT || t == FL_ATTR_SCALAR || t == FL_ATTR_AXIS;
+    return type == FL_ATTR_AXES || type == FL_ATTR_INTS || type == FL_ATTR_SIZES;
+}
+
+static bool takes_numbers(fl_attr_type type)
+{
+    return is_list_type(type) || type == FL_ATTR_INT || type == FL_ATTR_FLOAT || type == FL_ATTR_SCALAR
+        || type == FL_ATTR_AXIS;
 }
 
 static void read_scalar(lua_State *L, fl_attr *attr, const char *who, const fl_param *param, int index)

@@ -7,9 +7,9 @@
 
 static const char *const option_names[] = {"dtype", "device", "placement", "sbp", "requires_grad", NULL};
 
-void fl_lua_suggest_options(fl_suggestion *s)
+void fl_lua_suggest_options(fl_suggestion *suggestion)
 {
-    for (const char *const *name = option_names; *name; name++) fl_suggest_offer(s, *name);
+    for (const char *const *name = option_names; *name; name++) fl_suggest_offer(suggestion, *name);
 }
 
 bool fl_lua_option(lua_State *L, fl_lua_options *options, const char *key, int index, int ndim, const char *who)

@@ -82,16 +82,16 @@ struct float_range {
     bool whole;
 };
 
-typedef void (*visitor)(struct printer *p, const void *at, void *context);
+typedef void (*visitor)(struct printer *printer, const void *at, void *context);
 
-static void visit(struct printer *printer, int axis, int64_t offset, visitor f, void *context)
+static void visit(struct printer *printer, int axis, int64_t offset, visitor visit_one, void *context)
 {
     if (axis == printer->ndim) {
-        f(printer, element_at(printer, offset), context);
+        visit_one(printer, element_at(printer, offset), context);
         return;
     }
     for (int64_t i = 0; i < printer->size[axis]; i = next_shown(printer, axis, i))
-        visit(printer, axis + 1, offset + offset_to(printer, axis, i), f, context);
+        visit(printer, axis + 1, offset + offset_to(printer, axis, i), visit_one, context);
 }
 
 static void note_range(struct printer *printer, const void *at, void *context)

@@ -62,24 +62,25 @@ static int distance_limit(const char *word, const char *name)
     return limit < 1 ? 1 : limit > 3 ? 3 : limit;
 }
 
-void fl_suggest_offer(fl_suggestion *s, const char *name)
+void fl_suggest_offer(fl_suggestion *suggestion, const char *name)
 {
-    bool renamed = fl_lua_is_renamed(s->word, name);
-    int distance = renamed ? -1 : edit_distance(s->word, name);
-    if (!renamed && distance > distance_limit(s->word, name)) return;
-    if (!s->best || distance < s->distance || (distance == s->distance && strcmp(name, s->best) < 0)) {
-        s->best = name;
-        s->distance = distance;
+    bool renamed = fl_lua_is_renamed(suggestion->word, name);
+    int distance = renamed ? -1 : edit_distance(suggestion->word, name);
+    if (!renamed && distance > distance_limit(suggestion->word, name)) return;
+    if (!suggestion->best || distance < suggestion->distance
+        || (distance == suggestion->distance && strcmp(name, suggestion->best) < 0)) {
+        suggestion->best = name;
+        suggestion->distance = distance;
     }
 }
 
-const char *fl_suggest_text(char *buffer, const fl_suggestion *s)
+const char *fl_suggest_text(char *buffer, const fl_suggestion *suggestion)
 {
-    const char *advice = s->place ? fl_lua_advice(s->place, s->word) : NULL;
+    const char *advice = suggestion->place ? fl_lua_advice(suggestion->place, suggestion->word) : NULL;
     buffer[0] = 0;
     if (advice && *advice) snprintf(buffer, FL_SUGGEST_TEXT, "; %s", advice);
-    else if (!advice && s->best && s->distance < 0)
-        snprintf(buffer, FL_SUGGEST_TEXT, "; it is called '%s' here", s->best);
-    else if (!advice && s->best) snprintf(buffer, FL_SUGGEST_TEXT, "; did you mean '%s'?", s->best);
+    else if (!advice && suggestion->best && suggestion->distance < 0)
+        snprintf(buffer, FL_SUGGEST_TEXT, "; it is called '%s' here", suggestion->best);
+    else if (!advice && suggestion->best) snprintf(buffer, FL_SUGGEST_TEXT, "; did you mean '%s'?", suggestion->best);
     return buffer;
 }

@@ -90,8 +90,8 @@ void fl_heap_mark_box(fl_box *box);
 ** reference. */
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor);
 /* Element of a host tensor at p. */
-double fl_lua_read_number(fl_dtype dtype, const void *p);
-int64_t fl_lua_read_integer(fl_dtype dtype, const void *p);
+double fl_lua_read_number(fl_dtype dtype, const void *at);
+int64_t fl_lua_read_integer(fl_dtype dtype, const void *at);
 /* Pushes a new local CPU tensor made from the number, boolean or nested list at index; returns it (borrowed). */
 fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dtype dtype);
 

@@ -13,32 +13,32 @@
 
 /* ---- elements ---- */
 
-double fl_lua_read_number(fl_dtype dtype, const void *p)
+double fl_lua_read_number(fl_dtype dtype, const void *at)
 {
     switch (dtype) {
-    case FL_FLOAT64: return *(const double *)p;
-    case FL_FLOAT32: return *(const float *)p;
-    case FL_FLOAT16: return fl_float16_to_float(*(const fl_float16 *)p);
-    case FL_BFLOAT16: return fl_bfloat16_to_float(*(const fl_bfloat16 *)p);
-    default: return (double)fl_lua_read_integer(dtype, p);
+    case FL_FLOAT64: return *(const double *)at;
+    case FL_FLOAT32: return *(const float *)at;
+    case FL_FLOAT16: return fl_float16_to_float(*(const fl_float16 *)at);
+    case FL_BFLOAT16: return fl_bfloat16_to_float(*(const fl_bfloat16 *)at);
+    default: return (double)fl_lua_read_integer(dtype, at);
     }
 }
 
-int64_t fl_lua_read_integer(fl_dtype dtype, const void *p)
+int64_t fl_lua_read_integer(fl_dtype dtype, const void *at)
 {
     switch (dtype) {
-    case FL_INT64: return *(const int64_t *)p;
-    case FL_INT32: return *(const int32_t *)p;
-    case FL_INT8: return *(const int8_t *)p;
-    default: return *(const uint8_t *)p;
+    case FL_INT64: return *(const int64_t *)at;
+    case FL_INT32: return *(const int32_t *)at;
+    case FL_INT8: return *(const int8_t *)at;
+    default: return *(const uint8_t *)at;
     }
 }
 
-static void push_element(lua_State *L, fl_dtype dtype, const void *p)
+static void push_element(lua_State *L, fl_dtype dtype, const void *at)
 {
-    if (dtype == FL_BOOL) lua_pushboolean(L, *(const uint8_t *)p);
-    else if (fl_dtype_is_float(dtype)) lua_pushnumber(L, fl_lua_read_number(dtype, p));
-    else lua_pushinteger(L, fl_lua_read_integer(dtype, p));
+    if (dtype == FL_BOOL) lua_pushboolean(L, *(const uint8_t *)at);
+    else if (fl_dtype_is_float(dtype)) lua_pushnumber(L, fl_lua_read_number(dtype, at));
+    else lua_pushinteger(L, fl_lua_read_integer(dtype, at));
 }
 
 /* ---- reading a tensor from here ---- */
@@ -217,19 +217,19 @@ static int64_t leaf_integer(lua_State *L, fl_dtype dtype, const struct list_scan
     return value;
 }
 
-static void store_leaf(lua_State *L, void *p, fl_dtype dtype, const struct list_scan *scan)
+static void store_leaf(lua_State *L, void *at, fl_dtype dtype, const struct list_scan *scan)
 {
     double number = lua_isboolean(L, -1) ? lua_toboolean(L, -1) : lua_tonumber(L, -1);
     switch (dtype) {
-    case FL_BOOL: *(uint8_t *)p = number != 0; break;
-    case FL_UINT8: *(uint8_t *)p = (uint8_t)leaf_integer(L, dtype, scan); break;
-    case FL_INT8: *(int8_t *)p = (int8_t)leaf_integer(L, dtype, scan); break;
-    case FL_INT32: *(int32_t *)p = (int32_t)leaf_integer(L, dtype, scan); break;
-    case FL_INT64: *(int64_t *)p = leaf_integer(L, dtype, scan); break;
-    case FL_FLOAT16: *(fl_float16 *)p = fl_float16_from_float((float)number); break;
-    case FL_BFLOAT16: *(fl_bfloat16 *)p = fl_bfloat16_from_float((float)number); break;
-    case FL_FLOAT32: *(float *)p = (float)number; break;
-    default: *(double *)p = number; break;
+    case FL_BOOL: *(uint8_t *)at = number != 0; break;
+    case FL_UINT8: *(uint8_t *)at = (uint8_t)leaf_integer(L, dtype, scan); break;
+    case FL_INT8: *(int8_t *)at = (int8_t)leaf_integer(L, dtype, scan); break;
+    case FL_INT32: *(int32_t *)at = (int32_t)leaf_integer(L, dtype, scan); break;
+    case FL_INT64: *(int64_t *)at = leaf_integer(L, dtype, scan); break;
+    case FL_FLOAT16: *(fl_float16 *)at = fl_float16_from_float((float)number); break;
+    case FL_BFLOAT16: *(fl_bfloat16 *)at = fl_bfloat16_from_float((float)number); break;
+    case FL_FLOAT32: *(float *)at = (float)number; break;
+    default: *(double *)at = number; break;
     }
 }
 

@@ -121,7 +121,7 @@ struct pasted {
     size_t length, room;
 };
 
-static bool paste_add(struct pasted *pasted, wchar_t c)
+static bool paste_add(struct pasted *pasted, wchar_t character)
 {
     if (pasted->length + 2 > pasted->room) {
         size_t room = pasted->room ? 2 * pasted->room : 1024;
@@ -130,7 +130,7 @@ static bool paste_add(struct pasted *pasted, wchar_t c)
         pasted->text = text;
         pasted->room = room;
     }
-    pasted->text[pasted->length++] = c;
+    pasted->text[pasted->length++] = character;
     pasted->text[pasted->length] = 0;
     return true;
 }

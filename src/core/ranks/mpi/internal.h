@@ -78,7 +78,7 @@ typedef struct fl_mpi_pairs {
 /* Elements that one MPI call may count: FLOW_MPI_LIMIT, else 2^31 - 1. */
 int64_t fl_mpi_limit(void);
 
-fl_status fl_mpi_exchange(fl_group *group, const fl_mpi_pairs *p);
+fl_status fl_mpi_exchange(fl_group *group, const fl_mpi_pairs *pairs);
 
 /* Adds up what all members have at [starts[me], starts[me] + counts[me]) into out, in the order of the members; out may
 ** be that place of in. */

@@ -118,32 +118,33 @@ static int64_t largest(const int64_t *counts, int n)
 
 /* ---- exchange ---- */
 
-static fl_status exchange_round(struct round *round, const fl_mpi_pairs *p)
+static fl_status exchange_round(struct round *round, const fl_mpi_pairs *pairs)
 {
     int n = round->group->count, me = round->group->me;
     for (int k = 1; k < n; k++) {
         int from = (me - k + n) % n;
-        FL_TRY(receive(round, from, p->out + (p->out_starts[from] + round->at) * round->item, p->out_counts[from]));
+        FL_TRY(receive(round, from, pairs->out + (pairs->out_starts[from] + round->at) * round->item,
+                       pairs->out_counts[from]));
     }
     for (int k = 1; k < n; k++) {
         int to = (me + k) % n;
-        FL_TRY(send(round, to, p->in + p->in_starts[to] * round->item, p->in_counts[to]));
+        FL_TRY(send(round, to, pairs->in + pairs->in_starts[to] * round->item, pairs->in_counts[to]));
     }
     return round_wait(round);
 }
 
-fl_status fl_mpi_exchange(fl_group *group, const fl_mpi_pairs *p)
+fl_status fl_mpi_exchange(fl_group *group, const fl_mpi_pairs *pairs)
 {
     struct round r;
     int me = group->me;
-    int64_t out_most = largest(p->out_counts, group->count), in_most = largest(p->in_counts, group->count);
+    int64_t out_most = largest(pairs->out_counts, group->count), in_most = largest(pairs->in_counts, group->count);
     int64_t most = out_most > in_most ? out_most : in_most;
     fl_status status = FL_OK;
-    FL_TRY(round_open(&r, group, p->dtype, EXCHANGE_BYTES));
-    char *out = p->out + p->out_starts[me] * r.item;
-    const char *in = p->in + p->in_starts[me] * r.item;
-    if (out != in && p->in_counts[me]) memcpy(out, in, (size_t)(p->in_counts[me] * r.item));
-    while (status == FL_OK && r.at < most) status = exchange_round(&r, p);
+    FL_TRY(round_open(&r, group, pairs->dtype, EXCHANGE_BYTES));
+    char *out = pairs->out + pairs->out_starts[me] * r.item;
+    const char *in = pairs->in + pairs->in_starts[me] * r.item;
+    if (out != in && pairs->in_counts[me]) memcpy(out, in, (size_t)(pairs->in_counts[me] * r.item));
+    while (status == FL_OK && r.at < most) status = exchange_round(&r, pairs);
     return round_close(&r, status);
 }
 
