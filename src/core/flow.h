@@ -28,8 +28,9 @@
 #include "base/shuffle.h"
 #include "value/random.h"
 
-/* Hashes of bytes. */
+/* Hashes of bytes; characters. */
 #include "base/hash.h"
+#include "base/utf8.h"
 
 /* Files: safetensors, IDX, JSON; paths that may be opened. */
 #include "file/idx.h"

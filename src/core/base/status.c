@@ -6,6 +6,7 @@
 ** is cut between two characters and ends in "...".
 */
 #include "status.h"
+#include "utf8.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -19,31 +20,17 @@ enum {
 
 static _Thread_local char message[MESSAGE_SIZE];
 
-/* Bytes of the UTF-8 character at s, 0 when there is none (overlong forms and surrogates included). */
-static size_t character_length(const unsigned char *s, size_t left)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
-    if (n > left) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    if (n == 3 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0))) return 0;
-    if (n == 4 && ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90))) return 0;
-    return n;
-}
-
-/* C0, DEL and C1 (two bytes in UTF-8). */
-static bool is_control(const unsigned char *s, size_t length)
-{
-    return length == 1 ? s[0] < 0x20 || s[0] == 0x7f : length == 2 && s[0] == 0xc2 && s[1] < 0xa0;
-}
+/* C0, DEL and C1. */
+static bool is_control(int32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
 size_t fl_text_clean(char *out, size_t size, const char *text, size_t length, const char *keep)
 {
     size_t used = 0, safe = 0; /* `safe`: where "..." fits in */
     for (size_t i = 0; i < length;) {
         const unsigned char *s = (const unsigned char *)text + i;
-        size_t n = character_length(s, length - i), step = n ? n : 1, width = step;
-        bool escaped = n == 0 || (is_control(s, n) && (n > 1 || !s[0] || !strchr(keep, s[0])));
+        int32_t code;
+        size_t n = fl_utf8_next(&code, s, length - i), step = n ? n : 1, width = step;
+        bool escaped = n == 0 || (is_control(code) && (n > 1 || !s[0] || !strchr(keep, s[0])));
         if (escaped) width = 4 * step;
         if (used + width >= size) {
             memcpy(out + safe, "...", 4);

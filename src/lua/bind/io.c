@@ -120,47 +120,34 @@ static int io_hash(lua_State *L)
 
 /* ---- text as numbers ---- */
 
-enum { CODE_POINTS = 0x110000 };
-
-/* The code point at *at, which moves on; -1 when this is not UTF-8 (overlong forms and surrogates included). */
-static int32_t utf8_next(const unsigned char **at, const unsigned char *end)
-{
-    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const unsigned char *s = *at;
-    int length = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf8 ? 4 : 0;
-    if (length == 0 || end - s < length) return -1;
-    int32_t code = length == 1 ? s[0] : s[0] & (0x7f >> length);
-    for (int i = 1; i < length; i++) {
-        if ((s[i] & 0xc0) != 0x80) return -1;
-        code = code << 6 | (s[i] & 0x3f);
-    }
-    if (code < least[length] || code >= CODE_POINTS || (code >= 0xd800 && code < 0xe000)) return -1;
-    *at = s + length;
-    return code;
-}
-
-static int64_t utf8_length(const unsigned char *text, size_t size)
+/* Characters of the text; -1 when it is not UTF-8. */
+static int64_t utf8_count(const unsigned char *text, size_t size)
 {
     const unsigned char *at = text, *end = text + size;
     int64_t count = 0;
-    for (; at < end; count++)
-        if (utf8_next(&at, end) < 0) return -1;
+    int32_t code;
+    for (size_t length; at < end; at += length, count++)
+        if ((length = fl_utf8_next(&code, at, (size_t)(end - at))) == 0) return -1;
     return count;
 }
 
+/* The code of the character at *at, which moves on: a byte, or a code point of text that is UTF-8. */
 static int32_t character_next(const unsigned char **at, const unsigned char *end, bool bytes)
 {
-    return bytes ? *(*at)++ : utf8_next(at, end);
+    int32_t code = 0;
+    if (bytes) return *(*at)++;
+    *at += fl_utf8_next(&code, *at, (size_t)(end - *at));
+    return code;
 }
 
 /* Pushes the list of distinct characters, in order of their codes, and writes their numbers, from 0, into `ids`. */
 static int push_characters(lua_State *L, int32_t *ids, const unsigned char *text, size_t size, bool bytes)
 {
-    for (int i = 0; i < CODE_POINTS; i++) ids[i] = -1;
+    for (int i = 0; i < FL_CODE_POINTS; i++) ids[i] = -1;
     for (const unsigned char *at = text; at < text + size;) ids[character_next(&at, text + size, bytes)] = 0;
     int count = 0;
     lua_newtable(L);
-    for (int code = 0; code < CODE_POINTS; code++) {
+    for (int code = 0; code < FL_CODE_POINTS; code++) {
         if (ids[code] < 0) continue;
         char byte = (char)code;
         if (bytes) lua_pushlstring(L, &byte, 1);
@@ -177,10 +164,10 @@ static int io_characters(lua_State *L)
 {
     size_t size;
     const unsigned char *text = (const unsigned char *)luaL_checklstring(L, 1, &size);
-    int64_t length = utf8_length(text, size);
+    int64_t length = utf8_count(text, size);
     bool bytes = length < 0;
     if (bytes) length = (int64_t)size;
-    int32_t *ids = lua_newuserdatauv(L, sizeof *ids * CODE_POINTS, 0);
+    int32_t *ids = lua_newuserdatauv(L, sizeof *ids * FL_CODE_POINTS, 0);
     int count = push_characters(L, ids, text, size, bytes);
     fl_box *box = fl_lua_new_box(L);
     fl_shape shape = {.ndim = 1, .dims = {length}};
