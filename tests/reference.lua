@@ -23,6 +23,16 @@ function M.is_float(dtype) return formats[dtype] ~= nil end
 function M.largest(dtype) return formats[dtype][3] end
 function M.epsilon(dtype) return 2.0 ^ (1 - formats[dtype][1]) end
 
+-- A number >= 0 that depends on its arguments alone, all of them integers.
+function M.hash(...)
+    local h = 0x9e3779b97f4a7c15
+    for i = 1, select("#", ...) do
+        h = (h ~ select(i, ...)) * 0xbf58476d1ce4e5b9
+        h = h ~ (h >> 29)
+    end
+    return h >> 2
+end
+
 local function is_finite(v) return v == v and v ~= math.huge and v ~= -math.huge end
 
 -- Distance of neighbouring numbers of a float dtype around v.

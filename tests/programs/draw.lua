@@ -57,8 +57,7 @@ function Draw:tensor(name) return self.env[name] end
 function Draw:input(spec)
     local name = self:new_name()
     spec.seed = random(1 << 40)
-    spec.layout = pick {nil, nil, "transposed", "strided", "offset"}
-    spec.layout = ({false, false, "transposed", "strided", "offset"})[random(5)] or nil
+    spec.layout = pick {false, false, "transposed", "strided", "offset"} or nil
     spec.place = spec.place or random(#self.list)
     spec.sbp = random_sbp(self.list[spec.place], #spec.shape, spec.dtype, spec.kind ~= "odd")
     spec.exchanged = chance(15) or nil

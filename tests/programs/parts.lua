@@ -1,23 +1,15 @@
 -- parts.lua -- what random programs are made of: values and their text, placements, inputs, ops, and the call of a line.
 local flow = require "flow"
-local count = require("tests.reference").count
+local reference = require "tests.reference"
 local testing = flow._testing
 
+local count, hash = reference.count, reference.hash
 local random = math.random
 local rank, world = flow.rank(), flow.world_size()
 local queued = os.getenv "FLOW_ENGINE" == "queued"
 
 local function pick(list) return list[random(#list)] end
 local function chance(percent) return random(100) <= percent end
-
-local function hash(...)
-    local h = 0x9e3779b97f4a7c15
-    for i = 1, select("#", ...) do
-        h = (h ~ select(i, ...)) * 0xbf58476d1ce4e5b9
-        h = h ~ (h >> 29)
-    end
-    return h >> 12
-end
 
 local floats = {float16 = 2.0 ^ -10, bfloat16 = 2.0 ^ -7, float32 = 2.0 ^ -23, float64 = 2.0 ^ -52}
 local float_names = {"float32", "float32", "float64", "float16", "bfloat16"}

@@ -5,6 +5,7 @@
 -- parts are made of numbers that depend on the rank's coordinates on the partial axes and on the element, differ in sign
 -- and give the value when they are put together; every number is small enough to be exact in every dtype.
 local flow = require "flow"
+local hash = require("tests.reference").hash
 local support = require "tests.support"
 local testing = flow._testing
 
@@ -14,16 +15,6 @@ M.rank, M.world = flow.rank(), flow.world_size()
 M.all = support.all
 
 ---- numbers ----
-
--- A number >= 0 that depends on its arguments alone.
-local function hash(...)
-    local h = 0x9e3779b97f4a7c15
-    for i = 1, select("#", ...) do
-        h = (h ~ select(i, ...)) * 0xbf58476d1ce4e5b9
-        h = h ~ (h >> 29)
-    end
-    return h >> 2
-end
 
 -- The same sequence on every rank: below(n) gives 0 to n - 1, pick(list) one of a list.
 function M.random(seed)
