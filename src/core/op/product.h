@@ -14,15 +14,15 @@ enum { FL_ACTIVATED, FL_GELU_KEPT };
 enum { FL_GELU_APPROXIMATE, FL_GELU_KEEP };
 
 /* Axes by their part in x[batch, m, k] y[batch, k, n]; -1: there is none (1-D operands have no rows, or no columns). */
-typedef struct product {
+typedef struct fl_product {
     int batch, x_batch, y_batch; /* batch axes of the result, of x, of y */
     int xm, xk, yk, yn, om, on;
-} product;
+} fl_product;
 
 /* ta, tb: the last two axes of x, of y are exchanged. */
-static inline product product_of(int x_ndim, int y_ndim, bool ta, bool tb)
+static inline fl_product fl_product_of(int x_ndim, int y_ndim, bool ta, bool tb)
 {
-    product p;
+    fl_product p;
     p.x_batch = x_ndim > 1 ? x_ndim - 2 : 0;
     p.y_batch = y_ndim > 1 ? y_ndim - 2 : 0;
     p.xm = x_ndim > 1 ? p.x_batch + ta : -1;
@@ -39,16 +39,16 @@ static inline product product_of(int x_ndim, int y_ndim, bool ta, bool tb)
 enum { FL_PRODUCT_PLAIN, FL_PRODUCT_LINEAR, FL_PRODUCT_GEMM };
 enum { FL_GEMM_TRANSPOSES_X, FL_GEMM_TRANSPOSES_Y }; /* attributes of FL_PRODUCT_GEMM */
 
-static inline product product_for(const fl_op *op, const fl_attrs *attrs, int x_ndim, int y_ndim)
+static inline fl_product fl_product_for(const fl_op *op, const fl_attrs *attrs, int x_ndim, int y_ndim)
 {
     bool gemm = op->variant == FL_PRODUCT_GEMM, linear = op->variant == FL_PRODUCT_LINEAR;
-    return product_of(x_ndim, y_ndim, gemm && attrs->at[FL_GEMM_TRANSPOSES_X].integer,
-                      linear || (gemm && attrs->at[FL_GEMM_TRANSPOSES_Y].integer));
+    return fl_product_of(x_ndim, y_ndim, gemm && attrs->at[FL_GEMM_TRANSPOSES_X].integer,
+                         linear || (gemm && attrs->at[FL_GEMM_TRANSPOSES_Y].integer));
 }
 
 /* Steps of an operand along the batch axes of the result: 0 where it is broadcast. */
-static inline void product_batch_steps(int64_t *steps, const fl_view *view, const int64_t *strides, int batch,
-                                       int own_batch)
+static inline void fl_product_batch_steps(int64_t *steps, const fl_view *view, const int64_t *strides, int batch,
+                                          int own_batch)
 {
     for (int b = 0; b < batch; b++) {
         int axis = b - (batch - own_batch);
@@ -57,7 +57,7 @@ static inline void product_batch_steps(int64_t *steps, const fl_view *view, cons
 }
 
 /* Leading axes as rows of one matrix, *row elements apart; false when they are not equally far apart. */
-static inline bool product_rows(int64_t *rows, int64_t *row, const fl_view *view, const int64_t *strides)
+static inline bool fl_product_rows(int64_t *rows, int64_t *row, const fl_view *view, const int64_t *strides)
 {
     *rows = 1;
     *row = view->size[view->ndim - 1];

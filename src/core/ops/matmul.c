@@ -40,7 +40,7 @@ static fl_status infer_product(fl_infer *infer)
     fl_shape_text(ty, y);
     if (x->ndim == 0 || y->ndim == 0)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "takes tensors with axes, got %s and %s", tx, ty);
-    product p = product_for(infer->op, infer->attrs, x->ndim, y->ndim);
+    fl_product p = fl_product_for(infer->op, infer->attrs, x->ndim, y->ndim);
     if (x->dims[p.xk] != y->dims[p.yk])
         return fl_infer_fail(infer, FL_ERR_SHAPE,
                              "%s and %s do not fit: axis %d of x has size %lld, axis %d of y has size %lld", tx, ty,
@@ -125,14 +125,14 @@ static void add_product(fl_sigs *sigs, fl_body body, fl_sbp x, fl_sbp y, fl_sbp 
 }
 
 /* Every rank makes a part of the result. */
-static void add_parts(fl_sigs *sigs, const product *p)
+static void add_parts(fl_sigs *sigs, const fl_product *product)
 {
     bool bias = sigs->nin == 3 && sigs->in[FL_LINEAR_BIAS].kind == FL_TENSOR;
-    for (int b = 0; b < p->batch; b++)
-        add_product(sigs, NULL, batch_split(sigs, 0, b, p->batch, p->x_batch),
-                    batch_split(sigs, 1, b, p->batch, p->y_batch), FL_B, FL_S(b));
-    if (p->xm >= 0) add_product(sigs, NULL, FL_S(p->xm), FL_B, FL_B, FL_S(p->om));
-    if (p->yn >= 0) add_product(sigs, NULL, FL_B, FL_S(p->yn), bias ? FL_S(0) : FL_B, FL_S(p->on));
+    for (int b = 0; b < product->batch; b++)
+        add_product(sigs, NULL, batch_split(sigs, 0, b, product->batch, product->x_batch),
+                    batch_split(sigs, 1, b, product->batch, product->y_batch), FL_B, FL_S(b));
+    if (product->xm >= 0) add_product(sigs, NULL, FL_S(product->xm), FL_B, FL_B, FL_S(product->om));
+    if (product->yn >= 0) add_product(sigs, NULL, FL_B, FL_S(product->yn), bias ? FL_S(0) : FL_B, FL_S(product->on));
 }
 
 /* Batch axes, rows of x and columns of y give parts of the result. Split along the contracted axis in both operands,
@@ -140,7 +140,7 @@ static void add_parts(fl_sigs *sigs, const product *p)
 ** rank. */
 static void sbp_product(fl_sigs *sigs)
 {
-    product p = product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
+    fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
     bool bias = sigs->nin == 3 && sigs->in[FL_LINEAR_BIAS].kind == FL_TENSOR;
     add_parts(sigs, &p);
     /* the rank that holds the first k adds the bias, so there must be one */
@@ -153,7 +153,7 @@ static void sbp_product(fl_sigs *sigs)
 /* An activation is not linear: partial sums are added up before it. */
 static void sbp_activated(fl_sigs *sigs, fl_body body)
 {
-    product p = product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
+    fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
     add_parts(sigs, &p);
     if (sigs->in_logical[0].dims[p.xk] > 0) add_product(sigs, body, FL_S(p.xk), FL_S(p.yk), FL_B, FL_B);
 }
@@ -229,7 +229,7 @@ static fl_gemm_axes product_of_kernel(const fl_stage *stage, void *result)
 {
     const fl_kernel *k = stage->k;
     const fl_view *x = &k->in[0], *y = &k->in[1];
-    product p = product_for(k->op, k->attrs, x->ndim, y->ndim);
+    fl_product p = fl_product_for(k->op, k->attrs, x->ndim, y->ndim);
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
     fl_stage_strides(xs, stage, 0);
     fl_stage_strides(ys, stage, 1);
@@ -248,8 +248,8 @@ static fl_gemm_axes product_of_kernel(const fl_stage *stage, void *result)
     b.one.c_row = b.one.n;
     if (k->nin == 3 && stage->in[FL_LINEAR_BIAS] && x->start[p.xk] == 0) b.one.bias = stage->in[FL_LINEAR_BIAS];
     memcpy(b.size, k->out[0].size, sizeof(int64_t) * (size_t)p.batch);
-    product_batch_steps(b.a_step, x, xs, p.batch, p.x_batch);
-    product_batch_steps(b.b_step, y, ys, p.batch, p.y_batch);
+    fl_product_batch_steps(b.a_step, x, xs, p.batch, p.x_batch);
+    fl_product_batch_steps(b.b_step, y, ys, p.batch, p.y_batch);
     return b;
 }
 
@@ -294,12 +294,12 @@ static fl_status kernel_contract(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     for (int i = 0; i < 2; i++)
-        if (!product_rows(&rows, &x_row, &kernel->in[i], kernel->in[i].stride)) as_is &= ~(1u << i);
+        if (!fl_product_rows(&rows, &x_row, &kernel->in[i], kernel->in[i].stride)) as_is &= ~(1u << i);
     FL_TRY(fl_stage_open(&s, kernel, as_is));
     fl_stage_strides(xs, &s, 0);
     fl_stage_strides(ys, &s, 1);
-    product_rows(&rows, &x_row, x, xs);
-    product_rows(&rows, &y_row, y, ys);
+    fl_product_rows(&rows, &x_row, x, xs);
+    fl_product_rows(&rows, &y_row, y, ys);
     fl_gemm_axes b = {.one = {.m = x->size[x->ndim - 1],
                               .n = y->size[y->ndim - 1],
                               .k = rows,

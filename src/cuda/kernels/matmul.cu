@@ -149,35 +149,35 @@ static fl_status close_factors(factors *f, const fl_kernel *kernel, fl_status st
 }
 
 /* The rank that holds the first k adds the bias. */
-static fl_cuda_gemm gemm_of(const fl_kernel *kernel, const factors *f, const product *p)
+static fl_cuda_gemm gemm_of(const fl_kernel *kernel, const factors *f, const fl_product *product)
 {
     const fl_view *x = &kernel->in[0], *y = &kernel->in[1];
     const int64_t *xs = f->x.stride, *ys = f->y.stride;
     int64_t a_step[FL_MAX_NDIM], b_step[FL_MAX_NDIM];
     fl_cuda_gemm g = {};
     g.dtype = kernel->out[0].dtype;
-    g.m = p->xm < 0 ? 1 : x->size[p->xm];
-    g.n = p->yn < 0 ? 1 : y->size[p->yn];
-    g.k = x->size[p->xk];
+    g.m = product->xm < 0 ? 1 : x->size[product->xm];
+    g.n = product->yn < 0 ? 1 : y->size[product->yn];
+    g.k = x->size[product->xk];
     g.a = f->x.data;
     g.b = f->y.data;
     g.c = f->out.data;
     g.before = f->before.data;
-    g.a_row = p->xm < 0 ? 0 : xs[p->xm];
-    g.a_col = xs[p->xk];
-    g.b_row = ys[p->yk];
-    g.b_col = p->yn < 0 ? 1 : ys[p->yn];
-    if (x->start[p->xk] == 0) g.bias = f->bias.data;
-    product_batch_steps(a_step, x, xs, p->batch, p->x_batch);
-    product_batch_steps(b_step, y, ys, p->batch, p->y_batch);
-    merge_batch(&g, p->batch, kernel->out[0].size, a_step, b_step);
+    g.a_row = product->xm < 0 ? 0 : xs[product->xm];
+    g.a_col = xs[product->xk];
+    g.b_row = ys[product->yk];
+    g.b_col = product->yn < 0 ? 1 : ys[product->yn];
+    if (x->start[product->xk] == 0) g.bias = f->bias.data;
+    fl_product_batch_steps(a_step, x, xs, product->batch, product->x_batch);
+    fl_product_batch_steps(b_step, y, ys, product->batch, product->y_batch);
+    merge_batch(&g, product->batch, kernel->out[0].size, a_step, b_step);
     merge_rows(&g);
     return g;
 }
 
 static fl_status launch_activated(fl_kernel *kernel, fl_cuda_activation activation)
 {
-    product p = product_for(kernel->op, kernel->attrs, kernel->in[0].ndim, kernel->in[1].ndim);
+    fl_product p = fl_product_for(kernel->op, kernel->attrs, kernel->in[0].ndim, kernel->in[1].ndim);
     factors f = {};
     if (kernel->out[0].numel == 0) return FL_OK;
     fl_status status = open_factors(&f, kernel, true, true);
@@ -203,8 +203,8 @@ static fl_status launch_contract(fl_kernel *kernel)
     int64_t rows, row;
     factors f = {};
     if (kernel->out[0].numel == 0) return FL_OK;
-    fl_status status = open_factors(&f, kernel, product_rows(&rows, &row, x, x->stride),
-                                    product_rows(&rows, &row, y, y->stride));
+    fl_status status = open_factors(&f, kernel, fl_product_rows(&rows, &row, x, x->stride),
+                                    fl_product_rows(&rows, &row, y, y->stride));
     if (status == FL_OK) {
         fl_cuda_gemm g = {};
         g.dtype = kernel->out[0].dtype;
@@ -213,8 +213,8 @@ static fl_status launch_contract(fl_kernel *kernel)
         g.a = f.x.data;
         g.b = f.y.data;
         g.c = f.out.data;
-        product_rows(&g.k, &g.a_col, x, f.x.stride);
-        product_rows(&g.k, &g.b_row, y, f.y.stride);
+        fl_product_rows(&g.k, &g.a_col, x, f.x.stride);
+        fl_product_rows(&g.k, &g.b_row, y, f.y.stride);
         g.a_row = f.x.stride[x->ndim - 1];
         g.b_col = f.y.stride[y->ndim - 1];
         status = fl_cuda_gemm_run(&g);
