@@ -1,0 +1,351 @@
+-- module_class.lua -- modules as objects: their fields, their classes, their calls, and the walk over those below one.
+-- Their parameters and buffers are in module.lua.
+--
+-- A module keeps what is assigned to it in the order of assignment, so that parameters, buffers and children have the
+-- same order in every process. All its fields lie behind __index and __newindex; the object itself holds three hidden
+-- tables. A tensor that requires grad becomes a parameter by being assigned, a module a child. Reading a field that was
+-- never assigned is an error, so that a slip of the pen is found; a part that some objects of a class do not have is
+-- assigned nil in init. Parts by number (self[1], a ModuleList's) count from 1; a number that has none is an error too,
+-- except the one after the last for ipairs.
+
+local flow = require "flow"
+local check = require "flow.check"
+local ordered = require "flow.ordered"
+
+local is_tensor, is_one_tensor, takes_tensor = check.is_tensor, flow._is_one_tensor, check.takes_tensor
+local math_type = math.type
+
+local M = {}
+
+-- Keys of the hidden tables: values; keys in order; kind of each key; SBP of the parameters that forward gathers.
+local FIELDS, ORDER, KINDS, GATHERED = {}, {}, {}, {}
+M.FIELDS, M.ORDER, M.KINDS, M.GATHERED = FIELDS, ORDER, KINDS, GATHERED
+
+---@class flow.nn.Module
+local Module = {__name = "Module", is_list = false}
+M.Module = Module
+
+---@return boolean
+function M.is_module(value)
+    return type(value) == "table" and rawget(value, FIELDS) ~= nil
+end
+
+---True for Module and the classes that extend it.
+---@return boolean
+function M.is_class(value)
+    while type(value) == "table" and not rawequal(value, Module) do
+        local meta = getmetatable(value)
+        value = type(meta) == "table" and rawget(meta, "__index") or nil
+    end
+    return rawequal(value, Module)
+end
+
+---The table of a module's own fields, read-only.
+---@return table
+function M.fields(module)
+    return module[FIELDS]
+end
+
+-- ---- objects and classes ----
+
+local function class_name(self)
+    return getmetatable(self).__name
+end
+M.class_name = class_name
+
+-- "1" for 1: what a list of modules is not indexed by.
+local function is_number_in_text(self, key)
+    return self.is_list and type(key) == "string" and key:find("^[+-]?%d+$") ~= nil
+end
+M.is_number_in_text = is_number_in_text
+
+local function missing_name(self, key)
+    if is_number_in_text(self, key) then
+        check.fail("%s has no field or method %s; index it by the number: [%d]", class_name(self), check.quote(key),
+            tonumber(key))
+    end
+    local names = {}
+    for name in pairs(self[KINDS]) do
+        if type(name) == "string" then names[#names + 1] = name end
+    end
+    local class = getmetatable(self)
+    while class do
+        for name in pairs(class) do names[#names + 1] = tostring(name) end
+        local meta = getmetatable(class)
+        class = meta and meta.__index
+    end
+    table.sort(names)
+    local hint = check.suggest(key, names)
+    if hint == "" and #key <= 40 and key:find("^[%a_][%w_]*$") and not key:find("^__") then
+        hint = ("; a field that may be absent is assigned in init: self.%s = nil"):format(key)
+    end
+    check.fail("%s has no field or method %s%s", class_name(self), check.quote(key), hint)
+end
+
+local function missing_number(self, key)
+    local count = #self[FIELDS]
+    if count == 0 and not self.is_list then
+        check.fail("%s is not a list of modules, got [%s]; its parts are in %s:children()", class_name(self),
+            check.got(key), class_name(self):lower())
+    end
+    check.fail("%s has %s; Lua lists count from 1, got [%s]", class_name(self), count == 0 and "no modules" or
+        ("modules 1 to %d"):format(count), check.got(key))
+end
+
+-- ipairs and table.unpack read a list to its end; a script that reads beyond it has made a mistake.
+local function read_by_c()
+    return debug.getinfo(4, "S").what == "C"
+end
+
+local function missing(self, key)
+    if type(key) == "string" then return missing_name(self, key) end
+    if math.type(key) == "integer" and read_by_c() and (#self[FIELDS] > 0 or self.is_list) then return nil end
+    return missing_number(self, key)
+end
+
+local function get(self, key)
+    local value = self[FIELDS][key]
+    if value ~= nil then return value end
+    value = getmetatable(self)[key]
+    if value == nil and (not self[KINDS][key] or math_type(key) == "integer") then missing(self, key) end
+    return value
+end
+
+local function kind_of(value, before)
+    if M.is_module(value) then return "module" end
+    if not is_tensor(value) then return before == "buffer" and value == nil and before or "value" end
+    if before == "parameter" or before == "buffer" then return before end
+    return value.requires_grad and value.is_leaf and "parameter" or "value"
+end
+
+-- "; write nn.ReLU()" where a class stands for the module that is made of it, else "".
+function M.class_hint(value)
+    if not M.is_class(value) then return "" end
+    local name = rawget(value, "__name")
+    local ours = rawequal(rawget(flow.nn, name), value)
+    local _, usage = check.original(value.init)
+    local bare = not usage or usage:find("%([{)]")
+    return ("; write %s%s(%s)"):format(ours and "nn." or "", name, bare and "" or "...")
+end
+
+-- A list of modules holds modules, and no module has numbered parts with gaps.
+local function check_item(self, key, value)
+    local count = #self[FIELDS]
+    if key < 1 or key > count + 1 then
+        check.fail("%s: [%d] cannot be assigned; it has %d modules, the next one is [%d]", class_name(self), key, count,
+            count + 1)
+    elseif self.is_list and not M.is_module(value) and not (value == nil and key == count) then
+        check.fail("%s: item %d must be a module, got %s%s", class_name(self), key, check.got(value),
+            M.class_hint(value))
+    end
+end
+
+-- A field called like a method would hide it, and net:parameters() would call a table.
+local function check_name(self, key, value)
+    if type(key) ~= "string" then
+        check.fail("%s: a field's key must be a name or a whole number, got %s", class_name(self), check.got(key))
+    elseif is_number_in_text(self, key) then
+        check.fail("%s: %s cannot be assigned; index it by the number: [%d]", class_name(self), check.quote(key),
+            tonumber(key))
+    elseif value ~= nil and type(value) ~= "function" and type(rawget(Module, key)) == "function" then
+        check.fail("%s: '%s' is a method of modules; a field needs another name", class_name(self), key)
+    end
+end
+
+-- What a field that holds a part of the network takes in its place: a tensor, or a module. nil drops the part first.
+local expected = {parameter = "a tensor", buffer = "a tensor", module = "a module"}
+
+local function check_kind(self, key, value)
+    local kind = self[KINDS][key]
+    local wanted = expected[kind]
+    if not wanted or value == nil or self[FIELDS][key] == nil then return end
+    if M.is_module(value) == (kind == "module") and (kind == "module" or is_tensor(value)) then return end
+    check.fail("%s: '%s' is a %s: it takes %s (or nil, to drop it), got %s%s", class_name(self), key, kind, wanted,
+        check.got(value), M.class_hint(value))
+end
+
+local function set(self, key, value)
+    local number = math.type(key) and math.tointeger(key)
+    if number then
+        key = number
+        check_item(self, key, value)
+    else
+        check_name(self, key, value)
+        check_kind(self, key, value)
+    end
+    local kinds, order = self[KINDS], self[ORDER]
+    if not kinds[key] then order[#order + 1] = key end
+    kinds[key] = kind_of(value, kinds[key])
+    self[FIELDS][key] = value
+end
+
+local running       -- the innermost module whose forward runs, nil outside
+
+local function leave(outer, ...)
+    running = outer
+    return ...
+end
+
+-- "train.lua:7: linear: ..." -> "train.lua:7: in Net.blocks[2].mlp: linear: ..."
+local function describe(root, inner, message)
+    if type(message) ~= "string" then return message end
+    local path = getmetatable(root).__name
+    for name, module in root:named_modules() do
+        if rawequal(module, inner) then
+            path = path .. ("." .. name):gsub("%.(%d+)", "[%1]"):gsub("%.$", "")
+            break
+        end
+    end
+    local place, text = message:match("^([^\n:]+:%d+: )(.*)$")
+    return ("%sin %s: %s"):format(place or "", path, text or message)
+end
+
+local function finish(self, ok, ...)
+    local inner = running
+    running = nil
+    if ok then return ... end
+    error(describe(self, inner, (...)), 0)
+end
+
+-- What belongs into the fields in which forward_gathered has put gathered tensors; closing puts it back.
+local Parts = {}
+
+function Parts.__close(parts)
+    for key, t in pairs(parts.kept) do parts.fields[key] = t end
+end
+
+local function give(ok, ...)
+    if ok then return ... end
+    error((...), 0)
+end
+
+-- forward with the parameters whole that are stored in parts (see Module.to_global, `zero`). It may not yield: others
+-- would find the whole ones in the module.
+local function forward_gathered(self, ...)
+    local fields, kept = self[FIELDS], {}
+    local _ <close> = setmetatable({fields = fields, kept = kept}, Parts)
+    for key, sbp in self[GATHERED] do
+        local t = fields[key]
+        fields[key], kept[key] = t:to_global{sbp = sbp}, t
+    end
+    return give(flow._pcall(self.forward, self, ...))
+end
+
+-- Only the outermost call is protected: its error names the module that was running, and calls inside cost nothing.
+local function call(self, ...)
+    local outer = running
+    running = self
+    local forward = self[GATHERED] and forward_gathered or self.forward
+    local unchecked = takes_tensor[forward]
+    if unchecked and is_one_tensor(...) then forward = unchecked end
+    if outer then return leave(outer, forward(self, ...)) end
+    return finish(self, pcall(forward, self, ...))
+end
+
+---Calls f(module, ...) as forward of a module inside another one; f is what the module's forward checks arguments for.
+function M.run(module, f, ...)
+    local outer = running
+    if not outer or module[GATHERED] then return module(...) end
+    running = module
+    return leave(outer, f(module, ...))
+end
+
+local walk
+
+local function construct(class, ...)
+    check.refuse_colon(class.__name, (...), "class")
+    local self = {[FIELDS] = {training = true}, [ORDER] = {}, [KINDS] = {training = "value"}, [GATHERED] = false}
+    setmetatable(self, class)
+    self:init(...)
+    return self
+end
+
+local function length(self)
+    return #self[FIELDS]
+end
+
+---A class of modules; give it `init` and `forward`.
+---@param name string
+function Module:extend(name)
+    local class = {
+        __name = name, __index = get, __newindex = set, __call = call, __len = length,
+        __tostring = function(module)
+            walk(module, function() end, true)      -- one that contains itself has no end
+            return module:describe()
+        end,
+    }
+    return setmetatable(class, {__index = self, __call = construct, __name = "class " .. name})
+end
+
+---Called with the arguments of the constructor.
+function Module:init() end  -- luacheck: ignore self
+
+---Called by net(x).
+function Module:forward()
+    check.fail("%s has no forward", class_name(self))
+end
+
+---True if the module is of that class or of one that extends it.
+---@return boolean
+function Module:is(class)
+    local mine = getmetatable(self)
+    while mine and mine ~= class do
+        local meta = getmetatable(mine)
+        mine = meta and meta.__index
+    end
+    return mine == class
+end
+
+-- ---- walking ----
+
+-- Modules that `module` holds itself: children, and modules in plain lists that were assigned to it.
+local function own_children(module)
+    local result = ordered.new()
+    local fields, kinds = module[FIELDS], module[KINDS]
+    for _, key in ipairs(module[ORDER]) do
+        local value = fields[key]
+        if kinds[key] == "module" and value ~= nil then
+            result[tostring(key)] = value
+        elseif type(value) == "table" and getmetatable(value) == nil then
+            for i, item in ipairs(value) do
+                if M.is_module(item) then result[tostring(key) .. "." .. i] = item end
+            end
+        end
+    end
+    return result
+end
+
+local function join(prefix, name)
+    return prefix == "" and name or prefix .. "." .. name
+end
+
+-- visit(name, module) for the module and all below it, depth first; each once unless `again`. `above` are the modules
+-- that hold this one.
+function walk(module, visit, again, prefix, seen, above)
+    prefix, seen, above = prefix or "", seen or {}, above or {}
+    if above[module] then check.fail("%s contains itself, as '%s'", class_name(module), prefix) end
+    if seen[module] and not again then return end
+    seen[module], above[module] = true, true
+    visit(prefix, module)
+    for name, child in own_children(module) do walk(child, visit, again, join(prefix, name), seen, above) end
+    above[module] = nil
+end
+
+-- Tensors of one kind by dotted name; a tensor that is used twice comes once unless `again`.
+local function collect(module, wanted, again)
+    local result, seen = ordered.new(), {}
+    walk(module, function(prefix, part)
+        for _, key in ipairs(part[ORDER]) do
+            local value, kind = part[FIELDS][key], part[KINDS][key]
+            if wanted[kind] and value ~= nil and (again or not seen[value]) then
+                seen[value] = true
+                result[join(prefix, tostring(key))] = value
+            end
+        end
+    end, again)
+    return result
+end
+
+M.own_children, M.join, M.walk, M.collect = own_children, join, walk, collect
+
+return M
