@@ -1,5 +1,5 @@
 /*
-** op_call.c -- every op's Lua function, driven by its parsed signature.
+** op_call.c -- a call of an op from Lua, driven by its parsed signature.
 **
 ** Arguments come in the signature's order; a table with named keys may come last and names any of the
 ** others. One C closure serves flow.name(x, ...) and x:name(...); its upvalues are the boxes' metatable and
@@ -28,8 +28,7 @@ struct binding {
 
 /* ---- one operand ---- */
 
-/* True if the first parameter is a tensor: then the op is a method. */
-static bool tensor_first(const fl_op *op)
+bool fl_lua_tensor_first(const fl_op *op)
 {
     const char *p = strchr(op->sig, '(') + 1;
     size_t n = strcspn(p, ",)");
@@ -54,7 +53,7 @@ static const char *push_operand_hint(lua_State *L, const fl_lua_call *call, int 
         if (p->is_tensor || p->type != FL_ATTR_WORD || !is_word_of(p->words, lua_tostring(L, index))) continue;
         return lua_pushfstring(L, "; options go in a table: {%s = \"%s\"}", p->name, lua_tostring(L, index));
     }
-    if (index != 1 || type == LUA_TNIL || !tensor_first(call->op) || (call->op->flags & FL_OP_FUNCTION_ONLY))
+    if (index != 1 || type == LUA_TNIL || !fl_lua_tensor_first(call->op) || (call->op->flags & FL_OP_FUNCTION_ONLY))
         return lua_pushliteral(L, "");
     if (call->in_place || (call->op->flags & FL_OP_METHOD_ONLY))
         return lua_pushfstring(L, "; write x:%s(...)", call->name);
@@ -80,7 +79,7 @@ static void read_operand(lua_State *L, fl_operand *operand, const fl_lua_call *c
     } else if (type <= LUA_TNIL && param->optional) operand->kind = FL_NONE;
     else {
         const char *what = param->number_allowed ? "a tensor or a number" : "a tensor";
-        if (type == LUA_TNONE && (param->slot == 0 || (tensor_first(call->op) && !fl_lua_box(L, 1))))
+        if (type == LUA_TNONE && (param->slot == 0 || (fl_lua_tensor_first(call->op) && !fl_lua_box(L, 1))))
             FL_RAISE(L, "%s: missing argument '%s' (a method is called with a colon: x:%s())", call->name, param->name,
                      call->name);
         if (type == LUA_TNONE) FL_RAISE(L, "%s: missing argument '%s'", call->name, param->name);
@@ -528,7 +527,7 @@ static int call_unary(lua_State *L)
     return call_tensors(L);
 }
 
-/* ---- registration ---- */
+/* ---- functions ---- */
 
 enum { TABLE_CALLS = 1024 };
 static fl_lua_call calls[TABLE_CALLS];
@@ -554,39 +553,12 @@ static void push_call(lua_State *L, fl_lua_call *call, lua_CFunction function)
     lua_pushcclosure(L, function, 2);
 }
 
-static void open_in_place(lua_State *L, int methods, const fl_op *op)
+void fl_lua_push_op(lua_State *L, const fl_op *op, const char *name, bool in_place)
 {
-    lua_pushfstring(L, "%s_", op->name); /* kept alive as a key of the methods */
-    const char *name = lua_tostring(L, -1);
-    push_call(L, call_new(L, op, name, true), only_tensors(op) ? call_tensors : call_op);
-    lua_rawset(L, methods);
+    push_call(L, call_new(L, op, name, in_place), only_tensors(op) ? call_tensors : call_op);
 }
 
-void fl_lua_open_ops(lua_State *L, int flow, int methods)
-{
-    lua_createtable(L, 0, 128);
-    int all = lua_gettop(L);
-    FL_FOR_EACH_OP(each)
-    {
-        const fl_op *op = *each;
-        if (!op->infer && !op->body) continue; /* recorded on the tape, never dispatched */
-        push_call(L, call_new(L, op, op->name, false), only_tensors(op) ? call_tensors : call_op);
-        lua_pushvalue(L, -1);
-        lua_setfield(L, all, op->name);
-        bool shown = !(op->flags & FL_OP_HIDDEN);
-        if (shown && !(op->flags & FL_OP_METHOD_ONLY)) {
-            lua_pushvalue(L, -1);
-            lua_setfield(L, flow, op->name);
-        }
-        if (shown && !(op->flags & FL_OP_FUNCTION_ONLY) && tensor_first(op)) {
-            lua_pushvalue(L, -1);
-            lua_setfield(L, methods, op->name);
-        }
-        lua_pop(L, 1);
-        if (shown && fl_op_in_place(op)) open_in_place(L, methods, op);
-    }
-    lua_setfield(L, flow, "_op");
-}
+void fl_lua_push_unary(lua_State *L, const fl_op *op) { push_call(L, call_new(L, op, op->name, false), call_unary); }
 
 const fl_lua_call *fl_lua_call_of(lua_State *L, int index)
 {
@@ -601,81 +573,4 @@ const fl_lua_call *fl_lua_call_of(lua_State *L, int index)
 void fl_lua_call_rename(lua_State *L, int index, const char *name)
 {
     ((fl_lua_call *)fl_lua_call_of(L, index))->name = name;
-}
-
-/* ---- operators ---- */
-
-static int compare_error(lua_State *L)
-{
-    FL_RAISE(L, "tensors are compared elementwise with x:lt(y), x:le(y), x:gt(y), x:ge(y), x:eq(y), x:ne(y)");
-}
-
-static int call_error(lua_State *L)
-{
-    FL_RAISE(L, "a tensor cannot be called; index it with x[i]; to iterate write " FL_ITERATION);
-}
-
-static int pairs_error(lua_State *L)
-{
-    FL_RAISE(L, "pairs: a tensor is not a table; write " FL_ITERATION ", or pairs(x:totable())");
-}
-
-/* The operators on bits: upvalue 1 says what to write. */
-static int bits_error(lua_State *L) { FL_RAISE(L, "%s", lua_tostring(L, lua_upvalueindex(1))); }
-
-static void open_bits(lua_State *L, int metatable)
-{
-    static const struct {
-        const char *event, *text;
-    } events[] = {
-        {"__band",
-         "tensors have no operator &; write x:logical_and(y) for conditions, x:bitwise_and(y) for the bits of "
-         "integers"},
-        {"__bor",
-         "tensors have no operator |; write x:logical_or(y) for conditions, x:bitwise_or(y) for the bits of integers"},
-        {"__bxor",
-         "tensors have no operator ~; write x:logical_xor(y) for conditions, x:bitwise_xor(y) for the bits of "
-         "integers"},
-        {"__bnot",
-         "tensors have no operator ~; write x:logical_not() for conditions, x:bitwise_not() for the bits of integers"},
-        {"__shl", "tensors have no operator <<; write x * (1 << n)"},
-        {"__shr", "tensors have no operator >>; write x // (1 << n)"},
-    };
-    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
-        lua_pushstring(L, events[i].text);
-        lua_pushcclosure(L, bits_error, 1);
-        lua_setfield(L, metatable, events[i].event);
-    }
-}
-
-static int concat_error(lua_State *L)
-{
-    FL_RAISE(L, "a tensor cannot be concatenated with ..; use tostring(x), x:item() or flow.cat");
-}
-
-void fl_lua_open_operators(lua_State *L, int metatable)
-{
-    static const struct {
-        const char *event, *op;
-    } binary[] = {
-        {"__add", "add"},       {"__sub", "sub"}, {"__mul", "mul"},           {"__div", "div"},
-        {"__mod", "remainder"}, {"__pow", "pow"}, {"__idiv", "floor_divide"},
-    };
-    for (size_t i = 0; i < sizeof binary / sizeof *binary; i++) {
-        const fl_op *op = fl_op_find(binary[i].op);
-        if (!op) continue;
-        push_call(L, call_new(L, op, op->name, false), only_tensors(op) ? call_tensors : call_op);
-        lua_setfield(L, metatable, binary[i].event);
-    }
-    const fl_op *negate = fl_op_find("neg");
-    if (negate) {
-        push_call(L, call_new(L, negate, negate->name, false), call_unary);
-        lua_setfield(L, metatable, "__unm");
-    }
-    static const luaL_Reg errors[] = {{"__lt", compare_error}, {"__le", compare_error},  {"__concat", concat_error},
-                                      {"__call", call_error},  {"__pairs", pairs_error}, {NULL, NULL}};
-    lua_pushvalue(L, metatable);
-    luaL_setfuncs(L, errors, 0);
-    lua_pop(L, 1);
-    open_bits(L, metatable);
 }

@@ -22,6 +22,12 @@ typedef struct fl_lua_call {
 void fl_lua_open_ops(lua_State *L, int flow, int methods);
 /* Operators of the metatable at index. */
 void fl_lua_open_operators(lua_State *L, int metatable);
+
+/* Pushes the function that calls the op; `name` is kept. unary: the metamethod of an op of one operand. */
+void fl_lua_push_op(lua_State *L, const fl_op *op, const char *name, bool in_place);
+void fl_lua_push_unary(lua_State *L, const fl_op *op);
+/* True if the first parameter is a tensor: then the op is a method. */
+bool fl_lua_tensor_first(const fl_op *op);
 /* What a function on the stack calls; NULL when it is no op. */
 const fl_lua_call *fl_lua_call_of(lua_State *L, int index);
 /* Pushes the op's signature as users read it: "where(cond, x|number, y|number)", without the marks of attributes. */
