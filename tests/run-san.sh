@@ -17,7 +17,8 @@ END
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-for test in "$tsan"/tests/test_engine "$tsan"/tests/test_storage "$tsan"/tests/test_shared; do
+for name in engine poison storage shared channel; do
+    test=$tsan/tests/test_$name
     if TSAN_OPTIONS=halt_on_error=1 OMP_NUM_THREADS=1 "$test"; then passed=$((passed + 1)); else
         echo "$test failed under ThreadSanitizer"
         failed=$((failed + 1))

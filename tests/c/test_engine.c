@@ -1,12 +1,10 @@
 /*
-** test_engine.c -- the engine against a serial oracle, its order, its errors and its end.
+** test_engine.c -- the engine against a serial oracle, its order, its bounds, its profile and its end.
 **
-** Ops are functions over small payloads. Lanes are made once: four threaded, two driven, one of each kind
-** with a ring of 4. `test_engine --exit` is the program that one test starts: it ends with ops queued.
+** `test_engine --exit` is the program that one test starts: it ends with ops queued.
 */
 #define _GNU_SOURCE
-#include "check.h"
-#include "core/engine/engine.h"
+#include "lanes.h"
 #include "core/engine/team.h"
 
 #include <dirent.h>
@@ -22,71 +20,7 @@ enum { UNDER_TSAN = 1, MANY = 100000 };
 enum { UNDER_TSAN = 0, MANY = 1000000 };
 #endif
 
-enum { THREADED = 4, DRIVEN = 2 };
-static int threaded[THREADED], driven[DRIVEN], short_threaded, short_driven;
 static const char *program;
-
-/* ---- helpers ---- */
-
-typedef struct vars {
-    int count;
-    fl_var *at[20];
-} vars;
-#define VARS(...) ((vars){(int)(sizeof((fl_var *[]){__VA_ARGS__}) / sizeof(fl_var *)), {__VA_ARGS__}})
-#define NO_VARS ((vars){0, {NULL}})
-
-static fl_status push(const char *name, int lane, unsigned flags, fl_exec run, const void *payload, size_t size,
-                      vars reads, vars writes)
-{
-    fl_task t = {.name = name,
-                 .run = run,
-                 .payload = payload,
-                 .payload_size = size,
-                 .reads = reads.at,
-                 .writes = writes.at,
-                 .read_count = reads.count,
-                 .write_count = writes.count,
-                 .lane = lane,
-                 .flags = flags};
-    return fl_engine_push(&t);
-}
-
-static void sleep_ms(int ms) { usleep((useconds_t)ms * 1000); }
-static int get(int *place) { return __atomic_load_n(place, __ATOMIC_SEQ_CST); }
-static void set(int *place, int value) { __atomic_store_n(place, value, __ATOMIC_SEQ_CST); }
-
-static fl_status op_nothing(void *payload) { return FL_OK; }
-static fl_status op_boom(void *payload) { return fl_fail(FL_ERR_VALUE, "matmul: boom"); }
-static fl_status op_sleep(void *payload)
-{
-    sleep_ms(*(int *)payload);
-    return FL_OK;
-}
-static fl_status op_count(void *payload)
-{
-    __atomic_add_fetch(*(int **)payload, 1, __ATOMIC_SEQ_CST);
-    return FL_OK;
-}
-
-/* Waits until *gate is 1, at most 10 s. */
-static fl_status op_gate(void *payload)
-{
-    int *gate = *(int **)payload;
-    for (int i = 0; i < 10000 && !get(gate); i++) sleep_ms(1);
-    return FL_OK;
-}
-
-static fl_status push_nothing(int lane, unsigned flags, vars reads, vars writes)
-{
-    return push("nothing", lane, flags, op_nothing, NULL, 0, reads, writes);
-}
-static fl_status push_gate(int lane, int *gate, vars reads, vars writes)
-{
-    return push("gate", lane, 0, op_gate, &gate, sizeof gate, reads, writes);
-}
-static fl_status push_boom(int lane, vars writes) { return push("matmul", lane, 0, op_boom, NULL, 0, NO_VARS, writes); }
-
-static void here(char *buffer, size_t size) { snprintf(buffer, size, "train.lua:41"); }
 
 static int count_threads(void)
 {
@@ -403,186 +337,7 @@ static void large_payloads_are_copied(void)
     free(b);
 }
 
-/* ---- errors ---- */
-
-static void failure_poisons_its_readers(void)
-{
-    int lanes[] = {threaded[0], driven[0], FL_LANE_CPU};
-    for (int i = 0; i < 3; i++) {
-        fl_var start = {0}, x = {0}, y = {0}, z = {0}, clean = {0};
-        int count = 0, *place = &count;
-        fl_engine_where = here;
-        push("sleep", threaded[1], 0, op_sleep, &(int){5}, sizeof(int), NO_VARS, VARS(&start));
-        fl_task boom = {.name = "matmul",
-                        .run = op_boom,
-                        .reads = (fl_var *[]){&start},
-                        .writes = (fl_var *[]){&x},
-                        .read_count = 1,
-                        .write_count = 1,
-                        .lane = lanes[i]};
-        CHECK(fl_engine_push(&boom) == FL_OK);
-        fl_engine_where = NULL;
-        push("add", threaded[2], 0, op_count, &place, sizeof place, VARS(&x, &clean), VARS(&y));
-        push("mul", driven[1], 0, op_count, &place, sizeof place, VARS(&y), VARS(&z));
-        CHECK(fl_engine_wait_var(&z) == FL_ERR_VALUE);
-        CHECK_TEXT(fl_message(), "matmul (train.lua:41): boom");
-        CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE && fl_engine_wait_var(&x) == FL_ERR_VALUE);
-        CHECK(fl_engine_wait_var(&z) == FL_ERR_VALUE); /* it stays */
-        CHECK(count == 0 && fl_engine_wait_var(&clean) == FL_OK && fl_engine_wait_var(&start) == FL_OK);
-        CHECK(fl_engine_wait_all() == FL_OK); /* the script has seen it */
-        fl_var_clear(&x), fl_var_clear(&y), fl_var_clear(&z);
-        CHECK(fl_engine_wait_var(&z) == FL_OK);
-    }
-}
-
-static void only_a_pure_write_clears(void)
-{
-    fl_var x = {0}, y = {0};
-    push_boom(threaded[0], VARS(&x));
-    push_nothing(threaded[1], FL_TASK_UPDATES, NO_VARS, VARS(&x)); /* x += 1 reads x */
-    CHECK(fl_engine_wait_var(&x) == FL_ERR_VALUE);
-    CHECK(push_nothing(FL_LANE_CPU, FL_TASK_UPDATES | FL_TASK_CHEAP, NO_VARS, VARS(&x)) == FL_ERR_VALUE);
-    CHECK_TEXT(fl_message(), "matmul: boom");
-    CHECK(push_nothing(FL_LANE_CPU, FL_TASK_CHEAP, VARS(&x), VARS(&y)) == FL_ERR_VALUE);
-    CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE);
-    CHECK(push_nothing(FL_LANE_CPU, FL_TASK_CHEAP, NO_VARS, VARS(&x)) == FL_OK);
-    CHECK(fl_engine_wait_var(&x) == FL_OK && fl_engine_wait_var(&y) == FL_ERR_VALUE);
-    push_nothing(threaded[0], 0, VARS(&x), VARS(&y));
-    CHECK(fl_engine_wait_var(&y) == FL_OK && fl_var_readable(&y));
-    CHECK(fl_engine_wait_all() == FL_OK);
-}
-
-static void updates_spare_their_targets(void)
-{
-    for (int i = 0; i < 2; i++) {
-        int lane = i ? driven[0] : threaded[1], weight = 7, *place = &weight;
-        fl_var gradient = {0}, parameter = {0}, moment = {0};
-        int gate = 0;
-        push_gate(threaded[0], &gate, NO_VARS, VARS(&gradient));
-        push_boom(threaded[0], VARS(&gradient));
-        CHECK(push("adamw", lane, FL_TASK_UPDATES, op_count, &place, sizeof place, VARS(&gradient),
-                   VARS(&parameter, &moment))
-              == FL_OK);
-        set(&gate, 1);
-        CHECK(fl_engine_wait_var(&parameter) == FL_OK && fl_engine_wait_var(&moment) == FL_OK);
-        CHECK(weight == 7 && parameter.version == 1);
-        CHECK(fl_engine_wait_var(&gradient) == FL_ERR_VALUE);
-        CHECK(fl_engine_wait_all() == FL_ERR_VALUE); /* the skipped step is reported */
-        CHECK_TEXT(fl_message(), "matmul: boom");
-        CHECK(fl_engine_wait_all() == FL_OK);
-        fl_var_clear(&gradient);
-        push("adamw", lane, FL_TASK_UPDATES, op_count, &place, sizeof place, VARS(&gradient),
-             VARS(&parameter, &moment));
-        CHECK(fl_engine_wait_all() == FL_OK && weight == 8);
-    }
-}
-
-static void update_that_fails_poisons_its_target(void)
-{
-    fl_var x = {0};
-    push("scale", threaded[0], FL_TASK_UPDATES, op_boom, NULL, 0, NO_VARS, VARS(&x));
-    CHECK(fl_engine_wait_var(&x) == FL_ERR_VALUE);
-    CHECK_TEXT(fl_message(), "matmul: boom");
-    fl_var_clear(&x);
-    CHECK(fl_engine_wait_all() == FL_OK);
-}
-
-static void overwriting_a_poisoned_variable_heals_it(void)
-{
-    fl_var x = {0}, y = {0};
-    push_boom(threaded[0], VARS(&x));
-    push_nothing(threaded[0], FL_TASK_UPDATES | FL_TASK_OVERWRITES, NO_VARS, VARS(&x));
-    CHECK(fl_engine_wait_var(&x) == FL_OK);
-    push_boom(threaded[0], VARS(&y));
-    push_nothing(threaded[0], FL_TASK_UPDATES | FL_TASK_OVERWRITES, VARS(&y), VARS(&x));
-    CHECK(fl_engine_wait_var(&x) == FL_OK); /* not begun: x is as it was */
-    fl_var_clear(&y);
-    fl_engine_wait_all();
-}
-
-static void errors_without_a_reader_are_filed(void)
-{
-    fl_var x = {0}, y = {0};
-    push("save", threaded[0], 0, op_boom, NULL, 0, NO_VARS, NO_VARS);
-    CHECK(fl_engine_wait_all() == FL_ERR_VALUE);
-    CHECK_TEXT(fl_message(), "matmul: boom");
-    CHECK(fl_engine_wait_all() == FL_OK);
-    push_boom(threaded[0], VARS(&x));
-    CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
-    push_nothing(threaded[0], 0, VARS(&x), NO_VARS); /* saving x does not happen */
-    CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
-    for (int i = 0; i < 1000; i++) push_boom(threaded[i % 4], VARS(i % 2 ? &x : &y));
-    CHECK(fl_engine_wait_all() == FL_ERR_VALUE && fl_engine_wait_all() == FL_OK);
-    fl_var_clear(&x), fl_var_clear(&y);
-}
-
-static void collectives_are_entered_all_the_same(void)
-{
-    fl_var x = {0}, y = {0};
-    int count = 0, *place = &count;
-    push_boom(threaded[0], VARS(&x));
-    push("all_reduce", threaded[1], FL_TASK_NO_SKIP, op_count, &place, sizeof place, VARS(&x), VARS(&y));
-    CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE);
-    push("all_reduce", FL_LANE_CPU, FL_TASK_NO_SKIP | FL_TASK_CHEAP, op_count, &place, sizeof place, VARS(&x),
-         VARS(&y));
-    CHECK(fl_engine_wait_var(&y) == FL_ERR_VALUE && count == 2);
-    fl_var_clear(&x), fl_var_clear(&y);
-    CHECK(fl_engine_wait_all() == FL_OK);
-}
-
-static void failure_on_the_caller(void)
-{
-    fl_var x = {0};
-    fl_engine_stats before, after;
-    fl_engine_stats_get(&before);
-    fl_engine_where = here;
-    CHECK(push("matmul", FL_LANE_CPU, FL_TASK_CHEAP, op_boom, NULL, 0, NO_VARS, VARS(&x)) == FL_ERR_VALUE);
-    CHECK_TEXT(fl_message(), "matmul: boom");
-    CHECK(fl_engine_wait_var(&x) == FL_ERR_VALUE);
-    CHECK_TEXT(fl_message(), "matmul (train.lua:41): boom");
-    fl_fail(FL_ERR_VALUE, "half way");
-    fl_var_clear(&x);
-    fl_var_poison(&x, "add_");
-    CHECK(fl_engine_wait_var(&x) != FL_OK);
-    CHECK_TEXT(fl_message(), "add_ (train.lua:41): half way");
-    fl_engine_where = NULL;
-    fl_var_clear(&x);
-    CHECK(fl_engine_wait_all() == FL_OK);
-    fl_engine_stats_get(&after);
-    CHECK(after.failed_ops == before.failed_ops + 1 && after.inline_ops == before.inline_ops + 1);
-}
-
-static void naive_mode_raises_at_once(void)
-{
-    fl_var x = {0}, y = {0};
-    fl_engine_mode_set(FL_ENGINE_NAIVE);
-    CHECK(fl_engine_mode_get() == FL_ENGINE_NAIVE);
-    CHECK(push_boom(threaded[0], VARS(&x)) == FL_ERR_VALUE);
-    CHECK(push_nothing(threaded[1], 0, VARS(&x), VARS(&y)) == FL_ERR_VALUE);
-    CHECK_TEXT(fl_message(), "matmul: boom");
-    fl_engine_mode_set(FL_ENGINE_AUTO);
-    fl_var_clear(&x), fl_var_clear(&y);
-}
-
-static bool asked_to_stop(void) { return true; }
-
-static void interrupt_ends_a_wait(void)
-{
-    fl_var x = {0};
-    int gate = 0, ms = 0;
-    push_gate(threaded[0], &gate, NO_VARS, VARS(&x));
-    fl_engine_interrupted = asked_to_stop;
-    double start = seconds();
-    CHECK(fl_engine_wait_var(&x) == FL_ERR_INTERRUPTED);
-    CHECK_TEXT(fl_message(), "interrupted");
-    CHECK(fl_engine_wait_all() == FL_ERR_INTERRUPTED);
-    for (int i = 0; i < 4; i++) push("sleep", short_threaded, 0, op_sleep, &ms, sizeof ms, VARS(&x), NO_VARS);
-    CHECK(push("sleep", short_threaded, 0, op_sleep, &ms, sizeof ms, VARS(&x), NO_VARS) == FL_ERR_INTERRUPTED);
-    CHECK(seconds() - start < 2);
-    fl_engine_interrupted = NULL;
-    set(&gate, 1);
-    CHECK(fl_engine_wait_all() == FL_OK && fl_engine_wait_var(&x) == FL_OK);
-}
+/* ---- bounds ---- */
 
 static void lanes_are_bounded(void)
 {
@@ -610,8 +365,6 @@ static void lanes_are_bounded(void)
     fl_engine_stats_get(&s);
     CHECK(s.lanes == FL_MAX_LANES && s.threads <= s.lanes && lane == FL_MAX_LANES - 1);
 }
-
-/* ---- bounds ---- */
 
 static void many_pushes_keep_memory_bounded(void)
 {
@@ -807,14 +560,6 @@ static void exit_with_queued_ops(void)
     CHECK(seconds() - start < (UNDER_TSAN ? 3 : 1));
 }
 
-static void make_lanes(void)
-{
-    for (int i = 0; i < THREADED; i++) CHECK(fl_engine_lane_new(&threaded[i], "threaded", 0, true) == FL_OK);
-    for (int i = 0; i < DRIVEN; i++) CHECK(fl_engine_lane_new(&driven[i], "driven", 0, false) == FL_OK);
-    CHECK(fl_engine_lane_new(&short_threaded, "short", 4, true) == FL_OK);
-    CHECK(fl_engine_lane_new(&short_driven, "short", 4, false) == FL_OK);
-}
-
 int main(int argc, char **argv)
 {
     static fl_var v[8];
@@ -844,16 +589,6 @@ int main(int argc, char **argv)
     RUN(cheap_runs_here_when_ready);
     RUN(waits_drive_what_others_need);
     RUN(large_payloads_are_copied);
-    RUN(failure_poisons_its_readers);
-    RUN(only_a_pure_write_clears);
-    RUN(updates_spare_their_targets);
-    RUN(update_that_fails_poisons_its_target);
-    RUN(overwriting_a_poisoned_variable_heals_it);
-    RUN(errors_without_a_reader_are_filed);
-    RUN(collectives_are_entered_all_the_same);
-    RUN(failure_on_the_caller);
-    RUN(naive_mode_raises_at_once);
-    RUN(interrupt_ends_a_wait);
     RUN(many_pushes_keep_memory_bounded);
     RUN(one_team_of_threads);
     RUN(profile_parses);
