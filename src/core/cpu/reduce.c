@@ -7,6 +7,7 @@
 ** are cut into segments of a fixed size, whose totals are joined in order, so threads never change a result.
 */
 #include "reduce.h"
+#include "tiles.h"
 #include "base/axes.h"
 
 #include <assert.h>
@@ -343,6 +344,90 @@ fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, co
     plan_tasks(&s);
     if (s.segments > 1) return run_segments(&s);
     fl_team_for(s.tasks, (double)s.batch * ((double)l.elements * 0.2 + 5), whole_body, &s);
+    return FL_OK;
+}
+
+/* ---- of elements that come from tiles ---- */
+
+/* Results are the runs of `run` consecutive elements, of `blocks` blocks each. */
+struct tile_fold {
+    struct run_state state;
+    struct fold_task task;
+    fl_total identity;
+    fl_total *totals; /* one per block; NULL: a run is one block */
+    int64_t run, blocks;
+};
+
+static void fold_elements(const struct tile_fold *fold, fl_total *total, const void *elements, int64_t n)
+{
+    *total = fold->identity;
+    fold->task.loops->run(total, elements, n, 0, fold->task.p);
+}
+
+/* A sink of tiles: whole runs, or one block of a run. */
+static void take_elements(void *context, int64_t first, int64_t n, const void *elements)
+{
+    const struct tile_fold *fold = context;
+    if (fold->totals) {
+        int64_t block = first / fold->run * fold->blocks + first % fold->run / FL_REDUCE_BLOCK;
+        fold_elements(fold, &fold->totals[block], elements, n);
+        return;
+    }
+    fl_total totals[FL_REDUCE_BLOCK / SHORT_RUN];
+    const char *x = elements;
+    for (int64_t i = 0; i < n / fold->run; i++, x += fold->run * fold->state.l->width)
+        fold_elements(fold, &totals[i], x, fold->run);
+    store_results(&fold->state, totals, NULL, first / fold->run, n / fold->run);
+}
+
+/* The total of a run, its blocks joined as fl_cpu_reduce joins them. */
+static void join_blocks(const struct tile_fold *fold, fl_total *blocks)
+{
+    bool integer = fold->state.job->integer;
+    int64_t in_segment = fold->state.segments > 1 ? fold->state.segment_units * (PIECE / FL_REDUCE_BLOCK)
+                                                  : fold->blocks;
+    for (int64_t at = 0; at < fold->blocks; at += in_segment) {
+        for (int64_t i = at + 1; i < at + in_segment && i < fold->blocks; i++)
+            join(&blocks[at], &blocks[i], fold->state.job->fold, integer);
+        if (at) join(&blocks[0], &blocks[at], fold->state.job->fold, integer);
+    }
+}
+
+bool fl_cpu_reduce_takes_tiles(int64_t total, int64_t run, const fl_reduce_job *job)
+{
+    return run >= SHORT_RUN && total > 0 && !job->centered && job->fold != FL_FOLD_PRODUCT;
+}
+
+fl_status fl_cpu_reduce_tiles(const fl_view *out, fl_tiles *tiles, int slot, int64_t run, const fl_reduce_job *job)
+{
+    fl_reduce_job own = *job;
+    struct layout l;
+    fl_dtype dtype = tiles->slots[slot].dtype;
+    int64_t size[2] = {tiles->total / run, run}, stride[2] = {run, 1};
+    layout_init(&l, &(fl_view){.dtype = dtype, .ndim = 2, .size = size, .stride = stride}, 2);
+    own.local_count = run;
+    own.integer = l.through == FL_THROUGH_INT64;
+    struct tile_fold fold = {.state = {.l = &l, .job = &own, .out = out}, .run = run};
+    fold.task = (struct fold_task){&l.loops->fold[l.through][job->fold], job->p};
+    fold.identity = identity(job->fold, &l);
+    fold.blocks = (run + FL_REDUCE_BLOCK - 1) / FL_REDUCE_BLOCK;
+    plan_tasks(&fold.state);
+    if (fold.blocks > 1) {
+        size_t bytes = (size_t)(l.results * fold.blocks) * sizeof *fold.totals;
+        fold.totals = malloc(bytes);
+        if (!fold.totals)
+            return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu bytes of partial results", job->name, bytes);
+    }
+    fl_dtype through = l.through == FL_THROUGH_INT64 ? FL_INT64
+        : l.through == FL_THROUGH_FLOAT              ? FL_FLOAT32
+                                                     : FL_FLOAT64;
+    fl_tiles_consume(tiles, fl_tiles_convert(tiles, slot, through), run, take_elements, &fold);
+    fl_tiles_run(tiles);
+    for (int64_t i = 0; i < l.results && fold.totals; i++) {
+        join_blocks(&fold, fold.totals + i * fold.blocks);
+        store_results(&fold.state, fold.totals + i * fold.blocks, NULL, i, 1);
+    }
+    free(fold.totals);
     return FL_OK;
 }
 

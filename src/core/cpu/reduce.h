@@ -80,6 +80,14 @@ typedef struct fl_reduce_job {
 /* out[kept axes] = the job over the axes of mask of `in`; out is contiguous. */
 fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, const fl_reduce_job *job);
 
+struct fl_tiles;
+
+/* out[r] = the job over the elements r * run, r * run + 1, ... of a slot of tiles, which are then run: the bits of
+** fl_cpu_reduce over the same elements, contiguous in memory. Only where fl_cpu_reduce_takes_tiles. */
+fl_status fl_cpu_reduce_tiles(const fl_view *out, struct fl_tiles *tiles, int slot, int64_t run,
+                              const fl_reduce_job *job);
+bool fl_cpu_reduce_takes_tiles(int64_t total, int64_t run, const fl_reduce_job *job);
+
 /* Largest (smallest) elements along the axes of mask and their row-major positions among those axes. values or
 ** positions may be NULL; both are contiguous. The reduced extent is not empty. */
 fl_status fl_cpu_arg_reduce(const fl_view *values, const fl_view *positions, const fl_view *in, uint32_t mask,

@@ -34,6 +34,9 @@ FL_INLINE vf vf_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps(
 FL_INLINE void vf_store_part(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, vf_first(n), x); }
 FL_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 FL_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+FL_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+FL_INLINE vf vf_abs(vf x) { return _mm512_abs_ps(x); }
+FL_INLINE vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
 FL_INLINE float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 FL_INLINE float vf_top(vf x) { return _mm512_reduce_max_ps(x); }
 /* The lanes from n on become `fill`. */
@@ -48,6 +51,9 @@ FL_INLINE vd vd_load_part(const double *p, int n) { return _mm512_maskz_loadu_pd
 FL_INLINE void vd_store_part(double *p, vd x, int n) { _mm512_mask_storeu_pd(p, vd_first(n), x); }
 FL_INLINE vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
 FL_INLINE vd vd_max(vd a, vd b) { return _mm512_max_pd(a, b); }
+FL_INLINE vd vd_min(vd a, vd b) { return _mm512_min_pd(a, b); }
+FL_INLINE vd vd_abs(vd x) { return _mm512_abs_pd(x); }
+FL_INLINE vd vd_sqrt(vd x) { return _mm512_sqrt_pd(x); }
 FL_INLINE double vd_sum(vd x) { return _mm512_reduce_add_pd(x); }
 FL_INLINE double vd_top(vd x) { return _mm512_reduce_max_pd(x); }
 FL_INLINE vd vd_keep(vd x, int n, double fill) { return _mm512_mask_mov_pd(_mm512_set1_pd(fill), vd_first(n), x); }
@@ -71,6 +77,9 @@ FL_INLINE vf vf_load_part(const float *p, int n) { return _mm256_maskload_ps(p, 
 FL_INLINE void vf_store_part(float *p, vf x, int n) { _mm256_maskstore_ps(p, vf_first(n), x); }
 FL_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 FL_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+FL_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+FL_INLINE vf vf_abs(vf x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+FL_INLINE vf vf_sqrt(vf x) { return _mm256_sqrt_ps(x); }
 FL_INLINE float vf_sum(vf x)
 {
     __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -104,6 +113,9 @@ FL_INLINE vd vd_load_part(const double *p, int n) { return _mm256_maskload_pd(p,
 FL_INLINE void vd_store_part(double *p, vd x, int n) { _mm256_maskstore_pd(p, vd_first(n), x); }
 FL_INLINE vd vd_fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }
 FL_INLINE vd vd_max(vd a, vd b) { return _mm256_max_pd(a, b); }
+FL_INLINE vd vd_min(vd a, vd b) { return _mm256_min_pd(a, b); }
+FL_INLINE vd vd_abs(vd x) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), x); }
+FL_INLINE vd vd_sqrt(vd x) { return _mm256_sqrt_pd(x); }
 FL_INLINE double vd_sum(vd x)
 {
     __m128d h = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
@@ -125,44 +137,60 @@ enum { VF_W = 4, VD_W = 2 };
 typedef float vf __attribute__((vector_size(16)));
 typedef double vd __attribute__((vector_size(16)));
 
-#define FL_SIMD_BASE(T, V, W)                                         \
-    FL_INLINE V V##_set(T x)                                          \
-    {                                                                 \
-        V r;                                                          \
-        for (int i = 0; i < W; i++) r[i] = x;                         \
-        return r;                                                     \
-    }                                                                 \
-    FL_INLINE V V##_load(const T *p)                                  \
-    {                                                                 \
-        V r;                                                          \
-        memcpy(&r, p, sizeof r);                                      \
-        return r;                                                     \
-    }                                                                 \
-    FL_INLINE void V##_store(T *p, V x) { memcpy(p, &x, sizeof x); }  \
-    FL_INLINE V V##_load_part(const T *p, int n)                      \
-    {                                                                 \
-        V r = {0};                                                    \
-        for (int i = 0; i < W; i++)                                   \
-            if (i < n) r[i] = p[i];                                   \
-        return r;                                                     \
-    }                                                                 \
-    FL_INLINE void V##_store_part(T *p, V x, int n)                   \
-    {                                                                 \
-        for (int i = 0; i < W; i++)                                   \
-            if (i < n) p[i] = x[i];                                   \
-    }                                                                 \
-    FL_INLINE V V##_fma(V a, V b, V c) { return a * b + c; }          \
-    FL_INLINE V V##_max(V a, V b)                                     \
-    {                                                                 \
-        V r;                                                          \
-        for (int i = 0; i < W; i++) r[i] = a[i] > b[i] ? a[i] : b[i]; \
-        return r;                                                     \
-    }                                                                 \
-    FL_INLINE V V##_keep(V x, int n, T fill)                          \
-    {                                                                 \
-        V r;                                                          \
-        for (int i = 0; i < W; i++) r[i] = i < n ? x[i] : fill;       \
-        return r;                                                     \
+#define FL_SIMD_BASE(T, V, W)                                                                      \
+    FL_INLINE V V##_set(T x)                                                                       \
+    {                                                                                              \
+        V r;                                                                                       \
+        for (int i = 0; i < W; i++) r[i] = x;                                                      \
+        return r;                                                                                  \
+    }                                                                                              \
+    FL_INLINE V V##_load(const T *p)                                                               \
+    {                                                                                              \
+        V r;                                                                                       \
+        memcpy(&r, p, sizeof r);                                                                   \
+        return r;                                                                                  \
+    }                                                                                              \
+    FL_INLINE void V##_store(T *p, V x) { memcpy(p, &x, sizeof x); }                               \
+    FL_INLINE V V##_load_part(const T *p, int n)                                                   \
+    {                                                                                              \
+        V r = {0};                                                                                 \
+        for (int i = 0; i < W; i++)                                                                \
+            if (i < n) r[i] = p[i];                                                                \
+        return r;                                                                                  \
+    }                                                                                              \
+    FL_INLINE void V##_store_part(T *p, V x, int n)                                                \
+    {                                                                                              \
+        for (int i = 0; i < W; i++)                                                                \
+            if (i < n) p[i] = x[i];                                                                \
+    }                                                                                              \
+    FL_INLINE V V##_fma(V a, V b, V c) { return a * b + c; }                                       \
+    FL_INLINE V V##_max(V a, V b)                                                                  \
+    {                                                                                              \
+        V r;                                                                                       \
+        for (int i = 0; i < W; i++) r[i] = a[i] > b[i] ? a[i] : b[i];                              \
+        return r;                                                                                  \
+    }                                                                                              \
+    FL_INLINE V V##_min(V a, V b)                                                                  \
+    {                                                                                              \
+        V r;                                                                                       \
+        for (int i = 0; i < W; i++) r[i] = a[i] < b[i] ? a[i] : b[i];                              \
+        return r;                                                                                  \
+    }                                                                                              \
+    FL_INLINE V V##_abs(V x)                                                                       \
+    {                                                                                              \
+        for (int i = 0; i < W; i++) x[i] = (T)fabs(x[i]);                                          \
+        return x;                                                                                  \
+    }                                                                                              \
+    FL_INLINE V V##_sqrt(V x)                                                                      \
+    {                                                                                              \
+        for (int i = 0; i < W; i++) x[i] = sizeof(T) == 4 ? (T)sqrtf((float)x[i]) : (T)sqrt(x[i]); \
+        return x;                                                                                  \
+    }                                                                                              \
+    FL_INLINE V V##_keep(V x, int n, T fill)                                                       \
+    {                                                                                              \
+        V r;                                                                                       \
+        for (int i = 0; i < W; i++) r[i] = i < n ? x[i] : fill;                                    \
+        return r;                                                                                  \
     }
 
 FL_SIMD_BASE(float, vf, VF_W)

@@ -1,0 +1,45 @@
+/*
+** spine.h -- runs of cheap elementwise steps whose running value stays in registers.
+**
+** Each step after the first takes the value of the one before and at most one other operand from memory. A spine is a
+** list of codes that a small machine carries out on eight vectors at a time: one load a step, no store between.
+*/
+#ifndef FL_SPINE_H
+#define FL_SPINE_H
+
+#include "cpu.h"
+
+typedef enum fl_spine_code {
+    FL_SPINE_END, /* stores the value */
+    FL_SPINE_ADD, /* value + operand, and so on */
+    FL_SPINE_SUB,
+    FL_SPINE_SUB_FROM, /* operand - value */
+    FL_SPINE_MUL,
+    FL_SPINE_DIV,
+    FL_SPINE_DIV_OF, /* operand / value */
+    FL_SPINE_NEG,
+    FL_SPINE_ABS,
+    FL_SPINE_SQRT,
+    FL_SPINE_SQUARE,
+    FL_SPINE_RECIPROCAL,
+    FL_SPINE_RELU,
+    FL_SPINE_CLAMP, /* to [low, high] */
+    FL_SPINE_CODES
+} fl_spine_code;
+
+typedef struct fl_spine_op {
+    uint8_t code, operand; /* operand: index into the places */
+    double low, high;
+} fl_spine_op;
+
+/* out[i] = the list applied to elements i of the operands, 0 <= i < n; out may be one of them. The value starts as the
+** operand of ops[0], whose code is not looked at. */
+typedef void (*fl_spine_loop)(void *out, char *const *places, int64_t n, const fl_spine_op *ops);
+
+typedef struct fl_spine_loops {
+    fl_spine_loop f32, f64;
+} fl_spine_loops;
+
+FL_DECLARE_LEVELS(const fl_spine_loops, fl_spine_loops);
+
+#endif

@@ -1,0 +1,654 @@
+/*
+** tiles.c -- elementwise steps tile by tile: the layout of operands, which slots share a buffer, the walk of a thread.
+**
+** What lies in memory as a step takes it is read and written there; what is broadcast, strided or of another dtype goes
+** through a buffer of the L1 cache. A result takes the buffer of an operand that is not used any more.
+*/
+#include "tiles.h"
+#include "copy.h"
+#include "reduce.h"
+
+#include <assert.h>
+
+enum {
+    TILE = 1024,            /* elements, where the buffers have room for that */
+    SMALLEST_TILE = 32,     /* with it all slots have room */
+    MEMORY = 36 << 10,      /* bytes of all buffers of a thread */
+    STREAM_FROM = 16 << 20, /* bytes of a result that are written past the caches */
+    LONG_ROW = 256,         /* rows from here on are cut one by one, so that their operands need no buffer */
+    GUARD = 64,             /* bytes between buffers, so that they do not fall on the same sets of the cache */
+    CONSTANT = -2,          /* a pattern: one element for all */
+    LINE = 254,             /* a buffer: that of the sink */
+    DIRECT = 255,           /* a buffer: in memory */
+    LOAD = 128              /* in the order of execution: added to a slot that is gathered */
+};
+
+_Static_assert(FL_TILES_STEPS <= 128 && FL_TILES_SLOTS <= 126, "the order has a byte for each");
+
+/* ---- building ---- */
+
+void fl_tiles_begin(fl_tiles *tiles, int ndim, const int64_t *size, const int64_t *stride)
+{
+    tiles->slot_count = tiles->step_count = 0;
+    tiles->pattern_count = 1;
+    tiles->ndim = ndim;
+    tiles->total = 1;
+    tiles->sink = NULL;
+    for (int i = ndim - 1; i >= 0; i--) {
+        tiles->sizes[i] = size[i];
+        tiles->strides[0][i] = stride ? stride[i] : tiles->total;
+        tiles->total *= size[i];
+    }
+}
+
+/* The pattern of a view's strides, which is found or added; FL_TILES_FULL: there are too many. */
+static int pattern_of(fl_tiles *tiles, const fl_view *view)
+{
+    int64_t strides[FL_MAX_NDIM] = {0}, any = 0;
+    for (int i = 0; i < view->ndim; i++)
+        any |= strides[tiles->ndim - view->ndim + i] = view->size[i] == 1 ? 0 : view->stride[i];
+    if (!any) return CONSTANT;
+    for (int p = 0; p < tiles->pattern_count; p++) {
+        int i = 0;
+        while (i < tiles->ndim && (tiles->strides[p][i] == strides[i] || tiles->sizes[i] == 1)) i++;
+        if (i == tiles->ndim) return p;
+    }
+    if (tiles->pattern_count == FL_TILES_PATTERNS) return FL_TILES_FULL;
+    memcpy(tiles->strides[tiles->pattern_count], strides, sizeof strides);
+    return tiles->pattern_count++;
+}
+
+/* A slot for what lies in memory, or the one that is there. */
+static int operand_slot(fl_tiles *tiles, const fl_tile_slot *wanted)
+{
+    for (int i = 0; i < tiles->slot_count; i++) {
+        const fl_tile_slot *slot = &tiles->slots[i];
+        if (!slot->is_result && slot->data == wanted->data && slot->number == wanted->number
+            && slot->dtype == wanted->dtype && slot->stored == wanted->stored && slot->pattern == wanted->pattern)
+            return i;
+    }
+    if (tiles->slot_count == FL_TILES_SLOTS) return FL_TILES_FULL;
+    tiles->slots[tiles->slot_count] = *wanted;
+    return tiles->slot_count++;
+}
+
+int fl_tiles_operand(fl_tiles *tiles, const fl_view *view)
+{
+    bool is_number = view->data == view->scalar;
+    int pattern = pattern_of(tiles, view);
+    if (pattern == FL_TILES_FULL) return FL_TILES_FULL;
+    return operand_slot(tiles,
+                        &(fl_tile_slot){.data = is_number ? NULL : view->data,
+                                        .number = is_number ? view->scalar[0] : 0,
+                                        .dtype = view->dtype,
+                                        .stored = view->dtype,
+                                        .pattern = (int8_t)pattern});
+}
+
+static fl_tile_step *step_add(fl_tiles *tiles, fl_ew_loop loop, float cost_ns, fl_dtype result)
+{
+    fl_tile_step *step = &tiles->steps[tiles->step_count++];
+    step->loop = loop;
+    step->cost_ns = cost_ns;
+    step->row = FL_EW_NONE;
+    step->nin = 0;
+    step->out = (uint8_t)tiles->slot_count;
+    tiles->slots[tiles->slot_count++] = (fl_tile_slot){.dtype = result, .stored = result, .is_result = true};
+    return step;
+}
+
+static bool is_full(const fl_tiles *tiles, int more)
+{
+    return tiles->step_count + more > FL_TILES_STEPS || tiles->slot_count + more > FL_TILES_SLOTS;
+}
+
+int fl_tiles_convert(fl_tiles *tiles, int slot, fl_dtype dtype)
+{
+    fl_tile_slot as = tiles->slots[slot];
+    if (as.dtype == dtype) return slot;
+    if (!as.is_result) {
+        as.dtype = dtype;
+        return operand_slot(tiles, &as);
+    }
+    for (int i = 0; i < tiles->step_count; i++) {
+        const fl_tile_step *step = &tiles->steps[i];
+        if (!step->loop && step->in[0] == slot && tiles->slots[step->out].dtype == dtype) return step->out;
+    }
+    if (is_full(tiles, 1)) return FL_TILES_FULL;
+    fl_tile_step *step = step_add(tiles, NULL, 0.3f, dtype);
+    step->in[step->nin++] = (uint8_t)slot;
+    return step->out;
+}
+
+int fl_tiles_row(fl_tiles *tiles, int row, fl_dtype compute, fl_dtype result, const fl_ew_attr *attributes,
+                 const int *in, int nin)
+{
+    const fl_ew_row *info = &fl_ew_rows[row];
+    int slots[FL_EW_MAX_IN];
+    if (is_full(tiles, nin + 2)) return FL_TILES_FULL;
+    for (int i = 0; i < nin; i++) slots[i] = fl_tiles_convert(tiles, in[i], i == info->mask ? FL_BOOL : compute);
+    float cost = info->cost_ns;
+    if (compute == FL_FLOAT64) cost = cost < 0.5f ? cost * 2 : cost * 10; /* the C library's functions cost more */
+    fl_tile_step *step = step_add(tiles, (*FL_BY_LEVEL(fl_ew_loops))[row][compute], cost,
+                                  fl_ew_is_predicate(info->rule) ? FL_BOOL : compute);
+    step->row = (uint8_t)row;
+    for (int i = 0; i < nin; i++) step->in[step->nin++] = (uint8_t)slots[i];
+    memcpy(step->attributes, attributes, sizeof step->attributes);
+    return fl_tiles_convert(tiles, step->out, result);
+}
+
+void fl_tiles_store(fl_tiles *tiles, int slot, void *data)
+{
+    assert(tiles->slots[slot].is_result);
+    tiles->slots[slot].data = data;
+}
+
+void fl_tiles_consume(fl_tiles *tiles, int slot, int64_t row, fl_tiles_sink sink, void *context)
+{
+    tiles->sink = sink;
+    tiles->context = context;
+    tiles->sink_slot = slot;
+    tiles->sink_row = row;
+}
+
+/* ---- the plan ---- */
+
+/* The axes in the order of the results' strides, neighbours merged where all patterns allow. */
+static void merge_axes(fl_tiles *tiles)
+{
+    fl_layout layout;
+    layout.count = tiles->ndim;
+    layout.operands = tiles->pattern_count;
+    for (int i = 0; i < tiles->ndim; i++) {
+        layout.axes[i].size = tiles->sizes[i];
+        for (int p = 0; p < tiles->pattern_count; p++) layout.axes[i].stride[p] = tiles->strides[p][i];
+    }
+    fl_layout_simplify(&layout);
+    if (layout.count == 0) layout.axes[layout.count++] = (fl_axis){1, {1, 1, 1, 1}};
+    tiles->ndim = layout.count;
+    for (int i = 0; i < layout.count; i++) {
+        tiles->sizes[i] = layout.axes[i].size;
+        for (int p = 0; p < tiles->pattern_count; p++) tiles->strides[p][i] = layout.axes[i].stride[p];
+    }
+}
+
+/* Does element i lie at position i? */
+static bool is_linear(const fl_tiles *tiles, int pattern)
+{
+    int64_t expected = 1;
+    for (int i = tiles->ndim - 1; i >= 0; i--) {
+        if (tiles->strides[pattern][i] != expected) return false;
+        expected *= tiles->sizes[i];
+    }
+    return true;
+}
+
+/* How elements are cut: rows into chunks. A chunk lies in one row of the axes when `located`. */
+static void cut(fl_tiles *tiles)
+{
+    int64_t last = tiles->sizes[tiles->ndim - 1];
+    tiles->row = tiles->total;
+    tiles->chunk = TILE;
+    tiles->linear = 0;
+    for (int p = 0; p < tiles->pattern_count; p++) tiles->linear |= (unsigned)is_linear(tiles, p) << p;
+    tiles->in_rows = 0;
+    if (tiles->sink) {
+        int64_t row = tiles->sink_row;
+        tiles->chunk = row >= FL_REDUCE_BLOCK ? FL_REDUCE_BLOCK : FL_REDUCE_BLOCK / row * row;
+        if (row >= FL_REDUCE_BLOCK) tiles->row = row;
+    } else if (tiles->ndim > 1 && last >= LONG_ROW) tiles->row = last;
+    if (tiles->row < tiles->total && tiles->row == last)
+        for (int p = 0; p < tiles->pattern_count; p++)
+            tiles->in_rows |= (unsigned)(tiles->strides[p][tiles->ndim - 1] == 1) << p;
+    tiles->pieces = (tiles->row + tiles->chunk - 1) / tiles->chunk;
+}
+
+/* Is the slot read or written where it lies? */
+static bool is_direct(const fl_tiles *tiles, const fl_tile_slot *slot)
+{
+    return slot->data && slot->dtype == slot->stored && slot->pattern != CONSTANT
+        && ((tiles->linear | tiles->in_rows) >> slot->pattern & 1u);
+}
+
+static bool is_constant(const fl_tile_slot *slot) { return !slot->is_result && slot->pattern == CONSTANT; }
+static bool is_stored(const fl_tile_slot *slot) { return slot->is_result && slot->data; }
+
+/* Results far larger than the caches go past them, so that the lines they fill are not read first. Only where memory is
+** what takes the time: bursts of such stores hold up longer computations. */
+static bool is_streamed(const fl_tiles *tiles)
+{
+    if (!(tiles->linear & 1u) || tiles->total * (int64_t)sizeof(int64_t) < STREAM_FROM) return false;
+    for (int i = 0; i < tiles->step_count; i++)
+        if (tiles->steps[i].cost_ns >= 0.5f) return false;
+    for (int i = 0; i < tiles->slot_count; i++) {
+        const fl_tile_slot *slot = &tiles->slots[i];
+        if (!is_stored(slot)) continue;
+        if (tiles->total * (int64_t)fl_dtype_size(slot->dtype) < STREAM_FROM || (uintptr_t)slot->data % 64)
+            return false;
+        for (int k = 0; k < tiles->slot_count; k++)
+            if (k != i && tiles->slots[k].data == slot->data) return false;
+    }
+    return true;
+}
+
+/* ---- spines ---- */
+
+/* The codes of a row, where operand 0 or operand 1 is the running value; FL_SPINE_END: it is no step of spines. */
+static fl_spine_code spine_code(const fl_tile_step *step, int value)
+{
+    static const uint8_t codes[FL_EW_COUNT][2] = {
+        [FL_EW_add] = {FL_SPINE_ADD, FL_SPINE_ADD},
+        [FL_EW_sub] = {FL_SPINE_SUB, FL_SPINE_SUB_FROM},
+        [FL_EW_mul] = {FL_SPINE_MUL, FL_SPINE_MUL},
+        [FL_EW_div] = {FL_SPINE_DIV, FL_SPINE_DIV_OF},
+        [FL_EW_neg] = {FL_SPINE_NEG},
+        [FL_EW_abs] = {FL_SPINE_ABS},
+        [FL_EW_sqrt] = {FL_SPINE_SQRT},
+        [FL_EW_square] = {FL_SPINE_SQUARE},
+        [FL_EW_reciprocal] = {FL_SPINE_RECIPROCAL},
+        [FL_EW_relu] = {FL_SPINE_RELU},
+        [FL_EW_clamp] = {FL_SPINE_CLAMP},
+    };
+    return codes[step->row][value];
+}
+
+/* Steps whose value only the next one needs are joined: the longer of two runs goes on. */
+static void join_steps(fl_tiles *tiles)
+{
+    uint8_t uses[FL_TILES_SLOTS] = {0}, maker[FL_TILES_SLOTS];
+    for (int i = 0; i < tiles->step_count; i++)
+        for (int k = 0; k < tiles->steps[i].nin; k++) uses[tiles->steps[i].in[k]]++;
+    for (int i = 0; i < tiles->step_count; i++) {
+        fl_tile_step *step = &tiles->steps[i];
+        fl_dtype dtype = tiles->slots[step->out].dtype;
+        maker[step->out] = (uint8_t)i;
+        step->absorbed = false;
+        step->before = -1;
+        step->value = 0;
+        step->spine_count = 1;
+        step->spine = -1;
+        if (!spine_code(step, 0) || (dtype != FL_FLOAT32 && dtype != FL_FLOAT64)) continue;
+        for (int k = 0; k < step->nin; k++) {
+            const fl_tile_slot *slot = &tiles->slots[step->in[k]];
+            if (!slot->is_result || slot->data || uses[step->in[k]] != 1) continue;
+            if (tiles->sink && tiles->sink_slot == step->in[k]) continue;
+            const fl_tile_step *last = &tiles->steps[maker[step->in[k]]];
+            if (!spine_code(last, 0) || last->spine_count < step->spine_count) continue;
+            step->before = (int8_t)maker[step->in[k]];
+            step->value = (uint8_t)k;
+            step->spine_count = (uint8_t)(last->spine_count + 1);
+        }
+        if (step->before >= 0) tiles->steps[step->before].absorbed = true;
+    }
+}
+
+/* The codes of the spine that ends with the step, from `at` on; returns where the next one may begin. */
+static int write_spine(fl_tiles *tiles, fl_tile_step *step, int at)
+{
+    int end = at + step->spine_count + 1;
+    step->spine = (int16_t)at;
+    tiles->spines[end] = (fl_spine_op){.code = FL_SPINE_END};
+    for (int i = end - 1; i > at; i--) {
+        tiles->spines[i] = (fl_spine_op){.code = (uint8_t)spine_code(step, step->value),
+                                         .operand = step->in[step->nin > 1 ? 1 - step->value : 0],
+                                         .low = step->attributes[0].number,
+                                         .high = step->attributes[1].number};
+        if (i == at + 1) tiles->spines[at] = (fl_spine_op){.operand = step->in[0]};
+        else step = &tiles->steps[step->before];
+    }
+    return end + 1;
+}
+
+static void set_spines(fl_tiles *tiles)
+{
+    int at = 0;
+    join_steps(tiles);
+    for (int i = 0; i < tiles->step_count; i++) {
+        fl_tile_step *step = &tiles->steps[i];
+        if (!step->absorbed && step->before >= 0) at = write_spine(tiles, step, at);
+    }
+}
+
+/* The slots that a step, or the spine that ends with it, reads. */
+static int operands_of(const fl_tiles *tiles, const fl_tile_step *step, uint8_t *slots)
+{
+    int count = 0;
+    for (;;) {
+        for (int k = 0; k < step->nin; k++)
+            if (step->before < 0 || k != step->value) slots[count++] = step->in[k];
+        if (step->before < 0) return count;
+        step = &tiles->steps[step->before];
+    }
+}
+
+/* ---- order and buffers ---- */
+
+static void set_order(fl_tiles *tiles)
+{
+    uint8_t slots[FL_EW_MAX_IN * FL_TILES_STEPS];
+    int count = 0;
+    for (int i = 0; i < tiles->slot_count; i++) {
+        fl_tile_slot *slot = &tiles->slots[i];
+        bool direct = is_direct(tiles, slot) && !(tiles->streamed && slot->is_result);
+        slot->buffer = direct ? DIRECT : 0;
+        slot->loaded = direct || slot->is_result || is_constant(slot);
+        slot->last_use = -1;
+    }
+    for (int i = 0; i < tiles->step_count; i++) {
+        if (tiles->steps[i].absorbed) continue;
+        int operands = operands_of(tiles, &tiles->steps[i], slots);
+        for (int k = 0; k < operands; k++) {
+            fl_tile_slot *slot = &tiles->slots[slots[k]];
+            if (!slot->loaded) tiles->order[count++] = (uint8_t)(LOAD + slots[k]);
+            slot->loaded = true;
+        }
+        for (int k = 0; k < operands; k++) tiles->slots[slots[k]].last_use = (int16_t)count;
+        tiles->order[count++] = (uint8_t)i;
+    }
+    tiles->order_count = count;
+}
+
+/* Does some operand or result need its position in the axes? */
+static bool needs_position(const fl_tiles *tiles)
+{
+    for (int i = 0; i < tiles->slot_count; i++) {
+        const fl_tile_slot *slot = &tiles->slots[i];
+        if (!slot->data || is_constant(slot)) continue;
+        if (slot->buffer == DIRECT ? !(tiles->linear >> slot->pattern & 1u) : !(tiles->streamed && slot->is_result))
+            return true;
+    }
+    return false;
+}
+
+static bool is_flat(const fl_tiles *tiles)
+{
+    const fl_tile_step *step = &tiles->steps[0];
+    bool flat = tiles->step_count == 1 && step->loop && !tiles->sink && tiles->row == tiles->total && !tiles->located
+        && tiles->slots[step->out].buffer == DIRECT;
+    for (int i = 0; i < step->nin; i++) flat = flat && tiles->slots[step->in[i]].buffer == DIRECT;
+    return flat;
+}
+
+/* Nanoseconds of a chunk. */
+static double chunk_cost(const fl_tiles *tiles)
+{
+    double cost = 0;
+    for (int i = 0; i < tiles->step_count; i++) cost += tiles->steps[i].cost_ns;
+    for (int i = 0; i < tiles->order_count; i++) cost += tiles->order[i] < LOAD ? 0 : 0.3;
+    return cost * (double)(tiles->row < tiles->chunk ? tiles->row : tiles->chunk);
+}
+
+/* Buffers that are free while the order is gone through. */
+struct free_buffers {
+    int count;
+    uint8_t list[FL_TILES_SLOTS];
+};
+
+static uint8_t buffer_take(fl_tiles *tiles, struct free_buffers *unused)
+{
+    return unused->count ? unused->list[--unused->count] : (uint8_t)tiles->buffers++;
+}
+
+/* The buffers of operands whose last use is at `place`; those of elements of `size` bytes where size is not 0. */
+static void buffers_give(fl_tiles *tiles, struct free_buffers *unused, const fl_tile_step *step, int place, size_t size)
+{
+    uint8_t slots[FL_EW_MAX_IN * FL_TILES_STEPS];
+    int operands = operands_of(tiles, step, slots);
+    for (int k = 0; k < operands; k++) {
+        fl_tile_slot *slot = &tiles->slots[slots[k]];
+        if (slot->last_use != place || slot->buffer >= LINE || is_constant(slot)) continue;
+        if (size && fl_dtype_size(slot->dtype) != size) continue;
+        unused->list[unused->count++] = slot->buffer;
+        slot->last_use = -1; /* given */
+    }
+}
+
+/* A result takes the buffer of an operand that ends with its step, where their elements are of one size: loops may work
+** in place. */
+static void set_buffers(fl_tiles *tiles)
+{
+    struct free_buffers unused = {0};
+    tiles->buffers = 0;
+    for (int i = 0; i < tiles->slot_count; i++)
+        if (is_constant(&tiles->slots[i])) tiles->slots[i].buffer = (uint8_t)tiles->buffers++;
+    if (tiles->sink && tiles->slots[tiles->sink_slot].buffer != DIRECT) tiles->slots[tiles->sink_slot].buffer = LINE;
+    for (int place = 0; place < tiles->order_count; place++) {
+        int code = tiles->order[place];
+        if (code >= LOAD) {
+            tiles->slots[code - LOAD].buffer = buffer_take(tiles, &unused);
+            continue;
+        }
+        const fl_tile_step *step = &tiles->steps[code];
+        fl_tile_slot *out = &tiles->slots[step->out];
+        if (step->loop) buffers_give(tiles, &unused, step, place, fl_dtype_size(out->dtype));
+        if (out->buffer < LINE) {
+            out->buffer = buffer_take(tiles, &unused);
+            if (out->last_use < 0) unused.list[unused.count++] = out->buffer; /* stored at once, or not used at all */
+        }
+        buffers_give(tiles, &unused, step, place, 0);
+    }
+}
+
+static void set_tile(fl_tiles *tiles)
+{
+    size_t widest = 1;
+    for (int i = 0; i < tiles->slot_count; i++)
+        if (fl_dtype_size(tiles->slots[i].dtype) > widest) widest = fl_dtype_size(tiles->slots[i].dtype);
+    tiles->tile = TILE;
+    while (tiles->tile > SMALLEST_TILE && tiles->buffers * (tiles->tile * (int64_t)widest + GUARD) > MEMORY)
+        tiles->tile /= 2;
+    tiles->pitch = tiles->tile * (int64_t)widest + GUARD;
+    if (!tiles->sink && tiles->chunk > tiles->tile) tiles->chunk = tiles->tile;
+    tiles->pieces = (tiles->row + tiles->chunk - 1) / tiles->chunk;
+}
+
+static void plan(fl_tiles *tiles)
+{
+    merge_axes(tiles);
+    cut(tiles);
+    tiles->streamed = is_streamed(tiles);
+    tiles->bad = 0;
+    tiles->copy = FL_BY_LEVEL(fl_copy_kernels);
+    set_spines(tiles);
+    set_order(tiles);
+    tiles->located = needs_position(tiles);
+    tiles->flat = is_flat(tiles);
+    set_buffers(tiles);
+    set_tile(tiles);
+}
+
+/* ---- moving elements between memory and buffers ---- */
+
+/* True if elements are converted through a buffer of the dtype. */
+static bool is_through(fl_dtype dtype) { return dtype == FL_INT64 || dtype == FL_FLOAT32 || dtype == FL_FLOAT64; }
+
+/* Converts n <= TILE elements; strides in bytes. */
+static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, int64_t to_stride, const char *from,
+                    fl_dtype from_dtype, int64_t from_stride, int64_t n)
+{
+    int64_t size = (int64_t)fl_dtype_size(to_dtype);
+    fl_copy_through middle = fl_copy_through_of(from_dtype);
+    if (to_dtype == from_dtype) {
+        if (to_stride == size && from_stride == size) memcpy(to, from, (size_t)(n * size));
+        else copy->move[__builtin_ctzll((unsigned long long)size)](to, to_stride, from, from_stride, n);
+    } else if (is_through(to_dtype) && fl_copy_through_of(to_dtype) == middle && to_stride == size) {
+        copy->load[from_dtype](to, from, from_stride, n);
+    } else if (is_through(from_dtype) && from_stride == (int64_t)fl_dtype_size(from_dtype)) {
+        copy->store[middle][to_dtype](to, to_stride, from, n);
+    } else {
+        int64_t buffer[TILE];
+        copy->load[from_dtype](buffer, from, from_stride, n);
+        copy->store[middle][to_dtype](to, to_stride, buffer, n);
+    }
+}
+
+/* Position of element `first` in the axes. */
+static void locate(int64_t *at, const fl_tiles *tiles, int64_t first)
+{
+    for (int i = tiles->ndim - 1; i >= 0; i--) {
+        at[i] = first % tiles->sizes[i];
+        first /= tiles->sizes[i];
+    }
+}
+
+static char *address(const fl_tiles *tiles, const fl_tile_slot *slot, const int64_t *at)
+{
+    const int64_t *strides = tiles->strides[slot->pattern];
+    int64_t offset = 0;
+    for (int i = 0; i < tiles->ndim; i++) offset += at[i] * strides[i];
+    return slot->data + offset * (int64_t)fl_dtype_size(slot->stored);
+}
+
+/* Gathers n elements from position `start` on into the buffer, or scatters them, run by run of the last axis. */
+static void move_runs(const fl_tiles *tiles, const fl_tile_slot *slot, const int64_t *start, int64_t n, char *buffer,
+                      bool scatter)
+{
+    const int64_t *strides = tiles->strides[slot->pattern];
+    int64_t at[FL_MAX_NDIM], last = tiles->ndim - 1;
+    int64_t size = (int64_t)fl_dtype_size(slot->dtype), stored = (int64_t)fl_dtype_size(slot->stored);
+    memcpy(at, start, sizeof at);
+    char *p = address(tiles, slot, at);
+    while (n > 0) {
+        int64_t run = tiles->sizes[last] - at[last], stride = strides[last] * stored;
+        if (run > n) run = n;
+        if (scatter) convert(tiles->copy, p, slot->stored, stride, buffer, slot->dtype, size, run);
+        else convert(tiles->copy, buffer, slot->dtype, size, p, slot->stored, stride, run);
+        buffer += run * size;
+        n -= run;
+        at[last] += run;
+        p += run * stride;
+        for (int64_t i = last; i > 0 && at[i] == tiles->sizes[i]; i--) {
+            at[i] = 0;
+            at[i - 1]++;
+            p += (strides[i - 1] - tiles->sizes[i] * strides[i]) * stored;
+        }
+    }
+}
+
+/* ---- a thread's part ---- */
+
+struct worker {
+    const fl_tiles *tiles;
+    char *line; /* of the sink */
+    int bad;
+    int64_t at[FL_MAX_NDIM]; /* of the tile's first element */
+    char *places[FL_TILES_SLOTS];
+};
+
+/* Where buffers are, with the constants in them. */
+static void set_places(struct worker *worker, char *memory)
+{
+    const fl_tiles *tiles = worker->tiles;
+    for (int i = 0; i < tiles->slot_count; i++) {
+        const fl_tile_slot *slot = &tiles->slots[i];
+        if (slot->buffer < LINE) worker->places[i] = memory + slot->buffer * tiles->pitch;
+        if (!is_constant(slot) || slot->last_use < 0) continue;
+        const char *from = slot->data ? slot->data : (const char *)&slot->number;
+        int64_t n = tiles->total < tiles->tile ? tiles->total : tiles->tile;
+        convert(tiles->copy, worker->places[i], slot->dtype, (int64_t)fl_dtype_size(slot->dtype), from, slot->stored, 0,
+                n);
+    }
+}
+
+/* A result goes where it is stored. */
+static void put_result(const struct worker *worker, const fl_tile_slot *slot, char *buffer, int64_t first, int64_t n)
+{
+    const fl_tiles *tiles = worker->tiles;
+    if (!tiles->streamed) {
+        move_runs(tiles, slot, worker->at, n, buffer, true);
+        return;
+    }
+    int64_t size = (int64_t)fl_dtype_size(slot->dtype);
+    char *to = slot->data + first * size;
+    if (n * size % 64 == 0) tiles->copy->stream(to, buffer, n * size);
+    else memcpy(to, buffer, (size_t)(n * size));
+}
+
+static void run_step(struct worker *worker, const fl_tile_step *step, int64_t first, int64_t n)
+{
+    const fl_tiles *tiles = worker->tiles;
+    const fl_tile_slot *out = &tiles->slots[step->out];
+    char *to = worker->places[step->out];
+    if (step->spine >= 0) {
+        const fl_spine_loops *loops = FL_BY_LEVEL(fl_spine_loops);
+        (out->dtype == FL_FLOAT32 ? loops->f32 : loops->f64)(to, worker->places, n, tiles->spines + step->spine);
+    } else if (step->loop) {
+        const void *in[FL_EW_MAX_IN];
+        for (int i = 0; i < step->nin; i++) in[i] = worker->places[step->in[i]];
+        worker->bad |= step->loop(to, in, n, step->attributes);
+    } else {
+        fl_dtype from = tiles->slots[step->in[0]].dtype;
+        convert(tiles->copy, to, out->dtype, (int64_t)fl_dtype_size(out->dtype), worker->places[step->in[0]], from,
+                (int64_t)fl_dtype_size(from), n);
+    }
+    if (out->data && out->buffer != DIRECT) put_result(worker, out, to, first, n);
+}
+
+/* Elements [first, first + n), n <= tile; `within`: of the block of the sink. */
+static void run_tile(struct worker *worker, int64_t first, int64_t n, int64_t within)
+{
+    const fl_tiles *tiles = worker->tiles;
+    if (tiles->located) locate(worker->at, tiles, first);
+    for (int i = 0; i < tiles->slot_count; i++) {
+        const fl_tile_slot *slot = &tiles->slots[i];
+        int64_t size = (int64_t)fl_dtype_size(slot->dtype);
+        if (slot->buffer == LINE) worker->places[i] = worker->line + within * size;
+        if (slot->buffer != DIRECT) continue;
+        worker->places[i] = tiles->linear >> slot->pattern & 1u ? slot->data + first * size
+                                                                : address(tiles, slot, worker->at);
+    }
+    for (int i = 0; i < tiles->order_count; i++) {
+        int code = tiles->order[i];
+        if (code < LOAD) run_step(worker, &tiles->steps[code], first, n);
+        else move_runs(tiles, &tiles->slots[code - LOAD], worker->at, n, worker->places[code - LOAD], false);
+    }
+}
+
+static void run_chunks(fl_tiles *tiles, int64_t begin, int64_t end)
+{
+    _Alignas(64) char memory[MEMORY], line[FL_REDUCE_BLOCK * sizeof(int64_t)];
+    struct worker w = {.tiles = tiles, .line = line};
+    set_places(&w, memory);
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t offset = unit % tiles->pieces * tiles->chunk, first = unit / tiles->pieces * tiles->row + offset;
+        int64_t n = tiles->row - offset < tiles->chunk ? tiles->row - offset : tiles->chunk;
+        for (int64_t done = 0; done < n; done += tiles->tile)
+            run_tile(&w, first + done, n - done < tiles->tile ? n - done : tiles->tile, done);
+        if (!tiles->sink) continue;
+        const fl_tile_slot *slot = &tiles->slots[tiles->sink_slot];
+        const char *elements = slot->buffer == LINE ? line : slot->data + first * (int64_t)fl_dtype_size(slot->dtype);
+        tiles->sink(tiles->context, first, n, elements);
+    }
+    if (tiles->streamed) tiles->copy->fence();
+    if (w.bad) __atomic_fetch_or(&tiles->bad, w.bad, __ATOMIC_RELAXED);
+}
+
+/* One step on memory as it lies: ranges of any length at once. */
+static void run_flat(fl_tiles *tiles, int64_t begin, int64_t end)
+{
+    const fl_tile_step *step = &tiles->steps[0];
+    int64_t first = begin * TILE, n = (end * TILE < tiles->total ? end * TILE : tiles->total) - first;
+    const void *in[FL_EW_MAX_IN];
+    const fl_tile_slot *slots = tiles->slots, *out = &slots[step->out];
+    for (int i = 0; i < step->nin; i++)
+        in[i] = slots[step->in[i]].data + first * (int64_t)fl_dtype_size(slots[step->in[i]].dtype);
+    int bad = step->loop(out->data + first * (int64_t)fl_dtype_size(out->dtype), in, n, step->attributes);
+    if (bad) __atomic_fetch_or(&tiles->bad, bad, __ATOMIC_RELAXED);
+}
+
+static void run_units(void *context, int64_t begin, int64_t end)
+{
+    fl_tiles *tiles = context;
+    if (tiles->flat) run_flat(tiles, begin, end);
+    else run_chunks(tiles, begin, end);
+}
+
+int fl_tiles_run(fl_tiles *tiles)
+{
+    if (tiles->total == 0) return 0;
+    plan(tiles);
+    int64_t units = tiles->total / tiles->row * tiles->pieces;
+    if (tiles->total <= TILE) run_units(tiles, 0, units);
+    else fl_team_for(units, chunk_cost(tiles), run_units, tiles);
+    return tiles->bad;
+}
