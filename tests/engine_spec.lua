@@ -241,6 +241,22 @@ describe("--trace", function()
         y:backward()
         flow.save("out.st", {x = x})]]
 
+    it("shows ops that were computed in one pass as one, with their lines", function()
+        local output, code = run([[
+            local flow = require "flow"
+            local x = flow.ones(300, 300)
+            local y = x * x
+            local z = y + 1
+            print(z:sum():item())]], "", "--trace trace.json")
+        assert.are.equal(0, code, output)
+        local found
+        for _, event in ipairs(json.decode(process.read(folder .. "/trace.json")).traceEvents) do
+            if event.name == "fused(mul, add, sum)" then found = event end
+        end
+        assert.are.equal("mul test.lua:3, add test.lua:4, sum test.lua:5", found.args.steps)
+        assert.are.equal("test.lua:5", found.args.line)
+    end)
+
     for _, mode in ipairs {"auto", "queued", "naive"} do
         it("writes the ops and the script's lines as a Chrome trace, " .. mode, function()
             local output, code = run(script, "FLOW_ENGINE=" .. mode, "--trace trace.json")

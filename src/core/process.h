@@ -11,6 +11,9 @@
 #include "engine/engine.h"
 #include "engine/precision.h"
 #include "engine/team.h"
+/* Results that are computed later: which of them garbage holds, what was computed in one pass. */
+#include "dispatch/chain.h"
+#include "dispatch/chain_report.h"
 /* The level of the CPU kernels that runs here. */
 #include "cpu/cpu.h"
 /* Devices and memory, also the memory that the ranks of a host share. */

@@ -363,7 +363,7 @@ static void lanes_are_bounded(void)
     CHECK(fl_engine_wait_all() == FL_OK && get(&count) == 1);
     fl_engine_stats s;
     fl_engine_stats_get(&s);
-    CHECK(s.lanes == FL_MAX_LANES && s.threads <= s.lanes && lane == FL_MAX_LANES - 1);
+    CHECK(s.lanes == FL_LANE_DEFERRED && s.threads <= s.lanes && lane == FL_LANE_DEFERRED - 1);
 }
 
 static void many_pushes_keep_memory_bounded(void)

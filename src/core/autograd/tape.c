@@ -2,6 +2,7 @@
 ** tape.c -- recording: nodes, views and in-place rewrites.
 */
 #include "tape.h"
+#include "dispatch/chain.h"
 
 #include <stdlib.h>
 
@@ -178,6 +179,7 @@ static void save_value(tape_saved *saved, const fl_operand *operand, const struc
     if (operand->kind != FL_TENSOR) return;
     if (place && place->before && operand->tensor == place->target) saved->value = fl_of(place->before);
     fl_tensor *t = fl_tensor_ref(saved->value.tensor);
+    fl_chain_keep(t);
     saved->version = t->storage->var.version;
     if (place && t->storage == place->target->storage) saved->version--; /* as it was before the in-place op */
 }
@@ -186,6 +188,7 @@ static fl_status save_output(tape_saved *saved, fl_tensor *tensor)
 {
     fl_tensor *plain;
     FL_TRY(fl_tensor_detach(&plain, tensor));
+    fl_chain_keep(plain);
     saved->value = fl_of(plain);
     saved->version = tensor->storage->var.version;
     return FL_OK;

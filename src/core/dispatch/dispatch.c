@@ -6,6 +6,8 @@
 ** caller at once; otherwise a packed copy of the call goes into the engine's CPU lane.
 */
 #include "record.h"
+#include "chain.h"
+#include "op/operand.h"
 #include "dispatch.h"
 #include "boxing/boxing.h"
 #include "fault.h"
@@ -39,10 +41,10 @@ struct call {
 
 /* ---- operands as kernels see them ---- */
 
-static void view_of(fl_view *view, const fl_tensor *tensor)
+/* All but the data. */
+static inline void layout_of(fl_view *view, const fl_tensor *tensor)
 {
     const fl_meta *meta = tensor->meta;
-    view->data = fl_tensor_data(tensor);
     view->dtype = meta->dtype;
     view->ndim = meta->shape.ndim;
     view->contiguous = tensor->contiguous;
@@ -53,51 +55,10 @@ static void view_of(fl_view *view, const fl_tensor *tensor)
     view->numel = meta->local_numel;
 }
 
-/* Writes a Lua number into the view in the plan's dtype. */
-static void view_of_number(fl_view *view, const fl_operand *operand, fl_dtype dtype)
+static inline void view_of(fl_view *view, const fl_tensor *tensor)
 {
-    double number = operand->kind == FL_NUM_FLOAT ? operand->number : (double)operand->integer;
-    int64_t integer = operand->kind == FL_NUM_FLOAT ? (int64_t)operand->number : operand->integer;
-    view->data = view->scalar;
-    view->dtype = dtype;
-    view->ndim = 0;
-    view->contiguous = true;
-    view->size = view->stride = view->start = view->logical = zeros;
-    view->numel = 1;
-    switch (dtype) {
-    case FL_FLOAT64: memcpy(view->scalar, &number, sizeof number); break;
-    case FL_FLOAT32: {
-        float f = (float)number;
-        memcpy(view->scalar, &f, sizeof f);
-        break;
-    }
-    case FL_FLOAT16: {
-        fl_float16 h = fl_float16_from_float((float)number);
-        memcpy(view->scalar, &h, sizeof h);
-        break;
-    }
-    case FL_BFLOAT16: {
-        fl_bfloat16 h = fl_bfloat16_from_float((float)number);
-        memcpy(view->scalar, &h, sizeof h);
-        break;
-    }
-    case FL_INT64: view->scalar[0] = integer; break;
-    case FL_INT32: {
-        int32_t i = (int32_t)integer;
-        memcpy(view->scalar, &i, sizeof i);
-        break;
-    }
-    case FL_BOOL: {
-        uint8_t b = number != 0;
-        memcpy(view->scalar, &b, sizeof b);
-        break;
-    }
-    default: {
-        uint8_t b = (uint8_t)integer;
-        memcpy(view->scalar, &b, sizeof b);
-        break;
-    }
-    }
+    view->data = fl_tensor_data(tensor);
+    layout_of(view, tensor);
 }
 
 static void fill_views(fl_view *in, fl_view *out, const struct call *call)
@@ -105,7 +66,7 @@ static void fill_views(fl_view *in, fl_view *out, const struct call *call)
     for (int i = 0; i < call->nin; i++) {
         if (call->tensors[i]) view_of(&in[i], call->tensors[i]);
         else if (call->in[i].kind == FL_NONE) memset(&in[i], 0, sizeof in[i]);
-        else view_of_number(&in[i], &call->in[i], call->plan->number_dtype);
+        else fl_view_of_number(&in[i], &call->in[i], call->plan->number_dtype);
     }
     if (call->target) out[0] = in[0];
     else
@@ -334,9 +295,9 @@ static bool run_flat(const struct call *call)
         const fl_tensor *t = call->tensors[i];
         const fl_var *v = &t->storage->var;
         if (!t->contiguous || !(call->writes && i == 0 ? fl_var_writable(v) : fl_var_readable(v))) return false;
-        in[i] = fl_tensor_data(t);
+        in[i] = fl_tensor_ready_data(t);
     }
-    call->plan->flat(fl_tensor_data(out), in, out->meta->local_numel, NULL);
+    call->plan->flat(fl_tensor_ready_data(out), in, out->meta->local_numel, NULL);
     if (call->writes) fl_var_bump(&call->out[0]->storage->var);
     fl_engine_direct_ops++;
     return true;
@@ -344,17 +305,36 @@ static bool run_flat(const struct call *call)
 
 fl_generator fl_dispatch_draw(const fl_meta *meta) { return fl_random_draw(!meta->is_local && !fl_comm_refusal); }
 
+/* A reduction of a deferred operand, whose elements need no memory then. */
+static fl_status run_fold(const struct call *call)
+{
+    fl_view in = {0}, out;
+    fl_kernel kernel = {call->op, call->op->name, call->op->row, call->attrs, &in, &out, 1, 1, 0, 0, NULL};
+    layout_of(&in, call->tensors[0]);
+    view_of(&out, call->out[0]);
+    fl_engine_direct_ops++;
+    return fl_chain_fold(call->tensors[0], &kernel, call->plan->kernel);
+}
+
+static bool can_fold(const struct call *call)
+{
+    return fl_chain_has(call->tensors[0]) && fl_var_writable(&call->out[0]->storage->var);
+}
+
+/* Flat loops first: no reduction has one. */
 static fl_status run_kernel(const struct call *call)
 {
     if (call->plan->flat && FL_LIKELY(run_flat(call))) return FL_OK;
+    if (FL_UNLIKELY(call->plan->folds) && can_fold(call)) return run_fold(call);
     fl_view stack[STACK_OPERANDS], *views = stack;
     int count = call->nin + call->nout;
     if (FL_UNLIKELY(count > STACK_OPERANDS)) {
         views = malloc(sizeof *views * (size_t)count);
         if (!views) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d operands", call->op->name, count);
     }
-    fl_kernel k = {call->op,          call->op->name, call->op->row, call->attrs, views,
-                   views + call->nin, call->nin,      call->nout,    0,           0};
+    fl_kernel k = {
+        call->op, call->op->name, call->op->row, call->attrs, views, views + call->nin, call->nin, call->nout, 0, 0,
+        NULL};
     fill_views(k.in, k.out, call);
     if (call->op->flags & FL_OP_RANDOM) {
         fl_generator g = fl_dispatch_draw(call->out[0]->meta);
@@ -530,13 +510,22 @@ static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op,
 
 /* ---- dispatch ---- */
 
+/* The result is computed later, if anybody needs it. */
+static bool defer(struct call *call)
+{
+    fl_chain_call chained = {call->plan, call->attrs, call->in, call->tensors, call->nin};
+    call->out[0] = fl_chain_add(&chained);
+    fl_engine_direct_ops += call->out[0] != NULL;
+    return call->out[0] != NULL;
+}
+
 static fl_status execute(struct call *call)
 {
     bool made = false;
     if (call->plan->boxes) FL_TRY(box_inputs(call));
     fl_status status = FL_OK;
     if (call->op->flags & FL_OP_VIEW) status = try_view(call, &made);
-    if (status == FL_OK && !made) {
+    if (status == FL_OK && !made && !(FL_UNLIKELY(call->plan->defers) && defer(call))) {
         status = allocate_outputs(call);
         if (status == FL_OK && call->plan->holds) {
             status = run_kernel(call);

@@ -66,6 +66,58 @@ static void collect_needs(struct needs *needs, const fl_task *task)
     }
 }
 
+/* Where a read on this lane can be noted: FL_VAR_READERS when every slot is taken by another lane. */
+static uint32_t reader_slot(const fl_var *var, int lane)
+{
+    for (uint32_t i = 0; i < var->reader_count; i++)
+        if (fl_stamp_lane(var->reads[i]) == lane || fl_stamp_done(var->reads[i])) return i;
+    return var->reader_count;
+}
+
+/* ---- deferred values ---- */
+
+void (*fl_var_computer)(fl_stamp stamp);
+void (*fl_var_before_write)(fl_var *var);
+
+bool fl_var_mark_deferred_read(fl_var *var)
+{
+    uint32_t slot = reader_slot(var, FL_LANE_DEFERRED);
+    if (slot == FL_VAR_READERS) return false;
+    if (slot == var->reader_count) var->reader_count++;
+    var->reads[slot] = FL_STAMP_ALL;
+    return true;
+}
+
+void fl_var_unmark_deferred_read(fl_var *var)
+{
+    for (uint32_t i = 0; i < var->reader_count; i++)
+        if (fl_stamp_is_deferred(var->reads[i])) var->reads[i--] = var->reads[--var->reader_count];
+}
+
+static bool has_deferred_read(const fl_var *var)
+{
+    for (uint32_t i = 0; i < var->reader_count; i++)
+        if (fl_stamp_is_deferred(var->reads[i])) return true;
+    return false;
+}
+
+/* What the task reads is computed, and what is computed from what it writes. */
+static void compute_deferred(const fl_task *task)
+{
+    for (int i = 0; i < task->read_count; i++)
+        if (fl_var_is_deferred(task->reads[i])) fl_var_computer(task->reads[i]->write);
+    for (int i = 0; i < task->write_count; i++) {
+        fl_var *var = task->writes[i];
+        if (fl_var_is_deferred(var)) fl_var_computer(var->write);
+        if (has_deferred_read(var)) fl_var_before_write(var);
+    }
+}
+
+void fl_engine_compute_deferred(void)
+{
+    if (fl_var_computer) fl_var_computer(FL_STAMP_ALL);
+}
+
 bool fl_var_settle(fl_var *var)
 {
     uint32_t kept = 0;
@@ -82,6 +134,10 @@ fl_status fl_engine_wait_stamp(fl_stamp stamp, bool interruptible)
 {
     fl_lane *lane = &fl_lanes[fl_stamp_lane(stamp)];
     int spins = 0;
+    if (FL_UNLIKELY(fl_stamp_is_deferred(stamp))) {
+        fl_var_computer(stamp);
+        return FL_OK;
+    }
     if (!fl_stamp_done(stamp)) {
         stats.waits++;
         while (!fl_lane_wait_step(lane, fl_stamp_seq(stamp), &spins))
@@ -122,6 +178,7 @@ void fl_engine_wait_idle(fl_var *var)
 
 fl_status fl_engine_wait_all(void)
 {
+    fl_engine_compute_deferred();
     FL_TRY(wait_lanes(true));
     fl_pending_run_all();
     return fl_poison_raise_filed(true);
@@ -167,14 +224,6 @@ static bool may_run_here(const fl_task *task)
 }
 
 /* ---- issuing to a stream ---- */
-
-/* Where a read on this lane can be noted: FL_VAR_READERS when every slot is taken by another lane. */
-static uint32_t reader_slot(const fl_var *var, int lane)
-{
-    for (uint32_t i = 0; i < var->reader_count; i++)
-        if (fl_stamp_lane(var->reads[i]) == lane || fl_stamp_done(var->reads[i])) return i;
-    return var->reader_count;
-}
 
 static void stamp_vars(const fl_task *task);
 
@@ -302,6 +351,7 @@ fl_status fl_engine_push(const fl_task *task)
     struct needs n;
     if (FL_UNLIKELY(!mode_known)) fl_engine_mode_get();
     while (FL_UNLIKELY(fl_driven_pending) && fl_lanes_drive()) continue;
+    if (FL_UNLIKELY(fl_var_computer != NULL)) compute_deferred(task);
     collect_needs(&n, task);
     if (FL_UNLIKELY(fl_lanes[task->lane].stream != NULL)) return issue(task, &n);
     FL_TRY(fl_pending_settle_task(task));
@@ -343,6 +393,7 @@ fl_engine_mode fl_engine_mode_get(void)
 
 void fl_engine_mode_set(fl_engine_mode new_mode)
 {
+    fl_engine_compute_deferred();
     wait_lanes(false);
     if (new_mode != FL_ENGINE_QUEUED) fl_lane_join(&fl_lanes[FL_LANE_CPU], UINT64_MAX);
     set_mode(new_mode);
@@ -382,7 +433,9 @@ static void stop_at_exit(void) { fl_engine_stop(); }
 
 static void before_fork(void)
 {
-    if (pthread_equal(pthread_self(), pusher)) wait_lanes(false);
+    if (!pthread_equal(pthread_self(), pusher)) return;
+    fl_engine_compute_deferred();
+    wait_lanes(false);
 }
 
 /* The child has no lane threads: what was queued is forgotten, what it pushes runs on the caller. */

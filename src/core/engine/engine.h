@@ -22,7 +22,7 @@
 
 #include <stddef.h>
 
-enum { FL_MAX_LANES = 72 }; /* 16 devices with 4 queues each, and the host's */
+enum { FL_MAX_LANES = 73 }; /* 16 devices with 4 queues each, the host's, and that of deferred values */
 
 typedef enum fl_lane_id { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_FREE } fl_lane_id;
 
@@ -69,7 +69,10 @@ fl_status fl_engine_wait_all(void);
 ** done. */
 fl_status fl_engine_end(bool wait);
 
-/* Extra threaded lane (tests, devices); errors when FL_MAX_LANES exist. ring_size 0: default 1024. */
+/* Computes all deferred values (var.h) that are still wanted. */
+void fl_engine_compute_deferred(void);
+
+/* Extra threaded lane (tests, devices); errors when FL_LANE_DEFERRED exist. ring_size 0: default 1024. */
 fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool threaded);
 
 /* From now on the lane has no thread: the pusher drives it. Before anything was queued on it. */
@@ -135,6 +138,10 @@ void fl_engine_mode_set(fl_engine_mode mode); /* waits for all first */
 extern bool fl_engine_profiling;
 fl_status fl_engine_profile_start(void);
 fl_status fl_engine_profile_dump(const char *path); /* Chrome-trace JSON */
+
+/* While profiling: what the caller computed outside of tasks, from `started` (base/clock.h) until now. line: NULL:
+** where the script is; steps: what it consists of, or NULL. The texts are copied. */
+void fl_engine_profile_pass(const char *name, const char *line, const char *steps, uint64_t started);
 
 /* Cancels what is queued ("cancelled" poison), joins the threads; < 1 s. The next push starts anew. false: a lane is
 ** still in an op, so nothing that ops use may be torn down: the process must end without exit. Libraries that ops use

@@ -320,8 +320,8 @@ bool fl_lane_wait_step(fl_lane *lane, uint64_t seq, int *spins)
 
 fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool threaded)
 {
-    if (fl_lane_count == FL_MAX_LANES)
-        return fl_fail(FL_ERR_STATE, "engine: there are %d lanes already, no room for '%s'", FL_MAX_LANES, name);
+    if (fl_lane_count == FL_LANE_DEFERRED)
+        return fl_fail(FL_ERR_STATE, "engine: there are %d lanes already, no room for '%s'", FL_LANE_DEFERRED, name);
     if (ring_size < 0 || ring_size > 1 << 20)
         return fl_fail(FL_ERR_VALUE, "engine: a ring of %d slots for lane '%s' (1 to 1048576)", ring_size, name);
     fl_lane *l = &fl_lanes[fl_lane_count];

@@ -20,6 +20,7 @@ enum { PROFILE_ENTRIES = 1 << 16 };
 
 struct entry {
     const char *name;
+    char *own; /* owned: in the place of name, then after its end the steps, or "" ; NULL: name holds */
     char line[FL_LINE_TEXT];
     int lane;
     uint64_t pushed, started, ended; /* ns */
@@ -31,24 +32,52 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *entries; /* owned; NULL while off */
 static uint64_t recorded;
 
-void fl_profile_add(const char *name, const char *line, int lane, uint64_t pushed, uint64_t started, uint64_t ended)
+/* Takes entry->own over. */
+static void add(const struct entry *entry)
 {
     pthread_mutex_lock(&lock);
     if (entries) {
         struct entry *e = &entries[recorded++ % PROFILE_ENTRIES];
-        e->name = name;
-        snprintf(e->line, sizeof e->line, "%s", line);
-        e->lane = lane;
-        e->pushed = pushed;
-        e->started = started;
-        e->ended = ended;
-    }
+        if (recorded > PROFILE_ENTRIES) free(e->own);
+        *e = *entry;
+    } else free(entry->own);
     pthread_mutex_unlock(&lock);
+}
+
+void fl_profile_add(const char *name, const char *line, int lane, uint64_t pushed, uint64_t started, uint64_t ended)
+{
+    struct entry e = {.name = name, .lane = lane, .pushed = pushed, .started = started, .ended = ended};
+    snprintf(e.line, sizeof e.line, "%s", line);
+    add(&e);
+}
+
+void fl_engine_profile_pass(const char *name, const char *line, const char *steps, uint64_t started)
+{
+    struct entry e = {.name = "fused", .lane = FL_LANE_CPU, .pushed = started, .started = started, .ended = fl_now()};
+    size_t length = strlen(name) + 1;
+    if (line) snprintf(e.line, sizeof e.line, "%s", line);
+    else if (fl_engine_where) fl_engine_where(e.line, sizeof e.line);
+    if (!steps) steps = "";
+    e.own = malloc(length + strlen(steps) + 1);
+    if (e.own) {
+        memcpy(e.own, name, length);
+        memcpy(e.own + length, steps, strlen(steps) + 1);
+    }
+    add(&e);
+}
+
+/* With the lock held. */
+static void forget(void)
+{
+    uint64_t count = recorded < PROFILE_ENTRIES ? recorded : PROFILE_ENTRIES;
+    for (uint64_t i = 0; i < count; i++) free(entries[i].own);
+    free(entries);
 }
 
 fl_status fl_engine_profile_start(void)
 {
     fl_status status = FL_OK;
+    fl_engine_compute_deferred();
     pthread_mutex_lock(&lock);
     if (!entries) entries = malloc(PROFILE_ENTRIES * sizeof *entries);
     if (!entries) status = fl_fail(FL_ERR_MEMORY, "profile: out of memory for %d entries", PROFILE_ENTRIES);
@@ -77,10 +106,15 @@ static double microseconds(uint64_t time) { return (double)time / 1e3; }
 static void write_entry(FILE *stream, const struct entry *entry)
 {
     fprintf(stream, ",\n{\"ph\":\"X\",\"pid\":%d,\"name\":", fl_world_get()->rank);
-    write_string(stream, entry->name);
+    write_string(stream, entry->own ? entry->own : entry->name);
     fprintf(stream, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"line\":", entry->lane,
             microseconds(entry->started), (double)(entry->ended - entry->started) / 1e3);
     write_string(stream, entry->line);
+    const char *steps = entry->own ? entry->own + strlen(entry->own) + 1 : "";
+    if (*steps) {
+        fputs(",\"steps\":", stream);
+        write_string(stream, steps);
+    }
     fprintf(stream, ",\"waited\":%.3f}}", (double)(entry->started - entry->pushed) / 1e3);
 }
 
@@ -139,7 +173,7 @@ fl_status fl_engine_profile_dump(const char *path)
     pthread_mutex_lock(&lock);
     fl_status status = add_to_file(path);
     if (status == FL_OK) { /* else another path may be tried */
-        free(entries);
+        forget();
         entries = NULL;
         fl_engine_profiling = false;
     }

@@ -47,6 +47,26 @@ fl_status fl_engine_wait_var(fl_var *var);
 ** poisoned. */
 void fl_engine_wait_idle(fl_var *var);
 
+/* ---- values that are computed when somebody needs them ---- */
+
+/* The lane of stamps that no executor completes: `write` says that the value is not computed yet, a read that values
+** not computed yet are computed from this one. Both complete when fl_var_computer is called with them, which whoever
+** makes such stamps sets. */
+enum { FL_LANE_DEFERRED = 72 };
+static inline bool fl_stamp_is_deferred(fl_stamp stamp) { return stamp >> 56 == FL_LANE_DEFERRED; }
+static inline bool fl_var_is_deferred(const fl_var *var) { return fl_stamp_is_deferred(var->write); }
+
+/* Computes the value of `stamp`; all values, where it is a read or FL_STAMP_ALL. A failure poisons the variables. */
+extern void (*fl_var_computer)(fl_stamp stamp);
+#define FL_STAMP_ALL ((fl_stamp)FL_LANE_DEFERRED << 56 | 0xffffffffu)
+
+/* Called before a task that writes the variable is pushed: values that need its old one are computed. */
+extern void (*fl_var_before_write)(fl_var *var);
+
+/* Notes, or forgets, that deferred values read the variable; false: all places for reads are taken. */
+bool fl_var_mark_deferred_read(fl_var *var);
+void fl_var_unmark_deferred_read(fl_var *var);
+
 /* Drops the poison of the variable (zero_grad, an overwrite). */
 void fl_var_clear(fl_var *var);
 

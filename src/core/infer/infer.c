@@ -5,6 +5,7 @@
 ** no choice; a global one goes through sbp_choose.c, at world size 1 too.
 */
 #include "infer_internal.h"
+#include "cpu/elementwise.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -291,6 +292,26 @@ static fl_flat_fn flat_loop(const fl_plan *plan, const struct build *build)
     return build->op->flat(build->op->row, plan->out[0]->dtype);
 }
 
+enum { DEFERS_FROM = 32 * 1024 }; /* elements: smaller ones lie in the caches anyway */
+
+int64_t fl_infer_defers_from(void)
+{
+    static int64_t from;
+    if (from) return from;
+    const char *fuse = getenv("FLOW_FUSE"), *text = getenv("FLOW_FUSE_FROM");
+    long long wanted = text ? atoll(text) : 0;
+    from = fuse && strcmp(fuse, "0") == 0 ? INT64_MAX : wanted > 0 ? wanted : DEFERS_FROM;
+    return from;
+}
+
+/* Rows of elementwise.def on the host, where they cannot fail: an error would be reported late. */
+static bool may_be_deferred(const fl_plan *plan, const struct build *build)
+{
+    return build->op->row && plan->kernel && !plan->device && plan->holds && !plan->boxes && !build->in_place
+        && plan->out[0]->local_numel >= fl_infer_defers_from()
+        && !fl_ew_may_fail(build->op->row, fl_dtype_compute(plan->out[0]->dtype));
+}
+
 /* The body, or the kernel of the device that holds the operands. */
 static fl_status choose_kernel(fl_plan *plan, const struct build *build)
 {
@@ -321,6 +342,8 @@ static fl_status fill_plan(fl_plan *plan, struct build *build)
     FL_TRY(choose_kernel(plan, build));
     plan->number_dtype = number_dtype(build);
     plan->flat = flat_loop(plan, build);
+    plan->defers = may_be_deferred(plan, build);
+    plan->folds = build->op->flags & FL_OP_FOLDS && plan->nin == 1 && plan->kernel && !plan->device;
     return FL_OK;
 }
 

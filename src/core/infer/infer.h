@@ -29,6 +29,8 @@ typedef struct fl_plan {
     fl_flat_fn flat; /* small, all operands of one meta, nothing boxed: serves where they are contiguous; or NULL */
     fl_body body;
     bool boxes;                     /* some input must be boxed */
+    bool defers;                    /* its result may be computed later, with others (dispatch/chain.h) */
+    bool folds;                     /* its kernel takes its operand while that is not computed yet */
     bool holds;                     /* this rank holds a part of the outputs */
     const fl_meta **in;             /* owned: metas the inputs must have (NULL for numbers and absent ones) */
     fl_box_plan **boxings;          /* owned: how each input becomes that, as it was priced; NULL: it is that */
@@ -39,6 +41,9 @@ typedef struct fl_plan {
     uint32_t numbers;               /* value attributes, a bit each */
     fl_dtype number_dtype;          /* dtype in which Lua numbers are handed to the kernel */
 } fl_plan;
+
+/* Results from so many local elements on may be computed later: FLOW_FUSE_FROM; none where FLOW_FUSE is 0. */
+int64_t fl_infer_defers_from(void);
 
 /* The plan of this call; borrowed. It is the last to be evicted, so it outlives the few calls that an op makes while
 ** it runs (not fl_infer_clear). Errors: everything that can be said about shapes, dtypes, SBPs and placements. */

@@ -154,7 +154,7 @@ static void give_back(void *data, int c)
 
 /* ---- structs ---- */
 
-static fl_storage *storage_take(void)
+static inline fl_storage *storage_take(void)
 {
     if (FL_UNLIKELY(!free_storages)) {
         struct slab *fresh = aligned_alloc(64, sizeof *fresh);
@@ -250,8 +250,21 @@ static void limbo_limit(void)
     }
 }
 
+void (*fl_storage_dropped)(fl_storage *storage);
+
+static void free_deferred(fl_storage *storage)
+{
+    if (fl_var_is_deferred(&storage->var)) fl_storage_dropped(storage);
+    if (storage->var.poison) fl_var_clear(&storage->var);
+    storage_put(storage);
+}
+
 void fl_storage_free(fl_storage *storage)
 {
+    if (FL_UNLIKELY(fl_storage_is_deferred(storage))) {
+        free_deferred(storage);
+        return;
+    }
     fl_storage_live -= (int64_t)storage->bytes;
     stats.live_blocks--;
     if (FL_UNLIKELY(is_large(storage))) unlink_large(storage);
@@ -432,6 +445,47 @@ fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type devi
     stats.allocations++;
     *out = s;
     return FL_OK;
+}
+
+fl_status fl_storage_new_deferred(fl_storage **out, size_t bytes, fl_stamp stamp)
+{
+    fl_storage *s = storage_take();
+    if (FL_UNLIKELY(!s)) return memory_error(bytes);
+    memset(&s->var, 0, sizeof s->var);
+    s->var.write = stamp;
+    s->queue = FL_QUEUE_COMPUTE;
+    s->device = FL_CPU;
+    s->device_index = -1;
+    s->size_class = INLINE_CLASS;
+    s->data = NULL;
+    s->bytes = bytes;
+    s->refs = 1;
+    fl_storage_unaccounted += (int64_t)sizeof *s;
+    *out = s;
+    return FL_OK;
+}
+
+void fl_storage_move_data(fl_storage *to, fl_storage *from)
+{
+    to->size_class = from->size_class;
+    if (from->size_class == INLINE_CLASS) {
+        FL_SHOW(to->small, from->bytes);
+        memcpy(to->small, from->small, from->bytes);
+        FL_HIDE(to->small + to->bytes, sizeof to->small - to->bytes);
+        FL_SHOW(from->small, sizeof from->small);
+        to->data = to->small;
+    } else to->data = from->data;
+    if (is_large(from)) {
+        unlink_large(from);
+        link_large(to);
+    }
+    storage_put(from);
+}
+
+void *fl_storage_computed_data(fl_storage *storage)
+{
+    if (storage->bytes && fl_var_is_deferred(&storage->var)) fl_var_computer(storage->var.write);
+    return storage->data;
 }
 
 fl_status fl_storage_new(fl_storage **out, size_t bytes, fl_device_type device, int device_index)

@@ -37,11 +37,9 @@ void fl_tensor_free(fl_tensor *tensor)
 
 int64_t fl_tensor_count(void) { return live; }
 
-fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue)
+/* Takes the reference to the storage over. */
+static inline fl_status tensor_over(fl_tensor **out, const fl_meta *meta, fl_storage *storage)
 {
-    fl_storage *storage;
-    size_t bytes = (size_t)meta->local_numel * fl_dtype_size(meta->dtype);
-    FL_TRY(fl_storage_new_for(&storage, bytes, meta->placement->type, meta->placement->device_index, queue));
     fl_tensor *t = tensor_take();
     if (FL_UNLIKELY(!t)) {
         fl_storage_unref(storage);
@@ -54,6 +52,21 @@ fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue)
     memcpy(t->strides, meta->strides, sizeof t->strides);
     *out = t;
     return FL_OK;
+}
+
+fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue)
+{
+    fl_storage *storage;
+    size_t bytes = (size_t)meta->local_numel * fl_dtype_size(meta->dtype);
+    FL_TRY(fl_storage_new_for(&storage, bytes, meta->placement->type, meta->placement->device_index, queue));
+    return tensor_over(out, meta, storage);
+}
+
+fl_status fl_tensor_deferred(fl_tensor **out, const fl_meta *meta, fl_stamp stamp)
+{
+    fl_storage *storage;
+    FL_TRY(fl_storage_new_deferred(&storage, (size_t)meta->local_numel * fl_dtype_size(meta->dtype), stamp));
+    return tensor_over(out, meta, storage);
 }
 
 fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta)

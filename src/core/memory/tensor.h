@@ -53,12 +53,23 @@ fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, 
 /* Same storage, not connected to the tape. */
 fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *tensor);
 
+/* First local element. A deferred value is computed; NULL where that failed: the variable is then poisoned. */
 static inline void *fl_tensor_data(const fl_tensor *tensor)
+{
+    char *data = tensor->storage->data;
+    if (FL_UNLIKELY(!data)) data = fl_storage_computed_data(tensor->storage);
+    return data + tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype);
+}
+/* The same where the value is known to be there. */
+static inline void *fl_tensor_ready_data(const fl_tensor *tensor)
 {
     return (char *)tensor->storage->data + tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype);
 }
 static inline const int64_t *fl_tensor_local_shape(const fl_tensor *tensor) { return tensor->meta->window.size; }
 static inline bool fl_tensor_is_scalar(const fl_tensor *tensor) { return tensor->meta->shape.ndim == 0; }
+
+/* Uninitialised contiguous tensor of this meta, on the host, whose value is computed when it is needed. */
+fl_status fl_tensor_deferred(fl_tensor **out, const fl_meta *meta, fl_stamp stamp);
 
 /* Waits for the value; a poisoned one is an error. */
 fl_status fl_tensor_wait(fl_tensor *tensor);

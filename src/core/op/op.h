@@ -181,7 +181,8 @@ enum {
     FL_OP_REGROUPS = 4096,
     /* elementwise, but the result is no new value of operand 0: bool of numbers, or a choice by it */
     FL_OP_NEW_KIND = 8192,
-    FL_OP_ZEROS = 16384 /* the result is zeros, which a script may ask for as a partial sum */
+    FL_OP_FOLDS = 32768, /* its CPU kernel takes operand 0 also as a fl_source */
+    FL_OP_ZEROS = 16384  /* the result is zeros, which a script may ask for as a partial sum */
 };
 
 struct fl_op {

@@ -30,3 +30,53 @@ fl_dtype fl_infer_promote_some(const fl_infer *infer, uint32_t operands)
 }
 
 fl_dtype fl_infer_promote(const fl_infer *infer) { return fl_infer_promote_some(infer, UINT32_MAX); }
+
+/* ---- numbers as views ---- */
+
+static const int64_t zeros[FL_MAX_NDIM];
+
+void fl_view_of_number(fl_view *view, const fl_operand *operand, fl_dtype dtype)
+{
+    double number = operand->kind == FL_NUM_FLOAT ? operand->number : (double)operand->integer;
+    int64_t integer = operand->kind == FL_NUM_FLOAT ? (int64_t)operand->number : operand->integer;
+    view->data = view->scalar;
+    view->dtype = dtype;
+    view->ndim = 0;
+    view->contiguous = true;
+    view->size = view->stride = view->start = view->logical = zeros;
+    view->numel = 1;
+    switch (dtype) {
+    case FL_FLOAT64: memcpy(view->scalar, &number, sizeof number); break;
+    case FL_FLOAT32: {
+        float f = (float)number;
+        memcpy(view->scalar, &f, sizeof f);
+        break;
+    }
+    case FL_FLOAT16: {
+        fl_float16 h = fl_float16_from_float((float)number);
+        memcpy(view->scalar, &h, sizeof h);
+        break;
+    }
+    case FL_BFLOAT16: {
+        fl_bfloat16 h = fl_bfloat16_from_float((float)number);
+        memcpy(view->scalar, &h, sizeof h);
+        break;
+    }
+    case FL_INT64: view->scalar[0] = integer; break;
+    case FL_INT32: {
+        int32_t i = (int32_t)integer;
+        memcpy(view->scalar, &i, sizeof i);
+        break;
+    }
+    case FL_BOOL: {
+        uint8_t b = number != 0;
+        memcpy(view->scalar, &b, sizeof b);
+        break;
+    }
+    default: {
+        uint8_t b = (uint8_t)integer;
+        memcpy(view->scalar, &b, sizeof b);
+        break;
+    }
+    }
+}

@@ -22,4 +22,7 @@ fl_dtype fl_infer_promote(const fl_infer *infer);
 /* The same over the operands of a mask (bit i: operand i). */
 fl_dtype fl_infer_promote_some(const fl_infer *infer, uint32_t operands);
 
+/* A Lua number as a kernel sees it, in the dtype that the plan has for numbers. */
+void fl_view_of_number(fl_view *view, const fl_operand *operand, fl_dtype dtype);
+
 #endif

@@ -120,6 +120,16 @@ static inline fl_view fl_view_diagonal(const fl_view *matrix, int64_t *size, int
     return diagonal;
 }
 
+/* The elements of operand 0 where they are not computed yet: kernels of ops with FL_OP_FOLDS call one of both. */
+struct fl_tiles;
+typedef struct fl_source fl_source;
+struct fl_source {
+    /* The steps that give them, as tiles (cpu/tiles.h), which the kernel then runs; false: there is no memory. */
+    bool (*tiles)(fl_source *source, struct fl_tiles *tiles, int *slot);
+    /* Computes them; their place, NULL: there is no memory. */
+    void *(*data)(fl_source *source);
+};
+
 typedef struct fl_kernel {
     const fl_op *op;  /* for code above this layer: a kernel in cpu/ does not look into it */
     const char *name; /* op->name, for messages */
@@ -128,6 +138,7 @@ typedef struct fl_kernel {
     fl_view *in, *out;
     int nin, nout;
     uint64_t seed, counter; /* random ops */
+    fl_source *source;      /* NULL: operand 0 is in memory, as all others are */
 } fl_kernel;
 
 typedef fl_status (*fl_kernel_fn)(fl_kernel *kernel);

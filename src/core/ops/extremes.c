@@ -76,6 +76,7 @@ FL_OP(amax) = {
     .doc = "Largest values over axes, or over everything; NaN counts as the largest. Equal ones share the gradient "
            "evenly.",
     .nout = 1,
+    .flags = FL_OP_FOLDS,
     .infer = infer_extreme,
     .sbp = fl_reduce_sbp_largest,
     .cpu = cpu_amax,
@@ -91,6 +92,7 @@ FL_OP(amin) = {
     .doc = "Smallest values over axes, or over everything; NaN counts as the smallest. Equal ones share the gradient "
            "evenly.",
     .nout = 1,
+    .flags = FL_OP_FOLDS,
     .infer = infer_extreme,
     .sbp = fl_reduce_sbp_smallest,
     .cpu = cpu_amin,

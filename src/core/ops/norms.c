@@ -246,6 +246,7 @@ FL_OP(norm) = {
     .name = "norm",
     .sig = "norm(x, p: float = 2, axis: axes = nil, keepdim: bool = false)",
     .nout = 1,
+    .flags = FL_OP_FOLDS,
     .doc = "The p-norm over axes, or over everything; p may be 0 or infinite. The gradient is 0 where the norm is 0.",
     .infer = infer_norm,
     .sbp = sbp_norm,

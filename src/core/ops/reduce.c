@@ -2,6 +2,7 @@
 ** reduce.c -- inference, signatures, kernels and gradients that reductions have in common: see reduce.h.
 */
 #include "reduce.h"
+#include "cpu/tiles.h"
 
 /* ---- inference and kernels ---- */
 
@@ -35,6 +36,31 @@ int64_t fl_reduce_count(const fl_shape *shape, uint32_t mask)
     return count;
 }
 
+/* Elements of each result where they follow each other in row-major order; 0: they do not. */
+static int64_t run_of(const fl_view *view, uint32_t mask)
+{
+    int64_t run = 1;
+    int axis = view->ndim;
+    while (axis > 0 && (mask >> (axis - 1) & 1u)) run *= view->size[--axis];
+    return mask >> axis << axis == mask ? run : 0;
+}
+
+/* The operand is computed on the way, or else before. */
+static fl_status reduce_source(fl_kernel *kernel, uint32_t mask, const fl_reduce_job *job)
+{
+    fl_view *x = &kernel->in[0];
+    int64_t run = run_of(x, mask);
+    if (run && fl_cpu_reduce_takes_tiles(x->numel, run, job)) {
+        fl_tiles tiles;
+        int slot;
+        if (kernel->source->tiles(kernel->source, &tiles, &slot))
+            return fl_cpu_reduce_tiles(&kernel->out[0], &tiles, slot, run, job);
+    }
+    x->data = kernel->source->data(kernel->source);
+    if (!x->data) return FL_ERR_MEMORY; /* the message is there */
+    return fl_cpu_reduce(&kernel->out[0], x, mask, job);
+}
+
 fl_status fl_reduce_run(fl_kernel *kernel, fl_reduce_slots at, fl_reduce_job job)
 {
     uint32_t mask;
@@ -42,6 +68,7 @@ fl_status fl_reduce_run(fl_kernel *kernel, fl_reduce_slots at, fl_reduce_job job
     FL_TRY(fl_reduce_axes(&mask, kernel->op->name, &kernel->attrs->at[at.axis], &shape));
     job.name = kernel->op->name;
     job.logical_count = fl_reduce_count(&shape, mask);
+    if (kernel->source) return reduce_source(kernel, mask, &job);
     return fl_cpu_reduce(&kernel->out[0], &kernel->in[0], mask, &job);
 }
 

@@ -6,6 +6,7 @@
 **
 ** In a dry world boxing only pretends while it is watched, so that what would communicate can be explained too.
 */
+#include "core/process.h"
 #include "errors.h"
 #include "members.h"
 #include "tensors.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 
 /* An entry is an op or a boxing outside any op; the events after it, up to the next entry, are its own. */
-typedef enum event_kind { ENTRY, INPUT, NUMBER, OUTPUT, WAY } event_kind;
+typedef enum event_kind { ENTRY, INPUT, NUMBER, OUTPUT, WAY, PASS, STEP } event_kind;
 
 struct event {
     event_kind kind;
@@ -35,6 +36,13 @@ struct event {
             int nin, nout;
             fl_nd_sbp sbp[FL_MAX_PARAMS + FL_MAX_OUT]; /* of the inputs that are tensors, then of the outputs */
         } way;
+        struct {
+            int stored;
+            int64_t numel;
+        } pass; /* PASS; its steps follow */
+        struct {
+            char op[64], line[FL_CHAIN_LINE];
+        } step; /* STEP */
     };
 };
 
@@ -205,6 +213,22 @@ static void observe_op(const fl_plan *plan, const fl_operand *in, const fl_attrs
     note_candidates(plan, in, attrs, in_place);
 }
 
+/* ---- passes ---- */
+
+static void observe_pass(const fl_chain_pass *pass)
+{
+    struct event *e = pass->count > 1 ? note(PASS) : NULL;
+    if (!e) return;
+    e->pass.stored = pass->stored;
+    e->pass.numel = pass->numel;
+    for (int i = 0; i < pass->count; i++) {
+        struct event *step = note(STEP);
+        if (!step) return;
+        snprintf(step->step.op, sizeof step->step.op, "%s", pass->steps[i].op);
+        snprintf(step->step.line, sizeof step->step.line, "%s", pass->steps[i].line);
+    }
+}
+
 /* ---- the events as tables; their fields are listed in explain.lua ---- */
 
 /* Stack indices while the report is made; those after REPORT belong to its last entry. */
@@ -365,6 +389,29 @@ static void append_entry(lua_State *L, const struct event *event)
     }
 }
 
+/* A pass belongs to no entry: what it computes was called before. */
+static void append_pass(lua_State *L, const struct event *event)
+{
+    lua_settop(L, REPORT);
+    lua_getfield(L, REPORT, "passes");
+    lua_newtable(L);
+    set_integer(L, "stored", event->pass.stored);
+    set_integer(L, "elements", event->pass.numel);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "steps");
+    lua_insert(L, ENTRY_TABLE); /* the list of steps, where append_step finds it */
+    append(L, ENTRY_TABLE + 1);
+}
+
+static void append_step(lua_State *L, const struct event *event)
+{
+    lua_newtable(L);
+    set_text(L, "op", event->step.op);
+    set_text(L, "line", event->step.line);
+    append(L, ENTRY_TABLE);
+}
+
 static void append_event(lua_State *L, const struct event *event)
 {
     char text[FL_META_TEXT];
@@ -377,6 +424,8 @@ static void append_event(lua_State *L, const struct event *event)
         append(L, OUTPUTS);
         break;
     case WAY: append_way(L, event); break;
+    case PASS: append_pass(L, event); break;
+    case STEP: append_step(L, event); break;
     }
 }
 
@@ -386,7 +435,9 @@ static void watch(bool on)
 {
     static bool pretended; /* before */
     bool pretend = on ? fl_world_get()->dry || fl_boxing_pretend : pretended;
+    fl_engine_compute_deferred();
     fl_infer_observer = on ? observe_op : NULL;
+    fl_chain_observer = on ? observe_pass : NULL;
     fl_boxing_observer = on ? observe_boxing : NULL;
     if (on) pretended = fl_boxing_pretend;
     if (pretend == fl_boxing_pretend) return;
@@ -408,6 +459,8 @@ static int explain(lua_State *L)
     luaL_checkstack(L, 16, "explain");
     lua_settop(L, 0);
     lua_newtable(L);
+    lua_newtable(L);
+    lua_setfield(L, REPORT, "passes");
     for (int i = 0; i < record.count; i++) append_event(L, &record.events[i]);
     lua_settop(L, REPORT);
     record_clear();

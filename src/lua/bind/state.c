@@ -15,6 +15,12 @@ static void collect_hook(void)
     if (fl_lua_current) fl_lua_collect_all(fl_lua_current);
 }
 
+/* What nobody holds any more need not be computed. */
+static void collect_young_hook(void)
+{
+    if (fl_lua_current && lua_gc(fl_lua_current, LUA_GCISRUNNING)) fl_lua_collect_step(fl_lua_current);
+}
+
 static void where_hook(char *buffer, size_t size) { fl_lua_where(fl_lua_current, buffer, size); }
 
 /* ---- calls ---- */
@@ -91,6 +97,7 @@ lua_State *fl_lua_new_state(void)
     lua_setwarnf(L, warn, NULL);
     fl_lua_current = L;
     fl_storage_collect = collect_hook;
+    fl_chain_collect = collect_young_hook;
     fl_engine_where = where_hook;
     fl_engine_interrupted = fl_lua_interrupted;
     fl_comm_stopping = fl_lua_interrupt_asked;
@@ -101,6 +108,7 @@ void fl_lua_close_state(lua_State *L)
 {
     fl_lua_drop_late(L);
     fl_storage_collect = NULL;
+    fl_chain_collect = NULL;
     fl_engine_where = NULL;
     fl_engine_interrupted = NULL;
     fl_comm_stopping = NULL;

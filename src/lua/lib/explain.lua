@@ -45,7 +45,14 @@ local M = {}
 ---@field boxing flow.explain.Boxing[]
 ---@field collectives flow.explain.Step[] of all its boxing
 
+---Ops that were computed in one pass over memory.
+---@class flow.explain.Pass
+---@field steps {op: string, line: string}[] in order; the last one may be a reduction
+---@field stored integer results that went to memory
+---@field elements integer of each step, on this rank
+
 ---@class flow.explain.Report: flow.explain.Entry[]
+---@field passes flow.explain.Pass[] what was fused, in order; an op that is in none ran alone
 ---@field collectives flow.explain.Step[] of all entries, in order
 ---@field bytes integer
 ---@field error string? what stopped f
@@ -177,6 +184,14 @@ local function summary(report)
         bytes_text(report.bytes))
 end
 
+-- "one pass of 65536 elements, 1 of 3 results stored: mul a.lua:3, add a.lua:3, sum a.lua:4"
+local function pass_text(pass)
+    local words = {}
+    for i, step in ipairs(pass.steps) do words[i] = step.op .. " " .. step.line end
+    return ("one pass of %d elements, %d of %d results stored: %s"):format(pass.elements, pass.stored, #words,
+        table.concat(words, ", "))
+end
+
 local meta = {}
 
 function meta.__tostring(report)
@@ -185,6 +200,7 @@ function meta.__tostring(report)
         place = describe(entry, lines, place)
         if not entry.by then ops = ops + 1 end
     end
+    for _, pass in ipairs(report.passes) do lines[#lines + 1] = pass_text(pass) end
     lines[#lines + 1] = ("%d op%s, %s"):format(ops, ops == 1 and "" or "s", summary(report))
     if report.error then lines[#lines + 1] = "stopped by an error: " .. report.error end
     return table.concat(lines, "\n")
@@ -198,9 +214,9 @@ function M.explain(f, ...)
     check.refuse_colon("explain", f)
     if type(f) ~= "function" then check.fail("explain: takes a function, got %s", type(f)) end
     flow._explain(true)
-    local ok, message = flow._pcall(f, ...)
+    local results = table.pack(flow._pcall(f, ...)) -- held, so that what is deferred is computed and reported
     local report = complete(flow._explain(false))
-    if not ok then report.error = tostring(message) end
+    if not results[1] then report.error = tostring(results[2]) end
     return setmetatable(report, meta)
 end
 

@@ -1,0 +1,38 @@
+/*
+** chain.h -- elementwise results that are computed when somebody needs their memory, many in one pass.
+**
+** A result of enough elements is not computed at once: its op becomes a step of a chain. Reading, boxing, writing over
+** an operand or waiting computes it, together with what it is computed from, tile by tile (cpu/tiles.h). What nobody
+** asks for is never computed and has no memory. Values, errors and the order of random numbers are those of ops that
+** run one by one.
+*/
+#ifndef FL_CHAIN_H
+#define FL_CHAIN_H
+
+#include "infer/infer.h"
+
+/* One call of an op whose plan defers, its operands boxed. tensors: NULL for numbers, which are in `in`. */
+typedef struct fl_chain_call {
+    const fl_plan *plan;
+    const fl_attrs *attrs;
+    const fl_operand *in;
+    fl_tensor *const *tensors;
+    int nin;
+} fl_chain_call;
+
+/* Makes the result a deferred tensor; NULL: the op must run now. */
+fl_tensor *fl_chain_add(const fl_chain_call *call);
+
+/* Is the tensor, as a whole, a result that is not computed yet? */
+bool fl_chain_has(const fl_tensor *tensor);
+
+/* Runs a kernel of an op with FL_OP_FOLDS on such a tensor; the view of operand 0 has no data. */
+fl_status fl_chain_fold(fl_tensor *tensor, fl_kernel *kernel, fl_kernel_fn run);
+
+/* The value is wanted once it is computed for another: it is stored then. Only a hint. */
+void fl_chain_keep(fl_tensor *tensor);
+
+/* Set by the host program: a quick collection of garbage, so that results nobody holds are not computed. */
+extern void (*fl_chain_collect)(void);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+** chain_report.h -- what was computed in one pass, as the trace and flow.explain show it.
+*/
+#ifndef FL_CHAIN_REPORT_H
+#define FL_CHAIN_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FL_CHAIN_LINE = 64 };
+
+/* An op of the pass and the script's line that called it. */
+typedef struct fl_chain_step {
+    const char *op, *line;
+} fl_chain_step;
+
+typedef struct fl_chain_pass {
+    const fl_chain_step *steps;
+    int count, stored; /* steps; results that went to memory */
+    int64_t numel;     /* of each step, on this rank */
+} fl_chain_pass;
+
+/* Set by who explains; NULL: nobody. */
+extern void (*fl_chain_observer)(const fl_chain_pass *pass);
+
+/* Are passes reported, so that steps need their lines? */
+bool fl_chain_reports(void);
+
+/* A pass that began at `started` (base/clock.h) is over. */
+void fl_chain_report(const fl_chain_pass *pass, uint64_t started);
+
+#endif

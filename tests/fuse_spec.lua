@@ -1,0 +1,242 @@
+-- fuse_spec.lua -- elementwise results that are computed when somebody needs their memory (dispatch/chain.h): values, what
+-- forces them, what they cost. Results of at least 32 K elements are deferred; smaller pieces of the same operands are not.
+local flow = require "flow"
+local nn, optim = flow.nn, flow.optim
+
+local N, PIECE = 40000, 10000
+local bytes = 4 * N
+
+-- The same elementwise function piece by piece: nothing is deferred.
+local function by_pieces(f, ...)
+    local operands, parts = {...}, {}
+    for first = 0, N - 1, PIECE do
+        local some = {}
+        for i, x in ipairs(operands) do some[i] = x:narrow(0, first, PIECE):clone() end
+        parts[#parts + 1] = f(table.unpack(some)):reshape(PIECE)
+    end
+    return flow.cat(parts, 0)
+end
+
+local function same(want, got)
+    assert.are.same(want.dtype, got.dtype)
+    assert.is_true(want:eq(got):logical_or(want:ne(want):logical_and(got:ne(got))):all():item())
+end
+
+local a, b, c = flow.randn(N), flow.randn(N), flow.rand(N) + 0.5
+
+-- Live bytes that f's results add, while they are held.
+local function held(f)
+    collectgarbage()
+    local before = flow.memory().live_bytes
+    local results = {f()}
+    collectgarbage()
+    return flow.memory().live_bytes - before, results
+end
+
+describe("deferred results", function()
+    local chains = {
+        norm = function(x, y) return (x * x + y * y):clamp(1e-6):sqrt() / (1 + (x - y):abs()) end,
+        gate = function(x, y, z) return (x * y + z):tanh() * y:sigmoid() + (-z * z):exp() end,
+        choice = function(x, y, z) return flow.where(x:gt(y), x * 2, z - y):maximum(z:neg()) end,
+        halves = function(x, y) return (x:to "float16" * y:to "float16" + 1):to "float32" * x end,
+        wide = function(x, y) return (x:to "float64" * y + 0.1):sqrt():to "float32" end,
+        masks = function(x, y, z) return (x:gt(0) * y:lt(z)):to "int32" * 3 - 1 end,
+        powers = function(x, y, z) return z ^ 2 + z:pow(y) + x ^ 3 end,
+        curved = function(x, y, z) return flow.gelu(x) * flow.silu(y) - flow.softplus(z) + x:sin() * 1e3 end,
+    }
+    for name, f in pairs(chains) do
+        it("have the bits of ops that run one by one: " .. name, function() same(by_pieces(f, a, b, c), f(a, b, c)) end)
+    end
+
+    it("take operands that are broadcast, along rows and columns, and numbers", function()
+        local x, row, column = a:view(200, 200), b:narrow(0, 0, 200), c:narrow(0, 0, 200):view(200, 1)
+        local got = (x + row) * column - (row * 2 + column) / 3
+        for i = 0, 199, 37 do
+            same(((x[i + 1] + row) * column[i + 1]) - (row * 2 + column[i + 1]) / 3, got[i + 1])
+        end
+    end)
+
+    it("are computed by what reads them", function()
+        local want = by_pieces(function(x) return x * 2 + 1 end, a)
+        local function fresh() return a * 2 + 1 end
+        same(want, fresh())
+        assert.are.equal(want[7]:item(), fresh()[7]:item())
+        assert.are.same(want:totable(), fresh():totable())
+        assert.are.equal(tostring(want), tostring(fresh()))
+        same(want, fresh():clone())
+        same(want:view(200, 200):t():contiguous():view(N), fresh():view(200, 200):t():contiguous():view(N))
+        same(want:narrow(0, 5, 99), fresh():narrow(0, 5, 99))
+        same(want:sort(), fresh():sort())
+        same(want:view(200, 200):matmul(a:view(200, 200)), fresh():view(200, 200):matmul(a:view(200, 200)))
+        same(want:to "float64", fresh():to "float64")
+        local path = os.tmpname()
+        flow.save(path, {x = fresh()})
+        same(want, flow.load(path).x)
+        os.remove(path)
+    end)
+
+    it("keep the values of their operands when these are written", function()
+        local writes = {
+            function(x) x:add_(1) end,
+            function(x) x:narrow(0, 100, 50):mul_(3) end,
+            function(x) x:view(200, 200):t():fill_(7) end,
+            function(x) x:copy_(b) end,
+            function(x) x[{{11, 20}}] = 0 end,
+            function(x) x:zero_() end,
+            function(x) x:normal_() end,
+        }
+        for _, write in ipairs(writes) do
+            local x = a:clone()
+            local y = x * 2
+            local z = y + x
+            write(x)
+            same(by_pieces(function(p) return p * 2 end, a), y)
+            same(by_pieces(function(p) return p * 2 + p end, a), z)
+        end
+    end)
+
+    it("may be written themselves", function()
+        local y = a * 2
+        local z = y + 1
+        y:add_(5)
+        same(by_pieces(function(x) return x * 2 + 5 end, a), y)
+        same(by_pieces(function(x) return x * 2 + 1 end, a), z)
+        local u = a * 2
+        u:narrow(0, 0, 10):zero_()
+        assert.are.equal(0, u:narrow(0, 0, 10):abs():sum():item())
+        same((a * 2):narrow(0, 10, 99), u:narrow(0, 10, 99))
+    end)
+
+    it("are right in any order of reading", function()
+        for _, order in ipairs {{1, 30, 1}, {30, 1, -1}} do
+            local list, want = {}, a:clone()
+            local y = a
+            for i = 1, 30 do
+                y = y * 0.5 + i
+                list[i] = y
+            end
+            local wants = {}
+            for i = 1, 30 do
+                want = by_pieces(function(x) return x * 0.5 + i end, want)
+                wants[i] = want
+            end
+            for i = order[1], order[2], order[3] do same(wants[i], list[i]) end
+        end
+    end)
+
+    it("cost nothing while nobody needs them", function()
+        local added = held(function()
+            local y = a * b
+            return y, (y + c):exp(), y:sqrt()
+        end)
+        assert.are.equal(0, added)
+        added = held(function()
+            local y = (a * b + c):exp() * 2
+            flow.sync()
+            return y
+        end)
+        assert.are.equal(bytes, added)
+    end)
+
+    it("need few tensors in a loop", function()
+        local y = flow.randn(1 << 18)
+        collectgarbage()
+        flow.memory {reset_peak = true}
+        local before = flow.memory().live_bytes
+        for _ = 1, 500 do y = y * 1.01 + 1 end
+        flow.sync()
+        local peak = flow.memory().peak_bytes - before + 4 * (1 << 18)
+        assert.is_true(peak <= 4 * 4 * (1 << 18), peak)
+    end)
+
+    it("give gradients their bits", function()
+        local function gradients(from, length)
+            local x = a:narrow(0, from, length):clone():requires_grad_()
+            local w = b:narrow(0, from, length):clone():requires_grad_()
+            local y = (x * w + w):tanh() * x:sigmoid()
+            local z = y * y - flow.gelu(x)
+            y = nil -- luacheck: ignore 311
+            z:backward(flow.ones(length))
+            return x.grad, w.grad
+        end
+        local gx, gw = gradients(0, N)
+        for from = 0, N - 1, PIECE do
+            local px, pw = gradients(from, PIECE)
+            same(px, gx:narrow(0, from, PIECE))
+            same(pw, gw:narrow(0, from, PIECE))
+        end
+    end)
+
+    it("are there before an optimizer writes their operands", function()
+        local w = nn.Parameter(a:clone())
+        local opt = optim.SGD({w}, {lr = 0.5})
+        local before = w:detach() * 3
+        (w * b):sum():backward()
+        opt:step()
+        same(by_pieces(function(x) return x * 3 end, a), before)
+        same(by_pieces(function(x, y) return x - y * 0.5 end, a, b), w:detach())
+    end)
+end)
+
+describe("folds of deferred results", function()
+    for _, size in ipairs {32768, 32769, 65537, 131071, 131072, 131073, 300000} do
+        it("give the bits of folds in memory, " .. size .. " elements", function()
+            local x = flow.randn(size)
+            for name, f in pairs {
+                sum = function(y) return y:sum() end, mean = function(y) return y:mean() end, amax = function(y) return y:amax() end,
+                norm = function(y) return y:norm() end, any = function(y) return y:gt(3):any() end,
+            } do
+                local stored = x * 2 + 1
+                flow.sync()
+                assert.are.equal(f(stored):item(), f(x * 2 + 1):item(), name)
+            end
+        end)
+    end
+    for _, width in ipairs {1, 3, 15, 16, 100, 2047, 2048, 2049, 5000} do
+        it("along the last axis, " .. width .. " elements", function()
+            local x = flow.randn((40000 + width - 1) // width, width)
+            local row = flow.randn(width)
+            local stored = x * 2 + row
+            flow.sync()
+            same(stored:sum(-1), (x * 2 + row):sum(-1))
+            same(stored:amin(1, true), (x * 2 + row):amin(1, true))
+            same(stored:sum(0), (x * 2 + row):sum(0))
+        end)
+    end
+end)
+
+describe("what was computed in one pass", function()
+    local function ops_of(pass)
+        local words = {}
+        for i, step in ipairs(pass.steps) do words[i] = step.op end
+        return table.concat(words, " ")
+    end
+
+    it("is in the report of flow.explain, with the lines of the script", function()
+        local line = debug.getinfo(1, "l").currentline
+        local report = flow.explain(function()
+            local y = a * b
+            return (y + c):tanh():sum(), y
+        end)
+        assert.are.equal(4, #report)
+        assert.are.equal("mul add tanh sum", ops_of(report.passes[1]))
+        assert.are.equal(1, report.passes[1].stored)
+        assert.are.equal(N, report.passes[1].elements)
+        for i, step in ipairs(report.passes[1].steps) do
+            assert.truthy(step.line:find("fuse_spec.lua:" .. line + (i == 1 and 2 or 3), 1, true), step.line)
+        end
+        assert.truthy(tostring(report):find("one pass of 40000 elements, 1 of 4 results stored: mul ", 1, true))
+    end)
+
+    it("holds nothing that was deferred before, and what is still wanted at the end", function()
+        local early = a * b
+        local report = flow.explain(function() return a + b + c end)
+        assert.are.equal(1, #report.passes)
+        assert.are.equal("add add", ops_of(report.passes[1]))
+        same(by_pieces(function(x, y) return x * y end, a, b), early)
+    end)
+
+    it("is empty where nothing is fused", function()
+        assert.are.same({}, flow.explain(function() return flow.cat({a, b}, 0):cumsum(0) end).passes)
+    end)
+end)
