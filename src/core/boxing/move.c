@@ -237,13 +237,13 @@ static void describe(fl_move *move, const struct geometry *geometry, const fl_me
 }
 
 /* Where the members of m's group leave their mark. */
-static fl_status find_mark(fl_move *move, const fl_placement *p, const fl_placement *q)
+static fl_status find_mark(fl_move *move, const fl_placement *from, const fl_placement *to)
 {
     const fl_group *g = move->group;
     const struct {
         const int *ranks;
         int count;
-    } sets[] = {{p->ranks, p->count}, {q->ranks, q->count}, {g ? g->ranks : NULL, g ? g->count : 0}};
+    } sets[] = {{from->ranks, from->count}, {to->ranks, to->count}, {g ? g->ranks : NULL, g ? g->count : 0}};
     for (int i = 0; i < 3 && g && !move->mark; i++) {
         fl_history *h;
         FL_TRY(fl_history_get(&h, sets[i].ranks, sets[i].count));

@@ -38,11 +38,11 @@ bool fl_region_is_packed(const fl_region *region, const int64_t *stride)
     return true;
 }
 
-int fl_region_together(const fl_region_list *list, int k, const fl_region **regions)
+int fl_region_together(const fl_region_list *list, int first, const fl_region **regions)
 {
     int n = 0;
-    for (int i = k; i < list->count; i++)
-        if (i == k || (list->at[i].add && list->at[i].to == list->at[k].to)) regions[n++] = &list->at[i];
+    for (int i = first; i < list->count; i++)
+        if (i == first || (list->at[i].add && list->at[i].to == list->at[first].to)) regions[n++] = &list->at[i];
     return n;
 }
 

@@ -35,9 +35,9 @@ void fl_region_packed(int64_t *stride, const fl_region *region);
 /* True if the strides are those. */
 bool fl_region_is_packed(const fl_region *region, const int64_t *stride);
 
-/* How many pulls, from k on, go to the same place: regions gets them. They have the same shape too: parts of one
+/* How many pulls, from `first` on, go to the same place: regions gets them. They have the same shape too: parts of one
 ** window. */
-int fl_region_together(const fl_region_list *list, int k, const fl_region **regions);
+int fl_region_together(const fl_region_list *list, int first, const fl_region **regions);
 
 /* What is sent to or received from each member, in elements, and where it starts when all lies together; returns the
 ** sum. */

@@ -42,9 +42,9 @@ static inline int64_t fl_attention_query_blocks(const fl_attention *attention)
 ** transposed in blocks of keys. */
 typedef struct fl_attention_kernels {
     void (*pack)(void *packed, const void *rows, int64_t count, int64_t width, int64_t row);
-    void (*forward)(const fl_attention *attention, const fl_attention_head *h, int64_t query_block,
+    void (*forward)(const fl_attention *attention, const fl_attention_head *head, int64_t query_block,
                     const void *packed_k, void *work);
-    void (*backward)(const fl_attention *attention, const fl_attention_head *h, const void *packed_k,
+    void (*backward)(const fl_attention *attention, const fl_attention_head *head, const void *packed_k,
                      const void *packed_v, void *work);
     /* 1 / (1 - dropout) or 0 for keys [first_key, first_key + n) of a logical query */
     void (*dropout_row)(void *factor, const fl_attention *attention, int64_t head, int64_t query, int64_t first_key,

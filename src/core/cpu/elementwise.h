@@ -26,9 +26,9 @@ typedef enum fl_ew_rule {
     FL_EW_FILL     /* that of operand 0 -> the same */
 } fl_ew_rule;
 
-static inline bool fl_ew_is_predicate(fl_ew_rule r)
+static inline bool fl_ew_is_predicate(fl_ew_rule rule)
 {
-    return r == FL_EW_COMPARE || r == FL_EW_TEST || r == FL_EW_LOGIC;
+    return rule == FL_EW_COMPARE || rule == FL_EW_TEST || rule == FL_EW_LOGIC;
 }
 
 enum { FL_EW_MAX_IN = 3, FL_EW_ATTRS = 2 };

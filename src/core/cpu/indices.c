@@ -79,10 +79,10 @@ int64_t fl_mask_count(const uint8_t *mask, int64_t n)
     return count;
 }
 
-void fl_mask_positions(int64_t *to, const uint8_t *values, const fl_shape *shape, int64_t numel, bool columns)
+void fl_mask_positions(int64_t *to, const uint8_t *mask, const fl_shape *shape, int64_t numel, bool columns)
 {
     for (int64_t i = 0; i < numel; i++) {
-        if (!values[i]) continue;
+        if (!mask[i]) continue;
         int64_t rest = i;
         for (int a = shape->ndim - 1; a >= 0 && columns; a--) {
             to[a] = rest % shape->dims[a];

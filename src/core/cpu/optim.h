@@ -37,7 +37,7 @@ fl_status fl_cpu_scale(fl_kernel *kernel, int members, double factor);
 enum { FL_STEP_GROUPS = 4 }; /* p, g, and up to two states */
 
 /* One stretch of n elements of all groups, in float or double. */
-typedef void (*fl_step_fn)(void *const *groups, int64_t n, const fl_step *s);
+typedef void (*fl_step_fn)(void *const *groups, int64_t n, const fl_step *step);
 
 typedef struct fl_optim_kernels { /* [0]: float, [1]: double */
     fl_step_fn adam[2], sgd[2], sgd_momentum[2];

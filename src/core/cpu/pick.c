@@ -294,8 +294,8 @@ fl_status fl_cpu_axis_scatter(const fl_view *out, const fl_view *line, const fl_
 
 /* ---- rows written ---- */
 
-/* Where row `k` of `value`, broadcast to rows of `out`, begins, and its strides without `axis`. */
-static fl_view row_of(const fl_view *value, const fl_view *row, const fl_view *out, int axis, int64_t k,
+/* Where row `at` of `value`, broadcast to rows of `out`, begins, and its strides without `axis`. */
+static fl_view row_of(const fl_view *value, const fl_view *row, const fl_view *out, int axis, int64_t at,
                       int64_t *strides)
 {
     fl_view v = *row;
@@ -304,7 +304,7 @@ static fl_view row_of(const fl_view *value, const fl_view *row, const fl_view *o
     for (int i = 0, j = 0; i < out->ndim; i++) {
         bool own = i >= pad && value->logical[i - pad] != 1;
         int64_t stride = own ? value->stride[i - pad] : 0;
-        if (i == axis) offset = k * stride;
+        if (i == axis) offset = at * stride;
         else strides[j++] = stride;
     }
     v.data = (char *)value->data + offset * (int64_t)fl_dtype_size(value->dtype);

@@ -51,12 +51,12 @@ static bool same_set(const int *a, int a_count, const int *b, int b_count)
     return a_count == b_count && memcmp(a, b, (size_t)a_count * sizeof *a) == 0;
 }
 
-/* True if all of a are in b. */
-static bool is_within(const int *a, int a_count, const int *b, int b_count)
+/* True if all of inner are in outer; both rise. */
+static bool is_within(const int *inner, int inner_count, const int *outer, int outer_count)
 {
-    for (int i = 0, j = 0; i < a_count; i++, j++) {
-        while (j < b_count && b[j] < a[i]) j++;
-        if (j == b_count || b[j] != a[i]) return false;
+    for (int i = 0, j = 0; i < inner_count; i++, j++) {
+        while (j < outer_count && outer[j] < inner[i]) j++;
+        if (j == outer_count || outer[j] != inner[i]) return false;
     }
     return true;
 }

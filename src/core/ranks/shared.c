@@ -120,14 +120,14 @@ static void head_make(fl_shared_head *head, const struct handshake *handshake, i
     lock_make(&head->lock);
 }
 
-bool fl_shared_create(void *out, int rank, int world_size)
+bool fl_shared_create(void *handshake, int rank, int world_size)
 {
     static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
     const fl_arena *arena = fl_arena_own();
     struct handshake c = {.fd = -1};
     handshake_place(&c);
-    memset(out, 0, FL_SHARED_HANDSHAKE);
-    memcpy(out, &c, sizeof c);
+    memset(handshake, 0, FL_SHARED_HANDSHAKE);
+    memcpy(handshake, &c, sizeof c);
     if (own.peers || world_size < 2 || getrandom(&c.cookie, sizeof c.cookie, 0) != sizeof c.cookie
         || !fl_arena_create(world_size))
         return false;
@@ -143,7 +143,7 @@ bool fl_shared_create(void *out, int rank, int world_size)
     head_make(fl_shared_head_of(rank), &c, rank);
     c.size = arena->size;
     c.fd = arena->file;
-    memcpy(out, &c, sizeof c);
+    memcpy(handshake, &c, sizeof c);
     return true;
 }
 
@@ -185,10 +185,10 @@ static char process_state(int pid, unsigned long long *born)
     return state;
 }
 
-bool fl_shared_attach(int rank, const void *theirs, bool *same_host)
+bool fl_shared_attach(int rank, const void *handshake, bool *same_host)
 {
     struct handshake c, mine = {.fd = -1};
-    memcpy(&c, theirs, sizeof c);
+    memcpy(&c, handshake, sizeof c);
     handshake_place(&mine);
     *same_host = c.boot[0] && !memcmp(c.boot, mine.boot, sizeof c.boot) && c.pid_namespace == mine.pid_namespace;
     if (rank < 0 || rank >= own.world_size) return false;

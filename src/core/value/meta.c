@@ -164,10 +164,10 @@ fl_status fl_meta_local(const fl_meta **out, fl_dtype dtype, const fl_shape *sha
     return fl_meta_get(out, dtype, shape, fl_placement_local(FL_CPU, -1), fl_nd_sbp_fill(FL_B, 1), true);
 }
 
-void fl_meta_free(const fl_meta *dead)
+void fl_meta_free(const fl_meta *meta)
 {
-    fl_meta **link = &table[dead->hash & (bucket_count - 1)];
-    while (*link != dead) link = &(*link)->next;
+    fl_meta **link = &table[meta->hash & (bucket_count - 1)];
+    while (*link != meta) link = &(*link)->next;
     fl_meta *m = *link;
     *link = m->next;
     meta_count--;

@@ -25,7 +25,7 @@ bool fl_cuda_permute_tiles(const fl_cuda_copy_job *j);
 bool fl_cuda_cast_tiles(const fl_cuda_copy_job *j, fl_dtype out, fl_dtype in);
 
 /* Copies between different dtypes in the order of the output; the layout counts elements. */
-void fl_cuda_cast(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype);
+void fl_cuda_cast(const fl_layout *layout, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype);
 
 /* Calls f with a value of the type that has `unit` bytes. */
 template<typename F>

@@ -55,8 +55,8 @@ fl_status fl_cuda_enter(int device, fl_queue kind);
 int fl_cuda_lane(int device, fl_queue kind);
 
 /* fl_stream_ops.time and .times, of a fl_cuda_queue (timing.cu). */
-fl_status fl_cuda_time(void *queue, int slot, bool end);
-bool fl_cuda_times(void *queue, int slot, uint64_t *started, uint64_t *ended);
+fl_status fl_cuda_time(void *handle, int slot, bool end);
+bool fl_cuda_times(void *handle, int slot, uint64_t *started, uint64_t *ended);
 
 /* Waits until everything issued to the queue is complete. */
 fl_status fl_cuda_drain(fl_cuda_queue *queue);
