@@ -6,6 +6,9 @@
 
 #include "window_geometry.h"
 
+/* Results of max_pool2d_taps, and operands of the ops that gather and scatter at its taps: an image, then the taps. */
+enum { FL_POOL_IMAGE, FL_POOL_TAPS };
+
 /* Attributes: all begin with the same three; then those of a maximum, or those of an average. The last one, a size,
 ** only ops have that make images of pooled ones. */
 enum { FL_POOL_KERNEL, FL_POOL_STRIDE, FL_POOL_PADDING };

@@ -394,10 +394,12 @@ FL_OP(stack) = {
 
 /* ---- writing in place ---- */
 
+enum { COPY_X, COPY_SRC }; /* operands of copy_ */
+
 static fl_status infer_copy_(fl_infer *infer)
 {
     char from[FL_SHAPE_TEXT], to[FL_SHAPE_TEXT];
-    const fl_shape *x = &infer->in[0].shape, *src = &infer->in[1].shape;
+    const fl_shape *x = &infer->in[COPY_X].shape, *src = &infer->in[COPY_SRC].shape;
     bool fits = src->ndim <= x->ndim;
     for (int i = 0; fits && i < src->ndim; i++)
         fits = src->dims[i] == 1 || src->dims[i] == x->dims[i + x->ndim - src->ndim];
@@ -409,7 +411,7 @@ static fl_status infer_copy_(fl_infer *infer)
 
 fl_status fl_move_copy_(fl_kernel *kernel, const fl_mover *mover)
 {
-    const fl_view *src = &kernel->in[1], *out = &kernel->out[0];
+    const fl_view *src = &kernel->in[COPY_SRC], *out = &kernel->out[0];
     int64_t strides[FL_MAX_NDIM];
     int pad = out->ndim - src->ndim;
     for (int i = 0; i < out->ndim; i++)

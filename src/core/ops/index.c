@@ -233,7 +233,7 @@ static fl_status take_masked(fl_tensor **out, fl_tensor *x, fl_tensor *mask, int
 
 static fl_status body_index(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_tensor *x = in[0].tensor, *index = in[1].tensor, *positions, *taken;
+    fl_tensor *x = in[FL_TAKEN_X].tensor, *index = in[FL_TAKEN_INDEX].tensor, *positions, *taken;
     fl_shape shape;
     int axis;
     FL_TRY(indexed_axis(&axis, "index", x, attrs->at[FL_INDEXED_AXIS].integer));
@@ -270,7 +270,7 @@ FL_OP(index) = {
 
 static fl_status body_masked_select(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_tensor *x = in[0].tensor, *mask = in[1].tensor, *wide, *wide_mask;
+    fl_tensor *x = in[FL_TAKEN_X].tensor, *mask = in[FL_TAKEN_INDEX].tensor, *wide, *wide_mask;
     fl_shape shape;
     if (mask->meta->dtype != FL_BOOL)
         return fl_fail(FL_ERR_DTYPE, "masked_select: mask must be bool, not %s", fl_dtype_name(mask->meta->dtype));

@@ -125,7 +125,7 @@ static fl_status kernel_backward(fl_kernel *kernel)
 ** so nothing is partial. */
 static void sbp_rows(fl_sigs *sigs)
 {
-    for (int i = 0; i < row_axes(sigs->attrs, &sigs->in[0].shape); i++)
+    for (int i = 0; i < row_axes(sigs->attrs, &sigs->in[FL_LAYER_NORM_X].shape); i++)
         FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_B, FL_S(i), FL_S(i), FL_S(i));
 }
 
@@ -133,7 +133,7 @@ static void sbp_rows(fl_sigs *sigs)
 ** are linear in dy. */
 static void sbp_backward(fl_sigs *sigs)
 {
-    for (int i = 0; i < row_axes(sigs->attrs, &sigs->in[1].shape); i++)
+    for (int i = 0; i < row_axes(sigs->attrs, &sigs->in[FL_LAYER_NORM_BACK_X].shape); i++)
         FL_SIG(sigs, NULL, FL_S(i), FL_S(i), FL_S(i), FL_S(i), FL_B, FL_S(i), FL_PSUM, FL_PSUM);
     FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_B, FL_B, FL_B, FL_PSUM, FL_PSUM, FL_PSUM);
 }

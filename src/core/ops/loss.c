@@ -486,17 +486,18 @@ static fl_status body_nll_loss(fl_tensor **out, const fl_operand *in, int nin, c
 static fl_status same_shapes(const char *who, const fl_operand *in)
 {
     char input[FL_META_TEXT], target[FL_META_TEXT];
-    if (fl_shape_equal(&in[0].tensor->meta->shape, &in[1].tensor->meta->shape)) return FL_OK;
+    if (fl_shape_equal(&in[FL_LOSS_INPUT].tensor->meta->shape, &in[FL_LOSS_TARGET].tensor->meta->shape)) return FL_OK;
     return fl_fail(FL_ERR_SHAPE, "%s: input %s and target %s differ in shape", who,
-                   fl_meta_text(input, in[0].tensor->meta), fl_meta_text(target, in[1].tensor->meta));
+                   fl_meta_text(input, in[FL_LOSS_INPUT].tensor->meta),
+                   fl_meta_text(target, in[FL_LOSS_TARGET].tensor->meta));
 }
 
 static fl_status float_input(const char *who, const fl_operand *in)
 {
     char text[FL_META_TEXT];
-    if (fl_dtype_is_float(in[0].tensor->meta->dtype)) return FL_OK;
+    if (fl_dtype_is_float(in[FL_LOSS_INPUT].tensor->meta->dtype)) return FL_OK;
     return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, input is %s; write input:to(\"float32\")", who,
-                   fl_meta_text(text, in[0].tensor->meta));
+                   fl_meta_text(text, in[FL_LOSS_INPUT].tensor->meta));
 }
 
 static fl_status body_mse_loss(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -504,7 +505,7 @@ static fl_status body_mse_loss(fl_tensor **out, const fl_operand *in, int nin, c
     fl_expr c = {0};
     FL_TRY(float_input("mse_loss", in));
     FL_TRY(same_shapes("mse_loss", in));
-    fl_tensor *difference = expr_sub(&c, in[0].tensor, in[1].tensor);
+    fl_tensor *difference = expr_sub(&c, in[FL_LOSS_INPUT].tensor, in[FL_LOSS_TARGET].tensor);
     out[0] = fl_expr_take(&c, reduced(&c, expr_mul(&c, difference, difference), attrs->at[LOSS_REDUCTION].integer));
     return fl_expr_end(&c);
 }

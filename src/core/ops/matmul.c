@@ -34,7 +34,7 @@ static fl_status infer_dtype(fl_infer *infer)
 
 static fl_status infer_product(fl_infer *infer)
 {
-    const fl_shape *x = &infer->in[0].shape, *y = &infer->in[1].shape;
+    const fl_shape *x = &infer->in[FL_PRODUCT_X].shape, *y = &infer->in[FL_PRODUCT_Y].shape;
     char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
     fl_shape_text(tx, x);
     fl_shape_text(ty, y);
@@ -58,7 +58,7 @@ static fl_status infer_product(fl_infer *infer)
 static fl_status infer_bmm(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
-    const fl_shape *x = &infer->in[0].shape, *y = &infer->in[1].shape;
+    const fl_shape *x = &infer->in[FL_PRODUCT_X].shape, *y = &infer->in[FL_PRODUCT_Y].shape;
     if (x->ndim != 3 || y->ndim != 3 || x->dims[0] != y->dims[0])
         return fl_infer_fail(infer, FL_ERR_SHAPE, "takes [b, m, k] and [b, k, n], got %s and %s", fl_shape_text(tx, x),
                              fl_shape_text(ty, y));
@@ -98,7 +98,7 @@ static fl_status infer_gelu_kept(fl_infer *infer)
 static fl_status infer_contract(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT], ty[FL_SHAPE_TEXT];
-    const fl_shape *x = &infer->in[0].shape, *y = &infer->in[1].shape;
+    const fl_shape *x = &infer->in[FL_PRODUCT_X].shape, *y = &infer->in[FL_PRODUCT_Y].shape;
     int last = x->ndim - 1;
     if (x->ndim != y->ndim || last < 0 || memcmp(x->dims, y->dims, sizeof(int64_t) * (size_t)last) != 0)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "takes [..., p] and [..., q], got %s and %s", fl_shape_text(tx, x),
@@ -140,7 +140,8 @@ static void add_parts(fl_sigs *sigs, const fl_product *product)
 ** rank. */
 static void sbp_product(fl_sigs *sigs)
 {
-    fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
+    fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[FL_PRODUCT_X].shape.ndim,
+                                  sigs->in[FL_PRODUCT_Y].shape.ndim);
     bool bias = sigs->nin == 3 && sigs->in[FL_LINEAR_BIAS].kind == FL_TENSOR;
     add_parts(sigs, &p);
     /* the rank that holds the first k adds the bias, so there must be one */
@@ -153,7 +154,8 @@ static void sbp_product(fl_sigs *sigs)
 /* An activation is not linear: partial sums are added up before it. */
 static void sbp_activated(fl_sigs *sigs, fl_body body)
 {
-    fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[0].shape.ndim, sigs->in[1].shape.ndim);
+    fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[FL_PRODUCT_X].shape.ndim,
+                                  sigs->in[FL_PRODUCT_Y].shape.ndim);
     add_parts(sigs, &p);
     if (sigs->in_logical[0].dims[p.xk] > 0) add_product(sigs, body, FL_S(p.xk), FL_S(p.yk), FL_B, FL_B);
 }
@@ -191,8 +193,8 @@ static fl_status body_gelu_kept(fl_tensor **out, const fl_operand *in, int nin, 
     fl_tensor *sum = expr_whole(&c,
                                 EXPR_CALL(&c, NULL, linear, in[FL_LINEAR_X], in[FL_LINEAR_WEIGHT], in[FL_LINEAR_BIAS]));
     fl_tensor *y = expr_gelu(&c, sum, attrs), *kept = keeps_product(attrs) ? sum : nothing_of(&c, sum);
-    out[0] = fl_expr_take(&c, y);
-    out[1] = fl_expr_take(&c, kept);
+    out[FL_ACTIVATED] = fl_expr_take(&c, y);
+    out[FL_GELU_KEPT] = fl_expr_take(&c, kept);
     return fl_expr_end(&c);
 }
 
@@ -228,7 +230,7 @@ static uint32_t readable(const fl_kernel *kernel)
 static fl_gemm_axes product_of_kernel(const fl_stage *stage, void *result)
 {
     const fl_kernel *k = stage->k;
-    const fl_view *x = &k->in[0], *y = &k->in[1];
+    const fl_view *x = &k->in[FL_PRODUCT_X], *y = &k->in[FL_PRODUCT_Y];
     fl_product p = fl_product_for(k->op, k->attrs, x->ndim, y->ndim);
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
     fl_stage_strides(xs, stage, 0);
@@ -237,8 +239,8 @@ static fl_gemm_axes product_of_kernel(const fl_stage *stage, void *result)
     b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm],
                       .n = p.yn < 0 ? 1 : y->size[p.yn],
                       .k = x->size[p.xk],
-                      .a = stage->in[0],
-                      .b = stage->in[1],
+                      .a = stage->in[FL_PRODUCT_X],
+                      .b = stage->in[FL_PRODUCT_Y],
                       .c = result,
                       .a_row = p.xm < 0 ? 0 : xs[p.xm],
                       .a_col = xs[p.xk],
@@ -288,7 +290,7 @@ static fl_status kernel_gelu_kept(fl_kernel *kernel)
 
 static fl_status kernel_contract(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[0], *y = &kernel->in[1];
+    const fl_view *x = &kernel->in[FL_PRODUCT_X], *y = &kernel->in[FL_PRODUCT_Y];
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM], rows, x_row, y_row;
     uint32_t as_is = readable(kernel);
     fl_stage s;
@@ -303,8 +305,8 @@ static fl_status kernel_contract(fl_kernel *kernel)
     fl_gemm_axes b = {.one = {.m = x->size[x->ndim - 1],
                               .n = y->size[y->ndim - 1],
                               .k = rows,
-                              .a = s.in[0],
-                              .b = s.in[1],
+                              .a = s.in[FL_PRODUCT_X],
+                              .b = s.in[FL_PRODUCT_Y],
                               .c = s.out[0],
                               .a_row = xs[x->ndim - 1],
                               .a_col = x_row,
@@ -337,7 +339,7 @@ static fl_tensor *y_gradient(fl_expr *expr, fl_tensor *x, fl_tensor *g, bool ta,
 /* out = x y: dx = g y^T, dy = x^T g, with a 1-D x as a row and a 1-D y as a column. */
 static fl_status grad_product(fl_grad *g)
 {
-    fl_tensor *x = g->in[0].tensor, *y = g->in[1].tensor, *out = g->gout[0];
+    fl_tensor *x = g->in[FL_PRODUCT_X].tensor, *y = g->in[FL_PRODUCT_Y].tensor, *out = g->gout[0];
     int x_ndim = x->meta->shape.ndim, y_ndim = y->meta->shape.ndim;
     bool gemm = g->op->variant == FL_PRODUCT_GEMM,
          ta = gemm && x_ndim > 1 && g->attrs->at[FL_GEMM_TRANSPOSES_X].integer,
@@ -349,10 +351,10 @@ static fl_status grad_product(fl_grad *g)
     }
     if (y_ndim == 1 && out) out = expr_unsqueeze(&c, out, out->meta->shape.ndim);
     if (y_ndim == 1) y = expr_unsqueeze(&c, y, 1);
-    fl_tensor *dx = g->need[0] ? x_gradient(&c, y, out, ta, tb) : NULL;
-    fl_tensor *dy = g->need[1] ? y_gradient(&c, x, out, ta, tb, y_ndim) : NULL;
-    if (dx) g->gin[0] = fl_expr_take(&c, dx);
-    if (dy) g->gin[1] = fl_expr_take(&c, dy);
+    fl_tensor *dx = g->need[FL_PRODUCT_X] ? x_gradient(&c, y, out, ta, tb) : NULL;
+    fl_tensor *dy = g->need[FL_PRODUCT_Y] ? y_gradient(&c, x, out, ta, tb, y_ndim) : NULL;
+    if (dx) g->gin[FL_PRODUCT_X] = fl_expr_take(&c, dx);
+    if (dy) g->gin[FL_PRODUCT_Y] = fl_expr_take(&c, dy);
     return fl_expr_end(&c);
 }
 
@@ -522,8 +524,8 @@ static fl_status body_linear_gelu(fl_tensor **out, const fl_operand *in, int nin
     a.at[FL_GELU_APPROXIMATE] = attrs->at[FL_GELU_APPROXIMATE];
     fl_attr_set(&a, FL_GELU_KEEP, fl_record_wanted(op, in, nin));
     FL_TRY(fl_dispatch(results, op, in, nin, &a));
-    fl_tensor_unref(results[1]);
-    out[0] = results[0];
+    fl_tensor_unref(results[FL_GELU_KEPT]);
+    out[0] = results[FL_ACTIVATED];
     return FL_OK;
 }
 

@@ -95,9 +95,10 @@ static fl_status check_pooled(const fl_infer *infer, const fl_shape *y, const fl
 static fl_status check_taps(const fl_infer *infer, const fl_shape *want)
 {
     char tt[FL_SHAPE_TEXT], tw[FL_SHAPE_TEXT];
-    if (infer->in[1].dtype == FL_INT32 && fl_shape_equal(&infer->in[1].shape, want)) return FL_OK;
+    if (infer->in[FL_POOL_TAPS].dtype == FL_INT32 && fl_shape_equal(&infer->in[FL_POOL_TAPS].shape, want)) return FL_OK;
     return fl_infer_fail(infer, FL_ERR_SHAPE, "taps must be int32%s, got %s%s", fl_shape_text(tw, want),
-                         fl_dtype_name(infer->in[1].dtype), fl_shape_text(tt, &infer->in[1].shape));
+                         fl_dtype_name(infer->in[FL_POOL_TAPS].dtype),
+                         fl_shape_text(tt, &infer->in[FL_POOL_TAPS].shape));
 }
 
 /* Images with the planes of in[0] and the size that an attribute gives. */
@@ -116,18 +117,18 @@ static fl_status infer_max(fl_infer *infer)
     FL_TRY(pooled_shape(&infer->out[0].shape, infer, &infer->in[0].shape, true,
                         infer->attrs->at[FL_POOL_MAX_CEIL].integer != 0));
     infer->out[0].dtype = infer->in[0].dtype;
-    infer->out[1].dtype = FL_INT32;
-    infer->out[1].shape = infer->out[0].shape;
+    infer->out[FL_POOL_TAPS].dtype = FL_INT32;
+    infer->out[FL_POOL_TAPS].shape = infer->out[0].shape;
     return FL_OK;
 }
 
 static fl_status infer_gather(fl_infer *infer)
 {
     FL_TRY(fl_require_float(infer, 0));
-    FL_TRY(check_pooled(infer, &infer->in[1].shape, &infer->in[0].shape, true));
-    FL_TRY(check_taps(infer, &infer->in[1].shape));
+    FL_TRY(check_pooled(infer, &infer->in[FL_POOL_TAPS].shape, &infer->in[0].shape, true));
+    FL_TRY(check_taps(infer, &infer->in[FL_POOL_TAPS].shape));
     infer->out[0].dtype = infer->in[0].dtype;
-    infer->out[0].shape = infer->in[1].shape;
+    infer->out[0].shape = infer->in[FL_POOL_TAPS].shape;
     return FL_OK;
 }
 
@@ -201,14 +202,14 @@ static fl_status kernel_max(fl_kernel *kernel)
     values.nout = 1;
     FL_TRY(fl_stage_open(&s, &values, 0));
     fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
-    fl_cpu_pool_max(s.dtype, &p, s.out[0], kernel->out[1].data, s.in[0]);
+    fl_cpu_pool_max(s.dtype, &p, s.out[0], kernel->out[FL_POOL_TAPS].data, s.in[0]);
     return fl_stage_close(&s);
 }
 
 /* Taps as a row-major array. */
 static fl_status open_taps(const int32_t **taps, const fl_kernel *kernel)
 {
-    const fl_view *v = &kernel->in[1];
+    const fl_view *v = &kernel->in[FL_POOL_TAPS];
     int64_t strides[FL_MAX_NDIM];
     fl_view array = *v;
     *taps = v->data;
@@ -285,14 +286,14 @@ static fl_status scatter(fl_grad *g, fl_operand taps)
 }
 
 /* The gradient goes to the tap that was the maximum. */
-static fl_status grad_max(fl_grad *g) { return g->gout[0] ? scatter(g, fl_of(g->out[1])) : FL_OK; }
-static fl_status grad_gather(fl_grad *g) { return scatter(g, g->in[1]); }
+static fl_status grad_max(fl_grad *g) { return g->gout[0] ? scatter(g, fl_of(g->out[FL_POOL_TAPS])) : FL_OK; }
+static fl_status grad_gather(fl_grad *g) { return scatter(g, g->in[FL_POOL_TAPS]); }
 
 /* Scattering and gathering at the taps are transposes of each other. */
 static fl_status grad_scatter(fl_grad *g)
 {
     fl_attrs a = like(FL_OP_REF(max_pool2d_gather), g, FL_POOL_DILATION + 1, 0, NULL);
-    return FL_CALL_WITH(&g->gin[0], &a, max_pool2d_gather, fl_of(g->gout[0]), g->in[1]);
+    return FL_CALL_WITH(&g->gin[0], &a, max_pool2d_gather, fl_of(g->gout[0]), g->in[FL_POOL_TAPS]);
 }
 
 /* The transpose of averaging spreads every element evenly over its window. */

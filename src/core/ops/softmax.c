@@ -21,7 +21,7 @@ static fl_status infer_softmax(fl_infer *infer)
 
 static fl_status infer_backward(fl_infer *infer)
 {
-    if (!fl_shape_equal(&infer->in[0].shape, &infer->in[1].shape))
+    if (!fl_shape_equal(&infer->in[FL_SOFTMAX_DY].shape, &infer->in[FL_SOFTMAX_Y].shape))
         return fl_infer_fail(infer, FL_ERR_SHAPE, "gradient and result differ in shape");
     return infer_softmax(infer);
 }
@@ -47,7 +47,7 @@ static fl_status kernel_backward(fl_kernel *kernel)
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(fl_cpu_softmax_backward(s.dtype, s.out[0], s.in[0], s.in[1], rows_of(kernel),
+    FL_TRY(fl_cpu_softmax_backward(s.dtype, s.out[0], s.in[FL_SOFTMAX_DY], s.in[FL_SOFTMAX_Y], rows_of(kernel),
                                    kernel->op->variant == FL_SOFTMAX_LOGS));
     return fl_stage_close(&s);
 }
@@ -84,7 +84,7 @@ static fl_status body_log_softmax(fl_tensor **out, const fl_operand *in, int nin
 static fl_status body_softmax_backward(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *g = in[0].tensor, *y = in[1].tensor;
+    fl_tensor *g = in[FL_SOFTMAX_DY].tensor, *y = in[FL_SOFTMAX_Y].tensor;
     fl_tensor *total = expr_whole(&c, expr_sum(&c, expr_mul(&c, g, y), axis_mask(in, attrs), true));
     out[0] = fl_expr_take(&c, expr_mul(&c, y, expr_sub(&c, g, total)));
     return fl_expr_end(&c);
@@ -93,7 +93,7 @@ static fl_status body_softmax_backward(fl_tensor **out, const fl_operand *in, in
 static fl_status body_log_softmax_backward(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *g = in[0].tensor, *y = in[1].tensor;
+    fl_tensor *g = in[FL_SOFTMAX_DY].tensor, *y = in[FL_SOFTMAX_Y].tensor;
     fl_tensor *total = expr_whole(&c, expr_sum(&c, g, axis_mask(in, attrs), true));
     out[0] = fl_expr_take(&c, expr_sub(&c, g, expr_mul(&c, expr_exp(&c, y), total)));
     return fl_expr_end(&c);

@@ -142,20 +142,21 @@ static fl_status forward_with(operands *o, attention *a)
     FL_TRY(open_rows(&a->v, o, FL_ATTENTION_V));
     FL_TRY(open_mask(a, o, FL_ATTENTION_MASK));
     FL_TRY(open_results(o, 1));
-    FL_TRY(fl_cuda_operand_out(&o->out[1], &k->out[1], attention_wide(o->dtype)));
-    a->out = o->out[0].data;
-    a->lse = o->out[1].data;
+    FL_TRY(fl_cuda_operand_out(&o->out[FL_ATTENTION_LSE], &k->out[FL_ATTENTION_LSE], attention_wide(o->dtype)));
+    a->out = o->out[FL_ATTENTION_OUT].data;
+    a->lse = o->out[FL_ATTENTION_LSE].data;
     FL_TRY(fl_cuda_attention_forward(o->dtype, a, head_count(a)));
-    FL_TRY(fl_cuda_operand_store(&o->out[1], &k->out[1], attention_wide(o->dtype)));
+    FL_TRY(fl_cuda_operand_store(&o->out[FL_ATTENTION_LSE], &k->out[FL_ATTENTION_LSE], attention_wide(o->dtype)));
     return store_results(o, 1);
 }
 
 static fl_status launch_rows(fl_kernel *kernel)
 {
     operands o = {};
-    int64_t *key = (int64_t *)kernel->out[2].data;
+    int64_t *key = (int64_t *)kernel->out[FL_ATTENTION_KEY].data;
     FL_LAUNCH(keep_key, 1, 1, 0, key, (int64_t)kernel->seed, (int64_t)kernel->counter);
-    if (kernel->out[0].numel == 0 && kernel->out[1].numel == 0) return fl_cuda_check(kernel->op->name);
+    if (kernel->out[FL_ATTENTION_OUT].numel == 0 && kernel->out[FL_ATTENTION_LSE].numel == 0)
+        return fl_cuda_check(kernel->op->name);
     o.k = kernel;
     o.dtype = dtype_of(kernel);
     attention a = attention_of(kernel, &kernel->in[FL_ATTENTION_Q], &kernel->in[FL_ATTENTION_K],
@@ -186,9 +187,9 @@ static fl_status backward_with(operands *o, attention *a)
     a->lse = o->at[FL_ATTENTION_BACK_LSE].data;
     a->key = (const int64_t *)o->at[FL_ATTENTION_BACK_KEY].data;
     a->delta = (char *)o->delta;
-    a->dq = o->out[0].data;
-    a->dk = o->out[1].data;
-    a->dv = o->out[2].data;
+    a->dq = o->out[FL_ATTENTION_BACK_DQ].data;
+    a->dk = o->out[FL_ATTENTION_BACK_DK].data;
+    a->dv = o->out[FL_ATTENTION_BACK_DV].data;
     FL_TRY(fl_cuda_attention_backward(o->dtype, a, head_count(a), o->at[FL_ATTENTION_BACK_OUT].data,
                                       o->at[FL_ATTENTION_BACK_DLSE].data));
     return store_results(o, 3);

@@ -126,8 +126,8 @@ typedef struct factors {
 static fl_status open_factors(factors *f, const fl_kernel *kernel, bool x_as_is, bool y_as_is)
 {
     fl_dtype dtype = kernel->out[0].dtype;
-    FL_TRY(fl_cuda_operand_in(&f->x, &kernel->in[0], dtype, x_as_is));
-    FL_TRY(fl_cuda_operand_in(&f->y, &kernel->in[1], dtype, y_as_is));
+    FL_TRY(fl_cuda_operand_in(&f->x, &kernel->in[FL_PRODUCT_X], dtype, x_as_is));
+    FL_TRY(fl_cuda_operand_in(&f->y, &kernel->in[FL_PRODUCT_Y], dtype, y_as_is));
     if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&f->bias, &kernel->in[FL_LINEAR_BIAS], dtype, false));
     if (kernel->nout == 2 && kernel->out[FL_GELU_KEPT].numel > 0)
         FL_TRY(fl_cuda_operand_out(&f->before, &kernel->out[FL_GELU_KEPT], dtype));
@@ -151,7 +151,7 @@ static fl_status close_factors(factors *f, const fl_kernel *kernel, fl_status st
 /* The rank that holds the first k adds the bias. */
 static fl_cuda_gemm gemm_of(const fl_kernel *kernel, const factors *f, const fl_product *product)
 {
-    const fl_view *x = &kernel->in[0], *y = &kernel->in[1];
+    const fl_view *x = &kernel->in[FL_PRODUCT_X], *y = &kernel->in[FL_PRODUCT_Y];
     const int64_t *xs = f->x.stride, *ys = f->y.stride;
     int64_t a_step[FL_MAX_NDIM], b_step[FL_MAX_NDIM];
     fl_cuda_gemm g = {};
@@ -177,7 +177,8 @@ static fl_cuda_gemm gemm_of(const fl_kernel *kernel, const factors *f, const fl_
 
 static fl_status launch_activated(fl_kernel *kernel, fl_cuda_activation activation)
 {
-    fl_product p = fl_product_for(kernel->op, kernel->attrs, kernel->in[0].ndim, kernel->in[1].ndim);
+    fl_product p = fl_product_for(kernel->op, kernel->attrs, kernel->in[FL_PRODUCT_X].ndim,
+                                  kernel->in[FL_PRODUCT_Y].ndim);
     factors f = {};
     if (kernel->out[0].numel == 0) return FL_OK;
     fl_status status = open_factors(&f, kernel, true, true);
@@ -199,7 +200,7 @@ static fl_status launch_gelu(fl_kernel *kernel)
 
 static fl_status launch_contract(fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[0], *y = &kernel->in[1];
+    const fl_view *x = &kernel->in[FL_PRODUCT_X], *y = &kernel->in[FL_PRODUCT_Y];
     int64_t rows, row;
     factors f = {};
     if (kernel->out[0].numel == 0) return FL_OK;

@@ -159,7 +159,7 @@ typedef struct operands {
 static fl_status open_operands(operands *o, const fl_kernel *kernel)
 {
     FL_TRY(fl_cuda_operand_in(&o->in, &kernel->in[0], kernel->out[0].dtype, false));
-    if (kernel->nin == 2) FL_TRY(fl_cuda_operand_in(&o->taps, &kernel->in[1], FL_INT32, false));
+    if (kernel->nin == 2) FL_TRY(fl_cuda_operand_in(&o->taps, &kernel->in[FL_POOL_TAPS], FL_INT32, false));
     return fl_cuda_operand_out(&o->out, &kernel->out[0], kernel->out[0].dtype);
 }
 
@@ -192,7 +192,7 @@ static fl_status launch_max(fl_kernel *kernel)
     fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
     return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((largest<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (int32_t *)kernel->out[1].data,
+        FL_LAUNCH((largest<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (int32_t *)kernel->out[FL_POOL_TAPS].data,
                   (const T *)o.in.data, total, p);
     });
 }

@@ -234,8 +234,8 @@ static fl_status launch_backward(fl_kernel *kernel)
     fl_dtype dtype = kernel->out[0].dtype;
     fl_row_shape shape = fl_row_shape_of(&kernel->out[0], axis);
     bool apart = shape.n <= LONG; /* rows that are reduced and then mapped lie alike in both operands */
-    fl_status status = fl_rows_open_along(&g, &kernel->in[0], axis, &shape, apart, dtype);
-    if (status == FL_OK) status = fl_rows_open_along(&y, &kernel->in[1], axis, &shape, apart, dtype);
+    fl_status status = fl_rows_open_along(&g, &kernel->in[FL_SOFTMAX_DY], axis, &shape, apart, dtype);
+    if (status == FL_OK) status = fl_rows_open_along(&y, &kernel->in[FL_SOFTMAX_Y], axis, &shape, apart, dtype);
     if (status == FL_OK)
         status = fl_cuda_by_float(dtype, [&](auto like) { return backward<decltype(like)>(kernel, &g, &y, shape); });
     fl_rows_close(&g);
