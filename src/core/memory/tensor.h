@@ -56,8 +56,8 @@ fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *tensor);
 /* First local element. A deferred value is computed; NULL where that failed: the variable is then poisoned. */
 static inline void *fl_tensor_data(const fl_tensor *tensor)
 {
-    char *data = tensor->storage->data;
-    if (FL_UNLIKELY(!data)) data = fl_storage_computed_data(tensor->storage);
+    char *data = (char *)tensor->storage->data; /* casts: nvcc reads this as C++ */
+    if (FL_UNLIKELY(!data)) data = (char *)fl_storage_computed_data(tensor->storage);
     return data + tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype);
 }
 /* The same where the value is known to be there. */
