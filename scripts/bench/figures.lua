@@ -31,6 +31,18 @@ end
 
 local function gemm(m, n, k, count) return 2 * m * n * k * (count or 1) end
 
+-- The chains of three operands, of each size: at 1 M as fast as the better peer, beside it twice as fast.
+local function chains(list)
+    local figures = {}
+    for _, chain in ipairs(list) do
+        for _, size in ipairs {"64k", "1m", "16m"} do
+            local what = ("%s, %s"):format(chain[2], size:upper():gsub("(%a)$", " %1"))
+            figures[#figures + 1] = {chain[1] .. "_" .. size, what, size == "16m" and "ms" or "us", ratio = size == "1m" and 0.95 or 2}
+        end
+    end
+    return figures
+end
+
 local groups = {
     {name = "start", title = "start", figures = {
         {"empty", "an empty script", "ms", 2},
@@ -117,6 +129,20 @@ local groups = {
         {"cnn", "CNN 1-16-32-10, 28x28, batch 64", "steps/s", 260},
         {"gpt", "scripts/train.lua, default GPT", "steps/s", 30},
     }},
+    {name = "chains", title = "chains of elementwise ops; peer: eager or compiled", figures = joined(chains {
+        {"norm7", "sqrt(clamp(a*a+b*b)) / (1+|a-b|)"},
+        {"muladd", "a * b + c"},
+        {"sum", "sum(tanh, sigmoid, exp; 7 ops)"},
+    }, {
+        {"loop", "y = y * 1.01 + 1, 1 M", "us"},
+        {"dropout", "x + dropout(y), 1 M", "us"},
+        {"layer_norm", "layer norm of ops fwd + bwd, 256x1024", "us"},
+        {"cross_entropy", "cross-entropy of ops, the same", "us"},
+        {"adam", "Adam of ops, 1 M, new tensors", "us"},
+        {"adam_", "the same, in place", "us"},
+        {"vae", "VAE 784-400-20-400-784, batch 128", "steps/s"},
+        {"diffusion", "diffusion MLP 66-256-256-256-2, 512", "steps/s"},
+    })},
     {name = "engine", title = "engine: on the caller, against FLOW_ENGINE=queued", peer = "queued", figures = {
         {"add", "a + b, 16 floats", "us"},
         {"add_", "a:add_(b)", "us"},
