@@ -149,6 +149,76 @@ describe("deferred results", function()
         assert.is_true(peak <= 4 * 4 * (1 << 18), peak)
     end)
 
+    it("are not computed in loops that throw them away", function()
+        local report = flow.explain(function()
+            for _ = 1, 200 do local _ = (a * b + c):tanh() * 2 - c:abs() end
+        end)
+        assert.is_true(#report.passes <= 1, #report.passes .. " passes")
+    end)
+
+    it("keep their values when a chain makes room", function()
+        local kept, sum = {}, flow.zeros(N)
+        for i = 1, 300 do
+            local y = (a * i + b):abs() - c
+            if i % 20 == 0 then kept[#kept + 1] = y end
+            if i % 50 == 0 then sum = sum + y end
+        end
+        for i, got in ipairs(kept) do same(by_pieces(function(x, y, z) return (x * (20 * i) + y):abs() - z end, a, b, c), got) end
+        same(by_pieces(function(x, y, z)
+            local total = flow.zeros(PIECE)
+            for i = 50, 300, 50 do total = total + ((x * i + y):abs() - z) end
+            return total
+        end, a, b, c), sum)
+    end)
+
+    local dtypes = {"float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"}
+    for _, from in ipairs(dtypes) do
+        it("may be casts, from " .. from, function()
+            local x = (a * 100):to(from)
+            flow.sync()
+            for _, to in ipairs(dtypes) do
+                local want = by_pieces(function(y) return y:to(to) end, x)
+                same(want, x:to(to))
+                same(want:view(200, 200):t(), x:view(200, 200):t():to(to))
+                same(want:to("float64") * 2, x:to(to):to("float64") * 2)
+            end
+        end)
+    end
+
+    for _, dtype in ipairs {"float32", "float64", "float16", "bfloat16"} do
+        it("may be random, " .. dtype, function()
+            local function draw(wait)
+                flow.manual_seed(5)
+                local u, z = flow.rand({N}, {dtype = dtype}), flow.randn({N}, {dtype = dtype})
+                wait()
+                local _ = flow.rand_like(z) -- is never read, and counts all the same
+                local like = flow.randn_like(u)
+                wait()
+                local dropped = flow.dropout(z, 0.3)
+                wait()
+                return u + z * like - dropped
+            end
+            same(draw(flow.sync), draw(function() end))
+        end)
+    end
+
+    it("drop out what they drop in memory, and so do their gradients", function()
+        local function run(wait)
+            flow.manual_seed(9)
+            local x = a:clone():requires_grad_()
+            local y = flow.dropout(x * 2, 0.4)
+            wait()
+            y = y + x
+            wait();
+            (y * b):sum():backward()
+            return y:detach(), x.grad
+        end
+        local y, g = run(flow.sync)
+        local fused_y, fused_g = run(function() end)
+        same(y, fused_y)
+        same(g, fused_g)
+    end)
+
     it("give gradients their bits", function()
         local function gradients(from, length)
             local x = a:narrow(0, from, length):clone():requires_grad_()

@@ -24,12 +24,9 @@ struct work {
     void *out;      /* contiguous, of `dtype` */
     const void *in; /* contiguous, or NULL */
     fl_dtype dtype;
-    double low, range; /* uniform: low and width; normal: mean and deviation */
-    int bits;          /* of a uniform */
-    int64_t base;      /* integers: base + 0 .. span - 1; span 0: all 2^64 */
+    const fl_draw *drawn; /* or NULL */
+    int64_t base;         /* integers: base + 0 .. span - 1; span 0: all 2^64 */
     uint64_t span;
-    uint32_t threshold; /* dropout */
-    float scale;
     /* the window */
     int outer;      /* axes before the run's */
     int64_t run;    /* neighbouring logical elements */
@@ -126,42 +123,66 @@ static fl_status contiguous_input(const void **data, void **copy, const fl_view 
 
 /* ---- what is drawn ---- */
 
-static void draw_uniform(const struct work *work, int64_t at, uint64_t first, int64_t n)
-{
-    work->kernels->uniform((float *)work->out + at, &work->key, first, n, work->bits, (float)work->low,
-                           (float)work->range);
-}
+/* Uniforms of float16 and bfloat16 stay below 1. */
+static int bits_of(fl_dtype result) { return result == FL_FLOAT16 ? 11 : result == FL_BFLOAT16 ? 8 : 24; }
 
-static void draw_normal(const struct work *work, int64_t at, uint64_t first, int64_t n)
-{
-    work->kernels->normal((float *)work->out + at, &work->key, first, n, (float)work->low, (float)work->range);
-}
+static uint32_t threshold_of(const fl_draw *draw) { return (uint32_t)(draw->low * 0x1p24 + 0.5); }
 
-/* float64: low + range * (a float32 draw), in double precision. */
-static void draw_double(const struct work *work, int64_t at, uint64_t first, int64_t n)
+static void draw_floats(const fl_draw *draw, fl_dtype result, float *out, const float *in, uint64_t first, int64_t n)
 {
-    float scrap[SCRAP];
-    for (int64_t i = 0; i < n; i += SCRAP) {
-        int64_t count = n - i < SCRAP ? n - i : SCRAP;
-        if (work->bits) work->kernels->uniform(scrap, &work->key, first + (uint64_t)i, count, work->bits, 0, 1);
-        else work->kernels->normal(scrap, &work->key, first + (uint64_t)i, count, 0, 1);
-        for (int64_t j = 0; j < count; j++) ((double *)work->out)[at + i + j] = scrap[j] * work->range + work->low;
+    const fl_random_kernels *kernels = FL_BY_LEVEL(fl_random_kernels);
+    float low = (float)draw->low, range = (float)draw->range;
+    switch (draw->kind) {
+    case FL_DRAW_UNIFORM: kernels->uniform(out, &draw->key, first, n, bits_of(result), low, range); break;
+    case FL_DRAW_NORMAL: kernels->normal(out, &draw->key, first, n, low, range); break;
+    case FL_DRAW_DROPOUT: kernels->dropout(out, in, &draw->key, first, n, threshold_of(draw), range); break;
     }
 }
 
-fl_status fl_cpu_fill_random(fl_kernel *kernel, bool normal, double low, double range)
+/* n <= SCRAP; low + range * (a float32 draw), in double precision. */
+static void draw_doubles(const fl_draw *draw, double *out, const double *in, uint64_t first, int64_t n)
+{
+    const fl_random_kernels *kernels = FL_BY_LEVEL(fl_random_kernels);
+    float floats[SCRAP];
+    uint32_t words[SCRAP];
+    if (draw->kind == FL_DRAW_DROPOUT) {
+        uint32_t threshold = threshold_of(draw);
+        kernels->words(words, &draw->key, first, n);
+        for (int64_t i = 0; i < n; i++) out[i] = words[i] >> 8 >= threshold ? in[i] * draw->range : 0;
+        return;
+    }
+    if (draw->kind == FL_DRAW_UNIFORM) kernels->uniform(floats, &draw->key, first, n, bits_of(FL_FLOAT64), 0, 1);
+    else kernels->normal(floats, &draw->key, first, n, 0, 1);
+    for (int64_t i = 0; i < n; i++) out[i] = floats[i] * draw->range + draw->low;
+}
+
+void fl_cpu_draw_elements(const fl_draw *draw, fl_dtype result, void *out, const void *in, uint64_t first, int64_t n)
+{
+    if (fl_draw_dtype(result) == FL_FLOAT32) {
+        draw_floats(draw, result, out, in, first, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += SCRAP)
+        draw_doubles(draw, (double *)out + i, in ? (const double *)in + i : NULL, first + (uint64_t)i,
+                     n - i < SCRAP ? n - i : SCRAP);
+}
+
+static void draw_part(const struct work *work, int64_t at, uint64_t first, int64_t n)
+{
+    int64_t skip = at * (int64_t)fl_dtype_size(work->dtype);
+    const char *in = work->in ? (const char *)work->in + skip : NULL;
+    fl_cpu_draw_elements(work->drawn, work->part->dtype, (char *)work->out + skip, in, first, n);
+}
+
+fl_status fl_cpu_draw(fl_kernel *kernel, const fl_draw *draw)
 {
     const fl_view *out = &kernel->out[0];
-    bool is_double = out->dtype == FL_FLOAT64;
-    int bits = out->dtype == FL_FLOAT16 ? 11 : out->dtype == FL_BFLOAT16 ? 8 : 24;
-    struct work w = {.draw = is_double ? draw_double
-                         : normal      ? draw_normal
-                                       : draw_uniform,
-                     .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
-                     .low = low,
-                     .range = range,
-                     .bits = normal ? 0 : bits};
-    return fill_part(kernel, &w, out);
+    struct work w = {.draw = draw_part, .dtype = fl_draw_dtype(out->dtype), .drawn = draw};
+    void *copy = NULL;
+    if (draw->kind == FL_DRAW_DROPOUT) FL_TRY(contiguous_input(&w.in, &copy, &kernel->in[0], w.dtype, kernel->name));
+    fl_status status = fill_part(kernel, &w, out);
+    free(copy);
+    return status;
 }
 
 /* Element i: the high half of word i times span, an error of the probabilities below span * 2^-32. */
@@ -271,43 +292,6 @@ fl_status fl_cpu_bernoulli(fl_kernel *kernel)
             status = fl_fail(FL_ERR_VALUE, "bernoulli: probability %g is not between 0 and 1", p[i]);
     struct work w = {.draw = draw_bernoulli, .dtype = FL_FLOAT32, .in = p};
     if (status == FL_OK) status = fill_part(kernel, &w, &kernel->out[0]);
-    free(copy);
-    return status;
-}
-
-/* ---- dropout ---- */
-
-static void draw_dropout(const struct work *work, int64_t at, uint64_t first, int64_t n)
-{
-    work->kernels->dropout((float *)work->out + at, (const float *)work->in + at, &work->key, first, n, work->threshold,
-                           work->scale);
-}
-
-static void draw_dropout_double(const struct work *work, int64_t at, uint64_t first, int64_t n)
-{
-    uint32_t scrap[SCRAP];
-    const double *in = (const double *)work->in + at;
-    double *out = (double *)work->out + at;
-    for (int64_t i = 0; i < n; i += SCRAP) {
-        int64_t count = n - i < SCRAP ? n - i : SCRAP;
-        work->kernels->words(scrap, &work->key, first + (uint64_t)i, count);
-        for (int64_t j = 0; j < count; j++) out[i + j] = scrap[j] >> 8 >= work->threshold ? in[i + j] * work->range : 0;
-    }
-}
-
-fl_status fl_cpu_dropout(fl_kernel *kernel, double p)
-{
-    const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
-    double kept = p < 1 ? 1 / (1 - p) : 0;
-    bool is_double = out->dtype == FL_FLOAT64;
-    struct work w = {.draw = is_double ? draw_dropout_double : draw_dropout,
-                     .dtype = is_double ? FL_FLOAT64 : FL_FLOAT32,
-                     .range = kept,
-                     .scale = (float)kept,
-                     .threshold = (uint32_t)(p * 0x1p24 + 0.5)};
-    void *copy;
-    FL_TRY(contiguous_input(&w.in, &copy, in, w.dtype, kernel->name));
-    fl_status status = fill_part(kernel, &w, out);
     free(copy);
     return status;
 }

@@ -6,9 +6,17 @@
 #define FL_CPU_RANDOM_H
 
 #include "cpu.h"
+#include "op/random.h"
 
-/* Fills out[0]: low + range * u with u uniform in [0, 1), or normal of mean low and deviation range. */
-fl_status fl_cpu_fill_random(fl_kernel *kernel, bool normal, double low, double range);
+/* Fills out[0], from in[0] where the draw is dropout. */
+fl_status fl_cpu_draw(fl_kernel *kernel, const fl_draw *draw);
+
+/* The dtype in which elements of a result are drawn: float64 for itself, float32 for all others. */
+static inline fl_dtype fl_draw_dtype(fl_dtype result) { return result == FL_FLOAT64 ? FL_FLOAT64 : FL_FLOAT32; }
+
+/* Elements first .. first + n - 1 of the op's logical sequence, of a result of this dtype: out and in (of dropout) are of
+** fl_draw_dtype and begin with the first of them. */
+void fl_cpu_draw_elements(const fl_draw *draw, fl_dtype result, void *out, const void *in, uint64_t first, int64_t n);
 
 /* Fills out[0] with integers from low to high - 1. */
 fl_status fl_cpu_fill_random_integers(fl_kernel *kernel, int64_t low, int64_t high);
@@ -19,16 +27,9 @@ fl_status fl_cpu_randperm(fl_kernel *kernel);
 /* out[0] = 1 with the probability in[0], else 0. */
 fl_status fl_cpu_bernoulli(fl_kernel *kernel);
 
-/* out[0] = in[0] with elements zeroed with probability p and the others scaled by 1 / (1 - p). */
-fl_status fl_cpu_dropout(fl_kernel *kernel, double p);
-
 /* ---- inner loops, one table per CPU level (random.lv.c) ---- */
 
 /* Each writes elements first to first + n - 1 of the op's logical sequence. */
-
-typedef struct fl_random_key {
-    uint64_t seed, counter;
-} fl_random_key;
 
 typedef struct fl_random_kernels {
     /* 32-bit words */

@@ -89,6 +89,7 @@ static fl_tile_step *step_add(fl_tiles *tiles, fl_ew_loop loop, float cost_ns, f
 {
     fl_tile_step *step = &tiles->steps[tiles->step_count++];
     step->loop = loop;
+    step->draw = NULL;
     step->cost_ns = cost_ns;
     step->row = FL_EW_NONE;
     step->nin = 0;
@@ -102,6 +103,16 @@ static bool is_full(const fl_tiles *tiles, int more)
     return tiles->step_count + more > FL_TILES_STEPS || tiles->slot_count + more > FL_TILES_SLOTS;
 }
 
+static bool converts(const fl_tile_step *step) { return !step->loop && !step->draw; }
+
+int fl_tiles_cast(fl_tiles *tiles, int slot, fl_dtype dtype)
+{
+    if (is_full(tiles, 1)) return FL_TILES_FULL;
+    fl_tile_step *step = step_add(tiles, NULL, 0.3f, dtype);
+    step->in[step->nin++] = (uint8_t)slot;
+    return step->out;
+}
+
 int fl_tiles_convert(fl_tiles *tiles, int slot, fl_dtype dtype)
 {
     fl_tile_slot as = tiles->slots[slot];
@@ -112,12 +123,21 @@ int fl_tiles_convert(fl_tiles *tiles, int slot, fl_dtype dtype)
     }
     for (int i = 0; i < tiles->step_count; i++) {
         const fl_tile_step *step = &tiles->steps[i];
-        if (!step->loop && step->in[0] == slot && tiles->slots[step->out].dtype == dtype) return step->out;
+        if (converts(step) && step->in[0] == slot && tiles->slots[step->out].dtype == dtype) return step->out;
     }
-    if (is_full(tiles, 1)) return FL_TILES_FULL;
-    fl_tile_step *step = step_add(tiles, NULL, 0.3f, dtype);
-    step->in[step->nin++] = (uint8_t)slot;
-    return step->out;
+    return fl_tiles_cast(tiles, slot, dtype);
+}
+
+int fl_tiles_draw(fl_tiles *tiles, const fl_draw *draw, uint64_t first, int slot, fl_dtype result)
+{
+    if (is_full(tiles, 3)) return FL_TILES_FULL;
+    if (draw->kind == FL_DRAW_DROPOUT) slot = fl_tiles_convert(tiles, slot, fl_draw_dtype(result));
+    fl_tile_step *step = step_add(tiles, NULL, 1, fl_draw_dtype(result));
+    if (draw->kind == FL_DRAW_DROPOUT) step->in[step->nin++] = (uint8_t)slot;
+    step->draw = draw;
+    step->first = first;
+    step->drawn = result;
+    return fl_tiles_convert(tiles, step->out, result);
 }
 
 int fl_tiles_row(fl_tiles *tiles, int row, fl_dtype compute, fl_dtype result, const fl_ew_attr *attributes,
@@ -576,6 +596,9 @@ static void run_step(struct worker *worker, const fl_tile_step *step, int64_t fi
         const void *in[FL_EW_MAX_IN];
         for (int i = 0; i < step->nin; i++) in[i] = worker->places[step->in[i]];
         worker->bad |= step->loop(to, in, n, step->attributes);
+    } else if (step->draw) {
+        const char *in = step->nin ? worker->places[step->in[0]] : NULL;
+        fl_cpu_draw_elements(step->draw, step->drawn, to, in, step->first + (uint64_t)first, n);
     } else {
         fl_dtype from = tiles->slots[step->in[0]].dtype;
         convert(tiles->copy, to, out->dtype, (int64_t)fl_dtype_size(out->dtype), worker->places[step->in[0]], from,

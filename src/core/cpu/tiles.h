@@ -12,10 +12,11 @@
 
 #include "base/axes.h"
 #include "elementwise.h"
+#include "random.h"
 #include "spine.h"
 
 enum {
-    FL_TILES_SLOTS = 96,
+    FL_TILES_SLOTS = 112,
     FL_TILES_STEPS = 64,
     FL_TILES_PATTERNS = FL_LAYOUT_OPERANDS, /* different layouts of operands; the first is that of the results */
     FL_TILES_FULL = -1                      /* instead of a slot: there is no room for one more */
@@ -34,7 +35,10 @@ typedef struct fl_tile_slot {
 } fl_tile_slot;
 
 typedef struct fl_tile_step {
-    fl_ew_loop loop; /* NULL: converts operand 0 to the dtype of the result */
+    fl_ew_loop loop;     /* of a row */
+    const fl_draw *draw; /* random elements; where loop and draw are NULL, operand 0 is converted */
+    uint64_t first;      /* of draw: the logical index of element 0 */
+    fl_dtype drawn;      /* the dtype of the op's result */
     float cost_ns;
     uint8_t row, nin, in[FL_EW_MAX_IN], out;
     /* planned: spines (spine.h) */
@@ -86,8 +90,14 @@ int fl_tiles_operand(fl_tiles *tiles, const fl_view *view);
 int fl_tiles_row(fl_tiles *tiles, int row, fl_dtype compute, fl_dtype result, const fl_ew_attr *attributes,
                  const int *in, int nin);
 
-/* The slot's elements as another dtype. */
+/* The slot's elements as another dtype, where a step needs that. */
 int fl_tiles_convert(fl_tiles *tiles, int slot, fl_dtype dtype);
+
+/* A step that converts. */
+int fl_tiles_cast(fl_tiles *tiles, int slot, fl_dtype dtype);
+
+/* Random elements; element 0 is `first` in the logical order, the others follow it. slot: dropout's operand. */
+int fl_tiles_draw(fl_tiles *tiles, const fl_draw *draw, uint64_t first, int slot, fl_dtype result);
 
 /* The slot's elements are stored at `data`, as results lie. */
 void fl_tiles_store(fl_tiles *tiles, int slot, void *data);

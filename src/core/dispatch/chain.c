@@ -9,6 +9,7 @@
 #include "chain.h"
 #include "base/clock.h"
 #include "chain_report.h"
+#include "dispatch.h"
 #include "cpu/tiles.h"
 #include "engine/engine.h"
 #include "fault.h"
@@ -22,7 +23,7 @@ enum {
     CHAINS = 16,
     MAX_VALUES = 56,
     MAX_INPUTS = 8,
-    MAX_ROOM = 60 /* steps of tiles, with conversions */
+    MAX_ROOM = FL_TILES_STEPS - FL_EW_MAX_IN - 2 /* steps of tiles, with conversions */
 };
 
 typedef enum role { UNUSED, INPUT, NUMBER, RESULT } role;
@@ -39,11 +40,18 @@ struct chain_value {
     int64_t stride[FL_MAX_NDIM]; /* INPUT: along the chain's axes, 0 where broadcast */
     int64_t number[1];
     /* RESULT: */
-    const char *name;         /* of the op */
-    char line[FL_CHAIN_LINE]; /* that called it, while passes are reported */
-    uint8_t row, nin, in[FL_EW_MAX_IN];
+    const char *name;                         /* of the op */
+    char line[FL_CHAIN_LINE];                 /* that called it, while passes are reported */
+    uint8_t row, room, nin, in[FL_EW_MAX_IN]; /* room: steps of tiles that it may take */
     fl_dtype compute;
-    fl_ew_attr attributes[FL_EW_ATTRS];
+    union {
+        fl_ew_attr attributes[FL_EW_ATTRS]; /* of a row */
+        struct {
+            fl_draw draw;
+            uint64_t first; /* logical index of the first element */
+        };
+    };
+    bool draws; /* neither a row nor this: a cast */
 };
 
 struct chain {
@@ -168,8 +176,10 @@ static int slot_of(const struct chain *chain, fl_tiles *tiles, const struct chai
         return fl_tiles_operand(tiles, &view);
     default: break;
     }
-    int in[FL_EW_MAX_IN];
+    int in[FL_EW_MAX_IN] = {0};
     for (int k = 0; k < value->nin; k++) in[k] = slots[value->in[k]];
+    if (value->draws) return fl_tiles_draw(tiles, &value->draw, value->first, in[0], value->dtype);
+    if (!value->row) return fl_tiles_cast(tiles, in[0], value->dtype);
     return fl_tiles_row(tiles, value->row, value->compute, value->dtype, value->attributes, in, value->nin);
 }
 
@@ -441,6 +451,16 @@ static bool is_at_hand(const struct chain *chain, const fl_tensor *tensor)
     return fl_var_readable(var);
 }
 
+/* The most steps of tiles that an op takes: its own, and conversions unless all is of the dtype that it computes in. */
+static int room_of(const fl_chain_call *call)
+{
+    fl_dtype dtype = call->plan->out[0]->dtype;
+    bool plain = fl_dtype_compute(dtype) == dtype;
+    for (int k = 0; k < call->nin; k++)
+        plain = plain && (call->tensors[k] ? call->tensors[k]->meta->dtype : call->plan->number_dtype) == dtype;
+    return plain ? 1 : call->nin + 2;
+}
+
 /* Has the chain room for one more step and its operands? */
 static bool has_room(const struct chain *chain, const fl_chain_call *call)
 {
@@ -454,7 +474,45 @@ static bool has_room(const struct chain *chain, const fl_chain_call *call)
         patterns += is_new_pattern(chain, strides);
     }
     return inputs <= MAX_INPUTS && patterns < FL_TILES_PATTERNS && chain->count + call->nin + 1 <= MAX_VALUES
-        && chain->room + call->nin + 2 <= MAX_ROOM;
+        && chain->room + room_of(call) <= MAX_ROOM;
+}
+
+/* What the chain's values take of its room. */
+static void count_again(struct chain *chain)
+{
+    int count = chain->count;
+    chain->inputs = chain->patterns = chain->room = 0;
+    for (chain->count = 0; chain->count < count; chain->count++) {
+        const struct chain_value *v = &chain->values[chain->count];
+        chain->inputs += v->role == INPUT;
+        if (v->role == INPUT) chain->patterns += is_new_pattern(chain, v->stride);
+        if (v->role == RESULT) chain->room += v->room;
+    }
+}
+
+/* Values that nothing pending needs leave the chain, and the others move up: it has room again. */
+static void compact(struct chain *chain)
+{
+    tidy(chain);
+    uint8_t places[MAX_VALUES];
+    uint64_t needed = needed_by(chain, chain->pending);
+    int count = 0;
+    chain->pending = 0;
+    for (int i = 0; i < chain->count; i++) {
+        if (!(needed >> i & 1u)) continue;
+        struct chain_value *v = &chain->values[count];
+        places[i] = (uint8_t)count;
+        if (count < i) *v = chain->values[i];
+        for (int k = 0; v->role == RESULT && k < v->nin; k++) v->in[k] = places[v->in[k]];
+        if (v->pending) {
+            chain->pending |= 1ull << count;
+            v->storage->var.write = stamp_of(chain, count);
+        }
+        count++;
+    }
+    chain->count = count;
+    refresh_needs(chain);
+    count_again(chain);
 }
 
 static int add_number(struct chain *chain, const fl_view *view)
@@ -493,13 +551,48 @@ static void views_of(fl_view *views, const fl_chain_call *call)
     }
 }
 
+/* The logical index of the part's first element, where its elements follow each other in the whole; -1: they do not. */
+static int64_t first_of(const fl_meta *meta)
+{
+    int64_t first = 0, unit = 1;
+    bool whole = true; /* all axes after this one */
+    for (int i = meta->shape.ndim - 1; i >= 0; i--) {
+        int64_t size = meta->window.size[i];
+        if (!whole && size != 1) return -1;
+        whole = whole && size == meta->shape.dims[i];
+        first += meta->window.start[i] * unit;
+        unit *= meta->shape.dims[i];
+    }
+    return first;
+}
+
+/* What the value is computed by. */
+static void set_step(struct chain_value *value, const fl_chain_call *call, fl_view *views)
+{
+    const fl_op *op = call->plan->op;
+    fl_kernel kernel = {.row = op->row, .attrs = call->attrs, .in = views, .nin = call->nin};
+    value->row = (uint8_t)op->row;
+    if (op->row) {
+        value->compute = fl_ew_compute_dtype(&kernel);
+        fl_ew_attributes(value->attributes, &kernel);
+    }
+    if (!op->draw) return;
+    if (op->flags & FL_OP_RANDOM) {
+        fl_generator generator = fl_dispatch_draw(call->plan->out[0]);
+        kernel.seed = generator.seed;
+        kernel.counter = generator.counter;
+    }
+    value->draws = true;
+    value->first = (uint64_t)first_of(call->plan->out[0]);
+    op->draw(&value->draw, &kernel);
+}
+
 static fl_tensor *add_step(struct chain *chain, const fl_chain_call *call)
 {
     fl_view views[FL_EW_MAX_IN];
     uint8_t in[FL_EW_MAX_IN];
     uint64_t needs = 0;
     views_of(views, call);
-    fl_kernel kernel = {.row = call->plan->op->row, .attrs = call->attrs, .in = views, .nin = call->nin};
     for (int k = 0; k < call->nin; k++) {
         fl_tensor *tensor = call->tensors[k];
         int value = tensor ? pending_value(chain, tensor) : add_number(chain, &views[k]);
@@ -515,12 +608,11 @@ static fl_tensor *add_step(struct chain *chain, const fl_chain_call *call)
     v->storage = out->storage;
     v->name = call->plan->op->name;
     if (fl_chain_reports() && fl_engine_where) fl_engine_where(v->line, sizeof v->line);
-    v->row = (uint8_t)kernel.row;
     v->nin = (uint8_t)call->nin;
     memcpy(v->in, in, sizeof in);
-    v->compute = fl_ew_compute_dtype(&kernel);
-    fl_ew_attributes(v->attributes, &kernel);
-    chain->room += 2 + call->nin;
+    set_step(v, call, views);
+    v->room = (uint8_t)room_of(call);
+    chain->room += v->room;
     chain->pending |= 1ull << i;
     chain->age = ++clock_ticks;
     return out;
@@ -549,6 +641,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
     int64_t strides[FL_MAX_NDIM];
     if (!fl_var_computer) start();
     if (forcing || fl_fault_armed || fl_engine_mode_get() != FL_ENGINE_AUTO) return NULL;
+    if (call->plan->op->draw && first_of(out) < 0) return NULL;
     for (int tries = 0; tries < 2; tries++) {
         struct chain *c = chain_for(out);
         if (!c) return NULL;
@@ -564,7 +657,8 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
             return result;
         }
         collect_garbage();
-        c->open = false;
+        compact(c);
+        c->open = c->count <= MAX_VALUES / 2 && has_room(c, call);
     }
     return NULL;
 }

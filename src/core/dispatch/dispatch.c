@@ -513,7 +513,8 @@ static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op,
 /* The result is computed later, if anybody needs it. */
 static bool defer(struct call *call)
 {
-    fl_chain_call chained = {call->plan, call->attrs, call->in, call->tensors, call->nin};
+    int read = call->op->flags & FL_OP_RANDOM ? 0 : call->nin; /* what is drawn does not depend on operands */
+    fl_chain_call chained = {call->plan, call->attrs, call->in, call->tensors, read};
     call->out[0] = fl_chain_add(&chained);
     fl_engine_direct_ops += call->out[0] != NULL;
     return call->out[0] != NULL;

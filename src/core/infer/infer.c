@@ -304,12 +304,14 @@ int64_t fl_infer_defers_from(void)
     return from;
 }
 
-/* Rows of elementwise.def on the host, where they cannot fail: an error would be reported late. */
+/* Elementwise ops on the host, where they cannot fail: an error would be reported late. */
 static bool may_be_deferred(const fl_plan *plan, const struct build *build)
 {
-    return build->op->row && plan->kernel && !plan->device && plan->holds && !plan->boxes && !build->in_place
-        && plan->out[0]->local_numel >= fl_infer_defers_from()
-        && !fl_ew_may_fail(build->op->row, fl_dtype_compute(plan->out[0]->dtype));
+    const fl_op *op = build->op;
+    if (!op->row && !op->draw && !(op->flags & FL_OP_CASTS)) return false;
+    if (op->row && fl_ew_may_fail(op->row, fl_dtype_compute(plan->out[0]->dtype))) return false;
+    return plan->kernel && !plan->device && plan->holds && !plan->boxes && !build->in_place && !op->mutates
+        && plan->out[0]->local_numel >= fl_infer_defers_from();
 }
 
 /* The body, or the kernel of the device that holds the operands. */

@@ -181,9 +181,12 @@ enum {
     FL_OP_REGROUPS = 4096,
     /* elementwise, but the result is no new value of operand 0: bool of numbers, or a choice by it */
     FL_OP_NEW_KIND = 8192,
+    FL_OP_CASTS = 65536, /* the elements of operand 0 in another dtype */
     FL_OP_FOLDS = 32768, /* its CPU kernel takes operand 0 also as a fl_source */
     FL_OP_ZEROS = 16384  /* the result is zeros, which a script may ask for as a partial sum */
 };
+
+struct fl_draw;
 
 struct fl_op {
     const char *name;
@@ -203,8 +206,9 @@ struct fl_op {
     fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);
     void (*sbp)(fl_sigs *sigs); /* NULL: all-B only */
     fl_kernel_fn cpu;
-    fl_flat_fn (*flat)(int row, fl_dtype dtype); /* the loop of `row`; NULL where there is none */
-    fl_body body;                                /* the whole op in other ops (no kernel) */
+    void (*draw)(struct fl_draw *draw, const fl_kernel *kernel); /* op/random.h: of elementwise random ops; else NULL */
+    fl_flat_fn (*flat)(int row, fl_dtype dtype);                 /* the loop of `row`; NULL where there is none */
+    fl_body body;                                                /* the whole op in other ops (no kernel) */
     void (*view)(fl_view_request *request);
     /* makes a view again, where fl_dispatch cannot (to_global.c, from_local.c); else NULL */
     fl_status (*replay)(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs);

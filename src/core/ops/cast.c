@@ -28,6 +28,7 @@ FL_OP(cast) = {
     .name = "cast",
     .sig = "cast(x, dtype: dtype)",
     .nout = 1,
+    .flags = FL_OP_CASTS,
     .doc = "The values in another dtype; integers wrap, floats are truncated towards 0.",
     .infer = infer_cast,
     .sbp = sbp_cast,

@@ -51,8 +51,22 @@ static void sbp_source(fl_sigs *sigs)
 /* An element's number depends on its logical position, not on the part it lies in. */
 static void sbp_same(fl_sigs *sigs) { fl_sbp_except(sigs, 0); }
 
-static fl_status kernel_rand(fl_kernel *kernel) { return fl_cpu_fill_random(kernel, false, 0, 1); }
-static fl_status kernel_randn(fl_kernel *kernel) { return fl_cpu_fill_random(kernel, true, 0, 1); }
+static void draw_rand(fl_draw *draw, const fl_kernel *kernel)
+{
+    *draw = (fl_draw){FL_DRAW_UNIFORM, 0, 1, {kernel->seed, kernel->counter}};
+}
+
+static void draw_randn(fl_draw *draw, const fl_kernel *kernel)
+{
+    *draw = (fl_draw){FL_DRAW_NORMAL, 0, 1, {kernel->seed, kernel->counter}};
+}
+
+static fl_status kernel_draw(fl_kernel *kernel)
+{
+    fl_draw draw;
+    kernel->op->draw(&draw, kernel);
+    return fl_cpu_draw(kernel, &draw);
+}
 
 enum {
     SOURCE = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY | FL_OP_RANDOM,
@@ -69,7 +83,8 @@ FL_OP(rand) = {
     .doc = "Uniform random numbers in [0, 1).",
     .infer = infer_float_source,
     .sbp = sbp_source,
-    .cpu = kernel_rand,
+    .cpu = kernel_draw,
+    .draw = draw_rand,
     .samples = rand_samples,
 };
 FL_OP(randn) = {
@@ -80,7 +95,8 @@ FL_OP(randn) = {
     .doc = "Normal random numbers with mean 0 and variance 1.",
     .infer = infer_float_source,
     .sbp = sbp_source,
-    .cpu = kernel_randn,
+    .cpu = kernel_draw,
+    .draw = draw_randn,
     .samples = rand_samples,
 };
 
@@ -93,7 +109,8 @@ FL_OP(rand_like) = {
     .doc = "Uniform random numbers in [0, 1) with the shape of x.",
     .infer = infer_float_like,
     .sbp = sbp_same,
-    .cpu = kernel_rand,
+    .cpu = kernel_draw,
+    .draw = draw_rand,
     .samples = like_samples,
 };
 FL_OP(randn_like) = {
@@ -104,7 +121,8 @@ FL_OP(randn_like) = {
     .doc = "Normal random numbers with the shape of x.",
     .infer = infer_float_like,
     .sbp = sbp_same,
-    .cpu = kernel_randn,
+    .cpu = kernel_draw,
+    .draw = draw_randn,
     .samples = like_samples,
 };
 
@@ -219,16 +237,16 @@ FL_OP(bernoulli) = {
 
 /* ---- in place ---- */
 
-static fl_status kernel_uniform_(fl_kernel *kernel)
+static void draw_uniform_(fl_draw *draw, const fl_kernel *kernel)
 {
     double low = kernel->attrs->at[FL_UNIFORM_LOW].number, high = kernel->attrs->at[FL_UNIFORM_HIGH].number;
-    return fl_cpu_fill_random(kernel, false, low, high - low);
+    *draw = (fl_draw){FL_DRAW_UNIFORM, low, high - low, {kernel->seed, kernel->counter}};
 }
 
-static fl_status kernel_normal_(fl_kernel *kernel)
+static void draw_normal_(fl_draw *draw, const fl_kernel *kernel)
 {
-    return fl_cpu_fill_random(kernel, true, kernel->attrs->at[FL_NORMAL_MEAN].number,
-                              kernel->attrs->at[FL_NORMAL_STD].number);
+    double mean = kernel->attrs->at[FL_NORMAL_MEAN].number, std = kernel->attrs->at[FL_NORMAL_STD].number;
+    *draw = (fl_draw){FL_DRAW_NORMAL, mean, std, {kernel->seed, kernel->counter}};
 }
 
 static fl_status check_uniform_(const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -257,7 +275,8 @@ FL_OP(uniform_) = {
     .infer = infer_float_operand,
     .check = check_uniform_,
     .sbp = sbp_same,
-    .cpu = kernel_uniform_,
+    .cpu = kernel_draw,
+    .draw = draw_uniform_,
     .vjp = no_vjp,
     .samples = uniform_samples,
 };
@@ -271,18 +290,22 @@ FL_OP(normal_) = {
     .infer = infer_float_operand,
     .check = check_normal_,
     .sbp = sbp_same,
-    .cpu = kernel_normal_,
+    .cpu = kernel_draw,
+    .draw = draw_normal_,
     .vjp = no_vjp,
     .samples = uniform_samples,
 };
 
 /* ---- dropout ---- */
 
-static fl_status kernel_dropout(fl_kernel *kernel)
+static void draw_dropout(fl_draw *draw, const fl_kernel *kernel)
 {
-    kernel->seed = (uint64_t)kernel->attrs->at[FL_DROPOUT_SEED].integer;
-    kernel->counter = (uint64_t)kernel->attrs->at[FL_DROPOUT_COUNTER].integer;
-    return fl_cpu_dropout(kernel, kernel->attrs->at[FL_DROPOUT_P].number);
+    double p = kernel->attrs->at[FL_DROPOUT_P].number;
+    draw->kind = FL_DRAW_DROPOUT;
+    draw->low = p;
+    draw->range = p < 1 ? 1 / (1 - p) : 0;
+    draw->key.seed = (uint64_t)kernel->attrs->at[FL_DROPOUT_SEED].integer;
+    draw->key.counter = (uint64_t)kernel->attrs->at[FL_DROPOUT_COUNTER].integer;
 }
 
 /* The mask depends on the logical position, so all parts have the same one: linear in x. */
@@ -305,7 +328,8 @@ FL_OP(dropout_apply) = {
     .doc = "Dropout with the mask of this seed and counter; its gradient has the same mask.",
     .infer = infer_float_operand,
     .sbp = sbp_dropout,
-    .cpu = kernel_dropout,
+    .cpu = kernel_draw,
+    .draw = draw_dropout,
     .vjp = dropout_apply_vjp,
     .samples = dropout_apply_samples,
 };
