@@ -6,7 +6,7 @@
 #define FL_CPU_RANDOM_H
 
 #include "cpu.h"
-#include "op/random.h"
+#include "op/draw.h"
 
 /* Fills out[0], from in[0] where the draw is dropout. */
 fl_status fl_cpu_draw(fl_kernel *kernel, const fl_draw *draw);
@@ -14,8 +14,8 @@ fl_status fl_cpu_draw(fl_kernel *kernel, const fl_draw *draw);
 /* The dtype in which elements of a result are drawn: float64 for itself, float32 for all others. */
 static inline fl_dtype fl_draw_dtype(fl_dtype result) { return result == FL_FLOAT64 ? FL_FLOAT64 : FL_FLOAT32; }
 
-/* Elements first .. first + n - 1 of the op's logical sequence, of a result of this dtype: out and in (of dropout) are of
-** fl_draw_dtype and begin with the first of them. */
+/* Elements first .. first + n - 1 of the op's logical sequence, of a result of this dtype: out and in (of dropout) are
+** of fl_draw_dtype and begin with the first of them. */
 void fl_cpu_draw_elements(const fl_draw *draw, fl_dtype result, void *out, const void *in, uint64_t first, int64_t n);
 
 /* Fills out[0] with integers from low to high - 1. */

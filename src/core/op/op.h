@@ -206,7 +206,7 @@ struct fl_op {
     fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);
     void (*sbp)(fl_sigs *sigs); /* NULL: all-B only */
     fl_kernel_fn cpu;
-    void (*draw)(struct fl_draw *draw, const fl_kernel *kernel); /* op/random.h: of elementwise random ops; else NULL */
+    void (*draw)(struct fl_draw *draw, const fl_kernel *kernel); /* draw.h; NULL: not elementwise and random */
     fl_flat_fn (*flat)(int row, fl_dtype dtype);                 /* the loop of `row`; NULL where there is none */
     fl_body body;                                                /* the whole op in other ops (no kernel) */
     void (*view)(fl_view_request *request);

@@ -4,6 +4,7 @@
 ** The kernels (cpu/random.c) walk a rank's part by logical indices, so any window of any SBP draws the values the whole
 ** tensor has.
 */
+#include "op/draw.h"
 #include "op/random.h"
 #include "value/random.h"
 #include "cpu/random.h"
