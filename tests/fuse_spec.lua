@@ -219,6 +219,18 @@ describe("deferred results", function()
         same(g, fused_g)
     end)
 
+    it("are not computed for what is garbage, however old", function()
+        local x = flow.empty(1 << 22)
+        for _, need in ipairs {flow.sync, function() x:zero_() end} do
+            local before, list = flow.memory().live_bytes, {}
+            for i = 1, 8 do list[i] = x * i end
+            for _ = 1, 3 do collectgarbage "step" end
+            list = nil -- luacheck: ignore 311
+            need()
+            assert.is_true(flow.memory().live_bytes <= before)
+        end
+    end)
+
     it("give gradients their bits", function()
         local function gradients(from, length)
             local x = a:narrow(0, from, length):clone():requires_grad_()

@@ -63,7 +63,7 @@ struct chain {
     struct chain_value values[MAX_VALUES];
 };
 
-void (*fl_chain_collect)(void);
+void (*fl_chain_collect)(int64_t bytes);
 
 static struct chain chains[CHAINS];
 static uint64_t clock_ticks;
@@ -315,9 +315,18 @@ static void compute(struct chain *chain, uint64_t wanted)
     work_end(&work, NULL);
 }
 
-static void collect_garbage(void)
+/* Lets go of results that are garbage, of those that so many bytes are about to be computed for. */
+static void collect_garbage(int64_t bytes)
 {
-    if (fl_chain_collect) fl_chain_collect();
+    if (fl_chain_collect) fl_chain_collect(bytes);
+}
+
+static int64_t bytes_of(const struct chain *chain, uint64_t results)
+{
+    int64_t bytes = 0;
+    for (; results; results &= results - 1)
+        bytes += chain->numel * (int64_t)fl_dtype_size(chain->values[__builtin_ctzll(results)].dtype);
+    return bytes;
 }
 
 static void compute_stamp(fl_stamp stamp)
@@ -328,7 +337,9 @@ static void compute_stamp(fl_stamp stamp)
         compute(c, 1ull << value);
         return;
     }
-    collect_garbage();
+    int64_t bytes = 0;
+    for (int i = 0; i < CHAINS; i++) bytes += bytes_of(&chains[i], chains[i].pending);
+    if (bytes) collect_garbage(bytes);
     for (int i = 0; i < CHAINS; i++)
         if (chains[i].pending && !chains[i].busy) compute(&chains[i], chains[i].pending);
 }
@@ -347,7 +358,9 @@ static uint64_t readers_of(const struct chain *chain, const fl_var *var)
 
 static void before_write(fl_var *var)
 {
-    collect_garbage();
+    int64_t bytes = 0;
+    for (int i = 0; i < CHAINS; i++) bytes += bytes_of(&chains[i], readers_of(&chains[i], var));
+    if (bytes) collect_garbage(bytes);
     for (int i = 0; i < CHAINS; i++) {
         uint64_t readers = readers_of(&chains[i], var);
         if (readers) compute(&chains[i], readers);
@@ -656,7 +669,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
             if (!result) tidy(c);
             return result;
         }
-        collect_garbage();
+        collect_garbage(0);
         compact(c);
         c->open = c->count <= MAX_VALUES / 2 && has_room(c, call);
     }

@@ -15,10 +15,17 @@ static void collect_hook(void)
     if (fl_lua_current) fl_lua_collect_all(fl_lua_current);
 }
 
-/* What nobody holds any more need not be computed. */
-static void collect_young_hook(void)
+enum {
+    FULL_FROM = 16
+}; /* a full collection takes less than a tenth of computing so many times the bytes of Lua's heap */
+
+/* What nobody holds any more need not be computed. A young collection leaves what outlived two of them. */
+static void collect_deferred_hook(int64_t bytes)
 {
-    if (fl_lua_current && lua_gc(fl_lua_current, LUA_GCISRUNNING)) fl_lua_collect_step(fl_lua_current);
+    lua_State *L = fl_lua_current;
+    if (!L || !lua_gc(L, LUA_GCISRUNNING)) return;
+    if (bytes / FULL_FROM > (int64_t)lua_gc(L, LUA_GCCOUNT) << 10) fl_lua_collect_all(L);
+    else fl_lua_collect_step(L);
 }
 
 static void where_hook(char *buffer, size_t size) { fl_lua_where(fl_lua_current, buffer, size); }
@@ -97,7 +104,7 @@ lua_State *fl_lua_new_state(void)
     lua_setwarnf(L, warn, NULL);
     fl_lua_current = L;
     fl_storage_collect = collect_hook;
-    fl_chain_collect = collect_young_hook;
+    fl_chain_collect = collect_deferred_hook;
     fl_engine_where = where_hook;
     fl_engine_interrupted = fl_lua_interrupted;
     fl_comm_stopping = fl_lua_interrupt_asked;
