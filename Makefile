@@ -122,11 +122,13 @@ $(OUT)/%.o: %.c
 
 # How fast a short loop is must not depend on where the linker puts it.
 ALIGNED = -falign-functions=64 -falign-loops=32
+# Two clamps in a row must stay two minima: threaded into one decision, they become masks when the loop is vectorised.
+VECTORISED = -fno-thread-jumps
 
 define LEVEL_RULE
 $(OUT)/%.$(1).o: %.lv.c
 	@mkdir -p $$(dir $$@)
-	$$(CC) $$(CFLAGS_ALL) $$(if $$(filter -O2,$$(FLAGS_$$(CONFIG))),-O3 $$(ALIGNED)) $$(FLAGS_$(1)) -DFL_LEVEL=$(1) -DFL_LEVEL_$(1) -c $$< -o $$@
+	$$(CC) $$(CFLAGS_ALL) $$(if $$(filter -O2,$$(FLAGS_$$(CONFIG))),-O3 $$(ALIGNED) $$(VECTORISED)) $$(FLAGS_$(1)) -DFL_LEVEL=$(1) -DFL_LEVEL_$(1) -c $$< -o $$@
 endef
 $(foreach l,$(LEVELS),$(eval $(call LEVEL_RULE,$(l))))
 

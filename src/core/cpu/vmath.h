@@ -99,22 +99,27 @@ FL_VMATH float fl_exp2_f32(float x)
     return fl_scale2(fl_fma_f32(p, r, 1.0f), fl_wrap_sub(fl_float_bits(shifted), fl_float_bits(FL_ROUNDER)));
 }
 
-/* 2^k (e^r - 1) + (2^k - 1): exact cancellation for small x, where k is 0. Halved on the way, for k = 128. */
+/* e^x - 1, -20 <= x <= 89: 2^k (e^r - 1) + (2^k - 1), exact cancellation for small x, where k is 0. Halved on the way,
+** for k = 128, so the last bit of subnormals is lost. */
+FL_VMATH float fl_expm1_within(float x)
+{
+    int32_t k;
+    float r = fl_exp_reduce(&k, x);
+    float half = fl_power2(fl_wrap_sub(k, 1)), e = fl_fma_f32(fl_exp_tail(r), r, r);
+    return fl_fma_f32(half, e, half - 0.5f) * 2.0f;
+}
+
 FL_VMATH float fl_expm1_f32(float x)
 {
     float y = x > 89.0f ? 89.0f : x;
     y = y < -20.0f ? -20.0f : y;
-    int32_t k;
-    float r = fl_exp_reduce(&k, y);
-    float half = fl_power2(fl_wrap_sub(k, 1)), e = fl_fma_f32(fl_exp_tail(r), r, r);
-    float result = fl_fma_f32(half, e, half - 0.5f) * 2.0f;
-    return fl_abs_f32(x) < 1e-20f ? x : result;
+    return fl_abs_f32(x) < 1e-20f ? x : fl_expm1_within(y);
 }
 
 FL_VMATH float fl_tanh_f32(float x)
 {
     float a = fl_abs_f32(x);
-    float e = fl_expm1_f32(a > 10.0f ? 20.0f : a + a);
+    float e = fl_expm1_within(a > 10.0f ? 20.0f : a + a);
     return fl_copysign_f32(e / (e + 2.0f), x);
 }
 
