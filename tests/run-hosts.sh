@@ -47,4 +47,4 @@ exec ip netns exec $me-1 unshare --uts sh -c 'hostname $me-host1; exec mpirun "\
     -x FLOWLUA -x FLOW_TIMEOUT -x RANKS_FOLDER "\$@"
 END
 chmod 755 "$folder/agent" "$folder/mpirun"
-MPIRUN="$folder/mpirun" RANKS="${RANKS:-2 3 4}" RANKS_APART='' RANKS_QUEUED='' sh tests/run-ranks.sh "$out" "$@"
+MPIRUN="$folder/mpirun" RANKS="${RANKS:-2 3 4}" RANKS_APART='' RANKS_QUEUED='' RANKS_DEFERRED='' sh tests/run-ranks.sh "$out" "$@"

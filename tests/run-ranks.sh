@@ -1,7 +1,8 @@
 #!/bin/sh
 # run-ranks.sh OUT [SPEC...] -- runs the multi-rank specs of one build under mpirun: with 1, 2, 3 and 4 ranks, with 2 and 3
-# once more without shared memory, as ranks on several hosts are, and with 2 where every op is queued. RANKS="2 3" chooses
-# other numbers for all three, RANKS_APART and RANKS_QUEUED for the last two ("": none). Every rank runs the same file
+# once more without shared memory, as ranks on several hosts are, with 2 where every op is queued, and with 2 where all
+# elementwise results are deferred. RANKS="2 3" chooses other numbers for all of these, RANKS_APART, RANKS_QUEUED and
+# RANKS_DEFERRED for the last three ("": none). Every rank runs the same file
 # (ranks/rank.lua); a file that takes longer than RANKS_LIMIT seconds (150) is ended. The last line is the sum of all: "N
 # passed, N failed, N skipped". A build for ThreadSanitizer (make CONFIG=tsan all) wants OMP_NUM_THREADS=1.
 set -u
@@ -77,6 +78,10 @@ unset FLOW_SHARED
 FLOW_ENGINE=queued
 export FLOW_ENGINE
 with "${RANKS_QUEUED-${RANKS:-2}}" " queued" "$@"
+unset FLOW_ENGINE
+FLOW_FUSE_FROM=1
+export FLOW_FUSE_FROM
+with "${RANKS_DEFERRED-${RANKS:-2}}" " deferred" "$@"
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

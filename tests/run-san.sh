@@ -30,11 +30,11 @@ trap 'rm -rf "$folder"' EXIT
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=0:allocator_may_return_null=1:intercept_tls_get_addr=0:log_path="$folder/asan"
 export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0:use_poisoned=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path="$folder/asan"
-sh tests/run.sh "$asan" "$@" >"$folder/log" 2>&1 || true
+DEFERRED="autograd fuse views" sh tests/run.sh "$asan" "$@" >"$folder/log" 2>&1 || true
 cat "$folder/log"
 if [ $# -eq 0 ]; then
     # Open MPI keeps memory until the end
-    ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0" RANKS=3 RANKS_APART=2 RANKS_QUEUED=2 sh tests/run-ranks.sh "$asan" tests/ranks/global_spec.lua \
+    ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0" RANKS=3 RANKS_APART=2 RANKS_QUEUED=2 RANKS_DEFERRED=2 sh tests/run-ranks.sh "$asan" tests/ranks/global_spec.lua \
         tests/ranks/metamorphic_spec.lua tests/ranks/gradient_spec.lua tests/ranks/poison_spec.lua tests/ranks/optim_spec.lua \
         tests/ranks/checkpoint_spec.lua >"$folder/ranks" 2>&1 || true
     cat "$folder/ranks"
