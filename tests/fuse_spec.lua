@@ -222,10 +222,13 @@ describe("deferred results", function()
     it("are not computed for what is garbage, however old", function()
         local x = flow.empty(1 << 22)
         for _, need in ipairs {flow.sync, function() x:zero_() end} do
-            local before, list = flow.memory().live_bytes, {}
-            for i = 1, 8 do list[i] = x * i end
-            for _ = 1, 3 do collectgarbage "step" end
-            list = nil -- luacheck: ignore 311
+            local before = flow.memory().live_bytes
+            do
+                local list = {}
+                for i = 1, 8 do list[i] = x * i end
+                for _ = 1, 3 do collectgarbage "step" end
+                assert.are.equal(8, #list)
+            end
             need()
             assert.is_true(flow.memory().live_bytes <= before)
         end
