@@ -315,35 +315,6 @@ static void compute(struct chain *chain, uint64_t wanted)
     work_end(&work, NULL);
 }
 
-/* Lets go of results that are garbage, of those that so many bytes are about to be computed for. */
-static void collect_garbage(int64_t bytes)
-{
-    if (fl_chain_collect) fl_chain_collect(bytes);
-}
-
-static int64_t bytes_of(const struct chain *chain, uint64_t results)
-{
-    int64_t bytes = 0;
-    for (; results; results &= results - 1)
-        bytes += chain->numel * (int64_t)fl_dtype_size(chain->values[__builtin_ctzll(results)].dtype);
-    return bytes;
-}
-
-static void compute_stamp(fl_stamp stamp)
-{
-    int value;
-    if (stamp != FL_STAMP_ALL) {
-        struct chain *c = chain_of(stamp, &value);
-        compute(c, 1ull << value);
-        return;
-    }
-    int64_t bytes = 0;
-    for (int i = 0; i < CHAINS; i++) bytes += bytes_of(&chains[i], chains[i].pending);
-    if (bytes) collect_garbage(bytes);
-    for (int i = 0; i < CHAINS; i++)
-        if (chains[i].pending && !chains[i].busy) compute(&chains[i], chains[i].pending);
-}
-
 /* The pending results that are computed from the variable's storage. */
 static uint64_t readers_of(const struct chain *chain, const fl_var *var)
 {
@@ -356,11 +327,41 @@ static uint64_t readers_of(const struct chain *chain, const fl_var *var)
     return readers;
 }
 
-static void before_write(fl_var *var)
+static int64_t bytes_of(const struct chain *chain, uint64_t results)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < CHAINS; i++) bytes += bytes_of(&chains[i], readers_of(&chains[i], var));
-    if (bytes) collect_garbage(bytes);
+    for (; results; results &= results - 1)
+        bytes += chain->numel * (int64_t)fl_dtype_size(chain->values[__builtin_ctzll(results)].dtype);
+    return bytes;
+}
+
+/* Lets go of garbage among the results that are computed from the variable's storage, or among all (NULL). */
+static void drop_garbage(const fl_var *var)
+{
+    for (int tries = 0; tries < 2 && fl_chain_collect; tries++) {
+        int64_t bytes = 0;
+        for (int i = 0; i < CHAINS; i++)
+            bytes += bytes_of(&chains[i], var ? readers_of(&chains[i], var) : chains[i].pending);
+        if (bytes) fl_chain_collect(tries == 0 ? 0 : bytes);
+    }
+}
+
+static void compute_stamp(fl_stamp stamp)
+{
+    int value;
+    if (stamp != FL_STAMP_ALL) {
+        struct chain *c = chain_of(stamp, &value);
+        compute(c, 1ull << value);
+        return;
+    }
+    drop_garbage(NULL);
+    for (int i = 0; i < CHAINS; i++)
+        if (chains[i].pending && !chains[i].busy) compute(&chains[i], chains[i].pending);
+}
+
+static void before_write(fl_var *var)
+{
+    drop_garbage(var);
     for (int i = 0; i < CHAINS; i++) {
         uint64_t readers = readers_of(&chains[i], var);
         if (readers) compute(&chains[i], readers);
@@ -669,7 +670,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
             if (!result) tidy(c);
             return result;
         }
-        collect_garbage(0);
+        if (fl_chain_collect) fl_chain_collect(0);
         compact(c);
         c->open = c->count <= MAX_VALUES / 2 && has_room(c, call);
     }

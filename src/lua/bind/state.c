@@ -24,8 +24,8 @@ static void collect_deferred_hook(int64_t bytes)
 {
     lua_State *L = fl_lua_current;
     if (!L || !lua_gc(L, LUA_GCISRUNNING)) return;
-    if (bytes / FULL_FROM > (int64_t)lua_gc(L, LUA_GCCOUNT) << 10) fl_lua_collect_all(L);
-    else fl_lua_collect_step(L);
+    if (bytes == 0) fl_lua_collect_step(L);
+    else if (bytes / FULL_FROM > (int64_t)lua_gc(L, LUA_GCCOUNT) << 10) fl_lua_collect_all(L);
 }
 
 static void where_hook(char *buffer, size_t size) { fl_lua_where(fl_lua_current, buffer, size); }
