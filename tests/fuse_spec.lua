@@ -56,6 +56,13 @@ describe("deferred results", function()
         end
     end)
 
+    it("are stored past the caches, rows of any length", function()
+        local x, column = flow.ones(4096, 1031), flow.arange(4096):to "float32":view(4096, 1)
+        local y = x + column
+        assert.are.equal(1031.0 * 4095 * 2048 + 4096 * 1031, y:to "float64":sum():item())
+        for _, i in ipairs {0, 1, 77, 4095} do same(x[i] + i, y[i]) end
+    end)
+
     it("are computed by what reads them", function()
         local want = by_pieces(function(x) return x * 2 + 1 end, a)
         local function fresh() return a * 2 + 1 end

@@ -578,10 +578,14 @@ static void put_result(const struct worker *worker, const fl_tile_slot *slot, ch
         move_runs(tiles, slot, worker->at, n, buffer, true);
         return;
     }
-    int64_t size = (int64_t)fl_dtype_size(slot->dtype);
+    int64_t size = (int64_t)fl_dtype_size(slot->dtype), bytes = n * size;
     char *to = slot->data + first * size;
-    if (n * size % 64 == 0) tiles->copy->stream(to, buffer, n * size);
-    else memcpy(to, buffer, (size_t)(n * size));
+    int64_t head = (int64_t)(-(uintptr_t)to & 63);
+    if (head > bytes) head = bytes;
+    int64_t middle = (bytes - head) & ~(int64_t)63;
+    memcpy(to, buffer, (size_t)head);
+    tiles->copy->stream(to + head, buffer + head, middle);
+    memcpy(to + head + middle, buffer + head + middle, (size_t)(bytes - head - middle));
 }
 
 static void run_step(struct worker *worker, const fl_tile_step *step, int64_t first, int64_t n)
