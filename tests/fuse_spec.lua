@@ -320,6 +320,18 @@ describe("what was computed in one pass", function()
         assert.truthy(tostring(report):find("one pass of 40000 elements, 1 of 4 results stored: mul ", 1, true))
     end)
 
+    it("holds all variables of a loop, when a chain is full", function()
+        local report = flow.explain(function()
+            local x, y = a, b
+            for _ = 1, 40 do x, y = x * 0.8 - y * 0.6, x * 0.6 + y * 0.8 end
+            return x, y
+        end)
+        local steps = 0
+        for _, pass in ipairs(report.passes) do steps = steps + #pass.steps end
+        assert.are.equal(240, #report)
+        assert.is_true(steps < 2 * 240, steps)
+    end)
+
     it("holds nothing that was deferred before, and what is still wanted at the end", function()
         local early = a * b
         local report = flow.explain(function() return a + b + c end)

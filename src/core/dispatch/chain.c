@@ -301,11 +301,16 @@ static void work_end(struct work *work, const char *fold)
     tidy(chain);
 }
 
-static void compute(struct chain *chain, uint64_t wanted)
+/* Computes what is wanted; stores the results of `also` with it, where there is memory for them. */
+static void compute(struct chain *chain, uint64_t wanted, uint64_t also)
 {
     struct work work;
     fl_tiles tiles;
-    bool has_memory = work_begin(&work, chain, to_store(chain, wanted));
+    bool has_memory = work_begin(&work, chain, to_store(chain, wanted | also));
+    if (!has_memory && also) {
+        forcing--;
+        has_memory = work_begin(&work, chain, to_store(chain, wanted));
+    }
     if (work.store) {
         work_tiles(&work, &tiles, 0);
         fl_tiles_run(&tiles);
@@ -346,17 +351,29 @@ static void drop_garbage(const fl_var *var)
     }
 }
 
+/* The pending results that take steps which the value takes too, and do not lie on the way to it. In a chain that takes no
+** more steps they are the variables of a loop, and one pass for all computes those steps once. */
+static uint64_t siblings_of(const struct chain *chain, int value)
+{
+    uint64_t needs = chain->values[value].needs, steps = 0, siblings = 0;
+    for (uint64_t left = needs; left; left &= left - 1)
+        if (chain->values[__builtin_ctzll(left)].role == RESULT) steps |= left & -left;
+    for (uint64_t left = chain->pending & ~needs; left; left &= left - 1)
+        if (chain->values[__builtin_ctzll(left)].needs & steps) siblings |= left & -left;
+    return siblings;
+}
+
 static void compute_stamp(fl_stamp stamp)
 {
     int value;
     if (stamp != FL_STAMP_ALL) {
         struct chain *c = chain_of(stamp, &value);
-        compute(c, 1ull << value);
+        compute(c, 1ull << value, c->open ? 0 : siblings_of(c, value));
         return;
     }
     drop_garbage(NULL);
     for (int i = 0; i < CHAINS; i++)
-        if (chains[i].pending && !chains[i].busy) compute(&chains[i], chains[i].pending);
+        if (chains[i].pending && !chains[i].busy) compute(&chains[i], chains[i].pending, 0);
 }
 
 static void before_write(fl_var *var)
@@ -364,7 +381,7 @@ static void before_write(fl_var *var)
     drop_garbage(var);
     for (int i = 0; i < CHAINS; i++) {
         uint64_t readers = readers_of(&chains[i], var);
-        if (readers) compute(&chains[i], readers);
+        if (readers) compute(&chains[i], readers, 0);
     }
     fl_var_unmark_deferred_read(var);
 }
@@ -386,7 +403,7 @@ static struct chain *chain_take(void)
         if (!chains[i].busy && (!oldest || chains[i].age < oldest->age)) oldest = &chains[i];
     }
     if (!oldest) return NULL;
-    compute(oldest, oldest->pending);
+    compute(oldest, oldest->pending, 0);
     return oldest;
 }
 
