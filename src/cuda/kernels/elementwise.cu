@@ -7,6 +7,7 @@
 */
 #include "core/op/elementwise_classes.h"
 #include "cuda/parts/convert.h"
+#include "elementwise.h"
 #include "elementwise_math.h"
 #include "index.h"
 
@@ -292,6 +293,7 @@ static __global__ void __launch_bounds__(THREADS) scattered(const __grid_constan
 /* One call, before its kernel is chosen. */
 struct ew_call {
     const fl_kernel *k;
+    const fl_ew_attr *attributes;
     fl_layout layout; /* operand 0: out; strides of numbers are 0 */
     fl_dtype compute;
     int mask; /* the operand that is bool, or -1 */
@@ -304,7 +306,7 @@ static bool takes_groups(ew_call *c, fl_dtype dtype, int64_t g)
 {
     const fl_layout *l = &c->layout;
     const fl_axis *last = &l->axes[l->count - 1];
-    bool predicate = fl_ew_is_predicate(fl_ew_rows[c->k->op->row].rule);
+    bool predicate = fl_ew_is_predicate(fl_ew_rows[c->k->row].rule);
     bool takes = l->count == 1 || last->size % g == 0;
     for (int o = 0; o <= c->k->nin && takes; o++) {
         const fl_view *v = o == 0 ? &c->k->out[0] : &c->k->in[o - 1];
@@ -383,6 +385,27 @@ static int64_t attribute_bytes(const fl_ew_attr *a)
     return bytes;
 }
 
+int64_t fl_cuda_number(const fl_view *view, fl_dtype dtype)
+{
+    int64_t bytes = 0;
+    fl_cuda_by_storage(dtype, [&](auto like) {
+        bytes = number_bytes<decltype(like)>(view);
+        return FL_OK;
+    });
+    return bytes;
+}
+
+int64_t fl_cuda_attribute(const fl_ew_attr *attribute, fl_dtype dtype)
+{
+    int64_t bytes = 0;
+    fl_cuda_by_storage(dtype, [&](auto like) {
+        typedef decltype(like) S;
+        bytes = attribute_bytes<typename fl_wide<S>::type, std::is_same<S, fl_flag>::value>(attribute);
+        return FL_OK;
+    });
+    return bytes;
+}
+
 static void word_fault(char *text, size_t size, const void *context, long long bad, long long unused)
 {
     snprintf(text, size, "%s: %s", *(const char *const *)context, fl_ew_complaint((int)bad));
@@ -392,19 +415,10 @@ static void word_fault(char *text, size_t size, const void *context, long long b
 static void fill_numbers(ew_call *c, fl_dtype dtype)
 {
     const fl_kernel *k = c->k;
-    fl_ew_attr attributes[FL_EW_ATTRS];
-    fl_ew_attributes(attributes, k);
-    fl_cuda_by_storage(dtype, [&](auto like) {
-        typedef decltype(like) S;
-        typedef typename fl_wide<S>::type C;
-        constexpr bool is_bool = std::is_same<S, fl_flag>::value;
-        for (int i = 0; i < FL_EW_ATTRS; i++) c->job.attribute[i] = attribute_bytes<C, is_bool>(&attributes[i]);
-        for (int i = 0; i < k->nin; i++)
-            if (c->job.from[i] == NUMBER)
-                c->job.number[i] = i == c->mask ? number_bytes<fl_flag>(&k->in[i])
-                                                : number_bytes<wide_of<S>>(&k->in[i]);
-        return FL_OK;
-    });
+    fl_dtype wide = fl_dtype_size(dtype) == 2 ? FL_FLOAT32 : dtype;
+    for (int i = 0; i < FL_EW_ATTRS; i++) c->job.attribute[i] = fl_cuda_attribute(&c->attributes[i], wide);
+    for (int i = 0; i < k->nin; i++)
+        if (c->job.from[i] == NUMBER) c->job.number[i] = fl_cuda_number(&k->in[i], i == c->mask ? FL_BOOL : wide);
 }
 
 /* dtype: of the operands where they agree. */
@@ -413,7 +427,7 @@ static fl_status launch(ew_call *c, const ew_kernels *kernels, fl_dtype dtype)
     const fl_kernel *k = c->k;
     int64_t g = 16 / (int64_t)fl_dtype_size(dtype);
     fill_numbers(c, dtype);
-    if (kernels->reports) FL_TRY(fl_cuda_fault_new(&c->job.fault, word_fault, &k->op->name, sizeof k->op->name));
+    if (kernels->reports) FL_TRY(fl_cuda_fault_new(&c->job.fault, word_fault, &k->name, sizeof k->name));
     bool groups = takes_groups(c, dtype, g);
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     fl_each_piece(&c->layout, zero, [&](const fl_layout *l, const int64_t *offset) {
@@ -423,7 +437,7 @@ static fl_status launch(ew_call *c, const ew_kernels *kernels, fl_dtype dtype)
         if (groups) launch_grouped(kernels->grouped, l, &piece, g);
         else launch_scattered(kernels->scattered, l, &piece);
     });
-    return fl_cuda_check(k->op->name);
+    return fl_cuda_check(k->name);
 }
 
 template<typename Row, typename S>
@@ -510,14 +524,15 @@ static fl_dtype common_dtype(const ew_call *c, bool predicate)
     return common != FL_DTYPE_COUNT && fl_dtype_compute(common) == c->compute ? common : c->compute;
 }
 
-static fl_status elementwise(fl_kernel *kernel)
+fl_status fl_cuda_row(const fl_kernel *kernel, fl_dtype compute, const fl_ew_attr *attributes)
 {
     ew_call c;
-    const fl_ew_row *row = &fl_ew_rows[kernel->op->row];
+    const fl_ew_row *row = &fl_ew_rows[kernel->row];
     if (kernel->out[0].numel == 0) return FL_OK;
     c.k = kernel;
+    c.attributes = attributes;
     c.mask = row->mask;
-    c.compute = fl_ew_compute_dtype(kernel);
+    c.compute = compute;
     c.job.out = (char *)kernel->out[0].data;
     c.job.out_dtype = (uint8_t)kernel->out[0].dtype;
     c.job.fault = NULL;
@@ -530,7 +545,14 @@ static fl_status elementwise(fl_kernel *kernel)
     }
     lay_out(&c);
     fl_dtype dtype = common_dtype(&c, fl_ew_is_predicate(row->rule));
-    return launch(&c, &kernels_of[kernel->op->row][dtype], dtype);
+    return launch(&c, &kernels_of[kernel->row][dtype], dtype);
+}
+
+static fl_status elementwise(fl_kernel *kernel)
+{
+    fl_ew_attr attributes[FL_EW_ATTRS];
+    fl_ew_attributes(attributes, kernel);
+    return fl_cuda_row(kernel, fl_ew_compute_dtype(kernel), attributes);
 }
 
 #define EW(id, ...) FL_CUDA_OP(id, elementwise);

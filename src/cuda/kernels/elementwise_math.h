@@ -1,15 +1,18 @@
 /*
 ** elementwise_math.h -- what the expressions of elementwise.def name: M(exp), the elementary functions, here those of
-** CUDA's library, and FN(power), the functions of elementwise_formulas.inc. Both are overloaded by type.
+** CUDA's library, and FN(power), the functions of elementwise_formulas.inc. Both are overloaded by type. Also part of
+** sources that are compiled at run time.
 */
 #ifndef FL_CUDA_ELEMENTWISE_MATH_H
 #define FL_CUDA_ELEMENTWISE_MATH_H
 
-#include "cuda/parts/cuda.h"
+#include "cuda/parts/values.h"
 
+#ifndef __CUDACC_RTC__ /* a source that is compiled at run time defines the codes of `bad` */
 extern "C" {
 #include "core/cpu/elementwise.h"
 }
+#endif
 
 #define M(name) math_##name
 #define FN(name) row_##name

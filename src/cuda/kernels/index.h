@@ -8,18 +8,13 @@
 #define FL_CUDA_INDEX_H
 
 #include "cuda/parts/cuda.h"
+#include "cuda/parts/divide.h"
 
 #include "core/base/axes.h"
 
 #ifndef FL_INDEX_LIMIT
 #define FL_INDEX_LIMIT (INT64_C(1) << 30)
 #endif
-
-/* n / divisor = (high word of n * multiplier + n) >> shift, for n and divisor below 2^31 (Granlund and Montgomery
-** 1994). */
-typedef struct fl_division {
-    uint32_t divisor, multiplier, shift;
-} fl_division;
 
 static inline fl_division fl_division_of(int64_t divisor)
 {
@@ -28,11 +23,6 @@ static inline fl_division fl_division_of(int64_t divisor)
     uint64_t excess = ((uint64_t)1 << shift) - (uint64_t)divisor;
     fl_division d = {(uint32_t)divisor, (uint32_t)((excess << 32) / (uint64_t)divisor + 1), shift};
     return d;
-}
-
-__device__ static inline uint32_t fl_divide(uint32_t n, const fl_division &d)
-{
-    return ((uint32_t)((uint64_t)n * d.multiplier >> 32) + n) >> d.shift;
 }
 
 /* The same for n below 2^63, in twice the words: n / divisor = (high word of n * multiplier) >> shift; the divisor is

@@ -9,14 +9,7 @@
 #ifndef FL_CUDA_H
 #define FL_CUDA_H
 
-#define CUDA_NO_HALF /* `half` is a name of ours */
-#ifdef FL_EMULATED
-#include "emulate.h"
-#else
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-#endif
+#include "values.h"
 
 extern "C" {
 #include "core/memory/device.h"
@@ -127,51 +120,6 @@ static inline fl_status fl_cuda_by_float(fl_dtype dtype, F &&f)
     case FL_FLOAT64: return f(0.0);
     default: return f(0.0f);
     }
-}
-
-/* The type that arithmetic is done in. */
-template<typename T>
-struct fl_wide {
-    typedef T type;
-};
-template<>
-struct fl_wide<__half> {
-    typedef float type;
-};
-template<>
-struct fl_wide<__nv_bfloat16> {
-    typedef float type;
-};
-
-template<typename T>
-__device__ __host__ static inline typename fl_wide<T>::type fl_load(T x)
-{
-    return x;
-}
-template<>
-__device__ __host__ inline float fl_load(__half x)
-{
-    return __half2float(x);
-}
-template<>
-__device__ __host__ inline float fl_load(__nv_bfloat16 x)
-{
-    return __bfloat162float(x);
-}
-template<typename T>
-__device__ __host__ static inline T fl_store(typename fl_wide<T>::type x)
-{
-    return (T)x;
-}
-template<>
-__device__ __host__ inline __half fl_store<__half>(float x)
-{
-    return __float2half_rn(x);
-}
-template<>
-__device__ __host__ inline __nv_bfloat16 fl_store<__nv_bfloat16>(float x)
-{
-    return __float2bfloat16_rn(x);
 }
 
 /* ---- registration ---- */
