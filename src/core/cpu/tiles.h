@@ -5,6 +5,8 @@
 ** an element has the bits that it has when each op runs alone. Tiles are cut by size, and a loop gives an element the
 ** same bits wherever it falls, so results depend neither on layout nor on threads.
 **
+** Devices take such a list, not planned, and carry it out their own way (fl_device.tiles).
+**
 ** Built on the caller's stack: fl_tiles_begin, operands and steps in order, then what is stored, then fl_tiles_run.
 */
 #ifndef FL_TILES_H

@@ -56,8 +56,10 @@ struct chain_value {
 
 struct chain {
     int count, inputs, patterns, room, ndim;
-    bool open;             /* takes more steps */
-    bool busy;             /* is being computed */
+    bool open;               /* takes more steps */
+    bool busy;               /* is being computed */
+    const fl_device *device; /* NULL: the host */
+    int device_index, lane;
     uint64_t pending, age; /* bits of values */
     int64_t size[FL_MAX_NDIM], numel;
     struct chain_value values[MAX_VALUES];
@@ -153,13 +155,25 @@ static uint64_t needed_by(const struct chain *chain, uint64_t results)
     return needs;
 }
 
+/* The operands that `results` need and that are poisoned or may be: a task passes that on to all it writes. */
+static uint64_t doubtful(const struct chain *chain, uint64_t results)
+{
+    uint64_t operands = 0;
+    for (uint64_t left = chain->device ? needed_by(chain, results) : 0; left; left &= left - 1) {
+        const struct chain_value *v = &chain->values[__builtin_ctzll(left)];
+        if (v->role == INPUT && v->storage->var.poison) operands |= left & -left;
+    }
+    return operands;
+}
+
 /* The results to store so that those of `wanted` are there. */
 static uint64_t to_store(const struct chain *chain, uint64_t wanted)
 {
-    uint64_t store = wanted & chain->pending;
+    uint64_t store = wanted & chain->pending, doubt = doubtful(chain, store);
     for (uint64_t left = needed_by(chain, store) & chain->pending; left; left &= left - 1) {
         int i = __builtin_ctzll(left);
-        if (chain->values[i].kept || chain->values[i].computed) store |= 1ull << i;
+        if ((chain->values[i].kept || chain->values[i].computed) && doubtful(chain, 1ull << i) == doubt)
+            store |= 1ull << i;
     }
     return store;
 }
@@ -201,18 +215,17 @@ static fl_status blocks_new(fl_storage **blocks, const struct chain *chain, uint
     for (uint64_t left = store; left && status == FL_OK; left &= left - 1) {
         int i = __builtin_ctzll(left);
         size_t bytes = (size_t)chain->numel * fl_dtype_size(chain->values[i].dtype);
-        status = fl_storage_new_for(&blocks[i], bytes, FL_CPU, -1, FL_QUEUE_COMPUTE);
+        status = fl_storage_new_for(&blocks[i], bytes, (fl_device_type)chain->values[i].storage->device,
+                                    chain->device_index, FL_QUEUE_COMPUTE);
         if (status != FL_OK) blocks[i] = NULL;
     }
     return status;
 }
 
 /* The value is in memory; it becomes an operand where others are still computed from it. */
-static void value_done(struct chain *chain, int i, fl_storage *block)
+static void value_done(struct chain *chain, int i)
 {
     struct chain_value *v = &chain->values[i];
-    fl_storage_move_data(v->storage, block);
-    v->storage->var.write = 0;
     set_done(chain, i);
     if (!(needed_by(chain, chain->pending) >> i & 1u) || !fl_var_mark_deferred_read(&v->storage->var)) {
         v->storage = NULL;
@@ -260,14 +273,17 @@ static bool work_begin(struct work *work, struct chain *chain, uint64_t store)
     return status == FL_OK;
 }
 
-/* The steps for the results to be stored, and for `also`. */
+/* The steps for the results to be stored, which have memory from here on, and for `also`. */
 static void work_tiles(struct work *work, fl_tiles *tiles, uint64_t also)
 {
     work->computed = needed_by(work->chain, work->store | also);
     build(work->chain, tiles, work->store | also, work->slots);
     for (uint64_t left = work->store; left; left &= left - 1) {
         int i = __builtin_ctzll(left);
-        fl_tiles_store(tiles, work->slots[i], work->blocks[i]->data);
+        fl_storage *storage = work->chain->values[i].storage;
+        fl_storage_move_data(storage, work->blocks[i]);
+        storage->var.write = 0;
+        fl_tiles_store(tiles, work->slots[i], storage->data);
     }
 }
 
@@ -293,16 +309,61 @@ static void work_end(struct work *work, const char *fold)
     struct chain *chain = work->chain;
     if (fl_chain_reports()) report(work, fold);
     for (uint64_t left = work->computed; left; left &= left - 1) chain->values[__builtin_ctzll(left)].computed = true;
-    for (uint64_t left = work->store; left; left &= left - 1)
-        value_done(chain, __builtin_ctzll(left), work->blocks[__builtin_ctzll(left)]);
+    for (uint64_t left = work->store; left; left &= left - 1) value_done(chain, __builtin_ctzll(left));
     refresh_needs(chain);
     chain->busy = false;
     forcing--;
     tidy(chain);
 }
 
+/* ---- on a device ---- */
+
+struct issued {
+    const struct work *work;
+    const fl_tiles *tiles;
+    const char *name;
+};
+
+static fl_status issue_run(void *payload)
+{
+    const struct issued *issued = payload;
+    const struct chain *chain = issued->work->chain;
+    FL_TRY(chain->device->enter(chain->device_index, FL_QUEUE_COMPUTE));
+    return chain->device->tiles(issued->tiles, issued->name);
+}
+
+/* One task, which the engine orders among all others that read or write its variables. */
+static void issue(const struct work *work, const fl_tiles *tiles)
+{
+    fl_var *reads[MAX_VALUES], *writes[MAX_VALUES];
+    uint32_t versions[MAX_VALUES]; /* a result has its value from the start: this write is none of the script's */
+    struct chain *chain = work->chain;
+    struct issued payload = {work, tiles, chain->values[63 - __builtin_clzll(work->store)].name};
+    fl_task task = {.name = payload.name,
+                    .run = issue_run,
+                    .payload = &payload,
+                    .payload_size = sizeof payload,
+                    .reads = reads,
+                    .writes = writes,
+                    .lane = chain->lane};
+    for (uint64_t left = work->computed; left; left &= left - 1) {
+        int i = __builtin_ctzll(left), k = 0;
+        if (chain->values[i].role != INPUT) continue;
+        while (k < task.read_count && reads[k] != &chain->values[i].storage->var) k++;
+        if (k == task.read_count) reads[task.read_count++] = &chain->values[i].storage->var;
+    }
+    for (uint64_t left = work->store; left; left &= left - 1)
+        writes[task.write_count++] = &chain->values[__builtin_ctzll(left)].storage->var;
+    for (int i = 0; i < task.write_count; i++) versions[i] = writes[i]->version;
+    fl_status status = fl_engine_push(&task);
+    for (int i = 0; i < task.write_count; i++) {
+        writes[i]->version = versions[i];
+        if (status != FL_OK && !writes[i]->poison) fl_var_poison(writes[i], payload.name);
+    }
+}
+
 /* Computes what is wanted; stores the results of `also` with it, where there is memory for them. */
-static void compute(struct chain *chain, uint64_t wanted, uint64_t also)
+static void compute_together(struct chain *chain, uint64_t wanted, uint64_t also)
 {
     struct work work;
     fl_tiles tiles;
@@ -313,11 +374,23 @@ static void compute(struct chain *chain, uint64_t wanted, uint64_t also)
     }
     if (work.store) {
         work_tiles(&work, &tiles, 0);
-        fl_tiles_run(&tiles);
+        if (chain->device) issue(&work, &tiles);
+        else fl_tiles_run(&tiles);
     }
     for (uint64_t left = has_memory ? 0 : wanted & chain->pending; left; left &= left - 1)
         value_failed(chain, __builtin_ctzll(left));
     work_end(&work, NULL);
+}
+
+/* The same; each of its own where operands may be poisoned. */
+static void compute(struct chain *chain, uint64_t wanted, uint64_t also)
+{
+    if (!doubtful(chain, (wanted | also) & chain->pending)) {
+        compute_together(chain, wanted, also);
+        return;
+    }
+    for (; wanted; wanted &= wanted - 1)
+        if (wanted & -wanted & chain->pending) compute_together(chain, wanted & -wanted, 0);
 }
 
 /* The pending results that are computed from the variable's storage. */
@@ -407,15 +480,22 @@ static struct chain *chain_take(void)
     return oldest;
 }
 
-/* The open chain of this local shape. */
-static struct chain *chain_for(const fl_meta *meta)
+/* The open chain for results of this plan: of their local shape and device. */
+static struct chain *chain_for(const fl_plan *plan)
 {
+    const fl_meta *meta = plan->out[0];
+    int index = plan->device ? plan->device_index : -1;
     for (int i = 0; i < CHAINS; i++)
-        if (chains[i].open && has_shape(&chains[i], meta)) return &chains[i];
+        if (chains[i].open && has_shape(&chains[i], meta) && chains[i].device == plan->device
+            && chains[i].device_index == index)
+            return &chains[i];
     struct chain *c = chain_take();
     if (!c) return NULL;
     c->inputs = c->patterns = c->room = 0;
     c->open = true;
+    c->device = plan->device;
+    c->device_index = index;
+    c->lane = plan->lane;
     c->ndim = meta->shape.ndim;
     memcpy(c->size, meta->window.size, sizeof c->size);
     c->numel = meta->local_numel;
@@ -478,7 +558,8 @@ static bool is_at_hand(const struct chain *chain, const fl_tensor *tensor)
     fl_var *var = &tensor->storage->var;
     if (pending_value(chain, tensor) >= 0) return true;
     if (fl_var_is_deferred(var)) fl_var_computer(var->write);
-    else if (var->write) fl_var_settle(var);
+    if (chain->device) return true; /* what is on its way is waited for in the device's queue */
+    if (var->write) fl_var_settle(var);
     return fl_var_readable(var);
 }
 
@@ -633,7 +714,7 @@ static fl_tensor *add_step(struct chain *chain, const fl_chain_call *call)
     }
     fl_tensor *out;
     int i = chain->count;
-    if (fl_tensor_deferred(&out, call->plan->out[0], stamp_of(chain, i)) != FL_OK) return NULL;
+    if (fl_tensor_deferred(&out, call->plan->out[0], chain->device_index, stamp_of(chain, i)) != FL_OK) return NULL;
     struct chain_value *v = &chain->values[chain->count++];
     *v = (struct chain_value){.role = RESULT, .pending = true, .dtype = out->meta->dtype, .needs = needs | 1ull << i};
     v->storage = out->storage;
@@ -674,7 +755,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
     if (forcing || fl_fault_armed || fl_engine_mode_get() != FL_ENGINE_AUTO) return NULL;
     if (call->plan->op->draw && first_of(out) < 0) return NULL;
     for (int tries = 0; tries < 2; tries++) {
-        struct chain *c = chain_for(out);
+        struct chain *c = chain_for(call->plan);
         if (!c) return NULL;
         for (int k = 0; k < call->nin; k++)
             if (call->tensors[k]

@@ -3,8 +3,8 @@
 **
 ** A result of enough elements is not computed at once: its op becomes a step of a chain. Reading, boxing, writing over
 ** an operand or waiting computes it, together with what it is computed from, tile by tile (cpu/tiles.h). What nobody
-** asks for is never computed and has no memory. Values, errors and the order of random numbers are those of ops that
-** run one by one.
+** asks for is never computed and has no memory. On a device one kernel computes them (fl_device.tiles). Values, errors
+** and the order of random numbers are those of ops that run one by one.
 */
 #ifndef FL_CHAIN_H
 #define FL_CHAIN_H

@@ -292,26 +292,31 @@ static fl_flat_fn flat_loop(const fl_plan *plan, const struct build *build)
     return build->op->flat(build->op->row, plan->out[0]->dtype);
 }
 
-enum { DEFERS_FROM = 32 * 1024 }; /* elements: smaller ones lie in the caches anyway */
+enum {
+    DEFERS_FROM = 32 * 1024,          /* elements: smaller ones lie in the caches anyway */
+    DEFERS_FROM_ON_DEVICES = 4 * 1024 /* there a launch costs more than a step of a chain */
+};
 
-int64_t fl_infer_defers_from(void)
+int64_t fl_infer_defers_from(bool on_device)
 {
-    static int64_t from;
-    if (from) return from;
+    static int64_t from[2];
+    if (from[on_device]) return from[on_device];
     const char *fuse = getenv("FLOW_FUSE"), *text = getenv("FLOW_FUSE_FROM");
     long long wanted = text ? atoll(text) : 0;
-    from = fuse && strcmp(fuse, "0") == 0 ? INT64_MAX : wanted > 0 ? wanted : DEFERS_FROM;
-    return from;
+    int64_t own = on_device ? DEFERS_FROM_ON_DEVICES : DEFERS_FROM;
+    from[on_device] = fuse && strcmp(fuse, "0") == 0 ? INT64_MAX : wanted > 0 ? wanted : own;
+    return from[on_device];
 }
 
-/* Elementwise ops on the host, where they cannot fail: an error would be reported late. */
+/* Elementwise ops, where they cannot fail: an error would be reported late. */
 static bool may_be_deferred(const fl_plan *plan, const struct build *build)
 {
     const fl_op *op = build->op;
     if (!op->row && !op->draw && !(op->flags & FL_OP_CASTS)) return false;
     if (op->row && fl_ew_may_fail(op->row, fl_dtype_compute(plan->out[0]->dtype))) return false;
-    return plan->kernel && !plan->device && plan->holds && !plan->boxes && !build->in_place && !op->mutates
-        && plan->out[0]->local_numel >= fl_infer_defers_from();
+    if (plan->device && (op->draw || !plan->device->tiles)) return false;
+    return plan->kernel && plan->holds && !plan->boxes && !build->in_place && !op->mutates
+        && plan->out[0]->local_numel >= fl_infer_defers_from(plan->device != NULL);
 }
 
 /* The body, or the kernel of the device that holds the operands. */

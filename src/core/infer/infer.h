@@ -43,7 +43,7 @@ typedef struct fl_plan {
 } fl_plan;
 
 /* Results from so many local elements on may be computed later: FLOW_FUSE_FROM; none where FLOW_FUSE is 0. */
-int64_t fl_infer_defers_from(void);
+int64_t fl_infer_defers_from(bool on_device);
 
 /* The plan of this call; borrowed. It is the last to be evicted, so it outlives the few calls that an op makes while
 ** it runs (not fl_infer_clear). Errors: everything that can be said about shapes, dtypes, SBPs and placements. */

@@ -16,6 +16,8 @@ typedef struct fl_memory_stats {
 
 typedef enum fl_queue { FL_QUEUE_COMPUTE, FL_QUEUE_IN, FL_QUEUE_OUT, FL_QUEUE_COMM, FL_QUEUES } fl_queue;
 
+struct fl_tiles;
+
 typedef struct fl_device {
     const char *name; /* "cuda" */
     int count;        /* how many of them this process may use */
@@ -44,7 +46,11 @@ typedef struct fl_device {
     fl_status (*scratch)(void **data,
                          size_t bytes); /* in the order of the queue, until drop_scratch in the same queue */
     void (*drop_scratch)(void *data);   /* NULL is fine */
-    const struct fl_device_comm *comm;  /* device_comm.h; NULL: transfers between ranks go through host memory */
+    /* Elementwise steps that cannot fail, in one pass where that is possible: issued to the queue that was entered.
+    ** `tiles` is not planned (cpu/tiles.h), all it names is memory of the device or numbers; `name`: of the op whose
+    ** result is asked for. NULL: nothing is deferred on the device. */
+    fl_status (*tiles)(const struct fl_tiles *tiles, const char *name);
+    const struct fl_device_comm *comm; /* device_comm.h; NULL: transfers between ranks go through host memory */
 } fl_device;
 
 /* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING says what is

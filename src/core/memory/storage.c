@@ -447,16 +447,17 @@ fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type devi
     return FL_OK;
 }
 
-fl_status fl_storage_new_deferred(fl_storage **out, size_t bytes, fl_stamp stamp)
+fl_status fl_storage_new_deferred(fl_storage **out, size_t bytes, fl_device_type device, int device_index,
+                                  fl_stamp stamp)
 {
     fl_storage *s = storage_take();
     if (FL_UNLIKELY(!s)) return memory_error(bytes);
     memset(&s->var, 0, sizeof s->var);
     s->var.write = stamp;
     s->queue = FL_QUEUE_COMPUTE;
-    s->device = FL_CPU;
-    s->device_index = -1;
-    s->size_class = INLINE_CLASS;
+    s->device = (uint8_t)device;
+    s->device_index = (int8_t)device_index;
+    s->size_class = device == FL_CPU ? INLINE_CLASS : DEVICE_CLASS;
     s->data = NULL;
     s->bytes = bytes;
     s->refs = 1;

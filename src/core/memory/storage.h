@@ -34,13 +34,14 @@ typedef struct fl_storage {
 ** before FL_ERR_MEMORY, whose message has the bytes requested, the bytes live and the lines that allocated most. */
 fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue);
 
-/* A storage on the host whose bytes come later: `data` is NULL until fl_storage_move_data. Its variable has a deferred
-** write from the start, whose value is then computed (var.h). It is not counted as live or as allocated: collections in
-** between would make temporaries old, and they would be computed. */
-fl_status fl_storage_new_deferred(fl_storage **out, size_t bytes, fl_stamp stamp);
+/* A storage whose bytes come later: `data` is NULL until fl_storage_move_data. Its variable has a deferred write from
+** the start, whose value is then computed (var.h). It is not counted as live or as allocated: collections in between
+** would make temporaries old, and they would be computed. */
+fl_status fl_storage_new_deferred(fl_storage **out, size_t bytes, fl_device_type device, int device_index,
+                                  fl_stamp stamp);
 static inline bool fl_storage_is_deferred(const fl_storage *storage) { return !storage->data && storage->bytes; }
 
-/* `from`, a host storage of as many bytes, gives its block to `to`, which has none; `from` is freed. */
+/* `from`, a storage of as many bytes on the same device, gives its block to `to`, which has none; `from` is freed. */
 void fl_storage_move_data(fl_storage *to, fl_storage *from);
 
 /* Has a deferred value computed; the data, NULL where that failed and the variable is poisoned. */

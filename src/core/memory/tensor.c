@@ -62,10 +62,11 @@ fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue)
     return tensor_over(out, meta, storage);
 }
 
-fl_status fl_tensor_deferred(fl_tensor **out, const fl_meta *meta, fl_stamp stamp)
+fl_status fl_tensor_deferred(fl_tensor **out, const fl_meta *meta, int device_index, fl_stamp stamp)
 {
     fl_storage *storage;
-    FL_TRY(fl_storage_new_deferred(&storage, (size_t)meta->local_numel * fl_dtype_size(meta->dtype), stamp));
+    size_t bytes = (size_t)meta->local_numel * fl_dtype_size(meta->dtype);
+    FL_TRY(fl_storage_new_deferred(&storage, bytes, meta->placement->type, device_index, stamp));
     return tensor_over(out, meta, storage);
 }
 

@@ -68,8 +68,9 @@ static inline void *fl_tensor_ready_data(const fl_tensor *tensor)
 static inline const int64_t *fl_tensor_local_shape(const fl_tensor *tensor) { return tensor->meta->window.size; }
 static inline bool fl_tensor_is_scalar(const fl_tensor *tensor) { return tensor->meta->shape.ndim == 0; }
 
-/* Uninitialised contiguous tensor of this meta, on the host, whose value is computed when it is needed. */
-fl_status fl_tensor_deferred(fl_tensor **out, const fl_meta *meta, fl_stamp stamp);
+/* Uninitialised contiguous tensor of this meta, on this device of its placement, whose value is computed when it is
+** needed. */
+fl_status fl_tensor_deferred(fl_tensor **out, const fl_meta *meta, int device_index, fl_stamp stamp);
 
 /* Waits for the value; a poisoned one is an error. */
 fl_status fl_tensor_wait(fl_tensor *tensor);
