@@ -65,18 +65,21 @@ CUDA_PRESENT = $(eval CUDA_PRESENT := $(shell nvidia-smi --query-gpu=compute_cap
 CUDA_CODE_present = $(foreach a,$(CUDA_PRESENT),$(call CUDA_CODE_FOR,$(a))) $(CUDA_PTX)
 CUDA_FLAGS_present = -lineinfo
 CUDA_CU := $(sort $(wildcard src/cuda/*.cu src/cuda/*/*.cu))
-CUDA_O := $(CUDA_CU:%.cu=$(OUT)/%.o)
+# Headers that kernels compiled at run time include, as text.
+CUDA_TEXTS := $(addprefix src/,cuda/parts/values.h cuda/parts/divide.h cuda/kernels/elementwise_math.h core/op/elementwise_formulas.inc cuda/kernels/fused.cuh)
+CUDA_TEXTS_O := $(OUT)/src/cuda/runtime/texts.o
+CUDA_O := $(CUDA_CU:%.cu=$(OUT)/%.o) $(CUDA_TEXTS_O)
 NVCC_FLAGS = -Isrc -Isrc/core -std=c++17 -O3 --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall $(addprefix -Xcompiler ,$(HARDEN_$(CONFIG))) -MMD -MP
 # The same sources compiled for the CPU, for tests where there is no GPU; in haste, because there are many templates.
 EMULATED_CC := $(sort $(wildcard tests/emulator/*.cc))
-EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)
+EMULATED_O := $(CUDA_CU:%.cu=$(OUT)/emulated/%.o) $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o) $(CUDA_TEXTS_O)
 EMULATED_FLAGS = -Isrc -Isrc/core -Itests/emulator -std=gnu++17 $(filter-out $(WARNINGS_C),$(WARNINGS)) -Wno-unknown-pragmas -Wno-maybe-uninitialized $(FLAGS_$(CONFIG):-O2=-O1) -DFL_EMULATED -fPIC \
 	-fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -MMD -MP $(addprefix -isystem ,$(filter-out /usr/include,$(CUDA_HOME)/include $(wildcard $(CUDA_HOME)/include/cccl)))
 # CONFIG=asan: a kernel may compute an address that it does not use. CONFIG=checked: each access of a kernel is looked at
 # (tests/emulator/emulate_check.cc).
 EMULATED_LOOKS_asan = -fno-sanitize=pointer-overflow
 EMULATED_LOOKS_checked = -fsanitize=thread,alignment,bounds --param tsan-instrument-func-entry-exit=0
-EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/emulated/fake_nccl.so $(OUT)/tests/emulate)
+EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/emulated/fake_nccl.so $(OUT)/emulated/fake_nvrtc.so $(OUT)/tests/emulate)
 PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filter release debug,$(CONFIG)),$(OUT)/flowlua-cuda.so))
 TESTS_C := $(sort $(wildcard tests/c/*.c))
 TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
@@ -100,6 +103,8 @@ $(OUT)/%.o: %.cu
 # Elementwise arithmetic is bound by memory: rounded as on the CPU, operation by operation.
 $(OUT)/src/cuda/kernels/elementwise.o: NVCC_FLAGS += -fmad=false
 
+$(CUDA_TEXTS_O): $(CUDA_TEXTS)
+
 $(OUT)/emulated/flowlua-cuda.so: $(EMULATED_O)
 	$(CXX) $(FLAGS_$(CONFIG)) -shared -o $@ $(EMULATED_O)
 $(OUT)/emulated/%.o: %.cu
@@ -110,7 +115,9 @@ $(OUT)/emulated/%.o: %.cc
 	$(CXX) $(EMULATED_FLAGS) -c $< -o $@
 $(OUT)/emulated/fake_%.so: tests/cuda/fake_%.cc
 	@mkdir -p $(dir $@)
-	$(CXX) $(EMULATED_FLAGS) -shared -o $@ $<
+	$(CXX) $(EMULATED_FLAGS) $(FAKE_FLAGS) -shared -o $@ $<
+# It compiles sources as the emulation's own.
+$(OUT)/emulated/fake_nvrtc.so: FAKE_FLAGS = -DFL_COMPILE='"$(CXX) $(filter-out -MMD -MP,$(EMULATED_FLAGS))"'
 $(OUT)/tests/emulate: $(OUT)/emulated/tests/cuda/test_emulate.o $(EMULATED_CC:%.cc=$(OUT)/emulated/%.o)
 	@mkdir -p $(dir $@)
 	$(CXX) $(FLAGS_$(CONFIG)) -o $@ $(filter %.o,$^)

@@ -93,13 +93,14 @@ describe("the CUDA runtime", function()
             local function now() return flow.memory{device = "cuda"} end
             local x = flow.ones(1000):to("cuda")
             local y = x + 1
+            flow.sync()
             print(now().live_bytes, now().live_blocks, now().peak_bytes)
             y = nil
             collectgarbage() collectgarbage()
             flow.memory{device = "cuda", reset_peak = true}
             local m = now()
             print(m.live_bytes, m.live_blocks, m.peak_bytes)
-            for _ = 1, 10 do y = x * 2 y = nil collectgarbage() end
+            for _ = 1, 10 do y = x * 2 flow.sync() y = nil collectgarbage() end
             print(now().system_allocations - m.system_allocations, now().allocations - m.allocations)]])
         local lines = {}
         for line in output:gmatch "[^\n]+" do lines[#lines + 1] = line end

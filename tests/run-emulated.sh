@@ -1,7 +1,8 @@
 #!/bin/sh
 # run-emulated.sh OUT [SPEC...] -- the specs of the CUDA device (tests/cuda) where there need not be one: the kernels of one build
 # run on the CPU, first each op as it is issued, then products through a stand-in for cuBLASLt, then with everything deferred to
-# random moments that the rules of streams allow.
+# random moments that the rules of streams allow, then with chains of elementwise ops as kernels that a stand-in for NVRTC
+# compiles; NVRTC itself compiles them too, where it is found.
 # Last the collectives of ranks that have an emulated GPU each, through a stand-in for NCCL.
 # The last line is the sum: "N passed, N failed, N skipped". Builds that say more: CONFIG=checked (bounds, alignment, races in shared
 # memory, host memory that a GPU does not reach), CONFIG=asan (arrays of kernels, what the host code of the plug-in does).
@@ -12,7 +13,8 @@ out=$1
 shift
 passed=0 failed=0 skipped=0
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+kernels=$(mktemp -d)
+trap 'rm -rf "$log" "$kernels"' EXIT
 if [ ! -f "$out/emulated/flowlua-cuda.so" ]; then
     echo "skipped: $out/emulated/flowlua-cuda.so was not built: there is no CUDA toolkit"
     echo "0 passed, 0 failed, 1 skipped"
@@ -46,6 +48,18 @@ for mode in 1 cublaslt deferred; do
     count "tests/cuda, emulated ($mode)"
 done
 if [ "$whole" -eq 0 ]; then
+    for mode in 1 deferred; do
+        began=$(date +%s)
+        FLOW_CUDA_EMULATED=$mode FLOW_TEST_DEVICE=cuda sh tests/run.sh "$out" tests/fuse_spec.lua >"$log" 2>&1
+        count "chains, emulated ($mode)"
+    done
+    began=$(date +%s)
+    real=${FLOW_FAKE_NVRTC_REAL-$(ls /usr/local/cuda/lib64/libnvrtc.so 2>/dev/null)}
+    XDG_CACHE_HOME=$kernels FLOW_NVRTC=$out/emulated/fake_nvrtc.so FLOW_FAKE_NVRTC_REAL=$real FLOW_FAKE_NVRTC_LOG=$kernels/log \
+        FLOW_CUDA_EMULATED=1 \
+        sh tests/run.sh "$out" tests/cuda/fused_spec.lua >"$log" 2>&1
+    count "chains as kernels"
+    if ! grep -q compiled "$kernels/log" || grep -A 50 refused "$kernels/log"; then failed=$((failed + 1)); fi
     began=$(date +%s)
     FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=4 FLOW_NCCL="$out/emulated/fake_nccl.so" FLOW_TEST_DEVICE=cuda RANKS="2 3 4" RANKS_APART=2 \
         RANKS_QUEUED='' RANKS_DEFERRED='' sh tests/run-ranks.sh "$out" tests/cuda/ranks/*_spec.lua tests/ranks/failure_spec.lua tests/ranks/poison_spec.lua >"$log" 2>&1

@@ -32,10 +32,10 @@ first=1     # of the wave
 
 # Files of tests/cuda in the order of what they tell about the others; the first ones take all memory or time, and run alone.
 alone="device engine"
-device="copy elementwise reduce rows index matmul attention optim random sort scan scatter train registry bench"
+device="copy elementwise fused reduce rows index matmul attention optim random sort scan scatter train registry bench"
 # Specs of the suite that say something about a device: what ops compute, how gradients, modules, optimizers, files and data
 # behave. The others are about the program, the session, ranks and messages, and are the same everywhere.
-suite="elementwise reduce matmul autograd nn optim attention loss losses indexing views flip sort scan conv einsum shape dtype creation random save data registry"
+suite="elementwise fuse reduce matmul autograd nn optim attention loss losses indexing views flip sort scan conv einsum shape dtype creation random save data registry"
 ranks="global gradient inference optim checkpoint data train"
 
 # ---- parts ----

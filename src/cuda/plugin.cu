@@ -4,6 +4,7 @@
 ** Starting the plug-in only reads the number of GPUs from the driver.
 */
 #include "cuda/kernels/copies.h"
+#include "cuda/kernels/fused.h"
 #include "cuda/runtime/runtime.h"
 
 #include <stdio.h>
@@ -59,6 +60,7 @@ extern "C" __attribute__((visibility("default"))) fl_status fl_device_start(cons
     table.fill_view = fl_cuda_fill_view;
     table.scratch = fl_cuda_malloc;
     table.drop_scratch = fl_cuda_free;
+    table.tiles = fl_cuda_tiles;
     table.comm = &fl_nccl;
     *out = &table;
     return FL_OK;

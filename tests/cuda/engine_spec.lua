@@ -144,6 +144,7 @@ describe("the queues", function()
         local there = x:to(cuda.device)
         assert.are.equal(before, follows())
         local sum = there + y
+        flow.sync()
         assert.are.equal(mode == "naive" and before or before + 1, follows())
         assert.are.equal(3000, sum:sum():item())
     end)
