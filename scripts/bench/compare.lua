@@ -64,6 +64,7 @@ local makers = {
     queued = function(ranks) return new_side("flowlua, queued", worker, ranks, "FLOW_ENGINE=queued") end,
     apart = function(ranks) return new_side("flowlua, apart", worker, ranks, "FLOW_SHARED=0") end,
     cuda = function(ranks) return new_side("flowlua", worker, ranks, "", "", true) end,
+    ["one by one"] = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_FUSE=0", "", true) end,
     tf32 = function(ranks) return new_side("flowlua", worker, ranks, "BENCH_TF32=1", "", true) end,
     ["shared GPU"] = function(ranks) return new_side("flowlua", worker, ranks, "BENCH_DEVICE=cuda", "", true) end,
     PyTorch = function(ranks) return torch_peer and new_side("PyTorch", torch_peer, ranks, settings_of_torch) end,

@@ -138,7 +138,11 @@ return {
             "dropout,float32,16777216"}),
         bandwidths(1.5, 0.9, 1, {"cast,float32,16777216"}),
         bandwidths(4.5, nil, 1, {"where,float32,16777216"}), bandwidths(3.5, nil, 1, {"masked_fill,float32,16777216"}),
-        bandwidths(1, nil, 1, {"randn,float32,67108864", "rand,float32,67108864"}))),
+        bandwidths(1, nil, 1, {"randn,float32,67108864", "rand,float32,67108864"})), {side = "one by one"}),
+    group("chains", "chains of elementwise ops, as one kernel", joined(
+        bandwidths(3, 0.9, 2, {"norm7,float32,16777216", "norm7,bfloat16,33554432", "norm7,float64,8388608", "muladd,float32,16777216",
+            "gate,float32,16777216"}),
+        times("us", 2, {"norm7,float32,65536", "norm7,float32,1048576", "muladd,float32,1048576", "gate,float32,1048576"}))),
     group("reduce", "reductions", bandwidths(1, 0.9, 1, {"sum,float32,67108864", "sum,bfloat16,134217728",
         "sumlast,float32,65536x1024", "sumlast,float32,1048576x64", "sumlast,float32,64x1048576", "sumfirst,float32,65536x1024",
         "sumfirst,float32,1048576x64", "summiddle,float32,64x1024x1024", "summany,float32,64x1024x1024", "mean,bfloat16,131072x1024",
@@ -176,7 +180,7 @@ return {
         "sumlast,float32,768x128", "sumfirst,float32,768x128", "softmax,float32,768x64", "softmax_backward,float32,768x64",
         "log_softmax,float32,768x100", "layer_norm,float32,768x128", "layer_norm_backward,float32,768x128",
         "cross_entropy,float32,768x100", "embedding,float32,100x128x768", "embedding_backward,float32,100x128x768",
-        "permute,float32,12x64x4x32,0x2x1x3", "permute,float32,256x256,1x0"})),
+        "permute,float32,12x64x4x32,0x2x1x3", "permute,float32,256x256,1x0"}), {side = "one by one"}),
     group("shapes", "expand, repeat, rows of tables", joined(
         bandwidths(1, 0.9, 1, {"expand,float32,65536x1024", "expand_backward,float32,65536x1024"}),
         bandwidths(3, 0.9, 1, {"rep,float32,32768x1024"}), bandwidths(2, nil, 1, {"index_select,float32,65536x1024"}),

@@ -54,6 +54,18 @@ for name, f in pairs {
     end
 end
 
+-- Chains. A copy of one element has the whole result computed, and nothing waits for it.
+for name, f in pairs {
+    norm7 = function(x, y) return (x * x + y * y):clamp(1e-6):sqrt() / (1 + (x - y):abs()) end,
+    muladd = function(x, y) return x * y + x end,
+    gate = function(x, y) return (x * y + x):tanh() * y:sigmoid() + (-x * x):exp() end,
+} do
+    ops[name] = function(dtype, shape)
+        local x, y = randn(shape, dtype), randn(shape, dtype)
+        return loop(function() f(x, y):narrow(0, 0, 1):clone() end)
+    end
+end
+
 -- x + row, x + y transposed
 function ops.addrow(dtype, shape)
     local x, row = randn(shape, dtype), randn({shape[#shape]}, dtype)
