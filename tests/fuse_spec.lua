@@ -313,13 +313,15 @@ describe("what was computed in one pass", function()
             return (y + c):tanh():sum(), y
         end)
         assert.are.equal(4, #report)
-        assert.are.equal("mul add tanh sum", ops_of(report.passes[1]))
+        local is_host = a.device == "cpu" -- where the sum takes its operand while that is computed
+        assert.are.equal(is_host and "mul add tanh sum" or "mul add tanh", ops_of(report.passes[1]))
         assert.are.equal(1, report.passes[1].stored)
         assert.are.equal(N, report.passes[1].elements)
         for i, step in ipairs(report.passes[1].steps) do
             assert.truthy(step.line:find("fuse_spec.lua:" .. line + (i == 1 and 2 or 3), 1, true), step.line)
         end
-        assert.truthy(tostring(report):find("one pass of 40000 elements, 1 of 4 results stored: mul ", 1, true))
+        local text = ("one pass of 40000 elements, 1 of %d results stored: mul "):format(is_host and 4 or 3)
+        assert.truthy(tostring(report):find(text, 1, true))
     end)
 
     it("holds all variables of a loop, when a chain is full", function()
