@@ -13,7 +13,7 @@ set -eu
 out=${1:-build}
 [ $# -gt 0 ] && shift
 here=$(dirname "$0")
-unset OPENBLAS_CORETYPE FLOW_ENGINE FLOW_WORLD FLOW_RANK FLOW_SHARED FLOW_THREADS
+unset OPENBLAS_CORETYPE FLOW_ENGINE FLOW_FUSE FLOW_FUSE_FROM FLOW_WORLD FLOW_RANK FLOW_SHARED FLOW_THREADS
 
 # PyTorch may lie beside libraries that were packed for flowlua (pack-gpu.sh), but does not want them.
 own_libraries=${FLOW_PACK:+${FLOW_PACK_LIBRARIES:-}}
