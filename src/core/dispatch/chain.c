@@ -424,8 +424,8 @@ static void drop_garbage(const fl_var *var)
     }
 }
 
-/* The pending results that take steps which the value takes too, and do not lie on the way to it. In a chain that takes no
-** more steps they are the variables of a loop, and one pass for all computes those steps once. */
+/* The pending results that take steps which the value takes too, and do not lie on the way to it. In a chain that takes
+** no more steps they are the variables of a loop, and one pass for all computes those steps once. */
 static uint64_t siblings_of(const struct chain *chain, int value)
 {
     uint64_t needs = chain->values[value].needs, steps = 0, siblings = 0;
