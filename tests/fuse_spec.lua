@@ -315,13 +315,13 @@ describe("what was computed in one pass", function()
         assert.are.equal(4, #report)
         local is_host = a.device == "cpu" -- where the sum takes its operand while that is computed
         assert.are.equal(is_host and "mul add tanh sum" or "mul add tanh", ops_of(report.passes[1]))
-        assert.are.equal(1, report.passes[1].stored)
+        if is_host then assert.are.equal(1, report.passes[1].stored) end
         assert.are.equal(N, report.passes[1].elements)
         for i, step in ipairs(report.passes[1].steps) do
             assert.truthy(step.line:find("fuse_spec.lua:" .. line + (i == 1 and 2 or 3), 1, true), step.line)
         end
-        local text = ("one pass of 40000 elements, 1 of %d results stored: mul "):format(is_host and 4 or 3)
-        assert.truthy(tostring(report):find(text, 1, true))
+        local text = ("one pass of 40000 elements, %%d of %d results stored: mul "):format(is_host and 4 or 3)
+        assert.matches(text, tostring(report))
     end)
 
     it("holds all variables of a loop, when a chain is full", function()
@@ -334,6 +334,22 @@ describe("what was computed in one pass", function()
         for _, pass in ipairs(report.passes) do steps = steps + #pass.steps end
         assert.are.equal(240, #report)
         assert.is_true(steps < 2 * 240, steps)
+    end)
+
+    it("is not computed twice once that was seen to cost much", function()
+        local function softmax()
+            local x = a:view(200, 200)
+            local e = (x - x:amax(-1, true)):exp()
+            local y = e / e:sum(-1, true)
+            flow.sync()
+            return y
+        end
+        for _ = 1, 3 do softmax() end
+        local steps = {}
+        for _, pass in ipairs(flow.explain(softmax).passes) do
+            for _, step in ipairs(pass.steps) do steps[step.op] = (steps[step.op] or 0) + 1 end
+        end
+        assert.are.equal(1, steps.exp)
     end)
 
     it("holds nothing that was deferred before, and what is still wanted at the end", function()

@@ -33,7 +33,8 @@ fl_status fl_chain_fold(fl_tensor *tensor, fl_kernel *kernel, fl_kernel_fn run);
 void fl_chain_keep(fl_tensor *tensor);
 
 /* Set by the host program: a collection of garbage, so that results nobody holds are not computed. bytes: 0, a quick
-** one; else of the results that one left, for which a thorough one is made if that costs little beside computing them. */
+** one; else those of the results that a quick one left: a thorough one is made if that costs little beside computing
+** them. */
 extern void (*fl_chain_collect)(int64_t bytes);
 
 #endif

@@ -1,0 +1,381 @@
+/*
+** chain_compute.c -- deferred results are computed: which steps run, which results are stored.
+**
+** A computation takes the steps that the wanted results need and stores those results, what was marked to be kept, and
+** what is computed for the second time, so nothing is computed more than twice.
+*/
+#include "base/clock.h"
+#include "chain_internal.h"
+#include "engine/engine.h"
+
+#include <assert.h>
+
+/* ---- what to store ---- */
+
+/* The operands that `results` need and that are poisoned or may be: a task passes that on to all it writes. */
+static uint64_t doubtful(const struct chain *chain, uint64_t results)
+{
+    uint64_t operands = 0;
+    for (uint64_t left = chain->device ? fl_chain_needed_by(chain, results) : 0; left; left &= left - 1) {
+        const struct chain_value *v = &chain->values[__builtin_ctzll(left)];
+        if (v->role == INPUT && v->storage->var.poison) operands |= left & -left;
+    }
+    return operands;
+}
+
+/* The results to store so that those of `wanted` are there. */
+static uint64_t to_store(const struct chain *chain, uint64_t wanted)
+{
+    uint64_t store = wanted & chain->pending, doubt = doubtful(chain, store);
+    for (uint64_t left = fl_chain_needed_by(chain, store) & chain->pending; left; left &= left - 1) {
+        int i = __builtin_ctzll(left);
+        if ((chain->values[i].kept || chain->values[i].computed) && doubtful(chain, 1ull << i) == doubt)
+            store |= 1ull << i;
+    }
+    return store;
+}
+
+static int slot_of(const struct chain *chain, fl_tiles *tiles, const struct chain_value *value, const int *slots)
+{
+    fl_view view = {.dtype = value->dtype, .ndim = chain->ndim, .size = chain->size, .stride = value->stride};
+    switch (value->role) {
+    case INPUT: view.data = (char *)value->storage->data + value->offset; return fl_tiles_operand(tiles, &view);
+    case NUMBER:
+        view.ndim = 0;
+        view.scalar[0] = value->number[0];
+        view.data = view.scalar;
+        return fl_tiles_operand(tiles, &view);
+    default: break;
+    }
+    int in[FL_EW_MAX_IN] = {0};
+    for (int k = 0; k < value->nin; k++) in[k] = slots[value->in[k]];
+    if (value->draws) return fl_tiles_draw(tiles, &value->draw, value->first, in[0], value->dtype);
+    if (!value->row) return fl_tiles_cast(tiles, in[0], value->dtype);
+    return fl_tiles_row(tiles, value->row, value->compute, value->dtype, value->attributes, in, value->nin);
+}
+
+/* The steps that the results need, as tiles; slots: of all values that are needed. */
+static void build(const struct chain *chain, fl_tiles *tiles, uint64_t results, int *slots)
+{
+    fl_tiles_begin(tiles, chain->ndim, chain->size, NULL);
+    for (uint64_t left = fl_chain_needed_by(chain, results); left; left &= left - 1) {
+        int i = __builtin_ctzll(left);
+        slots[i] = slot_of(chain, tiles, &chain->values[i], slots);
+        assert(slots[i] != FL_TILES_FULL);
+    }
+}
+
+/* Memory for the results of `store`, of which some may be gone afterwards: garbage is collected where it is short. */
+static fl_status blocks_new(fl_storage **blocks, const struct chain *chain, uint64_t store)
+{
+    fl_status status = FL_OK;
+    for (uint64_t left = store; left && status == FL_OK; left &= left - 1) {
+        int i = __builtin_ctzll(left);
+        size_t bytes = (size_t)chain->numel * fl_dtype_size(chain->values[i].dtype);
+        status = fl_storage_new_for(&blocks[i], bytes, (fl_device_type)chain->values[i].storage->device,
+                                    chain->device_index, FL_QUEUE_COMPUTE);
+        if (status != FL_OK) blocks[i] = NULL;
+    }
+    return status;
+}
+
+/* The value is in memory; it becomes an operand where others are still computed from it. */
+static void value_done(struct chain *chain, int i)
+{
+    struct chain_value *v = &chain->values[i];
+    fl_chain_set_done(chain, i);
+    if (!(fl_chain_needed_by(chain, chain->pending) >> i & 1u) || !fl_var_mark_deferred_read(&v->storage->var)) {
+        v->storage = NULL;
+        return;
+    }
+    v->role = INPUT;
+    chain->inputs++;
+    v->storage = fl_storage_ref(v->storage);
+    v->offset = 0;
+    int64_t stride = 1;
+    for (int a = chain->ndim - 1; a >= 0; a--) v->stride[a] = stride, stride *= chain->size[a];
+}
+
+/* There is no memory: the results are poisoned with the message. */
+static void value_failed(struct chain *chain, int i)
+{
+    fl_storage *storage = chain->values[i].storage;
+    storage->var.write = 0;
+    fl_var_poison(&storage->var, chain->values[i].name);
+    fl_chain_set_done(chain, i);
+    chain->values[i].storage = NULL;
+}
+
+/* A computation under way: which results are stored where. */
+struct work {
+    struct chain *chain;
+    uint64_t store, computed; /* results, and all that they are computed from */
+    uint64_t started;         /* base/clock.h */
+    fl_storage *blocks[MAX_VALUES];
+    int slots[MAX_VALUES];
+};
+
+/* Finds memory for the results of `store`; false: there is none, with the message. Some may be gone afterwards, because
+** garbage was collected. */
+static bool work_begin(struct work *work, struct chain *chain, uint64_t store)
+{
+    *work = (struct work){.chain = chain, .started = fl_now()};
+    chain->busy = true;
+    fl_chain_forcing++;
+    fl_status status = blocks_new(work->blocks, chain, store);
+    for (int i = 0; i < chain->count; i++) {
+        if (work->blocks[i] && status == FL_OK && chain->pending >> i & 1u) work->store |= 1ull << i;
+        else if (work->blocks[i]) fl_storage_unref(work->blocks[i]);
+    }
+    return status == FL_OK;
+}
+
+/* The steps for the results to be stored, which have memory from here on, and for `also`. */
+static void work_tiles(struct work *work, fl_tiles *tiles, uint64_t also)
+{
+    work->computed = fl_chain_needed_by(work->chain, work->store | also);
+    build(work->chain, tiles, work->store | also, work->slots);
+    for (uint64_t left = work->store; left; left &= left - 1) {
+        int i = __builtin_ctzll(left);
+        fl_storage *storage = work->chain->values[i].storage;
+        fl_storage_move_data(storage, work->blocks[i]);
+        storage->var.write = 0;
+        fl_tiles_store(tiles, work->slots[i], storage->data);
+    }
+}
+
+/* fold: the op that took the elements, or NULL. */
+static void report(const struct work *work, const char *fold)
+{
+    const struct chain *chain = work->chain;
+    fl_chain_step steps[MAX_VALUES + 1];
+    fl_chain_pass pass = {.steps = steps, .stored = __builtin_popcountll(work->store), .numel = chain->numel};
+    char line[FL_CHAIN_LINE] = "";
+    for (uint64_t left = work->computed; left; left &= left - 1) {
+        const struct chain_value *v = &chain->values[__builtin_ctzll(left)];
+        if (v->role == RESULT) steps[pass.count++] = (fl_chain_step){v->name, v->line};
+    }
+    if (fold && fl_engine_where) fl_engine_where(line, sizeof line);
+    if (fold) steps[pass.count++] = (fl_chain_step){fold, line}, pass.stored++;
+    if (pass.count) fl_chain_report(&pass, work->started);
+}
+
+/* The value is stored: for its second use, or on a guess that there will be one. */
+static void learn(const struct chain *chain, const struct chain_value *value)
+{
+    uint8_t *lesson = &fl_chain_lessons[value->lesson];
+    if (value->computed && fl_chain_is_costly(chain, value)) *lesson = FL_CHAIN_LESSON;
+    else if (value->guessed && *lesson) --*lesson;
+}
+
+/* The tiles have run. */
+static void work_end(struct work *work, const char *fold)
+{
+    struct chain *chain = work->chain;
+    if (fl_chain_reports()) report(work, fold);
+    for (uint64_t left = work->store; left; left &= left - 1) learn(chain, &chain->values[__builtin_ctzll(left)]);
+    for (uint64_t left = work->computed; left; left &= left - 1) chain->values[__builtin_ctzll(left)].computed = true;
+    for (uint64_t left = work->store; left; left &= left - 1) value_done(chain, __builtin_ctzll(left));
+    fl_chain_refresh_needs(chain);
+    chain->busy = false;
+    fl_chain_forcing--;
+    fl_chain_tidy(chain);
+}
+
+/* ---- on a device ---- */
+
+struct issued {
+    const struct work *work;
+    const fl_tiles *tiles;
+    const char *name;
+};
+
+static fl_status issue_run(void *payload)
+{
+    const struct issued *issued = payload;
+    const struct chain *chain = issued->work->chain;
+    FL_TRY(chain->device->enter(chain->device_index, FL_QUEUE_COMPUTE));
+    return chain->device->tiles(issued->tiles, issued->name);
+}
+
+/* One task, which the engine orders among all others that read or write its variables. */
+static void issue(const struct work *work, const fl_tiles *tiles)
+{
+    fl_var *reads[MAX_VALUES], *writes[MAX_VALUES];
+    uint32_t versions[MAX_VALUES]; /* a result has its value from the start: this write is none of the script's */
+    struct chain *chain = work->chain;
+    struct issued payload = {work, tiles, chain->values[63 - __builtin_clzll(work->store)].name};
+    fl_task task = {.name = payload.name,
+                    .run = issue_run,
+                    .payload = &payload,
+                    .payload_size = sizeof payload,
+                    .reads = reads,
+                    .writes = writes,
+                    .lane = chain->lane};
+    for (uint64_t left = work->computed; left; left &= left - 1) {
+        int i = __builtin_ctzll(left), k = 0;
+        if (chain->values[i].role != INPUT) continue;
+        while (k < task.read_count && reads[k] != &chain->values[i].storage->var) k++;
+        if (k == task.read_count) reads[task.read_count++] = &chain->values[i].storage->var;
+    }
+    for (uint64_t left = work->store; left; left &= left - 1)
+        writes[task.write_count++] = &chain->values[__builtin_ctzll(left)].storage->var;
+    for (int i = 0; i < task.write_count; i++) versions[i] = writes[i]->version;
+    fl_status status = fl_engine_push(&task);
+    for (int i = 0; i < task.write_count; i++) {
+        writes[i]->version = versions[i];
+        if (status != FL_OK && !writes[i]->poison) fl_var_poison(writes[i], payload.name);
+    }
+}
+
+/* Computes what is wanted; stores the results of `also` with it, where there is memory for them. */
+static void compute_together(struct chain *chain, uint64_t wanted, uint64_t also)
+{
+    struct work work;
+    fl_tiles tiles;
+    bool has_memory = work_begin(&work, chain, to_store(chain, wanted | also));
+    if (!has_memory && also) {
+        fl_chain_forcing--;
+        has_memory = work_begin(&work, chain, to_store(chain, wanted));
+    }
+    if (work.store) {
+        work_tiles(&work, &tiles, 0);
+        if (chain->device) issue(&work, &tiles);
+        else fl_tiles_run(&tiles);
+    }
+    for (uint64_t left = has_memory ? 0 : wanted & chain->pending; left; left &= left - 1)
+        value_failed(chain, __builtin_ctzll(left));
+    work_end(&work, NULL);
+}
+
+/* The same; each of its own where operands may be poisoned. */
+void fl_chain_compute(struct chain *chain, uint64_t wanted, uint64_t also)
+{
+    if (!doubtful(chain, (wanted | also) & chain->pending)) {
+        compute_together(chain, wanted, also);
+        return;
+    }
+    for (; wanted; wanted &= wanted - 1)
+        if (wanted & -wanted & chain->pending) compute_together(chain, wanted & -wanted, 0);
+}
+
+/* The pending results that are computed from the variable's storage. */
+static uint64_t readers_of(const struct chain *chain, const fl_var *var)
+{
+    uint64_t readers = 0;
+    for (int i = 0; i < chain->count; i++) {
+        if (chain->values[i].role != INPUT || &chain->values[i].storage->var != var) continue;
+        for (uint64_t left = chain->pending; left; left &= left - 1)
+            if (chain->values[__builtin_ctzll(left)].needs >> i & 1u) readers |= left & -left;
+    }
+    return readers;
+}
+
+static int64_t bytes_of(const struct chain *chain, uint64_t results)
+{
+    int64_t bytes = 0;
+    for (; results; results &= results - 1)
+        bytes += chain->numel * (int64_t)fl_dtype_size(chain->values[__builtin_ctzll(results)].dtype);
+    return bytes;
+}
+
+/* Lets go of garbage among the results that are computed from the variable's storage, or among all (NULL). */
+static void drop_garbage(const fl_var *var)
+{
+    for (int tries = 0; tries < 2 && fl_chain_collect; tries++) {
+        int64_t bytes = 0;
+        for (int i = 0; i < CHAINS; i++)
+            bytes += bytes_of(&fl_chains[i], var ? readers_of(&fl_chains[i], var) : fl_chains[i].pending);
+        if (bytes) fl_chain_collect(tries == 0 ? 0 : bytes);
+    }
+}
+
+/* The pending results that take steps which the value takes too, and do not lie on the way to it. In a chain that takes
+** no more steps they are the variables of a loop, and one pass for all computes those steps once. */
+static uint64_t siblings_of(const struct chain *chain, int value)
+{
+    uint64_t needs = chain->values[value].needs, steps = 0, siblings = 0;
+    for (uint64_t left = needs; left; left &= left - 1)
+        if (chain->values[__builtin_ctzll(left)].role == RESULT) steps |= left & -left;
+    for (uint64_t left = chain->pending & ~needs; left; left &= left - 1)
+        if (chain->values[__builtin_ctzll(left)].needs & steps) siblings |= left & -left;
+    return siblings;
+}
+
+void fl_chain_compute_stamp(fl_stamp stamp)
+{
+    int value;
+    if (stamp != FL_STAMP_ALL) {
+        struct chain *c = fl_chain_of_stamp(stamp, &value);
+        fl_chain_compute(c, 1ull << value, c->open ? 0 : siblings_of(c, value));
+        return;
+    }
+    drop_garbage(NULL);
+    for (int i = 0; i < CHAINS; i++)
+        if (fl_chains[i].pending && !fl_chains[i].busy) fl_chain_compute(&fl_chains[i], fl_chains[i].pending, 0);
+}
+
+void fl_chain_before_write(fl_var *var)
+{
+    drop_garbage(var);
+    for (int i = 0; i < CHAINS; i++) {
+        uint64_t readers = readers_of(&fl_chains[i], var);
+        if (readers) fl_chain_compute(&fl_chains[i], readers, 0);
+    }
+    fl_var_unmark_deferred_read(var);
+}
+
+/* ---- folds ---- */
+
+/* The chain and value of a tensor that is a pending result as a whole; NULL: it is none. */
+static struct chain *whole_result(const fl_tensor *tensor, int *value)
+{
+    if (!fl_var_is_deferred(&tensor->storage->var)) return NULL;
+    struct chain *chain = fl_chain_of_stamp(tensor->storage->var.write, value);
+    return fl_chain_pending_value(chain, tensor) >= 0 && !chain->busy ? chain : NULL;
+}
+
+bool fl_chain_has(const fl_tensor *tensor)
+{
+    int value;
+    return whole_result(tensor, &value) != NULL;
+}
+
+/* What a fold takes its elements from. */
+struct fold {
+    fl_source source; /* first */
+    fl_tensor *tensor;
+    bool begun;
+    struct work work;
+};
+
+static bool give_tiles(fl_source *source, fl_tiles *tiles, int *slot)
+{
+    struct fold *fold = (struct fold *)source;
+    int value = 0;
+    struct chain *chain = whole_result(fold->tensor, &value);
+    uint64_t store = to_store(chain, 1ull << value);
+    if (!chain->values[value].kept && !chain->values[value].computed) store &= ~(1ull << value);
+    fold->begun = true;
+    if (!work_begin(&fold->work, chain, store)) return false;
+    work_tiles(&fold->work, tiles, 1ull << value);
+    *slot = fold->work.slots[value];
+    return true;
+}
+
+static void *give_data(fl_source *source)
+{
+    struct fold *fold = (struct fold *)source;
+    if (fold->begun) work_end(&fold->work, NULL);
+    fold->begun = false;
+    return fl_storage_computed_data(fold->tensor->storage);
+}
+
+fl_status fl_chain_fold(fl_tensor *tensor, fl_kernel *kernel, fl_kernel_fn run)
+{
+    struct fold fold = {.source = {give_tiles, give_data}, .tensor = tensor};
+    kernel->source = &fold.source;
+    fl_status status = run(kernel);
+    if (fold.begun) work_end(&fold.work, kernel->name);
+    return status;
+}

@@ -1,0 +1,114 @@
+/*
+** chain_internal.h -- what the two files of chains share: chain.c adds steps, chain_compute.c computes them.
+**
+** A chain is a list of steps over local parts of one shape on one device. Its values are operands in memory (owned),
+** numbers and results; a result is pending while its tensor lives and it is not computed.
+*/
+#ifndef FL_CHAIN_INTERNAL_H
+#define FL_CHAIN_INTERNAL_H
+
+#include "chain.h"
+#include "chain_report.h"
+#include "cpu/tiles.h"
+
+enum {
+    CHAINS = 16,
+    MAX_VALUES = 56,
+    MAX_INPUTS = 8,
+    MAX_ROOM = FL_TILES_STEPS - FL_EW_MAX_IN - 2 /* steps of tiles, with conversions */
+};
+
+typedef enum role { UNUSED, INPUT, NUMBER, RESULT } role;
+
+struct chain_value {
+    uint8_t role;
+    bool pending;  /* a result that is not computed, whose tensor lives */
+    bool kept;     /* to be stored when it is computed for another */
+    bool computed; /* once already, without being stored */
+    bool guessed;  /* kept because such results were computed twice before */
+    fl_dtype dtype;
+    uint64_t needs;              /* the values it is computed from and itself, a bit each */
+    fl_storage *storage;         /* INPUT: owned; pending: its tensor's */
+    int64_t offset;              /* INPUT: bytes */
+    int64_t stride[FL_MAX_NDIM]; /* INPUT: along the chain's axes, 0 where broadcast */
+    int64_t number[1];
+    /* RESULT: */
+    const char *name;                         /* of the op */
+    char line[FL_CHAIN_LINE];                 /* that called it, while passes are reported */
+    uint8_t row, room, nin, in[FL_EW_MAX_IN]; /* room: steps of tiles that it may take */
+    uint8_t lesson;                           /* index into fl_chain_lessons */
+    fl_dtype compute;
+    union {
+        fl_ew_attr attributes[FL_EW_ATTRS]; /* of a row */
+        struct {
+            fl_draw draw;
+            uint64_t first; /* logical index of the first element */
+        };
+    };
+    bool draws; /* neither a row nor this: a cast */
+};
+
+struct chain {
+    int count, inputs, patterns, room, ndim;
+    bool open;               /* takes more steps */
+    bool busy;               /* is being computed */
+    const fl_device *device; /* NULL: the host */
+    int device_index, lane;
+    uint64_t pending, age; /* bits of values */
+    int64_t size[FL_MAX_NDIM], numel;
+    struct chain_value values[MAX_VALUES];
+};
+
+extern struct chain fl_chains[CHAINS];
+extern int fl_chain_forcing; /* computations under way */
+
+/* How often results of an op and shape (a hash of its plan) are still stored when they are computed for another: set
+** when one was computed twice and that cost much. A wrong guess costs a store, and guesses run out. */
+extern uint8_t fl_chain_lessons[256];
+enum { FL_CHAIN_LESSON = 8 };
+
+/* True if the value takes so long to compute that storing it for a second use is cheaper. */
+bool fl_chain_is_costly(const struct chain *chain, const struct chain_value *value);
+
+/* ---- stamps of pending results ---- */
+
+static inline fl_stamp fl_chain_stamp(const struct chain *chain, int value)
+{
+    return (fl_stamp)FL_LANE_DEFERRED << 56 | (fl_stamp)(chain - fl_chains) << 8 | (fl_stamp)(value + 1);
+}
+
+/* The chain of a pending value's stamp. */
+static inline struct chain *fl_chain_of_stamp(fl_stamp stamp, int *value)
+{
+    *value = (int)(stamp & 0xff) - 1;
+    return &fl_chains[stamp >> 8 & 0xffff];
+}
+
+/* ---- what a chain holds (chain.c) ---- */
+
+/* Gives back what no pending result needs; a chain without any is empty. */
+void fl_chain_tidy(struct chain *chain);
+
+/* The value is not pending any more. */
+void fl_chain_set_done(struct chain *chain, int value);
+
+/* What results need is known anew: some of it may lie in memory now. */
+void fl_chain_refresh_needs(struct chain *chain);
+
+/* The values, a bit each, that results are computed from, with themselves. */
+uint64_t fl_chain_needed_by(const struct chain *chain, uint64_t results);
+
+/* The pending value of the chain that the tensor is as a whole, or -1. */
+int fl_chain_pending_value(const struct chain *chain, const fl_tensor *tensor);
+
+/* ---- computing (chain_compute.c) ---- */
+
+/* Computes pending results, a bit each; stores those of `also` with them, where there is memory for them. What fails is
+** poisoned. */
+void fl_chain_compute(struct chain *chain, uint64_t wanted, uint64_t also);
+
+/* The hooks of the engine: see var.h. */
+void fl_chain_compute_stamp(fl_stamp stamp);
+void fl_chain_before_write(fl_var *var);
+
+#endif
