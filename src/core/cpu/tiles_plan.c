@@ -1,0 +1,323 @@
+/*
+** tiles_plan.c -- how a list of steps is carried out: the layout of operands, spines, the order of steps, which slots
+** share a buffer.
+**
+** What lies in memory as a step takes it is read and written there; what is broadcast, strided or of another dtype goes
+** through a buffer of the L1 cache. A result takes the buffer of an operand that is not used any more.
+*/
+#include "tiles_plan.h"
+#include "copy.h"
+#include "reduce.h"
+
+enum {
+    SMALLEST_TILE = 32,     /* with it all slots have room */
+    STREAM_FROM = 16 << 20, /* bytes of a result that are written past the caches */
+    LONG_ROW = 256,         /* rows from here on are cut one by one, so that their operands need no buffer */
+    GUARD = 64              /* bytes between buffers, so that they do not fall on the same sets of the cache */
+};
+
+/* ---- layout ---- */
+
+/* The axes in the order of the results' strides, neighbours merged where all patterns allow. */
+static void merge_axes(fl_tiles *tiles)
+{
+    fl_layout layout;
+    layout.count = tiles->ndim;
+    layout.operands = tiles->pattern_count;
+    for (int i = 0; i < tiles->ndim; i++) {
+        layout.axes[i].size = tiles->sizes[i];
+        for (int p = 0; p < tiles->pattern_count; p++) layout.axes[i].stride[p] = tiles->strides[p][i];
+    }
+    fl_layout_simplify(&layout);
+    if (layout.count == 0) layout.axes[layout.count++] = (fl_axis){1, {1, 1, 1, 1}};
+    tiles->ndim = layout.count;
+    for (int i = 0; i < layout.count; i++) {
+        tiles->sizes[i] = layout.axes[i].size;
+        for (int p = 0; p < tiles->pattern_count; p++) tiles->strides[p][i] = layout.axes[i].stride[p];
+    }
+}
+
+/* Does element i lie at position i? */
+static bool is_linear(const fl_tiles *tiles, int pattern)
+{
+    int64_t expected = 1;
+    for (int i = tiles->ndim - 1; i >= 0; i--) {
+        if (tiles->strides[pattern][i] != expected) return false;
+        expected *= tiles->sizes[i];
+    }
+    return true;
+}
+
+/* How elements are cut: rows into chunks. A chunk lies in one row of the axes when `located`. */
+static void cut(fl_tiles *tiles)
+{
+    int64_t last = tiles->sizes[tiles->ndim - 1];
+    tiles->row = tiles->total;
+    tiles->chunk = FL_TILE;
+    tiles->linear = 0;
+    for (int p = 0; p < tiles->pattern_count; p++) tiles->linear |= (unsigned)is_linear(tiles, p) << p;
+    tiles->in_rows = 0;
+    if (tiles->sink) {
+        int64_t row = tiles->sink_row;
+        tiles->chunk = row >= FL_REDUCE_BLOCK ? FL_REDUCE_BLOCK : FL_REDUCE_BLOCK / row * row;
+        if (row >= FL_REDUCE_BLOCK) tiles->row = row;
+    } else if (tiles->ndim > 1 && last >= LONG_ROW) tiles->row = last;
+    if (tiles->row < tiles->total && tiles->row == last)
+        for (int p = 0; p < tiles->pattern_count; p++)
+            tiles->in_rows |= (unsigned)(tiles->strides[p][tiles->ndim - 1] == 1) << p;
+    tiles->pieces = (tiles->row + tiles->chunk - 1) / tiles->chunk;
+}
+
+/* Is the slot read or written where it lies? */
+static bool is_direct(const fl_tiles *tiles, const fl_tile_slot *slot)
+{
+    return slot->data && slot->dtype == slot->stored && slot->pattern != FL_TILE_CONSTANT
+        && ((tiles->linear | tiles->in_rows) >> slot->pattern & 1u);
+}
+
+static bool is_stored(const fl_tile_slot *slot) { return slot->is_result && slot->data; }
+
+/* Results far larger than the caches go past them, so that the lines they fill are not read first. Only where memory is
+** what takes the time: bursts of such stores hold up longer computations. */
+static bool is_streamed(const fl_tiles *tiles)
+{
+    if (!(tiles->linear & 1u) || tiles->total * (int64_t)sizeof(int64_t) < STREAM_FROM) return false;
+    for (int i = 0; i < tiles->step_count; i++)
+        if (tiles->steps[i].cost_ns >= 0.5f) return false;
+    for (int i = 0; i < tiles->slot_count; i++) {
+        const fl_tile_slot *slot = &tiles->slots[i];
+        if (!is_stored(slot)) continue;
+        if (tiles->total * (int64_t)fl_dtype_size(slot->dtype) < STREAM_FROM || (uintptr_t)slot->data % 64)
+            return false;
+        for (int k = 0; k < tiles->slot_count; k++)
+            if (k != i && tiles->slots[k].data == slot->data) return false;
+    }
+    return true;
+}
+
+/* ---- spines ---- */
+
+/* The codes of a row, where operand 0 or operand 1 is the running value; FL_SPINE_END: it is no step of spines. */
+static fl_spine_code spine_code(const fl_tile_step *step, int value)
+{
+    static const uint8_t codes[FL_EW_COUNT][2] = {
+        [FL_EW_add] = {FL_SPINE_ADD, FL_SPINE_ADD},
+        [FL_EW_sub] = {FL_SPINE_SUB, FL_SPINE_SUB_FROM},
+        [FL_EW_mul] = {FL_SPINE_MUL, FL_SPINE_MUL},
+        [FL_EW_div] = {FL_SPINE_DIV, FL_SPINE_DIV_OF},
+        [FL_EW_neg] = {FL_SPINE_NEG},
+        [FL_EW_abs] = {FL_SPINE_ABS},
+        [FL_EW_sqrt] = {FL_SPINE_SQRT},
+        [FL_EW_square] = {FL_SPINE_SQUARE},
+        [FL_EW_reciprocal] = {FL_SPINE_RECIPROCAL},
+        [FL_EW_relu] = {FL_SPINE_RELU},
+        [FL_EW_clamp] = {FL_SPINE_CLAMP},
+    };
+    return codes[step->row][value];
+}
+
+/* Steps whose value only the next one needs are joined: the longer of two runs goes on. */
+static void join_steps(fl_tiles *tiles)
+{
+    uint8_t uses[FL_TILES_SLOTS] = {0}, maker[FL_TILES_SLOTS];
+    for (int i = 0; i < tiles->step_count; i++)
+        for (int k = 0; k < tiles->steps[i].nin; k++) uses[tiles->steps[i].in[k]]++;
+    for (int i = 0; i < tiles->step_count; i++) {
+        fl_tile_step *step = &tiles->steps[i];
+        fl_dtype dtype = tiles->slots[step->out].dtype;
+        maker[step->out] = (uint8_t)i;
+        step->absorbed = false;
+        step->before = -1;
+        step->value = 0;
+        step->spine_count = 1;
+        step->spine = -1;
+        if (!spine_code(step, 0) || (dtype != FL_FLOAT32 && dtype != FL_FLOAT64)) continue;
+        for (int k = 0; k < step->nin; k++) {
+            const fl_tile_slot *slot = &tiles->slots[step->in[k]];
+            if (!slot->is_result || slot->data || uses[step->in[k]] != 1) continue;
+            if (tiles->sink && tiles->sink_slot == step->in[k]) continue;
+            const fl_tile_step *last = &tiles->steps[maker[step->in[k]]];
+            if (!spine_code(last, 0) || last->spine_count < step->spine_count) continue;
+            step->before = (int8_t)maker[step->in[k]];
+            step->value = (uint8_t)k;
+            step->spine_count = (uint8_t)(last->spine_count + 1);
+        }
+        if (step->before >= 0) tiles->steps[step->before].absorbed = true;
+    }
+}
+
+/* The codes of the spine that ends with the step, from `at` on; returns where the next one may begin. */
+static int write_spine(fl_tiles *tiles, fl_tile_step *step, int at)
+{
+    int end = at + step->spine_count + 1;
+    step->spine = (int16_t)at;
+    tiles->spines[end] = (fl_spine_op){.code = FL_SPINE_END};
+    for (int i = end - 1; i > at; i--) {
+        tiles->spines[i] = (fl_spine_op){.code = (uint8_t)spine_code(step, step->value),
+                                         .operand = step->in[step->nin > 1 ? 1 - step->value : 0],
+                                         .low = step->attributes[0].number,
+                                         .high = step->attributes[1].number};
+        if (i == at + 1) tiles->spines[at] = (fl_spine_op){.operand = step->in[0]};
+        else step = &tiles->steps[step->before];
+    }
+    return end + 1;
+}
+
+static void set_spines(fl_tiles *tiles)
+{
+    int at = 0;
+    join_steps(tiles);
+    for (int i = 0; i < tiles->step_count; i++) {
+        fl_tile_step *step = &tiles->steps[i];
+        if (!step->absorbed && step->before >= 0) at = write_spine(tiles, step, at);
+    }
+}
+
+/* The slots that a step, or the spine that ends with it, reads. */
+static int operands_of(const fl_tiles *tiles, const fl_tile_step *step, uint8_t *slots)
+{
+    int count = 0;
+    for (;;) {
+        for (int k = 0; k < step->nin; k++)
+            if (step->before < 0 || k != step->value) slots[count++] = step->in[k];
+        if (step->before < 0) return count;
+        step = &tiles->steps[step->before];
+    }
+}
+
+/* ---- order and buffers ---- */
+
+static void set_order(fl_tiles *tiles)
+{
+    uint8_t slots[FL_EW_MAX_IN * FL_TILES_STEPS];
+    int count = 0;
+    for (int i = 0; i < tiles->slot_count; i++) {
+        fl_tile_slot *slot = &tiles->slots[i];
+        bool direct = is_direct(tiles, slot) && !(tiles->streamed && slot->is_result);
+        slot->buffer = direct ? FL_TILE_DIRECT : 0;
+        slot->loaded = direct || slot->is_result || fl_tile_is_constant(slot);
+        slot->last_use = -1;
+    }
+    for (int i = 0; i < tiles->step_count; i++) {
+        if (tiles->steps[i].absorbed) continue;
+        int operands = operands_of(tiles, &tiles->steps[i], slots);
+        for (int k = 0; k < operands; k++) {
+            fl_tile_slot *slot = &tiles->slots[slots[k]];
+            if (!slot->loaded) tiles->order[count++] = (uint8_t)(FL_TILE_LOAD + slots[k]);
+            slot->loaded = true;
+        }
+        for (int k = 0; k < operands; k++) tiles->slots[slots[k]].last_use = (int16_t)count;
+        tiles->order[count++] = (uint8_t)i;
+    }
+    tiles->order_count = count;
+}
+
+/* Does some operand or result need its position in the axes? */
+static bool needs_position(const fl_tiles *tiles)
+{
+    for (int i = 0; i < tiles->slot_count; i++) {
+        const fl_tile_slot *slot = &tiles->slots[i];
+        if (!slot->data || fl_tile_is_constant(slot)) continue;
+        if (slot->buffer == FL_TILE_DIRECT ? !(tiles->linear >> slot->pattern & 1u)
+                                           : !(tiles->streamed && slot->is_result))
+            return true;
+    }
+    return false;
+}
+
+static bool is_flat(const fl_tiles *tiles)
+{
+    const fl_tile_step *step = &tiles->steps[0];
+    bool flat = tiles->step_count == 1 && step->loop && !tiles->sink && tiles->row == tiles->total && !tiles->located
+        && tiles->slots[step->out].buffer == FL_TILE_DIRECT;
+    for (int i = 0; i < step->nin; i++) flat = flat && tiles->slots[step->in[i]].buffer == FL_TILE_DIRECT;
+    return flat;
+}
+
+double fl_tiles_chunk_cost(const fl_tiles *tiles)
+{
+    double cost = 0;
+    for (int i = 0; i < tiles->step_count; i++) cost += tiles->steps[i].cost_ns;
+    for (int i = 0; i < tiles->order_count; i++) cost += tiles->order[i] < FL_TILE_LOAD ? 0 : 0.3;
+    return cost * (double)(tiles->row < tiles->chunk ? tiles->row : tiles->chunk);
+}
+
+/* Buffers that are free while the order is gone through. */
+struct free_buffers {
+    int count;
+    uint8_t list[FL_TILES_SLOTS];
+};
+
+static uint8_t buffer_take(fl_tiles *tiles, struct free_buffers *unused)
+{
+    return unused->count ? unused->list[--unused->count] : (uint8_t)tiles->buffers++;
+}
+
+/* The buffers of operands whose last use is at `place`; those of elements of `size` bytes where size is not 0. */
+static void buffers_give(fl_tiles *tiles, struct free_buffers *unused, const fl_tile_step *step, int place, size_t size)
+{
+    uint8_t slots[FL_EW_MAX_IN * FL_TILES_STEPS];
+    int operands = operands_of(tiles, step, slots);
+    for (int k = 0; k < operands; k++) {
+        fl_tile_slot *slot = &tiles->slots[slots[k]];
+        if (slot->last_use != place || slot->buffer >= FL_TILE_LINE || fl_tile_is_constant(slot)) continue;
+        if (size && fl_dtype_size(slot->dtype) != size) continue;
+        unused->list[unused->count++] = slot->buffer;
+        slot->last_use = -1; /* given */
+    }
+}
+
+/* A result takes the buffer of an operand that ends with its step, where their elements are of one size: loops may work
+** in place. */
+static void set_buffers(fl_tiles *tiles)
+{
+    struct free_buffers unused = {0};
+    tiles->buffers = 0;
+    for (int i = 0; i < tiles->slot_count; i++)
+        if (fl_tile_is_constant(&tiles->slots[i])) tiles->slots[i].buffer = (uint8_t)tiles->buffers++;
+    if (tiles->sink && tiles->slots[tiles->sink_slot].buffer != FL_TILE_DIRECT)
+        tiles->slots[tiles->sink_slot].buffer = FL_TILE_LINE;
+    for (int place = 0; place < tiles->order_count; place++) {
+        int code = tiles->order[place];
+        if (code >= FL_TILE_LOAD) {
+            tiles->slots[code - FL_TILE_LOAD].buffer = buffer_take(tiles, &unused);
+            continue;
+        }
+        const fl_tile_step *step = &tiles->steps[code];
+        fl_tile_slot *out = &tiles->slots[step->out];
+        if (step->loop) buffers_give(tiles, &unused, step, place, fl_dtype_size(out->dtype));
+        if (out->buffer < FL_TILE_LINE) {
+            out->buffer = buffer_take(tiles, &unused);
+            if (out->last_use < 0) unused.list[unused.count++] = out->buffer; /* stored at once, or not used at all */
+        }
+        buffers_give(tiles, &unused, step, place, 0);
+    }
+}
+
+static void set_tile(fl_tiles *tiles)
+{
+    size_t widest = 1;
+    for (int i = 0; i < tiles->slot_count; i++)
+        if (fl_dtype_size(tiles->slots[i].dtype) > widest) widest = fl_dtype_size(tiles->slots[i].dtype);
+    tiles->tile = FL_TILE;
+    while (tiles->tile > SMALLEST_TILE && tiles->buffers * (tiles->tile * (int64_t)widest + GUARD) > FL_TILE_MEMORY)
+        tiles->tile /= 2;
+    tiles->pitch = tiles->tile * (int64_t)widest + GUARD;
+    if (!tiles->sink && tiles->chunk > tiles->tile) tiles->chunk = tiles->tile;
+    tiles->pieces = (tiles->row + tiles->chunk - 1) / tiles->chunk;
+}
+
+void fl_tiles_plan(fl_tiles *tiles)
+{
+    merge_axes(tiles);
+    cut(tiles);
+    tiles->streamed = is_streamed(tiles);
+    tiles->bad = 0;
+    tiles->copy = FL_BY_LEVEL(fl_copy_kernels);
+    set_spines(tiles);
+    set_order(tiles);
+    tiles->located = needs_position(tiles);
+    tiles->flat = is_flat(tiles);
+    set_buffers(tiles);
+    set_tile(tiles);
+}

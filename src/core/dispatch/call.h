@@ -1,0 +1,34 @@
+/*
+** call.h -- one call of an op on its way through dispatch.c, and how run.c runs it.
+*/
+#ifndef FL_CALL_H
+#define FL_CALL_H
+
+#include "dispatch.h"
+#include "infer/infer.h"
+
+enum { FL_CALL_OPERANDS = 12 }; /* for so many, arrays lie on the stack */
+
+/* Everything one call works with. `tensors` are the inputs after boxing. */
+typedef struct fl_call {
+    const fl_op *op;
+    const fl_plan *plan;
+    const fl_attrs *attrs;
+    const fl_operand *in;
+    int nin, nout;
+    fl_tensor **tensors; /* nin entries: owned when boxed, else borrowed; NULL for numbers */
+    fl_tensor **out;
+    fl_tensor *target; /* in place: operand 0 */
+    bool writes;       /* in place, or an op that mutates operands */
+} fl_call;
+
+/* Does the op write operand i? */
+bool fl_call_writes(const fl_call *call, int i);
+
+/* Runs the kernel, or queues it; the outputs are allocated. */
+fl_status fl_call_run(const fl_call *call);
+
+/* After a kernel that ran on the caller: versions of what it wrote, and poison when it failed half way. */
+void fl_call_note_writes(const fl_call *call, fl_status status);
+
+#endif
