@@ -90,8 +90,8 @@ static fl_status sum_to_shape(fl_tensor **g, const fl_shape *want)
     if (count) {
         fl_attrs a;
         fl_attrs_init(&a, FL_OP_REF(sum));
-        fl_attr_set_list(&a, REDUCE_AXIS, axes, count);
-        fl_attr_set(&a, REDUCE_KEEPDIM, true);
+        fl_attr_set_list(&a, FL_REDUCE_AXIS, axes, count);
+        fl_attr_set(&a, FL_REDUCE_KEEPDIM, true);
         status = FL_CALL_WITH(&next, &a, sum, fl_of(t));
         fl_tensor_unref(t);
         FL_TRY(status);

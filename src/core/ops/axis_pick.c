@@ -13,11 +13,13 @@ static fl_status line_shape(fl_shape *out, const fl_infer *infer, const fl_shape
 {
     int axis;
     char ti[FL_SHAPE_TEXT], tl[FL_SHAPE_TEXT];
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[PICK_AXIS].integer, x));
-    fl_reduce_shape(out, x, x->ndim ? 1u << axis : 0, infer->attrs->at[PICK_KEEPDIM].integer != 0);
-    if (infer->in[PICK_INDEX].dtype == FL_INT64 && fl_shape_equal(&infer->in[PICK_INDEX].shape, out)) return FL_OK;
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_PICK_AXIS].integer, x));
+    fl_reduce_shape(out, x, x->ndim ? 1u << axis : 0, infer->attrs->at[FL_PICK_KEEPDIM].integer != 0);
+    if (infer->in[FL_PICK_INDEX].dtype == FL_INT64 && fl_shape_equal(&infer->in[FL_PICK_INDEX].shape, out))
+        return FL_OK;
     return fl_infer_fail(infer, FL_ERR_SHAPE, "index must be int64%s, got %s%s", fl_shape_text(tl, out),
-                         fl_dtype_name(infer->in[PICK_INDEX].dtype), fl_shape_text(ti, &infer->in[PICK_INDEX].shape));
+                         fl_dtype_name(infer->in[FL_PICK_INDEX].dtype),
+                         fl_shape_text(ti, &infer->in[FL_PICK_INDEX].shape));
 }
 
 /* ---- axis_gather ---- */
@@ -31,8 +33,8 @@ static fl_status infer_axis_gather(fl_infer *infer)
 /* Signatures of (x, index) -> line, or (line, index) -> x: every axis but the picked one, and P(sum) of the values. */
 static void sbp_lines(fl_sigs *sigs, const fl_shape *x, bool gathers)
 {
-    int axis = fl_axis_of(&sigs->attrs->at[PICK_AXIS], x->ndim);
-    bool keepdim = sigs->attrs->at[PICK_KEEPDIM].integer != 0;
+    int axis = fl_axis_of(&sigs->attrs->at[FL_PICK_AXIS], x->ndim);
+    bool keepdim = sigs->attrs->at[FL_PICK_KEEPDIM].integer != 0;
     for (int a = 0; a < x->ndim; a++) {
         if (a == axis) continue;
         fl_sbp line = FL_S(keepdim || a < axis ? a : a - 1);
@@ -46,8 +48,8 @@ static void sbp_axis_gather(fl_sigs *sigs) { sbp_lines(sigs, &sigs->in_logical[0
 
 static fl_status kernel_axis_gather(fl_kernel *kernel)
 {
-    return fl_cpu_axis_gather(&kernel->out[0], &kernel->in[0], &kernel->in[PICK_INDEX],
-                              fl_axis_of(&kernel->attrs->at[PICK_AXIS], kernel->in[0].ndim));
+    return fl_cpu_axis_gather(&kernel->out[0], &kernel->in[0], &kernel->in[FL_PICK_INDEX],
+                              fl_axis_of(&kernel->attrs->at[FL_PICK_AXIS], kernel->in[0].ndim));
 }
 
 static fl_status grad_axis_gather(fl_grad *g)
@@ -55,10 +57,10 @@ static fl_status grad_axis_gather(fl_grad *g)
     fl_attrs a;
     const fl_shape *shape = &g->in_meta[0]->shape;
     fl_attrs_init(&a, FL_OP_REF(axis_scatter));
-    a.at[PICK_AXIS] = g->attrs->at[PICK_AXIS];
-    a.at[PICK_KEEPDIM] = g->attrs->at[PICK_KEEPDIM];
-    fl_attr_set_list(&a, PICK_SIZES, shape->dims, shape->ndim);
-    return FL_CALL_WITH(&g->gin[0], &a, axis_scatter, fl_of(g->gout[0]), g->in[PICK_INDEX]);
+    a.at[FL_PICK_AXIS] = g->attrs->at[FL_PICK_AXIS];
+    a.at[FL_PICK_KEEPDIM] = g->attrs->at[FL_PICK_KEEPDIM];
+    fl_attr_set_list(&a, FL_PICK_SIZES, shape->dims, shape->ndim);
+    return FL_CALL_WITH(&g->gin[0], &a, axis_scatter, fl_of(g->gout[0]), g->in[FL_PICK_INDEX]);
 }
 
 FL_OP(axis_gather) = {
@@ -71,7 +73,7 @@ FL_OP(axis_gather) = {
     .sbp = sbp_axis_gather,
     .cpu = kernel_axis_gather,
     .grad = grad_axis_gather,
-    .saves_in = 1u << PICK_INDEX,
+    .saves_in = 1u << FL_PICK_INDEX,
     FL_SAMPLES("flow.randn(3, 4), flow.tensor({1, 0, 3}), 1", "flow.randn(3, 4), flow.tensor({{1, 0, 2, 1}}), 0, true"),
 };
 
@@ -79,7 +81,7 @@ FL_OP(axis_gather) = {
 
 static fl_status infer_axis_scatter(fl_infer *infer)
 {
-    const fl_attr *sizes = &infer->attrs->at[PICK_SIZES];
+    const fl_attr *sizes = &infer->attrs->at[FL_PICK_SIZES];
     fl_shape want;
     char tg[FL_SHAPE_TEXT], tl[FL_SHAPE_TEXT];
     FL_TRY(fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count));
@@ -94,17 +96,17 @@ static void sbp_axis_scatter(fl_sigs *sigs) { sbp_lines(sigs, &sigs->out_logical
 
 static fl_status kernel_axis_scatter(fl_kernel *kernel)
 {
-    return fl_cpu_axis_scatter(&kernel->out[0], &kernel->in[0], &kernel->in[PICK_INDEX],
-                               fl_axis_of(&kernel->attrs->at[PICK_AXIS], kernel->out[0].ndim));
+    return fl_cpu_axis_scatter(&kernel->out[0], &kernel->in[0], &kernel->in[FL_PICK_INDEX],
+                               fl_axis_of(&kernel->attrs->at[FL_PICK_AXIS], kernel->out[0].ndim));
 }
 
 static fl_status grad_axis_scatter(fl_grad *g)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(axis_gather));
-    a.at[PICK_AXIS] = g->attrs->at[PICK_AXIS];
-    a.at[PICK_KEEPDIM] = g->attrs->at[PICK_KEEPDIM];
-    return FL_CALL_WITH(&g->gin[0], &a, axis_gather, fl_of(g->gout[0]), g->in[PICK_INDEX]);
+    a.at[FL_PICK_AXIS] = g->attrs->at[FL_PICK_AXIS];
+    a.at[FL_PICK_KEEPDIM] = g->attrs->at[FL_PICK_KEEPDIM];
+    return FL_CALL_WITH(&g->gin[0], &a, axis_gather, fl_of(g->gout[0]), g->in[FL_PICK_INDEX]);
 }
 
 FL_OP(axis_scatter) = {
@@ -117,6 +119,6 @@ FL_OP(axis_scatter) = {
     .sbp = sbp_axis_scatter,
     .cpu = kernel_axis_scatter,
     .grad = grad_axis_scatter,
-    .saves_in = 1u << PICK_INDEX,
+    .saves_in = 1u << FL_PICK_INDEX,
     FL_SAMPLES("flow.randn(3), flow.tensor({1, 0, 3}), 1, false, {3, 4}"),
 };

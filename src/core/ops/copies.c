@@ -144,7 +144,7 @@ static fl_status sum_repeats(fl_tensor **g, int64_t before, int64_t repeats)
     fl_attr_set_list(&attrs, FL_VIEW_SIZE, (int64_t[]){before, repeats, rest}, 3);
     FL_TRY(FL_CALL_WITH(&split, &attrs, reshape, fl_of(*g)));
     fl_attrs_init(&attrs, FL_OP_REF(sum));
-    fl_attr_set_list(&attrs, REDUCE_AXIS, (int64_t[]){1}, 1);
+    fl_attr_set_list(&attrs, FL_REDUCE_AXIS, (int64_t[]){1}, 1);
     fl_status status = FL_CALL_WITH(&sum, &attrs, sum, fl_of(split));
     fl_tensor_unref(split);
     FL_TRY(status);

@@ -72,8 +72,8 @@ fl_tensor *expr_reduce(fl_expr *expr, const fl_op *op, fl_tensor *x, uint32_t ax
     for (int i = 0; i < FL_MAX_NDIM; i++)
         if (axes >> i & 1u) list[count++] = i;
     fl_attrs_init(&a, op);
-    fl_attr_set_list(&a, REDUCE_AXIS, list, count);
-    fl_attr_set(&a, REDUCE_KEEPDIM, keepdim);
+    fl_attr_set_list(&a, FL_REDUCE_AXIS, list, count);
+    fl_attr_set(&a, FL_REDUCE_KEEPDIM, keepdim);
     return fl_expr_call(expr, op, (const fl_operand[]){fl_of(x)}, 1, &a);
 }
 

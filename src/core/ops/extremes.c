@@ -34,7 +34,7 @@ static fl_status infer_extreme(fl_infer *infer)
 {
     uint32_t mask;
     FL_TRY(fl_reduce_infer(infer, fl_reduce_usual, infer->in[0].dtype));
-    FL_TRY(fl_reduce_axes(&mask, infer->name, &infer->attrs->at[REDUCE_AXIS], &infer->in[0].shape));
+    FL_TRY(fl_reduce_axes(&mask, infer->name, &infer->attrs->at[FL_REDUCE_AXIS], &infer->in[0].shape));
     return require_elements(infer, mask);
 }
 
@@ -186,10 +186,11 @@ static fl_status axis_mask(uint32_t *mask, const char *who, const fl_attr *axis,
 static fl_status infer_arg(fl_infer *infer)
 {
     uint32_t mask;
-    FL_TRY(axis_mask(&mask, shown_name(infer->op), &infer->attrs->at[REDUCE_AXIS], &infer->in[0].shape));
+    FL_TRY(axis_mask(&mask, shown_name(infer->op), &infer->attrs->at[FL_REDUCE_AXIS], &infer->in[0].shape));
     FL_TRY(require_elements(infer, mask));
     for (int i = 0; i < infer->nout; i++)
-        fl_reduce_shape(&infer->out[i].shape, &infer->in[0].shape, mask, infer->attrs->at[REDUCE_KEEPDIM].integer != 0);
+        fl_reduce_shape(&infer->out[i].shape, &infer->in[0].shape, mask,
+                        infer->attrs->at[FL_REDUCE_KEEPDIM].integer != 0);
     infer->out[0].dtype = infer->in[0].dtype;
     infer->out[infer->nout - 1].dtype = FL_INT64;
     return FL_OK;
@@ -201,13 +202,13 @@ static fl_status arg_in_parts(fl_tensor **out, int nout, fl_tensor *x, const fl_
     uint32_t mask;
     fl_expr c = {0};
     fl_attrs a;
-    FL_TRY(axis_mask(&mask, "arg_find", &attrs->at[REDUCE_AXIS], &x->meta->shape));
-    bool keepdim = attrs->at[REDUCE_KEEPDIM].integer != 0;
+    FL_TRY(axis_mask(&mask, "arg_find", &attrs->at[FL_REDUCE_AXIS], &x->meta->shape));
+    bool keepdim = attrs->at[FL_REDUCE_KEEPDIM].integer != 0;
     fl_tensor *extreme = expr_whole(&c, expr_reduce(&c, largest ? FL_OP_REF(amax) : FL_OP_REF(amin), x, mask, keepdim));
     fl_attrs_init(&a, FL_OP_REF(arg_find));
-    a.at[REDUCE_AXIS] = attrs->at[REDUCE_AXIS];
-    a.at[REDUCE_KEEPDIM] = attrs->at[REDUCE_KEEPDIM];
-    fl_attr_set(&a, ARG_FIND_LARGEST, largest);
+    a.at[FL_REDUCE_AXIS] = attrs->at[FL_REDUCE_AXIS];
+    a.at[FL_REDUCE_KEEPDIM] = attrs->at[FL_REDUCE_KEEPDIM];
+    fl_attr_set(&a, FL_ARG_FIND_LARGEST, largest);
     out[nout - 1] = fl_expr_take(&c, EXPR_CALL(&c, &a, arg_find, fl_of(x), fl_of(extreme)));
     if (nout == 2) out[0] = fl_expr_take(&c, extreme);
     return fl_expr_end(&c);
@@ -237,8 +238,8 @@ static fl_status body_min_axis(fl_tensor **out, const fl_operand *in, int nin, c
 static void sbp_arg_with(fl_sigs *sigs, fl_body body)
 {
     uint32_t mask;
-    bool keepdim = sigs->attrs->at[REDUCE_KEEPDIM].integer != 0;
-    if (axis_mask(&mask, sigs->op->name, &sigs->attrs->at[REDUCE_AXIS], &sigs->in_logical[0]) != FL_OK)
+    bool keepdim = sigs->attrs->at[FL_REDUCE_KEEPDIM].integer != 0;
+    if (axis_mask(&mask, sigs->op->name, &sigs->attrs->at[FL_REDUCE_AXIS], &sigs->in_logical[0]) != FL_OK)
         return; /* inference has accepted it */
     fl_reduce_sigs(sigs, mask, keepdim, FL_B, NULL);
     for (int axis = 0; axis < sigs->in_logical[0].ndim; axis++) {
@@ -257,7 +258,7 @@ static fl_status run_arg(fl_kernel *kernel, bool largest)
 {
     uint32_t mask;
     fl_shape shape = fl_reduce_logical_shape(&kernel->in[0]);
-    FL_TRY(axis_mask(&mask, kernel->op->name, &kernel->attrs->at[REDUCE_AXIS], &shape));
+    FL_TRY(axis_mask(&mask, kernel->op->name, &kernel->attrs->at[FL_REDUCE_AXIS], &shape));
     return fl_cpu_arg_reduce(kernel->nout == 2 ? &kernel->out[0] : NULL, &kernel->out[kernel->nout - 1], &kernel->in[0],
                              mask, largest);
 }
@@ -296,9 +297,9 @@ static fl_status grad_extreme_axis(fl_grad *g)
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(axis_scatter));
     if (!g->gout[0]) return FL_OK;
-    fl_attr_set(&a, PICK_AXIS, fl_axis_of(&g->attrs->at[REDUCE_AXIS], shape->ndim));
-    fl_attr_set(&a, PICK_KEEPDIM, g->attrs->at[REDUCE_KEEPDIM].integer);
-    fl_attr_set_list(&a, PICK_SIZES, shape->dims, shape->ndim);
+    fl_attr_set(&a, FL_PICK_AXIS, fl_axis_of(&g->attrs->at[FL_REDUCE_AXIS], shape->ndim));
+    fl_attr_set(&a, FL_PICK_KEEPDIM, g->attrs->at[FL_REDUCE_KEEPDIM].integer);
+    fl_attr_set_list(&a, FL_PICK_SIZES, shape->dims, shape->ndim);
     return FL_CALL_WITH(&g->gin[0], &a, axis_scatter, fl_of(g->gout[0]), fl_of(g->out[EXTREME_POSITIONS]));
 }
 
@@ -347,8 +348,8 @@ static fl_status infer_arg_find(fl_infer *infer)
 static void sbp_arg_find(fl_sigs *sigs)
 {
     uint32_t mask;
-    bool keepdim = sigs->attrs->at[REDUCE_KEEPDIM].integer != 0;
-    if (axis_mask(&mask, sigs->op->name, &sigs->attrs->at[REDUCE_AXIS], &sigs->in_logical[0]) != FL_OK)
+    bool keepdim = sigs->attrs->at[FL_REDUCE_KEEPDIM].integer != 0;
+    if (axis_mask(&mask, sigs->op->name, &sigs->attrs->at[FL_REDUCE_AXIS], &sigs->in_logical[0]) != FL_OK)
         return; /* inference has accepted it */
     for (int axis = 0; axis < sigs->in_logical[0].ndim; axis++) {
         fl_sbp line = FL_S(fl_reduce_axis_after(axis, mask, keepdim));
@@ -361,8 +362,8 @@ static fl_status cpu_arg_find(fl_kernel *kernel)
 {
     uint32_t mask;
     fl_shape shape = fl_reduce_logical_shape(&kernel->in[0]);
-    FL_TRY(axis_mask(&mask, kernel->op->name, &kernel->attrs->at[REDUCE_AXIS], &shape));
-    return fl_cpu_arg_find(kernel, mask, kernel->attrs->at[ARG_FIND_LARGEST].integer != 0);
+    FL_TRY(axis_mask(&mask, kernel->op->name, &kernel->attrs->at[FL_REDUCE_AXIS], &shape));
+    return fl_cpu_arg_find(kernel, mask, kernel->attrs->at[FL_ARG_FIND_LARGEST].integer != 0);
 }
 
 FL_OP(arg_find) = {

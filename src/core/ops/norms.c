@@ -8,13 +8,14 @@
 
 #include <math.h>
 
-static const fl_reduce_slots after_p = {NORM_AXIS, NORM_KEEPDIM}, around_correction = {VAR_AXIS, VAR_KEEPDIM};
+static const fl_reduce_slots after_p = {FL_NORM_AXIS, FL_NORM_KEEPDIM},
+                             around_correction = {FL_VAR_AXIS, FL_VAR_KEEPDIM};
 
 /* ---- var, std ---- */
 
 static double divisor(const fl_attrs *attrs, int64_t count)
 {
-    double left = (double)count - (double)attrs->at[VAR_CORRECTION].integer;
+    double left = (double)count - (double)attrs->at[FL_VAR_CORRECTION].integer;
     return left > 0 ? left : 0;
 }
 
@@ -42,7 +43,7 @@ static fl_reduce_job deviations(const fl_kernel *kernel)
                            .fold = FL_FOLD_DEVIATIONS,
                            .centered = true,
                            .center = center_mean,
-                           .correction = (double)kernel->attrs->at[VAR_CORRECTION].integer};
+                           .correction = (double)kernel->attrs->at[FL_VAR_CORRECTION].integer};
 }
 
 static fl_status cpu_var(fl_kernel *kernel)
@@ -64,11 +65,11 @@ static fl_tensor *expr_var(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)
 {
     uint32_t mask;
     const fl_shape *shape = &x->meta->shape;
-    expr->status = fl_reduce_axes(&mask, "var", &attrs->at[VAR_AXIS], shape);
+    expr->status = fl_reduce_axes(&mask, "var", &attrs->at[FL_VAR_AXIS], shape);
     x = expr_widen(expr, x);
     fl_tensor *d = expr_sub(expr, x, expr_mean(expr, x, mask, true));
     fl_tensor *squares = EXPR_CALL(expr, NULL, square, fl_of(d));
-    return expr_mul_number(expr, expr_sum(expr, squares, mask, attrs->at[VAR_KEEPDIM].integer != 0),
+    return expr_mul_number(expr, expr_sum(expr, squares, mask, attrs->at[FL_VAR_KEEPDIM].integer != 0),
                            1.0 / divisor(attrs, fl_reduce_count(shape, mask)));
 }
 
@@ -165,7 +166,7 @@ static void finish_root(fl_total *total, double center, const fl_reduce_job *job
 
 static fl_status cpu_norm(fl_kernel *kernel)
 {
-    double p = fl_attr_number(&kernel->attrs->at[NORM_P]);
+    double p = fl_attr_number(&kernel->attrs->at[FL_NORM_P]);
     fl_reduce_job job = {.fold = FL_FOLD_POWERS, .p = p, .finish = finish_root};
     if (p == 2) job.fold = FL_FOLD_SQUARES;
     else if (p == 1) job = (fl_reduce_job){.fold = FL_FOLD_ABS_SUM};
@@ -180,9 +181,9 @@ static fl_status body_norm(fl_tensor **out, const fl_operand *in, int nin, const
     uint32_t mask;
     fl_expr c = {0};
     fl_tensor *x = in[0].tensor, *result;
-    double p = fl_attr_number(&attrs->at[NORM_P]);
-    bool keepdim = attrs->at[NORM_KEEPDIM].integer != 0;
-    FL_TRY(fl_reduce_axes(&mask, "norm", &attrs->at[NORM_AXIS], &x->meta->shape));
+    double p = fl_attr_number(&attrs->at[FL_NORM_P]);
+    bool keepdim = attrs->at[FL_NORM_KEEPDIM].integer != 0;
+    FL_TRY(fl_reduce_axes(&mask, "norm", &attrs->at[FL_NORM_AXIS], &x->meta->shape));
     fl_tensor *magnitude = EXPR_CALL(&c, NULL, abs, fl_of(expr_widen(&c, x)));
     if (isinf(p)) result = expr_reduce(&c, p > 0 ? FL_OP_REF(amax) : FL_OP_REF(amin), magnitude, mask, keepdim);
     else if (p == 0) {
@@ -230,7 +231,7 @@ static fl_status grad_norm(fl_grad *g)
     uint32_t mask;
     fl_expr c = {0};
     fl_tensor *x = g->in[0].tensor, *result;
-    double p = fl_attr_number(&g->attrs->at[NORM_P]);
+    double p = fl_attr_number(&g->attrs->at[FL_NORM_P]);
     FL_TRY(fl_reduce_grad_axes(&mask, g, after_p));
     if (p == 0) return FL_OK; /* constant almost everywhere */
     if (isinf(p)) result = grad_norm_infinite(&c, g, mask);
@@ -285,9 +286,9 @@ static fl_status body_logsumexp(fl_tensor **out, const fl_operand *in, int nin, 
     uint32_t mask;
     fl_expr c = {0};
     fl_shape shape;
-    FL_TRY(fl_reduce_axes(&mask, "logsumexp", &attrs->at[REDUCE_AXIS], &in[0].tensor->meta->shape));
+    FL_TRY(fl_reduce_axes(&mask, "logsumexp", &attrs->at[FL_REDUCE_AXIS], &in[0].tensor->meta->shape));
     fl_tensor *x = expr_widen(&c, in[0].tensor);
-    fl_reduce_shape(&shape, &in[0].tensor->meta->shape, mask, attrs->at[REDUCE_KEEPDIM].integer != 0);
+    fl_reduce_shape(&shape, &in[0].tensor->meta->shape, mask, attrs->at[FL_REDUCE_KEEPDIM].integer != 0);
     fl_tensor *largest = expr_whole(&c, expr_amax(&c, x, mask, true));
     fl_tensor *finite = EXPR_CALL(&c, NULL, isfinite, fl_of(largest));
     fl_tensor *center = EXPR_CALL(&c, NULL, where, fl_of(finite), fl_of(largest), fl_of_integer(0));

@@ -17,7 +17,7 @@ typedef struct fl_reduce_slots {
     int axis, keepdim;
 } fl_reduce_slots;
 
-static const fl_reduce_slots fl_reduce_usual = {REDUCE_AXIS, REDUCE_KEEPDIM};
+static const fl_reduce_slots fl_reduce_usual = {FL_REDUCE_AXIS, FL_REDUCE_KEEPDIM};
 
 /* ---- inference and kernels ---- */
 

@@ -19,9 +19,9 @@ static void infer_picked(fl_infer *infer, int axis, int64_t count)
 {
     fl_shape shape = infer->in[0].shape;
     if (shape.ndim) shape.dims[axis] = count;
-    infer->out[SORTED_VALUES].shape = infer->out[SORTED_POSITIONS].shape = shape;
-    infer->out[SORTED_VALUES].dtype = infer->in[0].dtype;
-    infer->out[SORTED_POSITIONS].dtype = FL_INT64;
+    infer->out[FL_SORTED_VALUES].shape = infer->out[FL_SORTED_POSITIONS].shape = shape;
+    infer->out[FL_SORTED_VALUES].dtype = infer->in[0].dtype;
+    infer->out[FL_SORTED_POSITIONS].dtype = FL_INT64;
 }
 
 static int64_t elements_along(const fl_shape *shape, int axis) { return shape->ndim ? shape->dims[axis] : 1; }
@@ -29,7 +29,7 @@ static int64_t elements_along(const fl_shape *shape, int axis) { return shape->n
 static fl_status infer_sort(fl_infer *infer)
 {
     int axis;
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[SORT_AXIS].integer, &infer->in[0].shape));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_SORT_AXIS].integer, &infer->in[0].shape));
     infer_picked(infer, axis, elements_along(&infer->in[0].shape, axis));
     return FL_OK;
 }
@@ -37,16 +37,17 @@ static fl_status infer_sort(fl_infer *infer)
 static fl_status infer_topk(fl_infer *infer)
 {
     const fl_shape *x = &infer->in[0].shape;
-    int64_t k = infer->attrs->at[TOPK_K].integer;
+    int64_t k = infer->attrs->at[FL_TOPK_K].integer;
     char text[FL_SHAPE_TEXT];
     int axis;
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[TOPK_AXIS].integer, x));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_TOPK_AXIS].integer, x));
     int64_t n = elements_along(x, axis);
     if (k < 0 || k > n)
         return fl_infer_fail(infer, FL_ERR_VALUE, "k is %lld, but axis %d of %s has %lld elements", (long long)k, axis,
                              fl_shape_text(text, x), (long long)n);
     infer_picked(infer, axis, k);
-    if (!x->ndim && k == 0) infer->out[SORTED_VALUES].shape = infer->out[SORTED_POSITIONS].shape = (fl_shape){1, {0}};
+    if (!x->ndim && k == 0)
+        infer->out[FL_SORTED_VALUES].shape = infer->out[FL_SORTED_POSITIONS].shape = (fl_shape){1, {0}};
     return FL_OK;
 }
 
@@ -59,8 +60,8 @@ static void sbp_lines(fl_sigs *sigs, int slot)
     fl_sbp_except(sigs, ndim ? 1u << fl_axis_of(&sigs->attrs->at[slot], ndim) : 0);
 }
 
-static void sbp_sort(fl_sigs *sigs) { sbp_lines(sigs, SORT_AXIS); }
-static void sbp_topk(fl_sigs *sigs) { sbp_lines(sigs, TOPK_AXIS); }
+static void sbp_sort(fl_sigs *sigs) { sbp_lines(sigs, FL_SORT_AXIS); }
+static void sbp_topk(fl_sigs *sigs) { sbp_lines(sigs, FL_TOPK_AXIS); }
 
 /* ---- kernel ---- */
 
@@ -115,13 +116,13 @@ static fl_status sort_lines(fl_kernel *kernel, int axis, bool descending)
 
 static fl_status kernel_sort(fl_kernel *kernel)
 {
-    return sort_lines(kernel, fl_axis_of(&kernel->attrs->at[SORT_AXIS], kernel->in[0].ndim),
-                      kernel->attrs->at[SORT_DESCENDING].integer != 0);
+    return sort_lines(kernel, fl_axis_of(&kernel->attrs->at[FL_SORT_AXIS], kernel->in[0].ndim),
+                      kernel->attrs->at[FL_SORT_DESCENDING].integer != 0);
 }
 static fl_status kernel_topk(fl_kernel *kernel)
 {
-    return sort_lines(kernel, fl_axis_of(&kernel->attrs->at[TOPK_AXIS], kernel->in[0].ndim),
-                      kernel->attrs->at[TOPK_LARGEST].integer != 0);
+    return sort_lines(kernel, fl_axis_of(&kernel->attrs->at[FL_TOPK_AXIS], kernel->in[0].ndim),
+                      kernel->attrs->at[FL_TOPK_LARGEST].integer != 0);
 }
 
 /* ---- gradients: back to where the values came from ---- */
@@ -131,17 +132,17 @@ static fl_status grad_lines(fl_grad *g, int slot)
 {
     const fl_shape *shape = &g->in_meta[0]->shape;
     fl_attrs a;
-    if (!g->gout[SORTED_VALUES]) return FL_OK;
+    if (!g->gout[FL_SORTED_VALUES]) return FL_OK;
     fl_attrs_init(&a, FL_OP_REF(gather_backward));
     fl_attr_set(&a, FL_INDEXED_AXIS, fl_axis_of(&g->attrs->at[slot], shape->ndim));
     fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, shape->dims, shape->ndim);
     fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, g->in_meta[0]);
-    return FL_CALL_WITH(&g->gin[0], &a, gather_backward, fl_of(g->gout[SORTED_VALUES]),
-                        fl_of(g->out[SORTED_POSITIONS]));
+    return FL_CALL_WITH(&g->gin[0], &a, gather_backward, fl_of(g->gout[FL_SORTED_VALUES]),
+                        fl_of(g->out[FL_SORTED_POSITIONS]));
 }
 
-static fl_status grad_sort(fl_grad *g) { return grad_lines(g, SORT_AXIS); }
-static fl_status grad_topk(fl_grad *g) { return grad_lines(g, TOPK_AXIS); }
+static fl_status grad_sort(fl_grad *g) { return grad_lines(g, FL_SORT_AXIS); }
+static fl_status grad_topk(fl_grad *g) { return grad_lines(g, FL_TOPK_AXIS); }
 
 /* ---- descriptors ---- */
 
@@ -155,7 +156,7 @@ FL_OP(sort) = {
     .sbp = sbp_sort,
     .cpu = kernel_sort,
     .grad = grad_sort,
-    .saves_out = 1u << SORTED_POSITIONS,
+    .saves_out = 1u << FL_SORTED_POSITIONS,
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 0, true", "flow.randn(2, 5, 3), 1",
                "flow.randint(0, 4, {3, 9}), -1, true", "flow.tensor(2.5)", "flow.zeros(3, 0)"),
 };
@@ -170,7 +171,7 @@ FL_OP(topk) = {
     .sbp = sbp_topk,
     .cpu = kernel_topk,
     .grad = grad_topk,
-    .saves_out = 1u << SORTED_POSITIONS,
+    .saves_out = 1u << FL_SORTED_POSITIONS,
     FL_SAMPLES("flow.randn(3, 7), 2", "flow.randn(5, 4), 3, 0, false", "flow.randn(2, 5, 3), 4, 1",
                "flow.randint(0, 4, {3, 9}), 5, -1, false, false", "flow.tensor(2.5), 1", "flow.randn(3, 4), 0"),
 };
@@ -179,8 +180,8 @@ static fl_status body_argsort(fl_tensor **out, const fl_operand *in, int nin, co
 {
     fl_tensor *sorted[2];
     FL_TRY(fl_dispatch(sorted, FL_OP_REF(sort), in, nin, attrs));
-    fl_tensor_unref(sorted[SORTED_VALUES]);
-    *out = sorted[SORTED_POSITIONS];
+    fl_tensor_unref(sorted[FL_SORTED_VALUES]);
+    *out = sorted[FL_SORTED_POSITIONS];
     return FL_OK;
 }
 

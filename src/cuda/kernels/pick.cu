@@ -101,7 +101,7 @@ struct pick_fold {
 
 static uint32_t line_mask(const fl_kernel *kernel)
 {
-    const fl_attr *a = &kernel->attrs->at[REDUCE_AXIS];
+    const fl_attr *a = &kernel->attrs->at[FL_REDUCE_AXIS];
     int ndim = kernel->in[0].ndim;
     if (!a->given) return (1u << ndim) - 1;
     return ndim > 0 ? 1u << (a->integer < 0 ? a->integer + ndim : a->integer) : 0;
@@ -136,7 +136,7 @@ static fl_status launch_arg_find(fl_kernel *kernel)
     if (kernel->out[0].numel == 0) return FL_OK;
     for (int i = 0; i < value->ndim; i++) f.value_sizes[i] = value->size[i], f.value_strides[i] = value->stride[i];
     for (int i = 0; i < x->ndim; i++) f.sizes[i] = x->size[i], f.start[i] = x->start[i], f.logical[i] = x->logical[i];
-    return pick(kernel, !kernel->attrs->at[ARG_FIND_LARGEST].integer, NULL, &kernel->out[0], f);
+    return pick(kernel, !kernel->attrs->at[FL_ARG_FIND_LARGEST].integer, NULL, &kernel->out[0], f);
 }
 
 FL_CUDA_OP(argmax, launch_largest);
@@ -242,12 +242,12 @@ static void by_width(fl_dtype dtype, F &&f)
 static fl_status launch_axis_gather(fl_kernel *kernel)
 {
     lines l;
-    lines_init(&l, &kernel->in[0], &kernel->in[PICK_INDEX], &kernel->out[0], &kernel->attrs->at[PICK_AXIS]);
+    lines_init(&l, &kernel->in[0], &kernel->in[FL_PICK_INDEX], &kernel->out[0], &kernel->attrs->at[FL_PICK_AXIS]);
     if (l.total == 0) return FL_OK;
     by_width(kernel->out[0].dtype, [&](auto like) {
         typedef decltype(like) W;
         FL_LAUNCH((gather_lines<W>), dim3(fl_blocks(l.total, THREADS)), dim3(THREADS), 0, (W *)kernel->out[0].data,
-                  (const W *)kernel->in[0].data, (const int64_t *)kernel->in[PICK_INDEX].data, l);
+                  (const W *)kernel->in[0].data, (const int64_t *)kernel->in[FL_PICK_INDEX].data, l);
     });
     return fl_cuda_check("axis_gather");
 }
@@ -255,13 +255,13 @@ static fl_status launch_axis_gather(fl_kernel *kernel)
 static fl_status launch_axis_scatter(fl_kernel *kernel)
 {
     lines l;
-    lines_init(&l, &kernel->out[0], &kernel->in[PICK_INDEX], &kernel->in[0], &kernel->attrs->at[PICK_AXIS]);
+    lines_init(&l, &kernel->out[0], &kernel->in[FL_PICK_INDEX], &kernel->in[0], &kernel->attrs->at[FL_PICK_AXIS]);
     if (kernel->out[0].numel == 0) return FL_OK;
     by_width(kernel->out[0].dtype, [&](auto like) {
         typedef decltype(like) W;
         FL_LAUNCH((scatter_lines<W>), dim3(fl_blocks(kernel->out[0].numel, THREADS)), dim3(THREADS), 0,
-                  (W *)kernel->out[0].data, (const W *)kernel->in[0].data, (const int64_t *)kernel->in[PICK_INDEX].data,
-                  l);
+                  (W *)kernel->out[0].data, (const W *)kernel->in[0].data,
+                  (const int64_t *)kernel->in[FL_PICK_INDEX].data, l);
     });
     return fl_cuda_check("axis_scatter");
 }

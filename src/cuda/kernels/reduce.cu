@@ -67,7 +67,7 @@ static fl_status sum_floats(const fl_view *in, uint32_t mask, const fl_results &
 
 static fl_status launch_sum(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
+    uint32_t mask = axes_of(kernel, FL_REDUCE_AXIS);
     FL_TRY(
         sum_any<FL_MAP_SAME>(&kernel->in[0], mask, results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE)));
     return fl_cuda_check("sum");
@@ -75,7 +75,7 @@ static fl_status launch_sum(fl_kernel *kernel)
 
 static fl_status launch_mean(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
+    uint32_t mask = axes_of(kernel, FL_REDUCE_AXIS);
     FL_TRY(sum_floats<FL_MAP_SAME>(&kernel->in[0], mask,
                                    results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_MEAN)));
     return fl_cuda_check("mean");
@@ -83,7 +83,7 @@ static fl_status launch_mean(fl_kernel *kernel)
 
 static fl_status launch_prod(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
+    uint32_t mask = axes_of(kernel, FL_REDUCE_AXIS);
     fl_results r = results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE);
     FL_TRY(fl_cuda_by_dtype(kernel->in[0].dtype, [&](auto like) {
         fl_product_fold<element_of<decltype(like)>> fold = {r};
@@ -94,7 +94,7 @@ static fl_status launch_prod(fl_kernel *kernel)
 
 static fl_status count(fl_kernel *kernel, fl_finish finish)
 {
-    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
+    uint32_t mask = axes_of(kernel, FL_REDUCE_AXIS);
     return sum_any<FL_MAP_NOT_ZERO>(&kernel->in[0], mask, results_of(&kernel->out[0], &kernel->in[0], mask, finish));
 }
 
@@ -136,8 +136,8 @@ static fl_status extreme_over(fl_kernel *kernel, uint32_t mask, bool smallest)
     return fl_cuda_check(kernel->op->name);
 }
 
-static fl_status launch_amax(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, REDUCE_AXIS), false); }
-static fl_status launch_amin(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, REDUCE_AXIS), true); }
+static fl_status launch_amax(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, FL_REDUCE_AXIS), false); }
+static fl_status launch_amin(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, FL_REDUCE_AXIS), true); }
 static fl_status launch_max_all(fl_kernel *kernel)
 {
     return extreme_over(kernel, (1u << kernel->in[0].ndim) - 1, false);
@@ -151,9 +151,9 @@ static fl_status launch_min_all(fl_kernel *kernel)
 
 static fl_status variance(fl_kernel *kernel, fl_finish finish)
 {
-    uint32_t mask = axes_of(kernel, VAR_AXIS);
+    uint32_t mask = axes_of(kernel, FL_VAR_AXIS);
     fl_results r = results_of(&kernel->out[0], &kernel->in[0], mask, finish);
-    double left = (double)r.local_count - (double)kernel->attrs->at[VAR_CORRECTION].integer;
+    double left = (double)r.local_count - (double)kernel->attrs->at[FL_VAR_CORRECTION].integer;
     r.divisor = left > 0 ? left : 0;
     FL_TRY(fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) {
         fl_variance_fold<element_of<decltype(like)>> fold;
@@ -168,10 +168,10 @@ static fl_status launch_std(fl_kernel *kernel) { return variance(kernel, FL_FINI
 
 static fl_status launch_norm(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, NORM_AXIS);
+    uint32_t mask = axes_of(kernel, FL_NORM_AXIS);
     const fl_view *x = &kernel->in[0];
     fl_results r = results_of(&kernel->out[0], x, mask, FL_FINISH_NONE);
-    r.p = fl_attr_number(&kernel->attrs->at[NORM_P]);
+    r.p = fl_attr_number(&kernel->attrs->at[FL_NORM_P]);
     if (isinf(r.p)) FL_TRY(extreme(x, mask, r, r.p < 0, true));
     else if (r.p == 0) FL_TRY(sum_floats<FL_MAP_NOT_ZERO>(x, mask, r));
     else if (r.p == 1) FL_TRY(sum_floats<FL_MAP_ABSOLUTE>(x, mask, r));
@@ -184,7 +184,7 @@ static fl_status launch_norm(fl_kernel *kernel)
 
 static fl_status launch_logsumexp(fl_kernel *kernel)
 {
-    uint32_t mask = axes_of(kernel, REDUCE_AXIS);
+    uint32_t mask = axes_of(kernel, FL_REDUCE_AXIS);
     FL_TRY(fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) {
         fl_logsumexp_fold<element_of<decltype(like)>> fold;
         fold.results = results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE);

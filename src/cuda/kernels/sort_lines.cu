@@ -432,11 +432,11 @@ static int axis_at(const fl_kernel *kernel, int slot)
 }
 static fl_status launch_sort(fl_kernel *kernel)
 {
-    return sort_lines(kernel, axis_at(kernel, SORT_AXIS), kernel->attrs->at[SORT_DESCENDING].integer != 0);
+    return sort_lines(kernel, axis_at(kernel, FL_SORT_AXIS), kernel->attrs->at[FL_SORT_DESCENDING].integer != 0);
 }
 static fl_status launch_topk(fl_kernel *kernel)
 {
-    return sort_lines(kernel, axis_at(kernel, TOPK_AXIS), kernel->attrs->at[TOPK_LARGEST].integer != 0);
+    return sort_lines(kernel, axis_at(kernel, FL_TOPK_AXIS), kernel->attrs->at[FL_TOPK_LARGEST].integer != 0);
 }
 
 FL_CUDA_OP(sort, launch_sort);
