@@ -143,6 +143,24 @@ describe("a process", function()
     end)
 end)
 
+describe("results that are computed when they are needed", function()
+    it("are not computed for what is garbage, however old", function()
+        local output = run([[
+            local x = flow.empty(1 << 22)
+            for _, need in ipairs {flow.sync, function() x:zero_() end} do
+                local before = flow.memory().live_bytes
+                do
+                    local list = {}
+                    for i = 1, 8 do list[i] = x * i end
+                    for _ = 1, 3 do collectgarbage "step" end
+                end
+                need()
+                print(flow.memory().live_bytes <= before)
+            end]])
+        assert.are.same({"true", "true"}, output)
+    end)
+end)
+
 describe("without memory", function()
     -- 1 GB of address space: libraries and threads take some.
     local limit = "ulimit -v 1000000;"

@@ -5,7 +5,7 @@ local process = require "tests.process"
 -- Output and seconds of the runner.
 local function run(environment, spec, folder)
     local start = os.time()
-    local text = process.output(("RANKS=3 RANKS_APART= RANKS_QUEUED= %s sh tests/run-ranks.sh %s %s 2>&1")
+    local text = process.output(("RANKS=3 RANKS_APART= RANKS_QUEUED= RANKS_DEFERRED= %s sh tests/run-ranks.sh %s %s 2>&1")
         :format(environment, folder or process.build, spec))
     return text, os.time() - start
 end
