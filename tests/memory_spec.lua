@@ -144,6 +144,19 @@ describe("a process", function()
 end)
 
 describe("results that are computed when they are needed", function()
+    it("need few tensors in a loop", function()
+        local output = run([[
+            local size = 1 << 18
+            local y = flow.randn(size)
+            collectgarbage()
+            flow.memory {reset_peak = true}
+            local before = flow.memory().live_bytes
+            for _ = 1, 500 do y = y * 1.01 + 1 end
+            flow.sync()
+            print((flow.memory().peak_bytes - before) // (4 * size) + 1) -- tensors]])
+        assert.is_true(tonumber(output[1]) <= 4, output[1])
+    end)
+
     it("are not computed for what is garbage, however old", function()
         local output = run([[
             local x = flow.empty(1 << 22)
