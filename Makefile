@@ -130,7 +130,7 @@ $(OUT)/%.o: %.c
 # How fast a short loop is must not depend on where the linker puts it.
 ALIGNED = -falign-functions=64 -falign-loops=32
 # Two clamps in a row must stay two minima: threaded into one decision, they become masks when the loop is vectorised.
-VECTORISED = -fno-thread-jumps
+$(foreach l,$(LEVELS),$(OUT)/src/core/cpu/elementwise.$(l).o): VECTORISED = -fno-thread-jumps
 
 define LEVEL_RULE
 $(OUT)/%.$(1).o: %.lv.c

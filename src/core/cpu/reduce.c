@@ -163,7 +163,8 @@ struct run_state {
     double *centers;                        /* one per result, with partials */
 };
 
-static fl_total identity(fl_fold fold, const struct layout *layout)
+/* This and plan_tasks are inlined: as calls they make the sum of a few elements 15 % slower. */
+static inline __attribute__((always_inline)) fl_total identity(fl_fold fold, const struct layout *layout)
 {
     bool integer = layout->through == FL_THROUGH_INT64;
     fl_total t = {.integer = 0}; /* the bits of 0.0 too */
@@ -306,7 +307,7 @@ static fl_status run_segments(struct run_state *state)
 }
 
 /* Cuts the work by the sizes alone. */
-static void plan_tasks(struct run_state *state)
+static inline __attribute__((always_inline)) void plan_tasks(struct run_state *state)
 {
     const fl_layout *kept = &state->l->kept, *reduced = &state->l->reduced;
     int64_t inner = innermost(kept)->size, per_unit;
