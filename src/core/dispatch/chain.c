@@ -1,6 +1,7 @@
 /*
 ** chain.c -- deferred results: which ops wait in which chain.
 */
+#include "base/hash.h"
 #include "chain_internal.h"
 #include "dispatch.h"
 #include "engine/engine.h"
@@ -9,45 +10,45 @@
 
 void (*fl_chain_collect)(int64_t bytes);
 
-struct chain fl_chains[CHAINS];
+fl_chain fl_chains[FL_CHAINS];
 int fl_chain_forcing;
 uint8_t fl_chain_lessons[256];
 static uint64_t clock_ticks;
 
 /* ---- what a chain holds ---- */
 
-static bool is_input_of(const struct chain *chain, const fl_storage *storage)
+static bool is_input_of(const fl_chain *chain, const fl_storage *storage)
 {
     for (int i = 0; i < chain->count; i++)
-        if (chain->values[i].role == INPUT && chain->values[i].storage == storage) return true;
+        if (chain->values[i].role == FL_VALUE_INPUT && chain->values[i].storage == storage) return true;
     return false;
 }
 
-static void release_input(struct chain *chain, int i)
+static void release_input(fl_chain *chain, int i)
 {
     fl_storage *storage = chain->values[i].storage;
     bool read = false;
-    chain->values[i].role = UNUSED;
+    chain->values[i].role = FL_VALUE_UNUSED;
     chain->values[i].storage = NULL;
     chain->inputs--;
-    for (int k = 0; k < CHAINS && !read; k++) read = is_input_of(&fl_chains[k], storage);
+    for (int k = 0; k < FL_CHAINS && !read; k++) read = is_input_of(&fl_chains[k], storage);
     if (!read) fl_var_unmark_deferred_read(&storage->var);
     fl_storage_unref(storage);
 }
 
-void fl_chain_tidy(struct chain *chain)
+void fl_chain_tidy(fl_chain *chain)
 {
     uint64_t needed = 0;
     if (chain->busy) return;
     for (uint64_t left = chain->pending; left; left &= left - 1) needed |= chain->values[__builtin_ctzll(left)].needs;
     for (int i = 0; i < chain->count; i++)
-        if (chain->values[i].role == INPUT && !(needed >> i & 1u)) release_input(chain, i);
+        if (chain->values[i].role == FL_VALUE_INPUT && !(needed >> i & 1u)) release_input(chain, i);
     if (chain->pending) return;
     chain->count = 0;
     chain->open = false;
 }
 
-void fl_chain_set_done(struct chain *chain, int i)
+void fl_chain_set_done(fl_chain *chain, int i)
 {
     chain->values[i].pending = false;
     chain->pending &= ~(1ull << i);
@@ -57,48 +58,52 @@ void fl_chain_set_done(struct chain *chain, int i)
 static void value_dropped(fl_storage *storage)
 {
     int i;
-    struct chain *c = fl_chain_of_stamp(storage->var.write, &i);
+    fl_chain *c = fl_chain_of_stamp(storage->var.write, &i);
     fl_chain_set_done(c, i);
     c->values[i].storage = NULL;
     fl_chain_tidy(c);
 }
 
-void fl_chain_refresh_needs(struct chain *chain)
+void fl_chain_refresh_needs(fl_chain *chain)
 {
     for (int i = 0; i < chain->count; i++) {
-        struct chain_value *v = &chain->values[i];
+        fl_chain_value *v = &chain->values[i];
         v->needs = 1ull << i;
-        if (v->role == RESULT)
+        if (v->role == FL_VALUE_RESULT)
             for (int k = 0; k < v->nin; k++) v->needs |= chain->values[v->in[k]].needs;
     }
 }
 
-uint64_t fl_chain_needed_by(const struct chain *chain, uint64_t results)
+uint64_t fl_chain_needed_by(const fl_chain *chain, uint64_t results)
 {
     uint64_t needs = 0;
     for (; results; results &= results - 1) needs |= chain->values[__builtin_ctzll(results)].needs;
     return needs;
 }
 
-bool fl_chain_is_costly(const struct chain *chain, const struct chain_value *value)
+/* Nanoseconds of an element. */
+static float cost_of(const fl_chain_value *value)
 {
-    float cost = 0; /* nanoseconds of an element */
-    for (uint64_t left = value->needs; left; left &= left - 1) {
-        const struct chain_value *v = &chain->values[__builtin_ctzll(left)];
-        if (v->role == RESULT) cost += v->row ? fl_ew_rows[v->row].cost_ns : v->draws;
-    }
+    if (value->role != FL_VALUE_RESULT) return 0;
+    return value->row ? fl_ew_rows[value->row].cost_ns : value->draws;
+}
+
+bool fl_chain_is_costly(const fl_chain *chain, const fl_chain_value *value)
+{
+    float cost = cost_of(value);
+    for (int k = 0; k < value->nin; k++) cost += cost_of(&chain->values[value->in[k]]);
     return cost >= 0.5f;
 }
 
 /* ---- finding a chain ---- */
 
-static bool has_shape(const struct chain *chain, const fl_meta *meta)
+static bool has_shape(const fl_chain *chain, const fl_meta *meta)
 {
     return chain->ndim == meta->shape.ndim
         && memcmp(chain->size, meta->window.size, sizeof *chain->size * (size_t)chain->ndim) == 0;
 }
 
-int fl_chain_pending_value(const struct chain *chain, const fl_tensor *tensor)
+int fl_chain_pending_value(const fl_chain *chain, const fl_tensor *tensor)
 {
     int i;
     if (!fl_var_is_deferred(&tensor->storage->var) || fl_chain_of_stamp(tensor->storage->var.write, &i) != chain)
@@ -108,10 +113,10 @@ int fl_chain_pending_value(const struct chain *chain, const fl_tensor *tensor)
 }
 
 /* A chain without values; the one that was used longest ago is computed if there is no other. */
-static struct chain *chain_take(void)
+static fl_chain *chain_take(void)
 {
-    struct chain *oldest = NULL;
-    for (int i = 0; i < CHAINS; i++) {
+    fl_chain *oldest = NULL;
+    for (int i = 0; i < FL_CHAINS; i++) {
         if (fl_chains[i].count == 0 && !fl_chains[i].busy) return &fl_chains[i];
         if (!fl_chains[i].busy && (!oldest || fl_chains[i].age < oldest->age)) oldest = &fl_chains[i];
     }
@@ -121,15 +126,15 @@ static struct chain *chain_take(void)
 }
 
 /* The open chain for results of this plan: of their local shape and device. */
-static struct chain *chain_for(const fl_plan *plan)
+static fl_chain *chain_for(const fl_plan *plan)
 {
     const fl_meta *meta = plan->out[0];
     int index = plan->device ? plan->device_index : -1;
-    for (int i = 0; i < CHAINS; i++)
+    for (int i = 0; i < FL_CHAINS; i++)
         if (fl_chains[i].open && has_shape(&fl_chains[i], meta) && fl_chains[i].device == plan->device
             && fl_chains[i].device_index == index)
             return &fl_chains[i];
-    struct chain *c = chain_take();
+    fl_chain *c = chain_take();
     if (!c) return NULL;
     c->inputs = c->patterns = c->room = 0;
     c->open = true;
@@ -143,7 +148,7 @@ static struct chain *chain_for(const fl_plan *plan)
 }
 
 /* Strides along the chain's axes; false: neighbours of the innermost axis lie apart: copy kernels do that better. */
-static bool broadcast_strides(int64_t *strides, const struct chain *chain, const fl_tensor *tensor)
+static bool broadcast_strides(int64_t *strides, const fl_chain *chain, const fl_tensor *tensor)
 {
     int ndim = tensor->meta->shape.ndim, last = chain->ndim - 1;
     memset(strides, 0, sizeof *strides * FL_MAX_NDIM);
@@ -153,20 +158,20 @@ static bool broadcast_strides(int64_t *strides, const struct chain *chain, const
     return last < 0 || strides[last] == 0 || strides[last] == 1;
 }
 
-static int value_find(const struct chain *chain, const fl_tensor *tensor, const int64_t *strides)
+static int value_find(const fl_chain *chain, const fl_tensor *tensor, const int64_t *strides)
 {
     int64_t offset = tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype);
     for (int i = 0; i < chain->count; i++) {
-        const struct chain_value *v = &chain->values[i];
-        if (v->role == INPUT && v->storage == tensor->storage && v->offset == offset && v->dtype == tensor->meta->dtype
-            && memcmp(v->stride, strides, sizeof v->stride) == 0)
+        const fl_chain_value *v = &chain->values[i];
+        if (v->role == FL_VALUE_INPUT && v->storage == tensor->storage && v->offset == offset
+            && v->dtype == tensor->meta->dtype && memcmp(v->stride, strides, sizeof v->stride) == 0)
             return i;
     }
     return -1;
 }
 
 /* True where the strides are neither those of a result nor 0, nor those of another operand. */
-static bool is_new_pattern(const struct chain *chain, const int64_t *strides)
+static bool is_new_pattern(const fl_chain *chain, const int64_t *strides)
 {
     int64_t expected = 1, any = 0;
     bool as_result = true;
@@ -177,14 +182,14 @@ static bool is_new_pattern(const struct chain *chain, const int64_t *strides)
     }
     if (!any || as_result) return false;
     for (int i = 0; i < chain->count; i++)
-        if (chain->values[i].role == INPUT
+        if (chain->values[i].role == FL_VALUE_INPUT
             && memcmp(chain->values[i].stride, strides, sizeof chain->values[i].stride) == 0)
             return false;
     return true;
 }
 
 /* Is the operand's value there, or a step of this chain? Others that are deferred are computed. */
-static bool is_at_hand(const struct chain *chain, const fl_tensor *tensor)
+static bool is_at_hand(const fl_chain *chain, const fl_tensor *tensor)
 {
     fl_var *var = &tensor->storage->var;
     if (fl_chain_pending_value(chain, tensor) >= 0) return true;
@@ -205,7 +210,7 @@ static int room_of(const fl_chain_call *call)
 }
 
 /* Has the chain room for one more step and its operands? */
-static bool has_room(const struct chain *chain, const fl_chain_call *call)
+static bool has_room(const fl_chain *chain, const fl_chain_call *call)
 {
     int inputs = chain->inputs, patterns = chain->patterns;
     int64_t strides[FL_MAX_NDIM];
@@ -216,37 +221,37 @@ static bool has_room(const struct chain *chain, const fl_chain_call *call)
         inputs++;
         patterns += is_new_pattern(chain, strides);
     }
-    return inputs <= MAX_INPUTS && patterns < FL_TILES_PATTERNS && chain->count + call->nin + 1 <= MAX_VALUES
-        && chain->room + room_of(call) <= MAX_ROOM;
+    return inputs <= FL_CHAIN_MAX_INPUTS && patterns < FL_TILES_PATTERNS
+        && chain->count + call->nin + 1 <= FL_CHAIN_MAX_VALUES && chain->room + room_of(call) <= FL_CHAIN_MAX_ROOM;
 }
 
 /* What the chain's values take of its room. */
-static void count_again(struct chain *chain)
+static void count_again(fl_chain *chain)
 {
     int count = chain->count;
     chain->inputs = chain->patterns = chain->room = 0;
     for (chain->count = 0; chain->count < count; chain->count++) {
-        const struct chain_value *v = &chain->values[chain->count];
-        chain->inputs += v->role == INPUT;
-        if (v->role == INPUT) chain->patterns += is_new_pattern(chain, v->stride);
-        if (v->role == RESULT) chain->room += v->room;
+        const fl_chain_value *v = &chain->values[chain->count];
+        chain->inputs += v->role == FL_VALUE_INPUT;
+        if (v->role == FL_VALUE_INPUT) chain->patterns += is_new_pattern(chain, v->stride);
+        if (v->role == FL_VALUE_RESULT) chain->room += v->room;
     }
 }
 
 /* Values that nothing pending needs leave the chain, and the others move up: it has room again. */
-static void compact(struct chain *chain)
+static void compact(fl_chain *chain)
 {
     fl_chain_tidy(chain);
-    uint8_t places[MAX_VALUES];
+    uint8_t places[FL_CHAIN_MAX_VALUES];
     uint64_t needed = fl_chain_needed_by(chain, chain->pending);
     int count = 0;
     chain->pending = 0;
     for (int i = 0; i < chain->count; i++) {
         if (!(needed >> i & 1u)) continue;
-        struct chain_value *v = &chain->values[count];
+        fl_chain_value *v = &chain->values[count];
         places[i] = (uint8_t)count;
         if (count < i) *v = chain->values[i];
-        for (int k = 0; v->role == RESULT && k < v->nin; k++) v->in[k] = places[v->in[k]];
+        for (int k = 0; v->role == FL_VALUE_RESULT && k < v->nin; k++) v->in[k] = places[v->in[k]];
         if (v->pending) {
             chain->pending |= 1ull << count;
             v->storage->var.write = fl_chain_stamp(chain, count);
@@ -258,27 +263,27 @@ static void compact(struct chain *chain)
     count_again(chain);
 }
 
-static int add_number(struct chain *chain, const fl_view *view)
+static int add_number(fl_chain *chain, const fl_view *view)
 {
-    struct chain_value *v = &chain->values[chain->count];
-    *v = (struct chain_value){
-        .role = NUMBER, .dtype = view->dtype, .needs = 1ull << chain->count, .number = {view->scalar[0]}};
+    fl_chain_value *v = &chain->values[chain->count];
+    *v = (fl_chain_value){
+        .role = FL_VALUE_NUMBER, .dtype = view->dtype, .needs = 1ull << chain->count, .number = {view->scalar[0]}};
     return chain->count++;
 }
 
-static int add_input(struct chain *chain, fl_tensor *tensor)
+static int add_input(fl_chain *chain, fl_tensor *tensor)
 {
     int64_t strides[FL_MAX_NDIM];
     broadcast_strides(strides, chain, tensor);
     int found = value_find(chain, tensor, strides);
     if (found >= 0) return found;
     chain->patterns += is_new_pattern(chain, strides);
-    struct chain_value *v = &chain->values[chain->count];
-    *v = (struct chain_value){.role = INPUT,
-                              .dtype = tensor->meta->dtype,
-                              .needs = 1ull << chain->count,
-                              .storage = fl_storage_ref(tensor->storage),
-                              .offset = tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype)};
+    fl_chain_value *v = &chain->values[chain->count];
+    *v = (fl_chain_value){.role = FL_VALUE_INPUT,
+                          .dtype = tensor->meta->dtype,
+                          .needs = 1ull << chain->count,
+                          .storage = fl_storage_ref(tensor->storage),
+                          .offset = tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype)};
     memcpy(v->stride, strides, sizeof strides);
     chain->inputs++;
     return chain->count++;
@@ -310,7 +315,7 @@ static int64_t first_of(const fl_meta *meta)
 }
 
 /* What the value is computed by. */
-static void set_step(struct chain_value *value, const fl_chain_call *call, fl_view *views)
+static void set_step(fl_chain_value *value, const fl_chain_call *call, fl_view *views)
 {
     const fl_op *op = call->plan->op;
     fl_kernel kernel = {.row = op->row, .attrs = call->attrs, .in = views, .nin = call->nin};
@@ -330,7 +335,7 @@ static void set_step(struct chain_value *value, const fl_chain_call *call, fl_vi
     op->draw(&value->draw, &kernel);
 }
 
-static fl_tensor *add_step(struct chain *chain, const fl_chain_call *call)
+static fl_tensor *add_step(fl_chain *chain, const fl_chain_call *call)
 {
     fl_view views[FL_EW_MAX_IN];
     uint8_t in[FL_EW_MAX_IN];
@@ -347,15 +352,16 @@ static fl_tensor *add_step(struct chain *chain, const fl_chain_call *call)
     int i = chain->count;
     if (fl_tensor_deferred(&out, call->plan->out[0], chain->device_index, fl_chain_stamp(chain, i)) != FL_OK)
         return NULL;
-    struct chain_value *v = &chain->values[chain->count++];
-    *v = (struct chain_value){.role = RESULT, .pending = true, .dtype = out->meta->dtype, .needs = needs | 1ull << i};
+    fl_chain_value *v = &chain->values[chain->count++];
+    *v = (fl_chain_value){
+        .role = FL_VALUE_RESULT, .pending = true, .dtype = out->meta->dtype, .needs = needs | 1ull << i};
     v->storage = out->storage;
     v->name = call->plan->op->name;
     if (fl_chain_reports() && fl_engine_where) fl_engine_where(v->line, sizeof v->line);
     v->nin = (uint8_t)call->nin;
     memcpy(v->in, in, sizeof in);
     set_step(v, call, views);
-    v->lesson = (uint8_t)((uintptr_t)call->plan / sizeof *call->plan);
+    v->lesson = (uint8_t)fl_hash_words(out->meta->hash, v->name, strlen(v->name));
     v->kept = v->guessed = fl_chain_lessons[v->lesson] && fl_chain_is_costly(chain, v);
     v->room = (uint8_t)room_of(call);
     chain->room += v->room;
@@ -389,7 +395,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
     if (fl_chain_forcing || fl_fault_armed || fl_engine_mode_get() != FL_ENGINE_AUTO) return NULL;
     if (call->plan->op->draw && first_of(out) < 0) return NULL;
     for (int tries = 0; tries < 2; tries++) {
-        struct chain *c = chain_for(call->plan);
+        fl_chain *c = chain_for(call->plan);
         if (!c) return NULL;
         for (int k = 0; k < call->nin; k++)
             if (call->tensors[k]
@@ -404,7 +410,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
         }
         if (fl_chain_collect) fl_chain_collect(0);
         compact(c);
-        c->open = c->count <= MAX_VALUES / 2 && has_room(c, call);
+        c->open = c->count <= FL_CHAIN_MAX_VALUES / 2 && has_room(c, call);
     }
     return NULL;
 }
@@ -413,6 +419,6 @@ void fl_chain_keep(fl_tensor *tensor)
 {
     int i;
     if (!fl_var_is_deferred(&tensor->storage->var)) return;
-    struct chain *c = fl_chain_of_stamp(tensor->storage->var.write, &i);
+    fl_chain *c = fl_chain_of_stamp(tensor->storage->var.write, &i);
     c->values[i].kept = true;
 }

@@ -13,18 +13,18 @@
 /* ---- what to store ---- */
 
 /* The operands that `results` need and that are poisoned or may be: a task passes that on to all it writes. */
-static uint64_t doubtful(const struct chain *chain, uint64_t results)
+static uint64_t doubtful(const fl_chain *chain, uint64_t results)
 {
     uint64_t operands = 0;
     for (uint64_t left = chain->device ? fl_chain_needed_by(chain, results) : 0; left; left &= left - 1) {
-        const struct chain_value *v = &chain->values[__builtin_ctzll(left)];
-        if (v->role == INPUT && v->storage->var.poison) operands |= left & -left;
+        const fl_chain_value *v = &chain->values[__builtin_ctzll(left)];
+        if (v->role == FL_VALUE_INPUT && v->storage->var.poison) operands |= left & -left;
     }
     return operands;
 }
 
 /* The results to store so that those of `wanted` are there. */
-static uint64_t to_store(const struct chain *chain, uint64_t wanted)
+static uint64_t to_store(const fl_chain *chain, uint64_t wanted)
 {
     uint64_t store = wanted & chain->pending, doubt = doubtful(chain, store);
     for (uint64_t left = fl_chain_needed_by(chain, store) & chain->pending; left; left &= left - 1) {
@@ -35,12 +35,14 @@ static uint64_t to_store(const struct chain *chain, uint64_t wanted)
     return store;
 }
 
-static int slot_of(const struct chain *chain, fl_tiles *tiles, const struct chain_value *value, const int *slots)
+static int slot_of(const fl_chain *chain, fl_tiles *tiles, const fl_chain_value *value, const int *slots)
 {
     fl_view view = {.dtype = value->dtype, .ndim = chain->ndim, .size = chain->size, .stride = value->stride};
     switch (value->role) {
-    case INPUT: view.data = (char *)value->storage->data + value->offset; return fl_tiles_operand(tiles, &view);
-    case NUMBER:
+    case FL_VALUE_INPUT:
+        view.data = (char *)value->storage->data + value->offset;
+        return fl_tiles_operand(tiles, &view);
+    case FL_VALUE_NUMBER:
         view.ndim = 0;
         view.scalar[0] = value->number[0];
         view.data = view.scalar;
@@ -55,7 +57,7 @@ static int slot_of(const struct chain *chain, fl_tiles *tiles, const struct chai
 }
 
 /* The steps that the results need, as tiles; slots: of all values that are needed. */
-static void build(const struct chain *chain, fl_tiles *tiles, uint64_t results, int *slots)
+static void build(const fl_chain *chain, fl_tiles *tiles, uint64_t results, int *slots)
 {
     fl_tiles_begin(tiles, chain->ndim, chain->size, NULL);
     for (uint64_t left = fl_chain_needed_by(chain, results); left; left &= left - 1) {
@@ -66,7 +68,7 @@ static void build(const struct chain *chain, fl_tiles *tiles, uint64_t results, 
 }
 
 /* Memory for the results of `store`, of which some may be gone afterwards: garbage is collected where it is short. */
-static fl_status blocks_new(fl_storage **blocks, const struct chain *chain, uint64_t store)
+static fl_status blocks_new(fl_storage **blocks, const fl_chain *chain, uint64_t store)
 {
     fl_status status = FL_OK;
     for (uint64_t left = store; left && status == FL_OK; left &= left - 1) {
@@ -80,15 +82,15 @@ static fl_status blocks_new(fl_storage **blocks, const struct chain *chain, uint
 }
 
 /* The value is in memory; it becomes an operand where others are still computed from it. */
-static void value_done(struct chain *chain, int i)
+static void value_done(fl_chain *chain, int i)
 {
-    struct chain_value *v = &chain->values[i];
+    fl_chain_value *v = &chain->values[i];
     fl_chain_set_done(chain, i);
     if (!(fl_chain_needed_by(chain, chain->pending) >> i & 1u) || !fl_var_mark_deferred_read(&v->storage->var)) {
         v->storage = NULL;
         return;
     }
-    v->role = INPUT;
+    v->role = FL_VALUE_INPUT;
     chain->inputs++;
     v->storage = fl_storage_ref(v->storage);
     v->offset = 0;
@@ -97,7 +99,7 @@ static void value_done(struct chain *chain, int i)
 }
 
 /* There is no memory: the results are poisoned with the message. */
-static void value_failed(struct chain *chain, int i)
+static void value_failed(fl_chain *chain, int i)
 {
     fl_storage *storage = chain->values[i].storage;
     storage->var.write = 0;
@@ -108,16 +110,16 @@ static void value_failed(struct chain *chain, int i)
 
 /* A computation under way: which results are stored where. */
 struct work {
-    struct chain *chain;
+    fl_chain *chain;
     uint64_t store, computed; /* results, and all that they are computed from */
     uint64_t started;         /* base/clock.h */
-    fl_storage *blocks[MAX_VALUES];
-    int slots[MAX_VALUES];
+    fl_storage *blocks[FL_CHAIN_MAX_VALUES];
+    int slots[FL_CHAIN_MAX_VALUES];
 };
 
 /* Finds memory for the results of `store`; false: there is none, with the message. Some may be gone afterwards, because
 ** garbage was collected. */
-static bool work_begin(struct work *work, struct chain *chain, uint64_t store)
+static bool work_begin(struct work *work, fl_chain *chain, uint64_t store)
 {
     *work = (struct work){.chain = chain, .started = fl_now()};
     chain->busy = true;
@@ -147,13 +149,13 @@ static void work_tiles(struct work *work, fl_tiles *tiles, uint64_t also)
 /* fold: the op that took the elements, or NULL. */
 static void report(const struct work *work, const char *fold)
 {
-    const struct chain *chain = work->chain;
-    fl_chain_step steps[MAX_VALUES + 1];
+    const fl_chain *chain = work->chain;
+    fl_chain_step steps[FL_CHAIN_MAX_VALUES + 1];
     fl_chain_pass pass = {.steps = steps, .stored = __builtin_popcountll(work->store), .numel = chain->numel};
     char line[FL_CHAIN_LINE] = "";
     for (uint64_t left = work->computed; left; left &= left - 1) {
-        const struct chain_value *v = &chain->values[__builtin_ctzll(left)];
-        if (v->role == RESULT) steps[pass.count++] = (fl_chain_step){v->name, v->line};
+        const fl_chain_value *v = &chain->values[__builtin_ctzll(left)];
+        if (v->role == FL_VALUE_RESULT) steps[pass.count++] = (fl_chain_step){v->name, v->line};
     }
     if (fold && fl_engine_where) fl_engine_where(line, sizeof line);
     if (fold) steps[pass.count++] = (fl_chain_step){fold, line}, pass.stored++;
@@ -161,7 +163,7 @@ static void report(const struct work *work, const char *fold)
 }
 
 /* The value is stored: for its second use, or on a guess that there will be one. */
-static void learn(const struct chain *chain, const struct chain_value *value)
+static void learn(const fl_chain *chain, const fl_chain_value *value)
 {
     uint8_t *lesson = &fl_chain_lessons[value->lesson];
     if (value->computed && fl_chain_is_costly(chain, value)) *lesson = FL_CHAIN_LESSON;
@@ -171,7 +173,7 @@ static void learn(const struct chain *chain, const struct chain_value *value)
 /* The tiles have run. */
 static void work_end(struct work *work, const char *fold)
 {
-    struct chain *chain = work->chain;
+    fl_chain *chain = work->chain;
     if (fl_chain_reports()) report(work, fold);
     for (uint64_t left = work->store; left; left &= left - 1) learn(chain, &chain->values[__builtin_ctzll(left)]);
     for (uint64_t left = work->computed; left; left &= left - 1) chain->values[__builtin_ctzll(left)].computed = true;
@@ -193,7 +195,7 @@ struct issued {
 static fl_status issue_run(void *payload)
 {
     const struct issued *issued = payload;
-    const struct chain *chain = issued->work->chain;
+    const fl_chain *chain = issued->work->chain;
     FL_TRY(chain->device->enter(chain->device_index, FL_QUEUE_COMPUTE));
     return chain->device->tiles(issued->tiles, issued->name);
 }
@@ -201,9 +203,10 @@ static fl_status issue_run(void *payload)
 /* One task, which the engine orders among all others that read or write its variables. */
 static void issue(const struct work *work, const fl_tiles *tiles)
 {
-    fl_var *reads[MAX_VALUES], *writes[MAX_VALUES];
-    uint32_t versions[MAX_VALUES]; /* a result has its value from the start: this write is none of the script's */
-    struct chain *chain = work->chain;
+    fl_var *reads[FL_CHAIN_MAX_VALUES], *writes[FL_CHAIN_MAX_VALUES];
+    uint32_t
+        versions[FL_CHAIN_MAX_VALUES]; /* a result has its value from the start: this write is none of the script's */
+    fl_chain *chain = work->chain;
     struct issued payload = {work, tiles, chain->values[63 - __builtin_clzll(work->store)].name};
     fl_task task = {.name = payload.name,
                     .run = issue_run,
@@ -214,7 +217,7 @@ static void issue(const struct work *work, const fl_tiles *tiles)
                     .lane = chain->lane};
     for (uint64_t left = work->computed; left; left &= left - 1) {
         int i = __builtin_ctzll(left), k = 0;
-        if (chain->values[i].role != INPUT) continue;
+        if (chain->values[i].role != FL_VALUE_INPUT) continue;
         while (k < task.read_count && reads[k] != &chain->values[i].storage->var) k++;
         if (k == task.read_count) reads[task.read_count++] = &chain->values[i].storage->var;
     }
@@ -229,7 +232,7 @@ static void issue(const struct work *work, const fl_tiles *tiles)
 }
 
 /* Computes what is wanted; stores the results of `also` with it, where there is memory for them. */
-static void compute_together(struct chain *chain, uint64_t wanted, uint64_t also)
+static void compute_together(fl_chain *chain, uint64_t wanted, uint64_t also)
 {
     struct work work;
     fl_tiles tiles;
@@ -249,7 +252,7 @@ static void compute_together(struct chain *chain, uint64_t wanted, uint64_t also
 }
 
 /* The same; each of its own where operands may be poisoned. */
-void fl_chain_compute(struct chain *chain, uint64_t wanted, uint64_t also)
+void fl_chain_compute(fl_chain *chain, uint64_t wanted, uint64_t also)
 {
     if (!doubtful(chain, (wanted | also) & chain->pending)) {
         compute_together(chain, wanted, also);
@@ -260,18 +263,18 @@ void fl_chain_compute(struct chain *chain, uint64_t wanted, uint64_t also)
 }
 
 /* The pending results that are computed from the variable's storage. */
-static uint64_t readers_of(const struct chain *chain, const fl_var *var)
+static uint64_t readers_of(const fl_chain *chain, const fl_var *var)
 {
     uint64_t readers = 0;
     for (int i = 0; i < chain->count; i++) {
-        if (chain->values[i].role != INPUT || &chain->values[i].storage->var != var) continue;
+        if (chain->values[i].role != FL_VALUE_INPUT || &chain->values[i].storage->var != var) continue;
         for (uint64_t left = chain->pending; left; left &= left - 1)
             if (chain->values[__builtin_ctzll(left)].needs >> i & 1u) readers |= left & -left;
     }
     return readers;
 }
 
-static int64_t bytes_of(const struct chain *chain, uint64_t results)
+static int64_t bytes_of(const fl_chain *chain, uint64_t results)
 {
     int64_t bytes = 0;
     for (; results; results &= results - 1)
@@ -284,7 +287,7 @@ static void drop_garbage(const fl_var *var)
 {
     for (int tries = 0; tries < 2 && fl_chain_collect; tries++) {
         int64_t bytes = 0;
-        for (int i = 0; i < CHAINS; i++)
+        for (int i = 0; i < FL_CHAINS; i++)
             bytes += bytes_of(&fl_chains[i], var ? readers_of(&fl_chains[i], var) : fl_chains[i].pending);
         if (bytes) fl_chain_collect(tries == 0 ? 0 : bytes);
     }
@@ -292,11 +295,11 @@ static void drop_garbage(const fl_var *var)
 
 /* The pending results that take steps which the value takes too, and do not lie on the way to it. In a chain that takes
 ** no more steps they are the variables of a loop, and one pass for all computes those steps once. */
-static uint64_t siblings_of(const struct chain *chain, int value)
+static uint64_t siblings_of(const fl_chain *chain, int value)
 {
     uint64_t needs = chain->values[value].needs, steps = 0, siblings = 0;
     for (uint64_t left = needs; left; left &= left - 1)
-        if (chain->values[__builtin_ctzll(left)].role == RESULT) steps |= left & -left;
+        if (chain->values[__builtin_ctzll(left)].role == FL_VALUE_RESULT) steps |= left & -left;
     for (uint64_t left = chain->pending & ~needs; left; left &= left - 1)
         if (chain->values[__builtin_ctzll(left)].needs & steps) siblings |= left & -left;
     return siblings;
@@ -306,19 +309,19 @@ void fl_chain_compute_stamp(fl_stamp stamp)
 {
     int value;
     if (stamp != FL_STAMP_ALL) {
-        struct chain *c = fl_chain_of_stamp(stamp, &value);
+        fl_chain *c = fl_chain_of_stamp(stamp, &value);
         fl_chain_compute(c, 1ull << value, c->open ? 0 : siblings_of(c, value));
         return;
     }
     drop_garbage(NULL);
-    for (int i = 0; i < CHAINS; i++)
+    for (int i = 0; i < FL_CHAINS; i++)
         if (fl_chains[i].pending && !fl_chains[i].busy) fl_chain_compute(&fl_chains[i], fl_chains[i].pending, 0);
 }
 
 void fl_chain_before_write(fl_var *var)
 {
     drop_garbage(var);
-    for (int i = 0; i < CHAINS; i++) {
+    for (int i = 0; i < FL_CHAINS; i++) {
         uint64_t readers = readers_of(&fl_chains[i], var);
         if (readers) fl_chain_compute(&fl_chains[i], readers, 0);
     }
@@ -328,10 +331,10 @@ void fl_chain_before_write(fl_var *var)
 /* ---- folds ---- */
 
 /* The chain and value of a tensor that is a pending result as a whole; NULL: it is none. */
-static struct chain *whole_result(const fl_tensor *tensor, int *value)
+static fl_chain *whole_result(const fl_tensor *tensor, int *value)
 {
     if (!fl_var_is_deferred(&tensor->storage->var)) return NULL;
-    struct chain *chain = fl_chain_of_stamp(tensor->storage->var.write, value);
+    fl_chain *chain = fl_chain_of_stamp(tensor->storage->var.write, value);
     return fl_chain_pending_value(chain, tensor) >= 0 && !chain->busy ? chain : NULL;
 }
 
@@ -353,7 +356,7 @@ static bool give_tiles(fl_source *source, fl_tiles *tiles, int *slot)
 {
     struct fold *fold = (struct fold *)source;
     int value = 0;
-    struct chain *chain = whole_result(fold->tensor, &value);
+    fl_chain *chain = whole_result(fold->tensor, &value);
     uint64_t store = to_store(chain, 1ull << value);
     if (!chain->values[value].kept && !chain->values[value].computed) store &= ~(1ull << value);
     fold->begun = true;

@@ -12,27 +12,27 @@
 #include "cpu/tiles.h"
 
 enum {
-    CHAINS = 16,
-    MAX_VALUES = 56,
-    MAX_INPUTS = 8,
-    MAX_ROOM = FL_TILES_STEPS - FL_EW_MAX_IN - 2 /* steps of tiles, with conversions */
+    FL_CHAINS = 16,
+    FL_CHAIN_MAX_VALUES = 56,
+    FL_CHAIN_MAX_INPUTS = 8,
+    FL_CHAIN_MAX_ROOM = FL_TILES_STEPS - FL_EW_MAX_IN - 2 /* steps of tiles, with conversions */
 };
 
-typedef enum role { UNUSED, INPUT, NUMBER, RESULT } role;
+typedef enum fl_chain_role { FL_VALUE_UNUSED, FL_VALUE_INPUT, FL_VALUE_NUMBER, FL_VALUE_RESULT } fl_chain_role;
 
-struct chain_value {
-    uint8_t role;
+typedef struct fl_chain_value {
+    uint8_t role;  /* fl_chain_role */
     bool pending;  /* a result that is not computed, whose tensor lives */
     bool kept;     /* to be stored when it is computed for another */
     bool computed; /* once already, without being stored */
     bool guessed;  /* kept because such results were computed twice before */
     fl_dtype dtype;
     uint64_t needs;              /* the values it is computed from and itself, a bit each */
-    fl_storage *storage;         /* INPUT: owned; pending: its tensor's */
-    int64_t offset;              /* INPUT: bytes */
-    int64_t stride[FL_MAX_NDIM]; /* INPUT: along the chain's axes, 0 where broadcast */
+    fl_storage *storage;         /* input: owned; pending: its tensor's */
+    int64_t offset;              /* input: bytes */
+    int64_t stride[FL_MAX_NDIM]; /* input: along the chain's axes, 0 where broadcast */
     int64_t number[1];
-    /* RESULT: */
+    /* a result: */
     const char *name;                         /* of the op */
     char line[FL_CHAIN_LINE];                 /* that called it, while passes are reported */
     uint8_t row, room, nin, in[FL_EW_MAX_IN]; /* room: steps of tiles that it may take */
@@ -46,9 +46,9 @@ struct chain_value {
         };
     };
     bool draws; /* neither a row nor this: a cast */
-};
+} fl_chain_value;
 
-struct chain {
+typedef struct fl_chain {
     int count, inputs, patterns, room, ndim;
     bool open;               /* takes more steps */
     bool busy;               /* is being computed */
@@ -56,29 +56,30 @@ struct chain {
     int device_index, lane;
     uint64_t pending, age; /* bits of values */
     int64_t size[FL_MAX_NDIM], numel;
-    struct chain_value values[MAX_VALUES];
-};
+    fl_chain_value values[FL_CHAIN_MAX_VALUES];
+} fl_chain;
 
-extern struct chain fl_chains[CHAINS];
+extern fl_chain fl_chains[FL_CHAINS];
 extern int fl_chain_forcing; /* computations under way */
 
-/* How often results of an op and shape (a hash of its plan) are still stored when they are computed for another: set
+/* How often results of an op and shape (a hash of them) are still stored when they are computed for another: set
 ** when one was computed twice and that cost much. A wrong guess costs a store, and guesses run out. */
 extern uint8_t fl_chain_lessons[256];
 enum { FL_CHAIN_LESSON = 8 };
 
-/* True if the value takes so long to compute that storing it for a second use is cheaper. */
-bool fl_chain_is_costly(const struct chain *chain, const struct chain_value *value);
+/* True if the value's step and those of its operands take so long that storing it for a second use is cheaper. (All that
+** it is computed from would make every late step of a long chain costly.) */
+bool fl_chain_is_costly(const fl_chain *chain, const fl_chain_value *value);
 
 /* ---- stamps of pending results ---- */
 
-static inline fl_stamp fl_chain_stamp(const struct chain *chain, int value)
+static inline fl_stamp fl_chain_stamp(const fl_chain *chain, int value)
 {
     return (fl_stamp)FL_LANE_DEFERRED << 56 | (fl_stamp)(chain - fl_chains) << 8 | (fl_stamp)(value + 1);
 }
 
 /* The chain of a pending value's stamp. */
-static inline struct chain *fl_chain_of_stamp(fl_stamp stamp, int *value)
+static inline fl_chain *fl_chain_of_stamp(fl_stamp stamp, int *value)
 {
     *value = (int)(stamp & 0xff) - 1;
     return &fl_chains[stamp >> 8 & 0xffff];
@@ -87,25 +88,25 @@ static inline struct chain *fl_chain_of_stamp(fl_stamp stamp, int *value)
 /* ---- what a chain holds (chain.c) ---- */
 
 /* Gives back what no pending result needs; a chain without any is empty. */
-void fl_chain_tidy(struct chain *chain);
+void fl_chain_tidy(fl_chain *chain);
 
 /* The value is not pending any more. */
-void fl_chain_set_done(struct chain *chain, int value);
+void fl_chain_set_done(fl_chain *chain, int value);
 
 /* What results need is known anew: some of it may lie in memory now. */
-void fl_chain_refresh_needs(struct chain *chain);
+void fl_chain_refresh_needs(fl_chain *chain);
 
 /* The values, a bit each, that results are computed from, with themselves. */
-uint64_t fl_chain_needed_by(const struct chain *chain, uint64_t results);
+uint64_t fl_chain_needed_by(const fl_chain *chain, uint64_t results);
 
 /* The pending value of the chain that the tensor is as a whole, or -1. */
-int fl_chain_pending_value(const struct chain *chain, const fl_tensor *tensor);
+int fl_chain_pending_value(const fl_chain *chain, const fl_tensor *tensor);
 
 /* ---- computing (chain_compute.c) ---- */
 
 /* Computes pending results, a bit each; stores those of `also` with them, where there is memory for them. What fails is
 ** poisoned. */
-void fl_chain_compute(struct chain *chain, uint64_t wanted, uint64_t also);
+void fl_chain_compute(fl_chain *chain, uint64_t wanted, uint64_t also);
 
 /* The hooks of the engine: see var.h. */
 void fl_chain_compute_stamp(fl_stamp stamp);

@@ -22,7 +22,7 @@
 
 #include <stddef.h>
 
-enum { FL_MAX_LANES = 73 }; /* 16 devices with 4 queues each, the host's, and that of deferred values */
+enum { FL_MAX_LANES = FL_LANE_DEFERRED + 1 };
 
 typedef enum fl_lane_id { FL_LANE_CPU, FL_LANE_IO, FL_LANE_COMM, FL_LANE_FIRST_FREE } fl_lane_id;
 
