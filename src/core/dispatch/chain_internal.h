@@ -67,8 +67,8 @@ extern int fl_chain_forcing; /* computations under way */
 extern uint8_t fl_chain_lessons[256];
 enum { FL_CHAIN_LESSON = 8 };
 
-/* True if the value's step and those of its operands take so long that storing it for a second use is cheaper. (All that
-** it is computed from would make every late step of a long chain costly.) */
+/* True if the value's step and those of its operands take so long that storing it for a second use is cheaper. (By all
+** steps that it needs, every late step of a long chain would be.) */
 bool fl_chain_is_costly(const fl_chain *chain, const fl_chain_value *value);
 
 /* ---- stamps of pending results ---- */
