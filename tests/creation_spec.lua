@@ -167,7 +167,7 @@ describe("messages", function()
         {"zeros: shape [1099511627776, 1099511627776] has too many elements (2^59 or more)", function() flow.zeros(1 << 40, 1 << 40) end},
         {"zeros: size holds at most 8 numbers, got 9", function() flow.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1) end},
         {"zeros: too many arguments: zeros(size: sizes, options)", function() flow.zeros({2, 3}, 4) end},
-        {"zeros: unknown device 'gpu'; a device is \"cpu\", \"cuda\" or \"cuda:1\"", function() flow.zeros(2, {device = "gpu"}) end},
+        {"zeros: unknown device 'gpu'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\"", function() flow.zeros(2, {device = "gpu"}) end},
         {"full: missing argument 'value': full(size: sizes, value: scalar, options)", function() flow.full({2}) end},
         {"full: value must be a number, got string", function() flow.full({2}, "a") end},
         {"full: value 300 does not fit into uint8", function() flow.full({2}, 300, {dtype = "uint8"}) end},

@@ -657,7 +657,7 @@ describe("options of scripts", function()
         {"--lr 1e999", "--lr takes a number >= 0, got '1e999'"},
         {"--quiet=1", "--quiet takes no value"},
         {"--data", "--data FILE... needs a value"},
-        {"--device tpu", "--device: unknown device 'tpu'; a device is \"cpu\", \"cuda\" or \"cuda:1\""},
+        {"--device tpu", "--device: unknown device 'tpu'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\""},
     } do
         it("are refused: " .. case[1], function()
             local args = {}

@@ -68,7 +68,7 @@ describe("placements", function()
         {"placement: a rank must be a whole number, got string", function() flow.placement("cpu", {"0"}) end},
         {"placement: ranks must be a list, got number", function() flow.placement("cpu", 0) end},
         {"placement: ranks are nested deeper than 7", function() flow.placement("cpu", cycle) end},
-        {'placement: unknown device \'gpu\'; a device is "cpu", "cuda" or "cuda:1"', function() flow.placement("gpu", {0}) end},
+        {'placement: unknown device \'gpu\'; a device is "cpu", "cuda", "cuda:1" or "meta"', function() flow.placement("gpu", {0}) end},
         {"a placement has no field 'rank'; did you mean 'ranks'?", function() return line(2).rank end},
     }
 end)

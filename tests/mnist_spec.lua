@@ -47,7 +47,7 @@ describe("mnist.lua", function()
         assert.are.equal("mnist.lua: unknown option '--epoch'; did you mean '--epochs'? (see --help)\n", output)
         output, ok = run(folder .. " --device tpu")
         assert.is_false(ok)
-        assert.are.equal("mnist.lua: --device: unknown device 'tpu'; a device is \"cpu\", \"cuda\" or \"cuda:1\" (see --help)\n", output)
+        assert.are.equal("mnist.lua: --device: unknown device 'tpu'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\" (see --help)\n", output)
     end)
 
     it("refuses a net that it does not have", function()

@@ -350,7 +350,7 @@ static void placements_that_do_not_fit(void)
     CHECK(plan_of(&plan, &add_op, LOCAL(3, 2), LOCAL(4)) == FL_ERR_SHAPE);
     CHECK_TEXT(fl_message(), "add: shapes [3, 2] and [4] do not broadcast");
     CHECK(plan_of(&plan, &add_op, LOCAL(3), LOCAL(2, 3)) == FL_OK && plan->out[0]->is_local && !plan->boxes
-          && plan->holds);
+          && plan->runs);
     drop_tensors();
 }
 
@@ -406,9 +406,9 @@ static void plans(void)
     CHECK(plan_of(&plan, &add_op, halves, fl_of_number(1)) == FL_OK && plan->number_dtype == FL_FLOAT32);
     CHECK(plan_of(&plan, &add_op, ints, halves) == FL_OK && !plan->boxes);
     CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && plan->boxes);
-    CHECK(plan->in[1]->nd_sbp.at[0] == FL_S(0) && plan->holds);
+    CHECK(plan->in[1]->nd_sbp.at[0] == FL_S(0) && plan->runs);
     CHECK(fl_world_set_dry(16, 9) == FL_OK);
-    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && !plan->holds);
+    CHECK(plan_of(&plan, &add_op, FLOATS(p, "S(0)", 8, 6), FLOATS(p, "B", 8, 6)) == FL_OK && !plan->runs);
     CHECK(fl_world_set_dry(16, 0) == FL_OK);
     drop_tensors();
 }

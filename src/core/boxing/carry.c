@@ -83,7 +83,7 @@ static fl_status program_compile(struct program *program, const fl_box_plan *pla
         bool last = i + 1 == program->plan.count;
         if (last) program->after[i] = fl_meta_ref(to);
         else FL_TRY(fl_meta_get(&program->after[i], from->dtype, &from->shape, step->placement, step->after, false));
-        if (is_view(step->kind) || step->kind == FL_BOX_COPY) continue;
+        if (is_view(step->kind) || step->kind == FL_BOX_COPY || step->placement->type == FL_META) continue;
         fl_status status = fl_move_compile(&program->moves[i], &program->plan, i, from);
         if (status == FL_ERR_COMM && fl_boxing_pretend) continue;
         if (status != FL_OK) return status == FL_ERR_COMM ? needs_peer(program, i) : status;
@@ -162,13 +162,13 @@ static fl_status copy_run(void *payload)
     return c->device->copy(c->out, c->in, c->bytes);
 }
 
-/* Of the copy's direction; one side is not on the CPU. */
+/* Of the copy's direction; one side is a device with queues. */
 static fl_queue copy_queue(fl_device_type to, fl_device_type from)
 {
     return to == FL_CPU ? FL_QUEUE_OUT : from == FL_CPU ? FL_QUEUE_IN : FL_QUEUE_COMPUTE;
 }
 
-/* Bytes of in to out, which are not both on the CPU. */
+/* Bytes of in to out, of which one at least is on a device with queues. */
 static fl_status push_copy(fl_tensor *out, fl_tensor *in)
 {
     const fl_storage *far = in->storage->device == FL_CPU ? out->storage : in->storage;
@@ -243,11 +243,17 @@ static fl_status apply_on_device(fl_tensor **out, fl_tensor *x, fl_move *move, c
 static fl_status apply_step(fl_tensor **out, fl_tensor *x, const struct program *program, int i)
 {
     fl_box_kind kind = program->plan.steps[i].kind;
-    if (is_view(kind)) return apply_slice(out, x, program->after[i]);
-    if (kind == FL_BOX_COPY) return apply_copy(out, x, program->after[i]);
-    if (program->after[i]->placement->type != FL_CPU)
-        return apply_on_device(out, x, program->moves[i], program->after[i]);
-    return apply_move(out, x, program->moves[i], program->after[i]);
+    const fl_meta *after = program->after[i];
+    if (is_view(kind)) return apply_slice(out, x, after);
+    switch (after->placement->type) {
+    case FL_META: return fl_tensor_empty(out, after);
+    case FL_CPU:
+        if (kind != FL_BOX_COPY) return apply_move(out, x, program->moves[i], after);
+        return apply_copy(out, x, after);
+    default:
+        if (kind != FL_BOX_COPY) return apply_on_device(out, x, program->moves[i], after);
+        return apply_copy(out, x, after);
+    }
 }
 
 static fl_status program_run(const struct program *program, fl_tensor **out, fl_tensor *x)

@@ -204,7 +204,7 @@ static void add_route(fl_box_plan *plan, const struct routes *routes, const stru
 
 static bool same_device(const fl_placement *p, const fl_placement *q)
 {
-    return p->type == q->type && (p->type == FL_CPU || p->device_index == q->device_index);
+    return p->type == q->type && p->device_index == q->device_index;
 }
 
 /* Which part of the tensor a position has (coordinates on S and P axes) and which copy of it (on B axes). */
@@ -522,6 +522,16 @@ fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape
 {
     struct job j = {shape, (int64_t)fl_dtype_size(dtype), fl_dtype_is_float(dtype)};
     *out = (fl_box_plan){.local = true};
+    if (to->type == FL_META && from->type != FL_META) { /* there are no bytes to come */
+        plan_add(out,
+                 (fl_box_step){.kind = FL_BOX_COPY,
+                               .axis = -1,
+                               .from = from_sbp.at[0],
+                               .to = to_sbp.at[0],
+                               .placement = to,
+                               .after = to_sbp});
+        return FL_OK;
+    }
     if (same_ranks(from, to) && same_device(from, to)) return plan_here(out, &j, to, from_sbp, to_sbp);
     if (empty_tensor(shape)) {
         plan_add(out,

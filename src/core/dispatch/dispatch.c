@@ -24,7 +24,11 @@
 
 /* ---- random numbers ---- */
 
-fl_generator fl_dispatch_draw(const fl_meta *meta) { return fl_random_draw(!meta->is_local && !fl_comm_refusal); }
+fl_generator fl_dispatch_draw(const fl_meta *meta)
+{
+    if (meta->placement->type == FL_META) return (fl_generator){0};
+    return fl_random_draw(!meta->is_local && !fl_comm_refusal);
+}
 
 /* A rank without a part counts the op all the same: counters agree on all ranks. */
 static void skip_draw(const fl_call *call)
@@ -202,7 +206,7 @@ static fl_status execute(fl_call *call)
     if (call->op->flags & FL_OP_VIEW) status = try_view(call, &made);
     if (status == FL_OK && !made && !(FL_UNLIKELY(call->plan->defers) && defer(call))) {
         status = allocate_outputs(call);
-        if (status == FL_OK && call->plan->holds) {
+        if (status == FL_OK && call->plan->runs) {
             status = fl_call_run(call);
             if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
         } else if (status == FL_OK) skip_draw(call);
@@ -377,7 +381,7 @@ static fl_status run_writing(fl_call *call, const fl_tensor *target)
     if (call->plan->boxes) FL_TRY(box_inputs(call));
     bool copied = call->plan->boxes;
     fl_status status = call->op->groups ? FL_OK : separate_operands(call, target, &copied);
-    if (status == FL_OK && call->plan->holds) status = fl_call_run(call);
+    if (status == FL_OK && call->plan->runs) status = fl_call_run(call);
     else if (status == FL_OK) {
         skip_draw(call);
         fl_call_note_writes(call, FL_OK); /* versions agree on all ranks */

@@ -425,6 +425,16 @@ static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placem
     return status;
 }
 
+/* Without bytes: no rank is asked, each part is as large as this one. */
+static fl_status put_together_meta(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp sbp)
+{
+    fl_shape whole = local->meta->shape;
+    FL_TRY(fl_nd_sbp_check(sbp, placement));
+    for (int k = 0; k < placement->ndim; k++)
+        if (fl_sbp_is_split(sbp.at[k]) && sbp.at[k] < whole.ndim) whole.dims[sbp.at[k]] *= placement->hierarchy[k];
+    return fl_global_from_part(out, local, &whole, placement, sbp);
+}
+
 fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp nd_sbp,
                              bool check)
 {
@@ -439,6 +449,7 @@ fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placeme
         fl_tensor_unref(there);
         return status;
     }
+    if (placement->type == FL_META) return put_together_meta(out, local, placement, nd_sbp);
     bool exchange = world->size > 1 && (check || has(placement, nd_sbp, is_split));
     if (!exchange) return fl_global_from_part(out, local, &local->meta->shape, placement, nd_sbp);
     if (!fl_comm_get())

@@ -83,7 +83,9 @@ static fl_status body_to_global(fl_tensor **out, const fl_operand *in, int nin, 
             FL_ERR_SBP,
             "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
             fl_meta_text(text, x->meta));
-    fl_status status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, attrs->placement, attrs->nd_sbp, false);
+    fl_status status = fl_meta_check_copy(x->meta, attrs->placement);
+    if (status == FL_OK)
+        status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, attrs->placement, attrs->nd_sbp, false);
     if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
     if (FL_LIKELY(!fl_fault_armed) || !fl_fault_op(&status, out, "to_global", &meta, 1, NULL))
         status = box(out, in[0].tensor, meta);
@@ -168,6 +170,7 @@ static fl_status body_to_device(fl_tensor **out, const fl_operand *in, int nin, 
 {
     const fl_meta *x = in[0].tensor->meta, *meta;
     if (!x->is_local) return fl_fail(FL_ERR_SBP, "to: a global tensor is moved by to_global{placement = p, sbp = s}");
+    if (fl_meta_check_copy(x, attrs->placement) != FL_OK) return fl_fail_prefix(FL_ERR_STATE, "to: ");
     FL_TRY(fl_meta_get(&meta, x->dtype, &x->shape, attrs->placement, attrs->nd_sbp, true));
     fl_status status = fl_boxing_apply(out, in[0].tensor, meta);
     fl_meta_unref(meta);
@@ -194,6 +197,7 @@ fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x)
 {
     fl_tensor *part = NULL, *host = NULL;
+    FL_TRY(fl_meta_check_values(x->meta));
     bool enabled = fl_record_pause();
     fl_status status = FL_OK;
     if (x->meta->is_local) part = fl_tensor_ref(x);

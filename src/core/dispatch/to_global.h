@@ -14,7 +14,7 @@ fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placem
 ** tensor. dtype and shapes of the parts are exchanged: S parts of any sizes follow one another, and are moved into a
 ** balanced split where they are none; P parts have equal shapes; B parts equal shapes and, with `check`, equal data.
 ** Its gradient gives each rank its part back. In the dry world the other ranks' shapes are unknown: splits and checks
-** are errors. */
+** are errors. On FL_META nothing is exchanged: the other ranks' parts are taken to be like this one. */
 fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placement *placement, fl_nd_sbp nd_sbp,
                              bool check);
 
@@ -25,7 +25,7 @@ fl_status fl_to_local(fl_tensor **out, fl_tensor *x, const fl_nd_sbp *grad_sbp);
 fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device);
 
 /* This rank's part as a local CPU tensor with its value (waits), for code that reads it: x's own memory where that is
-** on the CPU; not connected to the tape. */
+** on the CPU; not connected to the tape. On FL_META there is none: an error without a name in front. */
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x);
 
 /* All ranks of the placement of `whole` must pass the same data; if they differ, their next collective is an error.

@@ -74,9 +74,11 @@ static fl_status fail_placements(const struct build *build, int first, int other
         option[FL_ND_SBP_SOURCE + 16] = "";
     fl_operand_name(fn, build->op, first);
     fl_operand_name(on, build->op, other);
-    if (build->is_local) { /* what should move is likely what was left on the CPU, but not what is written */
+    if (build->is_local) {
+        /* what should move is likely what was left on the CPU, but not what is written; nothing moves from FL_META */
         char fd[FL_DEVICE_TEXT], od[FL_DEVICE_TEXT];
-        bool first_moves = f->placement->type == FL_CPU && !build->in_place && !(build->op->mutates & 1u << first);
+        bool likely = (f->placement->type == FL_CPU || o->placement->type == FL_META) && f->placement->type != FL_META;
+        bool first_moves = likely && !build->in_place && !(build->op->mutates & 1u << first);
         return fl_fail(FL_ERR_SBP, "%s: %s is on %s and %s on %s; write %s:to(%s.device)", spoken_name(build), fn,
                        fl_placement_device_text(fd, f->placement), on, fl_placement_device_text(od, o->placement),
                        first_moves ? fn : on, first_moves ? on : fn);
@@ -243,6 +245,8 @@ static fl_status set_inputs(fl_plan *plan, const struct build *build)
         const fl_placement *p = build->op->flags & FL_OP_FETCHES ? build->placement : m->placement;
         if (p == m->placement && fl_nd_sbp_equal(build->choice.in_sbp[i], m->nd_sbp)) plan->in[i] = fl_meta_ref(m);
         else FL_TRY(fl_meta_get(&plan->in[i], m->dtype, &m->shape, p, build->choice.in_sbp[i], m->is_local));
+        if (p != m->placement && fl_meta_check_copy(m, p) != FL_OK)
+            return fl_fail_prefix(FL_ERR_STATE, "%s: ", build->name);
         if (plan->in[i] != m && !plan->boxings[i]) FL_TRY(plan_boxing(&plan->boxings[i], m, plan->in[i]));
         plan->boxes = plan->boxes || plan->in[i] != m;
     }
@@ -261,7 +265,7 @@ static fl_status set_outputs(fl_plan *plan, const struct build *build)
             if (status != FL_OK) return fl_fail_prefix(status, "%s: ", build->c.name);
         }
     }
-    plan->holds = build->placement->my_index >= 0;
+    plan->runs = build->placement->my_index >= 0 && build->placement->type != FL_META;
     return FL_OK;
 }
 
@@ -283,7 +287,7 @@ enum { FLAT_UP_TO = 8192 }; /* elements: more may want the team */
 
 static fl_flat_fn flat_loop(const fl_plan *plan, const struct build *build)
 {
-    if (!build->op->flat || !plan->kernel || plan->device || !plan->holds || plan->boxes || build->attrs->count
+    if (!build->op->flat || !plan->kernel || plan->device || !plan->runs || plan->boxes || build->attrs->count
         || plan->nin > FL_FLAT_MAX_IN)
         return NULL;
     if (plan->out[0]->local_numel > FLAT_UP_TO) return NULL;
@@ -315,7 +319,7 @@ static bool may_be_deferred(const fl_plan *plan, const struct build *build)
     if (!op->row && !op->draw && !(op->flags & FL_OP_CASTS)) return false;
     if (op->row && fl_ew_may_fail(op->row, fl_dtype_compute(plan->out[0]->dtype))) return false;
     if (plan->device && (op->draw || !plan->device->tiles)) return false;
-    return plan->kernel && plan->holds && !plan->boxes && !build->in_place && !op->mutates
+    return plan->kernel && plan->runs && !plan->boxes && !build->in_place && !op->mutates
         && plan->out[0]->local_numel >= fl_infer_defers_from(plan->device != NULL);
 }
 
@@ -324,8 +328,9 @@ static fl_status choose_kernel(fl_plan *plan, const struct build *build)
 {
     plan->body = build->choice.body ? build->choice.body : build->op->body;
     if (plan->body) return FL_OK;
+    if (build->placement->type == FL_META) return FL_OK;
     plan->kernel = build->op->cpu;
-    if (build->placement->type == FL_CPU || !plan->holds) return FL_OK;
+    if (build->placement->type == FL_CPU || !plan->runs) return FL_OK;
     FL_TRY(fl_device_get(&plan->device, build->placement->type));
     plan->device_index = fl_device_index(plan->device, build->placement);
     plan->lane = plan->device->lane(plan->device_index, FL_QUEUE_COMPUTE);
@@ -379,7 +384,7 @@ static const fl_meta *global_meta(const fl_plan *plan)
 fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, const uint64_t *words, int count)
 {
     const fl_meta *global = global_meta(plan);
-    if (!global || plan->body || plan->op == FL_OP_REF(clone)) return FL_OK;
+    if (!global || global->placement->type == FL_META || plan->body || plan->op == FL_OP_REF(clone)) return FL_OK;
     FL_TRY(fl_history_get(&plan->history, global->placement->ranks, global->placement->count));
     const fl_signature *s = fl_op_signature(plan->op);
     uint64_t h = fl_hash_words(0, plan->op->name, strlen(plan->op->name));

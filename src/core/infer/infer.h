@@ -31,7 +31,7 @@ typedef struct fl_plan {
     bool boxes;                     /* some input must be boxed */
     bool defers;                    /* its result may be computed later, with others (dispatch/chain.h) */
     bool folds;                     /* its kernel takes its operand while that is not computed yet */
-    bool holds;                     /* this rank holds a part of the outputs */
+    bool runs;                      /* there is something to compute here: this rank holds a part, not on FL_META */
     const fl_meta **in;             /* owned: metas the inputs must have (NULL for numbers and absent ones) */
     fl_box_plan **boxings;          /* owned: how each input becomes that, as it was priced; NULL: it is that */
     const fl_meta *out[FL_MAX_OUT]; /* owned */

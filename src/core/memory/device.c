@@ -30,7 +30,7 @@ fl_status fl_device_get(const fl_device **out, fl_device_type type)
 {
     void *entry;
     *out = NULL;
-    if (type == FL_CPU) return FL_OK;
+    if (type != FL_CUDA) return FL_OK;
     if (!cuda) {
         fl_status status = open_cuda(&entry, FL_DEVICE_ENTRY);
         if (status == FL_OK) status = ((fl_device_start_fn *)entry)(&cuda);
@@ -43,7 +43,7 @@ fl_status fl_device_get(const fl_device **out, fl_device_type type)
 int fl_device_count(fl_device_type type)
 {
     const fl_device *d;
-    if (type == FL_CPU) return 1;
+    if (type != FL_CUDA) return 1;
     return fl_device_get(&d, type) == FL_OK ? d->count : 0;
 }
 
@@ -51,8 +51,8 @@ fl_status fl_device_kernel_of(fl_kernel_fn *out, fl_device_type type, const fl_o
 {
     static fl_device_kernel_fn *find;
     void *entry;
-    *out = op->cpu;
-    if (type == FL_CPU) return FL_OK;
+    *out = type == FL_CPU ? op->cpu : NULL;
+    if (type != FL_CUDA) return FL_OK;
     if (!find) {
         FL_TRY(open_cuda(&entry, FL_DEVICE_KERNEL));
         find = (fl_device_kernel_fn *)entry;

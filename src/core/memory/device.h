@@ -54,14 +54,14 @@ typedef struct fl_device {
 } fl_device;
 
 /* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING says what is
-** missing and what to do. Never fails for FL_CPU: *out is NULL then. */
+** missing and what to do. FL_CPU and FL_META have none: *out is NULL, and the call does not fail. */
 fl_status fl_device_get(const fl_device **out, fl_device_type type);
 
-/* How many devices of a type this process may use: 0 where fl_device_get fails, 1 of FL_CPU. */
+/* How many devices of a type this process may use: 0 where fl_device_get fails, 1 of FL_CPU and FL_META. */
 int fl_device_count(fl_device_type type);
 
-/* The kernel that the device's plug-in has for an op, *out NULL when there is none; needs no such device to be
-** there. */
+/* The kernel that an op has for devices of a type, *out NULL when there is none: FL_META has no kernels. Needs no such
+** device to be there. */
 fl_status fl_device_kernel_of(fl_kernel_fn *out, fl_device_type type, const fl_op *op);
 
 /* The index that a placement means on this rank. */

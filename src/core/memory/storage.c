@@ -31,7 +31,7 @@ enum {
     MAX_SITES = 32,
     SHARED = 4096,
     FLOOR = 64 << 20,
-    INLINE_CLASS = -1,
+    INLINE_CLASS = -1, /* in the struct; also without any bytes */
     DEVICE_CLASS = -2
 };
 
@@ -54,6 +54,7 @@ static struct block *cached[FL_BLOCK_CLASSES];
 static fl_storage *limbo_first, *limbo_last;
 static fl_storage *large_blocks; /* live ones, for the error message */
 static fl_memory_stats stats;
+static fl_memory_stats meta_stats;                     /* of storages on FL_META */
 static int64_t held_bytes;                             /* in blocks from the system: live, in limbo and cached */
 static int64_t recent_peak, earlier_peak, epoch_bytes; /* of bytes in use; see note_peak */
 
@@ -252,19 +253,22 @@ static void limbo_limit(void)
 
 void (*fl_storage_dropped)(fl_storage *storage);
 
-static void free_deferred(fl_storage *storage)
+/* Frees a storage on FL_META or a deferred one; false: it is one of no bytes. */
+static bool free_without_data(fl_storage *storage)
 {
-    if (fl_var_is_deferred(&storage->var)) fl_storage_dropped(storage);
+    if (storage->device == FL_META) {
+        meta_stats.live_bytes -= (int64_t)storage->bytes;
+        meta_stats.live_blocks--;
+    } else if (!storage->bytes) return false;
+    else if (fl_var_is_deferred(&storage->var)) fl_storage_dropped(storage);
     if (storage->var.poison) fl_var_clear(&storage->var);
     storage_put(storage);
+    return true;
 }
 
 void fl_storage_free(fl_storage *storage)
 {
-    if (FL_UNLIKELY(fl_storage_is_deferred(storage))) {
-        free_deferred(storage);
-        return;
-    }
+    if (FL_UNLIKELY(!storage->data) && free_without_data(storage)) return;
     fl_storage_live -= (int64_t)storage->bytes;
     stats.live_blocks--;
     if (FL_UNLIKELY(is_large(storage))) unlink_large(storage);
@@ -411,40 +415,26 @@ static fl_status device_data(fl_storage *storage, size_t bytes, fl_device_type t
     return status;
 }
 
-static fl_status set_data(fl_storage *storage, size_t bytes, fl_device_type device, int *index)
+static fl_status set_host_data(fl_storage *storage, size_t bytes)
 {
     storage->size_class = INLINE_CLASS;
-    if (FL_UNLIKELY(device != FL_CPU)) return device_data(storage, bytes, device, index);
     if (bytes > FL_STORAGE_INLINE) return host_data(storage, bytes);
     storage->data = bytes ? storage->small : NULL;
     FL_HIDE(storage->small + bytes, sizeof storage->small - bytes);
     return FL_OK;
 }
 
-fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue)
+/* Its data are there. */
+static inline void account(fl_storage *storage, size_t bytes)
 {
-    if (FL_UNLIKELY(limbo_first != NULL)) limbo_limit();
-    fl_storage *s = storage_take();
-    if (FL_UNLIKELY(!s)) return memory_error(bytes);
-    memset(&s->var, 0, sizeof s->var);
-    s->queue = (uint8_t)queue;
-    fl_status status = set_data(s, bytes, device, &device_index);
-    if (FL_UNLIKELY(status != FL_OK)) {
-        storage_put(s);
-        return status;
-    }
-    s->bytes = bytes;
-    s->refs = 1;
-    s->device = (uint8_t)device;
-    s->device_index = (int8_t)device_index;
-    if (FL_UNLIKELY(is_large(s))) link_large(s);
-    fl_storage_unaccounted += (int64_t)(bytes + sizeof *s);
+    storage->bytes = bytes;
+    storage->refs = 1;
+    if (FL_UNLIKELY(is_large(storage))) link_large(storage);
+    fl_storage_unaccounted += (int64_t)(bytes + sizeof *storage);
     fl_storage_live += (int64_t)bytes;
     if (fl_storage_live > stats.peak_bytes) stats.peak_bytes = fl_storage_live;
     stats.live_blocks++;
     stats.allocations++;
-    *out = s;
-    return FL_OK;
 }
 
 fl_status fl_storage_new_deferred(fl_storage **out, size_t bytes, fl_device_type device, int device_index,
@@ -457,11 +447,61 @@ fl_status fl_storage_new_deferred(fl_storage **out, size_t bytes, fl_device_type
     s->queue = FL_QUEUE_COMPUTE;
     s->device = (uint8_t)device;
     s->device_index = (int8_t)device_index;
-    s->size_class = device == FL_CPU ? INLINE_CLASS : DEVICE_CLASS;
+    s->size_class = device == FL_CUDA ? DEVICE_CLASS : INLINE_CLASS;
     s->data = NULL;
     s->bytes = bytes;
     s->refs = 1;
     fl_storage_unaccounted += (int64_t)sizeof *s;
+    *out = s;
+    return FL_OK;
+}
+
+/* A storage that waits for no value: it never gets any. */
+static fl_status new_meta(fl_storage **out, size_t bytes)
+{
+    FL_TRY(fl_storage_new_deferred(out, bytes, FL_META, -1, 0));
+    meta_stats.live_bytes += (int64_t)bytes;
+    if (meta_stats.live_bytes > meta_stats.peak_bytes) meta_stats.peak_bytes = meta_stats.live_bytes;
+    meta_stats.live_blocks++;
+    meta_stats.allocations++;
+    return FL_OK;
+}
+
+static fl_status new_on_device(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue)
+{
+    if (device == FL_META) return new_meta(out, bytes);
+    fl_storage *s = storage_take();
+    if (!s) return memory_error(bytes);
+    memset(&s->var, 0, sizeof s->var);
+    s->queue = (uint8_t)queue;
+    fl_status status = device_data(s, bytes, device, &device_index);
+    if (status != FL_OK) {
+        storage_put(s);
+        return status;
+    }
+    s->device = (uint8_t)device;
+    s->device_index = (int8_t)device_index;
+    account(s, bytes);
+    *out = s;
+    return FL_OK;
+}
+
+fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue)
+{
+    if (FL_UNLIKELY(limbo_first != NULL)) limbo_limit();
+    if (FL_UNLIKELY(device != FL_CPU)) return new_on_device(out, bytes, device, device_index, queue);
+    fl_storage *s = storage_take();
+    if (FL_UNLIKELY(!s)) return memory_error(bytes);
+    memset(&s->var, 0, sizeof s->var);
+    s->queue = (uint8_t)queue;
+    fl_status status = set_host_data(s, bytes);
+    if (FL_UNLIKELY(status != FL_OK)) {
+        storage_put(s);
+        return status;
+    }
+    s->device = FL_CPU;
+    s->device_index = (int8_t)device_index;
+    account(s, bytes);
     *out = s;
     return FL_OK;
 }
@@ -504,6 +544,12 @@ void fl_storage_stats(fl_memory_stats *out)
 }
 
 void fl_storage_reset_peak(void) { stats.peak_bytes = fl_storage_live; }
+
+void fl_storage_meta_stats(fl_memory_stats *out, bool reset_peak)
+{
+    *out = meta_stats;
+    if (reset_peak) meta_stats.peak_bytes = meta_stats.live_bytes;
+}
 
 void fl_storage_trim(void)
 {

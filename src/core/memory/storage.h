@@ -16,7 +16,7 @@ enum { FL_STORAGE_INLINE = 128 };
 
 typedef struct fl_storage {
     fl_var var;
-    void *data; /* 64-byte aligned; NULL when bytes == 0 */
+    void *data; /* 64-byte aligned; NULL when bytes == 0, on FL_META, and while the value is deferred */
     size_t bytes;
     int refs;
     uint8_t device : 4;             /* fl_device_type */
@@ -28,8 +28,9 @@ typedef struct fl_storage {
     unsigned char small[FL_STORAGE_INLINE] __attribute__((aligned(64)));
 } fl_storage;
 
-/* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. The first to use
-** the device's memory is an op of this of its queues (fl_queue), which waits for no other to have it. Walks the
+/* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. On FL_META only
+** their number is kept, and counted apart from memory. The first to use a
+** device's memory is an op of this of its queues (fl_queue), which waits for no other to have it. Walks the
 ** out-of-memory ladder (reclaim limbo, wait for the lanes, trim caches, ask the host program to collect garbage, retry)
 ** before FL_ERR_MEMORY, whose message has the bytes requested, the bytes live and the lines that allocated most. */
 fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue);
@@ -39,7 +40,10 @@ fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type devi
 ** would make temporaries old, and they would be computed. */
 fl_status fl_storage_new_deferred(fl_storage **out, size_t bytes, fl_device_type device, int device_index,
                                   fl_stamp stamp);
-static inline bool fl_storage_is_deferred(const fl_storage *storage) { return !storage->data && storage->bytes; }
+static inline bool fl_storage_is_deferred(const fl_storage *storage)
+{
+    return !storage->data && storage->bytes && storage->device != FL_META;
+}
 
 /* `from`, a storage of as many bytes on the same device, gives its block to `to`, which has none; `from` is freed. */
 void fl_storage_move_data(fl_storage *to, fl_storage *from);
@@ -63,7 +67,8 @@ static inline void fl_storage_unref(fl_storage *storage)
 
 void fl_storage_stats(fl_memory_stats *out);
 void fl_storage_reset_peak(void);
-void fl_storage_trim(void); /* gives cached blocks back to the system */
+void fl_storage_meta_stats(fl_memory_stats *out, bool reset_peak); /* of FL_META: what its tensors would take */
+void fl_storage_trim(void);                                        /* gives cached blocks back to the system */
 
 /* Bytes allocated since the host program last reset it: drives Lua's collector. */
 extern int64_t fl_storage_unaccounted;

@@ -196,3 +196,32 @@ const char *fl_meta_placed_text(char *buffer, const fl_meta *meta)
         snprintf(buffer + n, FL_META_TEXT - n, " on %s", fl_placement_device_text(device, meta->placement));
     return buffer;
 }
+
+/* ---- FL_META ---- */
+
+fl_status fl_meta_check_values(const fl_meta *meta)
+{
+    char text[FL_META_TEXT];
+    if (FL_LIKELY(meta->placement->type != FL_META)) return FL_OK;
+    return fl_fail(FL_ERR_STATE,
+                   "%s has no values to read: on the meta device shapes are inferred and nothing is computed; run this "
+                   "with device \"cpu\" or \"cuda\"",
+                   fl_meta_placed_text(text, meta));
+}
+
+fl_status fl_meta_check_copy(const fl_meta *meta, const fl_placement *to)
+{
+    char text[FL_META_TEXT], where[FL_PLACEMENT_TEXT];
+    bool copies = meta->placement->type == FL_META && to->type != FL_META;
+    if (FL_LIKELY(!copies)) return FL_OK;
+    fl_meta_placed_text(text, meta);
+    if (!meta->is_local)
+        return fl_fail(FL_ERR_STATE,
+                       "%s has no values to copy to %s; make a tensor there: flow.empty_like(x, {placement = p, sbp = "
+                       "s})",
+                       text, fl_placement_text(where, to));
+    fl_placement_device_text(where, to);
+    return fl_fail(FL_ERR_STATE,
+                   "%s has no values to copy to %s; make a tensor there: flow.empty_like(x, {device = \"%s\"})", text,
+                   where, where);
+}

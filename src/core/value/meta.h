@@ -63,6 +63,12 @@ const char *fl_meta_text(char *buffer, const fl_meta *meta);
 /* The same, with the device of a local tensor: `float32[8, 6] on cuda`. */
 const char *fl_meta_placed_text(char *buffer, const fl_meta *meta);
 
+/* FL_OK, or the error of reading values that tensors on FL_META do not have; without a name in front. */
+fl_status fl_meta_check_values(const fl_meta *meta);
+
+/* The same for a copy of them to `to`: on FL_META it needs none. */
+fl_status fl_meta_check_copy(const fl_meta *meta, const fl_placement *to);
+
 /* Recomputes what live metas say about this rank (after fl_world_set_dry). */
 void fl_meta_refresh_all(void);
 

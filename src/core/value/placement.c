@@ -15,14 +15,18 @@ enum { MAX_WORLD = 1 << 20, BUCKETS = 256, MAX_LOCAL_DEVICES = 64 };
 
 static fl_world world = {1, 0, false};
 static fl_placement *buckets[BUCKETS];
-static const fl_placement *all_ranks[2]; /* by device type; forgotten when the world changes */
+static const fl_placement *all_ranks[FL_DEVICE_TYPES]; /* by device type; forgotten when the world changes */
 
 static union local_placement {
     fl_placement placement;
     char bytes[sizeof(fl_placement) + sizeof(int)];
-} locals[2][MAX_LOCAL_DEVICES + 1];
+} locals[FL_DEVICE_TYPES][MAX_LOCAL_DEVICES + 1];
 
-static const char *const type_names[] = {"cpu", "cuda"};
+const char *fl_device_type_name(fl_device_type type)
+{
+    static const char *const names[] = {[FL_CPU] = "cpu", [FL_CUDA] = "cuda", [FL_META] = "meta"};
+    return names[type];
+}
 
 /* ---- world ---- */
 
@@ -43,10 +47,10 @@ static fl_status world_set(const char *who, int64_t size, int64_t rank, bool dry
         return fl_fail(FL_ERR_VALUE, "%s: rank %lld does not exist in a world of %lld (0 to %lld)", who,
                        (long long)rank, (long long)size, (long long)size - 1);
     world = (fl_world){(int)size, (int)rank, dry && size > 1};
-    all_ranks[FL_CPU] = all_ranks[FL_CUDA] = NULL;
+    memset(all_ranks, 0, sizeof all_ranks);
     for (int b = 0; b < BUCKETS; b++)
         for (fl_placement *p = buckets[b]; p; p = p->next) p->my_index = fl_placement_index(p, world.rank);
-    for (int type = 0; type < 2; type++)
+    for (int type = 0; type < FL_DEVICE_TYPES; type++)
         for (int i = 0; i <= MAX_LOCAL_DEVICES; i++) locals[type][i].placement.ranks[0] = world.rank;
     return FL_OK;
 }
@@ -102,11 +106,14 @@ static fl_status fail_rank(int rank)
         rank, world_text, rank + 1);
 }
 
-static fl_status check_ranks(const int *ranks, int count)
+static fl_status check_ranks(fl_device_type type, const int *ranks, int count)
 {
-    for (int i = 0; i < count; i++)
-        if (ranks[i] < 0 || ranks[i] >= world.size) return fail_rank(ranks[i]);
-    unsigned char *seen = calloc((size_t)world.size, 1);
+    int limit = type == FL_META ? MAX_WORLD : world.size, most = 0;
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= limit) return fail_rank(ranks[i]);
+        if (ranks[i] > most) most = ranks[i];
+    }
+    unsigned char *seen = calloc((size_t)most + 1, 1);
     if (!seen) return fl_fail(FL_ERR_MEMORY, "placement: out of memory");
     int twice = -1;
     for (int i = 0; i < count && twice < 0; i++)
@@ -141,7 +148,7 @@ fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const 
                            const int *hierarchy, int ndim)
 {
     FL_TRY(check_hierarchy(count, hierarchy, ndim));
-    FL_TRY(check_ranks(ranks, count));
+    FL_TRY(check_ranks(type, ranks, count));
     uint64_t hash = placement_hash(type, ranks, count, hierarchy, ndim);
     fl_placement **bucket = &buckets[hash % BUCKETS];
     for (fl_placement *p = *bucket; p; p = p->next)
@@ -240,7 +247,7 @@ static void add_ranks(struct text *text, const fl_placement *placement, int axis
 
 const char *fl_placement_device_text(char *buffer, const fl_placement *placement)
 {
-    const char *type = type_names[placement->type];
+    const char *type = fl_device_type_name(placement->type);
     if (placement->device_index < 0) snprintf(buffer, FL_DEVICE_TEXT, "%s", type);
     else snprintf(buffer, FL_DEVICE_TEXT, "%s:%d", type, placement->device_index);
     return buffer;
@@ -251,7 +258,7 @@ const char *fl_placement_text(char *buffer, const fl_placement *placement)
     struct text t = {buffer, 0, FL_PLACEMENT_TEXT};
     int next = 0;
     text_add(&t, "placement(\"", 0);
-    text_add(&t, type_names[placement->type], 0);
+    text_add(&t, fl_device_type_name(placement->type), 0);
     if (placement->device_index >= 0) text_add(&t, ":%d", placement->device_index);
     text_add(&t, "\", ", 0);
     size_t head = t.n;

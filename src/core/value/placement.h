@@ -11,7 +11,11 @@
 #include "base/shape.h"
 #include "base/status.h"
 
-typedef enum fl_device_type { FL_CPU, FL_CUDA } fl_device_type;
+/* FL_META: tensors there have a meta but no bytes, and ops on them only infer. */
+typedef enum fl_device_type { FL_CPU, FL_CUDA, FL_META, FL_DEVICE_TYPES } fl_device_type;
+
+/* "cpu", "cuda", "meta" */
+const char *fl_device_type_name(fl_device_type type);
 
 typedef struct fl_placement {
     fl_device_type type;
@@ -44,7 +48,7 @@ fl_status fl_world_pretend(int size, int rank);
 fl_status fl_world_init(void);
 
 /* Interned placement; errors: duplicate ranks, rank out of range, hierarchy that does not hold
-** `count` ranks. */
+** `count` ranks. On FL_META nothing is communicated, so ranks that the world does not have may be named. */
 fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count,
                            const int *hierarchy, int ndim);
 

@@ -15,8 +15,10 @@ const char *fl_lua_check_path(lua_State *L, int index, const char *who);
 /* A whole number (a float with an integral value will do), or an error naming who and what. */
 int64_t fl_lua_check_integer(lua_State *L, int index, const char *who, const char *name);
 fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who);
-/* "cpu", "cuda", "cuda:1" as the placement of a local tensor. */
+/* "cpu", "cuda", "cuda:1", "meta" as the placement of a local tensor. */
 const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who);
+/* True of a word that begins with the name of a type of devices: it is meant as a device. */
+bool fl_lua_names_device(const char *word);
 /* List of at most `limit` whole numbers; returns their count. */
 int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name);
 

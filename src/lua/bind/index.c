@@ -393,7 +393,7 @@ int fl_lua_index(lua_State *L)
 static fl_tensor *push_list(lua_State *L, int index, const fl_tensor *x)
 {
     fl_tensor *list = fl_lua_push_from_value(L, index, true, x->meta->dtype);
-    if (!x->meta->is_local || x->meta->placement->type == FL_CPU) return list;
+    if (!x->meta->is_local || x->meta->placement == list->meta->placement) return list;
     fl_box *box = fl_lua_new_box(L);
     check(L, fl_to_device(&box->tensor, list, x->meta->placement));
     return box->tensor;

@@ -123,8 +123,7 @@ static void unknown_target(lua_State *L, const char *word)
 {
     char hint[FL_SUGGEST_TEXT];
     fl_suggestion s = {.word = word};
-    fl_suggest_offer(&s, "cpu");
-    fl_suggest_offer(&s, "cuda");
+    for (int type = 0; type < FL_DEVICE_TYPES; type++) fl_suggest_offer(&s, fl_device_type_name((fl_device_type)type));
     for (int d = 0; d < FL_DTYPE_COUNT; d++) fl_suggest_offer(&s, fl_dtype_name((fl_dtype)d));
     FL_RAISE(L, "to: unknown dtype or device '%s'%s", word, fl_suggest_text(hint, &s));
 }
@@ -140,8 +139,7 @@ static void read_target(lua_State *L, struct target *to, int index)
         FL_RAISE(L, "to: takes a dtype, a device, a tensor or {dtype =, device =}, got %s", fl_lua_type_name(L, index));
     else if (fl_dtype_parse(lua_tostring(L, index)) != FL_DTYPE_COUNT)
         to->dtype = fl_dtype_parse(lua_tostring(L, index));
-    else if (strncmp(lua_tostring(L, index), "cpu", 3) == 0 || strncmp(lua_tostring(L, index), "cuda", 4) == 0)
-        to->device = fl_lua_check_device(L, index, "to");
+    else if (fl_lua_names_device(lua_tostring(L, index))) to->device = fl_lua_check_device(L, index, "to");
     else unknown_target(L, lua_tostring(L, index));
 }
 

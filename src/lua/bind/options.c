@@ -3,8 +3,6 @@
 */
 #include "arguments.h"
 
-#include <string.h>
-
 static const char *const option_names[] = {"dtype", "device", "placement", "sbp", "requires_grad", NULL};
 
 void fl_lua_suggest_options(fl_suggestion *suggestion)
@@ -33,9 +31,7 @@ bool fl_lua_option(lua_State *L, fl_lua_options *options, const char *key, int i
 void fl_lua_refuse_bare_option(lua_State *L, int index, const char *who)
 {
     const char *word = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : "";
-    const char *name = fl_dtype_parse(word) != FL_DTYPE_COUNT           ? "dtype"
-        : strncmp(word, "cpu", 3) == 0 || strncmp(word, "cuda", 4) == 0 ? "device"
-                                                                        : NULL;
+    const char *name = fl_dtype_parse(word) != FL_DTYPE_COUNT ? "dtype" : fl_lua_names_device(word) ? "device" : NULL;
     if (name) FL_RAISE(L, "%s: options go in a table: {%s = \"%s\"}", who, name, word);
 }
 

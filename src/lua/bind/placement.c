@@ -14,6 +14,8 @@
 #define PLACEMENT_TYPE "flow.placement"
 #define SBP_TYPE "flow.sbp"
 
+enum { MAX_RANK = 1 << 20 };
+
 /* ---- placements ---- */
 
 void fl_lua_push_placement(lua_State *L, const fl_placement *placement)
@@ -36,6 +38,21 @@ struct rank_list {
     int hierarchy[FL_MAX_HIERARCHY], ndim;
 };
 
+/* How many ranks the nested lists at `index` can name: as many as a regular grid with its first lists. */
+static int count_ranks(lua_State *L, int index, int limit)
+{
+    int64_t count = 1, depth = 0;
+    luaL_checkstack(L, 2, "placement");
+    lua_pushvalue(L, index);
+    while (lua_istable(L, -1) && depth++ < FL_MAX_HIERARCHY && count <= limit) {
+        count *= (int64_t)lua_rawlen(L, -1);
+        lua_rawgeti(L, -1, 1);
+        lua_remove(L, -2);
+    }
+    lua_pop(L, 1);
+    return count < limit ? (int)count : limit;
+}
+
 static void read_ranks(lua_State *L, struct rank_list *list, int index, int depth)
 {
     if (depth >= FL_MAX_HIERARCHY) FL_RAISE(L, "placement: ranks are nested deeper than %d", FL_MAX_HIERARCHY);
@@ -57,7 +74,7 @@ static void read_ranks(lua_State *L, struct rank_list *list, int index, int dept
             if (list->count == list->capacity)
                 FL_RAISE(L, "placement: more ranks than the world has (%d)", fl_world_get()->size);
             int64_t rank = fl_lua_check_integer(L, -1, "placement", "a rank");
-            if (rank < 0 || rank > 1 << 20)
+            if (rank < 0 || rank > MAX_RANK)
                 FL_RAISE(L, "placement: there is no rank %lld: ranks count from 0", (long long)rank);
             list->ranks[list->count++] = (int)rank;
         }
@@ -79,7 +96,7 @@ static int placement_new(lua_State *L)
     fl_lua_check_count(L, 3, "placement", "placement(type, ranks)");
     fl_device_type type = check_device_type(L, 2, "placement");
     if (!lua_istable(L, 3)) FL_RAISE(L, "placement: ranks must be a list, got %s", fl_lua_type_name(L, 3));
-    struct rank_list list = {.capacity = fl_world_get()->size + 1};
+    struct rank_list list = {.capacity = count_ranks(L, 3, type == FL_META ? MAX_RANK : fl_world_get()->size + 1)};
     list.ranks = lua_newuserdatauv(L, sizeof *list.ranks * (size_t)list.capacity, 0);
     read_ranks(L, &list, 3, 0);
     const fl_placement *p;
@@ -114,7 +131,7 @@ static int placement_index(lua_State *L)
     const fl_placement *p = fl_lua_check_placement(L, 1, "placement");
     const char *key = luaL_tolstring(L, 2, NULL);
     int next = 0;
-    if (strcmp(key, "type") == 0) lua_pushstring(L, p->type == FL_CPU ? "cpu" : "cuda");
+    if (strcmp(key, "type") == 0) lua_pushstring(L, fl_device_type_name(p->type));
     else if (strcmp(key, "ranks") == 0) push_ranks(L, p, 0, &next);
     else if (strcmp(key, "hierarchy") == 0) {
         lua_createtable(L, p->ndim, 0);

@@ -12,6 +12,8 @@
 ** moves between ranks. So tostring of a global tensor is a collective of the whole world, as item is: every
 ** rank calls it. Where nothing can be communicated (the dry world, flow.on_rank, "@2" in the session) the part
 ** of this rank is shown instead, and the text says so.
+**
+** A tensor on the meta device is its last line alone: float32[2, 2] on meta, no values
 */
 #include "core/process.h"
 #include "errors.h"
@@ -321,6 +323,7 @@ static void add_about(luaL_Buffer *buffer, const fl_tensor *tensor, const char *
 {
     char text[FL_META_TEXT];
     luaL_addstring(buffer, fl_meta_placed_text(text, tensor->meta));
+    if (tensor->meta->placement->type == FL_META) luaL_addstring(buffer, ", no values");
     const char *made_by = fl_autograd_node_name(tensor);
     if (made_by) {
         luaL_addstring(buffer, ", gradient through ");
@@ -329,10 +332,20 @@ static void add_about(luaL_Buffer *buffer, const fl_tensor *tensor, const char *
     if (because) add_part(buffer, tensor->meta, because);
 }
 
+static int meta_tostring(lua_State *L, const fl_tensor *tensor)
+{
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    add_about(&b, tensor, NULL);
+    luaL_pushresult(&b);
+    return 1;
+}
+
 /* tostring(x) */
 int fl_lua_tostring(lua_State *L)
 {
     fl_tensor *t = fl_lua_check_tensor(L, 1, "tostring", "x");
+    if (t->meta->placement->type == FL_META) return meta_tostring(L, t);
     fl_box *box = fl_lua_new_box(L);
     luaL_Buffer b;
     struct printer p = {.out = &b, .dtype = t->meta->dtype, .ndim = t->meta->shape.ndim};

@@ -50,12 +50,14 @@ fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who)
     FL_RAISE(L, "%s: unknown dtype '%s'%s", who, word, s.best ? fl_suggest_text(hint, &s) : "; there are " DTYPE_NAMES);
 }
 
-/* "cpu" or "cuda:1"; false when it is no device. */
+/* "cpu", "cuda:1" or "meta"; false when it is no device. */
 static bool parse_device(const char *text, fl_device_type *type, int *number)
 {
     *number = -1;
     *type = FL_CPU;
     if (strcmp(text, "cpu") == 0) return true;
+    *type = FL_META;
+    if (strcmp(text, "meta") == 0) return true;
     *type = FL_CUDA;
     if (strcmp(text, "cuda") == 0) return true;
     if (strncmp(text, "cuda:", 5) != 0 || text[5] < '0' || text[5] > '9') return false;
@@ -65,6 +67,15 @@ static bool parse_device(const char *text, fl_device_type *type, int *number)
     return *end == 0 && value < 64;
 }
 
+bool fl_lua_names_device(const char *word)
+{
+    for (int type = 0; type < FL_DEVICE_TYPES; type++) {
+        const char *name = fl_device_type_name((fl_device_type)type);
+        if (strncmp(word, name, strlen(name)) == 0) return true;
+    }
+    return false;
+}
+
 const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who)
 {
     fl_device_type type;
@@ -72,7 +83,7 @@ const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who
     if (lua_type(L, index) != LUA_TSTRING)
         FL_RAISE(L, "%s: device must be a string, got %s", who, fl_lua_type_name(L, index));
     if (!parse_device(lua_tostring(L, index), &type, &number))
-        FL_RAISE(L, "%s: unknown device '%s'; a device is \"cpu\", \"cuda\" or \"cuda:1\"", who,
+        FL_RAISE(L, "%s: unknown device '%s'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\"", who,
                  lua_tostring(L, index));
     return fl_placement_local(type, number);
 }

@@ -43,6 +43,10 @@ static void read_memory(lua_State *L, fl_memory_stats *out)
         reset = lua_toboolean(L, -1);
         if (lua_getfield(L, 1, "device") != LUA_TNIL) p = fl_lua_check_device(L, -1, "memory");
     }
+    if (p && p->type == FL_META) {
+        fl_storage_meta_stats(out, reset);
+        return;
+    }
     if (p) FL_CHECK(L, fl_device_get(&d, p->type));
     if (d) {
         int index = fl_device_index(d, p);
@@ -55,7 +59,7 @@ static void read_memory(lua_State *L, fl_memory_stats *out)
 }
 
 /* flow.memory() -> a table of bytes; flow.memory{reset_peak = true} resets the peak after reading it;
-** flow.memory{device = "cuda"}: of that device */
+** flow.memory{device = "cuda"}: of that device; of "meta" what its tensors would take */
 static int flow_memory(lua_State *L)
 {
     fl_lua_check_count(L, 1, "memory", "memory{reset_peak =, device =}");

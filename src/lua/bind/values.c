@@ -45,6 +45,7 @@ static void push_element(lua_State *L, fl_dtype dtype, const void *at)
 
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor)
 {
+    FL_TRY(fl_meta_check_values(tensor->meta));
     if (tensor->meta->is_local) return fl_host_part(out, tensor);
     if (fl_boxing_pretend)
         return fl_fail(FL_ERR_COMM,
@@ -69,7 +70,7 @@ static fl_tensor *push_host(lua_State *L, const char *who)
     fl_tensor *t = fl_lua_check_tensor(L, 1, who, "x");
     fl_box *box = fl_lua_new_box_fast(L);
     fl_status status = fl_lua_host(&box->tensor, t);
-    if (status == FL_ERR_COMM) fl_fail_prefix(status, "%s: ", who);
+    if (status == FL_ERR_COMM || t->meta->placement->type == FL_META) fl_fail_prefix(status, "%s: ", who);
     FL_CHECK(L, status);
     return box->tensor;
 }
@@ -267,7 +268,7 @@ fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dt
 }
 
 /* Replaces the local tensor in `box` by the same data as the options name it: a global tensor, or on a device. Every
-** rank gave the same data, so a global tensor begins as B. */
+** rank gave the same data, so a global tensor begins as B. On the meta device nothing is left of them. */
 static fl_status place(fl_box *box, const fl_attrs *attrs)
 {
     fl_tensor *local = box->tensor, *placed = NULL;
@@ -276,7 +277,7 @@ static fl_status place(fl_box *box, const fl_attrs *attrs)
     if (attrs->is_local && p->type == FL_CPU) return FL_OK;
     fl_status status = fl_meta_get(&wanted, local->meta->dtype, &local->meta->shape, p, attrs->nd_sbp, attrs->is_local);
     if (status != FL_OK) return fl_fail_prefix(status, "tensor: ");
-    if (attrs->is_local) status = fl_boxing_apply(&placed, local, wanted);
+    if (attrs->is_local || p->type == FL_META) status = fl_boxing_apply(&placed, local, wanted);
     else {
         const fl_placement *host;
         fl_tensor *copies = NULL;

@@ -151,7 +151,7 @@ end
 ---@param where string
 function Module:to(where)
     flow.empty(0):to(where)     -- an error about `where` comes first, whatever the module holds
-    local is_device = where:match("^cpu") or where:match("^cuda")
+    local is_device = where:match("^cpu") or where:match("^cuda") or where == "meta"
     for name, p in (is_device or where:match("float")) and ordered.new() or self:named_parameters() do
         if p.requires_grad then check.fail("to: '%s' requires grad and cannot become %s", name, where) end
     end
