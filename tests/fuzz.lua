@@ -24,7 +24,7 @@ local function sorted_names(t)
 end
 
 -- Some change what comes after them or what the test prints to; a few take any values and do not look at them.
-local skipped = {print = true, manual_seed = true, set_num_threads = true, on_rank = true, with_generator = true, no_grad = true,
+local skipped = {print = true, manual_seed = true, set_num_threads = true, on_rank = true, with_generator = true, with_device = true, no_grad = true,
     enable_grad = true, save = true, load = true}
 local functions, methods = {}, {}
 for _, name in ipairs(sorted_names(flow)) do

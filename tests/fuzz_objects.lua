@@ -303,7 +303,8 @@ local spoken = {
     kaiming_uniform = "uniform_", batch = "index_select",
 }
 local passes_on = {
-    init = true, forward = true, apply = true, no_grad = true, enable_grad = true, no_sync = true, with_generator = true, explain = true, Scheduler = true, [""] = true,
+    init = true, forward = true, apply = true, no_grad = true, enable_grad = true, no_sync = true, with_generator = true,
+    with_device = true, explain = true, Scheduler = true, [""] = true,
 }
 
 local function check_message(i, entry, message)

@@ -65,6 +65,7 @@ static fl_status mask_here(fl_tensor **out, fl_tensor *x, const char *who)
 {
     fl_tensor *mask, *next;
     fl_status status = FL_OK;
+    FL_TRY(fl_meta_check_values(x->meta));
     FL_TRY(whole_here(&mask, x, who));
     if (x->meta->dtype != FL_BOOL || !mask->contiguous) {
         if (x->meta->dtype == FL_BOOL) status = FL_CALL(&next, clone, fl_of(mask));

@@ -50,6 +50,10 @@ void fl_lua_refuse_bare_option(lua_State *L, int index, const char *who);
 void fl_lua_read_options(lua_State *L, fl_lua_options *options, int index, int ndim, const char *who);
 /* Checks that they fit together and puts them into attrs. */
 void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *options, const char *who);
+/* Where they name neither a device nor a placement and an sbp: the device of flow.with_device. */
+void fl_lua_complete_options(fl_lua_options *options);
+/* That of flow.with_device, NULL: none, tensors are made on this rank's CPU. */
+extern const fl_placement *fl_lua_device;
 void fl_lua_suggest_options(fl_suggestion *suggestion);
 
 /* ---- placements and SBPs (placement.c) ---- */

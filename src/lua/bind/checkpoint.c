@@ -200,11 +200,20 @@ static fl_status check_alone(const struct save_job *job)
     return FL_OK;
 }
 
+static fl_status check_values(const struct save_job *job)
+{
+    for (int i = 0; i < job->count; i++)
+        if (fl_meta_check_values(job->tensors[i]->meta) != FL_OK)
+            return fl_fail_prefix(FL_ERR_STATE, "save: '%s': ", job->entries[i].name);
+    return FL_OK;
+}
+
 /* All ranks agree on what is written, and rank 0 has made the file. */
 static fl_status save_begin(struct save_job *job, const char *failure, struct save_facts *all)
 {
     struct save_facts facts = {.layout = FL_HASH_START, .metadata = FL_HASH_START, .count = job->count};
     fl_status status = failure ? fl_fail(FL_ERR_VALUE, "%s", failure) : check_alone(job);
+    if (status == FL_OK) status = check_values(job);
     for (int i = 0; i < job->count; i++) {
         uint64_t hash = item_hash(job, i);
         facts.layout = fl_hash_bytes(facts.layout, &hash, sizeof hash);

@@ -129,6 +129,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_placement(L, flow);
     fl_lua_open_io(L, flow);
     fl_lua_open_generator(L, flow);
+    fl_lua_open_device(L, flow);
     fl_lua_open_testing(L, flow);
     fl_lua_open_help(L, flow);
     fl_lua_open_explain(L, flow);

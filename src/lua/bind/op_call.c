@@ -488,7 +488,10 @@ static void read_call(lua_State *L, struct binding *binding, const fl_lua_call *
     read_positional(L, binding, named ? top - 1 : top);
     if (named) read_named(L, binding, top);
     check_required(L, binding);
-    if (s->has_options) fl_lua_apply_options(L, &binding->attrs, &binding->options, call->name);
+    if (!s->has_options) return;
+    if (FL_UNLIKELY(fl_lua_device != NULL) && call->op->flags & FL_OP_SOURCE)
+        fl_lua_complete_options(&binding->options);
+    fl_lua_apply_options(L, &binding->attrs, &binding->options, call->name);
 }
 
 /* The function of an op with attributes, options or lists. */

@@ -47,6 +47,13 @@ void fl_lua_read_options(lua_State *L, fl_lua_options *options, int index, int n
     }
 }
 
+const fl_placement *fl_lua_device;
+
+void fl_lua_complete_options(fl_lua_options *options)
+{
+    if (!options->device && !options->placement && !options->has_sbp) options->device = fl_lua_device;
+}
+
 void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *options, const char *who)
 {
     attrs->requires_grad = options->requires_grad;

@@ -151,16 +151,6 @@ static int flow_get_float32_matmul_precision(lua_State *L)
     return 1;
 }
 
-/* flow.device_count("cuda"): what is missing is no error here */
-static int flow_device_count(lua_State *L)
-{
-    fl_lua_check_count(L, 1, "device_count", "device_count(type)");
-    const fl_placement *p = fl_lua_check_device(L, 1, "device_count");
-    if (p->device_index >= 0) FL_RAISE(L, "device_count: takes \"cpu\" or \"cuda\", got '%s'", lua_tostring(L, 1));
-    lua_pushinteger(L, fl_device_count(p->type));
-    return 1;
-}
-
 static int flow_is_tensor(lua_State *L)
 {
     fl_lua_check_count(L, 1, "is_tensor", "is_tensor(value)");
@@ -245,7 +235,6 @@ void fl_lua_open_runtime(lua_State *L, int flow)
     static const luaL_Reg functions[] = {{"manual_seed", flow_manual_seed},
                                          {"sync", flow_sync},
                                          {"memory", flow_memory},
-                                         {"device_count", flow_device_count},
                                          {"set_num_threads", flow_set_num_threads},
                                          {"get_num_threads", flow_get_num_threads},
                                          {"set_float32_matmul_precision", flow_set_float32_matmul_precision},

@@ -1,5 +1,6 @@
 /*
-** scope.c -- what is set for a while: recording gradients, synchronising them, the generator that ops draw from.
+** scope.c -- what is set for a while: recording gradients, synchronising them, the generator that ops draw from, the
+** device on which tensors are made.
 **
 ** A scope belongs to the coroutine that opens it. While that one is suspended, or when it is dropped, all other code
 ** has the settings of before; when it is resumed, it has its own again. Outside scopes of its own a coroutine has the
@@ -8,7 +9,7 @@
 ** Ops read plain variables of the core: coroutine.resume, wrap and close are replaced by functions that exchange these
 ** when a coroutine is entered and left, so that an op costs nothing more.
 */
-#include "errors.h"
+#include "arguments.h"
 #include "scope.h"
 #include "tensors.h"
 
@@ -24,6 +25,7 @@ static uintptr_t setting_get(int which)
     switch (which) {
     case FL_SETTING_RECORDING: return fl_grad_enabled;
     case FL_SETTING_SYNCING: return fl_grad_sync;
+    case FL_SETTING_DEVICE: return (uintptr_t)fl_lua_device;
     default: return (uintptr_t)fl_generator_current();
     }
 }
@@ -33,6 +35,7 @@ static void setting_set(int which, uintptr_t value)
     switch (which) {
     case FL_SETTING_RECORDING: fl_grad_enabled = value != 0; break;
     case FL_SETTING_SYNCING: fl_grad_sync = value != 0; break;
+    case FL_SETTING_DEVICE: fl_lua_device = (const fl_placement *)value; break;
     default: fl_generator_use((fl_generator *)value);
     }
 }

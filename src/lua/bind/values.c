@@ -333,8 +333,9 @@ static int flow_tensor(lua_State *L)
             L,
             "tensor: data is one list, and options have names: flow.tensor({{1, 2}, {3, 4}}, {dtype = \"float32\"})");
     fl_lua_read_options(L, &options, 2, 0, "tensor");
-    fl_lua_apply_options(L, &attrs, &options, "tensor");
     fl_tensor *given = fl_lua_to_tensor(L, 1);
+    if (!given) fl_lua_complete_options(&options);
+    fl_lua_apply_options(L, &attrs, &options, "tensor");
     if (given) push_copy(L, given, &options);
     else fl_lua_push_from_value(L, 1, options.has_dtype, options.dtype);
     fl_box *box = lua_touserdata(L, -1);

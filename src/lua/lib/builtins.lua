@@ -6,8 +6,13 @@ return {
     {"tensor(data, options)", "A tensor from a number, a boolean or nested lists; int64 if every number is a Lua " ..
         "integer, else float32. Options: dtype, device, placement and sbp, requires_grad.",
         "creation"},
-    {"placement(type, ranks)", "The ranks that hold a tensor, and their device type, \"cpu\" or \"cuda\"; " ..
-        "a nested list is a hierarchy."},
+    {"spec(shape, options)", "A tensor on the device \"meta\": it has a shape and a dtype, a placement and an sbp, " ..
+        "but no values. Options: dtype (also alone, instead of them), placement and sbp, requires_grad.", "creation"},
+    {"with_device(device, f, ...)", "Calls f; tensors that f makes without saying where are made on the device. " ..
+        "On \"meta\" they take no memory: flow.with_device(\"meta\", nn.Linear, 10, 20). Without f: " ..
+        "`local _ <close> = flow.with_device(\"meta\")`.", "creation"},
+    {"placement(type, ranks)", "The ranks that hold a tensor, and their device type, \"cpu\", \"cuda\" or " ..
+        "\"meta\"; a nested list is a hierarchy."},
     {"placement.all(type)", "The placement on all ranks."},
     {"sbp.split(axis)", "S(axis): every rank holds a part of the axis."},
     {"max(x)", "The largest element (equal ones share its gradient); with an axis (and keepdim) the largest along " ..
@@ -43,7 +48,7 @@ return {
     {"print(...)", "As print, on rank 0 alone (inside on_rank: on that rank)."},
     {"sync()", "Waits for all queued ops and raises the first error among them."},
     {"memory(options)", "Bytes of tensors: live, cached, peak ({reset_peak = true} restarts the peak); " ..
-        "{device = \"cuda\"}: of that device."},
+        "{device = \"cuda\"}: of that device; of \"meta\" what its tensors would take."},
     {"device_count(type)", "The number of usable devices of a type (\"cuda\", \"cpu\"); \"cuda\": 0 without " ..
         "a GPU, a driver or the plug-in."},
     {"set_num_threads(n)", "Sets the number of threads."},
@@ -73,8 +78,8 @@ return {
     {"x:is_contiguous()", "True if the elements lie in row-major order without gaps."},
     {"x:item()", "The only element as a Lua number or boolean."},
     {"x:totable()", "The elements in nested lists; a number for a tensor without axes."},
-    {"x:to(target)", "x with another dtype or on another device: \"float64\", \"cuda\", a tensor to match, or " ..
-        "{dtype =, device =}."},
+    {"x:to(target)", "x with another dtype or on another device: \"float64\", \"cuda\", \"meta\", a tensor to " ..
+        "match, or {dtype =, device =}."},
     {"x:to_global(options)", "x as a global tensor. Options: placement, sbp, grad_sbp; check = true compares the " ..
         "data of the ranks if x is local."},
     {"x:to_local(options)", "This rank's part of a global tensor, a view. Options: grad_sbp."},

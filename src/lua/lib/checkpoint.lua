@@ -242,6 +242,10 @@ local function all_broadcast(placement)
 end
 
 local function read(stored, o)
+    if o.device == "meta" then return flow.spec(stored.shape, stored.dtype) end
+    if o.placement and o.placement.type == "meta" then
+        return flow.spec(stored.shape, {dtype = stored.dtype, placement = o.placement, sbp = o.sbp})
+    end
     local t = io_.read(stored.file, stored.index, o.placement, o.sbp)
     return o.device and t:to(o.device) or t
 end

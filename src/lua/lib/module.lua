@@ -146,8 +146,11 @@ local function convert(module, f)
     return module
 end
 
----Moves to a device ("cpu", "cuda:1") or a dtype (float tensors only). Creates new parameters, so call it before
----creating an optimizer.
+-- True of a tensor on the meta device, which has no values.
+local function is_meta(t) return (t.is_global and t.placement.type or t.device) == "meta" end
+
+---Moves to a device ("cpu", "cuda:1", "meta") or a dtype (float tensors only). Creates new parameters, so call it
+---before creating an optimizer. On "meta" parameters take no memory and have no values: to_empty leads back.
 ---@param where string
 function Module:to(where)
     flow.empty(0):to(where)     -- an error about `where` comes first, whatever the module holds
@@ -155,9 +158,28 @@ function Module:to(where)
     for name, p in (is_device or where:match("float")) and ordered.new() or self:named_parameters() do
         if p.requires_grad then check.fail("to: '%s' requires grad and cannot become %s", name, where) end
     end
+    each_tensor(self, function(_, _, t, name)
+        if not is_device or where == "meta" or not is_meta(t) then return end
+        check.fail("to: '%s' is on the meta device and has no values; write module:to_empty(%q), then initialise or " ..
+            "load the parameters", name, where)
+    end)
     return convert(self, function(t)
         if where == t.device or where == t.dtype or not (is_device or t.dtype:match("float")) then return t end
         return t:to(where)
+    end)
+end
+
+---Makes all parameters and buffers anew on a device, with undefined values: to be initialised, or loaded by
+---load_state_dict. Global ones stay on their ranks. A large model is made so: flow.with_device("meta", make), then
+---to_global{...}, and this brings about only what each rank keeps.
+---@param where string
+function Module:to_empty(where)
+    local usable, reason = pcall(flow.empty, 0, {device = where})
+    if not usable then check.fail("to_empty: %s", (tostring(reason):gsub("^.-empty: ", ""))) end
+    return convert(self, function(t)
+        if not t.is_global then return flow.empty(t.shape, {dtype = t.dtype, device = where}) end
+        local placement = flow.placement(where, t.placement.ranks)
+        return flow.empty(t.shape, {dtype = t.dtype, placement = placement, sbp = t.sbp})
     end)
 end
 
@@ -309,6 +331,10 @@ local function misfit(t, given)
         return ("is %s, the module's is %s"):format(check.shape(given), check.shape(t))
     elseif is_tensor(given) and given.is_global and not t.is_global then
         return "is global, the module's is local"
+    elseif is_meta(t) and not (is_tensor(given) and is_meta(given)) then
+        return 'is on the meta device in the module, which keeps no values; write module:to_empty("cpu") first'
+    elseif is_tensor(given) and is_meta(given) and not is_meta(t) then
+        return "is on the meta device and has no values"
     end
 end
 
@@ -392,6 +418,7 @@ check.methods(Module, "net", {
     "forward(...: any)", "named_parameters()", "parameters()", "count_parameters()", "named_buffers()", "buffers()",
     "named_children()", "children()", "named_modules()", "modules()", "apply(f: function)",
     "register_buffer(name: string, t: tensor?)", "register_parameter(name: string, t: tensor?)", "to(where: string)",
+    "to_empty(where: string)",
     "to_global({placement: placement?, sbp: sbp = B, rules: table?, zero: any?})",
     "train(on: boolean = true)", "eval()", "requires_grad_(on: boolean = true)", "zero_grad()", "state_dict()",
     "load_state_dict(state: state, {strict: boolean = true})", "extra()", "describe()", "is(class: table)",
