@@ -144,17 +144,30 @@ describe("a process", function()
 end)
 
 describe("results that are computed when they are needed", function()
-    it("need few tensors in a loop", function()
-        local output = run([[
-            local size = 1 << 18
+    -- Tensors of `size` floats that live at most in a loop over y.
+    local function most_in_loop(size, expression)
+        local output = run(([[
+            local size = %d
             local y = flow.randn(size)
             collectgarbage()
             flow.memory {reset_peak = true}
             local before = flow.memory().live_bytes
-            for _ = 1, 500 do y = y * 1.01 + 1 end
+            for _ = 1, (1 << 27) // size do y = %s end
             flow.sync()
-            print((flow.memory().peak_bytes - before) // (4 * size) + 1) -- tensors]])
-        assert.is_true(tonumber(output[1]) <= 4, output[1])
+            print((flow.memory().peak_bytes - before) // (4 * size) + 1)]]):format(size, expression))
+        return assert(tonumber(output[1]), table.concat(output, "\n"))
+    end
+
+    for _, size in ipairs {1 << 18, 1 << 20, 1 << 22} do
+        it(("need few tensors in a loop, of %d floats"):format(size), function()
+            local most = most_in_loop(size, "y * 1.01 + 1")
+            assert.is_true(most <= 4, ("%d tensors"):format(most))
+        end)
+    end
+
+    it("are few in a loop of ops that are computed at once", function()
+        local most = most_in_loop(1 << 20, "y:cumsum(0):flip(0) * 1e-3")
+        assert.is_true(most <= 16, ("%d tensors"):format(most))
     end)
 
     it("are not computed for what is garbage, however old", function()

@@ -31,6 +31,8 @@ enum {
     MAX_SITES = 32,
     SHARED = 4096,
     FLOOR = 64 << 20,
+    LARGE_DEBT = 1 << 20, /* bytes */
+    LARGE_SHARE = 16,
     INLINE_CLASS = -1, /* in the struct; also without any bytes */
     DEVICE_CLASS = -2
 };
@@ -424,13 +426,21 @@ static fl_status set_host_data(fl_storage *storage, size_t bytes)
     return FL_OK;
 }
 
+/* What a storage counts for Lua's collector. Large ones count less, so that a young collection comes after several:
+** were there one for each, a loop's variable would outlive two, be old, and as garbage wait for a full one. */
+static inline int64_t debt_of(size_t bytes)
+{
+    if (FL_LIKELY(bytes <= LARGE_DEBT)) return (int64_t)bytes;
+    return bytes / LARGE_SHARE > LARGE_DEBT ? (int64_t)(bytes / LARGE_SHARE) : LARGE_DEBT;
+}
+
 /* Its data are there. */
 static inline void account(fl_storage *storage, size_t bytes)
 {
     storage->bytes = bytes;
     storage->refs = 1;
     if (FL_UNLIKELY(is_large(storage))) link_large(storage);
-    fl_storage_unaccounted += (int64_t)(bytes + sizeof *storage);
+    fl_storage_unaccounted += debt_of(bytes) + (int64_t)sizeof *storage;
     fl_storage_live += (int64_t)bytes;
     if (fl_storage_live > stats.peak_bytes) stats.peak_bytes = fl_storage_live;
     stats.live_blocks++;
