@@ -39,6 +39,7 @@ local options, given = cli.parse(arg, about, {
     {"--device D", "cpu", "cpu, cuda or cuda:1"},
     {"--dp N", nil, "ranks that share a batch (default: all ranks / --tp)"},
     {"--tp N", 1, "ranks that share the model: its heads, hidden units and characters"},
+    {"--recompute", false, "backward computes the blocks again: less memory, more time, the same losses"},
     {"--zero", false, "ranks that share a batch keep a part of parameters and optimizer each"},
 })
 
@@ -216,7 +217,7 @@ end
 function GPT:forward(x)                         -- x [batch, time] of character numbers
     local places = flow.arange(x:size(1), nn.like(x))
     local h = self.dropout(border(self.characters(x)) + self.positions(places))
-    for _, block in ipairs(self.blocks) do h = block(h) end
+    for _, block in ipairs(self.blocks) do h = options.recompute and flow.checkpoint(block, h) or block(h) end
     return self.head(border(self.norm(h)))      -- logits [batch, time, characters]
 end
 

@@ -11,6 +11,8 @@
 #include "dispatch/dispatch.h"
 /* Gradients: the tape, backward, hooks. */
 #include "autograd/autograd.h"
+/* Functions that run again for the values of their gradients. */
+#include "autograd/recompute.h"
 /* Casts between local and global, devices and SBPs. */
 #include "dispatch/to_global.h"
 /* The SBP that an op's result has, and why (explain, the signatures of the registry). */

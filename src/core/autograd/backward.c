@@ -483,6 +483,7 @@ static fl_status visit(struct pass *pass, fl_node *node)
         if (status == FL_OK) status = node_gradient(&g, node);
         fl_tape_release_grad(&g);
         if (status == FL_OK && !pass->retain) fl_tape_forget(node);
+        else if (node->member) fl_recompute_drop(node);
     }
     for (int s = 0; s < node->nout; s++) {
         fl_tensor_unref(node->pending[s]);
@@ -507,6 +508,7 @@ static void pass_end(struct pass *pass)
     for (int64_t i = 0; i < pass->count; i++) {
         fl_node *n = pass->nodes[i];
         n->run = NULL;
+        if (n->member) fl_recompute_drop(n);
         for (int s = 0; s < n->nout; s++) {
             fl_tensor_unref(n->pending[s]);
             n->pending[s] = NULL;

@@ -76,7 +76,9 @@ static fl_node *node_new(const fl_op *op, int nin, int nout, const fl_attrs *att
     return n;
 }
 
-static void saved_release(tape_saved *saved)
+uint64_t fl_tape_next_seq(void) { return next_seq; }
+
+void fl_tape_release_saved(tape_saved *saved)
 {
     if (saved->value.kind == FL_TENSOR) fl_tensor_unref(saved->value.tensor);
     saved->value.kind = FL_NONE;
@@ -85,11 +87,12 @@ static void saved_release(tape_saved *saved)
 /* Drops what the node saved for its gradient. */
 void fl_tape_forget(fl_node *node)
 {
-    for (int i = 0; i < node->nin; i++) saved_release(&node->in[i]);
-    for (int i = 0; i < node->nout; i++) saved_release(&node->out[i]);
+    for (int i = 0; i < node->nin; i++) fl_tape_release_saved(&node->in[i]);
+    for (int i = 0; i < node->nout; i++) fl_tape_release_saved(&node->out[i]);
     hooks_free(node->hooks); /* they cannot run again, and may hold the tensors they hang on */
     node->hooks = NULL;
     node->freed = true;
+    if (node->member) fl_recompute_leave(node);
 }
 
 /* Frees a node whose count is 0; chains of any length are freed without recursion. */
@@ -119,6 +122,7 @@ void fl_node_unref(fl_node *node)
             link_unref(node->region->link);
             free(node->region);
         }
+        free(node->member);
         free(node);
     }
     freeing = false;
@@ -173,6 +177,13 @@ struct in_place {
     fl_tensor *before; /* a copy of its old value; NULL when no gradient needs that */
 };
 
+/* The version that the op read. */
+static uint32_t version_read(const fl_tensor *tensor, const struct in_place *place)
+{
+    uint32_t version = tensor->storage->var.version;
+    return place && tensor->storage == place->target->storage ? version - 1 : version;
+}
+
 static void save_value(tape_saved *saved, const fl_operand *operand, const struct in_place *place)
 {
     saved->value = *operand;
@@ -180,12 +191,13 @@ static void save_value(tape_saved *saved, const fl_operand *operand, const struc
     if (place && place->before && operand->tensor == place->target) saved->value = fl_of(place->before);
     fl_tensor *t = fl_tensor_ref(saved->value.tensor);
     fl_chain_keep(t);
-    saved->version = t->storage->var.version;
-    if (place && t->storage == place->target->storage) saved->version--; /* as it was before the in-place op */
+    saved->version = version_read(t, place);
 }
 
 static fl_status save_output(tape_saved *saved, fl_tensor *tensor)
 {
+    saved->omitted = FL_UNLIKELY(fl_recompute_active) && fl_recompute_omits(NULL, NULL);
+    if (saved->omitted) return FL_OK;
     fl_tensor *plain;
     FL_TRY(fl_tensor_detach(&plain, tensor));
     fl_chain_keep(plain);
@@ -226,7 +238,18 @@ static fl_status edge_to(tape_edge *edge, fl_tensor *tensor)
     return FL_OK;
 }
 
-/* A node for a call; w: NULL unless it was in place. */
+/* Operand i, while a function runs that may run again (recompute.h). Of what an in-place op on a view saves the edge
+** does not tell where it comes from. */
+static void save_watched(fl_node *node, int i, const fl_operand *operand, bool saved, const struct in_place *place)
+{
+    const bool region = place && i == 0 && place->target->autograd && place->target->autograd->base;
+    node->in[i].omitted = saved && !region && fl_recompute_omits(&node->edges[i], operand->tensor);
+    if (saved && !node->in[i].omitted) save_value(&node->in[i], operand, place);
+    node->in[i].version =
+        version_read(saved && node->in[i].value.kind == FL_TENSOR ? node->in[i].value.tensor : operand->tensor, place);
+}
+
+/* A node for a call; place: NULL unless it was in place. */
 static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
                           fl_tensor *const *results, int nout, const struct in_place *place)
 {
@@ -238,8 +261,9 @@ static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, 
     fl_status status = FL_OK;
     for (int i = 0; i < nin && status == FL_OK; i++) {
         bool saved = save_in >> (i < 31 ? i : 31) & 1u;
-        if (saved || in[i].kind != FL_TENSOR) save_value(&n->in[i], &in[i], place);
         if (in[i].kind == FL_TENSOR) status = edge_to(&n->edges[i], in[i].tensor);
+        if (FL_UNLIKELY(fl_recompute_active) && in[i].kind == FL_TENSOR) save_watched(n, i, &in[i], saved, place);
+        else if (saved || in[i].kind != FL_TENSOR) save_value(&n->in[i], &in[i], place);
     }
     for (int i = 0; i < nout && status == FL_OK; i++)
         if (save_out >> i & 1u) status = save_output(&n->out[i], results[i]);
@@ -252,8 +276,7 @@ static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, 
     return FL_OK;
 }
 
-/* Makes the tensor output `slot` of the node. */
-static fl_status attach(fl_tensor *tensor, fl_node *node, int slot)
+fl_status fl_tape_attach(fl_tensor *tensor, fl_node *node, int slot)
 {
     fl_autograd *a = fl_tape_record_of(tensor);
     if (!a) return out_of_memory();
@@ -287,8 +310,9 @@ static fl_status record(const fl_op *op, const fl_operand *in, int nin, const fl
     for (int i = 0; i < nout && status == FL_OK; i++) {
         if (!fl_dtype_is_float(out[i]->meta->dtype)) continue;
         forget_base(out[i]);
-        status = attach(out[i], n, i);
+        status = fl_tape_attach(out[i], n, i);
     }
+    if (FL_UNLIKELY(fl_recompute_active) && status == FL_OK) status = fl_recompute_note(n);
     fl_node_unref(n);
     return status;
 }
@@ -328,10 +352,13 @@ static fl_status catch_up(fl_tensor *view)
     fl_tensor *fresh;
     bool enabled = fl_grad_enabled;
     fl_grad_enabled = true;
+    struct run *paused = fl_recompute_pause();
     fl_status status = fl_tape_replay(&fresh, a->base, a->link);
+    fl_recompute_resume(paused);
     fl_grad_enabled = enabled;
     FL_TRY(status);
-    if (fresh->autograd && fresh->autograd->node) status = attach(view, fresh->autograd->node, fresh->autograd->slot);
+    if (fresh->autograd && fresh->autograd->node)
+        status = fl_tape_attach(view, fresh->autograd->node, fresh->autograd->slot);
     fl_tensor_unref(fresh);
     a->base_history = a->base->autograd->history;
     return status;
@@ -376,7 +403,7 @@ static fl_status keep_value(fl_tensor **before, const fl_op *op, fl_tensor *targ
     fl_status status = FL_CALL(before, clone, fl_of(target));
     fl_grad_enabled = true;
     FL_TRY(status);
-    if (node) status = attach(*before, node, slot);
+    if (node) status = fl_tape_attach(*before, node, slot);
     if (status == FL_OK) return FL_OK;
     fl_tensor_unref(*before);
     *before = NULL;
@@ -405,7 +432,7 @@ static fl_status check_inplace(fl_tensor **before, const fl_op *op, fl_tensor *t
 static fl_status save_base_instead(fl_node *node, fl_tensor *base)
 {
     if (node->out[0].value.kind != FL_TENSOR) return FL_OK;
-    saved_release(&node->out[0]);
+    fl_tape_release_saved(&node->out[0]);
     return save_output(&node->out[0], base);
 }
 
@@ -427,7 +454,7 @@ static fl_status rewrite_base(fl_node *node, fl_tensor *view)
     fl_meta_unref(node->out_meta[0]);
     node->out_meta[0] = fl_meta_ref(base->meta);
     FL_TRY(save_base_instead(node, base));
-    FL_TRY(attach(base, node, 0));
+    FL_TRY(fl_tape_attach(base, node, 0));
     base->autograd->history++;
     return catch_up(view);
 }
@@ -441,9 +468,10 @@ static fl_status rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, 
     fl_status status;
     if (target->autograd && target->autograd->base) status = rewrite_base(n, target);
     else {
-        status = attach(target, n, 0);
+        status = fl_tape_attach(target, n, 0);
         if (status == FL_OK) target->autograd->history++;
     }
+    if (FL_UNLIKELY(fl_recompute_active) && status == FL_OK) status = fl_recompute_note(n);
     fl_node_unref(n);
     return status;
 }
@@ -465,7 +493,7 @@ static fl_status unpack_output(fl_tensor **out, fl_node *node, int i)
 {
     fl_tensor *t;
     FL_TRY(fl_tensor_detach(&t, node->out[i].value.tensor));
-    fl_status status = fl_grad_enabled ? attach(t, node, i) : FL_OK;
+    fl_status status = fl_grad_enabled ? fl_tape_attach(t, node, i) : FL_OK;
     if (status == FL_OK && node->region) status = fl_tape_replay(out, t, node->region->link);
     else if (status == FL_OK) *out = fl_tensor_ref(t);
     fl_tensor_unref(t);
@@ -479,6 +507,7 @@ fl_status fl_tape_unpack(fl_grad *g, fl_node *node)
                        "backward: the graph of %s has been freed by an earlier backward; "
                        "use {retain_graph = true} in the earlier one",
                        node->op->name);
+    if (FL_UNLIKELY(node->member != NULL)) FL_TRY(fl_recompute_fill(node));
     for (int i = 0; i < node->nin; i++) FL_TRY(check_version(node, &node->in[i], "input", i));
     for (int i = 0; i < node->nout; i++) FL_TRY(check_version(node, &node->out[i], "output", i));
     for (int i = 0; i < node->nin; i++) g->in[i] = node->in[i].value;

@@ -9,6 +9,7 @@
 #define FL_TAPE_H
 
 #include "autograd.h"
+#include "recompute.h"
 
 /* A hook on a leaf or on one output of a node. */
 typedef struct tape_hook {
@@ -56,7 +57,18 @@ typedef struct tape_edge {
 typedef struct tape_saved {
     fl_operand value; /* tensors owned */
     uint32_t version;
+    bool omitted; /* a function that runs again gives it (recompute.h) */
 } tape_saved;
+
+/* A node recorded while flow.checkpoint watches. */
+typedef struct tape_member {
+    const fl_recompute *outermost; /* borrowed, to be compared: the function at whose `place` this node, or the one that
+                                   ** it repeats, was recorded */
+    int64_t place;
+    fl_recompute *home; /* owned; gives the values that are omitted; NULL: of a node that repeats another */
+    fl_recompute *via;  /* owned; gives them until they are dropped again, or NULL */
+    int64_t via_entry;
+} tape_member;
 
 /* What an in-place op on a view leaves behind: how to find the region of the base that it wrote. */
 typedef struct tape_region {
@@ -77,6 +89,7 @@ struct fl_node {
     fl_autograd **retain;     /* nout, borrowed: records of outputs that keep their gradient, or NULL */
     tape_hook *hooks;
     tape_region *region; /* owned; in place on a view: edge 0 is the base */
+    tape_member *member; /* owned; or NULL */
     bool freed;          /* saved values are gone */
     bool wanted;         /* during a backward: on a path to a requested tensor */
     void *run;           /* the backward that uses pending now */
@@ -96,6 +109,35 @@ fl_autograd *fl_tape_record_of(fl_tensor *tensor);
 /* The node that computed the tensor and its slot, after catching up with in-place writes to its base; NULL for a
 ** leaf. */
 fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *tensor);
+
+/* Makes the tensor output `slot` of the node. */
+fl_status fl_tape_attach(fl_tensor *tensor, fl_node *node, int slot);
+
+/* Number of the next node. */
+uint64_t fl_tape_next_seq(void);
+
+/* Drops a saved value. */
+void fl_tape_release_saved(tape_saved *saved);
+
+/* ---- functions that run again (recompute.c) ---- */
+
+/* True while one runs, for the first time or again: the functions below then apply. */
+extern bool fl_recompute_active;
+
+/* An operand (tensor; edge: where it comes from), or a result (NULL), is not to be saved. */
+bool fl_recompute_omits(const tape_edge *edge, const fl_tensor *tensor);
+
+/* A node was recorded. An error also when a second run has done its work. */
+fl_status fl_recompute_note(fl_node *node);
+
+/* Nodes recorded until the function is resumed are none of its own. */
+struct run *fl_recompute_pause(void);
+void fl_recompute_resume(struct run *paused);
+
+/* Of a node with a `member`: its values are there afterwards; they are dropped again; it needs them no longer. */
+fl_status fl_recompute_fill(fl_node *node);
+void fl_recompute_drop(fl_node *node);
+void fl_recompute_leave(fl_node *node);
 
 /* Applies the steps of a view to another base. */
 fl_status fl_tape_replay(fl_tensor **out, fl_tensor *base, const tape_link *link);

@@ -12,6 +12,7 @@
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct fl_generator {
@@ -27,6 +28,22 @@ void fl_manual_seed(uint64_t seed); /* fl_random_agree, counter 0 */
 /* What an op draws with: the current generator, which counts the op. agreed: every rank of the world draws now, and
 ** fl_random_drawn covers it. */
 fl_generator fl_random_draw(bool agreed);
+/* A log of draws: while one is on, the draws of a function are added to it, and when that function runs again it draws
+** the same, whatever generators it draws from; these are left as they are, and so is what sets them. */
+typedef struct fl_draws {
+    fl_generator *list; /* owned */
+    int64_t count, capacity;
+    int64_t next;           /* while it is replayed: the next to be drawn */
+    bool replays;           /* the function runs again */
+    bool failed;            /* out of memory for the list; replayed: more was drawn than it holds */
+    struct fl_draws *outer; /* that was on before */
+} fl_draws;
+void fl_draws_begin(fl_draws *draws, bool replays);
+void fl_draws_end(fl_draws *draws);
+
+/* The state of a generator becomes `state`. */
+void fl_generator_set(fl_generator *generator, fl_generator state);
+
 /* All draws for global tensors in one number: equal on ranks that drew the same since they agreed. */
 uint64_t fl_random_drawn(void);
 /* The current generator goes on from g, and nothing has been drawn before. All ranks call it. */

@@ -54,11 +54,28 @@ static int64_t full_from(lua_State *L)
     return 2 * (live_after_full > least ? live_after_full : least);
 }
 
+static int temporaries; /* functions that run, see tensors.h */
+
+static void collect_young(lua_State *L)
+{
+    if (temporaries == 0) lua_gc(L, LUA_GCSTEP, 0);
+    fl_storage_unaccounted = 0;
+}
+
 void fl_lua_collect_step(lua_State *L)
 {
     if (fl_storage_live > full_from(L)) fl_lua_collect_all(L);
-    else {
-        lua_gc(L, LUA_GCSTEP, 0);
-        fl_storage_unaccounted = 0;
-    }
+    else collect_young(L);
+}
+
+void fl_lua_begin_temporaries(lua_State *L)
+{
+    collect_young(L);
+    temporaries++;
+}
+
+void fl_lua_end_temporaries(lua_State *L, bool at_once)
+{
+    temporaries--;
+    if (at_once) collect_young(L);
 }

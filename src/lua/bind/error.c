@@ -62,6 +62,10 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
     fl_lua_current = L;
     if (status == FL_ERR_INTERRUPTED) fl_lua_interrupt_raised();
     if (status == FL_ERR_VALUE) word_colon(L);
+    if (fl_recompute_complete()) { /* ends a function that runs again: an error without a text, which nobody words */
+        lua_pushlightuserdata(L, NULL);
+        lua_error(L);
+    }
     if (fl_lua_find_line(L, &ar) && !fl_lua_is_own(&ar))
         lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, fl_message());
     else lua_pushstring(L, fl_message());

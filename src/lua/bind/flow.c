@@ -125,6 +125,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_values(L, flow, methods);
     fl_lua_open_methods(L, flow, methods);
     fl_lua_open_grad(L, flow, methods);
+    fl_lua_open_recompute(L, flow);
     fl_lua_open_runtime(L, flow);
     fl_lua_open_placement(L, flow);
     fl_lua_open_io(L, flow);

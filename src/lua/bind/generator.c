@@ -76,7 +76,7 @@ static int generator_load_state(lua_State *L)
     lua_getfield(L, 2, "counter");
     uint64_t seed = (uint64_t)fl_lua_check_integer(L, -2, "load_state", "seed");
     uint64_t counter = (uint64_t)fl_lua_check_integer(L, -1, "load_state", "counter");
-    *g->state = (fl_generator){seed, counter};
+    fl_generator_set(g->state, (fl_generator){seed, counter});
     return 0;
 }
 
@@ -85,7 +85,8 @@ static int generator_manual_seed(lua_State *L)
 {
     struct generator *g = check_generator(L, 1, "manual_seed");
     fl_lua_check_count(L, 2, "manual_seed", "g:manual_seed(seed)");
-    *g->state = (fl_generator){(uint64_t)fl_lua_check_integer(L, 2, "manual_seed", "seed"), 0};
+    uint64_t seed = (uint64_t)fl_lua_check_integer(L, 2, "manual_seed", "seed");
+    fl_generator_set(g->state, (fl_generator){seed, 0});
     return 0;
 }
 

@@ -62,6 +62,11 @@ void fl_lua_open_box(lua_State *L);
 /* Call after anything that allocated tensors: lets tensor bytes drive Lua's collector. */
 enum { FL_DEBT_STEP = 4 << 20 }; /* small, so that a loop's results come back to memory that is still in the caches */
 void fl_lua_collect_step(lua_State *L);
+/* Around a function whose values are not needed when it is over: no young collection in between, which would make its
+** temporaries old. What came before is collected first, but for results that live until the next function (at_once is
+** false: these would grow old by two collections); at_once: so are the temporaries, at the end. */
+void fl_lua_begin_temporaries(lua_State *L);
+void fl_lua_end_temporaries(lua_State *L, bool at_once);
 /* A full collection, for when memory runs short. */
 void fl_lua_collect_all(lua_State *L);
 /* Unrefs a registry value later, at a moment when Lua may be called (inside a collection it may not). */

@@ -33,6 +33,10 @@ return {
     {"no_sync(f, ...)", "Calls f; backward inside f keeps the gradients of this rank apart from .grad, and the next " ..
         "backward outside sums them over all ranks."},
     {"enable_grad(f, ...)", "Calls f with gradients recorded, also inside no_grad; without f: a value for `<close>`."},
+    {"checkpoint(f, ...)", "Calls f (a function or a module) with the arguments after it, and keeps none of the " ..
+        "values that f computes for backward: this calls f once more, with the same random numbers. Less memory for " ..
+        "more time; the gradients are the same. f computes the same both times, changes no argument in place " ..
+        "and does not yield."},
     {"is_grad_enabled()", "True if gradients are recorded here."},
 
     {"manual_seed(seed)", "Seeds the default generator of random numbers."},
