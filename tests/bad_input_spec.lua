@@ -687,21 +687,23 @@ describe("huge numbers", function()
 end)
 
 describe("random calls", function()
-    -- What a script of tests/ says, run in an empty folder; an option of the program may come before it.
+    -- What a script of tests/ says, run in an empty folder; a setting of the environment or an option of the program may
+    -- come before it.
     local function fuzz(script, ...)
-        local words, option = {...}, ""
+        local words, option, setting = {...}, "", ""
+        if script:find "=" then setting, script = script, table.remove(words, 1) end
         if script:sub(1, 2) == "--" then option, script = script, table.remove(words, 1) end
         local folder, pwd = process.folder(), process.output("pwd"):match "[^\n]*"
         local limit = (os.getenv("ASAN_OPTIONS") or option ~= "") and "" or "ulimit -v 4000000; "
-        local output = process.output(("cd %s && (%sexec timeout 120 %s %s %s/tests/%s %s) 2>&1")
-            :format(folder, limit, process.absolute(), option, pwd, script, table.concat(words, " ")))
+        local output = process.output(("cd %s && (%sexec env %s timeout 120 %s %s %s/tests/%s %s) 2>&1")
+            :format(folder, limit, setting, process.absolute(), option, pwd, script, table.concat(words, " ")))
         os.execute("rm -rf " .. folder)
         return output
     end
 
     -- A program that ends without a finding, after all calls.
-    local function check_calls(script, seed, count)
-        local output = fuzz(script, seed, 1, count)
+    local function check_calls(script, seed, count, setting)
+        local output = fuzz(setting or "FUZZ_DEVICE=cpu", script, seed, 1, count)
         local bad = output:match("BAD [^\n]*")
         assert.is_nil(bad, ("%s, seed %d: %s"):format(script, seed, tostring(bad)))
         local last = output:match("(%d+)\n[^%d]*$")
@@ -712,6 +714,12 @@ describe("random calls", function()
     for seed = 1, 4 do
         it(("of all functions with junk for arguments end in results or errors that say what, seed %d"):format(seed), function()
             check_calls("fuzz.lua", seed, 5000)
+        end)
+    end
+
+    for seed = 1, 2 do
+        it(("of all functions with tensors on meta, seed %d"):format(seed), function()
+            check_calls("fuzz.lua", seed, 5000, "FUZZ_DEVICE=meta")
         end)
     end
 

@@ -11,8 +11,9 @@ local function chance(percent) return random(100) <= percent end
 M.pick, M.chance = pick, chance
 
 local dtypes = {"bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"}
-local placement = flow.placement.all("cpu")
-local square = flow.placement("cpu", {placement.ranks})
+local device = os.getenv "FUZZ_DEVICE" or "cpu" -- of the tensors: "meta" tries what only infers
+local placement = flow.placement.all(device)
+local square = flow.placement(device, {placement.ranks})
 
 local function sizes(limit)
     local list = {}
@@ -46,10 +47,10 @@ local function tensor(shape, dtype)
     elseif kind == 3 then t = flow.full(shape, pick {0 / 0, 1 / 0, -1 / 0, 1e38, -3e300, 1e-310, 0.5})
     elseif kind == 4 then t = flow.full(shape, pick {math.maxinteger, math.mininteger, -1, 255, 3}, {dtype = "int64"})
     else t = flow.randn(shape) end
-    t = t:to(dtype)
+    t = t:to(dtype):to(device)
     if chance(40) then t = relayout(t) end
     if chance(10) then t = select(2, pcall(globalize, t)) end
-    if not flow.is_tensor(t) then return flow.ones(2) end
+    if not flow.is_tensor(t) then return flow.ones(2, {device = device}) end
     if dtype:find "float" and chance(25) then t:requires_grad_() end
     return t
 end
@@ -69,7 +70,7 @@ if os.getenv "ASAN_OPTIONS" or flow.world_size() > 1 then
     end
 end
 local words = {
-    "", "x", "mean", "sum", "none", "float32", "int64", "bool", "float31", "cpu", "cuda", "cuda:1", "cuda:99999999999", "S(0)", "S(-1)", "S(99)",
+    "", "x", "mean", "sum", "none", "float32", "int64", "bool", "float31", "cpu", "meta", "cuda", "cuda:1", "cuda:99999999999", "S(0)", "S(-1)", "S(99)",
     "S(99999999999999999999)", "B", "P", "P(max)", "P(", "0, 1:2", "...", ":", ":::", "-1", "1:0:-1", "0:99999999999999999999", "tanh",
     ("long"):rep(1000), "\0\255", "%s%n%d", "is_causal", "1e5", "nan", "0x10",
 }

@@ -122,6 +122,33 @@ static void counts_add_up(void)
     CHECK(stats_now().peak_bytes == stats_now().live_bytes);
 }
 
+/* On FL_META the number of bytes is all there is. */
+static void meta_storages_have_no_bytes(void)
+{
+    fl_memory_stats host = stats_now(), before, after;
+    int64_t live = fl_storage_live;
+    fl_storage *s[3];
+    size_t sizes[] = {0, 64, 4096 * GIB};
+    fl_storage_meta_stats(&before, false);
+    for (int i = 0; i < 3; i++) {
+        CHECK(fl_storage_new(&s[i], sizes[i], FL_META, -1) == FL_OK);
+        CHECK(!s[i]->data && s[i]->bytes == sizes[i] && s[i]->device == FL_META && !fl_storage_is_deferred(s[i]));
+        CHECK(fl_storage_computed_data(s[i]) == NULL && fl_var_readable(&s[i]->var) && fl_var_writable(&s[i]->var));
+    }
+    fl_storage_meta_stats(&after, false);
+    CHECK(after.live_blocks - before.live_blocks == 3
+          && after.live_bytes - before.live_bytes == 4096 * (int64_t)GIB + 64);
+    CHECK(fl_storage_live == live && stats_now().live_blocks == host.live_blocks);
+    fl_var_poison(&s[1]->var, "test");
+    for (int i = 0; i < 3; i++) fl_storage_unref(s[i]);
+    fl_storage_meta_stats(&after, true);
+    CHECK(after.live_blocks == before.live_blocks && after.live_bytes == before.live_bytes);
+    CHECK(after.peak_bytes >= 4096 * (int64_t)GIB);
+    fl_storage_meta_stats(&after, false);
+    CHECK(after.peak_bytes == after.live_bytes && fl_storage_live == live);
+    CHECK(stats_now().live_blocks == host.live_blocks && stats_now().allocations == host.allocations);
+}
+
 static void a_loop_takes_no_page_faults(void)
 {
     if (SANITIZED) SKIP("a sanitizer's shadow memory takes faults of its own");
@@ -475,6 +502,7 @@ int main(void)
     RUN(rounding_wastes_an_eighth);
     RUN(blocks_of_a_class_are_reused);
     RUN(counts_add_up);
+    RUN(meta_storages_have_no_bytes);
     RUN(a_loop_takes_no_page_faults);
     RUN(temporaries_stay_small);
     RUN(changing_sizes_stay_bounded);

@@ -165,13 +165,13 @@ static fl_status copy_run(void *payload)
 /* Of the copy's direction; one side is a device with queues. */
 static fl_queue copy_queue(fl_device_type to, fl_device_type from)
 {
-    return to == FL_CPU ? FL_QUEUE_OUT : from == FL_CPU ? FL_QUEUE_IN : FL_QUEUE_COMPUTE;
+    return to != FL_CUDA ? FL_QUEUE_OUT : from != FL_CUDA ? FL_QUEUE_IN : FL_QUEUE_COMPUTE;
 }
 
 /* Bytes of in to out, of which one at least is on a device with queues. */
 static fl_status push_copy(fl_tensor *out, fl_tensor *in)
 {
-    const fl_storage *far = in->storage->device == FL_CPU ? out->storage : in->storage;
+    const fl_storage *far = in->storage->device == FL_CUDA ? in->storage : out->storage;
     struct device_copy c = {.index = far->device_index,
                             .out = fl_tensor_data(out),
                             .in = fl_tensor_data(in),
@@ -245,15 +245,10 @@ static fl_status apply_step(fl_tensor **out, fl_tensor *x, const struct program 
     fl_box_kind kind = program->plan.steps[i].kind;
     const fl_meta *after = program->after[i];
     if (is_view(kind)) return apply_slice(out, x, after);
-    switch (after->placement->type) {
-    case FL_META: return fl_tensor_empty(out, after);
-    case FL_CPU:
-        if (kind != FL_BOX_COPY) return apply_move(out, x, program->moves[i], after);
-        return apply_copy(out, x, after);
-    default:
-        if (kind != FL_BOX_COPY) return apply_on_device(out, x, program->moves[i], after);
-        return apply_copy(out, x, after);
-    }
+    if (after->placement->type == FL_META) return fl_tensor_empty(out, after);
+    if (kind == FL_BOX_COPY) return apply_copy(out, x, after);
+    if (after->placement->type == FL_CUDA) return apply_on_device(out, x, program->moves[i], after);
+    return apply_move(out, x, program->moves[i], after);
 }
 
 static fl_status program_run(const struct program *program, fl_tensor **out, fl_tensor *x)

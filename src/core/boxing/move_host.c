@@ -436,7 +436,7 @@ static fl_status run_transfer(void *payload)
 /* Poison of one member is that of all: the collective is entered all the same, so that the others get the error. */
 fl_status fl_move_push(fl_move *move, fl_tensor *out, fl_tensor *in)
 {
-    if (out->storage->device != FL_CPU) return fl_move_push_device(move, out, in);
+    if (out->storage->device == FL_CUDA) return fl_move_push_device(move, out, in);
     bool alone = !move->group, brief = move->in_numel * (int64_t)fl_dtype_size(move->dtype) <= SHORT_BYTES;
     struct transfer t = {.move = move, .in = fl_tensor_data(in), .out = fl_tensor_data(out), .var = &in->storage->var};
     fl_var *reads[] = {&in->storage->var, &move->busy}, *writes[] = {&out->storage->var};

@@ -415,7 +415,7 @@ static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placem
     fl_status status = parts_init(&all, facts, world, placement, sbp);
     if (status == FL_OK) {
         bool balanced = is_balanced(&all);
-        if (!balanced && placement->type != FL_CPU) status = put_together_on_cpus(out, local, placement, sbp);
+        if (!balanced && placement->type == FL_CUDA) status = put_together_on_cpus(out, local, placement, sbp);
         else if (placement->my_index < 0) status = global_outside(out, &all);
         else if (balanced) status = fl_global_from_part(out, local, &all.whole, placement, sbp);
         else status = global_from_moved(out, local, &all);

@@ -330,7 +330,7 @@ static fl_status choose_kernel(fl_plan *plan, const struct build *build)
     if (plan->body) return FL_OK;
     if (build->placement->type == FL_META) return FL_OK;
     plan->kernel = build->op->cpu;
-    if (build->placement->type == FL_CPU || !plan->runs) return FL_OK;
+    if (build->placement->type != FL_CUDA || !plan->runs) return FL_OK;
     FL_TRY(fl_device_get(&plan->device, build->placement->type));
     plan->device_index = fl_device_index(plan->device, build->placement);
     plan->lane = plan->device->lane(plan->device_index, FL_QUEUE_COMPUTE);

@@ -294,7 +294,7 @@ static int collect_sites(struct site *sites, fl_device_type device, int index)
     int count = 0;
     for (const fl_storage *s = large_blocks; s; s = s->next) {
         int i = 0;
-        if (s->device != device || (device != FL_CPU && s->device_index != index)) continue;
+        if (s->device != device || (device == FL_CUDA && s->device_index != index)) continue;
         while (i < count && strcmp(sites[i].name, s->site)) i++;
         if (i == MAX_SITES) continue;
         if (i == count) sites[count++] = (struct site){.bytes = 0};
