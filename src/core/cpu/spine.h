@@ -2,7 +2,9 @@
 ** spine.h -- runs of cheap elementwise steps whose running value stays in registers.
 **
 ** Each step after the first takes the value of the one before and at most one other operand from memory. A spine is a
-** list of codes that a small machine carries out on eight vectors at a time: one load a step, no store between.
+** list of codes that a small machine carries out on eight vectors at a time: one load a step, no store between. Spines
+** that follow each other are one list, so that the processor works on the cheap steps of one while the divisions and
+** square roots of another are under way.
 */
 #ifndef FL_SPINE_H
 #define FL_SPINE_H
@@ -10,8 +12,9 @@
 #include "cpu.h"
 
 typedef enum fl_spine_code {
-    FL_SPINE_END, /* stores the value */
-    FL_SPINE_ADD, /* value + operand, and so on */
+    FL_SPINE_END,  /* stores the value */
+    FL_SPINE_NEXT, /* stores the value as `operand`, and goes on with that of `next` */
+    FL_SPINE_ADD,  /* value + operand, and so on */
     FL_SPINE_SUB,
     FL_SPINE_SUB_FROM, /* operand - value */
     FL_SPINE_MUL,
@@ -28,13 +31,13 @@ typedef enum fl_spine_code {
 } fl_spine_code;
 
 typedef struct fl_spine_op {
-    uint8_t code, operand; /* operand: index into the places */
+    uint8_t code, operand, next; /* operand, next: indices into the places */
     double low, high;
 } fl_spine_op;
 
-/* out[i] = the list applied to elements i of the operands, 0 <= i < n; out may be one of them. The value starts as the
-** operand of ops[0], whose code is not looked at. */
-typedef void (*fl_spine_loop)(void *out, char *const *places, int64_t n, const fl_spine_op *ops);
+/* Applies the list to elements 0 <= i < n of the operands; what is stored may lie where operands do. ops[0] is
+** like FL_SPINE_NEXT, but its operand is what FL_SPINE_END stores. */
+typedef void (*fl_spine_loop)(char *const *places, int64_t n, const fl_spine_op *ops);
 
 typedef struct fl_spine_loops {
     fl_spine_loop f32, f64;

@@ -269,9 +269,10 @@ static void run_step(struct worker *worker, const fl_tile_step *step, int64_t fi
     const fl_tiles *tiles = worker->tiles;
     const fl_tile_slot *out = &tiles->slots[step->out];
     char *to = worker->places[step->out];
-    if (step->spine >= 0) {
+    if (step->in_spines) {
         const fl_spine_loops *loops = FL_BY_LEVEL(fl_spine_loops);
-        (out->dtype == FL_FLOAT32 ? loops->f32 : loops->f64)(to, worker->places, n, tiles->spines + step->spine);
+        fl_spine_loop loop = out->dtype == FL_FLOAT32 ? loops->f32 : loops->f64;
+        if (step->spine >= 0) loop(worker->places, n, tiles->spines + step->spine);
     } else if (step->loop) {
         const void *in[FL_EW_MAX_IN];
         for (int i = 0; i < step->nin; i++) in[i] = worker->places[step->in[i]];

@@ -48,7 +48,8 @@ typedef struct fl_tile_step {
     int8_t before;       /* the absorbed step that gives the value, -1: none */
     uint8_t value;       /* which operand that is */
     uint8_t spine_count; /* steps of the spine that ends here, with itself; 1: none */
-    int16_t spine;       /* its codes in `spines` */
+    bool in_spines;      /* it ends a spine of a list that is carried out where its first spine ends */
+    int16_t spine;       /* that list in `spines`, at its first spine; -1: none */
     fl_ew_attr attributes[FL_EW_ATTRS];
 } fl_tile_step;
 
@@ -71,7 +72,7 @@ typedef struct fl_tiles {
 
     /* planned */
     uint8_t order[FL_TILES_STEPS + FL_TILES_SLOTS]; /* steps, and slots to be gathered */
-    fl_spine_op spines[2 * FL_TILES_STEPS];
+    fl_spine_op spines[3 * FL_TILES_STEPS];
     int order_count, buffers;
     int64_t row, pieces, chunk; /* elements of a row, its chunks, elements of a chunk */
     int64_t tile, pitch;        /* elements of a tile, bytes of a buffer */

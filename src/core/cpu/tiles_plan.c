@@ -116,6 +116,8 @@ static fl_spine_code spine_code(const fl_tile_step *step, int value)
     return codes[step->row][value];
 }
 
+static bool is_spine_dtype(fl_dtype dtype) { return dtype == FL_FLOAT32 || dtype == FL_FLOAT64; }
+
 /* Steps whose value only the next one needs are joined: the longer of two runs goes on. */
 static void join_steps(fl_tiles *tiles)
 {
@@ -130,8 +132,9 @@ static void join_steps(fl_tiles *tiles)
         step->before = -1;
         step->value = 0;
         step->spine_count = 1;
+        step->in_spines = false;
         step->spine = -1;
-        if (!spine_code(step, 0) || (dtype != FL_FLOAT32 && dtype != FL_FLOAT64)) continue;
+        if (!spine_code(step, 0) || !is_spine_dtype(dtype)) continue;
         for (int k = 0; k < step->nin; k++) {
             const fl_tile_slot *slot = &tiles->slots[step->in[k]];
             if (!slot->is_result || slot->data || uses[step->in[k]] != 1) continue;
@@ -146,30 +149,69 @@ static void join_steps(fl_tiles *tiles)
     }
 }
 
-/* The codes of the spine that ends with the step, from `at` on; returns where the next one may begin. */
-static int write_spine(fl_tiles *tiles, fl_tile_step *step, int at)
+/* The codes of the spine that ends with the step, from `at` on; returns the place of its end. */
+static int write_spine(fl_tiles *tiles, const fl_tile_step *step, int at)
 {
-    int end = at + step->spine_count + 1;
-    step->spine = (int16_t)at;
-    tiles->spines[end] = (fl_spine_op){.code = FL_SPINE_END};
-    for (int i = end - 1; i > at; i--) {
+    int end = at + step->spine_count;
+    tiles->spines[end] = (fl_spine_op){.code = FL_SPINE_NEXT, .operand = step->out};
+    for (int i = end - 1;; i--) {
         tiles->spines[i] = (fl_spine_op){.code = (uint8_t)spine_code(step, step->value),
                                          .operand = step->in[step->nin > 1 ? 1 - step->value : 0],
                                          .low = step->attributes[0].number,
                                          .high = step->attributes[1].number};
-        if (i == at + 1) tiles->spines[at] = (fl_spine_op){.operand = step->in[0]};
-        else step = &tiles->steps[step->before];
+        if (i == at) break;
+        step = &tiles->steps[step->before];
     }
-    return end + 1;
+    tiles->spines[at - 1].next = step->in[0];
+    return end;
 }
 
+/* Is the step's result stored where it is computed, if at all? */
+static bool stays_in_place(const fl_tiles *tiles, const fl_tile_step *step)
+{
+    const fl_tile_slot *out = &tiles->slots[step->out];
+    return !out->data || out->buffer == FL_TILE_DIRECT;
+}
+
+/* May the list of spines that ends with step `last` go on with step i? What is stored elsewhere is stored at once. */
+static bool goes_on(const fl_tiles *tiles, int last, int i)
+{
+    const fl_tile_step *step = &tiles->steps[i];
+    return stays_in_place(tiles, &tiles->steps[last]) && spine_code(step, 0)
+        && tiles->slots[step->out].dtype == tiles->slots[tiles->steps[last].out].dtype;
+}
+
+/* The step after `i` that is not absorbed; step_count: there is none. */
+static int next_step(const fl_tiles *tiles, int i)
+{
+    do i++;
+    while (i < tiles->step_count && tiles->steps[i].absorbed);
+    return i;
+}
+
+/* Spines and single steps of spines that follow each other become lists; a single step alone runs its own loop. */
 static void set_spines(fl_tiles *tiles)
 {
     int at = 0;
     join_steps(tiles);
-    for (int i = 0; i < tiles->step_count; i++) {
-        fl_tile_step *step = &tiles->steps[i];
-        if (!step->absorbed && step->before >= 0) at = write_spine(tiles, step, at);
+    for (int i = next_step(tiles, -1), next; i < tiles->step_count; i = next) {
+        fl_tile_step *first = &tiles->steps[i];
+        next = next_step(tiles, i);
+        if (!spine_code(first, 0) || !is_spine_dtype(tiles->slots[first->out].dtype)) continue;
+        bool alone = next == tiles->step_count || !goes_on(tiles, i, next);
+        if (alone && first->before < 0) continue;
+        first->spine = (int16_t)at;
+        first->in_spines = true;
+        int end = write_spine(tiles, first, at + 1), last = i;
+        while (next < tiles->step_count && goes_on(tiles, last, next)) {
+            end = write_spine(tiles, &tiles->steps[next], end + 1);
+            tiles->steps[next].in_spines = true;
+            last = next;
+            next = next_step(tiles, next);
+        }
+        tiles->spines[end].code = FL_SPINE_END;
+        tiles->spines[at].operand = tiles->spines[end].operand;
+        at = end + 1;
     }
 }
 
@@ -187,10 +229,9 @@ static int operands_of(const fl_tiles *tiles, const fl_tile_step *step, uint8_t 
 
 /* ---- order and buffers ---- */
 
-static void set_order(fl_tiles *tiles)
+/* Which slots are read and written where they lie. */
+static void set_direct(fl_tiles *tiles)
 {
-    uint8_t slots[FL_EW_MAX_IN * FL_TILES_STEPS];
-    int count = 0;
     for (int i = 0; i < tiles->slot_count; i++) {
         fl_tile_slot *slot = &tiles->slots[i];
         bool direct = is_direct(tiles, slot) && !(tiles->streamed && slot->is_result);
@@ -198,16 +239,40 @@ static void set_order(fl_tiles *tiles)
         slot->loaded = direct || slot->is_result || fl_tile_is_constant(slot);
         slot->last_use = -1;
     }
-    for (int i = 0; i < tiles->step_count; i++) {
-        if (tiles->steps[i].absorbed) continue;
-        int operands = operands_of(tiles, &tiles->steps[i], slots);
-        for (int k = 0; k < operands; k++) {
-            fl_tile_slot *slot = &tiles->slots[slots[k]];
-            if (!slot->loaded) tiles->order[count++] = (uint8_t)(FL_TILE_LOAD + slots[k]);
-            slot->loaded = true;
-        }
-        for (int k = 0; k < operands; k++) tiles->slots[slots[k]].last_use = (int16_t)count;
-        tiles->order[count++] = (uint8_t)i;
+}
+
+/* Operands that are gathered for the step, from place `count` of the order on; returns the place after them. */
+static int add_loads(fl_tiles *tiles, const fl_tile_step *step, int count)
+{
+    uint8_t slots[FL_EW_MAX_IN * FL_TILES_STEPS];
+    int operands = operands_of(tiles, step, slots);
+    for (int k = 0; k < operands; k++) {
+        fl_tile_slot *slot = &tiles->slots[slots[k]];
+        if (!slot->loaded) tiles->order[count++] = (uint8_t)(FL_TILE_LOAD + slots[k]);
+        slot->loaded = true;
+    }
+    return count;
+}
+
+static void add_step(fl_tiles *tiles, int i, int place)
+{
+    uint8_t slots[FL_EW_MAX_IN * FL_TILES_STEPS];
+    int operands = operands_of(tiles, &tiles->steps[i], slots);
+    for (int k = 0; k < operands; k++) tiles->slots[slots[k]].last_use = (int16_t)place;
+    tiles->order[place] = (uint8_t)i;
+}
+
+/* A step, or all of a list of spines, comes after what it gathers. */
+static void set_order(fl_tiles *tiles)
+{
+    int count = 0;
+    for (int i = next_step(tiles, -1), end; i < tiles->step_count; i = end) {
+        end = i;
+        do {
+            count = add_loads(tiles, &tiles->steps[end], count);
+            end = next_step(tiles, end);
+        } while (end < tiles->step_count && tiles->steps[end].in_spines && tiles->steps[end].spine < 0);
+        for (int k = i; k < end; k = next_step(tiles, k)) add_step(tiles, k, count++);
     }
     tiles->order_count = count;
 }
@@ -314,6 +379,7 @@ void fl_tiles_plan(fl_tiles *tiles)
     tiles->streamed = is_streamed(tiles);
     tiles->bad = 0;
     tiles->copy = FL_BY_LEVEL(fl_copy_kernels);
+    set_direct(tiles);
     set_spines(tiles);
     set_order(tiles);
     tiles->located = needs_position(tiles);
