@@ -147,61 +147,65 @@ describe("in place on the meta device", function()
     end)
 end)
 
-describe("gradients on the meta device", function()
-    local function leaves(args)
-        local list = {}
-        local result = map_tensors(args, function(t)
-            if not t.dtype:match "float" then return t end
-            local leaf = t:detach()
-            leaf.requires_grad = true
-            list[#list + 1] = leaf
-            return leaf
-        end)
-        result.n = args.n
-        return result, list
-    end
+local function leaves(args)
+    local list = {}
+    local result = map_tensors(args, function(t)
+        if not t.dtype:match "float" then return t end
+        local leaf = t:detach()
+        leaf.requires_grad = true
+        list[#list + 1] = leaf
+        return leaf
+    end)
+    result.n = args.n
+    return result, list
+end
 
-    -- Metas of the gradients of first and second order, or the error.
-    local function gradients(op, args)
-        local list
-        args, list = leaves(args)
-        if op.mutates then
-            local n = args.n
-            args = map_tensors(args, function(t) return t.requires_grad and t:clone() or t end)
-            args.n = n
+-- Metas of the gradients of first and second order, or the error.
+local function gradients(op, args)
+    local list
+    args, list = leaves(args)
+    if op.mutates then
+        local n = args.n
+        args = map_tensors(args, function(t) return t.requires_grad and t:clone() or t end)
+        args.n = n
+    end
+    return table.pack(pcall(function()
+        flow.manual_seed(7)
+        local results = table.pack(op.call(table.unpack(args, 1, args.n)))
+        local loss
+        for j = 1, results.n do
+            local r = results[j]
+            if flow.is_tensor(r) and r.requires_grad then loss = loss and loss + (r * r):sum() or (r * r):sum() end
         end
-        return table.pack(pcall(function()
-            flow.manual_seed(7)
-            local results = table.pack(op.call(table.unpack(args, 1, args.n)))
-            local loss
-            for j = 1, results.n do
-                local r = results[j]
-                if flow.is_tensor(r) and r.requires_grad then loss = loss and loss + (r * r):sum() or (r * r):sum() end
-            end
-            if not loss then return "none" end
-            local all = {}
-            local first = flow.grad(loss, list, {create_graph = true, allow_unused = true})
-            local second
-            for k = 1, #list do
-                local g = first[k]
-                all[#all + 1] = g and shape_of(g) or "nil"
-                if g and g.requires_grad then second = second and second + (g * g):sum() or (g * g):sum() end
-            end
-            if second then
-                for _, g in pairs(flow.grad(second, list, {allow_unused = true})) do all[#all + 1] = shape_of(g) end
-            end
-            table.sort(all)
-            return table.concat(all, "; ")
-        end))
-    end
+        if not loss then return "none" end
+        local all = {}
+        local first = flow.grad(loss, list, {create_graph = true, allow_unused = true})
+        local second
+        for k = 1, #list do
+            local g = first[k]
+            all[#all + 1] = g and shape_of(g) or "nil"
+            if g and g.requires_grad then second = second and second + (g * g):sum() or (g * g):sum() end
+        end
+        if second then
+            for _, g in pairs(flow.grad(second, list, {allow_unused = true})) do all[#all + 1] = shape_of(g) end
+        end
+        table.sort(all)
+        return table.concat(all, "; ")
+    end))
+end
 
+-- The gradients on the meta device have the metas of those on the CPU.
+local function gradients_agree(op, args, meta, what)
+    local want, got = gradients(op, args), gradients(op, meta)
+    if want[1] then assert.are.same(want, got, what) else assert.are.equal(reason(want[2]), reason(got[2]), what) end
+end
+
+describe("gradients on the meta device", function()
     each_sample(function(op, sample, i)
         if not op.differentiable or op.source or looks_at_data(op, support.arguments(op, sample)) then return end
         it(op.name .. " sample " .. i, function()
             local args = support.arguments(op, sample)
-            local meta = on_meta(op, args)
-            local want, got = gradients(op, args), gradients(op, meta)
-            if want[1] then assert.are.same(want, got) else assert.are.equal(reason(want[2]), reason(got[2])) end
+            gradients_agree(op, args, on_meta(op, args), op.name)
         end)
     end)
 end)
@@ -236,6 +240,15 @@ describe("SBPs on the meta device", function()
         end
         local want = outcome(op, placed(cpu))
         agrees(op, args, want, outcome(op, placed(meta_grid)), op.name)
+        local method = op.elementwise and not op.hidden and flow._methods[op.name .. "_"]
+        if method and flow.is_tensor(args[1]) then
+            local in_place = {name = op.name, call = method}
+            want = outcome(in_place, placed(cpu))
+            agrees(in_place, args, want, outcome(in_place, placed(meta_grid)), op.name .. "_")
+        end
+        if op.differentiable and not looks_at_data(op, args) then
+            gradients_agree(op, placed(cpu), placed(meta_grid), op.name)
+        end
     end
 
     local function split_of(axis) return function(_, t) return axis < t.ndim and ("S(%d)"):format(axis) or "B" end end

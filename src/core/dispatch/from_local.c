@@ -442,6 +442,7 @@ fl_status fl_local_to_global(fl_tensor **out, fl_tensor *local, const fl_placeme
     const fl_world *world = fl_world_get();
     if (!local->meta->is_local)
         return fl_fail(FL_ERR_SBP, "to_global: the tensor is already global (%s)", fl_meta_text(have, local->meta));
+    if (fl_meta_check_copy(local->meta, placement) != FL_OK) return fl_fail_prefix(FL_ERR_STATE, "to_global: ");
     if (local->meta->placement->type != placement->type && placement->my_index >= 0) {
         fl_tensor *there;
         FL_TRY(fl_to_device(&there, local, fl_placement_local(placement->type, -1)));

@@ -215,7 +215,7 @@ fl_status fl_meta_check_copy(const fl_meta *meta, const fl_placement *to)
     bool copies = meta->placement->type == FL_META && to->type != FL_META;
     if (FL_LIKELY(!copies)) return FL_OK;
     fl_meta_placed_text(text, meta);
-    if (!meta->is_local)
+    if (to != fl_placement_local(to->type, to->device_index))
         return fl_fail(FL_ERR_STATE,
                        "%s has no values to copy to %s; make a tensor there: flow.empty_like(x, {placement = p, sbp = "
                        "s})",
