@@ -364,6 +364,13 @@ describe("global tensors on meta", function()
         local leaf = flow.ones(2, 3, {device = "meta", requires_grad = true})
         leaf:to_global({placement = four(), sbp = "S(0)"}):sum():backward()
         assert.are.equal("float32[2, 3] on meta, no values", tostring(leaf.grad))
+        for _, count in ipairs {4, 1024} do -- 2^60 elements, and 2^68
+            local ranks = {}
+            for r = 0, count - 1 do ranks[r + 1] = r end
+            support.fails("has too many elements (2^59 or more)", function()
+                flow.empty(1 << 58, {device = "meta"}):to_global {placement = flow.placement("meta", ranks), sbp = "S(0)"}
+            end)
+        end
         support.fails("sbp S(2) on placement", function() x:to_global {placement = four(), sbp = "S(2)"} end)
     end)
 

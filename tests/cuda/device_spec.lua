@@ -100,6 +100,24 @@ describe("two devices", function()
         } do assert.are.equal(case[1], message_of(case[2])) end
     end)
 
+    cuda.it("do not mix with the meta device, which takes copies and gives none", function()
+        local x, y = flow.ones(2, 2, G), flow.ones(2, 2, {device = "meta"})
+        for _, case in ipairs {
+            {"add: x is on cuda and y on meta; write x:to(y.device)", function() return x + y end},
+            {"add: x is on meta and y on cuda; write y:to(x.device)", function() return y + x end},
+            {'to: float32[2, 2] on meta has no values to copy to cuda; make a tensor there: flow.empty_like(x, {device = "cuda"})',
+             function() return y:to "cuda" end},
+            {'copy_: float32[2, 2] on meta has no values to copy to cuda; make a tensor there: flow.empty_like(x, {device = "cuda"})',
+             function() return x:copy_(y) end},
+        } do assert.are.equal(case[1], message_of(case[2])) end
+        assert.are.equal("float32[2, 2] on meta, no values", tostring(y:copy_(x)))
+        assert.are.equal("float32[2, 2] on meta, no values", tostring(x:to "meta"))
+        local here = x:to_global {placement = flow.placement("cuda", {0}), sbp = "B"}
+        assert.are.equal('float32[2, 2] on placement("meta", {0, 1}) as S(0), no values',
+            tostring(here:to_global {placement = flow.placement("meta", {0, 1}), sbp = "S(0)"}))
+        assert.are.equal("cuda", flow.with_device("cuda", flow.ones, 2).device)
+    end)
+
     cuda.it("mix with numbers", function()
         local x = flow.ones(2, G)
         assert.are.same({3, 3}, (x * 2 + 1):totable())

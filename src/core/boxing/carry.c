@@ -162,13 +162,13 @@ static fl_status copy_run(void *payload)
     return c->device->copy(c->out, c->in, c->bytes);
 }
 
-/* Of the copy's direction; one side is a device with queues. */
+/* Of the copy's direction; one side at least is FL_CUDA. */
 static fl_queue copy_queue(fl_device_type to, fl_device_type from)
 {
     return to != FL_CUDA ? FL_QUEUE_OUT : from != FL_CUDA ? FL_QUEUE_IN : FL_QUEUE_COMPUTE;
 }
 
-/* Bytes of in to out, of which one at least is on a device with queues. */
+/* Bytes of in to out, of which one at least is on FL_CUDA. */
 static fl_status push_copy(fl_tensor *out, fl_tensor *in)
 {
     const fl_storage *far = in->storage->device == FL_CUDA ? in->storage : out->storage;

@@ -14,9 +14,9 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
 /* Elementwise op whose result goes into operand 0 (x:add_(y)); out[0] is operand 0 with one more reference. */
 fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
-/* What a random op on tensors of this meta draws with; every rank of a global tensor calls it. On FL_META nothing is
-** drawn: random numbers after it are those they were without it. What a rank draws while
-** it is alone (flow.on_rank) is put back afterwards, so it is not agreed. */
+/* What a random op on tensors of this meta draws with; every rank of a global tensor calls it. What a rank draws while
+** it is alone (flow.on_rank) is put back afterwards, so it is not agreed. On FL_META nothing is drawn: making a model
+** there does not change the numbers of one that is made next. */
 fl_generator fl_dispatch_draw(const fl_meta *meta);
 
 /* FL_CALL(&y, mul, fl_of(a), fl_of_number(2)): default attributes. */

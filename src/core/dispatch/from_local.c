@@ -430,8 +430,11 @@ static fl_status put_together_meta(fl_tensor **out, fl_tensor *local, const fl_p
 {
     fl_shape whole = local->meta->shape;
     FL_TRY(fl_nd_sbp_check(sbp, placement));
-    for (int k = 0; k < placement->ndim; k++)
-        if (fl_sbp_is_split(sbp.at[k]) && sbp.at[k] < whole.ndim) whole.dims[sbp.at[k]] *= placement->hierarchy[k];
+    for (int k = 0; k < placement->ndim; k++) {
+        if (!fl_sbp_is_split(sbp.at[k]) || sbp.at[k] >= whole.ndim) continue;
+        int64_t *size = &whole.dims[sbp.at[k]];
+        if (__builtin_mul_overflow(*size, placement->hierarchy[k], size)) *size = INT64_MAX; /* too large for a meta */
+    }
     return fl_global_from_part(out, local, &whole, placement, sbp);
 }
 

@@ -28,11 +28,11 @@ typedef struct fl_storage {
     unsigned char small[FL_STORAGE_INLINE] __attribute__((aligned(64)));
 } fl_storage;
 
-/* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. On FL_META only
-** their number is kept, and counted apart from memory. The first to use a
-** device's memory is an op of this of its queues (fl_queue), which waits for no other to have it. Walks the
+/* Uninitialised bytes on a device (index -1: the one this rank uses); the caller gets one reference. The first to use
+** the device's memory is an op of this of its queues (fl_queue), which waits for no other to have it. Walks the
 ** out-of-memory ladder (reclaim limbo, wait for the lanes, trim caches, ask the host program to collect garbage, retry)
-** before FL_ERR_MEMORY, whose message has the bytes requested, the bytes live and the lines that allocated most. */
+** before FL_ERR_MEMORY, whose message has the bytes requested, the bytes live and the lines that allocated most.
+** On FL_META only the number of bytes is kept, and counted apart. */
 fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue);
 
 /* A storage whose bytes come later: `data` is NULL until fl_storage_move_data. Its variable has a deferred write from
